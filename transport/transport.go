@@ -1,0 +1,84 @@
+// Package transport carries protocol lines between a host and an agent.
+//
+// A [Conn] is one connection: a byte stream in each direction and the means to
+// end it. What the bytes mean is not known here; package wire takes lines apart.
+// A [Dialer] makes one connection for each conversation. [Process] is the dialer
+// that starts a command, [Pipe] makes an in-memory pair for tests and for agents
+// that live in the same process.
+package transport
+
+import (
+	"context"
+	"errors"
+	"io"
+)
+
+// ErrInputClosed is returned by Write after the input was ended or the peer
+// stopped reading.
+var ErrInputClosed = errors.New("transport: input is closed")
+
+// A Conn is one connection to an agent.
+//
+// One goroutine may read while another writes; Close, CloseWrite and Wait may be
+// called from any goroutine at any time. Writes are not serialised: a connection
+// has one writer.
+type Conn interface {
+	// Read reads what the peer wrote. It returns io.EOF when the peer ended its
+	// output.
+	io.Reader
+	// Write sends bytes to the peer. It may block while the peer does not read;
+	// Close unblocks it.
+	io.Writer
+	// CloseWrite ends the input: the peer reads EOF. What the peer still writes
+	// can be read. It is idempotent.
+	CloseWrite() error
+	// Wait blocks until the peer is gone and says how it ended, or until ctx is
+	// done. A process is not gone before its output was read to the end, or
+	// discarded by Close.
+	Wait(ctx context.Context) (Exit, error)
+	// Close ends the connection, gently first, and returns when the peer is
+	// gone or could not be ended. ctx cuts the gentle part short; it does not
+	// leave a process behind. It is idempotent.
+	Close(ctx context.Context) error
+}
+
+// Exit says how a peer ended.
+type Exit struct {
+	Code   int    // exit status; -1 when ended by a signal or unknown
+	Signal string // name of the signal that ended it, such as "killed"; empty otherwise
+	Stderr string // the last part of what it wrote to standard error
+	Step   Step   // what was needed to end it
+}
+
+// A Step is a rung of the ladder that ends a peer.
+type Step int
+
+// The rungs, gentlest first.
+const (
+	StepNone      Step = iota // it ended by itself
+	StepEOF                   // its input was ended
+	StepTerminate             // it was asked to terminate (SIGTERM)
+	StepKill                  // it was killed (SIGKILL)
+)
+
+// A Spec says what a connection is for: what a command line would carry.
+// Dialers that start no process take the arguments as the agent's flags.
+type Spec struct {
+	Path   string            // the executable; empty means that the dialer finds one
+	Args   []string          // arguments, without the executable
+	Env    []string          // the whole environment, "KEY=value"
+	Dir    string            // working directory; empty means that of this process
+	Stderr func(line string) // called for each line of standard error; may be nil
+}
+
+// A Dialer makes connections. Its Dial may be called many times, from several
+// goroutines.
+type Dialer interface {
+	Dial(ctx context.Context, spec Spec) (Conn, error)
+}
+
+// DialerFunc is a function that is a [Dialer].
+type DialerFunc func(ctx context.Context, spec Spec) (Conn, error)
+
+// Dial calls f.
+func (f DialerFunc) Dial(ctx context.Context, spec Spec) (Conn, error) { return f(ctx, spec) }
