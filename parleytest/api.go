@@ -1,0 +1,443 @@
+package parleytest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// TB is the part of [testing.TB] that this package uses.
+type TB interface {
+	Helper()
+	Cleanup(func())
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// APIOptions change what an [API] does. The zero value is the strict API.
+type APIOptions struct {
+	// Lenient accepts what the real API would refuse.
+	Lenient bool
+
+	// Cache fills the usage of answers with what prompt caching would have
+	// written and read, in turns that set no usage of their own.
+	Cache bool
+
+	// CacheMin is the size in tokens below which a prefix is not cached. The
+	// API's own minimum is 1024 or more, by model. If zero, any size will do.
+	CacheMin int
+
+	// Partial says that turns left unplayed at the end of the test are fine.
+	Partial bool
+
+	// Log, if not nil, is called with each request when it has been answered.
+	Log func(*Request)
+}
+
+// An API is a fake of the Messages API and of its OpenAI-compatible cousin that
+// plays a scenario. It is an [http.Handler], and [NewAPI] serves it on
+// loopback. It is safe for concurrent use.
+//
+// It answers POST /v1/messages, POST /v1/messages/count_tokens,
+// POST /v1/chat/completions and GET /v1/models; everything else is not found.
+// What the real API would refuse it refuses, by the rules of [Rules].
+type API struct {
+	URL string // where it serves, such as http://127.0.0.1:4711; empty before [API.Listen]
+
+	play *play
+	opts APIOptions
+
+	mu       sync.Mutex
+	requests []*Request
+	refusals []error
+	cache    cache
+
+	server *http.Server
+	ctx    context.Context // ends with Close, and stalls with it
+	cancel context.CancelFunc
+	served chan struct{}
+}
+
+// NewAPI serves the scenario on a free port of the loopback interface until the
+// test ends, and fails the test if the scenario was not followed to its end or
+// a request was refused by a rule. Options may be nil.
+func NewAPI(tb TB, s *Scenario, opts *APIOptions) *API {
+	tb.Helper()
+	a := NewHandler(s, opts)
+	if a.play.invalid != nil {
+		tb.Fatalf("%v", a.play.invalid)
+	}
+	if err := a.Listen("127.0.0.1:0"); err != nil {
+		tb.Fatalf("%v", err)
+	}
+	tb.Cleanup(func() {
+		a.Close()
+		err := a.Err()
+		if err == nil && !a.opts.Partial {
+			err = a.Done()
+		}
+		if err != nil {
+			tb.Errorf("%v", err)
+		}
+	})
+	return a
+}
+
+// NewHandler returns an API that is not served yet, for use with a server of
+// the caller's or with [API.Listen]. Options may be nil.
+func NewHandler(s *Scenario, opts *APIOptions) *API {
+	a := &API{play: newPlay(s)}
+	if opts != nil {
+		a.opts = *opts
+	}
+	a.ctx, a.cancel = context.WithCancel(context.Background())
+	return a
+}
+
+// Listen serves the API at an address such as "127.0.0.1:0" and sets its URL.
+func (a *API) Listen(addr string) error {
+	if a.play.invalid != nil {
+		return a.play.invalid
+	}
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return fmt.Errorf("parleytest: %w", err)
+	}
+	a.URL = "http://" + ln.Addr().String()
+	a.server = &http.Server{Handler: a, BaseContext: func(net.Listener) context.Context { return a.ctx }}
+	a.served = make(chan struct{})
+	go func() {
+		defer close(a.served)
+		a.server.Serve(ln)
+	}()
+	return nil
+}
+
+// Close ends every answer that is still being given, and the server.
+func (a *API) Close() error {
+	a.cancel()
+	if a.server == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	err := a.server.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = a.server.Close()
+	}
+	<-a.served
+	return err
+}
+
+// Requests returns every request so far, in the order they came.
+func (a *API) Requests() []*Request {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return copies(a.requests)
+}
+
+// Err reports the requests that did not follow the scenario and those that a
+// rule refused; nil if there are none.
+func (a *API) Err() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return errors.Join(append([]error{a.play.err()}, a.refusals...)...)
+}
+
+// Done is [API.Err], and reports turns that were never asked for as well.
+func (a *API) Done() error { return errors.Join(a.Err(), a.play.unplayed()) }
+
+// maxBody is the size of the largest request. Known from: the API's
+// documentation of its errors (413 request_too_large, 32 MB).
+const maxBody = 32 << 20
+
+// ServeHTTP implements [http.Handler].
+func (a *API) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
+	body, err := io.ReadAll(io.LimitReader(hr.Body, maxBody+1))
+	if err != nil {
+		return // the client has gone
+	}
+	r := &Request{Time: time.Now(), Method: hr.Method, Path: hr.URL.RequestURI(), Header: withoutSecrets(hr.Header), Body: body, view: new(view)}
+	a.mu.Lock()
+	a.requests = append(a.requests, r)
+	id := fmt.Sprintf("req_%d", len(a.requests))
+	a.mu.Unlock()
+	if a.opts.Log != nil {
+		defer a.opts.Log(r)
+	}
+	x := &exchange{api: a, w: w, ctx: hr.Context(), r: r, id: id, face: messagesFace{}}
+	path := hr.URL.Path
+	switch {
+	case path == "/v1/messages" && hr.Method == http.MethodPost:
+		x.messages()
+	case path == "/v1/messages/count_tokens" && hr.Method == http.MethodPost:
+		x.countTokens()
+	case path == "/v1/messages" || path == "/v1/messages/count_tokens":
+		x.refuse(&Refusal{Rule: "method", Status: 405, Type: "invalid_request_error", Message: "Method Not Allowed"})
+	case strings.HasPrefix(path, "/v1/chat/") || path == "/v1/models":
+		x.face = openaiFace{}
+		x.openai()
+	default:
+		x.fail(404, "not_found_error", "Not found")
+	}
+}
+
+// An exchange is one request and its answer.
+type exchange struct {
+	api  *API
+	w    http.ResponseWriter
+	ctx  context.Context
+	r    *Request
+	id   string
+	face face
+}
+
+// A face is how an API words its answers.
+type face interface {
+	// failure is the body of an answer that failed.
+	failure(typ, message, requestID string) []byte
+	// whole is the body of an answer that is not streamed.
+	whole(*answer) []byte
+	// events are the bytes on the wire for an op of the stream.
+	events(*answer, op) []byte
+}
+
+// messagesFace is the Messages API.
+type messagesFace struct{}
+
+func (messagesFace) failure(typ, message, requestID string) []byte {
+	b, _ := json.Marshal(map[string]any{
+		"type":       "error",
+		"error":      map[string]string{"type": typ, "message": message},
+		"request_id": requestID,
+	})
+	return b
+}
+
+func (messagesFace) whole(a *answer) []byte { return a.message() }
+
+func (messagesFace) events(_ *answer, o op) []byte {
+	switch o.kind {
+	case opEvent:
+		return sse(o.typ, o.data)
+	case opMalformed:
+		return sse("content_block_delta", o.data)
+	case opPing:
+		return sse("ping", []byte(`{"type": "ping"}`))
+	case opError:
+		b, _ := json.Marshal(map[string]any{"type": "error", "error": map[string]string{"type": o.typ, "message": string(o.data)}})
+		return sse("error", b)
+	}
+	return nil
+}
+
+func sse(event string, data []byte) []byte {
+	var b []byte
+	if event != "" {
+		b = append(b, "event: "...)
+		b = append(b, event...)
+		b = append(b, '\n')
+	}
+	b = append(b, "data: "...)
+	b = append(b, data...)
+	return append(b, "\n\n"...)
+}
+
+// refuse answers with a refusal and remembers it.
+func (x *exchange) refuse(ref *Refusal) {
+	x.api.mu.Lock()
+	x.r.Err = ref
+	x.api.refusals = append(x.api.refusals, fmt.Errorf("parleytest: request %s refused: %w", x.id, ref))
+	x.api.mu.Unlock()
+	x.w.Header().Set("x-should-retry", "false")
+	x.fail(ref.Status, ref.Type, ref.Message)
+}
+
+func (x *exchange) fail(status int, typ, message string) {
+	x.json(status, x.face.failure(typ, message, x.id))
+}
+
+// note writes down what becomes of the request.
+func (x *exchange) note(set func(*Request)) {
+	x.api.mu.Lock()
+	defer x.api.mu.Unlock()
+	set(x.r)
+}
+
+func (x *exchange) json(status int, body []byte) {
+	x.note(func(r *Request) { r.Status = status })
+	h := x.w.Header()
+	h.Set("content-type", "application/json")
+	h.Set("request-id", x.id)
+	h.Set("content-length", strconv.Itoa(len(body)))
+	x.w.WriteHeader(status)
+	x.w.Write(body)
+}
+
+// check refuses the request if a rule does, and reports whether it may go on.
+func (x *exchange) check(count bool) bool {
+	if x.api.opts.Lenient {
+		return true
+	}
+	if ref := refuse(x.r, true); ref != nil && !(count && ref.Rule == "max_tokens") {
+		x.refuse(ref)
+		return false
+	}
+	return true
+}
+
+func (x *exchange) countTokens() {
+	if !x.check(true) {
+		return
+	}
+	n := x.api.play.scenario.tokens
+	if n == 0 {
+		n = estimate(len(x.r.Body))
+	}
+	x.json(200, fmt.Appendf(nil, `{"input_tokens":%d}`, n))
+}
+
+func (x *exchange) messages() {
+	if !x.check(false) {
+		return
+	}
+	x.answer(x.r.parse().Stream)
+}
+
+// answer plays the turn that the scenario has for the request.
+func (x *exchange) answer(stream bool) {
+	a := x.api
+	p, err := a.play.next(x.r)
+	x.note(func(r *Request) { r.Script, r.Turn, r.Err = p.label, p.n, err })
+	if err != nil {
+		x.w.Header().Set("x-should-retry", "false")
+		x.fail(400, "invalid_request_error", err.Error())
+		return
+	}
+	x.note(func(r *Request) { r.Cache = a.cache.use(r.parse(), a.opts.CacheMin, r.Time) })
+	var auto *Usage
+	if a.opts.Cache {
+		c := x.r.Cache
+		auto = &Usage{Input: c.Uncached, CacheWrite: c.Written, CacheWrite1h: c.Written1h, CacheRead: c.Read, Output: defaultUsage.Output}
+	}
+	t := p.turn
+	for _, h := range t.header {
+		x.w.Header().Add(h[0], h[1])
+	}
+	if t.status != 0 {
+		for _, s := range t.steps {
+			if wait(x.ctx, s.wait) != nil {
+				return
+			}
+		}
+		typ, msg := t.failure()
+		x.fail(t.status, typ, msg)
+		return
+	}
+	ans := p.answer(x.r.parse().Model, auto)
+	if stream {
+		x.stream(ans)
+		return
+	}
+	for _, o := range ans.ops() {
+		switch o.kind {
+		case opPause:
+			if wait(x.ctx, o.wait) != nil {
+				return
+			}
+		case opStall:
+			<-x.ctx.Done()
+			return
+		case opReset, opCut, opCutClean:
+			x.hangUp(o.kind == opReset)
+		case opError:
+			status := 500
+			for s, typ := range errorTypes {
+				if typ == o.typ {
+					status = s
+				}
+			}
+			x.fail(status, o.typ, string(o.data))
+			return
+		case opMalformed:
+			x.json(200, o.data)
+			return
+		}
+	}
+	x.json(200, x.face.whole(ans))
+}
+
+// stream sends the answer event by event.
+func (x *exchange) stream(ans *answer) {
+	rc := http.NewResponseController(x.w)
+	begun := false
+	begin := func() {
+		if begun {
+			return
+		}
+		begun = true
+		x.note(func(r *Request) { r.Status = 200 })
+		h := x.w.Header()
+		h.Set("content-type", "text/event-stream; charset=utf-8")
+		h.Set("cache-control", "no-cache")
+		h.Set("request-id", x.id)
+		x.w.WriteHeader(200)
+	}
+	events := 0
+	for _, o := range ans.ops() {
+		switch o.kind {
+		case opPause:
+			if wait(x.ctx, o.wait) != nil {
+				return
+			}
+			continue
+		case opStall:
+			<-x.ctx.Done()
+			return
+		case opReset:
+			x.hangUp(true)
+		}
+		begin()
+		switch o.kind {
+		case opCut:
+			rc.Flush()
+			x.hangUp(false)
+		case opCutClean:
+			return
+		}
+		if o.kind == opEvent {
+			if events > 0 && wait(x.ctx, ans.turn.drip) != nil {
+				return
+			}
+			events++
+		}
+		if b := x.face.events(ans, o); len(b) > 0 {
+			if _, err := x.w.Write(b); err != nil {
+				return
+			}
+			rc.Flush()
+		}
+		if o.kind == opError {
+			return
+		}
+	}
+}
+
+// hangUp breaks the connection off, by a reset if asked, and ends the handler.
+func (x *exchange) hangUp(reset bool) {
+	if conn, _, err := http.NewResponseController(x.w).Hijack(); err == nil {
+		if tcp, ok := conn.(*net.TCPConn); ok && reset {
+			tcp.SetLinger(0)
+		}
+		conn.Close()
+	}
+	panic(http.ErrAbortHandler)
+}

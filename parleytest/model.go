@@ -1,0 +1,185 @@
+package parleytest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/parley-go/parley/engine/model"
+)
+
+// A Model plays a scenario in process. It is safe for concurrent use and
+// implements [model.Model]. Set its fields before the first request.
+//
+// All waiting is done with package time, so that pauses and stalls take no real
+// time in a [testing/synctest] bubble.
+type Model struct {
+	// Strict refuses what the strict [API] refuses, headers aside.
+	Strict bool
+
+	// Record keeps every request for [Model.Requests]. Without it a Model uses
+	// the same memory however many turns it plays.
+	Record bool
+
+	play *play
+
+	mu       sync.Mutex
+	n        int
+	requests []*Request
+}
+
+var _ model.Model = (*Model)(nil)
+
+// Model returns a model that plays the scenario from its start.
+func (s *Scenario) Model() *Model { return &Model{play: newPlay(s)} }
+
+// Requests returns the requests so far, if Record is set.
+func (m *Model) Requests() []*Request {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return copies(m.requests)
+}
+
+// Err reports how the scenario was not followed so far, nil if it was.
+func (m *Model) Err() error { return m.play.err() }
+
+// Done is [Model.Err], and reports turns that were never asked for as well.
+func (m *Model) Done() error { return errors.Join(m.play.err(), m.play.unplayed()) }
+
+// Stream implements [model.Model]. Faults of the connection come as the errors
+// a client of the network would see: [io.ErrUnexpectedEOF] for a stream cut
+// off, [syscall.ECONNRESET] for a reset. A request that does not follow the
+// scenario fails with a [*ScriptError].
+func (m *Model) Stream(ctx context.Context, req model.Request) iter.Seq2[model.Event, error] {
+	return func(yield func(model.Event, error) bool) {
+		if err := ctx.Err(); err != nil {
+			yield(model.Event{}, err)
+			return
+		}
+		if err := m.stream(ctx, req, yield); err != nil {
+			yield(model.Event{}, err)
+		}
+	}
+}
+
+// stream yields the events and returns the error to end with, nil when there is
+// none or nobody listens any more.
+func (m *Model) stream(ctx context.Context, req model.Request, yield func(model.Event, error) bool) error {
+	r := &Request{Time: time.Now(), Header: withoutSecrets(req.Header), Body: req.Body, view: new(view)}
+	m.mu.Lock()
+	m.n++
+	id := "req_" + strconv.Itoa(m.n)
+	if m.Record {
+		r.Body = append([]byte(nil), req.Body...)
+		m.requests = append(m.requests, r)
+	}
+	m.mu.Unlock()
+
+	if m.Strict {
+		if ref := refuse(r, false); ref != nil {
+			m.note(func() { r.Status, r.Err = ref.Status, ref })
+			return &model.Error{Status: ref.Status, Type: ref.Type, Message: ref.Message, RequestID: id}
+		}
+	}
+	p, err := m.play.next(r)
+	m.note(func() { r.Script, r.Turn, r.Err = p.label, p.n, err })
+	if err != nil {
+		return err
+	}
+	t := p.turn
+	header := http.Header{"Request-Id": {id}}
+	var retry time.Duration
+	for _, h := range t.header {
+		header.Add(h[0], h[1])
+		if s, err := strconv.Atoi(h[1]); err == nil && h[0] == "retry-after" {
+			retry = time.Duration(s) * time.Second
+		}
+	}
+	respond := func(status int) {
+		m.note(func() { r.Status = status })
+		if req.OnResponse != nil {
+			req.OnResponse(model.Response{Status: status, RequestID: id, Header: header})
+			req.OnResponse = nil
+		}
+	}
+	if t.status != 0 {
+		for _, s := range t.steps {
+			if err := wait(ctx, s.wait); err != nil {
+				return err
+			}
+		}
+		respond(t.status)
+		typ, msg := t.failure()
+		return &model.Error{Status: t.status, Type: typ, Message: msg, RequestID: id, RetryAfter: retry, Header: header}
+	}
+	name, _ := peek(req.Body)
+	events := 0
+	for _, o := range p.answer(name, nil).ops() {
+		if o.kind != opPause && o.kind != opStall && o.kind != opReset {
+			respond(http.StatusOK)
+		}
+		switch o.kind {
+		case opPause:
+			if err := wait(ctx, o.wait); err != nil {
+				return err
+			}
+		case opStall:
+			<-ctx.Done()
+			return ctx.Err()
+		case opReset:
+			return fmt.Errorf("parleytest: the script resets the connection: %w", syscall.ECONNRESET)
+		case opCut, opCutClean:
+			return fmt.Errorf("parleytest: the script cuts the stream off: %w", io.ErrUnexpectedEOF)
+		case opError:
+			return &model.Error{Type: o.typ, Message: string(o.data), RequestID: id}
+		case opPing: // a model leaves pings out
+		case opMalformed:
+			if !yield(model.Event{Type: "content_block_delta", Data: o.data}, nil) {
+				return nil
+			}
+		case opEvent:
+			if events > 0 {
+				if err := wait(ctx, t.drip); err != nil {
+					return err
+				}
+			}
+			events++
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if !yield(model.Event{Type: o.typ, Data: o.data}, nil) {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// note writes down what becomes of a request.
+func (m *Model) note(set func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	set()
+}
+
+// wait sleeps unless ctx ends first.
+func wait(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

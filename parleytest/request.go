@@ -1,0 +1,293 @@
+package parleytest
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A Request is one request as it came, with what was made of it. The bytes in
+// it are not to be changed.
+type Request struct {
+	Time   time.Time
+	Method string      // empty for a request to a [Model]
+	Path   string      // with its query; empty for a request to a [Model]
+	Header http.Header // without secrets: their values are replaced by "REDACTED"
+	Body   []byte      // as it came
+
+	Script string // the script that answered, if any
+	Turn   int    // which turn of it in order of play, from one
+	Status int    // of the answer; 0 while there is none, or when the connection was reset
+	Err    error  // why it was refused or not answered by the script: a [*Refusal] or [*ScriptError]
+	Cache  CacheUse
+
+	view *view
+}
+
+// A view is a request taken apart, in the form of the Messages API whatever API
+// was asked.
+type view struct {
+	once sync.Once
+	body messagesBody
+}
+
+// messagesBody is what the matchers, the cache and the answers look at.
+type messagesBody struct {
+	Model    string          `json:"model"`
+	Stream   bool            `json:"stream"`
+	System   json.RawMessage `json:"system"`
+	Messages []bodyMessage   `json:"messages"`
+	Tools    []bodyTool      `json:"tools"`
+}
+
+type bodyMessage struct {
+	Role    string          `json:"role"`
+	Content json.RawMessage `json:"content"`
+}
+
+type bodyTool struct {
+	Name string `json:"name"`
+	Type string `json:"type"`
+	raw  json.RawMessage
+}
+
+func (t *bodyTool) UnmarshalJSON(b []byte) error {
+	type plain bodyTool
+	err := json.Unmarshal(b, (*plain)(t))
+	t.raw = bytes.Clone(b)
+	return err
+}
+
+type bodyBlock struct {
+	Type      string          `json:"type"`
+	Text      string          `json:"text"`
+	ID        string          `json:"id"`
+	Name      string          `json:"name"`
+	Input     json.RawMessage `json:"input"`
+	ToolUseID string          `json:"tool_use_id"`
+	Content   json.RawMessage `json:"content"`
+	IsError   bool            `json:"is_error"`
+}
+
+// A Result is the outcome of a tool call as the model is told it.
+type Result struct {
+	ID      string // of the call
+	Tool    string // its name, if the call is in the request
+	Text    string // the text blocks, joined by newlines
+	IsError bool
+}
+
+// copies are for who reads them while answers are still being given.
+func copies(rs []*Request) []*Request {
+	out := make([]*Request, len(rs))
+	for i, r := range rs {
+		c := *r
+		out[i] = &c
+	}
+	return out
+}
+
+func (r *Request) parse() *messagesBody {
+	r.view.once.Do(func() { json.Unmarshal(r.Body, &r.view.body) })
+	return &r.view.body
+}
+
+// ModelName is the model that was asked for.
+func (r *Request) ModelName() string { return r.parse().Model }
+
+// SystemPrompt is the text of the system prompt, its blocks joined by newlines.
+func (r *Request) SystemPrompt() string { return textOf(r.parse().System) }
+
+// Tools are the names of the tools on offer.
+func (r *Request) Tools() []string {
+	var names []string
+	for _, t := range r.parse().Tools {
+		names = append(names, t.Name)
+	}
+	return names
+}
+
+// Roles are the roles of the messages in order.
+func (r *Request) Roles() []string {
+	var roles []string
+	for _, m := range r.parse().Messages {
+		roles = append(roles, m.Role)
+	}
+	return roles
+}
+
+// FirstUser is the text of the first user message that has any.
+func (r *Request) FirstUser() string {
+	for _, m := range r.parse().Messages {
+		if m.Role == "user" {
+			if t := textOf(m.Content); t != "" {
+				return t
+			}
+		}
+	}
+	return ""
+}
+
+// LastUser is the text of the last user message that has any. What tools
+// returned is not part of it.
+func (r *Request) LastUser() string {
+	ms := r.parse().Messages
+	for i := len(ms) - 1; i >= 0; i-- {
+		if ms[i].Role == "user" {
+			if t := textOf(ms[i].Content); t != "" {
+				return t
+			}
+		}
+	}
+	return ""
+}
+
+// ToolResults are the results that the request brings: those of all messages
+// after the last one of the assistant.
+func (r *Request) ToolResults() []Result {
+	ms := r.parse().Messages
+	i := len(ms)
+	for i > 0 && ms[i-1].Role != "assistant" {
+		i--
+	}
+	names := map[string]string{}
+	if i > 0 {
+		for _, b := range blocksOf(ms[i-1].Content) {
+			if b.Type == "tool_use" {
+				names[b.ID] = b.Name
+			}
+		}
+	}
+	var out []Result
+	for ; i < len(ms); i++ {
+		for _, b := range blocksOf(ms[i].Content) {
+			if b.Type == "tool_result" {
+				out = append(out, Result{ID: b.ToolUseID, Tool: names[b.ToolUseID], Text: textOf(b.Content), IsError: b.IsError})
+			}
+		}
+	}
+	return out
+}
+
+// Field is the value at a path of member names and indexes such as
+// "thinking.type" or "messages.0.role": a string as itself, anything else as
+// compact JSON.
+func (r *Request) Field(path string) (string, bool) {
+	raw := json.RawMessage(r.Body)
+	for name := range strings.SplitSeq(path, ".") {
+		var m map[string]json.RawMessage
+		if json.Unmarshal(raw, &m) == nil && m != nil {
+			v, ok := m[name]
+			if !ok {
+				return "", false
+			}
+			raw = v
+			continue
+		}
+		var a []json.RawMessage
+		i, ok := index(name)
+		if !ok || json.Unmarshal(raw, &a) != nil || i >= len(a) {
+			return "", false
+		}
+		raw = a[i]
+	}
+	var s string
+	if json.Unmarshal(raw, &s) == nil {
+		return s, true
+	}
+	var buf bytes.Buffer
+	if json.Compact(&buf, raw) != nil {
+		return "", false
+	}
+	return buf.String(), true
+}
+
+func index(s string) (int, bool) {
+	n := 0
+	for _, c := range s {
+		if c < '0' || c > '9' || n > 1<<20 {
+			return 0, false
+		}
+		n = n*10 + int(c-'0')
+	}
+	return n, s != ""
+}
+
+// conversation tells one conversation from another.
+func (r *Request) conversation() string {
+	return r.Header.Get("x-claude-code-session-id") + "\n" + r.FirstUser()
+}
+
+// textOf joins the texts of a content member, which is a string or blocks.
+func textOf(content json.RawMessage) string {
+	var s string
+	if len(content) > 0 && content[0] == '"' && json.Unmarshal(content, &s) == nil {
+		return s
+	}
+	var texts []string
+	for _, b := range blocksOf(content) {
+		if b.Type == "text" {
+			texts = append(texts, b.Text)
+		}
+	}
+	return strings.Join(texts, "\n")
+}
+
+func blocksOf(content json.RawMessage) []bodyBlock {
+	var bs []bodyBlock
+	if len(content) == 0 || content[0] != '[' || json.Unmarshal(content, &bs) != nil {
+		return nil
+	}
+	return bs
+}
+
+// peek reads the model and stream members of a body without parsing what comes
+// after them.
+func peek(body []byte) (model string, stream bool) {
+	d := json.NewDecoder(bytes.NewReader(body))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return "", false
+	}
+	var haveModel, haveStream bool
+	for d.More() && !(haveModel && haveStream) {
+		t, err := d.Token()
+		if err != nil {
+			break
+		}
+		var dst any = &json.RawMessage{}
+		switch t {
+		case "model":
+			dst, haveModel = &model, true
+		case "stream":
+			dst, haveStream = &stream, true
+		}
+		if d.Decode(dst) != nil {
+			break
+		}
+	}
+	return model, stream
+}
+
+// secretHeaders never leave the process of who sent them.
+var secretHeaders = []string{"Authorization", "Proxy-Authorization", "X-Api-Key", "Api-Key", "Cookie", "Set-Cookie", "X-Goog-Api-Key", "X-Amz-Security-Token"}
+
+const redacted = "REDACTED"
+
+// withoutSecrets is a copy of h in which keys and tokens are not to be read.
+func withoutSecrets(h http.Header) http.Header {
+	out := h.Clone()
+	for _, name := range secretHeaders {
+		if len(out.Values(name)) > 0 {
+			out.Set(name, redacted)
+		}
+	}
+	for name, vs := range out {
+		for i, v := range vs {
+			out[name][i] = hideSecrets(v)
+		}
+	}
+	return out
+}
