@@ -1,0 +1,455 @@
+package house
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+const module = "github.com/parley-go/parley"
+
+var update = flag.Bool("update", false, "rewrite the golden files in testdata")
+
+// arrows says which of our packages a package may import: those named, and what
+// they may import in turn. A name that ends in /... stands for every package
+// below it. The same picture, with the reasons, is in ARCHITECTURE.md.
+var arrows = map[string][]string{
+	"wire":           {},
+	"transport":      {"wire"},
+	".":              {"transport"},
+	"engine/...":     {"wire", "engine/..."},
+	"engine":         {"wire", "engine/..."},
+	"agent":          {"engine", "transport", "wire"},
+	"parleytest":     {"wire", "transport", "engine/model", "parleytest/..."},
+	"parleytest/...": {"wire", "transport", "engine/model", "parleytest", "parleytest/..."},
+	"conformance":    {"wire", "transport", "parleytest"},
+	"cmd/parley":     {".", "agent", "parleytest", "conformance"},
+
+	// What checks, measures and shows the rest stands above it.
+	"interop":       {".", "agent", "parleytest", "conformance"},
+	"bench":         {".", "agent", "parleytest"},
+	"bench/fakecli": {"parleytest"},
+	"examples/...":  {".", "agent", "parleytest"},
+
+	// Programs that scripts use, and this package.
+	"internal/house":    {},
+	"internal/loopback": {},
+}
+
+// notForSDK names modules that serve models, tools and the sandbox. Who only
+// drives a CLI must not link them, whatever the golden list says.
+var notForSDK = []string{
+	"code.dny.dev/ssrf",
+	"github.com/JohannesKaufmann/html-to-markdown",
+	"github.com/anthropics/anthropic-sdk-go",
+	"github.com/aymanbagabas/go-udiff",
+	"github.com/bmatcuk/doublestar",
+	"github.com/creack/pty",
+	"github.com/landlock-lsm/go-landlock",
+	"github.com/rogpeppe/go-internal",
+	"go.uber.org/goleak",
+	"mvdan.cc/sh",
+}
+
+// Imports follow the arrows. Test files may import what they like.
+func TestArrows(t *testing.T) {
+	for _, f := range goFiles(t) {
+		if f.test {
+			continue
+		}
+		row, ok := rowOf(f.dir)
+		if !ok {
+			t.Errorf("%s: package %s has no row in arrows (internal/house) yet; add one there and in ARCHITECTURE.md", f.name, f.dir)
+			continue
+		}
+		for _, spec := range f.ast.Imports {
+			target, err := strconv.Unquote(spec.Path.Value)
+			if err != nil || target != module && !strings.HasPrefix(target, module+"/") {
+				continue
+			}
+			target = strings.TrimPrefix(strings.TrimPrefix(target, module), "/")
+			if target == "" {
+				target = "."
+			}
+			if !reaches(row, target, map[string]bool{}) {
+				t.Errorf("%s:%d: %s must not import %s: no arrow leads there", f.name, f.line(spec), f.dir, target)
+			}
+		}
+	}
+}
+
+// The arrows mean what ARCHITECTURE.md draws.
+func TestArrowsThemselves(t *testing.T) {
+	for _, c := range []struct {
+		from, to string
+		want     bool
+	}{
+		{".", "wire", true},
+		{".", "engine", false},
+		{".", "engine/model", false},
+		{".", "agent", false},
+		{"wire", "transport", false},
+		{"transport", ".", false},
+		{"engine", "engine/internal/loop", true},
+		{"engine/model", "engine", false},
+		{"engine/tool/grep", "wire", true},
+		{"engine/tool", "transport", false},
+		{"agent", "engine/model", true},
+		{"agent", ".", false},
+		{"parleytest", "engine/model", true},
+		{"parleytest", "engine/tool", false},
+		{"cmd/parley", "engine/policy", true},
+	} {
+		row, ok := rowOf(c.from)
+		if got := ok && reaches(row, c.to, map[string]bool{}); got != c.want {
+			t.Errorf("%s may import %s: %v, want %v", c.from, c.to, got, c.want)
+		}
+	}
+}
+
+// rowOf finds the row of arrows for a package: its own, or the nearest /... row.
+func rowOf(dir string) (string, bool) {
+	if _, ok := arrows[dir]; ok {
+		return dir, true
+	}
+	for up := path.Dir(dir); up != "." && up != "/"; up = path.Dir(up) {
+		if _, ok := arrows[up+"/..."]; ok {
+			return up + "/...", true
+		}
+	}
+	return "", false
+}
+
+// reaches reports whether a chain of arrows leads from a row to a package.
+func reaches(row, target string, seen map[string]bool) bool {
+	if seen[row] {
+		return false
+	}
+	seen[row] = true
+	for _, to := range arrows[row] {
+		below, isTree := strings.CutSuffix(to, "/...")
+		if to == target || isTree && strings.HasPrefix(target, below+"/") || reaches(to, target, seen) {
+			return true
+		}
+	}
+	return false
+}
+
+// The SDK links these modules and none that serves models, tools or the sandbox.
+func TestSDKDependencies(t *testing.T) {
+	if !slices.ContainsFunc(goFiles(t), func(f goFile) bool { return f.dir == "." && !f.test }) {
+		t.Skip("no package at the root of the module")
+	}
+	const golden = "testdata/sdk_deps.txt"
+	modules := map[string]bool{}
+	for _, goos := range []string{"linux", "darwin", "windows"} {
+		const format = `{{if not .Standard}}{{.ImportPath}}{{with .Module}} {{.Path}}{{end}}{{end}}`
+		for line := range strings.Lines(run(t, []string{"GOOS=" + goos, "CGO_ENABLED=0"}, "go", "list", "-deps", "-f", format, ".")) {
+			pkg, mod, _ := strings.Cut(strings.TrimSpace(line), " ")
+			if mod != "" && mod != module {
+				modules[mod] = true
+			}
+			for _, ours := range []string{"engine", "agent", "parleytest", "conformance"} {
+				if p := module + "/" + ours; pkg == p || strings.HasPrefix(pkg, p+"/") {
+					t.Errorf("the SDK depends on %s (%s)", pkg, goos)
+				}
+			}
+		}
+	}
+	var got strings.Builder
+	got.WriteString("# The modules that a program links when it imports the SDK and nothing else.\n")
+	for _, mod := range slices.Sorted(maps.Keys(modules)) {
+		fmt.Fprintln(&got, mod)
+		for _, no := range notForSDK {
+			if mod == no || strings.HasPrefix(mod, no+"/") {
+				t.Errorf("the SDK links %s", mod)
+			}
+		}
+	}
+	if *update {
+		if err := os.WriteFile(golden, []byte(got.String()), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil || string(want) != got.String() {
+		t.Errorf("the SDK's dependencies changed; if that is meant, run go test ./internal/house -update and say why in the commit\nwant (%v):\n%s\ngot:\n%s", err, want, &got)
+	}
+}
+
+// Names say what a package is for.
+func TestPackageNames(t *testing.T) {
+	empty := []string{"base", "common", "helper", "helpers", "lib", "misc", "shared", "types", "util", "utils"}
+	seen := map[string]bool{}
+	for _, f := range goFiles(t) {
+		for _, name := range []string{f.ast.Name.Name, path.Base(f.dir)} {
+			if slices.Contains(empty, name) && !seen[f.dir] {
+				seen[f.dir] = true
+				t.Errorf("%s: a package named %s says nothing; name it for what it holds", f.name, name)
+			}
+		}
+	}
+}
+
+// Every package says what it is for.
+func TestPackageComments(t *testing.T) {
+	first := map[string]string{}
+	documented := map[string]bool{}
+	for _, f := range goFiles(t) {
+		if f.test {
+			continue
+		}
+		if first[f.dir] == "" {
+			first[f.dir] = f.name
+		}
+		if f.ast.Doc != nil && len(strings.TrimSpace(f.ast.Doc.Text())) > 0 {
+			documented[f.dir] = true
+		}
+	}
+	for dir, name := range first {
+		if !documented[dir] {
+			t.Errorf("%s: package %s has no package comment", name, dir)
+		}
+	}
+}
+
+// Everything exported is documented: in go doc it is all there is to read.
+func TestExportedComments(t *testing.T) {
+	for _, f := range goFiles(t) {
+		if f.test {
+			continue
+		}
+		missing := func(n ast.Node, what string) {
+			t.Errorf("%s:%d: exported %s has no comment", f.name, f.line(n), what)
+		}
+		for _, decl := range f.ast.Decls {
+			switch d := decl.(type) {
+			case *ast.FuncDecl:
+				if !d.Name.IsExported() || d.Doc != nil {
+					continue
+				}
+				if d.Recv == nil {
+					missing(d, "func "+d.Name.Name)
+				} else if recv := receiver(d); ast.IsExported(recv) {
+					missing(d, "method "+recv+"."+d.Name.Name)
+				}
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					switch s := spec.(type) {
+					case *ast.TypeSpec:
+						if !s.Name.IsExported() {
+							continue
+						}
+						if s.Doc == nil && (d.Doc == nil || d.Lparen.IsValid()) {
+							missing(s, "type "+s.Name.Name)
+						}
+						// An interface of one method is described by its type.
+						if it, ok := s.Type.(*ast.InterfaceType); ok && len(it.Methods.List) > 1 {
+							for _, m := range it.Methods.List {
+								if len(m.Names) > 0 && m.Names[0].IsExported() && m.Doc == nil && m.Comment == nil {
+									missing(m, "method "+s.Name.Name+"."+m.Names[0].Name)
+								}
+							}
+						}
+					case *ast.ValueSpec:
+						if d.Doc != nil || s.Doc != nil || s.Comment != nil {
+							continue
+						}
+						for _, name := range s.Names {
+							if name.IsExported() {
+								missing(name, d.Tok.String()+" "+name.Name)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// receiver returns the name of the type a method belongs to.
+func receiver(d *ast.FuncDecl) string {
+	e := d.Recv.List[0].Type
+	for {
+		switch x := e.(type) {
+		case *ast.StarExpr:
+			e = x.X
+		case *ast.IndexExpr:
+			e = x.X
+		case *ast.IndexListExpr:
+			e = x.X
+		case *ast.Ident:
+			return x.Name
+		default:
+			return ""
+		}
+	}
+}
+
+// Nothing in the tree belongs to one machine, one registry or one working day.
+func TestTree(t *testing.T) {
+	// In pieces, so that this file passes.
+	machine := regexp.MustCompile(`(^|[^A-Za-z0-9_.])/(` + "wo" + `rk|` + "fa" + `rm|` + "ro" + `ot)/`)
+	registry := regexp.MustCompile(strings.Join([]string{
+		`registry\.npm` + `js\.`, `registry\.yarn` + `pkg\.`, `py` + `pi\.org`, `python` + `hosted\.org`,
+		`proxy\.go` + `lang\.org`, `sum\.go` + `lang\.org`, `crates` + `\.io`, `deb` + `\.debian\.org`, `repo1?\.maven` + `\.`,
+	}, "|"))
+	conflict := regexp.MustCompile(`^(` + strings.Repeat("<", 7) + `|` + strings.Repeat(">", 7) + `) `)
+	debris := regexp.MustCompile(`(?i)(\.(log|orig|rej|bak|tmp|swp|pid|test|prof|exe)|~|(^|/)(\.DS_Store|nohup\.out|core\.\d+))$`)
+	rootDocs := []string{"ARCHITECTURE.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "README.md", "SECURITY.md"}
+
+	for _, name := range files(t) {
+		if debris.MatchString(name) {
+			t.Errorf("%s: left over from somebody's work; remove it or ignore it", name)
+		}
+		if path.Ext(name) == ".md" && path.Dir(name) == "." && !slices.Contains(rootDocs, name) {
+			t.Errorf("%s: notes do not live at the root; documentation goes to docs/", name)
+		}
+		data := read(t, name)
+		if len(data) > 1<<20 {
+			t.Errorf("%s: %d KiB; files over 1 MiB do not belong in the repository", name, len(data)>>10)
+			continue
+		}
+		if bytes.IndexByte(data[:min(len(data), 8000)], 0) >= 0 {
+			continue // binary
+		}
+		n := 0
+		for line := range bytes.Lines(data) {
+			n++
+			for _, rule := range []struct {
+				re   *regexp.Regexp
+				what string
+			}{
+				{machine, "a path of one machine"},
+				{registry, "the host name of a package registry"},
+				{conflict, "a merge conflict"},
+			} {
+				if m := rule.re.Find(line); m != nil {
+					t.Errorf("%s:%d: %s: %q", name, n, rule.what, m)
+				}
+			}
+		}
+	}
+}
+
+// A goFile is one parsed file of this module.
+type goFile struct {
+	name string // relative to the root, slashes
+	dir  string
+	test bool
+	ast  *ast.File
+	fset *token.FileSet
+}
+
+func (f goFile) line(n ast.Node) int { return f.fset.Position(n.Pos()).Line }
+
+var parseOnce = sync.OnceValues(func() ([]goFile, error) {
+	names, err := listOnce()
+	if err != nil {
+		return nil, err
+	}
+	nested := map[string]bool{} // directories with a module of their own
+	for _, name := range names {
+		if path.Base(name) == "go.mod" && name != "go.mod" {
+			nested[path.Dir(name)] = true
+		}
+	}
+	var out []goFile
+	fset := token.NewFileSet()
+	for _, name := range names {
+		if path.Ext(name) != ".go" || outside(name, nested) {
+			continue
+		}
+		f, err := parser.ParseFile(fset, filepath.Join(root, filepath.FromSlash(name)), nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, goFile{name, path.Dir(name), strings.HasSuffix(name, "_test.go"), f, fset})
+	}
+	return out, nil
+})
+
+// outside reports whether go build ./... passes over a file.
+func outside(name string, nested map[string]bool) bool {
+	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+		base := path.Base(dir)
+		if nested[dir] || base == "testdata" || base == "vendor" || base[0] == '_' || base[0] == '.' {
+			return true
+		}
+	}
+	return false
+}
+
+func goFiles(t *testing.T) []goFile {
+	t.Helper()
+	out, err := parseOnce()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+var root = filepath.Join("..", "..")
+
+// listOnce lists the files that are, or would be, in a commit.
+var listOnce = sync.OnceValues(func() ([]string, error) {
+	cmd := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("git ls-files: %w", err)
+	}
+	var names []string
+	for name := range strings.SplitSeq(strings.TrimRight(string(out), "\x00"), "\x00") {
+		if info, err := os.Lstat(filepath.Join(root, name)); err == nil && info.Mode().IsRegular() {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+})
+
+func files(t *testing.T) []string {
+	t.Helper()
+	names, err := listOnce()
+	if err != nil {
+		t.Skip(err) // a source archive
+	}
+	return names
+}
+
+func read(t *testing.T, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func run(t *testing.T, env []string, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), env...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%s %s: %v\n%s%s", name, strings.Join(args, " "), err, &stdout, &stderr)
+	}
+	return stdout.String()
+}
