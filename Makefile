@@ -1,0 +1,61 @@
+# Everything that checks or builds this repository. `make` alone prints the list.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+FUZZTIME ?= 60s
+TEST_TIMEOUT ?= 240s
+
+.PHONY: help check fmt vet staticcheck rules cross test race jsonv2 fuzz peers interop bench clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+check: fmt vet staticcheck rules cross jsonv2 race ## everything a change must pass: all the lines below down to race
+
+fmt: ## fail on files that gofmt would change
+	@bad=$$(git ls-files -co --exclude-standard -z -- '*.go' | xargs -0 -r gofmt -l 2>&1); \
+	if [ -n "$$bad" ]; then echo "not formatted, run gofmt -w:"; echo "$$bad"; exit 1; fi
+
+vet: ## go vet
+	go vet ./...
+
+staticcheck: ## staticcheck, from the module in tools/
+	go tool -modfile=tools/go.mod staticcheck ./...
+
+rules: ## the rules of this repository: import arrows, documentation, dependencies, links
+	go test -count=1 ./internal/house
+
+cross: ## build and vet every package for linux, macOS and windows on amd64 and arm64
+	@for platform in $(PLATFORMS); do \
+		echo "cross: $$platform"; \
+		export GOOS=$${platform%/*} GOARCH=$${platform#*/} CGO_ENABLED=0; \
+		go build ./... && go vet ./... || exit 1; \
+	done
+
+jsonv2: ## the round trips of package wire under Go's own encoding/json/v2
+	GOEXPERIMENT=jsonv2 go test -timeout $(TEST_TIMEOUT) ./wire/...
+
+race: ## all tests with the race detector
+	go test -race -timeout $(TEST_TIMEOUT) ./...
+
+test: ## all tests, quickly
+	go test -timeout $(TEST_TIMEOUT) ./...
+
+fuzz: ## every fuzz target for FUZZTIME (60s) each
+	scripts/fuzz $(FUZZTIME)
+
+peers: ## install the official SDKs and CLI, pinned, outside the tree
+	scripts/peers
+
+interop: ## the tests against the official SDKs and CLI, with loopback only
+	scripts/interop
+
+bench: ## the benchmarks against the official SDK, with loopback only
+	scripts/bench
+
+clean: ## remove what builds and tests leave in the tree
+	rm -rf bin dist
+	go clean ./...
