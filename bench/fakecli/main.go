@@ -1,0 +1,11 @@
+// Command fakecli is the fake CLI that the benchmarks run SDKs against: an agent that
+// answers at once with as much as the prompt asks for. See [peer.Agent].
+package main
+
+import (
+	"os"
+
+	"github.com/parley-go/parley/parleytest/peer"
+)
+
+func main() { os.Exit(peer.ServeMain(os.Args[1:], os.Stdin, os.Stdout)) }

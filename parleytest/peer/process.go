@@ -1,0 +1,367 @@
+package peer
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Version is what a fake CLI answers to --version.
+const Version = "2.1.325 (Claude Code)"
+
+// ExitMismatch is the exit status of a fake CLI whose script was not followed; the
+// reason is on standard error and in the record.
+const ExitMismatch = 97
+
+// DefaultLimit is how long a fake CLI lives at most, whatever its script says: one
+// that ignores everything must not outlive a failed test for long.
+const DefaultLimit = 2 * time.Minute
+
+const (
+	envSpec       = "PARLEY_PEER"            // what to play; more of it in PARLEY_PEER_1 …
+	envGrandchild = "PARLEY_PEER_GRANDCHILD" // seconds to live
+)
+
+// CommandOptions say how a fake CLI runs. A nil pointer is the zero value.
+type CommandOptions struct {
+	// Record is a file to which the fake CLI appends what happens to it, for
+	// [ReadRecord]: arguments, environment, frames, process ids, signals. If
+	// empty, nothing is recorded.
+	Record string
+	// Limit is how long it lives at most. If zero, it is [DefaultLimit].
+	Limit time.Duration
+	// Version is its answer to --version. If empty, it is [Version].
+	Version string
+}
+
+// A Cmd is a fake CLI to spawn: this program itself, told by its environment what
+// to play. Its main function or TestMain must call [RunIfChild] or [TestMain].
+type Cmd struct {
+	Path string   // the executable
+	Env  []string // variables to add to the environment, "KEY=value"
+}
+
+// spec is what the environment carries.
+type spec struct {
+	Name    string            `json:"name,omitempty"`
+	Script  string            `json:"script,omitempty"`
+	Params  map[string]string `json:"params,omitempty"`
+	Agent   bool              `json:"agent,omitempty"`
+	Record  string            `json:"record,omitempty"`
+	Limit   time.Duration     `json:"limit,omitempty"`
+	Version string            `json:"version,omitempty"`
+}
+
+// Command returns a fake CLI that plays the script. It takes any arguments and
+// ignores them; to --version or -v alone it answers with a version.
+func Command(s *Script, opts *CommandOptions) (*Cmd, error) {
+	return command(spec{Name: s.Name, Script: string(s.src), Params: s.overrides}, opts)
+}
+
+// AgentCommand returns a fake CLI that is an [Agent].
+func AgentCommand(opts *CommandOptions) (*Cmd, error) {
+	return command(spec{Agent: true}, opts)
+}
+
+const envChunk = 96 << 10 // Linux takes 128 KiB in one variable
+
+func command(sp spec, opts *CommandOptions) (*Cmd, error) {
+	if opts != nil {
+		sp.Record, sp.Limit, sp.Version = opts.Record, opts.Limit, opts.Version
+	}
+	if sp.Record != "" {
+		abs, err := filepath.Abs(sp.Record)
+		if err != nil {
+			return nil, fmt.Errorf("peer: %w", err)
+		}
+		sp.Record = abs
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("peer: cannot find this program: %w", err)
+	}
+	data, err := json.Marshal(sp)
+	if err != nil {
+		return nil, fmt.Errorf("peer: %w", err)
+	}
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, _ = z.Write(data) // to memory
+	_ = z.Close()
+	text := base64.StdEncoding.EncodeToString(b.Bytes())
+	if len(text) > 8*envChunk {
+		return nil, fmt.Errorf("peer: %s is too large for the environment: %d KiB compressed", sp.Name, len(text)>>10)
+	}
+	c := &Cmd{Path: exe}
+	for i := 0; len(text) > 0; i++ {
+		n := min(len(text), envChunk)
+		name := envSpec
+		if i > 0 {
+			name += "_" + strconv.Itoa(i)
+		}
+		c.Env = append(c.Env, name+"="+text[:n])
+		text = text[n:]
+	}
+	return c, nil
+}
+
+// Command returns an *exec.Cmd that starts the fake CLI with the arguments, in this
+// process's environment.
+func (c *Cmd) Command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, c.Path, args...)
+	cmd.Env = append(os.Environ(), c.Env...)
+	return cmd
+}
+
+// Install writes a launcher for the fake CLI to dir under the name and returns its
+// path, for clients that take the path of an executable but no environment. It is
+// a shell script, so there is none on Windows.
+func (c *Cmd) Install(dir, name string) (string, error) {
+	var b strings.Builder
+	b.WriteString("#!/bin/sh\n")
+	quote := func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+	for _, kv := range c.Env {
+		k, v, _ := strings.Cut(kv, "=")
+		fmt.Fprintf(&b, "export %s=%s\n", k, quote(v))
+	}
+	fmt.Fprintf(&b, "exec %s \"$@\"\n", quote(c.Path))
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, []byte(b.String()), 0o755); err != nil {
+		return "", fmt.Errorf("peer: %w", err)
+	}
+	return path, nil
+}
+
+// TestMain runs the tests, unless this process was started as a fake CLI:
+//
+//	func TestMain(m *testing.M) { peer.TestMain(m) }
+//
+// It does not return.
+func TestMain(m interface{ Run() int }) {
+	RunIfChild()
+	os.Exit(m.Run())
+}
+
+// RunIfChild plays the fake CLI and exits, if this process was started by a [Cmd];
+// otherwise it returns at once. Call it first in TestMain, or in main.
+func RunIfChild() {
+	if life := os.Getenv(envGrandchild); life != "" {
+		grandchild(life)
+	}
+	if os.Getenv(envSpec) == "" {
+		return
+	}
+	sp, err := specFromEnv()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(ExitMismatch)
+	}
+	// Not os.Exit: with the race detector that takes a second.
+	syscall.Exit(sp.main())
+}
+
+func specFromEnv() (*spec, error) {
+	text := os.Getenv(envSpec)
+	for i := 1; ; i++ {
+		more := os.Getenv(envSpec + "_" + strconv.Itoa(i))
+		if more == "" {
+			break
+		}
+		text += more
+	}
+	z, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, strings.NewReader(text)))
+	if err != nil {
+		return nil, fmt.Errorf("peer: bad %s: %w", envSpec, err)
+	}
+	sp := new(spec)
+	if err := json.NewDecoder(z).Decode(sp); err != nil {
+		return nil, fmt.Errorf("peer: bad %s: %w", envSpec, err)
+	}
+	return sp, nil
+}
+
+// main is the main function of a fake CLI.
+func (sp *spec) main() int {
+	if sp.Version == "" {
+		sp.Version = Version
+	}
+	var record io.Writer
+	if sp.Record != "" {
+		f, err := os.OpenFile(sp.Record, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "peer:", err)
+			return ExitMismatch
+		}
+		record = f
+	}
+	rec := newRecorder(record)
+	rec.write("argv", os.Args[1:])
+	env := make(map[string]string)
+	for _, kv := range os.Environ() {
+		if k, v, _ := strings.Cut(kv, "="); !strings.HasPrefix(k, envSpec) {
+			env[k] = v
+		}
+	}
+	rec.write("env", env)
+	rec.write("note", fmt.Sprintf("pid %d", os.Getpid()))
+	if isVersionProbe(os.Args[1:]) {
+		fmt.Println(sp.Version)
+		return 0
+	}
+	if sp.Limit == 0 {
+		sp.Limit = DefaultLimit
+	}
+	// What ignores everything still ends, even while it is blocked in a write.
+	time.AfterFunc(sp.Limit, func() {
+		rec.write("note", "its time is up")
+		os.Exit(ExitMismatch)
+	})
+	if sp.Agent {
+		return ServeMain(os.Args[1:], os.Stdin, os.Stdout)
+	}
+	s, err := parse(sp.Name, []byte(sp.Script), sp.Params)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return ExitMismatch
+	}
+	st := &stage{
+		kill: killSelf,
+		ignoreSignals: func() {
+			c := make(chan os.Signal, 16)
+			signal.Notify(c, os.Interrupt, syscall.SIGTERM)
+			go func() {
+				for sig := range c {
+					rec.write("note", "signal "+sig.String())
+				}
+			}()
+		},
+		grandchild: func(setsid bool) (int, error) { return startGrandchild(setsid, sp.Limit) },
+	}
+	rep, err := play(context.Background(), s, os.Stdin, os.Stdout, &Options{Stderr: os.Stderr, Record: record}, st)
+	if err != nil {
+		rec.write("note", err.Error())
+		fmt.Fprintln(os.Stderr, err)
+		return ExitMismatch
+	}
+	return rep.Code
+}
+
+func isVersionProbe(args []string) bool {
+	return len(args) == 1 && (args[0] == "-v" || args[0] == "--version")
+}
+
+// startGrandchild starts a process that holds the pipes of this one and does
+// nothing.
+func startGrandchild(setsid bool, life time.Duration) (int, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return 0, err
+	}
+	cmd := exec.Command(exe, "grandchild")
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", envGrandchild, int(life.Seconds())))
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if setsid {
+		if err := newSession(cmd); err != nil {
+			return 0, err
+		}
+	}
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	return cmd.Process.Pid, nil
+}
+
+func grandchild(life string) {
+	secs, err := strconv.Atoi(life)
+	if err != nil || secs <= 0 {
+		secs = int(DefaultLimit.Seconds())
+	}
+	signal.Ignore(os.Interrupt)
+	time.Sleep(time.Duration(secs) * time.Second)
+	os.Exit(0)
+}
+
+// Drive plays the script as a host against a command: it starts it, with the
+// script's own arguments appended, plays, ends its input and waits for it. A
+// command that does not exit within the grace of 5 seconds is killed, and that is
+// an error. The command's Stdin, Stdout and Stderr must not be set; the end of its
+// standard error is in the report.
+func Drive(ctx context.Context, s *Script, cmd *exec.Cmd, opts *Options) (*Report, error) {
+	if s.NeedsProcess() {
+		return nil, fmt.Errorf("%s: %w: a host has none of its faults", s.Name, ErrNeedsProcess)
+	}
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	cmd.Args = append(cmd.Args, s.Argv...)
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("peer: %w", err)
+	}
+	// Not cmd.StdoutPipe: Wait would close it while frames are unread.
+	out, outw, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("peer: %w", err)
+	}
+	errs := newTail()
+	cmd.Stdout, cmd.Stderr = outw, errs
+	cmd.WaitDelay = driveGrace
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("peer: cannot start: %w", err), out.Close(), outw.Close())
+	}
+	_ = outw.Close() // the child has its own
+	exited := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // the state says it all
+		close(exited)
+	}()
+	o.Stderr = errs
+	o.Wait = func(ctx context.Context) (int, error) {
+		select {
+		case <-exited:
+			return cmd.ProcessState.ExitCode(), nil
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+	o.Signal = cmd.Process.Signal
+	rep, err := Play(ctx, s, out, stdin, &o)
+	t := time.NewTimer(driveGrace)
+	defer t.Stop()
+	select {
+	case <-exited:
+	case <-ctx.Done():
+		_ = cmd.Process.Kill() // it may be gone by now
+		<-exited
+	case <-t.C:
+		_ = cmd.Process.Kill()
+		<-exited
+		if err == nil {
+			err = fmt.Errorf("peer: %s: the command did not exit within %v of the end of its input", s.Name, driveGrace)
+		}
+	}
+	rep.Stderr = errs.String()
+	if err != nil && rep.Stderr != "" {
+		err = fmt.Errorf("%w\n\tstandard error of the command: %s", err, strings.TrimSpace(rep.Stderr[max(0, len(rep.Stderr)-1000):]))
+	}
+	return rep, err
+}
+
+// driveGrace is how long a driven command may take to exit.
+var driveGrace = 5 * time.Second
+
+var signals = map[string]os.Signal{"INT": os.Interrupt, "TERM": syscall.SIGTERM, "KILL": os.Kill}
