@@ -1,0 +1,124 @@
+package transport
+
+import (
+	"maps"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// An Environment says how an agent's environment is made from that of the host.
+type Environment struct {
+	// Inherited is what to start from as "KEY=value", usually os.Environ().
+	Inherited []string
+	// Additions are the caller's own entries. They win over everything but the
+	// version. An entry without "=" removes that variable.
+	Additions []string
+	// Dir becomes PWD when it is not empty, made absolute.
+	Dir string
+	// Version is the SDK's, for CLAUDE_AGENT_SDK_VERSION. An agent trusts it to say
+	// who it talks to, so no addition changes it. Empty means not set.
+	Version string
+	// Debug asks the agent for its debug output: DEBUG=1.
+	Debug bool
+}
+
+// Environ returns the environment, sorted by key and without duplicates; of two
+// entries for one key the last counts. Keys differ in case only where the
+// system tells them apart, which Windows does not.
+//
+// From the inherited entries these do not reach the agent: NODE_OPTIONS, which
+// is meant for another program; CLAUDECODE, which would tell the agent that it
+// runs inside another one; DEBUG, unless Debug is set; and the marks of another
+// SDK in CLAUDE_CODE_ENTRYPOINT and CLAUDE_AGENT_SDK_VERSION.
+func (e Environment) Environ() []string {
+	vars := newVariables(foldEnv)
+	for _, kv := range e.Inherited {
+		vars.apply(kv)
+	}
+	for _, key := range []string{"NODE_OPTIONS", "CLAUDECODE", "DEBUG"} {
+		vars.remove(key)
+	}
+	vars.set("CLAUDE_CODE_ENTRYPOINT", "sdk-go")
+	if e.Debug {
+		vars.set("DEBUG", "1")
+	}
+	if e.Dir != "" {
+		dir := e.Dir
+		if abs, err := filepath.Abs(dir); err == nil {
+			dir = abs
+		}
+		vars.set("PWD", dir)
+	}
+	for _, kv := range e.Additions {
+		if _, _, ok := cutEnv(kv); !ok {
+			vars.remove(kv)
+			continue
+		}
+		vars.apply(kv)
+	}
+	vars.remove("CLAUDE_AGENT_SDK_VERSION")
+	if e.Version != "" {
+		vars.set("CLAUDE_AGENT_SDK_VERSION", e.Version)
+	}
+	return vars.list()
+}
+
+// foldEnv says that keys which differ only in case are the same.
+const foldEnv = runtime.GOOS == "windows"
+
+// variables is an environment that can be changed.
+type variables struct {
+	fold   bool              // keys that differ only in case are the same
+	values map[string]string // folded key to "KEY=value"
+}
+
+func newVariables(fold bool) variables {
+	return variables{fold: fold, values: make(map[string]string)}
+}
+
+func (v variables) key(k string) string {
+	if v.fold {
+		return strings.ToUpper(k)
+	}
+	return k
+}
+
+// apply takes an entry over; one that has no key is dropped.
+func (v variables) apply(kv string) {
+	if key, _, ok := cutEnv(kv); ok {
+		v.values[v.key(key)] = kv
+	}
+}
+
+func (v variables) set(key, value string) { v.values[v.key(key)] = key + "=" + value }
+
+func (v variables) remove(key string) { delete(v.values, v.key(key)) }
+
+func (v variables) get(key string) string {
+	_, value, _ := cutEnv(v.values[v.key(key)])
+	return value
+}
+
+func (v variables) list() []string {
+	list := make([]string, 0, len(v.values))
+	for _, key := range slices.Sorted(maps.Keys(v.values)) {
+		list = append(list, v.values[key])
+	}
+	return list
+}
+
+// cutEnv takes an entry apart. Windows keeps the working directory of each
+// drive under keys that begin with "=", so the first byte is never the
+// separator.
+func cutEnv(kv string) (key, value string, ok bool) {
+	if kv == "" {
+		return "", "", false
+	}
+	i := strings.IndexByte(kv[1:], '=')
+	if i < 0 {
+		return "", "", false
+	}
+	return kv[:i+1], kv[i+2:], true
+}

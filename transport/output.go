@@ -1,0 +1,104 @@
+package transport
+
+import (
+	"io"
+	"sync/atomic"
+	"time"
+)
+
+// readerPause is how long after its last Read a consumer still counts as
+// reading. Within it Close leaves the output alone, so that a reader which
+// works between two reads loses nothing.
+const readerPause = 250 * time.Millisecond
+
+// An output is what a peer writes, as both kinds of connection hand it to their
+// consumer: it remembers its end, and Close can discard what nobody reads.
+type output struct {
+	src io.Reader
+	end chan struct{} // closed when src was read to its end, by whomever
+
+	// turn holds one token, held while src is read. It is a channel and not a
+	// mutex because goroutines that wait for it may do so for long, and under
+	// testing/synctest only a channel lets time pass meanwhile.
+	turn      chan struct{}
+	err       error // why reading is over; guarded by turn
+	discarded bool  // Close read what the consumer did not; guarded by turn
+
+	lastRead atomic.Int64 // when the consumer's last Read returned, in Unix nanoseconds; 0 if never
+}
+
+func newOutput(src io.Reader) *output {
+	o := &output{src: src, end: make(chan struct{}), turn: make(chan struct{}, 1)}
+	o.turn <- struct{}{}
+	return o
+}
+
+// Read is the consumer's.
+func (o *output) Read(p []byte) (int, error) {
+	<-o.turn
+	defer func() {
+		o.lastRead.Store(time.Now().UnixNano())
+		o.turn <- struct{}{}
+	}()
+	if o.discarded {
+		return 0, ErrClosed
+	}
+	return o.read(p)
+}
+
+// read is called with the turn held.
+func (o *output) read(p []byte) (int, error) {
+	if o.err != nil {
+		return 0, o.err
+	}
+	n, err := o.src.Read(p)
+	if err != nil {
+		o.err = err
+		close(o.end)
+	}
+	return n, err
+}
+
+// ended reports whether the end was reached.
+func (o *output) ended() bool {
+	select {
+	case <-o.end:
+		return true
+	default:
+		return false
+	}
+}
+
+// discard reads to the end in place of a consumer that does not. It returns when
+// the end was reached, or stop was closed before there was reason to take over.
+func (o *output) discard(stop <-chan struct{}) {
+	for !o.ended() {
+		select {
+		case <-o.turn:
+			last := o.lastRead.Load()
+			if last != 0 && time.Since(time.Unix(0, last)) < readerPause {
+				o.turn <- struct{}{}
+				break
+			}
+			buf := make([]byte, 32<<10)
+			for o.err == nil {
+				if n, _ := o.read(buf); n > 0 {
+					o.discarded = true
+				}
+			}
+			o.turn <- struct{}{}
+			return
+		default:
+			// A Read is under way: it will see the end.
+		}
+		pause := time.NewTimer(readerPause / 5)
+		select {
+		case <-o.end:
+		case <-stop:
+			pause.Stop()
+			return
+		case <-pause.C:
+		}
+		pause.Stop()
+	}
+}

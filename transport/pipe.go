@@ -1,0 +1,326 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+// PipeBuffer is how many bytes a [Pipe] holds in each direction. A writer blocks
+// when they are not read.
+const PipeBuffer = 64 << 10
+
+// errEnded is the cause of a [Peer]'s context after the host gave up waiting.
+var errEnded = errors.New("transport: the host closed the connection")
+
+// Pipe returns the two ends of a connection in memory: the host's, and the
+// agent's. Each direction holds at most [PipeBuffer] bytes.
+//
+// The agent must call [Peer.Exit] as the last thing it does. Close of the
+// host's end lets the agent read EOF, after 5 seconds cancels the agent's
+// context, and after 5 more gives the agent up: a goroutine cannot be killed, so
+// its end is cut off and Close returns an error. When the context of Close is
+// done the first wait is skipped and the second is half a second.
+//
+// Nothing but channels, mutexes and timers is used, so a Pipe works under
+// testing/synctest.
+func Pipe() (Conn, *Peer) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	toAgent, toHost := newStream(), newStream()
+	peer := &Peer{
+		in: toAgent, out: toHost,
+		ctx: ctx, cancel: cancel,
+		gone: make(chan struct{}),
+	}
+	return &pipeConn{
+		peer:   peer,
+		output: newOutput(toHost),
+		hurry:  make(chan struct{}),
+		closed: make(chan struct{}),
+	}, peer
+}
+
+// A Peer is the agent's end of a [Pipe]. One goroutine may read while another
+// writes; the other methods may be called from any goroutine at any time.
+type Peer struct {
+	in, out *stream
+	ctx     context.Context // documented lifetime of the connection, as Context says
+	cancel  context.CancelCauseFunc
+
+	mu   sync.Mutex
+	step Step
+	exit Exit
+	left bool          // gone is closed
+	gone chan struct{} // closed when exit is set
+}
+
+// Read reads what the host wrote. It returns io.EOF when the host ended its
+// input.
+func (p *Peer) Read(b []byte) (int, error) { return p.in.Read(b) }
+
+// Write sends bytes to the host. It blocks while the host does not read, and
+// fails with [ErrClosed] after CloseWrite, after Exit, and after the host gave
+// the agent up.
+func (p *Peer) Write(b []byte) (int, error) {
+	n, err := p.out.Write(b)
+	if err != nil {
+		err = ErrClosed
+	}
+	return n, err
+}
+
+// CloseRead stops reading: the host's Write fails with [ErrInputClosed].
+func (p *Peer) CloseRead() error {
+	p.in.breakOff()
+	return nil
+}
+
+// CloseWrite ends the output: the host reads EOF after what was written.
+func (p *Peer) CloseWrite() error {
+	p.out.finish()
+	return nil
+}
+
+// Context is cancelled when the agent should stop at once: the host closed the
+// connection and the agent did not end by itself in time. It is cancelled after
+// Exit as well.
+func (p *Peer) Context() context.Context { return p.ctx }
+
+// Exit ends the agent: it closes both directions and gives the host's Wait the
+// status and, as the last words, stderr. Only the first call counts.
+func (p *Peer) Exit(code int, stderr string) {
+	p.leave(Exit{Code: code, Stderr: stderr})
+}
+
+// leave sets how the agent ended, unless that is known. It reports whether it
+// was the first.
+func (p *Peer) leave(exit Exit) bool {
+	p.mu.Lock()
+	first := !p.left
+	if first {
+		p.left = true
+		exit.Step = p.step
+		p.exit = exit
+		close(p.gone)
+	}
+	p.mu.Unlock()
+	p.CloseWrite()
+	p.CloseRead()
+	p.cancel(errEnded)
+	return first
+}
+
+// raise notes what was needed to end the agent, unless it has ended.
+func (p *Peer) raise(s Step) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.step = max(p.step, s)
+}
+
+// A pipeConn is the host's end.
+type pipeConn struct {
+	peer   *Peer
+	output *output
+
+	closeOnce sync.Once
+	hurryOnce sync.Once
+	hurry     chan struct{} // closed when a caller of Close has no more time
+	closed    chan struct{} // closed when shutdown ended and closeErr is set
+	closeErr  error
+}
+
+func (c *pipeConn) Read(p []byte) (int, error) { return c.output.Read(p) }
+
+func (c *pipeConn) Write(p []byte) (int, error) {
+	n, err := c.peer.in.Write(p)
+	if err == errBroken {
+		err = fmt.Errorf("%w: the agent stopped reading or is gone", ErrInputClosed)
+	} else if err != nil {
+		err = ErrInputClosed
+	}
+	return n, err
+}
+
+func (c *pipeConn) CloseWrite() error {
+	c.peer.raise(StepEOF)
+	c.peer.in.finish()
+	return nil
+}
+
+func (c *pipeConn) Wait(ctx context.Context) (Exit, error) {
+	for _, over := range []chan struct{}{c.peer.gone, c.output.end} {
+		select {
+		case <-over:
+			continue
+		default:
+		}
+		select {
+		case <-over:
+		case <-ctx.Done():
+			return Exit{Code: -1}, ctx.Err()
+		}
+	}
+	return c.peer.exit, nil
+}
+
+func (c *pipeConn) Close(ctx context.Context) error {
+	c.closeOnce.Do(func() { go c.shutdown() })
+	select {
+	case <-c.closed:
+	case <-ctx.Done():
+		c.hurryOnce.Do(func() { close(c.hurry) })
+		<-c.closed
+	}
+	return c.closeErr
+}
+
+// shutdown is the ladder of [Process] with the means there are in one process.
+func (c *pipeConn) shutdown() {
+	defer close(c.closed)
+	discarded := make(chan struct{})
+	go func() {
+		defer close(discarded)
+		c.output.discard(nil)
+	}()
+	c.CloseWrite()
+	if !c.within(defaultGrace, 0) {
+		c.peer.raise(StepTerminate)
+		c.peer.cancel(errEnded)
+		if !c.within(defaultGrace, hurriedGrace) {
+			c.peer.raise(StepKill)
+			if c.peer.leave(Exit{Code: -1}) {
+				c.closeErr = errors.New("transport: the agent in this process did not stop after its context was cancelled: it was cut off and may still run")
+			}
+		}
+	}
+	<-discarded
+}
+
+// within reports whether the agent ends in time d, or in the time hurried from
+// the moment when a caller of Close has no more.
+func (c *pipeConn) within(d, hurried time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-c.peer.gone:
+		return true
+	case <-t.C:
+		return false
+	case <-c.hurry:
+	}
+	t.Reset(min(d, hurried))
+	select {
+	case <-c.peer.gone:
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
+// Errors of a stream's writer.
+var (
+	errFinished = errors.New("finished") // the writer itself ended it
+	errBroken   = errors.New("broken")   // the reader will read no more
+)
+
+// A stream is one direction of a Pipe: a bounded buffer.
+type stream struct {
+	mu       sync.Mutex
+	buf      []byte // the bytes buf[off:] wait to be read
+	off      int
+	finished bool
+	broken   bool
+
+	// Each holds at most one token. Whoever takes one and leaves work for another
+	// waiter passes it on.
+	readable chan struct{}
+	writable chan struct{}
+}
+
+func newStream() *stream {
+	return &stream{readable: make(chan struct{}, 1), writable: make(chan struct{}, 1)}
+}
+
+func (s *stream) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	for {
+		s.mu.Lock()
+		switch {
+		case s.broken:
+			wake(s.readable)
+			s.mu.Unlock()
+			return 0, ErrClosed
+		case s.off < len(s.buf):
+			n := copy(p, s.buf[s.off:])
+			if s.off += n; s.off == len(s.buf) {
+				s.buf, s.off = s.buf[:0], 0
+			} else {
+				wake(s.readable)
+			}
+			wake(s.writable)
+			s.mu.Unlock()
+			return n, nil
+		case s.finished:
+			wake(s.readable)
+			s.mu.Unlock()
+			return 0, io.EOF
+		}
+		s.mu.Unlock()
+		<-s.readable
+	}
+}
+
+func (s *stream) Write(p []byte) (n int, err error) {
+	for {
+		s.mu.Lock()
+		switch {
+		case s.finished:
+			err = errFinished
+		case s.broken:
+			err = errBroken
+		}
+		if err == nil {
+			if k := min(PipeBuffer-(len(s.buf)-s.off), len(p)-n); k > 0 {
+				if s.off > 0 && len(s.buf)+k > PipeBuffer {
+					s.buf, s.off = append(s.buf[:0], s.buf[s.off:]...), 0
+				}
+				s.buf = append(s.buf, p[n:n+k]...)
+				n += k
+				wake(s.readable)
+			}
+		}
+		full := len(s.buf)-s.off == PipeBuffer
+		if err != nil || !full {
+			wake(s.writable)
+		}
+		s.mu.Unlock()
+		if err != nil || n == len(p) {
+			return n, err
+		}
+		<-s.writable
+	}
+}
+
+// finish is the writer's end: the reader reads what is there, then EOF.
+func (s *stream) finish() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.finished = true
+	wake(s.readable)
+	wake(s.writable)
+}
+
+// breakOff is the reader's end: nothing is read any more.
+func (s *stream) breakOff() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.broken = true
+	s.buf, s.off = nil, 0
+	wake(s.readable)
+	wake(s.writable)
+}

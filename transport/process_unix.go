@@ -1,0 +1,236 @@
+//go:build unix
+
+package transport
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// A processTree is a command and whatever it starts. On unix it is a process
+// group, whose number is the command's process id.
+//
+// That number must not be used once the command was reaped and its group is
+// empty, since the system may give it to others. So the command stays a zombie
+// until release, where the system lets us see the end of a process without
+// reaping it.
+type processTree struct {
+	cmd       *exec.Cmd
+	id        string // the connection, in connIDKey
+	endThread func() // gives back the thread that started it
+
+	mu       sync.Mutex
+	released bool
+}
+
+func startTree(cmd *exec.Cmd, id string) (*processTree, error) {
+	t := &processTree{cmd: cmd, id: id}
+	cmd.SysProcAttr = sysProcAttr()
+	start := func() error {
+		// An executable that is being written, by an installer or by another
+		// goroutine of ours whose child has not yet let go of it, is free in a moment.
+		for try := 0; ; try++ {
+			err := cmd.Start()
+			if !errors.Is(err, syscall.ETXTBSY) || try == 5 {
+				return err
+			}
+			time.Sleep(10 * time.Millisecond << try)
+			// A Cmd can be started once.
+			*cmd = exec.Cmd{
+				Path: cmd.Path, Args: cmd.Args, Env: cmd.Env, Dir: cmd.Dir,
+				Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr,
+				SysProcAttr: cmd.SysProcAttr,
+			}
+		}
+	}
+	var err error
+	if t.endThread, err = onSpawnThread(start); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+func (t *processTree) pid() int { return t.cmd.Process.Pid }
+
+// watch has the group killed when this process is.
+func (t *processTree) watch() { theWatchdog.add(t.pid(), t.id) }
+
+// terminate asks the group to end. A process that is stopped cannot hear it
+// before it continues.
+func (t *processTree) terminate() {
+	t.signal(syscall.SIGTERM)
+	t.signal(syscall.SIGCONT)
+}
+
+// kill kills the group, and what has left it as far as it can be found.
+func (t *processTree) kill() {
+	t.signal(syscall.SIGKILL)
+	sweep(t.id)
+}
+
+func (t *processTree) signal(sig syscall.Signal) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.released {
+		syscall.Kill(-t.pid(), sig)
+	}
+}
+
+// release gives up the group and returns how the command ended, nil if unknown.
+// It is called after awaitExit.
+func (t *processTree) release() *os.ProcessState {
+	// While the number is still ours, so that the watchdog cannot kill another's.
+	theWatchdog.remove(t.pid())
+	t.mu.Lock()
+	t.released = true
+	t.mu.Unlock()
+	t.reap()
+	t.endThread()
+	return t.cmd.ProcessState
+}
+
+func exitStatus(state *os.ProcessState) (code int, signal string) {
+	if state == nil {
+		return -1, ""
+	}
+	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		return -1, ws.Signal().String()
+	}
+	return state.ExitCode(), ""
+}
+
+func isBrokenPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }
+
+// systemAdvice says what to do about an error of the system's.
+func systemAdvice(err error) string {
+	switch {
+	case errors.Is(err, syscall.ENOEXEC):
+		return "it is not a program for this machine, or a script whose first line does not name its interpreter"
+	case errors.Is(err, syscall.ETXTBSY):
+		return "somebody is writing to it, such as an installer: try again when it has finished"
+	case errors.Is(err, syscall.E2BIG):
+		return "the arguments or the environment are too long: pass long values in files"
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return "close connections that are no longer used, or raise the limit (ulimit -n)"
+	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ENOMEM):
+		return "the system has no room for another process: close connections that are no longer used"
+	case errors.Is(err, syscall.EINVAL):
+		return "an argument or a variable of the environment may hold a NUL byte"
+	}
+	return ""
+}
+
+// theWatchdog is shared by all connections of this process.
+var theWatchdog watchdog
+
+// A watchdog kills process groups when this process has gone without doing so
+// itself. It is a shell that reads our connections from a pipe of which only we
+// hold the writing end: when that ends and groups are left, we were killed. The
+// shell runs as long as there are connections, in a group of its own so that a
+// signal for our group does not end it. Where there is no shell there is no
+// watchdog.
+type watchdog struct {
+	mu    sync.Mutex
+	users int
+	pipe  *os.File // nil when it could not be started
+	proc  *os.Process
+}
+
+// watchdogScript uses only what every shell has built in, apart from grep, which
+// finds the descendants that left their group where there is a /proc. It looks
+// twice because the first look may be overtaken by a fork.
+const watchdogScript = `
+list=
+while read -r op group id; do
+	case $op in
+	+) list="$list $group:$id" ;;
+	-) kept=
+		for x in $list; do
+			case $x in $group:*) ;; *) kept="$kept $x" ;; esac
+		done
+		list=$kept ;;
+	esac
+done
+for x in $list; do
+	kill -9 -"${x%%:*}"
+done
+[ -n "$list" ] && [ -r /proc/self/environ ] || exit 0
+for again in 1 2; do
+	for x in $list; do
+		for f in $(grep -ls "` + connIDKey + `=[0-9a-f,]*${x#*:}" /proc/[0-9]*/environ); do
+			f=${f#/proc/}
+			kill -9 "${f%/environ}"
+		done
+	done
+done
+`
+
+func (w *watchdog) add(group int, id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.users++; w.users == 1 {
+		w.start()
+	}
+	w.tell("+ %d %s\n", group, id)
+}
+
+func (w *watchdog) remove(group int) {
+	w.mu.Lock()
+	w.tell("- %d\n", group)
+	var pipe *os.File
+	var proc *os.Process
+	if w.users--; w.users == 0 {
+		pipe, proc = w.pipe, w.proc
+		w.pipe, w.proc = nil, nil
+	}
+	w.mu.Unlock()
+	if pipe == nil {
+		return
+	}
+	// Its list is empty, so the end of the pipe is the end of the shell. It is not
+	// trusted to keep us waiting.
+	pipe.Close()
+	kill := time.AfterFunc(time.Second, func() { proc.Kill() })
+	defer kill.Stop()
+	proc.Wait()
+}
+
+// start is called with mu held.
+func (w *watchdog) start() {
+	r, pipe, err := os.Pipe()
+	if err != nil {
+		return
+	}
+	defer r.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		pipe.Close()
+		return
+	}
+	defer null.Close()
+	proc, err := os.StartProcess("/bin/sh", []string{"sh", "-c", watchdogScript}, &os.ProcAttr{
+		Dir:   "/",
+		Env:   []string{"PATH=/usr/bin:/bin"},
+		Files: []*os.File{r, null, null},
+		Sys:   &syscall.SysProcAttr{Setpgid: true},
+	})
+	if err != nil {
+		pipe.Close()
+		return
+	}
+	w.pipe, w.proc = pipe, proc
+}
+
+// tell is called with mu held. A watchdog that was killed is not worth an error:
+// it is the second of two nets.
+func (w *watchdog) tell(format string, args ...any) {
+	if w.pipe != nil {
+		w.pipe.SetWriteDeadline(time.Now().Add(time.Second))
+		fmt.Fprintf(w.pipe, format, args...)
+	}
+}
