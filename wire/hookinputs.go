@@ -1,0 +1,611 @@
+package wire
+
+import "encoding/json"
+
+// The inputs begin with the same fields; [HookInput.Base] returns them from any.
+
+// PreToolUseInput is what a hook is told before a tool runs.
+type PreToolUseInput struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"`
+	Cwd            string         `json:"cwd"`
+	PromptID       string         `json:"prompt_id,omitzero"`
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
+	AgentID        string         `json:"agent_id,omitzero"`
+	AgentType      string         `json:"agent_type,omitzero"`
+	Effort         *HookEffort    `json:"effort,omitzero"`
+
+	ToolName  string          `json:"tool_name"`
+	ToolInput json.RawMessage `json:"tool_input"`
+	ToolUseID string          `json:"tool_use_id"`
+	MCPServer *ToolServer     `json:"mcp_server,omitzero"` // whose tool it is, if an MCP server's
+	Open      `wire:"hook_event_name=PreToolUse"`
+}
+
+// PostToolUseInput is what a hook is told after a tool has succeeded.
+type PostToolUseInput struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"`
+	Cwd            string         `json:"cwd"`
+	PromptID       string         `json:"prompt_id,omitzero"`
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
+	AgentID        string         `json:"agent_id,omitzero"`
+	AgentType      string         `json:"agent_type,omitzero"`
+	Effort         *HookEffort    `json:"effort,omitzero"`
+
+	ToolName     string          `json:"tool_name"`
+	ToolInput    json.RawMessage `json:"tool_input"`
+	ToolResponse json.RawMessage `json:"tool_response"` // what the tool returned, in its own shape
+	ToolUseID    string          `json:"tool_use_id"`
+	DurationMS   int64           `json:"duration_ms,omitzero"`
+	MCPServer    *ToolServer     `json:"mcp_server,omitzero"` // whose tool it is, if an MCP server's
+	Open         `wire:"hook_event_name=PostToolUse"`
+}
+
+// PostToolUseFailureInput is what a hook is told after a tool has failed.
+type PostToolUseFailureInput struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"`
+	Cwd            string         `json:"cwd"`
+	PromptID       string         `json:"prompt_id,omitzero"`
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
+	AgentID        string         `json:"agent_id,omitzero"`
+	AgentType      string         `json:"agent_type,omitzero"`
+	Effort         *HookEffort    `json:"effort,omitzero"`
+
+	ToolName    string          `json:"tool_name"`
+	ToolInput   json.RawMessage `json:"tool_input"`
+	ToolUseID   string          `json:"tool_use_id"`
+	Error       string          `json:"error"`
+	IsInterrupt bool            `json:"is_interrupt,omitzero"` // it failed because somebody stopped it
+	DurationMS  int64           `json:"duration_ms,omitzero"`
+	MCPServer   *ToolServer     `json:"mcp_server,omitzero"` // whose tool it is, if an MCP server's
+	Open        `wire:"hook_event_name=PostToolUseFailure"`
+}
+
+// PostToolBatchInput is what a hook is told once all tools that the model
+// called together are done, before the model goes on.
+type PostToolBatchInput struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"`
+	Cwd            string         `json:"cwd"`
+	PromptID       string         `json:"prompt_id,omitzero"`
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
+	AgentID        string         `json:"agent_id,omitzero"`
+	AgentType      string         `json:"agent_type,omitzero"`
+	Effort         *HookEffort    `json:"effort,omitzero"`
+
+	ToolCalls []*HookToolCall `json:"tool_calls"`
+	Open      `wire:"hook_event_name=PostToolBatch"`
+}
+
+// UserPromptSubmitInput is what a hook is told before a prompt goes to the
+// model.
+type UserPromptSubmitInput struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"`
+	Cwd            string         `json:"cwd"`
+	PromptID       string         `json:"prompt_id,omitzero"`
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
+	AgentID        string         `json:"agent_id,omitzero"`
+	AgentType      string         `json:"agent_type,omitzero"`
+	Effort         *HookEffort    `json:"effort,omitzero"`
+
+	Prompt       string `json:"prompt"`
+	Source       string `json:"source,omitzero"` // "user", "sdk", "system", "loop_wakeup", "schedule_wakeup" or "poll_event"
+	SessionTitle string `json:"session_title,omitzero"`
+	Open         `wire:"hook_event_name=UserPromptSubmit"`
+}
+
+// UserPromptExpansionInput is what a hook is told when a command becomes the
+// prompt that it stands for.
+type UserPromptExpansionInput struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"`
+	Cwd            string         `json:"cwd"`
+	PromptID       string         `json:"prompt_id,omitzero"`
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
+	AgentID        string         `json:"agent_id,omitzero"`
+	AgentType      string         `json:"agent_type,omitzero"`
+	Effort         *HookEffort    `json:"effort,omitzero"`
+
+	ExpansionType string `json:"expansion_type"` // "slash_command" or "mcp_prompt"
+	CommandName   string `json:"command_name"`
+	CommandArgs   string `json:"command_args"`
+	CommandSource string `json:"command_source,omitzero"`
+	Prompt        string `json:"prompt"`
+	Open          `wire:"hook_event_name=UserPromptExpansion"`
+}
+
+// SessionStartInput is what a hook is told when a session starts or goes on.
+type SessionStartInput struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"`
+	Cwd            string         `json:"cwd"`
+	PromptID       string         `json:"prompt_id,omitzero"`
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
+	AgentID        string         `json:"agent_id,omitzero"`
+	AgentType      string         `json:"agent_type,omitzero"`
+	Effort         *HookEffort    `json:"effort,omitzero"`
+
+	Source                   string   `json:"source"` // "startup", "resume", "clear", "compact" or "fork"
+	Model                    string   `json:"model,omitzero"`
+	SessionTitle             string   `json:"session_title,omitzero"`
+	SecondsSinceLastResponse *float64 `json:"seconds_since_last_response,omitzero"`
+	ContextTokens            *int64   `json:"context_tokens,omitzero"`
+	PromptCacheLikelyExpired bool     `json:"prompt_cache_likely_expired,omitzero"`
+	EstimatedCacheWriteUSD   *float64 `json:"estimated_cache_write_usd,omitzero"` // nil if unknown
+	Open                     `wire:"hook_event_name=SessionStart"`
+}
+
+// SessionEndInput is what a hook is told when a session ends.
+type SessionEndInput struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"`
+	Cwd            string         `json:"cwd"`
+	PromptID       string         `json:"prompt_id,omitzero"`
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
+	AgentID        string         `json:"agent_id,omitzero"`
+	AgentType      string         `json:"agent_type,omitzero"`
+	Effort         *HookEffort    `json:"effort,omitzero"`
+
+	Reason string `json:"reason"` // "clear", "resume", "logout", "prompt_input_exit" or "other"
+	Open   `wire:"hook_event_name=SessionEnd"`
+}
+
+// StopInput is what a hook is told when the model has finished its turn.
+type StopInput struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"`
+	Cwd            string         `json:"cwd"`
+	PromptID       string         `json:"prompt_id,omitzero"`
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
+	AgentID        string         `json:"agent_id,omitzero"`
+	AgentType      string         `json:"agent_type,omitzero"`
+	Effort         *HookEffort    `json:"effort,omitzero"`
+
+	StopHookActive       bool        `json:"stop_hook_active"` // a Stop hook already kept this turn going
+	LastAssistantMessage string      `json:"last_assistant_message,omitzero"`
+	BackgroundTasks      []*HookTask `json:"background_tasks,omitzero"` // work that is still running
+	SessionCrons         []*HookCron `json:"session_crons,omitzero"`    // prompts that are to come
+	Open                 `wire:"hook_event_name=Stop"`
+}
+
+// StopFailureInput is what a hook is told when a turn ends because the model
+// could not be reached or refused.
+type StopFailureInput struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"`
+	Cwd            string         `json:"cwd"`
+	PromptID       string         `json:"prompt_id,omitzero"`
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
+	AgentID        string         `json:"agent_id,omitzero"`
+	AgentType      string         `json:"agent_type,omitzero"`
+	Effort         *HookEffort    `json:"effort,omitzero"`
+
+	Error                AssistantError `json:"error"`
+	ErrorDetails         string         `json:"error_details,omitzero"`
+	LastAssistantMessage string         `json:"last_assistant_message,omitzero"`
+	Open                 `wire:"hook_event_name=StopFailure"`
+}
+
+// SubagentStartInput is what a hook is told when a subagent starts: AgentID and
+// AgentType say which.
+type SubagentStartInput struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"`
+	Cwd            string         `json:"cwd"`
+	PromptID       string         `json:"prompt_id,omitzero"`
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
+	AgentID        string         `json:"agent_id,omitzero"`
+	AgentType      string         `json:"agent_type,omitzero"`
+	Effort         *HookEffort    `json:"effort,omitzero"`
+	Open           `wire:"hook_event_name=SubagentStart"`
+}
+
+// SubagentStopInput is what a hook is told when a subagent has finished:
+// AgentID and AgentType say which.
+type SubagentStopInput struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"`
+	Cwd            string         `json:"cwd"`
+	PromptID       string         `json:"prompt_id,omitzero"`
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
+	AgentID        string         `json:"agent_id,omitzero"`
+	AgentType      string         `json:"agent_type,omitzero"`
+	Effort         *HookEffort    `json:"effort,omitzero"`
+
+	AgentTranscriptPath  string      `json:"agent_transcript_path"`
+	StopHookActive       bool        `json:"stop_hook_active"` // a Stop hook already kept this turn going
+	LastAssistantMessage string      `json:"last_assistant_message,omitzero"`
+	BackgroundTasks      []*HookTask `json:"background_tasks,omitzero"` // work that is still running
+	SessionCrons         []*HookCron `json:"session_crons,omitzero"`    // prompts that are to come
+	Open                 `wire:"hook_event_name=SubagentStop"`
+}
+
+// PreCompactInput is what a hook is told before a conversation is shortened.
+type PreCompactInput struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"`
+	Cwd            string         `json:"cwd"`
+	PromptID       string         `json:"prompt_id,omitzero"`
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
+	AgentID        string         `json:"agent_id,omitzero"`
+	AgentType      string         `json:"agent_type,omitzero"`
+	Effort         *HookEffort    `json:"effort,omitzero"`
+
+	Trigger            string `json:"trigger"`                         // "manual" or "auto"
+	CustomInstructions string `json:"custom_instructions" wire:"null"` // the user's wishes for the summary
+	Open               `wire:"hook_event_name=PreCompact"`
+}
+
+// PostCompactInput is what a hook is told after a conversation was shortened.
+type PostCompactInput struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"`
+	Cwd            string         `json:"cwd"`
+	PromptID       string         `json:"prompt_id,omitzero"`
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
+	AgentID        string         `json:"agent_id,omitzero"`
+	AgentType      string         `json:"agent_type,omitzero"`
+	Effort         *HookEffort    `json:"effort,omitzero"`
+
+	Trigger        string `json:"trigger"` // "manual" or "auto"
+	CompactSummary string `json:"compact_summary"`
+	Open           `wire:"hook_event_name=PostCompact"`
+}
+
+// NotificationInput is what a hook is told when the agent wants a person to
+// look.
+type NotificationInput struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"`
+	Cwd            string         `json:"cwd"`
+	PromptID       string         `json:"prompt_id,omitzero"`
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
+	AgentID        string         `json:"agent_id,omitzero"`
+	AgentType      string         `json:"agent_type,omitzero"`
+	Effort         *HookEffort    `json:"effort,omitzero"`
+
+	Message          string `json:"message"`
+	Title            string `json:"title,omitzero"`
+	NotificationType string `json:"notification_type"`
+	Open             `wire:"hook_event_name=Notification"`
+}
+
+// PermissionRequestInput is what a hook is told before somebody is asked
+// whether a tool may run.
+type PermissionRequestInput struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"`
+	Cwd            string         `json:"cwd"`
+	PromptID       string         `json:"prompt_id,omitzero"`
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
+	AgentID        string         `json:"agent_id,omitzero"`
+	AgentType      string         `json:"agent_type,omitzero"`
+	Effort         *HookEffort    `json:"effort,omitzero"`
+
+	ToolName              string              `json:"tool_name"`
+	ToolInput             json.RawMessage     `json:"tool_input"`
+	PermissionSuggestions []*PermissionUpdate `json:"permission_suggestions,omitzero"`
+	MCPServer             *ToolServer         `json:"mcp_server,omitzero"` // whose tool it is, if an MCP server's
+	Open                  `wire:"hook_event_name=PermissionRequest"`
+}
+
+// PermissionDeniedInput is what a hook is told when a tool was not allowed to
+// run.
+type PermissionDeniedInput struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"`
+	Cwd            string         `json:"cwd"`
+	PromptID       string         `json:"prompt_id,omitzero"`
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
+	AgentID        string         `json:"agent_id,omitzero"`
+	AgentType      string         `json:"agent_type,omitzero"`
+	Effort         *HookEffort    `json:"effort,omitzero"`
+
+	ToolName  string          `json:"tool_name"`
+	ToolInput json.RawMessage `json:"tool_input"`
+	ToolUseID string          `json:"tool_use_id"`
+	Reason    string          `json:"reason"`
+	MCPServer *ToolServer     `json:"mcp_server,omitzero"` // whose tool it is, if an MCP server's
+	Open      `wire:"hook_event_name=PermissionDenied"`
+}
+
+// PreModelSwitchInput is what a hook is told before the session changes its
+// model.
+type PreModelSwitchInput struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"`
+	Cwd            string         `json:"cwd"`
+	PromptID       string         `json:"prompt_id,omitzero"`
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
+	AgentID        string         `json:"agent_id,omitzero"`
+	AgentType      string         `json:"agent_type,omitzero"`
+	Effort         *HookEffort    `json:"effort,omitzero"`
+
+	FromModel              string  `json:"from_model"`
+	ToModel                string  `json:"to_model"`
+	RequestedModel         string  `json:"requested_model" wire:"null"` // as it was asked for; empty for the default
+	Source                 string  `json:"source"`                      // "command", "picker" or "sdk"
+	ContextTokens          int64   `json:"context_tokens"`
+	PromptCacheWarm        bool    `json:"prompt_cache_warm"`
+	CacheTTL               string  `json:"cache_ttl"`                 // such as "5m"
+	EstimatedCacheWriteUSD float64 `json:"estimated_cache_write_usd"` // what filling the cache again may cost
+	Pricing                string  `json:"pricing"`                   // where the estimate has its prices from
+	Open                   `wire:"hook_event_name=PreModelSwitch"`
+}
+
+// PostModelSwitchInput is what a hook is told after the session changed its
+// model.
+type PostModelSwitchInput struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"`
+	Cwd            string         `json:"cwd"`
+	PromptID       string         `json:"prompt_id,omitzero"`
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
+	AgentID        string         `json:"agent_id,omitzero"`
+	AgentType      string         `json:"agent_type,omitzero"`
+	Effort         *HookEffort    `json:"effort,omitzero"`
+
+	FromModel              string  `json:"from_model"`
+	ToModel                string  `json:"to_model"`
+	RequestedModel         string  `json:"requested_model" wire:"null"` // as it was asked for; empty for the default
+	Source                 string  `json:"source"`                      // "command", "picker", "sdk", "auto" or "resume"
+	ContextTokens          int64   `json:"context_tokens"`
+	PromptCacheWarm        bool    `json:"prompt_cache_warm"`
+	CacheTTL               string  `json:"cache_ttl"`                 // such as "5m"
+	EstimatedCacheWriteUSD float64 `json:"estimated_cache_write_usd"` // what filling the cache again may cost
+	Pricing                string  `json:"pricing"`                   // where the estimate has its prices from
+	Open                   `wire:"hook_event_name=PostModelSwitch"`
+}
+
+// SetupInput is what a hook is told when a workspace is prepared.
+type SetupInput struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"`
+	Cwd            string         `json:"cwd"`
+	PromptID       string         `json:"prompt_id,omitzero"`
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
+	AgentID        string         `json:"agent_id,omitzero"`
+	AgentType      string         `json:"agent_type,omitzero"`
+	Effort         *HookEffort    `json:"effort,omitzero"`
+
+	Trigger string `json:"trigger"` // "init" or "maintenance"
+	Open    `wire:"hook_event_name=Setup"`
+}
+
+// TaskCreatedInput is what a hook is told when a task was put on the list.
+type TaskCreatedInput struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"`
+	Cwd            string         `json:"cwd"`
+	PromptID       string         `json:"prompt_id,omitzero"`
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
+	AgentID        string         `json:"agent_id,omitzero"`
+	AgentType      string         `json:"agent_type,omitzero"`
+	Effort         *HookEffort    `json:"effort,omitzero"`
+
+	TaskID          string `json:"task_id"`
+	TaskSubject     string `json:"task_subject"`
+	TaskDescription string `json:"task_description,omitzero"`
+	TeammateName    string `json:"teammate_name,omitzero"`
+	TeamName        string `json:"team_name,omitzero"` // deprecated
+	Open            `wire:"hook_event_name=TaskCreated"`
+}
+
+// TaskCompletedInput is what a hook is told when a task is about to be ticked
+// off.
+type TaskCompletedInput struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"`
+	Cwd            string         `json:"cwd"`
+	PromptID       string         `json:"prompt_id,omitzero"`
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
+	AgentID        string         `json:"agent_id,omitzero"`
+	AgentType      string         `json:"agent_type,omitzero"`
+	Effort         *HookEffort    `json:"effort,omitzero"`
+
+	TaskID          string `json:"task_id"`
+	TaskSubject     string `json:"task_subject"`
+	TaskDescription string `json:"task_description,omitzero"`
+	TeammateName    string `json:"teammate_name,omitzero"`
+	TeamName        string `json:"team_name,omitzero"` // deprecated
+	Open            `wire:"hook_event_name=TaskCompleted"`
+}
+
+// TeammateIdleInput is what a hook is told when a teammate has nothing left to
+// do.
+type TeammateIdleInput struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"`
+	Cwd            string         `json:"cwd"`
+	PromptID       string         `json:"prompt_id,omitzero"`
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
+	AgentID        string         `json:"agent_id,omitzero"`
+	AgentType      string         `json:"agent_type,omitzero"`
+	Effort         *HookEffort    `json:"effort,omitzero"`
+
+	TeammateName string `json:"teammate_name"`
+	TeamName     string `json:"team_name"`
+	Open         `wire:"hook_event_name=TeammateIdle"`
+}
+
+// ElicitationInput is what a hook is told when an MCP server asks the user
+// something.
+type ElicitationInput struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"`
+	Cwd            string         `json:"cwd"`
+	PromptID       string         `json:"prompt_id,omitzero"`
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
+	AgentID        string         `json:"agent_id,omitzero"`
+	AgentType      string         `json:"agent_type,omitzero"`
+	Effort         *HookEffort    `json:"effort,omitzero"`
+
+	MCPServerName   string          `json:"mcp_server_name"`
+	Message         string          `json:"message"`
+	Mode            string          `json:"mode,omitzero"` // "form" or "url"
+	URL             string          `json:"url,omitzero"`
+	ElicitationID   string          `json:"elicitation_id,omitzero"`
+	RequestedSchema json.RawMessage `json:"requested_schema,omitzero"`
+	Open            `wire:"hook_event_name=Elicitation"`
+}
+
+// ElicitationResultInput is what a hook is told before the answer goes back to
+// the MCP server.
+type ElicitationResultInput struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"`
+	Cwd            string         `json:"cwd"`
+	PromptID       string         `json:"prompt_id,omitzero"`
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
+	AgentID        string         `json:"agent_id,omitzero"`
+	AgentType      string         `json:"agent_type,omitzero"`
+	Effort         *HookEffort    `json:"effort,omitzero"`
+
+	MCPServerName string          `json:"mcp_server_name"`
+	ElicitationID string          `json:"elicitation_id,omitzero"`
+	Mode          string          `json:"mode,omitzero"` // "form" or "url"
+	Action        ElicitAction    `json:"action"`
+	Content       json.RawMessage `json:"content,omitzero"`
+	Open          `wire:"hook_event_name=ElicitationResult"`
+}
+
+// ConfigChangeInput is what a hook is told when a settings file changed.
+type ConfigChangeInput struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"`
+	Cwd            string         `json:"cwd"`
+	PromptID       string         `json:"prompt_id,omitzero"`
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
+	AgentID        string         `json:"agent_id,omitzero"`
+	AgentType      string         `json:"agent_type,omitzero"`
+	Effort         *HookEffort    `json:"effort,omitzero"`
+
+	Source   string `json:"source"` // "user_settings", "project_settings", "local_settings", "policy_settings" or "skills"
+	FilePath string `json:"file_path,omitzero"`
+	Open     `wire:"hook_event_name=ConfigChange"`
+}
+
+// InstructionsLoadedInput is what a hook is told when a file of instructions
+// was read.
+type InstructionsLoadedInput struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"`
+	Cwd            string         `json:"cwd"`
+	PromptID       string         `json:"prompt_id,omitzero"`
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
+	AgentID        string         `json:"agent_id,omitzero"`
+	AgentType      string         `json:"agent_type,omitzero"`
+	Effort         *HookEffort    `json:"effort,omitzero"`
+
+	FilePath        string   `json:"file_path"`
+	MemoryType      string   `json:"memory_type"` // "User", "Project", "Local" or "Managed"
+	LoadReason      string   `json:"load_reason"` // "session_start", "nested_traversal", "path_glob_match", "include" or "compact"
+	Globs           []string `json:"globs,omitzero"`
+	TriggerFilePath string   `json:"trigger_file_path,omitzero"`
+	ParentFilePath  string   `json:"parent_file_path,omitzero"`
+	Open            `wire:"hook_event_name=InstructionsLoaded"`
+}
+
+// WorktreeCreateInput is what a hook is told when a worktree is wanted; its
+// answer is where it made one.
+type WorktreeCreateInput struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"`
+	Cwd            string         `json:"cwd"`
+	PromptID       string         `json:"prompt_id,omitzero"`
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
+	AgentID        string         `json:"agent_id,omitzero"`
+	AgentType      string         `json:"agent_type,omitzero"`
+	Effort         *HookEffort    `json:"effort,omitzero"`
+
+	Name string `json:"name"`
+	Open `wire:"hook_event_name=WorktreeCreate"`
+}
+
+// WorktreeRemoveInput is what a hook is told when a worktree is no longer
+// needed.
+type WorktreeRemoveInput struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"`
+	Cwd            string         `json:"cwd"`
+	PromptID       string         `json:"prompt_id,omitzero"`
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
+	AgentID        string         `json:"agent_id,omitzero"`
+	AgentType      string         `json:"agent_type,omitzero"`
+	Effort         *HookEffort    `json:"effort,omitzero"`
+
+	WorktreePath string `json:"worktree_path"`
+	Open         `wire:"hook_event_name=WorktreeRemove"`
+}
+
+// CwdChangedInput is what a hook is told when the working directory changed.
+type CwdChangedInput struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"`
+	Cwd            string         `json:"cwd"`
+	PromptID       string         `json:"prompt_id,omitzero"`
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
+	AgentID        string         `json:"agent_id,omitzero"`
+	AgentType      string         `json:"agent_type,omitzero"`
+	Effort         *HookEffort    `json:"effort,omitzero"`
+
+	OldCwd string `json:"old_cwd"`
+	NewCwd string `json:"new_cwd"`
+	Open   `wire:"hook_event_name=CwdChanged"`
+}
+
+// FileChangedInput is what a hook is told when a watched file changed.
+type FileChangedInput struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"`
+	Cwd            string         `json:"cwd"`
+	PromptID       string         `json:"prompt_id,omitzero"`
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
+	AgentID        string         `json:"agent_id,omitzero"`
+	AgentType      string         `json:"agent_type,omitzero"`
+	Effort         *HookEffort    `json:"effort,omitzero"`
+
+	FilePath string `json:"file_path"`
+	Change   string `json:"event"` // "change", "add" or "unlink"
+	Open     `wire:"hook_event_name=FileChanged"`
+}
+
+// DirectoryAddedInput is what a hook is told when the session got one more
+// directory.
+type DirectoryAddedInput struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"`
+	Cwd            string         `json:"cwd"`
+	PromptID       string         `json:"prompt_id,omitzero"`
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
+	AgentID        string         `json:"agent_id,omitzero"`
+	AgentType      string         `json:"agent_type,omitzero"`
+	Effort         *HookEffort    `json:"effort,omitzero"`
+
+	Directory string `json:"directory"`
+	Source    string `json:"source"` // "slash_command" or "register_repo_root"
+	Open      `wire:"hook_event_name=DirectoryAdded"`
+}
+
+// MessageDisplayInput is what a hook is told when text of the model is about to
+// be shown.
+type MessageDisplayInput struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"`
+	Cwd            string         `json:"cwd"`
+	PromptID       string         `json:"prompt_id,omitzero"`
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
+	AgentID        string         `json:"agent_id,omitzero"`
+	AgentType      string         `json:"agent_type,omitzero"`
+	Effort         *HookEffort    `json:"effort,omitzero"`
+
+	TurnID    string `json:"turn_id"`
+	MessageID string `json:"message_id"`
+	Index     int    `json:"index"`
+	Final     bool   `json:"final"` // no more text comes for this message
+	Delta     string `json:"delta"`
+	Open      `wire:"hook_event_name=MessageDisplay"`
+}

@@ -1,0 +1,223 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+)
+
+// HookOutput is the answer to a [HookCallback]. The zero value lets things take
+// their course.
+type HookOutput struct {
+	// Async says that the hook goes on working and the agent need not wait. The
+	// other fields but AsyncTimeout then mean nothing.
+	Async        bool  `json:"async,omitzero"`
+	AsyncTimeout int64 `json:"asyncTimeout,omitzero"` // in milliseconds
+
+	Continue           *bool              `json:"continue,omitzero"`       // false ends the turn; nil means true
+	StopReason         string             `json:"stopReason,omitzero"`     // why, for people
+	SuppressOutput     bool               `json:"suppressOutput,omitzero"` // do not show what the hook printed
+	Decision           HookDecision       `json:"decision,omitzero"`
+	Reason             string             `json:"reason,omitzero"`        // of the decision, for the model
+	SystemMessage      string             `json:"systemMessage,omitzero"` // shown to people
+	TerminalSequence   string             `json:"terminalSequence,omitzero"`
+	HookSpecificOutput HookSpecificOutput `json:"hookSpecificOutput,omitzero"`
+	Open
+}
+
+// A HookDecision is what a hook makes of an event.
+type HookDecision string
+
+// The decisions. What is blocked depends on the event: a prompt, a tool call, the
+// end of a turn.
+const (
+	DecisionBlock   HookDecision = "block"
+	DecisionApprove HookDecision = "approve" // deprecated: see [PreToolUseOutput]
+)
+
+// A HookSpecificOutput is the part of a [HookOutput] that only one event has. Its
+// concrete types are the structs of this package whose name is that of an event
+// and Output; for an event of another name it is an [*UnknownOutput].
+type HookSpecificOutput interface {
+	// Event returns the name of the event.
+	Event() HookEvent
+	hookOutput()
+}
+
+// UnknownOutput is output for an event that this package does not know.
+type UnknownOutput struct {
+	Name HookEvent       // its hookEventName member, empty if it has none
+	Raw  json.RawMessage // the whole output
+}
+
+// Event returns Name.
+func (u *UnknownOutput) Event() HookEvent { return u.Name }
+func (*UnknownOutput) hookOutput()        {}
+
+func (u *UnknownOutput) decodeWire(raw []byte) (bool, error) {
+	*u = UnknownOutput{Name: HookEvent(lookup(raw, "hookEventName")), Raw: bytes.Clone(raw)}
+	return true, nil
+}
+
+func (u *UnknownOutput) encodeWire(dst []byte) ([]byte, error) { return appendRaw(dst, u.Raw) }
+
+// decodeHookOutput reads any valid JSON value.
+func decodeHookOutput(raw []byte) HookSpecificOutput {
+	if t, ok := outputTypes[lookup(raw, "hookEventName")]; ok {
+		v := reflect.New(t)
+		if err := decodeObject(raw, v.Elem()); err == nil {
+			return v.Interface().(HookSpecificOutput)
+		}
+	}
+	u := new(UnknownOutput)
+	u.decodeWire(raw)
+	return u
+}
+
+// PreToolUseOutput decides about a tool call before it happens.
+type PreToolUseOutput struct {
+	PermissionDecision       PermissionBehavior `json:"permissionDecision,omitzero"` // empty leaves it to the rules
+	PermissionDecisionReason string             `json:"permissionDecisionReason,omitzero"`
+	UpdatedInput             json.RawMessage    `json:"updatedInput,omitzero"` // what the tool gets in place of its input
+	AdditionalContext        string             `json:"additionalContext,omitzero"`
+	Open                     `wire:"hookEventName=PreToolUse"`
+}
+
+// PostToolUseOutput adds to what a tool returned, or replaces it.
+type PostToolUseOutput struct {
+	AdditionalContext    string          `json:"additionalContext,omitzero"`
+	UpdatedToolOutput    json.RawMessage `json:"updatedToolOutput,omitzero"` // in the shape that the tool returns
+	UpdatedMCPToolOutput json.RawMessage `json:"updatedMCPToolOutput,omitzero"`
+	ClassifierContext    string          `json:"classifierContext,omitzero"` // for the model that decides in ModeAuto
+	Open                 `wire:"hookEventName=PostToolUse"`
+}
+
+// PostToolUseFailureOutput tells the model more about a failure.
+type PostToolUseFailureOutput struct {
+	AdditionalContext string `json:"additionalContext,omitzero"`
+	Open              `wire:"hookEventName=PostToolUseFailure"`
+}
+
+// PostToolBatchOutput tells the model more about its tool calls.
+type PostToolBatchOutput struct {
+	AdditionalContext string `json:"additionalContext,omitzero"`
+	Open              `wire:"hookEventName=PostToolBatch"`
+}
+
+// UserPromptSubmitOutput adds to a prompt.
+type UserPromptSubmitOutput struct {
+	AdditionalContext      string `json:"additionalContext,omitzero"`
+	SessionTitle           string `json:"sessionTitle,omitzero"`
+	SuppressOriginalPrompt bool   `json:"suppressOriginalPrompt,omitzero"` // do not show a prompt that was blocked
+	Open                   `wire:"hookEventName=UserPromptSubmit"`
+}
+
+// UserPromptExpansionOutput adds to the prompt that a command became.
+type UserPromptExpansionOutput struct {
+	AdditionalContext      string `json:"additionalContext,omitzero"`
+	SuppressOriginalPrompt bool   `json:"suppressOriginalPrompt,omitzero"`
+	Open                   `wire:"hookEventName=UserPromptExpansion"`
+}
+
+// SessionStartOutput prepares a session.
+type SessionStartOutput struct {
+	AdditionalContext  string   `json:"additionalContext,omitzero"`
+	InitialUserMessage string   `json:"initialUserMessage,omitzero"`
+	SessionTitle       string   `json:"sessionTitle,omitzero"`
+	WatchPaths         []string `json:"watchPaths,omitzero"` // files whose changes are to be FileChanged events
+	ReloadSkills       bool     `json:"reloadSkills,omitzero"`
+	Open               `wire:"hookEventName=SessionStart"`
+}
+
+// StopOutput tells the model something and lets it go on.
+type StopOutput struct {
+	AdditionalContext string `json:"additionalContext,omitzero"`
+	Open              `wire:"hookEventName=Stop"`
+}
+
+// SubagentStartOutput tells a subagent something before it starts.
+type SubagentStartOutput struct {
+	AdditionalContext string `json:"additionalContext,omitzero"`
+	Open              `wire:"hookEventName=SubagentStart"`
+}
+
+// SubagentStopOutput tells a subagent something and lets it go on.
+type SubagentStopOutput struct {
+	AdditionalContext string `json:"additionalContext,omitzero"`
+	Open              `wire:"hookEventName=SubagentStop"`
+}
+
+// NotificationOutput tells the model something.
+type NotificationOutput struct {
+	AdditionalContext string `json:"additionalContext,omitzero"`
+	Open              `wire:"hookEventName=Notification"`
+}
+
+// PermissionRequestOutput answers in place of the one who would be asked.
+type PermissionRequestOutput struct {
+	Decision *PermissionResult `json:"decision,omitzero"`
+	Open     `wire:"hookEventName=PermissionRequest"`
+}
+
+// PermissionDeniedOutput may let the model try once more.
+type PermissionDeniedOutput struct {
+	Retry bool `json:"retry,omitzero"`
+	Open  `wire:"hookEventName=PermissionDenied"`
+}
+
+// PreModelSwitchOutput decides about a change of the model.
+type PreModelSwitchOutput struct {
+	PermissionDecision       PermissionBehavior `json:"permissionDecision,omitzero"`
+	PermissionDecisionReason string             `json:"permissionDecisionReason,omitzero"`
+	Open                     `wire:"hookEventName=PreModelSwitch"`
+}
+
+// PostModelSwitchOutput tells the new model something.
+type PostModelSwitchOutput struct {
+	AdditionalContext string `json:"additionalContext,omitzero"`
+	Open              `wire:"hookEventName=PostModelSwitch"`
+}
+
+// SetupOutput tells the model about the workspace.
+type SetupOutput struct {
+	AdditionalContext string `json:"additionalContext,omitzero"`
+	Open              `wire:"hookEventName=Setup"`
+}
+
+// ElicitationOutput answers an MCP server in place of the user.
+type ElicitationOutput struct {
+	Action  ElicitAction    `json:"action,omitzero"`
+	Content json.RawMessage `json:"content,omitzero"`
+	Open    `wire:"hookEventName=Elicitation"`
+}
+
+// ElicitationResultOutput changes the user's answer to an MCP server.
+type ElicitationResultOutput struct {
+	Action  ElicitAction    `json:"action,omitzero"`
+	Content json.RawMessage `json:"content,omitzero"`
+	Open    `wire:"hookEventName=ElicitationResult"`
+}
+
+// WorktreeCreateOutput says where the worktree is.
+type WorktreeCreateOutput struct {
+	WorktreePath string `json:"worktreePath"`
+	Open         `wire:"hookEventName=WorktreeCreate"`
+}
+
+// CwdChangedOutput says what to watch in the new directory.
+type CwdChangedOutput struct {
+	WatchPaths []string `json:"watchPaths,omitzero"`
+	Open       `wire:"hookEventName=CwdChanged"`
+}
+
+// FileChangedOutput says what to watch from now on.
+type FileChangedOutput struct {
+	WatchPaths []string `json:"watchPaths,omitzero"`
+	Open       `wire:"hookEventName=FileChanged"`
+}
+
+// MessageDisplayOutput replaces the text that is shown.
+type MessageDisplayOutput struct {
+	DisplayContent string `json:"displayContent,omitzero"`
+	Open           `wire:"hookEventName=MessageDisplay"`
+}

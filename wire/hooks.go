@@ -1,0 +1,155 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+)
+
+// A HookEvent is the name of a moment at which hooks run.
+type HookEvent string
+
+// The events. Agents may have others.
+const (
+	EventPreToolUse          HookEvent = "PreToolUse"          // before a tool runs
+	EventPostToolUse         HookEvent = "PostToolUse"         // after a tool has succeeded
+	EventPostToolUseFailure  HookEvent = "PostToolUseFailure"  // after a tool has failed
+	EventPostToolBatch       HookEvent = "PostToolBatch"       // after all tools of one answer
+	EventUserPromptSubmit    HookEvent = "UserPromptSubmit"    // before a prompt goes to the model
+	EventUserPromptExpansion HookEvent = "UserPromptExpansion" // when a command becomes a prompt
+	EventSessionStart        HookEvent = "SessionStart"        // when a session starts or goes on
+	EventSessionEnd          HookEvent = "SessionEnd"          // when a session ends
+	EventStop                HookEvent = "Stop"                // when the model has finished its turn
+	EventStopFailure         HookEvent = "StopFailure"         // when a turn ends in an error of the model
+	EventSubagentStart       HookEvent = "SubagentStart"       // when a subagent starts
+	EventSubagentStop        HookEvent = "SubagentStop"        // when a subagent has finished
+	EventPreCompact          HookEvent = "PreCompact"          // before a conversation is shortened
+	EventPostCompact         HookEvent = "PostCompact"         // after a conversation was shortened
+	EventNotification        HookEvent = "Notification"        // when the agent wants a person to look
+	EventPermissionRequest   HookEvent = "PermissionRequest"   // before somebody is asked about a tool
+	EventPermissionDenied    HookEvent = "PermissionDenied"    // when a tool was not allowed
+	EventPreModelSwitch      HookEvent = "PreModelSwitch"      // before the model changes
+	EventPostModelSwitch     HookEvent = "PostModelSwitch"     // after the model changed
+	EventSetup               HookEvent = "Setup"               // when a workspace is prepared
+	EventTaskCreated         HookEvent = "TaskCreated"         // when a task was put on the list
+	EventTaskCompleted       HookEvent = "TaskCompleted"       // when a task is about to be ticked off
+	EventTeammateIdle        HookEvent = "TeammateIdle"        // when a teammate has nothing left to do
+	EventElicitation         HookEvent = "Elicitation"         // when an MCP server asks the user
+	EventElicitationResult   HookEvent = "ElicitationResult"   // before the answer goes to the MCP server
+	EventConfigChange        HookEvent = "ConfigChange"        // when settings changed
+	EventInstructionsLoaded  HookEvent = "InstructionsLoaded"  // when a file of instructions was read
+	EventWorktreeCreate      HookEvent = "WorktreeCreate"      // when a worktree is wanted
+	EventWorktreeRemove      HookEvent = "WorktreeRemove"      // when a worktree is no longer needed
+	EventCwdChanged          HookEvent = "CwdChanged"          // when the working directory changed
+	EventFileChanged         HookEvent = "FileChanged"         // when a watched file changed
+	EventDirectoryAdded      HookEvent = "DirectoryAdded"      // when the session got a directory
+	EventMessageDisplay      HookEvent = "MessageDisplay"      // when text is about to be shown
+)
+
+// A HookInput is what a hook is told. Its concrete types are the structs of this
+// package whose name ends in Input; for an event of another name it is an
+// [*UnknownInput].
+type HookInput interface {
+	// Event returns the name of the event.
+	Event() HookEvent
+	// Base returns what every hook is told.
+	Base() HookBase
+	hookInput()
+}
+
+// HookBase is what the inputs of all hooks have in common.
+type HookBase struct {
+	SessionID      string         `json:"session_id"`
+	TranscriptPath string         `json:"transcript_path"` // the file that the conversation is kept in
+	Cwd            string         `json:"cwd"`             // the agent's working directory
+	PromptID       string         `json:"prompt_id"`       // the prompt that is being worked on
+	PermissionMode PermissionMode `json:"permission_mode"`
+	AgentID        string         `json:"agent_id"`   // the subagent, empty in the main conversation
+	AgentType      string         `json:"agent_type"` // what kind of subagent
+	Effort         *HookEffort    `json:"effort"`     // nil if not told
+}
+
+// HookEffort is how hard the model thinks while a hook runs.
+type HookEffort struct {
+	Level Effort `json:"level"`
+	Open
+}
+
+// HookToolCall is one of the calls of a [PostToolBatchInput].
+type HookToolCall struct {
+	ToolName     string          `json:"tool_name"`
+	ToolInput    json.RawMessage `json:"tool_input"`
+	ToolUseID    string          `json:"tool_use_id"`
+	ToolResponse json.RawMessage `json:"tool_response,omitzero"`
+	Open
+}
+
+// HookTask is work that goes on in the background when a turn ends.
+type HookTask struct {
+	ID          string `json:"id"`
+	Type        string `json:"type"`
+	Status      string `json:"status"`
+	Description string `json:"description"`
+	Command     string `json:"command,omitzero"`
+	AgentType   string `json:"agent_type,omitzero"`
+	Server      string `json:"server,omitzero"`
+	Tool        string `json:"tool,omitzero"`
+	Name        string `json:"name,omitzero"`
+	Open
+}
+
+// HookCron is a prompt that the session gives itself at certain times.
+type HookCron struct {
+	ID        string `json:"id"`
+	Schedule  string `json:"schedule"`
+	Recurring bool   `json:"recurring"`
+	Prompt    string `json:"prompt"`
+	Open
+}
+
+// HookMatcher registers callbacks for an event; see [Initialize].
+type HookMatcher struct {
+	Matcher         string   `json:"matcher,omitzero"`   // which tools, such as "Write|Edit"; empty means all
+	HookCallbackIDs []string `json:"hookCallbackIds"`    // what a [HookCallback] is to name
+	Timeout         float64  `json:"timeout,omitzero"`   // in seconds; 0 leaves it to the agent
+	OnFailure       string   `json:"onFailure,omitzero"` // "continue" or "block" what it guards
+	Open
+}
+
+// UnknownInput is the input of a hook for an event that this package does not
+// know.
+type UnknownInput struct {
+	Name HookEvent       // its hook_event_name member, empty if it has none
+	Raw  json.RawMessage // the whole input
+}
+
+// Event returns Name.
+func (u *UnknownInput) Event() HookEvent { return u.Name }
+func (*UnknownInput) hookInput()         {}
+
+// Base returns what can be read of it from Raw.
+func (u *UnknownInput) Base() HookBase {
+	var b HookBase
+	json.Unmarshal(u.Raw, &b) // members of another shape are left out
+	return b
+}
+
+func (u *UnknownInput) decodeWire(raw []byte) (bool, error) {
+	*u = UnknownInput{Name: HookEvent(lookup(raw, "hook_event_name")), Raw: bytes.Clone(raw)}
+	return true, nil
+}
+
+func (u *UnknownInput) encodeWire(dst []byte) ([]byte, error) { return appendRaw(dst, u.Raw) }
+
+// decodeHookInput reads any valid JSON value.
+func decodeHookInput(raw []byte) HookInput {
+	if t, ok := hookTypes[lookup(raw, "hook_event_name")]; ok {
+		v := reflect.New(t)
+		if err := decodeObject(raw, v.Elem()); err == nil {
+			return v.Interface().(HookInput)
+		}
+	}
+	u := new(UnknownInput)
+	u.decodeWire(raw)
+	return u
+}

@@ -1,0 +1,98 @@
+package wire
+
+import "encoding/json"
+
+// SandboxSettings say how commands are kept apart from the rest of the machine.
+// What is nil is left to the agent's other settings.
+type SandboxSettings struct {
+	Enabled                      *bool               `json:"enabled,omitzero"`
+	FailIfUnavailable            *bool               `json:"failIfUnavailable,omitzero"`        // rather than run without
+	AutoAllowBashIfSandboxed     *bool               `json:"autoAllowBashIfSandboxed,omitzero"` // do not ask for commands inside
+	AllowUnsandboxedCommands     *bool               `json:"allowUnsandboxedCommands,omitzero"` // the model may ask to run one outside
+	ExcludedCommands             []string            `json:"excludedCommands,omitzero"`         // these run outside
+	IgnoreViolations             map[string][]string `json:"ignoreViolations,omitzero"`
+	EnableWeakerNestedSandbox    *bool               `json:"enableWeakerNestedSandbox,omitzero"` // inside a container
+	AllowNestedUserNamespaces    *bool               `json:"allowNestedUserNamespaces,omitzero"`
+	EnableWeakerNetworkIsolation *bool               `json:"enableWeakerNetworkIsolation,omitzero"`
+	AllowAppleEvents             *bool               `json:"allowAppleEvents,omitzero"`
+	Network                      *SandboxNetwork     `json:"network,omitzero"`
+	Filesystem                   *SandboxFilesystem  `json:"filesystem,omitzero"`
+	Credentials                  *SandboxCredentials `json:"credentials,omitzero"`
+	Ripgrep                      *SandboxRipgrep     `json:"ripgrep,omitzero"`
+	BwrapPath                    string              `json:"bwrapPath,omitzero"`
+	SocatPath                    string              `json:"socatPath,omitzero"`
+	Open
+}
+
+// SandboxNetwork says what commands reach over the network.
+type SandboxNetwork struct {
+	AllowedDomains          []string    `json:"allowedDomains,omitzero"`
+	DeniedDomains           []string    `json:"deniedDomains,omitzero"`
+	StrictAllowlist         *bool       `json:"strictAllowlist,omitzero"` // refuse other domains without asking
+	AllowManagedDomainsOnly *bool       `json:"allowManagedDomainsOnly,omitzero"`
+	AllowUnixSockets        []string    `json:"allowUnixSockets,omitzero"`
+	AllowAllUnixSockets     *bool       `json:"allowAllUnixSockets,omitzero"`
+	AllowLocalBinding       *bool       `json:"allowLocalBinding,omitzero"` // may listen on this machine
+	AllowMachLookup         []string    `json:"allowMachLookup,omitzero"`
+	HTTPProxyPort           int         `json:"httpProxyPort,omitzero"`
+	SOCKSProxyPort          int         `json:"socksProxyPort,omitzero"`
+	TLSTerminate            *SandboxTLS `json:"tlsTerminate,omitzero"`
+	Open
+}
+
+// SandboxTLS is the certificate authority with which a proxy looks into TLS.
+type SandboxTLS struct {
+	CACertPath string `json:"caCertPath,omitzero"`
+	CAKeyPath  string `json:"caKeyPath,omitzero"`
+	Open
+}
+
+// SandboxFilesystem says which files commands read and write.
+type SandboxFilesystem struct {
+	AllowWrite                []string `json:"allowWrite,omitzero"`
+	DenyWrite                 []string `json:"denyWrite,omitzero"`
+	AllowRead                 []string `json:"allowRead,omitzero"`
+	DenyRead                  []string `json:"denyRead,omitzero"`
+	AllowManagedReadPathsOnly *bool    `json:"allowManagedReadPathsOnly,omitzero"`
+	Disabled                  *bool    `json:"disabled,omitzero"` // files are not protected at all
+	Open
+}
+
+// SandboxCredentials says which secrets commands do not see.
+type SandboxCredentials struct {
+	Files                []*SandboxCredential `json:"files,omitzero"`
+	EnvVars              []*SandboxCredential `json:"envVars,omitzero"`
+	AllowPlaintextInject *bool                `json:"allowPlaintextInject,omitzero"`
+	AWSPairs             json.RawMessage      `json:"awsPairs,omitzero"`
+	SigV4                *SandboxSigV4        `json:"sigv4,omitzero"`
+	Open
+}
+
+// SandboxCredential is a secret in a file or an environment variable.
+type SandboxCredential struct {
+	Path             string   `json:"path,omitzero"` // of a file
+	Name             string   `json:"name,omitzero"` // of a variable
+	Mode             string   `json:"mode"`          // "deny", or "mask" to show a stand-in
+	Extract          string   `json:"extract,omitzero"`
+	OnExtractNoMatch string   `json:"onExtractNoMatch,omitzero"`
+	Decode           string   `json:"decode,omitzero"` // "jwt"
+	MaskClaims       []string `json:"maskClaims,omitzero"`
+	MaskDuplicates   *bool    `json:"maskDuplicates,omitzero"`
+	InjectHosts      []string `json:"injectHosts,omitzero"` // hosts that get the real secret
+	Open
+}
+
+// SandboxSigV4 says which signed AWS requests pass.
+type SandboxSigV4 struct {
+	Streaming json.RawMessage `json:"streaming,omitzero"`
+	Presigned json.RawMessage `json:"presigned,omitzero"`
+	SigV4A    json.RawMessage `json:"sigv4a,omitzero"`
+	Open
+}
+
+// SandboxRipgrep is the search program that is used inside.
+type SandboxRipgrep struct {
+	Command string   `json:"command"`
+	Args    []string `json:"args,omitzero"`
+	Open
+}
