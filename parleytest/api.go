@@ -287,7 +287,8 @@ func (x *exchange) check(count bool) bool {
 	if x.api.opts.Lenient {
 		return true
 	}
-	if ref := refuse(x.r, true); ref != nil && !(count && ref.Rule == "max_tokens") {
+	c := &checked{r: x.r, http: true, count: count, memory: &x.api.play.memory}
+	if ref := c.refuse(); ref != nil {
 		x.refuse(ref)
 		return false
 	}
@@ -343,6 +344,7 @@ func (x *exchange) answer(stream bool) {
 		return
 	}
 	ans := p.answer(x.r.parse().Model, auto)
+	a.play.memory.remember(ans)
 	if stream {
 		x.stream(ans)
 		return

@@ -83,7 +83,7 @@ func (m *Model) stream(ctx context.Context, req model.Request, yield func(model.
 	m.mu.Unlock()
 
 	if m.Strict {
-		if ref := refuse(r, false); ref != nil {
+		if ref := (&checked{r: r, memory: &m.play.memory}).refuse(); ref != nil {
 			m.note(func() { r.Status, r.Err = ref.Status, ref })
 			return &model.Error{Status: ref.Status, Type: ref.Type, Message: ref.Message, RequestID: id}
 		}
@@ -121,7 +121,11 @@ func (m *Model) stream(ctx context.Context, req model.Request, yield func(model.
 	}
 	name, _ := peek(req.Body)
 	events := 0
-	for _, o := range p.answer(name, nil).ops() {
+	ans := p.answer(name, nil)
+	if m.Strict {
+		m.play.memory.remember(ans)
+	}
+	for _, o := range ans.ops() {
 		if o.kind != opPause && o.kind != opStall && o.kind != opReset {
 			respond(http.StatusOK)
 		}

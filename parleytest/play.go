@@ -28,6 +28,7 @@ func (e *ScriptError) Error() string {
 type play struct {
 	scenario *Scenario
 	invalid  error
+	memory   memory
 
 	mu            sync.Mutex
 	cursors       map[string]*cursor

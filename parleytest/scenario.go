@@ -46,6 +46,14 @@ func (s *Scenario) When(name string, m Matcher, turns ...*Turn) *Scenario {
 	return s
 }
 
+// And adds matchers to the script that was added last by [Scenario.When]: it
+// takes the requests that match all of them.
+func (s *Scenario) And(m ...Matcher) *Scenario {
+	sc := s.scripts[len(s.scripts)-1]
+	sc.when = append(sc.when, m...)
+	return s
+}
+
 // Named adds a script that no request chooses: turns go to it by [Turn.Goto].
 func (s *Scenario) Named(name string, turns ...*Turn) *Scenario {
 	s.scripts = append(s.scripts, &script{name: name, turns: turns})

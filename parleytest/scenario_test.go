@@ -23,13 +23,16 @@ func collect(t *testing.T, m *Model, body string) ([]string, error) {
 
 func post(t *testing.T, url, body string) (*http.Response, string) {
 	t.Helper()
+	return postHeader(t, url, goodHeader(), body)
+}
+
+func postHeader(t *testing.T, url string, header http.Header, body string) (*http.Response, string) {
+	t.Helper()
 	req, err := http.NewRequest("POST", url, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set("x-api-key", "sk-ant-fake")
-	req.Header.Set("anthropic-version", "2023-06-01")
-	req.Header.Set("content-type", "application/json")
+	req.Header = header
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
