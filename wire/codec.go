@@ -1,0 +1,710 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Open is part of every object of the protocol. It keeps what the Go type has no
+// field for, so that a decoded value encodes to what it came from.
+type Open struct {
+	// Extra holds the members that the Go type does not know, and those whose
+	// value has a shape that the field cannot take. A field that is set wins
+	// over a member of the same name.
+	Extra map[string]json.RawMessage
+
+	// odd remembers fields whose usual encoding differs from the text they were
+	// decoded from: an explicit null or zero, 1.0 for an integer, a dialect.
+	odd []odd
+}
+
+type odd struct {
+	field   uint16
+	zero    bool   // text stands for the zero value
+	derived any    // not nil: the field was filled from elsewhere, encode nothing
+	text    string // the JSON text it was decoded from; empty if there was none
+}
+
+func (o *Open) open() *Open { return o }
+
+// extra returns a member that no field took.
+func (o *Open) extra(name string) (json.RawMessage, bool) {
+	raw, ok := o.Extra[name]
+	return raw, ok
+}
+
+// derive marks a field as filled from other members: as long as it keeps its
+// value it is not encoded.
+func (o *Open) derive(field int, value any) {
+	o.odd = append(o.odd, odd{field: uint16(field), derived: value})
+}
+
+// An object is a struct of this package that embeds Open.
+type object interface{ open() *Open }
+
+// A deriver fills fields from the members of a dialect once it is decoded.
+type deriver interface{ derived(p *plan) }
+
+// A value is a type that reads and writes its own JSON inside a message.
+type value interface {
+	// decodeWire reads a valid JSON value that is not null. faithful reports
+	// whether encodeWire would give the same value back.
+	decodeWire(raw []byte) (faithful bool, err error)
+	encodeWire(dst []byte) ([]byte, error)
+}
+
+// A plan says how a struct is read and written.
+type plan struct {
+	name   string // of the Go type, for errors
+	consts []constant
+	fields []field
+	byName map[string]int
+
+	required [2]uint64 // fields that are written even if zero
+}
+
+// A constant is a member that tells the type of an object, such as its type and
+// subtype.
+type constant struct {
+	name, value string
+	text        []byte // `"name":"value"`
+}
+
+type field struct {
+	index int // of the struct field
+	label []byte
+	name  string
+	omit  bool // the zero value is not written
+	null  bool // the zero value is written as null
+	codec *codec
+}
+
+// A codec reads and writes values of one Go type.
+type codec struct {
+	// dec reads a valid JSON value that is not null into v, which is zero.
+	dec func(raw []byte, v reflect.Value) (faithful bool, err error)
+	enc func(dst []byte, v reflect.Value) ([]byte, error)
+	raw bool // null is a value, not the absence of one
+}
+
+var (
+	plans  sync.Map // reflect.Type → *plan
+	codecs sync.Map // reflect.Type → *codec
+
+	objectType  = reflect.TypeFor[object]()
+	valueType   = reflect.TypeFor[value]()
+	openType    = reflect.TypeFor[Open]()
+	rawType     = reflect.TypeFor[json.RawMessage]()
+	blockType   = reflect.TypeFor[Block]()
+	requestType = reflect.TypeFor[Request]()
+	hookType    = reflect.TypeFor[HookInput]()
+	outputType  = reflect.TypeFor[HookSpecificOutput]()
+)
+
+func planOf(t reflect.Type) *plan {
+	if p, ok := plans.Load(t); ok {
+		return p.(*plan)
+	}
+	p := &plan{name: t.Name(), byName: make(map[string]int, t.NumField())}
+	for i := range t.NumField() {
+		sf := t.Field(i)
+		if sf.Type == openType {
+			for c := range strings.SplitSeq(sf.Tag.Get("wire"), ",") {
+				if name, val, ok := strings.Cut(c, "="); ok {
+					p.consts = append(p.consts, constant{name, val, fmt.Appendf(nil, "%q:%q", name, val)})
+				}
+			}
+			continue
+		}
+		tag, tagged := sf.Tag.Lookup("json")
+		if !sf.IsExported() || !tagged || tag == "-" {
+			continue
+		}
+		name, opts, _ := strings.Cut(tag, ",")
+		f := field{
+			index: i,
+			name:  name,
+			label: fmt.Appendf(nil, "%q:", name),
+			omit:  strings.Contains(opts, "omitzero"),
+			null:  sf.Tag.Get("wire") == "null",
+			codec: codecOf(sf.Type),
+		}
+		n := len(p.fields)
+		if n == 128 {
+			panic("wire: " + p.name + " has too many fields")
+		}
+		if !f.omit {
+			p.required[n/64] |= 1 << (n % 64)
+		}
+		p.byName[name] = n
+		p.fields = append(p.fields, f)
+	}
+	actual, _ := plans.LoadOrStore(t, p)
+	return actual.(*plan)
+}
+
+// fieldOf returns the position in the plan of the field with a JSON name.
+func (p *plan) fieldOf(name string) int {
+	i, ok := p.byName[name]
+	if !ok {
+		panic("wire: " + p.name + " has no field " + name)
+	}
+	return i
+}
+
+func codecOf(t reflect.Type) *codec {
+	if c, ok := codecs.Load(t); ok {
+		return c.(*codec)
+	}
+	c := newCodec(t)
+	actual, _ := codecs.LoadOrStore(t, c)
+	return actual.(*codec)
+}
+
+// errShape says that a value has a shape that its field cannot take.
+var errShape = errors.New("unexpected shape")
+
+func newCodec(t reflect.Type) *codec {
+	switch {
+	case t == rawType:
+		return &codec{raw: true,
+			dec: func(raw []byte, v reflect.Value) (bool, error) {
+				v.SetBytes(bytes.Clone(raw))
+				return true, nil
+			},
+			enc: func(dst []byte, v reflect.Value) ([]byte, error) { return appendRaw(dst, v.Bytes()) },
+		}
+	case t == blockType:
+		return interfaceCodec(func(raw []byte) any { return decodeBlock(raw) })
+	case t == requestType:
+		return interfaceCodec(func(raw []byte) any { return decodeRequest(raw) })
+	case t == hookType:
+		return interfaceCodec(func(raw []byte) any { return decodeHookInput(raw) })
+	case t == outputType:
+		return interfaceCodec(func(raw []byte) any { return decodeHookOutput(raw) })
+	case reflect.PointerTo(t).Implements(valueType):
+		return &codec{
+			dec: func(raw []byte, v reflect.Value) (bool, error) {
+				return v.Addr().Interface().(value).decodeWire(raw)
+			},
+			enc: func(dst []byte, v reflect.Value) ([]byte, error) {
+				return addressable(v).Addr().Interface().(value).encodeWire(dst)
+			},
+		}
+	case t.Kind() == reflect.Struct && reflect.PointerTo(t).Implements(objectType):
+		return &codec{
+			dec: func(raw []byte, v reflect.Value) (bool, error) { return true, decodeObject(raw, v) },
+			enc: encodeObject,
+		}
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return &codec{dec: decodeBool, enc: func(dst []byte, v reflect.Value) ([]byte, error) {
+			return strconv.AppendBool(dst, v.Bool()), nil
+		}}
+	case reflect.String:
+		return &codec{dec: decodeString, enc: func(dst []byte, v reflect.Value) ([]byte, error) {
+			return appendString(dst, v.String()), nil
+		}}
+	case reflect.Int, reflect.Int64, reflect.Int32:
+		return &codec{dec: decodeInt, enc: func(dst []byte, v reflect.Value) ([]byte, error) {
+			return strconv.AppendInt(dst, v.Int(), 10), nil
+		}}
+	case reflect.Float64:
+		return &codec{dec: decodeFloat, enc: func(dst []byte, v reflect.Value) ([]byte, error) {
+			return appendFloat(dst, v.Float())
+		}}
+	case reflect.Pointer:
+		return pointerCodec(t.Elem())
+	case reflect.Slice:
+		return sliceCodec(t)
+	case reflect.Map:
+		return mapCodec(t)
+	}
+	panic("wire: no codec for " + t.String())
+}
+
+// lazy delays the look-up of an element's codec, since types may be recursive.
+func lazy(t reflect.Type) func() *codec {
+	return sync.OnceValue(func() *codec { return codecOf(t) })
+}
+
+func interfaceCodec(decode func(raw []byte) any) *codec {
+	return &codec{
+		dec: func(raw []byte, v reflect.Value) (bool, error) {
+			v.Set(reflect.ValueOf(decode(raw)))
+			return true, nil
+		},
+		enc: func(dst []byte, v reflect.Value) ([]byte, error) {
+			if v.IsNil() || v.Elem().IsNil() {
+				return append(dst, "null"...), nil
+			}
+			e := v.Elem().Elem()
+			return codecOf(e.Type()).enc(dst, e)
+		},
+	}
+}
+
+func pointerCodec(elem reflect.Type) *codec {
+	c := lazy(elem)
+	return &codec{
+		dec: func(raw []byte, v reflect.Value) (bool, error) {
+			v.Set(reflect.New(elem))
+			faithful, err := c().dec(raw, v.Elem())
+			if err != nil {
+				v.SetZero()
+			}
+			return faithful, err
+		},
+		enc: func(dst []byte, v reflect.Value) ([]byte, error) {
+			if v.IsNil() {
+				return append(dst, "null"...), nil
+			}
+			return c().enc(dst, v.Elem())
+		},
+	}
+}
+
+func sliceCodec(t reflect.Type) *codec {
+	c := lazy(t.Elem())
+	nilable := t.Elem().Kind() == reflect.Pointer || t.Elem().Kind() == reflect.Interface
+	return &codec{
+		dec: func(raw []byte, v reflect.Value) (faithful bool, err error) {
+			if raw[0] != '[' {
+				return false, errShape
+			}
+			faithful = true
+			n := 0
+			elements(raw, func([]byte) bool { n++; return true })
+			s := reflect.MakeSlice(t, n, n)
+			i := 0
+			elements(raw, func(raw []byte) bool {
+				e := s.Index(i)
+				i++
+				if isNull(raw) && !c().raw {
+					faithful = faithful && nilable
+					return true
+				}
+				var ok bool
+				ok, err = c().dec(raw, e)
+				faithful = faithful && ok
+				return err == nil
+			})
+			if err != nil {
+				return false, err
+			}
+			v.Set(s)
+			return faithful, nil
+		},
+		enc: func(dst []byte, v reflect.Value) (_ []byte, err error) {
+			dst = append(dst, '[')
+			for i := range v.Len() {
+				if i > 0 {
+					dst = append(dst, ',')
+				}
+				if dst, err = c().enc(dst, v.Index(i)); err != nil {
+					return nil, err
+				}
+			}
+			return append(dst, ']'), nil
+		},
+	}
+}
+
+func mapCodec(t reflect.Type) *codec {
+	c := lazy(t.Elem())
+	nilable := t.Elem().Kind() == reflect.Pointer || t.Elem().Kind() == reflect.Interface
+	return &codec{
+		dec: func(raw []byte, v reflect.Value) (faithful bool, err error) {
+			if raw[0] != '{' {
+				return false, errShape
+			}
+			faithful = true
+			m := reflect.MakeMap(t)
+			members(raw, func(name, raw []byte) bool {
+				key, ok := unquote(name)
+				faithful = faithful && ok
+				e := reflect.New(t.Elem()).Elem()
+				if isNull(raw) && !c().raw {
+					faithful = faithful && nilable
+				} else {
+					ok, err = c().dec(raw, e)
+					faithful = faithful && ok
+				}
+				if err == nil {
+					m.SetMapIndex(reflect.ValueOf(key).Convert(t.Key()), e)
+				}
+				return err == nil
+			})
+			if err != nil {
+				return false, err
+			}
+			v.Set(m)
+			return faithful, nil
+		},
+		enc: func(dst []byte, v reflect.Value) (_ []byte, err error) {
+			keys := make([]string, 0, v.Len())
+			for _, k := range v.MapKeys() {
+				keys = append(keys, k.String())
+			}
+			slices.Sort(keys)
+			dst = append(dst, '{')
+			for i, k := range keys {
+				if i > 0 {
+					dst = append(dst, ',')
+				}
+				dst = append(appendString(dst, k), ':')
+				if dst, err = c().enc(dst, v.MapIndex(reflect.ValueOf(k).Convert(t.Key()))); err != nil {
+					return nil, err
+				}
+			}
+			return append(dst, '}'), nil
+		},
+	}
+}
+
+func isNull(raw []byte) bool { return len(raw) == 4 && raw[0] == 'n' }
+
+func decodeBool(raw []byte, v reflect.Value) (bool, error) {
+	switch raw[0] {
+	case 't':
+		v.SetBool(true)
+	case 'f':
+		v.SetBool(false)
+	default:
+		return false, errShape
+	}
+	return true, nil
+}
+
+func decodeString(raw []byte, v reflect.Value) (bool, error) {
+	if raw[0] != '"' {
+		return false, errShape
+	}
+	s, exact := unquote(raw)
+	v.SetString(s)
+	return exact, nil
+}
+
+func decodeInt(raw []byte, v reflect.Value) (bool, error) {
+	n, err := strconv.ParseInt(string(raw), 10, 64)
+	if err == nil && !v.OverflowInt(n) {
+		v.SetInt(n)
+		return string(raw) != "-0", nil
+	}
+	// 1.0 and 1e3 are integers too.
+	f, err := strconv.ParseFloat(string(raw), 64)
+	if err != nil || raw[0] == '"' || f != math.Trunc(f) || math.Abs(f) >= 1<<53 || v.OverflowInt(int64(f)) {
+		return false, errShape
+	}
+	v.SetInt(int64(f))
+	return false, nil
+}
+
+func decodeFloat(raw []byte, v reflect.Value) (bool, error) {
+	if c := raw[0]; c != '-' && (c < '0' || c > '9') {
+		return false, errShape
+	}
+	f, err := strconv.ParseFloat(string(raw), 64)
+	if err != nil {
+		return false, errShape
+	}
+	v.SetFloat(f)
+	text, _ := appendFloat(make([]byte, 0, 32), f)
+	return bytes.Equal(text, raw), nil
+}
+
+// appendFloat writes a number as JavaScript does.
+func appendFloat(dst []byte, f float64) ([]byte, error) {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return nil, fmt.Errorf("wire: %v is not a JSON number", f)
+	}
+	format := byte('f')
+	if abs := math.Abs(f); abs != 0 && (abs < 1e-6 || abs >= 1e21) {
+		format = 'e'
+	}
+	start := len(dst)
+	dst = strconv.AppendFloat(dst, f, format, -1, 64)
+	if n := len(dst); format == 'e' && n-start >= 4 && dst[n-4] == 'e' && dst[n-3] == '-' && dst[n-2] == '0' {
+		dst[n-2] = dst[n-1] // e-09 is written e-9
+		dst = dst[:n-1]
+	}
+	return dst, nil
+}
+
+func appendString(dst []byte, s string) []byte {
+	out, err := jsontext.AppendQuote(dst, s)
+	if err != nil { // not UTF-8
+		out, _ = jsontext.AppendQuote(dst, strings.ToValidUTF8(s, "\uFFFD"))
+	}
+	return out
+}
+
+// appendRaw writes text that somebody else made, which may be wrong.
+func appendRaw(dst, raw []byte) ([]byte, error) {
+	if raw == nil {
+		return append(dst, "null"...), nil
+	}
+	if !valid(raw) {
+		return nil, fmt.Errorf("wire: not valid JSON: %s", excerpt(raw))
+	}
+	return append(dst, trim(raw)...), nil
+}
+
+func excerpt(b []byte) string {
+	if len(b) > 80 {
+		return strconv.Quote(string(b[:80])) + "…"
+	}
+	return strconv.Quote(string(b))
+}
+
+// addressable returns v or an addressable copy of it.
+func addressable(v reflect.Value) reflect.Value {
+	if v.CanAddr() {
+		return v
+	}
+	c := reflect.New(v.Type()).Elem()
+	c.Set(v)
+	return c
+}
+
+// decodeObject reads an object into a struct. Members that its fields cannot
+// take end in Extra: only text that is not an object, or one of another type, is
+// an error.
+func decodeObject(raw []byte, v reflect.Value) error {
+	if raw[0] != '{' {
+		return errShape
+	}
+	p := planOf(v.Type())
+	o := v.Addr().Interface().(object).open()
+	var err error
+	var seen [2]uint64 // fields that were decoded
+	members(raw, func(quoted, raw []byte) bool {
+		i, known := p.byName[string(quoted[1:len(quoted)-1])]
+		if !known {
+			name, _ := unquote(quoted)
+			if i, known = p.byName[name]; !known {
+				err = p.unknown(o, name, raw)
+				return err == nil
+			}
+		}
+		bit := uint64(1) << (i % 64)
+		if seen[i/64]&bit != 0 {
+			p.forget(o, i, v)
+		}
+		seen[i/64] |= bit
+		p.decodeField(o, i, raw, v)
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	for w, missing := range p.required {
+		for missing &^= seen[w]; missing != 0; missing &= missing - 1 {
+			i := 64*w + bits.TrailingZeros64(missing)
+			o.odd = append(o.odd, odd{field: uint16(i), zero: true})
+		}
+	}
+	if d, ok := v.Addr().Interface().(deriver); ok {
+		d.derived(p)
+	}
+	return nil
+}
+
+// unknown keeps a member that has no field.
+func (p *plan) unknown(o *Open, name string, raw []byte) error {
+	for _, c := range p.consts {
+		if c.name != name {
+			continue
+		}
+		if got, _ := unquote(raw); raw[0] != '"' || got != c.value {
+			return fmt.Errorf("wire: %s has %s %s, want %q", p.name, name, excerpt(raw), c.value)
+		}
+		return nil
+	}
+	if o.Extra == nil {
+		o.Extra = make(map[string]json.RawMessage)
+	}
+	o.Extra[name] = bytes.Clone(raw)
+	return nil
+}
+
+// forget undoes decodeField: the last of two members with one name wins.
+func (p *plan) forget(o *Open, i int, v reflect.Value) {
+	f := &p.fields[i]
+	v.Field(f.index).SetZero()
+	delete(o.Extra, f.name)
+	o.odd = slices.DeleteFunc(o.odd, func(k odd) bool { return int(k.field) == i })
+}
+
+func (p *plan) decodeField(o *Open, i int, raw []byte, v reflect.Value) {
+	f := &p.fields[i]
+	fv := v.Field(f.index)
+	if isNull(raw) && !f.codec.raw {
+		if !f.null {
+			o.odd = append(o.odd, odd{field: uint16(i), zero: true, text: "null"})
+		}
+		return
+	}
+	faithful, err := f.codec.dec(raw, fv)
+	if err != nil {
+		fv.SetZero()
+		if o.Extra == nil {
+			o.Extra = make(map[string]json.RawMessage)
+		}
+		o.Extra[f.name] = bytes.Clone(raw)
+		return
+	}
+	zero := fv.IsZero()
+	if !faithful || zero && (f.omit || f.null) {
+		o.odd = append(o.odd, odd{field: uint16(i), zero: zero, text: keep(raw)})
+	}
+}
+
+// keep copies text; the usual ones are shared.
+func keep(raw []byte) string {
+	switch string(raw) {
+	case "false":
+		return "false"
+	case "0":
+		return "0"
+	case `""`:
+		return `""`
+	}
+	return string(raw)
+}
+
+func encodeObject(dst []byte, v reflect.Value) (_ []byte, err error) {
+	v = addressable(v)
+	p := planOf(v.Type())
+	o := v.Addr().Interface().(object).open()
+	dst = append(dst, '{')
+	for _, c := range p.consts {
+		dst = append(append(dst, c.text...), ',')
+	}
+	for i := range p.fields {
+		f := &p.fields[i]
+		fv := v.Field(f.index)
+		zero := fv.IsZero()
+		if zero && len(o.Extra) > 0 {
+			if _, ok := o.Extra[f.name]; ok {
+				continue // written with the other extra members
+			}
+		}
+		text, skip := o.oddText(i, f, fv, zero)
+		switch {
+		case skip:
+			raw, ok := o.Extra[f.name]
+			if !ok {
+				continue
+			}
+			dst = append(append(dst, f.label...), raw...)
+		case text != "":
+			dst = append(append(dst, f.label...), text...)
+		case zero && f.omit:
+			continue
+		case zero && f.null:
+			dst = append(append(dst, f.label...), "null"...)
+		default:
+			if dst, err = f.codec.enc(append(dst, f.label...), fv); err != nil {
+				return nil, fmt.Errorf("%s.%s: %w", p.name, f.name, err)
+			}
+		}
+		dst = append(dst, ',')
+	}
+	if dst, err = p.encodeExtra(dst, o, v); err != nil {
+		return nil, err
+	}
+	if dst[len(dst)-1] == ',' {
+		dst = dst[:len(dst)-1]
+	}
+	return append(dst, '}'), nil
+}
+
+// oddText returns the text that a field is to be written with if its usual
+// encoding is not the one, and whether it is to be left out.
+func (o *Open) oddText(i int, f *field, fv reflect.Value, zero bool) (text string, skip bool) {
+	for _, k := range o.odd {
+		if int(k.field) != i {
+			continue
+		}
+		if k.derived != nil {
+			return "", reflect.DeepEqual(k.derived, fv.Interface())
+		}
+		if k.zero != zero {
+			continue // the value was changed
+		}
+		if k.zero {
+			return k.text, k.text == ""
+		}
+		was := reflect.New(fv.Type()).Elem()
+		if _, err := f.codec.dec([]byte(k.text), was); err == nil && reflect.DeepEqual(was.Interface(), fv.Interface()) {
+			return k.text, false
+		}
+	}
+	return "", false
+}
+
+func (p *plan) encodeExtra(dst []byte, o *Open, v reflect.Value) (_ []byte, err error) {
+	if len(o.Extra) == 0 {
+		return dst, nil
+	}
+	names := make([]string, 0, len(o.Extra))
+	for name := range o.Extra {
+		if i, ok := p.byName[name]; ok && !v.Field(p.fields[i].index).IsZero() {
+			continue // the field wins
+		}
+		if slices.ContainsFunc(p.consts, func(c constant) bool { return c.name == name }) {
+			continue
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		dst = append(appendString(dst, name), ':')
+		if dst, err = appendRaw(dst, o.Extra[name]); err != nil {
+			return nil, fmt.Errorf("%s.%s: %w", p.name, name, err)
+		}
+		dst = append(dst, ',')
+	}
+	return dst, nil
+}
+
+// marshal is the MarshalJSON of every type.
+func marshal[T any](v *T) ([]byte, error) {
+	rv := reflect.ValueOf(v).Elem()
+	return codecOf(rv.Type()).enc(nil, rv)
+}
+
+// unmarshal is the UnmarshalJSON of every type. What v held before is gone, as
+// with a new value; null changes nothing, as usual in Go.
+func unmarshal[T any](data []byte, v *T) error {
+	if !valid(data) {
+		return fmt.Errorf("wire: not valid JSON: %s", excerpt(data))
+	}
+	data = trim(data)
+	if isNull(data) {
+		return nil
+	}
+	var fresh T
+	rv := reflect.ValueOf(&fresh).Elem()
+	if _, err := codecOf(rv.Type()).dec(data, rv); err != nil {
+		if errors.Is(err, errShape) {
+			err = fmt.Errorf("wire: %s cannot be read from %s", rv.Type().Name(), excerpt(data))
+		}
+		return err
+	}
+	*v = fresh
+	return nil
+}

@@ -1,0 +1,36 @@
+// Package wire is the Claude Agent SDK protocol as Go types.
+//
+// The protocol is one JSON object per line, in both directions. [Decode] takes a
+// line apart, [Encode] makes one, and a [Reader] reads a stream of them:
+//
+//	r := wire.NewReader(stdout, nil)
+//	for m, err := range r.All() {
+//		switch m := m.(type) {
+//		case *wire.Assistant:
+//			fmt.Println(m.Message.Content)
+//		case *wire.Result:
+//			fmt.Println(m.Outcome(), m.TotalCostUSD)
+//		}
+//	}
+//
+// # Nothing is lost
+//
+// Peers of this protocol change every day. What a Go type has no field for is
+// kept in its Extra map, at any depth; messages, content blocks, control requests
+// and hook inputs of unknown kinds are [*Unknown], [*UnknownBlock],
+// [*UnknownRequest] and [*UnknownInput]; enumerations are strings. A decoded value
+// encodes to JSON with the same meaning as what it was decoded from: an explicit
+// null, a zero that was written out and 1.0 for an integer included. Once a field
+// is changed, the field is what is encoded. The same holds for encoding/json.
+//
+// # Dialects
+//
+// Several documents describe this protocol, and they differ. Where two spellings
+// mean one thing, they end in one Go value: see [Result.Outcome], [Result.Usage],
+// [Assistant.Error], [Init.Tools] and [HookCallback].
+//
+// # What is not here
+//
+// The package knows no process, no pipe and no order of messages. It imports
+// nothing of this module.
+package wire

@@ -1,0 +1,185 @@
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"iter"
+)
+
+// DefaultMaxLine is how long a line may be if [ReaderOptions] do not say.
+const DefaultMaxLine = 64 << 20
+
+// ReaderOptions change how a [Reader] reads.
+type ReaderOptions struct {
+	// MaxLine is the longest line in bytes, without its end, that is taken
+	// apart; a longer one is skipped and becomes a [*BadLine]. Zero means
+	// [DefaultMaxLine]. A reader holds at most one such line in memory.
+	MaxLine int
+}
+
+// A Reader reads messages from a stream of lines. Lines end at "\n" alone; a
+// carriage return before it, blank lines and a byte order mark are passed over,
+// and a last line needs no end. A line that cannot be taken apart is a
+// [*BadLine]: the stream goes on behind it. A Reader is not safe for concurrent
+// use.
+type Reader struct {
+	src   io.Reader
+	limit int
+	buf   []byte // buf[r:w] is read and not used yet
+	r, w  int
+	scan  int   // no line end before this
+	err   error // what src ended with
+	begun bool  // the byte order mark is dealt with
+	last  []byte
+}
+
+const readSize = 64 << 10
+
+// NewReader returns a reader of the messages that src holds. opts may be nil.
+func NewReader(src io.Reader, opts *ReaderOptions) *Reader {
+	r := &Reader{src: src, limit: DefaultMaxLine}
+	if opts != nil && opts.MaxLine > 0 {
+		r.limit = opts.MaxLine
+	}
+	return r
+}
+
+// Next returns the next message. Its error is the end of the stream: io.EOF, or
+// what the source failed with.
+func (r *Reader) Next() (Message, error) {
+	for {
+		line, bad, err := r.line()
+		if err != nil {
+			return nil, err
+		}
+		if bad != nil {
+			r.last = bad.Text
+			return bad, nil
+		}
+		if len(trim(line)) == 0 {
+			continue
+		}
+		r.last = line
+		m, err := Decode(line)
+		if err != nil {
+			var b *BadLine
+			if errors.As(err, &b) {
+				if r.err != nil && r.r == r.w {
+					b.Err = io.ErrUnexpectedEOF // the last line was cut off
+				}
+				return b, nil
+			}
+			return nil, err
+		}
+		return m, nil
+	}
+}
+
+// Line returns the line that the last message was read from, without its end: of
+// one that is too long, the beginning. It is valid until the next one is read.
+func (r *Reader) Line() []byte { return r.last }
+
+// All returns an iterator over the messages that are left. The last pair holds
+// the error that ended the stream unless it is io.EOF.
+func (r *Reader) All() iter.Seq2[Message, error] {
+	return func(yield func(Message, error) bool) {
+		for {
+			m, err := r.Next()
+			if err == io.EOF {
+				return
+			}
+			if !yield(m, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// line returns the next line without its end, or a BadLine in the place of one
+// that is too long. The line is valid until the next call.
+func (r *Reader) line() (line []byte, bad *BadLine, err error) {
+	for {
+		if n := bytes.IndexByte(r.buf[r.scan:r.w], '\n'); n >= 0 {
+			line = r.buf[r.r : r.scan+n]
+			r.r = r.scan + n + 1
+			r.scan = r.r
+			if len(line) > r.limit {
+				return nil, badLine(line, int64(len(line)), ErrLineTooLong), nil
+			}
+			return r.unmark(line), nil, nil
+		}
+		r.scan = r.w
+		if r.w-r.r > r.limit {
+			return nil, r.skip(), nil
+		}
+		if r.err != nil {
+			if r.r == r.w {
+				return nil, nil, r.err
+			}
+			line = r.buf[r.r:r.w]
+			r.r = r.w
+			return r.unmark(line), nil, nil
+		}
+		r.fill()
+	}
+}
+
+// unmark cuts the byte order mark off the first line.
+func (r *Reader) unmark(line []byte) []byte {
+	if !r.begun {
+		r.begun = true
+		line = bytes.TrimPrefix(line, byteOrderMark)
+	}
+	return line
+}
+
+// skip drops a line that is too long.
+func (r *Reader) skip() *BadLine {
+	bad := badLine(r.buf[r.r:r.w], int64(r.w-r.r), ErrLineTooLong)
+	r.buf, r.r, r.w, r.scan = nil, 0, 0, 0
+	for r.err == nil {
+		r.fill()
+		n := bytes.IndexByte(r.buf[:r.w], '\n')
+		if n >= 0 {
+			bad.Size += int64(n)
+			r.r, r.scan = n+1, n+1
+			break
+		}
+		bad.Size += int64(r.w)
+		r.w, r.scan = 0, 0
+	}
+	return bad
+}
+
+// fill reads more, making room for it.
+func (r *Reader) fill() {
+	if r.r > 0 {
+		// Give back what one long line needed once it is gone.
+		if rest := r.buf[r.r:r.w]; cap(r.buf) > 4*readSize && len(rest) < readSize {
+			r.buf = append(make([]byte, 0, 2*readSize), rest...)[:2*readSize]
+			r.w = len(rest)
+		} else {
+			r.w = copy(r.buf, rest)
+		}
+		r.scan -= r.r
+		r.r = 0
+	}
+	if len(r.buf)-r.w < readSize/2 {
+		grown := make([]byte, max(readSize, 2*len(r.buf)))
+		copy(grown, r.buf[:r.w])
+		r.buf = grown
+	}
+	for range 100 {
+		n, err := r.src.Read(r.buf[r.w:])
+		r.w += n
+		if err != nil {
+			r.err = err
+			return
+		}
+		if n > 0 {
+			return
+		}
+	}
+	r.err = io.ErrNoProgress
+}

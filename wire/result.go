@@ -1,0 +1,217 @@
+package wire
+
+import (
+	"encoding/json"
+	"strings"
+)
+
+// Result is the message that ends a turn.
+type Result struct {
+	Subtype   string `json:"subtype"` // "success" or one of several errors; see Outcome
+	IsError   bool   `json:"is_error"`
+	Result    string `json:"result,omitzero"` // the last text of the answer
+	SessionID string `json:"session_id,omitzero"`
+	UUID      string `json:"uuid,omitzero"`
+
+	Errors           []string        `json:"errors,omitzero"` // what went wrong
+	StructuredOutput json.RawMessage `json:"structured_output,omitzero"`
+	StopReason       string          `json:"stop_reason" wire:"null"`
+	TerminalReason   string          `json:"terminal_reason,omitzero"`
+	NumTurns         int             `json:"num_turns"`
+	ResultIndex      *int            `json:"result_index,omitzero"` // counts the results of a process
+
+	DurationMS    int64 `json:"duration_ms"`
+	DurationAPIMS int64 `json:"duration_api_ms"`
+
+	// TotalCostUSD and ModelUsage add up since the session began; Usage is of
+	// this turn alone. Usage is filled from flat token counts as well, which
+	// some agents send.
+	TotalCostUSD              float64                `json:"total_cost_usd"`
+	Usage                     *Usage                 `json:"usage,omitzero"`
+	ModelUsage                map[string]*ModelUsage `json:"modelUsage,omitzero"`
+	ModelUsageSinceLastResult map[string]*ModelUsage `json:"model_usage_since_last_result,omitzero"`
+
+	PermissionDenials []*PermissionDenial `json:"permission_denials,omitzero"`
+	DeferredToolUse   *DeferredToolUse    `json:"deferred_tool_use,omitzero"`
+
+	// The API's failure, if that is what ended the turn.
+	APIErrorStatus int    `json:"api_error_status,omitzero"`
+	APIErrorType   string `json:"api_error_type,omitzero"`
+	APIError       string `json:"api_error,omitzero"`
+
+	// The failure as other agents tell it.
+	Error *APIError `json:"error,omitzero"`
+
+	StartupFailureReason string          `json:"startup_failure_reason,omitzero"`
+	InvalidConfigFile    json.RawMessage `json:"invalid_config_file,omitzero"`
+
+	Origin           *Origin  `json:"origin,omitzero"` // what started the turn if not a prompt
+	LocalCommand     string   `json:"local_command,omitzero"`
+	QueuedTurnCount  *int     `json:"queued_turn_count,omitzero"`
+	UserMessageUUID  string   `json:"user_message_uuid,omitzero"`
+	UserMessageUUIDs []string `json:"user_message_uuids,omitzero"`
+	ResumeReason     string   `json:"resume_reason,omitzero"`
+
+	FastModeState          string          `json:"fast_mode_state,omitzero"`
+	FastModeDisabledReason string          `json:"fast_mode_disabled_reason,omitzero"`
+	SubagentStats          json.RawMessage `json:"subagent_stats,omitzero"`
+	SafetyStops            *int            `json:"safety_stops,omitzero"`
+	CredentialExpiresAt    json.RawMessage `json:"credential_expires_at,omitzero"`
+
+	// Where the time went.
+	TTFTMS                          *int64 `json:"ttft_ms,omitzero"`
+	TTFTStreamMS                    *int64 `json:"ttft_stream_ms,omitzero"`
+	TimeToRequestMS                 *int64 `json:"time_to_request_ms,omitzero"`
+	FirstContentFrameMS             *int64 `json:"first_content_frame_ms,omitzero"`
+	RequestSentWallMS               *int64 `json:"request_sent_wall_ms,omitzero"`
+	FirstRequestInputTokens         *int64 `json:"first_request_input_tokens,omitzero"`
+	FirstRequestCacheReadInputToken *int64 `json:"first_request_cache_read_input_tokens,omitzero"`
+
+	IsReplay  bool   `json:"isReplay,omitzero"` // it repeats the end of an earlier turn
+	Timestamp string `json:"timestamp,omitzero"`
+	Open      `wire:"type=result"`
+}
+
+func (r *Result) derived(p *plan) {
+	if raw, ok := r.extra("errors"); ok && raw[0] == '"' {
+		s, _ := unquote(raw)
+		r.Errors = []string{s}
+		r.derive(p.fieldOf("errors"), []string{s})
+	}
+	if len(r.Extra) == 0 {
+		return
+	}
+	flat := &Usage{}
+	found := false
+	for name, dst := range map[string]*int64{
+		"input_tokens":                &flat.InputTokens,
+		"output_tokens":               &flat.OutputTokens,
+		"cache_creation_tokens":       &flat.CacheCreationInputTokens,
+		"cache_creation_input_tokens": &flat.CacheCreationInputTokens,
+		"cache_read_tokens":           &flat.CacheReadInputTokens,
+		"cache_read_input_tokens":     &flat.CacheReadInputTokens,
+	} {
+		if raw, ok := r.extra(name); ok && json.Unmarshal(raw, dst) == nil {
+			found = true
+		}
+	}
+	if found && r.Usage == nil {
+		r.Usage = flat
+		was := *flat
+		r.derive(p.fieldOf("usage"), &was)
+	}
+}
+
+// ModelUsage is what one model cost.
+type ModelUsage struct {
+	InputTokens              int64   `json:"inputTokens"`
+	OutputTokens             int64   `json:"outputTokens"`
+	CacheReadInputTokens     int64   `json:"cacheReadInputTokens"`
+	CacheCreationInputTokens int64   `json:"cacheCreationInputTokens"`
+	WebSearchRequests        int64   `json:"webSearchRequests"`
+	CostUSD                  float64 `json:"costUSD"`
+	ContextWindow            int64   `json:"contextWindow"`
+	MaxOutputTokens          int64   `json:"maxOutputTokens,omitzero"`
+	ThinkingTokens           *int64  `json:"thinkingTokens,omitzero"`
+	Ephemeral5mInputTokens   *int64  `json:"cacheCreationEphemeral5mInputTokens,omitzero"`
+	Ephemeral1hInputTokens   *int64  `json:"cacheCreationEphemeral1hInputTokens,omitzero"`
+	CanonicalModel           string  `json:"canonicalModel,omitzero"`
+	Provider                 string  `json:"provider,omitzero"`
+	CostBasis                string  `json:"costBasis,omitzero"` // "list", "managed" or "unknown"
+	Open
+}
+
+// PermissionDenial is a tool call that was not allowed.
+type PermissionDenial struct {
+	ToolName  string          `json:"tool_name"`
+	ToolUseID string          `json:"tool_use_id"`
+	ToolInput json.RawMessage `json:"tool_input"`
+	Open
+}
+
+// DeferredToolUse is a tool call that a hook put off.
+type DeferredToolUse struct {
+	ID    string          `json:"id"`
+	Name  string          `json:"name"`
+	Input json.RawMessage `json:"input"`
+	Open
+}
+
+// An Outcome says how a turn ended: one closed set for all the ways in which
+// agents tell it.
+type Outcome int
+
+// The outcomes of a turn.
+const (
+	OutcomeCompleted        Outcome = iota // it was answered
+	OutcomeModelError                      // the model or its API failed
+	OutcomeMaxTurns                        // it needed more turns than allowed
+	OutcomeBudget                          // it needed more money than allowed
+	OutcomeStructuredOutput                // no answer fitted the schema
+	OutcomeRefused                         // the model declined
+	OutcomeInterrupted                     // it was interrupted
+	OutcomeStopped                         // a hook stopped it
+	OutcomeDeferred                        // a hook put a tool call off; see DeferredToolUse
+	OutcomeFailed                          // anything else went wrong
+)
+
+var outcomeNames = [...]string{"completed", "model error", "max turns", "budget", "structured output",
+	"refused", "interrupted", "stopped", "deferred", "failed"}
+
+func (o Outcome) String() string {
+	if o < 0 || int(o) >= len(outcomeNames) {
+		return "unknown outcome"
+	}
+	return outcomeNames[o]
+}
+
+// Outcome tells how the turn ended.
+func (r *Result) Outcome() Outcome {
+	switch r.Subtype {
+	case "error_max_turns", "max_turns_reached":
+		return OutcomeMaxTurns
+	case "error_max_budget_usd", "budget_exceeded":
+		return OutcomeBudget
+	case "error_max_structured_output_retries":
+		return OutcomeStructuredOutput
+	case "user_cancelled":
+		return OutcomeInterrupted
+	}
+	switch r.TerminalReason {
+	case "aborted_streaming", "aborted_tools":
+		return OutcomeInterrupted
+	case "max_turns":
+		return OutcomeMaxTurns
+	case "budget_exhausted":
+		return OutcomeBudget
+	case "structured_output_retry_exhausted":
+		return OutcomeStructuredOutput
+	case "hook_stopped", "stop_hook_prevented":
+		return OutcomeStopped
+	case "tool_deferred", "tool_deferred_unavailable":
+		return OutcomeDeferred
+	}
+	switch {
+	case r.Subtype == "success" && r.IsError:
+		return OutcomeModelError
+	case r.Subtype == "error" && r.Error != nil && r.Error.Type == "api_error":
+		return OutcomeModelError
+	case r.IsError, r.Subtype == "error", strings.HasPrefix(r.Subtype, "error_"):
+		return OutcomeFailed
+	case r.StopReason == "refusal":
+		return OutcomeRefused
+	}
+	return OutcomeCompleted
+}
+
+// Reason returns the agent's own words on why the turn did not complete, empty
+// if it gave none.
+func (r *Result) Reason() string {
+	switch {
+	case len(r.Errors) > 0:
+		return strings.Join(r.Errors, "; ")
+	case r.Error != nil && r.Error.Message != "":
+		return r.Error.Message
+	}
+	return r.Result
+}
