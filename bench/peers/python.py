@@ -34,10 +34,10 @@ async def run(prompt, opts, each=lambda message: None):
         raise RuntimeError(f"no success: {result}")
 
 
-def rate(at):
-    """The rate between the first and the last arrival, which holds no start-up."""
+def rate(start, at):
+    """The rate from the first to the last arrival, which holds no start-up, and the time since the query."""
     seconds = at[-1] - at[0]
-    return {"count": len(at), "seconds": seconds, "perSecond": (len(at) - 1) / seconds}
+    return {"count": len(at), "seconds": seconds, "perSecond": (len(at) - 1) / seconds, "total": at[-1] - start}
 
 
 async def deltas(n, _):
@@ -47,8 +47,9 @@ async def deltas(n, _):
         if isinstance(message, sdk.StreamEvent) and message.event["type"] == "content_block_delta":
             at.append(time.perf_counter())
 
+    start = time.perf_counter()
     await run(f"deltas {n}", options(include_partial_messages=True), each)
-    return rate(at)
+    return rate(start, at)
 
 
 async def messages(n, size):
@@ -58,8 +59,9 @@ async def messages(n, size):
         if isinstance(message, sdk.AssistantMessage):
             at.append(time.perf_counter())
 
+    start = time.perf_counter()
     await run(f"messages {n} {size}", options(), each)
-    return rate(at)
+    return rate(start, at)
 
 
 async def permissions(n, _):
