@@ -3,6 +3,7 @@ package peer
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -62,7 +63,7 @@ func ServeMain(args []string, stdin io.Reader, stdout io.Writer) int {
 		}
 		*dst = value
 	}
-	failed, err := a.serve(stdin, stdout)
+	failed, err := a.serve(context.Background(), stdin, stdout)
 	if failed || err != nil {
 		return 1
 	}
@@ -71,7 +72,7 @@ func ServeMain(args []string, stdin io.Reader, stdout io.Writer) int {
 
 // Serve answers what it reads from r on w until r ends and the last turn is over.
 func (a Agent) Serve(r io.Reader, w io.Writer) error {
-	_, err := a.serve(r, w)
+	_, err := a.serve(context.Background(), r, w)
 	return err
 }
 
@@ -130,7 +131,7 @@ type incoming struct {
 	} `json:"message"`
 }
 
-func (a Agent) serve(r io.Reader, w io.Writer) (failed bool, err error) {
+func (a Agent) serve(ctx context.Context, r io.Reader, w io.Writer) (failed bool, err error) {
 	if a.SessionID == "" {
 		a.SessionID = "5e551011-0000-4000-8000-000000000001"
 	}
@@ -147,6 +148,13 @@ func (a Agent) serve(r io.Reader, w io.Writer) (failed bool, err error) {
 	s.cond = sync.NewCond(&s.mu)
 	var turns sync.WaitGroup
 	turns.Go(s.turns)
+	stop := context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.interrupt()
+		s.prompts = nil
+	})
+	defer stop()
 	err = s.read(r)
 	s.mu.Lock()
 	s.ended = true
@@ -260,6 +268,14 @@ func (s *serving) askNext() {
 	s.write(b)
 }
 
+// interrupt stops the turn that runs. The lock must be held.
+func (s *serving) interrupt() {
+	if s.running && !s.stopped {
+		s.stopped = true
+		close(s.stop)
+	}
+}
+
 // finishAsk wakes the turn that waits for its answers. The lock must be held.
 func (s *serving) finishAsk() {
 	close(s.ask.done)
@@ -338,10 +354,7 @@ func (s *serving) control(in *incoming) (end bool) {
 			s.write([]byte(`{"type":"control_cancel_request","request_id":"` + string(s.ask.id) + "\"}\n"))
 			s.finishAsk()
 		}
-		if s.running && !s.stopped {
-			s.stopped = true
-			close(s.stop)
-		}
+		s.interrupt()
 		s.write(success(id, `{"still_queued":[]}`))
 	case "set_permission_mode":
 		mode := req.Mode
@@ -426,7 +439,7 @@ func (s *serving) turns() {
 		s.mu.Unlock()
 		text, failure := t.run(p.text)
 		s.mu.Lock()
-		s.running, s.failed = false, failure != ""
+		s.running, s.failed = false, failure != "" || s.stopped
 		t.result(text, failure, s.stopped, s.results)
 		s.results++
 		s.write(t.buf)

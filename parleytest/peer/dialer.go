@@ -3,184 +3,126 @@ package peer
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
-	"sync"
-	"time"
+	"sync/atomic"
 
 	"github.com/parley-go/parley/transport"
 )
 
-// A Dialer plays a script in memory, anew for each connection. It implements
-// [transport.Dialer].
+// A Dialer plays a script in memory, over a [transport.Pipe], anew for each
+// connection. It implements [transport.Dialer].
 type Dialer struct {
 	// Script is what is played. It must not need a process.
 	Script *Script
 	// Options are those of [Play]. Its Stderr gets the standard error of the
-	// script beside the connection.
+	// script as well as the connection does.
 	Options *Options
-	// Done, if not nil, is called when a play has ended, from its goroutine. A
-	// test fails here when the script was not followed.
+	// Done, if not nil, is called when a play has ended, from its goroutine. The
+	// error is nil if the script was followed or the host ended the play.
 	Done func(*Report, error)
-	// Grace is how long Close waits for the script to end by itself before it ends
-	// it. If zero, it is 5 seconds.
-	Grace time.Duration
 }
 
 // Dial starts a play. The arguments and the environment of the spec are dropped.
+// When the script is not followed, the reason is what the peer leaves on standard
+// error, and its exit status is [ExitMismatch].
 func (d *Dialer) Dial(ctx context.Context, spec transport.Spec) (transport.Conn, error) {
-	if err := ctx.Err(); err != nil {
+	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	if d.Script.NeedsProcess() {
 		return nil, ErrNeedsProcess
 	}
-	return dialMemory(ctx, spec, d.Grace, func(ctx context.Context, r io.ReadCloser, w io.WriteCloser, stderr io.Writer) transport.Exit {
+	return dialMemory(spec, func(ctx context.Context, r io.Reader, w io.Writer, stderr io.Writer) (int, string) {
 		var o Options
 		if d.Options != nil {
 			o = *d.Options
 		}
-		if o.Stderr != nil {
-			stderr = io.MultiWriter(stderr, o.Stderr)
-		}
 		o.Stderr = stderr
+		if d.Options != nil && d.Options.Stderr != nil {
+			o.Stderr = io.MultiWriter(stderr, d.Options.Stderr)
+		}
 		rep, err := Play(ctx, d.Script, r, w, &o)
-		exit := transport.Exit{Code: rep.Code, Signal: rep.Signal}
+		code, signal := rep.Code, rep.Signal
 		switch {
-		case ctx.Err() != nil:
-			exit.Code, exit.Signal, exit.Step = -1, "killed", transport.StepKill
-			err = nil // it was ended on purpose
+		case ctx.Err() != nil: // ended by the host, which is its right
+			code, signal, err = -1, "terminated", nil
 		case err != nil:
-			exit.Code = ExitMismatch
+			code = ExitMismatch
 			_, _ = io.WriteString(stderr, err.Error()+"\n") // to memory
 		}
 		if d.Done != nil {
 			d.Done(rep, err)
 		}
-		return exit
+		return code, signal
 	}), nil
 }
 
-// AgentDialer returns a dialer of agents in memory.
+// AgentDialer returns a dialer that serves an [Agent] in memory.
 func AgentDialer(a Agent) transport.Dialer {
 	return transport.DialerFunc(func(ctx context.Context, spec transport.Spec) (transport.Conn, error) {
-		if err := ctx.Err(); err != nil {
+		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		return dialMemory(ctx, spec, 0, func(ctx context.Context, r io.ReadCloser, w io.WriteCloser, stderr io.Writer) transport.Exit {
-			stop := context.AfterFunc(ctx, func() { _, _ = r.Close(), w.Close() })
+		return dialMemory(spec, func(ctx context.Context, r io.Reader, w io.Writer, stderr io.Writer) (int, string) {
+			stop := context.AfterFunc(ctx, func() { _, _ = r.(io.Closer).Close(), w.(io.Closer).Close() })
 			defer stop()
-			failed, err := a.serve(r, w)
-			_, _ = r.Close(), w.Close() // pipes in memory
+			failed, err := a.serve(ctx, r, w)
 			switch {
 			case ctx.Err() != nil:
-				return transport.Exit{Code: -1, Signal: "killed", Step: transport.StepKill}
+				return -1, "terminated"
 			case err != nil || failed:
-				return transport.Exit{Code: 1}
+				return 1, ""
 			}
-			return transport.Exit{}
+			return 0, ""
 		}), nil
 	})
 }
 
-// memConn is a connection to a goroutine.
-type memConn struct {
-	io.Reader
-	in     *io.PipeWriter
-	out    *io.PipeReader
-	cancel context.CancelFunc
-	grace  time.Duration
-	stderr *stderrTail
-	done   chan struct{}
-
-	mu    sync.Mutex
-	eof   bool // the input was ended
-	exit  transport.Exit
-	drain sync.Once
-}
-
-func dialMemory(ctx context.Context, spec transport.Spec, grace time.Duration,
-	serve func(context.Context, io.ReadCloser, io.WriteCloser, io.Writer) transport.Exit) transport.Conn {
-	if grace == 0 {
-		grace = 5 * time.Second
-	}
-	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	inr, inw := io.Pipe()
-	outr, outw := io.Pipe()
-	c := &memConn{
-		Reader: outr, in: inw, out: outr, cancel: cancel, grace: grace,
-		stderr: &stderrTail{tail: newTail(), line: spec.Stderr}, done: make(chan struct{}),
-	}
+// dialMemory runs serve in a goroutine at the far end of a pipe.
+func dialMemory(spec transport.Spec, serve func(ctx context.Context, r io.Reader, w, stderr io.Writer) (code int, signal string)) transport.Conn {
+	conn, far := transport.Pipe()
+	c := &memConn{Conn: conn}
 	go func() {
-		defer close(c.done)
-		exit := serve(life, inr, outw, c.stderr)
-		c.stderr.flush()
-		exit.Stderr = c.stderr.String()
-		c.mu.Lock()
-		if exit.Step == transport.StepNone && c.eof {
-			exit.Step = transport.StepEOF
-		}
-		c.exit = exit
-		c.mu.Unlock()
+		errs := &lineTail{tail: newTail(), line: spec.Stderr}
+		code, signal := serve(far.Context(), pipeReader{far}, pipeWriter{far}, errs)
+		errs.flush()
+		c.signal.Store(&signal)
+		far.Exit(code, errs.String())
 	}()
 	return c
 }
 
-func (c *memConn) Write(p []byte) (int, error) {
-	n, err := c.in.Write(p)
-	if errors.Is(err, io.ErrClosedPipe) {
-		err = transport.ErrInputClosed
-	}
-	return n, err
-}
-
-func (c *memConn) CloseWrite() error {
-	c.mu.Lock()
-	select {
-	case <-c.done:
-	default:
-		c.eof = true
-	}
-	c.mu.Unlock()
-	return c.in.Close()
+// A memConn adds to a pipe how the peer at its far end was killed.
+type memConn struct {
+	transport.Conn
+	signal atomic.Pointer[string]
 }
 
 func (c *memConn) Wait(ctx context.Context) (transport.Exit, error) {
-	select {
-	case <-c.done:
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.exit, nil
-	case <-ctx.Done():
-		return transport.Exit{}, context.Cause(ctx)
+	exit, err := c.Conn.Wait(ctx)
+	if s := c.signal.Load(); s != nil && err == nil {
+		exit.Signal = *s
 	}
+	return exit, err
 }
 
-func (c *memConn) Close(ctx context.Context) error {
-	_ = c.CloseWrite() // never fails
-	c.drain.Do(func() {
-		go func() { _, _ = io.Copy(io.Discard, c.out) }() // ends when the play does
-	})
-	t := time.NewTimer(c.grace)
-	defer t.Stop()
-	select {
-	case <-c.done:
-	case <-t.C:
-	case <-ctx.Done():
-	}
-	c.cancel()
-	<-c.done
-	return nil
-}
+// pipeReader and pipeWriter are the far end of a pipe, each to be closed by itself.
+type (
+	pipeReader struct{ *transport.Peer }
+	pipeWriter struct{ *transport.Peer }
+)
 
-// stderrTail keeps the end of standard error and hands out its lines.
-type stderrTail struct {
+func (r pipeReader) Close() error { return r.CloseRead() }
+func (w pipeWriter) Close() error { return w.CloseWrite() }
+
+// A lineTail keeps the end of standard error and hands out its lines.
+type lineTail struct {
 	*tail
-	line func(string)
+	line func(string) // may be nil
 	part []byte
 }
 
-func (s *stderrTail) Write(p []byte) (int, error) {
+func (s *lineTail) Write(p []byte) (int, error) {
 	n, err := s.tail.Write(p)
 	if s.line == nil {
 		return n, err
@@ -196,7 +138,7 @@ func (s *stderrTail) Write(p []byte) (int, error) {
 	}
 }
 
-func (s *stderrTail) flush() {
+func (s *lineTail) flush() {
 	if s.line != nil && len(s.part) > 0 {
 		s.line(string(s.part))
 		s.part = nil

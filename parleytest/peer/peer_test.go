@@ -148,7 +148,7 @@ func TestFaultsInMemory(t *testing.T) {
 					t.Error(err)
 				}
 				hangs := map[string]bool{"ignore-eof": true, "stop-reading": true, "close-stdout": true, "result-then-hang": true}
-				if got := exit.Step == transport.StepKill; got != hangs[f.Name] {
+				if got := exit.Step == transport.StepTerminate; got != hangs[f.Name] {
 					t.Errorf("exit %+v", exit)
 				}
 			})

@@ -306,6 +306,9 @@ func (p *player) step(ctx context.Context, st *step) error {
 			return p.mismatch(st, nil, nil, "cannot signal: %v", err)
 		}
 		p.rec.write("note", "SIG"+st.word+" sent")
+	case opClose:
+		p.closeOut()
+		p.rec.write("note", "output closed")
 	case opFault:
 		return p.fault(ctx, st)
 	}
@@ -343,7 +346,7 @@ func (p *player) die() error {
 
 func (p *player) send(st *step, raw []byte) error {
 	p.remember(">", raw)
-	p.rec.frame("out", raw)
+	p.rec.frame("out", raw, true)
 	line := make([]byte, 0, len(raw)+1)
 	if err := p.write(st, append(append(line, raw...), '\n')); err != nil {
 		return err
@@ -393,7 +396,7 @@ func (p *player) next(ctx context.Context, timer <-chan time.Time) (*frame, erro
 			p.report.Received = append(p.report.Received, text)
 		}
 		p.remember("<", line)
-		p.rec.frame("in", line)
+		p.rec.frame("in", line, f.isJSON)
 		return f, nil
 	}
 }

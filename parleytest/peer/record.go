@@ -139,25 +139,28 @@ func (r *recorder) write(dir string, msg any) {
 	if err != nil {
 		raw = []byte("null")
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	line, err := marshal(Event{Dir: dir, Millis: time.Since(r.start).Milliseconds(), Msg: raw})
-	if err != nil {
-		return
-	}
-	_, _ = r.w.Write(append(line, '\n')) // a record that cannot be written must not change the play
+	r.line(dir, raw)
 }
 
-// frame records a frame, or a line that is none.
-func (r *recorder) frame(dir string, raw []byte) {
-	if r == nil {
-		return
+func (r *recorder) line(dir string, raw []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	line := make([]byte, 0, len(raw)+64)
+	line = fmt.Appendf(line, `{"dir":%q,"t_ms":%d,"msg":`, dir, time.Since(r.start).Milliseconds())
+	line = append(append(line, raw...), "}\n"...)
+	_, _ = r.w.Write(line) // a record that cannot be written must not change the play
+}
+
+// frame records a frame, or a line that is none. It does not encode a frame again:
+// some have megabytes.
+func (r *recorder) frame(dir string, raw []byte, isJSON bool) {
+	switch {
+	case r == nil:
+	case isJSON:
+		r.line(dir, raw)
+	default:
+		r.write(dir, map[string]string{"_raw": string(raw) + "\n"})
 	}
-	if json.Valid(raw) {
-		r.write(dir, json.RawMessage(raw))
-		return
-	}
-	r.write(dir, map[string]string{"_raw": string(raw) + "\n"})
 }
 
 // A tail keeps the end of what is written to it.

@@ -166,6 +166,7 @@ const (
 	opUnordered
 	opRepeat
 	opSignal
+	opClose
 	opFault
 )
 
@@ -406,6 +407,11 @@ func (p *parser) step(line int, text string) (*step, error) {
 				last := len(st.branches) - 1
 				st.branches[last] = append(st.branches[last], b)
 			}
+		}
+	case "close":
+		st.op = opClose
+		if rest != "" {
+			return nil, p.errorf(line, "close takes no argument")
 		}
 	case "signal":
 		st.op, st.word = opSignal, strings.TrimPrefix(rest, "SIG")
