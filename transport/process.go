@@ -401,7 +401,12 @@ func (c *processConn) end() error {
 }
 
 func (c *processConn) stuck() error {
-	return fmt.Errorf("transport: process %d did not end although it was killed: the system holds it, often in a file system that does not answer", c.tree.pid())
+	select {
+	case <-c.exited:
+		return fmt.Errorf("transport: process %d ended, but its output is still being read", c.tree.pid())
+	default:
+		return fmt.Errorf("transport: process %d did not end although it was killed: the system holds it, often in a file system that does not answer", c.tree.pid())
+	}
 }
 
 // within reports whether the command ends in time d, or in the time hurried from

@@ -31,28 +31,25 @@ type processTree struct {
 func startTree(cmd *exec.Cmd, id string) (*processTree, error) {
 	t := &processTree{cmd: cmd, id: id}
 	cmd.SysProcAttr = sysProcAttr()
-	start := func() error {
+	for try := 0; ; try++ {
+		var err error
+		if t.endThread, err = onSpawnThread(cmd.Start); err == nil {
+			return t, nil
+		}
+		if !errors.Is(err, syscall.ETXTBSY) || try == 5 {
+			return nil, err
+		}
 		// An executable that is being written, by an installer or by another
 		// goroutine of ours whose child has not yet let go of it, is free in a moment.
-		for try := 0; ; try++ {
-			err := cmd.Start()
-			if !errors.Is(err, syscall.ETXTBSY) || try == 5 {
-				return err
-			}
-			time.Sleep(10 * time.Millisecond << try)
-			// A Cmd can be started once.
-			*cmd = exec.Cmd{
-				Path: cmd.Path, Args: cmd.Args, Env: cmd.Env, Dir: cmd.Dir,
-				Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr,
-				SysProcAttr: cmd.SysProcAttr,
-			}
+		time.Sleep(10 * time.Millisecond << try)
+		// A Cmd can be started once.
+		t.cmd = &exec.Cmd{
+			Path: cmd.Path, Args: cmd.Args, Env: cmd.Env, Dir: cmd.Dir,
+			Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr,
+			SysProcAttr: cmd.SysProcAttr,
 		}
+		cmd = t.cmd
 	}
-	var err error
-	if t.endThread, err = onSpawnThread(start); err != nil {
-		return nil, err
-	}
-	return t, nil
 }
 
 func (t *processTree) pid() int { return t.cmd.Process.Pid }
@@ -76,8 +73,11 @@ func (t *processTree) kill() {
 func (t *processTree) signal(sig syscall.Signal) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.released {
-		syscall.Kill(-t.pid(), sig)
+	if t.released {
+		return
+	}
+	if syscall.Kill(-t.pid(), sig) != nil {
+		t.cmd.Process.Signal(sig) // it moved to another group
 	}
 }
 

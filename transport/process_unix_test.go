@@ -182,7 +182,9 @@ func peerSpec(mode string, args ...string) Spec {
 	if err != nil {
 		panic(err)
 	}
-	return Spec{Path: exe, Args: args, Env: append(os.Environ(), peerKey+"="+mode)}
+	// A program with the race detector sleeps for a second at its end unless told
+	// otherwise.
+	return Spec{Path: exe, Args: args, Env: append(os.Environ(), peerKey+"="+mode, "GORACE=atexit_sleep_ms=0")}
 }
 
 // impatient climbs the ladder fast. KillGrace stays long: it is not waited for
@@ -549,7 +551,7 @@ func TestProcessStderrCallbackPanics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if exit := wait2(t, conn); exit.Stderr != "one\ntwo\nthree" {
+	if exit := waitAll(t, conn); exit.Stderr != "one\ntwo\nthree" {
 		t.Errorf("exit %+v", exit)
 	}
 	if err := conn.Close(t.Context()); err == nil || !strings.Contains(err.Error(), "oh one") {
@@ -560,8 +562,8 @@ func TestProcessStderrCallbackPanics(t *testing.T) {
 	}
 }
 
-// wait2 reads to the end, then waits.
-func wait2(t *testing.T, conn Conn) Exit {
+// waitAll reads to the end, then waits.
+func waitAll(t *testing.T, conn Conn) Exit {
 	t.Helper()
 	io.Copy(io.Discard, conn)
 	return wait(t, conn)
@@ -574,6 +576,8 @@ func TestProcessStderrCallbackBlocks(t *testing.T) {
 		"goexits": func(chan struct{}) { runtime.Goexit() },
 	} {
 		t.Run(name, func(t *testing.T) {
+			defer func(d time.Duration) { stderrStall = d }(stderrStall)
+			stderrStall = 50 * time.Millisecond
 			release := make(chan struct{})
 			defer close(release)
 			spec := peerSpec("floods-stderr")
@@ -866,11 +870,11 @@ func TestProcessEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec := peerSpec("env")
-	spec.Env = []string{peerKey + "=env", "A=1", "A=2", connIDKey + "=outer"}
+	spec.Env = []string{peerKey + "=env", "GORACE=atexit_sleep_ms=0", "A=1", "A=2", connIDKey + "=outer"}
 	spec.Dir = dir
 	conn := dial(t, new(Process), spec)
 	text, _ := io.ReadAll(conn)
-	for _, want := range []string{"\nA=2\n", "A=2\n" + connIDKey + "=outer,", "\ndir " + dir + "\n"} {
+	for _, want := range []string{"\nA=2\n", "\n" + connIDKey + "=outer,", "\ndir " + dir + "\n"} {
 		if !strings.Contains("\n"+string(text), want) {
 			t.Errorf("no %q in %s", want, text)
 		}

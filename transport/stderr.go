@@ -16,13 +16,14 @@ const (
 	// in pieces of this size.
 	maxStderrPiece = 64 << 10
 
-	// stderrQueue is how much text may wait for the callback, and stderrStall how
-	// long a callback may let a full queue wait before lines are dropped: what
-	// a peer writes to standard error is read whatever the callback does, because a
-	// peer that blocks there blocks everywhere.
+	// stderrQueue is how much text may wait for the callback.
 	stderrQueue = 1 << 20
-	stderrStall = time.Second
 )
+
+// stderrStall is how long a callback may let a full queue wait before lines are
+// dropped: what a peer writes to standard error is read whatever the callback
+// does, because a peer that blocks there blocks everywhere. Tests shorten it.
+var stderrStall = time.Second
 
 // A stderrDrain reads standard error to its end, keeps its tail and calls a
 // function for each line.

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strconv"
 )
 
 // ErrInputClosed is returned by Write after the input was ended or the peer
@@ -24,7 +25,7 @@ var ErrInputClosed = errors.New("transport: input is closed")
 // has one writer.
 type Conn interface {
 	// Read reads what the peer wrote. It returns io.EOF when the peer ended its
-	// output.
+	// output, and ErrClosed when Close discarded output that nobody read.
 	io.Reader
 	// Write sends bytes to the peer. It may block while the peer does not read;
 	// Close unblocks it.
@@ -38,7 +39,9 @@ type Conn interface {
 	Wait(ctx context.Context) (Exit, error)
 	// Close ends the connection, gently first, and returns when the peer is
 	// gone or could not be ended. ctx cuts the gentle part short; it does not
-	// leave a process behind. It is idempotent.
+	// leave a process behind. A reader that goes on reading gets all that the
+	// peer writes until it is gone; if there is none Close discards it. It is
+	// idempotent.
 	Close(ctx context.Context) error
 }
 
@@ -60,6 +63,21 @@ const (
 	StepTerminate             // it was asked to terminate (SIGTERM)
 	StepKill                  // it was killed (SIGKILL)
 )
+
+// String returns the rung in a word or two, as for an error message.
+func (s Step) String() string {
+	switch s {
+	case StepNone:
+		return "none"
+	case StepEOF:
+		return "end of input"
+	case StepTerminate:
+		return "terminate"
+	case StepKill:
+		return "kill"
+	}
+	return "Step(" + strconv.Itoa(int(s)) + ")"
+}
 
 // A Spec says what a connection is for: what a command line would carry.
 // Dialers that start no process take the arguments as the agent's flags.
