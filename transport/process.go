@@ -52,7 +52,8 @@ type Process struct {
 	// long in all. What was written by then is not lost, however slowly it is
 	// read. Zero means 500 milliseconds.
 	Linger time.Duration
-	// StderrTail is how many bytes of standard error are kept. Zero means 64 KiB.
+	// StderrTail is how many bytes of standard error are kept. Zero means 64 KiB,
+	// a negative number means none.
 	StderrTail int
 }
 

@@ -126,7 +126,7 @@ func systemAdvice(err error) string {
 }
 
 // theWatchdog is shared by all connections of this process.
-var theWatchdog watchdog
+var theWatchdog = watchdog{shell: "/bin/sh"}
 
 // A watchdog kills process groups when this process has gone without doing so
 // itself. It is a shell that reads our connections from a pipe of which only we
@@ -135,6 +135,8 @@ var theWatchdog watchdog
 // signal for our group does not end it. Where there is no shell there is no
 // watchdog.
 type watchdog struct {
+	shell string
+
 	mu    sync.Mutex
 	users int
 	pipe  *os.File // nil when it could not be started
@@ -213,7 +215,7 @@ func (w *watchdog) start() {
 		return
 	}
 	defer null.Close()
-	proc, err := os.StartProcess("/bin/sh", []string{"sh", "-c", watchdogScript}, &os.ProcAttr{
+	proc, err := os.StartProcess(w.shell, []string{"sh", "-c", watchdogScript}, &os.ProcAttr{
 		Dir:   "/",
 		Env:   []string{"PATH=/usr/bin:/bin"},
 		Files: []*os.File{r, null, null},

@@ -467,9 +467,9 @@ func TestProcessStopsReading(t *testing.T) {
 
 func TestProcessLongLine(t *testing.T) {
 	conn := dial(t, new(Process), peerSpec("long-line"))
-	rest, err := io.ReadAll(conn)
-	if err != nil || len(rest) != 20<<20+1 {
-		t.Errorf("read %d bytes, %v", len(rest), err)
+	n, err := io.Copy(io.Discard, conn)
+	if err != nil || n != 20<<20+1 {
+		t.Errorf("read %d bytes, %v", n, err)
 	}
 	if exit := wait(t, conn); exit != (Exit{}) {
 		t.Errorf("exit %+v", exit)
@@ -674,6 +674,43 @@ func TestProcessKilledHost(t *testing.T) {
 	host.Process.Kill()
 	mustVanish(t, pids...)
 	host.Wait()
+}
+
+// Somebody else kills the command while we read.
+func TestProcessKilled(t *testing.T) {
+	conn := dial(t, new(Process), peerSpec("sleep"))
+	readLine(t, bufio.NewReader(conn))
+	syscall.Kill(conn.(*processConn).tree.pid(), syscall.SIGKILL)
+	if exit := waitAll(t, conn); exit != (Exit{Code: -1, Signal: "killed"}) {
+		t.Errorf("exit %+v", exit)
+	}
+}
+
+// The watchdog is a second net: without it connections work as well.
+func TestWatchdogMissing(t *testing.T) {
+	t.Run("no shell", func(t *testing.T) {
+		noLeaks(t)
+		w := watchdog{shell: filepath.Join(t.TempDir(), "sh")}
+		w.add(1<<30, "x")
+		w.add(1<<30+1, "y")
+		w.remove(1 << 30)
+		w.remove(1<<30 + 1)
+	})
+	t.Run("killed", func(t *testing.T) {
+		conn := dial(t, new(Process), peerSpec("echo"))
+		fmt.Fprintln(conn, "hello")
+		readLine(t, bufio.NewReader(conn))
+		theWatchdog.mu.Lock()
+		proc := theWatchdog.proc
+		theWatchdog.mu.Unlock()
+		if proc == nil {
+			t.Skip("no /bin/sh")
+		}
+		proc.Kill()
+		if exit := closeConn(t, conn); exit != (Exit{Step: StepEOF}) {
+			t.Errorf("exit %+v", exit)
+		}
+	})
 }
 
 func TestProcessMany(t *testing.T) {

@@ -38,7 +38,7 @@ type stderrDrain struct {
 
 // drainStderr starts draining r. It ends when r does.
 func drainStderr(r io.Reader, limit int, line func(string)) *stderrDrain {
-	d := &stderrDrain{end: make(chan struct{}), limit: limit}
+	d := &stderrDrain{end: make(chan struct{}), limit: max(limit, 0)}
 	go d.run(r, line)
 	return d
 }

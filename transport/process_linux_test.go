@@ -1,0 +1,52 @@
+package transport
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+)
+
+// Only what carries the mark in its own variable is ours.
+func TestMarked(t *testing.T) {
+	const id = "0123456789abcdef0123456789abcdef"
+	for env, want := range map[string]bool{
+		"":                                     false,
+		"PARLEY_CONN_ID=" + id:                 true,
+		"A=1\x00PARLEY_CONN_ID=" + id + "\x00": true,
+		"PARLEY_CONN_ID=" + id + ",inner":      true,
+		"PARLEY_CONN_ID=outer," + id:           true,
+		"OTHER=" + id:                          false,
+		"X=PARLEY_CONN_ID=" + id:               false,
+		"XPARLEY_CONN_ID=" + id:                false,
+		"PARLEY_CONN_ID=other\x00B=" + id:      false,
+		"PARLEY_CONN_ID=" + id[:31]:            false,
+	} {
+		if got := marked([]byte(env), id); got != want {
+			t.Errorf("marked(%q) = %v", env, got)
+		}
+	}
+}
+
+// A sweep leaves the descendants of other connections alone.
+func TestSweepOthers(t *testing.T) {
+	noLeaks(t)
+	mine, other := newConnID(), newConnID()
+	start := func(id string) *exec.Cmd {
+		cmd := exec.Command("/bin/sleep", "60")
+		cmd.Env = append(os.Environ(), connIDKey+"="+id)
+		if err := cmd.Start(); err != nil {
+			t.Skip(err)
+		}
+		t.Cleanup(func() {
+			cmd.Process.Kill()
+			cmd.Wait()
+		})
+		return cmd
+	}
+	a, b := start(mine), start(other)
+	sweep(mine)
+	mustVanish(t, a.Process.Pid)
+	if !alive(b.Process.Pid) {
+		t.Error("the sweep killed what was not ours")
+	}
+}

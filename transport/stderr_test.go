@@ -1,0 +1,98 @@
+package transport
+
+import (
+	"bytes"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+)
+
+func TestStderrLines(t *testing.T) {
+	long := strings.Repeat("l", maxStderrPiece)
+	for _, tt := range []struct {
+		name, in string
+		want     []string
+	}{
+		{"nothing", "", nil},
+		{"one", "a\n", []string{"a"}},
+		{"no newline", "a\nb", []string{"a", "b"}},
+		{"blank lines", "\n\na\n", []string{"", "", "a"}},
+		{"CRLF", "a\r\nb\r\n", []string{"a", "b"}},
+		{"not UTF-8", "a\xffb\n", []string{"a\uFFFDb"}},
+		{"exactly a piece", long + "\nb\n", []string{long, "b"}},
+		{"more than a piece", long + "m\n", []string{long, "m"}},
+		{"two pieces", long + long + "\nb", []string{long, long, "b"}},
+	} {
+		for name, r := range map[string]io.Reader{
+			"whole": strings.NewReader(tt.in),
+			"bytes": iotest.OneByteReader(strings.NewReader(tt.in)),
+		} {
+			t.Run(tt.name+"/"+name, func(t *testing.T) {
+				var got []string
+				d := drainStderr(r, 1<<20, func(line string) { got = append(got, line) })
+				<-d.end
+				if !slices.Equal(got, tt.want) {
+					t.Errorf("got %d lines, want %d", len(got), len(tt.want))
+				}
+			})
+		}
+	}
+}
+
+func TestStderrTail(t *testing.T) {
+	for _, tt := range []struct {
+		limit    int
+		in, want string
+	}{
+		{5, "", ""},
+		{5, "abc", "abc"},
+		{5, "abcdefghijklmnop", "lmnop"},
+		{2, "aé", "é"},
+		{2, "éa", "a"}, // half a character is none
+		{0, "abc", ""},
+		{-1, "abc", ""},
+	} {
+		d := drainStderr(iotest.OneByteReader(strings.NewReader(tt.in)), tt.limit, nil)
+		<-d.end
+		if got := d.text(); got != tt.want {
+			t.Errorf("the last %d of %q: %q, want %q", tt.limit, tt.in, got, tt.want)
+		}
+	}
+}
+
+// A callback that hangs for a while loses lines and is told how many; reading
+// goes on meanwhile.
+func TestStderrFallsBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, w := io.Pipe()
+		var first, last string
+		var lines int
+		d := drainStderr(r, 10, func(line string) {
+			if lines++; lines == 1 {
+				first = line
+				time.Sleep(time.Hour)
+			}
+			if strings.Contains(line, "dropped") {
+				last = line
+			}
+		})
+		line := append(bytes.Repeat([]byte("x"), 1023), '\n')
+		for range 3 << 10 {
+			w.Write(line)
+		}
+		time.Sleep(2 * time.Hour)
+		io.WriteString(w, "end\n")
+		w.Close()
+		<-d.end
+		if len(first) != 1023 || lines < 1<<10 || lines > 1<<10+5 || !strings.Contains(last, "lines dropped") {
+			t.Errorf("%d lines, and %q", lines, last)
+		}
+		if d.text() != "xxxxx\nend\n" {
+			t.Errorf("tail %q", d.text())
+		}
+	})
+}
