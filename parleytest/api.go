@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -60,10 +59,7 @@ type API struct {
 	refusals []error
 	cache    cache
 
-	server *http.Server
-	ctx    context.Context // ends with Close, and stalls with it
-	cancel context.CancelFunc
-	served chan struct{}
+	server server
 }
 
 // NewAPI serves the scenario on a free port of the loopback interface until the
@@ -98,7 +94,6 @@ func NewHandler(s *Scenario, opts *APIOptions) *API {
 	if opts != nil {
 		a.opts = *opts
 	}
-	a.ctx, a.cancel = context.WithCancel(context.Background())
 	return a
 }
 
@@ -107,35 +102,16 @@ func (a *API) Listen(addr string) error {
 	if a.play.invalid != nil {
 		return a.play.invalid
 	}
-	ln, err := net.Listen("tcp", addr)
+	url, err := a.server.listen(addr, a)
 	if err != nil {
-		return fmt.Errorf("parleytest: %w", err)
+		return err
 	}
-	a.URL = "http://" + ln.Addr().String()
-	a.server = &http.Server{Handler: a, BaseContext: func(net.Listener) context.Context { return a.ctx }}
-	a.served = make(chan struct{})
-	go func() {
-		defer close(a.served)
-		a.server.Serve(ln)
-	}()
+	a.URL = url
 	return nil
 }
 
 // Close ends every answer that is still being given, and the server.
-func (a *API) Close() error {
-	a.cancel()
-	if a.server == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	err := a.server.Shutdown(ctx)
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = a.server.Close()
-	}
-	<-a.served
-	return err
-}
+func (a *API) Close() error { return a.server.close() }
 
 // Requests returns every request so far, in the order they came.
 func (a *API) Requests() []*Request {
@@ -359,7 +335,7 @@ func (x *exchange) answer(stream bool) {
 			<-x.ctx.Done()
 			return
 		case opReset, opCut, opCutClean:
-			x.hangUp(o.kind == opReset)
+			hangUp(x.w, o.kind == opReset)
 		case opError:
 			status := 500
 			for s, typ := range errorTypes {
@@ -405,13 +381,13 @@ func (x *exchange) stream(ans *answer) {
 			<-x.ctx.Done()
 			return
 		case opReset:
-			x.hangUp(true)
+			hangUp(x.w, true)
 		}
 		begin()
 		switch o.kind {
 		case opCut:
 			rc.Flush()
-			x.hangUp(false)
+			hangUp(x.w, false)
 		case opCutClean:
 			return
 		}
@@ -431,15 +407,4 @@ func (x *exchange) stream(ans *answer) {
 			return
 		}
 	}
-}
-
-// hangUp breaks the connection off, by a reset if asked, and ends the handler.
-func (x *exchange) hangUp(reset bool) {
-	if conn, _, err := http.NewResponseController(x.w).Hijack(); err == nil {
-		if tcp, ok := conn.(*net.TCPConn); ok && reset {
-			tcp.SetLinger(0)
-		}
-		conn.Close()
-	}
-	panic(http.ErrAbortHandler)
 }

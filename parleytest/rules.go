@@ -53,6 +53,7 @@ const (
 	fromVision  = "https://docs.claude.com/en/docs/build-with-claude/vision"
 	fromCaching = "https://docs.claude.com/en/docs/build-with-claude/prompt-caching"
 	ownWords    = "the status and the type are the API's, the wording is ours"
+	unchecked   = "the constraint is the API's; its wording was not found on record"
 )
 
 // The wordings that more than one place needs.
@@ -115,7 +116,7 @@ func init() { // not an initialiser, which could not refer to itself
 			},
 		},
 		invalid("json", "the body is JSON", `{"model":`,
-			"The request body is not valid JSON: unexpected end of JSON input", "https://github.com/anthropics/claude-code/issues/1832 (the first half; the rest is of the parser)",
+			"The request body is not valid JSON: unexpected end of JSON input", "https://github.com/anthropics/claude-code/issues/6273 (the first half; what follows is of the parser)",
 			func(c *checked) string {
 				if c.jsonErr != nil {
 					return "The request body is not valid JSON: " + c.jsonErr.Error()
@@ -123,7 +124,7 @@ func init() { // not an initialiser, which could not refer to itself
 				return ""
 			}),
 		invalid("surrogates", "strings have no half of a surrogate pair", strings.Replace(goodBody, "hi", `\ud83d`, 1),
-			"The request body is not valid JSON: no low surrogate in string: line 1 column 67 (char 66)", "https://github.com/anthropics/claude-code/issues/1832",
+			"The request body is not valid JSON: no low surrogate in string: line 1 column 67 (char 66)", "https://github.com/anthropics/claude-code/issues/6273",
 			func(c *checked) string {
 				if i := loneSurrogate(c.r.Body); i >= 0 {
 					line := 1 + bytes.Count(c.r.Body[:i], []byte("\n"))
@@ -212,10 +213,10 @@ func init() { // not an initialiser, which could not refer to itself
 					"`max_tokens` must be greater than `thinking.budget_tokens`. "+thinkingDocs+"#max-tokens-and-context-window-size")
 			}),
 		invalid("thinking-temperature", "with thinking enabled, temperature is 1", `{"model":"m","max_tokens":4000,"temperature":0.5,"thinking":{"type":"enabled","budget_tokens":2048},"messages":[{"role":"user","content":"hi"}]}`,
-			"`temperature` may only be set to 1 when thinking is enabled. "+thinkingDocs+"#important-considerations-when-using-extended-thinking", "https://github.com/anthropics/claude-code/issues/3023",
+			"`temperature` may only be set to 1 when thinking is enabled or in adaptive mode. "+thinkingDocs, "https://github.com/dyad-sh/dyad/issues/4396",
 			func(c *checked) string {
 				n, ok, _ := c.number("temperature")
-				return when(ok && n != 1 && c.thinks(), "`temperature` may only be set to 1 when thinking is enabled. "+thinkingDocs+"#important-considerations-when-using-extended-thinking")
+				return when(ok && n != 1 && c.thinks(), "`temperature` may only be set to 1 when thinking is enabled or in adaptive mode. "+thinkingDocs)
 			}),
 		invalid("system", "system is text, or a list of text blocks that are not empty", strings.Replace(goodBody, "{", `{"system":[{"type":"text","text":""}],`, 1), "system: text content blocks must be non-empty", "https://github.com/anthropics/claude-code/issues/59812",
 			checkSystem),
@@ -266,7 +267,7 @@ func init() { // not an initialiser, which could not refer to itself
 				})
 			}),
 		invalid("schema-top", "an input_schema has no oneOf, allOf or anyOf at its top", tool(`{"name":"a","input_schema":{"type":"object","anyOf":[]}}`),
-			"tools.0.custom.input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level", "https://github.com/anthropics/claude-code/issues/10606",
+			"tools.0.custom.input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level", "https://github.com/anthropics/claude-code/issues/5319",
 			func(c *checked) string {
 				return c.eachTool(func(path string, t checkedTool) string {
 					var m map[string]json.RawMessage
@@ -291,7 +292,7 @@ func init() { // not an initialiser, which could not refer to itself
 				return "tool_choice: " + fmt.Sprintf(badTag, c.choice.Type, "'any', 'auto', 'none', 'tool'")
 			}),
 		invalid("tool_choice-tools", "tool_choice comes with tools", strings.Replace(goodBody, "{", `{"tool_choice":{"type":"any"},`, 1),
-			"tool_choice may only be specified while providing tools", "https://github.com/langchain-ai/langchain/issues/26424",
+			"tool_choice may only be specified while providing tools", unchecked,
 			func(c *checked) string {
 				return when(c.top["tool_choice"] != nil && len(c.tools) == 0, "tool_choice may only be specified while providing tools")
 			}),
@@ -303,7 +304,7 @@ func init() { // not an initialiser, which could not refer to itself
 			}),
 		invalid("tool_choice-thinking", "with thinking enabled, tool_choice forces no tool",
 			`{"model":"m","max_tokens":4000,"thinking":{"type":"enabled","budget_tokens":2048},"tool_choice":{"type":"any"},"tools":[{"name":"a","input_schema":{"type":"object"}}],"messages":[{"role":"user","content":"hi"}]}`,
-			"Thinking may not be enabled when tool_choice forces tool use.", "https://github.com/langchain-ai/langchain/issues/33311",
+			"Thinking may not be enabled when tool_choice forces tool use.", "https://github.com/mastra-ai/mastra/issues/7507",
 			func(c *checked) string {
 				return when(c.thinks() && (c.choice.Type == "any" || c.choice.Type == "tool"), "Thinking may not be enabled when tool_choice forces tool use.")
 			}),
@@ -385,14 +386,14 @@ func init() { // not an initialiser, which could not refer to itself
 				})
 			}),
 		invalid("blank-text", "a text block is not only white space", messages(`{"role":"user","content":[{"type":"text","text":" \n"}]}`),
-			"messages: text content blocks must contain non-whitespace text", "https://github.com/anthropics/claude-code/issues/1990",
+			"messages: text content blocks must contain non-whitespace text", unchecked,
 			func(c *checked) string {
 				return c.eachBlock(func(b checkedBlock) string {
 					return when(b.typ == "text" && !b.inResult && strings.TrimSpace(stringOf(b.m["text"])) == "", "messages: text content blocks must contain non-whitespace text")
 				})
 			}),
 		invalid("trailing-space", "a final message of assistant does not end in white space", messages(`{"role":"user","content":"hi"},{"role":"assistant","content":"So "}`),
-			"messages: final assistant content cannot end with trailing whitespace", "https://github.com/langchain-ai/langchain/issues/25998",
+			"messages: final assistant content cannot end with trailing whitespace", unchecked,
 			func(c *checked) string {
 				last := c.messages[len(c.messages)-1]
 				text := last.text
@@ -402,28 +403,28 @@ func init() { // not an initialiser, which could not refer to itself
 				return when(last.role == "assistant" && strings.TrimRight(text, " \t\r\n") != text, "messages: final assistant content cannot end with trailing whitespace")
 			}),
 		invalid("tool_use-role", "tool_use is in messages of assistant only", messages(`{"role":"user","content":[{"type":"tool_use","id":"t1","name":"a","input":{}}]}`),
-			"messages.0: `tool_use` blocks can only be in `assistant` messages", "https://github.com/langchain-ai/langchainjs/issues/7101",
+			"messages.0: `tool_use` blocks can only be in `assistant` messages", unchecked,
 			func(c *checked) string {
 				return c.eachBlock(func(b checkedBlock) string {
 					return when(b.typ == "tool_use" && b.role != "assistant", fmt.Sprintf("messages.%d: `tool_use` blocks can only be in `assistant` messages", b.message))
 				})
 			}),
 		invalid("tool_result-role", "tool_result is in messages of user only", messages(`{"role":"user","content":"hi"},{"role":"assistant","content":[{"type":"tool_result","tool_use_id":"t1"}]}`),
-			"messages.1: `tool_result` blocks can only be in `user` messages", "https://github.com/langchain-ai/langchainjs/issues/7101",
+			"messages.1: `tool_result` blocks can only be in `user` messages", unchecked,
 			func(c *checked) string {
 				return c.eachBlock(func(b checkedBlock) string {
 					return when(b.typ == "tool_result" && b.role != "user", fmt.Sprintf("messages.%d: `tool_result` blocks can only be in `user` messages", b.message))
 				})
 			}),
 		invalid("tool_use-id", "the id of a tool_use has letters, digits, _ and -", messages(`{"role":"user","content":"hi"},{"role":"assistant","content":[{"type":"tool_use","id":"a.b","name":"a","input":{}}]}`),
-			"messages.1.content.0.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'", "https://github.com/anomalyco/opencode/issues/1692",
+			"messages.1.content.0.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'", unchecked,
 			func(c *checked) string {
 				return c.eachBlock(func(b checkedBlock) string {
 					return when(b.typ == "tool_use" && !nameRE.MatchString(stringOf(b.m["id"])), b.path+".tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'")
 				})
 			}),
 		invalid("tool_use-unique", "no two tool_use blocks have one id", messages(`{"role":"user","content":"hi"},{"role":"assistant","content":[{"type":"tool_use","id":"t1","name":"a","input":{}},{"type":"tool_use","id":"t1","name":"a","input":{}}]}`),
-			"messages.1.content.1: `tool_use` ids must be unique", "https://github.com/anthropics/claude-code/issues/20508",
+			"messages.1.content.1: `tool_use` ids must be unique", "https://github.com/anthropics/claude-code/issues/20901",
 			func(c *checked) string {
 				seen := map[string]bool{}
 				return c.eachBlock(func(b checkedBlock) string {
@@ -445,7 +446,7 @@ func init() { // not an initialiser, which could not refer to itself
 			"messages.0.content.0: unexpected `tool_use_id` found in `tool_result` blocks: t1. Each `tool_result` block must have a corresponding `tool_use` block in the previous message.", "https://github.com/anthropics/claude-code/issues/13460",
 			checkToolResult),
 		invalid("tool_result-single", "a tool_use has one tool_result", messages(`{"role":"user","content":"hi"},{"role":"assistant","content":[{"type":"tool_use","id":"t1","name":"a","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":"x"},{"type":"tool_result","tool_use_id":"t1","content":"y"}]}`),
-			"messages.2.content.1: each tool_use must have a single result. Found multiple `tool_result` blocks with id: t1", "https://github.com/anthropics/claude-code/issues/20001",
+			"messages.2.content.1: each tool_use must have a single result. Found multiple `tool_result` blocks with id: t1", unchecked,
 			func(c *checked) string {
 				seen := map[string]bool{}
 				return c.eachBlock(func(b checkedBlock) string {
@@ -545,7 +546,7 @@ func init() { // not an initialiser, which could not refer to itself
 				})
 			}),
 		invalid("image-match", "an image is what its media type says", messages(`{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"R0lGODlhAQABAAAAACw="}}]}`),
-			"messages.0.content.0.image.source.base64.data: Image does not match the provided media type image/png", "https://github.com/anthropics/claude-code/issues/1747",
+			"messages.0.content.0.image.source.base64.data: Image does not match the provided media type image/png", unchecked,
 			func(c *checked) string {
 				return c.eachImage(func(b checkedBlock, mediaType, data string) string {
 					raw, _ := base64.StdEncoding.DecodeString(data[:min(len(data), 1024)])
