@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"bufio"
 	"os"
 	"os/exec"
 	"testing"
@@ -48,5 +49,28 @@ func TestSweepOthers(t *testing.T) {
 	mustVanish(t, a.Process.Pid)
 	if !alive(b.Process.Pid) {
 		t.Error("the sweep killed what was not ours")
+	}
+}
+
+// A descendant may be in the middle of an exec, with no environment to see, when
+// the command that started it is gone.
+func TestSweepDuringExec(t *testing.T) {
+	setsid, err := exec.LookPath("setsid")
+	if err != nil {
+		t.Skip(err)
+	}
+	noLeaks(t)
+	for range 20 {
+		// The descendant's first act is to tell its process id, on the pipe.
+		conn, err := new(Process).Dial(t.Context(), Spec{
+			Path: "/bin/sh",
+			Args: []string{"-c", setsid + ` sh -c 'echo $$; exec sleep 60 </dev/null >/dev/null 2>&1' &`},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pids := readPids(t, bufio.NewReader(conn), 1)
+		waitAll(t, conn)
+		mustVanish(t, pids...)
 	}
 }

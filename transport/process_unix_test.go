@@ -202,7 +202,21 @@ func dial(t *testing.T, p *Process, spec Spec) Conn {
 	return conn
 }
 
+// closeConn closes the connection while somebody reads the rest, as a host does.
+// It spares Close the wait for a reader that may come back.
 func closeConn(t *testing.T, conn Conn) Exit {
+	t.Helper()
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		io.Copy(io.Discard, conn)
+	}()
+	defer func() { <-read }()
+	return closeOnly(t, conn)
+}
+
+// closeOnly closes the connection and leaves its output alone.
+func closeOnly(t *testing.T, conn Conn) Exit {
 	t.Helper()
 	start := time.Now()
 	if err := conn.Close(context.Background()); err != nil {
@@ -787,7 +801,7 @@ func TestProcessCloseDiscards(t *testing.T) {
 	if _, err := io.ReadFull(conn, buf); err != nil {
 		t.Fatal(err)
 	}
-	if exit := closeConn(t, conn); exit != (Exit{Step: StepEOF}) {
+	if exit := closeOnly(t, conn); exit != (Exit{Step: StepEOF}) {
 		t.Errorf("exit %+v", exit)
 	}
 	if _, err := conn.Read(buf); !errors.Is(err, ErrClosed) {
@@ -813,11 +827,11 @@ func TestProcessCloseWhileReading(t *testing.T) {
 		read <- n
 	}()
 	time.Sleep(20 * time.Millisecond)
-	go closeConn(t, conn)
+	go closeOnly(t, conn)
 	if n := <-read; n != 1<<20 {
 		t.Errorf("read %d bytes of %d", n, 1<<20)
 	}
-	closeConn(t, conn)
+	closeOnly(t, conn)
 }
 
 func TestProcessStartErrors(t *testing.T) {
