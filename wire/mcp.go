@@ -8,8 +8,7 @@ import (
 // MCPServerConfig says how to reach an MCP server.
 type MCPServerConfig struct {
 	// Type is "stdio", "sse", "http" or, for a server that lives in the host,
-	// "sdk". If it is empty, Command or URL tell: agents take a server without a
-	// type for "stdio".
+	// "sdk". Empty means "stdio".
 	Type string `json:"type,omitzero"`
 
 	// Of a server that is a process.
