@@ -21,6 +21,7 @@ type NotFoundError struct {
 	Tried []string
 }
 
+// Error lists every place that was looked at and says how to name another.
 func (e *NotFoundError) Error() string {
 	var b strings.Builder
 	b.WriteString("transport: no agent executable found; looked at:")
@@ -45,6 +46,7 @@ type StartError struct {
 	Err  error  // the cause
 }
 
+// Error says what could not be started, why, and where it is known what to do.
 func (e *StartError) Error() string {
 	var b strings.Builder
 	b.WriteString("transport: cannot start ")
