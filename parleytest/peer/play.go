@@ -30,6 +30,8 @@ type Options struct {
 	Wait func(context.Context) (code int, err error)
 	// Signal is how "signal" reaches the other side. If nil, such a step fails.
 	Signal func(os.Signal) error
+
+	tail *tail // of the other side's standard error, for "< stderr"
 }
 
 // DefaultTimeout bounds an expectation when nothing else is said.
@@ -616,8 +618,8 @@ func (p *player) expectExit(ctx context.Context, st *step) error {
 
 // expectStderr waits until the other side has written the text to standard error.
 func (p *player) expectStderr(ctx context.Context, st *step) error {
-	tail, ok := p.opts.Stderr.(*tail)
-	if !ok {
+	tail := p.opts.tail
+	if tail == nil {
 		return p.mismatch(st, nil, nil, "there is no process whose standard error could be read")
 	}
 	wctx, cancel := context.WithTimeout(ctx, p.timeout)
@@ -645,6 +647,7 @@ func (p *player) fault(ctx context.Context, st *step) error {
 		p.closeIn()
 	case "close-stdout":
 		p.closeOut()
+		p.rec.write("note", "output closed")
 	case "ignore-eof":
 		timeout, others := p.timeout, p.others
 		p.timeout, p.others = time.Hour, "skip"

@@ -297,8 +297,8 @@ func grandchild(life string) {
 // Drive plays the script as a host against a command: it starts it, with the
 // script's own arguments appended, plays, ends its input and waits for it. A
 // command that does not exit within the grace of 5 seconds is killed, and that is
-// an error. The command's Stdin, Stdout and Stderr must not be set; the end of its
-// standard error is in the report.
+// an error. The command's Stdin, Stdout and Stderr must not be set; its standard
+// error goes to the Stderr of the options, and the end of it is in the report.
 func Drive(ctx context.Context, s *Script, cmd *exec.Cmd, opts *Options) (*Report, error) {
 	if s.NeedsProcess() {
 		return nil, fmt.Errorf("%s: %w: a host has none of its faults", s.Name, ErrNeedsProcess)
@@ -319,6 +319,9 @@ func Drive(ctx context.Context, s *Script, cmd *exec.Cmd, opts *Options) (*Repor
 	}
 	errs := newTail()
 	cmd.Stdout, cmd.Stderr = outw, errs
+	if o.Stderr != nil {
+		cmd.Stderr = io.MultiWriter(errs, o.Stderr)
+	}
 	cmd.WaitDelay = driveGrace
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("peer: cannot start: %w", err), out.Close(), outw.Close())
@@ -329,7 +332,7 @@ func Drive(ctx context.Context, s *Script, cmd *exec.Cmd, opts *Options) (*Repor
 		_ = cmd.Wait() // the state says it all
 		close(exited)
 	}()
-	o.Stderr = errs
+	o.tail = errs
 	o.Wait = func(ctx context.Context) (int, error) {
 		select {
 		case <-exited:

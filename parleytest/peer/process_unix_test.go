@@ -4,10 +4,13 @@ package peer_test
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -42,6 +45,32 @@ func start(t *testing.T, s *peer.Script, record string) (*exec.Cmd, io.WriteClos
 	return cmd, stdin, stdout, &stderr
 }
 
+// await reads the record of a peer until it says what is waited for.
+func await(t *testing.T, path string, ready func(*peer.Record) bool) *peer.Record {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		r, err := peer.ReadRecord(path)
+		if err == nil && ready(r) {
+			return r
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the peer does not get there: %v, %+v", err, r)
+		}
+	}
+}
+
+func noted(text string) func(*peer.Record) bool {
+	return func(r *peer.Record) bool { return slices.Contains(r.Notes, text) }
+}
+
+func sent(n int) func(*peer.Record) bool {
+	return func(r *peer.Record) bool { return len(r.Out) == n }
+}
+
+func exited(r *peer.Record) bool {
+	return len(r.Events) > 0 && r.Events[len(r.Events)-1].Dir == "exit"
+}
+
 // TestFaultsAsProcesses plays every fault as a process against a host that is just
 // good enough, and checks that the fault happens.
 func TestFaultsAsProcesses(t *testing.T) {
@@ -67,11 +96,12 @@ func TestFaultsAsProcesses(t *testing.T) {
 			}
 		}
 	}
-	// A fault that does not end by itself is ended by the host, after its output
-	// stalled for the time of end.
+	// A fault that does not end by itself is ended when its record says that it has
+	// happened.
 	tests := map[string]struct {
 		host  host
-		end   syscall.Signal // 0: it ends by itself
+		end   syscall.Signal          // 0: it ends by itself
+		ready func(*peer.Record) bool // when to end it
 		check func(*testing.T, outcome)
 	}{
 		"exit-before-initialize": {check: func(t *testing.T, o outcome) {
@@ -117,34 +147,34 @@ func TestFaultsAsProcesses(t *testing.T) {
 			}
 		}},
 		"unknown-control-request": {check: turn("it said: unsupported")},
-		"ignore-eof": {end: syscall.SIGTERM, check: func(t *testing.T, o outcome) {
+		"ignore-eof": {end: syscall.SIGTERM, ready: noted("ignores the end of its input"), check: func(t *testing.T, o outcome) {
 			if signalled(o) != "terminated" || len(o.host.results) != 1 {
 				t.Errorf("signal %q", signalled(o))
 			}
 		}},
-		"ignore-signals": {end: syscall.SIGKILL, check: func(t *testing.T, o outcome) {
+		"ignore-signals": {end: syscall.SIGKILL, ready: noted("ignores the end of its input"), check: func(t *testing.T, o outcome) {
 			if signalled(o) != "killed" || !strings.Contains(strings.Join(o.record.Notes, "\n"), "signal terminated") {
 				t.Errorf("signal %q, notes %q", signalled(o), o.record.Notes)
 			}
 		}},
-		"never-initialize": {end: syscall.SIGTERM, check: func(t *testing.T, o outcome) {
+		"never-initialize": {end: syscall.SIGTERM, ready: func(r *peer.Record) bool { return len(r.In) == 2 }, check: func(t *testing.T, o outcome) {
 			if o.host.messages != 0 || len(o.record.In) != 2 {
 				t.Errorf("%d messages, %d received", o.host.messages, len(o.record.In))
 			}
 		}},
-		"stop-reading": {end: syscall.SIGTERM, check: func(t *testing.T, o outcome) {
+		"stop-reading": {end: syscall.SIGTERM, ready: sent(1), check: func(t *testing.T, o outcome) {
 			if o.host.messages != 1 || len(o.record.In) != 1 {
 				t.Errorf("%d messages, %d received", o.host.messages, len(o.record.In))
 			}
 		}},
-		"close-stdout": {end: syscall.SIGTERM, check: func(t *testing.T, o outcome) {
+		"close-stdout": {end: syscall.SIGTERM, ready: noted("output closed"), check: func(t *testing.T, o outcome) {
 			if signalled(o) != "terminated" || o.host.messages != 3 {
 				t.Errorf("signal %q, %d messages", signalled(o), o.host.messages)
 			}
 		}},
 		"close-stdin":          {check: turn("deaf")},
-		"grandchildren":        {end: syscall.SIGTERM, check: turn("orphan")},
-		"grandchildren-setsid": {end: syscall.SIGTERM, check: turn("orphan")},
+		"grandchildren":        {end: syscall.SIGTERM, ready: exited, check: turn("orphan")},
+		"grandchildren-setsid": {end: syscall.SIGTERM, ready: exited, check: turn("orphan")},
 		"answer-twice": {check: func(t *testing.T, o outcome) {
 			turn("twice")(t, o)
 			if o.host.messages != 5 {
@@ -156,7 +186,7 @@ func TestFaultsAsProcesses(t *testing.T) {
 				t.Errorf("results %q", o.host.results)
 			}
 		}},
-		"result-then-hang": {end: syscall.SIGTERM, check: func(t *testing.T, o outcome) {
+		"result-then-hang": {end: syscall.SIGTERM, ready: sent(4), check: func(t *testing.T, o outcome) {
 			if len(o.host.results) != 1 || signalled(o) != "terminated" {
 				t.Errorf("results %q, signal %q", o.host.results, signalled(o))
 			}
@@ -174,6 +204,7 @@ func TestFaultsAsProcesses(t *testing.T) {
 			continue
 		}
 		t.Run(f.Name, func(t *testing.T) {
+			t.Parallel()
 			if f.Doc == "" {
 				t.Error("no documentation")
 			}
@@ -185,25 +216,28 @@ func TestFaultsAsProcesses(t *testing.T) {
 				_ = tt.host.run(stdout, stdin)
 			}()
 			if tt.end != 0 {
-				// Long enough for a turn; grandchildren hold the pipes for longer.
-				time.Sleep(400 * time.Millisecond)
+				await(t, record, tt.ready)
 				if tt.end == syscall.SIGKILL {
 					_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
-					time.Sleep(200 * time.Millisecond)
+					await(t, record, noted("signal terminated"))
 				}
-				_ = syscall.Kill(-cmd.Process.Pid, tt.end)
-				r, err := peer.ReadRecord(record)
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, pid := range r.PIDs()[1:] {
-					if err := syscall.Kill(pid, 0); err != nil && f.Name == "grandchildren-setsid" {
-						t.Errorf("the grandchild is not there: %v", err)
+				r := await(t, record, tt.ready)
+				if strings.HasPrefix(f.Name, "grandchildren") {
+					if len(r.PIDs()) != 2 {
+						t.Fatalf("notes %q: no grandchild", r.Notes)
 					}
-					_ = syscall.Kill(pid, syscall.SIGKILL)
-				}
-				if strings.HasPrefix(f.Name, "grandchildren") && len(r.PIDs()) != 2 {
-					t.Errorf("notes %q: no grandchild", r.Notes)
+					group, err := syscall.Getpgid(r.PIDs()[1])
+					if err != nil || (group == cmd.Process.Pid) != (f.Name == "grandchildren") {
+						t.Errorf("the grandchild is in group %d (%v), the peer is %d", group, err, cmd.Process.Pid)
+					}
+					select {
+					case <-done:
+						t.Error("the output ended before the grandchild did")
+					case <-time.After(50 * time.Millisecond):
+					}
+					_ = syscall.Kill(r.PIDs()[1], syscall.SIGKILL)
+				} else {
+					_ = syscall.Kill(-cmd.Process.Pid, tt.end)
 				}
 			}
 			select {
@@ -223,5 +257,169 @@ func TestFaultsAsProcesses(t *testing.T) {
 				t.Logf("stderr: %.2000s\nnotes: %q", stderr, r.Notes)
 			}
 		})
+	}
+}
+
+func TestCommand(t *testing.T) {
+	s := peer.MustParse("hello", "-- steps --\nparam word hello\n< {\"type\":\"user\"}\n> {\"said\":\"$word\"}\n< eof\nexit 3\n").With("word", "it's \"me\"")
+	record := filepath.Join(t.TempDir(), "record.jsonl")
+	c, err := peer.Command(s, &peer.CommandOptions{Record: record})
+	if err != nil {
+		t.Fatal(err)
+	}
+	launcher, err := c.Install(t.TempDir(), "claude")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, cmd := range map[string]*exec.Cmd{
+		"environment": c.Command(t.Context(), "--model", "x", "--settings", `{"a":1}`),
+		"launcher":    exec.CommandContext(t.Context(), launcher, "--model", "x", "--settings", `{"a":1}`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			os.Remove(record)
+			if cmd.Env == nil {
+				cmd.Env = os.Environ()
+			}
+			cmd.Env = append(cmd.Env, "GREETING=hi there")
+			cmd.Stdin = strings.NewReader(`{"type":"user","n":1}` + "\n")
+			out, err := cmd.Output()
+			if cmd.ProcessState.ExitCode() != 3 || string(out) != `{"said":"it's \"me\""}`+"\n" {
+				t.Errorf("%q, %v", out, err)
+			}
+			r, err := peer.ReadRecord(record)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(r.Argv) != 1 || strings.Join(r.Argv[0], " ") != `--model x --settings {"a":1}` {
+				t.Errorf("argv %q", r.Argv)
+			}
+			if r.Env["GREETING"] != "hi there" || r.Env["PARLEY_PEER"] != "" {
+				t.Errorf("environment %v", r.Env)
+			}
+			if len(r.In) != 1 || string(r.In[0]) != `{"type":"user","n":1}` || len(r.Out) != 1 {
+				t.Errorf("in %s, out %s", r.In, r.Out)
+			}
+			if p := r.PIDs(); len(p) != 1 || p[0] != cmd.Process.Pid {
+				t.Errorf("pids %v, want %d", p, cmd.Process.Pid)
+			}
+		})
+	}
+	for _, flag := range []string{"-v", "--version"} {
+		if out, err := c.Command(t.Context(), flag).Output(); err != nil || string(out) != peer.Version+"\n" {
+			t.Errorf("%s: %q, %v", flag, out, err)
+		}
+	}
+	// Not followed: the reason is on standard error.
+	cmd := c.Command(t.Context())
+	cmd.Stdin = strings.NewReader(`{"type":"other"}` + "\n")
+	out, _ := cmd.CombinedOutput()
+	if cmd.ProcessState.ExitCode() != peer.ExitMismatch || !strings.Contains(string(out), `hello:3: the frame is not the one expected`) {
+		t.Errorf("%d: %s", cmd.ProcessState.ExitCode(), out)
+	}
+}
+
+func TestLargeScript(t *testing.T) {
+	// Random enough not to be compressed away, larger than one variable.
+	var b strings.Builder
+	b.WriteString("-- steps --\n")
+	x := uint64(88172645463325252)
+	for range 12000 {
+		x ^= x << 13
+		x ^= x >> 7
+		x ^= x << 17
+		b.WriteString(`> {"n":"` + strconv.FormatUint(x, 36) + "\"}\n")
+	}
+	s := peer.MustParse("large", b.String())
+	c, err := peer.Command(s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Env) < 2 {
+		t.Errorf("%d variables", len(c.Env))
+	}
+	out, err := c.Command(t.Context()).Output()
+	if err != nil || bytes.Count(out, []byte("\n")) != s.Frames() {
+		t.Errorf("%d bytes, %v", len(out), err)
+	}
+}
+
+func TestLimit(t *testing.T) {
+	c, err := peer.Command(peer.Fault("ignore-signals"), &peer.CommandOptions{Limit: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := c.Command(t.Context())
+	start := time.Now()
+	if err := cmd.Run(); cmd.ProcessState.ExitCode() != peer.ExitMismatch || time.Since(start) > 10*time.Second {
+		t.Errorf("%v after %v", err, time.Since(start))
+	}
+}
+
+func TestDrive(t *testing.T) {
+	cli := peer.MustParse("cli", `-- steps --
+< {"type":"control_request","request_id":"$init","request":{"subtype":"initialize"}}
+stderr a warning
+> {"type":"control_response","response":{"subtype":"success","request_id":"$init"}}
+< {"type":"user"}
+> {"type":"result","result":"done"}
+< eof
+exit 4
+`)
+	tests := map[string]struct{ steps, want string }{
+		"followed": {`argv ["--verbose"]
+> {"type":"control_request","request_id":"r9","request":{"subtype":"initialize"}}
+< {"type":"control_response","response":{"subtype":"success","request_id":"r9"}}
+< stderr "a warn"
+> {"type":"user","message":{"role":"user","content":"hi"}}
+< {"type":"result","result":"$text"}
+close
+< exit 4`, ""},
+		"wrong status": {"> {\"type\":\"control_request\",\"request_id\":\"r9\",\"request\":{\"subtype\":\"initialize\"}}\nclose\n< ...\n< exit 0", "it exited with 97, want 0"},
+		"wrong frame":  {"> {\"type\":\"control_request\",\"request_id\":\"r9\",\"request\":{\"subtype\":\"initialize\"}}\n< {\"type\":\"result\"}", `.type: want "result", got "control_response"`},
+		"signal":       {"signal TERM\n< exit -1", ""},
+		"no stderr":    {"timeout 10ms\n< stderr \"never\"", "no such text on standard error within 10ms"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			record := filepath.Join(t.TempDir(), "record")
+			c, err := peer.Command(cli, &peer.CommandOptions{Record: record})
+			if err != nil {
+				t.Fatal(err)
+			}
+			rep, err := peer.Drive(t.Context(), peer.MustParse("host", "-- steps --\n"+tt.steps+"\n"), c.Command(t.Context(), "-x"), nil)
+			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+			if name == "followed" {
+				r, err := peer.ReadRecord(record)
+				if err != nil || strings.Join(r.Argv[0], " ") != "-x --verbose" || !strings.Contains(rep.Stderr, "a warning") {
+					t.Errorf("%v, argv %q, stderr %q", err, r.Argv, rep.Stderr)
+				}
+			}
+		})
+	}
+	if _, err := peer.Drive(t.Context(), cli, exec.Command(filepath.Join(t.TempDir(), "missing")), nil); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("missing command: %v", err)
+	}
+	if _, err := peer.Drive(t.Context(), peer.Fault("grandchildren"), exec.Command("true"), nil); !errors.Is(err, peer.ErrNeedsProcess) {
+		t.Errorf("a fault of a process: %v", err)
+	}
+}
+
+func TestAgentAsProcess(t *testing.T) {
+	c, err := peer.AgentCommand(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := peer.MustParse("host", `-- steps --
+argv ["--resume","77777777-7777-4777-8777-777777777777","--model=fast"]
+> {"type":"user","message":{"role":"user","content":"error no luck"}}
+< {"type":"system","subtype":"init","session_id":"77777777-7777-4777-8777-777777777777","model":"fast"}
+< {"type":"result","is_error":true,"errors":["no luck"]}
+close
+< exit 1
+`)
+	if _, err := peer.Drive(t.Context(), s, c.Command(t.Context()), nil); err != nil {
+		t.Error(err)
 	}
 }

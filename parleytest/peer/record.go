@@ -20,7 +20,8 @@ type Event struct {
 	Dir string `json:"dir"`
 	// Millis is the time since the start.
 	Millis int64 `json:"t_ms"`
-	// Msg is the frame or value. A line that is not JSON is {"_raw":"…"}.
+	// Msg is the frame or value. A line that is not JSON is {"_raw":"…"}, one that
+	// is too long to be recorded is {"_note":"…"}.
 	Msg json.RawMessage `json:"msg"`
 }
 
@@ -151,11 +152,15 @@ func (r *recorder) line(dir string, raw []byte) {
 	_, _ = r.w.Write(line) // a record that cannot be written must not change the play
 }
 
-// frame records a frame, or a line that is none. It does not encode a frame again:
-// some have megabytes.
+// recordMost is how large a frame is recorded; a larger one is only described.
+const recordMost = 1 << 20
+
+// frame records a frame, or a line that is none.
 func (r *recorder) frame(dir string, raw []byte, isJSON bool) {
 	switch {
 	case r == nil:
+	case len(raw) > recordMost:
+		r.write(dir, map[string]string{"_note": fmt.Sprintf("a line of %d bytes", len(raw))})
 	case isJSON:
 		r.line(dir, raw)
 	default:
