@@ -22,7 +22,8 @@ type Dialer struct {
 	Done func(*Report, error)
 }
 
-// Dial starts a play. The arguments and the environment of the spec are dropped.
+// Dial starts a play. The arguments and the environment of the spec are recorded, if
+// the options say so, and mean nothing otherwise.
 // When the script is not followed, the reason is what the peer leaves on standard
 // error, and its exit status is [ExitMismatch].
 func (d *Dialer) Dial(ctx context.Context, spec transport.Spec) (transport.Conn, error) {
@@ -36,6 +37,7 @@ func (d *Dialer) Dial(ctx context.Context, spec transport.Spec) (transport.Conn,
 		var o Options
 		if d.Options != nil {
 			o = *d.Options
+			newRecorder(o.Record).begin(spec.Args, spec.Env)
 		}
 		o.Stderr = stderr
 		if d.Options != nil && d.Options.Stderr != nil {

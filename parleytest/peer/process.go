@@ -38,8 +38,8 @@ const (
 // CommandOptions say how a fake CLI runs. A nil pointer is the zero value.
 type CommandOptions struct {
 	// Record is a file to which the fake CLI appends what happens to it, for
-	// [ReadRecord]: arguments, environment, frames, process ids, signals. If
-	// empty, nothing is recorded.
+	// [ReadRecord]: arguments, environment, process ids, and, when it plays a
+	// script, frames and signals. If empty, nothing is recorded.
 	Record string
 	// Limit is how long it lives at most. If zero, it is [DefaultLimit].
 	Limit time.Duration
@@ -193,49 +193,33 @@ func specFromEnv() (*spec, error) {
 	return sp, nil
 }
 
-// main is the main function of a fake CLI.
+// main is the main function of a child.
 func (sp *spec) main() int {
-	if sp.Version == "" {
-		sp.Version = Version
-	}
-	var record io.Writer
-	if sp.Record != "" {
-		f, err := os.OpenFile(sp.Record, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "peer:", err)
-			return ExitMismatch
-		}
-		record = f
-	}
-	rec := newRecorder(record)
-	rec.write("argv", os.Args[1:])
-	env := make(map[string]string)
-	for _, kv := range os.Environ() {
-		if k, v, _ := strings.Cut(kv, "="); !strings.HasPrefix(k, envSpec) {
-			env[k] = v
-		}
-	}
-	rec.write("env", env)
-	rec.write("note", fmt.Sprintf("pid %d", os.Getpid()))
-	if isVersionProbe(os.Args[1:]) {
-		fmt.Println(sp.Version)
-		return 0
-	}
-	if sp.Limit == 0 {
-		sp.Limit = DefaultLimit
-	}
-	// What ignores everything still ends, even while it is blocked in a write.
-	time.AfterFunc(sp.Limit, func() {
-		rec.write("note", "its time is up")
-		os.Exit(ExitMismatch)
-	})
+	opts := &CommandOptions{Record: sp.Record, Limit: sp.Limit, Version: sp.Version}
 	if sp.Agent {
+		p, code := begin(os.Args[1:], opts)
+		if p == nil {
+			return code
+		}
 		return ServeMain(os.Args[1:], os.Stdin, os.Stdout)
 	}
 	s, err := parse(sp.Name, []byte(sp.Script), sp.Params)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return ExitMismatch
+	}
+	return Main(s, os.Args[1:], opts)
+}
+
+// Main is the main function of a program that is a fake CLI: it plays the script on
+// the standard input and output of this process, with all its faults, and returns
+// the exit status. The arguments are those of the command line, without the
+// executable; none but --version or -v alone means anything. The program must have
+// called [RunIfChild] before, for scripts that leave grandchildren behind.
+func Main(s *Script, args []string, opts *CommandOptions) int {
+	p, code := begin(args, opts)
+	if p == nil {
+		return code
 	}
 	st := &stage{
 		kill: killSelf,
@@ -244,19 +228,63 @@ func (sp *spec) main() int {
 			signal.Notify(c, os.Interrupt, syscall.SIGTERM)
 			go func() {
 				for sig := range c {
-					rec.write("note", "signal "+sig.String())
+					p.rec.write("note", "signal "+sig.String())
 				}
 			}()
 		},
-		grandchild: func(setsid bool) (int, error) { return startGrandchild(setsid, sp.Limit) },
+		grandchild: func(setsid bool) (int, error) { return startGrandchild(setsid, p.limit) },
 	}
-	rep, err := play(context.Background(), s, os.Stdin, os.Stdout, &Options{Stderr: os.Stderr, Record: record}, st)
+	rep, err := play(context.Background(), s, os.Stdin, os.Stdout, &Options{Stderr: os.Stderr, Record: p.record}, st)
 	if err != nil {
-		rec.write("note", err.Error())
+		p.rec.write("note", err.Error())
 		fmt.Fprintln(os.Stderr, err)
 		return ExitMismatch
 	}
 	return rep.Code
+}
+
+// process is what a fake CLI has as a process.
+type process struct {
+	record io.Writer // may be nil
+	rec    *recorder
+	limit  time.Duration
+}
+
+// begin opens the record and limits the life of the process. If it returns nil, the
+// process is to exit with the status.
+func begin(args []string, opts *CommandOptions) (*process, int) {
+	var o CommandOptions
+	if opts != nil {
+		o = *opts
+	}
+	p := &process{limit: o.Limit}
+	if p.limit == 0 {
+		p.limit = DefaultLimit
+	}
+	if o.Record != "" {
+		f, err := os.OpenFile(o.Record, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "peer:", err)
+			return nil, ExitMismatch
+		}
+		p.record = f
+	}
+	p.rec = newRecorder(p.record)
+	p.rec.begin(args, os.Environ())
+	p.rec.write("note", fmt.Sprintf("pid %d", os.Getpid()))
+	if isVersionProbe(args) {
+		if o.Version == "" {
+			o.Version = Version
+		}
+		fmt.Println(o.Version)
+		return nil, 0
+	}
+	// What ignores everything still ends, even while it is blocked in a write.
+	time.AfterFunc(p.limit, func() {
+		p.rec.write("note", "its time is up")
+		os.Exit(ExitMismatch)
+	})
+	return p, 0
 }
 
 func isVersionProbe(args []string) bool {

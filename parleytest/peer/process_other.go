@@ -11,4 +11,14 @@ import (
 // killSelf ends this process at once.
 func killSelf() { os.Exit(137) }
 
+// running reports whether the process runs.
+func running(pid int) bool {
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		return false
+	}
+	_ = p.Release() // it was only looked for
+	return true
+}
+
 func newSession(*exec.Cmd) error { return errors.New("there are no sessions on this system") }

@@ -226,6 +226,9 @@ func TestFaultsAsProcesses(t *testing.T) {
 					if len(r.PIDs()) != 2 {
 						t.Fatalf("notes %q: no grandchild", r.Notes)
 					}
+					if !slices.Contains(r.Running(), r.PIDs()[1]) {
+						t.Error("the grandchild does not run")
+					}
 					group, err := syscall.Getpgid(r.PIDs()[1])
 					if err != nil || (group == cmd.Process.Pid) != (f.Name == "grandchildren") {
 						t.Errorf("the grandchild is in group %d (%v), the peer is %d", group, err, cmd.Process.Pid)
@@ -248,10 +251,7 @@ func TestFaultsAsProcesses(t *testing.T) {
 			}
 			_ = cmd.Wait()
 			stdin.Close()
-			r, err := peer.ReadRecord(record)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := await(t, record, func(r *peer.Record) bool { return len(r.Running()) == 0 })
 			tt.check(t, outcome{&tt.host, cmd.ProcessState, stderr.String(), r})
 			if t.Failed() {
 				t.Logf("stderr: %.2000s\nnotes: %q", stderr, r.Notes)
@@ -421,5 +421,33 @@ close
 `)
 	if _, err := peer.Drive(t.Context(), s, c.Command(t.Context()), nil); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestTranscriptAsProcesses replays transcripts with the CLI's side as a process and
+// the host's driving it.
+func TestTranscriptAsProcesses(t *testing.T) {
+	for _, name := range []string{"permission", "print", "fatal", "killed"} {
+		t.Run(name, func(t *testing.T) {
+			var scripts [2]*peer.Script
+			for side := range scripts {
+				f, err := os.Open(filepath.Join("testdata", "transcripts", name+".jsonl"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				scripts[side], err = peer.FromTranscript(f, &peer.TranscriptOptions{Name: name, Side: peer.Side(side), Timing: true})
+				f.Close()
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			c, err := peer.Command(scripts[peer.CLI], nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := peer.Drive(t.Context(), scripts[peer.Host], c.Command(t.Context()), nil); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -48,6 +49,12 @@ func (r *Record) PIDs() []int {
 		}
 	}
 	return pids
+}
+
+// Running returns those of PIDs that still run. A process that has ended but was not
+// waited for by its parent does not.
+func (r *Record) Running() []int {
+	return slices.DeleteFunc(r.PIDs(), func(pid int) bool { return !running(pid) })
 }
 
 // ReadRecord reads what a peer recorded. The peer may still be running.
@@ -130,6 +137,24 @@ func newRecorder(w io.Writer) *recorder {
 		return nil
 	}
 	return &recorder{w: w, start: time.Now()}
+}
+
+// begin records how a peer was started.
+func (r *recorder) begin(args, environ []string) {
+	if r == nil {
+		return
+	}
+	if args == nil {
+		args = []string{}
+	}
+	r.write("argv", args)
+	env := make(map[string]string)
+	for _, kv := range environ {
+		if k, v, _ := strings.Cut(kv, "="); !strings.HasPrefix(k, envSpec) {
+			env[k] = v
+		}
+	}
+	r.write("env", env)
 }
 
 func (r *recorder) write(dir string, msg any) {

@@ -309,7 +309,12 @@ func (c *converter) emit() {
 				fmt.Fprintf(&c.buf, "stderr %s\n", strconv.Quote(m.text+"\n"))
 			}
 		case "note":
-			c.note(m)
+			fmt.Fprintf(&c.buf, "# %s\n", strings.ReplaceAll(m.text, "\n", " "))
+			if sig := sentSignal(m.text); sig != "" && c.opts.Side == Host {
+				flush()
+				c.pause(m)
+				fmt.Fprintf(&c.buf, "signal %s\n", sig)
+			}
 		case "exit":
 			flush()
 			switch {
@@ -333,13 +338,14 @@ func (c *converter) pause(m move) {
 	c.last = m.millis
 }
 
-func (c *converter) note(m move) {
-	text := strings.ReplaceAll(m.text, "\n", " ")
-	fmt.Fprintf(&c.buf, "# %s\n", text)
-	sig, rest, _ := strings.Cut(text, " ")
-	if c.opts.Side == Host && (rest == "sent" || rest == "from SDK") && signals[strings.TrimPrefix(sig, "SIG")] != nil {
-		fmt.Fprintf(&c.buf, "signal %s\n", strings.TrimPrefix(sig, "SIG"))
+// sentSignal returns the signal that a note says the host has sent, or "".
+func sentSignal(note string) string {
+	name, rest, _ := strings.Cut(note, " ")
+	name = strings.TrimPrefix(name, "SIG")
+	if (rest == "sent" || rest == "from SDK") && signals[name] != nil {
+		return name
 	}
+	return ""
 }
 
 // isAnswer reports whether a frame answers a request.
