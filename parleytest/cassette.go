@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"net/url"
 	"os"
@@ -23,7 +24,8 @@ import (
 type CassetteOptions struct {
 	// Vars are values that differ from run to run and are known, such as
 	// {"DIR": t.TempDir()}. The file has ${DIR} in their place, and a replay
-	// puts the value of its own run there.
+	// puts the value of its own run there. Where a path has become a name by
+	// writing - for all but letters and digits, the file has ${-DIR}.
 	Vars map[string]string
 
 	// Normalize is what else differs from run to run: what these expressions
@@ -250,7 +252,7 @@ func (c *Cassette) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // hopByHop are the headers that belong to one connection, and those that the
 // server sets by itself.
-var hopByHop = []string{"Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Accept-Encoding", "Content-Length", "Date"}
+var hopByHop = []string{"Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Accept-Encoding", "Date"}
 
 func (c *Cassette) record(w http.ResponseWriter, r *http.Request, body []byte, status *int) {
 	u := *c.upstream
@@ -262,7 +264,7 @@ func (c *Cassette) record(w http.ResponseWriter, r *http.Request, body []byte, s
 		return
 	}
 	out.Header = r.Header.Clone()
-	for _, name := range hopByHop {
+	for _, name := range append([]string{"Content-Length"}, hopByHop...) {
 		out.Header.Del(name)
 	}
 	resp, err := c.client.Do(out)
@@ -381,29 +383,32 @@ func (c *Cassette) hider(h http.Header) func([]byte) []byte {
 			}
 		}
 	}
-	for _, name := range sortedKeys(c.opts.Vars) {
-		if v := c.opts.Vars[name]; v != "" {
-			pairs = append(pairs, v, "${"+name+"}")
-		}
+	for name, v := range c.vars() {
+		pairs = append(pairs, v, "${"+name+"}")
 	}
 	r := strings.NewReplacer(pairs...)
 	return func(b []byte) []byte { return []byte(hideSecrets(r.Replace(string(b)))) }
 }
 
-// hideInChunks hides what may lie across the border of two chunks: those that
-// would be changed only together become one.
+// hideInChunks hides what may lie across the borders of chunks as well: chunks
+// whose border is inside of something hidden become one.
 func hideInChunks(chunks []tapeChunk, hide func([]byte) []byte) []tapeChunk {
-	var out []tapeChunk
+	const window = 4 << 10 // longer than any secret
+	var whole []byte
 	for _, ch := range chunks {
-		if n := len(out); n > 0 {
-			prev := out[n-1].data
-			both := append(bytes.Clone(prev), ch.data...)
-			if !bytes.Equal(hide(both), append(hide(prev), hide(ch.data)...)) {
-				out[n-1].data = both
-				continue
-			}
+		whole = append(whole, ch.data...)
+	}
+	var out []tapeChunk
+	at := 0 // the border before the chunk
+	for _, ch := range chunks {
+		left, right := whole[max(0, at-window):at], whole[at:min(len(whole), at+window)]
+		both := append(bytes.Clone(left), right...)
+		if n := len(out); n > 0 && !bytes.Equal(hide(both), append(hide(left), hide(right)...)) {
+			out[n-1].data = append(out[n-1].data, ch.data...)
+		} else {
+			out = append(out, tapeChunk{bytes.Clone(ch.data), ch.ms})
 		}
-		out = append(out, ch)
+		at += len(ch.data)
 	}
 	for i := range out {
 		out[i].data = hide(out[i].data)
@@ -469,11 +474,28 @@ func (c *Cassette) load(file string, data []byte) error {
 
 // fill puts the values of the variables in.
 func (c *Cassette) fill(s string) string {
-	for name, v := range c.opts.Vars {
+	for name, v := range c.vars() {
 		s = strings.ReplaceAll(s, "${"+name+"}", v)
 	}
 	return s
 }
+
+// vars yields the variables by name, and for a path its second form.
+func (c *Cassette) vars() iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for _, name := range sortedKeys(c.opts.Vars) {
+			v := c.opts.Vars[name]
+			if v == "" {
+				continue
+			}
+			if !yield(name, v) || strings.HasPrefix(v, "/") && !yield("-"+name, notWord.ReplaceAllString(v, "-")) {
+				return
+			}
+		}
+	}
+}
+
+var notWord = regexp.MustCompile(`[^A-Za-z0-9]`)
 
 func (c *Cassette) replay(w http.ResponseWriter, r *http.Request, body []byte, status *int) {
 	hide := c.hider(r.Header)
@@ -501,14 +523,14 @@ func (c *Cassette) replay(w http.ResponseWriter, r *http.Request, body []byte, s
 	c.mu.Unlock()
 
 	*status = e.Response.Status
-	size := 0
-	for _, ch := range e.Chunks {
-		size += len(ch.data)
-	}
 	for name, vs := range e.Response.Header {
 		w.Header()[name] = vs
 	}
-	if len(e.Chunks) <= 1 && e.End == "eof" && !strings.HasPrefix(w.Header().Get("content-type"), "text/event-stream") {
+	if w.Header().Get("content-length") != "" && e.End == "eof" {
+		size := 0 // which a variable may have changed
+		for _, ch := range e.Chunks {
+			size += len(ch.data)
+		}
 		w.Header().Set("content-length", strconv.Itoa(size))
 	}
 	w.WriteHeader(e.Response.Status)
@@ -533,25 +555,24 @@ func (c *Cassette) missing(method, path, key string, spent bool) error {
 	if spent {
 		return fmt.Errorf("parleytest: replay: request %d, %s %s, is in the cassette but has been answered as often as it was recorded", c.calls, method, path)
 	}
-	best, score := -1, -1
-	lines := map[string]bool{}
+	best, score := -1, 0.0
+	lines := map[string]int{}
+	total := 0
 	for l := range strings.SplitSeq(key, "\n") {
-		lines[l] = true
+		lines[l]++
+		total++
 	}
 	for i, t := range c.tape {
-		n := 0
+		common, all := 0, total
+		seen := map[string]int{}
 		for l := range strings.SplitSeq(t.key, "\n") {
-			if lines[l] {
-				n += 2
-			} else {
-				n--
+			all++
+			if seen[l]++; seen[l] <= lines[l] {
+				common++
 			}
 		}
-		if !t.played {
-			n++
-		}
-		if best < 0 || n > score {
-			best, score = i, n
+		if s := 2 * float64(common) / float64(all); best < 0 || s > score {
+			best, score = i, s
 		}
 	}
 	if best < 0 {
@@ -602,7 +623,7 @@ func (c *Cassette) key(method, path string, body []byte) string {
 		e.SetEscapeHTML(false)
 		e.SetIndent("", "  ")
 		if e.Encode(openJSON(v)) == nil {
-			text = b.String()
+			text = strings.ReplaceAll(b.String(), `\n`, "\\n\n") // for a diff by lines
 		}
 	}
 	text = method + " " + path + "\n" + text

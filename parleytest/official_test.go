@@ -13,13 +13,23 @@ import (
 	"testing"
 )
 
-// officialCLI returns the official CLI below the directory in PARLEY_PEERS, and
-// skips the test when there is none.
+// officialCLI returns the official CLI below the directory in PARLEY_PEERS. It
+// skips the test when there is none, and when this process can reach more than
+// loopback: the CLI is not to reach anything else.
 func officialCLI(t *testing.T) string {
 	t.Helper()
 	peers := os.Getenv("PARLEY_PEERS")
 	if peers == "" {
 		t.Skip("PARLEY_PEERS names no directory with the official peers")
+	}
+	ifaces, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range ifaces {
+		if i.Flags&net.FlagLoopback == 0 && i.Flags&net.FlagUp != 0 {
+			t.Skipf("the official CLI is run with loopback only, and %s is up: use unshare -n", i.Name)
+		}
 	}
 	arch := map[string]string{"amd64": "x64"}[runtime.GOARCH]
 	if arch == "" {
@@ -32,20 +42,10 @@ func officialCLI(t *testing.T) string {
 	return cli
 }
 
-// runOffline runs a command with a home of its own, a key that is none and no
-// way to anything but the API. It skips the test unless this process itself has
-// loopback only.
+// runOffline runs a command with a home of its own, a key that is none and
+// telemetry off.
 func runOffline(t *testing.T, api, dir string, cmd ...string) (string, error) {
 	t.Helper()
-	ifaces, err := net.Interfaces()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, i := range ifaces {
-		if i.Flags&net.FlagLoopback == 0 && i.Flags&net.FlagUp != 0 {
-			t.Skipf("the official CLI is run with loopback only, and %s is up: use unshare -n", i.Name)
-		}
-	}
 	c := exec.CommandContext(t.Context(), cmd[0], cmd[1:]...)
 	c.Dir = dir
 	c.Env = []string{
@@ -110,5 +110,52 @@ func TestOfficialCLI(t *testing.T) {
 	}
 	if t.Failed() {
 		t.Log(out)
+	}
+}
+
+// TestOfficialCLICassette records the official CLI and replays it to another run
+// of it: another home, another session, other ids, another directory.
+func TestOfficialCLICassette(t *testing.T) {
+	cli := officialCLI(t)
+	workdir := func() string {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "a.txt"), []byte("the first file\n"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	talk := func(url, dir string) {
+		t.Helper()
+		out, err := runOffline(t, url, dir, cli, "-p", "Look around", "--allowedTools", "Read,Bash")
+		if err != nil || strings.TrimSpace(out) != "All seen." {
+			t.Errorf("%v: %s", err, out)
+		}
+	}
+	dir := workdir()
+	api := NewAPI(t, Script(
+		Call("Read", map[string]string{"file_path": filepath.Join(dir, "a.txt")}).Chunks(1000),
+		Expect(ToolResult("the first file")).Call("Bash", map[string]string{"command": "echo two"}),
+		Expect(ToolResult("two")).Say("All seen."),
+	), nil)
+	file := filepath.Join(t.TempDir(), "cassette.jsonl")
+	rec, err := NewRecorder(file, api.URL, &CassetteOptions{Vars: map[string]string{"DIR": dir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := rec.Listen("127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	talk(rec.URL, dir)
+	if err := rec.Close(); err != nil {
+		t.Error(err)
+	}
+	if data, _ := os.ReadFile(file); bytes.Contains(data, []byte("sk-ant-fake")) {
+		t.Error("the cassette has the key")
+	}
+	dir = workdir()
+	c := Replay(t, file, &CassetteOptions{Vars: map[string]string{"DIR": dir}})
+	talk(c.URL, dir)
+	if err := c.Done(); err != nil {
+		t.Error(err)
 	}
 }
