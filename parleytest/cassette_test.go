@@ -244,3 +244,13 @@ func TestHideInChunks(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+func FuzzCassette(f *testing.F) {
+	f.Add([]byte("{\"cassette\":1}\n{\"request\":{\"method\":\"GET\",\"path\":\"/\",\"json\":{\"a\":[1]}}}\n{\"response\":{\"status\":200}}\n{\"chunk\":\"x\",\"ms\":2}\n{\"end\":\"eof\"}\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c := newCassette(nil)
+		if err := c.load("f", data); err == nil {
+			c.missing("GET", "/", c.key("GET", "/", data), false)
+		}
+	})
+}

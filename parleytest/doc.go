@@ -1,2 +1,153 @@
 // Package parleytest tests agents with no key, no network and no luck.
+//
+// A [Scenario] says what the model answers, turn by turn, and what it expects to
+// have been asked. The same scenario is played
+//
+//   - in process, as a [Model] for the engine ([Scenario.Model]);
+//   - over loopback, as a strict fake of the Messages API ([NewAPI]) to which any
+//     agent in any language is pointed by ANTHROPIC_BASE_URL;
+//   - by the same server as an OpenAI-compatible API (POST /v1/chat/completions).
+//
+// A [Cassette] records traffic with a real API and replays it offline.
+//
+// The package touches no network but loopback, reads no environment and no file
+// it was not given, and knows nothing of the engine but its model interface.
+//
+// # Scenarios in Go
+//
+// A script is a list of turns, one for each request. A turn begins with any of
+// [Say], [Think], [Call], [Block], [Pause], [Expect], [Fail], [Reset] and
+// [FirstOf], and its methods add to it:
+//
+//	s := parleytest.Script(
+//		parleytest.Expect(parleytest.LastUser("fix")).
+//			Say("I look at it first.").
+//			Call("Read", `{"file_path":"a.txt"}`),
+//		parleytest.FirstOf(
+//			parleytest.Expect(parleytest.ToolError("")).Say("I cannot read it."),
+//			parleytest.Expect(parleytest.ToolResult("bug")).Say("There it is."),
+//		),
+//	)
+//
+// A request that is not what its turn expects, or for which no turn is left, is
+// answered by an error that shows what was expected and what came, and fails the
+// test. So do turns that were never asked for ([Model.Done], [API.Done]; NewAPI
+// asks by itself when the test ends).
+//
+// Requests beside the conversation, of subagents or for a title, go to scripts
+// of their own: [Scenario.When] gives a script the requests that a matcher
+// matches. [Turn.Goto] goes on in another script, [Turn.Times] and [Turn.Always]
+// repeat, [Scenario.Default] answers what is left.
+//
+// # Faults
+//
+// A turn can be refused with any status ([Turn.Fail], [Turn.RetryAfter],
+// [Turn.Header]), and a stream can break at any event: [Turn.Cut],
+// [Turn.CutClean], [Turn.Reset], [Turn.Malformed], [Turn.StreamError],
+// [Turn.Stall]; [Turn.Pause], [Turn.Drip], [Turn.Ping] and [Turn.Chunks] change
+// its pace. A fault stands where it is written, between two blocks, or after a
+// number of events:
+//
+//	parleytest.Say("Hello there").Cut().After(3) // message_start, content_block_start, one delta
+//
+// A Model waits with package time only, so inside a bubble of testing/synctest
+// an hour's stall takes no time.
+//
+// # The strict API
+//
+// [API] refuses what the real API refuses, with the same status and body; all it
+// refuses stands in one table ([Rules], and [ChatRules] for the OpenAI face),
+// each rule with a request that breaks it and where its answer is known from.
+// Thinking blocks are signed by their text, so that a changed one is found even
+// by another server. [API.Requests] has every request for assertions, without
+// keys, with what prompt caching would have made of it ([CacheUse]).
+//
+// # Script files
+//
+// A scenario can be written as text, with the same power, but for [Check].
+// [ParseScript] reads it and [Format] writes it:
+//
+//	# Lines that begin with # are comments. Indentation is free.
+//	turn
+//		expect user fix the greeting
+//		think The file first.
+//		say I look at the file.
+//		call Read {"file_path": "hello.txt"}
+//	turn
+//		expect tool-error
+//		say There is no such file.
+//	or
+//		expect result ~ (?i)hello
+//		say Found it.
+//
+// Each line is a word and what belongs to it. The words outside of turns:
+//
+//	turn               begins a turn
+//	or                 begins an alternative to the turn before it
+//	default            begins the turn that answers when a script has ended
+//	script NAME        begins another script; turns before the first are of main
+//	when MATCHER       after script: the requests that the script takes; all must match
+//	each               after script: it starts anew for each conversation
+//	count-tokens N     what the token counting endpoint answers
+//
+// The content of a turn, in order:
+//
+//	say TEXT           a text block; several quoted texts are its pieces
+//	think TEXT         a thinking block
+//	redacted TEXT      a redacted_thinking block
+//	call NAME JSON     a tool call; call NAME id=ID JSON gives it an id
+//	block JSON         any other block
+//
+// Its pace and its faults, in place, or anywhere as "after N WORD …", once N
+// events have been sent:
+//
+//	pause 200ms        waits
+//	ping               sends a ping event
+//	cut                breaks the connection off
+//	cut-clean          ends the stream early
+//	reset              resets the connection
+//	stall              sends nothing more
+//	malformed TEXT     sends an event whose data is the text
+//	error TYPE TEXT    ends with an error event
+//
+// What is said of the turn as a whole, in any order:
+//
+//	expect MATCHER     what the request must be
+//	fail STATUS TEXT   refuses the request; the text is optional
+//	error-type TYPE    the type of the error, if it is not the usual one
+//	retry-after 1s     a header of the answer
+//	header NAME TEXT   any other
+//	stop REASON        the stop reason
+//	stop-sequence TEXT the stop sequence, and the reason with it
+//	usage ITEM=N …     input, output, cache-write, cache-write-1h, cache-read, web-search
+//	chunks N           bytes in a delta
+//	drip 10ms          waits between events
+//	times N            answers N requests
+//	always             answers every request from here on
+//	goto NAME          goes on with another script
+//
+// A matcher is a kind, with not before it if the opposite is wanted, and a text
+// that must occur; "= TEXT" must be all, "~ TEXT" is a regular expression:
+//
+//	user, first-user   the text of the last or the first user message
+//	system             the system prompt
+//	result             a tool result; tool-error: one that is an error
+//	tools NAME …       tools on offer
+//	model              the model asked for
+//	field PATH         a member of the request, such as thinking.type
+//	header NAME        a header of the request
+//
+// TEXT is the rest of the line; or one or more Go strings in quotes; or, after
+// <<END, the lines up to one that is END, or another tag. So is JSON, which may
+// be quoted to be something else.
+//
+// # Cassettes
+//
+// [NewRecorder] passes traffic on to an API and writes it to a file, [NewPlayer]
+// and [Replay] answer from the file. Requests are matched without what changes
+// from run to run: ids, dates, times, temporary and home directories, and what
+// [CassetteOptions] name. A request that is not in the cassette fails with the
+// nearest that is, and how they differ. Keys do not reach the file; the one
+// thing that cannot be found is a secret that a model repeats in pieces, each in
+// an event of its own.
 package parleytest

@@ -50,3 +50,30 @@ func TestRules(t *testing.T) {
 		})
 	}
 }
+
+// FuzzRules holds that no request, however odd, is more than refused.
+func FuzzRules(f *testing.F) {
+	for _, rule := range Rules() {
+		if _, body := rule.Breaks(); len(body) < 10_000 {
+			f.Add(body)
+		}
+	}
+	for _, rule := range ChatRules() {
+		_, body := rule.Breaks()
+		f.Add(body)
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		r := &Request{Header: goodHeader(), Body: body, view: new(view)}
+		(&checked{r: r, http: true, memory: new(memory)}).refuse()
+		r.LastUser()
+		r.ToolResults()
+		r.Field("messages.0.content.0")
+		new(cache).use(r.parse(), 0, r.Time)
+		q := &chatRequest{r: r}
+		q.parse()
+		for _, rule := range chatRules {
+			rule.check(q)
+		}
+		q.messagesBody()
+	})
+}
