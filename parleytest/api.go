@@ -37,6 +37,10 @@ type APIOptions struct {
 	// Partial says that turns left unplayed at the end of the test are fine.
 	Partial bool
 
+	// Forget keeps no requests: [API.Requests] has none. A server that runs for
+	// long uses the same memory then.
+	Forget bool
+
 	// Log, if not nil, is called with each request when it has been answered.
 	Log func(*Request)
 }
@@ -55,6 +59,7 @@ type API struct {
 	opts APIOptions
 
 	mu       sync.Mutex
+	n        int // requests so far
 	requests []*Request
 	refusals []error
 	cache    cache
@@ -143,8 +148,11 @@ func (a *API) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 	}
 	r := &Request{Time: time.Now(), Method: hr.Method, Path: hr.URL.RequestURI(), Header: withoutSecrets(hr.Header), Body: body, view: new(view)}
 	a.mu.Lock()
-	a.requests = append(a.requests, r)
-	id := fmt.Sprintf("req_%d", len(a.requests))
+	a.n++
+	id := fmt.Sprintf("req_%d", a.n)
+	if !a.opts.Forget {
+		a.requests = append(a.requests, r)
+	}
 	a.mu.Unlock()
 	if a.opts.Log != nil {
 		defer a.opts.Log(r)
@@ -231,7 +239,9 @@ func sse(event string, data []byte) []byte {
 func (x *exchange) refuse(ref *Refusal) {
 	x.api.mu.Lock()
 	x.r.Err = ref
-	x.api.refusals = append(x.api.refusals, fmt.Errorf("parleytest: request %s refused: %w", x.id, ref))
+	if !x.api.opts.Forget || len(x.api.refusals) == 0 {
+		x.api.refusals = append(x.api.refusals, fmt.Errorf("parleytest: request %s refused: %w", x.id, ref))
+	}
 	x.api.mu.Unlock()
 	x.w.Header().Set("x-should-retry", "false")
 	x.fail(ref.Status, ref.Type, ref.Message)
@@ -337,11 +347,14 @@ func (x *exchange) answer(stream bool) {
 		case opReset, opCut, opCutClean:
 			hangUp(x.w, o.kind == opReset)
 		case opError:
-			status := 500
+			status := 0
 			for s, typ := range errorTypes {
 				if typ == o.typ {
-					status = s
+					status = max(status, s)
 				}
+			}
+			if status == 0 {
+				status = 500
 			}
 			x.fail(status, o.typ, string(o.data))
 			return

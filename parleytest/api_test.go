@@ -265,6 +265,7 @@ func TestAccepted(t *testing.T) {
 		{"a large budget, interleaved", beta, strings.Replace(goodBody, "{", `{"thinking":{"type":"enabled","budget_tokens":2048},`, 1)},
 		{"tools of the API", goodHeader(), tool(`{"type":"web_search_20250305","name":"web_search","max_uses":3},{"name":"a","input_schema":{"$schema":"http://json-schema.org/draft-07/schema#","type":"object","properties":{"p":{"type":"string","pattern":"(?=x)y"}},"additionalProperties":false}}`)},
 		{"an old signature", goodHeader(), messages(`{"role":"user","content":"a"},{"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"` + sign("hm") + `"},{"type":"text","text":"b"}]},{"role":"user","content":"c"}`)},
+		{"a blank text beside another", goodHeader(), messages(`{"role":"user","content":[{"type":"text","text":" "},{"type":"text","text":"a"}]}`)},
 		{"a prefill", goodHeader(), messages(`{"role":"user","content":"a"},{"role":"assistant","content":"So"}`)},
 		{"surrogate pairs", goodHeader(), messages(`{"role":"user","content":"\ud83d\ude00 \\ud83d"}`)},
 	} {

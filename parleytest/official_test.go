@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 )
 
 // officialCLI returns the official CLI below the directory in PARLEY_PEERS. It
@@ -110,6 +111,27 @@ func TestOfficialCLI(t *testing.T) {
 	}
 	if t.Failed() {
 		t.Log(out)
+	}
+}
+
+// TestOfficialCLIFaults has the official CLI get over what can go wrong.
+func TestOfficialCLIFaults(t *testing.T) {
+	cli := officialCLI(t)
+	api := NewAPI(t, Script(
+		Fail(529),
+		Say("This will not arrive.").Cut().After(3),
+		Fail(429).RetryAfter(time.Second),
+		Say("Nor will this.").StreamError("overloaded_error", "Overloaded").After(2),
+		Say("All well.").Ping().After(1),
+	), nil)
+	out, err := runOffline(t, api.URL, t.TempDir(), cli, "-p", "Say something")
+	if err != nil || strings.TrimSpace(out) != "All well." {
+		t.Errorf("%v: %s", err, out)
+	}
+	for i, want := range []int{529, 200, 429, 200, 200} {
+		if r := api.Requests(); i >= len(r) || r[i].Status != want {
+			t.Errorf("request %d: want status %d", i+1, want)
+		}
 	}
 }
 

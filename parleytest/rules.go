@@ -50,7 +50,6 @@ func Rules() []Rule { return slices.Clone(rules) }
 const (
 	fromErrors  = "https://docs.claude.com/en/api/errors"
 	fromMessage = "https://docs.claude.com/en/api/messages (the constraint); the wording follows its validator"
-	fromVision  = "https://docs.claude.com/en/docs/build-with-claude/vision"
 	fromCaching = "https://docs.claude.com/en/docs/build-with-claude/prompt-caching"
 	ownWords    = "the status and the type are the API's, the wording is ours"
 	unchecked   = "the constraint is the API's; its wording was not found on record"
@@ -385,15 +384,25 @@ func init() { // not an initialiser, which could not refer to itself
 					return when(b.typ == "text" && !b.inResult && stringOf(b.m["text"]) == "", "messages: text content blocks must be non-empty")
 				})
 			}),
-		invalid("blank-text", "a text block is not only white space", messages(`{"role":"user","content":[{"type":"text","text":" \n"}]}`),
-			"messages: text content blocks must contain non-whitespace text", unchecked,
+		invalid("blank-text", "a message with text has some that is not only white space", messages(`{"role":"user","content":[{"type":"text","text":" \n"}]}`),
+			"messages: text content blocks must contain non-whitespace text", "https://github.com/LibreChat-AI/agents/pull/124",
 			func(c *checked) string {
-				return c.eachBlock(func(b checkedBlock) string {
-					return when(b.typ == "text" && !b.inResult && strings.TrimSpace(stringOf(b.m["text"])) == "", "messages: text content blocks must contain non-whitespace text")
-				})
+				for _, m := range c.messages {
+					blank, full := m.isText && m.text != "" && strings.TrimSpace(m.text) == "", false
+					for _, b := range m.blocks {
+						if b.typ == "text" {
+							blank = true
+							full = full || strings.TrimSpace(stringOf(b.m["text"])) != ""
+						}
+					}
+					if blank && !full {
+						return "messages: text content blocks must contain non-whitespace text"
+					}
+				}
+				return ""
 			}),
 		invalid("trailing-space", "a final message of assistant does not end in white space", messages(`{"role":"user","content":"hi"},{"role":"assistant","content":"So "}`),
-			"messages: final assistant content cannot end with trailing whitespace", unchecked,
+			"messages: final assistant content cannot end with trailing whitespace", "https://github.com/tailcallhq/forgecode/issues/1872",
 			func(c *checked) string {
 				last := c.messages[len(c.messages)-1]
 				text := last.text
@@ -410,14 +419,14 @@ func init() { // not an initialiser, which could not refer to itself
 				})
 			}),
 		invalid("tool_result-role", "tool_result is in messages of user only", messages(`{"role":"user","content":"hi"},{"role":"assistant","content":[{"type":"tool_result","tool_use_id":"t1"}]}`),
-			"messages.1: `tool_result` blocks can only be in `user` messages", unchecked,
+			"messages.1: `tool_result` blocks can only be in `user` messages", "https://github.com/tghamm/Anthropic.SDK/issues/128",
 			func(c *checked) string {
 				return c.eachBlock(func(b checkedBlock) string {
 					return when(b.typ == "tool_result" && b.role != "user", fmt.Sprintf("messages.%d: `tool_result` blocks can only be in `user` messages", b.message))
 				})
 			}),
 		invalid("tool_use-id", "the id of a tool_use has letters, digits, _ and -", messages(`{"role":"user","content":"hi"},{"role":"assistant","content":[{"type":"tool_use","id":"a.b","name":"a","input":{}}]}`),
-			"messages.1.content.0.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'", unchecked,
+			"messages.1.content.0.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'", "https://github.com/HKUDS/nanobot/pull/4356",
 			func(c *checked) string {
 				return c.eachBlock(func(b checkedBlock) string {
 					return when(b.typ == "tool_use" && !nameRE.MatchString(stringOf(b.m["id"])), b.path+".tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'")
@@ -511,7 +520,7 @@ func init() { // not an initialiser, which could not refer to itself
 				return ""
 			}),
 		invalid("image-type", "an image in base64 is a JPEG, PNG, GIF or WebP", messages(`{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/tiff","data":"AAAA"}}]}`),
-			"messages.0.content.0.image.source.base64.media_type: Input should be 'image/jpeg', 'image/png', 'image/gif' or 'image/webp'", fromVision,
+			"messages.0.content.0.image.source.base64.media_type: Input should be 'image/jpeg', 'image/png', 'image/gif' or 'image/webp'", "https://github.com/anthropics/claude-code/issues/2438",
 			func(c *checked) string {
 				return c.eachImage(func(b checkedBlock, mediaType, _ string) string {
 					return when(!slices.Contains([]string{"image/jpeg", "image/png", "image/gif", "image/webp"}, mediaType),
@@ -546,7 +555,7 @@ func init() { // not an initialiser, which could not refer to itself
 				})
 			}),
 		invalid("image-match", "an image is what its media type says", messages(`{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"R0lGODlhAQABAAAAACw="}}]}`),
-			"messages.0.content.0.image.source.base64.data: Image does not match the provided media type image/png", unchecked,
+			"messages.0.content.0.image.source.base64.data: Image does not match the provided media type image/png", "https://github.com/anthropics/claude-code/issues/15746",
 			func(c *checked) string {
 				return c.eachImage(func(b checkedBlock, mediaType, data string) string {
 					raw, _ := base64.StdEncoding.DecodeString(data[:min(len(data), 1024)])
@@ -1005,11 +1014,16 @@ func checkDroppedThinking(c *checked) string {
 }
 
 // schemas remembers which schemas are valid, as the same come again and again.
-var schemas sync.Map // from string to bool
+var schemas = struct {
+	sync.Mutex
+	valid map[string]bool
+}{valid: map[string]bool{}}
 
 func validSchema(raw json.RawMessage) bool {
-	if ok, found := schemas.Load(string(raw)); found {
-		return ok.(bool)
+	schemas.Lock()
+	defer schemas.Unlock()
+	if ok, found := schemas.valid[string(raw)]; found {
+		return ok
 	}
 	var s jsonschema.Schema
 	err := json.Unmarshal(raw, &s)
@@ -1024,7 +1038,10 @@ func validSchema(raw json.RawMessage) bool {
 			err = nil
 		}
 	}
-	schemas.Store(string(raw), err == nil)
+	if len(schemas.valid) > 1000 {
+		clear(schemas.valid)
+	}
+	schemas.valid[string(raw)] = err == nil
 	return err == nil
 }
 
