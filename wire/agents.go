@@ -42,13 +42,13 @@ const (
 	EffortMax    Effort = "max"
 )
 
-func (e *Effort) decodeWire(raw []byte) (faithful bool, err error) {
-	if raw[0] == '"' {
-		s, exact := unquote(raw)
+func (e *Effort) decodeWire(x item) (faithful bool, err error) {
+	if x.kind() == '"' {
+		s, exact := x.string()
 		*e = Effort(s)
 		return exact && !e.isNumber(), nil
 	}
-	*e = Effort(raw)
+	*e = Effort(x.text())
 	if !e.isNumber() {
 		return false, errShape
 	}

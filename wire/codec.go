@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -30,11 +30,13 @@ type Open struct {
 }
 
 type odd struct {
-	field   uint16
+	field   uint16 // of the plan; from firstConst on, a constant that was missing
 	zero    bool   // text stands for the zero value
-	derived any    // not nil: the field was filled from elsewhere, encode nothing
+	derived any    // not nil: the field was filled from elsewhere
 	text    string // the JSON text it was decoded from; empty if there was none
 }
+
+const firstConst = 1 << 15
 
 func (o *Open) open() *Open { return o }
 
@@ -45,9 +47,31 @@ func (o *Open) extra(name string) (json.RawMessage, bool) {
 }
 
 // derive marks a field as filled from other members: as long as it keeps its
-// value it is not encoded.
+// value, its own member is encoded as it was.
 func (o *Open) derive(field int, value any) {
-	o.odd = append(o.odd, odd{field: uint16(field), derived: value})
+	d := odd{field: uint16(field), derived: value}
+	o.odd = slices.DeleteFunc(o.odd, func(k odd) bool {
+		if k.field == d.field {
+			d.text = k.text
+		}
+		return k.field == d.field
+	})
+	o.odd = append(o.odd, d)
+}
+
+// isDerived reports whether a field was filled from other members.
+func (o *Open) isDerived(field int) bool {
+	return slices.ContainsFunc(o.odd, func(k odd) bool { return int(k.field) == field && k.derived != nil })
+}
+
+// lacks reports whether the object was decoded without one of its constants.
+func (o *Open) lacks(constant int) bool {
+	return slices.ContainsFunc(o.odd, func(k odd) bool { return int(k.field) == firstConst+constant })
+}
+
+// complete has the constants written that the object was decoded without.
+func (o *Open) complete() {
+	o.odd = slices.DeleteFunc(o.odd, func(k odd) bool { return k.field >= firstConst })
 }
 
 // An object is a struct of this package that embeds Open.
@@ -58,9 +82,9 @@ type deriver interface{ derived(p *plan) }
 
 // A value is a type that reads and writes its own JSON inside a message.
 type value interface {
-	// decodeWire reads a valid JSON value that is not null. faithful reports
+	// decodeWire reads a value that is not null. faithful reports
 	// whether encodeWire would give the same value back.
-	decodeWire(raw []byte) (faithful bool, err error)
+	decodeWire(x item) (faithful bool, err error)
 	encodeWire(dst []byte) ([]byte, error)
 }
 
@@ -71,7 +95,8 @@ type plan struct {
 	fields []field
 	byName map[string]int
 
-	required [2]uint64 // fields that are written even if zero
+	required [2]uint64       // fields that are written even if zero
+	follow   []atomic.Uint32 // the field that came behind each one last time; of none at 0
 }
 
 // A constant is a member that tells the type of an object, such as its type and
@@ -92,8 +117,8 @@ type field struct {
 
 // A codec reads and writes values of one Go type.
 type codec struct {
-	// dec reads a valid JSON value that is not null into v, which is zero.
-	dec func(raw []byte, v reflect.Value) (faithful bool, err error)
+	// dec reads a value that is not null into v, which is zero.
+	dec func(x item, v reflect.Value) (faithful bool, err error)
 	enc func(dst []byte, v reflect.Value) ([]byte, error)
 	raw bool // null is a value, not the absence of one
 }
@@ -150,6 +175,7 @@ func planOf(t reflect.Type) *plan {
 		p.byName[name] = n
 		p.fields = append(p.fields, f)
 	}
+	p.follow = make([]atomic.Uint32, len(p.fields)+1)
 	actual, _ := plans.LoadOrStore(t, p)
 	return actual.(*plan)
 }
@@ -179,24 +205,24 @@ func newCodec(t reflect.Type) *codec {
 	switch {
 	case t == rawType:
 		return &codec{raw: true,
-			dec: func(raw []byte, v reflect.Value) (bool, error) {
-				v.SetBytes(bytes.Clone(raw))
+			dec: func(x item, v reflect.Value) (bool, error) {
+				v.SetBytes(x.raw())
 				return true, nil
 			},
 			enc: func(dst []byte, v reflect.Value) ([]byte, error) { return appendRaw(dst, v.Bytes()) },
 		}
 	case t == blockType:
-		return interfaceCodec(func(raw []byte) any { return decodeBlock(raw) })
+		return interfaceCodec(func(x item) any { return decodeBlock(x) })
 	case t == requestType:
-		return interfaceCodec(func(raw []byte) any { return decodeRequest(raw) })
+		return interfaceCodec(func(x item) any { return decodeRequest(x) })
 	case t == hookType:
-		return interfaceCodec(func(raw []byte) any { return decodeHookInput(raw) })
+		return interfaceCodec(func(x item) any { return decodeHookInput(x) })
 	case t == outputType:
-		return interfaceCodec(func(raw []byte) any { return decodeHookOutput(raw) })
+		return interfaceCodec(func(x item) any { return decodeHookOutput(x) })
 	case reflect.PointerTo(t).Implements(valueType):
 		return &codec{
-			dec: func(raw []byte, v reflect.Value) (bool, error) {
-				return v.Addr().Interface().(value).decodeWire(raw)
+			dec: func(x item, v reflect.Value) (bool, error) {
+				return v.Addr().Interface().(value).decodeWire(x)
 			},
 			enc: func(dst []byte, v reflect.Value) ([]byte, error) {
 				return addressable(v).Addr().Interface().(value).encodeWire(dst)
@@ -204,7 +230,7 @@ func newCodec(t reflect.Type) *codec {
 		}
 	case t.Kind() == reflect.Struct && reflect.PointerTo(t).Implements(objectType):
 		return &codec{
-			dec: func(raw []byte, v reflect.Value) (bool, error) { return true, decodeObject(raw, v) },
+			dec: func(x item, v reflect.Value) (bool, error) { return true, decodeObject(x, v) },
 			enc: encodeObject,
 		}
 	}
@@ -240,10 +266,10 @@ func lazy(t reflect.Type) func() *codec {
 	return sync.OnceValue(func() *codec { return codecOf(t) })
 }
 
-func interfaceCodec(decode func(raw []byte) any) *codec {
+func interfaceCodec(decode func(x item) any) *codec {
 	return &codec{
-		dec: func(raw []byte, v reflect.Value) (bool, error) {
-			v.Set(reflect.ValueOf(decode(raw)))
+		dec: func(x item, v reflect.Value) (bool, error) {
+			v.Set(reflect.ValueOf(decode(x)))
 			return true, nil
 		},
 		enc: func(dst []byte, v reflect.Value) ([]byte, error) {
@@ -259,9 +285,9 @@ func interfaceCodec(decode func(raw []byte) any) *codec {
 func pointerCodec(elem reflect.Type) *codec {
 	c := lazy(elem)
 	return &codec{
-		dec: func(raw []byte, v reflect.Value) (bool, error) {
+		dec: func(x item, v reflect.Value) (bool, error) {
 			v.Set(reflect.New(elem))
-			faithful, err := c().dec(raw, v.Elem())
+			faithful, err := c().dec(x, v.Elem())
 			if err != nil {
 				v.SetZero()
 			}
@@ -280,24 +306,23 @@ func sliceCodec(t reflect.Type) *codec {
 	c := lazy(t.Elem())
 	nilable := t.Elem().Kind() == reflect.Pointer || t.Elem().Kind() == reflect.Interface
 	return &codec{
-		dec: func(raw []byte, v reflect.Value) (faithful bool, err error) {
-			if raw[0] != '[' {
+		dec: func(x item, v reflect.Value) (faithful bool, err error) {
+			if x.kind() != '[' {
 				return false, errShape
 			}
 			faithful = true
-			n := 0
-			elements(raw, func([]byte) bool { n++; return true })
+			n := x.length()
 			s := reflect.MakeSlice(t, n, n)
 			i := 0
-			elements(raw, func(raw []byte) bool {
+			x.elements(func(x item) bool {
 				e := s.Index(i)
 				i++
-				if isNull(raw) && !c().raw {
+				if x.isNull() && !c().raw {
 					faithful = faithful && nilable
 					return true
 				}
 				var ok bool
-				ok, err = c().dec(raw, e)
+				ok, err = c().dec(x, e)
 				faithful = faithful && ok
 				return err == nil
 			})
@@ -326,20 +351,20 @@ func mapCodec(t reflect.Type) *codec {
 	c := lazy(t.Elem())
 	nilable := t.Elem().Kind() == reflect.Pointer || t.Elem().Kind() == reflect.Interface
 	return &codec{
-		dec: func(raw []byte, v reflect.Value) (faithful bool, err error) {
-			if raw[0] != '{' {
+		dec: func(x item, v reflect.Value) (faithful bool, err error) {
+			if x.kind() != '{' {
 				return false, errShape
 			}
 			faithful = true
 			m := reflect.MakeMap(t)
-			members(raw, func(name, raw []byte) bool {
-				key, ok := unquote(name)
+			x.members(func(name, x item) bool {
+				key, ok := name.string()
 				faithful = faithful && ok
 				e := reflect.New(t.Elem()).Elem()
-				if isNull(raw) && !c().raw {
+				if x.isNull() && !c().raw {
 					faithful = faithful && nilable
 				} else {
-					ok, err = c().dec(raw, e)
+					ok, err = c().dec(x, e)
 					faithful = faithful && ok
 				}
 				if err == nil {
@@ -374,10 +399,8 @@ func mapCodec(t reflect.Type) *codec {
 	}
 }
 
-func isNull(raw []byte) bool { return len(raw) == 4 && raw[0] == 'n' }
-
-func decodeBool(raw []byte, v reflect.Value) (bool, error) {
-	switch raw[0] {
+func decodeBool(x item, v reflect.Value) (bool, error) {
+	switch x.kind() {
 	case 't':
 		v.SetBool(true)
 	case 'f':
@@ -388,41 +411,51 @@ func decodeBool(raw []byte, v reflect.Value) (bool, error) {
 	return true, nil
 }
 
-func decodeString(raw []byte, v reflect.Value) (bool, error) {
-	if raw[0] != '"' {
+func decodeString(x item, v reflect.Value) (bool, error) {
+	if x.kind() != '"' {
 		return false, errShape
 	}
-	s, exact := unquote(raw)
+	s, exact := x.string()
 	v.SetString(s)
 	return exact, nil
 }
 
-func decodeInt(raw []byte, v reflect.Value) (bool, error) {
-	n, err := strconv.ParseInt(string(raw), 10, 64)
+func isNumber(x item) bool {
+	c := x.kind()
+	return c == '-' || '0' <= c && c <= '9'
+}
+
+func decodeInt(x item, v reflect.Value) (bool, error) {
+	if !isNumber(x) {
+		return false, errShape
+	}
+	text := x.text()
+	n, err := strconv.ParseInt(text, 10, 64)
 	if err == nil && !v.OverflowInt(n) {
 		v.SetInt(n)
-		return string(raw) != "-0", nil
+		return text != "-0", nil
 	}
 	// 1.0 and 1e3 are integers too.
-	f, err := strconv.ParseFloat(string(raw), 64)
-	if err != nil || raw[0] == '"' || f != math.Trunc(f) || math.Abs(f) >= 1<<53 || v.OverflowInt(int64(f)) {
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil || f != math.Trunc(f) || math.Abs(f) >= 1<<53 || v.OverflowInt(int64(f)) {
 		return false, errShape
 	}
 	v.SetInt(int64(f))
 	return false, nil
 }
 
-func decodeFloat(raw []byte, v reflect.Value) (bool, error) {
-	if c := raw[0]; c != '-' && (c < '0' || c > '9') {
+func decodeFloat(x item, v reflect.Value) (bool, error) {
+	if !isNumber(x) {
 		return false, errShape
 	}
-	f, err := strconv.ParseFloat(string(raw), 64)
+	text := x.text()
+	f, err := strconv.ParseFloat(text, 64)
 	if err != nil {
 		return false, errShape
 	}
 	v.SetFloat(f)
-	text, _ := appendFloat(make([]byte, 0, 32), f)
-	return bytes.Equal(text, raw), nil
+	again, _ := appendFloat(make([]byte, 0, 32), f)
+	return string(again) == text, nil
 }
 
 // appendFloat writes a number as JavaScript does.
@@ -480,23 +513,34 @@ func addressable(v reflect.Value) reflect.Value {
 }
 
 // decodeObject reads an object into a struct. Members that its fields cannot
-// take end in Extra: only text that is not an object, or one of another type, is
-// an error.
-func decodeObject(raw []byte, v reflect.Value) error {
-	if raw[0] != '{' {
+// take end in Extra: only a value that is not an object, or one of another type,
+// is an error.
+func decodeObject(x item, v reflect.Value) error {
+	if x.kind() != '{' {
 		return errShape
 	}
 	p := planOf(v.Type())
 	o := v.Addr().Interface().(object).open()
-	var err error
+	if err := p.checkConstants(o, x); err != nil {
+		return err
+	}
 	var seen [2]uint64 // fields that were decoded
-	members(raw, func(quoted, raw []byte) bool {
-		i, known := p.byName[string(quoted[1:len(quoted)-1])]
+	d := x.d
+	at := -1 // the last field
+	for k, end := x.i+1, d.tape[x.i].next; k < end; k = d.tape[k+1].next {
+		name := &d.tape[k]
+		i, known := p.find(at, d.src[name.start+1:name.end-1])
 		if !known {
-			name, _ := unquote(quoted)
-			if i, known = p.byName[name]; !known {
-				err = p.unknown(o, name, raw)
-				return err == nil
+			text := d.src[name.start+1 : name.end-1]
+			if name.escaped {
+				text, _ = (item{d, k}).string()
+				i, known = p.find(at, text)
+			}
+			if !known {
+				if p.constant(text) < 0 {
+					o.keep(strings.Clone(text), item{d, k + 1})
+				}
+				continue
 			}
 		}
 		bit := uint64(1) << (i % 64)
@@ -504,11 +548,8 @@ func decodeObject(raw []byte, v reflect.Value) error {
 			p.forget(o, i, v)
 		}
 		seen[i/64] |= bit
-		p.decodeField(o, i, raw, v)
-		return true
-	})
-	if err != nil {
-		return err
+		p.decodeField(o, i, item{d, k + 1}, v)
+		at = i
 	}
 	for w, missing := range p.required {
 		for missing &^= seen[w]; missing != 0; missing &= missing - 1 {
@@ -522,22 +563,57 @@ func decodeObject(raw []byte, v reflect.Value) error {
 	return nil
 }
 
-// unknown keeps a member that has no field.
-func (p *plan) unknown(o *Open, name string, raw []byte) error {
-	for _, c := range p.consts {
-		if c.name != name {
-			continue
-		}
-		if got, _ := unquote(raw); raw[0] != '"' || got != c.value {
-			return fmt.Errorf("wire: %s has %s %s, want %q", p.name, name, excerpt(raw), c.value)
-		}
+// decodeKind reads an object whose member of the given name tells its type. It
+// returns nil if no type of the table fits.
+func decodeKind(x item, name string, types map[string]reflect.Type) any {
+	t, ok := types[x.lookup(name)]
+	if !ok {
 		return nil
 	}
+	v := reflect.New(t)
+	if decodeObject(x, v.Elem()) != nil {
+		return nil
+	}
+	return v.Interface()
+}
+
+// find returns the field with a JSON name. Peers write members in one order, so
+// the field that followed last time is tried first.
+func (p *plan) find(after int, name string) (i int, known bool) {
+	guess := int(p.follow[after+1].Load())
+	if guess < len(p.fields) && p.fields[guess].name == name {
+		return guess, true
+	}
+	i, known = p.byName[name]
+	if known {
+		p.follow[after+1].Store(uint32(i))
+	}
+	return i, known
+}
+
+// constant returns the position of the constant with a name, -1 if there is none.
+func (p *plan) constant(name string) int {
+	return slices.IndexFunc(p.consts, func(c constant) bool { return c.name == name })
+}
+
+// checkConstants makes sure that an object is of the type that it is read into.
+func (p *plan) checkConstants(o *Open, x item) error {
+	for i, c := range p.consts {
+		v, ok := x.get(c.name)
+		if !ok {
+			o.odd = append(o.odd, odd{field: uint16(firstConst + i)})
+		} else if v.kind() != '"' || !v.is(c.value) {
+			return fmt.Errorf("wire: %s has %s %s, want %q", p.name, c.name, excerpt(v.raw()), c.value)
+		}
+	}
+	return nil
+}
+
+func (o *Open) keep(name string, x item) {
 	if o.Extra == nil {
 		o.Extra = make(map[string]json.RawMessage)
 	}
-	o.Extra[name] = bytes.Clone(raw)
-	return nil
+	o.Extra[name] = x.raw()
 }
 
 // forget undoes decodeField: the last of two members with one name wins.
@@ -548,41 +624,28 @@ func (p *plan) forget(o *Open, i int, v reflect.Value) {
 	o.odd = slices.DeleteFunc(o.odd, func(k odd) bool { return int(k.field) == i })
 }
 
-func (p *plan) decodeField(o *Open, i int, raw []byte, v reflect.Value) {
+func (p *plan) decodeField(o *Open, i int, x item, v reflect.Value) {
 	f := &p.fields[i]
 	fv := v.Field(f.index)
-	if isNull(raw) && !f.codec.raw {
+	if x.isNull() && !f.codec.raw {
 		if !f.null {
 			o.odd = append(o.odd, odd{field: uint16(i), zero: true, text: "null"})
 		}
 		return
 	}
-	faithful, err := f.codec.dec(raw, fv)
+	faithful, err := f.codec.dec(x, fv)
 	if err != nil {
 		fv.SetZero()
-		if o.Extra == nil {
-			o.Extra = make(map[string]json.RawMessage)
-		}
-		o.Extra[f.name] = bytes.Clone(raw)
+		o.keep(f.name, x)
+		return
+	}
+	if faithful && !f.omit && !f.null {
 		return
 	}
 	zero := fv.IsZero()
-	if !faithful || zero && (f.omit || f.null) {
-		o.odd = append(o.odd, odd{field: uint16(i), zero: zero, text: keep(raw)})
+	if !faithful || zero {
+		o.odd = append(o.odd, odd{field: uint16(i), zero: zero, text: strings.Clone(x.text())})
 	}
-}
-
-// keep copies text; the usual ones are shared.
-func keep(raw []byte) string {
-	switch string(raw) {
-	case "false":
-		return "false"
-	case "0":
-		return "0"
-	case `""`:
-		return `""`
-	}
-	return string(raw)
 }
 
 func encodeObject(dst []byte, v reflect.Value) (_ []byte, err error) {
@@ -590,15 +653,17 @@ func encodeObject(dst []byte, v reflect.Value) (_ []byte, err error) {
 	p := planOf(v.Type())
 	o := v.Addr().Interface().(object).open()
 	dst = append(dst, '{')
-	for _, c := range p.consts {
-		dst = append(append(dst, c.text...), ',')
+	for i, c := range p.consts {
+		if !o.lacks(i) {
+			dst = append(append(dst, c.text...), ',')
+		}
 	}
 	for i := range p.fields {
 		f := &p.fields[i]
 		fv := v.Field(f.index)
 		zero := fv.IsZero()
 		if zero && len(o.Extra) > 0 {
-			if _, ok := o.Extra[f.name]; ok {
+			if _, ok := o.Extra[f.name]; ok && !o.isDerived(i) {
 				continue // written with the other extra members
 			}
 		}
@@ -609,7 +674,9 @@ func encodeObject(dst []byte, v reflect.Value) (_ []byte, err error) {
 			if !ok {
 				continue
 			}
-			dst = append(append(dst, f.label...), raw...)
+			if dst, err = appendRaw(append(dst, f.label...), raw); err != nil {
+				return nil, fmt.Errorf("%s.%s: %w", p.name, f.name, err)
+			}
 		case text != "":
 			dst = append(append(dst, f.label...), text...)
 		case zero && f.omit:
@@ -640,7 +707,10 @@ func (o *Open) oddText(i int, f *field, fv reflect.Value, zero bool) (text strin
 			continue
 		}
 		if k.derived != nil {
-			return "", reflect.DeepEqual(k.derived, fv.Interface())
+			if !reflect.DeepEqual(k.derived, fv.Interface()) {
+				return "", false
+			}
+			return k.text, k.text == ""
 		}
 		if k.zero != zero {
 			continue // the value was changed
@@ -649,7 +719,13 @@ func (o *Open) oddText(i int, f *field, fv reflect.Value, zero bool) (text strin
 			return k.text, k.text == ""
 		}
 		was := reflect.New(fv.Type()).Elem()
-		if _, err := f.codec.dec([]byte(k.text), was); err == nil && reflect.DeepEqual(was.Interface(), fv.Interface()) {
+		d, err := scan([]byte(k.text))
+		if err != nil {
+			continue
+		}
+		_, err = f.codec.dec(d.root(), was)
+		d.release()
+		if err == nil && reflect.DeepEqual(was.Interface(), fv.Interface()) {
 			return k.text, false
 		}
 	}
@@ -662,10 +738,10 @@ func (p *plan) encodeExtra(dst []byte, o *Open, v reflect.Value) (_ []byte, err 
 	}
 	names := make([]string, 0, len(o.Extra))
 	for name := range o.Extra {
-		if i, ok := p.byName[name]; ok && !v.Field(p.fields[i].index).IsZero() {
+		if i, ok := p.byName[name]; ok && (!v.Field(p.fields[i].index).IsZero() || o.isDerived(i)) {
 			continue // the field wins
 		}
-		if slices.ContainsFunc(p.consts, func(c constant) bool { return c.name == name }) {
+		if p.constant(name) >= 0 {
 			continue
 		}
 		names = append(names, name)
@@ -690,16 +766,17 @@ func marshal[T any](v *T) ([]byte, error) {
 // unmarshal is the UnmarshalJSON of every type. What v held before is gone, as
 // with a new value; null changes nothing, as usual in Go.
 func unmarshal[T any](data []byte, v *T) error {
-	if !valid(data) {
-		return fmt.Errorf("wire: not valid JSON: %s", excerpt(data))
+	d, err := scan(data)
+	if err != nil {
+		return fmt.Errorf("wire: %w: %s", err, excerpt(data))
 	}
-	data = trim(data)
-	if isNull(data) {
+	defer d.release()
+	if d.root().isNull() {
 		return nil
 	}
 	var fresh T
 	rv := reflect.ValueOf(&fresh).Elem()
-	if _, err := codecOf(rv.Type()).dec(data, rv); err != nil {
+	if _, err := codecOf(rv.Type()).dec(d.root(), rv); err != nil {
 		if errors.Is(err, errShape) {
 			err = fmt.Errorf("wire: %s cannot be read from %s", rv.Type().Name(), excerpt(data))
 		}

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"reflect"
@@ -95,8 +94,8 @@ type UnknownBlock struct {
 
 func (*UnknownBlock) block() {}
 
-func (u *UnknownBlock) decodeWire(raw []byte) (bool, error) {
-	*u = UnknownBlock{Type: lookup(raw, "type"), Raw: bytes.Clone(raw)}
+func (u *UnknownBlock) decodeWire(x item) (bool, error) {
+	*u = UnknownBlock{Type: x.lookup("type"), Raw: x.raw()}
 	return true, nil
 }
 
@@ -124,21 +123,21 @@ func Base64(mediaType string, data []byte) *Source {
 	return &Source{Type: "base64", MediaType: mediaType, Data: base64.StdEncoding.EncodeToString(data)}
 }
 
-// decodeBlock reads any valid JSON value.
-func decodeBlock(raw []byte) Block {
-	typ := lookup(raw, "type")
+// decodeBlock reads any value.
+func decodeBlock(x item) Block {
+	typ := x.lookup("type")
 	t, ok := blockTypes[typ]
 	if !ok && strings.HasSuffix(typ, "_tool_result") {
 		t, ok = reflect.TypeFor[ServerToolResultBlock](), true
 	}
 	if ok {
 		v := reflect.New(t)
-		if err := decodeObject(raw, v.Elem()); err == nil {
+		if err := decodeObject(x, v.Elem()); err == nil {
 			return v.Interface().(Block)
 		}
 	}
 	u := new(UnknownBlock)
-	u.decodeWire(raw)
+	u.decodeWire(x)
 	return u
 }
 
@@ -181,15 +180,15 @@ func (c Content) String() string {
 	return b.String()
 }
 
-func (c *Content) decodeWire(raw []byte) (faithful bool, err error) {
-	switch raw[0] {
+func (c *Content) decodeWire(x item) (faithful bool, err error) {
+	switch x.kind() {
 	case '"':
-		c.Text, faithful = unquote(raw)
+		c.Text, faithful = x.string()
 		return faithful, nil
 	case '[':
-		c.Blocks = []Block{}
-		elements(raw, func(raw []byte) bool {
-			c.Blocks = append(c.Blocks, decodeBlock(raw))
+		c.Blocks = make([]Block, 0, x.length())
+		x.elements(func(x item) bool {
+			c.Blocks = append(c.Blocks, decodeBlock(x))
 			return true
 		})
 		return true, nil
@@ -222,21 +221,21 @@ func (c *Content) encodeWire(dst []byte) (_ []byte, err error) {
 // the names alone; they are read as their names.
 type Names []string
 
-func (n *Names) decodeWire(raw []byte) (faithful bool, err error) {
-	if raw[0] != '[' {
+func (n *Names) decodeWire(x item) (faithful bool, err error) {
+	if x.kind() != '[' {
 		return false, errShape
 	}
 	*n = Names{}
 	faithful = true
-	elements(raw, func(raw []byte) bool {
-		switch raw[0] {
+	x.elements(func(x item) bool {
+		switch x.kind() {
 		case '"':
-			s, exact := unquote(raw)
+			s, exact := x.string()
 			faithful = faithful && exact
 			*n = append(*n, s)
 		case '{':
 			faithful = false
-			*n = append(*n, lookup(raw, "name"))
+			*n = append(*n, x.lookup("name"))
 		default:
 			err = errShape
 		}

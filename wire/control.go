@@ -1,9 +1,7 @@
 package wire
 
 import (
-	"bytes"
 	"encoding/json"
-	"reflect"
 )
 
 // A Request is what a [ControlRequest] asks for. Its concrete types are the
@@ -25,23 +23,20 @@ type UnknownRequest struct {
 func (u *UnknownRequest) Subtype() string { return u.Name }
 func (*UnknownRequest) request()          {}
 
-func (u *UnknownRequest) decodeWire(raw []byte) (bool, error) {
-	*u = UnknownRequest{Name: lookup(raw, "subtype"), Raw: bytes.Clone(raw)}
+func (u *UnknownRequest) decodeWire(x item) (bool, error) {
+	*u = UnknownRequest{Name: x.lookup("subtype"), Raw: x.raw()}
 	return true, nil
 }
 
 func (u *UnknownRequest) encodeWire(dst []byte) ([]byte, error) { return appendRaw(dst, u.Raw) }
 
 // decodeRequest reads any valid JSON value.
-func decodeRequest(raw []byte) Request {
-	if t, ok := requestTypes[lookup(raw, "subtype")]; ok {
-		v := reflect.New(t)
-		if err := decodeObject(raw, v.Elem()); err == nil {
-			return v.Interface().(Request)
-		}
+func decodeRequest(x item) Request {
+	if r, ok := decodeKind(x, "subtype", requestTypes).(Request); ok {
+		return r
 	}
 	u := new(UnknownRequest)
-	u.decodeWire(raw)
+	u.decodeWire(x)
 	return u
 }
 

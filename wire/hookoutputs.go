@@ -1,9 +1,7 @@
 package wire
 
 import (
-	"bytes"
 	"encoding/json"
-	"reflect"
 )
 
 // HookOutput is the answer to a [HookCallback]. The zero value lets things take
@@ -54,23 +52,20 @@ type UnknownOutput struct {
 func (u *UnknownOutput) Event() HookEvent { return u.Name }
 func (*UnknownOutput) hookOutput()        {}
 
-func (u *UnknownOutput) decodeWire(raw []byte) (bool, error) {
-	*u = UnknownOutput{Name: HookEvent(lookup(raw, "hookEventName")), Raw: bytes.Clone(raw)}
+func (u *UnknownOutput) decodeWire(x item) (bool, error) {
+	*u = UnknownOutput{Name: HookEvent(x.lookup("hookEventName")), Raw: x.raw()}
 	return true, nil
 }
 
 func (u *UnknownOutput) encodeWire(dst []byte) ([]byte, error) { return appendRaw(dst, u.Raw) }
 
 // decodeHookOutput reads any valid JSON value.
-func decodeHookOutput(raw []byte) HookSpecificOutput {
-	if t, ok := outputTypes[lookup(raw, "hookEventName")]; ok {
-		v := reflect.New(t)
-		if err := decodeObject(raw, v.Elem()); err == nil {
-			return v.Interface().(HookSpecificOutput)
-		}
+func decodeHookOutput(x item) HookSpecificOutput {
+	if out, ok := decodeKind(x, "hookEventName", outputTypes).(HookSpecificOutput); ok {
+		return out
 	}
 	u := new(UnknownOutput)
-	u.decodeWire(raw)
+	u.decodeWire(x)
 	return u
 }
 

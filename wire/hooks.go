@@ -1,9 +1,7 @@
 package wire
 
 import (
-	"bytes"
 	"encoding/json"
-	"reflect"
 )
 
 // A HookEvent is the name of a moment at which hooks run.
@@ -134,22 +132,19 @@ func (u *UnknownInput) Base() HookBase {
 	return b
 }
 
-func (u *UnknownInput) decodeWire(raw []byte) (bool, error) {
-	*u = UnknownInput{Name: HookEvent(lookup(raw, "hook_event_name")), Raw: bytes.Clone(raw)}
+func (u *UnknownInput) decodeWire(x item) (bool, error) {
+	*u = UnknownInput{Name: HookEvent(x.lookup("hook_event_name")), Raw: x.raw()}
 	return true, nil
 }
 
 func (u *UnknownInput) encodeWire(dst []byte) ([]byte, error) { return appendRaw(dst, u.Raw) }
 
 // decodeHookInput reads any valid JSON value.
-func decodeHookInput(raw []byte) HookInput {
-	if t, ok := hookTypes[lookup(raw, "hook_event_name")]; ok {
-		v := reflect.New(t)
-		if err := decodeObject(raw, v.Elem()); err == nil {
-			return v.Interface().(HookInput)
-		}
+func decodeHookInput(x item) HookInput {
+	if in, ok := decodeKind(x, "hook_event_name", hookTypes).(HookInput); ok {
+		return in
 	}
 	u := new(UnknownInput)
-	u.decodeWire(raw)
+	u.decodeWire(x)
 	return u
 }

@@ -47,14 +47,14 @@ type MCPServerRef struct {
 	Configs map[string]*MCPServerConfig // new servers
 }
 
-func (r *MCPServerRef) decodeWire(raw []byte) (faithful bool, err error) {
-	switch raw[0] {
+func (r *MCPServerRef) decodeWire(x item) (faithful bool, err error) {
+	switch x.kind() {
 	case '"':
-		r.Name, faithful = unquote(raw)
+		r.Name, faithful = x.string()
 		return faithful, nil
 	case '{':
 		v := reflect.ValueOf(&r.Configs).Elem()
-		return codecOf(v.Type()).dec(raw, v)
+		return codecOf(v.Type()).dec(x, v)
 	}
 	return false, errShape
 }

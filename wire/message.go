@@ -34,21 +34,28 @@ type BadLine struct {
 // ErrLineTooLong is the Err of a [BadLine] that is longer than the reader allows.
 var ErrLineTooLong = errors.New("line too long")
 
+// Error says what is wrong and shows how the line begins.
 func (b *BadLine) Error() string {
 	return fmt.Sprintf("wire: bad line of %d bytes: %v: %s", b.Size, b.Err, excerpt(b.Text))
 }
 
+// Unwrap returns Err.
 func (b *BadLine) Unwrap() error { return b.Err }
 
 func (*Unknown) message() {}
 func (*BadLine) message() {}
 
 // MarshalJSON returns Raw.
-func (u *Unknown) MarshalJSON() ([]byte, error) { return appendRaw(nil, u.Raw) }
+func (u Unknown) MarshalJSON() ([]byte, error) { return appendRaw(nil, u.Raw) }
 
 // UnmarshalJSON keeps the value as it is.
 func (u *Unknown) UnmarshalJSON(data []byte) error {
-	*u = Unknown{Type: lookup(data, "type"), Subtype: lookup(data, "subtype"), Raw: bytes.Clone(data)}
+	d, err := scan(data)
+	if err != nil {
+		return fmt.Errorf("wire: %w: %s", err, excerpt(data))
+	}
+	defer d.release()
+	*u = unknownMessage(d.root())
 	return nil
 }
 
@@ -60,39 +67,46 @@ func badLine(line []byte, size int64, err error) *BadLine {
 	return &BadLine{Text: bytes.Clone(line[:min(len(line), badLineText)]), Size: size, Err: err}
 }
 
+// validUTF8 replaces bytes that are not UTF-8 by U+FFFD.
+func validUTF8(b []byte) []byte {
+	if utf8.Valid(b) {
+		return b
+	}
+	return bytes.ToValidUTF8(b, []byte("\uFFFD"))
+}
+
 // Decode takes one line apart. A line that is valid JSON always gives a message;
 // one that is not gives a [*BadLine] as error. Nothing of line is kept.
 func Decode(line []byte) (Message, error) {
-	text := trim(bytes.TrimPrefix(line, byteOrderMark))
-	if !utf8.Valid(text) {
-		text = bytes.ToValidUTF8(text, []byte("\uFFFD"))
-	}
+	text := trim(validUTF8(bytes.TrimPrefix(line, byteOrderMark)))
 	if len(text) == 0 {
 		return nil, badLine(line, int64(len(line)), errors.New("empty line"))
 	}
-	if !valid(text) {
-		return nil, badLine(line, int64(len(line)), errors.New("not JSON"))
+	d, err := scan(text)
+	if err != nil {
+		return nil, badLine(line, int64(len(line)), err)
 	}
-	return decodeMessage(text), nil
+	defer d.release()
+	return decodeMessage(d.root()), nil
 }
 
-// decodeMessage reads valid JSON.
-func decodeMessage(text []byte) Message {
-	if text[0] == '{' {
-		typ := lookup(text, "type")
-		if typ == "system" {
-			typ = "system/" + lookup(text, "subtype")
-		}
-		if t, ok := messageTypes[typ]; ok {
-			v := reflect.New(t)
-			if err := decodeObject(text, v.Elem()); err == nil {
-				return v.Interface().(Message)
-			}
+func decodeMessage(x item) Message {
+	typ := x.lookup("type")
+	if typ == "system" {
+		typ = "system/" + x.lookup("subtype")
+	}
+	if t, ok := messageTypes[typ]; ok {
+		v := reflect.New(t)
+		if err := decodeObject(x, v.Elem()); err == nil {
+			return v.Interface().(Message)
 		}
 	}
-	u := new(Unknown)
-	u.UnmarshalJSON(text)
-	return u
+	u := unknownMessage(x)
+	return &u
+}
+
+func unknownMessage(x item) Unknown {
+	return Unknown{Type: x.lookup("type"), Subtype: x.lookup("subtype"), Raw: x.raw()}
 }
 
 // Encode returns the message as one line of JSON, without the line end.
@@ -101,20 +115,17 @@ func Encode(m Message) ([]byte, error) { return AppendMessage(nil, m) }
 // AppendMessage appends what [Encode] returns to dst.
 func AppendMessage(dst []byte, m Message) ([]byte, error) {
 	start := len(dst)
+	if isNil(m) {
+		return nil, errors.New("wire: cannot encode a nil message")
+	}
 	var err error
 	switch m := m.(type) {
-	case nil:
-		return nil, errors.New("wire: cannot encode a nil message")
 	case *BadLine:
 		return nil, fmt.Errorf("wire: cannot encode: %w", m)
 	case *Unknown:
 		dst, err = appendRaw(dst, m.Raw)
 	default:
-		v := reflect.ValueOf(m)
-		if v.IsNil() {
-			return nil, errors.New("wire: cannot encode a nil message")
-		}
-		dst, err = encodeObject(dst, v.Elem())
+		dst, err = encodeObject(dst, reflect.ValueOf(m).Elem())
 	}
 	if err != nil {
 		return nil, err
@@ -122,10 +133,15 @@ func AppendMessage(dst []byte, m Message) ([]byte, error) {
 	return oneLine(dst, start), nil
 }
 
+func isNil(m Message) bool { return m == nil || reflect.ValueOf(m).IsNil() }
+
 // oneLine makes sure that readers of lines agree where the line ends: text that
 // others made may hold line breaks between values, and some readers take U+2028
-// and U+2029 for line ends.
+// and U+2029 for line ends. It makes sure of UTF-8, too.
 func oneLine(b []byte, start int) []byte {
+	if !utf8.Valid(b[start:]) {
+		b = append(b[:start], validUTF8(b[start:])...)
+	}
 	for i := start; i < len(b); i++ {
 		n := bytes.IndexAny(b[i:], "\n\r")
 		if n < 0 {
@@ -144,10 +160,13 @@ func oneLine(b []byte, start int) []byte {
 
 // TypeOf returns the type and subtype members of a message.
 func TypeOf(m Message) (typ, subtype string) {
+	if isNil(m) {
+		return "", ""
+	}
 	switch m := m.(type) {
 	case *Unknown:
 		return m.Type, m.Subtype
-	case *BadLine, nil:
+	case *BadLine:
 		return "", ""
 	case *Result:
 		return "result", m.Subtype

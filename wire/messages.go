@@ -127,8 +127,7 @@ type Assistant struct {
 
 func (a *Assistant) derived(p *plan) {
 	if raw, ok := a.Message.extra("error"); ok && a.Error == "" && len(raw) > 0 && raw[0] == '"' {
-		s, _ := unquote(raw)
-		a.Error = AssistantError(s)
+		a.Error = AssistantError(unquote(raw))
 		a.derive(p.fieldOf("error"), a.Error)
 	}
 }
@@ -238,20 +237,16 @@ type StreamEvent struct {
 
 // Text returns the text that the event adds to the answer, empty if it adds none.
 func (e *StreamEvent) Text() string {
-	if lookup(e.Event, "type") != "content_block_delta" {
+	d, err := scan(e.Event)
+	if err != nil {
 		return ""
 	}
-	var text string
-	members(e.Event, func(name, value []byte) bool {
-		if string(name) != `"delta"` {
-			return true
-		}
-		if lookup(value, "type") == "text_delta" {
-			text = lookup(value, "text")
-		}
-		return false
-	})
-	return text
+	defer d.release()
+	delta, ok := d.root().get("delta")
+	if !ok || delta.lookup("type") != "text_delta" {
+		return ""
+	}
+	return delta.lookup("text")
 }
 
 // Parse takes the event apart.

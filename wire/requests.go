@@ -46,13 +46,13 @@ type Initialize struct {
 // agent's own.
 type SystemPrompt []string
 
-func (s *SystemPrompt) decodeWire(raw []byte) (faithful bool, err error) {
-	if raw[0] == '"' {
-		text, _ := unquote(raw)
+func (s *SystemPrompt) decodeWire(x item) (faithful bool, err error) {
+	if x.kind() == '"' {
+		text, _ := x.string()
 		*s = SystemPrompt{text}
 		return false, nil
 	}
-	return codecOf(stringsType).dec(raw, reflect.ValueOf((*[]string)(s)).Elem())
+	return codecOf(stringsType).dec(x, reflect.ValueOf((*[]string)(s)).Elem())
 }
 
 func (s *SystemPrompt) encodeWire(dst []byte) ([]byte, error) {
@@ -419,13 +419,15 @@ func (h *HookCallback) derived(p *plan) {
 
 // namedInput reads what a hook is told if its name is beside its data.
 func namedInput(name string, data []byte) HookInput {
-	if len(data) > 0 && data[0] == '{' {
-		if in := decodeHookInput(data); in.Event() != "" {
+	if d, err := scan(data); err == nil {
+		defer d.release()
+		if in := decodeHookInput(d.root()); in.Event() != "" {
 			return in
 		}
 		if t, ok := hookTypes[name]; ok {
 			v := reflect.New(t)
-			if err := decodeObject(data, v.Elem()); err == nil {
+			if err := decodeObject(d.root(), v.Elem()); err == nil {
+				v.Interface().(object).open().complete()
 				return v.Interface().(HookInput)
 			}
 		}

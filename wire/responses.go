@@ -65,13 +65,13 @@ type MCPStatusResponse struct {
 	Open
 }
 
-func (r *MCPStatusResponse) decodeWire(raw []byte) (faithful bool, err error) {
-	if raw[0] == '[' {
+func (r *MCPStatusResponse) decodeWire(x item) (faithful bool, err error) {
+	if x.kind() == '[' {
 		r.bare = true
 		v := reflect.ValueOf(&r.MCPServers).Elem()
-		return codecOf(v.Type()).dec(raw, v)
+		return codecOf(v.Type()).dec(x, v)
 	}
-	return true, decodeObject(raw, reflect.ValueOf(r).Elem())
+	return true, decodeObject(x, reflect.ValueOf(r).Elem())
 }
 
 func (r *MCPStatusResponse) encodeWire(dst []byte) ([]byte, error) {

@@ -74,9 +74,8 @@ type Result struct {
 
 func (r *Result) derived(p *plan) {
 	if raw, ok := r.extra("errors"); ok && raw[0] == '"' {
-		s, _ := unquote(raw)
-		r.Errors = []string{s}
-		r.derive(p.fieldOf("errors"), []string{s})
+		r.Errors = []string{unquote(raw)}
+		r.derive(p.fieldOf("errors"), []string{unquote(raw)})
 	}
 	if len(r.Extra) == 0 {
 		return
@@ -158,6 +157,7 @@ const (
 var outcomeNames = [...]string{"completed", "model error", "max turns", "budget", "structured output",
 	"refused", "interrupted", "stopped", "deferred", "failed"}
 
+// String returns the outcome in words.
 func (o Outcome) String() string {
 	if o < 0 || int(o) >= len(outcomeNames) {
 		return "unknown outcome"

@@ -1,24 +1,79 @@
 package wire
 
 import (
-	"bytes"
-
-	"github.com/go-json-experiment/json/jsontext"
+	"encoding/binary"
+	"errors"
+	"math/bits"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode/utf16"
+	"unicode/utf8"
 )
 
-// The functions of this file walk JSON text that was found to be valid before:
-// the library checks the grammar once, here values are only cut out. On text
-// that is not valid they return something, never panic.
-
-// lenient is how the protocol reads JSON: last of two equal names wins, a lone
-// surrogate is a replacement character.
-var lenient = []jsontext.Options{
-	jsontext.AllowDuplicateNames(true),
-	jsontext.AllowInvalidUTF8(true),
+// A doc is JSON text that was taken apart: one pass checks the grammar and notes
+// where each value begins and ends, so that values can be cut out, skipped and
+// looked at again for nothing. The grammar is that of RFC 8259; names may occur
+// twice and \u escapes may be lone surrogates, since peers send such text.
+//
+// The pass is our own because it is several times as fast as checking with the
+// library and walking the text once more for each level of objects; FuzzScan
+// compares the two.
+type doc struct {
+	src  string
+	tape []node
 }
 
-// valid reports whether b is one JSON value.
-func valid(b []byte) bool { return jsontext.Value(b).IsValid(lenient...) }
+// A node is a value or the name of a member. Nodes are in the order of the text:
+// those inside a value follow it.
+type node struct {
+	start, end uint32
+	next       uint32 // index of the first node behind the value
+	escaped    bool   // a string with escapes
+}
+
+var (
+	errSyntax = errors.New("not JSON")
+	errDepth  = errors.New("nested too deeply")
+)
+
+const maxDepth = 10000
+
+var docs = sync.Pool{New: func() any { return new(doc) }}
+
+// scan takes text apart. The doc is to be released; strings that were cut out of
+// it stay.
+func scan(text []byte) (*doc, error) {
+	d := docs.Get().(*doc)
+	d.tape = d.tape[:0]
+	end, err := d.value(text, skipSpace(text, 0), 0)
+	if err == nil && skipSpace(text, end) != len(text) {
+		err = errSyntax
+	}
+	if err != nil {
+		d.release()
+		return nil, err
+	}
+	d.src = string(text)
+	return d, nil
+}
+
+func (d *doc) release() {
+	d.src = ""
+	if cap(d.tape) > 1<<16 {
+		d.tape = nil // one huge message must not stay for ever
+	}
+	docs.Put(d)
+}
+
+func valid(text []byte) bool {
+	d, err := scan(text)
+	if err != nil {
+		return false
+	}
+	d.release()
+	return true
+}
 
 func skipSpace(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\r' || b[i] == '\n') {
@@ -27,63 +82,382 @@ func skipSpace(b []byte, i int) int {
 	return i
 }
 
-// skipString returns the index behind the string whose opening quote is at i.
-func skipString(b []byte, i int) int {
-	for start := i + 1; ; {
-		n := bytes.IndexByte(b[start:], '"')
+// value scans the value at i and returns the index behind it.
+func (d *doc) value(b []byte, i, depth int) (int, error) {
+	if i >= len(b) {
+		return 0, errSyntax
+	}
+	at := len(d.tape)
+	switch c := b[i]; c {
+	case '{':
+		return d.object(b, i, depth)
+	case '[':
+		return d.array(b, i, depth)
+	case '"':
+		return d.string(b, i)
+	case 't':
+		return d.literal(b, i, "true", at)
+	case 'f':
+		return d.literal(b, i, "false", at)
+	case 'n':
+		return d.literal(b, i, "null", at)
+	default:
+		end := skipNumber(b, i)
+		if end < 0 {
+			return 0, errSyntax
+		}
+		d.tape = append(d.tape, node{start: uint32(i), end: uint32(end), next: uint32(at + 1)})
+		return end, nil
+	}
+}
+
+func (d *doc) literal(b []byte, i int, text string, at int) (int, error) {
+	end := i + len(text)
+	if end > len(b) || string(b[i:end]) != text {
+		return 0, errSyntax
+	}
+	d.tape = append(d.tape, node{start: uint32(i), end: uint32(end), next: uint32(at + 1)})
+	return end, nil
+}
+
+func (d *doc) object(b []byte, i, depth int) (_ int, err error) {
+	if depth == maxDepth {
+		return 0, errDepth
+	}
+	at := len(d.tape)
+	d.tape = append(d.tape, node{start: uint32(i)})
+	i = skipSpace(b, i+1)
+	for first := true; ; first = false {
+		switch {
+		case i >= len(b):
+			return 0, errSyntax
+		case b[i] == '}' && first:
+			return d.close(at, i), nil
+		case b[i] != '"':
+			return 0, errSyntax
+		}
+		if i, err = d.string(b, i); err != nil {
+			return 0, err
+		}
+		if i = skipSpace(b, i); i >= len(b) || b[i] != ':' {
+			return 0, errSyntax
+		}
+		if i, err = d.value(b, skipSpace(b, i+1), depth+1); err != nil {
+			return 0, err
+		}
+		if i = skipSpace(b, i); i >= len(b) {
+			return 0, errSyntax
+		}
+		if b[i] == '}' {
+			return d.close(at, i), nil
+		}
+		if b[i] != ',' {
+			return 0, errSyntax
+		}
+		i = skipSpace(b, i+1)
+	}
+}
+
+func (d *doc) array(b []byte, i, depth int) (_ int, err error) {
+	if depth == maxDepth {
+		return 0, errDepth
+	}
+	at := len(d.tape)
+	d.tape = append(d.tape, node{start: uint32(i)})
+	i = skipSpace(b, i+1)
+	if i < len(b) && b[i] == ']' {
+		return d.close(at, i), nil
+	}
+	for {
+		if i, err = d.value(b, i, depth+1); err != nil {
+			return 0, err
+		}
+		if i = skipSpace(b, i); i >= len(b) {
+			return 0, errSyntax
+		}
+		if b[i] == ']' {
+			return d.close(at, i), nil
+		}
+		if b[i] != ',' {
+			return 0, errSyntax
+		}
+		i = skipSpace(b, i+1)
+	}
+}
+
+// close notes the end of the container that node at began.
+func (d *doc) close(at, i int) int {
+	n := &d.tape[at]
+	n.end, n.next = uint32(i+1), uint32(len(d.tape))
+	return i + 1
+}
+
+const (
+	ones  = 0x0101010101010101
+	highs = 0x8080808080808080
+)
+
+// string scans the string whose opening quote is at i.
+func (d *doc) string(b []byte, i int) (int, error) {
+	start, escaped := i, false
+	i++
+	for {
+		// Eight bytes at a time up to a quote, a backslash or a control
+		// character.
+		for i+8 <= len(b) {
+			x := binary.LittleEndian.Uint64(b[i:])
+			quote, slash := x^(ones*'"'), x^(ones*'\\')
+			found := ((quote-ones)&^quote | (slash-ones)&^slash | (x-ones*0x20)&^x) & highs
+			if found != 0 {
+				i += bits.TrailingZeros64(found) / 8
+				break
+			}
+			i += 8
+		}
+		if i >= len(b) {
+			return 0, errSyntax
+		}
+		switch c := b[i]; {
+		case c == '"':
+			d.tape = append(d.tape, node{start: uint32(start), end: uint32(i + 1), next: uint32(len(d.tape) + 1), escaped: escaped})
+			return i + 1, nil
+		case c == '\\':
+			escaped = true
+			if i+1 >= len(b) {
+				return 0, errSyntax
+			}
+			switch b[i+1] {
+			case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+				i += 2
+			case 'u':
+				if i+6 > len(b) || !isHex(b[i+2]) || !isHex(b[i+3]) || !isHex(b[i+4]) || !isHex(b[i+5]) {
+					return 0, errSyntax
+				}
+				i += 6
+			default:
+				return 0, errSyntax
+			}
+		case c < 0x20:
+			return 0, errSyntax
+		default: // near the end of the text
+			i++
+		}
+	}
+}
+
+func isHex(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
+}
+
+// skipNumber returns the index behind the number at i, -1 if there is none.
+func skipNumber(b []byte, i int) int {
+	if i < len(b) && b[i] == '-' {
+		i++
+	}
+	switch {
+	case i < len(b) && b[i] == '0':
+		i++
+	case i < len(b) && '1' <= b[i] && b[i] <= '9':
+		i = skipDigits(b, i)
+	default:
+		return -1
+	}
+	if i < len(b) && b[i] == '.' {
+		if end := skipDigits(b, i+1); end > i+1 {
+			i = end
+		} else {
+			return -1
+		}
+	}
+	if i < len(b) && (b[i] == 'e' || b[i] == 'E') {
+		i++
+		if i < len(b) && (b[i] == '+' || b[i] == '-') {
+			i++
+		}
+		end := skipDigits(b, i)
+		if end == i {
+			return -1
+		}
+		i = end
+	}
+	return i
+}
+
+func skipDigits(b []byte, i int) int {
+	for i < len(b) && '0' <= b[i] && b[i] <= '9' {
+		i++
+	}
+	return i
+}
+
+// An item is one value of a doc.
+type item struct {
+	d *doc
+	i uint32
+}
+
+// root is the value that the text is.
+func (d *doc) root() item { return item{d, 0} }
+
+// text is the JSON text of the value.
+func (x item) text() string {
+	n := &x.d.tape[x.i]
+	return x.d.src[n.start:n.end]
+}
+
+// kind is the first character of the value: one of {["tfn- or a digit.
+func (x item) kind() byte { return x.d.src[x.d.tape[x.i].start] }
+
+func (x item) isNull() bool { return x.kind() == 'n' }
+
+// raw is a copy of the text.
+func (x item) raw() []byte { return []byte(x.text()) }
+
+// string returns what a string stands for. exact is false if it held a lone
+// surrogate, which became U+FFFD.
+func (x item) string() (s string, exact bool) {
+	n := &x.d.tape[x.i]
+	if !n.escaped {
+		return x.d.small(x.d.src[n.start+1 : n.end-1]), true
+	}
+	return unescape(x.text())
+}
+
+// small copies a short string out of a long text, so that it does not keep all of
+// it in memory.
+func (d *doc) small(s string) string {
+	if len(d.src) > 32<<10 && len(s) < len(d.src)/8 {
+		return strings.Clone(s)
+	}
+	return s
+}
+
+// unescape returns what a JSON string with escapes stands for. exact is false if
+// one of them was a lone surrogate.
+func unescape(quoted string) (s string, exact bool) {
+	text := quoted[1 : len(quoted)-1]
+	var b strings.Builder
+	b.Grow(len(text))
+	exact = true
+	for {
+		n := strings.IndexByte(text, '\\')
 		if n < 0 {
-			return len(b)
+			b.WriteString(text)
+			return b.String(), exact
 		}
-		end := start + n
-		slashes := 0
-		for k := end - 1; k > i && b[k] == '\\'; k-- {
-			slashes++
-		}
-		if slashes%2 == 0 {
-			return end + 1
-		}
-		start = end + 1
-	}
-}
-
-// skipValue returns the index behind the value that starts at i.
-func skipValue(b []byte, i int) int {
-	depth := 0
-	for i < len(b) {
-		switch b[i] {
-		case '"':
-			i = skipString(b, i)
-		case '{', '[':
-			depth++
-			i++
-			continue
-		case '}', ']':
-			depth--
-			i++
-		case ' ', '\t', '\r', '\n', ',', ':':
-			if depth == 0 {
-				return i
-			}
-			i++
-			continue
+		b.WriteString(text[:n])
+		c := text[n+1]
+		text = text[n+2:]
+		switch c {
+		case 'b':
+			b.WriteByte('\b')
+		case 'f':
+			b.WriteByte('\f')
+		case 'n':
+			b.WriteByte('\n')
+		case 'r':
+			b.WriteByte('\r')
+		case 't':
+			b.WriteByte('\t')
 		default:
-			for i < len(b) && !isDelimiter(b[i]) {
-				i++
+			b.WriteByte(c)
+		case 'u':
+			r := hexRune(text)
+			text = text[4:]
+			if utf16.IsSurrogate(r) {
+				pair := rune(utf8.RuneError)
+				if len(text) >= 6 && text[0] == '\\' && text[1] == 'u' {
+					pair = utf16.DecodeRune(r, hexRune(text[2:]))
+				}
+				if pair != utf8.RuneError {
+					text = text[6:]
+				} else {
+					exact = false
+				}
+				r = pair
 			}
-		}
-		if depth <= 0 {
-			return i
+			b.WriteRune(r)
 		}
 	}
-	return len(b)
 }
 
-func isDelimiter(c byte) bool {
-	switch c {
-	case ' ', '\t', '\r', '\n', ',', ':', ']', '}', '[', '{', '"':
-		return true
+func hexRune(s string) rune {
+	n, _ := strconv.ParseUint(s[:4], 16, 32)
+	return rune(n)
+}
+
+// unquote returns what a JSON string that stands alone stands for.
+func unquote(raw []byte) string {
+	s, _ := unescape(string(raw))
+	return s
+}
+
+// members walks the members of an object.
+func (x item) members(visit func(name, value item) bool) {
+	if x.kind() != '{' {
+		return
 	}
-	return false
+	tape := x.d.tape
+	for i, end := x.i+1, tape[x.i].next; i < end; i = tape[i+1].next {
+		if !visit(item{x.d, i}, item{x.d, i + 1}) {
+			return
+		}
+	}
+}
+
+// elements walks the elements of an array.
+func (x item) elements(visit func(value item) bool) {
+	if x.kind() != '[' {
+		return
+	}
+	tape := x.d.tape
+	for i, end := x.i+1, tape[x.i].next; i < end; i = tape[i].next {
+		if !visit(item{x.d, i}) {
+			return
+		}
+	}
+}
+
+// length is how many elements an array has.
+func (x item) length() int {
+	n := 0
+	tape := x.d.tape
+	for i, end := x.i+1, tape[x.i].next; i < end; i = tape[i].next {
+		n++
+	}
+	return n
+}
+
+// get finds a member of an object, the last one of that name; ok is false if there
+// is none, or x is no object.
+func (x item) get(name string) (value item, ok bool) {
+	if x.kind() != '{' {
+		return item{}, false
+	}
+	d := x.d
+	for i, end := x.i+1, d.tape[x.i].next; i < end; i = d.tape[i+1].next {
+		n := &d.tape[i]
+		if d.src[n.start+1:n.end-1] == name || n.escaped && (item{d, i}).is(name) {
+			value, ok = item{d, i + 1}, true
+		}
+	}
+	return value, ok
+}
+
+func (x item) is(s string) bool {
+	got, _ := x.string()
+	return got == s
+}
+
+// lookup returns a member that is a string, such as the type of an object; empty
+// if there is none.
+func (x item) lookup(name string) string {
+	v, ok := x.get(name)
+	if !ok || v.kind() != '"' {
+		return ""
+	}
+	s, _ := v.string()
+	return s
 }
 
 // trim cuts white space off both ends.
@@ -94,85 +468,4 @@ func trim(b []byte) []byte {
 		j--
 	}
 	return b[i:j]
-}
-
-// members walks the members of an object: name is the quoted name, value the
-// text of the value.
-func members(b []byte, visit func(name, value []byte) bool) {
-	i := skipSpace(b, 0)
-	if i >= len(b) || b[i] != '{' {
-		return
-	}
-	i++
-	for {
-		i = skipSpace(b, i)
-		if i >= len(b) || b[i] != '"' {
-			return
-		}
-		end := skipString(b, i)
-		name := b[i:end]
-		i = skipSpace(b, end)
-		if i >= len(b) || b[i] != ':' {
-			return
-		}
-		i = skipSpace(b, i+1)
-		end = skipValue(b, i)
-		if end <= i || !visit(name, b[i:end]) {
-			return
-		}
-		i = skipSpace(b, end)
-		if i >= len(b) || b[i] != ',' {
-			return
-		}
-		i++
-	}
-}
-
-// elements walks the elements of an array.
-func elements(b []byte, visit func(value []byte) bool) {
-	i := skipSpace(b, 0)
-	if i >= len(b) || b[i] != '[' {
-		return
-	}
-	i++
-	for {
-		i = skipSpace(b, i)
-		if i >= len(b) || b[i] == ']' {
-			return
-		}
-		end := skipValue(b, i)
-		if end <= i || !visit(b[i:end]) {
-			return
-		}
-		i = skipSpace(b, end)
-		if i >= len(b) || b[i] != ',' {
-			return
-		}
-		i++
-	}
-}
-
-// unquote returns the string that the JSON string b stands for. exact is false
-// if it held a lone surrogate or bytes that are not UTF-8, which became U+FFFD.
-func unquote(b []byte) (s string, exact bool) {
-	if len(b) >= 2 && bytes.IndexByte(b, '\\') < 0 {
-		return string(b[1 : len(b)-1]), true
-	}
-	out, err := jsontext.AppendUnquote(nil, b)
-	return string(out), err == nil
-}
-
-// lookup finds a member of an object that is a string, such as its type.
-func lookup(b []byte, name string) string {
-	var s string
-	members(b, func(n, v []byte) bool {
-		if len(n) == len(name)+2 && string(n[1:len(n)-1]) == name {
-			if v[0] == '"' {
-				s, _ = unquote(v)
-			}
-			return false
-		}
-		return true
-	})
-	return s
 }

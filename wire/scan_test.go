@@ -1,0 +1,51 @@
+package wire
+
+import (
+	"testing"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// FuzzScan compares our scanner with the library: they agree on what is JSON, and
+// on what each string stands for.
+func FuzzScan(f *testing.F) {
+	for _, s := range []string{
+		`{"a":[1,-0,0.5,1e9,1E-2,true,false,null,"x"],"b":{}}`, `[]`, `""`, ` { } `, `[1,]`, `{"a":1,}`, `01`, `1.`, `-`, `+1`,
+		`"\u00e9\ud83d\ude00\ud800\n\"\\\/"`, `"\u12"`, `"\x"`, "\"a\tb\"", `{"a" : [ ] }`, `tru`, `nul`, `[`, `{"a"`, `{"a":`, `"abc`, `"abcdefgh\"`,
+		`{"a":1,"a":2}`, `"1234567"`, `"12345678"`, "\"\x7f\"", `[[[[[[]]]]]]`, `{"":""}`, `1 2`, "",
+	} {
+		f.Add([]byte(s))
+	}
+	lenient := []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if !utf8.Valid(text) {
+			return // Decode makes it valid first
+		}
+		want := jsontext.Value(text).IsValid(lenient...)
+		d, err := scan(text)
+		if (err == nil) != want {
+			t.Fatalf("scan says %v, the library %v: %q", err, want, text)
+		}
+		if err != nil {
+			return
+		}
+		defer d.release()
+		for i, n := range d.tape {
+			x := item{d, uint32(i)}
+			if !valid([]byte(x.text())) {
+				t.Fatalf("node %d is %q of %q", i, x.text(), text)
+			}
+			if n.next <= uint32(i) || int(n.next) > len(d.tape) {
+				t.Fatalf("node %d has next %d", i, n.next)
+			}
+			if x.kind() != '"' {
+				continue
+			}
+			want, err := jsontext.AppendUnquote(nil, x.text())
+			if got, exact := x.string(); got != string(want) || exact != (err == nil) {
+				t.Fatalf("%s is %q, %v; the library says %q, %v", x.text(), got, exact, want, err)
+			}
+		}
+	})
+}
