@@ -10,8 +10,9 @@
 //
 // A [Cassette] records traffic with a real API and replays it offline.
 //
-// The package touches no network but loopback, reads no environment and no file
-// it was not given, and knows nothing of the engine but its model interface.
+// The package reads no file it was not given and touches no network but
+// loopback, a recorder excepted, which goes where it was told to. It knows
+// nothing of the engine but its model interface.
 //
 // # Scenarios in Go
 //
