@@ -48,7 +48,7 @@ func (e *Effort) decodeWire(x item) (faithful bool, err error) {
 		*e = Effort(s)
 		return exact && !e.isNumber(), nil
 	}
-	*e = Effort(x.text())
+	*e = Effort(string(x.text()))
 	if !e.isNumber() {
 		return false, errShape
 	}

@@ -165,6 +165,12 @@ func planOf(t reflect.Type) *plan {
 			null:  sf.Tag.Get("wire") == "null",
 			codec: codecOf(sf.Type),
 		}
+		switch name {
+		case "session_id", "api_message_id", "model":
+			if sf.Type.Kind() == reflect.String {
+				f.codec = &codec{dec: repeatedString(), enc: f.codec.enc}
+			}
+		}
 		n := len(p.fields)
 		if n == 128 {
 			panic("wire: " + p.name + " has too many fields")
@@ -420,6 +426,23 @@ func decodeString(x item, v reflect.Value) (bool, error) {
 	return exact, nil
 }
 
+// repeatedString is decodeString for a member that mostly is the same from one
+// message to the next, such as the id of the session: the string is shared.
+func repeatedString() func(x item, v reflect.Value) (bool, error) {
+	var last atomic.Pointer[string]
+	return func(x item, v reflect.Value) (bool, error) {
+		if s := last.Load(); s != nil && x.kind() == '"' && x.is(*s) {
+			v.SetString(*s)
+			return true, nil
+		}
+		faithful, err := decodeString(x, v)
+		if s := v.String(); err == nil && faithful && len(s) <= 64 {
+			last.Store(&s)
+		}
+		return faithful, err
+	}
+}
+
 func isNumber(x item) bool {
 	c := x.kind()
 	return c == '-' || '0' <= c && c <= '9'
@@ -429,7 +452,7 @@ func decodeInt(x item, v reflect.Value) (bool, error) {
 	if !isNumber(x) {
 		return false, errShape
 	}
-	text := x.text()
+	text := string(x.text())
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err == nil && !v.OverflowInt(n) {
 		v.SetInt(n)
@@ -448,7 +471,7 @@ func decodeFloat(x item, v reflect.Value) (bool, error) {
 	if !isNumber(x) {
 		return false, errShape
 	}
-	text := x.text()
+	text := string(x.text())
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil {
 		return false, errShape
@@ -528,20 +551,12 @@ func decodeObject(x item, v reflect.Value) error {
 	d := x.d
 	at := -1 // the last field
 	for k, end := x.i+1, d.tape[x.i].next; k < end; k = d.tape[k+1].next {
-		name := &d.tape[k]
-		i, known := p.find(at, d.src[name.start+1:name.end-1])
+		i, known := p.find(at, item{d, k})
 		if !known {
-			text := d.src[name.start+1 : name.end-1]
-			if name.escaped {
-				text, _ = (item{d, k}).string()
-				i, known = p.find(at, text)
+			if name, _ := (item{d, k}).string(); p.constant(name) < 0 {
+				o.keep(name, item{d, k + 1})
 			}
-			if !known {
-				if p.constant(text) < 0 {
-					o.keep(strings.Clone(text), item{d, k + 1})
-				}
-				continue
-			}
+			continue
 		}
 		bit := uint64(1) << (i % 64)
 		if seen[i/64]&bit != 0 {
@@ -566,8 +581,12 @@ func decodeObject(x item, v reflect.Value) error {
 // decodeKind reads an object whose member of the given name tells its type. It
 // returns nil if no type of the table fits.
 func decodeKind(x item, name string, types map[string]reflect.Type) any {
-	t, ok := types[x.lookup(name)]
+	kind, ok := x.get(name)
 	if !ok {
+		return nil
+	}
+	t := kind.among(types)
+	if t == nil {
 		return nil
 	}
 	v := reflect.New(t)
@@ -579,12 +598,17 @@ func decodeKind(x item, name string, types map[string]reflect.Type) any {
 
 // find returns the field with a JSON name. Peers write members in one order, so
 // the field that followed last time is tried first.
-func (p *plan) find(after int, name string) (i int, known bool) {
+func (p *plan) find(after int, name item) (i int, known bool) {
 	guess := int(p.follow[after+1].Load())
-	if guess < len(p.fields) && p.fields[guess].name == name {
+	if guess < len(p.fields) && name.is(p.fields[guess].name) {
 		return guess, true
 	}
-	i, known = p.byName[name]
+	if name.d.tape[name.i].escaped {
+		s, _ := name.string()
+		i, known = p.byName[s]
+	} else {
+		i, known = p.byName[string(name.inner())]
+	}
 	if known {
 		p.follow[after+1].Store(uint32(i))
 	}
@@ -644,7 +668,7 @@ func (p *plan) decodeField(o *Open, i int, x item, v reflect.Value) {
 	}
 	zero := fv.IsZero()
 	if !faithful || zero {
-		o.odd = append(o.odd, odd{field: uint16(i), zero: zero, text: strings.Clone(x.text())})
+		o.odd = append(o.odd, odd{field: uint16(i), zero: zero, text: string(x.text())})
 	}
 }
 
@@ -766,7 +790,7 @@ func marshal[T any](v *T) ([]byte, error) {
 // unmarshal is the UnmarshalJSON of every type. What v held before is gone, as
 // with a new value; null changes nothing, as usual in Go.
 func unmarshal[T any](data []byte, v *T) error {
-	d, err := scan(data)
+	d, err := scan(validUTF8(data))
 	if err != nil {
 		return fmt.Errorf("wire: %w: %s", err, excerpt(data))
 	}
@@ -781,6 +805,9 @@ func unmarshal[T any](data []byte, v *T) error {
 			err = fmt.Errorf("wire: %s cannot be read from %s", rv.Type().Name(), excerpt(data))
 		}
 		return err
+	}
+	if o, ok := any(&fresh).(object); ok {
+		o.open().complete()
 	}
 	*v = fresh
 	return nil

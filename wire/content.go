@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"reflect"
@@ -125,12 +126,14 @@ func Base64(mediaType string, data []byte) *Source {
 
 // decodeBlock reads any value.
 func decodeBlock(x item) Block {
-	typ := x.lookup("type")
-	t, ok := blockTypes[typ]
-	if !ok && strings.HasSuffix(typ, "_tool_result") {
-		t, ok = reflect.TypeFor[ServerToolResultBlock](), true
+	var t reflect.Type
+	if typ, ok := x.get("type"); ok {
+		t = typ.among(blockTypes)
+		if t == nil && bytes.HasSuffix(typ.text(), []byte(`_tool_result"`)) {
+			t = reflect.TypeFor[ServerToolResultBlock]()
+		}
 	}
-	if ok {
+	if t != nil {
 		v := reflect.New(t)
 		if err := decodeObject(x, v.Elem()); err == nil {
 			return v.Interface().(Block)

@@ -31,6 +31,7 @@ type Reader struct {
 	scan  int   // no line end before this
 	err   error // what src ended with
 	begun bool  // the byte order mark is dealt with
+	cut   bool  // the last line had no end
 	last  []byte
 }
 
@@ -43,6 +44,50 @@ func NewReader(src io.Reader, opts *ReaderOptions) *Reader {
 		r.limit = opts.MaxLine
 	}
 	return r
+}
+
+// ReadLine returns the next line that is not blank, without its end, for who wants
+// to take it apart later; see [Decode] and [PeekType]. It is valid until the next
+// call. An error that is a [*BadLine] stands for one line that is too long: the
+// stream goes on behind it. Any other is the end.
+func (r *Reader) ReadLine() ([]byte, error) {
+	for {
+		line, bad, err := r.line()
+		switch {
+		case err != nil:
+			return nil, err
+		case bad != nil:
+			return nil, bad
+		case len(trim(line)) > 0:
+			return line, nil
+		}
+	}
+}
+
+// PeekType returns the type of a line without taking it apart if it is the first
+// member, as most peers write it; otherwise it returns "". The line may still turn
+// out to be something else, or not JSON at all.
+func PeekType(line []byte) string {
+	const begin = `{"type":"`
+	if len(line) < len(begin) || string(line[:len(begin)]) != begin {
+		return ""
+	}
+	line = line[len(begin):]
+	n := bytes.IndexByte(line, '"')
+	if n < 0 || n > 64 {
+		return ""
+	}
+	switch string(line[:n]) { // without an allocation
+	case "stream_event":
+		return "stream_event"
+	case "assistant":
+		return "assistant"
+	case "user":
+		return "user"
+	case "system":
+		return "system"
+	}
+	return string(line[:n])
 }
 
 // Next returns the next message. Its error is the end of the stream: io.EOF, or
@@ -65,8 +110,8 @@ func (r *Reader) Next() (Message, error) {
 		if err != nil {
 			var b *BadLine
 			if errors.As(err, &b) {
-				if r.err != nil && r.r == r.w {
-					b.Err = io.ErrUnexpectedEOF // the last line was cut off
+				if r.cut {
+					b.Err = io.ErrUnexpectedEOF
 				}
 				return b, nil
 			}
@@ -105,7 +150,7 @@ func (r *Reader) line() (line []byte, bad *BadLine, err error) {
 			r.r = r.scan + n + 1
 			r.scan = r.r
 			if len(line) > r.limit {
-				return nil, badLine(line, int64(len(line)), ErrLineTooLong), nil
+				return nil, r.tooLong(line), nil
 			}
 			return r.unmark(line), nil, nil
 		}
@@ -119,6 +164,7 @@ func (r *Reader) line() (line []byte, bad *BadLine, err error) {
 			}
 			line = r.buf[r.r:r.w]
 			r.r = r.w
+			r.cut = true
 			return r.unmark(line), nil, nil
 		}
 		r.fill()
@@ -134,9 +180,16 @@ func (r *Reader) unmark(line []byte) []byte {
 	return line
 }
 
+// tooLong makes a BadLine of as much of a line as there is. What it keeps does
+// not depend on how much that is.
+func (r *Reader) tooLong(line []byte) *BadLine {
+	r.begun = true
+	return badLine(line[:min(len(line), r.limit)], int64(len(line)), ErrLineTooLong)
+}
+
 // skip drops a line that is too long.
 func (r *Reader) skip() *BadLine {
-	bad := badLine(r.buf[r.r:r.w], int64(r.w-r.r), ErrLineTooLong)
+	bad := r.tooLong(r.buf[r.r:r.w])
 	r.buf, r.r, r.w, r.scan = nil, 0, 0, 0
 	for r.err == nil {
 		r.fill()

@@ -50,7 +50,7 @@ func (u Unknown) MarshalJSON() ([]byte, error) { return appendRaw(nil, u.Raw) }
 
 // UnmarshalJSON keeps the value as it is.
 func (u *Unknown) UnmarshalJSON(data []byte) error {
-	d, err := scan(data)
+	d, err := scan(validUTF8(data))
 	if err != nil {
 		return fmt.Errorf("wire: %w: %s", err, excerpt(data))
 	}
@@ -91,11 +91,13 @@ func Decode(line []byte) (Message, error) {
 }
 
 func decodeMessage(x item) Message {
-	typ := x.lookup("type")
-	if typ == "system" {
-		typ = "system/" + x.lookup("subtype")
+	var t reflect.Type
+	if typ, ok := x.get("type"); ok && typ.is("system") {
+		t = messageTypes["system/"+x.lookup("subtype")]
+	} else if ok {
+		t = typ.among(messageTypes)
 	}
-	if t, ok := messageTypes[typ]; ok {
+	if t != nil {
 		v := reflect.New(t)
 		if err := decodeObject(x, v.Elem()); err == nil {
 			return v.Interface().(Message)

@@ -243,7 +243,10 @@ func (e *StreamEvent) Text() string {
 	}
 	defer d.release()
 	delta, ok := d.root().get("delta")
-	if !ok || delta.lookup("type") != "text_delta" {
+	if !ok {
+		return ""
+	}
+	if typ := delta.lookup("type"); typ != "text_delta" && typ != "" {
 		return ""
 	}
 	return delta.lookup("text")
@@ -290,6 +293,16 @@ type APIError struct {
 	Message string          `json:"message"`
 	Details json.RawMessage `json:"details,omitzero"`
 	Open
+}
+
+// ofAPI reports whether the API made the error, not the agent.
+func (e *APIError) ofAPI() bool {
+	switch e.Type {
+	case "api_error", "authentication_error", "billing_error", "invalid_request_error", "not_found_error", "overloaded_error",
+		"permission_error", "rate_limit_error", "request_too_large", "timeout_error":
+		return true
+	}
+	return false
 }
 
 // ConversationReset is a message that says that the conversation starts anew.

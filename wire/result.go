@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/json"
+	"reflect"
 	"strings"
 )
 
@@ -80,25 +81,36 @@ func (r *Result) derived(p *plan) {
 	if len(r.Extra) == 0 {
 		return
 	}
-	flat := &Usage{}
-	found := false
-	for name, dst := range map[string]*int64{
-		"input_tokens":                &flat.InputTokens,
-		"output_tokens":               &flat.OutputTokens,
-		"cache_creation_tokens":       &flat.CacheCreationInputTokens,
-		"cache_creation_input_tokens": &flat.CacheCreationInputTokens,
-		"cache_read_tokens":           &flat.CacheReadInputTokens,
-		"cache_read_input_tokens":     &flat.CacheReadInputTokens,
-	} {
-		if raw, ok := r.extra(name); ok && json.Unmarshal(raw, dst) == nil {
-			found = true
-		}
+	if _, given := r.extra("usage"); given || r.Usage != nil {
+		return
 	}
-	if found && r.Usage == nil {
-		r.Usage = flat
-		was := *flat
+	var flat Usage
+	found := r.count("input_tokens", &flat.InputTokens)
+	found = r.count("output_tokens", &flat.OutputTokens) || found
+	found = r.count("cache_creation_tokens", &flat.CacheCreationInputTokens) || found
+	found = r.count("cache_creation_input_tokens", &flat.CacheCreationInputTokens) || found
+	found = r.count("cache_read_tokens", &flat.CacheReadInputTokens) || found
+	found = r.count("cache_read_input_tokens", &flat.CacheReadInputTokens) || found
+	if found {
+		was := flat
+		r.Usage = &flat
 		r.derive(p.fieldOf("usage"), &was)
 	}
+}
+
+// count reads a number of tokens that no field took.
+func (r *Result) count(name string, n *int64) bool {
+	raw, ok := r.extra(name)
+	if !ok {
+		return false
+	}
+	d, err := scan(raw)
+	if err != nil {
+		return false
+	}
+	defer d.release()
+	_, err = decodeInt(d.root(), reflect.ValueOf(n).Elem())
+	return err == nil
 }
 
 // ModelUsage is what one model cost.
@@ -165,7 +177,9 @@ func (o Outcome) String() string {
 	return outcomeNames[o]
 }
 
-// Outcome tells how the turn ended.
+// Outcome tells how the turn ended. It is derived from Subtype, TerminalReason,
+// IsError, StopReason and Error, which agents fill in different ways; what they
+// do not agree on, or what nobody has heard of, is not a completed turn.
 func (r *Result) Outcome() Outcome {
 	switch r.Subtype {
 	case "error_max_turns", "max_turns_reached":
@@ -188,18 +202,23 @@ func (r *Result) Outcome() Outcome {
 		return OutcomeStructuredOutput
 	case "hook_stopped", "stop_hook_prevented":
 		return OutcomeStopped
-	case "tool_deferred", "tool_deferred_unavailable":
+	case "tool_deferred":
 		return OutcomeDeferred
+	case "api_error", "model_error", "malformed_tool_use_exhausted", "blocking_limit", "prompt_too_long", "image_error",
+		"rapid_refill_breaker":
+		return OutcomeModelError
+	case "tool_deferred_unavailable", "turn_setup_failed":
+		return OutcomeFailed
 	}
 	switch {
-	case r.Subtype == "success" && r.IsError:
-		return OutcomeModelError
-	case r.Subtype == "error" && r.Error != nil && r.Error.Type == "api_error":
-		return OutcomeModelError
-	case r.IsError, r.Subtype == "error", strings.HasPrefix(r.Subtype, "error_"):
-		return OutcomeFailed
 	case r.StopReason == "refusal":
 		return OutcomeRefused
+	case r.Subtype == "success" && r.IsError:
+		return OutcomeModelError
+	case r.Error != nil && r.Error.ofAPI():
+		return OutcomeModelError
+	case r.IsError, r.Error != nil, r.Subtype != "success" && r.Subtype != "":
+		return OutcomeFailed
 	}
 	return OutcomeCompleted
 }

@@ -1,9 +1,11 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"math/bits"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,7 +22,7 @@ import (
 // library and walking the text once more for each level of objects; FuzzScan
 // compares the two.
 type doc struct {
-	src  string
+	src  []byte // the caller's
 	tape []node
 }
 
@@ -41,8 +43,8 @@ const maxDepth = 10000
 
 var docs = sync.Pool{New: func() any { return new(doc) }}
 
-// scan takes text apart. The doc is to be released; strings that were cut out of
-// it stay.
+// scan takes text apart. The doc is to be released before text changes; what was
+// cut out of it are copies.
 func scan(text []byte) (*doc, error) {
 	d := docs.Get().(*doc)
 	d.tape = d.tape[:0]
@@ -54,12 +56,12 @@ func scan(text []byte) (*doc, error) {
 		d.release()
 		return nil, err
 	}
-	d.src = string(text)
+	d.src = text
 	return d, nil
 }
 
 func (d *doc) release() {
-	d.src = ""
+	d.src = nil
 	if cap(d.tape) > 1<<16 {
 		d.tape = nil // one huge message must not stay for ever
 	}
@@ -300,7 +302,7 @@ type item struct {
 func (d *doc) root() item { return item{d, 0} }
 
 // text is the JSON text of the value.
-func (x item) text() string {
+func (x item) text() []byte {
 	n := &x.d.tape[x.i]
 	return x.d.src[n.start:n.end]
 }
@@ -311,41 +313,38 @@ func (x item) kind() byte { return x.d.src[x.d.tape[x.i].start] }
 func (x item) isNull() bool { return x.kind() == 'n' }
 
 // raw is a copy of the text.
-func (x item) raw() []byte { return []byte(x.text()) }
+func (x item) raw() []byte { return bytes.Clone(x.text()) }
 
 // string returns what a string stands for. exact is false if it held a lone
 // surrogate, which became U+FFFD.
 func (x item) string() (s string, exact bool) {
-	n := &x.d.tape[x.i]
-	if !n.escaped {
-		return x.d.small(x.d.src[n.start+1 : n.end-1]), true
+	if n := &x.d.tape[x.i]; n.escaped {
+		return unescape(x.text())
 	}
-	return unescape(x.text())
+	return string(x.inner()), true
 }
 
-// small copies a short string out of a long text, so that it does not keep all of
-// it in memory.
-func (d *doc) small(s string) string {
-	if len(d.src) > 32<<10 && len(s) < len(d.src)/8 {
-		return strings.Clone(s)
-	}
-	return s
+// inner is the text of a string without its quotes: what it stands for, unless it
+// has escapes.
+func (x item) inner() []byte {
+	n := &x.d.tape[x.i]
+	return x.d.src[n.start+1 : n.end-1]
 }
 
 // unescape returns what a JSON string with escapes stands for. exact is false if
 // one of them was a lone surrogate.
-func unescape(quoted string) (s string, exact bool) {
+func unescape(quoted []byte) (s string, exact bool) {
 	text := quoted[1 : len(quoted)-1]
 	var b strings.Builder
 	b.Grow(len(text))
 	exact = true
 	for {
-		n := strings.IndexByte(text, '\\')
+		n := bytes.IndexByte(text, '\\')
 		if n < 0 {
-			b.WriteString(text)
+			b.Write(text)
 			return b.String(), exact
 		}
-		b.WriteString(text[:n])
+		b.Write(text[:n])
 		c := text[n+1]
 		text = text[n+2:]
 		switch c {
@@ -381,14 +380,14 @@ func unescape(quoted string) (s string, exact bool) {
 	}
 }
 
-func hexRune(s string) rune {
-	n, _ := strconv.ParseUint(s[:4], 16, 32)
+func hexRune(b []byte) rune {
+	n, _ := strconv.ParseUint(string(b[:4]), 16, 32)
 	return rune(n)
 }
 
 // unquote returns what a JSON string that stands alone stands for.
 func unquote(raw []byte) string {
-	s, _ := unescape(string(raw))
+	s, _ := unescape(raw)
 	return s
 }
 
@@ -436,17 +435,35 @@ func (x item) get(name string) (value item, ok bool) {
 	}
 	d := x.d
 	for i, end := x.i+1, d.tape[x.i].next; i < end; i = d.tape[i+1].next {
-		n := &d.tape[i]
-		if d.src[n.start+1:n.end-1] == name || n.escaped && (item{d, i}).is(name) {
+		if (item{d, i}).is(name) {
 			value, ok = item{d, i + 1}, true
 		}
 	}
 	return value, ok
 }
 
+// is reports whether x is a string that stands for s.
 func (x item) is(s string) bool {
-	got, _ := x.string()
-	return got == s
+	if x.kind() != '"' {
+		return false
+	}
+	if x.d.tape[x.i].escaped {
+		got, _ := x.string()
+		return got == s
+	}
+	return string(x.inner()) == s
+}
+
+// among returns what a table has for the string that x is, nil if nothing.
+func (x item) among(table map[string]reflect.Type) reflect.Type {
+	if x.kind() != '"' {
+		return nil
+	}
+	if x.d.tape[x.i].escaped {
+		s, _ := x.string()
+		return table[s]
+	}
+	return table[string(x.inner())]
 }
 
 // lookup returns a member that is a string, such as the type of an object; empty

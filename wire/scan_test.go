@@ -33,7 +33,7 @@ func FuzzScan(f *testing.F) {
 		defer d.release()
 		for i, n := range d.tape {
 			x := item{d, uint32(i)}
-			if !valid([]byte(x.text())) {
+			if !valid(x.text()) {
 				t.Fatalf("node %d is %q of %q", i, x.text(), text)
 			}
 			if n.next <= uint32(i) || int(n.next) > len(d.tape) {

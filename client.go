@@ -1,0 +1,316 @@
+package parley
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/parley-go/parley/wire"
+)
+
+// A Client is a conversation with an agent: several turns on one connection. It is
+// safe for concurrent use; one turn runs at a time.
+type Client struct {
+	s *session
+
+	mu       sync.Mutex
+	turn     *turn // the one that runs, or that was left and is not over
+	consumer bool  // Messages is being ranged over
+	inits    *wire.Init
+}
+
+// A turn is a prompt and what comes of it, up to its result.
+type turn struct {
+	uuid string
+	left bool // nobody reads it any more
+}
+
+// Connect starts an agent and waits until it is ready. ctx bounds the connecting
+// only: [Client.Close] ends the connection.
+func Connect(ctx context.Context, opts *Options) (*Client, error) {
+	cfg, err := newConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{}
+	cfg.turnRunning = c.turnRunning
+	s, err := open(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	c.s = s
+	err = s.initialize()
+	if err == nil {
+		err = s.awaitInitialize(ctx)
+	}
+	if err != nil {
+		closing, cancel := context.WithTimeout(context.Background(), cfg.exitGrace)
+		defer cancel()
+		s.shutdown(closing, err)
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Client) turnRunning() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.turn != nil
+}
+
+// Turn sends a prompt and yields what the agent says up to the result of this
+// turn. Messages that came since the last turn are yielded first.
+//
+// If the loop is left early or ctx ends, the turn is interrupted, and the next one
+// starts when it is over. The iterator can be ranged over once. While it is, a
+// second turn yields [ErrBusy]; [Client.Send] adds to the one that runs.
+//
+// Errors are as in [Query].
+func (c *Client) Turn(ctx context.Context, prompt string, attach ...wire.Block) iter.Seq2[wire.Message, error] {
+	return c.TurnMessage(ctx, promptMessage(prompt, attach))
+}
+
+// TurnMessage is [Client.Turn] with a message that the caller made.
+func (c *Client) TurnMessage(ctx context.Context, m *wire.User) iter.Seq2[wire.Message, error] {
+	var used atomic.Bool
+	return func(yield func(wire.Message, error) bool) {
+		if !once(&used, yield) {
+			return
+		}
+		t, err := c.begin(ctx)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		if err := c.runTurn(ctx, t, m, yield); err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
+// begin waits for a turn that was left to be over and claims the next one.
+func (c *Client) begin(ctx context.Context) (*turn, error) {
+	c.mu.Lock()
+	if c.consumer || c.turn != nil && !c.turn.left {
+		c.mu.Unlock()
+		return nil, ErrBusy
+	}
+	old := c.turn
+	t := &turn{uuid: newUUID()}
+	c.turn = t
+	c.mu.Unlock()
+	if old == nil {
+		return t, nil
+	}
+	if err := c.drain(ctx, old); err != nil {
+		c.mu.Lock()
+		c.turn = old
+		c.mu.Unlock()
+		return nil, err
+	}
+	return t, nil
+}
+
+// drain reads a turn that was left up to its result.
+func (c *Client) drain(ctx context.Context, t *turn) error {
+	limit := c.s.cfg.controlTimeout
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		m, err := c.s.in.pop(bounded)
+		switch {
+		case ctx.Err() != nil:
+			return fmt.Errorf("parley: turn: %w", context.Cause(ctx))
+		case bounded.Err() != nil:
+			return &TimeoutError{What: "waiting for the interrupted turn to end", After: limit, Frames: c.s.lastFrames()}
+		case err != nil:
+			return c.over(err)
+		}
+		if t.endedBy(m) {
+			return nil
+		}
+	}
+}
+
+// endedBy reports whether a message is the result of this turn, and not of one
+// that the agent started by itself or that another prompt did.
+func (t *turn) endedBy(m wire.Message) bool {
+	r, ok := m.(*wire.Result)
+	if !ok || r.IsReplay || r.Origin != nil && r.Origin.Kind != "" && r.Origin.Kind != "human" {
+		return false
+	}
+	uuids := r.UserMessageUUIDs
+	if len(uuids) == 0 && r.UserMessageUUID != "" {
+		uuids = []string{r.UserMessageUUID}
+	}
+	if len(uuids) == 0 {
+		return true // the agent does not say
+	}
+	for _, id := range uuids {
+		if id == t.uuid {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Client) runTurn(ctx context.Context, t *turn, m *wire.User, yield func(wire.Message, error) bool) (err error) {
+	prompt := *m
+	if prompt.UUID == "" {
+		prompt.UUID = t.uuid
+	}
+	t.uuid = prompt.UUID
+	over := false
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if over {
+			c.turn = nil
+		} else {
+			t.left = true
+		}
+	}()
+	if err := c.Send(ctx, &prompt); err != nil {
+		over = true
+		return err
+	}
+	for {
+		m, err := c.s.in.pop(ctx)
+		if err != nil {
+			if ctx.Err() != nil {
+				c.s.interruptAndForget()
+				return fmt.Errorf("parley: turn: %w", err)
+			}
+			over = true
+			return c.over(err)
+		}
+		c.note(m)
+		ended := t.endedBy(m)
+		if ended {
+			over = true
+		}
+		if !yield(m, nil) {
+			if !ended {
+				c.s.interruptAndForget()
+			}
+			return nil
+		}
+		if ended {
+			if r := m.(*wire.Result); r.Outcome() != wire.OutcomeCompleted {
+				return &ResultError{r}
+			}
+			return nil
+		}
+	}
+}
+
+// over explains why there are no more messages.
+func (c *Client) over(err error) error {
+	if err == io.EOF {
+		return exitError(c.s.exit, c.s.lastFrames(), ErrNoResult)
+	}
+	return err
+}
+
+// note remembers what the agent said of itself.
+func (c *Client) note(m wire.Message) {
+	if m, ok := m.(*wire.Init); ok {
+		c.mu.Lock()
+		c.inits = m
+		c.mu.Unlock()
+	}
+}
+
+// Send sends a message and does not wait for what comes of it. While a turn runs
+// the agent adds it to that turn or keeps it for the next one.
+func (c *Client) Send(ctx context.Context, m *wire.User) error {
+	if c.s.cfg.verbatim && !m.ClientComposed {
+		verbatim := *m
+		verbatim.ClientComposed = true
+		m = &verbatim
+	}
+	if err := c.s.out.send(ctx, m); err != nil {
+		if ctx.Err() != nil {
+			return fmt.Errorf("parley: send: %w", context.Cause(ctx))
+		}
+		return c.s.writeErr(err)
+	}
+	return nil
+}
+
+// SendToolResult answers a tool call that the host ran itself, for agents that
+// leave tools to their host.
+func (c *Client) SendToolResult(ctx context.Context, toolUseID string, content wire.Content, isError bool) error {
+	return c.Send(ctx, wire.Prompt(wire.Blocks(&wire.ToolResultBlock{ToolUseID: toolUseID, Content: content, IsError: isError})))
+}
+
+// Messages yields everything that the agent says, over all turns, until the
+// connection ends; for hosts that use [Client.Send] alone. It cannot be combined
+// with [Client.Turn]. Leaving the loop interrupts nothing. The error of the last
+// pair is [ErrClosed] after [Client.Close].
+func (c *Client) Messages(ctx context.Context) iter.Seq2[wire.Message, error] {
+	return func(yield func(wire.Message, error) bool) {
+		c.mu.Lock()
+		if c.consumer || c.turn != nil && !c.turn.left {
+			c.mu.Unlock()
+			yield(nil, ErrBusy)
+			return
+		}
+		c.consumer = true
+		c.mu.Unlock()
+		defer func() {
+			c.mu.Lock()
+			c.consumer = false
+			c.mu.Unlock()
+		}()
+		for {
+			m, err := c.s.in.pop(ctx)
+			if err == io.EOF {
+				err = exitError(c.s.exit, c.s.lastFrames(), nil)
+			}
+			if err == nil {
+				c.note(m)
+			}
+			if !yield(m, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Close ends the conversation: a turn that runs is interrupted, the agent is told
+// to end, asked to, and at last made to. It returns when the agent is gone. It may
+// be called from any goroutine, and more than once.
+func (c *Client) Close() error { return c.Shutdown(context.Background()) }
+
+// Shutdown is [Client.Close] with a bound: when ctx ends the agent is killed.
+func (c *Client) Shutdown(ctx context.Context) error {
+	if c.turnRunning() {
+		c.s.interruptAndForget()
+	}
+	if _, bounded := ctx.Deadline(); !bounded {
+		// An agent that does not end by itself needs three more steps.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, 4*c.s.cfg.exitGrace+time.Second)
+		defer cancel()
+	}
+	err := c.s.shutdown(ctx, ErrClosed)
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return fmt.Errorf("parley: close: %w", err)
+	}
+	return err
+}
+
+func newUUID() string {
+	var b [16]byte
+	rand.Read(b[:])
+	b[6] = b[6]&0x0f | 0x40
+	b[8] = b[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}

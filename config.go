@@ -1,0 +1,569 @@
+package parley
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/parley-go/parley/transport"
+	"github.com/parley-go/parley/wire"
+)
+
+// Version is the version of this SDK, which agents are told.
+const Version = "0.1.0"
+
+// A config is what Options come down to: what is dialled, what is sent first, and
+// what is called back.
+type config struct {
+	dialer     transport.Dialer
+	spec       transport.Spec
+	initialize *wire.Initialize
+
+	verbatim     bool
+	canUseTool   CanUseTool
+	hooks        map[string]Hook // by callback id
+	servers      map[string]*mcp.Server
+	onElicit     func(context.Context, *wire.Elicitation) (*wire.ElicitResult, error)
+	onUserDialog func(context.Context, *wire.RequestUserDialog) (*wire.RequestUserDialogResponse, error)
+
+	logger    *slog.Logger
+	onWarning func(error)
+	nonce     string // makes request ids our own
+
+	initTimeout, controlTimeout, writeTimeout, idleTimeout time.Duration
+	exitGrace                                              time.Duration
+
+	maxLine                 int
+	queueMemory, queueTotal int64
+
+	// turnRunning reports whether an answer is owed; nil means always.
+	turnRunning func() bool
+}
+
+func (c *config) dial(ctx context.Context) (transport.Conn, error) {
+	return c.dialer.Dial(ctx, c.spec)
+}
+
+func (c *config) warn(err error) {
+	c.logger.Warn("parley", "error", err)
+	if c.onWarning == nil {
+		return
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			c.logger.Error("OnWarning panicked", "panic", p)
+		}
+	}()
+	c.onWarning(err)
+}
+
+// newConfig checks the options and works them out. Nothing is started.
+func newConfig(o *Options) (*config, error) {
+	if o == nil {
+		o = &Options{}
+	}
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	var nonce [4]byte
+	rand.Read(nonce[:])
+	c := &config{
+		verbatim:       o.VerbatimPrompts,
+		canUseTool:     o.CanUseTool,
+		hooks:          map[string]Hook{},
+		servers:        o.ToolServers,
+		onElicit:       o.OnElicitation,
+		onUserDialog:   o.OnUserDialog,
+		logger:         o.Logger,
+		onWarning:      o.OnWarning,
+		nonce:          hex.EncodeToString(nonce[:]),
+		initTimeout:    cmp.Or(o.InitTimeout, 60*time.Second),
+		controlTimeout: cmp.Or(o.ControlTimeout, 60*time.Second),
+		writeTimeout:   cmp.Or(o.WriteTimeout, 60*time.Second),
+		idleTimeout:    cmp.Or(o.IdleTimeout, 30*time.Minute),
+		exitGrace:      cmp.Or(o.CloseTimeout, 5*time.Second),
+		maxLine:        cmp.Or(o.MaxLine, wire.DefaultMaxLine),
+		queueMemory:    cmp.Or(o.MaxBuffered, 16<<20),
+		queueTotal:     cmp.Or(o.MaxQueued, 4<<30),
+		dialer:         o.Dialer,
+	}
+	if c.logger == nil {
+		c.logger = slog.New(slog.DiscardHandler)
+	}
+	if c.dialer == nil {
+		c.dialer = &transport.Process{EOFGrace: o.CloseTimeout, TermGrace: o.CloseTimeout}
+	}
+	args, err := o.args()
+	if err != nil {
+		return nil, err
+	}
+	c.spec = transport.Spec{Path: o.Path, Args: args, Env: o.environ(), Dir: o.Cwd, Stderr: o.Stderr}
+	c.initialize = o.initialize(c.hooks)
+	if names := o.shadowed(); len(names) > 0 {
+		c.warn(fmt.Errorf("parley: CanUseTool is never asked about %s: other options allow it", strings.Join(names, ", ")))
+	}
+	return c, nil
+}
+
+// args returns the command line.
+func (o *Options) args() ([]string, error) {
+	args := []string{"--output-format", "stream-json", "--verbose", "--input-format", "stream-json"}
+	flag := func(name string) { args = append(args, "--"+name) }
+	set := func(name, value string) {
+		if value != "" {
+			args = append(args, "--"+name+"="+value)
+		}
+	}
+	number := func(name string, n int) {
+		if n != 0 {
+			set(name, strconv.Itoa(n))
+		}
+	}
+	on := func(name string, yes bool) {
+		if yes {
+			flag(name)
+		}
+	}
+	list := func(name string, values []string) {
+		if len(values) > 0 {
+			set(name, strings.Join(values, ","))
+		}
+	}
+
+	set("model", o.Model)
+	list("fallback-model", o.FallbackModels)
+	switch o.Thinking.Mode {
+	case ThinkingAdaptive, ThinkingDisabled:
+		set("thinking", string(o.Thinking.Mode))
+	case ThinkingBudget:
+		set("max-thinking-tokens", strconv.Itoa(o.Thinking.Budget))
+	}
+	set("thinking-display", o.Thinking.Display)
+	set("effort", string(o.Effort))
+	list("betas", o.Betas)
+	set("system-prompt-file", o.SystemPromptFile)
+
+	if o.Tools != nil {
+		args = append(args, "--tools="+strings.Join(o.Tools, ","))
+	}
+	allowed := slices.Clone(o.AllowedTools)
+	if o.AllSkills {
+		allowed = append(allowed, "Skill")
+	}
+	for _, name := range o.Skills {
+		allowed = append(allowed, "Skill("+name+")")
+	}
+	list("allowedTools", allowed)
+	list("disallowedTools", o.DisallowedTools)
+	if len(o.MCPServers) > 0 {
+		text, err := json.Marshal(map[string]any{"mcpServers": o.MCPServers})
+		if err != nil {
+			return nil, &OptionError{"MCPServers", err.Error()}
+		}
+		set("mcp-config", string(text))
+	}
+	for _, c := range o.MCPConfig {
+		set("mcp-config", c)
+	}
+	on("strict-mcp-config", o.StrictMCPConfig)
+	set("agent", o.Agent)
+	for _, p := range o.Plugins {
+		switch {
+		case o.PluginsInStart:
+		case p.SkipMCPDiscovery:
+			set("plugin-dir-no-mcp", p.Path)
+		default:
+			set("plugin-dir", p.Path)
+		}
+	}
+	on("await-initialize", o.PluginsInStart)
+
+	set("permission-mode", string(o.PermissionMode))
+	if o.CanUseTool != nil {
+		set("permission-prompt-tool", "stdio")
+	}
+	set("permission-prompt-tool", o.PermissionPromptTool)
+	if o.NoPermissionPrompts {
+		set("permission-prompts", "none")
+	}
+	on("allow-dangerously-skip-permissions", o.AllowBypass)
+
+	for _, dir := range o.AddDirs {
+		set("add-dir", dir)
+	}
+	settings, err := o.settings()
+	if err != nil {
+		return nil, err
+	}
+	set("settings", settings)
+	if len(o.ManagedSettings) > 0 {
+		set("managed-settings", string(o.ManagedSettings))
+	}
+	sources := o.SettingSources
+	if sources == nil && len(o.Skills) > 0 {
+		sources = []string{"user", "project"} // where skills live
+	}
+	if sources != nil {
+		args = append(args, "--setting-sources="+strings.Join(sources, ","))
+	}
+
+	set("resume", o.Resume)
+	on("continue", o.Continue)
+	on("fork-session", o.Fork)
+	set("session-id", o.SessionID)
+	set("resume-session-at", o.ResumeAt)
+	set("resume-drops-turn", o.ResumeDropsTurn)
+	on("no-session-persistence", o.NoPersistence)
+
+	number("max-turns", o.MaxTurns)
+	if o.MaxBudgetUSD != 0 {
+		set("max-budget-usd", strconv.FormatFloat(o.MaxBudgetUSD, 'f', -1, 64))
+	}
+	number("task-budget", o.TaskBudget)
+
+	on("include-partial-messages", o.PartialMessages)
+	on("include-hook-events", o.HookEvents)
+	on("replay-user-messages", o.ReplayUserMessages)
+	on("debug", o.Debug)
+	set("debug-file", o.DebugFile)
+	on("debug-to-stderr", o.Debug || os.Getenv("DEBUG_CLAUDE_AGENT_SDK") != "")
+	for _, name := range slices.Sorted(maps.Keys(o.ExtraArgs)) {
+		if value := o.ExtraArgs[name]; value != "" {
+			set(name, value)
+		} else {
+			flag(name)
+		}
+	}
+	return args, nil
+}
+
+// environ returns the agent's environment.
+func (o *Options) environ() []string {
+	var inherited []string
+	if !o.CleanEnv {
+		inherited = os.Environ()
+	}
+	additions := make([]string, 0, len(o.Env)+1)
+	if o.Checkpoints {
+		additions = append(additions, "CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING=true")
+	}
+	for _, key := range slices.Sorted(maps.Keys(o.Env)) {
+		additions = append(additions, key+"="+o.Env[key])
+	}
+	return transport.Environment{
+		Inherited: inherited,
+		Additions: additions,
+		Dir:       o.Cwd,
+		Version:   Version,
+		Debug:     o.Debug || os.Getenv("DEBUG_CLAUDE_AGENT_SDK") != "",
+	}.Environ()
+}
+
+// settings returns the value of the settings flag: a file, or JSON.
+func (o *Options) settings() (string, error) {
+	if o.Sandbox == nil {
+		if o.SettingsFile != "" {
+			return o.SettingsFile, nil
+		}
+		return string(o.Settings), nil
+	}
+	all := map[string]json.RawMessage{}
+	text := []byte(o.Settings)
+	if o.SettingsFile != "" {
+		// A file cannot be combined with the sandbox on the command line, so
+		// it is read here.
+		path := o.SettingsFile
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(o.Cwd, path)
+		}
+		var err error
+		if text, err = os.ReadFile(path); err != nil {
+			return "", &OptionError{"SettingsFile", err.Error()}
+		}
+	}
+	if len(text) > 0 {
+		if err := json.Unmarshal(text, &all); err != nil {
+			return "", &OptionError{"Settings", "not a JSON object: " + err.Error()}
+		}
+	}
+	sandbox := *o.Sandbox
+	if sandbox.Enabled != nil && *sandbox.Enabled && sandbox.FailIfUnavailable == nil {
+		yes := true
+		sandbox.FailIfUnavailable = &yes // who asks for it does not want to go without
+	}
+	var err error
+	if all["sandbox"], err = json.Marshal(&sandbox); err != nil {
+		return "", &OptionError{"Sandbox", err.Error()}
+	}
+	out, err := json.Marshal(all)
+	return string(out), err
+}
+
+// initialize returns the first request, and enters the hooks under the ids it
+// gives them.
+func (o *Options) initialize(hooks map[string]Hook) *wire.Initialize {
+	req := &wire.Initialize{
+		AppendSystemPrompt:     o.AppendSystemPrompt,
+		ExcludeDynamicSections: o.ExcludeDynamicSections,
+		PlanModeInstructions:   o.PlanModeInstructions,
+		JSONSchema:             o.OutputSchema,
+		Agents:                 o.Agents,
+		Title:                  o.Title,
+		ToolAliases:            o.ToolAliases,
+		Skills:                 o.Skills,
+		PromptSuggestions:      o.PromptSuggestions,
+		AgentProgressSummaries: o.ProgressSummaries,
+		ForwardSubagentText:    o.SubagentText,
+		SupportedDialogKinds:   o.DialogKinds,
+		PerTaskStopAffordance:  o.SpareTasks,
+	}
+	switch {
+	case o.SystemPromptParts != nil:
+		req.SystemPrompt = wire.SystemPrompt(o.SystemPromptParts)
+	case !o.KeepSystemPrompt && o.SystemPromptFile == "":
+		req.SystemPrompt = wire.SystemPrompt{o.SystemPrompt}
+	}
+	if o.FreshSystemPrompt {
+		no := false
+		req.SystemPromptSnapshot = &no
+	}
+	if o.PluginsInStart {
+		req.Plugins = o.Plugins
+	}
+	if len(o.ToolServers) > 0 {
+		req.SDKMCPServers = slices.Sorted(maps.Keys(o.ToolServers))
+	}
+	for i, h := range o.Hooks {
+		id := "hook_" + strconv.Itoa(i)
+		hooks[id] = h
+		if req.Hooks == nil {
+			req.Hooks = map[wire.HookEvent][]*wire.HookMatcher{}
+		}
+		req.Hooks[h.event] = append(req.Hooks[h.event], &wire.HookMatcher{
+			Matcher:         h.matcher,
+			HookCallbackIDs: []string{id},
+			Timeout:         h.Timeout.Seconds(),
+			OnFailure:       h.onFailure(),
+		})
+	}
+	return req
+}
+
+var (
+	uuidPattern     = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
+	flagPattern     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]*$`)
+	serverPattern   = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)
+	wholeTool       = regexp.MustCompile(`^([A-Za-z0-9_-]+)(\(\*?\))?$`)
+	skillForbidden  = regexp.MustCompile(`[\x00-\x1f\x7f-\x{9f}(),\x{feff}]|\\\\`)
+	cmdMetacharFree = regexp.MustCompile("^[^&|<>^%!\"\r\n]*$")
+)
+
+// check finds options that cannot work before anything is started.
+func (o *Options) check() error {
+	bad := func(option, format string, args ...any) error {
+		return &OptionError{option, fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case o.CanUseTool != nil && o.PermissionPromptTool != "":
+		return bad("PermissionPromptTool", "cannot be combined with CanUseTool: only one can be asked")
+	case o.PermissionMode == wire.ModeBypassPermissions && !o.AllowBypass:
+		return bad("PermissionMode", "bypassPermissions needs AllowBypass to be set as well")
+	case o.Continue && o.Resume != "":
+		return bad("Continue", "cannot be combined with Resume: one of them says which session")
+	case o.Fork && o.Resume == "" && !o.Continue:
+		return bad("Fork", "needs Resume or Continue: there is nothing to fork")
+	case o.SessionID != "" && !uuidPattern.MatchString(o.SessionID):
+		return bad("SessionID", "%q is not a UUID", o.SessionID)
+	case o.SessionID != "" && (o.Resume != "" || o.Continue) && !o.Fork:
+		return bad("SessionID", "with Resume or Continue needs Fork: a session keeps its id")
+	case o.ResumeAt != "" && o.Resume == "":
+		return bad("ResumeAt", "needs Resume")
+	case o.ResumeDropsTurn != "" && o.ResumeAt == "":
+		return bad("ResumeDropsTurn", "needs ResumeAt")
+	case o.SystemPrompt != "" && o.SystemPromptParts != nil:
+		return bad("SystemPromptParts", "cannot be combined with SystemPrompt")
+	case o.SystemPromptFile != "" && (o.SystemPrompt != "" || o.SystemPromptParts != nil):
+		return bad("SystemPromptFile", "cannot be combined with SystemPrompt")
+	case o.KeepSystemPrompt && (o.SystemPrompt != "" || o.SystemPromptParts != nil || o.SystemPromptFile != ""):
+		return bad("KeepSystemPrompt", "cannot be combined with a system prompt; use AppendSystemPrompt to add to the agent's own")
+	case len(o.DialogKinds) > 0 && o.OnUserDialog == nil:
+		return bad("DialogKinds", "needs OnUserDialog: nobody would show the dialogs")
+	case len(o.DialogKinds) == 0 && o.OnUserDialog != nil:
+		return bad("OnUserDialog", "needs DialogKinds: it would never be called")
+	case len(o.Settings) > 0 && o.SettingsFile != "":
+		return bad("SettingsFile", "cannot be combined with Settings")
+	case len(o.Settings) > 0 && !json.Valid(o.Settings):
+		return bad("Settings", "is not valid JSON")
+	case len(o.ManagedSettings) > 0 && !json.Valid(o.ManagedSettings):
+		return bad("ManagedSettings", "is not valid JSON")
+	case len(o.OutputSchema) > 0 && !json.Valid(o.OutputSchema):
+		return bad("OutputSchema", "is not valid JSON")
+	case o.Thinking.Mode == ThinkingBudget && o.Thinking.Budget <= 0:
+		return bad("Thinking", "ThinkingBudget needs a Budget")
+	case o.Thinking.Mode != ThinkingBudget && o.Thinking.Budget != 0:
+		return bad("Thinking", "a Budget needs the mode ThinkingBudget")
+	case o.Thinking.Mode == ThinkingDisabled && o.Thinking.Display != "":
+		return bad("Thinking", "Display means nothing when thinking is disabled")
+	case o.MaxTurns < 0:
+		return bad("MaxTurns", "cannot be negative")
+	case o.MaxBudgetUSD < 0 || o.MaxBudgetUSD != o.MaxBudgetUSD:
+		return bad("MaxBudgetUSD", "cannot be negative")
+	case o.TaskBudget < 0:
+		return bad("TaskBudget", "cannot be negative")
+	case o.PluginsInStart && len(o.Plugins) == 0:
+		return bad("PluginsInStart", "needs Plugins")
+	}
+	return cmp.Or(o.checkNames(bad), o.checkText(bad))
+}
+
+// checkNames finds names that would mean something else on the command line.
+func (o *Options) checkNames(bad func(option, format string, args ...any) error) error {
+	for _, name := range slices.Sorted(maps.Keys(o.MCPServers)) {
+		if o.MCPServers[name] == nil {
+			return bad("MCPServers", "server %q is nil", name)
+		}
+		if _, twice := o.ToolServers[name]; twice {
+			return bad("ToolServers", "%q is also the name of one of MCPServers", name)
+		}
+		if !serverPattern.MatchString(name) {
+			return bad("MCPServers", "the name %q may have letters, digits, '_', '-' and '.' only", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.ToolServers)) {
+		if o.ToolServers[name] == nil {
+			return bad("ToolServers", "server %q is nil", name)
+		}
+		if !serverPattern.MatchString(name) {
+			return bad("ToolServers", "the name %q may have letters, digits, '_', '-' and '.' only", name)
+		}
+	}
+	for _, name := range o.Skills {
+		if !validSkill(name) {
+			return bad("Skills", "%q is not the exact name of a skill", name)
+		}
+	}
+	for name := range o.ExtraArgs {
+		if !flagPattern.MatchString(name) {
+			return bad("ExtraArgs", "%q is not a flag; write it without dashes", name)
+		}
+	}
+	for key := range o.Env {
+		if key == "" || strings.ContainsAny(key, "=\x00") || strings.Contains(o.Env[key], "\x00") {
+			return bad("Env", "%q cannot be a variable", key)
+		}
+	}
+	for option, list := range map[string][]string{"FallbackModels": o.FallbackModels, "Betas": o.Betas, "SettingSources": o.SettingSources} {
+		for _, item := range list {
+			if item == "" || strings.ContainsAny(item, ", ") {
+				return bad(option, "%q cannot be one item of a list", item)
+			}
+		}
+	}
+	for option, rules := range map[string][]string{"Tools": o.Tools, "AllowedTools": o.AllowedTools, "DisallowedTools": o.DisallowedTools} {
+		for _, rule := range rules {
+			if !oneRule(rule) {
+				return bad(option, "%q is not one rule: a comma outside of parentheses would make it two", rule)
+			}
+		}
+	}
+	for _, p := range o.Plugins {
+		if p == nil || p.Path == "" || (p.Type != "" && p.Type != "local") {
+			return bad("Plugins", "a plugin has a path and is of type \"local\"")
+		}
+	}
+	for i, h := range o.Hooks {
+		if h.call == nil {
+			return bad("Hooks", "hook %d is empty; make it with On", i)
+		}
+	}
+	return nil
+}
+
+// checkText finds text that the system or its shell would mangle.
+func (o *Options) checkText(bad func(option, format string, args ...any) error) error {
+	for option, text := range map[string]string{
+		"Model": o.Model, "Resume": o.Resume, "SessionID": o.SessionID, "ResumeAt": o.ResumeAt, "ResumeDropsTurn": o.ResumeDropsTurn,
+		"Agent": o.Agent, "PermissionMode": string(o.PermissionMode), "PermissionPromptTool": o.PermissionPromptTool,
+		"Cwd": o.Cwd, "SettingsFile": o.SettingsFile, "SystemPromptFile": o.SystemPromptFile, "DebugFile": o.DebugFile,
+	} {
+		if strings.Contains(text, "\x00") {
+			return bad(option, "has a NUL byte in it")
+		}
+		switch option {
+		case "Resume", "SessionID", "ResumeAt", "ResumeDropsTurn":
+			if runtime.GOOS == "windows" && !cmdMetacharFree.MatchString(text) {
+				return bad(option, "has a character in it that the command processor of Windows acts on")
+			}
+		}
+	}
+	return nil
+}
+
+// oneRule reports whether a list of rules, joined by commas, would have rule as
+// one of them.
+func oneRule(rule string) bool {
+	depth := 0
+	for _, r := range rule {
+		switch r {
+		case '(':
+			depth++
+		case ')':
+			depth--
+		case ',':
+			if depth <= 0 {
+				return false
+			}
+		case 0, '\n', '\r':
+			return false
+		}
+	}
+	return strings.TrimSpace(rule) != "" && depth == 0
+}
+
+// validSkill reports whether name can be the name of a skill: it becomes part of
+// a rule, where some characters mean more than themselves.
+func validSkill(name string) bool {
+	return name != "" && strings.TrimSpace(name) == name && !skillForbidden.MatchString(name) &&
+		name != "*" && !strings.HasSuffix(name, ":*") && !strings.HasSuffix(name, " *") &&
+		!strings.HasPrefix(name, "/") && !strings.HasSuffix(name, `\`)
+}
+
+// shadowed returns the tools that CanUseTool is never asked about though it is
+// set.
+func (o *Options) shadowed() []string {
+	if o.CanUseTool == nil {
+		return nil
+	}
+	if o.PermissionMode == wire.ModeBypassPermissions {
+		return []string{"any tool"}
+	}
+	var names []string
+	add := func(name string) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	for _, rule := range o.AllowedTools {
+		if m := wholeTool.FindStringSubmatch(rule); m != nil {
+			add(m[1])
+		}
+	}
+	if o.AllSkills {
+		add("Skill")
+	}
+	return names
+}

@@ -1,0 +1,52 @@
+// Package parley drives agents that speak the Claude Agent SDK protocol: the
+// official claude command, the parley command, or an agent inside this process.
+//
+// [Query] asks one thing:
+//
+//	for msg, err := range parley.Query(ctx, "Which tests are flaky?", nil) {
+//		if err != nil {
+//			return err
+//		}
+//		if m, ok := msg.(*wire.Assistant); ok {
+//			fmt.Println(m.Message.Content)
+//		}
+//	}
+//
+// [Run] returns the result alone, [RunAs] a Go value. [Connect] holds a
+// conversation:
+//
+//	c, err := parley.Connect(ctx, &parley.Options{Model: "sonnet"})
+//	if err != nil {
+//		return err
+//	}
+//	defer c.Close()
+//	for msg, err := range c.Turn(ctx, "Fix them.") {
+//		// …
+//	}
+//
+// # Messages
+//
+// Everything that an agent says is a type of package [wire]; a type switch tells
+// them apart. The result is always yielded. If a turn did not end well, an error
+// follows it as the last pair: see [ResultError] and [ExitError].
+//
+// # Callbacks
+//
+// [Options] take functions that the agent calls while it works: CanUseTool decides
+// about tool calls, Hooks run at certain moments (see [On]), ToolServers hold tools
+// that are Go functions (see [NewTool]). Each call runs in a goroutine of its own,
+// under a context that ends when the agent takes the call back, and may use the
+// client. A callback that fails or panics means no.
+//
+// # Slow consumers
+//
+// Callbacks, interrupts and answers never wait for the loop that reads messages.
+// What the loop has not read is held in memory up to [Options.MaxBuffered] bytes,
+// then in a temporary file up to [Options.MaxQueued].
+//
+// # The end
+//
+// An agent that is a process ends with its query or client, and so does everything
+// it started: it is told to by the end of its input, asked by SIGTERM, made to by
+// SIGKILL. If this process dies, the agent does, too.
+package parley

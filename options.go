@@ -1,0 +1,202 @@
+package parley
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/parley-go/parley/transport"
+	"github.com/parley-go/parley/wire"
+)
+
+// Options say what agent to talk to and how. The zero value, and a nil pointer,
+// mean the agent that is found on this machine with its own defaults. Options may
+// be used for many queries and clients; they must not be changed while one runs.
+//
+// Lists tell unset (nil) from empty where the protocol does.
+type Options struct {
+	// What answers.
+
+	Model          string      // an alias such as "sonnet", or the name of a model; empty means the agent's choice
+	FallbackModels []string    // tried in order when the model is overloaded
+	Thinking       Thinking    // how the model reasons; the zero value leaves it to the agent
+	Effort         wire.Effort // "low", "medium", "high", "xhigh" or "max"
+	Betas          []string    // beta features of the API to ask for
+
+	// What it is told.
+
+	// SystemPrompt is the system prompt. If it is empty there is none, unless
+	// KeepSystemPrompt is set.
+	SystemPrompt string
+	// SystemPromptParts is the system prompt in parts; [SystemPromptBoundary]
+	// as a part of its own splits what can be cached from what changes.
+	SystemPromptParts []string
+	// SystemPromptFile names a file with the system prompt.
+	SystemPromptFile string
+	// KeepSystemPrompt uses the agent's own system prompt.
+	KeepSystemPrompt bool
+	// AppendSystemPrompt is added to the agent's own system prompt, or to
+	// SystemPrompt.
+	AppendSystemPrompt string
+	// ExcludeDynamicSections leaves out what differs between machines, so that
+	// many users share one cached prompt.
+	ExcludeDynamicSections bool
+	// FreshSystemPrompt builds the system prompt anew for each request instead
+	// of keeping it as it first was.
+	FreshSystemPrompt bool
+	// PlanModeInstructions replace what the agent tells the model about plan
+	// mode.
+	PlanModeInstructions string
+	// VerbatimPrompts sends prompts as they are: no slash commands, no file
+	// mentions.
+	VerbatimPrompts bool
+
+	// What it may use.
+
+	Tools           []string          // the built-in tools there are; nil means the agent's own set, empty means none
+	AllowedTools    []string          // rules for calls that need no asking, such as "Bash(git diff:*)"
+	DisallowedTools []string          // tools that there are not, or rules for calls that are refused
+	ToolAliases     map[string]string // other names that the model may call tools by
+	Skills          []string          // the skills there are; nil leaves it to the agent
+	AllSkills       bool              // all skills may be used without asking
+
+	// MCPServers are servers that the agent starts or connects to, by name.
+	MCPServers map[string]*wire.MCPServerConfig
+	// MCPConfig names files with more servers, or is their JSON.
+	MCPConfig []string
+	// ToolServers are MCP servers that run in this process, by name; see
+	// [NewTool] and [ToolServer].
+	ToolServers map[string]*mcp.Server
+	// StrictMCPConfig ignores servers from anywhere else.
+	StrictMCPConfig bool
+
+	Agents         map[string]*wire.AgentDefinition // subagents, by name
+	Agent          string                           // the one that the main conversation is
+	Plugins        []*wire.PluginConfig             // plugins to load
+	PluginsInStart bool                             // name plugins in the first request instead of the command line
+
+	// Who decides.
+
+	PermissionMode wire.PermissionMode
+	// CanUseTool is asked about calls that no rule decides. If it is nil they
+	// are denied.
+	CanUseTool CanUseTool
+	// PermissionPromptTool names an MCP tool that is asked instead.
+	PermissionPromptTool string
+	// NoPermissionPrompts denies at once what would be asked.
+	NoPermissionPrompts bool
+	// AllowBypass permits PermissionMode to be, or become, bypassPermissions.
+	AllowBypass bool
+	// Hooks are functions that are called at certain moments; see [On].
+	Hooks []Hook
+	// OnElicitation answers questions of MCP servers. If it is nil they are
+	// declined.
+	OnElicitation func(ctx context.Context, req *wire.Elicitation) (*wire.ElicitResult, error)
+	// OnUserDialog shows dialogs of the kinds in DialogKinds.
+	OnUserDialog func(ctx context.Context, req *wire.RequestUserDialog) (*wire.RequestUserDialogResponse, error)
+	DialogKinds  []string
+
+	// Where it works.
+
+	Cwd             string                // working directory; empty means that of this process
+	AddDirs         []string              // more directories that it may work in
+	Env             map[string]string     // variables on top of the environment
+	CleanEnv        bool                  // start from an empty environment instead of this process's
+	Settings        json.RawMessage       // settings, as a JSON object
+	SettingsFile    string                // a file with settings
+	SettingSources  []string              // "user", "project", "local"; nil means all, empty none
+	ManagedSettings json.RawMessage       // restrictions that nothing below can lift
+	Sandbox         *wire.SandboxSettings // how commands are confined
+
+	// Which conversation.
+
+	Resume          string // go on with the session of this id or title
+	Continue        bool   // go on with the last session of the working directory
+	Fork            bool   // do so in a new session
+	SessionID       string // the id of a new session, a UUID
+	ResumeAt        string // go on behind this message
+	ResumeDropsTurn string // refuse to drop anything but this turn
+	Title           string // of a new session
+	NoPersistence   bool   // keep the session nowhere
+	Checkpoints     bool   // keep what files were before, for [Client.RewindFiles]
+
+	// How far.
+
+	MaxTurns     int     // rounds of one turn; 0 means no limit
+	MaxBudgetUSD float64 // 0 means no limit
+	TaskBudget   int     // tokens that the model is told to make do with
+	// OutputSchema is a JSON Schema that the answer has to fit; see [RunAs].
+	OutputSchema json.RawMessage
+
+	// What is reported.
+
+	PartialMessages    bool   // yield the answer while it is written, as [wire.StreamEvent]
+	HookEvents         bool   // yield what hooks of the settings do
+	SubagentText       bool   // yield what subagents say
+	ReplayUserMessages bool   // yield prompts when the agent takes them up
+	PromptSuggestions  bool   // yield proposals for the next prompt
+	ProgressSummaries  bool   // sum up now and then what subagents do
+	SpareTasks         bool   // an interrupt leaves background agents alone
+	Debug              bool   // the agent logs to standard error
+	DebugFile          string // the agent logs to this file
+
+	// Stderr is called for each line of the agent's standard error.
+	Stderr func(line string)
+	// OnWarning is called for what went wrong without ending anything: a
+	// callback that failed, options that defeat each other. It may be called
+	// from several goroutines.
+	OnWarning func(error)
+	// Logger gets what happens inside. Nil means nothing is logged.
+	Logger *slog.Logger
+
+	// How to get there.
+
+	// Path is the agent's executable. If it is empty, [transport.Find] looks
+	// for one.
+	Path string
+	// ExtraArgs are more flags, without dashes; an empty value means a flag
+	// alone.
+	ExtraArgs map[string]string
+	// Dialer makes the connection. Nil means that the agent is a process of
+	// this machine, started by [transport.Process].
+	Dialer transport.Dialer
+
+	// Bounds. Zero means the default.
+
+	InitTimeout    time.Duration // for the answer to the first request; 60 s
+	ControlTimeout time.Duration // for the answer to other requests; 60 s
+	WriteTimeout   time.Duration // for the agent to read what it is sent; 60 s
+	IdleTimeout    time.Duration // how long the agent may be silent in a turn while no callback runs; 30 min, negative means for ever
+	CloseTimeout   time.Duration // for the agent to end by itself once it is told to; 5 s
+	MaxLine        int           // longest line in bytes; 64 MiB
+	// MaxBuffered is how many bytes of messages that nobody read are held in
+	// memory; more go to a temporary file. 16 MiB.
+	MaxBuffered int64
+	// MaxQueued is how many bytes may wait in all before the turn ends in an
+	// [*OverflowError]. 4 GiB.
+	MaxQueued int64
+}
+
+// SystemPromptBoundary is a part of [Options.SystemPromptParts] that stands
+// between what never changes and what does.
+const SystemPromptBoundary = "__SYSTEM_PROMPT_DYNAMIC_BOUNDARY__"
+
+// Thinking says how the model reasons before it answers.
+type Thinking struct {
+	Mode    ThinkingMode
+	Budget  int    // tokens, with ThinkingBudget
+	Display string // "summarized" or "omitted"; empty leaves it to the agent
+}
+
+// A ThinkingMode is a way to reason.
+type ThinkingMode string
+
+// The ways to reason.
+const (
+	ThinkingUnset    ThinkingMode = ""         // as the agent likes
+	ThinkingAdaptive ThinkingMode = "adaptive" // as much as the model finds useful
+	ThinkingBudget   ThinkingMode = "budget"   // as much as Budget allows
+	ThinkingDisabled ThinkingMode = "disabled" // not at all
+)

@@ -1,0 +1,177 @@
+package parley
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/parley-go/parley/wire"
+)
+
+// CanUseTool decides about a tool call that no rule of the agent decides. It
+// answers with [Allow], [AllowInput], [AllowAlways], [Deny] or [DenyAndStop], or
+// to questions with [Answer].
+//
+// Calls for several tools may run at once, each in its own goroutine; they may
+// call methods of the [Client]. ctx ends when the agent takes the question back.
+// If the function fails, panics or returns nil, the call is denied.
+type CanUseTool func(ctx context.Context, req *wire.CanUseTool) (*wire.PermissionResult, error)
+
+// Allow lets the tool run.
+func Allow() *wire.PermissionResult {
+	return &wire.PermissionResult{Behavior: wire.BehaviorAllow}
+}
+
+// AllowInput lets the tool run with another input, which is encoded as JSON.
+func AllowInput(input any) *wire.PermissionResult {
+	raw, err := json.Marshal(input)
+	if err != nil {
+		return Deny(fmt.Sprintf("the changed input cannot be encoded: %v", err))
+	}
+	return &wire.PermissionResult{Behavior: wire.BehaviorAllow, UpdatedInput: raw}
+}
+
+// AllowAlways lets the tool run and takes the agent's suggestions, if it made
+// any, so that it need not ask again.
+func AllowAlways(req *wire.CanUseTool) *wire.PermissionResult {
+	return &wire.PermissionResult{
+		Behavior:           wire.BehaviorAllow,
+		UpdatedPermissions: slices.Clone(req.PermissionSuggestions),
+	}
+}
+
+// Deny does not let the tool run. The model is told the reason and goes on.
+func Deny(reason string) *wire.PermissionResult {
+	return &wire.PermissionResult{Behavior: wire.BehaviorDeny, Message: reason}
+}
+
+// DenyAndStop does not let the tool run and ends the turn.
+func DenyAndStop(reason string) *wire.PermissionResult {
+	return &wire.PermissionResult{Behavior: wire.BehaviorDeny, Message: reason, Interrupt: true}
+}
+
+// A Question is what the model asks the user through the AskUserQuestion tool.
+type Question struct {
+	Question    string           `json:"question"`
+	Header      string           `json:"header"`
+	Options     []QuestionOption `json:"options"`
+	MultiSelect bool             `json:"multiSelect"` // several options may be chosen
+}
+
+// A QuestionOption is one answer to choose.
+type QuestionOption struct {
+	Label       string `json:"label"`
+	Description string `json:"description"`
+	Preview     string `json:"preview,omitzero"`
+}
+
+// Questions returns what the model asks the user if the call is such a question:
+// then [Answer] answers it, and [Deny] skips it.
+func Questions(req *wire.CanUseTool) ([]Question, bool) {
+	if req.ToolName != "AskUserQuestion" {
+		return nil, false
+	}
+	var in struct {
+		Questions []Question `json:"questions"`
+	}
+	if json.Unmarshal(req.Input, &in) != nil || len(in.Questions) == 0 {
+		return nil, false
+	}
+	return in.Questions, true
+}
+
+// Answer answers the questions of a call for which [Questions] returned true.
+// answers maps the text of a question to the labels that were chosen, or to what
+// the user said instead.
+func Answer(req *wire.CanUseTool, answers map[string][]string) *wire.PermissionResult {
+	var input map[string]json.RawMessage
+	if err := json.Unmarshal(req.Input, &input); err != nil || input == nil {
+		return Deny("the question cannot be read")
+	}
+	joined := make(map[string]string, len(answers))
+	for q, labels := range answers {
+		joined[q] = strings.Join(labels, ", ")
+	}
+	input["answers"], _ = json.Marshal(joined)
+	return AllowInput(input)
+}
+
+// Plan returns the plan that the model wants to carry out if the call asks to
+// leave plan mode: then [Allow] approves it, and the reason of [Deny] is what to
+// change. The plan is empty if the agent keeps it in a file.
+func Plan(req *wire.CanUseTool) (plan string, ok bool) {
+	if req.ToolName != "ExitPlanMode" {
+		return "", false
+	}
+	var in struct {
+		Plan string `json:"plan"`
+	}
+	json.Unmarshal(req.Input, &in)
+	return in.Plan, true
+}
+
+// canUseTool answers a question of the agent.
+func (s *session) canUseTool(ctx context.Context, req *wire.CanUseTool) (any, error) {
+	if s.cfg.canUseTool == nil {
+		return nil, errors.New("no CanUseTool callback is set; the call is not allowed")
+	}
+	res, err := guard(s, "CanUseTool", func() (*wire.PermissionResult, error) {
+		res, err := s.cfg.canUseTool(ctx, req)
+		if err == nil && res == nil {
+			err = errors.New("it returned no decision")
+		}
+		return res, err
+	})
+	if err != nil {
+		res = Deny(fmt.Sprintf("The call was not allowed because the permission check failed: %v", err))
+	}
+	answer := *res
+	switch answer.Behavior {
+	case wire.BehaviorAllow:
+		if answer.UpdatedInput == nil {
+			answer.UpdatedInput = req.Input
+		}
+	case wire.BehaviorDeny:
+		if answer.Message == "" {
+			answer.Message = "The call was not allowed."
+		}
+	}
+	if answer.ToolUseID == "" {
+		answer.ToolUseID = req.ToolUseID
+	}
+	return &answer, nil
+}
+
+// elicitation answers a question of an MCP server.
+func (s *session) elicitation(ctx context.Context, req *wire.Elicitation) (any, error) {
+	if s.cfg.onElicit == nil {
+		return &wire.ElicitResult{Action: wire.ElicitDecline}, nil
+	}
+	res, err := guard(s, "OnElicitation", func() (*wire.ElicitResult, error) { return s.cfg.onElicit(ctx, req) })
+	if err != nil {
+		return nil, err
+	}
+	if res == nil {
+		res = &wire.ElicitResult{Action: wire.ElicitDecline}
+	}
+	return res, nil
+}
+
+// userDialog shows a dialog. Without a callback there is no answer: another host
+// of the same agent may have one.
+func (s *session) userDialog(ctx context.Context, req *wire.RequestUserDialog) (any, error) {
+	if s.cfg.onUserDialog == nil {
+		return nil, errSilent
+	}
+	res, err := guard(s, "OnUserDialog", func() (*wire.RequestUserDialogResponse, error) { return s.cfg.onUserDialog(ctx, req) })
+	if err != nil {
+		return nil, err
+	}
+	if res == nil {
+		return nil, errSilent
+	}
+	return res, nil
+}

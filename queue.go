@@ -1,0 +1,327 @@
+package parley
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/parley-go/parley/wire"
+)
+
+// A queue holds what the consumer has not read yet, in order: messages, and lines
+// that the consumer takes apart when it comes to them. It never makes the producer
+// wait: past a bound in memory it goes to a temporary file that has no name, past
+// a second one the queue fails.
+//
+// One goroutine pushes, one pops at a time.
+type queue struct {
+	memory int64 // bound of what is held in memory
+	total  int64 // bound of all
+
+	batch []entry // taken from items by the consumer, who alone touches it
+	next  int
+
+	mu      sync.Mutex
+	items   []entry // behind batch and before spill
+	size    int64   // bytes of items
+	taken   int64   // bytes of batch, as long as any of it is left
+	spill   *spill
+	closed  error // why nothing more comes
+	waiting bool  // the consumer waits for ready
+	ready   chan struct{}
+
+	block []byte // lines are copied into blocks, of which this is the last; the producer's
+}
+
+// An entry is a message, or the line of one.
+type entry struct {
+	m    wire.Message
+	line []byte
+}
+
+// message takes the line apart.
+func (e entry) message() wire.Message {
+	if e.m != nil {
+		return e.m
+	}
+	m, err := wire.Decode(e.line)
+	if err != nil {
+		var bad *wire.BadLine
+		errors.As(err, &bad) // it is nothing else
+		return bad
+	}
+	return m
+}
+
+func newQueue(memory, total int64) *queue {
+	return &queue{memory: memory, total: total, ready: make(chan struct{}, 1)}
+}
+
+// push adds a message that took size bytes on the wire. Its error is final: the
+// queue is full or the disk is.
+func (q *queue) push(m wire.Message, size int) error {
+	return q.add(entry{m: m}, int64(size)+entrySize)
+}
+
+// pushLine adds a line, which is copied.
+func (q *queue) pushLine(line []byte) error {
+	return q.add(entry{line: q.copy(line)}, int64(len(line))+entrySize)
+}
+
+const (
+	entrySize = 64       // what an entry takes beside its text
+	blockSize = 64 << 10 // lines are copied into pieces of memory of this size
+)
+
+// copy keeps a line. Short ones share a block: they are read, and forgotten, in
+// one go.
+func (q *queue) copy(line []byte) []byte {
+	if len(line) > blockSize/4 {
+		return bytes.Clone(line)
+	}
+	if len(q.block)+len(line) > cap(q.block) {
+		q.block = make([]byte, 0, blockSize)
+	}
+	n := len(q.block)
+	q.block = append(q.block, line...)
+	return q.block[n:len(q.block):len(q.block)]
+}
+
+func (q *queue) add(e entry, n int64) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed != nil {
+		return nil // nobody reads any more
+	}
+	if q.spill == nil && q.taken+q.size+n <= q.memory {
+		q.items = append(q.items, e)
+		q.size += n
+	} else if err := q.putAside(e, n); err != nil {
+		return err
+	}
+	q.wake()
+	return nil
+}
+
+func (q *queue) putAside(e entry, n int64) error {
+	if q.spill == nil {
+		s, err := newSpill()
+		if err != nil {
+			return fmt.Errorf("parley: %d bytes of messages were not read, and more cannot be put aside: %w", q.size, err)
+		}
+		q.spill = s
+	}
+	if waiting := q.taken + q.size + q.spill.size + n; waiting > q.total {
+		return &OverflowError{Bytes: waiting, Limit: q.total}
+	}
+	if err := q.spill.write(e); err != nil {
+		return fmt.Errorf("parley: putting messages aside: %w", err)
+	}
+	return nil
+}
+
+// close lets the consumer read what is there and then end with err.
+func (q *queue) close(err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed == nil {
+		q.closed = err
+	}
+	q.wake()
+}
+
+// discard frees what nobody will read.
+func (q *queue) discard() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.items, q.size = nil, 0
+	if q.spill != nil {
+		q.spill.close()
+		q.spill = nil
+	}
+	if q.closed == nil {
+		q.closed = ErrClosed
+	}
+	q.wake()
+}
+
+func (q *queue) wake() {
+	if q.waiting {
+		q.waiting = false
+		q.ready <- struct{}{}
+	}
+}
+
+// pop returns the next message. Its error is that of close, once everything was
+// read, or the cause of ctx.
+func (q *queue) pop(ctx context.Context) (wire.Message, error) {
+	for {
+		if q.next < len(q.batch) {
+			if q.next&63 == 0 && ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			e := q.batch[q.next]
+			q.batch[q.next] = entry{}
+			q.next++
+			return e.message(), nil
+		}
+		m, wait, err := q.take()
+		if m != nil || err != nil {
+			return m, err
+		}
+		if !wait {
+			continue
+		}
+		select {
+		case <-q.ready:
+		case <-ctx.Done():
+			q.mu.Lock()
+			if !q.waiting {
+				<-q.ready // it was sent meanwhile
+			}
+			q.waiting = false
+			q.mu.Unlock()
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// take gets the next batch, or a message from the file, or has the consumer wait.
+func (q *queue) take() (m wire.Message, wait bool, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.items) > 0 {
+		q.batch, q.items = q.items, q.batch[:0]
+		q.next = 0
+		q.taken, q.size = q.size, 0
+		return nil, false, nil
+	}
+	q.taken = 0
+	if cap(q.batch) > 1<<14 {
+		q.batch, q.next = nil, 0
+	}
+	if q.spill != nil {
+		m, err := q.spill.read()
+		if err != nil {
+			return nil, false, fmt.Errorf("parley: reading messages that were put aside: %w", err)
+		}
+		if q.spill.size == 0 {
+			q.spill.close()
+			q.spill = nil
+		}
+		return m, false, nil
+	}
+	if q.closed != nil {
+		return nil, false, q.closed
+	}
+	q.waiting = true
+	return nil, true, nil
+}
+
+// A spill is a queue of messages in a file.
+type spill struct {
+	file *os.File
+	w    *bufio.Writer
+	r    *bufio.Reader
+	next int64 // offset of what r reads next
+	size int64 // bytes of the records that were not read yet
+	buf  []byte
+}
+
+func newSpill() (*spill, error) {
+	f, err := os.CreateTemp("", "parley-queue-*")
+	if err != nil {
+		return nil, err
+	}
+	// Where the system allows it the file loses its name at once, so that a
+	// crash leaves nothing behind.
+	os.Remove(f.Name())
+	return &spill{file: f, w: bufio.NewWriterSize(f, 64<<10)}, nil
+}
+
+func (s *spill) close() {
+	s.file.Close()
+	os.Remove(s.file.Name()) // on systems where an open file keeps its name
+}
+
+// A record is a kind, a length and the text: of a message the line, of a bad
+// line its beginning behind its size.
+const (
+	spillMessage = 'm'
+	spillBad     = 'b'
+)
+
+func (s *spill) write(e entry) (err error) {
+	s.buf = append(s.buf[:0], spillMessage, 0, 0, 0, 0, 0, 0, 0, 0)
+	if e.m == nil {
+		s.buf = append(s.buf, e.line...)
+	} else if bad, ok := e.m.(*wire.BadLine); ok {
+		s.buf[0] = spillBad
+		s.buf = binary.BigEndian.AppendUint64(s.buf, uint64(bad.Size))
+		reason := bad.Err.Error()
+		s.buf = binary.BigEndian.AppendUint32(s.buf, uint32(len(reason)))
+		s.buf = append(append(s.buf, reason...), bad.Text...)
+	} else if s.buf, err = wire.AppendMessage(s.buf, e.m); err != nil {
+		return err
+	}
+	binary.BigEndian.PutUint64(s.buf[1:], uint64(len(s.buf)-9))
+	if _, err := s.w.Write(s.buf); err != nil {
+		return err
+	}
+	s.size += int64(len(s.buf))
+	if cap(s.buf) > 1<<20 {
+		s.buf = nil
+	}
+	return nil
+}
+
+func (s *spill) read() (wire.Message, error) {
+	if err := s.w.Flush(); err != nil {
+		return nil, err
+	}
+	if s.r == nil {
+		s.r = bufio.NewReaderSize(&offsetReader{s.file, &s.next}, 64<<10)
+	}
+	var head [9]byte
+	if _, err := io.ReadFull(s.r, head[:]); err != nil {
+		return nil, err
+	}
+	text := make([]byte, binary.BigEndian.Uint64(head[1:]))
+	if _, err := io.ReadFull(s.r, text); err != nil {
+		return nil, err
+	}
+	s.size -= int64(len(text)) + 9
+	if head[0] == spillBad {
+		n := binary.BigEndian.Uint32(text[8:])
+		reason := string(text[12 : 12+n])
+		err := errors.New(reason)
+		for _, known := range []error{wire.ErrLineTooLong, io.ErrUnexpectedEOF} {
+			if known.Error() == reason {
+				err = known
+			}
+		}
+		return &wire.BadLine{Size: int64(binary.BigEndian.Uint64(text)), Text: text[12+n:], Err: err}, nil
+	}
+	return entry{line: text}.message(), nil
+}
+
+// An offsetReader reads a file at its own place while another writes at the end.
+type offsetReader struct {
+	f    *os.File
+	next *int64
+}
+
+func (r *offsetReader) Read(p []byte) (int, error) {
+	n, err := r.f.ReadAt(p, *r.next)
+	*r.next += int64(n)
+	if n > 0 {
+		err = nil
+	}
+	return n, err
+}

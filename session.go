@@ -1,0 +1,696 @@
+package parley
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/parley-go/parley/transport"
+	"github.com/parley-go/parley/wire"
+)
+
+// A session is one connection to an agent: what Query and Client share.
+//
+// One goroutine reads: it wakes whoever waits for a control response, starts a
+// goroutine for each control request, and queues all else for the consumer. It
+// never waits for the consumer or for a callback. One goroutine writes (outbox).
+// When the reader ends, the session is over: it waits for the agent to be gone,
+// fails what is pending, and closes the queue.
+type session struct {
+	cfg  *config
+	conn transport.Conn
+	log  *slog.Logger
+	in   *queue
+	out  *outbox
+
+	// ctx is the life of the session; handlers run under it. stop ends it with
+	// the reason.
+	ctx  context.Context
+	stop context.CancelCauseFunc
+
+	mu       sync.Mutex
+	lastID   int
+	calls    map[string]chan *wire.Response     // our requests that wait for an answer
+	handlers map[string]context.CancelCauseFunc // their requests that we work on
+	seen     map[string]bool                    // ids of their requests, so that one that is told twice runs once
+	tasks    map[string]bool                    // tasks of theirs that may still need us
+	frames   frameRing
+	owed     bool // an answer to the agent could not be written
+
+	heard atomic.Int64 // how many lines the agent wrote
+
+	running  sync.WaitGroup // handlers and helpers
+	readDone chan struct{}  // closed when the session is over
+	ended    error          // why; set before readDone is closed. io.EOF if the agent just ended
+	exit     transport.Exit
+
+	initialized chan struct{}            // closed when initialize was answered
+	initAnswer  *wire.InitializeResponse // never nil once initialized
+	initErr     error
+
+	servers *toolServers // the in-process MCP servers; nil if there are none
+
+	onResult func(*wire.Result) // called by the reader, must not block; may be nil
+
+	closeOnce sync.Once
+	closeErr  error
+	closing   error // why shutdown was called; guarded by mu
+}
+
+// open dials and starts the session. It sends nothing.
+func open(ctx context.Context, cfg *config) (*session, error) {
+	conn, err := cfg.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{
+		cfg:         cfg,
+		conn:        conn,
+		log:         cfg.logger,
+		in:          newQueue(cfg.queueMemory, cfg.queueTotal),
+		out:         newOutbox(conn, cfg.writeTimeout),
+		calls:       map[string]chan *wire.Response{},
+		handlers:    map[string]context.CancelCauseFunc{},
+		seen:        map[string]bool{},
+		tasks:       map[string]bool{},
+		readDone:    make(chan struct{}),
+		initialized: make(chan struct{}),
+		initAnswer:  &wire.InitializeResponse{},
+	}
+	s.ctx, s.stop = context.WithCancelCause(context.Background())
+	s.out.record = s.record
+	s.out.stalled = func() {
+		s.fail(&TimeoutError{What: "writing to the agent", After: cfg.writeTimeout, Frames: s.lastFrames()})
+	}
+	s.out.failed = s.inputFailed
+	if len(cfg.servers) > 0 {
+		s.servers = newToolServers(s, cfg.servers)
+	}
+	go s.out.run(s.ctx.Done())
+	go s.read()
+	return s, nil
+}
+
+// read takes lines apart until the agent ends its output.
+func (s *session) read() {
+	r := wire.NewReader(s.conn, &wire.ReaderOptions{MaxLine: s.cfg.maxLine})
+	endWatch := s.watchIdle()
+	var err error
+	for err == nil {
+		var line []byte
+		line, err = r.ReadLine()
+		var bad *wire.BadLine
+		if errors.As(err, &bad) {
+			err = s.in.push(bad, len(bad.Text))
+			continue
+		}
+		if err == nil {
+			s.heard.Add(1)
+			s.record('<', line)
+			err = s.route(line)
+		}
+	}
+	endWatch()
+	s.finish(err)
+}
+
+// route brings one line to where it belongs. Its error ends the session.
+func (s *session) route(line []byte) error {
+	switch wire.PeekType(line) {
+	case "stream_event", "assistant", "user":
+		// They concern nobody but the consumer, who takes them apart.
+		return s.in.pushLine(line)
+	}
+	m := entry{line: line}.message()
+	switch m := m.(type) {
+	case *wire.ControlResponse:
+		s.answered(&m.Response)
+		return nil
+	case *wire.ControlRequest:
+		s.requested(m)
+		return nil
+	case *wire.ControlCancelRequest:
+		s.cancelled(m.RequestID)
+		return nil
+	case *wire.KeepAlive, *wire.TranscriptMirror:
+		return nil
+	case *wire.TaskStarted:
+		if m.TaskType == "local_agent" || m.TaskType == "local_workflow" {
+			s.setTask(m.TaskID, true)
+		}
+	case *wire.TaskUpdated:
+		switch m.Patch.Status {
+		case "completed", "failed", "killed", "stopped":
+			s.setTask(m.TaskID, false)
+		}
+	case *wire.TaskNotification:
+		s.setTask(m.TaskID, false)
+	}
+	err := s.in.push(m, len(line))
+	if res, ok := m.(*wire.Result); ok && !res.IsReplay {
+		if s.onResult != nil {
+			s.onResult(res)
+		}
+	}
+	return err
+}
+
+func (s *session) setTask(id string, running bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if running {
+		s.tasks[id] = true
+	} else {
+		delete(s.tasks, id)
+	}
+}
+
+// busyTasks reports whether tasks of the agent run that may still need us.
+func (s *session) busyTasks() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.tasks) > 0
+}
+
+// finish is the end of the session: the agent's output has ended, or it must not
+// go on for the reason err.
+func (s *session) finish(err error) {
+	// An agent that closed its output is about to be gone; one that is not gets
+	// little time for it.
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.exitGrace)
+	closeErr := s.conn.Close(ctx)
+	cancel()
+	ctx, cancel = context.WithTimeout(context.Background(), time.Second)
+	exit, waitErr := s.conn.Wait(ctx)
+	cancel()
+	if waitErr != nil {
+		exit.Code = -1
+	}
+	if closeErr != nil {
+		s.log.Warn("closing the connection", "error", closeErr)
+	}
+	s.mu.Lock()
+	cause := s.closing
+	s.mu.Unlock()
+	if failed := context.Cause(s.ctx); failed != nil {
+		cause = failed
+	}
+	if cause != nil {
+		err = cause // it was ended on purpose
+	} else if err != io.EOF {
+		var overflow *OverflowError
+		if !errors.As(err, &overflow) {
+			err = exitError(exit, s.lastFrames(), err)
+		}
+	}
+	var timeout *TimeoutError
+	if errors.As(err, &timeout) {
+		timeout.Stderr = exit.Stderr
+	}
+	s.mu.Lock()
+	s.exit, s.ended = exit, err
+	s.calls = nil
+	s.mu.Unlock()
+	s.stop(err)
+	<-s.out.done
+	if s.servers != nil {
+		s.servers.close()
+	}
+	close(s.readDone)
+	s.in.close(err)
+}
+
+// fail ends the session for a reason.
+func (s *session) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.calls == nil {
+		return // it is over already
+	}
+	s.stop(err)
+	// The reader may be waiting for a line that never comes.
+	s.running.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.exitGrace)
+		defer cancel()
+		s.conn.Close(ctx)
+	})
+}
+
+// inputFailed is told that the agent does not read any more. It may have all it
+// needs, or be on its way out. Only if it falls silent while an answer is owed to
+// it is that an end: it waits for what can never come.
+func (s *session) inputFailed(err error) {
+	s.running.Go(func() {
+		for {
+			heard := s.heard.Load()
+			select {
+			case <-s.readDone:
+				return
+			case <-s.ctx.Done():
+				return
+			case <-time.After(s.cfg.exitGrace):
+			}
+			s.mu.Lock()
+			owed := s.owed
+			s.mu.Unlock()
+			if owed && s.heard.Load() == heard {
+				s.fail(&ProtocolError{Message: fmt.Sprintf("the agent stopped reading its input and waits for an answer: %v", err), Frames: s.lastFrames()})
+				return
+			}
+		}
+	})
+}
+
+// watchIdle ends the session when the agent is silent for too long though nobody
+// on our side is at work for it. It returns a function that ends the watch.
+func (s *session) watchIdle() (stop func()) {
+	limit := s.cfg.idleTimeout
+	if limit <= 0 {
+		return func() {}
+	}
+	done := make(chan struct{})
+	s.running.Go(func() {
+		tick := time.NewTicker(limit)
+		defer tick.Stop()
+		heard := s.heard.Load()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+			}
+			if now := s.heard.Load(); now != heard || s.atWork() || !s.turnRunning() {
+				heard = now
+				continue
+			}
+			s.fail(&TimeoutError{What: "waiting for the agent", After: limit, Frames: s.lastFrames()})
+			return
+		}
+	})
+	return func() { close(done) }
+}
+
+// atWork reports whether a callback runs for the agent.
+func (s *session) atWork() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.handlers) > 0
+}
+
+// turnRunning reports whether an answer is owed to us.
+func (s *session) turnRunning() bool {
+	if s.cfg.turnRunning == nil {
+		return true
+	}
+	return s.cfg.turnRunning()
+}
+
+// handlerGrace is how long shutdown waits for callbacks that do not heed their
+// context.
+const handlerGrace = 5 * time.Second
+
+// shutdown ends the session and returns when the agent is gone. What was begun
+// before is still written. It is idempotent.
+func (s *session) shutdown(ctx context.Context, cause error) error {
+	s.closeOnce.Do(func() {
+		s.mu.Lock()
+		s.closing = cause
+		s.mu.Unlock()
+		s.out.end()
+		select {
+		case <-s.out.done: // the last words were written
+		case <-s.readDone:
+		case <-ctx.Done():
+		}
+		s.closeErr = s.conn.Close(ctx)
+		s.stop(cause)
+	})
+	<-s.readDone
+	rest := make(chan struct{})
+	go func() {
+		s.running.Wait()
+		close(rest)
+	}()
+	select {
+	case <-rest:
+	case <-time.After(handlerGrace):
+		s.warn(errors.New("parley: a callback still runs though its context has ended"))
+	}
+	s.in.discard()
+	return s.closeErr
+}
+
+// Frames.
+
+const (
+	frameCount = 8
+	frameText  = 240
+)
+
+// A frameRing keeps the beginnings of the last lines.
+type frameRing struct {
+	text [frameCount][frameText + 2]byte
+	size [frameCount]int
+	next int
+}
+
+func (s *session) record(dir byte, line []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := &s.frames
+	t := &r.text[r.next]
+	t[0], t[1] = dir, ' '
+	r.size[r.next] = 2 + copy(t[2:], line)
+	r.next = (r.next + 1) % frameCount
+}
+
+func (s *session) lastFrames() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var frames []string
+	for i := range frameCount {
+		k := (s.frames.next + i) % frameCount
+		if n := s.frames.size[k]; n > 0 {
+			frames = append(frames, string(s.frames.text[k][:n]))
+		}
+	}
+	return frames
+}
+
+// Requests of ours.
+
+// call sends a control request and waits for its answer.
+func (s *session) call(ctx context.Context, req wire.Request) (*wire.Response, error) {
+	return s.callWithin(ctx, req, s.cfg.controlTimeout)
+}
+
+func (s *session) callWithin(ctx context.Context, req wire.Request, limit time.Duration) (*wire.Response, error) {
+	id, answer, err := s.request(req)
+	if err != nil {
+		return nil, err
+	}
+	return s.await(ctx, req, id, answer, limit)
+}
+
+// request registers a waiter and writes the request.
+func (s *session) request(req wire.Request) (id string, answer chan *wire.Response, err error) {
+	answer = make(chan *wire.Response, 1)
+	s.mu.Lock()
+	if s.calls == nil {
+		s.mu.Unlock()
+		return "", nil, s.overErr()
+	}
+	s.lastID++
+	id = "req_" + strconv.Itoa(s.lastID) + "_" + s.cfg.nonce
+	s.calls[id] = answer
+	s.mu.Unlock()
+	if _, err := s.out.post(&wire.ControlRequest{RequestID: id, Request: req}); err != nil {
+		s.forget(id)
+		return "", nil, s.writeErr(err)
+	}
+	return id, answer, nil
+}
+
+func (s *session) await(ctx context.Context, req wire.Request, id string, answer chan *wire.Response, limit time.Duration) (*wire.Response, error) {
+	timeout := time.NewTimer(limit)
+	defer timeout.Stop()
+	var err error
+	select {
+	case r := <-answer:
+		return checkResponse(req, r)
+	case <-s.readDone:
+		select {
+		case r := <-answer: // it came just before the end
+			return checkResponse(req, r)
+		default:
+		}
+		return nil, s.overErr()
+	case <-ctx.Done():
+		err = fmt.Errorf("parley: %s: %w", req.Subtype(), context.Cause(ctx))
+	case <-timeout.C:
+		err = &TimeoutError{What: req.Subtype(), After: limit, Frames: s.lastFrames()}
+	}
+	s.forget(id)
+	s.out.post(&wire.ControlCancelRequest{RequestID: id})
+	return nil, err
+}
+
+func checkResponse(req wire.Request, r *wire.Response) (*wire.Response, error) {
+	if r.Subtype == "error" {
+		return nil, &ControlError{Subtype: req.Subtype(), Message: r.Error, Code: r.ErrorCode}
+	}
+	return r, nil
+}
+
+func (s *session) forget(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.calls, id)
+}
+
+// answered wakes whoever waits for a response. One that nobody waits for is an
+// echo or a second answer: nothing is wrong with it.
+func (s *session) answered(r *wire.Response) {
+	s.mu.Lock()
+	answer := s.calls[r.RequestID]
+	delete(s.calls, r.RequestID)
+	s.mu.Unlock()
+	if answer != nil {
+		answer <- r
+	} else {
+		s.log.Debug("a response that nobody waits for", "request_id", r.RequestID)
+	}
+	for _, list := range [][]*wire.ControlRequest{r.PendingPermissionRequests, r.PendingUserDialogRequests, r.PendingElicitationRequests} {
+		for _, req := range list {
+			if req != nil {
+				s.requested(req)
+			}
+		}
+	}
+}
+
+// writeErr explains why something could not be written: mostly because the agent
+// is gone, and then why it is.
+func (s *session) writeErr(err error) error {
+	if !errors.Is(err, transport.ErrInputClosed) && !errors.Is(err, ErrClosed) {
+		return err
+	}
+	select {
+	case <-s.readDone:
+		return s.overErr()
+	case <-s.ctx.Done(): // it is being ended for a reason
+		return s.overErr()
+	case <-time.After(s.cfg.exitGrace):
+		return fmt.Errorf("parley: %w", err)
+	}
+}
+
+// overErr is the error of a call that the end of the session cut off.
+func (s *session) overErr() error {
+	<-s.readDone
+	if s.ended == io.EOF {
+		return exitError(s.exit, s.lastFrames(), nil)
+	}
+	return s.ended
+}
+
+// Requests of theirs.
+
+const maxHandlers = 1024 // how many requests of the agent run at once
+
+// errWithdrawn is the cause of a handler's context when the agent takes its
+// request back.
+var errWithdrawn = errors.New("parley: the agent withdrew its request")
+
+// errSilent says that a request gets no answer.
+var errSilent = errors.New("no answer")
+
+// requested starts the handler of a request. It does not wait.
+func (s *session) requested(m *wire.ControlRequest) {
+	id := m.RequestID
+	s.mu.Lock()
+	if s.calls == nil || (id != "" && s.seen[id]) {
+		s.mu.Unlock()
+		return
+	}
+	full := len(s.handlers) >= maxHandlers
+	ctx, cancel := context.WithCancelCause(s.ctx)
+	if id != "" {
+		s.seen[id] = true
+		if len(s.seen) > 64*maxHandlers {
+			clear(s.seen) // ids this old are not told again
+		}
+	}
+	if !full {
+		s.handlers[id] = cancel
+		s.running.Add(1)
+	}
+	s.mu.Unlock()
+	if full {
+		cancel(nil)
+		// The reader must not wait for this to be written.
+		go s.respond(id, nil, fmt.Errorf("the host already works on %d requests", maxHandlers))
+		return
+	}
+	go func() {
+		defer s.running.Done()
+		payload, err := s.handle(ctx, m.Request)
+		withdrawn := context.Cause(ctx) == errWithdrawn
+		s.mu.Lock()
+		delete(s.handlers, id)
+		s.mu.Unlock()
+		cancel(nil)
+		if !withdrawn && err != errSilent {
+			s.respond(id, payload, err)
+		}
+	}()
+}
+
+// cancelled takes a request back: its handler's context ends, and it gets no
+// answer.
+func (s *session) cancelled(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if cancel := s.handlers[id]; cancel != nil {
+		cancel(errWithdrawn)
+	}
+}
+
+// respond answers a request. payload is encoded as JSON; nil is an empty object.
+func (s *session) respond(id string, payload any, err error) {
+	r := wire.Response{Subtype: "success", RequestID: id}
+	if err == nil && payload != nil {
+		r.Response, err = json.Marshal(payload)
+	} else if err == nil {
+		r.Response = json.RawMessage("{}")
+	}
+	if err != nil {
+		r = wire.Response{Subtype: "error", RequestID: id, Error: err.Error()}
+	}
+	written, err := s.out.post(&wire.ControlResponse{Response: r})
+	if err == nil {
+		err = <-written
+	}
+	if err != nil && s.ctx.Err() == nil {
+		s.log.Warn("an answer could not be sent", "request_id", id, "error", err)
+		s.mu.Lock()
+		s.owed = true
+		s.mu.Unlock()
+	}
+}
+
+// handle runs the callback that a request is for.
+func (s *session) handle(ctx context.Context, req wire.Request) (payload any, err error) {
+	switch req := req.(type) {
+	case *wire.CanUseTool:
+		return s.canUseTool(ctx, req)
+	case *wire.HookCallback:
+		return s.hookCallback(ctx, req)
+	case *wire.MCPMessage:
+		return s.mcpMessage(ctx, req)
+	case *wire.Elicitation:
+		return s.elicitation(ctx, req)
+	case *wire.RequestUserDialog:
+		return s.userDialog(ctx, req)
+	case *wire.SDKControlInterrupt:
+		return nil, nil
+	case nil:
+		return nil, errors.New("missing request")
+	}
+	return nil, fmt.Errorf("Unsupported control request subtype: %s", req.Subtype())
+}
+
+// guard calls a callback of the host. If it panics or fails, that is reported and
+// returned as a [*CallbackError].
+func guard[T any](s *session, name string, f func() (T, error)) (v T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &CallbackError{Callback: name, Panic: p, Stack: debug.Stack()}
+		}
+		if err != nil && s.ctx.Err() == nil {
+			s.warn(err)
+		}
+	}()
+	v, err = f()
+	if err != nil {
+		err = &CallbackError{Callback: name, Err: err}
+	}
+	return v, err
+}
+
+// warn reports what went wrong without ending anything.
+func (s *session) warn(err error) { s.cfg.warn(err) }
+
+// initialize sends the first request. It does not wait for the answer: see
+// awaitInitialize.
+func (s *session) initialize() error {
+	req := s.cfg.initialize
+	id, answer, err := s.request(req)
+	if err != nil {
+		return err
+	}
+	s.running.Go(func() {
+		r, err := s.await(context.Background(), req, id, answer, s.cfg.initTimeout)
+		var refused *ControlError
+		switch {
+		case errors.As(err, &refused):
+			// Some agents know no initialize. The conversation goes on without
+			// what it carries.
+			s.warn(fmt.Errorf("parley: the agent refused initialize, callbacks may not be called: %w", refused))
+			s.initErr = refused
+		case err != nil:
+			s.initErr = err
+			var late *TimeoutError
+			if errors.As(err, &late) {
+				s.fail(err)
+			}
+		case len(r.Response) > 0:
+			if err := json.Unmarshal(r.Response, s.initAnswer); err != nil {
+				s.log.Warn("the answer to initialize cannot be read", "error", err)
+			}
+		}
+		close(s.initialized)
+	})
+	return nil
+}
+
+// awaitInitialize waits for the answer to initialize. Its error is not nil if
+// there can be no conversation.
+func (s *session) awaitInitialize(ctx context.Context) error {
+	select {
+	case <-s.initialized:
+	case <-ctx.Done():
+		return fmt.Errorf("parley: connecting: %w", context.Cause(ctx))
+	}
+	var refused *ControlError
+	if s.initErr != nil && !errors.As(s.initErr, &refused) {
+		return s.initErr
+	}
+	return nil
+}
+
+// interruptAndForget asks the agent to stop its turn without waiting for it.
+func (s *session) interruptAndForget() {
+	s.mu.Lock()
+	s.lastID++
+	id := "req_" + strconv.Itoa(s.lastID) + "_" + s.cfg.nonce
+	s.mu.Unlock()
+	s.out.post(&wire.ControlRequest{RequestID: id, Request: &wire.Interrupt{}})
+}
+
+// once makes sure that an iterator runs once.
+func once(used *atomic.Bool, yield func(wire.Message, error) bool) bool {
+	if used.Swap(true) {
+		yield(nil, ErrUsed)
+		return false
+	}
+	return true
+}
