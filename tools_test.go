@@ -151,7 +151,7 @@ func TestToolFails(t *testing.T) {
 		{"error", func() (string, error) { return "x", errors.New("no such city") }, "no such city"},
 		{"empty error", func() (string, error) { return "", errors.New("") }, "the tool failed and gave no reason"},
 		{"panic", func() (string, error) { panic("boom") }, "tool t panicked: boom"},
-		{"nil map", func() (string, error) { var m map[string]int; m["a"] = 1; return "", nil }, "tool t panicked: assignment to entry in nil map"},
+		{"error as panic", func() (string, error) { panic(errors.New("boom")) }, "tool t panicked: boom"},
 		{"goexit", func() (string, error) { runtime.Goexit(); return "", nil }, "tool t failed: it ended its goroutine"},
 	}
 	for _, test := range tests {
