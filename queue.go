@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/parley-go/parley/wire"
 )
@@ -35,6 +36,8 @@ type queue struct {
 	closed  error // why nothing more comes
 	waiting bool  // the consumer waits for ready
 	ready   chan struct{}
+	took    chan struct{} // tells the producer that a batch was taken
+	slow    bool          // the consumer did not take one in time
 
 	block []byte // lines are copied into blocks, of which this is the last; the producer's
 }
@@ -60,7 +63,7 @@ func (e entry) message() wire.Message {
 }
 
 func newQueue(memory, total int64) *queue {
-	return &queue{memory: memory, total: total, ready: make(chan struct{}, 1)}
+	return &queue{memory: memory, total: total, ready: make(chan struct{}, 1), took: make(chan struct{}, 1)}
 }
 
 // push adds a message that took size bytes on the wire. Its error is final: the
@@ -99,6 +102,9 @@ func (q *queue) add(e entry, n int64) error {
 	if q.closed != nil {
 		return nil // nobody reads any more
 	}
+	if q.size > paceSize && !q.slow {
+		q.pace()
+	}
 	if q.spill == nil && q.taken+q.size+n <= q.memory {
 		q.items = append(q.items, e)
 		q.size += n
@@ -107,6 +113,33 @@ func (q *queue) add(e entry, n int64) error {
 	}
 	q.wake()
 	return nil
+}
+
+const (
+	paceSize = 1 << 20
+	paceTime = 2 * time.Millisecond
+)
+
+// pace gives a consumer that is at work a moment to catch up, so that what it has
+// in a moment need not be put aside. One that does not use it is not waited for
+// again until it does.
+func (q *queue) pace() {
+	q.wake()
+	select {
+	case <-q.took:
+	default:
+	}
+	q.mu.Unlock()
+	defer q.mu.Lock()
+	t := time.NewTimer(paceTime)
+	defer t.Stop()
+	select {
+	case <-q.took:
+	case <-t.C:
+		q.mu.Lock()
+		q.slow = true
+		q.mu.Unlock()
+	}
 }
 
 func (q *queue) putAside(e entry, n int64) error {
@@ -192,6 +225,15 @@ func (q *queue) pop(ctx context.Context) (wire.Message, error) {
 	}
 }
 
+// tell says that there is room again.
+func (q *queue) tell() {
+	q.slow = false
+	select {
+	case q.took <- struct{}{}:
+	default:
+	}
+}
+
 // take gets the next batch, or a message from the file, or has the consumer wait.
 func (q *queue) take() (m wire.Message, wait bool, err error) {
 	q.mu.Lock()
@@ -200,6 +242,7 @@ func (q *queue) take() (m wire.Message, wait bool, err error) {
 		q.batch, q.items = q.items, q.batch[:0]
 		q.next = 0
 		q.taken, q.size = q.size, 0
+		q.tell()
 		return nil, false, nil
 	}
 	q.taken = 0

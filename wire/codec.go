@@ -544,16 +544,17 @@ func decodeObject(x item, v reflect.Value) error {
 	}
 	p := planOf(v.Type())
 	o := v.Addr().Interface().(object).open()
-	if err := p.checkConstants(o, x); err != nil {
-		return err
-	}
-	var seen [2]uint64 // fields that were decoded
+	var seen [2]uint64   // fields that were decoded
+	var consts [2]uint32 // where the constants are
 	d := x.d
 	at := -1 // the last field
 	for k, end := x.i+1, d.tape[x.i].next; k < end; k = d.tape[k+1].next {
 		i, known := p.find(at, item{d, k})
 		if !known {
-			if name, _ := (item{d, k}).string(); p.constant(name) < 0 {
+			if c := p.constant(item{d, k}); c >= 0 {
+				consts[c] = k + 1
+			} else {
+				name, _ := (item{d, k}).string()
 				o.keep(name, item{d, k + 1})
 			}
 			continue
@@ -565,6 +566,13 @@ func decodeObject(x item, v reflect.Value) error {
 		seen[i/64] |= bit
 		p.decodeField(o, i, item{d, k + 1}, v)
 		at = i
+	}
+	for i := range p.consts {
+		if c := &p.consts[i]; consts[i] == 0 {
+			o.odd = append(o.odd, odd{field: uint16(firstConst + i)})
+		} else if v := (item{d, consts[i]}); !v.is(c.value) {
+			return fmt.Errorf("wire: %s has %s %s, want %q", p.name, c.name, excerpt(v.text()), c.value)
+		}
 	}
 	for w, missing := range p.required {
 		for missing &^= seen[w]; missing != 0; missing &= missing - 1 {
@@ -615,22 +623,14 @@ func (p *plan) find(after int, name item) (i int, known bool) {
 	return i, known
 }
 
-// constant returns the position of the constant with a name, -1 if there is none.
-func (p *plan) constant(name string) int {
-	return slices.IndexFunc(p.consts, func(c constant) bool { return c.name == name })
-}
-
-// checkConstants makes sure that an object is of the type that it is read into.
-func (p *plan) checkConstants(o *Open, x item) error {
-	for i, c := range p.consts {
-		v, ok := x.get(c.name)
-		if !ok {
-			o.odd = append(o.odd, odd{field: uint16(firstConst + i)})
-		} else if v.kind() != '"' || !v.is(c.value) {
-			return fmt.Errorf("wire: %s has %s %s, want %q", p.name, c.name, excerpt(v.raw()), c.value)
+// constant returns the position of the constant that a member is, -1 if it is none.
+func (p *plan) constant(name item) int {
+	for i := range p.consts {
+		if name.is(p.consts[i].name) {
+			return i
 		}
 	}
-	return nil
+	return -1
 }
 
 func (o *Open) keep(name string, x item) {
@@ -765,7 +765,7 @@ func (p *plan) encodeExtra(dst []byte, o *Open, v reflect.Value) (_ []byte, err 
 		if i, ok := p.byName[name]; ok && (!v.Field(p.fields[i].index).IsZero() || o.isDerived(i)) {
 			continue // the field wins
 		}
-		if p.constant(name) >= 0 {
+		if slices.ContainsFunc(p.consts, func(c constant) bool { return c.name == name }) {
 			continue
 		}
 		names = append(names, name)

@@ -225,13 +225,8 @@ type StreamEvent struct {
 	UUID             string          `json:"uuid,omitzero"`
 	APIMessageID     string          `json:"api_message_id,omitzero"`
 	TTFTMS           int64           `json:"ttft_ms,omitzero"` // time to the first token; with message_start
-	ThinkingDisplay  string          `json:"thinking_display,omitzero"`
 	UserMessageUUID  string          `json:"user_message_uuid,omitzero"`
 	UserMessageUUIDs []string        `json:"user_message_uuids,omitzero"`
-	ResumeReason     string          `json:"resume_reason,omitzero"`
-	OwedRows         json.RawMessage `json:"owed_rows,omitzero"`
-	AbandonedBlocks  json.RawMessage `json:"abandoned_blocks,omitzero"`
-	Timestamp        string          `json:"timestamp,omitzero"`
 	Open             `wire:"type=stream_event"`
 }
 
