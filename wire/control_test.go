@@ -482,6 +482,15 @@ func fill(v reflect.Value, depth int) {
 	case *wire.MCPServerRef:
 		x.Name = "server"
 		return
+	case *wire.Content:
+		*x = wire.Blocks(&wire.UnknownBlock{Type: "new", Raw: raw(`{"type":"new"}`)})
+		return
+	case *wire.Block:
+		*x = &wire.UnknownBlock{Type: "new", Raw: raw(`{"type":"new"}`)}
+		return
+	case *wire.Request:
+		*x = &wire.UnknownRequest{Name: "new", Raw: raw(`{"subtype":"new"}`)}
+		return
 	}
 	switch v.Kind() {
 	case reflect.Bool:
@@ -529,12 +538,12 @@ var answers = []any{
 	&wire.PermissionResult{}, &wire.ElicitResult{}, &wire.HookOutput{}, &wire.SandboxSettings{},
 }
 
-// TestEveryField sets all fields of everything that control messages carry and
-// looks for them on the other side.
+// TestEveryField sets all fields of everything that goes over the wire and looks
+// for them on the other side.
 func TestEveryField(t *testing.T) {
 	requests, inputs, outputs := wire.Tables()
 	var all []reflect.Type
-	for _, table := range []map[string]reflect.Type{requests, inputs, outputs} {
+	for _, table := range []map[string]reflect.Type{requests, inputs, outputs, wire.Messages(), wire.BlockTypes()} {
 		for _, typ := range table {
 			all = append(all, typ)
 		}

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 )
 
@@ -14,6 +15,16 @@ func Kinds() []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// Messages returns the Go types of all messages.
+func Messages() map[string]reflect.Type { return maps.Clone(messageTypes) }
+
+// BlockTypes returns the Go types of all content blocks.
+func BlockTypes() map[string]reflect.Type {
+	types := maps.Clone(blockTypes)
+	types["*_tool_result"] = reflect.TypeFor[ServerToolResultBlock]()
+	return types
 }
 
 // BufferSize returns how much memory a reader holds.
