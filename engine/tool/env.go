@@ -1,0 +1,60 @@
+package tool
+
+import (
+	"sync"
+)
+
+// An Env is where the tools of one conversation work: its directories, its
+// environment, what they remember from call to call. It is made by the engine and
+// safe for concurrent use. Tools read nothing of the process they run in.
+type Env struct {
+	Roots   []string // directories that the conversation may work in, absolute; the first is where it began
+	Home    string   // the user's home; empty if there is none
+	Environ []string // the environment of commands, "KEY=value"
+	Dir     string   // a directory of the session for what tools put aside; made when needed
+
+	// Notify is called with what happens beside the calls: a background task that
+	// started or ended. It may be nil and must not block.
+	Notify func(Event)
+
+	mu     sync.Mutex
+	cwd    string
+	values map[any]any
+}
+
+// An Event is something that happens beside the calls; its types are those of the
+// packages that send them.
+type Event any
+
+// Cwd returns the working directory.
+func (e *Env) Cwd() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.cwd == "" && len(e.Roots) > 0 {
+		return e.Roots[0]
+	}
+	return e.cwd
+}
+
+// SetCwd changes the working directory for the calls that follow.
+func (e *Env) SetCwd(dir string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.cwd = dir
+}
+
+// Value returns what a package keeps for the conversation under its key, made by
+// init at first.
+func Value[T any](e *Env, key any, init func() T) T {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.values == nil {
+		e.values = map[any]any{}
+	}
+	v, ok := e.values[key]
+	if !ok {
+		v = init()
+		e.values[key] = v
+	}
+	return v.(T)
+}

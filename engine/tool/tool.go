@@ -1,0 +1,104 @@
+// Package tool is the seam between the engine and what it can do.
+//
+// A [Tool] has a name, a description and a schema for the model, and runs under a
+// context. It knows neither the protocol nor the policy: before it runs, somebody
+// else has decided that it may, from the [Access] that it says it needs. The
+// built-in tools are the packages below this one.
+package tool
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/parley-go/parley/wire"
+)
+
+// A Tool is something that the model can have done. It is safe for concurrent use
+// and keeps no state of a conversation: that is in the [Env].
+type Tool interface {
+	// Spec says what the tool is. It never changes.
+	Spec() *Spec
+	// Access says what a call would touch. The input is valid by the schema.
+	// The policy decides about each; a tool that touches nothing returns none.
+	Access(env *Env, input json.RawMessage) ([]Access, error)
+	// Run does it. An error becomes a result that tells the model; see
+	// [UseError]. When ctx ends Run returns soon, with nothing of it left
+	// running.
+	Run(ctx context.Context, call *Call) (*Result, error)
+}
+
+// A Spec says what a tool is.
+type Spec struct {
+	Name        string
+	Aliases     []string        // other names that are accepted
+	Description string          // for the model
+	Schema      json.RawMessage // JSON Schema of the input, an object
+	// ReadOnly tools have no effects: they may start while the model still
+	// writes, and run beside each other.
+	ReadOnly bool
+}
+
+// A Kind is a way to touch something.
+type Kind string
+
+// The ways to touch something.
+const (
+	Read    Kind = "read"    // Path is read
+	Write   Kind = "write"   // Path is created, changed or removed
+	Execute Kind = "execute" // Command is run by a shell
+	Fetch   Kind = "fetch"   // URL is fetched
+	Other   Kind = "other"   // anything else; decided by the tool's name alone
+)
+
+// An Access is one thing that a call touches.
+type Access struct {
+	Kind    Kind
+	Path    string // absolute, not resolved
+	Command string
+	URL     string
+}
+
+// A Call is one use of a tool.
+type Call struct {
+	ID    string          // of the model's tool_use block
+	Input json.RawMessage // valid by the schema
+	Env   *Env
+}
+
+// A Result is what a tool did.
+type Result struct {
+	Content    wire.Content // for the model
+	Structured any          // for programs: the tool_use_result of the protocol; encoded as JSON
+	IsError    bool         // for a failure that has a structured result of its own; see also errors
+}
+
+// Text returns a result that is text for the model, with what programs get.
+func Text(text string, structured any) *Result {
+	return &Result{Content: wire.Text(text), Structured: structured}
+}
+
+// A UseError says that the model used a tool in a wrong way, and how to use it
+// right. It is told inside <tool_use_error> tags, which clients look for. Other
+// errors are told as they are.
+type UseError struct{ Message string }
+
+// Error returns the message.
+func (e *UseError) Error() string { return e.Message }
+
+// Misuse returns a [UseError].
+func Misuse(format string, args ...any) error {
+	return &UseError{Message: fmt.Sprintf(format, args...)}
+}
+
+// Failed makes the result of a call that ended in an error: what the model is told
+// and the string that programs get.
+func Failed(err error) *Result {
+	text := err.Error()
+	var use *UseError
+	if errors.As(err, &use) {
+		return &Result{Content: wire.Text("<tool_use_error>" + text + "</tool_use_error>"), Structured: "Error: " + text, IsError: true}
+	}
+	return &Result{Content: wire.Text(text), Structured: "Error: " + text, IsError: true}
+}
