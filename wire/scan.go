@@ -358,8 +358,6 @@ func unescape(quoted []byte) (s string, exact bool) {
 			b.WriteByte('\r')
 		case 't':
 			b.WriteByte('\t')
-		default:
-			b.WriteByte(c)
 		case 'u':
 			r := hexRune(text)
 			text = text[4:]
@@ -376,6 +374,8 @@ func unescape(quoted []byte) (s string, exact bool) {
 				r = pair
 			}
 			b.WriteRune(r)
+		default:
+			b.WriteByte(c)
 		}
 	}
 }
