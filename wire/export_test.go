@@ -29,3 +29,26 @@ func BlockTypes() map[string]reflect.Type {
 
 // BufferSize returns how much memory a reader holds.
 func BufferSize(r *Reader) int { return cap(r.buf) }
+
+// A Span is where a value stands in a line, and the name of the member that it is
+// or -1.
+type Span struct{ Name, Start, End int }
+
+// Spans finds all values inside a line, itself included.
+func Spans(line []byte) []Span {
+	d, err := scan(line)
+	if err != nil {
+		panic(err)
+	}
+	defer d.release()
+	var all []Span
+	var visit func(x item, name int)
+	visit = func(x item, name int) {
+		n := d.tape[x.i]
+		all = append(all, Span{name, int(n.start), int(n.end)})
+		x.members(func(name, x item) bool { visit(x, int(d.tape[name.i].start)); return true })
+		x.elements(func(x item) bool { visit(x, -1); return true })
+	}
+	visit(d.root(), -1)
+	return all
+}

@@ -6,105 +6,143 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/parley-go/parley/wire"
 )
 
-// FuzzDecode decodes any text. A line that is JSON is a message; it encodes to one
-// line that means the same, and so it does through encoding/json. Of what is not
-// strictly JSON, encoding/json says what it means: the last of two names counts, a
-// lone surrogate is U+FFFD.
+// FuzzDecode decodes any text.
 func FuzzDecode(f *testing.F) {
 	for _, line := range corpus(f) {
 		f.Add(line)
 	}
-	f.Fuzz(func(t *testing.T, line []byte) {
-		before := bytes.Clone(line)
-		m, err := wire.Decode(line)
-		if !bytes.Equal(line, before) {
-			t.Fatal("Decode changed its argument")
-		}
-		text := bytes.ToValidUTF8(bytes.TrimPrefix(line, []byte("\ufeff")), []byte("\ufffd"))
-		if err != nil {
-			var bad *wire.BadLine
-			if m != nil || !errors.As(err, &bad) || bad.Size != int64(len(line)) {
-				t.Fatalf("got %v, %v", m, err)
-			}
-			if json.Valid(text) {
-				t.Fatalf("valid JSON: %v", err)
-			}
-			return
-		}
-		want := parse(t, text)
-		for i := range line {
-			line[i] = 'x'
-		}
-
-		encoded, err := wire.Encode(m)
-		if err != nil {
-			t.Fatalf("%T: %v", m, err)
-		}
-		if bytes.ContainsAny(encoded, "\n\r\u2028\u2029") {
-			t.Fatalf("more than one line: %q", encoded)
-		}
-		if strict(text) && !strict(encoded) {
-			t.Fatalf("%s becomes %s", text, encoded)
-		}
-		if got := parse(t, encoded); !reflect.DeepEqual(got, want) {
-			t.Fatalf("%T\n got %s\nwant %s", m, encoded, text)
-		}
-
-		again, err := wire.Decode(encoded)
-		if err != nil || reflect.TypeOf(again) != reflect.TypeOf(m) {
-			t.Fatalf("%T becomes %T, %v", m, again, err)
-		}
-		twice, err := wire.Encode(again)
-		if err != nil || !bytes.Equal(twice, encoded) {
-			t.Fatalf("%T\n first %s\n then %s, %v", m, encoded, twice, err)
-		}
-		typ, subtype := wire.TypeOf(m)
-		if t2, s2 := wire.TypeOf(again); t2 != typ || s2 != subtype {
-			t.Fatalf("%s/%s becomes %s/%s", typ, subtype, t2, s2)
-		}
-
-		std, err := json.Marshal(m)
-		if err != nil {
-			t.Fatalf("json.Marshal(%T): %v", m, err)
-		}
-		if got := parse(t, std); !reflect.DeepEqual(got, want) {
-			t.Fatalf("%T through encoding/json\n got %s\nwant %s", m, std, text)
-		}
-		fresh := reflect.New(reflect.TypeOf(m).Elem()).Interface().(wire.Message)
-		if err := json.Unmarshal(text, fresh); err != nil {
-			t.Fatalf("json.Unmarshal(%T): %v", m, err)
-		}
-		if got, err := wire.Encode(fresh); err != nil || !bytes.Equal(got, encoded) {
-			t.Fatalf("%T from encoding/json\n got %s, %v\nwant %s", m, got, err, encoded)
-		}
-
-		switch m := m.(type) {
-		case *wire.StreamEvent:
-			m.Text()
-			if event, err := m.Parse(); err == nil && m.Event[0] == '{' {
-				if got, err := json.Marshal(event); err != nil || !reflect.DeepEqual(parse(t, got), parse(t, m.Event)) {
-					t.Fatalf("event\n got %s, %v\nwant %s", got, err, m.Event)
-				}
-			}
-		case *wire.Result:
-			if o := m.Outcome(); o.String() == "unknown outcome" {
-				t.Fatalf("outcome %d", o)
-			}
-			m.Reason()
-		case *wire.ControlResponse:
-			for _, a := range append(answers, &wire.Usage{}) {
-				m.Response.Decode(reflect.New(reflect.TypeOf(a).Elem()).Interface())
-			}
-		}
-	})
+	f.Fuzz(func(t *testing.T, line []byte) { check(t, line) })
 }
+
+// check decodes any text. A line that is JSON is a message; it encodes to one line
+// that means the same, and so it does through encoding/json. Of what is not strictly
+// JSON, encoding/json says what it means: the last of two names counts, a lone
+// surrogate is U+FFFD.
+func check(t *testing.T, line []byte) {
+	t.Helper()
+	buf := bytes.Clone(line)
+	m, err := wire.Decode(buf)
+	if !bytes.Equal(buf, line) {
+		t.Fatal("Decode changed its argument")
+	}
+	for i := range buf {
+		buf[i] = 'x' // the message keeps nothing of it
+	}
+	text := bytes.ToValidUTF8(bytes.TrimPrefix(line, []byte("\ufeff")), []byte("\ufffd"))
+	if err != nil {
+		var bad *wire.BadLine
+		if m != nil || !errors.As(err, &bad) || bad.Size != int64(len(line)) {
+			t.Fatalf("got %v, %v", m, err)
+		}
+		if json.Valid(text) {
+			t.Fatalf("valid JSON: %v", err)
+		}
+		return
+	}
+	want := parse(t, text)
+
+	encoded, err := wire.Encode(m)
+	if err != nil {
+		t.Fatalf("%T: %v", m, err)
+	}
+	if bytes.ContainsAny(encoded, "\n\r\u2028\u2029") {
+		t.Fatalf("more than one line: %q", encoded)
+	}
+	if strict(text) && !strict(encoded) {
+		t.Fatalf("%s becomes %s", text, encoded)
+	}
+	if got := parse(t, encoded); !reflect.DeepEqual(got, want) {
+		t.Fatalf("%T\n got %s\nwant %s", m, encoded, text)
+	}
+
+	again, err := wire.Decode(encoded)
+	if err != nil || reflect.TypeOf(again) != reflect.TypeOf(m) {
+		t.Fatalf("%T becomes %T, %v", m, again, err)
+	}
+	twice, err := wire.Encode(again)
+	if err != nil || !bytes.Equal(twice, encoded) {
+		t.Fatalf("%T\n first %s\n then %s, %v", m, encoded, twice, err)
+	}
+	typ, subtype := wire.TypeOf(m)
+	if t2, s2 := wire.TypeOf(again); t2 != typ || s2 != subtype {
+		t.Fatalf("%s/%s becomes %s/%s", typ, subtype, t2, s2)
+	}
+
+	std, err := json.Marshal(m)
+	if err != nil {
+		t.Fatalf("json.Marshal(%T): %v", m, err)
+	}
+	if got := parse(t, std); !reflect.DeepEqual(got, want) {
+		t.Fatalf("%T through encoding/json\n got %s\nwant %s", m, std, text)
+	}
+	fresh := reflect.New(reflect.TypeOf(m).Elem()).Interface().(wire.Message)
+	if err := json.Unmarshal(text, fresh); err != nil {
+		t.Fatalf("json.Unmarshal(%T): %v", m, err)
+	}
+	if got, err := wire.Encode(fresh); err != nil || !bytes.Equal(got, encoded) {
+		t.Fatalf("%T from encoding/json\n got %s, %v\nwant %s", m, got, err, encoded)
+	}
+
+	switch m := m.(type) {
+	case *wire.StreamEvent:
+		m.Text()
+		if event, err := m.Parse(); err == nil && m.Event[0] == '{' {
+			if got, err := json.Marshal(event); err != nil || !reflect.DeepEqual(parse(t, got), parse(t, m.Event)) {
+				t.Fatalf("event\n got %s, %v\nwant %s", got, err, m.Event)
+			}
+		}
+	case *wire.Result:
+		if o := m.Outcome(); o.String() == "unknown outcome" {
+			t.Fatalf("outcome %d", o)
+		}
+		m.Reason()
+	case *wire.ControlResponse:
+		for _, a := range append(answers, &wire.Usage{}) {
+			m.Response.Decode(reflect.New(reflect.TypeOf(a).Elem()).Interface())
+		}
+	}
+}
+
+// TestSplice puts values of some lines of the corpus into others, and members
+// twice: what a fuzzer that changes bytes takes long to find.
+func TestSplice(t *testing.T) {
+	lines := corpus(t)
+	found := make([][]wire.Span, len(lines))
+	for i, line := range lines {
+		found[i] = wire.Spans(line)
+	}
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for range spliceRuns {
+		line := lines[rnd.IntN(len(lines))]
+		for range 1 + rnd.IntN(3) {
+			all := wire.Spans(line)
+			to := all[rnd.IntN(len(all))]
+			j := rnd.IntN(len(lines))
+			from := found[j][rnd.IntN(len(found[j]))]
+			value := lines[j][from.Start:from.End]
+			switch n := rnd.IntN(4); {
+			case n == 0 && to.Name >= 0: // the member twice
+				line = slices.Concat(line[:to.End], []byte(","), line[to.Name:to.Start], value, line[to.End:])
+			case n == 1 && to.Name >= 0 && from.Name >= 0: // another member beside it
+				line = slices.Concat(line[:to.Name], lines[j][from.Name:from.End], []byte(","), line[to.Name:])
+			default: // another value
+				line = slices.Concat(line[:to.Start], value, line[to.End:])
+			}
+		}
+		check(t, line)
+	}
+}
+
+const spliceRuns = 3000
 
 // pieces is a reader that returns its data in pieces.
 type pieces struct {
