@@ -16,12 +16,16 @@
 // # Nothing is lost
 //
 // Peers of this protocol change every day. What a Go type has no field for is
-// kept in its Extra map, at any depth; messages, content blocks, control requests
-// and hook inputs of unknown kinds are [*Unknown], [*UnknownBlock],
-// [*UnknownRequest] and [*UnknownInput]; enumerations are strings. A decoded value
+// kept in its Extra map, at any depth, and so is a value of a shape that its field
+// cannot take; messages, content blocks, control requests, hook inputs and hook
+// outputs of unknown kinds are [*Unknown], [*UnknownBlock], [*UnknownRequest],
+// [*UnknownInput] and [*UnknownOutput]; enumerations are strings. A decoded value
 // encodes to JSON with the same meaning as what it was decoded from: an explicit
 // null, a zero that was written out and 1.0 for an integer included. Once a field
 // is changed, the field is what is encoded. The same holds for encoding/json.
+//
+// Text that is not quite JSON is read as most peers read it: of two members with
+// one name the last counts, and U+FFFD stands for bytes that are not UTF-8.
 //
 // # Dialects
 //

@@ -142,7 +142,7 @@ func TestSplice(t *testing.T) {
 	}
 }
 
-const spliceRuns = 3000
+const spliceRuns = 1000
 
 // pieces is a reader that returns its data in pieces.
 type pieces struct {
@@ -258,6 +258,41 @@ func FuzzReader(f *testing.F) {
 		for range 2 {
 			if m, err := r.Next(); m != nil || err != broken {
 				t.Fatalf("after the end: %v, %v", m, err)
+			}
+		}
+
+		// The same lines, to be taken apart by the caller.
+		r = wire.NewReader(&pieces{data: data, sizes: sizes, err: broken, early: !early}, &wire.ReaderOptions{MaxLine: int(limit)})
+		got = got[:0]
+		for {
+			line, err := r.ReadLine()
+			if err == broken {
+				break
+			}
+			var m wire.Message
+			if err == nil {
+				m, err = wire.Decode(line)
+				if !bytes.Equal(line, r.Line()) {
+					t.Fatalf("Line is %q, want %q", r.Line(), line)
+				}
+			}
+			var bad *wire.BadLine
+			switch {
+			case errors.As(err, &bad):
+				got = append(got, fmt.Sprintf("bad %d %q", bad.Size, bad.Text))
+			case err != nil:
+				t.Fatal(err)
+			default:
+				text, _ := wire.Encode(m)
+				got = append(got, fmt.Sprintf("%T %s", m, text))
+				if typ, _ := wire.TypeOf(m); strict(line) && !bytes.Contains(line, []byte{'\\'}) && bytes.HasPrefix(line, []byte(`{"type":"`)) && len(typ) < 64 && wire.PeekType(line) != typ {
+					t.Fatalf("PeekType is %q, TypeOf %q", wire.PeekType(line), typ)
+				}
+			}
+		}
+		for i, w := range want[:len(want)-1] {
+			if i >= len(got) || !strings.HasPrefix(w, got[i]) {
+				t.Fatalf("ReadLine\n got  %q\nwant %q", got, want)
 			}
 		}
 	})

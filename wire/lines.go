@@ -14,7 +14,7 @@ const DefaultMaxLine = 64 << 20
 type ReaderOptions struct {
 	// MaxLine is the longest line in bytes, without its end, that is taken
 	// apart; a longer one is skipped and becomes a [*BadLine]. Zero means
-	// [DefaultMaxLine]. A reader holds at most one such line in memory.
+	// [DefaultMaxLine]. A reader never holds more than about twice as much.
 	MaxLine int
 }
 
@@ -57,8 +57,10 @@ func (r *Reader) ReadLine() ([]byte, error) {
 		case err != nil:
 			return nil, err
 		case bad != nil:
+			r.last = bad.Text
 			return nil, bad
 		case len(trim(line)) > 0:
+			r.last = line
 			return line, nil
 		}
 	}
@@ -121,8 +123,8 @@ func (r *Reader) Next() (Message, error) {
 	}
 }
 
-// Line returns the line that the last message was read from, without its end: of
-// one that is too long, the beginning. It is valid until the next one is read.
+// Line returns the line that was read last, without its end: of one that is too
+// long, the beginning. It is valid until the next one is read.
 func (r *Reader) Line() []byte { return r.last }
 
 // All returns an iterator over the messages that are left. The last pair holds

@@ -108,3 +108,25 @@ func TestReaderMemory(t *testing.T) {
 		t.Errorf("the reader still holds %d bytes", n)
 	}
 }
+
+func TestPeekType(t *testing.T) {
+	for line, want := range map[string]string{
+		`{"type":"user","message":{}}`:                "user",
+		`{"type":"assistant"}`:                        "assistant",
+		`{"type":"stream_event"}`:                     "stream_event",
+		`{"type":"system","subtype":"init"}`:          "system",
+		`{"type":"new"}`:                              "new",
+		`{"type":""}`:                                 "",
+		`{"type": "user"}`:                            "",
+		`{"uuid":"u","type":"user"}`:                  "",
+		`{"type":5}`:                                  "",
+		`{"type":"user`:                               "",
+		`{"type":"` + strings.Repeat("x", 100) + `"}`: "",
+		`not JSON`:                                    "",
+		"":                                            "",
+	} {
+		if got := wire.PeekType([]byte(line)); got != want {
+			t.Errorf("%s: %q, want %q", line, got, want)
+		}
+	}
+}

@@ -76,7 +76,8 @@ func validUTF8(b []byte) []byte {
 }
 
 // Decode takes one line apart. A line that is valid JSON always gives a message;
-// one that is not gives a [*BadLine] as error. Nothing of line is kept.
+// one that is not, or is nested more than 10,000 levels deep, gives a [*BadLine] as
+// error. Nothing of line is kept.
 func Decode(line []byte) (Message, error) {
 	text := trim(validUTF8(bytes.TrimPrefix(line, byteOrderMark)))
 	if len(text) == 0 {
