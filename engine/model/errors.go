@@ -1,0 +1,34 @@
+package model
+
+import (
+	"fmt"
+	"time"
+)
+
+// An EventError says that an event of a stream is not what the API sends: its
+// data is not JSON, has no type, or is larger than a client takes. It ends the
+// stream. As with a connection that broke, the request can be sent again.
+type EventError struct {
+	Data []byte // the beginning of the data, at most 1 KiB
+	Err  error  // what is wrong with it
+}
+
+func (e *EventError) Error() string {
+	return fmt.Sprintf("model: malformed event: %v: %.200q", e.Err, e.Data)
+}
+
+// Unwrap returns Err.
+func (e *EventError) Unwrap() error { return e.Err }
+
+// An IdleError says that a server kept a connection open and sent nothing for
+// too long.
+type IdleError struct {
+	After time.Duration // how long nothing came
+}
+
+func (e *IdleError) Error() string {
+	return fmt.Sprintf("model: nothing came for %v", e.After)
+}
+
+// Timeout reports true, as for the errors of package net.
+func (e *IdleError) Timeout() bool { return true }

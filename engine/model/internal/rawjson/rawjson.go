@@ -1,0 +1,207 @@
+// Package rawjson looks into JSON objects and changes single members of them,
+// leaving every other byte as it is: a prompt cache knows a request by its bytes.
+//
+// Its functions find their way in anything, but their answers mean something only
+// for valid JSON.
+package rawjson
+
+import (
+	"bytes"
+	"encoding/json"
+)
+
+// A Member is the place of a member of an object.
+type Member struct {
+	From, To int // the name with its quotes up to the end of the value
+	Value    int // where the value begins
+}
+
+// Find returns the member of an object with this name, the last one if it is there
+// more than once. Names that are written with escapes are not found.
+func Find(object []byte, name string) (m Member, ok bool) {
+	for f := range members(object) {
+		if string(object[f.From+1:f.nameEnd]) == name {
+			m, ok = f.Member, true
+		}
+	}
+	return m, ok
+}
+
+// Get returns the value of a member, nil if there is none.
+func Get(object []byte, name string) []byte {
+	if m, ok := Find(object, name); ok {
+		return object[m.Value:m.To]
+	}
+	return nil
+}
+
+// String returns a member that is a string; empty if it is something else.
+func String(object []byte, name string) string {
+	v := Get(object, name)
+	if len(v) < 2 || v[0] != '"' || v[len(v)-1] != '"' {
+		return ""
+	}
+	if bytes.IndexByte(v, '\\') >= 0 {
+		var s string
+		if json.Unmarshal(v, &s) != nil {
+			return ""
+		}
+		return s
+	}
+	return string(v[1 : len(v)-1])
+}
+
+// Set returns an object with a member set to a value: in its place if it is
+// there, else at the end. The object itself is not changed.
+func Set(object []byte, name, value string) []byte {
+	if m, ok := Find(object, name); ok {
+		if string(object[m.Value:m.To]) == value {
+			return object
+		}
+		out := make([]byte, 0, len(object)+len(value))
+		out = append(out, object[:m.Value]...)
+		out = append(out, value...)
+		return append(out, object[m.To:]...)
+	}
+	end := bytes.LastIndexByte(object, '}')
+	if end < 0 {
+		return object
+	}
+	out := make([]byte, 0, len(object)+len(name)+len(value)+4)
+	out = append(out, object[:end]...)
+	if head := bytes.TrimRight(object[:end], " \t\r\n"); len(head) > 0 && head[len(head)-1] != '{' {
+		out = append(out, ',')
+	}
+	out = append(out, '"')
+	out = append(out, name...)
+	out = append(out, `":`...)
+	out = append(out, value...)
+	return append(out, object[end:]...)
+}
+
+// Delete returns an object without a member. The object itself is not changed.
+func Delete(object []byte, name string) []byte {
+	for {
+		m, ok := Find(object, name)
+		if !ok {
+			return object
+		}
+		from, to := m.From, m.To
+		// The comma after it goes, or the one before the last.
+		if next := skipSpace(object, to); next < len(object) && object[next] == ',' {
+			to = skipSpace(object, next+1)
+		} else if head := bytes.TrimRight(object[:from], " \t\r\n"); len(head) > 0 && head[len(head)-1] == ',' {
+			from = len(head) - 1
+		}
+		out := make([]byte, 0, len(object))
+		out = append(out, object[:from]...)
+		object = append(out, object[to:]...)
+	}
+}
+
+type found struct {
+	Member
+	nameEnd int // the closing quote of the name
+}
+
+// members yields the members of an object in order.
+func members(b []byte) func(yield func(found) bool) {
+	return func(yield func(found) bool) {
+		i := skipSpace(b, 0)
+		if i >= len(b) || b[i] != '{' {
+			return
+		}
+		for {
+			i = skipSpace(b, i+1)
+			if i >= len(b) || b[i] != '"' {
+				return
+			}
+			f := found{}
+			f.From = i
+			i = skipString(b, i)
+			if i > len(b) || i < f.From+2 {
+				return
+			}
+			f.nameEnd = i - 1
+			i = skipSpace(b, i)
+			if i >= len(b) || b[i] != ':' {
+				return
+			}
+			f.Value = skipSpace(b, i+1)
+			f.To = skipValue(b, f.Value)
+			if f.To > len(b) || f.To <= f.Value {
+				return
+			}
+			if !yield(f) {
+				return
+			}
+			i = skipSpace(b, f.To)
+			if i >= len(b) || b[i] != ',' {
+				return
+			}
+		}
+	}
+}
+
+func skipSpace(b []byte, i int) int {
+	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// skipString returns what comes after the string at i, more than len(b) if it has
+// no end.
+func skipString(b []byte, i int) int {
+	for i++; i < len(b); {
+		j := bytes.IndexByte(b[i:], '"')
+		if j < 0 {
+			break
+		}
+		k := i + j
+		n := 0 // backslashes before the quote
+		for n < j && b[k-1-n] == '\\' {
+			n++
+		}
+		i = k + 1
+		if n%2 == 0 {
+			return i
+		}
+	}
+	return len(b) + 1
+}
+
+// skipValue returns what comes after the value at i, more than len(b) if it has no
+// end.
+func skipValue(b []byte, i int) int {
+	depth := 0
+	for i < len(b) {
+		switch b[i] {
+		case '"':
+			i = skipString(b, i)
+			if depth == 0 {
+				return i
+			}
+			continue
+		case '{', '[':
+			depth++
+		case '}', ']':
+			depth--
+			if depth == 0 {
+				return i + 1
+			}
+			if depth < 0 { // the end of the object around a number or literal
+				return i
+			}
+		case ',', ' ', '\n', '\t', '\r':
+			if depth == 0 {
+				return i
+			}
+		}
+		i++
+	}
+	if depth == 0 {
+		return i
+	}
+	return len(b) + 1
+}
