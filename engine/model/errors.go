@@ -13,6 +13,7 @@ type EventError struct {
 	Err  error  // what is wrong with it
 }
 
+// Error implements error.
 func (e *EventError) Error() string {
 	return fmt.Sprintf("model: malformed event: %v: %.200q", e.Err, e.Data)
 }
@@ -26,6 +27,7 @@ type IdleError struct {
 	After time.Duration // how long nothing came
 }
 
+// Error implements error.
 func (e *IdleError) Error() string {
 	return fmt.Sprintf("model: nothing came for %v", e.After)
 }

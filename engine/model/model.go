@@ -57,6 +57,7 @@ type Error struct {
 	Header     http.Header   // headers of the answer; may be nil
 }
 
+// Error implements error.
 func (e *Error) Error() string {
 	if e.Status == 0 {
 		return fmt.Sprintf("model: %s: %s", e.Type, e.Message)
