@@ -1,0 +1,334 @@
+package interop
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A Driver is an SDK that does a job.
+type Driver interface {
+	// Name is what the driver is called in tests.
+	Name() string
+	// Drive does the job and reports what the SDK's user saw. An error says that
+	// the driver itself failed, not the SDK.
+	Drive(ctx context.Context, job *Job) ([]Event, error)
+}
+
+// Peers are the official SDKs and the CLI that scripts/peers installed.
+type Peers struct {
+	Dir string
+}
+
+// CLI is the path of the official CLI.
+func (p Peers) CLI() string {
+	arch := runtime.GOARCH
+	if arch == "amd64" {
+		arch = "x64"
+	}
+	return filepath.Join(p.Dir, "node_modules", "@anthropic-ai", "claude-agent-sdk-"+runtime.GOOS+"-"+arch, "claude")
+}
+
+// TypeScript is the driver with the official TypeScript SDK; here is the directory
+// of this package.
+func (p Peers) TypeScript(here string) Driver {
+	return &program{name: "ts", command: []string{"node", filepath.Join(here, "ts", "driver.mjs")}, translate: func(e Event) Event { return e }}
+}
+
+// Python is the driver with the official Python SDK, or if that is not installed
+// the host that writes what it writes.
+func (p Peers) Python(here string) Driver {
+	python := filepath.Join(p.Dir, "venv", "bin", "python")
+	if exec.Command(python, "-c", "import claude_agent_sdk").Run() != nil {
+		return PythonStandIn{}
+	}
+	return &program{name: "py", command: []string{python, filepath.Join(here, "py", "driver.py")}, translate: fromPython}
+}
+
+// A program is a driver in another language.
+type program struct {
+	name      string
+	command   []string
+	translate func(Event) Event
+}
+
+func (p *program) Name() string { return p.name }
+
+func (p *program) Drive(ctx context.Context, job *Job) ([]Event, error) {
+	dir, err := os.MkdirTemp("", "job")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	data, err := json.Marshal(job)
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(dir, "job.json")
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, p.command[0], append(p.command[1:], file)...)
+	// The SDK is told to end and ends its CLI before anything is killed.
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 5 * time.Second
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	failed := cmd.Run()
+	var events []Event
+	for line := range bytes.Lines(stdout.Bytes()) {
+		var e Event
+		if err := json.Unmarshal(line, &e); err != nil {
+			return events, fmt.Errorf("%s driver: %w in %.200q", p.name, err, line)
+		}
+		events = append(events, p.translate(e))
+	}
+	if failed != nil || len(events) == 0 || events[len(events)-1].Kind() != "end" {
+		return events, fmt.Errorf("%s driver: %w, and it says: %s", p.name, cmp(failed, errors.New("it did not come to its end")), stderr.String())
+	}
+	return events, nil
+}
+
+func cmp(err, otherwise error) error {
+	if err != nil {
+		return err
+	}
+	return otherwise
+}
+
+// fromPython gives the messages of the Python SDK the form of the wire. They keep
+// the member class, which says that they have not all that the wire had.
+func fromPython(e Event) Event {
+	switch e.Kind() {
+	case "message":
+		if m := e.Message(); m != nil {
+			e["message"] = pythonMessage(m)
+		}
+	case "call":
+		if r, ok := e["result"].(map[string]any); ok && e["method"] == "mcpServerStatus" {
+			e["result"] = r["mcpServers"]
+		}
+	}
+	return e
+}
+
+func pythonMessage(m map[string]any) map[string]any {
+	class := text(m["class"])
+	switch class {
+	case "AssistantMessage":
+		m["type"] = "assistant"
+		m["message"] = map[string]any{"role": "assistant", "class": class, "content": pythonBlocks(m["content"]), "model": m["model"], "id": m["message_id"], "usage": m["usage"]}
+		delete(m, "content")
+	case "UserMessage":
+		m["type"] = "user"
+		m["message"] = map[string]any{"role": "user", "class": class, "content": pythonBlocks(m["content"])}
+		delete(m, "content")
+	case "ResultMessage":
+		m["type"] = "result"
+		m["modelUsage"] = m["model_usage"]
+	case "StreamEvent":
+		m["type"] = "stream_event"
+	case "RateLimitEvent":
+		m["type"] = "rate_limit_event"
+	default:
+		// A SystemMessage has the line as it came.
+		if data, ok := m["data"].(map[string]any); ok {
+			return data
+		}
+	}
+	return m
+}
+
+func pythonBlocks(v any) any {
+	list, ok := v.([]any)
+	if !ok {
+		return v
+	}
+	types := map[string]string{
+		"TextBlock": "text", "ThinkingBlock": "thinking", "ToolUseBlock": "tool_use", "ToolResultBlock": "tool_result",
+		"ServerToolUseBlock": "server_tool_use",
+	}
+	for _, e := range list {
+		if b, ok := e.(map[string]any); ok && types[text(b["class"])] != "" {
+			b["type"] = types[text(b["class"])]
+			delete(b, "class")
+		}
+	}
+	return list
+}
+
+// A report collects the events of a driver that is written in Go.
+type report struct {
+	start time.Time
+
+	mu     sync.Mutex
+	events []Event
+}
+
+func newReport() *report { return &report{start: time.Now()} }
+
+// add adds an event. The fields are made JSON and back, so that they look as those
+// of any other driver.
+func (r *report) add(kind string, fields map[string]any) {
+	e := Event{}
+	data, err := json.Marshal(fields)
+	if err == nil {
+		err = json.Unmarshal(data, &e)
+	}
+	if err != nil {
+		e["error"] = err.Error()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e["event"] = kind
+	e["ms"] = float64(time.Since(r.start).Milliseconds())
+	r.events = append(r.events, e)
+}
+
+func (r *report) all() []Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.events
+}
+
+// An inbox keeps every message, so that a step can wait for one that came before
+// it was asked for; each message satisfies one wait.
+type inbox struct {
+	mu    sync.Mutex
+	queue []map[string]any
+	ended bool
+	news  chan struct{}
+}
+
+func newInbox() *inbox { return &inbox{news: make(chan struct{}, 1)} }
+
+func (b *inbox) put(m map[string]any) {
+	b.mu.Lock()
+	b.queue = append(b.queue, m)
+	b.mu.Unlock()
+	b.wake()
+}
+
+func (b *inbox) end() {
+	b.mu.Lock()
+	b.ended = true
+	b.mu.Unlock()
+	b.wake()
+}
+
+func (b *inbox) wake() {
+	select {
+	case b.news <- struct{}{}:
+	default:
+	}
+}
+
+func (b *inbox) until(ctx context.Context, pattern json.RawMessage) error {
+	var p any
+	if err := json.Unmarshal(pattern, &p); err != nil {
+		return err
+	}
+	for {
+		b.mu.Lock()
+		for len(b.queue) > 0 {
+			m := b.queue[0]
+			b.queue = b.queue[1:]
+			if mismatch(m, p, "") == "" {
+				b.mu.Unlock()
+				return nil
+			}
+		}
+		ended := b.ended
+		b.mu.Unlock()
+		if ended {
+			return fmt.Errorf("the stream ended before %s", pattern)
+		}
+		select {
+		case <-b.news:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s: %w", pattern, ctx.Err())
+		}
+	}
+}
+
+// rules hands out the answers to permission questions.
+type rules struct {
+	mu   sync.Mutex
+	list []Rule
+}
+
+// take takes the first rule for a tool that is not used up.
+func (r *rules) take(tool string) Rule {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.list {
+		rule := &r.list[i]
+		if rule.Tool != "" && rule.Tool != tool || rule.Times != nil && *rule.Times == 0 {
+			continue
+		}
+		if rule.Times != nil {
+			left := *rule.Times - 1
+			rule.Times = &left
+		}
+		return *rule
+	}
+	return Rule{}
+}
+
+// behave does what a rule says instead of or before an answer.
+func (rule *Rule) behave(ctx context.Context, kind string, r *report) error {
+	if rule.DelayMs > 0 {
+		time.Sleep(time.Duration(rule.DelayMs) * time.Millisecond)
+	}
+	if rule.Hang {
+		<-ctx.Done()
+		r.add(kind, map[string]any{"cancelled": true})
+		return context.Cause(ctx)
+	}
+	if rule.Throw != "" {
+		return errors.New(rule.Throw)
+	}
+	return nil
+}
+
+// schema is the JSON Schema of a tool's arguments.
+func (rule *Rule) schema() map[string]any {
+	properties := map[string]any{}
+	required := []string{}
+	for name, typ := range rule.Input {
+		properties[name] = map[string]any{"type": typ}
+		required = append(required, name)
+	}
+	return map[string]any{"type": "object", "properties": properties, "required": required}
+}
+
+// result is what a tool answers.
+func (rule *Rule) result() json.RawMessage {
+	if rule.Result == nil {
+		return json.RawMessage(`{"content":[{"type":"text","text":"ok"}]}`)
+	}
+	return rule.Result
+}
+
+// lines calls f for each line of a stream, however long.
+func lines(r *bufio.Reader, f func(line string)) error {
+	for {
+		line, err := r.ReadString('\n')
+		if line = strings.TrimRight(line, "\r\n"); line != "" {
+			f(line)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

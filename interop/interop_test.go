@@ -1,0 +1,95 @@
+package interop
+
+import (
+	"context"
+	"flag"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestMain(m *testing.M) {
+	Role()
+	flag.Parse()
+	// A scenario mostly waits: for a process to start, for a retry. Twice as many
+	// as there are processors keep those busy.
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		flag.Set("test.parallel", "4")
+	}
+	os.Exit(m.Run())
+}
+
+// limit is how long one scenario may take.
+const limit = 60 * time.Second
+
+// peers returns the official peers. It skips the test where there are none, and
+// where more than loopback can be reached.
+func peers(t *testing.T) Peers {
+	t.Helper()
+	dir := os.Getenv("PARLEY_PEERS")
+	if dir == "" {
+		t.Skip("PARLEY_PEERS names no directory with the official peers; make interop does")
+	}
+	if os.Getenv("PARLEY_OFFLINE") != "1" {
+		t.Skip("the official peers run with loopback only; use scripts/offline")
+	}
+	ifaces, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range ifaces {
+		if i.Flags&net.FlagLoopback == 0 && i.Flags&net.FlagUp != 0 {
+			t.Skipf("the official peers run with loopback only, and %s is up", i.Name)
+		}
+	}
+	p := Peers{Dir: dir}
+	if _, err := os.Stat(p.CLI()); err != nil {
+		t.Skipf("the official CLI is not installed: %v", err)
+	}
+	return p
+}
+
+// parleyCLI returns our own command.
+func parleyCLI(t *testing.T) string {
+	t.Helper()
+	cli := os.Getenv("PARLEY_CLI")
+	if cli == "" {
+		t.Skip("PARLEY_CLI names no parley command")
+	}
+	return cli
+}
+
+// playAll has a driver put scenarios to a CLI: those that are named, or all.
+func playAll(t *testing.T, d Driver, cli string, names ...string) {
+	t.Helper()
+	lacks := strings.Split(os.Getenv("PARLEY_CLI_LACKS"), ",")
+	for _, s := range Scenarios() {
+		if len(names) > 0 && !slices.Contains(names, s.Name) {
+			continue
+		}
+		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
+			for _, need := range s.Needs {
+				if cli == os.Getenv("PARLEY_CLI") && slices.Contains(lacks, need) {
+					t.Skipf("PARLEY_CLI_LACKS has %s", need)
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			o := Play(ctx, s, d, cli, t.TempDir())
+			for _, p := range o.Problems {
+				t.Error(p)
+			}
+			if t.Failed() || testing.Verbose() {
+				t.Logf("%s\n%s", s.Says, o)
+			}
+		})
+	}
+}
+
+func TestGoSDKDrivesClaude(t *testing.T) {
+	playAll(t, GoSDK{}, peers(t).CLI())
+}

@@ -1,0 +1,144 @@
+package interop
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"sync"
+
+	"github.com/parley-go/parley"
+)
+
+// roleVar names the role that a program with [Role] plays.
+const roleVar = "PARLEY_INTEROP_ROLE"
+
+// Role makes the program another one if its environment says so, and then does
+// not return. A test binary that calls it first thing in TestMain can be
+//
+//   - "server", a small MCP server on standard input and output, which scenarios
+//     start as ${exe};
+//   - "tap", a CLI that is another one and writes down what passes through.
+func Role() {
+	switch os.Getenv(roleVar) {
+	case "":
+		return
+	case "server":
+		if err := parley.ServeTools(context.Background(), reverse); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	case "tap":
+		os.Exit(tap(os.Getenv(tapCLI), os.Getenv(tapFile), os.Args[1:]))
+	default:
+		fmt.Fprintf(os.Stderr, "%s: unknown role\n", roleVar)
+		os.Exit(2)
+	}
+}
+
+// reverse is the tool of the small MCP server.
+var reverse = parley.NewTool("reverse", "Turns a text around.", func(_ context.Context, in struct {
+	Text string `json:"text"`
+}) (string, error) {
+	r := []rune(in.Text)
+	for i, j := 0, len(r)-1; i < j; i, j = i+1, j-1 {
+		r[i], r[j] = r[j], r[i]
+	}
+	return string(r), nil
+})
+
+const (
+	tapCLI  = "PARLEY_INTEROP_TAP_CLI"
+	tapFile = "PARLEY_INTEROP_TAP_FILE"
+)
+
+// tapped is one line that passed through a tap.
+type tapped struct {
+	From string          `json:"from"` // "host" or "cli"
+	Line json.RawMessage `json:"line,omitzero"`
+	Text string          `json:"text,omitzero"` // of a line that is not JSON
+}
+
+// tap runs a CLI and writes every line that it reads or writes to a file.
+func tap(cli, file string, args []string) int {
+	log, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer log.Close()
+	var mu sync.Mutex
+	note := func(from string, line []byte) {
+		t := tapped{From: from}
+		if json.Valid(line) {
+			t.Line = line
+		} else {
+			t.Text = string(line)
+		}
+		data, err := json.Marshal(t)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		log.Write(append(data, '\n'))
+	}
+
+	cmd := exec.Command(cli, args...)
+	for _, kv := range os.Environ() {
+		if name, _, _ := bytes.Cut([]byte(kv), []byte("=")); string(name) != roleVar && string(name) != tapCLI && string(name) != tapFile {
+			cmd.Env = append(cmd.Env, kv)
+		}
+	}
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err == nil {
+		var stdout io.ReadCloser
+		if stdout, err = cmd.StdoutPipe(); err == nil {
+			if err = cmd.Start(); err == nil {
+				signals := make(chan os.Signal, 8)
+				signal.Notify(signals, passed...)
+				go func() {
+					for s := range signals {
+						cmd.Process.Signal(s)
+					}
+				}()
+				go func() {
+					defer stdin.Close()
+					pass(os.Stdin, stdin, func(line []byte) { note("host", line) })
+				}()
+				pass(stdout, os.Stdout, func(line []byte) { note("cli", line) })
+				cmd.Wait()
+				return cmd.ProcessState.ExitCode()
+			}
+		}
+	}
+	fmt.Fprintln(os.Stderr, err)
+	return 1
+}
+
+// pass passes lines on and shows them to f first.
+func pass(from io.Reader, to io.Writer, f func(line []byte)) {
+	r := bufio.NewReaderSize(from, 1<<16)
+	for {
+		line, err := r.ReadBytes('\n')
+		if len(line) > 0 {
+			if trimmed := bytes.TrimSpace(line); len(trimmed) > 0 {
+				f(trimmed)
+			}
+			if _, err := to.Write(line); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,235 @@
+package interop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/parley-go/parley/parleytest"
+)
+
+// A Scenario is a conversation, or several that follow one another: what the
+// model answers, what the host does, and what the host must see, whatever SDK it
+// is written with and whatever CLI it talks to.
+//
+// In the texts ${dir} is the project directory, ${home} the home directory, ${exe}
+// this program (see [Role]) and ${session} the id of the session before.
+type Scenario struct {
+	Name string
+	Says string // what it is about, in a sentence
+
+	// Needs are abilities of the CLI beyond plain conversations and the first
+	// four tools: "hooks", "mcp", "structured".
+	Needs []string
+
+	API   func(dir string) *parleytest.Scenario // what the model answers
+	Files map[string]string                     // what is in the project directory
+	Env   map[string]string                     // more environment for the CLI
+	Runs  []Run
+
+	// Check looks at what else must hold.
+	Check func(o *Outcome) error
+}
+
+// A Run is one process of a scenario: a [Job], and what its host must see. What is
+// expected is written as patterns, one JSON object a line: a part of what must
+// come. They stand for all that comes, in order, but for messages that may come
+// at any time.
+type Run struct {
+	Job       string // JSON
+	Messages  string // what the SDK yields
+	Callbacks string // the calls of permission callbacks, hooks and tools
+	Calls     string // how the calls of the SDK's methods ended
+	Fails     bool   // the SDK reports an error at the end of a query with one prompt
+}
+
+// An Outcome is what came of a scenario.
+type Outcome struct {
+	Scenario *Scenario
+	Driver   string
+	Dir      string // the project directory
+	Home     string
+	Runs     [][]Event // of each run, as the driver reported them
+	Sessions []string  // the session id of each run
+	Requests []*parleytest.Request
+	Problems []string // what was not as the scenario says
+}
+
+// Messages are the messages of a run.
+func (o *Outcome) Messages(run int) []map[string]any {
+	var all []map[string]any
+	for _, e := range o.Runs[run] {
+		if e.Kind() == "message" {
+			all = append(all, e.Message())
+		}
+	}
+	return all
+}
+
+// String shows what happened, an event a line.
+func (o *Outcome) String() string {
+	var b strings.Builder
+	for i, events := range o.Runs {
+		fmt.Fprintf(&b, "run %d\n", i+1)
+		for _, e := range events {
+			v := any(e)
+			if m := e.Message(); e.Kind() == "message" && m != nil {
+				v = m
+			}
+			fmt.Fprintf(&b, "%6v %-10s %s\n", e["ms"], e.Kind(), brief(v))
+		}
+	}
+	return b.String()
+}
+
+func (o *Outcome) problem(format string, args ...any) {
+	o.Problems = append(o.Problems, fmt.Sprintf(format, args...))
+}
+
+// fakeKey is what a CLI has for a key.
+const fakeKey = "sk-ant-fake-test-key"
+
+// Play has a driver put the scenario to a CLI, in a directory that it fills: a home,
+// a project and a place for temporary files.
+func Play(ctx context.Context, s *Scenario, d Driver, cli, dir string) *Outcome {
+	o := &Outcome{Scenario: s, Driver: d.Name(), Dir: filepath.Join(dir, "project"), Home: filepath.Join(dir, "home")}
+	if err := o.play(ctx, d, cli, dir); err != nil {
+		o.problem("%v", err)
+	}
+	return o
+}
+
+func (o *Outcome) play(ctx context.Context, d Driver, cli, dir string) (err error) {
+	s := o.Scenario
+	tmp := filepath.Join(dir, "tmp")
+	for _, sub := range []string{o.Dir, o.Home, tmp} {
+		if err := os.MkdirAll(sub, 0o700); err != nil {
+			return err
+		}
+	}
+	for name, content := range s.Files {
+		file := filepath.Join(o.Dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			return err
+		}
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	vars := map[string]string{"dir": o.Dir, "home": o.Home, "exe": exe}
+
+	api := parleytest.NewHandler(s.API(o.Dir), nil)
+	if err := api.Listen("127.0.0.1:0"); err != nil {
+		return err
+	}
+	defer func() {
+		o.Requests = api.Requests()
+		err = errors.Join(err, api.Done(), api.Close())
+		if err == nil && s.Check != nil {
+			err = s.Check(o)
+		}
+	}()
+
+	for i, run := range s.Runs {
+		job, err := parseJob(run.Job, vars)
+		if err != nil {
+			return err
+		}
+		job.CLI = cli
+		job.Stderr = true
+		job.Env = map[string]string{
+			"HOME": o.Home, "TMPDIR": tmp, "ANTHROPIC_BASE_URL": api.URL, "ANTHROPIC_API_KEY": fakeKey,
+			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_TELEMETRY": "1", "DISABLE_ERROR_REPORTING": "1",
+			"DISABLE_AUTOUPDATER": "1", "IS_SANDBOX": "1",
+		}
+		for key, v := range s.Env {
+			job.Env[key] = v
+		}
+		events, err := d.Drive(ctx, job)
+		o.Runs = append(o.Runs, events)
+		if err != nil {
+			return err
+		}
+		session := ""
+		for _, m := range o.Messages(i) {
+			if id := text(m["session_id"]); id != "" {
+				session = id
+			}
+		}
+		o.Sessions = append(o.Sessions, session)
+		before := vars["session"]
+		vars["session"] = session
+		if before != "" {
+			vars["before"] = before
+		}
+		if err := o.check(i, run, vars); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// check compares what came in a run with what the scenario says.
+func (o *Outcome) check(i int, run Run, vars map[string]string) error {
+	var callbacks, calls []map[string]any
+	failed, prompt := false, !strings.Contains(run.Job, `"steps"`)
+	for _, e := range o.Runs[i] {
+		switch e.Kind() {
+		case "canUseTool", "hook", "tool", "elicitation":
+			callbacks = append(callbacks, e)
+		case "call":
+			calls = append(calls, e)
+		case "error":
+			failed = true
+			if !prompt {
+				o.problem("run %d: the driver says %s", i+1, brief(e))
+			}
+		}
+	}
+	if prompt && failed != run.Fails {
+		o.problem("run %d: it failed: %v, expected: %v", i+1, failed, run.Fails)
+	}
+	for _, lane := range []struct {
+		what     string
+		came     []map[string]any
+		expected string
+	}{
+		{"message", o.Messages(i), run.Messages},
+		{"callback", callbacks, run.Callbacks},
+		{"call", calls, run.Calls},
+	} {
+		// Expressions are not JSON text, but paths have nothing in them that
+		// would need quoting.
+		js, err := expand(lane.expected, vars)
+		if err != nil {
+			return err
+		}
+		patterns, err := parseLines(js)
+		if err != nil {
+			return err
+		}
+		for _, p := range checkStream(lane.what, lane.came, patterns) {
+			o.problem("run %d: %s", i+1, p)
+		}
+	}
+	return nil
+}
+
+// SessionFile is where the official layout has the transcript of a session: below
+// the home directory, under the name of the project directory.
+func (o *Outcome) SessionFile(id string) string {
+	dir := o.Dir
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	slug := regexp.MustCompile(`[^A-Za-z0-9]`).ReplaceAllString(dir, "-")
+	return filepath.Join(o.Home, ".claude", "projects", slug, id+".jsonl")
+}
