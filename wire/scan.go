@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"math"
 	"math/bits"
 	"reflect"
 	"strconv"
@@ -37,6 +38,7 @@ type node struct {
 var (
 	errSyntax = errors.New("not JSON")
 	errDepth  = errors.New("nested too deeply")
+	errSize   = errors.New("longer than 4 GiB")
 )
 
 const maxDepth = 10000
@@ -46,6 +48,9 @@ var docs = sync.Pool{New: func() any { return new(doc) }}
 // scan takes text apart. The doc is to be released before text changes; what was
 // cut out of it are copies.
 func scan(text []byte) (*doc, error) {
+	if uint64(len(text)) > math.MaxUint32 {
+		return nil, errSize // a node could not hold its place
+	}
 	d := docs.Get().(*doc)
 	d.tape = d.tape[:0]
 	end, err := d.value(text, skipSpace(text, 0), 0)
