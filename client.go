@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,12 +24,15 @@ type Client struct {
 	turn     *turn // the one that runs, or that was left and is not over
 	consumer bool  // Messages is being ranged over
 	inits    *wire.Init
+
+	results atomic.Int64 // how many results were read, replays not counted
 }
 
 // A turn is a prompt and what comes of it, up to its result.
 type turn struct {
-	uuid string
-	left bool // nobody reads it any more
+	uuid  string
+	stale int64 // results that had come before its prompt was sent and that were not read yet
+	left  bool  // nobody reads it any more
 }
 
 // Connect starts an agent and waits until it is ready. ctx bounds the connecting
@@ -40,19 +44,17 @@ func Connect(ctx context.Context, opts *Options) (*Client, error) {
 	}
 	c := &Client{}
 	cfg.turnRunning = c.turnRunning
-	s, err := open(ctx, cfg)
-	if err != nil {
+	if err := open(ctx, cfg, func(s *session) { c.s = s }); err != nil {
 		return nil, err
 	}
-	c.s = s
-	err = s.initialize()
+	err = c.s.initialize()
 	if err == nil {
-		err = s.awaitInitialize(ctx)
+		err = c.s.awaitInitialize(ctx)
 	}
 	if err != nil {
 		closing, cancel := context.WithTimeout(context.Background(), cfg.exitGrace)
 		defer cancel()
-		s.shutdown(closing, err)
+		c.s.shutdown(closing, err)
 		return nil, err
 	}
 	return c, nil
@@ -96,6 +98,9 @@ func (c *Client) TurnMessage(ctx context.Context, m *wire.User) iter.Seq2[wire.M
 
 // begin waits for a turn that was left to be over and claims the next one.
 func (c *Client) begin(ctx context.Context) (*turn, error) {
+	if ctx.Err() != nil {
+		return nil, ctxError(ctx, "turn")
+	}
 	c.mu.Lock()
 	if c.consumer || c.turn != nil && !c.turn.left {
 		c.mu.Unlock()
@@ -123,41 +128,65 @@ func (c *Client) drain(ctx context.Context, t *turn) error {
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
-		m, err := c.s.in.pop(bounded)
+		m, err := c.pop(bounded)
 		switch {
+		case err == nil && t.endedBy(m):
+			return nil
+		case err == nil:
 		case ctx.Err() != nil:
-			return fmt.Errorf("parley: turn: %w", context.Cause(ctx))
+			return ctxError(ctx, "turn")
 		case bounded.Err() != nil:
 			return &TimeoutError{What: "waiting for the interrupted turn to end", After: limit, Frames: c.s.lastFrames()}
-		case err != nil:
+		default:
 			return c.over(err)
 		}
-		if t.endedBy(m) {
-			return nil
+	}
+}
+
+// pop returns the next message. All that is read of the queue comes through here.
+func (c *Client) pop(ctx context.Context) (wire.Message, error) {
+	m, err := c.s.in.pop(ctx)
+	switch m := m.(type) {
+	case *wire.Init:
+		c.mu.Lock()
+		c.inits = m
+		c.mu.Unlock()
+	case *wire.Result:
+		if !m.IsReplay {
+			c.results.Add(1)
 		}
 	}
+	return m, err
 }
 
 // endedBy reports whether a message is the result of this turn, and not of one
 // that the agent started by itself or that another prompt did.
 func (t *turn) endedBy(m wire.Message) bool {
 	r, ok := m.(*wire.Result)
-	if !ok || r.IsReplay || r.Origin != nil && r.Origin.Kind != "" && r.Origin.Kind != "human" {
+	if !ok || r.IsReplay {
 		return false
 	}
-	uuids := r.UserMessageUUIDs
-	if len(uuids) == 0 && r.UserMessageUUID != "" {
-		uuids = []string{r.UserMessageUUID}
+	if t.stale > 0 {
+		t.stale--
+		return false
 	}
-	if len(uuids) == 0 {
-		return true // the agent does not say
+	ids := promptsOf(r)
+	return byPrompt(r) && (len(ids) == 0 || slices.Contains(ids, t.uuid))
+}
+
+// byPrompt reports whether a result is of a turn that a prompt started, and not
+// the agent itself.
+func byPrompt(r *wire.Result) bool {
+	return r.Origin == nil || r.Origin.Kind == "" || r.Origin.Kind == "human"
+}
+
+// promptsOf returns the uuids of the prompts that a result is for, if the agent
+// says so.
+func promptsOf(r *wire.Result) []string {
+	if len(r.UserMessageUUIDs) == 0 && r.UserMessageUUID != "" {
+		return []string{r.UserMessageUUID}
 	}
-	for _, id := range uuids {
-		if id == t.uuid {
-			return true
-		}
-	}
-	return false
+	return r.UserMessageUUIDs
 }
 
 func (c *Client) runTurn(ctx context.Context, t *turn, m *wire.User, yield func(wire.Message, error) bool) (err error) {
@@ -166,8 +195,17 @@ func (c *Client) runTurn(ctx context.Context, t *turn, m *wire.User, yield func(
 		prompt.UUID = t.uuid
 	}
 	t.uuid = prompt.UUID
+	t.stale = c.s.results.Load() - c.results.Load()
+
+	// The turn is interrupted when ctx ends, whatever the loop is doing, and when
+	// the loop is left. Either way that is said before the next prompt can be.
+	interrupt := sync.OnceFunc(c.s.interruptAndForget)
+	interrupted := make(chan struct{})
 	over := false
 	defer func() {
+		if !over {
+			interrupt()
+		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if over {
@@ -176,29 +214,33 @@ func (c *Client) runTurn(ctx context.Context, t *turn, m *wire.User, yield func(
 			t.left = true
 		}
 	}()
-	if err := c.Send(ctx, &prompt); err != nil {
-		over = true
+	if taken, err := c.send(ctx, &prompt); err != nil {
+		over = !taken
 		return err
 	}
+	stop := context.AfterFunc(ctx, func() {
+		interrupt()
+		close(interrupted)
+	})
+	defer func() {
+		if !stop() {
+			<-interrupted
+		}
+	}()
 	for {
-		m, err := c.s.in.pop(ctx)
+		m, err := c.pop(ctx)
 		if err != nil {
-			if ctx.Err() != nil {
-				c.s.interruptAndForget()
-				return fmt.Errorf("parley: turn: %w", err)
+			if ctx.Err() != nil && err != io.EOF {
+				return ctxError(ctx, "turn")
 			}
 			over = true
 			return c.over(err)
 		}
-		c.note(m)
 		ended := t.endedBy(m)
 		if ended {
 			over = true
 		}
 		if !yield(m, nil) {
-			if !ended {
-				c.s.interruptAndForget()
-			}
 			return nil
 		}
 		if ended {
@@ -218,30 +260,23 @@ func (c *Client) over(err error) error {
 	return err
 }
 
-// note remembers what the agent said of itself.
-func (c *Client) note(m wire.Message) {
-	if m, ok := m.(*wire.Init); ok {
-		c.mu.Lock()
-		c.inits = m
-		c.mu.Unlock()
-	}
-}
-
 // Send sends a message and does not wait for what comes of it. While a turn runs
 // the agent adds it to that turn or keeps it for the next one.
 func (c *Client) Send(ctx context.Context, m *wire.User) error {
-	if c.s.cfg.verbatim && !m.ClientComposed {
-		verbatim := *m
-		verbatim.ClientComposed = true
-		m = &verbatim
+	_, err := c.send(ctx, m)
+	return err
+}
+
+// send also reports whether the agent has, or may have, the message.
+func (c *Client) send(ctx context.Context, m *wire.User) (taken bool, err error) {
+	taken, err = c.s.out.send(ctx, c.s.outgoing(m))
+	switch {
+	case err == nil:
+		return true, nil
+	case ctx.Err() != nil:
+		return taken, ctxError(ctx, "send")
 	}
-	if err := c.s.out.send(ctx, m); err != nil {
-		if ctx.Err() != nil {
-			return fmt.Errorf("parley: send: %w", context.Cause(ctx))
-		}
-		return c.s.writeErr(err)
-	}
-	return nil
+	return taken, c.s.writeErr(err)
 }
 
 // SendToolResult answers a tool call that the host ran itself, for agents that
@@ -270,12 +305,18 @@ func (c *Client) Messages(ctx context.Context) iter.Seq2[wire.Message, error] {
 			c.mu.Unlock()
 		}()
 		for {
-			m, err := c.s.in.pop(ctx)
-			if err == io.EOF {
+			m, err := c.pop(ctx)
+			switch {
+			case err == nil:
+				c.mu.Lock()
+				if c.turn != nil && c.turn.endedBy(m) {
+					c.turn = nil // it was left, and here is its end
+				}
+				c.mu.Unlock()
+			case err == io.EOF:
 				err = exitError(c.s.exit, c.s.lastFrames(), nil)
-			}
-			if err == nil {
-				c.note(m)
+			case ctx.Err() != nil:
+				err = ctxError(ctx, "messages")
 			}
 			if !yield(m, err) || err != nil {
 				return
@@ -285,8 +326,10 @@ func (c *Client) Messages(ctx context.Context) iter.Seq2[wire.Message, error] {
 }
 
 // Close ends the conversation: a turn that runs is interrupted, the agent is told
-// to end, asked to, and at last made to. It returns when the agent is gone. It may
-// be called from any goroutine, and more than once.
+// to end, asked to, and at last made to. It returns when the agent is gone and no
+// callback runs any more; one that does not heed its context is waited for 5
+// seconds. It may be called from any goroutine, more than once, and from inside a
+// callback, which is not waited for then.
 func (c *Client) Close() error { return c.Shutdown(context.Background()) }
 
 // Shutdown is [Client.Close] with a bound: when ctx ends the agent is killed.

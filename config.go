@@ -1,6 +1,7 @@
 package parley
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -17,6 +19,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/parley-go/parley/transport"
@@ -240,7 +244,7 @@ func (o *Options) args() ([]string, error) {
 	on("replay-user-messages", o.ReplayUserMessages)
 	on("debug", o.Debug)
 	set("debug-file", o.DebugFile)
-	on("debug-to-stderr", o.Debug || os.Getenv("DEBUG_CLAUDE_AGENT_SDK") != "")
+	on("debug-to-stderr", o.debug())
 	for _, name := range slices.Sorted(maps.Keys(o.ExtraArgs)) {
 		if value := o.ExtraArgs[name]; value != "" {
 			set(name, value)
@@ -249,6 +253,16 @@ func (o *Options) args() ([]string, error) {
 		}
 	}
 	return args, nil
+}
+
+// debug reports whether the agent is to log to standard error.
+func (o *Options) debug() bool {
+	const variable = "DEBUG_CLAUDE_AGENT_SDK"
+	value, ok := o.Env[variable]
+	if !ok && !o.CleanEnv {
+		value = os.Getenv(variable)
+	}
+	return o.Debug || value != ""
 }
 
 // environ returns the agent's environment.
@@ -269,7 +283,7 @@ func (o *Options) environ() []string {
 		Additions: additions,
 		Dir:       o.Cwd,
 		Version:   Version,
-		Debug:     o.Debug || os.Getenv("DEBUG_CLAUDE_AGENT_SDK") != "",
+		Debug:     o.debug(),
 	}.Environ()
 }
 
@@ -348,7 +362,7 @@ func (o *Options) initialize(hooks map[string]Hook) *wire.Initialize {
 		req.SDKMCPServers = slices.Sorted(maps.Keys(o.ToolServers))
 	}
 	for i, h := range o.Hooks {
-		id := "hook_" + strconv.Itoa(i)
+		id := hookID(i)
 		hooks[id] = h
 		if req.Hooks == nil {
 			req.Hooks = map[wire.HookEvent][]*wire.HookMatcher{}
@@ -362,6 +376,9 @@ func (o *Options) initialize(hooks map[string]Hook) *wire.Initialize {
 	}
 	return req
 }
+
+// hookID is the callback id of the i-th hook.
+func hookID(i int) string { return "hook_" + strconv.Itoa(i) }
 
 var (
 	uuidPattern     = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
@@ -406,12 +423,16 @@ func (o *Options) check() error {
 		return bad("OnUserDialog", "needs DialogKinds: it would never be called")
 	case len(o.Settings) > 0 && o.SettingsFile != "":
 		return bad("SettingsFile", "cannot be combined with Settings")
-	case len(o.Settings) > 0 && !json.Valid(o.Settings):
-		return bad("Settings", "is not valid JSON")
-	case len(o.ManagedSettings) > 0 && !json.Valid(o.ManagedSettings):
-		return bad("ManagedSettings", "is not valid JSON")
-	case len(o.OutputSchema) > 0 && !json.Valid(o.OutputSchema):
-		return bad("OutputSchema", "is not valid JSON")
+	case !object(o.Settings):
+		return bad("Settings", "is not a JSON object")
+	case !object(o.ManagedSettings):
+		return bad("ManagedSettings", "is not a JSON object")
+	case !object(o.OutputSchema):
+		return bad("OutputSchema", "is not a JSON object")
+	case o.AllSkills && o.Skills != nil:
+		return bad("AllSkills", "cannot be combined with Skills")
+	case o.Thinking.Mode != "" && o.Thinking.Mode != ThinkingAdaptive && o.Thinking.Mode != ThinkingBudget && o.Thinking.Mode != ThinkingDisabled:
+		return bad("Thinking", "there is no mode %q", o.Thinking.Mode)
 	case o.Thinking.Mode == ThinkingBudget && o.Thinking.Budget <= 0:
 		return bad("Thinking", "ThinkingBudget needs a Budget")
 	case o.Thinking.Mode != ThinkingBudget && o.Thinking.Budget != 0:
@@ -420,14 +441,41 @@ func (o *Options) check() error {
 		return bad("Thinking", "Display means nothing when thinking is disabled")
 	case o.MaxTurns < 0:
 		return bad("MaxTurns", "cannot be negative")
-	case o.MaxBudgetUSD < 0 || o.MaxBudgetUSD != o.MaxBudgetUSD:
-		return bad("MaxBudgetUSD", "cannot be negative")
+	case !(o.MaxBudgetUSD >= 0) || math.IsInf(o.MaxBudgetUSD, 0):
+		return bad("MaxBudgetUSD", "%v is not an amount", o.MaxBudgetUSD)
 	case o.TaskBudget < 0:
 		return bad("TaskBudget", "cannot be negative")
 	case o.PluginsInStart && len(o.Plugins) == 0:
 		return bad("PluginsInStart", "needs Plugins")
 	}
-	return cmp.Or(o.checkNames(bad), o.checkText(bad))
+	return cmp.Or(o.checkBounds(bad), o.checkNames(bad), o.checkText(bad))
+}
+
+// object reports whether text, if there is any, is a JSON object.
+func object(text json.RawMessage) bool {
+	return len(text) == 0 || json.Valid(text) && bytes.TrimSpace(text)[0] == '{'
+}
+
+// checkBounds finds bounds that nothing could stay within. A negative IdleTimeout
+// means none.
+func (o *Options) checkBounds(bad func(option, format string, args ...any) error) error {
+	for _, b := range []struct {
+		option string
+		value  int64
+	}{
+		{"InitTimeout", int64(o.InitTimeout)},
+		{"ControlTimeout", int64(o.ControlTimeout)},
+		{"WriteTimeout", int64(o.WriteTimeout)},
+		{"CloseTimeout", int64(o.CloseTimeout)},
+		{"MaxLine", int64(o.MaxLine)},
+		{"MaxBuffered", o.MaxBuffered},
+		{"MaxQueued", o.MaxQueued},
+	} {
+		if b.value < 0 {
+			return bad(b.option, "cannot be negative")
+		}
+	}
+	return nil
 }
 
 // checkNames finds names that would mean something else on the command line.
@@ -456,28 +504,47 @@ func (o *Options) checkNames(bad func(option, format string, args ...any) error)
 			return bad("Skills", "%q is not the exact name of a skill", name)
 		}
 	}
-	for name := range o.ExtraArgs {
+	for _, name := range slices.Sorted(maps.Keys(o.ExtraArgs)) {
 		if !flagPattern.MatchString(name) {
 			return bad("ExtraArgs", "%q is not a flag; write it without dashes", name)
 		}
 	}
-	for key := range o.Env {
+	for _, key := range slices.Sorted(maps.Keys(o.Env)) {
 		if key == "" || strings.ContainsAny(key, "=\x00") || strings.Contains(o.Env[key], "\x00") {
 			return bad("Env", "%q cannot be a variable", key)
 		}
 	}
-	for option, list := range map[string][]string{"FallbackModels": o.FallbackModels, "Betas": o.Betas, "SettingSources": o.SettingSources} {
-		for _, item := range list {
-			if item == "" || strings.ContainsAny(item, ", ") {
-				return bad(option, "%q cannot be one item of a list", item)
+	for _, l := range []struct {
+		option string
+		items  []string
+	}{
+		{"FallbackModels", o.FallbackModels},
+		{"Betas", o.Betas},
+		{"SettingSources", o.SettingSources},
+	} {
+		for _, item := range l.items {
+			if item == "" || strings.ContainsFunc(item, func(r rune) bool { return r == ',' || r <= ' ' }) {
+				return bad(l.option, "%q cannot be one item of a list", item)
 			}
 		}
 	}
-	for option, rules := range map[string][]string{"Tools": o.Tools, "AllowedTools": o.AllowedTools, "DisallowedTools": o.DisallowedTools} {
-		for _, rule := range rules {
+	for _, l := range []struct {
+		option string
+		rules  []string
+	}{
+		{"Tools", o.Tools},
+		{"AllowedTools", o.AllowedTools},
+		{"DisallowedTools", o.DisallowedTools},
+	} {
+		for _, rule := range l.rules {
 			if !oneRule(rule) {
-				return bad(option, "%q is not one rule: a comma outside of parentheses would make it two", rule)
+				return bad(l.option, "%q is not one rule: commas and spaces belong inside of parentheses, and parentheses in pairs", rule)
 			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Agents)) {
+		if name == "" || o.Agents[name] == nil {
+			return bad("Agents", "the agent %q has no name or no definition", name)
 		}
 	}
 	for _, p := range o.Plugins {
@@ -487,7 +554,10 @@ func (o *Options) checkNames(bad func(option, format string, args ...any) error)
 	}
 	for i, h := range o.Hooks {
 		if h.call == nil {
-			return bad("Hooks", "hook %d is empty; make it with On", i)
+			return bad("Hooks", "hook %d is for no event; make it with On and the input of one, or with OnEvent", i)
+		}
+		if h.Timeout < 0 {
+			return bad("Hooks", "the timeout of hook %d cannot be negative", i)
 		}
 	}
 	return nil
@@ -495,49 +565,64 @@ func (o *Options) checkNames(bad func(option, format string, args ...any) error)
 
 // checkText finds text that the system or its shell would mangle.
 func (o *Options) checkText(bad func(option, format string, args ...any) error) error {
-	for option, text := range map[string]string{
-		"Model": o.Model, "Resume": o.Resume, "SessionID": o.SessionID, "ResumeAt": o.ResumeAt, "ResumeDropsTurn": o.ResumeDropsTurn,
-		"Agent": o.Agent, "PermissionMode": string(o.PermissionMode), "PermissionPromptTool": o.PermissionPromptTool,
-		"Cwd": o.Cwd, "SettingsFile": o.SettingsFile, "SystemPromptFile": o.SystemPromptFile, "DebugFile": o.DebugFile,
-	} {
-		if strings.Contains(text, "\x00") {
-			return bad(option, "has a NUL byte in it")
+	type text struct{ option, value string }
+	ids := []text{{"Resume", o.Resume}, {"SessionID", o.SessionID}, {"ResumeAt", o.ResumeAt}, {"ResumeDropsTurn", o.ResumeDropsTurn}}
+	for _, t := range ids {
+		if runtime.GOOS == "windows" && !cmdMetacharFree.MatchString(t.value) {
+			return bad(t.option, "has a character in it that the command processor of Windows acts on")
 		}
-		switch option {
-		case "Resume", "SessionID", "ResumeAt", "ResumeDropsTurn":
-			if runtime.GOOS == "windows" && !cmdMetacharFree.MatchString(text) {
-				return bad(option, "has a character in it that the command processor of Windows acts on")
-			}
+	}
+	texts := append(ids, []text{
+		{"Model", o.Model}, {"Thinking", o.Thinking.Display}, {"Effort", string(o.Effort)}, {"SystemPromptFile", o.SystemPromptFile},
+		{"Agent", o.Agent}, {"PermissionMode", string(o.PermissionMode)}, {"PermissionPromptTool", o.PermissionPromptTool},
+		{"Cwd", o.Cwd}, {"SettingsFile", o.SettingsFile}, {"DebugFile", o.DebugFile}, {"Path", o.Path},
+	}...)
+	for _, dir := range o.AddDirs {
+		texts = append(texts, text{"AddDirs", dir})
+	}
+	for _, config := range o.MCPConfig {
+		texts = append(texts, text{"MCPConfig", config})
+	}
+	for _, p := range o.Plugins {
+		texts = append(texts, text{"Plugins", p.Path})
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.ExtraArgs)) {
+		texts = append(texts, text{"ExtraArgs", o.ExtraArgs[name]})
+	}
+	for _, t := range texts {
+		if strings.Contains(t.value, "\x00") {
+			return bad(t.option, "has a NUL byte in it")
 		}
 	}
 	return nil
 }
 
 // oneRule reports whether a list of rules, joined by commas, would have rule as
-// one of them.
+// one of them. Agents take lists apart at commas and white space outside of
+// parentheses.
 func oneRule(rule string) bool {
 	depth := 0
 	for _, r := range rule {
-		switch r {
-		case '(':
+		switch {
+		case r == '(':
 			depth++
-		case ')':
-			depth--
-		case ',':
-			if depth <= 0 {
+		case r == ')':
+			if depth--; depth < 0 {
 				return false
 			}
-		case 0, '\n', '\r':
+		case r == 0 || r == '\n' || r == '\r':
+			return false
+		case depth == 0 && (r == ',' || unicode.IsSpace(r)):
 			return false
 		}
 	}
-	return strings.TrimSpace(rule) != "" && depth == 0
+	return rule != "" && depth == 0
 }
 
 // validSkill reports whether name can be the name of a skill: it becomes part of
 // a rule, where some characters mean more than themselves.
 func validSkill(name string) bool {
-	return name != "" && strings.TrimSpace(name) == name && !skillForbidden.MatchString(name) &&
+	return name != "" && utf8.ValidString(name) && strings.TrimSpace(name) == name && !skillForbidden.MatchString(name) &&
 		name != "*" && !strings.HasSuffix(name, ":*") && !strings.HasSuffix(name, " *") &&
 		!strings.HasPrefix(name, "/") && !strings.HasSuffix(name, `\`)
 }

@@ -35,6 +35,7 @@ type ExitError struct {
 	Err    error    // what was being done, such as ErrNoResult; may be nil
 }
 
+// Error tells how the agent ended, what was being done, and its last words.
 func (e *ExitError) Error() string {
 	var b strings.Builder
 	b.WriteString("parley: ")
@@ -55,6 +56,7 @@ func (e *ExitError) Error() string {
 	return b.String()
 }
 
+// Unwrap returns what was being done, such as [ErrNoResult].
 func (e *ExitError) Unwrap() error { return e.Err }
 
 func lastLines(s string, n int) string {
@@ -78,6 +80,7 @@ type ResultError struct {
 // Outcome tells how the turn ended.
 func (e *ResultError) Outcome() wire.Outcome { return e.Result.Outcome() }
 
+// Error tells how the turn ended, and why.
 func (e *ResultError) Error() string {
 	msg := "parley: the turn ended: " + e.Outcome().String()
 	if s := e.Result.APIErrorStatus; s != 0 {
@@ -96,6 +99,7 @@ type ControlError struct {
 	Code    string // the same for programs; may be empty
 }
 
+// Error tells the request and the agent's words.
 func (e *ControlError) Error() string {
 	return fmt.Sprintf("parley: %s: the agent answered: %s", e.Subtype, e.Message)
 }
@@ -108,6 +112,7 @@ type TimeoutError struct {
 	Stderr string   // the last part of the agent's standard error, if it is known
 }
 
+// Error tells what was waited for, and how long.
 func (e *TimeoutError) Error() string {
 	msg := fmt.Sprintf("parley: %s: no answer after %v", e.What, e.After)
 	if tail := strings.TrimSpace(e.Stderr); tail != "" {
@@ -126,6 +131,7 @@ type OverflowError struct {
 	Limit int64
 }
 
+// Error tells how much was waiting.
 func (e *OverflowError) Error() string {
 	return fmt.Sprintf("parley: %d bytes of messages were not read, more than the limit of %d (Options.MaxQueued)", e.Bytes, e.Limit)
 }
@@ -137,6 +143,7 @@ type ProtocolError struct {
 	Frames  []string // the last lines of the conversation
 }
 
+// Error tells what the agent did.
 func (e *ProtocolError) Error() string { return "parley: protocol: " + e.Message }
 
 // A CallbackError says that a callback of the host failed or panicked. It goes to
@@ -148,6 +155,7 @@ type CallbackError struct {
 	Stack    []byte // where it panicked
 }
 
+// Error tells which callback failed, and how.
 func (e *CallbackError) Error() string {
 	if e.Panic != nil {
 		return fmt.Sprintf("parley: %s panicked: %v", e.Callback, e.Panic)
@@ -155,6 +163,7 @@ func (e *CallbackError) Error() string {
 	return fmt.Sprintf("parley: %s failed: %v", e.Callback, e.Err)
 }
 
+// Unwrap returns what the callback returned.
 func (e *CallbackError) Unwrap() error { return e.Err }
 
 // An OptionError says that an option cannot be what it is.
@@ -163,4 +172,5 @@ type OptionError struct {
 	Reason string
 }
 
+// Error tells the field and what is wrong with it.
 func (e *OptionError) Error() string { return "parley: Options." + e.Option + ": " + e.Reason }

@@ -3,7 +3,10 @@ package parley
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"reflect"
+	"regexp"
 	"strings"
 	"time"
 
@@ -41,9 +44,12 @@ type Hook struct {
 // On returns a hook for the event that the function's input is for. matcher says
 // for which tools, or other subjects of the event: a name, several as "Write|Edit",
 // or a regular expression; empty means all. The function returns what the agent is
-// to do, or nil for nothing.
+// to do, or nil for nothing. Events without a type of their own need [OnEvent].
 func On[In wire.HookInput](matcher string, f func(ctx context.Context, in In) (*wire.HookOutput, error)) Hook {
 	var in In
+	if reflect.TypeFor[In]().Kind() != reflect.Pointer || reflect.TypeFor[In]() == reflect.TypeFor[*wire.UnknownInput]() {
+		return Hook{} // of which event cannot be known
+	}
 	return Hook{
 		event:   in.Event(),
 		matcher: matcher,
@@ -76,7 +82,7 @@ func (h Hook) onFailure() string {
 // guards reports whether hooks of an event can keep something from happening.
 func guards(event wire.HookEvent) bool {
 	switch event {
-	case wire.EventPreToolUse, wire.EventPermissionRequest, wire.EventUserPromptSubmit:
+	case wire.EventPreToolUse, wire.EventPermissionRequest, wire.EventUserPromptSubmit, wire.EventPreModelSwitch:
 		return true
 	}
 	return false
@@ -139,31 +145,105 @@ func HookMessage(text string) *wire.HookOutput { return &wire.HookOutput{SystemM
 
 // hookCallback answers the call of a hook.
 func (s *session) hookCallback(ctx context.Context, req *wire.HookCallback) (any, error) {
-	hook, ok := s.cfg.hooks[req.CallbackID]
-	if !ok && req.CallbackID == "" {
-		// Some agents call hooks by their event's name.
-		for _, h := range s.cfg.hooks {
-			if strings.EqualFold(string(h.event), req.HookName) {
-				hook, ok = h, true
-				break
-			}
-		}
+	if req.CallbackID == "" {
+		return s.namedHooks(ctx, req)
 	}
+	hook, ok := s.cfg.hooks[req.CallbackID]
 	if !ok {
-		if req.CallbackID == "" {
-			return nil, fmt.Errorf("no hook named %q", req.HookName)
-		}
 		return nil, fmt.Errorf("no hook callback with id %q", req.CallbackID)
 	}
+	return s.callHook(ctx, hook, req)
+}
+
+// namedHooks answers an agent that calls hooks by the name of their event: all of
+// them, in order, up to the first that objects. What the last one said that said
+// anything is the answer.
+func (s *session) namedHooks(ctx context.Context, req *wire.HookCallback) (any, error) {
+	var answer any
+	var failed error
+	found := false
+	for i := range len(s.cfg.hooks) {
+		h := s.cfg.hooks[hookID(i)]
+		if !strings.EqualFold(string(h.event), req.HookName) || !h.matches(req.Input) {
+			continue
+		}
+		found = true
+		out, err := s.callHook(ctx, h, req)
+		if err != nil {
+			failed = err
+			continue
+		}
+		if answer == nil || !isEmpty(out) {
+			answer = out
+		}
+		if objects(out) {
+			return out, nil
+		}
+	}
+	if !found {
+		return nil, fmt.Errorf("no hook named %q", req.HookName)
+	}
+	if answer == nil {
+		return nil, failed
+	}
+	return answer, nil
+}
+
+// matches reports whether a hook is for this input. An agent that calls by id sees
+// to that itself.
+func (h Hook) matches(in wire.HookInput) bool {
+	if h.matcher == "" || h.matcher == "*" || in == nil {
+		return true
+	}
+	var tool string
+	switch in := in.(type) {
+	case *wire.PreToolUseInput:
+		tool = in.ToolName
+	case *wire.PostToolUseInput:
+		tool = in.ToolName
+	case *wire.PostToolUseFailureInput:
+		tool = in.ToolName
+	case *wire.PermissionRequestInput:
+		tool = in.ToolName
+	default:
+		return true
+	}
+	pattern, err := regexp.Compile("^(?:" + h.matcher + ")$")
+	return err != nil || pattern.MatchString(tool)
+}
+
+func isEmpty(out *wire.HookOutput) bool {
+	return out.Continue == nil && out.Decision == "" && out.HookSpecificOutput == nil && out.SystemMessage == ""
+}
+
+// objects reports whether a hook does not want to go on as before.
+func objects(out *wire.HookOutput) bool {
+	if out.Continue != nil && !*out.Continue || out.Decision == wire.DecisionBlock {
+		return true
+	}
+	switch o := out.HookSpecificOutput.(type) {
+	case *wire.PreToolUseOutput:
+		return o.PermissionDecision != "" && o.PermissionDecision != wire.BehaviorAllow
+	case *wire.PermissionRequestOutput:
+		return o.Decision != nil && o.Decision.Behavior != wire.BehaviorAllow
+	}
+	return false
+}
+
+// callHook calls one hook.
+func (s *session) callHook(ctx context.Context, hook Hook, req *wire.HookCallback) (*wire.HookOutput, error) {
+	name := "hook " + string(hook.event)
 	if req.Input == nil {
-		return failClosed(hook, &CallbackError{Callback: "hook " + string(hook.event), Err: fmt.Errorf("the agent sent no input")})
+		err := &CallbackError{Callback: name, Err: errors.New("the agent sent no input")}
+		s.warn(err)
+		return failClosed(hook, err)
 	}
 	if hook.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, hook.Timeout)
 		defer cancel()
 	}
-	out, err := guard(s, "hook "+string(hook.event), func() (*wire.HookOutput, error) { return hook.call(ctx, req.Input) })
+	out, err := guard(s, name, func() (*wire.HookOutput, error) { return hook.call(ctx, req.Input) })
 	if err != nil {
 		return failClosed(hook, err)
 	}
@@ -194,7 +274,7 @@ func nameOutput(raw json.RawMessage, event wire.HookEvent) (*wire.UnknownOutput,
 }
 
 // failClosed is the answer of a hook that failed.
-func failClosed(h Hook, err error) (any, error) {
+func failClosed(h Hook, err error) (*wire.HookOutput, error) {
 	if h.FailOpen {
 		return nil, err
 	}
@@ -206,6 +286,11 @@ func failClosed(h Hook, err error) (any, error) {
 		return &wire.HookOutput{HookSpecificOutput: &wire.PermissionRequestOutput{Decision: Deny(reason)}}, nil
 	case wire.EventUserPromptSubmit:
 		return HookBlock(reason), nil
+	case wire.EventPreModelSwitch:
+		return &wire.HookOutput{HookSpecificOutput: &wire.PreModelSwitchOutput{
+			PermissionDecision:       wire.BehaviorDeny,
+			PermissionDecisionReason: reason,
+		}}, nil
 	}
 	return nil, err
 }

@@ -94,7 +94,8 @@ type Options struct {
 	// OnElicitation answers questions of MCP servers. If it is nil they are
 	// declined.
 	OnElicitation func(ctx context.Context, req *wire.Elicitation) (*wire.ElicitResult, error)
-	// OnUserDialog shows dialogs of the kinds in DialogKinds.
+	// OnUserDialog shows dialogs of the kinds in DialogKinds. If it returns nil
+	// the dialog stays open: somebody else will answer it.
 	OnUserDialog func(ctx context.Context, req *wire.RequestUserDialog) (*wire.RequestUserDialogResponse, error)
 	DialogKinds  []string
 

@@ -3,6 +3,7 @@ package parley
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,17 +35,16 @@ type outbox struct {
 const maxOutbox = 64 << 20
 
 type frame struct {
-	line    []byte // with its end
-	written chan error
+	line    []byte     // with its end
+	written chan error // gets one value when it was written or cannot be
 }
 
 func newOutbox(conn transport.Conn, stall time.Duration) *outbox {
 	return &outbox{conn: conn, stall: stall, wake: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
-// post adds a message to what is to be written. The channel gets one value when
-// it was written or cannot be.
-func (o *outbox) post(m wire.Message) (<-chan error, error) {
+// post adds a message to what is to be written.
+func (o *outbox) post(m wire.Message) (*frame, error) {
 	line, err := wire.Encode(m)
 	if err != nil {
 		return nil, err
@@ -58,26 +58,42 @@ func (o *outbox) post(m wire.Message) (<-chan error, error) {
 	if o.ended {
 		return nil, transport.ErrInputClosed
 	}
-	if o.size += len(f.line); o.size > maxOutbox && len(o.frames) > 0 {
+	if o.size+len(f.line) > maxOutbox && len(o.frames) > 0 {
 		return nil, fmt.Errorf("parley: more than %d bytes wait for the agent to read", maxOutbox)
 	}
+	o.size += len(f.line)
 	o.frames = append(o.frames, f)
 	o.poke()
-	return f.written, nil
+	return f, nil
 }
 
-// send posts a message and waits until it was written.
-func (o *outbox) send(ctx context.Context, m wire.Message) error {
-	written, err := o.post(m)
+// send posts a message and waits until it was written. When ctx ends before, the
+// message is taken back if that can still be done; taken says that it could not,
+// or need not.
+func (o *outbox) send(ctx context.Context, m wire.Message) (taken bool, err error) {
+	f, err := o.post(m)
 	if err != nil {
-		return err
+		return false, err
 	}
 	select {
-	case err := <-written:
-		return err
+	case err := <-f.written:
+		return err == nil, err
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return !o.withdraw(f), context.Cause(ctx)
 	}
+}
+
+// withdraw takes a frame back. It reports false if the frame is being written.
+func (o *outbox) withdraw(f *frame) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	i := slices.Index(o.frames, f)
+	if i < 0 {
+		return false
+	}
+	o.frames = slices.Delete(o.frames, i, i+1)
+	o.size -= len(f.line)
+	return true
 }
 
 // end ends the input once everything was written.
@@ -137,12 +153,25 @@ func (o *outbox) run(abort <-chan struct{}) {
 	}
 }
 
+// write writes in pieces: an agent that reads slowly is not one that has stopped
+// reading.
 func (o *outbox) write(b []byte) error {
 	t := time.AfterFunc(o.stall, o.stalled)
 	defer t.Stop()
-	_, err := o.conn.Write(b)
-	return err
+	for len(b) > 0 {
+		n := min(len(b), writeSize)
+		if _, err := o.conn.Write(b[:n]); err != nil {
+			return err
+		}
+		if b = b[n:]; len(b) > 0 {
+			t.Reset(o.stall)
+		}
+	}
+	return nil
 }
+
+// writeSize is how much an agent has to read in the time that one write may take.
+const writeSize = 1 << 20
 
 // fail tells everybody who waits, and whoever comes later, that nothing can be
 // written.

@@ -120,8 +120,12 @@ func (s *session) canUseTool(ctx context.Context, req *wire.CanUseTool) (any, er
 	}
 	res, err := guard(s, "CanUseTool", func() (*wire.PermissionResult, error) {
 		res, err := s.cfg.canUseTool(ctx, req)
-		if err == nil && res == nil {
+		switch {
+		case err != nil:
+		case res == nil:
 			err = errors.New("it returned no decision")
+		case res.Behavior != wire.BehaviorAllow && res.Behavior != wire.BehaviorDeny:
+			err = fmt.Errorf("it decided %q, which is neither allow nor deny", res.Behavior)
 		}
 		return res, err
 	})
@@ -133,6 +137,9 @@ func (s *session) canUseTool(ctx context.Context, req *wire.CanUseTool) (any, er
 	case wire.BehaviorAllow:
 		if answer.UpdatedInput == nil {
 			answer.UpdatedInput = req.Input
+		}
+		if answer.UpdatedInput == nil {
+			answer.UpdatedInput = json.RawMessage("{}")
 		}
 	case wire.BehaviorDeny:
 		if answer.Message == "" {
@@ -151,10 +158,7 @@ func (s *session) elicitation(ctx context.Context, req *wire.Elicitation) (any, 
 		return &wire.ElicitResult{Action: wire.ElicitDecline}, nil
 	}
 	res, err := guard(s, "OnElicitation", func() (*wire.ElicitResult, error) { return s.cfg.onElicit(ctx, req) })
-	if err != nil {
-		return nil, err
-	}
-	if res == nil {
+	if err != nil || res == nil {
 		res = &wire.ElicitResult{Action: wire.ElicitDecline}
 	}
 	return res, nil
@@ -168,7 +172,7 @@ func (s *session) userDialog(ctx context.Context, req *wire.RequestUserDialog) (
 	}
 	res, err := guard(s, "OnUserDialog", func() (*wire.RequestUserDialogResponse, error) { return s.cfg.onUserDialog(ctx, req) })
 	if err != nil {
-		return nil, err
+		return &wire.RequestUserDialogResponse{Behavior: "cancelled"}, nil
 	}
 	if res == nil {
 		return nil, errSilent

@@ -3,14 +3,15 @@ package parley
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"iter"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/parley-go/parley/transport"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -27,15 +28,16 @@ import (
 // that cannot be understood is no error but a [*wire.BadLine] message.
 func Query(ctx context.Context, prompt string, opts *Options, attach ...wire.Block) iter.Seq2[wire.Message, error] {
 	first := promptMessage(prompt, attach)
-	return queryAll(ctx, func(yield func(*wire.User) bool) { yield(first) }, opts)
+	return queryAll(ctx, func(yield func(*wire.User) bool) { yield(first) }, false, opts)
 }
 
 // QueryStream asks an agent several things on one connection: each prompt is sent
 // as soon as prompts yields it, while earlier ones may still be worked on. It is
 // otherwise as [Query]; the agent ends when the prompts have ended and been
-// answered.
+// answered. The sequence runs in a goroutine of its own, which is not waited for:
+// if it waits for something, it should wait for ctx as well.
 func QueryStream(ctx context.Context, prompts iter.Seq[*wire.User], opts *Options) iter.Seq2[wire.Message, error] {
-	return queryAll(ctx, prompts, opts)
+	return queryAll(ctx, prompts, true, opts)
 }
 
 // Run asks an agent and returns the result. If the outcome is not completed, both
@@ -65,7 +67,7 @@ func promptMessage(prompt string, attach []wire.Block) *wire.User {
 	return wire.Prompt(wire.Blocks(blocks...))
 }
 
-func queryAll(ctx context.Context, prompts iter.Seq[*wire.User], opts *Options) iter.Seq2[wire.Message, error] {
+func queryAll(ctx context.Context, prompts iter.Seq[*wire.User], many bool, opts *Options) iter.Seq2[wire.Message, error] {
 	var used atomic.Bool
 	return func(yield func(wire.Message, error) bool) {
 		if !once(&used, yield) {
@@ -76,13 +78,16 @@ func queryAll(ctx context.Context, prompts iter.Seq[*wire.User], opts *Options) 
 			yield(nil, err)
 			return
 		}
-		s, err := open(ctx, cfg)
+		q := &query{many: many, open: map[string]bool{}}
+		cfg.turnRunning = q.turnRunning
+		err = open(ctx, cfg, func(s *session) {
+			q.s = s
+			s.onResult, s.onTasksDone = q.resulted, q.tasksDone
+		})
 		if err != nil {
 			yield(nil, err)
 			return
 		}
-		q := &query{s: s}
-		s.onResult = q.resulted
 		if err := q.run(ctx, prompts, yield); err != nil {
 			yield(nil, err)
 		}
@@ -91,32 +96,33 @@ func queryAll(ctx context.Context, prompts iter.Seq[*wire.User], opts *Options) 
 
 // A query is a session that ends by itself.
 type query struct {
-	s *session
+	s    *session
+	many bool // prompts, so that it matters which of them a result is for
 
 	mu      sync.Mutex
-	sent    int  // prompts
-	results int  // of our prompts
-	allSent bool // no more prompts
-	settled *time.Timer
+	sent    int             // prompts
+	results int             // of our prompts
+	open    map[string]bool // uuids of prompts that no result has named
+	named   bool            // results name the prompts they are for
+	allSent bool            // no more prompts
+	over    bool            // the input was ended, or all is over
+	quiet   *time.Timer
 }
 
 // run yields everything. It returns the error that is to be the last pair, and
 // nil if the loop was left or all is well. The session is closed when it returns.
 func (q *query) run(ctx context.Context, prompts iter.Seq[*wire.User], yield func(wire.Message, error) bool) (err error) {
 	s := q.s
-	left := false // the loop was left before the agent was done
+	watched := make(chan struct{})
+	unwatch := context.AfterFunc(ctx, func() {
+		defer close(watched)
+		q.stop(ctxError(ctx, "query"))
+	})
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.exitGrace)
-		defer cancel()
-		if left {
-			s.interruptAndForget()
+		q.stop(ErrClosed)
+		if !unwatch() {
+			<-watched
 		}
-		s.shutdown(ctx, ErrClosed)
-		q.mu.Lock()
-		if q.settled != nil {
-			q.settled.Stop()
-		}
-		q.mu.Unlock()
 	}()
 
 	if err := s.initialize(); err != nil {
@@ -124,107 +130,161 @@ func (q *query) run(ctx context.Context, prompts iter.Seq[*wire.User], yield fun
 	}
 	feed, stopFeed := context.WithCancel(s.ctx)
 	defer stopFeed()
-	s.running.Go(func() { q.feed(feed, prompts) })
+	go q.feed(feed, prompts)
 
 	var last *wire.Result
+	again := false // a turn has begun since
 	for {
 		m, err := s.in.pop(ctx)
-		if err != nil {
-			left = ctx.Err() != nil
-			if left {
-				return fmt.Errorf("parley: query: %w", err)
-			}
-			return q.verdict(err, last)
+		switch {
+		case err == nil:
+		case err != io.EOF && ctx.Err() != nil:
+			return ctxError(ctx, "query")
+		default:
+			return q.verdict(err, last, again)
 		}
-		if r, ok := m.(*wire.Result); ok && !r.IsReplay {
-			last = r
+		switch m := m.(type) {
+		case *wire.Result:
+			if !m.IsReplay {
+				last, again = m, false
+			}
+		case *wire.Init, *wire.Assistant, *wire.StreamEvent:
+			again = true
 		}
 		if !yield(m, nil) {
-			left = true
 			return nil
 		}
 	}
 }
 
+// stop ends the session. A turn that still runs is interrupted.
+func (q *query) stop(cause error) {
+	q.mu.Lock()
+	over := q.over || q.allSent && q.answered(nil)
+	q.over = true
+	if q.quiet != nil {
+		q.quiet.Stop()
+	}
+	q.mu.Unlock()
+	if !over {
+		q.s.interruptAndForget()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), q.s.cfg.exitGrace)
+	defer cancel()
+	q.s.shutdown(ctx, cause)
+}
+
 // feed sends the prompts.
 func (q *query) feed(ctx context.Context, prompts iter.Seq[*wire.User]) {
+	returned := false
 	defer func() {
 		if p := recover(); p != nil {
-			q.s.fail(&CallbackError{Callback: "the sequence of prompts", Panic: p})
+			q.s.fail(&CallbackError{Callback: "the sequence of prompts", Panic: p, Stack: debug.Stack()})
+		} else if !returned {
+			q.s.fail(&CallbackError{Callback: "the sequence of prompts", Err: errGoexit})
 		}
 	}()
 	for m := range prompts {
 		if ctx.Err() != nil {
-			return
+			break
 		}
 		if m == nil {
 			continue
 		}
-		if q.s.cfg.verbatim && !m.ClientComposed {
+		m = q.s.outgoing(m)
+		if q.many && m.UUID == "" {
 			c := *m
-			c.ClientComposed = true
+			c.UUID = newUUID()
 			m = &c
 		}
 		q.mu.Lock()
 		q.sent++
+		if m.UUID != "" {
+			q.open[m.UUID] = true
+		}
 		q.mu.Unlock()
-		if err := q.s.out.send(ctx, m); err != nil {
+		if _, err := q.s.out.send(ctx, m); err != nil {
 			if ctx.Err() == nil {
 				q.s.log.Warn("a prompt could not be sent", "error", err)
+				q.s.owe()
 			}
 			break
 		}
 	}
+	returned = true
 	q.mu.Lock()
 	q.allSent = true
 	q.mu.Unlock()
-	q.settle(nil)
+	q.settle(nil, false)
 }
 
 // resulted is told of each result, by the reader.
 func (q *query) resulted(r *wire.Result) {
 	q.mu.Lock()
-	q.results++
+	if byPrompt(r) {
+		q.results++
+		for _, id := range promptsOf(r) {
+			q.named = true
+			delete(q.open, id)
+		}
+	}
 	q.mu.Unlock()
-	q.settle(r)
+	q.settle(r, false)
 }
 
-// settleTime is how long an agent that may have taken several prompts in one turn
-// has to show that it goes on.
+// tasksDone is told when no task of the agent runs any more, by the reader.
+func (q *query) tasksDone() { q.settle(nil, true) }
+
+// turnRunning reports whether the agent owes an answer: not while the host thinks
+// about its next prompt.
+func (q *query) turnRunning() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.allSent || !q.answered(nil)
+}
+
+// answered reports whether there is a result for each prompt that was sent. r is
+// the last one, if it just came.
+func (q *query) answered(r *wire.Result) bool {
+	if q.named {
+		return len(q.open) == 0
+	}
+	return q.results >= q.sent || q.results > 0 && r != nil && r.QueuedTurnCount != nil && *r.QueuedTurnCount == 0
+}
+
+// settleTime is how long an agent has to show that it goes on, when that cannot be
+// known: it may have taken several prompts in one turn, or have something to say
+// about a task that has ended.
 const settleTime = 3 * time.Second
 
 // settle ends the input when nothing can need it any more: all prompts are sent
 // and answered and no task of the agent runs. An agent finishes what it has begun
 // when its input ends, but nobody can answer its questions any more.
-func (q *query) settle(r *wire.Result) {
+func (q *query) settle(r *wire.Result, taskEnded bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.allSent {
-		return
-	}
-	if q.sent == 0 { // nothing was asked
+	switch {
+	case q.over || !q.allSent:
+	case q.sent == 0: // nothing was asked
+		q.over = true
 		q.s.out.end()
-		return
-	}
-	if q.results == 0 || q.s.busyTasks() {
-		return
-	}
-	if q.results >= q.sent || r != nil && r.QueuedTurnCount != nil && *r.QueuedTurnCount == 0 {
+	case q.results == 0 || q.s.busyTasks():
+	case q.answered(r) && !taskEnded:
 		q.finishInput()
-		return
-	}
-	// Fewer results than prompts: some were taken together, or are still to come.
-	if q.settled == nil {
+	case q.quiet == nil:
 		heard := q.s.heard.Load()
-		q.settled = time.AfterFunc(settleTime, func() {
+		q.quiet = time.AfterFunc(settleTime, func() {
 			q.mu.Lock()
 			defer q.mu.Unlock()
-			if now := q.s.heard.Load(); now != heard || q.s.atWork() || q.s.busyTasks() {
+			now := q.s.heard.Load()
+			switch {
+			case q.over:
+			case now != heard || q.s.atWork() || q.s.busyTasks():
 				heard = now
-				q.settled.Reset(settleTime)
-				return
+				q.quiet.Reset(settleTime)
+			default:
+				q.finishInput()
 			}
-			q.finishInput()
 		})
 	}
 }
@@ -232,6 +292,7 @@ func (q *query) settle(r *wire.Result) {
 // finishInput ends the input and gives the agent a bounded time to end, too: one
 // that is silent for so long is done with.
 func (q *query) finishInput() {
+	q.over = true
 	s := q.s
 	s.out.end()
 	s.running.Go(func() {
@@ -253,22 +314,26 @@ func (q *query) finishInput() {
 	})
 }
 
-// verdict turns the end of the session into the error of the query.
-func (q *query) verdict(err error, last *wire.Result) error {
+// verdict turns the end of the session into the error of the query. again says
+// that a turn had begun after the last result.
+func (q *query) verdict(err error, last *wire.Result, again bool) error {
 	s := q.s
-	if !errors.Is(err, io.EOF) || err != io.EOF {
+	failed := last != nil && last.Outcome() != wire.OutcomeCompleted
+	if err != io.EOF {
 		var exit *ExitError
-		if errors.As(err, &exit) || last == nil || last.Outcome() == wire.OutcomeCompleted {
-			return err
+		if failed && !again && !errors.As(err, &exit) {
+			return &ResultError{last}
 		}
-		return &ResultError{last}
+		return err
 	}
+	// Ended by itself, or by the end of its input, and not well.
+	crashed := (s.exit.Code > 0 || s.exit.Signal != "") && s.exit.Step <= transport.StepEOF
 	switch {
-	case last == nil:
+	case last == nil || again && crashed:
 		return exitError(s.exit, s.lastFrames(), ErrNoResult)
-	case last.Outcome() != wire.OutcomeCompleted:
+	case failed:
 		return &ResultError{last}
-	case s.exit.Code > 0 && s.exit.Step <= 1:
+	case crashed:
 		return exitError(s.exit, s.lastFrames(), errors.New("after its result"))
 	}
 	return nil

@@ -17,8 +17,8 @@ import (
 
 // A queue holds what the consumer has not read yet, in order: messages, and lines
 // that the consumer takes apart when it comes to them. It never makes the producer
-// wait: past a bound in memory it goes to a temporary file that has no name, past
-// a second one the queue fails.
+// wait for it: past a bound in memory it goes to temporary files that have no name,
+// past a second one the queue fails.
 //
 // One goroutine pushes, one pops at a time.
 type queue struct {
@@ -29,12 +29,12 @@ type queue struct {
 	next  int
 
 	mu      sync.Mutex
-	items   []entry // behind batch and before spill
+	items   []entry // behind batch
 	size    int64   // bytes of items
 	taken   int64   // bytes of batch, as long as any of it is left
-	spill   *spill
-	closed  error // why nothing more comes
-	waiting bool  // the consumer waits for ready
+	spill   spill   // behind items
+	closed  error   // why nothing more comes
+	waiting bool    // the consumer waits for ready
 	ready   chan struct{}
 	took    chan struct{} // tells the producer that a batch was taken
 	slow    bool          // the consumer did not take one in time
@@ -104,12 +104,18 @@ func (q *queue) add(e entry, n int64) error {
 	}
 	if q.size > paceSize && !q.slow {
 		q.pace()
+		if q.closed != nil {
+			return nil
+		}
 	}
-	if q.spill == nil && q.taken+q.size+n <= q.memory {
+	if waiting := q.taken + q.size + q.spill.size + n; waiting > q.total {
+		return &OverflowError{Bytes: waiting, Limit: q.total}
+	}
+	if q.spill.size == 0 && q.taken+q.size+n <= q.memory {
 		q.items = append(q.items, e)
 		q.size += n
-	} else if err := q.putAside(e, n); err != nil {
-		return err
+	} else if err := q.spill.write(e); err != nil {
+		return fmt.Errorf("parley: %d bytes of messages were not read, and more cannot be put aside: %w", q.size+q.spill.size, err)
 	}
 	q.wake()
 	return nil
@@ -142,23 +148,6 @@ func (q *queue) pace() {
 	}
 }
 
-func (q *queue) putAside(e entry, n int64) error {
-	if q.spill == nil {
-		s, err := newSpill()
-		if err != nil {
-			return fmt.Errorf("parley: %d bytes of messages were not read, and more cannot be put aside: %w", q.size, err)
-		}
-		q.spill = s
-	}
-	if waiting := q.taken + q.size + q.spill.size + n; waiting > q.total {
-		return &OverflowError{Bytes: waiting, Limit: q.total}
-	}
-	if err := q.spill.write(e); err != nil {
-		return fmt.Errorf("parley: putting messages aside: %w", err)
-	}
-	return nil
-}
-
 // close lets the consumer read what is there and then end with err.
 func (q *queue) close(err error) {
 	q.mu.Lock()
@@ -174,10 +163,7 @@ func (q *queue) discard() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.items, q.size = nil, 0
-	if q.spill != nil {
-		q.spill.close()
-		q.spill = nil
-	}
+	q.spill.close()
 	if q.closed == nil {
 		q.closed = ErrClosed
 	}
@@ -196,7 +182,7 @@ func (q *queue) wake() {
 func (q *queue) pop(ctx context.Context) (wire.Message, error) {
 	for {
 		if q.next < len(q.batch) {
-			if q.next&63 == 0 && ctx.Err() != nil {
+			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
 			}
 			e := q.batch[q.next]
@@ -204,11 +190,16 @@ func (q *queue) pop(ctx context.Context) (wire.Message, error) {
 			q.next++
 			return e.message(), nil
 		}
-		m, wait, err := q.take()
-		if m != nil || err != nil {
-			return m, err
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
 		}
-		if !wait {
+		e, state, err := q.take()
+		switch {
+		case err != nil:
+			return nil, err
+		case state == tookOne:
+			return e.message(), nil
+		case state == tookBatch:
 			continue
 		}
 		select {
@@ -234,8 +225,15 @@ func (q *queue) tell() {
 	}
 }
 
-// take gets the next batch, or a message from the file, or has the consumer wait.
-func (q *queue) take() (m wire.Message, wait bool, err error) {
+// What take did.
+const (
+	tookNone = iota
+	tookOne
+	tookBatch
+)
+
+// take gets the next batch, or an entry of the file, or has the consumer wait.
+func (q *queue) take() (e entry, state int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.items) > 0 {
@@ -243,41 +241,48 @@ func (q *queue) take() (m wire.Message, wait bool, err error) {
 		q.next = 0
 		q.taken, q.size = q.size, 0
 		q.tell()
-		return nil, false, nil
+		return e, tookBatch, nil
 	}
 	q.taken = 0
 	if cap(q.batch) > 1<<14 {
 		q.batch, q.next = nil, 0
 	}
-	if q.spill != nil {
-		m, err := q.spill.read()
+	if q.spill.size > 0 {
+		e, err := q.spill.read()
 		if err != nil {
-			return nil, false, fmt.Errorf("parley: reading messages that were put aside: %w", err)
+			return e, tookNone, fmt.Errorf("parley: reading messages that were put aside: %w", err)
 		}
-		if q.spill.size == 0 {
-			q.spill.close()
-			q.spill = nil
-		}
-		return m, false, nil
+		return e, tookOne, nil
 	}
 	if q.closed != nil {
-		return nil, false, q.closed
+		return e, tookNone, q.closed
 	}
 	q.waiting = true
-	return nil, true, nil
+	return e, tookNone, nil
 }
 
-// A spill is a queue of messages in a file.
+// A spill is a queue of messages in files. The zero value is empty.
 type spill struct {
-	file *os.File
-	w    *bufio.Writer
-	r    *bufio.Reader
-	next int64 // offset of what r reads next
-	size int64 // bytes of the records that were not read yet
-	buf  []byte
+	files []*spillFile // read from the first, written to the last
+	size  int64        // bytes of the records that were not read yet
+	buf   []byte
 }
 
-func newSpill() (*spill, error) {
+// spillFileSize is about how much goes into one file: what was read is freed when
+// the whole file was.
+const spillFileSize = 64 << 20
+
+// A spillFile is one of the files.
+type spillFile struct {
+	file    *os.File
+	w       *bufio.Writer
+	r       *bufio.Reader
+	next    int64 // offset of what r reads next
+	written int64
+	unread  int64
+}
+
+func newSpillFile() (*spillFile, error) {
 	f, err := os.CreateTemp("", "parley-queue-*")
 	if err != nil {
 		return nil, err
@@ -285,12 +290,22 @@ func newSpill() (*spill, error) {
 	// Where the system allows it the file loses its name at once, so that a
 	// crash leaves nothing behind.
 	os.Remove(f.Name())
-	return &spill{file: f, w: bufio.NewWriterSize(f, 64<<10)}, nil
+	s := &spillFile{file: f, w: bufio.NewWriterSize(f, 64<<10)}
+	s.r = bufio.NewReaderSize(&offsetReader{f, &s.next}, 64<<10)
+	return s, nil
 }
 
+func (f *spillFile) close() {
+	f.file.Close()
+	os.Remove(f.file.Name()) // on systems where an open file keeps its name
+}
+
+// close drops everything.
 func (s *spill) close() {
-	s.file.Close()
-	os.Remove(s.file.Name()) // on systems where an open file keeps its name
+	for _, f := range s.files {
+		f.close()
+	}
+	*s = spill{}
 }
 
 // A record is a kind, a length and the text: of a message the line, of a bad
@@ -300,6 +315,7 @@ const (
 	spillBad     = 'b'
 )
 
+// write adds an entry. If it fails, nothing was added.
 func (s *spill) write(e entry) (err error) {
 	s.buf = append(s.buf[:0], spillMessage, 0, 0, 0, 0, 0, 0, 0, 0)
 	if e.m == nil {
@@ -314,44 +330,61 @@ func (s *spill) write(e entry) (err error) {
 		return err
 	}
 	binary.BigEndian.PutUint64(s.buf[1:], uint64(len(s.buf)-9))
-	if _, err := s.w.Write(s.buf); err != nil {
+	if n := len(s.files); n == 0 || s.files[n-1].written >= spillFileSize {
+		f, err := newSpillFile()
+		if err != nil {
+			return err
+		}
+		s.files = append(s.files, f)
+	}
+	f := s.files[len(s.files)-1]
+	if _, err := f.w.Write(s.buf); err != nil {
 		return err
 	}
-	s.size += int64(len(s.buf))
+	n := int64(len(s.buf))
+	f.written += n
+	f.unread += n
+	s.size += n
 	if cap(s.buf) > 1<<20 {
 		s.buf = nil
 	}
 	return nil
 }
 
-func (s *spill) read() (wire.Message, error) {
-	if err := s.w.Flush(); err != nil {
-		return nil, err
-	}
-	if s.r == nil {
-		s.r = bufio.NewReaderSize(&offsetReader{s.file, &s.next}, 64<<10)
+// read takes the first entry. There must be one.
+func (s *spill) read() (e entry, err error) {
+	f := s.files[0]
+	if err := f.w.Flush(); err != nil {
+		return e, err
 	}
 	var head [9]byte
-	if _, err := io.ReadFull(s.r, head[:]); err != nil {
-		return nil, err
+	if _, err := io.ReadFull(f.r, head[:]); err != nil {
+		return e, err
 	}
 	text := make([]byte, binary.BigEndian.Uint64(head[1:]))
-	if _, err := io.ReadFull(s.r, text); err != nil {
-		return nil, err
+	if _, err := io.ReadFull(f.r, text); err != nil {
+		return e, err
 	}
-	s.size -= int64(len(text)) + 9
-	if head[0] == spillBad {
-		n := binary.BigEndian.Uint32(text[8:])
-		reason := string(text[12 : 12+n])
-		err := errors.New(reason)
-		for _, known := range []error{wire.ErrLineTooLong, io.ErrUnexpectedEOF} {
-			if known.Error() == reason {
-				err = known
-			}
+	n := int64(len(text)) + 9
+	f.unread -= n
+	s.size -= n
+	if f.unread == 0 {
+		f.close()
+		s.files = s.files[1:]
+	}
+	if head[0] != spillBad {
+		return entry{line: text}, nil
+	}
+	size := int64(binary.BigEndian.Uint64(text))
+	text = text[8:]
+	reason := string(text[4 : 4+binary.BigEndian.Uint32(text)])
+	bad := &wire.BadLine{Size: size, Text: text[4+len(reason):], Err: errors.New(reason)}
+	for _, known := range []error{wire.ErrLineTooLong, io.ErrUnexpectedEOF} {
+		if known.Error() == reason {
+			bad.Err = known
 		}
-		return &wire.BadLine{Size: int64(binary.BigEndian.Uint64(text)), Text: text[12+n:], Err: err}, nil
 	}
-	return entry{line: text}.message(), nil
+	return entry{m: bad}, nil
 }
 
 // An offsetReader reads a file at its own place while another writes at the end.

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,10 +47,12 @@ type session struct {
 	frames   frameRing
 	owed     bool // an answer to the agent could not be written
 
-	heard atomic.Int64 // how many lines the agent wrote
+	heard   atomic.Int64 // how many lines the agent wrote
+	results atomic.Int64 // how many of them are results, replays not counted
 
 	running  sync.WaitGroup // handlers and helpers
 	readDone chan struct{}  // closed when the session is over
+	settled  chan struct{}  // closed when its tools have ended, too
 	ended    error          // why; set before readDone is closed. io.EOF if the agent just ended
 	exit     transport.Exit
 
@@ -58,18 +62,19 @@ type session struct {
 
 	servers *toolServers // the in-process MCP servers; nil if there are none
 
-	onResult func(*wire.Result) // called by the reader, must not block; may be nil
+	// Called by the reader, must not block; may be nil.
+	onResult    func(*wire.Result)
+	onTasksDone func() // the last task that may still need us has ended
 
-	closeOnce sync.Once
-	closeErr  error
-	closing   error // why shutdown was called; guarded by mu
+	closing error // why shutdown was called; guarded by mu
 }
 
-// open dials and starts the session. It sends nothing.
-func open(ctx context.Context, cfg *config) (*session, error) {
+// open dials and starts the session, which owner gets before that. It sends
+// nothing.
+func open(ctx context.Context, cfg *config, owner func(*session)) error {
 	conn, err := cfg.dial(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	s := &session{
 		cfg:         cfg,
@@ -82,6 +87,7 @@ func open(ctx context.Context, cfg *config) (*session, error) {
 		seen:        map[string]bool{},
 		tasks:       map[string]bool{},
 		readDone:    make(chan struct{}),
+		settled:     make(chan struct{}),
 		initialized: make(chan struct{}),
 		initAnswer:  &wire.InitializeResponse{},
 	}
@@ -94,9 +100,10 @@ func open(ctx context.Context, cfg *config) (*session, error) {
 	if len(cfg.servers) > 0 {
 		s.servers = newToolServers(s, cfg.servers)
 	}
+	owner(s)
 	go s.out.run(s.ctx.Done())
 	go s.read()
-	return s, nil
+	return nil
 }
 
 // read takes lines apart until the agent ends its output.
@@ -154,22 +161,30 @@ func (s *session) route(line []byte) error {
 	case *wire.TaskNotification:
 		s.setTask(m.TaskID, false)
 	}
+	res, ended := m.(*wire.Result)
+	ended = ended && !res.IsReplay
+	if ended {
+		s.results.Add(1)
+	}
 	err := s.in.push(m, len(line))
-	if res, ok := m.(*wire.Result); ok && !res.IsReplay {
-		if s.onResult != nil {
-			s.onResult(res)
-		}
+	if ended && s.onResult != nil {
+		s.onResult(res)
 	}
 	return err
 }
 
 func (s *session) setTask(id string, running bool) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	last := false
 	if running {
 		s.tasks[id] = true
-	} else {
+	} else if s.tasks[id] {
 		delete(s.tasks, id)
+		last = len(s.tasks) == 0
+	}
+	s.mu.Unlock()
+	if last && s.onTasksDone != nil {
+		s.onTasksDone()
 	}
 }
 
@@ -221,11 +236,12 @@ func (s *session) finish(err error) {
 	s.mu.Unlock()
 	s.stop(err)
 	<-s.out.done
+	close(s.readDone)
+	s.in.close(err)
 	if s.servers != nil {
 		s.servers.close()
 	}
-	close(s.readDone)
-	s.in.close(err)
+	close(s.settled)
 }
 
 // fail ends the session for a reason.
@@ -318,24 +334,38 @@ func (s *session) turnRunning() bool {
 const handlerGrace = 5 * time.Second
 
 // shutdown ends the session and returns when the agent is gone. What was begun
-// before is still written. It is idempotent.
+// before is still written. It may be called more than once, and at once: the
+// shortest ctx counts.
 func (s *session) shutdown(ctx context.Context, cause error) error {
-	s.closeOnce.Do(func() {
-		s.mu.Lock()
+	s.mu.Lock()
+	if s.closing == nil {
 		s.closing = cause
-		s.mu.Unlock()
-		s.out.end()
-		select {
-		case <-s.out.done: // the last words were written
-		case <-s.readDone:
-		case <-ctx.Done():
-		}
-		s.closeErr = s.conn.Close(ctx)
-		s.stop(cause)
-	})
+	}
+	s.mu.Unlock()
+	s.out.end()
+	grace := time.NewTimer(s.cfg.exitGrace)
+	defer grace.Stop()
+	select {
+	case <-s.out.done: // the last words were written
+	case <-s.readDone:
+	case <-ctx.Done():
+	case <-grace.C: // the agent does not read them
+	}
+	err := s.conn.Close(ctx)
+	s.stop(cause)
 	<-s.readDone
+	if !inCallback() {
+		s.join()
+	}
+	s.in.discard()
+	return err
+}
+
+// join waits for the callbacks and for our own goroutines.
+func (s *session) join() {
 	rest := make(chan struct{})
 	go func() {
+		<-s.settled
 		s.running.Wait()
 		close(rest)
 	}()
@@ -344,8 +374,27 @@ func (s *session) shutdown(ctx context.Context, cause error) error {
 	case <-time.After(handlerGrace):
 		s.warn(errors.New("parley: a callback still runs though its context has ended"))
 	}
-	s.in.discard()
-	return s.closeErr
+}
+
+// inCallback reports whether it is called from inside a callback of the host,
+// which then must not be waited for.
+func inCallback() bool {
+	pcs := make([]uintptr, 64)
+	for skip := 0; ; skip += len(pcs) {
+		n := runtime.Callers(skip, pcs)
+		if n == 0 {
+			return false
+		}
+		frames := runtime.CallersFrames(pcs[:n])
+		for more := true; more; {
+			var f runtime.Frame
+			f, more = frames.Next()
+			name, ours := strings.CutPrefix(f.Function, "github.com/parley-go/parley.")
+			if ours && (name == "(*session).handle" || name == "(*config).warn" || strings.HasPrefix(name, "recoverPanics.")) {
+				return true
+			}
+		}
+	}
 }
 
 // Frames.
@@ -385,6 +434,16 @@ func (s *session) lastFrames() []string {
 	return frames
 }
 
+// outgoing returns a message as it is to be sent.
+func (s *session) outgoing(m *wire.User) *wire.User {
+	if !s.cfg.verbatim || m.ClientComposed {
+		return m
+	}
+	verbatim := *m
+	verbatim.ClientComposed = true
+	return &verbatim
+}
+
 // Requests of ours.
 
 // call sends a control request and waits for its answer.
@@ -420,9 +479,15 @@ func (s *session) request(req wire.Request) (id string, answer chan *wire.Respon
 }
 
 func (s *session) await(ctx context.Context, req wire.Request, id string, answer chan *wire.Response, limit time.Duration) (*wire.Response, error) {
+	return s.awaitUnless(ctx, req, id, answer, limit, func() bool { return false })
+}
+
+// awaitUnless does not give up as long as excused says so.
+func (s *session) awaitUnless(ctx context.Context, req wire.Request, id string, answer chan *wire.Response, limit time.Duration, excused func() bool) (*wire.Response, error) {
 	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
 	var err error
+wait:
 	select {
 	case r := <-answer:
 		return checkResponse(req, r)
@@ -434,8 +499,12 @@ func (s *session) await(ctx context.Context, req wire.Request, id string, answer
 		}
 		return nil, s.overErr()
 	case <-ctx.Done():
-		err = fmt.Errorf("parley: %s: %w", req.Subtype(), context.Cause(ctx))
+		err = ctxError(ctx, req.Subtype())
 	case <-timeout.C:
+		if excused() {
+			timeout.Reset(limit)
+			goto wait
+		}
 		err = &TimeoutError{What: req.Subtype(), After: limit, Frames: s.lastFrames()}
 	}
 	s.forget(id)
@@ -513,6 +582,10 @@ var errWithdrawn = errors.New("parley: the agent withdrew its request")
 // errSilent says that a request gets no answer.
 var errSilent = errors.New("no answer")
 
+// errGoexit says that a callback did not return but ended its goroutine, as
+// testing.T.FailNow does.
+var errGoexit = errors.New("it ended its goroutine")
+
 // requested starts the handler of a request. It does not wait.
 func (s *session) requested(m *wire.ControlRequest) {
 	id := m.RequestID
@@ -542,15 +615,19 @@ func (s *session) requested(m *wire.ControlRequest) {
 	}
 	go func() {
 		defer s.running.Done()
-		payload, err := s.handle(ctx, m.Request)
-		withdrawn := context.Cause(ctx) == errWithdrawn
-		s.mu.Lock()
-		delete(s.handlers, id)
-		s.mu.Unlock()
-		cancel(nil)
-		if !withdrawn && err != errSilent {
-			s.respond(id, payload, err)
-		}
+		var payload any
+		err := errGoexit
+		defer func() {
+			withdrawn := context.Cause(ctx) == errWithdrawn
+			s.mu.Lock()
+			delete(s.handlers, id)
+			s.mu.Unlock()
+			cancel(nil)
+			if !withdrawn && err != errSilent {
+				s.respond(id, payload, err)
+			}
+		}()
+		payload, err = s.handle(ctx, m.Request)
 	}()
 }
 
@@ -575,16 +652,21 @@ func (s *session) respond(id string, payload any, err error) {
 	if err != nil {
 		r = wire.Response{Subtype: "error", RequestID: id, Error: err.Error()}
 	}
-	written, err := s.out.post(&wire.ControlResponse{Response: r})
+	f, err := s.out.post(&wire.ControlResponse{Response: r})
 	if err == nil {
-		err = <-written
+		err = <-f.written
 	}
 	if err != nil && s.ctx.Err() == nil {
 		s.log.Warn("an answer could not be sent", "request_id", id, "error", err)
-		s.mu.Lock()
-		s.owed = true
-		s.mu.Unlock()
+		s.owe()
 	}
+}
+
+// owe notes that the agent waits for something that could not be written.
+func (s *session) owe() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.owed = true
 }
 
 // handle runs the callback that a request is for.
@@ -605,21 +687,26 @@ func (s *session) handle(ctx context.Context, req wire.Request) (payload any, er
 	case nil:
 		return nil, errors.New("missing request")
 	}
+	//lint:ignore ST1005 these are the words that agents know from other hosts
 	return nil, fmt.Errorf("Unsupported control request subtype: %s", req.Subtype())
 }
 
 // guard calls a callback of the host. If it panics or fails, that is reported and
 // returned as a [*CallbackError].
 func guard[T any](s *session, name string, f func() (T, error)) (v T, err error) {
+	returned := false
 	defer func() {
 		if p := recover(); p != nil {
 			err = &CallbackError{Callback: name, Panic: p, Stack: debug.Stack()}
+		} else if !returned {
+			err = &CallbackError{Callback: name, Err: errGoexit}
 		}
 		if err != nil && s.ctx.Err() == nil {
 			s.warn(err)
 		}
 	}()
 	v, err = f()
+	returned = true
 	if err != nil {
 		err = &CallbackError{Callback: name, Err: err}
 	}
@@ -638,7 +725,8 @@ func (s *session) initialize() error {
 		return err
 	}
 	s.running.Go(func() {
-		r, err := s.await(context.Background(), req, id, answer, s.cfg.initTimeout)
+		// Hooks of ours may run before the answer.
+		r, err := s.awaitUnless(context.Background(), req, id, answer, s.cfg.initTimeout, s.atWork)
 		var refused *ControlError
 		switch {
 		case errors.As(err, &refused):
@@ -668,7 +756,7 @@ func (s *session) awaitInitialize(ctx context.Context) error {
 	select {
 	case <-s.initialized:
 	case <-ctx.Done():
-		return fmt.Errorf("parley: connecting: %w", context.Cause(ctx))
+		return ctxError(ctx, "connecting")
 	}
 	var refused *ControlError
 	if s.initErr != nil && !errors.As(s.initErr, &refused) {
@@ -684,6 +772,16 @@ func (s *session) interruptAndForget() {
 	id := "req_" + strconv.Itoa(s.lastID) + "_" + s.cfg.nonce
 	s.mu.Unlock()
 	s.out.post(&wire.ControlRequest{RequestID: id, Request: &wire.Interrupt{}})
+}
+
+// ctxError says that ctx ended what was being done. It matches the context's error
+// and its cause.
+func ctxError(ctx context.Context, what string) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return fmt.Errorf("parley: %s: %w", what, cause)
+	}
+	return fmt.Errorf("parley: %s: %w: %w", what, err, cause)
 }
 
 // once makes sure that an iterator runs once.
