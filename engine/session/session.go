@@ -1,6 +1,23 @@
 // Package session keeps conversations. A session is an append-only log of records,
 // one JSON object a line, in the layout that the official SDKs read; what is not
 // in it did not happen.
+//
+// [Files] keeps sessions below a directory, as the official CLI does, and reads
+// those that it wrote; [Memory] keeps them as long as the process lives. Both are
+// a [Store], which is all that the engine knows; package sessiontest says what
+// every store must hold. The methods of Files that list, rename, fork and delete
+// sessions are for programs that show them to people.
+//
+// # A log
+//
+// A conversation is a tree: each record names its parent, and the path from the
+// newest leaf to the root is what was said. Some records have no place in it,
+// such as titles. Two of these are ours: [Intent] is written before a tool with
+// effects runs, [Outcome] after it, so that whoever goes on with the session of a
+// process that died can tell the model what ran and what did not: see [Repair].
+//
+// The package touches the directory that it is given and nothing else: no
+// environment, no home, no network, no child process.
 package session
 
 import (
@@ -16,16 +33,23 @@ var ErrNotFound = errors.New("session: not found")
 // ErrExists says that the id of a new session is taken.
 var ErrExists = errors.New("session: the id is already in use")
 
+// ErrLocked says that the session is open elsewhere, here or in another process.
+var ErrLocked = errors.New("session: it is open elsewhere")
+
+// ErrClosed says that the log was closed.
+var ErrClosed = errors.New("session: the log is closed")
+
 // An Entry is one record of a log. Those with a UUID form a tree by ParentUUID;
 // the conversation is the path from its newest leaf to the root.
 type Entry struct {
 	Type       string // "user", "assistant", "system", "attachment", or that of a record without a place in the tree
 	UUID       string
 	ParentUUID string
-	Time       time.Time
+	Time       time.Time       // in milliseconds; of a new record of the tree, zero is now
 	Message    json.RawMessage // of user and assistant records: the message as the API has it
 	// Fields are the other members, such as toolUseResult or requestId. They
-	// must not repeat those that the log writes itself.
+	// must not repeat type, uuid, parentUuid, sessionId, timestamp and message,
+	// nor what [Meta] holds; isSidechain is among them only if it is true.
 	Fields map[string]json.RawMessage
 }
 
@@ -37,30 +61,35 @@ type Log interface {
 	// Path returns the file that the session is kept in, empty if it is in none.
 	Path() string
 	// Append writes entries at the end, in order, all or none. When it returns
-	// they survive the end of this process.
+	// they survive the end of this process. It keeps nothing of the entries.
+	// After an error that leaves the log in doubt, all that follow fail too.
 	Append(entries ...*Entry) error
+	// Close ends the log and lets others open the session. A session without an
+	// entry is none: it leaves nothing behind. Closing twice does no harm.
 	Close() error
 }
 
 // A Store keeps sessions. It is safe for concurrent use.
 type Store interface {
-	// Create starts a session. The error is [ErrExists] if the id is taken.
+	// Create starts a session; without an id in meta it gets a new one. The
+	// error is [ErrExists] if the id is taken.
 	Create(ctx context.Context, meta Meta) (Log, error)
 	// Open opens a session to go on with it, and returns the entries of its
 	// conversation, oldest first, and the last record of each type that has no
-	// place in the tree. The error is [ErrNotFound] if there is none.
+	// place in the tree. The error is [ErrNotFound] if there is none, and
+	// [ErrLocked] if it is open.
 	Open(ctx context.Context, id string, meta Meta) (Log, *History, error)
 	// Latest returns the id of the newest session that began in a directory, or
 	// [ErrNotFound].
 	Latest(ctx context.Context, cwd string) (id string, err error)
-	// Find returns the id of the session that a title belongs to, or
+	// Find returns the id of the newest session that a title belongs to, or
 	// [ErrNotFound].
 	Find(ctx context.Context, title string) (id string, err error)
 }
 
 // Meta is what every record of a session tells of its surroundings.
 type Meta struct {
-	ID         string // of a new session
+	ID         string // of a new session: a UUID
 	Cwd        string
 	Version    string
 	GitBranch  string
@@ -69,7 +98,15 @@ type Meta struct {
 
 // A History is what a session holds.
 type History struct {
-	Entries []*Entry          // the conversation, oldest first, from the last compaction on
+	// Entries are the conversation, oldest first, from the last compaction on: if
+	// there was one, the first is its boundary, the second the summary, and then
+	// come the messages that it preserved. Calls that were made at once come
+	// before their results, whatever branches of the tree they are on.
+	Entries []*Entry
 	Latest  map[string]*Entry // the last record of each type without a place in the tree
 	Torn    bool              // the last line was cut off, and is gone
+	Corrupt int               // how many other lines were no records, and were left out
+	Meta    Meta              // the surroundings of the last record of the conversation
+
+	effects map[string]effect // by the id of the call
 }

@@ -1,0 +1,199 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+)
+
+// gather is how much a log without durability keeps back.
+const gather = 64 << 10
+
+// A fileLog is a session in a file that this process has locked.
+type fileLog struct {
+	files   *Files
+	place   place
+	path    string
+	encoder *encoder
+
+	mu     sync.Mutex
+	next   *group // what the next write takes, nil if nothing waits
+	closed bool
+	failed error // once set, the end of the file is in doubt
+
+	// turn is held by whoever writes. Those who come meanwhile are the next
+	// group, and one of them writes for all.
+	turn  chan struct{}
+	file  *os.File
+	named bool // the name of the file is known to be on disk
+}
+
+// A group is the lines of all who wait for the same write.
+type group struct {
+	lines []byte
+	done  chan struct{}
+	err   error
+}
+
+func (f *Files) newLog(p place, file *os.File, meta Meta) *fileLog {
+	info, err := file.Stat()
+	return &fileLog{
+		files: f, place: p, path: f.pathOf(p),
+		encoder: newEncoder(meta), turn: make(chan struct{}, 1), file: file,
+		named: err == nil && info.Size() > 0,
+	}
+}
+
+func (l *fileLog) ID() string   { return l.place.id }
+func (l *fileLog) Path() string { return l.path }
+
+func (l *fileLog) Append(entries ...*Entry) error {
+	lines, err := l.encoder.lines(nil, entries)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	if err := l.usable(); err != nil {
+		l.mu.Unlock()
+		return err
+	}
+	if l.next == nil {
+		if len(lines) == 0 {
+			l.mu.Unlock()
+			return nil
+		}
+		l.next = &group{done: make(chan struct{})}
+	}
+	g := l.next
+	g.lines = append(g.lines, lines...)
+	wait := l.files.Durability != None || len(entries) == 0 || len(g.lines) >= gather
+	l.mu.Unlock()
+	if !wait {
+		return nil
+	}
+	select {
+	case <-g.done:
+	case l.turn <- struct{}{}:
+		l.flush(g)
+		<-l.turn
+	}
+	return g.err
+}
+
+// usable says why nothing can be appended. The caller holds mu.
+func (l *fileLog) usable() error {
+	if l.closed {
+		return ErrClosed
+	}
+	return l.failed
+}
+
+// flush writes a group unless that has been done. The caller holds the turn.
+func (l *fileLog) flush(g *group) {
+	l.mu.Lock()
+	if l.next != g { // written by another
+		l.mu.Unlock()
+		<-g.done
+		return
+	}
+	l.next = nil
+	g.err = l.failed
+	l.mu.Unlock()
+	if g.err == nil {
+		var broken bool
+		broken, g.err = l.write(g.lines)
+		if broken || g.err != nil && l.files.Durability == None { // who appended it was told that all is well
+			l.mu.Lock()
+			l.failed = g.err
+			l.mu.Unlock()
+		}
+	}
+	close(g.done)
+}
+
+// write puts lines at the end of the file, all or none, and waits for the disk if
+// it shall. It reports also whether the file is in doubt after an error.
+func (l *fileLog) write(lines []byte) (broken bool, err error) {
+	n, err := l.file.Write(lines)
+	if err != nil {
+		if n > 0 {
+			if undo := l.undo(int64(n)); undo != nil {
+				return true, fmt.Errorf("session: %w; and taking it back: %w", err, undo)
+			}
+		}
+		return false, fmt.Errorf("session: %w", err)
+	}
+	if l.files.Durability != Fsync {
+		return false, nil
+	}
+	if err := syncFile(l.file); err != nil {
+		// What is on disk now cannot be known, not even by another attempt.
+		return true, fmt.Errorf("session: %w", err)
+	}
+	if !l.named {
+		if err := l.syncNames(); err != nil {
+			return true, fmt.Errorf("session: %w", err)
+		}
+		l.named = true
+	}
+	return false, nil
+}
+
+// undo takes back the last n bytes, unless another has written behind them.
+func (l *fileLog) undo(n int64) error {
+	end, err := l.file.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return err
+	}
+	info, err := l.file.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size() != end {
+		return errors.New("another process wrote to the file")
+	}
+	return cut(l.file, l.path, end-n)
+}
+
+// cut shortens a file. Some systems do not let a file that is open for appending.
+func cut(file *os.File, path string, size int64) error {
+	err := file.Truncate(size)
+	if err == nil {
+		return nil
+	}
+	again, openErr := os.OpenFile(path, os.O_WRONLY, 0)
+	if openErr != nil {
+		return errors.Join(err, openErr)
+	}
+	return errors.Join(again.Truncate(size), again.Close())
+}
+
+// Close implements [Log].
+func (l *fileLog) Close() error {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil
+	}
+	l.closed = true
+	l.mu.Unlock()
+
+	l.turn <- struct{}{} // for good: nobody writes after this
+	l.mu.Lock()
+	g := l.next
+	l.mu.Unlock()
+	var err error
+	if g != nil {
+		l.flush(g)
+		err = g.err
+	}
+	if info, statErr := l.file.Stat(); statErr == nil && info.Size() == 0 {
+		if root, openErr := l.files.root(false); openErr == nil {
+			err = errors.Join(err, root.Remove(l.place.name()))
+			root.Close()
+		}
+	}
+	return errors.Join(err, l.file.Close())
+}

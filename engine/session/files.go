@@ -1,0 +1,402 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Durability says what an entry survives once it was appended.
+type Durability int
+
+// From the safest to the fastest.
+const (
+	Fsync Durability = iota // a power cut. Appends that come at once share the wait for the disk.
+	Write                   // the end of the process, kill -9 included
+	None                    // nothing: it is written when some have gathered, when Append is called with no entries, and by Close
+)
+
+// Files keeps sessions in files below a directory, where and as the official CLI
+// does: projects/<key>/<id>.jsonl, with the key that [ProjectKey] returns. The
+// files are readable for their owner only. It finds a session in every project,
+// since its id is the only key, and reads the older layout
+// sessions/<id>/messages.jsonl too. It holds nothing open but logs, and is safe
+// for concurrent use in many processes.
+type Files struct {
+	Dir        string // the configuration directory, such as that in CLAUDE_CONFIG_DIR
+	Durability Durability
+	LockWait   time.Duration // how long Open waits for another to close the session; zero: not at all
+}
+
+var _ Store = (*Files)(nil)
+
+const (
+	dirMode  = 0o700
+	fileMode = 0o600
+	suffix   = ".jsonl"
+)
+
+// root opens the projects directory. Nothing outside of it is read or written,
+// whatever links are in it.
+func (f *Files) root(create bool) (*os.Root, error) {
+	if f.Dir == "" {
+		return nil, errors.New("session: no directory")
+	}
+	dir := filepath.Join(f.Dir, "projects")
+	if create {
+		if err := os.MkdirAll(dir, dirMode); err != nil {
+			return nil, fmt.Errorf("session: %w", err)
+		}
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("session: %w", err)
+	}
+	return root, nil
+}
+
+// pathOf returns the path of a session.
+func (f *Files) pathOf(p place) string {
+	return filepath.Join(f.Dir, "projects", filepath.FromSlash(p.name()))
+}
+
+// A place is a session on disk.
+type place struct {
+	project string // the name of its directory
+	id      string
+	size    int64
+	mtime   time.Time
+}
+
+func (p place) name() string { return path.Join(p.project, p.id+suffix) }
+
+// stat returns a session of a project, with at least a byte in it.
+func stat(root *os.Root, project, id string) (place, bool) {
+	p := place{project: project, id: id}
+	info, err := root.Lstat(p.name())
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return p, false
+	}
+	p.size, p.mtime = info.Size(), info.ModTime()
+	return p, true
+}
+
+// projects returns the names of all project directories.
+func projects(root *os.Root) ([]string, error) {
+	entries, err := readDir(root, ".")
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() || e.Type()&fs.ModeSymlink != 0 {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+func readDir(root *os.Root, name string) ([]fs.DirEntry, error) {
+	d, err := root.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	return d.ReadDir(-1)
+}
+
+// find looks for a session in some projects, or in all. The newest wins.
+func find(root *os.Root, id string, in []string) (place, error) {
+	if !ValidID(id) {
+		return place{}, ErrNotFound
+	}
+	if in == nil {
+		var err error
+		if in, err = projects(root); err != nil {
+			return place{}, err
+		}
+	}
+	var best place
+	found := false
+	for _, project := range in {
+		if p, ok := stat(root, project, id); ok && (!found || p.mtime.After(best.mtime)) {
+			best, found = p, true
+		}
+	}
+	if !found {
+		return place{}, ErrNotFound
+	}
+	return best, nil
+}
+
+// Create implements [Store]. The file is there at once; it counts as a session
+// from its first entry on.
+func (f *Files) Create(ctx context.Context, meta Meta) (Log, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return f.create(meta)
+}
+
+func (f *Files) create(meta Meta) (*fileLog, error) {
+	meta, err := meta.newSession()
+	if err != nil {
+		return nil, err
+	}
+	root, err := f.root(true)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	project := ProjectKey(meta.Cwd)
+	if err := root.Mkdir(project, dirMode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("session: %w", err)
+	}
+	p := place{project: project, id: meta.ID}
+	for range 100 {
+		file, err := root.OpenFile(p.name(), os.O_RDWR|os.O_APPEND|os.O_CREATE|nonblock, fileMode)
+		if err != nil {
+			return nil, fmt.Errorf("session: %w", err)
+		}
+		err = claim(root, p, file)
+		if errors.Is(err, errGone) { // its last owner removed it just now
+			file.Close()
+			continue
+		}
+		if err == nil {
+			err = taken(root, p, file)
+		}
+		if err != nil {
+			file.Close()
+			if errors.Is(err, ErrLocked) {
+				err = ErrExists
+			}
+			return nil, err
+		}
+		return f.newLog(p, file, meta), nil
+	}
+	return nil, ErrExists
+}
+
+// taken reports whether a new file is not the only one of its id. Of two that
+// begin at once in two projects, each sees the other, and neither goes on.
+func taken(root *os.Root, p place, file *os.File) error {
+	if info, err := file.Stat(); err != nil || info.Size() > 0 {
+		return errors.Join(ErrExists, err)
+	}
+	all, err := projects(root)
+	if err != nil {
+		return err
+	}
+	for _, project := range all {
+		if project == p.project {
+			continue
+		}
+		other := place{project: project, id: p.id}
+		info, err := root.Lstat(other.name())
+		if err != nil {
+			continue
+		}
+		if info.Size() == 0 && info.Mode().IsRegular() {
+			file, err := root.OpenFile(other.name(), os.O_RDWR|nonblock, 0)
+			if err != nil {
+				continue
+			}
+			err = lockFile(file)
+			file.Close()
+			if err == nil {
+				continue // left behind by one that died
+			}
+		}
+		root.Remove(p.name())
+		return ErrExists
+	}
+	return nil
+}
+
+// errGone says that a file has lost its name since it was opened.
+var errGone = errors.New("session: the file is gone")
+
+// claim locks a file that was opened by its name.
+func claim(root *os.Root, p place, file *os.File) error {
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("session: %s is not a file", p.name())
+	}
+	if err := lockFile(file); err != nil {
+		return err
+	}
+	if now, err := root.Stat(p.name()); err != nil || !os.SameFile(now, info) {
+		return errGone
+	}
+	return nil
+}
+
+// Open implements [Store]. The log goes on in the file that the session is in,
+// whatever project that is.
+func (f *Files) Open(ctx context.Context, id string, meta Meta) (Log, *History, error) {
+	meta.ID = id
+	for deadline := time.Now().Add(f.LockWait); ; {
+		log, h, err := f.open(ctx, id, meta)
+		if err == nil {
+			return log, h, nil
+		}
+		if !errors.Is(err, ErrLocked) || !time.Now().Before(deadline) {
+			return nil, nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func (f *Files) open(ctx context.Context, id string, meta Meta) (*fileLog, *History, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	root, err := f.root(false)
+	if errors.Is(err, fs.ErrNotExist) {
+		return f.openOld(ctx, id, meta)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	defer root.Close()
+	p, err := find(root, id, nil)
+	if errors.Is(err, ErrNotFound) {
+		return f.openOld(ctx, id, meta)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	file, err := openLocked(root, p)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, torn, err := load(file, f.pathOf(p))
+	if err == nil {
+		var h *History
+		if h, err = s.history(file); err == nil {
+			h.Torn = torn
+			h.Meta.ID = id
+			return f.newLog(p, file, meta), h, nil
+		}
+	}
+	file.Close()
+	return nil, nil, err
+}
+
+// openLocked opens the file of a session for writing.
+func openLocked(root *os.Root, p place) (*os.File, error) {
+	file, err := root.OpenFile(p.name(), os.O_RDWR|os.O_APPEND|nonblock, 0)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = ErrNotFound
+		}
+		return nil, err
+	}
+	if err := claim(root, p, file); err != nil {
+		file.Close()
+		if errors.Is(err, errGone) {
+			err = ErrNotFound
+		}
+		return nil, err
+	}
+	return file, nil
+}
+
+// load reads a locked file and cuts off what its last writer did not finish.
+func load(file *os.File, path string) (*scan, bool, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return nil, false, err
+	}
+	s, end, err := scanLog(io.NewSectionReader(file, 0, info.Size()))
+	if err != nil {
+		return nil, false, fmt.Errorf("session: %w", err)
+	}
+	if end == info.Size() {
+		return s, false, nil
+	}
+	if err := cut(file, path, end); err != nil {
+		return nil, false, fmt.Errorf("session: cutting a torn line: %w", err)
+	}
+	return s, true, nil
+}
+
+// Latest implements [Store].
+func (f *Files) Latest(ctx context.Context, cwd string) (string, error) {
+	root, err := f.root(false)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = ErrNotFound
+		}
+		return "", err
+	}
+	defer root.Close()
+	var all []place
+	for _, project := range projectsOf(root, cwd) {
+		all = append(all, places(root, project)...)
+	}
+	newestFirst(all)
+	for _, p := range all {
+		if err := ctx.Err(); err != nil {
+			return "", err
+		}
+		if ok, err := isConversation(root, p); err == nil && ok {
+			return p.id, nil
+		}
+	}
+	return "", ErrNotFound
+}
+
+// projectsOf returns the project directories that may belong to a directory. Of
+// a long path only the begin counts: others cut it with another hash.
+func projectsOf(root *os.Root, cwd string) []string {
+	key := ProjectKey(cwd)
+	if len(key) <= slugMax {
+		return []string{key}
+	}
+	all, _ := projects(root)
+	return slices.DeleteFunc(all, func(name string) bool { return !strings.HasPrefix(name, key[:slugMax]+"-") })
+}
+
+// places returns the sessions of a project.
+func places(root *os.Root, project string) []place {
+	entries, _ := readDir(root, project)
+	var all []place
+	for _, e := range entries {
+		id, ok := strings.CutSuffix(e.Name(), suffix)
+		if !ok || !ValidID(id) || !e.Type().IsRegular() {
+			continue
+		}
+		info, err := e.Info()
+		if err != nil || info.Size() == 0 {
+			continue
+		}
+		all = append(all, place{project: project, id: id, size: info.Size(), mtime: info.ModTime()})
+	}
+	return all
+}
+
+func newestFirst(all []place) {
+	slices.SortFunc(all, func(a, b place) int {
+		if c := b.mtime.Compare(a.mtime); c != 0 {
+			return c
+		}
+		return strings.Compare(a.id, b.id)
+	})
+}

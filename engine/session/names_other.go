@@ -1,0 +1,6 @@
+//go:build !unix
+
+package session
+
+// syncNames does nothing: directories cannot be synced here.
+func (l *fileLog) syncNames() error { return nil }

@@ -1,0 +1,276 @@
+package session
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Types of records. Those of a conversation have a place in its tree.
+const (
+	typeUser       = "user"
+	typeAssistant  = "assistant"
+	typeSystem     = "system"
+	typeAttachment = "attachment"
+	typeProgress   = "progress"
+)
+
+// timeFormat is how records write a time.
+const timeFormat = "2006-01-02T15:04:05.000Z"
+
+// moreKey marks a record that was written together with as many after it. Where
+// they are not there, the writer died in the middle, and nothing of it counts.
+const moreKey = "parleyMore"
+
+// lenient takes what other writers may have written.
+var lenient = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
+
+// inTree reports whether a record of a type with a uuid is part of the conversation.
+func inTree(typ string) bool {
+	switch typ {
+	case typeUser, typeAssistant, typeSystem, typeAttachment, typeProgress:
+		return true
+	}
+	return false
+}
+
+// reserved reports whether the log itself writes a member.
+func reserved(name string) bool {
+	switch name {
+	case "type", "uuid", "parentUuid", "sessionId", "timestamp", "message", moreKey:
+		return true
+	}
+	return surrounding(name)
+}
+
+// reservedLoose is the same for a record without a place in the tree, which may
+// say what it likes of its surroundings.
+func reservedLoose(name, typ string) bool {
+	switch name {
+	case "type", "sessionId", "timestamp", moreKey:
+		return true
+	case "uuid":
+		return inTree(typ)
+	}
+	return false
+}
+
+// surrounding reports whether a member is part of [Meta].
+func surrounding(name string) bool {
+	switch name {
+	case "userType", "entrypoint", "cwd", "version", "gitBranch":
+		return true
+	}
+	return false
+}
+
+// NewID returns a new random UUID, for a session or a record.
+func NewID() string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails
+	b[6] = b[6]&0x0f | 0x40
+	b[8] = b[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// ValidID reports whether an id has the form of a UUID, as those of all sessions.
+func ValidID(id string) bool {
+	if len(id) != 36 {
+		return false
+	}
+	for i := range len(id) {
+		c := id[i]
+		if i == 8 || i == 13 || i == 18 || i == 23 {
+			if c != '-' {
+				return false
+			}
+		} else if (c < '0' || c > '9') && (c < 'a' || c > 'f') && (c < 'A' || c > 'F') {
+			return false
+		}
+	}
+	return true
+}
+
+// newSession fills in the id of a new session.
+func (m Meta) newSession() (Meta, error) {
+	if m.ID == "" {
+		m.ID = NewID()
+	}
+	if !ValidID(m.ID) {
+		return m, fmt.Errorf("session: the id %q is not a UUID", m.ID)
+	}
+	return m, nil
+}
+
+// An encoder turns entries into the lines of one session.
+type encoder struct {
+	session []byte // ,"sessionId":"…"
+	around  []byte // ,"userType":"external",…
+}
+
+func newEncoder(meta Meta) *encoder {
+	e := &encoder{session: appendMember(nil, "sessionId", meta.ID)}
+	e.around = append(e.around, `,"userType":"external"`...)
+	e.around = appendMember(e.around, "entrypoint", meta.Entrypoint)
+	e.around = appendMember(e.around, "cwd", meta.Cwd)
+	e.around = append(e.around, e.session...)
+	e.around = appendMember(e.around, "version", meta.Version)
+	e.around = appendMember(e.around, "gitBranch", meta.GitBranch)
+	return e
+}
+
+// lines appends one line for each entry.
+func (e *encoder) lines(dst []byte, entries []*Entry) ([]byte, error) {
+	for i, entry := range entries {
+		if entry == nil {
+			return nil, errors.New("session: a nil entry")
+		}
+		var err error
+		if dst, err = e.line(dst, entry, len(entries)-1-i); err != nil {
+			return nil, fmt.Errorf("session: entry %d of %d (%s): %w", i+1, len(entries), entry.Type, err)
+		}
+	}
+	return dst, nil
+}
+
+func (e *encoder) line(dst []byte, entry *Entry, more int) ([]byte, error) {
+	if entry.Type == "" {
+		return nil, errors.New("it has no type")
+	}
+	placed := entry.UUID != ""
+	if placed && !inTree(entry.Type) {
+		return nil, errors.New("a record of this type has no uuid")
+	}
+	if !placed && (entry.ParentUUID != "" || len(entry.Message) > 0) {
+		return nil, errors.New("a record with a parent or a message needs a uuid")
+	}
+	sidechain := false
+	var err error
+	if placed {
+		if entry.ParentUUID == "" {
+			dst = append(dst, `{"parentUuid":null`...)
+		} else {
+			dst = append(dst, `{"parentUuid":`...)
+			dst = appendString(dst, entry.ParentUUID)
+		}
+		_, sidechain = entry.Fields["isSidechain"]
+		if !sidechain {
+			dst = append(dst, `,"isSidechain":false`...)
+		}
+		dst = appendMember(dst, "type", entry.Type)
+		if len(entry.Message) > 0 {
+			if dst, err = appendRaw(dst, "message", entry.Message); err != nil {
+				return nil, err
+			}
+		}
+		dst = appendMember(dst, "uuid", entry.UUID)
+	} else {
+		dst = append(dst, `{"type":`...)
+		dst = appendString(dst, entry.Type)
+	}
+	if t := entry.Time; placed || !t.IsZero() {
+		if t.IsZero() {
+			t = time.Now()
+		}
+		dst = append(dst, `,"timestamp":"`...)
+		dst = t.UTC().AppendFormat(dst, timeFormat)
+		dst = append(dst, '"')
+	}
+	for _, name := range slices.Sorted(maps.Keys(entry.Fields)) {
+		if placed && reserved(name) || !placed && reservedLoose(name, entry.Type) {
+			return nil, fmt.Errorf("the log writes %q itself", name)
+		}
+		if dst, err = appendRaw(dst, name, entry.Fields[name]); err != nil {
+			return nil, err
+		}
+	}
+	if placed {
+		dst = append(dst, e.around...)
+	} else {
+		dst = append(dst, e.session...)
+	}
+	if more > 0 {
+		dst = fmt.Appendf(dst, `,%q:%d`, moreKey, more)
+	}
+	return append(dst, '}', '\n'), nil
+}
+
+func appendString(dst []byte, s string) []byte {
+	out, err := jsontext.AppendQuote(dst, s)
+	if err != nil {
+		out, _ = jsontext.AppendQuote(dst, strings.ToValidUTF8(s, "\uFFFD"))
+	}
+	return out
+}
+
+func appendMember(dst []byte, name, value string) []byte {
+	dst = append(appendString(append(dst, ','), name), ':')
+	return appendString(dst, value)
+}
+
+// appendRaw appends a member whose value is JSON, byte for byte, on one line.
+func appendRaw(dst []byte, name string, value json.RawMessage) ([]byte, error) {
+	v := jsontext.Value(value)
+	if !v.IsValid(lenient...) {
+		return nil, fmt.Errorf("the value of %q is not JSON", name)
+	}
+	dst = append(appendString(append(dst, ','), name), ':')
+	if bytes.ContainsAny(v, "\n\r") { // between tokens: strings cannot hold them
+		v = v.Clone()
+		if err := v.Compact(lenient...); err != nil {
+			return nil, err
+		}
+	}
+	return append(dst, v...), nil
+}
+
+// decodeEntry takes a line apart. It shares no memory with it.
+func decodeEntry(line []byte) (*Entry, Meta, error) {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(line, &members); err != nil {
+		return nil, Meta{}, err
+	}
+	text := func(name string) string {
+		var s string
+		json.Unmarshal(members[name], &s)
+		return s
+	}
+	e := &Entry{Type: text("type")}
+	if e.Type == "" {
+		return nil, Meta{}, errors.New("session: a record without a type")
+	}
+	meta := Meta{ID: text("sessionId"), Cwd: text("cwd"), Version: text("version"), GitBranch: text("gitBranch"), Entrypoint: text("entrypoint")}
+	if inTree(e.Type) {
+		e.UUID = text("uuid")
+	}
+	if t, err := time.Parse(time.RFC3339, text("timestamp")); err == nil {
+		e.Time = t.UTC().Truncate(time.Millisecond)
+	}
+	placed := e.UUID != ""
+	if placed {
+		e.ParentUUID = text("parentUuid")
+		e.Message = members["message"]
+		if string(members["isSidechain"]) != "true" {
+			delete(members, "isSidechain")
+		}
+	}
+	for name := range members {
+		switch {
+		case name == "type", name == "sessionId", name == moreKey, name == "timestamp" && !e.Time.IsZero(),
+			placed && reserved(name):
+			delete(members, name)
+		}
+	}
+	if len(members) > 0 {
+		e.Fields = members
+	}
+	return e, meta, nil
+}

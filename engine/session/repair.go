@@ -1,0 +1,226 @@
+package session
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+)
+
+// Types of our own records. They have no place in the tree, so that others skip them.
+const (
+	typeIntent  = "parley-intent"
+	typeOutcome = "parley-outcome"
+)
+
+// An Effect says how often what a call does has happened.
+type Effect int
+
+// What is known of the effect of a call.
+const (
+	EffectNone    Effect = iota // there was no intent: it did not run
+	EffectUnknown               // there was an intent and no outcome: it ran once, in part, or not at all
+	EffectDone                  // there is an outcome: it ran once, to its end
+)
+
+func (e Effect) String() string {
+	switch e {
+	case EffectNone:
+		return "none"
+	case EffectUnknown:
+		return "unknown"
+	case EffectDone:
+		return "done"
+	}
+	return "invalid"
+}
+
+// The outcomes that a record can tell.
+const (
+	outcomeOK     = "ok"
+	outcomeFailed = "failed"
+)
+
+// Intent returns the record that says that a call is about to have its effect.
+// The effect may begin when Append has returned.
+func Intent(toolUseID, tool string) *Entry {
+	return &Entry{Type: typeIntent, Time: time.Now(), Fields: map[string]json.RawMessage{
+		"toolUseID": quote(toolUseID), "tool": quote(tool),
+	}}
+}
+
+// Outcome returns the record that says that the effect of a call is complete.
+// The content, if any, is what its tool_result block will hold: with it a call
+// whose result was not yet written when the process died gets the true one.
+func Outcome(toolUseID string, failed bool, content json.RawMessage) *Entry {
+	e := &Entry{Type: typeOutcome, Time: time.Now(), Fields: map[string]json.RawMessage{
+		"toolUseID": quote(toolUseID), "outcome": quote(outcomeOK),
+	}}
+	if failed {
+		e.Fields["outcome"] = quote(outcomeFailed)
+	}
+	if len(content) > 0 {
+		e.Fields["content"] = content
+	}
+	return e
+}
+
+func quote(s string) json.RawMessage { return appendString(nil, s) }
+
+// An effect is what the log says of a call.
+type effect struct {
+	intent  bool
+	outcome string // empty: none is known
+	at      span   // of the outcome
+	content json.RawMessage
+}
+
+// outcomeContent returns the content that an outcome holds.
+func outcomeContent(line []byte) json.RawMessage {
+	var record struct {
+		Content json.RawMessage `json:"content"`
+	}
+	json.Unmarshal(line, &record)
+	return record.Content
+}
+
+// Effect returns what the log says of a call in Entries.
+func (h *History) Effect(toolUseID string) Effect {
+	switch f := h.effects[toolUseID]; {
+	case f.outcome != "":
+		return EffectDone
+	case f.intent:
+		return EffectUnknown
+	}
+	return EffectNone
+}
+
+// Orphans returns the ids of the calls in Entries that have no result, in order.
+func (h *History) Orphans() []string {
+	answered := map[string]bool{}
+	for _, e := range h.Entries {
+		_, results := blockIDs(e.Message)
+		for _, id := range results {
+			answered[id] = true
+		}
+	}
+	var orphans []string
+	for _, e := range h.Entries {
+		calls, _ := blockIDs(e.Message)
+		for _, id := range calls {
+			if !answered[id] {
+				orphans = append(orphans, id)
+				answered[id] = true
+			}
+		}
+	}
+	return orphans
+}
+
+// What the model is told of a call whose process died.
+const (
+	toldNone    = "[Tool call interrupted: the agent stopped before this call began. It did not run and changed nothing. Make the call again if it is still wanted.]"
+	toldUnknown = "[Tool call interrupted, outcome unknown: the agent stopped while this call ran. It may have taken effect in full, in part or not at all, and it was not run again. Find out before you repeat it.]"
+	toldDone    = "[Tool call interrupted: the agent stopped after this call had run to its end and before its result was kept. It took effect once. Do not repeat it.]"
+	toldFailed  = "[Tool call interrupted: the agent stopped after this call had failed and before its result was kept. It ran once.]"
+)
+
+// Repair returns the entries that make a conversation whole whose process died
+// in the middle of calls, and adds them to it: a tool_result for each call that
+// has none. It says whether the effect ran: not at all, once, or that this is not
+// known; if the log has the outcome with its content, it is that. Nothing is run
+// again. The caller appends the entries to the log. There are none if nothing is
+// missing.
+//
+// Results come right after the calls of their message, or after the results that
+// are there already. Only the calls of the last message can be repaired at the end
+// of the log; older ones, which other writers may have left behind, are repaired
+// in Entries only, and their entries are not returned.
+func Repair(h *History) []*Entry {
+	orphans := map[string]bool{}
+	for _, id := range h.Orphans() {
+		orphans[id] = true
+	}
+	if len(orphans) == 0 {
+		return nil
+	}
+	var whole, added []*Entry
+	var pending []*Entry // calls that wait for the end of their message
+	flush := func(last bool) {
+		for _, call := range pending {
+			ids, _ := blockIDs(call.Message)
+			for _, id := range ids {
+				if !orphans[id] {
+					continue
+				}
+				delete(orphans, id)
+				e := h.answer(id, call)
+				if last {
+					e.ParentUUID = lastUUID(whole)
+					added = append(added, e)
+				}
+				whole = append(whole, e)
+			}
+		}
+		pending = nil
+	}
+	for _, e := range h.Entries {
+		_, results := blockIDs(e.Message)
+		isPrompt := e.Type == typeUser && len(results) == 0
+		isNew := e.Type == typeAssistant && len(pending) > 0 && messageID(e.Message) != messageID(pending[0].Message)
+		if isPrompt || isNew {
+			flush(false)
+		}
+		whole = append(whole, e)
+		if calls, _ := blockIDs(e.Message); len(calls) > 0 {
+			pending = append(pending, e)
+		}
+	}
+	flush(true)
+	h.Entries = whole
+	return added
+}
+
+// answer is the result of a call that has none.
+func (h *History) answer(id string, call *Entry) *Entry {
+	text, isError := toldNone, true
+	var content json.RawMessage
+	switch f := h.effects[id]; h.Effect(id) {
+	case EffectUnknown:
+		text = toldUnknown
+	case EffectDone:
+		text, isError = toldDone, f.outcome != outcomeOK
+		if isError {
+			text = toldFailed
+		}
+		content = f.content
+	}
+	if len(content) == 0 {
+		content = quote(text)
+	}
+	// By hand, so that the content stays as it is, byte for byte.
+	message := append([]byte(`{"role":"user","content":[{"type":"tool_result","tool_use_id":`), quote(id)...)
+	message = append(append(message, `,"content":`...), content...)
+	message = append(strconv.AppendBool(append(message, `,"is_error":`...), isError), `}]}`...)
+	return &Entry{
+		Type: typeUser, UUID: NewID(), ParentUUID: call.UUID, Time: time.Now().UTC().Truncate(time.Millisecond), Message: message,
+		Fields: map[string]json.RawMessage{
+			"sourceToolAssistantUUID": quote(call.UUID),
+			"parleyEffect":            quote(h.Effect(id).String()),
+		},
+	}
+}
+
+func lastUUID(entries []*Entry) string {
+	if len(entries) == 0 {
+		return ""
+	}
+	return entries[len(entries)-1].UUID
+}
+
+func messageID(message json.RawMessage) string {
+	var m struct {
+		ID string `json:"id"`
+	}
+	json.Unmarshal(message, &m)
+	return m.ID
+}

@@ -1,0 +1,644 @@
+// Package sessiontest says what every session.Store must hold, as tests that a
+// store of your own can run:
+//
+//	func TestStore(t *testing.T) {
+//		sessiontest.Run(t, func(t *testing.T) session.Store { return mystore.New(t) })
+//	}
+//
+// It knows a store by its interface only. Those rules of the official SDKs' store
+// that have a counterpart in it are here, and say so.
+package sessiontest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/parley-go/parley/engine/session"
+)
+
+// Run tests stores. It calls open for each test, and each gets a store that holds
+// no session. Where a store keeps sessions outside of the process, open must name
+// a new place each time.
+func Run(t *testing.T, open func(t *testing.T) session.Store) {
+	for _, rule := range []struct {
+		name string
+		test func(t *testing.T, s session.Store)
+	}{
+		{"AppendThenOpen", appendThenOpen},
+		{"OrderOfAppends", orderOfAppends},
+		{"AppendNothing", appendNothing},
+		{"AppendIsAllOrNone", appendIsAllOrNone},
+		{"AppendKeepsNothing", appendKeepsNothing},
+		{"EveryMember", everyMember},
+		{"Reserved", reserved},
+		{"Unknown", unknown},
+		{"NewID", newID},
+		{"BadID", badID},
+		{"TakenID", takenID},
+		{"EmptySession", emptySession},
+		{"OneWriter", oneWriter},
+		{"Closed", closed},
+		{"Isolation", isolation},
+		{"Latest", latest},
+		{"Find", find},
+		{"Branches", branches},
+		{"Sidechains", sidechains},
+		{"Compaction", compaction},
+		{"LooseRecords", looseRecords},
+		{"Effects", effects},
+		{"Concurrent", concurrent},
+		{"Canceled", canceled},
+	} {
+		t.Run(rule.name, func(t *testing.T) { rule.test(t, open(t)) })
+	}
+}
+
+// Meta is the surroundings that the tests use.
+func Meta(id, cwd string) session.Meta {
+	return session.Meta{ID: id, Cwd: cwd, Version: "2.1.0", GitBranch: "main", Entrypoint: "sdk-go"}
+}
+
+// Say returns a message of a role with one text, below a parent.
+func Say(role, text, parent string) *session.Entry {
+	content, _ := json.Marshal(text)
+	message := fmt.Sprintf(`{"role":%q,"content":[{"type":"text","text":%s}]}`, role, content)
+	return &session.Entry{Type: role, UUID: session.NewID(), ParentUUID: parent, Time: now(), Message: json.RawMessage(message)}
+}
+
+// now is the time as a log keeps it.
+func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
+
+func create(t *testing.T, s session.Store, meta session.Meta) session.Log {
+	t.Helper()
+	log, err := s.Create(t.Context(), meta)
+	if err != nil {
+		t.Fatalf("Create: %v", err)
+	}
+	t.Cleanup(func() { log.Close() })
+	return log
+}
+
+func appendTo(t *testing.T, log session.Log, entries ...*session.Entry) {
+	t.Helper()
+	if err := log.Append(entries...); err != nil {
+		t.Fatalf("Append: %v", err)
+	}
+}
+
+func shut(t *testing.T, log session.Log) {
+	t.Helper()
+	if err := log.Close(); err != nil {
+		t.Fatalf("Close: %v", err)
+	}
+}
+
+// reopen opens a session, closes it and returns what it holds.
+func reopen(t *testing.T, s session.Store, id string) *session.History {
+	t.Helper()
+	log, h, err := s.Open(t.Context(), id, Meta("", "/work/b"))
+	if err != nil {
+		t.Fatalf("Open: %v", err)
+	}
+	if log.ID() != id {
+		t.Errorf("Open(%s) returned the log of %s", id, log.ID())
+	}
+	shut(t, log)
+	return h
+}
+
+// same compares entries, JSON by meaning.
+func same(t *testing.T, got, want []*session.Entry) {
+	t.Helper()
+	for i := range max(len(got), len(want)) {
+		if i >= len(got) || i >= len(want) {
+			t.Fatalf("%d entries, want %d", len(got), len(want))
+		}
+		g, w := plain(t, got[i]), plain(t, want[i])
+		if !reflect.DeepEqual(g, w) {
+			t.Fatalf("entry %d\n got %v\nwant %v", i, g, w)
+		}
+	}
+}
+
+func plain(t *testing.T, e *session.Entry) map[string]any {
+	t.Helper()
+	out := map[string]any{"type": e.Type, "uuid": e.UUID, "parent": e.ParentUUID, "time": e.Time.UTC().Format(time.RFC3339Nano)}
+	value := func(raw json.RawMessage) any {
+		var v any
+		if len(raw) > 0 {
+			if err := json.Unmarshal(raw, &v); err != nil {
+				t.Fatalf("%s: %v", raw, err)
+			}
+		}
+		return v
+	}
+	out["message"] = value(e.Message)
+	for name, raw := range e.Fields {
+		out["field "+name] = value(raw)
+	}
+	return out
+}
+
+// Rules 1 and 3 of the official store: what was appended is there, in order.
+func appendThenOpen(t *testing.T, s session.Store) {
+	id := session.NewID()
+	log := create(t, s, Meta(id, "/work/a"))
+	if log.ID() != id {
+		t.Errorf("ID() is %s, want %s", log.ID(), id)
+	}
+	a := Say("user", "hello", "")
+	b := Say("assistant", "hi & <b>\u2028</b>", a.UUID)
+	appendTo(t, log, a, b)
+	shut(t, log)
+	h := reopen(t, s, id)
+	same(t, h.Entries, []*session.Entry{a, b})
+	if h.Torn || h.Corrupt != 0 {
+		t.Errorf("torn %v, corrupt %d, want neither", h.Torn, h.Corrupt)
+	}
+	if want := Meta(id, "/work/a"); h.Meta != want {
+		t.Errorf("surroundings %+v, want %+v", h.Meta, want)
+	}
+}
+
+func orderOfAppends(t *testing.T, s session.Store) {
+	id := session.NewID()
+	log := create(t, s, Meta(id, "/work/a"))
+	var want []*session.Entry
+	parent := ""
+	for i := range 30 {
+		e := Say([]string{"user", "assistant"}[i%2], fmt.Sprint(i), parent)
+		parent = e.UUID
+		want = append(want, e)
+		appendTo(t, log, e)
+		if i%10 == 9 {
+			shut(t, log)
+			next, h, err := s.Open(t.Context(), id, Meta("", "/work/a"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			same(t, h.Entries, want)
+			log = next
+		}
+	}
+	shut(t, log)
+	same(t, reopen(t, s, id).Entries, want)
+}
+
+// Rule 4.
+func appendNothing(t *testing.T, s session.Store) {
+	id := session.NewID()
+	log := create(t, s, Meta(id, "/work/a"))
+	appendTo(t, log)
+	a := Say("user", "one", "")
+	appendTo(t, log, a)
+	appendTo(t, log)
+	shut(t, log)
+	same(t, reopen(t, s, id).Entries, []*session.Entry{a})
+}
+
+func appendIsAllOrNone(t *testing.T, s session.Store) {
+	id := session.NewID()
+	log := create(t, s, Meta(id, "/work/a"))
+	a := Say("user", "one", "")
+	appendTo(t, log, a)
+	bad := Say("assistant", "no", a.UUID)
+	bad.Message = json.RawMessage(`{"broken`)
+	for name, bad := range map[string]*session.Entry{
+		"not JSON":          bad,
+		"nil":               nil,
+		"no type":           {UUID: session.NewID()},
+		"a parent, no uuid": {Type: "user", ParentUUID: a.UUID},
+	} {
+		if err := log.Append(Say("assistant", "yes", a.UUID), bad); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	shut(t, log)
+	same(t, reopen(t, s, id).Entries, []*session.Entry{a})
+}
+
+func appendKeepsNothing(t *testing.T, s session.Store) {
+	id := session.NewID()
+	log := create(t, s, Meta(id, "/work/a"))
+	a := Say("user", "one", "")
+	want := *a
+	want.Message = json.RawMessage(string(a.Message))
+	appendTo(t, log, a)
+	copy(a.Message, "XXXXXXXX")
+	a.UUID, a.Fields = "changed", map[string]json.RawMessage{"x": json.RawMessage("1")}
+	shut(t, log)
+	h := reopen(t, s, id)
+	same(t, h.Entries, []*session.Entry{&want})
+	copy(h.Entries[0].Message, "XXXXXXXX") // what is read is the reader's own
+	same(t, reopen(t, s, id).Entries, []*session.Entry{&want})
+}
+
+func everyMember(t *testing.T, s session.Store) {
+	id := session.NewID()
+	log := create(t, s, Meta(id, "/work/a"))
+	a := Say("user", "tabs\tand \"quotes\" and \x00 and 😀", "")
+	a.Message = json.RawMessage("{\n  \"role\": \"user\",\r\n \"content\": \"two\\nlines\"}")
+	a.Fields = map[string]json.RawMessage{
+		"toolUseResult": json.RawMessage(`{"a":[1,2.50,null,true,"x"]}`), "requestId": json.RawMessage(`"req"`),
+		"isMeta": json.RawMessage(`false`), "big": json.RawMessage(`12345678901234567890`), "null": json.RawMessage(`null`),
+	}
+	b := &session.Entry{Type: "attachment", UUID: session.NewID(), ParentUUID: a.UUID, Time: now(),
+		Fields: map[string]json.RawMessage{"attachment": json.RawMessage(`{"type":"date"}`)}}
+	c := &session.Entry{Type: "system", UUID: session.NewID(), ParentUUID: b.UUID, Time: now(),
+		Fields: map[string]json.RawMessage{"subtype": json.RawMessage(`"informational"`), "content": json.RawMessage(`"x"`)}}
+	d := Say("assistant", "answer", c.UUID)
+	appendTo(t, log, a, b, c, d)
+	shut(t, log)
+	same(t, reopen(t, s, id).Entries, []*session.Entry{a, b, c, d})
+}
+
+func reserved(t *testing.T, s session.Store) {
+	log := create(t, s, Meta("", "/work/a"))
+	for _, name := range []string{"type", "uuid", "parentUuid", "sessionId", "timestamp", "message", "cwd", "version", "gitBranch", "entrypoint", "userType"} {
+		e := Say("user", "x", "")
+		e.Fields = map[string]json.RawMessage{name: json.RawMessage(`"y"`)}
+		if err := log.Append(e); err == nil {
+			t.Errorf("a second %s: no error", name)
+		}
+	}
+}
+
+// Rule 2.
+func unknown(t *testing.T, s session.Store) {
+	create(t, s, Meta("", "/work/a"))
+	for _, id := range []string{session.NewID(), "", "no uuid", "../../etc/passwd"} {
+		if _, _, err := s.Open(t.Context(), id, Meta("", "/work/a")); !errors.Is(err, session.ErrNotFound) {
+			t.Errorf("Open(%q): %v, want ErrNotFound", id, err)
+		}
+	}
+	if _, err := s.Latest(t.Context(), "/work/none"); !errors.Is(err, session.ErrNotFound) {
+		t.Errorf("Latest: %v, want ErrNotFound", err)
+	}
+	for _, title := range []string{"none", ""} {
+		if _, err := s.Find(t.Context(), title); !errors.Is(err, session.ErrNotFound) {
+			t.Errorf("Find(%q): %v, want ErrNotFound", title, err)
+		}
+	}
+}
+
+func newID(t *testing.T, s session.Store) {
+	a, b := create(t, s, Meta("", "/work/a")), create(t, s, Meta("", "/work/a"))
+	if !session.ValidID(a.ID()) || !session.ValidID(b.ID()) || a.ID() == b.ID() {
+		t.Errorf("ids %q and %q, want two UUIDs", a.ID(), b.ID())
+	}
+}
+
+func badID(t *testing.T, s session.Store) {
+	for _, id := range []string{"x", "../" + session.NewID(), session.NewID() + "x", "zzzzzzzz-zzzz-zzzz-zzzz-zzzzzzzzzzzz"} {
+		if log, err := s.Create(t.Context(), Meta(id, "/work/a")); err == nil {
+			log.Close()
+			t.Errorf("Create(%q): no error", id)
+		}
+	}
+}
+
+func takenID(t *testing.T, s session.Store) {
+	id := session.NewID()
+	log := create(t, s, Meta(id, "/work/a"))
+	again := func(when string) {
+		t.Helper()
+		for _, cwd := range []string{"/work/a", "/work/b"} {
+			if other, err := s.Create(t.Context(), Meta(id, cwd)); !errors.Is(err, session.ErrExists) {
+				if err == nil {
+					other.Close()
+				}
+				t.Errorf("Create in %s %s: %v, want ErrExists", cwd, when, err)
+			}
+		}
+	}
+	again("while it is new")
+	a := Say("user", "one", "")
+	appendTo(t, log, a)
+	again("while it is open")
+	shut(t, log)
+	again("when it is closed")
+	same(t, reopen(t, s, id).Entries, []*session.Entry{a})
+}
+
+func emptySession(t *testing.T, s session.Store) {
+	id := session.NewID()
+	log := create(t, s, Meta(id, "/work/a"))
+	if _, err := s.Latest(t.Context(), "/work/a"); !errors.Is(err, session.ErrNotFound) {
+		t.Errorf("Latest finds a session without entries: %v", err)
+	}
+	shut(t, log)
+	if _, _, err := s.Open(t.Context(), id, Meta("", "/work/a")); !errors.Is(err, session.ErrNotFound) {
+		t.Errorf("Open of a session without entries: %v, want ErrNotFound", err)
+	}
+	log = create(t, s, Meta(id, "/work/b")) // its id is free
+	appendTo(t, log, Say("user", "one", ""))
+	shut(t, log)
+	if h := reopen(t, s, id); len(h.Entries) != 1 {
+		t.Errorf("%d entries, want 1", len(h.Entries))
+	}
+}
+
+func oneWriter(t *testing.T, s session.Store) {
+	id := session.NewID()
+	log := create(t, s, Meta(id, "/work/a"))
+	appendTo(t, log, Say("user", "one", ""))
+	if _, _, err := s.Open(t.Context(), id, Meta("", "/work/a")); !errors.Is(err, session.ErrLocked) {
+		t.Fatalf("a second Open: %v, want ErrLocked", err)
+	}
+	shut(t, log)
+	log, _, err := s.Open(t.Context(), id, Meta("", "/work/a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	if _, _, err := s.Open(t.Context(), id, Meta("", "/work/b")); !errors.Is(err, session.ErrLocked) {
+		t.Fatalf("a second Open from elsewhere: %v, want ErrLocked", err)
+	}
+}
+
+func closed(t *testing.T, s session.Store) {
+	id := session.NewID()
+	log := create(t, s, Meta(id, "/work/a"))
+	a := Say("user", "one", "")
+	appendTo(t, log, a)
+	shut(t, log)
+	shut(t, log)
+	if err := log.Append(Say("assistant", "two", a.UUID)); !errors.Is(err, session.ErrClosed) {
+		t.Errorf("Append after Close: %v, want ErrClosed", err)
+	}
+	next, _, err := s.Open(t.Context(), id, Meta("", "/work/a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.Close()
+	shut(t, log) // the old one has no hold on the new one
+	if _, _, err := s.Open(t.Context(), id, Meta("", "/work/a")); !errors.Is(err, session.ErrLocked) {
+		t.Errorf("Open while it is open: %v, want ErrLocked", err)
+	}
+}
+
+// Rule 6: sessions and directories have nothing to do with each other.
+func isolation(t *testing.T, s session.Store) {
+	var want [4]*session.Entry
+	var ids [4]string
+	for i := range want {
+		log := create(t, s, Meta("", []string{"/work/a", "/work/b"}[i%2]))
+		ids[i], want[i] = log.ID(), Say("user", fmt.Sprint("session ", i), "")
+		appendTo(t, log, want[i])
+		shut(t, log)
+	}
+	for i, id := range ids {
+		same(t, reopen(t, s, id).Entries, []*session.Entry{want[i]})
+	}
+}
+
+// Rule 7, of a list of one.
+func latest(t *testing.T, s session.Store) {
+	var logs []session.Log
+	for _, cwd := range []string{"/work/a", "/work/a", "/work/b"} {
+		log := create(t, s, Meta("", cwd))
+		appendTo(t, log, Say("user", "hello", ""))
+		logs = append(logs, log)
+		time.Sleep(15 * time.Millisecond) // stores keep times
+	}
+	is := func(cwd string, want session.Log) {
+		t.Helper()
+		if got, err := s.Latest(t.Context(), cwd); err != nil || got != want.ID() {
+			t.Errorf("Latest(%s) is %s, %v, want %s", cwd, got, err, want.ID())
+		}
+	}
+	is("/work/a", logs[1])
+	is("/work/b", logs[2])
+	appendTo(t, logs[0], Say("assistant", "again", ""))
+	is("/work/a", logs[0])
+	time.Sleep(15 * time.Millisecond)
+	side := Say("user", "of a subagent", "")
+	side.Fields = map[string]json.RawMessage{"isSidechain": json.RawMessage("true")}
+	log := create(t, s, Meta("", "/work/a"))
+	appendTo(t, log, side)
+	is("/work/a", logs[0])
+}
+
+func find(t *testing.T, s session.Store) {
+	titled := func(titles ...string) string {
+		log := create(t, s, Meta("", "/work/a"))
+		appendTo(t, log, Say("user", "hello", ""))
+		for _, title := range titles {
+			raw, _ := json.Marshal(title)
+			appendTo(t, log, &session.Entry{Type: "custom-title", Fields: map[string]json.RawMessage{"customTitle": raw}})
+		}
+		shut(t, log)
+		time.Sleep(15 * time.Millisecond)
+		return log.ID()
+	}
+	a := titled("Fix the \"parser\"")
+	b := titled("Old name", "New name")
+	c := titled("New name")
+	for title, want := range map[string]string{`Fix the "parser"`: a, "fix the \"parser\" ": a, "New name": c} {
+		if got, err := s.Find(t.Context(), title); err != nil || got != want {
+			t.Errorf("Find(%q) is %s, %v, want %s", title, got, err, want)
+		}
+	}
+	if got, err := s.Find(t.Context(), "Old name"); !errors.Is(err, session.ErrNotFound) {
+		t.Errorf("Find of a title that was changed: %s, %v (it was that of %s)", got, err, b)
+	}
+}
+
+func branches(t *testing.T, s session.Store) {
+	id := session.NewID()
+	log := create(t, s, Meta(id, "/work/a"))
+	a := Say("user", "one", "")
+	b := Say("assistant", "left behind", a.UUID)
+	c := Say("user", "left behind too", b.UUID)
+	d := Say("assistant", "taken", a.UUID)
+	e := Say("user", "and on", d.UUID)
+	appendTo(t, log, a, b, c, d, e)
+	shut(t, log)
+	same(t, reopen(t, s, id).Entries, []*session.Entry{a, d, e})
+}
+
+func sidechains(t *testing.T, s session.Store) {
+	id := session.NewID()
+	log := create(t, s, Meta(id, "/work/a"))
+	a := Say("user", "one", "")
+	b := Say("assistant", "two", a.UUID)
+	side := Say("user", "of a subagent", b.UUID)
+	side.Fields = map[string]json.RawMessage{"isSidechain": json.RawMessage("true")}
+	appendTo(t, log, a, b)
+	appendTo(t, log, side)
+	shut(t, log)
+	same(t, reopen(t, s, id).Entries, []*session.Entry{a, b})
+	log, _, err := s.Open(t.Context(), id, Meta("", "/work/a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := Say("user", "three", b.UUID)
+	appendTo(t, log, c)
+	shut(t, log)
+	same(t, reopen(t, s, id).Entries, []*session.Entry{a, b, c})
+}
+
+func compaction(t *testing.T, s session.Store) {
+	id := session.NewID()
+	log := create(t, s, Meta(id, "/work/a"))
+	a := Say("user", "one", "")
+	b := Say("assistant", "two", a.UUID)
+	kept := Say("user", "kept", b.UUID)
+	boundary := &session.Entry{Type: "system", UUID: session.NewID(), Time: now(), Fields: map[string]json.RawMessage{
+		"subtype": json.RawMessage(`"compact_boundary"`), "logicalParentUuid": json.RawMessage(`"` + b.UUID + `"`),
+	}}
+	summary := Say("user", "what was said", boundary.UUID)
+	summary.Fields = map[string]json.RawMessage{"isCompactSummary": json.RawMessage("true")}
+	boundary.Fields["compactMetadata"] = json.RawMessage(`{"preservedMessages":{"anchorUuid":"` + summary.UUID + `","uuids":["` + kept.UUID + `"]}}`)
+	next := Say("user", "go on", summary.UUID)
+	appendTo(t, log, a, b, kept)
+	appendTo(t, log, boundary, summary)
+	appendTo(t, log, next)
+	shut(t, log)
+	same(t, reopen(t, s, id).Entries, []*session.Entry{boundary, summary, kept, next})
+}
+
+func looseRecords(t *testing.T, s session.Store) {
+	id := session.NewID()
+	log := create(t, s, Meta(id, "/work/a"))
+	mode := func(m string) *session.Entry {
+		return &session.Entry{Type: "mode", Fields: map[string]json.RawMessage{"mode": json.RawMessage(m)}}
+	}
+	cost := &session.Entry{Type: "cost-state", Time: now(), Fields: map[string]json.RawMessage{"totalCostUSD": json.RawMessage("0.25"), "cwd": json.RawMessage(`"/else"`)}}
+	a := Say("user", "one", "")
+	appendTo(t, log, mode(`"plan"`), a, cost)
+	appendTo(t, log, mode(`"default"`))
+	shut(t, log)
+	h := reopen(t, s, id)
+	same(t, h.Entries, []*session.Entry{a})
+	if len(h.Latest) != 2 {
+		t.Errorf("types without a place: %v", h.Latest)
+	}
+	for typ, want := range map[string]*session.Entry{"mode": mode(`"default"`), "cost-state": cost} {
+		if h.Latest[typ] == nil {
+			t.Errorf("no %s", typ)
+			continue
+		}
+		same(t, []*session.Entry{h.Latest[typ]}, []*session.Entry{want})
+	}
+}
+
+func effects(t *testing.T, s session.Store) {
+	id := session.NewID()
+	log := create(t, s, Meta(id, "/work/a"))
+	a := Say("user", "do it", "")
+	call := func(tool, parent string) *session.Entry {
+		e := Say("assistant", "", parent)
+		e.Message = json.RawMessage(`{"id":"msg_1","role":"assistant","content":[{"type":"tool_use","id":"` + tool + `","name":"Bash","input":{}}]}`)
+		return e
+	}
+	b := call("t_none", a.UUID)
+	c := call("t_unknown", b.UUID)
+	d := call("t_done", c.UUID)
+	appendTo(t, log, a, b, c, d)
+	appendTo(t, log, session.Intent("t_unknown", "Bash"))
+	appendTo(t, log, session.Intent("t_done", "Bash"))
+	appendTo(t, log, session.Outcome("t_done", false, json.RawMessage(`"42 <ok>"`)))
+	shut(t, log)
+
+	log, h, err := s.Open(t.Context(), id, Meta("", "/work/a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]session.Effect{"t_none": session.EffectNone, "t_unknown": session.EffectUnknown, "t_done": session.EffectDone} {
+		if got := h.Effect(id); got != want {
+			t.Errorf("the effect of %s is %v, want %v", id, got, want)
+		}
+	}
+	added := session.Repair(h)
+	if len(added) != 3 || len(h.Entries) != 7 {
+		t.Fatalf("repaired with %d entries to %d, want 3 and 7", len(added), len(h.Entries))
+	}
+	appendTo(t, log, added...)
+	shut(t, log)
+	again := reopen(t, s, id)
+	same(t, again.Entries, h.Entries)
+	if more := session.Repair(again); more != nil {
+		t.Errorf("a repaired session was repaired again: %d entries", len(more))
+	}
+}
+
+func concurrent(t *testing.T, s session.Store) {
+	const sessions, writers, each = 4, 4, 10
+	var wg sync.WaitGroup
+	for i := range sessions {
+		wg.Go(func() {
+			id := session.NewID()
+			log, err := s.Create(t.Context(), Meta(id, fmt.Sprint("/work/", i%2)))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			root := Say("user", "root", "")
+			if err := log.Append(root); err != nil {
+				t.Error(err)
+			}
+			var mu sync.Mutex
+			want := map[string]bool{}
+			var inner sync.WaitGroup
+			for w := range writers {
+				inner.Go(func() {
+					for n := range each {
+						typ := fmt.Sprintf("record-%d-%d", w, n)
+						pair := []*session.Entry{{Type: typ}, {Type: typ + "-b"}}
+						if err := log.Append(pair...); err != nil {
+							t.Error(err)
+						}
+						mu.Lock()
+						want[typ], want[typ+"-b"] = true, true
+						mu.Unlock()
+						if _, err := s.Latest(t.Context(), "/work/0"); err != nil && !errors.Is(err, session.ErrNotFound) {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			inner.Wait()
+			if err := log.Close(); err != nil {
+				t.Error(err)
+			}
+			log, h, err := s.Open(t.Context(), id, Meta("", "/work/0"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			log.Close()
+			for typ := range want {
+				if h.Latest[typ] == nil {
+					t.Errorf("%s is lost", typ)
+				}
+			}
+			if len(h.Latest) != len(want) || len(h.Entries) != 1 || h.Corrupt != 0 {
+				t.Errorf("%d records, %d entries, %d corrupt; want %d, 1, 0", len(h.Latest), len(h.Entries), h.Corrupt, len(want))
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func canceled(t *testing.T, s session.Store) {
+	id := session.NewID()
+	log := create(t, s, Meta(id, "/work/a"))
+	appendTo(t, log, Say("user", "one", ""))
+	shut(t, log)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.Create(ctx, Meta("", "/work/a")); err == nil {
+		t.Error("Create: no error")
+	}
+	if _, _, err := s.Open(ctx, id, Meta("", "/work/a")); err == nil {
+		t.Error("Open: no error")
+	}
+	reopen(t, s, id) // nothing was left locked
+}

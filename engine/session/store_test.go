@@ -1,0 +1,26 @@
+package session_test
+
+import (
+	"testing"
+
+	"github.com/parley-go/parley/engine/session"
+	"github.com/parley-go/parley/engine/session/sessiontest"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestFiles(t *testing.T) {
+	for name, d := range map[string]session.Durability{"fsync": session.Fsync, "write": session.Write} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sessiontest.Run(t, func(t *testing.T) session.Store {
+				return &session.Files{Dir: t.TempDir(), Durability: d}
+			})
+		})
+	}
+}
+
+func TestMemory(t *testing.T) {
+	sessiontest.Run(t, func(*testing.T) session.Store { return &session.Memory{} })
+}

@@ -1,0 +1,577 @@
+package session
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// A node is what the tree needs to know of a record, and where its line is.
+type node struct {
+	span
+	uuid, parent string
+	message      string // the id of the message that an assistant record is a block of
+	typ          string
+	sidechain    bool
+	team         bool
+	meta         bool
+	summary      bool // of a compaction
+	boundary     bool // of a compaction
+	child        bool // a record of the same conversation has it as its parent
+}
+
+// A span is a line of a log.
+type span struct {
+	off int64
+	len int
+}
+
+// A scan is a log that was read once, line by line. It holds where everything
+// is, and no text.
+type scan struct {
+	nodes   []*node
+	byUUID  map[string]*node
+	loose   map[string]span // the last record of each type without a place in the tree
+	effects map[string]effect
+	corrupt int
+
+	// What was written at once and is not yet complete: nothing of it counts
+	// until the last line of it is there.
+	batch      []func()
+	batchLeft  int
+	batchStart int64
+}
+
+// A head is what a line says at its top level.
+type head struct {
+	typ, subtype             string
+	uuid, parent, message    string
+	sidechain, meta, summary bool
+	team                     bool
+	more                     int
+	toolUseID, outcome       string
+}
+
+// readLines calls f for every line of a log that ends in a newline, with its
+// place, and returns where what follows the last newline begins.
+func readLines(r io.Reader, f func(line []byte, off int64) error) (int64, error) {
+	buf := make([]byte, 0, 64<<10)
+	var off int64 // of buf[0]
+	scanned := 0  // bytes of buf known to hold no newline
+	for {
+		if i := bytes.IndexByte(buf[scanned:], '\n'); i >= 0 {
+			end := scanned + i + 1
+			if err := f(buf[:end-1], off); err != nil {
+				return off, err
+			}
+			buf = buf[end:]
+			off += int64(end)
+			scanned = 0
+			continue
+		}
+		scanned = len(buf)
+		if cap(buf)-len(buf) < 4<<10 {
+			grown := make([]byte, len(buf), max(64<<10, 2*len(buf)+4<<10))
+			copy(grown, buf)
+			buf = grown
+		}
+		n, err := r.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		if n > 0 {
+			continue
+		}
+		if err == io.EOF {
+			return off, nil
+		}
+		if err != nil {
+			return off, err
+		}
+	}
+}
+
+// readHead takes the top level of a line apart. Not everything that is JSON is a record.
+func readHead(d *jsontext.Decoder, src *bytes.Reader, line []byte) (head, error) {
+	var h head
+	src.Reset(line)
+	d.Reset(src, lenient...)
+	if tok, err := d.ReadToken(); err != nil {
+		return h, err
+	} else if tok.Kind() != '{' {
+		return h, errors.New("session: a line that is no object")
+	}
+	for d.PeekKind() == '"' {
+		name, err := d.ReadValue()
+		if err != nil {
+			return h, err
+		}
+		var text *string
+		var flag *bool
+		switch string(name) {
+		case `"type"`:
+			text = &h.typ
+		case `"subtype"`:
+			text = &h.subtype
+		case `"uuid"`:
+			text = &h.uuid
+		case `"parentUuid"`:
+			text = &h.parent
+		case `"toolUseID"`:
+			text = &h.toolUseID
+		case `"outcome"`:
+			text = &h.outcome
+		case `"isSidechain"`:
+			flag = &h.sidechain
+		case `"isMeta"`:
+			flag = &h.meta
+		case `"isCompactSummary"`:
+			flag = &h.summary
+		case `"teamName"`:
+			h.team = d.PeekKind() == '"'
+		case `"` + moreKey + `"`:
+			if d.PeekKind() == '0' {
+				tok, err := d.ReadToken()
+				if err != nil {
+					return h, err
+				}
+				more, err := tok.Int()
+				if err != nil || more < 0 || more > 1<<30 {
+					more = 0
+				}
+				h.more = int(more)
+				continue
+			}
+		case `"message"`:
+			if err := h.readMessage(d); err != nil {
+				return h, err
+			}
+			continue
+		}
+		switch kind := d.PeekKind(); {
+		case text != nil && kind == '"':
+			tok, err := d.ReadToken()
+			if err != nil {
+				return h, err
+			}
+			*text = tok.String()
+		case flag != nil && kind == 't':
+			*flag = true
+			fallthrough
+		default:
+			if err := d.SkipValue(); err != nil {
+				return h, err
+			}
+		}
+	}
+	if _, err := d.ReadToken(); err != nil { // the closing brace
+		return h, err
+	}
+	if _, err := d.ReadToken(); err != io.EOF {
+		return h, errors.New("session: more than one value on a line")
+	}
+	if h.typ == "" {
+		return h, errors.New("session: a record without a type")
+	}
+	return h, nil
+}
+
+// readMessage finds the id of a message.
+func (h *head) readMessage(d *jsontext.Decoder) error {
+	if d.PeekKind() != '{' {
+		return d.SkipValue()
+	}
+	if _, err := d.ReadToken(); err != nil {
+		return err
+	}
+	for d.PeekKind() == '"' {
+		name, err := d.ReadValue()
+		if err != nil {
+			return err
+		}
+		if string(name) == `"id"` && d.PeekKind() == '"' {
+			tok, err := d.ReadToken()
+			if err != nil {
+				return err
+			}
+			h.message = tok.String()
+			continue
+		}
+		if err := d.SkipValue(); err != nil {
+			return err
+		}
+	}
+	_, err := d.ReadToken()
+	return err
+}
+
+// scanLog reads a log. It returns also where its good part ends: before a line
+// without an end, and before the last lines if they are the begin of more.
+func scanLog(r io.Reader) (*scan, int64, error) {
+	s := &scan{byUUID: map[string]*node{}, loose: map[string]span{}, effects: map[string]effect{}}
+	var src bytes.Reader
+	d := jsontext.NewDecoder(&src, lenient...)
+	end, err := readLines(r, func(line []byte, off int64) error {
+		if len(bytes.TrimSpace(line)) == 0 {
+			return nil
+		}
+		h, err := readHead(d, &src, line)
+		if err != nil {
+			s.corrupt++
+			return nil
+		}
+		s.add(h, span{off, len(line)})
+		return nil
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	if s.batchLeft > 0 {
+		end = s.batchStart
+	}
+	for _, n := range s.nodes {
+		if p := s.byUUID[n.parent]; p != nil && !n.sidechain && !n.team {
+			p.child = true
+		}
+	}
+	return s, end, nil
+}
+
+// add takes in a record, as soon as all that was written with it is there.
+func (s *scan) add(h head, at span) {
+	if s.batchLeft > 0 && h.more != s.batchLeft-1 {
+		s.corrupt += len(s.batch)
+		s.batch, s.batchLeft = nil, 0
+	}
+	if h.more > 0 {
+		if s.batchLeft == 0 {
+			s.batchStart = at.off
+		}
+		s.batchLeft = h.more
+		s.batch = append(s.batch, func() { s.take(h, at) })
+		return
+	}
+	for _, f := range s.batch {
+		f()
+	}
+	s.batch, s.batchLeft = nil, 0
+	s.take(h, at)
+}
+
+func (s *scan) take(h head, at span) {
+	if h.uuid == "" || !inTree(h.typ) {
+		s.loose[h.typ] = at
+		switch h.typ {
+		case typeIntent:
+			s.effects[h.toolUseID] = effect{intent: true}
+		case typeOutcome:
+			s.effects[h.toolUseID] = effect{intent: true, outcome: h.outcome, at: at}
+		}
+		return
+	}
+	n := &node{
+		span: at, typ: h.typ, uuid: h.uuid, parent: h.parent, sidechain: h.sidechain, meta: h.meta, team: h.team,
+		summary: h.summary, boundary: h.typ == typeSystem && h.subtype == "compact_boundary",
+	}
+	if h.typ == typeAssistant {
+		n.message = h.message
+	}
+	s.nodes = append(s.nodes, n)
+	s.byUUID[n.uuid] = n
+}
+
+// up returns the path from a node to its root, root first.
+func (s *scan) up(n *node) []*node {
+	var path []*node
+	seen := map[*node]bool{}
+	for n != nil && !seen[n] {
+		seen[n] = true
+		path = append(path, n)
+		if n.parent == "" {
+			break
+		}
+		n = s.byUUID[n.parent]
+	}
+	slices.Reverse(path)
+	return path
+}
+
+// leaf returns the latest user or assistant record that ok takes and a record
+// without children leads to, and the last such record.
+func (s *scan) leaf(ok func(*node) bool) (leaf, end *node) {
+	at := int64(-1)
+	for _, terminal := range s.nodes {
+		if terminal.child {
+			continue
+		}
+		for n, steps := terminal, 0; n != nil && steps <= len(s.nodes); n, steps = s.byUUID[n.parent], steps+1 {
+			if n.typ != typeUser && n.typ != typeAssistant {
+				continue
+			}
+			if ok(n) && n.off >= at {
+				at, leaf, end = n.off, n, terminal
+			}
+			break
+		}
+	}
+	return leaf, end
+}
+
+// chain returns the conversation from the last compaction on. Progress is left out.
+func (s *scan) chain(r *lineReader) ([]*node, error) {
+	_, end := s.leaf(func(n *node) bool { return !n.sidechain && !n.team })
+	if end == nil {
+		return nil, nil
+	}
+	path := s.up(end)
+	path = slices.DeleteFunc(path, func(n *node) bool { return n.typ == typeProgress })
+	for i, n := range slices.Backward(path) {
+		if n.boundary {
+			path = path[i:]
+			break
+		}
+	}
+	path, err := s.joinCalls(path, r)
+	if err != nil || !path[0].boundary {
+		return path, err
+	}
+	return s.preserve(path, r)
+}
+
+// joinCalls brings in what the path lacks of messages with several calls. Each
+// block of such a message is a record below the one before, and each result is
+// below its call, so that no path to the root holds them all.
+func (s *scan) joinCalls(path []*node, r *lineReader) ([]*node, error) {
+	on := map[*node]bool{}
+	last := map[string]int{} // the last record of a message on the path
+	for i, n := range path {
+		on[n] = true
+		if n.message != "" {
+			last[n.message] = i
+		}
+	}
+	blocks := map[string][]*node{}  // by message, in order
+	answers := map[string][]*node{} // by parent, those that are not on the path
+	for _, n := range s.nodes {
+		switch _, ok := last[n.message]; {
+		case n.sidechain:
+		case ok && n.message != "":
+			blocks[n.message] = append(blocks[n.message], n)
+		case n.typ == typeUser && !on[n] && s.byUUID[n.parent] != nil && s.byUUID[n.parent].message != "":
+			answers[n.parent] = append(answers[n.parent], n)
+		}
+	}
+	var out []*node
+	done := map[*node]bool{}
+	put := func(n *node) {
+		if n != nil && !done[n] {
+			done[n] = true
+			out = append(out, n)
+		}
+	}
+	for i, n := range path {
+		put(n)
+		if n.message == "" || last[n.message] != i {
+			continue
+		}
+		// Only where a result comes next, or nothing: before a prompt the rest was
+		// left behind on purpose.
+		var next *node
+		if j := slices.IndexFunc(path[i+1:], func(m *node) bool { return m.typ == typeUser || m.typ == typeAssistant }); j >= 0 {
+			next = path[i+1+j]
+			if ok, err := r.answers(next); err != nil {
+				return nil, err
+			} else if !ok {
+				continue
+			}
+		}
+		results := map[string]*node{} // by parent
+		missing := false
+		for _, b := range blocks[n.message] {
+			missing = missing || !on[b]
+			for _, c := range answers[b.uuid] {
+				if ok, err := r.answers(c); err != nil {
+					return nil, err
+				} else if ok {
+					results[b.uuid] = c
+					missing = true
+				}
+			}
+		}
+		if !missing {
+			continue
+		}
+		if next != nil {
+			results[next.parent] = next
+		}
+		for _, b := range blocks[n.message] {
+			put(b)
+		}
+		for _, b := range blocks[n.message] {
+			put(results[b.uuid])
+		}
+	}
+	return out, nil
+}
+
+// preserve puts the messages that a compaction kept behind its summary.
+func (s *scan) preserve(path []*node, r *lineReader) ([]*node, error) {
+	line, err := r.read(path[0].span)
+	if err != nil {
+		return nil, err
+	}
+	var record struct {
+		CompactMetadata struct {
+			PreservedMessages *struct {
+				AnchorUUID string   `json:"anchorUuid"`
+				UUIDs      []string `json:"uuids"`
+			} `json:"preservedMessages"`
+			PreservedSegment *struct {
+				AnchorUUID string `json:"anchorUuid"`
+				HeadUUID   string `json:"headUuid"`
+				TailUUID   string `json:"tailUuid"`
+			} `json:"preservedSegment"`
+		} `json:"compactMetadata"`
+	}
+	json.Unmarshal(line, &record) // what cannot be read was not preserved
+	var anchor string
+	var kept []*node
+	if p := record.CompactMetadata.PreservedMessages; p != nil {
+		anchor = p.AnchorUUID
+		for _, id := range p.UUIDs {
+			if n := s.byUUID[id]; n != nil && !slices.Contains(path, n) && !slices.Contains(kept, n) {
+				kept = append(kept, n)
+			}
+		}
+	} else if p := record.CompactMetadata.PreservedSegment; p != nil {
+		anchor = p.AnchorUUID
+		segment := s.up(s.byUUID[p.TailUUID])
+		i := slices.IndexFunc(segment, func(n *node) bool { return n.uuid == p.HeadUUID })
+		if i >= 0 && !slices.Contains(path, segment[i]) {
+			kept = segment[i:]
+		}
+	}
+	if len(kept) == 0 {
+		return path, nil
+	}
+	at := slices.IndexFunc(path, func(n *node) bool { return n.uuid == anchor }) + 1
+	if at == 0 { // after the summary, if there is one
+		at = 1
+		if len(path) > 1 && path[1].summary {
+			at = 2
+		}
+	}
+	return slices.Insert(slices.Clip(path), at, kept...), nil
+}
+
+// A lineReader reads lines of a log again.
+type lineReader struct {
+	r   io.ReaderAt
+	buf []byte
+}
+
+// read returns a line, good until the next one.
+func (r *lineReader) read(at span) ([]byte, error) {
+	r.buf = slices.Grow(r.buf[:0], at.len)[:at.len]
+	if _, err := r.r.ReadAt(r.buf, at.off); err != nil {
+		return nil, fmt.Errorf("session: reading again: %w", err)
+	}
+	return r.buf, nil
+}
+
+// answers reports whether a record holds results of calls.
+func (r *lineReader) answers(n *node) (bool, error) {
+	if n.typ != typeUser {
+		return false, nil
+	}
+	line, err := r.read(n.span)
+	if err != nil {
+		return false, err
+	}
+	var record struct {
+		Message json.RawMessage `json:"message"`
+	}
+	if json.Unmarshal(line, &record) != nil {
+		return false, nil
+	}
+	_, results := blockIDs(record.Message)
+	return len(results) > 0, nil
+}
+
+// blockIDs returns the ids of the calls and of the results in a message.
+func blockIDs(message json.RawMessage) (calls, results []string) {
+	var m struct {
+		Content json.RawMessage `json:"content"`
+	}
+	if json.Unmarshal(message, &m) != nil || len(m.Content) == 0 || m.Content[0] != '[' {
+		return nil, nil
+	}
+	var blocks []struct {
+		Type      string `json:"type"`
+		ID        string `json:"id"`
+		ToolUseID string `json:"tool_use_id"`
+	}
+	if json.Unmarshal(m.Content, &blocks) != nil {
+		return nil, nil
+	}
+	for _, b := range blocks {
+		switch b.Type {
+		case "tool_use":
+			calls = append(calls, b.ID)
+		case "tool_result":
+			results = append(results, b.ToolUseID)
+		}
+	}
+	return calls, results
+}
+
+// history reads the records that matter.
+func (s *scan) history(at io.ReaderAt) (*History, error) {
+	r := &lineReader{r: at}
+	path, err := s.chain(r)
+	if err != nil {
+		return nil, err
+	}
+	h := &History{Latest: map[string]*Entry{}, Corrupt: s.corrupt, effects: map[string]effect{}}
+	for _, n := range path {
+		line, err := r.read(n.span)
+		if err != nil {
+			return nil, err
+		}
+		e, meta, err := decodeEntry(line)
+		if err != nil {
+			h.Corrupt++
+			continue
+		}
+		h.Entries = append(h.Entries, e)
+		h.Meta = meta
+		calls, _ := blockIDs(e.Message)
+		for _, id := range calls {
+			f, ok := s.effects[id]
+			if !ok {
+				continue
+			}
+			if f.outcome != "" {
+				line, err := r.read(f.at)
+				if err != nil {
+					return nil, err
+				}
+				f.content = outcomeContent(line)
+			}
+			h.effects[id] = f
+		}
+	}
+	for typ, at := range s.loose {
+		line, err := r.read(at)
+		if err != nil {
+			return nil, err
+		}
+		if e, _, err := decodeEntry(line); err == nil {
+			h.Latest[typ] = e
+		}
+	}
+	return h, nil
+}
