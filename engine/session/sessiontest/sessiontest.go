@@ -101,7 +101,7 @@ func shut(t *testing.T, log session.Log) {
 // reopen opens a session, closes it and returns what it holds.
 func reopen(t *testing.T, s session.Store, id string) *session.History {
 	t.Helper()
-	log, h, err := s.Open(t.Context(), id, Meta("", "/work/b"))
+	log, h, err := s.Open(t.Context(), id, Meta("", "/src/b"))
 	if err != nil {
 		t.Fatalf("Open: %v", err)
 	}
@@ -148,7 +148,7 @@ func plain(t *testing.T, e *session.Entry) map[string]any {
 // Rules 1 and 3 of the official store: what was appended is there, in order.
 func appendThenOpen(t *testing.T, s session.Store) {
 	id := session.NewID()
-	log := create(t, s, Meta(id, "/work/a"))
+	log := create(t, s, Meta(id, "/src/a"))
 	if log.ID() != id {
 		t.Errorf("ID() is %s, want %s", log.ID(), id)
 	}
@@ -161,14 +161,14 @@ func appendThenOpen(t *testing.T, s session.Store) {
 	if h.Torn || h.Corrupt != 0 {
 		t.Errorf("torn %v, corrupt %d, want neither", h.Torn, h.Corrupt)
 	}
-	if want := Meta(id, "/work/a"); h.Meta != want {
+	if want := Meta(id, "/src/a"); h.Meta != want {
 		t.Errorf("surroundings %+v, want %+v", h.Meta, want)
 	}
 }
 
 func orderOfAppends(t *testing.T, s session.Store) {
 	id := session.NewID()
-	log := create(t, s, Meta(id, "/work/a"))
+	log := create(t, s, Meta(id, "/src/a"))
 	var want []*session.Entry
 	parent := ""
 	for i := range 30 {
@@ -178,7 +178,7 @@ func orderOfAppends(t *testing.T, s session.Store) {
 		appendTo(t, log, e)
 		if i%10 == 9 {
 			shut(t, log)
-			next, h, err := s.Open(t.Context(), id, Meta("", "/work/a"))
+			next, h, err := s.Open(t.Context(), id, Meta("", "/src/a"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -193,7 +193,7 @@ func orderOfAppends(t *testing.T, s session.Store) {
 // Rule 4.
 func appendNothing(t *testing.T, s session.Store) {
 	id := session.NewID()
-	log := create(t, s, Meta(id, "/work/a"))
+	log := create(t, s, Meta(id, "/src/a"))
 	appendTo(t, log)
 	a := Say("user", "one", "")
 	appendTo(t, log, a)
@@ -204,7 +204,7 @@ func appendNothing(t *testing.T, s session.Store) {
 
 func appendIsAllOrNone(t *testing.T, s session.Store) {
 	id := session.NewID()
-	log := create(t, s, Meta(id, "/work/a"))
+	log := create(t, s, Meta(id, "/src/a"))
 	a := Say("user", "one", "")
 	appendTo(t, log, a)
 	bad := Say("assistant", "no", a.UUID)
@@ -225,7 +225,7 @@ func appendIsAllOrNone(t *testing.T, s session.Store) {
 
 func appendKeepsNothing(t *testing.T, s session.Store) {
 	id := session.NewID()
-	log := create(t, s, Meta(id, "/work/a"))
+	log := create(t, s, Meta(id, "/src/a"))
 	a := Say("user", "one", "")
 	want := *a
 	want.Message = json.RawMessage(string(a.Message))
@@ -241,7 +241,7 @@ func appendKeepsNothing(t *testing.T, s session.Store) {
 
 func everyMember(t *testing.T, s session.Store) {
 	id := session.NewID()
-	log := create(t, s, Meta(id, "/work/a"))
+	log := create(t, s, Meta(id, "/src/a"))
 	a := Say("user", "tabs\tand \"quotes\" and \x00 and 😀", "")
 	a.Message = json.RawMessage("{\n  \"role\": \"user\",\r\n \"content\": \"two\\nlines\"}")
 	a.Fields = map[string]json.RawMessage{
@@ -259,7 +259,7 @@ func everyMember(t *testing.T, s session.Store) {
 }
 
 func reserved(t *testing.T, s session.Store) {
-	log := create(t, s, Meta("", "/work/a"))
+	log := create(t, s, Meta("", "/src/a"))
 	for _, name := range []string{"type", "uuid", "parentUuid", "sessionId", "timestamp", "message", "cwd", "version", "gitBranch", "entrypoint", "userType"} {
 		e := Say("user", "x", "")
 		e.Fields = map[string]json.RawMessage{name: json.RawMessage(`"y"`)}
@@ -271,13 +271,13 @@ func reserved(t *testing.T, s session.Store) {
 
 // Rule 2.
 func unknown(t *testing.T, s session.Store) {
-	create(t, s, Meta("", "/work/a"))
+	create(t, s, Meta("", "/src/a"))
 	for _, id := range []string{session.NewID(), "", "no uuid", "../../etc/passwd"} {
-		if _, _, err := s.Open(t.Context(), id, Meta("", "/work/a")); !errors.Is(err, session.ErrNotFound) {
+		if _, _, err := s.Open(t.Context(), id, Meta("", "/src/a")); !errors.Is(err, session.ErrNotFound) {
 			t.Errorf("Open(%q): %v, want ErrNotFound", id, err)
 		}
 	}
-	if _, err := s.Latest(t.Context(), "/work/none"); !errors.Is(err, session.ErrNotFound) {
+	if _, err := s.Latest(t.Context(), "/src/none"); !errors.Is(err, session.ErrNotFound) {
 		t.Errorf("Latest: %v, want ErrNotFound", err)
 	}
 	for _, title := range []string{"none", ""} {
@@ -288,7 +288,7 @@ func unknown(t *testing.T, s session.Store) {
 }
 
 func newID(t *testing.T, s session.Store) {
-	a, b := create(t, s, Meta("", "/work/a")), create(t, s, Meta("", "/work/a"))
+	a, b := create(t, s, Meta("", "/src/a")), create(t, s, Meta("", "/src/a"))
 	if !session.ValidID(a.ID()) || !session.ValidID(b.ID()) || a.ID() == b.ID() {
 		t.Errorf("ids %q and %q, want two UUIDs", a.ID(), b.ID())
 	}
@@ -296,7 +296,7 @@ func newID(t *testing.T, s session.Store) {
 
 func badID(t *testing.T, s session.Store) {
 	for _, id := range []string{"x", "../" + session.NewID(), session.NewID() + "x", "zzzzzzzz-zzzz-zzzz-zzzz-zzzzzzzzzzzz"} {
-		if log, err := s.Create(t.Context(), Meta(id, "/work/a")); err == nil {
+		if log, err := s.Create(t.Context(), Meta(id, "/src/a")); err == nil {
 			log.Close()
 			t.Errorf("Create(%q): no error", id)
 		}
@@ -305,10 +305,10 @@ func badID(t *testing.T, s session.Store) {
 
 func takenID(t *testing.T, s session.Store) {
 	id := session.NewID()
-	log := create(t, s, Meta(id, "/work/a"))
+	log := create(t, s, Meta(id, "/src/a"))
 	again := func(when string) {
 		t.Helper()
-		for _, cwd := range []string{"/work/a", "/work/b"} {
+		for _, cwd := range []string{"/src/a", "/src/b"} {
 			if other, err := s.Create(t.Context(), Meta(id, cwd)); !errors.Is(err, session.ErrExists) {
 				if err == nil {
 					other.Close()
@@ -328,15 +328,15 @@ func takenID(t *testing.T, s session.Store) {
 
 func emptySession(t *testing.T, s session.Store) {
 	id := session.NewID()
-	log := create(t, s, Meta(id, "/work/a"))
-	if _, err := s.Latest(t.Context(), "/work/a"); !errors.Is(err, session.ErrNotFound) {
+	log := create(t, s, Meta(id, "/src/a"))
+	if _, err := s.Latest(t.Context(), "/src/a"); !errors.Is(err, session.ErrNotFound) {
 		t.Errorf("Latest finds a session without entries: %v", err)
 	}
 	shut(t, log)
-	if _, _, err := s.Open(t.Context(), id, Meta("", "/work/a")); !errors.Is(err, session.ErrNotFound) {
+	if _, _, err := s.Open(t.Context(), id, Meta("", "/src/a")); !errors.Is(err, session.ErrNotFound) {
 		t.Errorf("Open of a session without entries: %v, want ErrNotFound", err)
 	}
-	log = create(t, s, Meta(id, "/work/b")) // its id is free
+	log = create(t, s, Meta(id, "/src/b")) // its id is free
 	appendTo(t, log, Say("user", "one", ""))
 	shut(t, log)
 	if h := reopen(t, s, id); len(h.Entries) != 1 {
@@ -346,25 +346,25 @@ func emptySession(t *testing.T, s session.Store) {
 
 func oneWriter(t *testing.T, s session.Store) {
 	id := session.NewID()
-	log := create(t, s, Meta(id, "/work/a"))
+	log := create(t, s, Meta(id, "/src/a"))
 	appendTo(t, log, Say("user", "one", ""))
-	if _, _, err := s.Open(t.Context(), id, Meta("", "/work/a")); !errors.Is(err, session.ErrLocked) {
+	if _, _, err := s.Open(t.Context(), id, Meta("", "/src/a")); !errors.Is(err, session.ErrLocked) {
 		t.Fatalf("a second Open: %v, want ErrLocked", err)
 	}
 	shut(t, log)
-	log, _, err := s.Open(t.Context(), id, Meta("", "/work/a"))
+	log, _, err := s.Open(t.Context(), id, Meta("", "/src/a"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	if _, _, err := s.Open(t.Context(), id, Meta("", "/work/b")); !errors.Is(err, session.ErrLocked) {
+	if _, _, err := s.Open(t.Context(), id, Meta("", "/src/b")); !errors.Is(err, session.ErrLocked) {
 		t.Fatalf("a second Open from elsewhere: %v, want ErrLocked", err)
 	}
 }
 
 func closed(t *testing.T, s session.Store) {
 	id := session.NewID()
-	log := create(t, s, Meta(id, "/work/a"))
+	log := create(t, s, Meta(id, "/src/a"))
 	a := Say("user", "one", "")
 	appendTo(t, log, a)
 	shut(t, log)
@@ -372,13 +372,13 @@ func closed(t *testing.T, s session.Store) {
 	if err := log.Append(Say("assistant", "two", a.UUID)); !errors.Is(err, session.ErrClosed) {
 		t.Errorf("Append after Close: %v, want ErrClosed", err)
 	}
-	next, _, err := s.Open(t.Context(), id, Meta("", "/work/a"))
+	next, _, err := s.Open(t.Context(), id, Meta("", "/src/a"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer next.Close()
 	shut(t, log) // the old one has no hold on the new one
-	if _, _, err := s.Open(t.Context(), id, Meta("", "/work/a")); !errors.Is(err, session.ErrLocked) {
+	if _, _, err := s.Open(t.Context(), id, Meta("", "/src/a")); !errors.Is(err, session.ErrLocked) {
 		t.Errorf("Open while it is open: %v, want ErrLocked", err)
 	}
 }
@@ -388,7 +388,7 @@ func isolation(t *testing.T, s session.Store) {
 	var want [4]*session.Entry
 	var ids [4]string
 	for i := range want {
-		log := create(t, s, Meta("", []string{"/work/a", "/work/b"}[i%2]))
+		log := create(t, s, Meta("", []string{"/src/a", "/src/b"}[i%2]))
 		ids[i], want[i] = log.ID(), Say("user", fmt.Sprint("session ", i), "")
 		appendTo(t, log, want[i])
 		shut(t, log)
@@ -401,7 +401,7 @@ func isolation(t *testing.T, s session.Store) {
 // Rule 7, of a list of one.
 func latest(t *testing.T, s session.Store) {
 	var logs []session.Log
-	for _, cwd := range []string{"/work/a", "/work/a", "/work/b"} {
+	for _, cwd := range []string{"/src/a", "/src/a", "/src/b"} {
 		log := create(t, s, Meta("", cwd))
 		appendTo(t, log, Say("user", "hello", ""))
 		logs = append(logs, log)
@@ -413,21 +413,21 @@ func latest(t *testing.T, s session.Store) {
 			t.Errorf("Latest(%s) is %s, %v, want %s", cwd, got, err, want.ID())
 		}
 	}
-	is("/work/a", logs[1])
-	is("/work/b", logs[2])
+	is("/src/a", logs[1])
+	is("/src/b", logs[2])
 	appendTo(t, logs[0], Say("assistant", "again", ""))
-	is("/work/a", logs[0])
+	is("/src/a", logs[0])
 	time.Sleep(15 * time.Millisecond)
 	side := Say("user", "of a subagent", "")
 	side.Fields = map[string]json.RawMessage{"isSidechain": json.RawMessage("true")}
-	log := create(t, s, Meta("", "/work/a"))
+	log := create(t, s, Meta("", "/src/a"))
 	appendTo(t, log, side)
-	is("/work/a", logs[0])
+	is("/src/a", logs[0])
 }
 
 func find(t *testing.T, s session.Store) {
 	titled := func(titles ...string) string {
-		log := create(t, s, Meta("", "/work/a"))
+		log := create(t, s, Meta("", "/src/a"))
 		appendTo(t, log, Say("user", "hello", ""))
 		for _, title := range titles {
 			raw, _ := json.Marshal(title)
@@ -452,7 +452,7 @@ func find(t *testing.T, s session.Store) {
 
 func branches(t *testing.T, s session.Store) {
 	id := session.NewID()
-	log := create(t, s, Meta(id, "/work/a"))
+	log := create(t, s, Meta(id, "/src/a"))
 	a := Say("user", "one", "")
 	b := Say("assistant", "left behind", a.UUID)
 	c := Say("user", "left behind too", b.UUID)
@@ -465,7 +465,7 @@ func branches(t *testing.T, s session.Store) {
 
 func sidechains(t *testing.T, s session.Store) {
 	id := session.NewID()
-	log := create(t, s, Meta(id, "/work/a"))
+	log := create(t, s, Meta(id, "/src/a"))
 	a := Say("user", "one", "")
 	b := Say("assistant", "two", a.UUID)
 	side := Say("user", "of a subagent", b.UUID)
@@ -474,7 +474,7 @@ func sidechains(t *testing.T, s session.Store) {
 	appendTo(t, log, side)
 	shut(t, log)
 	same(t, reopen(t, s, id).Entries, []*session.Entry{a, b})
-	log, _, err := s.Open(t.Context(), id, Meta("", "/work/a"))
+	log, _, err := s.Open(t.Context(), id, Meta("", "/src/a"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -486,7 +486,7 @@ func sidechains(t *testing.T, s session.Store) {
 
 func compaction(t *testing.T, s session.Store) {
 	id := session.NewID()
-	log := create(t, s, Meta(id, "/work/a"))
+	log := create(t, s, Meta(id, "/src/a"))
 	a := Say("user", "one", "")
 	b := Say("assistant", "two", a.UUID)
 	kept := Say("user", "kept", b.UUID)
@@ -506,7 +506,7 @@ func compaction(t *testing.T, s session.Store) {
 
 func looseRecords(t *testing.T, s session.Store) {
 	id := session.NewID()
-	log := create(t, s, Meta(id, "/work/a"))
+	log := create(t, s, Meta(id, "/src/a"))
 	mode := func(m string) *session.Entry {
 		return &session.Entry{Type: "mode", Fields: map[string]json.RawMessage{"mode": json.RawMessage(m)}}
 	}
@@ -531,7 +531,7 @@ func looseRecords(t *testing.T, s session.Store) {
 
 func effects(t *testing.T, s session.Store) {
 	id := session.NewID()
-	log := create(t, s, Meta(id, "/work/a"))
+	log := create(t, s, Meta(id, "/src/a"))
 	a := Say("user", "do it", "")
 	call := func(tool, parent string) *session.Entry {
 		e := Say("assistant", "", parent)
@@ -547,7 +547,7 @@ func effects(t *testing.T, s session.Store) {
 	appendTo(t, log, session.Outcome("t_done", false, json.RawMessage(`"42 <ok>"`)))
 	shut(t, log)
 
-	log, h, err := s.Open(t.Context(), id, Meta("", "/work/a"))
+	log, h, err := s.Open(t.Context(), id, Meta("", "/src/a"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -575,7 +575,7 @@ func concurrent(t *testing.T, s session.Store) {
 	for i := range sessions {
 		wg.Go(func() {
 			id := session.NewID()
-			log, err := s.Create(t.Context(), Meta(id, fmt.Sprint("/work/", i%2)))
+			log, err := s.Create(t.Context(), Meta(id, fmt.Sprint("/src/", i%2)))
 			if err != nil {
 				t.Error(err)
 				return
@@ -598,7 +598,7 @@ func concurrent(t *testing.T, s session.Store) {
 						mu.Lock()
 						want[typ], want[typ+"-b"] = true, true
 						mu.Unlock()
-						if _, err := s.Latest(t.Context(), "/work/0"); err != nil && !errors.Is(err, session.ErrNotFound) {
+						if _, err := s.Latest(t.Context(), "/src/0"); err != nil && !errors.Is(err, session.ErrNotFound) {
 							t.Error(err)
 						}
 					}
@@ -608,7 +608,7 @@ func concurrent(t *testing.T, s session.Store) {
 			if err := log.Close(); err != nil {
 				t.Error(err)
 			}
-			log, h, err := s.Open(t.Context(), id, Meta("", "/work/0"))
+			log, h, err := s.Open(t.Context(), id, Meta("", "/src/0"))
 			if err != nil {
 				t.Error(err)
 				return
@@ -629,15 +629,15 @@ func concurrent(t *testing.T, s session.Store) {
 
 func canceled(t *testing.T, s session.Store) {
 	id := session.NewID()
-	log := create(t, s, Meta(id, "/work/a"))
+	log := create(t, s, Meta(id, "/src/a"))
 	appendTo(t, log, Say("user", "one", ""))
 	shut(t, log)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.Create(ctx, Meta("", "/work/a")); err == nil {
+	if _, err := s.Create(ctx, Meta("", "/src/a")); err == nil {
 		t.Error("Create: no error")
 	}
-	if _, _, err := s.Open(ctx, id, Meta("", "/work/a")); err == nil {
+	if _, _, err := s.Open(ctx, id, Meta("", "/src/a")); err == nil {
 		t.Error("Open: no error")
 	}
 	reopen(t, s, id) // nothing was left locked
