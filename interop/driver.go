@@ -285,6 +285,30 @@ func (r *rules) take(tool string) Rule {
 	return Rule{}
 }
 
+// A quota is how often a rule of a hook still answers.
+type quota struct {
+	mu   sync.Mutex
+	left int // negative means for ever
+}
+
+func newQuota(rule Rule) *quota {
+	if rule.Times == nil {
+		return &quota{left: -1}
+	}
+	return &quota{left: *rule.Times}
+}
+
+// take reports whether the rule is not used up, and uses it.
+func (q *quota) take() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.left > 0 {
+		q.left--
+		return true
+	}
+	return q.left < 0
+}
+
 // behave does what a rule says instead of or before an answer.
 func (rule *Rule) behave(ctx context.Context, kind string, r *report) error {
 	if rule.DelayMs > 0 {

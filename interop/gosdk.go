@@ -226,8 +226,12 @@ func goOptions(job *Job, r *report) (*parley.Options, error) {
 			if rule.Matcher != nil {
 				matcher = *rule.Matcher
 			}
+			left := newQuota(rule)
 			hook := parley.OnEvent(wire.HookEvent(event), matcher, func(ctx context.Context, in wire.HookInput) (*wire.HookOutput, error) {
 				r.add("hook", map[string]any{"name": event, "input": in})
+				if !left.take() {
+					return nil, nil
+				}
 				if err := rule.behave(ctx, "hook", r); err != nil {
 					return nil, err
 				}

@@ -90,6 +90,36 @@ func playAll(t *testing.T, d Driver, cli string, names ...string) {
 	}
 }
 
-func TestGoSDKDrivesClaude(t *testing.T) {
-	playAll(t, GoSDK{}, peers(t).CLI())
+// few are the scenarios that show that a driver works.
+var few = []string{
+	"one-shot", "multi-turn", "partial-messages", "permission-changed-input", "hook-deny", "tool-in-process", "interrupt", "resume", "api-400",
+}
+
+func TestGoSDKDrivesClaude(t *testing.T) { playAll(t, GoSDK{}, peers(t).CLI()) }
+
+func TestTypeScriptSDKDrivesClaude(t *testing.T) {
+	p := peers(t)
+	playAll(t, p.TypeScript("."), p.CLI(), few...)
+}
+
+func TestPythonSDKDrivesClaude(t *testing.T) {
+	p := peers(t)
+	playAll(t, p.Python("."), p.CLI(), few...)
+}
+
+// The stand-in does as the Python SDK does.
+func TestPythonStandInDrivesClaude(t *testing.T) {
+	playAll(t, PythonStandIn{}, peers(t).CLI(), few...)
+}
+
+func TestGoSDKDrivesParley(t *testing.T) { playAll(t, GoSDK{}, parleyCLI(t)) }
+
+func TestTypeScriptSDKDrivesParley(t *testing.T) {
+	cli := parleyCLI(t)
+	playAll(t, peers(t).TypeScript("."), cli)
+}
+
+func TestPythonSDKDrivesParley(t *testing.T) {
+	cli := parleyCLI(t)
+	playAll(t, peers(t).Python("."), cli)
 }

@@ -38,7 +38,7 @@ type Job struct {
 // A Rule says what a callback of the host does.
 type Rule struct {
 	Tool  string `json:"tool,omitzero"`  // of a permission: for this tool only
-	Times *int   `json:"times,omitzero"` // of a permission: so many times
+	Times *int   `json:"times,omitzero"` // of a permission or a hook: so many times
 
 	Matcher *string  `json:"matcher,omitzero"` // of a hook
 	Timeout *float64 `json:"timeout,omitzero"` // of a hook, in seconds

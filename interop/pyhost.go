@@ -59,6 +59,7 @@ type pyHost struct {
 type hookEntry struct {
 	event string
 	rule  Rule
+	left  *quota
 }
 
 // flags turns options into the flags that the Python SDK gives.
@@ -233,7 +234,7 @@ func (h *pyHost) talk(ctx context.Context) error {
 				if rule.Timeout != nil {
 					entry["timeout"] = *rule.Timeout
 				}
-				h.hooks = append(h.hooks, hookEntry{event, rule})
+				h.hooks = append(h.hooks, hookEntry{event, rule, newQuota(rule)})
 				table[event] = append(table[event], entry)
 			}
 		}
@@ -428,6 +429,9 @@ func (h *pyHost) answer(ctx context.Context, req map[string]any) (any, error) {
 				continue
 			}
 			h.report.add("hook", map[string]any{"name": hook.event, "input": req["input"], "toolUseID": req["tool_use_id"]})
+			if !hook.left.take() {
+				return map[string]any{}, nil
+			}
 			if err := hook.rule.behave(ctx, "hook", h.report); err != nil {
 				return nil, err
 			}

@@ -4,3 +4,12 @@ import "os"
 
 // passed are the signals that a tap passes on.
 var passed = []os.Signal{os.Interrupt}
+
+// runs reports whether there is a process of this id that has not ended.
+func runs(pid int) bool {
+	p, err := os.FindProcess(pid)
+	if err == nil {
+		p.Release()
+	}
+	return err == nil
+}

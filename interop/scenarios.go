@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -167,8 +169,9 @@ func Scenarios() []*Scenario {
 					{"type":"assistant","message":{"content":[{"type":"text","text":"One, two."}]}}
 					{"type":"stream_event","event":{"type":"content_block_stop","index":0}}
 					{"type":"stream_event","event":{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"toolu_main_1_1","name":"Bash","input":{}}}}
-					{"type":"stream_event","event":{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"*"}}}
-					{"type":"stream_event","event":{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"*"}}}
+					{"type":"stream_event","event":{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":""}}}
+					{"type":"stream_event","event":{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"~command"}}}
+					{"type":"stream_event","event":{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"~test"}}}
 					{"type":"assistant","message":{"content":[{"type":"tool_use","id":"toolu_main_1_1","name":"Bash","input":{"command":"echo three"}}]}}
 					{"type":"stream_event","event":{"type":"content_block_stop","index":1}}
 					{"type":"stream_event","event":{"type":"message_delta","delta":{"stop_reason":"tool_use"}}}
@@ -449,7 +452,17 @@ func Scenarios() []*Scenario {
 			Needs: []string{"hooks"},
 			API:   script(pt.Say("Done."), pt.Expect(mentions("and the tests?")).Say("Tested.")),
 			Runs: []Run{{
-				Job: `{"prompt":"Work.","options":{` + options + `},"hooks":{"Stop":[{"output":{"decision":"block","reason":"and the tests?"}}]},"canUseTool":[]}`,
+				Job: `{"prompt":"Work.","options":{` + options + `},"hooks":{"Stop":[{"times":1,"output":{"decision":"block","reason":"and the tests?"}}]}}`,
+				Messages: `
+					{"type":"system","subtype":"init"}
+					{"type":"assistant","message":{"content":[{"type":"text","text":"Done."}]}}
+					{"type":"user","isSynthetic":true,"message":{"content":[{"type":"text","text":"~and the tests\\?"}]}}
+					{"type":"system","subtype":"notification","key":"stop-hook-error","priority":"immediate"}
+					{"type":"assistant","message":{"content":[{"type":"text","text":"Tested."}]}}
+					{"type":"result","subtype":"success","is_error":false,"num_turns":2,"result":"Tested."}`,
+				Callbacks: `
+					{"event":"hook","name":"Stop","input":{"hook_event_name":"Stop","stop_hook_active":false,"last_assistant_message":"Done."}}
+					{"event":"hook","name":"Stop","input":{"stop_hook_active":true,"last_assistant_message":"Tested."}}`,
 			}},
 		},
 		{
@@ -545,6 +558,27 @@ func Scenarios() []*Scenario {
 					{"send":"Talk."},{"until":{"type":"stream_event","event":{"type":"content_block_delta"}}},
 					{"call":"interrupt"},{"until":{"type":"result"}},
 					{"send":"Are you there?"},{"until":{"type":"result"}}]}`,
+				Messages: `
+					{"type":"system","subtype":"init"}
+					{"type":"stream_event","event":{"type":"message_start"}}
+					{"type":"stream_event","event":{"type":"content_block_start"}}
+					{"type":"stream_event","event":{"type":"content_block_delta","delta":{"text":"I will "}}}
+					{"type":"assistant","aborted":true,"message":{"content":[{"type":"text","text":"I will "}]}}
+					{"type":"user","message":{"content":[{"type":"text","text":"[Request interrupted by user]"}]}}
+					{"type":"stream_event","event":{"type":"content_block_stop"}}
+					{"type":"stream_event","event":{"type":"message_delta","delta":{"stop_reason":null}}}
+					{"type":"stream_event","event":{"type":"message_stop"}}
+					{"type":"result","subtype":"error_during_execution","is_error":true,"terminal_reason":"aborted_streaming","num_turns":2,"errors":["*"]}
+					{"type":"system","subtype":"init"}
+					{"type":"stream_event","event":{"type":"message_start"}}
+					{"type":"stream_event","event":{"type":"content_block_start"}}
+					{"type":"stream_event","event":{"type":"content_block_delta","delta":{"text":"Yes."}}}
+					{"type":"assistant","message":{"content":[{"type":"text","text":"Yes."}]}}
+					{"type":"stream_event","event":{"type":"content_block_stop"}}
+					{"type":"stream_event","event":{"type":"message_delta"}}
+					{"type":"stream_event","event":{"type":"message_stop"}}
+					{"type":"result","subtype":"success","is_error":false,"result":"Yes."}`,
+				Calls: `{"event":"call","method":"interrupt","error":null}`,
 			}},
 		},
 		{
@@ -556,23 +590,58 @@ func Scenarios() []*Scenario {
 			),
 			Runs: []Run{{
 				Job: `{"options":{` + options + `,"allowedTools":["Bash"]},"steps":[
-					{"send":"Wait."},{"until":{"type":"assistant"}},{"sleepMs":500},
+					{"send":"Wait."},{"until":{"type":"assistant"}},{"sleepMs":1000},
 					{"call":"interrupt"},{"until":{"type":"result"}},
 					{"send":"Are you there?"},{"until":{"type":"result"}}]}`,
+				Messages: `
+					{"type":"system","subtype":"init"}
+					{"type":"assistant","message":{"content":[{"type":"tool_use"}]}}
+					{"type":"user","message":{"content":[{"type":"tool_result","is_error":true}]}}
+					{"type":"user","message":{"content":[{"type":"text","text":"[Request interrupted by user for tool use]"}]}}
+					{"type":"result","subtype":"error_during_execution","is_error":true,"terminal_reason":"aborted_tools","num_turns":3}
+					{"type":"system","subtype":"init"}
+					{"type":"assistant","message":{"content":[{"type":"text","text":"Yes."}]}}
+					{"type":"result","subtype":"success","is_error":false,"num_turns":1}`,
+				Calls: `{"event":"call","method":"interrupt","error":null}`,
 			}},
+			Check: func(o *Outcome) error {
+				data, err := os.ReadFile(filepath.Join(o.Dir, "pid"))
+				if err != nil {
+					return err
+				}
+				pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+				if err != nil {
+					return err
+				}
+				if runs(pid) {
+					return fmt.Errorf("process %d, which the tool started, still runs", pid)
+				}
+				return nil
+			},
 		},
 		{
 			Name: "set-model",
 			Says: "The host changes the model between turns.",
-			API: script(
-				pt.Expect(pt.ModelName("claude-sonnet-4-5")).Say("Sonnet."),
-				pt.Expect(pt.ModelName("claude-opus-4-5"), pt.LastUser("And now")).Say("Opus."),
-			),
+			// A CLI may try a model out before it takes it.
+			API: func(string) *pt.Scenario {
+				return pt.Script(
+					pt.Expect(pt.ModelName("claude-sonnet-4-5")).Say("Sonnet."),
+					pt.Expect(pt.ModelName("claude-opus-4-5"), pt.LastUser("And now")).Say("Opus."),
+				).When("probe", pt.Field("max_tokens", "1").Exact()).Default(pt.Say("Hi.").Stop("max_tokens"))
+			},
 			Runs: []Run{{
 				Job: `{"options":{` + options + `},"steps":[
 					{"send":"Who are you?"},{"until":{"type":"result"}},
 					{"call":"setModel","args":["claude-opus-4-5"]},
 					{"send":"And now?"},{"until":{"type":"result"}}]}`,
+				Messages: `
+					{"type":"system","subtype":"init","model":"claude-sonnet-4-5"}
+					{"type":"assistant","message":{"model":"claude-sonnet-4-5"}}
+					{"type":"result","subtype":"success"}
+					{"type":"system","subtype":"init","model":"claude-opus-4-5"}
+					{"type":"assistant","message":{"model":"claude-opus-4-5","content":[{"type":"text","text":"Opus."}]}}
+					{"type":"result","subtype":"success","modelUsage":{"claude-sonnet-4-5":{"costUSD":"*"},"claude-opus-4-5":{"costUSD":"*"}}}`,
+				Calls: `{"event":"call","method":"setModel","error":null}`,
 			}},
 		},
 		{
@@ -592,6 +661,20 @@ func Scenarios() []*Scenario {
 					{"send":"Write one."},{"until":{"type":"result"}},
 					{"call":"setPermissionMode","args":["acceptEdits"]},
 					{"send":"Write two."},{"until":{"type":"result"}}]}`,
+				Messages: `
+					{"type":"system","subtype":"init","permissionMode":"default"}
+					{"type":"assistant","message":{"content":[{"type":"tool_use","name":"Write"}]}}
+					{"type":"user","message":{"content":[{"type":"tool_result","content":"no","is_error":true}]}}
+					{"type":"assistant","message":{"content":[{"type":"text","text":"Not one."}]}}
+					{"type":"result","subtype":"success","permission_denials":[{"tool_name":"Write"}]}
+					{"type":"system","subtype":"status","status":null,"permissionMode":"acceptEdits"}
+					{"type":"system","subtype":"init","permissionMode":"acceptEdits"}
+					{"type":"assistant","message":{"content":[{"type":"tool_use","name":"Write"}]}}
+					{"type":"user","message":{"content":[{"type":"tool_result","is_error":null}]},"tool_use_result":{"type":"create"}}
+					{"type":"assistant","message":{"content":[{"type":"text","text":"Two."}]}}
+					{"type":"result","subtype":"success"}`,
+				Callbacks: `{"event":"canUseTool","tool":"Write","input":{"file_path":"${dir}/one.txt","content":"x"}}`,
+				Calls:     `{"event":"call","method":"setPermissionMode","error":null}`,
 			}},
 			Check: func(o *Outcome) error { return errors.Join(file("one.txt", "")(o), file("two.txt", "x")(o)) },
 		},
@@ -605,6 +688,14 @@ func Scenarios() []*Scenario {
 					{"call":"mcpServerStatus"},
 					{"send":"Hello."},{"until":{"type":"result"}},
 					{"call":"mcpServerStatus"}]}`,
+				Messages: `
+					{"type":"system","subtype":"init","mcp_servers":[{"name":"calc","status":"connected"}]}
+					{"type":"assistant"}
+					{"type":"result","subtype":"success"}`,
+				// Whether the server is connected before the first turn is a race.
+				Calls: `
+					{"event":"call","method":"mcpServerStatus","error":null}
+					{"event":"call","method":"mcpServerStatus","error":null,"result":[{"name":"calc","status":"connected","serverInfo":{"name":"calc","version":"1.0.0"},"tools":[{"name":"add"}]}]}`,
 			}},
 		},
 		{
@@ -617,6 +708,12 @@ func Scenarios() []*Scenario {
 			Runs: []Run{{
 				Job: `{"options":{` + options + `,"allowedTools":["Bash"]},"steps":[
 					{"send":"Sleep."},{"until":{"type":"assistant"}},{"send":"and hurry up"},{"until":{"type":"result"}}]}`,
+				Messages: `
+					{"type":"system","subtype":"init"}
+					{"type":"assistant","message":{"content":[{"type":"tool_use"}]}}
+					{"type":"user","message":{"content":[{"type":"tool_result","content":"slept"}]}}
+					{"type":"assistant","message":{"content":[{"type":"text","text":"Both."}]}}
+					{"type":"result","subtype":"success","num_turns":2,"result":"Both."}`,
 			}},
 		},
 		{
@@ -629,6 +726,13 @@ func Scenarios() []*Scenario {
 			Runs: []Run{{
 				Job: `{"options":{` + options + `},"steps":[
 					{"send":"The first thing."},{"until":{"type":"system","subtype":"init"}},{"send":"The second thing."},{"until":{"type":"result"}},{"until":{"type":"result"}}]}`,
+				Messages: `
+					{"type":"system","subtype":"init"}
+					{"type":"assistant","message":{"content":[{"type":"text","text":"First."}]}}
+					{"type":"result","subtype":"success","result":"First.","result_index":0}
+					{"type":"system","subtype":"init"}
+					{"type":"assistant","message":{"content":[{"type":"text","text":"Second."}]}}
+					{"type":"result","subtype":"success","result":"Second.","result_index":1}`,
 			}},
 		},
 		{
@@ -748,15 +852,15 @@ func Scenarios() []*Scenario {
 				Messages: `
 					{"type":"system","subtype":"init"}
 					{"type":"system","subtype":"api_retry","attempt":1,"max_retries":1,"error_status":401,"error":"authentication_failed","retry_delay_ms":"*"}
-					{"type":"assistant","error":"authentication_failed","message":{"model":"<synthetic>","content":[{"type":"text","text":"~401"}]}}
-					{"type":"result","subtype":"success","is_error":true,"terminal_reason":"api_error","api_error_status":401,"result":"~401"}`,
+					{"type":"assistant","error":"authentication_failed","message":{"model":"<synthetic>","content":[{"type":"text","text":"*"}]}}
+					{"type":"result","subtype":"success","is_error":true,"terminal_reason":"api_error","api_error_status":401,"result":"*"}`,
 				Fails: true,
 			}},
 		},
 		{
 			Name: "api-400",
 			Says: "A request that the API does not take: an error result.",
-			API:  script(pt.Fail(400, "the request is not to our taste")),
+			API:  script(pt.Fail(400, "the request is not to our taste").Always()),
 			Runs: []Run{{
 				Job: `{"prompt":"Hello.","options":{` + options + `}}`,
 				Messages: `
@@ -802,10 +906,16 @@ func Scenarios() []*Scenario {
 				Messages: `
 					{"type":"system","subtype":"init"}
 					{"type":"assistant","message":{"content":[{"type":"tool_use"}]}}
-					{"type":"result","subtype":"error_max_budget_usd","is_error":true,"terminal_reason":"budget_exhausted","total_cost_usd":0.315,"errors":["*"]}`,
+					{"type":"result","subtype":"error_max_budget_usd","is_error":true,"terminal_reason":"budget_exhausted","errors":["*"]}`,
 				Fails: true,
 			}},
-			Check: file("made.txt", ""),
+			Check: func(o *Outcome) error {
+				m := o.Messages(0)
+				if cost, _ := m[len(m)-1]["total_cost_usd"].(float64); math.Abs(cost-0.315) > 1e-9 {
+					return fmt.Errorf("the cost is %v, not 0.315", cost)
+				}
+				return file("made.txt", "")(o)
+			},
 		},
 	}
 }

@@ -111,6 +111,10 @@ def can_use_tool(rules):
 def hook(name, rule):
     async def callback(hook_input, tool_use_id, _context):
         show("hook", name=name, input=hook_input, toolUseID=tool_use_id)
+        if rule.get("times") == 0:
+            return {}
+        if rule.get("times"):
+            rule["times"] -= 1
         await behave(rule, "hook")
         # "continue" and "async" are words of the language; the SDK maps them back.
         return {{"continue": "continue_", "async": "async_"}.get(k, k): v for k, v in rule.get("output", {}).items()}

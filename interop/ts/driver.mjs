@@ -58,6 +58,8 @@ if (scenario.hooks) {
     ...(rule.timeout !== undefined && {timeout: rule.timeout}),
     hooks: [async (input, toolUseID, {signal}) => {
       print('hook', {name, input, toolUseID});
+      if (rule.times === 0) return {};
+      if (rule.times) rule.times--;
       await behave(rule, 'hook', signal);
       return rule.output ?? {};
     }],
