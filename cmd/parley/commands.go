@@ -1,0 +1,276 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// What the command exits with. A command may exit with a status of its own, such
+// as that of a program it ran; its help says so.
+const (
+	exitOK      = 0
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+// A command is a subcommand.
+type command struct {
+	name  string
+	short string // one line for the list
+	group string // the heading it stands under in the list
+	// run does it. An error is printed, and becomes the exit status: see status.
+	run func(ctx context.Context, p *process, args []string) error
+}
+
+// commands is every subcommand, in the order of the list. To add one is to add a
+// line here.
+func commands() []command {
+	const tests, rest = "Test agents with no key, no network and no luck", "About"
+	return []command{
+		{"fake-api", "a Messages API that plays a script", tests, fakeAPI},
+		{"fake-cli", "a CLI that plays a script, for an SDK to spawn", tests, fakeCLI},
+		{"fake-host", "an SDK that plays a script, against a CLI", tests, fakeHost},
+		{"record", "pass requests on to an API and record the traffic", tests, record},
+		{"replay", "answer requests from a recording", tests, replay},
+		{"version", "say which version this is", rest, version},
+		{"help", "say how a command or a file format works", rest, help},
+	}
+}
+
+// lookup finds a command by its name.
+func lookup(name string) (command, bool) {
+	all := commands()
+	i := slices.IndexFunc(all, func(c command) bool { return c.name == name })
+	if i < 0 {
+		return command{}, false
+	}
+	return all[i], true
+}
+
+// run does what the arguments say and returns the exit status.
+func run(ctx context.Context, p *process, args []string) int {
+	first := ""
+	if len(args) > 0 {
+		first = args[0]
+	}
+	if c, ok := lookup(first); ok {
+		return status(p, "parley "+c.name, c.run(ctx, p, args[1:]))
+	}
+	// An SDK takes the path of a CLI and nothing else, so the environment can make
+	// a fake CLI of the command as it is.
+	if fakeInEnv(p) {
+		return status(p, "parley fake-cli", playFake(p, fakeFromEnv(p), args))
+	}
+	switch first {
+	case "--version", "-v":
+		return status(p, "parley", printVersionLine(p))
+	case "--help", "-h":
+		return status(p, "parley", help(ctx, p, nil))
+	}
+	if like := nearest(first); like != "" {
+		return status(p, "parley", usagef("there is no command %s. Did you mean %s? (parley help has them all)", first, like))
+	}
+	return runAgent(ctx, p, args)
+}
+
+// A usageError says that a command was called wrongly.
+type usageError struct{ reason string }
+
+func (e *usageError) Error() string { return e.reason }
+
+func usagef(format string, args ...any) error {
+	return &usageError{fmt.Sprintf(format, args...)}
+}
+
+// An exitStatus is an error that was reported already, or is another program's.
+type exitStatus int
+
+func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+// status prints an error under a name and returns the exit status it means.
+func status(p *process, name string, err error) int {
+	var usage *usageError
+	var exit exitStatus
+	switch {
+	case err == nil || errors.Is(err, flag.ErrHelp):
+		return exitOK
+	case errors.As(err, &exit):
+		return int(exit)
+	case errors.As(err, &usage):
+		fmt.Fprintf(p.stderr, "%s: %v\n", name, err)
+		return exitUsage
+	default:
+		fmt.Fprintf(p.stderr, "%s: %v\n", name, plain(err))
+		return exitFailure
+	}
+}
+
+// plain is the text of an error without the name of the package it is from.
+func plain(err error) string {
+	text := err.Error()
+	for _, name := range []string{"parleytest: ", "peer: "} {
+		text = strings.TrimPrefix(text, name)
+	}
+	return text
+}
+
+// nearest names the commands that a word looks like a misspelling of; "" if it
+// looks like none, or like a prompt.
+func nearest(word string) string {
+	if word == "" || word[0] == '-' || strings.ContainsFunc(word, unicode.IsSpace) {
+		return ""
+	}
+	var names []string
+	for _, c := range commands() {
+		names = append(names, c.name)
+	}
+	return closest(word, names)
+}
+
+// closest returns the names that a word is nearest to, if it is near to any.
+func closest(word string, names []string) string {
+	fold := func(s string) string { return strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(s)) }
+	type near struct {
+		name string
+		far  int
+	}
+	var all []near
+	for _, name := range names {
+		far := distance(fold(word), fold(name))
+		if strings.HasPrefix(name, word+"-") {
+			far = 1 // the first word of two
+		}
+		if far <= max(1, len(name)/4) {
+			all = append(all, near{name, far})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b near) int { return cmp.Compare(a.far, b.far) })
+	var out []string
+	for _, n := range all {
+		if n.far == all[0].far {
+			out = append(out, n.name)
+		}
+	}
+	return strings.Join(out, " or ")
+}
+
+// distance counts the letters to insert, remove, replace or swap with the next to
+// make b of a.
+func distance(a, b string) int {
+	prev2, prev := []int(nil), make([]int, len(b)+1)
+	for j := range prev {
+		prev[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		cur := make([]int, len(b)+1)
+		cur[0] = i
+		for j := 1; j <= len(b); j++ {
+			change := 1
+			if a[i-1] == b[j-1] {
+				change = 0
+			}
+			cur[j] = min(prev[j]+1, cur[j-1]+1, prev[j-1]+change)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				cur[j] = min(cur[j], prev2[j-2]+1)
+			}
+		}
+		prev2, prev = prev, cur
+	}
+	return prev[len(b)]
+}
+
+// A flagSet is the flags of a command, and its help.
+type flagSet struct {
+	*flag.FlagSet
+	help func()
+}
+
+// newFlags returns a set of flags whose help is the synopsis, the text and the
+// flags.
+func newFlags(p *process, name, synopsis, text string) *flagSet {
+	fs := flag.NewFlagSet(name, flag.ContinueOnError)
+	fs.SetOutput(io.Discard) // errors are printed once, by status
+	fs.Usage = func() {}     // and not with all of the help
+	return &flagSet{fs, func() {
+		usage := strings.TrimSpace("parley " + name + " " + synopsis)
+		fmt.Fprintf(p.stdout, "%s\n\n%s\n", usage, strings.TrimSpace(text))
+		printFlags(p.stdout, fs)
+	}}
+}
+
+// printFlags lists flags with two dashes and their defaults.
+func printFlags(w io.Writer, fs *flag.FlagSet) {
+	type row struct{ left, right string }
+	var rows []row
+	wide := 0
+	fs.VisitAll(func(f *flag.Flag) {
+		value, usage := flag.UnquoteUsage(f)
+		left := "--" + f.Name
+		if value != "" {
+			left += " " + value
+		}
+		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "0s" {
+			usage += " (" + f.DefValue + ")"
+		}
+		rows = append(rows, row{left, usage})
+		wide = max(wide, len(left))
+	})
+	if len(rows) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\nFlags:")
+	for _, r := range rows {
+		fmt.Fprintf(w, "  %-*s  %s\n", wide, r.left, strings.ReplaceAll(r.right, "\n", "\n"+strings.Repeat(" ", wide+4)))
+	}
+}
+
+// parse parses flags. What is wrong with them is a usageError with a hint.
+func parse(fs *flagSet, args []string) error {
+	err := fs.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		fs.help()
+	}
+	if err == nil || errors.Is(err, flag.ErrHelp) {
+		return err
+	}
+	text := err.Error()
+	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
+		text = "there is no flag --" + strings.TrimLeft(name, "-")
+		var names []string
+		fs.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
+		if like := closest(strings.TrimLeft(name, "-"), names); like != "" {
+			text += ". Did you mean --" + strings.ReplaceAll(like, " or ", " or --") + "?"
+		}
+	}
+	text = strings.NewReplacer("flag needs an argument: -", "a value is missing after --", "for flag -", "for --").Replace(text)
+	return usagef("%s (parley help %s has its flags)", text, fs.Name())
+}
+
+// A list is a flag that may be given several times.
+type list []string
+
+// String implements [flag.Value].
+func (l *list) String() string { return strings.Join(*l, ", ") }
+
+// Set implements [flag.Value].
+func (l *list) Set(s string) error { *l = append(*l, s); return nil }
+
+// pairs takes NAME=VALUE flags apart.
+func pairs(flagName string, l list) (map[string]string, error) {
+	out := map[string]string{}
+	for _, s := range l {
+		name, value, ok := strings.Cut(s, "=")
+		if !ok || name == "" {
+			return nil, usagef("--%s %s is not NAME=VALUE", flagName, s)
+		}
+		out[name] = value
+	}
+	return out, nil
+}

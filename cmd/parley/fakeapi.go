@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/parley-go/parley/parleytest"
+)
+
+const fakeAPIHelp = `
+Serves a fake Messages API that answers by a script, so that an agent in any language
+runs with no key and no network. It refuses what the real API refuses, and says so.
+
+With a command after --, the command is run with ANTHROPIC_BASE_URL and
+ANTHROPIC_API_KEY set, and the server ends with it. Without one, the two lines to set
+are printed, and it serves until Ctrl-C.
+
+Each request is a line on standard error. At the end it says how the script was not
+followed, with what was expected and what came, and which turns were never asked for.
+The exit status is 1 then; that of the command, if it failed.
+
+"parley help script" is about the format of the file.`
+
+// fakeAPI is the command that serves a scenario.
+func fakeAPI(ctx context.Context, p *process, args []string) error {
+	s := &service{name: "fake-api", hide: elsewhere}
+	fs := newFlags(p, s.name, "--script FILE [FLAGS] [-- COMMAND ARGS…]", fakeAPIHelp)
+	s.flags(fs)
+	file := fs.String("script", "", "the `FILE` with the script to play")
+	openai := fs.Bool("openai", false, "say how to reach the OpenAI-compatible side, /v1/chat/completions")
+	lenient := fs.Bool("lenient", false, "accept what the real API would refuse")
+	cache := fs.Bool("cache", false, "count in the usage what prompt caching would have written and read")
+	partial := fs.Bool("partial", false, "turns that were never asked for are fine")
+	check := fs.Bool("check", false, "only read the script and say whether it is good")
+	if err := parse(fs, args); err != nil {
+		return err
+	}
+	s.command = fs.Args()
+	if *file == "" {
+		return usagef("--script FILE is missing (parley help script says how to write one)")
+	}
+	scenario, err := readScenario(*file)
+	if err != nil {
+		return err
+	}
+	if *check {
+		_, err := fmt.Fprintf(p.stdout, "%s: good\n", *file)
+		return err
+	}
+	if err := s.listen(p); err != nil {
+		return err
+	}
+	log := &progress{w: p.stderr}
+	api := parleytest.NewHandler(scenario, &parleytest.APIOptions{
+		Lenient: *lenient, Cache: *cache, Forget: true,
+		Log: func(r *parleytest.Request) { log.line("%s", requestLine(r)) },
+	})
+	s.what = "playing " + *file
+	s.handler = api
+	s.env = func(url string) []string { return clientVars(url, fakeKey, *openai) }
+	s.done = func() bool { return api.Err() != nil || api.Done() == nil }
+	ended := s.run(ctx, p)
+	err = s.verdict(p, ended, api.Err(), api.Done(), *partial, "the script was not followed:", "not played:")
+	if err == nil {
+		fmt.Fprintf(p.stderr, "parley %s: %s, all by the script\n", s.name, requests(log.count()))
+	}
+	return err
+}
+
+// readScenario reads a script file and refuses one that cannot be played.
+func readScenario(file string) (*parleytest.Scenario, error) {
+	s, err := parleytest.ReadScript(file)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Validate(); err != nil {
+		return nil, fmt.Errorf("%s: %s", file, plain(err))
+	}
+	return s, nil
+}
+
+// requestLine is a request and its answer in one line.
+func requestLine(r *parleytest.Request) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s  ", r.Method, r.Path)
+	if r.Status == 0 {
+		b.WriteString("no answer")
+	} else {
+		b.WriteString(strconv.Itoa(r.Status))
+	}
+	if r.Script != "" {
+		fmt.Fprintf(&b, "  %s turn %d", r.Script, r.Turn)
+	}
+	if took := time.Since(r.Time); took >= 10*time.Millisecond {
+		fmt.Fprintf(&b, "  %v", took.Round(time.Millisecond))
+	}
+	var script *parleytest.ScriptError
+	var refusal *parleytest.Refusal
+	switch {
+	case errors.As(r.Err, &script):
+		fmt.Fprintf(&b, "  NOT BY THE SCRIPT: %s", script.Reason)
+	case errors.As(r.Err, &refusal):
+		fmt.Fprintf(&b, "  REFUSED by rule %s: %s", refusal.Rule, oneLine(refusal.Message, 160))
+	default:
+		if about := about(r); about != "" {
+			b.WriteString("  " + about)
+		}
+	}
+	return b.String()
+}
+
+// about is what a request is about: the tool results it brings, or what the user
+// said.
+func about(r *parleytest.Request) string {
+	var results []string
+	for _, res := range r.ToolResults() {
+		what := "result of "
+		if res.IsError {
+			what = "error of "
+		}
+		results = append(results, what+res.Tool+" "+oneLine(res.Text, 40))
+	}
+	if len(results) > 0 {
+		return strings.Join(results, ", ")
+	}
+	if text := r.LastUser(); text != "" {
+		return "user " + oneLine(text, 60)
+	}
+	return ""
+}
+
+// oneLine quotes the beginning of a text.
+func oneLine(text string, limit int) string {
+	text = strings.Join(strings.Fields(text), " ")
+	if r := []rune(text); len(r) > limit {
+		text = string(r[:limit]) + "…"
+	}
+	return strconv.Quote(text)
+}

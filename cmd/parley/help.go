@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	_ "embed" // for the topics
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// The formats of script files, as the documentation of the packages that read them
+// has it.
+var (
+	//go:embed help/script.txt
+	scriptFormat string
+	//go:embed help/steps.txt
+	stepsFormat string
+)
+
+// A topic is something help knows that is no command.
+type topic struct {
+	name, short string
+	text        func() string
+}
+
+func topics() []topic {
+	return []topic{
+		{"script", "the files that fake-api plays", func() string { return scriptFormat }},
+		{"steps", "the files that fake-cli and fake-host play", func() string { return stepsFormat }},
+		{"faults", "what fake-cli can do wrong by name", faultList},
+	}
+}
+
+const examples = `Examples:
+  parley fake-api --script greet.script -- python3 agent.py
+  parley fake-api --script greet.script --addr 127.0.0.1:8080
+  parley fake-cli --fault die-mid-line --install ./claude
+  parley record --upstream https://api.anthropic.com --to talk.cassette -- node agent.mjs
+  parley replay --from talk.cassette -- node agent.mjs
+`
+
+// help prints the list of everything, or the help of a command or a topic.
+func help(ctx context.Context, p *process, args []string) error {
+	if len(args) == 0 {
+		_, err := fmt.Fprint(p.stdout, overview())
+		return err
+	}
+	if strings.HasPrefix(args[0], "-") {
+		fs := newFlags(p, "help", "[COMMAND or TOPIC]", "Says how a command or a file format works; alone, it lists them.")
+		return parse(fs, args)
+	}
+	if len(args) > 1 {
+		return usagef("one at a time: parley help %s", args[0])
+	}
+	if c, ok := lookup(args[0]); ok {
+		return c.run(ctx, p, []string{"--help"})
+	}
+	all := topics()
+	if i := slices.IndexFunc(all, func(t topic) bool { return t.name == args[0] }); i >= 0 {
+		_, err := fmt.Fprint(p.stdout, all[i].text())
+		return err
+	}
+	var names []string
+	for _, c := range commands() {
+		names = append(names, c.name)
+	}
+	for _, t := range all {
+		names = append(names, t.name)
+	}
+	if like := closest(args[0], names); like != "" {
+		return usagef("there is no help on %s. Did you mean %s?", args[0], like)
+	}
+	return usagef("there is no help on %s, only on %s", args[0], strings.Join(names, ", "))
+}
+
+// overview is the list of all there is.
+func overview() string {
+	var b strings.Builder
+	b.WriteString("parley speaks the Claude Agent SDK protocol, both ends of the wire.\n")
+	group := ""
+	for _, c := range commands() {
+		if c.group != group {
+			group = c.group
+			fmt.Fprintf(&b, "\n%s:\n", group)
+		}
+		fmt.Fprintf(&b, "  %-10s %s\n", c.name, c.short)
+	}
+	b.WriteString("\n" + examples)
+	b.WriteString("\n\"parley help COMMAND\" says more of one. So it does of\n")
+	for _, t := range topics() {
+		fmt.Fprintf(&b, "  %-10s %s\n", t.name, t.short)
+	}
+	b.WriteString("\nThe exit status is 0 for success, 1 for failure and 2 for wrong usage.\n")
+	return b.String()
+}

@@ -1,0 +1,45 @@
+// Command parley is the Claude Agent SDK protocol on the command line, both ends of
+// the wire: with a subcommand, the tools for testing agents; without one, the agent
+// itself.
+//
+//	parley fake-api --script greet.script -- python3 agent.py
+//	parley help
+//
+// The command holds what a command line needs: arguments, the environment,
+// progress for people and exit codes (0 for success, 1 for failure, 2 for wrong
+// usage). Everything else is done by the packages it calls.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+
+	"github.com/parley-go/parley/parleytest/peer"
+)
+
+func main() {
+	// A fake CLI with grandchildren starts this program again.
+	peer.RunIfChild()
+	p := &process{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.Environ()}
+	os.Exit(run(context.Background(), p, os.Args[1:]))
+}
+
+// A process is what a command may use of the world. Signals are not caught for it:
+// a command that wants to end by itself says so (see service.run).
+type process struct {
+	stdin  io.Reader
+	stdout io.Writer
+	stderr io.Writer
+	env    []string // "KEY=value"
+}
+
+// getenv returns a variable of the environment, "" if there is none.
+func (p *process) getenv(name string) string {
+	for i := len(p.env) - 1; i >= 0; i-- { // the last one counts
+		if kv := p.env[i]; len(kv) > len(name) && kv[len(name)] == '=' && kv[:len(name)] == name {
+			return kv[len(name)+1:]
+		}
+	}
+	return ""
+}
