@@ -17,13 +17,16 @@ type Env struct {
 	// started or ended. It may be nil and must not block.
 	Notify func(Event)
 
-	mu     sync.Mutex
-	cwd    string
-	values map[any]any
+	mu      sync.Mutex
+	cwd     string
+	values  map[any]any
+	tasks   Tasks
+	closed  bool
+	closers []func()
 }
 
-// An Event is something that happens beside the calls; its types are those of the
-// packages that send them.
+// An Event is something that happens beside the calls: [TaskStarted],
+// [TaskUpdated] or [TaskEnded].
 type Event any
 
 // Cwd returns the working directory.
@@ -57,4 +60,40 @@ func Value[T any](e *Env, key any, init func() T) T {
 		e.values[key] = v
 	}
 	return v.(T)
+}
+
+// Tasks returns the work of the conversation that goes on beside the calls.
+func (e *Env) Tasks() *Tasks { return &e.tasks }
+
+// OnClose has f called when the conversation ends, the last one first. If it has
+// ended already f is called at once.
+func (e *Env) OnClose(f func()) {
+	e.mu.Lock()
+	if !e.closed {
+		e.closers = append(e.closers, f)
+		e.mu.Unlock()
+		return
+	}
+	e.mu.Unlock()
+	f()
+}
+
+// Close ends what the tools left running. It returns when that is done, within a
+// few seconds, and may be called more than once.
+func (e *Env) Close() {
+	e.mu.Lock()
+	e.closed = true
+	closers := e.closers
+	e.closers = nil
+	e.mu.Unlock()
+	for i := len(closers) - 1; i >= 0; i-- {
+		closers[i]()
+	}
+}
+
+// Send tells of an event, if anybody listens.
+func (e *Env) Send(event Event) {
+	if e.Notify != nil {
+		e.Notify(event)
+	}
 }

@@ -38,6 +38,8 @@ type Spec struct {
 	// ReadOnly tools have no effects: they may start while the model still
 	// writes, and run beside each other.
 	ReadOnly bool
+
+	compiled compiledSchema
 }
 
 // A Kind is a way to touch something.
@@ -65,6 +67,12 @@ type Call struct {
 	ID    string          // of the model's tool_use block
 	Input json.RawMessage // valid by the schema
 	Env   *Env
+
+	// Resolved says where the paths of the call's [Access] led, symbolic links
+	// followed, when somebody decided about them. A file tool refuses a path
+	// that leads elsewhere by then. A path inside the roots that is not here
+	// may not lead out of them.
+	Resolved map[string]string
 }
 
 // A Result is what a tool did.

@@ -1,0 +1,123 @@
+package files
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io/fs"
+	"sync"
+
+	"github.com/parley-go/parley/engine/tool"
+)
+
+// A Stamp tells one version of a file from another without reading it.
+type Stamp struct {
+	Device, Inode uint64
+	Size          int64
+	ModTime       int64 // in nanoseconds
+}
+
+// StampOf returns the stamp of a file.
+func StampOf(info fs.FileInfo) Stamp {
+	s := Stamp{Size: info.Size(), ModTime: info.ModTime().UnixNano()}
+	s.Device, s.Inode = identity(info)
+	return s
+}
+
+// A version is what a conversation knows of a file.
+type version struct {
+	stamp  Stamp
+	hash   [sha256.Size]byte
+	hashed bool // false for a file that was too big to be read as a whole
+}
+
+// memory is what a conversation has read and written, by resolved path.
+type memory struct {
+	mu    sync.Mutex
+	files map[string]version
+}
+
+type memoryKey struct{}
+
+func memoryOf(env *tool.Env) *memory {
+	return tool.Value(env, memoryKey{}, func() *memory { return &memory{files: map[string]version{}} })
+}
+
+// Remember notes that the conversation knows the file as it is. data is its
+// content, or nil if that was not read as a whole.
+func (p *Place) Remember(info fs.FileInfo, data []byte) {
+	if data == nil {
+		p.remember(version{stamp: StampOf(info)})
+		return
+	}
+	p.RememberHash(info, sha256.Sum256(data))
+}
+
+// RememberHash is [Place.Remember] with the hash of the content.
+func (p *Place) RememberHash(info fs.FileInfo, hash [sha256.Size]byte) {
+	p.remember(version{stamp: StampOf(info), hash: hash, hashed: true})
+}
+
+func (p *Place) remember(v version) {
+	m := memoryOf(p.env)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.files[p.Real] = v
+}
+
+// Known reports whether the conversation has read or written the file.
+func (p *Place) Known() bool {
+	m := memoryOf(p.env)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, ok := m.files[p.Real]
+	return ok
+}
+
+// Current returns an error, for the model, unless the conversation knows the file
+// as it is now.
+func (p *Place) Current(info fs.FileInfo, data []byte) error {
+	m := memoryOf(p.env)
+	m.mu.Lock()
+	v, ok := m.files[p.Real]
+	m.mu.Unlock()
+	switch {
+	case !ok:
+		return tool.Misuse("File has not been read yet. Read %s first, so that nothing in it is lost by mistake.", p.Path)
+	case v.hashed && v.hash == sha256.Sum256(data):
+		return nil
+	case !v.hashed && v.stamp == StampOf(info):
+		return nil
+	}
+	return tool.Misuse("File has been modified since it was read, by the user or by a program. Read %s again before writing to it.", p.Path)
+}
+
+// Forget drops what the conversation knows of files; the next write to them needs
+// a read first.
+func Forget(env *tool.Env) {
+	m := memoryOf(env)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(m.files)
+}
+
+// Names returns the resolved paths of the files that the conversation knows, with
+// when they were changed last, in nanoseconds.
+func Names(env *tool.Env) map[string]int64 {
+	m := memoryOf(env)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	names := make(map[string]int64, len(m.files))
+	for name, v := range m.files {
+		names[name] = v.stamp.ModTime
+	}
+	return names
+}
+
+// LinksNote says in words that a file has other names, which a write does not
+// reach; empty if it has none. info may be nil.
+func LinksNote(info fs.FileInfo) string {
+	if info == nil || links(info) < 2 {
+		return ""
+	}
+	return fmt.Sprintf(" The file had %d names (hard links); the others still have the old content.", links(info))
+}

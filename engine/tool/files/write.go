@@ -1,0 +1,121 @@
+package files
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// Replace writes the file as a whole, or creates it with the directories above it,
+// and remembers what was written. It is atomic: the bytes go to a temporary file in
+// the same directory, which then takes the name. Mode and owner stay.
+//
+// before is what the file was when it was looked at, nil if it did not exist; if it
+// is something else by now nothing is written. The error is in words, for the
+// model.
+func (p *Place) Replace(data []byte, before fs.FileInfo) error {
+	if err := p.makeDirs(); err != nil {
+		return p.failed(err)
+	}
+	var random [6]byte
+	rand.Read(random[:])
+	name := p.base
+	if len(name) > 200 {
+		name = name[:200]
+	}
+	temp := "." + name + "." + hex.EncodeToString(random[:]) + ".tmp"
+	perm := fs.FileMode(0o666) // what the umask leaves of it
+	if before != nil {
+		perm = 0o600
+	}
+	f, err := p.dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
+	if err != nil {
+		return p.failed(err)
+	}
+	err = p.fill(f, data, before)
+	if err == nil {
+		err = p.unchanged(before)
+	}
+	if err == nil {
+		err = p.dir.Rename(temp, p.base)
+	}
+	if err != nil {
+		p.dir.Remove(temp)
+		return p.failed(err)
+	}
+	info, err := p.dir.Lstat(p.base)
+	if err != nil {
+		return p.failed(err)
+	}
+	p.Remember(info, data)
+	return nil
+}
+
+// fill writes a new file and closes it.
+func (p *Place) fill(f *os.File, data []byte, before fs.FileInfo) error {
+	_, err := f.Write(data)
+	if err == nil && before != nil {
+		keepOwner(f, before)
+		err = f.Chmod(before.Mode() & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky))
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// unchanged returns an error if the file is not what it was.
+func (p *Place) unchanged(before fs.FileInfo) error {
+	now, err := p.dir.Lstat(p.base)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if before == nil {
+			return nil
+		}
+		return fmt.Errorf("%s was removed by somebody else meanwhile; nothing was written", p.Path)
+	case err != nil:
+		return err
+	case before == nil:
+		return fmt.Errorf("%s was created by somebody else meanwhile; nothing was written. Read it first", p.Path)
+	case StampOf(before) != StampOf(now):
+		return fmt.Errorf("%s was changed by somebody else meanwhile; nothing was written. Read it again", p.Path)
+	}
+	return nil
+}
+
+// makeDirs creates the directories that are missing.
+func (p *Place) makeDirs() error {
+	if len(p.missing) == 0 {
+		return nil
+	}
+	rel := filepath.Join(p.missing...)
+	if err := p.dir.MkdirAll(rel, 0o777); err != nil {
+		return err
+	}
+	dir, err := p.dir.OpenRoot(rel)
+	if err != nil {
+		return err
+	}
+	p.dir.Close()
+	p.dir, p.missing = dir, nil
+	return nil
+}
+
+// failed puts an error of a write into words.
+func (p *Place) failed(err error) error {
+	switch {
+	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, errQuota):
+		return fmt.Errorf("the disk is full: %s was not written and is as it was", p.Path)
+	case errors.Is(err, syscall.EROFS):
+		return fmt.Errorf("the file system of %s can only be read; nothing was written", p.Path)
+	case strings.Contains(err.Error(), "nothing was written"):
+		return err
+	}
+	return fmt.Errorf("%w; nothing was written", explain(err, p.Path))
+}

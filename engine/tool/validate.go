@@ -1,0 +1,273 @@
+package tool
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// compiledSchema is a schema made ready for use, once.
+type compiledSchema struct {
+	once     sync.Once
+	schema   *jsonschema.Schema
+	resolved *jsonschema.Resolved
+	err      error
+}
+
+// Validate checks an input against the schema of a tool. Members that the schema
+// does not know are let through, and so are numbers and booleans given as strings;
+// [Decode] reads them. An input that does not fit is a [UseError] that says what to
+// change; a schema that is none is another error.
+func Validate(spec *Spec, input json.RawMessage) error {
+	c := &spec.compiled
+	c.once.Do(func() {
+		c.schema = new(jsonschema.Schema)
+		if c.err = json.Unmarshal(spec.Schema, c.schema); c.err == nil {
+			c.resolved, c.err = c.schema.Resolve(nil)
+		}
+		if c.err != nil {
+			c.err = fmt.Errorf("tool: the schema of %s: %w", spec.Name, c.err)
+		}
+	})
+	if c.err != nil {
+		return c.err
+	}
+	if len(bytes.TrimSpace(input)) == 0 {
+		input = json.RawMessage("{}")
+	}
+	var value any
+	if err := json.Unmarshal(input, &value); err != nil {
+		const shown = 200
+		return Misuse("InputValidationError: %s was called with input that is not JSON (%v).\nYou sent (first %d of %d bytes): %s\nCall it again with a JSON object; escape backslashes, quotes and control characters inside strings.",
+			spec.Name, err, min(shown, len(input)), len(input), strings.ToValidUTF8(string(input[:min(shown, len(input))]), "\ufffd"))
+	}
+	w := walker{}
+	value = w.walk(c.schema, value, "")
+	if len(w.issues) == 0 {
+		err := c.resolved.Validate(value)
+		if err == nil {
+			return nil
+		}
+		w.issues = append(w.issues, err.Error())
+	}
+	w.issues = append(w.issues, w.unknown...)
+	return Misuse("InputValidationError: %s failed due to the following issues:\n%s", spec.Name, strings.Join(w.issues, "\n"))
+}
+
+// A walker finds what is wrong with a value in words, and reads numbers and
+// booleans that were given as strings.
+type walker struct {
+	issues  []string
+	unknown []string
+}
+
+func (w *walker) add(format string, args ...any) {
+	w.issues = append(w.issues, fmt.Sprintf(format, args...))
+}
+
+func (w *walker) walk(s *jsonschema.Schema, value any, at string) any {
+	types := s.Types
+	if s.Type != "" {
+		types = []string{s.Type}
+	}
+	if len(types) > 0 && !slices.ContainsFunc(types, func(t string) bool { return isType(t, value) }) {
+		text, isString := value.(string)
+		for _, t := range types {
+			if v, ok := fromString(t, text); isString && ok {
+				return v
+			}
+		}
+		if at == "" {
+			w.add("The input must be %s, but %s was given", article(types), kindOf(value))
+		} else {
+			w.add("The parameter `%s` must be %s, but %s was given", at, article(types), kindOf(value))
+		}
+		return value
+	}
+	if len(s.Enum) > 0 && !slices.ContainsFunc(s.Enum, func(e any) bool { return e == value }) {
+		var names []string
+		for _, e := range s.Enum {
+			b, _ := json.Marshal(e)
+			names = append(names, string(b))
+		}
+		b, _ := json.Marshal(value)
+		w.add("The parameter `%s` must be one of %s, but %s was given", at, strings.Join(names, ", "), clip(string(b), 60))
+		return value
+	}
+	switch v := value.(type) {
+	case map[string]any:
+		for _, name := range s.Required {
+			if _, ok := v[name]; !ok {
+				w.add("The required parameter `%s` is missing%s", join(at, name), about(s.Properties[name]))
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			if p := s.Properties[name]; p != nil {
+				v[name] = w.walk(p, v[name], join(at, name))
+			} else if len(s.Properties) > 0 && s.AdditionalProperties == nil {
+				w.unknown = append(w.unknown, fmt.Sprintf("The parameter `%s` is not known", join(at, name)))
+			}
+		}
+	case []any:
+		if s.MinItems != nil && len(v) < *s.MinItems {
+			w.add("The parameter `%s` needs at least %d items", at, *s.MinItems)
+		}
+		if s.MaxItems != nil && len(v) > *s.MaxItems {
+			w.add("The parameter `%s` takes at most %d items, but %d were given", at, *s.MaxItems, len(v))
+		}
+		if s.Items != nil {
+			for i := range v {
+				v[i] = w.walk(s.Items, v[i], fmt.Sprintf("%s[%d]", at, i))
+			}
+		}
+	case float64:
+		if s.Minimum != nil && v < *s.Minimum {
+			w.add("The parameter `%s` must be at least %v, but %v was given", at, *s.Minimum, v)
+		}
+		if s.Maximum != nil && v > *s.Maximum {
+			w.add("The parameter `%s` must be at most %v, but %v was given", at, *s.Maximum, v)
+		}
+	case string:
+		if s.MinLength != nil && len([]rune(v)) < *s.MinLength {
+			w.add("The parameter `%s` must not be %s", at, map[bool]string{true: "empty", false: "that short"}[v == ""])
+		}
+	}
+	return value
+}
+
+func join(at, name string) string {
+	if at == "" {
+		return name
+	}
+	return at + "." + name
+}
+
+func about(s *jsonschema.Schema) string {
+	if s == nil || s.Description == "" {
+		return ""
+	}
+	first, _, _ := strings.Cut(s.Description, ". ")
+	return " (" + strings.TrimSuffix(first, ".") + ")"
+}
+
+func isType(t string, value any) bool {
+	switch v := value.(type) {
+	case nil:
+		return t == "null"
+	case bool:
+		return t == "boolean"
+	case string:
+		return t == "string"
+	case float64:
+		return t == "number" || t == "integer" && v == math.Trunc(v)
+	case []any:
+		return t == "array"
+	case map[string]any:
+		return t == "object"
+	}
+	return false
+}
+
+// fromString reads a value of a type that was given as a string, where there is
+// only one way to read it.
+func fromString(t, text string) (any, bool) {
+	switch text = strings.TrimSpace(text); t {
+	case "boolean":
+		if text == "true" || text == "false" {
+			return text == "true", true
+		}
+	case "integer", "number":
+		f, err := strconv.ParseFloat(text, 64)
+		if err == nil && !math.IsInf(f, 0) && !math.IsNaN(f) && isType(t, f) {
+			return f, true
+		}
+	}
+	return nil, false
+}
+
+func article(types []string) string {
+	var words []string
+	for _, t := range types {
+		switch t {
+		case "array", "object", "integer":
+			t = "an " + t
+		case "null":
+		default:
+			t = "a " + t
+		}
+		words = append(words, t)
+	}
+	return strings.Join(words, " or ")
+}
+
+func kindOf(value any) string {
+	for _, t := range []string{"null", "boolean", "string", "number", "array", "object"} {
+		if isType(t, value) {
+			return article([]string{t})
+		}
+	}
+	return "something else"
+}
+
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}
+
+// Decode reads an input that is valid by its schema, with numbers and booleans
+// that were given as strings. For those the target has fields of the types [Int]
+// and [Bool].
+func Decode(input json.RawMessage, target any) error {
+	if len(bytes.TrimSpace(input)) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(input, target); err != nil {
+		return Misuse("InputValidationError: %v", err)
+	}
+	return nil
+}
+
+// An Int is an integer of an input that may be given as a string or as a number
+// with a zero fraction.
+type Int int64
+
+// UnmarshalJSON reads a number or a string with one; null leaves it as it is.
+func (i *Int) UnmarshalJSON(data []byte) error {
+	text := strings.TrimSpace(strings.Trim(string(data), `"`))
+	if text == "null" || text == "" {
+		return nil
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil || f != math.Trunc(f) || math.Abs(f) > 1<<53 {
+		return fmt.Errorf("%s is not an integer", clip(string(data), 60))
+	}
+	*i = Int(f)
+	return nil
+}
+
+// A Bool is a boolean of an input that may be given as a string.
+type Bool bool
+
+// UnmarshalJSON reads a boolean or a string with one; null leaves it as it is.
+func (b *Bool) UnmarshalJSON(data []byte) error {
+	switch strings.TrimSpace(strings.Trim(string(data), `"`)) {
+	case "true":
+		*b = true
+	case "false":
+		*b = false
+	case "null", "":
+	default:
+		return fmt.Errorf("%s is not true or false", clip(string(data), 60))
+	}
+	return nil
+}
