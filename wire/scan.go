@@ -38,10 +38,16 @@ type node struct {
 var (
 	errSyntax = errors.New("not JSON")
 	errDepth  = errors.New("nested too deeply")
+	errValues = errors.New("too many values")
 	errSize   = errors.New("longer than 4 GiB")
 )
 
-const maxDepth = 10000
+const (
+	maxDepth = 10000
+	// maxNodes bounds what taking a line apart needs beside the line itself, to
+	// about 128 MiB: one that holds more values is refused.
+	maxNodes = 8 << 20
+)
 
 var docs = sync.Pool{New: func() any { return new(doc) }}
 
@@ -95,6 +101,9 @@ func (d *doc) value(b []byte, i, depth int) (int, error) {
 		return 0, errSyntax
 	}
 	at := len(d.tape)
+	if at > maxNodes {
+		return 0, errValues
+	}
 	switch c := b[i]; c {
 	case '{':
 		return d.object(b, i, depth)

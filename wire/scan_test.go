@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"bytes"
+	"errors"
 	"testing"
 	"unicode/utf8"
 
@@ -48,4 +50,13 @@ func FuzzScan(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestManyValues reads a line that is short and would need much memory.
+func TestManyValues(t *testing.T) {
+	line := append([]byte("["), bytes.Repeat([]byte("0,"), maxNodes+1)...)
+	line = append(line, "0]"...)
+	if _, err := scan(line); !errors.Is(err, errValues) {
+		t.Errorf("scan says %v", err)
+	}
 }
