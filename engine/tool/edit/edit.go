@@ -1,0 +1,185 @@
+// Package edit is the tool Edit: it replaces text in a file.
+//
+// It never guesses. What is to be replaced is found exactly; or exactly but for
+// line endings, a byte order mark and typographic quotes; or as whole lines that
+// differ in white space only, if there is one such place. The model is told when
+// it was not exact. Encoding, line endings, permissions and what was not to be
+// changed stay as they are.
+package edit
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/files"
+	"github.com/parley-go/parley/engine/tool/write"
+)
+
+//go:embed edit.md
+var description string
+
+const schema = `{
+	"type": "object",
+	"properties": {
+		"file_path": {"type": "string", "minLength": 1, "description": "The file to change, best as an absolute path"},
+		"old_string": {"type": "string", "description": "The text to replace, exactly as it is in the file"},
+		"new_string": {"type": "string", "description": "The text to put in its place; not the same"},
+		"replace_all": {"type": "boolean", "description": "Replace every occurrence instead of the only one"}
+	},
+	"required": ["file_path", "old_string", "new_string"]
+}`
+
+// Options are what can be chosen about the tool. The zero value is the default.
+type Options struct {
+	// Unread lets files be changed that were not read before, as the official
+	// CLI does; one that was read and has changed since is refused still.
+	Unread bool
+	// ExactOnly refuses what is not found exactly.
+	ExactOnly bool
+}
+
+// Tool is Edit.
+type Tool struct {
+	spec tool.Spec
+	opts Options
+}
+
+// New returns the tool. opts may be nil.
+func New(opts *Options) *Tool {
+	t := &Tool{spec: tool.Spec{Name: "Edit", Description: description, Schema: json.RawMessage(schema)}}
+	if opts != nil {
+		t.opts = *opts
+	}
+	return t
+}
+
+// Input is what the model gives.
+type Input struct {
+	FilePath   string    `json:"file_path"`
+	OldString  string    `json:"old_string"`
+	NewString  string    `json:"new_string"`
+	ReplaceAll tool.Bool `json:"replace_all"`
+}
+
+// Output is what programs get.
+type Output struct {
+	FilePath                 string       `json:"filePath"`
+	OldString                string       `json:"oldString"`
+	NewString                string       `json:"newString"`
+	OriginalFile             *string      `json:"originalFile"`
+	StructuredPatch          []files.Hunk `json:"structuredPatch"`
+	UserModified             bool         `json:"userModified"`
+	ReplaceAll               bool         `json:"replaceAll"`
+	ContentNotInModelContext bool         `json:"contentNotInModelContext,omitempty"` // the file was not read before
+	Inexact                  string       `json:"inexact,omitempty"`                  // how the match was not exact: "quotes", "line endings", "white space"
+}
+
+// Spec says what the tool is.
+func (t *Tool) Spec() *tool.Spec { return &t.spec }
+
+// Access is to write the file.
+func (t *Tool) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, error) {
+	var in Input
+	if err := tool.Decode(input, &in); err != nil {
+		return nil, err
+	}
+	return []tool.Access{{Kind: tool.Write, Path: files.Abs(env, in.FilePath)}}, nil
+}
+
+// Run changes the file.
+func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
+	var in Input
+	if err := tool.Decode(call.Input, &in); err != nil {
+		return nil, err
+	}
+	path := files.Abs(call.Env, in.FilePath)
+	if in.OldString == in.NewString {
+		return nil, tool.Misuse("No changes to make: old_string and new_string are exactly the same.")
+	}
+	if strings.EqualFold(filepath.Ext(path), ".ipynb") {
+		return nil, tool.Misuse("%s is a Jupyter notebook. Use NotebookEdit to change its cells.", path)
+	}
+	place, err := files.Open(call, path)
+	if err != nil {
+		return nil, err
+	}
+	defer place.Close()
+	out := &Output{FilePath: place.Path, OldString: in.OldString, NewString: in.NewString, ReplaceAll: bool(in.ReplaceAll)}
+
+	data, before, err := place.ReadAll(files.MaxSize)
+	if errors.Is(err, fs.ErrNotExist) {
+		return t.create(ctx, call.Env, place, &in, out)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := place.Current(before, data); err != nil {
+		if place.Known() || !t.opts.Unread {
+			return nil, err
+		}
+		out.ContentNotInModelContext = true
+	}
+	if files.Binary(data[:min(len(data), 8000)]) {
+		return nil, fmt.Errorf("%s is a binary file, which Edit does not change", place.Path)
+	}
+	text := files.Decode(data)
+	if in.OldString == "" && strings.TrimSpace(text.Content) != "" {
+		return nil, tool.Misuse("%s exists and is not empty: old_string must be the text to replace. To replace all of it use Write.", place.Path)
+	}
+	change, err := t.apply(text, &in)
+	if err != nil {
+		return nil, err
+	}
+	bytes, err := text.With(change.content).Encode()
+	if err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if err := place.Replace(bytes, before); err != nil {
+		return nil, err
+	}
+	original := strings.ToValidUTF8(text.Content, "\ufffd")
+	out.OriginalFile, out.Inexact = &original, change.inexact
+	out.StructuredPatch = files.Patch(text.Content, change.content)
+
+	said := "The file " + place.Path + " has been updated successfully."
+	if in.ReplaceAll && change.count > 1 {
+		said = fmt.Sprintf("The file %s has been updated successfully: %d occurrences were replaced.", place.Path, change.count)
+	}
+	if change.note != "" {
+		said += " " + change.note
+	}
+	said += files.LinksNote(before)
+	if !out.ContentNotInModelContext {
+		said += write.CurrentNote
+	}
+	return tool.Text(said, out), nil
+}
+
+// create writes a new file.
+func (t *Tool) create(ctx context.Context, env *tool.Env, place *files.Place, in *Input, out *Output) (*tool.Result, error) {
+	if in.OldString != "" {
+		said := "File does not exist. Note: your current working directory is " + env.Cwd() + "."
+		if similar := files.Similar(place.Path); similar != "" {
+			said += " Did you mean " + similar + "?"
+		}
+		return nil, errors.New(said)
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if err := place.Replace([]byte(in.NewString), nil); err != nil {
+		return nil, err
+	}
+	out.StructuredPatch = files.Patch("", in.NewString)
+	return tool.Text("File created successfully at: "+place.Path+write.CurrentNote, out), nil
+}

@@ -1,0 +1,115 @@
+// Package write is the tool Write: it creates a file or replaces its content.
+//
+// The content is written as it is given; a file in UTF-16 or with a byte order mark
+// stays one. A file that exists is replaced only if the conversation knows what was
+// in it.
+package write
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"strings"
+
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/files"
+)
+
+//go:embed write.md
+var description string
+
+const schema = `{
+	"type": "object",
+	"properties": {
+		"file_path": {"type": "string", "minLength": 1, "description": "The file to write, best as an absolute path"},
+		"content": {"type": "string", "description": "The whole new content of the file"}
+	},
+	"required": ["file_path", "content"]
+}`
+
+// Tool is Write.
+type Tool struct{ spec tool.Spec }
+
+// New returns the tool.
+func New() *Tool {
+	return &Tool{spec: tool.Spec{Name: "Write", Description: description, Schema: json.RawMessage(schema)}}
+}
+
+// Input is what the model gives.
+type Input struct {
+	FilePath string `json:"file_path"`
+	Content  string `json:"content"`
+}
+
+// Output is what programs get.
+type Output struct {
+	Type            string       `json:"type"` // "create" or "update"
+	FilePath        string       `json:"filePath"`
+	Content         string       `json:"content"`
+	StructuredPatch []files.Hunk `json:"structuredPatch"`
+	OriginalFile    *string      `json:"originalFile"`
+	UserModified    bool         `json:"userModified"`
+}
+
+// CurrentNote follows what is said of a write, for the model: the conversation
+// knows the file now.
+const CurrentNote = " (file state is current in your context — no need to Read it back)"
+
+// Spec says what the tool is.
+func (t *Tool) Spec() *tool.Spec { return &t.spec }
+
+// Access is to write the file.
+func (t *Tool) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, error) {
+	var in Input
+	if err := tool.Decode(input, &in); err != nil {
+		return nil, err
+	}
+	return []tool.Access{{Kind: tool.Write, Path: files.Abs(env, in.FilePath)}}, nil
+}
+
+// Run writes the file.
+func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
+	var in Input
+	if err := tool.Decode(call.Input, &in); err != nil {
+		return nil, err
+	}
+	place, err := files.Open(call, files.Abs(call.Env, in.FilePath))
+	if err != nil {
+		return nil, err
+	}
+	defer place.Close()
+	out := &Output{Type: "create", FilePath: place.Path, Content: in.Content, StructuredPatch: []files.Hunk{}}
+	bytes := []byte(in.Content)
+	data, before, err := place.ReadAll(files.MaxSize)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		before = nil
+	case err != nil:
+		return nil, err
+	default:
+		if err := place.Current(before, data); err != nil {
+			return nil, err
+		}
+		old := files.Decode(data)
+		// The encoding stays; line ends are as they were given.
+		text := files.Text{Content: strings.TrimPrefix(in.Content, "\ufeff"), Encoding: old.Encoding, BOM: old.BOM || strings.HasPrefix(in.Content, "\ufeff")}
+		if bytes, err = text.Encode(); err != nil {
+			return nil, err
+		}
+		original := strings.ToValidUTF8(old.Content, "\ufffd")
+		out.Type, out.OriginalFile = "update", &original
+		out.StructuredPatch = files.Patch(old.Content, strings.ReplaceAll(text.Content, "\r\n", "\n"))
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if err := place.Replace(bytes, before); err != nil {
+		return nil, err
+	}
+	if before == nil {
+		return tool.Text("File created successfully at: "+place.Path+CurrentNote, out), nil
+	}
+	return tool.Text("The file "+place.Path+" has been updated successfully."+files.LinksNote(before)+CurrentNote, out), nil
+}
