@@ -638,6 +638,7 @@ func Scenarios() []*Scenario {
 					{"type":"system","subtype":"init","model":"claude-sonnet-4-5"}
 					{"type":"assistant","message":{"model":"claude-sonnet-4-5"}}
 					{"type":"result","subtype":"success"}
+					{"type":"user","isReplay":true,"message":{"content":"~claude-opus-4-5"}}
 					{"type":"system","subtype":"init","model":"claude-opus-4-5"}
 					{"type":"assistant","message":{"model":"claude-opus-4-5","content":[{"type":"text","text":"Opus."}]}}
 					{"type":"result","subtype":"success","modelUsage":{"claude-sonnet-4-5":{"costUSD":"*"},"claude-opus-4-5":{"costUSD":"*"}}}`,
