@@ -8,7 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"time"
-	"unicode/utf8"
+	"unicode/utf16"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -77,7 +77,17 @@ func digestPlace(root *os.Root, p place) (*digest, error) {
 	if err != nil {
 		return nil, err
 	}
-	return digestOf(head, tail), nil
+	d := digestOf(head, tail)
+	if d.firstPrompt == "" && p.size > window {
+		// The first prompt may be long, such as one with a picture.
+		if file, err := root.OpenFile(p.name(), os.O_RDONLY|nonblock, 0); err == nil {
+			more := make([]byte, min(p.size, 32*window))
+			n, _ := io.ReadFull(file, more)
+			file.Close()
+			d.readHead(more[:n])
+		}
+	}
+	return d, nil
 }
 
 // isConversation reports whether a session is one that a person would go on with.
@@ -86,18 +96,25 @@ func isConversation(root *os.Root, p place) (bool, error) {
 	return err == nil && d.conversation && !d.sidechain, err
 }
 
-// digestOf takes the begin and the end of a log apart.
+// digestOf takes the begin and the end of a log apart. The last of each kind wins.
 func digestOf(head, tail []byte) *digest {
 	d := &digest{}
 	d.readHead(head)
-	d.readTail(tail)
-	last := func(dst *string, key string) {
-		if *dst == "" {
-			*dst = lastText(head, key)
+	either := func(name string) string {
+		text, ok := lastText(tail, name, "")
+		if !ok {
+			text, _ = lastText(head, name, "")
 		}
+		return text
 	}
-	last(&d.customTitle, "customTitle")
-	last(&d.aiTitle, "aiTitle")
+	d.customTitle = either("customTitle")
+	d.aiTitle = either("aiTitle")
+	d.lastPrompt, _ = lastText(tail, "lastPrompt", "")
+	d.summary, _ = lastText(tail, "summary", "summary")
+	d.tag, _ = lastText(tail, "tag", "tag")
+	if branch, _ := lastText(tail, "gitBranch", ""); branch != "" {
+		d.branch = branch
+	}
 	return d
 }
 
@@ -135,30 +152,6 @@ func (d *digest) readHead(head []byte) {
 	}
 }
 
-// readTail reads what the last lines tell. The last of each kind wins.
-func (d *digest) readTail(tail []byte) {
-	d.customTitle = lastText(tail, "customTitle")
-	d.aiTitle = lastText(tail, "aiTitle")
-	d.lastPrompt = lastText(tail, "lastPrompt")
-	d.summary = lastText(tail, "summary")
-	if branch := lastText(tail, "gitBranch"); branch != "" {
-		d.branch = branch
-	}
-	const tagged = `{"type":"tag"`
-	for rest := tail; ; {
-		i := bytes.LastIndex(rest, []byte(tagged))
-		if i < 0 {
-			break
-		}
-		if i == 0 || rest[i-1] == '\n' {
-			line, _, _ := bytes.Cut(tail[i:], []byte("\n"))
-			d.tag, _ = topText(line, "tag")
-			break
-		}
-		rest = rest[:i]
-	}
-}
-
 func setOnce(dst *string, s string) {
 	if *dst == "" {
 		*dst = s
@@ -166,32 +159,35 @@ func setOnce(dst *string, s string) {
 }
 
 // lastText returns the last member of a name at the top level of a line that is a
-// text. Only the lines that hold the name are taken apart.
-func lastText(lines []byte, name string) string {
+// text, of records of a type if one is given. Only the lines that hold the name
+// are taken apart.
+func lastText(lines []byte, name, typ string) (string, bool) {
 	key := []byte(`"` + name + `"`)
 	for end := len(lines); end > 0; {
 		i := bytes.LastIndex(lines[:end], key)
 		if i < 0 {
-			return ""
+			break
 		}
 		start := bytes.LastIndexByte(lines[:i], '\n') + 1
 		line, _, _ := bytes.Cut(lines[start:], []byte("\n"))
 		if text, ok := topText(line, name); ok {
-			return text
+			if is, _ := topText(line, "type"); typ == "" || is == typ {
+				return text, true
+			}
 		}
 		end = start
 	}
-	return ""
+	return "", false
 }
 
 // topText returns a text at the top level of a line, which may be cut off.
-func topText(line []byte, name string) (string, bool) {
+func topText(line []byte, name string) (text string, ok bool) {
+	line = bytes.TrimLeft(line, " \t")
 	if !bytes.HasPrefix(line, []byte("{")) {
 		return "", false
 	}
-	d := jsontext.NewDecoder(bytes.NewReader(line), lenient...)
+	d := jsontext.NewDecoder(bytes.NewBuffer(line), lenient...)
 	d.ReadToken()
-	found, ok := "", false
 	for d.PeekKind() == '"' {
 		key, err := d.ReadToken()
 		if err != nil {
@@ -202,14 +198,14 @@ func topText(line []byte, name string) (string, bool) {
 			if err != nil {
 				break
 			}
-			found, ok = tok.String(), true
+			text, ok = tok.String(), true
 			continue
 		}
 		if d.SkipValue() != nil {
 			break
 		}
 	}
-	return found, ok
+	return text, ok
 }
 
 // A peeked line is what could be read of it.
@@ -220,7 +216,7 @@ type peeked struct {
 }
 
 func (p *peeked) read(line []byte) {
-	d := jsontext.NewDecoder(bytes.NewReader(line), lenient...)
+	d := jsontext.NewDecoder(bytes.NewBuffer(line), lenient...)
 	if tok, err := d.ReadToken(); err != nil || tok.Kind() != '{' {
 		return
 	}
@@ -265,11 +261,12 @@ func (p *peeked) read(line []byte) {
 
 var (
 	// notPrompts are texts that a program put in the place of a prompt.
-	notPrompts = regexp.MustCompile(`^(?:<local-command-stdout>|<session-start-hook>|<tick>|<goal>|\[Request interrupted by user[^\]]*\]|\s*<ide_opened_file>[\s\S]*</ide_opened_file>\s*$|\s*<ide_selection>[\s\S]*</ide_selection>\s*$)`)
+	notPrompts = regexp.MustCompile(`^(?:<[a-z][\w-]*[\s>]|\[Request interrupted by user[^\]]*\])`)
 	commands   = regexp.MustCompile(`<command-name>(.*?)</command-name>`)
+	shells     = regexp.MustCompile(`<bash-input>([\s\S]*?)</bash-input>`)
 )
 
-// promptMax is how much of a prompt a list shows.
+// promptMax is how much of a prompt a list shows, in units of UTF-16.
 const promptMax = 200
 
 // promptOf returns the text of a message that a person wrote, or else the name of
@@ -284,15 +281,25 @@ func promptOf(message json.RawMessage) (text, command string) {
 			setOnce(&command, m[1])
 			continue
 		}
-		if notPrompts.MatchString(s) {
-			continue
+		if m := shells.FindStringSubmatch(s); m != nil {
+			return "! " + strings.TrimSpace(m[1]), ""
 		}
-		if utf8.RuneCountInString(s) > promptMax {
-			s = strings.TrimSpace(string([]rune(s)[:promptMax])) + "…"
+		if !notPrompts.MatchString(s) {
+			return clip(s), ""
 		}
-		return s, ""
 	}
 	return "", command
+}
+
+// clip cuts a text that is too long for a list.
+func clip(s string) string {
+	n := 0
+	for i, r := range s {
+		if n += utf16.RuneLen(r); n > promptMax {
+			return strings.TrimSpace(s[:i]) + "…"
+		}
+	}
+	return s
 }
 
 // texts returns the texts of a message, none if it holds results of calls.

@@ -33,10 +33,13 @@ const (
 type Files struct {
 	Dir        string // the configuration directory, such as that in CLAUDE_CONFIG_DIR
 	Durability Durability
-	LockWait   time.Duration // how long Open waits for another to close the session; zero: not at all
+	LockWait   time.Duration // how long Open waits for another to close the session; zero: a moment
 }
 
 var _ Store = (*Files)(nil)
+
+// grace is how long others may hold a lock to add a line, such as a title.
+const grace = 50 * time.Millisecond
 
 const (
 	dirMode  = 0o700
@@ -247,7 +250,7 @@ func claim(root *os.Root, p place, file *os.File) error {
 // whatever project that is.
 func (f *Files) Open(ctx context.Context, id string, meta Meta) (Log, *History, error) {
 	meta.ID = id
-	for deadline := time.Now().Add(f.LockWait); ; {
+	for deadline := time.Now().Add(max(f.LockWait, grace)); ; {
 		log, h, err := f.open(ctx, id, meta)
 		if err == nil {
 			return log, h, nil
@@ -329,6 +332,11 @@ func load(file *os.File, path string) (*scan, bool, error) {
 		return nil, false, fmt.Errorf("session: %w", err)
 	}
 	if end == info.Size() {
+		if s.unended {
+			if _, err := file.Write([]byte("\n")); err != nil {
+				return nil, false, fmt.Errorf("session: %w", err)
+			}
+		}
 		return s, false, nil
 	}
 	if err := cut(file, path, end); err != nil {

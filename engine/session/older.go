@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -68,7 +67,7 @@ func (f *Files) readOld(id string) (entries []*Entry, torn bool, err error) {
 	}
 	defer file.Close()
 	parent := ""
-	end, err := readLines(file, func(line []byte, _ int64) error {
+	_, rest, err := readLines(file, func(line []byte, _ int64) error {
 		if e := oldEntry(line); e != nil {
 			e.ParentUUID = parent
 			parent = e.UUID
@@ -79,16 +78,12 @@ func (f *Files) readOld(id string) (entries []*Entry, torn bool, err error) {
 	if err != nil {
 		return nil, false, fmt.Errorf("session: %w", err)
 	}
-	if size, err := file.Seek(0, io.SeekEnd); err == nil && size > end {
-		// The last line may lack its end and be whole nevertheless.
-		rest := make([]byte, size-end)
-		file.ReadAt(rest, end)
+	if len(rest) > 0 { // it may lack its end and be whole nevertheless
 		if e := oldEntry(rest); e != nil {
 			e.ParentUUID = parent
 			entries = append(entries, e)
-		} else {
-			torn = true
 		}
+		torn = !json.Valid(rest)
 	}
 	if len(entries) == 0 {
 		return nil, false, ErrNotFound

@@ -22,6 +22,7 @@ const (
 	EffectDone                  // there is an outcome: it ran once, to its end
 )
 
+// String returns none, unknown or done.
 func (e Effect) String() string {
 	switch e {
 	case EffectNone:
@@ -40,12 +41,16 @@ const (
 	outcomeFailed = "failed"
 )
 
-// Intent returns the record that says that a call is about to have its effect.
-// The effect may begin when Append has returned.
-func Intent(toolUseID, tool string) *Entry {
-	return &Entry{Type: typeIntent, Time: time.Now(), Fields: map[string]json.RawMessage{
-		"toolUseID": quote(toolUseID), "tool": quote(tool),
+// Intent returns the record that says that a call is about to have its effect,
+// with its input, which may be nil. The effect may begin when Append has returned.
+func Intent(toolUseID, tool string, input json.RawMessage) *Entry {
+	e := &Entry{Type: typeIntent, Time: time.Now(), Fields: map[string]json.RawMessage{
+		"toolUseId": quote(toolUseID), "toolName": quote(tool),
 	}}
+	if len(input) > 0 {
+		e.Fields["input"] = input
+	}
+	return e
 }
 
 // Outcome returns the record that says that the effect of a call is complete.
@@ -53,7 +58,7 @@ func Intent(toolUseID, tool string) *Entry {
 // whose result was not yet written when the process died gets the true one.
 func Outcome(toolUseID string, failed bool, content json.RawMessage) *Entry {
 	e := &Entry{Type: typeOutcome, Time: time.Now(), Fields: map[string]json.RawMessage{
-		"toolUseID": quote(toolUseID), "outcome": quote(outcomeOK),
+		"toolUseId": quote(toolUseID), "outcome": quote(outcomeOK),
 	}}
 	if failed {
 		e.Fields["outcome"] = quote(outcomeFailed)

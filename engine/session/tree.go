@@ -39,6 +39,7 @@ type scan struct {
 	loose   map[string]span // the last record of each type without a place in the tree
 	effects map[string]effect
 	corrupt int
+	unended bool // the last line is whole and lacks its newline
 
 	// What was written at once and is not yet complete: nothing of it counts
 	// until the last line of it is there.
@@ -58,16 +59,15 @@ type head struct {
 }
 
 // readLines calls f for every line of a log that ends in a newline, with its
-// place, and returns where what follows the last newline begins.
-func readLines(r io.Reader, f func(line []byte, off int64) error) (int64, error) {
+// place, and returns what follows the last newline, and where.
+func readLines(r io.Reader, f func(line []byte, off int64) error) (off int64, rest []byte, err error) {
 	buf := make([]byte, 0, 64<<10)
-	var off int64 // of buf[0]
-	scanned := 0  // bytes of buf known to hold no newline
+	scanned := 0 // bytes of buf known to hold no newline
 	for {
 		if i := bytes.IndexByte(buf[scanned:], '\n'); i >= 0 {
 			end := scanned + i + 1
 			if err := f(buf[:end-1], off); err != nil {
-				return off, err
+				return off, nil, err
 			}
 			buf = buf[end:]
 			off += int64(end)
@@ -86,10 +86,10 @@ func readLines(r io.Reader, f func(line []byte, off int64) error) (int64, error)
 			continue
 		}
 		if err == io.EOF {
-			return off, nil
+			return off, buf, nil
 		}
 		if err != nil {
-			return off, err
+			return off, nil, err
 		}
 	}
 }
@@ -120,7 +120,7 @@ func readHead(d *jsontext.Decoder, src *bytes.Reader, line []byte) (head, error)
 			text = &h.uuid
 		case `"parentUuid"`:
 			text = &h.parent
-		case `"toolUseID"`:
+		case `"toolUseId"`:
 			text = &h.toolUseID
 		case `"outcome"`:
 			text = &h.outcome
@@ -209,12 +209,13 @@ func (h *head) readMessage(d *jsontext.Decoder) error {
 }
 
 // scanLog reads a log. It returns also where its good part ends: before a line
-// without an end, and before the last lines if they are the begin of more.
+// without an end, unless it is a whole record, and before the last lines if they
+// are the begin of more.
 func scanLog(r io.Reader) (*scan, int64, error) {
 	s := &scan{byUUID: map[string]*node{}, loose: map[string]span{}, effects: map[string]effect{}}
 	var src bytes.Reader
 	d := jsontext.NewDecoder(&src, lenient...)
-	end, err := readLines(r, func(line []byte, off int64) error {
+	end, rest, err := readLines(r, func(line []byte, off int64) error {
 		if len(bytes.TrimSpace(line)) == 0 {
 			return nil
 		}
@@ -229,15 +230,27 @@ func scanLog(r io.Reader) (*scan, int64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	if s.batchLeft > 0 {
-		end = s.batchStart
+	if len(rest) > 0 {
+		if h, err := readHead(d, &src, rest); err == nil {
+			s.add(h, span{end, len(rest)})
+			end += int64(len(rest))
+			s.unended = true
+		}
 	}
+	if s.batchLeft > 0 {
+		end, s.unended = s.batchStart, false
+	}
+	s.link()
+	return s, end, nil
+}
+
+// link finds out which records have children.
+func (s *scan) link() {
 	for _, n := range s.nodes {
 		if p := s.byUUID[n.parent]; p != nil && !n.sidechain && !n.team {
 			p.child = true
 		}
 	}
-	return s, end, nil
 }
 
 // add takes in a record, as soon as all that was written with it is there.
@@ -320,13 +333,21 @@ func (s *scan) leaf(ok func(*node) bool) (leaf, end *node) {
 	return leaf, end
 }
 
-// chain returns the conversation from the last compaction on. Progress is left out.
-func (s *scan) chain(r *lineReader) ([]*node, error) {
-	_, end := s.leaf(func(n *node) bool { return !n.sidechain && !n.team })
-	if end == nil {
+// chain returns the conversation from the last compaction on, up to its last
+// message or all that follows it. Progress is left out.
+func (s *scan) chain(r *lineReader, whole bool) ([]*node, error) {
+	leaf, end := s.leaf(func(n *node) bool { return !n.sidechain && !n.team })
+	if leaf == nil {
 		return nil, nil
 	}
-	path := s.up(end)
+	if !whole {
+		end = leaf
+	}
+	return s.live(s.up(end), r, !whole)
+}
+
+// live returns what of a path is part of the conversation.
+func (s *scan) live(path []*node, r *lineReader, always bool) ([]*node, error) {
 	path = slices.DeleteFunc(path, func(n *node) bool { return n.typ == typeProgress })
 	for i, n := range slices.Backward(path) {
 		if n.boundary {
@@ -334,8 +355,8 @@ func (s *scan) chain(r *lineReader) ([]*node, error) {
 			break
 		}
 	}
-	path, err := s.joinCalls(path, r)
-	if err != nil || !path[0].boundary {
+	path, err := s.joinCalls(path, r, always)
+	if err != nil || len(path) == 0 || !path[0].boundary {
 		return path, err
 	}
 	return s.preserve(path, r)
@@ -343,8 +364,9 @@ func (s *scan) chain(r *lineReader) ([]*node, error) {
 
 // joinCalls brings in what the path lacks of messages with several calls. Each
 // block of such a message is a record below the one before, and each result is
-// below its call, so that no path to the root holds them all.
-func (s *scan) joinCalls(path []*node, r *lineReader) ([]*node, error) {
+// below its call, so that no path to the root holds them all. Where a prompt
+// follows, the rest was left behind on purpose, and is brought in only to show it.
+func (s *scan) joinCalls(path []*node, r *lineReader, always bool) ([]*node, error) {
 	on := map[*node]bool{}
 	last := map[string]int{} // the last record of a message on the path
 	for i, n := range path {
@@ -377,15 +399,15 @@ func (s *scan) joinCalls(path []*node, r *lineReader) ([]*node, error) {
 		if n.message == "" || last[n.message] != i {
 			continue
 		}
-		// Only where a result comes next, or nothing: before a prompt the rest was
-		// left behind on purpose.
 		var next *node
 		if j := slices.IndexFunc(path[i+1:], func(m *node) bool { return m.typ == typeUser || m.typ == typeAssistant }); j >= 0 {
 			next = path[i+1+j]
 			if ok, err := r.answers(next); err != nil {
 				return nil, err
-			} else if !ok {
+			} else if !ok && !always {
 				continue
+			} else if !ok {
+				next = nil
 			}
 		}
 		results := map[string]*node{} // by parent
@@ -531,7 +553,7 @@ func blockIDs(message json.RawMessage) (calls, results []string) {
 // history reads the records that matter.
 func (s *scan) history(at io.ReaderAt) (*History, error) {
 	r := &lineReader{r: at}
-	path, err := s.chain(r)
+	path, err := s.chain(r, true)
 	if err != nil {
 		return nil, err
 	}

@@ -542,8 +542,8 @@ func effects(t *testing.T, s session.Store) {
 	c := call("t_unknown", b.UUID)
 	d := call("t_done", c.UUID)
 	appendTo(t, log, a, b, c, d)
-	appendTo(t, log, session.Intent("t_unknown", "Bash"))
-	appendTo(t, log, session.Intent("t_done", "Bash"))
+	appendTo(t, log, session.Intent("t_unknown", "Bash", json.RawMessage(`{"command":"ls"}`)))
+	appendTo(t, log, session.Intent("t_done", "Bash", nil))
 	appendTo(t, log, session.Outcome("t_done", false, json.RawMessage(`"42 <ok>"`)))
 	shut(t, log)
 

@@ -1,0 +1,392 @@
+package session
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Rename gives a session a title. The last one counts. The session may be open.
+func (f *Files) Rename(ctx context.Context, id, title string, in *In) error {
+	title = strings.TrimSpace(title)
+	if title == "" {
+		return errors.New("session: the title is empty")
+	}
+	return f.note(ctx, id, in, &Entry{Type: "custom-title", Fields: map[string]json.RawMessage{"customTitle": quote(title)}})
+}
+
+// Tag gives a session a tag, or takes it away if the tag is empty. Characters that
+// cannot be seen are left out of it. The session may be open.
+func (f *Files) Tag(ctx context.Context, id, tag string, in *In) error {
+	clean := strings.TrimSpace(strings.Map(func(r rune) rune {
+		if unicode.In(r, unicode.Cf, unicode.Co) || r == unicode.ReplacementChar {
+			return -1
+		}
+		return r
+	}, tag))
+	if clean == "" && tag != "" {
+		return errors.New("session: nothing of the tag can be seen")
+	}
+	return f.note(ctx, id, in, &Entry{Type: "tag", Fields: map[string]json.RawMessage{"tag": quote(clean)}})
+}
+
+// note adds a record without a place in the tree to a session, whether it is open
+// or not.
+func (f *Files) note(ctx context.Context, id string, in *In, e *Entry) error {
+	root, p, err := f.at(ctx, id, in)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	file, err := openLocked(root, p)
+	switch {
+	case err == nil:
+		// Nobody writes. What the last writer did not finish must not take this along.
+		if _, _, err := load(file, f.pathOf(p)); err != nil {
+			file.Close()
+			return err
+		}
+	case errors.Is(err, ErrLocked):
+		// The writer is alive and appends whole lines, as this does.
+		if file, err = root.OpenFile(p.name(), os.O_WRONLY|os.O_APPEND|nonblock, 0); err != nil {
+			return notFound(err)
+		}
+	default:
+		return err
+	}
+	log := f.newLog(p, file, Meta{ID: id})
+	line, err := log.encoder.lines(nil, []*Entry{e})
+	if err == nil {
+		_, err = log.write(line)
+	}
+	return errors.Join(err, file.Close())
+}
+
+// Delete removes a session with all that is kept beside it. The error is
+// [ErrLocked] if it is open.
+func (f *Files) Delete(ctx context.Context, id string, in *In) error {
+	found := false
+	for { // it may be in more than one project
+		root, p, err := f.at(ctx, id, in)
+		if errors.Is(err, ErrNotFound) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		found = true
+		err = remove(root, p)
+		root.Close()
+		if err != nil {
+			return err
+		}
+	}
+	if in == nil || in.Dir == "" {
+		if _, _, err := f.readOld(id); err == nil {
+			found = true
+			root, err := os.OpenRoot(filepath.Join(f.Dir, "sessions"))
+			if err != nil {
+				return notFound(err)
+			}
+			err = root.RemoveAll(id)
+			root.Close()
+			if err != nil {
+				return fmt.Errorf("session: %w", err)
+			}
+		}
+	}
+	if !found {
+		return ErrNotFound
+	}
+	return nil
+}
+
+func remove(root *os.Root, p place) error {
+	file, err := openLocked(root, p)
+	if err != nil {
+		if errors.Is(err, ErrNotFound) {
+			return nil // by another, just now
+		}
+		return err
+	}
+	defer file.Close()
+	if err := root.Remove(p.name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("session: %w", err)
+	}
+	if err := root.RemoveAll(path.Join(p.project, p.id)); err != nil {
+		return fmt.Errorf("session: the log is gone, but not what was beside it: %w", err)
+	}
+	return nil
+}
+
+// ForkOptions say what a fork holds. The zero value, and nil, is everything.
+type ForkOptions struct {
+	In
+	UpTo  string // the uuid of the last record to take over
+	Title string // empty: that of the session, and "(fork)"
+}
+
+// Fork copies a session into a new one beside it, and returns its id. Every record
+// gets a uuid of its own and says which one it was. What subagents said stays behind.
+func (f *Files) Fork(ctx context.Context, id string, opts *ForkOptions) (string, error) {
+	if opts == nil {
+		opts = &ForkOptions{}
+	}
+	root, p, err := f.at(ctx, id, &opts.In)
+	if err != nil {
+		return "", err
+	}
+	defer root.Close()
+	file, err := openRead(root, p.name())
+	if err != nil {
+		return "", notFound(err)
+	}
+	defer file.Close()
+	s, _, err := scanLog(file)
+	if err != nil {
+		return "", fmt.Errorf("session: %w", err)
+	}
+	fork, err := s.fork(id, opts.UpTo)
+	if err != nil {
+		return "", err
+	}
+	fork.title = strings.TrimSpace(opts.Title)
+	if fork.title == "" {
+		d, err := digestPlace(root, p)
+		if err != nil {
+			return "", notFound(err)
+		}
+		for _, t := range []string{d.customTitle, d.aiTitle, d.firstPrompt, "Session"} {
+			if t != "" {
+				fork.title = t + " (fork)"
+				break
+			}
+		}
+	}
+	// Under its name it is there at once or not at all.
+	to := place{project: p.project, id: fork.id}
+	temp := to.name() + ".tmp"
+	out, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
+	if err != nil {
+		return "", fmt.Errorf("session: %w", err)
+	}
+	w := bufio.NewWriterSize(out, 64<<10)
+	err = fork.write(ctx, w, &lineReader{r: file})
+	if err == nil {
+		err = w.Flush()
+	}
+	if err == nil && f.Durability == Fsync {
+		err = syncFile(out)
+	}
+	if err = errors.Join(err, out.Close()); err == nil {
+		err = root.Rename(temp, to.name())
+	}
+	if err != nil {
+		root.Remove(temp)
+		return "", fmt.Errorf("session: %w", err)
+	}
+	return fork.id, nil
+}
+
+// A forked session is one that is about to be written.
+type forked struct {
+	id, from string
+	title    string
+	nodes    []*node
+	ids      map[string]string // new by old
+	parents  map[string]string // of records that are left out: the parent, old
+	replaced *span
+}
+
+// fork picks what of a log goes into a fork.
+func (s *scan) fork(from, upTo string) (*forked, error) {
+	k := &forked{id: NewID(), from: from, ids: map[string]string{}, parents: map[string]string{}}
+	for _, n := range s.nodes {
+		if n.sidechain {
+			continue
+		}
+		if n.typ == typeProgress {
+			k.parents[n.uuid] = n.parent
+		} else {
+			if k.ids[n.uuid] == "" {
+				k.ids[n.uuid] = NewID()
+			}
+			k.nodes = append(k.nodes, n)
+		}
+		if upTo != "" && n.uuid == upTo {
+			upTo = ""
+			break
+		}
+	}
+	if upTo != "" {
+		return nil, fmt.Errorf("session: no message %s in session %s: %w", upTo, from, ErrNotFound)
+	}
+	if len(k.nodes) == 0 {
+		return nil, fmt.Errorf("session: nothing to fork in session %s", from)
+	}
+	if at, ok := s.loose["content-replacement"]; ok {
+		k.replaced = &at
+	}
+	return k, nil
+}
+
+// write writes the fork.
+func (k *forked) write(ctx context.Context, w io.Writer, r *lineReader) error {
+	now := time.Now()
+	for i, n := range k.nodes {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		line, err := r.read(n.span)
+		if err != nil {
+			return err
+		}
+		at := time.Time{}
+		if i == len(k.nodes)-1 {
+			at = now
+		}
+		out, err := k.line(line, n, at)
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(out); err != nil {
+			return err
+		}
+	}
+	loose := []*Entry{{Type: "custom-title", Time: now, Fields: map[string]json.RawMessage{
+		"customTitle": quote(k.title), "uuid": quote(NewID()),
+	}}}
+	if k.replaced != nil {
+		line, err := r.read(*k.replaced)
+		if err != nil {
+			return err
+		}
+		if e, _, err := decodeEntry(line); err == nil && len(e.Fields["replacements"]) > 0 {
+			loose = append([]*Entry{{Type: e.Type, Time: now, Fields: map[string]json.RawMessage{
+				"replacements": e.Fields["replacements"], "uuid": quote(NewID()),
+			}}}, loose...)
+		}
+	}
+	for _, e := range loose {
+		line, err := newEncoder(Meta{ID: k.id}).lines(nil, []*Entry{e})
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// line turns a record of the session into one of the fork. What it does not know
+// stays as it is, byte for byte.
+func (k *forked) line(line []byte, n *node, at time.Time) ([]byte, error) {
+	d := jsontext.NewDecoder(bytes.NewBuffer(line), lenient...)
+	if _, err := d.ReadToken(); err != nil {
+		return nil, err
+	}
+	out := []byte{'{'}
+	for d.PeekKind() == '"' {
+		key, err := d.ReadToken()
+		if err != nil {
+			return nil, err
+		}
+		name := key.String()
+		v, err := d.ReadValue()
+		if err != nil {
+			return nil, err
+		}
+		value := []byte(v)
+		switch name {
+		case "teamName", "agentName", "slug", "sourceToolAssistantUUID", "forkedFrom", moreKey:
+			continue
+		case "sessionId":
+			value = quote(k.id)
+		case "uuid":
+			value = quote(k.ids[n.uuid])
+		case "parentUuid":
+			value = k.remap(n.parent)
+		case "logicalParentUuid":
+			var old string
+			json.Unmarshal(v, &old)
+			value = k.remap(old)
+		case "compactMetadata":
+			value = k.remapAll(v)
+		case "isSidechain":
+			value = []byte("false")
+		case "timestamp":
+			if !at.IsZero() {
+				value = quote(at.UTC().Format(timeFormat))
+			}
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(append(appendString(out, name), ':'), value...)
+	}
+	out = append(out, `,"forkedFrom":{"sessionId":`...)
+	out = append(out, quote(k.from)...)
+	out = append(out, `,"messageUuid":`...)
+	out = append(out, quote(n.uuid)...)
+	return append(out, "}}\n"...), nil
+}
+
+// remap returns the new uuid of a record, or of the next one above it.
+func (k *forked) remap(old string) []byte {
+	for range len(k.parents) + 1 {
+		if id, ok := k.ids[old]; ok {
+			return quote(id)
+		}
+		up, ok := k.parents[old]
+		if !ok {
+			break
+		}
+		old = up
+	}
+	return []byte("null")
+}
+
+// remapAll replaces the uuids in what a compaction says of the records it kept.
+func (k *forked) remapAll(v []byte) []byte {
+	var tree any
+	if json.Unmarshal(v, &tree) != nil {
+		return v
+	}
+	var walk func(any) any
+	walk = func(v any) any {
+		switch v := v.(type) {
+		case map[string]any:
+			for name := range v {
+				v[name] = walk(v[name])
+			}
+		case []any:
+			for i := range v {
+				v[i] = walk(v[i])
+			}
+		case string:
+			if id, ok := k.ids[v]; ok {
+				return id
+			}
+		}
+		return v
+	}
+	out, err := json.Marshal(walk(tree))
+	if err != nil {
+		return v
+	}
+	return out
+}

@@ -1,0 +1,261 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// ListOptions say which sessions a list holds. The zero value, and nil, is all.
+type ListOptions struct {
+	Dir            string // only those that began in this directory or in another worktree of its git repository
+	NoWorktrees    bool   // with Dir: not in other worktrees
+	NoProgrammatic bool   // leave out those that a program began by an SDK
+	Offset         int    // how many to leave out at the begin
+	Limit          int    // how many to return at most; zero or less: all
+}
+
+// An Info is what a list shows of a session.
+type Info struct {
+	ID           string
+	Summary      string    // what to show: the title, or else the last prompt, a summary or the first prompt
+	Modified     time.Time // when it was last written
+	Created      time.Time // the first time in it, zero if there is none
+	Size         int64     // of its file
+	CustomTitle  string    // the title that it was given
+	FirstPrompt  string
+	GitBranch    string // at its end
+	Cwd          string // at its begin
+	Tag          string
+	Entrypoint   string // such as "cli" or "sdk-ts"
+	Path         string // its file
+	Programmatic bool   // a program began it by an SDK
+}
+
+// List returns sessions, the newest first, each id once. It reads the begin and
+// the end of each file only, so that what is in between, such as an old title,
+// does not count.
+func (f *Files) List(ctx context.Context, opts *ListOptions) ([]Info, error) {
+	if opts == nil {
+		opts = &ListOptions{}
+	}
+	root, err := f.root(false)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	defer root.Close()
+	in, err := f.projectsIn(root, opts.Dir, !opts.NoWorktrees)
+	if err != nil {
+		return nil, fmt.Errorf("session: %w", err)
+	}
+	var all []place
+	for _, project := range in {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		all = append(all, places(root, project)...)
+	}
+	newestFirst(all)
+	seen := map[string]bool{}
+	all = slices.DeleteFunc(all, func(p place) bool {
+		was := seen[p.id]
+		seen[p.id] = true
+		return was
+	})
+	offset, limit := max(0, opts.Offset), opts.Limit
+	if limit <= 0 {
+		limit = len(all)
+	}
+	var infos []Info
+	// Some of them are none to show: read until the page is full.
+	for len(all) > 0 && len(infos) < offset+limit {
+		n := min(len(all), max(32, offset+limit-len(infos)))
+		batch, err := f.infos(ctx, root, all[:n])
+		if err != nil {
+			return nil, err
+		}
+		all = all[n:]
+		for _, i := range batch {
+			if i != nil && (!opts.NoProgrammatic || !i.Programmatic) {
+				infos = append(infos, *i)
+			}
+		}
+	}
+	infos = infos[min(offset, len(infos)):]
+	return infos[:min(limit, len(infos))], nil
+}
+
+// infos reads what there is to show of sessions, nil if nothing.
+func (f *Files) infos(ctx context.Context, root *os.Root, all []place) ([]*Info, error) {
+	out := make([]*Info, len(all))
+	var wg sync.WaitGroup
+	workers := min(len(all), runtime.GOMAXPROCS(0), 8)
+	for w := range workers {
+		wg.Go(func() {
+			for i := w; i < len(all) && ctx.Err() == nil; i += workers {
+				if d, err := digestPlace(root, all[i]); err == nil {
+					out[i] = f.info(all[i], d)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return out, ctx.Err()
+}
+
+// info returns what a list shows of a session, nil if it is none to show.
+func (f *Files) info(p place, d *digest) *Info {
+	title := d.title()
+	if d.sidechain || title == "" {
+		return nil
+	}
+	return &Info{
+		ID: p.id, Summary: title, Modified: p.mtime, Created: d.created, Size: p.size, CustomTitle: d.customTitle,
+		FirstPrompt: d.firstPrompt, GitBranch: d.branch, Cwd: d.cwd, Tag: d.tag, Entrypoint: d.entrypoint,
+		Path: f.pathOf(p), Programmatic: strings.HasPrefix(d.entrypoint, "sdk-"),
+	}
+}
+
+// projectsIn returns the projects that a directory stands for: its own, those of
+// the worktrees of its repository, or all if there is no directory.
+func (f *Files) projectsIn(root *os.Root, dir string, others bool) ([]string, error) {
+	if dir == "" {
+		return projects(root)
+	}
+	dirs := []string{dir}
+	if others {
+		dirs = append(dirs, worktrees(dir)...)
+	}
+	var in []string
+	for _, d := range dirs {
+		for _, project := range projectsOf(root, d) {
+			if !slices.Contains(in, project) {
+				in = append(in, project)
+			}
+		}
+	}
+	return in, nil
+}
+
+// worktrees returns the directories of all worktrees of the git repository that a
+// directory is in. It reads the repository and runs nothing.
+func worktrees(dir string) []string {
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return nil
+	}
+	var git, top string
+	for up := real; ; up = filepath.Dir(up) {
+		if _, err := os.Lstat(filepath.Join(up, ".git")); err == nil {
+			git, top = filepath.Join(up, ".git"), up
+			break
+		}
+		if filepath.Dir(up) == up {
+			return nil
+		}
+	}
+	if info, err := os.Stat(git); err != nil {
+		return nil
+	} else if !info.IsDir() { // a worktree that is not the main one
+		own, ok := strings.CutPrefix(firstLine(git), "gitdir: ")
+		if !ok {
+			return nil
+		}
+		own = below(top, own)
+		git = below(own, firstLine(filepath.Join(own, "commondir")))
+	}
+	all := []string{filepath.Dir(git)}
+	entries, _ := os.ReadDir(filepath.Join(git, "worktrees"))
+	for _, e := range entries {
+		base := filepath.Join(git, "worktrees", e.Name())
+		if link := firstLine(filepath.Join(base, "gitdir")); link != "" {
+			all = append(all, filepath.Dir(below(base, link)))
+		}
+	}
+	return all
+}
+
+// below resolves a path that may be relative to a directory.
+func below(dir, path string) string {
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
+	}
+	return filepath.Join(dir, path)
+}
+
+func firstLine(name string) string {
+	info, err := os.Stat(name)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > 64<<10 {
+		return ""
+	}
+	text, _ := os.ReadFile(name)
+	line, _, _ := strings.Cut(string(text), "\n")
+	return strings.TrimSpace(line)
+}
+
+// In says where to look for a session. The zero value, and nil, is everywhere.
+type In struct {
+	Dir string // in this directory's project, and in those of other worktrees of its repository
+}
+
+// locate finds a session on disk.
+func (f *Files) locate(root *os.Root, id string, in *In) (place, error) {
+	dir := ""
+	if in != nil {
+		dir = in.Dir
+	}
+	names, err := f.projectsIn(root, dir, true)
+	if err != nil {
+		return place{}, fmt.Errorf("session: %w", err)
+	}
+	return find(root, id, append([]string{}, names...)) // not nil: not everywhere
+}
+
+// at opens the projects directory and finds a session.
+func (f *Files) at(ctx context.Context, id string, in *In) (*os.Root, place, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, place{}, err
+	}
+	root, err := f.root(false)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = ErrNotFound
+		}
+		return nil, place{}, err
+	}
+	p, err := f.locate(root, id, in)
+	if err != nil {
+		root.Close()
+		return nil, place{}, err
+	}
+	return root, p, nil
+}
+
+// Info returns what a list would show of a session. The error is [ErrNotFound] if
+// there is none, or none that a list would show.
+func (f *Files) Info(ctx context.Context, id string, in *In) (*Info, error) {
+	root, p, err := f.at(ctx, id, in)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	d, err := digestPlace(root, p)
+	if err != nil {
+		return nil, notFound(err)
+	}
+	if info := f.info(p, d); info != nil {
+		return info, nil
+	}
+	return nil, ErrNotFound
+}
