@@ -356,7 +356,11 @@ func (o *Options) initialize(hooks map[string]Hook) *wire.Initialize {
 		req.SystemPromptSnapshot = &no
 	}
 	if o.PluginsInStart {
-		req.Plugins = o.Plugins
+		for _, p := range o.Plugins {
+			local := *p
+			local.Type = "local"
+			req.Plugins = append(req.Plugins, &local)
+		}
 	}
 	if len(o.ToolServers) > 0 {
 		req.SDKMCPServers = slices.Sorted(maps.Keys(o.ToolServers))
@@ -448,7 +452,12 @@ func (o *Options) check() error {
 	case o.PluginsInStart && len(o.Plugins) == 0:
 		return bad("PluginsInStart", "needs Plugins")
 	}
-	return cmp.Or(o.checkBounds(bad), o.checkNames(bad), o.checkText(bad))
+	for _, check := range []func(func(string, string, ...any) error) error{o.checkBounds, o.checkNames, o.checkText} {
+		if err := check(bad); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // object reports whether text, if there is any, is a JSON object.
