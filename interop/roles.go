@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"sync"
 
 	"github.com/parley-go/parley"
@@ -60,9 +61,53 @@ const (
 
 // tapped is one line that passed through a tap.
 type tapped struct {
-	From string          `json:"from"` // "host" or "cli"
+	PID  int             `json:"pid"`  // of the tap
+	From string          `json:"from"` // "host" or "cli"; "start" is the command line
 	Line json.RawMessage `json:"line,omitzero"`
 	Text string          `json:"text,omitzero"` // of a line that is not JSON
+}
+
+// readTap reads what taps wrote to a file. A process that was only asked for its
+// version is left out.
+func readTap(file string) ([]Process, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var all []*Process
+	byPID := map[int]*Process{}
+	var wrong error
+	lines(bufio.NewReader(f), func(line string) {
+		var t tapped
+		if err := json.Unmarshal([]byte(line), &t); err != nil {
+			wrong = err
+			return
+		}
+		p := byPID[t.PID]
+		switch t.From {
+		case "start":
+			p = &Process{}
+			wrong = json.Unmarshal(t.Line, &p.Args)
+			byPID[t.PID] = p
+			if !slices.Contains(p.Args, "-v") {
+				all = append(all, p)
+			}
+		case "host":
+			p.Host = append(p.Host, t.Line)
+		default:
+			if t.Line == nil {
+				p.Text = append(p.Text, t.Text)
+			} else {
+				p.CLI = append(p.CLI, t.Line)
+			}
+		}
+	})
+	processes := make([]Process, len(all))
+	for i, p := range all {
+		processes[i] = *p
+	}
+	return processes, wrong
 }
 
 // tap runs a CLI and writes every line that it reads or writes to a file.
@@ -75,7 +120,7 @@ func tap(cli, file string, args []string) int {
 	defer log.Close()
 	var mu sync.Mutex
 	note := func(from string, line []byte) {
-		t := tapped{From: from}
+		t := tapped{PID: os.Getpid(), From: from}
 		if json.Valid(line) {
 			t.Line = line
 		} else {
@@ -91,6 +136,12 @@ func tap(cli, file string, args []string) int {
 		log.Write(append(data, '\n'))
 	}
 
+	start, err := json.Marshal(args)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	note("start", start)
 	cmd := exec.Command(cli, args...)
 	for _, kv := range os.Environ() {
 		if name, _, _ := bytes.Cut([]byte(kv), []byte("=")); string(name) != roleVar && string(name) != tapCLI && string(name) != tapFile {

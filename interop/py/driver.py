@@ -101,6 +101,8 @@ def can_use_tool(rules):
         rule = take(rules, name)
         await behave(rule, "canUseTool")
         answer = {snake(k): v for k, v in rule.get("answer", {"behavior": "allow"}).items()}
+        if "updated_permissions" in answer:
+            answer["updated_permissions"] = [sdk.PermissionUpdate.from_dict(u) for u in answer["updated_permissions"]]
         if answer["behavior"] == "allow":
             return sdk.PermissionResultAllow(**answer)
         return sdk.PermissionResultDeny(**answer)
@@ -126,7 +128,8 @@ def make_tool(server, rule):
     async def handler(args):
         show("tool", server=server, name=rule["name"], args=args)
         await behave(rule, "tool")
-        return rule.get("result", {"content": [{"type": "text", "text": "ok"}]})
+        result = rule.get("result", {"content": [{"type": "text", "text": "ok"}]})
+        return {"is_error" if k == "isError" else k: v for k, v in result.items()}
 
     schema = {key: TYPES[kind] for key, kind in rule.get("input", {}).items()}
     return sdk.tool(rule["name"], rule.get("description", rule["name"]), schema)(handler)

@@ -1,0 +1,152 @@
+package interop
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// recorded is an outcome of lines, for tests of the comparison itself.
+func recorded(lines ...string) *Outcome {
+	p := Process{}
+	for _, l := range lines {
+		if host, ok := strings.CutPrefix(l, ">"); ok {
+			p.Host = append(p.Host, json.RawMessage(host))
+		} else {
+			p.CLI = append(p.CLI, json.RawMessage(l))
+		}
+	}
+	return &Outcome{
+		Scenario: &Scenario{Name: "s"}, Dir: "/base/x/project", Home: "/base/x/home", Processes: []Process{p},
+		Sessions: []string{"01234567-0123-4123-8123-0123456789ab"}, url: "http://127.0.0.1:1",
+	}
+}
+
+func TestCompare(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		a, b []string
+		want []string // kind: what path
+	}{
+		{"equal but for what changes", []string{
+			`{"type":"assistant","uuid":"01234567-0123-4123-8123-012345678901","session_id":"01234567-0123-4123-8123-0123456789ab","timestamp":"2026-01-02T03:04:05.678Z","cwd":"/base/x/project/a","duration_ms":5}`,
+		}, []string{
+			`{"type":"assistant","uuid":"f1234567-0123-4123-8123-012345678901","session_id":"01234567-0123-4123-8123-0123456789ab","timestamp":"2027-01-02T03:04:05Z","cwd":"/base/x/project/a","duration_ms":9}`,
+		}, nil},
+		{"another session", []string{`{"type":"result","session_id":"01234567-0123-4123-8123-0123456789ab"}`},
+			[]string{`{"type":"result","session_id":"f1234567-0123-4123-8123-0123456789ab"}`},
+			[]string{"result: value session_id"}},
+		{"line missing and extra", []string{`{"type":"system","subtype":"init"}`, `{"type":"result"}`}, []string{`{"type":"result"}`, `{"type":"keep_alive"}`},
+			[]string{"keep_alive: extra ", "system/init: missing "}},
+		{"order", []string{`{"type":"a"}`, `{"type":"b"}`, `{"type":"c"}`}, []string{`{"type":"b"}`, `{"type":"c"}`, `{"type":"a"}`},
+			[]string{"a: order "}},
+		{"paths and kinds", []string{`{"type":"r","x":{"y":[{"z":1},{"z":null}]},"n":1.5,"gone":{"deep":1}}`}, []string{`{"type":"r","x":{"y":[{"z":1},{"w":2}]},"n":"1.5"}`},
+			[]string{"r: missing gone", "r: kind n", "r: extra x.y[].w", "r: kind x.y[].z"}},
+		{"values", []string{`{"type":"r","a":"x","b":[1,2],"c":true,"d":1}`}, []string{`{"type":"r","a":"y","b":[1,2,3],"c":false,"d":1}`},
+			[]string{"r: value a", "r: value b", "r: value c"}},
+		{"answers are told apart by what was asked",
+			[]string{`>{"type":"control_request","request_id":"1","request":{"subtype":"interrupt"}}`, `{"type":"control_response","response":{"subtype":"success","request_id":"1"}}`},
+			[]string{`>{"type":"control_request","request_id":"7","request":{"subtype":"set_model"}}`, `{"type":"control_response","response":{"subtype":"success","request_id":"7"}}`},
+			[]string{"control_response set_model success: extra ", "control_response interrupt success: missing "}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got []string
+			for _, d := range Compare(recorded(c.a...), recorded(c.b...)) {
+				got = append(got, d.Kind+": "+d.What+" "+d.Path)
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("got  %q\nwant %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestAccepted(t *testing.T) {
+	if _, err := Accepted(); err != nil {
+		t.Error(err)
+	}
+	list, err := parseAccepted("# a comment\n\n* | system/init | tools* | value # we have more tools\nfork | * | * | * # never\n")
+	if err != nil || len(list) != 2 {
+		t.Fatal(list, err)
+	}
+	left, unused := Sift([]Difference{
+		{Scenario: "one", Kind: "system/init", Path: "tools[]", What: "value"},
+		{Scenario: "one", Kind: "system/init", Path: "tools", What: "missing"},
+	}, list)
+	if len(left) != 1 || left[0].What != "missing" || len(unused) != 1 || unused[0].Line != 4 {
+		t.Error(left, unused)
+	}
+	for _, bad := range []string{"* | * | *  # too few", "* | * | * | * ", "* | * | * | * #"} {
+		if _, err := parseAccepted(bad); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+}
+
+// compareAll plays scenarios with two CLIs and returns how they differ.
+func compareAll(t *testing.T, d Driver, a, b string, names ...string) []Difference {
+	var mu sync.Mutex
+	var all []Difference
+	t.Run("each", func(t *testing.T) {
+		for _, s := range Scenarios() {
+			if len(names) > 0 && !slices.Contains(names, s.Name) {
+				continue
+			}
+			t.Run(s.Name, func(t *testing.T) {
+				t.Parallel()
+				ctx, cancel := context.WithTimeout(t.Context(), 2*limit)
+				defer cancel()
+				dir := t.TempDir()
+				first := Record(ctx, s, d, a, filepath.Join(dir, "a"))
+				second := Record(ctx, s, d, b, filepath.Join(dir, "b"))
+				for _, o := range []*Outcome{first, second} {
+					for _, p := range o.Problems {
+						t.Error(p)
+					}
+				}
+				if len(first.Processes) == 0 {
+					t.Error("nothing was recorded")
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				all = append(all, Compare(first, second)...)
+			})
+		}
+	})
+	return all
+}
+
+// The official CLI is like itself: what differs from run to run is taken out.
+func TestClaudeLikeClaude(t *testing.T) {
+	p := peers(t)
+	var names []string
+	if os.Getenv("PARLEY_INTEROP_ALL") != "1" {
+		names = []string{"one-shot", "partial-messages", "permission-deny", "hook-context", "tool-in-process", "fork", "api-401"}
+	}
+	for _, d := range compareAll(t, GoSDK{}, p.CLI(), p.CLI(), names...) {
+		t.Error(d)
+	}
+}
+
+// Our command is like the official one, but for what is accepted.
+func TestParleyLikeClaude(t *testing.T) {
+	cli := parleyCLI(t)
+	p := peers(t)
+	accepted, err := Accepted()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := map[string]Driver{"": GoSDK{}, "go": GoSDK{}, "ts": p.TypeScript("."), "py": p.Python(".")}[os.Getenv("PARLEY_INTEROP_DRIVER")]
+	left, unused := Sift(compareAll(t, d, p.CLI(), cli), accepted)
+	for _, d := range left {
+		t.Error(d)
+	}
+	for _, a := range unused {
+		t.Errorf("accepted.txt:%d covers nothing any more: %s", a.Line, a.Reason)
+	}
+}
