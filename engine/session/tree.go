@@ -96,7 +96,7 @@ func readLines(r io.Reader, f func(line []byte, off int64) error) (off int64, re
 
 // readHead takes the top level of a line apart. Not everything that is JSON is a record.
 func readHead(d *jsontext.Decoder, src *bytes.Reader, line []byte) (head, error) {
-	var h head
+	h := head{more: -1}
 	src.Reset(line)
 	d.Reset(src, lenient...)
 	if tok, err := d.ReadToken(); err != nil {
@@ -139,10 +139,9 @@ func readHead(d *jsontext.Decoder, src *bytes.Reader, line []byte) (head, error)
 					return h, err
 				}
 				more, err := tok.Int()
-				if err != nil || more < 0 || more > 1<<30 {
-					more = 0
+				if err == nil && more >= 0 && more < 1<<30 {
+					h.more = int(more)
 				}
-				h.more = int(more)
 				continue
 			}
 		case `"message"`:
