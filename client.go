@@ -108,6 +108,7 @@ func (c *Client) begin(ctx context.Context) (*turn, error) {
 	}
 	old := c.turn
 	t := &turn{uuid: newUUID()}
+	c.s.said.Add(1) // the agent's silence counts from here
 	c.turn = t
 	c.mu.Unlock()
 	if old == nil {

@@ -22,7 +22,10 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { peer.TestMain(m) }
+func TestMain(m *testing.M) {
+	peer.RunIfChild()
+	goleak.VerifyTestMain(m)
+}
 
 // An outcome is what a query gave.
 type outcome struct {

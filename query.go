@@ -197,6 +197,7 @@ func (q *query) feed(ctx context.Context, prompts iter.Seq[*wire.User]) {
 			c.UUID = newUUID()
 			m = &c
 		}
+		q.s.said.Add(1) // the agent's silence counts from here
 		q.mu.Lock()
 		q.sent++
 		if m.UUID != "" {

@@ -49,6 +49,8 @@ type session struct {
 
 	heard   atomic.Int64 // how many lines the agent wrote
 	results atomic.Int64 // how many of them are results, replays not counted
+	said    atomic.Int64 // how many lines we wrote, or were about to
+	handled atomic.Int64 // how many requests of theirs we answered
 
 	running  sync.WaitGroup // handlers and helpers
 	readDone chan struct{}  // closed when the session is over
@@ -296,15 +298,18 @@ func (s *session) watchIdle() (stop func()) {
 	s.running.Go(func() {
 		tick := time.NewTicker(limit)
 		defer tick.Stop()
-		heard := s.heard.Load()
+		lines := func() int64 { return s.heard.Load() + s.said.Load() }
+		last := lines()
 		for {
 			select {
 			case <-done:
 				return
 			case <-tick.C:
 			}
-			if now := s.heard.Load(); now != heard || s.atWork() || !s.turnRunning() {
-				heard = now
+			// In this order: what begins or ends a wait adds to the lines first.
+			waiting := s.turnRunning() && !s.atWork()
+			if now := lines(); now != last || !waiting {
+				last = now
 				continue
 			}
 			s.fail(&TimeoutError{What: "waiting for the agent", After: limit, Frames: s.lastFrames()})
@@ -390,7 +395,10 @@ func inCallback() bool {
 			var f runtime.Frame
 			f, more = frames.Next()
 			name, ours := strings.CutPrefix(f.Function, "github.com/parley-go/parley.")
-			if ours && (name == "(*session).handle" || name == "(*config).warn" || strings.HasPrefix(name, "recoverPanics.")) {
+			switch {
+			case !ours:
+			case name == "(*session).handle", name == "(*config).warn", // callbacks of the options
+				strings.Contains(name, "recoverPanics."), strings.HasPrefix(name, "protect["): // tools
 				return true
 			}
 		}
@@ -412,6 +420,9 @@ type frameRing struct {
 }
 
 func (s *session) record(dir byte, line []byte) {
+	if dir == '>' {
+		s.said.Add(1)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := &s.frames
@@ -618,14 +629,14 @@ func (s *session) requested(m *wire.ControlRequest) {
 		var payload any
 		err := errGoexit
 		defer func() {
-			withdrawn := context.Cause(ctx) == errWithdrawn
+			if context.Cause(ctx) != errWithdrawn && err != errSilent {
+				s.respond(id, payload, err)
+			}
+			s.handled.Add(1)
 			s.mu.Lock()
 			delete(s.handlers, id)
 			s.mu.Unlock()
 			cancel(nil)
-			if !withdrawn && err != errSilent {
-				s.respond(id, payload, err)
-			}
 		}()
 		payload, err = s.handle(ctx, m.Request)
 	}()
@@ -725,8 +736,14 @@ func (s *session) initialize() error {
 		return err
 	}
 	s.running.Go(func() {
-		// Hooks of ours may run before the answer.
-		r, err := s.awaitUnless(context.Background(), req, id, answer, s.cfg.initTimeout, s.atWork)
+		// Hooks of ours may run before the answer: that time does not count.
+		var handled int64
+		r, err := s.awaitUnless(context.Background(), req, id, answer, s.cfg.initTimeout, func() bool {
+			busy := s.atWork()
+			now := s.handled.Load()
+			busy, handled = busy || now != handled, now
+			return busy
+		})
 		var refused *ControlError
 		switch {
 		case errors.As(err, &refused):
