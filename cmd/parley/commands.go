@@ -70,9 +70,10 @@ func run(ctx context.Context, p *process, args []string) int {
 	}
 	switch first {
 	case "--version", "-v":
-		return status(p, "parley", printVersionLine(p))
+		fmt.Fprintln(p.stdout, versionLine())
+		return exitOK
 	case "--help", "-h":
-		return status(p, "parley", help(ctx, p, nil))
+		return runHelp(ctx, p, nil)
 	}
 	if like := nearest(first); like != "" {
 		return status(p, "parley", usagef("there is no command %s. Did you mean %s? (parley help has them all)", first, like))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -127,11 +128,15 @@ func about(r *parleytest.Request) string {
 	if len(results) > 0 {
 		return strings.Join(results, ", ")
 	}
-	if text := r.LastUser(); text != "" {
+	// What the official CLI puts before a prompt says nothing here.
+	text := strings.TrimSpace(reminder.ReplaceAllString(r.LastUser(), ""))
+	if text != "" {
 		return "user " + oneLine(text, 60)
 	}
 	return ""
 }
+
+var reminder = regexp.MustCompile(`(?s)<system-reminder>.*?</system-reminder>`)
 
 // oneLine quotes the beginning of a text.
 func oneLine(text string, limit int) string {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -304,7 +305,7 @@ func fakeHost(ctx context.Context, p *process, args []string) error {
 			return err
 		}
 		defer out.Close()
-		opts.Record = out
+		opts.Record = hostRecord{out}
 	}
 	cmd := exec.CommandContext(ctx, fs.Arg(0), fs.Args()[1:]...)
 	cmd.Env = p.env
@@ -318,4 +319,23 @@ func fakeHost(ctx context.Context, p *process, args []string) error {
 	}
 	fmt.Fprintf(p.stderr, "parley fake-host: %s: all %d frames by the script\n", s.Name, len(report.Received)+report.Sent)
 	return nil
+}
+
+// A hostRecord turns the record of a host around, line by line: in a transcript,
+// "in" is what goes to the CLI, whoever played.
+type hostRecord struct{ w io.Writer }
+
+// Write implements [io.Writer].
+func (h hostRecord) Write(line []byte) (int, error) {
+	const in, out = `{"dir":"in",`, `{"dir":"out",`
+	turned := line
+	if rest, ok := bytes.CutPrefix(line, []byte(in)); ok {
+		turned = slices.Concat([]byte(out), rest)
+	} else if rest, ok := bytes.CutPrefix(line, []byte(out)); ok {
+		turned = slices.Concat([]byte(in), rest)
+	}
+	if _, err := h.w.Write(turned); err != nil {
+		return 0, err
+	}
+	return len(line), nil
 }

@@ -39,6 +39,11 @@ const examples = `Examples:
   parley replay --from talk.cassette -- node agent.mjs
 `
 
+// runHelp is help for who wants an exit status.
+func runHelp(ctx context.Context, p *process, args []string) int {
+	return status(p, "parley help", help(ctx, p, args))
+}
+
 // help prints the list of everything, or the help of a command or a topic.
 func help(ctx context.Context, p *process, args []string) error {
 	if len(args) == 0 {

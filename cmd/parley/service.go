@@ -94,6 +94,9 @@ func (s *service) run(ctx context.Context, p *process) error {
 	}
 	stopSignals() // a second Ctrl-C does not wait
 
+	// A client may be gone before its last answer is: what is nearly done is let
+	// be, what stalls is not.
+	idle.settle(500 * time.Millisecond)
 	cancelRequests()
 	grace, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -123,6 +126,9 @@ func (s *service) await(ctx context.Context, idle *idleHandler, served <-chan er
 func (s *service) runCommand(ctx context.Context, p *process, env []string) error {
 	cmd := exec.CommandContext(ctx, s.command[0], s.command[1:]...)
 	cmd.Env = append(clientEnv(p, s.hide), env...)
+	if len(s.hide) > 0 { // the official CLI calls home for more than the model
+		cmd.Env = append(cmd.Env, "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1")
+	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.stdin, p.stdout, p.stderr
 	cmd.Cancel = func() error {
 		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -202,6 +208,20 @@ type idleHandler struct {
 
 func newIdle(h http.Handler) *idleHandler {
 	return &idleHandler{handler: h, now: make(chan struct{}, 1)}
+}
+
+// settle waits until nothing is being served, for so long at most.
+func (h *idleHandler) settle(limit time.Duration) {
+	deadline := time.Now().Add(limit)
+	for time.Now().Before(deadline) {
+		h.mu.Lock()
+		active := h.active
+		h.mu.Unlock()
+		if active == 0 {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // ServeHTTP implements [http.Handler].

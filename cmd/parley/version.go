@@ -5,21 +5,16 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+
+	"github.com/parley-go/parley"
 )
 
-const (
-	// ours is the version of this program.
-	ours = "0.1.0"
-	// theirs is the version of the official CLI that it behaves as.
-	theirs = "2.1.325"
-)
+// theirs is the version of the official CLI that this program behaves as.
+const theirs = "2.1.325"
 
-// printVersionLine answers --version: the line that SDKs take a CLI's version from,
-// the number at its beginning.
-func printVersionLine(p *process) error {
-	_, err := fmt.Fprintf(p.stdout, "%s (Claude Code; parley %s)\n", theirs, ours)
-	return err
-}
+// versionLine answers --version: SDKs take the number at its beginning for the
+// version of the CLI.
+func versionLine() string { return fmt.Sprintf("%s (Claude Code; parley %s)", theirs, parley.Version) }
 
 // version says what this program is, for people and bug reports.
 func version(_ context.Context, p *process, args []string) error {
@@ -38,6 +33,6 @@ func version(_ context.Context, p *process, args []string) error {
 			}
 		}
 	}
-	_, err := fmt.Fprintf(p.stdout, "parley %s (as Claude Code %s), %s %s/%s%s\n", ours, theirs, runtime.Version(), runtime.GOOS, runtime.GOARCH, revision)
+	_, err := fmt.Fprintf(p.stdout, "parley %s (as Claude Code %s), %s %s/%s%s\n", parley.Version, theirs, runtime.Version(), runtime.GOOS, runtime.GOARCH, revision)
 	return err
 }

@@ -190,7 +190,8 @@ func TestCodeCompiles(t *testing.T) {
 var known = map[string]string{
 	"parley": module, "wire": module + "/wire", "transport": module + "/transport", "agent": module + "/agent",
 	"engine": module + "/engine", "model": module + "/engine/model", "parleytest": module + "/parleytest",
-	"mcp": "github.com/modelcontextprotocol/go-sdk/mcp",
+	"peer": module + "/parleytest/peer",
+	"mcp":  "github.com/modelcontextprotocol/go-sdk/mcp",
 
 	"bytes": "bytes", "context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "io": "io",
 	"json": "encoding/json", "log": "log", "os": "os", "slog": "log/slog", "strings": "strings", "testing": "testing",

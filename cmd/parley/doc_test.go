@@ -1,0 +1,235 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"go/doc/comment"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/parley-go/parley/parleytest"
+)
+
+var manual = filepath.Join("..", "..", "docs", "testing.md")
+
+// TestFormats compares what help says of file formats, and the manual, with the
+// documentation of the packages that read them. -update mends both.
+func TestFormats(t *testing.T) {
+	for _, c := range []struct {
+		file, source string
+		from, to     string // headings; what is from the one up to the other
+	}{
+		{filepath.Join("help", "script.txt"), filepath.Join("..", "..", "parleytest", "doc.go"), "Script files", "Cassettes"},
+		{filepath.Join("help", "steps.txt"), filepath.Join("..", "..", "parleytest", "peer", "doc.go"), "A script", "Playing"},
+	} {
+		want := section(t, c.source, c.from, c.to)
+		compare(t, c.file, want)
+		data, err := os.ReadFile(manual)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		begin, end := "<!-- "+filepath.Base(c.file)+" -->\n\n```text\n", "```\n"
+		before, rest, ok := strings.Cut(string(data), begin)
+		_, after, ok2 := strings.Cut(rest, end)
+		if !ok || !ok2 {
+			t.Errorf("%s has no block after %q", manual, begin)
+			continue
+		}
+		compare(t, manual, before+begin+want+end+after)
+	}
+}
+
+func compare(t *testing.T, file, want string) {
+	t.Helper()
+	got, err := os.ReadFile(file)
+	if err == nil && string(got) == want {
+		return
+	}
+	if !*update {
+		t.Errorf("%s is not what it should be (%v); go test ./cmd/parley -run TestFormats -update", file, err)
+		return
+	}
+	if err := os.WriteFile(file, []byte(want), 0o666); err != nil {
+		t.Error(err)
+	}
+}
+
+// section is a part of a package's documentation as plain text.
+func section(t *testing.T, file, from, to string) string {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments|parser.PackageClauseOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := f.Doc.Text()
+	for old, new := range inGo {
+		text = regexp.MustCompile(strings.ReplaceAll(regexp.QuoteMeta(old), " ", `\s+`)).ReplaceAllLiteralString(text, new)
+	}
+	all := new(comment.Parser).Parse(text)
+	part := &comment.Doc{}
+	in := false
+	for _, b := range all.Content {
+		if h, ok := b.(*comment.Heading); ok {
+			name := string((&comment.Printer{}).Text(&comment.Doc{Content: []comment.Block{&comment.Paragraph{Text: h.Text}}}))
+			switch strings.TrimSpace(name) {
+			case from:
+				in = true
+				continue
+			case to:
+				in = false
+			}
+		}
+		if in {
+			part.Content = append(part.Content, b)
+		}
+	}
+	if len(part.Content) == 0 {
+		t.Fatalf("%s has no section %q", file, from)
+	}
+	text = string((&comment.Printer{TextWidth: 90, TextCodePrefix: "    "}).Text(part))
+	if m := regexp.MustCompile(`\[\*?[A-Z]\w+.*?\]`).FindString(text); m != "" {
+		t.Errorf("%s: %s means nothing on the command line; say in inGo what does", file, m)
+	}
+	return strings.ReplaceAll(text, "\t", "    ")
+}
+
+// inGo is what the documentation says to people who write Go, and what it is for
+// those who use the command.
+var inGo = map[string]string{
+	"A scenario can be written as text, with the same power, but for [Check]. [ParseScript] reads it and [Format] writes it:": "A script says turn by turn what the model answers, and what it expects to be asked:",
+	"with file, line and reason (a [*ScriptError])": "with file, line and reason",
+	"ends the play with a [*MismatchError]":         "ends the play",
+	"see [Script.With]":                             "--param sets it",
+	"see [Script]":                                  "fake-host adds them",
+	"(Drive)":                                       "(fake-host)",
+	"[Faults] returns ready scripts, by name, for what an SDK must survive.": "\"parley help faults\" lists ready scripts, by name, for what an SDK must survive.",
+}
+
+// A block is a block of code in the manual.
+type block struct {
+	line       int
+	lang, info string
+	code       string
+}
+
+// blocks takes the manual apart.
+func blocks(t *testing.T) []block {
+	t.Helper()
+	data, err := os.ReadFile(manual)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []block
+	open := false
+	for i, line := range strings.Split(string(data), "\n") {
+		rest, fence := strings.CutPrefix(line, "```")
+		switch {
+		case fence && !open:
+			lang, info, _ := strings.Cut(rest, " ")
+			all = append(all, block{line: i + 1, lang: lang, info: info})
+			open = true
+		case fence:
+			open = false
+		case open:
+			all[len(all)-1].code += line + "\n"
+		}
+	}
+	return all
+}
+
+// title is the name of the file that a block is, if it is one.
+func (b block) title() string {
+	title, ok := strings.CutPrefix(b.info, "title=")
+	if !ok {
+		return ""
+	}
+	return title
+}
+
+// TestManual does what the manual says: it writes its files and runs its commands,
+// one after the other. The agents in Python and TypeScript are played by ask; in
+// TestManualPeers they play themselves. The real API is a fake one.
+func TestManual(t *testing.T) {
+	if _, err := exec.LookPath("sh"); err != nil {
+		t.Skip(err)
+	}
+	dir, bin := t.TempDir(), t.TempDir()
+	build(t, filepath.Join(bin, "parley"))
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(self, filepath.Join(bin, "ask")); err != nil {
+		t.Skip(err)
+	}
+	for _, name := range []string{"python3", "node"} {
+		// The prompt is the one of the agents.
+		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\nexec ask 'What does hello.txt say?'\n"), 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	api := parleytest.NewAPI(t, parleytest.Script(parleytest.Say("It says good morning.").Always()), nil)
+	ran := 0
+	for _, b := range blocks(t) {
+		if title := b.title(); title != "" {
+			if err := os.WriteFile(filepath.Join(dir, title), []byte(b.code), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if b.lang != "sh" {
+			continue
+		}
+		ran++
+		cmd := exec.Command("sh", "-eu", "-c", strings.ReplaceAll(b.code, "https://api.anthropic.com", api.URL))
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0", "ANTHROPIC_API_KEY=any")
+		out, err := cmd.CombinedOutput()
+		want := 0
+		fmt.Sscanf(b.info, "exit=%d", &want)
+		if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != want {
+			t.Errorf("%s:%d: %v, want status %d\n%s\n%s", manual, b.line, err, want, b.code, out)
+		}
+		t.Logf("%s:%d\n%s\n%s", manual, b.line, b.code, out)
+	}
+	if ran == 0 {
+		t.Error("the manual has no commands")
+	}
+}
+
+// TestManualGo runs the tests that the manual shows.
+func TestManualGo(t *testing.T) {
+	docs, err := filepath.Abs(filepath.Dir(manual))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	overlay := map[string]string{}
+	for _, b := range blocks(t) {
+		if title := b.title(); b.lang == "go" && strings.HasSuffix(title, "_test.go") {
+			file := filepath.Join(dir, title)
+			if err := os.WriteFile(file, []byte(b.code), 0o666); err != nil {
+				t.Fatal(err)
+			}
+			overlay[filepath.Join(docs, title)] = file
+		}
+	}
+	data, err := json.Marshal(map[string]any{"Replace": overlay})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(file, data, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("go", "test", "-count=1", "-overlay", file, docs).CombinedOutput()
+	if err != nil || len(overlay) == 0 {
+		t.Errorf("%d files: %v\n%s", len(overlay), err, out)
+	}
+}
