@@ -1,0 +1,509 @@
+// Package bash is the tool Bash: it runs commands.
+//
+// Every call is one bash in a process group of its own, with nothing on its
+// standard input. The environment is that of the [tool.Env] and nothing else, with
+// these changes: PWD is the working directory; BASH_ENV and ENV are removed, so
+// that no start-up file runs; and unless they are set TERM is dumb, PAGER and
+// GIT_PAGER are cat, GIT_EDITOR is true and GIT_TERMINAL_PROMPT is 0, so that
+// nothing waits for a person. [process.MarkKey] marks what belongs to the call.
+//
+// The working directory that a command ends in is where the next one begins, as
+// long as it is inside the roots. Output is kept in memory in part and on disk up
+// to a limit. What runs longer than its timeout goes on as a task in the
+// background. When the [tool.Env] is closed everything ends, whatever started it.
+package bash
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/files"
+	"github.com/parley-go/parley/wire"
+)
+
+//go:embed bash.md
+var description string
+
+const schema = `{
+	"type": "object",
+	"properties": {
+		"command": {"type": "string", "minLength": 1, "description": "The command to run"},
+		"timeout": {"type": "number", "minimum": 0, "description": "How long to wait for it, in milliseconds; at most 600000"},
+		"description": {"type": "string", "description": "What the command does, in five to ten words"},
+		"run_in_background": {"type": "boolean", "description": "Start the command and go on; you are told when it ends"}
+	},
+	"required": ["command"]
+}`
+
+// Options are what can be chosen about the tool. The zero value is the default.
+type Options struct {
+	// Timeout is how long a command may take that says nothing about it; two
+	// minutes if zero.
+	Timeout time.Duration
+	// MaxTimeout is the longest that a command can ask for; ten minutes if zero.
+	MaxTimeout time.Duration
+	// MaxBackground is how long a command goes on that was moved to the
+	// background because of its timeout; half an hour if zero.
+	MaxBackground time.Duration
+	// MaxOutput is how many characters of output the model gets; 30,000 if zero.
+	MaxOutput int
+	// MaxDisk is how many bytes of output a command can print before it is
+	// stopped; 64 MiB if zero.
+	MaxDisk int64
+	// Tell is when a command that still runs is told of as a task; three seconds
+	// if zero.
+	Tell time.Duration
+	// Wrap changes the arguments that a command is started with, to put it into
+	// a sandbox. The first is the path of the executable. It may be nil.
+	Wrap func(env *tool.Env, args []string) ([]string, error)
+	// Snapshot is a file that each shell reads first, such as one with the
+	// functions and aliases of a login shell; none if empty.
+	Snapshot string
+}
+
+// Tool is Bash.
+type Tool struct {
+	spec tool.Spec
+	opts Options
+}
+
+// New returns the tool. opts may be nil.
+func New(opts *Options) *Tool {
+	t := &Tool{spec: tool.Spec{Name: "Bash", Description: description, Schema: json.RawMessage(schema)}}
+	if opts != nil {
+		t.opts = *opts
+	}
+	o := &t.opts
+	o.Timeout = orElse(o.Timeout, 2*time.Minute)
+	o.MaxTimeout = max(orElse(o.MaxTimeout, 10*time.Minute), o.Timeout)
+	o.MaxBackground = orElse(o.MaxBackground, 30*time.Minute)
+	o.MaxOutput = orElse(o.MaxOutput, 30_000)
+	o.MaxDisk = orElse(o.MaxDisk, 64<<20)
+	o.Tell = orElse(o.Tell, 3*time.Second)
+	return t
+}
+
+func orElse[T comparable](v, other T) T {
+	var zero T
+	if v == zero {
+		return other
+	}
+	return v
+}
+
+// Input is what the model gives.
+type Input struct {
+	Command         string    `json:"command"`
+	Timeout         tool.Int  `json:"timeout"` // in milliseconds
+	Description     string    `json:"description"`
+	RunInBackground tool.Bool `json:"run_in_background"`
+}
+
+// Output is what programs get.
+type Output struct {
+	Stdout                   string `json:"stdout"` // both streams
+	Stderr                   string `json:"stderr"` // always empty
+	Interrupted              bool   `json:"interrupted"`
+	IsImage                  bool   `json:"isImage"`
+	NoOutputExpected         bool   `json:"noOutputExpected"`
+	BackgroundTaskID         string `json:"backgroundTaskId,omitempty"`
+	BackgroundedByUser       bool   `json:"backgroundedByUser,omitempty"`
+	TimedOutAfterMS          int64  `json:"timedOutAfterMs,omitempty"`
+	ReturnCodeInterpretation string `json:"returnCodeInterpretation,omitempty"`
+	PersistedOutputPath      string `json:"persistedOutputPath,omitempty"`
+	PersistedOutputSize      int64  `json:"persistedOutputSize,omitempty"`
+}
+
+// Spec says what the tool is.
+func (t *Tool) Spec() *tool.Spec { return &t.spec }
+
+// Access is to execute the command.
+func (t *Tool) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, error) {
+	var in Input
+	if err := tool.Decode(input, &in); err != nil {
+		return nil, err
+	}
+	return []tool.Access{{Kind: tool.Execute, Command: in.Command}}, nil
+}
+
+var loneSleep = regexp.MustCompile(`^\s*sleep\s+([0-9]{2,}|[0-9.]+[mhd])\s*;?\s*$`)
+
+// maxBackground is how many commands may run in the background at a time.
+const maxBackground = 64
+
+// Run runs the command.
+func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
+	var in Input
+	if err := tool.Decode(call.Input, &in); err != nil {
+		return nil, err
+	}
+	if strings.TrimSpace(in.Command) == "" {
+		return nil, tool.Misuse("The command is empty.")
+	}
+	if strings.ContainsRune(in.Command, 0) {
+		return nil, tool.Misuse("The command has a NUL byte in it, which no shell takes.")
+	}
+	if !bool(in.RunInBackground) && loneSleep.MatchString(in.Command) {
+		return nil, tool.Misuse("Blocked: standalone %s. It would only hold up the conversation. To wait for a command, start it with run_in_background and wait for it with TaskOutput; to wait for something else, run a loop that looks for it.", strings.TrimSpace(in.Command))
+	}
+	if n := len(call.Env.Tasks().Running()); n >= maxBackground {
+		return nil, tool.Misuse("%d commands run in the background, which is as many as may. Stop some with KillShell.", n)
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	timeout := t.opts.Timeout
+	if in.Timeout > 0 {
+		timeout = min(time.Duration(in.Timeout)*time.Millisecond, t.opts.MaxTimeout)
+	}
+	run, err := t.start(call, &in)
+	if err != nil {
+		return nil, err
+	}
+	if in.RunInBackground {
+		run.toBackground(0)
+		info := run.Info()
+		return tool.Text(fmt.Sprintf("Command running in background with ID: %s.%s You will be told when it ends. Until then you can look at its output with TaskOutput.", info.ID, whereTo(info)),
+			&Output{BackgroundTaskID: info.ID}), nil
+	}
+
+	late := time.NewTimer(timeout)
+	defer late.Stop()
+	tell := time.NewTimer(t.opts.Tell)
+	defer tell.Stop()
+	for {
+		select {
+		case <-run.ended:
+			run.finishForeground()
+			return t.finished(call.Env, run)
+		case <-ctx.Done():
+			run.Stop()
+			run.finishForeground()
+			return nil, context.Cause(ctx)
+		case <-tell.C:
+			run.tell()
+		case <-run.letGo:
+			run.toBackground(t.opts.MaxBackground)
+			return t.moved(run, 0), nil
+		case <-late.C:
+			run.toBackground(t.opts.MaxBackground)
+			return t.moved(run, timeout), nil
+		}
+	}
+}
+
+func whereTo(info tool.TaskInfo) string {
+	if info.OutputFile == "" {
+		return ""
+	}
+	return " Output is being written to: " + info.OutputFile + "."
+}
+
+// moved is the result of a command that goes on in the background.
+func (t *Tool) moved(run *run, timeout time.Duration) *tool.Result {
+	info := run.Info()
+	text, _ := t.shown(run)
+	out := &Output{Stdout: text, BackgroundTaskID: info.ID}
+	said := "Command was manually backgrounded by user with ID: " + info.ID + "."
+	if timeout > 0 {
+		out.TimedOutAfterMS = timeout.Milliseconds()
+		said = fmt.Sprintf("Command did not complete within its %gs timeout and was moved to the background (ID: %s).", (timeout + 500*time.Millisecond).Truncate(time.Second).Seconds(), info.ID)
+		if timeout < time.Second {
+			said = fmt.Sprintf("Command did not complete within its %v timeout and was moved to the background (ID: %s).", timeout, info.ID)
+		}
+	} else {
+		out.BackgroundedByUser = true
+	}
+	said += whereTo(info) + fmt.Sprintf(" It is still running, so do not start it again. You will be told when it ends; after %v it is stopped. Look at its output with TaskOutput, stop it with KillShell.", t.opts.MaxBackground)
+	if text != "" {
+		said = text + "\n" + said
+	}
+	return tool.Text(said, out)
+}
+
+// finished is the result of a command that has ended.
+func (t *Tool) finished(env *tool.Env, run *run) (*tool.Result, error) {
+	note := run.carryOver(env)
+	code := run.tree.Code()
+	text, persisted := t.shown(run)
+	said := text
+	if persisted != nil {
+		said = persisted.text
+	}
+	if run.overflowed() {
+		note = joinLines(note, fmt.Sprintf("(The command was stopped because it printed more than %s.)", files.Size(t.opts.MaxDisk)))
+	}
+	meaning := interpret(run.info.Command, code)
+	if code != 0 && meaning == "" {
+		return nil, errors.New(joinLines(fmt.Sprintf("Exit code %d", code), joinLines(said, note)))
+	}
+	out := &Output{Stdout: text, NoOutputExpected: text == "" && silent(run.info.Command), ReturnCodeInterpretation: meaning}
+	if persisted != nil {
+		out.PersistedOutputPath, out.PersistedOutputSize = persisted.path, persisted.size
+	}
+	if block := imageOf(text); block != nil && persisted == nil {
+		out.IsImage = true
+		return &tool.Result{Content: wire.Blocks(block), Structured: out}, nil
+	}
+	said = joinLines(said, note)
+	if said == "" {
+		said = "(Bash completed with no output)"
+		if meaning != "" {
+			said = fmt.Sprintf("(Exit code %d: %s)", code, meaning)
+		}
+	}
+	return tool.Text(said, out), nil
+}
+
+func joinLines(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "\n" + b
+}
+
+// persisted says that output is in a file.
+type persisted struct {
+	text string
+	path string
+	size int64
+}
+
+// shown returns the output for people and programs, cut if it is long, and what
+// the model gets instead of it then.
+func (t *Tool) shown(run *run) (string, *persisted) {
+	if whole, ok := run.spool.Whole(); ok {
+		text := clean(whole)
+		if utf8.RuneCountInString(text) <= t.opts.MaxOutput {
+			return text, nil
+		}
+	}
+	const head, tail = 2000, 6000
+	size := run.spool.Total()
+	p := &persisted{path: run.spool.Persist(), size: size}
+	var b strings.Builder
+	fmt.Fprintf(&b, "<persisted-output>\nOutput too large (%s).", files.Size(size))
+	switch err := run.spool.Err(); {
+	case p.path == "":
+		fmt.Fprintf(&b, " It could not be saved: %v.", err)
+	case err != nil:
+		fmt.Fprintf(&b, " Only a part of it could be saved to: %s (%v).", p.path, err)
+	default:
+		fmt.Fprintf(&b, " Full output saved to: %s", p.path)
+	}
+	first, last := cutRunes(run.spool.Head(head*utf8.UTFMax), head, false), cutRunes(run.spool.Tail(tail*utf8.UTFMax), tail, true)
+	if i := strings.LastIndexByte(first, '\n'); i > head/2 {
+		first = first[:i]
+	}
+	if i := strings.IndexByte(last, '\n'); i >= 0 && i < len(last)/2 {
+		last = last[i+1:]
+	}
+	fmt.Fprintf(&b, "\n\nPreview (first %s):\n%s\n\n[…]\n\nPreview (last %s):\n%s\n</persisted-output>", files.Size(int64(len(first))), first, files.Size(int64(len(last))), last)
+	p.text = b.String()
+	return cutRunes(run.spool.Head(t.opts.MaxOutput*utf8.UTFMax), t.opts.MaxOutput, false), p
+}
+
+// cutRunes makes text of the beginning or the end of output.
+func cutRunes(data []byte, n int, end bool) string {
+	text := clean(data)
+	runes := []rune(text)
+	if len(runes) <= n {
+		return text
+	}
+	if end {
+		return string(runes[len(runes)-n:])
+	}
+	return string(runes[:n])
+}
+
+// clean makes text of output: valid, without blank lines before it and white
+// space after it.
+func clean(data []byte) string {
+	text := strings.ToValidUTF8(string(data), "\ufffd")
+	for {
+		line, rest, ok := strings.Cut(text, "\n")
+		if !ok || strings.TrimSpace(line) != "" {
+			break
+		}
+		text = rest
+	}
+	return strings.TrimRight(text, " \t\r\n")
+}
+
+var dataURI = regexp.MustCompile(`^data:(image/(?:png|jpeg|gif|webp));base64,([A-Za-z0-9+/=\s]+)$`)
+
+// imageOf returns the picture that a command printed as a data URI, if it did.
+func imageOf(text string) wire.Block {
+	if !strings.HasPrefix(text, "data:image/") {
+		return nil
+	}
+	m := dataURI.FindStringSubmatch(text)
+	if m == nil {
+		return nil
+	}
+	data, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(m[2]), ""))
+	if err != nil {
+		return nil
+	}
+	return &wire.ImageBlock{Source: wire.Base64(m[1], data)}
+}
+
+var (
+	separators  = regexp.MustCompile(`&&|\|\||[;|\n]`)
+	assignments = regexp.MustCompile(`^(?:[A-Za-z_][A-Za-z0-9_]*=\S*\s+)+`)
+	quiet       = []string{"cd", "chgrp", "chmod", "chown", "cp", "export", "ln", "mkdir", "mv", "rm", "rmdir", "set", "sleep", "touch", "true", "unset", "wait"}
+)
+
+// words returns the first word of each simple command, roughly.
+func words(command string) []string {
+	var first []string
+	for _, part := range separators.Split(command, -1) {
+		part = assignments.ReplaceAllString(strings.TrimSpace(part)+" ", "")
+		if f := strings.Fields(part); len(f) > 0 {
+			first = append(first, filepath.Base(f[0]))
+		}
+	}
+	return first
+}
+
+// silent reports whether a command normally prints nothing.
+func silent(command string) bool {
+	first := words(command)
+	return len(first) > 0 && !slices.ContainsFunc(first, func(w string) bool { return !slices.Contains(quiet, w) })
+}
+
+// interpret says what an exit code means that is no failure; empty if it is one.
+func interpret(command string, code int) string {
+	first := words(command)
+	if code != 1 || len(first) == 0 || strings.Contains(command, "&&") {
+		return ""
+	}
+	switch first[len(first)-1] {
+	case "grep", "rg", "egrep", "fgrep":
+		return "No matches found"
+	case "diff", "cmp":
+		return "Files differ"
+	case "test", "[":
+		return "Condition is false"
+	}
+	return ""
+}
+
+// carryOver makes the directory that the command ended in the working directory,
+// and says so if it cannot.
+func (r *run) carryOver(env *tool.Env) string {
+	end := r.endDir
+	note := r.note
+	if end == "" || end == r.dir {
+		return note
+	}
+	real, err := filepath.EvalSymlinks(end)
+	inside := err == nil && slices.ContainsFunc(files.RealRoots(env), func(root string) bool { return files.Within(root, real) })
+	if inside {
+		env.SetCwd(end)
+		return note
+	}
+	return joinLines(note, "Shell cwd was reset to "+r.dir)
+}
+
+// start starts the command.
+func (t *Tool) start(call *tool.Call, in *Input) (*run, error) {
+	env := call.Env
+	dir := env.Cwd()
+	note := ""
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		if len(env.Roots) == 0 || dir == env.Roots[0] {
+			return nil, fmt.Errorf("the working directory %s does not exist", dir)
+		}
+		note = fmt.Sprintf("(The working directory %s is gone; the command ran in %s.)", dir, env.Roots[0])
+		dir = env.Roots[0]
+		env.SetCwd(dir)
+	}
+	shell, err := findShell(env)
+	if err != nil {
+		return nil, err
+	}
+	r, err := t.launch(call, in, shell, dir)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("the shell cannot be started: %w", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.note = note
+	return r, nil
+}
+
+// findShell finds bash on the path of the environment.
+func findShell(env *tool.Env) (string, error) {
+	path := ""
+	for _, kv := range env.Environ {
+		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
+			path = v
+		}
+	}
+	for _, name := range []string{"bash", "sh"} {
+		for _, dir := range append(filepath.SplitList(path), "/bin", "/usr/bin", "/usr/local/bin") {
+			// A project does not get to say what bash is.
+			if !filepath.IsAbs(dir) || slices.ContainsFunc(env.Roots, func(root string) bool { return files.Within(root, filepath.Clean(dir)) }) {
+				continue
+			}
+			file := filepath.Join(dir, name)
+			if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+				return file, nil
+			}
+		}
+	}
+	return "", errors.New("there is no bash on this machine, so commands cannot be run")
+}
+
+// environment is what the package comment says.
+func environment(env *tool.Env, dir string) []string {
+	defaults := map[string]string{"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_EDITOR": "true", "GIT_TERMINAL_PROMPT": "0"}
+	var out []string
+	for _, kv := range env.Environ {
+		key, _, _ := strings.Cut(kv, "=")
+		switch key {
+		case "BASH_ENV", "ENV", "PWD", "OLDPWD", "SHLVL":
+			continue
+		}
+		delete(defaults, key)
+		out = append(out, kv)
+	}
+	for _, key := range []string{"TERM", "PAGER", "GIT_PAGER", "GIT_EDITOR", "GIT_TERMINAL_PROMPT"} {
+		if v, ok := defaults[key]; ok {
+			out = append(out, key+"="+v)
+		}
+	}
+	return append(out, "PWD="+dir)
+}
+
+// quote writes a word for the shell.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// script is what the shell runs: the directory that it ends in is written to an
+// extra file, wherever it ends.
+func (t *Tool) script(command string) string {
+	var b bytes.Buffer
+	b.WriteString(`exec 198>&3 3>&-; trap '{ pwd >&198; } 2>/dev/null' EXIT; `)
+	if t.opts.Snapshot != "" {
+		// On a line of its own, so that aliases are known when the next is read.
+		b.WriteString("shopt -s expand_aliases; . " + quote(t.opts.Snapshot) + "\n")
+	}
+	b.WriteString(command)
+	return b.String()
+}

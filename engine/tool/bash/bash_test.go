@@ -1,0 +1,362 @@
+package bash_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/bash"
+	"github.com/parley-go/parley/engine/tool/tooltest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestResults(t *testing.T) {
+	env := tooltest.Env(t)
+	env.Environ = append(env.Environ, "BASH_ENV=/nonexistent", "GREETING=hello")
+	for _, c := range []struct {
+		command, text, structured string
+		isError                   bool
+	}{
+		{command: "echo hi; echo err >&2; exit 0", text: "hi\nerr", structured: `{"stdout":"hi\nerr","stderr":"","interrupted":false,"isImage":false,"noOutputExpected":false}`},
+		{command: "true", text: "(Bash completed with no output)", structured: `{"stdout":"","stderr":"","interrupted":false,"isImage":false,"noOutputExpected":true}`},
+		{command: "mkdir -p made && touch made/x", text: "(Bash completed with no output)", structured: `{"stdout":"","stderr":"","interrupted":false,"isImage":false,"noOutputExpected":true}`},
+		{command: "exit 3", text: "Exit code 3", structured: `"Error: Exit code 3"`, isError: true},
+		{command: "echo out; echo err >&2; exit 3", text: "Exit code 3\nout\nerr", structured: `"Error: Exit code 3\nout\nerr"`, isError: true},
+		{command: "kill -KILL $$", text: "Exit code 137", isError: true},
+		{command: "grep nothing /dev/null", text: "(Exit code 1: No matches found)"},
+		{command: "printf '\\n\\n  a\\xff \\n\\n'", text: "  a\ufffd"},
+		{command: "cat", text: "(Bash completed with no output)"},
+		{command: "echo $GREETING; echo ${BASH_ENV-unset} $TERM $GIT_TERMINAL_PROMPT", text: "hello\nunset dumb 0"},
+		{command: "echo \"$# $0\"", text: "0 " + shell(t)},
+		{command: "# only a comment", text: "(Bash completed with no output)"},
+		{command: "cat <<E\nx\nE", text: "x"},
+		{command: "printf 'data:image/png;base64,aGk='", text: "", structured: `{"stdout":"data:image/png;base64,aGk=","stderr":"","interrupted":false,"isImage":true,"noOutputExpected":false}`},
+		{command: "sleep 30", text: "<tool_use_error>Blocked: standalone sleep 30. It would", isError: true},
+		{command: "  ", text: "<tool_use_error>The command is empty.</tool_use_error>", isError: true},
+		{command: ": " + strings.Repeat("x", 300_000) + "; echo long", text: "long"},
+	} {
+		t.Run(c.command[:min(len(c.command), 30)], func(t *testing.T) {
+			r := tooltest.Do(t, env, bash.New(nil), "command", c.command)
+			if got := r.Content.String(); got != c.text && (!strings.HasPrefix(got, c.text) || !strings.HasPrefix(c.text, "<")) || r.IsError != c.isError {
+				t.Errorf("%v %q, want %v %q", r.IsError, got, c.isError, c.text)
+			}
+			if got := tooltest.JSON(t, r); c.structured != "" && got != c.structured {
+				t.Errorf("%s\nwant %s", got, c.structured)
+			}
+		})
+	}
+}
+
+func shell(t *testing.T) string {
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		if _, err := os.Stat(filepath.Join(dir, "bash")); err == nil {
+			return filepath.Join(dir, "bash")
+		}
+	}
+	t.Skip("no bash")
+	return ""
+}
+
+// The working directory carries over, and stays inside the roots.
+func TestWorkingDirectory(t *testing.T) {
+	env := tooltest.Env(t)
+	root := env.Roots[0]
+	run := func(command string) string {
+		return tooltest.Do(t, env, bash.New(nil), "command", command).Content.Text
+	}
+	if got := run("mkdir -p 'a b' && cd 'a b' && pwd"); got != root+"/a b" {
+		t.Errorf("%q", got)
+	}
+	if got := run("pwd; exit 0"); got != root+"/a b" {
+		t.Errorf("%q", got)
+	}
+	if got := run("cd / && pwd"); got != "/\nShell cwd was reset to "+root+"/a b" {
+		t.Errorf("%q", got)
+	}
+	if got := run("cd ..; exit 4"); got != "Exit code 4" || env.Cwd() != root {
+		t.Errorf("%q %q", got, env.Cwd())
+	}
+	run("cd 'a b'")
+	os.Remove(filepath.Join(root, "a b"))
+	if got := run("pwd"); !strings.HasPrefix(got, root+"\n(The working directory") {
+		t.Errorf("%q", got)
+	}
+	// A link in the root that leads out is outside.
+	os.Symlink("/", filepath.Join(root, "out"))
+	if got := run("cd out"); got != "Shell cwd was reset to "+root {
+		t.Errorf("%q", got)
+	}
+}
+
+// Much output is in a file, the model gets both ends of it.
+func TestLargeOutput(t *testing.T) {
+	env := tooltest.Env(t)
+	r := tooltest.Do(t, env, bash.New(nil), "command", "echo first; yes line | head -20000; echo last")
+	out := r.Structured.(*bash.Output)
+	if !strings.HasPrefix(r.Content.Text, "<persisted-output>\nOutput too large (97.7KB). Full output saved to: "+out.PersistedOutputPath+"\n\nPreview (first ") ||
+		!strings.Contains(r.Content.Text, "):\nfirst\nline\n") || !strings.HasSuffix(r.Content.Text, "line\nlast\n</persisted-output>") || len(r.Content.Text) > 9000 {
+		t.Errorf("%q", r.Content.Text)
+	}
+	data, err := os.ReadFile(out.PersistedOutputPath)
+	if err != nil || int64(len(data)) != out.PersistedOutputSize || len(data) != 100011 || !strings.HasPrefix(out.PersistedOutputPath, env.Dir) {
+		t.Errorf("%d bytes, %v, %+v", len(data), err, out.PersistedOutputSize)
+	}
+	if len(out.Stdout) != 30000 {
+		t.Errorf("stdout has %d", len(out.Stdout))
+	}
+	// Bigger than what is kept in memory.
+	r = tooltest.Do(t, env, bash.New(nil), "command", "yes 0123456789 | head -100000; exit 2")
+	if !r.IsError || !strings.HasPrefix(r.Content.Text, "Exit code 2\n<persisted-output>\nOutput too large (1MB)") {
+		t.Errorf("%.200q", r.Content.Text)
+	}
+	env.Dir = ""
+	r = tooltest.Do(t, env, bash.New(nil), "command", "yes 0123456789 | head -100000")
+	if !strings.HasPrefix(r.Content.Text, "<persisted-output>\nOutput too large (1MB). It could not be saved") {
+		t.Errorf("%.200q", r.Content.Text)
+	}
+}
+
+// A command that prints for ever is stopped; disk and memory stay bounded.
+func TestEndless(t *testing.T) {
+	env := tooltest.Env(t)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	start := time.Now()
+	r := tooltest.Do(t, env, bash.New(&bash.Options{MaxDisk: 4 << 20}), "command", "yes")
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if !r.IsError || !strings.Contains(r.Content.Text, "stopped because it printed more than 4MB") || time.Since(start) > 10*time.Second {
+		t.Errorf("%v %.100q … %.200q", time.Since(start), r.Content.Text, r.Content.Text[max(0, len(r.Content.Text)-200):])
+	}
+	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 2<<20 {
+		t.Errorf("memory grew by %d", grown)
+	}
+	var size int64
+	filepath.Walk(env.Dir, func(_ string, info os.FileInfo, _ error) error { size += info.Size(); return nil })
+	if size > 5<<20 {
+		t.Errorf("%d bytes on disk", size)
+	}
+}
+
+// pid reads a process id that a command wrote.
+func pid(t *testing.T, file string) int {
+	t.Helper()
+	for range 500 {
+		var n int
+		if data, err := os.ReadFile(file); err == nil && strings.HasSuffix(string(data), "\n") {
+			fmt.Sscan(string(data), &n)
+			return n
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("the command did not start")
+	return 0
+}
+
+func mustVanish(t *testing.T, pids ...int) {
+	t.Helper()
+	for _, p := range pids {
+		gone := false
+		for range 300 {
+			if gone = !alive(p); gone {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if !gone {
+			t.Errorf("process %d still runs", p)
+			syscall.Kill(p, syscall.SIGKILL)
+		}
+	}
+}
+
+// alive reports whether a process runs; one that waits to be buried does not.
+func alive(pid int) bool {
+	if syscall.Kill(pid, 0) != nil {
+		return false
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err != nil || !strings.Contains(string(stat), ") Z ")
+}
+
+// Cancelling ends the whole tree, whatever it does about it.
+func TestCancel(t *testing.T) {
+	for _, c := range []struct{ name, command string }{
+		{"plain", "echo $$ >pid; sleep 100"},
+		{"child", "sh -c 'echo $$ >pid; sleep 100; true'; true"},
+		{"ignores SIGTERM", "trap '' TERM; echo $$ >pid; while :; do sleep 1; done"},
+		{"child ignores SIGTERM", "bash -c 'trap \"\" TERM; echo $$ >pid; while :; do sleep 1; done' & wait"},
+		{"left the group", "setsid sh -c 'echo $$ >pid; sleep 100; true' >/dev/null 2>&1 </dev/null & wait"},
+		{"closed its pipes", "exec >/dev/null 2>&1; echo $$ >pid; sleep 100; true"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			env := tooltest.Env(t)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			done := make(chan error)
+			go func() {
+				call := &tool.Call{ID: "x", Input: tooltest.Input(t, "command", c.command), Env: env}
+				_, err := bash.New(nil).Run(ctx, call)
+				done <- err
+			}()
+			p := pid(t, filepath.Join(env.Roots[0], "pid"))
+			why := errors.New("enough")
+			start := time.Now()
+			cancel(why)
+			if err := <-done; err != why {
+				t.Errorf("error %v", err)
+			}
+			if d := time.Since(start); d > 4*time.Second {
+				t.Errorf("it took %v", d)
+			}
+			mustVanish(t, p)
+		})
+	}
+}
+
+// What a command leaves behind does not hold it up, and ends with the
+// conversation.
+func TestLeftBehind(t *testing.T) {
+	for _, c := range []struct{ name, command string }{
+		{"with the output", "sh -c 'echo $$ >pid; sleep 100; true' & echo started"},
+		{"without", "sh -c 'echo $$ >pid; sleep 100; true' >/dev/null 2>&1 & echo started"},
+		{"daemon", "setsid sh -c 'echo $$ >pid; sleep 100; true' >/dev/null 2>&1 </dev/null & echo started"},
+		{"daemon with the output", "setsid sh -c 'echo $$ >pid; sleep 100; true' & echo started"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			env := tooltest.Env(t)
+			start := time.Now()
+			r := tooltest.Do(t, env, bash.New(nil), "command", c.command)
+			if r.Content.Text != "started" || time.Since(start) > 3*time.Second {
+				t.Errorf("%q after %v", r.Content.Text, time.Since(start))
+			}
+			p := pid(t, filepath.Join(env.Roots[0], "pid"))
+			if !alive(p) {
+				t.Error("it was killed")
+			}
+			start = time.Now()
+			env.Close()
+			if d := time.Since(start); d > 4*time.Second {
+				t.Errorf("closing took %v", d)
+			}
+			mustVanish(t, p)
+		})
+	}
+}
+
+// A command that takes too long goes on, keeps its output, and can be stopped.
+func TestTimeout(t *testing.T) {
+	env := tooltest.Env(t)
+	events := tooltest.Listen(env)
+	r := tooltest.Do(t, env, bash.New(nil), "command", "echo a; read -t 1 </dev/zero; sleep 1; echo b; sleep 100", "timeout", 300)
+	out := r.Structured.(*bash.Output)
+	if !strings.HasPrefix(r.Content.Text, "a\nCommand did not complete within its 300ms timeout and was moved to the background (ID: "+out.BackgroundTaskID+"). Output is being written to: ") || out.TimedOutAfterMS != 300 || out.Stdout != "a" {
+		t.Fatalf("%q %+v", r.Content.Text, out)
+	}
+	task, ok := env.Tasks().Get(out.BackgroundTaskID)
+	if !ok {
+		t.Fatal("no task")
+	}
+	for range 500 {
+		if task.Output(100).Text == "a\nb\n" {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	data, _ := os.ReadFile(task.Info().OutputFile)
+	if got := task.Output(100); got.Text != "a\nb\n" || got.Total != 4 || got.Truncated || string(data) != "a\nb\n" {
+		t.Errorf("%+v %q", got, data)
+	}
+	task.Stop()
+	<-task.Done()
+	all := events.All()
+	if len(all) != 2 {
+		t.Fatalf("%+v", all)
+	}
+	started, ended := all[0].(tool.TaskStarted).Info, all[1].(tool.TaskEnded).Info
+	if !started.Background || started.Kind != "local_bash" || started.ToolUseID != "toolu_test" || started.Status != "running" || len(started.ID) != 9 || started.ID[0] != 'b' {
+		t.Errorf("%+v", started)
+	}
+	if ended.Status != "killed" || ended.OutputFile == "" || ended.Summary != ended.Description || ended.Ended.IsZero() {
+		t.Errorf("%+v", ended)
+	}
+}
+
+// A command in the background tells when it ends.
+func TestBackground(t *testing.T) {
+	env := tooltest.Env(t)
+	events := tooltest.Listen(env)
+	r := tooltest.Do(t, env, bash.New(nil), "command", "echo x; cd /; exit 3", "run_in_background", true, "description", "say x")
+	out := r.Structured.(*bash.Output)
+	if !strings.HasPrefix(r.Content.Text, "Command running in background with ID: "+out.BackgroundTaskID+". Output is being written to: ") {
+		t.Errorf("%q", r.Content.Text)
+	}
+	if got, want := tooltest.JSON(t, r), `{"stdout":"","stderr":"","interrupted":false,"isImage":false,"noOutputExpected":false,"backgroundTaskId":"`+out.BackgroundTaskID+`"}`; got != want {
+		t.Errorf("%s", got)
+	}
+	task, _ := env.Tasks().Get(out.BackgroundTaskID)
+	<-task.Done()
+	var ended tool.TaskInfo
+	for range 100 {
+		if all := events.All(); len(all) == 2 {
+			ended = all[1].(tool.TaskEnded).Info
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if ended.Status != "failed" || *ended.ExitCode != 3 || ended.Summary != `Background command "say x" failed with exit code 3` {
+		t.Errorf("%+v", ended)
+	}
+	if env.Cwd() != env.Roots[0] {
+		t.Errorf("a background command changed the directory to %s", env.Cwd())
+	}
+}
+
+// A long command in the foreground is told of, and a person can let it go.
+func TestForegroundTask(t *testing.T) {
+	env := tooltest.Env(t)
+	events := tooltest.Listen(env)
+	b := bash.New(&bash.Options{Tell: 20 * time.Millisecond})
+	r := tooltest.Do(t, env, b, "command", "sleep 0.3; echo x")
+	all := events.All()
+	if r.Content.Text != "x" || len(all) != 2 || all[0].(tool.TaskStarted).Info.Background || all[1].(tool.TaskEnded).Info.OutputFile != "" || all[1].(tool.TaskEnded).Info.Status != "completed" {
+		t.Fatalf("%q %+v", r.Content.Text, all)
+	}
+	go func() {
+		for env.Tasks().Background("") == 0 {
+			time.Sleep(5 * time.Millisecond)
+		}
+	}()
+	r = tooltest.Do(t, env, b, "command", "sleep 0.5; echo y")
+	out := r.Structured.(*bash.Output)
+	if !out.BackgroundedByUser || !strings.HasPrefix(r.Content.Text, "Command was manually backgrounded by user with ID: ") {
+		t.Fatalf("%q", r.Content.Text)
+	}
+	if len(env.Tasks().Running()) != 1 {
+		t.Errorf("%+v", env.Tasks().Running())
+	}
+	task, _ := env.Tasks().Get(out.BackgroundTaskID)
+	<-task.Done()
+	for range 100 {
+		if all = events.All()[2:]; len(all) == 3 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if len(all) != 3 || all[0].(tool.TaskStarted).Info.Background || !all[1].(tool.TaskUpdated).Info.Background || all[2].(tool.TaskEnded).Info.Summary != `Background command "sleep 0.5; echo y" completed (exit code 0)` {
+		t.Errorf("%+v", all)
+	}
+}

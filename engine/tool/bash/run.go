@@ -1,0 +1,337 @@
+package bash
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/process"
+)
+
+// A run is a command that runs or ran. It is a [tool.Task].
+type run struct {
+	env     *tool.Env
+	tree    *process.Tree
+	spool   *process.Spool
+	dir     string // where it began
+	note    string // for the model
+	cwd     *os.File
+	endDir  string        // where it ended, if it said so; valid when it has ended
+	started chan struct{} // closed when there is a tree
+	ended   chan struct{} // closed when the command has ended and has said all
+	letGo   chan struct{} // has an element when a person lets it go on in the background
+
+	mu       sync.Mutex
+	info     tool.TaskInfo
+	told     bool // whether it was told of as a task
+	stopped  bool // whether somebody stopped it
+	overflow bool
+	timer    *time.Timer // ends it, if it goes on too long
+}
+
+// live is what runs in a conversation, or may.
+type live struct {
+	mark   string // that all carry
+	mu     sync.Mutex
+	runs   map[*run]bool
+	closed bool
+}
+
+type liveKey struct{}
+
+// liveOf returns what runs in a conversation. It ends when that is closed.
+func liveOf(env *tool.Env) *live {
+	first := false
+	l := tool.Value(env, liveKey{}, func() *live {
+		first = true
+		return &live{mark: process.NewMark(), runs: map[*run]bool{}}
+	})
+	if first {
+		env.OnClose(l.stop)
+	}
+	return l
+}
+
+func (l *live) stop() {
+	l.mu.Lock()
+	l.closed = true
+	var all []*run
+	for r := range l.runs {
+		all = append(all, r)
+	}
+	l.mu.Unlock()
+	var wg sync.WaitGroup
+	for _, r := range all {
+		wg.Go(func() {
+			r.Stop()
+			<-r.ended
+		})
+	}
+	wg.Wait()
+	process.Sweep(l.mark)
+}
+
+// launch starts the shell.
+func (t *Tool) launch(call *tool.Call, in *Input, shell, dir string) (*run, error) {
+	env := call.Env
+	r := &run{env: env, dir: dir, started: make(chan struct{}), ended: make(chan struct{}), letGo: make(chan struct{}, 1)}
+	r.info = tool.TaskInfo{
+		ID: tool.NewTaskID("b"), RunID: tool.NewRunID(), ToolUseID: call.ID, Kind: tool.TaskBash,
+		Description: in.Description, Command: in.Command, Status: tool.TaskRunning, Started: time.Now(),
+	}
+	if r.info.Description == "" {
+		r.info.Description = in.Command
+	}
+	path := ""
+	if env.Dir != "" {
+		path = filepath.Join(env.Dir, "tasks", r.info.ID+".output")
+	}
+	r.spool = process.NewSpool(path, t.opts.MaxDisk, r.overflows)
+
+	command := in.Command
+	// One argument cannot be longer than 128 KiB on Linux.
+	if len(command) > 100_000 {
+		file, err := r.commandFile(command)
+		if err != nil {
+			return nil, err
+		}
+		command = ". " + quote(file)
+	}
+	args := []string{shell, "-c", t.script(command)}
+	if t.opts.Wrap != nil {
+		var err error
+		if args, err = t.opts.Wrap(env, args); err != nil {
+			return nil, err
+		}
+	}
+	l := liveOf(env)
+	cwd, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	r.cwd = cwd
+	r.tree, err = process.Start(&process.Command{Args: args, Dir: dir, Env: environment(env, dir), Files: []*os.File{w}, Mark: l.mark, Output: r.spool})
+	w.Close()
+	if err != nil {
+		cwd.Close()
+		return nil, err
+	}
+	close(r.started)
+	l.mu.Lock()
+	l.runs[r] = true
+	closed := l.closed
+	l.mu.Unlock()
+	go r.watch(l)
+	if closed {
+		r.Stop()
+		return nil, errors.New("the conversation has ended")
+	}
+	return r, nil
+}
+
+// commandFile writes a long command to a file of the session.
+func (r *run) commandFile(command string) (string, error) {
+	if r.env.Dir == "" {
+		return "", tool.Misuse("The command is too long (%d bytes). Write it to a file and run that.", len(command))
+	}
+	file := filepath.Join(r.env.Dir, "tasks", r.info.ID+".sh")
+	err := os.MkdirAll(filepath.Dir(file), 0o700)
+	if err == nil {
+		err = os.WriteFile(file, []byte(command), 0o600)
+	}
+	if err != nil {
+		return "", fmt.Errorf("the command is too long to be passed on, and cannot be put into a file: %w", err)
+	}
+	return file, nil
+}
+
+// watch sees the command to its end.
+func (r *run) watch(l *live) {
+	left := r.tree.Settle(r.spool)
+	code := r.tree.Code()
+	r.endDir = r.readDir()
+	r.mu.Lock()
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	r.info.Ended = time.Now()
+	r.info.Status = tool.TaskCompleted
+	r.info.Summary = r.info.Description
+	if r.stopped {
+		r.info.Status = tool.TaskKilled
+	} else {
+		r.info.ExitCode = &code
+		if code != 0 {
+			r.info.Status = tool.TaskFailed
+		}
+		if r.info.Background {
+			verb := map[bool]string{true: "completed (exit code %d)", false: "failed with exit code %d"}[code == 0]
+			r.info.Summary = fmt.Sprintf("Background command %q "+verb, r.info.Description, code)
+		}
+	}
+	if r.overflow {
+		r.info.Status = tool.TaskFailed
+		r.info.Summary = fmt.Sprintf("Background command %q was stopped because it printed too much", r.info.Description)
+	}
+	info, tell := r.info, r.told && r.info.Background
+	if tell {
+		r.told = false
+	}
+	close(r.ended)
+	r.mu.Unlock()
+	if tell {
+		r.env.Send(tool.TaskEnded{Info: info})
+	}
+	// What the command left behind ends with the conversation.
+	if left {
+		<-r.tree.Drained()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.runs, r)
+}
+
+// finishForeground says that a command which was told of has ended while its call
+// waited.
+func (r *run) finishForeground() {
+	r.mu.Lock()
+	info, told := r.info, r.told
+	r.told = false
+	r.mu.Unlock()
+	if told {
+		info.OutputFile = ""
+		info.Summary = info.Description
+		r.env.Send(tool.TaskEnded{Info: info})
+	}
+}
+
+// tell says that the command is a task, still in the foreground.
+func (r *run) tell() {
+	r.mu.Lock()
+	select {
+	case <-r.ended:
+		r.mu.Unlock()
+		return
+	default:
+	}
+	r.told = true
+	info := r.info
+	r.mu.Unlock()
+	r.env.Tasks().Add(r)
+	r.env.Send(tool.TaskStarted{Info: info})
+}
+
+// toBackground lets the command go on beside the calls, for so long at most if
+// that is not zero.
+func (r *run) toBackground(limit time.Duration) {
+	file := r.spool.Persist()
+	r.mu.Lock()
+	r.info.Background = true
+	r.info.OutputFile = file
+	over := false
+	select {
+	case <-r.ended:
+		// It ended just now; that is told below.
+		over = true
+		r.info.Summary = fmt.Sprintf("Background command %q ended", r.info.Description)
+	default:
+		if limit > 0 {
+			r.timer = time.AfterFunc(limit, r.Stop)
+		}
+	}
+	info, told := r.info, r.told
+	r.told = !over
+	r.mu.Unlock()
+	if told {
+		r.env.Send(tool.TaskUpdated{Info: info})
+	} else {
+		r.env.Tasks().Add(r)
+		r.env.Send(tool.TaskStarted{Info: info})
+	}
+	if over {
+		r.env.Send(tool.TaskEnded{Info: info})
+	}
+}
+
+// readDir returns the directory that the command ended in, if it said so.
+func (r *run) readDir() string {
+	defer r.cwd.Close()
+	r.cwd.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	buf := make([]byte, 16<<10)
+	n := 0
+	for n < len(buf) {
+		k, err := r.cwd.Read(buf[n:])
+		n += k
+		if err != nil || k > 0 && buf[n-1] == '\n' {
+			break
+		}
+	}
+	dir := strings.TrimSuffix(string(buf[:n]), "\n")
+	if !filepath.IsAbs(dir) {
+		return ""
+	}
+	return filepath.Clean(dir)
+}
+
+func (r *run) overflows() {
+	r.mu.Lock()
+	r.overflow = true
+	r.mu.Unlock()
+	<-r.started
+	r.tree.Stop()
+}
+
+func (r *run) overflowed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.overflow
+}
+
+// Info says how the command stands.
+func (r *run) Info() tool.TaskInfo {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.info
+}
+
+// Output returns the end of what the command printed.
+func (r *run) Output(limit int) tool.TaskOutput {
+	total := r.spool.Total()
+	text := strings.ToValidUTF8(string(r.spool.Tail(limit)), "\ufffd")
+	return tool.TaskOutput{Text: text, Total: total, Truncated: total > int64(limit)}
+}
+
+// Stop ends the command with all it started.
+func (r *run) Stop() {
+	r.mu.Lock()
+	select {
+	case <-r.ended:
+	default:
+		r.stopped = true
+	}
+	r.mu.Unlock()
+	r.tree.Stop()
+	<-r.ended
+}
+
+// Background lets the command go on in the background.
+func (r *run) Background() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.info.Background || r.info.Status != tool.TaskRunning {
+		return false
+	}
+	select {
+	case r.letGo <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// Done is closed when the command has ended.
+func (r *run) Done() <-chan struct{} { return r.ended }

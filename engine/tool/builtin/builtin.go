@@ -1,0 +1,32 @@
+// Package builtin is the list of the tools that come with the agent.
+//
+// Those that need the engine itself (Task, Skill, AskUserQuestion and the plan
+// tools) are the engine's; the rest is here.
+package builtin
+
+import (
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/bash"
+	"github.com/parley-go/parley/engine/tool/edit"
+	"github.com/parley-go/parley/engine/tool/read"
+	"github.com/parley-go/parley/engine/tool/write"
+)
+
+// Options are what can be chosen about the tools. The zero value is the default.
+type Options struct {
+	Bash bash.Options
+	Edit edit.Options
+}
+
+// All returns the tools, always in the same order. opts may be nil.
+func All(opts *Options) []tool.Tool {
+	if opts == nil {
+		opts = new(Options)
+	}
+	return []tool.Tool{
+		bash.New(&opts.Bash),
+		read.New(),
+		edit.New(&opts.Edit),
+		write.New(),
+	}
+}

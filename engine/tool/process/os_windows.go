@@ -1,0 +1,13 @@
+package process
+
+import "syscall"
+
+func attributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP}
+}
+
+func (t *Tree) terminate() { t.cmd.Process.Kill() }
+
+func (t *Tree) kill() { t.cmd.Process.Kill() }
+
+func sweep(string) {}

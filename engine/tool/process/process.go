@@ -1,0 +1,200 @@
+// Package process runs commands of the tools as trees that end whole.
+//
+// A [Tree] is a command in a process group of its own, with what it starts. Its
+// output goes to a [Spool]. Stopping it asks the group to end and kills what is
+// left after a grace, on Linux those that left the group too: they are known by a
+// mark in their environment. There the kernel also kills the command if this
+// process dies.
+package process
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// MarkKey is the environment variable that marks the processes of a tree. Its
+// value lists marks; a command that runs trees itself adds its own.
+const MarkKey = "PARLEY_TASK_MARK"
+
+// Grace is how long a tree has between being asked to end and being killed.
+const Grace = 2 * time.Second
+
+// A Command is what to run.
+type Command struct {
+	Args   []string // the first is the path of the executable
+	Dir    string
+	Env    []string // "KEY=value"
+	Files  []*os.File
+	Mark   string // that it carries beside its own; may be empty
+	Output *Spool // gets what it prints, both streams as one
+}
+
+// A Tree is a command that runs, with what it starts. It is safe for concurrent
+// use.
+type Tree struct {
+	cmd     *exec.Cmd
+	mark    string
+	output  *os.File
+	exited  chan struct{} // closed when the command has ended
+	drained chan struct{} // closed when nothing will be printed any more
+	killing sync.Mutex
+}
+
+// Start starts a command. The spool is closed when nothing will be printed any
+// more.
+func Start(c *Command) (*Tree, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	t := &Tree{mark: NewMark(), output: r, exited: make(chan struct{}), drained: make(chan struct{})}
+	t.cmd = &exec.Cmd{Path: c.Args[0], Args: c.Args, Dir: c.Dir, Env: marked(c.Env, c.Mark, t.mark), Stdout: w, Stderr: w, ExtraFiles: c.Files, SysProcAttr: attributes()}
+	started := make(chan error)
+	go func() {
+		// The kernel watches the thread that starts the command, so that thread
+		// stays as long as the command does.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := t.cmd.Start()
+		started <- err
+		if err == nil {
+			t.cmd.Wait()
+			close(t.exited)
+		}
+	}()
+	err = <-started
+	w.Close()
+	if err != nil {
+		r.Close()
+		return nil, err
+	}
+	go func() {
+		io.Copy(c.Output, onlyReader{r})
+		r.Close()
+		c.Output.Close()
+		close(t.drained)
+	}()
+	return t, nil
+}
+
+// onlyReader hides that a file can do more than read.
+type onlyReader struct{ io.Reader }
+
+// marked adds marks to an environment.
+func marked(env []string, marks ...string) []string {
+	out := make([]string, 0, len(env)+1)
+	for _, kv := range env {
+		if outer, ok := strings.CutPrefix(kv, MarkKey+"="); ok {
+			marks = append([]string{outer}, marks...)
+			continue
+		}
+		out = append(out, kv)
+	}
+	return append(out, MarkKey+"="+strings.Join(marks, ","))
+}
+
+// Pid returns the process id of the command, which is that of its group too.
+func (t *Tree) Pid() int { return t.cmd.Process.Pid }
+
+// Exited is closed when the command has ended. What it started may still run.
+func (t *Tree) Exited() <-chan struct{} { return t.exited }
+
+// Drained is closed when nothing will be printed any more.
+func (t *Tree) Drained() <-chan struct{} { return t.drained }
+
+// Code returns the exit code of a command that has ended; 128 and the number of
+// the signal if one ended it.
+func (t *Tree) Code() int {
+	<-t.exited
+	state := t.cmd.ProcessState
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return 128 + int(status.Signal())
+	}
+	return state.ExitCode()
+}
+
+// Settle waits after the end of the command for what it printed last. It gives up
+// when nothing comes for a moment, and reports whether something still holds the
+// output open.
+func (t *Tree) Settle(spool *Spool) (left bool) {
+	<-t.exited
+	const moment = 100 * time.Millisecond
+	seen := spool.Total()
+	timer := time.NewTimer(moment)
+	defer timer.Stop()
+	for {
+		select {
+		case <-t.drained:
+			return false
+		case <-timer.C:
+			now := spool.Total()
+			if now == seen {
+				return true
+			}
+			seen = now
+			timer.Reset(moment)
+		}
+	}
+}
+
+// Stop ends the tree: it is asked to, and after [Grace] it is killed. It returns
+// when nothing of it is left.
+func (t *Tree) Stop() {
+	t.killing.Lock()
+	defer t.killing.Unlock()
+	if t.gone() {
+		return
+	}
+	t.terminate()
+	timer := time.NewTimer(Grace)
+	defer timer.Stop()
+	for _, c := range []<-chan struct{}{t.exited, t.drained} {
+		select {
+		case <-c:
+		case <-timer.C:
+			timer.Reset(0)
+		}
+	}
+	t.kill()
+	<-t.exited
+	// Nothing that we can see holds the output any more.
+	last := time.NewTimer(500 * time.Millisecond)
+	defer last.Stop()
+	select {
+	case <-t.drained:
+	case <-last.C:
+		t.output.Close()
+		<-t.drained
+	}
+}
+
+// gone reports whether the command has ended and its output with it.
+func (t *Tree) gone() bool {
+	for _, c := range []<-chan struct{}{t.exited, t.drained} {
+		select {
+		case <-c:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// NewMark makes a mark for the trees of a conversation; see [Command] and [Sweep].
+func NewMark() string {
+	var random [8]byte
+	rand.Read(random[:])
+	return hex.EncodeToString(random[:])
+}
+
+// Sweep kills every process that carries a mark, on Linux: those too that left
+// their group and closed their output.
+func Sweep(mark string) { sweep(mark) }

@@ -1,0 +1,203 @@
+package process
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// The memory that a spool takes.
+const (
+	headSize = 128 << 10 // kept as a whole up to here; then this is the beginning
+	tailSize = 32 << 10  // the end of what is longer
+)
+
+// A Spool takes what a command prints. A little is kept in memory; what is more
+// goes to a file, up to a limit. It is safe for concurrent use.
+type Spool struct {
+	path  string
+	limit int64
+	full  func() // called once when the limit is reached
+
+	mu    sync.Mutex
+	head  []byte
+	tail  []byte // a ring, once the head is full
+	at    int    // where the ring begins
+	total int64
+	file  *os.File
+	err   error // why there is no file
+	done  bool
+}
+
+// NewSpool returns a spool that writes to a file of this path once there is much
+// to keep; with an empty path there is never one. When limit bytes were written
+// full is called, in a goroutine of its own, and the rest is dropped.
+func NewSpool(path string, limit int64, full func()) *Spool {
+	return &Spool{path: path, limit: limit, full: full}
+}
+
+// Write takes some output. It never fails: a full disk costs the middle of the
+// output, not the command.
+func (s *Spool) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(p)
+	if room := s.limit - s.total; int64(len(p)) > room {
+		if room >= 0 && s.full != nil {
+			go s.full()
+			s.full = nil
+		}
+		p = p[:max(0, room)]
+	}
+	if s.file != nil {
+		s.put(p)
+	}
+	s.total += int64(len(p))
+	if room := headSize - len(s.head); room > 0 {
+		k := min(room, len(p))
+		s.head = append(s.head, p[:k]...)
+		p = p[k:]
+	}
+	if len(p) > 0 {
+		if s.file == nil && s.err == nil {
+			s.open()
+			s.put(p)
+		}
+		s.keep(p)
+	}
+	return n, nil
+}
+
+// keep puts the end of the output into the ring.
+func (s *Spool) keep(p []byte) {
+	if len(p) > tailSize {
+		p = p[len(p)-tailSize:]
+	}
+	for len(p) > 0 {
+		if len(s.tail) < tailSize {
+			k := min(tailSize-len(s.tail), len(p))
+			s.tail = append(s.tail, p[:k]...)
+			p = p[k:]
+			continue
+		}
+		k := copy(s.tail[s.at:], p)
+		s.at = (s.at + k) % tailSize
+		p = p[k:]
+	}
+}
+
+// open creates the file with what there is so far, which is in the head.
+func (s *Spool) open() {
+	if s.path == "" {
+		s.err = errors.New("there is no directory to put output in")
+		return
+	}
+	if s.err = os.MkdirAll(filepath.Dir(s.path), 0o700); s.err != nil {
+		return
+	}
+	if s.file, s.err = os.OpenFile(s.path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); s.err != nil {
+		s.file = nil
+		return
+	}
+	s.put(s.head)
+}
+
+func (s *Spool) put(p []byte) {
+	if s.file == nil || s.err != nil {
+		return
+	}
+	_, s.err = s.file.Write(p)
+}
+
+// Persist makes sure that the output is in a file, and returns its path; empty if
+// that is not possible.
+func (s *Spool) Persist() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.file == nil && s.err == nil && s.total <= headSize {
+		s.open()
+		if s.done && s.file != nil {
+			s.file.Close()
+		}
+	}
+	if s.file == nil {
+		return ""
+	}
+	return s.path
+}
+
+// Close says that there is no more. What was kept can be read still.
+func (s *Spool) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.done && s.file != nil {
+		s.file.Close()
+	}
+	s.done = true
+}
+
+// Total returns how many bytes were written, as far as they were kept.
+func (s *Spool) Total() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.total
+}
+
+// Whole reports whether the output is in memory as a whole, and how it is.
+func (s *Spool) Whole() ([]byte, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.total > int64(len(s.head)) {
+		return nil, false
+	}
+	return append([]byte(nil), s.head...), true
+}
+
+// Head returns the first bytes of the output, at most n.
+func (s *Spool) Head(n int) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]byte(nil), s.head[:min(n, len(s.head))]...)
+}
+
+// Tail returns the last bytes of the output, at most n; more than a few only if
+// they are in a file.
+func (s *Spool) Tail(n int) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.total <= int64(len(s.head)) {
+		return append([]byte(nil), s.head[max(0, len(s.head)-n):]...)
+	}
+	if n > len(s.tail) && s.file != nil && s.err == nil {
+		if data, err := s.fromFile(n); err == nil {
+			return data
+		}
+	}
+	ring := append(append([]byte(nil), s.tail[s.at:]...), s.tail[:s.at]...)
+	if len(s.tail) < tailSize {
+		// The ring has not gone round: the head is right before it.
+		ring = append(append([]byte(nil), s.head...), s.tail...)
+	}
+	return ring[max(0, len(ring)-n):]
+}
+
+func (s *Spool) fromFile(n int) ([]byte, error) {
+	f, err := os.Open(s.path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	start := max(0, s.total-int64(n))
+	data := make([]byte, s.total-start)
+	_, err = io.ReadFull(io.NewSectionReader(f, start, int64(len(data))), data)
+	return data, err
+}
+
+// Err returns why the output is not in its file as a whole, if it is not.
+func (s *Spool) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
