@@ -1,6 +1,7 @@
 package model
 
 import (
+	"errors"
 	"fmt"
 	"time"
 )
@@ -34,3 +35,6 @@ func (e *IdleError) Error() string {
 
 // Timeout reports true, as for the errors of package net.
 func (e *IdleError) Timeout() bool { return true }
+
+// ErrNoCredentials says that there is nothing to prove to an API who asks.
+var ErrNoCredentials = errors.New("model: no credentials")

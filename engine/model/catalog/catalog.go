@@ -372,7 +372,7 @@ func nanos(dollars string, unit int64) (int64, error) {
 		return 0, fmt.Errorf("%s is no price", dollars)
 	}
 	r, ok := new(big.Rat).SetString(dollars)
-	if !ok || r.Sign() < 0 || r.Cmp(big.NewRat(1_000_000, 1)) > 0 {
+	if !ok || r.Sign() < 0 || r.Cmp(big.NewRat(10_000, 1)) > 0 {
 		return 0, fmt.Errorf("%s is no price", dollars)
 	}
 	r.Mul(r, big.NewRat(unit, 1))

@@ -1,0 +1,400 @@
+// Package ledger keeps the money of one conversation, with its retries and all its
+// subagents: what was used, by model and by turn, and what that costs in whole
+// nano-dollars. It asks a catalog for prices and knows nothing else.
+//
+// A cost that is not known is not zero: it is left out of every sum, and the sums
+// say so ([Ledger.Unknown]).
+package ledger
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/parley-go/parley/engine/model/catalog"
+	"github.com/parley-go/parley/wire"
+)
+
+// What one request can have used at most; more is a mistake of the server, and
+// would overflow.
+const (
+	mostTokens   = 1_000_000_000
+	mostSearches = 1_000_000
+)
+
+// remembered is how many requests [Ledger.Cost] knows.
+const remembered = 1024
+
+// A Ledger is the ledger of a conversation. It is safe for concurrent use.
+type Ledger struct {
+	catalog *catalog.Catalog
+
+	mu       sync.Mutex
+	total    int64 // of the session, in nano-dollars
+	unknown  bool  // something was used whose price is not known
+	reserved int64
+	apiTime  time.Duration
+	models   map[string]*account // of the session
+	turn     map[string]*account // of this turn
+	usage    account             // of this turn, all models
+	costs    map[string]Amount
+	recent   []string // the requests in costs, oldest first
+}
+
+// An Amount is what something costs.
+type Amount struct {
+	Nanos   int64 // nano-dollars; if Unknown, of that part whose price is known
+	Unknown bool  // the price of a part is not known
+}
+
+// USD returns the amount in dollars.
+func (a Amount) USD() float64 { return USD(a.Nanos) }
+
+// USD returns nano-dollars in dollars. As long as it is less than a million
+// dollars, [Nanos] returns the same nano-dollars.
+func USD(nanos int64) float64 { return float64(nanos) / 1e9 }
+
+// Nanos returns dollars in nano-dollars, rounded to the nearest.
+func Nanos(usd float64) int64 {
+	n := math.Round(usd * 1e9)
+	switch {
+	case !(n > 0):
+		return 0
+	case n >= math.MaxInt64:
+		return math.MaxInt64
+	}
+	return int64(n)
+}
+
+// An account adds up what was used.
+type account struct {
+	input, output, read, write5m, write1h int64
+	thinking, searches, fetches           int64
+	cost                                  Amount
+	tier, geo, speed                      string // as the API told last
+}
+
+// New returns an empty ledger that asks a catalog for prices.
+func New(c *catalog.Catalog) *Ledger {
+	return &Ledger{catalog: c, models: map[string]*account{}, turn: map[string]*account{}, costs: map[string]Amount{}}
+}
+
+// Add books what one request used, under the model that it asked for, and returns
+// what that costs. Every call counts: one request is added once, when its answer
+// has ended, well or not. The id is for [Ledger.Cost], and may be empty.
+func (l *Ledger) Add(requestID, model string, u *wire.Usage) Amount {
+	a := read(u)
+	info, _ := l.catalog.Resolve(model)
+	clean := a.wire()
+	clean.Speed, clean.InferenceGeo = u.Speed, u.InferenceGeo
+	if nanos, ok := info.Cost(clean); ok {
+		a.cost.Nanos = nanos
+	} else {
+		a.cost.Unknown = true
+	}
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.total = sum(l.total, a.cost.Nanos)
+	l.unknown = l.unknown || a.cost.Unknown
+	l.usage.add(a)
+	for _, m := range []map[string]*account{l.models, l.turn} {
+		if m[model] == nil {
+			m[model] = &account{}
+		}
+		m[model].add(a)
+	}
+	if requestID != "" {
+		if _, ok := l.costs[requestID]; !ok {
+			l.recent = append(l.recent, requestID)
+		}
+		l.costs[requestID] = a.cost
+		if len(l.recent) > remembered {
+			delete(l.costs, l.recent[0])
+			l.recent = slices.Delete(l.recent, 0, 1)
+		}
+	}
+	return a.cost
+}
+
+// Cost returns what a request costs, if it is one of the last thousand.
+func (l *Ledger) Cost(requestID string) (Amount, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a, ok := l.costs[requestID]
+	return a, ok
+}
+
+// AddAPITime adds to the time that the conversation waited for models.
+func (l *Ledger) AddAPITime(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.apiTime += max(d, 0)
+}
+
+// APITime returns how long the conversation waited for models, since the session
+// began.
+func (l *Ledger) APITime() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.apiTime
+}
+
+// BeginTurn begins a new turn: what [Ledger.TurnUsage] and [Ledger.TurnModelUsage]
+// return is empty again.
+func (l *Ledger) BeginTurn() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.usage = account{}
+	l.turn = map[string]*account{}
+}
+
+// Total returns the cost of the session.
+func (l *Ledger) Total() Amount {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return Amount{l.total, l.unknown}
+}
+
+// TotalUSD returns the cost of the session in dollars, without what is not known.
+func (l *Ledger) TotalUSD() float64 { return l.Total().USD() }
+
+// Unknown reports whether something was used whose price is not known.
+func (l *Ledger) Unknown() bool { return l.Total().Unknown }
+
+// Turn returns the cost of the turn.
+func (l *Ledger) Turn() Amount {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.usage.cost
+}
+
+// Exceeds reports whether the session has cost a budget in nano-dollars, or more.
+// What is not known does not count: who sets a budget refuses models without a
+// price.
+func (l *Ledger) Exceeds(budget int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.total >= budget
+}
+
+// Reserve holds an amount of a budget, both in nano-dollars, for a call that is
+// about to be made, until release is called, which can be done more than once. It
+// reports false, and holds nothing, if the budget is spent, or would be with this
+// and what else is held. A call is added before it is released.
+func (l *Ledger) Reserve(budget, nanos int64) (release func(), ok bool) {
+	nanos = max(nanos, 0)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	held := sum(l.total, l.reserved)
+	if l.total >= budget || sum(held, nanos) > budget {
+		return func() {}, false
+	}
+	l.reserved += nanos // at most budget
+	return sync.OnceFunc(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.reserved -= nanos
+	}), true
+}
+
+// TurnUsage returns what the turn used, of all models.
+func (l *Ledger) TurnUsage() *wire.Usage {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.usage.wire()
+}
+
+// ModelUsage returns what the session used and cost, by model.
+func (l *Ledger) ModelUsage() map[string]*wire.ModelUsage {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.modelUsage(l.models)
+}
+
+// TurnModelUsage returns what the turn used and cost, by model.
+func (l *Ledger) TurnModelUsage() map[string]*wire.ModelUsage {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.modelUsage(l.turn)
+}
+
+func (l *Ledger) modelUsage(accounts map[string]*account) map[string]*wire.ModelUsage {
+	out := make(map[string]*wire.ModelUsage, len(accounts))
+	for name, a := range accounts {
+		info, _ := l.catalog.Resolve(name)
+		basis := "list"
+		if a.cost.Unknown {
+			basis = "unknown"
+		}
+		out[name] = &wire.ModelUsage{
+			InputTokens: a.input, OutputTokens: a.output,
+			CacheReadInputTokens: a.read, CacheCreationInputTokens: a.write5m + a.write1h,
+			WebSearchRequests: a.searches, CostUSD: a.cost.USD(),
+			ContextWindow: info.ContextWindow, MaxOutputTokens: info.DefaultOutput,
+			ThinkingTokens: &a.thinking, Ephemeral5mInputTokens: &a.write5m, Ephemeral1hInputTokens: &a.write1h,
+			CanonicalModel: info.Canonical, Provider: "firstParty", CostBasis: basis,
+		}
+		detach(out[name])
+	}
+	return out
+}
+
+// detach gives a use numbers of its own.
+func detach(m *wire.ModelUsage) {
+	for _, p := range []**int64{&m.ThinkingTokens, &m.Ephemeral5mInputTokens, &m.Ephemeral1hInputTokens} {
+		n := **p
+		*p = &n
+	}
+}
+
+// State returns the ledger as the fields of a cost-state record of the session.
+func (l *Ledger) State() map[string]json.RawMessage {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := map[string]json.RawMessage{}
+	put := func(name string, v any) {
+		data, err := json.Marshal(v)
+		if err != nil {
+			panic(err) // numbers, strings and maps of them
+		}
+		out[name] = data
+	}
+	put("totalCostUSD", USD(l.total))
+	put("totalAPIDuration", l.apiTime.Milliseconds())
+	put("modelUsage", l.modelUsage(l.models))
+	put("hasUnknownModelCost", l.unknown)
+	return out
+}
+
+// Restore sets the ledger to what a cost-state record says, ours or that of the
+// official CLI. The turn is empty afterwards. If there is an error, the ledger has
+// not changed.
+func (l *Ledger) Restore(fields map[string]json.RawMessage) error {
+	var total *float64
+	var duration float64
+	var unknown bool
+	var usage map[string]*wire.ModelUsage
+	for name, to := range map[string]any{
+		"totalCostUSD": &total, "totalAPIDuration": &duration, "modelUsage": &usage, "hasUnknownModelCost": &unknown,
+	} {
+		if raw := fields[name]; raw != nil {
+			if err := json.Unmarshal(raw, to); err != nil {
+				return fmt.Errorf("ledger: %s of the session's cost: %w", name, err)
+			}
+		}
+	}
+	models := map[string]*account{}
+	var parts int64
+	for name, u := range usage {
+		if u == nil {
+			return errors.New("ledger: modelUsage of the session's cost has a null")
+		}
+		a := &account{
+			input: count(u.InputTokens), output: count(u.OutputTokens), read: count(u.CacheReadInputTokens),
+			write5m: count(u.CacheCreationInputTokens), searches: count(u.WebSearchRequests),
+			cost: Amount{Nanos(u.CostUSD), u.CostBasis == "unknown"},
+		}
+		if u.Ephemeral1hInputTokens != nil {
+			a.write1h = min(count(*u.Ephemeral1hInputTokens), a.write5m)
+			a.write5m -= a.write1h
+		}
+		if u.ThinkingTokens != nil {
+			a.thinking = count(*u.ThinkingTokens)
+		}
+		unknown = unknown || a.cost.Unknown
+		parts = sum(parts, a.cost.Nanos)
+		models[name] = a
+	}
+	if total != nil {
+		parts = Nanos(*total)
+	}
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.total, l.unknown, l.models = parts, unknown, models
+	l.apiTime = time.Duration(min(max(duration, 0), 1e12)) * time.Millisecond
+	l.usage, l.turn = account{}, map[string]*account{}
+	clear(l.costs)
+	l.recent = nil
+	return nil
+}
+
+// Models returns the names of the models that the session used, in order.
+func (l *Ledger) Models() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Sorted(maps.Keys(l.models))
+}
+
+// read takes a use that the API told, within bounds.
+func read(u *wire.Usage) *account {
+	tokens := func(n int64) int64 { return min(count(n), mostTokens) }
+	w5, w1 := catalog.Writes(u)
+	a := &account{
+		input: tokens(u.InputTokens), output: tokens(u.OutputTokens), read: tokens(u.CacheReadInputTokens),
+		write5m: tokens(w5), write1h: tokens(w1),
+		tier: u.ServiceTier, geo: u.InferenceGeo, speed: u.Speed,
+	}
+	if u.OutputTokensDetails != nil {
+		a.thinking = tokens(u.OutputTokensDetails.ThinkingTokens)
+	}
+	if u.ServerToolUse != nil {
+		a.searches = min(count(u.ServerToolUse.WebSearchRequests), mostSearches)
+		a.fetches = min(count(u.ServerToolUse.WebFetchRequests), mostSearches)
+	}
+	return a
+}
+
+// count is a number of things: not negative.
+func count(n int64) int64 { return max(n, 0) }
+
+// sum adds what is not negative, and stays in range.
+func sum(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+func (a *account) add(b *account) {
+	for _, f := range []struct{ to, from *int64 }{
+		{&a.input, &b.input}, {&a.output, &b.output}, {&a.read, &b.read}, {&a.write5m, &b.write5m}, {&a.write1h, &b.write1h},
+		{&a.thinking, &b.thinking}, {&a.searches, &b.searches}, {&a.fetches, &b.fetches}, {&a.cost.Nanos, &b.cost.Nanos},
+	} {
+		*f.to = sum(*f.to, *f.from)
+	}
+	a.cost.Unknown = a.cost.Unknown || b.cost.Unknown
+	for _, f := range []struct{ to, from *string }{{&a.tier, &b.tier}, {&a.geo, &b.geo}, {&a.speed, &b.speed}} {
+		if *f.from != "" {
+			*f.to = *f.from
+		}
+	}
+}
+
+// wire returns the account as the protocol tells it, every member there.
+func (a *account) wire() *wire.Usage {
+	u := &wire.Usage{
+		InputTokens: a.input, OutputTokens: a.output, CacheReadInputTokens: a.read, CacheCreationInputTokens: a.write5m + a.write1h,
+		OutputTokensDetails: &wire.OutputTokenDetails{ThinkingTokens: a.thinking},
+		ServerToolUse:       &wire.ServerToolUsage{WebSearchRequests: a.searches, WebFetchRequests: a.fetches},
+		CacheCreation:       &wire.CacheCreation{Ephemeral5mInputTokens: a.write5m, Ephemeral1hInputTokens: a.write1h},
+		ServiceTier:         a.tier, Speed: a.speed, InferenceGeo: a.geo,
+		Iterations: json.RawMessage("[]"), FallbackCredit: json.RawMessage("null"),
+	}
+	if u.ServiceTier == "" {
+		u.ServiceTier = "standard"
+	}
+	if u.Speed == "" {
+		u.Speed = "standard"
+	}
+	if u.InferenceGeo == "" {
+		u.Extra = map[string]json.RawMessage{"inference_geo": json.RawMessage(`""`)}
+	}
+	return u
+}
