@@ -7,10 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -329,8 +331,8 @@ func (rule *Rule) behave(ctx context.Context, kind string, r *report) error {
 func (rule *Rule) schema() map[string]any {
 	properties := map[string]any{}
 	required := []string{}
-	for name, typ := range rule.Input {
-		properties[name] = map[string]any{"type": typ}
+	for _, name := range slices.Sorted(maps.Keys(rule.Input)) {
+		properties[name] = map[string]any{"type": rule.Input[name]}
 		required = append(required, name)
 	}
 	return map[string]any{"type": "object", "properties": properties, "required": required}

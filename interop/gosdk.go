@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -220,8 +222,8 @@ func goOptions(job *Job, r *report) (*parley.Options, error) {
 			return &answer, json.Unmarshal(rule.Answer, &answer)
 		}
 	}
-	for event, list := range job.Hooks {
-		for _, rule := range list {
+	for _, event := range slices.Sorted(maps.Keys(job.Hooks)) {
+		for _, rule := range job.Hooks[event] {
 			matcher := ""
 			if rule.Matcher != nil {
 				matcher = *rule.Matcher

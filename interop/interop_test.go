@@ -3,6 +3,7 @@ package interop
 import (
 	"context"
 	"flag"
+	"fmt"
 	"net"
 	"os"
 	"slices"
@@ -13,6 +14,12 @@ import (
 
 func TestMain(m *testing.M) {
 	Role()
+	if cli := os.Getenv(hostVar); cli != "" {
+		if err := host(cli); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		os.Exit(1)
+	}
 	flag.Parse()
 	// A scenario mostly waits: for a process to start, for a retry. Twice as many
 	// as there are processors keep those busy.

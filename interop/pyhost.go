@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -67,7 +69,8 @@ func (h *pyHost) flags() ([]string, error) {
 	args := []string{"--output-format", "stream-json", "--verbose"}
 	prompt := []string{"--system-prompt", ""}
 	var rest []string
-	for name, raw := range h.job.Options {
+	for _, name := range slices.Sorted(maps.Keys(h.job.Options)) {
+		raw := h.job.Options[name]
 		var s string
 		var list []string
 		isText, isList := json.Unmarshal(raw, &s) == nil, json.Unmarshal(raw, &list) == nil
@@ -228,8 +231,8 @@ func (h *pyHost) talk(ctx context.Context) error {
 	var hooks any
 	if h.job.Hooks != nil {
 		table := map[string][]any{}
-		for event, list := range h.job.Hooks {
-			for _, rule := range list {
+		for _, event := range slices.Sorted(maps.Keys(h.job.Hooks)) {
+			for _, rule := range h.job.Hooks[event] {
 				entry := map[string]any{"matcher": rule.Matcher, "hookCallbackIds": []string{fmt.Sprintf("hook_%d", len(h.hooks))}}
 				if rule.Timeout != nil {
 					entry["timeout"] = *rule.Timeout
