@@ -250,7 +250,8 @@ func claim(root *os.Root, p place, file *os.File) error {
 // whatever project that is.
 func (f *Files) Open(ctx context.Context, id string, meta Meta) (Log, *History, error) {
 	meta.ID = id
-	for deadline := time.Now().Add(max(f.LockWait, grace)); ; {
+	deadline, pause := time.Now().Add(max(f.LockWait, grace)), time.Millisecond
+	for {
 		log, h, err := f.open(ctx, id, meta)
 		if err == nil {
 			return log, h, nil
@@ -261,7 +262,8 @@ func (f *Files) Open(ctx context.Context, id string, meta Meta) (Log, *History, 
 		select {
 		case <-ctx.Done():
 			return nil, nil, ctx.Err()
-		case <-time.After(10 * time.Millisecond):
+		case <-time.After(pause):
+			pause = min(2*pause, 10*time.Millisecond)
 		}
 	}
 }

@@ -279,6 +279,10 @@ func TestTornAtEveryByte(t *testing.T) {
 			t.Fatalf("cut at %d: torn %v, corrupt %d", cut, h.Torn, h.Corrupt)
 		}
 		last := len(h.Entries)
+		if cut%5 != 0 {
+			next.Close()
+			continue
+		}
 		if err := errors.Join(next.Append(say(9, last)), next.Close()); err != nil {
 			t.Fatal(err)
 		}

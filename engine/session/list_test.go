@@ -124,7 +124,7 @@ func TestList(t *testing.T) {
 	if err != nil || len(all) != 90 || all[0].ID != num(99) || all[0].Summary != "user 1" || all[89].ID != num(0) {
 		t.Fatalf("%d, %v", len(all), err)
 	}
-	for _, limit := range []int{1, 7, 1000} {
+	for _, limit := range []int{13, 1000} {
 		var paged []Info
 		for {
 			page, err := f.List(t.Context(), &ListOptions{Offset: len(paged), Limit: limit})

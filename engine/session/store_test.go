@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"os"
 	"testing"
 
 	"github.com/parley-go/parley/engine/session"
@@ -8,7 +9,13 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == writerArg {
+		writer(os.Args[2:])
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func TestFiles(t *testing.T) {
 	for name, d := range map[string]session.Durability{"fsync": session.Fsync, "write": session.Write} {

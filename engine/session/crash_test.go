@@ -1,0 +1,277 @@
+package session_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/parley-go/parley/engine/session"
+	"github.com/parley-go/parley/engine/session/sessiontest"
+)
+
+// writerArg makes this program a writer that is to be killed.
+const writerArg = "session-writer"
+
+// writer appends to sessions, and says on stdout what was acknowledged.
+//
+//	alone DIR ID FROM       to one session, until it is killed, numbers from FROM on
+//	shared DIR ID OWN NAME  50 times to the session ID, opening it each time, and to OWN
+func writer(args []string) {
+	fail := func(err error) {
+		if err != nil {
+			fmt.Println("error:", err)
+			os.Exit(1)
+		}
+	}
+	note := func(name string, size int) *session.Entry {
+		fill, _ := json.Marshal(strings.Repeat("x", size))
+		return &session.Entry{Type: "note-" + name, Fields: map[string]json.RawMessage{"fill": fill}}
+	}
+	switch args[0] {
+	case "alone":
+		store := &session.Files{Dir: args[1], LockWait: 2 * time.Second}
+		n, err := strconv.Atoi(args[3])
+		fail(err)
+		log, h, err := store.Open(context.Background(), args[2], sessiontest.Meta("", "/src/a"))
+		parent := ""
+		if err == session.ErrNotFound {
+			log, err = store.Create(context.Background(), sessiontest.Meta(args[2], "/src/a"))
+		} else if err == nil && len(h.Entries) > 0 {
+			parent = h.Entries[len(h.Entries)-1].UUID
+		}
+		fail(err)
+		rng := rand.New(rand.NewPCG(uint64(n), 1))
+		for {
+			var batch []*session.Entry
+			first := n
+			for range 1 + rng.IntN(3) {
+				e := sessiontest.Say("user", strings.Repeat("y", rng.IntN(1<<(3+rng.IntN(15)))), parent)
+				e.Fields = map[string]json.RawMessage{"n": json.RawMessage(strconv.Itoa(n))}
+				parent = e.UUID
+				batch = append(batch, e)
+				n++
+			}
+			fail(log.Append(batch...))
+			fmt.Println(first, n)
+		}
+	case "shared":
+		store := &session.Files{Dir: args[1], Durability: session.Write, LockWait: 20 * time.Second}
+		own, err := store.Create(context.Background(), sessiontest.Meta(args[3], "/src/b"))
+		fail(err)
+		for i := range 50 {
+			name := fmt.Sprint(args[4], "-", i)
+			log, _, err := store.Open(context.Background(), args[2], sessiontest.Meta("", "/src/b"))
+			fail(err)
+			fail(log.Append(note(name, i*10), note(name+"b", 1)))
+			fmt.Println(name)
+			fail(log.Close())
+			fail(own.Append(note(name, i*100)))
+			fmt.Println("own", name)
+		}
+		fail(own.Close())
+		fmt.Println("done")
+	}
+}
+
+// A child is a writer that runs.
+type child struct {
+	cmd *exec.Cmd
+	out bytes.Buffer
+	any chan struct{} // closed with the first line
+	eof chan struct{}
+}
+
+func start(t *testing.T, args ...string) *child {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &child{cmd: exec.Command(exe, append([]string{writerArg}, args...)...), any: make(chan struct{}), eof: make(chan struct{})}
+	pipe, err := c.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.cmd.Stderr = os.Stderr
+	c.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(c.eof)
+		first := true
+		for lines := bufio.NewScanner(pipe); lines.Scan(); {
+			c.out.WriteString(lines.Text() + "\n")
+			if first {
+				first = false
+				close(c.any)
+			}
+		}
+		if first {
+			close(c.any)
+		}
+	}()
+	return c
+}
+
+// end kills the child and returns what it said.
+func (c *child) end() []string {
+	c.cmd.Process.Kill()
+	<-c.eof
+	c.cmd.Wait()
+	return strings.Split(strings.TrimSpace(c.out.String()), "\n")
+}
+
+// TestKill kills a writer again and again. What it acknowledged is there, in
+// order; what it wrote at once is there as a whole or not at all.
+func TestKill(t *testing.T) {
+	t.Parallel()
+	dir, id := t.TempDir(), session.NewID()
+	store := &session.Files{Dir: dir}
+	acked, kills, torn, extra := 0, 0, 0, 0
+	for began := time.Now(); kills < 40 && time.Since(began) < 6*time.Second; kills++ {
+		c := start(t, "alone", dir, id, strconv.Itoa(acked))
+		<-c.any
+		time.Sleep(time.Duration(rand.IntN(20_000)) * time.Microsecond)
+		firsts := map[int]bool{acked: true}
+		for _, line := range c.end() {
+			var first, next int
+			if _, err := fmt.Sscan(line, &first, &next); err != nil {
+				t.Fatalf("the writer said %q", line)
+			}
+			firsts[next] = true
+			acked = next
+		}
+		log, h, err := store.Open(t.Context(), id, sessiontest.Meta("", "/src/a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.Close()
+		if h.Torn {
+			torn++
+		}
+		if h.Corrupt != 0 || len(h.Entries) < acked {
+			t.Fatalf("%d entries, %d corrupt, after %d were acknowledged", len(h.Entries), h.Corrupt, acked)
+		}
+		for i, e := range h.Entries {
+			if string(e.Fields["n"]) != strconv.Itoa(i) {
+				t.Fatalf("entry %d is number %s", i, e.Fields["n"])
+			}
+		}
+		if len(h.Entries) > acked { // written, and killed before it could say so
+			extra++
+			acked = len(h.Entries)
+		}
+	}
+	t.Logf("%d kills, %d entries, %d torn, %d not yet acknowledged", kills, acked, torn, extra)
+	if kills < 5 {
+		t.Errorf("only %d kills in the time", kills)
+	}
+	lines(t, dir)
+}
+
+// TestManyProcesses has many processes write to one session in turn and to one of
+// their own each, and kills some.
+func TestManyProcesses(t *testing.T) {
+	t.Parallel()
+	dir, id := t.TempDir(), session.NewID()
+	store := &session.Files{Dir: dir}
+	log, err := store.Create(t.Context(), sessiontest.Meta(id, "/src/a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Append(sessiontest.Say("user", "hello", "")); err != nil {
+		t.Fatal(err)
+	}
+	log.Close()
+	const procs = 10
+	said := make([][]string, procs)
+	owns := make([]string, procs)
+	var wg sync.WaitGroup
+	for i := range procs {
+		owns[i] = session.NewID()
+		c := start(t, "shared", dir, id, owns[i], fmt.Sprint("p", i))
+		wg.Go(func() {
+			if i%3 == 0 {
+				<-c.any
+				time.Sleep(time.Duration(rand.IntN(300)) * time.Millisecond)
+			} else {
+				<-c.eof
+			}
+			said[i] = c.end()
+		})
+	}
+	wg.Wait()
+	read := func(id string) *session.History {
+		t.Helper()
+		log, h, err := store.Open(t.Context(), id, sessiontest.Meta("", "/src/a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.Close()
+		if h.Corrupt != 0 {
+			t.Errorf("%d lines are corrupt", h.Corrupt)
+		}
+		return h
+	}
+	shared := read(id)
+	n := 0
+	for i := range procs {
+		finished := false
+		var own *session.History
+		for _, line := range said[i] {
+			switch name, isOwn := strings.CutPrefix(line, "own "); {
+			case line == "done":
+				finished = true
+			case strings.HasPrefix(line, "error"):
+				t.Errorf("process %d: %s", i, line)
+			case isOwn:
+				if own == nil {
+					own = read(owns[i])
+				}
+				if own.Latest["note-"+name] == nil {
+					t.Errorf("%s is lost from the session of process %d", name, i)
+				}
+				n++
+			case line != "":
+				if shared.Latest["note-"+name] == nil || shared.Latest["note-"+name+"b"] == nil {
+					t.Errorf("%s is lost from the shared session", name)
+				}
+				n++
+			}
+		}
+		if i%3 != 0 && !finished {
+			t.Errorf("process %d did not finish: %q", i, said[i])
+		}
+	}
+	t.Logf("%d appends", n)
+	lines(t, dir)
+}
+
+// lines checks that every line of every file is JSON.
+func lines(t *testing.T, dir string) {
+	t.Helper()
+	files, _ := filepath.Glob(filepath.Join(dir, "projects", "*", "*.jsonl"))
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range bytes.Lines(text) {
+			if !json.Valid(line) {
+				t.Errorf("%s: %.100q", name, line)
+			}
+		}
+	}
+}
