@@ -131,6 +131,12 @@ func TestClaudeKnowsOurFlags(t *testing.T) {
 		}
 	}
 
+	// One that it does not know is found out.
+	_, err := parley.Run(t.Context(), "Say hello.", &parley.Options{Path: p.CLI(), Env: map[string]string{"HOME": t.TempDir()}, ExtraArgs: map[string]string{"no-such-flag": ""}})
+	if exit := new(parley.ExitError); !errors.As(err, &exit) || !strings.Contains(err.Error(), "unknown option '--no-such-flag'") {
+		t.Errorf("a flag that there is not: %v", err)
+	}
+
 	// What the source says can be passed, was.
 	source, err := os.ReadFile("../config.go")
 	if err != nil {

@@ -1,0 +1,155 @@
+package interop
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/parley-go/parley"
+	pt "github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/wire"
+)
+
+// claude returns options for the official CLI with a scripted model.
+func claude(t *testing.T, s *pt.Scenario) (context.Context, *parley.Options) {
+	t.Helper()
+	p := peers(t)
+	api := pt.NewAPI(t, s, nil)
+	dir := t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	t.Cleanup(cancel)
+	return ctx, &parley.Options{
+		Path: p.CLI(), Cwd: dir, Model: "claude-sonnet-4-5", SettingSources: []string{},
+		Env: map[string]string{"HOME": filepath.Join(dir, "home"), "ANTHROPIC_BASE_URL": api.URL, "ANTHROPIC_API_KEY": fakeKey},
+	}
+}
+
+// ask runs a turn and returns its result.
+func ask(ctx context.Context, t *testing.T, c *parley.Client, prompt string) (*wire.Result, error) {
+	t.Helper()
+	var last *wire.Result
+	for m, err := range c.Turn(ctx, prompt) {
+		if err != nil {
+			return last, err
+		}
+		if r, ok := m.(*wire.Result); ok {
+			last = r
+		}
+	}
+	return last, nil
+}
+
+// Turns of one client: each ends with its own result, whatever came before: one
+// that was left early, one that was interrupted, a message that was sent between.
+func TestTurns(t *testing.T) {
+	t.Parallel()
+	ctx, o := claude(t, pt.Script(
+		pt.Say("One."),
+		pt.Say("Two is ", "long").Stall().After(3),
+		pt.Expect(pt.LastUser("three")).Say("Three."),
+		pt.Say("Four is ", "long").Stall().After(3),
+		pt.Expect(pt.LastUser("five")).Say("Five."),
+		pt.Expect(pt.LastUser("six")).Say("Six."),
+	))
+	o.PartialMessages = true
+	c, err := parley.Connect(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	delta := func(m wire.Message) bool {
+		e, ok := m.(*wire.StreamEvent)
+		return ok && e.Text() != ""
+	}
+
+	if r, err := ask(ctx, t, c, "one"); err != nil || r.Result != "One." {
+		t.Fatal(r, err)
+	}
+	for m, err := range c.Turn(ctx, "two") { // left early
+		if err != nil {
+			t.Fatal(err)
+		}
+		if delta(m) {
+			break
+		}
+	}
+	if r, err := ask(ctx, t, c, "three"); err != nil || r.Result != "Three." {
+		t.Fatal(r, err)
+	}
+	var interrupted error
+	var outcome wire.Outcome
+	for m, err := range c.Turn(ctx, "four") { // interrupted
+		interrupted = err
+		if r, ok := m.(*wire.Result); ok {
+			outcome = r.Outcome()
+		}
+		if err == nil && delta(m) {
+			if _, err := c.Interrupt(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if failed := new(parley.ResultError); !errors.As(interrupted, &failed) || failed.Outcome() != wire.OutcomeInterrupted || outcome != wire.OutcomeInterrupted {
+		t.Errorf("the interrupted turn ended with %v, outcome %v", interrupted, outcome)
+	}
+	if r, err := ask(ctx, t, c, "five"); err != nil || r.Result != "Five." {
+		t.Fatal(r, err)
+	}
+	if r, err := ask(ctx, t, c, "six"); err != nil || r.Result != "Six." || r.NumTurns != 1 {
+		t.Fatal(r, err)
+	}
+	if init := c.Init(); init == nil || init.ClaudeCodeVersion == "" {
+		t.Error("no init line is remembered:", init)
+	}
+	start := time.Now()
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("closing took %v", took)
+	}
+}
+
+// A Go value as the answer.
+func TestRunAs(t *testing.T) {
+	t.Parallel()
+	type person struct {
+		Name string `json:"name"`
+		Age  int    `json:"age"`
+	}
+	ctx, o := claude(t, pt.Script(pt.Expect(pt.Tools("StructuredOutput")).Call("StructuredOutput", `{"name":"Ada","age":36}`)))
+	got, res, err := parley.RunAs[person](ctx, "Who?", o)
+	if err != nil || got != (person{"Ada", 36}) || res == nil {
+		t.Errorf("%+v, %+v, %v", got, res, err)
+	}
+}
+
+// Errors say what happened.
+func TestOutcomes(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		api  *pt.Scenario
+		set  func(*parley.Options)
+		want wire.Outcome
+	}{
+		{"model error", pt.Script(pt.Fail(403, "not you").Always()), nil, wire.OutcomeModelError},
+		{"max turns", pt.Script(pt.Call("Bash", bash("echo one"))), func(o *parley.Options) { o.MaxTurns = 1 }, wire.OutcomeMaxTurns},
+		{"budget", pt.Script(pt.Say("Hm.").Call("Bash", bash("echo one")).Usage(pt.Usage{Input: 100_000})), func(o *parley.Options) { o.MaxBudgetUSD = 0.001 }, wire.OutcomeBudget},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			ctx, o := claude(t, c.api)
+			if c.set != nil {
+				c.set(o)
+			}
+			res, err := parley.Run(ctx, "Hello.", o)
+			failed := new(parley.ResultError)
+			if res == nil || !errors.As(err, &failed) || failed.Outcome() != c.want || res.Outcome() != c.want {
+				t.Errorf("%+v, %v", res, err)
+			}
+		})
+	}
+}
