@@ -68,7 +68,6 @@ func record(ctx context.Context, p *process, args []string) error {
 	s.what = "recording " + *upstream + " to " + *to
 	s.handler = c
 	s.env = func(url string) []string { return clientVars(url, "", *openai) }
-	s.done = func() bool { return true }
 	ended := s.run(ctx, p)
 	if err := c.Close(); err != nil && ended == nil {
 		ended = err
@@ -98,6 +97,7 @@ func replay(ctx context.Context, p *process, args []string) error {
 	s := &service{name: "replay", hide: elsewhere}
 	fs := newFlags(p, s.name, "--from FILE [FLAGS] [-- COMMAND ARGS…]", replayHelp)
 	s.flags(fs)
+	s.onceFlag(fs)
 	from := fs.String("from", "", "the `FILE` to replay")
 	openai := fs.Bool("openai", false, "the API is OpenAI-compatible: set OPENAI_BASE_URL")
 	repeat := fs.Bool("repeat", false, "a request may come more often than it was recorded")

@@ -31,6 +31,7 @@ func fakeAPI(ctx context.Context, p *process, args []string) error {
 	s := &service{name: "fake-api", hide: elsewhere}
 	fs := newFlags(p, s.name, "--script FILE [FLAGS] [-- COMMAND ARGS…]", fakeAPIHelp)
 	s.flags(fs)
+	s.onceFlag(fs)
 	file := fs.String("script", "", "the `FILE` with the script to play")
 	openai := fs.Bool("openai", false, "say how to reach the OpenAI-compatible side, /v1/chat/completions")
 	lenient := fs.Bool("lenient", false, "accept what the real API would refuse")

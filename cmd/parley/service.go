@@ -29,7 +29,7 @@ type service struct {
 	handler http.Handler
 	env     func(url string) []string // variables that lead a client here, "KEY=value"
 	hide    []string                  // variables that would lead it elsewhere
-	done    func() bool               // nothing is left to serve, or serving failed; for once
+	done    func() bool               // nothing is left to serve, or something went wrong; for once
 
 	ln net.Listener
 }
@@ -37,6 +37,10 @@ type service struct {
 // flags adds the flags that all services have.
 func (s *service) flags(fs *flagSet) {
 	fs.StringVar(&s.addr, "addr", "127.0.0.1:0", "the `ADDRESS` to serve at; port 0 is any that is free")
+}
+
+// onceFlag adds the flag of services that have an end.
+func (s *service) onceFlag(fs *flagSet) {
 	fs.BoolVar(&s.once, "once", false, "end when everything was asked for, or something went wrong")
 }
 
@@ -147,6 +151,8 @@ func (s *service) runCommand(ctx context.Context, p *process, env []string) erro
 	case errors.As(err, &exit) && exit.ExitCode() > 0:
 		fmt.Fprintf(p.stderr, "parley %s: %s ended with status %d\n", s.name, s.command[0], exit.ExitCode())
 		return exitStatus(exit.ExitCode())
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s was told to end", s.command[0])
 	default:
 		return fmt.Errorf("%s: %w", s.command[0], err)
 	}
