@@ -309,7 +309,7 @@ func TestDelete(t *testing.T) {
 }
 
 func TestFork(t *testing.T) {
-	f := put(t, rec("user", 1, 0, `,"slug":"s","teamName2":"kept","parleyMore":1`), rec("progress", 2, 1, `,"parleyMore":0`), rec("assistant", 3, 2, `,"requestId":"r"`), side("user", 7, 3),
+	f := put(t, rec("user", 1, 0, `,"slug":"s","teamName2":"kept","parleyMore":1`), rec("progress", 2, 1, ""), rec("assistant", 3, 2, `,"requestId":"r"`), side("user", 7, 3),
 		`{"type":"custom-title","customTitle":"Orig"}`, `{"type":"tag","tag":"x"}`, `{"type":"content-replacement","replacements":[{"a":1}]}`,
 		rec("user", 4, 3, `,"sourceToolAssistantUUID":"x"`), rec("system", 5, 0, fmt.Sprintf(`,"subtype":"compact_boundary","logicalParentUuid":%q,"compactMetadata":{"preservedMessages":{"anchorUuid":%q,"uuids":[%q]}}`, num(4), num(6), num(3))),
 		rec("user", 6, 5, `,"isCompactSummary":true`))

@@ -27,8 +27,9 @@ const (
 const timeFormat = "2006-01-02T15:04:05.000Z"
 
 // moreKey marks a record that was written together with others, and says how many
-// of them come after it. Where these are not there, the writer died in the middle,
-// and nothing of it counts.
+// of them come after it. If these are not there at the end of a log, the writer
+// died in the middle, and nothing of it counts. Elsewhere it means nothing, since
+// others may copy a record and leave out those after it.
 const moreKey = "parleyMore"
 
 // lenient takes what other writers may have written.
@@ -135,11 +136,7 @@ func (e *encoder) lines(dst []byte, entries []*Entry) ([]byte, error) {
 			return nil, errors.New("session: a nil entry")
 		}
 		var err error
-		more := len(entries) - 1 - i
-		if len(entries) == 1 {
-			more = -1 // on its own
-		}
-		if dst, err = e.line(dst, entry, more); err != nil {
+		if dst, err = e.line(dst, entry, len(entries)-1-i); err != nil {
 			return nil, fmt.Errorf("session: entry %d of %d (%s): %w", i+1, len(entries), entry.Type, err)
 		}
 	}
@@ -202,7 +199,7 @@ func (e *encoder) line(dst []byte, entry *Entry, more int) ([]byte, error) {
 	} else {
 		dst = append(dst, e.session...)
 	}
-	if more >= 0 {
+	if more > 0 {
 		dst = fmt.Appendf(dst, `,%q:%d`, moreKey, more)
 	}
 	return append(dst, '}', '\n'), nil

@@ -41,8 +41,8 @@ type scan struct {
 	corrupt int
 	unended bool // the last line is whole and lacks its newline
 
-	// What was written at once and is not yet complete: nothing of it counts
-	// until the last line of it is there.
+	// What was written at once and is not yet complete: at the end of the log
+	// nothing of it counts.
 	batch      []func()
 	batchLeft  int
 	batchStart int64
@@ -53,8 +53,8 @@ type head struct {
 	typ, subtype             string
 	uuid, parent, message    string
 	sidechain, meta, summary bool
-	team                     bool
-	more                     int
+	team, forked             bool
+	more                     int // records of the same write that follow
 	toolUseID, outcome       string
 }
 
@@ -96,7 +96,7 @@ func readLines(r io.Reader, f func(line []byte, off int64) error) (off int64, re
 
 // readHead takes the top level of a line apart. Not everything that is JSON is a record.
 func readHead(d *jsontext.Decoder, src *bytes.Reader, line []byte) (head, error) {
-	h := head{more: -1}
+	var h head
 	src.Reset(line)
 	d.Reset(src, lenient...)
 	if tok, err := d.ReadToken(); err != nil {
@@ -130,6 +130,8 @@ func readHead(d *jsontext.Decoder, src *bytes.Reader, line []byte) (head, error)
 			flag = &h.meta
 		case `"isCompactSummary"`:
 			flag = &h.summary
+		case `"forkedFrom"`:
+			h.forked = true
 		case `"teamName"`:
 			h.team = d.PeekKind() == '"'
 		case `"` + moreKey + `"`:
@@ -139,7 +141,7 @@ func readHead(d *jsontext.Decoder, src *bytes.Reader, line []byte) (head, error)
 					return h, err
 				}
 				more, err := tok.Int()
-				if err == nil && more >= 0 && more < 1<<30 {
+				if err == nil && more > 0 && more < 1<<30 {
 					h.more = int(more)
 				}
 				continue
@@ -252,13 +254,13 @@ func (s *scan) link() {
 	}
 }
 
-// add takes in a record, as soon as all that was written with it is there.
+// add takes in a record, or keeps it back until more of what was written with it
+// is there.
 func (s *scan) add(h head, at span) {
 	if s.batchLeft > 0 && h.more != s.batchLeft-1 {
-		s.corrupt += len(s.batch)
-		s.batch, s.batchLeft = nil, 0
+		s.takeBatch()
 	}
-	if h.more > 0 {
+	if h.more > 0 && !h.forked {
 		if s.batchLeft == 0 {
 			s.batchStart = at.off
 		}
@@ -266,11 +268,15 @@ func (s *scan) add(h head, at span) {
 		s.batch = append(s.batch, func() { s.take(h, at) })
 		return
 	}
+	s.takeBatch()
+	s.take(h, at)
+}
+
+func (s *scan) takeBatch() {
 	for _, f := range s.batch {
 		f()
 	}
 	s.batch, s.batchLeft = nil, 0
-	s.take(h, at)
 }
 
 func (s *scan) take(h head, at span) {

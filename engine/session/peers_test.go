@@ -1,0 +1,308 @@
+package session_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/parley-go/parley/engine/session"
+	"github.com/parley-go/parley/engine/session/sessiontest"
+)
+
+// A peer is the official TypeScript SDK on the same directory.
+type peer struct {
+	t   *testing.T
+	in  *json.Encoder
+	out *bufio.Reader
+}
+
+// newPeer starts the SDK below the directory in PARLEY_PEERS, or skips the test.
+// Its session functions read and write files; it is given no key, no home and no
+// way to anything else.
+func newPeer(t *testing.T, config string) *peer {
+	t.Helper()
+	peers := os.Getenv("PARLEY_PEERS")
+	if peers == "" {
+		t.Skip("PARLEY_PEERS names no directory with the official peers")
+	}
+	sdk := filepath.Join(peers, "node_modules", "@anthropic-ai", "claude-agent-sdk", "sdk.mjs")
+	if _, err := os.Stat(sdk); err != nil {
+		t.Skip(err)
+	}
+	node, err := exec.LookPath("node")
+	if err != nil {
+		t.Skip(err)
+	}
+	cmd := exec.Command(node, filepath.Join("testdata", "peer.mjs"), sdk)
+	cmd.Env = []string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH"), "CLAUDE_CONFIG_DIR=" + config}
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stdin.Close() // which ends it
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &peer{t: t, in: json.NewEncoder(stdin), out: bufio.NewReader(stdout)}
+}
+
+// call calls a function of the SDK and puts what it returns in out.
+func (p *peer) call(out any, name string, args ...any) {
+	p.t.Helper()
+	if err := p.in.Encode(append([]any{name}, args...)); err != nil {
+		p.t.Fatal(err)
+	}
+	line, err := p.out.ReadBytes('\n')
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	var answer struct {
+		Value json.RawMessage
+		Error string
+	}
+	if err := json.Unmarshal(line, &answer); err != nil {
+		p.t.Fatal(err)
+	}
+	if answer.Error != "" {
+		p.t.Fatalf("%s(%v): %s", name, args, answer.Error)
+	}
+	if out != nil {
+		if err := json.Unmarshal(answer.Value, out); err != nil {
+			p.t.Fatalf("%s: %v: %s", name, err, answer.Value)
+		}
+	}
+}
+
+// What the SDK returns.
+type (
+	peerInfo struct {
+		SessionID, Summary, CustomTitle, FirstPrompt, GitBranch, Cwd, Tag string
+		LastModified, FileSize, CreatedAt                                 int64
+	}
+	peerMessage struct {
+		Type, UUID      string
+		SessionID       string `json:"session_id"`
+		Message         json.RawMessage
+		ParentToolUseID *string `json:"parent_tool_use_id"`
+		ParentAgentID   *string `json:"parent_agent_id"`
+	}
+)
+
+// agree compares what both sides say of every session.
+func agree(t *testing.T, f *session.Files, p *peer) {
+	t.Helper()
+	var theirs []peerInfo
+	p.call(&theirs, "listSessions")
+	ours, err := f.List(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(ours) != len(theirs) {
+		t.Fatalf("we list %d sessions, they %d", len(ours), len(theirs))
+	}
+	// In the same millisecond any order will do.
+	slices.SortFunc(ours, func(a, b session.Info) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(theirs, func(a, b peerInfo) int { return strings.Compare(a.SessionID, b.SessionID) })
+	for i, their := range theirs {
+		our := ours[i]
+		created := int64(0)
+		if !our.Created.IsZero() {
+			created = our.Created.UnixMilli()
+		}
+		got := peerInfo{our.ID, our.Summary, our.CustomTitle, our.FirstPrompt, our.GitBranch, our.Cwd, our.Tag, our.Modified.UnixMilli(), our.Size, created}
+		if d := their.LastModified - got.LastModified; d == 1 { // they round
+			got.LastModified++
+		}
+		if got != their {
+			t.Errorf("session %d\nwe list   %+v\nthey list %+v", i, got, their)
+		}
+		for _, system := range []bool{false, true} {
+			var said []peerMessage
+			p.call(&said, "getSessionMessages", our.ID, map[string]any{"includeSystemMessages": system})
+			all, err := f.Messages(t.Context(), our.ID, &session.MessagesOptions{System: system})
+			if err != nil {
+				t.Fatal(err)
+			}
+			compare(t, our.ID, all, said)
+		}
+		var agents []string
+		p.call(&agents, "listSubagents", our.ID)
+		ids, err := f.Subagents(t.Context(), our.ID, nil)
+		if err != nil || fmt.Sprint(ids) != fmt.Sprint(agents) {
+			t.Errorf("subagents %v, %v, theirs %v", ids, err, agents)
+		}
+		for _, id := range ids {
+			var said []peerMessage
+			p.call(&said, "getSubagentMessages", our.ID, id)
+			all, err := f.SubagentMessages(t.Context(), our.ID, id, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			compare(t, our.ID+" "+id, all, said)
+		}
+	}
+}
+
+func compare(t *testing.T, what string, ours []session.Message, theirs []peerMessage) {
+	t.Helper()
+	line := func(typ, id, parent, agent string, message json.RawMessage) string {
+		if typ == "system" {
+			message = nil // they have a shape of their own for it
+		}
+		var v any
+		json.Unmarshal(message, &v)
+		canon, _ := json.Marshal(v)
+		return fmt.Sprintln(typ, id, parent, agent, string(canon))
+	}
+	var a, b strings.Builder
+	for _, m := range ours {
+		a.WriteString(line(m.Type, m.UUID, m.ParentToolUseID, m.ParentAgentID, m.Message))
+	}
+	for _, m := range theirs {
+		parent, agent := "", ""
+		if m.ParentToolUseID != nil {
+			parent = *m.ParentToolUseID
+		}
+		if m.ParentAgentID != nil {
+			agent = *m.ParentAgentID
+		}
+		b.WriteString(line(m.Type, m.UUID, parent, agent, m.Message))
+	}
+	if a.String() != b.String() {
+		t.Errorf("%s\nwe read\n%sthey read\n%s", what, a.String(), b.String())
+	}
+}
+
+// TestOfficialSDK has the official SDK and this package work on the same sessions.
+func TestOfficialSDK(t *testing.T) {
+	f := &session.Files{Dir: t.TempDir(), Durability: session.Write}
+	p := newPeer(t, f.Dir)
+	cwd := t.TempDir()
+	ctx := t.Context()
+	meta := sessiontest.Meta("", cwd)
+
+	// A session of ours, with everything in it.
+	log, err := f.Create(ctx, meta)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := log.ID()
+	a := sessiontest.Say("user", "First <b>prompt</b> & more 😀", "")
+	b := sessiontest.Say("assistant", "", a.UUID)
+	b.Message = json.RawMessage(`{"id":"msg_1","role":"assistant","content":[{"type":"tool_use","id":"t1","name":"Bash","input":{}}]}`)
+	c := sessiontest.Say("assistant", "", b.UUID)
+	c.Message = json.RawMessage(`{"id":"msg_1","role":"assistant","content":[{"type":"tool_use","id":"t2","name":"Bash","input":{}}]}`)
+	if err := errors.Join(
+		log.Append(a, &session.Entry{Type: "last-prompt", Fields: map[string]json.RawMessage{"lastPrompt": json.RawMessage(`"First"`)}}),
+		log.Append(b, c),
+		log.Append(session.Intent("t1", "Bash", nil)),
+		log.Append(session.Outcome("t1", false, json.RawMessage(`"x"`))),
+		log.Close(),
+	); err != nil {
+		t.Fatal(err)
+	}
+	log, h, err := f.Open(ctx, id, meta)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Append(session.Repair(h)...); err != nil {
+		t.Fatal(err)
+	}
+	last := h.Entries[len(h.Entries)-1]
+	if err := errors.Join(log.Append(sessiontest.Say("assistant", "Done.", last.UUID)), log.Close()); err != nil {
+		t.Fatal(err)
+	}
+	agree(t, f, p)
+
+	// They rename, tag and fork ours.
+	p.call(nil, "renameSession", id, "Their title")
+	p.call(nil, "tagSession", id, "their-tag")
+	time.Sleep(5 * time.Millisecond)
+	var fork struct{ SessionID string }
+	p.call(&fork, "forkSession", id)
+	agree(t, f, p)
+	if found, err := f.Find(ctx, "Their title (fork)"); err != nil || found != fork.SessionID {
+		t.Errorf("%s, %v, want %s", found, err, fork.SessionID)
+	}
+	log, h, err = f.Open(ctx, fork.SessionID, meta)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(h.Entries) != 6 || len(h.Orphans()) != 0 {
+		t.Errorf("the fork holds %d entries", len(h.Entries))
+	}
+	if err := errors.Join(log.Append(sessiontest.Say("user", "Go on.", h.Entries[5].UUID)), log.Close()); err != nil {
+		t.Fatal(err)
+	}
+
+	// We rename, tag and fork, up to a message too, and they read it.
+	time.Sleep(5 * time.Millisecond)
+	if err := errors.Join(f.Rename(ctx, fork.SessionID, "Our title", nil), f.Tag(ctx, fork.SessionID, "our-tag", nil), f.Tag(ctx, id, "", nil)); err != nil {
+		t.Fatal(err)
+	}
+	for _, opts := range []*session.ForkOptions{nil, {UpTo: a.UUID}, {Title: "Named"}} {
+		time.Sleep(5 * time.Millisecond)
+		forked, err := f.Fork(ctx, id, opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again struct{ SessionID string }
+		time.Sleep(5 * time.Millisecond)
+		p.call(&again, "forkSession", forked)
+	}
+	agree(t, f, p)
+
+	// A session that was compacted, and one that was torn.
+	time.Sleep(5 * time.Millisecond)
+	log, h, err = f.Open(ctx, id, meta)
+	if err != nil {
+		t.Fatal(err)
+	}
+	boundary := &session.Entry{Type: "system", UUID: session.NewID(), Fields: map[string]json.RawMessage{
+		"subtype": json.RawMessage(`"compact_boundary"`), "content": json.RawMessage(`"Conversation compacted"`),
+		"logicalParentUuid": json.RawMessage(`"` + h.Entries[5].UUID + `"`), "compactMetadata": json.RawMessage(`{"trigger":"auto","preTokens":1}`),
+	}}
+	summary := sessiontest.Say("user", "What was said.", boundary.UUID)
+	summary.Fields = map[string]json.RawMessage{"isCompactSummary": json.RawMessage("true"), "isVisibleInTranscriptOnly": json.RawMessage("true")}
+	if err := errors.Join(log.Append(boundary, summary), log.Append(sessiontest.Say("user", "And now?", summary.UUID)), log.Close()); err != nil {
+		t.Fatal(err)
+	}
+	agree(t, f, p)
+	file, err := os.OpenFile(log.Path(), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(file, `{"parentUuid":null,"type":"user","mess`)
+	file.Close()
+	agree(t, f, p)
+
+	// They delete one, we delete one.
+	p.call(nil, "deleteSession", fork.SessionID)
+	if err := f.Delete(ctx, id, nil); err != nil {
+		t.Fatal(err)
+	}
+	agree(t, f, p)
+	var keyed []peerInfo
+	p.call(&keyed, "listSessions", map[string]any{"dir": cwd})
+	if ours, err := f.List(ctx, &session.ListOptions{Dir: cwd}); err != nil || len(ours) != len(keyed) || len(keyed) == 0 {
+		t.Errorf("in the directory: %d, %v, theirs %d", len(ours), err, len(keyed))
+	}
+}
