@@ -1,0 +1,233 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/parley-go/parley/engine"
+	"github.com/parley-go/parley/wire"
+)
+
+// control serves one request of the host. Requests are served in the order in
+// which they come, between what the conversation says.
+func (s *server) control(m *wire.ControlRequest) {
+	id := m.RequestID
+	switch req := m.Request.(type) {
+	case *wire.Initialize:
+		s.initialize(id, req)
+	case *wire.Interrupt:
+		s.conv.Do(func() {
+			// What was asked is taken back first, then the receipt, then what
+			// is left of the turn.
+			s.cancelAsked()
+			s.respond(id, s.conv.Interrupt(req.CancelQueued), nil)
+			s.conv.Stop()
+		})
+	case *wire.SetPermissionMode:
+		s.conv.Do(func() {
+			mode, err := s.checkMode(req.Mode)
+			if err != nil {
+				s.respond(id, nil, err)
+				return
+			}
+			s.respond(id, &wire.SetPermissionModeResponse{Mode: mode}, nil)
+			s.conv.SetMode(mode)
+		})
+	case *wire.SetModel:
+		s.setModel(id, req)
+	case *wire.SetMaxThinkingTokens:
+		s.conv.Do(func() {
+			s.conv.SetThinking(thinkingMember("", req.MaxThinkingTokens))
+			s.respond(id, nil, nil)
+		})
+	case *wire.MCPStatus:
+		s.respond(id, &wire.MCPStatusResponse{MCPServers: []*wire.MCPServerStatus{}}, nil)
+	case *wire.MCPReconnect:
+		s.respond(id, nil, fmt.Errorf("Server not found: %s", req.ServerName))
+	case *wire.MCPToggle:
+		s.respond(id, nil, fmt.Errorf("Server not found: %s", req.ServerName))
+	case *wire.MCPMessage, *wire.SetHasSubscribers, *wire.SeedReadState:
+		s.respond(id, nil, nil)
+	case *wire.RewindFiles:
+		s.respond(id, nil, refuse("", "File rewinding is not enabled."))
+	case *wire.GetContextUsage:
+		s.conv.Do(func() { s.respond(id, s.contextUsage(), nil) })
+	case *wire.GetSettings:
+		s.conv.Do(func() {
+			s.respond(id, &wire.GetSettingsResponse{Effective: s.set.effective(), Sources: []*wire.SettingsSource{},
+				Applied: &wire.AppliedSettings{Model: s.conv.Model().ID, Effort: wire.Effort(s.set.flags.Effort)}}, nil)
+		})
+	case *wire.ApplyFlagSettings:
+		s.conv.Do(func() { s.respond(id, nil, s.applySettings(req.Settings)) })
+	case *wire.GetSessionCost:
+		s.conv.Do(func() {
+			usd, _ := s.conv.Ledger()
+			s.respond(id, &wire.GetSessionCostResponse{Text: fmt.Sprintf("Total cost: $%.4f", usd)}, nil)
+		})
+	case *wire.GetUsage:
+		s.conv.Do(func() {
+			usd, models := s.conv.Ledger()
+			s.respond(id, &wire.GetUsageResponse{Session: &wire.SessionUsage{TotalCostUSD: usd, ModelUsage: models}}, nil)
+		})
+	case *wire.GetBinaryVersion:
+		s.respond(id, &wire.GetBinaryVersionResponse{Version: s.set.cfg.Version}, nil)
+	case *wire.ListModels:
+		s.respond(id, &wire.ListModelsResponse{Models: s.set.models()}, nil)
+	case *wire.CancelAsyncMessage:
+		s.conv.Do(func() {
+			s.respond(id, &wire.CancelAsyncMessageResponse{Cancelled: s.conv.CancelPrompt(req.MessageUUID)}, nil)
+		})
+	case *wire.RenameSession:
+		s.conv.Do(func() {
+			err := s.conv.Rename(req.Title)
+			s.respond(id, nil, err)
+		})
+	case *wire.StopTask:
+		if req.TaskID == "" {
+			s.respond(id, nil, refuse("", "stop_task: task_id must be a string"))
+			return
+		}
+		go func() {
+			// What becomes of the task is told before the answer.
+			if task, ok := s.set.env.Tasks().Get(req.TaskID); ok {
+				task.Stop()
+			}
+			s.conv.Do(func() { s.respond(id, struct{}{}, nil) })
+		}()
+	case *wire.EndSession:
+		s.conv.Do(func() {
+			s.respond(id, nil, nil)
+			s.conv.Stop()
+			s.conv.EndInput()
+		})
+	default:
+		name := m.Request.Subtype()
+		if name == "" {
+			name = "undefined"
+		}
+		s.respond(id, nil, refuse("unsupported_request", "Unsupported control request subtype: %s", name))
+	}
+}
+
+func (s *server) initialize(id string, req *wire.Initialize) {
+	s.registerHooks(req.Hooks)
+	var err error
+	s.conv.Do(func() {
+		opts := engine.Changes{SystemPrompt: req.SystemPrompt, AppendSystemPrompt: req.AppendSystemPrompt, JSONSchema: req.JSONSchema}
+		if err = s.conv.Change(opts); err != nil {
+			s.respond(id, nil, err)
+			return
+		}
+		state := "idle"
+		if s.conv.Busy() {
+			state = "running"
+		}
+		r := &wire.InitializeResponse{
+			Commands: []*wire.SlashCommand{}, Agents: []*wire.AgentInfo{}, OutputStyle: "default", AvailableOutputStyles: []string{"default"},
+			Models: s.set.models(), Account: &wire.AccountInfo{TokenSource: "none", APIKeySource: s.set.keySource, APIProvider: "firstParty"},
+			PID: os.Getpid(), ClaudeCodeVersion: s.set.cfg.Version, CurrentPermissionMode: s.conv.Mode(), SessionState: state,
+			Capabilities: engine.Capabilities(), HookOnFailureSupported: true, FastModeState: "off", FastModeDisabledReason: "sdk_opt_in_required",
+			FeedbackMode: json.RawMessage(`{"kind":"disabled"}`), AnalyticsDisabled: true,
+		}
+		if len(req.Hooks) > 0 {
+			yes := true
+			r.HooksApplied = &yes
+		}
+		raw, _ := json.Marshal(r)
+		s.mu.Lock()
+		pending := slices.Clone(s.asked)
+		s.mu.Unlock()
+		resp := wire.Response{Subtype: "success", RequestID: id, Response: raw,
+			PendingPermissionRequests: []*wire.ControlRequest{}, PendingUserDialogRequests: []*wire.ControlRequest{}}
+		for _, p := range pending {
+			if _, ok := p.Request.(*wire.CanUseTool); ok {
+				resp.PendingPermissionRequests = append(resp.PendingPermissionRequests, p)
+			}
+		}
+		s.Emit(&wire.ControlResponse{Response: resp})
+		if req.Title != "" {
+			s.conv.Rename(req.Title)
+		}
+	})
+}
+
+var modes = []wire.PermissionMode{wire.ModeAcceptEdits, wire.ModeAuto, wire.ModeBypassPermissions, wire.ModeDefault, wire.ModeDontAsk, wire.ModePlan}
+
+// checkMode returns the mode that a name means.
+func (s *server) checkMode(mode wire.PermissionMode) (wire.PermissionMode, error) {
+	if mode == wire.ModeManual {
+		mode = wire.ModeDefault
+	}
+	if !slices.Contains(modes, mode) {
+		names := make([]string, len(modes))
+		for i, m := range modes {
+			names[i] = string(m)
+		}
+		return "", refuse("invalid_mode", "Cannot set permission mode: must be one of %s", strings.Join(names, ", "))
+	}
+	if mode == wire.ModeBypassPermissions && !s.set.bypassAllowed() {
+		return "", refuse("bypass_not_launched", "Cannot set permission mode to bypassPermissions because the session was not launched with --dangerously-skip-permissions")
+	}
+	return mode, nil
+}
+
+func (s *server) setModel(id string, req *wire.SetModel) {
+	if raw, ok := req.Extra["model"]; ok && string(raw) != "null" {
+		s.conv.Do(func() { s.respond(id, nil, refuse("invalid_request", "set_model: model must be a string")) })
+		return
+	}
+	s.conv.Do(func() {
+		if s.conv.SetModel(req.Model) {
+			s.Emit(&wire.User{
+				Message:   wire.UserMessage{Role: "user", Content: wire.Text("<local-command-stdout>Set model to " + s.conv.Model().ID + "</local-command-stdout>")},
+				SessionID: s.conv.ID(), UUID: engine.NewID(), IsReplay: true,
+			})
+		}
+		s.respond(id, &wire.SetModelResponse{Model: s.conv.Model().ID}, nil)
+	})
+}
+
+// contextUsage estimates what fills the model's context.
+func (s *server) contextUsage() *wire.GetContextUsageResponse {
+	u := s.conv.Context()
+	info := s.conv.Model()
+	total := u.System + u.Tools + u.Messages
+	r := &wire.GetContextUsageResponse{
+		Model: info.ID, TotalTokens: total, MaxTokens: info.ContextWindow, RawMaxTokens: info.ContextWindow,
+		MemoryFiles: []*wire.ContextMemoryFile{}, MCPTools: []*wire.ContextMCPTool{}, Agents: []*wire.ContextAgent{},
+		Categories: []*wire.ContextCategory{
+			{ID: "system_prompt", Name: "System prompt", Tokens: u.System, Kind: "used"},
+			{ID: "system_tools", Name: "System tools", Tokens: u.Tools, Kind: "used"},
+			{ID: "messages", Name: "Messages", Tokens: u.Messages, Kind: "used"},
+			{ID: "free_space", Name: "Free space", Tokens: max(0, info.ContextWindow-total), Kind: "free"},
+		},
+		APIUsage: u.Last,
+	}
+	if info.ContextWindow > 0 {
+		r.Percentage = float64(total*100) / float64(info.ContextWindow)
+	}
+	return r
+}
+
+// applySettings changes the settings that have an effect here while it runs.
+func (s *server) applySettings(settings map[string]json.RawMessage) error {
+	for name, raw := range settings {
+		var text string
+		if string(raw) != "null" {
+			if err := json.Unmarshal(raw, &text); err != nil && (name == "model" || name == "effortLevel") {
+				return fmt.Errorf("apply_flag_settings: %s must be a string", name)
+			}
+		}
+		switch name {
+		case "model":
+			s.conv.SetModel(text)
+		case "effortLevel":
+			s.conv.SetEffort(text)
+		}
+		s.set.override(name, raw)
+	}
+	return nil
+}

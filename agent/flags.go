@@ -1,0 +1,386 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/parley-go/parley/wire"
+)
+
+// Flags are a command line, taken apart. Lists tell unset (nil) from empty.
+type Flags struct {
+	Print        bool
+	Prompt       string // the argument
+	HasPrompt    bool
+	OutputFormat string // "text", "json" or "stream-json"
+	InputFormat  string // "text" or "stream-json"
+	Verbose      bool
+
+	Partial     bool
+	ReplayUsers bool
+	HookEvents  bool
+
+	Model          string
+	FallbackModels []string
+	Effort         string
+	Thinking       string
+	ThinkingTokens *int
+	Betas          []string
+	MaxTurns       int
+	MaxBudget      int64 // nano-dollars
+
+	SystemPrompt           *string
+	SystemPromptFile       string
+	AppendSystemPrompt     string
+	AppendSystemPromptFile string
+	JSONSchema             json.RawMessage
+
+	Tools           []string
+	AllowedTools    []string
+	DisallowedTools []string
+	PermissionMode  wire.PermissionMode
+	PromptTool      string
+	NoPrompts       bool
+	AllowBypass     bool
+	SkipPermissions bool
+
+	AddDirs        []string
+	Settings       string
+	SettingSources []string
+	MCPConfig      []string
+	StrictMCP      bool
+
+	SessionID   string
+	Resume      string
+	Continue    bool
+	Fork        bool
+	ResumeAt    string
+	NoPersist   bool
+	SessionName string
+
+	APIKey   string
+	Provider string
+	BaseURL  string
+	Script   string
+
+	Debug         bool
+	DebugToStderr bool
+	DebugFile     string
+	Version, Help bool
+
+	// Ignored names flags that are accepted and have no effect here.
+	Ignored []string
+}
+
+// A UsageError is a command line that makes no sense. Its text is for people.
+type UsageError struct{ Message string }
+
+// Error returns the message.
+func (e *UsageError) Error() string { return e.Message }
+
+type flagKind int
+
+const (
+	flagBool     flagKind = iota
+	flagString            // one value
+	flagList              // values up to the next flag, separated by commas or spaces outside of parentheses
+	flagRepeat            // values up to the next flag, each as it is
+	flagOptional          // one value, if one follows
+)
+
+type flagSpec struct {
+	names  []string
+	kind   flagKind
+	choice []string
+	set    func(f *Flags, values []string) error
+}
+
+// flagTable has every flag that an official SDK or a document of the protocol
+// passes.
+var flagTable = []flagSpec{
+	{names: []string{"-p", "--print"}, set: on(func(f *Flags) *bool { return &f.Print })},
+	{names: []string{"--output-format"}, kind: flagString, choice: []string{"text", "json", "stream-json", "message"}, set: str(func(f *Flags) *string { return &f.OutputFormat })},
+	{names: []string{"--input-format"}, kind: flagString, choice: []string{"text", "stream-json"}, set: str(func(f *Flags) *string { return &f.InputFormat })},
+	{names: []string{"--verbose"}, set: on(func(f *Flags) *bool { return &f.Verbose })},
+	{names: []string{"--include-partial-messages"}, set: on(func(f *Flags) *bool { return &f.Partial })},
+	{names: []string{"--replay-user-messages"}, set: on(func(f *Flags) *bool { return &f.ReplayUsers })},
+	{names: []string{"--include-hook-events"}, set: on(func(f *Flags) *bool { return &f.HookEvents })},
+	{names: []string{"--model"}, kind: flagString, set: str(func(f *Flags) *string { return &f.Model })},
+	{names: []string{"--fallback-model"}, kind: flagString, set: list(func(f *Flags) *[]string { return &f.FallbackModels })},
+	{names: []string{"--effort"}, kind: flagString, choice: []string{"low", "medium", "high", "xhigh", "max"}, set: str(func(f *Flags) *string { return &f.Effort })},
+	{names: []string{"--thinking"}, kind: flagString, choice: []string{"adaptive", "enabled", "disabled"}, set: str(func(f *Flags) *string { return &f.Thinking })},
+	{names: []string{"--max-thinking-tokens"}, kind: flagString, set: func(f *Flags, v []string) error {
+		n, err := strconv.Atoi(v[0])
+		if err != nil || n < 0 {
+			return usage("error: option '--max-thinking-tokens <tokens>' argument '%s' is invalid. It must be a number.", v[0])
+		}
+		f.ThinkingTokens = &n
+		return nil
+	}},
+	{names: []string{"--betas"}, kind: flagList, set: list(func(f *Flags) *[]string { return &f.Betas })},
+	{names: []string{"--max-turns"}, kind: flagString, set: func(f *Flags, v []string) error {
+		n, err := strconv.Atoi(v[0])
+		if err != nil || n <= 0 {
+			return usage("error: option '--max-turns <turns>' argument '%s' is invalid. It must be a number above zero.", v[0])
+		}
+		f.MaxTurns = n
+		return nil
+	}},
+	{names: []string{"--max-budget-usd"}, kind: flagString, set: func(f *Flags, v []string) error {
+		n, err := parseDollars(v[0])
+		if err != nil || n <= 0 {
+			return usage("error: option '--max-budget-usd <amount>' argument '%s' is invalid. It must be a number above zero.", v[0])
+		}
+		f.MaxBudget = n
+		return nil
+	}},
+	{names: []string{"--system-prompt"}, kind: flagString, set: func(f *Flags, v []string) error { f.SystemPrompt = &v[0]; return nil }},
+	{names: []string{"--system-prompt-file"}, kind: flagString, set: str(func(f *Flags) *string { return &f.SystemPromptFile })},
+	{names: []string{"--append-system-prompt"}, kind: flagString, set: str(func(f *Flags) *string { return &f.AppendSystemPrompt })},
+	{names: []string{"--append-system-prompt-file"}, kind: flagString, set: str(func(f *Flags) *string { return &f.AppendSystemPromptFile })},
+	{names: []string{"--json-schema"}, kind: flagString, set: func(f *Flags, v []string) error {
+		if !json.Valid([]byte(v[0])) {
+			return usage("Error: --json-schema is not valid JSON: %s", v[0])
+		}
+		f.JSONSchema = json.RawMessage(v[0])
+		return nil
+	}},
+	{names: []string{"--tools"}, kind: flagList, set: list(func(f *Flags) *[]string { return &f.Tools })},
+	{names: []string{"--allowedTools", "--allowed-tools"}, kind: flagList, set: list(func(f *Flags) *[]string { return &f.AllowedTools })},
+	{names: []string{"--disallowedTools", "--disallowed-tools"}, kind: flagList, set: list(func(f *Flags) *[]string { return &f.DisallowedTools })},
+	{names: []string{"--permission-mode"}, kind: flagString, choice: []string{"acceptEdits", "auto", "bypassPermissions", "manual", "dontAsk", "plan", "default"},
+		set: func(f *Flags, v []string) error { f.PermissionMode = wire.PermissionMode(v[0]); return nil }},
+	{names: []string{"--permission-prompt-tool"}, kind: flagString, set: str(func(f *Flags) *string { return &f.PromptTool })},
+	{names: []string{"--permission-prompts"}, kind: flagString, choice: []string{"host", "none"}, set: func(f *Flags, v []string) error { f.NoPrompts = v[0] == "none"; return nil }},
+	{names: []string{"--allow-dangerously-skip-permissions"}, set: on(func(f *Flags) *bool { return &f.AllowBypass })},
+	{names: []string{"--dangerously-skip-permissions"}, set: on(func(f *Flags) *bool { return &f.SkipPermissions })},
+	{names: []string{"--add-dir"}, kind: flagRepeat, set: more(func(f *Flags) *[]string { return &f.AddDirs })},
+	{names: []string{"--settings"}, kind: flagString, set: str(func(f *Flags) *string { return &f.Settings })},
+	{names: []string{"--setting-sources"}, kind: flagString, set: func(f *Flags, v []string) error {
+		f.SettingSources = []string{}
+		for s := range strings.SplitSeq(v[0], ",") {
+			if s = strings.TrimSpace(s); s == "" {
+				continue
+			}
+			if !slices.Contains([]string{"user", "project", "local"}, s) {
+				return usage("Error: --setting-sources takes user, project and local, not %q.", s)
+			}
+			f.SettingSources = append(f.SettingSources, s)
+		}
+		return nil
+	}},
+	{names: []string{"--mcp-config"}, kind: flagRepeat, set: more(func(f *Flags) *[]string { return &f.MCPConfig })},
+	{names: []string{"--strict-mcp-config"}, set: on(func(f *Flags) *bool { return &f.StrictMCP })},
+	{names: []string{"--session-id"}, kind: flagString, set: str(func(f *Flags) *string { return &f.SessionID })},
+	{names: []string{"-r", "--resume"}, kind: flagString, set: str(func(f *Flags) *string { return &f.Resume })},
+	{names: []string{"-c", "--continue"}, set: on(func(f *Flags) *bool { return &f.Continue })},
+	{names: []string{"--fork-session"}, set: on(func(f *Flags) *bool { return &f.Fork })},
+	{names: []string{"--resume-session-at"}, kind: flagString, set: str(func(f *Flags) *string { return &f.ResumeAt })},
+	{names: []string{"--no-session-persistence"}, set: on(func(f *Flags) *bool { return &f.NoPersist })},
+	{names: []string{"-n", "--name"}, kind: flagString, set: str(func(f *Flags) *string { return &f.SessionName })},
+	{names: []string{"--api-key"}, kind: flagString, set: str(func(f *Flags) *string { return &f.APIKey })},
+	{names: []string{"--provider"}, kind: flagString, choice: []string{"anthropic", "script"}, set: str(func(f *Flags) *string { return &f.Provider })},
+	{names: []string{"--base-url"}, kind: flagString, set: str(func(f *Flags) *string { return &f.BaseURL })},
+	{names: []string{"--script"}, kind: flagString, set: str(func(f *Flags) *string { return &f.Script })},
+	{names: []string{"-d", "--debug"}, kind: flagOptional, set: func(f *Flags, _ []string) error { f.Debug = true; return nil }},
+	{names: []string{"--debug-to-stderr"}, set: on(func(f *Flags) *bool { return &f.DebugToStderr })},
+	{names: []string{"--debug-file"}, kind: flagString, set: str(func(f *Flags) *string { return &f.DebugFile })},
+	{names: []string{"-v", "--version"}, set: on(func(f *Flags) *bool { return &f.Version })},
+	{names: []string{"-h", "--help"}, set: on(func(f *Flags) *bool { return &f.Help })},
+}
+
+// inert are flags that are accepted for the sake of the SDKs that pass them. What
+// restricts is never among them.
+var inert = map[string]flagKind{
+	"--agent": flagString, "--agents": flagString, "--ax-screen-reader": flagBool, "--brief": flagBool, "--bare": flagBool, "--chrome": flagBool, "--no-chrome": flagBool,
+	"--exclude-dynamic-system-prompt-sections": flagBool, "--forward-subagent-text": flagBool, "--prompt-suggestions": flagBool,
+	"--system-prompt-snapshot": flagString, "--thinking-display": flagString, "--plugin-dir": flagRepeat, "--plugin-dir-no-mcp": flagRepeat, "--plugin-url": flagRepeat,
+	"--task-budget": flagString, "--session-mirror": flagBool, "--enable-auth-status": flagBool, "--workload": flagString, "--advisor": flagString, "--prefill": flagString,
+	"--await-initialize": flagBool, "--autocompact": flagString, "--ide": flagBool, "--init": flagBool, "--maintenance": flagBool, "--replay-history": flagBool,
+	"--resume-drops-turn": flagString, "--disable-slash-commands": flagBool, "--file": flagRepeat,
+}
+
+func on(field func(*Flags) *bool) func(*Flags, []string) error {
+	return func(f *Flags, _ []string) error { *field(f) = true; return nil }
+}
+
+func str(field func(*Flags) *string) func(*Flags, []string) error {
+	return func(f *Flags, v []string) error { *field(f) = v[0]; return nil }
+}
+
+func list(field func(*Flags) *[]string) func(*Flags, []string) error {
+	return func(f *Flags, v []string) error {
+		if *field(f) == nil {
+			*field(f) = []string{}
+		}
+		for _, s := range v {
+			*field(f) = append(*field(f), splitList(s)...)
+		}
+		return nil
+	}
+}
+
+func more(field func(*Flags) *[]string) func(*Flags, []string) error {
+	return func(f *Flags, v []string) error { *field(f) = append(*field(f), v...); return nil }
+}
+
+func usage(format string, args ...any) error { return &UsageError{fmt.Sprintf(format, args...)} }
+
+// splitList splits at commas and spaces outside of parentheses.
+func splitList(s string) []string {
+	var items []string
+	depth, start := 0, 0
+	flush := func(end int) {
+		if item := strings.TrimSpace(s[start:end]); item != "" {
+			items = append(items, item)
+		}
+	}
+	for i, r := range s {
+		switch r {
+		case '(':
+			depth++
+		case ')':
+			depth--
+		case ',', ' ':
+			if depth <= 0 {
+				flush(i)
+				start = i + 1
+			}
+		}
+	}
+	flush(len(s))
+	return items
+}
+
+// parseDollars reads a decimal number of dollars as nano-dollars, exactly.
+func parseDollars(s string) (int64, error) {
+	whole, frac, _ := strings.Cut(s, ".")
+	if len(frac) > 9 {
+		frac = frac[:9]
+	}
+	frac += strings.Repeat("0", 9-len(frac))
+	if whole == "" {
+		whole = "0"
+	}
+	return strconv.ParseInt(whole+frac, 10, 64)
+}
+
+var uuidPattern = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
+
+// ParseFlags takes a command line apart. Its error is a [*UsageError].
+func ParseFlags(args []string) (*Flags, error) {
+	f := &Flags{OutputFormat: "text", InputFormat: "text"}
+	byName := map[string]*flagSpec{}
+	for i := range flagTable {
+		for _, n := range flagTable[i].names {
+			byName[n] = &flagTable[i]
+		}
+	}
+	for i := 0; i < len(args); i++ {
+		arg := args[i]
+		if arg == "--" {
+			for _, a := range args[i+1:] {
+				f.addPrompt(a)
+			}
+			break
+		}
+		if len(arg) < 2 || arg[0] != '-' {
+			f.addPrompt(arg)
+			continue
+		}
+		name, value, joined := strings.Cut(arg, "=")
+		spec := byName[name]
+		kind, known := flagBool, spec != nil
+		if known {
+			kind = spec.kind
+		} else if kind, known = inert[name]; !known {
+			return nil, usage("error: unknown option '%s'", name)
+		}
+		var values []string
+		if joined {
+			values = []string{value}
+		} else {
+			n := flagValues(kind, args[i+1:])
+			values = args[i+1 : i+1+n]
+			i += n
+		}
+		if len(values) == 0 && (kind == flagString || kind == flagList || kind == flagRepeat) {
+			return nil, usage("error: option '%s <value>' argument missing", name)
+		}
+		if spec == nil {
+			f.Ignored = append(f.Ignored, name)
+			continue
+		}
+		if spec.choice != nil && !slices.Contains(spec.choice, values[0]) {
+			return nil, usage("error: option '%s <%s>' argument '%s' is invalid. Allowed choices are %s.",
+				name, strings.TrimLeft(name, "-"), values[0], strings.Join(spec.choice, ", "))
+		}
+		if err := spec.set(f, values); err != nil {
+			return nil, err
+		}
+	}
+	return f, f.check()
+}
+
+// flagValues returns how many of the arguments that follow belong to a flag.
+func flagValues(kind flagKind, rest []string) int {
+	n := 0
+	for n < len(rest) && (n == 0 && kind == flagString || !strings.HasPrefix(rest[n], "-")) {
+		switch kind {
+		case flagBool:
+			return 0
+		case flagString:
+			return 1
+		case flagOptional:
+			return 0 // it is only taken with "="
+		}
+		n++
+	}
+	return n
+}
+
+func (f *Flags) addPrompt(s string) {
+	if f.HasPrompt {
+		f.Prompt += " "
+	}
+	f.Prompt += s
+	f.HasPrompt = true
+}
+
+func (f *Flags) check() error {
+	if f.OutputFormat == "message" { // stream-json without partial messages
+		f.OutputFormat, f.Verbose, f.Partial = "stream-json", true, false
+	}
+	if f.PermissionMode == wire.ModeManual {
+		f.PermissionMode = wire.ModeDefault
+	}
+	if f.Version || f.Help {
+		return nil
+	}
+	stream := f.OutputFormat == "stream-json"
+	switch {
+	case f.InputFormat == "stream-json" && !stream:
+		return usage("Error: --input-format=stream-json requires output-format=stream-json.")
+	case f.ReplayUsers && (f.InputFormat != "stream-json" || !stream):
+		return usage("Error: --replay-user-messages requires both --input-format=stream-json and --output-format=stream-json.")
+	case f.Partial && !stream:
+		return usage("Error: --include-partial-messages requires --print and --output-format=stream-json.")
+	case stream && !f.Verbose && f.Print:
+		return usage("Error: When using --print, --output-format=stream-json requires --verbose")
+	case f.SessionID != "" && !uuidPattern.MatchString(f.SessionID):
+		return usage("Error: Invalid session ID. Must be a valid UUID.")
+	case f.ResumeAt != "" && f.Resume == "":
+		return usage("Error: --resume-session-at requires --resume")
+	case f.SessionID != "" && (f.Resume != "" || f.Continue) && !f.Fork:
+		return usage("Error: --session-id with --resume or --continue requires --fork-session.")
+	case f.Resume != "" && f.Continue:
+		return usage("Error: --resume and --continue cannot be combined.")
+	case f.PromptTool != "" && f.PromptTool != "stdio":
+		return usage("Error: --permission-prompt-tool takes stdio; a tool of an MCP server cannot be asked by this version.")
+	}
+	return nil
+}

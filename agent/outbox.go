@@ -1,0 +1,100 @@
+package agent
+
+import (
+	"io"
+	"sync"
+
+	"github.com/parley-go/parley/wire"
+)
+
+// An outbox is the one writer of a connection: what leaves leaves in the order in
+// which it was put in. Several messages that wait are written together.
+type outbox struct {
+	w io.Writer
+
+	mu     sync.Mutex
+	room   sync.Cond
+	buf    []byte
+	ended  bool
+	failed error
+	more   chan struct{}
+	done   chan struct{}
+}
+
+// maxOutbox is how many bytes may wait before whoever speaks waits, too: a host
+// that does not read slows the conversation down.
+const maxOutbox = 16 << 20
+
+func newOutbox(w io.Writer) *outbox {
+	o := &outbox{w: w, more: make(chan struct{}, 1), done: make(chan struct{})}
+	o.room.L = &o.mu
+	go o.run()
+	return o
+}
+
+// put adds a message.
+func (o *outbox) put(m wire.Message) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for len(o.buf) > maxOutbox && o.failed == nil && !o.ended {
+		o.room.Wait()
+	}
+	if o.failed != nil || o.ended {
+		return
+	}
+	buf, err := wire.AppendMessage(o.buf, m)
+	if err != nil {
+		return // it is of our own making, and can be encoded
+	}
+	o.buf = append(buf, '\n')
+	o.poke()
+}
+
+func (o *outbox) poke() {
+	select {
+	case o.more <- struct{}{}:
+	default:
+	}
+}
+
+// close writes what is left and returns when it is written.
+func (o *outbox) close() error {
+	o.mu.Lock()
+	o.ended = true
+	o.room.Broadcast()
+	o.poke()
+	o.mu.Unlock()
+	<-o.done
+	return o.failed
+}
+
+func (o *outbox) run() {
+	defer close(o.done)
+	var spare []byte
+	for {
+		o.mu.Lock()
+		buf, ended := o.buf, o.ended
+		o.buf = spare[:0]
+		o.room.Broadcast()
+		o.mu.Unlock()
+		if len(buf) == 0 {
+			if ended {
+				return
+			}
+			spare = buf
+			<-o.more
+			continue
+		}
+		if _, err := o.w.Write(buf); err != nil {
+			o.mu.Lock()
+			o.failed = err
+			o.room.Broadcast()
+			o.mu.Unlock()
+			return
+		}
+		spare = buf
+		if cap(spare) > 1<<20 {
+			spare = nil
+		}
+	}
+}

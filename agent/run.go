@@ -1,0 +1,251 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/parley-go/parley/engine/model"
+	"github.com/parley-go/parley/transport"
+	"github.com/parley-go/parley/wire"
+)
+
+// Run is the command without its subcommands: it takes a command line and holds
+// the conversation that it asks for. It returns the exit status.
+func Run(ctx context.Context, cfg Config, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	flags, err := ParseFlags(args)
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+		return 1
+	}
+	return run(ctx, cfg, flags, stdin, stdout, stderr)
+}
+
+func run(ctx context.Context, cfg Config, flags *Flags, stdin io.Reader, stdout, stderr io.Writer) int {
+	set, err := newSetup(cfg, flags)
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+		return 1
+	}
+	if flags.Debug || flags.DebugToStderr {
+		for _, name := range flags.Ignored {
+			fmt.Fprintf(stderr, "[debug] %s is accepted and has no effect in this version\n", name)
+		}
+		if len(flags.MCPConfig) > 0 {
+			fmt.Fprintln(stderr, "[debug] --mcp-config is accepted and has no effect in this version")
+		}
+	}
+	if flags.InputFormat == "stream-json" {
+		return serve(ctx, set, stdin, stdout, stderr)
+	}
+	prompt := flags.Prompt
+	if !flags.HasPrompt {
+		text, err := io.ReadAll(io.LimitReader(stdin, 64<<20))
+		if err != nil {
+			fmt.Fprintf(stderr, "Error: the prompt cannot be read from standard input: %v\n", err)
+			return 1
+		}
+		prompt = string(text)
+	}
+	if strings.TrimSpace(prompt) == "" {
+		fmt.Fprintln(stderr, "Error: Input must be provided either through stdin or as a prompt argument when using --print")
+		return 1
+	}
+	line, err := wire.Encode(wire.Prompt(wire.Text(prompt)))
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+		return 1
+	}
+	in := strings.NewReader(string(line) + "\n")
+	switch flags.OutputFormat {
+	case "stream-json":
+		return serve(ctx, set, in, stdout, stderr)
+	case "json":
+		return serve(ctx, set, in, &jsonPrinter{w: stdout, all: flags.Verbose}, stderr)
+	}
+	return serve(ctx, set, in, &textPrinter{w: stdout}, stderr)
+}
+
+// A lineWriter cuts what is written to it into messages.
+type lineWriter struct{ rest []byte }
+
+func (l *lineWriter) each(p []byte, f func(wire.Message, []byte) error) error {
+	l.rest = append(l.rest, p...)
+	for {
+		i := strings.IndexByte(string(l.rest), '\n')
+		if i < 0 {
+			return nil
+		}
+		line := l.rest[:i]
+		m, err := wire.Decode(line)
+		if err != nil {
+			return err
+		}
+		if err := f(m, line); err != nil {
+			return err
+		}
+		l.rest = append(l.rest[:0], l.rest[i+1:]...)
+	}
+}
+
+// A jsonPrinter prints the result as one JSON object, or all messages as an array.
+type jsonPrinter struct {
+	lineWriter
+	w    io.Writer
+	all  bool
+	seen []json.RawMessage
+}
+
+func (j *jsonPrinter) Write(p []byte) (int, error) {
+	err := j.each(p, func(m wire.Message, line []byte) error {
+		r, ended := m.(*wire.Result)
+		if _, ok := m.(*wire.KeepAlive); ok {
+			return nil
+		}
+		if j.all {
+			j.seen = append(j.seen, append(json.RawMessage(nil), line...))
+			if ended {
+				out, err := json.Marshal(j.seen)
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprintf(j.w, "%s\n", out)
+				return err
+			}
+			return nil
+		}
+		if ended {
+			out, err := wire.Encode(r)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(j.w, "%s\n", out)
+			return err
+		}
+		return nil
+	})
+	return len(p), err
+}
+
+// A textPrinter prints the answer alone.
+type textPrinter struct {
+	lineWriter
+	w io.Writer
+}
+
+func (t *textPrinter) Write(p []byte) (int, error) {
+	err := t.each(p, func(m wire.Message, _ []byte) error {
+		r, ok := m.(*wire.Result)
+		if !ok {
+			return nil
+		}
+		text := r.Result
+		switch r.Outcome() {
+		case wire.OutcomeMaxTurns:
+			text = "Error: Reached max turns"
+			if i := strings.LastIndexByte(r.Reason(), '('); i >= 0 {
+				text += " " + r.Reason()[i:]
+			}
+		case wire.OutcomeBudget:
+			text = "Error: Exceeded USD budget"
+			if i := strings.LastIndexByte(r.Reason(), '('); i >= 0 {
+				text += " " + strings.ReplaceAll(r.Reason()[i:], "$", "")
+			}
+		default:
+			if text == "" {
+				text = strings.Join(r.Errors, "\n")
+			}
+		}
+		_, err := fmt.Fprintln(t.w, text)
+		return err
+	})
+	return len(p), err
+}
+
+// FromProcess returns the config of the process that it is called in.
+func FromProcess() (Config, error) {
+	cwd, err := os.Getwd()
+	if err != nil {
+		return Config{}, fmt.Errorf("the working directory cannot be told: %w", err)
+	}
+	if real, err := filepath.EvalSymlinks(cwd); err == nil {
+		cwd = real
+	}
+	home, _ := os.UserHomeDir()
+	return Config{Environ: os.Environ(), Home: home, Cwd: cwd, Root: os.Geteuid() == 0}, nil
+}
+
+// InProcess returns a dialer for [parley.Options]: each connection is an agent in
+// this process, made from cfg and the flags that the SDK passes. Sessions share
+// nothing but what cfg itself shares. Of the options the executable and the
+// environment of the process have no meaning; the working directory has.
+func InProcess(cfg Config) transport.Dialer {
+	return transport.DialerFunc(func(ctx context.Context, spec transport.Spec) (transport.Conn, error) {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		flags, err := ParseFlags(spec.Args)
+		if err != nil {
+			return nil, err
+		}
+		cfg := cfg
+		if spec.Dir != "" {
+			if cfg.Cwd, err = filepath.Abs(spec.Dir); err != nil {
+				return nil, err
+			}
+		}
+		if cfg.Cwd == "" {
+			return nil, errors.New("agent: the working directory is not set, neither in Config.Cwd nor in Options.Cwd")
+		}
+		host, peer := transport.Pipe()
+		var stderr tail
+		stderr.line = spec.Stderr
+		go func() {
+			code := run(peer.Context(), cfg, flags, peer, peer, &stderr)
+			peer.Exit(code, stderr.String())
+		}()
+		return host, nil
+	})
+}
+
+// A tail keeps the end of what is written to it.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+	line func(string)
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, p...)
+	if n := len(t.text) - 16<<10; n > 0 {
+		t.text = t.text[n:]
+	}
+	if t.line != nil {
+		for s := range strings.Lines(string(p)) {
+			t.line(strings.TrimSuffix(s, "\n"))
+		}
+	}
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.text)
+}
+
+// noCredentials is the model of an agent that has no key.
+type noCredentials struct{}
+
+func (noCredentials) Stream(context.Context, model.Request) iter.Seq2[model.Event, error] {
+	return func(yield func(model.Event, error) bool) { yield(model.Event{}, model.ErrNoCredentials) }
+}

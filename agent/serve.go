@@ -1,0 +1,380 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/parley-go/parley/engine"
+	"github.com/parley-go/parley/wire"
+)
+
+// A server is one connection to a host.
+type server struct {
+	set  *setup
+	out  *outbox
+	conv *engine.Conversation
+
+	stderr io.Writer
+
+	mu      sync.Mutex
+	pending map[string]chan *wire.Response // our requests that the host has not answered
+	asked   []*wire.ControlRequest         // the same, in order, as they were sent
+	hooks   map[wire.HookEvent][]*hookMatcher
+	closed  bool // the host says nothing any more
+
+	heard chan struct{} // the host or we said something
+}
+
+type hookMatcher struct {
+	matcher *regexp.Regexp // nil means all
+	ids     []string
+	timeout time.Duration
+	block   bool
+}
+
+// errHostGone says that nobody can answer any more.
+var errHostGone = errors.New("the input ended before the answer came")
+
+// serve holds the conversation over lines. It returns the exit status.
+func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) int {
+	s := &server{set: set, out: newOutbox(w), stderr: stderr, pending: map[string]chan *wire.Response{},
+		hooks: map[wire.HookEvent][]*hookMatcher{}, heard: make(chan struct{}, 1)}
+	conv, err := set.conversation(s)
+	if err != nil {
+		return s.startFailed(err)
+	}
+	s.conv = conv
+
+	run, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		conv.Run(run)
+	}()
+	go s.keepAlive(ended)
+
+	fatal := make(chan error, 1)
+	go func() { fatal <- s.read(r) }()
+	code := 0
+	select {
+	case err := <-fatal:
+		s.hostGone()
+		if err != nil {
+			// The turn that runs still gets its result.
+			cancel(err)
+			<-ended
+			fmt.Fprintln(stderr, err)
+			code = 1
+		} else {
+			conv.Do(conv.EndInput)
+			<-ended
+		}
+	case <-ended:
+	}
+	if last := conv.LastResult(); last != nil && last.IsError {
+		code = 1
+	}
+	if sig := set.signalled(context.Cause(ctx)); sig != 0 {
+		code = sig
+	}
+	s.out.close()
+	set.close()
+	return code
+}
+
+// startFailed tells that the conversation cannot begin.
+func (s *server) startFailed(err error) int {
+	fmt.Fprintln(s.stderr, err)
+	var missing *resumeError
+	if errors.As(err, &missing) {
+		zero := 0
+		s.out.put(&wire.Result{Subtype: "error_during_execution", IsError: true, Errors: []string{err.Error()}, SessionID: missing.id, UUID: engine.NewID(),
+			Usage: &wire.Usage{}, ModelUsage: map[string]*wire.ModelUsage{}, PermissionDenials: []*wire.PermissionDenial{}, ResultIndex: &zero, QueuedTurnCount: &zero})
+	}
+	s.out.close()
+	s.set.close()
+	return 1
+}
+
+// Emit tells the host something.
+func (s *server) Emit(m wire.Message) {
+	s.out.put(m)
+	s.noise()
+}
+
+func (s *server) noise() {
+	select {
+	case s.heard <- struct{}{}:
+	default:
+	}
+}
+
+// keepAlive breaks a silence of half a minute.
+func (s *server) keepAlive(ended <-chan struct{}) {
+	const silence = 30 * time.Second
+	t := time.NewTimer(silence)
+	defer t.Stop()
+	for {
+		select {
+		case <-ended:
+			return
+		case <-s.heard:
+		case <-t.C:
+			s.out.put(&wire.KeepAlive{})
+		}
+		t.Reset(silence)
+	}
+}
+
+// read takes what the host says until it ends. Its error is a line that cannot be
+// passed over.
+func (s *server) read(r io.Reader) error {
+	lines := wire.NewReader(r, &wire.ReaderOptions{MaxLine: 256 << 20})
+	for {
+		m, err := lines.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return nil // the host is gone
+		}
+		switch m := m.(type) {
+		case *wire.BadLine:
+			if errors.Is(m.Err, wire.ErrLineTooLong) {
+				return errors.New("Error: stream-json input carried over 256M characters with no newline.")
+			}
+			return fmt.Errorf("Error parsing streaming input line (type=unknown, %d chars): SyntaxError: %v", m.Size, m.Err)
+		case *wire.User:
+			if m.Message.Role != "user" {
+				role := m.Message.Role
+				if role == "" {
+					role = "undefined"
+				}
+				return fmt.Errorf("Error: Expected message role 'user', got '%s'", role)
+			}
+			s.conv.Do(func() { s.conv.Prompt(m) })
+		case *wire.Assistant:
+			s.conv.Do(func() { s.conv.Seed(m) })
+		case *wire.ControlRequest:
+			if m.Request == nil {
+				return errors.New("Error: Missing request on control_request")
+			}
+			s.control(m)
+		case *wire.ControlResponse:
+			s.answered(m)
+		case *wire.UpdateEnvironmentVariables:
+			s.conv.Do(func() { s.set.updateEnv(m.Variables) })
+		}
+	}
+}
+
+// answered wakes whoever waits for the host. With --replay-user-messages answers
+// are told back, as hosts expect.
+func (s *server) answered(m *wire.ControlResponse) {
+	s.mu.Lock()
+	ch := s.pending[m.Response.RequestID]
+	s.forget(m.Response.RequestID)
+	s.mu.Unlock()
+	if s.set.flags.ReplayUsers {
+		s.out.put(m)
+	}
+	if ch != nil {
+		ch <- &m.Response
+	}
+}
+
+// forget drops a request of ours. The caller holds mu.
+func (s *server) forget(id string) {
+	delete(s.pending, id)
+	for i, r := range s.asked {
+		if r.RequestID == id {
+			s.asked = append(s.asked[:i:i], s.asked[i+1:]...)
+			break
+		}
+	}
+}
+
+// hostGone fails what the host was asked: no answer can come any more.
+func (s *server) hostGone() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for id, ch := range s.pending {
+		ch <- &wire.Response{Subtype: "error", RequestID: id, Error: errHostGone.Error()}
+	}
+	clear(s.pending)
+	s.asked = nil
+}
+
+// cancelAsked takes back what the host was asked, and says so.
+func (s *server) cancelAsked() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.asked {
+		s.out.put(&wire.ControlCancelRequest{RequestID: r.RequestID})
+		if ch := s.pending[r.RequestID]; ch != nil {
+			ch <- &wire.Response{Subtype: "error", RequestID: r.RequestID, Error: "the request was taken back"}
+		}
+		delete(s.pending, r.RequestID)
+	}
+	s.asked = nil
+}
+
+// request asks the host something and waits for the answer.
+func (s *server) request(ctx context.Context, req wire.Request) (*wire.Response, error) {
+	m := &wire.ControlRequest{RequestID: engine.NewID(), Request: req}
+	ch := make(chan *wire.Response, 1)
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil, errHostGone
+	}
+	s.pending[m.RequestID] = ch
+	s.asked = append(s.asked, m)
+	s.mu.Unlock()
+	s.Emit(m)
+	select {
+	case r := <-ch:
+		if r.Subtype == "error" {
+			return nil, errors.New(r.Error)
+		}
+		return r, nil
+	case <-ctx.Done():
+		s.mu.Lock()
+		_, waiting := s.pending[m.RequestID]
+		s.forget(m.RequestID)
+		s.mu.Unlock()
+		if waiting {
+			s.out.put(&wire.ControlCancelRequest{RequestID: m.RequestID})
+		}
+		return nil, context.Cause(ctx)
+	}
+}
+
+// CanAsk reports whether the host takes questions about tools.
+func (s *server) CanAsk() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.set.flags.PromptTool == "stdio" && !s.closed
+}
+
+// Ask asks the host about a tool call.
+func (s *server) Ask(ctx context.Context, req *wire.CanUseTool) (*wire.PermissionResult, error) {
+	r, err := s.request(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	res := new(wire.PermissionResult)
+	if err := json.Unmarshal(r.Response, res); err != nil {
+		return nil, fmt.Errorf("the answer cannot be read: %w", err)
+	}
+	return res, nil
+}
+
+// Hooks calls the host's hooks for an event, all at once.
+func (s *server) Hooks(ctx context.Context, in wire.HookInput, subject, toolUseID string) []engine.HookAnswer {
+	type job struct {
+		id string
+		m  *hookMatcher
+	}
+	var jobs []job
+	s.mu.Lock()
+	for _, m := range s.hooks[in.Event()] {
+		if m.matcher == nil || m.matcher.MatchString(subject) {
+			for _, id := range m.ids {
+				jobs = append(jobs, job{id, m})
+			}
+		}
+	}
+	s.mu.Unlock()
+	answers := make([]engine.HookAnswer, len(jobs))
+	var wg sync.WaitGroup
+	for i, j := range jobs {
+		wg.Go(func() { answers[i] = s.hook(ctx, j.m, j.id, in, toolUseID) })
+	}
+	wg.Wait()
+	return answers
+}
+
+// hookTimeout is how long a hook has if it was registered without a bound.
+const hookTimeout = 60 * time.Second
+
+func (s *server) hook(ctx context.Context, m *hookMatcher, id string, in wire.HookInput, toolUseID string) engine.HookAnswer {
+	limit := m.timeout
+	if limit <= 0 {
+		limit = hookTimeout
+	}
+	bounded, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it did not answer within %v", limit))
+	defer cancel()
+	r, err := s.request(bounded, &wire.HookCallback{CallbackID: id, Input: in, ToolUseID: toolUseID})
+	if err != nil {
+		// A hook that can decide and does not answer decides no.
+		late := bounded.Err() != nil && ctx.Err() == nil
+		return engine.HookAnswer{Err: err, Block: m.block || late}
+	}
+	out := new(wire.HookOutput)
+	if len(r.Response) > 0 {
+		if err := json.Unmarshal(r.Response, out); err != nil {
+			return engine.HookAnswer{Err: fmt.Errorf("its answer cannot be read: %w", err), Block: m.block}
+		}
+	}
+	if out.Async {
+		out = nil
+	}
+	return engine.HookAnswer{Output: out}
+}
+
+// registerHooks takes the hooks of initialize in place of those there were.
+func (s *server) registerHooks(hooks map[wire.HookEvent][]*wire.HookMatcher) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.hooks)
+	for event, list := range hooks {
+		for _, m := range list {
+			h := &hookMatcher{ids: m.HookCallbackIDs, timeout: time.Duration(m.Timeout * float64(time.Second)), block: m.OnFailure == "block"}
+			if m.Matcher != "" && m.Matcher != "*" {
+				re, err := regexp.Compile("^(?:" + m.Matcher + ")$")
+				if err != nil {
+					re = regexp.MustCompile("^" + regexp.QuoteMeta(m.Matcher) + "$")
+				}
+				h.matcher = re
+			}
+			s.hooks[event] = append(s.hooks[event], h)
+		}
+	}
+}
+
+// respond answers a control request of the host.
+func (s *server) respond(id string, payload any, err error) {
+	r := wire.Response{Subtype: "success", RequestID: id}
+	if err != nil {
+		r.Subtype, r.Error = "error", err.Error()
+		var coded *codedError
+		if errors.As(err, &coded) {
+			r.ErrorCode = coded.code
+		}
+	} else if payload != nil {
+		raw, err := json.Marshal(payload)
+		if err != nil {
+			r.Subtype, r.Error = "error", err.Error()
+		}
+		r.Response = raw
+	}
+	s.Emit(&wire.ControlResponse{Response: r})
+}
+
+// A codedError is a refusal with a word for programs.
+type codedError struct{ code, text string }
+
+func (e *codedError) Error() string { return e.text }
+
+func refuse(code, format string, args ...any) error {
+	return &codedError{code, fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,574 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/parley-go/parley/engine"
+	"github.com/parley-go/parley/engine/model"
+	"github.com/parley-go/parley/engine/model/anthropic"
+	"github.com/parley-go/parley/engine/model/catalog"
+	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/engine/session"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/builtin"
+	"github.com/parley-go/parley/wire"
+)
+
+// CompatibleVersion is the version of the official command that this agent is
+// compatible with.
+const CompatibleVersion = "2.1.325"
+
+// A Config is what an agent is made from. The engine reads nothing that is not in
+// it: no environment, no home, no working directory of the process.
+type Config struct {
+	// Environ is the environment, "KEY=value". Commands that the agent runs
+	// inherit it without credentials.
+	Environ []string
+	// Home is the user's home directory; empty means that nothing is read from
+	// or written to one.
+	Home string
+	// Cwd is where the conversation works.
+	Cwd string
+	// Store keeps sessions. Nil means files below Home, or none without one.
+	Store session.Store
+	// Model answers. Nil means what the flags say.
+	Model model.Model
+	// Script makes a model that plays a file, for --provider script. Nil means
+	// that there is none.
+	Script func(file string) (model.Model, error)
+	// Tools are what the agent can do. Nil means the built-in ones.
+	Tools []tool.Tool
+	// Catalog says what is known of models. Nil means the built-in list.
+	Catalog *catalog.Catalog
+	// Root says that the process runs with the rights of the superuser.
+	Root bool
+
+	Version    string // that the agent is compatible with; empty means [CompatibleVersion]
+	OwnVersion string
+	Logger     *slog.Logger
+}
+
+// A setup is a config and a command line, made ready.
+type setup struct {
+	cfg   Config
+	flags *Flags
+	vars  map[string]string
+
+	env       *tool.Env
+	settings  map[string]json.RawMessage
+	keySource string
+	log       session.Log
+	closers   []func() error
+}
+
+// resumeError says that a session cannot be gone on with.
+type resumeError struct{ id, text string }
+
+func (e *resumeError) Error() string { return e.text }
+
+func newSetup(cfg Config, flags *Flags) (*setup, error) {
+	if cfg.Version == "" {
+		cfg.Version = CompatibleVersion
+	}
+	if cfg.Catalog == nil {
+		cfg.Catalog = catalog.New()
+	}
+	set := &setup{cfg: cfg, flags: flags, vars: map[string]string{}, settings: map[string]json.RawMessage{}}
+	for _, kv := range cfg.Environ {
+		if k, v, ok := strings.Cut(kv, "="); ok {
+			set.vars[k] = v
+		}
+	}
+	if cfg.Cwd == "" || !filepath.IsAbs(cfg.Cwd) {
+		return nil, fmt.Errorf("Error: the working directory %q is not an absolute path.", cfg.Cwd)
+	}
+	if err := set.loadSettings(); err != nil {
+		return nil, err
+	}
+	if set.mode() == wire.ModeBypassPermissions && cfg.Root && set.vars["IS_SANDBOX"] != "1" {
+		return nil, errors.New("--dangerously-skip-permissions cannot be used with root/sudo privileges for security reasons")
+	}
+	return set, nil
+}
+
+// loadSettings reads the settings that the flags name. Those of files that a
+// project brings are not read by this version.
+func (set *setup) loadSettings() error {
+	text := []byte(set.flags.Settings)
+	if len(text) == 0 {
+		return nil
+	}
+	if !strings.HasPrefix(strings.TrimSpace(string(text)), "{") {
+		path := set.flags.Settings
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(set.cfg.Cwd, path)
+		}
+		var err error
+		if text, err = os.ReadFile(path); err != nil {
+			return fmt.Errorf("Error: Settings file not found: %s", set.flags.Settings)
+		}
+	}
+	if err := json.Unmarshal(text, &set.settings); err != nil {
+		return fmt.Errorf("Error: Invalid JSON provided to --settings: %v", err)
+	}
+	if p, ok := set.settings["permissions"]; ok {
+		if err := json.Unmarshal(p, new(permissionSettings)); err != nil {
+			return fmt.Errorf("Error: the permissions of --settings cannot be read: %v", err)
+		}
+	}
+	return nil
+}
+
+type permissionSettings struct {
+	Allow                 []string            `json:"allow"`
+	Deny                  []string            `json:"deny"`
+	Ask                   []string            `json:"ask"`
+	DefaultMode           wire.PermissionMode `json:"defaultMode"`
+	DisableBypass         string              `json:"disableBypassPermissionsMode"`
+	AdditionalDirectories []string            `json:"additionalDirectories"`
+}
+
+func (set *setup) permissions() permissionSettings {
+	var p permissionSettings
+	json.Unmarshal(set.settings["permissions"], &p)
+	return p
+}
+
+func (set *setup) mode() wire.PermissionMode {
+	mode := set.flags.PermissionMode
+	if set.flags.SkipPermissions {
+		mode = wire.ModeBypassPermissions
+	}
+	if mode == "" {
+		mode = set.permissions().DefaultMode
+	}
+	switch mode {
+	case "", wire.ModeManual, wire.ModeAuto, wire.ModeDelegate:
+		// What no model decides here is asked.
+		return wire.ModeDefault
+	}
+	return mode
+}
+
+func (set *setup) bypassAllowed() bool {
+	if set.permissions().DisableBypass == "disable" {
+		return false
+	}
+	if set.cfg.Root && set.vars["IS_SANDBOX"] != "1" {
+		return false
+	}
+	return set.flags.AllowBypass || set.flags.SkipPermissions || set.flags.PermissionMode == wire.ModeBypassPermissions
+}
+
+// rules returns the rules of the flags and the settings.
+func (set *setup) rules() (*policy.Policy, error) {
+	p := &policy.Policy{}
+	add := func(texts []string, behavior wire.PermissionBehavior, source string) error {
+		for _, text := range texts {
+			r, err := policy.Parse(text, behavior, source)
+			if err != nil {
+				return fmt.Errorf("Error: %v", err)
+			}
+			p.Rules = append(p.Rules, r)
+		}
+		return nil
+	}
+	s := set.permissions()
+	return p, errors.Join(
+		add(set.flags.DisallowedTools, wire.BehaviorDeny, "--disallowedTools"),
+		add(s.Deny, wire.BehaviorDeny, "--settings"),
+		add(s.Ask, wire.BehaviorAsk, "--settings"),
+		add(set.flags.AllowedTools, wire.BehaviorAllow, "--allowedTools"),
+		add(s.Allow, wire.BehaviorAllow, "--settings"),
+	)
+}
+
+// tools returns what the model is shown: the tools that there are, without those
+// that a flag takes away whole.
+func (set *setup) tools() []tool.Tool {
+	all := set.cfg.Tools
+	if all == nil {
+		all = builtin.All(nil)
+	}
+	var tools []tool.Tool
+	for _, t := range all {
+		spec := t.Spec()
+		names := append([]string{spec.Name}, spec.Aliases...)
+		named := func(list []string) bool {
+			return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(list, n) })
+		}
+		if want := set.flags.Tools; want != nil && !slices.Contains(want, "default") && !named(want) {
+			continue
+		}
+		if named(set.flags.DisallowedTools) {
+			continue
+		}
+		tools = append(tools, t)
+	}
+	return tools
+}
+
+// questions reports whether the model can ask the user: there is somebody to ask,
+// or the tools were named.
+func (set *setup) questions() bool {
+	if set.flags.Tools != nil && !slices.Contains(set.flags.Tools, "default") && !slices.Contains(set.flags.Tools, "AskUserQuestion") {
+		return false
+	}
+	return set.flags.PromptTool == "stdio" && !slices.Contains(set.flags.DisallowedTools, "AskUserQuestion")
+}
+
+// environment makes what tools work in. Credentials are not passed on to commands.
+func (set *setup) environment(sessionID string) *tool.Env {
+	var environ []string
+	for _, kv := range set.cfg.Environ {
+		k, _, _ := strings.Cut(kv, "=")
+		if strings.HasPrefix(k, "ANTHROPIC_") || strings.HasPrefix(k, "CLAUDE_CODE_OAUTH") || k == "PARLEY_API_KEY" || k == "OPENAI_API_KEY" {
+			continue
+		}
+		environ = append(environ, kv)
+	}
+	env := &tool.Env{Home: set.cfg.Home, Environ: environ, Roots: []string{set.cfg.Cwd}}
+	for _, d := range append(slices.Clone(set.flags.AddDirs), set.permissions().AdditionalDirectories...) {
+		if !filepath.IsAbs(d) {
+			d = filepath.Join(set.cfg.Cwd, d)
+		}
+		env.Roots = append(env.Roots, filepath.Clean(d))
+	}
+	env.Dir = filepath.Join(os.TempDir(), "parley-"+strconv.Itoa(os.Getuid()), sessionID)
+	set.env = env
+	return env
+}
+
+func (set *setup) updateEnv(vars map[string]string) {
+	for k, v := range vars {
+		set.env.Environ = slices.DeleteFunc(set.env.Environ, func(kv string) bool { return strings.HasPrefix(kv, k+"=") })
+		set.env.Environ = append(set.env.Environ, k+"="+v)
+	}
+}
+
+// model returns what answers.
+func (set *setup) model() (model.Model, error) {
+	if set.cfg.Model != nil {
+		set.keySource = "none"
+		return set.cfg.Model, nil
+	}
+	f := set.flags
+	switch f.Provider {
+	case "script":
+		set.keySource = "none"
+		if f.Script == "" {
+			return nil, errors.New("Error: --provider script needs --script FILE.")
+		}
+		if set.cfg.Script == nil {
+			return nil, errors.New("Error: scripted models are not part of this build.")
+		}
+		return set.cfg.Script(f.Script)
+	}
+	cfg := anthropic.Config{BaseURL: f.BaseURL}
+	if cfg.BaseURL == "" {
+		cfg.BaseURL = set.vars["ANTHROPIC_BASE_URL"]
+	}
+	cfg.APIKey, cfg.AuthToken, set.keySource = set.credentials()
+	if cfg.APIKey == "" && cfg.AuthToken == "" {
+		return noCredentials{}, nil
+	}
+	return anthropic.New(cfg)
+}
+
+// credentials returns the key and where it is from: the flag, the environment, the
+// config file.
+func (set *setup) credentials() (key, token, source string) {
+	if set.flags.APIKey != "" {
+		return set.flags.APIKey, "", "--api-key"
+	}
+	if k := set.vars["ANTHROPIC_API_KEY"]; k != "" {
+		return k, "", "ANTHROPIC_API_KEY"
+	}
+	if t := set.vars["ANTHROPIC_AUTH_TOKEN"]; t != "" {
+		return "", t, "none"
+	}
+	if set.cfg.Home != "" {
+		var file struct {
+			APIKey  string `json:"api_key"`
+			APIKey2 string `json:"apiKey"`
+		}
+		if text, err := os.ReadFile(filepath.Join(set.cfg.Home, ".config", "claude", "config.json")); err == nil && json.Unmarshal(text, &file) == nil {
+			if k := file.APIKey + file.APIKey2; k != "" {
+				return k, "", "config"
+			}
+		}
+	}
+	return "", "", "none"
+}
+
+// conversation starts or resumes the session and makes its conversation.
+func (set *setup) conversation(host engine.Host) (*engine.Conversation, error) {
+	f := set.flags
+	m, err := set.model()
+	if err != nil {
+		return nil, err
+	}
+	rules, err := set.rules()
+	if err != nil {
+		return nil, err
+	}
+	id, log, history, err := set.session()
+	if err != nil {
+		return nil, err
+	}
+	set.log = log
+	if log != nil {
+		set.closers = append(set.closers, log.Close)
+	}
+	system, err := set.systemPrompt()
+	if err != nil {
+		return nil, err
+	}
+	appended, err := set.readPrompt(f.AppendSystemPrompt, f.AppendSystemPromptFile)
+	if err != nil {
+		return nil, err
+	}
+	var tokens *int64
+	if f.ThinkingTokens != nil {
+		n := int64(*f.ThinkingTokens)
+		tokens = &n
+	}
+	retries, _ := strconv.Atoi(set.vars["CLAUDE_CODE_MAX_RETRIES"])
+	if v, ok := set.vars["CLAUDE_CODE_MAX_RETRIES"]; ok && v == "0" {
+		retries = -1
+	}
+	return engine.New(engine.Config{
+		Model: m, Catalog: set.cfg.Catalog, ModelName: set.modelName(), Fallbacks: f.FallbackModels, MaxRetries: retries,
+		Tools: set.tools(), Questions: set.questions(), Env: set.environment(id), Policy: rules, Mode: set.mode(), AllowBypass: set.bypassAllowed(), NoPrompts: f.NoPrompts,
+		SystemPrompt: system, AppendSystemPrompt: appended, JSONSchema: f.JSONSchema,
+		Thinking: thinkingMember(f.Thinking, tokens), Effort: f.Effort, Betas: f.Betas,
+		MaxTurns: f.MaxTurns, MaxBudget: f.MaxBudget, Partial: f.Partial, Replay: f.ReplayUsers,
+		States:    set.vars["CLAUDE_CODE_SDK_READS_SESSION_STATE"] == "1",
+		SessionID: id, Log: log, History: history,
+		APIKeySource: set.keySource, Version: set.cfg.Version, OwnVersion: set.cfg.OwnVersion, Platform: runtime.GOOS,
+		Logger: set.cfg.Logger,
+	}, host)
+}
+
+func (set *setup) modelName() string {
+	if set.flags.Model != "" {
+		return set.flags.Model
+	}
+	var name string
+	json.Unmarshal(set.settings["model"], &name)
+	if name == "" {
+		name = set.vars["ANTHROPIC_MODEL"]
+	}
+	return name
+}
+
+// thinkingMember is the thinking member of requests.
+func thinkingMember(mode string, tokens *int64) json.RawMessage {
+	switch {
+	case mode == "disabled" || tokens != nil && *tokens == 0:
+		return json.RawMessage(`{"type":"disabled"}`)
+	case mode == "adaptive":
+		return json.RawMessage(`{"type":"adaptive"}`)
+	case tokens != nil:
+		return json.RawMessage(fmt.Sprintf(`{"type":"enabled","budget_tokens":%d}`, *tokens))
+	}
+	return nil
+}
+
+func (set *setup) systemPrompt() ([]string, error) {
+	f := set.flags
+	if f.SystemPrompt == nil && f.SystemPromptFile == "" {
+		return nil, nil
+	}
+	text := ""
+	if f.SystemPrompt != nil {
+		text = *f.SystemPrompt
+	}
+	text, err := set.readPrompt(text, f.SystemPromptFile)
+	return []string{text}, err
+}
+
+func (set *setup) readPrompt(text, file string) (string, error) {
+	if file == "" {
+		return text, nil
+	}
+	if !filepath.IsAbs(file) {
+		file = filepath.Join(set.cfg.Cwd, file)
+	}
+	b, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("Error: the system prompt file does not exist: %s", file)
+	}
+	return text + string(b), err
+}
+
+// session opens the log.
+func (set *setup) session() (id string, log session.Log, history *session.History, err error) {
+	f, ctx := set.flags, context.Background()
+	meta := session.Meta{Cwd: set.cfg.Cwd, Version: set.cfg.Version, Entrypoint: set.vars["CLAUDE_CODE_ENTRYPOINT"]}
+	if meta.Entrypoint == "" {
+		meta.Entrypoint = "sdk-cli"
+	}
+	store := set.cfg.Store
+	if store == nil && set.cfg.Home != "" {
+		dir := set.vars["CLAUDE_CONFIG_DIR"]
+		if dir == "" {
+			dir = filepath.Join(set.cfg.Home, ".claude")
+		}
+		store = &session.Files{Dir: dir}
+	}
+	resume := f.Resume
+	if store == nil {
+		if resume != "" {
+			return "", nil, nil, &resumeError{resume, "No conversation found with session ID: " + resume}
+		}
+		return newSessionID(f), nil, nil, nil
+	}
+	if f.Continue {
+		switch latest, err := store.Latest(ctx, set.cfg.Cwd); {
+		case err == nil:
+			resume = latest
+		case !errors.Is(err, session.ErrNotFound):
+			return "", nil, nil, err
+		}
+	} else if resume != "" && !uuidPattern.MatchString(resume) {
+		found, err := store.Find(ctx, resume)
+		if err != nil {
+			return "", nil, nil, &resumeError{resume, "No conversation found with the title: " + resume}
+		}
+		resume = found
+	}
+	if resume == "" {
+		meta.ID = newSessionID(f)
+		if f.NoPersist {
+			return meta.ID, nil, nil, nil
+		}
+		log, err = store.Create(ctx, meta)
+		if errors.Is(err, session.ErrExists) {
+			return "", nil, nil, fmt.Errorf("Error: Session ID %s is already in use.", meta.ID)
+		}
+		return meta.ID, log, nil, err
+	}
+	meta.ID = resume
+	log, history, err = store.Open(ctx, resume, meta)
+	if errors.Is(err, session.ErrNotFound) {
+		return "", nil, nil, &resumeError{resume, "No conversation found with session ID: " + resume}
+	}
+	if err != nil {
+		return "", nil, nil, err
+	}
+	if f.ResumeAt != "" {
+		n := slices.IndexFunc(history.Entries, func(e *session.Entry) bool { return e.UUID == f.ResumeAt })
+		if n < 0 {
+			log.Close()
+			return "", nil, nil, &resumeError{resume, "No message found with message.uuid of: " + f.ResumeAt}
+		}
+		history.Entries = history.Entries[:n+1]
+	}
+	if !f.Fork && !f.NoPersist {
+		return resume, log, history, nil
+	}
+	log.Close()
+	meta.ID = newSessionID(f)
+	if f.NoPersist {
+		return meta.ID, nil, history, nil
+	}
+	if log, err = store.Create(ctx, meta); err != nil {
+		return "", nil, nil, err
+	}
+	return meta.ID, log, history, log.Append(copied(history, resume)...)
+}
+
+// copied returns the entries of a session for a fork of it.
+func copied(h *session.History, from string) []*session.Entry {
+	var entries []*session.Entry
+	ids := map[string]string{}
+	for _, e := range h.Entries {
+		c := *e
+		c.UUID = engine.NewID()
+		ids[e.UUID] = c.UUID
+		c.ParentUUID = ids[e.ParentUUID]
+		c.Fields = maps.Clone(e.Fields)
+		if c.Fields == nil {
+			c.Fields = map[string]json.RawMessage{}
+		}
+		c.Fields["forkedFrom"], _ = json.Marshal(map[string]string{"sessionId": from, "messageUuid": e.UUID})
+		entries = append(entries, &c)
+		*e = c // the conversation goes on from the copy
+	}
+	return entries
+}
+
+func newSessionID(f *Flags) string {
+	if f.SessionID != "" {
+		return f.SessionID
+	}
+	return engine.NewID()
+}
+
+// models tells hosts what models there are.
+func (set *setup) models() []*wire.ModelInfo {
+	var list []*wire.ModelInfo
+	for _, m := range set.cfg.Catalog.All() {
+		info := &wire.ModelInfo{Value: m.ID, ResolvedModel: m.ID, DisplayName: m.Name, Description: m.Name,
+			SupportsEffort: len(m.Efforts) > 0, SupportsAdaptiveThinking: m.Thinking == catalog.ThinkingAdaptive}
+		for _, e := range m.Efforts {
+			info.SupportedEffortLevels = append(info.SupportedEffortLevels, wire.Effort(e))
+		}
+		list = append(list, info)
+	}
+	return list
+}
+
+func (set *setup) effective() json.RawMessage {
+	raw, err := json.Marshal(set.settings)
+	if err != nil {
+		return json.RawMessage("{}")
+	}
+	return raw
+}
+
+func (set *setup) override(name string, raw json.RawMessage) {
+	if string(raw) == "null" {
+		delete(set.settings, name)
+		return
+	}
+	set.settings[name] = raw
+}
+
+// signalled returns the exit status that the end of the context asks for.
+func (set *setup) signalled(cause error) int {
+	var sig *SignalError
+	if errors.As(cause, &sig) {
+		return sig.Status
+	}
+	return 0
+}
+
+func (set *setup) close() {
+	for _, f := range set.closers {
+		f()
+	}
+}
+
+// A SignalError is the cause of a context that a signal ended. Status is what the
+// process exits with, 0 for what the conversation says.
+type SignalError struct {
+	Name   string
+	Status int
+}
+
+// Error names the signal.
+func (e *SignalError) Error() string { return "the agent was ended by " + e.Name }

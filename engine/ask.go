@@ -1,0 +1,381 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/parley-go/parley/engine/model"
+	"github.com/parley-go/parley/engine/session"
+	"github.com/parley-go/parley/wire"
+)
+
+// ask sends the conversation to the model and tells its answer as it comes. Tools
+// start meanwhile. Failures that may pass are tried again. The answer is not nil if
+// the model began one; it is not complete if the stream broke behind a block that
+// is worth keeping.
+func (c *Conversation) ask(t *turn) (*answer, *toolRun, error) {
+	overloaded := 0
+	for attempt := 1; ; attempt++ {
+		a, run, err := c.askOnce(t)
+		if t.ctx.Err() != nil {
+			return a, run, nil
+		}
+		if err == nil {
+			return a, run, nil
+		}
+		if a != nil && len(a.blocks) > 0 && a.blocks[0].done {
+			// What is complete was told and stays. The rest is for the caller.
+			c.log.Warn("the model's stream broke", "error", err)
+			c.dropOpen(a)
+			return a, run, nil
+		}
+		if run != nil {
+			run.abandon()
+		}
+		failure := asModelError(err)
+		if failure.Status == 529 {
+			overloaded++
+		}
+		if overloaded == 3 && c.fallBack(t) {
+			attempt = 0
+			continue
+		}
+		limit := c.maxRetries()
+		if !retryable(failure) || attempt > limit {
+			return nil, nil, err
+		}
+		delay := backoff(attempt, failure.RetryAfter)
+		c.emit(&wire.APIRetry{
+			Attempt: attempt, MaxRetries: limit, RetryDelayMS: delay.Milliseconds(),
+			ErrorStatus: failure.Status, Error: retryCode(failure), SessionID: c.id, UUID: NewID(),
+		})
+		c.record(&session.Entry{Type: "system", UUID: NewID(), Fields: fields("subtype", "api_error", "level", "error",
+			"retryInMs", delay.Milliseconds(), "retryAttempt", attempt, "maxRetries", limit)})
+		if !c.sleep(t, delay) {
+			return nil, nil, nil
+		}
+	}
+}
+
+func (c *Conversation) maxRetries() int {
+	switch n := c.cfg.MaxRetries; {
+	case n < 0:
+		return 0
+	case n == 0:
+		return 10
+	default:
+		return n
+	}
+}
+
+// sleep waits and serves the conversation meanwhile. It reports false if the turn
+// ended first.
+func (c *Conversation) sleep(t *turn, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+			return true
+		case f := <-c.calls:
+			f()
+		case <-t.ctx.Done():
+			return false
+		}
+	}
+}
+
+// backoff is how long to wait before another try: what the API asks for, or half a
+// second, doubled each time, with some luck in it.
+func backoff(attempt int, asked time.Duration) time.Duration {
+	if asked > 0 {
+		return min(asked, 5*time.Minute)
+	}
+	d := min(500*time.Millisecond<<min(attempt-1, 10), 32*time.Second)
+	return d + time.Duration(rand.Int64N(int64(d)/4+1))
+}
+
+// asModelError returns what is known of a failure.
+func asModelError(err error) *model.Error {
+	var e *model.Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return &model.Error{Message: err.Error()}
+}
+
+// retryable reports whether a failure may pass by itself. A refused key does not.
+func retryable(e *model.Error) bool {
+	switch {
+	case e.Status == 0:
+		// The connection failed, or the stream told of a failure.
+		return e.Type != "invalid_request_error" && e.Type != "authentication_error" && e.Type != "permission_error"
+	case e.Status == http.StatusRequestTimeout, e.Status == http.StatusConflict, e.Status == http.StatusTooManyRequests:
+		return true
+	}
+	return e.Status >= 500
+}
+
+// retryCode is the protocol's word for a failure that is tried again.
+func retryCode(e *model.Error) wire.AssistantError {
+	switch {
+	case e.Status == 529 || e.Type == "overloaded_error":
+		return wire.ErrorOverloaded
+	case e.Status == 429:
+		return wire.ErrorRateLimit
+	case e.Status >= 500 || e.Type == "api_error":
+		return wire.ErrorServer
+	}
+	return wire.ErrorUnknown
+}
+
+// fallBack goes over to the next model. It reports false if there is none.
+func (c *Conversation) fallBack(t *turn) bool {
+	for len(c.fallbacks) > 0 {
+		next := c.resolve(c.fallbacks[0])
+		c.fallbacks = c.fallbacks[1:]
+		if next.ID == c.model.ID {
+			continue
+		}
+		was := c.model
+		c.model = next
+		c.emit(&wire.ModelFallback{Trigger: "overloaded", OriginalModel: was.ID, FallbackModel: next.ID,
+			Content: fmt.Sprintf("%s is overloaded; %s answers instead.", was.ID, next.ID), SessionID: c.id, UUID: NewID()})
+		return true
+	}
+	return false
+}
+
+// askOnce sends one request.
+func (c *Conversation) askOnce(t *turn) (a *answer, run *toolRun, err error) {
+	if c.cfg.Partial {
+		c.emit(&wire.Status{Status: "requesting", SessionID: c.id, UUID: NewID(), UserMessageUUIDs: t.uuids()})
+	}
+	a = &answer{}
+	run = newToolRun(c, t)
+	began := c.now()
+	if t.firstSent.IsZero() {
+		t.firstSent = began
+	}
+	defer func() {
+		t.apiTime += c.now().Sub(began)
+		if a.started {
+			usage := a.usage
+			c.lastUsage = &usage
+			c.ledger.Add(a.requestID, c.model.ID, &a.usage)
+		}
+	}()
+
+	type item struct {
+		event     *wire.APIEvent
+		raw       json.RawMessage
+		requestID string
+		err       error
+	}
+	ctx, cancel := context.WithCancel(t.ctx)
+	items := make(chan item)
+	ended := make(chan struct{})
+	defer func() {
+		cancel()
+		<-ended
+	}()
+	req := model.Request{Body: c.body(), Header: c.header()}
+	send := func(it item) bool {
+		select {
+		case items <- it:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	req.OnResponse = func(r model.Response) { send(item{requestID: r.RequestID}) }
+	go func() {
+		defer close(ended)
+		defer close(items)
+		for ev, err := range c.cfg.Model.Stream(ctx, req) {
+			if err != nil {
+				send(item{err: err})
+				return
+			}
+			event := new(wire.APIEvent)
+			if err := event.UnmarshalJSON(ev.Data); err != nil {
+				send(item{err: err})
+				return
+			}
+			if !send(item{event: event, raw: append(json.RawMessage(nil), ev.Data...)}) {
+				return
+			}
+		}
+	}()
+	for {
+		select {
+		case f := <-c.calls:
+			f()
+		case <-t.ctx.Done():
+			return a, run, nil
+		case it, ok := <-items:
+			switch {
+			case !ok:
+				if !a.complete && t.ctx.Err() == nil {
+					return a, run, io.ErrUnexpectedEOF
+				}
+				return a, run, nil
+			case it.err != nil:
+				return a, run, it.err
+			case it.requestID != "":
+				a.requestID = it.requestID
+			case it.event != nil:
+				if it.event.Type == "error" {
+					e := &model.Error{Type: "api_error", Message: "the stream told of a failure"}
+					if it.event.Error != nil {
+						e.Type, e.Message = it.event.Error.Type, it.event.Error.Message
+					}
+					return a, run, e
+				}
+				if err := c.hear(t, a, run, it.event, it.raw); err != nil {
+					return a, run, err
+				}
+			}
+		}
+	}
+}
+
+func (c *Conversation) header() http.Header {
+	h := http.Header{}
+	betas := append([]string(nil), c.cfg.Betas...)
+	if c.effort != "" {
+		betas = append(betas, "effort-2025-11-24")
+	}
+	if len(betas) > 0 {
+		h.Set("anthropic-beta", strings.Join(betas, ","))
+	}
+	return h
+}
+
+// hear takes one event of the stream in and tells what it means. The line of a
+// block comes before the event that ends it.
+func (c *Conversation) hear(t *turn, a *answer, run *toolRun, ev *wire.APIEvent, raw json.RawMessage) error {
+	b, err := a.add(ev)
+	if err != nil {
+		return err
+	}
+	if ev.Type == "message_start" && t.firstToken.IsZero() {
+		t.firstToken = c.now()
+	}
+	if b != nil {
+		c.tellPrompts(t)
+		m := c.assistantLine(a, b)
+		m.UserMessageUUIDs = t.uuids()
+		m.UserMessageUUID = firstOf(m.UserMessageUUIDs)
+		if err := c.keepBlock(a, b, m.UUID, nil); err != nil {
+			return err
+		}
+		c.emit(m)
+		if b.kind == "tool_use" {
+			run.start(b, m.UUID)
+		}
+	}
+	if c.cfg.Partial && ev.Type != "ping" {
+		e := c.streamEvent(a, raw)
+		if ev.Type == "message_start" {
+			e.TTFTMS = c.now().Sub(t.firstSent).Milliseconds()
+			e.UserMessageUUIDs = t.uuids()
+			e.UserMessageUUID = firstOf(e.UserMessageUUIDs)
+		}
+		c.emit(e)
+	}
+	return nil
+}
+
+func (c *Conversation) streamEvent(a *answer, raw json.RawMessage) *wire.StreamEvent {
+	return &wire.StreamEvent{Event: raw, SessionID: c.id, UUID: NewID(), APIMessageID: a.id}
+}
+
+// assistantLine tells one block. Its stop reason and usage are not final.
+func (c *Conversation) assistantLine(a *answer, b *block) *wire.Assistant {
+	return &wire.Assistant{
+		Message: wire.APIMessage{ID: a.id, Type: "message", Role: "assistant", Model: a.model,
+			Content: wire.Blocks(decodeBlock(b.raw)), Usage: a.startUsage, ContextManagement: json.RawMessage("null")},
+		SessionID: c.id, UUID: NewID(), Timestamp: c.stamp(), RequestID: a.requestID,
+	}
+}
+
+// decodeBlock reads a block of our own making.
+func decodeBlock(raw json.RawMessage) wire.Block {
+	var m wire.APIMessage
+	if err := json.Unmarshal(append(append([]byte(`{"role":"assistant","content":[`), raw...), "]}"...), &m); err != nil || len(m.Content.Blocks) != 1 {
+		return &wire.UnknownBlock{Raw: raw}
+	}
+	return m.Content.Blocks[0]
+}
+
+// keepBlock makes a block part of the conversation.
+func (c *Conversation) keepBlock(a *answer, b *block, uuid string, more map[string]json.RawMessage) error {
+	if b.kind == "text" && b.text.Len() == 0 {
+		return nil // the API does not take it back
+	}
+	f := fields("requestId", a.requestID, "apiBlockIndex", b.index)
+	for k, v := range more {
+		f[k] = v
+	}
+	if err := c.record(&session.Entry{Type: "assistant", UUID: uuid, Fields: f,
+		Message: mustJSON(&wire.APIMessage{ID: a.id, Type: "message", Role: "assistant", Model: a.model,
+			Content: wire.Blocks(decodeBlock(b.raw)), Usage: a.startUsage})}); err != nil {
+		return err
+	}
+	c.transcript.add("assistant", b.raw)
+	return nil
+}
+
+// dropOpen forgets a block that was never completed.
+func (c *Conversation) dropOpen(a *answer) {
+	for len(a.blocks) > 0 && !a.blocks[len(a.blocks)-1].done {
+		a.blocks = a.blocks[:len(a.blocks)-1]
+	}
+}
+
+// refused ends a turn because the model cannot be reached or does not take the
+// request. The failure is told in the answer's place.
+func (c *Conversation) refused(t *turn, err error) *ending {
+	e := asModelError(err)
+	end := &ending{isError: true, reason: "api_error", status: e.Status, apiType: e.Type}
+	s := syntheticError{code: wire.ErrorUnknown, status: e.Status, apiType: e.Type, requestID: e.RequestID}
+	lower := strings.ToLower(e.Message)
+	switch {
+	case errors.Is(err, model.ErrNoCredentials):
+		s.code, end.text = wire.ErrorAuthentication, "Not logged in · Set ANTHROPIC_API_KEY, or pass --api-key"
+	case e.Status == 401 || e.Status == 403:
+		s.code, end.text = wire.ErrorAuthentication, fmt.Sprintf("Failed to authenticate. API Error: %d %s", e.Status, e.Message)
+	case e.Status == 429:
+		s.code, end.text = wire.ErrorRateLimit, "API Error: Request rejected (429) · "+e.Message
+	case e.Status == 404:
+		s.code, end.text = wire.ErrorModelNotFound, fmt.Sprintf("API Error: 404 %s. The model may not exist, or this key may not use it: %s", e.Message, c.model.ID)
+	case e.Status == 413:
+		s.code, end.reason, end.text = wire.ErrorInvalidRequest, "image_error", "API Error: 413 "+e.Message
+	case e.Status == 400 && strings.Contains(lower, "prompt is too long"):
+		s.code, end.reason, end.text = wire.ErrorInvalidRequest, "prompt_too_long", "Prompt is too long"
+	case e.Status == 400 && strings.Contains(lower, "credit balance"):
+		s.code, end.text = wire.ErrorBilling, "Credit balance is too low"
+	case e.Status >= 500:
+		s.code, end.text = wire.ErrorServer, fmt.Sprintf("API Error: %d %s", e.Status, e.Message)
+	case e.Status == 0:
+		s.code, s.apiError, end.text = wire.ErrorServer, "connection_failed", "API Error: the model could not be reached: "+e.Message
+		end.apiError = "connection_failed"
+	default:
+		end.text = fmt.Sprintf("API Error: %d %s", e.Status, e.Message)
+	}
+	t.stopReason = "stop_sequence"
+	c.tellPrompts(t)
+	m := c.synthetic(end.text, s)
+	c.record(&session.Entry{Type: "assistant", UUID: m.UUID, Message: mustJSON(&m.Message),
+		Fields: fields("isApiErrorMessage", true, "error", s.code, "apiErrorStatus", e.Status)})
+	c.emit(m)
+	return end
+}

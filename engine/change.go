@@ -1,0 +1,73 @@
+package engine
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/parley-go/parley/engine/session"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/wire"
+)
+
+// Changes are what a host may still say before the first prompt.
+type Changes struct {
+	SystemPrompt       []string        // nil changes nothing
+	AppendSystemPrompt string          // empty changes nothing
+	JSONSchema         json.RawMessage // nil changes nothing
+}
+
+// Change changes what the conversation is told from the start.
+func (c *Conversation) Change(ch Changes) error {
+	if ch.JSONSchema != nil && string(ch.JSONSchema) != "null" {
+		st, err := newStructuredOutput(ch.JSONSchema)
+		if err != nil {
+			return err
+		}
+		c.cfg.JSONSchema = ch.JSONSchema
+		c.tools = append(withoutStructured(c.tools), st)
+	}
+	if ch.SystemPrompt != nil {
+		c.cfg.SystemPrompt = ch.SystemPrompt
+	}
+	if ch.AppendSystemPrompt != "" {
+		c.cfg.AppendSystemPrompt = ch.AppendSystemPrompt
+	}
+	c.prefix = newPrefix(c.systemPrompt(), c.tools)
+	return nil
+}
+
+func withoutStructured(tools []tool.Tool) []tool.Tool {
+	var rest []tool.Tool
+	for _, t := range tools {
+		if _, ok := t.(*structuredOutput); !ok {
+			rest = append(rest, t)
+		}
+	}
+	return rest
+}
+
+// SetEffort changes how hard the model tries; empty leaves it to the model.
+func (c *Conversation) SetEffort(effort string) { c.effort = effort }
+
+// Rename gives the session a title and says so.
+func (c *Conversation) Rename(title string) error {
+	title = strings.TrimSpace(title)
+	if err := c.record(&session.Entry{Type: "custom-title", Fields: fields("customTitle", title)}); err != nil {
+		return err
+	}
+	c.emit(&wire.SessionTitleChanged{Title: title, UUID: NewID(), SessionID: c.id})
+	return nil
+}
+
+// Usage is what fills the model's context, estimated in tokens.
+type Usage struct {
+	System, Tools, Messages int64
+	Last                    *wire.Usage // of the last answer; nil if there was none
+}
+
+// Context estimates what fills the model's context.
+func (c *Conversation) Context() Usage {
+	tokens := func(n int) int64 { return int64(n) / 4 }
+	u := Usage{System: tokens(len(c.prefix.system)), Tools: tokens(len(c.prefix.tools)), Messages: tokens(len(c.transcript.appendMessages(nil))), Last: c.lastUsage}
+	return u
+}

@@ -1,0 +1,84 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"time"
+
+	"github.com/parley-go/parley/engine/model"
+	"github.com/parley-go/parley/engine/model/catalog"
+	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/engine/session"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/wire"
+)
+
+// A Host is who a conversation talks to. Its methods are called from several
+// goroutines.
+type Host interface {
+	// Emit takes the next message. It does not block.
+	Emit(m wire.Message)
+	// CanAsk reports whether there is somebody to ask about tool calls.
+	CanAsk() bool
+	// Ask asks about a tool call. It returns when it is answered or ctx ends.
+	Ask(ctx context.Context, req *wire.CanUseTool) (*wire.PermissionResult, error)
+	// Hooks calls the hooks for an event whose matcher fits the subject, all at
+	// once, and returns their answers in the order of registration.
+	Hooks(ctx context.Context, in wire.HookInput, subject, toolUseID string) []HookAnswer
+}
+
+// A HookAnswer is what came of one hook.
+type HookAnswer struct {
+	Output *wire.HookOutput // nil if there is none
+	Err    error            // why there is none
+	Block  bool             // the hook failed, and that is to block what it guards
+}
+
+// A Config says what a conversation is. Nothing in it is changed.
+type Config struct {
+	Model      model.Model
+	Catalog    *catalog.Catalog // what is known of models; nil means the built-in list
+	ModelName  string           // an alias or the name of a model; empty means the catalog's default
+	Fallbacks  []string         // models to try when the model is overloaded
+	MaxRetries int              // of a request to the model; negative means none, zero the default of 10
+
+	Tools     []tool.Tool
+	Questions bool // the model has tools to ask the user and to plan
+	Env       *tool.Env
+	Policy    *policy.Policy // rules; may be nil
+	Mode      wire.PermissionMode
+
+	AllowBypass bool // Mode may become bypassPermissions
+	NoPrompts   bool // what would be asked is denied
+
+	SystemPrompt       []string // in place of our own; nil means our own
+	AppendSystemPrompt string
+	JSONSchema         json.RawMessage // that the answer has to fit
+
+	Thinking  json.RawMessage // the API's thinking member; nil means none
+	Effort    string
+	Betas     []string
+	MaxTokens int // bound of one answer; 0 means the model's
+
+	MaxTurns  int   // rounds of one turn; 0 means no bound
+	MaxBudget int64 // in nano-dollars; 0 means no bound
+
+	Partial bool // tell the events of the model's stream
+	Replay  bool // tell prompts back
+	States  bool // tell when it becomes idle or busy
+
+	// The session. Without a log nothing is kept.
+	SessionID string
+	Log       session.Log
+	History   *session.History // of a session that goes on
+
+	// What init tells.
+	APIKeySource string
+	Version      string // of the agent that we are compatible with
+	OwnVersion   string
+	Platform     string // that the model is told, such as "linux"
+
+	Logger *slog.Logger
+	Now    func() time.Time // nil means time.Now
+}

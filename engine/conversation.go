@@ -1,0 +1,429 @@
+package engine
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/parley-go/parley/engine/internal/ledger"
+	"github.com/parley-go/parley/engine/model/catalog"
+	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/engine/session"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/wire"
+)
+
+// A Conversation is one conversation. Its methods that are not documented
+// otherwise must be called from the function given to [Conversation.Do].
+type Conversation struct {
+	cfg  Config
+	host Host
+	log  *slog.Logger
+	now  func() time.Time
+	id   string
+
+	calls chan func()   // run by the goroutine that owns the state
+	over  chan struct{} // closed when Run has returned
+
+	// Everything below belongs to Run.
+
+	model      catalog.Info
+	mode       wire.PermissionMode
+	modeBefore wire.PermissionMode // of plan mode
+	effort     string
+	thinking   json.RawMessage
+	policy     *policy.Policy
+	env        *tool.Env
+	tools      []tool.Tool
+	prefix     prefix
+	fallbacks  []string // models that were not tried yet
+
+	transcript transcript
+	parent     string // uuid of the last record of the log
+	ledger     *ledger.Ledger
+
+	inbox      []*prompt
+	inputEnded bool
+	uuids      map[string]bool // of prompts that were taken
+	turn       *turn           // nil while idle
+	results    int
+	last       *wire.Result
+	lastUsage  *wire.Usage // of the last answer
+	nested     sync.WaitGroup
+}
+
+// A prompt is a message of the user that waits for its turn.
+type prompt struct {
+	m      *wire.User
+	uuid   string       // of its record
+	origin *wire.Origin // what it came from, if not from the user
+}
+
+// New returns a conversation. [Conversation.Run] runs it.
+func New(cfg Config, host Host) (*Conversation, error) {
+	c := &Conversation{
+		cfg:    cfg,
+		host:   host,
+		log:    cfg.Logger,
+		now:    cfg.Now,
+		id:     cfg.SessionID,
+		calls:  make(chan func()),
+		over:   make(chan struct{}),
+		mode:   cfg.Mode,
+		effort: cfg.Effort,
+		policy: cfg.Policy,
+		env:    cfg.Env,
+		tools:  slices.Clone(cfg.Tools),
+		uuids:  map[string]bool{},
+
+		thinking:  cfg.Thinking,
+		fallbacks: slices.Clone(cfg.Fallbacks),
+	}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	if c.now == nil {
+		c.now = time.Now
+	}
+	if c.id == "" {
+		c.id = NewID()
+	}
+	if c.mode == "" {
+		c.mode = wire.ModeDefault
+	}
+	if c.policy == nil {
+		c.policy = &policy.Policy{}
+	}
+	if c.env == nil {
+		c.env = &tool.Env{}
+	}
+	if cfg.Catalog == nil {
+		c.cfg.Catalog = catalog.New()
+	}
+	c.model = c.resolve(cfg.ModelName)
+	c.ledger = ledger.New(c.cfg.Catalog)
+	if cfg.MaxBudget > 0 && !c.model.Priced() {
+		return nil, fmt.Errorf("the price of %s is not known, so a budget cannot be kept; name a model with a known price or leave the budget out", c.model.ID)
+	}
+	if cfg.JSONSchema != nil {
+		st, err := newStructuredOutput(cfg.JSONSchema)
+		if err != nil {
+			return nil, err
+		}
+		c.tools = append(c.tools, st)
+	}
+	if cfg.Questions {
+		c.tools = append(c.tools, questionTools(c)...)
+	}
+	c.watchTasks()
+	c.prefix = newPrefix(c.systemPrompt(), c.tools)
+	if cfg.History != nil {
+		if err := c.restore(cfg.History); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// NewID returns a new UUID.
+func NewID() string {
+	var b [16]byte
+	rand.Read(b[:])
+	b[6] = b[6]&0x0f | 0x40
+	b[8] = b[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+func (c *Conversation) resolve(name string) catalog.Info {
+	if name == "" {
+		name = "default"
+	}
+	info, _ := c.cfg.Catalog.Resolve(name)
+	return info
+}
+
+func (c *Conversation) maxTokens() int64 {
+	if c.cfg.MaxTokens > 0 {
+		return int64(c.cfg.MaxTokens)
+	}
+	return c.model.DefaultOutput
+}
+
+// ID returns the id of the session. It may be called from anywhere.
+func (c *Conversation) ID() string { return c.id }
+
+// Do runs f in the goroutine that owns the conversation and waits for it. It
+// reports false, and does not run f, if the conversation is over. It may be called
+// from anywhere but from inside another Do.
+func (c *Conversation) Do(f func()) bool {
+	done := make(chan struct{})
+	select {
+	case c.calls <- func() { defer close(done); f() }:
+		<-done
+		return true
+	case <-c.over:
+		return false
+	}
+}
+
+// Run holds the conversation until its input has ended and everything is
+// answered, or ctx ends: then a turn that runs is cut off but still gets its
+// result.
+func (c *Conversation) Run(ctx context.Context) {
+	defer close(c.over)
+	defer c.env.Close()
+	for {
+		if len(c.inbox) > 0 && ctx.Err() == nil {
+			p := c.inbox[0]
+			c.inbox = c.inbox[1:]
+			c.take(ctx, p)
+			continue
+		}
+		if ctx.Err() != nil || c.inputEnded && len(c.env.Tasks().Running()) == 0 && c.settled() {
+			return
+		}
+		select {
+		case f := <-c.calls:
+			f()
+		case <-ctx.Done():
+		}
+	}
+}
+
+// settled serves what was begun, such as news of a task that has just ended. It
+// reports whether there is nothing left to do.
+func (c *Conversation) settled() bool {
+	done := make(chan struct{})
+	go func() {
+		c.nested.Wait()
+		close(done)
+	}()
+	for {
+		select {
+		case f := <-c.calls:
+			f()
+		case <-done:
+			return len(c.inbox) == 0
+		}
+	}
+}
+
+// Prompt adds a message of the user.
+func (c *Conversation) Prompt(m *wire.User) {
+	if m.UUID != "" {
+		if c.uuids[m.UUID] {
+			return // it was said before
+		}
+		c.uuids[m.UUID] = true
+	}
+	p := &prompt{m: m, uuid: m.UUID}
+	if p.uuid == "" {
+		p.uuid = NewID()
+	}
+	c.lifecycle(p, "queued")
+	if m.Priority == "now" && c.turn != nil {
+		c.inbox = append([]*prompt{p}, c.inbox...)
+		c.turn.cancel(errSuperseded)
+		return
+	}
+	c.inbox = append(c.inbox, p)
+}
+
+// Seed adds a message of the assistant to the history without asking anything.
+func (c *Conversation) Seed(m *wire.Assistant) {
+	for _, b := range m.Message.Content.All() {
+		c.transcript.add("assistant", mustJSON(b))
+	}
+}
+
+// EndInput says that no more prompts come: the conversation ends when those there
+// are are answered.
+func (c *Conversation) EndInput() { c.inputEnded = true }
+
+// Interrupt ends the turn that runs, if one does. It returns the prompts that
+// still wait, and with cancelQueued those that do not any more.
+func (c *Conversation) Interrupt(cancelQueued bool) *wire.InterruptResponse {
+	r := &wire.InterruptResponse{StillQueued: []string{}}
+	for _, p := range c.inbox {
+		if p.m.UUID == "" {
+			continue
+		}
+		if cancelQueued {
+			r.Cancelled = append(r.Cancelled, p.m.UUID)
+		} else {
+			r.StillQueued = append(r.StillQueued, p.m.UUID)
+		}
+	}
+	if cancelQueued {
+		for _, p := range c.inbox {
+			c.lifecycle(p, "cancelled")
+		}
+		c.inbox = nil
+		if r.Cancelled == nil {
+			r.Cancelled = []string{}
+		}
+	}
+	return r
+}
+
+// Stop cuts the turn off that runs, if one does: see [Conversation.Interrupt].
+func (c *Conversation) Stop() {
+	if c.turn != nil {
+		c.turn.cancel(errInterrupted)
+	}
+}
+
+// CancelPrompt takes a prompt back that waits. It reports whether there was one.
+func (c *Conversation) CancelPrompt(uuid string) bool {
+	for i, p := range c.inbox {
+		if p.m.UUID == uuid {
+			c.inbox = slices.Delete(c.inbox, i, i+1)
+			c.lifecycle(p, "cancelled")
+			return true
+		}
+	}
+	return false
+}
+
+// Model returns the model that answers.
+func (c *Conversation) Model() catalog.Info { return c.model }
+
+// SetModel changes the model; an empty name means the default. It reports whether
+// that is another one.
+func (c *Conversation) SetModel(name string) bool {
+	was := c.model.ID
+	c.model = c.resolve(name)
+	return c.model.ID != was
+}
+
+// Mode returns the permission mode.
+func (c *Conversation) Mode() wire.PermissionMode { return c.mode }
+
+// SetMode changes the permission mode and says so.
+func (c *Conversation) SetMode(mode wire.PermissionMode) {
+	if mode == c.mode {
+		return
+	}
+	if mode == wire.ModePlan {
+		c.modeBefore = c.mode
+	}
+	c.mode = mode
+	c.emit(&wire.Status{PermissionMode: mode, SessionID: c.id, UUID: NewID()})
+}
+
+// SetThinking changes how the model reasons: the thinking member of the API, nil
+// for none.
+func (c *Conversation) SetThinking(thinking json.RawMessage) {
+	c.thinking, c.cfg.Thinking = thinking, thinking
+}
+
+// Apply changes the rules as the host said.
+func (c *Conversation) Apply(u *wire.PermissionUpdate) {
+	switch u.Type {
+	case wire.UpdateSetMode:
+		if u.Mode == wire.ModeBypassPermissions && !c.cfg.AllowBypass {
+			return
+		}
+		c.SetMode(u.Mode)
+	case wire.UpdateAddRules, wire.UpdateReplaceRules:
+		if u.Type == wire.UpdateReplaceRules {
+			c.policy.Rules = slices.DeleteFunc(c.policy.Rules, func(r policy.Rule) bool {
+				return r.Behavior == u.Behavior && r.Source == string(u.Destination)
+			})
+		}
+		for _, r := range u.Rules {
+			c.policy.Rules = append(c.policy.Rules, policy.Rule{Behavior: u.Behavior, Tool: r.ToolName, Content: r.RuleContent, Source: string(u.Destination)})
+		}
+	case wire.UpdateRemoveRules:
+		for _, r := range u.Rules {
+			c.policy.Rules = slices.DeleteFunc(c.policy.Rules, func(have policy.Rule) bool {
+				return have.Behavior == u.Behavior && have.Tool == r.ToolName && have.Content == r.RuleContent
+			})
+		}
+	case wire.UpdateAddDirectories:
+		for _, d := range u.Directories {
+			if !slices.Contains(c.env.Roots, d) {
+				c.env.Roots = append(c.env.Roots, d)
+			}
+		}
+	case wire.UpdateRemoveDirectories:
+		c.env.Roots = slices.DeleteFunc(c.env.Roots, func(d string) bool { return d != c.env.Roots[0] && slices.Contains(u.Directories, d) })
+	}
+}
+
+// Busy reports whether a turn runs.
+func (c *Conversation) Busy() bool { return c.turn != nil }
+
+// LastResult returns the result of the last turn, nil if there was none. It may be
+// called once Run has returned.
+func (c *Conversation) LastResult() *wire.Result { return c.last }
+
+// Ledger gives the cost so far, in dollars and by model.
+func (c *Conversation) Ledger() (usd float64, models map[string]*wire.ModelUsage) {
+	return c.ledger.TotalUSD(), c.ledger.ModelUsage()
+}
+
+// ToolNames returns the names of the tools, as hosts are told them.
+func (c *Conversation) ToolNames() []string {
+	names := make([]string, 0, len(c.tools))
+	for _, t := range c.tools {
+		names = append(names, t.Spec().Name)
+	}
+	return names
+}
+
+func (c *Conversation) findTool(name string) tool.Tool {
+	for _, t := range c.tools {
+		if s := t.Spec(); s.Name == name || slices.Contains(s.Aliases, name) {
+			return t
+		}
+	}
+	return nil
+}
+
+func (c *Conversation) emit(m wire.Message) { c.host.Emit(m) }
+
+func (c *Conversation) lifecycle(p *prompt, state string) {
+	if p.m.UUID != "" {
+		c.emit(&wire.CommandLifecycle{CommandUUID: p.m.UUID, State: state, UUID: NewID(), SessionID: c.id})
+	}
+}
+
+func (c *Conversation) state(state string) {
+	if c.cfg.States {
+		c.emit(&wire.SessionStateChanged{State: state, SDKHostOnly: true, UUID: NewID(), SessionID: c.id})
+	}
+}
+
+// stamp is a time as the protocol writes it.
+func (c *Conversation) stamp() string { return c.now().UTC().Format("2006-01-02T15:04:05.000Z") }
+
+// record writes entries to the session's log. A log that cannot be written ends
+// the turn: what is not in it did not happen.
+func (c *Conversation) record(entries ...*session.Entry) error {
+	if c.cfg.Log == nil {
+		return nil
+	}
+	for _, e := range entries {
+		e.Time = c.now()
+		if e.UUID != "" {
+			e.ParentUUID = c.parent
+			c.parent = e.UUID
+		}
+	}
+	if err := c.cfg.Log.Append(entries...); err != nil {
+		return fmt.Errorf("the session cannot be written: %w", err)
+	}
+	return nil
+}
+
+var (
+	errInterrupted = errors.New("interrupted by the user")
+	errSuperseded  = errors.New("another prompt came first")
+)

@@ -1,0 +1,8 @@
+package engine
+
+import _ "embed"
+
+// basePrompt is our own system prompt.
+//
+//go:embed prompt.md
+var basePrompt string

@@ -1,0 +1,146 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+
+	"github.com/parley-go/parley/engine/tool"
+)
+
+// A transcript is the conversation as the API gets it. What was sent once is kept
+// as bytes: the beginning of each request equals that of the one before, which is
+// what prompt caching needs.
+type transcript struct {
+	messages []apiMessage
+}
+
+type apiMessage struct {
+	role   string
+	blocks []json.RawMessage
+}
+
+// add appends blocks; those of one role that follow each other are one message.
+func (t *transcript) add(role string, blocks ...json.RawMessage) {
+	if len(blocks) == 0 {
+		return
+	}
+	if n := len(t.messages); n > 0 && t.messages[n-1].role == role {
+		m := &t.messages[n-1]
+		m.blocks = append(m.blocks, blocks...)
+		return
+	}
+	t.messages = append(t.messages, apiMessage{role: role, blocks: append([]json.RawMessage(nil), blocks...)})
+}
+
+// cacheControl is put into the last block of a prefix that the API is to cache.
+const cacheControl = `"cache_control":{"type":"ephemeral"}`
+
+// cached returns a block with a breakpoint behind it.
+func cached(block json.RawMessage) json.RawMessage {
+	block = bytes.TrimSpace(block)
+	if len(block) < 2 || block[len(block)-1] != '}' || bytes.Contains(block, []byte(`"cache_control"`)) {
+		return block
+	}
+	out := append(json.RawMessage(nil), block[:len(block)-1]...)
+	if len(block) > 2 {
+		out = append(out, ',')
+	}
+	return append(append(out, cacheControl...), '}')
+}
+
+// appendMessages writes the messages. Two of the four breakpoints are here: behind
+// the last message, and behind the user's message before it, so that a long turn
+// still finds what the one before it wrote.
+func (t *transcript) appendMessages(dst []byte) []byte {
+	marks := map[int]bool{}
+	for i := len(t.messages) - 1; i >= 0 && len(marks) < 2; i-- {
+		if t.messages[i].role == "user" {
+			marks[i] = true
+		}
+	}
+	dst = append(dst, '[')
+	for i, m := range t.messages {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(append(append(dst, `{"role":"`...), m.role...), `","content":[`...)
+		for k, b := range m.blocks {
+			if k > 0 {
+				dst = append(dst, ',')
+			}
+			if marks[i] && k == len(m.blocks)-1 {
+				b = cached(b)
+			}
+			dst = append(dst, b...)
+		}
+		dst = append(dst, "]}"...)
+	}
+	return append(dst, ']')
+}
+
+// A prefix is the part of every request that does not change with the
+// conversation.
+type prefix struct {
+	system json.RawMessage
+	tools  json.RawMessage
+}
+
+// newPrefix writes the system prompt and the tools. A breakpoint is behind each.
+func newPrefix(system []string, tools []tool.Tool) prefix {
+	var p prefix
+	var blocks []json.RawMessage
+	for _, s := range system {
+		if strings.TrimSpace(s) != "" {
+			blocks = append(blocks, mustJSON(map[string]string{"type": "text", "text": s}))
+		}
+	}
+	if n := len(blocks); n > 0 {
+		blocks[n-1] = cached(blocks[n-1])
+		p.system = mustJSON(blocks)
+	}
+	var list []json.RawMessage
+	for _, t := range tools {
+		spec := t.Spec()
+		list = append(list, mustJSON(struct {
+			Name        string          `json:"name"`
+			Description string          `json:"description"`
+			Schema      json.RawMessage `json:"input_schema"`
+		}{spec.Name, spec.Description, spec.Schema}))
+	}
+	if n := len(list); n > 0 {
+		list[n-1] = cached(list[n-1])
+		p.tools = mustJSON(list)
+	}
+	return p
+}
+
+// body writes a request.
+func (c *Conversation) body() []byte {
+	b := make([]byte, 0, 4096)
+	member := func(name string, value []byte) {
+		if len(value) == 0 {
+			return
+		}
+		if len(b) > 1 {
+			b = append(b, ',')
+		}
+		b = append(append(append(append(b, '"'), name...), `":`...), value...)
+	}
+	b = append(b, '{')
+	member("model", mustJSON(c.model.ID))
+	member("max_tokens", mustJSON(c.maxTokens()))
+	if c.cfg.Thinking != nil {
+		member("thinking", c.thinking)
+	}
+	if c.effort != "" {
+		member("output_config", mustJSON(map[string]string{"effort": c.effort}))
+	}
+	member("system", c.prefix.system)
+	member("tools", c.prefix.tools)
+	b = append(b, `,"messages":`...)
+	b = c.transcript.appendMessages(b)
+	member("metadata", mustJSON(map[string]string{"user_id": "parley_" + c.id}))
+	b = append(b, `,"stream":true}`...)
+	return b
+}

@@ -1,0 +1,178 @@
+package engine
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/parley-go/parley/wire"
+)
+
+// init tells what the agent is and has, at the beginning of a turn.
+func (c *Conversation) init(t *turn) *wire.Init {
+	m := &wire.Init{
+		Cwd: c.env.Cwd(), SessionID: c.id, Tools: wire.Names(c.ToolNames()), MCPServers: []*wire.InitMCPServer{},
+		Model: c.model.ID, PermissionMode: c.mode, SlashCommands: wire.Names{}, APIKeySource: c.cfg.APIKeySource,
+		ClaudeCodeVersion: c.cfg.Version, OutputStyle: "default", Agents: wire.Names{}, Skills: wire.Names{},
+		Plugins: []*wire.InitPlugin{}, Capabilities: Capabilities(), UUID: NewID(),
+		TerminalSlashCommands: wire.Names{}, AdditionalDirectories: []string{}, ViewMode: "default",
+		FastModeState: "off", FastModeDisabledReason: "sdk_opt_in_required", Timestamp: c.stamp(),
+	}
+	if len(c.env.Roots) > 0 {
+		m.OriginalCwd = c.env.Roots[0]
+		m.AdditionalDirectories = append(m.AdditionalDirectories, c.env.Roots[1:]...)
+	}
+	m.UserMessageUUIDs = t.uuids()
+	m.Extra = map[string]json.RawMessage{
+		"analytics_disabled":        json.RawMessage("true"),
+		"product_feedback_disabled": json.RawMessage("true"),
+		"per_turn_effort_active":    json.RawMessage("false"),
+		"ultrathink_available":      json.RawMessage("false"),
+		"ultrathink_typed_raises":   json.RawMessage("false"),
+	}
+	if c.cfg.OwnVersion != "" {
+		m.Extra["parley_version"] = mustJSON(c.cfg.OwnVersion)
+	}
+	return m
+}
+
+// Capabilities are the features that hosts may rely on.
+func Capabilities() []string {
+	return []string{"interrupt_receipt_v1", "interrupt_cancel_queued_v1", "msg_lifecycle_v1"}
+}
+
+// uuids returns those that the host gave its prompts.
+func (t *turn) uuids() []string {
+	var ids []string
+	for _, p := range t.prompts {
+		if p.m.UUID != "" {
+			ids = append(ids, p.m.UUID)
+		}
+	}
+	return ids
+}
+
+func firstOf(ids []string) string {
+	if len(ids) == 0 {
+		return ""
+	}
+	return ids[0]
+}
+
+// result is the last message of a turn.
+func (c *Conversation) result(t *turn, end *ending) *wire.Result {
+	ids := t.uuids()
+	zero, index, queued := 0, c.results, len(c.inbox)
+	usage := c.ledger.TurnUsage()
+	r := &wire.Result{
+		Subtype: "success", IsError: end.isError, SessionID: c.id, UUID: NewID(),
+		TerminalReason: end.reason, StopReason: t.stopReason, NumTurns: 1 + t.userLines, ResultIndex: &index,
+		DurationMS: c.now().Sub(t.began).Milliseconds(), DurationAPIMS: t.apiTime.Milliseconds(),
+		TotalCostUSD: c.ledger.TotalUSD(), Usage: usage, ModelUsage: c.ledger.ModelUsage(),
+		ModelUsageSinceLastResult: c.ledger.TurnModelUsage(),
+		PermissionDenials:         t.denials, DeferredToolUse: t.deferred, StructuredOutput: t.structured,
+		APIErrorStatus: end.status, APIErrorType: end.apiType, APIError: end.apiError,
+		QueuedTurnCount: &queued, UserMessageUUID: firstOf(ids), UserMessageUUIDs: ids,
+		FastModeState: "off", FastModeDisabledReason: "sdk_opt_in_required", SafetyStops: &zero,
+		SubagentStats: json.RawMessage(noSubagents), Timestamp: c.stamp(), Origin: t.prompts[0].origin,
+	}
+	if r.PermissionDenials == nil {
+		r.PermissionDenials = []*wire.PermissionDenial{}
+	}
+	if end.noTurns {
+		r.NumTurns = 0
+	}
+	if end.subtype != "" {
+		r.Subtype, r.Errors = end.subtype, end.errors
+	} else {
+		r.Result = end.text
+		r.Extra = map[string]json.RawMessage{}
+		if end.text == "" {
+			r.Extra["result"] = json.RawMessage(`""`)
+		}
+		if end.status == 0 {
+			r.Extra["api_error_status"] = json.RawMessage("null")
+		}
+	}
+	ms := func(at time.Time) *int64 {
+		if at.IsZero() {
+			return nil
+		}
+		n := at.Sub(t.began).Milliseconds()
+		return &n
+	}
+	if end.subtype == "" && !end.isError {
+		r.TimeToRequestMS = ms(t.firstSent)
+		r.TTFTMS, r.TTFTStreamMS, r.FirstContentFrameMS = ms(t.firstToken), ms(t.firstToken), ms(t.firstToken)
+	}
+	return r
+}
+
+const noSubagents = `{"spawned":0,"requested":{"background":0,"foreground":0,"unset":0},"started_in_background":0,"max_depth":0,` +
+	`"spawned_by_subagents":0,"completed":0,"failed":0,"killed":{"parent":0,"user":0,"system":0},` +
+	`"refused":{"depth_limit":0,"concurrency_limit":0,"budget":0},"by_type":{}}`
+
+// A syntheticError says what a message that no model wrote is about.
+type syntheticError struct {
+	code       wire.AssistantError
+	status     int
+	apiType    string
+	apiError   string
+	requestID  string
+	stopReason string
+}
+
+// synthetic is a message in the assistant's place that no model wrote.
+func (c *Conversation) synthetic(text string, e syntheticError) *wire.Assistant {
+	stop := e.stopReason
+	if stop == "" {
+		stop = "stop_sequence"
+	}
+	m := &wire.Assistant{
+		Message: wire.APIMessage{ID: NewID(), Type: "message", Role: "assistant", Model: "<synthetic>",
+			Content: wire.Blocks(&wire.TextBlock{Text: text}), StopReason: stop,
+			Usage:             &wire.Usage{ServerToolUse: &wire.ServerToolUsage{}, CacheCreation: &wire.CacheCreation{}},
+			ContextManagement: json.RawMessage("null"), Container: json.RawMessage("null"),
+			Diagnostics: json.RawMessage("null"), StopDetails: json.RawMessage("null")},
+		SessionID: c.id, UUID: NewID(), Timestamp: c.stamp(), RequestID: e.requestID,
+		Error: e.code, IsAPIError: e.code != "", APIErrorStatus: e.status, APIErrorType: e.apiType, APIError: e.apiError,
+	}
+	if stop == "stop_sequence" {
+		m.Message.Extra = map[string]json.RawMessage{"stop_sequence": json.RawMessage(`""`)}
+	}
+	return m
+}
+
+// systemPrompt returns the system prompt in parts.
+func (c *Conversation) systemPrompt() []string {
+	var parts []string
+	if c.cfg.SystemPrompt != nil {
+		for _, s := range c.cfg.SystemPrompt {
+			if strings.TrimSpace(s) != "" {
+				parts = append(parts, s)
+			}
+		}
+	} else {
+		parts = append(parts, basePrompt, c.surroundings())
+	}
+	if s := c.cfg.AppendSystemPrompt; s != "" {
+		parts = append(parts, s)
+	}
+	return parts
+}
+
+// surroundings tells the model where it works.
+func (c *Conversation) surroundings() string {
+	var b strings.Builder
+	b.WriteString("# Where you work\n\n")
+	b.WriteString("- Working directory: " + c.env.Cwd() + "\n")
+	for _, d := range c.env.Roots[min(1, len(c.env.Roots)):] {
+		b.WriteString("- Another directory you may work in: " + d + "\n")
+	}
+	if c.cfg.Platform != "" {
+		b.WriteString("- Platform: " + c.cfg.Platform + "\n")
+	}
+	b.WriteString("- Date: " + c.now().Format("2006-01-02") + "\n")
+	b.WriteString("- Model: " + c.model.ID + "\n")
+	return b.String()
+}

@@ -1,0 +1,211 @@
+package engine
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/parley-go/parley/wire"
+)
+
+// An answer is one message of the model, put together from its stream.
+type answer struct {
+	id, model  string
+	requestID  string
+	usage      wire.Usage // of message_start, changed by message_delta
+	startUsage *wire.Usage
+	stopReason string
+	stopSeq    string
+	started    bool
+	complete   bool // message_stop came
+	blocks     []*block
+}
+
+// A block is one content block of an answer.
+type block struct {
+	index    int
+	kind     string
+	first    json.RawMessage // as it began
+	text     strings.Builder // of text, thinking, and the input of tools
+	sign     strings.Builder // of thinking
+	done     bool
+	raw      json.RawMessage // once it is done
+	id, name string          // of a tool call
+	input    json.RawMessage // of a tool call; nil if it was not JSON
+}
+
+var errStream = errors.New("the model's stream makes no sense")
+
+// add takes one event in. It returns the block that the event completed, if it
+// did.
+func (a *answer) add(ev *wire.APIEvent) (*block, error) {
+	switch ev.Type {
+	case "message_start":
+		if ev.Message == nil || a.started {
+			return nil, fmt.Errorf("%w: message_start", errStream)
+		}
+		a.started = true
+		a.id, a.model = ev.Message.ID, ev.Message.Model
+		if ev.Message.Usage != nil {
+			a.usage = *ev.Message.Usage
+			a.startUsage = ev.Message.Usage
+		}
+	case "content_block_start":
+		if !a.started || ev.Index == nil || ev.ContentBlock == nil || *ev.Index != len(a.blocks) {
+			return nil, fmt.Errorf("%w: content_block_start", errStream)
+		}
+		raw, err := json.Marshal(ev.ContentBlock)
+		if err != nil {
+			return nil, err
+		}
+		b := &block{index: *ev.Index, first: raw}
+		switch c := ev.ContentBlock.(type) {
+		case *wire.TextBlock:
+			b.kind = "text"
+			b.text.WriteString(c.Text)
+		case *wire.ThinkingBlock:
+			b.kind = "thinking"
+			b.text.WriteString(c.Thinking)
+			b.sign.WriteString(c.Signature)
+		case *wire.ToolUseBlock:
+			b.kind, b.id, b.name = "tool_use", c.ID, c.Name
+			if string(c.Input) != "{}" {
+				b.text.Write(c.Input)
+			}
+		case *wire.ServerToolUseBlock:
+			b.kind, b.id, b.name = "server_tool_use", c.ID, c.Name
+			if string(c.Input) != "{}" {
+				b.text.Write(c.Input)
+			}
+		default:
+			b.kind = "other"
+		}
+		a.blocks = append(a.blocks, b)
+	case "content_block_delta":
+		b := a.block(ev.Index)
+		if b == nil || ev.Delta == nil {
+			return nil, fmt.Errorf("%w: content_block_delta", errStream)
+		}
+		switch ev.Delta.Type {
+		case "text_delta":
+			b.text.WriteString(ev.Delta.Text)
+		case "thinking_delta":
+			b.text.WriteString(ev.Delta.Thinking)
+		case "signature_delta":
+			b.sign.WriteString(ev.Delta.Signature)
+		case "input_json_delta":
+			b.text.WriteString(ev.Delta.PartialJSON)
+		}
+	case "content_block_stop":
+		b := a.block(ev.Index)
+		if b == nil {
+			return nil, fmt.Errorf("%w: content_block_stop", errStream)
+		}
+		b.finish()
+		return b, nil
+	case "message_delta":
+		if ev.Delta != nil {
+			a.stopReason, a.stopSeq = ev.Delta.StopReason, ev.Delta.StopSequence
+		}
+		if ev.Usage != nil {
+			a.mergeUsage(ev.Usage)
+		}
+	case "message_stop":
+		a.complete = true
+	}
+	return nil, nil
+}
+
+// mergeUsage takes the counts of message_delta, which replace those that came
+// before.
+func (a *answer) mergeUsage(u *wire.Usage) {
+	set := func(dst *int64, v int64) {
+		if v != 0 {
+			*dst = v
+		}
+	}
+	set(&a.usage.InputTokens, u.InputTokens)
+	set(&a.usage.OutputTokens, u.OutputTokens)
+	set(&a.usage.CacheCreationInputTokens, u.CacheCreationInputTokens)
+	set(&a.usage.CacheReadInputTokens, u.CacheReadInputTokens)
+	if u.OutputTokensDetails != nil {
+		a.usage.OutputTokensDetails = u.OutputTokensDetails
+	}
+	if u.ServerToolUse != nil {
+		a.usage.ServerToolUse = u.ServerToolUse
+	}
+	if u.CacheCreation != nil {
+		a.usage.CacheCreation = u.CacheCreation
+	}
+}
+
+// block returns the open block with an index.
+func (a *answer) block(index *int) *block {
+	if index == nil || *index < 0 || *index >= len(a.blocks) || a.blocks[*index].done {
+		return nil
+	}
+	return a.blocks[*index]
+}
+
+// finish makes the block what it was meant to be.
+func (b *block) finish() {
+	b.done = true
+	switch b.kind {
+	case "text":
+		b.raw = mustJSON(&wire.TextBlock{Text: b.text.String()})
+	case "thinking":
+		b.raw = mustJSON(&wire.ThinkingBlock{Thinking: b.text.String(), Signature: b.sign.String()})
+	case "tool_use":
+		b.raw = mustJSON(&wire.ToolUseBlock{ID: b.id, Name: b.name, Input: b.parseInput()})
+	case "server_tool_use":
+		b.raw = mustJSON(&wire.ServerToolUseBlock{ID: b.id, Name: b.name, Input: b.parseInput()})
+	default:
+		b.raw = b.first
+	}
+}
+
+// parseInput returns the input of a call. One that is no JSON object is shown as
+// what it is.
+func (b *block) parseInput() json.RawMessage {
+	text := strings.TrimSpace(b.text.String())
+	if text == "" {
+		text = "{}"
+	}
+	if json.Valid([]byte(text)) && text[0] == '{' {
+		b.input = json.RawMessage(text)
+		return b.input
+	}
+	return mustJSON(map[string]any{"__unparsedToolInput": map[string]any{"raw": text, "len": len(text)}})
+}
+
+// text returns the text of the answer.
+func (a *answer) text() string {
+	last := ""
+	for _, b := range a.blocks {
+		if b.kind == "text" && b.done {
+			last = b.text.String()
+		}
+	}
+	return last
+}
+
+// calls returns the tool calls that are complete.
+func (a *answer) calls() []*block {
+	var calls []*block
+	for _, b := range a.blocks {
+		if b.kind == "tool_use" && b.done {
+			calls = append(calls, b)
+		}
+	}
+	return calls
+}
+
+// mustJSON encodes what can always be encoded.
+func mustJSON(v any) json.RawMessage {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		panic("engine: " + err.Error())
+	}
+	return raw
+}

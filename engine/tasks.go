@@ -1,0 +1,73 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/wire"
+)
+
+// watchTasks tells the host of tasks, and starts a turn when one that went on in
+// the background has ended.
+func (c *Conversation) watchTasks() {
+	c.env.Notify = func(ev tool.Event) {
+		// It is called by tools, which must not wait for the conversation.
+		c.nested.Add(1)
+		go func() {
+			defer c.nested.Done()
+			c.Do(func() { c.taskEvent(ev) })
+		}()
+	}
+}
+
+func (c *Conversation) taskEvent(ev tool.Event) {
+	switch ev := ev.(type) {
+	case tool.TaskStarted:
+		info := ev.Info
+		if info.Background {
+			c.backgroundChanged()
+		}
+		c.emit(&wire.TaskStarted{TaskID: info.ID, RunID: info.RunID, ToolUseID: info.ToolUseID, Description: info.Description,
+			IsBackgrounded: &info.Background, TaskType: info.Kind, UUID: NewID(), SessionID: c.id})
+	case tool.TaskUpdated:
+		info := ev.Info
+		c.backgroundChanged()
+		c.emit(&wire.TaskUpdated{TaskID: info.ID, RunID: info.RunID, Patch: wire.TaskPatch{IsBackgrounded: &info.Background}, UUID: NewID(), SessionID: c.id})
+	case tool.TaskEnded:
+		c.taskEnded(ev.Info)
+	}
+}
+
+// taskEnded tells that a task is over. The model hears of one in the background by
+// a turn of its own.
+func (c *Conversation) taskEnded(info tool.TaskInfo) {
+	c.emit(&wire.TaskUpdated{TaskID: info.ID, RunID: info.RunID, Patch: wire.TaskPatch{Status: info.Status, EndTime: info.Ended.UnixMilli()}, UUID: NewID(), SessionID: c.id})
+	status := info.Status
+	if status == tool.TaskKilled {
+		status = "stopped"
+	}
+	file := info.OutputFile
+	if !info.Background {
+		file = ""
+	}
+	c.emit(&wire.TaskNotification{TaskID: info.ID, RunID: info.RunID, ToolUseID: info.ToolUseID, Status: status,
+		OutputFile: file, Summary: info.Summary, UUID: NewID(), SessionID: c.id})
+	if !info.Background {
+		return
+	}
+	c.backgroundChanged()
+	text := fmt.Sprintf("The background task %s has ended (%s): %s", info.ID, status, info.Summary)
+	if file != "" {
+		text += "\nIts output is in " + file
+	}
+	c.inbox = append(c.inbox, &prompt{m: wire.Prompt(wire.Text(text)), uuid: NewID(),
+		origin: &wire.Origin{Kind: "task-notification", Producer: info.Kind, RunID: info.RunID}})
+}
+
+func (c *Conversation) backgroundChanged() {
+	m := &wire.BackgroundTasksChanged{Tasks: []*wire.BackgroundTask{}, UUID: NewID(), SessionID: c.id}
+	for _, info := range c.env.Tasks().Running() {
+		m.Tasks = append(m.Tasks, &wire.BackgroundTask{TaskID: info.ID, RunID: info.RunID, TaskType: info.Kind, Description: info.Description})
+	}
+	c.emit(m)
+}

@@ -1,0 +1,376 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/engine/session"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/wire"
+)
+
+// A toolRun is the tool calls of one answer. Each is a goroutine. One without
+// effects starts at once, unless an earlier one has effects; one with effects waits
+// until the message is complete and everything before it is done.
+type toolRun struct {
+	c        *Conversation
+	t        *turn
+	calls    []*toolCall
+	released chan struct{} // closed when calls with effects may start
+	once     sync.Once
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+}
+
+type toolCall struct {
+	block    *block
+	uuid     string // of the line that told it
+	readOnly bool
+	done     chan struct{}
+	out      *outcome // once done
+}
+
+// An outcome is what came of a call.
+type outcome struct {
+	result    *tool.Result
+	meta      *wire.ToolResultMeta
+	before    []wire.Message // told before the result
+	context   []string       // told to the model behind the results
+	denied    bool
+	interrupt bool // the turn is to end
+	stop      bool // a hook ends the turn
+	finished  bool // it ran to its end
+	end       *ending
+}
+
+func newToolRun(c *Conversation, t *turn) *toolRun {
+	r := &toolRun{c: c, t: t, released: make(chan struct{})}
+	r.ctx, r.cancel = context.WithCancelCause(t.ctx)
+	return r
+}
+
+// release lets calls with effects start.
+func (r *toolRun) release() { r.once.Do(func() { close(r.released) }) }
+
+// abandon stops what runs and lets nothing else start.
+func (r *toolRun) abandon() {
+	r.cancel(errors.New("the call was abandoned"))
+	r.release()
+}
+
+// start begins a call.
+func (r *toolRun) start(b *block, uuid string) {
+	call := &toolCall{block: b, uuid: uuid, done: make(chan struct{})}
+	tl := r.c.findTool(b.name)
+	call.readOnly = tl != nil && tl.Spec().ReadOnly
+	var before []*toolCall
+	for _, other := range r.calls {
+		if !call.readOnly || !other.readOnly {
+			before = append(before, other)
+		}
+	}
+	r.calls = append(r.calls, call)
+	r.c.nested.Add(1)
+	go func() {
+		defer r.c.nested.Done()
+		defer close(call.done)
+		defer func() {
+			if p := recover(); p != nil {
+				r.c.log.Error("a tool panicked", "tool", b.name, "panic", p, "stack", string(debug.Stack()))
+				call.out = failed(call, fmt.Errorf("the tool failed in an unexpected way: %v", p))
+			}
+		}()
+		for _, other := range before {
+			select {
+			case <-other.done:
+			case <-r.ctx.Done():
+			}
+		}
+		if !call.readOnly {
+			select {
+			case <-r.released:
+			case <-r.ctx.Done():
+			}
+		}
+		if r.ctx.Err() != nil {
+			call.out = rejected(call, r.c.now())
+			return
+		}
+		call.out = r.c.runCall(r.ctx, r.t, call, tl)
+	}()
+}
+
+func failed(call *toolCall, err error) *outcome {
+	return &outcome{result: tool.Failed(err), finished: true}
+}
+
+// rejected is the outcome of a call that was stopped.
+func rejected(call *toolCall, _ time.Time) *outcome {
+	const text = "The user stopped the turn. This call was rejected or stopped: it may not have run, or only in part, and what it changed may have been written. " +
+		"Stop here and wait for what the user says next."
+	return &outcome{
+		result: &tool.Result{Content: wire.Text(text), Structured: "User rejected tool use", IsError: true},
+		meta:   &wire.ToolResultMeta{ID: call.block.id, NonExecutionKind: "user-rejected"},
+	}
+}
+
+// runCall decides about a call and runs it. It is called in the call's own
+// goroutine.
+func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl tool.Tool) *outcome {
+	b := call.block
+	if tl == nil {
+		return failed(call, tool.Misuse("Error: No such tool available: %s", b.name))
+	}
+	spec := tl.Spec()
+	if b.input == nil {
+		return failed(call, tool.Misuse("InputValidationError: %s failed: its input is not a JSON object. Call it again with an object that fits its schema.", spec.Name))
+	}
+	input := b.input
+	if st, ok := tl.(*structuredOutput); ok {
+		if err := st.check(input); err != nil {
+			return st.misfit(c, t, call, err)
+		}
+		return st.accept(c, t, call, input)
+	}
+	if err := tool.Validate(spec, input); err != nil {
+		return failed(call, err)
+	}
+
+	out := &outcome{}
+	hook := c.preToolHooks(ctx, t, call, spec, &input, out)
+	if hook.denied {
+		out.denied = true
+		out.result = tool.Failed(fmt.Errorf("PreToolUse:%s hook error: %s", spec.Name, hook.reason))
+		out.meta = &wire.ToolResultMeta{ID: b.id, NonExecutionKind: "permission-rule",
+			PermissionDecision: &wire.PermissionDecision{Decision: "reject", Source: "hook"}}
+		return out
+	}
+	if hook.deferred {
+		out.end = &ending{reason: "tool_deferred"}
+		out.result = tool.Failed(errors.New("The call was put off."))
+		c.Do(func() {
+			t.stopReason = "tool_deferred"
+			t.deferred = &wire.DeferredToolUse{ID: b.id, Name: b.name, Input: b.input}
+		})
+		return out
+	}
+	if err := tool.Validate(spec, input); err != nil {
+		return failed(call, err)
+	}
+	if !c.permit(ctx, t, call, tl, &input, hook, out) {
+		return out
+	}
+	if ctx.Err() != nil {
+		return rejected(call, c.now())
+	}
+	if !spec.ReadOnly {
+		// The intent is on record before the effect.
+		if err := c.intent(call, input); err != nil {
+			return failed(call, err)
+		}
+	}
+	began := c.now()
+	result, err := tl.Run(ctx, &tool.Call{ID: b.id, Input: input, Env: c.env})
+	if ctx.Err() != nil && (err != nil || result == nil) {
+		return rejected(call, c.now())
+	}
+	if err != nil {
+		result = tool.Failed(err)
+	}
+	if result == nil {
+		result = tool.Text("", nil)
+	}
+	out.result, out.finished = result, true
+	c.postToolHooks(ctx, t, call, spec, input, c.now().Sub(began), out)
+	return out
+}
+
+// intent records that a call is about to have effects.
+func (c *Conversation) intent(call *toolCall, input json.RawMessage) error {
+	if c.cfg.Log == nil {
+		return nil
+	}
+	err := c.cfg.Log.Append(&session.Entry{Type: "parley-intent", Time: c.now(),
+		Fields: fields("toolUseId", call.block.id, "toolName", call.block.name, "input", input)})
+	if err != nil {
+		return fmt.Errorf("the call did not run, because the session cannot be written: %w", err)
+	}
+	return nil
+}
+
+// permit decides whether a call may run. If not, out is what came of it.
+func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl tool.Tool, input *json.RawMessage, hook hookVerdict, out *outcome) bool {
+	spec, b := tl.Spec(), call.block
+	var d policy.Decision
+	decide := func() bool {
+		access, err := tl.Access(c.env, *input)
+		if err != nil {
+			out.result = tool.Failed(err)
+			return false
+		}
+		return c.Do(func() {
+			d = c.policy.Decide(&policy.Request{Tool: spec, Access: access, Mode: c.mode, Roots: c.env.Roots})
+		})
+	}
+	if !decide() {
+		if out.result == nil {
+			*out = *rejected(call, c.now())
+		}
+		return false
+	}
+	if interactive(spec.Name) && d.Behavior == wire.BehaviorAllow {
+		d = policy.Decision{Behavior: wire.BehaviorAsk}
+	}
+	if d.Behavior != wire.BehaviorDeny {
+		if hook.ask {
+			d.Behavior, d.ReasonType, d.Reason = wire.BehaviorAsk, "hook", hook.reason
+		} else if hook.allow {
+			d.Behavior, d.ReasonType = wire.BehaviorAllow, "hook"
+		}
+	}
+	accept := func(source, reason string) {
+		out.meta = &wire.ToolResultMeta{ID: b.id, PermissionDecision: &wire.PermissionDecision{Decision: "accept", Source: source, ReasonType: reason}}
+	}
+	switch d.Behavior {
+	case wire.BehaviorAllow:
+		source := "config"
+		if d.ReasonType == "hook" {
+			source = "hook"
+		}
+		accept(source, d.ReasonType)
+		return true
+	case wire.BehaviorDeny:
+		c.deny(call, d, out)
+		return false
+	}
+	if c.cfg.NoPrompts || !c.host.CanAsk() {
+		if d.Reason == "" {
+			d.Reason = fmt.Sprintf("%s needs approval, and nobody can be asked", spec.Name)
+		}
+		if interactive(spec.Name) {
+			d.Reason = "Nobody is there to answer. Decide by yourself, and say what you decided."
+		}
+		if c.cfg.NoPrompts {
+			d.ReasonType = "asyncAgent"
+		}
+		c.deny(call, d, out)
+		return false
+	}
+	c.Do(func() { c.state("requires_action") })
+	res, err := c.host.Ask(ctx, c.question(spec, b.id, *input, d))
+	c.Do(func() { c.state("running") })
+	switch {
+	case ctx.Err() != nil:
+		*out = *rejected(call, c.now())
+		return false
+	case err != nil:
+		out.denied = true
+		out.result = tool.Failed(fmt.Errorf("Tool permission request failed: %v", err))
+		return false
+	case res.Behavior == wire.BehaviorDeny:
+		out.denied = true
+		out.interrupt = res.Interrupt
+		if res.Interrupt {
+			rej := rejected(call, c.now())
+			out.result, out.meta = rej.result, rej.meta
+			return false
+		}
+		out.result = tool.Failed(errors.New(res.Message))
+		out.meta = &wire.ToolResultMeta{ID: b.id, NonExecutionKind: "permission-rule",
+			PermissionDecision: &wire.PermissionDecision{Decision: "reject", Source: "user_reject"}}
+		return false
+	case res.Behavior != wire.BehaviorAllow:
+		out.denied = true
+		out.result = tool.Failed(fmt.Errorf("The permission callback gave no valid answer: it must be allow or deny, and was %q.", res.Behavior))
+		return false
+	}
+	for _, u := range res.UpdatedPermissions {
+		c.Do(func() { c.Apply(u) })
+	}
+	if res.UpdatedInput != nil && string(res.UpdatedInput) != "null" {
+		if err := tool.Validate(spec, res.UpdatedInput); err != nil {
+			out.result = tool.Failed(err)
+			return false
+		}
+		*input = res.UpdatedInput
+		// What was changed is judged again: a person may not be tricked past a
+		// rule.
+		if !decide() || d.Behavior == wire.BehaviorDeny {
+			c.deny(call, d, out)
+			return false
+		}
+	}
+	accept("user_temporary", "")
+	return true
+}
+
+// deny is the outcome of a call that a rule or the mode does not allow.
+func (c *Conversation) deny(call *toolCall, d policy.Decision, out *outcome) {
+	if d.Reason == "" {
+		d.Reason = "the call is not allowed"
+	}
+	out.denied = true
+	out.result = tool.Failed(errors.New(d.Reason))
+	out.meta = &wire.ToolResultMeta{ID: call.block.id, NonExecutionKind: "user-rejected",
+		PermissionDecision: &wire.PermissionDecision{Decision: "reject", Source: "config", ReasonType: d.ReasonType}}
+	out.before = append(out.before, &wire.PermissionDenied{ToolName: call.block.name, ToolUseID: call.block.id,
+		DecisionReasonType: d.ReasonType, DecisionReason: d.Reason, Message: d.Reason, UUID: NewID(), SessionID: c.id})
+}
+
+// question asks the host about a call.
+func (c *Conversation) question(spec *tool.Spec, id string, input json.RawMessage, d policy.Decision) *wire.CanUseTool {
+	req := &wire.CanUseTool{ToolName: spec.Name, DisplayName: spec.Name, Input: input, ToolUseID: id,
+		BlockedPath: d.Path, DecisionReason: d.Reason, DecisionReasonType: d.ReasonType, PermissionSuggestions: suggestions(spec, input, d)}
+	var in struct {
+		Description string `json:"description"`
+		FilePath    string `json:"file_path"`
+	}
+	json.Unmarshal(input, &in)
+	req.Description = in.Description
+	if req.Description == "" {
+		req.Description = in.FilePath
+	}
+	req.RequiresUserInteraction = interactive(spec.Name)
+	if req.RequiresUserInteraction {
+		req.PermissionSuggestions = nil
+	}
+	return req
+}
+
+// suggestions are changes that would make a question unnecessary.
+func suggestions(spec *tool.Spec, input json.RawMessage, d policy.Decision) []*wire.PermissionUpdate {
+	rule := func(dest wire.PermissionDestination, name, content string) *wire.PermissionUpdate {
+		return &wire.PermissionUpdate{Type: wire.UpdateAddRules, Rules: []*wire.PermissionRule{{ToolName: name, RuleContent: content}},
+			Behavior: wire.BehaviorAllow, Destination: dest}
+	}
+	switch spec.Name {
+	case "Bash":
+		var in struct {
+			Command string `json:"command"`
+		}
+		json.Unmarshal(input, &in)
+		if strings.ContainsAny(in.Command, ";&|`$<>\n") {
+			return []*wire.PermissionUpdate{rule(wire.DestinationLocalSettings, "Bash", in.Command)}
+		}
+		words := strings.Fields(in.Command)
+		if len(words) > 2 {
+			words = words[:2]
+		}
+		return []*wire.PermissionUpdate{rule(wire.DestinationLocalSettings, "Bash", strings.Join(words, " ")+" *")}
+	case "Write", "Edit", "NotebookEdit":
+		return []*wire.PermissionUpdate{{Type: wire.UpdateSetMode, Mode: wire.ModeAcceptEdits, Destination: wire.DestinationSession}}
+	case "Read":
+		if d.Path != "" {
+			dir := d.Path[:strings.LastIndexByte(d.Path, '/')+1]
+			return []*wire.PermissionUpdate{rule(wire.DestinationSession, "Read", "/"+dir+"**")}
+		}
+	}
+	return []*wire.PermissionUpdate{rule(wire.DestinationLocalSettings, spec.Name, "")}
+}

@@ -1,0 +1,508 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/parley-go/parley/engine/session"
+	"github.com/parley-go/parley/wire"
+)
+
+// A turn is what comes of a prompt, up to its result.
+type turn struct {
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+
+	prompts  []*prompt // those it answers, the one that started it first
+	unspoken []*prompt // those that are still to be told back
+	promptID string
+
+	began       time.Time
+	firstSent   time.Time
+	firstToken  time.Time
+	apiTime     time.Duration
+	userLines   int // lines of the user that were told, without echoes
+	rounds      int // requests that were answered
+	stops       int // times that a Stop hook kept it going
+	nudges      int
+	continued   int // times that it went on behind a cut-off answer
+	denials     []*wire.PermissionDenial
+	lastText    string
+	stopReason  string
+	schemaFails int
+	structured  json.RawMessage
+	deferred    *wire.DeferredToolUse
+}
+
+// take runs the turn of a prompt.
+func (c *Conversation) take(ctx context.Context, p *prompt) {
+	t := &turn{began: c.now(), prompts: []*prompt{p}, promptID: NewID()}
+	t.ctx, t.cancel = context.WithCancelCause(ctx)
+	defer t.cancel(nil)
+	c.turn = t
+	c.ledger.BeginTurn()
+	c.lifecycle(p, "started")
+	c.state("running")
+
+	end := c.begin(t, p)
+	for end == nil {
+		end = c.round(t)
+	}
+	c.finish(t, end)
+	c.turn = nil
+}
+
+// An ending says how a turn ended.
+type ending struct {
+	subtype  string // of the result; empty means success
+	reason   string // its terminal_reason
+	isError  bool
+	text     string // the result of a success
+	errors   []string
+	status   int // of the API's failure
+	apiType  string
+	apiError string
+	noTurns  bool // nothing was asked
+}
+
+// begin takes a prompt in. Its ending is not nil if there is nothing to ask.
+func (c *Conversation) begin(t *turn, p *prompt) *ending {
+	text := p.m.Message.Content.String()
+	context, blocked, reason := c.promptHooks(t, text)
+	c.emit(c.init(t))
+	if blocked {
+		c.emit(&wire.Informational{
+			Content:             "UserPromptSubmit operation blocked by hook:\n" + reason,
+			Level:               "warning",
+			PreventContinuation: true,
+			PromptSubmitOutcome: mustJSON(map[string]any{"kind": "blocked_by_hook", "prompt_kept": false, "reason": reason}),
+			UUID:                NewID(), SessionID: c.id,
+		})
+		return &ending{noTurns: true, text: "The prompt was blocked by a hook: " + reason}
+	}
+	if err := c.say(t, p); err != nil {
+		return c.broken(err)
+	}
+	for _, s := range context {
+		if err := c.inform(t, s); err != nil {
+			return c.broken(err)
+		}
+	}
+	if p.m.ShouldQuery != nil && !*p.m.ShouldQuery {
+		return &ending{noTurns: true}
+	}
+	return nil
+}
+
+// broken ends a turn because the engine itself cannot go on.
+func (c *Conversation) broken(err error) *ending {
+	return &ending{subtype: "error_during_execution", isError: true, errors: []string{err.Error()}}
+}
+
+// say adds a prompt to the conversation.
+func (c *Conversation) say(t *turn, p *prompt) error {
+	var blocks []json.RawMessage
+	for _, b := range p.m.Message.Content.All() {
+		switch b := b.(type) {
+		case *wire.ToolResultBlock:
+			continue // nobody asked for it
+		case *wire.TextBlock:
+			if b.Text == "" {
+				b = &wire.TextBlock{Text: "(no content)"}
+			}
+			blocks = append(blocks, mustJSON(b))
+		default:
+			blocks = append(blocks, mustJSON(b))
+		}
+	}
+	if len(blocks) == 0 {
+		blocks = append(blocks, mustJSON(&wire.TextBlock{Text: "(no content)"}))
+	}
+	if err := c.record(&session.Entry{
+		Type: "user", UUID: p.uuid,
+		Message: mustJSON(map[string]any{"role": "user", "content": blocks}),
+		Fields:  fields("promptId", t.promptID, "permissionMode", c.mode),
+	}, &session.Entry{Type: "last-prompt", Fields: fields("lastPrompt", clip(p.m.Message.Content.String(), 200), "leafUuid", p.uuid)}); err != nil {
+		return err
+	}
+	c.transcript.add("user", blocks...)
+	if c.cfg.Replay {
+		t.unspoken = append(t.unspoken, p)
+	}
+	return nil
+}
+
+// inform tells the model something that nobody said.
+func (c *Conversation) inform(t *turn, text string) error {
+	raw := mustJSON(&wire.TextBlock{Text: text})
+	if err := c.record(&session.Entry{Type: "user", UUID: NewID(),
+		Message: mustJSON(map[string]any{"role": "user", "content": []json.RawMessage{raw}}),
+		Fields:  fields("isMeta", true)}); err != nil {
+		return err
+	}
+	c.transcript.add("user", raw)
+	return nil
+}
+
+// nudge is inform, told to the host as well.
+func (c *Conversation) nudge(t *turn, text string) error {
+	if err := c.inform(t, text); err != nil {
+		return err
+	}
+	t.userLines++
+	c.emit(&wire.User{
+		Message:   wire.UserMessage{Role: "user", Content: wire.Blocks(&wire.TextBlock{Text: text})},
+		SessionID: c.id, UUID: NewID(), Timestamp: c.stamp(), IsSynthetic: true,
+	})
+	return nil
+}
+
+func fields(pairs ...any) map[string]json.RawMessage {
+	m := map[string]json.RawMessage{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		m[pairs[i].(string)] = mustJSON(pairs[i+1])
+	}
+	return m
+}
+
+func clip(s string, n int) string {
+	s = strings.ReplaceAll(s, "\n", " ")
+	if r := []rune(s); len(r) > n {
+		return string(r[:n]) + "…"
+	}
+	return s
+}
+
+// tellPrompts tells prompts back, just before the first answer to them.
+func (c *Conversation) tellPrompts(t *turn) {
+	for _, p := range t.unspoken {
+		m := *p.m
+		m.IsReplay, m.UUID, m.SessionID, m.Timestamp = true, p.uuid, c.id, c.stamp()
+		c.emit(&m)
+	}
+	t.unspoken = nil
+}
+
+// round asks the model once and runs the tools that it calls. Its ending is nil if
+// there is to be another round.
+func (c *Conversation) round(t *turn) *ending {
+	if c.cfg.MaxBudget > 0 && c.ledger.Exceeds(c.cfg.MaxBudget) {
+		return c.overBudget()
+	}
+	a, run, err := c.ask(t)
+	if cause := context.Cause(t.ctx); cause != nil {
+		return c.cutOff(t, a, run, cause)
+	}
+	if err != nil {
+		return c.refused(t, err)
+	}
+	t.rounds++
+	t.stopReason = a.stopReason
+	if s := a.text(); s != "" {
+		t.lastText = s
+	}
+	if c.cfg.MaxBudget > 0 && c.ledger.Exceeds(c.cfg.MaxBudget) {
+		run.abandon()
+		c.settleCalls(a)
+		return c.overBudget()
+	}
+	if len(run.calls) == 0 {
+		return c.answered(t, a)
+	}
+	if end := c.collect(t, a, run); end != nil {
+		return end
+	}
+	if !a.complete {
+		// The stream broke behind the call. It ran, and the model goes on from
+		// its result.
+		c.emit(c.synthetic("API Error: the connection was lost in the middle of the answer; what is above may be incomplete.",
+			syntheticError{code: wire.ErrorServer, apiError: "connection_failed", stopReason: "tool_use"}))
+	}
+	if c.cfg.MaxTurns > 0 && t.rounds >= c.cfg.MaxTurns {
+		return &ending{subtype: "error_max_turns", reason: "max_turns", isError: true,
+			errors: []string{fmt.Sprintf("Reached maximum number of turns (%d)", c.cfg.MaxTurns)}}
+	}
+	return c.fold(t)
+}
+
+// fold takes prompts that came meanwhile into this turn.
+func (c *Conversation) fold(t *turn) *ending {
+	waiting := c.inbox
+	c.inbox = nil
+	for _, p := range waiting {
+		if p.m.Priority == "later" {
+			c.inbox = append(c.inbox, p)
+			continue
+		}
+		c.lifecycle(p, "started")
+		t.prompts = append(t.prompts, p)
+		if err := c.say(t, p); err != nil {
+			return c.broken(err)
+		}
+	}
+	return nil
+}
+
+func (c *Conversation) overBudget() *ending {
+	return &ending{subtype: "error_max_budget_usd", reason: "budget_exhausted", isError: true,
+		errors: []string{fmt.Sprintf("Reached maximum budget ($%s)", dollars(c.cfg.MaxBudget))}}
+}
+
+// dollars writes nano-dollars as a decimal number.
+func dollars(nano int64) string {
+	s := fmt.Sprintf("%d.%09d", nano/1e9, nano%1e9)
+	return strings.TrimSuffix(strings.TrimRight(s, "0"), ".")
+}
+
+// answered ends a turn whose answer calls no tool, unless there is a reason to go
+// on.
+func (c *Conversation) answered(t *turn, a *answer) *ending {
+	goOn := func(text string) *ending {
+		if err := c.nudge(t, text); err != nil {
+			return c.broken(err)
+		}
+		return nil
+	}
+	switch {
+	case !a.complete:
+		if t.continued++; t.continued <= 3 {
+			return goOn("Your answer above was cut off by a failure of the connection. Go on where it stopped; do not repeat it.")
+		}
+	case a.stopReason == "max_tokens":
+		if t.continued++; t.continued <= 3 {
+			return goOn("Your answer reached the limit of its length. Go on exactly where it stopped, in smaller pieces.")
+		}
+	case a.stopReason == "pause_turn":
+		if t.continued++; t.continued <= 10 {
+			return nil
+		}
+	case len(a.blocks) == 0:
+		if t.nudges++; t.nudges <= 1 {
+			return goOn("Your answer was empty. Answer the prompt, or say why you cannot.")
+		}
+	case a.stopReason == "refusal":
+		c.emit(&wire.Informational{Content: "The model declined to answer.", Level: "notice", UUID: NewID(), SessionID: c.id})
+	}
+	if c.cfg.JSONSchema != nil {
+		if t.nudges++; t.nudges <= 1 {
+			return goOn("[structured-output-enforce] Give the answer by calling the StructuredOutput tool with a value that fits its schema.")
+		}
+		return &ending{subtype: "error_max_structured_output_retries", reason: "structured_output_retry_exhausted", isError: true,
+			errors: []string{"The model answered with text and never called StructuredOutput."}}
+	}
+	if more, stopped := c.stopHooks(t); stopped {
+		return &ending{reason: "hook_stopped"}
+	} else if more != "" {
+		if t.stops++; t.stops <= maxStops {
+			end := goOn("Stop hook feedback:\n" + more)
+			c.emit(&wire.Notification{Key: "stop-hook-error", Text: more, Priority: "immediate", UUID: NewID(), SessionID: c.id})
+			return end
+		}
+	}
+	return &ending{reason: "completed", text: t.lastText}
+}
+
+// maxStops is how often Stop hooks may keep a turn going.
+const maxStops = 20
+
+// collect waits for the tools of an answer and tells their results, in the order
+// in which the model called them.
+func (c *Conversation) collect(t *turn, a *answer, run *toolRun) *ending {
+	run.release()
+	var results []json.RawMessage
+	var more []string
+	var end *ending
+	stopped := false
+	for _, call := range run.calls {
+		out := c.awaitCall(t, call)
+		if cause := context.Cause(t.ctx); cause != nil && !out.finished {
+			out = rejected(call, c.now())
+		}
+		raw, err := c.tellResult(t, call, out)
+		if err != nil {
+			return c.broken(err)
+		}
+		results = append(results, raw)
+		more = append(more, out.context...)
+		stopped = stopped || out.stop
+		if out.interrupt {
+			t.cancel(errInterrupted)
+		}
+		if out.end != nil && end == nil {
+			end = out.end
+		}
+	}
+	c.transcript.add("user", results...)
+	for _, s := range more {
+		if err := c.inform(t, s); err != nil {
+			return c.broken(err)
+		}
+	}
+	if cause := context.Cause(t.ctx); cause != nil {
+		return c.interrupted(t, "[Request interrupted by user for tool use]", "aborted_tools", cause)
+	}
+	if stopped {
+		return &ending{reason: "hook_stopped"}
+	}
+	return end
+}
+
+// awaitCall waits for a tool call and serves the conversation meanwhile.
+func (c *Conversation) awaitCall(t *turn, call *toolCall) *outcome {
+	for {
+		select {
+		case <-call.done:
+			return call.out
+		case f := <-c.calls:
+			f()
+		case <-t.ctx.Done():
+			// The tool was told to stop. It does so soon; one that does not is
+			// left to itself.
+			select {
+			case <-call.done:
+				return call.out
+			case <-time.After(toolGrace):
+				return rejected(call, c.now())
+			}
+		}
+	}
+}
+
+// toolGrace is how long a tool has to end once its turn has.
+const toolGrace = 5 * time.Second
+
+// tellResult records the result of a call and tells it.
+func (c *Conversation) tellResult(t *turn, call *toolCall, out *outcome) (json.RawMessage, error) {
+	b := &wire.ToolResultBlock{ToolUseID: call.block.id, Content: out.result.Content, IsError: out.result.IsError}
+	if call.block.name == "Bash" && !b.IsError {
+		// Of a command it is always told whether it failed.
+		b.Extra = map[string]json.RawMessage{"is_error": json.RawMessage("false")}
+	}
+	raw := mustJSON(b)
+	structured := json.RawMessage(nil)
+	if out.result.Structured != nil {
+		structured = mustJSON(out.result.Structured)
+	}
+	uuid := NewID()
+	f := fields("sourceToolAssistantUUID", call.uuid)
+	if structured != nil {
+		f["toolUseResult"] = structured
+	}
+	if err := c.record(&session.Entry{Type: "user", UUID: uuid,
+		Message: mustJSON(map[string]any{"role": "user", "content": []json.RawMessage{raw}}), Fields: f}); err != nil {
+		return nil, err
+	}
+	for _, m := range out.before {
+		c.emit(m)
+	}
+	if out.denied {
+		t.denials = append(t.denials, &wire.PermissionDenial{ToolName: call.block.name, ToolUseID: call.block.id, ToolInput: orEmpty(call.block.input)})
+	}
+	t.userLines++
+	m := &wire.User{
+		Message:   wire.UserMessage{Role: "user", Content: wire.Blocks(b)},
+		SessionID: c.id, UUID: uuid, Timestamp: c.stamp(), ToolUseResult: structured,
+	}
+	if out.meta != nil {
+		m.ToolResultMeta = []*wire.ToolResultMeta{out.meta}
+	}
+	c.emit(m)
+	return raw, nil
+}
+
+func orEmpty(raw json.RawMessage) json.RawMessage {
+	if raw == nil {
+		return json.RawMessage("{}")
+	}
+	return raw
+}
+
+// settleCalls answers calls that never ran, so that the conversation stays one
+// that the API takes.
+func (c *Conversation) settleCalls(a *answer) {
+	for _, b := range a.calls() {
+		raw := mustJSON(&wire.ToolResultBlock{ToolUseID: b.id, Content: wire.Text("The call did not run: the turn ended before it."), IsError: true})
+		c.record(&session.Entry{Type: "user", UUID: NewID(), Message: mustJSON(map[string]any{"role": "user", "content": []json.RawMessage{raw}})})
+		c.transcript.add("user", raw)
+	}
+}
+
+// cutOff ends a turn that was interrupted while the model wrote.
+func (c *Conversation) cutOff(t *turn, a *answer, run *toolRun, cause error) *ending {
+	if a == nil || !a.started {
+		return c.interrupted(t, "[Request interrupted by user]", "aborted_streaming", cause)
+	}
+	if run != nil && len(run.calls) > 0 {
+		run.abandon()
+		return c.collect(t, a, run)
+	}
+	var open *block
+	if n := len(a.blocks); n > 0 && !a.blocks[n-1].done {
+		open = a.blocks[n-1]
+	}
+	if open != nil && open.kind == "text" && open.text.Len() > 0 {
+		open.finish()
+		m := c.assistantLine(a, open)
+		m.Aborted = true
+		c.keepBlock(a, open, m.UUID, fields("isAbortedMidStream", true))
+		c.emit(m)
+	}
+	marker := "[Request interrupted by user]"
+	end := c.interrupted(t, marker, "aborted_streaming", cause)
+	if c.cfg.Partial {
+		c.closeStream(a, open)
+	}
+	return end
+}
+
+// interrupted is the ending of a turn that was cut off.
+func (c *Conversation) interrupted(t *turn, marker, reason string, cause error) *ending {
+	if errors.Is(cause, errSuperseded) {
+		return &ending{reason: "aborted_streaming", text: t.lastText}
+	}
+	raw := mustJSON(&wire.TextBlock{Text: marker})
+	uuid := NewID()
+	c.record(&session.Entry{Type: "user", UUID: uuid, Message: mustJSON(map[string]any{"role": "user", "content": []json.RawMessage{raw}})})
+	c.transcript.add("user", raw)
+	t.userLines++
+	c.emit(&wire.User{Message: wire.UserMessage{Role: "user", Content: wire.Blocks(&wire.TextBlock{Text: marker})},
+		SessionID: c.id, UUID: uuid, Timestamp: c.stamp()})
+	words := "The turn was interrupted by the user."
+	if !errors.Is(cause, errInterrupted) {
+		words = "The turn was cut off: " + cause.Error()
+	}
+	return &ending{subtype: "error_during_execution", reason: reason, isError: true, errors: []string{words}}
+}
+
+// closeStream completes the events that a host was told.
+func (c *Conversation) closeStream(a *answer, open *block) {
+	if open != nil {
+		c.emit(c.streamEvent(a, mustJSON(map[string]any{"type": "content_block_stop", "index": open.index})))
+	}
+	c.emit(c.streamEvent(a, mustJSON(map[string]any{"type": "message_delta",
+		"delta": map[string]any{"stop_reason": nil, "stop_sequence": nil}, "usage": map[string]any{"output_tokens": a.usage.OutputTokens}})))
+	c.emit(c.streamEvent(a, json.RawMessage(`{"type":"message_stop"}`)))
+}
+
+// finish tells how a turn ended.
+func (c *Conversation) finish(t *turn, end *ending) {
+	c.tellPrompts(t)
+	r := c.result(t, end)
+	c.last = r
+	c.results++
+	c.record(&session.Entry{Type: "cost-state", Fields: c.ledger.State()})
+	c.emit(r)
+	c.state("idle")
+	final := "completed"
+	if slices.Contains([]string{"aborted_streaming", "aborted_tools"}, end.reason) {
+		final = "cancelled"
+	}
+	for _, p := range t.prompts {
+		c.lifecycle(p, final)
+	}
+}
