@@ -13,6 +13,11 @@ type Env struct {
 	Environ []string // the environment of commands, "KEY=value"
 	Dir     string   // a directory of the session for what tools put aside; made when needed
 
+	// Hidden reports whether a file or directory, by its absolute path, must not
+	// be seen by tools that look at many: Glob and Grep leave it out. It may be
+	// nil, and is called from several goroutines.
+	Hidden func(path string) bool
+
 	// Notify is called with what happens beside the calls: a background task that
 	// started or ended. It may be nil and must not block.
 	Notify func(Event)

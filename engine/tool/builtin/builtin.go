@@ -8,7 +8,11 @@ import (
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/bash"
 	"github.com/parley-go/parley/engine/tool/edit"
+	"github.com/parley-go/parley/engine/tool/killshell"
+	"github.com/parley-go/parley/engine/tool/notebookedit"
 	"github.com/parley-go/parley/engine/tool/read"
+	"github.com/parley-go/parley/engine/tool/taskoutput"
+	"github.com/parley-go/parley/engine/tool/todowrite"
 	"github.com/parley-go/parley/engine/tool/write"
 )
 
@@ -24,9 +28,13 @@ func All(opts *Options) []tool.Tool {
 		opts = new(Options)
 	}
 	return []tool.Tool{
+		taskoutput.New(),
 		bash.New(&opts.Bash),
 		read.New(),
 		edit.New(&opts.Edit),
 		write.New(),
+		notebookedit.New(),
+		todowrite.New(),
+		killshell.New(),
 	}
 }

@@ -35,6 +35,9 @@ type Command struct {
 	Files  []*os.File
 	Mark   string // that it carries beside its own; may be empty
 	Output *Spool // gets what it prints, both streams as one
+
+	Stdin  *os.File // what it reads; nil means nothing
+	Stdout *os.File // gets its standard output in place of Output, if not nil
 }
 
 // A Tree is a command that runs, with what it starts. It is safe for concurrent
@@ -57,6 +60,12 @@ func Start(c *Command) (*Tree, error) {
 	}
 	t := &Tree{mark: NewMark(), output: r, exited: make(chan struct{}), drained: make(chan struct{})}
 	t.cmd = &exec.Cmd{Path: c.Args[0], Args: c.Args, Dir: c.Dir, Env: marked(c.Env, c.Mark, t.mark), Stdout: w, Stderr: w, ExtraFiles: c.Files, SysProcAttr: attributes()}
+	if c.Stdin != nil {
+		t.cmd.Stdin = c.Stdin
+	}
+	if c.Stdout != nil {
+		t.cmd.Stdout = c.Stdout
+	}
 	started := make(chan error)
 	go func() {
 		// The kernel watches the thread that starts the command, so that thread

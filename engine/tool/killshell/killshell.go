@@ -1,0 +1,80 @@
+// Package killshell is the tool KillShell: it stops a task in the background.
+package killshell
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/taskoutput"
+)
+
+//go:embed killshell.md
+var description string
+
+const schema = `{
+	"type": "object",
+	"properties": {
+		"task_id": {"type": "string", "description": "The id of the task to stop"},
+		"shell_id": {"type": "string", "description": "The same, as it was called once"}
+	}
+}`
+
+// Tool is KillShell.
+type Tool struct{ spec tool.Spec }
+
+// New returns the tool.
+func New() *Tool {
+	return &Tool{spec: tool.Spec{Name: "KillShell", Aliases: []string{"TaskStop", "KillBash"}, Description: description, Schema: json.RawMessage(schema)}}
+}
+
+// Input is what the model gives.
+type Input struct {
+	TaskID  string `json:"task_id"`
+	ShellID string `json:"shell_id"`
+}
+
+// Output is what programs get.
+type Output struct {
+	Message  string `json:"message"`
+	TaskID   string `json:"task_id"`
+	TaskType string `json:"task_type"`
+	Command  string `json:"command,omitempty"`
+}
+
+// Spec says what the tool is.
+func (t *Tool) Spec() *tool.Spec { return &t.spec }
+
+// Access is none: the task is the conversation's own.
+func (t *Tool) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) { return nil, nil }
+
+// Run stops the task.
+func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
+	var in Input
+	if err := tool.Decode(call.Input, &in); err != nil {
+		return nil, err
+	}
+	id := in.TaskID
+	if id == "" {
+		id = in.ShellID
+	}
+	if id == "" {
+		return nil, tool.Misuse("Missing required parameter: task_id")
+	}
+	task, ok := call.Env.Tasks().Get(id)
+	if !ok {
+		return nil, taskoutput.NotFound(call.Env, id)
+	}
+	if info := task.Info(); info.Status != tool.TaskRunning {
+		return nil, tool.Misuse("Task %s is not running (status: %s)", id, info.Status)
+	}
+	task.Stop()
+	info := task.Info()
+	what := info.Command
+	if what == "" {
+		what = info.Description
+	}
+	message := "Successfully stopped task: " + info.ID + " (" + what + ")"
+	return tool.Text(message, &Output{Message: message, TaskID: info.ID, TaskType: info.Kind, Command: info.Command}), nil
+}

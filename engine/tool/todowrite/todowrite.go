@@ -1,0 +1,134 @@
+// Package todowrite is the tool TodoWrite: the model's list of what is to be done.
+//
+// The list is kept in the [tool.Env]; [Of] returns it.
+package todowrite
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"sync"
+
+	"github.com/parley-go/parley/engine/tool"
+)
+
+//go:embed todowrite.md
+var description string
+
+const schema = `{
+	"type": "object",
+	"properties": {
+		"todos": {
+			"type": "array",
+			"description": "The whole list",
+			"items": {
+				"type": "object",
+				"properties": {
+					"content": {"type": "string", "description": "What is to be done, such as \"Run the tests\""},
+					"status": {"type": "string", "enum": ["pending", "in_progress", "completed"], "description": "How it stands"},
+					"activeForm": {"type": "string", "description": "The same while it is being done, such as \"Running the tests\""}
+				},
+				"required": ["content", "status"]
+			}
+		},
+		"subject": {"type": "string", "description": "One thing to be done, to add it to the list instead of giving the whole list"},
+		"description": {"type": "string", "description": "More about the subject"}
+	}
+}`
+
+// Tool is TodoWrite.
+type Tool struct{ spec tool.Spec }
+
+// New returns the tool.
+func New() *Tool {
+	return &Tool{spec: tool.Spec{Name: "TodoWrite", Description: description, Schema: json.RawMessage(schema)}}
+}
+
+// A Todo is one thing to be done.
+type Todo struct {
+	Content    string `json:"content"`
+	Status     string `json:"status"` // "pending", "in_progress" or "completed"
+	ActiveForm string `json:"activeForm"`
+}
+
+// Input is what the model gives: a list, or one thing to add to it.
+type Input struct {
+	Todos       *[]Todo `json:"todos"`
+	Subject     string  `json:"subject"`
+	Description string  `json:"description"`
+	ActiveForm  string  `json:"activeForm"`
+}
+
+// Output is what programs get.
+type Output struct {
+	OldTodos []Todo `json:"oldTodos"`
+	NewTodos []Todo `json:"newTodos"`
+}
+
+type list struct {
+	mu    sync.Mutex
+	todos []Todo
+}
+
+type listKey struct{}
+
+func listOf(env *tool.Env) *list {
+	return tool.Value(env, listKey{}, func() *list { return new(list) })
+}
+
+// Of returns the list of a conversation.
+func Of(env *tool.Env) []Todo {
+	l := listOf(env)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]Todo{}, l.todos...)
+}
+
+// Set replaces the list of a conversation, as when one goes on.
+func Set(env *tool.Env, todos []Todo) {
+	l := listOf(env)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.todos = append([]Todo{}, todos...)
+}
+
+// Spec says what the tool is.
+func (t *Tool) Spec() *tool.Spec { return &t.spec }
+
+// Access is none: the list is the conversation's own.
+func (t *Tool) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) { return nil, nil }
+
+// Run replaces the list.
+func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
+	var in Input
+	if err := tool.Decode(call.Input, &in); err != nil {
+		return nil, err
+	}
+	if in.Todos == nil && in.Subject == "" {
+		return nil, tool.Misuse("InputValidationError: TodoWrite failed due to the following issues:\nThe required parameter `todos` is missing (The whole list)")
+	}
+	l := listOf(call.Env)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old := append([]Todo{}, l.todos...)
+	if in.Todos != nil {
+		l.todos = append([]Todo{}, *in.Todos...)
+	}
+	if in.Subject != "" {
+		l.todos = append(l.todos, Todo{Content: in.Subject, Status: "pending", ActiveForm: in.ActiveForm})
+	}
+	open := 0
+	for i, todo := range l.todos {
+		if todo.ActiveForm == "" {
+			l.todos[i].ActiveForm = todo.Content
+		}
+		if todo.Status != "completed" {
+			open++
+		}
+	}
+	out := &Output{OldTodos: old, NewTodos: append([]Todo{}, l.todos...)}
+	if open == 0 {
+		l.todos = nil // a list that is done is put away
+	}
+	return tool.Text("The list has been updated. Keep it as you go on, and go on with what is next.", out), nil
+}
