@@ -7,6 +7,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf16"
 
@@ -47,14 +48,18 @@ func (d *digest) titled(title string) bool {
 	return strings.EqualFold(strings.TrimSpace(d.customTitle), title) || d.customTitle == "" && strings.EqualFold(strings.TrimSpace(d.aiTitle), title)
 }
 
-// ends reads the begin and the end of a session's file; they may overlap.
-func ends(root *os.Root, p place) (head, tail []byte, err error) {
+// windows are buffers for the begin and the end of a file.
+var windows = sync.Pool{New: func() any { return new([2 * window]byte) }}
+
+// ends reads the begin and the end of a session's file into a buffer; they may
+// overlap.
+func ends(root *os.Root, p place, buf *[2 * window]byte) (head, tail []byte, err error) {
 	file, err := root.OpenFile(p.name(), os.O_RDONLY|nonblock, 0)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer file.Close()
-	head = make([]byte, min(window, p.size))
+	head = buf[:min(window, p.size)]
 	n, err := io.ReadFull(file, head)
 	head = head[:n]
 	if err != nil && err != io.ErrUnexpectedEOF && err != io.EOF {
@@ -63,7 +68,7 @@ func ends(root *os.Root, p place) (head, tail []byte, err error) {
 	if p.size <= window {
 		return head, head, nil
 	}
-	tail = make([]byte, window)
+	tail = buf[window:]
 	n, err = file.ReadAt(tail, p.size-window)
 	if err != nil && err != io.EOF {
 		return nil, nil, err
@@ -73,7 +78,9 @@ func ends(root *os.Root, p place) (head, tail []byte, err error) {
 
 // digestPlace reads what a list shows of a session.
 func digestPlace(root *os.Root, p place) (*digest, error) {
-	head, tail, err := ends(root, p)
+	buf := windows.Get().(*[2 * window]byte)
+	defer windows.Put(buf)
+	head, tail, err := ends(root, p, buf)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +109,7 @@ func digestOf(head, tail []byte) *digest {
 	d.readHead(head)
 	either := func(name string) string {
 		text, ok := lastText(tail, name, "")
-		if !ok {
+		if !ok && len(tail) > 0 && &tail[0] != &head[0] {
 			text, _ = lastText(head, name, "")
 		}
 		return text
@@ -163,6 +170,9 @@ func setOnce(dst *string, s string) {
 // are taken apart.
 func lastText(lines []byte, name, typ string) (string, bool) {
 	key := []byte(`"` + name + `"`)
+	if !bytes.Contains(lines, key) { // much faster than from the end
+		return "", false
+	}
 	for end := len(lines); end > 0; {
 		i := bytes.LastIndex(lines[:end], key)
 		if i < 0 {
@@ -221,40 +231,42 @@ func (p *peeked) read(line []byte) {
 		return
 	}
 	for d.PeekKind() == '"' {
-		key, err := d.ReadToken()
+		name, err := d.ReadValue()
 		if err != nil {
 			return
 		}
-		name := key.String()
+		var text *string
+		var flag *bool
+		switch string(name) {
+		case `"type"`:
+			text = &p.typ
+		case `"timestamp"`:
+			text = &p.timestamp
+		case `"cwd"`:
+			text = &p.cwd
+		case `"gitBranch"`:
+			text = &p.branch
+		case `"entrypoint"`:
+			text = &p.entrypoint
+		case `"isSidechain"`:
+			flag = &p.sidechain
+		case `"isMeta"`:
+			flag = &p.meta
+		case `"isCompactSummary"`:
+			flag = &p.compact
+		}
+		message := string(name) == `"message"`
 		v, err := d.ReadValue()
-		if err != nil {
+		switch {
+		case err != nil:
 			return
-		}
-		text := func(dst *string) {
-			if v.Kind() == '"' {
-				b, _ := jsontext.AppendUnquote(nil, v)
-				*dst = string(b)
-			}
-		}
-		switch name {
-		case "type":
-			text(&p.typ)
-		case "timestamp":
-			text(&p.timestamp)
-		case "cwd":
-			text(&p.cwd)
-		case "gitBranch":
-			text(&p.branch)
-		case "entrypoint":
-			text(&p.entrypoint)
-		case "isSidechain":
-			p.sidechain = v.Kind() == 't'
-		case "isMeta":
-			p.meta = v.Kind() == 't'
-		case "isCompactSummary":
-			p.compact = v.Kind() == 't'
-		case "message":
-			p.message = json.RawMessage(v.Clone())
+		case text != nil && v.Kind() == '"':
+			b, _ := jsontext.AppendUnquote(nil, v)
+			*text = string(b)
+		case flag != nil:
+			*flag = v.Kind() == 't'
+		case message:
+			p.message = json.RawMessage(v) // of the line
 		}
 	}
 }

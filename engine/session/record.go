@@ -234,45 +234,100 @@ func appendRaw(dst []byte, name string, value json.RawMessage) ([]byte, error) {
 	return append(dst, v...), nil
 }
 
-// decodeEntry takes a line apart. It shares no memory with it.
+// decodeEntry takes a line apart. What it returns shares no memory with it.
 func decodeEntry(line []byte) (*Entry, Meta, error) {
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(line, &members); err != nil {
-		return nil, Meta{}, err
+	e, meta := &Entry{}, Meta{}
+	d := jsontext.NewDecoder(bytes.NewBuffer(bytes.Clone(line)), lenient...)
+	if tok, err := d.ReadToken(); err != nil {
+		return nil, meta, err
+	} else if tok.Kind() != '{' {
+		return nil, meta, errors.New("session: a line that is no object")
 	}
-	text := func(name string) string {
-		var s string
-		json.Unmarshal(members[name], &s)
-		return s
+	type member struct {
+		name  string
+		value json.RawMessage
 	}
-	e := &Entry{Type: text("type")}
-	if e.Type == "" {
-		return nil, Meta{}, errors.New("session: a record without a type")
-	}
-	meta := Meta{ID: text("sessionId"), Cwd: text("cwd"), Version: text("version"), GitBranch: text("gitBranch"), Entrypoint: text("entrypoint")}
-	if inTree(e.Type) {
-		e.UUID = text("uuid")
-	}
-	if t, err := time.Parse(time.RFC3339, text("timestamp")); err == nil {
-		e.Time = t.UTC().Truncate(time.Millisecond)
-	}
-	placed := e.UUID != ""
-	if placed {
-		e.ParentUUID = text("parentUuid")
-		e.Message = members["message"]
-		if string(members["isSidechain"]) != "true" {
-			delete(members, "isSidechain")
+	var written []member // of what the log writes itself if the record has a place in the tree
+	stamp, sidechain := member{}, member{}
+	e.Fields = make(map[string]json.RawMessage)
+	for d.PeekKind() == '"' {
+		key, err := d.ReadToken()
+		if err != nil {
+			return nil, meta, err
 		}
-	}
-	for name := range members {
+		name := key.String()
+		v, err := d.ReadValue()
+		if err != nil {
+			return nil, meta, err
+		}
+		m := member{name, json.RawMessage(slices.Clip(v))}
 		switch {
-		case name == "type", name == "sessionId", name == moreKey, name == "timestamp" && !e.Time.IsZero(),
-			placed && reserved(name):
-			delete(members, name)
+		case name == "type":
+			e.Type = textOf(v)
+		case name == "sessionId":
+			meta.ID = textOf(v)
+		case name == "timestamp":
+			stamp = m
+		case name == "isSidechain":
+			sidechain = m
+		case name == moreKey:
+		case reserved(name):
+			written = append(written, m)
+		default:
+			e.Fields[name] = m.value
 		}
 	}
-	if len(members) > 0 {
-		e.Fields = members
+	if _, err := d.ReadToken(); err != nil { // the closing brace
+		return nil, meta, err
+	}
+	if e.Type == "" {
+		return nil, meta, errors.New("session: a record without a type")
+	}
+	for _, m := range written {
+		switch m.name {
+		case "uuid":
+			if inTree(e.Type) {
+				e.UUID = textOf(m.value)
+			}
+		case "cwd":
+			meta.Cwd = textOf(m.value)
+		case "version":
+			meta.Version = textOf(m.value)
+		case "gitBranch":
+			meta.GitBranch = textOf(m.value)
+		case "entrypoint":
+			meta.Entrypoint = textOf(m.value)
+		}
+	}
+	for _, m := range written {
+		switch {
+		case e.UUID == "":
+			e.Fields[m.name] = m.value
+		case m.name == "parentUuid":
+			e.ParentUUID = textOf(m.value)
+		case m.name == "message":
+			e.Message = m.value
+		}
+	}
+	if sidechain.value != nil && (e.UUID == "" || string(sidechain.value) == "true") {
+		e.Fields[sidechain.name] = sidechain.value
+	}
+	if t, err := time.Parse(time.RFC3339, textOf(stamp.value)); err == nil {
+		e.Time = t.UTC().Truncate(time.Millisecond)
+	} else if stamp.value != nil && e.UUID == "" {
+		e.Fields[stamp.name] = stamp.value
+	}
+	if len(e.Fields) == 0 {
+		e.Fields = nil
 	}
 	return e, meta, nil
+}
+
+// textOf returns the text that a value is, empty if it is none.
+func textOf(v []byte) string {
+	if len(v) == 0 || v[0] != '"' {
+		return ""
+	}
+	b, _ := jsontext.AppendUnquote(nil, v)
+	return string(b)
 }

@@ -95,10 +95,9 @@ func readLines(r io.Reader, f func(line []byte, off int64) error) (off int64, re
 }
 
 // readHead takes the top level of a line apart. Not everything that is JSON is a record.
-func readHead(d *jsontext.Decoder, src *bytes.Reader, line []byte) (head, error) {
+func readHead(d *jsontext.Decoder, line []byte) (head, error) {
 	var h head
-	src.Reset(line)
-	d.Reset(src, lenient...)
+	d.Reset(bytes.NewBuffer(line), lenient...)
 	if tok, err := d.ReadToken(); err != nil {
 		return h, err
 	} else if tok.Kind() != '{' {
@@ -214,13 +213,12 @@ func (h *head) readMessage(d *jsontext.Decoder) error {
 // are the begin of more.
 func scanLog(r io.Reader) (*scan, int64, error) {
 	s := &scan{byUUID: map[string]*node{}, loose: map[string]span{}, effects: map[string]effect{}}
-	var src bytes.Reader
-	d := jsontext.NewDecoder(&src, lenient...)
+	d := jsontext.NewDecoder(new(bytes.Buffer), lenient...)
 	end, rest, err := readLines(r, func(line []byte, off int64) error {
 		if len(bytes.TrimSpace(line)) == 0 {
 			return nil
 		}
-		h, err := readHead(d, &src, line)
+		h, err := readHead(d, line)
 		if err != nil {
 			s.corrupt++
 			return nil
@@ -232,7 +230,7 @@ func scanLog(r io.Reader) (*scan, int64, error) {
 		return nil, 0, err
 	}
 	if len(rest) > 0 {
-		if h, err := readHead(d, &src, rest); err == nil {
+		if h, err := readHead(d, rest); err == nil {
 			s.add(h, span{end, len(rest)})
 			end += int64(len(rest))
 			s.unended = true
@@ -575,7 +573,10 @@ func (s *scan) history(at io.ReaderAt) (*History, error) {
 		}
 		h.Entries = append(h.Entries, e)
 		h.Meta = meta
-		calls, _ := blockIDs(e.Message)
+		var calls []string
+		if len(s.effects) > 0 && e.Type == typeAssistant {
+			calls, _ = blockIDs(e.Message)
+		}
 		for _, id := range calls {
 			f, ok := s.effects[id]
 			if !ok {

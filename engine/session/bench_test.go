@@ -1,0 +1,107 @@
+package session_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/parley-go/parley/engine/session"
+	"github.com/parley-go/parley/engine/session/sessiontest"
+)
+
+// BenchmarkAppend is one message of 1 KB; with 16 writers at once the waits for
+// the disk are shared.
+func BenchmarkAppend(b *testing.B) {
+	for _, d := range []struct {
+		name string
+		d    session.Durability
+	}{{"fsync", session.Fsync}, {"write", session.Write}, {"none", session.None}} {
+		for _, writers := range []int{1, 16} {
+			b.Run(fmt.Sprintf("%s/writers=%d", d.name, writers), func(b *testing.B) {
+				store := &session.Files{Dir: b.TempDir(), Durability: d.d}
+				log, err := store.Create(b.Context(), sessiontest.Meta("", "/src/a"))
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer log.Close()
+				e := sessiontest.Say("user", strings.Repeat("x", 1000), "")
+				b.SetParallelism(writers)
+				b.ResetTimer()
+				if writers == 1 {
+					for b.Loop() {
+						if err := log.Append(e); err != nil {
+							b.Fatal(err)
+						}
+					}
+					return
+				}
+				b.RunParallel(func(pb *testing.PB) {
+					for pb.Next() {
+						if err := log.Append(e); err != nil {
+							b.Error(err)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// BenchmarkOpen opens a session of 10,000 messages of 1 KB.
+func BenchmarkOpen(b *testing.B) {
+	store := &session.Files{Dir: b.TempDir(), Durability: session.Write}
+	log, err := store.Create(b.Context(), sessiontest.Meta("", "/src/a"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	parent := ""
+	for range 10_000 {
+		e := sessiontest.Say("user", strings.Repeat("x", 1000), parent)
+		parent = e.UUID
+		if err := log.Append(e); err != nil {
+			b.Fatal(err)
+		}
+	}
+	log.Close()
+	info, err := os.Stat(log.Path())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(info.Size())
+	b.ReportAllocs()
+	for b.Loop() {
+		log, h, err := store.Open(b.Context(), log.ID(), sessiontest.Meta("", "/src/a"))
+		if err != nil || len(h.Entries) != 10_000 {
+			b.Fatal(err, len(h.Entries))
+		}
+		log.Close()
+	}
+}
+
+// BenchmarkList lists 3,000 sessions, small and longer than what is read of them.
+func BenchmarkList(b *testing.B) {
+	for _, size := range []int{4 << 10, 256 << 10} {
+		b.Run(fmt.Sprintf("bytes=%d", size), func(b *testing.B) {
+			store := &session.Files{Dir: b.TempDir(), Durability: session.Write}
+			dir := filepath.Join(store.Dir, "projects", "-x")
+			os.MkdirAll(dir, 0o700)
+			fill, _ := json.Marshal(strings.Repeat("x", 2000))
+			var text []byte
+			for i := 0; len(text) < size; i++ {
+				text = fmt.Appendf(text, `{"parentUuid":null,"type":"user","message":{"role":"user","content":%s},"uuid":%q,"timestamp":"2026-01-02T03:04:05.678Z","cwd":"/x","gitBranch":"main"}`+"\n", fill, session.NewID())
+			}
+			for range 3000 {
+				os.WriteFile(filepath.Join(dir, session.NewID()+".jsonl"), text, 0o600)
+			}
+			b.ResetTimer()
+			for b.Loop() {
+				if infos, err := store.List(b.Context(), nil); err != nil || len(infos) != 3000 {
+					b.Fatal(err, len(infos))
+				}
+			}
+		})
+	}
+}
