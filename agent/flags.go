@@ -183,7 +183,7 @@ var flagTable = []flagSpec{
 	{names: []string{"--no-session-persistence"}, set: on(func(f *Flags) *bool { return &f.NoPersist })},
 	{names: []string{"-n", "--name"}, kind: flagString, set: str(func(f *Flags) *string { return &f.SessionName })},
 	{names: []string{"--api-key"}, kind: flagString, set: str(func(f *Flags) *string { return &f.APIKey })},
-	{names: []string{"--provider"}, kind: flagString, choice: []string{"anthropic", "script"}, set: str(func(f *Flags) *string { return &f.Provider })},
+	{names: []string{"--provider"}, kind: flagString, choice: []string{"anthropic", "openai", "script"}, set: str(func(f *Flags) *string { return &f.Provider })},
 	{names: []string{"--base-url"}, kind: flagString, set: str(func(f *Flags) *string { return &f.BaseURL })},
 	{names: []string{"--script"}, kind: flagString, set: str(func(f *Flags) *string { return &f.Script })},
 	{names: []string{"-d", "--debug"}, kind: flagOptional, set: func(f *Flags, _ []string) error { f.Debug = true; return nil }},

@@ -19,6 +19,7 @@ import (
 	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/engine/model/anthropic"
 	"github.com/parley-go/parley/engine/model/catalog"
+	"github.com/parley-go/parley/engine/model/openai"
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/session"
 	"github.com/parley-go/parley/engine/tool"
@@ -275,6 +276,17 @@ func (set *setup) model() (model.Model, error) {
 			return nil, errors.New("Error: scripted models are not part of this build.")
 		}
 		return set.cfg.Script(f.Script)
+	case "openai":
+		set.keySource = "none"
+		key := f.APIKey
+		if key == "" {
+			key = set.vars["OPENAI_API_KEY"]
+		}
+		base := f.BaseURL
+		if base == "" {
+			base = set.vars["OPENAI_BASE_URL"]
+		}
+		return openai.New(openai.Config{BaseURL: base, APIKey: key})
 	}
 	cfg := anthropic.Config{BaseURL: f.BaseURL}
 	if cfg.BaseURL == "" {
