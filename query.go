@@ -280,11 +280,15 @@ func (q *query) settle(r *wire.Result, taskEnded bool) {
 			now := q.s.heard.Load()
 			switch {
 			case q.over:
-			case now != heard || q.s.atWork() || q.s.busyTasks():
+			case now != heard || q.s.midTurn.Load() || q.s.atWork() || q.s.busyTasks():
 				heard = now
 				q.quiet.Reset(settleTime)
-			default:
+			case q.answered(nil):
 				q.finishInput()
+			default:
+				// More may come, so the agent is left to end by itself.
+				q.over = true
+				q.s.out.end()
 			}
 		})
 	}
@@ -318,21 +322,16 @@ func (q *query) finishInput() {
 // verdict turns the end of the session into the error of the query. again says
 // that a turn had begun after the last result.
 func (q *query) verdict(err error, last *wire.Result, again bool) error {
-	s := q.s
-	failed := last != nil && last.Outcome() != wire.OutcomeCompleted
 	if err != io.EOF {
-		var exit *ExitError
-		if failed && !again && !errors.As(err, &exit) {
-			return &ResultError{last}
-		}
 		return err
 	}
+	s := q.s
 	// Ended by itself, or by the end of its input, and not well.
 	crashed := (s.exit.Code > 0 || s.exit.Signal != "") && s.exit.Step <= transport.StepEOF
 	switch {
 	case last == nil || again && crashed:
 		return exitError(s.exit, s.lastFrames(), ErrNoResult)
-	case failed:
+	case last.Outcome() != wire.OutcomeCompleted:
 		return &ResultError{last}
 	case crashed:
 		return exitError(s.exit, s.lastFrames(), errors.New("after its result"))

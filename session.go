@@ -51,6 +51,7 @@ type session struct {
 	results atomic.Int64 // how many of them are results, replays not counted
 	said    atomic.Int64 // how many lines we wrote, or were about to
 	handled atomic.Int64 // how many requests of theirs we answered
+	midTurn atomic.Bool  // the agent has begun a turn that has no result yet
 
 	running  sync.WaitGroup // handlers and helpers
 	readDone chan struct{}  // closed when the session is over
@@ -74,6 +75,9 @@ type session struct {
 // open dials and starts the session, which owner gets before that. It sends
 // nothing.
 func open(ctx context.Context, cfg *config, owner func(*session)) error {
+	if ctx.Err() != nil {
+		return ctxError(ctx, "connecting")
+	}
 	conn, err := cfg.dial(ctx)
 	if err != nil {
 		return err
@@ -136,6 +140,7 @@ func (s *session) route(line []byte) error {
 	switch wire.PeekType(line) {
 	case "stream_event", "assistant", "user":
 		// They concern nobody but the consumer, who takes them apart.
+		s.midTurn.Store(true)
 		return s.in.pushLine(line)
 	}
 	m := entry{line: line}.message()
@@ -151,6 +156,8 @@ func (s *session) route(line []byte) error {
 		return nil
 	case *wire.KeepAlive, *wire.TranscriptMirror:
 		return nil
+	case *wire.Init:
+		s.midTurn.Store(true)
 	case *wire.TaskStarted:
 		if m.TaskType == "local_agent" || m.TaskType == "local_workflow" {
 			s.setTask(m.TaskID, true)
@@ -166,6 +173,7 @@ func (s *session) route(line []byte) error {
 	res, ended := m.(*wire.Result)
 	ended = ended && !res.IsReplay
 	if ended {
+		s.midTurn.Store(false)
 		s.results.Add(1)
 	}
 	err := s.in.push(m, len(line))
