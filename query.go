@@ -104,6 +104,7 @@ type query struct {
 	results int             // of our prompts
 	open    map[string]bool // uuids of prompts that no result has named
 	named   bool            // results name the prompts they are for
+	drained bool            // the last result said that no prompt waits
 	allSent bool            // no more prompts
 	over    bool            // the input was ended, or all is over
 	quiet   *time.Timer
@@ -160,7 +161,7 @@ func (q *query) run(ctx context.Context, prompts iter.Seq[*wire.User], yield fun
 // stop ends the session. A turn that still runs is interrupted.
 func (q *query) stop(cause error) {
 	q.mu.Lock()
-	over := q.over || q.allSent && q.answered(nil)
+	over := q.over || q.allSent && q.answered()
 	q.over = true
 	if q.quiet != nil {
 		q.quiet.Stop()
@@ -200,6 +201,7 @@ func (q *query) feed(ctx context.Context, prompts iter.Seq[*wire.User]) {
 		q.s.said.Add(1) // the agent's silence counts from here
 		q.mu.Lock()
 		q.sent++
+		q.drained = false
 		if m.UUID != "" {
 			q.open[m.UUID] = true
 		}
@@ -216,7 +218,7 @@ func (q *query) feed(ctx context.Context, prompts iter.Seq[*wire.User]) {
 	q.mu.Lock()
 	q.allSent = true
 	q.mu.Unlock()
-	q.settle(nil, false)
+	q.settle(false)
 }
 
 // resulted is told of each result, by the reader.
@@ -224,33 +226,33 @@ func (q *query) resulted(r *wire.Result) {
 	q.mu.Lock()
 	if byPrompt(r) {
 		q.results++
+		q.drained = r.QueuedTurnCount != nil && *r.QueuedTurnCount == 0
 		for _, id := range promptsOf(r) {
 			q.named = true
 			delete(q.open, id)
 		}
 	}
 	q.mu.Unlock()
-	q.settle(r, false)
+	q.settle(false)
 }
 
 // tasksDone is told when no task of the agent runs any more, by the reader.
-func (q *query) tasksDone() { q.settle(nil, true) }
+func (q *query) tasksDone() { q.settle(true) }
 
 // turnRunning reports whether the agent owes an answer: not while the host thinks
 // about its next prompt.
 func (q *query) turnRunning() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.allSent || !q.answered(nil)
+	return q.allSent || !q.answered()
 }
 
-// answered reports whether there is a result for each prompt that was sent. r is
-// the last one, if it just came.
-func (q *query) answered(r *wire.Result) bool {
+// answered reports whether there is a result for each prompt that was sent.
+func (q *query) answered() bool {
 	if q.named {
 		return len(q.open) == 0
 	}
-	return q.results >= q.sent || q.results > 0 && r != nil && r.QueuedTurnCount != nil && *r.QueuedTurnCount == 0
+	return q.results >= q.sent || q.drained
 }
 
 // settleTime is how long an agent has to show that it goes on, when that cannot be
@@ -261,7 +263,7 @@ const settleTime = 3 * time.Second
 // settle ends the input when nothing can need it any more: all prompts are sent
 // and answered and no task of the agent runs. An agent finishes what it has begun
 // when its input ends, but nobody can answer its questions any more.
-func (q *query) settle(r *wire.Result, taskEnded bool) {
+func (q *query) settle(taskEnded bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
@@ -270,7 +272,7 @@ func (q *query) settle(r *wire.Result, taskEnded bool) {
 		q.over = true
 		q.s.out.end()
 	case q.results == 0 || q.s.busyTasks():
-	case q.answered(r) && !taskEnded:
+	case q.answered() && !taskEnded:
 		q.finishInput()
 	case q.quiet == nil:
 		heard := q.s.heard.Load()
@@ -283,7 +285,7 @@ func (q *query) settle(r *wire.Result, taskEnded bool) {
 			case now != heard || q.s.midTurn.Load() || q.s.atWork() || q.s.busyTasks():
 				heard = now
 				q.quiet.Reset(settleTime)
-			case q.answered(nil):
+			case q.answered():
 				q.finishInput()
 			default:
 				// More may come, so the agent is left to end by itself.
