@@ -1,0 +1,429 @@
+package openai
+
+import (
+	"bytes"
+	"crypto/rand"
+	stdjson "encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/parley-go/parley/engine/model"
+)
+
+// A chunk is one chunk of a stream, or a whole answer.
+type chunk struct {
+	ID      string         `json:"id"`
+	Object  string         `json:"object"`
+	Model   string         `json:"model"`
+	Error   jsontext.Value `json:"error"`
+	Choices []choice       `json:"choices"`
+	Usage   *usage         `json:"usage"`
+	Groq    *struct {
+		Usage *usage         `json:"usage"`
+		Error jsontext.Value `json:"error"`
+	} `json:"x_groq"`
+}
+
+type choice struct {
+	Index        int            `json:"index"`
+	Delta        *delta         `json:"delta"`
+	Message      *delta         `json:"message"` // of a whole answer
+	FinishReason jsontext.Value `json:"finish_reason"`
+	StopReason   jsontext.Value `json:"stop_reason"` // of vLLM: the stop sequence, or the number of a token
+}
+
+type delta struct {
+	Content          jsontext.Value `json:"content"` // a string, null or a list of parts
+	Refusal          string         `json:"refusal"`
+	ReasoningContent jsontext.Value `json:"reasoning_content"`
+	Reasoning        jsontext.Value `json:"reasoning"`
+	ToolCalls        []toolCall     `json:"tool_calls"`
+	FunctionCall     *function      `json:"function_call"` // as it once was
+}
+
+type toolCall struct {
+	Index    *int     `json:"index"`
+	ID       string   `json:"id"`
+	Function function `json:"function"`
+}
+
+type function struct {
+	Name      string         `json:"name"`
+	Arguments jsontext.Value `json:"arguments"` // a string, or already an object
+}
+
+type usage struct {
+	Prompt        int64 `json:"prompt_tokens"`
+	Completion    int64 `json:"completion_tokens"`
+	CacheHit      int64 `json:"prompt_cache_hit_tokens"` // of DeepSeek
+	PromptDetails *struct {
+		Cached int64 `json:"cached_tokens"`
+	} `json:"prompt_tokens_details"`
+	CompletionDetails *struct {
+		Reasoning int64 `json:"reasoning_tokens"`
+	} `json:"completion_tokens_details"`
+}
+
+// parse takes a chunk apart.
+func parse(data []byte) (*chunk, error) {
+	ch := &chunk{}
+	if err := json.Unmarshal(data, ch, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)); err != nil {
+		if !jsontext.Value(data).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) {
+			return nil, errors.New("it is not JSON")
+		}
+		return nil, err
+	}
+	return ch, nil
+}
+
+func set(v jsontext.Value) bool { return len(v) > 0 && v.Kind() != 'n' }
+
+// failed reports whether the chunk is an error.
+func (c *chunk) failed() bool {
+	return set(c.Error) || c.Object == "error" || c.Groq != nil && set(c.Groq.Error)
+}
+
+// A piece is a content block that is being received.
+type piece struct {
+	kind      string // "text", "thinking" or "tool_use"
+	id, name  string // of a call
+	index     int    // of a call, as the server counts
+	text      bytes.Buffer
+	sent      int // how much of text has been sent
+	announced bool
+}
+
+// whole reports whether nothing more is to come when another piece has begun.
+func (p *piece) whole() bool {
+	return p.kind != "tool_use" || p.text.Len() == 0 || stdjson.Valid(p.text.Bytes())
+}
+
+// A writer turns chunks into events. Blocks go out one after the other, while the
+// calls of tools may come in any order: the first piece is sent as it comes, those
+// behind it wait until it is whole.
+type writer struct {
+	yield   func(model.Event, error) bool
+	stopped bool // nobody listens any more
+
+	started bool
+	pieces  []*piece // not sent to the end; the first may be on its way
+	done    []*piece // calls that were sent to the end
+	blocks  int      // how many blocks were begun
+	calls   int
+	refused bool
+	reason  string // why it ended, in the words of the server; empty as long as it has not
+	stopSeq string
+	usage   *usage
+}
+
+func (w *writer) send(typ string, format string, args ...any) {
+	if w.stopped {
+		return
+	}
+	data := fmt.Appendf(nil, `{"type":%q`, typ)
+	if format != "" {
+		data = append(data, ',')
+		data = fmt.Appendf(data, format, args...)
+	}
+	w.stopped = !w.yield(model.Event{Type: typ, Data: append(data, '}')}, nil)
+}
+
+// quote returns a JSON string.
+func quote(s string) []byte {
+	out, err := jsontext.AppendQuote(nil, s)
+	if err != nil { // it is not UTF-8
+		out, _ = jsontext.AppendQuote(nil, strings.ToValidUTF8(s, "\ufffd"))
+	}
+	return out
+}
+
+// take takes a chunk and sends what can be sent.
+func (w *writer) take(c *chunk) error {
+	if !w.started {
+		w.started = true
+		id := c.ID
+		if id == "" {
+			id = "msg_" + random()
+		}
+		w.send("message_start", `"message":{"id":%s,"type":"message","role":"assistant","model":%s,"content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":0,"output_tokens":0}}`,
+			quote(id), quote(c.Model))
+	}
+	if c.Usage != nil {
+		w.usage = c.Usage
+	} else if c.Groq != nil && c.Groq.Usage != nil {
+		w.usage = c.Groq.Usage
+	}
+	for _, ch := range c.Choices {
+		if ch.Index != 0 {
+			continue
+		}
+		d := ch.Delta
+		if d == nil {
+			d = ch.Message
+		}
+		if d != nil {
+			if err := w.delta(d); err != nil {
+				return err
+			}
+		}
+		if set(ch.FinishReason) {
+			if w.reason = str(ch.FinishReason); w.reason == "" {
+				w.reason = "stop"
+			}
+			if ch.StopReason.Kind() == '"' {
+				w.stopSeq = str(ch.StopReason)
+			}
+		}
+	}
+	return w.advance(false)
+}
+
+// delta sorts what is new into pieces.
+func (w *writer) delta(d *delta) error {
+	for _, r := range []jsontext.Value{d.ReasoningContent, d.Reasoning} {
+		if s := str(r); s != "" {
+			w.text("thinking", s)
+			break
+		}
+	}
+	if err := w.content(d.Content); err != nil {
+		return err
+	}
+	if d.Refusal != "" {
+		w.refused = true
+		w.text("text", d.Refusal)
+	}
+	if d.FunctionCall != nil {
+		index := -1
+		d.ToolCalls = append(d.ToolCalls, toolCall{Index: &index, Function: *d.FunctionCall})
+	}
+	for _, c := range d.ToolCalls {
+		if err := w.call(&c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// content takes content that is a string or a list of parts.
+func (w *writer) content(v jsontext.Value) error {
+	switch v.Kind() {
+	case '"':
+		w.text("text", str(v))
+	case '[':
+		var parts []struct {
+			Type     string         `json:"type"`
+			Text     string         `json:"text"`
+			Thinking jsontext.Value `json:"thinking"`
+		}
+		if err := json.Unmarshal(v, &parts); err != nil {
+			return err
+		}
+		for _, p := range parts {
+			w.text("text", p.Text)
+			if p.Thinking.Kind() == '"' {
+				w.text("thinking", str(p.Thinking))
+			} else if p.Thinking.Kind() == '[' {
+				var inner []struct {
+					Text string `json:"text"`
+				}
+				if err := json.Unmarshal(p.Thinking, &inner); err != nil {
+					return err
+				}
+				for _, i := range inner {
+					w.text("thinking", i.Text)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// text adds to the last piece, or begins one.
+func (w *writer) text(kind, s string) {
+	if s == "" {
+		return
+	}
+	if n := len(w.pieces); n == 0 || w.pieces[n-1].kind != kind {
+		w.pieces = append(w.pieces, &piece{kind: kind})
+	}
+	w.pieces[len(w.pieces)-1].text.WriteString(s)
+}
+
+// call adds to the call that a delta belongs to, or begins one.
+func (w *writer) call(c *toolCall) error {
+	args := str(c.Function.Arguments)
+	if args == "" && set(c.Function.Arguments) && c.Function.Arguments.Kind() != '"' {
+		args = string(c.Function.Arguments)
+	}
+	var p *piece
+	late := false
+	for _, list := range [][]*piece{w.done, w.pieces} {
+		for _, q := range list {
+			if q.kind == "tool_use" && (c.Index == nil || q.index == *c.Index) {
+				p, late = q, len(w.pieces) == 0 || !contains(w.pieces, q)
+			}
+		}
+	}
+	switch {
+	case p == nil:
+	case c.ID != "" && p.id != "" && c.ID != p.id: // all calls have the same index
+		p = nil
+	case c.ID == "" && c.Function.Name != "" && p.name != "" && p.text.Len() > 0 && stdjson.Valid(p.text.Bytes()): // and no id
+		p = nil
+	case c.Index == nil && c.ID == "" && c.Function.Name != "" && p.name != "":
+		p = nil
+	case late && strings.TrimSpace(args) != "":
+		return errors.New("it adds to a call that was complete")
+	case late:
+		return nil
+	}
+	if p == nil {
+		p = &piece{kind: "tool_use", index: len(w.done) + len(w.pieces)}
+		if c.Index != nil {
+			p.index = *c.Index
+		}
+		w.pieces = append(w.pieces, p)
+	}
+	if p.name == "" {
+		p.name = c.Function.Name
+	}
+	if p.id == "" && !p.announced {
+		p.id = c.ID
+	}
+	p.text.WriteString(args)
+	return nil
+}
+
+func contains(list []*piece, p *piece) bool {
+	for _, q := range list {
+		if p == q {
+			return true
+		}
+	}
+	return false
+}
+
+// advance sends what can be sent. At the end that is everything.
+func (w *writer) advance(end bool) error {
+	for len(w.pieces) > 0 {
+		p := w.pieces[0]
+		if p.kind == "tool_use" && p.name == "" {
+			if end {
+				return errors.New("a call does not say which tool")
+			}
+			return nil
+		}
+		if !p.announced {
+			p.announced = true
+			w.blocks++
+			switch p.kind {
+			case "text":
+				w.send("content_block_start", `"index":%d,"content_block":{"type":"text","text":""}`, w.blocks-1)
+			case "thinking":
+				w.send("content_block_start", `"index":%d,"content_block":{"type":"thinking","thinking":"","signature":""}`, w.blocks-1)
+			case "tool_use":
+				w.calls++
+				if p.id == "" {
+					p.id = "call_" + random()
+				}
+				w.send("content_block_start", `"index":%d,"content_block":{"type":"tool_use","id":%s,"name":%s,"input":{}}`, w.blocks-1, quote(p.id), quote(p.name))
+			}
+		}
+		if news := p.text.Bytes()[p.sent:]; len(news) > 0 {
+			p.sent = p.text.Len()
+			typ, name := p.kind+"_delta", p.kind
+			if p.kind == "tool_use" {
+				typ, name = "input_json_delta", "partial_json"
+			}
+			w.send("content_block_delta", `"index":%d,"delta":{"type":%q,%q:%s}`, w.blocks-1, typ, name, quote(string(news)))
+			if p.kind != "tool_use" { // it is not needed again
+				p.text.Reset()
+				p.sent = 0
+			}
+		}
+		if !end && (len(w.pieces) == 1 || !p.whole()) {
+			return nil
+		}
+		w.send("content_block_stop", `"index":%d`, w.blocks-1)
+		if p.kind == "tool_use" {
+			w.done = append(w.done, p)
+		}
+		w.pieces = w.pieces[1:]
+	}
+	return nil
+}
+
+// finish ends the message, if the server did.
+func (w *writer) finish() error {
+	if w.reason == "" {
+		return fmt.Errorf("openai: the stream ended without a finish_reason: %w", io.ErrUnexpectedEOF)
+	}
+	if w.reason == "error" || w.reason == "network_error" {
+		return &model.Error{Type: "api_error", Message: "the server ended the answer with an error"}
+	}
+	if err := w.advance(true); err != nil {
+		return malformed(nil, err)
+	}
+	u := usage{}
+	if w.usage != nil {
+		u = *w.usage
+	}
+	cached := u.CacheHit
+	if u.PromptDetails != nil && u.PromptDetails.Cached > 0 {
+		cached = u.PromptDetails.Cached
+	}
+	cached = min(max(cached, 0), max(u.Prompt, 0))
+	var thinking int64
+	if u.CompletionDetails != nil {
+		thinking = max(u.CompletionDetails.Reasoning, 0)
+	}
+	seq := []byte("null")
+	reason := w.stopReason()
+	if reason == "stop_sequence" {
+		seq = quote(w.stopSeq)
+	}
+	w.send("message_delta", `"delta":{"stop_reason":%q,"stop_sequence":%s},"usage":{"input_tokens":%d,"cache_creation_input_tokens":0,"cache_read_input_tokens":%d,"output_tokens":%d,"output_tokens_details":{"thinking_tokens":%d}}`,
+		reason, seq, max(u.Prompt, 0)-cached, cached, max(u.Completion, 0), thinking)
+	w.send("message_stop", "")
+	return nil
+}
+
+// stopReason returns why it ended in the words of the Messages API.
+func (w *writer) stopReason() string {
+	switch strings.ToLower(w.reason) {
+	case "length", "max_tokens", "model_length", "max_output_tokens":
+		return "max_tokens"
+	case "content_filter", "safety", "recitation", "sensitive", "refusal":
+		return "refusal"
+	}
+	switch {
+	case w.calls > 0: // whatever it says: some say stop
+		return "tool_use"
+	case w.refused:
+		return "refusal"
+	case w.stopSeq != "":
+		return "stop_sequence"
+	}
+	return "end_turn"
+}
+
+// str returns a JSON string, empty for anything else.
+func str(v jsontext.Value) string {
+	if v.Kind() != '"' {
+		return ""
+	}
+	s, err := jsontext.AppendUnquote(nil, v)
+	if err != nil {
+		return strings.ToValidUTF8(string(s), "\ufffd")
+	}
+	return string(s)
+}
+
+// random is the end of an id that a server did not give.
+func random() string { return strings.ToLower(rand.Text()) }
