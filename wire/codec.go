@@ -95,6 +95,8 @@ type plan struct {
 	fields []field
 	byName map[string]int
 
+	open     int             // index of the struct field Open
+	derives  bool            // the type is a deriver
 	required [2]uint64       // fields that are written even if zero
 	follow   []atomic.Uint32 // the field that came behind each one last time; of none at 0
 }
@@ -128,6 +130,7 @@ var (
 	codecs sync.Map // reflect.Type → *codec
 
 	objectType  = reflect.TypeFor[object]()
+	deriverType = reflect.TypeFor[deriver]()
 	valueType   = reflect.TypeFor[value]()
 	openType    = reflect.TypeFor[Open]()
 	rawType     = reflect.TypeFor[json.RawMessage]()
@@ -145,6 +148,7 @@ func planOf(t reflect.Type) *plan {
 	for i := range t.NumField() {
 		sf := t.Field(i)
 		if sf.Type == openType {
+			p.open = i
 			for c := range strings.SplitSeq(sf.Tag.Get("wire"), ",") {
 				if name, val, ok := strings.Cut(c, "="); ok {
 					p.consts = append(p.consts, constant{name, val, fmt.Appendf(nil, "%q:%q", name, val)})
@@ -182,6 +186,7 @@ func planOf(t reflect.Type) *plan {
 		p.fields = append(p.fields, f)
 	}
 	p.follow = make([]atomic.Uint32, len(p.fields)+1)
+	p.derives = reflect.PointerTo(t).Implements(deriverType)
 	actual, _ := plans.LoadOrStore(t, p)
 	return actual.(*plan)
 }
@@ -543,13 +548,13 @@ func decodeObject(x item, v reflect.Value) error {
 		return errShape
 	}
 	p := planOf(v.Type())
-	o := v.Addr().Interface().(object).open()
+	o := v.Field(p.open).Addr().Interface().(*Open)
 	var seen [2]uint64   // fields that were decoded
 	var consts [2]uint32 // where the constants are
 	d := x.d
 	at := -1 // the last field
 	for k, end := x.i+1, d.tape[x.i].next; k < end; k = d.tape[k+1].next {
-		i, known := p.find(at, item{d, k})
+		i, known := p.find(at, d, k)
 		if !known {
 			if c := p.constant(item{d, k}); c >= 0 {
 				consts[c] = k + 1
@@ -580,8 +585,8 @@ func decodeObject(x item, v reflect.Value) error {
 			o.odd = append(o.odd, odd{field: uint16(i), zero: true})
 		}
 	}
-	if d, ok := v.Addr().Interface().(deriver); ok {
-		d.derived(p)
+	if p.derives {
+		v.Addr().Interface().(deriver).derived(p)
 	}
 	return nil
 }
@@ -606,16 +611,16 @@ func decodeKind(x item, name string, types map[string]reflect.Type) any {
 
 // find returns the field with a JSON name. Peers write members in one order, so
 // the field that followed last time is tried first.
-func (p *plan) find(after int, name item) (i int, known bool) {
+func (p *plan) find(after int, d *doc, name uint32) (i int, known bool) {
 	guess := int(p.follow[after+1].Load())
-	if guess < len(p.fields) && name.is(p.fields[guess].name) {
+	if guess < len(p.fields) && d.named(name, p.fields[guess].name) {
 		return guess, true
 	}
-	if name.d.tape[name.i].escaped {
-		s, _ := name.string()
+	if x := (item{d, name}); d.tape[name].escaped {
+		s, _ := x.string()
 		i, known = p.byName[s]
 	} else {
-		i, known = p.byName[string(name.inner())]
+		i, known = p.byName[string(x.inner())]
 	}
 	if known {
 		p.follow[after+1].Store(uint32(i))
@@ -626,7 +631,7 @@ func (p *plan) find(after int, name item) (i int, known bool) {
 // constant returns the position of the constant that a member is, -1 if it is none.
 func (p *plan) constant(name item) int {
 	for i := range p.consts {
-		if name.is(p.consts[i].name) {
+		if name.d.named(name.i, p.consts[i].name) {
 			return i
 		}
 	}

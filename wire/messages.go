@@ -1,6 +1,9 @@
 package wire
 
-import "encoding/json"
+import (
+	"bytes"
+	"encoding/json"
+)
 
 // User is a message that the user's side adds to the conversation. To the agent
 // it is a prompt, or the result of a tool that the host ran. From the agent it is
@@ -232,6 +235,9 @@ type StreamEvent struct {
 
 // Text returns the text that the event adds to the answer, empty if it adds none.
 func (e *StreamEvent) Text() string {
+	if text, ok := e.plainText(); ok {
+		return text
+	}
 	d, err := scan(e.Event)
 	if err != nil {
 		return ""
@@ -245,6 +251,24 @@ func (e *StreamEvent) Text() string {
 		return ""
 	}
 	return delta.lookup("text")
+}
+
+// plainText is Text for events as the API writes them, whose text has no escapes.
+func (e *StreamEvent) plainText() (string, bool) {
+	const begin, middle = `{"type":"content_block_delta","index":`, `,"delta":{"type":"text_delta","text":"`
+	rest, ok := bytes.CutPrefix(e.Event, []byte(begin))
+	if !ok {
+		return "", false
+	}
+	rest, ok = bytes.CutPrefix(rest[skipDigits(rest, 0):], []byte(middle))
+	if !ok {
+		return "", false
+	}
+	end := bytes.IndexByte(rest, '"')
+	if end < 0 || string(rest[end:]) != `"}}` || bytes.IndexByte(rest[:end], '\\') >= 0 {
+		return "", false
+	}
+	return string(rest[:end]), true
 }
 
 // Parse takes the event apart.

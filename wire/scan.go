@@ -449,11 +449,20 @@ func (x item) get(name string) (value item, ok bool) {
 	}
 	d := x.d
 	for i, end := x.i+1, d.tape[x.i].next; i < end; i = d.tape[i+1].next {
-		if (item{d, i}).is(name) {
+		if d.named(i, name) {
 			value, ok = item{d, i + 1}, true
 		}
 	}
 	return value, ok
+}
+
+// named reports whether the name of a member is name.
+func (d *doc) named(i uint32, name string) bool {
+	n := &d.tape[i]
+	if n.escaped {
+		return (item{d, i}).is(name)
+	}
+	return int(n.end-n.start)-2 == len(name) && string(d.src[n.start+1:n.end-1]) == name
 }
 
 // is reports whether x is a string that stands for s.
