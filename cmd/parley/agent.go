@@ -2,17 +2,95 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"os/signal"
 	"strings"
+	"syscall"
+
+	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/engine/model"
+	"github.com/parley-go/parley/parleytest"
 )
 
 // runAgent is the agent: the command without a subcommand. It returns the exit
 // status.
-func runAgent(_ context.Context, p *process, _ []string) int {
-	var names []string
-	for _, c := range commands() {
-		names = append(names, c.name)
+func runAgent(ctx context.Context, p *process, args []string) int {
+	flags, err := agent.ParseFlags(args)
+	if err != nil {
+		fmt.Fprintln(p.stderr, err)
+		return exitFailure
 	}
-	fmt.Fprintf(p.stderr, "parley: the agent is not part of this build; its commands are %s. Try: parley help\n", strings.Join(names, ", "))
-	return exitUsage
+	if flags.Version {
+		fmt.Fprintln(p.stdout, versionLine())
+		return exitOK
+	}
+	if flags.Help {
+		return status(p, "parley", help(ctx, p, nil))
+	}
+	cfg, err := agentConfig(p)
+	if err != nil {
+		fmt.Fprintln(p.stderr, "Error:", err)
+		return exitFailure
+	}
+	person := flags.OutputFormat == "text" && isTerminal(p.stdout)
+	if person && !flags.Print && isTerminal(p.stdin) {
+		return converse(ctx, p, cfg, flags, args)
+	}
+	ctx, stop := untilSignal(ctx)
+	defer stop()
+	if person {
+		return runInTerminal(ctx, p, cfg, args)
+	}
+	return agent.Run(ctx, cfg, args, p.stdin, p.stdout, p.stderr)
+}
+
+// agentConfig is the agent's config in this process, with scripted models.
+func agentConfig(p *process) (agent.Config, error) {
+	cfg, err := agent.FromProcess()
+	if err != nil {
+		return cfg, err
+	}
+	cfg.Environ = p.env
+	cfg.OwnVersion = parley.Version
+	cfg.Script = func(file string) (model.Model, error) {
+		s, err := parleytest.ReadScript(file)
+		if err != nil {
+			return nil, fmt.Errorf("Error: %w", err)
+		}
+		return s.Model(), nil
+	}
+	return cfg, nil
+}
+
+// untilSignal returns a context that ends with SIGINT or SIGTERM: the turn that
+// runs is cut off and still gets its result. A second signal ends the process at
+// once.
+func untilSignal(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		select {
+		case s := <-signals:
+			status := 0
+			if s == syscall.SIGTERM {
+				status = 143
+			}
+			cancel(&agent.SignalError{Name: strings.ToUpper(s.String()), Status: status})
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-signals:
+			os.Exit(130)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		cancel(errors.New("done"))
+	}
 }

@@ -32,8 +32,9 @@ type command struct {
 // commands is every subcommand, in the order of the list. To add one is to add a
 // line here.
 func commands() []command {
-	const tests, rest = "Test agents with no key, no network and no luck", "About"
+	const first, tests, rest = "See it work", "Test agents with no key, no network and no luck", "About"
 	return []command{
+		{"demo", "a whole conversation, with no key and no network", first, demo},
 		{"fake-api", "a Messages API that plays a script", tests, fakeAPI},
 		{"fake-cli", "a CLI that plays a script, for an SDK to spawn", tests, fakeCLI},
 		{"fake-host", "an SDK that plays a script, against a CLI", tests, fakeHost},

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/parley-go/parley/agent"
 )
 
 // The formats of script files, as the documentation of the packages that read them
@@ -25,11 +27,20 @@ type topic struct {
 
 func topics() []topic {
 	return []topic{
+		{"flags", "everything that the agent can be told", agent.FlagHelp},
 		{"script", "the files that fake-api plays", func() string { return scriptFormat }},
 		{"steps", "the files that fake-cli and fake-host play", func() string { return stepsFormat }},
 		{"faults", "what fake-cli can do wrong by name", faultList},
 	}
 }
+
+const usage = `
+The agent, a drop-in for the claude command:
+  parley                        talk to it in this terminal
+  parley --continue             go on with the last conversation
+  parley -p "why is CI red?"    answer one prompt and end
+  parley -p --output-format json < prompt.md
+`
 
 const examples = `Examples:
   parley fake-api --script greet.script -- python3 agent.py
@@ -82,6 +93,7 @@ func help(ctx context.Context, p *process, args []string) error {
 func overview() string {
 	var b strings.Builder
 	b.WriteString("parley speaks the Claude Agent SDK protocol, both ends of the wire.\n")
+	b.WriteString(usage)
 	group := ""
 	for _, c := range commands() {
 		if c.group != group {

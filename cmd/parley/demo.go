@@ -1,0 +1,227 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/wire"
+)
+
+//go:embed demo
+var demoFiles embed.FS
+
+const demoPrompt = "Three friends split a bill of 10.00, and a cent is missing. Fix it."
+
+// demo shows what the program is by doing it.
+func demo(ctx context.Context, p *process, args []string) error {
+	fs := newFlags(p, "demo", "[--ask] [--keep]", `
+Shows a whole conversation, with no key and no network: the SDK starts this
+program as an agent, the agent finds a bug in a small project, asks before it
+edits, and runs the tests. Only the model is not real: it plays a script. The
+project is made in a temporary directory and removed afterwards.`)
+	ask := fs.Bool("ask", false, "ask you for the permission")
+	keep := fs.Bool("keep", false, "leave the project where it is, and say where")
+	if err := parse(fs, args); err != nil {
+		return err
+	}
+	if fs.NArg() > 0 {
+		return usagef("it takes no arguments, and %q is one", fs.Arg(0))
+	}
+	if *ask && !(isTerminal(p.stdin) && isTerminal(p.stdout)) {
+		return usagef("--ask needs a terminal to ask in")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	d := &demonstration{p: p, screen: newScreen(p, ""), agent: self, ask: *ask, keep: *keep}
+	d.watched = d.screen.live
+	return d.run(ctx)
+}
+
+// A demonstration is one run of the demo.
+type demonstration struct {
+	p       *process
+	screen  *screen
+	agent   string // the executable
+	ask     bool   // the person is asked, not the demo
+	keep    bool
+	watched bool // somebody sees it as it happens
+
+	project  string
+	asked    []string // the tools that the agent asked about
+	terminal *terminal
+}
+
+func (d *demonstration) run(ctx context.Context) (err error) {
+	dir, err := os.MkdirTemp("", "parley-demo-")
+	if err != nil {
+		return err
+	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return err
+	}
+	if !d.keep {
+		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	}
+	if err := d.prepare(dir); err != nil {
+		return err
+	}
+	ctx, stop := untilSignal(ctx)
+	defer stop()
+	signal.Ignore(syscall.SIGPIPE) // who reads only the beginning leaves no directory behind
+
+	s := d.screen
+	s.print(
+		s.paint(bold, "parley demo")+s.paint(dim, " · no key, no network: the model plays a script, all else is real"),
+		"",
+		s.paint(cyan, "> ")+demoPrompt)
+	res, err := d.converse(ctx, dir)
+	if err != nil {
+		return err
+	}
+	if err := d.check(res); err != nil {
+		return fmt.Errorf("this is not what should have happened: %w", err)
+	}
+	s.print(s.paint(dim, "  The script charges what a model would; nothing was spent."), "",
+		"Next: parley help, or the same from Go: go doc github.com/parley-go/parley")
+	if d.keep {
+		s.print("The project is in " + visible(d.project))
+	}
+	return nil
+}
+
+var paceLine = regexp.MustCompile(`(?m)^\s*(pause|drip|chunks) .*\n`)
+
+// prepare makes the project and the script.
+func (d *demonstration) prepare(dir string) error {
+	d.project = filepath.Join(dir, "project")
+	d.screen.cwd = d.project
+	for _, sub := range []string{d.project, filepath.Join(dir, "tmp")} {
+		if err := os.Mkdir(sub, 0o777); err != nil {
+			return err
+		}
+	}
+	files, err := fs.Sub(demoFiles, "demo/project")
+	if err != nil {
+		return err
+	}
+	if err := os.CopyFS(d.project, files); err != nil {
+		return err
+	}
+	script, err := demoFiles.ReadFile("demo/demo.script")
+	if err != nil {
+		return err
+	}
+	if !d.watched {
+		script = paceLine.ReplaceAll(script, nil)
+	}
+	return os.WriteFile(filepath.Join(dir, "demo.script"), script, 0o666)
+}
+
+// converse has the agent do it, and shows it.
+func (d *demonstration) converse(ctx context.Context, dir string) (*wire.Result, error) {
+	if d.ask {
+		d.terminal = &terminal{p: d.p, screen: d.screen, in: newTypist(d.p.stdin)}
+	}
+	opts := &parley.Options{
+		Path:             d.agent,
+		ExtraArgs:        map[string]string{"provider": "script", "script": filepath.Join(dir, "demo.script")},
+		Cwd:              d.project,
+		Env:              map[string]string{"TMPDIR": filepath.Join(dir, "tmp")},
+		Model:            "sonnet",
+		KeepSystemPrompt: true,
+		SettingSources:   []string{},
+		NoPersistence:    true,
+		PartialMessages:  true,
+		AllowedTools:     []string{"Bash(sh test.sh)", "Bash(grep:*)"},
+		CanUseTool:       d.question,
+	}
+	d.screen.begin()
+	defer d.screen.end()
+	var res *wire.Result
+	for m, err := range parley.Query(ctx, demoPrompt, opts) {
+		if err != nil {
+			return nil, err
+		}
+		if r, ok := m.(*wire.Result); ok {
+			res = r
+		}
+		d.screen.show(m)
+	}
+	return res, nil
+}
+
+// question answers for the person, unless the person does.
+func (d *demonstration) question(ctx context.Context, req *wire.CanUseTool) (*wire.PermissionResult, error) {
+	d.asked = append(d.asked, req.ToolName)
+	if d.terminal != nil {
+		return d.terminal.question(ctx, req)
+	}
+	s := d.screen
+	defer s.ask(ctx, req.ToolUseID)()
+	plain := *req
+	plain.PermissionSuggestions = nil
+	s.request(&plain, 0)
+	s.mu.Lock()
+	s.put(s.paint(yellow, "  y = yes, n = no > "))
+	s.open = true
+	s.mu.Unlock()
+	if d.watched {
+		select {
+		case <-time.After(900 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	s.mu.Lock()
+	s.put("y" + s.paint(dim, "  (the demo answers; with --ask you do)"))
+	s.endLine()
+	s.mu.Unlock()
+	return parley.Allow(), nil
+}
+
+// check looks whether everything really happened.
+func (d *demonstration) check(res *wire.Result) error {
+	if res == nil {
+		return errors.New("there is no result")
+	}
+	if res.Outcome() != wire.OutcomeCompleted {
+		return fmt.Errorf("the conversation ended as %v: %s", res.Outcome(), res.Reason())
+	}
+	if len(d.asked) != 1 || d.asked[0] != "Edit" {
+		return fmt.Errorf("permission was asked for %q, not once for Edit", d.asked)
+	}
+	before, err := demoFiles.ReadFile("demo/project/split.sh")
+	if err != nil {
+		return err
+	}
+	want := bytes.Replace(before, []byte("echo $(($1 / $2))"), []byte("echo $((($1 + $2 - 1) / $2))"), 1)
+	got, err := os.ReadFile(filepath.Join(d.project, "split.sh"))
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(got, want) || bytes.Equal(got, before) {
+		return fmt.Errorf("split.sh was not mended; it is\n%s", got)
+	}
+	log, err := os.ReadFile(filepath.Join(d.project, "test.log"))
+	if err != nil {
+		return fmt.Errorf("the tests did not run: %w", err)
+	}
+	if runs := strings.Split(strings.TrimSpace(string(log)), "\n"); len(runs) != 2 || runs[0] != "1 of 3 tests pass" || runs[1] != "3 of 3 tests pass" {
+		return fmt.Errorf("the tests did not fail first and pass then; they said %q", runs)
+	}
+	return nil
+}

@@ -1,0 +1,8 @@
+//go:build !unix && !windows
+
+package main
+
+import "os"
+
+// ttyWidth reports that the file is no terminal.
+func ttyWidth(*os.File) (int, bool) { return 0, false }
