@@ -63,7 +63,13 @@ func (e entry) message() wire.Message {
 }
 
 func newQueue(memory, total int64) *queue {
-	return &queue{memory: memory, total: total, ready: make(chan struct{}, 1), took: make(chan struct{}, 1)}
+	return &queue{
+		memory: memory,
+		total:  total,
+		ready:  make(chan struct{}, 1),
+		took:   make(chan struct{}, 1),
+		spill:  spill{fileSize: spillFileSize},
+	}
 }
 
 // push adds a message that took size bytes on the wire. Its error is final: the
@@ -261,11 +267,12 @@ func (q *queue) take() (e entry, state int, err error) {
 	return e, tookNone, nil
 }
 
-// A spill is a queue of messages in files. The zero value is empty.
+// A spill is a queue of messages in files.
 type spill struct {
-	files []*spillFile // read from the first, written to the last
-	size  int64        // bytes of the records that were not read yet
-	buf   []byte
+	files    []*spillFile // read from the first, written to the last
+	fileSize int64        // past which another file is begun
+	size     int64        // bytes of the records that were not read yet
+	buf      []byte
 }
 
 // spillFileSize is about how much goes into one file: what was read is freed when
@@ -305,7 +312,7 @@ func (s *spill) close() {
 	for _, f := range s.files {
 		f.close()
 	}
-	*s = spill{}
+	*s = spill{fileSize: s.fileSize}
 }
 
 // A record is a kind, a length and the text: of a message the line, of a bad
@@ -330,7 +337,7 @@ func (s *spill) write(e entry) (err error) {
 		return err
 	}
 	binary.BigEndian.PutUint64(s.buf[1:], uint64(len(s.buf)-9))
-	if n := len(s.files); n == 0 || s.files[n-1].written >= spillFileSize {
+	if n := len(s.files); n == 0 || s.files[n-1].written >= s.fileSize {
 		f, err := newSpillFile()
 		if err != nil {
 			return err
