@@ -79,6 +79,9 @@ func playAll(t *testing.T, d Driver, cli string, names ...string) {
 		}
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
+			if slices.Contains(s.Not, d.Name()) {
+				t.Skipf("%s has no way to do this", d.Name())
+			}
 			for _, need := range s.Needs {
 				if cli == os.Getenv("PARLEY_CLI") && slices.Contains(lacks, need) {
 					t.Skipf("PARLEY_CLI_LACKS has %s", need)

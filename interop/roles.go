@@ -13,6 +13,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/parley-go/parley"
 )
 
@@ -30,7 +31,7 @@ func Role() {
 	case "":
 		return
 	case "server":
-		if err := parley.ServeTools(context.Background(), reverse); err != nil {
+		if err := parley.ServeTools(context.Background(), reverse, ask); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -43,7 +44,24 @@ func Role() {
 	}
 }
 
-// reverse is the tool of the small MCP server.
+// ask is a tool of the small MCP server that asks the user: it answers with a
+// question, and is called again with what the user said.
+var ask = parley.NewTool("ask", "Asks the user.", func(ctx context.Context, in struct {
+	Question string `json:"question"`
+}) (*mcp.CallToolResult, error) {
+	said, ok := parley.ToolRequest(ctx).Params.InputResponses["question"].(*mcp.ElicitResult)
+	if !ok {
+		return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{"question": &mcp.ElicitParams{
+			Message: in.Question,
+			RequestedSchema: map[string]any{
+				"type": "object", "properties": map[string]any{"answer": map[string]any{"type": "string"}}, "required": []string{"answer"},
+			},
+		}}}, nil
+	}
+	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: fmt.Sprint(said.Content["answer"])}}}, nil
+})
+
+// reverse is another tool of it.
 var reverse = parley.NewTool("reverse", "Turns a text around.", func(_ context.Context, in struct {
 	Text string `json:"text"`
 }) (string, error) {

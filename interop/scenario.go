@@ -27,6 +27,9 @@ type Scenario struct {
 	// four tools: "hooks", "mcp", "structured".
 	Needs []string
 
+	// Not are drivers whose SDK cannot do it.
+	Not []string
+
 	API   func(dir string) *parleytest.Scenario // what the model answers
 	Files map[string]string                     // what is in the project directory
 	Env   map[string]string                     // more environment for the CLI
@@ -86,7 +89,7 @@ func (o *Outcome) Messages(run int) []map[string]any {
 	return all
 }
 
-// String shows what happened, an event a line.
+// String shows what happened, an event a line, and the requests to the API.
 func (o *Outcome) String() string {
 	var b strings.Builder
 	for i, events := range o.Runs {
@@ -98,6 +101,10 @@ func (o *Outcome) String() string {
 			}
 			fmt.Fprintf(&b, "%6v %-10s %s\n", e["ms"], e.Kind(), brief(v))
 		}
+	}
+	for _, r := range o.Requests {
+		fmt.Fprintf(&b, "request %s, answered %d, model %s, roles %v, tools %d, betas %s\n",
+			r.Path, r.Status, r.ModelName(), r.Roles(), len(r.Tools()), r.Header.Get("Anthropic-Beta"))
 	}
 	return b.String()
 }

@@ -466,6 +466,25 @@ func Scenarios() []*Scenario {
 			}},
 		},
 		{
+			Name:  "hook-timeout",
+			Says:  "A hook that does not answer in time: it is taken back and the tool does not run.",
+			Needs: []string{"hooks"},
+			API:   script(pt.Call("Bash", bash("touch made.txt")), pt.Expect(pt.ToolError("")).Say("Then not.")),
+			Runs: []Run{{
+				Job: `{"prompt":"Make a file.","options":{` + options + `,"allowedTools":["Bash"]},"hooks":{"PreToolUse":[{"matcher":"Bash","timeout":1,"hang":true}]}}`,
+				Messages: `
+					{"type":"system","subtype":"init"}
+					{"type":"assistant","message":{"content":[{"type":"tool_use"}]}}
+					{"type":"user","message":{"content":[{"type":"tool_result","is_error":true}]}}
+					{"type":"assistant"}
+					{"type":"result","subtype":"success","is_error":false}`,
+				Callbacks: `
+					{"event":"hook","name":"PreToolUse"}
+					{"event":"hook","cancelled":true}`,
+			}},
+			Check: file("made.txt", ""),
+		},
+		{
 			Name:  "tool-in-process",
 			Says:  "A tool that is a function of the host.",
 			Needs: []string{"mcp"},
@@ -524,7 +543,29 @@ func Scenarios() []*Scenario {
 					{"type":"user","message":{"content":[{"type":"tool_result","content":[{"type":"text","text":"reward"}]}]}}
 					{"type":"assistant"}
 					{"type":"result","subtype":"success","result":"Reward."}`,
-				Calls: `{"event":"call","method":"mcpServerStatus","error":null,"result":["...",{"name":"text","status":"connected","serverInfo":{"name":"*"},"tools":[{"name":"reverse"}]},{"name":"broken","status":"failed"}]}`,
+				Calls: `{"event":"call","method":"mcpServerStatus","error":null,"result":["...",{"name":"text","status":"connected","serverInfo":{"name":"*"},"tools":["...",{"name":"reverse"}]},{"name":"broken","status":"failed"}]}`,
+			}},
+		},
+		{
+			Name:  "elicitation",
+			Says:  "An MCP server asks the user; the host answers.",
+			Needs: []string{"mcp"},
+			Not:   []string{"py", "py-stand-in"}, // whose SDK has no callback for it
+			API: script(
+				pt.Call("mcp__text__ask", `{"question":"Which colour?"}`),
+				pt.Expect(pt.ToolResult("blue")).Say("Blue."),
+			),
+			Runs: []Run{{
+				Job: `{"prompt":"Ask.","options":{` + options + `,"allowedTools":["mcp__text__ask"],"mcpServers":{
+					"text":{"type":"stdio","command":"${exe}","args":[],"env":{"PARLEY_INTEROP_ROLE":"server"}}}},
+					"elicitation":{"answer":{"action":"accept","content":{"answer":"blue"}}}}`,
+				Messages: `
+					{"type":"system","subtype":"init","mcp_servers":[{"name":"text","status":"connected"}]}
+					{"type":"assistant","message":{"content":[{"type":"tool_use","name":"mcp__text__ask"}]}}
+					{"type":"user","message":{"content":[{"type":"tool_result","content":[{"type":"text","text":"blue"}]}]}}
+					{"type":"assistant"}
+					{"type":"result","subtype":"success","result":"Blue."}`,
+				Callbacks: `{"event":"elicitation","request":{"message":"Which colour?"}}`,
 			}},
 		},
 		{
@@ -621,6 +662,31 @@ func Scenarios() []*Scenario {
 				}
 				return nil
 			},
+		},
+		{
+			Name: "interrupt-permission",
+			Says: "The host interrupts while it is being asked; the question is taken back.",
+			API:  script(pt.Call("Bash", bash("touch made.txt")), pt.Expect(pt.LastUser("Are you there")).Say("Yes.")),
+			Runs: []Run{{
+				Job: `{"options":{` + options + `},"canUseTool":[{"hang":true}],"steps":[
+					{"send":"Make a file."},{"until":{"type":"assistant"}},{"sleepMs":1500},
+					{"call":"interrupt"},{"until":{"type":"result"}},
+					{"send":"Are you there?"},{"until":{"type":"result"}}]}`,
+				Messages: `
+					{"type":"system","subtype":"init"}
+					{"type":"assistant","message":{"content":[{"type":"tool_use"}]}}
+					{"type":"user","message":{"content":[{"type":"tool_result","is_error":true}]}}
+					{"type":"user","message":{"content":[{"type":"text","text":"[Request interrupted by user for tool use]"}]}}
+					{"type":"result","subtype":"error_during_execution","is_error":true,"terminal_reason":"aborted_tools"}
+					{"type":"system","subtype":"init"}
+					{"type":"assistant","message":{"content":[{"type":"text","text":"Yes."}]}}
+					{"type":"result","subtype":"success","is_error":false}`,
+				Callbacks: `
+					{"event":"canUseTool","tool":"Bash"}
+					{"event":"canUseTool","cancelled":true}`,
+				Calls: `{"event":"call","method":"interrupt","error":null}`,
+			}},
+			Check: file("made.txt", ""),
 		},
 		{
 			Name: "set-model",

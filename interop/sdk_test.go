@@ -26,8 +26,8 @@ func claude(t *testing.T, s *pt.Scenario) (context.Context, *parley.Options) {
 	}
 }
 
-// ask runs a turn and returns its result.
-func ask(ctx context.Context, t *testing.T, c *parley.Client, prompt string) (*wire.Result, error) {
+// askTurn runs a turn and returns its result.
+func askTurn(ctx context.Context, t *testing.T, c *parley.Client, prompt string) (*wire.Result, error) {
 	t.Helper()
 	var last *wire.Result
 	for m, err := range c.Turn(ctx, prompt) {
@@ -64,7 +64,7 @@ func TestTurns(t *testing.T) {
 		return ok && e.Text() != ""
 	}
 
-	if r, err := ask(ctx, t, c, "one"); err != nil || r.Result != "One." {
+	if r, err := askTurn(ctx, t, c, "one"); err != nil || r.Result != "One." {
 		t.Fatal(r, err)
 	}
 	for m, err := range c.Turn(ctx, "two") { // left early
@@ -75,7 +75,7 @@ func TestTurns(t *testing.T) {
 			break
 		}
 	}
-	if r, err := ask(ctx, t, c, "three"); err != nil || r.Result != "Three." {
+	if r, err := askTurn(ctx, t, c, "three"); err != nil || r.Result != "Three." {
 		t.Fatal(r, err)
 	}
 	var interrupted error
@@ -94,10 +94,10 @@ func TestTurns(t *testing.T) {
 	if failed := new(parley.ResultError); !errors.As(interrupted, &failed) || failed.Outcome() != wire.OutcomeInterrupted || outcome != wire.OutcomeInterrupted {
 		t.Errorf("the interrupted turn ended with %v, outcome %v", interrupted, outcome)
 	}
-	if r, err := ask(ctx, t, c, "five"); err != nil || r.Result != "Five." {
+	if r, err := askTurn(ctx, t, c, "five"); err != nil || r.Result != "Five." {
 		t.Fatal(r, err)
 	}
-	if r, err := ask(ctx, t, c, "six"); err != nil || r.Result != "Six." || r.NumTurns != 1 {
+	if r, err := askTurn(ctx, t, c, "six"); err != nil || r.Result != "Six." || r.NumTurns != 1 {
 		t.Fatal(r, err)
 	}
 	if init := c.Init(); init == nil || init.ClaudeCodeVersion == "" {
