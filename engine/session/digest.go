@@ -48,8 +48,8 @@ func (d *digest) titled(title string) bool {
 	return strings.EqualFold(strings.TrimSpace(d.customTitle), title) || d.customTitle == "" && strings.EqualFold(strings.TrimSpace(d.aiTitle), title)
 }
 
-// windows are buffers for the begin and the end of a file.
-var windows = sync.Pool{New: func() any { return new([2 * window]byte) }}
+// buffers are room for the begin and the end of a file.
+var buffers = sync.Pool{New: func() any { return new([2 * window]byte) }}
 
 // ends reads the begin and the end of a session's file into a buffer; they may
 // overlap.
@@ -78,8 +78,8 @@ func ends(root *os.Root, p place, buf *[2 * window]byte) (head, tail []byte, err
 
 // digestPlace reads what a list shows of a session.
 func digestPlace(root *os.Root, p place) (*digest, error) {
-	buf := windows.Get().(*[2 * window]byte)
-	defer windows.Put(buf)
+	buf := buffers.Get().(*[2 * window]byte)
+	defer buffers.Put(buf)
 	head, tail, err := ends(root, p, buf)
 	if err != nil {
 		return nil, err

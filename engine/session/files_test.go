@@ -116,7 +116,7 @@ func TestChain(t *testing.T) {
 		{"corrupt lines", []string{rec("user", 1, 0, ""), `{"type":"user","uu`, "\x00\x00", "[1]", "{}", `{} {}`, "", rec("assistant", 2, 1, "")}, "u1 a2", ""},
 		{"a uuid twice", []string{rec("user", 1, 0, ""), rec("assistant", 2, 1, ""), rec("user", 1, 0, "")}, "u1 a2", ""},
 		{"calls at once", []string{rec("user", 1, 0, ""), call(2, 1, "a"), call(3, 2, "b"), call(4, 3, "c"),
-			result(5, 2, "a"), result(6, 4, "c"), result(7, 3, "b"), rec("assistant", 8, 7, "")}, "u1 a2 a3 a4 u5 u7 u6 a8", ""},
+			result(5, 2, "a"), result(6, 4, "c"), result(7, 3, "b"), rec("assistant", 8, 7, "")}, "u1 a2 a3 a4 u5 u6 u7 a8", ""},
 		{"calls at once, one answered", []string{rec("user", 1, 0, ""), call(2, 1, "a"), call(3, 2, "b"), result(4, 2, "a")}, "u1 a2 a3 u4", ""},
 		{"calls at once, none answered", []string{rec("user", 1, 0, ""), call(2, 1, "a"), call(3, 2, "b")}, "u1 a2 a3", ""},
 		{"calls in a line", []string{rec("user", 1, 0, ""), call(2, 1, "a"), call(3, 2, "b"), result(4, 3, "b"), result(5, 4, "a"), rec("user", 6, 5, "")}, "u1 a2 a3 u4 u5 u6", ""},

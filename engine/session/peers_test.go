@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/parley-go/parley/engine/session"
 	"github.com/parley-go/parley/engine/session/sessiontest"
+	"github.com/parley-go/parley/parleytest"
 )
 
 // A peer is the official TypeScript SDK on the same directory.
@@ -304,5 +307,95 @@ func TestOfficialSDK(t *testing.T) {
 	p.call(&keyed, "listSessions", map[string]any{"dir": cwd})
 	if ours, err := f.List(ctx, &session.ListOptions{Dir: cwd}); err != nil || len(ours) != len(keyed) || len(keyed) == 0 {
 		t.Errorf("in the directory: %d, %v, theirs %d", len(ours), err, len(keyed))
+	}
+}
+
+// TestOfficialCLI has the official CLI write a session that we read and go on
+// with, and then go on with ours.
+func TestOfficialCLI(t *testing.T) {
+	f := &session.Files{Dir: t.TempDir(), Durability: session.Write}
+	p := newPeer(t, f.Dir)
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range interfaces {
+		if i.Flags&net.FlagLoopback == 0 && i.Flags&net.FlagUp != 0 {
+			t.Skipf("the official CLI is run with loopback only, and %s is up: use unshare -n", i.Name)
+		}
+	}
+	arch := map[string]string{"amd64": "x64"}[runtime.GOARCH]
+	if arch == "" {
+		arch = runtime.GOARCH
+	}
+	cli := filepath.Join(os.Getenv("PARLEY_PEERS"), "node_modules", "@anthropic-ai", "claude-agent-sdk-"+runtime.GOOS+"-"+arch, "claude")
+	if _, err := os.Stat(cli); err != nil {
+		t.Skip(err)
+	}
+	bash := func(cmd string) map[string]string {
+		return map[string]string{"command": cmd, "description": "Test step"}
+	}
+	api := parleytest.NewAPI(t, parleytest.Script(
+		parleytest.Expect(parleytest.LastUser("Do three")).Say("All at once.").Call("Bash", bash("echo one")).Call("Bash", bash("echo two")).Call("Bash", bash("echo three")),
+		parleytest.Expect(parleytest.ToolResult("three")).Say("Done."),
+		parleytest.Expect(parleytest.LastUser("What did we say?")).Say("This and that."),
+	), nil)
+	dir := t.TempDir()
+	run := func(args ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), cli, args...)
+		cmd.Dir = dir
+		cmd.Env = []string{
+			"HOME=" + t.TempDir(), "PATH=/usr/bin:/bin", "CLAUDE_CONFIG_DIR=" + f.Dir,
+			"ANTHROPIC_BASE_URL=" + api.URL, "ANTHROPIC_API_KEY=sk-ant-fake-test-key",
+			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_TELEMETRY=1", "DISABLE_ERROR_REPORTING=1", "DISABLE_AUTOUPDATER=1", "IS_SANDBOX=1",
+		}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	run("-p", "Do three", "--allowedTools", "Bash")
+	agree(t, f, p)
+	id, err := f.Latest(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, h, err := f.Open(t.Context(), id, sessiontest.Meta("", dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	for _, e := range h.Entries {
+		if e.Type == "user" || e.Type == "assistant" {
+			var m struct {
+				Content []struct{ Type string }
+			}
+			json.Unmarshal(e.Message, &m)
+			for _, b := range m.Content {
+				said = append(said, b.Type)
+			}
+		}
+	}
+	if got := strings.Join(said, " "); !strings.HasSuffix(got, "text tool_use tool_use tool_use tool_result tool_result tool_result text") || len(h.Orphans()) != 0 {
+		t.Errorf("the session holds %s, orphans %v", got, h.Orphans())
+	}
+	ask := sessiontest.Say("user", "Our question.", h.Entries[len(h.Entries)-1].UUID)
+	answer := sessiontest.Say("assistant", "", ask.UUID)
+	answer.Message = json.RawMessage(`{"id":"msg_ours","type":"message","role":"assistant","model":"claude-test","content":[{"type":"text","text":"Our answer."}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":1,"output_tokens":1}}`)
+	if err := errors.Join(log.Append(ask, answer), log.Close()); err != nil {
+		t.Fatal(err)
+	}
+	agree(t, f, p)
+	run("-p", "What did we say?", "--resume", id)
+	agree(t, f, p)
+	requests := api.Requests()
+	last := string(requests[len(requests)-1].Body)
+	for _, text := range []string{"Do three", "Our question.", "Our answer.", "What did we say?"} {
+		if !strings.Contains(last, text) {
+			t.Errorf("the official CLI went on without %q", text)
+		}
+	}
+	if infos, err := f.List(t.Context(), nil); err != nil || len(infos) != 1 {
+		t.Errorf("%d sessions, %v", len(infos), err)
 	}
 }

@@ -2,10 +2,12 @@ package session
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -435,8 +437,9 @@ func (s *scan) joinCalls(path []*node, r *lineReader, always bool) ([]*node, err
 		for _, b := range blocks[n.message] {
 			put(b)
 		}
-		for _, b := range blocks[n.message] {
-			put(results[b.uuid])
+		// As they came, which is as the model saw them.
+		for _, c := range slices.SortedFunc(maps.Values(results), func(a, b *node) int { return cmp.Compare(a.off, b.off) }) {
+			put(c)
 		}
 	}
 	return out, nil
