@@ -8,6 +8,8 @@ import (
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/bash"
 	"github.com/parley-go/parley/engine/tool/edit"
+	"github.com/parley-go/parley/engine/tool/glob"
+	"github.com/parley-go/parley/engine/tool/grep"
 	"github.com/parley-go/parley/engine/tool/killshell"
 	"github.com/parley-go/parley/engine/tool/notebookedit"
 	"github.com/parley-go/parley/engine/tool/read"
@@ -30,6 +32,8 @@ func All(opts *Options) []tool.Tool {
 	return []tool.Tool{
 		taskoutput.New(),
 		bash.New(&opts.Bash),
+		glob.New(),
+		grep.New(),
 		read.New(),
 		edit.New(&opts.Edit),
 		write.New(),

@@ -128,24 +128,34 @@ func Open(call *tool.Call, path string) (*Place, error) {
 	if err != nil {
 		return nil, explain(err, path)
 	}
-	roots := RealRoots(call.Env)
-	if decided, ok := call.Resolved[path]; ok {
-		if decided != real {
-			return nil, fmt.Errorf("%s leads to another place than a moment ago, when its use was allowed; nothing was done", path)
-		}
-	} else if _, ok := rootOf(append(slices.Clone(call.Env.Roots), roots...), path); ok {
-		if _, ok := rootOf(roots, real); !ok {
-			return nil, fmt.Errorf("%s is a symbolic link that leads out of the allowed directories, to %s; nothing was done. If that file is meant, name it by that path", path, real)
-		}
-	}
-	if virtual(real) {
-		return nil, fmt.Errorf("%s is not a file on disk but a view of the system or a device, which file tools do not open", path)
+	if err := Allowed(call, path, real); err != nil {
+		return nil, err
 	}
 	p := &Place{Path: path, Real: real, env: call.Env, base: filepath.Base(real)}
-	if p.dir, p.missing, err = walk(roots, filepath.Dir(real)); err != nil {
+	if p.dir, p.missing, err = walk(RealRoots(call.Env), filepath.Dir(real)); err != nil {
 		return nil, explain(err, path)
 	}
 	return p, nil
+}
+
+// Allowed returns an error if a call may not touch an absolute path that leads to a
+// real one: because it leads elsewhere than when that was decided, or out of the
+// roots, or to what is no file on disk.
+func Allowed(call *tool.Call, path, real string) error {
+	roots := RealRoots(call.Env)
+	if decided, ok := call.Resolved[path]; ok {
+		if decided != real {
+			return fmt.Errorf("%s leads to another place than a moment ago, when its use was allowed; nothing was done", path)
+		}
+	} else if _, ok := rootOf(append(slices.Clone(call.Env.Roots), roots...), path); ok {
+		if _, ok := rootOf(roots, real); !ok {
+			return fmt.Errorf("%s is a symbolic link that leads out of the allowed directories, to %s; nothing was done. If that file is meant, name it by that path", path, real)
+		}
+	}
+	if virtual(real) {
+		return fmt.Errorf("%s is not a file on disk but a view of the system or a device, which file tools do not open", path)
+	}
+	return nil
 }
 
 // virtual reports whether a path is below a directory of the system that holds no

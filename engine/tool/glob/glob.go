@@ -1,0 +1,204 @@
+// Package glob is the tool Glob: it finds files by their names.
+package glob
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/files"
+	"github.com/parley-go/parley/engine/tool/search"
+)
+
+//go:embed glob.md
+var description string
+
+const schema = `{
+	"type": "object",
+	"properties": {
+		"pattern": {"type": "string", "minLength": 1, "description": "The glob that the files must match, such as **/*.go"},
+		"path": {"type": "string", "description": "The directory to look in; leave it out for the working directory"}
+	},
+	"required": ["pattern"]
+}`
+
+// The limits of a search.
+const (
+	maxFiles = 100
+	maxTime  = 30 * time.Second
+)
+
+// Tool is Glob.
+type Tool struct{ spec tool.Spec }
+
+// New returns the tool.
+func New() *Tool {
+	return &Tool{spec: tool.Spec{Name: "Glob", Description: description, Schema: json.RawMessage(schema), ReadOnly: true}}
+}
+
+// Input is what the model gives.
+type Input struct {
+	Pattern string `json:"pattern"`
+	Path    string `json:"path"`
+}
+
+// Output is what programs get.
+type Output struct {
+	Filenames       []string `json:"filenames"`
+	DurationMS      int64    `json:"durationMs"`
+	NumFiles        int      `json:"numFiles"`
+	Truncated       bool     `json:"truncated"`
+	TotalMatches    int      `json:"totalMatches"`
+	CountIsComplete bool     `json:"countIsComplete"`
+	TimedOut        bool     `json:"timedOut,omitempty"`
+}
+
+// Spec says what the tool is.
+func (t *Tool) Spec() *tool.Spec { return &t.spec }
+
+// Access is to read the directory.
+func (t *Tool) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, error) {
+	var in Input
+	if err := tool.Decode(input, &in); err != nil {
+		return nil, err
+	}
+	dir, _ := in.where(env)
+	return []tool.Access{{Kind: tool.Read, Path: dir}}, nil
+}
+
+// where returns the directory to look in and the pattern in it.
+func (in *Input) where(env *tool.Env) (dir, pattern string) {
+	dir, pattern = env.Cwd(), filepath.ToSlash(in.Pattern)
+	// Some models write what others leave out.
+	if in.Path != "" && in.Path != "undefined" && in.Path != "null" {
+		dir = files.Abs(env, in.Path)
+	}
+	if env.Home != "" && strings.HasPrefix(pattern, "~/") {
+		pattern = path.Join(filepath.ToSlash(env.Home), pattern[2:])
+	}
+	base, rest := doublestar.SplitPattern(pattern)
+	if filepath.IsAbs(filepath.FromSlash(pattern)) {
+		return filepath.Clean(filepath.FromSlash(base)), "/" + rest
+	}
+	if base != "." && !hasMeta(base) {
+		// What is left is about that directory, not about those below it.
+		return filepath.Join(dir, filepath.FromSlash(base)), "/" + rest
+	}
+	return dir, strings.TrimPrefix(pattern, "./")
+}
+
+func hasMeta(s string) bool { return strings.ContainsAny(s, `*?[{\`) }
+
+// Run finds the files.
+func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
+	var in Input
+	if err := tool.Decode(call.Input, &in); err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	dir, pattern := in.where(call.Env)
+	if search.CheckGlob(pattern) != nil {
+		return nil, tool.Misuse("%q is not a glob: a bracket or brace is not closed. Put a backslash before one that stands for itself.", in.Pattern)
+	}
+	root, err := Directory(call, dir)
+	if err != nil {
+		return nil, err
+	}
+	bounded, cancel := context.WithTimeout(ctx, maxTime)
+	defer cancel()
+	type found struct {
+		name string
+		time int64
+	}
+	var mu sync.Mutex
+	var all []found
+	filter := &search.Filter{Globs: []string{pattern}, Hidden: call.Env.Hidden}
+	err = search.Walk(bounded, root, filter, search.Workers(), func(_ int, f *search.File) {
+		at, _ := f.ModTime()
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, found{f.Path, at})
+	})
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	timedOut := errors.Is(err, context.DeadlineExceeded)
+	if err != nil && !timedOut {
+		return nil, err
+	}
+	slices.SortFunc(all, func(a, b found) int { return cmp.Or(cmp.Compare(a.time, b.time), cmp.Compare(a.name, b.name)) })
+	out := &Output{Filenames: []string{}, TotalMatches: len(all), CountIsComplete: !timedOut, TimedOut: timedOut, Truncated: len(all) > maxFiles}
+	for _, f := range all[max(0, len(all)-maxFiles):] {
+		out.Filenames = append(out.Filenames, Shown(call.Env, dir, f.name))
+	}
+	out.NumFiles = len(out.Filenames)
+	out.DurationMS = time.Since(start).Milliseconds()
+	if len(all) == 0 {
+		said := "No files found"
+		if timedOut {
+			said += fmt.Sprintf(" (The search was stopped after %v.)", maxTime)
+		}
+		return tool.Text(said, out), nil
+	}
+	said := strings.Join(out.Filenames, "\n")
+	if out.Truncated {
+		said += fmt.Sprintf("\n(These are the %d of %d that were changed last. Use a narrower pattern or path to see others.)", out.NumFiles, len(all))
+	}
+	if timedOut {
+		said += fmt.Sprintf("\n(The search was stopped after %v; there may be more. Use a narrower path.)", maxTime)
+	}
+	return tool.Text(said, out), nil
+}
+
+// Directory checks that a search may look into a directory, and returns where it
+// leads.
+func Directory(call *tool.Call, dir string) (string, error) {
+	real, err := files.Resolve(dir)
+	if err != nil {
+		return "", err
+	}
+	info, err := os.Stat(real)
+	if errors.Is(err, fs.ErrNotExist) {
+		said := "Directory does not exist: " + dir + ". Note: your current working directory is " + call.Env.Cwd() + "."
+		if similar := files.Similar(dir); similar != "" {
+			said += " Did you mean " + similar + "?"
+		}
+		return "", errors.New(said)
+	}
+	if err != nil {
+		return "", err
+	}
+	if !info.IsDir() {
+		return "", tool.Misuse("%s is a file, not a directory.", dir)
+	}
+	if err := files.Allowed(call, dir, real); err != nil {
+		return "", err
+	}
+	return real, nil
+}
+
+// Shown is how a file that was found is written: relative to the working directory
+// if it is below it, else absolute.
+func Shown(env *tool.Env, dir, name string) string {
+	full := filepath.Join(dir, filepath.FromSlash(name))
+	if cwd := env.Cwd(); files.Within(cwd, full) {
+		if rel, err := filepath.Rel(cwd, full); err == nil {
+			return rel
+		}
+	}
+	return full
+}

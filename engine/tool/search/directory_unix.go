@@ -1,0 +1,133 @@
+//go:build unix
+
+package search
+
+import (
+	"io/fs"
+	"os"
+	"path"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// A directory is one that is held open while there is something to do in it.
+// Everything in it is opened from it, and no symbolic link is followed.
+type directory struct {
+	file *os.File
+	fd   int
+	refs atomic.Int32
+}
+
+func newDirectory(f *os.File) *directory {
+	d := &directory{file: f, fd: int(f.Fd())}
+	d.refs.Store(1)
+	return d
+}
+
+// openDirectory opens the directory of a walk; the last link of its path is
+// followed.
+func openDirectory(name string) (*directory, error) {
+	fd, err := open(unix.AT_FDCWD, name, unix.O_DIRECTORY)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return newDirectory(os.NewFile(uintptr(fd), name)), nil
+}
+
+func open(at int, name string, flags int) (int, error) {
+	for {
+		fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|flags, 0)
+		if err != syscall.EINTR {
+			return fd, err
+		}
+	}
+}
+
+func (d *directory) hold() { d.refs.Add(1) }
+
+func (d *directory) release() {
+	if d.refs.Add(-1) == 0 {
+		d.file.Close()
+	}
+}
+
+func (d *directory) openDirectory(name string) (*directory, error) {
+	fd, err := open(d.fd, name, unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	if err != nil {
+		return nil, err
+	}
+	return newDirectory(os.NewFile(uintptr(fd), name)), nil
+}
+
+func (d *directory) list() ([]fs.DirEntry, error) { return d.file.ReadDir(-1) }
+
+// readSmall reads a small file, such as an ignore file. The name may have
+// directories in it.
+func (d *directory) readSmall(name string) (string, error) {
+	if dir, base := path.Split(name); dir != "" {
+		sub, err := d.openDirectory(path.Clean(dir))
+		if err != nil {
+			return "", err
+		}
+		defer sub.release()
+		return sub.readSmall(base)
+	}
+	data, _, err := d.read(name, nil, maxIgnore)
+	return string(data), err
+}
+
+// read reads a regular file into a buffer, which it may replace by a bigger one.
+// One that is bigger than limit is not read; tooBig says so.
+func (d *directory) read(name string, buf []byte, limit int) (data []byte, tooBig bool, err error) {
+	fd, err := open(d.fd, name, unix.O_NOFOLLOW)
+	if err != nil {
+		return nil, false, err
+	}
+	defer unix.Close(fd)
+	buf = buf[:cap(buf)]
+	n := 0
+	for {
+		if n == len(buf) {
+			if n > 0 {
+				// It did not fit: see how big it is.
+				var st unix.Stat_t
+				if err := unix.Fstat(fd, &st); err != nil {
+					return buf[:n], false, err
+				}
+				if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > int64(limit) || n >= limit {
+					return buf[:n], true, nil
+				}
+				bigger := make([]byte, max(int(st.Size)+1, 2*n))
+				copy(bigger, buf)
+				buf = bigger
+			} else {
+				buf = make([]byte, 64<<10)
+			}
+		}
+		k, err := unix.Read(fd, buf[n:])
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil {
+			return buf[:n], false, err
+		}
+		if k == 0 {
+			return buf[:n], false, nil
+		}
+		n += k
+		if first := n == k; first && isBinary(buf[:n]) {
+			return buf[:n], false, errBinary
+		}
+	}
+}
+
+// ModTime returns when the file was changed, in nanoseconds.
+func (f *File) ModTime() (int64, error) {
+	var st unix.Stat_t
+	if err := unix.Fstatat(f.dir.fd, f.name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return 0, err
+	}
+	return st.Mtim.Nano(), nil
+}

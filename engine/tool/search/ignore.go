@@ -1,0 +1,313 @@
+package search
+
+import (
+	"path"
+	"strings"
+)
+
+// A rule is one line of an ignore file.
+type rule struct {
+	pattern string // without what the fields below say
+	include bool   // it began with !
+	dirOnly bool   // it ended in /
+	anchor  bool   // it has a slash before its end: it is matched against the whole path
+	plain   bool   // no character of it has a meaning
+	suffix  string // what a base name must end in, for "*.o"
+}
+
+// rules are the lines of one ignore file; a later one wins.
+type rules []rule
+
+// parseRules reads an ignore file.
+func parseRules(data string) rules {
+	var list rules
+	data = strings.TrimPrefix(data, "\ufeff")
+	for line := range strings.Lines(data) {
+		line = strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r")
+		if r, ok := parseRule(line); ok {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+func parseRule(line string) (rule, bool) {
+	var r rule
+	if line == "" || line[0] == '#' {
+		return r, false
+	}
+	line = trimSpaces(line)
+	if rest, ok := strings.CutPrefix(line, "!"); ok {
+		r.include, line = true, rest
+	}
+	if rest, ok := strings.CutSuffix(line, "/"); ok {
+		r.dirOnly, line = true, rest
+	}
+	if line == "" {
+		return r, false
+	}
+	r.anchor = strings.Contains(line, "/")
+	line = strings.TrimPrefix(line, "/")
+	r.pattern = line
+	r.plain = !strings.ContainsAny(line, `*?[\`)
+	if rest, ok := strings.CutPrefix(line, "*"); ok && !r.anchor && rest != "" && !strings.ContainsAny(rest, `*?[\`) {
+		r.suffix = rest
+	}
+	return r, true
+}
+
+// trimSpaces cuts off spaces at the end that are not escaped.
+func trimSpaces(s string) string {
+	end := 0
+	for i := 0; i < len(s); i++ {
+		switch s[i] {
+		case ' ':
+		case '\\':
+			i++
+			end = i + 1
+		default:
+			end = i + 1
+		}
+	}
+	return s[:min(end, len(s))]
+}
+
+// match says whether a path is ignored by the rules, or included again; decided is
+// false if none of them is about it. The path is relative to the directory of the
+// ignore file.
+func (rs rules) match(name string, dir bool) (ignored, decided bool) {
+	base := path.Base(name)
+	for i := len(rs) - 1; i >= 0; i-- {
+		r := &rs[i]
+		if r.dirOnly && !dir {
+			continue
+		}
+		var hit bool
+		switch {
+		case r.suffix != "":
+			hit = strings.HasSuffix(base, r.suffix)
+		case r.anchor && r.plain:
+			hit = name == r.pattern
+		case r.plain:
+			hit = base == r.pattern
+		case r.anchor:
+			hit = wildmatch(r.pattern, name)
+		default:
+			hit = wildmatch(r.pattern, base)
+		}
+		if hit {
+			return !r.include, true
+		}
+	}
+	return false, false
+}
+
+// wildmatch matches a path as git does: a star does not match a slash, two do
+// where they stand for whole directories.
+func wildmatch(p, s string) bool { return wild(p, s, true) == matched }
+
+type verdict int
+
+const (
+	matched  verdict = iota
+	missed           // here
+	hopeless         // wherever the last star ends
+	toSlash          // wherever the last star ends, unless it may match a slash
+)
+
+// wild is the recursion of wildmatch. start says that p begins after a slash or at
+// the beginning.
+func wild(p, s string, start bool) verdict {
+	for len(p) > 0 {
+		c := p[0]
+		if len(s) == 0 && c != '*' {
+			return hopeless
+		}
+		switch c {
+		case '\\':
+			if len(p) < 2 {
+				return hopeless
+			}
+			if p[1] != s[0] {
+				return missed
+			}
+			start = p[1] == '/'
+			p, s = p[2:], s[1:]
+			continue
+		case '?':
+			if s[0] == '/' {
+				return missed
+			}
+		case '*':
+			stars := 1
+			for stars < len(p) && p[stars] == '*' {
+				stars++
+			}
+			rest := p[stars:]
+			slashes := false // whether the star may match one
+			if stars > 1 && start && (rest == "" || rest[0] == '/' || strings.HasPrefix(rest, `\/`)) {
+				slashes = true
+				// The directories may be none at all.
+				if rest != "" && rest[0] == '/' {
+					if v := wild(rest[1:], s, true); v == matched {
+						return matched
+					}
+				}
+			}
+			if rest == "" {
+				if !slashes && strings.Contains(s, "/") {
+					return toSlash
+				}
+				return matched
+			}
+			if !slashes && rest[0] == '/' {
+				i := strings.IndexByte(s, '/')
+				if i < 0 {
+					return hopeless
+				}
+				p, s = rest[1:], s[i+1:]
+				start = true
+				continue
+			}
+			for {
+				switch v := wild(rest, s, false); v {
+				case matched:
+					return matched
+				case hopeless:
+					return hopeless
+				case toSlash:
+					if !slashes {
+						return toSlash
+					}
+				}
+				if len(s) == 0 {
+					return hopeless
+				}
+				if !slashes && s[0] == '/' {
+					return toSlash
+				}
+				s = s[1:]
+			}
+		case '[':
+			rest, ok, valid := class(p, s[0])
+			if !valid {
+				return hopeless
+			}
+			if !ok || s[0] == '/' {
+				return missed
+			}
+			p, s, start = rest, s[1:], false
+			continue
+		default:
+			if c != s[0] {
+				return missed
+			}
+		}
+		start = c == '/'
+		p, s = p[1:], s[1:]
+	}
+	if len(s) > 0 {
+		return missed
+	}
+	return matched
+}
+
+// class matches a byte with a bracket expression and returns what follows it.
+func class(p string, c byte) (rest string, ok, valid bool) {
+	i := 1
+	negated := false
+	if i < len(p) && (p[i] == '!' || p[i] == '^') {
+		negated = true
+		i++
+	}
+	first := true
+	var previous byte
+	for ; ; first = false {
+		if i >= len(p) {
+			return "", false, false
+		}
+		b := p[i]
+		switch {
+		case b == ']' && !first:
+			return p[i+1:], ok != negated, true
+		case b == '\\':
+			i++
+			if i >= len(p) {
+				return "", false, false
+			}
+			ok = ok || p[i] == c
+			previous = p[i]
+			i++
+		case b == '-' && previous != 0 && i+1 < len(p) && p[i+1] != ']':
+			i++
+			end := p[i]
+			if end == '\\' {
+				i++
+				if i >= len(p) {
+					return "", false, false
+				}
+				end = p[i]
+			}
+			ok = ok || previous <= c && c <= end
+			previous = 0
+			i++
+		case b == '[' && i+1 < len(p) && p[i+1] == ':':
+			j := strings.IndexByte(p[i+2:], ']')
+			if j < 0 {
+				return "", false, false
+			}
+			name := p[i+2 : i+2+j]
+			if !strings.HasSuffix(name, ":") {
+				// Not a named class: the bracket stands for itself.
+				ok = ok || c == '['
+				previous = '['
+				i++
+				continue
+			}
+			in, known := named(strings.TrimSuffix(name, ":"), c)
+			if !known {
+				return "", false, false
+			}
+			ok = ok || in
+			previous = 0
+			i += 2 + j + 1
+		default:
+			ok = ok || b == c
+			previous = b
+			i++
+		}
+	}
+}
+
+// named reports whether a byte is in a named class.
+func named(name string, c byte) (in, known bool) {
+	lower, upper, digit := 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9'
+	graph := '!' <= c && c <= '~'
+	switch name {
+	case "alnum":
+		return lower || upper || digit, true
+	case "alpha":
+		return lower || upper, true
+	case "blank":
+		return c == ' ' || c == '\t', true
+	case "cntrl":
+		return c < ' ' || c == 0x7f, true
+	case "digit":
+		return digit, true
+	case "graph":
+		return graph, true
+	case "lower":
+		return lower, true
+	case "print":
+		return graph || c == ' ', true
+	case "punct":
+		return graph && !lower && !upper && !digit, true
+	case "space":
+		return c == ' ' || '\t' <= c && c <= '\r', true
+	case "upper":
+		return upper, true
+	case "xdigit":
+		return digit || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F', true
+	}
+	return false, false
+}
