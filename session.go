@@ -376,9 +376,9 @@ func (s *session) shutdown(ctx context.Context, cause error) error {
 
 // join waits for the callbacks and for our own goroutines.
 func (s *session) join() {
+	<-s.settled // which is bounded, too
 	rest := make(chan struct{})
 	go func() {
-		<-s.settled
 		s.running.Wait()
 		close(rest)
 	}()
