@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/parley-go/parley/engine"
+	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -22,7 +23,9 @@ func (s *server) control(m *wire.ControlRequest) {
 		s.conv.Do(func() {
 			// What was asked is taken back first, then the receipt, then what
 			// is left of the turn.
-			s.cancelAsked()
+			if s.conv.Busy() {
+				s.takeBack(errTakenBack, true, ofTurn)
+			}
 			s.respond(id, s.conv.Interrupt(req.CancelQueued), nil)
 			s.conv.Stop()
 		})
@@ -99,9 +102,11 @@ func (s *server) control(m *wire.ControlRequest) {
 		}()
 	case *wire.EndSession:
 		s.conv.Do(func() {
+			if s.conv.Busy() {
+				s.takeBack(errTakenBack, true, ofTurn)
+			}
 			s.respond(id, nil, nil)
-			s.conv.Stop()
-			s.conv.EndInput()
+			s.conv.End()
 		})
 	default:
 		name := m.Request.Subtype()
@@ -114,6 +119,15 @@ func (s *server) control(m *wire.ControlRequest) {
 
 func (s *server) initialize(id string, req *wire.Initialize) {
 	s.registerHooks(req.Hooks)
+	// A host that greets again has forgotten the hooks that it was asked for; what
+	// they guard is not done. Questions it is told again.
+	s.mu.Lock()
+	again := s.greeted
+	s.greeted = true
+	s.mu.Unlock()
+	if again {
+		s.takeBack(errHostAnew, false, isHook)
+	}
 	var err error
 	s.conv.Do(func() {
 		opts := engine.Changes{SystemPrompt: req.SystemPrompt, AppendSystemPrompt: req.AppendSystemPrompt, JSONSchema: req.JSONSchema}
@@ -148,6 +162,9 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 			}
 		}
 		s.Emit(&wire.ControlResponse{Response: resp})
+		if again {
+			s.conv.TellTasks()
+		}
 		if req.Title != "" {
 			s.conv.Rename(req.Title)
 		}
@@ -180,7 +197,12 @@ func (s *server) setModel(id string, req *wire.SetModel) {
 		return
 	}
 	s.conv.Do(func() {
-		if s.conv.SetModel(req.Model) {
+		changed, err := s.conv.SetModel(req.Model)
+		if err != nil {
+			s.respond(id, nil, refuse("invalid_request", "set_model: %v", err))
+			return
+		}
+		if changed {
 			s.Emit(&wire.User{
 				Message:   wire.UserMessage{Role: "user", Content: wire.Text("<local-command-stdout>Set model to " + s.conv.Model().ID + "</local-command-stdout>")},
 				SessionID: s.conv.ID(), UUID: engine.NewID(), IsReplay: true,
@@ -212,21 +234,63 @@ func (s *server) contextUsage() *wire.GetContextUsageResponse {
 	return r
 }
 
-// applySettings changes the settings that have an effect here while it runs.
+// applySettings changes the settings that have an effect here while it runs: all
+// of them, or none if one makes no sense.
 func (s *server) applySettings(settings map[string]json.RawMessage) error {
-	for name, raw := range settings {
-		var text string
-		if string(raw) != "null" {
-			if err := json.Unmarshal(raw, &text); err != nil && (name == "model" || name == "effortLevel") {
-				return fmt.Errorf("apply_flag_settings: %s must be a string", name)
+	text := func(name string) (value string, err error) {
+		raw := settings[name]
+		if raw == nil || string(raw) == "null" {
+			return "", nil
+		}
+		if json.Unmarshal(raw, &value) != nil {
+			return "", fmt.Errorf("apply_flag_settings: %s must be a string", name)
+		}
+		return value, nil
+	}
+	model, err := text("model")
+	if err != nil {
+		return err
+	}
+	effort, err := text("effortLevel")
+	if err != nil {
+		return err
+	}
+	var permissions permissionSettings
+	if raw := settings["permissions"]; raw != nil {
+		if err := json.Unmarshal(raw, &permissions); err != nil {
+			return fmt.Errorf("apply_flag_settings: the permissions cannot be read: %w", err)
+		}
+	}
+	var updates []*wire.PermissionUpdate
+	for _, list := range []struct {
+		behavior wire.PermissionBehavior
+		texts    []string
+	}{{wire.BehaviorDeny, permissions.Deny}, {wire.BehaviorAsk, permissions.Ask}, {wire.BehaviorAllow, permissions.Allow}} {
+		u := &wire.PermissionUpdate{Type: wire.UpdateReplaceRules, Behavior: list.behavior, Destination: settingsSource}
+		for _, text := range list.texts {
+			r, err := policy.Parse(text, list.behavior, settingsSource)
+			if err != nil {
+				return fmt.Errorf("apply_flag_settings: %w", err)
 			}
+			u.Rules = append(u.Rules, &wire.PermissionRule{ToolName: r.Tool, RuleContent: r.Content})
 		}
-		switch name {
-		case "model":
-			s.conv.SetModel(text)
-		case "effortLevel":
-			s.conv.SetEffort(text)
+		updates = append(updates, u)
+	}
+	if _, ok := settings["model"]; ok {
+		if _, err := s.conv.SetModel(model); err != nil {
+			return fmt.Errorf("apply_flag_settings: %w", err)
 		}
+	}
+	if _, ok := settings["effortLevel"]; ok {
+		s.conv.SetEffort(effort)
+	}
+	if _, ok := settings["permissions"]; ok {
+		for _, u := range updates {
+			s.conv.Apply(u)
+		}
+		s.conv.Apply(&wire.PermissionUpdate{Type: wire.UpdateAddDirectories, Directories: s.set.absolute(permissions.AdditionalDirectories)})
+	}
+	for name, raw := range settings {
 		s.set.override(name, raw)
 	}
 	return nil

@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"errors"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/parley-go/parley/wire"
 )
@@ -19,6 +21,9 @@ type outbox struct {
 	failed error
 	more   chan struct{}
 	done   chan struct{}
+	gone   chan struct{} // closed when nobody is to wait for done
+
+	writing time.Time // since when the writer writes; zero while it does not
 }
 
 // maxOutbox is how many bytes may wait before whoever speaks waits, too: a host
@@ -26,7 +31,7 @@ type outbox struct {
 const maxOutbox = 16 << 20
 
 func newOutbox(w io.Writer) *outbox {
-	o := &outbox{w: w, more: make(chan struct{}, 1), done: make(chan struct{})}
+	o := &outbox{w: w, more: make(chan struct{}, 1), done: make(chan struct{}), gone: make(chan struct{})}
 	o.room.L = &o.mu
 	go o.run()
 	return o
@@ -57,14 +62,48 @@ func (o *outbox) poke() {
 	}
 }
 
-// close writes what is left and returns when it is written.
+// watch lets nobody wait any longer once the host has not read for so long. What it
+// did not read is lost. It returns when the outbox is closed.
+func (o *outbox) watch(grace time.Duration) {
+	tick := time.NewTicker(grace / 4)
+	defer tick.Stop()
+	for {
+		select {
+		case <-o.done:
+			return
+		case <-tick.C:
+		}
+		o.mu.Lock()
+		stuck := !o.writing.IsZero() && time.Since(o.writing) > grace
+		if stuck {
+			if o.failed == nil {
+				o.failed = errUnread
+			}
+			o.room.Broadcast()
+			close(o.gone)
+		}
+		o.mu.Unlock()
+		if stuck {
+			return
+		}
+	}
+}
+
+var errUnread = errors.New("the host does not read")
+
+// close writes what is left and returns when it is written, or given up.
 func (o *outbox) close() error {
 	o.mu.Lock()
 	o.ended = true
 	o.room.Broadcast()
 	o.poke()
 	o.mu.Unlock()
-	<-o.done
+	select {
+	case <-o.done:
+	case <-o.gone:
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	return o.failed
 }
 
@@ -75,6 +114,10 @@ func (o *outbox) run() {
 		o.mu.Lock()
 		buf, ended := o.buf, o.ended
 		o.buf = spare[:0]
+		o.writing = time.Time{}
+		if len(buf) > 0 {
+			o.writing = time.Now()
+		}
 		o.room.Broadcast()
 		o.mu.Unlock()
 		if len(buf) == 0 {

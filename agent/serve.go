@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,10 +24,11 @@ type server struct {
 	stderr io.Writer
 
 	mu      sync.Mutex
-	pending map[string]chan *wire.Response // our requests that the host has not answered
-	asked   []*wire.ControlRequest         // the same, in order, as they were sent
+	pending map[string]chan reply  // our requests that the host has not answered
+	asked   []*wire.ControlRequest // the same, in order, as they were sent
 	hooks   map[wire.HookEvent][]*hookMatcher
 	closed  bool // the host says nothing any more
+	greeted bool // it has sent initialize
 
 	heard chan struct{} // the host or we said something
 }
@@ -38,12 +40,33 @@ type hookMatcher struct {
 	block   bool
 }
 
-// errHostGone says that nobody can answer any more.
-var errHostGone = errors.New("the input ended before the answer came")
+// A reply is what came of a request of ours.
+type reply struct {
+	r   *wire.Response
+	err error // why there is none
+}
+
+// errNoAnswer is behind the errors that say that an answer cannot come any more.
+// What a hook guards is not done then.
+var errNoAnswer = errors.New("no answer can come any more")
+
+var (
+	errHostGone  = fmt.Errorf("%w: the input ended before it came", errNoAnswer)
+	errHostAnew  = fmt.Errorf("%w: the host began anew before it came", errNoAnswer)
+	errTakenBack = fmt.Errorf("%w: the request was taken back", errNoAnswer)
+)
+
+// outboxGrace is how long a host has to read what is left once the conversation
+// was ended from outside.
+const outboxGrace = 2 * time.Second
 
 // serve holds the conversation over lines. It returns the exit status.
 func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) int {
-	s := &server{set: set, out: newOutbox(w), stderr: stderr, pending: map[string]chan *wire.Response{},
+	out := newOutbox(w)
+	// A host that does not read must not keep an agent that is to end.
+	stop := context.AfterFunc(ctx, func() { out.watch(outboxGrace) })
+	defer stop()
+	s := &server{set: set, out: out, stderr: stderr, pending: map[string]chan reply{},
 		hooks: map[wire.HookEvent][]*hookMatcher{}, heard: make(chan struct{}, 1)}
 	conv, err := set.conversation(s)
 	if err != nil {
@@ -65,17 +88,15 @@ func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) in
 	code := 0
 	select {
 	case err := <-fatal:
-		s.hostGone()
 		if err != nil {
 			// The turn that runs still gets its result.
-			cancel(err)
-			<-ended
 			fmt.Fprintln(stderr, err)
+			cancel(err)
 			code = 1
-		} else {
-			conv.Do(conv.EndInput)
-			<-ended
 		}
+		s.hostGone()
+		conv.Do(conv.EndInput)
+		<-ended
 	case <-ended:
 	}
 	if last := conv.LastResult(); last != nil && last.IsError {
@@ -84,7 +105,9 @@ func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) in
 	if sig := set.signalled(context.Cause(ctx)); sig != 0 {
 		code = sig
 	}
-	s.out.close()
+	if s.out.close() != nil && code == 0 {
+		code = 1 // the host never heard how it ended
+	}
 	set.close()
 	return code
 }
@@ -170,7 +193,7 @@ func (s *server) read(r io.Reader) error {
 		case *wire.ControlResponse:
 			s.answered(m)
 		case *wire.UpdateEnvironmentVariables:
-			s.conv.Do(func() { s.set.updateEnv(m.Variables) })
+			s.conv.Do(func() { s.conv.SetEnviron(m.Variables) })
 		}
 	}
 }
@@ -186,7 +209,7 @@ func (s *server) answered(m *wire.ControlResponse) {
 		s.out.put(m)
 	}
 	if ch != nil {
-		ch <- &m.Response
+		ch <- reply{r: &m.Response}
 	}
 }
 
@@ -206,31 +229,47 @@ func (s *server) hostGone() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	for id, ch := range s.pending {
-		ch <- &wire.Response{Subtype: "error", RequestID: id, Error: errHostGone.Error()}
+	for _, ch := range s.pending {
+		ch <- reply{err: errHostGone}
 	}
 	clear(s.pending)
 	s.asked = nil
 }
 
-// cancelAsked takes back what the host was asked, and says so.
-func (s *server) cancelAsked() {
+// takeBack ends requests of ours that are of the turn: nothing that they guard is
+// done. With cancelled it tells the host, which may still be busy with them.
+func (s *server) takeBack(err error, cancelled bool, which func(wire.Request) bool) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, r := range s.asked {
-		s.out.put(&wire.ControlCancelRequest{RequestID: r.RequestID})
-		if ch := s.pending[r.RequestID]; ch != nil {
-			ch <- &wire.Response{Subtype: "error", RequestID: r.RequestID, Error: "the request was taken back"}
+	var taken []*wire.ControlRequest
+	for _, r := range slices.Clone(s.asked) {
+		if !which(r.Request) {
+			continue
 		}
-		delete(s.pending, r.RequestID)
+		if ch := s.pending[r.RequestID]; ch != nil {
+			ch <- reply{err: err}
+		}
+		s.forget(r.RequestID)
+		taken = append(taken, r)
 	}
-	s.asked = nil
+	s.mu.Unlock()
+	if cancelled {
+		for _, r := range taken {
+			s.Emit(&wire.ControlCancelRequest{RequestID: r.RequestID})
+		}
+	}
 }
+
+// ofTurn reports whether a request belongs to the turn that runs.
+func ofTurn(r wire.Request) bool { return isQuestion(r) || isHook(r) }
+
+func isQuestion(r wire.Request) bool { _, ok := r.(*wire.CanUseTool); return ok }
+
+func isHook(r wire.Request) bool { _, ok := r.(*wire.HookCallback); return ok }
 
 // request asks the host something and waits for the answer.
 func (s *server) request(ctx context.Context, req wire.Request) (*wire.Response, error) {
 	m := &wire.ControlRequest{RequestID: engine.NewID(), Request: req}
-	ch := make(chan *wire.Response, 1)
+	ch := make(chan reply, 1)
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -241,18 +280,21 @@ func (s *server) request(ctx context.Context, req wire.Request) (*wire.Response,
 	s.mu.Unlock()
 	s.Emit(m)
 	select {
-	case r := <-ch:
-		if r.Subtype == "error" {
-			return nil, errors.New(r.Error)
+	case got := <-ch:
+		if got.err != nil {
+			return nil, got.err
 		}
-		return r, nil
+		if got.r.Subtype == "error" {
+			return nil, errors.New(got.r.Error)
+		}
+		return got.r, nil
 	case <-ctx.Done():
 		s.mu.Lock()
 		_, waiting := s.pending[m.RequestID]
 		s.forget(m.RequestID)
 		s.mu.Unlock()
 		if waiting {
-			s.out.put(&wire.ControlCancelRequest{RequestID: m.RequestID})
+			s.Emit(&wire.ControlCancelRequest{RequestID: m.RequestID})
 		}
 		return nil, context.Cause(ctx)
 	}
@@ -315,9 +357,11 @@ func (s *server) hook(ctx context.Context, m *hookMatcher, id string, in wire.Ho
 	defer cancel()
 	r, err := s.request(bounded, &wire.HookCallback{CallbackID: id, Input: in, ToolUseID: toolUseID})
 	if err != nil {
-		// A hook that can decide and does not answer decides no.
-		late := bounded.Err() != nil && ctx.Err() == nil
-		return engine.HookAnswer{Err: err, Block: m.block || late}
+		// A hook that can decide and does not answer decides no. One that
+		// answers that it failed is passed over, unless it was registered not to
+		// be.
+		silent := bounded.Err() != nil || errors.Is(err, errNoAnswer)
+		return engine.HookAnswer{Err: err, Block: m.block || silent}
 	}
 	out := new(wire.HookOutput)
 	if len(r.Response) > 0 {

@@ -141,6 +141,9 @@ type permissionSettings struct {
 	AdditionalDirectories []string            `json:"additionalDirectories"`
 }
 
+// settingsSource is where the rules of the settings are from, for people.
+const settingsSource = "--settings"
+
 func (set *setup) permissions() permissionSettings {
 	var p permissionSettings
 	json.Unmarshal(set.settings["permissions"], &p)
@@ -189,10 +192,10 @@ func (set *setup) rules() (*policy.Policy, error) {
 	s := set.permissions()
 	return p, errors.Join(
 		add(set.flags.DisallowedTools, wire.BehaviorDeny, "--disallowedTools"),
-		add(s.Deny, wire.BehaviorDeny, "--settings"),
-		add(s.Ask, wire.BehaviorAsk, "--settings"),
+		add(s.Deny, wire.BehaviorDeny, settingsSource),
+		add(s.Ask, wire.BehaviorAsk, settingsSource),
 		add(set.flags.AllowedTools, wire.BehaviorAllow, "--allowedTools"),
-		add(s.Allow, wire.BehaviorAllow, "--settings"),
+		add(s.Allow, wire.BehaviorAllow, settingsSource),
 	)
 }
 
@@ -241,22 +244,26 @@ func (set *setup) environment(sessionID string) *tool.Env {
 		environ = append(environ, kv)
 	}
 	env := &tool.Env{Home: set.cfg.Home, Environ: environ, Roots: []string{set.cfg.Cwd}}
-	for _, d := range append(slices.Clone(set.flags.AddDirs), set.permissions().AdditionalDirectories...) {
-		if !filepath.IsAbs(d) {
-			d = filepath.Join(set.cfg.Cwd, d)
+	for _, d := range set.absolute(append(slices.Clone(set.flags.AddDirs), set.permissions().AdditionalDirectories...)) {
+		if !slices.Contains(env.Roots, d) {
+			env.Roots = append(env.Roots, d)
 		}
-		env.Roots = append(env.Roots, filepath.Clean(d))
 	}
 	env.Dir = filepath.Join(os.TempDir(), "parley-"+strconv.Itoa(os.Getuid()), sessionID)
 	set.env = env
 	return env
 }
 
-func (set *setup) updateEnv(vars map[string]string) {
-	for k, v := range vars {
-		set.env.Environ = slices.DeleteFunc(set.env.Environ, func(kv string) bool { return strings.HasPrefix(kv, k+"=") })
-		set.env.Environ = append(set.env.Environ, k+"="+v)
+// absolute returns directories as seen from where the conversation works.
+func (set *setup) absolute(dirs []string) []string {
+	var all []string
+	for _, d := range dirs {
+		if !filepath.IsAbs(d) {
+			d = filepath.Join(set.cfg.Cwd, d)
+		}
+		all = append(all, filepath.Clean(d))
 	}
+	return all
 }
 
 // model returns what answers.
@@ -500,7 +507,11 @@ func (set *setup) session() (id string, log session.Log, history *session.Histor
 	if log, err = store.Create(ctx, meta); err != nil {
 		return "", nil, nil, err
 	}
-	return meta.ID, log, history, log.Append(copied(history, resume)...)
+	if err := log.Append(copied(history, resume)...); err != nil {
+		log.Close()
+		return "", nil, nil, err
+	}
+	return meta.ID, log, history, nil
 }
 
 // copied returns the entries of a session for a fork of it.
@@ -519,6 +530,11 @@ func copied(h *session.History, from string) []*session.Entry {
 		c.Fields["forkedFrom"], _ = json.Marshal(map[string]string{"sessionId": from, "messageUuid": e.UUID})
 		entries = append(entries, &c)
 		*e = c // the conversation goes on from the copy
+	}
+	for _, typ := range []string{"parley-prefix", "cost-state"} {
+		if e := h.Latest[typ]; e != nil {
+			entries = append(entries, e)
+		}
 	}
 	return entries
 }

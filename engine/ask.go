@@ -30,7 +30,10 @@ func (c *Conversation) ask(t *turn) (*answer, *toolRun, error) {
 		if err == nil {
 			return a, run, nil
 		}
-		if a != nil && len(a.blocks) > 0 && a.blocks[0].done {
+		if errors.Is(err, errUnwritten) {
+			return a, run, err
+		}
+		if a.worthKeeping() {
 			// What is complete was told and stays. The rest is for the caller.
 			c.log.Warn("the model's stream broke", "error", err)
 			c.dropOpen(a)
@@ -40,11 +43,11 @@ func (c *Conversation) ask(t *turn) (*answer, *toolRun, error) {
 			run.abandon()
 		}
 		failure := asModelError(err)
-		if failure.Status == 529 {
+		if failure.Status == 529 || failure.Type == "overloaded_error" {
 			overloaded++
 		}
-		if overloaded == 3 && c.fallBack(t) {
-			attempt = 0
+		if overloaded >= 3 && c.fallBack(t) {
+			attempt, overloaded = 0, 0
 			continue
 		}
 		limit := c.maxRetries()
@@ -141,7 +144,7 @@ func (c *Conversation) fallBack(t *turn) bool {
 	for len(c.fallbacks) > 0 {
 		next := c.resolve(c.fallbacks[0])
 		c.fallbacks = c.fallbacks[1:]
-		if next.ID == c.model.ID {
+		if next.ID == c.model.ID || c.cfg.MaxBudget > 0 && !next.Priced() {
 			continue
 		}
 		was := c.model
@@ -184,8 +187,19 @@ func (c *Conversation) askOnce(t *turn) (a *answer, run *toolRun, err error) {
 	ended := make(chan struct{})
 	defer func() {
 		cancel()
-		<-ended
+		// A model ends soon. One that does not is left to itself.
+		select {
+		case <-ended:
+		case <-time.After(modelGrace):
+			c.log.Warn("the model does not stop")
+		}
 	}()
+	idle := c.cfg.IdleTimeout
+	if idle <= 0 {
+		idle = idleTimeout
+	}
+	silence := time.NewTimer(idle)
+	defer silence.Stop()
 	req := model.Request{Body: c.body(), Header: c.header()}
 	send := func(it item) bool {
 		select {
@@ -220,7 +234,10 @@ func (c *Conversation) askOnce(t *turn) (a *answer, run *toolRun, err error) {
 			f()
 		case <-t.ctx.Done():
 			return a, run, nil
+		case <-silence.C:
+			return a, run, &model.IdleError{After: idle}
 		case it, ok := <-items:
+			silence.Reset(idle)
 			switch {
 			case !ok:
 				if !a.complete && t.ctx.Err() == nil {
@@ -246,6 +263,11 @@ func (c *Conversation) askOnce(t *turn) (a *answer, run *toolRun, err error) {
 		}
 	}
 }
+
+const (
+	idleTimeout = 10 * time.Minute // if the config does not say
+	modelGrace  = 5 * time.Second  // how long a model has to end
+)
 
 func (c *Conversation) header() http.Header {
 	h := http.Header{}
@@ -330,7 +352,7 @@ func (c *Conversation) keepBlock(a *answer, b *block, uuid string, more map[stri
 			Content: wire.Blocks(decodeBlock(b.raw)), Usage: a.startUsage})}); err != nil {
 		return err
 	}
-	c.transcript.add("assistant", b.raw)
+	c.transcript.answer(a.id, b.raw)
 	return nil
 }
 
@@ -365,6 +387,8 @@ func (c *Conversation) refused(t *turn, err error) *ending {
 		s.code, end.text = wire.ErrorBilling, "Credit balance is too low"
 	case e.Status >= 500:
 		s.code, end.text = wire.ErrorServer, fmt.Sprintf("API Error: %d %s", e.Status, e.Message)
+	case e.Status == 0 && e.Type != "":
+		s.code, end.text = wire.ErrorServer, fmt.Sprintf("API Error: %s: %s", e.Type, e.Message)
 	case e.Status == 0:
 		s.code, s.apiError, end.text = wire.ErrorServer, "connection_failed", "API Error: the model could not be reached: "+e.Message
 		end.apiError = "connection_failed"

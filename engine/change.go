@@ -32,7 +32,7 @@ func (c *Conversation) Change(ch Changes) error {
 	if ch.AppendSystemPrompt != "" {
 		c.cfg.AppendSystemPrompt = ch.AppendSystemPrompt
 	}
-	c.prefix = newPrefix(c.systemPrompt(), c.tools)
+	c.makePrefix()
 	return nil
 }
 

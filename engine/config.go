@@ -17,7 +17,7 @@ import (
 // A Host is who a conversation talks to. Its methods are called from several
 // goroutines.
 type Host interface {
-	// Emit takes the next message. It does not block.
+	// Emit takes the next message. A host that cannot take more may let it wait.
 	Emit(m wire.Message)
 	// CanAsk reports whether there is somebody to ask about tool calls.
 	CanAsk() bool
@@ -40,8 +40,11 @@ type Config struct {
 	Model      model.Model
 	Catalog    *catalog.Catalog // what is known of models; nil means the built-in list
 	ModelName  string           // an alias or the name of a model; empty means the catalog's default
-	Fallbacks  []string         // models to try when the model is overloaded
+	Fallbacks  []string         // models to try when the model is overloaded, for the rest of the turn
 	MaxRetries int              // of a request to the model; negative means none, zero the default of 10
+	// IdleTimeout is how long the model may be silent before its answer counts as
+	// broken off. Zero means 10 minutes.
+	IdleTimeout time.Duration
 
 	Tools     []tool.Tool
 	Questions bool // the model has tools to ask the user and to plan

@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -42,14 +45,23 @@ type Conversation struct {
 	env        *tool.Env
 	tools      []tool.Tool
 	prefix     prefix
-	fallbacks  []string // models that were not tried yet
+	promptKey  string // what the system prompt is made from
+	kept       keptPrompt
+	primary    catalog.Info // the model that was asked for; another one may stand in for it
+	fallbacks  []string     // models that were not tried in this turn
 
-	transcript transcript
-	parent     string // uuid of the last record of the log
-	ledger     *ledger.Ledger
+	// What tools work in changes between rounds, when none runs.
+	roots   []string
+	environ map[string]string // changes that are still to be made
+
+	transcript  transcript
+	parent      string // uuid of the last record of the log
+	ledger      *ledger.Ledger
+	spentBefore int64 // in nano-dollars, by processes before this one
 
 	inbox      []*prompt
 	inputEnded bool
+	ended      bool            // it is over, whatever is left to do
 	uuids      map[string]bool // of prompts that were taken
 	turn       *turn           // nil while idle
 	results    int
@@ -107,9 +119,11 @@ func New(cfg Config, host Host) (*Conversation, error) {
 		c.cfg.Catalog = catalog.New()
 	}
 	c.model = c.resolve(cfg.ModelName)
+	c.primary = c.model
+	c.roots = slices.Clone(c.env.Roots)
 	c.ledger = ledger.New(c.cfg.Catalog)
 	if cfg.MaxBudget > 0 && !c.model.Priced() {
-		return nil, fmt.Errorf("the price of %s is not known, so a budget cannot be kept; name a model with a known price or leave the budget out", c.model.ID)
+		return nil, unpriced(c.model)
 	}
 	if cfg.JSONSchema != nil {
 		st, err := newStructuredOutput(cfg.JSONSchema)
@@ -122,13 +136,23 @@ func New(cfg Config, host Host) (*Conversation, error) {
 		c.tools = append(c.tools, questionTools(c)...)
 	}
 	c.watchTasks()
-	c.prefix = newPrefix(c.systemPrompt(), c.tools)
+	c.makePrefix()
 	if cfg.History != nil {
 		if err := c.restore(cfg.History); err != nil {
 			return nil, err
 		}
 	}
 	return c, nil
+}
+
+// makePrefix writes the beginning of requests anew.
+func (c *Conversation) makePrefix() {
+	c.prefix = newPrefix(c.systemPrompt(), c.tools)
+	c.promptKey = c.keyOfPrompt()
+}
+
+func unpriced(m catalog.Info) error {
+	return fmt.Errorf("the price of %s is not known, so a budget cannot be kept; name a model with a known price or leave the budget out", m.ID)
 }
 
 // NewID returns a new UUID.
@@ -179,13 +203,20 @@ func (c *Conversation) Run(ctx context.Context) {
 	defer close(c.over)
 	defer c.env.Close()
 	for {
-		if len(c.inbox) > 0 && ctx.Err() == nil {
+		if ctx.Err() != nil {
+			c.leave(context.Cause(ctx))
+			return
+		}
+		if c.ended {
+			return
+		}
+		if len(c.inbox) > 0 {
 			p := c.inbox[0]
 			c.inbox = c.inbox[1:]
 			c.take(ctx, p)
 			continue
 		}
-		if ctx.Err() != nil || c.inputEnded && len(c.env.Tasks().Running()) == 0 && c.settled() {
+		if c.inputEnded && len(c.env.Tasks().Running()) == 0 && c.settled() {
 			return
 		}
 		select {
@@ -193,6 +224,20 @@ func (c *Conversation) Run(ctx context.Context) {
 			f()
 		case <-ctx.Done():
 		}
+	}
+}
+
+// leave answers prompts that will have no turn any more.
+func (c *Conversation) leave(cause error) {
+	waiting := c.inbox
+	c.inbox = nil
+	for _, p := range waiting {
+		if p.origin != nil {
+			continue // nobody waits for it
+		}
+		c.ledger.BeginTurn()
+		c.finish(&turn{began: c.now(), prompts: []*prompt{p}}, &ending{subtype: "error_during_execution", reason: "aborted_streaming", isError: true, noTurns: true,
+			errors: []string{"The prompt was not answered: " + cause.Error()}})
 	}
 }
 
@@ -235,10 +280,22 @@ func (c *Conversation) Prompt(m *wire.User) {
 	c.inbox = append(c.inbox, p)
 }
 
-// Seed adds a message of the assistant to the history without asking anything.
+// Seed adds what the assistant is to have said to the history, without asking
+// anything. Only its text counts.
 func (c *Conversation) Seed(m *wire.Assistant) {
+	id := NewID()
 	for _, b := range m.Message.Content.All() {
-		c.transcript.add("assistant", mustJSON(b))
+		text, ok := b.(*wire.TextBlock)
+		if !ok || text.Text == "" {
+			continue
+		}
+		said := &wire.TextBlock{Text: text.Text}
+		if err := c.record(&session.Entry{Type: "assistant", UUID: NewID(),
+			Message: mustJSON(&wire.APIMessage{ID: id, Type: "message", Role: "assistant", Model: c.model.ID, Content: wire.Blocks(said)})}); err != nil {
+			c.log.Error("what was said could not be recorded", "error", err)
+			return
+		}
+		c.transcript.add("assistant", mustJSON(said))
 	}
 }
 
@@ -246,8 +303,16 @@ func (c *Conversation) Seed(m *wire.Assistant) {
 // are are answered.
 func (c *Conversation) EndInput() { c.inputEnded = true }
 
-// Interrupt ends the turn that runs, if one does. It returns the prompts that
-// still wait, and with cancelQueued those that do not any more.
+// End ends the conversation: the turn that runs is cut off and gets its result,
+// prompts that wait are taken back, and tasks in the background are ended.
+func (c *Conversation) End() {
+	c.Interrupt(true)
+	c.Stop()
+	c.ended = true
+}
+
+// Interrupt prepares for [Conversation.Stop]. It returns the prompts that still
+// wait, and with cancelQueued those that do not any more.
 func (c *Conversation) Interrupt(cancelQueued bool) *wire.InterruptResponse {
 	r := &wire.InterruptResponse{StillQueued: []string{}}
 	for _, p := range c.inbox {
@@ -295,11 +360,20 @@ func (c *Conversation) CancelPrompt(uuid string) bool {
 func (c *Conversation) Model() catalog.Info { return c.model }
 
 // SetModel changes the model; an empty name means the default. It reports whether
-// that is another one.
-func (c *Conversation) SetModel(name string) bool {
+// that is another one. A model without a known price is refused if there is a
+// budget.
+func (c *Conversation) SetModel(name string) (changed bool, err error) {
+	next := c.resolve(name)
+	if c.cfg.MaxBudget > 0 && !next.Priced() {
+		return false, unpriced(next)
+	}
 	was := c.model.ID
-	c.model = c.resolve(name)
-	return c.model.ID != was
+	c.model, c.primary = next, next
+	if next.ID == was {
+		return false, nil
+	}
+	c.makePrefix()
+	return true, nil
 }
 
 // Mode returns the permission mode.
@@ -327,10 +401,19 @@ func (c *Conversation) SetThinking(thinking json.RawMessage) {
 func (c *Conversation) Apply(u *wire.PermissionUpdate) {
 	switch u.Type {
 	case wire.UpdateSetMode:
-		if u.Mode == wire.ModeBypassPermissions && !c.cfg.AllowBypass {
-			return
+		mode := u.Mode
+		switch mode {
+		case wire.ModeManual:
+			mode = wire.ModeDefault
+		case wire.ModeDefault, wire.ModeAcceptEdits, wire.ModePlan, wire.ModeDontAsk, wire.ModeAuto:
+		case wire.ModeBypassPermissions:
+			if !c.cfg.AllowBypass {
+				return
+			}
+		default:
+			return // there is no such mode
 		}
-		c.SetMode(u.Mode)
+		c.SetMode(mode)
 	case wire.UpdateAddRules, wire.UpdateReplaceRules:
 		if u.Type == wire.UpdateReplaceRules {
 			c.policy.Rules = slices.DeleteFunc(c.policy.Rules, func(r policy.Rule) bool {
@@ -338,7 +421,13 @@ func (c *Conversation) Apply(u *wire.PermissionUpdate) {
 			})
 		}
 		for _, r := range u.Rules {
-			c.policy.Rules = append(c.policy.Rules, policy.Rule{Behavior: u.Behavior, Tool: r.ToolName, Content: r.RuleContent, Source: string(u.Destination)})
+			rule := policy.Rule{Behavior: u.Behavior, Tool: r.ToolName, Content: r.RuleContent, Source: string(u.Destination)}
+			if rule.Content == "*" {
+				rule.Content = ""
+			}
+			if rule.Tool != "" && !slices.Contains(c.policy.Rules, rule) {
+				c.policy.Rules = append(c.policy.Rules, rule)
+			}
 		}
 	case wire.UpdateRemoveRules:
 		for _, r := range u.Rules {
@@ -348,13 +437,38 @@ func (c *Conversation) Apply(u *wire.PermissionUpdate) {
 		}
 	case wire.UpdateAddDirectories:
 		for _, d := range u.Directories {
-			if !slices.Contains(c.env.Roots, d) {
-				c.env.Roots = append(c.env.Roots, d)
+			if filepath.IsAbs(d) && !slices.Contains(c.roots, filepath.Clean(d)) {
+				c.roots = append(c.roots, filepath.Clean(d))
 			}
 		}
 	case wire.UpdateRemoveDirectories:
-		c.env.Roots = slices.DeleteFunc(c.env.Roots, func(d string) bool { return d != c.env.Roots[0] && slices.Contains(u.Directories, d) })
+		first := true // where the conversation works stays
+		c.roots = slices.DeleteFunc(c.roots, func(d string) bool {
+			gone := !first && slices.Contains(u.Directories, d)
+			first = false
+			return gone
+		})
 	}
+}
+
+// SetEnviron changes the environment of commands that start from now on.
+func (c *Conversation) SetEnviron(vars map[string]string) {
+	if c.environ == nil {
+		c.environ = map[string]string{}
+	}
+	maps.Copy(c.environ, vars)
+}
+
+// settleEnv makes the changes to what tools work in. No tool runs now.
+func (c *Conversation) settleEnv() {
+	if !slices.Equal(c.env.Roots, c.roots) {
+		c.env.Roots = slices.Clone(c.roots)
+	}
+	for k, v := range c.environ {
+		c.env.Environ = slices.DeleteFunc(slices.Clone(c.env.Environ), func(kv string) bool { return strings.HasPrefix(kv, k+"=") })
+		c.env.Environ = append(c.env.Environ, k+"="+v)
+	}
+	c.environ = nil
 }
 
 // Busy reports whether a turn runs.
@@ -418,12 +532,13 @@ func (c *Conversation) record(entries ...*session.Entry) error {
 		}
 	}
 	if err := c.cfg.Log.Append(entries...); err != nil {
-		return fmt.Errorf("the session cannot be written: %w", err)
+		return fmt.Errorf("%w: %w", errUnwritten, err)
 	}
 	return nil
 }
 
 var (
+	errUnwritten   = errors.New("the session cannot be written")
 	errInterrupted = errors.New("interrupted by the user")
 	errSuperseded  = errors.New("another prompt came first")
 )

@@ -28,9 +28,17 @@ func (c *Conversation) hookFailed(name string, err error) wire.Message {
 
 // promptHooks runs the hooks for a prompt. It is called by the owner of the
 // conversation, which serves others meanwhile.
-func (c *Conversation) promptHooks(t *turn, text string) (more []string, blocked bool, reason string) {
+func (c *Conversation) promptHooks(t *turn, p *prompt) (more []string, blocked bool, reason string) {
+	if p.origin != nil {
+		return nil, false, "" // nobody wrote it
+	}
+	text := p.m.Message.Content.String()
 	in := &wire.UserPromptSubmitInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: c.mode, Prompt: text}
-	for _, a := range c.runHooks(t, in, "", NewID()) {
+	answers := c.runHooks(t, in, "", NewID())
+	if t.ctx.Err() != nil {
+		return nil, false, "" // the turn is over
+	}
+	for _, a := range answers {
 		if a.Err != nil {
 			if a.Block {
 				return nil, true, fmt.Sprintf("a hook failed: %v", a.Err)
@@ -123,9 +131,8 @@ func (c *Conversation) preToolHooks(ctx context.Context, t *turn, call *toolCall
 		if a.Err != nil {
 			if a.Block {
 				v.denied, v.reason = true, fmt.Sprintf("a hook failed, and the call it guards was not made: %v", a.Err)
-			} else {
-				out.before = append(out.before, c.hookFailed(name, a.Err))
 			}
+			out.before = append(out.before, c.hookFailed(name, a.Err))
 			continue
 		}
 		if a.Output == nil {

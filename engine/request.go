@@ -13,6 +13,13 @@ import (
 // what prompt caching needs.
 type transcript struct {
 	messages []apiMessage
+
+	// Blocks of an answer that the API takes only with another one behind them:
+	// thoughts, and calls that the API itself serves. They become part of the
+	// conversation when that comes.
+	held    []json.RawMessage
+	heldID  string // the message that they are of
+	serving bool   // a call is among them
 }
 
 type apiMessage struct {
@@ -20,11 +27,50 @@ type apiMessage struct {
 	blocks []json.RawMessage
 }
 
+// answer appends a block of the model's message with that id.
+func (t *transcript) answer(id string, block json.RawMessage) {
+	if len(t.held) > 0 && t.heldID != id {
+		// Their message ended behind them. If it only paused this one goes on;
+		// what was thought and led to nothing is gone.
+		t.goOn()
+	}
+	switch blockType(block) {
+	case "server_tool_use":
+		t.serving = true
+		fallthrough
+	case "thinking", "redacted_thinking":
+		t.held, t.heldID = append(t.held, block), id
+		return
+	}
+	blocks := append(t.held, block)
+	t.held, t.serving = nil, false
+	t.add("assistant", blocks...)
+}
+
+// goOn is called when the answer so far is sent back for the model to go on.
+func (t *transcript) goOn() {
+	held, serving := t.held, t.serving
+	t.held, t.serving = nil, false
+	if serving {
+		t.add("assistant", held...)
+	}
+}
+
+// blockType returns the type of a block.
+func blockType(block json.RawMessage) string {
+	var b struct {
+		Type string `json:"type"`
+	}
+	json.Unmarshal(block, &b)
+	return b.Type
+}
+
 // add appends blocks; those of one role that follow each other are one message.
 func (t *transcript) add(role string, blocks ...json.RawMessage) {
 	if len(blocks) == 0 {
 		return
 	}
+	t.held, t.serving = nil, false
 	if n := len(t.messages); n > 0 && t.messages[n-1].role == role {
 		m := &t.messages[n-1]
 		m.blocks = append(m.blocks, blocks...)
@@ -60,6 +106,10 @@ func (t *transcript) appendMessages(dst []byte) []byte {
 		}
 	}
 	dst = append(dst, '[')
+	if len(t.messages) > 0 && t.messages[0].role != "user" {
+		// The API wants the user to begin.
+		dst = append(dst, `{"role":"user","content":[{"type":"text","text":"(no content)"}]},`...)
+	}
 	for i, m := range t.messages {
 		if i > 0 {
 			dst = append(dst, ',')

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 
@@ -8,61 +9,118 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// restore goes on where a session stopped. Calls that nobody answered are answered
-// with what is known: they are not run again.
+// restore goes on where a session stopped, so that the next request is, byte for
+// byte, the one that a process which never ended would have sent. Calls that
+// nobody answered are answered with what is known of them: they are not run again.
 func (c *Conversation) restore(h *session.History) error {
-	answered := map[string]bool{}
-	var open []string
+	added := session.Repair(h)
 	for _, e := range h.Entries {
 		if e.UUID != "" {
 			c.parent = e.UUID
+			if e.Type == "user" && e.Fields["promptId"] != nil {
+				c.uuids[e.UUID] = true
+			}
 		}
 		if e.Type != "user" && e.Type != "assistant" || len(e.Message) == 0 {
 			continue
 		}
 		if string(e.Fields["isApiErrorMessage"]) == "true" {
-			continue
+			continue // the model was never told
 		}
-		var m wire.APIMessage
-		if err := json.Unmarshal(e.Message, &m); err != nil {
+		id, blocks, err := messageBlocks(e.Message)
+		if err != nil {
 			return fmt.Errorf("the session holds a message that cannot be read: %w", err)
 		}
-		for _, b := range m.Content.All() {
-			switch b := b.(type) {
-			case *wire.ToolUseBlock:
-				open = append(open, b.ID)
-			case *wire.ToolResultBlock:
-				answered[b.ToolUseID] = true
-			case *wire.TextBlock:
-				if b.Text == "" {
-					continue
-				}
+		for _, b := range blocks {
+			if e.Type == "assistant" {
+				c.transcript.answer(id, b)
+			} else {
+				c.transcript.add("user", b)
 			}
-			c.transcript.add(e.Type, mustJSON(b))
 		}
 	}
-	var missing []string
-	for _, id := range open {
-		if !answered[id] {
-			missing = append(missing, id)
+	if len(added) > 0 && c.cfg.Log != nil {
+		if err := c.cfg.Log.Append(added...); err != nil {
+			return fmt.Errorf("the session cannot be written: %w", err)
 		}
-	}
-	for _, id := range missing {
-		text := "The call was interrupted before its result was recorded: it may have run or not. Look before you do it again."
-		if e := h.Latest["parley-intent"]; e == nil {
-			text = "The call did not run: the session ended before it."
-		}
-		raw := mustJSON(&wire.ToolResultBlock{ToolUseID: id, Content: wire.Text(text), IsError: true})
-		if err := c.record(&session.Entry{Type: "user", UUID: NewID(),
-			Message: mustJSON(map[string]any{"role": "user", "content": []json.RawMessage{raw}})}); err != nil {
-			return err
-		}
-		c.transcript.add("user", raw)
 	}
 	if e := h.Latest["cost-state"]; e != nil {
 		if err := c.ledger.Restore(e.Fields); err != nil {
 			c.log.Warn("the cost of the session cannot be read", "error", err)
 		}
+		c.spentBefore = c.ledger.Total().Nanos
+	}
+	if e := h.Latest[prefixType]; e != nil {
+		json.Unmarshal(e.Fields["key"], &c.kept.key)
+		c.kept.system = e.Fields["system"]
 	}
 	return nil
+}
+
+// messageBlocks returns the content of a recorded message as it is written there.
+func messageBlocks(message json.RawMessage) (id string, blocks []json.RawMessage, err error) {
+	var m struct {
+		ID      string          `json:"id"`
+		Content json.RawMessage `json:"content"`
+	}
+	if err := json.Unmarshal(message, &m); err != nil {
+		return "", nil, err
+	}
+	content := bytes.TrimSpace(m.Content)
+	if len(content) > 0 && content[0] == '"' {
+		var text string
+		if err := json.Unmarshal(content, &text); err != nil {
+			return "", nil, err
+		}
+		if text != "" {
+			blocks = append(blocks, mustJSON(&wire.TextBlock{Text: text}))
+		}
+		return m.ID, blocks, nil
+	}
+	var all []json.RawMessage
+	if err := json.Unmarshal(content, &all); err != nil {
+		return "", nil, err
+	}
+	for _, b := range all {
+		var text struct {
+			Type string  `json:"type"`
+			Text *string `json:"text"`
+		}
+		if err := json.Unmarshal(b, &text); err != nil {
+			return "", nil, err
+		}
+		if text.Type == "text" && text.Text != nil && *text.Text == "" {
+			continue // the API does not take it
+		}
+		blocks = append(blocks, b)
+	}
+	return m.ID, blocks, nil
+}
+
+// prefixType is the type of the record that keeps the system prompt. It has no
+// place in the conversation, so that other readers skip it.
+const prefixType = "parley-prefix"
+
+// A keptPrompt is a system prompt as the session's log has it.
+type keptPrompt struct {
+	key    string // what it was made from
+	system json.RawMessage
+}
+
+// keepPrompt holds the system prompt still: what the session began with is sent as
+// it was then, also after a resume on another day, unless what it is made from has
+// changed. It is called when a turn begins.
+func (c *Conversation) keepPrompt() error {
+	if c.kept.key == c.promptKey {
+		if c.kept.system != nil {
+			c.prefix.system = c.kept.system
+		}
+		return nil
+	}
+	c.kept = keptPrompt{c.promptKey, c.prefix.system}
+	f := fields("key", c.kept.key)
+	if c.kept.system != nil {
+		f["system"] = c.kept.system
+	}
+	return c.record(&session.Entry{Type: prefixType, Fields: f})
 }

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"strings"
 	"time"
@@ -18,9 +20,9 @@ func (c *Conversation) init(t *turn) *wire.Init {
 		TerminalSlashCommands: wire.Names{}, AdditionalDirectories: []string{}, ViewMode: "default",
 		FastModeState: "off", FastModeDisabledReason: "sdk_opt_in_required", Timestamp: c.stamp(),
 	}
-	if len(c.env.Roots) > 0 {
-		m.OriginalCwd = c.env.Roots[0]
-		m.AdditionalDirectories = append(m.AdditionalDirectories, c.env.Roots[1:]...)
+	if len(c.roots) > 0 {
+		m.OriginalCwd = c.roots[0]
+		m.AdditionalDirectories = append(m.AdditionalDirectories, c.roots[1:]...)
 	}
 	m.UserMessageUUIDs = t.uuids()
 	m.Extra = map[string]json.RawMessage{
@@ -161,12 +163,20 @@ func (c *Conversation) systemPrompt() []string {
 	return parts
 }
 
+// keyOfPrompt tells what the system prompt is made from, apart from the day.
+func (c *Conversation) keyOfPrompt() string {
+	sum := sha256.Sum256(mustJSON([]any{basePrompt, c.cfg.SystemPrompt, c.cfg.AppendSystemPrompt, c.roots, c.cfg.Platform, c.model.ID}))
+	return hex.EncodeToString(sum[:16])
+}
+
 // surroundings tells the model where it works.
 func (c *Conversation) surroundings() string {
 	var b strings.Builder
 	b.WriteString("# Where you work\n\n")
-	b.WriteString("- Working directory: " + c.env.Cwd() + "\n")
-	for _, d := range c.env.Roots[min(1, len(c.env.Roots)):] {
+	if len(c.roots) > 0 {
+		b.WriteString("- Working directory: " + c.roots[0] + "\n")
+	}
+	for _, d := range c.roots[min(1, len(c.roots)):] {
 		b.WriteString("- Another directory you may work in: " + d + "\n")
 	}
 	if c.cfg.Platform != "" {

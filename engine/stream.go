@@ -190,6 +190,38 @@ func (a *answer) text() string {
 	return last
 }
 
+// open returns the block that is not complete, nil if there is none.
+func (a *answer) open() *block {
+	if n := len(a.blocks); n > 0 && !a.blocks[n-1].done {
+		return a.blocks[n-1]
+	}
+	return nil
+}
+
+// empty reports whether the answer says nothing: the model only thought, if that.
+func (a *answer) empty() bool {
+	for _, b := range a.blocks {
+		switch {
+		case b.kind == "thinking", blockType(b.first) == "redacted_thinking":
+		case b.kind == "text" && strings.TrimSpace(b.text.String()) == "":
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// worthKeeping reports whether something of a stream that broke is kept: a block
+// that is complete and more than a thought.
+func (a *answer) worthKeeping() bool {
+	for _, b := range a.blocks {
+		if b.done && b.kind != "thinking" && blockType(b.first) != "redacted_thinking" && !(b.kind == "text" && b.text.Len() == 0) {
+			return true
+		}
+	}
+	return false
+}
+
 // calls returns the tool calls that are complete.
 func (a *answer) calls() []*block {
 	var calls []*block

@@ -64,6 +64,9 @@ func (c *Conversation) taskEnded(info tool.TaskInfo) {
 		origin: &wire.Origin{Kind: "task-notification", Producer: info.Kind, RunID: info.RunID}})
 }
 
+// TellTasks tells the host what runs in the background.
+func (c *Conversation) TellTasks() { c.backgroundChanged() }
+
 func (c *Conversation) backgroundChanged() {
 	m := &wire.BackgroundTasksChanged{Tasks: []*wire.BackgroundTask{}, UUID: NewID(), SessionID: c.id}
 	for _, info := range c.env.Tasks().Running() {

@@ -13,6 +13,7 @@ import (
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/session"
 	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/files"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -34,7 +35,8 @@ type toolCall struct {
 	uuid     string // of the line that told it
 	readOnly bool
 	done     chan struct{}
-	out      *outcome // once done
+	out      *outcome          // once done
+	resolved map[string]string // where the paths of the call led when it was allowed
 }
 
 // An outcome is what came of a call.
@@ -44,6 +46,7 @@ type outcome struct {
 	before    []wire.Message // told before the result
 	context   []string       // told to the model behind the results
 	denied    bool
+	silent    bool // the host is not told the result
 	interrupt bool // the turn is to end
 	stop      bool // a hook ends the turn
 	finished  bool // it ran to its end
@@ -77,14 +80,14 @@ func (r *toolRun) start(b *block, uuid string) {
 		}
 	}
 	r.calls = append(r.calls, call)
-	r.c.nested.Add(1)
 	go func() {
-		defer r.c.nested.Done()
 		defer close(call.done)
 		defer func() {
 			if p := recover(); p != nil {
 				r.c.log.Error("a tool panicked", "tool", b.name, "panic", p, "stack", string(debug.Stack()))
 				call.out = failed(call, fmt.Errorf("the tool failed in an unexpected way: %v", p))
+			} else if call.out == nil { // it ended its goroutine
+				call.out = failed(call, errors.New("the tool failed in an unexpected way: it never returned"))
 			}
 		}()
 		for _, other := range before {
@@ -155,6 +158,7 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 	if hook.deferred {
 		out.end = &ending{reason: "tool_deferred"}
 		out.result = tool.Failed(errors.New("The call was put off."))
+		out.silent = true
 		c.Do(func() {
 			t.stopReason = "tool_deferred"
 			t.deferred = &wire.DeferredToolUse{ID: b.id, Name: b.name, Input: b.input}
@@ -177,7 +181,10 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 		}
 	}
 	began := c.now()
-	result, err := tl.Run(ctx, &tool.Call{ID: b.id, Input: input, Env: c.env})
+	result, err := tl.Run(ctx, &tool.Call{ID: b.id, Input: input, Env: c.env, Resolved: call.resolved})
+	if !spec.ReadOnly {
+		c.settle(call, err != nil || result != nil && result.IsError)
+	}
 	if ctx.Err() != nil && (err != nil || result == nil) {
 		return rejected(call, c.now())
 	}
@@ -197,26 +204,46 @@ func (c *Conversation) intent(call *toolCall, input json.RawMessage) error {
 	if c.cfg.Log == nil {
 		return nil
 	}
-	err := c.cfg.Log.Append(&session.Entry{Type: "parley-intent", Time: c.now(),
-		Fields: fields("toolUseId", call.block.id, "toolName", call.block.name, "input", input)})
-	if err != nil {
+	if err := c.cfg.Log.Append(session.Intent(call.block.id, call.block.name, input)); err != nil {
 		return fmt.Errorf("the call did not run, because the session cannot be written: %w", err)
 	}
 	return nil
+}
+
+// settle records that the effects of a call are complete. What it returned is told
+// later, when hooks have seen it.
+func (c *Conversation) settle(call *toolCall, failed bool) {
+	if c.cfg.Log == nil {
+		return
+	}
+	if err := c.cfg.Log.Append(session.Outcome(call.block.id, failed, nil)); err != nil {
+		c.log.Error("the outcome of a call could not be recorded", "error", err)
+	}
 }
 
 // permit decides whether a call may run. If not, out is what came of it.
 func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl tool.Tool, input *json.RawMessage, hook hookVerdict, out *outcome) bool {
 	spec, b := tl.Spec(), call.block
 	var d policy.Decision
+	var mode wire.PermissionMode
 	decide := func() bool {
 		access, err := tl.Access(c.env, *input)
 		if err != nil {
 			out.result = tool.Failed(err)
 			return false
 		}
+		call.resolved = map[string]string{}
+		for _, a := range access {
+			if a.Path == "" {
+				continue
+			}
+			if call.resolved[a.Path], err = files.Resolve(a.Path); err != nil {
+				delete(call.resolved, a.Path) // it cannot be opened, either
+			}
+		}
 		return c.Do(func() {
-			d = c.policy.Decide(&policy.Request{Tool: spec, Access: access, Mode: c.mode, Roots: c.env.Roots})
+			mode = c.mode
+			d = c.policy.Decide(&policy.Request{Tool: spec, Access: access, Mode: c.mode, Roots: c.roots})
 		})
 	}
 	if !decide() {
@@ -230,9 +257,13 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 	}
 	if d.Behavior != wire.BehaviorDeny {
 		if hook.ask {
-			d.Behavior, d.ReasonType, d.Reason = wire.BehaviorAsk, "hook", hook.reason
-		} else if hook.allow {
+			d = policy.Decision{Behavior: wire.BehaviorAsk, ReasonType: "hook", Reason: hook.reason, Path: d.Path}
+		} else if hook.allow && d.Rule == nil && !interactive(spec.Name) {
+			// A rule that asks is the user's word; a hook does not answer for him.
 			d.Behavior, d.ReasonType = wire.BehaviorAllow, "hook"
+		}
+		if d.Behavior == wire.BehaviorAsk && mode == wire.ModeDontAsk {
+			d.Behavior, d.ReasonType, d.Reason = wire.BehaviorDeny, "mode", "nobody is asked in this mode, and no rule allows the call"
 		}
 	}
 	accept := func(source, reason string) {
@@ -302,7 +333,13 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 		*input = res.UpdatedInput
 		// What was changed is judged again: a person may not be tricked past a
 		// rule.
-		if !decide() || d.Behavior == wire.BehaviorDeny {
+		if !decide() {
+			if out.result == nil {
+				*out = *rejected(call, c.now())
+			}
+			return false
+		}
+		if d.Behavior == wire.BehaviorDeny {
 			c.deny(call, d, out)
 			return false
 		}

@@ -31,6 +31,7 @@ type turn struct {
 	stops       int // times that a Stop hook kept it going
 	nudges      int
 	continued   int // times that it went on behind a cut-off answer
+	enforced    int // times that it was told to give the answer in its form
 	denials     []*wire.PermissionDenial
 	lastText    string
 	stopReason  string
@@ -45,6 +46,7 @@ func (c *Conversation) take(ctx context.Context, p *prompt) {
 	t.ctx, t.cancel = context.WithCancelCause(ctx)
 	defer t.cancel(nil)
 	c.turn = t
+	c.model, c.fallbacks = c.primary, slices.Clone(c.cfg.Fallbacks)
 	c.ledger.BeginTurn()
 	c.lifecycle(p, "started")
 	c.state("running")
@@ -72,26 +74,22 @@ type ending struct {
 
 // begin takes a prompt in. Its ending is not nil if there is nothing to ask.
 func (c *Conversation) begin(t *turn, p *prompt) *ending {
-	text := p.m.Message.Content.String()
-	context, blocked, reason := c.promptHooks(t, text)
+	added, blocked, reason := c.promptHooks(t, p)
 	c.emit(c.init(t))
 	if blocked {
-		c.emit(&wire.Informational{
-			Content:             "UserPromptSubmit operation blocked by hook:\n" + reason,
-			Level:               "warning",
-			PreventContinuation: true,
-			PromptSubmitOutcome: mustJSON(map[string]any{"kind": "blocked_by_hook", "prompt_kept": false, "reason": reason}),
-			UUID:                NewID(), SessionID: c.id,
-		})
+		c.tellBlocked(reason)
 		return &ending{noTurns: true, text: "The prompt was blocked by a hook: " + reason}
 	}
-	if err := c.say(t, p); err != nil {
+	if cause := context.Cause(t.ctx); cause != nil {
+		// Hooks had no say about the prompt, so it does not become part of the
+		// conversation.
+		return c.interrupted(t, "[Request interrupted by user]", "aborted_streaming", cause)
+	}
+	if err := c.keepPrompt(); err != nil {
 		return c.broken(err)
 	}
-	for _, s := range context {
-		if err := c.inform(t, s); err != nil {
-			return c.broken(err)
-		}
+	if err := c.say(t, p, added); err != nil {
+		return c.broken(err)
 	}
 	if p.m.ShouldQuery != nil && !*p.m.ShouldQuery {
 		return &ending{noTurns: true}
@@ -99,13 +97,24 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 	return nil
 }
 
+// tellBlocked tells that a hook does not let a prompt pass.
+func (c *Conversation) tellBlocked(reason string) {
+	c.emit(&wire.Informational{
+		Content:             "UserPromptSubmit operation blocked by hook:\n" + reason,
+		Level:               "warning",
+		PreventContinuation: true,
+		PromptSubmitOutcome: mustJSON(map[string]any{"kind": "blocked_by_hook", "prompt_kept": false, "reason": reason}),
+		UUID:                NewID(), SessionID: c.id,
+	})
+}
+
 // broken ends a turn because the engine itself cannot go on.
 func (c *Conversation) broken(err error) *ending {
 	return &ending{subtype: "error_during_execution", isError: true, errors: []string{err.Error()}}
 }
 
-// say adds a prompt to the conversation.
-func (c *Conversation) say(t *turn, p *prompt) error {
+// say adds a prompt to the conversation, and what hooks add to it.
+func (c *Conversation) say(t *turn, p *prompt, context []string) error {
 	var blocks []json.RawMessage
 	for _, b := range p.m.Message.Content.All() {
 		switch b := b.(type) {
@@ -133,6 +142,11 @@ func (c *Conversation) say(t *turn, p *prompt) error {
 	c.transcript.add("user", blocks...)
 	if c.cfg.Replay {
 		t.unspoken = append(t.unspoken, p)
+	}
+	for _, s := range context {
+		if err := c.inform(t, s); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -191,10 +205,17 @@ func (c *Conversation) tellPrompts(t *turn) {
 // round asks the model once and runs the tools that it calls. Its ending is nil if
 // there is to be another round.
 func (c *Conversation) round(t *turn) *ending {
-	if c.cfg.MaxBudget > 0 && c.ledger.Exceeds(c.cfg.MaxBudget) {
+	if c.spent() {
 		return c.overBudget()
 	}
+	c.settleEnv()
 	a, run, err := c.ask(t)
+	if errors.Is(err, errUnwritten) {
+		if run != nil {
+			run.abandon()
+		}
+		return c.broken(err)
+	}
 	if cause := context.Cause(t.ctx); cause != nil {
 		return c.cutOff(t, a, run, cause)
 	}
@@ -206,7 +227,7 @@ func (c *Conversation) round(t *turn) *ending {
 	if s := a.text(); s != "" {
 		t.lastText = s
 	}
-	if c.cfg.MaxBudget > 0 && c.ledger.Exceeds(c.cfg.MaxBudget) {
+	if c.spent() {
 		run.abandon()
 		c.settleCalls(a)
 		return c.overBudget()
@@ -230,21 +251,40 @@ func (c *Conversation) round(t *turn) *ending {
 	return c.fold(t)
 }
 
+// spent reports whether the budget is used up. What earlier processes of the
+// session spent does not count.
+func (c *Conversation) spent() bool {
+	return c.cfg.MaxBudget > 0 && c.ledger.Exceeds(c.spentBefore+c.cfg.MaxBudget)
+}
+
 // fold takes prompts that came meanwhile into this turn.
 func (c *Conversation) fold(t *turn) *ending {
 	waiting := c.inbox
 	c.inbox = nil
+	var later []*prompt
 	for _, p := range waiting {
-		if p.m.Priority == "later" {
-			c.inbox = append(c.inbox, p)
+		if p.m.Priority == "later" || t.ctx.Err() != nil {
+			later = append(later, p)
+			continue
+		}
+		added, blocked, reason := c.promptHooks(t, p)
+		if t.ctx.Err() != nil {
+			later = append(later, p)
 			continue
 		}
 		c.lifecycle(p, "started")
+		if blocked {
+			c.tellBlocked(reason)
+			c.lifecycle(p, "cancelled")
+			continue
+		}
 		t.prompts = append(t.prompts, p)
-		if err := c.say(t, p); err != nil {
+		if err := c.say(t, p, added); err != nil {
+			c.inbox = append(later, c.inbox...)
 			return c.broken(err)
 		}
 	}
+	c.inbox = append(later, c.inbox...)
 	return nil
 }
 
@@ -279,9 +319,10 @@ func (c *Conversation) answered(t *turn, a *answer) *ending {
 		}
 	case a.stopReason == "pause_turn":
 		if t.continued++; t.continued <= 10 {
+			c.transcript.goOn()
 			return nil
 		}
-	case len(a.blocks) == 0:
+	case a.empty():
 		if t.nudges++; t.nudges <= 1 {
 			return goOn("Your answer was empty. Answer the prompt, or say why you cannot.")
 		}
@@ -289,7 +330,7 @@ func (c *Conversation) answered(t *turn, a *answer) *ending {
 		c.emit(&wire.Informational{Content: "The model declined to answer.", Level: "notice", UUID: NewID(), SessionID: c.id})
 	}
 	if c.cfg.JSONSchema != nil {
-		if t.nudges++; t.nudges <= 1 {
+		if t.enforced++; t.enforced <= 1 {
 			return goOn("[structured-output-enforce] Give the answer by calling the StructuredOutput tool with a value that fits its schema.")
 		}
 		return &ending{subtype: "error_max_structured_output_retries", reason: "structured_output_retry_exhausted", isError: true,
@@ -325,6 +366,7 @@ func (c *Conversation) collect(t *turn, a *answer, run *toolRun) *ending {
 		}
 		raw, err := c.tellResult(t, call, out)
 		if err != nil {
+			run.abandon()
 			return c.broken(err)
 		}
 		results = append(results, raw)
@@ -361,14 +403,25 @@ func (c *Conversation) awaitCall(t *turn, call *toolCall) *outcome {
 		case f := <-c.calls:
 			f()
 		case <-t.ctx.Done():
-			// The tool was told to stop. It does so soon; one that does not is
-			// left to itself.
-			select {
-			case <-call.done:
-				return call.out
-			case <-time.After(toolGrace):
-				return rejected(call, c.now())
-			}
+			return c.awaitStop(call)
+		}
+	}
+}
+
+// awaitStop waits for a call that was told to stop. It does so soon; one that does
+// not is left to itself.
+func (c *Conversation) awaitStop(call *toolCall) *outcome {
+	grace := time.NewTimer(toolGrace)
+	defer grace.Stop()
+	for {
+		select {
+		case <-call.done:
+			return call.out
+		case f := <-c.calls:
+			f()
+		case <-grace.C:
+			c.log.Warn("a tool does not stop", "tool", call.block.name)
+			return rejected(call, c.now())
 		}
 	}
 }
@@ -399,6 +452,9 @@ func (c *Conversation) tellResult(t *turn, call *toolCall, out *outcome) (json.R
 	}
 	for _, m := range out.before {
 		c.emit(m)
+	}
+	if out.silent {
+		return raw, nil
 	}
 	if out.denied {
 		t.denials = append(t.denials, &wire.PermissionDenial{ToolName: call.block.name, ToolUseID: call.block.id, ToolInput: orEmpty(call.block.input)})
@@ -439,12 +495,13 @@ func (c *Conversation) cutOff(t *turn, a *answer, run *toolRun, cause error) *en
 	}
 	if run != nil && len(run.calls) > 0 {
 		run.abandon()
-		return c.collect(t, a, run)
+		end := c.collect(t, a, run)
+		if c.cfg.Partial && !a.complete {
+			c.closeStream(a, a.open())
+		}
+		return end
 	}
-	var open *block
-	if n := len(a.blocks); n > 0 && !a.blocks[n-1].done {
-		open = a.blocks[n-1]
-	}
+	open := a.open()
 	if open != nil && open.kind == "text" && open.text.Len() > 0 {
 		open.finish()
 		m := c.assistantLine(a, open)
