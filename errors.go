@@ -74,7 +74,7 @@ func exitError(exit transport.Exit, frames []string, err error) *ExitError {
 // A ResultError says that a turn ended in another way than with an answer. The
 // result itself came before it.
 type ResultError struct {
-	Result *wire.Result
+	Result *wire.Result // how the turn ended
 }
 
 // Outcome tells how the turn ended.
@@ -106,10 +106,10 @@ func (e *ControlError) Error() string {
 
 // A TimeoutError says that the agent did not do something in time.
 type TimeoutError struct {
-	What   string
-	After  time.Duration
-	Frames []string // the last lines of the conversation
-	Stderr string   // the last part of the agent's standard error, if it is known
+	What   string        // what was waited for, such as "initialize"
+	After  time.Duration // how long
+	Frames []string      // the last lines of the conversation
+	Stderr string        // the last part of the agent's standard error, if it is known
 }
 
 // Error tells what was waited for, and how long.
@@ -128,7 +128,7 @@ func (e *TimeoutError) Timeout() bool { return true }
 // had not read passed the bound of [Options.MaxQueued].
 type OverflowError struct {
 	Bytes int64 // how much was waiting
-	Limit int64
+	Limit int64 // how much may
 }
 
 // Error tells how much was waiting.
@@ -139,7 +139,7 @@ func (e *OverflowError) Error() string {
 // A ProtocolError says that the agent broke the protocol in a way that cannot be
 // passed over.
 type ProtocolError struct {
-	Message string
+	Message string   // what it did
 	Frames  []string // the last lines of the conversation
 }
 
@@ -169,7 +169,7 @@ func (e *CallbackError) Unwrap() error { return e.Err }
 // An OptionError says that an option cannot be what it is.
 type OptionError struct {
 	Option string // the field of Options, such as "Resume"
-	Reason string
+	Reason string // what is wrong with it
 }
 
 // Error tells the field and what is wrong with it.

@@ -79,7 +79,7 @@ type Options struct {
 
 	// Who decides.
 
-	PermissionMode wire.PermissionMode
+	PermissionMode wire.PermissionMode // which calls need no asking; empty means as the settings have it
 	// CanUseTool is asked about calls that no rule decides. If it is nil they
 	// are denied.
 	CanUseTool CanUseTool
@@ -97,7 +97,7 @@ type Options struct {
 	// OnUserDialog shows dialogs of the kinds in DialogKinds. If it returns nil
 	// the dialog stays open: somebody else will answer it.
 	OnUserDialog func(ctx context.Context, req *wire.RequestUserDialog) (*wire.RequestUserDialogResponse, error)
-	DialogKinds  []string
+	DialogKinds  []string // of which dialogs there may be
 
 	// Where it works.
 
@@ -186,9 +186,9 @@ const SystemPromptBoundary = "__SYSTEM_PROMPT_DYNAMIC_BOUNDARY__"
 
 // Thinking says how the model reasons before it answers.
 type Thinking struct {
-	Mode    ThinkingMode
-	Budget  int    // tokens, with ThinkingBudget
-	Display string // "summarized" or "omitted"; empty leaves it to the agent
+	Mode    ThinkingMode // whether, and how much
+	Budget  int          // tokens, with ThinkingBudget
+	Display string       // "summarized" or "omitted"; empty leaves it to the agent
 }
 
 // A ThinkingMode is a way to reason.

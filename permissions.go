@@ -55,17 +55,17 @@ func DenyAndStop(reason string) *wire.PermissionResult {
 
 // A Question is what the model asks the user through the AskUserQuestion tool.
 type Question struct {
-	Question    string           `json:"question"`
-	Header      string           `json:"header"`
-	Options     []QuestionOption `json:"options"`
+	Question    string           `json:"question"`    // the key of [Answer]
+	Header      string           `json:"header"`      // the same in a word
+	Options     []QuestionOption `json:"options"`     // to choose from
 	MultiSelect bool             `json:"multiSelect"` // several options may be chosen
 }
 
 // A QuestionOption is one answer to choose.
 type QuestionOption struct {
-	Label       string `json:"label"`
-	Description string `json:"description"`
-	Preview     string `json:"preview,omitzero"`
+	Label       string `json:"label"`            // what [Answer] takes
+	Description string `json:"description"`      // what choosing it means
+	Preview     string `json:"preview,omitzero"` // what it would look like; may be empty
 }
 
 // Questions returns what the model asks the user if the call is such a question:
