@@ -1,0 +1,329 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/parley-go/parley/wire"
+)
+
+// The methods whose answers we want as they were sent. The SDK has types for them,
+// which lose what they do not know and refuse whole answers for one part; under
+// other names it hands the bytes through. Each transport writes the real names.
+const (
+	rawList = "parley/tools/list"
+	rawCall = "parley/tools/call"
+)
+
+// publicMethod returns the name that a method has for servers.
+func publicMethod(method string) string {
+	switch method {
+	case rawList:
+		return "tools/list"
+	case rawCall:
+		return "tools/call"
+	}
+	return method
+}
+
+// public returns a message as servers get it.
+func public(m jsonrpc.Message) jsonrpc.Message {
+	if r, ok := m.(*jsonrpc.Request); ok && publicMethod(r.Method) != r.Method {
+		c := *r
+		c.Method = publicMethod(r.Method)
+		return &c
+	}
+	return m
+}
+
+type listParams struct {
+	mcp.ParamsBase
+	Cursor string `json:"cursor,omitempty"`
+}
+
+type callParams struct {
+	mcp.ParamsBase
+	Name      string          `json:"name"`
+	Arguments json.RawMessage `json:"arguments"`
+}
+
+// A rawResult is an answer as it was sent.
+type rawResult struct {
+	mcp.ResultBase
+	raw json.RawMessage
+}
+
+func (r *rawResult) UnmarshalJSON(data []byte) error {
+	r.raw = slices.Clone(data)
+	return nil
+}
+
+// A connection is a connection to a server.
+type connection struct {
+	session *mcp.ClientSession
+	link    link
+	opened  mcp.Connection
+	host    *hostConn // of a server in the host
+	info    *wire.MCPServerInfo
+	offers  []*Tool
+
+	listChanged chan struct{} // the tools are others
+	ended       chan struct{} // closed when nothing can be heard any more
+	err         error         // of the session, once ended
+	stop        context.CancelFunc
+
+	tokens atomic.Int64
+	mu     sync.Mutex
+	alive  map[int64]func() // calls by their progress tokens
+}
+
+// A link is a transport and what is behind it.
+type link interface {
+	mcp.Transport
+	// end ends what is behind the transport, within a few seconds.
+	end()
+	// explain adds what is known of the end of a connection to its error.
+	explain(err error) error
+}
+
+// captured hands out the connection of a transport.
+type captured struct {
+	mcp.Transport
+	c *connection
+}
+
+func (t captured) Connect(ctx context.Context) (mcp.Connection, error) {
+	conn, err := t.Transport.Connect(ctx)
+	t.c.opened = conn
+	return conn, err
+}
+
+// connect makes a connection and lists the tools, within the deadline.
+func (s *server) connect(ctx context.Context) (*connection, error) {
+	life, stop := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(s.m.opts.ConnectTimeout, func() {
+		stop(fmt.Errorf("the server did not answer within %v", s.m.opts.ConnectTimeout))
+	})
+	defer timer.Stop()
+	conn, err := s.open(life, "2025-11-25")
+	var answer *jsonrpc.Error
+	if errors.As(err, &answer) && s.kind() != "sdk" {
+		// It takes no greeting of the old kind; newer servers know another one.
+		conn, err = s.open(life, "")
+	}
+	if err != nil {
+		stop(nil)
+		return nil, err
+	}
+	conn.stop = func() { stop(nil) }
+	if conn.offers, err = s.list(life, conn); err != nil {
+		err = conn.link.explain(err)
+		conn.close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// open makes a connection. An empty version means the newest.
+func (s *server) open(ctx context.Context, version string) (*connection, error) {
+	c := &connection{listChanged: make(chan struct{}, 1), ended: make(chan struct{}), alive: map[int64]func(){}, stop: func() {}}
+	link, err := s.dial(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	c.link = link
+	session, err := s.client(c).Connect(ctx, captured{link, c}, &mcp.ClientSessionOptions{ProtocolVersion: version})
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		err = link.explain(err)
+		if c.opened != nil {
+			c.opened.Close()
+		}
+		link.end()
+		return nil, err
+	}
+	c.session = session
+	if r := session.InitializeResult(); r != nil && r.ServerInfo != nil {
+		c.info = &wire.MCPServerInfo{Name: r.ServerInfo.Name, Version: r.ServerInfo.Version}
+	}
+	go func() {
+		c.err = session.Wait()
+		close(c.ended)
+	}()
+	return c, nil
+}
+
+// client makes a client that speaks for one connection.
+func (s *server) client(c *connection) *mcp.Client {
+	version := s.m.opts.Version
+	if version == "" {
+		version = "dev"
+	}
+	opts := &mcp.ClientOptions{
+		Logger:       s.m.log.With("server", s.name),
+		Capabilities: &mcp.ClientCapabilities{},
+		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
+			select {
+			case c.listChanged <- struct{}{}:
+			default:
+			}
+		},
+		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { c.progress(r.Params.ProgressToken) },
+	}
+	if s.kind() != "sdk" && s.m.opts.Dir != "" {
+		opts.Capabilities.RootsV2 = &mcp.RootCapabilities{ListChanged: true}
+	}
+	if s.m.opts.Elicit != nil {
+		opts.Capabilities.Elicitation = &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}, URL: &mcp.URLElicitationCapabilities{}}
+		opts.ElicitationHandler = s.elicit
+	}
+	client := mcp.NewClient(&mcp.Implementation{Name: "parley", Version: version}, opts)
+	if opts.Capabilities.RootsV2 != nil {
+		client.AddRoots(&mcp.Root{URI: (&url.URL{Scheme: "file", Path: s.m.opts.Dir}).String(), Name: "workspace"})
+	}
+	// Neither name is one of the standard's, so neither is refused.
+	mcp.AddSendingCustomMethod[*listParams, *rawResult](client, rawList)
+	mcp.AddSendingCustomMethod[*callParams, *rawResult](client, rawCall)
+	return client
+}
+
+// progress says that a call is alive.
+func (c *connection) progress(token any) {
+	var id int64
+	switch t := token.(type) {
+	case float64:
+		id = int64(t)
+	case int64:
+		id = t
+	default:
+		return
+	}
+	c.mu.Lock()
+	beat := c.alive[id]
+	c.mu.Unlock()
+	if beat != nil {
+		beat()
+	}
+}
+
+// why tells why the connection ended.
+func (c *connection) why() error {
+	err := c.err
+	if err == nil || errors.Is(err, io.EOF) {
+		err = errors.New("the server closed the connection")
+	}
+	return c.link.explain(err)
+}
+
+// close ends the connection and what is behind it.
+func (c *connection) close() {
+	c.stop()
+	c.opened.Close()
+	closed := make(chan struct{})
+	go func() {
+		c.session.Close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(2 * time.Second): // somebody who was asked does not let go
+	}
+	c.link.end()
+}
+
+// errTimeout is the cause of calls that took too long.
+type errTimeout struct {
+	server string
+	limit  time.Duration
+}
+
+func (e *errTimeout) Error() string {
+	return fmt.Sprintf("The MCP server %s did not answer within %v. The call may still have had its effect.", e.server, e.limit)
+}
+
+// call calls a tool and returns the result as the server sent it.
+func (c *connection) call(ctx context.Context, s *server, name, toolUseID string, arguments json.RawMessage) (json.RawMessage, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	limit, silence := s.timeout()
+	timer := time.AfterFunc(limit, func() { cancel(&errTimeout{s.name, limit}) })
+	defer timer.Stop()
+
+	token := c.tokens.Add(1)
+	params := &callParams{Name: name, Arguments: arguments}
+	params.Meta = mcp.Meta{"progressToken": token}
+	if toolUseID != "" {
+		params.Meta["claudecode/toolUseId"] = toolUseID
+	}
+	if len(arguments) == 0 || string(arguments) == "null" {
+		params.Arguments = json.RawMessage("{}")
+	}
+	if silence {
+		c.mu.Lock()
+		c.alive[token] = func() { timer.Reset(limit) }
+		c.mu.Unlock()
+		defer func() {
+			c.mu.Lock()
+			delete(c.alive, token)
+			c.mu.Unlock()
+		}()
+	}
+	r, err := mcp.CallCustomMethod[*callParams, *rawResult](ctx, c.session, rawCall, params)
+	if err == nil {
+		return r.raw, nil
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return nil, cause
+	}
+	var answer *jsonrpc.Error
+	if errors.As(err, &answer) {
+		return nil, fmt.Errorf("MCP error %d: %s", answer.Code, answer.Message)
+	}
+	select {
+	case <-c.ended:
+		err = c.why()
+	case <-time.After(50 * time.Millisecond): // the connection may still stand
+	}
+	return nil, fmt.Errorf("The MCP server %s was lost during the call: %w. The call may still have had its effect.", s.name, err)
+}
+
+// elicit asks the user what a server wants to know.
+func (s *server) elicit(ctx context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+	p := req.Params
+	q := &wire.Elicitation{MCPServerName: s.name, Message: p.Message, Mode: p.Mode, URL: p.URL, ElicitationID: p.ElicitationID}
+	if q.Mode == "" {
+		q.Mode = "form"
+	}
+	if p.RequestedSchema != nil {
+		raw, err := json.Marshal(p.RequestedSchema)
+		if err != nil {
+			return nil, err
+		}
+		q.RequestedSchema = raw
+		q.PropertyOrder = properties(p.Meta, raw)
+	}
+	r, err := s.m.opts.Elicit(ctx, q)
+	if err != nil {
+		s.m.log.Warn("a question of an MCP server was not answered", "server", s.name, "error", err)
+		return &mcp.ElicitResult{Action: string(wire.ElicitCancel)}, nil
+	}
+	res := &mcp.ElicitResult{Action: string(r.Action)}
+	if r.Action == wire.ElicitAccept && len(r.Content) > 0 {
+		if err := json.Unmarshal(r.Content, &res.Content); err != nil {
+			return nil, fmt.Errorf("the answer is not an object: %w", err)
+		}
+	}
+	return res, nil
+}

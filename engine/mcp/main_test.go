@@ -1,0 +1,233 @@
+package mcp
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"go.uber.org/goleak"
+)
+
+// role says in the environment that the test binary is a server, and which.
+const role = "PARLEY_MCP_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	if r := os.Getenv(role); r != "" {
+		play(r)
+		return
+	}
+	maxLine = 4 << 20
+	pauses = []time.Duration{0, 10 * time.Millisecond, 20 * time.Millisecond}
+	goleak.VerifyTestMain(m)
+}
+
+type addInput struct {
+	A float64 `json:"a"`
+	B float64 `json:"b"`
+}
+
+// newServer makes a server that behaves.
+func newServer() *mcp.Server {
+	s := mcp.NewServer(&mcp.Implementation{Name: "calc", Version: "1.0.0"}, nil)
+	mcp.AddTool(s, &mcp.Tool{Name: "add", Description: "Adds.", Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true}},
+		func(_ context.Context, _ *mcp.CallToolRequest, in addInput) (*mcp.CallToolResult, any, error) {
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: fmt.Sprint(in.A + in.B)}}}, nil, nil
+		})
+	anything := json.RawMessage(`{"type":"object"}`)
+	raw := func(name, result string) {
+		s.AddTool(&mcp.Tool{Name: name, InputSchema: anything}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			r := new(mcp.CallToolResult)
+			return r, json.Unmarshal([]byte(result), r)
+		})
+	}
+	raw("fail", `{"isError":true,"content":[{"type":"text","text":"out of numbers"}]}`)
+	raw("both", `{"content":[{"type":"text","text":"x"}],"structuredContent":{"z":1,"a":[1,2]}}`)
+	raw("many", `{"content":[{"type":"text","text":"one"},{"type":"image","mimeType":"image/png","data":"aGVsbG8="},
+		{"type":"resource","resource":{"uri":"file:///a","text":"two"}},{"type":"resource_link","uri":"file:///b","name":"b"},
+		{"type":"resource","resource":{"uri":"file:///c","mimeType":"application/x-odd","blob":"aGVsbG8="}},{"type":"text","text":""}]}`)
+	raw("none", `{"content":[]}`)
+	s.AddTool(&mcp.Tool{Name: "big", InputSchema: anything}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: strings.Repeat("0123456789", 20_000)}}}, nil
+	})
+	s.AddTool(&mcp.Tool{Name: "meta", InputSchema: anything}, func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		b, _ := json.Marshal(r.Params.Meta)
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(b)}}}, nil
+	})
+	s.AddTool(&mcp.Tool{Name: "environ", InputSchema: anything}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: strings.Join(os.Environ(), "\n")}}}, nil
+	})
+	s.AddTool(&mcp.Tool{Name: "wait", InputSchema: anything}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		var in struct {
+			MS       int
+			Progress bool
+		}
+		json.Unmarshal(r.Params.Arguments, &in)
+		end := time.After(time.Duration(in.MS) * time.Millisecond)
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				select {
+				case cancelled <- struct{}{}:
+				default:
+				}
+				return nil, ctx.Err()
+			case <-tick.C:
+				if in.Progress {
+					r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken()})
+				}
+			case <-end:
+				return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "waited"}}}, nil
+			}
+		}
+	})
+	s.AddTool(&mcp.Tool{Name: "ask", InputSchema: anything}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		answer, err := r.Session.Elicit(ctx, &mcp.ElicitParams{Message: "Your name?",
+			RequestedSchema: json.RawMessage(`{"type":"object","properties":{"surname":{"type":"string"},"name":{"type":"string"}},"required":["name"]}`)})
+		if err != nil {
+			return nil, err
+		}
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: fmt.Sprint(answer.Action, " ", answer.Content["name"])}}}, nil
+	})
+	s.AddTool(&mcp.Tool{Name: "grow", InputSchema: anything}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		raw("grown", `{"content":[{"type":"text","text":"new"}]}`)
+		return &mcp.CallToolResult{Content: []mcp.Content{}}, nil
+	})
+	s.AddTool(&mcp.Tool{Name: "die", InputSchema: anything}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		fmt.Fprintln(os.Stderr, "I die.")
+		os.Exit(7)
+		return nil, nil
+	})
+	s.AddTool(&mcp.Tool{Name: "spawn", InputSchema: anything}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		c := exec.Command("sleep", "1000")
+		if err := c.Start(); err != nil {
+			return nil, err
+		}
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: fmt.Sprint(c.Process.Pid)}}}, nil
+	})
+	return s
+}
+
+// cancelled is told when a waiting call of a server in this process was cancelled.
+var cancelled = make(chan struct{}, 1)
+
+// play is the test binary as a server.
+func play(role string) {
+	switch role {
+	case "good":
+		newServer().Run(context.Background(), &mcp.StdioTransport{})
+	case "talkative":
+		fmt.Println("Welcome to the server!")
+		fmt.Println(`{"level":"info"}`)
+		newServer().Run(context.Background(), &mcp.StdioTransport{})
+	case "crash":
+		fmt.Fprintln(os.Stderr, "no licence found")
+		os.Exit(3)
+	case "silent":
+		select {}
+	case "deaf": // it never reads and never ends by itself
+		for {
+			time.Sleep(time.Hour)
+		}
+	case "old":
+		answers(map[string]string{
+			"initialize": `{"protocolVersion":"2024-11-05","capabilities":{"tools":{}},"serverInfo":{"name":"old","version":"0"}}`,
+			"tools/list": `{"tools":[{"name":"hello","inputSchema":{"type":"object"}}]}`,
+			"tools/call": `{"content":[{"type":"text","text":"hello"}]}`,
+		})
+	case "liar":
+		answers(map[string]string{
+			"initialize": `{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"liar","version":"0"}}`,
+			"tools/list": `{"tools":[null,5,{"name":""},{"name":7},{"name":"same"},{"name":"same"},{"name":"sa.me"},{"name":"sa me"},
+				{"name":"string","inputSchema":{"type":"string"}},{"name":"nonsense","inputSchema":"x"},{"name":"broken","inputSchema":{"type":"object","properties":7}},
+				{"name":"badname","inputSchema":{"type":"object","properties":{"a b":{}}}},{"name":"ref","inputSchema":{"type":"object","properties":{"a":{"$ref":"http://127.0.0.1:1/x"}}}},
+				{"name":"top","inputSchema":{"anyOf":[{"required":["a"]}],"properties":{"a":{"type":"string"}}}}]}`,
+			"tools/call": `{"content":"not a list"}`,
+		})
+	case "nolist":
+		answers(map[string]string{
+			"initialize": `{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"0"}}`,
+			"tools/list": `[]`,
+		})
+	case "endless":
+		page := 0
+		serve(func(method string, id json.RawMessage) {
+			switch method {
+			case "initialize":
+				reply(id, `{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"0"}}`)
+			case "tools/list":
+				var tools []string
+				for i := range 100 {
+					tools = append(tools, fmt.Sprintf(`{"name":"t%d","description":%q}`, page*100+i, strings.Repeat("x", 9_000)))
+				}
+				page++
+				reply(id, fmt.Sprintf(`{"tools":[%s],"nextCursor":"%d"}`, strings.Join(tools, ","), page))
+			}
+		})
+	case "flood":
+		serve(func(method string, id json.RawMessage) {
+			switch method {
+			case "initialize":
+				reply(id, `{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"0"}}`)
+			case "tools/list":
+				reply(id, `{"tools":[{"name":"t"}]}`)
+			case "tools/call":
+				for {
+					fmt.Println(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"` + strings.Repeat("x", 500) + `"}}`)
+				}
+			}
+		})
+	case "beggar": // it asks and never reads the answers
+		fmt.Println(`{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"x","version":"0"}}}`)
+		for i := range 1_000_000 {
+			fmt.Printf("{\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"ping\",\"params\":{\"_meta\":{\"x\":%q}}}\n", i+2, strings.Repeat("x", 200))
+		}
+		select {}
+	case "longline":
+		serve(func(method string, id json.RawMessage) {
+			w := bufio.NewWriter(os.Stdout)
+			for {
+				if _, err := w.WriteString(strings.Repeat("x", 1<<16)); err != nil {
+					return
+				}
+			}
+		})
+	}
+}
+
+// answers serves fixed answers.
+func answers(results map[string]string) {
+	serve(func(method string, id json.RawMessage) {
+		if r, ok := results[method]; ok {
+			reply(id, r)
+		} else if id != nil {
+			fmt.Printf("{\"jsonrpc\":\"2.0\",\"id\":%s,\"error\":{\"code\":-32601,\"message\":\"no such method\"}}\n", id)
+		}
+	})
+}
+
+func reply(id json.RawMessage, result string) {
+	fmt.Printf("{\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":%s}\n", id, strings.ReplaceAll(result, "\n", " "))
+}
+
+func serve(f func(method string, id json.RawMessage)) {
+	in := bufio.NewScanner(os.Stdin)
+	in.Buffer(nil, 1<<20)
+	for in.Scan() {
+		var m struct {
+			Method string          `json:"method"`
+			ID     json.RawMessage `json:"id"`
+		}
+		if json.Unmarshal(in.Bytes(), &m) == nil {
+			f(m.Method, m.ID)
+		}
+	}
+}

@@ -1,0 +1,474 @@
+// Package mcp is the MCP client of one conversation.
+//
+// A [Manager] holds connections to servers of the Model Context Protocol:
+// processes, servers on the network, and servers that live in the host. It connects
+// them side by side and never makes its caller wait; each reaches a final state
+// within a deadline. What they offer are tools of the engine, named
+// mcp__server__tool.
+//
+// A server is not trusted. It gets no credentials of ours, only those that its
+// configuration names. One that hangs, dies, floods, or says what makes no sense
+// loses its own connection and calls, and nothing else: what it sends is bounded in
+// size and rate, its tools in number and size. What it says of its own tools, such
+// as that one only reads, is never a reason to allow a call.
+//
+// The protocol itself is spoken by the official SDK.
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/wire"
+)
+
+// Options say how a [Manager] works. The zero value is usable.
+type Options struct {
+	// Host sends a JSON-RPC message to a server that lives in the host and
+	// returns its answer; for a notification the answer means nothing. It is
+	// called from several goroutines. Nil means that there are no such servers.
+	Host func(ctx context.Context, server string, message json.RawMessage) (json.RawMessage, error)
+	// Elicit asks the user what a server wants to know. Nil means that servers
+	// cannot ask.
+	Elicit func(ctx context.Context, q *wire.Elicitation) (*wire.ElicitResult, error)
+	// OnChange is called when tools or states have changed. It must not block.
+	OnChange func()
+	// Hidden reports whether a tool is not to be offered. Nil means none is.
+	Hidden func(tool string) bool
+
+	// Env is the environment, "KEY=value". Servers get what they need to run,
+	// such as PATH, and nothing else of it.
+	Env []string
+	// Dir is where servers work.
+	Dir string
+
+	ConnectTimeout time.Duration // of one connection; zero means 30 s
+	// CallTimeout bounds the silence of a call whose server's configuration says
+	// nothing; progress counts as life. Zero means half an hour.
+	CallTimeout time.Duration
+	// MaxResult is how many characters of a result the model gets; what is more
+	// goes to a file. Zero means 100,000, about 25,000 tokens.
+	MaxResult int
+
+	Version string // of the agent, told to servers
+	Logger  *slog.Logger
+}
+
+// A Server is a server by its name.
+type Server struct {
+	Name   string
+	Config *wire.MCPServerConfig
+	// Manifest is what a server in the host would answer to the first
+	// questions; nil means that they are asked.
+	Manifest *wire.MCPManifest
+}
+
+// A Manager is the MCP servers of one conversation. It is safe for concurrent use.
+type Manager struct {
+	opts   Options
+	log    *slog.Logger
+	ctx    context.Context // ends with the manager
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu         sync.Mutex // guards what follows and the state of the servers
+	servers    []*server
+	changed    chan struct{} // closed, and replaced, when a state changes
+	tools      []tool.Tool
+	generation uint64 // of tools
+	closed     bool
+}
+
+// New returns a manager without servers.
+func New(opts Options) *Manager {
+	if opts.ConnectTimeout <= 0 {
+		opts.ConnectTimeout = 30 * time.Second
+	}
+	if opts.CallTimeout <= 0 {
+		opts.CallTimeout = 30 * time.Minute
+	}
+	if opts.MaxResult <= 0 {
+		opts.MaxResult = 100_000
+	}
+	m := &Manager{opts: opts, log: opts.Logger, changed: make(chan struct{})}
+	if m.log == nil {
+		m.log = slog.New(slog.DiscardHandler)
+	}
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	return m
+}
+
+// errRemoved is why calls to a server that is gone fail.
+const errRemoved = "the server was removed"
+
+// Set adds servers, or replaces those of the same names, and begins to connect
+// them. The source says who brought them, as [wire.MCPServerStatus] has it.
+func (m *Manager) Set(source string, servers ...Server) {
+	m.mu.Lock()
+	for _, srv := range servers {
+		if srv.Config != nil && !m.closed {
+			m.put(source, srv, false)
+		}
+	}
+	m.mu.Unlock()
+	m.notify()
+}
+
+// put makes a server part of the manager. One of the same name and configuration
+// that is there already is kept: then it reports false. The caller holds mu.
+func (m *Manager) put(source string, srv Server, dynamic bool) (*server, bool) {
+	s := &server{m: m, name: srv.Name, cfg: srv.Config, manifest: srv.Manifest, source: source, dynamic: dynamic}
+	i := slices.IndexFunc(m.servers, func(have *server) bool { return have.name == srv.Name })
+	if i < 0 {
+		m.servers = append(m.servers, s)
+	} else {
+		have := m.servers[i]
+		if have.source == source && reflect.DeepEqual(have.cfg, srv.Config) && have.state != wire.MCPFailed {
+			have.dynamic = have.dynamic || dynamic
+			return have, false
+		}
+		m.stop(have, wire.MCPDisabled, errRemoved)
+		s.before = have.done
+		m.servers[i] = s
+	}
+	m.start(s)
+	return s, true
+}
+
+// start begins to connect a server. The caller holds mu.
+func (m *Manager) start(s *server) {
+	before := s.before
+	if s.done != nil {
+		before = s.done
+	}
+	ctx, cancel := context.WithCancel(m.ctx)
+	done := make(chan struct{})
+	s.cancel, s.done, s.state, s.err, s.conn = cancel, done, wire.MCPPending, "", nil
+	m.wg.Go(func() {
+		defer close(done)
+		defer cancel()
+		if before != nil {
+			<-before
+		}
+		s.run(ctx)
+	})
+	m.touch()
+}
+
+// stop ends the connection of a server. The caller holds mu.
+func (m *Manager) stop(s *server, state wire.MCPState, why string) {
+	if s.cancel != nil {
+		s.cancel()
+	}
+	s.state, s.err, s.conn, s.info, s.offers = state, why, nil, nil, nil
+	m.touch()
+}
+
+// touch says that a state has changed. The caller holds mu.
+func (m *Manager) touch() {
+	close(m.changed)
+	m.changed = make(chan struct{})
+	var tools []tool.Tool
+	seen := map[string]bool{}
+	for _, s := range m.servers {
+		for _, t := range s.offers {
+			if name := t.spec.Name; !seen[name] && (m.opts.Hidden == nil || !m.opts.Hidden(name)) {
+				seen[name] = true
+				tools = append(tools, t)
+			}
+		}
+	}
+	if !slices.Equal(tools, m.tools) {
+		m.tools = tools
+		m.generation++
+	}
+}
+
+// notify calls OnChange. The caller does not hold mu.
+func (m *Manager) notify() {
+	if m.opts.OnChange != nil {
+		m.opts.OnChange()
+	}
+}
+
+// Tools returns what the servers offer now, in the order of the servers and of
+// their lists, and a number that is another one whenever the tools are others.
+func (m *Manager) Tools() (tools []tool.Tool, generation uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.tools), m.generation
+}
+
+// Ready waits until no server is being connected any more, at most for wait, for
+// those whose configuration says "startup":"required" as long as their deadline is,
+// and for those with "startup":"lazy" not at all. Its error is a required server
+// that failed, or the end of ctx.
+func (m *Manager) Ready(ctx context.Context, wait time.Duration) error {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	late := false
+	for {
+		m.mu.Lock()
+		changed := m.changed
+		pending := false
+		var failed error
+		for _, s := range m.servers {
+			kind := s.startup()
+			switch s.state {
+			case wire.MCPPending:
+				pending = pending || kind == "required" || kind != "lazy" && !late
+			case wire.MCPFailed, wire.MCPNeedsAuth:
+				if kind == "required" && failed == nil {
+					failed = fmt.Errorf("Failed to connect to MCP server %s: %s", s.name, s.err)
+				}
+			}
+		}
+		m.mu.Unlock()
+		if !pending {
+			return failed
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			late = true
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-m.ctx.Done():
+			return errClosed
+		}
+	}
+}
+
+var errClosed = errors.New("mcp: the manager is closed")
+
+// settle waits until none of the servers is being connected any more.
+func (m *Manager) settle(ctx context.Context, servers ...*server) error {
+	for {
+		m.mu.Lock()
+		changed := m.changed
+		pending := slices.ContainsFunc(servers, func(s *server) bool { return s.state == wire.MCPPending })
+		m.mu.Unlock()
+		if !pending {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-m.ctx.Done():
+			return errClosed
+		}
+	}
+}
+
+// Status tells how the servers are doing.
+func (m *Manager) Status() []*wire.MCPServerStatus {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list := []*wire.MCPServerStatus{}
+	for _, s := range m.servers {
+		st := &wire.MCPServerStatus{Name: s.name, Status: s.state, Config: s.shownConfig(), Transport: s.kind(), Scope: "dynamic", Source: s.source}
+		switch s.state {
+		case wire.MCPConnected:
+			st.ServerInfo = s.info
+			st.Tools = []*wire.MCPToolInfo{}
+			for _, t := range s.offers {
+				st.Tools = append(st.Tools, &wire.MCPToolInfo{Name: t.name, Annotations: &wire.MCPToolAnnotations{
+					ReadOnly: t.hints.ReadOnly, Destructive: t.hints.Destructive, OpenWorld: t.hints.OpenWorld}})
+			}
+		case wire.MCPFailed, wire.MCPNeedsAuth:
+			st.Error = s.err
+		}
+		list = append(list, st)
+	}
+	return list
+}
+
+// Init tells the servers as the first message of a turn does.
+func (m *Manager) Init() []*wire.InitMCPServer {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list := []*wire.InitMCPServer{}
+	for _, s := range m.servers {
+		list = append(list, &wire.InitMCPServer{Name: s.name, Status: string(s.state), Source: s.source})
+	}
+	return list
+}
+
+// A NotFoundError names a server that there is none of.
+type NotFoundError struct{ Name string }
+
+// Error says so.
+func (e *NotFoundError) Error() string { return "Server not found: " + e.Name }
+
+// find returns a server. The caller holds mu.
+func (m *Manager) find(name string) (*server, error) {
+	for _, s := range m.servers {
+		if s.name == name {
+			return s, nil
+		}
+	}
+	return nil, &NotFoundError{name}
+}
+
+// Reconnect connects a server again and returns when that is done or failed.
+func (m *Manager) Reconnect(ctx context.Context, name string) error {
+	m.mu.Lock()
+	s, err := m.find(name)
+	if err == nil && m.closed {
+		err = errClosed
+	}
+	if err != nil {
+		m.mu.Unlock()
+		return err
+	}
+	m.stop(s, wire.MCPPending, "")
+	m.start(s)
+	m.mu.Unlock()
+	m.notify()
+	if err := m.settle(ctx, s); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s.state == wire.MCPFailed || s.state == wire.MCPNeedsAuth {
+		return errors.New(s.err)
+	}
+	return nil
+}
+
+// Toggle switches a server on or off. Switched on, it returns when the server is
+// connected or has failed.
+func (m *Manager) Toggle(ctx context.Context, name string, enabled bool) error {
+	m.mu.Lock()
+	s, err := m.find(name)
+	if err != nil {
+		m.mu.Unlock()
+		return err
+	}
+	if !enabled {
+		m.stop(s, wire.MCPDisabled, "the server is switched off")
+		m.mu.Unlock()
+		m.notify()
+		return nil
+	}
+	if s.state == wire.MCPConnected || s.state == wire.MCPPending {
+		m.mu.Unlock()
+		return nil
+	}
+	m.mu.Unlock()
+	return m.Reconnect(ctx, name)
+}
+
+// SetDynamic uses these servers in place of those that an earlier call named and of
+// those that live in the host. It returns when each is connected or has failed.
+func (m *Manager) SetDynamic(ctx context.Context, configs map[string]*wire.MCPServerConfig) (*wire.MCPSetServersResponse, error) {
+	r := &wire.MCPSetServersResponse{Added: []string{}, Removed: []string{}, Errors: map[string]string{}}
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return nil, errClosed
+	}
+	m.servers = slices.DeleteFunc(m.servers, func(s *server) bool {
+		if cfg := configs[s.name]; cfg != nil || !s.dynamic && s.kind() != "sdk" {
+			return false
+		}
+		m.stop(s, wire.MCPDisabled, errRemoved)
+		r.Removed = append(r.Removed, s.name)
+		return true
+	})
+	var wait []*server
+	for _, name := range slices.Sorted(maps.Keys(configs)) {
+		cfg := configs[name]
+		if cfg == nil {
+			continue
+		}
+		source := "dynamic"
+		if cfg.Type == "sdk" {
+			source = "sdk"
+		}
+		s, added := m.put(source, Server{Name: name, Config: cfg}, true)
+		if added {
+			r.Added = append(r.Added, name)
+		}
+		wait = append(wait, s)
+	}
+	m.touch()
+	m.mu.Unlock()
+	m.notify()
+	if err := m.settle(ctx, wait...); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range wait {
+		if s.state == wire.MCPFailed || s.state == wire.MCPNeedsAuth {
+			r.Errors[s.name] = s.err
+		}
+	}
+	return r, nil
+}
+
+// Deliver takes a message that a server in the host sends by itself. A server that
+// there is none of is passed over.
+func (m *Manager) Deliver(name string, message json.RawMessage) {
+	m.mu.Lock()
+	s, err := m.find(name)
+	var conn *connection
+	if err == nil {
+		conn = s.conn
+	}
+	m.mu.Unlock()
+	if conn != nil && conn.host != nil {
+		conn.host.deliver(message)
+	}
+}
+
+// Call calls a tool by its full name, without the model, and returns what the
+// server answered.
+func (m *Manager) Call(ctx context.Context, name string, arguments json.RawMessage) (*wire.MCPCallResponse, error) {
+	if !strings.HasPrefix(name, "mcp__") || strings.Count(name, "__") < 2 {
+		return nil, fmt.Errorf("Not a fully-qualified MCP tool name: %s", name)
+	}
+	m.mu.Lock()
+	var t *Tool
+	for _, have := range m.tools {
+		if have := have.(*Tool); have.spec.Name == name {
+			t = have
+		}
+	}
+	m.mu.Unlock()
+	if t == nil {
+		server, _, _ := strings.Cut(strings.TrimPrefix(name, "mcp__"), "__")
+		return nil, fmt.Errorf("MCP server not connected: %s", server)
+	}
+	raw, err := t.call(ctx, "", arguments)
+	if err != nil {
+		return nil, err
+	}
+	r := new(wire.MCPCallResponse)
+	if err := json.Unmarshal(raw, r); err != nil {
+		return nil, fmt.Errorf("the answer of the server cannot be read: %w", err)
+	}
+	return r, nil
+}
+
+// Close ends all connections, and the processes behind them with everything that
+// they started. It returns when that is done, within a few seconds.
+func (m *Manager) Close() {
+	m.mu.Lock()
+	m.closed = true
+	m.cancel()
+	m.mu.Unlock()
+	m.wg.Wait()
+}

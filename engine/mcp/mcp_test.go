@@ -1,0 +1,706 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/tooltest"
+	"github.com/parley-go/parley/wire"
+)
+
+// manager makes a manager that is closed with the test.
+func manager(t *testing.T, change ...func(*Options)) *Manager {
+	t.Helper()
+	opts := Options{Env: append(os.Environ(), "ANTHROPIC_API_KEY=secret"), Dir: t.TempDir(), ConnectTimeout: 10 * time.Second}
+	for _, f := range change {
+		f(&opts)
+	}
+	m := New(opts)
+	t.Cleanup(m.Close)
+	return m
+}
+
+// child is the configuration of a server that is a process.
+func child(role_ string) *wire.MCPServerConfig {
+	exe, _ := os.Executable()
+	return &wire.MCPServerConfig{Command: exe, Env: map[string]string{role: role_}}
+}
+
+// ready waits for the servers, and returns their states.
+func ready(t *testing.T, m *Manager) map[string]*wire.MCPServerStatus {
+	t.Helper()
+	if err := m.Ready(t.Context(), 20*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	states := map[string]*wire.MCPServerStatus{}
+	for _, s := range m.Status() {
+		states[s.Name] = s
+	}
+	return states
+}
+
+func find(t *testing.T, m *Manager, name string) tool.Tool {
+	t.Helper()
+	tools, _ := m.Tools()
+	for _, tl := range tools {
+		if tl.Spec().Name == name {
+			return tl
+		}
+	}
+	t.Fatalf("there is no tool %s in %v", name, names(tools))
+	return nil
+}
+
+func names(tools []tool.Tool) string {
+	var list []string
+	for _, t := range tools {
+		list = append(list, t.Spec().Name)
+	}
+	return strings.Join(list, " ")
+}
+
+// eventually waits for something to hold.
+func eventually(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if f() {
+			return
+		}
+	}
+	t.Fatal("it never came true: " + what)
+}
+
+// A hosted is a server in the host, as an SDK runs it.
+type hosted struct {
+	conn    mcp.Connection
+	mu      sync.Mutex
+	waiting map[any]chan json.RawMessage
+	seen    []string // methods
+	fail    int      // so many messages are refused
+}
+
+func host(t *testing.T, s *mcp.Server, push func(json.RawMessage)) *hosted {
+	t.Helper()
+	ct, st := mcp.NewInMemoryTransports()
+	session, err := s.Connect(context.Background(), st, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := ct.Connect(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &hosted{conn: conn, waiting: map[any]chan json.RawMessage{}}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			m, err := conn.Read(context.Background())
+			if err != nil {
+				return
+			}
+			raw, _ := jsonrpc.EncodeMessage(m)
+			if r, ok := m.(*jsonrpc.Response); ok {
+				h.mu.Lock()
+				ch := h.waiting[r.ID.Raw()]
+				h.mu.Unlock()
+				ch <- raw
+				continue
+			}
+			push(raw)
+		}
+	}()
+	t.Cleanup(func() { conn.Close(); session.Close(); <-done })
+	return h
+}
+
+func (h *hosted) send(ctx context.Context, server string, message json.RawMessage) (json.RawMessage, error) {
+	m, err := jsonrpc.DecodeMessage(message)
+	if err != nil {
+		return nil, err
+	}
+	r, _ := m.(*jsonrpc.Request)
+	ch := make(chan json.RawMessage, 1)
+	h.mu.Lock()
+	if r != nil {
+		h.seen = append(h.seen, r.Method)
+	}
+	if h.fail > 0 {
+		h.fail--
+		h.mu.Unlock()
+		return nil, errors.New("server not found")
+	}
+	if r != nil && r.IsCall() {
+		h.waiting[r.ID.Raw()] = ch
+	}
+	h.mu.Unlock()
+	if err := h.conn.Write(ctx, m); err != nil {
+		return nil, err
+	}
+	if r == nil || !r.IsCall() {
+		return json.RawMessage(`{"jsonrpc":"2.0","result":{},"id":0}`), nil
+	}
+	select {
+	case raw := <-ch:
+		return raw, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (h *hosted) methods() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return strings.Join(h.seen, " ")
+}
+
+// inHost makes a manager with one server in the host.
+func inHost(t *testing.T, change ...func(*Options)) (*Manager, *hosted) {
+	var m *Manager
+	h := host(t, newServer(), func(raw json.RawMessage) { m.Deliver("calc", raw) })
+	m = manager(t, append(change, func(o *Options) { o.Host = h.send })...)
+	return m, h
+}
+
+// Every transport offers the same tools with the same results.
+func TestTransports(t *testing.T) {
+	seen := make(chan http.Header, 100)
+	watch := func(h http.Handler) string {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			select {
+			case seen <- r.Header:
+			default:
+			}
+			h.ServeHTTP(w, r)
+		}))
+		t.Cleanup(srv.Close)
+		return srv.URL
+	}
+	s := newServer()
+	get := func(*http.Request) *mcp.Server { return s }
+	headers := map[string]string{"X-Test": "1"}
+	for _, tt := range []struct {
+		name string
+		cfg  *wire.MCPServerConfig
+	}{
+		{"stdio", child("good")},
+		{"http", &wire.MCPServerConfig{Type: "http", URL: watch(mcp.NewStreamableHTTPHandler(get, nil)), Headers: headers}},
+		{"plain", &wire.MCPServerConfig{Type: "http", URL: watch(mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{Stateless: true, JSONResponse: true})), Headers: headers}},
+		{"sse", &wire.MCPServerConfig{Type: "sse", URL: watch(mcp.NewSSEHandler(get, nil)), Headers: headers}},
+		{"sdk", &wire.MCPServerConfig{Type: "sdk", Name: "calc"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m, _ := inHost(t)
+			m.Set("dynamic", Server{Name: "calc", Config: tt.cfg})
+			st := ready(t, m)["calc"]
+			if st.Status != wire.MCPConnected || st.ServerInfo.Name != "calc" || st.ServerInfo.Version != "1.0.0" || st.Source != "dynamic" || st.Tools == nil {
+				t.Fatalf("status %+v", st)
+			}
+			env := tooltest.Env(t)
+			add := find(t, m, "mcp__calc__add")
+			if s := add.Spec(); s.Description != "Adds." || !s.ReadOnly || !strings.Contains(string(s.Schema), `"a"`) {
+				t.Errorf("spec %+v", s)
+			}
+			if access, err := add.Access(env, nil); err != nil || len(access) != 1 || access[0].Kind != tool.Other {
+				t.Errorf("access %v %v", access, err)
+			}
+			r := tooltest.Call(t.Context(), env, add, json.RawMessage(`{"a":1,"b":2}`))
+			if text, _ := json.Marshal(r.Content); r.IsError || string(text) != `[{"type":"text","text":"3"}]` {
+				t.Errorf("result %s", text)
+			}
+			if text, _ := json.Marshal(r.Structured); string(text) != `[{"type":"text","text":"3"}]` {
+				t.Errorf("tool_use_result %s", text)
+			}
+			r = tooltest.Call(t.Context(), env, find(t, m, "mcp__calc__fail"), json.RawMessage(`{}`))
+			if !r.IsError || r.Content.Text != "out of numbers" || r.Structured != "Error: out of numbers" {
+				t.Errorf("failure %+v", r)
+			}
+			if tt.cfg.URL != "" {
+				for len(seen) > 0 {
+					if h := <-seen; h.Get("X-Test") != "1" {
+						t.Errorf("headers %v", h)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestResults(t *testing.T) {
+	m, _ := inHost(t)
+	m.Set("sdk", Server{Name: "calc", Config: &wire.MCPServerConfig{Type: "sdk"}})
+	ready(t, m)
+	env := tooltest.Env(t)
+	call := func(name string) *tool.Result {
+		t.Helper()
+		r := tooltest.Call(t.Context(), env, find(t, m, "mcp__calc__"+name), json.RawMessage(`{}`))
+		if r.IsError {
+			t.Fatalf("%s: %s", name, r.Content)
+		}
+		return r
+	}
+	js := func(v any) string { b, _ := json.Marshal(v); return string(b) }
+
+	if r := call("both"); r.Content.Text != `{"a":[1,2],"z":1}` || js(r.Structured) != `{"content":"{\"a\":[1,2],\"z\":1}","structuredContent":{"a":[1,2],"z":1}}` {
+		t.Errorf("both: %s %s", js(r.Content), js(r.Structured))
+	}
+	r := call("many")
+	want := []string{`{"type":"text","text":"one"}`, `{"type":"image","source":{"type":"base64","media_type":"image/png","data":"aGVsbG8="}}`,
+		`{"type":"text","text":"two"}`, `{"type":"text","text":"b\nfile:///b"}`}
+	if len(r.Content.Blocks) != 5 {
+		t.Fatalf("many: %s", js(r.Content))
+	}
+	for i, w := range want {
+		if got := js(r.Content.Blocks[i]); got != w {
+			t.Errorf("many %d: %s", i, got)
+		}
+	}
+	saved := r.Content.Blocks[4].(*wire.TextBlock).Text
+	_, path, ok := strings.Cut(strings.TrimSuffix(saved, "]"), "Saved to: ")
+	if data, err := os.ReadFile(path); !ok || err != nil || string(data) != "hello" {
+		t.Errorf("saved: %s %q %v", saved, data, err)
+	}
+	if r := call("none"); len(r.Content.Blocks) != 1 {
+		t.Errorf("none: %s", js(r.Content))
+	}
+	r = call("big")
+	text := r.Content.String()
+	if !strings.HasPrefix(text, "<persisted-output>\nOutput too large (195.3KB). Full output saved to: ") || !strings.HasSuffix(text, "</persisted-output>") || len(text) > 4000 {
+		t.Errorf("big: %.300s", text)
+	}
+	_, path, _ = strings.Cut(text, "saved to: ")
+	path, _, _ = strings.Cut(path, "\n")
+	if info, err := os.Stat(path); err != nil || info.Size() != 200_000 || !strings.HasPrefix(path, env.Dir) {
+		t.Errorf("file %v %v", info, err)
+	}
+	if r := call("meta"); !strings.Contains(r.Content.String(), `"claudecode/toolUseId":"toolu_test"`) || !strings.Contains(r.Content.String(), `"progressToken"`) {
+		t.Errorf("meta: %s", r.Content)
+	}
+	if _, err := m.Call(t.Context(), "add", nil); err == nil || err.Error() != "Not a fully-qualified MCP tool name: add" {
+		t.Error(err)
+	}
+	if _, err := m.Call(t.Context(), "mcp__x__y", nil); err == nil || err.Error() != "MCP server not connected: x" {
+		t.Error(err)
+	}
+	if r, err := m.Call(t.Context(), "mcp__calc__add", json.RawMessage(`{"a":1,"b":1}`)); err != nil || string(r.Content) != `[{"type":"text","text":"2"}]` {
+		t.Error(r, err)
+	}
+}
+
+// A process gets what it needs to run and what its configuration says, and no key
+// of ours. Nothing of it is left.
+func TestProcess(t *testing.T) {
+	m := manager(t)
+	cfg := child("good")
+	cfg.Env["FOO"] = "1"
+	m.Set("dynamic", Server{Name: "p", Config: cfg})
+	ready(t, m)
+	env := tooltest.Env(t)
+	vars := tooltest.Call(t.Context(), env, find(t, m, "mcp__p__environ"), json.RawMessage(`{}`)).Content.String()
+	if strings.Contains(vars, "secret") || !strings.Contains(vars, "FOO=1") || !strings.Contains(vars, "PATH=") {
+		t.Errorf("environment: %s", vars)
+	}
+	pid, err := strconv.Atoi(tooltest.Call(t.Context(), env, find(t, m, "mcp__p__spawn"), json.RawMessage(`{}`)).Content.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Close()
+	eventually(t, "the grandchild is gone", func() bool { return !running(pid) })
+}
+
+// running reports whether a process runs; one that waits to be reaped does not.
+func running(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	return !strings.HasPrefix(rest, "Z")
+}
+
+// Servers that are wrong in their own ways, beside one that is not.
+func TestFaults(t *testing.T) {
+	m := manager(t, func(o *Options) { o.ConnectTimeout = 3 * time.Second })
+	roles := []string{"good", "talkative", "crash", "silent", "old", "liar", "nolist", "endless", "longline", "beggar"}
+	began := time.Now()
+	for _, r := range roles {
+		m.Set("dynamic", Server{Name: r, Config: child(r)})
+	}
+	refuse := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
+	defer refuse.Close()
+	m.Set("dynamic",
+		Server{Name: "missing", Config: &wire.MCPServerConfig{Command: "/nonexistent/x"}},
+		Server{Name: "login", Config: &wire.MCPServerConfig{Type: "http", URL: refuse.URL}},
+		Server{Name: "loginsse", Config: &wire.MCPServerConfig{Type: "sse", URL: refuse.URL}},
+		Server{Name: "refused", Config: &wire.MCPServerConfig{Type: "http", URL: "http://127.0.0.1:1"}},
+		Server{Name: "url", Config: &wire.MCPServerConfig{Type: "http", URL: "nonsense"}},
+		Server{Name: "type", Config: &wire.MCPServerConfig{Type: "ws"}},
+		Server{Name: "nohost", Config: &wire.MCPServerConfig{Type: "sdk"}},
+	)
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("setting servers took %v", took)
+	}
+	states := ready(t, m)
+	for name, want := range map[string]struct {
+		state wire.MCPState
+		words string
+	}{
+		"good":      {wire.MCPConnected, ""},
+		"talkative": {wire.MCPConnected, ""},
+		"old":       {wire.MCPConnected, ""},
+		"liar":      {wire.MCPConnected, ""},
+		"endless":   {wire.MCPConnected, ""},
+		"crash":     {wire.MCPFailed, "exit code 3; it said: no licence found"},
+		"silent":    {wire.MCPFailed, "did not answer within 3s"},
+		"nolist":    {wire.MCPFailed, "cannot be read"},
+		"longline":  {wire.MCPFailed, "a line of more than 4 MB"},
+		"missing":   {wire.MCPFailed, "was not found"},
+		"login":     {wire.MCPNeedsAuth, "401"},
+		"loginsse":  {wire.MCPNeedsAuth, "401"},
+		"refused":   {wire.MCPFailed, "refused"},
+		"url":       {wire.MCPFailed, "http or https"},
+		"type":      {wire.MCPFailed, `type "ws"`},
+		"nohost":    {wire.MCPFailed, "no host"},
+	} {
+		if st := states[name]; st.Status != want.state || !strings.Contains(st.Error, want.words) {
+			t.Errorf("%s: %s %q", name, st.Status, st.Error)
+		}
+	}
+	tools, _ := m.Tools()
+	count := map[string]int{}
+	for _, tl := range tools {
+		server, _, _ := strings.Cut(strings.TrimPrefix(tl.Spec().Name, "mcp__"), "__")
+		count[server]++
+	}
+	if n := count["endless"]; n == 0 || n > maxTools {
+		t.Errorf("the endless server offers %d tools", n)
+	}
+	env := tooltest.Env(t)
+	var lies []string
+	for _, tl := range tools {
+		if name, ok := strings.CutPrefix(tl.Spec().Name, "mcp__liar__"); ok {
+			lies = append(lies, name)
+			if !strings.Contains(string(tl.Spec().Schema), `"type":"object"`) {
+				t.Errorf("%s: schema %s", name, tl.Spec().Schema)
+			}
+			r := tooltest.Call(t.Context(), env, tl, json.RawMessage(`{}`))
+			if !r.IsError || !strings.Contains(r.Content.Text, "cannot be read") {
+				t.Errorf("%s: %+v", name, r)
+			}
+		}
+	}
+	if got := strings.Join(lies, " "); got != "same sa_me nonsense broken ref top" {
+		t.Errorf("the liar offers %s", got)
+	}
+	if r := tooltest.Call(t.Context(), env, find(t, m, "mcp__old__hello"), json.RawMessage(`{}`)); r.Content.String() != "hello" {
+		t.Errorf("old: %+v", r)
+	}
+}
+
+// A server that floods is slowed down; its call ends by its timeout.
+func TestFlood(t *testing.T) {
+	m := manager(t)
+	cfg := child("flood")
+	cfg.Timeout = 1000
+	m.Set("dynamic", Server{Name: "flood", Config: cfg})
+	ready(t, m)
+	r := tooltest.Call(t.Context(), tooltest.Env(t), find(t, m, "mcp__flood__t"), json.RawMessage(`{}`))
+	if !r.IsError || !strings.Contains(r.Content.Text, "did not answer within 1s") {
+		t.Errorf("%+v", r)
+	}
+	began := time.Now()
+	m.Close()
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("closing took %v", took)
+	}
+}
+
+// A server that dies costs its call, and is there again for the next one.
+func TestDeath(t *testing.T) {
+	m := manager(t)
+	m.Set("dynamic", Server{Name: "p", Config: child("good")})
+	ready(t, m)
+	env := tooltest.Env(t)
+	r := tooltest.Call(t.Context(), env, find(t, m, "mcp__p__die"), json.RawMessage(`{}`))
+	if !r.IsError || !strings.Contains(r.Content.Text, "was lost during the call: the server ended with exit code 7; it said: I die.. ") {
+		t.Errorf("%+v", r)
+	}
+	r = tooltest.Call(t.Context(), env, find(t, m, "mcp__p__add"), json.RawMessage(`{"a":1,"b":2}`))
+	if r.IsError || r.Content.String() != "3" {
+		t.Errorf("%+v", r)
+	}
+	if st := m.Status()[0]; st.Status != wire.MCPConnected {
+		t.Errorf("%+v", st)
+	}
+	// It does not come back for ever.
+	die := find(t, m, "mcp__p__die")
+	for range 4 {
+		tooltest.Call(t.Context(), env, die, json.RawMessage(`{}`))
+	}
+	if st := m.Status()[0]; st.Status != wire.MCPFailed || !strings.Contains(st.Error, "exit code 7") {
+		t.Errorf("%+v", st)
+	}
+	if err := m.Reconnect(t.Context(), "p"); err != nil {
+		t.Error(err)
+	}
+	find(t, m, "mcp__p__add")
+}
+
+func TestCancelAndTimeout(t *testing.T) {
+	m, _ := inHost(t, func(o *Options) { o.CallTimeout = 100 * time.Millisecond })
+	m.Set("sdk", Server{Name: "calc", Config: &wire.MCPServerConfig{Type: "sdk"}})
+	ready(t, m)
+	env := tooltest.Env(t)
+	wait := find(t, m, "mcp__calc__wait")
+
+	for len(cancelled) > 0 {
+		<-cancelled
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(30*time.Millisecond, cancel)
+	began := time.Now()
+	if _, err := wait.Run(ctx, &tool.Call{Input: json.RawMessage(`{"ms":60000}`), Env: env}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("cancelling took %v", took)
+	}
+	select {
+	case <-cancelled:
+	case <-time.After(5 * time.Second):
+		t.Error("the server never heard of it")
+	}
+	_, err := wait.Run(t.Context(), &tool.Call{Input: json.RawMessage(`{"ms":60000}`), Env: env})
+	if err == nil || !strings.Contains(err.Error(), "did not answer within 100ms") {
+		t.Error(err)
+	}
+	r, err := wait.Run(t.Context(), &tool.Call{Input: json.RawMessage(`{"ms":400,"progress":true}`), Env: env})
+	if err != nil || r.Content.String() != "waited" {
+		t.Error("progress did not count as life:", err)
+	}
+}
+
+func TestConcurrentCalls(t *testing.T) {
+	m, _ := inHost(t)
+	m.Set("sdk", Server{Name: "calc", Config: &wire.MCPServerConfig{Type: "sdk"}})
+	ready(t, m)
+	wait := find(t, m, "mcp__calc__wait")
+	env := tooltest.Env(t)
+	began := time.Now()
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			if _, err := wait.Run(t.Context(), &tool.Call{Input: json.RawMessage(`{"ms":100}`), Env: env}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("16 calls of 100 ms took %v", took)
+	}
+}
+
+func TestListChanged(t *testing.T) {
+	changes := make(chan struct{}, 100)
+	m, _ := inHost(t, func(o *Options) {
+		o.OnChange = func() {
+			select {
+			case changes <- struct{}{}:
+			default:
+			}
+		}
+		o.Hidden = func(name string) bool { return name == "mcp__calc__die" }
+	})
+	m.Set("sdk", Server{Name: "calc", Config: &wire.MCPServerConfig{Type: "sdk"}})
+	ready(t, m)
+	tools, before := m.Tools()
+	if strings.Contains(names(tools), "mcp__calc__die") {
+		t.Error("a hidden tool is offered")
+	}
+	tooltest.Call(t.Context(), tooltest.Env(t), find(t, m, "mcp__calc__grow"), json.RawMessage(`{}`))
+	eventually(t, "the new tool is there", func() bool {
+		tools, now := m.Tools()
+		return now != before && strings.Contains(names(tools), "mcp__calc__grown")
+	})
+	if len(changes) < 2 {
+		t.Error("nobody was told")
+	}
+}
+
+func TestElicitation(t *testing.T) {
+	for _, kind := range []string{"sdk", "stdio"} {
+		t.Run(kind, func(t *testing.T) {
+			asked := make(chan *wire.Elicitation, 1)
+			m, _ := inHost(t, func(o *Options) {
+				o.Elicit = func(_ context.Context, q *wire.Elicitation) (*wire.ElicitResult, error) {
+					asked <- q
+					return &wire.ElicitResult{Action: wire.ElicitAccept, Content: json.RawMessage(`{"name":"Ada"}`)}, nil
+				}
+			})
+			cfg := child("good")
+			if kind == "sdk" {
+				cfg = &wire.MCPServerConfig{Type: "sdk"}
+			}
+			m.Set("dynamic", Server{Name: "calc", Config: cfg})
+			ready(t, m)
+			r := tooltest.Call(t.Context(), tooltest.Env(t), find(t, m, "mcp__calc__ask"), json.RawMessage(`{}`))
+			if r.IsError || r.Content.String() != "accept Ada" {
+				t.Errorf("%+v", r)
+			}
+			q := <-asked
+			if q.MCPServerName != "calc" || q.Message != "Your name?" || q.Mode != "form" || q.RequestedSchema == nil || len(q.PropertyOrder) != 2 {
+				t.Errorf("%+v", q)
+			}
+		})
+	}
+}
+
+// The host may refuse once; with a manifest it is not even asked.
+func TestHost(t *testing.T) {
+	m, h := inHost(t)
+	h.fail = 1
+	m.Set("sdk", Server{Name: "calc", Config: &wire.MCPServerConfig{Type: "sdk"}})
+	if st := ready(t, m)["calc"]; st.Status != wire.MCPConnected || st.Config != nil || st.Transport != "sdk" {
+		t.Errorf("%+v", st)
+	}
+	if got := h.methods(); got != "initialize initialize notifications/initialized tools/list" {
+		t.Error(got)
+	}
+
+	m, h = inHost(t)
+	h.fail = 2
+	m.Set("sdk", Server{Name: "calc", Config: &wire.MCPServerConfig{Type: "sdk"}})
+	if st := ready(t, m)["calc"]; st.Status != wire.MCPFailed || !strings.Contains(st.Error, "server not found") {
+		t.Errorf("%+v", st)
+	}
+
+	m, h = inHost(t)
+	manifest := &wire.MCPManifest{
+		InitializeResult: json.RawMessage(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"calc","version":"2"}}`),
+		ToolsListResult:  json.RawMessage(`{"tools":[{"name":"add","inputSchema":{"type":"object"}}]}`),
+	}
+	m.Set("sdk", Server{Name: "calc", Config: &wire.MCPServerConfig{Type: "sdk"}, Manifest: manifest})
+	if st := ready(t, m)["calc"]; st.Status != wire.MCPConnected || st.ServerInfo.Version != "2" {
+		t.Errorf("%+v", st)
+	}
+	if got := h.methods(); got != "" {
+		t.Error(got)
+	}
+	find(t, m, "mcp__calc__add")
+	m.Deliver("calc", json.RawMessage(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`))
+	m.Deliver("nobody", json.RawMessage(`{}`))
+	m.Deliver("calc", json.RawMessage(`nonsense`))
+	eventually(t, "the host is asked", func() bool { return strings.HasPrefix(h.methods(), "tools/list") })
+}
+
+func TestToggleAndSet(t *testing.T) {
+	m, _ := inHost(t)
+	m.Set("dynamic", Server{Name: "p", Config: child("good")})
+	m.Set("sdk", Server{Name: "calc", Config: &wire.MCPServerConfig{Type: "sdk"}})
+	ready(t, m)
+	ctx := t.Context()
+	for _, f := range []func(string) error{
+		func(n string) error { return m.Toggle(ctx, n, true) },
+		func(n string) error { return m.Reconnect(ctx, n) },
+	} {
+		if err := f("x"); err == nil || err.Error() != "Server not found: x" {
+			t.Error(err)
+		}
+	}
+	add := find(t, m, "mcp__p__add")
+	if err := m.Toggle(ctx, "p", false); err != nil {
+		t.Fatal(err)
+	}
+	if st := m.Status()[0]; st.Status != wire.MCPDisabled || st.Tools != nil || st.ServerInfo != nil {
+		t.Errorf("%+v", st)
+	}
+	if r := tooltest.Call(ctx, tooltest.Env(t), add, json.RawMessage(`{"a":1,"b":2}`)); !r.IsError || !strings.Contains(r.Content.Text, "switched off") {
+		t.Errorf("%+v", r)
+	}
+	if err := m.Toggle(ctx, "p", true); err != nil {
+		t.Fatal(err)
+	}
+	find(t, m, "mcp__p__add")
+	if err := m.Reconnect(ctx, "p"); err != nil {
+		t.Fatal(err)
+	}
+
+	r, err := m.SetDynamic(ctx, map[string]*wire.MCPServerConfig{"two": child("good"), "bad": {Command: "/nonexistent/y"}})
+	if err != nil || fmt.Sprint(r.Added, r.Removed) != "[bad two] [calc]" || len(r.Errors) != 1 || r.Errors["bad"] == "" {
+		t.Errorf("%+v %v", r, err)
+	}
+	find(t, m, "mcp__two__add")
+	r, err = m.SetDynamic(ctx, map[string]*wire.MCPServerConfig{"two": child("good")})
+	if err != nil || fmt.Sprint(r.Added, r.Removed, r.Errors) != "[] [bad] map[]" {
+		t.Errorf("%+v %v", r, err)
+	}
+	if got := names2(m.Init()); got != "p connected dynamic, two connected dynamic" {
+		t.Error(got)
+	}
+	m.Close()
+	if _, err := m.SetDynamic(ctx, nil); err == nil {
+		t.Error("a closed manager takes servers")
+	}
+}
+
+func names2(list []*wire.InitMCPServer) string {
+	var out []string
+	for _, s := range list {
+		out = append(out, s.Name+" "+s.Status+" "+s.Source)
+	}
+	return strings.Join(out, ", ")
+}
+
+func TestReady(t *testing.T) {
+	startup := func(role, kind string) *wire.MCPServerConfig {
+		cfg := child(role)
+		cfg.Extra = map[string]json.RawMessage{"startup": json.RawMessage(`"` + kind + `"`)}
+		return cfg
+	}
+	m := manager(t, func(o *Options) { o.ConnectTimeout = 500 * time.Millisecond })
+	m.Set("dynamic", Server{Name: "a", Config: startup("silent", "lazy")})
+	if err := m.Ready(t.Context(), time.Minute); err != nil || m.Init()[0].Status != "pending" {
+		t.Error("it waited for a lazy server", err)
+	}
+	m.Set("dynamic", Server{Name: "b", Config: startup("silent", "optional")})
+	began := time.Now()
+	if err := m.Ready(t.Context(), 50*time.Millisecond); err != nil || time.Since(began) > 400*time.Millisecond {
+		t.Error("it waited too long for an optional server", err)
+	}
+	m.Set("dynamic", Server{Name: "c", Config: startup("silent", "required")})
+	if err := m.Ready(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "Failed to connect to MCP server c") {
+		t.Error(err)
+	}
+	for _, s := range m.Init() {
+		if s.Name != "c" {
+			continue
+		}
+		if s.Status != "failed" {
+			t.Errorf("%+v", s)
+		}
+	}
+}
+
+func TestToolName(t *testing.T) {
+	if got := ToolName("my server", "a.b/c-d_e"); got != "mcp__my_server__a_b_c-d_e" {
+		t.Error(got)
+	}
+	long := ToolName("s", strings.Repeat("x", 500))
+	if len(long) != 128 || long == ToolName("s", strings.Repeat("x", 501)) {
+		t.Error(long)
+	}
+}

@@ -1,0 +1,218 @@
+package mcp
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"mime"
+	"os"
+	"path/filepath"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/files"
+	"github.com/parley-go/parley/wire"
+)
+
+// A content is one piece of a result, as MCP has it.
+type content struct {
+	Type        string    `json:"type"`
+	Text        string    `json:"text"`
+	Data        string    `json:"data"` // base64
+	MIMEType    string    `json:"mimeType"`
+	URI         string    `json:"uri"`
+	Name        string    `json:"name"`
+	Description string    `json:"description"`
+	Resource    *resource `json:"resource"`
+}
+
+type resource struct {
+	URI      string `json:"uri"`
+	MIMEType string `json:"mimeType"`
+	Text     string `json:"text"`
+	Blob     string `json:"blob"` // base64
+}
+
+// structured is what programs get of a result that is not only for people.
+type structured struct {
+	Content           any             `json:"content"`
+	StructuredContent json.RawMessage `json:"structuredContent"`
+}
+
+// result makes a result of what a server answered.
+func (t *Tool) result(call *tool.Call, raw json.RawMessage) (*tool.Result, error) {
+	var r struct {
+		Content           []json.RawMessage `json:"content"`
+		StructuredContent json.RawMessage   `json:"structuredContent"`
+		IsError           bool              `json:"isError"`
+	}
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return nil, fmt.Errorf("The MCP server %s answered what cannot be read: %v", t.server.name, err)
+	}
+	spill := &spill{t: t, call: call}
+	var blocks []wire.Block
+	for _, part := range r.Content {
+		blocks = append(blocks, spill.block(part)...)
+	}
+	if r.IsError {
+		text := wire.Blocks(blocks...).String()
+		if strings.TrimSpace(text) == "" {
+			text = "The tool failed and did not say why."
+		}
+		return nil, errors.New(spill.text(text))
+	}
+	if len(r.StructuredContent) > 0 && string(r.StructuredContent) != "null" {
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, r.StructuredContent); err != nil {
+			return nil, fmt.Errorf("The MCP server %s answered what cannot be read: %v", t.server.name, err)
+		}
+		whole := compact.String()
+		text := spill.text(whole)
+		if text != whole {
+			return tool.Text(text, wire.Blocks(&wire.TextBlock{Text: text})), nil
+		}
+		return tool.Text(text, structured{text, r.StructuredContent}), nil
+	}
+	var texts []string
+	size := 0
+	for _, b := range blocks {
+		if b, ok := b.(*wire.TextBlock); ok {
+			texts = append(texts, b.Text)
+			size += utf8.RuneCountInString(b.Text)
+		}
+	}
+	if size > spill.limit() {
+		kept := []wire.Block{&wire.TextBlock{Text: spill.text(strings.Join(texts, "\n"))}}
+		for _, b := range blocks {
+			if _, ok := b.(*wire.TextBlock); !ok {
+				kept = append(kept, b)
+			}
+		}
+		blocks = kept
+	}
+	if len(blocks) == 0 {
+		blocks = []wire.Block{&wire.TextBlock{Text: "(The tool is done and returned nothing.)"}}
+	}
+	c := wire.Blocks(blocks...)
+	return &tool.Result{Content: c, Structured: c}, nil
+}
+
+// A spill writes what is too much for the model to files.
+type spill struct {
+	t    *Tool
+	call *tool.Call
+}
+
+func (s *spill) limit() int {
+	if s.t.limit > 0 {
+		return s.t.limit
+	}
+	return s.t.server.m.opts.MaxResult
+}
+
+// file writes data to a file of the session.
+func (s *spill) file(data []byte, suffix string) (string, error) {
+	if s.call.Env == nil || s.call.Env.Dir == "" {
+		return "", errors.New("the session has no place for files")
+	}
+	dir := filepath.Join(s.call.Env.Dir, "tool-results")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	f, err := os.CreateTemp(dir, s.t.spec.Name+"-*"+suffix)
+	if err != nil {
+		return "", err
+	}
+	_, err = f.Write(data)
+	return f.Name(), errors.Join(err, f.Close())
+}
+
+// text returns a text, or what stands for one that is too long.
+func (s *spill) text(text string) string {
+	if utf8.RuneCountInString(text) <= s.limit() {
+		return text
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "<persisted-output>\nOutput too large (%s).", files.Size(int64(len(text))))
+	if path, err := s.file([]byte(text), ".txt"); err != nil {
+		fmt.Fprintf(&b, " It could not be saved: %v.", err)
+	} else {
+		fmt.Fprintf(&b, " Full output saved to: %s", path)
+	}
+	const preview = 2 << 10
+	first := strings.ToValidUTF8(text[:min(preview, len(text))], "")
+	fmt.Fprintf(&b, "\n\nPreview (first %s):\n%s\n…\n</persisted-output>", files.Size(int64(len(first))), first)
+	return b.String()
+}
+
+// block makes blocks for the model of one piece of a result.
+func (s *spill) block(raw json.RawMessage) []wire.Block {
+	var c content
+	if err := json.Unmarshal(raw, &c); err != nil || c.Type == "" {
+		return text(string(raw))
+	}
+	switch c.Type {
+	case "text":
+		return text(c.Text)
+	case "image", "audio":
+		return s.binary(c.Type, c.MIMEType, c.Data, "")
+	case "resource_link":
+		return text(strings.Join(notEmpty(c.Name, c.URI, c.Description), "\n"))
+	case "resource":
+		if r := c.Resource; r != nil {
+			if r.Blob != "" {
+				return s.binary("resource", r.MIMEType, r.Blob, r.URI)
+			}
+			return text(r.Text)
+		}
+	}
+	return text(string(raw)) // of a kind that is not known
+}
+
+// text makes a block; the API takes none that is empty.
+func text(s string) []wire.Block {
+	if s == "" {
+		return nil
+	}
+	return []wire.Block{&wire.TextBlock{Text: strings.ToValidUTF8(s, "\ufffd")}}
+}
+
+func notEmpty(list ...string) []string {
+	var kept []string
+	for _, s := range list {
+		if s != "" {
+			kept = append(kept, s)
+		}
+	}
+	return kept
+}
+
+// maxImage is the size of the biggest picture, in base64, that the API takes.
+const maxImage = 5 << 20
+
+// binary shows a picture, and puts anything else into a file.
+func (s *spill) binary(kind, mediaType, encoded, uri string) []wire.Block {
+	data, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil {
+		return text(fmt.Sprintf("[The tool returned %s data that is not base64.]", kind))
+	}
+	switch mediaType {
+	case "image/png", "image/jpeg", "image/gif", "image/webp":
+		if len(encoded) <= maxImage && len(data) > 0 {
+			return []wire.Block{&wire.ImageBlock{Source: &wire.Source{Type: "base64", MediaType: mediaType, Data: encoded}}}
+		}
+	}
+	suffix := ".bin"
+	if list, err := mime.ExtensionsByType(mediaType); err == nil && len(list) > 0 {
+		suffix = list[0]
+	}
+	about := strings.Join(notEmpty(uri, mediaType, files.Size(int64(len(data)))), ", ")
+	path, err := s.file(data, suffix)
+	if err != nil {
+		return text(fmt.Sprintf("[The tool returned %s data (%s) that could not be saved: %v.]", kind, about, err))
+	}
+	return text(fmt.Sprintf("[The tool returned %s data (%s). Saved to: %s]", kind, about, path))
+}

@@ -1,0 +1,189 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/parley-go/parley/wire"
+)
+
+// A server is one server and its connection.
+type server struct {
+	m        *Manager
+	name     string
+	cfg      *wire.MCPServerConfig
+	manifest *wire.MCPManifest
+	source   string
+	before   <-chan struct{} // closed when nothing is left of what had its name
+
+	// What follows is guarded by the manager's mu. What runs for a server
+	// changes it only while its context, which ends under mu, has not ended.
+
+	dynamic bool // set while the conversation ran
+	cancel  context.CancelFunc
+	done    chan struct{} // closed when nothing of the connection is left
+	state   wire.MCPState
+	err     string
+	info    *wire.MCPServerInfo
+	offers  []*Tool
+	conn    *connection // while it is connected
+}
+
+// kind is the transport that the server is reached by.
+func (s *server) kind() string {
+	if s.cfg.Type == "" {
+		return "stdio"
+	}
+	return s.cfg.Type
+}
+
+// startup says who waits for the server: "required", "optional" or "lazy".
+func (s *server) startup() string {
+	var kind string
+	json.Unmarshal(s.cfg.Extra["startup"], &kind)
+	return kind
+}
+
+// shownConfig is the configuration without what is secret.
+func (s *server) shownConfig() *wire.MCPServerConfig {
+	switch kind := s.kind(); kind {
+	case "stdio":
+		c := &wire.MCPServerConfig{Type: kind, Command: s.cfg.Command, Args: s.cfg.Args}
+		if c.Args == nil {
+			c.Args = []string{}
+		}
+		return c
+	case "sdk":
+		return nil
+	default:
+		return &wire.MCPServerConfig{Type: kind, URL: s.cfg.URL, Headers: s.cfg.Headers}
+	}
+}
+
+// timeout is how long a call may take: the bound of its configuration, or that of
+// its silence.
+func (s *server) timeout() (limit time.Duration, silence bool) {
+	if s.cfg.Timeout >= 1000 {
+		return time.Duration(s.cfg.Timeout) * time.Millisecond, false
+	}
+	return s.m.opts.CallTimeout, true
+}
+
+// pauses are those before a connection that was lost is made again.
+var pauses = []time.Duration{0, time.Second, 5 * time.Second}
+
+// run keeps the server connected until ctx ends. A connection that is lost is made
+// again a few times; one that was never made is not.
+func (s *server) run(ctx context.Context) {
+	budget, failures, losses := 0, 0, 0
+	if s.kind() == "sdk" {
+		budget = 1 // the host may not have been ready
+	}
+	for {
+		conn, err := s.connect(ctx)
+		if err == nil {
+			began := time.Now()
+			s.update(ctx, func() { s.state, s.err, s.info, s.offers, s.conn = wire.MCPConnected, "", conn.info, conn.offers, conn })
+			err = s.serve(ctx, conn)
+			conn.close()
+			if time.Since(began) > time.Minute {
+				losses = 0
+			}
+			budget, failures = len(pauses), 0
+			losses++
+		} else {
+			failures++
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		var refused *authError
+		again := !errors.As(err, &refused) && failures <= budget && losses <= len(pauses)
+		s.m.log.Warn("an MCP server is not connected", "server", s.name, "error", err, "again", again)
+		if !again {
+			state := wire.MCPFailed
+			if refused != nil {
+				state = wire.MCPNeedsAuth
+			}
+			s.update(ctx, func() { s.state, s.err, s.info, s.offers, s.conn = state, err.Error(), nil, nil, nil })
+			return
+		}
+		// Its tools stay, so that the model's view does not change with every
+		// hiccup.
+		s.update(ctx, func() { s.state, s.err, s.conn = wire.MCPPending, err.Error(), nil })
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pauses[min(failures+losses-1, len(pauses)-1)]):
+		}
+	}
+}
+
+// update changes the state, unless it is not this goroutine's to change any more.
+func (s *server) update(ctx context.Context, f func()) {
+	s.m.mu.Lock()
+	if ctx.Err() != nil {
+		s.m.mu.Unlock()
+		return
+	}
+	f()
+	s.m.touch()
+	s.m.mu.Unlock()
+	s.m.notify()
+}
+
+// serve reads the tools again when they change, until the connection ends. Its
+// error says why it did.
+func (s *server) serve(ctx context.Context, conn *connection) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-conn.ended:
+			return conn.why()
+		case <-conn.listChanged:
+		}
+		list, cancel := context.WithTimeoutCause(ctx, s.m.opts.ConnectTimeout, errors.New("the server did not list its tools in time"))
+		offers, err := s.list(list, conn)
+		cancel()
+		if err != nil {
+			s.m.log.Warn("the tools of an MCP server cannot be listed", "server", s.name, "error", err)
+		} else {
+			s.update(ctx, func() { s.offers = offers })
+		}
+		// A server that never stops saying so is heard ten times a second.
+		select {
+		case <-ctx.Done():
+		case <-conn.ended:
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// live returns the connection, waiting for one that is being made.
+func (s *server) live(ctx context.Context) (*connection, error) {
+	for {
+		if err := s.m.settle(ctx, s); err != nil {
+			return nil, err
+		}
+		s.m.mu.Lock()
+		conn, why, changed := s.conn, s.err, s.m.changed
+		s.m.mu.Unlock()
+		if conn == nil {
+			return nil, fmt.Errorf("The MCP server %s is not connected: %s", s.name, why)
+		}
+		select {
+		case <-conn.ended: // what becomes of it is not decided yet
+		default:
+			return conn, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}

@@ -1,0 +1,257 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"regexp"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/wire"
+)
+
+// Bounds of what a server may offer.
+const (
+	maxTools       = 1000
+	maxPages       = 100
+	maxDescription = 8 << 10
+	maxSchema      = 128 << 10
+	maxListed      = 1 << 20 // all descriptions and schemas
+)
+
+// A Tool is a tool of a server.
+type Tool struct {
+	server *server
+	name   string // that the server has for it
+	title  string
+	spec   *tool.Spec
+	hints  hints
+	limit  int // of the characters of a result; 0 means the manager's
+}
+
+type hints struct {
+	Title       string `json:"title"`
+	ReadOnly    bool   `json:"readOnlyHint"`
+	Destructive bool   `json:"destructiveHint"`
+	OpenWorld   bool   `json:"openWorldHint"`
+}
+
+// listed is a tool as a server lists it.
+type listed struct {
+	Name        string          `json:"name"`
+	Title       string          `json:"title"`
+	Description string          `json:"description"`
+	InputSchema json.RawMessage `json:"inputSchema"`
+	Annotations hints           `json:"annotations"`
+	Meta        struct {
+		MaxResult int `json:"anthropic/maxResultSizeChars"`
+	} `json:"_meta"`
+}
+
+// Server returns the server that the tool belongs to.
+func (t *Tool) Server() *wire.ToolServer {
+	return &wire.ToolServer{Name: t.server.name, Source: t.server.source}
+}
+
+// ServerName returns the name that the server has for the tool.
+func (t *Tool) ServerName() string { return t.name }
+
+// DisplayName returns the name of the tool for people.
+func (t *Tool) DisplayName() string {
+	if t.title != "" {
+		return t.title
+	}
+	words := strings.FieldsFunc(t.name, func(r rune) bool { return r == '_' || r == '-' || r == ' ' })
+	if len(words) == 0 {
+		return t.name
+	}
+	for i, w := range words {
+		r := []rune(w)
+		words[i] = strings.ToUpper(string(r[0])) + string(r[1:])
+	}
+	return strings.Join(words, " ")
+}
+
+// Spec says what the tool is.
+func (t *Tool) Spec() *tool.Spec { return t.spec }
+
+// Access says that nothing but the tool's name decides about a call. What the
+// server says of its own tool is no reason to allow it.
+func (t *Tool) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) {
+	return []tool.Access{{Kind: tool.Other}}, nil
+}
+
+// Run calls the tool.
+func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
+	raw, err := t.call(ctx, call.ID, call.Input)
+	if err != nil {
+		return nil, err
+	}
+	return t.result(call, raw)
+}
+
+func (t *Tool) call(ctx context.Context, toolUseID string, arguments json.RawMessage) (json.RawMessage, error) {
+	conn, err := t.server.live(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return conn.call(ctx, t.server, t.name, toolUseID, arguments)
+}
+
+// list reads the tools of a server. One that makes no sense is passed over.
+func (s *server) list(ctx context.Context, conn *connection) ([]*Tool, error) {
+	if r := conn.session.InitializeResult(); r != nil && r.Capabilities != nil && r.Capabilities.Tools == nil {
+		return nil, nil // it has none
+	}
+	var tools []*Tool
+	seen, cursors, size := map[string]bool{}, map[string]bool{}, 0
+	skip := func(name string, err error) {
+		s.m.log.Warn("a tool of an MCP server is passed over", "server", s.name, "tool", clip(name, 100), "error", err)
+	}
+	cursor := ""
+	for page := 0; ; page++ {
+		r, err := mcp.CallCustomMethod[*listParams, *rawResult](ctx, conn.session, rawList, &listParams{Cursor: cursor})
+		if err != nil {
+			if cause := context.Cause(ctx); cause != nil {
+				err = cause
+			}
+			return nil, err
+		}
+		var list struct {
+			Tools      []json.RawMessage `json:"tools"`
+			NextCursor string            `json:"nextCursor"`
+		}
+		if err := json.Unmarshal(r.raw, &list); err != nil {
+			return nil, fmt.Errorf("the list of its tools cannot be read: %w", err)
+		}
+		for _, raw := range list.Tools {
+			t, err := s.offer(raw)
+			switch {
+			case err != nil:
+				skip(t.name, err)
+			case seen[t.spec.Name]:
+				skip(t.name, errors.New("there is another one of the same name"))
+			case len(tools) == maxTools || size+len(t.spec.Description)+len(t.spec.Schema) > maxListed:
+				skip(t.name, errors.New("the server offers too much"))
+				return tools, nil
+			default:
+				seen[t.spec.Name] = true
+				size += len(t.spec.Description) + len(t.spec.Schema)
+				tools = append(tools, t)
+			}
+		}
+		cursor = list.NextCursor
+		if cursor == "" || cursors[cursor] || page == maxPages {
+			return tools, nil
+		}
+		cursors[cursor] = true
+	}
+}
+
+// offer makes a tool of what a server lists. With an error only its name is set.
+func (s *server) offer(raw json.RawMessage) (*Tool, error) {
+	var l listed
+	if err := json.Unmarshal(raw, &l); err != nil {
+		return &Tool{name: clip(string(raw), 100)}, err
+	}
+	t := &Tool{server: s, name: l.Name, title: l.Title, hints: l.Annotations}
+	if t.title == "" {
+		t.title = l.Annotations.Title
+	}
+	if l.Meta.MaxResult > 0 {
+		t.limit = min(l.Meta.MaxResult, 500_000)
+	}
+	if l.Name == "" {
+		return t, errors.New("it has no name")
+	}
+	for _, p := range s.cfg.Tools {
+		if p != nil && p.Name == l.Name && (p.PermissionPolicy == "always_deny" || p.OrgMaxPermission == "blocked") {
+			return t, errors.New("the configuration denies it")
+		}
+	}
+	schema, err := inputSchema(l.InputSchema)
+	if err != nil {
+		return t, err
+	}
+	t.spec = &tool.Spec{Name: ToolName(s.name, l.Name), Description: clip(l.Description, maxDescription), Schema: schema, ReadOnly: l.Annotations.ReadOnly}
+	return t, nil
+}
+
+var badRune = regexp.MustCompile(`[^A-Za-z0-9_-]`)
+
+// ToolName returns the name that a tool of a server has for the model.
+func ToolName(server, name string) string {
+	full := "mcp__" + badRune.ReplaceAllString(server, "_") + "__" + badRune.ReplaceAllString(name, "_")
+	const most = 128 // that the API takes
+	if len(full) > most {
+		h := fnv.New32a()
+		h.Write([]byte(full))
+		full = fmt.Sprintf("%s_%08x", full[:most-9], h.Sum32())
+	}
+	return full
+}
+
+var propertyName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+
+const anySchema = `{"type":"object","properties":{}}`
+
+// inputSchema makes a schema one that the API takes: one tool that it refuses would
+// cost the whole conversation. What cannot be understood is left to the server to
+// check.
+func inputSchema(raw json.RawMessage) (json.RawMessage, error) {
+	if len(raw) == 0 || string(raw) == "null" {
+		return json.RawMessage(anySchema), nil
+	}
+	if len(raw) > maxSchema {
+		return nil, errors.New("its schema is too big")
+	}
+	var members map[string]json.RawMessage
+	if json.Unmarshal(raw, &members) != nil {
+		return json.RawMessage(anySchema), nil
+	}
+	changed := false
+	var typ any
+	if json.Unmarshal(members["type"], &typ); typ != "object" {
+		if typ != nil {
+			return nil, fmt.Errorf("its input is not an object but %v", typ)
+		}
+		members["type"], changed = json.RawMessage(`"object"`), true
+	}
+	for _, name := range []string{"anyOf", "oneOf", "allOf"} { // not at the top
+		if _, ok := members[name]; ok {
+			delete(members, name)
+			changed = true
+		}
+	}
+	var properties map[string]json.RawMessage
+	json.Unmarshal(members["properties"], &properties)
+	for name := range properties {
+		if !propertyName.MatchString(name) {
+			return nil, fmt.Errorf("the API takes no parameter of the name %q", clip(name, 80))
+		}
+	}
+	if changed {
+		raw, _ = json.Marshal(members)
+	}
+	var s jsonschema.Schema
+	if json.Unmarshal(raw, &s) != nil {
+		return json.RawMessage(anySchema), nil
+	}
+	if _, err := s.Resolve(nil); err != nil {
+		return json.RawMessage(anySchema), nil
+	}
+	return raw, nil
+}
+
+// clip cuts a text.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}

@@ -1,0 +1,193 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// An authError says that somebody has to log in first.
+type authError struct{ status string }
+
+func (e *authError) Error() string { return "the server wants a log-in: " + e.status }
+
+// A web is a server on the network. It is the round tripper of its connection, too.
+type web struct {
+	mcp.Transport
+	origin  *url.URL
+	headers map[string]string
+	base    *http.Transport
+	refused atomic.Pointer[string] // the status of a request without a valid log-in
+	failed  atomic.Pointer[string] // the last status that was not one of success
+}
+
+func newWeb(s *server, u *url.URL) *web {
+	w := &web{origin: u, headers: s.cfg.Headers}
+	w.base = &http.Transport{
+		Proxy:                  func(r *http.Request) (*url.URL, error) { return proxyFor(r.URL, s.m.opts.Env) },
+		ForceAttemptHTTP2:      true,
+		MaxIdleConns:           16,
+		IdleConnTimeout:        90 * time.Second,
+		TLSHandshakeTimeout:    10 * time.Second,
+		MaxResponseHeaderBytes: 1 << 20,
+	}
+	client := &http.Client{Transport: w}
+	if s.kind() == "sse" {
+		w.Transport = &mcp.SSEClientTransport{Endpoint: u.String(), HTTPClient: client}
+	} else {
+		w.Transport = &mcp.StreamableClientTransport{Endpoint: u.String(), HTTPClient: client, MaxRetries: 2}
+	}
+	return w
+}
+
+func (w *web) end() { w.base.CloseIdleConnections() }
+
+// explain prefers what is known of the answers to what the SDK makes of them.
+func (w *web) explain(err error) error {
+	if status := w.refused.Load(); status != nil {
+		return &authError{*status}
+	}
+	if status := w.failed.Load(); status != nil {
+		return fmt.Errorf("the server answered %s (%w)", *status, err)
+	}
+	return err
+}
+
+// RoundTrip sends a request with the headers of the configuration. They go to the
+// server that they are for and to no other, wherever it redirects.
+func (w *web) RoundTrip(r *http.Request) (*http.Response, error) {
+	ctx, cancel := r.Context(), context.CancelFunc(func() {})
+	if r.Method == http.MethodDelete { // the farewell
+		ctx, cancel = context.WithTimeout(ctx, time.Second)
+	}
+	r = r.Clone(ctx)
+	if r.URL.Scheme == w.origin.Scheme && r.URL.Host == w.origin.Host {
+		for name, value := range w.headers {
+			r.Header.Set(name, value)
+		}
+	}
+	if err := w.public(r); err != nil {
+		cancel()
+		return nil, err
+	}
+	resp, err := w.base.RoundTrip(r)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	switch {
+	case resp.StatusCode == http.StatusUnauthorized:
+		w.refused.Store(&resp.Status)
+	case resp.StatusCode >= 400 && r.Method == http.MethodPost:
+		w.failed.Store(&resp.Status)
+	case r.Method == http.MethodPost:
+		w.refused.Store(nil)
+		w.failed.Store(nil)
+	}
+	body := &boundedBody{ReadCloser: resp.Body, left: maxLine, cancel: cancel}
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+		body.left = -1 // the SDK bounds each event
+	}
+	resp.Body = body
+	return resp, nil
+}
+
+// public gives a request the name of its method that servers know.
+func (w *web) public(r *http.Request) error {
+	if r.Method != http.MethodPost || r.Body == nil {
+		return nil
+	}
+	data, err := io.ReadAll(r.Body)
+	r.Body.Close()
+	if err != nil {
+		return err
+	}
+	if m, err := jsonrpc.DecodeMessage(data); err == nil {
+		if p := public(m); p != m {
+			if data, err = jsonrpc.EncodeMessage(p); err != nil {
+				return err
+			}
+			if r.Header.Get("Mcp-Method") != "" {
+				call := p.(*jsonrpc.Request)
+				var params struct {
+					Name string `json:"name"`
+				}
+				json.Unmarshal(call.Params, &params)
+				r.Header.Set("Mcp-Method", call.Method)
+				if params.Name != "" {
+					r.Header.Set("Mcp-Name", params.Name)
+				}
+			}
+		}
+	}
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
+	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }
+	return nil
+}
+
+// A boundedBody ends in an error when it is too long.
+type boundedBody struct {
+	io.ReadCloser
+	left   int // negative means no bound
+	cancel context.CancelFunc
+}
+
+func (b *boundedBody) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		return 0, errors.New("the answer is too long")
+	}
+	if b.left > 0 && len(p) > b.left {
+		p = p[:b.left]
+	}
+	n, err := b.ReadCloser.Read(p)
+	if b.left > 0 {
+		b.left -= n
+	}
+	return n, err
+}
+
+func (b *boundedBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.cancel()
+	return err
+}
+
+// proxyFor returns the proxy that an environment names for a URL, nil for none.
+func proxyFor(u *url.URL, env []string) (*url.URL, error) {
+	var proxy, none string
+	for _, kv := range env {
+		name, value, _ := strings.Cut(kv, "=")
+		switch strings.ToLower(name) {
+		case u.Scheme + "_proxy":
+			proxy = value
+		case "no_proxy":
+			none = value
+		}
+	}
+	host := u.Hostname()
+	if proxy == "" || host == "localhost" || net.ParseIP(host).IsLoopback() {
+		return nil, nil
+	}
+	for rule := range strings.SplitSeq(none, ",") {
+		rule, _, _ = strings.Cut(strings.TrimSpace(rule), ":")
+		if rule = strings.TrimPrefix(rule, "."); rule == "*" || rule != "" && (host == rule || strings.HasSuffix(host, "."+rule)) {
+			return nil, nil
+		}
+	}
+	if !strings.Contains(proxy, "://") {
+		proxy = "http://" + proxy
+	}
+	return url.Parse(proxy)
+}
