@@ -69,10 +69,20 @@ func parleyCLI(t *testing.T) string {
 	return cli
 }
 
+// skipLacking skips a scenario that needs what our command cannot do yet.
+func skipLacking(t *testing.T, s *Scenario) {
+	t.Helper()
+	lacks := strings.Split(os.Getenv("PARLEY_CLI_LACKS"), ",")
+	for _, need := range s.Needs {
+		if slices.Contains(lacks, need) {
+			t.Skipf("PARLEY_CLI_LACKS has %s", need)
+		}
+	}
+}
+
 // playAll has a driver put scenarios to a CLI: those that are named, or all.
 func playAll(t *testing.T, d Driver, cli string, names ...string) {
 	t.Helper()
-	lacks := strings.Split(os.Getenv("PARLEY_CLI_LACKS"), ",")
 	for _, s := range Scenarios() {
 		if len(names) > 0 && !slices.Contains(names, s.Name) {
 			continue
@@ -82,10 +92,8 @@ func playAll(t *testing.T, d Driver, cli string, names ...string) {
 			if slices.Contains(s.Not, d.Name()) {
 				t.Skipf("%s has no way to do this", d.Name())
 			}
-			for _, need := range s.Needs {
-				if cli == os.Getenv("PARLEY_CLI") && slices.Contains(lacks, need) {
-					t.Skipf("PARLEY_CLI_LACKS has %s", need)
-				}
+			if cli == os.Getenv("PARLEY_CLI") {
+				skipLacking(t, s)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
