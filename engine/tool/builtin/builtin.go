@@ -15,13 +15,17 @@ import (
 	"github.com/parley-go/parley/engine/tool/read"
 	"github.com/parley-go/parley/engine/tool/taskoutput"
 	"github.com/parley-go/parley/engine/tool/todowrite"
+	"github.com/parley-go/parley/engine/tool/webfetch"
+	"github.com/parley-go/parley/engine/tool/websearch"
 	"github.com/parley-go/parley/engine/tool/write"
 )
 
 // Options are what can be chosen about the tools. The zero value is the default.
 type Options struct {
-	Bash bash.Options
-	Edit edit.Options
+	Bash      bash.Options
+	Edit      edit.Options
+	WebFetch  webfetch.Options
+	WebSearch websearch.Options
 }
 
 // All returns the tools, always in the same order. opts may be nil.
@@ -38,7 +42,9 @@ func All(opts *Options) []tool.Tool {
 		edit.New(&opts.Edit),
 		write.New(),
 		notebookedit.New(),
+		webfetch.New(&opts.WebFetch),
 		todowrite.New(),
+		websearch.New(&opts.WebSearch),
 		killshell.New(),
 	}
 }

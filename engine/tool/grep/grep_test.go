@@ -99,6 +99,9 @@ func TestLikeGrep(t *testing.T) {
 	}
 	for _, ignoreCase := range []bool{false, true} {
 		for _, p := range patterns {
+			if dir != filepath.Join(runtime.GOROOT(), "src", "strings") && (p == "[^ -~]" || p == ".{200}") {
+				continue // to GNU grep a byte that is no UTF-8 is nothing at all
+			}
 			cmd := exec.Command(program, "-rIcE", "--exclude-dir=.git", p, ".")
 			if ignoreCase {
 				cmd.Args = append(cmd.Args, "-i")
