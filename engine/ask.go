@@ -322,11 +322,15 @@ func (c *Conversation) streamEvent(a *answer, raw json.RawMessage) *wire.StreamE
 
 // assistantLine tells one block. Its stop reason and usage are not final.
 func (c *Conversation) assistantLine(a *answer, b *block) *wire.Assistant {
-	return &wire.Assistant{
+	m := &wire.Assistant{
 		Message: wire.APIMessage{ID: a.id, Type: "message", Role: "assistant", Model: a.model,
 			Content: wire.Blocks(decodeBlock(b.raw)), Usage: a.startUsage, ContextManagement: json.RawMessage("null")},
 		SessionID: c.id, UUID: NewID(), Timestamp: c.stamp(), RequestID: a.requestID,
 	}
+	if b.kind == "tool_use" {
+		m.ToolUseMeta = c.toolUseMeta(b)
+	}
+	return m
 }
 
 // decodeBlock reads a block of our own making.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/parley-go/parley/engine/mcp"
 	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/engine/model/catalog"
 	"github.com/parley-go/parley/engine/policy"
@@ -48,9 +49,12 @@ type Config struct {
 
 	Tools     []tool.Tool
 	Questions bool // the model has tools to ask the user and to plan
-	Env       *tool.Env
-	Policy    *policy.Policy // rules; may be nil
-	Mode      wire.PermissionMode
+	// MCP holds servers whose tools the model has as well. It may be nil. Whoever
+	// made it closes it.
+	MCP    *mcp.Manager
+	Env    *tool.Env
+	Policy *policy.Policy // rules; may be nil
+	Mode   wire.PermissionMode
 
 	AllowBypass bool // Mode may become bypassPermissions
 	NoPrompts   bool // what would be asked is denied

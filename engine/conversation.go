@@ -44,6 +44,7 @@ type Conversation struct {
 	policy     *policy.Policy
 	env        *tool.Env
 	tools      []tool.Tool
+	offered    uint64 // the generation of the tools of MCP servers among them
 	prefix     prefix
 	promptKey  string // what the system prompt is made from
 	kept       keptPrompt

@@ -125,7 +125,7 @@ func (c *Conversation) preToolHooks(ctx context.Context, t *turn, call *toolCall
 	var mode wire.PermissionMode
 	c.Do(func() { mode = c.mode })
 	in := &wire.PreToolUseInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: mode,
-		ToolName: spec.Name, ToolInput: *input, ToolUseID: call.block.id}
+		ToolName: spec.Name, ToolInput: *input, ToolUseID: call.block.id, MCPServer: call.server}
 	for _, a := range c.host.Hooks(ctx, in, spec.Name, call.block.id) {
 		name := "PreToolUse:" + spec.Name
 		if a.Err != nil {
@@ -183,10 +183,10 @@ func (c *Conversation) postToolHooks(ctx context.Context, t *turn, call *toolCal
 	if out.result.IsError {
 		name = "PostToolUseFailure:" + spec.Name
 		in = &wire.PostToolUseFailureInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: mode,
-			ToolName: spec.Name, ToolInput: input, ToolUseID: call.block.id, Error: out.result.Content.String(), DurationMS: took.Milliseconds()}
+			ToolName: spec.Name, ToolInput: input, ToolUseID: call.block.id, Error: out.result.Content.String(), DurationMS: took.Milliseconds(), MCPServer: call.server}
 	} else {
 		in = &wire.PostToolUseInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: mode,
-			ToolName: spec.Name, ToolInput: input, ToolResponse: mustJSON(out.result.Structured), ToolUseID: call.block.id, DurationMS: took.Milliseconds()}
+			ToolName: spec.Name, ToolInput: input, ToolResponse: mustJSON(out.result.Structured), ToolUseID: call.block.id, DurationMS: took.Milliseconds(), MCPServer: call.server}
 	}
 	for _, a := range c.host.Hooks(ctx, in, spec.Name, call.block.id) {
 		if a.Err != nil {

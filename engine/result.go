@@ -13,7 +13,7 @@ import (
 // init tells what the agent is and has, at the beginning of a turn.
 func (c *Conversation) init(t *turn) *wire.Init {
 	m := &wire.Init{
-		Cwd: c.env.Cwd(), SessionID: c.id, Tools: wire.Names(c.ToolNames()), MCPServers: []*wire.InitMCPServer{},
+		Cwd: c.env.Cwd(), SessionID: c.id, Tools: wire.Names(c.ToolNames()), MCPServers: c.initServers(),
 		Model: c.model.ID, PermissionMode: c.mode, SlashCommands: wire.Names{}, APIKeySource: c.cfg.APIKeySource,
 		ClaudeCodeVersion: c.cfg.Version, OutputStyle: "default", Agents: wire.Names{}, Skills: wire.Names{},
 		Plugins: []*wire.InitPlugin{}, Capabilities: Capabilities(), UUID: NewID(),

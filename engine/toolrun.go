@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/parley-go/parley/engine/mcp"
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/session"
 	"github.com/parley-go/parley/engine/tool"
@@ -37,6 +38,7 @@ type toolCall struct {
 	done     chan struct{}
 	out      *outcome          // once done
 	resolved map[string]string // where the paths of the call led when it was allowed
+	server   *wire.ToolServer  // whose tool it is, if an MCP server's
 }
 
 // An outcome is what came of a call.
@@ -73,6 +75,9 @@ func (r *toolRun) start(b *block, uuid string) {
 	call := &toolCall{block: b, uuid: uuid, done: make(chan struct{})}
 	tl := r.c.findTool(b.name)
 	call.readOnly = tl != nil && tl.Spec().ReadOnly
+	if m, ok := tl.(*mcp.Tool); ok {
+		call.server = m.Server()
+	}
 	var before []*toolCall
 	for _, other := range r.calls {
 		if !call.readOnly || !other.readOnly {
@@ -295,7 +300,11 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 		return false
 	}
 	c.Do(func() { c.state("requires_action") })
-	res, err := c.host.Ask(ctx, c.question(spec, b.id, *input, d))
+	q := c.question(spec, b.id, *input, d)
+	if m, ok := tl.(*mcp.Tool); ok {
+		q.MCPServer, q.DisplayName, q.ServerPolicyAskOnly = call.server, m.DisplayName(), true
+	}
+	res, err := c.host.Ask(ctx, q)
 	c.Do(func() { c.state("running") })
 	switch {
 	case ctx.Err() != nil:

@@ -75,6 +75,7 @@ type ending struct {
 // begin takes a prompt in. Its ending is not nil if there is nothing to ask.
 func (c *Conversation) begin(t *turn, p *prompt) *ending {
 	added, blocked, reason := c.promptHooks(t, p)
+	failed := c.awaitServers(t)
 	c.emit(c.init(t))
 	if blocked {
 		c.tellBlocked(reason)
@@ -84,6 +85,9 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 		// Hooks had no say about the prompt, so it does not become part of the
 		// conversation.
 		return c.interrupted(t, "[Request interrupted by user]", "aborted_streaming", cause)
+	}
+	if failed != nil {
+		return failed
 	}
 	if err := c.keepPrompt(); err != nil {
 		return c.broken(err)
@@ -209,6 +213,7 @@ func (c *Conversation) round(t *turn) *ending {
 		return c.overBudget()
 	}
 	c.settleEnv()
+	c.offerServers()
 	a, run, err := c.ask(t)
 	if errors.Is(err, errUnwritten) {
 		if run != nil {

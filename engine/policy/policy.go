@@ -126,7 +126,7 @@ func (p *Policy) Decide(req *Request) Decision {
 	case wire.ModeBypassPermissions:
 		return Decision{Behavior: wire.BehaviorAllow, ReasonType: "mode"}
 	case wire.ModePlan:
-		if !req.harmless() {
+		if !req.harmless() && !req.Tool.ReadOnly {
 			return Decision{Behavior: wire.BehaviorDeny, ReasonType: "mode",
 				Reason: "plan mode changes nothing: look, then present the plan with ExitPlanMode"}
 		}
@@ -160,7 +160,8 @@ func (p *Policy) unasked(req *Request, d Decision) Decision {
 // harmless reports whether a call changes nothing.
 func (req *Request) harmless() bool {
 	if req.Tool.ReadOnly {
-		return true
+		// What an MCP server says of its own tools proves nothing.
+		return !strings.HasPrefix(req.Tool.Name, "mcp__")
 	}
 	for _, a := range req.Access {
 		if a.Kind != tool.Read && (a.Kind != tool.Execute || !quiet(a.Command)) {

@@ -1,0 +1,70 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/parley-go/parley/engine/mcp"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/wire"
+)
+
+// serverWait is how long a turn waits for MCP servers that are being connected.
+const serverWait = 5 * time.Second
+
+// awaitServers waits for the MCP servers that are being connected and serves the
+// conversation meanwhile. Its ending is one that the turn cannot do without.
+func (c *Conversation) awaitServers(t *turn) *ending {
+	if c.cfg.MCP == nil {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(t.ctx)
+	defer cancel()
+	ready := make(chan error, 1)
+	go func() { ready <- c.cfg.MCP.Ready(ctx, serverWait) }()
+	for {
+		select {
+		case err := <-ready:
+			c.offerServers()
+			if err == nil || t.ctx.Err() != nil {
+				return nil
+			}
+			end := c.broken(err)
+			end.noTurns = true
+			return end
+		case f := <-c.calls:
+			f()
+		}
+	}
+}
+
+// offerServers gives the model the tools that the MCP servers have now.
+func (c *Conversation) offerServers() {
+	if c.cfg.MCP == nil {
+		return
+	}
+	tools, generation := c.cfg.MCP.Tools()
+	if generation == c.offered {
+		return
+	}
+	c.offered = generation
+	c.tools = append(slices.DeleteFunc(slices.Clone(c.tools), func(t tool.Tool) bool { _, ok := t.(*mcp.Tool); return ok }), tools...)
+	c.prefix.tools = newPrefix(nil, c.tools).tools
+}
+
+func (c *Conversation) initServers() []*wire.InitMCPServer {
+	if c.cfg.MCP == nil {
+		return []*wire.InitMCPServer{}
+	}
+	return c.cfg.MCP.Init()
+}
+
+// toolUseMeta names a call of an MCP server's tool for people.
+func (c *Conversation) toolUseMeta(b *block) []*wire.ToolUseMeta {
+	t, ok := c.findTool(b.name).(*mcp.Tool)
+	if !ok {
+		return nil
+	}
+	return []*wire.ToolUseMeta{{ID: b.id, DisplayName: t.DisplayName(), ServerDisplayName: t.Server().Name, ToolName: t.ServerName()}}
+}
