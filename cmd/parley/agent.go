@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"net/http"
 	"os"
 	"os/signal"
 	"strings"
@@ -60,9 +62,28 @@ func agentConfig(p *process) (agent.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("Error: %w", err)
 		}
-		return s.Model(), nil
+		return scripted{s.Model()}, nil
 	}
 	return cfg, nil
+}
+
+// scripted is a model that plays a script. A request that the script does not
+// expect is a wrong one: to try again is no use.
+type scripted struct{ model.Model }
+
+// Stream implements [model.Model].
+func (s scripted) Stream(ctx context.Context, req model.Request) iter.Seq2[model.Event, error] {
+	return func(yield func(model.Event, error) bool) {
+		for ev, err := range s.Model.Stream(ctx, req) {
+			var unexpected *parleytest.ScriptError
+			if errors.As(err, &unexpected) {
+				err = &model.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Message: err.Error()}
+			}
+			if !yield(ev, err) {
+				return
+			}
+		}
+	}
 }
 
 // untilSignal returns a context that ends with SIGINT or SIGTERM: the turn that

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -62,6 +63,7 @@ type demonstration struct {
 
 	project  string
 	asked    []string // the tools that the agent asked about
+	denied   bool     // the person said no
 	terminal *terminal
 }
 
@@ -168,7 +170,9 @@ func (d *demonstration) converse(ctx context.Context, dir string) (*wire.Result,
 func (d *demonstration) question(ctx context.Context, req *wire.CanUseTool) (*wire.PermissionResult, error) {
 	d.asked = append(d.asked, req.ToolName)
 	if d.terminal != nil {
-		return d.terminal.question(ctx, req)
+		res, err := d.terminal.question(ctx, req)
+		d.denied = err == nil && res.Behavior == wire.BehaviorDeny
+		return res, err
 	}
 	s := d.screen
 	defer s.ask(ctx, req.ToolUseID)()
@@ -213,15 +217,19 @@ func (d *demonstration) check(res *wire.Result) error {
 	if err != nil {
 		return err
 	}
-	if !bytes.Equal(got, want) || bytes.Equal(got, before) {
-		return fmt.Errorf("split.sh was not mended; it is\n%s", got)
+	runs := []string{"1 of 3 tests pass", "3 of 3 tests pass"}
+	if d.denied {
+		want, runs = before, runs[:1]
+	}
+	if !bytes.Equal(got, want) {
+		return fmt.Errorf("split.sh is not what it should be but\n%s", got)
 	}
 	log, err := os.ReadFile(filepath.Join(d.project, "test.log"))
 	if err != nil {
 		return fmt.Errorf("the tests did not run: %w", err)
 	}
-	if runs := strings.Split(strings.TrimSpace(string(log)), "\n"); len(runs) != 2 || runs[0] != "1 of 3 tests pass" || runs[1] != "3 of 3 tests pass" {
-		return fmt.Errorf("the tests did not fail first and pass then; they said %q", runs)
+	if said := strings.Split(strings.TrimSpace(string(log)), "\n"); !slices.Equal(said, runs) {
+		return fmt.Errorf("the tests said %q, not %q", said, runs)
 	}
 	return nil
 }

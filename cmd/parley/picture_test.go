@@ -55,8 +55,8 @@ func (p *paper) write(out string) error {
 				p.col = 0
 			case r == '\r':
 				p.col = 0
-			case r == '\b':
-				p.col = max(0, p.col-1)
+			case r == '\t':
+				p.col += 8 - p.col%8
 			case r < ' ':
 				return fmt.Errorf("%q was written", r)
 			default:

@@ -298,6 +298,7 @@ func (s *screen) message(m wire.Message) {
 		}
 		s.line(s.paint(yellow, fmt.Sprintf("! The model failed (%s); trying again in %.1f s (%d of %d)",
 			visible(why), float64(m.RetryDelayMS)/1000, m.Attempt, m.MaxRetries)))
+		s.do("Waiting")
 	case *wire.ModelFallback:
 		s.line(s.paint(yellow, "! "+clip(visible(m.Content), s.width()-2)))
 	case *wire.Result:
@@ -312,6 +313,8 @@ func (s *screen) stream(m *wire.StreamEvent) {
 		return
 	}
 	switch ev.Type {
+	case "message_start":
+		s.do("Thinking")
 	case "content_block_start":
 		if _, ok := ev.ContentBlock.(*wire.TextBlock); ok {
 			s.streamed = false

@@ -92,6 +92,8 @@ type terminal struct {
 	signals chan os.Signal
 	asking  sync.Mutex // one question at a time
 	session string
+
+	interrupted time.Time // the last Ctrl-C
 }
 
 // again is how soon a second Ctrl-C ends the conversation.
@@ -160,7 +162,6 @@ func (t *terminal) readPrompt(ctx context.Context) (prompt string, ok bool) {
 	s := t.screen
 	s.print("")
 	mark := "> "
-	var interrupted time.Time
 	for {
 		s.mu.Lock()
 		s.put(s.paint(cyan, mark))
@@ -176,6 +177,7 @@ func (t *terminal) readPrompt(ctx context.Context) (prompt string, ok bool) {
 			s.mu.Lock()
 			s.open, s.last = false, "prompt" // Enter ended the line
 			s.mu.Unlock()
+			t.interrupted = time.Time{}
 			if more, found := strings.CutSuffix(line, `\`); found {
 				prompt, mark = prompt+more+"\n", "… "
 				continue
@@ -183,16 +185,23 @@ func (t *terminal) readPrompt(ctx context.Context) (prompt string, ok bool) {
 			return prompt + line, true
 		case sig := <-t.signals:
 			s.print("")
-			if sig != os.Interrupt || time.Since(interrupted) < again {
+			if sig != os.Interrupt || t.twice() {
 				return "", false
 			}
-			interrupted = time.Now()
 			prompt, mark = "", "> "
 			s.print(s.paint(dim, "Ctrl-C again ends, so does Ctrl-D."))
 		case <-ctx.Done():
 			return "", false
 		}
 	}
+}
+
+// twice notes a Ctrl-C and reports whether another came just before. It is called by
+// whoever takes signals at the time.
+func (t *terminal) twice() bool {
+	last := t.interrupted
+	t.interrupted = time.Now()
+	return time.Since(last) < again
 }
 
 // turn sends a prompt and shows what comes of it. It reports whether the
@@ -203,11 +212,10 @@ func (t *terminal) turn(ctx context.Context, prompt string) (more bool, status i
 	stop := make(chan int, 1)
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		var interrupted time.Time
 		for {
 			select {
 			case sig := <-t.signals:
-				if sig != os.Interrupt || time.Since(interrupted) < again {
+				if sig != os.Interrupt || t.twice() {
 					status := 130
 					if sig == syscall.SIGTERM {
 						status = 143
@@ -216,7 +224,6 @@ func (t *terminal) turn(ctx context.Context, prompt string) (more bool, status i
 					cancel()
 					return
 				}
-				interrupted = time.Now()
 				t.screen.mu.Lock()
 				t.screen.do("Interrupting (Ctrl-C again ends)")
 				t.screen.mu.Unlock()
@@ -305,11 +312,12 @@ func (t *terminal) question(ctx context.Context, req *wire.CanUseTool) (*wire.Pe
 // answer reads the answer to a question: a line that is typed from now on.
 func (t *terminal) answer(ctx context.Context, label string) (string, error) {
 	s := t.screen
+	wait := t.in.answer()
 	s.mu.Lock()
 	s.put(s.paint(yellow, "  "+label+"> "))
 	s.open = true
 	s.mu.Unlock()
-	line, err := t.in.answer(ctx)
+	line, err := wait(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {
@@ -421,6 +429,15 @@ func indented(raw json.RawMessage) string {
 // it that stay.
 func (s *screen) diff(before, after string) string {
 	a, b := strings.Split(visibleLines(before), "\n"), strings.Split(visibleLines(after), "\n")
+	if before == "" {
+		a = nil
+	}
+	if after == "" {
+		b = nil
+	}
+	if n := len(b) - 1; len(a) == 0 && n > 0 && b[n] == "" {
+		b = b[:n] // what is new ends its last line
+	}
 	head := 0
 	for head < len(a) && head < len(b) && a[head] == b[head] {
 		head++
@@ -565,28 +582,31 @@ func (t *typist) next() (string, bool) {
 
 var errNobody = errors.New("nobody is there to answer")
 
-// answer waits for a line that is typed from now on.
-func (t *typist) answer(ctx context.Context) (string, error) {
+// answer takes the next line that is typed. The function that it returns waits for
+// it.
+func (t *typist) answer() func(context.Context) (string, error) {
 	ch := make(chan string, 1)
 	t.mu.Lock()
 	if t.ended {
-		t.mu.Unlock()
-		return "", errNobody
+		close(ch)
+	} else {
+		t.waiting = ch
 	}
-	t.waiting = ch
 	t.mu.Unlock()
-	select {
-	case line, ok := <-ch:
-		if !ok {
-			return "", errNobody
+	return func(ctx context.Context) (string, error) {
+		select {
+		case line, ok := <-ch:
+			if !ok {
+				return "", errNobody
+			}
+			return line, nil
+		case <-ctx.Done():
+			t.mu.Lock()
+			if t.waiting == ch {
+				t.waiting = nil
+			}
+			t.mu.Unlock()
+			return "", context.Cause(ctx)
 		}
-		return line, nil
-	case <-ctx.Done():
-		t.mu.Lock()
-		if t.waiting == ch {
-			t.waiting = nil
-		}
-		t.mu.Unlock()
-		return "", context.Cause(ctx)
 	}
 }

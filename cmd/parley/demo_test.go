@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/parley-go/parley/wire"
+)
+
+// TestDemoCheck has the demo find out what did not happen.
+func TestDemoCheck(t *testing.T) {
+	good := &wire.Result{Subtype: "success", TerminalReason: "completed"}
+	fix := func(t *testing.T, dir string) {
+		data, err := os.ReadFile(filepath.Join(dir, "split.sh"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(t, filepath.Join(dir, "split.sh"), strings.Replace(string(data), "echo $(($1 / $2))", "echo $((($1 + $2 - 1) / $2))", 1))
+	}
+	log := func(text string) func(*testing.T, string) {
+		return func(t *testing.T, dir string) { put(t, filepath.Join(dir, "test.log"), text) }
+	}
+	both := "1 of 3 tests pass\n3 of 3 tests pass\n"
+	for _, c := range []struct {
+		name   string
+		result *wire.Result
+		asked  []string
+		do     []func(*testing.T, string)
+		want   string
+	}{
+		{"all is well", good, []string{"Edit"}, []func(*testing.T, string){fix, log(both)}, ""},
+		{"no result", nil, []string{"Edit"}, []func(*testing.T, string){fix, log(both)}, "there is no result"},
+		{"failed", &wire.Result{Subtype: "error_max_turns", IsError: true}, []string{"Edit"}, []func(*testing.T, string){fix, log(both)}, "the conversation ended as"},
+		{"not asked", good, nil, []func(*testing.T, string){fix, log(both)}, "permission was asked"},
+		{"not edited", good, []string{"Edit"}, []func(*testing.T, string){log(both)}, "split.sh is not"},
+		{"not tested", good, []string{"Edit"}, []func(*testing.T, string){fix}, "the tests did not run"},
+		{"tested once", good, []string{"Edit"}, []func(*testing.T, string){fix, log("3 of 3 tests pass\n")}, "the tests said"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := &demonstration{screen: newScreen(&process{stdout: io.Discard}, ""), asked: c.asked}
+			if err := d.prepare(t.TempDir()); err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range c.do {
+				f(t, d.project)
+			}
+			err := d.check(c.result)
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+// TestDemoAgent has agents that do not do their work.
+func TestDemoAgent(t *testing.T) {
+	for _, name := range []string{"true", "false"} {
+		agent, err := exec.LookPath(name)
+		if err != nil {
+			t.Skip(err)
+		}
+		p := &process{stdout: io.Discard, stderr: io.Discard, env: os.Environ()}
+		d := &demonstration{p: p, screen: newScreen(p, ""), agent: agent}
+		if err := d.run(context.Background()); err == nil {
+			t.Errorf("%s is taken for an agent", name)
+		}
+		if _, err := os.Stat(d.project); err == nil {
+			t.Errorf("%s is left", d.project)
+		}
+	}
+}
+
+func put(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+}

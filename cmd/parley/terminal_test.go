@@ -1,0 +1,418 @@
+//go:build unix
+
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+)
+
+// A keyboard is this program in a terminal, and who sits before it.
+type keyboard struct {
+	t    *testing.T
+	tty  *os.File
+	cmd  *exec.Cmd
+	home string
+
+	mu   sync.Mutex
+	out  string
+	seen int           // how much of out was waited for
+	news chan struct{} // there is more
+	eof  chan struct{}
+}
+
+// sit starts the program in a terminal with a scripted model.
+func sit(t *testing.T, home, script string, args ...string) *keyboard {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "model.script")
+	if err := os.WriteFile(file, []byte(script), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return sitAt(t, home, append([]string{"--provider", "script", "--script", file}, args...)...)
+}
+
+func sitAt(t *testing.T, home string, args ...string) *keyboard {
+	t.Helper()
+	self, err := exec.LookPath("parley")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &keyboard{t: t, cmd: exec.Command(self, args...), home: home, news: make(chan struct{}, 1), eof: make(chan struct{})}
+	k.cmd.Dir = home
+	k.cmd.Env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "TERM=xterm", "TMPDIR=" + t.TempDir(), "GORACE=atexit_sleep_ms=0"}
+	k.tty, err = pty.StartWithSize(k.cmd, &pty.Winsize{Rows: 24, Cols: 80})
+	if err != nil {
+		t.Skip("no terminal can be had here: ", err)
+	}
+	go func() {
+		defer close(k.eof)
+		buf := make([]byte, 4096)
+		for {
+			n, err := k.tty.Read(buf)
+			k.mu.Lock()
+			k.out += string(buf[:n])
+			k.mu.Unlock()
+			select {
+			case k.news <- struct{}{}:
+			default:
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		k.cmd.Process.Kill()
+		k.tty.Close()
+	})
+	return k
+}
+
+// see waits until something is on the screen that was not waited for before.
+func (k *keyboard) see(text string) {
+	k.t.Helper()
+	deadline := time.After(30 * time.Second)
+	for {
+		k.mu.Lock()
+		i := strings.Index(k.out[k.seen:], text)
+		if i >= 0 {
+			k.seen += i + len(text)
+		}
+		rest := k.out[k.seen:]
+		k.mu.Unlock()
+		if i >= 0 {
+			return
+		}
+		select {
+		case <-k.news:
+		case <-deadline:
+			k.t.Fatalf("%q is not on the screen, only\n%q", text, rest)
+		}
+	}
+}
+
+func (k *keyboard) typeIn(text string) {
+	k.t.Helper()
+	if _, err := k.tty.WriteString(text); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// ends waits for the end, and returns the exit status and what is on the screen.
+func (k *keyboard) ends() (int, string) {
+	k.t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- k.cmd.Wait() }()
+	select {
+	case err := <-done:
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) {
+			k.t.Fatal(err)
+		}
+	case <-time.After(30 * time.Second):
+		k.t.Fatalf("it does not end; the screen is\n%s", k.out)
+	}
+	<-k.eof
+	p := &paper{}
+	if err := p.write(strings.ReplaceAll(k.out, "\a", "")); err != nil {
+		k.t.Errorf("%v in %q", err, k.out)
+	}
+	return k.cmd.ProcessState.ExitCode(), p.String()
+}
+
+const (
+	ctrlC = "\x03"
+	ctrlD = "\x04"
+)
+
+// wants checks that lines are there, in this order.
+func wants(t *testing.T, screen string, lines ...string) {
+	t.Helper()
+	rest := "\n" + screen
+	for _, l := range lines {
+		_, after, ok := strings.Cut(rest, "\n"+l)
+		if !ok {
+			t.Errorf("%q is not on the screen, or not where it should be:\n%s", l, screen)
+			return
+		}
+		rest = "\n" + after
+	}
+}
+
+func TestTerminalPrompt(t *testing.T) {
+	home := t.TempDir()
+	if err := os.WriteFile(filepath.Join(home, "notes.txt"), []byte("one\ntwo\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	k := sit(t, home, `
+turn
+	expect user what is
+	pause 300ms
+	say "I look " "at it.\x1b[31m\u202e"
+	call Read {"file_path": "notes.txt"}
+turn
+	pause 1200ms
+	say Two numbers.
+`, "-p", "what is in notes.txt?")
+	k.see("Thinking")
+	k.see("Thinking\x1b[2m 1s")
+	status, screen := k.ends()
+	if status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+	wants(t, screen, `I look at it.\x1b[31m\u202e`, "", "✓ Read notes.txt · ", "", "Two numbers.", "", "✓ 2 turns · ")
+	if strings.Contains(screen, "Thinking") {
+		t.Errorf("the indicator stayed:\n%s", screen)
+	}
+}
+
+func TestTerminalPromptFails(t *testing.T) {
+	k := sit(t, t.TempDir(), "turn\n\tfail 401 no such key\n", "-p", "hello")
+	status, screen := k.ends()
+	if status != 1 || !strings.Contains(screen, "no such key") || !strings.Contains(screen, "✗ ") {
+		t.Errorf("exit status %d\n%s", status, screen)
+	}
+	k = sitAt(t, t.TempDir(), "-p", "hello", "--provider", "script", "--script", "nowhere")
+	if status, screen := k.ends(); status != 1 || !strings.Contains(screen, "nowhere") {
+		t.Errorf("exit status %d\n%s", status, screen)
+	}
+	k = sitAt(t, t.TempDir(), "--resume", "00000000-0000-4000-8000-000000000000", "--provider", "script", "--script", "nowhere")
+	if status, screen := k.ends(); status != 1 || !strings.Contains(screen, "nowhere") {
+		t.Errorf("exit status %d\n%s", status, screen)
+	}
+}
+
+func TestNoColor(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "s")
+	if err := os.WriteFile(file, []byte("turn\n\tsay Hello.\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	self, err := exec.LookPath("parley")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, env := range []string{"NO_COLOR=1", "TERM=dumb"} {
+		cmd := exec.Command("env", env, self, "-p", "hi", "--provider", "script", "--script", file)
+		cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
+		tty, err := pty.Start(cmd)
+		if err != nil {
+			t.Skip(err)
+		}
+		var out strings.Builder
+		buf := make([]byte, 4096)
+		for {
+			n, err := tty.Read(buf)
+			out.Write(buf[:n])
+			if err != nil {
+				break
+			}
+		}
+		tty.Close()
+		if err := cmd.Wait(); err != nil || strings.Contains(out.String(), "m") && strings.Contains(out.String(), "\x1b[3") || !strings.Contains(out.String(), "Hello.") {
+			t.Errorf("%s: %v %q", env, err, out.String())
+		}
+	}
+}
+
+func TestConversation(t *testing.T) {
+	home := t.TempDir()
+	k := sit(t, home, `
+turn
+	expect user = "first\nsecond"
+	say Both lines came.
+turn
+	expect user run it
+	call Bash <<END
+{"command": "printf 'one\ttwo\\n' # \u001b[2K\u202e"}
+END
+	call Bash {"command": "touch made.txt"}
+turn
+	expect result one
+	expect tool-error not in here
+	call Edit {"file_path": "a.txt", "old_string": "", "new_string": "x\ny\n"}
+turn
+	expect result a.txt
+	call Edit {"file_path": "b.txt", "old_string": "", "new_string": "z\n"}
+turn
+	expect result b.txt
+	say Done.
+turn
+	expect user stall
+	say Working
+	stall
+turn
+	expect user still there
+	say Yes.
+`)
+	k.see("> ")
+	k.typeIn("first\\\n")
+	k.see("… ")
+	k.typeIn("second\n")
+	k.see("Both lines came.")
+	k.see("✓ ")
+	k.see("> ")
+
+	k.typeIn("run it\n")
+	k.see("May it run this command?")
+	k.see(`printf 'one	two\n' # \x1b[2K\u202e`)
+	k.see("n and why) > ")
+	k.typeIn("what\n")
+	k.see("n and why) > ")
+	k.typeIn("y\n")
+	k.see("May it run this command?")
+	k.see("touch made.txt")
+	k.see("> ")
+	k.typeIn("n, not in here\n")
+	k.see("May it edit a.txt?")
+	k.see("+ x")
+	k.see("always would mean: edit files here without asking")
+	k.see("> ")
+	k.typeIn("a\n")
+	k.see("Edit")
+	k.see("a.txt")
+	k.see("Done.") // b.txt was not asked about
+	k.see("> ")
+
+	k.typeIn("stall\n")
+	k.see("Working")
+	k.typeIn(ctrlC)
+	k.see("interrupted")
+	k.see("> ")
+
+	k.typeIn("still there?\n")
+	k.see("Yes.")
+	k.see("> ")
+	k.typeIn(ctrlC)
+	k.see("Ctrl-C again ends")
+	k.see("> ")
+	k.typeIn(ctrlD)
+	status, screen := k.ends()
+	if status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+	wants(t, screen, "parley ", "> first", "… second", "", "Both lines came.", "", "✓ 1 turn · ",
+		"> run it", "? May it run this command?", "✓ Bash printf", "✗ Bash touch made.txt · ", "✓ Edit a.txt", "✓ Edit b.txt", "", "Done.",
+		"> stall", "Working", "✗ interrupted · ", "> still there?", "", "Yes.", "parley --continue goes on")
+	if _, err := os.Stat(filepath.Join(home, "made.txt")); err == nil {
+		t.Error("what was denied was done")
+	}
+	if text, err := os.ReadFile(filepath.Join(home, "b.txt")); err != nil || string(text) != "z\n" {
+		t.Errorf("b.txt: %q, %v", text, err)
+	}
+
+	// It goes on where it was.
+	k = sit(t, home, `
+turn
+	expect first-user "first\nsecond"
+	expect user and now
+	say We were at the end.
+`, "--continue")
+	k.see("> ")
+	k.typeIn("and now?\n")
+	k.see("We were at the end.")
+	k.see("> ")
+	k.typeIn("/exit\n")
+	if status, screen := k.ends(); status != 0 {
+		t.Errorf("exit status %d\n%s", status, screen)
+	}
+}
+
+// TestTwoInterrupts ends the program in the middle of a turn, and of a question.
+func TestTwoInterrupts(t *testing.T) {
+	for name, script := range map[string]string{
+		"turn":     "turn\n\tsay Working\n\tstall\n",
+		"tool":     "turn\n\tsay Working\n\tcall Bash {\"command\": \"sleep 60\"}\n",
+		"question": "turn\n\tsay Working\n\tcall Bash {\"command\": \"touch x\"}\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := sit(t, t.TempDir(), script, "--allowedTools", "Bash(sleep:*)")
+			k.see("> ")
+			k.typeIn("go\n")
+			k.see("Working")
+			if name == "question" {
+				k.see("n and why) > ")
+			}
+			k.typeIn(ctrlC)
+			time.Sleep(20 * time.Millisecond)
+			k.typeIn(ctrlC)
+			begin := time.Now()
+			status, screen := k.ends()
+			if status != 0 && status != 130 || time.Since(begin) > 10*time.Second {
+				t.Errorf("exit status %d after %v\n%s", status, time.Since(begin), screen)
+			}
+		})
+	}
+}
+
+func TestTerminated(t *testing.T) {
+	k := sit(t, t.TempDir(), "turn\n\tsay Working\n\tstall\n", "go")
+	k.see("Working")
+	k.cmd.Process.Signal(syscall.SIGTERM)
+	if status, screen := k.ends(); status != 143 {
+		t.Errorf("exit status %d\n%s", status, screen)
+	}
+}
+
+// TestTypedAhead types an answer before the question: it is a prompt, not an
+// answer.
+func TestTypedAhead(t *testing.T) {
+	home := t.TempDir()
+	k := sit(t, home, `
+turn
+	say Wait
+	pause 700ms
+	call Bash {"command": "touch made.txt"}
+turn
+	expect tool-error
+	say Not made.
+turn
+	expect user = y
+	say You said y.
+`)
+	k.see("> ")
+	k.typeIn("go\n")
+	k.see("Wait")
+	k.typeIn("y\n")
+	k.see("n and why) > ")
+	k.typeIn("n\n")
+	k.see("Not made.")
+	k.see("You said y.")
+	k.see("> ")
+	k.typeIn(ctrlD)
+	if status, screen := k.ends(); status != 0 {
+		t.Errorf("exit status %d\n%s", status, screen)
+	}
+	if _, err := os.Stat(filepath.Join(home, "made.txt")); err == nil {
+		t.Error("what was typed before the question answered it")
+	}
+}
+
+func TestDemoAsks(t *testing.T) {
+	k := sitAt(t, t.TempDir(), "demo", "--ask")
+	k.see("n and why) > ")
+	k.typeIn("y\n")
+	status, screen := k.ends()
+	if status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+	wants(t, screen, "✓ Edit split.sh · +1 −1", "✓ Bash sh test.sh · 3 of 3 tests pass", "", "Fixed.")
+
+	k = sitAt(t, t.TempDir(), "demo", "--ask")
+	k.see("n and why) > ")
+	k.typeIn("n\n")
+	status, screen = k.ends()
+	if status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+	wants(t, screen, "✗ Edit split.sh · The user said no.", "", "All right, split.sh stays as it is.")
+}
