@@ -1,3 +1,5 @@
+//go:build unix
+
 package parley_test
 
 import (
@@ -21,74 +23,6 @@ import (
 	"github.com/parley-go/parley/wire"
 	"go.uber.org/goleak"
 )
-
-func TestMain(m *testing.M) {
-	peer.RunIfChild()
-	goleak.VerifyTestMain(m)
-}
-
-// An outcome is what a query gave.
-type outcome struct {
-	messages []wire.Message
-	result   *wire.Result
-	err      error
-	took     time.Duration
-}
-
-// ask runs a query to its end. slow is how long the consumer pauses now and then.
-func ask(ctx context.Context, opts *parley.Options, slow time.Duration) outcome {
-	var o outcome
-	start := time.Now()
-	for m, err := range parley.Query(ctx, "do it", opts) {
-		if err != nil {
-			o.err = err
-			break
-		}
-		o.messages = append(o.messages, m)
-		if r, ok := m.(*wire.Result); ok {
-			o.result = r
-		}
-		if slow > 0 && len(o.messages)%100 == 1 {
-			time.Sleep(slow)
-		}
-	}
-	o.took = time.Since(start)
-	return o
-}
-
-// count counts messages of one type.
-func count[T wire.Message](o outcome) int {
-	n := 0
-	for _, m := range o.messages {
-		if _, ok := m.(T); ok {
-			n++
-		}
-	}
-	return n
-}
-
-func wantExit(t *testing.T, o outcome, reason string) *parley.ExitError {
-	t.Helper()
-	var exit *parley.ExitError
-	if !errors.As(o.err, &exit) {
-		t.Fatalf("got error %v, want an *ExitError", o.err)
-	}
-	if !strings.Contains(exit.Error(), reason) {
-		t.Errorf("the error does not say %q: %v", reason, exit)
-	}
-	return exit
-}
-
-func wantResult(t *testing.T, o outcome, text string) {
-	t.Helper()
-	if o.err != nil || o.result == nil || !strings.Contains(o.result.Result, text) {
-		t.Fatalf("got result %+v, error %v; want %q", o.result, o.err, text)
-	}
-}
-
-func allow(context.Context, *wire.CanUseTool) (*wire.PermissionResult, error) {
-	return parley.Allow(), nil
-}
 
 // TestFaults plays every fault that a peer is known to have against Query or a
 // Client. After each nothing may be left: no goroutine, no process, no file.

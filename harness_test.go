@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -16,7 +17,71 @@ import (
 	"github.com/parley-go/parley/parleytest/peer"
 	"github.com/parley-go/parley/transport"
 	"github.com/parley-go/parley/wire"
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) {
+	peer.RunIfChild()
+	goleak.VerifyTestMain(m)
+}
+
+// An outcome is what a query gave.
+type outcome struct {
+	messages []wire.Message
+	result   *wire.Result
+	err      error
+	took     time.Duration
+}
+
+// ask runs a query to its end. slow is how long the consumer pauses now and then.
+func ask(ctx context.Context, opts *parley.Options, slow time.Duration) outcome {
+	var o outcome
+	start := time.Now()
+	for m, err := range parley.Query(ctx, "do it", opts) {
+		if o.add(m, err); err != nil {
+			break
+		}
+		if slow > 0 && len(o.messages)%100 == 1 {
+			time.Sleep(slow)
+		}
+	}
+	o.took = time.Since(start)
+	return o
+}
+
+// count counts messages of one type.
+func count[T wire.Message](o outcome) int {
+	n := 0
+	for _, m := range o.messages {
+		if _, ok := m.(T); ok {
+			n++
+		}
+	}
+	return n
+}
+
+func wantExit(t *testing.T, o outcome, reason string) *parley.ExitError {
+	t.Helper()
+	var exit *parley.ExitError
+	if !errors.As(o.err, &exit) {
+		t.Fatalf("got error %v, want an *ExitError", o.err)
+	}
+	if !strings.Contains(exit.Error(), reason) {
+		t.Errorf("the error does not say %q: %v", reason, exit)
+	}
+	return exit
+}
+
+func wantResult(t *testing.T, o outcome, text string) {
+	t.Helper()
+	if o.err != nil || o.result == nil || !strings.Contains(o.result.Result, text) {
+		t.Fatalf("got result %+v, error %v; want %q", o.result, o.err, text)
+	}
+}
+
+func allow(context.Context, *wire.CanUseTool) (*wire.PermissionResult, error) {
+	return parley.Allow(), nil
+}
 
 // hello is the beginning of most scripts: the first request and its answer.
 const hello = `

@@ -161,7 +161,7 @@ func (q *query) run(ctx context.Context, prompts iter.Seq[*wire.User], yield fun
 // stop ends the session. A turn that still runs is interrupted.
 func (q *query) stop(cause error) {
 	q.mu.Lock()
-	over := q.over || q.allSent && q.answered()
+	over := q.over || q.answered()
 	q.over = true
 	if q.quiet != nil {
 		q.quiet.Stop()

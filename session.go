@@ -176,11 +176,10 @@ func (s *session) route(line []byte) error {
 		s.midTurn.Store(false)
 		s.results.Add(1)
 	}
-	err := s.in.push(m, len(line))
 	if ended && s.onResult != nil {
 		s.onResult(res)
 	}
-	return err
+	return s.in.push(m, len(line))
 }
 
 func (s *session) setTask(id string, running bool) {
