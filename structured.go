@@ -61,6 +61,7 @@ type OutputError struct {
 	Err    error           // what does not fit
 }
 
+// Error says what does not fit.
 func (e *OutputError) Error() string {
 	got := e.Got
 	if r := []rune(got); len(r) > 200 {
@@ -69,6 +70,7 @@ func (e *OutputError) Error() string {
 	return fmt.Sprintf("parley: the answer does not fit the schema: %v; it is %q", e.Err, got)
 }
 
+// Unwrap returns Err.
 func (e *OutputError) Unwrap() error { return e.Err }
 
 // An outputForm is the form that an answer is to have.

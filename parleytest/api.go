@@ -15,9 +15,13 @@ import (
 
 // TB is the part of [testing.TB] that this package uses.
 type TB interface {
+	// Helper marks the caller as a helper.
 	Helper()
+	// Cleanup has a function called at the end of the test.
 	Cleanup(func())
+	// Errorf reports a failure and goes on.
 	Errorf(format string, args ...any)
+	// Fatalf reports a failure and ends the test.
 	Fatalf(format string, args ...any)
 }
 

@@ -16,6 +16,7 @@ type ScriptError struct {
 	Diff   string // what was expected ("-") and what came ("+"); may be empty
 }
 
+// Error says which turn was not followed, and how.
 func (e *ScriptError) Error() string {
 	s := fmt.Sprintf("parleytest: script %s, turn %d: %s", e.Script, e.Turn, e.Reason)
 	if e.Diff != "" {

@@ -23,6 +23,7 @@ type Refusal struct {
 	Message string
 }
 
+// Error returns the words of the API.
 func (r *Refusal) Error() string {
 	return fmt.Sprintf("%d %s: %s (rule %s)", r.Status, r.Type, r.Message, r.Rule)
 }

@@ -17,6 +17,7 @@ type ParseError struct {
 	Reason string
 }
 
+// Error says where and what is wrong.
 func (e *ParseError) Error() string { return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Reason) }
 
 // ReadScript reads a script file; see [ParseScript].

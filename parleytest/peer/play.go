@@ -83,6 +83,7 @@ type MismatchError struct {
 	Recent []string // the last frames, oldest first, each with "<" or ">" before it
 }
 
+// Error says what was expected, what came, and the last frames.
 func (e *MismatchError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "peer: %s:%d: %s", e.File, e.Line, e.Reason)

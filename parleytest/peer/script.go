@@ -39,6 +39,7 @@ type ScriptError struct {
 	Reason string
 }
 
+// Error says where and what is wrong.
 func (e *ScriptError) Error() string {
 	if e.Line == 0 {
 		return fmt.Sprintf("peer: %s: %s", e.File, e.Reason)
