@@ -42,17 +42,15 @@ func (s *server) control(m *wire.ControlRequest) {
 	case *wire.SetModel:
 		s.setModel(id, req)
 	case *wire.SetMaxThinkingTokens:
+		if raw, ok := req.Extra["max_thinking_tokens"]; ok && string(raw) != "null" {
+			s.respond(id, nil, refuse("invalid_request", "set_max_thinking_tokens: max_thinking_tokens must be a number"))
+			return
+		}
 		s.conv.Do(func() {
 			s.conv.SetThinking(thinkingMember("", req.MaxThinkingTokens))
 			s.respond(id, nil, nil)
 		})
-	case *wire.MCPStatus:
-		s.respond(id, &wire.MCPStatusResponse{MCPServers: []*wire.MCPServerStatus{}}, nil)
-	case *wire.MCPReconnect:
-		s.respond(id, nil, fmt.Errorf("Server not found: %s", req.ServerName))
-	case *wire.MCPToggle:
-		s.respond(id, nil, fmt.Errorf("Server not found: %s", req.ServerName))
-	case *wire.MCPMessage, *wire.SetHasSubscribers, *wire.SeedReadState:
+	case *wire.SetHasSubscribers, *wire.SeedReadState:
 		s.respond(id, nil, nil)
 	case *wire.RewindFiles:
 		s.respond(id, nil, refuse("", "File rewinding is not enabled."))
@@ -100,6 +98,20 @@ func (s *server) control(m *wire.ControlRequest) {
 			}
 			s.conv.Do(func() { s.respond(id, struct{}{}, nil) })
 		}()
+	case *wire.BackgroundTasks:
+		go func() {
+			// What becomes of the task is told before the answer.
+			s.set.env.Tasks().Background(req.ToolUseID)
+			s.conv.Do(func() { s.respond(id, struct{}{}, nil) })
+		}()
+	case *wire.GetTaskOutput:
+		task, ok := s.set.env.Tasks().Get(req.TaskID)
+		if !ok {
+			s.respond(id, nil, refuse("", "get_task_output: no shell or Monitor task with that task_id in this session"))
+			return
+		}
+		out := task.Output(8 << 10)
+		s.respond(id, &wire.GetTaskOutputResponse{Output: out.Text, TotalBytes: out.Total, Truncated: out.Truncated}, nil)
 	case *wire.EndSession:
 		s.conv.Do(func() {
 			if s.conv.Busy() {
@@ -109,6 +121,9 @@ func (s *server) control(m *wire.ControlRequest) {
 			s.conv.End()
 		})
 	default:
+		if s.controlServers(id, m.Request) {
+			return
+		}
 		name := m.Request.Subtype()
 		if name == "" {
 			name = "undefined"
@@ -128,6 +143,7 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 	if again {
 		s.takeBack(errHostAnew, false, isHook)
 	}
+	parked := s.setServers(req)
 	var err error
 	s.conv.Do(func() {
 		opts := engine.Changes{SystemPrompt: req.SystemPrompt, AppendSystemPrompt: req.AppendSystemPrompt, JSONSchema: req.JSONSchema}
@@ -144,7 +160,7 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 			Models: s.set.models(), Account: &wire.AccountInfo{TokenSource: "none", APIKeySource: s.set.keySource, APIProvider: "firstParty"},
 			PID: os.Getpid(), ClaudeCodeVersion: s.set.cfg.Version, CurrentPermissionMode: s.conv.Mode(), SessionState: state,
 			Capabilities: engine.Capabilities(), HookOnFailureSupported: true, FastModeState: "off", FastModeDisabledReason: "sdk_opt_in_required",
-			FeedbackMode: json.RawMessage(`{"kind":"disabled"}`), AnalyticsDisabled: true,
+			FeedbackMode: json.RawMessage(`{"kind":"disabled"}`), AnalyticsDisabled: true, SDKMCPManifestsParked: parked,
 		}
 		if len(req.Hooks) > 0 {
 			yes := true
@@ -193,13 +209,13 @@ func (s *server) checkMode(mode wire.PermissionMode) (wire.PermissionMode, error
 
 func (s *server) setModel(id string, req *wire.SetModel) {
 	if raw, ok := req.Extra["model"]; ok && string(raw) != "null" {
-		s.conv.Do(func() { s.respond(id, nil, refuse("invalid_request", "set_model: model must be a string")) })
+		s.conv.Do(func() { s.refuseModel(id, "set_model: model must be a string") })
 		return
 	}
 	s.conv.Do(func() {
 		changed, err := s.conv.SetModel(req.Model)
 		if err != nil {
-			s.respond(id, nil, refuse("invalid_request", "set_model: %v", err))
+			s.refuseModel(id, "set_model: "+err.Error())
 			return
 		}
 		if changed {
@@ -210,6 +226,13 @@ func (s *server) setModel(id string, req *wire.SetModel) {
 		}
 		s.respond(id, &wire.SetModelResponse{Model: s.conv.Model().ID}, nil)
 	})
+}
+
+// refuseModel leaves the model as it is, and says which that is.
+func (s *server) refuseModel(id, text string) {
+	raw, _ := json.Marshal(s.conv.Model().ID)
+	s.Emit(&wire.ControlResponse{Response: wire.Response{Subtype: "error", RequestID: id, Error: text, ErrorCode: "invalid_request",
+		Open: wire.Open{Extra: map[string]json.RawMessage{"model": raw}}}})
 }
 
 // contextUsage estimates what fills the model's context.

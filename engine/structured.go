@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,6 +23,10 @@ type structuredOutput struct {
 const maxMisfits = 5
 
 func newStructuredOutput(schema json.RawMessage) (*structuredOutput, error) {
+	schema, err := objectSchema(schema)
+	if err != nil {
+		return nil, err
+	}
 	spec := &tool.Spec{
 		Name:        "StructuredOutput",
 		Description: "Gives the final answer. Call it once, when the work is done, with a value that fits the schema.",
@@ -37,6 +42,25 @@ func newStructuredOutput(schema json.RawMessage) (*structuredOutput, error) {
 		return nil, fmt.Errorf("the JSON schema cannot be used: %w", err)
 	}
 	return &structuredOutput{spec, resolved}, nil
+}
+
+// objectSchema returns a schema of objects, which is all that the input of a tool
+// can be.
+func objectSchema(schema json.RawMessage) (json.RawMessage, error) {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(schema, &members); err != nil || members == nil {
+		return nil, errors.New("the JSON schema cannot be read: it must be an object")
+	}
+	if typ := members["type"]; typ != nil && string(typ) != `"object"` {
+		return nil, fmt.Errorf("the JSON schema cannot be used: what it describes must be an object, and is %s", typ)
+	} else if typ != nil {
+		return schema, nil
+	}
+	out := json.RawMessage(`{"type":"object"`)
+	if len(members) > 0 {
+		out = append(out, ',')
+	}
+	return append(out, bytes.TrimPrefix(bytes.TrimSpace(schema), []byte("{"))...), nil
 }
 
 func (s *structuredOutput) Spec() *tool.Spec { return s.spec }
