@@ -1,0 +1,192 @@
+package bedrock
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws/protocol/eventstream"
+	"go.uber.org/goleak"
+
+	"github.com/parley-go/parley/engine/model"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// frame is an event of AWS.
+func frame(t *testing.T, payload string, headers ...string) []byte {
+	t.Helper()
+	m := eventstream.Message{Payload: []byte(payload)}
+	for i := 0; i < len(headers); i += 2 {
+		m.Headers.Set(headers[i], eventstream.StringValue(headers[i+1]))
+	}
+	var b bytes.Buffer
+	if err := eventstream.NewEncoder().Encode(&b, m); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func chunk(t *testing.T, data string) []byte {
+	return frame(t, fmt.Sprintf(`{"bytes":%q,"p":"abc"}`, base64.StdEncoding.EncodeToString([]byte(data))), ":message-type", "event", ":event-type", "chunk")
+}
+
+func all(s func(func(model.Event, error) bool)) (events []string, err error) {
+	s(func(ev model.Event, e error) bool {
+		if e != nil {
+			err = e
+		} else {
+			events = append(events, string(ev.Data))
+		}
+		return true
+	})
+	return events, err
+}
+
+func served(t *testing.T, cfg Config, h http.HandlerFunc) *Client {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	cfg.BaseURL = s.URL
+	cfg.Region = "eu-west-1"
+	if cfg.BearerToken == "" && cfg.Retrieve == nil {
+		cfg.Credentials = Credentials{AccessKeyID: "AKID", SecretAccessKey: "secret", SessionToken: "session"}
+	}
+	c, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+const ask = `{"model":"us.anthropic.claude-x-v1:0","max_tokens":9,"messages":[ {"role":"user","content":"go"} ]}`
+
+func TestStream(t *testing.T) {
+	const start, stop = `{"type":"message_start","message":{"x": "<&>"}}`, `{"type":"message_stop","amazon-bedrock-invocationMetrics":{"inputTokenCount":1}}`
+	c := served(t, Config{IdleTimeout: time.Second}, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if want := `{"max_tokens":9,"messages":[ {"role":"user","content":"go"} ],"anthropic_version":"bedrock-2023-05-31","anthropic_beta":["a","b"]}`; string(body) != want {
+			t.Errorf("sent %s, want %s", body, want)
+		}
+		if r.URL.EscapedPath() != "/model/us.anthropic.claude-x-v1%3A0/invoke-with-response-stream" {
+			t.Errorf("sent to %s", r.URL.EscapedPath())
+		}
+		auth := r.Header.Get("Authorization")
+		if !strings.HasPrefix(auth, "AWS4-HMAC-SHA256 Credential=AKID/") || !strings.Contains(auth, "/eu-west-1/bedrock/aws4_request") || r.Header.Get("X-Amz-Security-Token") != "session" {
+			t.Errorf("signed %s", auth)
+		}
+		if r.Header.Get("User-Agent") != "parley" || r.Header.Get("X-Api-Key") != "" {
+			t.Errorf("headers %v", r.Header)
+		}
+		w.Header().Set("Content-Type", "application/vnd.amazon.eventstream")
+		w.Header().Set("X-Amzn-Requestid", "req-1")
+		w.Write(chunk(t, start))
+		w.Write(chunk(t, stop))
+	})
+	var seen model.Response
+	events, err := all(c.Stream(t.Context(), model.Request{Body: []byte(ask), Header: http.Header{"Anthropic-Beta": {"a,b"}}, OnResponse: func(r model.Response) { seen = r }}))
+	if err != nil || len(events) != 2 || events[0] != start || events[1] != stop {
+		t.Errorf("%q %v", events, err)
+	}
+	if seen.Status != 200 || seen.RequestID != "req-1" {
+		t.Errorf("response %+v", seen)
+	}
+}
+
+func TestFaults(t *testing.T) {
+	first := chunk(t, `{"type":"message_start"}`)
+	for _, f := range []struct {
+		name string
+		send func(http.ResponseWriter, *http.Request)
+		is   func(error) bool
+	}{
+		{"exception", func(w http.ResponseWriter, _ *http.Request) {
+			w.Write(frame(t, `{"message":"Too many tokens"}`, ":message-type", "exception", ":exception-type", "throttlingException"))
+		}, func(err error) bool { return fmt.Sprint(err) == "model: rate_limit_error: Too many tokens" }},
+		{"cut", func(w http.ResponseWriter, _ *http.Request) { w.Write(first[:20]) }, func(err error) bool { return errors.Is(err, io.ErrUnexpectedEOF) }},
+		{"end", func(http.ResponseWriter, *http.Request) {}, func(err error) bool { return errors.Is(err, io.ErrUnexpectedEOF) }},
+		{"garbage", func(w http.ResponseWriter, _ *http.Request) { w.Write(bytes.Repeat([]byte("x"), 100)) }, func(err error) bool { return err != nil }},
+		{"stall", func(w http.ResponseWriter, r *http.Request) { w.(http.Flusher).Flush(); <-r.Context().Done() }, func(err error) bool {
+			_, ok := errors.AsType[*model.IdleError](err)
+			return ok
+		}},
+	} {
+		t.Run(f.name, func(t *testing.T) {
+			c := served(t, Config{IdleTimeout: 200 * time.Millisecond}, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/vnd.amazon.eventstream")
+				w.Write(first)
+				f.send(w, r)
+			})
+			events, err := all(c.Stream(t.Context(), model.Request{Body: []byte(ask)}))
+			if !f.is(err) || len(events) != 1 {
+				t.Errorf("%d events, error %T %v", len(events), err, err)
+			}
+		})
+	}
+}
+
+func TestComplete(t *testing.T) {
+	c := served(t, Config{BearerToken: "key"}, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/model/us.anthropic.claude-x-v1:0/invoke" || r.Header.Get("Authorization") != "Bearer key" {
+			t.Errorf("%s %v", r.URL, r.Header)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"id":"m","type":"message","role":"assistant","content":[{"type":"text","text":"hi"}],"stop_reason":"end_turn","usage":{"input_tokens":1,"output_tokens":1}}`)
+	})
+	if events, err := all(c.Complete(t.Context(), model.Request{Body: []byte(ask)})); len(events) != 6 || err != nil {
+		t.Errorf("%q %v", events, err)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	n := 0
+	c := served(t, Config{Retrieve: func(context.Context) (Credentials, error) {
+		n++
+		return Credentials{AccessKeyID: "AKID", SecretAccessKey: "secret", Expires: time.Now().Add(time.Hour)}, nil
+	}}, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Amzn-Requestid", "req-1")
+		w.Header().Set("Retry-After", "2")
+		w.WriteHeader(429)
+		io.WriteString(w, `{"message":"Too many requests"}`)
+	})
+	for range 2 {
+		_, err := all(c.Stream(t.Context(), model.Request{Body: []byte(ask)}))
+		e, ok := errors.AsType[*model.Error](err)
+		if !ok || e.Status != 429 || e.Type != "rate_limit_error" || e.Message != "Too many requests" || e.RequestID != "req-1" || e.RetryAfter != 2*time.Second {
+			t.Errorf("error %+v", err)
+		}
+	}
+	if n != 1 {
+		t.Errorf("asked %d times for credentials", n)
+	}
+	why := errors.New("no profile")
+	c = served(t, Config{Retrieve: func(context.Context) (Credentials, error) { return Credentials{}, why }}, nil)
+	if _, err := all(c.Stream(t.Context(), model.Request{Body: []byte(ask)})); !errors.Is(err, why) {
+		t.Errorf("error %v", err)
+	}
+	for _, cfg := range []Config{{}, {Region: "us-east-1"}, {Region: "evil.example/", BearerToken: "x"}, {Region: "x", Credentials: Credentials{AccessKeyID: "a"}}} {
+		if _, err := New(cfg); err == nil {
+			t.Errorf("%+v is taken", cfg)
+		}
+	}
+}
+
+// What is in the environment is not used by accident.
+func TestEnvironment(t *testing.T) {
+	t.Setenv(bearerVariable, "ambient")
+	if _, err := New(Config{Region: "us-east-1", BearerToken: "mine"}); err == nil {
+		t.Error("the key of the environment would be used")
+	}
+	if _, err := New(Config{Region: "us-east-1", BearerToken: "ambient"}); err != nil {
+		t.Error(err)
+	}
+}
