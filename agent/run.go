@@ -38,9 +38,6 @@ func run(ctx context.Context, cfg Config, flags *Flags, stdin io.Reader, stdout,
 		for _, name := range flags.Ignored {
 			fmt.Fprintf(stderr, "[debug] %s is accepted and has no effect in this version\n", name)
 		}
-		if len(flags.MCPConfig) > 0 {
-			fmt.Fprintln(stderr, "[debug] --mcp-config is accepted and has no effect in this version")
-		}
 	}
 	if flags.InputFormat == "stream-json" {
 		return serve(ctx, set, stdin, stdout, stderr)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/parley-go/parley/engine"
+	"github.com/parley-go/parley/engine/mcp"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -22,6 +23,8 @@ type server struct {
 	conv *engine.Conversation
 
 	stderr io.Writer
+	mcp    *mcp.Manager
+	inHost []mcp.Server // of the flags, not told to mcp yet; of the goroutine that reads
 
 	mu      sync.Mutex
 	pending map[string]chan reply  // our requests that the host has not answered
@@ -68,11 +71,14 @@ func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) in
 	defer stop()
 	s := &server{set: set, out: out, stderr: stderr, pending: map[string]chan reply{},
 		hooks: map[wire.HookEvent][]*hookMatcher{}, heard: make(chan struct{}, 1)}
-	conv, err := set.conversation(s)
+	s.mcp = s.newManager()
+	conv, err := set.conversation(s, s.mcp)
 	if err != nil {
 		return s.startFailed(err)
 	}
 	s.conv = conv
+	set.env.OnClose(s.mcp.Close)
+	s.connectServers()
 
 	run, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -182,6 +188,7 @@ func (s *server) read(r io.Reader) error {
 				}
 				return fmt.Errorf("Error: Expected message role 'user', got '%s'", role)
 			}
+			s.connectHost()
 			s.conv.Do(func() { s.conv.Prompt(m) })
 		case *wire.Assistant:
 			s.conv.Do(func() { s.conv.Seed(m) })

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/parley-go/parley/engine"
+	"github.com/parley-go/parley/engine/mcp"
 	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/engine/model/anthropic"
 	"github.com/parley-go/parley/engine/model/catalog"
@@ -68,6 +69,7 @@ type setup struct {
 	vars  map[string]string
 
 	env       *tool.Env
+	servers   []mcp.Server // those of the flags
 	settings  map[string]json.RawMessage
 	keySource string
 	log       session.Log
@@ -96,6 +98,9 @@ func newSetup(cfg Config, flags *Flags) (*setup, error) {
 		return nil, fmt.Errorf("Error: the working directory %q is not an absolute path.", cfg.Cwd)
 	}
 	if err := set.loadSettings(); err != nil {
+		return nil, err
+	}
+	if err := set.loadServers(); err != nil {
 		return nil, err
 	}
 	if set.mode() == wire.ModeBypassPermissions && cfg.Root && set.vars["IS_SANDBOX"] != "1" {
@@ -333,7 +338,7 @@ func (set *setup) credentials() (key, token, source string) {
 }
 
 // conversation starts or resumes the session and makes its conversation.
-func (set *setup) conversation(host engine.Host) (*engine.Conversation, error) {
+func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.Conversation, error) {
 	f := set.flags
 	m, err := set.model()
 	if err != nil {
@@ -370,7 +375,7 @@ func (set *setup) conversation(host engine.Host) (*engine.Conversation, error) {
 	}
 	return engine.New(engine.Config{
 		Model: m, Catalog: set.cfg.Catalog, ModelName: set.modelName(), Fallbacks: f.FallbackModels, MaxRetries: retries,
-		Tools: set.tools(), Questions: set.questions(), Env: set.environment(id), Policy: rules, Mode: set.mode(), AllowBypass: set.bypassAllowed(), NoPrompts: f.NoPrompts,
+		Tools: set.tools(), Questions: set.questions(), MCP: servers, Env: set.environment(id), Policy: rules, Mode: set.mode(), AllowBypass: set.bypassAllowed(), NoPrompts: f.NoPrompts,
 		SystemPrompt: system, AppendSystemPrompt: appended, JSONSchema: f.JSONSchema,
 		Thinking: thinkingMember(f.Thinking, tokens), Effort: f.Effort, Betas: f.Betas,
 		MaxTurns: f.MaxTurns, MaxBudget: f.MaxBudget, Partial: f.Partial, Replay: f.ReplayUsers,

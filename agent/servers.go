@@ -1,0 +1,268 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/parley-go/parley/engine/mcp"
+	"github.com/parley-go/parley/wire"
+)
+
+// newManager makes the MCP client of a conversation, without servers.
+func (s *server) newManager() *mcp.Manager {
+	set := s.set
+	number := func(name string) int64 {
+		n, _ := strconv.ParseInt(set.vars[name], 10, 64)
+		return max(0, n)
+	}
+	return mcp.New(mcp.Options{
+		Host: s.toServer, Elicit: s.elicit, Hidden: set.hidden,
+		Env: set.cfg.Environ, Dir: set.cfg.Cwd, Version: set.cfg.OwnVersion, Logger: set.cfg.Logger,
+		ConnectTimeout: time.Duration(number("MCP_TIMEOUT")) * time.Millisecond,
+		CallTimeout:    time.Duration(number("MCP_TOOL_TIMEOUT")) * time.Millisecond,
+		MaxResult:      int(number("MAX_MCP_OUTPUT_TOKENS")) * 4,
+	})
+}
+
+// hidden reports whether a flag takes a tool of an MCP server away whole.
+func (set *setup) hidden(name string) bool {
+	return slices.ContainsFunc(set.flags.DisallowedTools, func(rule string) bool {
+		rule = strings.TrimSuffix(rule, "__*")
+		return rule == name || strings.HasPrefix(rule, "mcp__") && strings.HasPrefix(name, rule+"__")
+	})
+}
+
+// toServer sends a message to an MCP server that lives in the host.
+func (s *server) toServer(ctx context.Context, name string, message json.RawMessage) (json.RawMessage, error) {
+	r, err := s.request(ctx, &wire.MCPMessage{ServerName: name, Message: message})
+	if err != nil {
+		return nil, err
+	}
+	var answer wire.MCPMessageResponse
+	if len(r.Response) > 0 {
+		if err := json.Unmarshal(r.Response, &answer); err != nil {
+			return nil, fmt.Errorf("the answer cannot be read: %w", err)
+		}
+	}
+	return answer.MCPResponse, nil
+}
+
+// elicit has the host ask the user what an MCP server wants to know.
+func (s *server) elicit(ctx context.Context, q *wire.Elicitation) (*wire.ElicitResult, error) {
+	r, err := s.request(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	answer := new(wire.ElicitResult)
+	if err := json.Unmarshal(r.Response, answer); err != nil {
+		return nil, fmt.Errorf("the answer cannot be read: %w", err)
+	}
+	return answer, nil
+}
+
+// connectServers begins to connect the MCP servers of the flags. Those that live in
+// the host are left until it has said something.
+func (s *server) connectServers() {
+	for _, srv := range s.set.servers {
+		if srv.Config.Type == "sdk" {
+			s.inHost = append(s.inHost, srv)
+		} else {
+			s.mcp.Set("dynamic", srv)
+		}
+	}
+}
+
+// connectHost begins to connect the MCP servers of the flags that live in the host.
+// It is called by the goroutine that reads.
+func (s *server) connectHost() {
+	s.mcp.Set("sdk", s.inHost...)
+	s.inHost = nil
+}
+
+// setServers takes the MCP servers of initialize. It returns what became of their
+// manifests.
+func (s *server) setServers(req *wire.Initialize) map[string]string {
+	s.connectHost()
+	var parked map[string]string
+	for _, name := range req.SDKMCPServers {
+		srv := mcp.Server{Name: name, Config: &wire.MCPServerConfig{Type: "sdk", Name: name}}
+		if cfg := req.SDKMCPServerConfigs[name]; cfg != nil {
+			srv.Config.Timeout, srv.Config.Tools, srv.Config.AlwaysLoad, srv.Config.Extra = cfg.Timeout, cfg.Tools, cfg.AlwaysLoad, cfg.Extra
+		}
+		if m, ok := req.SDKMCPServerManifests[name]; ok {
+			if parked == nil {
+				parked = map[string]string{}
+			}
+			parked[name] = "protocol_version_mismatch"
+			if mcp.UsableManifest(m) {
+				srv.Manifest, parked[name] = m, "parked"
+			}
+		}
+		s.mcp.Set("sdk", srv)
+	}
+	return parked
+}
+
+// controlServers serves a request about MCP servers. It reports false for a request
+// about something else.
+func (s *server) controlServers(id string, req wire.Request) bool {
+	// What may take its time does not hold up the requests behind it.
+	later := func(f func(ctx context.Context) (any, error)) {
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+			defer cancel()
+			payload, err := f(ctx)
+			s.respond(id, payload, err)
+		}()
+	}
+	switch req := req.(type) {
+	case *wire.MCPStatus:
+		s.respond(id, &wire.MCPStatusResponse{MCPServers: s.mcp.Status()}, nil)
+	case *wire.MCPSetServers:
+		later(func(ctx context.Context) (any, error) { return s.mcp.SetDynamic(ctx, req.Servers) })
+	case *wire.MCPReconnect:
+		later(func(ctx context.Context) (any, error) { return nil, s.mcp.Reconnect(ctx, req.ServerName) })
+	case *wire.MCPToggle:
+		later(func(ctx context.Context) (any, error) { return nil, s.mcp.Toggle(ctx, req.ServerName, req.Enabled) })
+	case *wire.MCPCall:
+		later(func(ctx context.Context) (any, error) { return s.mcp.Call(ctx, req.Tool, req.Arguments) })
+	case *wire.MCPMessage:
+		s.respond(id, nil, nil)
+		s.mcp.Deliver(req.ServerName, req.Message)
+	case *wire.MCPAuthenticate:
+		s.respond(id, nil, s.noLogin(req.ServerName))
+	case *wire.MCPClearAuth:
+		s.respond(id, nil, s.noLogin(req.ServerName))
+	default:
+		return false
+	}
+	return true
+}
+
+// noLogin says why nobody can log in to a server.
+func (s *server) noLogin(name string) error {
+	for _, st := range s.mcp.Status() {
+		if st.Name == name {
+			return errors.New("Logging in is not part of this version. Give the token to the server as a header of its configuration.")
+		}
+	}
+	return &mcp.NotFoundError{Name: name}
+}
+
+// loadServers reads the MCP servers that the flags name: files, or JSON itself.
+func (set *setup) loadServers() error {
+	for _, source := range set.flags.MCPConfig {
+		text := []byte(source)
+		if !strings.HasPrefix(strings.TrimSpace(source), "{") {
+			path := source
+			if !filepath.IsAbs(path) {
+				path = filepath.Join(set.cfg.Cwd, path)
+			}
+			var err error
+			if text, err = os.ReadFile(path); err != nil {
+				return fmt.Errorf("Error: Invalid MCP configuration:\nMCP config file not found: %s", path)
+			}
+		}
+		servers, err := parseServers(text, set.vars)
+		if err != nil {
+			return fmt.Errorf("Error: Invalid MCP configuration:\n%v", err)
+		}
+		for _, srv := range servers {
+			set.servers = slices.DeleteFunc(set.servers, func(have mcp.Server) bool { return have.Name == srv.Name })
+			set.servers = append(set.servers, srv)
+		}
+	}
+	return nil
+}
+
+// parseServers reads a configuration, with the servers in the order in which they
+// are written.
+func parseServers(text []byte, vars map[string]string) ([]mcp.Server, error) {
+	var doc struct {
+		Servers json.RawMessage `json:"mcpServers"`
+	}
+	if err := json.Unmarshal(text, &doc); err != nil {
+		return nil, fmt.Errorf("it is not valid JSON: %w", err)
+	}
+	if doc.Servers == nil {
+		return nil, errors.New("mcpServers: there is no such member")
+	}
+	d := json.NewDecoder(bytes.NewReader(doc.Servers))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return nil, errors.New("mcpServers: it is not an object")
+	}
+	var servers []mcp.Server
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		name, _ := t.(string)
+		cfg := new(wire.MCPServerConfig)
+		if err := d.Decode(cfg); err != nil {
+			return nil, fmt.Errorf("mcpServers.%s: %w", name, err)
+		}
+		if err := checkServer(cfg); err != nil {
+			return nil, fmt.Errorf("mcpServers.%s: %w", name, err)
+		}
+		expand(cfg, vars)
+		servers = append(servers, mcp.Server{Name: name, Config: cfg})
+	}
+	return servers, nil
+}
+
+// checkServer finds what a configuration lacks.
+func checkServer(cfg *wire.MCPServerConfig) error {
+	switch cfg.Type {
+	case "", "stdio":
+		if cfg.Command == "" {
+			return errors.New("command: expected a string")
+		}
+	case "http", "sse":
+		if cfg.URL == "" {
+			return errors.New("url: expected a string")
+		}
+	case "sdk":
+	default:
+		return fmt.Errorf("type: there are no servers of the type %q", cfg.Type)
+	}
+	return nil
+}
+
+var variable = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)(:-[^}]*)?\}`)
+
+// expand replaces ${NAME} and ${NAME:-default} by the environment. A variable that
+// is not set and has no default stays as it is written.
+func expand(cfg *wire.MCPServerConfig, vars map[string]string) {
+	text := func(s string) string {
+		return variable.ReplaceAllStringFunc(s, func(ref string) string {
+			m := variable.FindStringSubmatch(ref)
+			if v, ok := vars[m[1]]; ok && v != "" {
+				return v
+			}
+			if m[2] != "" {
+				return m[2][2:]
+			}
+			return ref
+		})
+	}
+	cfg.Command, cfg.URL = text(cfg.Command), text(cfg.URL)
+	for i := range cfg.Args {
+		cfg.Args[i] = text(cfg.Args[i])
+	}
+	for _, m := range []map[string]string{cfg.Env, cfg.Headers} {
+		for k, v := range m {
+			m[k] = text(v)
+		}
+	}
+}
