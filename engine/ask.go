@@ -51,7 +51,7 @@ func (c *Conversation) ask(t *turn) (*answer, *toolRun, error) {
 			continue
 		}
 		limit := c.maxRetries()
-		if !retryable(failure) || attempt > limit {
+		if !retryable(failure) || errors.Is(err, model.ErrNoCredentials) || attempt > limit {
 			return nil, nil, err
 		}
 		delay := backoff(attempt, failure.RetryAfter)

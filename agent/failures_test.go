@@ -1,0 +1,357 @@
+package agent_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/engine/session"
+	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/wire"
+)
+
+// played is what came of a prompt.
+type played struct {
+	all   []wire.Message
+	r     *wire.Result
+	err   error
+	model *parleytest.Model
+	dir   string
+	took  time.Duration
+}
+
+// prompt puts one prompt to an agent in this process, in virtual time. What the
+// strict API would refuse fails the test, as does a script that is not followed.
+func prompt(t *testing.T, s *parleytest.Scenario, change func(*parley.Options, *agent.Config)) (p played) {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return promptIn(t, dir, s, change)
+}
+
+func promptIn(t *testing.T, dir string, s *parleytest.Scenario, change func(*parley.Options, *agent.Config)) (p played) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		p.model = s.Model()
+		p.model.Strict, p.model.Record = true, true
+		p.dir = dir
+		cfg := agent.Config{Model: p.model, Store: &session.Memory{}}
+		opts := &parley.Options{Cwd: dir}
+		if change != nil {
+			change(opts, &cfg)
+		}
+		opts.Dialer = agent.InProcess(cfg)
+		began := time.Now()
+		p.all, p.r, p.err = collect(t, opts, "hi")
+		p.took = time.Since(began)
+	})
+	if err := p.model.Done(); err != nil {
+		t.Error(err)
+	}
+	if p.r == nil {
+		t.Fatalf("no result; error %v, messages %s", p.err, kinds(p.all))
+	}
+	return p
+}
+
+func retries(all []wire.Message) (list []*wire.APIRetry) {
+	for _, m := range all {
+		if r, ok := m.(*wire.APIRetry); ok {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+func synthetic(all []wire.Message) *wire.Assistant {
+	for _, m := range all {
+		if a, ok := m.(*wire.Assistant); ok && a.Message.Model == "<synthetic>" {
+			return a
+		}
+	}
+	return nil
+}
+
+// TestModelRefuses has a row for each way in which the API refuses a request for
+// good: WIRE §13.
+func TestModelRefuses(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		turn    *parleytest.Turn
+		retries int // that are told before it is given up
+		code    wire.AssistantError
+		text    string
+		reason  string
+		status  int
+		apiType string
+	}{
+		{"401", parleytest.Fail(401, "invalid x-api-key"), 0, wire.ErrorAuthentication, "Failed to authenticate. API Error: 401", "api_error", 401, "authentication_error"},
+		{"403", parleytest.Fail(403), 0, wire.ErrorAuthentication, "Failed to authenticate. API Error: 403", "api_error", 403, "permission_error"},
+		{"400", parleytest.Fail(400, "max_tokens: too large"), 0, wire.ErrorUnknown, "API Error: 400 max_tokens: too large", "api_error", 400, "invalid_request_error"},
+		{"400 prompt too long", parleytest.Fail(400, "prompt is too long: 300000 tokens > 200000 maximum"), 0, wire.ErrorInvalidRequest, "Prompt is too long", "prompt_too_long", 400, "invalid_request_error"},
+		{"400 credit", parleytest.Fail(400, "Your credit balance is too low to access the Anthropic API."), 0, wire.ErrorBilling, "Credit balance is too low", "api_error", 400, "invalid_request_error"},
+		{"404", parleytest.Fail(404, "model: nope"), 0, wire.ErrorModelNotFound, "model: nope", "api_error", 404, "not_found_error"},
+		{"413", parleytest.Fail(413), 0, wire.ErrorInvalidRequest, "API Error: 413", "image_error", 413, "request_too_large"},
+		{"429", parleytest.Fail(429).Times(11), 10, wire.ErrorRateLimit, "API Error: Request rejected (429)", "api_error", 429, "rate_limit_error"},
+		{"500", parleytest.Fail(500).Times(11), 10, wire.ErrorServer, "API Error: 500", "api_error", 500, "api_error"},
+		{"529", parleytest.Fail(529).Times(11), 10, wire.ErrorServer, "API Error: 529", "api_error", 529, "overloaded_error"},
+		{"reset", parleytest.Reset().Times(11), 10, wire.ErrorServer, "could not be reached", "api_error", 0, ""},
+		{"error event", parleytest.Say("never").StreamError("api_error", "Internal server error").After(1).Times(11), 10, wire.ErrorServer, "API Error: api_error: Internal server error", "api_error", 0, "api_error"},
+		{"cut before content", parleytest.Say("never").Cut().After(2).Times(11), 10, wire.ErrorServer, "could not be reached", "api_error", 0, ""},
+		{"clean end before content", parleytest.Say("never").CutClean().After(1).Times(11), 10, wire.ErrorServer, "could not be reached", "api_error", 0, ""},
+		{"malformed event", parleytest.Say("never").Malformed("{oops").After(1).Times(11), 10, wire.ErrorServer, "could not be reached", "api_error", 0, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := prompt(t, parleytest.Script(tt.turn), nil)
+			if n := len(retries(p.all)); n != tt.retries {
+				t.Errorf("%d retries, want %d", n, tt.retries)
+			}
+			if p.r.Subtype != "success" || !p.r.IsError || p.r.TerminalReason != tt.reason || p.r.APIErrorStatus != tt.status ||
+				p.r.APIErrorType != tt.apiType || !strings.Contains(p.r.Result, tt.text) || p.r.NumTurns != 1 {
+				t.Errorf("result %+v", p.r)
+			}
+			a := synthetic(p.all)
+			if a == nil || a.Error != tt.code || !a.IsAPIError || a.APIErrorStatus != tt.status {
+				t.Errorf("the synthetic message is %+v", a)
+			}
+			if want := "connection_failed"; tt.status == 0 && tt.apiType == "" && (a.APIError != want || p.r.APIError != want) {
+				t.Errorf("api_error is %q and %q", a.APIError, p.r.APIError)
+			}
+			if p.err == nil {
+				t.Error("the SDK tells no error")
+			}
+			if tt.retries == 10 && (p.took < 90*time.Second || p.took > 10*time.Minute) {
+				t.Errorf("it was given up after %v", p.took)
+			}
+		})
+	}
+}
+
+// TestModelRecovers has a row for each failure after which the turn still ends
+// well.
+func TestModelRecovers(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		turns []*parleytest.Turn
+		kinds string
+		turnN int // num_turns
+		check func(t *testing.T, p played)
+	}{
+		{"429 with retry-after", []*parleytest.Turn{parleytest.Fail(429).RetryAfter(7 * time.Second), parleytest.Say("ok")},
+			"system/init system/api_retry assistant result", 1, func(t *testing.T, p played) {
+				r := retries(p.all)[0]
+				if r.RetryDelayMS != 7000 || r.Error != wire.ErrorRateLimit || r.ErrorStatus != 429 || r.Attempt != 1 || r.MaxRetries != 10 || p.took < 7*time.Second {
+					t.Errorf("%+v after %v", r, p.took)
+				}
+			}},
+		{"500 twice", []*parleytest.Turn{parleytest.Fail(500).Times(2), parleytest.Say("ok")},
+			"system/init system/api_retry system/api_retry assistant result", 1, func(t *testing.T, p played) {
+				if r := retries(p.all); r[0].Error != wire.ErrorServer || r[1].Attempt != 2 || r[1].RetryDelayMS <= r[0].RetryDelayMS {
+					t.Errorf("%+v %+v", r[0], r[1])
+				}
+			}},
+		{"529", []*parleytest.Turn{parleytest.Fail(529), parleytest.Say("ok")},
+			"system/init system/api_retry assistant result", 1, func(t *testing.T, p played) {
+				if r := retries(p.all); r[0].Error != wire.ErrorOverloaded {
+					t.Errorf("%+v", r[0])
+				}
+			}},
+		{"reset", []*parleytest.Turn{parleytest.Reset(), parleytest.Say("ok")}, "system/init system/api_retry assistant result", 1, func(t *testing.T, p played) {
+			if r := retries(p.all); r[0].Error != wire.ErrorUnknown || r[0].ErrorStatus != 0 {
+				t.Errorf("%+v", r[0])
+			}
+		}},
+		{"cut mid text", []*parleytest.Turn{parleytest.Say("partial text that is ", "lost").Cut().After(3), parleytest.Say("ok")},
+			"system/init system/api_retry assistant result", 1, nil},
+		{"cut after a thought", []*parleytest.Turn{parleytest.Think("hmm").Say("lost").Cut().After(6), parleytest.Say("ok")},
+			"system/init assistant system/api_retry assistant result", 1, nil},
+		{"cut after a text block", []*parleytest.Turn{parleytest.Say("kept").Cut(), parleytest.Expect(parleytest.LastUser("cut off")).Say("ok")},
+			"system/init assistant user assistant result", 2, nil},
+		{"malformed after a text block", []*parleytest.Turn{parleytest.Say("kept").Malformed("{oops"), parleytest.Expect(parleytest.LastUser("cut off")).Say("ok")},
+			"system/init assistant user assistant result", 2, nil},
+		{"error event after a text block", []*parleytest.Turn{parleytest.Say("kept").StreamError("overloaded_error", "Overloaded"), parleytest.Expect(parleytest.LastUser("cut off")).Say("ok")},
+			"system/init assistant user assistant result", 2, nil},
+		{"empty answer", []*parleytest.Turn{parleytest.Expect(), parleytest.Expect(parleytest.LastUser("empty")).Say("ok")},
+			"system/init user assistant result", 2, nil},
+		{"only a thought", []*parleytest.Turn{parleytest.Think("hmm"), parleytest.Expect(parleytest.LastUser("empty")).Say("ok")},
+			"system/init assistant user assistant result", 2, nil},
+		{"max_tokens", []*parleytest.Turn{parleytest.Say("a long").Stop("max_tokens"), parleytest.Expect(parleytest.LastUser("limit")).Say("ok")},
+			"system/init assistant user assistant result", 2, nil},
+		{"stall before the answer", []*parleytest.Turn{parleytest.Pause(time.Hour).Say("never"), parleytest.Say("ok")},
+			"system/init system/api_retry assistant result", 1, func(t *testing.T, p played) {
+				if p.took < 10*time.Minute || p.took > 15*time.Minute {
+					t.Errorf("it took %v", p.took)
+				}
+			}},
+		{"stall in the answer", []*parleytest.Turn{parleytest.Say("some ", "text").Stall().After(3), parleytest.Say("ok")},
+			"system/init system/api_retry assistant result", 1, nil},
+		{"stall behind a block", []*parleytest.Turn{parleytest.Say("kept").Stall(), parleytest.Expect(parleytest.LastUser("cut off")).Say("ok")},
+			"system/init assistant user assistant result", 2, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := prompt(t, parleytest.Script(tt.turns...), nil)
+			if got := kinds(p.all); got != tt.kinds {
+				t.Errorf("messages\n got %s\nwant %s", got, tt.kinds)
+			}
+			if p.err != nil || p.r.IsError || p.r.Result != "ok" || p.r.NumTurns != tt.turnN {
+				t.Errorf("error %v, result %+v", p.err, p.r)
+			}
+			if tt.check != nil {
+				tt.check(t, p)
+			}
+		})
+	}
+}
+
+func TestRefusalIsTold(t *testing.T) {
+	p := prompt(t, parleytest.Script(parleytest.Say("I would rather not.").Stop("refusal")), nil)
+	if got := kinds(p.all); got != "system/init assistant system/informational result" {
+		t.Errorf("messages: %s", got)
+	}
+	if p.r.StopReason != "refusal" {
+		t.Errorf("result %+v", p.r)
+	}
+}
+
+// TestCutBehindCall breaks the stream behind a complete call: it runs exactly once,
+// and the model goes on from its result.
+func TestCutBehindCall(t *testing.T) {
+	for _, name := range []string{"cut", "malformed", "error", "clean", "stall"} {
+		t.Run(name, func(t *testing.T) {
+			dir, err := filepath.EvalSymlinks(t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			turn := parleytest.Say("I do it.").Call("Bash", map[string]string{"command": "echo once >> log"})
+			switch name {
+			case "cut":
+				turn.Cut()
+			case "malformed":
+				turn.Malformed("{")
+			case "error":
+				turn.StreamError("api_error", "x")
+			case "clean":
+				turn.CutClean()
+			case "stall":
+				turn.Stall()
+			}
+			p := promptIn(t, dir, parleytest.Script(turn, parleytest.Expect(parleytest.ToolResult("")).Say("ok")), func(o *parley.Options, _ *agent.Config) {
+				o.AllowedTools = []string{"Bash"}
+			})
+			if got, want := kinds(p.all), "system/init assistant assistant user assistant assistant result"; got != want {
+				t.Errorf("messages\n got %s\nwant %s", got, want)
+			}
+			if a := synthetic(p.all); a == nil || a.APIError != "connection_failed" {
+				t.Errorf("synthetic %+v", a)
+			}
+			if text, _ := os.ReadFile(filepath.Join(dir, "log")); string(text) != "once\n" {
+				t.Errorf("the command ran %q", text)
+			}
+			if p.r.IsError || p.r.Result != "ok" {
+				t.Errorf("result %+v", p.r)
+			}
+		})
+	}
+}
+
+func TestFallbackModel(t *testing.T) {
+	haiku := parleytest.ModelName("haiku")
+	s := parleytest.Script(
+		parleytest.Expect(haiku.Not()).Fail(529).Times(3),
+		parleytest.Expect(haiku).Call("Read", map[string]string{"file_path": "nowhere"}),
+		parleytest.Expect(haiku).Say("ok"),
+	)
+	p := prompt(t, s, func(o *parley.Options, _ *agent.Config) {
+		o.Model, o.FallbackModels = "opus", []string{"haiku"}
+	})
+	if got, want := kinds(p.all), "system/init system/api_retry system/api_retry system/model_fallback assistant user assistant result"; got != want {
+		t.Errorf("messages\n got %s\nwant %s", got, want)
+	}
+	if len(p.r.ModelUsage) != 1 {
+		t.Errorf("usage of %v", p.r.ModelUsage)
+	}
+}
+
+// TestFallbackIsForTheTurn: the next prompt begins with the model that was asked
+// for, and a second fallback stands in for the first.
+func TestFallbackIsForTheTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := parleytest.Script(
+			parleytest.Expect(parleytest.ModelName("opus")).Fail(529).Times(3),
+			parleytest.Expect(parleytest.ModelName("sonnet")).Fail(529).Times(3),
+			parleytest.Expect(parleytest.ModelName("haiku")).Say("one"),
+			parleytest.Expect(parleytest.ModelName("opus")).Say("two"),
+		)
+		opts, m, _ := inProcess(t, s)
+		opts.Model, opts.FallbackModels = "opus", []string{"sonnet", "haiku"}
+		c, err := parley.Connect(t.Context(), opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		for _, want := range []string{"one", "two"} {
+			r, err := run(t, c, "hi")
+			if err != nil || r.Result != want {
+				t.Fatalf("%v %+v", err, r)
+			}
+		}
+		if err := m.Done(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// run puts a prompt to a conversation and returns its result.
+func run(t *testing.T, c *parley.Client, text string) (last *wire.Result, err error) {
+	t.Helper()
+	for m, err := range c.Turn(t.Context(), text) {
+		if err != nil {
+			return last, err
+		}
+		if r, ok := m.(*wire.Result); ok {
+			last = r
+		}
+	}
+	return last, nil
+}
+
+func TestNoKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opts := &parley.Options{Cwd: t.TempDir(), Dialer: agent.InProcess(agent.Config{Store: &session.Memory{}})}
+		all, r, err := collect(t, opts, "hi")
+		if err == nil || r == nil || !r.IsError || len(retries(all)) != 0 {
+			t.Fatalf("%v %+v", err, r)
+		}
+		if a := synthetic(all); a.Error != wire.ErrorAuthentication || !strings.Contains(r.Result, "ANTHROPIC_API_KEY") {
+			t.Errorf("%+v", a)
+		}
+	})
+}
+
+// TestInterruptedRetry ends a turn that waits to ask again.
+func TestInterruptedRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opts, _, _ := inProcess(t, parleytest.Script(parleytest.Fail(500).Always()))
+		c, err := parley.Connect(t.Context(), opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		go func() {
+			time.Sleep(40 * time.Second)
+			c.Interrupt(t.Context())
+		}()
+		began := time.Now()
+		r, _ := run(t, c, "hi")
+		if r == nil || r.TerminalReason != "aborted_streaming" || time.Since(began) > 41*time.Second {
+			t.Errorf("%+v after %v", r, time.Since(began))
+		}
+	})
+}
