@@ -23,7 +23,7 @@ func TestAPI(t *testing.T) {
 	if !strings.HasPrefix(body, "event: message_start\ndata: {") || !strings.HasSuffix(body, "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n") {
 		t.Errorf("stream:\n%s", body)
 	}
-	resp, body = post(t, api.URL+"/v1/messages", strings.Replace(ask("hi"), `"stream":true,`, "", 1))
+	_, body = post(t, api.URL+"/v1/messages", strings.Replace(ask("hi"), `"stream":true,`, "", 1))
 	var msg struct {
 		ID, Type, Role, Model string
 		Content               []struct{ Type, ID, Name string }

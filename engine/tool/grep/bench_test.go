@@ -3,7 +3,6 @@ package grep_test
 import (
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"testing"
 
 	"github.com/parley-go/parley/engine/tool/grep"
@@ -13,7 +12,7 @@ import (
 // BenchmarkGoTree searches the source of Go, and reports how much longer it takes
 // than ripgrep, or GNU grep where there is none.
 func BenchmarkGoTree(b *testing.B) {
-	dir := filepath.Join(runtime.GOROOT(), "src")
+	dir := filepath.Join(goRoot(b), "src")
 	for name, pattern := range map[string]string{"Literal": "ErrUnexpectedEOF", "Common": "return", "NoLiteral": "[A-Z]{3}[0-9]{4,}", "IgnoreCase": "(?i)errunexpectedeof"} {
 		b.Run(name, func(b *testing.B) {
 			env := tooltest.Env(b)

@@ -256,7 +256,7 @@ func (s *scan) look(searcher *search.Searcher, data []byte, name func() string) 
 	switch s.in.OutputMode {
 	case "count":
 		for {
-			if start, end, ok = searcher.Next(data, end+1); !ok {
+			if _, end, ok = searcher.Next(data, end+1); !ok {
 				return h
 			}
 			h.count++
