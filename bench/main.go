@@ -4,7 +4,7 @@
 //
 //	bench            runs everything and prints a table
 //	bench -n 11      with so many runs of each
-//	bench -only deltas
+//	bench -only deltas   one measure; "agent" is the command beside the official one
 //	bench go MEASURE N [SIZE]   measures the Go side once, for the command itself
 //
 // It is started by make bench, which builds the fake CLI, finds the official SDK
@@ -57,6 +57,9 @@ func run(args []string) error {
 		if err := m.run(bin, peers, *n); err != nil {
 			return fmt.Errorf("%s: %w", m.title, err)
 		}
+	}
+	if *only == "" || *only == "agent" {
+		return compareAgents(bin, peers, *n)
 	}
 	return nil
 }
@@ -266,11 +269,6 @@ func memory(ctx context.Context, n int, opts *parley.Options) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	for line := range strings.Lines(string(status)) {
-		if kb, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			v, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(kb), "kB")), 64)
-			return v, err
-		}
-	}
-	return 0, errors.New("/proc/self/status has no VmRSS")
+	mb, err := memoryLine(string(status), "VmRSS:")
+	return mb * 1e6 / 1024, err
 }

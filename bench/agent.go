@@ -1,0 +1,252 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/engine/session"
+	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/wire"
+)
+
+// A cliRun is one run of a command-line agent.
+type cliRun struct {
+	init, result time.Duration // since the start
+	peak         float64       // resident memory in MB
+}
+
+// compareAgents measures the parley command beside the official one: both are
+// driven by the same lines against the same API on loopback, which answers at once.
+func compareAgents(bin, peers string, n int) error {
+	official := filepath.Join(peers, "node_modules", "@anthropic-ai", "claude-agent-sdk-"+runtime.GOOS+"-"+nodeArch(), "claude")
+	ours := filepath.Join(bin, "parley")
+	for _, f := range []string{official, ours} {
+		if _, err := os.Stat(f); err != nil {
+			return err
+		}
+	}
+	const rounds = 50
+	type side struct{ start, answer, round, peak, peak200 []float64 }
+	var theirs, mine side
+	for range n {
+		for _, s := range []struct {
+			cli string
+			to  *side
+		}{{official, &theirs}, {ours, &mine}} {
+			one, err := runCLI(s.cli, 0)
+			if err != nil {
+				return err
+			}
+			many, err := runCLI(s.cli, rounds)
+			if err != nil {
+				return err
+			}
+			s.to.start = append(s.to.start, ms(one.init))
+			s.to.answer = append(s.to.answer, ms(one.result))
+			s.to.peak = append(s.to.peak, one.peak)
+			s.to.round = append(s.to.round, ms(many.result-one.result)/rounds)
+		}
+	}
+	for _, s := range []struct {
+		cli string
+		to  *side
+	}{{official, &theirs}, {ours, &mine}} {
+		long, err := runCLI(s.cli, 200)
+		if err != nil {
+			return err
+		}
+		s.to.peak200 = append(s.to.peak200, long.peak)
+	}
+	fmt.Printf("\n%-34s %14s %14s %9s %9s\n", "", "claude", "parley", "ratio", "wanted")
+	row := func(title, unit string, a, b []float64, want float64) {
+		x, y := median(a), median(b)
+		verdict := ""
+		if x/y < want {
+			verdict = "  missed"
+		}
+		fmt.Printf("%-34s %14s %14s %8.1f× %8.0f×%s\n", title, format(x, unit), format(y, unit), x/y, want, verdict)
+	}
+	row("start to init", "ms", theirs.start, mine.start, 20)
+	row("start to result", "ms", theirs.answer, mine.answer, 20)
+	row("one tool round", "ms", theirs.round, mine.round, 10)
+	row("peak memory, one turn", "MB", theirs.peak, mine.peak, 8)
+	row("peak memory, 200 tool rounds", "MB", theirs.peak200, mine.peak200, 8)
+	size := func(path string) []float64 {
+		info, err := os.Stat(path)
+		if err != nil {
+			return []float64{0}
+		}
+		return []float64{float64(info.Size()) / 1e6}
+	}
+	row("size of the command", "MB", size(official), size(ours), 1)
+	return inProcess()
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+func nodeArch() string {
+	if runtime.GOARCH == "amd64" {
+		return "x64"
+	}
+	return runtime.GOARCH
+}
+
+// runCLI has a command answer one prompt with so many Read calls before.
+func runCLI(cli string, rounds int) (r cliRun, err error) {
+	dir, err := os.MkdirTemp("", "parley-bench-")
+	if err != nil {
+		return r, err
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "a.txt")
+	if err := os.WriteFile(file, []byte("one\ntwo\nthree\n"), 0o600); err != nil {
+		return r, err
+	}
+	var turns []*parleytest.Turn
+	if rounds > 0 {
+		turns = append(turns, parleytest.Call("Read", map[string]string{"file_path": file}).Times(rounds))
+	}
+	turns = append(turns, parleytest.Say("Done."))
+	api := parleytest.NewHandler(parleytest.Script(turns...), &parleytest.APIOptions{Lenient: true})
+	if err := api.Listen("127.0.0.1:0"); err != nil {
+		return r, err
+	}
+	defer api.Close()
+
+	cmd := exec.Command(cli, "--output-format", "stream-json", "--verbose", "--input-format", "stream-json", "--model", "claude-sonnet-4-5")
+	cmd.Dir = dir
+	cmd.Env = []string{"HOME=" + dir, "PATH=" + os.Getenv("PATH"), "ANTHROPIC_BASE_URL=" + api.URL, "ANTHROPIC_API_KEY=sk-ant-fake-test-key",
+		"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_TELEMETRY=1", "DISABLE_ERROR_REPORTING=1", "DISABLE_AUTOUPDATER=1", "IS_SANDBOX=1"}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return r, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return r, err
+	}
+	start := time.Now()
+	if err := cmd.Start(); err != nil {
+		return r, err
+	}
+	defer func() {
+		in.Close()
+		done := make(chan error, 1)
+		go func() { done <- cmd.Wait() }()
+		select {
+		case <-done:
+		case <-time.After(10 * time.Second):
+			cmd.Process.Kill()
+			<-done
+		}
+	}()
+	line, err := wire.Encode(wire.Prompt(wire.Text("go")))
+	if err != nil {
+		return r, err
+	}
+	if _, err := in.Write(append(line, '\n')); err != nil {
+		return r, err
+	}
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var m struct{ Type, Subtype, Result string }
+		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
+			return r, err
+		}
+		switch {
+		case m.Type == "system" && m.Subtype == "init":
+			r.init = time.Since(start)
+		case m.Type == "result":
+			r.result = time.Since(start)
+			if m.Result != "Done." {
+				return r, fmt.Errorf("%s: the result is %s", cli, lines.Bytes())
+			}
+			r.peak, err = peakMemory(cmd.Process.Pid)
+			return r, err
+		}
+	}
+	return r, errors.Join(io.ErrUnexpectedEOF, lines.Err())
+}
+
+// peakMemory is the most resident memory that a process had, in MB.
+func peakMemory(pid int) (float64, error) {
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return 0, err
+	}
+	return memoryLine(string(status), "VmHWM:")
+}
+
+func memoryLine(status, name string) (float64, error) {
+	for line := range strings.Lines(status) {
+		if kb, ok := strings.CutPrefix(line, name); ok {
+			v, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(kb), "kB")), 64)
+			return v * 1024 / 1e6, err
+		}
+	}
+	return 0, errors.New("the status of the process has no " + name)
+}
+
+// inProcess measures agents inside this process: how many conversations it holds
+// in a second, and what an idle one needs.
+func inProcess() error {
+	dir, err := os.MkdirTemp("", "parley-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	ctx := context.Background()
+	opts := &parley.Options{Cwd: dir, Dialer: agent.InProcess(agent.Config{
+		Model: parleytest.Script(parleytest.Say("hello").Always()).Model(), Store: &session.Memory{},
+	})}
+	const n = 500
+	start := time.Now()
+	for range n {
+		if _, err := parley.Run(ctx, "hi", opts); err != nil {
+			return err
+		}
+	}
+	fmt.Printf("\n%-34s %14s\n", "in process: conversations", format(n/time.Since(start).Seconds(), "/s"))
+
+	heap := func() float64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapAlloc + m.StackInuse)
+	}
+	before := heap()
+	clients := make([]*parley.Client, n)
+	for i := range clients {
+		if clients[i], err = parley.Connect(ctx, opts); err != nil {
+			return err
+		}
+		for _, err := range clients[i].Turn(ctx, "hi") {
+			if err != nil {
+				return err
+			}
+		}
+	}
+	each := (heap() - before) / n / 1000
+	fmt.Printf("%-34s %14s\n", "in process: an idle conversation", format(each, "KB"))
+	for _, c := range clients {
+		if err := c.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
