@@ -64,7 +64,9 @@ func (p *Place) fill(f *os.File, data []byte, before fs.FileInfo) error {
 		keepOwner(f, before)
 		err = f.Chmod(before.Mode() & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky))
 	}
-	if err == nil {
+	// What was there must not be lost when the power fails; what is new can be
+	// written again.
+	if err == nil && before != nil {
 		err = f.Sync()
 	}
 	return errors.Join(err, f.Close())

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
-	"strings"
 
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/files"
@@ -80,7 +79,7 @@ func readPDF(place *files.Place, pages string) (*tool.Result, error) {
 			return nil, tool.Misuse("%d pages are too many to be read at once. At most %d at a time.", last-first+1, maxPDFPages)
 		}
 		if last-first+1 < len(doc.pages) {
-			data = doc.only(first, last)
+			data = doc.only(doc.pages[first-1 : last])
 		}
 		note = fmt.Sprintf(", pages %d to %d of %d", first, last, len(doc.pages))
 	}
@@ -94,17 +93,3 @@ func readPDF(place *files.Place, pages string) (*tool.Result, error) {
 		Structured: &Output{Type: "pdf", File: file},
 	}, nil
 }
-
-// A document is what is known of a PDF file.
-type document struct {
-	pages []string
-}
-
-func parsePDF(data []byte) (*document, error) {
-	if strings.Contains(string(data[:min(len(data), 1024)]), "%PDF-") {
-		return nil, fmt.Errorf("not built yet")
-	}
-	return nil, fmt.Errorf("no PDF")
-}
-
-func (d *document) only(first, last int) []byte { return nil }

@@ -1,9 +1,16 @@
 package read_test
 
 import (
+	"bytes"
+	"encoding/base64"
+	"image"
+	"image/png"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,6 +18,7 @@ import (
 
 	"github.com/parley-go/parley/engine/tool/read"
 	"github.com/parley-go/parley/engine/tool/tooltest"
+	"github.com/parley-go/parley/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -122,4 +130,79 @@ func TestRefused(t *testing.T) {
 	if want := "<tool_use_error>InputValidationError: Read failed due to the following issues:\nThe required parameter `file_path` is missing"; !r.IsError || !strings.HasPrefix(r.Content.Text, want) {
 		t.Errorf("%q", r.Content.Text)
 	}
+}
+
+// A big file is read as a stream: quickly, and with little memory.
+func TestBig(t *testing.T) {
+	env := tooltest.Env(t)
+	path := filepath.Join(env.Roots[0], "big.log")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := []byte(strings.Repeat("a line of a big file\n", 50_000))
+	for range 80 {
+		if _, err := f.Write(block); err != nil {
+			t.Skip(err)
+		}
+	}
+	f.Close()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	r := tooltest.Do(t, env, read.New(), "file_path", path, "offset", 3_000_000, "limit", 2)
+	runtime.ReadMemStats(&after)
+	if want := "3000000\ta line of a big file\n3000001\ta line of a big file"; r.Content.Text != want {
+		t.Errorf("%q", r.Content.Text)
+	}
+	if grown := after.TotalAlloc - before.TotalAlloc; grown > 4<<20 {
+		t.Errorf("%d bytes were allocated", grown)
+	}
+	r = tooltest.Do(t, env, read.New(), "file_path", path)
+	if !strings.Contains(r.Content.Text, "(Lines 1 to 2000 of more than 2000. The file goes on: read it with offset 2001.)") {
+		t.Errorf("%.200q", r.Content.Text[len(r.Content.Text)-200:])
+	}
+}
+
+// Pictures are shown as such, smaller if they have to be.
+func TestImages(t *testing.T) {
+	env := tooltest.Env(t)
+	picture := func(w, h int) string {
+		var b bytes.Buffer
+		if err := png.Encode(&b, image.NewGray(image.Rect(0, 0, w, h))); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	small := picture(3, 2)
+	tooltest.Write(t, env, "small.png", small)
+	tooltest.Write(t, env, "big.png", picture(3000, 1500))
+	r := tooltest.Do(t, env, read.New(), "file_path", "small.png")
+	data := base64.StdEncoding.EncodeToString([]byte(small))
+	if want := `{"type":"image","file":{"base64":"` + data + `","type":"image/png","originalSize":` + strconv.Itoa(len(small)) + `,"dimensions":{"originalWidth":3,"originalHeight":2,"displayWidth":3,"displayHeight":2}}}`; tooltest.JSON(t, r) != want {
+		t.Errorf("%s", tooltest.JSON(t, r))
+	}
+	if b, ok := r.Content.Blocks[0].(*wire.ImageBlock); !ok || b.Source.Data != data || b.Source.MediaType != "image/png" {
+		t.Errorf("%+v", r.Content)
+	}
+	r = tooltest.Do(t, env, read.New(), "file_path", "big.png")
+	if d := r.Structured.(*read.Output).File.(*read.ImageFile).Dimensions; *d != (read.Dimensions{OriginalWidth: 3000, OriginalHeight: 1500, DisplayWidth: 2000, DisplayHeight: 1000}) {
+		t.Errorf("%+v", d)
+	}
+}
+
+// Many reads run side by side.
+func TestParallel(t *testing.T) {
+	env := tooltest.Env(t)
+	for i := range 40 {
+		tooltest.Write(t, env, strconv.Itoa(i), strings.Repeat("x\n", 1000*i))
+	}
+	var wg sync.WaitGroup
+	for i := range 40 {
+		wg.Go(func() {
+			if r := tooltest.Do(t, env, read.New(), "file_path", strconv.Itoa(i)); r.IsError {
+				t.Errorf("%q", r.Content.Text)
+			}
+		})
+	}
+	wg.Wait()
 }

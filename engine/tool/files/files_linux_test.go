@@ -1,0 +1,111 @@
+package files_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/files"
+	"github.com/parley-go/parley/engine/tool/tooltest"
+)
+
+// Pipes, sockets and devices are refused at once, by their kind.
+func TestSpecialFiles(t *testing.T) {
+	env := tooltest.Env(t)
+	root := env.Roots[0]
+	if err := syscall.Mkfifo(filepath.Join(root, "pipe"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	os.Symlink("pipe", filepath.Join(root, "linked"))
+	os.Symlink("/dev/zero", filepath.Join(root, "zero"))
+	for name, want := range map[string]string{"pipe": "a named pipe", "linked": "a named pipe", "zero": "leads out of the allowed directories", "/dev/zero": "not a file on disk", "/dev/stdin": "not a file on disk", "/proc/kmsg": "not a file on disk", "/sys/kernel/uevent_seqnum": "not a file on disk"} {
+		start := time.Now()
+		var err error
+		p, openErr := files.Open(&tool.Call{Env: env}, files.Abs(env, name))
+		if err = openErr; err == nil {
+			_, _, err = p.Read()
+			if err2 := p.Replace([]byte("x"), nil); err2 == nil {
+				t.Errorf("%s was written", name)
+			}
+			p.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), "not a regular file") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if time.Since(start) > time.Second {
+			t.Errorf("%s took %v", name, time.Since(start))
+		}
+	}
+	if syscall.Mknod(filepath.Join(root, "dev"), syscall.S_IFCHR|0o666, 1<<8|5) == nil {
+		p, err := files.Open(&tool.Call{Env: env}, filepath.Join(root, "dev"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		if _, _, err := p.Read(); err == nil || !strings.Contains(err.Error(), "is a device") {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+// On a full disk the old content stays.
+func TestFullDisk(t *testing.T) {
+	env := tooltest.Env(t)
+	root := env.Roots[0]
+	if err := syscall.Mount("tmpfs", root, "tmpfs", 0, "size=64k"); err != nil {
+		t.Skip("no right to mount: ", err)
+	}
+	t.Cleanup(func() { syscall.Unmount(root, syscall.MNT_DETACH) })
+	path := tooltest.Write(t, env, "a", "old")
+	p, err := files.Open(&tool.Call{Env: env}, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	_, info, err := p.ReadAll(100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Replace(make([]byte, 1<<20), info); err == nil || !strings.Contains(err.Error(), "the disk is full") {
+		t.Errorf("%v", err)
+	}
+	if got, _ := os.ReadFile(path); string(got) != "old" {
+		t.Errorf("%q", got)
+	}
+	if names, _ := os.ReadDir(root); len(names) != 1 {
+		t.Errorf("left behind: %v", names)
+	}
+}
+
+// What is forbidden is said to be.
+func TestPermission(t *testing.T) {
+	env := tooltest.Env(t)
+	root := env.Roots[0]
+	path := tooltest.Write(t, env, "d/a", "x")
+	os.Chmod(path, 0)
+	os.Chmod(filepath.Dir(path), 0o555)
+	if os.Getuid() == 0 {
+		t.Skip("root may do everything")
+	}
+	defer os.Chmod(filepath.Join(root, "d"), 0o777)
+	p, err := files.Open(&tool.Call{Env: env}, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if _, _, err := p.Read(); err == nil || !strings.Contains(err.Error(), "no permission") {
+		t.Errorf("%v", err)
+	}
+	q, err := files.Open(&tool.Call{Env: env}, filepath.Join(root, "d", "new"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	if err := q.Replace([]byte("x"), nil); err == nil || !strings.Contains(err.Error(), "no permission") {
+		t.Errorf("%v", err)
+	}
+}
