@@ -1,0 +1,263 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/wire"
+)
+
+// toolServer makes a server that lives in the host. Its tool meet returns when both
+// of two calls have come.
+func toolServer() *mcp.Server {
+	s := mcp.NewServer(&mcp.Implementation{Name: "calc", Version: "1.0.0"}, nil)
+	object := json.RawMessage(`{"type":"object"}`)
+	text := func(s string) *mcp.CallToolResult {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: s}}}
+	}
+	var wg sync.WaitGroup
+	wg.Add(2)
+	s.AddTool(&mcp.Tool{Name: "meet", InputSchema: object, Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true}},
+		func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			wg.Done()
+			wg.Wait()
+			return text("met"), nil
+		})
+	s.AddTool(&mcp.Tool{Name: "grow", InputSchema: object}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		s.AddTool(&mcp.Tool{Name: "grown", InputSchema: object}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { return text("new"), nil })
+		return text("grew"), nil
+	})
+	s.AddTool(&mcp.Tool{Name: "hang", InputSchema: object}, func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	return s
+}
+
+func TestToolsOfHost(t *testing.T) {
+	opts, m, _ := inProcess(t, parleytest.Script(
+		parleytest.Expect(parleytest.Tools("mcp__calc__meet")).Call("mcp__calc__meet", `{"n":1}`).Call("mcp__calc__meet", `{"n":2}`),
+		parleytest.Expect(parleytest.ToolResult("met")).Say("Done."),
+	))
+	opts.ToolServers = map[string]*mcp.Server{"calc": toolServer()}
+	opts.AllowedTools = []string{"mcp__calc"}
+	all, r, err := collect(t, opts, "meet")
+	if err != nil || r.Result != "Done." {
+		t.Fatal(r, err)
+	}
+	if err := m.Err(); err != nil {
+		t.Error(err)
+	}
+	init := all[0].(*wire.Init)
+	if len(init.MCPServers) != 1 || init.MCPServers[0].Status != "connected" || init.MCPServers[0].Source != "sdk" || !strings.Contains(strings.Join(init.Tools, " "), "mcp__calc__meet") {
+		t.Errorf("init %+v", init)
+	}
+	if meta := all[1].(*wire.Assistant).ToolUseMeta; len(meta) != 1 || meta[0].DisplayName != "Meet" || meta[0].ServerDisplayName != "calc" || meta[0].ToolName != "meet" {
+		t.Errorf("meta %v", meta)
+	}
+}
+
+// What a server says of its own tool is no reason not to ask.
+func TestHintsAllowNothing(t *testing.T) {
+	opts, _, _ := inProcess(t, parleytest.Script(parleytest.Call("mcp__calc__meet", `{}`), parleytest.Say("Done.")))
+	opts.ToolServers = map[string]*mcp.Server{"calc": toolServer()}
+	var asked *wire.CanUseTool
+	opts.CanUseTool = func(_ context.Context, q *wire.CanUseTool) (*wire.PermissionResult, error) {
+		asked = q
+		return parley.Deny("no"), nil
+	}
+	if _, _, err := collect(t, opts, "meet"); err != nil {
+		t.Fatal(err)
+	}
+	if asked == nil || asked.MCPServer == nil || asked.MCPServer.Name != "calc" || asked.MCPServer.Source != "sdk" || asked.DisplayName != "Meet" {
+		t.Errorf("asked %+v", asked)
+	}
+}
+
+func TestHiddenTools(t *testing.T) {
+	opts, _, _ := inProcess(t, parleytest.Script(parleytest.Say("Hello.")))
+	opts.ToolServers = map[string]*mcp.Server{"calc": toolServer()}
+	opts.DisallowedTools = []string{"mcp__calc__meet"}
+	all, _, err := collect(t, opts, "hi")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tools := strings.Join(all[0].(*wire.Init).Tools, " "); strings.Contains(tools, "mcp__calc__meet") || !strings.Contains(tools, "mcp__calc__grow") {
+		t.Error(tools)
+	}
+}
+
+// New tools are the model's in the next request.
+func TestToolsGrow(t *testing.T) {
+	opts, m, _ := inProcess(t, parleytest.Script(
+		parleytest.Call("mcp__calc__grow", `{}`),
+		parleytest.Say("Grown."),
+		parleytest.Expect(parleytest.Tools("mcp__calc__grown")).Call("mcp__calc__grown", `{}`),
+		parleytest.Expect(parleytest.ToolResult("new")).Say("Done."),
+	))
+	opts.ToolServers = map[string]*mcp.Server{"calc": toolServer()}
+	opts.AllowedTools = []string{"mcp__calc"}
+	c, err := parley.Connect(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	turn := func(prompt string) (r *wire.Result) {
+		for msg, err := range c.Turn(t.Context(), prompt) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, _ = msg.(*wire.Result)
+		}
+		return r
+	}
+	turn("grow")
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		list, err := c.MCPStatus(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(list) == 1 && len(list[0].Tools) == 4 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the tool never came: %+v", list[0])
+		}
+	}
+	if r := turn("use it"); r.Result != "Done." {
+		t.Errorf("%+v", r)
+	}
+	if err := m.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestServerRequests(t *testing.T) {
+	opts, _, _ := inProcess(t, parleytest.Script(parleytest.Say("Hello.")))
+	opts.ToolServers = map[string]*mcp.Server{"calc": toolServer()}
+	c, err := parley.Connect(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx := t.Context()
+	for _, err := range []error{c.ReconnectMCPServer(ctx, "x"), c.ToggleMCPServer(ctx, "x", true)} {
+		if err == nil || !strings.Contains(err.Error(), "Server not found: x") {
+			t.Error(err)
+		}
+	}
+	status := func() string {
+		t.Helper()
+		list, err := c.MCPStatus(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out []string
+		for _, s := range list {
+			out = append(out, s.Name+" "+string(s.Status))
+		}
+		return strings.Join(out, ", ")
+	}
+	if err := c.ReconnectMCPServer(ctx, "calc"); err != nil || status() != "calc connected" {
+		t.Error(err, status())
+	}
+	if err := c.ToggleMCPServer(ctx, "calc", false); err != nil || status() != "calc disabled" {
+		t.Error(err, status())
+	}
+	if err := c.ToggleMCPServer(ctx, "calc", true); err != nil || status() != "calc connected" {
+		t.Error(err, status())
+	}
+	r, err := c.SetMCPServers(ctx, map[string]*wire.MCPServerConfig{"bad": {Command: "/nonexistent/y"}})
+	if err != nil || fmt.Sprint(r.Added, r.Removed) != "[bad] [calc]" || r.Errors["bad"] == "" || status() != "bad failed" {
+		t.Errorf("%+v %v %s", r, err, status())
+	}
+}
+
+// A call that hangs ends with its turn.
+func TestInterruptedToolOfHost(t *testing.T) {
+	opts, _, _ := inProcess(t, parleytest.Script(parleytest.Call("mcp__calc__hang", `{}`)))
+	opts.ToolServers = map[string]*mcp.Server{"calc": toolServer()}
+	opts.AllowedTools = []string{"mcp__calc"}
+	c, err := parley.Connect(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var last *wire.Result
+	for msg, err := range c.Turn(t.Context(), "hang") {
+		if _, ok := msg.(*wire.Assistant); ok {
+			go c.Interrupt(t.Context())
+		}
+		if r, ok := msg.(*wire.Result); ok {
+			last = r
+		}
+		_ = err
+	}
+	if last == nil || last.TerminalReason != "aborted_tools" {
+		t.Errorf("%+v", last)
+	}
+}
+
+func TestRequiredServer(t *testing.T) {
+	opts, _, _ := inProcess(t, parleytest.Script())
+	opts.MCPServers = map[string]*wire.MCPServerConfig{"db": {Command: "/nonexistent/db"}}
+	opts.MCPServers["db"].Extra = map[string]json.RawMessage{"startup": json.RawMessage(`"required"`)}
+	_, r, _ := collect(t, opts, "hi")
+	if r == nil || r.Subtype != "error_during_execution" || !r.IsError || r.NumTurns != 0 || len(r.Errors) != 1 || !strings.Contains(r.Errors[0], "Failed to connect to MCP server db") {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestServerConfig(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "servers.json")
+	if err := os.WriteFile(file, []byte(`{"mcpServers":{"z":{"command":"${TOOL:-/nonexistent/z}"},"a":{"type":"http","url":"http://127.0.0.1:1"}}}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, config, want string
+	}{
+		{"a file and more", file + "|" + `{"mcpServers":{"b":{"command":"/nonexistent/b"}}}`, "z failed, a failed, b failed"},
+		{"no file", "nowhere.json", "MCP config file not found"},
+		{"no JSON", "{", "not valid JSON"},
+		{"no servers", `{"servers":{}}`, "there is no such member"},
+		{"no object", `{"mcpServers":[]}`, "it is not an object"},
+		{"no command", `{"mcpServers":{"a":{}}}`, "mcpServers.a: command: expected a string"},
+		{"no URL", `{"mcpServers":{"a":{"type":"http"}}}`, "mcpServers.a: url: expected a string"},
+		{"no type", `{"mcpServers":{"a":{"type":"ws"}}}`, `there are no servers of the type "ws"`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			args := append([]string{"-p", "hi", "--output-format=stream-json", "--verbose", "--mcp-config"}, strings.Split(tt.config, "|")...)
+			var stdout, stderr strings.Builder
+			code := agent.Run(t.Context(), agent.Config{Cwd: dir, Model: parleytest.Script(parleytest.Say("Hello.")).Model()}, args, strings.NewReader(""), &stdout, &stderr)
+			got := stderr.String()
+			if line, _, _ := strings.Cut(stdout.String(), "\n"); line != "" {
+				m, err := wire.Decode([]byte(line))
+				if err != nil {
+					t.Fatal(err)
+				}
+				var states []string
+				for _, s := range m.(*wire.Init).MCPServers {
+					states = append(states, s.Name+" "+s.Status)
+				}
+				got = strings.Join(states, ", ")
+			} else if code != 1 {
+				t.Errorf("exit code %d", code)
+			}
+			if !strings.Contains(got, tt.want) {
+				t.Error(got)
+			}
+		})
+	}
+}
