@@ -460,7 +460,7 @@ func TestDeath(t *testing.T) {
 }
 
 func TestCancelAndTimeout(t *testing.T) {
-	m, _ := inHost(t, func(o *Options) { o.CallTimeout = 100 * time.Millisecond })
+	m, _ := inHost(t, func(o *Options) { o.CallTimeout = 400 * time.Millisecond })
 	m.Set("sdk", Server{Name: "calc", Config: &wire.MCPServerConfig{Type: "sdk"}})
 	ready(t, m)
 	env := tooltest.Env(t)
@@ -484,10 +484,10 @@ func TestCancelAndTimeout(t *testing.T) {
 		t.Error("the server never heard of it")
 	}
 	_, err := wait.Run(t.Context(), &tool.Call{Input: json.RawMessage(`{"ms":60000}`), Env: env})
-	if err == nil || !strings.Contains(err.Error(), "did not answer within 100ms") {
+	if err == nil || !strings.Contains(err.Error(), "did not answer within 400ms") {
 		t.Error(err)
 	}
-	r, err := wait.Run(t.Context(), &tool.Call{Input: json.RawMessage(`{"ms":400,"progress":true}`), Env: env})
+	r, err := wait.Run(t.Context(), &tool.Call{Input: json.RawMessage(`{"ms":1000,"progress":true}`), Env: env})
 	if err != nil || r.Content.String() != "waited" {
 		t.Error("progress did not count as life:", err)
 	}
