@@ -45,8 +45,10 @@ func TestValidate(t *testing.T) {
 		`{"path":"a","list":[]}`:              "The parameter `list` needs at least 1 items",
 		`{"path":"a","list":[{},{"name":1}]}`: "The required parameter `list[0].name` is missing\nThe parameter `list[1].name` must be a string, but a number was given",
 		`{"path":"a","list":[{"name":""},{},{}]}`: "The parameter `list` takes at most 2 items, but 3 were given",
-		`[]`:          "The input must be an object, but an array was given",
-		`{"path":"a"`: "is not JSON",
+		`[]`:                      "The input must be an object, but an array was given",
+		`{"path":"a"`:             "is not JSON",
+		`{"path":"a","path":"b"}`: "is not JSON (",
+		`{"PATH":"a"}`:            "The required parameter `path` is missing (The file)\nThe parameter `PATH` is not known",
 	} {
 		err := tool.Validate(spec, json.RawMessage(input))
 		if want == "" {

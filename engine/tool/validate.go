@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
@@ -44,7 +45,8 @@ func Validate(spec *Spec, input json.RawMessage) error {
 		input = json.RawMessage("{}")
 	}
 	var value any
-	if err := json.Unmarshal(input, &value); err != nil {
+	// A name that is there twice would be read in two ways by two readers.
+	if err := jsonv2.Unmarshal(input, &value); err != nil {
 		const shown = 200
 		return Misuse("InputValidationError: %s was called with input that is not JSON (%v).\nYou sent (first %d of %d bytes): %s\nCall it again with a JSON object; escape backslashes, quotes and control characters inside strings.",
 			spec.Name, err, min(shown, len(input)), len(input), strings.ToValidUTF8(string(input[:min(shown, len(input))]), "\ufffd"))
@@ -226,12 +228,13 @@ func clip(s string, n int) string {
 
 // Decode reads an input that is valid by its schema, with numbers and booleans
 // that were given as strings. For those the target has fields of the types [Int]
-// and [Bool].
+// and [Bool]. Names must be exactly those of the fields: what the policy saw is what
+// is read.
 func Decode(input json.RawMessage, target any) error {
 	if len(bytes.TrimSpace(input)) == 0 {
 		return nil
 	}
-	if err := json.Unmarshal(input, target); err != nil {
+	if err := jsonv2.Unmarshal(input, target); err != nil {
 		return Misuse("InputValidationError: %v", err)
 	}
 	return nil

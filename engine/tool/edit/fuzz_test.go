@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/edit"
@@ -25,6 +26,9 @@ func FuzzEdit(f *testing.F) {
 		return strings.Join(strings.Fields(s), "")
 	}
 	f.Fuzz(func(t *testing.T, before, old, new string, all bool) {
+		if !utf8.ValidString(old) || !utf8.ValidString(new) {
+			return // JSON has no such strings
+		}
 		dir := t.TempDir()
 		env := &tool.Env{Roots: []string{dir}}
 		path := filepath.Join(dir, "f")
