@@ -34,6 +34,7 @@ type HookAnswer struct {
 	Output *wire.HookOutput // nil if there is none
 	Err    error            // why there is none
 	Block  bool             // the hook failed, and that is to block what it guards
+	Late   bool             // it failed because it did not answer in time
 }
 
 // A Config says what a conversation is. Nothing in it is changed.

@@ -132,7 +132,9 @@ func (c *Conversation) preToolHooks(ctx context.Context, t *turn, call *toolCall
 			if a.Block {
 				v.denied, v.reason = true, fmt.Sprintf("a hook failed, and the call it guards was not made: %v", a.Err)
 			}
-			out.before = append(out.before, c.hookFailed(name, a.Err))
+			if !a.Late { // the result of the call says it
+				out.before = append(out.before, c.hookFailed(name, a.Err))
+			}
 			continue
 		}
 		if a.Output == nil {
