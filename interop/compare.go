@@ -124,7 +124,7 @@ var (
 	uuidRE    = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 	timeRE    = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 	addressRE = regexp.MustCompile(`127\.0\.0\.1:\d+`)
-	socketRE  = regexp.MustCompile(`/\d+\.sock\b`)
+	socketRE  = regexp.MustCompile(`\S*/\d+\.sock\b`) // elsewhere if the path would be too long for a socket
 	measureRE = regexp.MustCompile(`(?i)(_ms|Ms|duration|^pid|mtime|end_time|elapsed_time_seconds|retry_delay)$|^duration`)
 )
 
@@ -151,11 +151,11 @@ func (o *Outcome) plainer() func(v any, name string) any {
 	plain = func(v any, name string) any {
 		switch v := v.(type) {
 		case string:
-			s := paths.Replace(v)
-			s = uuidRE.ReplaceAllString(s, "${uuid}")
-			s = timeRE.ReplaceAllString(s, "${time}")
-			s = addressRE.ReplaceAllString(s, "${address}")
-			s = socketRE.ReplaceAllString(s, "/${pid}.sock")
+			s := socketRE.ReplaceAllLiteralString(v, "${socket}")
+			s = paths.Replace(s)
+			s = uuidRE.ReplaceAllLiteralString(s, "${uuid}")
+			s = timeRE.ReplaceAllLiteralString(s, "${time}")
+			s = addressRE.ReplaceAllLiteralString(s, "${address}")
 			if name == "request_id" {
 				return "${id}"
 			}

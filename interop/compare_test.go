@@ -34,9 +34,9 @@ func TestCompare(t *testing.T) {
 		want []string // kind: what path
 	}{
 		{"equal but for what changes", []string{
-			`{"type":"assistant","uuid":"01234567-0123-4123-8123-012345678901","session_id":"01234567-0123-4123-8123-0123456789ab","timestamp":"2026-01-02T03:04:05.678Z","cwd":"/base/x/project/a","duration_ms":5}`,
+			`{"type":"assistant","uuid":"01234567-0123-4123-8123-012345678901","session_id":"01234567-0123-4123-8123-0123456789ab","timestamp":"2026-01-02T03:04:05.678Z","cwd":"/base/x/project/a","duration_ms":5,"socket":"/base/x/tmp/s/12.sock","url":"http://127.0.0.1:5/"}`,
 		}, []string{
-			`{"type":"assistant","uuid":"f1234567-0123-4123-8123-012345678901","session_id":"01234567-0123-4123-8123-0123456789ab","timestamp":"2027-01-02T03:04:05Z","cwd":"/base/x/project/a","duration_ms":9}`,
+			`{"type":"assistant","uuid":"f1234567-0123-4123-8123-012345678901","session_id":"01234567-0123-4123-8123-0123456789ab","timestamp":"2027-01-02T03:04:05Z","cwd":"/base/x/project/a","duration_ms":9,"socket":"/tmp/s/3.sock","url":"http://127.0.0.1:77/"}`,
 		}, nil},
 		{"another session", []string{`{"type":"result","session_id":"01234567-0123-4123-8123-0123456789ab"}`},
 			[]string{`{"type":"result","session_id":"f1234567-0123-4123-8123-0123456789ab"}`},
