@@ -1,10 +1,22 @@
 // Package policy decides whether a tool call may run. It is the one place that
 // every effect passes. Rules name resources: deny wins over ask, ask over allow,
 // whatever the mode; what is not understood is asked.
+//
+// # Two ways to match
+//
+// A rule that allows must surely cover a call, a rule that denies or asks need only
+// perhaps do so. So an allow rule about commands covers nothing that means anything
+// to a shell but words and quotes, while a deny rule looks behind wrappers, quotes
+// and substitutions; and where it cannot, the call is asked about in every mode.
+// Commands are read as text here, not as a syntax tree.
+//
+// The package looks at the file system to follow symbolic links, and touches
+// nothing else.
 package policy
 
 import (
 	"fmt"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -34,6 +46,7 @@ func (r Rule) String() string {
 func Parse(text string, behavior wire.PermissionBehavior, source string) (Rule, error) {
 	text = strings.TrimSpace(text)
 	name, content, found := strings.Cut(text, "(")
+	name = strings.TrimSpace(name)
 	if found {
 		if !strings.HasSuffix(content, ")") {
 			return Rule{}, fmt.Errorf("policy: rule %q of %s has no closing parenthesis", text, source)
@@ -43,8 +56,11 @@ func Parse(text string, behavior wire.PermissionBehavior, source string) (Rule, 
 	if name == "" {
 		return Rule{}, fmt.Errorf("policy: rule %q of %s names no tool", text, source)
 	}
-	if content == "*" {
+	if content == "*" || content == ":*" {
 		content = ""
+	}
+	if _, err := doublestar.Match(content, ""); err != nil && isFileTool(name) {
+		return Rule{}, fmt.Errorf("policy: the pattern of the rule %q of %s cannot be read", text, source)
 	}
 	return Rule{Behavior: behavior, Tool: name, Content: content, Source: source}, nil
 }
@@ -101,6 +117,7 @@ type Request struct {
 	Access []tool.Access
 	Mode   wire.PermissionMode
 	Roots  []string // directories that may be worked in
+	Home   string   // of the user, that "~/" in rules means; may be empty
 }
 
 // A Decision is what is to happen, and why.
@@ -112,27 +129,40 @@ type Decision struct {
 	Path       string // the file that made it so, if one did
 }
 
-// Decide decides about a call. Deny rules come first, then ask rules, then the
+// Decide decides about a call. Deny rules come first, then ask rules, then deny
+// rules that may be about the call and may not, which are asked about; then the
 // mode, then allow rules; what nothing decides is asked.
 func (p *Policy) Decide(req *Request) Decision {
-	if r := p.find(wire.BehaviorDeny, req, suspects); r != nil {
-		return Decision{Behavior: wire.BehaviorDeny, Reason: "denied by the rule " + r.String(), ReasonType: "rule", Rule: r}
+	deny, sure := p.find(wire.BehaviorDeny, req)
+	if deny != nil && sure {
+		return Decision{Behavior: wire.BehaviorDeny, Reason: "denied by the rule " + deny.String(), ReasonType: "rule", Rule: deny}
 	}
-	if r := p.find(wire.BehaviorAsk, req, suspects); r != nil {
+	if r, _ := p.find(wire.BehaviorAsk, req); r != nil {
 		return p.unasked(req, Decision{Behavior: wire.BehaviorAsk, Reason: "the rule " + r.String() + " asks", ReasonType: "rule", Rule: r})
+	}
+	if deny != nil {
+		return p.unasked(req, Decision{Behavior: wire.BehaviorAsk, ReasonType: "rule", Rule: deny,
+			Reason: "the rule " + deny.String() + " may deny it: what it does cannot be told for sure"})
 	}
 	outside := outsidePath(req)
 	switch req.Mode {
 	case wire.ModeBypassPermissions:
 		return Decision{Behavior: wire.BehaviorAllow, ReasonType: "mode"}
 	case wire.ModePlan:
-		if !req.harmless() && !req.Tool.ReadOnly {
+		if !req.Tool.ReadOnly && !req.harmless() {
 			return Decision{Behavior: wire.BehaviorDeny, ReasonType: "mode",
 				Reason: "plan mode changes nothing: look, then present the plan with ExitPlanMode"}
 		}
 	case wire.ModeAcceptEdits:
 		if req.editsOnly() && outside == "" {
-			return Decision{Behavior: wire.BehaviorAllow, ReasonType: "mode"}
+			path := protectedPath(req)
+			if path == "" {
+				return Decision{Behavior: wire.BehaviorAllow, ReasonType: "mode"}
+			}
+			if p.allowed(req) == nil {
+				return Decision{Behavior: wire.BehaviorAsk, ReasonType: "safetyCheck", Path: path,
+					Reason: "the file says what programs run, so its change is asked about"}
+			}
 		}
 	}
 	if r := p.allowed(req); r != nil {
@@ -148,6 +178,19 @@ func (p *Policy) Decide(req *Request) Decision {
 	return p.unasked(req, Decision{Behavior: wire.BehaviorAsk, Path: outside})
 }
 
+// Hides reports whether a rule denies that a file is read. Tools that look at many
+// files leave it out.
+func (p *Policy) Hides(path string, roots []string, home string) bool {
+	req := &Request{Tool: &tool.Spec{Name: "Read", ReadOnly: true}, Roots: roots, Home: home}
+	for i := range p.Rules {
+		r := &p.Rules[i]
+		if r.Behavior == wire.BehaviorDeny && r.fileRule(tool.Read) && r.touches(path, req) {
+			return true
+		}
+	}
+	return false
+}
+
 // unasked turns a question into what the mode makes of it.
 func (p *Policy) unasked(req *Request, d Decision) Decision {
 	if req.Mode == wire.ModeDontAsk {
@@ -157,18 +200,16 @@ func (p *Policy) unasked(req *Request, d Decision) Decision {
 	return d
 }
 
-// harmless reports whether a call changes nothing.
+// harmless reports whether a call surely changes nothing and tells nobody anything:
+// it reads files, or prints. What a tool says of itself is not enough for one that
+// reaches out of the machine.
 func (req *Request) harmless() bool {
-	if req.Tool.ReadOnly {
-		// What an MCP server says of its own tools proves nothing.
-		return !strings.HasPrefix(req.Tool.Name, "mcp__")
-	}
 	for _, a := range req.Access {
 		if a.Kind != tool.Read && (a.Kind != tool.Execute || !quiet(a.Command)) {
 			return false
 		}
 	}
-	return len(req.Access) > 0
+	return len(req.Access) > 0 || req.Tool.ReadOnly && !strings.HasPrefix(req.Tool.Name, "mcp__")
 }
 
 func (req *Request) editsOnly() bool {
@@ -178,6 +219,29 @@ func (req *Request) editsOnly() bool {
 		}
 	}
 	return len(req.Access) > 0
+}
+
+// protectedPath returns a file that a call would change and that says what programs
+// run: of a repository, of an agent, of an editor.
+func protectedPath(req *Request) string {
+	for _, a := range req.Access {
+		if a.Kind != tool.Write {
+			continue
+		}
+		for _, path := range []string{a.Path, resolve(a.Path)} {
+			for dir := range strings.SplitSeq(filepath.ToSlash(filepath.Dir(path)), "/") {
+				switch strings.ToLower(dir) {
+				case ".git", ".hg", ".claude", ".parley", ".vscode", ".idea", ".husky":
+					return a.Path
+				}
+			}
+			switch strings.ToLower(filepath.Base(path)) {
+			case ".git", ".gitmodules", ".mcp.json", ".envrc", ".bashrc", ".bash_profile", ".zshrc", ".profile":
+				return a.Path
+			}
+		}
+	}
+	return ""
 }
 
 // outsidePath returns a path of the call that is in none of the roots.
@@ -218,56 +282,44 @@ func resolve(path string) string {
 	}
 }
 
-// quiet reports whether a command surely does nothing but print.
-func quiet(command string) bool {
-	if !simple(command) {
-		return false
-	}
-	switch name, _, _ := strings.Cut(strings.TrimSpace(command), " "); name {
-	case "echo", "pwd", "true", "false", "date", "whoami", "uname":
-		return true
-	}
-	return false
-}
-
-// simple reports whether a command is one program with its arguments: nothing in
-// it means anything to the shell but spaces and quotes.
-func simple(command string) bool {
-	return !strings.ContainsAny(command, ";&|`$(){}<>\n\r\\*?[]~!#\x00")
-}
-
-type matcher func(r *Rule, a tool.Access, req *Request) bool
-
-// find returns the first rule of a behavior that fits the call.
-func (p *Policy) find(behavior wire.PermissionBehavior, req *Request, fits matcher) *Rule {
+// find returns a rule of a behavior that fits the call, one that surely does if
+// there is one.
+func (p *Policy) find(behavior wire.PermissionBehavior, req *Request) (rule *Rule, sure bool) {
 	for i := range p.Rules {
 		r := &p.Rules[i]
 		if r.Behavior != behavior {
 			continue
 		}
 		if r.names(req.Tool) && r.Content == "" {
-			return r
+			return r, true
 		}
 		for _, a := range req.Access {
-			if fits(r, a, req) {
-				return r
+			switch r.suspects(a, req) {
+			case yes:
+				return r, true
+			case maybe:
+				if rule == nil {
+					rule = r
+				}
 			}
 		}
 	}
-	return nil
+	return rule, false
 }
 
 // allowed returns a rule that allows the call if rules allow everything it
 // touches.
 func (p *Policy) allowed(req *Request) *Rule {
-	if r := p.find(wire.BehaviorAllow, req, func(*Rule, tool.Access, *Request) bool { return false }); r != nil {
-		return r // the whole tool
+	for i := range p.Rules {
+		if r := &p.Rules[i]; r.Behavior == wire.BehaviorAllow && r.Content == "" && r.names(req.Tool) {
+			return r // the whole tool
+		}
 	}
 	var last *Rule
 	for _, a := range req.Access {
 		last = nil
 		for i := range p.Rules {
-			if r := &p.Rules[i]; r.Behavior == wire.BehaviorAllow && proves(r, a, req) {
+			if r := &p.Rules[i]; r.Behavior == wire.BehaviorAllow && r.proves(a, req) {
 				last = r
 				break
 			}
@@ -284,29 +336,31 @@ func (r *Rule) names(spec *tool.Spec) bool {
 	if r.Tool == spec.Name || slices.Contains(spec.Aliases, r.Tool) {
 		return true
 	}
-	if server, ok := strings.CutPrefix(r.Tool, "mcp__"); ok && strings.HasPrefix(spec.Name, "mcp__") {
-		server = strings.TrimSuffix(server, "__*")
-		return server == "*" || strings.HasPrefix(spec.Name, "mcp__"+server+"__")
+	if strings.HasPrefix(r.Tool, "mcp__") && strings.HasPrefix(spec.Name, "mcp__") {
+		return wildcard(r.Tool, spec.Name) || strings.HasPrefix(spec.Name, r.Tool+"__")
+	}
+	return false
+}
+
+func isFileTool(name string) bool {
+	switch name {
+	case "Read", "Edit", "Write", "MultiEdit", "NotebookEdit":
+		return true
 	}
 	return false
 }
 
 // fileRule reports whether the rule is about files, in the way that the access is.
 func (r *Rule) fileRule(kind tool.Kind) bool {
-	switch r.Tool {
-	case "Read":
-		return kind == tool.Read
-	case "Edit", "Write", "MultiEdit", "NotebookEdit":
-		return kind == tool.Write
-	}
-	return false
+	return isFileTool(r.Tool) && (r.Tool == "Read") == (kind == tool.Read) && (kind == tool.Read || kind == tool.Write)
 }
 
 // proves reports whether a rule surely covers an access.
-func proves(r *Rule, a tool.Access, req *Request) bool {
+func (r *Rule) proves(a tool.Access, req *Request) bool {
 	switch {
 	case a.Path != "":
-		return r.fileRule(a.Kind) && matchPath(r.Content, a.Path, req) && matchPath(r.Content, resolve(a.Path), req)
+		roots := req.Roots[:min(1, len(req.Roots))]
+		return r.fileRule(a.Kind) && r.Content != "" && matchPath(r.Content, a.Path, roots, req.Home) && matchPath(r.Content, resolve(a.Path), resolveAll(roots), req.Home)
 	case a.Kind == tool.Execute:
 		return r.names(req.Tool) && simple(a.Command) && matchCommand(r.Content, strings.TrimSpace(a.Command))
 	case a.Kind == tool.Fetch:
@@ -315,100 +369,101 @@ func proves(r *Rule, a tool.Access, req *Request) bool {
 	return false
 }
 
-// suspects reports whether a rule may cover an access.
-func suspects(r *Rule, a tool.Access, req *Request) bool {
+// A certainty is how sure it is that a rule is about an access.
+type certainty int
+
+const (
+	no certainty = iota
+	maybe
+	yes
+)
+
+// suspects tells whether a rule that restricts may cover an access.
+func (r *Rule) suspects(a tool.Access, req *Request) certainty {
+	sure := func(ok bool) certainty {
+		if ok {
+			return yes
+		}
+		return no
+	}
 	switch {
 	case a.Path != "":
 		// A rule against reading is one against writing, too: what may not be
 		// seen may not be replaced.
 		kind := r.fileRule(a.Kind) || r.fileRule(tool.Read) && a.Kind == tool.Write
-		return kind && (r.Content == "" || matchPath(r.Content, a.Path, req) || matchPath(r.Content, resolve(a.Path), req))
+		return sure(kind && r.touches(a.Path, req))
 	case a.Kind == tool.Execute:
-		if r.fileRule(tool.Read) || r.fileRule(tool.Write) {
+		if isFileTool(r.Tool) {
+			if r.Content == "" {
+				return no // the tool is taken away, not the files
+			}
 			return mentions(a.Command, r.Content)
 		}
 		if !r.names(req.Tool) {
-			return false
+			return no
 		}
-		for _, part := range commandParts(a.Command) {
-			if matchCommand(r.Content, part) {
-				return true
-			}
-		}
+		return runs(a.Command, r.Content)
 	case a.Kind == tool.Fetch:
-		return r.names(req.Tool) && matchURL(r.Content, a.URL)
+		return sure(r.names(req.Tool) && (r.Content == "" || matchURL(r.Content, a.URL)))
+	}
+	return no
+}
+
+// touches reports whether a rule about files that restricts is about a path, however
+// it is reached.
+func (r *Rule) touches(path string, req *Request) bool {
+	if r.Content == "" {
+		return true
+	}
+	real := resolve(path)
+	return matchPath(r.Content, path, req.Roots, req.Home) || matchPath(r.Content, real, req.Roots, req.Home) ||
+		matchPath(r.Content, real, resolveAll(req.Roots), resolve(req.Home)) || matchResolved(r.Content, real)
+}
+
+func resolveAll(paths []string) []string {
+	var all []string
+	for _, p := range paths {
+		all = append(all, resolve(p))
+	}
+	return all
+}
+
+// matchPath matches an absolute path against a pattern: "//x" is absolute, "~/x" in
+// the home, "/x" and "x" are relative to a root, as in a .gitignore file.
+func matchPath(pattern, path string, roots []string, home string) bool {
+	switch {
+	case strings.HasPrefix(pattern, "//"):
+		return matchGlob(pattern[1:], path)
+	case pattern == "~", strings.HasPrefix(pattern, "~/"):
+		return home != "" && matchGlob(escape(home)+pattern[1:], path)
+	case pattern == "**":
+		pattern = "/**"
+	}
+	if !strings.HasPrefix(pattern, "/") && !strings.HasPrefix(pattern, "./") && !strings.Contains(strings.TrimSuffix(pattern, "/**"), "/") {
+		pattern = "**/" + pattern
+	}
+	pattern = strings.TrimPrefix(strings.TrimPrefix(pattern, "."), "/")
+	for _, root := range roots {
+		if matchGlob(strings.TrimSuffix(escape(root), "/")+"/"+pattern, path) {
+			return true
+		}
 	}
 	return false
 }
 
-// mentions reports whether a command may be about the files of a path rule: its
-// fixed parts occur in it.
-func mentions(command, pattern string) bool {
-	for _, part := range strings.FieldsFunc(pattern, func(r rune) bool { return strings.ContainsRune("/*?[]{}~", r) }) {
-		if len(part) > 1 && !strings.Contains(command, part) {
-			return false
-		}
+// matchResolved matches a path against an absolute pattern whose beginning is a
+// symbolic link.
+func matchResolved(pattern, path string) bool {
+	if !strings.HasPrefix(pattern, "//") {
+		return false
 	}
-	return pattern != ""
+	base, rest := doublestar.SplitPattern(pattern[1:])
+	real := resolve(base)
+	return real != base && matchGlob(escape(real)+"/"+rest, path)
 }
 
-// commandParts splits a command at everything that may begin another one.
-func commandParts(command string) []string {
-	command = strings.NewReplacer(`\`, "", `"`, "", "'", "").Replace(command)
-	parts := strings.FieldsFunc(command, func(r rune) bool { return strings.ContainsRune(";&|`\n\r(){}<>", r) })
-	for i, p := range parts {
-		parts[i] = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(p), "$"))
-	}
-	for _, p := range slices.Clone(parts) {
-		// What runs other programs is looked into, too.
-		words := strings.Fields(p)
-		for i := 1; i < len(words); i++ {
-			parts = append(parts, strings.Join(words[i:], " "))
-		}
-	}
-	return parts
-}
-
-// matchCommand matches a command against "git diff:*", "git *" or an exact text.
-func matchCommand(pattern, command string) bool {
-	if pattern == "" {
-		return true
-	}
-	if prefix, ok := strings.CutSuffix(pattern, ":*"); ok {
-		return command == prefix || strings.HasPrefix(command, prefix+" ")
-	}
-	if prefix, ok := strings.CutSuffix(pattern, " *"); ok && !strings.Contains(prefix, "*") {
-		return command == prefix || strings.HasPrefix(command, prefix+" ")
-	}
-	if strings.Contains(pattern, "*") {
-		ok, err := doublestar.Match(strings.ReplaceAll(pattern, "*", "**"), command)
-		return ok && err == nil
-	}
-	return command == pattern
-}
-
-// matchPath matches an absolute path against a pattern: "//x" is absolute, "/x" and
-// "x" are relative to the first root, as in a .gitignore file.
-func matchPath(pattern, path string, req *Request) bool {
-	if pattern == "" {
-		return true
-	}
-	root := ""
-	if len(req.Roots) > 0 {
-		root = req.Roots[0]
-	}
-	switch {
-	case strings.HasPrefix(pattern, "//"):
-		pattern = pattern[1:]
-	case strings.HasPrefix(pattern, "/"):
-		pattern = filepath.Join(root, pattern)
-	case strings.HasPrefix(pattern, "./"):
-		pattern = filepath.Join(root, pattern)
-	case strings.Contains(strings.TrimSuffix(pattern, "/**"), "/"):
-		pattern = filepath.Join(root, pattern)
-	default:
-		pattern = filepath.Join(root, "**", pattern)
-	}
+func matchGlob(pattern, path string) bool {
+	pattern = strings.TrimSuffix(pattern, "/")
 	for _, p := range []string{pattern, pattern + "/**"} {
 		if ok, err := doublestar.Match(p, path); err == nil && ok {
 			return true
@@ -417,13 +472,33 @@ func matchPath(pattern, path string, req *Request) bool {
 	return false
 }
 
-func matchURL(pattern, url string) bool {
+// escape writes a path as a pattern that matches it alone.
+func escape(path string) string {
+	var b strings.Builder
+	for _, r := range path {
+		if strings.ContainsRune(`*?[]{}\!^`, r) {
+			b.WriteByte('\\')
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// matchURL matches an address against "domain:example.com", which is that host and
+// those below it, or against the whole of it.
+func matchURL(pattern, address string) bool {
 	domain, ok := strings.CutPrefix(pattern, "domain:")
 	if !ok {
-		return pattern == "" || pattern == url
+		return pattern == "" || pattern == address || wildcard(pattern, address) && strings.Contains(pattern, "*")
 	}
-	_, rest, _ := strings.Cut(url, "://")
-	host, _, _ := strings.Cut(rest, "/")
-	host, _, _ = strings.Cut(host, ":")
-	return strings.EqualFold(host, domain)
+	u, err := url.Parse(address)
+	if err != nil {
+		return false
+	}
+	host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
+	domain = strings.ToLower(strings.TrimSuffix(domain, "."))
+	if below, ok := strings.CutPrefix(domain, "*."); ok {
+		return strings.HasSuffix(host, "."+below)
+	}
+	return host == domain
 }

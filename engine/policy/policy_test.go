@@ -1,0 +1,264 @@
+package policy
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/wire"
+)
+
+// specs are the tools of the tables, and what a call of them touches.
+func call(t *testing.T, name, arg string) (*tool.Spec, []tool.Access) {
+	switch name {
+	case "Read", "Grep":
+		return &tool.Spec{Name: name, ReadOnly: true}, []tool.Access{{Kind: tool.Read, Path: filepath.Clean(arg)}}
+	case "Write", "Edit", "NotebookEdit":
+		return &tool.Spec{Name: name}, []tool.Access{{Kind: tool.Write, Path: filepath.Clean(arg)}}
+	case "Bash":
+		return &tool.Spec{Name: name}, []tool.Access{{Kind: tool.Execute, Command: arg}}
+	case "WebFetch":
+		return &tool.Spec{Name: name, ReadOnly: true}, []tool.Access{{Kind: tool.Fetch, URL: arg}}
+	case "WebSearch", "AskUserQuestion", "mcp__s__read":
+		return &tool.Spec{Name: name, ReadOnly: true}, []tool.Access{{Kind: tool.Other}}
+	case "mcp__s__write":
+		return &tool.Spec{Name: name}, []tool.Access{{Kind: tool.Other}}
+	case "EnterPlanMode":
+		return &tool.Spec{Name: name, ReadOnly: true}, nil
+	}
+	t.Fatalf("no tool %s", name)
+	return nil, nil
+}
+
+// table plays a file of testdata: groups of rules and a mode, and lines to decide
+// about.
+func table(t *testing.T, file string, decide func(p *Policy, mode wire.PermissionMode, rest string) Decision) {
+	data, err := os.ReadFile(filepath.Join("testdata", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, mode := &Policy{}, wire.ModeDefault
+	for i, line := range strings.Split(string(data), "\n") {
+		word, rest, _ := strings.Cut(line, " ")
+		rest = strings.TrimSpace(rest)
+		switch word {
+		case "", "#":
+		case "mode":
+			mode = wire.PermissionMode(rest)
+		case "rules":
+			p, mode = &Policy{}, wire.ModeDefault
+			for text := range strings.SplitSeq(rest, ";") {
+				if text = strings.TrimSpace(text); text == "" {
+					continue
+				}
+				behavior, rule, _ := strings.Cut(text, " ")
+				r, err := Parse(rule, wire.PermissionBehavior(behavior), "test")
+				if err != nil {
+					t.Fatalf("%s:%d: %v", file, i+1, err)
+				}
+				p.Rules = append(p.Rules, r)
+			}
+		default:
+			if d := decide(p, mode, rest); string(d.Behavior) != word {
+				t.Errorf("%s:%d: %s: %s (%s), want %s", file, i+1, rest, d.Behavior, d.Reason, word)
+			}
+		}
+	}
+}
+
+func TestCommands(t *testing.T) {
+	table(t, "commands.txt", func(p *Policy, mode wire.PermissionMode, command string) Decision {
+		if strings.HasPrefix(command, `"`) {
+			if s, err := strconv.Unquote(command); err == nil {
+				command = s
+			}
+		}
+		spec, access := call(t, "Bash", command)
+		return p.Decide(&Request{Tool: spec, Access: access, Mode: mode, Roots: []string{"/w"}})
+	})
+}
+
+func TestFiles(t *testing.T) {
+	table(t, "files.txt", func(p *Policy, mode wire.PermissionMode, rest string) Decision {
+		name, path, _ := strings.Cut(rest, " ")
+		spec, access := call(t, name, path)
+		return p.Decide(&Request{Tool: spec, Access: access, Mode: mode, Roots: []string{"/w", "/other"}, Home: "/home/u"})
+	})
+}
+
+func TestModes(t *testing.T) {
+	data, err := os.ReadFile("testdata/modes.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var modes []string
+	for line := range strings.Lines(string(data)) {
+		words := strings.Fields(line)
+		if len(words) == 0 || words[0] == "#" {
+			continue
+		}
+		if words[0] == "call" {
+			modes = words[1:]
+			continue
+		}
+		cells := words[len(words)-len(modes):]
+		words = words[:len(words)-len(modes)]
+		for i, want := range cells {
+			spec, access := call(t, words[0], strings.Join(words[1:], " "))
+			d := (&Policy{}).Decide(&Request{Tool: spec, Access: access, Mode: wire.PermissionMode(modes[i]), Roots: []string{"/w"}})
+			if string(d.Behavior) != want {
+				t.Errorf("%s in %s: %s, want %s", strings.Join(words, " "), modes[i], d.Behavior, want)
+			}
+			// Nothing makes a denied call run.
+			deny := &Policy{Rules: []Rule{{Behavior: wire.BehaviorAllow, Tool: words[0]}, {Behavior: wire.BehaviorDeny, Tool: words[0]}, {Behavior: wire.BehaviorAsk, Tool: words[0]}}}
+			if d := deny.Decide(&Request{Tool: spec, Access: access, Mode: wire.PermissionMode(modes[i]), Roots: []string{"/w"}}); d.Behavior != wire.BehaviorDeny || d.Rule == nil {
+				t.Errorf("%s in %s: a deny rule makes it %s", words[0], modes[i], d.Behavior)
+			}
+		}
+	}
+}
+
+// TestLinks reaches a file by other names.
+func TestLinks(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, secret := filepath.Join(dir, "w[1]{a,b}"), filepath.Join(dir, "secret")
+	for _, d := range []string{root, secret, filepath.Join(root, "keys")} {
+		if err := os.Mkdir(d, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, to := range map[string]string{
+		filepath.Join(root, "out"): secret, filepath.Join(root, "k"): filepath.Join(root, "keys"), filepath.Join(dir, "alias"): secret,
+	} {
+		if err := os.Symlink(to, link); err != nil {
+			t.Skip(err)
+		}
+	}
+	for _, tt := range []struct{ rule, path, want string }{
+		{"", filepath.Join(root, "a"), "allow"},
+		{"", filepath.Join(root, "out", "a"), "ask"},
+		{"deny Read(/" + secret + "/**)", filepath.Join(root, "out", "a"), "deny"},
+		{"deny Read(/" + dir + "/alias/**)", filepath.Join(secret, "a"), "deny"},
+		{"deny Read(keys/**)", filepath.Join(root, "k", "a"), "deny"},
+		{"deny Read(/keys/**)", filepath.Join(root, "keys", "a"), "deny"},
+		{"allow Read(/" + dir + "/w*/out/**)", filepath.Join(root, "out", "a"), "ask"}, // it is elsewhere
+	} {
+		p := &Policy{}
+		if tt.rule != "" {
+			behavior, text, _ := strings.Cut(tt.rule, " ")
+			r, err := Parse(text, wire.PermissionBehavior(behavior), "test")
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Rules = append(p.Rules, r)
+		}
+		spec, access := call(t, "Read", tt.path)
+		if d := p.Decide(&Request{Tool: spec, Access: access, Roots: []string{root}}); string(d.Behavior) != tt.want {
+			t.Errorf("%s, %s: %s (%s), want %s", tt.rule, tt.path, d.Behavior, d.Reason, tt.want)
+		}
+		if hides := p.Hides(tt.path, []string{root}, ""); hides != (tt.want == "deny") {
+			t.Errorf("%s hides %s: %v", tt.rule, tt.path, hides)
+		}
+	}
+}
+
+func TestOtherTools(t *testing.T) {
+	for _, tt := range []struct{ rule, name, arg, want string }{
+		{"mcp__s", "mcp__s__read", "", "yes"},
+		{"mcp__s__*", "mcp__s__read", "", "yes"},
+		{"mcp__s__re*", "mcp__s__read", "", "yes"},
+		{"mcp__*", "mcp__s__read", "", "yes"},
+		{"mcp__s__read", "mcp__s__read", "", "yes"},
+		{"mcp__s__rea", "mcp__s__read", "", "no"},
+		{"mcp__t", "mcp__s__read", "", "no"},
+		{"Bash", "mcp__s__read", "", "no"},
+		{"WebFetch(domain:x.org)", "WebFetch", "https://x.org/a", "yes"},
+		{"WebFetch(domain:x.org)", "WebFetch", "https://X.org:443/a", "yes"},
+		{"WebFetch(domain:x.org)", "WebFetch", "https://x.org./a", "yes"},
+		{"WebFetch(domain:x.org)", "WebFetch", "https://x.org@evil.com/a", "no"},
+		{"WebFetch(domain:x.org)", "WebFetch", "https://evil.com/x.org", "no"},
+		{"WebFetch(domain:x.org)", "WebFetch", "https://ax.org/", "no"},
+		{"WebFetch(domain:*.x.org)", "WebFetch", "https://a.x.org/", "yes"},
+		{"WebFetch(domain:*.x.org)", "WebFetch", "https://x.org/", "no"},
+		{"WebFetch", "WebFetch", "https://x.org/", "yes"},
+	} {
+		for _, behavior := range []wire.PermissionBehavior{wire.BehaviorAllow, wire.BehaviorDeny} {
+			r, err := Parse(tt.rule, behavior, "test")
+			if err != nil {
+				t.Fatal(err)
+			}
+			spec, access := call(t, tt.name, tt.arg)
+			d := (&Policy{Rules: []Rule{r}}).Decide(&Request{Tool: spec, Access: access})
+			if got := d.Behavior == behavior; got != (tt.want == "yes") {
+				t.Errorf("%s %s: %s %s is %s", behavior, tt.rule, tt.name, tt.arg, d.Behavior)
+			}
+		}
+	}
+}
+
+func TestParse(t *testing.T) {
+	for _, bad := range []string{"", "(x)", "Bash(x", "  ", "Read([a)"} {
+		if r, err := Parse(bad, wire.BehaviorDeny, "test"); err == nil {
+			t.Errorf("%q is taken as %+v", bad, r)
+		}
+	}
+	rules, err := ParseList("Read, Bash(git diff:*, x) mcp__s  Edit( a b )", wire.BehaviorAllow, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range rules {
+		got = append(got, r.String())
+	}
+	if want := []string{"Read", "Bash(git diff:*, x)", "mcp__s", "Edit( a b )"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// FuzzAllow: whatever follows, an allow rule never covers what a shell would take
+// apart.
+func FuzzAllow(f *testing.F) {
+	for _, s := range []string{"; rm x", "$(x)", "`x`", "\nx", "> x", " --stat"} {
+		f.Add(s)
+	}
+	p := &Policy{Rules: []Rule{{Behavior: wire.BehaviorAllow, Tool: "Bash", Content: "git diff:*"}}}
+	f.Fuzz(func(t *testing.T, tail string) {
+		spec, access := call(t, "Bash", "git diff"+tail)
+		d := p.Decide(&Request{Tool: spec, Access: access})
+		if d.Behavior == wire.BehaviorAllow && (strings.ContainsAny(tail, ";&|`$()<>\n\r\\{}") || tail != "" && strings.TrimSpace(tail) != "" && tail[0] != ' ') {
+			t.Errorf("git diff%q is allowed", tail)
+		}
+	})
+}
+
+// FuzzDeny: however a command is wrapped, a deny rule does not let it run in silence.
+func FuzzDeny(f *testing.F) {
+	f.Add("true; ", " x")
+	f.Add("env A=1 ", "")
+	f.Add(`bash -c "`, `"`)
+	p := &Policy{Rules: []Rule{{Behavior: wire.BehaviorDeny, Tool: "Bash", Content: "rm:*"}}}
+	f.Fuzz(func(t *testing.T, before, after string) {
+		if before != "" && !strings.ContainsAny(before[len(before)-1:], " ;&|\n\t(`") || after != "" && !strings.ContainsAny(after[:1], " ;&|\n\t)`") {
+			t.Skip() // it is another word
+		}
+		spec, access := call(t, "Bash", before+"rm"+after)
+		if d := p.Decide(&Request{Tool: spec, Access: access, Mode: wire.ModeBypassPermissions}); d.Behavior == wire.BehaviorAllow {
+			t.Errorf("%q is allowed", access[0].Command)
+		}
+	})
+}
+
+func BenchmarkDecide(b *testing.B) {
+	p := &Policy{Rules: []Rule{{Behavior: wire.BehaviorDeny, Tool: "Bash", Content: "rm:*"}, {Behavior: wire.BehaviorDeny, Tool: "Read", Content: ".env"}, {Behavior: wire.BehaviorAllow, Tool: "Bash", Content: "git diff:*"}}}
+	req := &Request{Tool: &tool.Spec{Name: "Bash"}, Access: []tool.Access{{Kind: tool.Execute, Command: "git diff HEAD -- engine/policy/policy.go"}}, Roots: []string{"/w"}}
+	for b.Loop() {
+		p.Decide(req)
+	}
+}
