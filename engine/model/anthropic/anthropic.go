@@ -78,7 +78,7 @@ type Client struct {
 	api  messages.Client
 	cfg  Config
 	base string
-	key  *keeper
+	key  *call.Keeper
 	own  *http.Transport // the transport made here, if any
 }
 
@@ -159,7 +159,7 @@ func (c *Client) prepare(ctx context.Context, op messages.Op, body []byte, heade
 	set("Anthropic-Version", version)
 	set("User-Agent", cmp.Or(c.cfg.UserAgent, "parley"))
 	if c.key != nil {
-		key, err := c.key.get(ctx, "")
+		key, err := c.key.Get(ctx, "")
 		if err != nil {
 			return nil, err
 		}
@@ -191,48 +191,23 @@ func (c *Client) prepare(ctx context.Context, op messages.Op, body []byte, heade
 // renew asks for a new key and reports whether there is another one.
 func (c *Client) renew(ctx context.Context, refused *http.Request) (bool, error) {
 	old := refused.Header.Get("X-Api-Key")
-	key, err := c.key.get(ctx, old)
+	key, err := c.key.Get(ctx, old)
 	return key != old, err
 }
 
-// A keeper keeps a key that a function gives.
-type keeper struct {
-	ask func(context.Context) (string, error)
-	ttl time.Duration
-
-	turn chan struct{} // holds one value; who took it may use the fields below
-	key  string
-	till time.Time
-}
-
-func newKeeper(ask func(context.Context) (string, error), ttl time.Duration) *keeper {
+// newKeeper returns a keeper of the keys that a function gives.
+func newKeeper(ask func(context.Context) (string, error), ttl time.Duration) *call.Keeper {
 	if ttl <= 0 {
 		ttl = 5 * time.Minute
 	}
-	k := &keeper{ask: ask, ttl: ttl, turn: make(chan struct{}, 1)}
-	k.turn <- struct{}{}
-	return k
-}
-
-// get returns the key, asking for it if there is none, it is too old, or it is the
-// one that was refused.
-func (k *keeper) get(ctx context.Context, refused string) (string, error) {
-	select {
-	case <-k.turn:
-	case <-ctx.Done():
-		return "", ctx.Err()
-	}
-	defer func() { k.turn <- struct{}{} }()
-	if k.key != "" && k.key != refused && time.Now().Before(k.till) {
-		return k.key, nil
-	}
-	key, err := k.ask(ctx)
-	if err != nil {
-		return "", fmt.Errorf("no key: %w", err)
-	}
-	if key = strings.TrimSpace(key); key == "" || strings.ContainsAny(key, "\r\n\x00") {
-		return "", errors.New("no key: what was given as one is empty or has several lines")
-	}
-	k.key, k.till = key, time.Now().Add(k.ttl)
-	return key, nil
+	return call.NewKeeper(func(ctx context.Context) (string, time.Time, error) {
+		key, err := ask(ctx)
+		if err != nil {
+			return "", time.Time{}, fmt.Errorf("no key: %w", err)
+		}
+		if key = strings.TrimSpace(key); key == "" || strings.ContainsAny(key, "\r\n\x00") {
+			return "", time.Time{}, errors.New("no key: what was given as one is empty or has several lines")
+		}
+		return key, time.Now().Add(ttl), nil
+	})
 }

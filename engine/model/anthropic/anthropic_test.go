@@ -504,7 +504,7 @@ func TestKeyTTL(t *testing.T) {
 		k := newKeeper(func(context.Context) (string, error) { n++; return fmt.Sprint("k", n), nil }, time.Minute)
 		for range 4 {
 			for range 3 {
-				if _, err := k.get(t.Context(), ""); err != nil {
+				if _, err := k.Get(t.Context(), ""); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -1,9 +1,10 @@
 // Package bedrock is the Messages API of Claude on Amazon Bedrock, as a
 // [model.Model].
 //
-// Addresses, signatures and the framing of AWS are those of the official Go SDK of
-// Anthropic, used below its types: bodies go out and events come in as bytes. Names
-// of models are those of Bedrock, such as
+// Signatures and the framing of AWS are those of AWS's own Go SDK; bodies go out and
+// events come in as bytes. The official SDK of Anthropic has a package for this too,
+// but brings 5.4 MB into a program where this brings 0.2, and reads the environment
+// whatever it is told. Names of models are those of Bedrock, such as
 // "us.anthropic.claude-sonnet-4-5-20250929-v1:0". Counting tokens is not offered
 // there in this form.
 //
@@ -15,29 +16,32 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
-	"github.com/anthropics/anthropic-sdk-go"
-	"github.com/anthropics/anthropic-sdk-go/bedrock"
-	"github.com/anthropics/anthropic-sdk-go/option"
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/protocol/eventstream"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 
 	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/engine/model/internal/call"
 	"github.com/parley-go/parley/engine/model/internal/messages"
+	"github.com/parley-go/parley/engine/model/internal/rawjson"
+	"github.com/parley-go/parley/engine/model/internal/sse"
 )
 
-// bearerVariable is the one variable that the official SDK reads whatever it was
-// told. [New] refuses to go on where it would be used by accident.
-const bearerVariable = "AWS_BEARER_TOKEN_BEDROCK"
+// version is that of the Messages API on Bedrock.
+const version = "bedrock-2023-05-31"
 
 // Credentials are those of AWS. SessionToken is empty for those that last.
 type Credentials struct {
@@ -78,8 +82,12 @@ type Config struct {
 
 // A Client asks Bedrock. It implements [model.Model] and is safe for concurrent use.
 type Client struct {
-	api messages.Client
-	own *http.Transport
+	api    messages.Client
+	cfg    Config
+	base   string
+	keys   aws.CredentialsProvider // nil if there is a bearer token
+	signer *v4.Signer
+	own    *http.Transport
 }
 
 // New returns a client. It connects to nothing before the first request.
@@ -90,56 +98,89 @@ func New(cfg Config) (*Client, error) {
 	if strings.ContainsAny(cfg.Region, "/?#@: ") {
 		return nil, fmt.Errorf("bedrock: %q is not a region", cfg.Region)
 	}
-	if ambient := os.Getenv(bearerVariable); ambient != "" && ambient != cfg.BearerToken {
-		return nil, errors.New("bedrock: " + bearerVariable + " is set in the environment of the process, and would be used in place of the credentials that were given: unset it, or give it as the BearerToken")
+	c := &Client{cfg: cfg, signer: v4.NewSigner(), base: strings.TrimRight(cfg.BaseURL, "/")}
+	if c.base == "" {
+		c.base = "https://bedrock-runtime." + cfg.Region + ".amazonaws.com"
 	}
-	ac := aws.Config{Region: cfg.Region}
+	if u, err := url.Parse(c.base); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fmt.Errorf("bedrock: %q is not an address", cfg.BaseURL)
+	}
 	switch {
 	case cfg.BearerToken != "":
-		ac.BearerAuthTokenProvider = bedrock.NewStaticBearerTokenProvider(cfg.BearerToken)
 	case cfg.Retrieve != nil:
-		ac.Credentials = aws.NewCredentialsCache(aws.CredentialsProviderFunc(func(ctx context.Context) (aws.Credentials, error) {
-			c, err := cfg.Retrieve(ctx)
-			return c.aws(), err
-		}))
+		c.keys = aws.NewCredentialsCache(aws.CredentialsProviderFunc(func(ctx context.Context) (aws.Credentials, error) {
+			keys, err := cfg.Retrieve(ctx)
+			return keys.aws(), err
+		}), func(o *aws.CredentialsCacheOptions) { o.ExpiryWindow = time.Minute })
 	case cfg.Credentials.AccessKeyID != "" && cfg.Credentials.SecretAccessKey != "":
-		ac.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return cfg.Credentials.aws(), nil })
+		c.keys = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return cfg.Credentials.aws(), nil })
 	default:
 		return nil, errors.New("bedrock: no credentials")
 	}
-	c := &Client{}
 	rt := cfg.Transport
 	if rt == nil {
 		c.own = call.NewTransport(cfg.Proxy)
 		rt = c.own
 	}
-	opts := []option.RequestOption{
-		bedrock.WithConfig(ac),
-		option.WithMaxRetries(0),
-		option.WithHTTPClient(call.NewClient(rt)),
-	}
-	if cfg.BaseURL != "" {
-		opts = append(opts, option.WithBaseURL(cfg.BaseURL))
-	}
-	sdk := anthropic.NewClient(opts...)
+	hc := call.NewClient(rt)
+	hc.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // a signature is for one address
 	c.api = messages.Client{
-		Name: "bedrock", HTTP: &http.Client{Transport: adapter{&sdk}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+		Name: "bedrock", HTTP: hc,
 		Idle: cfg.IdleTimeout, Complete: cfg.CompleteTimeout, MaxEvent: cfg.MaxEvent,
-		Prepare: func(ctx context.Context, op messages.Op, body []byte, header http.Header) (*http.Request, error) {
-			for name, values := range cfg.Header {
-				if name = http.CanonicalHeaderKey(name); header[name] == nil || name == "Anthropic-Beta" {
-					header[name] = append(header[name], values...)
-				}
-			}
-			header.Set("User-Agent", cmp.Or(cfg.UserAgent, "parley"))
-			hr, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://bedrock/v1/messages", bytes.NewReader(body))
-			if err == nil {
-				hr.Header = header
-			}
-			return hr, err
+		Prepare: c.prepare,
+		Events: func(body io.Reader, limit int) messages.Events {
+			return &frames{r: body, limit: cmp.Or(limit, sse.DefaultMax)}
 		},
 	}
 	return c, nil
+}
+
+func (c *Client) prepare(ctx context.Context, op messages.Op, body []byte, header http.Header) (*http.Request, error) {
+	name := rawjson.String(body, "model")
+	if name == "" {
+		return nil, errors.New("the request names no model")
+	}
+	body = rawjson.Delete(rawjson.Delete(body, "model"), "stream")
+	if rawjson.Get(body, "anthropic_version") == nil {
+		body = rawjson.Set(body, "anthropic_version", `"`+version+`"`)
+	}
+	for name, values := range c.cfg.Header {
+		if name = http.CanonicalHeaderKey(name); header[name] == nil || name == "Anthropic-Beta" {
+			header[name] = append(header[name], values...)
+		}
+	}
+	if betas := strings.FieldsFunc(strings.Join(header["Anthropic-Beta"], ","), func(r rune) bool { return r == ',' || r == ' ' }); len(betas) > 0 {
+		list, err := json.Marshal(betas)
+		if err != nil {
+			return nil, err
+		}
+		body = rawjson.Set(body, "anthropic_beta", string(list))
+	}
+	header.Del("Anthropic-Beta")
+	method := "invoke"
+	if op == messages.OpStream {
+		method = "invoke-with-response-stream"
+	}
+	hr, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	// An id can have colons, and an ARN slashes, all of which are escaped.
+	hr.URL.RawPath = hr.URL.EscapedPath() + "/model/" + url.QueryEscape(name) + "/" + method
+	hr.URL.Path += "/model/" + name + "/" + method
+	hr.Header = header
+	header.Set("Content-Type", "application/json")
+	header.Set("User-Agent", cmp.Or(c.cfg.UserAgent, "parley"))
+	if c.keys == nil {
+		header.Set("Authorization", "Bearer "+c.cfg.BearerToken)
+		return hr, nil
+	}
+	keys, err := c.keys.Retrieve(ctx)
+	if err != nil {
+		return nil, err
+	}
+	hash := sha256.Sum256(body)
+	return hr, c.signer.SignHTTP(ctx, keys, hr, hex.EncodeToString(hash[:]), "bedrock", c.cfg.Region, time.Now())
 }
 
 func (c Credentials) aws() aws.Credentials {
@@ -149,61 +190,87 @@ func (c Credentials) aws() aws.Credentials {
 	}
 }
 
-// An adapter sends requests of the Messages API through the official SDK, which
-// makes those of Bedrock of them and turns the framing of the answer into that of
-// server-sent events.
-type adapter struct{ sdk *anthropic.Client }
+// frames reads the events of a stream in the framing of AWS.
+type frames struct {
+	r     io.Reader
+	limit int
+	dec   *eventstream.Decoder
+	buf   []byte
+}
 
-func (a adapter) RoundTrip(r *http.Request) (*http.Response, error) {
-	defer r.Body.Close()
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		return nil, err
+// Next implements [messages.Events].
+func (f *frames) Next() (data []byte, partial bool, err error) {
+	if f.dec == nil {
+		f.dec = eventstream.NewDecoder()
 	}
-	opts := []option.RequestOption{option.WithHeaderDel("Accept-Encoding")}
-	for name, values := range r.Header {
-		opts = append(opts, option.WithHeaderDel(name))
-		for _, v := range values {
-			opts = append(opts, option.WithHeaderAdd(name, v))
+	for {
+		m, err := f.dec.Decode(f.r, f.buf[:0])
+		if err != nil {
+			return nil, false, err
+		}
+		f.buf = m.Payload
+		if len(m.Payload) > f.limit {
+			return nil, false, sse.ErrTooLarge
+		}
+		head := func(name string) string {
+			if v, ok := m.Headers.Get(name).(eventstream.StringValue); ok {
+				return string(v)
+			}
+			return ""
+		}
+		switch head(":message-type") {
+		case "event":
+			var chunk struct {
+				Bytes []byte `json:"bytes"` // in base64
+			}
+			if head(":event-type") != "chunk" {
+				continue
+			}
+			if err := json.Unmarshal(m.Payload, &chunk); err != nil {
+				if _, bad := errors.AsType[base64.CorruptInputError](err); !bad {
+					err = errors.New("a chunk is not JSON")
+				}
+				return nil, false, &model.EventError{Data: bytes.Clone(m.Payload[:min(len(m.Payload), 1<<10)]), Err: err}
+			}
+			return chunk.Bytes, false, nil
+		case "exception":
+			return failure(head(":exception-type"), m.Payload), false, nil
+		case "error":
+			why, err := json.Marshal(map[string]string{"message": head(":error-message")})
+			return failure(head(":error-code"), why), false, err
 		}
 	}
-	var resp *http.Response
-	opts = append(opts, option.WithResponseInto(&resp))
-	err = a.sdk.Execute(r.Context(), http.MethodPost, "v1/messages", body, &resp, opts...)
-	if resp != nil { // also one that is an error: that is read elsewhere
-		return resp, nil
+}
+
+// failure returns the error event of the Messages API for one of AWS.
+func failure(code string, payload []byte) []byte {
+	var p struct {
+		Message string `json:"message"`
 	}
-	return nil, err
+	if json.Unmarshal(payload, &p) != nil || p.Message == "" {
+		p.Message = cmp.Or(code, "the server did not say why")
+	}
+	typ := "api_error"
+	switch strings.ToLower(code) {
+	case "throttlingexception":
+		typ = "rate_limit_error"
+	case "serviceunavailableexception":
+		typ = "overloaded_error"
+	case "validationexception":
+		typ = "invalid_request_error"
+	case "modeltimeoutexception":
+		typ = "timeout_error"
+	}
+	data, err := json.Marshal(map[string]any{"type": "error", "error": map[string]string{"type": typ, "message": p.Message}})
+	if err != nil {
+		return nil // strings
+	}
+	return data
 }
 
 // Stream implements [model.Model]. It fails as the Stream of package anthropic does.
 func (c *Client) Stream(ctx context.Context, req model.Request) iter.Seq2[model.Event, error] {
-	return known(c.api.Stream(ctx, req))
-}
-
-// known gives errors inside of a stream the types of the Messages API.
-func known(events iter.Seq2[model.Event, error]) iter.Seq2[model.Event, error] {
-	return func(yield func(model.Event, error) bool) {
-		for ev, err := range events {
-			if e, ok := errors.AsType[*model.Error](err); ok && e.Status == 0 {
-				switch strings.ToLower(e.Type) {
-				case "throttlingexception":
-					e.Type = "rate_limit_error"
-				case "serviceunavailableexception":
-					e.Type = "overloaded_error"
-				case "validationexception":
-					e.Type = "invalid_request_error"
-				case "modeltimeoutexception":
-					e.Type = "timeout_error"
-				case "internalserverexception", "modelstreamerrorexception":
-					e.Type = "api_error"
-				}
-			}
-			if !yield(ev, err) {
-				return
-			}
-		}
-	}
+	return c.api.Stream(ctx, req)
 }
 
 // Complete is [Client.Stream] without streaming; see package anthropic.

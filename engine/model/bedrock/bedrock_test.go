@@ -3,7 +3,10 @@ package bedrock
 import (
 	"bytes"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -84,6 +87,9 @@ func TestStream(t *testing.T) {
 		if !strings.HasPrefix(auth, "AWS4-HMAC-SHA256 Credential=AKID/") || !strings.Contains(auth, "/eu-west-1/bedrock/aws4_request") || r.Header.Get("X-Amz-Security-Token") != "session" {
 			t.Errorf("signed %s", auth)
 		}
+		if want := signature(t, r, body, "secret", "eu-west-1"); !strings.HasSuffix(auth, "Signature="+want) {
+			t.Errorf("signed %s, want %s", auth, want)
+		}
 		if r.Header.Get("User-Agent") != "parley" || r.Header.Get("X-Api-Key") != "" {
 			t.Errorf("headers %v", r.Header)
 		}
@@ -112,6 +118,12 @@ func TestFaults(t *testing.T) {
 		{"exception", func(w http.ResponseWriter, _ *http.Request) {
 			w.Write(frame(t, `{"message":"Too many tokens"}`, ":message-type", "exception", ":exception-type", "throttlingException"))
 		}, func(err error) bool { return fmt.Sprint(err) == "model: rate_limit_error: Too many tokens" }},
+		{"error", func(w http.ResponseWriter, _ *http.Request) {
+			w.Write(frame(t, ``, ":message-type", "error", ":error-code", "InternalError", ":error-message", "oh"))
+		}, func(err error) bool { return fmt.Sprint(err) == "model: api_error: oh" }},
+		{"bad chunk", func(w http.ResponseWriter, _ *http.Request) {
+			w.Write(frame(t, `{"bytes":"!"}`, ":message-type", "event", ":event-type", "chunk"))
+		}, func(err error) bool { _, ok := errors.AsType[*model.EventError](err); return ok }},
 		{"cut", func(w http.ResponseWriter, _ *http.Request) { w.Write(first[:20]) }, func(err error) bool { return errors.Is(err, io.ErrUnexpectedEOF) }},
 		{"end", func(http.ResponseWriter, *http.Request) {}, func(err error) bool { return errors.Is(err, io.ErrUnexpectedEOF) }},
 		{"garbage", func(w http.ResponseWriter, _ *http.Request) { w.Write(bytes.Repeat([]byte("x"), 100)) }, func(err error) bool { return err != nil }},
@@ -180,13 +192,45 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// What is in the environment is not used by accident.
+// What is in the environment is not used.
 func TestEnvironment(t *testing.T) {
-	t.Setenv(bearerVariable, "ambient")
-	if _, err := New(Config{Region: "us-east-1", BearerToken: "mine"}); err == nil {
-		t.Error("the key of the environment would be used")
+	for _, name := range []string{"AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION"} {
+		t.Setenv(name, "ambient")
 	}
-	if _, err := New(Config{Region: "us-east-1", BearerToken: "ambient"}); err != nil {
-		t.Error(err)
+	TestStream(t)
+	if _, err := New(Config{Region: "us-east-1"}); err == nil {
+		t.Error("credentials came from somewhere")
 	}
+}
+
+// signature is the one that AWS expects, by its documentation.
+func signature(t *testing.T, r *http.Request, body []byte, secret, region string) string {
+	t.Helper()
+	_, rest, _ := strings.Cut(r.Header.Get("Authorization"), "SignedHeaders=")
+	signed, _, _ := strings.Cut(rest, ",")
+	hash := func(b string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(b))) }
+	path := strings.ReplaceAll(r.URL.EscapedPath(), "%", "%25")
+	canonical := "POST\n" + path + "\n\n"
+	for name := range strings.SplitSeq(signed, ";") {
+		v := r.Header.Get(name)
+		switch name {
+		case "host":
+			v = r.Host
+		case "content-length":
+			v = fmt.Sprint(r.ContentLength)
+		}
+		canonical += name + ":" + v + "\n"
+	}
+	canonical += "\n" + signed + "\n" + hash(string(body))
+	date := r.Header.Get("X-Amz-Date")
+	scope := date[:8] + "/" + region + "/bedrock/aws4_request"
+	key := []byte("AWS4" + secret)
+	for part := range strings.SplitSeq(scope, "/") {
+		m := hmac.New(sha256.New, key)
+		m.Write([]byte(part))
+		key = m.Sum(nil)
+	}
+	m := hmac.New(sha256.New, key)
+	m.Write([]byte("AWS4-HMAC-SHA256\n" + date + "\n" + scope + "\n" + hash(canonical)))
+	return hex.EncodeToString(m.Sum(nil))
 }

@@ -1,0 +1,198 @@
+// Package vertex is the Messages API of Claude on Google Vertex AI, as a
+// [model.Model].
+//
+// Bodies go out and events come in as bytes. Access tokens are had by an exchange of
+// our own, for the key of a service account, for what gcloud keeps of a user, or from
+// the metadata server of a machine at Google: the official libraries bring gRPC
+// with them. Names of models are those of Vertex, such as
+// "claude-sonnet-4-5@20250929".
+//
+// The package reads no file and no environment. It does not try again: that is for
+// the engine.
+package vertex
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/parley-go/parley/engine/model"
+	"github.com/parley-go/parley/engine/model/internal/call"
+	"github.com/parley-go/parley/engine/model/internal/messages"
+	"github.com/parley-go/parley/engine/model/internal/rawjson"
+)
+
+// version is that of the Messages API on Vertex.
+const version = "vertex-2023-10-16"
+
+// Config says where Vertex is and who asks. Project, Region and one kind of
+// credentials are required.
+type Config struct {
+	Project string
+	Region  string // such as "us-east5", "global", or "us" and "eu" for all of them
+
+	// CredentialsJSON is the content of a credentials file: the key of a service
+	// account, or what gcloud auth application-default login wrote.
+	CredentialsJSON []byte
+
+	// Metadata takes tokens from the metadata server of the machine. MetadataURL is
+	// its address; if empty, http://metadata.google.internal.
+	Metadata    bool
+	MetadataURL string
+
+	// Token, if not nil, returns an access token and until when it is good, and goes
+	// before all others.
+	Token func(context.Context) (token string, till time.Time, err error)
+
+	// BaseURL is the address of the service up to /v1. If empty, that of the region.
+	BaseURL string
+
+	UserAgent       string        // if empty, "parley"
+	Header          http.Header   // added to every request
+	IdleTimeout     time.Duration // as in package anthropic
+	CompleteTimeout time.Duration // as in package anthropic
+	MaxEvent        int           // as in package anthropic
+
+	// Transport makes the connections. If nil, the client has one of its own, which
+	// uses Proxy if that is not nil.
+	Transport http.RoundTripper
+	Proxy     func(*http.Request) (*url.URL, error)
+}
+
+// A Client asks Vertex. It implements [model.Model] and is safe for concurrent use.
+type Client struct {
+	api   messages.Client
+	cfg   Config
+	base  string
+	token *call.Keeper
+	own   *http.Transport
+}
+
+var place = regexp.MustCompile(`^[a-z0-9-]+$`)
+
+// New returns a client. It connects to nothing before the first request.
+func New(cfg Config) (*Client, error) {
+	if cfg.Project == "" || strings.ContainsAny(cfg.Project, "/?#% ") {
+		return nil, fmt.Errorf("vertex: %q is not a project", cfg.Project)
+	}
+	if !place.MatchString(cfg.Region) {
+		return nil, fmt.Errorf("vertex: %q is not a region", cfg.Region)
+	}
+	c := &Client{cfg: cfg, base: strings.TrimRight(cfg.BaseURL, "/")}
+	if c.base == "" {
+		switch cfg.Region {
+		case "global":
+			c.base = "https://aiplatform.googleapis.com"
+		case "us", "eu":
+			c.base = "https://aiplatform." + cfg.Region + ".rep.googleapis.com"
+		default:
+			c.base = "https://" + cfg.Region + "-aiplatform.googleapis.com"
+		}
+	}
+	if u, err := url.Parse(c.base); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fmt.Errorf("vertex: %q is not an address", cfg.BaseURL)
+	}
+	rt := cfg.Transport
+	if rt == nil {
+		c.own = call.NewTransport(cfg.Proxy)
+		rt = c.own
+	}
+	hc := call.NewClient(rt)
+	ask := cfg.Token
+	switch {
+	case ask != nil:
+	case cfg.CredentialsJSON != nil:
+		var err error
+		if ask, err = exchange(hc, cfg.CredentialsJSON); err != nil {
+			return nil, fmt.Errorf("vertex: %w", err)
+		}
+	case cfg.Metadata:
+		ask = metadata(hc, cmp.Or(strings.TrimRight(cfg.MetadataURL, "/"), "http://metadata.google.internal"))
+	default:
+		return nil, errors.New("vertex: no credentials")
+	}
+	c.token = call.NewKeeper(ask)
+	c.api = messages.Client{
+		Name: "vertex", HTTP: hc,
+		Idle: cfg.IdleTimeout, Complete: cfg.CompleteTimeout, MaxEvent: cfg.MaxEvent,
+		Prepare: c.prepare,
+		Renew: func(ctx context.Context, refused *http.Request) (bool, error) {
+			old := strings.TrimPrefix(refused.Header.Get("Authorization"), "Bearer ")
+			token, err := c.token.Get(ctx, old)
+			return token != old, err
+		},
+	}
+	return c, nil
+}
+
+func (c *Client) prepare(ctx context.Context, op messages.Op, body []byte, header http.Header) (*http.Request, error) {
+	name := rawjson.String(body, "model")
+	if name == "" {
+		return nil, errors.New("the request names no model")
+	}
+	method := "rawPredict"
+	switch op {
+	case messages.OpCount: // which wants the model in the body
+		name = "count-tokens"
+	case messages.OpStream:
+		method = "streamRawPredict"
+		fallthrough
+	default:
+		body = rawjson.Delete(body, "model")
+	}
+	if rawjson.Get(body, "anthropic_version") == nil {
+		body = rawjson.Set(body, "anthropic_version", `"`+version+`"`)
+	}
+	token, err := c.token.Get(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	for name, values := range c.cfg.Header {
+		if name = http.CanonicalHeaderKey(name); header[name] == nil || name == "Anthropic-Beta" {
+			header[name] = append(header[name], values...)
+		}
+	}
+	if betas := header["Anthropic-Beta"]; len(betas) > 1 {
+		header.Set("Anthropic-Beta", strings.Join(betas, ","))
+	}
+	header.Set("Content-Type", "application/json")
+	header.Set("User-Agent", cmp.Or(c.cfg.UserAgent, "parley"))
+	header.Set("Authorization", "Bearer "+token)
+	to := fmt.Sprintf("%s/v1/projects/%s/locations/%s/publishers/anthropic/models/%s:%s", c.base, c.cfg.Project, c.cfg.Region, url.PathEscape(name), method)
+	hr, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
+	if err == nil {
+		hr.Header = header
+	}
+	return hr, err
+}
+
+// Stream implements [model.Model]. It fails as the Stream of package anthropic does.
+func (c *Client) Stream(ctx context.Context, req model.Request) iter.Seq2[model.Event, error] {
+	return c.api.Stream(ctx, req)
+}
+
+// Complete is [Client.Stream] without streaming; see package anthropic.
+func (c *Client) Complete(ctx context.Context, req model.Request) iter.Seq2[model.Event, error] {
+	return c.api.Once(ctx, req)
+}
+
+// CountTokens returns how many input tokens a request has, by the API's own count.
+func (c *Client) CountTokens(ctx context.Context, req model.Request) (int64, error) {
+	return c.api.Count(ctx, req)
+}
+
+// Close closes connections that are not in use, if the client made them itself.
+func (c *Client) Close() error {
+	if c.own != nil {
+		c.own.CloseIdleConnections()
+	}
+	return nil
+}
