@@ -428,6 +428,9 @@ func indented(raw json.RawMessage) string {
 // diff shows what an edit takes away and puts in its place, with the lines around
 // it that stay.
 func (s *screen) diff(before, after string) string {
+	if strings.HasSuffix(before, "\n") && strings.HasSuffix(after, "\n") {
+		before, after = before[:len(before)-1], after[:len(after)-1]
+	}
 	a, b := strings.Split(visibleLines(before), "\n"), strings.Split(visibleLines(after), "\n")
 	if before == "" {
 		a = nil

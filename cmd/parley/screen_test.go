@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/parley-go/parley/wire"
+)
+
+func TestVisible(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain":                 "plain",
+		"a\x1b[2Kb\x07":         `a\x1b[2Kb\x07`,
+		"one\ntwo\tthree\r":     `one\ntwo\tthree\r`,
+		"\u202egnp.exe\u2066":   `\u202egnp.exe\u2066`,
+		"a\u200bb\u00a0c\u3164": `a\u200bb\u00a0c\u3164`,
+		"\x9b31m\xff":           `\x9b31m\xff`,
+		"\u009b31m":             `\u009b31m`,
+		"\U000E0041":            `\ue0041`,
+		"é 漢字 �":                "é 漢字 �",
+	} {
+		if got := visible(in); got != want {
+			t.Errorf("visible(%q) = %q, want %q", in, got, want)
+		}
+	}
+	if got, want := readable("a\tb\nc\x1b[0m 👨\u200d👩 \u00a0"), "a\tb\nc\\x1b[0m 👨\u200d👩 \u00a0"; got != want {
+		t.Errorf("readable: %q, want %q", got, want)
+	}
+}
+
+func TestClip(t *testing.T) {
+	for _, c := range []struct {
+		in   string
+		wide int
+		want string
+	}{{"abc", 3, "abc"}, {"abcd", 3, "ab…"}, {"漢字漢字", 5, "漢字…"}, {"", 0, ""}, {"ab", 0, "…"}} {
+		if got := clip(c.in, c.wide); got != c.want {
+			t.Errorf("clip(%q, %d) = %q, want %q", c.in, c.wide, got, c.want)
+		}
+	}
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1234: "-1,234", -123: "-123"} {
+		if got := grouped(n); got != want {
+			t.Errorf("grouped(%d) = %s, want %s", n, got, want)
+		}
+	}
+}
+
+func TestEssence(t *testing.T) {
+	s := &screen{cwd: "/home/me/project"}
+	for _, c := range []struct{ tool, input, want string }{
+		{"Bash", `{"command":"make\u001b[A"}`, `make\x1b[A`},
+		{"Bash", `{"command":"one\ntwo"}`, "one …"},
+		{"Read", `{"file_path":"/home/me/project/a/b.go"}`, "a/b.go"},
+		{"Read", `{"file_path":"/home/me/projects"}`, "/home/me/projects"},
+		{"Grep", `{"pattern":"x+","path":"/home/me/project/a"}`, "x+ in a"},
+		{"WebFetch", `{"url":"https://example.com"}`, "https://example.com"},
+		{"mcp__x__y", `{"n":1}`, `{"n":1}`},
+		{"TodoRead", `{}`, ""},
+		{"Bash", `{"comm`, `{"comm`},
+	} {
+		if got := s.essence(c.tool, json.RawMessage(c.input)); got != c.want {
+			t.Errorf("%s %s: %q, want %q", c.tool, c.input, got, c.want)
+		}
+	}
+}
+
+func TestOutcomeOf(t *testing.T) {
+	for _, c := range []struct {
+		text       string
+		isError    bool
+		structured string
+		want       string
+	}{
+		{"Exit code 2\nmore\nlast\n", true, `"Error: Exit code 2"`, "exit 2 · last"},
+		{"Exit code 1", true, ``, "exit 1"},
+		{"<tool_use_error>No such file.\nmore</tool_use_error>", true, ``, "No such file."},
+		{"a\nb", false, `{"stdout":"a\nb\n","stderr":""}`, "b"},
+		{"", false, `{"stdout":"","stderr":""}`, ""},
+		{"…", false, `{"type":"text","file":{"numLines":1}}`, "1 line"},
+		{"…", false, `{"type":"update","structuredPatch":[{"lines":[" a","-b","+c","+d"]}]}`, "+2 −1"},
+		{"…", false, `{"type":"create","structuredPatch":[],"content":"a\nb\n"}`, "new, 2 lines"},
+		{"…", false, `{"mode":"content","numFiles":0,"numLines":3}`, "3 lines"},
+		{"…", false, `{"filenames":["a"],"numFiles":1}`, "1 file"},
+		{"it is \x1b[0m so\nmore", false, `null`, `it is \x1b[0m so`},
+	} {
+		r := &wire.ToolResultBlock{Content: wire.Text(c.text), IsError: c.isError}
+		if got := outcomeOf(r, json.RawMessage(c.structured)); got != c.want {
+			t.Errorf("%q %s: %q, want %q", c.text, c.structured, got, c.want)
+		}
+	}
+}
+
+// TestScreenHolds has the result of one call come while another is asked about:
+// the question stays whole.
+func TestScreenHolds(t *testing.T) {
+	var out bytes.Buffer
+	s := newScreen(&process{stdout: &out}, "")
+	s.begin()
+	call := func(id string) *wire.Assistant {
+		return &wire.Assistant{Message: wire.APIMessage{Content: wire.Blocks(&wire.ToolUseBlock{ID: id, Name: "Tool", Input: json.RawMessage(`{"query":"` + id + `"}`)})}}
+	}
+	answer := func(id string) *wire.User {
+		return &wire.User{Message: wire.UserMessage{Role: "user", Content: wire.Blocks(&wire.ToolResultBlock{ToolUseID: id, Content: wire.Text("ok")})}}
+	}
+	go func() { // the question overtakes the model
+		s.show(&wire.Assistant{Message: wire.APIMessage{Content: wire.Text("Two calls.")}})
+		s.show(call("1"))
+		s.show(call("2"))
+	}()
+	done := s.ask(context.Background(), "2")
+	s.request(&wire.CanUseTool{ToolName: "Bash", Input: json.RawMessage(`{"command":"x"}`)}, 0)
+	s.show(answer("1"))
+	s.print("  answered")
+	done()
+	s.show(answer("2"))
+	s.end()
+	want := "Two calls.\n\n? May it run this command?\n    x\n  answered\n✓ Tool 1 · ok\n✓ Tool 2 · ok\n"
+	if out.String() != want {
+		t.Errorf("%s\nwant\n%s", out.String(), want)
+	}
+}
+
+// TestRequestLimit shows a long file in part, and a command whole.
+func TestRequestLimit(t *testing.T) {
+	var out bytes.Buffer
+	s := newScreen(&process{stdout: &out}, "")
+	long, err := json.Marshal(map[string]string{"file_path": "a", "content": strings.Repeat("line\n", 100), "command": strings.Repeat("line\n", 100)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for tool, want := range map[string]int{"Write": 5, "Bash": 100} {
+		out.Reset()
+		s.request(&wire.CanUseTool{ToolName: tool, Input: long}, 5)
+		if got := strings.Count(out.String(), "line\n"); got != want {
+			t.Errorf("%s: %d lines, want %d:\n%s", tool, got, want, out.String())
+		}
+	}
+	if got := s.diff("a\nb\nc\n", "a\nX\nc\n"); got != "  a\n- b\n+ X\n  c" {
+		t.Errorf("%q", got)
+	}
+	if got := s.diff("", "x\n"); got != "+ x" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestWithFlags(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"-p hello", "-p hello X"},
+		{"-p -- hello -x", "-p X -- hello -x"},
+		{"--system-prompt -- -p -- hi", "--system-prompt -- -p X -- hi"},
+		{"", "X"},
+	} {
+		if got := strings.Join(withFlags(strings.Fields(c.args), "X"), " "); got != c.want {
+			t.Errorf("%s: %s, want %s", c.args, got, c.want)
+		}
+	}
+}
