@@ -368,7 +368,7 @@ func (s *server) hook(ctx context.Context, m *hookMatcher, id string, in wire.Ho
 		// answers that it failed is passed over, unless it was registered not to
 		// be.
 		silent := bounded.Err() != nil || errors.Is(err, errNoAnswer)
-		return engine.HookAnswer{Err: err, Block: m.block || silent}
+		return engine.HookAnswer{Err: err, Block: m.block || silent, Late: bounded.Err() != nil && ctx.Err() == nil}
 	}
 	out := new(wire.HookOutput)
 	if len(r.Response) > 0 {
