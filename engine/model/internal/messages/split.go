@@ -1,10 +1,12 @@
 package messages
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/parley-go/parley/engine/model"
@@ -24,11 +26,12 @@ func Split(message []byte) ([]model.Event, error) {
 		Context      json.RawMessage   `json:"context_management"`
 		Usage        json.RawMessage   `json:"usage"`
 	}
-	value := jsontext.Value(message)
-	if err := value.Compact(); err != nil {
+	value := jsontext.Value(bytes.ToValidUTF8(message, []byte("\ufffd")))
+	if err := value.Compact(jsontext.AllowDuplicateNames(true)); err != nil {
 		return nil, errors.New("the answer is not JSON")
 	}
-	if err := json.Unmarshal(value, &m); err != nil {
+	// The names are those that are looked for below, in this case only.
+	if err := jsonv2.Unmarshal(value, &m, jsontext.AllowDuplicateNames(true)); err != nil {
 		return nil, fmt.Errorf("the answer is no message: %w", err)
 	}
 	if m.Type != "message" {
