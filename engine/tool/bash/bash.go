@@ -448,14 +448,20 @@ func (t *Tool) start(call *tool.Call, in *Input) (*run, error) {
 	return r, nil
 }
 
-// findShell finds bash on the path of the environment.
-func findShell(env *tool.Env) (string, error) {
+// pathOf returns the path of the environment.
+func pathOf(env *tool.Env) string {
 	path := ""
 	for _, kv := range env.Environ {
 		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
 			path = v
 		}
 	}
+	return path
+}
+
+// findShell finds bash on the path of the environment.
+func findShell(env *tool.Env) (string, error) {
+	path := pathOf(env)
 	for _, name := range []string{"bash", "sh"} {
 		for _, dir := range append(filepath.SplitList(path), "/bin", "/usr/bin", "/usr/local/bin") {
 			// A project does not get to say what bash is.

@@ -37,6 +37,8 @@ type run struct {
 // live is what runs in a conversation, or may.
 type live struct {
 	mark   string // that all carry
+	once   sync.Once
+	watch  *process.Watcher // for when this process is killed
 	mu     sync.Mutex
 	runs   map[*run]bool
 	closed bool
@@ -74,6 +76,8 @@ func (l *live) stop() {
 	}
 	wg.Wait()
 	process.Sweep(l.mark)
+	l.once.Do(func() {}) // nobody is watched any more
+	l.watch.Stop()
 }
 
 // launch starts the shell.
@@ -110,6 +114,7 @@ func (t *Tool) launch(call *tool.Call, in *Input, shell, dir string) (*run, erro
 		}
 	}
 	l := liveOf(env)
+	l.once.Do(func() { l.watch, _ = process.Watch(shell, l.mark, pathOf(env)) })
 	cwd, w, err := os.Pipe()
 	if err != nil {
 		return nil, err

@@ -68,6 +68,8 @@ func each(mark string, f func(pid int)) (found int, unsure bool) {
 	return found, unsure
 }
 
+func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+
 // signalOne sends a signal by a handle, so that a process id which is given to
 // another process meanwhile cannot make it the victim.
 func signalOne(pid int, mark string, s syscall.Signal) {

@@ -12,3 +12,5 @@ func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: tr
 func signalMarked(string, syscall.Signal) {}
 
 func sweep(string) {}
+
+func ownGroup() *syscall.SysProcAttr { return attributes() }

@@ -6,7 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"image"
-	"image/color"
+	"image/draw"
 	_ "image/gif" // so that it can be decoded
 	"image/jpeg"
 	"image/png"
@@ -131,20 +131,27 @@ func scale(src image.Image, side int) image.Image {
 		return src
 	}
 	dw, dh := max(1, w*side/max(w, h)), max(1, h*side/max(w, h))
-	dst := image.NewNRGBA64(image.Rect(0, 0, dw, dh))
+	from := image.NewRGBA(image.Rect(0, 0, w, h))
+	draw.Draw(from, from.Bounds(), src, b.Min, draw.Src)
+	to := image.NewRGBA(image.Rect(0, 0, dw, dh))
 	for y := range dh {
 		y0, y1 := y*h/dh, max((y+1)*h/dh, y*h/dh+1)
 		for x := range dw {
 			x0, x1 := x*w/dw, max((x+1)*w/dw, x*w/dw+1)
-			var r, g, bl, a, n uint64
+			var sum [4]int
 			for sy := y0; sy < y1; sy++ {
-				for sx := x0; sx < x1; sx++ {
-					cr, cg, cb, ca := src.At(b.Min.X+sx, b.Min.Y+sy).RGBA()
-					r, g, bl, a, n = r+uint64(cr), g+uint64(cg), bl+uint64(cb), a+uint64(ca), n+1
+				row := from.Pix[sy*from.Stride+4*x0 : sy*from.Stride+4*x1]
+				for ; len(row) >= 4; row = row[4:] {
+					sum[0] += int(row[0])
+					sum[1] += int(row[1])
+					sum[2] += int(row[2])
+					sum[3] += int(row[3])
 				}
 			}
-			dst.Set(x, y, color.RGBA64{R: uint16(r / n), G: uint16(g / n), B: uint16(bl / n), A: uint16(a / n)})
+			n := (y1 - y0) * (x1 - x0)
+			at := to.Pix[y*to.Stride+4*x:]
+			at[0], at[1], at[2], at[3] = byte(sum[0]/n), byte(sum[1]/n), byte(sum[2]/n), byte(sum[3]/n)
 		}
 	}
-	return dst
+	return to
 }

@@ -1,0 +1,59 @@
+package process
+
+import (
+	"os"
+	"os/exec"
+)
+
+// A Watcher is a small process that outlives this one by a moment: should this one
+// be killed, so that it can end nothing itself, the watcher kills what carries a
+// mark. It exists on Linux only; elsewhere it does nothing.
+type Watcher struct {
+	cmd  *exec.Cmd
+	pipe *os.File // closed by our end, whatever that is
+}
+
+// watching waits for the end of its input, and then kills what carries the mark, as
+// long as it finds something.
+const watching = `read -r line
+for round in 1 2 3 4 5; do
+	found=
+	for file in $(grep -ls "$2" /proc/[0-9]*/environ); do
+		if tr '\0' '\n' <"$file" 2>/dev/null | grep -qs "^$1=.*$2"; then
+			pid=${file#/proc/}
+			kill -9 "${pid%/environ}" 2>/dev/null
+			found=1
+		fi
+	done
+	[ "$found" ] || exit 0
+done`
+
+// Watch starts a watcher for a mark, with a shell. It is worth it once there is
+// something that carries the mark.
+func Watch(shell, mark, path string) (*Watcher, error) {
+	if !hasMarks {
+		return nil, nil
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	cmd := &exec.Cmd{Path: shell, Args: []string{shell, "-c", watching, "watcher", MarkKey, mark}, Dir: "/", Env: []string{"PATH=" + path, "LC_ALL=C"}, Stdin: r, SysProcAttr: ownGroup()}
+	err = cmd.Start()
+	r.Close()
+	if err != nil {
+		w.Close()
+		return nil, err
+	}
+	return &Watcher{cmd: cmd, pipe: w}, nil
+}
+
+// Stop ends the watcher; nothing is killed by it. It may be nil.
+func (w *Watcher) Stop() {
+	if w == nil {
+		return
+	}
+	w.cmd.Process.Kill()
+	w.cmd.Wait()
+	w.pipe.Close()
+}
