@@ -133,10 +133,11 @@ func play(role string) {
 		os.Exit(3)
 	case "silent":
 		select {}
-	case "deaf": // it never reads and never ends by itself
-		for {
-			time.Sleep(time.Hour)
-		}
+	case "deaf": // it never reads
+		fmt.Println(`{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"deaf","version":"0"}}}`)
+		time.Sleep(300 * time.Millisecond)
+		fmt.Println(`{"jsonrpc":"2.0","id":2,"result":{"tools":[{"name":"t"}]}}`)
+		time.Sleep(time.Hour)
 	case "old":
 		answers(map[string]string{
 			"initialize": `{"protocolVersion":"2024-11-05","capabilities":{"tools":{}},"serverInfo":{"name":"old","version":"0"}}`,

@@ -333,8 +333,9 @@ func running(pid int) bool {
 
 // Servers that are wrong in their own ways, beside one that is not.
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	m := manager(t, func(o *Options) { o.ConnectTimeout = 3 * time.Second })
-	roles := []string{"good", "talkative", "crash", "silent", "old", "liar", "nolist", "endless", "longline", "beggar"}
+	roles := []string{"good", "talkative", "crash", "silent", "old", "liar", "nolist", "longline", "beggar"}
 	began := time.Now()
 	for _, r := range roles {
 		m.Set("dynamic", Server{Name: r, Config: child(r)})
@@ -362,7 +363,6 @@ func TestFaults(t *testing.T) {
 		"talkative": {wire.MCPConnected, ""},
 		"old":       {wire.MCPConnected, ""},
 		"liar":      {wire.MCPConnected, ""},
-		"endless":   {wire.MCPConnected, ""},
 		"crash":     {wire.MCPFailed, "exit code 3; it said: no licence found"},
 		"silent":    {wire.MCPFailed, "did not answer within 3s"},
 		"nolist":    {wire.MCPFailed, "cannot be read"},
@@ -380,14 +380,6 @@ func TestFaults(t *testing.T) {
 		}
 	}
 	tools, _ := m.Tools()
-	count := map[string]int{}
-	for _, tl := range tools {
-		server, _, _ := strings.Cut(strings.TrimPrefix(tl.Spec().Name, "mcp__"), "__")
-		count[server]++
-	}
-	if n := count["endless"]; n == 0 || n > maxTools {
-		t.Errorf("the endless server offers %d tools", n)
-	}
 	env := tooltest.Env(t)
 	var lies []string
 	for _, tl := range tools {
@@ -410,8 +402,43 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// Nobody is held up by a server that does not read what it is sent.
+func TestDeafServer(t *testing.T) {
+	t.Parallel()
+	m := manager(t, func(o *Options) { o.CallTimeout = 100 * time.Millisecond })
+	m.Set("dynamic", Server{Name: "deaf", Config: child("deaf")})
+	ready(t, m)
+	tl := find(t, m, "mcp__deaf__t")
+	input, _ := json.Marshal(map[string]string{"text": strings.Repeat("x", 100_000)})
+	var wg sync.WaitGroup
+	for range 40 {
+		wg.Go(func() {
+			if _, err := tl.Run(t.Context(), &tool.Call{Input: input, Env: &tool.Env{}}); err == nil || !strings.Contains(err.Error(), "did not answer") {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// A server offers what is bounded, however much it lists.
+func TestEndlessTools(t *testing.T) {
+	m := manager(t)
+	m.Set("dynamic", Server{Name: "endless", Config: child("endless")})
+	st := ready(t, m)["endless"]
+	tools, _ := m.Tools()
+	size := 0
+	for _, tl := range tools {
+		size += len(tl.Spec().Description)
+	}
+	if st.Status != wire.MCPConnected || len(tools) == 0 || len(tools) > maxTools || size > maxListed {
+		t.Errorf("%s %q: %d tools, %d bytes", st.Status, st.Error, len(tools), size)
+	}
+}
+
 // A server that floods is slowed down; its call ends by its timeout.
 func TestFlood(t *testing.T) {
+	t.Parallel()
 	m := manager(t)
 	cfg := child("flood")
 	cfg.Timeout = 1000
@@ -460,6 +487,7 @@ func TestDeath(t *testing.T) {
 }
 
 func TestCancelAndTimeout(t *testing.T) {
+	t.Parallel()
 	m, _ := inHost(t, func(o *Options) { o.CallTimeout = 400 * time.Millisecond })
 	m.Set("sdk", Server{Name: "calc", Config: &wire.MCPServerConfig{Type: "sdk"}})
 	ready(t, m)
@@ -666,6 +694,7 @@ func names2(list []*wire.InitMCPServer) string {
 }
 
 func TestReady(t *testing.T) {
+	t.Parallel()
 	startup := func(role, kind string) *wire.MCPServerConfig {
 		cfg := child(role)
 		cfg.Extra = map[string]json.RawMessage{"startup": json.RawMessage(`"` + kind + `"`)}

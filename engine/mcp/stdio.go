@@ -108,6 +108,10 @@ func (p *program) explain(err error) error {
 		select {
 		case <-p.tree.Exited():
 			err = fmt.Errorf("the server ended with exit code %d", p.tree.Code())
+			select {
+			case <-p.tree.Drained():
+			case <-time.After(200 * time.Millisecond):
+			}
 		case <-time.After(500 * time.Millisecond):
 		}
 	default:
