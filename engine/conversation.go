@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/parley-go/parley/engine/internal/ledger"
@@ -50,6 +51,9 @@ type Conversation struct {
 	kept       keptPrompt
 	primary    catalog.Info // the model that was asked for; another one may stand in for it
 	fallbacks  []string     // models that were not tried in this turn
+
+	// What tools that look at many files leave out. It is read by them.
+	hidden atomic.Pointer[hiding]
 
 	// What tools work in changes between rounds, when none runs.
 	roots   []string
@@ -137,6 +141,11 @@ func New(cfg Config, host Host) (*Conversation, error) {
 		c.tools = append(c.tools, questionTools(c)...)
 	}
 	c.watchTasks()
+	c.hide()
+	c.env.Hidden = func(path string) bool {
+		h := c.hidden.Load()
+		return h.policy.Hides(path, h.roots, c.env.Home)
+	}
 	c.makePrefix()
 	if cfg.History != nil {
 		if err := c.restore(cfg.History); err != nil {
@@ -144,6 +153,23 @@ func New(cfg Config, host Host) (*Conversation, error) {
 		}
 	}
 	return c, nil
+}
+
+// A hiding is what is needed to tell whether a file must not be read.
+type hiding struct {
+	policy policy.Policy
+	roots  []string
+}
+
+// hide tells tools what they must not see, when the rules have changed.
+func (c *Conversation) hide() {
+	h := &hiding{roots: slices.Clone(c.roots)}
+	for _, r := range c.policy.Rules {
+		if r.Behavior == wire.BehaviorDeny {
+			h.policy.Rules = append(h.policy.Rules, r)
+		}
+	}
+	c.hidden.Store(h)
 }
 
 // makePrefix writes the beginning of requests anew.
@@ -400,6 +426,7 @@ func (c *Conversation) SetThinking(thinking json.RawMessage) {
 
 // Apply changes the rules as the host said.
 func (c *Conversation) Apply(u *wire.PermissionUpdate) {
+	defer c.hide()
 	switch u.Type {
 	case wire.UpdateSetMode:
 		mode := u.Mode

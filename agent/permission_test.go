@@ -1,0 +1,352 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/wire"
+)
+
+// workdir makes a directory with two files, beside one that is not of the project.
+func workdir(t *testing.T) (dir, outside string) {
+	t.Helper()
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, outside = filepath.Join(base, "project"), filepath.Join(base, "outside")
+	for _, d := range []string{dir, outside} {
+		if err := os.Mkdir(d, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for file, text := range map[string]string{filepath.Join(dir, "a.txt"): "alpha\n", filepath.Join(dir, ".env"): "KEY=hush\n", filepath.Join(outside, "b.txt"): "beta\n"} {
+		if err := os.WriteFile(file, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir, outside
+}
+
+// outcomes tells how the calls of a turn ended: "ran", "failed", "denied" or
+// "rejected by SOURCE".
+func outcomes(p played) string {
+	denied := map[string]bool{}
+	for _, d := range p.r.PermissionDenials {
+		denied[d.ToolUseID] = true
+	}
+	var all []string
+	for _, m := range p.all {
+		u, ok := m.(*wire.User)
+		if !ok {
+			continue
+		}
+		for _, b := range u.Message.Content.Blocks {
+			if b, ok := b.(*wire.ToolResultBlock); ok {
+				switch {
+				case denied[b.ToolUseID]:
+					all = append(all, "denied")
+				case b.IsError:
+					all = append(all, "failed")
+				default:
+					all = append(all, "ran")
+				}
+			}
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+// TestPermissionModes plays calls of several tools in every mode, with a host that
+// allows and counts, and with nobody to ask.
+func TestPermissionModes(t *testing.T) {
+	calls := []string{"read", "read outside", "write", "write outside", "bash", "echo"}
+	for _, tt := range []struct {
+		mode  wire.PermissionMode
+		hosts string // what the host is asked, with one
+		alone string // what comes of the calls without one
+	}{
+		{wire.ModeDefault, "read outside, write, write outside, bash", "ran denied denied denied denied ran"},
+		{wire.ModeAcceptEdits, "read outside, write outside, bash", "ran denied ran denied denied ran"},
+		{wire.ModePlan, "read outside", "ran denied denied denied denied ran"},
+		{wire.ModeDontAsk, "", "ran denied denied denied denied ran"},
+		{wire.ModeBypassPermissions, "", "ran ran ran ran ran ran"},
+	} {
+		for _, host := range []string{"host", "nobody", "no prompts"} {
+			t.Run(fmt.Sprintf("%s with %s", tt.mode, host), func(t *testing.T) {
+				dir, outside := workdir(t)
+				turn := parleytest.Call("Read", map[string]string{"file_path": filepath.Join(dir, "a.txt")}).
+					Call("Read", map[string]string{"file_path": filepath.Join(outside, "b.txt")}).
+					Call("Write", map[string]string{"file_path": filepath.Join(dir, "new"), "content": "x"}).
+					Call("Write", map[string]string{"file_path": filepath.Join(outside, "new"), "content": "x"}).
+					Call("Bash", map[string]string{"command": "touch made"}).
+					Call("Bash", map[string]string{"command": "echo hello"})
+				var asked []string
+				p := promptIn(t, dir, parleytest.Script(turn, parleytest.Say("done")), func(o *parley.Options, cfg *agent.Config) {
+					o.PermissionMode, o.AllowBypass = tt.mode, tt.mode == wire.ModeBypassPermissions
+					switch host {
+					case "host":
+						o.CanUseTool = func(_ context.Context, req *wire.CanUseTool) (*wire.PermissionResult, error) {
+							var n int
+							fmt.Sscanf(req.ToolUseID, "toolu_main_1_%d", &n)
+							asked = append(asked, calls[n-1])
+							return parley.Allow(), nil
+						}
+					case "no prompts":
+						o.CanUseTool = func(context.Context, *wire.CanUseTool) (*wire.PermissionResult, error) {
+							t.Error("it asked")
+							return parley.Allow(), nil
+						}
+						o.NoPermissionPrompts = true
+					}
+				})
+				if host == "host" {
+					if got := strings.Join(asked, ", "); got != tt.hosts {
+						t.Errorf("asked about %s, want %s", got, tt.hosts)
+					}
+					return
+				}
+				if got := outcomes(p); got != tt.alone {
+					t.Errorf("got %s, want %s", got, tt.alone)
+				}
+				for _, m := range p.all {
+					if d, ok := m.(*wire.PermissionDenied); ok && host == "no prompts" && tt.mode == wire.ModeDefault && d.DecisionReasonType != "asyncAgent" {
+						t.Errorf("%+v", d)
+					}
+				}
+				if _, err := os.Stat(filepath.Join(outside, "new")); (err == nil) != (tt.mode == wire.ModeBypassPermissions) {
+					t.Errorf("the file outside: %v", err)
+				}
+			})
+		}
+	}
+}
+
+// TestDenyWins tries to get past a rule in every other way there is.
+func TestDenyWins(t *testing.T) {
+	deny := `{"permissions":{"deny":["Bash(touch:*)","Write","Read(.env)"],"allow":["Bash","Write","Read"]}}`
+	dir, _ := workdir(t)
+	for name, change := range map[string]func(*parley.Options){
+		"allow rules": func(o *parley.Options) { o.AllowedTools = []string{"Bash", "Write", "Read", "Grep"} },
+		"bypass": func(o *parley.Options) {
+			o.PermissionMode, o.AllowBypass = wire.ModeBypassPermissions, true
+		},
+		"accept edits": func(o *parley.Options) { o.PermissionMode = wire.ModeAcceptEdits },
+		"a hook": func(o *parley.Options) {
+			o.Hooks = []parley.Hook{parley.On("", func(context.Context, *wire.PreToolUseInput) (*wire.HookOutput, error) {
+				return &wire.HookOutput{HookSpecificOutput: &wire.PreToolUseOutput{PermissionDecision: wire.BehaviorAllow}}, nil
+			})}
+		},
+		"a host": func(o *parley.Options) {
+			o.CanUseTool = func(context.Context, *wire.CanUseTool) (*wire.PermissionResult, error) {
+				r := parley.Allow()
+				r.UpdatedPermissions = []*wire.PermissionUpdate{{Type: wire.UpdateAddRules, Behavior: wire.BehaviorAllow, Rules: []*wire.PermissionRule{{ToolName: "Bash"}}, Destination: wire.DestinationSession}}
+				return r, nil
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			turn := parleytest.Call("Bash", map[string]string{"command": "true; /bin/touch made"}).
+				Call("Write", map[string]string{"file_path": filepath.Join(dir, "made"), "content": "x"}).
+				Call("Read", map[string]string{"file_path": filepath.Join(dir, ".env")}).
+				Call("Bash", map[string]string{"command": "cat '.e'nv"}).
+				Call("Grep", map[string]any{"pattern": "hush", "path": dir, "output_mode": "content"})
+			p := promptIn(t, dir, parleytest.Script(turn, parleytest.Expect(parleytest.ToolResult("KEY=hush").Not()).Say("done")), func(o *parley.Options, _ *agent.Config) {
+				o.Settings = json.RawMessage(deny)
+				change(o)
+			})
+			if got := outcomes(p); got != "denied failed denied denied ran" && got != "denied denied denied denied ran" {
+				t.Errorf("got %s", got)
+			}
+			if _, err := os.Stat(filepath.Join(dir, "made")); err == nil {
+				t.Error("it was made")
+			}
+		})
+	}
+}
+
+// TestChangedInput: what a host or a hook makes of the input is judged again.
+func TestChangedInput(t *testing.T) {
+	dir, _ := workdir(t)
+	turn := parleytest.Call("Bash", map[string]string{"command": "touch harmless"})
+	bad := []byte(`{"command":"touch secret"}`)
+	for name, change := range map[string]func(*parley.Options){
+		"host": func(o *parley.Options) {
+			o.CanUseTool = func(context.Context, *wire.CanUseTool) (*wire.PermissionResult, error) {
+				return &wire.PermissionResult{Behavior: wire.BehaviorAllow, UpdatedInput: bad}, nil
+			}
+		},
+		"hook": func(o *parley.Options) {
+			o.Hooks = []parley.Hook{parley.On("", func(context.Context, *wire.PreToolUseInput) (*wire.HookOutput, error) {
+				return &wire.HookOutput{HookSpecificOutput: &wire.PreToolUseOutput{PermissionDecision: wire.BehaviorAllow, UpdatedInput: bad}}, nil
+			})}
+		},
+		"invalid": func(o *parley.Options) {
+			o.CanUseTool = func(context.Context, *wire.CanUseTool) (*wire.PermissionResult, error) {
+				return &wire.PermissionResult{Behavior: wire.BehaviorAllow, UpdatedInput: []byte(`{"command":7}`)}, nil
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := promptIn(t, dir, parleytest.Script(turn, parleytest.Expect(parleytest.ToolError("")).Say("done")), func(o *parley.Options, _ *agent.Config) {
+				o.DisallowedTools = []string{"Bash(touch secret)"}
+				change(o)
+			})
+			if got := outcomes(p); got != "denied" && !(got == "failed" && name == "invalid") {
+				t.Errorf("got %s", got)
+			}
+		})
+	}
+	// A change that no rule forbids is what runs; the history keeps what the model
+	// said.
+	p := promptIn(t, dir, parleytest.Script(turn, parleytest.Expect(parleytest.Field("messages.1.content.0.input.command", "touch harmless")).Say("done")), func(o *parley.Options, _ *agent.Config) {
+		o.CanUseTool = func(context.Context, *wire.CanUseTool) (*wire.PermissionResult, error) {
+			return &wire.PermissionResult{Behavior: wire.BehaviorAllow, UpdatedInput: []byte(`{"command":"touch other"}`)}, nil
+		}
+	})
+	if _, err := os.Stat(filepath.Join(dir, "other")); err != nil || outcomes(p) != "ran" {
+		t.Errorf("%v, %s", err, outcomes(p))
+	}
+}
+
+// TestHostFails: a host that fails or answers nonsense does not let anything run.
+func TestHostFails(t *testing.T) {
+	dir, _ := workdir(t)
+	for name, answer := range map[string]func() (*wire.PermissionResult, error){
+		"error":      func() (*wire.PermissionResult, error) { return nil, errors.New("crash") },
+		"panic":      func() (*wire.PermissionResult, error) { panic("oops") },
+		"nothing":    func() (*wire.PermissionResult, error) { return &wire.PermissionResult{}, nil },
+		"other word": func() (*wire.PermissionResult, error) { return &wire.PermissionResult{Behavior: "sure"}, nil },
+		"ask":        func() (*wire.PermissionResult, error) { return &wire.PermissionResult{Behavior: wire.BehaviorAsk}, nil },
+		"empty deny": func() (*wire.PermissionResult, error) {
+			return &wire.PermissionResult{Behavior: wire.BehaviorDeny}, nil
+		},
+		"nil":         func() (*wire.PermissionResult, error) { return nil, nil },
+		"not allowed": func() (*wire.PermissionResult, error) { return parley.Deny("no"), nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := promptIn(t, dir, parleytest.Script(parleytest.Call("Bash", map[string]string{"command": "touch made"}), parleytest.Expect(parleytest.ToolError("")).Say("done")),
+				func(o *parley.Options, _ *agent.Config) {
+					o.CanUseTool = func(context.Context, *wire.CanUseTool) (*wire.PermissionResult, error) { return answer() }
+				})
+			if got := outcomes(p); got != "denied" {
+				t.Errorf("got %s", got)
+			}
+			if _, err := os.Stat(filepath.Join(dir, "made")); err == nil {
+				t.Error("it ran")
+			}
+		})
+	}
+}
+
+// TestUpdatedPermissions: what the host adds acts at once.
+func TestUpdatedPermissions(t *testing.T) {
+	dir, outside := workdir(t)
+	write := func(name string) *parleytest.Turn {
+		return parleytest.Call("Write", map[string]string{"file_path": filepath.Join(dir, name), "content": "x"})
+	}
+	for _, tt := range []struct {
+		name   string
+		first  *parleytest.Turn
+		second *parleytest.Turn
+		update *wire.PermissionUpdate
+		asked  int
+	}{
+		{"rule", parleytest.Call("Bash", map[string]string{"command": "touch p1"}), parleytest.Call("Bash", map[string]string{"command": "touch p2"}),
+			&wire.PermissionUpdate{Type: wire.UpdateAddRules, Behavior: wire.BehaviorAllow, Destination: wire.DestinationSession, Rules: []*wire.PermissionRule{{ToolName: "Bash", RuleContent: "touch *"}}}, 1},
+		{"narrow rule", parleytest.Call("Bash", map[string]string{"command": "touch p1"}), parleytest.Call("Bash", map[string]string{"command": "mkdir p3"}),
+			&wire.PermissionUpdate{Type: wire.UpdateAddRules, Behavior: wire.BehaviorAllow, Destination: wire.DestinationSession, Rules: []*wire.PermissionRule{{ToolName: "Bash", RuleContent: "touch *"}}}, 2},
+		{"mode", write("w1"), write("w2"), &wire.PermissionUpdate{Type: wire.UpdateSetMode, Mode: wire.ModeAcceptEdits, Destination: wire.DestinationSession}, 1},
+		{"bypass is not to be had", write("w3"), write("w4"), &wire.PermissionUpdate{Type: wire.UpdateSetMode, Mode: wire.ModeBypassPermissions, Destination: wire.DestinationSession}, 2},
+		{"no such mode", write("w5"), write("w6"), &wire.PermissionUpdate{Type: wire.UpdateSetMode, Mode: "whatever", Destination: wire.DestinationSession}, 2},
+		{"directory", parleytest.Call("Read", map[string]string{"file_path": filepath.Join(outside, "b.txt")}), parleytest.Call("Read", map[string]string{"file_path": filepath.Join(outside, "b.txt"), "offset": "1"}),
+			&wire.PermissionUpdate{Type: wire.UpdateAddDirectories, Directories: []string{outside}, Destination: wire.DestinationSession}, 1},
+		{"deny from now on", write("w7"), write("w8"), &wire.PermissionUpdate{Type: wire.UpdateAddRules, Behavior: wire.BehaviorDeny, Destination: wire.DestinationSession, Rules: []*wire.PermissionRule{{ToolName: "Write"}}}, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			asked := 0
+			p := promptIn(t, dir, parleytest.Script(tt.first, tt.second, parleytest.Say("done")), func(o *parley.Options, _ *agent.Config) {
+				o.CanUseTool = func(context.Context, *wire.CanUseTool) (*wire.PermissionResult, error) {
+					asked++
+					r := parley.Allow()
+					if asked == 1 {
+						r.UpdatedPermissions = []*wire.PermissionUpdate{tt.update}
+					}
+					return r, nil
+				}
+			})
+			if asked != tt.asked {
+				t.Errorf("asked %d times, want %d", asked, tt.asked)
+			}
+			if got, denied := outcomes(p), tt.name == "deny from now on"; (got == "ran ran") == denied {
+				t.Errorf("got %s", got)
+			}
+		})
+	}
+}
+
+// TestFlagSettings: settings that are applied while it runs restrict at once.
+func TestFlagSettings(t *testing.T) {
+	dir, _ := workdir(t)
+	synctest.Test(t, func(t *testing.T) {
+		opts, m, _ := inProcess(t, parleytest.Script(
+			parleytest.Call("Bash", map[string]string{"command": "touch one"}), parleytest.Say("done"),
+			parleytest.Call("Bash", map[string]string{"command": "touch two"}), parleytest.Expect(parleytest.ToolError("denied by the rule")).Say("done"),
+		))
+		opts.Cwd, opts.AllowedTools = dir, []string{"Bash"}
+		c, err := parley.Connect(t.Context(), opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := run(t, c, "one"); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.ApplySettings(t.Context(), map[string]json.RawMessage{"permissions": json.RawMessage(`{"deny":["Bash(touch:*)"]}`)}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := run(t, c, "two"); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Done(); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "two")); err == nil {
+			t.Error("it ran")
+		}
+	})
+}
+
+// TestToolsAreTakenAway: the model is not shown what a flag takes away, and cannot
+// call it.
+func TestToolsAreTakenAway(t *testing.T) {
+	dir, _ := workdir(t)
+	for name, change := range map[string]func(*parley.Options){
+		"disallowed": func(o *parley.Options) { o.DisallowedTools = []string{"Write"} },
+		"tools":      func(o *parley.Options) { o.Tools = []string{"Read"} },
+		"no tools":   func(o *parley.Options) { o.Tools = []string{} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := promptIn(t, dir, parleytest.Script(
+				parleytest.Expect(parleytest.Tools("Write").Not()).Call("Write", map[string]string{"file_path": filepath.Join(dir, "made"), "content": "x"}),
+				parleytest.Expect(parleytest.ToolError("No such tool available: Write")).Say("done"),
+			), func(o *parley.Options, _ *agent.Config) {
+				o.PermissionMode, o.AllowBypass = wire.ModeBypassPermissions, true
+				change(o)
+			})
+			if init := p.all[0].(*wire.Init); name == "no tools" && len(init.Tools) != 0 {
+				t.Errorf("tools %v", init.Tools)
+			}
+		})
+	}
+}
