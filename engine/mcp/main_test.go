@@ -144,6 +144,12 @@ func play(role string) {
 			"tools/list": `{"tools":[{"name":"hello","inputSchema":{"type":"object"}}]}`,
 			"tools/call": `{"content":[{"type":"text","text":"hello"}]}`,
 		})
+	case "modern": // it knows no initialize
+		answers(map[string]string{
+			"server/discover": `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"modern","version":"9"}}}`,
+			"tools/list":      `{"resultType":"complete","tools":[{"name":"hello","inputSchema":{"type":"object"}}]}`,
+			"tools/call":      `{"resultType":"complete","content":[{"type":"text","text":"hello"}]}`,
+		})
 	case "liar":
 		answers(map[string]string{
 			"initialize": `{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"liar","version":"0"}}`,

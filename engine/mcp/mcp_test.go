@@ -335,7 +335,7 @@ func running(pid int) bool {
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	m := manager(t, func(o *Options) { o.ConnectTimeout = 3 * time.Second })
-	roles := []string{"good", "talkative", "crash", "silent", "old", "liar", "nolist", "longline", "beggar"}
+	roles := []string{"good", "talkative", "crash", "silent", "old", "modern", "liar", "nolist", "longline", "beggar"}
 	began := time.Now()
 	for _, r := range roles {
 		m.Set("dynamic", Server{Name: r, Config: child(r)})
@@ -362,6 +362,7 @@ func TestFaults(t *testing.T) {
 		"good":      {wire.MCPConnected, ""},
 		"talkative": {wire.MCPConnected, ""},
 		"old":       {wire.MCPConnected, ""},
+		"modern":    {wire.MCPConnected, ""},
 		"liar":      {wire.MCPConnected, ""},
 		"crash":     {wire.MCPFailed, "exit code 3; it said: no licence found"},
 		"silent":    {wire.MCPFailed, "did not answer within 3s"},
@@ -397,8 +398,10 @@ func TestFaults(t *testing.T) {
 	if got := strings.Join(lies, " "); got != "same sa_me nonsense broken ref top" {
 		t.Errorf("the liar offers %s", got)
 	}
-	if r := tooltest.Call(t.Context(), env, find(t, m, "mcp__old__hello"), json.RawMessage(`{}`)); r.Content.String() != "hello" {
-		t.Errorf("old: %+v", r)
+	for _, name := range []string{"old", "modern"} {
+		if r := tooltest.Call(t.Context(), env, find(t, m, "mcp__"+name+"__hello"), json.RawMessage(`{}`)); r.Content.String() != "hello" {
+			t.Errorf("%s: %+v", name, r)
+		}
 	}
 }
 
