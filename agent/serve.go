@@ -376,10 +376,49 @@ func (s *server) hook(ctx context.Context, m *hookMatcher, id string, in wire.Ho
 			return engine.HookAnswer{Err: fmt.Errorf("its answer cannot be read: %w", err), Block: m.block}
 		}
 	}
+	if err := checkOutput(out, in.Event()); err != nil {
+		// It wanted to decide, and nobody knows what: that is no yes.
+		return engine.HookAnswer{Err: fmt.Errorf("its answer makes no sense: %w", err), Block: true}
+	}
 	if out.Async {
 		out = nil
 	}
 	return engine.HookAnswer{Output: out}
+}
+
+// checkOutput returns what is wrong with the answer of a hook. What is unknown is
+// fine; what is known and of another kind is not.
+func checkOutput(out *wire.HookOutput, event wire.HookEvent) error {
+	for _, name := range []string{"async", "continue", "decision", "reason", "stopReason", "hookSpecificOutput"} {
+		if raw, ok := out.Extra[name]; ok && string(raw) != "null" {
+			return fmt.Errorf("%s is %s", name, raw)
+		}
+	}
+	if out.Async {
+		return nil
+	}
+	if out.Decision != "" && out.Decision != wire.DecisionBlock && out.Decision != wire.DecisionApprove {
+		return fmt.Errorf("the decision is %q", out.Decision)
+	}
+	if out.HookSpecificOutput == nil {
+		return nil
+	}
+	if got := out.HookSpecificOutput.Event(); got != event {
+		return fmt.Errorf("the hookEventName is %q and should be %q", got, event)
+	}
+	if o, ok := out.HookSpecificOutput.(*wire.PreToolUseOutput); ok {
+		switch o.PermissionDecision {
+		case "", wire.BehaviorAllow, wire.BehaviorDeny, wire.BehaviorAsk, wire.BehaviorDefer:
+		default:
+			return fmt.Errorf("the permissionDecision is %q", o.PermissionDecision)
+		}
+		for _, name := range []string{"permissionDecision", "updatedInput"} {
+			if raw, ok := o.Extra[name]; ok && string(raw) != "null" {
+				return fmt.Errorf("%s is %s", name, raw)
+			}
+		}
+	}
+	return nil
 }
 
 // registerHooks takes the hooks of initialize in place of those there were.
