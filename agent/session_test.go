@@ -1,0 +1,351 @@
+package agent_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/engine/session"
+	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/wire"
+)
+
+// TestResumeBytes holds the same conversation twice, by one process and by one
+// process for each prompt, on other days: every request is the same, byte for byte.
+func TestResumeBytes(t *testing.T) {
+	dir, _ := workdir(t)
+	const id = "5a4daa78-1b64-484f-a52a-0f2c91f6f1cc"
+	// Turns, with everything in them that ends up in the history in a way of its
+	// own.
+	script := func() *parleytest.Scenario {
+		return parleytest.Script(
+			parleytest.Think("Let me see <b>& \u2028 \u00e4.").Say("I look.").Call("Read", map[string]string{"file_path": filepath.Join(dir, "a.txt")}).Call("Bash", `{ "command" : "echo  <x>\u0026" }`),
+			parleytest.Say("Two calls ran.").Call("Nonesuch", `{"n": 1.50, "big": 12345678901234567890}`).Call("Read", `not json`),
+			parleytest.Say("done one"),
+			parleytest.Fail(500), // tried again
+			parleytest.Say("cut here").Cut(),
+			parleytest.Think("only a thought").Say("lost").Cut().After(6),
+			parleytest.Say("done two"),
+			parleytest.Fail(400), // told as an error
+			parleytest.Call("Write", map[string]string{"file_path": filepath.Join(dir, "x"), "content": "x"}),
+			parleytest.Say("long").Stop("max_tokens"),
+			parleytest.Think("hmm"),
+			parleytest.Say("done four"),
+			parleytest.Say("done five"),
+		)
+	}
+	prompts := []string{"one", "two", "three", "four", "five"}
+	hold := func(t *testing.T, restart bool) [][]byte {
+		var bodies [][]byte
+		synctest.Test(t, func(t *testing.T) {
+			m := script().Model()
+			m.Strict, m.Record = true, true
+			cfg := agent.Config{Model: m, Store: &session.Memory{}}
+			opts := parley.Options{Cwd: dir, SessionID: id, AllowedTools: []string{"Bash"}, Dialer: agent.InProcess(cfg)}
+			opts.CanUseTool = func(context.Context, *wire.CanUseTool) (*wire.PermissionResult, error) { return parley.Deny("no"), nil }
+			opts.Hooks = []parley.Hook{
+				parley.On("", func(_ context.Context, in *wire.UserPromptSubmitInput) (*wire.HookOutput, error) {
+					return &wire.HookOutput{HookSpecificOutput: &wire.UserPromptSubmitOutput{AdditionalContext: "said " + in.Prompt}}, nil
+				}),
+				parley.On("Read", func(context.Context, *wire.PostToolUseInput) (*wire.HookOutput, error) {
+					return &wire.HookOutput{HookSpecificOutput: &wire.PostToolUseOutput{AdditionalContext: "was read"}}, nil
+				}),
+			}
+			var c *parley.Client
+			for i, text := range prompts {
+				if c == nil || restart {
+					if c != nil {
+						c.Close()
+						opts.SessionID, opts.Resume = "", id
+					}
+					var err error
+					if c, err = parley.Connect(t.Context(), &opts); err != nil {
+						t.Fatal(err)
+					}
+				}
+				r, err := run(t, c, text)
+				if failed := new(parley.ResultError); err != nil && !errors.As(err, &failed) {
+					t.Fatal(err)
+				}
+				if r == nil || r.IsError != (text == "three") {
+					t.Fatalf("%s: %v %+v", text, err, r)
+				}
+				if *r.ResultIndex != i && !restart {
+					t.Errorf("result_index %d of %d", *r.ResultIndex, i)
+				}
+				time.Sleep(25 * time.Hour)
+			}
+			c.Close()
+			if err := m.Done(); err != nil {
+				t.Error(err)
+			}
+			for _, r := range m.Requests() {
+				bodies = append(bodies, r.Body)
+			}
+		})
+		os.Remove(filepath.Join(dir, "x"))
+		return bodies
+	}
+	once, often := hold(t, false), hold(t, true)
+	if len(once) != len(often) || len(once) == 0 {
+		t.Fatalf("%d requests by one process, %d by several", len(once), len(often))
+	}
+	for i := range once {
+		if !bytes.Equal(once[i], often[i]) {
+			at := 0
+			for at < len(once[i]) && at < len(often[i]) && once[i][at] == often[i][at] {
+				at++
+			}
+			t.Errorf("request %d differs at %d:\n  one process: …%.300s\n  several:     …%.300s", i, at, once[i][max(0, at-60):], often[i][max(0, at-60):])
+		}
+		// The beginning of each request is that of the one before, up to its
+		// breakpoints.
+		if i > 0 && prefixOf(once[i-1]) != prefixOf(once[i])[:min(len(prefixOf(once[i])), len(prefixOf(once[i-1])))] {
+			t.Errorf("request %d does not begin like the one before", i)
+		}
+	}
+}
+
+// prefixOf is what prompt caching sees of a request: its messages without
+// breakpoints.
+func prefixOf(body []byte) string {
+	s := strings.ReplaceAll(string(body), `,"cache_control":{"type":"ephemeral"}`, "")
+	i := strings.LastIndex(s, `],"metadata"`)
+	return strings.TrimRight(s[:i], "]}")
+}
+
+// TestSessionFlags has a row for each way to begin or go on with a session.
+func TestSessionFlags(t *testing.T) {
+	dir, other := workdir(t)
+	store := &session.Memory{}
+	const a, b, c = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222", "33333333-3333-4333-8333-333333333333"
+	uuids := map[string]string{} // of answers, by their text
+	for _, tt := range []struct {
+		name   string
+		opts   parley.Options
+		users  string // what the user said, as the model gets it
+		id     string // of the session; empty means a new one
+		failed string
+	}{
+		{"begin", parley.Options{SessionID: a}, "p0", a, ""},
+		{"in use", parley.Options{SessionID: a}, "", "", "Session ID " + a + " is already in use."},
+		{"resume", parley.Options{Resume: a}, "p0 p2", a, ""},
+		{"continue", parley.Options{Continue: true}, "p0 p2 p3", a, ""},
+		{"continue elsewhere", parley.Options{Continue: true, Cwd: other}, "p4", "", ""},
+		{"resume from elsewhere", parley.Options{Resume: a, Cwd: other}, "p0 p2 p3 p5", a, ""},
+		{"fork", parley.Options{Resume: a, Fork: true}, "p0 p2 p3 p5 p6", "", ""},
+		{"fork by id", parley.Options{Resume: a, Fork: true, SessionID: b}, "p0 p2 p3 p5 p7", b, ""},
+		{"the original is as it was", parley.Options{Resume: a}, "p0 p2 p3 p5 p8", a, ""},
+		{"the fork goes on", parley.Options{Resume: b}, "p0 p2 p3 p5 p7 p9", b, ""},
+		{"from an earlier answer", parley.Options{Resume: a, ResumeAt: "answer to p2"}, "p0 p2 p10", a, ""},
+		{"goes on from there", parley.Options{Resume: a}, "p0 p2 p10 p11", a, ""},
+		{"fork from an earlier answer", parley.Options{Resume: b, ResumeAt: "answer to p7", Fork: true, SessionID: c}, "p0 p2 p3 p5 p7 p12", c, ""},
+		{"unknown answer", parley.Options{Resume: a, ResumeAt: "99999999-9999-4999-8999-999999999999"}, "", "", "No message found with message.uuid of: 99999999"},
+		{"unknown session", parley.Options{Resume: "44444444-4444-4444-8444-444444444444"}, "", "", "No conversation found with session ID: 44444444"},
+		{"unknown title", parley.Options{Resume: "my talk"}, "", "", "No conversation found with the title: my talk"},
+		{"kept nowhere", parley.Options{NoPersistence: true, SessionID: "55555555-5555-4555-8555-555555555555"}, "p16", "55555555-5555-4555-8555-555555555555", ""},
+		{"was kept nowhere", parley.Options{Resume: "55555555-5555-4555-8555-555555555555"}, "", "", "No conversation found"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := 0
+				fmt.Sscanf(tt.users[strings.LastIndexByte(tt.users, 'p')+1:], "%d", &n)
+				text := fmt.Sprintf("p%d", n)
+				var got []string
+				m := parleytest.Script(parleytest.Expect(parleytest.Check("", func(r *parleytest.Request) error {
+					var body struct {
+						Messages []struct {
+							Role    string
+							Content []struct{ Text string }
+						}
+					}
+					if err := json.Unmarshal(r.Body, &body); err != nil {
+						return err
+					}
+					for _, m := range body.Messages {
+						if m.Role == "user" {
+							got = append(got, m.Content[0].Text)
+						}
+					}
+					return nil
+				})).Say("answer to " + text)).Model()
+				m.Strict = true
+				opts := tt.opts
+				if opts.Cwd == "" {
+					opts.Cwd = dir
+				}
+				if id := uuids[opts.ResumeAt]; id != "" {
+					opts.ResumeAt = id
+				}
+				var stderr strings.Builder
+				opts.Stderr = func(line string) { stderr.WriteString(line + "\n") }
+				opts.Dialer = agent.InProcess(agent.Config{Model: m, Store: store})
+				all, r, err := collect(t, &opts, text)
+				if tt.failed != "" {
+					if err == nil || !strings.Contains(stderr.String(), tt.failed) {
+						t.Errorf("error %v, standard error %q", err, stderr.String())
+					}
+					if tt.opts.Resume != "" && (r == nil || r.Subtype != "error_during_execution" || !strings.Contains(r.Errors[0], tt.failed) || r.NumTurns != 0) {
+						t.Errorf("result %+v", r)
+					}
+					return
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if users := strings.Join(got, " "); users != tt.users {
+					t.Errorf("the user said %s, want %s", users, tt.users)
+				}
+				if tt.id != "" && r.SessionID != tt.id || tt.id == "" && (r.SessionID == a || r.SessionID == b) {
+					t.Errorf("session %s", r.SessionID)
+				}
+				for _, m := range all {
+					if m, ok := m.(*wire.Assistant); ok {
+						uuids["answer to "+text] = m.UUID
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestCostGoesOn: the cost of a session includes that of processes before, a budget
+// does not.
+func TestCostGoesOn(t *testing.T) {
+	dir, _ := workdir(t)
+	synctest.Test(t, func(t *testing.T) {
+		m := parleytest.Script(parleytest.Say("ok").Usage(parleytest.Usage{Input: 1000, Output: 100}).Times(4)).Model()
+		cfg := agent.Config{Model: m, Store: &session.Memory{}}
+		const id = "11111111-1111-4111-8111-111111111111"
+		opts := parley.Options{Cwd: dir, Model: "sonnet", SessionID: id, Dialer: agent.InProcess(cfg)}
+		_, first, err := collect(t, &opts, "hi")
+		if err != nil || first.TotalCostUSD <= 0 {
+			t.Fatal(err, first)
+		}
+		opts.SessionID, opts.Resume = "", id
+		opts.MaxBudgetUSD = first.TotalCostUSD * 1.5
+		_, second, err := collect(t, &opts, "hi")
+		if err != nil || !near(second.TotalCostUSD, 2*first.TotalCostUSD) || second.Usage.InputTokens != 1000 {
+			t.Errorf("%v, %v after %v", err, second.TotalCostUSD, first.TotalCostUSD)
+		}
+		opts.Fork = true
+		_, third, err := collect(t, &opts, "hi")
+		if err != nil || !near(third.TotalCostUSD, 3*first.TotalCostUSD) {
+			t.Errorf("%v, %+v after %v", err, third, first.TotalCostUSD)
+		}
+		opts.Fork, opts.Resume = false, third.SessionID
+		if _, last, err := collect(t, &opts, "hi"); err != nil || !near(last.TotalCostUSD, 4*first.TotalCostUSD) {
+			t.Errorf("%v, %+v", err, last)
+		}
+	})
+}
+
+func near(a, b float64) bool { return math.Abs(a-b) < 1e-9 }
+
+// TestUnpricedBudget: a budget that cannot be kept is refused, at the start and
+// later.
+func TestUnpricedBudget(t *testing.T) {
+	dir, _ := workdir(t)
+	synctest.Test(t, func(t *testing.T) {
+		m := parleytest.Script(parleytest.Say("ok")).Model()
+		opts := parley.Options{Cwd: dir, Model: "nobody-knows-1", MaxBudgetUSD: 1, Dialer: agent.InProcess(agent.Config{Model: m})}
+		if _, _, err := collect(t, &opts, "hi"); err == nil || !strings.Contains(err.Error(), "price") {
+			t.Errorf("error %v", err)
+		}
+		opts.Model = "sonnet"
+		c, err := parley.Connect(t.Context(), &opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.SetModel(t.Context(), "nobody-knows-1"); err == nil {
+			t.Error("it was taken")
+		}
+		if r, err := run(t, c, "hi"); err != nil || r.ModelUsage["claude-sonnet-4-5"] == nil && len(r.ModelUsage) != 1 {
+			t.Error(err)
+		}
+	})
+}
+
+// TestDuplicateAfterResume: a prompt that the session has is not taken again.
+func TestDuplicateAfterResume(t *testing.T) {
+	dir, _ := workdir(t)
+	synctest.Test(t, func(t *testing.T) {
+		m := parleytest.Script(parleytest.Say("one"), parleytest.Expect(parleytest.LastUser("other")).Say("two")).Model()
+		cfg := agent.Config{Model: m, Store: &session.Memory{}, Cwd: dir}
+		const id = "11111111-1111-4111-8111-111111111111"
+		line := func(text, uuid string) string {
+			return fmt.Sprintf(`{"type":"user","message":{"role":"user","content":%q},"uuid":%q}`+"\n", text, uuid)
+		}
+		var out safeBuffer
+		const u = "0e6a835c-a5e3-492f-99ac-ac3841ff7c2d"
+		agent.Run(t.Context(), cfg, append(streaming[:5:5], "--session-id", id), strings.NewReader(line("hi", u)), &out, os.Stderr)
+		agent.Run(t.Context(), cfg, append(streaming[:5:5], "--resume", id), strings.NewReader(line("hi", u)+line("other", "c65ae3dd-2e54-4fb2-b95c-0fedceace75a")), &out, os.Stderr)
+		if n := strings.Count(out.String(), `"type":"result"`); n != 2 {
+			t.Errorf("%d results", n)
+		}
+		if err := m.Done(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestUnwritableLog: what cannot be written down does not happen.
+func TestUnwritableLog(t *testing.T) {
+	dir, _ := workdir(t)
+	for n := range 8 {
+		synctest.Test(t, func(t *testing.T) {
+			m := parleytest.Script(parleytest.Call("Bash", map[string]string{"command": "touch made"}), parleytest.Say("ok")).Default(parleytest.Say("more")).Model()
+			m.Strict = true
+			opts := parley.Options{Cwd: dir, AllowedTools: []string{"Bash"}, Dialer: agent.InProcess(agent.Config{Model: m, Store: &fullStore{Store: &session.Memory{}, left: n}})}
+			_, r, err := collect(t, &opts, "hi")
+			if r == nil {
+				t.Fatalf("%d: no result, %v", n, err)
+			}
+			_, statErr := os.Stat(filepath.Join(dir, "made"))
+			// Before the command: the system prompt, the prompt, the call, its
+			// intent.
+			if ran := statErr == nil; ran != (n >= 4) {
+				t.Errorf("%d: the command ran: %v", n, ran)
+			}
+			if n != 3 && n != 4 && n < 7 && (r.Subtype != "error_during_execution" || !strings.Contains(strings.Join(r.Errors, " "), "cannot be written")) {
+				t.Errorf("%d: %+v", n, r)
+			}
+			os.Remove(filepath.Join(dir, "made"))
+		})
+	}
+}
+
+// A fullStore is a store whose disk is full after some records.
+type fullStore struct {
+	session.Store
+	left int
+}
+
+func (s *fullStore) Create(ctx context.Context, meta session.Meta) (session.Log, error) {
+	log, err := s.Store.Create(ctx, meta)
+	return &fullLog{log, s}, err
+}
+
+type fullLog struct {
+	session.Log
+	s *fullStore
+}
+
+func (l *fullLog) Append(entries ...*session.Entry) error {
+	if l.s.left--; l.s.left < 0 {
+		return errors.New("no space left on device")
+	}
+	return l.Log.Append(entries...)
+}
