@@ -32,10 +32,16 @@ type Reader struct {
 	err   error // what src ended with
 	begun bool  // the byte order mark is dealt with
 	cut   bool  // the last line had no end
+	full  bool  // the last read filled buf
 	last  []byte
 }
 
-const readSize = 64 << 10
+// How much is read at once: little at first, so that many idle connections fit into
+// a process, and more once there is more.
+const (
+	firstSize = 8 << 10
+	readSize  = 64 << 10
+)
 
 // NewReader returns a reader of the messages that src holds. opts may be nil.
 func NewReader(src io.Reader, opts *ReaderOptions) *Reader {
@@ -220,13 +226,23 @@ func (r *Reader) fill() {
 		r.scan -= r.r
 		r.r = 0
 	}
-	if len(r.buf)-r.w < readSize/2 {
-		grown := make([]byte, max(readSize, 2*len(r.buf)))
+	size := len(r.buf)
+	switch {
+	case size == 0:
+		size = firstSize
+	case size < readSize && r.full:
+		size = min(4*size, readSize)
+	case size-r.w < min(size, readSize)/2:
+		size *= 2
+	}
+	if size > len(r.buf) {
+		grown := make([]byte, size)
 		copy(grown, r.buf[:r.w])
 		r.buf = grown
 	}
 	for range 100 {
 		n, err := r.src.Read(r.buf[r.w:])
+		r.full = r.w+n == len(r.buf)
 		r.w += n
 		if err != nil {
 			r.err = err
