@@ -13,6 +13,8 @@ import (
 	"sync"
 
 	"github.com/parley-go/parley/engine/model"
+	"github.com/parley-go/parley/engine/model/catalog"
+	"github.com/parley-go/parley/engine/tool/builtin"
 	"github.com/parley-go/parley/transport"
 	"github.com/parley-go/parley/wire"
 )
@@ -184,6 +186,13 @@ func FromProcess() (Config, error) {
 // nothing but what cfg itself shares. Of the options the executable and the
 // environment of the process have no meaning; the working directory has.
 func InProcess(cfg Config) transport.Dialer {
+	// What never changes is made once for all of them.
+	if cfg.Catalog == nil {
+		cfg.Catalog = catalog.New()
+	}
+	if cfg.Tools == nil {
+		cfg.Tools = builtin.All(nil)
+	}
 	return transport.DialerFunc(func(ctx context.Context, spec transport.Spec) (transport.Conn, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -83,8 +84,15 @@ func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) in
 	run, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	ended := make(chan struct{})
+	var crash any
 	go func() {
 		defer close(ended)
+		defer func() {
+			// A mistake of ours ends this conversation, not those beside it.
+			if crash = recover(); crash != nil {
+				fmt.Fprintf(stderr, "Error: the agent failed in an unexpected way: %v\n%s", crash, debug.Stack())
+			}
+		}()
 		conv.Run(run)
 	}()
 	go s.keepAlive(ended)
@@ -104,6 +112,9 @@ func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) in
 		conv.Do(conv.EndInput)
 		<-ended
 	case <-ended:
+	}
+	if crash != nil {
+		code = 1
 	}
 	if last := conv.LastResult(); last != nil && last.IsError {
 		code = 1
