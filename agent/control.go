@@ -278,12 +278,11 @@ func (s *server) applySettings(settings map[string]json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	var permissions permissionSettings
-	if raw := settings["permissions"]; raw != nil {
-		if err := json.Unmarshal(raw, &permissions); err != nil {
-			return fmt.Errorf("apply_flag_settings: the permissions cannot be read: %w", err)
-		}
+	if err := checkSettings(settings); err != nil {
+		return fmt.Errorf("apply_flag_settings: %w", err)
 	}
+	var permissions permissionSettings
+	json.Unmarshal(settings["permissions"], &permissions)
 	var updates []*wire.PermissionUpdate
 	for _, list := range []struct {
 		behavior wire.PermissionBehavior

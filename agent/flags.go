@@ -3,10 +3,12 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/parley-go/parley/wire"
 )
@@ -19,6 +21,8 @@ type Flags struct {
 	OutputFormat string // "text", "json" or "stream-json"
 	InputFormat  string // "text" or "stream-json"
 	Verbose      bool
+	InitOnly     bool // see that it can start, and end
+	Bare         bool // the fewest tools
 
 	Partial     bool
 	ReplayUsers bool
@@ -50,6 +54,7 @@ type Flags struct {
 
 	AddDirs        []string
 	Settings       string
+	Managed        string // settings that only restrict
 	SettingSources []string
 	MCPConfig      []string
 	StrictMCP      bool
@@ -59,6 +64,7 @@ type Flags struct {
 	Continue    bool
 	Fork        bool
 	ResumeAt    string
+	DropsTurn   string // the turn that ResumeAt may drop; empty means any
 	NoPersist   bool
 	SessionName string
 
@@ -160,6 +166,9 @@ var flagTable = []flagSpec{
 	{names: []string{"--dangerously-skip-permissions"}, set: on(func(f *Flags) *bool { return &f.SkipPermissions })},
 	{names: []string{"--add-dir"}, kind: flagRepeat, set: more(func(f *Flags) *[]string { return &f.AddDirs })},
 	{names: []string{"--settings"}, kind: flagString, set: str(func(f *Flags) *string { return &f.Settings })},
+	{names: []string{"--managed-settings"}, kind: flagString, set: str(func(f *Flags) *string { return &f.Managed })},
+	{names: []string{"--init-only"}, set: on(func(f *Flags) *bool { return &f.InitOnly })},
+	{names: []string{"--bare"}, set: on(func(f *Flags) *bool { return &f.Bare })},
 	{names: []string{"--setting-sources"}, kind: flagString, set: func(f *Flags, v []string) error {
 		f.SettingSources = []string{}
 		for s := range strings.SplitSeq(v[0], ",") {
@@ -180,6 +189,7 @@ var flagTable = []flagSpec{
 	{names: []string{"-c", "--continue"}, set: on(func(f *Flags) *bool { return &f.Continue })},
 	{names: []string{"--fork-session"}, set: on(func(f *Flags) *bool { return &f.Fork })},
 	{names: []string{"--resume-session-at"}, kind: flagString, set: str(func(f *Flags) *string { return &f.ResumeAt })},
+	{names: []string{"--resume-drops-turn"}, kind: flagString, set: str(func(f *Flags) *string { return &f.DropsTurn })},
 	{names: []string{"--no-session-persistence"}, set: on(func(f *Flags) *bool { return &f.NoPersist })},
 	{names: []string{"-n", "--name"}, kind: flagString, set: str(func(f *Flags) *string { return &f.SessionName })},
 	{names: []string{"--api-key"}, kind: flagString, set: str(func(f *Flags) *string { return &f.APIKey })},
@@ -196,12 +206,12 @@ var flagTable = []flagSpec{
 // inert are flags that are accepted for the sake of the SDKs that pass them. What
 // restricts is never among them.
 var inert = map[string]flagKind{
-	"--agent": flagString, "--agents": flagString, "--ax-screen-reader": flagBool, "--brief": flagBool, "--bare": flagBool, "--chrome": flagBool, "--no-chrome": flagBool,
+	"--agent": flagString, "--agents": flagString, "--ax-screen-reader": flagBool, "--brief": flagBool, "--chrome": flagBool, "--no-chrome": flagBool,
 	"--exclude-dynamic-system-prompt-sections": flagBool, "--forward-subagent-text": flagBool, "--prompt-suggestions": flagBool,
 	"--system-prompt-snapshot": flagString, "--thinking-display": flagString, "--plugin-dir": flagRepeat, "--plugin-dir-no-mcp": flagRepeat, "--plugin-url": flagRepeat,
 	"--task-budget": flagString, "--session-mirror": flagBool, "--enable-auth-status": flagBool, "--workload": flagString, "--advisor": flagString, "--prefill": flagString,
 	"--await-initialize": flagBool, "--autocompact": flagString, "--ide": flagBool, "--init": flagBool, "--maintenance": flagBool, "--replay-history": flagBool,
-	"--resume-drops-turn": flagString, "--disable-slash-commands": flagBool, "--file": flagRepeat,
+	"--disable-slash-commands": flagBool, "--file": flagRepeat,
 }
 
 func on(field func(*Flags) *bool) func(*Flags, []string) error {
@@ -258,6 +268,13 @@ func splitList(s string) []string {
 
 // parseDollars reads a decimal number of dollars as nano-dollars, exactly.
 func parseDollars(s string) (int64, error) {
+	if strings.ContainsAny(s, "eE") { // as some languages write small numbers
+		f, err := strconv.ParseFloat(s, 64)
+		if n := math.Round(f * 1e9); err == nil && n > 0 && n < math.MaxInt64 {
+			return int64(n), nil
+		}
+		return 0, strconv.ErrRange
+	}
 	whole, frac, _ := strings.Cut(s, ".")
 	if len(frac) > 9 {
 		frac = frac[:9]
@@ -271,15 +288,20 @@ func parseDollars(s string) (int64, error) {
 
 var uuidPattern = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 
-// ParseFlags takes a command line apart. Its error is a [*UsageError].
-func ParseFlags(args []string) (*Flags, error) {
-	f := &Flags{OutputFormat: "text", InputFormat: "text"}
+var flagsByName = sync.OnceValue(func() map[string]*flagSpec {
 	byName := map[string]*flagSpec{}
 	for i := range flagTable {
 		for _, n := range flagTable[i].names {
 			byName[n] = &flagTable[i]
 		}
 	}
+	return byName
+})
+
+// ParseFlags takes a command line apart. Its error is a [*UsageError].
+func ParseFlags(args []string) (*Flags, error) {
+	f := &Flags{OutputFormat: "text", InputFormat: "text"}
+	byName := flagsByName()
 	for i := 0; i < len(args); i++ {
 		arg := args[i]
 		if arg == "--" {
@@ -308,6 +330,15 @@ func ParseFlags(args []string) (*Flags, error) {
 			values = args[i+1 : i+1+n]
 			i += n
 		}
+		if joined && kind == flagBool {
+			switch value {
+			case "true":
+			case "false":
+				continue
+			default:
+				return nil, usage("error: option '%s' does not take the value '%s'", name, value)
+			}
+		}
 		if len(values) == 0 && (kind == flagString || kind == flagList || kind == flagRepeat) {
 			return nil, usage("error: option '%s <value>' argument missing", name)
 		}
@@ -317,7 +348,7 @@ func ParseFlags(args []string) (*Flags, error) {
 		}
 		if spec.choice != nil && !slices.Contains(spec.choice, values[0]) {
 			return nil, usage("error: option '%s <%s>' argument '%s' is invalid. Allowed choices are %s.",
-				name, strings.TrimLeft(name, "-"), values[0], strings.Join(spec.choice, ", "))
+				name, name[strings.LastIndexByte(name, '-')+1:], values[0], strings.Join(spec.choice, ", "))
 		}
 		if err := spec.set(f, values); err != nil {
 			return nil, err
@@ -375,6 +406,8 @@ func (f *Flags) check() error {
 		return usage("Error: Invalid session ID. Must be a valid UUID.")
 	case f.ResumeAt != "" && f.Resume == "":
 		return usage("Error: --resume-session-at requires --resume")
+	case f.DropsTurn != "" && f.ResumeAt == "":
+		return usage("Error: --resume-drops-turn requires --resume-session-at")
 	case f.SessionID != "" && (f.Resume != "" || f.Continue) && !f.Fork:
 		return usage("Error: --session-id with --resume or --continue requires --fork-session.")
 	case f.Resume != "" && f.Continue:

@@ -71,6 +71,7 @@ type setup struct {
 	env       *tool.Env
 	servers   []mcp.Server // those of the flags
 	settings  map[string]json.RawMessage
+	managed   map[string]json.RawMessage // settings that only restrict
 	keySource string
 	log       session.Log
 	closers   []func() error
@@ -103,6 +104,9 @@ func newSetup(cfg Config, flags *Flags) (*setup, error) {
 	if err := set.loadServers(); err != nil {
 		return nil, err
 	}
+	if set.mode() == wire.ModeBypassPermissions && (set.permissions().DisableBypass == "disable" || set.restrictions().DisableBypass == "disable") {
+		return nil, errors.New("Error: the settings do not allow the mode bypassPermissions.")
+	}
 	if set.mode() == wire.ModeBypassPermissions && cfg.Root && set.vars["IS_SANDBOX"] != "1" {
 		return nil, errors.New("--dangerously-skip-permissions cannot be used with root/sudo privileges for security reasons")
 	}
@@ -112,26 +116,68 @@ func newSetup(cfg Config, flags *Flags) (*setup, error) {
 // loadSettings reads the settings that the flags name. Those of files that a
 // project brings are not read by this version.
 func (set *setup) loadSettings() error {
-	text := []byte(set.flags.Settings)
-	if len(text) == 0 {
-		return nil
-	}
-	if !strings.HasPrefix(strings.TrimSpace(string(text)), "{") {
-		path := set.flags.Settings
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(set.cfg.Cwd, path)
+	for flag, into := range map[string]*map[string]json.RawMessage{settingsSource: &set.settings, managedSource: &set.managed} {
+		given := set.flags.Settings
+		if flag == managedSource {
+			given = set.flags.Managed
 		}
-		var err error
-		if text, err = os.ReadFile(path); err != nil {
-			return fmt.Errorf("Error: Settings file not found: %s", set.flags.Settings)
+		if given == "" {
+			continue
+		}
+		text := []byte(given)
+		if !strings.HasPrefix(strings.TrimSpace(given), "{") {
+			path := given
+			if !filepath.IsAbs(path) {
+				path = filepath.Join(set.cfg.Cwd, path)
+			}
+			var err error
+			if text, err = os.ReadFile(path); err != nil {
+				return fmt.Errorf("Error: Settings file not found: %s", given)
+			}
+		}
+		if err := json.Unmarshal(text, into); err != nil {
+			return fmt.Errorf("Error: Invalid JSON provided to %s: %v", flag, err)
+		}
+		if err := checkSettings(*into); err != nil {
+			return fmt.Errorf("Error: %s: %v", flag, err)
 		}
 	}
-	if err := json.Unmarshal(text, &set.settings); err != nil {
-		return fmt.Errorf("Error: Invalid JSON provided to --settings: %v", err)
+	return nil
+}
+
+// checkSettings refuses settings that restrict in a way that this version cannot
+// keep to. They are never passed over in silence.
+func checkSettings(settings map[string]json.RawMessage) error {
+	if raw := settings["permissions"]; raw != nil {
+		var p permissionSettings
+		if err := json.Unmarshal(raw, &p); err != nil {
+			return fmt.Errorf("the permissions cannot be read: %v", err)
+		}
+		if m := p.DefaultMode; m != "" && m != wire.ModeManual && m != wire.ModeDelegate && !slices.Contains(modes, m) {
+			return fmt.Errorf("there is no permission mode %q", m)
+		}
 	}
-	if p, ok := set.settings["permissions"]; ok {
-		if err := json.Unmarshal(p, new(permissionSettings)); err != nil {
-			return fmt.Errorf("Error: the permissions of --settings cannot be read: %v", err)
+	if raw := settings["sandbox"]; raw != nil {
+		var s struct {
+			Enabled           bool  `json:"enabled"`
+			FailIfUnavailable *bool `json:"failIfUnavailable"`
+		}
+		if err := json.Unmarshal(raw, &s); err != nil {
+			return fmt.Errorf("the sandbox cannot be read: %v", err)
+		}
+		if s.Enabled && (s.FailIfUnavailable == nil || *s.FailIfUnavailable) {
+			return errors.New("the sandbox is not available in this version. Take it out of the settings, or set failIfUnavailable to false to run without it")
+		}
+	}
+	if raw := settings["hooks"]; raw != nil {
+		var hooks map[string]json.RawMessage
+		if err := json.Unmarshal(raw, &hooks); err != nil {
+			return fmt.Errorf("the hooks cannot be read: %v", err)
+		}
+		for _, event := range []string{"PreToolUse", "UserPromptSubmit", "PermissionRequest"} {
+			if list := hooks[event]; list != nil && string(list) != "null" && string(list) != "[]" {
+				return fmt.Errorf("%s hooks of settings are not run by this version, and may restrict what is done. Take them out, or register them with the SDK", event)
+			}
 		}
 	}
 	return nil
@@ -146,8 +192,18 @@ type permissionSettings struct {
 	AdditionalDirectories []string            `json:"additionalDirectories"`
 }
 
-// settingsSource is where the rules of the settings are from, for people.
-const settingsSource = "--settings"
+// Where the rules of settings are from, for people.
+const (
+	settingsSource = "--settings"
+	managedSource  = "--managed-settings"
+)
+
+// restrictions returns the permissions of the settings that only restrict.
+func (set *setup) restrictions() permissionSettings {
+	var p permissionSettings
+	json.Unmarshal(set.managed["permissions"], &p)
+	return p
+}
 
 func (set *setup) permissions() permissionSettings {
 	var p permissionSettings
@@ -172,7 +228,7 @@ func (set *setup) mode() wire.PermissionMode {
 }
 
 func (set *setup) bypassAllowed() bool {
-	if set.permissions().DisableBypass == "disable" {
+	if set.permissions().DisableBypass == "disable" || set.restrictions().DisableBypass == "disable" {
 		return false
 	}
 	if set.cfg.Root && set.vars["IS_SANDBOX"] != "1" {
@@ -194,8 +250,10 @@ func (set *setup) rules() (*policy.Policy, error) {
 		}
 		return nil
 	}
-	s := set.permissions()
+	s, managed := set.permissions(), set.restrictions()
 	return p, errors.Join(
+		add(managed.Deny, wire.BehaviorDeny, managedSource),
+		add(managed.Ask, wire.BehaviorAsk, managedSource),
 		add(set.flags.DisallowedTools, wire.BehaviorDeny, "--disallowedTools"),
 		add(s.Deny, wire.BehaviorDeny, settingsSource),
 		add(s.Ask, wire.BehaviorAsk, settingsSource),
@@ -211,6 +269,10 @@ func (set *setup) tools() []tool.Tool {
 	if all == nil {
 		all = builtin.All(nil)
 	}
+	want := set.flags.Tools
+	if want == nil && set.flags.Bare {
+		want = []string{"Bash", "Edit", "Read"}
+	}
 	var tools []tool.Tool
 	for _, t := range all {
 		spec := t.Spec()
@@ -218,7 +280,7 @@ func (set *setup) tools() []tool.Tool {
 		named := func(list []string) bool {
 			return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(list, n) })
 		}
-		if want := set.flags.Tools; want != nil && !slices.Contains(want, "default") && !named(want) {
+		if want != nil && !slices.Contains(want, "default") && !named(want) {
 			continue
 		}
 		if named(set.flags.DisallowedTools) {
@@ -498,6 +560,14 @@ func (set *setup) session() (id string, log session.Log, history *session.Histor
 		if n < 0 {
 			log.Close()
 			return "", nil, nil, &resumeError{resume, "No message found with message.uuid of: " + f.ResumeAt}
+		}
+		if f.DropsTurn != "" {
+			for _, e := range history.Entries[n+1:] {
+				if e.Type == "user" && e.Fields["promptId"] != nil && e.Fields["sourceToolAssistantUUID"] == nil && e.UUID != f.DropsTurn {
+					log.Close()
+					return "", nil, nil, &resumeError{resume, "Resume rejected by --resume-drops-turn: it would drop more than the turn " + f.DropsTurn}
+				}
+			}
 		}
 		history.Entries = history.Entries[:n+1]
 	}
