@@ -29,23 +29,30 @@ type queue struct {
 	next  int
 
 	mu      sync.Mutex
-	items   []entry // behind batch
-	size    int64   // bytes of items
-	taken   int64   // bytes of batch, as long as any of it is left
-	spill   spill   // behind items
-	closed  error   // why nothing more comes
-	waiting bool    // the consumer waits for ready
+	items   []entry  // behind batch
+	size    int64    // bytes of items
+	taken   int64    // bytes of batch, as long as any of it is left
+	spill   spill    // behind items
+	closed  error    // why nothing more comes
+	waiting bool     // the consumer waits for ready
+	block   *block   // where the next line goes
+	free    []*block // to be used again
 	ready   chan struct{}
 	took    chan struct{} // tells the producer that a batch was taken
 	slow    bool          // the consumer did not take one in time
-
-	block []byte // lines are copied into blocks, of which this is the last; the producer's
 }
 
 // An entry is a message, or the line of one.
 type entry struct {
-	m    wire.Message
-	line []byte
+	m     wire.Message
+	line  []byte
+	block *block // that line is in; nil if it is in none
+}
+
+// A block is memory for many lines. It is used again when all of them were read.
+type block struct {
+	buf  []byte
+	left int // lines that were not read yet, and one for the producer
 }
 
 // message takes the line apart.
@@ -80,26 +87,45 @@ func (q *queue) push(m wire.Message, size int) error {
 
 // pushLine adds a line, which is copied.
 func (q *queue) pushLine(line []byte) error {
-	return q.add(entry{line: q.copy(line)}, int64(len(line))+entrySize)
+	return q.add(entry{line: line}, int64(len(line))+entrySize)
 }
 
 const (
 	entrySize = 64       // what an entry takes beside its text
-	blockSize = 64 << 10 // lines are copied into pieces of memory of this size
+	blockSize = 64 << 10 // of memory for lines
+	maxFree   = 32       // blocks that are kept for later
 )
 
-// copy keeps a line. Short ones share a block: they are read, and forgotten, in
-// one go.
-func (q *queue) copy(line []byte) []byte {
+// keep copies a line into the last block. The caller holds mu.
+func (q *queue) keep(line []byte) entry {
 	if len(line) > blockSize/4 {
-		return bytes.Clone(line)
+		return entry{line: bytes.Clone(line)}
 	}
-	if len(q.block)+len(line) > cap(q.block) {
-		q.block = make([]byte, 0, blockSize)
+	b := q.block
+	if b == nil || len(b.buf)+len(line) > cap(b.buf) {
+		if b != nil {
+			q.unref(b)
+		}
+		if n := len(q.free); n > 0 {
+			b, q.free = q.free[n-1], q.free[:n-1]
+			b.buf = b.buf[:0]
+		} else {
+			b = &block{buf: make([]byte, 0, blockSize)}
+		}
+		b.left = 1
+		q.block = b
 	}
-	n := len(q.block)
-	q.block = append(q.block, line...)
-	return q.block[n:len(q.block):len(q.block)]
+	n := len(b.buf)
+	b.buf = append(b.buf, line...)
+	b.left++
+	return entry{line: b.buf[n:], block: b}
+}
+
+// unref says that a block is needed by one less. The caller holds mu.
+func (q *queue) unref(b *block) {
+	if b.left--; b.left == 0 && len(q.free) < maxFree {
+		q.free = append(q.free, b)
+	}
 }
 
 func (q *queue) add(e entry, n int64) error {
@@ -118,6 +144,9 @@ func (q *queue) add(e entry, n int64) error {
 		return &OverflowError{Bytes: waiting, Limit: q.total}
 	}
 	if q.spill.size == 0 && q.taken+q.size+n <= q.memory {
+		if e.line != nil {
+			e = q.keep(e.line)
+		}
 		q.items = append(q.items, e)
 		q.size += n
 	} else if err := q.spill.write(e); err != nil {
@@ -129,7 +158,7 @@ func (q *queue) add(e entry, n int64) error {
 
 const (
 	paceSize = 1 << 20
-	paceTime = 2 * time.Millisecond
+	paceTime = 5 * time.Millisecond
 )
 
 // pace gives a consumer that is at work a moment to catch up, so that what it has
@@ -192,7 +221,7 @@ func (q *queue) pop(ctx context.Context) (wire.Message, error) {
 				return nil, context.Cause(ctx)
 			}
 			e := q.batch[q.next]
-			q.batch[q.next] = entry{}
+			q.batch[q.next] = entry{block: e.block} // which take gives back
 			q.next++
 			return e.message(), nil
 		}
@@ -242,6 +271,13 @@ const (
 func (q *queue) take() (e entry, state int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	for i := range q.batch {
+		if b := q.batch[i].block; b != nil {
+			q.unref(b)
+		}
+	}
+	clear(q.batch)
+	q.batch, q.next = q.batch[:0], 0
 	if len(q.items) > 0 {
 		q.batch, q.items = q.items, q.batch[:0]
 		q.next = 0

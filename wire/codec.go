@@ -431,20 +431,30 @@ func decodeString(x item, v reflect.Value) (bool, error) {
 	return exact, nil
 }
 
-// repeatedString is decodeString for a member that mostly is the same from one
-// message to the next, such as the id of the session: the string is shared.
+// A shared is a string that mostly is the same from one message to the next, such
+// as the id of the session: equal ones share memory.
+type shared struct{ last atomic.Pointer[string] }
+
+func (s *shared) share(text []byte) string {
+	if last := s.last.Load(); last != nil && *last == string(text) {
+		return *last
+	}
+	fresh := string(text)
+	if len(fresh) <= 64 {
+		s.last.Store(&fresh)
+	}
+	return fresh
+}
+
+// repeatedString is decodeString for a member that is [shared].
 func repeatedString() func(x item, v reflect.Value) (bool, error) {
-	var last atomic.Pointer[string]
+	var repeated shared
 	return func(x item, v reflect.Value) (bool, error) {
-		if s := last.Load(); s != nil && x.kind() == '"' && x.is(*s) {
-			v.SetString(*s)
-			return true, nil
+		if x.kind() != '"' || x.d.tape[x.i].escaped {
+			return decodeString(x, v)
 		}
-		faithful, err := decodeString(x, v)
-		if s := v.String(); err == nil && faithful && len(s) <= 64 {
-			last.Store(&s)
-		}
-		return faithful, err
+		v.SetString(repeated.share(x.inner()))
+		return true, nil
 	}
 }
 

@@ -174,6 +174,11 @@ func (c Content) String() string {
 	if c.Blocks == nil {
 		return c.Text
 	}
+	if len(c.Blocks) == 1 {
+		if t, ok := c.Blocks[0].(*TextBlock); ok {
+			return t.Text
+		}
+	}
 	var b strings.Builder
 	for _, block := range c.Blocks {
 		if t, ok := block.(*TextBlock); ok {

@@ -83,6 +83,9 @@ func Decode(line []byte) (Message, error) {
 	if len(text) == 0 {
 		return nil, badLine(line, int64(len(line)), errors.New("empty line"))
 	}
+	if e := decodeDelta(text); e != nil {
+		return e, nil
+	}
 	d, err := scan(text)
 	if err != nil {
 		return nil, badLine(line, int64(len(line)), err)

@@ -220,7 +220,7 @@ func (d *doc) string(b []byte, i int) (int, error) {
 	for {
 		// Eight bytes at a time up to a quote, a backslash or a control
 		// character.
-		for i+8 <= len(b) {
+		for run := i + 64; i+8 <= len(b); {
 			x := binary.LittleEndian.Uint64(b[i:])
 			quote, slash := x^(ones*'"'), x^(ones*'\\')
 			found := ((quote-ones)&^quote | (slash-ones)&^slash | (x-ones*0x20)&^x) & highs
@@ -228,7 +228,11 @@ func (d *doc) string(b []byte, i int) (int, error) {
 				i += bits.TrailingZeros64(found) / 8
 				break
 			}
-			i += 8
+			if i += 8; i >= run {
+				// A long piece of plain text: go by larger steps.
+				i += plain(b[i:])
+				run = len(b)
+			}
 		}
 		if i >= len(b) {
 			return 0, errSyntax
@@ -259,6 +263,29 @@ func (d *doc) string(b []byte, i int) (int, error) {
 			i++
 		}
 	}
+}
+
+// plain returns how many bytes at the beginning of b surely belong to the inside of
+// a string: a multiple of 32, and at most four kilobytes, so that what is looked at
+// twice stays little.
+func plain(b []byte) int {
+	b = b[:min(len(b), 4096)]
+	if n := bytes.IndexByte(b, '"'); n >= 0 {
+		b = b[:n]
+	}
+	if n := bytes.IndexByte(b, '\\'); n >= 0 {
+		b = b[:n]
+	}
+	i := 0
+	for ; i+32 <= len(b); i += 32 {
+		w, x := binary.LittleEndian.Uint64(b[i:]), binary.LittleEndian.Uint64(b[i+8:])
+		y, z := binary.LittleEndian.Uint64(b[i+16:]), binary.LittleEndian.Uint64(b[i+24:])
+		const low = ones * 0x20
+		if ((w-low)&^w|(x-low)&^x|(y-low)&^y|(z-low)&^z)&highs != 0 {
+			break // a control character is in there
+		}
+	}
+	return i
 }
 
 func isHex(c byte) bool {
@@ -332,7 +359,8 @@ func (x item) raw() []byte { return bytes.Clone(x.text()) }
 // string returns what a string stands for. exact is false if it held a lone
 // surrogate, which became U+FFFD.
 func (x item) string() (s string, exact bool) {
-	if n := &x.d.tape[x.i]; n.escaped {
+	n := &x.d.tape[x.i]
+	if n.escaped {
 		return unescape(x.text())
 	}
 	return string(x.inner()), true
