@@ -5,14 +5,12 @@
 //	bench            runs everything and prints a table
 //	bench -n 11      with so many runs of each
 //	bench -only deltas   one measure; "agent" is the command beside the official one
-//	bench go MEASURE N [SIZE]   measures the Go side once, for the command itself
 //
 // It is started by make bench, which builds the fake CLI, finds the official SDK
 // and sees to it that there is no network but loopback.
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -21,13 +19,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
-	"time"
-
-	"github.com/parley-go/parley"
-	"github.com/parley-go/parley/wire"
 )
 
 func main() {
@@ -38,9 +30,6 @@ func main() {
 }
 
 func run(args []string) error {
-	if len(args) > 0 && args[0] == "go" {
-		return measureGo(args[1:])
-	}
 	fs := flag.NewFlagSet("bench", flag.ExitOnError)
 	n := fs.Int("n", 7, "runs of each measure")
 	only := fs.String("only", "", "one measure alone")
@@ -93,10 +82,6 @@ var measures = []measure{
 // run measures both sides in turn and prints a row.
 func (m measure) run(bin, peers string, n int) error {
 	script := filepath.Join("bench", "peers", "typescript.mjs")
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
 	var theirs, ours []float64
 	for range n {
 		for _, side := range []struct {
@@ -104,7 +89,7 @@ func (m measure) run(bin, peers string, n int) error {
 			values *[]float64
 		}{
 			{exec.Command("node", append([]string{script}, m.args...)...), &theirs},
-			{exec.Command(self, append([]string{"go"}, m.args...)...), &ours},
+			{exec.Command(filepath.Join(bin, "sdk"), m.args...), &ours},
 		} {
 			side.cmd.Env = append(os.Environ(), "PARLEY_PEERS="+peers, "PARLEY_FAKECLI="+filepath.Join(bin, "fakecli"))
 			side.cmd.Stderr = os.Stderr
@@ -142,133 +127,4 @@ func format(v float64, unit string) string {
 func median(v []float64) float64 {
 	slices.Sort(v)
 	return v[len(v)/2]
-}
-
-// measureGo measures our SDK once and prints a sample.
-func measureGo(args []string) error {
-	if len(args) < 2 {
-		return errors.New("go MEASURE N [SIZE]")
-	}
-	n, err := strconv.Atoi(args[1])
-	if err != nil {
-		return err
-	}
-	ctx := context.Background()
-	opts := &parley.Options{Path: os.Getenv("PARLEY_FAKECLI"), SettingSources: []string{}}
-	var s sample
-	switch args[0] {
-	case "deltas", "messages":
-		prompt := strings.Join(args, " ")
-		opts.PartialMessages = args[0] == "deltas"
-		s.PerSecond, err = throughput(ctx, prompt, n, opts)
-	case "permissions":
-		// From one request to the next: our answer, the CLI's turn, the way back.
-		var micros []float64
-		var last time.Time
-		opts.CanUseTool = func(context.Context, *wire.CanUseTool) (*wire.PermissionResult, error) {
-			now := time.Now()
-			if !last.IsZero() {
-				micros = append(micros, float64(now.Sub(last).Nanoseconds())/1000)
-			}
-			last = now
-			return parley.Allow(), nil
-		}
-		if _, err = parley.Run(ctx, fmt.Sprintf("permissions %d", n), opts); err == nil {
-			s.Microseconds = median(micros)
-		}
-	case "first":
-		var times []float64
-		for range n {
-			start := time.Now()
-			for _, err := range parley.Query(ctx, "echo hi", opts) {
-				if err != nil {
-					return err
-				}
-				if start.IsZero() {
-					continue
-				}
-				times = append(times, float64(time.Since(start).Microseconds())/1000)
-				start = time.Time{}
-			}
-		}
-		s.Milliseconds = median(times)
-	case "memory":
-		s.RSSKiB, err = memory(ctx, n, opts)
-	default:
-		err = fmt.Errorf("no measure %q", args[0])
-	}
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(os.Stdout).Encode(s)
-}
-
-// throughput is how many messages of a turn come in a second, from the first to
-// the last.
-func throughput(ctx context.Context, prompt string, n int, opts *parley.Options) (float64, error) {
-	var first, last time.Time
-	got, text := 0, 0
-	for m, err := range parley.Query(ctx, prompt, opts) {
-		if err != nil {
-			return 0, err
-		}
-		// What is counted is read as well, as the other side does.
-		switch m := m.(type) {
-		case *wire.StreamEvent:
-			text += len(m.Text())
-		case *wire.Assistant:
-			text += len(m.Message.Content.String())
-		case *wire.Result:
-			last = time.Now()
-			continue
-		default:
-			continue
-		}
-		if got++; got == 1 {
-			first = time.Now()
-		}
-	}
-	if got < n || text == 0 {
-		return 0, fmt.Errorf("%d of %d messages came", got, n)
-	}
-	return float64(got) / last.Sub(first).Seconds(), nil
-}
-
-// memory is what this process holds with n sessions open that have answered once.
-func memory(ctx context.Context, n int, opts *parley.Options) (float64, error) {
-	var wg sync.WaitGroup
-	clients := make([]*parley.Client, n)
-	errs := make([]error, n)
-	for i := range n {
-		wg.Go(func() {
-			c, err := parley.Connect(ctx, opts)
-			if err != nil {
-				errs[i] = err
-				return
-			}
-			clients[i] = c
-			for _, err := range c.Turn(ctx, "echo hi") {
-				if err != nil {
-					errs[i] = err
-				}
-			}
-		})
-	}
-	wg.Wait()
-	defer func() {
-		for _, c := range clients {
-			if c != nil {
-				c.Close()
-			}
-		}
-	}()
-	if err := errors.Join(errs...); err != nil {
-		return 0, err
-	}
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return 0, err
-	}
-	mb, err := memoryLine(string(status), "VmRSS:")
-	return mb * 1e6 / 1024, err
 }
