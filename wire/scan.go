@@ -276,16 +276,19 @@ func plain(b []byte) int {
 	if n := bytes.IndexByte(b, '\\'); n >= 0 {
 		b = b[:n]
 	}
-	i := 0
-	for ; i+32 <= len(b); i += 32 {
-		w, x := binary.LittleEndian.Uint64(b[i:]), binary.LittleEndian.Uint64(b[i+8:])
-		y, z := binary.LittleEndian.Uint64(b[i+16:]), binary.LittleEndian.Uint64(b[i+24:])
-		const low = ones * 0x20
+	const low = ones * 0x20
+	n := 0
+	for len(b) >= 32 {
+		p := (*[32]byte)(b)
+		w, x := binary.LittleEndian.Uint64(p[0:]), binary.LittleEndian.Uint64(p[8:])
+		y, z := binary.LittleEndian.Uint64(p[16:]), binary.LittleEndian.Uint64(p[24:])
 		if ((w-low)&^w|(x-low)&^x|(y-low)&^y|(z-low)&^z)&highs != 0 {
 			break // a control character is in there
 		}
+		b = b[32:]
+		n += 32
 	}
-	return i
+	return n
 }
 
 func isHex(c byte) bool {
