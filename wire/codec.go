@@ -170,7 +170,7 @@ func planOf(t reflect.Type) *plan {
 			codec: codecOf(sf.Type),
 		}
 		switch name {
-		case "session_id", "api_message_id", "model":
+		case "session_id", "api_message_id", "model", "role", "type", "service_tier", "stop_reason":
 			if sf.Type.Kind() == reflect.String {
 				f.codec = &codec{dec: repeatedString(), enc: f.codec.enc}
 			}
