@@ -43,6 +43,7 @@ var arrows = map[string][]string{
 	"interop":       {".", "agent", "parleytest", "conformance"},
 	"bench":         {".", "agent", "parleytest"},
 	"bench/fakecli": {"parleytest"},
+	"bench/sdk":     {"."},
 	"examples/...":  {".", "agent", "parleytest"},
 
 	// Programs that scripts use, and this package.
