@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -50,10 +51,9 @@ func withTools(tools ...tool.Tool) func(*parley.Options, *agent.Config) {
 func TestToolsThatMisbehave(t *testing.T) {
 	for name, f := range map[string]func(context.Context, *tool.Call) (*tool.Result, error){
 		"panics": func(context.Context, *tool.Call) (*tool.Result, error) { panic("oops") },
-		"panics with nil": func(context.Context, *tool.Call) (*tool.Result, error) {
-			var m map[string]int
-			m["x"]++
-			return nil, nil
+		"panics in the runtime": func(context.Context, *tool.Call) (*tool.Result, error) {
+			var none []int
+			return nil, errors.New(string(rune(none[len(none)])))
 		},
 		"exits": func(context.Context, *tool.Call) (*tool.Result, error) { runtime.Goexit(); return nil, nil },
 	} {
