@@ -12,9 +12,12 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/engine/session"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/builtin"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/parleytest/peer"
 	"golang.org/x/tools/txtar"
@@ -30,6 +33,7 @@ var streaming = []string{"--output-format", "stream-json", "--verbose", "--input
 //	stderr   text that standard error must hold, a line each
 //	exit     the exit status; 0 if there is none
 //	env      the environment
+//	real time  anything: the script is played in real time
 //	dir/…    files of the working directory, which is written $DIR
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
@@ -46,6 +50,11 @@ func TestScripts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if strings.Contains(string(data), "\n-- real time --\n") {
+				// Virtual time stands still while a process runs.
+				playScript(t, file, string(data), dir)
+				return
+			}
 			synctest.Test(t, func(t *testing.T) { playScript(t, file, string(data), dir) })
 		})
 	}
@@ -58,6 +67,11 @@ func playScript(t *testing.T, name, text, dir string) {
 		t.Fatal(err)
 	}
 	cfg := agent.Config{Cwd: dir, Store: &session.Memory{}}
+	wait := &funcTool{"Wait", true, func(ctx context.Context, _ *tool.Call) (*tool.Result, error) {
+		time.Sleep(70 * time.Second)
+		return tool.Text("waited", nil), nil
+	}}
+	cfg.Tools = append(builtin.All(nil), wait)
 	turns, wantStderr, exit := "", "", 0
 	for _, f := range txtar.Parse([]byte(text)).Files {
 		body := string(f.Data)

@@ -34,6 +34,7 @@ type toolRun struct {
 type toolCall struct {
 	block    *block
 	uuid     string // of the line that told it
+	began    time.Time
 	readOnly bool
 	done     chan struct{}
 	out      *outcome          // once done
@@ -72,7 +73,7 @@ func (r *toolRun) abandon() {
 
 // start begins a call.
 func (r *toolRun) start(b *block, uuid string) {
-	call := &toolCall{block: b, uuid: uuid, done: make(chan struct{})}
+	call := &toolCall{block: b, uuid: uuid, began: r.c.now(), done: make(chan struct{})}
 	tl := r.c.findTool(b.name)
 	call.readOnly = tl != nil && tl.Spec().ReadOnly
 	if m, ok := tl.(*mcp.Tool); ok {

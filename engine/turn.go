@@ -401,10 +401,16 @@ func (c *Conversation) collect(t *turn, a *answer, run *toolRun) *ending {
 
 // awaitCall waits for a tool call and serves the conversation meanwhile.
 func (c *Conversation) awaitCall(t *turn, call *toolCall) *outcome {
-	for {
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
+	for n := 0; ; {
 		select {
 		case <-call.done:
 			return call.out
+		case <-beat.C:
+			c.emit(&wire.ToolProgress{ToolUseID: fmt.Sprintf("%s-heartbeat-%d", call.block.id, n), ToolName: call.block.name, ParentToolUseID: call.block.id,
+				ElapsedTimeSeconds: c.now().Sub(call.began).Round(time.Second).Seconds(), Heartbeat: true, SessionID: c.id, UUID: NewID()})
+			n++
 		case f := <-c.calls:
 			f()
 		case <-t.ctx.Done():
@@ -430,6 +436,9 @@ func (c *Conversation) awaitStop(call *toolCall) *outcome {
 		}
 	}
 }
+
+// heartbeat is how often a call that takes long is told of.
+const heartbeat = 30 * time.Second
 
 // toolGrace is how long a tool has to end once its turn has.
 const toolGrace = 5 * time.Second
