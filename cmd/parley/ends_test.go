@@ -237,6 +237,7 @@ func testKilled(t *testing.T) {
 	a := startAgent(t, dir, `
 turn
 	say I start it.
+	call Bash {"command":"sleep 3600", "run_in_background":true}
 	call Bash {"command":"echo once >> log; touch started; sleep 3600"}
 	call Bash {"command":"echo never >> log"}
 `, "--session-id", id, "--allowedTools", "Bash")
@@ -268,6 +269,7 @@ turn
 	if log, _ := os.ReadFile(filepath.Join(dir, "log")); string(log) != "once\n" {
 		t.Errorf("the log says %q", log)
 	}
+	time.Sleep(time.Second)
 	out, _ := exec.Command("pgrep", "-f", "sleep 3600").Output()
 	for pid := range strings.FieldsSeq(string(out)) {
 		if cwd, err := os.Readlink("/proc/" + pid + "/cwd"); err == nil && cwd == dir {
