@@ -127,7 +127,17 @@ func (q *query) run(ctx context.Context, prompts iter.Seq[*wire.User], yield fun
 	}()
 
 	if err := s.initialize(); err != nil {
-		return err
+		// An agent that cannot start may be gone before it is greeted. What it
+		// said comes first.
+		gone := time.NewTimer(s.cfg.exitGrace)
+		defer gone.Stop()
+		select {
+		case <-s.readDone:
+		case <-gone.C:
+			return err
+		case <-ctx.Done():
+			return ctxError(ctx, "query")
+		}
 	}
 	feed, stopFeed := context.WithCancel(s.ctx)
 	defer stopFeed()
