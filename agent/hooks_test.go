@@ -31,7 +31,7 @@ func TestPreToolUse(t *testing.T) {
 	no := false
 	late := parley.On("Bash", func(ctx context.Context, _ *wire.PreToolUseInput) (*wire.HookOutput, error) {
 		<-ctx.Done()
-		return nil, nil
+		return nil, ctx.Err()
 	})
 	late.Timeout = 2 * time.Second
 	open := before(func(*wire.PreToolUseInput) (*wire.HookOutput, error) { return nil, errors.New("crash") })
