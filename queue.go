@@ -92,7 +92,8 @@ func (q *queue) pushLine(line []byte) error {
 
 const (
 	entrySize = 64       // what an entry takes beside its text
-	blockSize = 64 << 10 // of memory for lines
+	blockSize = 64 << 10 // of memory for lines, while many come
+	firstSize = 4 << 10  // of what an idle queue keeps
 	maxFree   = 32       // blocks that are kept for later
 )
 
@@ -106,10 +107,13 @@ func (q *queue) keep(line []byte) entry {
 		if b != nil {
 			q.unref(b)
 		}
-		if n := len(q.free); n > 0 {
+		switch n := len(q.free); {
+		case n > 0:
 			b, q.free = q.free[n-1], q.free[:n-1]
 			b.buf = b.buf[:0]
-		} else {
+		case b == nil:
+			b = &block{buf: make([]byte, 0, max(firstSize, len(line)))}
+		default:
 			b = &block{buf: make([]byte, 0, blockSize)}
 		}
 		b.left = 1
@@ -123,7 +127,7 @@ func (q *queue) keep(line []byte) entry {
 
 // unref says that a block is needed by one less. The caller holds mu.
 func (q *queue) unref(b *block) {
-	if b.left--; b.left == 0 && len(q.free) < maxFree {
+	if b.left--; b.left == 0 && len(q.free) < maxFree && cap(b.buf) >= blockSize {
 		q.free = append(q.free, b)
 	}
 }
@@ -298,6 +302,14 @@ func (q *queue) take() (e entry, state int, err error) {
 	}
 	if q.closed != nil {
 		return e, tookNone, q.closed
+	}
+	// All was read. A queue that is idle for long needs little.
+	q.free = nil
+	if b := q.block; b != nil && b.left == 1 {
+		b.buf = b.buf[:0]
+		if cap(b.buf) > firstSize {
+			q.block = nil
+		}
 	}
 	q.waiting = true
 	return e, tookNone, nil
