@@ -174,14 +174,12 @@ func (r *run) watch(l *live) {
 		if code != 0 {
 			r.info.Status = tool.TaskFailed
 		}
-		if r.info.Background {
-			verb := map[bool]string{true: "completed (exit code %d)", false: "failed with exit code %d"}[code == 0]
-			r.info.Summary = fmt.Sprintf("Background command %q "+verb, r.info.Description, code)
-		}
 	}
 	if r.overflow {
 		r.info.Status = tool.TaskFailed
-		r.info.Summary = fmt.Sprintf("Background command %q was stopped because it printed too much", r.info.Description)
+	}
+	if r.info.Background || r.overflow {
+		r.info.Summary = r.summary()
 	}
 	info, tell := r.info, r.told && r.info.Background
 	if tell {
@@ -199,6 +197,20 @@ func (r *run) watch(l *live) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.runs, r)
+}
+
+// summary says how a command in the background has ended. It is called with mu held.
+func (r *run) summary() string {
+	switch code := r.info.ExitCode; {
+	case r.overflow:
+		return fmt.Sprintf("Background command %q was stopped because it printed too much", r.info.Description)
+	case code == nil:
+		return r.info.Description
+	case *code == 0:
+		return fmt.Sprintf("Background command %q completed (exit code 0)", r.info.Description)
+	default:
+		return fmt.Sprintf("Background command %q failed with exit code %d", r.info.Description, *code)
+	}
 }
 
 // finishForeground says that a command which was told of has ended while its call
@@ -243,7 +255,7 @@ func (r *run) toBackground(limit time.Duration) {
 	case <-r.ended:
 		// It ended just now; that is told below.
 		over = true
-		r.info.Summary = fmt.Sprintf("Background command %q ended", r.info.Description)
+		r.info.Summary = r.summary()
 	default:
 		if limit > 0 {
 			r.timer = time.AfterFunc(limit, r.Stop)
