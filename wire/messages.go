@@ -235,7 +235,7 @@ type StreamEvent struct {
 
 // decodeDelta reads a stream event that has none but the usual members, as nearly
 // all lines of an answer are. It is what decodeObject would give, in half the time;
-// nil means that the line is something else. FuzzDecode compares the two.
+// nil means that the line is something else. FuzzDelta compares the two.
 func decodeDelta(line []byte) *StreamEvent {
 	const begin = `{"type":"stream_event","event":`
 	if len(line) < len(begin) || string(line[:len(begin)]) != begin {
