@@ -10,8 +10,8 @@ import (
 
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
-	"github.com/parley-go/parley/engine/session"
 	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 	"go.uber.org/goleak"
 )

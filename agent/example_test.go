@@ -9,8 +9,8 @@ import (
 
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
-	"github.com/parley-go/parley/engine/session"
 	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/session"
 )
 
 // An agent in this process: no command is started, and options are reused for many

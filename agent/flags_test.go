@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/parley-go/parley/engine/session"
 	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 

@@ -17,9 +17,9 @@ import (
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/engine/model"
-	"github.com/parley-go/parley/engine/session"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 

@@ -15,11 +15,11 @@ import (
 	"time"
 
 	"github.com/parley-go/parley/agent"
-	"github.com/parley-go/parley/engine/session"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/builtin"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/parleytest/peer"
+	"github.com/parley-go/parley/session"
 	"golang.org/x/tools/txtar"
 )
 

@@ -22,9 +22,9 @@ import (
 	"github.com/parley-go/parley/engine/model/catalog"
 	"github.com/parley-go/parley/engine/model/openai"
 	"github.com/parley-go/parley/engine/policy"
-	"github.com/parley-go/parley/engine/session"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/builtin"
+	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 

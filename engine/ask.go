@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/parley-go/parley/engine/model"
-	"github.com/parley-go/parley/engine/session"
+	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 

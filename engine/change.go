@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 
-	"github.com/parley-go/parley/engine/session"
 	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 

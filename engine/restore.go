@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/parley-go/parley/engine/session"
+	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 

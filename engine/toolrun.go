@@ -12,9 +12,9 @@ import (
 
 	"github.com/parley-go/parley/engine/mcp"
 	"github.com/parley-go/parley/engine/policy"
-	"github.com/parley-go/parley/engine/session"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/files"
+	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 

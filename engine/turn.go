@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/parley-go/parley/engine/session"
+	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 

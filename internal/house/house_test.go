@@ -30,9 +30,11 @@ var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 var arrows = map[string][]string{
 	"wire":           {},
 	"transport":      {"wire"},
-	".":              {"transport"},
-	"engine/...":     {"wire", "engine/..."},
-	"engine":         {"wire", "engine/..."},
+	"session":        {"wire"},
+	"session/...":    {"session"},
+	".":              {"transport", "session"},
+	"engine/...":     {"wire", "session", "engine/..."},
+	"engine":         {"wire", "session", "engine/..."},
 	"agent":          {"engine", "transport", "wire"},
 	"parleytest":     {"wire", "transport", "engine/model", "parleytest/..."},
 	"parleytest/...": {"wire", "transport", "engine/model", "parleytest", "parleytest/..."},
@@ -44,7 +46,7 @@ var arrows = map[string][]string{
 	"bench":         {".", "agent", "parleytest"},
 	"bench/fakecli": {"parleytest"},
 	"bench/sdk":     {"."},
-	"examples/...":  {".", "agent", "parleytest"},
+	"examples/...":  {".", "agent", "parleytest", "session/..."},
 
 	// Programs that scripts use, and this package.
 	"internal/house":    {},

@@ -7,7 +7,7 @@ import (
 	"log"
 	"os"
 
-	"github.com/parley-go/parley/engine/session"
+	"github.com/parley-go/parley/session"
 )
 
 // A process that dies in the middle of a call leaves a session that goes on.

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/parley-go/parley/engine/session"
+	"github.com/parley-go/parley/session"
 )
 
 // Run tests stores. It calls open for each test, and each gets a store that holds

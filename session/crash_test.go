@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/parley-go/parley/engine/session"
-	"github.com/parley-go/parley/engine/session/sessiontest"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/session/sessiontest"
 )
 
 // writerArg makes this program a writer that is to be killed.

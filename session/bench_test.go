@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/parley-go/parley/engine/session"
-	"github.com/parley-go/parley/engine/session/sessiontest"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/session/sessiontest"
 )
 
 // BenchmarkAppend is one message of 1 KB; with 16 writers at once the waits for

@@ -4,8 +4,8 @@ import (
 	"os"
 	"testing"
 
-	"github.com/parley-go/parley/engine/session"
-	"github.com/parley-go/parley/engine/session/sessiontest"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/session/sessiontest"
 	"go.uber.org/goleak"
 )
 

@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/parley-go/parley/engine/session"
-	"github.com/parley-go/parley/engine/session/sessiontest"
 	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/session/sessiontest"
 )
 
 // A peer is the official TypeScript SDK on the same directory.
