@@ -1,0 +1,228 @@
+// Package frontmatter reads the head of Markdown files: YAML between two lines of
+// three dashes, before the text. Agents, commands, skills and output styles are
+// such files.
+//
+// People write heads that are no YAML, such as a description with a colon in it.
+// Those are read line by line, a name and the rest of the line, so that what can be
+// understood is. The package reads what it is given and touches nothing.
+package frontmatter
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// MaxSize is how many bytes a file may have.
+const MaxSize = 1 << 20
+
+// A Document is a file with its head taken apart.
+type Document struct {
+	Fields map[string]any // of the head: strings, numbers, booleans, lists and maps of them; never nil
+	Body   string         // the text behind the head, without space around it
+	Loose  bool           // the head is no YAML and was read line by line
+}
+
+// Parse takes a file apart. One without a head is all body. The error says that it
+// is too big.
+func Parse(text []byte) (*Document, error) {
+	if len(text) > MaxSize {
+		return nil, fmt.Errorf("the file has %d bytes, and at most %d are read", len(text), MaxSize)
+	}
+	head, body, ok := split(string(text))
+	d := &Document{Fields: map[string]any{}, Body: strings.TrimSpace(body)}
+	if !ok {
+		return d, nil
+	}
+	fields, err := parseYAML(head)
+	if err != nil {
+		d.Loose = true
+		fields = parseLines(head)
+	}
+	if fields != nil {
+		d.Fields = fields
+	}
+	return d, nil
+}
+
+// split cuts a file at its dashes.
+func split(text string) (head, body string, ok bool) {
+	text = strings.TrimPrefix(text, "\ufeff")
+	text = strings.ReplaceAll(text, "\r\n", "\n")
+	first, rest, _ := strings.Cut(text, "\n")
+	if strings.TrimRight(first, " \t") != "---" {
+		return "", text, false
+	}
+	for at := 0; at < len(rest); {
+		line, _, _ := strings.Cut(rest[at:], "\n")
+		end := min(at+len(line)+1, len(rest))
+		if strings.TrimRight(line, " \t") == "---" {
+			return rest[:at], rest[end:], true
+		}
+		at = end
+	}
+	return "", text, false
+}
+
+func parseYAML(head string) (fields map[string]any, err error) {
+	defer func() {
+		// It is written by strangers.
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the head cannot be read: %v", p)
+		}
+	}()
+	if err := yaml.Unmarshal([]byte(head), &fields); err != nil {
+		return nil, err
+	}
+	if _, err := json.Marshal(fields); err != nil { // such as a number that is none
+		return nil, err
+	}
+	return fields, nil
+}
+
+// parseLines reads names and the rest of their lines. Lines that are indented go on
+// the one before; those that begin with a dash are a list.
+func parseLines(head string) map[string]any {
+	fields := map[string]any{}
+	last := ""
+	for line := range strings.Lines(head) {
+		line = strings.TrimRight(line, " \t\n")
+		bare := strings.TrimSpace(line)
+		if bare == "" || strings.HasPrefix(bare, "#") {
+			continue
+		}
+		if item, ok := strings.CutPrefix(bare, "- "); ok && last != "" {
+			switch have := fields[last].(type) {
+			case []any:
+				fields[last] = append(have, unquote(strings.TrimSpace(item)))
+				continue
+			case string:
+				if have == "" {
+					fields[last] = []any{unquote(strings.TrimSpace(item))}
+					continue
+				}
+			}
+		}
+		name, value, ok := strings.Cut(line, ":")
+		if line != bare || !ok || strings.ContainsAny(strings.TrimSpace(name), " \t<>\"'") {
+			if have, is := fields[last].(string); is && last != "" {
+				fields[last] = strings.TrimSpace(have + "\n" + bare)
+			}
+			continue
+		}
+		last = strings.TrimSpace(name)
+		value = strings.TrimSpace(value)
+		switch value {
+		case "|", "|-", ">", ">-":
+			value = ""
+		}
+		fields[last] = unquote(value)
+	}
+	return fields
+}
+
+func unquote(s string) string {
+	if n := len(s); n >= 2 && (s[0] == '"' || s[0] == '\'') && s[n-1] == s[0] {
+		if s[0] == '"' {
+			if text, err := strconv.Unquote(s); err == nil {
+				return text
+			}
+		}
+		return s[1 : n-1]
+	}
+	return s
+}
+
+// Has reports whether the head has a field that is not null.
+func (d *Document) Has(name string) bool { return d.Fields[name] != nil }
+
+// String returns a field as text, empty if there is none or it is a list or a map.
+func (d *Document) String(name string) string {
+	switch v := d.Fields[name].(type) {
+	case string:
+		return strings.TrimSpace(v)
+	case nil, []any, map[string]any:
+		return ""
+	default:
+		return fmt.Sprint(v)
+	}
+}
+
+// List returns a field as a list: of YAML, or a text in which commas separate the
+// items, those inside of parentheses not. It is nil only if there is no such field.
+func (d *Document) List(name string) []string {
+	list := []string{}
+	switch v := d.Fields[name].(type) {
+	case nil:
+		return nil
+	case []any:
+		for _, item := range v {
+			if s := strings.TrimSpace(fmt.Sprint(item)); s != "" && item != nil {
+				list = append(list, s)
+			}
+		}
+	case map[string]any:
+	default:
+		text := strings.TrimSpace(fmt.Sprint(v))
+		if strings.HasPrefix(text, "[") && strings.HasSuffix(text, "]") {
+			text = text[1 : len(text)-1]
+		}
+		depth, from := 0, 0
+		flush := func(to int) {
+			if s := unquote(strings.TrimSpace(text[from:to])); s != "" {
+				list = append(list, s)
+			}
+			from = to + 1
+		}
+		for i, r := range text {
+			switch {
+			case r == '(':
+				depth++
+			case r == ')':
+				depth--
+			case r == ',' && depth <= 0:
+				flush(i)
+			}
+		}
+		flush(len(text))
+	}
+	return list
+}
+
+// Bool returns whether a field is true, and whether it says so or not at all.
+func (d *Document) Bool(name string) (value, ok bool) {
+	switch v := d.Fields[name].(type) {
+	case bool:
+		return v, true
+	case string:
+		switch strings.ToLower(strings.TrimSpace(v)) {
+		case "true", "yes", "on":
+			return true, true
+		case "false", "no", "off":
+			return false, true
+		}
+	}
+	return false, false
+}
+
+// Int returns a field that is a whole number, and whether it is one.
+func (d *Document) Int(name string) (value int, ok bool) {
+	n, err := strconv.Atoi(d.String(name))
+	return n, err == nil
+}
+
+// JSON returns a field as JSON, nil if there is none.
+func (d *Document) JSON(name string) json.RawMessage {
+	v := d.Fields[name]
+	if v == nil {
+		return nil
+	}
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return nil
+	}
+	return raw
+}
