@@ -1,0 +1,130 @@
+package settings
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/parley-go/parley/wire"
+)
+
+// A shape is what a setting has to be.
+type shape int
+
+const (
+	anything shape = iota
+	text
+	truth
+	number
+	texts  // a list of strings
+	object // an object
+	list
+)
+
+var shapeNames = map[shape]string{text: "a string", truth: "true or false", number: "a number", texts: "a list of strings", object: "an object", list: "a list"}
+
+func (s shape) fits(v *Value) bool {
+	switch s {
+	case text:
+		return v.kind() == "a string"
+	case truth:
+		return v.kind() == "true or false"
+	case number:
+		return v.kind() == "a number"
+	case texts:
+		return v.array && !slices.ContainsFunc(v.items, func(i *Value) bool { return i.kind() != "a string" })
+	case object:
+		return v.members != nil
+	case list:
+		return v.array
+	}
+	return true
+}
+
+// known has the settings that have an effect in this agent, or that restrict.
+var known = map[string]shape{
+	"$schema": anything, "permissions": object, "hooks": object, "env": object, "sandbox": object,
+	"model": text, "fallbackModel": anything, "effortLevel": text, "apiKeyHelper": text, "outputStyle": text, "language": text,
+	"cleanupPeriodDays": number, "includeCoAuthoredBy": truth, "attribution": anything, "includeGitInstructions": truth,
+	"alwaysThinkingEnabled": truth, "autoCompactEnabled": truth, "claudeMdExcludes": texts, "respectGitignore": truth, "bashOutputMaxChars": number,
+	"disableAllHooks": truth, "allowManagedHooksOnly": truth, "allowManagedPermissionRulesOnly": truth, "allowManagedMcpServersOnly": truth,
+	"enableAllProjectMcpServers": truth, "enabledMcpjsonServers": texts, "disabledMcpjsonServers": texts,
+	"allowedMcpServers": list, "deniedMcpServers": list, "disableSkillShellExecution": truth,
+	"availableModels": texts, "deniedModels": texts, "allowedProviders": texts,
+}
+
+var knownPermissions = map[string]shape{
+	"allow": texts, "deny": texts, "ask": texts, "additionalDirectories": texts, "defaultMode": text,
+	"disableBypassPermissionsMode": text, "disableAutoMode": text, "denyInsteadOfPrompting": truth,
+	"blockReadsOutsideWorkingDirectories": truth, "blockWritesOutsideWorkingDirectories": truth,
+}
+
+// unkept are settings that restrict in a way that this agent cannot keep to. They are
+// refused rather than passed over.
+var unkept = [][]string{
+	{"permissions", "blockReadsOutsideWorkingDirectories"}, {"permissions", "blockWritesOutsideWorkingDirectories"},
+	{"availableModels"}, {"deniedModels"}, {"allowedProviders"},
+}
+
+// check finds what is wrong with a file of settings.
+func (s *Settings) check(l *layer) error {
+	if l.all.members == nil {
+		return l.wrong(l.all, "Settings are one JSON object; write one.", "the settings are %s", l.all.kind())
+	}
+	if err := s.checkShapes(l, l.all, known, ""); err != nil {
+		return err
+	}
+	if p := l.all.Get("permissions"); p != nil {
+		if err := s.checkShapes(l, p, knownPermissions, "permissions."); err != nil {
+			return err
+		}
+		if m := p.Get("defaultMode"); m != nil {
+			if name, _ := m.text(); !slices.Contains(modes, wire.PermissionMode(name)) {
+				return l.wrong(m, "Use one of default, acceptEdits, plan, dontAsk and bypassPermissions.", "there is no permission mode %q", name)
+			}
+		}
+		if d := p.Get("disableBypassPermissionsMode"); d != nil {
+			if word, _ := d.text(); word != "disable" {
+				return l.wrong(d, `Write "disable", or leave it out.`, "permissions.disableBypassPermissionsMode is %q", word)
+			}
+		}
+	}
+	for _, path := range unkept {
+		if v := l.all.Get(path...); v != nil && (v.truth() || len(v.items) > 0) {
+			return l.wrong(v, "Take it out of the file, or leave the file out with --setting-sources.",
+				"%s restricts in a way that this version cannot keep to", strings.Join(path, "."))
+		}
+	}
+	if env := l.all.Get("env"); env != nil {
+		for _, n := range env.names {
+			v := env.members[n]
+			if v.members != nil || v.array || n == "" || strings.ContainsAny(n, "=\x00") {
+				return l.wrong(v, "Write it as \"NAME\": \"value\".", "the environment variable %q has no value that is a string", n)
+			}
+		}
+	}
+	_, err := hooksOf(l, l.all)
+	return err
+}
+
+var modes = []wire.PermissionMode{wire.ModeDefault, wire.ModeManual, wire.ModeAuto, wire.ModeDelegate, wire.ModeAcceptEdits, wire.ModePlan, wire.ModeDontAsk, wire.ModeBypassPermissions}
+
+func (s *Settings) checkShapes(l *layer, v *Value, table map[string]shape, prefix string) error {
+	for _, n := range v.names {
+		m := v.members[n]
+		want, ok := table[n]
+		if !ok {
+			for name := range table {
+				if strings.EqualFold(name, n) {
+					return l.wrong(m, "Write it so.", "%s%s is written %s", prefix, n, name)
+				}
+			}
+			s.names = append(s.names, prefix+n)
+			s.unknown = append(s.unknown, l.at(m))
+			continue
+		}
+		if m.kind() != "null" && !want.fits(m) {
+			return l.wrong(m, "Write "+shapeNames[want]+".", "%s%s is %s that is not of the right kind", prefix, n, m.kind())
+		}
+	}
+	return nil
+}

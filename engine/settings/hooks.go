@@ -1,0 +1,158 @@
+package settings
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/parley-go/parley/wire"
+)
+
+// A Hook is a command that runs at a certain moment.
+type Hook struct {
+	Event   wire.HookEvent
+	Matcher string // which tools, or other subjects; empty means all
+
+	Command string   // a line for the shell; with Args a program
+	Args    []string // nil means that Command is a line for the shell
+	Shell   string   // "bash", "sh" or "powershell"; empty means the system's
+	Timeout time.Duration
+	// OnFailure says what happens when the hook fails, does not answer in time or
+	// answers nonsense: "block", "ask" or "continue". Empty means block for a hook
+	// that can decide, and continue for others.
+	OnFailure string
+	Async     bool // it is not waited for
+	Rewake    bool // asynchronous, and what it says with status 2 is told to the model
+	Once      bool // it runs once in a session
+	Status    string
+	Origin
+}
+
+// Decides reports whether hooks of an event can keep something from happening
+// before it does.
+func Decides(event wire.HookEvent) bool {
+	switch event {
+	case wire.EventPreToolUse, wire.EventPermissionRequest, wire.EventUserPromptSubmit, wire.EventPreModelSwitch, wire.EventPreCompact:
+		return true
+	}
+	return false
+}
+
+// Hooks returns the hooks that count, the lowest layer first.
+func (s *Settings) Hooks() []Hook {
+	if s == nil || s.managed("disableAllHooks") {
+		return nil
+	}
+	managedOnly := s.managed("allowManagedHooksOnly")
+	off := s.Bool("disableAllHooks")
+	var all []Hook
+	for _, l := range s.layers {
+		if (managedOnly || off) && l.Layer != Managed {
+			continue
+		}
+		hooks, _ := hooksOf(l, l.active)
+		all = append(all, hooks...)
+	}
+	return all
+}
+
+// hooksOf reads the hooks of a layer.
+func hooksOf(l *layer, in *Value) ([]Hook, error) {
+	var all []Hook
+	hooks := in.Get("hooks")
+	if hooks == nil {
+		return nil, nil
+	}
+	for _, event := range hooks.names {
+		list := hooks.members[event]
+		if list.kind() == "null" {
+			continue
+		}
+		if !list.array {
+			return nil, l.wrong(list, `Write a list of {"matcher": …, "hooks": [ … ]}.`, "hooks.%s is %s", event, list.kind())
+		}
+		for _, group := range list.items {
+			matcher := ""
+			if m := group.Get("matcher"); m != nil {
+				var ok bool
+				if matcher, ok = m.text(); !ok {
+					return nil, l.wrong(m, "Write a string, such as \"Write|Edit\".", "the matcher of a %s hook is %s", event, m.kind())
+				}
+			}
+			entries := group.Get("hooks")
+			if entries == nil || !entries.array {
+				return nil, l.wrong(group, `Write {"matcher": …, "hooks": [{"type": "command", "command": …}]}.`, "an entry of hooks.%s has no list of hooks", event)
+			}
+			for _, entry := range entries.items {
+				h, err := hookOf(l, wire.HookEvent(event), matcher, entry)
+				if err != nil {
+					return nil, err
+				}
+				if h.Command != "" {
+					all = append(all, h)
+				}
+			}
+		}
+	}
+	return all, nil
+}
+
+func hookOf(l *layer, event wire.HookEvent, matcher string, v *Value) (Hook, error) {
+	h := Hook{Event: event, Matcher: matcher, Origin: l.at(v)}
+	kind, _ := v.Get("type").text()
+	if kind == "" && v.Get("command") != nil {
+		kind = "command"
+	}
+	if kind != "command" && !Decides(event) {
+		return h, nil // it can forbid nothing
+	}
+	if kind != "command" {
+		return h, l.wrong(v, "Use a hook of the type command, or leave it out.", "a %s hook is of the type %q, which this version does not run", event, kind)
+	}
+	if c := v.Get("if"); c != nil {
+		return h, l.wrong(c, "Look at the input in the command itself, or leave it out.", "a %s hook has a condition (if), which this version does not judge", event)
+	}
+	var in struct {
+		Command   *string  `json:"command"`
+		Args      []string `json:"args"`
+		Shell     string   `json:"shell"`
+		Timeout   *float64 `json:"timeout"`
+		OnFailure string   `json:"onFailure"`
+		Async     bool     `json:"async"`
+		Rewake    bool     `json:"asyncRewake"`
+		Once      bool     `json:"once"`
+		Status    string   `json:"statusMessage"`
+	}
+	if err := json.Unmarshal(v.Raw(), &in); err != nil {
+		return h, l.wrong(v, "Mend it.", "a %s hook cannot be read: %v", event, err)
+	}
+	if in.Command == nil || *in.Command == "" {
+		return h, l.wrong(v, "Write what it is to run.", "a %s hook has no command", event)
+	}
+	h.Command, h.Args, h.Shell, h.Async, h.Rewake, h.Once, h.Status = *in.Command, in.Args, in.Shell, in.Async || in.Rewake, in.Rewake, in.Once, in.Status
+	if in.Timeout != nil {
+		if *in.Timeout <= 0 || *in.Timeout > 86400 {
+			return h, l.wrong(v, "Write a number of seconds, at most a day.", "the timeout of a %s hook is %v", event, *in.Timeout)
+		}
+		h.Timeout = time.Duration(*in.Timeout * float64(time.Second))
+	}
+	if h.OnFailure = in.OnFailure; h.OnFailure == "allow" {
+		h.OnFailure = "continue"
+	}
+	if !slices.Contains([]string{"", "block", "ask", "continue"}, h.OnFailure) {
+		return h, l.wrong(v, "Use block, ask or continue.", "onFailure of a %s hook is %q", event, in.OnFailure)
+	}
+	if !slices.Contains([]string{"", "bash", "sh", "powershell"}, h.Shell) {
+		return h, l.wrong(v, "Use bash or powershell.", "the shell of a %s hook is %q", event, h.Shell)
+	}
+	return h, nil
+}
+
+// Line returns what the hook runs, for people.
+func (h *Hook) Line() string {
+	if h.Args == nil {
+		return h.Command
+	}
+	return fmt.Sprintf("%s %q", h.Command, h.Args)
+}

@@ -1,0 +1,126 @@
+package settings
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// A Server is an MCP server of the project's .mcp.json.
+type Server struct {
+	Name   string
+	Config json.RawMessage
+	Origin
+}
+
+// Servers returns the MCP servers of the project that are trusted and not disabled,
+// in the order in which they are written.
+func (s *Settings) Servers() []Server {
+	if s == nil || s.servers == nil || s.managed("allowManagedMcpServersOnly") {
+		return nil
+	}
+	all := s.servers.active.Get("mcpServers")
+	if all == nil {
+		return nil
+	}
+	disabled := s.List("disabledMcpjsonServers")
+	var servers []Server
+	for _, n := range all.names {
+		if v := all.members[n]; !slices.Contains(disabled, n) && s.Admits(n, v.Raw()) {
+			servers = append(servers, Server{n, v.Raw(), s.servers.at(v)})
+		}
+	}
+	return servers
+}
+
+// Admits reports whether deniedMcpServers and allowedMcpServers let a server be used,
+// whoever names it. Their entries name a server, a command or a URL; to be allowed
+// one has to fit an entry, if there are any.
+func (s *Settings) Admits(name string, config json.RawMessage) bool {
+	if s == nil {
+		return true
+	}
+	var cfg struct {
+		Command string   `json:"command"`
+		Args    []string `json:"args"`
+		URL     string   `json:"url"`
+	}
+	json.Unmarshal(config, &cfg)
+	fits := func(v *Value) bool {
+		if n, ok := v.Get("serverName").text(); ok {
+			return n == name
+		}
+		if u, ok := v.Get("serverUrl").text(); ok {
+			return cfg.URL != "" && fitsURL(u, cfg.URL)
+		}
+		if c := v.Get("serverCommand"); c != nil && cfg.Command != "" {
+			var words []string
+			json.Unmarshal(c.Raw(), &words)
+			return slices.Equal(words, append([]string{cfg.Command}, cfg.Args...))
+		}
+		return false
+	}
+	if d := s.merged.Get("deniedMcpServers"); d != nil && slices.ContainsFunc(d.items, fits) {
+		return false
+	}
+	for _, l := range s.layers { // each list of those who are allowed restricts
+		if a := l.active.Get("allowedMcpServers"); a != nil && !slices.ContainsFunc(a.items, fits) {
+			return false
+		}
+	}
+	return true
+}
+
+// fitsURL matches a URL with a pattern in which * is anything.
+func fitsURL(pattern, url string) bool {
+	parts := strings.Split(pattern, "*")
+	if len(parts) == 1 {
+		return pattern == url
+	}
+	if !strings.HasPrefix(url, parts[0]) {
+		return false
+	}
+	url = url[len(parts[0]):]
+	for _, p := range parts[1 : len(parts)-1] {
+		i := strings.Index(url, p)
+		if i < 0 {
+			return false
+		}
+		url = url[i+len(p):]
+	}
+	return strings.HasSuffix(url, parts[len(parts)-1])
+}
+
+func checkServers(l *layer) error {
+	if l.all.members == nil {
+		return l.wrong(l.all, `Write {"mcpServers": { … }}.`, "the MCP servers are %s", l.all.kind())
+	}
+	servers := l.all.Get("mcpServers")
+	if servers == nil {
+		return nil
+	}
+	if servers.members == nil {
+		return l.wrong(servers, `Write {"mcpServers": { "name": { … } }}.`, "mcpServers is %s", servers.kind())
+	}
+	for _, n := range servers.names {
+		if servers.members[n].members == nil {
+			return l.wrong(servers.members[n], `Write {"command": …} or {"type": "http", "url": …}.`, "the MCP server %q is %s", n, servers.members[n].kind())
+		}
+	}
+	return nil
+}
+
+// siftServers returns the servers that are trusted.
+func (s *Settings) siftServers(l *layer) *Value {
+	return l.all.only(func(name string, v *Value) *Value {
+		if name != "mcpServers" || v.members == nil {
+			return nil
+		}
+		return v.only(func(name string, srv *Value) *Value {
+			if s.trusts(l, srv, &Item{Kind: "mcp server", Name: name, Text: name + " " + string(srv.Raw())}) {
+				return srv
+			}
+			return nil
+		})
+	})
+}
