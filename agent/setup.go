@@ -606,7 +606,7 @@ func copied(h *session.History, from string) []*session.Entry {
 		entries = append(entries, &c)
 		*e = c // the conversation goes on from the copy
 	}
-	for _, typ := range []string{"parley-prefix", "cost-state"} {
+	for _, typ := range []string{"parley-prefix", "parley-quarantine", "cost-state"} {
 		if e := h.Latest[typ]; e != nil {
 			entries = append(entries, e)
 		}

@@ -50,6 +50,10 @@ func (c *Conversation) ask(t *turn) (*answer, *toolRun, error) {
 			attempt, overloaded = 0, 0
 			continue
 		}
+		if c.quarantine(failure) {
+			attempt--
+			continue
+		}
 		limit := c.maxRetries()
 		if !retryable(failure) || errors.Is(err, model.ErrNoCredentials) || attempt > limit {
 			return nil, nil, err

@@ -49,8 +49,12 @@ type Conversation struct {
 	prefix     prefix
 	promptKey  string // what the system prompt is made from
 	kept       keptPrompt
-	primary    catalog.Info // the model that was asked for; another one may stand in for it
-	fallbacks  []string     // models that were not tried in this turn
+
+	// Blocks that the API refused, by their hash, with the reason.
+	quarantined map[string]string
+
+	primary   catalog.Info // the model that was asked for; another one may stand in for it
+	fallbacks []string     // models that were not tried in this turn
 
 	// What tools that look at many files leave out. It is read by them.
 	hidden atomic.Pointer[hiding]
@@ -282,6 +286,23 @@ func (c *Conversation) settled() bool {
 			f()
 		case <-done:
 			return len(c.inbox) == 0
+		}
+	}
+}
+
+// aside runs something that takes time, and serves the conversation meanwhile.
+func (c *Conversation) aside(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	for {
+		select {
+		case <-done:
+			return
+		case f := <-c.calls:
+			f()
 		}
 	}
 }

@@ -14,6 +14,9 @@ import (
 // nobody answered are answered with what is known of them: they are not run again.
 func (c *Conversation) restore(h *session.History) error {
 	added := session.Repair(h)
+	if e := h.Latest[quarantineType]; e != nil {
+		json.Unmarshal(e.Fields["blocks"], &c.quarantined)
+	}
 	for _, e := range h.Entries {
 		if e.UUID != "" {
 			c.parent = e.UUID
@@ -32,6 +35,11 @@ func (c *Conversation) restore(h *session.History) error {
 			return fmt.Errorf("the session holds a message that cannot be read: %w", err)
 		}
 		for _, b := range blocks {
+			if len(c.quarantined) > 0 && e.Type == "user" {
+				if reason, ok := c.quarantined[blockHash(b)]; ok {
+					b, _ = withoutMedia(b, reason)
+				}
+			}
 			if e.Type == "assistant" {
 				c.transcript.answer(id, b)
 			} else {

@@ -201,6 +201,15 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 		result = tool.Text("", nil)
 	}
 	out.result, out.finished = result, true
+	if spec.Name != "Read" { // which has looked at its pictures
+		content, problems := fitPictures(result.Content)
+		if len(problems) > 0 {
+			c.Do(func() {
+				c.tellLeftOut(fmt.Sprintf("A picture that %s returned was left out: %s.", spec.Name, strings.Join(problems, "; ")))
+			})
+		}
+		result.Content = content
+	}
 	c.postToolHooks(ctx, t, call, spec, input, c.now().Sub(began), out)
 	return out
 }

@@ -119,8 +119,16 @@ func (c *Conversation) broken(err error) *ending {
 
 // say adds a prompt to the conversation, and what hooks add to it.
 func (c *Conversation) say(t *turn, p *prompt, context []string) error {
+	content := p.m.Message.Content
+	if hasPicture(content) {
+		var problems []string
+		c.aside(func() { content, problems = fitPictures(content) })
+		if len(problems) > 0 {
+			c.tellLeftOut("A picture of the prompt was left out: " + strings.Join(problems, "; ") + ".")
+		}
+	}
 	var blocks []json.RawMessage
-	for _, b := range p.m.Message.Content.All() {
+	for _, b := range content.All() {
 		switch b := b.(type) {
 		case *wire.ToolResultBlock:
 			continue // nobody asked for it

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/parley-go/parley/engine/internal/picture"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/files"
 	"github.com/parley-go/parley/wire"
@@ -137,9 +138,9 @@ func readNotebook(place *files.Place) (*tool.Result, error) {
 				output.Text += string(plain)
 			}
 			for _, media := range []string{"image/png", "image/jpeg"} {
-				var picture lines
-				if raw, ok := o.Data[media]; ok && json.Unmarshal(raw, &picture) == nil {
-					output.Image = &CellImage{ImageData: strings.Join(strings.Fields(string(picture)), ""), MediaType: media}
+				var encoded lines
+				if raw, ok := o.Data[media]; ok && json.Unmarshal(raw, &encoded) == nil {
+					output.Image = &CellImage{ImageData: strings.Join(strings.Fields(string(encoded)), ""), MediaType: media}
 					break
 				}
 			}
@@ -151,9 +152,12 @@ func readNotebook(place *files.Place) (*tool.Result, error) {
 			}
 			if output.Image != nil {
 				raw, err := base64.StdEncoding.DecodeString(output.Image.ImageData)
-				if err == nil && len(raw) <= maxImageBytes {
+				if err != nil {
+					raw = nil
+				}
+				if p, err := picture.Fit(raw); err == nil {
 					flush()
-					blocks = append(blocks, &wire.ImageBlock{Source: wire.Base64(output.Image.MediaType, raw)})
+					blocks = append(blocks, &wire.ImageBlock{Source: wire.Base64(p.Type, p.Data)})
 				}
 			}
 			cell.Outputs = append(cell.Outputs, output)

@@ -22,6 +22,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/parley-go/parley/engine/internal/picture"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/files"
 )
@@ -127,8 +128,8 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	kind := http.DetectContentType(head)
 	var result *tool.Result
 	switch {
-	case strings.HasPrefix(kind, "image/") && pictures[kind]:
-		result, err = readImage(place, kind)
+	case picture.TypeOf(head) != "":
+		result, err = readImage(place)
 	case kind == "application/pdf":
 		result, err = readPDF(place, in.Pages)
 	case in.Pages != "":

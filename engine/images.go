@@ -1,0 +1,188 @@
+package engine
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/parley-go/parley/engine/internal/picture"
+	"github.com/parley-go/parley/engine/model"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+)
+
+// fitPictures makes the pictures of a message fit for models. One that no model
+// would take becomes a line of text; problems says which and why.
+func fitPictures(content wire.Content) (_ wire.Content, problems []string) {
+	var blocks []wire.Block
+	for i, b := range content.Blocks {
+		img, ok := b.(*wire.ImageBlock)
+		if !ok || img.Source != nil && img.Source.Type != "base64" {
+			continue // there is nothing to look at
+		}
+		fit, err := fitPicture(img)
+		if err != nil {
+			problems = append(problems, err.Error())
+			fit = &wire.TextBlock{Text: leftOut(err.Error())}
+		}
+		if blocks == nil {
+			blocks = append(blocks, content.Blocks...)
+		}
+		blocks[i] = fit
+	}
+	if blocks == nil {
+		return content, nil
+	}
+	content.Blocks = blocks
+	return content, problems
+}
+
+func hasPicture(content wire.Content) bool {
+	return slices.ContainsFunc(content.Blocks, func(b wire.Block) bool { _, ok := b.(*wire.ImageBlock); return ok })
+}
+
+// leftOut is told in the place of a picture.
+func leftOut(reason string) string { return "[A picture was left out: " + reason + ".]" }
+
+func fitPicture(img *wire.ImageBlock) (wire.Block, error) {
+	if img.Source == nil {
+		return nil, errors.New("it has no source")
+	}
+	if len(img.Source.Data) > picture.MaxInput*4/3+4 {
+		return nil, fmt.Errorf("it is bigger than %d bytes", picture.MaxInput)
+	}
+	data, err := base64.StdEncoding.DecodeString(img.Source.Data)
+	if err != nil {
+		return nil, errors.New("its data is not base64")
+	}
+	p, err := picture.Fit(data)
+	if err != nil {
+		return nil, err
+	}
+	if !p.Changed && p.Type == img.Source.MediaType {
+		return img, nil
+	}
+	fit := *img
+	src := *img.Source
+	src.MediaType = p.Type
+	if p.Changed {
+		src.Data = base64.StdEncoding.EncodeToString(p.Data)
+	}
+	fit.Source = &src
+	return &fit, nil
+}
+
+// tellLeftOut tells that something does not become part of the conversation.
+func (c *Conversation) tellLeftOut(text string) {
+	c.emit(&wire.Informational{Content: text, Level: "warning", Tag: "content_quarantined", UUID: NewID(), SessionID: c.id})
+}
+
+// quarantineType is the type of the record that says which blocks the API refused,
+// by their hash. It is cumulative: the last one counts.
+const quarantineType = "parley-quarantine"
+
+// blockAt finds the block that a failure of the API is about.
+var blockAt = regexp.MustCompile(`messages\.(\d+)\.content\.(\d+)`)
+
+// quarantine takes pictures and documents out of the conversation that the API
+// refuses, so that it goes on without them. It reports whether there were any:
+// then the request may be sent again.
+func (c *Conversation) quarantine(e *model.Error) bool {
+	if e.Status != http.StatusBadRequest && e.Status != http.StatusRequestEntityTooLarge {
+		return false
+	}
+	lower := strings.ToLower(e.Message)
+	took := 0
+	if at := blockAt.FindStringSubmatch(e.Message); at != nil {
+		i, _ := strconv.Atoi(at[1])
+		k, _ := strconv.Atoi(at[2])
+		if len(c.transcript.messages) > 0 && c.transcript.messages[0].role != "user" {
+			i-- // one was put in front
+		}
+		if i >= 0 && i < len(c.transcript.messages) && k < len(c.transcript.messages[i].blocks) {
+			took = c.takeOut(i, k, e.Message)
+		}
+	} else if e.Status == http.StatusRequestEntityTooLarge || strings.Contains(lower, "image") || strings.Contains(lower, "pdf") || strings.Contains(lower, "document") {
+		// It is not told which one: the newest are the ones that did not pass yet.
+		for i := len(c.transcript.messages) - 1; i >= 0 && took == 0; i-- {
+			for k := range c.transcript.messages[i].blocks {
+				took += c.takeOut(i, k, e.Message)
+			}
+		}
+	}
+	if took == 0 {
+		return false
+	}
+	if err := c.record(&session.Entry{Type: quarantineType, Fields: fields("blocks", c.quarantined)}); err != nil {
+		c.log.Error("what the API refused could not be recorded", "error", err)
+	}
+	c.tellLeftOut(fmt.Sprintf("The API refused a picture or document, which was taken out of the conversation: %s", clip(e.Message, 300)))
+	return true
+}
+
+// takeOut takes the pictures and documents out of a block of the conversation. It
+// returns how many there were.
+func (c *Conversation) takeOut(i, k int, reason string) int {
+	m := &c.transcript.messages[i]
+	if m.role != "user" {
+		return 0
+	}
+	raw := m.blocks[k]
+	reason = "the API refused it: " + clip(reason, 200)
+	without, n := withoutMedia(raw, reason)
+	if n == 0 {
+		return 0
+	}
+	if c.quarantined == nil {
+		c.quarantined = map[string]string{}
+	}
+	c.quarantined[blockHash(raw)] = reason
+	m.blocks[k] = without
+	return n
+}
+
+func blockHash(raw json.RawMessage) string {
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:])
+}
+
+// withoutMedia returns a block with text in place of its pictures and documents, and
+// how many there were.
+func withoutMedia(raw json.RawMessage, reason string) (json.RawMessage, int) {
+	if !bytes.Contains(raw, []byte(`"image"`)) && !bytes.Contains(raw, []byte(`"document"`)) {
+		return raw, 0
+	}
+	note := mustJSON(&wire.TextBlock{Text: leftOut(reason)})
+	switch blockType(raw) {
+	case "image", "document":
+		return note, 1
+	case "tool_result":
+		var members map[string]json.RawMessage
+		var content []json.RawMessage
+		if json.Unmarshal(raw, &members) != nil || json.Unmarshal(members["content"], &content) != nil {
+			return raw, 0
+		}
+		n := 0
+		for i, b := range content {
+			if t := blockType(b); t == "image" || t == "document" {
+				content[i] = note
+				n++
+			}
+		}
+		if n == 0 {
+			return raw, 0
+		}
+		members["content"] = mustJSON(content)
+		return mustJSON(members), n
+	}
+	return raw, 0
+}

@@ -1,0 +1,213 @@
+// Package picture makes pictures fit for models.
+//
+// Whatever a picture comes from (a prompt, a file, a server), [Fit] looks at it
+// before it becomes part of a conversation: one picture that the API refuses would
+// have it refuse every request after it. Pictures are hostile input: their headers
+// are read before their pixels, and no more pixels are decoded than [MaxPixels].
+//
+// The package works on bytes alone. It knows neither messages nor files.
+package picture
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"image"
+	"image/gif"
+	"image/jpeg"
+	"image/png"
+
+	"golang.org/x/image/draw"
+	"golang.org/x/image/webp"
+)
+
+// The limits of pictures: what models take, and what is looked at at all.
+const (
+	MaxInput  = 32 << 20   // bytes that are looked at
+	MaxBytes  = 3_700_000  // bytes that a model takes; 5 MB as base64
+	MaxSide   = 2000       // pixels of the longer side, also among many pictures
+	MaxPixels = 64_000_000 // that are decoded
+)
+
+// A Picture is one that models take.
+type Picture struct {
+	Data           []byte
+	Type           string // such as "image/png"
+	Width, Height  int    // 0 if they are not known
+	OriginalWidth  int
+	OriginalHeight int
+	Changed        bool // Data is not what was given
+}
+
+// Types are the types of pictures that models take.
+func Types() []string { return []string{"image/png", "image/jpeg", "image/gif", "image/webp"} }
+
+// TypeOf tells the type of a picture from its first bytes, "" if it is none that
+// models take.
+func TypeOf(data []byte) string {
+	switch {
+	case bytes.HasPrefix(data, []byte("\x89PNG\r\n\x1a\n")):
+		return "image/png"
+	case bytes.HasPrefix(data, []byte("\xff\xd8\xff")):
+		return "image/jpeg"
+	case bytes.HasPrefix(data, []byte("GIF87a")), bytes.HasPrefix(data, []byte("GIF89a")):
+		return "image/gif"
+	case len(data) >= 16 && string(data[:4]) == "RIFF" && string(data[8:12]) == "WEBP":
+		return "image/webp"
+	}
+	return ""
+}
+
+// Fit checks a picture and makes it smaller if it has to be. An error says why no
+// model would take it.
+func Fit(data []byte) (*Picture, error) {
+	if len(data) == 0 {
+		return nil, errors.New("it is empty")
+	}
+	kind := TypeOf(data)
+	if kind == "" {
+		return nil, errors.New("it is no PNG, JPEG, GIF or WebP picture")
+	}
+	if len(data) > MaxInput {
+		return nil, fmt.Errorf("it has %d bytes, and at most %d are looked at", len(data), MaxInput)
+	}
+	w, h, err := size(kind, data)
+	if err != nil {
+		return nil, fmt.Errorf("it cannot be read: %w", err)
+	}
+	if w <= 0 || h <= 0 {
+		return nil, errors.New("it has no pixels")
+	}
+	if w > MaxPixels/h {
+		return nil, fmt.Errorf("it has %d × %d pixels, and at most %d are decoded", w, h, MaxPixels)
+	}
+	p := &Picture{Data: data, Type: kind, Width: w, Height: h, OriginalWidth: w, OriginalHeight: h}
+	fits := len(data) <= MaxBytes && max(w, h) <= MaxSide
+	if fits && animated(kind, data) {
+		return p, nil // the decoder does not know moving pictures; the API does
+	}
+	src, err := decode(kind, data)
+	if err != nil {
+		return nil, fmt.Errorf("it is damaged: %w", err)
+	}
+	if fits {
+		return p, nil
+	}
+	return p, p.shrink(src)
+}
+
+// size reads the size from the header.
+func size(kind string, data []byte) (w, h int, err error) {
+	var c image.Config
+	r := bytes.NewReader(data)
+	switch kind {
+	case "image/png":
+		c, err = png.DecodeConfig(r)
+	case "image/jpeg":
+		c, err = jpeg.DecodeConfig(r)
+	case "image/gif":
+		c, err = gif.DecodeConfig(r)
+	case "image/webp":
+		if len(data) >= 30 && string(data[12:16]) == "VP8X" {
+			// The canvas, which holds all frames.
+			return 1 + int(data[24]) + int(data[25])<<8 + int(data[26])<<16, 1 + int(data[27]) + int(data[28])<<8 + int(data[29])<<16, nil
+		}
+		c, err = webp.DecodeConfig(r)
+	}
+	return c.Width, c.Height, err
+}
+
+// animated reports whether a WebP picture moves.
+func animated(kind string, data []byte) bool {
+	return kind == "image/webp" && len(data) >= 21 && string(data[12:16]) == "VP8X" && data[20]&0x02 != 0
+}
+
+// decode reads the pixels, of the first frame if there are several.
+func decode(kind string, data []byte) (image.Image, error) {
+	r := bytes.NewReader(data)
+	switch kind {
+	case "image/png":
+		return png.Decode(r)
+	case "image/jpeg":
+		return jpeg.Decode(r)
+	case "image/gif":
+		return gif.Decode(r)
+	}
+	if len(data) >= 30 && string(data[12:16]) == "VP8X" {
+		if w, h, ok := innerSize(data); ok && w > MaxPixels/max(h, 1) {
+			return nil, errors.New("its frame is bigger than its canvas")
+		}
+	}
+	return webp.Decode(r)
+}
+
+// innerSize reads the size of the first bitstream of an extended WebP file: it may
+// lie about the canvas.
+func innerSize(data []byte) (w, h int, ok bool) {
+	for at := 12; at+8 <= len(data); {
+		n := int(binary.LittleEndian.Uint32(data[at+4:]))
+		body := data[at+8:]
+		switch string(data[at : at+4]) {
+		case "VP8 ":
+			if len(body) < 10 {
+				return 0, 0, false
+			}
+			return int(binary.LittleEndian.Uint16(body[6:]) & 0x3fff), int(binary.LittleEndian.Uint16(body[8:]) & 0x3fff), true
+		case "VP8L":
+			if len(body) < 5 {
+				return 0, 0, false
+			}
+			bits := binary.LittleEndian.Uint32(body[1:])
+			return int(bits&0x3fff) + 1, int(bits>>14&0x3fff) + 1, true
+		}
+		if n < 0 || n > len(body) {
+			return 0, 0, false
+		}
+		at += 8 + n + n&1
+	}
+	return 0, 0, false
+}
+
+// shrink makes the picture smaller until models take it.
+func (p *Picture) shrink(src image.Image) error {
+	side := min(MaxSide, max(p.OriginalWidth, p.OriginalHeight))
+	lossless := p.Type == "image/png"
+	for range 6 {
+		small := scale(src, side)
+		var b bytes.Buffer
+		var err error
+		kind := "image/jpeg"
+		if lossless {
+			kind = "image/png"
+			err = png.Encode(&b, small)
+		} else {
+			err = jpeg.Encode(&b, small, &jpeg.Options{Quality: 85})
+		}
+		if err != nil {
+			return err
+		}
+		if b.Len() <= MaxBytes {
+			p.Data, p.Type, p.Changed = b.Bytes(), kind, true
+			p.Width, p.Height = small.Bounds().Dx(), small.Bounds().Dy()
+			return nil
+		}
+		if !lossless {
+			side = side * 3 / 4
+		}
+		lossless = false
+	}
+	return errors.New("it stays too big however small it is made")
+}
+
+// scale makes a picture so big that its longer side has so many pixels.
+func scale(src image.Image, side int) image.Image {
+	b := src.Bounds()
+	w, h := b.Dx(), b.Dy()
+	if max(w, h) <= side {
+		return src
+	}
+	to := image.NewRGBA(image.Rect(0, 0, max(1, w*side/max(w, h)), max(1, h*side/max(w, h))))
+	draw.ApproxBiLinear.Scale(to, to.Bounds(), src, b, draw.Src, nil)
+	return to
+}
