@@ -1,0 +1,241 @@
+package project
+
+import (
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/parley-go/parley/engine/internal/frontmatter"
+)
+
+// A Command is a prompt in a file: a slash command, or a skill.
+type Command struct {
+	Name         string // without the slash, such as "frontend:test"
+	Aliases      []string
+	Description  string
+	ArgumentHint string
+	Skill        bool
+	Source       string // [User], [Project] or [Plugin]
+	PluginName   string // whose it is, if a plugin's
+
+	Path string
+	Dir  string // of a skill, with the files that belong to it
+	Sum  [32]byte
+
+	// AllowedTools and the commands of the shell in the text have an effect only
+	// if Trusted.
+	AllowedTools []string
+	Trusted      bool
+
+	Model    string // that answers, if it is not empty
+	NoModel  bool   // the model must not use it by itself
+	NoPerson bool   // only the model uses it
+
+	body string
+}
+
+// commands reads commands and skills. What comes first counts; a skill hides a
+// command of its name.
+func (l *loader) commands() {
+	for _, h := range l.homes() {
+		l.commandsOf(h, "")
+	}
+}
+
+func (l *loader) commandsOf(h home, plugin string) {
+	for _, name := range l.list(h.place, filepath.Join(h.dir, "skills")) {
+		if dir, ok := strings.CutSuffix(name, "/"); ok && !strings.HasPrefix(dir, ".") {
+			l.skill(h.place, filepath.Join(h.dir, "skills", dir), plugin)
+		}
+	}
+	l.markdown(h.place, filepath.Join(h.dir, "commands"), func(path, rel string) {
+		if strings.EqualFold(filepath.Base(rel), "SKILL.md") {
+			return
+		}
+		name := strings.ReplaceAll(filepath.ToSlash(strings.TrimSuffix(rel, filepath.Ext(rel))), "/", ":")
+		l.command(h.place, path, name, plugin, false)
+	})
+}
+
+func (l *loader) skill(p place, dir, plugin string) {
+	l.command(p, filepath.Join(dir, "SKILL.md"), filepath.Base(dir), plugin, true)
+}
+
+// name is what the name of a command may be.
+var namePattern = regexp.MustCompile(`^[\pL\pN_][\pL\pN_.:-]*$`)
+
+func (l *loader) command(p place, path, name, plugin string, skill bool) {
+	kind := "command"
+	if skill {
+		kind = "skill"
+	}
+	f := l.read(p, path, kind)
+	if f == nil {
+		return
+	}
+	text := f.Text
+	f.Text = ""
+	doc, err := frontmatter.Parse([]byte(text))
+	if err != nil {
+		l.problem(path, "%v", err)
+		return
+	}
+	if !namePattern.MatchString(name) || utf8.RuneCountInString(name) > 100 {
+		l.problem(path, "%q cannot be the name of a command", name)
+		return
+	}
+	c := &Command{Name: name, Skill: skill, Source: p.source, PluginName: plugin, Path: path, Sum: f.Sum,
+		Description: clean(doc.String("description"), 1024), ArgumentHint: clean(doc.String("argument-hint"), 200),
+		AllowedTools: doc.List("allowed-tools"), Model: doc.String("model"), body: doc.Body}
+	if c.ArgumentHint == "" {
+		if list := doc.List("argument-hint"); len(list) > 0 {
+			c.ArgumentHint = clean("["+strings.Join(list, ", ")+"]", 200) // [x] is a list in YAML
+		}
+	}
+	if when := clean(doc.String("when_to_use"), 1024); when != "" {
+		c.Description = strings.TrimSpace(c.Description + " " + when)
+	}
+	if c.Description == "" {
+		line, _, _ := strings.Cut(strings.TrimLeft(doc.Body, "# \n"), "\n")
+		c.Description = clean(line, 100)
+	}
+	c.Trusted = l.trusted(p, path, f.Sum)
+	c.NoModel, _ = doc.Bool("disable-model-invocation")
+	if can, ok := doc.Bool("user-invocable"); ok {
+		c.NoPerson = !can
+	}
+	if skill {
+		c.Dir = filepath.Dir(path)
+	}
+	if plugin != "" {
+		c.Name = plugin + ":" + name
+		if skill {
+			c.Aliases = []string{name}
+		}
+	}
+	if l.c.Command(c.Name) != nil {
+		l.problem(path, "there is another command with the name %s, which counts", c.Name)
+		return
+	}
+	l.c.Commands = append(l.c.Commands, c)
+}
+
+// clean makes text of a stranger one line that is not long.
+func clean(s string, limit int) string {
+	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
+	if utf8.RuneCountInString(s) > limit {
+		s = string([]rune(s)[:limit-1]) + "…"
+	}
+	return s
+}
+
+// Command finds a command by its name, or by an alias that is nobody's name; nil if
+// there is none.
+func (c *Context) Command(name string) *Command {
+	for _, cmd := range c.Commands {
+		if cmd.Name == name {
+			return cmd
+		}
+	}
+	for _, cmd := range c.Commands {
+		if slices.Contains(cmd.Aliases, name) {
+			return cmd
+		}
+	}
+	return nil
+}
+
+// A Part is a piece of a command's text.
+type Part struct {
+	Text  string
+	Shell bool // Text is a command of the shell, whose output takes its place
+}
+
+// shell is a command in the text: !`git status`, or a block that begins with ```!.
+var shell = regexp.MustCompile("(?ms)^```!\\s*\\n(.*?)^```\\s*?$|!`([^`\\n]+)`")
+
+// Expand writes the text with arguments in it. Commands of the shell are those that
+// the file has: what is in the arguments is never one.
+func (c *Command) Expand(args string) []Part {
+	args = strings.TrimSpace(args)
+	words := Words(args)
+	used := false
+	fill := func(text string) string {
+		return placeholder.ReplaceAllStringFunc(text, func(p string) string {
+			rest, all := strings.CutPrefix(p, "$ARGUMENTS")
+			if all && rest == "" {
+				used = true
+				return args
+			}
+			if !all {
+				rest = p[1:]
+			}
+			n, err := strconv.Atoi(strings.Trim(rest, "[]"))
+			if err != nil || n >= len(words) {
+				return p
+			}
+			used = true
+			return words[n]
+		})
+	}
+	var parts []Part
+	at := 0
+	for _, m := range shell.FindAllStringSubmatchIndex(c.body, 50) {
+		if m[0] > at {
+			parts = append(parts, Part{Text: fill(c.body[at:m[0]])})
+		}
+		from, to := m[2], m[3]
+		if from < 0 {
+			from, to = m[4], m[5]
+		}
+		parts = append(parts, Part{Text: strings.TrimSpace(fill(c.body[from:to])), Shell: true})
+		at = m[1]
+	}
+	if at < len(c.body) {
+		parts = append(parts, Part{Text: fill(c.body[at:])})
+	}
+	if args != "" && !used {
+		parts = append(parts, Part{Text: "\n\nARGUMENTS: " + args})
+	}
+	return parts
+}
+
+// placeholder is where arguments go: all of them, or one by its number from zero.
+var placeholder = regexp.MustCompile(`\$ARGUMENTS(?:\[\d{1,3}\])?|\$\d{1,3}`)
+
+// Words splits arguments at spaces that are outside of quotes.
+func Words(s string) []string {
+	var words []string
+	var word strings.Builder
+	var quote rune
+	in := false
+	for _, r := range s {
+		switch {
+		case quote != 0:
+			if r == quote {
+				quote = 0
+			} else {
+				word.WriteRune(r)
+			}
+		case r == '"' || r == '\'' && !in:
+			quote, in = r, true
+		case unicode.IsSpace(r):
+			if in {
+				words = append(words, word.String())
+				word.Reset()
+				in = false
+			}
+		default:
+			in = true
+			word.WriteRune(r)
+		}
+	}
+	if in {
+		words = append(words, word.String())
+	}
+	return words
+}

@@ -1,0 +1,28 @@
+//go:build unix
+
+package project_test
+
+import (
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/parley-go/parley/engine/project"
+)
+
+// A pipe that nobody writes to does not hold anything up.
+func TestPipe(t *testing.T) {
+	dir := tree(t, map[string]string{".claude/commands/x.md": "x"})
+	for _, name := range []string{"CLAUDE.md", ".claude/commands/p.md", ".claude/skills"} {
+		if err := syscall.Mkfifo(filepath.Join(dir, name), 0o666); err != nil {
+			t.Skip(err)
+		}
+	}
+	began := time.Now()
+	c := project.Load(project.Options{Cwd: dir, Sources: all})
+	if len(c.Commands) != 1 || !strings.Contains(problems(c), "named pipe") || time.Since(began) > 5*time.Second {
+		t.Errorf("%d commands after %v\n%s", len(c.Commands), time.Since(began), problems(c))
+	}
+}
