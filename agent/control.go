@@ -288,9 +288,9 @@ func (s *server) applySettings(settings map[string]json.RawMessage) error {
 		behavior wire.PermissionBehavior
 		texts    []string
 	}{{wire.BehaviorDeny, permissions.Deny}, {wire.BehaviorAsk, permissions.Ask}, {wire.BehaviorAllow, permissions.Allow}} {
-		u := &wire.PermissionUpdate{Type: wire.UpdateReplaceRules, Behavior: list.behavior, Destination: settingsSource}
+		u := &wire.PermissionUpdate{Type: wire.UpdateReplaceRules, Behavior: list.behavior, Destination: wire.PermissionDestination(policy.LayerFlag)}
 		for _, text := range list.texts {
-			r, err := policy.Parse(text, list.behavior, settingsSource)
+			r, err := policy.Parse(text, list.behavior, policy.Source{Layer: policy.LayerFlag, File: settingsSource})
 			if err != nil {
 				return fmt.Errorf("apply_flag_settings: %w", err)
 			}

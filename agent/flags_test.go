@@ -296,7 +296,7 @@ func TestRestrictingFlags(t *testing.T) {
 		t.Error("bypass is allowed")
 	}
 	rules, err := set.rules()
-	if err != nil || len(rules.Rules) != 1 || rules.Rules[0].Behavior != wire.BehaviorDeny {
+	if err != nil || len(rules.Rules()) != 1 || rules.Rules()[0].Behavior != wire.BehaviorDeny {
 		t.Errorf("%v, rules %v", err, rules)
 	}
 }

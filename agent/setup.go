@@ -239,26 +239,26 @@ func (set *setup) bypassAllowed() bool {
 
 // rules returns the rules of the flags and the settings.
 func (set *setup) rules() (*policy.Policy, error) {
-	p := &policy.Policy{}
-	add := func(texts []string, behavior wire.PermissionBehavior, source string) error {
+	p := policy.New()
+	add := func(texts []string, behavior wire.PermissionBehavior, layer policy.Layer, file string) error {
 		for _, text := range texts {
-			r, err := policy.Parse(text, behavior, source)
+			r, err := policy.Parse(text, behavior, policy.Source{Layer: layer, File: file})
 			if err != nil {
 				return fmt.Errorf("Error: %v", err)
 			}
-			p.Rules = append(p.Rules, r)
+			p.Add(r)
 		}
 		return nil
 	}
 	s, managed := set.permissions(), set.restrictions()
 	return p, errors.Join(
-		add(managed.Deny, wire.BehaviorDeny, managedSource),
-		add(managed.Ask, wire.BehaviorAsk, managedSource),
-		add(set.flags.DisallowedTools, wire.BehaviorDeny, "--disallowedTools"),
-		add(s.Deny, wire.BehaviorDeny, settingsSource),
-		add(s.Ask, wire.BehaviorAsk, settingsSource),
-		add(set.flags.AllowedTools, wire.BehaviorAllow, "--allowedTools"),
-		add(s.Allow, wire.BehaviorAllow, settingsSource),
+		add(managed.Deny, wire.BehaviorDeny, policy.LayerManaged, managedSource),
+		add(managed.Ask, wire.BehaviorAsk, policy.LayerManaged, managedSource),
+		add(set.flags.DisallowedTools, wire.BehaviorDeny, policy.LayerCLI, "--disallowedTools"),
+		add(s.Deny, wire.BehaviorDeny, policy.LayerFlag, settingsSource),
+		add(s.Ask, wire.BehaviorAsk, policy.LayerFlag, settingsSource),
+		add(set.flags.AllowedTools, wire.BehaviorAllow, policy.LayerCLI, "--allowedTools"),
+		add(s.Allow, wire.BehaviorAllow, policy.LayerFlag, settingsSource),
 	)
 }
 

@@ -119,7 +119,7 @@ func New(cfg Config, host Host) (*Conversation, error) {
 		c.mode = wire.ModeDefault
 	}
 	if c.policy == nil {
-		c.policy = &policy.Policy{}
+		c.policy = policy.New()
 	}
 	if c.env == nil {
 		c.env = &tool.Env{}
@@ -161,18 +161,13 @@ func New(cfg Config, host Host) (*Conversation, error) {
 
 // A hiding is what is needed to tell whether a file must not be read.
 type hiding struct {
-	policy policy.Policy
+	policy *policy.Policy
 	roots  []string
 }
 
 // hide tells tools what they must not see, when the rules have changed.
 func (c *Conversation) hide() {
-	h := &hiding{roots: slices.Clone(c.roots)}
-	for _, r := range c.policy.Rules {
-		if r.Behavior == wire.BehaviorDeny {
-			h.policy.Rules = append(h.policy.Rules, r)
-		}
-	}
+	h := &hiding{policy: c.policy, roots: slices.Clone(c.roots)}
 	c.hidden.Store(h)
 }
 
@@ -463,27 +458,8 @@ func (c *Conversation) Apply(u *wire.PermissionUpdate) {
 			return // there is no such mode
 		}
 		c.SetMode(mode)
-	case wire.UpdateAddRules, wire.UpdateReplaceRules:
-		if u.Type == wire.UpdateReplaceRules {
-			c.policy.Rules = slices.DeleteFunc(c.policy.Rules, func(r policy.Rule) bool {
-				return r.Behavior == u.Behavior && r.Source == string(u.Destination)
-			})
-		}
-		for _, r := range u.Rules {
-			rule := policy.Rule{Behavior: u.Behavior, Tool: r.ToolName, Content: r.RuleContent, Source: string(u.Destination)}
-			if rule.Content == "*" {
-				rule.Content = ""
-			}
-			if rule.Tool != "" && !slices.Contains(c.policy.Rules, rule) {
-				c.policy.Rules = append(c.policy.Rules, rule)
-			}
-		}
-	case wire.UpdateRemoveRules:
-		for _, r := range u.Rules {
-			c.policy.Rules = slices.DeleteFunc(c.policy.Rules, func(have policy.Rule) bool {
-				return have.Behavior == u.Behavior && have.Tool == r.ToolName && have.Content == r.RuleContent
-			})
-		}
+	case wire.UpdateAddRules, wire.UpdateReplaceRules, wire.UpdateRemoveRules:
+		c.policy.Update(u)
 	case wire.UpdateAddDirectories:
 		for _, d := range u.Directories {
 			if filepath.IsAbs(d) && !slices.Contains(c.roots, filepath.Clean(d)) {

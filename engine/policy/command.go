@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// quiet reports whether a command surely does nothing but print.
-func quiet(command string) bool {
+// isQuiet reports whether a command surely does nothing but print.
+func isQuiet(command string) bool {
 	if !simple(command) {
 		return false
 	}
@@ -51,27 +51,6 @@ func wordPrefix(pattern string) (prefix string, ok bool) {
 		prefix, ok = strings.CutSuffix(pattern, " *")
 	}
 	return prefix, ok && !strings.Contains(prefix, "*")
-}
-
-// wildcard matches a text against a pattern in which * stands for anything.
-func wildcard(pattern, text string) bool {
-	first, rest, found := strings.Cut(pattern, "*")
-	if !found {
-		return pattern == text
-	}
-	text, ok := strings.CutPrefix(text, first)
-	for ok {
-		var part string
-		if part, rest, found = strings.Cut(rest, "*"); !found {
-			return strings.HasSuffix(text, part)
-		}
-		var i int
-		if i = strings.Index(text, part); i < 0 {
-			return false
-		}
-		text = text[i+len(part):]
-	}
-	return false
 }
 
 // maxCommand is the longest command that is looked into.
@@ -312,4 +291,29 @@ func globbed(command, name string) bool {
 		}
 	}
 	return false
+}
+
+// A script is what a command was found to do.
+type script struct {
+	text, unclear, unproven string
+}
+
+func read(command string, _ *Request) *script { return &script{text: command} }
+
+func (s *script) mayRun(r *Rule) certainty                 { return runs(s.text, r.Content) }
+func (s *script) mayTouch(_ *judgement, r *Rule) certainty { return mentions(s.text, r.Content) }
+func (s *script) mayFetch(*Rule) certainty                 { return no }
+func (s *script) passive() bool                            { return isQuiet(s.text) }
+func (s *script) quiet() bool                              { return isQuiet(s.text) }
+func (s *script) edits() bool                              { return false }
+func (s *script) writes() []string                         { return nil }
+func (s *script) paths() []string                          { return nil }
+func (s *script) describe(*Receipt)                        {}
+func (s *script) proved(j *judgement) *Rule {
+	for _, r := range j.set.allow {
+		if r.names(j.req.Tool) && simple(s.text) && matchCommand(r.Content, strings.TrimSpace(s.text)) {
+			return r
+		}
+	}
+	return nil
 }

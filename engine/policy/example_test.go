@@ -11,11 +11,11 @@ import (
 func ExamplePolicy_Decide() {
 	var p policy.Policy
 	for text, behavior := range map[string]wire.PermissionBehavior{"Bash(git diff:*)": wire.BehaviorAllow, "Bash(rm:*)": wire.BehaviorDeny} {
-		r, err := policy.Parse(text, behavior, "an example")
+		r, err := policy.Parse(text, behavior, policy.Source{File: "an example"})
 		if err != nil {
 			fmt.Println(err)
 		}
-		p.Rules = append(p.Rules, r)
+		p.Add(r)
 	}
 	bash := &tool.Spec{Name: "Bash"}
 	for _, command := range []string{"git diff HEAD", "git difftool", "git diff; env rm -rf .", "git status"} {

@@ -5,371 +5,216 @@
 // # Two ways to match
 //
 // A rule that allows must surely cover a call, a rule that denies or asks need only
-// perhaps do so. So an allow rule about commands covers nothing that means anything
-// to a shell but words and quotes, while a deny rule looks behind wrappers, quotes
-// and substitutions; and where it cannot, the call is asked about in every mode.
-// Commands are read as text here, not as a syntax tree.
+// perhaps do so. Commands are taken apart by their syntax tree: every program that
+// may run, every file that is named, behind wrappers, quotes and substitutions. An
+// allow must be proved for all of them; a deny needs one, and where it cannot be
+// told, the call is asked about in every mode.
 //
-// The package looks at the file system to follow symbolic links, and touches
-// nothing else.
+// # Where to look
+//
+//	policy.go   the order of decision, the modes
+//	rule.go     what a rule is and where it is from
+//	path.go     rules about files: patterns, links, the case of names
+//	shell.go    what a command runs and touches, by its syntax tree
+//	program.go  what single programs do with their words
+//	match.go    rules against commands: the proof and the suspicion
+//	update.go   changes of the rules; policies that are narrower than another
+//	lint.go     rules that can never match
+//	suggest.go  rules that would make a question unnecessary
+//	receipt.go  decisions on record
+//
+// The package looks at the file system to follow links, and touches nothing else. It
+// knows no session, no host and no hook.
 package policy
 
 import (
-	"fmt"
+	"encoding/json"
 	"net/url"
-	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 
-	"github.com/bmatcuk/doublestar/v4"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/wire"
 )
 
-// A Rule names a tool, or some of its calls, and says what happens to them.
-type Rule struct {
-	Behavior wire.PermissionBehavior
-	Tool     string // such as "Bash" or "mcp__server"
-	Content  string // which calls, such as "git diff:*"; empty means all
-	Source   string // where it is written, for people
-}
-
-// String returns the rule as it is written.
-func (r Rule) String() string {
-	if r.Content == "" {
-		return r.Tool
-	}
-	return r.Tool + "(" + r.Content + ")"
-}
-
-// Parse reads a rule such as "Bash(git diff:*)".
-func Parse(text string, behavior wire.PermissionBehavior, source string) (Rule, error) {
-	text = strings.TrimSpace(text)
-	name, content, found := strings.Cut(text, "(")
-	name = strings.TrimSpace(name)
-	if found {
-		if !strings.HasSuffix(content, ")") {
-			return Rule{}, fmt.Errorf("policy: rule %q of %s has no closing parenthesis", text, source)
-		}
-		content = strings.TrimSuffix(content, ")")
-	}
-	if name == "" {
-		return Rule{}, fmt.Errorf("policy: rule %q of %s names no tool", text, source)
-	}
-	if content == "*" || content == ":*" {
-		content = ""
-	}
-	if _, err := doublestar.Match(content, ""); err != nil && isFileTool(name) {
-		return Rule{}, fmt.Errorf("policy: the pattern of the rule %q of %s cannot be read", text, source)
-	}
-	return Rule{Behavior: behavior, Tool: name, Content: content, Source: source}, nil
-}
-
-// ParseList reads rules that are separated by commas or spaces outside of
-// parentheses.
-func ParseList(text string, behavior wire.PermissionBehavior, source string) ([]Rule, error) {
-	var rules []Rule
-	for _, item := range Split(text) {
-		r, err := Parse(item, behavior, source)
-		if err != nil {
-			return nil, err
-		}
-		rules = append(rules, r)
-	}
-	return rules, nil
-}
-
-// Split splits a list at commas and spaces that are outside of parentheses.
-func Split(text string) []string {
-	var items []string
-	depth, start := 0, 0
-	flush := func(end int) {
-		if item := strings.TrimSpace(text[start:end]); item != "" {
-			items = append(items, item)
-		}
-	}
-	for i, r := range text {
-		switch r {
-		case '(':
-			depth++
-		case ')':
-			depth--
-		case ',', ' ', '\n', '\t':
-			if depth <= 0 {
-				flush(i)
-				start = i + 1
-			}
-		}
-	}
-	flush(len(text))
-	return items
-}
-
-// A Policy is a set of rules. The zero value has none. It is not safe for
-// concurrent use.
+// A Policy is a set of rules. The zero value has none. It is safe for concurrent
+// use.
 type Policy struct {
-	Rules []Rule
+	set    atomic.Pointer[ruleset]
+	parent *Policy // of a narrowed one
+	narrow Narrowing
+}
+
+// A ruleset is the rules of a policy at one time. It never changes.
+type ruleset struct {
+	deny, ask, allow []*Rule
+}
+
+var noRules ruleset
+
+// New returns a policy of rules.
+func New(rules ...Rule) *Policy {
+	p := &Policy{}
+	p.Add(rules...)
+	return p
+}
+
+func (p *Policy) load() *ruleset {
+	if s := p.set.Load(); s != nil {
+		return s
+	}
+	return &noRules
+}
+
+// Rules returns the rules, those that deny first, then those that ask. A narrowed
+// policy returns those of its parent, too.
+func (p *Policy) Rules() []Rule {
+	var rules []Rule
+	if p.parent != nil {
+		rules = p.parent.Rules()
+	}
+	s := p.load()
+	for _, list := range [][]*Rule{s.deny, s.ask, s.allow} {
+		for _, r := range list {
+			rules = append(rules, *r)
+		}
+	}
+	return rules
 }
 
 // A Request is what is to be decided.
 type Request struct {
 	Tool   *tool.Spec
 	Access []tool.Access
+	Input  json.RawMessage // for the receipt
 	Mode   wire.PermissionMode
-	Roots  []string // directories that may be worked in
+	Roots  []string // directories that may be worked in; the first is where the conversation began
+	Cwd    string   // where commands start; empty means the first root
 	Home   string   // of the user, that "~/" in rules means; may be empty
+	// Sandboxed says that commands run in a sandbox that holds, and that the
+	// settings let those run unasked.
+	Sandboxed bool
 }
 
-// A Decision is what is to happen, and why.
-type Decision struct {
-	Behavior   wire.PermissionBehavior
-	Reason     string // for people
-	ReasonType string // "rule", "mode", "workingDir" … as the protocol has it
-	Rule       *Rule  // the one that decided, if one did
-	Path       string // the file that made it so, if one did
-}
-
-// Decide decides about a call. Deny rules come first, then ask rules, then deny
-// rules that may be about the call and may not, which are asked about; then the
-// mode, then allow rules; what nothing decides is asked.
-func (p *Policy) Decide(req *Request) Decision {
-	deny, sure := p.find(wire.BehaviorDeny, req)
-	if deny != nil && sure {
-		return Decision{Behavior: wire.BehaviorDeny, Reason: "denied by the rule " + deny.String(), ReasonType: "rule", Rule: deny}
+func (req *Request) cwd() string {
+	if req.Cwd == "" && len(req.Roots) > 0 {
+		return req.Roots[0]
 	}
-	if r, _ := p.find(wire.BehaviorAsk, req); r != nil {
-		return p.unasked(req, Decision{Behavior: wire.BehaviorAsk, Reason: "the rule " + r.String() + " asks", ReasonType: "rule", Rule: r})
+	return req.Cwd
+}
+
+// Decide decides about a call, in this order; the first that answers wins.
+//
+//  1. A rule that denies it.
+//  2. Mode plan, if it may have an effect: denied.
+//  3. A rule that asks about it, and one that may deny it and cannot be told.
+//  4. Mode bypassPermissions: allowed.
+//  5. A change of a file that says what programs run, unless a rule allows that
+//     file by its name: asked.
+//  6. Mode acceptEdits, if it changes files in the roots and does nothing else.
+//  7. Rules that allow all of it.
+//  8. The sandbox, if commands in it are not asked about.
+//  9. What surely has no effect and looks at nothing outside of the roots: allowed.
+//  10. All else is asked; in mode dontAsk it is denied, and so are 3 and 5.
+func (p *Policy) Decide(req *Request) Decision {
+	if p.parent != nil {
+		return p.decideNarrow(req)
+	}
+	return decide(p.load(), req)
+}
+
+func decide(set *ruleset, req *Request) Decision {
+	j := &judgement{req: req, set: set}
+	d := j.decide()
+	if d.Behavior == wire.BehaviorAsk && req.Mode == wire.ModeDontAsk {
+		d.Behavior = wire.BehaviorDeny
+		if d.Rule == nil {
+			d.ReasonType, d.Reason = "mode", "nobody is asked in this mode, and no rule allows the call"
+		} else {
+			d.ReasonType, d.Reason = "mode", "nobody is asked in this mode, and "+d.Reason
+		}
+	}
+	d.req, d.seen = req, j.shell
+	return d
+}
+
+// A judgement is a decision in the making: a request, and what was found out about
+// it so far.
+type judgement struct {
+	req   *Request
+	set   *ruleset
+	shell *script           // of its command, once looked into
+	real  map[string]string // paths with links followed
+}
+
+func (j *judgement) decide() Decision {
+	deny, sure := j.find(j.set.deny)
+	if deny != nil && sure {
+		return Decision{Behavior: wire.BehaviorDeny, Reason: "denied by the rule " + deny.String() + " of " + deny.Source.String(), ReasonType: "rule", Rule: deny}
+	}
+	if j.req.Mode == wire.ModePlan && !j.req.Tool.ReadOnly && !j.effectless() {
+		return Decision{Behavior: wire.BehaviorDeny, ReasonType: "mode",
+			Reason: "plan mode changes nothing: look, then present the plan with ExitPlanMode"}
+	}
+	if r, _ := j.find(j.set.ask); r != nil {
+		return Decision{Behavior: wire.BehaviorAsk, Reason: "the rule " + r.String() + " of " + r.Source.String() + " asks", ReasonType: "rule", Rule: r}
 	}
 	if deny != nil {
-		return p.unasked(req, Decision{Behavior: wire.BehaviorAsk, ReasonType: "rule", Rule: deny,
-			Reason: "the rule " + deny.String() + " may deny it: what it does cannot be told for sure"})
-	}
-	outside := outsidePath(req)
-	switch req.Mode {
-	case wire.ModeBypassPermissions:
-		return Decision{Behavior: wire.BehaviorAllow, ReasonType: "mode"}
-	case wire.ModePlan:
-		if !req.Tool.ReadOnly && !req.harmless() {
-			return Decision{Behavior: wire.BehaviorDeny, ReasonType: "mode",
-				Reason: "plan mode changes nothing: look, then present the plan with ExitPlanMode"}
+		d := Decision{Behavior: wire.BehaviorAsk, ReasonType: "rule", Rule: deny,
+			Reason: "the rule " + deny.String() + " of " + deny.Source.String() + " may deny it: what it does cannot be told for sure"}
+		if j.shell != nil && j.shell.unclear != "" {
+			d.Reason += " (" + j.shell.unclear + ")"
 		}
-	case wire.ModeAcceptEdits:
-		if req.editsOnly() && outside == "" {
-			path := protectedPath(req)
-			if path == "" {
-				return Decision{Behavior: wire.BehaviorAllow, ReasonType: "mode"}
-			}
-			if p.allowed(req) == nil {
-				return Decision{Behavior: wire.BehaviorAsk, ReasonType: "safetyCheck", Path: path,
-					Reason: "the file says what programs run, so its change is asked about"}
-			}
-		}
+		return d
 	}
-	if r := p.allowed(req); r != nil {
-		return Decision{Behavior: wire.BehaviorAllow, ReasonType: "rule", Rule: r}
+	if j.req.Mode == wire.ModeBypassPermissions {
+		return Decision{Behavior: wire.BehaviorAllow, ReasonType: "mode", Reason: "the mode is bypassPermissions"}
 	}
-	if req.harmless() {
+	if path := j.protected(); path != "" {
+		return Decision{Behavior: wire.BehaviorAsk, ReasonType: "safetyCheck", Path: path,
+			Reason: "the file says what programs run, so its change is asked about"}
+	}
+	outside := j.outside()
+	if j.req.Mode == wire.ModeAcceptEdits && outside == "" && j.edits() {
+		return Decision{Behavior: wire.BehaviorAllow, ReasonType: "mode", Reason: "the mode is acceptEdits"}
+	}
+	if r := j.allowed(); r != nil {
+		return Decision{Behavior: wire.BehaviorAllow, ReasonType: "rule", Rule: r, Reason: "allowed by the rule " + r.String() + " of " + r.Source.String()}
+	}
+	if j.req.Sandboxed && j.executes() {
+		return Decision{Behavior: wire.BehaviorAllow, ReasonType: "sandbox", Reason: "it runs in the sandbox"}
+	}
+	if j.harmless() {
 		if outside == "" {
-			return Decision{Behavior: wire.BehaviorAllow, ReasonType: "mode"}
+			return Decision{Behavior: wire.BehaviorAllow, ReasonType: "mode", Reason: "it has no effect"}
 		}
-		return p.unasked(req, Decision{Behavior: wire.BehaviorAsk, ReasonType: "workingDir", Path: outside,
-			Reason: "Path is outside allowed working directories"})
+		return Decision{Behavior: wire.BehaviorAsk, ReasonType: "workingDir", Path: outside, Reason: "Path is outside allowed working directories"}
 	}
-	return p.unasked(req, Decision{Behavior: wire.BehaviorAsk, Path: outside})
-}
-
-// Hides reports whether a rule denies that a file is read. Tools that look at many
-// files leave it out.
-func (p *Policy) Hides(path string, roots []string, home string) bool {
-	req := &Request{Tool: &tool.Spec{Name: "Read", ReadOnly: true}, Roots: roots, Home: home}
-	for i := range p.Rules {
-		r := &p.Rules[i]
-		if r.Behavior == wire.BehaviorDeny && r.fileRule(tool.Read) && r.touches(path, req) {
-			return true
-		}
-	}
-	return false
-}
-
-// unasked turns a question into what the mode makes of it.
-func (p *Policy) unasked(req *Request, d Decision) Decision {
-	if req.Mode == wire.ModeDontAsk {
-		d.Behavior, d.ReasonType = wire.BehaviorDeny, "mode"
-		d.Reason = "nobody is asked in this mode, and no rule allows the call"
+	d := Decision{Behavior: wire.BehaviorAsk, Path: outside}
+	if j.shell != nil {
+		d.Reason = j.shell.unproven
 	}
 	return d
 }
 
-// harmless reports whether a call surely changes nothing and tells nobody anything:
-// it reads files, or prints. What a tool says of itself is not enough for one that
-// reaches out of the machine.
-func (req *Request) harmless() bool {
-	for _, a := range req.Access {
-		if a.Kind != tool.Read && (a.Kind != tool.Execute || !quiet(a.Command)) {
-			return false
-		}
-	}
-	return len(req.Access) > 0 || req.Tool.ReadOnly && !strings.HasPrefix(req.Tool.Name, "mcp__")
-}
-
-func (req *Request) editsOnly() bool {
-	for _, a := range req.Access {
-		if a.Kind != tool.Read && a.Kind != tool.Write {
-			return false
-		}
-	}
-	return len(req.Access) > 0
-}
-
-// protectedPath returns a file that a call would change and that says what programs
-// run: of a repository, of an agent, of an editor.
-func protectedPath(req *Request) string {
-	for _, a := range req.Access {
-		if a.Kind != tool.Write {
-			continue
-		}
-		for _, path := range []string{a.Path, resolve(a.Path)} {
-			for dir := range strings.SplitSeq(filepath.ToSlash(filepath.Dir(path)), "/") {
-				switch strings.ToLower(dir) {
-				case ".git", ".hg", ".claude", ".parley", ".vscode", ".idea", ".husky":
-					return a.Path
-				}
-			}
-			switch strings.ToLower(filepath.Base(path)) {
-			case ".git", ".gitmodules", ".mcp.json", ".envrc", ".bashrc", ".bash_profile", ".zshrc", ".profile":
-				return a.Path
-			}
-		}
-	}
-	return ""
-}
-
-// outsidePath returns a path of the call that is in none of the roots.
-func outsidePath(req *Request) string {
-	for _, a := range req.Access {
-		if a.Path != "" && !slices.ContainsFunc(req.Roots, func(root string) bool { return Within(root, a.Path) }) {
-			return a.Path
-		}
-	}
-	return ""
-}
-
-// Within reports whether a path is a directory or below it, both as they are
-// written and with links resolved.
-func Within(root, path string) bool {
-	if !below(root, path) {
-		return false
-	}
-	return below(resolve(root), resolve(path))
-}
-
-func below(root, path string) bool {
-	rel, err := filepath.Rel(root, path)
-	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
-}
-
-// resolve follows the links of a path as far as it exists.
-func resolve(path string) string {
-	rest := ""
-	for p := path; ; p = filepath.Dir(p) {
-		if real, err := filepath.EvalSymlinks(p); err == nil {
-			return filepath.Join(real, rest)
-		}
-		if p == filepath.Dir(p) {
-			return path
-		}
-		rest = filepath.Join(filepath.Base(p), rest)
-	}
-}
-
-// find returns a rule of a behavior that fits the call, one that surely does if
-// there is one.
-func (p *Policy) find(behavior wire.PermissionBehavior, req *Request) (rule *Rule, sure bool) {
-	for i := range p.Rules {
-		r := &p.Rules[i]
-		if r.Behavior != behavior {
-			continue
-		}
-		if r.names(req.Tool) && r.Content == "" {
+// find returns a rule of a list that restricts and fits the call, one that surely
+// does if there is one.
+func (j *judgement) find(list []*Rule) (rule *Rule, sure bool) {
+	for _, r := range list {
+		switch j.suspects(r) {
+		case yes:
 			return r, true
-		}
-		for _, a := range req.Access {
-			switch r.suspects(a, req) {
-			case yes:
-				return r, true
-			case maybe:
-				if rule == nil {
-					rule = r
-				}
+		case maybe:
+			if rule == nil {
+				rule = r
 			}
 		}
 	}
 	return rule, false
 }
 
-// allowed returns a rule that allows the call if rules allow everything it
-// touches.
-func (p *Policy) allowed(req *Request) *Rule {
-	for i := range p.Rules {
-		if r := &p.Rules[i]; r.Behavior == wire.BehaviorAllow && r.Content == "" && r.names(req.Tool) {
-			return r // the whole tool
-		}
-	}
-	var last *Rule
-	for _, a := range req.Access {
-		last = nil
-		for i := range p.Rules {
-			if r := &p.Rules[i]; r.Behavior == wire.BehaviorAllow && r.proves(a, req) {
-				last = r
-				break
-			}
-		}
-		if last == nil {
-			return nil
-		}
-	}
-	return last
-}
-
-// names reports whether the rule is about a tool.
-func (r *Rule) names(spec *tool.Spec) bool {
-	if r.Tool == spec.Name || slices.Contains(spec.Aliases, r.Tool) {
-		return true
-	}
-	if strings.HasPrefix(r.Tool, "mcp__") && strings.HasPrefix(spec.Name, "mcp__") {
-		return wildcard(r.Tool, spec.Name) || strings.HasPrefix(spec.Name, r.Tool+"__")
-	}
-	return false
-}
-
-func isFileTool(name string) bool {
-	switch name {
-	case "Read", "Edit", "Write", "MultiEdit", "NotebookEdit":
-		return true
-	}
-	return false
-}
-
-// fileRule reports whether the rule is about files, in the way that the access is.
-func (r *Rule) fileRule(kind tool.Kind) bool {
-	return isFileTool(r.Tool) && (r.Tool == "Read") == (kind == tool.Read) && (kind == tool.Read || kind == tool.Write)
-}
-
-// proves reports whether a rule surely covers an access.
-func (r *Rule) proves(a tool.Access, req *Request) bool {
-	switch {
-	case a.Path != "":
-		roots := req.Roots[:min(1, len(req.Roots))]
-		return r.fileRule(a.Kind) && r.Content != "" && matchPath(r.Content, a.Path, roots, req.Home) && matchPath(r.Content, resolve(a.Path), resolveAll(roots), req.Home)
-	case a.Kind == tool.Execute:
-		return r.names(req.Tool) && simple(a.Command) && matchCommand(r.Content, strings.TrimSpace(a.Command))
-	case a.Kind == tool.Fetch:
-		return r.names(req.Tool) && matchURL(r.Content, a.URL)
-	}
-	return false
-}
-
-// A certainty is how sure it is that a rule is about an access.
+// A certainty is how sure it is that a rule is about a call.
 type certainty int
 
 const (
@@ -378,127 +223,235 @@ const (
 	yes
 )
 
-// suspects tells whether a rule that restricts may cover an access.
-func (r *Rule) suspects(a tool.Access, req *Request) certainty {
-	sure := func(ok bool) certainty {
-		if ok {
-			return yes
-		}
-		return no
-	}
-	switch {
-	case a.Path != "":
-		// A rule against reading is one against writing, too: what may not be
-		// seen may not be replaced.
-		kind := r.fileRule(a.Kind) || r.fileRule(tool.Read) && a.Kind == tool.Write
-		return sure(kind && r.touches(a.Path, req))
-	case a.Kind == tool.Execute:
-		if isFileTool(r.Tool) {
-			if r.Content == "" {
-				return no // the tool is taken away, not the files
-			}
-			return mentions(a.Command, r.Content)
-		}
-		if !r.names(req.Tool) {
-			return no
-		}
-		return runs(a.Command, r.Content)
-	case a.Kind == tool.Fetch:
-		return sure(r.names(req.Tool) && (r.Content == "" || matchURL(r.Content, a.URL)))
+func sure(ok bool) certainty {
+	if ok {
+		return yes
 	}
 	return no
 }
 
-// touches reports whether a rule about files that restricts is about a path, however
-// it is reached.
-func (r *Rule) touches(path string, req *Request) bool {
+// suspects tells whether a rule that restricts may be about the call.
+func (j *judgement) suspects(r *Rule) certainty {
+	named := r.names(j.req.Tool)
 	if r.Content == "" {
-		return true
+		// The tool is taken away, not what it works on. But a rule against
+		// Edit is one against all that edits files, and one against Read
+		// against all that looks into them.
+		if !named && len(j.req.Access) > 0 && !strings.HasPrefix(j.req.Tool.Name, "mcp__") && j.req.Access[0].Path != "" {
+			named = r.Tool == "Edit" && isEditTool(j.req.Tool.Name) || r.Tool == "Read" && isReadTool(j.req.Tool.Name)
+		}
+		return sure(named)
 	}
-	real := resolve(path)
-	return matchPath(r.Content, path, req.Roots, req.Home) || matchPath(r.Content, real, req.Roots, req.Home) ||
-		matchPath(r.Content, real, resolveAll(req.Roots), resolve(req.Home)) || matchResolved(r.Content, real)
+	found := no
+	for _, a := range j.req.Access {
+		found = max(found, j.suspectsAccess(r, a, named))
+	}
+	return found
 }
 
-func resolveAll(paths []string) []string {
-	var all []string
-	for _, p := range paths {
-		all = append(all, resolve(p))
-	}
-	return all
-}
-
-// matchPath matches an absolute path against a pattern: "//x" is absolute, "~/x" in
-// the home, "/x" and "x" are relative to a root, as in a .gitignore file.
-func matchPath(pattern, path string, roots []string, home string) bool {
+func (j *judgement) suspectsAccess(r *Rule, a tool.Access, named bool) certainty {
 	switch {
-	case strings.HasPrefix(pattern, "//"):
-		return matchGlob(pattern[1:], path)
-	case pattern == "~", strings.HasPrefix(pattern, "~/"):
-		return home != "" && matchGlob(escape(home)+pattern[1:], path)
-	case pattern == "**":
-		pattern = "/**"
+	case a.Path != "":
+		return sure(restricts(r, a.Kind) && j.touches(r, a.Path))
+	case a.Kind == tool.Execute:
+		if isFileTool(r.Tool) {
+			return j.script(a.Command).mayTouch(j, r)
+		}
+		if r.Tool == "WebFetch" {
+			return j.script(a.Command).mayFetch(r)
+		}
+		if named {
+			return j.script(a.Command).mayRun(r)
+		}
+	case a.URL != "":
+		if path, ok := filePath(a.URL); ok && isFileTool(r.Tool) {
+			return sure(restricts(r, tool.Read) && j.touches(r, path))
+		}
+		return sure(named && matchURL(r.Content, a.URL) || named && a.Kind == tool.Fetch && suspectURL(r.Content, a.URL))
+	case a.Name != "":
+		return sure(named && matchName(r.Content, a.Name))
 	}
-	if !strings.HasPrefix(pattern, "/") && !strings.HasPrefix(pattern, "./") && !strings.Contains(strings.TrimSuffix(pattern, "/**"), "/") {
-		pattern = "**/" + pattern
-	}
-	pattern = strings.TrimPrefix(strings.TrimPrefix(pattern, "."), "/")
-	for _, root := range roots {
-		if matchGlob(strings.TrimSuffix(escape(root), "/")+"/"+pattern, path) {
-			return true
+	return no
+}
+
+// allowed returns a rule that allows the call if rules allow everything it
+// touches.
+func (j *judgement) allowed() *Rule {
+	for _, r := range j.set.allow {
+		if r.Content == "" && r.names(j.req.Tool) {
+			return r // the whole tool
 		}
 	}
-	return false
+	var last *Rule
+	for _, a := range j.req.Access {
+		if last = j.allows(a); last == nil {
+			return nil
+		}
+	}
+	return last
 }
 
-// matchResolved matches a path against an absolute pattern whose beginning is a
-// symbolic link.
-func matchResolved(pattern, path string) bool {
-	if !strings.HasPrefix(pattern, "//") {
+// allows returns a rule that surely covers an access.
+func (j *judgement) allows(a tool.Access) *Rule {
+	if a.Kind == tool.Execute {
+		return j.script(a.Command).proved(j)
+	}
+	for _, r := range j.set.allow {
+		if r.Content == "" {
+			continue
+		}
+		ok := false
+		switch {
+		case a.Path != "":
+			ok = covers(r, a.Kind) && j.within(r, a.Path)
+		case a.Kind == tool.Fetch:
+			ok = r.names(j.req.Tool) && matchURL(r.Content, a.URL)
+		case a.Name != "":
+			ok = r.names(j.req.Tool) && matchName(r.Content, a.Name)
+		}
+		if ok {
+			return r
+		}
+	}
+	return nil
+}
+
+// effectless reports whether a call surely changes nothing; it may still have to be
+// asked about.
+func (j *judgement) effectless() bool {
+	if strings.HasPrefix(j.req.Tool.Name, "mcp__") {
 		return false
 	}
-	base, rest := doublestar.SplitPattern(pattern[1:])
-	real := resolve(base)
-	return real != base && matchGlob(escape(real)+"/"+rest, path)
-}
-
-func matchGlob(pattern, path string) bool {
-	pattern = strings.TrimSuffix(pattern, "/")
-	for _, p := range []string{pattern, pattern + "/**"} {
-		if ok, err := doublestar.Match(p, path); err == nil && ok {
-			return true
+	for _, a := range j.req.Access {
+		switch a.Kind {
+		case tool.Read, tool.Agent, tool.Skill: // what an agent does is judged by itself
+		case tool.Execute:
+			if !j.script(a.Command).passive() {
+				return false
+			}
+		default:
+			return false
 		}
 	}
-	return false
+	return true
 }
 
-// escape writes a path as a pattern that matches it alone.
-func escape(path string) string {
-	var b strings.Builder
-	for _, r := range path {
-		if strings.ContainsRune(`*?[]{}\!^`, r) {
-			b.WriteByte('\\')
-		}
-		b.WriteRune(r)
+// harmless reports whether a call surely changes nothing and tells nobody anything:
+// it reads files, prints, or touches nothing but the conversation. What a tool says
+// of itself is not enough for one that reaches out of the machine.
+func (j *judgement) harmless() bool {
+	if strings.HasPrefix(j.req.Tool.Name, "mcp__") {
+		return false
 	}
-	return b.String()
+	for _, a := range j.req.Access {
+		switch a.Kind {
+		case tool.Read, tool.Agent:
+		case tool.Execute:
+			if !j.script(a.Command).quiet() {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return true
 }
 
-// matchURL matches an address against "domain:example.com", which is that host and
-// those below it, or against the whole of it.
+// edits reports whether a call surely does nothing but read and change files.
+func (j *judgement) edits() bool {
+	for _, a := range j.req.Access {
+		switch a.Kind {
+		case tool.Read, tool.Write:
+		case tool.Execute:
+			if !j.script(a.Command).edits() {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return len(j.req.Access) > 0
+}
+
+func (j *judgement) executes() bool {
+	return slices.ContainsFunc(j.req.Access, func(a tool.Access) bool { return a.Kind == tool.Execute })
+}
+
+// script looks into the command of the call.
+func (j *judgement) script(command string) *script {
+	if j.shell == nil || j.shell.text != command {
+		j.shell = read(command, j.req)
+	}
+	return j.shell
+}
+
+// filePath returns the path that a URL of a file names.
+func filePath(address string) (string, bool) {
+	u, err := url.Parse(address)
+	if err != nil || !strings.EqualFold(u.Scheme, "file") {
+		return "", false
+	}
+	return u.Path, u.Path != ""
+}
+
+// matchName matches the name of an agent or a skill: "name", "name:*" for those
+// whose name begins so, or a pattern with *.
+func matchName(pattern, name string) bool {
+	pattern, name = strings.TrimPrefix(pattern, "/"), strings.TrimPrefix(name, "/")
+	if prefix, ok := strings.CutSuffix(pattern, ":*"); ok && (name == prefix || strings.HasPrefix(name, prefix+":") || strings.HasPrefix(name, prefix+" ")) {
+		return true
+	}
+	return wildcard(pattern, name)
+}
+
+// matchURL matches an address against "domain:example.com", which is that host, or
+// against the whole of it.
 func matchURL(pattern, address string) bool {
 	domain, ok := strings.CutPrefix(pattern, "domain:")
 	if !ok {
-		return pattern == "" || pattern == address || wildcard(pattern, address) && strings.Contains(pattern, "*")
+		return pattern == address || strings.Contains(pattern, "*") && wildcard(pattern, address)
 	}
 	u, err := url.Parse(address)
-	if err != nil {
+	return err == nil && matchHost(domain, u.Hostname())
+}
+
+// suspectURL is the same for a rule that restricts: "domain:example.com" is those
+// below it, too, and an address that cannot be read is any.
+func suspectURL(pattern, address string) bool {
+	domain, ok := strings.CutPrefix(pattern, "domain:")
+	if !ok {
 		return false
 	}
-	host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
+	u, err := url.Parse(address)
+	return err != nil || matchHost("*."+domain, u.Hostname())
+}
+
+func matchHost(domain, host string) bool {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	domain = strings.ToLower(strings.TrimSuffix(domain, "."))
 	if below, ok := strings.CutPrefix(domain, "*."); ok {
 		return strings.HasSuffix(host, "."+below)
 	}
 	return host == domain
+}
+
+// wildcard matches a text against a pattern in which * stands for anything.
+func wildcard(pattern, text string) bool {
+	first, rest, found := strings.Cut(pattern, "*")
+	if !found {
+		return pattern == text
+	}
+	text, ok := strings.CutPrefix(text, first)
+	for ok {
+		var part string
+		if part, rest, found = strings.Cut(rest, "*"); !found {
+			return strings.HasSuffix(text, part)
+		}
+		var i int
+		if i = strings.Index(text, part); i < 0 {
+			return false
+		}
+		text = text[i+len(part):]
+	}
+	return false
 }

@@ -41,7 +41,7 @@ func table(t *testing.T, file string, decide func(p *Policy, mode wire.Permissio
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, mode := &Policy{}, wire.ModeDefault
+	p, mode := New(), wire.ModeDefault
 	for i, line := range strings.Split(string(data), "\n") {
 		word, rest, _ := strings.Cut(line, " ")
 		rest = strings.TrimSpace(rest)
@@ -50,17 +50,17 @@ func table(t *testing.T, file string, decide func(p *Policy, mode wire.Permissio
 		case "mode":
 			mode = wire.PermissionMode(rest)
 		case "rules":
-			p, mode = &Policy{}, wire.ModeDefault
+			p, mode = New(), wire.ModeDefault
 			for text := range strings.SplitSeq(rest, ";") {
 				if text = strings.TrimSpace(text); text == "" {
 					continue
 				}
 				behavior, rule, _ := strings.Cut(text, " ")
-				r, err := Parse(rule, wire.PermissionBehavior(behavior), "test")
+				r, err := Parse(rule, wire.PermissionBehavior(behavior), Source{File: "test"})
 				if err != nil {
 					t.Fatalf("%s:%d: %v", file, i+1, err)
 				}
-				p.Rules = append(p.Rules, r)
+				p.Add(r)
 			}
 		default:
 			if d := decide(p, mode, rest); string(d.Behavior) != word {
@@ -109,12 +109,12 @@ func TestModes(t *testing.T) {
 		words = words[:len(words)-len(modes)]
 		for i, want := range cells {
 			spec, access := call(t, words[0], strings.Join(words[1:], " "))
-			d := (&Policy{}).Decide(&Request{Tool: spec, Access: access, Mode: wire.PermissionMode(modes[i]), Roots: []string{"/w"}})
+			d := New().Decide(&Request{Tool: spec, Access: access, Mode: wire.PermissionMode(modes[i]), Roots: []string{"/w"}})
 			if string(d.Behavior) != want {
 				t.Errorf("%s in %s: %s, want %s", strings.Join(words, " "), modes[i], d.Behavior, want)
 			}
 			// Nothing makes a denied call run.
-			deny := &Policy{Rules: []Rule{{Behavior: wire.BehaviorAllow, Tool: words[0]}, {Behavior: wire.BehaviorDeny, Tool: words[0]}, {Behavior: wire.BehaviorAsk, Tool: words[0]}}}
+			deny := New(Rule{Behavior: wire.BehaviorAllow, Tool: words[0]}, Rule{Behavior: wire.BehaviorDeny, Tool: words[0]}, Rule{Behavior: wire.BehaviorAsk, Tool: words[0]})
 			if d := deny.Decide(&Request{Tool: spec, Access: access, Mode: wire.PermissionMode(modes[i]), Roots: []string{"/w"}}); d.Behavior != wire.BehaviorDeny || d.Rule == nil {
 				t.Errorf("%s in %s: a deny rule makes it %s", words[0], modes[i], d.Behavior)
 			}
@@ -150,14 +150,14 @@ func TestLinks(t *testing.T) {
 		{"deny Read(/keys/**)", filepath.Join(root, "keys", "a"), "deny"},
 		{"allow Read(/" + dir + "/w*/out/**)", filepath.Join(root, "out", "a"), "ask"}, // it is elsewhere
 	} {
-		p := &Policy{}
+		p := New()
 		if tt.rule != "" {
 			behavior, text, _ := strings.Cut(tt.rule, " ")
-			r, err := Parse(text, wire.PermissionBehavior(behavior), "test")
+			r, err := Parse(text, wire.PermissionBehavior(behavior), Source{File: "test"})
 			if err != nil {
 				t.Fatal(err)
 			}
-			p.Rules = append(p.Rules, r)
+			p.Add(r)
 		}
 		spec, access := call(t, "Read", tt.path)
 		if d := p.Decide(&Request{Tool: spec, Access: access, Roots: []string{root}}); string(d.Behavior) != tt.want {
@@ -190,12 +190,12 @@ func TestOtherTools(t *testing.T) {
 		{"WebFetch", "WebFetch", "https://x.org/", "yes"},
 	} {
 		for _, behavior := range []wire.PermissionBehavior{wire.BehaviorAllow, wire.BehaviorDeny} {
-			r, err := Parse(tt.rule, behavior, "test")
+			r, err := Parse(tt.rule, behavior, Source{File: "test"})
 			if err != nil {
 				t.Fatal(err)
 			}
 			spec, access := call(t, tt.name, tt.arg)
-			d := (&Policy{Rules: []Rule{r}}).Decide(&Request{Tool: spec, Access: access})
+			d := New(r).Decide(&Request{Tool: spec, Access: access})
 			if got := d.Behavior == behavior; got != (tt.want == "yes") {
 				t.Errorf("%s %s: %s %s is %s", behavior, tt.rule, tt.name, tt.arg, d.Behavior)
 			}
@@ -205,11 +205,11 @@ func TestOtherTools(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	for _, bad := range []string{"", "(x)", "Bash(x", "  ", "Read([a)"} {
-		if r, err := Parse(bad, wire.BehaviorDeny, "test"); err == nil {
+		if r, err := Parse(bad, wire.BehaviorDeny, Source{File: "test"}); err == nil {
 			t.Errorf("%q is taken as %+v", bad, r)
 		}
 	}
-	rules, err := ParseList("Read, Bash(git diff:*, x) mcp__s  Edit( a b )", wire.BehaviorAllow, "test")
+	rules, err := ParseList("Read, Bash(git diff:*, x) mcp__s  Edit( a b )", wire.BehaviorAllow, Source{File: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +228,7 @@ func FuzzAllow(f *testing.F) {
 	for _, s := range []string{"; rm x", "$(x)", "`x`", "\nx", "> x", " --stat"} {
 		f.Add(s)
 	}
-	p := &Policy{Rules: []Rule{{Behavior: wire.BehaviorAllow, Tool: "Bash", Content: "git diff:*"}}}
+	p := New(Rule{Behavior: wire.BehaviorAllow, Tool: "Bash", Content: "git diff:*"})
 	f.Fuzz(func(t *testing.T, tail string) {
 		spec, access := call(t, "Bash", "git diff"+tail)
 		d := p.Decide(&Request{Tool: spec, Access: access})
@@ -243,7 +243,7 @@ func FuzzDeny(f *testing.F) {
 	f.Add("true; ", " x")
 	f.Add("env A=1 ", "")
 	f.Add(`bash -c "`, `"`)
-	p := &Policy{Rules: []Rule{{Behavior: wire.BehaviorDeny, Tool: "Bash", Content: "rm:*"}}}
+	p := New(Rule{Behavior: wire.BehaviorDeny, Tool: "Bash", Content: "rm:*"})
 	f.Fuzz(func(t *testing.T, before, after string) {
 		if before != "" && !strings.ContainsAny(before[len(before)-1:], " ;&|\n\t(`") || after != "" && !strings.ContainsAny(after[:1], " ;&|\n\t)`") {
 			t.Skip() // it is another word
@@ -256,7 +256,7 @@ func FuzzDeny(f *testing.F) {
 }
 
 func BenchmarkDecide(b *testing.B) {
-	p := &Policy{Rules: []Rule{{Behavior: wire.BehaviorDeny, Tool: "Bash", Content: "rm:*"}, {Behavior: wire.BehaviorDeny, Tool: "Read", Content: ".env"}, {Behavior: wire.BehaviorAllow, Tool: "Bash", Content: "git diff:*"}}}
+	p := New(Rule{Behavior: wire.BehaviorDeny, Tool: "Bash", Content: "rm:*"}, Rule{Behavior: wire.BehaviorDeny, Tool: "Read", Content: ".env"}, Rule{Behavior: wire.BehaviorAllow, Tool: "Bash", Content: "git diff:*"})
 	req := &Request{Tool: &tool.Spec{Name: "Bash"}, Access: []tool.Access{{Kind: tool.Execute, Command: "git diff HEAD -- engine/policy/policy.go"}}, Roots: []string{"/w"}}
 	for b.Loop() {
 		p.Decide(req)

@@ -51,15 +51,20 @@ const (
 	Write   Kind = "write"   // Path is created, changed or removed
 	Execute Kind = "execute" // Command is run by a shell
 	Fetch   Kind = "fetch"   // URL is fetched
+	Agent   Kind = "agent"   // the agent Name is started, under a policy of its own
+	Skill   Kind = "skill"   // the skill or command Name is used
 	Other   Kind = "other"   // anything else; decided by the tool's name alone
 )
 
 // An Access is one thing that a call touches.
 type Access struct {
-	Kind    Kind
-	Path    string // absolute, not resolved
-	Command string
-	URL     string
+	Kind    Kind   `json:"kind"`
+	Path    string `json:"path,omitempty"` // absolute, not resolved
+	Command string `json:"command,omitempty"`
+	// URL is what is fetched. A resource of an MCP server has its own here and
+	// the kind Other; if it is a file's, rules about that file hold.
+	URL  string `json:"url,omitempty"`
+	Name string `json:"name,omitempty"`
 }
 
 // A Call is one use of a tool.

@@ -1,0 +1,360 @@
+package policy
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/bmatcuk/doublestar/v4"
+	"github.com/parley-go/parley/engine/tool"
+)
+
+// restricts reports whether a rule about files that denies or asks is about a way to
+// touch one. A rule against reading is one against writing, too: what may not be
+// seen may not be replaced.
+func restricts(r *Rule, kind tool.Kind) bool {
+	return isReadTool(r.Tool) && (kind == tool.Read || kind == tool.Write) || isEditTool(r.Tool) && kind == tool.Write
+}
+
+// covers reports whether a rule about files that allows is about a way to touch one.
+func covers(r *Rule, kind tool.Kind) bool {
+	return isReadTool(r.Tool) && kind == tool.Read || isEditTool(r.Tool) && kind == tool.Write
+}
+
+// Hides reports whether a rule denies that a file is read. Tools that look at many
+// files leave it out.
+func (p *Policy) Hides(path string, roots []string, home string) bool {
+	j := &judgement{req: &Request{Roots: roots, Home: home}}
+	for q := p; q != nil; q = q.parent {
+		for _, r := range q.load().deny {
+			if r.Content != "" && restricts(r, tool.Read) && j.touches(r, path) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// touches reports whether a rule about files that restricts is about a path, however
+// it is reached: as it is written or with links followed, relative to any root, by
+// another name of the same file, in other case where that is the same.
+func (j *judgement) touches(r *Rule, path string) bool {
+	path = filepath.Clean(path)
+	real := j.resolve(path)
+	folded := false
+	for _, pattern := range j.patterns(r, true) {
+		for _, p := range []string{path, real} {
+			if matchGlob(pattern, p) {
+				return true
+			}
+			folded = folded || matchGlob(strings.ToLower(pattern), strings.ToLower(p))
+			if p == real && real == path {
+				break
+			}
+		}
+		if literal(pattern) && sameFile(pattern, path) {
+			return true
+		}
+	}
+	return folded && foldsCase(path)
+}
+
+// within reports whether a rule about files that allows surely covers a path: as it
+// is written and with links followed.
+func (j *judgement) within(r *Rule, path string) bool {
+	path = filepath.Clean(path)
+	lexical := slices.ContainsFunc(j.patterns(r, false), func(pattern string) bool { return matchGlob(pattern, path) })
+	if !lexical {
+		return false
+	}
+	real := j.resolve(path)
+	if real == path {
+		return true
+	}
+	// The rule's own directories may be links: what is below them is meant.
+	return slices.ContainsFunc(j.patterns(r, false), func(pattern string) bool {
+		base, rest := doublestar.SplitPattern(pattern)
+		return matchGlob(pattern, real) || matchGlob(escape(j.resolve(unescape(base)))+"/"+rest, real)
+	})
+}
+
+// patterns returns the absolute patterns that a rule about files stands for: "//x" is
+// absolute, "~/x" in the home, "/x" begins where the rule's source says, "x" and
+// "./x" where the conversation began; a name without a slash is at any depth, as in a
+// .gitignore file. A rule that restricts is about every root, as they are written and
+// with links followed.
+func (j *judgement) patterns(r *Rule, wide bool) []string {
+	pattern := filepath.ToSlash(r.Content)
+	var all []string
+	add := func(base, rest string) {
+		p := strings.TrimSuffix(escape(base), "/") + "/" + rest
+		if !slices.Contains(all, p) {
+			all = append(all, p)
+		}
+		if wide {
+			if real := j.resolve(base); real != base {
+				all = append(all, strings.TrimSuffix(escape(real), "/")+"/"+rest)
+			}
+		}
+	}
+	switch {
+	case strings.HasPrefix(pattern, "//"):
+		pattern = pattern[1:]
+		all = append(all, pattern)
+		if wide {
+			base, rest := doublestar.SplitPattern(pattern)
+			if base = unescape(base); base != "/" {
+				if real := j.resolve(base); real != base {
+					all = append(all, escape(real)+"/"+rest)
+				}
+			}
+			if literal(pattern) {
+				if real := j.resolve(unescape(pattern)); real != pattern {
+					all = append(all, escape(real))
+				}
+			}
+		}
+		return all
+	case pattern == "~", strings.HasPrefix(pattern, "~/"):
+		if j.req.Home != "" {
+			add(j.req.Home, strings.TrimPrefix(pattern[1:], "/"))
+		}
+		return all
+	}
+	rooted := strings.HasPrefix(pattern, "/")
+	if !rooted && !strings.HasPrefix(pattern, "./") && !strings.HasPrefix(pattern, "../") && pattern != "**" && !strings.Contains(strings.TrimSuffix(strings.TrimSuffix(pattern, "/**"), "/"), "/") {
+		pattern = "**/" + pattern
+	}
+	pattern = strings.TrimPrefix(strings.TrimPrefix(pattern, "./"), "/")
+	if rooted && r.Source.Base != "" {
+		add(r.Source.Base, pattern)
+		if !wide {
+			return all
+		}
+	}
+	for i, root := range j.req.Roots {
+		if i > 0 && !wide {
+			break
+		}
+		p := pattern
+		for base := root; ; base = filepath.Dir(base) {
+			rest, up := strings.CutPrefix(p, "../")
+			if !up {
+				add(base, p)
+				break
+			}
+			p = rest
+		}
+	}
+	return all
+}
+
+func matchGlob(pattern, path string) bool {
+	pattern = strings.TrimSuffix(pattern, "/")
+	if pattern == "" {
+		return true // everything
+	}
+	path = filepath.ToSlash(path)
+	if ok, err := doublestar.Match(pattern, path); err == nil && ok {
+		return true
+	}
+	if strings.HasSuffix(pattern, "/**") {
+		return false
+	}
+	ok, err := doublestar.Match(pattern+"/**", path)
+	return err == nil && ok
+}
+
+// literal reports whether a pattern stands for one path.
+func literal(pattern string) bool { return !strings.ContainsAny(pattern, `*?[{\`) }
+
+// sameFile reports whether two paths are the same file by another name.
+func sameFile(a, b string) bool {
+	x, err := os.Stat(a)
+	if err != nil || x.IsDir() {
+		return false
+	}
+	y, err := os.Stat(b)
+	return err == nil && os.SameFile(x, y)
+}
+
+// foldsCase reports whether the file system of a path takes names in other case as
+// the same.
+func foldsCase(path string) bool {
+	for p := path; p != filepath.Dir(p); p = filepath.Dir(p) {
+		base := filepath.Base(p)
+		other := strings.Map(func(r rune) rune {
+			if unicode.IsUpper(r) {
+				return unicode.ToLower(r)
+			}
+			return unicode.ToUpper(r)
+		}, base)
+		if other == base {
+			continue
+		}
+		x, err := os.Stat(p)
+		if err != nil {
+			continue
+		}
+		y, err := os.Stat(filepath.Join(filepath.Dir(p), other))
+		return err == nil && os.SameFile(x, y)
+	}
+	return false
+}
+
+// protected returns a file that a call would change and that says what programs
+// run, unless a rule allows it by its name.
+func (j *judgement) protected() string {
+	for _, a := range j.req.Access {
+		switch {
+		case a.Kind == tool.Write && a.Path != "":
+			if name := protectedName(a.Path, j.resolve(a.Path)); name != "" && !j.allowedByName(name, a.Path) {
+				return a.Path
+			}
+		case a.Kind == tool.Execute:
+			for _, f := range j.script(a.Command).writes() {
+				if name := protectedName(f, j.resolve(f)); name != "" && !j.allowedByName(name, f) {
+					return f
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// allowedByName reports whether a rule allows the change of a protected file, and
+// names what is protected about it.
+func (j *judgement) allowedByName(name, path string) bool {
+	return slices.ContainsFunc(j.set.allow, func(r *Rule) bool {
+		return strings.Contains(r.Content, name) && covers(r, tool.Write) && j.within(r, path)
+	})
+}
+
+// protectedName returns what makes a file one that says what programs run: of a
+// repository, of an agent, of an editor, of a shell.
+func protectedName(paths ...string) string {
+	for _, path := range paths {
+		path = filepath.ToSlash(path)
+		for dir := range strings.SplitSeq(path, "/") {
+			switch lower := strings.ToLower(strings.TrimRight(dir, ". ")); lower {
+			case ".git", ".hg", ".svn", ".claude", ".parley", ".vscode", ".idea", ".husky", ".devcontainer", ".ssh":
+				return lower
+			}
+		}
+		switch base := strings.ToLower(filepath.Base(path)); base {
+		case ".gitmodules", ".gitconfig", ".mcp.json", ".claude.json", ".envrc", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases",
+			".zshrc", ".zshenv", ".zprofile", ".zlogin", ".profile", ".inputrc", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pypirc", ".netrc", ".ripgreprc":
+			return base
+		}
+	}
+	return ""
+}
+
+// outside returns a path of the call that is in none of the roots.
+func (j *judgement) outside() string {
+	for _, a := range j.req.Access {
+		switch {
+		case a.Path != "":
+			if !j.inside(a.Path) {
+				return a.Path
+			}
+		case a.Kind == tool.Execute && j.shell != nil:
+			for _, f := range j.shell.paths() {
+				if !j.inside(f) {
+					return f
+				}
+			}
+		}
+	}
+	return ""
+}
+
+func (j *judgement) inside(path string) bool {
+	return slices.ContainsFunc(j.req.Roots, func(root string) bool {
+		return below(root, path) && below(j.resolve(root), j.resolve(path))
+	})
+}
+
+// Within reports whether a path is a directory or below it, both as they are
+// written and with links resolved.
+func Within(root, path string) bool {
+	return below(root, path) && below(resolve(root), resolve(path))
+}
+
+func below(root, path string) bool {
+	rel, err := filepath.Rel(root, path)
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
+}
+
+// resolve follows the links of a path, once for a decision.
+func (j *judgement) resolve(path string) string {
+	if real, ok := j.real[path]; ok {
+		return real
+	}
+	if j.real == nil {
+		j.real = map[string]string{}
+	}
+	real := resolve(path)
+	j.real[path] = real
+	return real
+}
+
+// resolve follows the links of a path as far as it exists. A link that leads to
+// nothing is followed, too: what is written through it is made there.
+func resolve(path string) string {
+	return follow(path, 0)
+}
+
+func follow(path string, depth int) string {
+	rest := ""
+	for p := path; ; p = filepath.Dir(p) {
+		if real, err := filepath.EvalSymlinks(p); err == nil {
+			return filepath.Join(real, rest)
+		}
+		if to, err := os.Readlink(p); err == nil && depth < 40 {
+			if !filepath.IsAbs(to) {
+				to = filepath.Join(follow(filepath.Dir(p), depth+1), to)
+			}
+			return filepath.Join(follow(to, depth+1), rest)
+		}
+		if p == filepath.Dir(p) {
+			return path
+		}
+		rest = filepath.Join(filepath.Base(p), rest)
+	}
+}
+
+// escape writes a path as a pattern that matches it alone.
+func escape(path string) string {
+	if !strings.ContainsAny(path, `*?[]{}\!^`) {
+		return path
+	}
+	var b strings.Builder
+	for _, r := range path {
+		if strings.ContainsRune(`*?[]{}\!^`, r) {
+			b.WriteByte('\\')
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// unescape is the way back.
+func unescape(pattern string) string {
+	if !strings.Contains(pattern, `\`) {
+		return pattern
+	}
+	var b strings.Builder
+	quoted := false
+	for _, r := range pattern {
+		if r == '\\' && !quoted {
+			quoted = true
+			continue
+		}
+		quoted = false
+		b.WriteRune(r)
+	}
+	return b.String()
+}

@@ -1,0 +1,113 @@
+package policy
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/wire"
+)
+
+// A Decision is what is to happen, and why.
+type Decision struct {
+	Behavior   wire.PermissionBehavior
+	Reason     string // for people
+	ReasonType string // "rule", "mode", "workingDir" … as the protocol has it
+	Rule       *Rule  // the one that decided, if one did
+	Path       string // the file that made it so, if one did
+
+	req  *Request
+	seen *script // what the call's command was found to do, if it was looked into
+}
+
+// A Receipt is a decision on record: all that is needed to see why it was made and
+// to make it again under other rules. It is encoded as JSON in the session. The
+// policy fills in what it knows; who answered and when is for the one who asked.
+type Receipt struct {
+	ToolUseID string              `json:"tool_use_id,omitempty"`
+	AgentID   string              `json:"agent_id,omitempty"` // of a subagent
+	Tool      string              `json:"tool"`
+	Input     json.RawMessage     `json:"input,omitempty"` // as it was judged
+	ReadOnly  bool                `json:"read_only,omitempty"`
+	Access    []tool.Access       `json:"access,omitempty"` // what the tool said it would touch
+	Mode      wire.PermissionMode `json:"mode"`
+	Roots     []string            `json:"roots,omitempty"`
+	Cwd       string              `json:"cwd,omitempty"`
+	Home      string              `json:"home,omitempty"`
+	Sandboxed bool                `json:"sandboxed,omitempty"`
+
+	Commands []Command `json:"commands,omitempty"` // that a shell would run, wrappers taken off
+	Files    []File    `json:"files,omitempty"`
+	Unclear  string    `json:"unclear,omitempty"` // why not all of it could be told
+
+	Behavior   wire.PermissionBehavior `json:"behavior"` // what the policy decided
+	Reason     string                  `json:"reason,omitempty"`
+	ReasonType string                  `json:"reason_type,omitempty"`
+	Rule       *Rule                   `json:"rule,omitempty"`
+	Path       string                  `json:"path,omitempty"`
+
+	// Filled in by the engine.
+	Hooks  []HookAnswer            `json:"hooks,omitempty"`
+	Answer wire.PermissionBehavior `json:"answer,omitempty"` // what came of it in the end
+	By     string                  `json:"by,omitempty"`     // who said so: "policy", "hook", "host", "person", "nobody"
+	At     time.Time               `json:"at,omitzero"`
+}
+
+// A Command is one program that a shell command runs.
+type Command struct {
+	Args    []string `json:"args"`              // words whose value is not known are as they are written
+	Via     string   `json:"via,omitempty"`     // the wrapper that runs it, such as "env" or "bash -c"
+	Unclear bool     `json:"unclear,omitempty"` // whether a word depends on what is not known
+}
+
+// A File is one that a call touches.
+type File struct {
+	Kind     tool.Kind `json:"kind"` // [tool.Read] or [tool.Write]
+	Path     string    `json:"path"`
+	Resolved string    `json:"resolved,omitempty"` // with links followed, where that is another
+	Via      string    `json:"via,omitempty"`      // the program or operator that touches it
+}
+
+// A HookAnswer is what a hook said about a call.
+type HookAnswer struct {
+	Event    string `json:"event"`
+	Name     string `json:"name,omitempty"`
+	Decision string `json:"decision,omitempty"` // "allow", "deny", "ask", or empty
+	Reason   string `json:"reason,omitempty"`
+	Changed  bool   `json:"changed,omitempty"` // whether it changed the input
+	Error    string `json:"error,omitempty"`
+}
+
+// Receipt returns the record of a decision that [Policy.Decide] made.
+func (d Decision) Receipt() *Receipt {
+	r := &Receipt{Behavior: d.Behavior, Reason: d.Reason, ReasonType: d.ReasonType, Rule: d.Rule, Path: d.Path}
+	if d.req == nil {
+		return r
+	}
+	req := d.req
+	r.Tool, r.ReadOnly, r.Access, r.Mode, r.Input = req.Tool.Name, req.Tool.ReadOnly, req.Access, req.Mode, req.Input
+	r.Roots, r.Cwd, r.Home, r.Sandboxed = req.Roots, req.Cwd, req.Home, req.Sandboxed
+	for _, a := range req.Access {
+		if a.Path != "" {
+			r.Files = append(r.Files, newFile(a.Kind, a.Path, ""))
+		}
+	}
+	if d.seen != nil {
+		d.seen.describe(r)
+	}
+	return r
+}
+
+func newFile(kind tool.Kind, path, via string) File {
+	f := File{Kind: kind, Path: path, Via: via}
+	if real := resolve(path); real != path {
+		f.Resolved = real
+	}
+	return f
+}
+
+// Request returns the question that a receipt answers, to decide it again.
+func (r *Receipt) Request() *Request {
+	return &Request{Tool: &tool.Spec{Name: r.Tool, ReadOnly: r.ReadOnly}, Access: r.Access, Input: r.Input, Mode: r.Mode,
+		Roots: r.Roots, Cwd: r.Cwd, Home: r.Home, Sandboxed: r.Sandboxed}
+}

@@ -1,0 +1,201 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/wire"
+)
+
+// A Layer is who a rule is from.
+type Layer string
+
+// The layers, from the strongest to the weakest where settings override each other.
+// For rules the order means nothing: deny beats ask and ask beats allow, wherever
+// they are written.
+const (
+	LayerManaged Layer = "managed" // whoever administers the machine; updates cannot remove it
+	LayerCLI     Layer = "cli"     // --allowedTools, --disallowedTools
+	LayerFlag    Layer = "flag"    // --settings
+	LayerLocal   Layer = "local"   // .claude/settings.local.json of the project
+	LayerProject Layer = "project" // .claude/settings.json of the project
+	LayerUser    Layer = "user"    // .claude/settings.json of the home
+	LayerSession Layer = "session" // said during this conversation, gone with it
+	LayerHost    Layer = "host"    // the program that started the agent, for its own needs
+)
+
+// LayerOf returns the layer that an update of the protocol is for. No destination
+// means the session.
+func LayerOf(d wire.PermissionDestination) Layer {
+	switch d {
+	case wire.DestinationUserSettings:
+		return LayerUser
+	case wire.DestinationProjectSettings:
+		return LayerProject
+	case wire.DestinationLocalSettings:
+		return LayerLocal
+	case wire.DestinationCLIArg:
+		return LayerCLI
+	case "", wire.DestinationSession:
+		return LayerSession
+	}
+	return Layer(d)
+}
+
+// A Source is where a rule is written.
+type Source struct {
+	Layer Layer  `json:"layer"`
+	File  string `json:"file,omitempty"` // a file or a flag
+	Line  int    `json:"line,omitempty"` // from 1; 0 if it is not known
+	// Base is the directory that "/x" in a rule about files begins at: that of
+	// the project for its settings. Empty means where the conversation began.
+	Base string `json:"base,omitempty"`
+}
+
+// String returns the source for people: "settings.json:12 (project)".
+func (s Source) String() string {
+	where := s.File
+	if where != "" && s.Line > 0 {
+		where += ":" + strconv.Itoa(s.Line)
+	}
+	switch {
+	case where == "" && s.Layer == "":
+		return "an unnamed place"
+	case where == "":
+		return string(s.Layer)
+	case s.Layer == "":
+		return where
+	}
+	return where + " (" + string(s.Layer) + ")"
+}
+
+// A Rule names a tool, or some of its calls, and says what happens to them.
+type Rule struct {
+	Behavior wire.PermissionBehavior `json:"behavior"`
+	Tool     string                  `json:"tool"`              // such as "Bash" or "mcp__server"
+	Content  string                  `json:"content,omitempty"` // which calls, such as "git diff:*"; empty means all
+	Source   Source                  `json:"source"`
+}
+
+// String returns the rule as it is written.
+func (r Rule) String() string {
+	if r.Content == "" {
+		return r.Tool
+	}
+	return r.Tool + "(" + r.Content + ")"
+}
+
+// Parse reads a rule such as "Bash(git diff:*)".
+func Parse(text string, behavior wire.PermissionBehavior, source Source) (Rule, error) {
+	text = strings.TrimSpace(text)
+	name, content, found := strings.Cut(text, "(")
+	name = strings.TrimSpace(name)
+	if found {
+		if !strings.HasSuffix(content, ")") {
+			return Rule{}, fmt.Errorf("policy: rule %q of %s has no closing parenthesis", text, source)
+		}
+		content = strings.TrimSuffix(content, ")")
+	}
+	if name == "" {
+		return Rule{}, fmt.Errorf("policy: rule %q of %s names no tool", text, source)
+	}
+	if content == "*" || content == ":*" {
+		content = ""
+	}
+	if isFileTool(name) {
+		if _, err := doublestar.Match(content, ""); err != nil {
+			return Rule{}, fmt.Errorf("policy: the pattern of the rule %q of %s cannot be read", text, source)
+		}
+	}
+	return Rule{Behavior: behavior, Tool: name, Content: content, Source: source}, nil
+}
+
+// ParseList reads rules that are separated by commas or spaces outside of
+// parentheses.
+func ParseList(text string, behavior wire.PermissionBehavior, source Source) ([]Rule, error) {
+	var rules []Rule
+	for _, item := range Split(text) {
+		r, err := Parse(item, behavior, source)
+		if err != nil {
+			return nil, err
+		}
+		rules = append(rules, r)
+	}
+	return rules, nil
+}
+
+// Split splits a list at commas and spaces that are outside of parentheses.
+func Split(text string) []string {
+	var items []string
+	depth, start := 0, 0
+	flush := func(end int) {
+		if item := strings.TrimSpace(text[start:end]); item != "" {
+			items = append(items, item)
+		}
+	}
+	for i, r := range text {
+		switch r {
+		case '(':
+			depth++
+		case ')':
+			depth--
+		case ',', ' ', '\n', '\t':
+			if depth <= 0 {
+				flush(i)
+				start = i + 1
+			}
+		}
+	}
+	flush(len(text))
+	return items
+}
+
+// names reports whether the rule is about a tool.
+func (r *Rule) names(spec *tool.Spec) bool {
+	if r.Tool == spec.Name || slices.Contains(spec.Aliases, r.Tool) {
+		return true
+	}
+	if strings.HasPrefix(r.Tool, "mcp__") && strings.HasPrefix(spec.Name, "mcp__") {
+		return wildcard(r.Tool, spec.Name) || strings.HasPrefix(spec.Name, r.Tool+"__")
+	}
+	return alias(r.Tool) == alias(spec.Name)
+}
+
+// alias returns the name under which a tool with several is known.
+func alias(name string) string {
+	switch name {
+	case "Agent":
+		return "Task"
+	case "SlashCommand":
+		return "Skill"
+	case "BashOutput", "AgentOutputTool":
+		return "TaskOutput"
+	case "KillShell", "KillBash":
+		return "TaskStop"
+	}
+	return name
+}
+
+// Whether a tool's name in a rule with content stands for files that are read or
+// changed, by whatever tool.
+func isFileTool(name string) bool { return isReadTool(name) || isEditTool(name) }
+
+func isReadTool(name string) bool {
+	switch name {
+	case "Read", "Glob", "Grep", "LS", "NotebookRead":
+		return true
+	}
+	return false
+}
+
+func isEditTool(name string) bool {
+	switch name {
+	case "Edit", "Write", "MultiEdit", "NotebookEdit":
+		return true
+	}
+	return false
+}
