@@ -4,7 +4,8 @@
 //
 //	bench            runs everything and prints a table
 //	bench -n 11      with so many runs of each
-//	bench -only deltas   one measure; "agent" is the command beside the official one
+//	bench -only deltas   one measure; "agent" is the command beside the official
+//	                     one, "search" is Grep and Glob beside ripgrep
 //
 // It is started by make bench, which builds the fake CLI, finds the official SDK
 // and sees to it that there is no network but loopback.
@@ -34,6 +35,9 @@ func run(args []string) error {
 	n := fs.Int("n", 7, "runs of each measure")
 	only := fs.String("only", "", "one measure alone")
 	fs.Parse(args)
+	if *only == "search" {
+		return compareSearch(max(*n, 11))
+	}
 	bin, peers := os.Getenv("PARLEY_BENCH_BIN"), os.Getenv("PARLEY_PEERS")
 	if bin == "" || peers == "" {
 		return errors.New("start it with make bench: PARLEY_BENCH_BIN and PARLEY_PEERS say what to run")
@@ -48,7 +52,12 @@ func run(args []string) error {
 		}
 	}
 	if *only == "" || *only == "agent" {
-		return compareAgents(bin, peers, *n)
+		if err := compareAgents(bin, peers, *n); err != nil {
+			return err
+		}
+	}
+	if *only == "" {
+		return compareSearch(max(*n, 11))
 	}
 	return nil
 }

@@ -3,7 +3,9 @@ package glob_test
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,5 +80,41 @@ func TestMany(t *testing.T) {
 	out := r.Structured.(*glob.Output)
 	if out.NumFiles != 100 || !out.Truncated || out.TotalMatches != 300 || !strings.Contains(r.Content.Text, "(These are the 100 of 300 that were changed last.") {
 		t.Errorf("%+v", out)
+	}
+}
+
+// The files found in the source of Go are those that ripgrep finds.
+func TestLikeRipgrep(t *testing.T) {
+	rg, err := exec.LookPath("rg")
+	if err != nil {
+		t.Skip("ripgrep is not there to compare with:", err)
+	}
+	out, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Skip("the go command does not say where Go is:", err)
+	}
+	dir := filepath.Join(strings.TrimSpace(string(out)), "src")
+	env := tooltest.Env(t)
+	env.Roots = []string{dir}
+	for _, pattern := range []string{"**/*_test.go", "*.s", "net/http/*.go", "net/http/**/*.pem", "*.{md,html}", "**/testdata/**/*.golden", "cmd/*/main.go", "[a-c]*_arm64.s", "**/x?z*", "[!a-z]*", "cmd/go/**", "/strings/*", "**/internal/*/doc.go", "*", "none*such"} {
+		cmd := exec.Command(rg, "--no-config", "--files", "--hidden", "--glob", pattern, "./")
+		cmd.Dir = dir
+		data, _ := cmd.Output()
+		want := strings.Fields(strings.ReplaceAll(string(data), "./", ""))
+		input := pattern
+		if strings.HasPrefix(pattern, "/") {
+			input = dir + pattern
+		}
+		r := tooltest.Do(t, env, glob.New(), "pattern", input)
+		got, ok := r.Structured.(*glob.Output)
+		if !ok || got.TotalMatches != len(want) {
+			t.Errorf("%s: %d files, ripgrep has %d", pattern, got.TotalMatches, len(want))
+			continue
+		}
+		for _, name := range got.Filenames {
+			if !slices.Contains(want, name) {
+				t.Errorf("%s: ripgrep has no %s", pattern, name)
+			}
+		}
 	}
 }

@@ -237,10 +237,10 @@ func (s *scan) file(call *tool.Call, path string) error {
 	if err != nil {
 		return err
 	}
-	if files.Binary(data[:min(len(data), 64<<10)]) {
+	if data = search.Text(data); bytes.IndexByte(data, 0) >= 0 {
 		return fmt.Errorf("%s is a binary file, which is not searched", path)
 	}
-	if h := s.look(s.pattern.NewSearcher(), []byte(files.Decode(data).Content), func() string { return glob.Shown(call.Env, filepath.Dir(path), filepath.Base(path)) }); h != nil {
+	if h := s.look(s.pattern.NewSearcher(), data, func() string { return glob.Shown(call.Env, filepath.Dir(path), filepath.Base(path)) }); h != nil {
 		s.hits = append(s.hits, h)
 	}
 	return nil
@@ -249,7 +249,7 @@ func (s *scan) file(call *tool.Call, path string) error {
 // look searches the content of a file; nil if there is nothing.
 func (s *scan) look(searcher *search.Searcher, data []byte, name func() string) *hit {
 	start, end, ok := searcher.Next(data, 0)
-	if !ok {
+	if !ok || bytes.IndexByte(data, 0) >= 0 { // or it is binary after all
 		return nil
 	}
 	h := &hit{name: name(), count: 1}
@@ -435,10 +435,6 @@ func (s *scan) result() *tool.Result {
 		}
 		lines, notes = page(s, out, lines, total, "lines")
 		content := strings.Join(lines, "\n")
-		if len(content) > maxText {
-			content = strings.ToValidUTF8(content[:maxText], "")
-			notes = append(notes, "The rest was cut: it is too much at once. Use a narrower pattern, path or head_limit.")
-		}
 		n := len(lines)
 		out.Content, out.NumLines, out.TotalLines = &content, &n, &total
 		said = content
@@ -499,6 +495,14 @@ func page(s *scan, out *Output, list []string, total int, what string) ([]string
 	if s.limit > 0 && len(list) > s.limit {
 		list = list[:s.limit]
 		out.AppliedLimit = s.limit
+	}
+	size := 0
+	for i, line := range list {
+		if size += len(line) + 1; what == "lines" && size > maxText && i > 0 {
+			list = list[:i]
+			notes = append(notes, "The rest is too much at once.")
+			break
+		}
 	}
 	if skip+len(list) < total && len(list) > 0 {
 		out.AppliedLimit = s.limit

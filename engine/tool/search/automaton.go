@@ -9,132 +9,156 @@ import (
 )
 
 // An automaton finds lines that may match a regular expression, one byte at a time.
-// It lets through more than matches: assertions hold everywhere, and a byte of a
-// character that is not ASCII is any such character. Its states are made as they
-// are needed, and thrown away when there are too many.
+// About text that is ASCII it is right. About other text it lets through more than
+// matches: a byte of a character that is not ASCII is any such character. Its
+// states are made as they are needed, and thrown away when there are too many.
 type automaton struct {
-	prog   *syntax.Prog
-	states map[string]*state
-	start  *state
+	prog      *syntax.Prog
+	multiline bool
+
+	class   [256]uint8 // of each byte: those of a class are the same to the program
+	classes []int      // a byte of each class; nonASCII for all that are not ASCII
+	shift   uint       // of the number of a state in the table
+	asked   past       // what assertions ask for
+
+	table  []uint32 // for a state and a class the offset of the state that follows, or one of those below
+	states []state  // by the offset, shifted
+	ids    map[string]uint32
+	start  uint32
+	always bool // it matches nothing, anywhere
 	memory int
 	resets int // how often the states were thrown away
 
 	// Space for making states.
-	stack, set []uint32
-	seen       []bool
+	stack, set, resolved []uint32
+	seen                 []bool
 }
 
-// A state is a set of instructions that may be next.
+// What a table has in place of states.
+const (
+	unknown = iota // to be made
+	found          // a match ends at or before this byte
+	nothing        // no match can begin or go on before the end of the line
+	special = nothing
+)
+
+// A state is a set of instructions that may be next, and what is known of the text
+// before it, which assertions ask for.
 type state struct {
-	insts []uint32
-	match bool // one of them is that all has matched
-	next  [nonASCII + 1]*state
+	insts  []uint32
+	before past
+	end    uint8 // whether it matches at the end of the text: unknown, found or nothing
 }
+
+// A past is what comes before a place, as far as assertions ask for it.
+type past uint8
+
+const (
+	lineBegins past = 1 << iota
+	textBegins
+	afterWord  // the character before may be of a word
+	afterOther // it may be none, or of no word
+)
 
 // nonASCII stands for every byte of a character that is not ASCII.
 const nonASCII = utf8.RuneSelf
 
-// maxMemory bounds the states, in bytes, roughly.
-const maxMemory = 8 << 20
+const (
+	maxMemory  = 8 << 20 // bounds the states, in bytes, roughly
+	maxProgram = 10_000  // is the longest program that is worth it
+	maxResets  = 8       // is when it is not worth it
+)
 
-func newAutomaton(prog *syntax.Prog) *automaton {
-	a := &automaton{prog: prog, seen: make([]bool, len(prog.Inst))}
+func newAutomaton(prog *syntax.Prog, multiline bool) *automaton {
+	a := &automaton{prog: prog, multiline: multiline, seen: make([]bool, len(prog.Inst))}
+	if len(prog.Inst) > maxProgram {
+		a.resets = maxResets
+		return a
+	}
+	a.classify()
 	a.reset()
 	return a
 }
 
-// reset throws the states away.
-func (a *automaton) reset() {
-	a.states, a.memory = map[string]*state{}, 0
-	a.set = a.set[:0]
-	a.add(uint32(a.prog.Start))
-	a.start = a.made()
-}
-
-// add puts an instruction into the set, and those that follow it without a byte.
-func (a *automaton) add(pc uint32) {
-	a.stack = append(a.stack[:0], pc)
-	for len(a.stack) > 0 {
-		pc := a.stack[len(a.stack)-1]
-		a.stack = a.stack[:len(a.stack)-1]
-		if a.seen[pc] {
+// classify finds out which bytes are the same to the program.
+func (a *automaton) classify() {
+	for i := range a.prog.Inst {
+		if in := &a.prog.Inst[i]; in.Op == syntax.InstEmptyWidth {
+			a.asked |= asks(syntax.EmptyOp(in.Arg))
+		}
+	}
+	known := map[string]uint8{}
+	var sign []byte
+	for c := range nonASCII + 1 {
+		sign = sign[:0]
+		for i := range a.prog.Inst {
+			if in := &a.prog.Inst[i]; consumes(in) && matches(in, c) {
+				sign = binary.AppendUvarint(sign, uint64(i))
+			}
+		}
+		sign = append(sign, 0xff, 0xff, kind(c))
+		id, ok := known[string(sign)]
+		if !ok {
+			id = uint8(len(a.classes))
+			known[string(sign)] = id
+			a.classes = append(a.classes, c)
+		}
+		if c < nonASCII {
+			a.class[c] = id
 			continue
 		}
-		a.seen[pc] = true
-		in := &a.prog.Inst[pc]
-		switch in.Op {
-		case syntax.InstAlt, syntax.InstAltMatch:
-			a.stack = append(a.stack, in.Out, in.Arg)
-		case syntax.InstCapture, syntax.InstNop, syntax.InstEmptyWidth:
-			a.stack = append(a.stack, in.Out)
+		for b := nonASCII; b < len(a.class); b++ {
+			a.class[b] = id
 		}
-		a.set = append(a.set, pc)
+	}
+	a.shift = 2
+	for 1<<a.shift < len(a.classes) {
+		a.shift++
 	}
 }
 
-// made returns the state of the set, which it empties.
-func (a *automaton) made() *state {
-	var insts []uint32
-	match := false
-	for _, pc := range a.set {
-		a.seen[pc] = false
-		switch a.prog.Inst[pc].Op {
-		case syntax.InstMatch:
-			match = true
-		case syntax.InstRune, syntax.InstRune1, syntax.InstRuneAny, syntax.InstRuneAnyNotNL:
-			insts = append(insts, pc)
-		}
+// asks is what assertions ask about what comes before them.
+func asks(op syntax.EmptyOp) past {
+	var c past
+	if op&(syntax.EmptyWordBoundary|syntax.EmptyNoWordBoundary) != 0 {
+		c |= afterWord | afterOther
 	}
-	a.set = a.set[:0]
-	slices.Sort(insts)
-	key := make([]byte, 0, 4*len(insts)+1)
-	for _, pc := range insts {
-		key = binary.LittleEndian.AppendUint32(key, pc)
+	if op&syntax.EmptyBeginLine != 0 {
+		c |= lineBegins
 	}
-	if match {
-		key = append(key, 1)
+	if op&syntax.EmptyBeginText != 0 {
+		c |= textBegins
 	}
-	if s, ok := a.states[string(key)]; ok {
-		return s
-	}
-	s := &state{insts: insts, match: match}
-	a.states[string(key)] = s
-	a.memory += 8*len(s.next) + 10*len(insts) + 100
-	return s
+	return c
 }
 
-// hopeless reports whether the automaton makes states more than it uses them.
-func (a *automaton) hopeless() bool { return a.resets > 8 }
-
-// step returns the state that follows one.
-func (a *automaton) step(s *state, c int) *state {
-	if a.memory > maxMemory {
-		insts, match := s.insts, s.match
-		a.reset()
-		a.resets++
-		// The state goes on without its past.
-		s = &state{insts: insts, match: match}
+// kind is what assertions ask about a byte.
+func kind(c int) byte {
+	switch {
+	case c == nonASCII:
+		return 3
+	case c == '\n':
+		return 2
+	case syntax.IsWordChar(rune(c)):
+		return 1
 	}
-	for _, pc := range s.insts {
-		in := &a.prog.Inst[pc]
-		if c < nonASCII {
-			if in.MatchRune(rune(c)) {
-				a.add(in.Out)
-			}
-		} else if beyondASCII(in) {
-			a.add(in.Out)
-			a.add(pc) // the next byte may be of the same character
-		}
-	}
-	a.add(uint32(a.prog.Start)) // a match may begin anywhere
-	next := a.made()
-	s.next[c] = next
-	return next
+	return 0
 }
 
-// beyondASCII reports whether an instruction may match a character that is not
-// ASCII.
-func beyondASCII(in *syntax.Inst) bool {
+// consumes reports whether an instruction takes a character.
+func consumes(in *syntax.Inst) bool {
+	switch in.Op {
+	case syntax.InstRune, syntax.InstRune1, syntax.InstRuneAny, syntax.InstRuneAnyNotNL:
+		return true
+	}
+	return false
+}
+
+// matches reports whether an instruction may take a byte.
+func matches(in *syntax.Inst, c int) bool {
+	if c < nonASCII {
+		return in.MatchRune(rune(c))
+	}
 	switch in.Op {
 	case syntax.InstRuneAny, syntax.InstRuneAnyNotNL:
 		return true
@@ -145,36 +169,225 @@ func beyondASCII(in *syntax.Inst) bool {
 	return len(in.Rune) > 0 && in.Rune[len(in.Rune)-1] >= utf8.RuneSelf
 }
 
-// find returns a place in the first line at or after an offset, which is where a
-// line begins, that may match; -1 if there is none.
-func (a *automaton) find(data []byte, from int) int {
-	s := a.start
-	if s.match {
-		return from // it matches nothing, anywhere
-	}
-	for i := from; i < len(data); i++ {
-		b := data[i]
-		if b == '\n' {
-			s = a.start
+// reset throws the states away.
+func (a *automaton) reset() {
+	a.ids, a.memory = map[string]uint32{}, 0
+	a.states = append(a.states[:0], state{})
+	a.table = append(a.table[:0], make([]uint32, 1<<a.shift)...)
+	a.set = a.set[:0]
+	a.add(uint32(a.prog.Start), 0)
+	a.start, a.always = a.made(lineBegins | textBegins | afterOther)
+}
+
+// add puts an instruction into the set, and those that follow it without a
+// character; of assertions only those that hold.
+func (a *automaton) add(pc uint32, holds syntax.EmptyOp) {
+	a.stack = append(a.stack[:0], pc)
+	for len(a.stack) > 0 {
+		pc := a.stack[len(a.stack)-1]
+		a.stack = a.stack[:len(a.stack)-1]
+		if a.seen[pc] {
 			continue
 		}
-		c := min(int(b), nonASCII)
-		next := s.next[c]
-		if next == nil {
-			next = a.step(s, c)
+		a.seen[pc] = true
+		a.set = append(a.set, pc)
+		in := &a.prog.Inst[pc]
+		switch in.Op {
+		case syntax.InstAlt, syntax.InstAltMatch:
+			a.stack = append(a.stack, in.Out, in.Arg)
+		case syntax.InstCapture, syntax.InstNop:
+			a.stack = append(a.stack, in.Out)
+		case syntax.InstEmptyWidth:
+			if syntax.EmptyOp(in.Arg)&^holds == 0 {
+				a.stack = append(a.stack, in.Out)
+			}
 		}
-		if s = next; s.match {
+	}
+}
+
+// taken empties the set into a list of what takes a character or is an assertion,
+// and reports whether all has matched.
+func (a *automaton) taken(list []uint32) ([]uint32, bool) {
+	match := false
+	for _, pc := range a.set {
+		a.seen[pc] = false
+		switch in := &a.prog.Inst[pc]; {
+		case in.Op == syntax.InstMatch:
+			match = true
+		case in.Op == syntax.InstEmptyWidth || consumes(in):
+			list = append(list, pc)
+		}
+	}
+	a.set = a.set[:0]
+	return list, match
+}
+
+// made returns the state of the set, which it empties, and whether that has
+// matched.
+func (a *automaton) made(before past) (uint32, bool) {
+	insts, match := a.taken(nil)
+	slices.Sort(insts)
+	// What nobody asks for makes no difference.
+	if slices.ContainsFunc(insts, func(pc uint32) bool { return a.prog.Inst[pc].Op == syntax.InstEmptyWidth }) {
+		before &= a.asked
+	} else {
+		before = 0
+	}
+	key := make([]byte, 0, 4*len(insts)+1)
+	for _, pc := range insts {
+		key = binary.LittleEndian.AppendUint32(key, pc)
+	}
+	key = append(key, byte(before))
+	if id, ok := a.ids[string(key)]; ok {
+		return id, match
+	}
+	id := uint32(len(a.states)) << a.shift
+	a.states = append(a.states, state{insts: insts, before: before})
+	a.table = append(a.table, make([]uint32, 1<<a.shift)...)
+	a.ids[string(key)] = id
+	a.memory += 4<<a.shift + 8*len(insts) + 200
+	return id, match
+}
+
+// hopeless reports whether the automaton makes states more than it uses them.
+func (a *automaton) hopeless() bool { return a.resets >= maxResets }
+
+// resolve finds what a state is before a character of a kind: the assertions that
+// hold are passed.
+func (a *automaton) resolve(s *state, holds syntax.EmptyOp, kind byte) (insts []uint32, match bool) {
+	if s.before&lineBegins != 0 {
+		holds |= syntax.EmptyBeginLine
+	}
+	if s.before&textBegins != 0 {
+		holds |= syntax.EmptyBeginText
+	}
+	word, other := kind == 1 || kind == 3, kind != 1
+	if s.before&afterWord != 0 && other || s.before&afterOther != 0 && word {
+		holds |= syntax.EmptyWordBoundary
+	}
+	if s.before&afterWord != 0 && word || s.before&afterOther != 0 && other {
+		holds |= syntax.EmptyNoWordBoundary
+	}
+	for _, pc := range s.insts {
+		a.add(pc, holds)
+	}
+	a.resolved, match = a.taken(a.resolved[:0])
+	return a.resolved, match
+}
+
+// step makes what follows a state at a byte of a class.
+func (a *automaton) step(from uint32, class uint8) uint32 {
+	s := a.states[from>>a.shift]
+	kept := true
+	if a.memory > maxMemory {
+		a.reset()
+		a.resets++
+		kept = false // the state goes on without its past
+	}
+	c := a.classes[class]
+	var holds syntax.EmptyOp
+	if c == '\n' {
+		holds = syntax.EmptyEndLine
+		if !a.multiline {
+			holds |= syntax.EmptyEndText
+		}
+	}
+	insts, match := a.resolve(&s, holds, kind(c))
+	next := uint32(found)
+	switch {
+	case match:
+	case c == '\n' && !a.multiline:
+		next = a.start
+	default:
+		for _, pc := range insts {
+			if in := &a.prog.Inst[pc]; consumes(in) && matches(in, c) {
+				a.add(in.Out, 0)
+				if c == nonASCII {
+					a.add(pc, 0) // the next byte may be of the same character
+				}
+			}
+		}
+		a.add(uint32(a.prog.Start), 0) // a match may begin anywhere
+		before := afterOther
+		switch kind(c) {
+		case 1:
+			before = afterWord
+		case 2:
+			before |= lineBegins
+		case 3:
+			before |= afterWord
+		}
+		if next, match = a.made(before); match {
+			next = found
+		} else if !a.multiline && a.idle(next) {
+			next = nothing
+		}
+	}
+	if kept {
+		a.table[from+uint32(class)] = next
+	}
+	return next
+}
+
+// idle reports whether nothing but the beginning of a line leads out of a state.
+func (a *automaton) idle(id uint32) bool {
+	s := &a.states[id>>a.shift]
+	return s.before&(lineBegins|textBegins) == 0 && !slices.ContainsFunc(s.insts, func(pc uint32) bool {
+		in := &a.prog.Inst[pc]
+		return in.Op != syntax.InstEmptyWidth || syntax.EmptyOp(in.Arg)&(syntax.EmptyBeginLine|syntax.EmptyBeginText) == 0
+	})
+}
+
+// atEnd reports whether a state matches at the end of the text.
+func (a *automaton) atEnd(id uint32) bool {
+	s := &a.states[id>>a.shift]
+	if s.end == unknown {
+		s.end = nothing
+		if _, match := a.resolve(s, syntax.EmptyEndLine|syntax.EmptyEndText, 0); match {
+			s.end = found
+		}
+	}
+	return s.end == found
+}
+
+// find returns a place in the first line at or after an offset, which is where a
+// line begins, that may match, at or right after where the match ends; -1 if there
+// is none.
+func (a *automaton) find(data []byte, from int) int {
+	s := a.start
+	if a.always {
+		return from
+	}
+	table, class := a.table, &a.class
+	for i := from; i < len(data); i++ {
+		next := table[s+uint32(class[data[i]])]
+		if next > special {
+			s = next
+			continue
+		}
+		if next == unknown {
+			next = a.step(s, class[data[i]])
+			table = a.table
+		}
+		switch next {
+		case found:
 			return i
-		}
-		// Nothing has begun: on to the next byte that begins something is what
-		// the loop does anyway; a line that is all through is skipped.
-		if len(s.insts) == 0 {
+		case nothing:
 			j := bytes.IndexByte(data[i:], '\n')
 			if j < 0 {
 				return -1
 			}
-			i += j - 1
+			i += j
+			s = a.start
+		default:
+			s = next
 		}
+	}
+	if len(data) > from && data[len(data)-1] == '\n' && !a.multiline {
+		return -1 // after the last line there is none
+	}
+	if a.atEnd(s) {
+		return len(data)
 	}
 	return -1
 }

@@ -6,7 +6,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -116,4 +118,45 @@ func FuzzIgnore(f *testing.F) {
 func ExampleTypes() {
 	fmt.Println(Types()["go"])
 	// Output: [*.go]
+}
+
+// A walk visits what git would add, with ignore files at every level, from the top
+// of the repository and from a directory in it.
+func TestLayers(t *testing.T) {
+	repo := repository(t)
+	files := map[string]string{
+		".gitignore": "*.log\n/build\ntmp/\n!keep.log\nvendor/*\n!vendor/mine\n", ".git/info/exclude": "secret*\n",
+		"a.log": "", "keep.log": "", "build/x": "", "sub/build/x": "", "sub/.gitignore": "!*.log\n/only\nnested/**/z\n", "sub/b.log": "", "sub/only": "", "sub/deep/only": "", "sub/tmp/x": "",
+		"sub/nested/a/b/z": "", "sub/nested/y": "", "sub/deep/.gitignore": "*\n!*.go\n!.gitignore\n", "sub/deep/m.go": "", "sub/deep/m.c": "", "sub/deep/er/n.go": "",
+		"vendor/mine/a": "", "vendor/theirs/a": "", "secret.txt": "", "sub/secret/x": "", "tmp": "", "plain": "", "ü b/c d": "",
+	}
+	for name, content := range files {
+		path := filepath.Join(repo, name)
+		os.MkdirAll(filepath.Dir(path), 0o777)
+		if err := os.WriteFile(path, []byte(content), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dir := range []string{".", "sub", "sub/deep"} {
+		cmd := exec.Command("git", "-c", "core.excludesFile=/dev/null", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+		cmd.Dir = filepath.Join(repo, dir)
+		cmd.Env = append(os.Environ(), "GIT_CONFIG_NOSYSTEM=1", "HOME="+repo)
+		data, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := strings.Split(strings.TrimSuffix(string(data), "\x00"), "\x00")
+		var mu sync.Mutex
+		var got []string
+		err = Walk(t.Context(), cmd.Dir, &Filter{}, 2, func(_ int, f *File) {
+			mu.Lock()
+			defer mu.Unlock()
+			got = append(got, f.Path)
+		})
+		slices.Sort(got)
+		slices.Sort(want)
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %v %q\ngit has %q", dir, err, got, want)
+		}
+	}
 }

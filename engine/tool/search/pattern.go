@@ -2,26 +2,36 @@ package search
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"regexp"
 	"regexp/syntax"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
 
 // A Pattern is a regular expression to look for in lines of text, or across them.
-// It is safe for concurrent use; a [Searcher] is not.
+// Its \w, \d, \s, \b and case are those of Unicode. It is safe for concurrent use; a
+// [Searcher] is not.
 //
-// Lines that may match are found by the longest text that every match has in it,
-// or by an automaton that lets through too many but none too few; the regular
-// expression is asked about those only.
+// Lines that may match are found by text that every match has in it, or by an
+// automaton that lets through too many but none too few; about lines that are not
+// ASCII the regular expression is asked.
 type Pattern struct {
 	re        *regexp.Regexp
-	multiline bool
-	literal   []byte // every match has it; may be empty
-	fold      bool   // the literal is lower case and matches upper case too
-	pure      bool   // the literal is all there is to match
 	prog      *syntax.Prog
+	multiline bool
+	needles   []needle // every match has one of them in it; none if that is no help
+	pure      bool     // the needles are all there is to match
+	words     bool     // it has \b or \B in it
+}
+
+// A needle is text to look for.
+type needle struct {
+	text []byte
+	fold bool // the text is lower case and matches upper case too
+	rare int  // the index of its rarest byte
 }
 
 // Compile reads a regular expression. With multiline a match may span lines.
@@ -33,46 +43,52 @@ func Compile(expr string, ignoreCase, multiline bool) (*Pattern, error) {
 	if ignoreCase {
 		flags += "(?i)"
 	}
-	re, err := regexp.Compile(flags + expr)
-	if err != nil {
+	// What is wrong is said about the expression as it was written.
+	if _, err := syntax.Parse(strings.ReplaceAll(expr, `\u`, `\x`), syntax.Perl); err != nil {
 		var bad *syntax.Error
-		if errors.As(err, &bad) {
-			bad.Expr = strings.TrimPrefix(bad.Expr, flags)
-			return nil, bad
+		if errors.As(err, &bad) && bad.Code != syntax.ErrInvalidEscape {
+			return nil, err
 		}
+	}
+	full := flags + inUnicode(expr)
+	re, err := regexp.Compile(full)
+	if err != nil {
 		return nil, err
 	}
 	p := &Pattern{re: re, multiline: multiline}
-	tree, err := syntax.Parse(flags+expr, syntax.Perl)
+	tree, err := syntax.Parse(full, syntax.Perl)
 	if err != nil {
 		return nil, err
 	}
 	tree = tree.Simplify()
-	p.literal, p.fold = required(tree)
-	p.pure = !p.fold && tree.Op == syntax.OpLiteral && string(tree.Rune) == string(p.literal)
-	if !multiline && bytes.IndexByte(p.literal, '\n') >= 0 {
+	if p.prog, err = syntax.Compile(tree); err != nil {
+		return nil, err
+	}
+	p.words = slices.ContainsFunc(p.prog.Inst, func(in syntax.Inst) bool {
+		return in.Op == syntax.InstEmptyWidth && syntax.EmptyOp(in.Arg)&(syntax.EmptyWordBoundary|syntax.EmptyNoWordBoundary) != 0
+	})
+	p.needles = required(tree)
+	if !multiline && len(p.needles) == 1 && bytes.IndexByte(p.needles[0].text, '\n') >= 0 {
 		return nil, errors.New("it has a line end in it, and only with multiline a match can span lines")
 	}
-	// A short text is in too many lines to be worth looking for.
-	if !p.pure && len(p.literal) < 3 {
-		p.literal = nil
-	}
-	if !multiline && len(p.literal) == 0 {
-		if p.prog, err = syntax.Compile(tree); err != nil {
-			return nil, err
-		}
+	p.pure = isPure(tree, p.needles)
+	for i, n := range p.needles {
+		p.needles[i].rare = rarest(n.text)
 	}
 	return p, nil
 }
 
-// required returns the longest text that every match contains. With fold it is
-// ASCII in lower case, to be compared without case.
-func required(re *syntax.Regexp) (literal []byte, fold bool) {
+// maxNeedles is how many texts are looked for at most; the automaton is faster than
+// more.
+const maxNeedles = 6
+
+// required returns texts of which every match contains one: the longest there are.
+func required(re *syntax.Regexp) []needle {
 	switch re.Op {
 	case syntax.OpLiteral:
 		text := string(re.Rune)
 		if re.Flags&syntax.FoldCase == 0 {
-			return []byte(text), false
+			return []needle{{text: []byte(text)}}
 		}
 		// Only letters whose other cases are ASCII too.
 		best := ""
@@ -81,10 +97,10 @@ func required(re *syntax.Regexp) (literal []byte, fold bool) {
 				best = part
 			}
 		}
-		if strings.ToUpper(best) == best {
-			return []byte(best), false // it has no case
+		if best == "" {
+			return nil
 		}
-		return []byte(best), true
+		return []needle{{text: []byte(best), fold: strings.ToUpper(best) != best}}
 	case syntax.OpCapture, syntax.OpPlus:
 		return required(re.Sub[0])
 	case syntax.OpRepeat:
@@ -92,35 +108,82 @@ func required(re *syntax.Regexp) (literal []byte, fold bool) {
 			return required(re.Sub[0])
 		}
 	case syntax.OpConcat:
+		var best []needle
 		for _, sub := range re.Sub {
-			if l, f := required(sub); len(l) > len(literal) {
-				literal, fold = l, f
+			if list := required(sub); shortest(list) > shortest(best) {
+				best = list
 			}
 		}
+		return best
+	case syntax.OpAlternate:
+		var all []needle
+		for _, sub := range re.Sub {
+			list := required(sub)
+			if len(list) == 0 || len(all)+len(list) > maxNeedles {
+				return nil
+			}
+			all = append(all, list...)
+		}
+		return all
 	}
-	return literal, fold
+	return nil
+}
+
+// shortest is the length of the shortest needle.
+func shortest(list []needle) int {
+	if len(list) == 0 {
+		return 0
+	}
+	return len(slices.MinFunc(list, func(a, b needle) int { return cmp.Compare(len(a.text), len(b.text)) }).text)
+}
+
+// isPure reports whether needles are all that an expression matches.
+func isPure(re *syntax.Regexp, list []needle) bool {
+	switch {
+	case len(list) == 0:
+		return false
+	case re.Op == syntax.OpCapture:
+		return isPure(re.Sub[0], list)
+	case re.Op == syntax.OpLiteral:
+		return len(list) == 1 && !list[0].fold && re.Flags&syntax.FoldCase == 0
+	case re.Op == syntax.OpAlternate:
+		return !slices.ContainsFunc(re.Sub, func(sub *syntax.Regexp) bool { return sub.Op != syntax.OpLiteral || sub.Flags&syntax.FoldCase != 0 })
+	}
+	return false
 }
 
 // A Searcher looks for a pattern. It is used by one goroutine.
 type Searcher struct {
 	p   *Pattern
 	dfa *automaton
+	vm  machine
 	buf []byte
+	// What to look for first, and where each is next, at or after where the last
+	// look began; -1 if nowhere.
+	needles []needle
+	next    []int
+	found   int // how often a needle was found
+	passed  int // how many bytes were passed on the way
 }
+
+// worth is how many bytes there must be from one needle to the next, or the automaton is faster.
+const worth = 100
 
 // NewSearcher returns a searcher for the pattern.
 func (p *Pattern) NewSearcher() *Searcher {
-	s := &Searcher{p: p}
-	if p.prog != nil {
-		s.dfa = newAutomaton(p.prog)
+	return &Searcher{p: p, vm: machine{prog: p.prog}, needles: p.needles, next: make([]int, len(p.needles))}
+}
+
+// automaton returns the automaton of the searcher.
+func (s *Searcher) automaton() *automaton {
+	if s.dfa == nil {
+		s.dfa = newAutomaton(s.p.prog, s.p.multiline)
 	}
-	return s
+	return s.dfa
 }
 
 // errBinary says that a file is no text.
 var errBinary = errors.New("search: binary file")
-
-func isBinary(head []byte) bool { return bytes.IndexByte(head, 0) >= 0 }
 
 // MaxFile is the size of the biggest file that is searched.
 const MaxFile = 64 << 20
@@ -132,13 +195,18 @@ func (s *Searcher) Read(f *File) (data []byte, text, tooBig bool) {
 	if cap(data) > cap(s.buf) && cap(data) <= 1<<20 {
 		s.buf = data
 	}
-	return data, err == nil && !tooBig, tooBig
+	return Text(data), err == nil && !tooBig, tooBig
 }
 
 // Next finds the first line at or after an offset that matches, or all the lines
 // that a match spans: the offsets of their beginning and end, without the last line
-// end. ok is false if there is none.
+// end. ok is false if there is none. The first look at data is from its beginning.
 func (s *Searcher) Next(data []byte, from int) (start, end int, ok bool) {
+	if from == 0 {
+		for i := range s.next {
+			s.next[i] = -2
+		}
+	}
 	if s.p.multiline {
 		return s.nextMulti(data, from)
 	}
@@ -148,7 +216,18 @@ func (s *Searcher) Next(data []byte, from int) (start, end int, ok bool) {
 			return 0, 0, false
 		}
 		start, end = lineAt(data, at)
-		if s.p.pure || s.p.re.Match(data[start:end]) {
+		switch {
+		case s.p.pure:
+			return start, end, true
+		case len(s.needles) > 0 || s.dfa.hopeless():
+			ok = s.matches(data[start:end])
+			if s.found, s.passed = s.found+1, s.passed+end-from; s.found > 1000 && s.passed/s.found < worth {
+				s.needles = nil
+			}
+		default:
+			ok = isASCII(data[start:min(at+1, end)]) || s.asked(data[start:end])
+		}
+		if ok {
 			return start, end, true
 		}
 		from = end + 1
@@ -158,30 +237,91 @@ func (s *Searcher) Next(data []byte, from int) (start, end int, ok bool) {
 
 // nextMulti finds a match that may span lines.
 func (s *Searcher) nextMulti(data []byte, from int) (start, end int, ok bool) {
-	if from >= len(data) || len(s.p.literal) > 0 && s.index(data[from:]) < 0 {
+	if from >= len(data) || s.candidate(data, from) < 0 {
+		return 0, 0, false
+	}
+	if a := s.automaton(); len(s.needles) > 0 && !a.hopeless() && a.find(data, from) < 0 {
 		return 0, 0, false
 	}
 	// What comes before matters for ^ and \b; from is where a line begins.
-	loc := s.p.re.FindIndex(data[from:])
-	if loc == nil || from+loc[0] == len(data) && len(data) > 0 && data[len(data)-1] == '\n' {
+	first, last := s.match(data[from:], 0)
+	if first < 0 || from+first == len(data) && len(data) > 0 && data[len(data)-1] == '\n' {
 		return 0, 0, false
 	}
-	start, _ = lineAt(data, from+loc[0])
-	last := from + loc[1]
-	if last > from+loc[0] {
+	start, _ = lineAt(data, from+first)
+	if last > first {
 		last-- // a match that ends with a line does not reach the next
 	}
-	_, end = lineAt(data, last)
+	_, end = lineAt(data, from+last)
 	return start, end, true
+}
+
+// matches reports whether a line matches.
+func (s *Searcher) matches(line []byte) bool {
+	a := s.automaton()
+	if a.hopeless() {
+		return s.asked(line)
+	}
+	at := a.find(line, 0)
+	return at >= 0 && (isASCII(line[:min(at+1, len(line))]) || s.asked(line))
+}
+
+// asked reports whether the regular expression matches a line.
+func (s *Searcher) asked(line []byte) bool {
+	start, _ := s.match(line, 0)
+	return start >= 0
+}
+
+// match returns where the first match in text is, at or after an offset; negative
+// if there is none.
+func (s *Searcher) match(text []byte, from int) (start, end int) {
+	if s.foreign(text) {
+		return s.vm.find(text, from)
+	}
+	if loc := s.p.re.FindIndex(text[from:]); loc != nil {
+		return from + loc[0], from + loc[1]
+	}
+	return -1, -1
+}
+
+// foreign reports whether package regexp would be wrong about text: about words
+// that are not ASCII, and about bytes that are no characters.
+func (s *Searcher) foreign(text []byte) bool {
+	return !isASCII(text) && (s.p.words || !utf8.Valid(text))
+}
+
+func isASCII(text []byte) bool {
+	for _, c := range text {
+		if c >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
 }
 
 // Matches returns the parts of a line, or of lines, that match.
 func (s *Searcher) Matches(line []byte) [][]byte {
 	var parts [][]byte
-	for _, loc := range s.p.re.FindAllIndex(line, -1) {
-		if loc[0] < loc[1] {
-			parts = append(parts, line[loc[0]:loc[1]])
+	if !s.foreign(line) {
+		for _, loc := range s.p.re.FindAllIndex(line, -1) {
+			if loc[0] < loc[1] {
+				parts = append(parts, line[loc[0]:loc[1]])
+			}
 		}
+		return parts
+	}
+	for from := 0; from <= len(line); {
+		start, end := s.vm.find(line, from)
+		if start < 0 {
+			break
+		}
+		if start < end {
+			parts = append(parts, line[start:end])
+		} else {
+			_, size := utf8.DecodeRune(line[end:])
+			end += max(size, 1)
+		}
+		from = end
 	}
 	return parts
 }
@@ -198,32 +338,46 @@ func lineAt(data []byte, at int) (start, end int) {
 
 // candidate finds a place in the first line at or after an offset that may match.
 func (s *Searcher) candidate(data []byte, from int) int {
-	if s.dfa != nil {
-		if !s.dfa.hopeless() {
-			return s.dfa.find(data, from)
-		}
-		// A match of the whole text begins in a line that may match, and there
-		// is none in the lines before it.
-		if loc := s.p.re.FindIndex(data[from:]); loc != nil && from+loc[0] < len(data) {
-			return from + loc[0]
-		}
-		return -1
+	if len(s.needles) > 0 {
+		return s.needle(data, from)
 	}
-	i := s.index(data[from:])
-	if i < 0 {
-		return -1
+	if a := s.automaton(); !a.hopeless() {
+		return a.find(data, from)
 	}
-	return from + i
+	// A match of the whole text begins in a line that may match, and there is none
+	// in the lines before it.
+	if loc := s.p.re.FindIndex(data[from:]); loc != nil && from+loc[0] < len(data) {
+		return from + loc[0]
+	}
+	return -1
 }
 
-// index finds the literal.
-func (s *Searcher) index(data []byte) int {
-	if !s.p.fold {
-		return bytes.Index(data, s.p.literal)
+// needle finds the first of the needles at or after an offset.
+func (s *Searcher) needle(data []byte, from int) int {
+	first := -1
+	for i := range s.needles {
+		at := s.next[i]
+		if at != -1 && at < from {
+			at = s.needles[i].index(data[from:])
+			if at >= 0 {
+				at += from
+			}
+			s.next[i] = at
+		}
+		if at >= 0 && (first < 0 || at < first) {
+			first = at
+		}
+	}
+	return first
+}
+
+// index finds the needle.
+func (n *needle) index(data []byte) int {
+	if !n.fold {
+		return bytes.Index(data, n.text)
 	}
 	// By its rarest letter, in both cases.
-	lit := s.p.literal
-	r := rarest(lit)
+	lit, r := n.text, n.rare
 	lower, upper := lit[r], lit[r]
 	if 'a' <= lower && lower <= 'z' {
 		upper = lower - 'a' + 'A'

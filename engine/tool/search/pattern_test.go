@@ -2,18 +2,18 @@ package search
 
 import (
 	"bytes"
-	"regexp"
 	"testing"
+	"unicode/utf8"
 )
 
 // lines finds matching lines one by one, as slowly as it is plain.
-func lines(re *regexp.Regexp, data []byte) (starts []int) {
+func lines(s *Searcher, data []byte) (starts []int) {
 	for start := 0; start < len(data); {
 		end := len(data)
 		if i := bytes.IndexByte(data[start:], '\n'); i >= 0 {
 			end = start + i
 		}
-		if re.Match(data[start:end]) {
+		if s.asked(data[start:end]) {
 			starts = append(starts, start)
 		}
 		start = end + 1
@@ -26,6 +26,7 @@ func FuzzPattern(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"abc", "xabc\nab\nabc"}, {"(?i)needle", "a NEEDLE\nneeDle\n"}, {"[A-Z]{3}[0-9]+", "ABC12\nAB12\n"}, {"^$", "\n\na\n"}, {"\\bfoo\\b", "foo\nfood\n"},
 		{"é+", "caf\xc3\xa9\n\xe9\n"}, {"(?i)k", "\u212a\n"}, {"(?i)strasse", "STRA\u017fSE\n"}, {"[^a]", "a\na\nb"}, {"x*", "a\nb"}, {"(a|b)*c$", "abc\ncab\n"}, {".", "\xff\n\n"}, {"(?i)x-1", "X-1\n"},
+		{"(foo|bar)+ ", "a foo\nbar b\n"}, {"^\\s+\\w\\w$", "\tab\n\tabc\n \u00e9a"}, {"\\Bx\\b", "ax\nx\n\u00e9x"}, {"^(a|$)", "b\n\na"}, {"\\A\\bx|y\\z", "x\ny\n"},
 	} {
 		f.Add(seed[0], []byte(seed[1]), false)
 	}
@@ -34,8 +35,8 @@ func FuzzPattern(f *testing.F) {
 		if err != nil || len(expr) > 100 {
 			return
 		}
-		want := lines(p.re, data)
 		s := p.NewSearcher()
+		want := lines(s, data)
 		var got []int
 		for from := 0; ; {
 			start, end, ok := s.Next(data, from)
@@ -46,12 +47,38 @@ func FuzzPattern(f *testing.F) {
 			from = end + 1
 		}
 		if len(got) != len(want) {
-			t.Fatalf("%q in %q: %v, want %v (literal %q, fold %v)", expr, data, got, want, p.literal, p.fold)
+			t.Fatalf("%q in %q: %v, want %v (needles %v)", expr, data, got, want, p.needles)
 		}
 		for i := range got {
 			if got[i] != want[i] {
 				t.Fatalf("%q in %q: %v, want %v", expr, data, got, want)
 			}
+		}
+	})
+}
+
+// The machine finds what package regexp finds, where that is right.
+func FuzzMachine(f *testing.F) {
+	for _, seed := range [][2]string{{"a+?b|c*", "xaab\ncc"}, {"^$", "\n\na"}, {"(a|ab)(c|bcd)(d*)", "abcd"}, {"\\w+@\\w+$", "me@h\u00f6me\n"}, {"(?i)\u212a", "k K"}, {"x*", "a\u00e9x"}} {
+		f.Add(seed[0], []byte(seed[1]))
+	}
+	f.Fuzz(func(t *testing.T, expr string, data []byte) {
+		p, err := Compile(expr, false, true)
+		if err != nil || len(expr) > 100 || p.words || !utf8.Valid(data) {
+			return
+		}
+		s := p.NewSearcher()
+		got := [2]int{}
+		got[0], got[1] = s.vm.find(data, 0)
+		want := [2]int{-1, -1}
+		if loc := p.re.FindIndex(data); loc != nil {
+			copy(want[:], loc)
+		}
+		if got != want {
+			t.Fatalf("%q in %q: %v, want %v", expr, data, got, want)
+		}
+		if at := s.automaton().find(data, 0); want[0] >= 0 && at < 0 || want[0] < 0 && at >= 0 && isASCII(data) && !s.dfa.hopeless() {
+			t.Fatalf("%q in %q: the automaton says %d, want %v", expr, data, at, want)
 		}
 	})
 }

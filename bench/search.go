@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/glob"
+	"github.com/parley-go/parley/engine/tool/grep"
+)
+
+// A searching is one search that Grep or Glob and ripgrep do.
+type searching struct {
+	title string
+	tool  tool.Tool
+	input map[string]any
+	rg    []string
+	most  float64 // how many times the time of ripgrep it may take
+}
+
+// searchings are those with a literal, which may take 1.5 times as long as with
+// ripgrep, and those without, which may take three times as long.
+var searchings = []searching{
+	{"Grep ErrUnexpectedEOF", grep.New(), map[string]any{"pattern": "ErrUnexpectedEOF"}, []string{"-l", "ErrUnexpectedEOF"}, 1.5},
+	{"Grep return", grep.New(), map[string]any{"pattern": "return"}, []string{"-l", "return"}, 1.5},
+	{"Grep -i errunexpectedeof", grep.New(), map[string]any{"pattern": "errunexpectedeof", "-i": true}, []string{"-l", "-i", "errunexpectedeof"}, 1.5},
+	{`Grep func \(\w+ \*?\w+\) Close\(`, grep.New(), map[string]any{"pattern": `func \(\w+ \*?\w+\) Close\(`}, []string{"-l", `func \(\w+ \*?\w+\) Close\(`}, 1.5},
+	{"Grep ErrUnexpectedEOF, lines", grep.New(), map[string]any{"pattern": "ErrUnexpectedEOF", "output_mode": "content", "-C": 2}, []string{"-n", "-C2", "ErrUnexpectedEOF"}, 1.5},
+	{"Grep (Mutex|WaitGroup)", grep.New(), map[string]any{"pattern": "(Mutex|WaitGroup)"}, []string{"-l", "(Mutex|WaitGroup)"}, 3},
+	{"Grep [A-Z]{3}[0-9]{4,}", grep.New(), map[string]any{"pattern": "[A-Z]{3}[0-9]{4,}"}, []string{"-l", "[A-Z]{3}[0-9]{4,}"}, 3},
+	{`Grep \w+_\d+_\w+, counts`, grep.New(), map[string]any{"pattern": `\w+_\d+_\w+`, "output_mode": "count"}, []string{"-c", `\w+_\d+_\w+`}, 3},
+	{`Grep ^\s+\w\w$`, grep.New(), map[string]any{"pattern": `^\s+\w\w$`}, []string{"-l", `^\s+\w\w$`}, 3},
+	{"Glob **/*_test.go", glob.New(), map[string]any{"pattern": "**/*_test.go"}, []string{"--files", "-g", "**/*_test.go"}, 1.5},
+}
+
+// compareSearch measures Grep and Glob beside ripgrep on the source of Go, one
+// search after the other, in turn. A call of the tool is in this process, as in the
+// agent; one of ripgrep is a process. Beside the wall time, which is what counts,
+// it shows the processor time, which a busy machine does not change as much.
+func compareSearch(n int) error {
+	rg, err := exec.LookPath("rg")
+	if err != nil {
+		fmt.Printf("\nGrep and Glob are not compared: there is no ripgrep (rg) on the path.\n")
+		return nil
+	}
+	out, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		return fmt.Errorf("where is the source of Go: %w", err)
+	}
+	dir := filepath.Join(strings.TrimSpace(string(out)), "src")
+	env := &tool.Env{Roots: []string{dir}}
+	defer env.Close()
+	fmt.Printf("\n%-34s %16s %16s %7s %7s %8s\n", "", "rg, ms", "Parley, ms", "ratio", "at most", "cpu")
+	for _, s := range searchings {
+		input, err := json.Marshal(s.input)
+		if err != nil {
+			return err
+		}
+		var theirs, ours, theirCPU, ourCPU []float64
+		for i := range n + 1 {
+			cmd := exec.Command(rg, append(append([]string{"--no-config", "--hidden", "--no-messages"}, s.rg...), dir)...)
+			start := time.Now()
+			if data, err := cmd.Output(); err != nil || len(data) == 0 {
+				return fmt.Errorf("%s found %d bytes: %w", strings.Join(cmd.Args, " "), len(data), err)
+			}
+			theirWall, theirTime := ms(time.Since(start)), ms(cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime())
+			before := processorTime()
+			start = time.Now()
+			r, err := s.tool.Run(context.Background(), &tool.Call{Input: input, Env: env})
+			if err != nil || r.IsError {
+				return fmt.Errorf("%s: %v", s.title, err)
+			}
+			ourWall, ourTime := ms(time.Since(start)), ms(processorTime()-before)
+			if i == 0 {
+				continue // to warm up
+			}
+			theirs, ours = append(theirs, theirWall), append(ours, ourWall)
+			theirCPU, ourCPU = append(theirCPU, theirTime), append(ourCPU, ourTime)
+		}
+		ratio := median(ours) / median(theirs)
+		verdict := ""
+		if ratio > s.most {
+			verdict = "  missed"
+		}
+		fmt.Printf("%-34s %16s %16s %6.2f× %6.1f× %7.2f×%s\n", s.title, spread(theirs), spread(ours), ratio, s.most, median(ourCPU)/median(theirCPU), verdict)
+	}
+	return nil
+}
+
+// spread is the median and half of what lies between the quartiles.
+func spread(v []float64) string {
+	slices.Sort(v)
+	return fmt.Sprintf("%.1f ±%.1f", v[len(v)/2], (v[len(v)*3/4]-v[len(v)/4])/2)
+}
