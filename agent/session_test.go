@@ -333,19 +333,19 @@ type fullStore struct {
 	left int
 }
 
-func (s *fullStore) Create(ctx context.Context, meta session.Meta) (session.Log, error) {
-	log, err := s.Store.Create(ctx, meta)
-	return &fullLog{log, s}, err
+func (s *fullStore) Lease(ctx context.Context, key session.Key) (session.Lease, error) {
+	lease, err := s.Store.Lease(ctx, key)
+	return &fullLease{lease, s}, err
 }
 
-type fullLog struct {
-	session.Log
+type fullLease struct {
+	session.Lease
 	s *fullStore
 }
 
-func (l *fullLog) Append(entries ...*session.Entry) error {
+func (l *fullLease) Append(ctx context.Context, sub string, records []json.RawMessage) error {
 	if l.s.left--; l.s.left < 0 {
 		return errors.New("no space left on device")
 	}
-	return l.Log.Append(entries...)
+	return l.Lease.Append(ctx, sub, records)
 }

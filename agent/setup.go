@@ -523,14 +523,14 @@ func (set *setup) session() (id string, log session.Log, history *session.Histor
 		return newSessionID(f), nil, nil, nil
 	}
 	if f.Continue {
-		switch latest, err := store.Latest(ctx, set.cfg.Cwd); {
+		switch latest, err := session.Latest(ctx, store, set.cfg.Cwd); {
 		case err == nil:
 			resume = latest
 		case !errors.Is(err, session.ErrNotFound):
 			return "", nil, nil, err
 		}
 	} else if resume != "" && !uuidPattern.MatchString(resume) {
-		found, err := store.Find(ctx, resume)
+		found, err := session.Find(ctx, store, resume)
 		if err != nil {
 			return "", nil, nil, &resumeError{resume, "No conversation found with the title: " + resume}
 		}
@@ -541,14 +541,14 @@ func (set *setup) session() (id string, log session.Log, history *session.Histor
 		if f.NoPersist {
 			return meta.ID, nil, nil, nil
 		}
-		log, err = store.Create(ctx, meta)
+		log, err = session.Create(ctx, store, meta)
 		if errors.Is(err, session.ErrExists) {
 			return "", nil, nil, fmt.Errorf("Error: Session ID %s is already in use.", meta.ID)
 		}
 		return meta.ID, log, nil, err
 	}
 	meta.ID = resume
-	log, history, err = store.Open(ctx, resume, meta)
+	log, history, err = session.Open(ctx, store, resume, meta)
 	if errors.Is(err, session.ErrNotFound) {
 		return "", nil, nil, &resumeError{resume, "No conversation found with session ID: " + resume}
 	}
@@ -579,7 +579,7 @@ func (set *setup) session() (id string, log session.Log, history *session.Histor
 	if f.NoPersist {
 		return meta.ID, nil, history, nil
 	}
-	if log, err = store.Create(ctx, meta); err != nil {
+	if log, err = session.Create(ctx, store, meta); err != nil {
 		return "", nil, nil, err
 	}
 	if err := log.Append(copied(history, resume)...); err != nil {

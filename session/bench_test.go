@@ -22,7 +22,7 @@ func BenchmarkAppend(b *testing.B) {
 		for _, writers := range []int{1, 16} {
 			b.Run(fmt.Sprintf("%s/writers=%d", d.name, writers), func(b *testing.B) {
 				store := &session.Files{Dir: b.TempDir(), Durability: d.d}
-				log, err := store.Create(b.Context(), sessiontest.Meta("", "/src/a"))
+				log, err := session.Create(b.Context(), store, sessiontest.Meta("", "/src/a"))
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -53,7 +53,7 @@ func BenchmarkAppend(b *testing.B) {
 // BenchmarkOpen opens a session of 10,000 messages of 1 KB.
 func BenchmarkOpen(b *testing.B) {
 	store := &session.Files{Dir: b.TempDir(), Durability: session.Write}
-	log, err := store.Create(b.Context(), sessiontest.Meta("", "/src/a"))
+	log, err := session.Create(b.Context(), store, sessiontest.Meta("", "/src/a"))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func BenchmarkOpen(b *testing.B) {
 	b.SetBytes(info.Size())
 	b.ReportAllocs()
 	for b.Loop() {
-		log, h, err := store.Open(b.Context(), log.ID(), sessiontest.Meta("", "/src/a"))
+		log, h, err := session.Open(b.Context(), store, log.ID(), sessiontest.Meta("", "/src/a"))
 		if err != nil || len(h.Entries) != 10_000 {
 			b.Fatal(err, len(h.Entries))
 		}
@@ -98,7 +98,7 @@ func BenchmarkList(b *testing.B) {
 			}
 			b.ResetTimer()
 			for b.Loop() {
-				if infos, err := store.List(b.Context(), nil); err != nil || len(infos) != 3000 {
+				if infos, err := session.List(b.Context(), store, nil); err != nil || len(infos) != 3000 {
 					b.Fatal(err, len(infos))
 				}
 			}

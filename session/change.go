@@ -20,17 +20,17 @@ import (
 )
 
 // Rename gives a session a title. The last one counts. The session may be open.
-func (f *Files) Rename(ctx context.Context, id, title string, in *In) error {
+func Rename(ctx context.Context, s Store, id, title string, in *In) error {
 	title = strings.TrimSpace(title)
 	if title == "" {
 		return errors.New("session: the title is empty")
 	}
-	return f.note(ctx, id, in, &Entry{Type: "custom-title", Fields: map[string]json.RawMessage{"customTitle": quote(title)}})
+	return note(ctx, s, id, in, &Entry{Type: "custom-title", Fields: map[string]json.RawMessage{"customTitle": quote(title)}})
 }
 
 // Tag gives a session a tag, or takes it away if the tag is empty. Characters that
 // cannot be seen are left out of it. The session may be open.
-func (f *Files) Tag(ctx context.Context, id, tag string, in *In) error {
+func Tag(ctx context.Context, s Store, id, tag string, in *In) error {
 	clean := strings.TrimSpace(strings.Map(func(r rune) rune {
 		if unicode.In(r, unicode.Cf, unicode.Co) || r == unicode.ReplacementChar {
 			return -1
@@ -40,17 +40,35 @@ func (f *Files) Tag(ctx context.Context, id, tag string, in *In) error {
 	if clean == "" && tag != "" {
 		return errors.New("session: nothing of the tag can be seen")
 	}
-	return f.note(ctx, id, in, &Entry{Type: "tag", Fields: map[string]json.RawMessage{"tag": quote(clean)}})
+	return note(ctx, s, id, in, &Entry{Type: "tag", Fields: map[string]json.RawMessage{"tag": quote(clean)}})
 }
 
 // note adds a record without a place in the tree to a session, whether it is open
 // or not.
+func note(ctx context.Context, s Store, id string, in *In, e *Entry) error {
+	if f, ok := s.(*Files); ok {
+		return f.note(ctx, id, in, e)
+	}
+	key, err := locate(ctx, s, id, in)
+	if err != nil {
+		return err
+	}
+	line, err := newEncoder(Meta{ID: id}).lines(nil, []*Entry{e})
+	if err != nil {
+		return err
+	}
+	return s.Append(ctx, key, []json.RawMessage{line[:len(line)-1]})
+}
+
 func (f *Files) note(ctx context.Context, id string, in *In, e *Entry) error {
 	root, p, err := f.at(ctx, id, in)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
+	if err := f.unpack(root, p.project, p.id); err != nil {
+		return err
+	}
 	file, err := openLocked(root, p)
 	switch {
 	case err == nil:
@@ -77,7 +95,22 @@ func (f *Files) note(ctx context.Context, id string, in *In, e *Entry) error {
 
 // Delete removes a session with all that is kept beside it. The error is
 // [ErrLocked] if it is open.
-func (f *Files) Delete(ctx context.Context, id string, in *In) error {
+func Delete(ctx context.Context, s Store, id string, in *In) error {
+	if f, ok := s.(*Files); ok {
+		return f.remove(ctx, id, in)
+	}
+	key, err := locate(ctx, s, id, in)
+	if err != nil {
+		return err
+	}
+	lease, err := s.Lease(ctx, key)
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.Delete(ctx, key), lease.Close())
+}
+
+func (f *Files) remove(ctx context.Context, id string, in *In) error {
 	found := false
 	for { // it may be in more than one project
 		root, p, err := f.at(ctx, id, in)
@@ -88,7 +121,9 @@ func (f *Files) Delete(ctx context.Context, id string, in *In) error {
 			return err
 		}
 		found = true
-		err = remove(root, p)
+		if err = f.unpack(root, p.project, p.id); err == nil {
+			err = remove(root, p)
+		}
 		root.Close()
 		if err != nil {
 			return err
@@ -141,47 +176,64 @@ type ForkOptions struct {
 
 // Fork copies a session into a new one beside it, and returns its id. Every record
 // gets a uuid of its own and says which one it was. What subagents said stays behind.
-func (f *Files) Fork(ctx context.Context, id string, opts *ForkOptions) (string, error) {
+func Fork(ctx context.Context, s Store, id string, opts *ForkOptions) (string, error) {
 	if opts == nil {
 		opts = &ForkOptions{}
 	}
-	root, p, err := f.at(ctx, id, &opts.In)
+	key, err := locate(ctx, s, id, &opts.In)
 	if err != nil {
 		return "", err
 	}
-	defer root.Close()
-	file, err := openRead(root, p.name())
+	file, err := openKey(ctx, s, key)
 	if err != nil {
-		return "", notFound(err)
+		return "", err
 	}
 	defer file.Close()
-	s, _, err := scanLog(file)
+	scan, _, err := scanLog(file.all())
 	if err != nil {
 		return "", fmt.Errorf("session: %w", err)
 	}
-	fork, err := s.fork(id, opts.UpTo)
+	fork, err := scan.fork(id, opts.UpTo)
 	if err != nil {
 		return "", err
 	}
-	fork.title = strings.TrimSpace(opts.Title)
-	if fork.title == "" {
-		d, err := digestPlace(root, p)
-		if err != nil {
-			return "", notFound(err)
-		}
-		for _, t := range []string{d.customTitle, d.aiTitle, d.firstPrompt, "Session"} {
-			if t != "" {
-				fork.title = t + " (fork)"
-				break
+	if fork.title = strings.TrimSpace(opts.Title); fork.title == "" {
+		fork.title = "Session (fork)"
+		if info, err := Stat(ctx, s, id, &In{}); err == nil {
+			for _, t := range []string{info.CustomTitle, info.aiTitle, info.FirstPrompt} {
+				if t != "" {
+					fork.title = t + " (fork)"
+					break
+				}
 			}
 		}
 	}
-	// Under its name it is there at once or not at all.
-	to := place{project: p.project, id: fork.id}
-	temp := to.name() + ".tmp"
+	to := Key{Project: key.Project, Session: fork.id}
+	if f, ok := s.(*Files); ok {
+		return fork.id, f.writeFork(ctx, fork, to, file)
+	}
+	var lines bytes.Buffer
+	if err := fork.write(ctx, &lines, &lineReader{r: file}); err != nil {
+		return "", err
+	}
+	var records []json.RawMessage
+	for line := range bytes.Lines(lines.Bytes()) {
+		records = append(records, bytes.TrimSuffix(line, []byte("\n")))
+	}
+	return fork.id, s.Append(ctx, to, records)
+}
+
+// writeFork writes a fork. Under its name it is there at once or not at all.
+func (f *Files) writeFork(ctx context.Context, fork *forked, key Key, file io.ReaderAt) error {
+	root, err := f.root(false)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	temp := key.fileName() + ".tmp"
 	out, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
 	if err != nil {
-		return "", fmt.Errorf("session: %w", err)
+		return fmt.Errorf("session: %w", err)
 	}
 	w := bufio.NewWriterSize(out, 64<<10)
 	err = fork.write(ctx, w, &lineReader{r: file})
@@ -192,13 +244,13 @@ func (f *Files) Fork(ctx context.Context, id string, opts *ForkOptions) (string,
 		err = syncFile(out)
 	}
 	if err = errors.Join(err, out.Close()); err == nil {
-		err = root.Rename(temp, to.name())
+		err = root.Rename(temp, key.fileName())
 	}
 	if err != nil {
 		root.Remove(temp)
-		return "", fmt.Errorf("session: %w", err)
+		return fmt.Errorf("session: %w", err)
 	}
-	return fork.id, nil
+	return nil
 }
 
 // A forked session is one that is about to be written.

@@ -43,10 +43,10 @@ func writer(args []string) {
 		store := &session.Files{Dir: args[1], LockWait: 2 * time.Second}
 		n, err := strconv.Atoi(args[3])
 		fail(err)
-		log, h, err := store.Open(context.Background(), args[2], sessiontest.Meta("", "/src/a"))
+		log, h, err := session.Open(context.Background(), store, args[2], sessiontest.Meta("", "/src/a"))
 		parent := ""
 		if err == session.ErrNotFound {
-			log, err = store.Create(context.Background(), sessiontest.Meta(args[2], "/src/a"))
+			log, err = session.Create(context.Background(), store, sessiontest.Meta(args[2], "/src/a"))
 		} else if err == nil && len(h.Entries) > 0 {
 			parent = h.Entries[len(h.Entries)-1].UUID
 		}
@@ -67,11 +67,11 @@ func writer(args []string) {
 		}
 	case "shared":
 		store := &session.Files{Dir: args[1], Durability: session.Write, LockWait: 20 * time.Second}
-		own, err := store.Create(context.Background(), sessiontest.Meta(args[3], "/src/b"))
+		own, err := session.Create(context.Background(), store, sessiontest.Meta(args[3], "/src/b"))
 		fail(err)
 		for i := range 50 {
 			name := fmt.Sprint(args[4], "-", i)
-			log, _, err := store.Open(context.Background(), args[2], sessiontest.Meta("", "/src/b"))
+			log, _, err := session.Open(context.Background(), store, args[2], sessiontest.Meta("", "/src/b"))
 			fail(err)
 			fail(log.Append(note(name, i*10), note(name+"b", 1)))
 			fmt.Println(name)
@@ -153,7 +153,7 @@ func TestKill(t *testing.T) {
 			firsts[next] = true
 			acked = next
 		}
-		log, h, err := store.Open(t.Context(), id, sessiontest.Meta("", "/src/a"))
+		log, h, err := session.Open(t.Context(), store, id, sessiontest.Meta("", "/src/a"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -187,7 +187,7 @@ func TestManyProcesses(t *testing.T) {
 	t.Parallel()
 	dir, id := t.TempDir(), session.NewID()
 	store := &session.Files{Dir: dir}
-	log, err := store.Create(t.Context(), sessiontest.Meta(id, "/src/a"))
+	log, err := session.Create(t.Context(), store, sessiontest.Meta(id, "/src/a"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +215,7 @@ func TestManyProcesses(t *testing.T) {
 	wg.Wait()
 	read := func(id string) *session.History {
 		t.Helper()
-		log, h, err := store.Open(t.Context(), id, sessiontest.Meta("", "/src/a"))
+		log, h, err := session.Open(t.Context(), store, id, sessiontest.Meta("", "/src/a"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -78,6 +78,13 @@ func ends(root *os.Root, p place, buf *[2 * window]byte) (head, tail []byte, err
 
 // digestPlace reads what a list shows of a session.
 func digestPlace(root *os.Root, p place) (*digest, error) {
+	if p.packed {
+		h, err := readPacked(root, p)
+		if err != nil {
+			return nil, err
+		}
+		return h.Kept.digest(), nil
+	}
 	buf := buffers.Get().(*[2 * window]byte)
 	defer buffers.Put(buf)
 	head, tail, err := ends(root, p, buf)

@@ -20,7 +20,7 @@ func Example() {
 	ctx := context.Background()
 	store := &session.Files{Dir: dir}
 
-	l, err := store.Create(ctx, session.Meta{Cwd: "/src/app", Entrypoint: "cli"})
+	l, err := session.Create(ctx, store, session.Meta{Cwd: "/src/app", Entrypoint: "cli"})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func Example() {
 	}
 	l.Close() // the process dies here
 
-	next, history, err := store.Open(ctx, l.ID(), session.Meta{Cwd: "/src/app"})
+	next, history, err := session.Open(ctx, store, l.ID(), session.Meta{Cwd: "/src/app"})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -1,10 +1,13 @@
 package session
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path"
+	"slices"
 	"sync"
 )
 
@@ -15,11 +18,15 @@ const gather = 64 << 10
 type fileLog struct {
 	files   *Files
 	place   place
+	name    string // of its file, below the projects directory
 	path    string
 	encoder *encoder
+	parent  *fileLog // of a part: the session
+	sub     string   // of a part: its name
 
 	mu     sync.Mutex
-	next   *group // what the next write takes, nil if nothing waits
+	parts  []*fileLog // that are open
+	next   *group     // what the next write takes, nil if nothing waits
 	closed bool
 	failed error // once set, the end of the file is in doubt
 
@@ -40,7 +47,7 @@ type group struct {
 func (f *Files) newLog(p place, file *os.File, meta Meta) *fileLog {
 	info, err := file.Stat()
 	return &fileLog{
-		files: f, place: p, path: f.pathOf(p),
+		files: f, place: p, name: p.name(), path: f.pathOf(p),
 		encoder: newEncoder(meta), turn: make(chan struct{}, 1), file: file,
 		named: err == nil && info.Size() > 0,
 	}
@@ -49,7 +56,82 @@ func (f *Files) newLog(p place, file *os.File, meta Meta) *fileLog {
 func (l *fileLog) ID() string   { return l.place.id }
 func (l *fileLog) Path() string { return l.path }
 
+// Sub implements [Log].
+func (l *fileLog) Sub(name string) (Log, error) {
+	if l.parent != nil {
+		l = l.parent
+	}
+	return l.part(name)
+}
+
+// part opens the log of a part.
+func (l *fileLog) part(name string) (*fileLog, error) {
+	if err := errors.Join(checkSub(name), errNoPart(name)); err != nil {
+		return nil, err
+	}
+	root, err := l.files.root(true)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	key := Key{l.place.project, l.place.id, name}
+	if err := root.MkdirAll(path.Dir(key.fileName()), dirMode); err != nil {
+		return nil, fmt.Errorf("session: %w", err)
+	}
+	file, err := root.OpenFile(key.fileName(), os.O_RDWR|os.O_APPEND|os.O_CREATE|nonblock, fileMode)
+	if err != nil {
+		return nil, fmt.Errorf("session: %w", err)
+	}
+	part := l.files.newLog(l.place, file, Meta{})
+	part.parent, part.sub, part.encoder, part.name, part.path = l, name, l.encoder, key.fileName(), l.files.keyPath(key)
+	if _, _, err := load(file, part.path); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	l.mu.Lock()
+	err = l.usable()
+	if err == nil {
+		l.parts = append(l.parts, part)
+	}
+	l.mu.Unlock()
+	if err != nil {
+		return nil, errors.Join(err, part.Close())
+	}
+	return part, nil
+}
+
+// takeMeta writes what tells of a subagent beside its log, and returns the rest.
+func (l *fileLog) takeMeta(entries []*Entry) ([]*Entry, error) {
+	if l.parent == nil || !slices.ContainsFunc(entries, func(e *Entry) bool { return e != nil && e.Type == metaType }) {
+		return entries, nil
+	}
+	root, err := l.files.root(false)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	var rest []*Entry
+	for _, e := range entries {
+		if e == nil || e.Type != metaType {
+			rest = append(rest, e)
+			continue
+		}
+		line, err := l.encoder.lines(nil, []*Entry{e})
+		if err != nil {
+			return nil, err
+		}
+		if _, err := l.files.splitMeta(root, Key{l.place.project, l.place.id, l.sub}, []json.RawMessage{line}); err != nil {
+			return nil, err
+		}
+	}
+	return rest, nil
+}
+
+// Append implements [Log].
 func (l *fileLog) Append(entries ...*Entry) error {
+	entries, err := l.takeMeta(entries)
+	if err != nil {
+		return err
+	}
 	lines, err := l.encoder.lines(nil, entries)
 	if err != nil {
 		return err
@@ -80,6 +162,15 @@ func (l *fileLog) Append(entries ...*Entry) error {
 		<-l.turn
 	}
 	return g.err
+}
+
+// openParts returns the parts that are to be closed.
+func (l *fileLog) openParts() []*fileLog {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	parts := l.parts
+	l.parts = nil
+	return parts
 }
 
 // usable says why nothing can be appended. The caller holds mu.
@@ -180,6 +271,14 @@ func (l *fileLog) Close() error {
 	l.closed = true
 	l.mu.Unlock()
 
+	for _, part := range l.openParts() {
+		part.Close()
+	}
+	if p := l.parent; p != nil {
+		p.mu.Lock()
+		p.parts = slices.DeleteFunc(p.parts, func(o *fileLog) bool { return o == l })
+		p.mu.Unlock()
+	}
 	l.turn <- struct{}{} // for good: nobody writes after this
 	l.mu.Lock()
 	g := l.next
@@ -191,7 +290,7 @@ func (l *fileLog) Close() error {
 	}
 	if info, statErr := l.file.Stat(); statErr == nil && info.Size() == 0 {
 		if root, openErr := l.files.root(false); openErr == nil {
-			err = errors.Join(err, root.Remove(l.place.name()))
+			err = errors.Join(err, root.Remove(l.name))
 			root.Close()
 		}
 	}

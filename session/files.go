@@ -77,6 +77,7 @@ type place struct {
 	id      string
 	size    int64
 	mtime   time.Time
+	packed  bool // it is compressed
 }
 
 func (p place) name() string { return path.Join(p.project, p.id+suffix) }
@@ -85,7 +86,13 @@ func (p place) name() string { return path.Join(p.project, p.id+suffix) }
 func stat(root *os.Root, project, id string) (place, bool) {
 	p := place{project: project, id: id}
 	info, err := root.Lstat(p.name())
-	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+	if err != nil || info.Size() == 0 {
+		if info, err = root.Lstat(p.name() + packedSuffix); err != nil {
+			return p, false
+		}
+		p.packed = true
+	}
+	if !info.Mode().IsRegular() || info.Size() == 0 {
 		return p, false
 	}
 	p.size, p.mtime = info.Size(), info.ModTime()
@@ -140,15 +147,8 @@ func find(root *os.Root, id string, in []string) (place, error) {
 	return best, nil
 }
 
-// Create implements [Store]. The file is there at once; it counts as a session
+// create starts a session. The file is there at once; it counts as a session
 // from its first entry on.
-func (f *Files) Create(ctx context.Context, meta Meta) (Log, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	return f.create(meta)
-}
-
 func (f *Files) create(meta Meta) (*fileLog, error) {
 	meta, err := meta.newSession()
 	if err != nil {
@@ -246,13 +246,13 @@ func claim(root *os.Root, p place, file *os.File) error {
 	return nil
 }
 
-// Open implements [Store]. The log goes on in the file that the session is in,
+// open opens a session. The log goes on in the file that the session is in,
 // whatever project that is.
-func (f *Files) Open(ctx context.Context, id string, meta Meta) (Log, *History, error) {
+func (f *Files) open(ctx context.Context, id string, meta Meta) (Log, *History, error) {
 	meta.ID = id
 	deadline, pause := time.Now().Add(max(f.LockWait, grace)), time.Millisecond
 	for {
-		log, h, err := f.open(ctx, id, meta)
+		log, h, err := f.tryOpen(ctx, id, meta)
 		if err == nil {
 			return log, h, nil
 		}
@@ -268,7 +268,7 @@ func (f *Files) Open(ctx context.Context, id string, meta Meta) (Log, *History, 
 	}
 }
 
-func (f *Files) open(ctx context.Context, id string, meta Meta) (*fileLog, *History, error) {
+func (f *Files) tryOpen(ctx context.Context, id string, meta Meta) (*fileLog, *History, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
@@ -285,6 +285,9 @@ func (f *Files) open(ctx context.Context, id string, meta Meta) (*fileLog, *Hist
 		return f.openOld(ctx, id, meta)
 	}
 	if err != nil {
+		return nil, nil, err
+	}
+	if err := f.unpack(root, p.project, p.id); err != nil {
 		return nil, nil, err
 	}
 	file, err := openLocked(root, p)
@@ -347,8 +350,8 @@ func load(file *os.File, path string) (*scan, bool, error) {
 	return s, true, nil
 }
 
-// Latest implements [Store].
-func (f *Files) Latest(ctx context.Context, cwd string) (string, error) {
+// latest returns the id of the newest session of a directory.
+func (f *Files) latest(ctx context.Context, cwd string) (string, error) {
 	root, err := f.root(false)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -389,15 +392,15 @@ func places(root *os.Root, project string) []place {
 	entries, _ := readDir(root, project)
 	var all []place
 	for _, e := range entries {
-		id, ok := strings.CutSuffix(e.Name(), suffix)
-		if !ok || !ValidID(id) || !e.Type().IsRegular() {
+		id, packed, ok := packedID(e.Name())
+		if !ok || !e.Type().IsRegular() {
 			continue
 		}
 		info, err := e.Info()
 		if err != nil || info.Size() == 0 {
 			continue
 		}
-		all = append(all, place{project: project, id: id, size: info.Size(), mtime: info.ModTime()})
+		all = append(all, place{project: project, id: id, size: info.Size(), mtime: info.ModTime(), packed: packed})
 	}
 	return all
 }

@@ -71,7 +71,7 @@ func putIn(t testing.TB, f *Files, id, text string) string {
 // open returns what a session holds.
 func open(t testing.TB, f *Files) *History {
 	t.Helper()
-	log, h, err := f.Open(t.Context(), testID, Meta{Cwd: "/y"})
+	log, h, err := Open(t.Context(), f, testID, Meta{Cwd: "/y"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestChain(t *testing.T) {
 			if got := names(open(t, f).Entries); got != c.want {
 				t.Errorf("Open: %s, want %s", got, c.want)
 			}
-			all, err := f.Messages(t.Context(), testID, nil)
+			all, err := Messages(t.Context(), f, testID, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -163,7 +163,7 @@ func TestChain(t *testing.T) {
 func TestLayout(t *testing.T) {
 	cwd := t.TempDir()
 	f := &Files{Dir: filepath.Join(t.TempDir(), "config")}
-	log, err := f.Create(t.Context(), Meta{ID: testID, Cwd: cwd, Version: "2.1.0", GitBranch: "main", Entrypoint: "sdk-ts"})
+	log, err := Create(t.Context(), f, Meta{ID: testID, Cwd: cwd, Version: "2.1.0", GitBranch: "main", Entrypoint: "sdk-ts"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +232,7 @@ func TestSlug(t *testing.T) {
 // as a whole or not at all, and the next append is on a line of its own.
 func TestTornAtEveryByte(t *testing.T) {
 	f := &Files{Dir: t.TempDir(), Durability: Write}
-	log, err := f.Create(t.Context(), Meta{ID: testID, Cwd: "/x"})
+	log, err := Create(t.Context(), f, Meta{ID: testID, Cwd: "/x"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +267,7 @@ func TestTornAtEveryByte(t *testing.T) {
 				want = i
 			}
 		}
-		next, h, err := f.Open(t.Context(), testID, Meta{Cwd: "/x"})
+		next, h, err := Open(t.Context(), f, testID, Meta{Cwd: "/x"})
 		if err != nil {
 			t.Fatalf("cut at %d: %v", cut, err)
 		}
@@ -315,7 +315,7 @@ func TestOpenFromElsewhere(t *testing.T) {
 	other := filepath.Join(f.Dir, "projects", "-other")
 	os.MkdirAll(other, 0o700)
 	os.WriteFile(filepath.Join(other, testID+".jsonl"), nil, 0o600) // nothing is not a session
-	log, h, err := f.Open(t.Context(), testID, Meta{Cwd: "/somewhere/else", Version: "9"})
+	log, h, err := Open(t.Context(), f, testID, Meta{Cwd: "/somewhere/else", Version: "9"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,10 +347,10 @@ func TestLinks(t *testing.T) {
 	if err := os.Symlink(outside, filepath.Join(f.Dir, "projects", "-x", id+".jsonl")); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := f.Open(t.Context(), id, Meta{Cwd: "/x"}); !errors.Is(err, ErrNotFound) {
+	if _, _, err := Open(t.Context(), f, id, Meta{Cwd: "/x"}); !errors.Is(err, ErrNotFound) {
 		t.Errorf("Open of a link: %v", err)
 	}
-	if log, err := f.Create(t.Context(), Meta{ID: id, Cwd: "/x"}); err == nil {
+	if log, err := Create(t.Context(), f, Meta{ID: id, Cwd: "/x"}); err == nil {
 		log.Append(&Entry{Type: "mode"})
 		log.Close()
 		if text, _ := os.ReadFile(outside); strings.Contains(string(text), "mode") {
@@ -359,16 +359,16 @@ func TestLinks(t *testing.T) {
 	}
 	os.Symlink(filepath.Dir(outside), filepath.Join(f.Dir, "projects", "-link"))
 	os.Rename(outside, filepath.Join(filepath.Dir(outside), "22222222-2222-4222-8222-222222222222.jsonl"))
-	if _, _, err := f.Open(t.Context(), "22222222-2222-4222-8222-222222222222", Meta{Cwd: "/x"}); !errors.Is(err, ErrNotFound) {
+	if _, _, err := Open(t.Context(), f, "22222222-2222-4222-8222-222222222222", Meta{Cwd: "/x"}); !errors.Is(err, ErrNotFound) {
 		t.Errorf("Open below a link that leads out: %v", err)
 	}
 	if err := os.Mkdir(filepath.Join(f.Dir, "projects", "-x", "33333333-3333-4333-8333-333333333333.jsonl"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := f.Open(t.Context(), "33333333-3333-4333-8333-333333333333", Meta{Cwd: "/x"}); !errors.Is(err, ErrNotFound) {
+	if _, _, err := Open(t.Context(), f, "33333333-3333-4333-8333-333333333333", Meta{Cwd: "/x"}); !errors.Is(err, ErrNotFound) {
 		t.Errorf("Open of a directory: %v", err)
 	}
-	if infos, err := f.List(t.Context(), nil); err != nil || len(infos) != 1 {
+	if infos, err := List(t.Context(), f, nil); err != nil || len(infos) != 1 {
 		t.Errorf("List: %v, %v", infos, err)
 	}
 }
@@ -378,7 +378,7 @@ func TestLeftBehind(t *testing.T) {
 	f := &Files{Dir: t.TempDir(), Durability: Write}
 	putIn(t, f, testID, "")
 	for _, cwd := range []string{"/x", "/y"} {
-		log, err := f.Create(t.Context(), Meta{ID: testID, Cwd: cwd})
+		log, err := Create(t.Context(), f, Meta{ID: testID, Cwd: cwd})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -388,7 +388,7 @@ func TestLeftBehind(t *testing.T) {
 
 func TestNoDurability(t *testing.T) {
 	f := &Files{Dir: t.TempDir(), Durability: None}
-	log, err := f.Create(t.Context(), Meta{ID: testID, Cwd: "/x"})
+	log, err := Create(t.Context(), f, Meta{ID: testID, Cwd: "/x"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -416,7 +416,7 @@ func TestNoDurability(t *testing.T) {
 func TestLockWait(t *testing.T) {
 	f := put(t, rec("user", 1, 0, ""))
 	f.LockWait = 5 * time.Second
-	log, _, err := f.Open(t.Context(), testID, Meta{})
+	log, _, err := Open(t.Context(), f, testID, Meta{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -424,7 +424,7 @@ func TestLockWait(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		log.Close()
 	}()
-	next, _, err := f.Open(t.Context(), testID, Meta{})
+	next, _, err := Open(t.Context(), f, testID, Meta{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -434,7 +434,7 @@ func TestLockWait(t *testing.T) {
 // A disk that is full takes nothing, and what is there stays whole.
 func TestFull(t *testing.T) {
 	f := put(t, rec("user", 1, 0, ""))
-	log, _, err := f.Open(t.Context(), testID, Meta{})
+	log, _, err := Open(t.Context(), f, testID, Meta{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -484,13 +484,13 @@ func TestOlderLayout(t *testing.T) {
 	if len(again.Entries) != 3 || again.Torn || again.Entries[2].UUID != h.Entries[2].UUID {
 		t.Errorf("%+v", again)
 	}
-	if id, err := f.Find(t.Context(), "an old one"); err != nil || id != testID {
+	if id, err := Find(t.Context(), f, "an old one"); err != nil || id != testID {
 		t.Errorf("%s, %v", id, err)
 	}
-	if err := f.Delete(t.Context(), testID, nil); err != nil {
+	if err := Delete(t.Context(), f, testID, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := f.Open(t.Context(), testID, Meta{}); !errors.Is(err, ErrNotFound) {
+	if _, _, err := Open(t.Context(), f, testID, Meta{}); !errors.Is(err, ErrNotFound) {
 		t.Errorf("after Delete: %v", err)
 	}
 }

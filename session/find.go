@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Find implements [Store]. A title is one that was given, or else one that a
+// find returns the id of the newest session with a title. A title is one that was given, or else one that a
 // model made up; letters count the same in both cases.
-func (f *Files) Find(ctx context.Context, title string) (string, error) {
+func (f *Files) find(ctx context.Context, title string) (string, error) {
 	title = strings.TrimSpace(title)
 	if title == "" {
 		return "", ErrNotFound

@@ -36,17 +36,96 @@ type Info struct {
 	Cwd          string // at its begin
 	Tag          string
 	Entrypoint   string // such as "cli" or "sdk-ts"
-	Path         string // its file
+	Path         string // its file, empty if it is in none
+	Project      string // the key of the project that it is in
 	Programmatic bool   // a program began it by an SDK
+
+	aiTitle string
 }
 
-// List returns sessions, the newest first, each id once. It reads the begin and
-// the end of each file only, so that what is in between, such as an old title,
-// does not count.
-func (f *Files) List(ctx context.Context, opts *ListOptions) ([]Info, error) {
+// List returns sessions, the newest first, each id once. Of a long log only the
+// begin and the end count: an old title in between does not.
+func List(ctx context.Context, s Store, opts *ListOptions) ([]Info, error) {
 	if opts == nil {
 		opts = &ListOptions{}
 	}
+	if f, ok := s.(*Files); ok {
+		return f.list(ctx, opts)
+	}
+	all, err := listed(ctx, s, &In{Dir: opts.Dir}, !opts.NoWorktrees)
+	if err != nil {
+		return nil, err
+	}
+	d, err := newDigester(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return page(opts, len(all), func(from, to int) ([]*Info, error) {
+		return each(ctx, to-from, func(i int) *Info {
+			got, err := d.digest(ctx, all[from+i])
+			if err != nil {
+				return nil // of the others there is something to show
+			}
+			return infoOf(all[from+i], got)
+		})
+	})
+}
+
+// page reads sessions until a page is full: some of them are none to show.
+func page(opts *ListOptions, n int, read func(from, to int) ([]*Info, error)) ([]Info, error) {
+	offset, limit := max(0, opts.Offset), opts.Limit
+	if limit <= 0 {
+		limit = n
+	}
+	var infos []Info
+	for at := 0; at < n && len(infos) < offset+limit; {
+		to := min(n, at+max(32, offset+limit-len(infos)))
+		batch, err := read(at, to)
+		if err != nil {
+			return nil, err
+		}
+		at = to
+		for _, i := range batch {
+			if i != nil && (!opts.NoProgrammatic || !i.Programmatic) {
+				infos = append(infos, *i)
+			}
+		}
+	}
+	infos = infos[min(offset, len(infos)):]
+	return infos[:min(limit, len(infos))], nil
+}
+
+// each calls f for many at once.
+func each(ctx context.Context, n int, f func(i int) *Info) ([]*Info, error) {
+	out := make([]*Info, n)
+	var wg sync.WaitGroup
+	workers := min(n, runtime.GOMAXPROCS(0), 8)
+	for w := range workers {
+		wg.Go(func() {
+			for i := w; i < n && ctx.Err() == nil; i += workers {
+				out[i] = f(i)
+			}
+		})
+	}
+	wg.Wait()
+	return out, ctx.Err()
+}
+
+// infoOf returns what a list shows of a session, nil if it is none to show.
+func infoOf(l Listed, d *digest) *Info {
+	title := d.title()
+	if d.sidechain || title == "" {
+		return nil
+	}
+	return &Info{
+		ID: l.Key.Session, Project: l.Key.Project, Summary: title, Modified: l.Modified, Created: d.created, Size: l.Size, CustomTitle: d.customTitle,
+		FirstPrompt: d.firstPrompt, GitBranch: d.branch, Cwd: d.cwd, Tag: d.tag, Entrypoint: d.entrypoint,
+		Programmatic: strings.HasPrefix(d.entrypoint, "sdk-"), aiTitle: d.aiTitle,
+	}
+}
+
+// list is [List]. It reads the begin and the end of each file only.
+func (f *Files) list(ctx context.Context, opts *ListOptions) ([]Info, error) {
 	root, err := f.root(false)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -73,58 +152,27 @@ func (f *Files) List(ctx context.Context, opts *ListOptions) ([]Info, error) {
 		seen[p.id] = true
 		return was
 	})
-	offset, limit := max(0, opts.Offset), opts.Limit
-	if limit <= 0 {
-		limit = len(all)
-	}
-	var infos []Info
-	// Some of them are none to show: read until the page is full.
-	for len(all) > 0 && len(infos) < offset+limit {
-		n := min(len(all), max(32, offset+limit-len(infos)))
-		batch, err := f.infos(ctx, root, all[:n])
-		if err != nil {
-			return nil, err
-		}
-		all = all[n:]
-		for _, i := range batch {
-			if i != nil && (!opts.NoProgrammatic || !i.Programmatic) {
-				infos = append(infos, *i)
+	return page(opts, len(all), func(from, to int) ([]*Info, error) {
+		return each(ctx, to-from, func(i int) *Info {
+			d, err := digestPlace(root, all[from+i])
+			if err != nil {
+				return nil
 			}
-		}
-	}
-	infos = infos[min(offset, len(infos)):]
-	return infos[:min(limit, len(infos))], nil
-}
-
-// infos reads what there is to show of sessions, nil if nothing.
-func (f *Files) infos(ctx context.Context, root *os.Root, all []place) ([]*Info, error) {
-	out := make([]*Info, len(all))
-	var wg sync.WaitGroup
-	workers := min(len(all), runtime.GOMAXPROCS(0), 8)
-	for w := range workers {
-		wg.Go(func() {
-			for i := w; i < len(all) && ctx.Err() == nil; i += workers {
-				if d, err := digestPlace(root, all[i]); err == nil {
-					out[i] = f.info(all[i], d)
-				}
-			}
+			return f.info(all[from+i], d)
 		})
-	}
-	wg.Wait()
-	return out, ctx.Err()
+	})
 }
 
 // info returns what a list shows of a session, nil if it is none to show.
 func (f *Files) info(p place, d *digest) *Info {
-	title := d.title()
-	if d.sidechain || title == "" {
-		return nil
+	i := infoOf(Listed{Key: Key{Project: p.project, Session: p.id}, Modified: p.mtime, Size: p.size}, d)
+	if i != nil {
+		i.Path = f.pathOf(p)
+		if p.packed {
+			i.Path += packedSuffix
+		}
 	}
-	return &Info{
-		ID: p.id, Summary: title, Modified: p.mtime, Created: d.created, Size: p.size, CustomTitle: d.customTitle,
-		FirstPrompt: d.firstPrompt, GitBranch: d.branch, Cwd: d.cwd, Tag: d.tag, Entrypoint: d.entrypoint,
-		Path: f.pathOf(p), Programmatic: strings.HasPrefix(d.entrypoint, "sdk-"),
-	}
+	return i
 }
 
 // projectsIn returns the projects that a directory stands for: its own, those of
@@ -242,9 +290,31 @@ func (f *Files) at(ctx context.Context, id string, in *In) (*os.Root, place, err
 	return root, p, nil
 }
 
-// Info returns what a list would show of a session. The error is [ErrNotFound] if
+// Stat returns what a list would show of a session. The error is [ErrNotFound] if
 // there is none, or none that a list would show.
-func (f *Files) Info(ctx context.Context, id string, in *In) (*Info, error) {
+func Stat(ctx context.Context, s Store, id string, in *In) (*Info, error) {
+	f, ok := s.(*Files)
+	if !ok {
+		key, err := locate(ctx, s, id, in)
+		if err != nil {
+			return nil, err
+		}
+		all, err := s.List(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		if len(all) == 0 {
+			return nil, ErrNotFound
+		}
+		d, err := (&digester{store: s}).digest(ctx, all[0])
+		if err != nil {
+			return nil, err
+		}
+		if info := infoOf(all[0], d); info != nil {
+			return info, nil
+		}
+		return nil, ErrNotFound
+	}
 	root, p, err := f.at(ctx, id, in)
 	if err != nil {
 		return nil, err

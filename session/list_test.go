@@ -47,7 +47,7 @@ func TestInfo(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := put(t, c.lines...)
-			info, err := f.Info(t.Context(), testID, nil)
+			info, err := Stat(t.Context(), f, testID, nil)
 			if c.summary == "" {
 				if !errors.Is(err, ErrNotFound) {
 					t.Errorf("%+v, %v, want ErrNotFound", info, err)
@@ -67,7 +67,7 @@ func TestInfo(t *testing.T) {
 func TestInfoFields(t *testing.T) {
 	f := put(t, `{"type":"queue-operation","timestamp":"2025-05-05T00:00:00.000Z"}`, rec("user", 1, 0, `,"entrypoint":"sdk-ts"`),
 		`{ "type":"tag", "tag":"old" }`, strings.Replace(rec("assistant", 2, 1, ""), `"main"`, `"dev"`, 1), `{"type":"tag","tag":"new"}`, `{"type":"mode","tag":"no"}`)
-	info, err := f.Info(t.Context(), testID, &In{})
+	info, err := Stat(t.Context(), f, testID, &In{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,19 +85,19 @@ func TestInfoEnds(t *testing.T) {
 		lines = append(lines, filler)
 	}
 	f := put(t, append(lines, `{"type":"last-prompt","lastPrompt":"late"}`)...)
-	info, err := f.Info(t.Context(), testID, nil)
+	info, err := Stat(t.Context(), f, testID, nil)
 	if err != nil || info.CustomTitle != "early" || info.FirstPrompt != "user 1" {
 		t.Errorf("%+v, %v", info, err)
 	}
 	f = put(t, append(lines, `{"type":"custom-title","customTitle":"late"}`)...)
-	if info, err = f.Info(t.Context(), testID, nil); err != nil || info.CustomTitle != "late" {
+	if info, err = Stat(t.Context(), f, testID, nil); err != nil || info.CustomTitle != "late" {
 		t.Errorf("%+v, %v", info, err)
 	}
 }
 
 func TestList(t *testing.T) {
 	f := &Files{Dir: t.TempDir(), Durability: Write}
-	if infos, err := f.List(t.Context(), nil); err != nil || len(infos) != 0 {
+	if infos, err := List(t.Context(), f, nil); err != nil || len(infos) != 0 {
 		t.Errorf("of nothing: %v, %v", infos, err)
 	}
 	base := time.Now().Add(-time.Hour)
@@ -120,14 +120,14 @@ func TestList(t *testing.T) {
 	os.WriteFile(filepath.Join(other, num(99)+".jsonl"), []byte(rec("user", 7, 0, "")+"\n"), 0o600)
 	os.Chtimes(filepath.Join(other, num(99)+".jsonl"), time.Time{}, base)
 
-	all, err := f.List(t.Context(), nil)
+	all, err := List(t.Context(), f, nil)
 	if err != nil || len(all) != 90 || all[0].ID != num(99) || all[0].Summary != "user 1" || all[89].ID != num(0) {
 		t.Fatalf("%d, %v", len(all), err)
 	}
 	for _, limit := range []int{13, 1000} {
 		var paged []Info
 		for {
-			page, err := f.List(t.Context(), &ListOptions{Offset: len(paged), Limit: limit})
+			page, err := List(t.Context(), f, &ListOptions{Offset: len(paged), Limit: limit})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -140,13 +140,13 @@ func TestList(t *testing.T) {
 			t.Errorf("pages of %d are not the list", limit)
 		}
 	}
-	if some, err := f.List(t.Context(), &ListOptions{NoProgrammatic: true}); err != nil || len(some) != 80 {
+	if some, err := List(t.Context(), f, &ListOptions{NoProgrammatic: true}); err != nil || len(some) != 80 {
 		t.Errorf("%d, %v, want 80", len(some), err)
 	}
-	if some, err := f.List(t.Context(), &ListOptions{Dir: "/other"}); err != nil || len(some) != 1 || some[0].Summary != "user 7" {
+	if some, err := List(t.Context(), f, &ListOptions{Dir: "/other"}); err != nil || len(some) != 1 || some[0].Summary != "user 7" {
 		t.Errorf("%v, %v", some, err)
 	}
-	if _, err := f.Info(t.Context(), num(0), &In{Dir: "/other"}); !errors.Is(err, ErrNotFound) {
+	if _, err := Stat(t.Context(), f, num(0), &In{Dir: "/other"}); !errors.Is(err, ErrNotFound) {
 		t.Errorf("Info of a session of another directory: %v", err)
 	}
 }
@@ -175,7 +175,7 @@ func TestWorktrees(t *testing.T) {
 	}
 	f := &Files{Dir: t.TempDir(), Durability: Write}
 	for i, cwd := range []string{main, tree, sub, base} {
-		log, err := f.Create(t.Context(), Meta{ID: num(i + 1), Cwd: cwd})
+		log, err := Create(t.Context(), f, Meta{ID: num(i + 1), Cwd: cwd})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -184,10 +184,10 @@ func TestWorktrees(t *testing.T) {
 		}
 	}
 	for dir, want := range map[string]int{main: 2, tree: 2, sub: 3, base: 1} {
-		if infos, err := f.List(t.Context(), &ListOptions{Dir: dir}); err != nil || len(infos) != want {
+		if infos, err := List(t.Context(), f, &ListOptions{Dir: dir}); err != nil || len(infos) != want {
 			t.Errorf("in %s: %v, %v, want %d", dir, infos, err, want)
 		}
-		if infos, err := f.List(t.Context(), &ListOptions{Dir: dir, NoWorktrees: true}); err != nil || len(infos) != 1 {
+		if infos, err := List(t.Context(), f, &ListOptions{Dir: dir, NoWorktrees: true}); err != nil || len(infos) != 1 {
 			t.Errorf("in %s alone: %v, %v", dir, infos, err)
 		}
 	}
@@ -206,7 +206,7 @@ func TestMessagesPages(t *testing.T) {
 		{MessagesOptions{Offset: 9}, ""},
 		{MessagesOptions{Offset: -1, Limit: -1}, "1 3 4"},
 	} {
-		all, err := f.Messages(t.Context(), testID, &c.opts)
+		all, err := Messages(t.Context(), f, testID, &c.opts)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -218,7 +218,7 @@ func TestMessagesPages(t *testing.T) {
 			t.Errorf("%+v: %v, want %s", c.opts, got, c.want)
 		}
 	}
-	if _, err := f.Messages(t.Context(), num(9), nil); !errors.Is(err, ErrNotFound) {
+	if _, err := Messages(t.Context(), f, num(9), nil); !errors.Is(err, ErrNotFound) {
 		t.Errorf("of no session: %v", err)
 	}
 }
@@ -232,16 +232,16 @@ func TestSubagents(t *testing.T) {
 	os.WriteFile(filepath.Join(dir, "deep", "agent-a.jsonl"), []byte(lines), 0o600)
 	os.WriteFile(filepath.Join(dir, "deep", "agent-a.meta.json"), []byte(`{"toolUseId":"tu","parentAgentId":"b"}`), 0o600)
 	os.WriteFile(filepath.Join(dir, "other.jsonl"), []byte(lines), 0o600)
-	ids, err := f.Subagents(t.Context(), testID, nil)
+	ids, err := Subagents(t.Context(), f, testID, nil)
 	if err != nil || strings.Join(ids, " ") != "a b" {
 		t.Errorf("%v, %v", ids, err)
 	}
-	all, err := f.SubagentMessages(t.Context(), testID, "a", nil)
+	all, err := SubagentMessages(t.Context(), f, testID, "a", nil)
 	if err != nil || len(all) != 2 || all[1].ParentToolUseID != "tu" || all[1].ParentAgentID != "b" || all[1].SessionID != testID {
 		t.Errorf("%+v, %v", all, err)
 	}
 	for _, id := range []string{"c", "", "../x", "other"} {
-		if _, err := f.SubagentMessages(t.Context(), testID, id, nil); !errors.Is(err, ErrNotFound) {
+		if _, err := SubagentMessages(t.Context(), f, testID, id, nil); !errors.Is(err, ErrNotFound) {
 			t.Errorf("%q: %v", id, err)
 		}
 	}
@@ -253,27 +253,27 @@ func TestRenameAndTag(t *testing.T) {
 	text, _ := os.ReadFile(name)
 	os.WriteFile(name, text[:len(text)-1], 0o600) // the last line has no end
 	ctx := t.Context()
-	for _, err := range []error{f.Rename(ctx, testID, "  ", nil), f.Rename(ctx, num(9), "x", nil), f.Rename(ctx, "nope", "x", nil), f.Tag(ctx, testID, "\u200b ", nil)} {
+	for _, err := range []error{Rename(ctx, f, testID, "  ", nil), Rename(ctx, f, num(9), "x", nil), Rename(ctx, f, "nope", "x", nil), Tag(ctx, f, testID, "\u200b ", nil)} {
 		if err == nil {
 			t.Error("no error")
 		}
 	}
-	log, _, err := f.Open(ctx, testID, Meta{Cwd: "/x"})
+	log, _, err := Open(ctx, f, testID, Meta{Cwd: "/x"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Also while it is open, and the one who has it open goes on.
-	if err := errors.Join(f.Rename(ctx, testID, " A \"title\" ", nil), log.Append(&Entry{Type: "mode"}), f.Tag(ctx, testID, " a\u200bb ", nil), log.Close()); err != nil {
+	if err := errors.Join(Rename(ctx, f, testID, " A \"title\" ", nil), log.Append(&Entry{Type: "mode"}), Tag(ctx, f, testID, " a\u200bb ", nil), log.Close()); err != nil {
 		t.Fatal(err)
 	}
-	info, err := f.Info(ctx, testID, nil)
+	info, err := Stat(ctx, f, testID, nil)
 	if err != nil || info.CustomTitle != `A "title"` || info.Tag != "ab" {
 		t.Errorf("%+v, %v", info, err)
 	}
-	if err := errors.Join(f.Rename(ctx, testID, "B", &In{Dir: "/x"}), f.Tag(ctx, testID, "", nil)); err != nil {
+	if err := errors.Join(Rename(ctx, f, testID, "B", &In{Dir: "/x"}), Tag(ctx, f, testID, "", nil)); err != nil {
 		t.Fatal(err)
 	}
-	info, err = f.Info(ctx, testID, nil)
+	info, err = Stat(ctx, f, testID, nil)
 	if err != nil || info.CustomTitle != "B" || info.Tag != "" {
 		t.Errorf("%+v, %v", info, err)
 	}
@@ -289,18 +289,18 @@ func TestDelete(t *testing.T) {
 	os.MkdirAll(filepath.Join(f.Dir, "projects", "-y"), 0o700)
 	os.WriteFile(filepath.Join(f.Dir, "projects", "-y", testID+".jsonl"), []byte(rec("user", 1, 0, "")), 0o600)
 	putIn(t, f, num(2), rec("user", 1, 0, "")+"\n")
-	log, _, err := f.Open(t.Context(), num(2), Meta{})
+	log, _, err := Open(t.Context(), f, num(2), Meta{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Delete(t.Context(), num(2), nil); !errors.Is(err, ErrLocked) {
+	if err := Delete(t.Context(), f, num(2), nil); !errors.Is(err, ErrLocked) {
 		t.Errorf("of an open session: %v, want ErrLocked", err)
 	}
 	log.Close()
-	if err := f.Delete(t.Context(), testID, nil); err != nil {
+	if err := Delete(t.Context(), f, testID, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Delete(t.Context(), testID, nil); !errors.Is(err, ErrNotFound) {
+	if err := Delete(t.Context(), f, testID, nil); !errors.Is(err, ErrNotFound) {
 		t.Errorf("again: %v, want ErrNotFound", err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
@@ -323,11 +323,11 @@ func TestFork(t *testing.T) {
 		{&ForkOptions{UpTo: num(3)}, "u1 a3", "Orig (fork)", "1 3"},
 		{&ForkOptions{Title: " Mine "}, "s5 u6 a3", "Mine", "1 3 4 5 6"},
 	} {
-		id, err := f.Fork(ctx, testID, c.opts)
+		id, err := Fork(ctx, f, testID, c.opts)
 		if err != nil {
 			t.Fatal(err)
 		}
-		log, h, err := f.Open(ctx, id, Meta{})
+		log, h, err := Open(ctx, f, id, Meta{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -349,7 +349,7 @@ func TestFork(t *testing.T) {
 		if got := strings.Join(from, " "); got != c.from {
 			t.Errorf("%+v: %s, want %s", c.opts, got, c.from)
 		}
-		info, err := f.Info(ctx, id, nil)
+		info, err := Stat(ctx, f, id, nil)
 		if err != nil || info.CustomTitle != c.title || info.Tag != "" {
 			t.Errorf("%+v, %v", info, err)
 		}
@@ -374,7 +374,7 @@ func TestFork(t *testing.T) {
 		id   string
 		opts *ForkOptions
 	}{{num(9), nil}, {"nope", nil}, {testID, &ForkOptions{UpTo: num(77)}}} {
-		if _, err := f.Fork(ctx, c.id, c.opts); !errors.Is(err, ErrNotFound) {
+		if _, err := Fork(ctx, f, c.id, c.opts); !errors.Is(err, ErrNotFound) {
 			t.Errorf("Fork(%s, %+v): %v", c.id, c.opts, err)
 		}
 	}

@@ -3,150 +3,217 @@ package session
 import (
 	"bytes"
 	"context"
-	"strings"
+	"encoding/json"
+	"slices"
 	"sync"
+	"time"
 )
 
-// Memory keeps sessions as long as it lives, and behaves like [Files] otherwise.
-// The zero value is ready. It is safe for concurrent use.
+// Memory keeps sessions as long as it lives. The zero value is ready. It is safe
+// for concurrent use.
 type Memory struct {
-	mu       sync.Mutex
-	sessions map[string]*memorySession
-	clock    int64
+	mu     sync.Mutex
+	logs   map[Key]*memoryLog
+	leases map[string]*memoryLease // by the id of the session
+	last   time.Time               // its clock never stands still
 }
 
-var _ Store = (*Memory)(nil)
+var (
+	_ Store      = (*Memory)(nil)
+	_ Summarizer = (*Memory)(nil)
+)
 
-// A memorySession holds the lines that a file would hold.
-type memorySession struct {
-	cwd   string
-	lines []byte
-	open  bool
-	mtime int64 // of the store's clock, which never stands still
-}
-
-// Create implements [Store].
-func (m *Memory) Create(ctx context.Context, meta Meta) (Log, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	meta, err := meta.newSession()
-	if err != nil {
-		return nil, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.sessions[meta.ID] != nil {
-		return nil, ErrExists
-	}
-	if m.sessions == nil {
-		m.sessions = map[string]*memorySession{}
-	}
-	m.sessions[meta.ID] = &memorySession{cwd: meta.Cwd, open: true}
-	return &memoryLog{store: m, id: meta.ID, session: m.sessions[meta.ID], encoder: newEncoder(meta)}, nil
-}
-
-// Open implements [Store].
-func (m *Memory) Open(ctx context.Context, id string, meta Meta) (Log, *History, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, nil, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	s := m.sessions[id]
-	switch {
-	case s == nil || len(s.lines) == 0:
-		return nil, nil, ErrNotFound
-	case s.open:
-		return nil, nil, ErrLocked
-	}
-	scan, _, err := scanLog(bytes.NewReader(s.lines))
-	if err != nil {
-		return nil, nil, err
-	}
-	h, err := scan.history(bytes.NewReader(s.lines))
-	if err != nil {
-		return nil, nil, err
-	}
-	meta.ID, h.Meta.ID = id, id
-	s.open = true
-	return &memoryLog{store: m, id: id, session: s, encoder: newEncoder(meta)}, h, nil
-}
-
-// Latest implements [Store].
-func (m *Memory) Latest(ctx context.Context, cwd string) (string, error) {
-	return m.newest(ctx, func(s *memorySession, d *digest) bool {
-		return s.cwd == cwd && !d.sidechain && d.conversation
-	})
-}
-
-// Find implements [Store].
-func (m *Memory) Find(ctx context.Context, title string) (string, error) {
-	title = strings.TrimSpace(title)
-	return m.newest(ctx, func(s *memorySession, d *digest) bool {
-		return title != "" && !d.sidechain && d.titled(title)
-	})
-}
-
-func (m *Memory) newest(ctx context.Context, ok func(*memorySession, *digest) bool) (string, error) {
-	if err := ctx.Err(); err != nil {
-		return "", err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	best := ""
-	for id, s := range m.sessions {
-		if len(s.lines) > 0 && (best == "" || s.mtime > m.sessions[best].mtime) && ok(s, digestOf(s.lines, s.lines)) {
-			best = id
-		}
-	}
-	if best == "" {
-		return "", ErrNotFound
-	}
-	return best, nil
-}
-
-// A memoryLog is a session of a [Memory] that is open.
 type memoryLog struct {
-	store   *Memory
-	id      string
-	session *memorySession
-	encoder *encoder
-	closed  bool
+	records  []json.RawMessage
+	uuids    map[string]bool
+	size     int64
+	modified time.Time
+	summary  json.RawMessage
 }
 
-func (l *memoryLog) ID() string   { return l.id }
-func (l *memoryLog) Path() string { return "" }
+// Append implements [Store].
+func (m *Memory) Append(ctx context.Context, key Key, records []json.RawMessage) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.append(ctx, key, records)
+}
 
-func (l *memoryLog) Append(entries ...*Entry) error {
-	lines, err := l.encoder.lines(nil, entries)
-	if err != nil {
+func (m *Memory) append(ctx context.Context, key Key, records []json.RawMessage) error {
+	if err := ctx.Err(); err != nil {
 		return err
 	}
-	l.store.mu.Lock()
-	defer l.store.mu.Unlock()
-	if l.closed {
-		return ErrClosed
+	if err := key.Check(); err != nil {
+		return err
 	}
-	if len(lines) == 0 {
-		return nil
+	if _, err := joinRecords(nil, records); err != nil || len(records) == 0 {
+		return err
 	}
-	l.store.clock++
-	l.session.mtime = l.store.clock
-	l.session.lines = append(l.session.lines, lines...)
+	if m.logs == nil {
+		m.logs = map[Key]*memoryLog{}
+	}
+	l := m.logs[key]
+	if l == nil {
+		l = &memoryLog{uuids: map[string]bool{}}
+		m.logs[key] = l
+	}
+	var added []json.RawMessage
+	for _, r := range records {
+		id := RecordUUID(r)
+		if id != "" && l.uuids[id] {
+			continue
+		}
+		l.uuids[id] = true
+		added = append(added, bytes.Clone(r))
+		l.size += int64(len(r)) + 1
+	}
+	l.records = append(l.records, added...)
+	l.modified = m.now()
+	if key.Sub == "" {
+		l.summary = Fold(l.summary, added)
+	}
 	return nil
 }
 
-func (l *memoryLog) Close() error {
+// now is later than the last time it was asked, by what a store must tell apart.
+func (m *Memory) now() time.Time {
+	now := time.Now().Truncate(time.Millisecond)
+	if !now.After(m.last) {
+		now = m.last.Add(time.Millisecond)
+	}
+	m.last = now
+	return now
+}
+
+// Load implements [Store].
+func (m *Memory) Load(ctx context.Context, key Key) ([]json.RawMessage, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l := m.logs[key]
+	if l == nil {
+		return nil, ErrNotFound
+	}
+	out := make([]json.RawMessage, len(l.records))
+	for i, r := range l.records {
+		out[i] = bytes.Clone(r)
+	}
+	return out, nil
+}
+
+// List implements [Store].
+func (m *Memory) List(ctx context.Context, match Key) ([]Listed, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []Listed
+	for key, l := range m.logs {
+		if key.Sub == "" && (match.Project == "" || match.Project == key.Project) && (match.Session == "" || match.Session == key.Session) {
+			all = append(all, Listed{Key: key, Modified: l.modified, Size: l.size})
+		}
+	}
+	return all, nil
+}
+
+// Summaries implements [Summarizer].
+func (m *Memory) Summaries(ctx context.Context, project string) ([]Summary, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []Summary
+	for key, l := range m.logs {
+		if key.Sub == "" && (project == "" || project == key.Project) {
+			all = append(all, Summary{Key: key, Modified: l.modified, Data: slices.Clone(l.summary)})
+		}
+	}
+	return all, nil
+}
+
+// Delete implements [Store].
+func (m *Memory) Delete(ctx context.Context, key Key) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for k := range m.logs {
+		if k == key || key.Sub == "" && k.Project == key.Project && k.Session == key.Session {
+			delete(m.logs, k)
+		}
+	}
+	return nil
+}
+
+// Subkeys implements [Store].
+func (m *Memory) Subkeys(ctx context.Context, key Key) ([]string, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []string
+	for k := range m.logs {
+		if k.Sub != "" && k.Project == key.Project && k.Session == key.Session {
+			all = append(all, k.Sub)
+		}
+	}
+	return all, nil
+}
+
+// Lease implements [Store].
+func (m *Memory) Lease(ctx context.Context, key Key) (Lease, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := key.Check(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.leases[key.Session] != nil {
+		return nil, ErrLocked
+	}
+	if m.leases == nil {
+		m.leases = map[string]*memoryLease{}
+	}
+	l := &memoryLease{store: m, key: key}
+	m.leases[key.Session] = l
+	return l, nil
+}
+
+// A memoryLease is the lease of a session of a [Memory].
+type memoryLease struct {
+	store *Memory
+	key   Key
+}
+
+// Append implements [Lease].
+func (l *memoryLease) Append(ctx context.Context, sub string, records []json.RawMessage) error {
 	l.store.mu.Lock()
 	defer l.store.mu.Unlock()
-	if l.closed {
-		return nil
+	switch l.store.leases[l.key.Session] {
+	case l:
+	case nil:
+		return ErrClosed
+	default:
+		return ErrLeaseLost
 	}
-	l.closed = true
-	l.session.open = false
-	if len(l.session.lines) == 0 {
-		delete(l.store.sessions, l.id)
+	key := l.key
+	key.Sub = sub
+	return l.store.append(ctx, key, records)
+}
+
+// Close implements [Lease].
+func (l *memoryLease) Close() error {
+	l.store.mu.Lock()
+	defer l.store.mu.Unlock()
+	if l.store.leases[l.key.Session] == l {
+		delete(l.store.leases, l.key.Session)
 	}
 	return nil
 }

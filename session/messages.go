@@ -5,8 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -37,35 +37,35 @@ type MessagesOptions struct {
 // Messages returns the conversation of a session from its last compaction on, as
 // a person sees it: without what the agent told itself. Nothing is changed, and
 // another process may be writing.
-func (f *Files) Messages(ctx context.Context, id string, opts *MessagesOptions) ([]Message, error) {
+func Messages(ctx context.Context, s Store, id string, opts *MessagesOptions) ([]Message, error) {
 	if opts == nil {
 		opts = &MessagesOptions{}
 	}
-	root, p, err := f.at(ctx, id, &opts.In)
+	key, err := locate(ctx, s, id, &opts.In)
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close()
-	return messages(root, p.name(), id, opts, false)
+	return messages(ctx, s, key, opts)
 }
 
-// messages reads the messages of a file.
-func messages(root *os.Root, name, id string, opts *MessagesOptions, sidechain bool) ([]Message, error) {
-	file, err := openRead(root, name)
+// messages reads the messages of a log.
+func messages(ctx context.Context, store Store, key Key, opts *MessagesOptions) ([]Message, error) {
+	file, err := openKey(ctx, store, key)
 	if err != nil {
-		return nil, notFound(err)
+		return nil, err
 	}
 	defer file.Close()
-	s, _, err := scanLog(file)
+	s, _, err := scanLog(file.all())
 	if err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}
-	if sidechain { // in the file of a subagent all of it is
+	if key.Sub != "" { // in the log of a subagent all of it is a side chain
 		for _, n := range s.nodes {
 			n.sidechain = false
 		}
 		s.link()
 	}
+	id := key.Session
 	r := &lineReader{r: file}
 	path, err := s.chain(r, false)
 	if err != nil {
@@ -114,6 +114,72 @@ func messages(root *os.Root, name, id string, opts *MessagesOptions, sidechain b
 	return all, nil
 }
 
+// Subagents returns the ids of the subagents of a session, sorted.
+func Subagents(ctx context.Context, s Store, id string, in *In) ([]string, error) {
+	_, subs, err := subagents(ctx, s, id, in)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Sorted(maps.Keys(subs)), nil
+}
+
+// subagents returns the parts of a session that are the logs of its subagents.
+func subagents(ctx context.Context, s Store, id string, in *In) (Key, map[string]string, error) {
+	key, err := locate(ctx, s, id, in)
+	if err != nil {
+		return key, nil, err
+	}
+	all, err := s.Subkeys(ctx, key)
+	if err != nil {
+		return key, nil, err
+	}
+	slices.Sort(all)
+	subs := map[string]string{} // by agent
+	for _, sub := range all {
+		agent, ok := strings.CutPrefix(path.Base(sub), "agent-")
+		if ok && strings.HasPrefix(sub, "subagents/") && subs[agent] == "" {
+			subs[agent] = sub
+		}
+	}
+	return key, subs, nil
+}
+
+// SubagentMessages returns the messages of a subagent of a session.
+func SubagentMessages(ctx context.Context, s Store, id, agent string, opts *MessagesOptions) ([]Message, error) {
+	if opts == nil {
+		opts = &MessagesOptions{}
+	}
+	key, subs, err := subagents(ctx, s, id, &opts.In)
+	if err != nil {
+		return nil, err
+	}
+	if key.Sub = subs[agent]; key.Sub == "" {
+		return nil, fmt.Errorf("session: no subagent %q: %w", agent, ErrNotFound)
+	}
+	all, err := messages(ctx, s, key, opts)
+	if err != nil {
+		return nil, err
+	}
+	records, err := s.Load(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	var meta struct {
+		Type          string `json:"type"`
+		ToolUseID     string `json:"toolUseId"`
+		ParentAgentID string `json:"parentAgentId"`
+	}
+	for _, r := range records {
+		if bytes.Contains(r, []byte(metaType)) && json.Unmarshal(r, &meta) == nil && meta.Type == metaType {
+			for i := range all {
+				all[i].ParentToolUseID, all[i].ParentAgentID = meta.ToolUseID, meta.ParentAgentID
+			}
+			break
+		}
+	}
+	return all, nil
+}
+
 // openRead opens a file, and nothing else, for reading.
 func openRead(root *os.Root, name string) (*os.File, error) {
 	info, err := root.Lstat(name)
@@ -124,91 +190,4 @@ func openRead(root *os.Root, name string) (*os.File, error) {
 		return nil, fs.ErrNotExist
 	}
 	return root.OpenFile(name, os.O_RDONLY|nonblock, 0)
-}
-
-// Subagents returns the ids of the subagents of a session, sorted.
-func (f *Files) Subagents(ctx context.Context, id string, in *In) ([]string, error) {
-	root, p, err := f.at(ctx, id, in)
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
-	var ids []string
-	err = subagentFiles(root, p, func(agent, _ string) bool {
-		ids = append(ids, agent)
-		return ctx.Err() == nil
-	})
-	slices.Sort(ids)
-	return slices.Compact(ids), err
-}
-
-// subagentFiles calls f for the log of each subagent until it returns false.
-func subagentFiles(root *os.Root, p place, f func(agent, name string) bool) error {
-	top := path.Join(p.project, p.id, "subagents")
-	var walk func(dir string, depth int) bool
-	walk = func(dir string, depth int) bool {
-		entries, err := readDir(root, dir)
-		if err != nil || depth > 16 {
-			return true
-		}
-		slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
-		for _, e := range entries {
-			name := path.Join(dir, e.Name())
-			if e.IsDir() {
-				if !walk(name, depth+1) {
-					return false
-				}
-				continue
-			}
-			agent, ok := strings.CutPrefix(e.Name(), "agent-")
-			agent, is := strings.CutSuffix(agent, suffix)
-			if ok && is && e.Type().IsRegular() && !f(agent, name) {
-				return false
-			}
-		}
-		return true
-	}
-	walk(top, 0)
-	return nil
-}
-
-// SubagentMessages returns the messages of a subagent of a session.
-func (f *Files) SubagentMessages(ctx context.Context, id, agent string, opts *MessagesOptions) ([]Message, error) {
-	if opts == nil {
-		opts = &MessagesOptions{}
-	}
-	root, p, err := f.at(ctx, id, &opts.In)
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
-	name := ""
-	if err := subagentFiles(root, p, func(a, n string) bool {
-		if a == agent {
-			name = n
-		}
-		return name == ""
-	}); err != nil {
-		return nil, err
-	}
-	if name == "" {
-		return nil, fmt.Errorf("session: no subagent %q: %w", agent, ErrNotFound)
-	}
-	all, err := messages(root, name, id, opts, true)
-	if err != nil {
-		return nil, err
-	}
-	var meta struct {
-		ToolUseID     string `json:"toolUseId"`
-		ParentAgentID string `json:"parentAgentId"`
-	}
-	if file, err := openRead(root, strings.TrimSuffix(name, suffix)+".meta.json"); err == nil {
-		text, _ := io.ReadAll(io.LimitReader(file, 1<<20))
-		file.Close()
-		json.Unmarshal(text, &meta)
-	}
-	for i := range all {
-		all[i].ParentToolUseID, all[i].ParentAgentID = meta.ToolUseID, meta.ParentAgentID
-	}
-	return all, nil
 }

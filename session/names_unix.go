@@ -11,14 +11,16 @@ import (
 // syncNames waits until the file and the directories above it would be found
 // after a power cut.
 func (l *fileLog) syncNames() error {
-	project := filepath.Dir(l.path)
-	for _, dir := range []string{project, filepath.Dir(project), l.files.Dir} {
+	for dir := filepath.Dir(l.path); len(dir) >= len(filepath.Clean(l.files.Dir)); dir = filepath.Dir(dir) {
 		d, err := os.Open(dir)
 		if err != nil {
 			return err
 		}
 		if err := errors.Join(d.Sync(), d.Close()); err != nil {
 			return err
+		}
+		if dir == filepath.Dir(dir) {
+			break
 		}
 	}
 	return nil

@@ -114,7 +114,7 @@ func agree(t *testing.T, f *session.Files, p *peer) {
 	t.Helper()
 	var theirs []peerInfo
 	p.call(&theirs, "listSessions")
-	ours, err := f.List(t.Context(), nil)
+	ours, err := session.List(t.Context(), f, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func agree(t *testing.T, f *session.Files, p *peer) {
 		for _, system := range []bool{false, true} {
 			var said []peerMessage
 			p.call(&said, "getSessionMessages", our.ID, map[string]any{"includeSystemMessages": system})
-			all, err := f.Messages(t.Context(), our.ID, &session.MessagesOptions{System: system})
+			all, err := session.Messages(t.Context(), f, our.ID, &session.MessagesOptions{System: system})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -148,14 +148,14 @@ func agree(t *testing.T, f *session.Files, p *peer) {
 		}
 		var agents []string
 		p.call(&agents, "listSubagents", our.ID)
-		ids, err := f.Subagents(t.Context(), our.ID, nil)
+		ids, err := session.Subagents(t.Context(), f, our.ID, nil)
 		if err != nil || fmt.Sprint(ids) != fmt.Sprint(agents) {
 			t.Errorf("subagents %v, %v, theirs %v", ids, err, agents)
 		}
 		for _, id := range ids {
 			var said []peerMessage
 			p.call(&said, "getSubagentMessages", our.ID, id)
-			all, err := f.SubagentMessages(t.Context(), our.ID, id, nil)
+			all, err := session.SubagentMessages(t.Context(), f, our.ID, id, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -203,7 +203,7 @@ func TestOfficialSDK(t *testing.T) {
 	meta := sessiontest.Meta("", cwd)
 
 	// A session of ours, with everything in it.
-	log, err := f.Create(ctx, meta)
+	log, err := session.Create(ctx, f, meta)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func TestOfficialSDK(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	log, h, err := f.Open(ctx, id, meta)
+	log, h, err := session.Open(ctx, f, id, meta)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,10 +242,10 @@ func TestOfficialSDK(t *testing.T) {
 	var fork struct{ SessionID string }
 	p.call(&fork, "forkSession", id)
 	agree(t, f, p)
-	if found, err := f.Find(ctx, "Their title (fork)"); err != nil || found != fork.SessionID {
+	if found, err := session.Find(ctx, f, "Their title (fork)"); err != nil || found != fork.SessionID {
 		t.Errorf("%s, %v, want %s", found, err, fork.SessionID)
 	}
-	log, h, err = f.Open(ctx, fork.SessionID, meta)
+	log, h, err = session.Open(ctx, f, fork.SessionID, meta)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,12 +258,12 @@ func TestOfficialSDK(t *testing.T) {
 
 	// We rename, tag and fork, up to a message too, and they read it.
 	time.Sleep(5 * time.Millisecond)
-	if err := errors.Join(f.Rename(ctx, fork.SessionID, "Our title", nil), f.Tag(ctx, fork.SessionID, "our-tag", nil), f.Tag(ctx, id, "", nil)); err != nil {
+	if err := errors.Join(session.Rename(ctx, f, fork.SessionID, "Our title", nil), session.Tag(ctx, f, fork.SessionID, "our-tag", nil), session.Tag(ctx, f, id, "", nil)); err != nil {
 		t.Fatal(err)
 	}
 	for _, opts := range []*session.ForkOptions{nil, {UpTo: a.UUID}, {Title: "Named"}} {
 		time.Sleep(5 * time.Millisecond)
-		forked, err := f.Fork(ctx, id, opts)
+		forked, err := session.Fork(ctx, f, id, opts)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -275,7 +275,7 @@ func TestOfficialSDK(t *testing.T) {
 
 	// A session that was compacted, and one that was torn.
 	time.Sleep(5 * time.Millisecond)
-	log, h, err = f.Open(ctx, id, meta)
+	log, h, err = session.Open(ctx, f, id, meta)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,13 +299,13 @@ func TestOfficialSDK(t *testing.T) {
 
 	// They delete one, we delete one.
 	p.call(nil, "deleteSession", fork.SessionID)
-	if err := f.Delete(ctx, id, nil); err != nil {
+	if err := session.Delete(ctx, f, id, nil); err != nil {
 		t.Fatal(err)
 	}
 	agree(t, f, p)
 	var keyed []peerInfo
 	p.call(&keyed, "listSessions", map[string]any{"dir": cwd})
-	if ours, err := f.List(ctx, &session.ListOptions{Dir: cwd}); err != nil || len(ours) != len(keyed) || len(keyed) == 0 {
+	if ours, err := session.List(ctx, f, &session.ListOptions{Dir: cwd}); err != nil || len(ours) != len(keyed) || len(keyed) == 0 {
 		t.Errorf("in the directory: %d, %v, theirs %d", len(ours), err, len(keyed))
 	}
 }
@@ -356,11 +356,11 @@ func TestOfficialCLI(t *testing.T) {
 	}
 	run("-p", "Do three", "--allowedTools", "Bash")
 	agree(t, f, p)
-	id, err := f.Latest(t.Context(), dir)
+	id, err := session.Latest(t.Context(), f, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, h, err := f.Open(t.Context(), id, sessiontest.Meta("", dir))
+	log, h, err := session.Open(t.Context(), f, id, sessiontest.Meta("", dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -395,7 +395,7 @@ func TestOfficialCLI(t *testing.T) {
 			t.Errorf("the official CLI went on without %q", text)
 		}
 	}
-	if infos, err := f.List(t.Context(), nil); err != nil || len(infos) != 1 {
+	if infos, err := session.List(t.Context(), f, nil); err != nil || len(infos) != 1 {
 		t.Errorf("%d sessions, %v", len(infos), err)
 	}
 }

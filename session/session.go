@@ -2,11 +2,12 @@
 // one JSON object a line, in the layout that the official SDKs read; what is not
 // in it did not happen.
 //
-// [Files] keeps sessions below a directory, as the official CLI does, and reads
-// those that it wrote; [Memory] keeps them as long as the process lives. Both are
-// a [Store], which is all that the engine knows; package sessiontest says what
-// every store must hold. The methods of Files that list, rename, fork and delete
-// sessions are for programs that show them to people.
+// A [Store] keeps the records: [Files] below a directory, where and as the official
+// CLI does, and reads those that it wrote; [Memory] as long as the process lives.
+// Package sessiontest says what every store must hold, and a database is one with
+// six methods. The functions of this package do the rest over any of them: [Create]
+// and [Open] are what an agent needs, [List], [Stat], [Messages], [Rename], [Fork],
+// [Export] and so on are for programs that show sessions to people.
 //
 // # A log
 //
@@ -21,7 +22,6 @@
 package session
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"time"
@@ -64,27 +64,14 @@ type Log interface {
 	// they survive the end of this process. It keeps nothing of the entries.
 	// After an error that leaves the log in doubt, all that follow fail too.
 	Append(entries ...*Entry) error
+	// Sub returns the log of a part of the session, such as that of a subagent,
+	// "subagents/agent-1": see [Key]. It is written under the same lock, and is
+	// closed with this one; closing it alone only ends it. Each call returns
+	// another one for the same part.
+	Sub(name string) (Log, error)
 	// Close ends the log and lets others open the session. A session without an
 	// entry is none: it leaves nothing behind. Closing twice does no harm.
 	Close() error
-}
-
-// A Store keeps sessions. It is safe for concurrent use.
-type Store interface {
-	// Create starts a session; without an id in meta it gets a new one. The
-	// error is [ErrExists] if the id is taken.
-	Create(ctx context.Context, meta Meta) (Log, error)
-	// Open opens a session to go on with it, and returns the entries of its
-	// conversation, oldest first, and the last record of each type that has no
-	// place in the tree. The error is [ErrNotFound] if there is none, and
-	// [ErrLocked] if it is open.
-	Open(ctx context.Context, id string, meta Meta) (Log, *History, error)
-	// Latest returns the id of the newest session that began in a directory, or
-	// [ErrNotFound].
-	Latest(ctx context.Context, cwd string) (id string, err error)
-	// Find returns the id of the newest session that a title belongs to, or
-	// [ErrNotFound].
-	Find(ctx context.Context, title string) (id string, err error)
 }
 
 // Meta is what every record of a session tells of its surroundings.

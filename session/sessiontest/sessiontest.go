@@ -5,8 +5,9 @@
 //		sessiontest.Run(t, func(t *testing.T) session.Store { return mystore.New(t) })
 //	}
 //
-// It knows a store by its interface only. Those rules of the official SDKs' store
-// that have a counterpart in it are here, and say so.
+// It knows a store by its interface only. The first rules are about the six methods
+// by themselves, and cover the 14 of the official SDKs' store; the others hold
+// whole sessions in it, as an agent does.
 package sessiontest
 
 import (
@@ -26,10 +27,7 @@ import (
 // no session. Where a store keeps sessions outside of the process, open must name
 // a new place each time.
 func Run(t *testing.T, open func(t *testing.T) session.Store) {
-	for _, rule := range []struct {
-		name string
-		test func(t *testing.T, s session.Store)
-	}{
+	for _, rule := range append(storeRules, []rule{
 		{"AppendThenOpen", appendThenOpen},
 		{"OrderOfAppends", orderOfAppends},
 		{"AppendNothing", appendNothing},
@@ -54,9 +52,16 @@ func Run(t *testing.T, open func(t *testing.T) session.Store) {
 		{"Effects", effects},
 		{"Concurrent", concurrent},
 		{"Canceled", canceled},
-	} {
+		{"Parts", parts},
+		{"Functions", functions},
+	}...) {
 		t.Run(rule.name, func(t *testing.T) { rule.test(t, open(t)) })
 	}
+}
+
+type rule struct {
+	name string
+	test func(t *testing.T, s session.Store)
 }
 
 // Meta is the surroundings that the tests use.
@@ -76,7 +81,7 @@ func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
 func create(t *testing.T, s session.Store, meta session.Meta) session.Log {
 	t.Helper()
-	log, err := s.Create(t.Context(), meta)
+	log, err := session.Create(t.Context(), s, meta)
 	if err != nil {
 		t.Fatalf("Create: %v", err)
 	}
@@ -101,7 +106,7 @@ func shut(t *testing.T, log session.Log) {
 // reopen opens a session, closes it and returns what it holds.
 func reopen(t *testing.T, s session.Store, id string) *session.History {
 	t.Helper()
-	log, h, err := s.Open(t.Context(), id, Meta("", "/src/b"))
+	log, h, err := session.Open(t.Context(), s, id, Meta("", "/src/b"))
 	if err != nil {
 		t.Fatalf("Open: %v", err)
 	}
@@ -178,7 +183,7 @@ func orderOfAppends(t *testing.T, s session.Store) {
 		appendTo(t, log, e)
 		if i%10 == 9 {
 			shut(t, log)
-			next, h, err := s.Open(t.Context(), id, Meta("", "/src/a"))
+			next, h, err := session.Open(t.Context(), s, id, Meta("", "/src/a"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -273,15 +278,15 @@ func reserved(t *testing.T, s session.Store) {
 func unknown(t *testing.T, s session.Store) {
 	create(t, s, Meta("", "/src/a"))
 	for _, id := range []string{session.NewID(), "", "no uuid", "../../etc/passwd"} {
-		if _, _, err := s.Open(t.Context(), id, Meta("", "/src/a")); !errors.Is(err, session.ErrNotFound) {
+		if _, _, err := session.Open(t.Context(), s, id, Meta("", "/src/a")); !errors.Is(err, session.ErrNotFound) {
 			t.Errorf("Open(%q): %v, want ErrNotFound", id, err)
 		}
 	}
-	if _, err := s.Latest(t.Context(), "/src/none"); !errors.Is(err, session.ErrNotFound) {
+	if _, err := session.Latest(t.Context(), s, "/src/none"); !errors.Is(err, session.ErrNotFound) {
 		t.Errorf("Latest: %v, want ErrNotFound", err)
 	}
 	for _, title := range []string{"none", ""} {
-		if _, err := s.Find(t.Context(), title); !errors.Is(err, session.ErrNotFound) {
+		if _, err := session.Find(t.Context(), s, title); !errors.Is(err, session.ErrNotFound) {
 			t.Errorf("Find(%q): %v, want ErrNotFound", title, err)
 		}
 	}
@@ -296,7 +301,7 @@ func newID(t *testing.T, s session.Store) {
 
 func badID(t *testing.T, s session.Store) {
 	for _, id := range []string{"x", "../" + session.NewID(), session.NewID() + "x", "zzzzzzzz-zzzz-zzzz-zzzz-zzzzzzzzzzzz"} {
-		if log, err := s.Create(t.Context(), Meta(id, "/src/a")); err == nil {
+		if log, err := session.Create(t.Context(), s, Meta(id, "/src/a")); err == nil {
 			log.Close()
 			t.Errorf("Create(%q): no error", id)
 		}
@@ -309,7 +314,7 @@ func takenID(t *testing.T, s session.Store) {
 	again := func(when string) {
 		t.Helper()
 		for _, cwd := range []string{"/src/a", "/src/b"} {
-			if other, err := s.Create(t.Context(), Meta(id, cwd)); !errors.Is(err, session.ErrExists) {
+			if other, err := session.Create(t.Context(), s, Meta(id, cwd)); !errors.Is(err, session.ErrExists) {
 				if err == nil {
 					other.Close()
 				}
@@ -329,11 +334,11 @@ func takenID(t *testing.T, s session.Store) {
 func emptySession(t *testing.T, s session.Store) {
 	id := session.NewID()
 	log := create(t, s, Meta(id, "/src/a"))
-	if _, err := s.Latest(t.Context(), "/src/a"); !errors.Is(err, session.ErrNotFound) {
+	if _, err := session.Latest(t.Context(), s, "/src/a"); !errors.Is(err, session.ErrNotFound) {
 		t.Errorf("Latest finds a session without entries: %v", err)
 	}
 	shut(t, log)
-	if _, _, err := s.Open(t.Context(), id, Meta("", "/src/a")); !errors.Is(err, session.ErrNotFound) {
+	if _, _, err := session.Open(t.Context(), s, id, Meta("", "/src/a")); !errors.Is(err, session.ErrNotFound) {
 		t.Errorf("Open of a session without entries: %v, want ErrNotFound", err)
 	}
 	log = create(t, s, Meta(id, "/src/b")) // its id is free
@@ -348,16 +353,16 @@ func oneWriter(t *testing.T, s session.Store) {
 	id := session.NewID()
 	log := create(t, s, Meta(id, "/src/a"))
 	appendTo(t, log, Say("user", "one", ""))
-	if _, _, err := s.Open(t.Context(), id, Meta("", "/src/a")); !errors.Is(err, session.ErrLocked) {
+	if _, _, err := session.Open(t.Context(), s, id, Meta("", "/src/a")); !errors.Is(err, session.ErrLocked) {
 		t.Fatalf("a second Open: %v, want ErrLocked", err)
 	}
 	shut(t, log)
-	log, _, err := s.Open(t.Context(), id, Meta("", "/src/a"))
+	log, _, err := session.Open(t.Context(), s, id, Meta("", "/src/a"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	if _, _, err := s.Open(t.Context(), id, Meta("", "/src/b")); !errors.Is(err, session.ErrLocked) {
+	if _, _, err := session.Open(t.Context(), s, id, Meta("", "/src/b")); !errors.Is(err, session.ErrLocked) {
 		t.Fatalf("a second Open from elsewhere: %v, want ErrLocked", err)
 	}
 }
@@ -372,13 +377,13 @@ func closed(t *testing.T, s session.Store) {
 	if err := log.Append(Say("assistant", "two", a.UUID)); !errors.Is(err, session.ErrClosed) {
 		t.Errorf("Append after Close: %v, want ErrClosed", err)
 	}
-	next, _, err := s.Open(t.Context(), id, Meta("", "/src/a"))
+	next, _, err := session.Open(t.Context(), s, id, Meta("", "/src/a"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer next.Close()
 	shut(t, log) // the old one has no hold on the new one
-	if _, _, err := s.Open(t.Context(), id, Meta("", "/src/a")); !errors.Is(err, session.ErrLocked) {
+	if _, _, err := session.Open(t.Context(), s, id, Meta("", "/src/a")); !errors.Is(err, session.ErrLocked) {
 		t.Errorf("Open while it is open: %v, want ErrLocked", err)
 	}
 }
@@ -409,7 +414,7 @@ func latest(t *testing.T, s session.Store) {
 	}
 	is := func(cwd string, want session.Log) {
 		t.Helper()
-		if got, err := s.Latest(t.Context(), cwd); err != nil || got != want.ID() {
+		if got, err := session.Latest(t.Context(), s, cwd); err != nil || got != want.ID() {
 			t.Errorf("Latest(%s) is %s, %v, want %s", cwd, got, err, want.ID())
 		}
 	}
@@ -441,11 +446,11 @@ func find(t *testing.T, s session.Store) {
 	b := titled("Old name", "New name")
 	c := titled("New name")
 	for title, want := range map[string]string{`Fix the "parser"`: a, "fix the \"parser\" ": a, "New name": c} {
-		if got, err := s.Find(t.Context(), title); err != nil || got != want {
+		if got, err := session.Find(t.Context(), s, title); err != nil || got != want {
 			t.Errorf("Find(%q) is %s, %v, want %s", title, got, err, want)
 		}
 	}
-	if got, err := s.Find(t.Context(), "Old name"); !errors.Is(err, session.ErrNotFound) {
+	if got, err := session.Find(t.Context(), s, "Old name"); !errors.Is(err, session.ErrNotFound) {
 		t.Errorf("Find of a title that was changed: %s, %v (it was that of %s)", got, err, b)
 	}
 }
@@ -474,7 +479,7 @@ func sidechains(t *testing.T, s session.Store) {
 	appendTo(t, log, side)
 	shut(t, log)
 	same(t, reopen(t, s, id).Entries, []*session.Entry{a, b})
-	log, _, err := s.Open(t.Context(), id, Meta("", "/src/a"))
+	log, _, err := session.Open(t.Context(), s, id, Meta("", "/src/a"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -547,7 +552,7 @@ func effects(t *testing.T, s session.Store) {
 	appendTo(t, log, session.Outcome("t_done", false, json.RawMessage(`"42 <ok>"`)))
 	shut(t, log)
 
-	log, h, err := s.Open(t.Context(), id, Meta("", "/src/a"))
+	log, h, err := session.Open(t.Context(), s, id, Meta("", "/src/a"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -575,7 +580,7 @@ func concurrent(t *testing.T, s session.Store) {
 	for i := range sessions {
 		wg.Go(func() {
 			id := session.NewID()
-			log, err := s.Create(t.Context(), Meta(id, fmt.Sprint("/src/", i%2)))
+			log, err := session.Create(t.Context(), s, Meta(id, fmt.Sprint("/src/", i%2)))
 			if err != nil {
 				t.Error(err)
 				return
@@ -598,7 +603,7 @@ func concurrent(t *testing.T, s session.Store) {
 						mu.Lock()
 						want[typ], want[typ+"-b"] = true, true
 						mu.Unlock()
-						if _, err := s.Latest(t.Context(), "/src/0"); err != nil && !errors.Is(err, session.ErrNotFound) {
+						if _, err := session.Latest(t.Context(), s, "/src/0"); err != nil && !errors.Is(err, session.ErrNotFound) {
 							t.Error(err)
 						}
 					}
@@ -608,7 +613,7 @@ func concurrent(t *testing.T, s session.Store) {
 			if err := log.Close(); err != nil {
 				t.Error(err)
 			}
-			log, h, err := s.Open(t.Context(), id, Meta("", "/src/0"))
+			log, h, err := session.Open(t.Context(), s, id, Meta("", "/src/0"))
 			if err != nil {
 				t.Error(err)
 				return
@@ -634,11 +639,111 @@ func canceled(t *testing.T, s session.Store) {
 	shut(t, log)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.Create(ctx, Meta("", "/src/a")); err == nil {
+	if _, err := session.Create(ctx, s, Meta("", "/src/a")); err == nil {
 		t.Error("Create: no error")
 	}
-	if _, _, err := s.Open(ctx, id, Meta("", "/src/a")); err == nil {
+	if _, _, err := session.Open(ctx, s, id, Meta("", "/src/a")); err == nil {
 		t.Error("Open: no error")
 	}
 	reopen(t, s, id) // nothing was left locked
+}
+
+// parts writes the log of a subagent.
+func parts(t *testing.T, s session.Store) {
+	id := session.NewID()
+	log := create(t, s, Meta(id, "/src/a"))
+	a := Say("user", "begin", "")
+	appendTo(t, log, a)
+	for _, name := range []string{"", "..", "/x", "a//b"} {
+		if _, err := log.Sub(name); err == nil {
+			t.Errorf("Sub(%q): no error", name)
+		}
+	}
+	sub, err := log.Sub("subagents/agent-7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	side := map[string]json.RawMessage{"isSidechain": json.RawMessage("true"), "agentId": json.RawMessage(`"7"`)}
+	b := Say("user", "of the subagent", "")
+	b.Fields = side
+	c := Say("assistant", "done", b.UUID)
+	c.Fields = side
+	appendTo(t, sub, &session.Entry{Type: "agent_metadata", Fields: map[string]json.RawMessage{"toolUseId": json.RawMessage(`"toolu_1"`), "agentType": json.RawMessage(`"x"`)}})
+	appendTo(t, sub, b)
+	appendTo(t, sub, c)
+	shut(t, sub)
+	if sub, err = log.Sub("subagents/agent-7"); err != nil {
+		t.Fatal(err)
+	}
+	d := Say("user", "more", c.UUID)
+	d.Fields = side
+	appendTo(t, sub, d)
+	appendTo(t, log, Say("assistant", "end", a.UUID))
+	shut(t, log)
+	if err := sub.Append(Say("user", "late", "")); err == nil {
+		t.Error("a part outlives its session")
+	}
+	if h := reopen(t, s, id); len(h.Entries) != 2 {
+		t.Errorf("%d entries, want 2", len(h.Entries))
+	}
+	agents, err := session.Subagents(t.Context(), s, id, nil)
+	if err != nil || len(agents) != 1 || agents[0] != "7" {
+		t.Fatalf("subagents %v, %v", agents, err)
+	}
+	said, err := session.SubagentMessages(t.Context(), s, id, "7", nil)
+	if err != nil || len(said) != 3 || said[1].UUID != c.UUID || said[0].ParentToolUseID != "toolu_1" {
+		t.Errorf("messages %+v, %v", said, err)
+	}
+}
+
+// functions does with a session what people do with it.
+func functions(t *testing.T, s session.Store) {
+	ctx := t.Context()
+	id := session.NewID()
+	log := create(t, s, Meta(id, "/src/a"))
+	a := Say("user", "Which tests are flaky?", "")
+	b := Say("assistant", "Two.", a.UUID)
+	appendTo(t, log, a, b)
+	if err := errors.Join(session.Rename(ctx, s, id, " Flaky ", nil), session.Tag(ctx, s, id, "ci", nil)); err != nil {
+		t.Fatalf("while it is open: %v", err)
+	}
+	if err := session.Delete(ctx, s, id, nil); !errors.Is(err, session.ErrLocked) {
+		t.Fatalf("Delete while it is open: %v, want ErrLocked", err)
+	}
+	shut(t, log)
+	info, err := session.Stat(ctx, s, id, nil)
+	if err != nil || info.Summary != "Flaky" || info.Tag != "ci" || info.FirstPrompt != "Which tests are flaky?" || info.Cwd != "/src/a" || info.GitBranch != "main" || !info.Programmatic {
+		t.Errorf("Stat: %+v, %v", info, err)
+	}
+	said, err := session.Messages(ctx, s, id, &session.MessagesOptions{Offset: 1})
+	if err != nil || len(said) != 1 || said[0].UUID != b.UUID {
+		t.Errorf("Messages: %+v, %v", said, err)
+	}
+	time.Sleep(15 * time.Millisecond)
+	fork, err := session.Fork(ctx, s, id, &session.ForkOptions{UpTo: a.UUID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := session.List(ctx, s, nil)
+	if err != nil || len(all) != 2 || all[0].ID != fork || all[0].Summary != "Flaky (fork)" || all[1].ID != id {
+		t.Errorf("List: %+v, %v", all, err)
+	}
+	if page, err := session.List(ctx, s, &session.ListOptions{Offset: 1, Limit: 5}); err != nil || len(page) != 1 || page[0].ID != id {
+		t.Errorf("a page: %+v, %v", page, err)
+	}
+	if none, err := session.List(ctx, s, &session.ListOptions{NoProgrammatic: true}); err != nil || len(none) != 0 {
+		t.Errorf("without those of programs: %+v, %v", none, err)
+	}
+	if h := reopen(t, s, fork); len(h.Entries) != 1 {
+		t.Errorf("the fork holds %d entries", len(h.Entries))
+	}
+	if err := session.Delete(ctx, s, id, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := session.Delete(ctx, s, id, nil); !errors.Is(err, session.ErrNotFound) {
+		t.Errorf("Delete of what is gone: %v", err)
+	}
+	if all, err := session.List(ctx, s, nil); err != nil || len(all) != 1 {
+		t.Errorf("after Delete: %+v, %v", all, err)
+	}
 }

@@ -1,0 +1,209 @@
+package session
+
+import (
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+)
+
+// packedSuffix is the end of the name of a session that is compressed.
+const packedSuffix = ".gz"
+
+// A Packed says what [Files.Pack] did.
+type Packed struct {
+	Sessions      int   // that were compressed
+	Before, After int64 // their bytes
+}
+
+// Pack compresses the sessions that were last written before a time, and leaves out
+// those that are open. They stay where they are, as <id>.jsonl.gz, are listed as
+// before, and become what they were when something is done with them. Others that
+// read the directory do not see them.
+func (f *Files) Pack(ctx context.Context, before time.Time) (Packed, error) {
+	var did Packed
+	root, err := f.root(false)
+	if errors.Is(err, fs.ErrNotExist) {
+		return did, nil
+	}
+	if err != nil {
+		return did, err
+	}
+	defer root.Close()
+	names, err := projects(root)
+	if err != nil {
+		return did, fmt.Errorf("session: %w", err)
+	}
+	for _, project := range names {
+		for _, p := range places(root, project) {
+			if err := ctx.Err(); err != nil {
+				return did, err
+			}
+			if p.packed || !p.mtime.Before(before) {
+				continue
+			}
+			size, err := f.pack(root, p)
+			if errors.Is(err, ErrLocked) || errors.Is(err, ErrNotFound) {
+				continue
+			}
+			if err != nil {
+				return did, fmt.Errorf("session: compressing %s: %w", p.id, err)
+			}
+			did.Sessions++
+			did.Before += p.size
+			did.After += size
+		}
+	}
+	return did, nil
+}
+
+func (f *Files) pack(root *os.Root, p place) (int64, error) {
+	d, err := digestPlace(root, p)
+	if err != nil {
+		return 0, err
+	}
+	file, err := openLocked(root, p)
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	temp := p.name() + packedSuffix + ".tmp"
+	root.Remove(temp) // of one that died
+	out, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
+	if err != nil {
+		return 0, err
+	}
+	z := gzip.NewWriter(out)
+	z.ModTime = p.mtime
+	z.Extra, _ = json.Marshal(packedHead{Size: p.size, Nanos: p.mtime.UnixNano(), Kept: keptOf(d)})
+	if len(z.Extra) > 60_000 {
+		z.Extra = nil
+	}
+	_, err = io.Copy(z, io.NewSectionReader(file, 0, p.size))
+	err = errors.Join(err, z.Close())
+	if err == nil {
+		err = syncFile(out) // the other one is removed
+	}
+	info, statErr := out.Stat()
+	if err = errors.Join(err, statErr, out.Close()); err == nil {
+		err = root.Chtimes(temp, p.mtime, p.mtime)
+	}
+	if now, statErr := file.Stat(); err == nil && (statErr != nil || now.Size() != p.size) {
+		err = ErrLocked // a line was added meanwhile
+	}
+	if err == nil {
+		err = root.Rename(temp, p.name()+packedSuffix)
+	}
+	if err != nil {
+		root.Remove(temp)
+		return 0, err
+	}
+	return info.Size(), root.Remove(p.name())
+}
+
+// A packedHead is what the head of a compressed session tells.
+type packedHead struct {
+	Size  int64 `json:"size"`
+	Nanos int64 `json:"nanos"` // when it was last written
+	Kept  *kept `json:"kept"`
+}
+
+func keptOf(d *digest) *kept {
+	k := &kept{
+		Begun: true, Sidechain: d.sidechain, Conversation: d.conversation, CustomTitle: d.customTitle, AITitle: d.aiTitle, LastPrompt: d.lastPrompt,
+		Summary: d.summary, FirstPrompt: d.firstPrompt, Branch: d.branch, Cwd: d.cwd, Tag: d.tag, Entrypoint: d.entrypoint,
+	}
+	if !d.created.IsZero() {
+		k.Created = d.created.Format(time.RFC3339Nano)
+	}
+	return k
+}
+
+// readPacked reads the head of a compressed session.
+func readPacked(root *os.Root, p place) (*packedHead, error) {
+	file, err := openRead(root, p.name()+packedSuffix)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	z, err := gzip.NewReader(file)
+	if err != nil {
+		return nil, err
+	}
+	h := &packedHead{}
+	if json.Unmarshal(z.Extra, h) != nil || h.Kept == nil { // by other hands
+		all, err := io.ReadAll(io.LimitReader(z, 32*window))
+		if err != nil {
+			return nil, err
+		}
+		h.Kept = keptOf(digestOf(all, all))
+		h.Nanos = p.mtime.UnixNano()
+	}
+	return h, nil
+}
+
+// unpack makes a compressed session what it was. It does nothing if there is none.
+func (f *Files) unpack(root *os.Root, project, id string) error {
+	p := place{project: project, id: id}
+	name := p.name()
+	if info, err := root.Lstat(name); err == nil && info.Size() > 0 {
+		return nil
+	}
+	file, err := openRead(root, name+packedSuffix)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return fmt.Errorf("session: %w", err)
+	}
+	defer file.Close()
+	if info, err := file.Stat(); err == nil {
+		p.mtime = info.ModTime()
+	}
+	z, err := gzip.NewReader(file)
+	if err != nil {
+		return fmt.Errorf("session: the compressed session %s cannot be read: %w", id, err)
+	}
+	temp := name + "." + NewID()[:8] + ".tmp"
+	out, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
+	if err != nil {
+		return fmt.Errorf("session: %w", err)
+	}
+	defer root.Remove(temp)
+	_, err = io.Copy(out, z)
+	if err == nil {
+		err = syncFile(out) // the other one is removed
+	}
+	if err = errors.Join(err, out.Close()); err != nil {
+		return fmt.Errorf("session: the compressed session %s cannot be read: %w", id, err)
+	}
+	if h, err := readPacked(root, p); err == nil {
+		p.mtime = time.Unix(0, h.Nanos)
+	}
+	root.Chtimes(temp, p.mtime, p.mtime)
+	// Of two that do this at once one wins, and may have written to it already. A
+	// name without a byte is that of a lock.
+	if info, err := root.Lstat(name); err == nil && info.Size() == 0 {
+		root.Remove(name)
+	}
+	if err := root.Link(temp, name); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("session: %w", err)
+	}
+	if err := root.Remove(name + packedSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("session: %w", err)
+	}
+	return nil
+}
+
+// packedID returns the id in the name of a session, and whether it is compressed.
+func packedID(name string) (id string, packed, ok bool) {
+	name, packed = strings.CutSuffix(name, packedSuffix)
+	id, ok = strings.CutSuffix(name, suffix)
+	return id, packed, ok && ValidID(id)
+}

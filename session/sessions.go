@@ -1,0 +1,310 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Create starts a session; without an id in meta it gets a new one. The error is
+// [ErrExists] if the id is taken.
+func Create(ctx context.Context, s Store, meta Meta) (Log, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if f, ok := s.(*Files); ok {
+		return f.create(meta)
+	}
+	meta, err := meta.newSession()
+	if err != nil {
+		return nil, err
+	}
+	lease, err := s.Lease(ctx, Key{Project: ProjectKey(meta.Cwd), Session: meta.ID})
+	if errors.Is(err, ErrLocked) {
+		err = ErrExists
+	}
+	if err != nil {
+		return nil, err
+	}
+	there, err := s.List(ctx, Key{Session: meta.ID})
+	if err == nil && len(there) > 0 {
+		err = ErrExists
+	}
+	if err != nil {
+		return nil, errors.Join(err, lease.Close())
+	}
+	return newLeaseLog(lease, meta), nil
+}
+
+// Open opens a session to go on with it, and returns what it holds. The error is
+// [ErrNotFound] if there is none, and [ErrLocked] if it is open.
+func Open(ctx context.Context, s Store, id string, meta Meta) (Log, *History, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	if f, ok := s.(*Files); ok {
+		return f.open(ctx, id, meta)
+	}
+	key, err := locate(ctx, s, id, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	lease, err := s.Lease(ctx, key)
+	if err != nil {
+		return nil, nil, err
+	}
+	h, err := loadHistory(ctx, s, key)
+	if err != nil {
+		return nil, nil, errors.Join(err, lease.Close())
+	}
+	meta.ID, h.Meta.ID = id, id
+	return newLeaseLog(lease, meta), h, nil
+}
+
+func loadHistory(ctx context.Context, s Store, key Key) (*History, error) {
+	r, err := openKey(ctx, s, key)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	scan, _, err := scanLog(r.all())
+	if err != nil {
+		return nil, err
+	}
+	return scan.history(r)
+}
+
+// Latest returns the id of the newest session that began in a directory, or
+// [ErrNotFound].
+func Latest(ctx context.Context, s Store, cwd string) (string, error) {
+	if f, ok := s.(*Files); ok {
+		return f.latest(ctx, cwd)
+	}
+	return newest(ctx, s, &In{Dir: cwd}, false, func(d *digest) bool { return d.conversation })
+}
+
+// Find returns the id of the newest session that a title belongs to, or
+// [ErrNotFound]. A title is one that was given, or else one that a model made up;
+// letters count the same in both cases.
+func Find(ctx context.Context, s Store, title string) (string, error) {
+	title = strings.TrimSpace(title)
+	if title == "" {
+		return "", ErrNotFound
+	}
+	if f, ok := s.(*Files); ok {
+		return f.find(ctx, title)
+	}
+	return newest(ctx, s, nil, true, func(d *digest) bool { return d.titled(title) })
+}
+
+// newest returns the newest session that ok takes and that no subagent began.
+func newest(ctx context.Context, s Store, in *In, worktrees bool, ok func(*digest) bool) (string, error) {
+	all, err := listed(ctx, s, in, worktrees)
+	if err != nil {
+		return "", err
+	}
+	d, err := newDigester(ctx, s)
+	if err != nil {
+		return "", err
+	}
+	for _, l := range all {
+		if err := ctx.Err(); err != nil {
+			return "", err
+		}
+		if got, err := d.digest(ctx, l); err == nil && !got.sidechain && ok(got) {
+			return l.Key.Session, nil
+		}
+	}
+	return "", ErrNotFound
+}
+
+// listed returns the sessions of a store in a place, the newest first, each id once.
+func listed(ctx context.Context, s Store, in *In, others bool) ([]Listed, error) {
+	var all []Listed
+	if in == nil || in.Dir == "" {
+		var err error
+		if all, err = s.List(ctx, Key{}); err != nil {
+			return nil, err
+		}
+	} else {
+		for _, project := range projectKeys(in.Dir, others) {
+			some, err := s.List(ctx, Key{Project: project})
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, some...)
+		}
+	}
+	all = slices.DeleteFunc(all, func(l Listed) bool { return !ValidID(l.Key.Session) })
+	slices.SortFunc(all, func(a, b Listed) int {
+		if c := b.Modified.Compare(a.Modified); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Key.Session, b.Key.Session)
+	})
+	seen := map[string]bool{}
+	return slices.DeleteFunc(all, func(l Listed) bool {
+		was := seen[l.Key.Session]
+		seen[l.Key.Session] = true
+		return was
+	}), nil
+}
+
+// projectKeys returns the keys of a directory and of other worktrees of its repository.
+func projectKeys(dir string, others bool) []string {
+	keys := []string{ProjectKey(dir)}
+	if others {
+		for _, w := range worktrees(dir) {
+			if key := ProjectKey(w); !slices.Contains(keys, key) {
+				keys = append(keys, key)
+			}
+		}
+	}
+	return keys
+}
+
+// locate finds the key of a session.
+func locate(ctx context.Context, s Store, id string, in *In) (Key, error) {
+	if err := ctx.Err(); err != nil {
+		return Key{}, err
+	}
+	if !ValidID(id) {
+		return Key{}, ErrNotFound
+	}
+	if f, ok := s.(*Files); ok {
+		root, p, err := f.at(ctx, id, in)
+		if err != nil {
+			return Key{}, err
+		}
+		root.Close()
+		return Key{Project: p.project, Session: id}, nil
+	}
+	all, err := s.List(ctx, Key{Session: id})
+	if err != nil {
+		return Key{}, err
+	}
+	if in != nil && in.Dir != "" {
+		keys := projectKeys(in.Dir, true)
+		all = slices.DeleteFunc(all, func(l Listed) bool { return !slices.Contains(keys, l.Key.Project) })
+	}
+	if len(all) == 0 {
+		return Key{}, ErrNotFound
+	}
+	return slices.MaxFunc(all, func(a, b Listed) int { return a.Modified.Compare(b.Modified) }).Key, nil
+}
+
+// An openLog is a log that can be read anywhere.
+type openLog struct {
+	io.ReaderAt
+	size  int64
+	close func() error
+}
+
+// Close ends the reading.
+func (o *openLog) Close() error {
+	if o.close == nil {
+		return nil
+	}
+	return o.close()
+}
+
+func (o *openLog) all() io.Reader { return io.NewSectionReader(o, 0, o.size) }
+
+// openKey opens a log for reading. Another may be writing.
+func openKey(ctx context.Context, s Store, key Key) (*openLog, error) {
+	if f, ok := s.(*Files); ok {
+		return f.openKey(key)
+	}
+	records, err := s.Load(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	lines, err := joinRecords(nil, records)
+	if err != nil {
+		return nil, err
+	}
+	return &openLog{ReaderAt: bytes.NewReader(lines), size: int64(len(lines))}, nil
+}
+
+// joinRecords appends records as lines.
+func joinRecords(dst []byte, records []json.RawMessage) ([]byte, error) {
+	for i, r := range records {
+		var err error
+		if dst, err = appendLine(dst, r); err != nil {
+			return nil, fmt.Errorf("session: record %d of %d: %w", i+1, len(records), err)
+		}
+	}
+	return dst, nil
+}
+
+// A leaseLog is a log in a store that is no file.
+type leaseLog struct {
+	lease   Lease
+	id, sub string
+	encoder *encoder
+	mu      *sync.Mutex
+	ended   *bool // shared with the parts: the session is closed
+	closed  bool
+}
+
+func newLeaseLog(lease Lease, meta Meta) *leaseLog {
+	return &leaseLog{lease: lease, id: meta.ID, encoder: newEncoder(meta), mu: new(sync.Mutex), ended: new(bool)}
+}
+
+func (l *leaseLog) ID() string   { return l.id }
+func (l *leaseLog) Path() string { return "" }
+
+func (l *leaseLog) Append(entries ...*Entry) error {
+	l.mu.Lock()
+	closed := l.closed || *l.ended
+	l.mu.Unlock()
+	if closed {
+		return ErrClosed
+	}
+	records := make([]json.RawMessage, len(entries))
+	for i, e := range entries {
+		line, err := l.encoder.lines(nil, []*Entry{e})
+		if err != nil {
+			return err
+		}
+		records[i] = line[:len(line)-1]
+	}
+	if len(records) == 0 {
+		return nil
+	}
+	return l.lease.Append(context.Background(), l.sub, records)
+}
+
+func (l *leaseLog) Sub(name string) (Log, error) {
+	if err := checkSub(name); err != nil || name == "" {
+		return nil, errors.Join(err, errNoPart(name))
+	}
+	return &leaseLog{lease: l.lease, id: l.id, sub: name, encoder: l.encoder, mu: l.mu, ended: l.ended}, nil
+}
+
+func errNoPart(name string) error {
+	if name == "" {
+		return errors.New("session: a part has a name")
+	}
+	return nil
+}
+
+func (l *leaseLog) Close() error {
+	l.mu.Lock()
+	closed := l.closed || *l.ended
+	l.closed = true
+	if l.sub == "" {
+		*l.ended = true
+	}
+	l.mu.Unlock()
+	if closed || l.sub != "" {
+		return nil
+	}
+	return l.lease.Close()
+}

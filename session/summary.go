@@ -1,0 +1,127 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"time"
+)
+
+// kept is a digest as a store keeps it.
+type kept struct {
+	Begun        bool   `json:"begun,omitempty"`
+	Sidechain    bool   `json:"sidechain,omitempty"`
+	Conversation bool   `json:"conversation,omitempty"`
+	Created      string `json:"created,omitempty"`
+	Cwd          string `json:"cwd,omitempty"`
+	Entrypoint   string `json:"entrypoint,omitempty"`
+	FirstPrompt  string `json:"firstPrompt,omitempty"`
+	Command      string `json:"command,omitempty"` // shown if there is no prompt
+	CustomTitle  string `json:"customTitle,omitempty"`
+	AITitle      string `json:"aiTitle,omitempty"`
+	LastPrompt   string `json:"lastPrompt,omitempty"`
+	Summary      string `json:"summary,omitempty"`
+	Branch       string `json:"gitBranch,omitempty"`
+	Tag          string `json:"tag,omitempty"`
+}
+
+// Fold brings what a list shows of a session up to date with records that were
+// appended to it: see [Summarizer]. Data is what it returned before, nil for a new
+// session, and is not changed. A store must not fold for one session twice at once.
+func Fold(data json.RawMessage, records []json.RawMessage) json.RawMessage {
+	var k kept
+	json.Unmarshal(data, &k) // what cannot be read is begun anew
+	for _, r := range records {
+		k.fold(r)
+	}
+	out, _ := json.Marshal(&k) // texts and booleans only
+	return out
+}
+
+func (k *kept) fold(record []byte) {
+	var p peeked
+	p.read(record)
+	if p.typ == "" {
+		return
+	}
+	if !k.Begun {
+		k.Begun, k.Sidechain = true, p.sidechain
+	}
+	setOnce(&k.Created, p.timestamp)
+	setOnce(&k.Cwd, p.cwd)
+	setOnce(&k.Entrypoint, p.entrypoint)
+	if p.branch != "" {
+		k.Branch = p.branch
+	}
+	if p.typ == typeUser || p.typ == typeAssistant {
+		k.Conversation = true
+	}
+	if k.FirstPrompt == "" && p.typ == typeUser && !p.meta && !p.compact {
+		text, command := promptOf(p.message)
+		k.FirstPrompt = text
+		setOnce(&k.Command, command)
+	}
+	for name, dst := range map[string]*string{"customTitle": &k.CustomTitle, "aiTitle": &k.AITitle, "lastPrompt": &k.LastPrompt} {
+		if bytes.Contains(record, []byte(`"`+name+`"`)) {
+			if text, ok := topText(record, name); ok {
+				*dst = text
+			}
+		}
+	}
+	if p.typ == "summary" {
+		k.Summary, _ = topText(record, "summary")
+	}
+	if p.typ == "tag" {
+		k.Tag, _ = topText(record, "tag")
+	}
+}
+
+func (k *kept) digest() *digest {
+	d := &digest{
+		sidechain: k.Sidechain, conversation: k.Conversation, customTitle: k.CustomTitle, aiTitle: k.AITitle, lastPrompt: k.LastPrompt,
+		summary: k.Summary, firstPrompt: k.FirstPrompt, branch: k.Branch, cwd: k.Cwd, tag: k.Tag, entrypoint: k.Entrypoint,
+	}
+	d.created, _ = time.Parse(time.RFC3339, k.Created)
+	setOnce(&d.firstPrompt, k.Command)
+	return d
+}
+
+// A digester finds out what a list shows of sessions, from what the store keeps of
+// them if it does, or else from their records.
+type digester struct {
+	store     Store
+	summaries map[Key]Summary
+}
+
+func newDigester(ctx context.Context, s Store) (*digester, error) {
+	d := &digester{store: s}
+	if z, ok := s.(Summarizer); ok {
+		all, err := z.Summaries(ctx, "")
+		if err != nil {
+			return nil, err
+		}
+		d.summaries = map[Key]Summary{}
+		for _, s := range all {
+			d.summaries[s.Key] = s
+		}
+	}
+	return d, nil
+}
+
+func (d *digester) digest(ctx context.Context, l Listed) (*digest, error) {
+	var k kept
+	if s, ok := d.summaries[l.Key]; ok && !s.Modified.Before(l.Modified) && json.Unmarshal(s.Data, &k) == nil && k.Begun {
+		return k.digest(), nil
+	}
+	r, err := openKey(ctx, d.store, l.Key)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	lines, err := io.ReadAll(r.all())
+	if err != nil {
+		return nil, err
+	}
+	return digestOf(lines, lines), nil
+}
