@@ -654,6 +654,82 @@ func TestWithdrawnRequest(t *testing.T) {
 	})
 }
 
+// TestQuickCallbacks checks that a callback which was quick so far, and which the
+// reader therefore runs itself, keeps nobody waiting when it is quick no more.
+func TestQuickCallbacks(t *testing.T) {
+	const quick = 5
+	for name, slow := range map[string]func(t *testing.T, c *parley.Client, ctx context.Context, next <-chan struct{}){
+		"waits for another": func(t *testing.T, _ *parley.Client, _ context.Context, next <-chan struct{}) { <-next },
+		"calls back": func(t *testing.T, c *parley.Client, ctx context.Context, _ <-chan struct{}) {
+			if _, err := c.SetModel(ctx, "other"); err != nil {
+				t.Error(err)
+			}
+		},
+		"waits for its end":      func(_ *testing.T, _ *parley.Client, ctx context.Context, _ <-chan struct{}) { <-ctx.Done() },
+		"ends its goroutine":     func(*testing.T, *parley.Client, context.Context, <-chan struct{}) { runtime.Goexit() },
+		"panics":                 func(*testing.T, *parley.Client, context.Context, <-chan struct{}) { panic("no") },
+		"closes its own session": func(t *testing.T, c *parley.Client, _ context.Context, _ <-chan struct{}) { c.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				const request = `{"type":"control_request","request_id":"r%d","request":{"subtype":"can_use_tool","tool_name":"X","input":{}}}`
+				opts := agent(t, func(a *agentEnd) int {
+					a.hello()
+					a.wait("user")
+					for i := range quick {
+						a.send(request, i)
+						a.wait("control_response")
+					}
+					a.send(request, quick)
+					time.Sleep(time.Second)
+					a.send(request, quick+1)
+					answered := 0
+					for answered < 1 || name != "waits for its end" && answered < 2 {
+						m := a.next()
+						if m.eof {
+							return 0
+						}
+						switch m.Type {
+						case "control_response":
+							answered++
+						case "control_request":
+							a.send(`{"type":"control_response","response":{"subtype":"success","request_id":%q}}`, m.RequestID)
+						}
+					}
+					a.send(`{"type":"control_cancel_request","request_id":"r%d"}`, quick)
+					a.done()
+					a.wait("")
+					return 0
+				})
+				var c *parley.Client
+				var calls atomic.Int64
+				next := make(chan struct{})
+				opts.CanUseTool = func(ctx context.Context, _ *wire.CanUseTool) (*wire.PermissionResult, error) {
+					switch calls.Add(1) {
+					case quick + 1:
+						slow(t, c, ctx, next)
+					case quick + 2:
+						close(next)
+					}
+					return parley.Allow(), nil
+				}
+				c = connect(t, opts)
+				o := turn(t, c, "hi")
+				if name == "closes its own session" {
+					if !errors.Is(o.err, parley.ErrClosed) {
+						t.Errorf("the turn ended with %v", o.err)
+					}
+					return
+				}
+				wantResult(t, o, "done")
+				if n := calls.Load(); n != quick+2 {
+					t.Errorf("%d calls", n)
+				}
+			})
+		})
+	}
+}
+
 // TestCallbacksAtOnce checks that requests do not wait for each other, and that a
 // flood of them is refused rather than kept.
 func TestCallbacksAtOnce(t *testing.T) {

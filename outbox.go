@@ -11,19 +11,21 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// An outbox is the one writer of a connection. Frames that wait are written
-// together; a sender waits for its frame or for its context, never for the lock
-// of another.
+// An outbox is what writes to a connection, one at a time. Frames that wait are
+// written together by its goroutine; a sender waits for its frame or for its
+// context, never for the lock of another. Who finds nobody writing may write
+// itself.
 type outbox struct {
 	conn    transport.Conn
-	stall   time.Duration // how long one write may take
 	record  func(dir byte, line []byte)
-	stalled func()          // called when a write took longer
+	watch   watch           // of one write
+	stalled func()          // called when a write took longer than it may
 	failed  func(err error) // called once when writing fails
 
 	mu     sync.Mutex
 	frames []*frame
 	size   int   // bytes of frames
+	busy   bool  // somebody writes
 	ended  bool  // no frame is taken any more; input ends once the rest is written
 	err    error // why nothing can be written any more
 	wake   chan struct{}
@@ -40,7 +42,7 @@ type frame struct {
 }
 
 func newOutbox(conn transport.Conn, stall time.Duration) *outbox {
-	return &outbox{conn: conn, stall: stall, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	return &outbox{conn: conn, watch: watch{limit: stall}, wake: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
 // post adds a message to what is to be written.
@@ -49,15 +51,52 @@ func (o *outbox) post(m wire.Message) (*frame, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &frame{line: append(line, '\n'), written: make(chan error, 1)}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	return o.add(append(line, '\n'))
+}
+
+// write writes a message and returns when that was done.
+func (o *outbox) write(m wire.Message) error {
+	line, err := wire.Encode(m)
+	if err != nil {
+		return err
+	}
+	line = append(line, '\n')
+	o.mu.Lock()
+	if o.busy || len(o.frames) > 0 || o.ended || o.err != nil {
+		f, err := o.add(line)
+		o.mu.Unlock()
+		if err == nil {
+			err = <-f.written
+		}
+		return err
+	}
+	o.busy = true
+	o.mu.Unlock()
+	o.record('>', line[:len(line)-1])
+	err = o.flush(line)
+	o.mu.Lock()
+	o.busy = false
+	if err != nil && o.err == nil {
+		o.err = err
+		o.poke()
+	} else if len(o.frames) > 0 || o.ended {
+		o.poke()
+	}
+	o.mu.Unlock()
+	return err
+}
+
+// add adds a line. The caller holds mu.
+func (o *outbox) add(line []byte) (*frame, error) {
 	if o.err != nil {
 		return nil, o.err
 	}
 	if o.ended {
 		return nil, transport.ErrInputClosed
 	}
+	f := &frame{line: line, written: make(chan error, 1)}
 	if o.size+len(f.line) > maxOutbox && len(o.frames) > 0 {
 		return nil, fmt.Errorf("parley: more than %d bytes wait for the agent to read", maxOutbox)
 	}
@@ -115,14 +154,23 @@ func (o *outbox) poke() {
 // write that blocks ends when the connection is closed.
 func (o *outbox) run(abort <-chan struct{}) {
 	defer close(o.done)
+	defer o.watch.stop()
 	var buf []byte
 	for {
+		var frames []*frame
 		o.mu.Lock()
-		frames, ended := o.frames, o.ended
-		o.frames, o.size = nil, 0
+		idle, ended, err := !o.busy, o.ended, o.err
+		if idle && err == nil && len(o.frames) > 0 {
+			frames, o.frames, o.size, o.busy = o.frames, nil, 0, true
+		}
 		o.mu.Unlock()
+		if err != nil { // of somebody else
+			o.fail(nil, err)
+			o.failed(err)
+			return
+		}
 		if len(frames) == 0 {
-			if ended {
+			if idle && ended {
 				o.conn.CloseWrite()
 				return
 			}
@@ -139,11 +187,14 @@ func (o *outbox) run(abort <-chan struct{}) {
 			o.record('>', f.line[:len(f.line)-1])
 			buf = append(buf, f.line...)
 		}
-		if err := o.write(buf); err != nil {
+		if err := o.flush(buf); err != nil {
 			o.fail(frames, err)
 			o.failed(err)
 			return
 		}
+		o.mu.Lock()
+		o.busy = false
+		o.mu.Unlock()
 		for _, f := range frames {
 			f.written <- nil
 		}
@@ -153,19 +204,17 @@ func (o *outbox) run(abort <-chan struct{}) {
 	}
 }
 
-// write writes in pieces: an agent that reads slowly is not one that has stopped
+// flush writes in pieces: an agent that reads slowly is not one that has stopped
 // reading.
-func (o *outbox) write(b []byte) error {
-	t := time.AfterFunc(o.stall, o.stalled)
-	defer t.Stop()
+func (o *outbox) flush(b []byte) error {
+	defer o.watch.end()
 	for len(b) > 0 {
 		n := min(len(b), writeSize)
+		o.watch.begin(o.stalled)
 		if _, err := o.conn.Write(b[:n]); err != nil {
 			return err
 		}
-		if b = b[n:]; len(b) > 0 {
-			t.Reset(o.stall)
-		}
+		b = b[n:]
 	}
 	return nil
 }

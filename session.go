@@ -21,9 +21,10 @@ import (
 
 // A session is one connection to an agent: what Query and Client share.
 //
-// One goroutine reads: it wakes whoever waits for a control response, starts a
-// goroutine for each control request, and queues all else for the consumer. It
-// never waits for the consumer or for a callback. One goroutine writes (outbox).
+// One goroutine reads: it wakes whoever waits for a control response, has each
+// control request handled, and queues all else for the consumer. It never waits
+// for the consumer, and for a callback no longer than a moment (attend). What is
+// written goes through the outbox, a frame at a time.
 // When the reader ends, the session is over: it waits for the agent to be gone,
 // fails what is pending, and closes the queue.
 type session struct {
@@ -52,6 +53,7 @@ type session struct {
 	said    atomic.Int64 // how many lines we wrote, or were about to
 	handled atomic.Int64 // how many requests of theirs we answered
 	midTurn atomic.Bool  // the agent has begun a turn that has no result yet
+	quick   atomic.Bool  // the last handler took no time
 
 	running  sync.WaitGroup // handlers and helpers
 	readDone chan struct{}  // closed when the session is over
@@ -114,48 +116,115 @@ func open(ctx context.Context, cfg *config, owner func(*session)) error {
 
 // read takes lines apart until the agent ends its output.
 func (s *session) read() {
-	r := wire.NewReader(s.conn, &wire.ReaderOptions{MaxLine: s.cfg.maxLine})
-	endWatch := s.watchIdle()
+	s.readOn(&reading{
+		lines:    wire.NewReader(s.conn, &wire.ReaderOptions{MaxLine: s.cfg.maxLine}),
+		endWatch: s.watchIdle(),
+		watch:    watch{limit: attendTime},
+	})
+}
+
+// A reading is what the goroutine that reads owns, and hands on if another takes
+// its place.
+type reading struct {
+	lines    *wire.Reader
+	endWatch func()
+	watch    watch // of a handler that the reader runs
+}
+
+// readOn reads until the agent ends its output, or until another goroutine reads.
+func (s *session) readOn(r *reading) {
 	var err error
 	for err == nil {
 		var line []byte
-		line, err = r.ReadLine()
+		line, err = r.lines.ReadLine()
 		var bad *wire.BadLine
 		if errors.As(err, &bad) {
 			err = s.in.push(bad, len(bad.Text))
 			continue
 		}
-		if err == nil {
-			s.heard.Add(1)
-			s.record('<', line)
-			err = s.route(line)
+		if err != nil {
+			break
+		}
+		s.heard.Add(1)
+		s.record('<', line)
+		var request *wire.ControlRequest
+		request, err = s.route(line)
+		if request == nil {
+			continue
+		}
+		handler := s.requested(request)
+		switch {
+		case handler == nil:
+		case r.lines.Buffered() > 0: // there is more to do than this
+			go handler()
+		case !s.attend(r, handler):
+			return
 		}
 	}
-	endWatch()
+	r.endWatch()
+	r.watch.stop()
 	s.finish(err)
 }
 
-// route brings one line to where it belongs. Its error ends the session.
-func (s *session) route(line []byte) error {
+// attendTime is how long a callback may keep the reader.
+const attendTime = 500 * time.Microsecond
+
+// attend runs a handler and reports whether the caller still is the one who reads.
+// If the last handler was quick this one runs right here: its answer is on its way
+// before another goroutine would have begun. Should it take longer after all,
+// another goroutine goes on reading.
+func (s *session) attend(r *reading, handler func()) (reads bool) {
+	if !s.quick.Load() {
+		go func() {
+			start := time.Now()
+			handler()
+			s.quick.Store(time.Since(start) < attendTime/10)
+		}()
+		return true
+	}
+	var relieved atomic.Bool
+	r.watch.begin(func() {
+		if relieved.CompareAndSwap(false, true) {
+			s.quick.Store(false)
+			s.readOn(r)
+		}
+	})
+	returned := false
+	defer func() {
+		if reads = relieved.CompareAndSwap(false, true); !reads {
+			return
+		}
+		r.watch.end()
+		if !returned { // the callback ends this goroutine
+			go s.readOn(r)
+		}
+	}()
+	handler()
+	returned = true
+	return
+}
+
+// route brings one line to where it belongs; a request that is to be handled is
+// returned. Its error ends the session.
+func (s *session) route(line []byte) (*wire.ControlRequest, error) {
 	switch wire.PeekType(line) {
 	case "stream_event", "assistant", "user":
 		// They concern nobody but the consumer, who takes them apart.
 		s.midTurn.Store(true)
-		return s.in.pushLine(line)
+		return nil, s.in.pushLine(line)
 	}
 	m := entry{line: line}.message()
 	switch m := m.(type) {
 	case *wire.ControlResponse:
 		s.answered(&m.Response)
-		return nil
+		return nil, nil
 	case *wire.ControlRequest:
-		s.requested(m)
-		return nil
+		return m, nil
 	case *wire.ControlCancelRequest:
 		s.cancelled(m.RequestID)
-		return nil
+		return nil, nil
 	case *wire.KeepAlive, *wire.TranscriptMirror:
-		return nil
+		return nil, nil
 	case *wire.Init:
 		s.midTurn.Store(true)
 	case *wire.TaskStarted:
@@ -179,7 +248,7 @@ func (s *session) route(line []byte) error {
 	if ended && s.onResult != nil {
 		s.onResult(res)
 	}
-	return s.in.push(m, len(line))
+	return nil, s.in.push(m, len(line))
 }
 
 func (s *session) setTask(id string, running bool) {
@@ -557,8 +626,11 @@ func (s *session) answered(r *wire.Response) {
 	}
 	for _, list := range [][]*wire.ControlRequest{r.PendingPermissionRequests, r.PendingUserDialogRequests, r.PendingElicitationRequests} {
 		for _, req := range list {
-			if req != nil {
-				s.requested(req)
+			if req == nil {
+				continue
+			}
+			if handler := s.requested(req); handler != nil {
+				go handler()
 			}
 		}
 	}
@@ -604,13 +676,14 @@ var errSilent = errors.New("no answer")
 // testing.T.FailNow does.
 var errGoexit = errors.New("it ended its goroutine")
 
-// requested starts the handler of a request. It does not wait.
-func (s *session) requested(m *wire.ControlRequest) {
+// requested takes a request and returns what handles it; nil if nothing does. The
+// caller must run it.
+func (s *session) requested(m *wire.ControlRequest) (handler func()) {
 	id := m.RequestID
 	s.mu.Lock()
 	if s.calls == nil || (id != "" && s.seen[id]) {
 		s.mu.Unlock()
-		return
+		return nil
 	}
 	full := len(s.handlers) >= maxHandlers
 	ctx, cancel := context.WithCancelCause(s.ctx)
@@ -627,11 +700,11 @@ func (s *session) requested(m *wire.ControlRequest) {
 	s.mu.Unlock()
 	if full {
 		cancel(nil)
-		// The reader must not wait for this to be written.
-		go s.respond(id, nil, fmt.Errorf("the host already works on %d requests", maxHandlers))
-		return
+		return func() {
+			s.respond(id, nil, fmt.Errorf("the host already works on %d requests", maxHandlers))
+		}
 	}
-	go func() {
+	return func() {
 		defer s.running.Done()
 		var payload any
 		err := errGoexit
@@ -646,7 +719,7 @@ func (s *session) requested(m *wire.ControlRequest) {
 			cancel(nil)
 		}()
 		payload, err = s.handle(ctx, m.Request)
-	}()
+	}
 }
 
 // cancelled takes a request back: its handler's context ends, and it gets no
@@ -670,10 +743,7 @@ func (s *session) respond(id string, payload any, err error) {
 	if err != nil {
 		r = wire.Response{Subtype: "error", RequestID: id, Error: err.Error()}
 	}
-	f, err := s.out.post(&wire.ControlResponse{Response: r})
-	if err == nil {
-		err = <-f.written
-	}
+	err = s.out.write(&wire.ControlResponse{Response: r})
 	if err != nil && s.ctx.Err() == nil {
 		s.log.Warn("an answer could not be sent", "request_id", id, "error", err)
 		s.owe()

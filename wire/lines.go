@@ -52,6 +52,10 @@ func NewReader(src io.Reader, opts *ReaderOptions) *Reader {
 	return r
 }
 
+// Buffered returns how many bytes were read that no line was made of yet: zero says
+// that the next line is not there.
+func (r *Reader) Buffered() int { return r.w - r.r }
+
 // ReadLine returns the next line that is not blank, without its end, for who wants
 // to take it apart later; see [Decode] and [PeekType]. It is valid until the next
 // call. An error that is a [*BadLine] stands for one line that is too long: the
