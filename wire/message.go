@@ -86,6 +86,9 @@ func Decode(line []byte) (Message, error) {
 	if e := decodeDelta(text); e != nil {
 		return e, nil
 	}
+	if a := decodeAssistant(text); a != nil {
+		return a, nil
+	}
 	d, err := scan(text)
 	if err != nil {
 		return nil, badLine(line, int64(len(line)), err)

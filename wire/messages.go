@@ -233,69 +233,6 @@ type StreamEvent struct {
 	Open             `wire:"type=stream_event"`
 }
 
-// decodeDelta reads a stream event that has none but the usual members, as nearly
-// all lines of an answer are. It is what decodeObject would give, in half the time;
-// nil means that the line is something else. FuzzDelta compares the two.
-func decodeDelta(line []byte) *StreamEvent {
-	const begin = `{"type":"stream_event","event":`
-	if len(line) < len(begin) || string(line[:len(begin)]) != begin {
-		return nil
-	}
-	d := docs.Get().(*doc)
-	defer d.release()
-	d.src, d.tape = line, d.tape[:0]
-	start := len(begin)
-	if start >= len(line) || line[start] != '{' {
-		return nil
-	}
-	i, err := d.object(line, start, 1)
-	if err != nil {
-		return nil
-	}
-	end, parent := i, false
-	var text [3]item // of the members below
-	for i < len(line) && line[i] == ',' {
-		k, member := -1, 0
-		switch rest := line[i:]; {
-		case bytes.HasPrefix(rest, []byte(`,"parent_tool_use_id":null`)) && !parent:
-			parent = true
-			i += len(`,"parent_tool_use_id":null`)
-			continue
-		case bytes.HasPrefix(rest, []byte(`,"uuid":"`)):
-			k, member = 0, len(`,"uuid":`)
-		case bytes.HasPrefix(rest, []byte(`,"session_id":"`)):
-			k, member = 1, len(`,"session_id":`)
-		case bytes.HasPrefix(rest, []byte(`,"api_message_id":"`)):
-			k, member = 2, len(`,"api_message_id":`)
-		}
-		if k < 0 || text[k].d != nil {
-			return nil
-		}
-		at := len(d.tape)
-		if i, err = d.string(line, i+member); err != nil || d.tape[at].escaped || d.tape[at].end-d.tape[at].start == 2 {
-			return nil
-		}
-		text[k] = item{d, uint32(at)}
-	}
-	if i != len(line)-1 || line[i] != '}' || !parent {
-		return nil
-	}
-	e := &StreamEvent{Event: bytes.Clone(line[start:end])}
-	if text[0].d != nil {
-		e.UUID = string(text[0].inner())
-	}
-	if text[1].d != nil {
-		e.SessionID = lastSessionID.share(text[1].inner())
-	}
-	if text[2].d != nil {
-		e.APIMessageID = lastMessageID.share(text[2].inner())
-	}
-	return e
-}
-
-// Ids that repeat from line to line.
-var lastSessionID, lastMessageID shared
-
 // Text returns the text that the event adds to the answer, empty if it adds none.
 func (e *StreamEvent) Text() string {
 	if text, ok := e.plainText(); ok {

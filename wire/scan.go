@@ -213,9 +213,18 @@ const (
 	highs = 0x8080808080808080
 )
 
-// string scans the string whose opening quote is at i.
+// string scans the string that begins at i and returns the index behind it.
 func (d *doc) string(b []byte, i int) (int, error) {
-	start, escaped := i, false
+	end, escaped, err := stringEnd(b, i)
+	if err != nil {
+		return 0, err
+	}
+	d.tape = append(d.tape, node{start: uint32(i), end: uint32(end), next: uint32(len(d.tape) + 1), escaped: escaped})
+	return end, nil
+}
+
+// stringEnd returns the index behind the string that begins at i.
+func stringEnd(b []byte, i int) (end int, escaped bool, err error) {
 	i++
 	for {
 		// Eight bytes at a time up to a quote, a backslash or a control
@@ -235,30 +244,29 @@ func (d *doc) string(b []byte, i int) (int, error) {
 			}
 		}
 		if i >= len(b) {
-			return 0, errSyntax
+			return 0, false, errSyntax
 		}
 		switch c := b[i]; {
 		case c == '"':
-			d.tape = append(d.tape, node{start: uint32(start), end: uint32(i + 1), next: uint32(len(d.tape) + 1), escaped: escaped})
-			return i + 1, nil
+			return i + 1, escaped, nil
 		case c == '\\':
 			escaped = true
 			if i+1 >= len(b) {
-				return 0, errSyntax
+				return 0, false, errSyntax
 			}
 			switch b[i+1] {
 			case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
 				i += 2
 			case 'u':
 				if i+6 > len(b) || !isHex(b[i+2]) || !isHex(b[i+3]) || !isHex(b[i+4]) || !isHex(b[i+5]) {
-					return 0, errSyntax
+					return 0, false, errSyntax
 				}
 				i += 6
 			default:
-				return 0, errSyntax
+				return 0, false, errSyntax
 			}
 		case c < 0x20:
-			return 0, errSyntax
+			return 0, false, errSyntax
 		default: // near the end of the text
 			i++
 		}
