@@ -82,19 +82,34 @@ func newQueue(memory, total int64) *queue {
 // push adds a message that took size bytes on the wire. Its error is final: the
 // queue is full or the disk is.
 func (q *queue) push(m wire.Message, size int) error {
-	return q.add(entry{m: m}, int64(size)+entrySize)
+	err := q.add(entry{m: m}, int64(size)+entrySize)
+	q.flush()
+	return err
 }
 
-// pushLine adds a line, which is copied.
+// pushLine adds a line, which is copied. If the consumer waits it may go on doing so
+// until flush is called, which the producer does before it waits itself: a consumer
+// is not woken for each of many lines.
 func (q *queue) pushLine(line []byte) error {
 	return q.add(entry{line: line}, int64(len(line))+entrySize)
+}
+
+// flush wakes a consumer that waits though there is something to read.
+func (q *queue) flush() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.items) > 0 || q.spill.size > 0 {
+		q.wake()
+	}
 }
 
 const (
 	entrySize = 64       // what an entry takes beside its text
 	blockSize = 64 << 10 // of memory for lines, while many come
-	firstSize = 4 << 10  // of what an idle queue keeps
+	firstSize = 4 << 10  // of what an idle queue begins with
+	flushSize = 64 << 10 // of lines that a consumer is not woken for
 	maxFree   = 32       // blocks that are kept for later
+	idleFree  = 2        // as long as nothing comes
 )
 
 // keep copies a line into the last block. The caller holds mu.
@@ -156,7 +171,9 @@ func (q *queue) add(e entry, n int64) error {
 	} else if err := q.spill.write(e); err != nil {
 		return fmt.Errorf("parley: %d bytes of messages were not read, and more cannot be put aside: %w", q.size+q.spill.size, err)
 	}
-	q.wake()
+	if q.size > flushSize {
+		q.wake()
+	}
 	return nil
 }
 
@@ -304,7 +321,10 @@ func (q *queue) take() (e entry, state int, err error) {
 		return e, tookNone, q.closed
 	}
 	// All was read. A queue that is idle for long needs little.
-	q.free = nil
+	if len(q.free) > idleFree {
+		clear(q.free[idleFree:])
+		q.free = q.free[:idleFree]
+	}
 	if b := q.block; b != nil && b.left == 1 {
 		b.buf = b.buf[:0]
 		if cap(b.buf) > firstSize {

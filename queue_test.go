@@ -45,6 +45,7 @@ func (q *queue) addNumber(i, size int) error {
 	case 5:
 		return q.push(&wire.BadLine{Text: fmt.Append(nil, i), Size: int64(size), Err: wire.ErrLineTooLong}, size)
 	}
+	defer q.flush()
 	return q.pushLine(numbered(i, size))
 }
 

@@ -117,10 +117,19 @@ func open(ctx context.Context, cfg *config, owner func(*session)) error {
 // read takes lines apart until the agent ends its output.
 func (s *session) read() {
 	s.readOn(&reading{
-		lines:    wire.NewReader(s.conn, &wire.ReaderOptions{MaxLine: s.cfg.maxLine}),
+		lines:    wire.NewReader(source{s}, &wire.ReaderOptions{MaxLine: s.cfg.maxLine}),
 		endWatch: s.watchIdle(),
 		watch:    watch{limit: attendTime},
 	})
+}
+
+// A source is the agent's output. Before it waits for more, it sees to it that
+// nobody else waits for what has come.
+type source struct{ s *session }
+
+func (r source) Read(p []byte) (int, error) {
+	r.s.in.flush()
+	return r.s.conn.Read(p)
 }
 
 // A reading is what the goroutine that reads owns, and hands on if another takes
@@ -174,6 +183,7 @@ const attendTime = 500 * time.Microsecond
 // before another goroutine would have begun. Should it take longer after all,
 // another goroutine goes on reading.
 func (s *session) attend(r *reading, handler func()) (reads bool) {
+	s.in.flush()
 	if !s.quick.Load() {
 		go func() {
 			start := time.Now()

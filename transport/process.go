@@ -211,6 +211,7 @@ func (c *processConn) start(cmd *exec.Cmd, id string, line func(string)) (err er
 	if err != nil {
 		return err
 	}
+	enlarge(outR)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = inR, outW, errW
 	if c.tree, err = startTree(cmd, id); err != nil {
 		return err
