@@ -131,17 +131,22 @@ var theWatchdog = watchdog{shell: "/bin/sh"}
 // A watchdog kills process groups when this process has gone without doing so
 // itself. It is a shell that reads our connections from a pipe of which only we
 // hold the writing end: when that ends and groups are left, we were killed. The
-// shell runs as long as there are connections, in a group of its own so that a
-// signal for our group does not end it. Where there is no shell there is no
+// shell runs as long as there are connections that are not new, in a group of its own
+// so that a signal for our group does not end it. Where there is no shell there is no
 // watchdog.
 type watchdog struct {
 	shell string
 
-	mu    sync.Mutex
-	users int
-	pipe  *os.File // nil when it could not be started
-	proc  *os.Process
+	mu     sync.Mutex
+	groups map[int]string // with their ids
+	timer  *time.Timer    // that starts the shell
+	pipe   *os.File       // nil when it was not, or could not be started
+	proc   *os.Process
 }
+
+// watchdogDelay keeps the start of the shell out of the way of the first answer. Until
+// then the kernel (on Linux) or the end of its input ends a command that we leave.
+const watchdogDelay = 25 * time.Millisecond
 
 // watchdogScript uses only what every shell has built in, apart from grep, which
 // finds the descendants that left their group where there is a /proc. It looks
@@ -175,10 +180,28 @@ done
 func (w *watchdog) add(group int, id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.users++; w.users == 1 {
-		w.start()
+	if w.groups == nil {
+		w.groups = map[int]string{}
 	}
-	w.tell("+ %d %s\n", group, id)
+	w.groups[group] = id
+	if len(w.groups) == 1 {
+		w.timer = time.AfterFunc(watchdogDelay, w.begin)
+	} else {
+		w.tell("+ %d %s\n", group, id)
+	}
+}
+
+// begin starts the shell if it is still needed.
+func (w *watchdog) begin() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.pipe != nil || len(w.groups) == 0 {
+		return
+	}
+	w.start()
+	for group, id := range w.groups {
+		w.tell("+ %d %s\n", group, id)
+	}
 }
 
 func (w *watchdog) remove(group int) {
@@ -186,7 +209,8 @@ func (w *watchdog) remove(group int) {
 	w.tell("- %d\n", group)
 	var pipe *os.File
 	var proc *os.Process
-	if w.users--; w.users == 0 {
+	if delete(w.groups, group); len(w.groups) == 0 {
+		w.timer.Stop()
 		pipe, proc = w.pipe, w.proc
 		w.pipe, w.proc = nil, nil
 	}

@@ -706,6 +706,7 @@ func TestWatchdogMissing(t *testing.T) {
 		noLeaks(t)
 		w := watchdog{shell: filepath.Join(t.TempDir(), "sh")}
 		w.add(1<<30, "x")
+		w.begin()
 		w.add(1<<30+1, "y")
 		w.remove(1 << 30)
 		w.remove(1<<30 + 1)
@@ -714,6 +715,7 @@ func TestWatchdogMissing(t *testing.T) {
 		conn := dial(t, new(Process), peerSpec("echo"))
 		fmt.Fprintln(conn, "hello")
 		readLine(t, bufio.NewReader(conn))
+		theWatchdog.begin()
 		theWatchdog.mu.Lock()
 		proc := theWatchdog.proc
 		theWatchdog.mu.Unlock()
