@@ -13,6 +13,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/parleytest/parrot"
 	"github.com/parley-go/parley/parleytest/peer"
 	"github.com/parley-go/parley/wire"
 )
@@ -316,7 +317,7 @@ func TestTurnNotSent(t *testing.T) {
 
 func TestBusyAndUsed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		c := connect(t, &parley.Options{Dialer: peer.AgentDialer(peer.Agent{})})
+		c := connect(t, &parley.Options{Dialer: peer.AgentDialer(parrot.Agent{})})
 		only := func(seq func(func(wire.Message, error) bool), want error) {
 			t.Helper()
 			n := 0
@@ -336,7 +337,7 @@ func TestBusyAndUsed(t *testing.T) {
 		}
 		only(first, parley.ErrUsed)
 		wantResult(t, turn(t, c, "echo hi"), "hi")
-		query := parley.Query(t.Context(), "echo hi", &parley.Options{Dialer: peer.AgentDialer(peer.Agent{})})
+		query := parley.Query(t.Context(), "echo hi", &parley.Options{Dialer: peer.AgentDialer(parrot.Agent{})})
 		for range query {
 			only(query, parley.ErrUsed)
 		}
@@ -347,7 +348,7 @@ func TestBusyAndUsed(t *testing.T) {
 // TestMessages reads all turns in one loop.
 func TestMessages(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		c := connect(t, &parley.Options{Dialer: peer.AgentDialer(peer.Agent{})})
+		c := connect(t, &parley.Options{Dialer: peer.AgentDialer(parrot.Agent{})})
 		send := func(prompt string) {
 			t.Helper()
 			if err := c.Send(t.Context(), wire.Prompt(wire.Text(prompt))); err != nil {
@@ -401,7 +402,7 @@ func TestMessages(t *testing.T) {
 // by Messages, and that the next turn does not wait for it again.
 func TestMessagesAfterTurn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		c := connect(t, &parley.Options{Dialer: peer.AgentDialer(peer.Agent{})})
+		c := connect(t, &parley.Options{Dialer: peer.AgentDialer(parrot.Agent{})})
 		for range c.Turn(t.Context(), "sleep 1h") {
 			break
 		}
@@ -448,7 +449,7 @@ func TestMessagesExit(t *testing.T) {
 
 func TestClose(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		c := connect(t, &parley.Options{Dialer: peer.AgentDialer(peer.Agent{})})
+		c := connect(t, &parley.Options{Dialer: peer.AgentDialer(parrot.Agent{})})
 		var wg sync.WaitGroup
 		for range 10 {
 			wg.Go(func() {
@@ -622,7 +623,7 @@ func TestCloseWaitsForCallbacks(t *testing.T) {
 func TestConnectContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		c, err := parley.Connect(ctx, &parley.Options{Dialer: peer.AgentDialer(peer.Agent{})})
+		c, err := parley.Connect(ctx, &parley.Options{Dialer: peer.AgentDialer(parrot.Agent{})})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -630,7 +631,7 @@ func TestConnectContext(t *testing.T) {
 		cancel()
 		time.Sleep(time.Hour)
 		wantResult(t, turn(t, c, "echo still here"), "still here")
-		if _, err := parley.Connect(ctx, &parley.Options{Dialer: peer.AgentDialer(peer.Agent{})}); !errors.Is(err, context.Canceled) {
+		if _, err := parley.Connect(ctx, &parley.Options{Dialer: peer.AgentDialer(parrot.Agent{})}); !errors.Is(err, context.Canceled) {
 			t.Errorf("Connect: %v", err)
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	"log"
 
 	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/parleytest/parrot"
 	"github.com/parley-go/parley/parleytest/peer"
 	"github.com/parley-go/parley/transport"
 	"github.com/parley-go/parley/wire"
@@ -17,7 +18,7 @@ import (
 // echo repeats its prompt, the others want something of their host. Without a Dialer
 // it is the claude command of this machine that answers.
 var (
-	echo = peer.AgentDialer(peer.Agent{})
+	echo = peer.AgentDialer(parrot.Agent{})
 
 	wantsTools = script(`
 		> {"type":"control_request","request_id":"1","request":{"subtype":"can_use_tool","tool_name":"Read","input":{"file_path":"notes.txt"}}}
@@ -284,7 +285,7 @@ func ExampleOptions_dialer() {
 	inProcess := transport.DialerFunc(func(ctx context.Context, spec transport.Spec) (transport.Conn, error) {
 		conn, far := transport.Pipe()
 		go func() {
-			if err := (peer.Agent{}).Serve(far, far); err != nil {
+			if _, err := (parrot.Agent{}).Serve(context.Background(), far, far); err != nil {
 				far.Exit(1, err.Error())
 			}
 			far.Exit(0, "")

@@ -22,6 +22,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/parleytest/parrot"
 	"github.com/parley-go/parley/parleytest/peer"
 	"github.com/parley-go/parley/transport"
 	"github.com/parley-go/parley/wire"
@@ -623,7 +624,7 @@ func TestShadowedWarning(t *testing.T) {
 			var warnings []error
 			opts := tt.opts
 			opts.OnWarning = func(err error) { warnings = append(warnings, err) }
-			opts.Dialer = peer.AgentDialer(peer.Agent{})
+			opts.Dialer = peer.AgentDialer(parrot.Agent{})
 			query := parley.Query(t.Context(), "echo hi", &opts)
 			if len(warnings) != 0 {
 				t.Errorf("warned before the start: %v", warnings)
@@ -641,7 +642,7 @@ func TestShadowedWarning(t *testing.T) {
 		})
 	}
 	t.Run("panic", func(t *testing.T) {
-		opts := parley.Options{CanUseTool: allow, AllowedTools: []string{"Write"}, Dialer: peer.AgentDialer(peer.Agent{})}
+		opts := parley.Options{CanUseTool: allow, AllowedTools: []string{"Write"}, Dialer: peer.AgentDialer(parrot.Agent{})}
 		opts.OnWarning = func(error) { panic("no") }
 		if _, err := parley.Run(t.Context(), "echo hi", &opts); err != nil {
 			t.Error(err)
@@ -655,7 +656,7 @@ func TestLogger(t *testing.T) {
 	opts := parley.Options{
 		CanUseTool: allow, AllowedTools: []string{"Write"},
 		Logger: slog.New(slog.NewTextHandler(&log, nil)),
-		Dialer: peer.AgentDialer(peer.Agent{}),
+		Dialer: peer.AgentDialer(parrot.Agent{}),
 	}
 	if _, err := parley.Run(t.Context(), "echo hi", &opts); err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/parleytest/parrot"
 	"github.com/parley-go/parley/parleytest/peer"
 	"github.com/parley-go/parley/wire"
 )
@@ -332,7 +333,7 @@ func TestQueryStream(t *testing.T) {
 
 // TestQueryStreamFails checks sequences of prompts that go wrong.
 func TestQueryStreamFails(t *testing.T) {
-	serve := func(t *testing.T) *parley.Options { return &parley.Options{Dialer: peer.AgentDialer(peer.Agent{})} }
+	serve := func(t *testing.T) *parley.Options { return &parley.Options{Dialer: peer.AgentDialer(parrot.Agent{})} }
 	t.Run("panic", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			o := stream(t.Context(), func(yield func(*wire.User) bool) {

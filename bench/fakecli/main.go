@@ -1,11 +1,11 @@
 // Command fakecli is the fake CLI that the benchmarks run SDKs against: an agent that
-// answers at once with as much as the prompt asks for. See [peer.Agent].
+// answers at once with as much as the prompt asks for. See [parrot.Agent].
 package main
 
 import (
 	"os"
 
-	"github.com/parley-go/parley/parleytest/peer"
+	"github.com/parley-go/parley/parleytest/parrot"
 )
 
-func main() { os.Exit(peer.ServeMain(os.Args[1:], os.Stdin, os.Stdout)) }
+func main() { os.Exit(parrot.ServeMain(os.Args[1:], os.Stdin, os.Stdout)) }

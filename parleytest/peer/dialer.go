@@ -6,6 +6,7 @@ import (
 	"io"
 	"sync/atomic"
 
+	"github.com/parley-go/parley/parleytest/parrot"
 	"github.com/parley-go/parley/transport"
 )
 
@@ -59,8 +60,8 @@ func (d *Dialer) Dial(ctx context.Context, spec transport.Spec) (transport.Conn,
 	}), nil
 }
 
-// AgentDialer returns a dialer that serves an [Agent] in memory.
-func AgentDialer(a Agent) transport.Dialer {
+// AgentDialer returns a dialer that serves a [parrot.Agent] in memory.
+func AgentDialer(a parrot.Agent) transport.Dialer {
 	return transport.DialerFunc(func(ctx context.Context, spec transport.Spec) (transport.Conn, error) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -68,7 +69,7 @@ func AgentDialer(a Agent) transport.Dialer {
 		return dialMemory(spec, func(ctx context.Context, r io.Reader, w io.Writer, stderr io.Writer) (int, string) {
 			stop := context.AfterFunc(ctx, func() { _, _ = r.(io.Closer).Close(), w.(io.Closer).Close() })
 			defer stop()
-			failed, err := a.serve(ctx, r, w)
+			failed, err := a.Serve(ctx, r, w)
 			switch {
 			case ctx.Err() != nil:
 				return -1, "terminated"

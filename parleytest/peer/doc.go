@@ -107,5 +107,5 @@
 // against a command. [FromTranscript] makes a script of a recorded session, from
 // either side, and every play can be recorded in that form.
 //
-// [Agent] is a fake CLI that needs no script, for benchmarks.
+// [parrot.Agent] is a fake CLI that needs no script, for benchmarks.
 package peer

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/parley-go/parley/parleytest/parrot"
 	"github.com/parley-go/parley/parleytest/peer"
 	"github.com/parley-go/parley/transport"
 )
@@ -146,7 +147,7 @@ func ExampleFaults() {
 // An agent answers prompts without a script.
 func ExampleAgent() {
 	ctx := context.Background()
-	conn, err := peer.AgentDialer(peer.Agent{}).Dial(ctx, transport.Spec{})
+	conn, err := peer.AgentDialer(parrot.Agent{}).Dial(ctx, transport.Spec{})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -17,10 +17,12 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/parley-go/parley/parleytest/parrot"
 )
 
 // Version is what a fake CLI answers to --version.
-const Version = "2.1.325 (Claude Code)"
+const Version = parrot.Version
 
 // ExitMismatch is the exit status of a fake CLI whose script was not followed; the
 // reason is on standard error and in the record.
@@ -71,7 +73,7 @@ func Command(s *Script, opts *CommandOptions) (*Cmd, error) {
 	return command(spec{Name: s.Name, Script: string(s.src), Params: s.overrides}, opts)
 }
 
-// AgentCommand returns a fake CLI that is an [Agent].
+// AgentCommand returns a fake CLI that is a [parrot.Agent].
 func AgentCommand(opts *CommandOptions) (*Cmd, error) {
 	return command(spec{Agent: true}, opts)
 }
@@ -201,7 +203,7 @@ func (sp *spec) main() int {
 		if p == nil {
 			return code
 		}
-		return ServeMain(os.Args[1:], os.Stdin, os.Stdout)
+		return parrot.ServeMain(os.Args[1:], os.Stdin, os.Stdout)
 	}
 	s, err := parse(sp.Name, []byte(sp.Script), sp.Params)
 	if err != nil {

@@ -1,4 +1,10 @@
-package peer
+// Package parrot is an agent that does as the prompt says: it answers at once with
+// as many messages as it is asked for. It is for benchmarks and for tests that need
+// somebody at the other end; to script one, see package peer.
+//
+// It imports little, so that a program which is an [Agent] starts as fast as one
+// can.
+package parrot
 
 import (
 	"bufio"
@@ -34,12 +40,15 @@ type Agent struct {
 	Cwd            string // if empty, "/"
 }
 
+// Version is what an agent answers to --version.
+const Version = "2.1.325 (Claude Code)"
+
 // ServeMain is the main function of a program that is an [Agent]: it takes the
 // arguments of a CLI (without the executable), of which it knows --version, -v,
 // --session-id, --resume, --model and --permission-mode, serves until the input
 // ends and returns the exit status.
 func ServeMain(args []string, stdin io.Reader, stdout io.Writer) int {
-	if isVersionProbe(args) {
+	if len(args) == 1 && (args[0] == "-v" || args[0] == "--version") {
 		fmt.Fprintln(stdout, Version)
 		return 0
 	}
@@ -63,17 +72,11 @@ func ServeMain(args []string, stdin io.Reader, stdout io.Writer) int {
 		}
 		*dst = value
 	}
-	failed, err := a.serve(context.Background(), stdin, stdout)
+	failed, err := a.Serve(context.Background(), stdin, stdout)
 	if failed || err != nil {
 		return 1
 	}
 	return 0
-}
-
-// Serve answers what it reads from r on w until r ends and the last turn is over.
-func (a Agent) Serve(r io.Reader, w io.Writer) error {
-	_, err := a.serve(context.Background(), r, w)
-	return err
 }
 
 // serving is one connection of an agent. The reader owns nothing that the turns
@@ -131,7 +134,9 @@ type incoming struct {
 	} `json:"message"`
 }
 
-func (a Agent) serve(ctx context.Context, r io.Reader, w io.Writer) (failed bool, err error) {
+// Serve answers what it reads from r on w until r ends and the last turn is over; the
+// end of ctx interrupts. It reports whether the last turn failed.
+func (a Agent) Serve(ctx context.Context, r io.Reader, w io.Writer) (failed bool, err error) {
 	if a.SessionID == "" {
 		a.SessionID = "5e551011-0000-4000-8000-000000000001"
 	}
@@ -187,7 +192,7 @@ func (s *serving) read(r io.Reader) error {
 			if jerr := json.Unmarshal(line, &in); jerr != nil {
 				var shape *json.UnmarshalTypeError
 				if !errors.As(jerr, &shape) {
-					return fmt.Errorf("peer: input line is not JSON: %w", jerr)
+					return fmt.Errorf("parrot: input line is not JSON: %w", jerr)
 				}
 			}
 			if s.handle(&in) {
@@ -198,7 +203,7 @@ func (s *serving) read(r io.Reader) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("peer: %w", err)
+			return fmt.Errorf("parrot: %w", err)
 		}
 	}
 }
@@ -308,7 +313,7 @@ func (s *serving) finishAsk() {
 }
 
 func quoteJSON(s string) string {
-	b, _ := marshal(s) // a string always encodes
+	b, _ := json.Marshal(s) // a string always encodes
 	return string(b)
 }
 
@@ -411,7 +416,7 @@ func (s *serving) control(in *incoming) (end bool) {
 		for name := range servers {
 			added = append(added, name)
 		}
-		names, _ := marshal(added) // strings always encode
+		names, _ := json.Marshal(added) // strings always encode
 		s.write(success(id, `{"added":`+string(names)+`,"removed":[],"errors":{}}`))
 	case "mcp_reconnect", "mcp_toggle":
 		if req.ServerName != "files" {

@@ -1,7 +1,8 @@
-package peer_test
+package parrot_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,9 +11,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/parley-go/parley/parleytest/parrot"
 	"github.com/parley-go/parley/parleytest/peer"
 	"github.com/parley-go/parley/transport"
 )
+
+// closeWriter ends the input of a connection when it is closed.
+type closeWriter struct{ transport.Conn }
+
+func (c closeWriter) Close() error { return c.CloseWrite() }
 
 // The agent is tested by the other kind of peer.
 func TestAgent(t *testing.T) {
@@ -116,7 +123,7 @@ close
 	for name, steps := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, err := peer.AgentDialer(peer.Agent{}).Dial(t.Context(), transport.Spec{})
+				c, err := peer.AgentDialer(parrot.Agent{}).Dial(t.Context(), transport.Spec{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -136,7 +143,7 @@ func TestAgentClosed(t *testing.T) {
 	// Whatever it does, closing ends it: asleep, asking, or blocked in a write.
 	for _, prompt := range []string{"sleep 10h", "permissions 3", "deltas 100000"} {
 		synctest.Test(t, func(t *testing.T) {
-			c, err := peer.AgentDialer(peer.Agent{}).Dial(t.Context(), transport.Spec{})
+			c, err := peer.AgentDialer(parrot.Agent{}).Dial(t.Context(), transport.Spec{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -153,7 +160,7 @@ func TestAgentClosed(t *testing.T) {
 func TestAgentLines(t *testing.T) {
 	var out bytes.Buffer
 	in := `{"type":"user","message":{"content":"deltas 5000"}}` + "\n" + `{"type":"user","message":{"content":"messages 500 100"}}`
-	if err := (peer.Agent{}).Serve(strings.NewReader(in), &out); err != nil {
+	if _, err := (parrot.Agent{}).Serve(t.Context(), strings.NewReader(in), &out); err != nil {
 		t.Fatal(err)
 	}
 	uuids := make(map[string]bool)
@@ -184,14 +191,22 @@ func TestAgentLines(t *testing.T) {
 	if deltas != 5000 || messages != 501 || lines != 2+5000+6+500+2 {
 		t.Errorf("%d lines, %d deltas, %d messages", lines, deltas, messages)
 	}
-	if code := peer.ServeMain(nil, strings.NewReader("{oops\n"), io.Discard); code != 1 {
+	if code := parrot.ServeMain(nil, strings.NewReader("{oops\n"), io.Discard); code != 1 {
 		t.Errorf("bad input: exit %d", code)
 	}
 }
 
 func BenchmarkAgentDeltas(b *testing.B) {
 	in := fmt.Sprintf(`{"type":"user","message":{"content":"deltas %d"}}`, b.N)
-	if err := (peer.Agent{}).Serve(strings.NewReader(in), io.Discard); err != nil {
+	if _, err := (parrot.Agent{}).Serve(b.Context(), strings.NewReader(in), io.Discard); err != nil {
 		b.Fatal(err)
 	}
+}
+
+func ExampleAgent() {
+	in := strings.NewReader(`{"type":"user","message":{"role":"user","content":"messages 2 5"}}` + "\n")
+	var out bytes.Buffer
+	failed, err := parrot.Agent{}.Serve(context.Background(), in, &out)
+	fmt.Println(strings.Count(out.String(), `"type":"assistant"`), failed, err)
+	// Output: 2 false <nil>
 }
