@@ -32,9 +32,10 @@ type command struct {
 // commands is every subcommand, in the order of the list. To add one is to add a
 // line here.
 func commands() []command {
-	const first, tests, rest = "See it work", "Test agents with no key, no network and no luck", "About"
+	const first, kept, tests, rest = "See it work", "Conversations that are kept", "Test agents with no key, no network and no luck", "About"
 	return []command{
 		{"demo", "a whole conversation, with no key and no network", first, demo},
+		{"sessions", "list, read, rename, fork, move and delete conversations", kept, sessions},
 		{"fake-api", "a Messages API that plays a script", tests, fakeAPI},
 		{"fake-cli", "a CLI that plays a script, for an SDK to spawn", tests, fakeCLI},
 		{"fake-host", "an SDK that plays a script, against a CLI", tests, fakeHost},
@@ -117,7 +118,7 @@ func status(p *process, name string, err error) int {
 // plain is the text of an error without the name of the package it is from.
 func plain(err error) string {
 	text := err.Error()
-	for _, name := range []string{"parleytest: ", "peer: "} {
+	for _, name := range []string{"parleytest: ", "peer: ", "session: "} {
 		text = strings.TrimPrefix(text, name)
 	}
 	return text

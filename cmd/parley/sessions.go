@@ -1,0 +1,524 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/parley-go/parley/session"
+)
+
+const sessionsHelp = `
+Lists the sessions of this directory and of the other worktrees of its repository,
+the newest first, those of the claude command among them. With --all, those of every
+directory. An ID may be cut short, and a title stands for it.
+
+  parley sessions                          the table
+  parley sessions show ID                  what was said
+  parley sessions rename ID TITLE          give it a title
+  parley sessions tag ID [TAG]             give it a tag, or take it away
+  parley sessions fork ID                  copy it, and print the id of the copy
+  parley sessions delete ID…               remove it and all that is kept beside it
+  parley sessions export ID [FILE]         write it to one file (standard output: -)
+  parley sessions import FILE              take such a file in, on any machine
+  parley sessions compress                 compress those that are old
+
+Go on with one: parley --resume ID`
+
+// sessions is the command that lists sessions and works on them.
+func sessions(ctx context.Context, p *process, args []string) error {
+	fs := newFlags(p, "sessions", "[show|rename|tag|fork|delete|export|import|compress] [ID] …", sessionsHelp)
+	all := fs.Bool("all", false, "of every directory")
+	limit := fs.Int("limit", 20, "how `many` to list; 0 means all")
+	offset := fs.Int("offset", 0, "how `many` to leave out at the begin")
+	asJSON := fs.Bool("json", false, "print JSON, a line each")
+	upTo := fs.String("up-to", "", "fork: the `UUID` of the last message to take over")
+	title := fs.String("title", "", "fork: the `title` of the copy")
+	system := fs.Bool("system", false, "show: what the system said, too")
+	agent := fs.String("agent", "", "show: what the subagent with this `id` said")
+	days := fs.Int("older-than", 30, "compress: those not written for so many `days`")
+	// Flags may stand before and behind the words.
+	var words []string
+	for rest := args; ; {
+		if err := parse(fs, rest); err != nil {
+			return err
+		}
+		if rest = fs.Args(); len(rest) == 0 {
+			break
+		}
+		words = append(words, rest[0])
+		rest = rest[1:]
+	}
+	store, cwd, err := sessionFiles(p)
+	if err != nil {
+		return err
+	}
+	c := &sessionsCommand{p: p, store: store, cwd: cwd, all: *all, json: *asJSON}
+	verb := "list"
+	if len(words) > 0 {
+		verb, words = words[0], words[1:]
+	}
+	need := func(n, most int, usage string) error {
+		if len(words) < n || most >= 0 && len(words) > most {
+			return usagef("it is: parley sessions %s", usage)
+		}
+		return nil
+	}
+	id := ""
+	if slices.Contains([]string{"show", "rename", "tag", "fork", "delete", "export"}, verb) && len(words) > 0 && verb != "delete" {
+		if id, err = c.find(ctx, words[0]); err != nil {
+			return err
+		}
+	}
+	switch verb {
+	case "list":
+		if err := need(0, 0, "[flags]"); err != nil {
+			return err
+		}
+		if *offset < 0 || *limit < 0 {
+			return usagef("--limit and --offset are numbers from 0 on")
+		}
+		return c.list(ctx, *offset, *limit)
+	case "show":
+		if err := need(1, 1, "show ID"); err != nil {
+			return err
+		}
+		return c.show(ctx, id, *agent, *system)
+	case "rename":
+		if err := need(2, -1, "rename ID TITLE"); err != nil {
+			return err
+		}
+		return session.Rename(ctx, store, id, strings.Join(words[1:], " "), nil)
+	case "tag":
+		if err := need(1, 2, "tag ID [TAG]"); err != nil {
+			return err
+		}
+		return session.Tag(ctx, store, id, strings.Join(words[1:], " "), nil)
+	case "fork":
+		if err := need(1, 1, "fork ID [--up-to UUID] [--title TITLE]"); err != nil {
+			return err
+		}
+		forked, err := session.Fork(ctx, store, id, &session.ForkOptions{UpTo: *upTo, Title: *title})
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(p.stdout, forked)
+		return err
+	case "delete":
+		if err := need(1, -1, "delete ID…"); err != nil {
+			return err
+		}
+		var ids []string // all of them are known, or none is deleted
+		for _, w := range words {
+			id, err := c.find(ctx, w)
+			if err != nil {
+				return err
+			}
+			ids = append(ids, id)
+		}
+		for _, id := range ids {
+			if err := session.Delete(ctx, store, id, nil); err != nil {
+				return explain(id, err)
+			}
+		}
+		return nil
+	case "export":
+		if err := need(1, 2, "export ID [FILE]"); err != nil {
+			return err
+		}
+		return c.export(ctx, id, words[1:])
+	case "import":
+		if err := need(1, 1, "import FILE"); err != nil {
+			return err
+		}
+		file, err := os.Open(words[0])
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		id, err := session.Import(ctx, store, file, &session.ImportOptions{Cwd: cwd})
+		if errors.Is(err, session.ErrExists) {
+			return errors.New("there is a session with that id already. Delete it first if this one is to replace it")
+		}
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(p.stdout, id)
+		return err
+	case "compress":
+		if err := need(0, 0, "compress [--older-than DAYS]"); err != nil {
+			return err
+		}
+		if *days < 0 {
+			return usagef("--older-than is a number of days from 0 on")
+		}
+		did, err := store.Pack(ctx, time.Now().AddDate(0, 0, -*days))
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(p.stdout, "%d sessions compressed, %s to %s\n", did.Sessions, bytesText(did.Before), bytesText(did.After))
+		return err
+	}
+	text := fmt.Sprintf("there is nothing like %s to do with sessions", verb)
+	if like := closest(verb, []string{"list", "show", "rename", "tag", "fork", "delete", "export", "import", "compress"}); like != "" {
+		text += ". Did you mean " + like + "?"
+	}
+	return usagef("%s (parley help sessions has it all)", text)
+}
+
+// sessionFiles returns the sessions of this user and the working directory.
+func sessionFiles(p *process) (*session.Files, string, error) {
+	cwd, err := os.Getwd()
+	if err != nil {
+		return nil, "", err
+	}
+	dir := p.getenv("CLAUDE_CONFIG_DIR")
+	if dir == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return nil, "", err
+		}
+		dir = filepath.Join(home, ".claude")
+	}
+	return &session.Files{Dir: dir}, cwd, nil
+}
+
+type sessionsCommand struct {
+	p     *process
+	store *session.Files
+	cwd   string
+	all   bool
+	json  bool
+}
+
+func (c *sessionsCommand) dir() string {
+	if c.all {
+		return ""
+	}
+	return c.cwd
+}
+
+// find returns the session that an id, the begin of one, or a title means.
+func (c *sessionsCommand) find(ctx context.Context, word string) (string, error) {
+	if session.ValidID(word) {
+		all, err := c.store.List(ctx, session.Key{Session: word})
+		if err != nil {
+			return "", err
+		}
+		if len(all) == 0 {
+			return "", fmt.Errorf("there is no session %s (parley sessions --all lists them)", word)
+		}
+		return word, nil
+	}
+	if id, err := session.Find(ctx, c.store, word); err == nil {
+		return id, nil
+	} else if !errors.Is(err, session.ErrNotFound) {
+		return "", err
+	}
+	all, err := c.store.List(ctx, session.Key{})
+	if err != nil {
+		return "", err
+	}
+	var ids []string
+	for _, l := range all {
+		if id := l.Key.Session; len(word) >= 4 && strings.HasPrefix(id, strings.ToLower(word)) && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	switch len(ids) {
+	case 0:
+		return "", fmt.Errorf("there is no session with the id or the title %q (parley sessions --all lists them)", word)
+	case 1:
+		return ids[0], nil
+	}
+	slices.Sort(ids)
+	return "", fmt.Errorf("%q is the begin of %d ids: %s", word, len(ids), strings.Join(ids, ", "))
+}
+
+// explain says what to do about an error with a session.
+func explain(id string, err error) error {
+	if errors.Is(err, session.ErrLocked) {
+		return fmt.Errorf("the session %s is open in another process. Close it first", id)
+	}
+	return err
+}
+
+func (c *sessionsCommand) list(ctx context.Context, offset, limit int) error {
+	infos, err := session.List(ctx, c.store, &session.ListOptions{Dir: c.dir(), Offset: offset, Limit: limit})
+	if err != nil {
+		return err
+	}
+	if c.json {
+		out := json.NewEncoder(c.p.stdout)
+		for _, i := range infos {
+			line := map[string]any{"sessionId": i.ID, "summary": i.Summary, "lastModified": i.Modified.UnixMilli(), "fileSize": i.Size, "programmatic": i.Programmatic}
+			for name, v := range map[string]string{"customTitle": i.CustomTitle, "firstPrompt": i.FirstPrompt, "gitBranch": i.GitBranch, "cwd": i.Cwd, "tag": i.Tag} {
+				if v != "" {
+					line[name] = v
+				}
+			}
+			if !i.Created.IsZero() {
+				line["createdAt"] = i.Created.UnixMilli()
+			}
+			if err := out.Encode(line); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(infos) == 0 {
+		text := "No sessions here yet. (--all looks in every directory.)"
+		if c.all {
+			text = "No sessions yet."
+		}
+		if offset > 0 {
+			text = "No more sessions."
+		}
+		_, err := fmt.Fprintln(c.p.stdout, text)
+		return err
+	}
+	rows := [][]string{{"ID", "LAST", "SIZE", "BRANCH", "SESSION"}}
+	if c.all {
+		rows[0] = []string{"ID", "LAST", "SIZE", "DIRECTORY", "SESSION"}
+	}
+	now := time.Now()
+	for _, i := range infos {
+		where := i.GitBranch
+		if c.all {
+			where = i.Cwd
+		}
+		if r := []rune(where); len(r) > 28 {
+			where = "…" + string(r[len(r)-27:])
+		}
+		text := clean(i.Summary)
+		if i.Tag != "" {
+			text = "[" + clean(i.Tag) + "] " + text
+		}
+		rows = append(rows, []string{i.ID[:8], ago(now.Sub(i.Modified)), bytesText(i.Size), clean(where), cutText(text, 72)})
+	}
+	if err := table(c.p.stdout, rows); err != nil {
+		return err
+	}
+	if limit > 0 && len(infos) == limit {
+		_, err = fmt.Fprintf(c.p.stdout, "\nMore: parley sessions --offset %d\n", offset+limit)
+	}
+	return err
+}
+
+// table writes rows as columns.
+func table(w io.Writer, rows [][]string) error {
+	wide := make([]int, len(rows[0]))
+	for _, r := range rows {
+		for i, cell := range r {
+			wide[i] = max(wide[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for _, r := range rows {
+		var line strings.Builder
+		for i, cell := range r {
+			line.WriteString(cell)
+			line.WriteString(strings.Repeat(" ", wide[i]-utf8.RuneCountInString(cell)+2))
+		}
+		if _, err := fmt.Fprintln(w, strings.TrimRight(line.String(), " ")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ago says how long ago something was.
+func ago(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return "now"
+	case d < time.Hour:
+		return strconv.Itoa(int(d.Minutes())) + " min ago"
+	case d < 24*time.Hour:
+		return strconv.Itoa(int(d.Hours())) + " h ago"
+	}
+	if days := int(d.Hours() / 24); days != 1 {
+		return strconv.Itoa(days) + " days ago"
+	}
+	return "1 day ago"
+}
+
+func bytesText(n int64) string {
+	switch {
+	case n < 1000:
+		return strconv.FormatInt(n, 10) + " B"
+	case n < 1e6:
+		return fmt.Sprintf("%.0f kB", float64(n)/1e3)
+	case n < 1e9:
+		return fmt.Sprintf("%.1f MB", float64(n)/1e6)
+	}
+	return fmt.Sprintf("%.1f GB", float64(n)/1e9)
+}
+
+// clean takes out of a text what a terminal would obey.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r >= 0x7f && r < 0xa0 || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+// cleanLines is clean for a text of several lines.
+func cleanLines(s string) string {
+	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
+	for i := range lines {
+		lines[i] = clean(strings.ReplaceAll(lines[i], "\t", "    "))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func cutText(s string, n int) string {
+	if r := []rune(s); len(r) > n {
+		return string(r[:n-1]) + "…"
+	}
+	return s
+}
+
+// show prints what was said in a session.
+func (c *sessionsCommand) show(ctx context.Context, id, agent string, system bool) error {
+	opts := &session.MessagesOptions{System: system}
+	read := func() ([]session.Message, error) { return session.Messages(ctx, c.store, id, opts) }
+	if agent != "" {
+		read = func() ([]session.Message, error) { return session.SubagentMessages(ctx, c.store, id, agent, opts) }
+	}
+	said, err := read()
+	if errors.Is(err, session.ErrNotFound) && agent != "" {
+		return fmt.Errorf("there is no subagent %s in the session %s", agent, id)
+	}
+	if err != nil {
+		return err
+	}
+	if c.json {
+		out := json.NewEncoder(c.p.stdout)
+		out.SetEscapeHTML(false)
+		for _, m := range said {
+			line := map[string]any{"type": m.Type, "uuid": m.UUID, "session_id": m.SessionID, "message": m.Message}
+			if !m.Time.IsZero() {
+				line["timestamp"] = m.Time
+			}
+			if err := out.Encode(line); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	w := &strings.Builder{}
+	if info, err := session.Stat(ctx, c.store, id, nil); err == nil && agent == "" {
+		fmt.Fprintf(w, "%s\n%s  %s\n%s, last %s\n", clean(info.Summary), id, clean(info.Cwd), bytesText(info.Size), ago(time.Since(info.Modified)))
+		if info.Tag != "" {
+			fmt.Fprintf(w, "tag %s\n", clean(info.Tag))
+		}
+		if agents, err := session.Subagents(ctx, c.store, id, nil); err == nil && len(agents) > 0 {
+			fmt.Fprintf(w, "subagents %s\n", clean(strings.Join(agents, ", ")))
+		}
+	}
+	for _, m := range said {
+		w.WriteString(renderMessage(m))
+	}
+	_, err = io.WriteString(c.p.stdout, w.String())
+	return err
+}
+
+// renderMessage is a message as a person reads it.
+func renderMessage(m session.Message) string {
+	if m.Type == "system" {
+		var s struct{ Subtype, Content string }
+		json.Unmarshal(m.Message, &s)
+		return "\n-- " + clean(s.Subtype) + " " + clean(s.Content) + "\n"
+	}
+	var msg struct {
+		Content json.RawMessage `json:"content"`
+	}
+	json.Unmarshal(m.Message, &msg)
+	var text string
+	var blocks []struct {
+		Type, Text, Name string
+		Input, Content   json.RawMessage
+		IsError          bool `json:"is_error"`
+	}
+	if json.Unmarshal(msg.Content, &text) != nil {
+		json.Unmarshal(msg.Content, &blocks)
+	}
+	var b strings.Builder
+	say := func(mark, text string) {
+		if text = cleanLines(text); strings.TrimSpace(text) != "" {
+			b.WriteString("\n" + mark + strings.ReplaceAll(text, "\n", "\n  ") + "\n")
+		}
+	}
+	mark := "> "
+	if m.Type == "assistant" {
+		mark = "  "
+	}
+	say(mark, text)
+	for _, block := range blocks {
+		switch block.Type {
+		case "text":
+			say(mark, block.Text)
+		case "tool_use":
+			say("* ", block.Name+" "+cutText(string(block.Input), 200))
+		case "tool_result":
+			var parts []struct{ Text string }
+			if json.Unmarshal(block.Content, &text) != nil && json.Unmarshal(block.Content, &parts) == nil {
+				text = ""
+				for _, p := range parts {
+					text += p.Text
+				}
+			}
+			lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+			if n := len(lines); n > 6 {
+				lines = append(lines[:6], fmt.Sprintf("… %d more lines", n-6))
+			}
+			mark := "  "
+			if block.IsError {
+				mark = "! "
+			}
+			say(mark, strings.Join(lines, "\n"))
+		case "thinking", "redacted_thinking":
+		default:
+			say(mark, "["+block.Type+"]")
+		}
+	}
+	return b.String()
+}
+
+// export writes a session to a file, which is there as a whole or not at all.
+func (c *sessionsCommand) export(ctx context.Context, id string, to []string) error {
+	name := id + ".parley"
+	if len(to) > 0 {
+		name = to[0]
+	}
+	if name == "-" {
+		return session.Export(ctx, c.store, id, c.p.stdout, nil)
+	}
+	if _, err := os.Lstat(name); err == nil {
+		return fmt.Errorf("%s is there already", name)
+	}
+	file, err := os.CreateTemp(filepath.Dir(name), ".export-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file.Name())
+	err = session.Export(ctx, c.store, id, file, nil)
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), name)
+	}
+	if err == nil && len(to) == 0 {
+		fmt.Fprintln(c.p.stdout, name)
+	}
+	return err
+}
