@@ -157,7 +157,7 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 		}
 		r := &wire.InitializeResponse{
 			Commands: []*wire.SlashCommand{}, Agents: []*wire.AgentInfo{}, OutputStyle: "default", AvailableOutputStyles: []string{"default"},
-			Models: s.set.models(), Account: &wire.AccountInfo{TokenSource: "none", APIKeySource: s.set.keySource, APIProvider: "firstParty"},
+			Models: s.set.models(), Account: &wire.AccountInfo{TokenSource: s.set.tokenFrom, APIKeySource: s.set.keySource, APIProvider: s.set.provider},
 			PID: os.Getpid(), ClaudeCodeVersion: s.set.cfg.Version, CurrentPermissionMode: s.conv.Mode(), SessionState: state,
 			Capabilities: engine.Capabilities(), HookOnFailureSupported: true, FastModeState: "off", FastModeDisabledReason: "sdk_opt_in_required",
 			FeedbackMode: json.RawMessage(`{"kind":"disabled"}`), AnalyticsDisabled: true, SDKMCPManifestsParked: parked,

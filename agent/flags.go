@@ -68,10 +68,15 @@ type Flags struct {
 	NoPersist   bool
 	SessionName string
 
-	APIKey   string
-	Provider string
-	BaseURL  string
-	Script   string
+	APIKey     string
+	KeyHelper  string // a command that prints the key
+	Provider   string
+	BaseURL    string
+	Script     string
+	Models     string // a file that extends the catalog
+	AuthStatus bool   // tell when a helper gets credentials
+
+	ReplayHistory bool // tell what a session that goes on holds
 
 	Debug         bool
 	DebugToStderr bool
@@ -193,7 +198,11 @@ var flagTable = []flagSpec{
 	{names: []string{"--no-session-persistence"}, set: on(func(f *Flags) *bool { return &f.NoPersist })},
 	{names: []string{"-n", "--name"}, kind: flagString, set: str(func(f *Flags) *string { return &f.SessionName })},
 	{names: []string{"--api-key"}, kind: flagString, set: str(func(f *Flags) *string { return &f.APIKey })},
-	{names: []string{"--provider"}, kind: flagString, choice: []string{"anthropic", "openai", "script"}, set: str(func(f *Flags) *string { return &f.Provider })},
+	{names: []string{"--api-key-helper"}, kind: flagString, set: str(func(f *Flags) *string { return &f.KeyHelper })},
+	{names: []string{"--enable-auth-status"}, set: on(func(f *Flags) *bool { return &f.AuthStatus })},
+	{names: []string{"--replay-history"}, set: on(func(f *Flags) *bool { return &f.ReplayHistory })},
+	{names: []string{"--models"}, kind: flagString, set: str(func(f *Flags) *string { return &f.Models })},
+	{names: []string{"--provider"}, kind: flagString, choice: []string{"anthropic", "bedrock", "vertex", "openai", "script"}, set: str(func(f *Flags) *string { return &f.Provider })},
 	{names: []string{"--base-url"}, kind: flagString, set: str(func(f *Flags) *string { return &f.BaseURL })},
 	{names: []string{"--script"}, kind: flagString, set: str(func(f *Flags) *string { return &f.Script })},
 	{names: []string{"-d", "--debug"}, kind: flagOptional, set: func(f *Flags, _ []string) error { f.Debug = true; return nil }},
@@ -209,8 +218,8 @@ var inert = map[string]flagKind{
 	"--agent": flagString, "--agents": flagString, "--ax-screen-reader": flagBool, "--brief": flagBool, "--chrome": flagBool, "--no-chrome": flagBool,
 	"--exclude-dynamic-system-prompt-sections": flagBool, "--forward-subagent-text": flagBool, "--prompt-suggestions": flagBool,
 	"--system-prompt-snapshot": flagString, "--thinking-display": flagString, "--plugin-dir": flagRepeat, "--plugin-dir-no-mcp": flagRepeat, "--plugin-url": flagRepeat,
-	"--task-budget": flagString, "--session-mirror": flagBool, "--enable-auth-status": flagBool, "--workload": flagString, "--advisor": flagString, "--prefill": flagString,
-	"--await-initialize": flagBool, "--autocompact": flagString, "--ide": flagBool, "--init": flagBool, "--maintenance": flagBool, "--replay-history": flagBool,
+	"--task-budget": flagString, "--session-mirror": flagBool, "--workload": flagString, "--advisor": flagString, "--prefill": flagString,
+	"--await-initialize": flagBool, "--autocompact": flagString, "--ide": flagBool, "--init": flagBool, "--maintenance": flagBool,
 	"--disable-slash-commands": flagBool, "--file": flagRepeat,
 }
 

@@ -6,13 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 
-	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/engine/model/catalog"
 	"github.com/parley-go/parley/engine/tool/builtin"
 	"github.com/parley-go/parley/transport"
@@ -196,6 +194,9 @@ func InProcess(cfg Config) transport.Dialer {
 	if cfg.Tools == nil {
 		cfg.Tools = builtin.All(nil)
 	}
+	if cfg.Transport == nil && cfg.Model == nil {
+		cfg.Transport = newTransport(cfg.Environ)
+	}
 	return transport.DialerFunc(func(ctx context.Context, spec transport.Spec) (transport.Conn, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -250,11 +251,4 @@ func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return string(t.text)
-}
-
-// noCredentials is the model of an agent that has no key.
-type noCredentials struct{}
-
-func (noCredentials) Stream(context.Context, model.Request) iter.Seq2[model.Event, error] {
-	return func(yield func(model.Event, error) bool) { yield(model.Event{}, model.ErrNoCredentials) }
 }

@@ -73,6 +73,7 @@ func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) in
 	s := &server{set: set, out: out, stderr: stderr, pending: map[string]chan reply{},
 		hooks: map[wire.HookEvent][]*hookMatcher{}, heard: make(chan struct{}, 1)}
 	s.mcp = s.newManager()
+	set.tell = s.Emit
 	conv, err := set.conversation(s, s.mcp)
 	if err != nil {
 		return s.startFailed(err)

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -18,9 +19,7 @@ import (
 	"github.com/parley-go/parley/engine"
 	"github.com/parley-go/parley/engine/mcp"
 	"github.com/parley-go/parley/engine/model"
-	"github.com/parley-go/parley/engine/model/anthropic"
 	"github.com/parley-go/parley/engine/model/catalog"
-	"github.com/parley-go/parley/engine/model/openai"
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/builtin"
@@ -54,6 +53,10 @@ type Config struct {
 	Tools []tool.Tool
 	// Catalog says what is known of models. Nil means the built-in list.
 	Catalog *catalog.Catalog
+	// Transport makes the connections to models. Nil means one of its own for each
+	// agent, and for [InProcess] one for all of them; either goes through the
+	// proxies that Environ names.
+	Transport http.RoundTripper
 	// Root says that the process runs with the rights of the superuser.
 	Root bool
 
@@ -72,7 +75,11 @@ type setup struct {
 	servers   []mcp.Server // those of the flags
 	settings  map[string]json.RawMessage
 	managed   map[string]json.RawMessage // settings that only restrict
-	keySource string
+	keySource string                     // where the key is from, as hosts are told
+	tokenFrom string                     // where a token is from, as hosts are told
+	provider  string                     // of the model, as hosts are told
+	sessionID string
+	tell      func(wire.Message) // tells the host something beside the conversation; may be nil
 	log       session.Log
 	closers   []func() error
 }
@@ -99,6 +106,9 @@ func newSetup(cfg Config, flags *Flags) (*setup, error) {
 		return nil, fmt.Errorf("Error: the working directory %q is not an absolute path.", cfg.Cwd)
 	}
 	if err := set.loadSettings(); err != nil {
+		return nil, err
+	}
+	if err := set.loadModels(); err != nil {
 		return nil, err
 	}
 	if err := set.loadServers(); err != nil {
@@ -305,7 +315,7 @@ func (set *setup) environment(sessionID string) *tool.Env {
 	var environ []string
 	for _, kv := range set.cfg.Environ {
 		k, _, _ := strings.Cut(kv, "=")
-		if strings.HasPrefix(k, "ANTHROPIC_") || strings.HasPrefix(k, "CLAUDE_CODE_OAUTH") || k == "PARLEY_API_KEY" || k == "OPENAI_API_KEY" {
+		if strings.HasPrefix(k, "ANTHROPIC_") || strings.HasPrefix(k, "CLAUDE_CODE_OAUTH") || k == "PARLEY_API_KEY" || k == "OPENAI_API_KEY" || k == "AWS_BEARER_TOKEN_BEDROCK" {
 			continue
 		}
 		environ = append(environ, kv)
@@ -333,72 +343,6 @@ func (set *setup) absolute(dirs []string) []string {
 	return all
 }
 
-// model returns what answers.
-func (set *setup) model() (model.Model, error) {
-	if set.cfg.Model != nil {
-		set.keySource = "none"
-		return set.cfg.Model, nil
-	}
-	f := set.flags
-	switch f.Provider {
-	case "script":
-		set.keySource = "none"
-		if f.Script == "" {
-			return nil, errors.New("Error: --provider script needs --script FILE.")
-		}
-		if set.cfg.Script == nil {
-			return nil, errors.New("Error: scripted models are not part of this build.")
-		}
-		return set.cfg.Script(f.Script)
-	case "openai":
-		set.keySource = "none"
-		key := f.APIKey
-		if key == "" {
-			key = set.vars["OPENAI_API_KEY"]
-		}
-		base := f.BaseURL
-		if base == "" {
-			base = set.vars["OPENAI_BASE_URL"]
-		}
-		return openai.New(openai.Config{BaseURL: base, APIKey: key})
-	}
-	cfg := anthropic.Config{BaseURL: f.BaseURL}
-	if cfg.BaseURL == "" {
-		cfg.BaseURL = set.vars["ANTHROPIC_BASE_URL"]
-	}
-	cfg.APIKey, cfg.AuthToken, set.keySource = set.credentials()
-	if cfg.APIKey == "" && cfg.AuthToken == "" {
-		return noCredentials{}, nil
-	}
-	return anthropic.New(cfg)
-}
-
-// credentials returns the key and where it is from: the flag, the environment, the
-// config file.
-func (set *setup) credentials() (key, token, source string) {
-	if set.flags.APIKey != "" {
-		return set.flags.APIKey, "", "--api-key"
-	}
-	if k := set.vars["ANTHROPIC_API_KEY"]; k != "" {
-		return k, "", "ANTHROPIC_API_KEY"
-	}
-	if t := set.vars["ANTHROPIC_AUTH_TOKEN"]; t != "" {
-		return "", t, "none"
-	}
-	if set.cfg.Home != "" {
-		var file struct {
-			APIKey  string `json:"api_key"`
-			APIKey2 string `json:"apiKey"`
-		}
-		if text, err := os.ReadFile(filepath.Join(set.cfg.Home, ".config", "claude", "config.json")); err == nil && json.Unmarshal(text, &file) == nil {
-			if k := file.APIKey + file.APIKey2; k != "" {
-				return k, "", "config"
-			}
-		}
-	}
-	return "", "", "none"
-}
-
 // conversation starts or resumes the session and makes its conversation.
 func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.Conversation, error) {
 	f := set.flags
@@ -414,6 +358,7 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 	if err != nil {
 		return nil, err
 	}
+	set.sessionID = id
 	set.log = log
 	if log != nil {
 		set.closers = append(set.closers, log.Close)

@@ -378,7 +378,10 @@ func (c *Conversation) refused(t *turn, err error) *ending {
 	end := &ending{isError: true, reason: "api_error", status: e.Status, apiType: e.Type}
 	s := syntheticError{code: wire.ErrorUnknown, status: e.Status, apiType: e.Type, requestID: e.RequestID}
 	lower := strings.ToLower(e.Message)
+	var missing *model.CredentialsError
 	switch {
+	case errors.As(err, &missing):
+		s.code, end.text = wire.ErrorAuthentication, "Not logged in · "+missing.Message
 	case errors.Is(err, model.ErrNoCredentials):
 		s.code, end.text = wire.ErrorAuthentication, "Not logged in · Set ANTHROPIC_API_KEY, or pass --api-key"
 	case e.Status == 401 || e.Status == 403:

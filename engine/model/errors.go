@@ -38,3 +38,13 @@ func (e *IdleError) Timeout() bool { return true }
 
 // ErrNoCredentials says that there is nothing to prove to an API who asks.
 var ErrNoCredentials = errors.New("model: no credentials")
+
+// A CredentialsError says why there are none, in a sentence for people: it is an
+// [ErrNoCredentials]. To try again is no use.
+type CredentialsError struct{ Message string }
+
+// Error returns the message.
+func (e *CredentialsError) Error() string { return e.Message }
+
+// Is reports whether target is [ErrNoCredentials].
+func (e *CredentialsError) Is(target error) bool { return target == ErrNoCredentials }

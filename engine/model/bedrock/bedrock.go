@@ -65,6 +65,13 @@ type Config struct {
 	// BearerToken is an API key of Bedrock; it goes before credentials.
 	BearerToken string
 
+	// Unsigned says that there are no credentials: a gateway adds them.
+	Unsigned bool
+
+	// Name, if not nil, returns the name that Bedrock has for a model that a request
+	// names.
+	Name func(string) string
+
 	// BaseURL is the address of the service. If empty, the one of the region.
 	BaseURL string
 
@@ -85,7 +92,7 @@ type Client struct {
 	api    messages.Client
 	cfg    Config
 	base   string
-	keys   aws.CredentialsProvider // nil if there is a bearer token
+	keys   aws.CredentialsProvider // nil if nothing is signed
 	signer *v4.Signer
 	own    *http.Transport
 }
@@ -106,7 +113,7 @@ func New(cfg Config) (*Client, error) {
 		return nil, fmt.Errorf("bedrock: %q is not an address", cfg.BaseURL)
 	}
 	switch {
-	case cfg.BearerToken != "":
+	case cfg.BearerToken != "", cfg.Unsigned:
 	case cfg.Retrieve != nil:
 		c.keys = aws.NewCredentialsCache(aws.CredentialsProviderFunc(func(ctx context.Context) (aws.Credentials, error) {
 			keys, err := cfg.Retrieve(ctx)
@@ -140,6 +147,9 @@ func (c *Client) prepare(ctx context.Context, op messages.Op, body []byte, heade
 	if name == "" {
 		return nil, errors.New("the request names no model")
 	}
+	if c.cfg.Name != nil {
+		name = c.cfg.Name(name)
+	}
 	body = rawjson.Delete(rawjson.Delete(body, "model"), "stream")
 	if rawjson.Get(body, "anthropic_version") == nil {
 		body = rawjson.Set(body, "anthropic_version", `"`+version+`"`)
@@ -172,7 +182,9 @@ func (c *Client) prepare(ctx context.Context, op messages.Op, body []byte, heade
 	header.Set("Content-Type", "application/json")
 	header.Set("User-Agent", cmp.Or(c.cfg.UserAgent, "parley"))
 	if c.keys == nil {
-		header.Set("Authorization", "Bearer "+c.cfg.BearerToken)
+		if c.cfg.BearerToken != "" {
+			header.Set("Authorization", "Bearer "+c.cfg.BearerToken)
+		}
 		return hr, nil
 	}
 	keys, err := c.keys.Retrieve(ctx)

@@ -15,6 +15,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -52,7 +53,15 @@ type Config struct {
 	// before all others.
 	Token func(context.Context) (token string, till time.Time, err error)
 
-	// BaseURL is the address of the service up to /v1. If empty, that of the region.
+	// Unsigned says that there are no credentials: a gateway adds them.
+	Unsigned bool
+
+	// Name, if not nil, returns the name that Vertex has for a model that a request
+	// names.
+	Name func(string) string
+
+	// BaseURL is the address of the service with /v1, where it has that. If empty,
+	// that of the region.
 	BaseURL string
 
 	UserAgent       string        // if empty, "parley"
@@ -96,6 +105,7 @@ func New(cfg Config) (*Client, error) {
 		default:
 			c.base = "https://" + cfg.Region + "-aiplatform.googleapis.com"
 		}
+		c.base += "/v1"
 	}
 	if u, err := url.Parse(c.base); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, fmt.Errorf("vertex: %q is not an address", cfg.BaseURL)
@@ -108,7 +118,7 @@ func New(cfg Config) (*Client, error) {
 	hc := call.NewClient(rt)
 	ask := cfg.Token
 	switch {
-	case ask != nil:
+	case ask != nil, cfg.Unsigned:
 	case cfg.CredentialsJSON != nil:
 		var err error
 		if ask, err = exchange(hc, cfg.CredentialsJSON); err != nil {
@@ -119,16 +129,20 @@ func New(cfg Config) (*Client, error) {
 	default:
 		return nil, errors.New("vertex: no credentials")
 	}
-	c.token = call.NewKeeper(ask)
+	if ask != nil {
+		c.token = call.NewKeeper(ask)
+	}
 	c.api = messages.Client{
 		Name: "vertex", HTTP: hc,
 		Idle: cfg.IdleTimeout, Complete: cfg.CompleteTimeout, MaxEvent: cfg.MaxEvent,
 		Prepare: c.prepare,
-		Renew: func(ctx context.Context, refused *http.Request) (bool, error) {
+	}
+	if c.token != nil {
+		c.api.Renew = func(ctx context.Context, refused *http.Request) (bool, error) {
 			old := strings.TrimPrefix(refused.Header.Get("Authorization"), "Bearer ")
 			token, err := c.token.Get(ctx, old)
 			return token != old, err
-		},
+		}
 	}
 	return c, nil
 }
@@ -138,9 +152,17 @@ func (c *Client) prepare(ctx context.Context, op messages.Op, body []byte, heade
 	if name == "" {
 		return nil, errors.New("the request names no model")
 	}
+	if c.cfg.Name != nil {
+		name = c.cfg.Name(name)
+	}
 	method := "rawPredict"
 	switch op {
 	case messages.OpCount: // which wants the model in the body
+		quoted, err := json.Marshal(name)
+		if err != nil {
+			return nil, err
+		}
+		body = rawjson.Set(body, "model", string(quoted))
 		name = "count-tokens"
 	case messages.OpStream:
 		method = "streamRawPredict"
@@ -151,9 +173,12 @@ func (c *Client) prepare(ctx context.Context, op messages.Op, body []byte, heade
 	if rawjson.Get(body, "anthropic_version") == nil {
 		body = rawjson.Set(body, "anthropic_version", `"`+version+`"`)
 	}
-	token, err := c.token.Get(ctx, "")
-	if err != nil {
-		return nil, err
+	var token string
+	if c.token != nil {
+		var err error
+		if token, err = c.token.Get(ctx, ""); err != nil {
+			return nil, err
+		}
 	}
 	for name, values := range c.cfg.Header {
 		if name = http.CanonicalHeaderKey(name); header[name] == nil || name == "Anthropic-Beta" {
@@ -165,8 +190,10 @@ func (c *Client) prepare(ctx context.Context, op messages.Op, body []byte, heade
 	}
 	header.Set("Content-Type", "application/json")
 	header.Set("User-Agent", cmp.Or(c.cfg.UserAgent, "parley"))
-	header.Set("Authorization", "Bearer "+token)
-	to := fmt.Sprintf("%s/v1/projects/%s/locations/%s/publishers/anthropic/models/%s:%s", c.base, c.cfg.Project, c.cfg.Region, url.PathEscape(name), method)
+	if token != "" {
+		header.Set("Authorization", "Bearer "+token)
+	}
+	to := fmt.Sprintf("%s/projects/%s/locations/%s/publishers/anthropic/models/%s:%s", c.base, c.cfg.Project, c.cfg.Region, url.PathEscape(name), method)
 	hr, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
 	if err == nil {
 		hr.Header = header

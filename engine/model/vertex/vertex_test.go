@@ -160,7 +160,7 @@ func (g *google) account(pkcs8 bool) []byte {
 
 func (g *google) client(cfg Config) *Client {
 	g.t.Helper()
-	cfg.Project, cfg.Region, cfg.BaseURL, cfg.MetadataURL = "p", "us-east5", g.URL, g.URL
+	cfg.Project, cfg.Region, cfg.BaseURL, cfg.MetadataURL = "p", "us-east5", g.URL+"/v1", g.URL
 	c, err := New(cfg)
 	if err != nil {
 		g.t.Fatal(err)

@@ -1,0 +1,433 @@
+package agent
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http/httpproxy"
+
+	"github.com/parley-go/parley/engine/model"
+	"github.com/parley-go/parley/engine/model/anthropic"
+	"github.com/parley-go/parley/engine/model/bedrock"
+	"github.com/parley-go/parley/engine/model/openai"
+	"github.com/parley-go/parley/engine/model/vertex"
+)
+
+// model returns what answers. It connects to nothing yet.
+func (set *setup) model() (model.Model, error) {
+	set.keySource, set.tokenFrom, set.provider = "none", "none", "firstParty"
+	if set.cfg.Model != nil {
+		return set.cfg.Model, nil
+	}
+	var m model.Model
+	var err error
+	switch set.providerName() {
+	case "script":
+		return set.script()
+	case "openai":
+		set.provider = "gateway"
+		m, err = openai.New(openai.Config{
+			BaseURL: cmp.Or(set.flags.BaseURL, set.vars["OPENAI_BASE_URL"]), APIKey: cmp.Or(set.flags.APIKey, set.vars["OPENAI_API_KEY"]),
+			UserAgent: set.userAgent(), Transport: set.cfg.Transport, Proxy: proxyOf(set.cfg.Environ),
+		})
+	case "bedrock":
+		set.provider = "bedrock"
+		m, err = set.bedrock()
+	case "vertex":
+		set.provider = "vertex"
+		m, err = set.vertex()
+	default:
+		m, err = set.anthropic()
+	}
+	if err != nil {
+		return nil, startError(err)
+	}
+	if c, ok := m.(interface{ Close() error }); ok {
+		set.closers = append(set.closers, c.Close)
+	}
+	return m, nil
+}
+
+// startError makes a sentence of an error that keeps the agent from starting.
+func startError(err error) error {
+	if strings.HasPrefix(err.Error(), "Error: ") {
+		return err
+	}
+	return fmt.Errorf("Error: %w", err)
+}
+
+// providerName returns who serves the model: what the flag says, or the
+// environment.
+func (set *setup) providerName() string {
+	switch {
+	case set.flags.Provider != "":
+		return set.flags.Provider
+	case isOn(set.vars["CLAUDE_CODE_USE_BEDROCK"]):
+		return "bedrock"
+	case isOn(set.vars["CLAUDE_CODE_USE_VERTEX"]):
+		return "vertex"
+	}
+	return "anthropic"
+}
+
+// isOn reports whether a variable of the environment says yes.
+func isOn(v string) bool {
+	switch strings.ToLower(strings.TrimSpace(v)) {
+	case "1", "true", "yes", "on":
+		return true
+	}
+	return false
+}
+
+func (set *setup) script() (model.Model, error) {
+	if set.flags.Script == "" {
+		return nil, errors.New("Error: --provider script needs --script FILE.")
+	}
+	if set.cfg.Script == nil {
+		return nil, errors.New("Error: scripted models are not part of this build.")
+	}
+	return set.cfg.Script(set.flags.Script)
+}
+
+func (set *setup) anthropic() (model.Model, error) {
+	header, err := set.customHeader()
+	if err != nil {
+		return nil, err
+	}
+	cfg := anthropic.Config{
+		BaseURL:   cmp.Or(set.flags.BaseURL, set.vars["ANTHROPIC_BASE_URL"]),
+		UserAgent: set.userAgent(), Header: header, Transport: set.cfg.Transport, Proxy: proxyOf(set.cfg.Environ),
+	}
+	h, err := set.helperNamed("apiKeyHelper")
+	if err != nil {
+		return nil, err
+	}
+	if set.flags.KeyHelper != "" {
+		h = &helper{set: set, what: "--api-key-helper", command: set.flags.KeyHelper}
+	}
+	fromFile, err := set.configKey()
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case set.flags.APIKey != "":
+		cfg.APIKey, set.keySource = set.flags.APIKey, "--api-key"
+	case set.flags.KeyHelper == "" && set.vars["ANTHROPIC_API_KEY"] != "":
+		cfg.APIKey, set.keySource = set.vars["ANTHROPIC_API_KEY"], "ANTHROPIC_API_KEY"
+	case set.flags.KeyHelper == "" && set.vars["ANTHROPIC_AUTH_TOKEN"] != "":
+		cfg.AuthToken, set.tokenFrom = set.vars["ANTHROPIC_AUTH_TOKEN"], "ANTHROPIC_AUTH_TOKEN"
+	case h != nil:
+		cfg.Key, set.keySource, set.tokenFrom = h.key, "apiKeyHelper", "apiKeyHelper"
+		if text := set.vars["CLAUDE_CODE_API_KEY_HELPER_TTL_MS"]; text != "" {
+			ms, err := strconv.Atoi(text)
+			if err != nil || ms <= 0 {
+				return nil, fmt.Errorf("Error: CLAUDE_CODE_API_KEY_HELPER_TTL_MS is %q and should be a number of milliseconds.", text)
+			}
+			cfg.KeyTTL = time.Duration(ms) * time.Millisecond
+		}
+	case fromFile != "":
+		cfg.APIKey, set.keySource = fromFile, "config"
+	default:
+		return failing{model.ErrNoCredentials}, nil
+	}
+	return anthropic.New(cfg)
+}
+
+// configKey returns the key of the config file; it is empty if there is none.
+func (set *setup) configKey() (string, error) {
+	if set.cfg.Home == "" {
+		return "", nil
+	}
+	var file struct {
+		APIKey  string `json:"api_key"`
+		APIKey2 string `json:"apiKey"`
+	}
+	path := filepath.Join(set.cfg.Home, ".config", "claude", "config.json")
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &file)
+	}
+	if err != nil {
+		return "", fmt.Errorf("Error: the config file %s cannot be read: %v", path, err)
+	}
+	return cmp.Or(file.APIKey, file.APIKey2), nil
+}
+
+// bedrock is Claude on Amazon Bedrock. Credentials are an API key of Bedrock, keys in
+// the environment, a helper, or keys in the user's AWS files.
+func (set *setup) bedrock() (model.Model, error) {
+	header, err := set.customHeader()
+	if err != nil {
+		return nil, err
+	}
+	name := cmp.Or(set.vars["AWS_PROFILE"], "default")
+	profile, err := set.awsProfile(name)
+	if err != nil {
+		return nil, err
+	}
+	cfg := bedrock.Config{
+		Region:  cmp.Or(set.vars["AWS_REGION"], set.vars["AWS_DEFAULT_REGION"], profile["region"]),
+		BaseURL: cmp.Or(set.flags.BaseURL, set.vars["ANTHROPIC_BEDROCK_BASE_URL"]),
+		Credentials: bedrock.Credentials{AccessKeyID: set.vars["AWS_ACCESS_KEY_ID"], SecretAccessKey: set.vars["AWS_SECRET_ACCESS_KEY"],
+			SessionToken: set.vars["AWS_SESSION_TOKEN"]},
+		BearerToken: cmp.Or(set.flags.APIKey, set.vars["AWS_BEARER_TOKEN_BEDROCK"]),
+		Unsigned:    isOn(set.vars["CLAUDE_CODE_SKIP_BEDROCK_AUTH"]),
+		UserAgent:   set.userAgent(), Header: header, Transport: set.cfg.Transport, Proxy: proxyOf(set.cfg.Environ),
+	}
+	if cfg.Region == "" {
+		return nil, errors.New("Error: Bedrock needs a region. Set AWS_REGION, such as us-east-1.")
+	}
+	cfg.Name = func(model string) string { return set.cfg.Catalog.OnBedrock(model, cfg.Region) }
+	h, err := set.helperNamed("awsCredentialExport")
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case cfg.BearerToken != "":
+	case cfg.Unsigned:
+		cfg.BearerToken = set.vars["ANTHROPIC_AUTH_TOKEN"]
+	case cfg.Credentials.AccessKeyID != "" && cfg.Credentials.SecretAccessKey != "" && set.vars["AWS_PROFILE"] == "":
+	case h != nil:
+		cfg.Retrieve = h.aws
+	case profile["aws_access_key_id"] != "" && profile["aws_secret_access_key"] != "":
+		cfg.Credentials = bedrock.Credentials{AccessKeyID: profile["aws_access_key_id"], SecretAccessKey: profile["aws_secret_access_key"], SessionToken: profile["aws_session_token"]}
+	case cfg.Credentials.AccessKeyID != "" && cfg.Credentials.SecretAccessKey != "":
+	default:
+		return failing{&model.CredentialsError{Message: "Bedrock needs credentials. Set AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; " +
+			"for single sign-on and roles set awsCredentialExport in the settings to \"aws configure export-credentials\""}}, nil
+	}
+	return bedrock.New(cfg)
+}
+
+// awsProfile reads a profile of the user's AWS files. It is empty if there is none.
+func (set *setup) awsProfile(name string) (map[string]string, error) {
+	values := map[string]string{}
+	read := func(path, section string) error {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil // which is as if it were empty
+		}
+		defer f.Close()
+		in := false
+		lines := bufio.NewScanner(f)
+		for lines.Scan() {
+			line := strings.TrimSpace(lines.Text())
+			switch {
+			case line == "", line[0] == '#', line[0] == ';':
+			case line[0] == '[':
+				in = strings.Join(strings.Fields(strings.Trim(line, "[]")), " ") == section
+			case in:
+				if k, v, ok := strings.Cut(line, "="); ok {
+					values[strings.ToLower(strings.TrimSpace(k))] = strings.TrimSpace(v)
+				}
+			}
+		}
+		if err := lines.Err(); err != nil {
+			return fmt.Errorf("Error: the AWS file %s cannot be read: %v", path, err)
+		}
+		return nil
+	}
+	section := "profile " + name
+	if name == "default" {
+		section = name
+	}
+	file := func(variable, base string) string {
+		if p := set.vars[variable]; p != "" {
+			return p
+		}
+		if set.cfg.Home == "" {
+			return ""
+		}
+		return filepath.Join(set.cfg.Home, ".aws", base)
+	}
+	return values, errors.Join(read(file("AWS_CONFIG_FILE", "config"), section), read(file("AWS_SHARED_CREDENTIALS_FILE", "credentials"), name))
+}
+
+// vertex is Claude on Google Vertex AI. Credentials are a file that the environment
+// names, what gcloud keeps of the user, or those of a machine at Google.
+func (set *setup) vertex() (model.Model, error) {
+	header, err := set.customHeader()
+	if err != nil {
+		return nil, err
+	}
+	cfg := vertex.Config{
+		Project:   cmp.Or(set.vars["ANTHROPIC_VERTEX_PROJECT_ID"], set.vars["GOOGLE_CLOUD_PROJECT"], set.vars["GCLOUD_PROJECT"]),
+		Region:    set.vars["CLOUD_ML_REGION"],
+		BaseURL:   cmp.Or(set.flags.BaseURL, set.vars["ANTHROPIC_VERTEX_BASE_URL"]),
+		Unsigned:  isOn(set.vars["CLAUDE_CODE_SKIP_VERTEX_AUTH"]),
+		Name:      func(model string) string { return set.cfg.Catalog.OnVertex(model) },
+		UserAgent: set.userAgent(), Header: header, Transport: set.cfg.Transport, Proxy: proxyOf(set.cfg.Environ),
+	}
+	switch {
+	case cfg.Project == "":
+		return nil, errors.New("Error: Vertex needs a project. Set ANTHROPIC_VERTEX_PROJECT_ID.")
+	case cfg.Region == "":
+		return nil, errors.New("Error: Vertex needs a region. Set CLOUD_ML_REGION, such as us-east5 or global.")
+	case cfg.Unsigned:
+		if token := set.vars["ANTHROPIC_AUTH_TOKEN"]; token != "" {
+			cfg.Token = func(context.Context) (string, time.Time, error) { return token, time.Now().Add(time.Hour), nil }
+		}
+		return vertex.New(cfg)
+	}
+	if path := set.vars["GOOGLE_APPLICATION_CREDENTIALS"]; path != "" {
+		if cfg.CredentialsJSON, err = os.ReadFile(path); err != nil {
+			return nil, fmt.Errorf("Error: GOOGLE_APPLICATION_CREDENTIALS cannot be read: %v", err)
+		}
+		return vertex.New(cfg)
+	}
+	var gcloud string
+	switch {
+	case set.vars["CLOUDSDK_CONFIG"] != "":
+		gcloud = set.vars["CLOUDSDK_CONFIG"]
+	case set.vars["APPDATA"] != "":
+		gcloud = filepath.Join(set.vars["APPDATA"], "gcloud")
+	case set.cfg.Home != "":
+		gcloud = filepath.Join(set.cfg.Home, ".config", "gcloud")
+	}
+	if text, err := os.ReadFile(filepath.Join(gcloud, "application_default_credentials.json")); gcloud != "" && err == nil {
+		cfg.CredentialsJSON = text
+	}
+	cfg.Metadata = cfg.CredentialsJSON == nil
+	if host := set.vars["GCE_METADATA_HOST"]; host != "" {
+		cfg.MetadataURL = "http://" + host
+	}
+	return vertex.New(cfg)
+}
+
+// userAgent is what servers of models are told.
+func (set *setup) userAgent() string {
+	s := "parley/" + cmp.Or(set.cfg.OwnVersion, "dev") + " (" + cmp.Or(set.vars["CLAUDE_CODE_ENTRYPOINT"], "sdk-cli")
+	if v := set.vars["CLAUDE_AGENT_SDK_VERSION"]; v != "" {
+		s += ", agent-sdk/" + v
+	}
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return -1
+		}
+		return r
+	}, s+")")
+}
+
+// customHeader reads ANTHROPIC_CUSTOM_HEADERS: a header on each line.
+func (set *setup) customHeader() (http.Header, error) {
+	header := http.Header{}
+	for line := range strings.Lines(set.vars["ANTHROPIC_CUSTOM_HEADERS"]) {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(line, ":")
+		if name = strings.TrimSpace(name); !ok || name == "" || strings.ContainsAny(name, " \t") {
+			return nil, errors.New("Error: ANTHROPIC_CUSTOM_HEADERS is to have a header on each line, as Name: value.")
+		}
+		header.Add(name, strings.TrimSpace(value))
+	}
+	return header, nil
+}
+
+// proxyOf returns the proxies that an environment names. Loopback is never behind
+// one.
+func proxyOf(environ []string) func(*http.Request) (*url.URL, error) {
+	vars := map[string]string{}
+	for _, kv := range environ {
+		if k, v, ok := strings.Cut(kv, "="); ok && v != "" {
+			vars[k] = v
+		}
+	}
+	either := func(name string) string { return cmp.Or(vars[name], vars[strings.ToLower(name)]) }
+	cfg := &httpproxy.Config{HTTPProxy: either("HTTP_PROXY"), HTTPSProxy: either("HTTPS_PROXY"), NoProxy: either("NO_PROXY")}
+	if all := either("ALL_PROXY"); all != "" {
+		cfg.HTTPProxy, cfg.HTTPSProxy = cmp.Or(cfg.HTTPProxy, all), cmp.Or(cfg.HTTPSProxy, all)
+	}
+	if cfg.HTTPProxy == "" && cfg.HTTPSProxy == "" {
+		return nil
+	}
+	find := cfg.ProxyFunc()
+	return func(r *http.Request) (*url.URL, error) { return find(r.URL) }
+}
+
+// newTransport returns the connections that agents in one process share.
+func newTransport(environ []string) *http.Transport {
+	return &http.Transport{
+		Proxy:               proxyOf(environ),
+		DialContext:         (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		TLSHandshakeTimeout: 15 * time.Second,
+		ForceAttemptHTTP2:   true,
+		HTTP2:               &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
+		MaxIdleConnsPerHost: 64,
+		IdleConnTimeout:     90 * time.Second,
+		DisableCompression:  true, // compressed streams are held back until a block is full
+	}
+}
+
+// failing is a model that cannot be asked, and says why.
+type failing struct{ err error }
+
+func (f failing) Stream(context.Context, model.Request) iter.Seq2[model.Event, error] {
+	return func(yield func(model.Event, error) bool) { yield(model.Event{}, f.err) }
+}
+
+// loadModels makes the catalog that of the user: with the models of the file in the
+// home and of the flag, and with the aliases that the provider and the environment
+// give another meaning.
+func (set *setup) loadModels() error {
+	var files []string
+	if set.cfg.Home != "" {
+		files = append(files, filepath.Join(set.cfg.Home, ".config", "parley", "models.json"))
+	}
+	if set.flags.Models != "" {
+		files = append(files, set.absolute([]string{set.flags.Models})...)
+	}
+	own := false
+	change := func() {
+		if !own {
+			set.cfg.Catalog, own = set.cfg.Catalog.Clone(), true
+		}
+	}
+	for i, path := range files {
+		text, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) && i == 0 && set.cfg.Home != "" {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("Error: the file of models cannot be read: %v", err)
+		}
+		change()
+		if err := set.cfg.Catalog.Extend(text); err != nil {
+			return fmt.Errorf("Error: the file of models %s makes no sense: %v", path, err)
+		}
+	}
+	if name := set.providerName(); name == "bedrock" || name == "vertex" {
+		// What everybody has there, as the official agent has it.
+		change()
+		set.cfg.Catalog.Alias("sonnet", "claude-sonnet-4-5-20250929")
+		set.cfg.Catalog.Alias("haiku", "claude-haiku-4-5-20251001")
+	}
+	for _, alias := range []string{"opus", "sonnet", "haiku", "fable"} {
+		name := set.vars["ANTHROPIC_DEFAULT_"+strings.ToUpper(alias)+"_MODEL"]
+		if alias == "haiku" {
+			name = cmp.Or(name, set.vars["ANTHROPIC_SMALL_FAST_MODEL"])
+		}
+		if name != "" {
+			change()
+			set.cfg.Catalog.Alias(alias, name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,66 @@
+package catalog
+
+import (
+	"regexp"
+	"strings"
+)
+
+// Clone returns a catalog of its own with the same models.
+func (c *Catalog) Clone() *Catalog {
+	out := &Catalog{byName: make(map[string]*Info, len(c.byName))}
+	out.models = append(out.models, c.models...)
+	for name, m := range c.byName { // what they point at is never changed
+		out.byName[name] = m
+	}
+	return out
+}
+
+// Alias lets a name such as "sonnet" mean another model, whatever it meant.
+func (c *Catalog) Alias(alias, name string) {
+	info, _ := c.Resolve(name)
+	c.byName[strings.ToLower(alias)] = &info
+}
+
+// dated matches an id that ends in a date.
+var dated = regexp.MustCompile(`^(claude-.+)-(\d{8})$`)
+
+// OnBedrock returns the name that Bedrock has for a model, in the geography of a
+// region. A name that is not Anthropic's own is returned as it is.
+func (c *Catalog) OnBedrock(name, region string) string {
+	id, ok := c.own(name)
+	if !ok {
+		return name
+	}
+	geography := "us"
+	for prefix, g := range map[string]string{"eu-": "eu", "ap-": "apac", "us-gov-": "us-gov"} {
+		if strings.HasPrefix(region, prefix) {
+			geography = g
+		}
+	}
+	switch {
+	case dated.MatchString(id):
+		id += "-v1:0"
+	case id == "claude-opus-4-6":
+		id += "-v1"
+	}
+	return geography + ".anthropic." + id
+}
+
+// OnVertex returns the name that Vertex has for a model. A name that is not
+// Anthropic's own is returned as it is.
+func (c *Catalog) OnVertex(name string) string {
+	id, ok := c.own(name)
+	if !ok {
+		return name
+	}
+	return dated.ReplaceAllString(id, "$1@$2")
+}
+
+// own returns the id, with its date, of a model that is named as Anthropic does.
+func (c *Catalog) own(name string) (string, bool) {
+	m, ok := c.byName[strings.ToLower(name)]
+	if !ok || !strings.HasPrefix(m.ID, "claude-") || strings.ContainsAny(m.ID, "@:.") {
+		return "", false
+	}
+	return m.ID, true
+}
