@@ -104,8 +104,9 @@ func nodeArch() string {
 	return runtime.GOARCH
 }
 
-// runCLI has a command answer one prompt with so many Read calls before.
-func runCLI(cli string, rounds int) (r cliRun, err error) {
+// runCLI has a command answer one prompt with so many Read calls before. Its command
+// line may be changed before it starts.
+func runCLI(cli string, rounds int, change ...func(*exec.Cmd)) (r cliRun, err error) {
 	dir, err := os.MkdirTemp("", "parley-bench-")
 	if err != nil {
 		return r, err
@@ -130,6 +131,9 @@ func runCLI(cli string, rounds int) (r cliRun, err error) {
 	cmd.Dir = dir
 	cmd.Env = []string{"HOME=" + dir, "PATH=" + os.Getenv("PATH"), "ANTHROPIC_BASE_URL=" + api.URL, "ANTHROPIC_API_KEY=sk-ant-fake-test-key",
 		"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_TELEMETRY=1", "DISABLE_ERROR_REPORTING=1", "DISABLE_AUTOUPDATER=1", "IS_SANDBOX=1"}
+	for _, f := range change {
+		f(cmd)
+	}
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return r, err

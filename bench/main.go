@@ -5,7 +5,8 @@
 //	bench            runs everything and prints a table
 //	bench -n 11      with so many runs of each
 //	bench -only deltas   one measure; "agent" is the command beside the official
-//	                     one, "search" is Grep and Glob beside ripgrep
+//	                     one, "search" is Grep and Glob beside ripgrep, "sessions"
+//	                     appends to, resumes and lists sessions
 //
 // It is started by make bench, which builds the fake CLI, finds the official SDK
 // and sees to it that there is no network but loopback.
@@ -35,6 +36,9 @@ func run(args []string) error {
 	n := fs.Int("n", 7, "runs of each measure")
 	only := fs.String("only", "", "one measure alone")
 	fs.Parse(args)
+	if *only == "sessions" {
+		return compareSessions(os.Getenv("PARLEY_BENCH_BIN"), os.Getenv("PARLEY_PEERS"), max(*n, 11))
+	}
 	if *only == "search" {
 		return compareSearch(max(*n, 11))
 	}
@@ -57,6 +61,9 @@ func run(args []string) error {
 		}
 	}
 	if *only == "" {
+		if err := compareSessions(bin, peers, max(*n, 11)); err != nil {
+			return err
+		}
 		return compareSearch(max(*n, 11))
 	}
 	return nil

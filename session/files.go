@@ -34,6 +34,9 @@ type Files struct {
 	Dir        string // the configuration directory, such as that in CLAUDE_CONFIG_DIR
 	Durability Durability
 	LockWait   time.Duration // how long Open waits for another to close the session; zero: a moment
+	// Progress is told how much of a long log was read that has no index yet. It may
+	// be nil.
+	Progress func(done, total int64)
 }
 
 var _ Store = (*Files)(nil)
@@ -294,17 +297,12 @@ func (f *Files) tryOpen(ctx context.Context, id string, meta Meta) (*fileLog, *H
 	if err != nil {
 		return nil, nil, err
 	}
-	s, torn, err := load(file, f.pathOf(p))
-	if err == nil {
-		var h *History
-		if h, err = s.history(file); err == nil {
-			h.Torn = torn
-			h.Meta.ID = id
-			return f.newLog(p, file, meta), h, nil
-		}
+	h, err := f.loadHistory(root, p, file)
+	if err != nil {
+		return nil, nil, errors.Join(err, file.Close())
 	}
-	file.Close()
-	return nil, nil, err
+	h.Meta.ID = id
+	return f.newLog(p, file, meta), h, nil
 }
 
 // openLocked opens the file of a session for writing.
@@ -336,18 +334,24 @@ func load(file *os.File, path string) (*scan, bool, error) {
 	if err != nil {
 		return nil, false, fmt.Errorf("session: %w", err)
 	}
-	if end == info.Size() {
+	torn, err := mend(s, file, path, info.Size(), end)
+	return s, torn, err
+}
+
+// mend cuts off what the last writer of a file did not finish.
+func mend(s *scan, file *os.File, path string, size, end int64) (torn bool, err error) {
+	if end == size {
 		if s.unended {
 			if _, err := file.Write([]byte("\n")); err != nil {
-				return nil, false, fmt.Errorf("session: %w", err)
+				return false, fmt.Errorf("session: %w", err)
 			}
 		}
-		return s, false, nil
+		return false, nil
 	}
 	if err := cut(file, path, end); err != nil {
-		return nil, false, fmt.Errorf("session: cutting a torn line: %w", err)
+		return false, fmt.Errorf("session: cutting a torn line: %w", err)
 	}
-	return s, true, nil
+	return true, nil
 }
 
 // latest returns the id of the newest session of a directory.

@@ -152,9 +152,11 @@ func (f *Files) list(ctx context.Context, opts *ListOptions) ([]Info, error) {
 		seen[p.id] = true
 		return was
 	})
+	cache := f.readListCache()
+	defer func() { cache.write(f, all, opts.Dir == "" && opts.Limit <= 0) }()
 	return page(opts, len(all), func(from, to int) ([]*Info, error) {
 		return each(ctx, to-from, func(i int) *Info {
-			d, err := digestPlace(root, all[from+i])
+			d, err := cache.digest(root, all[from+i])
 			if err != nil {
 				return nil
 			}

@@ -36,12 +36,16 @@ type span struct {
 // A scan is a log that was read once, line by line. It holds where everything
 // is, and no text.
 type scan struct {
-	nodes   []*node
-	byUUID  map[string]*node
-	loose   map[string]span // the last record of each type without a place in the tree
-	effects map[string]effect
-	corrupt int
-	unended bool // the last line is whole and lacks its newline
+	nodes     []*node
+	byUUID    map[string]*node
+	loose     map[string]span // the last record of each type without a place in the tree
+	effects   map[string]effect
+	corrupt   int
+	corruptAt []int64
+	from      int64 // where the reading began
+	kept      int   // how many nodes are from before that
+	missing   bool  // a message that a compaction kept was not found
+	unended   bool  // the last line is whole and lacks its newline
 
 	// What was written at once and is not yet complete: at the end of the log
 	// nothing of it counts.
@@ -214,7 +218,21 @@ func (h *head) readMessage(d *jsontext.Decoder) error {
 // without an end, unless it is a whole record, and before the last lines if they
 // are the begin of more.
 func scanLog(r io.Reader) (*scan, int64, error) {
-	s := &scan{byUUID: map[string]*node{}, loose: map[string]span{}, effects: map[string]effect{}}
+	s := newScan()
+	end, err := s.read(r, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	return s, end, nil
+}
+
+func newScan() *scan {
+	return &scan{byUUID: map[string]*node{}, loose: map[string]span{}, effects: map[string]effect{}}
+}
+
+// read reads a log that begins at a place of its file, and returns where its good
+// part ends.
+func (s *scan) read(r io.Reader, base int64) (int64, error) {
 	d := jsontext.NewDecoder(new(bytes.Buffer), lenient...)
 	end, rest, err := readLines(r, func(line []byte, off int64) error {
 		if len(bytes.TrimSpace(line)) == 0 {
@@ -223,14 +241,16 @@ func scanLog(r io.Reader) (*scan, int64, error) {
 		h, err := readHead(d, line)
 		if err != nil {
 			s.corrupt++
+			s.corruptAt = append(s.corruptAt, base+off)
 			return nil
 		}
-		s.add(h, span{off, len(line)})
+		s.add(h, span{base + off, len(line)})
 		return nil
 	})
 	if err != nil {
-		return nil, 0, err
+		return 0, err
 	}
+	end += base
 	if len(rest) > 0 {
 		if h, err := readHead(d, rest); err == nil {
 			s.add(h, span{end, len(rest)})
@@ -242,7 +262,7 @@ func scanLog(r io.Reader) (*scan, int64, error) {
 		end, s.unended = s.batchStart, false
 	}
 	s.link()
-	return s, end, nil
+	return end, nil
 }
 
 // link finds out which records have children.
@@ -470,7 +490,9 @@ func (s *scan) preserve(path []*node, r *lineReader) ([]*node, error) {
 	if p := record.CompactMetadata.PreservedMessages; p != nil {
 		anchor = p.AnchorUUID
 		for _, id := range p.UUIDs {
-			if n := s.byUUID[id]; n != nil && !slices.Contains(path, n) && !slices.Contains(kept, n) {
+			n := s.byUUID[id]
+			s.missing = s.missing || n == nil
+			if n != nil && !slices.Contains(path, n) && !slices.Contains(kept, n) {
 				kept = append(kept, n)
 			}
 		}
@@ -478,6 +500,7 @@ func (s *scan) preserve(path []*node, r *lineReader) ([]*node, error) {
 		anchor = p.AnchorUUID
 		segment := s.up(s.byUUID[p.TailUUID])
 		i := slices.IndexFunc(segment, func(n *node) bool { return n.uuid == p.HeadUUID })
+		s.missing = s.missing || i < 0
 		if i >= 0 && !slices.Contains(path, segment[i]) {
 			kept = segment[i:]
 		}
@@ -558,16 +581,22 @@ func blockIDs(message json.RawMessage) (calls, results []string) {
 
 // history reads the records that matter.
 func (s *scan) history(at io.ReaderAt) (*History, error) {
+	h, _, err := s.historyPath(at)
+	return h, err
+}
+
+// historyPath is history, with the nodes of the conversation.
+func (s *scan) historyPath(at io.ReaderAt) (*History, []*node, error) {
 	r := &lineReader{r: at}
 	path, err := s.chain(r, true)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	h := &History{Latest: map[string]*Entry{}, Corrupt: s.corrupt, effects: map[string]effect{}}
 	for _, n := range path {
 		line, err := r.read(n.span)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		e, meta, err := decodeEntry(line)
 		if err != nil {
@@ -588,7 +617,7 @@ func (s *scan) history(at io.ReaderAt) (*History, error) {
 			if f.outcome != "" {
 				line, err := r.read(f.at)
 				if err != nil {
-					return nil, err
+					return nil, nil, err
 				}
 				f.content = outcomeContent(line)
 			}
@@ -598,11 +627,11 @@ func (s *scan) history(at io.ReaderAt) (*History, error) {
 	for typ, at := range s.loose {
 		line, err := r.read(at)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if e, _, err := decodeEntry(line); err == nil {
 			h.Latest[typ] = e
 		}
 	}
-	return h, nil
+	return h, path, nil
 }

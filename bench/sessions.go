@@ -1,0 +1,205 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/parley-go/parley/session"
+)
+
+// compareSessions measures what a session costs: to append to it, to go on with a
+// long one, and to list many. The official CLI goes on with the same session, a
+// smaller one, since one of 1 GB is more than it takes; the official SDK lists the
+// same files. Without these the figures of ours are printed alone.
+func compareSessions(bin, peers string, n int) error {
+	dir, err := os.MkdirTemp("", "parley-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
+		fmt.Printf("\nsessions, medians of %d, load %s\n", n, strings.Join(strings.Fields(string(load))[:3], " "))
+	}
+	row := func(title, theirs, ours string, bar string) {
+		fmt.Printf("%-34s %14s %14s %19s\n", title, theirs, ours, bar)
+	}
+	row("", "official", "parley", "wanted")
+	for _, d := range []struct {
+		name string
+		d    session.Durability
+	}{{"fsync", session.Fsync}, {"write", session.Write}, {"none", session.None}} {
+		us, err := appends(filepath.Join(dir, "append-"+d.name), d.d)
+		if err != nil {
+			return err
+		}
+		row("append 1 KB, "+d.name, "", format(us, "µs"), "")
+	}
+	official := filepath.Join(peers, "node_modules", "@anthropic-ai", "claude-agent-sdk-"+runtime.GOOS+"-"+nodeArch(), "claude")
+	if _, err := os.Stat(official); err != nil || peers == "" {
+		official = ""
+	}
+	ours := filepath.Join(bin, "parley")
+	for _, big := range []struct {
+		title   string
+		records int
+		theirs  bool
+		bar     string
+	}{{"resume 64 MB", 6_400, true, ""}, {"resume 1 GB of 100,000 records", 100_000, false, "300 ms, 60 MB"}} {
+		home := filepath.Join(dir, fmt.Sprint("home-", big.records))
+		id, err := longSession(home, big.records)
+		if err != nil {
+			return err
+		}
+		resume := func(cmd *exec.Cmd) {
+			cmd.Args = append(cmd.Args, "--resume", id, "--no-session-persistence")
+			cmd.Env = append(cmd.Env, "CLAUDE_CONFIG_DIR="+filepath.Join(home, ".claude"))
+		}
+		var theirs, mine, theirPeak, peak []float64
+		first, err := runCLI(ours, 0, resume) // which makes the index
+		if err != nil {
+			return err
+		}
+		for i := range n {
+			if big.theirs && official != "" && i < 3 {
+				r, err := runCLI(official, 0, resume)
+				if err != nil {
+					return err
+				}
+				theirs, theirPeak = append(theirs, ms(r.result)), append(theirPeak, r.peak)
+			}
+			r, err := runCLI(ours, 0, resume)
+			if err != nil {
+				return err
+			}
+			mine, peak = append(mine, ms(r.result)), append(peak, r.peak)
+		}
+		show := func(v []float64, unit string) string {
+			if len(v) == 0 {
+				return ""
+			}
+			return format(median(v), unit)
+		}
+		row(big.title, show(theirs, "ms"), show(mine, "ms"), big.bar)
+		row("  memory", show(theirPeak, "MB"), show(peak, "MB"), "")
+		row("  the first time, with no index", "", format(ms(first.result), "ms"), "")
+	}
+	return listSessions(dir, peers, n, row)
+}
+
+// appends returns the time of an append in microseconds.
+func appends(dir string, d session.Durability) (float64, error) {
+	log, err := session.Create(context.Background(), &session.Files{Dir: dir, Durability: d}, session.Meta{Cwd: dir})
+	if err != nil {
+		return 0, err
+	}
+	defer log.Close()
+	text, _ := json.Marshal(map[string]any{"role": "user", "content": strings.Repeat("x", 1000)})
+	var all []float64
+	for range 301 {
+		e := &session.Entry{Type: "user", UUID: session.NewID(), Message: text}
+		start := time.Now()
+		if err := log.Append(e); err != nil {
+			return 0, err
+		}
+		all = append(all, float64(time.Since(start).Nanoseconds())/1000)
+	}
+	return median(all), nil
+}
+
+// longSession writes a session of records of 10 KB below a home, whose last
+// compaction is 1 MB before its end.
+func longSession(home string, records int) (id string, err error) {
+	id = session.NewID()
+	dir := filepath.Join(home, ".claude", "projects", "-bench")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	file, err := os.Create(filepath.Join(dir, id+".jsonl"))
+	if err != nil {
+		return "", err
+	}
+	w := bufio.NewWriterSize(file, 1<<20)
+	fill := strings.Repeat("The quick brown fox. ", 460)
+	parent := "null"
+	write := func(typ, extra, role, text string) {
+		uuid := session.NewID()
+		message := ""
+		if role != "" {
+			message = fmt.Sprintf(`"message":{"role":%q,"content":[{"type":"text","text":%q}]},`, role, text)
+		}
+		fmt.Fprintf(w, `{"parentUuid":%s,"isSidechain":false,"type":%q,%s%s"uuid":%q,"timestamp":"2026-01-02T03:04:05.678Z","userType":"external","entrypoint":"cli","cwd":"/bench","sessionId":%q,"version":"2.1.325","gitBranch":"main"}`+"\n",
+			parent, typ, message, extra, uuid, id)
+		parent = `"` + uuid + `"`
+	}
+	for i := range records {
+		if i == records-100 {
+			parent = "null"
+			write("system", `"subtype":"compact_boundary","content":"Conversation compacted","compactMetadata":{"trigger":"auto","preTokens":150000},`, "", "")
+			write("user", `"isCompactSummary":true,"isVisibleInTranscriptOnly":true,`, "user", "What was said before, in short.")
+			write("assistant", "", "assistant", "I see.")
+		}
+		role := []string{"user", "assistant"}[i%2]
+		write(role, "", role, fill)
+	}
+	return id, errors.Join(w.Flush(), file.Close())
+}
+
+// listSessions lists 3,000 sessions of 100 KB.
+func listSessions(dir, peers string, n int, row func(title, theirs, ours, bar string)) error {
+	config := filepath.Join(dir, "many")
+	var text strings.Builder
+	fill := strings.Repeat("x", 2000)
+	for text.Len() < 100<<10 {
+		fmt.Fprintf(&text, `{"parentUuid":null,"isSidechain":false,"type":"user","message":{"role":"user","content":%q},"uuid":%q,"timestamp":"2026-01-02T03:04:05.678Z","cwd":"/bench","gitBranch":"main"}`+"\n", fill, session.NewID())
+	}
+	for i := range 3000 {
+		project := filepath.Join(config, "projects", fmt.Sprint("-p", i%10))
+		if i < 10 {
+			if err := os.MkdirAll(project, 0o700); err != nil {
+				return err
+			}
+		}
+		if err := os.WriteFile(filepath.Join(project, session.NewID()+".jsonl"), []byte(text.String()), 0o600); err != nil {
+			return err
+		}
+	}
+	var mine []float64
+	for range n {
+		start := time.Now()
+		all, err := session.List(context.Background(), &session.Files{Dir: config}, nil)
+		if err != nil || len(all) != 3000 {
+			return fmt.Errorf("%d sessions, %v", len(all), err)
+		}
+		mine = append(mine, ms(time.Since(start)))
+	}
+	theirs := ""
+	if sdk := filepath.Join(peers, "node_modules", "@anthropic-ai", "claude-agent-sdk", "sdk.mjs"); peers != "" {
+		cmd := exec.Command("node", "--input-type=module", "-e", `
+const { listSessions } = await import(process.argv[1])
+const times = []
+for (let i = 0; i < Number(process.argv[2]); i++) {
+  const start = performance.now()
+  const all = await listSessions()
+  if (all.length !== 3000) throw new Error(all.length + ' sessions')
+  times.push(performance.now() - start)
+}
+console.log(JSON.stringify(times))`, sdk, fmt.Sprint(n))
+		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "CLAUDE_CONFIG_DIR=" + config}
+		cmd.Stderr = os.Stderr
+		var times []float64
+		if out, err := cmd.Output(); err == nil && json.Unmarshal(out, &times) == nil {
+			theirs = format(median(times), "ms")
+		}
+	}
+	row("list 3,000 sessions of 100 KB", theirs, format(median(mine), "ms"), "100 ms")
+	return nil
+}

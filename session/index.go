@@ -1,0 +1,208 @@
+package session
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// indexMin is where the last compaction of a log must be for an index to be worth it.
+const indexMin = 256 << 10
+
+// An index is what must be known of a log before its last compaction to go on with
+// it, so that only what follows is read. It is a file beside the log. It says
+// nothing that the log does not: if it is gone or does not fit, the log is read
+// as a whole and it is made anew.
+type index struct {
+	Version  int                 `json:"version"`
+	Boundary int64               `json:"boundary"` // where the compaction is
+	Sum      string              `json:"sum"`      // of the bytes around it
+	Loose    map[string]jsonSpan `json:"loose"`    // the last record of each type before it
+	Kept     []jsonSpan          `json:"kept"`     // the messages before it that it kept
+	Corrupt  int                 `json:"corrupt"`
+}
+
+// A jsonSpan is a span as JSON has it.
+type jsonSpan struct {
+	Off int64 `json:"off"`
+	Len int   `json:"len"`
+}
+
+func indexName(p place) string { return path.Join(p.project, p.id, "index.json") }
+
+// boundarySum is how an index knows its log.
+func boundarySum(r io.ReaderAt, at int64) string {
+	buf := make([]byte, 4<<10)
+	n, _ := r.ReadAt(buf, max(0, at-2<<10))
+	sum := sha256.Sum256(buf[:min(n, 2<<10+256)])
+	return hex.EncodeToString(sum[:])
+}
+
+// readIndex returns the index of a log, nil if there is none that fits.
+func readIndex(root *os.Root, p place, r io.ReaderAt, size int64) *index {
+	file, err := openRead(root, indexName(p))
+	if err != nil {
+		return nil
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, 4<<20))
+	var x index
+	if err != nil || json.Unmarshal(text, &x) != nil || x.Version != 1 || x.Boundary <= 0 || x.Boundary >= size || x.Sum != boundarySum(r, x.Boundary) {
+		return nil
+	}
+	for _, s := range x.Loose {
+		if s.Off < 0 || s.Len <= 0 || s.Off+int64(s.Len) > x.Boundary {
+			return nil
+		}
+	}
+	for _, s := range x.Kept {
+		if s.Off < 0 || s.Len <= 0 || s.Off+int64(s.Len) > x.Boundary {
+			return nil
+		}
+	}
+	return &x
+}
+
+// writeIndex keeps what a scan has found. It is no error if it cannot.
+func (f *Files) writeIndex(root *os.Root, p place, s *scan, live []*node, r io.ReaderAt) {
+	if len(live) == 0 || !live[0].boundary || live[0].off < indexMin || live[0].off == s.from {
+		return
+	}
+	at := live[0].off
+	x := index{Version: 1, Boundary: at, Sum: boundarySum(r, at), Loose: map[string]jsonSpan{}}
+	for typ, l := range s.loose {
+		if l.off < at {
+			x.Loose[typ] = jsonSpan{l.off, l.len}
+		}
+	}
+	for _, n := range live {
+		if n.off < at {
+			x.Kept = append(x.Kept, jsonSpan{n.off, n.len})
+		}
+	}
+	for _, off := range s.corruptAt {
+		if off < at {
+			x.Corrupt++
+		}
+	}
+	text, err := json.Marshal(x)
+	if err != nil || root.MkdirAll(path.Join(p.project, p.id), dirMode) != nil {
+		return
+	}
+	f.replace(root, indexName(p), text)
+}
+
+// scanFrom reads a log from its last compaction on.
+func scanFrom(file io.ReaderAt, size int64, x *index) (*scan, int64, error) {
+	s := newScan()
+	s.from, s.corrupt = x.Boundary, x.Corrupt
+	for range x.Corrupt {
+		s.corruptAt = append(s.corruptAt, 0)
+	}
+	for typ, l := range x.Loose {
+		s.loose[typ] = span{l.Off, l.Len}
+	}
+	r := &lineReader{r: file}
+	d := jsontext.NewDecoder(new(bytes.Buffer), lenient...)
+	kept := slices.Clone(x.Kept)
+	slices.SortFunc(kept, func(a, b jsonSpan) int { return int(a.Off - b.Off) })
+	for _, k := range kept {
+		line, err := r.read(span{k.Off, k.Len})
+		if err != nil {
+			return nil, 0, err
+		}
+		h, err := readHead(d, line)
+		if err != nil {
+			return nil, 0, err
+		}
+		s.take(h, span{k.Off, k.Len})
+	}
+	s.kept = len(s.nodes)
+	end, err := s.read(io.NewSectionReader(file, x.Boundary, size-x.Boundary), x.Boundary)
+	return s, end, err
+}
+
+// loadHistory reads a locked file, cuts off what its last writer did not finish, and
+// returns what it holds. Of a long one that was compacted only the end is read.
+func (f *Files) loadHistory(root *os.Root, p place, file *os.File) (*History, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	size := info.Size()
+	if x := readIndex(root, p, file, size); x != nil {
+		s, end, err := scanFrom(file, size, x)
+		if err == nil {
+			if h, path, ok := s.tail(file); ok {
+				torn, err := mend(s, file, f.pathOf(p), size, end)
+				if err != nil {
+					return nil, err
+				}
+				h.Torn = torn
+				f.writeIndex(root, p, s, path, file)
+				return h, nil
+			}
+		}
+	}
+	var r io.Reader = io.NewSectionReader(file, 0, size)
+	if f.Progress != nil && size > progressStep {
+		r = &progressReader{r: r, total: size, tell: f.Progress}
+	}
+	s, end, err := scanLog(r)
+	if err != nil {
+		return nil, fmt.Errorf("session: %w", err)
+	}
+	torn, err := mend(s, file, f.pathOf(p), size, end)
+	if err != nil {
+		return nil, err
+	}
+	h, path, err := s.historyPath(file)
+	if err != nil {
+		return nil, err
+	}
+	h.Torn = torn
+	f.writeIndex(root, p, s, path, file)
+	return h, nil
+}
+
+// tail returns the conversation of a log of which only the end was read, if that is
+// all of it.
+func (s *scan) tail(file io.ReaderAt) (*History, []*node, bool) {
+	leaf, end := s.leaf(func(n *node) bool { return !n.sidechain && !n.team && n.off >= s.from })
+	if leaf == nil || !slices.ContainsFunc(s.up(end), func(n *node) bool { return n.boundary && n.off >= s.from }) {
+		return nil, nil, false // it went on from before the compaction
+	}
+	h, path, err := s.historyPath(file)
+	if err != nil || s.missing || s.kept > 0 && len(h.Orphans()) > 0 {
+		return nil, nil, false
+	}
+	return h, path, true
+}
+
+// progressStep is how much is read between two calls of [Files.Progress].
+const progressStep = 8 << 20
+
+// A progressReader tells how far it is.
+type progressReader struct {
+	r                 io.Reader
+	done, told, total int64
+	tell              func(done, total int64)
+}
+
+func (r *progressReader) Read(p []byte) (int, error) {
+	n, err := r.r.Read(p)
+	r.done += int64(n)
+	if r.done-r.told >= progressStep || err == io.EOF && r.told < r.total {
+		r.told = r.done
+		r.tell(r.done, r.total)
+	}
+	return n, err
+}
