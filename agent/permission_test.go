@@ -77,7 +77,7 @@ func TestPermissionModes(t *testing.T) {
 		alone string // what comes of the calls without one
 	}{
 		{wire.ModeDefault, "read outside, write, write outside, bash", "ran denied denied denied denied ran"},
-		{wire.ModeAcceptEdits, "read outside, write outside, bash", "ran denied ran denied denied ran"},
+		{wire.ModeAcceptEdits, "read outside, write outside", "ran denied ran denied ran ran"},
 		{wire.ModePlan, "read outside", "ran denied denied denied denied ran"},
 		{wire.ModeDontAsk, "", "ran denied denied denied denied ran"},
 		{wire.ModeBypassPermissions, "", "ran ran ran ran ran ran"},

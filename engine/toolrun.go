@@ -268,11 +268,11 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 		return false
 	}
 	if interactive(spec.Name) && d.Behavior == wire.BehaviorAllow {
-		d = policy.Decision{Behavior: wire.BehaviorAsk}
+		d.Behavior = wire.BehaviorAsk
 	}
 	if d.Behavior != wire.BehaviorDeny {
 		if hook.ask {
-			d = policy.Decision{Behavior: wire.BehaviorAsk, ReasonType: "hook", Reason: hook.reason, Path: d.Path}
+			d.Behavior, d.ReasonType, d.Reason = wire.BehaviorAsk, "hook", hook.reason
 		} else if hook.allow && d.Rule == nil && !interactive(spec.Name) {
 			// A rule that asks is the user's word; a hook does not answer for him.
 			d.Behavior, d.ReasonType = wire.BehaviorAllow, "hook"
@@ -383,7 +383,7 @@ func (c *Conversation) deny(call *toolCall, d policy.Decision, out *outcome) {
 // question asks the host about a call.
 func (c *Conversation) question(spec *tool.Spec, id string, input json.RawMessage, d policy.Decision) *wire.CanUseTool {
 	req := &wire.CanUseTool{ToolName: spec.Name, DisplayName: spec.Name, Input: input, ToolUseID: id,
-		BlockedPath: d.Path, DecisionReason: d.Reason, DecisionReasonType: d.ReasonType, PermissionSuggestions: suggestions(spec, input, d)}
+		BlockedPath: d.Path, DecisionReason: d.Reason, DecisionReasonType: d.ReasonType, PermissionSuggestions: d.Suggestions()}
 	var in struct {
 		Description string `json:"description"`
 		FilePath    string `json:"file_path"`
@@ -398,35 +398,4 @@ func (c *Conversation) question(spec *tool.Spec, id string, input json.RawMessag
 		req.PermissionSuggestions = nil
 	}
 	return req
-}
-
-// suggestions are changes that would make a question unnecessary.
-func suggestions(spec *tool.Spec, input json.RawMessage, d policy.Decision) []*wire.PermissionUpdate {
-	rule := func(dest wire.PermissionDestination, name, content string) *wire.PermissionUpdate {
-		return &wire.PermissionUpdate{Type: wire.UpdateAddRules, Rules: []*wire.PermissionRule{{ToolName: name, RuleContent: content}},
-			Behavior: wire.BehaviorAllow, Destination: dest}
-	}
-	switch spec.Name {
-	case "Bash":
-		var in struct {
-			Command string `json:"command"`
-		}
-		json.Unmarshal(input, &in)
-		if strings.ContainsAny(in.Command, ";&|`$<>\n") {
-			return []*wire.PermissionUpdate{rule(wire.DestinationLocalSettings, "Bash", in.Command)}
-		}
-		words := strings.Fields(in.Command)
-		if len(words) > 2 {
-			words = words[:2]
-		}
-		return []*wire.PermissionUpdate{rule(wire.DestinationLocalSettings, "Bash", strings.Join(words, " ")+" *")}
-	case "Write", "Edit", "NotebookEdit":
-		return []*wire.PermissionUpdate{{Type: wire.UpdateSetMode, Mode: wire.ModeAcceptEdits, Destination: wire.DestinationSession}}
-	case "Read":
-		if d.Path != "" {
-			dir := d.Path[:strings.LastIndexByte(d.Path, '/')+1]
-			return []*wire.PermissionUpdate{rule(wire.DestinationSession, "Read", "/"+dir+"**")}
-		}
-	}
-	return []*wire.PermissionUpdate{rule(wire.DestinationLocalSettings, spec.Name, "")}
 }

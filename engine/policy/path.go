@@ -41,8 +41,8 @@ func (p *Policy) Hides(path string, roots []string, home string) bool {
 // it is reached: as it is written or with links followed, relative to any root, by
 // another name of the same file, in other case where that is the same.
 func (j *judgement) touches(r *Rule, path string) bool {
-	path = filepath.Clean(path)
 	real := j.resolve(path)
+	path = filepath.Clean(path)
 	folded := false
 	for _, pattern := range j.patterns(r, true) {
 		for _, p := range []string{path, real} {
@@ -64,12 +64,13 @@ func (j *judgement) touches(r *Rule, path string) bool {
 // within reports whether a rule about files that allows surely covers a path: as it
 // is written and with links followed.
 func (j *judgement) within(r *Rule, path string) bool {
+	given := path
 	path = filepath.Clean(path)
 	lexical := slices.ContainsFunc(j.patterns(r, false), func(pattern string) bool { return matchGlob(pattern, path) })
 	if !lexical {
 		return false
 	}
-	real := j.resolve(path)
+	real := j.resolve(given)
 	if real == path {
 		return true
 	}
@@ -273,7 +274,7 @@ func (j *judgement) outside() string {
 
 func (j *judgement) inside(path string) bool {
 	return slices.ContainsFunc(j.req.Roots, func(root string) bool {
-		return below(root, path) && below(j.resolve(root), j.resolve(path))
+		return below(root, filepath.Clean(path)) && below(j.resolve(root), j.resolve(path))
 	})
 }
 
@@ -288,42 +289,84 @@ func below(root, path string) bool {
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
 }
 
-// resolve follows the links of a path, once for a decision.
+// isFile reports whether a path is that of a file that is no directory.
+func isFile(path string) bool {
+	fi, err := os.Stat(path)
+	return err == nil && !fi.IsDir()
+}
+
+// resolve follows the links of a path, looking at each only once for a decision.
 func (j *judgement) resolve(path string) string {
 	if real, ok := j.real[path]; ok {
 		return real
 	}
 	if j.real == nil {
-		j.real = map[string]string{}
+		j.real, j.links = map[string]string{}, map[string]string{}
 	}
-	real := resolve(path)
+	real := follow(path, func(p string) string {
+		to, ok := j.links[p]
+		if !ok {
+			to = link(p)
+			j.links[p] = to
+		}
+		return to
+	})
 	j.real[path] = real
 	return real
 }
 
 // resolve follows the links of a path as far as it exists. A link that leads to
 // nothing is followed, too: what is written through it is made there.
-func resolve(path string) string {
-	return follow(path, 0)
+func resolve(path string) string { return follow(path, link) }
+
+// link returns where a link leads, or nothing.
+func link(path string) string {
+	fi, err := os.Lstat(path)
+	if err != nil || fi.Mode()&os.ModeSymlink == 0 {
+		return ""
+	}
+	to, _ := os.Readlink(path)
+	return to
 }
 
-func follow(path string, depth int) string {
-	rest := ""
-	for p := path; ; p = filepath.Dir(p) {
-		if real, err := filepath.EvalSymlinks(p); err == nil {
-			return filepath.Join(real, rest)
+// follow goes through a path as a kernel does: a .. behind a link leads out of
+// where the link leads.
+func follow(path string, link func(string) string) string {
+	if !filepath.IsAbs(path) || filepath.VolumeName(path) != "" {
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			return real
 		}
-		if to, err := os.Readlink(p); err == nil && depth < 40 {
-			if !filepath.IsAbs(to) {
-				to = filepath.Join(follow(filepath.Dir(p), depth+1), to)
-			}
-			return filepath.Join(follow(to, depth+1), rest)
-		}
-		if p == filepath.Dir(p) {
-			return path
-		}
-		rest = filepath.Join(filepath.Base(p), rest)
+		return filepath.Clean(path)
 	}
+	real, rest := "/", path
+	for hops := 0; rest != ""; {
+		var part string
+		part, rest, _ = strings.Cut(strings.TrimLeft(rest, "/"), "/")
+		switch part {
+		case "", ".":
+			continue
+		case "..":
+			real = filepath.Dir(real)
+			continue
+		}
+		next := real + "/" + part
+		if real == "/" {
+			next = "/" + part
+		}
+		to := link(next)
+		if to == "" {
+			real = next
+			continue
+		}
+		if hops++; hops > 40 {
+			return filepath.Clean(path)
+		}
+		if filepath.IsAbs(to) {
+			real = "/"
+		}
+		rest = to + "/" + rest
+	}
+	return real
 }
 
 // escape writes a path as a pattern that matches it alone.

@@ -146,6 +146,7 @@ type judgement struct {
 	set   *ruleset
 	shell *script           // of its command, once looked into
 	real  map[string]string // paths with links followed
+	links map[string]string // where links lead
 }
 
 func (j *judgement) decide() Decision {

@@ -222,39 +222,6 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// FuzzAllow: whatever follows, an allow rule never covers what a shell would take
-// apart.
-func FuzzAllow(f *testing.F) {
-	for _, s := range []string{"; rm x", "$(x)", "`x`", "\nx", "> x", " --stat"} {
-		f.Add(s)
-	}
-	p := New(Rule{Behavior: wire.BehaviorAllow, Tool: "Bash", Content: "git diff:*"})
-	f.Fuzz(func(t *testing.T, tail string) {
-		spec, access := call(t, "Bash", "git diff"+tail)
-		d := p.Decide(&Request{Tool: spec, Access: access})
-		if d.Behavior == wire.BehaviorAllow && (strings.ContainsAny(tail, ";&|`$()<>\n\r\\{}") || tail != "" && strings.TrimSpace(tail) != "" && tail[0] != ' ') {
-			t.Errorf("git diff%q is allowed", tail)
-		}
-	})
-}
-
-// FuzzDeny: however a command is wrapped, a deny rule does not let it run in silence.
-func FuzzDeny(f *testing.F) {
-	f.Add("true; ", " x")
-	f.Add("env A=1 ", "")
-	f.Add(`bash -c "`, `"`)
-	p := New(Rule{Behavior: wire.BehaviorDeny, Tool: "Bash", Content: "rm:*"})
-	f.Fuzz(func(t *testing.T, before, after string) {
-		if before != "" && !strings.ContainsAny(before[len(before)-1:], " ;&|\n\t(`") || after != "" && !strings.ContainsAny(after[:1], " ;&|\n\t)`") {
-			t.Skip() // it is another word
-		}
-		spec, access := call(t, "Bash", before+"rm"+after)
-		if d := p.Decide(&Request{Tool: spec, Access: access, Mode: wire.ModeBypassPermissions}); d.Behavior == wire.BehaviorAllow {
-			t.Errorf("%q is allowed", access[0].Command)
-		}
-	})
-}
-
 func BenchmarkDecide(b *testing.B) {
 	p := New(Rule{Behavior: wire.BehaviorDeny, Tool: "Bash", Content: "rm:*"}, Rule{Behavior: wire.BehaviorDeny, Tool: "Read", Content: ".env"}, Rule{Behavior: wire.BehaviorAllow, Tool: "Bash", Content: "git diff:*"})
 	req := &Request{Tool: &tool.Spec{Name: "Bash"}, Access: []tool.Access{{Kind: tool.Execute, Command: "git diff HEAD -- engine/policy/policy.go"}}, Roots: []string{"/w"}}

@@ -79,6 +79,16 @@ type Rule struct {
 	Tool     string                  `json:"tool"`              // such as "Bash" or "mcp__server"
 	Content  string                  `json:"content,omitempty"` // which calls, such as "git diff:*"; empty means all
 	Source   Source                  `json:"source"`
+
+	pattern *commandPattern // of a rule about commands, once made
+}
+
+// command returns what the rule says of commands.
+func (r *Rule) command() *commandPattern {
+	if r.pattern == nil {
+		return newCommandPattern(r.Content)
+	}
+	return r.pattern
 }
 
 // String returns the rule as it is written.

@@ -30,8 +30,13 @@ func (s *ruleset) add(r Rule) {
 		r.Content = ""
 	}
 	list := s.list(r.Behavior)
-	if r.Tool == "" || slices.ContainsFunc(*list, func(have *Rule) bool { return *have == r }) {
+	if r.Tool == "" || slices.ContainsFunc(*list, func(have *Rule) bool {
+		return have.Tool == r.Tool && have.Content == r.Content && have.Source == r.Source
+	}) {
 		return
+	}
+	if r.pattern = nil; r.Content != "" && !isFileTool(r.Tool) {
+		r.pattern = newCommandPattern(r.Content)
 	}
 	*list = append(*list, &r)
 }

@@ -1,0 +1,794 @@
+package policy
+
+import (
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/wire"
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// A commandPattern is what a rule about commands says: "git diff:*" and "git diff *"
+// are words that a command begins with, "git * main" has a * for anything, all else
+// is a whole command.
+type commandPattern struct {
+	text   string   // as it is written
+	words  []string // if no word has a *
+	prefix bool     // whether more words may follow
+	glob   string   // otherwise: words separated by a zero byte
+}
+
+// sep is between the words of a command.
+const sep = "\x00"
+
+func newCommandPattern(content string) *commandPattern {
+	p := &commandPattern{text: strings.TrimSpace(content)}
+	text, ok := strings.CutSuffix(p.text, ":*")
+	if !ok {
+		text, ok = strings.CutSuffix(p.text, " *")
+	}
+	words := patternWords(text)
+	if strings.Contains(text, "*") {
+		p.glob = strings.Join(words, sep)
+		if ok {
+			p.glob += sep + "*"
+		}
+		return p
+	}
+	p.words, p.prefix = words, ok
+	return p
+}
+
+// patternWords splits what a rule says into words, as a shell would where there are
+// quotes.
+func patternWords(text string) []string {
+	if !strings.ContainsAny(text, `"'\`) {
+		return strings.Fields(text)
+	}
+	s := &script{req: &Request{}, vars: map[string][]value{}}
+	var words []string
+	ok := true
+	err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Words(strings.NewReader(text), func(w *syntax.Word) bool {
+		v := s.eval(w)
+		if ok = v.static() && s.unproven == ""; ok {
+			words = append(words, v.text())
+		}
+		return ok
+	})
+	if err != nil || !ok {
+		return strings.Fields(text)
+	}
+	return words
+}
+
+// program returns the program that a pattern names, or nothing if it can be any.
+func (p *commandPattern) program() string {
+	if len(p.words) > 0 {
+		return p.words[0]
+	}
+	first, _, _ := strings.Cut(p.glob, sep)
+	if strings.Contains(first, "*") {
+		return ""
+	}
+	return first
+}
+
+// proves reports whether a call is surely what the pattern says.
+func (p *commandPattern) proves(c *invocation) bool {
+	if p.words != nil {
+		if len(c.args) < len(p.words) || !p.prefix && len(c.args) != len(p.words) {
+			return false
+		}
+		for i, w := range p.words {
+			if !c.args[i].static() || c.args[i].text() != w {
+				return false
+			}
+		}
+		return true
+	}
+	var b strings.Builder
+	for i, a := range c.args {
+		if !a.static() {
+			return false
+		}
+		if i > 0 {
+			b.WriteString(sep)
+		}
+		b.WriteString(a.text())
+	}
+	return wildcard(p.glob, b.String()) || strings.HasSuffix(p.glob, sep+"*") && wildcard(strings.TrimSuffix(p.glob, sep+"*"), b.String())
+}
+
+// suspects tells whether a call may be what the pattern says.
+func (p *commandPattern) suspects(s *script, c *invocation) certainty {
+	found := p.suspectsArgs(s, c.args)
+	if found == yes || !c.loose {
+		return found
+	}
+	program := p.program()
+	for i := 1; i < len(c.args); i++ {
+		if a := c.args[i]; a.static() && found == no {
+			if p.suspectsArgs(s, c.args[i:]) != no || program != "" && hasWord(a.text(), program) {
+				found = maybe
+			}
+		}
+	}
+	return found
+}
+
+// hasWord reports whether a text has a name in it as a word of its own.
+func hasWord(text, name string) bool {
+	name = filepath.Base(name)
+	for rest := text; ; {
+		i := strings.Index(rest, name)
+		if i < 0 {
+			return false
+		}
+		before, after := i == 0 || !isWordByte(rest[i-1]), i+len(name) == len(rest) || !isWordByte(rest[i+len(name)])
+		if before && after {
+			return true
+		}
+		rest = rest[i+1:]
+	}
+}
+
+func isWordByte(b byte) bool {
+	return b == '_' || b == '-' || b >= '0' && b <= '9' || b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= 0x80
+}
+
+func (p *commandPattern) suspectsArgs(s *script, args []word) certainty {
+	names := []string{args[0].text()}
+	if args[0].static() {
+		if t := names[0]; strings.Contains(t, "/") {
+			names = append(names, filepath.Base(t))
+			if !filepath.IsAbs(t) && len(s.dirs) > 0 {
+				t = s.dirs[0] + "/" + t
+			}
+			if real := filepath.Base(resolve(t)); real != names[1] {
+				names = append(names, real)
+			}
+		}
+	}
+	static := !slices.ContainsFunc(args, func(a word) bool { return !a.static() })
+	for _, name := range names {
+		if p.words != nil {
+			if p.begins(name, args) && (p.prefix || static && len(args) == len(p.words)) {
+				return yes
+			}
+			if args[0].static() && p.resembles(name, args) {
+				return maybe
+			}
+		} else if static {
+			all := make([]string, len(args))
+			all[0] = name
+			for i, a := range args[1:] {
+				all[i+1] = a.text()
+			}
+			text := strings.Join(all, sep)
+			if wildcard(p.glob, text) || wildcard(p.glob, text+sep) {
+				return yes
+			}
+		}
+		if static {
+			continue
+		}
+		var runes []rune
+		for i, a := range args {
+			if i == 0 && a.static() {
+				runes = []rune(name)
+				continue
+			}
+			if i > 0 && !a.multi {
+				runes = append(runes, 0)
+			}
+			if len(a.vals) == 1 {
+				runes = append(runes, a.vals[0].runes()...)
+			} else {
+				runes = append(runes, anyText)
+			}
+		}
+		if overlap(p.runes(), runes) || p.prefix && overlap(append(p.runes(), 0, anyText), runes) {
+			return maybe
+		}
+		if i := slices.IndexFunc(runes, func(r rune) bool { return r == '/' }); i >= 0 && !args[0].static() && overlap(append([]rune{anyText, '/'}, append(p.runes(), anyText)...), append(runes, anyText)) {
+			return maybe
+		}
+	}
+	return no
+}
+
+func (p *commandPattern) begins(name string, args []word) bool {
+	if len(args) < len(p.words) || name != p.words[0] && name != filepath.Base(p.words[0]) {
+		return false
+	}
+	for i, w := range p.words[1:] {
+		if !args[i+1].static() || args[i+1].text() != w {
+			return false
+		}
+	}
+	return true
+}
+
+// resembles reports whether a command has the words of a pattern in other order, or
+// with others between them: "git -C x push" for "git push", "rm -fr" and "rm -r -f"
+// for "rm -rf".
+func (p *commandPattern) resembles(name string, args []word) bool {
+	if name != p.words[0] && name != filepath.Base(p.words[0]) || len(p.words) < 2 {
+		return false
+	}
+	at, open := 1, false
+	for _, want := range p.words[1:] {
+		if strings.HasPrefix(want, "-") && len(want) > 1 {
+			if !hasOptions(args[1:], want) {
+				return false
+			}
+			continue
+		}
+		for ; at < len(args) && args[at].static() && args[at].text() != want; at++ {
+		}
+		if at == len(args) {
+			return open
+		}
+		if !args[at].static() {
+			open = true
+		}
+		if !args[at].multi {
+			at++
+		}
+	}
+	return true
+}
+
+// hasOptions reports whether words have the letters of an option among them, or a
+// long one that begins as it does.
+func hasOptions(args []word, option string) bool {
+	letters := option[1:]
+	if strings.HasPrefix(option, "--") {
+		letters = strings.TrimLeft(option, "-")[:1]
+	}
+	for _, l := range letters {
+		if !slices.ContainsFunc(args, func(a word) bool {
+			t := a.text()
+			switch {
+			case !a.static():
+				return true
+			case strings.HasPrefix(t, "--"):
+				return strings.HasPrefix(t, "--"+string(l)) && (!strings.HasPrefix(option, "--") || strings.HasPrefix(option, t[:min(len(t), 4)]))
+			}
+			return strings.HasPrefix(t, "-") && strings.ContainsRune(t, l)
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// runes returns the pattern for overlap.
+func (p *commandPattern) runes() []rune {
+	text := p.glob
+	if p.words != nil {
+		text = strings.Join(p.words, sep)
+	}
+	var r []rune
+	for _, c := range text {
+		if c == '*' && p.words == nil {
+			c = anyText
+		}
+		r = append(r, c)
+	}
+	return r
+}
+
+// overlap reports whether there is a text that is meant by both patterns.
+func overlap(a, b []rune) bool {
+	if len(a)*len(b) > 1<<16 {
+		return true
+	}
+	// reach[j] says whether a up to i and b up to j have a text in common.
+	reach := make([]bool, len(b)+1)
+	next := make([]bool, len(b)+1)
+	reach[0] = true
+	for j := 1; j <= len(b) && (b[j-1] == anyText || b[j-1] == anyName); j++ {
+		reach[j] = true
+	}
+	for i := 1; i <= len(a); i++ {
+		x := a[i-1]
+		starX := x == anyText || x == anyName
+		next[0] = starX && reach[0]
+		for j := 1; j <= len(b); j++ {
+			y := b[j-1]
+			starY := y == anyText || y == anyName
+			ok := reach[j-1] && fits(x, y)
+			if starX {
+				ok = ok || reach[j] || next[j-1] && fits(x, y)
+			}
+			if starY {
+				ok = ok || next[j-1] || reach[j] && fits(x, y)
+			}
+			next[j] = ok
+		}
+		reach, next = next, reach
+	}
+	return reach[len(b)]
+}
+
+// fits reports whether two characters of patterns may be the same.
+func fits(x, y rune) bool {
+	if x == anyText || y == anyText {
+		return true
+	}
+	if x < 0 && y < 0 {
+		return true
+	}
+	if x < 0 {
+		return y != '/' && y != 0
+	}
+	if y < 0 {
+		return x != '/' && x != 0
+	}
+	return x == y
+}
+
+// mayRun tells whether a script may run what a rule names: directly, behind others,
+// inside of others, by another path or in other quotes.
+func (s *script) mayRun(r *Rule) certainty {
+	p := r.command()
+	found := no
+	if s.unclear != "" {
+		found = maybe
+	}
+	if strings.TrimSpace(s.text) == p.text || p.glob != "" && wildcard(p.text, strings.TrimSpace(s.text)) {
+		return yes
+	}
+	for _, c := range s.calls {
+		if found = max(found, p.suspects(s, c)); found == yes {
+			return yes
+		}
+	}
+	return found
+}
+
+// mayFetch tells whether a script may reach the host that a rule names.
+func (s *script) mayFetch(r *Rule) certainty {
+	domain, ok := strings.CutPrefix(r.Content, "domain:")
+	if !ok {
+		return no
+	}
+	domain = strings.ToLower(strings.TrimPrefix(domain, "*."))
+	found := no
+	if s.unclear != "" && s.fetches {
+		found = maybe
+	}
+	for _, c := range s.calls {
+		network := c.args[0].static() && slices.Contains([]string{"curl", "wget", "ssh", "scp", "rsync", "/dev/tcp", "nc", "ncat", "ping", "dig", "nslookup", "host", "telnet", "ftp", "git"}, filepath.Base(c.args[0].text())) || c.args[0].text() == "/dev/tcp"
+		if !network && !c.loose {
+			continue
+		}
+		for _, a := range c.args[1:] {
+			switch {
+			case !a.static():
+				if network {
+					found = max(found, maybe)
+				}
+			case strings.Contains(strings.ToLower(a.text()), domain):
+				if u, err := url.Parse(a.text()); network && err == nil && (matchHost(domain, u.Hostname()) || matchHost("*."+domain, u.Hostname())) {
+					return yes
+				}
+				found = max(found, maybe)
+			}
+		}
+	}
+	return found
+}
+
+// mayTouch tells whether a script may touch a file that a rule names.
+func (s *script) mayTouch(j *judgement, r *Rule) certainty {
+	found := no
+	if s.unclear != "" {
+		found = maybe
+	}
+	var globs [][]rune // of the rule, made when needed
+	patterns := func() [][]rune {
+		if globs == nil {
+			for _, p := range j.patterns(r, true) {
+				g := globRunes(strings.TrimSuffix(p, "/"))
+				globs = append(globs, g, append(slices.Clone(g), '/', anyText))
+			}
+		}
+		return globs
+	}
+	for _, f := range s.files {
+		if !restricts(r, f.kind) {
+			continue
+		}
+		certain := yes
+		if f.loose && isEditTool(r.Tool) {
+			certain = maybe
+		}
+		if certain <= found {
+			continue
+		}
+		for _, v := range f.word.vals {
+			if v.pat != nil || f.word.multi || len(f.word.vals) > 1 {
+				certain = maybe
+			}
+			if certain <= found {
+				break
+			}
+			if v.pat == nil {
+				for _, path := range s.absolute(v.text, f.loose) {
+					if special(path) {
+						if v := specialPattern(path); overlapAny(patterns(), v) {
+							found = max(found, maybe)
+						}
+						continue
+					}
+					if j.touches(r, path) {
+						found = max(found, certain)
+					} else if f.deep && found == no && overlapAny(patterns(), append([]rune(filepath.Clean(path)), '/', anyText)) && !isFile(path) {
+						found = maybe
+					}
+				}
+				if s.anyDir && !filepath.IsAbs(v.text) && found == no && overlapAny(patterns(), append([]rune{anyText, '/'}, []rune(v.text)...)) {
+					found = maybe
+				}
+				continue
+			}
+			for _, pat := range s.absolutePatterns(v.pat) {
+				if f.deep {
+					pat = append(slices.Clone(pat), anyText)
+				}
+				if overlapAny(patterns(), pat) {
+					found = max(found, maybe)
+				}
+			}
+		}
+		if found == yes {
+			return yes
+		}
+	}
+	return found
+}
+
+func overlapAny(globs [][]rune, pat []rune) bool {
+	return slices.ContainsFunc(globs, func(g []rune) bool { return overlap(g, pat) })
+}
+
+// globRunes returns the pattern of a rule about files for overlap.
+func globRunes(pattern string) []rune {
+	var r []rune
+	for i := 0; i < len(pattern); i++ {
+		switch c := pattern[i]; c {
+		case '*':
+			if strings.HasPrefix(pattern[i:], "**") {
+				i++
+				r = append(r, anyText)
+				if strings.HasPrefix(pattern[i:], "*/") {
+					i++
+				}
+				continue
+			}
+			r = append(r, anyName)
+		case '?':
+			r = append(r, anyOne)
+		case '[':
+			r = append(r, anyName)
+			if end := strings.IndexByte(pattern[i:], ']'); end > 0 {
+				i += end
+			}
+		case '{':
+			r = append(r, anyText)
+			if end := strings.LastIndexByte(pattern[i:], '}'); end > 0 {
+				i += end
+			}
+		case '\\':
+			if i++; i < len(pattern) {
+				r = append(r, rune(pattern[i]))
+			}
+		default:
+			if c < 0x80 {
+				r = append(r, rune(c))
+				continue
+			}
+			rest := []rune(pattern[i:])
+			r = append(r, rest[0])
+			i += len(string(rest[0])) - 1
+		}
+	}
+	return r
+}
+
+// absolute returns the paths that a word may be. A loose word may be an option with
+// a value, such as --file=x, -fx, x=y, @x or host:x.
+func (s *script) absolute(text string, loose bool) []string {
+	texts := []string{text}
+	if strings.HasPrefix(text, "file://") {
+		if p, ok := filePath(text); ok {
+			texts = []string{p}
+		}
+	}
+	if option := strings.HasPrefix(text, "-"); option || loose {
+		if _, v, ok := strings.Cut(text, "="); ok && v != "" {
+			texts = append(texts, v)
+		} else if option && len(text) > 2 && text[1] != '-' {
+			texts = append(texts, text[2:])
+		}
+		for _, t := range slices.Clone(texts) {
+			if v, ok := strings.CutPrefix(t, "@"); ok {
+				texts = append(texts, v)
+			}
+			if strings.ContainsAny(t, ":,") && !strings.Contains(t, "://") {
+				texts = append(texts, strings.FieldsFunc(t, func(r rune) bool { return r == ':' || r == ',' })...)
+			}
+		}
+	}
+	var all []string
+	for _, t := range texts {
+		if t == "" || t == "-" {
+			continue
+		}
+		if filepath.IsAbs(t) {
+			all = append(all, t)
+			continue
+		}
+		for _, d := range s.dirs {
+			all = append(all, d+"/"+t)
+		}
+	}
+	return all
+}
+
+// absolutePatterns returns the patterns of paths that a pattern of a word stands
+// for.
+func (s *script) absolutePatterns(pat []rune) [][]rune {
+	// A .. behind what is not known leads anywhere.
+	for i := len(pat) - 1; i > 0; i-- {
+		if pat[i] == '.' && pat[i-1] == '.' && slices.ContainsFunc(pat[:i], func(r rune) bool { return r < 0 }) {
+			pat = append([]rune{anyText}, pat[i+1:]...)
+			break
+		}
+	}
+	if pat[0] == '/' || pat[0] == anyText {
+		return [][]rune{pat}
+	}
+	if s.anyDir {
+		return [][]rune{append([]rune{anyText, '/'}, pat...)}
+	}
+	var all [][]rune
+	for _, d := range s.dirs {
+		text := pat
+		dir := filepath.Clean(d)
+		for len(text) > 2 && text[0] == '.' {
+			if text[1] == '/' {
+				text = text[2:]
+			} else if text[1] == '.' && text[2] == '/' {
+				text, dir = text[3:], filepath.Dir(dir)
+			} else {
+				break
+			}
+		}
+		all = append(all, append([]rune(strings.TrimSuffix(dir, "/")+"/"), text...))
+	}
+	return all
+}
+
+// special reports whether a path leads to what another program has open.
+func special(path string) bool {
+	path = filepath.Clean(path)
+	return strings.HasPrefix(path, "/proc/") || strings.HasPrefix(path, "/dev/fd/")
+}
+
+// specialPattern returns the files that such a path may be.
+func specialPattern(path string) []rune {
+	parts := strings.Split(filepath.Clean(path), "/")
+	for i, p := range parts {
+		if p == "cwd" || p == "root" || p == "fd" {
+			return append([]rune{anyText}, []rune(strings.Join(append([]string{""}, parts[i+1:]...), "/"))...)
+		}
+	}
+	return []rune(path)
+}
+
+// steady reports whether everything that a script runs and touches is known.
+func (s *script) steady() bool {
+	return s.unproven == "" && !s.anyDir && len(s.calls)+len(s.files) > 0 && !slices.ContainsFunc(s.files, func(f *fileUse) bool { return !f.word.static() })
+}
+
+// quiet reports whether a script surely has no effect: it prints, and reads files.
+func (s *script) quiet() bool {
+	if !s.steady() {
+		return false
+	}
+	for _, c := range s.calls {
+		if !c.quiet && !c.clear {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(s.files, func(f *fileUse) bool { return f.kind != tool.Read && !f.loose })
+}
+
+// passive reports whether a script surely changes nothing; it may have to be asked
+// about.
+func (s *script) passive() bool {
+	if !s.steady() {
+		return false
+	}
+	for _, c := range s.calls {
+		if !c.quiet && !c.clear && !c.looks() {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(s.files, func(f *fileUse) bool { return f.kind != tool.Read })
+}
+
+// looks reports whether a call is one of git that changes nothing.
+func (c *invocation) looks() bool {
+	return len(c.args) > 1 && c.args[0].text() == "git" && c.danger == "" && c.args[1].static() && slices.Contains(gitLooks, c.args[1].text())
+}
+
+// edits reports whether a script surely does nothing but read and change files that
+// are known.
+func (s *script) edits() bool {
+	if !s.steady() || len(s.dirs) > 1 {
+		return false
+	}
+	writers, moves := map[*invocation]bool{}, false
+	for _, c := range s.calls {
+		if !c.quiet && !c.clear {
+			return false
+		}
+	}
+	for _, f := range s.files {
+		if f.kind == tool.Write {
+			writers[f.owner] = true
+			moves = moves || f.via == "cp" || f.via == "mv" // which may put a link in the way
+		}
+	}
+	return !moves || len(writers) == 1
+}
+
+// writes returns the files that a script surely changes.
+func (s *script) writes() []string {
+	var all []string
+	for _, f := range s.files {
+		if f.kind == tool.Write && !f.loose && f.word.static() {
+			all = append(all, s.absolute(f.word.text(), false)...)
+		}
+	}
+	return all
+}
+
+// paths returns the files that a script surely touches.
+func (s *script) paths() []string {
+	var all []string
+	for _, f := range s.files {
+		if f.word.static() && (!f.loose || f.via == "cd") {
+			all = append(all, s.absolute(f.word.text(), false)...)
+		}
+	}
+	return all
+}
+
+// proved returns a rule that allows a script, if rules allow everything in it that
+// is not without effect.
+func (s *script) proved(j *judgement) *Rule {
+	text := strings.TrimSpace(s.text)
+	for _, r := range j.set.allow {
+		if r.Content == text && r.names(j.req.Tool) && !strings.Contains(text, "*") {
+			return r // the very command
+		}
+	}
+	if s.unproven != "" || len(s.calls) == 0 || len(s.calls) > 50 {
+		return nil
+	}
+	var last *Rule
+	for _, c := range s.calls {
+		if c.quoted || c.clear {
+			continue
+		}
+		r := s.provedCall(j, c)
+		switch {
+		case r != nil:
+			last = r
+		case c.quiet && s.reachable(j, c):
+		default:
+			s.reason(c)
+			return nil
+		}
+		if c.args[0].text() == "git" && (len(s.dirs) > 1 || s.anyDir && j.req.cwd() != "") {
+			s.unprove("git in another directory does what is configured there")
+			return nil
+		}
+	}
+	for _, f := range s.files {
+		if f.owner != nil {
+			continue
+		}
+		if !f.word.static() || s.anyDir {
+			return nil
+		}
+		for _, path := range s.absolute(f.word.text(), false) {
+			if r := j.allows(tool.Access{Kind: f.kind, Path: path}); r != nil {
+				continue
+			}
+			if !j.inside(path) || f.kind == tool.Write && j.req.Mode != wire.ModeAcceptEdits {
+				s.unprove("no rule allows the file " + f.word.text())
+				return nil
+			}
+		}
+	}
+	return last
+}
+
+// reason says for people why a call is asked about.
+func (s *script) reason(c *invocation) {
+	if c.danger != "" {
+		s.unprove("no rule allows " + c.args[0].text() + " with " + c.danger)
+	}
+}
+
+// provedCall returns a rule that surely covers a call.
+func (s *script) provedCall(j *judgement, c *invocation) *Rule {
+	for _, r := range j.set.allow {
+		if r.Content == "" || isFileTool(r.Tool) || !r.names(j.req.Tool) {
+			continue
+		}
+		if !r.command().proves(c) {
+			continue
+		}
+		if danger, _, _ := strings.Cut(c.danger, "="); danger == "" || strings.Contains(r.Content, danger) {
+			return r
+		}
+	}
+	return nil
+}
+
+// reachable reports whether a call touches nothing outside of the roots, and
+// changes nothing.
+func (s *script) reachable(j *judgement, c *invocation) bool {
+	for _, f := range s.files {
+		if f.owner != c {
+			continue
+		}
+		if f.kind != tool.Read || !f.word.static() || s.anyDir {
+			return false
+		}
+		for _, path := range s.absolute(f.word.text(), false) {
+			if !j.inside(path) && j.allows(tool.Access{Kind: tool.Read, Path: path}) == nil {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// describe writes what was found into a receipt.
+func (s *script) describe(r *Receipt) {
+	for _, c := range s.calls {
+		if c.quoted || len(r.Commands) >= 100 {
+			continue
+		}
+		d := Command{Via: c.via}
+		for _, a := range c.args {
+			d.Args = append(d.Args, a.text())
+			d.Unclear = d.Unclear || !a.static()
+		}
+		r.Commands = append(r.Commands, d)
+	}
+	for _, f := range s.files {
+		if f.loose || len(r.Files) >= 100 {
+			continue
+		}
+		if !f.word.static() {
+			r.Files = append(r.Files, File{Kind: f.kind, Path: f.word.raw, Via: f.via})
+			continue
+		}
+		for _, path := range s.absolute(f.word.text(), false) {
+			r.Files = append(r.Files, newFile(f.kind, filepath.Clean(path), f.via))
+		}
+	}
+	r.Unclear = s.unclear
+}

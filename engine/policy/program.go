@@ -1,0 +1,1150 @@
+package policy
+
+import (
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/parley-go/parley/engine/tool"
+)
+
+// known notes what is known of a program: what it runs, what it reads and writes.
+// Of a program that is not known, every argument may be a file or a program.
+func known(s *script, c *invocation, input *word) {
+	name, args := c.args[0].text(), c.args[1:]
+	if name != "." {
+		name = path.Base(name)
+	}
+	if c.args[0].text() == "" {
+		name = "?"
+	}
+	if w, ok := wrappers[name]; ok {
+		s.wrapper(c, name, w, args, input)
+		return
+	}
+	if slices.Contains(shells, name) {
+		s.shell(c, args, input)
+		return
+	}
+	if f, ok := programs[name]; ok {
+		f(s, c, args, input)
+		return
+	}
+	if letters, ok := quietFiles[name]; ok {
+		s.readers(c, args, letters)
+		return
+	}
+	if letters, ok := quietWords[name]; ok {
+		c.quiet = options(args, letters)
+		for _, a := range args {
+			if len(a.vals) > 0 && !a.static() {
+				c.quiet = false
+			}
+		}
+		return
+	}
+	if interpreter(name) {
+		s.interpreter(c, name, args, input)
+		return
+	}
+	c.loose = true
+	s.arguments(c, args)
+}
+
+// quietWords are programs that do nothing with files and have no effect, with the
+// letters of the options they may have in a proof.
+var quietWords = map[string]string{"echo": "neE", "true": "", "false": "", ":": "", "pwd": "LP", "whoami": "", "uname": "asnrvmpio", "id": "unGgr", "arch": "", "nproc": "", "tty": "s",
+	"basename": "asz", "dirname": "z", "seq": "fsw", "sleep": "", "tr": "cCdst", "expr": "", "which": "a", "type": "aftpP", "yes": "", "factor": "", "logname": "", "groups": "", "users": "", "uptime": "ps", "exit": "", "return": "", "break": "", "continue": "", "shift": "", "hostid": "", "getconf": "a"}
+
+// quietFiles are programs that read the files of their arguments and have no other
+// effect, with the letters of the options they may have in a proof.
+var quietFiles = map[string]string{"cat": "AbeEnstTuv", "head": "ncqvz0123456789", "tail": "ncqvz0123456789", "wc": "clmwL", "nl": "bdfhilnpsvw", "tac": "brs", "rev": "", "cut": "bcdfsnz", "paste": "dsz", "join": "ae1234567890ijotvz", "comm": "123z",
+	"md5sum": "btz", "sha1sum": "btz", "sha256sum": "btz", "sha512sum": "btz", "cksum": "", "sum": "rs", "b2sum": "btz", "od": "AjNStvwabcdfilosx", "hexdump": "bcCdovxns", "xxd": "", "strings": "afnoteTsw", "base64": "diw", "base32": "diw",
+	"ls": "aAbBcCdDfFgGhHiIklLmnNopqQrRsStTuUvwxXZ1", "dir": "alhR", "stat": "Lftc", "du": "abcdDhHkLmPsSx0", "readlink": "femnqsvz", "realpath": "emLPqsz", "fold": "bsw", "fmt": "cstuw", "expand": "it", "unexpand": "at",
+	"cmp": "bilnsv", "diff": "aBbcdEeHiLNnPpqrstTuUwyZ", "grep": "EFGPabcehHilLnoqrRsTvwxzZABCm0123456789", "egrep": "abcehHilLnoqsvwxABCm", "fgrep": "abcehHilLnoqsvwxABCm", "column": "tsc", "test": "*", "[": "*", "jq": "rcnsaSMCje", "tsort": "",
+	"less": "", "more": "", "zcat": "", "bzcat": "", "xzcat": "", "zgrep": "", "rg": "", "ag": "", "ack": "", "bat": "", "tree": "adfLpsh", "file": "bhikLNprsvzZ0", "uniq": "cdiuDfswz", "look": "", "diff3": "", "sdiff": "", "zdiff": "", "zcmp": "", "view": "", "nroff": "", "iconv": "ft"}
+
+// recursive reports whether a reader goes down directories.
+func recursive(name string, args []word) bool {
+	switch name {
+	case "rg", "ag", "ack", "tree", "du":
+		return true
+	case "grep", "egrep", "fgrep", "zgrep", "ls", "diff":
+		return slices.ContainsFunc(args, func(a word) bool {
+			t := a.text()
+			return strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "--") && strings.ContainsAny(t, "rR") || strings.HasPrefix(t, "--rec") || strings.HasPrefix(t, "--dereference-r") || strings.HasPrefix(t, "--directories")
+		})
+	}
+	return false
+}
+
+// options reports whether the options among the words are made of letters; a few
+// long ones are fine with every program.
+func options(args []word, letters string) bool {
+	for _, a := range args {
+		t := a.text()
+		if !strings.HasPrefix(t, "-") || t == "-" || letters == "*" {
+			continue
+		}
+		if t == "--" {
+			return true
+		}
+		switch t {
+		case "--help", "--version", "--color", "--color=auto", "--color=never", "--color=always":
+			continue
+		}
+		if strings.HasPrefix(t, "--") || strings.Trim(t[1:], letters) != "" && !valued(t, letters) {
+			return false
+		}
+	}
+	return true
+}
+
+// valued reports whether an option is letters and a number, such as -n20.
+func valued(t, letters string) bool {
+	rest := strings.TrimRight(t[1:], "0123456789,-")
+	return rest != "" && strings.Trim(rest, letters) == ""
+}
+
+// readers notes a program that reads the files of its arguments.
+func (s *script) readers(c *invocation, args []word, letters string) {
+	name := filepath.Base(c.args[0].text())
+	deep := recursive(name, args)
+	c.quiet = letters != "" || len(args) == 0 || name == "rev" || name == "cksum"
+	c.quiet = c.quiet && options(args, letters)
+	files, pattern := 0, name == "grep" || name == "egrep" || name == "fgrep" || name == "rg" || name == "ag" || name == "ack" || name == "zgrep" || name == "jq" || name == "look"
+	if pattern && slices.ContainsFunc(args, func(a word) bool { return strings.HasPrefix(a.text(), "-e") || strings.HasPrefix(a.text(), "-f") }) {
+		pattern = false
+	}
+	for _, a := range args {
+		c.quiet = c.quiet && a.static()
+		option := strings.HasPrefix(a.text(), "-")
+		if pattern && !option && a.static() {
+			pattern = false
+			continue
+		}
+		if option && a.static() && strings.Trim(a.text()[1:], letters) == "" && a.text() != "-" {
+			continue
+		}
+		files++
+		kind := tool.Read
+		if name == "uniq" && files > 1 || name == "xxd" && files > 1 {
+			kind, c.quiet = tool.Write, false
+		}
+		s.use(fileUse{word: a, kind: kind, via: name, deep: deep})
+	}
+	switch name {
+	case "rg":
+		for _, a := range args {
+			if t := a.text(); !a.static() || prefixOf(t, "--pre", "--hostname-bin", "--search-zip") || t == "-z" {
+				c.danger = t
+				s.sub(literalWord(t), name)
+			}
+		}
+	case "less", "more", "view":
+		c.danger = name
+	}
+	if deep && files == 0 {
+		s.use(fileUse{word: literalWord("."), kind: tool.Read, via: name, deep: true})
+	}
+}
+
+// prefixOf reports whether a word is one of some options, or one of them cut short,
+// with a value or without.
+func prefixOf(t string, opts ...string) bool {
+	name, _, _ := strings.Cut(t, "=")
+	if len(name) < 4 || !strings.HasPrefix(name, "--") {
+		return false
+	}
+	return slices.ContainsFunc(opts, func(o string) bool { return strings.HasPrefix(o, name) })
+}
+
+// A wrapper is how a program that runs another takes its arguments.
+type wrapper struct {
+	values string // letters of options with a value of their own
+	long   []string
+	before int  // how many words stand before the program
+	clear  bool // whether it adds nothing to what it runs
+	script bool // whether a shell reads what it runs
+	env    bool // whether assignments may stand before the program
+}
+
+var wrappers = map[string]wrapper{
+	"timeout": {values: "ks", long: []string{"--kill-after", "--signal"}, before: 1, clear: true}, "nice": {values: "n", long: []string{"--adjustment"}, clear: true}, "nohup": {clear: true},
+	"stdbuf": {values: "ioe", long: []string{"--input", "--output", "--error"}, clear: true}, "time": {values: "fo", long: []string{"--format", "--output"}},
+	"ionice": {values: "cnpPu", long: []string{"--class", "--classdata"}}, "setsid": {}, "chrt": {before: 1, values: "TPD"}, "taskset": {before: 1, values: ""}, "env": {values: "uCS", long: []string{"--unset", "--chdir"}, env: true},
+	"sudo": {values: "ugpCTrtDRhU", long: []string{"--user", "--group", "--prompt", "--chdir", "--chroot", "--host", "--role", "--type"}, env: true}, "doas": {values: "uC"}, "pkexec": {long: []string{"--user"}}, "gosu": {before: 1}, "su-exec": {before: 1},
+	"command": {clear: true}, "builtin": {clear: true}, "exec": {values: "a"}, "nocorrect": {}, "noglob": {}, "xargs": {values: "adEILnPs", long: []string{"--arg-file", "--delimiter", "--max-lines", "--max-args", "--max-procs", "--max-chars", "--replace", "--eof"}},
+	"watch": {values: "nq", long: []string{"--interval"}, script: true}, "strace": {values: "abeEIoOPpsSuUX"}, "ltrace": {values: "aAbDeFlLnopsSuwxX"}, "chroot": {before: 1, long: []string{"--userspec", "--groups"}},
+	"setpriv": {long: []string{"--reuid", "--regid", "--groups", "--inh-caps", "--bounding-set", "--ambient-caps"}}, "busybox": {}, "toybox": {}, "chronic": {}, "unbuffer": {}, "fakeroot": {}, "eatmydata": {}, "catchsegv": {}, "ifne": {}, "torsocks": {}, "proxychains": {}, "proxychains4": {},
+	"tini": {}, "dumb-init": {}, "numactl": {}, "linux64": {}, "linux32": {}, "i386": {}, "x86_64": {}, "setarch": {before: 1}, "dbus-run-session": {}, "prlimit": {}, "coproc": {}, "then": {}, "do": {}, "else": {}, "!": {},
+}
+
+// wrapper notes what a program runs.
+func (s *script) wrapper(c *invocation, name string, w wrapper, args []word, input *word) {
+	c.clear = w.clear
+	before := w.before
+	for i := 0; i < len(args); i++ {
+		a := args[i]
+		if !a.static() {
+			s.blur("what " + name + " runs is made at run time")
+			c.loose = true
+			s.arguments(c, args)
+			return
+		}
+		t := a.text()
+		switch {
+		case t == "--":
+			continue
+		case strings.HasPrefix(t, "-") && len(t) > 1:
+			c.clear = c.clear && (name == "timeout" || name == "nice" || name == "stdbuf")
+			if name == "command" && (t == "-v" || t == "-V") {
+				c.quiet = true
+				return // it tells where the program is
+			}
+			if name == "env" && (strings.HasPrefix(t, "-S") || prefixOf(t, "--split-string") || strings.Contains(t, "S") && !strings.HasPrefix(t, "--")) {
+				s.envString(c, args[i:])
+				return
+			}
+			if name == "sudo" && (t == "-e" || t == "--edit") {
+				s.arguments(c, args[i+1:])
+				return
+			}
+			if name == "xargs" || name == "time" || name == "strace" {
+				s.arguments(c, args[i:min(i+2, len(args))])
+			}
+			long := strings.HasPrefix(t, "--") && !strings.Contains(t, "=") && slices.ContainsFunc(w.long, func(l string) bool { return strings.HasPrefix(l, t) })
+			if name == "xargs" && (t == "--replace" || t == "--eof" || t == "--max-lines") {
+				long = false // their values are joined to them
+			}
+			if long || !strings.HasPrefix(t, "--") && strings.IndexAny(t[1:], w.values) == len(t)-2 && w.values != "" {
+				i++
+				if (t == "-C" || t == "--chdir") && i < len(args) {
+					s.chdir(args[i])
+				}
+			} else if !w.clear {
+				c.danger = t
+			}
+			continue
+		case w.env && strings.Contains(t, "=") && !strings.HasPrefix(t, "="):
+			n, v, _ := strings.Cut(t, "=")
+			s.setVar(n, literalWord(v))
+			continue
+		case before > 0:
+			before--
+			if name == "chroot" || name == "setarch" {
+				s.anyDir = true
+			}
+			continue
+		}
+		rest := args[i:]
+		if w.script {
+			s.joined(rest, name)
+			return
+		}
+		if name == "xargs" {
+			rest = append(slices.Clone(rest), anyWord("{}"))
+			for j, a := range rest {
+				if a.static() && strings.Contains(a.text(), "{}") || j > 0 && a.static() && (a.text() == "%" || a.text() == "@") {
+					rest[j] = anyWord(a.raw)
+				}
+			}
+			input = nil
+		}
+		if name == "exec" || name == "sudo" || name == "env" || name == "busybox" || name == "xargs" {
+			c.clear = false
+		}
+		s.run(rest, name, input)
+		return
+	}
+	c.clear = false
+	if name == "sudo" || name == "su" || name == "chroot" || name == "setarch" {
+		s.shell(c, nil, input)
+	}
+	if name == "env" || name == "command" || name == "exec" || name == "time" || name == "nohup" {
+		c.quiet = name != "env" && name != "nohup"
+	}
+}
+
+// joined notes words that a shell reads as one text.
+func (s *script) joined(args []word, via string) {
+	var b strings.Builder
+	for _, a := range args {
+		if !a.static() {
+			s.blur("what " + via + " runs is made at run time")
+			s.call(&invocation{args: args, via: via, loose: true})
+			return
+		}
+		b.WriteString(a.text())
+		b.WriteByte(' ')
+	}
+	s.parse(strings.TrimSpace(b.String()), via)
+}
+
+// envString notes env -S, which splits a text as a shell would, nearly.
+func (s *script) envString(c *invocation, args []word) {
+	s.unprove("env splits a text into words")
+	_, text, _ := strings.Cut(args[0].text(), "S")
+	if strings.HasPrefix(args[0].text(), "--") {
+		_, text, _ = strings.Cut(args[0].text(), "=")
+	}
+	rest := args[1:]
+	words := []word{literalWord(strings.TrimPrefix(text, "="))}
+	s.joined(append(words, rest...), "env -S")
+	if strings.ContainsAny(text, `$\`) {
+		s.blur("env makes words at run time")
+	}
+}
+
+var shells = []string{"sh", "bash", "dash", "zsh", "ksh", "fish", "ash", "mksh", "rbash", "yash", "pwsh", "csh", "tcsh", "su", "runuser", "sg"}
+
+// shell notes what a shell is given to run: a text, a file, or its input.
+func (s *script) shell(c *invocation, args []word, input *word) {
+	name := filepath.Base(c.args[0].text())
+	text, next := false, 0
+	for i, a := range args {
+		t := a.text()
+		if !a.static() {
+			s.blur("what a shell runs is made at run time")
+		}
+		switch {
+		case text && (!strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "+") || next > 0):
+			s.sub(a, name+" -c")
+			for _, rest := range args[i+1:] { // its parameters
+				s.use(fileUse{word: rest, kind: tool.Write, via: name, loose: true})
+			}
+			return
+		case t == "--command", t == "--session-command":
+			text, next = true, 1
+		case strings.HasPrefix(t, "--command="):
+			s.sub(literalWord(strings.TrimPrefix(t, "--command=")), name+" -c")
+			return
+		case strings.HasPrefix(t, "--"):
+			if t == "--rcfile" || t == "--init-file" {
+				s.blur("a shell reads what to run")
+			}
+		case strings.HasPrefix(t, "-") && len(t) > 1:
+			text = text || strings.Contains(t, "c")
+			if strings.HasSuffix(t, "o") || strings.HasSuffix(t, "O") {
+				next = -1
+			}
+		case next < 0:
+			next = 0
+		case name == "su" || name == "runuser" || name == "sg": // a name
+		case t == "-", strings.HasPrefix(t, "/dev/"), strings.HasPrefix(t, "/proc/"):
+			s.blur("a shell reads what to run")
+			if input != nil {
+				s.sub(*input, name)
+			}
+			return
+		default: // a file of commands
+			s.use(fileUse{word: a, kind: tool.Read, via: name})
+			if s.written(a) {
+				s.blur("a shell runs a file that the command makes")
+			}
+			s.arguments(c, args[i+1:])
+			return
+		}
+	}
+	if input != nil {
+		s.sub(*input, name)
+		return
+	}
+	s.blur("a shell reads what to run")
+}
+
+func interpreter(name string) bool {
+	base := strings.TrimRight(name, "0123456789.")
+	return slices.Contains([]string{"python", "pypy", "perl", "ruby", "node", "nodejs", "deno", "bun", "php", "lua", "luajit", "tclsh", "wish", "expect", "osascript", "Rscript", "R", "julia", "ghci", "runghc", "guile", "racket", "sbcl", "elixir", "erl", "iex", "irb", "ipython",
+		"groovy", "scala", "jshell", "ts-node", "tsx", "emacs", "vi", "vim", "nvim", "ex", "ed", "gdb", "lldb", "m", "dc", "sqlite", "psql", "mysql", "make", "gmake", "ninja", "at", "batch", "crontab", "nc", "ncat", "socat"}, base)
+}
+
+// interpreter notes a program that runs what is written in another language. A file
+// of it is a program like any other; a text in the command is not understood.
+func (s *script) interpreter(c *invocation, name string, args []word, input *word) {
+	c.loose = true
+	s.arguments(c, args)
+	file := false
+	for _, a := range args {
+		t := a.text()
+		switch {
+		case !a.static():
+			s.blurOnly("code in another language is made at run time")
+		case strings.HasPrefix(t, "--eval"), strings.HasPrefix(t, "--exec"), strings.HasPrefix(t, "--cmd"), t == "-", strings.HasPrefix(t, "/dev/"), strings.HasPrefix(t, "SHELL="), strings.HasPrefix(strings.ToUpper(t), "EXEC:"), strings.HasPrefix(strings.ToUpper(t), "SYSTEM:"):
+			s.blurOnly("code in another language is not understood")
+		case strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "--") && !file:
+			if strings.ContainsAny(t, "ceEprSx") && !(strings.Contains(name, "make") && !strings.Contains(t, "E")) {
+				s.blurOnly("code in another language is not understood")
+			}
+		case !strings.HasPrefix(t, "-"):
+			if !file && s.written(a) {
+				s.blurOnly("it runs a file that the command makes")
+			}
+			file = true
+		}
+	}
+	if !file && (input != nil || !slices.ContainsFunc(args, func(a word) bool { return strings.HasPrefix(a.text(), "-") })) && !strings.Contains(name, "make") && name != "ninja" {
+		s.blurOnly("code in another language is not understood")
+	}
+}
+
+// blurOnly notes that a rule that restricts cannot be sure; one that allows the
+// program may.
+func (s *script) blurOnly(why string) {
+	if s.unclear == "" {
+		s.unclear = why
+	}
+}
+
+// chdir notes that the directory changes.
+func (s *script) chdir(w word) {
+	if !w.static() || s.anyDir {
+		s.anyDir = true
+		return
+	}
+	t := w.text()
+	for _, d := range slices.Clone(s.dirs) {
+		to := t
+		if !filepath.IsAbs(t) {
+			to = filepath.Join(d, t)
+		}
+		if !slices.Contains(s.dirs, to) {
+			s.dirs = append(s.dirs, to)
+		}
+	}
+	if len(s.dirs) > maxValues {
+		s.anyDir = true
+	}
+	s.use(fileUse{word: w, kind: tool.Read, via: "cd", loose: true})
+}
+
+// A program notes what one program does.
+type program func(s *script, c *invocation, args []word, input *word)
+
+// programs are those that run others, write files, or need a closer look.
+var programs map[string]program
+
+func init() {
+	programs = map[string]program{
+		"cd": cd, "pushd": cd, "popd": cd, "eval": eval, "source": source, ".": source, "trap": firstText, "alias": aliases, "git": git, "find": find, "fd": loosely, "sed": sed, "gsed": sed, "awk": awk, "gawk": awk, "mawk": awk, "nawk": awk,
+		"sort": sortFiles, "tee": writer(""), "touch": writer("drt"), "mkdir": writer("m"), "rmdir": writer(""), "rm": writer(""), "unlink": writer(""), "shred": writer("ns"), "truncate": writer("sr"), "mkfifo": writer("m"), "mktemp": writer("p"),
+		"chmod": firstNot, "chown": firstNot, "chgrp": firstNot, "setfacl": loosely, "cp": copies, "mv": copies, "ln": copies, "install": copies, "rsync": copies, "scp": copies, "dd": dd, "date": date, "printf": printf, "hash": dark, "enable": dark, "bind": dark, "complete": dark, "compgen": dark,
+		"ssh": ssh, "parallel": parallel, "flock": flock, "script": scriptProgram, "export": exports, "read": quietly, "wait": quietly, "jobs": quietly, "set": set, "shopt": set, "unset": quietly, "let": dark, "declare": dark, "typeset": dark, "local": exports, "readonly": exports,
+		"man": man, "tar": tar, "bsdtar": tar, "curl": network, "wget": network,
+	}
+}
+
+func cd(s *script, c *invocation, args []word, _ *word) {
+	var to []word
+	for _, a := range args {
+		if t := a.text(); a.static() && (t == "-L" || t == "-P" || t == "-e" || t == "-@" || t == "--" || t == "-n") {
+			continue
+		}
+		to = append(to, a)
+	}
+	name := c.args[0].text()
+	switch {
+	case name != "cd", len(to) > 1, len(to) == 1 && strings.HasPrefix(to[0].text(), "-"), len(to) == 1 && to[0].text() == "":
+		s.anyDir = true
+	case len(to) == 0:
+		s.chdir(literalWord(s.req.Home))
+	default:
+		s.chdir(to[0])
+		c.quiet = to[0].static()
+	}
+}
+
+func eval(s *script, c *invocation, args []word, _ *word) {
+	s.unprove("it evaluates a text")
+	if len(args) > 0 && args[0].text() == "--" {
+		args = args[1:]
+	}
+	s.joined(args, "eval")
+}
+
+func source(s *script, c *invocation, args []word, input *word) {
+	s.unprove("it runs the commands of a file")
+	s.shell(c, append([]word{literalWord("-e")}, args...), input)
+}
+
+// firstText is a program whose first argument is read by a shell.
+func firstText(s *script, _ *invocation, args []word, _ *word) {
+	s.unprove("it runs a text later")
+	for _, a := range args {
+		if a.static() && strings.HasPrefix(a.text(), "-") {
+			continue
+		}
+		s.sub(a, "trap")
+		return
+	}
+}
+
+func aliases(s *script, _ *invocation, args []word, _ *word) {
+	s.unprove("it gives a program another name")
+	for _, a := range args {
+		_, v, found := strings.Cut(a.text(), "=")
+		if found {
+			s.blur("it gives a program another name")
+			s.sub(literalWord(v), "alias")
+		}
+	}
+}
+
+func dark(s *script, c *invocation, args []word, _ *word) { s.blur("it changes what names mean") }
+
+func quietly(s *script, c *invocation, args []word, _ *word) { s.unprove("it changes variables") }
+
+func loosely(s *script, c *invocation, args []word, _ *word) {
+	c.loose = true
+	s.arguments(c, args)
+}
+
+func exports(s *script, c *invocation, args []word, _ *word) {
+	for _, a := range args {
+		if n, v, ok := strings.Cut(a.text(), "="); ok {
+			s.setVar(n, word{raw: v, vals: a.vals})
+			if a.static() {
+				s.setVar(n, literalWord(v))
+			}
+		}
+	}
+	s.unprove("it changes variables")
+}
+
+func set(s *script, c *invocation, args []word, _ *word) {
+	c.quiet = true
+	for _, a := range args {
+		switch a.text() {
+		case "-e", "-u", "-x", "-o", "pipefail", "-eu", "-ex", "-euo", "-eux", "-euxo", "errexit", "nounset", "xtrace", "+e", "+x", "-v", "-f":
+		default:
+			c.quiet = false
+			s.unprove("it changes how the shell reads")
+		}
+	}
+}
+
+func printf(s *script, c *invocation, args []word, _ *word) {
+	c.quiet = len(args) == 0 || !strings.HasPrefix(args[0].text(), "-") || args[0].text() == "--"
+	for _, a := range args {
+		c.quiet = c.quiet && a.static()
+	}
+}
+
+func date(s *script, c *invocation, args []word, _ *word) {
+	c.quiet = len(args) == 0 || len(args) == 1 && args[0].static() && (strings.HasPrefix(args[0].text(), "+") || args[0].text() == "-u") ||
+		len(args) == 2 && args[0].text() == "-u" && args[1].static() && strings.HasPrefix(args[1].text(), "+")
+	s.arguments(c, args)
+}
+
+// writer is a program that writes the files of its arguments. The letters are those
+// of options with a value.
+func writer(letters string) program {
+	return func(s *script, c *invocation, args []word, _ *word) {
+		name := filepath.Base(c.args[0].text())
+		deep := name == "rm"
+		options := true
+		for i := 0; i < len(args); i++ {
+			t := args[i].text()
+			if options && args[i].static() && t == "--" {
+				options = false
+				continue
+			}
+			if options && args[i].static() && strings.HasPrefix(t, "-") && len(t) > 1 {
+				if !strings.HasPrefix(t, "--") && letters != "" && strings.IndexAny(t[1:], letters) == len(t)-2 && i+1 < len(args) {
+					i++
+					s.use(fileUse{word: args[i], kind: tool.Read, via: name, loose: true})
+				} else if strings.Contains(t, "=") {
+					s.use(fileUse{word: args[i], kind: tool.Read, via: name, loose: true})
+				}
+				continue
+			}
+			s.use(fileUse{word: args[i], kind: tool.Write, via: name, deep: deep})
+		}
+		c.quiet = name == "tee" || name == "touch" || name == "mkdir" || name == "rmdir"
+	}
+}
+
+// firstNot is a program that changes files, after a word that is none.
+func firstNot(s *script, c *invocation, args []word, _ *word) {
+	name := filepath.Base(c.args[0].text())
+	first := true
+	for _, a := range args {
+		t := a.text()
+		if a.static() && strings.HasPrefix(t, "-") && (strings.HasPrefix(t, "--") || strings.ContainsAny(t, "Rfvch")) {
+			if strings.Contains(t, "=") {
+				s.use(fileUse{word: a, kind: tool.Read, via: name, loose: true})
+				first = false
+			}
+			continue
+		}
+		if first {
+			first = false
+			continue
+		}
+		s.use(fileUse{word: a, kind: tool.Write, via: name, deep: true})
+	}
+}
+
+// copies is a program whose last argument is where it writes.
+func copies(s *script, c *invocation, args []word, _ *word) {
+	name := filepath.Base(c.args[0].text())
+	var files []word
+	target := false
+	c.quiet = name == "cp" || name == "mv"
+	for i := 0; i < len(args); i++ {
+		a, t := args[i], args[i].text()
+		if a.static() && strings.HasPrefix(t, "-") && len(t) > 1 {
+			if t != "--" && strings.Trim(t, "-abdfilnPprRuvxT") != "" {
+				c.quiet = false
+			}
+			if prefixOf(t, "--target-directory") || strings.HasPrefix(t, "-t") && name != "rsync" {
+				target = true
+				if i++; t == "-t" && i < len(args) {
+					s.use(fileUse{word: args[i], kind: tool.Write, via: name})
+				} else {
+					s.use(fileUse{word: a, kind: tool.Write, via: name, loose: true})
+				}
+				continue
+			}
+			if strings.HasPrefix(t, "-e") || prefixOf(t, "--rsh", "--rsync-path", "--strip-program") || strings.HasPrefix(t, "-S") || strings.HasPrefix(t, "-o") {
+				s.unprove(name + " runs another program")
+				c.loose = true
+				if i+1 < len(args) {
+					s.sub(args[i+1], name)
+				}
+				if _, v, ok := strings.Cut(t, "="); ok {
+					s.sub(literalWord(v), name)
+				}
+			}
+			s.use(fileUse{word: a, kind: tool.Write, via: name, loose: true})
+			continue
+		}
+		files = append(files, a)
+		if strings.Contains(t, "bin/") || !a.static() {
+			c.loose = true // a program may get another name
+		}
+	}
+	for i, a := range files {
+		last := i == len(files)-1 && !target
+		kind := tool.Read
+		if last && (len(files) > 1 || name == "ln") || name == "mv" {
+			kind = tool.Write
+		}
+		s.use(fileUse{word: a, kind: kind, via: name, deep: true, loose: strings.Contains(a.text(), ":") && (name == "scp" || name == "rsync")})
+		if last && a.static() {
+			for _, f := range files[:i] {
+				if f.static() {
+					s.use(fileUse{word: literalWord(a.text() + "/" + filepath.Base(f.text())), kind: tool.Write, via: name, deep: true})
+				}
+			}
+		}
+	}
+	if name == "ln" {
+		c.quiet = false
+		s.unprove("it makes a link")
+		if len(files) > 1 {
+			// What is written through the link is written to its target.
+			for _, f := range files[:len(files)-1] {
+				s.use(fileUse{word: f, kind: tool.Write, via: name, loose: true, deep: true})
+			}
+		}
+	}
+}
+
+func dd(s *script, c *invocation, args []word, _ *word) {
+	for _, a := range args {
+		n, v, found := strings.Cut(a.text(), "=")
+		switch {
+		case !a.static() || !found:
+			s.use(fileUse{word: a, kind: tool.Write, via: "dd", loose: true})
+		case n == "if":
+			s.use(fileUse{word: literalWord(v), kind: tool.Read, via: "dd"})
+		case n == "of":
+			s.use(fileUse{word: literalWord(v), kind: tool.Write, via: "dd"})
+		}
+	}
+}
+
+func sortFiles(s *script, c *invocation, args []word, _ *word) {
+	c.quiet = options(args, "bdfghiMnrRuVzkt0123456789,.")
+	for i, a := range args {
+		t := a.text()
+		c.quiet = c.quiet && a.static()
+		switch {
+		case prefixOf(t, "--compress-program", "--files0-from", "--random-source", "--temporary-directory"):
+			c.danger, c.quiet = t, false
+			_, v, found := strings.Cut(t, "=")
+			if !found && i+1 < len(args) {
+				v = args[i+1].text()
+			}
+			s.sub(literalWord(v), "sort")
+			s.use(fileUse{word: literalWord(v), kind: tool.Read, via: "sort", loose: true})
+		case prefixOf(t, "--output") || strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "--") && strings.Contains(t, "o"):
+			c.danger, c.quiet = t, false
+			s.use(fileUse{word: a, kind: tool.Write, via: "sort", loose: true})
+			if i+1 < len(args) {
+				s.use(fileUse{word: args[i+1], kind: tool.Write, via: "sort"})
+			}
+		case strings.HasPrefix(t, "-S") || strings.HasPrefix(t, "-T"):
+			c.danger, c.quiet = t, false
+		case !strings.HasPrefix(t, "-"):
+			s.use(fileUse{word: a, kind: tool.Read, via: "sort"})
+		}
+	}
+}
+
+// find runs programs on what it finds, and writes.
+func find(s *script, c *invocation, args []word, _ *word) {
+	c.quiet = true
+	var starts []word
+	i := 0
+	for ; i < len(args); i++ {
+		t := args[i].text()
+		if args[i].static() && (t == "-H" || t == "-L" || t == "-P") {
+			continue
+		}
+		if args[i].static() && (strings.HasPrefix(t, "-") || t == "!" || t == "(") {
+			break
+		}
+		starts = append(starts, args[i])
+	}
+	if len(starts) == 0 {
+		starts = []word{literalWord(".")}
+	}
+	found := word{raw: "{}", vals: nil}
+	for _, st := range starts {
+		c.quiet = c.quiet && st.static()
+		s.use(fileUse{word: st, kind: tool.Read, via: "find", loose: true})
+		for _, v := range st.vals {
+			found.vals = append(found.vals, value{pat: append(slices.Clone(v.runes()), anyText)})
+		}
+	}
+	for ; i < len(args); i++ {
+		t := args[i].text()
+		if !args[i].static() {
+			s.blur("what find does is made at run time")
+			c.quiet = false
+			continue
+		}
+		switch t {
+		case "-exec", "-execdir", "-ok", "-okdir":
+			c.quiet = false
+			var cmd []word
+			for i++; i < len(args) && args[i].text() != ";" && !(args[i].text() == "+" && len(cmd) > 0 && cmd[len(cmd)-1].raw == "{}"); i++ {
+				a := args[i]
+				if a.static() && a.text() == "{}" {
+					a = found
+				} else if a.static() && strings.Contains(a.text(), "{}") && len(cmd) > 0 {
+					if slices.Contains(shells, filepath.Base(cmd[0].text())) {
+						s.blur("names of files become a part of what a shell reads")
+						s.sub(literalWord(strings.ReplaceAll(a.text(), "{}", "x")), "find")
+					} else {
+						a = anyWord(a.raw)
+					}
+				}
+				cmd = append(cmd, a)
+			}
+			if len(cmd) > 0 {
+				s.run(cmd, "find "+t, nil)
+			}
+		case "-delete":
+			c.quiet, c.danger = false, t
+			for _, st := range starts {
+				s.use(fileUse{word: st, kind: tool.Write, via: "find", deep: true})
+			}
+		case "-fprint", "-fprint0", "-fls", "-fprintf":
+			c.quiet, c.danger = false, t
+			if i++; i < len(args) {
+				s.use(fileUse{word: args[i], kind: tool.Write, via: "find"})
+			}
+		case "-name", "-iname", "-path", "-ipath", "-wholename", "-regex", "-iregex", "-type", "-maxdepth", "-mindepth", "-size", "-mtime", "-mmin", "-ctime", "-atime", "-amin", "-cmin", "-perm", "-user", "-group", "-printf", "-regextype", "-links", "-xtype":
+			i++
+		case "-newer", "-samefile":
+			if i++; i < len(args) {
+				s.use(fileUse{word: args[i], kind: tool.Read, via: "find"})
+			}
+		case "-print", "-print0", "-ls", "-o", "-a", "-not", "!", "(", ")", "-empty", "-prune", "-depth", "-xdev", "-mount", "-readable", "-writable", "-executable", "-or", "-and", "-true", "-false", "-quit", ",", "-follow", "-daystart":
+		default:
+			c.quiet, c.danger, c.loose = false, t, true
+		}
+	}
+}
+
+func sed(s *script, c *invocation, args []word, _ *word) {
+	c.quiet = true
+	kind := tool.Read
+	for _, a := range args {
+		if t := a.text(); strings.HasPrefix(t, "-i") || prefixOf(t, "--in-place") || strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "--") && strings.Contains(t, "i") {
+			kind, c.danger, c.quiet = tool.Write, t, false
+		}
+	}
+	script, options := true, true
+	for i := 0; i < len(args); i++ {
+		a, t := args[i], args[i].text()
+		c.quiet = c.quiet && a.static()
+		expression := ""
+		switch {
+		case options && t == "--":
+			options = false
+			continue
+		case options && a.static() && (t == "-e" || t == "--expression") && i+1 < len(args):
+			i++
+			script, expression = false, args[i].text()
+			if !args[i].static() {
+				s.blurOnly("what sed does is made at run time")
+				c.quiet = false
+			}
+		case options && a.static() && prefixOf(t, "--expression"):
+			_, expression, _ = strings.Cut(t, "=")
+			script = false
+		case options && a.static() && (strings.HasPrefix(t, "-f") || prefixOf(t, "--file")):
+			script, c.quiet, c.danger = false, false, t
+			s.blurOnly("sed reads what to do")
+			s.use(fileUse{word: a, kind: tool.Read, via: "sed", loose: true})
+			continue
+		case options && a.static() && strings.HasPrefix(t, "-") && len(t) > 1:
+			c.quiet = c.quiet && strings.Trim(t[1:], "nErsuz") == ""
+			if strings.Contains(t, "e") && !strings.HasPrefix(t, "--") {
+				c.quiet, c.danger = false, t
+				s.blurOnly("what sed does is not understood")
+			}
+			continue
+		case script:
+			script, expression = false, t
+			if !a.static() {
+				s.blurOnly("what sed does is made at run time")
+				c.quiet = false
+				continue
+			}
+		default:
+			s.use(fileUse{word: a, kind: kind, via: "sed"})
+			continue
+		}
+		if !plainSed(expression) {
+			c.quiet, c.danger = false, "its script"
+			s.blurOnly("what sed does is not understood")
+			for w := range strings.FieldsFuncSeq(expression, func(r rune) bool { return strings.ContainsRune(" ;{}\n", r) }) {
+				s.use(fileUse{word: literalWord(w), kind: tool.Write, via: "sed", loose: true})
+			}
+		}
+	}
+}
+
+// plainSed reports whether a script of sed surely neither runs nor reads nor writes
+// anything.
+func plainSed(script string) bool {
+	for part := range strings.FieldsFuncSeq(script, func(r rune) bool { return r == ';' || r == '\n' }) {
+		part = strings.TrimLeft(strings.TrimSpace(part), "0123456789,$ !")
+		if strings.HasPrefix(part, "/") {
+			end := strings.IndexByte(part[1:], '/')
+			if end < 0 || strings.Contains(part[1:end+1], `\`) {
+				return false
+			}
+			part = strings.TrimLeft(part[end+2:], " !")
+		}
+		switch {
+		case part == "", part == "p", part == "d", part == "q", part == "=", part == "D", part == "P", part == "N", part == "n", part == "G", part == "g", part == "h", part == "H", part == "x":
+			continue
+		case len(part) > 3 && (part[0] == 's' || part[0] == 'y'):
+			fields := strings.Split(part[2:], part[1:2])
+			if len(fields) != 3 || strings.Contains("abcdefghijklmnopqrstuvwxyz\\ \n", part[1:2]) || strings.Trim(fields[2], "gpiI0123456789 ") != "" ||
+				strings.HasSuffix(fields[0], `\`) || strings.HasSuffix(fields[1], `\`) {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+func awk(s *script, c *invocation, args []word, _ *word) {
+	program := true
+	for i := 0; i < len(args); i++ {
+		a, t := args[i], args[i].text()
+		switch {
+		case a.static() && (t == "-F" || t == "-v") && program:
+			i++
+		case a.static() && strings.HasPrefix(t, "-") && len(t) > 1 && program:
+			if strings.HasPrefix(t, "-f") || strings.HasPrefix(t, "--file") || strings.HasPrefix(t, "-i") || strings.HasPrefix(t, "-E") || strings.HasPrefix(t, "-l") || strings.HasPrefix(t, "-e") || strings.HasPrefix(t, "--") {
+				c.danger = t
+				s.blurOnly("awk reads what to do")
+				s.arguments(c, args[i:])
+				return
+			}
+		case program:
+			program = false
+			code := strings.ReplaceAll(t, "||", "")
+			if !a.static() || strings.Contains(code, "system") || strings.Contains(code, "|") || strings.Contains(code, "getline") || strings.Contains(code, "@") || strings.Contains(code, ">") && strings.Contains(code, "print") ||
+				strings.Contains(code, "ARGV") || strings.Contains(code, "close") {
+				c.danger = "its program"
+				s.blurOnly("what awk does is not understood")
+				s.arguments(c, []word{a})
+				c.loose = true
+			}
+		default:
+			s.use(fileUse{word: a, kind: tool.Read, via: "awk"})
+		}
+	}
+}
+
+func man(s *script, c *invocation, args []word, _ *word) {
+	for _, a := range args {
+		t := a.text()
+		if strings.HasPrefix(t, "-") {
+			c.danger, c.loose = t, true
+			if _, v, ok := strings.Cut(t, "="); ok {
+				s.sub(literalWord(v), "man")
+			}
+			s.arguments(c, []word{a})
+		}
+	}
+	if c.danger != "" {
+		s.arguments(c, args)
+	}
+}
+
+func tar(s *script, c *invocation, args []word, _ *word) {
+	for i, a := range args {
+		t := a.text()
+		if prefixOf(t, "--to-command", "--checkpoint-action", "--use-compress-program", "--rsh-command", "--info-script", "--new-volume-script", "--rmt-command") || strings.HasPrefix(t, "-I") || strings.HasPrefix(t, "-F") || !a.static() {
+			c.danger, c.loose = t, true
+			if _, v, ok := strings.Cut(t, "="); ok {
+				s.sub(literalWord(strings.TrimPrefix(v, "exec=")), "tar")
+			} else if i+1 < len(args) {
+				s.sub(args[i+1], "tar")
+			}
+		}
+		s.use(fileUse{word: a, kind: tool.Write, via: "tar", loose: true, deep: true})
+	}
+}
+
+func network(s *script, c *invocation, args []word, _ *word) {
+	s.fetches = true
+	for i, a := range args {
+		t := a.text()
+		prev := ""
+		if i > 0 {
+			prev = args[i-1].text()
+		}
+		switch {
+		case prev == "-o", prev == "--output", prev == "-O" && filepath.Base(c.args[0].text()) == "wget", prev == "-D", prev == "-c", prev == "-P":
+			s.use(fileUse{word: a, kind: tool.Write, via: "curl"})
+		case strings.HasPrefix(t, "--use-askpass"), prefixOf(t, "--config"), t == "-K":
+			c.danger = t
+			s.use(fileUse{word: a, kind: tool.Write, via: "curl", loose: true})
+		default:
+			s.use(fileUse{word: a, kind: tool.Write, via: "curl", loose: true})
+		}
+	}
+}
+
+func ssh(s *script, c *invocation, args []word, input *word) {
+	s.unprove("it runs something on another machine")
+	s.fetches = true
+	s.arguments(c, args)
+	for i := 0; i < len(args); i++ {
+		t := args[i].text()
+		if args[i].static() && strings.HasPrefix(t, "-") {
+			if strings.HasPrefix(t, "-o") {
+				_, v, _ := strings.Cut(t, "=")
+				if t == "-o" && i+1 < len(args) {
+					_, v, _ = strings.Cut(args[i+1].text(), "=")
+				}
+				s.sub(literalWord(v), "ssh")
+			}
+			if len(t) == 2 && strings.Contains("BbcDEeFIiJLlmOopQRSWw", t[1:]) {
+				i++
+			}
+			continue
+		}
+		if i+1 < len(args) {
+			s.joined(args[i+1:], "ssh")
+		} else {
+			s.shell(c, nil, input)
+		}
+		return
+	}
+}
+
+func parallel(s *script, c *invocation, args []word, input *word) {
+	s.unprove("parallel makes commands of texts")
+	c.loose = true
+	s.arguments(c, args)
+	s.blur("parallel makes commands of texts")
+	var cmd []word
+	for _, a := range args {
+		if strings.HasPrefix(a.text(), ":::") || strings.HasPrefix(a.text(), "::::") {
+			break
+		}
+		if !strings.HasPrefix(a.text(), "-") || len(cmd) > 0 {
+			cmd = append(cmd, a)
+		}
+	}
+	if len(cmd) > 0 {
+		s.joined(cmd, "parallel")
+	}
+	if input != nil {
+		s.sub(*input, "parallel")
+	}
+}
+
+func flock(s *script, c *invocation, args []word, input *word) {
+	s.unprove("flock runs another program")
+	lock := false
+	for i := 0; i < len(args); i++ {
+		t := args[i].text()
+		switch {
+		case t == "-c" || t == "--command":
+			if i+1 < len(args) {
+				s.sub(args[i+1], "flock -c")
+			}
+			return
+		case t == "-w" || t == "-E" || t == "--timeout" || t == "--wait":
+			i++
+		case strings.HasPrefix(t, "-"):
+		case !lock:
+			lock = true
+			s.use(fileUse{word: args[i], kind: tool.Write, via: "flock"})
+		default:
+			s.run(args[i:], "flock", input)
+			return
+		}
+	}
+}
+
+func scriptProgram(s *script, c *invocation, args []word, _ *word) {
+	s.unprove("script runs another program")
+	c.loose = true
+	s.arguments(c, args)
+	for i, a := range args {
+		t := a.text()
+		if _, v, ok := strings.Cut(t, "="); ok && prefixOf(t, "--command") {
+			s.sub(literalWord(v), "script -c")
+		} else if (strings.HasPrefix(t, "-") && strings.HasSuffix(t, "c") || prefixOf(t, "--command")) && i+1 < len(args) {
+			s.sub(args[i+1], "script -c")
+		}
+	}
+}
+
+// gitCommands are the commands of git that no configuration can replace.
+var gitCommands = strings.Fields(`add am annotate apply archive bisect blame branch bundle cat-file check-ignore checkout checkout-index cherry cherry-pick clean clone commit commit-tree config count-objects describe diff
+diff-files diff-index diff-tree difftool fetch fetch-pack filter-branch for-each-ref format-patch fsck gc grep gui hash-object help index-pack init instaweb log ls-files ls-remote ls-tree maintenance merge merge-base merge-file
+merge-tree mergetool mktag mktree mv name-rev notes pack-objects pack-refs prune pull push range-diff read-tree rebase reflog remote repack replace request-pull rerere reset restore rev-list rev-parse revert rm send-email send-pack
+shortlog show show-branch show-ref sparse-checkout stash status stripspace submodule switch symbolic-ref tag update-index update-ref update-server-info var verify-commit verify-pack verify-tag version whatchanged worktree write-tree lfs`)
+
+// gitLooks are the commands of git that change nothing, if no option makes them.
+var gitLooks = []string{"annotate", "blame", "cat-file", "check-ignore", "cherry", "count-objects", "describe", "diff", "diff-index", "diff-tree", "for-each-ref", "log", "ls-files", "ls-tree", "merge-base", "name-rev", "rev-list", "rev-parse", "shortlog", "show", "show-ref", "status", "version", "whatchanged"}
+
+func git(s *script, c *invocation, args []word, _ *word) {
+	i := 0
+	for ; i < len(args); i++ {
+		t := args[i].text()
+		if !args[i].static() {
+			s.blur("what git does is made at run time")
+			break
+		}
+		if !strings.HasPrefix(t, "-") {
+			break
+		}
+		switch {
+		case t == "-C":
+			if i++; i < len(args) {
+				s.chdir(args[i])
+				c.danger = t
+			}
+		case t == "-c" || strings.HasPrefix(t, "-c"), t == "--config-env", strings.HasPrefix(t, "--config-env="):
+			v := strings.TrimPrefix(t, "-c")
+			if t == "-c" || t == "--config-env" {
+				if i++; i < len(args) {
+					v = args[i].text()
+				}
+			}
+			c.danger = "-c"
+			key, v, _ := strings.Cut(v, "=")
+			key = strings.ToLower(key)
+			if i < len(args) && !args[i].static() || strings.HasPrefix(t, "--config-env") || strings.HasPrefix(key, "alias.") || strings.HasPrefix(key, "include") {
+				s.blur("git is told what its commands mean")
+			}
+			if strings.HasPrefix(v, "!") || strings.Contains(key, "command") || strings.Contains(key, "pager") || strings.Contains(key, "editor") || strings.Contains(key, "fsmonitor") || strings.Contains(key, "program") || strings.Contains(key, "external") ||
+				strings.Contains(key, "textconv") || strings.Contains(key, "helper") || strings.Contains(key, "cmd") || strings.Contains(key, "path") || strings.Contains(key, "proxy") || strings.Contains(key, "askpass") || strings.HasPrefix(key, "filter.") || strings.HasPrefix(key, "alias.") {
+				s.sub(literalWord(strings.TrimPrefix(v, "!")), "git -c")
+				s.unprove("git is told what to run")
+			}
+		case t == "--git-dir", t == "--work-tree", t == "--namespace", t == "--exec-path", t == "--super-prefix":
+			i++
+			c.danger = t
+		case strings.HasPrefix(t, "--exec-path="), strings.HasPrefix(t, "--git-dir="), strings.HasPrefix(t, "--work-tree="):
+			c.danger = t
+			if strings.HasPrefix(t, "--exec-path=") {
+				s.blur("git is told where its commands are")
+			}
+		case t == "--no-pager", t == "--version", t == "--no-optional-locks", t == "--literal-pathspecs":
+		default:
+			c.danger = t
+		}
+	}
+	if i >= len(args) {
+		return
+	}
+	if i > 0 {
+		s.call(&invocation{args: append([]word{c.args[0]}, args[i:]...), via: "git", quoted: true})
+	}
+	sub, rest := args[i].text(), args[i+1:]
+	if !slices.Contains(gitCommands, sub) {
+		s.blur("git may know " + sub + " by another name")
+	}
+	for j, a := range rest {
+		t := a.text()
+		if !a.static() || prefixOf(t, "--upload-pack", "--receive-pack", "--exec", "--ext-diff", "--textconv", "--output", "--open-files-in-pager", "--extcmd", "--tree-filter", "--index-filter", "--msg-filter", "--env-filter", "--template", "--config", "--tool", "--gpg-sign", "--edit-description", "--sequence-editor", "--smtp-server", "--to-cmd", "--cc-cmd", "--strategy", "--file", "--from-file", "--no-index") ||
+			strings.HasPrefix(t, "ext::") || strings.HasPrefix(t, "fd::") || strings.Contains(t, "::") {
+			if c.danger = t; c.danger == "" {
+				c.danger = a.raw
+			}
+			s.useless(c, a, rest, j)
+		}
+		if strings.HasPrefix(t, "-O") && sub == "grep" || t == "-x" && (sub == "rebase" || sub == "difftool") || strings.HasPrefix(t, "-u") && (sub == "clone" || sub == "ls-remote" || sub == "fetch") || strings.HasPrefix(t, "-o") && (sub == "archive" || sub == "format-patch") || strings.HasPrefix(t, "-c") && sub == "clone" {
+			c.danger = t
+			s.useless(c, a, rest, j)
+		}
+	}
+	switch {
+	case sub == "bisect" && len(rest) > 1 && rest[0].text() == "run":
+		c.danger = "run"
+		s.run(rest[1:], "git bisect run", nil)
+	case sub == "submodule" && len(rest) > 1 && slices.ContainsFunc(rest, func(a word) bool { return a.text() == "foreach" }):
+		c.danger = "foreach"
+		k := slices.IndexFunc(rest, func(a word) bool { return a.text() == "foreach" })
+		for k++; k < len(rest) && strings.HasPrefix(rest[k].text(), "-"); k++ {
+		}
+		s.joined(rest[k:], "git submodule foreach")
+	case sub == "filter-branch", sub == "difftool", sub == "mergetool", sub == "instaweb", sub == "config" && slices.ContainsFunc(rest, func(a word) bool { return strings.HasPrefix(a.text(), "!") || strings.Contains(a.text(), "alias.") }):
+		c.loose = true
+	}
+	{
+		for k, a := range rest {
+			if k > 0 && (rest[k-1].text() == "-m" || rest[k-1].text() == "--message") {
+				continue
+			}
+			kind := tool.Write
+			if slices.Contains(gitLooks, sub) {
+				kind = tool.Read
+			}
+			if sub == "grep" {
+				kind = tool.Read
+			}
+			s.use(fileUse{word: a, kind: kind, via: "git", loose: true, deep: sub == "rm" || sub == "mv" || sub == "clean"})
+		}
+	}
+}
+
+// useless notes a value of an option that git runs.
+func (s *script) useless(c *invocation, a word, rest []word, at int) {
+	c.loose = true
+	if _, v, ok := strings.Cut(a.text(), "="); ok {
+		s.sub(literalWord(v), "git")
+	} else if at+1 < len(rest) {
+		s.sub(rest[at+1], "git")
+	}
+}

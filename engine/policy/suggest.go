@@ -1,0 +1,121 @@
+package policy
+
+import (
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/wire"
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// Suggestions returns changes of the rules that would make a question unnecessary
+// the next time, for a host to show and to send back. A rule among them always
+// covers the call that was asked about, and is one that a person can read: it never
+// ends inside of a quoted word.
+func (d Decision) Suggestions() []*wire.PermissionUpdate {
+	if d.req == nil || d.Rule != nil && d.Rule.Behavior != wire.BehaviorAllow {
+		return nil // a rule asks: another one would change nothing
+	}
+	req := d.req
+	add := func(dest wire.PermissionDestination, name string, contents ...string) *wire.PermissionUpdate {
+		u := &wire.PermissionUpdate{Type: wire.UpdateAddRules, Behavior: wire.BehaviorAllow, Destination: dest}
+		for _, c := range contents {
+			u.Rules = append(u.Rules, &wire.PermissionRule{ToolName: name, RuleContent: c})
+		}
+		return u
+	}
+	acceptEdits := &wire.PermissionUpdate{Type: wire.UpdateSetMode, Mode: wire.ModeAcceptEdits, Destination: wire.DestinationSession}
+	var all []*wire.PermissionUpdate
+	for _, a := range req.Access {
+		switch {
+		case a.Kind == tool.Execute:
+			j := &judgement{req: req, set: &noRules, shell: d.seen}
+			s := j.script(a.Command)
+			if rules := s.suggest(); len(rules) > 0 {
+				all = append(all, add(wire.DestinationLocalSettings, req.Tool.Name, rules...))
+			}
+			if s.edits() {
+				if j.outside() == "" {
+					all = append(all, acceptEdits)
+				} else if dir := filepath.Dir(filepath.Clean(j.outside())); dir != "/" {
+					all = append(all, &wire.PermissionUpdate{Type: wire.UpdateAddDirectories, Directories: []string{dir}, Destination: wire.DestinationSession})
+				}
+			}
+			return all
+		case a.Kind == tool.Write && a.Path != "":
+			return append(all, acceptEdits)
+		case a.Kind == tool.Read && d.Path != "":
+			dir := strings.TrimSuffix(filepath.ToSlash(filepath.Dir(d.Path)), "/")
+			return append(all, add(wire.DestinationSession, "Read", "/"+escape(dir)+"/**"))
+		case a.Kind == tool.Fetch:
+			if u, err := url.Parse(a.URL); err == nil && u.Hostname() != "" {
+				return append(all, add(wire.DestinationLocalSettings, req.Tool.Name, "domain:"+strings.ToLower(u.Hostname())))
+			}
+		case a.Name != "" && !strings.Contains(a.Name, "*"):
+			return append(all, add(wire.DestinationLocalSettings, req.Tool.Name, a.Name))
+		}
+	}
+	return append(all, add(wire.DestinationLocalSettings, req.Tool.Name, ""))
+}
+
+// suggest returns rules that would prove a script: one for each program that needs
+// one, or the whole command as it is.
+func (s *script) suggest() []string {
+	text := strings.TrimSpace(s.text)
+	whole := func() []string {
+		if strings.Contains(text, "*") || strings.ContainsAny(text, "\n\r") || len(text) > 500 || text == "" {
+			return nil // a rule cannot say it
+		}
+		return []string{text}
+	}
+	if s.unproven != "" || len(s.calls) == 0 {
+		return whole()
+	}
+	var rules []string
+	for _, c := range s.calls {
+		if c.quoted || c.clear || c.quiet && len(s.calls) > 1 {
+			continue
+		}
+		rule := suggestCall(c)
+		if rule == "" {
+			return whole()
+		}
+		if !slices.Contains(rules, rule) {
+			rules = append(rules, rule)
+		}
+	}
+	return rules
+}
+
+// suggestCall returns a rule for one program: its first two words and whatever
+// follows, if they are plain; otherwise all of its words.
+func suggestCall(c *invocation) string {
+	if c.danger != "" || !c.args[0].static() {
+		return ""
+	}
+	quote := func(args []word) (string, bool) {
+		var words []string
+		for _, a := range args {
+			q, err := syntax.Quote(a.text(), syntax.LangBash)
+			if err != nil || !a.static() || strings.ContainsAny(q, "*\n\r") {
+				return "", false
+			}
+			words = append(words, q)
+		}
+		return strings.Join(words, " "), true
+	}
+	short := c.args[:min(2, len(c.args))]
+	text, ok := quote(short)
+	if plain := !slices.ContainsFunc(short, func(a word) bool { return !a.static() || strings.ContainsAny(text, `"'\$`) }); ok && plain {
+		text += " *"
+	} else if text, ok = quote(c.args); !ok {
+		return ""
+	}
+	if !newCommandPattern(text).proves(c) {
+		return ""
+	}
+	return text
+}
