@@ -145,7 +145,7 @@ func TestModelRecovers(t *testing.T) {
 		check func(t *testing.T, p played)
 	}{
 		{"429 with retry-after", []*parleytest.Turn{parleytest.Fail(429).RetryAfter(7 * time.Second), parleytest.Say("ok")},
-			"system/init system/api_retry assistant result", 1, func(t *testing.T, p played) {
+			"system/init rate_limit_event system/api_retry assistant result", 1, func(t *testing.T, p played) {
 				r := retries(p.all)[0]
 				if r.RetryDelayMS != 7000 || r.Error != wire.ErrorRateLimit || r.ErrorStatus != 429 || r.Attempt != 1 || r.MaxRetries != 10 || p.took < 7*time.Second {
 					t.Errorf("%+v after %v", r, p.took)

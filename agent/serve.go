@@ -81,6 +81,9 @@ func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) in
 	s.conv = conv
 	set.env.OnClose(s.mcp.Close)
 	s.connectServers()
+	if set.flags.ReplayHistory {
+		s.replayHistory(set.history)
+	}
 
 	run, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -79,6 +79,7 @@ type setup struct {
 	tokenFrom string                     // where a token is from, as hosts are told
 	provider  string                     // of the model, as hosts are told
 	sessionID string
+	history   *session.History   // of a session that goes on
 	tell      func(wire.Message) // tells the host something beside the conversation; may be nil
 	log       session.Log
 	closers   []func() error
@@ -358,7 +359,7 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 	if err != nil {
 		return nil, err
 	}
-	set.sessionID = id
+	set.sessionID, set.history = id, history
 	set.log = log
 	if log != nil {
 		set.closers = append(set.closers, log.Close)

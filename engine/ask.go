@@ -43,6 +43,9 @@ func (c *Conversation) ask(t *turn) (*answer, *toolRun, error) {
 			run.abandon()
 		}
 		failure := asModelError(err)
+		if failure.Status == http.StatusTooManyRequests {
+			c.tellLimits(failure.Status, failure.Header, failure.RetryAfter)
+		}
 		if failure.Status == 529 || failure.Type == "overloaded_error" {
 			overloaded++
 		}
@@ -181,10 +184,10 @@ func (c *Conversation) askOnce(t *turn) (a *answer, run *toolRun, err error) {
 	}()
 
 	type item struct {
-		event     *wire.APIEvent
-		raw       json.RawMessage
-		requestID string
-		err       error
+		event    *wire.APIEvent
+		raw      json.RawMessage
+		response *model.Response
+		err      error
 	}
 	ctx, cancel := context.WithCancel(t.ctx)
 	items := make(chan item)
@@ -213,7 +216,7 @@ func (c *Conversation) askOnce(t *turn) (a *answer, run *toolRun, err error) {
 			return false
 		}
 	}
-	req.OnResponse = func(r model.Response) { send(item{requestID: r.RequestID}) }
+	req.OnResponse = func(r model.Response) { send(item{response: &r}) }
 	go func() {
 		defer close(ended)
 		defer close(items)
@@ -250,8 +253,11 @@ func (c *Conversation) askOnce(t *turn) (a *answer, run *toolRun, err error) {
 				return a, run, nil
 			case it.err != nil:
 				return a, run, it.err
-			case it.requestID != "":
-				a.requestID = it.requestID
+			case it.response != nil:
+				a.requestID = it.response.RequestID
+				if it.response.Status < 300 { // of a refusal its error tells
+					c.tellLimits(it.response.Status, it.response.Header, 0)
+				}
 			case it.event != nil:
 				if it.event.Type == "error" {
 					e := &model.Error{Type: "api_error", Message: "the stream told of a failure"}

@@ -75,7 +75,9 @@ type Conversation struct {
 	turn       *turn           // nil while idle
 	results    int
 	last       *wire.Result
-	lastUsage  *wire.Usage // of the last answer
+	lastUsage  *wire.Usage         // of the last answer
+	limits     *wire.RateLimitInfo // as the host was told them last
+	running    *toolRun            // the calls of the answer that are not all told yet
 	nested     sync.WaitGroup
 }
 
@@ -302,8 +304,12 @@ func (c *Conversation) aside(f func()) {
 	}
 }
 
-// Prompt adds a message of the user.
+// Prompt adds a message of the user. What it says about calls that run is their
+// result; see [Conversation.answerCalls].
 func (c *Conversation) Prompt(m *wire.User) {
+	if m = c.answerCalls(m); m == nil {
+		return
+	}
 	if m.UUID != "" {
 		if c.uuids[m.UUID] {
 			return // it was said before

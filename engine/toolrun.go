@@ -37,7 +37,12 @@ type toolCall struct {
 	began    time.Time
 	readOnly bool
 	done     chan struct{}
-	out      *outcome          // once done
+	out      *outcome // once done
+	answered *outcome // what the host said, in place of out; of the conversation's goroutine
+	told     bool     // the result was told; of the conversation's goroutine
+	final    bool     // nobody answers in its place
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
 	resolved map[string]string // where the paths of the call led when it was allowed
 	server   *wire.ToolServer  // whose tool it is, if an MCP server's
 }
@@ -59,6 +64,7 @@ type outcome struct {
 func newToolRun(c *Conversation, t *turn) *toolRun {
 	r := &toolRun{c: c, t: t, released: make(chan struct{})}
 	r.ctx, r.cancel = context.WithCancelCause(t.ctx)
+	c.running = r
 	return r
 }
 
@@ -74,7 +80,9 @@ func (r *toolRun) abandon() {
 // start begins a call.
 func (r *toolRun) start(b *block, uuid string) {
 	call := &toolCall{block: b, uuid: uuid, began: r.c.now(), done: make(chan struct{})}
+	call.ctx, call.cancel = context.WithCancelCause(r.ctx)
 	tl := r.c.findTool(b.name)
+	_, call.final = tl.(*structuredOutput)
 	call.readOnly = tl != nil && tl.Spec().ReadOnly
 	if m, ok := tl.(*mcp.Tool); ok {
 		call.server = m.Server()
@@ -88,6 +96,7 @@ func (r *toolRun) start(b *block, uuid string) {
 	r.calls = append(r.calls, call)
 	go func() {
 		defer close(call.done)
+		defer call.cancel(nil)
 		defer func() {
 			if p := recover(); p != nil {
 				r.c.log.Error("a tool panicked", "tool", b.name, "panic", p, "stack", string(debug.Stack()))
@@ -99,20 +108,20 @@ func (r *toolRun) start(b *block, uuid string) {
 		for _, other := range before {
 			select {
 			case <-other.done:
-			case <-r.ctx.Done():
+			case <-call.ctx.Done():
 			}
 		}
 		if !call.readOnly {
 			select {
 			case <-r.released:
-			case <-r.ctx.Done():
+			case <-call.ctx.Done():
 			}
 		}
-		if r.ctx.Err() != nil {
+		if call.ctx.Err() != nil {
 			call.out = rejected(call, r.c.now())
 			return
 		}
-		call.out = r.c.runCall(r.ctx, r.t, call, tl)
+		call.out = r.c.runCall(call.ctx, r.t, call, tl)
 	}()
 }
 

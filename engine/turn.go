@@ -56,7 +56,7 @@ func (c *Conversation) take(ctx context.Context, p *prompt) {
 		end = c.round(t)
 	}
 	c.finish(t, end)
-	c.turn = nil
+	c.turn, c.running = nil, nil
 }
 
 // An ending says how a turn ended.
@@ -377,6 +377,7 @@ func (c *Conversation) collect(t *turn, a *answer, run *toolRun) *ending {
 		if cause := context.Cause(t.ctx); cause != nil && !out.finished {
 			out = rejected(call, c.now())
 		}
+		call.told = true
 		raw, err := c.tellResult(t, call, out)
 		if err != nil {
 			run.abandon()
@@ -392,6 +393,7 @@ func (c *Conversation) collect(t *turn, a *answer, run *toolRun) *ending {
 			end = out.end
 		}
 	}
+	c.running = nil
 	c.transcript.add("user", results...)
 	for _, s := range more {
 		if err := c.inform(t, s); err != nil {
@@ -412,8 +414,15 @@ func (c *Conversation) awaitCall(t *turn, call *toolCall) *outcome {
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
 	for n := 0; ; {
+		if call.answered != nil {
+			c.awaitStop(call)
+			return call.answered
+		}
 		select {
 		case <-call.done:
+			if call.answered != nil {
+				return call.answered
+			}
 			return call.out
 		case <-beat.C:
 			c.emit(&wire.ToolProgress{ToolUseID: fmt.Sprintf("%s-heartbeat-%d", call.block.id, n), ToolName: call.block.name, ParentToolUseID: call.block.id,

@@ -1,0 +1,183 @@
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+)
+
+// TestHostAnswersCall: a result from the host answers the call of that id, whatever
+// state the call is in. Its tool is stopped, or never runs.
+func TestHostAnswersCall(t *testing.T) {
+	result := func(id, text string) string {
+		return fmt.Sprintf(`{"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":%q,"content":%q}]}}`, id, text)
+	}
+	for _, tt := range []struct {
+		name   string
+		args   []string
+		script *parleytest.Scenario
+		answer []string
+		ran    int // times that the tool began
+		stops  int // times that it was stopped
+	}{
+		{"runs", []string{"--allowedTools", "Slow"}, parleytest.Script(
+			new(parleytest.Turn).CallID("call_1", "Slow", `{}`), parleytest.Expect(parleytest.ToolResult("by hand")).Say("ok")),
+			[]string{result("call_1", "by hand")}, 1, 1},
+		{"asks", []string{"--permission-prompt-tool", "stdio", "--settings", `{"permissions":{"ask":["Slow"]}}`}, parleytest.Script(
+			new(parleytest.Turn).CallID("call_1", "Slow", `{}`), parleytest.Expect(parleytest.ToolResult("by hand")).Say("ok")),
+			[]string{result("call_1", "by hand")}, 0, 0},
+		{"first counts", []string{"--allowedTools", "Slow"}, parleytest.Script(
+			new(parleytest.Turn).CallID("call_1", "Slow", `{}`), parleytest.Expect(parleytest.ToolResult("by hand")).Say("ok").Times(1), parleytest.Say("ok")),
+			[]string{result("call_1", "by hand"), result("call_1", "again")}, 1, 1},
+		{"second of two", []string{"--allowedTools", "Slow"}, parleytest.Script(
+			new(parleytest.Turn).CallID("call_1", "Slow", `{}`).CallID("call_2", "Slow", `{}`), parleytest.Expect(parleytest.ToolResult("by hand")).Say("ok")),
+			[]string{result("call_2", "by hand"), result("call_1", "me too")}, 1, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ran, stops := 0, 0
+				slow := &funcTool{"Slow", false, func(ctx context.Context, _ *tool.Call) (*tool.Result, error) {
+					ran++
+					select {
+					case <-ctx.Done():
+						stops++
+						return nil, ctx.Err()
+					case <-time.After(time.Hour):
+						return tool.Text("by itself", nil), nil
+					}
+				}}
+				m := tt.script.Model()
+				m.Strict = true
+				a := start(t, agent.Config{Model: m, Cwd: t.TempDir(), Tools: []tool.Tool{slow}}, append(append([]string{}, streaming...), tt.args...))
+				go func() {
+					io.WriteString(a.stdin, hello+"\n")
+					time.Sleep(10 * time.Second)
+					for _, line := range tt.answer {
+						io.WriteString(a.stdin, line+"\n")
+						time.Sleep(time.Second)
+					}
+					time.Sleep(10 * time.Second)
+					a.stdin.Close()
+				}()
+				began := time.Now()
+				var results []string
+				var last *wire.Result
+				cancelled := false
+				lines := wire.NewReader(a.stdout, nil)
+				for m, err := lines.Next(); err == nil; m, err = lines.Next() {
+					switch m := m.(type) {
+					case *wire.User:
+						for _, b := range m.Message.Content.All() {
+							if b, ok := b.(*wire.ToolResultBlock); ok {
+								results = append(results, b.Content.String())
+							}
+						}
+					case *wire.Result:
+						if last == nil {
+							last = m
+						}
+					case *wire.ControlCancelRequest:
+						cancelled = true
+					}
+				}
+				if code := a.wait(); code != 0 || last == nil || last.Result != "ok" || last.NumTurns < 2 || time.Since(began) > time.Minute {
+					t.Errorf("exit %d, result %+v after %v; %s", code, last, time.Since(began), a.stderr)
+				}
+				if len(results) == 0 || results[len(results)-1] != "by hand" || ran != tt.ran || stops != tt.stops {
+					t.Errorf("results %q, the tool ran %d times and was stopped %d times", results, ran, stops)
+				}
+				if tt.name == "asks" && !cancelled {
+					t.Error("the question was not taken back")
+				}
+			})
+		})
+	}
+}
+
+// TestReplayHistory tells what was said before, when it is asked for.
+func TestReplayHistory(t *testing.T) {
+	store, dir := &session.Memory{}, t.TempDir()
+	talk := func(args ...string) told {
+		m := parleytest.Script(parleytest.Say("ok")).Model()
+		return say(t, agent.Config{Model: m, Store: store, Cwd: dir}, args, hello)
+	}
+	first := talk()
+	id := first.init.SessionID
+	if got := kinds(talk("--resume", id).all); got != "system/init assistant result" {
+		t.Errorf("without the flag: %s", got)
+	}
+	again := talk("--resume", id, "--replay-history")
+	if got := kinds(again.all); got != "user assistant user assistant system/init assistant result" {
+		t.Fatalf("with the flag: %s", got)
+	}
+	u, a := again.all[0].(*wire.User), again.all[1].(*wire.Assistant)
+	if !u.IsReplay || u.Message.Content.String() != "hi" || u.SessionID != id || u.Timestamp == "" || a.Message.Content.String() != "ok" || a.SessionID != id {
+		t.Errorf("%+v\n%+v", u, a)
+	}
+}
+
+// TestRateLimits: what the API says of its limits is told, once it matters.
+func TestRateLimits(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		header map[string]string
+		status int
+		want   []string
+	}{
+		{"none", nil, 200, nil},
+		{"far away", map[string]string{"anthropic-ratelimit-requests-limit": "100", "anthropic-ratelimit-requests-remaining": "90"}, 200, nil},
+		{"near", map[string]string{"anthropic-ratelimit-requests-limit": "100", "anthropic-ratelimit-requests-remaining": "90",
+			"anthropic-ratelimit-input-tokens-limit": "1000", "anthropic-ratelimit-input-tokens-remaining": "100", "anthropic-ratelimit-input-tokens-reset": "2026-02-18T05:00:00Z"}, 200,
+			[]string{`{"status":"allowed_warning","resetsAt":1771390800,"utilization":0.9,"limitScope":"input_tokens"}`}},
+		{"subscription", map[string]string{"anthropic-ratelimit-unified-status": "allowed", "anthropic-ratelimit-unified-reset": "1771390800", "anthropic-ratelimit-unified-representative-claim": "five_hour",
+			"anthropic-ratelimit-unified-5h-utilization": "0.85", "anthropic-ratelimit-unified-overage-status": "rejected", "anthropic-ratelimit-unified-overage-disabled-reason": "org_level_disabled"}, 200,
+			[]string{`{"status":"allowed","resetsAt":1771390800,"rateLimitType":"five_hour","utilization":0.85,"overageStatus":"rejected","overageDisabledReason":"org_level_disabled"}`}},
+		{"overage", map[string]string{"anthropic-ratelimit-unified-status": "rejected", "anthropic-ratelimit-unified-representative-claim": "seven_day", "anthropic-ratelimit-unified-7d-reset": "1771390800",
+			"anthropic-ratelimit-unified-overage-status": "allowed", "anthropic-ratelimit-unified-overage-reset": "1771390900"}, 200,
+			[]string{`{"status":"rejected","resetsAt":1771390800,"rateLimitType":"seven_day","overageStatus":"allowed","overageResetsAt":1771390900,"isUsingOverage":true}`}},
+		{"refused", map[string]string{"anthropic-ratelimit-requests-limit": "100", "anthropic-ratelimit-requests-remaining": "0", "anthropic-ratelimit-requests-reset": "2026-02-18T05:00:00Z", "retry-after": "1"}, 429,
+			[]string{`{"status":"rejected","resetsAt":1771390800,"utilization":1,"limitScope":"requests"}`}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			api := newEndpoint(t)
+			api.answer = func(n int, w http.ResponseWriter, _ *http.Request) {
+				for k, v := range tt.header {
+					w.Header().Set(k, v)
+				}
+				if tt.status != 200 {
+					w.WriteHeader(tt.status)
+					io.WriteString(w, `{"type":"error","error":{"type":"rate_limit_error","message":"slow down"}}`)
+					return
+				}
+				sayOK(w)
+			}
+			got := say(t, agent.Config{Environ: []string{"ANTHROPIC_API_KEY=k", "ANTHROPIC_BASE_URL=" + api.URL, "CLAUDE_CODE_MAX_RETRIES=0"}}, nil, hello, hello)
+			var events []string
+			for _, m := range got.all {
+				if e, ok := m.(*wire.RateLimitEvent); ok {
+					line, err := wire.Encode(e)
+					if err != nil || e.SessionID != got.init.SessionID || e.UUID == "" {
+						t.Errorf("%v %+v", err, e)
+					}
+					_, info, _ := strings.Cut(string(line), `"rate_limit_info":`)
+					info, _, _ = strings.Cut(info, `,"session_id"`)
+					events = append(events, info)
+				}
+			}
+			if strings.Join(events, "\n") != strings.Join(tt.want, "\n") {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(events, "\n"), strings.Join(tt.want, "\n"))
+			}
+		})
+	}
+}

@@ -1,0 +1,40 @@
+package agent
+
+import (
+	"encoding/json"
+
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+)
+
+// replayHistory tells the host what a session that goes on holds, before anything
+// else: its prompts and results as replayed messages of the user, its answers as
+// they were. It is asked for by --replay-history only: hosts that do not expect it
+// take old messages for new ones.
+func (s *server) replayHistory(h *session.History) {
+	if h == nil {
+		return
+	}
+	for _, e := range h.Entries {
+		if marked(e, "isMeta") || marked(e, "isSidechain") || marked(e, "isCompactSummary") {
+			continue
+		}
+		stamp := e.Time.UTC().Format("2006-01-02T15:04:05.000Z")
+		switch e.Type {
+		case "user":
+			m := &wire.User{IsReplay: true, SessionID: s.set.sessionID, UUID: e.UUID, Timestamp: stamp, ToolUseResult: e.Fields["toolUseResult"]}
+			if json.Unmarshal(e.Message, &m.Message) == nil {
+				s.out.put(m)
+			}
+		case "assistant":
+			m := &wire.Assistant{SessionID: s.set.sessionID, UUID: e.UUID, Timestamp: stamp}
+			if json.Unmarshal(e.Message, &m.Message) == nil {
+				m.Extra = map[string]json.RawMessage{"isReplay": json.RawMessage("true")}
+				s.out.put(m)
+			}
+		}
+	}
+}
+
+// marked reports whether a member of an entry is true.
+func marked(e *session.Entry, name string) bool { return string(e.Fields[name]) == "true" }
