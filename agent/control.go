@@ -47,7 +47,11 @@ func (s *server) control(m *wire.ControlRequest) {
 			return
 		}
 		s.conv.Do(func() {
-			s.conv.SetThinking(thinkingMember("", req.MaxThinkingTokens))
+			display := string(req.ThinkingDisplay)
+			if display == "" {
+				display = s.set.flags.ThinkingDisplay
+			}
+			s.conv.SetThinking(thinking("", req.MaxThinkingTokens, display))
 			s.respond(id, nil, nil)
 		})
 	case *wire.SetHasSubscribers, *wire.SeedReadState:

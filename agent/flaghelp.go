@@ -28,6 +28,7 @@ var flagHelp = []struct {
 		{"--fallback-model", "NAME", "what answers when the model is overloaded"},
 		{"--effort", "LEVEL", "low, medium, high, xhigh or max"},
 		{"--thinking", "MODE", "adaptive, enabled or disabled"},
+		{"--thinking-display", "HOW", "summarized, or omitted: how much of the reasoning is shown"},
 		{"--max-thinking-tokens", "N", "a bound for reasoning"},
 		{"--betas", "NAMES", "beta features of the API"},
 		{"--provider", "NAME", "anthropic, bedrock, vertex, openai for any compatible server, or script"},

@@ -28,14 +28,15 @@ type Flags struct {
 	ReplayUsers bool
 	HookEvents  bool
 
-	Model          string
-	FallbackModels []string
-	Effort         string
-	Thinking       string
-	ThinkingTokens *int
-	Betas          []string
-	MaxTurns       int
-	MaxBudget      int64 // nano-dollars
+	Model           string
+	FallbackModels  []string
+	Effort          string
+	Thinking        string
+	ThinkingTokens  *int
+	ThinkingDisplay string
+	Betas           []string
+	MaxTurns        int
+	MaxBudget       int64 // nano-dollars
 
 	SystemPrompt           *string
 	SystemPromptFile       string
@@ -124,6 +125,7 @@ var flagTable = []flagSpec{
 	{names: []string{"--fallback-model"}, kind: flagString, set: list(func(f *Flags) *[]string { return &f.FallbackModels })},
 	{names: []string{"--effort"}, kind: flagString, choice: []string{"low", "medium", "high", "xhigh", "max"}, set: str(func(f *Flags) *string { return &f.Effort })},
 	{names: []string{"--thinking"}, kind: flagString, choice: []string{"adaptive", "enabled", "disabled"}, set: str(func(f *Flags) *string { return &f.Thinking })},
+	{names: []string{"--thinking-display"}, kind: flagString, set: str(func(f *Flags) *string { return &f.ThinkingDisplay })},
 	{names: []string{"--max-thinking-tokens"}, kind: flagString, set: func(f *Flags, v []string) error {
 		n, err := strconv.Atoi(v[0])
 		if err != nil || n < 0 {
@@ -217,7 +219,7 @@ var flagTable = []flagSpec{
 var inert = map[string]flagKind{
 	"--agent": flagString, "--agents": flagString, "--ax-screen-reader": flagBool, "--brief": flagBool, "--chrome": flagBool, "--no-chrome": flagBool,
 	"--exclude-dynamic-system-prompt-sections": flagBool, "--forward-subagent-text": flagBool, "--prompt-suggestions": flagBool,
-	"--system-prompt-snapshot": flagString, "--thinking-display": flagString, "--plugin-dir": flagRepeat, "--plugin-dir-no-mcp": flagRepeat, "--plugin-url": flagRepeat,
+	"--system-prompt-snapshot": flagString, "--plugin-dir": flagRepeat, "--plugin-dir-no-mcp": flagRepeat, "--plugin-url": flagRepeat,
 	"--task-budget": flagString, "--session-mirror": flagBool, "--workload": flagString, "--advisor": flagString, "--prefill": flagString,
 	"--await-initialize": flagBool, "--autocompact": flagString, "--ide": flagBool, "--init": flagBool, "--maintenance": flagBool,
 	"--disable-slash-commands": flagBool, "--file": flagRepeat,

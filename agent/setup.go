@@ -385,7 +385,7 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 		Model: m, Catalog: set.cfg.Catalog, ModelName: set.modelName(), Fallbacks: f.FallbackModels, MaxRetries: retries,
 		Tools: set.tools(), Questions: set.questions(), MCP: servers, Env: set.environment(id), Policy: rules, Mode: set.mode(), AllowBypass: set.bypassAllowed(), NoPrompts: f.NoPrompts,
 		SystemPrompt: system, AppendSystemPrompt: appended, JSONSchema: f.JSONSchema,
-		Thinking: thinkingMember(f.Thinking, tokens), Effort: f.Effort, Betas: f.Betas,
+		Thinking: thinking(f.Thinking, tokens, f.ThinkingDisplay), Effort: f.Effort, Betas: f.Betas,
 		MaxTurns: f.MaxTurns, MaxBudget: f.MaxBudget, Partial: f.Partial, Replay: f.ReplayUsers,
 		States:    set.vars["CLAUDE_CODE_SDK_READS_SESSION_STATE"] == "1",
 		SessionID: id, Log: log, History: history,
@@ -406,17 +406,20 @@ func (set *setup) modelName() string {
 	return name
 }
 
-// thinkingMember is the thinking member of requests.
-func thinkingMember(mode string, tokens *int64) json.RawMessage {
+// thinking is how the model is to reason: as the flags or the host say.
+func thinking(mode string, tokens *int64, display string) engine.Thinking {
+	t := engine.Thinking{Mode: mode, Display: display}
 	switch {
-	case mode == "disabled" || tokens != nil && *tokens == 0:
-		return json.RawMessage(`{"type":"disabled"}`)
-	case mode == "adaptive":
-		return json.RawMessage(`{"type":"adaptive"}`)
-	case tokens != nil:
-		return json.RawMessage(fmt.Sprintf(`{"type":"enabled","budget_tokens":%d}`, *tokens))
+	case tokens == nil:
+	case *tokens == 0:
+		t.Mode = "disabled"
+	default:
+		t.Budget = *tokens
+		if t.Mode == "" {
+			t.Mode = "enabled"
+		}
 	}
-	return nil
+	return t
 }
 
 func (set *setup) systemPrompt() ([]string, error) {
@@ -572,7 +575,7 @@ func (set *setup) models() []*wire.ModelInfo {
 	var list []*wire.ModelInfo
 	for _, m := range set.cfg.Catalog.All() {
 		info := &wire.ModelInfo{Value: m.ID, ResolvedModel: m.ID, DisplayName: m.Name, Description: m.Name,
-			SupportsEffort: len(m.Efforts) > 0, SupportsAdaptiveThinking: m.Thinking == catalog.ThinkingAdaptive}
+			SupportsEffort: len(m.Efforts) > 0, SupportsAdaptiveThinking: m.Thinking >= catalog.ThinkingAdaptive}
 		for _, e := range m.Efforts {
 			info.SupportedEffortLevels = append(info.SupportedEffortLevels, wire.Effort(e))
 		}

@@ -42,6 +42,9 @@ func (c *Conversation) ask(t *turn) (*answer, *toolRun, error) {
 		if run != nil {
 			run.abandon()
 		}
+		if overflowed(err) != nil {
+			return nil, nil, err
+		}
 		failure := asModelError(err)
 		if failure.Status == http.StatusTooManyRequests {
 			c.tellLimits(failure.Status, failure.Header, failure.RetryAfter)
@@ -170,6 +173,7 @@ func (c *Conversation) askOnce(t *turn) (a *answer, run *toolRun, err error) {
 	}
 	a = &answer{}
 	run = newToolRun(c, t)
+	sent := 0 // bytes
 	began := c.now()
 	if t.firstSent.IsZero() {
 		t.firstSent = began
@@ -180,8 +184,19 @@ func (c *Conversation) askOnce(t *turn) (a *answer, run *toolRun, err error) {
 			usage := a.usage
 			c.lastUsage = &usage
 			c.ledger.Add(a.requestID, c.model.ID, &a.usage)
+			if n := usage.InputTokens + usage.CacheCreationInputTokens + usage.CacheReadInputTokens; n > 0 {
+				c.measured = measure{int64(sent), n}
+			}
 		}
 	}()
+
+	req := model.Request{Body: c.body(), Header: c.header()}
+	if err := c.measure(t, req); err != nil {
+		return a, run, err
+	}
+	if c.room > 0 {
+		req.Body = c.body()
+	}
 
 	type item struct {
 		event    *wire.APIEvent
@@ -207,7 +222,7 @@ func (c *Conversation) askOnce(t *turn) (a *answer, run *toolRun, err error) {
 	}
 	silence := time.NewTimer(idle)
 	defer silence.Stop()
-	req := model.Request{Body: c.body(), Header: c.header()}
+	sent = len(req.Body)
 	send := func(it item) bool {
 		select {
 		case items <- it:
@@ -281,11 +296,7 @@ const (
 
 func (c *Conversation) header() http.Header {
 	h := http.Header{}
-	betas := append([]string(nil), c.cfg.Betas...)
-	if c.effort != "" {
-		betas = append(betas, "effort-2025-11-24")
-	}
-	if len(betas) > 0 {
+	if betas := c.betas(); len(betas) > 0 {
 		h.Set("anthropic-beta", strings.Join(betas, ","))
 	}
 	return h
@@ -385,6 +396,7 @@ func (c *Conversation) refused(t *turn, err error) *ending {
 	s := syntheticError{code: wire.ErrorUnknown, status: e.Status, apiType: e.Type, requestID: e.RequestID}
 	lower := strings.ToLower(e.Message)
 	var missing *model.CredentialsError
+	large := overflowed(err)
 	switch {
 	case errors.As(err, &missing):
 		s.code, end.text = wire.ErrorAuthentication, "Not logged in · "+missing.Message
@@ -398,8 +410,10 @@ func (c *Conversation) refused(t *turn, err error) *ending {
 		s.code, end.text = wire.ErrorModelNotFound, fmt.Sprintf("API Error: 404 %s. The model may not exist, or this key may not use it: %s", e.Message, c.model.ID)
 	case e.Status == 413:
 		s.code, end.reason, end.text = wire.ErrorInvalidRequest, "image_error", "API Error: 413 "+e.Message
-	case e.Status == 400 && strings.Contains(lower, "prompt is too long"):
-		s.code, end.reason, end.text = wire.ErrorInvalidRequest, "prompt_too_long", "Prompt is too long"
+	case large != nil && large.local:
+		s.code, end.reason, end.text = wire.ErrorInvalidRequest, "blocking_limit", large.Error()+". Start a new conversation, or take something out of this one."
+	case large != nil:
+		s.code, end.reason, end.text = wire.ErrorInvalidRequest, "prompt_too_long", large.Error()
 	case e.Status == 400 && strings.Contains(lower, "credit balance"):
 		s.code, end.text = wire.ErrorBilling, "Credit balance is too low"
 	case e.Status >= 500:

@@ -64,7 +64,7 @@ type Config struct {
 	AppendSystemPrompt string
 	JSONSchema         json.RawMessage // that the answer has to fit
 
-	Thinking  json.RawMessage // the API's thinking member; nil means none
+	Thinking  Thinking
 	Effort    string
 	Betas     []string
 	MaxTokens int // bound of one answer; 0 means the model's

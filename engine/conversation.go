@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -41,7 +40,9 @@ type Conversation struct {
 	mode       wire.PermissionMode
 	modeBefore wire.PermissionMode // of plan mode
 	effort     string
-	thinking   json.RawMessage
+	thinking   Thinking
+	measured   measure // of the last request
+	room       int64   // of the window, for the answer; 0 means enough
 	policy     *policy.Policy
 	env        *tool.Env
 	tools      []tool.Tool
@@ -201,10 +202,14 @@ func (c *Conversation) resolve(name string) catalog.Info {
 }
 
 func (c *Conversation) maxTokens() int64 {
+	n := c.model.DefaultOutput
 	if c.cfg.MaxTokens > 0 {
-		return int64(c.cfg.MaxTokens)
+		n = int64(c.cfg.MaxTokens)
 	}
-	return c.model.DefaultOutput
+	if c.room > 0 {
+		n = min(n, c.room)
+	}
+	return n
 }
 
 // ID returns the id of the session. It may be called from anywhere.
@@ -440,11 +445,8 @@ func (c *Conversation) SetMode(mode wire.PermissionMode) {
 	c.emit(&wire.Status{PermissionMode: mode, SessionID: c.id, UUID: NewID()})
 }
 
-// SetThinking changes how the model reasons: the thinking member of the API, nil
-// for none.
-func (c *Conversation) SetThinking(thinking json.RawMessage) {
-	c.thinking, c.cfg.Thinking = thinking, thinking
-}
+// SetThinking changes how the model reasons.
+func (c *Conversation) SetThinking(t Thinking) { c.thinking = t }
 
 // Apply changes the rules as the host said.
 func (c *Conversation) Apply(u *wire.PermissionUpdate) {

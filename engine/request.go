@@ -180,11 +180,9 @@ func (c *Conversation) body() []byte {
 	b = append(b, '{')
 	member("model", mustJSON(c.model.ID))
 	member("max_tokens", mustJSON(c.maxTokens()))
-	if c.cfg.Thinking != nil {
-		member("thinking", c.thinking)
-	}
-	if c.effort != "" {
-		member("output_config", mustJSON(map[string]string{"effort": c.effort}))
+	member("thinking", c.thinkingMember())
+	if effort := c.effortLevel(); effort != "" {
+		member("output_config", mustJSON(map[string]string{"effort": effort}))
 	}
 	member("system", c.prefix.system)
 	member("tools", c.prefix.tools)

@@ -23,6 +23,11 @@ type Model interface {
 	Stream(ctx context.Context, req Request) iter.Seq2[Event, error]
 }
 
+// A Counter is a [Model] that can tell how many input tokens a request has.
+type Counter interface {
+	CountTokens(ctx context.Context, req Request) (int64, error)
+}
+
 // A Request is one call of the Messages API.
 type Request struct {
 	Body   []byte      // the JSON body; the model sets "stream" itself if it needs to

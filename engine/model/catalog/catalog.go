@@ -31,6 +31,7 @@ type Info struct {
 	Canonical string   // the name without date, region and version: the same for all names of a model
 	Aliases   []string // other names that mean this model
 	Name      string   // for people
+	Known     bool     // it is in the catalog, by this name or another
 
 	ContextWindow int64 // in tokens
 	MaxOutput     int64 // the most output tokens that can be asked for
@@ -63,6 +64,7 @@ const (
 	ThinkingNone     Thinking = iota // it does not
 	ThinkingBudget                   // within a budget of tokens, if it is given one
 	ThinkingAdaptive                 // as much as it sees fit
+	ThinkingAlways                   // the same, and it cannot be kept from it
 )
 
 // Prices are in nano-dollars for one token, and for one search.
@@ -203,6 +205,7 @@ func (c *Catalog) Resolve(name string) (Info, bool) {
 			}
 		}
 	}
+	out.Known = ok
 	if long && out.ContextWindow < 1_000_000 {
 		out.ContextWindow = 1_000_000
 		out.LongContext = true
@@ -295,9 +298,9 @@ func (c *Catalog) changed(e *entry) (*Info, error) {
 		return nil, errors.New("its limits make no sense")
 	}
 	if e.Thinking != nil {
-		i := slices.Index([]string{"none", "budget", "adaptive"}, *e.Thinking)
+		i := slices.Index([]string{"none", "budget", "adaptive", "always"}, *e.Thinking)
 		if i < 0 {
-			return nil, fmt.Errorf("thinking is %q, not none, budget or adaptive", *e.Thinking)
+			return nil, fmt.Errorf("thinking is %q, not none, budget, adaptive or always", *e.Thinking)
 		}
 		m.Thinking = Thinking(i)
 	}

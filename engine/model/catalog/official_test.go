@@ -174,7 +174,7 @@ func TestOfficial(t *testing.T) {
 				if a.request.OutputConfig.Effort != m.DefaultEffort {
 					t.Errorf("the effort is %q", a.request.OutputConfig.Effort)
 				}
-				thinking := map[Thinking]string{ThinkingNone: "", ThinkingBudget: "enabled", ThinkingAdaptive: "adaptive"}
+				thinking := map[Thinking]string{ThinkingNone: "", ThinkingBudget: "enabled", ThinkingAdaptive: "adaptive", ThinkingAlways: "adaptive"}
 				if a.request.Thinking.Type != thinking[m.Thinking] {
 					t.Errorf("thinking is %q", a.request.Thinking.Type)
 				}

@@ -1,0 +1,106 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/parley-go/parley/engine/model"
+)
+
+// How close a request may come to the window of the model, in tokens.
+const (
+	roomReserve = 33_000 // with less room than this the API is asked to count
+	roomLeast   = 3_000  // with less room than this nothing is asked
+)
+
+// An overflow says that the conversation is larger than the model's window. It is
+// found before a request is sent (measure), or told by the API.
+type overflow struct {
+	tokens, window int64 // 0 if they are not known
+	local          bool  // nothing was sent
+}
+
+// Error says so to people.
+func (o *overflow) Error() string {
+	text := "Prompt is too long"
+	if o.tokens > 0 {
+		text += fmt.Sprintf(": it has %d tokens, and the model takes %d", o.tokens, o.window)
+	}
+	return text
+}
+
+// overflowed returns the overflow that an error is, nil if it is none. It is where
+// making room begins: whoever makes some asks it in [Conversation.round] and starts
+// another round.
+func overflowed(err error) *overflow {
+	var o *overflow
+	if errors.As(err, &o) {
+		return o
+	}
+	var e *model.Error
+	if errors.As(err, &e) && e.Status == http.StatusBadRequest && strings.Contains(strings.ToLower(e.Message), "prompt is too long") {
+		return &overflow{}
+	}
+	return nil
+}
+
+// A measure is how large the last request was, in bytes and in tokens.
+type measure struct{ bytes, tokens int64 }
+
+// contextTokens estimates how many tokens a request of this many bytes has: those of
+// the last one, as the API counted them, and a fourth of the bytes that are new.
+func (c *Conversation) contextTokens(bytes int) int64 {
+	return max(0, c.measured.tokens+(int64(bytes)-c.measured.bytes)/4)
+}
+
+// measure sees whether a request fits into the model's window. Near the limit the
+// API counts it, if it can. What is left of the window bounds the answer.
+func (c *Conversation) measure(t *turn, req model.Request) error {
+	c.room = 0
+	window, guess := c.model.ContextWindow, c.contextTokens(len(req.Body))
+	if window <= 0 || guess < window-roomReserve-c.maxTokens() {
+		return nil
+	}
+	counter, ok := c.cfg.Model.(model.Counter)
+	if !ok {
+		// Whether it fits the API will say.
+		if c.measured.tokens > 0 {
+			c.room = max(window-guess-roomLeast, roomLeast)
+		}
+		return nil
+	}
+	n, err := c.count(t, counter, req)
+	if err != nil {
+		c.log.Warn("the tokens of a request could not be counted", "error", err)
+		return nil
+	}
+	c.measured = measure{int64(len(req.Body)), n}
+	if n > window-roomLeast {
+		return &overflow{tokens: n, window: window, local: true}
+	}
+	c.room = window - n
+	return nil
+}
+
+// count has the API count a request and serves the conversation meanwhile.
+func (c *Conversation) count(t *turn, counter model.Counter, req model.Request) (n int64, err error) {
+	ctx, cancel := context.WithTimeout(t.ctx, 20*time.Second)
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		n, err = counter.CountTokens(ctx, req)
+	}()
+	for {
+		select {
+		case <-done:
+			return n, err
+		case f := <-c.calls:
+			f()
+		}
+	}
+}
