@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/parley-go/parley/wire"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // A Client is a conversation with an agent: several turns on one connection. It is
@@ -44,7 +45,12 @@ func Connect(ctx context.Context, opts *Options) (*Client, error) {
 	}
 	c := &Client{}
 	cfg.turnRunning = c.turnRunning
-	if err := open(ctx, cfg, func(s *session) { c.s = s }); err != nil {
+	cfg.handOn(ctx)
+	err = open(ctx, cfg, func(s *session) {
+		c.s = s
+		s.under(ctx)
+	})
+	if err != nil {
 		return nil, err
 	}
 	err = c.s.initialize()
@@ -191,6 +197,16 @@ func promptsOf(r *wire.Result) []string {
 }
 
 func (c *Client) runTurn(ctx context.Context, t *turn, m *wire.User, yield func(wire.Message, error) bool) (err error) {
+	// A turn belongs to the trace of whoever started it, or else of who connected.
+	if parent := c.s.span.Load(); parent != nil && !trace.SpanContextFromContext(ctx).IsValid() {
+		ctx = trace.ContextWithSpanContext(ctx, *parent)
+	}
+	ctx, see, end := c.s.cfg.observe(ctx)
+	defer func() { end(err) }()
+	if before := c.s.span.Load(); c.s.cfg.telemetry != nil {
+		c.s.under(ctx)
+		defer c.s.span.Store(before)
+	}
 	prompt := *m
 	if prompt.UUID == "" {
 		prompt.UUID = t.uuid
@@ -241,6 +257,7 @@ func (c *Client) runTurn(ctx context.Context, t *turn, m *wire.User, yield func(
 		if ended {
 			over = true
 		}
+		see(m)
 		if !yield(m, nil) {
 			return nil
 		}

@@ -23,6 +23,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/parley-go/parley/internal/telemetry"
 	"github.com/parley-go/parley/transport"
 	"github.com/parley-go/parley/wire"
 )
@@ -43,6 +44,10 @@ type config struct {
 	servers      map[string]*mcp.Server
 	onElicit     func(context.Context, *wire.Elicitation) (*wire.ElicitResult, error)
 	onUserDialog func(context.Context, *wire.RequestUserDialog) (*wire.RequestUserDialogResponse, error)
+
+	telemetry    *telemetry.Telemetry
+	model, agent string            // as the options name them, for spans
+	env          map[string]string // of the options
 
 	logger    *slog.Logger
 	onWarning func(error)
@@ -92,6 +97,10 @@ func newConfig(o *Options) (*config, error) {
 		servers:        o.ToolServers,
 		onElicit:       o.OnElicitation,
 		onUserDialog:   o.OnUserDialog,
+		telemetry:      telemetry.New(o.Traces, o.Metrics),
+		model:          o.Model,
+		agent:          o.Agent,
+		env:            o.Env,
 		logger:         o.Logger,
 		onWarning:      o.OnWarning,
 		nonce:          hex.EncodeToString(nonce[:]),

@@ -9,6 +9,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/parley-go/parley/transport"
 	"github.com/parley-go/parley/wire"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // Options say what agent to talk to and how. The zero value, and a nil pointer,
@@ -151,6 +153,13 @@ type Options struct {
 	OnWarning func(error)
 	// Logger gets what happens inside. Nil means nothing is logged.
 	Logger *slog.Logger
+	// Traces and Metrics are where OpenTelemetry's spans and measurements go: a span
+	// for each turn and each callback, by the conventions for generative AI, without
+	// the text of prompts and answers. Nil means that nothing is told. A span in the
+	// context of [Query] or [Connect] is handed on to the agent as TRACEPARENT
+	// either way, so that its spans belong to the same trace.
+	Traces  trace.TracerProvider
+	Metrics metric.MeterProvider
 
 	// How to get there.
 

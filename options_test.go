@@ -389,6 +389,8 @@ func TestOptionsReflect(t *testing.T) {
 		"Stderr":          "TestStderr",
 		"OnWarning":       "TestShadowedWarning",
 		"Logger":          "TestLogger",
+		"Traces":          "TestTelemetry",
+		"Metrics":         "TestTelemetry",
 		"Dialer":          "ExampleOptions_dialer",
 		"InitTimeout":     "TestInitTimeout",
 		"ControlTimeout":  "TestControlTimeout",

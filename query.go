@@ -78,17 +78,23 @@ func queryAll(ctx context.Context, prompts iter.Seq[*wire.User], many bool, opts
 			yield(nil, err)
 			return
 		}
+		ctx, see, end := cfg.observe(ctx)
+		cfg.handOn(ctx)
 		q := &query{many: many, open: map[string]bool{}}
 		cfg.turnRunning = q.turnRunning
 		err = open(ctx, cfg, func(s *session) {
 			q.s = s
 			s.onResult, s.onTasksDone = q.resulted, q.tasksDone
+			s.under(ctx)
 		})
-		if err != nil {
-			yield(nil, err)
-			return
+		if err == nil {
+			err = q.run(ctx, prompts, func(m wire.Message, err error) bool {
+				see(m)
+				return yield(m, err)
+			})
 		}
-		if err := q.run(ctx, prompts, yield); err != nil {
+		end(err)
+		if err != nil {
 			yield(nil, err)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/parley-go/parley/transport"
 	"github.com/parley-go/parley/wire"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // A session is one connection to an agent: what Query and Client share.
@@ -64,6 +65,8 @@ type session struct {
 	initialized chan struct{}            // closed when initialize was answered
 	initAnswer  *wire.InitializeResponse // never nil once initialized
 	initErr     error
+
+	span atomic.Pointer[trace.SpanContext] // that callbacks belong to; nil if there is none
 
 	servers *toolServers // the in-process MCP servers; nil if there are none
 
@@ -728,7 +731,7 @@ func (s *session) requested(m *wire.ControlRequest) (handler func()) {
 			s.mu.Unlock()
 			cancel(nil)
 		}()
-		payload, err = s.handle(ctx, m.Request)
+		payload, err = s.handleTraced(ctx, m.Request)
 	}
 }
 
