@@ -431,3 +431,16 @@ func (set *setup) loadModels() error {
 	}
 	return nil
 }
+
+// telemetryProvider is how OpenTelemetry's conventions name the provider.
+func (set *setup) telemetryProvider() string {
+	switch name := set.providerName(); name {
+	case "bedrock":
+		return "aws.bedrock"
+	case "vertex":
+		return "gcp.vertex_ai"
+	case "openai", "script":
+		return name
+	}
+	return "anthropic"
+}

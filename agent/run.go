@@ -13,6 +13,7 @@ import (
 
 	"github.com/parley-go/parley/engine/model/catalog"
 	"github.com/parley-go/parley/engine/tool/builtin"
+	"github.com/parley-go/parley/internal/telemetry"
 	"github.com/parley-go/parley/transport"
 	"github.com/parley-go/parley/wire"
 )
@@ -29,6 +30,7 @@ func Run(ctx context.Context, cfg Config, args []string, stdin io.Reader, stdout
 }
 
 func run(ctx context.Context, cfg Config, flags *Flags, stdin io.Reader, stdout, stderr io.Writer) int {
+	ctx = traceOf(ctx, cfg.Environ)
 	set, err := newSetup(cfg, flags)
 	if err != nil {
 		fmt.Fprintln(stderr, err)
@@ -218,10 +220,23 @@ func InProcess(cfg Config) transport.Dialer {
 		var stderr tail
 		stderr.line = spec.Stderr
 		go func() {
-			code := run(peer.Context(), cfg, flags, peer, peer, &stderr)
+			ctx := traceOf(peer.Context(), spec.Env)
+			code := run(ctx, cfg, flags, peer, peer, &stderr)
 			peer.Exit(code, stderr.String())
 		}()
 		return host, nil
+	})
+}
+
+// traceOf returns ctx with the span that an environment names as the parent of ours.
+func traceOf(ctx context.Context, environ []string) context.Context {
+	return telemetry.Extract(ctx, func(name string) (value string) {
+		for _, v := range environ {
+			if rest, ok := strings.CutPrefix(v, name+"="); ok {
+				value = rest
+			}
+		}
+		return value
 	})
 }
 

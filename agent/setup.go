@@ -25,6 +25,8 @@ import (
 	"github.com/parley-go/parley/engine/tool/builtin"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // CompatibleVersion is the version of the official command that this agent is
@@ -57,6 +59,10 @@ type Config struct {
 	// agent, and for [InProcess] one for all of them; either goes through the
 	// proxies that Environ names.
 	Transport http.RoundTripper
+	// Traces and Metrics are where OpenTelemetry's spans and measurements go. Nil means
+	// nowhere.
+	Traces  trace.TracerProvider
+	Metrics metric.MeterProvider
 	// Root says that the process runs with the rights of the superuser.
 	Root bool
 
@@ -390,6 +396,7 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 		States:    set.vars["CLAUDE_CODE_SDK_READS_SESSION_STATE"] == "1",
 		SessionID: id, Log: log, History: history,
 		APIKeySource: set.keySource, Version: set.cfg.Version, OwnVersion: set.cfg.OwnVersion, Platform: runtime.GOOS,
+		Traces: set.cfg.Traces, Metrics: set.cfg.Metrics, Provider: set.telemetryProvider(),
 		Logger: set.cfg.Logger,
 	}, host)
 }

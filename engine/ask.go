@@ -178,7 +178,9 @@ func (c *Conversation) askOnce(t *turn) (a *answer, run *toolRun, err error) {
 	if t.firstSent.IsZero() {
 		t.firstSent = began
 	}
+	parent, span := c.telemetry.Chat(t.ctx, c.cfg.Provider, c.model.ID, c.id)
 	defer func() {
+		a.endSpan(span, err)
 		t.apiTime += c.now().Sub(began)
 		if a.started {
 			usage := a.usage
@@ -204,7 +206,7 @@ func (c *Conversation) askOnce(t *turn) (a *answer, run *toolRun, err error) {
 		response *model.Response
 		err      error
 	}
-	ctx, cancel := context.WithCancel(t.ctx)
+	ctx, cancel := context.WithCancel(parent)
 	items := make(chan item)
 	ended := make(chan struct{})
 	defer func() {

@@ -13,6 +13,8 @@ import (
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // A Host is who a conversation talks to. Its methods are called from several
@@ -86,6 +88,12 @@ type Config struct {
 	Version      string // of the agent that we are compatible with
 	OwnVersion   string
 	Platform     string // that the model is told, such as "linux"
+
+	// Traces and Metrics are where OpenTelemetry's spans and measurements go; nil means
+	// nowhere. Provider is how they name who answers, such as "anthropic".
+	Traces   trace.TracerProvider
+	Metrics  metric.MeterProvider
+	Provider string
 
 	Logger *slog.Logger
 	Now    func() time.Time // nil means time.Now

@@ -18,6 +18,7 @@ import (
 	"github.com/parley-go/parley/engine/model/catalog"
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/internal/telemetry"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
@@ -25,11 +26,12 @@ import (
 // A Conversation is one conversation. Its methods that are not documented
 // otherwise must be called from the function given to [Conversation.Do].
 type Conversation struct {
-	cfg  Config
-	host Host
-	log  *slog.Logger
-	now  func() time.Time
-	id   string
+	cfg       Config
+	host      Host
+	log       *slog.Logger
+	telemetry *telemetry.Telemetry
+	now       func() time.Time
+	id        string
 
 	calls chan func()   // run by the goroutine that owns the state
 	over  chan struct{} // closed when Run has returned
@@ -92,19 +94,20 @@ type prompt struct {
 // New returns a conversation. [Conversation.Run] runs it.
 func New(cfg Config, host Host) (*Conversation, error) {
 	c := &Conversation{
-		cfg:    cfg,
-		host:   host,
-		log:    cfg.Logger,
-		now:    cfg.Now,
-		id:     cfg.SessionID,
-		calls:  make(chan func()),
-		over:   make(chan struct{}),
-		mode:   cfg.Mode,
-		effort: cfg.Effort,
-		policy: cfg.Policy,
-		env:    cfg.Env,
-		tools:  slices.Clone(cfg.Tools),
-		uuids:  map[string]bool{},
+		cfg:       cfg,
+		host:      host,
+		log:       cfg.Logger,
+		telemetry: telemetry.New(cfg.Traces, cfg.Metrics),
+		now:       cfg.Now,
+		id:        cfg.SessionID,
+		calls:     make(chan func()),
+		over:      make(chan struct{}),
+		mode:      cfg.Mode,
+		effort:    cfg.Effort,
+		policy:    cfg.Policy,
+		env:       cfg.Env,
+		tools:     slices.Clone(cfg.Tools),
+		uuids:     map[string]bool{},
 
 		thinking:  cfg.Thinking,
 		fallbacks: slices.Clone(cfg.Fallbacks),

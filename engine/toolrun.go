@@ -196,9 +196,15 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 		}
 	}
 	began := c.now()
+	ctx, span := c.telemetry.Tool(ctx, spec.Name, b.id)
 	result, err := tl.Run(ctx, &tool.Call{ID: b.id, Input: input, Env: c.env, Resolved: call.resolved})
+	failure := ""
+	if result != nil && result.IsError {
+		failure = "tool_error"
+	}
+	span.End(err, failure)
 	if !spec.ReadOnly {
-		c.settle(call, err != nil || result != nil && result.IsError)
+		c.settle(call, err != nil || failure != "")
 	}
 	if ctx.Err() != nil && (err != nil || result == nil) {
 		return rejected(call, c.now())

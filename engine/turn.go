@@ -9,14 +9,17 @@ import (
 	"strings"
 	"time"
 
+	"github.com/parley-go/parley/internal/telemetry"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // A turn is what comes of a prompt, up to its result.
 type turn struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
+	span   *telemetry.Span
 
 	prompts  []*prompt // those it answers, the one that started it first
 	unspoken []*prompt // those that are still to be told back
@@ -43,6 +46,7 @@ type turn struct {
 // take runs the turn of a prompt.
 func (c *Conversation) take(ctx context.Context, p *prompt) {
 	t := &turn{began: c.now(), prompts: []*prompt{p}, promptID: NewID()}
+	ctx, t.span = c.telemetry.Turn(ctx, trace.SpanKindInternal, c.id, c.primary.ID, "")
 	t.ctx, t.cancel = context.WithCancelCause(ctx)
 	defer t.cancel(nil)
 	c.turn = t
@@ -585,6 +589,7 @@ func (c *Conversation) finish(t *turn, end *ending) {
 	c.results++
 	c.record(&session.Entry{Type: "cost-state", Fields: c.ledger.State()})
 	c.emit(r)
+	t.endSpan(r)
 	c.state("idle")
 	final := "completed"
 	if slices.Contains([]string{"aborted_streaming", "aborted_tools"}, end.reason) {

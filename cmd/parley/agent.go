@@ -10,11 +10,14 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/engine/model"
+	"github.com/parley-go/parley/internal/otlp"
 	"github.com/parley-go/parley/parleytest"
+	"go.opentelemetry.io/otel"
 )
 
 // runAgent is the agent: the command without a subcommand. It returns the exit
@@ -37,6 +40,7 @@ func runAgent(ctx context.Context, p *process, args []string) int {
 		fmt.Fprintln(p.stderr, "Error:", err)
 		return exitFailure
 	}
+	defer exportTelemetry(ctx, p, &cfg, flags.Debug || flags.DebugToStderr)()
 	person := flags.OutputFormat == "text" && isTerminal(p.stdout)
 	if person && !flags.Print && isTerminal(p.stdin) {
 		return converse(ctx, p, cfg, flags, args)
@@ -47,6 +51,32 @@ func runAgent(ctx context.Context, p *process, args []string) int {
 		return runInTerminal(ctx, p, cfg, args)
 	}
 	return agent.Run(ctx, cfg, args, p.stdin, p.stdout, p.stderr)
+}
+
+// exportTelemetry has the agent tell a collector what it does, if the environment names
+// one. Whatever goes wrong with that hurts nothing else. The function that it returns
+// sends what is left.
+func exportTelemetry(ctx context.Context, p *process, cfg *agent.Config, debug bool) (flush func()) {
+	e, err := otlp.FromEnv(p.getenv, parley.Version)
+	if err != nil {
+		fmt.Fprintf(p.stderr, "Warning: no telemetry is sent: %v\n", err)
+	}
+	if e == nil {
+		return func() {}
+	}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		if debug {
+			fmt.Fprintf(p.stderr, "[debug] telemetry: %v\n", err)
+		}
+	}))
+	cfg.Traces, cfg.Metrics = e.Traces, e.Metrics
+	return func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
+		defer cancel()
+		if err := e.Shutdown(ctx); err != nil && debug {
+			fmt.Fprintf(p.stderr, "[debug] telemetry: %v\n", err)
+		}
+	}
 }
 
 // agentConfig is the agent's config in this process, with scripted models.

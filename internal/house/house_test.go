@@ -32,14 +32,14 @@ var arrows = map[string][]string{
 	"transport":      {"wire"},
 	"session":        {"wire"},
 	"session/...":    {"session"},
-	".":              {"transport", "session"},
+	".":              {"transport", "session", "internal/telemetry"},
 	"engine/...":     {"wire", "session", "engine/..."},
-	"engine":         {"wire", "session", "engine/..."},
+	"engine":         {"wire", "session", "engine/...", "internal/telemetry"},
 	"agent":          {"engine", "transport", "wire"},
 	"parleytest":     {"wire", "transport", "engine/model", "parleytest/..."},
 	"parleytest/...": {"wire", "transport", "engine/model", "parleytest", "parleytest/..."},
 	"conformance":    {"wire", "transport", "parleytest"},
-	"cmd/parley":     {".", "agent", "parleytest", "conformance"},
+	"cmd/parley":     {".", "agent", "parleytest", "conformance", "internal/otlp"},
 
 	// What checks, measures and shows the rest stands above it.
 	"interop":       {".", "agent", "parleytest", "conformance"},
@@ -51,6 +51,9 @@ var arrows = map[string][]string{
 	// Programs that scripts use, and this package.
 	"internal/house":    {},
 	"internal/loopback": {},
+
+	"internal/telemetry": {},
+	"internal/otlp":      {},
 }
 
 // notForSDK names modules that serve models, tools and the sandbox. Who only
