@@ -211,6 +211,10 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 	}
 	if err != nil {
 		result = tool.Failed(err)
+		// A call that was wrong is none that was decided about.
+		if _, wrong := errors.AsType[*tool.UseError](err); wrong {
+			out.meta = nil
+		}
 	}
 	if result == nil {
 		result = tool.Text("", nil)

@@ -467,8 +467,8 @@ const toolGrace = 5 * time.Second
 // tellResult records the result of a call and tells it.
 func (c *Conversation) tellResult(t *turn, call *toolCall, out *outcome) (json.RawMessage, error) {
 	b := &wire.ToolResultBlock{ToolUseID: call.block.id, Content: out.result.Content, IsError: out.result.IsError}
-	if call.block.name == "Bash" && !b.IsError {
-		// Of a command it is always told whether it failed.
+	if call.block.name == "Bash" && !b.IsError && b.Content.Blocks == nil {
+		// Of a command it is always told whether it failed, but with a picture.
 		b.Extra = map[string]json.RawMessage{"is_error": json.RawMessage("false")}
 	}
 	raw := mustJSON(b)

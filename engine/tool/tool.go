@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/parley-go/parley/wire"
 )
@@ -111,7 +112,11 @@ func Failed(err error) *Result {
 	text := err.Error()
 	var use *UseError
 	if errors.As(err, &use) {
-		return &Result{Content: wire.Text("<tool_use_error>" + text + "</tool_use_error>"), Structured: "Error: " + text, IsError: true}
+		structured := "Error: " + text
+		if strings.HasPrefix(text, "InputValidationError: ") {
+			structured = text
+		}
+		return &Result{Content: wire.Text("<tool_use_error>" + text + "</tool_use_error>"), Structured: structured, IsError: true}
 	}
 	return &Result{Content: wire.Text(text), Structured: "Error: " + text, IsError: true}
 }

@@ -24,7 +24,7 @@ type compiledSchema struct {
 }
 
 // Validate checks an input against the schema of a tool. Members that the schema
-// does not know are let through, and so are numbers and booleans given as strings;
+// does not know are let through unless it says otherwise, and so are numbers and booleans given as strings;
 // [Decode] reads them. An input that does not fit is a [UseError] that says what to
 // change; a schema that is none is another error.
 func Validate(spec *Spec, input json.RawMessage) error {
@@ -61,7 +61,11 @@ func Validate(spec *Spec, input json.RawMessage) error {
 		w.issues = append(w.issues, err.Error())
 	}
 	w.issues = append(w.issues, w.unknown...)
-	return Misuse("InputValidationError: %s failed due to the following issues:\n%s", spec.Name, strings.Join(w.issues, "\n"))
+	issues := "issues"
+	if len(w.issues) == 1 {
+		issues = "issue"
+	}
+	return Misuse("InputValidationError: %s failed due to the following %s:\n%s", spec.Name, issues, strings.Join(w.issues, "\n"))
 }
 
 // A walker finds what is wrong with a value in words, and reads numbers and
@@ -114,6 +118,8 @@ func (w *walker) walk(s *jsonschema.Schema, value any, at string) any {
 		for _, name := range slices.Sorted(maps.Keys(v)) {
 			if p := s.Properties[name]; p != nil {
 				v[name] = w.walk(p, v[name], join(at, name))
+			} else if s.AdditionalProperties != nil && s.AdditionalProperties.Not != nil {
+				w.add("The parameter `%s` is not known; these are: %s", join(at, name), strings.Join(slices.Sorted(maps.Keys(s.Properties)), ", "))
 			} else if len(s.Properties) > 0 && s.AdditionalProperties == nil {
 				w.unknown = append(w.unknown, fmt.Sprintf("The parameter `%s` is not known", join(at, name)))
 			}

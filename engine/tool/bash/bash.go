@@ -116,7 +116,7 @@ type Input struct {
 // Output is what programs get.
 type Output struct {
 	Stdout                   string `json:"stdout"` // both streams
-	Stderr                   string `json:"stderr"` // always empty
+	Stderr                   string `json:"stderr"` // only that the working directory was reset
 	Interrupted              bool   `json:"interrupted"`
 	IsImage                  bool   `json:"isImage"`
 	NoOutputExpected         bool   `json:"noOutputExpected"`
@@ -237,7 +237,7 @@ func (t *Tool) moved(run *run, timeout time.Duration) *tool.Result {
 
 // finished is the result of a command that has ended.
 func (t *Tool) finished(env *tool.Env, run *run) (*tool.Result, error) {
-	note := run.carryOver(env)
+	note, reset := run.carryOver(env)
 	code := run.tree.Code()
 	text, persisted := t.shown(run)
 	said := text
@@ -249,9 +249,13 @@ func (t *Tool) finished(env *tool.Env, run *run) (*tool.Result, error) {
 	}
 	meaning := interpret(run.info.Command, code)
 	if code != 0 && meaning == "" {
-		return nil, errors.New(joinLines(fmt.Sprintf("Exit code %d", code), joinLines(said, note)))
+		return nil, errors.New(joinLines(fmt.Sprintf("Exit code %d", code), joinLines(said, joinLines(note, reset))))
 	}
-	out := &Output{Stdout: text, NoOutputExpected: text == "" && silent(run.info.Command), ReturnCodeInterpretation: meaning}
+	if reset != "" {
+		note = joinLines(note, reset)
+		reset = "\n" + reset
+	}
+	out := &Output{Stdout: text, Stderr: reset, NoOutputExpected: text == "" && silent(run.info.Command), ReturnCodeInterpretation: meaning}
 	if persisted != nil {
 		out.PersistedOutputPath, out.PersistedOutputSize = persisted.path, persisted.size
 	}
@@ -365,7 +369,7 @@ func imageOf(text string) wire.Block {
 var (
 	separators  = regexp.MustCompile(`&&|\|\||[;|\n]`)
 	assignments = regexp.MustCompile(`^(?:[A-Za-z_][A-Za-z0-9_]*=\S*\s+)+`)
-	quiet       = []string{"cd", "chgrp", "chmod", "chown", "cp", "export", "ln", "mkdir", "mv", "rm", "rmdir", "set", "sleep", "touch", "true", "unset", "wait"}
+	quiet       = []string{"cd", "chgrp", "chmod", "chown", "cp", "export", "ln", "mkdir", "mv", "rm", "rmdir", "set", "sleep", "touch", "unset", "wait"}
 )
 
 // words returns the first word of each simple command, roughly.
@@ -403,21 +407,26 @@ func interpret(command string, code int) string {
 	return ""
 }
 
-// carryOver makes the directory that the command ended in the working directory,
-// and says so if it cannot.
-func (r *run) carryOver(env *tool.Env) string {
+// carryOver makes the directory that the command ended in the working directory.
+// One outside of the roots it is not: then that is where the conversation began
+// again, and reset says so.
+func (r *run) carryOver(env *tool.Env) (note, reset string) {
 	end := r.endDir
-	note := r.note
 	if end == "" || end == r.dir {
-		return note
+		return r.note, ""
 	}
 	real, err := filepath.EvalSymlinks(end)
 	inside := err == nil && slices.ContainsFunc(files.RealRoots(env), func(root string) bool { return files.Within(root, real) })
 	if inside {
 		env.SetCwd(end)
-		return note
+		return r.note, ""
 	}
-	return joinLines(note, "Shell cwd was reset to "+r.dir)
+	first := r.dir
+	if len(env.Roots) > 0 {
+		first = env.Roots[0]
+		env.SetCwd(first)
+	}
+	return r.note, "Shell cwd was reset to " + first
 }
 
 // start starts the command.

@@ -27,6 +27,7 @@ var description string
 
 const schema = `{
 	"type": "object",
+	"additionalProperties": false,
 	"properties": {
 		"file_path": {"type": "string", "minLength": 1, "description": "The file to change, best as an absolute path"},
 		"old_string": {"type": "string", "description": "The text to replace, exactly as it is in the file"},
@@ -149,6 +150,9 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	}
 	original := strings.ToValidUTF8(text.Content, "\ufffd")
 	out.OriginalFile, out.Inexact = &original, change.inexact
+	if change.was != "" {
+		out.OldString = strings.ToValidUTF8(change.was, "\ufffd")
+	}
 	out.StructuredPatch = files.Patch(text.Content, change.content)
 
 	said := "The file " + place.Path + " has been updated successfully."
@@ -172,7 +176,7 @@ func (t *Tool) create(ctx context.Context, env *tool.Env, place *files.Place, in
 		if similar := files.Similar(place.Path); similar != "" {
 			said += " Did you mean " + similar + "?"
 		}
-		return nil, errors.New(said)
+		return nil, tool.Misuse("%s", said)
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -180,6 +184,8 @@ func (t *Tool) create(ctx context.Context, env *tool.Env, place *files.Place, in
 	if err := place.Replace([]byte(in.NewString), nil); err != nil {
 		return nil, err
 	}
+	empty := ""
+	out.OriginalFile = &empty
 	out.StructuredPatch = files.Patch("", in.NewString)
 	return tool.Text("File created successfully at: "+place.Path+write.CurrentNote, out), nil
 }

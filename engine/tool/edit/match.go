@@ -16,6 +16,7 @@ type change struct {
 	content string
 	count   int    // how many places were changed
 	inexact string // how they were not found exactly; empty if they were
+	was     string // the text in the first place then
 	note    string // the same for the model
 }
 
@@ -146,19 +147,22 @@ func folded(text files.Text, old, new string, all bool) (*change, error) {
 	}
 	var b strings.Builder
 	last := 0
-	inexact := "line endings"
+	inexact, first := "line endings", ""
 	for _, i := range at {
 		start, end := in.from[i], in.from[i+len(want)]
 		was := content[start:end]
 		if strings.ReplaceAll(was, "\r\n", "\n") != strings.ReplaceAll(old, "\r\n", "\n") {
 			inexact = "quotes"
 		}
+		if first == "" {
+			first = was
+		}
 		b.WriteString(content[last:start])
 		b.WriteString(graft(was, old, new, ending(was, content)))
 		last = end
 	}
 	b.WriteString(content[last:])
-	c := &change{content: b.String(), count: len(at), inexact: inexact}
+	c := &change{content: b.String(), count: len(at), inexact: inexact, was: first}
 	if inexact == "quotes" {
 		c.note = "Note: old_string was not found exactly; the text there has typographic quotes (or an invisible byte order mark) where old_string has plain ones, or the other way round. What stays of that text was kept as it was."
 	} else {
@@ -271,7 +275,7 @@ func byLines(content, old, new string) (*change, error) {
 	for _, l := range lines[found+len(was):] {
 		b.WriteString(l)
 	}
-	return &change{content: b.String(), count: 1, inexact: "white space",
+	return &change{content: b.String(), count: 1, inexact: "white space", was: strings.TrimRight(strings.Join(was, ""), "\r\n"),
 		note: fmt.Sprintf("Note: old_string was not found exactly; lines %d to %d, which differ from it in white space only, were replaced, with the indentation of the file. Look at them if that matters.", found+1, found+len(was))}, nil
 }
 

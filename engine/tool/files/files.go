@@ -236,13 +236,16 @@ func (p *Place) Stat() (fs.FileInfo, error) {
 	return info, regular(info, p.Path)
 }
 
+// ErrDirectory is in the error about a directory where a file was wanted.
+var ErrDirectory = errors.New("EISDIR")
+
 // regular returns an error if it is not a regular file.
 func regular(info fs.FileInfo, path string) error {
 	switch mode := info.Mode(); {
 	case mode.IsRegular():
 		return nil
 	case mode.IsDir():
-		return fmt.Errorf("EISDIR: %s is a directory, not a file; list it with Bash (ls) or find files in it with Glob", path)
+		return fmt.Errorf("%w: %s is a directory, not a file; list it with Bash (ls) or find files in it with Glob", ErrDirectory, path)
 	case mode&fs.ModeNamedPipe != 0:
 		return fmt.Errorf("%s is a named pipe, which file tools do not open", path)
 	case mode&fs.ModeSocket != 0:

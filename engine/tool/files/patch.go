@@ -57,13 +57,6 @@ func Patch(before, after string) []Hunk {
 				hunk.Lines = append(hunk.Lines, `\ No newline at end of file`)
 			}
 		}
-		// Nothing has no first line.
-		if hunk.OldLines == 0 && hunk.OldStart == 1 {
-			hunk.OldStart = 0
-		}
-		if hunk.NewLines == 0 && hunk.NewStart == 1 {
-			hunk.NewStart = 0
-		}
 		hunks = append(hunks, hunk)
 	}
 	return hunks

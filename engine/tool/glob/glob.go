@@ -29,6 +29,7 @@ var description string
 
 const schema = `{
 	"type": "object",
+	"additionalProperties": false,
 	"properties": {
 		"pattern": {"type": "string", "minLength": 1, "description": "The glob that the files must match, such as **/*.go"},
 		"path": {"type": "string", "description": "The directory to look in; leave it out for the working directory"}

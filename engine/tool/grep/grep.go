@@ -29,6 +29,7 @@ var description string
 
 const schema = `{
 	"type": "object",
+	"additionalProperties": false,
 	"properties": {
 		"pattern": {"type": "string", "description": "The regular expression to search for"},
 		"path": {"type": "string", "description": "The directory or file to search in; leave it out for the working directory"},

@@ -26,6 +26,7 @@ var description string
 
 const schema = `{
 	"type": "object",
+	"additionalProperties": false,
 	"properties": {
 		"notebook_path": {"type": "string", "minLength": 1, "description": "The notebook to change, best as an absolute path"},
 		"cell_id": {"type": "string", "description": "The id of the cell to change, or after which to insert one"},

@@ -148,7 +148,7 @@ func readNotebook(place *files.Place) (*tool.Result, error) {
 				output.Text = strings.ToValidUTF8(output.Text[:maxCellOutput], "") + fmt.Sprintf("\n… (cut; the output has %s. See all of it with a command, such as: jq '.cells[%d].outputs')", files.Size(int64(len(output.Text))), i)
 			}
 			if output.Text != "" {
-				text.WriteString("\n" + output.Text)
+				text.WriteString("\n\n" + output.Text)
 			}
 			if output.Image != nil {
 				raw, err := base64.StdEncoding.DecodeString(output.Image.ImageData)

@@ -32,6 +32,7 @@ var description string
 
 const schema = `{
 	"type": "object",
+	"additionalProperties": false,
 	"properties": {
 		"file_path": {"type": "string", "minLength": 1, "description": "The file to read, best as an absolute path"},
 		"offset": {"type": "integer", "minimum": 0, "description": "The first line to read, counted from 1. Give it when the file is too long to be read at once"},
@@ -132,8 +133,6 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 		result, err = readImage(place)
 	case kind == "application/pdf":
 		result, err = readPDF(place, in.Pages)
-	case in.Pages != "":
-		err = tool.Misuse("`pages` is for PDF files, and %s is none. Use `offset` and `limit` to read a part of it.", path)
 	case strings.EqualFold(filepath.Ext(path), ".ipynb"):
 		result, err = readNotebook(place)
 	case files.Binary(head):

@@ -36,7 +36,7 @@ func TestList(t *testing.T) {
 	}
 	for _, bad := range []any{"x", []any{map[string]any{"content": "x"}}, []any{map[string]any{"content": "x", "status": "done"}}} {
 		r := tooltest.Do(t, env, todowrite.New(), "todos", bad)
-		if !r.IsError || !strings.Contains(r.Content.Text, "InputValidationError: TodoWrite failed due to the following issues:\nThe ") {
+		if !r.IsError || !strings.Contains(r.Content.Text, "InputValidationError: TodoWrite failed due to the following issue:\nThe ") {
 			t.Errorf("%q", r.Content.Text)
 		}
 	}

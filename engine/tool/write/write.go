@@ -22,6 +22,7 @@ var description string
 
 const schema = `{
 	"type": "object",
+	"additionalProperties": false,
 	"properties": {
 		"file_path": {"type": "string", "minLength": 1, "description": "The file to write, best as an absolute path"},
 		"content": {"type": "string", "description": "The whole new content of the file"}
@@ -86,6 +87,8 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		before = nil
+	case errors.Is(err, files.ErrDirectory):
+		return nil, tool.Misuse("%s is a directory, not a file. Give the path of a file in it.", place.Path)
 	case err != nil:
 		return nil, err
 	default:

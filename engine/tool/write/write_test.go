@@ -49,7 +49,7 @@ func TestRefused(t *testing.T) {
 	os.Symlink(filepath.Join(t.TempDir(), "dangling"), filepath.Join(root, "dangling"))
 	for _, c := range []struct{ name, path, want string }{
 		{"not read", old, "File has not been read yet"},
-		{"directory", root, "EISDIR"},
+		{"directory", root, "is a directory, not a file. Give"},
 		{"below a file", "old.txt/x", "a part of the path is a file"},
 		{"device", "/dev/null", "not a file on disk"},
 		{"link out", "out/x", "leads out of the allowed directories"},
