@@ -25,6 +25,7 @@ import (
 	"github.com/parley-go/parley/engine/model/bedrock"
 	"github.com/parley-go/parley/engine/model/openai"
 	"github.com/parley-go/parley/engine/model/vertex"
+	"github.com/parley-go/parley/engine/tool/websearch"
 )
 
 // model returns what answers. It connects to nothing yet.
@@ -309,6 +310,42 @@ func (set *setup) vertex() (model.Model, error) {
 		cfg.MetadataURL = "http://" + host
 	}
 	return vertex.New(cfg)
+}
+
+// smallModel is what tools may ask beside the conversation. A model that the host
+// brought, and a script, are asked only what they expect.
+func (set *setup) smallModel() string {
+	if set.cfg.Model != nil {
+		return ""
+	}
+	switch set.providerName() {
+	case "script":
+		return ""
+	case "openai":
+		return set.modelName()
+	}
+	return "haiku"
+}
+
+// serverTools reports whether the provider runs tools such as web_search by itself.
+func (set *setup) serverTools() bool {
+	name := set.providerName()
+	return set.cfg.Model == nil && (name == "anthropic" || name == "vertex")
+}
+
+// searchEndpoint is where WebSearch asks, if the environment names an address:
+// PARLEY_SEARCH_URL, with the header PARLEY_SEARCH_HEADER for its key. It is nil if
+// not.
+func (set *setup) searchEndpoint() *websearch.Options {
+	address := set.vars["PARLEY_SEARCH_URL"]
+	if address == "" {
+		return nil
+	}
+	opts := &websearch.Options{Endpoint: address, Header: http.Header{}}
+	if name, value, ok := strings.Cut(set.vars["PARLEY_SEARCH_HEADER"], ":"); ok {
+		opts.Header.Set(strings.TrimSpace(name), strings.TrimSpace(value))
+	}
+	return opts
 }
 
 // userAgent is what servers of models are told.

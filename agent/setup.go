@@ -23,6 +23,7 @@ import (
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/builtin"
+	"github.com/parley-go/parley/engine/tool/websearch"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 	"go.opentelemetry.io/otel/metric"
@@ -286,6 +287,14 @@ func (set *setup) tools() []tool.Tool {
 	if all == nil {
 		all = builtin.All(nil)
 	}
+	if search := set.searchEndpoint(); search != nil {
+		all = slices.Clone(all)
+		for i, t := range all {
+			if _, ok := t.(*websearch.Tool); ok {
+				all[i] = websearch.New(search)
+			}
+		}
+	}
 	want := set.flags.Tools
 	if want == nil && set.flags.Bare {
 		want = []string{"Bash", "Edit", "Read"}
@@ -322,7 +331,7 @@ func (set *setup) environment(sessionID string) *tool.Env {
 	var environ []string
 	for _, kv := range set.cfg.Environ {
 		k, _, _ := strings.Cut(kv, "=")
-		if strings.HasPrefix(k, "ANTHROPIC_") || strings.HasPrefix(k, "CLAUDE_CODE_OAUTH") || k == "PARLEY_API_KEY" || k == "OPENAI_API_KEY" || k == "AWS_BEARER_TOKEN_BEDROCK" {
+		if strings.HasPrefix(k, "ANTHROPIC_") || strings.HasPrefix(k, "CLAUDE_CODE_OAUTH") || k == "PARLEY_API_KEY" || k == "OPENAI_API_KEY" || k == "AWS_BEARER_TOKEN_BEDROCK" || k == "PARLEY_SEARCH_HEADER" {
 			continue
 		}
 		environ = append(environ, kv)
@@ -389,7 +398,7 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 	}
 	return engine.New(engine.Config{
 		Model: m, Catalog: set.cfg.Catalog, ModelName: set.modelName(), Fallbacks: f.FallbackModels, MaxRetries: retries,
-		Tools: set.tools(), Questions: set.questions(), MCP: servers, Env: set.environment(id), Policy: rules, Mode: set.mode(), AllowBypass: set.bypassAllowed(), NoPrompts: f.NoPrompts,
+		SmallModel: set.smallModel(), ServerTools: set.serverTools(), Tools: set.tools(), Questions: set.questions(), MCP: servers, Env: set.environment(id), Policy: rules, Mode: set.mode(), AllowBypass: set.bypassAllowed(), NoPrompts: f.NoPrompts,
 		SystemPrompt: system, AppendSystemPrompt: appended, JSONSchema: f.JSONSchema,
 		Thinking: thinking(f.Thinking, tokens, f.ThinkingDisplay), Effort: f.Effort, Betas: f.Betas,
 		MaxTurns: f.MaxTurns, MaxBudget: f.MaxBudget, Partial: f.Partial, Replay: f.ReplayUsers,

@@ -50,6 +50,13 @@ type Config struct {
 	// broken off. Zero means 10 minutes.
 	IdleTimeout time.Duration
 
+	// SmallModel is what tools may ask beside the conversation, such as for a summary
+	// of a page: an alias or the name of a model. Empty means that they ask nothing.
+	SmallModel string
+	// ServerTools says that the provider of the model runs tools by itself, such as
+	// web_search.
+	ServerTools bool
+
 	Tools     []tool.Tool
 	Questions bool // the model has tools to ask the user and to plan
 	// MCP holds servers whose tools the model has as well. It may be nil. Whoever

@@ -151,6 +151,7 @@ func New(cfg Config, host Host) (*Conversation, error) {
 		c.tools = append(c.tools, questionTools(c)...)
 	}
 	c.watchTasks()
+	c.env.Model = c.consult
 	c.hide()
 	c.env.Hidden = func(path string) bool {
 		h := c.hidden.Load()

@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"context"
 	"sync"
 )
 
@@ -17,6 +18,10 @@ type Env struct {
 	// be seen by tools that look at many: Glob and Grep leave it out. It may be
 	// nil, and is called from several goroutines.
 	Hidden func(path string) bool
+
+	// Model puts a question to a model beside the conversation; see [Env.Ask]. It may
+	// be nil, and is called from several goroutines.
+	Model func(ctx context.Context, q Question) (*Reply, error)
 
 	// Notify is called with what happens beside the calls: a background task that
 	// started or ended. It may be nil and must not block.

@@ -1,7 +1,7 @@
 // Package websearch is the tool WebSearch: it searches the web.
 //
-// It has no search engine of its own. The engine gives it one, such as the server
-// tool of the model's provider, or the configuration names an endpoint.
+// It has no search engine of its own. The configuration names an endpoint, or the
+// model's provider searches, by a tool that it runs itself.
 package websearch
 
 import (
@@ -51,13 +51,15 @@ type Hit struct {
 type Answer struct {
 	Hits []Hit
 	Text string // what is said about them, if anything
+
+	Searches int // how often was searched; 0 means once
 }
 
-// Options are what can be chosen about the tool. With the zero value there is
-// nothing to search with, and the tool says so.
+// Options are what can be chosen about the tool. With the zero value
+// the model's provider searches; if it cannot, the tool says so.
 type Options struct {
-	// Search searches, usually by the server tool of the model's provider. It
-	// comes before Endpoint.
+	// Search searches. It comes before Endpoint, and that before the search of the
+	// model's provider.
 	Search func(ctx context.Context, env *tool.Env, query Query) (*Answer, error)
 	// Endpoint is an address that answers in JSON: the query is put for %s in
 	// it, or added as q. Any list of objects with a url and a title is
@@ -125,26 +127,28 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	if len(in.AllowedDomains) > 0 && len(in.BlockedDomains) > 0 {
 		return nil, tool.Misuse("Give allowed_domains or blocked_domains, not both.")
 	}
-	find := t.opts.Search
+	find, limit := t.opts.Search, t.opts.Timeout
 	if find == nil && t.opts.Endpoint != "" {
 		find = t.endpoint
 	}
 	if find == nil {
-		return nil, errors.New("there is nothing to search the web with: this model's provider has no search of its own, and no search endpoint is configured. If you know an address, fetch it with WebFetch")
+		find, limit = provider, max(limit, providerTimeout)
 	}
 	start := time.Now()
-	bounded, cancel := context.WithTimeout(ctx, t.opts.Timeout)
+	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	query := Query{Text: in.Query, Allowed: in.AllowedDomains, Blocked: in.BlockedDomains}
 	answer, err := find(bounded, call.Env, query)
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
-	}
-	if err != nil {
+	case errors.Is(err, tool.ErrNoModel):
+		return nil, errors.New("there is nothing to search the web with: this model's provider has no search of its own, and no search endpoint is configured. If you know an address, fetch it with WebFetch")
+	case err != nil:
 		return nil, fmt.Errorf("the search failed: %w", err)
 	}
 	hits := slices.DeleteFunc(slices.Clone(answer.Hits), func(h Hit) bool { return !query.wants(h.URL) })
-	out := &Output{Query: in.Query, Results: []any{}, SearchCount: 1}
+	out := &Output{Query: in.Query, Results: []any{}, SearchCount: max(1, answer.Searches)}
 	var b strings.Builder
 	fmt.Fprintf(&b, "Web search results for query: %q\n", in.Query)
 	if len(hits) == 0 {
@@ -286,4 +290,64 @@ func first(o map[string]any, names ...string) string {
 		}
 	}
 	return ""
+}
+
+// providerTimeout is how long a search by the model's provider may take.
+const providerTimeout = 2 * time.Minute
+
+// provider has the model's provider search: the model is asked a question of its own
+// and has the provider's tool for it.
+func provider(ctx context.Context, env *tool.Env, query Query) (*Answer, error) {
+	search, err := json.Marshal(struct {
+		Type    string   `json:"type"`
+		Name    string   `json:"name"`
+		Allowed []string `json:"allowed_domains,omitempty"`
+		Blocked []string `json:"blocked_domains,omitempty"`
+		MaxUses int      `json:"max_uses"`
+	}{"web_search_20250305", "web_search", query.Allowed, query.Blocked, 8})
+	if err != nil {
+		return nil, err
+	}
+	reply, err := env.Ask(ctx, tool.Question{
+		System: "Somebody else needs what the web says about something, and can ask again. Search once, or a second time if the first finds nothing, and then sum up in a few sentences what was found.",
+		Prompt: "Search the web for: " + query.Text,
+		Tools:  []json.RawMessage{search},
+	})
+	if err != nil {
+		return nil, err
+	}
+	answer := &Answer{Text: reply.Text}
+	var failed string
+	for _, raw := range reply.Blocks {
+		var b struct {
+			Type    string          `json:"type"`
+			Name    string          `json:"name"`
+			Content json.RawMessage `json:"content"`
+		}
+		if json.Unmarshal(raw, &b) != nil {
+			continue
+		}
+		switch b.Type {
+		case "server_tool_use":
+			if b.Name == "web_search" {
+				answer.Searches++
+			}
+		case "web_search_tool_result":
+			var problem struct {
+				Code string `json:"error_code"`
+			}
+			if json.Unmarshal(b.Content, &problem) == nil && problem.Code != "" {
+				failed = problem.Code
+				continue
+			}
+			var found any
+			if json.Unmarshal(b.Content, &found) == nil {
+				answer.Hits = append(answer.Hits, hitsIn(found)...)
+			}
+		}
+	}
+	if failed != "" && len(answer.Hits) == 0 {
+		return nil, fmt.Errorf("the provider's search says %s", failed)
+	}
+	return answer, nil
 }

@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/parley-go/parley/engine/model"
+	"github.com/parley-go/parley/engine/model/catalog"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/wire"
+)
+
+// consult puts a question of a tool to a model, beside the conversation and at its
+// cost. It is called from the tool's goroutine.
+func (c *Conversation) consult(ctx context.Context, q tool.Question) (*tool.Reply, error) {
+	if c.cfg.SmallModel == "" || len(q.Tools) > 0 && !c.cfg.ServerTools {
+		return nil, tool.ErrNoModel
+	}
+	var info catalog.Info
+	spent := false
+	if !c.Do(func() {
+		info, spent = c.model, c.spent()
+		if q.Small {
+			info = c.resolve(c.cfg.SmallModel)
+		}
+	}) {
+		return nil, errors.New("the conversation has ended")
+	}
+	switch {
+	case spent:
+		return nil, errors.New("the budget is spent")
+	case c.cfg.MaxBudget > 0 && !info.Priced():
+		return nil, unpriced(info)
+	}
+	limit := info.DefaultOutput
+	if q.MaxTokens > 0 {
+		limit = min(limit, q.MaxTokens)
+	}
+	body := struct {
+		Model     string            `json:"model"`
+		MaxTokens int64             `json:"max_tokens"`
+		System    string            `json:"system,omitzero"`
+		Tools     []json.RawMessage `json:"tools,omitzero"`
+		Messages  []any             `json:"messages"`
+		Metadata  map[string]string `json:"metadata"`
+		Stream    bool              `json:"stream"`
+	}{info.ID, limit, q.System, q.Tools, []any{map[string]string{"role": "user", "content": q.Prompt}}, map[string]string{"user_id": "parley_" + c.id}, true}
+	for attempt := 1; ; attempt++ {
+		reply, err := c.consultOnce(ctx, info, mustJSON(body))
+		if err == nil || ctx.Err() != nil {
+			return reply, err
+		}
+		failure := asModelError(err)
+		if attempt == consultTries || !retryable(failure) || errors.Is(err, model.ErrNoCredentials) {
+			return nil, errors.New(failure.Message)
+		}
+		select {
+		case <-time.After(min(backoff(attempt, failure.RetryAfter), 10*time.Second)):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+const consultTries = 3 // how often a model is asked before a tool is told that it fails
+
+func (c *Conversation) consultOnce(ctx context.Context, info catalog.Info, body []byte) (*tool.Reply, error) {
+	a := &answer{}
+	defer func() {
+		if a.started {
+			c.ledger.Add(a.requestID, info.ID, &a.usage)
+		}
+	}()
+	req := model.Request{Body: body, OnResponse: func(r model.Response) { a.requestID = r.RequestID }}
+	for ev, err := range c.cfg.Model.Stream(ctx, req) {
+		if err != nil {
+			return nil, err
+		}
+		event := new(wire.APIEvent)
+		if err := event.UnmarshalJSON(ev.Data); err != nil {
+			return nil, err
+		}
+		if _, err := a.add(event); err != nil {
+			return nil, err
+		}
+	}
+	if !a.complete {
+		return nil, io.ErrUnexpectedEOF
+	}
+	r := &tool.Reply{}
+	var texts []string
+	for _, b := range a.blocks {
+		if b.kind == "text" {
+			texts = append(texts, b.text.String())
+		}
+		r.Blocks = append(r.Blocks, b.raw)
+	}
+	r.Text = strings.TrimSpace(strings.Join(texts, ""))
+	return r, nil
+}
