@@ -551,6 +551,16 @@ func (s *script) absolutePatterns(pat []rune) [][]rune {
 			break
 		}
 	}
+	if slices.Equal(pat[:min(6, len(pat))], []rune("/proc/")) || slices.Equal(pat[:min(7, len(pat))], []rune("/dev/fd")) {
+		for _, name := range []string{"/cwd", "/root", "/fd"} {
+			for i := range pat {
+				if end := i + len(name); end < len(pat) && pat[end] == '/' && slices.Equal(pat[i:end], []rune(name)) {
+					return [][]rune{append([]rune{anyText}, pat[end:]...)}
+				}
+			}
+		}
+		return [][]rune{{anyText}}
+	}
 	if pat[0] == '/' || pat[0] == anyText {
 		return [][]rune{pat}
 	}

@@ -54,7 +54,7 @@ func (j *judgement) touches(r *Rule, path string) bool {
 				break
 			}
 		}
-		if literal(pattern) && sameFile(pattern, path) {
+		if j.linked(pattern, path) {
 			return true
 		}
 	}
@@ -170,6 +170,19 @@ func matchGlob(pattern, path string) bool {
 
 // literal reports whether a pattern stands for one path.
 func literal(pattern string) bool { return !strings.ContainsAny(pattern, `*?[{\`) }
+
+// linked reports whether a path is another name of a file that a pattern names. Of
+// names at any depth, those at the top and beside the path are looked at.
+func (j *judgement) linked(pattern, path string) bool {
+	if literal(pattern) {
+		return sameFile(pattern, path)
+	}
+	base, name, ok := strings.Cut(pattern, "/**/")
+	if !ok || !literal(base) || !literal(name) {
+		return false
+	}
+	return sameFile(filepath.Join(base, name), path) || below(base, path) && sameFile(filepath.Join(filepath.Dir(path), name), path)
+}
 
 // sameFile reports whether two paths are the same file by another name.
 func sameFile(a, b string) bool {

@@ -590,7 +590,7 @@ func firstNot(s *script, c *invocation, args []word, _ *word) {
 func copies(s *script, c *invocation, args []word, _ *word) {
 	name := filepath.Base(c.args[0].text())
 	var files []word
-	target := false
+	target, deep := false, name != "cp" && name != "install" && name != "scp"
 	c.quiet = name == "cp" || name == "mv"
 	for i := 0; i < len(args); i++ {
 		a, t := args[i], args[i].text()
@@ -598,6 +598,7 @@ func copies(s *script, c *invocation, args []word, _ *word) {
 			if t != "--" && strings.Trim(t, "-abdfilnPprRuvxT") != "" {
 				c.quiet = false
 			}
+			deep = deep || strings.ContainsAny(t, "rRa")
 			if prefixOf(t, "--target-directory") || strings.HasPrefix(t, "-t") && name != "rsync" {
 				target = true
 				if i++; t == "-t" && i < len(args) {
@@ -631,11 +632,11 @@ func copies(s *script, c *invocation, args []word, _ *word) {
 		if last && (len(files) > 1 || name == "ln") || name == "mv" {
 			kind = tool.Write
 		}
-		s.use(fileUse{word: a, kind: kind, via: name, deep: true, loose: strings.Contains(a.text(), ":") && (name == "scp" || name == "rsync")})
+		s.use(fileUse{word: a, kind: kind, via: name, deep: deep, loose: strings.Contains(a.text(), ":") && (name == "scp" || name == "rsync")})
 		if last && a.static() {
 			for _, f := range files[:i] {
 				if f.static() {
-					s.use(fileUse{word: literalWord(a.text() + "/" + filepath.Base(f.text())), kind: tool.Write, via: name, deep: true})
+					s.use(fileUse{word: literalWord(a.text() + "/" + filepath.Base(f.text())), kind: tool.Write, via: name, deep: deep})
 				}
 			}
 		}
@@ -715,7 +716,7 @@ func find(s *script, c *invocation, args []word, _ *word) {
 	found := word{raw: "{}", vals: nil}
 	for _, st := range starts {
 		c.quiet = c.quiet && st.static()
-		s.use(fileUse{word: st, kind: tool.Read, via: "find", loose: true})
+		s.use(fileUse{word: st, kind: tool.Read, via: "find"})
 		for _, v := range st.vals {
 			found.vals = append(found.vals, value{pat: append(slices.Clone(v.runes()), anyText)})
 		}
