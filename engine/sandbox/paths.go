@@ -1,0 +1,477 @@
+package sandbox
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+)
+
+// An access is what a command may do with a path and what is below it.
+type access int
+
+const (
+	writable access = iota + 1
+	readOnly
+	hidden
+)
+
+// A plan says what a command may do with files. Everything that it does not name
+// can be read only.
+type plan struct {
+	entries map[string]access // by clean, resolved path; those below others count for themselves
+	held    []*placeholder    // for paths that did not exist
+	weak    []string          // paths that cannot be protected, and why
+}
+
+// protectedNames are what a command must not write in a directory that it may
+// write to, because somebody else runs or obeys it. Git's are beside them: see
+// [plan.protectGit].
+var (
+	protectedNames = append([]string{".claude", ".mcp.json", ".vscode", ".idea"}, homeFiles...)
+	homeFiles      = []string{
+		".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".profile",
+		".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".gitconfig", ".ripgreprc",
+	}
+)
+
+// protectedHome are what a command must not write in the user's home, should that
+// be a directory that it may write to.
+var protectedHome = []string{".ssh", ".gnupg", ".netrc", ".claude.json", ".config/git", ".config/claude", ".config/fish", ".config/autostart", ".config/systemd"}
+
+// Protected lists the names that commands cannot write to in a working directory,
+// whether they exist or not; those of git are the ones of a repository there.
+func Protected() []string {
+	return append(slices.Clone(protectedNames), ".git/hooks", ".git/config", ".git/commondir")
+}
+
+// makePlan decides about files as they are now. With hold, missing paths that must
+// not come into being are made so that they cannot; the caller releases them.
+func (s *Sandbox) makePlan(hold bool) (*plan, error) {
+	p := &plan{entries: map[string]access{}}
+	fs := &s.set.Filesystem
+	if fs.Disabled {
+		p.entries["/"] = writable
+	}
+	var work, all []string
+	for _, dir := range s.opts.Roots() {
+		if real, err := filepath.EvalSymlinks(dir); err == nil {
+			work = append(work, real)
+		}
+	}
+	for _, path := range fs.AllowWrite {
+		if real, err := filepath.EvalSymlinks(s.absolute(path)); err == nil {
+			work = append(work, real)
+		}
+	}
+	for _, dir := range work {
+		if common := linkedRepository(dir); common != "" {
+			work = append(work, common)
+		}
+	}
+	all = slices.Clone(work)
+	for _, dir := range s.opts.Temp {
+		if real, err := filepath.EvalSymlinks(dir); err == nil && filepath.IsAbs(real) {
+			all = append(all, real)
+		}
+	}
+
+	var deny []string
+	for _, pattern := range fs.DenyWrite {
+		paths, err := s.expand(pattern)
+		if err != nil {
+			return nil, err
+		}
+		deny = append(deny, paths...)
+	}
+	for _, path := range all {
+		real, err := filepath.EvalSymlinks(path)
+		if err == nil && !slices.ContainsFunc(deny, func(d string) bool { return within(resolved(d), real) }) {
+			p.entries[real] = writable
+		}
+	}
+	if !fs.Disabled {
+		explicit := map[string]bool{}
+		for _, path := range fs.AllowWrite {
+			explicit[resolved(s.absolute(path))] = true
+		}
+		protect := func(path string, file bool) { p.protect(path, file, explicit, hold) }
+		homes := []string{}
+		if s.opts.Home != "" {
+			if home := resolved(s.opts.Home); p.access(home) == writable {
+				homes = append(homes, home)
+			}
+		}
+		for _, root := range append(slices.Clone(work), homes...) {
+			if info, err := os.Stat(root); err != nil || !info.IsDir() {
+				continue
+			}
+			if base := filepath.Base(root); base != ".git" { // of a linked worktree
+				for _, name := range protectedNames {
+					// In a home the programs look that it is for, and want a file.
+					protect(filepath.Join(root, name), slices.Contains(homes, root) && slices.Contains(homeFiles, name))
+				}
+				p.protectGit(root, protect)
+				for _, repo := range nestedRepositories(root) {
+					p.protectGit(repo, protect)
+				}
+			} else {
+				p.protectGitDir(root, filepath.Dir(root), protect)
+			}
+		}
+		for _, home := range homes {
+			for _, name := range protectedHome {
+				protect(filepath.Join(home, name), name == ".netrc" || name == ".claude.json")
+			}
+		}
+		// A repository above a working directory is one that git finds there.
+		for _, dir := range s.opts.Temp {
+			real := resolved(dir)
+			if slices.ContainsFunc(work, func(root string) bool { return root != real && within(real, root) }) {
+				p.protectGit(real, protect)
+			}
+		}
+	}
+	for _, path := range append(deny, s.opts.Protect...) {
+		p.protect(path, false, nil, hold)
+	}
+	if err := s.hide(p); err != nil {
+		p.release()
+		return nil, err
+	}
+	return p, nil
+}
+
+// hide adds what must not be read.
+func (s *Sandbox) hide(p *plan) error {
+	fs := &s.set.Filesystem
+	patterns := append(slices.Clone(fs.DenyRead), s.opts.Hide...)
+	for _, c := range s.set.Credentials.Files {
+		patterns = append(patterns, c.Path)
+	}
+	shown := map[string]bool{}
+	for _, path := range fs.AllowRead {
+		shown[resolved(s.absolute(path))] = true
+	}
+	for _, pattern := range patterns {
+		paths, err := s.expand(pattern)
+		if err != nil {
+			return err
+		}
+		for _, path := range paths {
+			if real, err := filepath.EvalSymlinks(path); err == nil && !shown[real] {
+				p.entries[real] = hidden
+			}
+		}
+	}
+	for path := range shown {
+		if _, err := os.Lstat(path); err == nil && p.access(path) == hidden && p.entries[path] == 0 {
+			p.entries[path] = readOnly
+		}
+	}
+	return nil
+}
+
+// absolute returns a path of the settings.
+func (s *Sandbox) absolute(path string) string {
+	if rest, ok := strings.CutPrefix(path, "~/"); ok && s.opts.Home != "" {
+		path = filepath.Join(s.opts.Home, rest)
+	} else if path == "~" && s.opts.Home != "" {
+		path = s.opts.Home
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(s.opts.Dir, path)
+	}
+	return filepath.Clean(path)
+}
+
+// expand returns the paths that a pattern of the settings names; one without
+// wildcards names itself.
+func (s *Sandbox) expand(pattern string) ([]string, error) {
+	path := s.absolute(pattern)
+	if !strings.ContainsAny(path, "*?[{") {
+		return []string{path}, nil
+	}
+	if _, err := os.Lstat(path); err == nil {
+		return []string{path}, nil // a name that only looks like a pattern
+	}
+	base, rest := doublestar.SplitPattern(filepath.ToSlash(path))
+	found, err := doublestar.Glob(os.DirFS(base), rest, doublestar.WithNoFollow())
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: the pattern %q of the settings: %w", pattern, err)
+	}
+	for i, f := range found {
+		found[i] = filepath.Join(base, f)
+	}
+	return found, nil
+}
+
+// access returns what may be done with a path.
+func (p *plan) access(path string) access {
+	for {
+		if a := p.entries[path]; a != 0 {
+			return a
+		}
+		if path == filepath.Dir(path) {
+			return readOnly
+		}
+		path = filepath.Dir(path)
+	}
+}
+
+// protect makes a path one that cannot be written to, where it could be. With hold
+// it is made first if it is missing: a directory, which nobody takes for anything,
+// or a file where one is looked for.
+func (p *plan) protect(path string, file bool, explicit map[string]bool, hold bool) {
+	// What is above it may be missing too, or lead elsewhere.
+	dir := filepath.Dir(path)
+	switch info, err := os.Lstat(path); {
+	case err == nil && info.Mode()&os.ModeSymlink != 0:
+		real, err := filepath.EvalSymlinks(path)
+		if p.access(resolved(dir)) == writable {
+			p.weak = append(p.weak, path+" is a symbolic link, which can be replaced")
+		}
+		if err == nil && p.access(real) == writable && p.entries[real] != writable {
+			p.entries[real] = readOnly
+		}
+		return
+	case err == nil:
+		real := resolved(path)
+		if a := p.access(real); a == writable && !explicit[real] {
+			if p.entries[real] == writable && explicit == nil || p.entries[real] == 0 {
+				p.entries[real] = readOnly
+			}
+		}
+		if placeheld(info) && hold {
+			if ph, err := holdPlace(path, file); err == nil {
+				p.held = append(p.held, ph)
+			}
+		}
+		return
+	}
+	if _, err := os.Lstat(dir); err != nil {
+		if parent := filepath.Dir(dir); parent != dir {
+			p.protect(dir, false, explicit, hold)
+		}
+		return
+	}
+	real := filepath.Join(resolved(dir), filepath.Base(path))
+	if p.access(real) != writable || explicit[real] {
+		return
+	}
+	p.entries[real] = readOnly
+	if !hold {
+		return
+	}
+	ph, err := holdPlace(real, file)
+	if err != nil {
+		// Who cannot make it here cannot make it inside, either.
+		delete(p.entries, real)
+		return
+	}
+	p.held = append(p.held, ph)
+}
+
+func (p *plan) release() {
+	for _, ph := range p.held {
+		ph.release()
+	}
+}
+
+// A mount is a step of what is put over what.
+type mount struct {
+	path   string
+	access access
+}
+
+// mounts returns the entries, and the directories that have to stay where they
+// are because something below them is protected, outer ones first.
+func (p *plan) mounts() []mount {
+	all := map[string]access{}
+	for path, a := range p.entries {
+		all[path] = a
+		// A directory that is mounted on cannot be moved away with what it holds.
+		for dir := filepath.Dir(path); dir != filepath.Dir(dir) && p.entries[dir] == 0; dir = filepath.Dir(dir) {
+			if p.access(dir) == writable {
+				all[dir] = writable
+			}
+		}
+	}
+	var list []mount
+	for path, a := range all {
+		list = append(list, mount{path, a})
+	}
+	slices.SortFunc(list, func(a, b mount) int { return strings.Compare(a.path+"/", b.path+"/") })
+	return list
+}
+
+// protectGit protects what git runs or obeys in a repository.
+func (p *plan) protectGit(dir string, protect func(string, bool)) {
+	git := filepath.Join(dir, ".git")
+	info, err := os.Lstat(git)
+	switch {
+	case err != nil || placeheld(info):
+		protect(git, false)
+		// With these a directory is a repository itself.
+		protect(filepath.Join(dir, "HEAD"), false)
+		return
+	case info.Mode()&os.ModeSymlink != 0, !info.IsDir():
+		protect(git, false)
+	}
+	if real, err := filepath.EvalSymlinks(git); err == nil {
+		if info, err := os.Stat(real); err == nil && info.IsDir() {
+			p.protectGitDir(real, dir, protect)
+		}
+	}
+}
+
+// protectGitDir protects the directory of a repository and those of its modules.
+func (p *plan) protectGitDir(git, tree string, protect func(string, bool)) {
+	protect(filepath.Join(git, "hooks"), false)
+	protect(filepath.Join(git, "config"), false)
+	protect(filepath.Join(git, "commondir"), true)
+	for _, path := range configPaths(filepath.Join(git, "config"), git, tree) {
+		protect(path, false)
+	}
+	for _, pattern := range []string{"worktrees/*/commondir", "worktrees/*/gitdir", "worktrees/*/config.worktree", "config.worktree"} {
+		found, _ := filepath.Glob(filepath.Join(escape(git), pattern))
+		for _, path := range found {
+			protect(path, true)
+		}
+	}
+	modules, _ := os.ReadDir(filepath.Join(git, "modules"))
+	for _, m := range modules {
+		if sub := filepath.Join(git, "modules", m.Name()); exists(filepath.Join(sub, "HEAD")) {
+			p.protectGitDir(sub, "", protect)
+		}
+	}
+}
+
+// escape makes a path a pattern that matches it alone.
+func escape(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}
+
+// configPaths returns the paths in the work tree that a configuration of git makes
+// it run or obey: its directory of hooks, and files that it includes.
+func configPaths(file, git, tree string) []string {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	var paths []string
+	section := ""
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		line := strings.TrimSpace(lines.Text())
+		if strings.HasPrefix(line, "[") {
+			section = strings.ToLower(strings.TrimLeft(line, "["))
+			if _, rest, ok := strings.Cut(line, "]"); ok {
+				line = strings.TrimSpace(rest)
+			}
+		}
+		key, value, ok := strings.Cut(line, "=")
+		if !ok {
+			continue
+		}
+		key, value = strings.ToLower(strings.TrimSpace(key)), strings.Trim(strings.TrimSpace(value), `"`)
+		base := ""
+		switch {
+		case key == "hookspath" && strings.HasPrefix(section, "core"):
+			base = tree
+		case key == "path" && strings.HasPrefix(section, "include"):
+			base = git
+		}
+		switch {
+		case base == "" || value == "" || strings.HasPrefix(value, "~"):
+		case filepath.IsAbs(value):
+			paths = append(paths, filepath.Clean(value))
+		default:
+			paths = append(paths, filepath.Join(base, value))
+		}
+	}
+	return paths
+}
+
+// nestedRepositories returns directories near the top of a directory that are
+// repositories themselves. It looks at a bounded number.
+func nestedRepositories(root string) []string {
+	var found []string
+	budget := 400
+	var look func(dir string, depth int)
+	look = func(dir string, depth int) {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return
+		}
+		for _, e := range entries {
+			if budget == 0 {
+				return
+			}
+			if !e.IsDir() || strings.HasPrefix(e.Name(), ".") || e.Name() == "node_modules" {
+				continue
+			}
+			budget--
+			sub := filepath.Join(dir, e.Name())
+			if exists(filepath.Join(sub, ".git")) {
+				found = append(found, sub)
+			}
+			if depth > 1 {
+				look(sub, depth-1)
+			}
+		}
+	}
+	look(root, 2)
+	return found
+}
+
+// linkedRepository returns the directory of the repository that a directory is a
+// further work tree of. It must name the work tree in return: a file that only
+// claims it makes nothing writable.
+func linkedRepository(dir string) string {
+	file := filepath.Join(dir, ".git")
+	text, err := os.ReadFile(file)
+	if err != nil || len(text) > 8192 {
+		return ""
+	}
+	git, ok := strings.CutPrefix(strings.TrimSpace(string(text)), "gitdir: ")
+	if !ok {
+		return ""
+	}
+	if !filepath.IsAbs(git) {
+		git = filepath.Join(dir, git)
+	}
+	if git, err = filepath.EvalSymlinks(git); err != nil {
+		return ""
+	}
+	back, err := os.ReadFile(filepath.Join(git, "gitdir"))
+	if err != nil || resolved(strings.TrimSpace(string(back))) != resolved(file) {
+		return ""
+	}
+	common := filepath.Dir(filepath.Dir(git))
+	if filepath.Base(common) != ".git" || filepath.Base(filepath.Dir(git)) != "worktrees" || !exists(filepath.Join(common, "HEAD")) {
+		return ""
+	}
+	return common
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// resolved follows links as far as the path exists.
+func resolved(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	dir := filepath.Dir(path)
+	if dir == path {
+		return path
+	}
+	return filepath.Join(resolved(dir), filepath.Base(path))
+}

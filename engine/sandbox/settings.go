@@ -1,0 +1,206 @@
+package sandbox
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Settings are the object that settings files and SDKs call sandbox. Names and
+// meaning are the official ones; what is added says so. The zero value is a sandbox
+// that is off.
+type Settings struct {
+	Enabled bool `json:"enabled,omitempty"`
+	// FailIfUnavailable refuses to run anything when there is no sandbox, or when
+	// something that these settings ask for by name cannot be held. Nil means true.
+	FailIfUnavailable *bool `json:"failIfUnavailable,omitempty"`
+	// AutoAllowBash runs commands without asking when they run inside.
+	AutoAllowBash bool `json:"autoAllowBashIfSandboxed,omitempty"`
+	// AllowUnsandboxed lets the model ask for a command to run outside. Somebody
+	// has to approve each. Unlike the official default it is off.
+	AllowUnsandboxed bool `json:"allowUnsandboxedCommands,omitempty"`
+	// Excluded are commands that run outside, such as "docker *". Only a command
+	// that is nothing else than one of them does.
+	Excluded []string `json:"excludedCommands,omitempty"`
+	// NestedNamespaces lets commands make user namespaces of their own.
+	NestedNamespaces bool   `json:"allowNestedUserNamespaces,omitempty"`
+	BwrapPath        string `json:"bwrapPath,omitempty"`
+
+	Network     Network     `json:"network,omitzero"`
+	Filesystem  Filesystem  `json:"filesystem,omitzero"`
+	Credentials Credentials `json:"credentials,omitzero"`
+
+	ignored []string // members that have no effect here
+}
+
+// Network says what commands can reach. Nothing unless it is named.
+type Network struct {
+	// AllowedDomains are names that can be reached through the proxy: a name, a
+	// name with a port, "*.example.com" for the names below one, or "*". An empty
+	// list is an empty list: no network.
+	AllowedDomains []string `json:"allowedDomains,omitempty"`
+	DeniedDomains  []string `json:"deniedDomains,omitempty"` // wins
+	// AllowedAddresses are private addresses ("10.0.0.0/8") that an allowed name
+	// may lead to. It is an addition: others are refused when they are dialled.
+	AllowedAddresses []netip.Prefix `json:"allowedAddresses,omitempty"`
+	// AllUnixSockets lets commands open Unix sockets, which lead past everything
+	// else if a server listens on one that can be reached.
+	AllUnixSockets bool `json:"allowAllUnixSockets,omitempty"`
+	// HTTPProxyPort is the port on this machine of a proxy to use in place of
+	// ours. It decides then what can be reached.
+	HTTPProxyPort int `json:"httpProxyPort,omitempty"`
+}
+
+// Filesystem says what commands can read and write beside the working
+// directories. Paths are absolute, below "~/", or seen from where the conversation
+// began; those that deny may hold the wildcards *, ** and ?.
+type Filesystem struct {
+	AllowWrite []string `json:"allowWrite,omitempty"`
+	DenyWrite  []string `json:"denyWrite,omitempty"` // wins over AllowWrite
+	DenyRead   []string `json:"denyRead,omitempty"`
+	AllowRead  []string `json:"allowRead,omitempty"` // wins over DenyRead
+	Disabled   bool     `json:"disabled,omitempty"`  // files are not confined at all
+}
+
+// Credentials are what commands must not see.
+type Credentials struct {
+	Files   []CredentialFile `json:"files,omitempty"`
+	EnvVars []CredentialVar  `json:"envVars,omitempty"`
+}
+
+// A CredentialFile is a file that is not readable inside. The mode mask is held as
+// deny, which is stricter.
+type CredentialFile struct {
+	Path string `json:"path"`
+	Mode string `json:"mode,omitempty"`
+}
+
+// A CredentialVar is a variable that is not in the environment inside. The mode
+// mask is held as deny, which is stricter. The mode allow, an addition, keeps a
+// variable that looks like a credential.
+type CredentialVar struct {
+	Name string `json:"name"`
+	Mode string `json:"mode,omitempty"`
+}
+
+// noEffect are members that mean nothing on this system or are always so.
+var noEffect = []string{"$schema", "allowAppleEvents", "socatPath", "ripgrep", "ignoreViolations", "enableWeakerNestedSandbox", "enableWeakerNetworkIsolation"}
+
+// Parse reads the sandbox member of settings. Nil, null and {} are a sandbox that
+// is off. Members that this version does not know are kept for the report.
+func Parse(raw json.RawMessage) (*Settings, error) {
+	s := &Settings{}
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return s, nil
+	}
+	if err := json.Unmarshal(raw, s); err != nil {
+		var typ *json.UnmarshalTypeError
+		if errors.As(err, &typ) && typ.Field != "" {
+			return nil, fmt.Errorf("the sandbox settings cannot be read: %s cannot be a %s", typ.Field, typ.Value)
+		}
+		return nil, fmt.Errorf("the sandbox settings cannot be read: %w", err)
+	}
+	for _, c := range s.Credentials.Files {
+		if c.Path == "" || !slices.Contains([]string{"", "deny", "mask"}, c.Mode) {
+			return nil, fmt.Errorf("the sandbox settings cannot be read: credentials.files has a path %q with the mode %q; it must be deny or mask", c.Path, c.Mode)
+		}
+	}
+	for _, c := range s.Credentials.EnvVars {
+		if c.Name == "" || !slices.Contains([]string{"", "deny", "mask", "allow"}, c.Mode) {
+			return nil, fmt.Errorf("the sandbox settings cannot be read: credentials.envVars has a name %q with the mode %q; it must be deny, mask or allow", c.Name, c.Mode)
+		}
+	}
+	if p := s.Network.HTTPProxyPort; p < 0 || p > 65535 {
+		return nil, fmt.Errorf("the sandbox settings cannot be read: %d is no port for network.httpProxyPort", p)
+	}
+	s.ignored = unknown(raw)
+	return s, nil
+}
+
+// unknown lists the members of settings that have no effect.
+func unknown(raw json.RawMessage) []string {
+	var out []string
+	known := map[string]any{"": Settings{}, "network.": Network{}, "filesystem.": Filesystem{}, "credentials.": Credentials{}}
+	for prefix, v := range known {
+		var given map[string]json.RawMessage
+		part := raw
+		if prefix != "" {
+			var whole map[string]json.RawMessage
+			json.Unmarshal(raw, &whole)
+			part = whole[strings.TrimSuffix(prefix, ".")]
+		}
+		json.Unmarshal(part, &given)
+		names := members(v)
+		for name, value := range given {
+			text := string(bytes.TrimSpace(value))
+			if !slices.Contains(names, name) && !slices.Contains(noEffect, name) && !slices.Contains([]string{"null", "false", "[]", "{}"}, text) {
+				out = append(out, prefix+name)
+			}
+		}
+	}
+	for _, c := range []string{"network.strictAllowlist", "network.allowLocalBinding", "network.allowMachLookup"} {
+		// The first always holds; the second does too, in a network of its own.
+		out = slices.DeleteFunc(out, func(s string) bool { return s == c })
+	}
+	slices.Sort(out)
+	return out
+}
+
+// mustHave reports whether nothing may run without what is asked for.
+func (s *Settings) mustHave() bool { return s.FailIfUnavailable == nil || *s.FailIfUnavailable }
+
+// secret reports whether a variable looks like a credential, by its name.
+func (s *Settings) secret(name string) bool {
+	for _, c := range s.Credentials.EnvVars {
+		if c.Name == name {
+			return c.Mode != "allow"
+		}
+	}
+	upper := strings.ToUpper(name)
+	for _, prefix := range []string{"ANTHROPIC_", "CLAUDE_CODE_OAUTH"} {
+		if strings.HasPrefix(upper, prefix) {
+			return true
+		}
+	}
+	for _, word := range []string{"SSH_AUTH_SOCK", "SSH_AGENT_PID", "DBUS_SESSION_BUS_ADDRESS", "DOCKER_HOST", "GOOGLE_APPLICATION_CREDENTIALS"} {
+		if upper == word {
+			return true
+		}
+	}
+	for _, suffix := range []string{"API_KEY", "APIKEY", "TOKEN", "SECRET", "SECRET_KEY", "ACCESS_KEY", "ACCESS_KEY_ID", "PRIVATE_KEY", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIALS"} {
+		if upper == suffix || strings.HasSuffix(upper, "_"+suffix) {
+			return true
+		}
+	}
+	return false
+}
+
+// Outside reports whether a command is one of those that the settings run outside:
+// one of [Settings.Excluded] and nothing else. What holds anything that a shell
+// understands, such as a quote, a variable or a second command, is not.
+func (s *Settings) Outside(command string) bool {
+	if strings.ContainsAny(command, "\x00\r\n;&|<>$`\\\"'(){}[]*?~#!^=") {
+		return false
+	}
+	words := strings.Fields(command)
+	for _, pattern := range s.Excluded {
+		pattern = strings.TrimSpace(pattern)
+		prefix, more := strings.CutSuffix(pattern, ":*")
+		if !more {
+			prefix, more = strings.CutSuffix(pattern, " *")
+		}
+		want := strings.Fields(prefix)
+		if len(want) == 0 || strings.Contains(prefix, "*") || len(words) < len(want) || !slices.Equal(words[:len(want)], want) {
+			continue
+		}
+		// A name alone stands for the program, whatever follows.
+		if more || len(want) == 1 || len(words) == len(want) {
+			return true
+		}
+	}
+	return false
+}
