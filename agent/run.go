@@ -36,9 +36,11 @@ func run(ctx context.Context, cfg Config, flags *Flags, stdin io.Reader, stdout,
 		fmt.Fprintln(stderr, err)
 		return 1
 	}
+	defer set.close()
 	if flags.InitOnly {
 		return 0
 	}
+	set.warn(stderr)
 	if flags.Debug || flags.DebugToStderr {
 		for _, name := range flags.Ignored {
 			fmt.Fprintf(stderr, "[debug] %s is accepted and has no effect in this version\n", name)

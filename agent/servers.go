@@ -27,7 +27,7 @@ func (s *server) newManager() *mcp.Manager {
 	}
 	return mcp.New(mcp.Options{
 		Host: s.toServer, Elicit: s.elicit, Hidden: set.hidden,
-		Env: set.cfg.Environ, Dir: set.cfg.Cwd, Version: set.cfg.OwnVersion, Logger: set.cfg.Logger,
+		Env: set.cfg.Environ, Dir: set.cfg.Cwd, Sandbox: set.sandbox, Version: set.cfg.OwnVersion, Logger: set.cfg.Logger,
 		ConnectTimeout: time.Duration(number("MCP_TIMEOUT")) * time.Millisecond,
 		CallTimeout:    time.Duration(number("MCP_TOOL_TIMEOUT")) * time.Millisecond,
 		MaxResult:      int(number("MAX_MCP_OUTPUT_TOKENS")) * 4,

@@ -21,6 +21,7 @@ import (
 	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/engine/model/catalog"
 	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/engine/sandbox"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/builtin"
 	"github.com/parley-go/parley/engine/tool/websearch"
@@ -66,6 +67,10 @@ type Config struct {
 	Metrics metric.MeterProvider
 	// Root says that the process runs with the rights of the superuser.
 	Root bool
+	// SandboxHelper is a program whose main calls [sandbox.RunIfHelper], or
+	// [sandbox.Self] if that is this one. Without it a sandbox has no network
+	// and there is none without bubblewrap.
+	SandboxHelper string
 
 	Version    string // that the agent is compatible with; empty means [CompatibleVersion]
 	OwnVersion string
@@ -79,7 +84,8 @@ type setup struct {
 	vars  map[string]string
 
 	env       *tool.Env
-	servers   []mcp.Server // those of the flags
+	sandbox   *sandbox.Sandbox // nil if the settings leave it off
+	servers   []mcp.Server     // those of the flags
 	settings  map[string]json.RawMessage
 	managed   map[string]json.RawMessage // settings that only restrict
 	keySource string                     // where the key is from, as hosts are told
@@ -125,7 +131,11 @@ func newSetup(cfg Config, flags *Flags) (*setup, error) {
 	if set.mode() == wire.ModeBypassPermissions && (set.permissions().DisableBypass == "disable" || set.restrictions().DisableBypass == "disable") {
 		return nil, errors.New("Error: the settings do not allow the mode bypassPermissions.")
 	}
-	if set.mode() == wire.ModeBypassPermissions && cfg.Root && set.vars["IS_SANDBOX"] != "1" {
+	if err := set.startSandbox(); err != nil {
+		return nil, err
+	}
+	if set.mode() == wire.ModeBypassPermissions && cfg.Root && set.vars["IS_SANDBOX"] != "1" && !set.sandbox.Active() {
+		set.sandbox.Close()
 		return nil, errors.New("--dangerously-skip-permissions cannot be used with root/sudo privileges for security reasons")
 	}
 	return set, nil
@@ -176,15 +186,8 @@ func checkSettings(settings map[string]json.RawMessage) error {
 		}
 	}
 	if raw := settings["sandbox"]; raw != nil {
-		var s struct {
-			Enabled           bool  `json:"enabled"`
-			FailIfUnavailable *bool `json:"failIfUnavailable"`
-		}
-		if err := json.Unmarshal(raw, &s); err != nil {
-			return fmt.Errorf("the sandbox cannot be read: %v", err)
-		}
-		if s.Enabled && (s.FailIfUnavailable == nil || *s.FailIfUnavailable) {
-			return errors.New("the sandbox is not available in this version. Take it out of the settings, or set failIfUnavailable to false to run without it")
+		if _, err := sandbox.Parse(raw); err != nil {
+			return err
 		}
 	}
 	if raw := settings["hooks"]; raw != nil {
@@ -249,7 +252,7 @@ func (set *setup) bypassAllowed() bool {
 	if set.permissions().DisableBypass == "disable" || set.restrictions().DisableBypass == "disable" {
 		return false
 	}
-	if set.cfg.Root && set.vars["IS_SANDBOX"] != "1" {
+	if set.cfg.Root && set.vars["IS_SANDBOX"] != "1" && !set.sandbox.Active() {
 		return false
 	}
 	return set.flags.AllowBypass || set.flags.SkipPermissions || set.flags.PermissionMode == wire.ModeBypassPermissions
@@ -336,15 +339,21 @@ func (set *setup) environment(sessionID string) *tool.Env {
 		}
 		environ = append(environ, kv)
 	}
-	env := &tool.Env{Home: set.cfg.Home, Environ: environ, Roots: []string{set.cfg.Cwd}}
-	for _, d := range set.absolute(append(slices.Clone(set.flags.AddDirs), set.permissions().AdditionalDirectories...)) {
-		if !slices.Contains(env.Roots, d) {
-			env.Roots = append(env.Roots, d)
-		}
-	}
-	env.Dir = filepath.Join(os.TempDir(), "parley-"+strconv.Itoa(os.Getuid()), sessionID)
+	env := &tool.Env{Home: set.cfg.Home, Environ: environ, Roots: set.roots(), Sandbox: set.sandbox}
+	env.Dir = filepath.Join(ownTemp(), sessionID)
 	set.env = env
 	return env
+}
+
+// roots are the directories that the conversation begins with.
+func (set *setup) roots() []string {
+	roots := []string{set.cfg.Cwd}
+	for _, d := range set.absolute(append(slices.Clone(set.flags.AddDirs), set.permissions().AdditionalDirectories...)) {
+		if !slices.Contains(roots, d) {
+			roots = append(roots, d)
+		}
+	}
+	return roots
 }
 
 // absolute returns directories as seen from where the conversation works.
@@ -629,6 +638,7 @@ func (set *setup) close() {
 	for _, f := range set.closers {
 		f()
 	}
+	set.closers = nil
 }
 
 // A SignalError is the cause of a context that a signal ended. Status is what the

@@ -32,6 +32,9 @@ func (c *Conversation) init(t *turn) *wire.Init {
 		"ultrathink_available":      json.RawMessage("false"),
 		"ultrathink_typed_raises":   json.RawMessage("false"),
 	}
+	if c.env.Sandbox != nil {
+		m.Extra["sandbox"] = mustJSON(c.env.Sandbox.Report())
+	}
 	if c.cfg.OwnVersion != "" {
 		m.Extra["parley_version"] = mustJSON(c.cfg.OwnVersion)
 	}

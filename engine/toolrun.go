@@ -277,7 +277,8 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 		}
 		return c.Do(func() {
 			mode = c.mode
-			d = c.policy.Decide(&policy.Request{Tool: spec, Access: access, Input: *input, Mode: c.mode, Roots: c.roots, Cwd: c.env.Cwd(), Home: c.env.Home})
+			d = c.policy.Decide(&policy.Request{Tool: spec, Access: access, Input: *input, Mode: c.mode, Roots: c.roots, Cwd: c.env.Cwd(), Home: c.env.Home, Sandboxed: c.unasked(access)})
+			d = leaving(access, d)
 		})
 	}
 	if !decide() {

@@ -28,6 +28,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/parley-go/parley/engine/sandbox"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/wire"
 )
@@ -51,6 +52,9 @@ type Options struct {
 	Env []string
 	// Dir is where servers work.
 	Dir string
+	// Sandbox is where the processes run of servers that a project brought. Nil
+	// means that they are not confined.
+	Sandbox *sandbox.Sandbox
 
 	ConnectTimeout time.Duration // of one connection; zero means 30 s
 	// CallTimeout bounds the silence of a call whose server's configuration says

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -50,6 +51,9 @@ type program struct {
 	once   sync.Once
 }
 
+// projectSource is who brought a server that is not trusted like the others.
+const projectSource = "project"
+
 // start starts the process of a server.
 func (s *server) start(ctx context.Context) (link, error) {
 	env := s.environ()
@@ -71,7 +75,13 @@ func (s *server) start(ctx context.Context) (link, error) {
 		return nil, err
 	}
 	p := &program{mark: process.NewMark(), stderr: process.NewSpool("", 1<<40, nil)}
-	p.tree, err = process.Start(&process.Command{Args: append([]string{path}, s.cfg.Args...), Dir: s.m.opts.Dir, Env: env, Mark: p.mark, Stdin: in, Stdout: out, Output: p.stderr})
+	how := &process.Command{Args: append([]string{path}, s.cfg.Args...), Dir: s.m.opts.Dir, Env: env, Mark: p.mark, Stdin: in, Stdout: out, Output: p.stderr}
+	if s.source == projectSource {
+		how.Confine = func(cmd *exec.Cmd) (func(error) <-chan struct{}, error) {
+			return s.m.opts.Sandbox.Confine(cmd, s.m.opts.Dir)
+		}
+	}
+	p.tree, err = process.Start(how)
 	in.Close()
 	out.Close()
 	if err != nil {

@@ -90,7 +90,7 @@ func (s *Sandbox) tryLandlock() error {
 		return fmt.Errorf("the kernel has version %d of it, and 3 is needed", max(abi, 0))
 	}
 	s.proxy = nil
-	return s.probe(s.confineLandlock)
+	return s.probe(func(cmd *exec.Cmd) (func(error) <-chan struct{}, error) { return s.confineLandlock(cmd, s.opts.Roots) })
 }
 
 // probe tries whether commands can be confined.
@@ -122,7 +122,7 @@ func (s *Sandbox) probe(confine func(*exec.Cmd) (func(error) <-chan struct{}, er
 func (s *Sandbox) describe() (asked []string) {
 	r := &s.report
 	fs, n := &s.set.Filesystem, &s.set.Network
-	p, err := s.makePlan(false)
+	p, err := s.makePlan(s.opts.Roots, false)
 	if err != nil {
 		return []string{err.Error()}
 	}
@@ -191,11 +191,11 @@ func (s *Sandbox) describe() (asked []string) {
 	return asked
 }
 
-func (s *Sandbox) confine(cmd *exec.Cmd) (func(error) <-chan struct{}, error) {
+func (s *Sandbox) confine(cmd *exec.Cmd, roots []string) (func(error) <-chan struct{}, error) {
 	if s.kind == Landlock {
-		return s.confineLandlock(cmd)
+		return s.confineLandlock(cmd, roots)
 	}
-	p, err := s.makePlan(true)
+	p, err := s.makePlan(roots, true)
 	if err != nil {
 		return nil, err
 	}
@@ -444,8 +444,8 @@ type lock struct {
 }
 
 // confineLandlock has the helper run a command.
-func (s *Sandbox) confineLandlock(cmd *exec.Cmd) (func(error) <-chan struct{}, error) {
-	p, err := s.makePlan(false)
+func (s *Sandbox) confineLandlock(cmd *exec.Cmd, roots []string) (func(error) <-chan struct{}, error) {
+	p, err := s.makePlan(roots, false)
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ func (s *Sandbox) find() error {
 
 func (s *Sandbox) describe() []string { return nil }
 
-func (s *Sandbox) confine(*exec.Cmd) (func(error) <-chan struct{}, error) {
+func (s *Sandbox) confine(*exec.Cmd, []string) (func(error) <-chan struct{}, error) {
 	return nil, errors.ErrUnsupported
 }
 

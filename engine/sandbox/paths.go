@@ -51,14 +51,14 @@ func Protected() []string {
 
 // makePlan decides about files as they are now. With hold, missing paths that must
 // not come into being are made so that they cannot; the caller releases them.
-func (s *Sandbox) makePlan(hold bool) (*plan, error) {
+func (s *Sandbox) makePlan(roots []string, hold bool) (*plan, error) {
 	p := &plan{entries: map[string]access{}}
 	fs := &s.set.Filesystem
 	if fs.Disabled {
 		p.entries["/"] = writable
 	}
 	var work, all []string
-	for _, dir := range s.opts.Roots() {
+	for _, dir := range roots {
 		if real, err := filepath.EvalSymlinks(dir); err == nil {
 			work = append(work, real)
 		}

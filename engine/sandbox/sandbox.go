@@ -47,8 +47,9 @@ type Options struct {
 	// Dir is what relative paths of the settings are seen from, and the first of
 	// the directories that may be written to.
 	Dir string
-	// Roots returns the directories that may be written to now. Nil means Dir.
-	Roots func() []string
+	// Roots are the directories that may be written to if a command brings none.
+	// Nil means Dir.
+	Roots []string
 	Home  string // for "~/" and its start-up files; may be empty
 	// Temp are directories for temporary files, which may be written to.
 	Temp []string
@@ -106,7 +107,7 @@ func New(opts Options) (*Sandbox, error) {
 	}
 	s := &Sandbox{opts: opts, set: set, kind: None}
 	if s.opts.Roots == nil {
-		s.opts.Roots = func() []string { return []string{opts.Dir} }
+		s.opts.Roots = []string{opts.Dir}
 	}
 	s.report = Report{Enabled: true, Enforced: []string{}, Missing: []string{}, Ignored: set.ignored}
 	why := s.find()
@@ -157,20 +158,24 @@ func (s *Sandbox) Environ(env []string) []string {
 	})
 }
 
-// Confine changes a command that was not started so that it runs inside. What it
+// Confine changes a command that was not started so that it runs inside, where it
+// may write to these directories; without any, those of the options. What it
 // returns must be called with what Start returned; the channel that this gives back
 // is closed when nothing of the command runs inside any more, soon after it has
 // ended. The command gets no more files than it had: those that are added are
 // closed before it runs. Without a sandbox that is active the command stays as it
 // is.
-func (s *Sandbox) Confine(cmd *exec.Cmd) (started func(error) (over <-chan struct{}), err error) {
+func (s *Sandbox) Confine(cmd *exec.Cmd, roots ...string) (started func(error) (over <-chan struct{}), err error) {
 	if !s.Active() {
 		return atOnce, nil
 	}
 	if cmd.Path == "" || len(cmd.Args) == 0 {
 		return nil, errors.New("sandbox: the command names no program")
 	}
-	return s.confine(cmd)
+	if len(roots) == 0 {
+		roots = s.opts.Roots
+	}
+	return s.confine(cmd, roots)
 }
 
 // atOnce has nothing to wait for.
@@ -210,7 +215,7 @@ func (s *Sandbox) findBwrap() (string, error) {
 	}
 	for _, dir := range append(filepath.SplitList(s.opts.Path), "/usr/bin", "/bin", "/usr/local/bin") {
 		// A project does not get to say what bwrap is.
-		if !filepath.IsAbs(dir) || slices.ContainsFunc(s.opts.Roots(), func(root string) bool { return within(root, filepath.Clean(dir)) }) {
+		if !filepath.IsAbs(dir) || slices.ContainsFunc(s.opts.Roots, func(root string) bool { return within(root, filepath.Clean(dir)) }) {
 			continue
 		}
 		if p := filepath.Join(dir, "bwrap"); runnable(p) == nil {

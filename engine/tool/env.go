@@ -3,6 +3,8 @@ package tool
 import (
 	"context"
 	"sync"
+
+	"github.com/parley-go/parley/engine/sandbox"
 )
 
 // An Env is where the tools of one conversation work: its directories, its
@@ -13,6 +15,9 @@ type Env struct {
 	Home    string   // the user's home; empty if there is none
 	Environ []string // the environment of commands, "KEY=value"
 	Dir     string   // a directory of the session for what tools put aside; made when needed
+
+	// Sandbox is where commands run. Nil means that they are not confined.
+	Sandbox *sandbox.Sandbox
 
 	// Hidden reports whether a file or directory, by its absolute path, must not
 	// be seen by tools that look at many: Glob and Grep leave it out. It may be

@@ -66,7 +66,16 @@ type Access struct {
 	// the kind Other; if it is a file's, rules about that file hold.
 	URL  string `json:"url,omitempty"`
 	Name string `json:"name,omitempty"`
+	// Sandbox says where a command would run: [Inside] one, [Outside] because the
+	// model asked for it, or nothing if there is none or the settings say so.
+	Sandbox string `json:"sandbox,omitempty"`
 }
+
+// Where a command would run; see [Access].
+const (
+	Inside  = "inside"
+	Outside = "outside" // never without being asked about
+)
 
 // A Call is one use of a tool.
 type Call struct {

@@ -67,9 +67,6 @@ type Options struct {
 	// Tell is when a command that still runs is told of as a task; three seconds
 	// if zero.
 	Tell time.Duration
-	// Wrap changes the arguments that a command is started with, to put it into
-	// a sandbox. The first is the path of the executable. It may be nil.
-	Wrap func(env *tool.Env, args []string) ([]string, error)
 	// Snapshot is a file that each shell reads first, such as one with the
 	// functions and aliases of a login shell; none if empty.
 	Snapshot string
@@ -111,6 +108,21 @@ type Input struct {
 	Timeout         tool.Int  `json:"timeout"` // in milliseconds
 	Description     string    `json:"description"`
 	RunInBackground tool.Bool `json:"run_in_background"`
+	// DisableSandbox asks to run outside the sandbox of the [tool.Env]. It is
+	// not in the schema, and has no effect unless the settings allow it.
+	DisableSandbox tool.Bool `json:"dangerouslyDisableSandbox"`
+}
+
+// where says where the command runs, as [tool.Access] has it.
+func (in *Input) where(env *tool.Env) string {
+	set := env.Sandbox.Settings()
+	switch {
+	case !env.Sandbox.Active() || set.Outside(in.Command):
+		return ""
+	case bool(in.DisableSandbox) && set.AllowUnsandboxed:
+		return tool.Outside
+	}
+	return tool.Inside
 }
 
 // Output is what programs get.
@@ -137,7 +149,7 @@ func (t *Tool) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, erro
 	if err := tool.Decode(input, &in); err != nil {
 		return nil, err
 	}
-	return []tool.Access{{Kind: tool.Execute, Command: in.Command}}, nil
+	return []tool.Access{{Kind: tool.Execute, Command: in.Command, Sandbox: in.where(env)}}, nil
 }
 
 var loneSleep = regexp.MustCompile(`^\s*sleep\s+([0-9]{2,}|[0-9.]+[mhd])\s*;?\s*$`)
@@ -249,7 +261,8 @@ func (t *Tool) finished(env *tool.Env, run *run) (*tool.Result, error) {
 	}
 	meaning := interpret(run.info.Command, code)
 	if code != 0 && meaning == "" {
-		return nil, errors.New(joinLines(fmt.Sprintf("Exit code %d", code), joinLines(said, joinLines(note, reset))))
+		note = joinLines(joinLines(note, reset), run.confinement(said))
+		return nil, errors.New(joinLines(fmt.Sprintf("Exit code %d", code), joinLines(said, note)))
 	}
 	if reset != "" {
 		note = joinLines(note, reset)
@@ -271,6 +284,18 @@ func (t *Tool) finished(env *tool.Env, run *run) (*tool.Result, error) {
 		}
 	}
 	return tool.Text(said, out), nil
+}
+
+// confinement tells why a command may have failed that ran inside a sandbox.
+func (r *run) confinement(said string) string {
+	if !r.inside || !slices.ContainsFunc([]string{"ead-only file system", "ermission denied", "peration not permitted", "resolve", "etwork", "403", "onnection", "Is a directory"}, func(s string) bool { return strings.Contains(said, s) }) {
+		return ""
+	}
+	note := "(The command ran in a sandbox. It can write below " + strings.Join(r.env.Roots, ", ") + " and the temporary directory only, but not to git hooks, git configuration or settings, and reach no network but what the settings allow."
+	if r.env.Sandbox.Settings().AllowUnsandboxed {
+		note += " If it must run outside, call it again with dangerouslyDisableSandbox set to true: the user is asked."
+	}
+	return note + ")"
 }
 
 func joinLines(a, b string) string {

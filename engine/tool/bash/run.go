@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -20,6 +22,7 @@ type run struct {
 	spool   *process.Spool
 	dir     string // where it began
 	note    string // for the model
+	inside  bool   // of a sandbox
 	cwd     *os.File
 	endDir  string        // where it ended, if it said so; valid when it has ended
 	started chan struct{} // closed when there is a tree
@@ -107,12 +110,6 @@ func (t *Tool) launch(call *tool.Call, in *Input, shell, dir string) (*run, erro
 		command = ". " + quote(file)
 	}
 	args := []string{shell, "-c", t.script(command)}
-	if t.opts.Wrap != nil {
-		var err error
-		if args, err = t.opts.Wrap(env, args); err != nil {
-			return nil, err
-		}
-	}
 	l := liveOf(env)
 	l.once.Do(func() { l.watch, _ = process.Watch(shell, l.mark, pathOf(env)) })
 	cwd, w, err := os.Pipe()
@@ -120,7 +117,13 @@ func (t *Tool) launch(call *tool.Call, in *Input, shell, dir string) (*run, erro
 		return nil, err
 	}
 	r.cwd = cwd
-	r.tree, err = process.Start(&process.Command{Args: args, Dir: dir, Env: environment(env, dir), Files: []*os.File{w}, Mark: l.mark, Output: r.spool})
+	how := &process.Command{Args: args, Dir: dir, Env: environment(env, dir), Files: []*os.File{w}, Mark: l.mark, Output: r.spool}
+	if r.inside = in.where(env) == tool.Inside; r.inside {
+		how.Env = env.Sandbox.Environ(how.Env)
+		roots := slices.Clone(env.Roots)
+		how.Confine = func(cmd *exec.Cmd) (func(error) <-chan struct{}, error) { return env.Sandbox.Confine(cmd, roots...) }
+	}
+	r.tree, err = process.Start(how)
 	w.Close()
 	if err != nil {
 		cwd.Close()

@@ -14,7 +14,8 @@ import (
 const hasMarks = true
 
 func attributes() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	// A session of its own has no terminal to read from or to type into.
+	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 }
 
 func signalMarked(mark string, s syscall.Signal) {

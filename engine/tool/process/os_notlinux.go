@@ -7,7 +7,7 @@ import "syscall"
 // hasMarks is false: other systems do not show the environment of processes.
 const hasMarks = false
 
-func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
 func signalMarked(string, syscall.Signal) {}
 

@@ -36,6 +36,11 @@ type Command struct {
 	Mark   string // that it carries beside its own; may be empty
 	Output *Spool // gets what it prints, both streams as one
 
+	// Confine changes the command before it is started, to put it into a sandbox.
+	// What it returns is called with what came of the start; the command counts
+	// as ended when the channel is closed, too. It may be nil.
+	Confine func(*exec.Cmd) (started func(error) (over <-chan struct{}), err error)
+
 	Stdin  *os.File // what it reads; nil means nothing
 	Stdout *os.File // gets its standard output in place of Output, if not nil
 }
@@ -66,6 +71,14 @@ func Start(c *Command) (*Tree, error) {
 	if c.Stdout != nil {
 		t.cmd.Stdout = c.Stdout
 	}
+	confined := func(error) <-chan struct{} { return nil }
+	if c.Confine != nil {
+		if confined, err = c.Confine(t.cmd); err != nil {
+			r.Close()
+			w.Close()
+			return nil, err
+		}
+	}
 	started := make(chan error)
 	go func() {
 		// The kernel watches the thread that starts the command, so that thread
@@ -73,9 +86,16 @@ func Start(c *Command) (*Tree, error) {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := t.cmd.Start()
+		over := confined(err)
 		started <- err
 		if err == nil {
 			t.cmd.Wait()
+			if over != nil {
+				select {
+				case <-over:
+				case <-time.After(time.Second):
+				}
+			}
 			close(t.exited)
 		}
 	}()

@@ -1,0 +1,69 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/parley-go/parley/engine/sandbox"
+)
+
+// ownTemp is where tools put things aside, below the temporary directory.
+func ownTemp() string {
+	return filepath.Join(os.TempDir(), "parley-"+strconv.Itoa(os.Getuid()))
+}
+
+// sandboxSettings returns the sandbox member of the settings that counts: what
+// restricts wins as a whole.
+func (set *setup) sandboxSettings() json.RawMessage {
+	if raw := set.managed["sandbox"]; raw != nil {
+		return raw
+	}
+	return set.settings["sandbox"]
+}
+
+// startSandbox makes the sandbox of the settings, if they ask for one.
+func (set *setup) startSandbox() error {
+	settings, err := sandbox.Parse(set.sandboxSettings())
+	if err != nil {
+		return fmt.Errorf("Error: %w", err)
+	}
+	if !settings.Enabled {
+		return nil
+	}
+	opts := sandbox.Options{Settings: settings, Dir: set.cfg.Cwd, Roots: set.roots(), Home: set.cfg.Home, Path: set.vars["PATH"], Helper: set.cfg.SandboxHelper}
+	for _, dir := range []string{"/tmp", set.vars["TMPDIR"]} {
+		// One that holds the home is no place for temporary files.
+		if filepath.IsAbs(dir) && (set.cfg.Home == "" || !strings.HasPrefix(set.cfg.Home+"/", strings.TrimSuffix(filepath.Clean(dir), "/")+"/")) && !slices.Contains(opts.Temp, dir) {
+			opts.Temp = append(opts.Temp, dir)
+		}
+	}
+	// What tools put aside is read by commands, and written by us alone.
+	if err := os.MkdirAll(ownTemp(), 0o700); err == nil {
+		opts.Protect = append(opts.Protect, ownTemp())
+	}
+	if home := set.cfg.Home; home != "" {
+		opts.Hide = append(opts.Hide, filepath.Join(home, ".config", "claude", "config.json"), filepath.Join(home, ".claude", ".credentials.json"))
+	}
+	if set.sandbox, err = sandbox.New(opts); err != nil {
+		return fmt.Errorf("Error: %w", err)
+	}
+	set.closers = append(set.closers, func() error { set.sandbox.Close(); return nil })
+	return nil
+}
+
+// warn says once what the sandbox does not hold.
+func (set *setup) warn(stderr io.Writer) {
+	r := set.sandbox.Report()
+	for _, m := range r.Missing {
+		fmt.Fprintf(stderr, "Warning: the sandbox (%s) does not hold %s\n", r.Kind, m)
+	}
+	if len(r.Ignored) > 0 {
+		fmt.Fprintf(stderr, "Warning: these settings of the sandbox have no effect: %s\n", strings.Join(r.Ignored, ", "))
+	}
+}
