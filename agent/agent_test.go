@@ -16,7 +16,13 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(crashEnv) != "" {
+		crashAgent()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // inProcess returns options for an agent in this process that plays a script.
 func inProcess(t *testing.T, s *parleytest.Scenario) (*parley.Options, *parleytest.Model, string) {

@@ -57,7 +57,14 @@ func (s *server) control(m *wire.ControlRequest) {
 	case *wire.SetHasSubscribers, *wire.SeedReadState:
 		s.respond(id, nil, nil)
 	case *wire.RewindFiles:
-		s.respond(id, nil, refuse("", "File rewinding is not enabled."))
+		s.conv.Do(func() {
+			r, err := s.conv.Rewind(req.UserMessageID, req.DryRun)
+			if err != nil {
+				s.respond(id, nil, refuse("", "%v", err))
+				return
+			}
+			s.respond(id, r, nil)
+		})
 	case *wire.GetContextUsage:
 		s.conv.Do(func() { s.respond(id, s.contextUsage(), nil) })
 	case *wire.GetSettings:

@@ -76,6 +76,7 @@ var flagHelp = []struct {
 		{"--session-id", "UUID", "the id of a new one"},
 		{"--name", "TITLE", "the title of a new one"},
 		{"--no-session-persistence", "", "keep it nowhere"},
+		{"--session-durability", "HOW", "it survives a power cut (fsync), kill -9 (write) or nothing (none)"},
 	}},
 	{"Finding out", [][3]string{
 		{"--init-only", "", "see that it can start, and end"},

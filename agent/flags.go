@@ -67,6 +67,7 @@ type Flags struct {
 	ResumeAt    string
 	DropsTurn   string // the turn that ResumeAt may drop; empty means any
 	NoPersist   bool
+	Durability  string // of the session: fsync, write or none; empty means fsync
 	SessionName string
 
 	APIKey     string
@@ -198,6 +199,7 @@ var flagTable = []flagSpec{
 	{names: []string{"--resume-session-at"}, kind: flagString, set: str(func(f *Flags) *string { return &f.ResumeAt })},
 	{names: []string{"--resume-drops-turn"}, kind: flagString, set: str(func(f *Flags) *string { return &f.DropsTurn })},
 	{names: []string{"--no-session-persistence"}, set: on(func(f *Flags) *bool { return &f.NoPersist })},
+	{names: []string{"--session-durability"}, kind: flagString, choice: []string{"fsync", "write", "none"}, set: str(func(f *Flags) *string { return &f.Durability })},
 	{names: []string{"-n", "--name"}, kind: flagString, set: str(func(f *Flags) *string { return &f.SessionName })},
 	{names: []string{"--api-key"}, kind: flagString, set: str(func(f *Flags) *string { return &f.APIKey })},
 	{names: []string{"--api-key-helper"}, kind: flagString, set: str(func(f *Flags) *string { return &f.KeyHelper })},

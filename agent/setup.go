@@ -1,13 +1,11 @@
 package agent
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -95,6 +93,7 @@ type setup struct {
 	history   *session.History   // of a session that goes on
 	tell      func(wire.Message) // tells the host something beside the conversation; may be nil
 	log       session.Log
+	store     session.Store // nil if sessions are kept nowhere
 	closers   []func() error
 }
 
@@ -412,7 +411,7 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 		Thinking: thinking(f.Thinking, tokens, f.ThinkingDisplay), Effort: f.Effort, Betas: f.Betas,
 		MaxTurns: f.MaxTurns, MaxBudget: f.MaxBudget, Partial: f.Partial, Replay: f.ReplayUsers,
 		States:    set.vars["CLAUDE_CODE_SDK_READS_SESSION_STATE"] == "1",
-		SessionID: id, Log: log, History: history,
+		SessionID: id, Log: log, History: history, Checkpoints: set.checkpoints(), LoadPart: set.loadPart(id),
 		APIKeySource: set.keySource, Version: set.cfg.Version, OwnVersion: set.cfg.OwnVersion, Platform: runtime.GOOS,
 		Traces: set.cfg.Traces, Metrics: set.cfg.Metrics, Provider: set.telemetryProvider(),
 		Logger: set.cfg.Logger,
@@ -472,127 +471,6 @@ func (set *setup) readPrompt(text, file string) (string, error) {
 		return "", fmt.Errorf("Error: the system prompt file does not exist: %s", file)
 	}
 	return text + string(b), err
-}
-
-// session opens the log.
-func (set *setup) session() (id string, log session.Log, history *session.History, err error) {
-	f, ctx := set.flags, context.Background()
-	meta := session.Meta{Cwd: set.cfg.Cwd, Version: set.cfg.Version, Entrypoint: set.vars["CLAUDE_CODE_ENTRYPOINT"]}
-	if meta.Entrypoint == "" {
-		meta.Entrypoint = "sdk-cli"
-	}
-	store := set.cfg.Store
-	if store == nil && set.cfg.Home != "" {
-		dir := set.vars["CLAUDE_CONFIG_DIR"]
-		if dir == "" {
-			dir = filepath.Join(set.cfg.Home, ".claude")
-		}
-		store = &session.Files{Dir: dir}
-	}
-	resume := f.Resume
-	if store == nil {
-		if resume != "" {
-			return "", nil, nil, &resumeError{resume, "No conversation found with session ID: " + resume}
-		}
-		return newSessionID(f), nil, nil, nil
-	}
-	if f.Continue {
-		switch latest, err := session.Latest(ctx, store, set.cfg.Cwd); {
-		case err == nil:
-			resume = latest
-		case !errors.Is(err, session.ErrNotFound):
-			return "", nil, nil, err
-		}
-	} else if resume != "" && !uuidPattern.MatchString(resume) {
-		found, err := session.Find(ctx, store, resume)
-		if err != nil {
-			return "", nil, nil, &resumeError{resume, "No conversation found with the title: " + resume}
-		}
-		resume = found
-	}
-	if resume == "" {
-		meta.ID = newSessionID(f)
-		if f.NoPersist {
-			return meta.ID, nil, nil, nil
-		}
-		log, err = session.Create(ctx, store, meta)
-		if errors.Is(err, session.ErrExists) {
-			return "", nil, nil, fmt.Errorf("Error: Session ID %s is already in use.", meta.ID)
-		}
-		return meta.ID, log, nil, err
-	}
-	meta.ID = resume
-	log, history, err = session.Open(ctx, store, resume, meta)
-	if errors.Is(err, session.ErrNotFound) {
-		return "", nil, nil, &resumeError{resume, "No conversation found with session ID: " + resume}
-	}
-	if err != nil {
-		return "", nil, nil, err
-	}
-	if f.ResumeAt != "" {
-		n := slices.IndexFunc(history.Entries, func(e *session.Entry) bool { return e.UUID == f.ResumeAt })
-		if n < 0 {
-			log.Close()
-			return "", nil, nil, &resumeError{resume, "No message found with message.uuid of: " + f.ResumeAt}
-		}
-		if f.DropsTurn != "" {
-			for _, e := range history.Entries[n+1:] {
-				if e.Type == "user" && e.Fields["promptId"] != nil && e.Fields["sourceToolAssistantUUID"] == nil && e.UUID != f.DropsTurn {
-					log.Close()
-					return "", nil, nil, &resumeError{resume, "Resume rejected by --resume-drops-turn: it would drop more than the turn " + f.DropsTurn}
-				}
-			}
-		}
-		history.Entries = history.Entries[:n+1]
-	}
-	if !f.Fork && !f.NoPersist {
-		return resume, log, history, nil
-	}
-	log.Close()
-	meta.ID = newSessionID(f)
-	if f.NoPersist {
-		return meta.ID, nil, history, nil
-	}
-	if log, err = session.Create(ctx, store, meta); err != nil {
-		return "", nil, nil, err
-	}
-	if err := log.Append(copied(history, resume)...); err != nil {
-		log.Close()
-		return "", nil, nil, err
-	}
-	return meta.ID, log, history, nil
-}
-
-// copied returns the entries of a session for a fork of it.
-func copied(h *session.History, from string) []*session.Entry {
-	var entries []*session.Entry
-	ids := map[string]string{}
-	for _, e := range h.Entries {
-		c := *e
-		c.UUID = engine.NewID()
-		ids[e.UUID] = c.UUID
-		c.ParentUUID = ids[e.ParentUUID]
-		c.Fields = maps.Clone(e.Fields)
-		if c.Fields == nil {
-			c.Fields = map[string]json.RawMessage{}
-		}
-		c.Fields["forkedFrom"], _ = json.Marshal(map[string]string{"sessionId": from, "messageUuid": e.UUID})
-		entries = append(entries, &c)
-		*e = c // the conversation goes on from the copy
-	}
-	for _, typ := range []string{"parley-prefix", "parley-quarantine", "cost-state"} {
-		if e := h.Latest[typ]; e != nil {
-			entries = append(entries, e)
-		}
-	}
-	return entries
-}
-
-func newSessionID(f *Flags) string {
-	if f.SessionID != "" {
-		return f.SessionID
-	}
-	return engine.NewID()
 }
 
 // models tells hosts what models there are.

@@ -89,6 +89,10 @@ type Config struct {
 	SessionID string
 	Log       session.Log
 	History   *session.History // of a session that goes on
+	// Checkpoints keeps what files were before each prompt, for Rewind, in a part
+	// of the session that LoadPart reads. Without that they are kept in memory.
+	Checkpoints bool
+	LoadPart    func(part string) ([]json.RawMessage, error)
 
 	// What init tells.
 	APIKeySource string

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/parley-go/parley/engine/internal/checkpoint"
 	"github.com/parley-go/parley/engine/internal/ledger"
 	"github.com/parley-go/parley/engine/model/catalog"
 	"github.com/parley-go/parley/engine/policy"
@@ -82,6 +83,9 @@ type Conversation struct {
 	limits     *wire.RateLimitInfo // as the host was told them last
 	running    *toolRun            // the calls of the answer that are not all told yet
 	nested     sync.WaitGroup
+
+	notices []string           // to be told when the first turn begins
+	keeper  *checkpoint.Keeper // of files; nil if they are not kept
 }
 
 // A prompt is a message of the user that waits for its turn.
@@ -156,6 +160,9 @@ func New(cfg Config, host Host) (*Conversation, error) {
 	c.env.Hidden = func(path string) bool {
 		h := c.hidden.Load()
 		return h.policy.Hides(path, h.roots, c.env.Home)
+	}
+	if cfg.Checkpoints {
+		c.keeper = c.newKeeper()
 	}
 	c.makePrefix()
 	if cfg.History != nil {

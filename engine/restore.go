@@ -2,9 +2,12 @@ package engine
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 
+	"github.com/parley-go/parley/engine/mcp"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
@@ -13,6 +16,12 @@ import (
 // byte, the one that a process which never ended would have sent. Calls that
 // nobody answered are answered with what is known of them: they are not run again.
 func (c *Conversation) restore(h *session.History) error {
+	if h.Torn {
+		c.notices = append(c.notices, "The last line of the session was cut off when its process ended, and is gone. What was acknowledged is there.")
+	}
+	if h.Corrupt > 0 {
+		c.notices = append(c.notices, fmt.Sprintf("%d lines of the session cannot be read, and were left out.", h.Corrupt))
+	}
 	added := session.Repair(h)
 	if e := h.Latest[quarantineType]; e != nil {
 		json.Unmarshal(e.Fields["blocks"], &c.quarantined)
@@ -61,6 +70,8 @@ func (c *Conversation) restore(h *session.History) error {
 	if e := h.Latest[prefixType]; e != nil {
 		json.Unmarshal(e.Fields["key"], &c.kept.key)
 		c.kept.system = e.Fields["system"]
+		json.Unmarshal(e.Fields["toolsKey"], &c.kept.toolsKey)
+		c.kept.tools = e.Fields["tools"]
 	}
 	return nil
 }
@@ -113,22 +124,49 @@ const prefixType = "parley-prefix"
 type keptPrompt struct {
 	key    string // what it was made from
 	system json.RawMessage
+
+	toolsKey string
+	tools    json.RawMessage
 }
 
-// keepPrompt holds the system prompt still: what the session began with is sent as
-// it was then, also after a resume on another day, unless what it is made from has
-// changed. It is called when a turn begins.
+// keepPrompt holds the system prompt and the tools still: what the session began
+// with is sent as it was then, also after a resume on another day or by another
+// version, unless what it is made from has changed. It is called when a turn begins.
 func (c *Conversation) keepPrompt() error {
-	if c.kept.key == c.promptKey {
-		if c.kept.system != nil {
-			c.prefix.system = c.kept.system
-		}
+	toolsKey := c.keyOfTools()
+	if c.kept.key == c.promptKey && c.kept.system != nil {
+		c.prefix.system = c.kept.system
+	}
+	if c.kept.toolsKey == toolsKey && c.kept.tools != nil {
+		c.prefix.tools = c.kept.tools
+	}
+	if c.kept.key == c.promptKey && c.kept.toolsKey == toolsKey {
 		return nil
 	}
-	c.kept = keptPrompt{c.promptKey, c.prefix.system}
-	f := fields("key", c.kept.key)
+	c.kept = keptPrompt{c.promptKey, c.prefix.system, toolsKey, c.prefix.tools}
+	f := fields("key", c.kept.key, "toolsKey", toolsKey)
 	if c.kept.system != nil {
 		f["system"] = c.kept.system
 	}
+	if c.kept.tools != nil {
+		f["tools"] = c.kept.tools
+	}
 	return c.record(&session.Entry{Type: prefixType, Fields: f})
+}
+
+// keyOfTools tells which tools there are. What our own say of themselves may differ
+// from version to version; what those of servers say is part of them.
+func (c *Conversation) keyOfTools() string {
+	var all []any
+	for _, t := range c.tools {
+		spec := t.Spec()
+		switch t.(type) {
+		case *mcp.Tool, *structuredOutput:
+			all = append(all, []any{spec.Name, spec.Description, spec.Schema})
+		default:
+			all = append(all, spec.Name)
+		}
+	}
+	sum := sha256.Sum256(mustJSON(all))
+	return hex.EncodeToString(sum[:16])
 }

@@ -166,9 +166,10 @@ func (c *Conversation) systemPrompt() []string {
 	return parts
 }
 
-// keyOfPrompt tells what the system prompt is made from, apart from the day.
+// keyOfPrompt tells what the system prompt is made from, apart from the day
+// and the version.
 func (c *Conversation) keyOfPrompt() string {
-	sum := sha256.Sum256(mustJSON([]any{basePrompt, c.cfg.SystemPrompt, c.cfg.AppendSystemPrompt, c.roots, c.cfg.Platform, c.model.ID}))
+	sum := sha256.Sum256(mustJSON([]any{c.cfg.SystemPrompt, c.cfg.AppendSystemPrompt, c.roots, c.cfg.Platform, c.model.ID}))
 	return hex.EncodeToString(sum[:16])
 }
 

@@ -189,7 +189,12 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 	if ctx.Err() != nil {
 		return rejected(call, c.now())
 	}
+	changed := func() {}
 	if !spec.ReadOnly {
+		var err error
+		if changed, err = c.keepFiles(call, tl, input); err != nil {
+			return failed(call, err)
+		}
 		// The intent is on record before the effect.
 		if err := c.intent(call, input); err != nil {
 			return failed(call, err)
@@ -204,6 +209,7 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 	}
 	span.End(err, failure)
 	if !spec.ReadOnly {
+		changed()
 		c.settle(call, err != nil || failure != "")
 	}
 	if ctx.Err() != nil && (err != nil || result == nil) {

@@ -81,6 +81,10 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 	added, blocked, reason := c.promptHooks(t, p)
 	failed := c.awaitServers(t)
 	c.emit(c.init(t))
+	for _, text := range c.notices {
+		c.emit(&wire.Informational{Content: text, Level: "warning", UUID: NewID(), SessionID: c.id})
+	}
+	c.notices = nil
 	if blocked {
 		c.tellBlocked(reason)
 		return &ending{noTurns: true, text: "The prompt was blocked by a hook: " + reason}
@@ -154,6 +158,11 @@ func (c *Conversation) say(t *turn, p *prompt, context []string) error {
 		Fields:  fields("promptId", t.promptID, "permissionMode", c.mode),
 	}, &session.Entry{Type: "last-prompt", Fields: fields("lastPrompt", clip(p.m.Message.Content.String(), 200), "leafUuid", p.uuid)}); err != nil {
 		return err
+	}
+	if c.keeper != nil {
+		if err := c.keeper.Begin(p.uuid); err != nil {
+			return fmt.Errorf("%w: %w", errUnwritten, err)
+		}
 	}
 	c.transcript.add("user", blocks...)
 	if c.cfg.Replay {

@@ -199,6 +199,20 @@ func locate(ctx context.Context, s Store, id string, in *In) (Key, error) {
 	return slices.MaxFunc(all, func(a, b Listed) int { return a.Modified.Compare(b.Modified) }).Key, nil
 }
 
+// Records returns the records of a part of a session, or of the session itself if the
+// part has no name. The error is [ErrNotFound] if there are none.
+func Records(ctx context.Context, s Store, id, part string, in *In) ([]json.RawMessage, error) {
+	key, err := locate(ctx, s, id, in)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkSub(part); err != nil {
+		return nil, err
+	}
+	key.Sub = part
+	return s.Load(ctx, key)
+}
+
 // An openLog is a log that can be read anywhere.
 type openLog struct {
 	io.ReaderAt

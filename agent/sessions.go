@@ -1,0 +1,173 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+
+	"github.com/parley-go/parley/engine"
+	"github.com/parley-go/parley/session"
+)
+
+// openStore returns what keeps sessions, nil if they are kept nowhere.
+func (set *setup) openStore() session.Store {
+	set.store = set.cfg.Store
+	if set.store == nil && set.cfg.Home != "" {
+		dir := set.vars["CLAUDE_CONFIG_DIR"]
+		if dir == "" {
+			dir = filepath.Join(set.cfg.Home, ".claude")
+		}
+		set.store = &session.Files{Dir: dir, Durability: durabilities[set.flags.Durability], Progress: set.tellProgress}
+	}
+	return set.store
+}
+
+// durabilities are the values of --session-durability.
+var durabilities = map[string]session.Durability{"": session.Fsync, "fsync": session.Fsync, "write": session.Write, "none": session.None}
+
+// tellProgress tells how far the reading of a long session is that has no index.
+func (set *setup) tellProgress(done, total int64) {
+	if set.cfg.Logger != nil {
+		set.cfg.Logger.Info("making the index of a long session", "percent", 100*done/max(1, total))
+	}
+}
+
+// checkpoints reports whether the host wants to be able to rewind files.
+func (set *setup) checkpoints() bool {
+	switch set.vars["CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING"] {
+	case "", "0", "false":
+		return false
+	}
+	return true
+}
+
+// loadPart reads a part of the session, nil if it is kept nowhere.
+func (set *setup) loadPart(id string) func(part string) ([]json.RawMessage, error) {
+	if set.store == nil || set.log == nil {
+		return nil
+	}
+	return func(part string) ([]json.RawMessage, error) {
+		return session.Records(context.Background(), set.store, id, part, nil)
+	}
+}
+
+// session opens the log.
+func (set *setup) session() (id string, log session.Log, history *session.History, err error) {
+	f, ctx := set.flags, context.Background()
+	meta := session.Meta{Cwd: set.cfg.Cwd, Version: set.cfg.Version, Entrypoint: set.vars["CLAUDE_CODE_ENTRYPOINT"]}
+	if meta.Entrypoint == "" {
+		meta.Entrypoint = "sdk-cli"
+	}
+	store := set.openStore()
+	resume := f.Resume
+	if store == nil {
+		if resume != "" {
+			return "", nil, nil, &resumeError{resume, "No conversation found with session ID: " + resume}
+		}
+		return newSessionID(f), nil, nil, nil
+	}
+	if f.Continue {
+		switch latest, err := session.Latest(ctx, store, set.cfg.Cwd); {
+		case err == nil:
+			resume = latest
+		case !errors.Is(err, session.ErrNotFound):
+			return "", nil, nil, err
+		}
+	} else if resume != "" && !uuidPattern.MatchString(resume) {
+		found, err := session.Find(ctx, store, resume)
+		if err != nil {
+			return "", nil, nil, &resumeError{resume, "No conversation found with the title: " + resume}
+		}
+		resume = found
+	}
+	if resume == "" {
+		meta.ID = newSessionID(f)
+		if f.NoPersist {
+			return meta.ID, nil, nil, nil
+		}
+		log, err = session.Create(ctx, store, meta)
+		if errors.Is(err, session.ErrExists) {
+			return "", nil, nil, fmt.Errorf("Error: Session ID %s is already in use.", meta.ID)
+		}
+		return meta.ID, log, nil, err
+	}
+	meta.ID = resume
+	log, history, err = session.Open(ctx, store, resume, meta)
+	if errors.Is(err, session.ErrNotFound) {
+		return "", nil, nil, &resumeError{resume, "No conversation found with session ID: " + resume}
+	}
+	if errors.Is(err, session.ErrLocked) {
+		return "", nil, nil, fmt.Errorf("Error: The session %s is open in another process. Close it there, or go on in a copy: parley sessions fork %s", resume, resume)
+	}
+	if err != nil {
+		return "", nil, nil, err
+	}
+	if f.ResumeAt != "" {
+		n := slices.IndexFunc(history.Entries, func(e *session.Entry) bool { return e.UUID == f.ResumeAt })
+		if n < 0 {
+			log.Close()
+			return "", nil, nil, &resumeError{resume, "No message found with message.uuid of: " + f.ResumeAt}
+		}
+		if f.DropsTurn != "" {
+			for _, e := range history.Entries[n+1:] {
+				if e.Type == "user" && e.Fields["promptId"] != nil && e.Fields["sourceToolAssistantUUID"] == nil && e.UUID != f.DropsTurn {
+					log.Close()
+					return "", nil, nil, &resumeError{resume, "Resume rejected by --resume-drops-turn: it would drop more than the turn " + f.DropsTurn}
+				}
+			}
+		}
+		history.Entries = history.Entries[:n+1]
+	}
+	if !f.Fork && !f.NoPersist {
+		return resume, log, history, nil
+	}
+	log.Close()
+	meta.ID = newSessionID(f)
+	if f.NoPersist {
+		return meta.ID, nil, history, nil
+	}
+	if log, err = session.Create(ctx, store, meta); err != nil {
+		return "", nil, nil, err
+	}
+	if err := log.Append(copied(history, resume)...); err != nil {
+		log.Close()
+		return "", nil, nil, err
+	}
+	return meta.ID, log, history, nil
+}
+
+// copied returns the entries of a session for a fork of it.
+func copied(h *session.History, from string) []*session.Entry {
+	var entries []*session.Entry
+	ids := map[string]string{}
+	for _, e := range h.Entries {
+		c := *e
+		c.UUID = engine.NewID()
+		ids[e.UUID] = c.UUID
+		c.ParentUUID = ids[e.ParentUUID]
+		c.Fields = maps.Clone(e.Fields)
+		if c.Fields == nil {
+			c.Fields = map[string]json.RawMessage{}
+		}
+		c.Fields["forkedFrom"], _ = json.Marshal(map[string]string{"sessionId": from, "messageUuid": e.UUID})
+		entries = append(entries, &c)
+		*e = c // the conversation goes on from the copy
+	}
+	for _, typ := range []string{"parley-prefix", "parley-quarantine", "cost-state"} {
+		if e := h.Latest[typ]; e != nil {
+			entries = append(entries, e)
+		}
+	}
+	return entries
+}
+
+func newSessionID(f *Flags) string {
+	if f.SessionID != "" {
+		return f.SessionID
+	}
+	return engine.NewID()
+}

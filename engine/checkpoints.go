@@ -1,0 +1,135 @@
+package engine
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+
+	"github.com/parley-go/parley/engine/internal/checkpoint"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+)
+
+// ErrNoCheckpoint says that nothing is known of what files were before a message.
+var ErrNoCheckpoint = checkpoint.ErrNoCheckpoint
+
+// ErrCheckpointsOff says that nothing is kept of what files were.
+var ErrCheckpointsOff = errors.New("File rewinding is not enabled.")
+
+// newKeeper keeps files in a part of the session, or in memory if it is kept nowhere.
+func (c *Conversation) newKeeper() *checkpoint.Keeper {
+	if c.cfg.Log == nil || c.cfg.LoadPart == nil {
+		var mu sync.Mutex
+		var records []json.RawMessage
+		return &checkpoint.Keeper{
+			Append: func(entries ...*session.Entry) error {
+				mu.Lock()
+				defer mu.Unlock()
+				for _, e := range entries {
+					m := maps.Clone(e.Fields)
+					m["type"] = mustJSON(e.Type)
+					records = append(records, mustJSON(m))
+				}
+				return nil
+			},
+			Load: func() ([]json.RawMessage, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				return records, nil
+			},
+		}
+	}
+	part := sync.OnceValues(func() (session.Log, error) { return c.cfg.Log.Sub(checkpoint.Part) })
+	return &checkpoint.Keeper{
+		Append: func(entries ...*session.Entry) error {
+			log, err := part()
+			if err != nil {
+				return err
+			}
+			return log.Append(entries...)
+		},
+		Load: func() ([]json.RawMessage, error) { return c.cfg.LoadPart(checkpoint.Part) },
+	}
+}
+
+// keepFiles keeps what a call is about to change, and returns what is to be called
+// when it has.
+func (c *Conversation) keepFiles(call *toolCall, tl tool.Tool, input json.RawMessage) (after func(), err error) {
+	if c.keeper == nil {
+		return func() {}, nil
+	}
+	access, err := tl.Access(c.env, input)
+	if err != nil {
+		return nil, err
+	}
+	var paths, dirs []string
+	anything := len(access) == 0
+	for _, a := range access {
+		switch a.Kind {
+		case tool.Write:
+			if a.Path != "" {
+				path := a.Path
+				if real := call.resolved[a.Path]; real != "" {
+					path = real
+				}
+				paths = append(paths, path)
+			}
+		case tool.Execute, tool.Other:
+			anything = true
+		}
+	}
+	if anything {
+		dirs = c.env.Roots[:min(1, len(c.env.Roots))] // where it works; the others are too much
+	}
+	if len(paths) == 0 && len(dirs) == 0 {
+		return func() {}, nil
+	}
+	done, err := c.keeper.Before(call.block.id, paths, dirs)
+	if err != nil {
+		return nil, fmt.Errorf("the call did not run, because what it would change cannot be kept: %w", err)
+	}
+	return func() {
+		if err := done(); err != nil {
+			c.log.Error("what a call changed could not be recorded", "error", err)
+		}
+	}, nil
+}
+
+// Rewind puts files back to what they were before a prompt, or says what that would
+// do. Files that somebody else changed since are left as they are, and named.
+func (c *Conversation) Rewind(uuid string, dry bool) (*wire.RewindFilesResponse, error) {
+	if c.keeper == nil {
+		return nil, ErrCheckpointsOff
+	}
+	if c.turn != nil && !dry {
+		return nil, errors.New("Files cannot be rewound while a turn runs. Interrupt it first.")
+	}
+	r, err := c.keeper.Rewind(uuid, c.roots, dry)
+	if err != nil {
+		return nil, err
+	}
+	out := &wire.RewindFilesResponse{CanRewind: true, FilesChanged: r.Changed, Insertions: int64(r.Insertions), Deletions: int64(r.Deletions), SkippedLinks: int64(r.Links)}
+	out.Extra = map[string]json.RawMessage{}
+	if r.Links == 0 && !dry {
+		out.Extra["skippedLinks"] = json.RawMessage("0")
+	}
+	var words []string
+	list := func(name, text string, paths []string) {
+		if len(paths) > 0 {
+			out.Extra[name] = mustJSON(paths)
+			words = append(words, text+strings.Join(paths, ", "))
+		}
+	}
+	list("conflicts", "Left as they are, because somebody else changed them since: ", r.Conflicts)
+	list("skippedFiles", "Left as they are, because they are outside of the working directories or were not kept: ", r.Skipped)
+	if r.Uncovered {
+		out.Extra["uncovered"] = json.RawMessage("true")
+		words = append(words, "Commands may have changed files that were not kept, because there were too many or too big ones.")
+	}
+	out.Error = strings.Join(words, " ")
+	return out, nil
+}

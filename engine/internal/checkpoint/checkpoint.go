@@ -1,0 +1,498 @@
+// Package checkpoint keeps what files were before a conversation changed them, and
+// puts them back. What it keeps are records of a log of its own beside that of the
+// session: contents, each once, by their hash, and which file had which one before
+// and after a call.
+//
+// It reads and writes the files that it is told of and knows nothing of tools,
+// models or the protocol.
+package checkpoint
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/files"
+	"github.com/parley-go/parley/session"
+)
+
+// Part is the part of a session that holds the records.
+const Part = "checkpoints"
+
+// The types of the records.
+const (
+	typeMessage = "parley-checkpoint" // a message of the user begins
+	typeBlob    = "parley-blob"       // a content
+	typeBefore  = "parley-before"     // what files were before a call
+	typeAfter   = "parley-after"      // what they were after it
+)
+
+// What of a directory is looked at before and after a command. What is beyond is
+// not covered, and a rewind says so.
+const (
+	maxFiles = 5_000
+	maxFile  = 1 << 20
+	maxTotal = 64 << 20
+)
+
+// ErrNoCheckpoint says that nothing is known of a message.
+var ErrNoCheckpoint = errors.New("No file checkpoint found for this message.")
+
+// A Keeper keeps the files of one conversation. It is safe for concurrent use.
+type Keeper struct {
+	// Append writes records for good, and Load returns all of them.
+	Append func(entries ...*session.Entry) error
+	Load   func() ([]json.RawMessage, error)
+
+	mu    sync.Mutex
+	known map[string]bool    // contents that are kept
+	seen  map[string]sighted // files whose content is known
+}
+
+// A sighted file was looked at.
+type sighted struct {
+	size  int64
+	mtime time.Time
+	hash  string
+}
+
+// A version is what a file was. Without a hash there was none.
+type version struct {
+	Path string `json:"path"`
+	Hash string `json:"hash,omitempty"`
+	Mode uint32 `json:"mode,omitempty"`
+}
+
+// Begin says that a message of the user is about to be answered.
+func (k *Keeper) Begin(message string) error {
+	return k.Append(entry(typeMessage, "messageId", message))
+}
+
+func entry(typ string, pairs ...any) *session.Entry {
+	e := &session.Entry{Type: typ, Time: time.Now(), Fields: map[string]json.RawMessage{}}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		e.Fields[pairs[i].(string)], _ = json.Marshal(pairs[i+1])
+	}
+	return e
+}
+
+// Before keeps what files are before a call changes them: those it names, or those
+// below directories if it may change any. It returns what is to be called after the
+// call. What cannot be read is not kept; what cannot be written is an error, and the
+// call must not run.
+func (k *Keeper) Before(call string, paths, dirs []string) (after func() error, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.known == nil {
+		k.known, k.seen = map[string]bool{}, map[string]sighted{}
+	}
+	before := map[string]version{}
+	var entries []*session.Entry
+	total := int64(0)
+	covered := true
+	keep := func(path string, most int64) {
+		v, content, err := k.look(path, most)
+		if err != nil {
+			covered = false
+			return
+		}
+		before[path] = v
+		if v.Hash == "" || k.known[v.Hash] {
+			return
+		}
+		if total += int64(len(content)); total > maxTotal {
+			covered = false
+			delete(before, path)
+			return
+		}
+		e, err := blob(v.Hash, content)
+		if err != nil {
+			covered = false
+			delete(before, path)
+			return
+		}
+		k.known[v.Hash] = true
+		entries = append(entries, e)
+	}
+	for _, path := range paths {
+		keep(path, maxTotal)
+	}
+	all, whole := list(dirs)
+	covered = covered && whole
+	for _, path := range all {
+		keep(path, maxFile)
+	}
+	if len(paths) > 0 || len(entries) > 0 {
+		named := make([]version, 0, len(paths))
+		for _, p := range paths {
+			if v, ok := before[p]; ok {
+				named = append(named, v)
+			}
+		}
+		entries = append(entries, entry(typeBefore, "toolUseId", call, "files", named))
+		if err := k.Append(entries...); err != nil {
+			for _, e := range entries {
+				var hash string
+				json.Unmarshal(e.Fields["sha256"], &hash)
+				delete(k.known, hash)
+			}
+			return nil, err
+		}
+	}
+	return func() error { return k.after(call, before, paths, dirs, covered) }, nil
+}
+
+// after records what a call changed.
+func (k *Keeper) after(call string, before map[string]version, paths, dirs []string, covered bool) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	look := map[string]bool{}
+	for path := range before {
+		look[path] = true
+	}
+	fresh, whole := list(dirs)
+	covered = covered && whole
+	for _, path := range fresh {
+		look[path] = true
+	}
+	var was, is []version
+	for _, path := range slices.Sorted(maps.Keys(look)) {
+		old, ok := before[path]
+		if !ok {
+			if !covered {
+				continue // it may have been there
+			}
+			old = version{Path: path}
+		}
+		now, _, err := k.look(path, maxTotal)
+		if err != nil {
+			continue
+		}
+		if now.Hash != old.Hash || now.Mode != old.Mode {
+			was, is = append(was, old), append(is, now)
+		}
+	}
+	if len(was) == 0 && covered {
+		return nil
+	}
+	return k.Append(entry(typeAfter, "toolUseId", call, "before", was, "after", is, "covered", covered))
+}
+
+// look returns what a file is, and its content unless that is known.
+func (k *Keeper) look(path string, most int64) (version, []byte, error) {
+	v := version{Path: path}
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return v, nil, nil
+	}
+	if err != nil {
+		return v, nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > most {
+		return v, nil, fmt.Errorf("%s is no file that can be kept", path)
+	}
+	v.Mode = uint32(info.Mode().Perm())
+	// A file that was just written may change again within its time stamp.
+	if s, ok := k.seen[path]; ok && s.size == info.Size() && s.mtime.Equal(info.ModTime()) && k.known[s.hash] && time.Since(s.mtime) > 2*time.Second {
+		v.Hash = s.hash
+		return v, nil, nil
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return v, nil, err
+	}
+	v.Hash = hashOf(content)
+	if k.seen == nil {
+		k.seen = map[string]sighted{}
+	}
+	k.seen[path] = sighted{info.Size(), info.ModTime(), v.Hash}
+	return v, content, nil
+}
+
+func hashOf(content []byte) string {
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:])
+}
+
+// list returns the files below directories, and whether that is all of them. What
+// git and package managers keep for themselves is left out.
+func list(dirs []string) (paths []string, whole bool) {
+	whole = true
+	for _, dir := range dirs {
+		filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil {
+				whole = false
+				return nil
+			}
+			if d.IsDir() {
+				if name := d.Name(); path != dir && (name == ".git" || name == "node_modules" || name == ".hg" || name == ".svn") {
+					return fs.SkipDir
+				}
+				return nil
+			}
+			if !d.Type().IsRegular() {
+				return nil
+			}
+			if len(paths) >= maxFiles {
+				whole = false
+				return fs.SkipAll
+			}
+			paths = append(paths, path)
+			return nil
+		})
+	}
+	return paths, whole
+}
+
+func blob(hash string, content []byte) (*session.Entry, error) {
+	var z bytes.Buffer
+	w := gzip.NewWriter(&z)
+	if _, err := w.Write(content); err != nil {
+		return nil, err
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return entry(typeBlob, "sha256", hash, "data", z.Bytes()), nil
+}
+
+// A Report says what a rewind does or did.
+type Report struct {
+	Changed               []string // files that are put back
+	Conflicts             []string // files that somebody else changed since; they are left as they are
+	Skipped               []string // files outside of the working directories, or whose content was not kept
+	Links                 int      // files that have become links; they are left as they are
+	Insertions, Deletions int      // lines
+	Uncovered             bool     // commands may have changed files that were not kept
+}
+
+// Rewind puts files back to what they were before a message of the user, those
+// inside of the roots. A file that was changed since by somebody else is left as it
+// is. With dry nothing is written.
+func (k *Keeper) Rewind(message string, roots []string, dry bool) (*Report, error) {
+	records, err := k.Load()
+	if err != nil && !errors.Is(err, session.ErrNotFound) {
+		return nil, err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	target, last, edited, r, err := plan(records, message)
+	if err != nil {
+		return nil, err
+	}
+	real := files.RealRoots(&tool.Env{Roots: roots})
+	var undone, done []version
+	var entries []*session.Entry
+	type write struct {
+		to      version
+		content []byte
+	}
+	var writes []write
+	for _, path := range slices.Sorted(maps.Keys(target)) {
+		want, expected := target[path], last[path]
+		where, err := files.Resolve(path)
+		if err != nil || !slices.ContainsFunc(real, func(root string) bool { return files.Within(root, where) }) {
+			r.Skipped = append(r.Skipped, path)
+			continue
+		}
+		if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			r.Links++
+			continue
+		}
+		now, content, err := k.look(path, maxTotal)
+		if err != nil {
+			r.Conflicts = append(r.Conflicts, path)
+			continue
+		}
+		if now.Hash == want.Hash && (now.Mode == want.Mode || now.Hash == "") {
+			continue
+		}
+		if expected == nil || now.Hash != expected.Hash || edited[path] {
+			r.Conflicts = append(r.Conflicts, path)
+			continue
+		}
+		var old []byte
+		if want.Hash != "" {
+			if old, err = contentOf(records, want.Hash); err != nil {
+				r.Skipped = append(r.Skipped, path)
+				continue
+			}
+		}
+		if content == nil && now.Hash != "" {
+			if content, err = os.ReadFile(path); err != nil {
+				r.Conflicts = append(r.Conflicts, path)
+				continue
+			}
+		}
+		added, removed := countLines(string(content), string(old))
+		r.Insertions += added
+		r.Deletions += removed
+		r.Changed = append(r.Changed, path)
+		if dry {
+			continue
+		}
+		if now.Hash != "" && !k.known[now.Hash] {
+			if e, err := blob(now.Hash, content); err == nil {
+				entries = append(entries, e)
+			}
+		}
+		undone, done = append(undone, now), append(done, want)
+		writes = append(writes, write{want, old})
+	}
+	if dry || len(writes) == 0 {
+		return r, nil
+	}
+	// A rewind is a change as any other: it can be gone behind, too.
+	if err := k.Append(append(entries, entry(typeAfter, "before", undone, "after", done, "covered", true))...); err != nil {
+		return nil, err
+	}
+	for _, w := range writes {
+		if err := put(w.to, w.content); err != nil {
+			return r, fmt.Errorf("%s could not be put back: %w", w.to.Path, err)
+		}
+	}
+	return r, nil
+}
+
+// plan finds what files were before a message, what they were left as, and which of
+// them somebody else changed in between.
+func plan(records []json.RawMessage, message string) (target map[string]version, last map[string]*version, edited map[string]bool, r *Report, err error) {
+	target, last, edited, r = map[string]version{}, map[string]*version{}, map[string]bool{}, &Report{}
+	found := false
+	for _, raw := range records {
+		var rec struct {
+			Type          string    `json:"type"`
+			MessageID     string    `json:"messageId"`
+			Files         []version `json:"files"`
+			Before, After []version
+			Covered       *bool
+		}
+		if bytes.Contains(raw[:min(len(raw), 64)], []byte(typeBlob)) || json.Unmarshal(raw, &rec) != nil {
+			continue
+		}
+		if rec.Type == typeMessage && rec.MessageID == message {
+			found = true
+			continue
+		}
+		if !found {
+			continue
+		}
+		switch rec.Type {
+		case typeBefore: // what it was left as is known if there is an after
+			for _, v := range rec.Files {
+				if l := last[v.Path]; l != nil && l.Hash != v.Hash {
+					edited[v.Path] = true
+				}
+				if _, ok := target[v.Path]; !ok {
+					target[v.Path] = v
+				}
+				last[v.Path] = &v
+			}
+		case typeAfter:
+			r.Uncovered = r.Uncovered || rec.Covered != nil && !*rec.Covered
+			for i, v := range rec.Before {
+				if l := last[v.Path]; l != nil && l.Hash != v.Hash {
+					edited[v.Path] = true
+				}
+				if _, ok := target[v.Path]; !ok {
+					target[v.Path] = v
+				}
+				if i < len(rec.After) {
+					last[v.Path] = &rec.After[i]
+				}
+			}
+		}
+	}
+	if !found || message == "" {
+		return nil, nil, nil, nil, ErrNoCheckpoint
+	}
+	for path := range target {
+		if !filepath.IsAbs(path) {
+			delete(target, path)
+		}
+	}
+	return target, last, edited, r, nil
+}
+
+// contentOf finds a content by its hash.
+func contentOf(records []json.RawMessage, hash string) ([]byte, error) {
+	for _, raw := range records {
+		if !bytes.Contains(raw, []byte(hash)) {
+			continue
+		}
+		var rec struct {
+			Type, Sha256 string
+			Data         []byte
+		}
+		if json.Unmarshal(raw, &rec) != nil || rec.Type != typeBlob || rec.Sha256 != hash {
+			continue
+		}
+		z, err := gzip.NewReader(bytes.NewReader(rec.Data))
+		if err != nil {
+			return nil, err
+		}
+		content, err := io.ReadAll(io.LimitReader(z, maxTotal+1))
+		if err != nil {
+			return nil, err
+		}
+		if hashOf(content) != hash {
+			return nil, errors.New("the content is not what it was")
+		}
+		return content, nil
+	}
+	return nil, errors.New("the content was not kept")
+}
+
+// put makes a file what it was, at once.
+func put(v version, content []byte) error {
+	if v.Hash == "" {
+		if err := os.Remove(v.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	dir := filepath.Dir(v.Path)
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	temp, err := os.CreateTemp(dir, ".parley-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(temp.Name())
+	_, err = temp.Write(content)
+	err = errors.Join(err, temp.Chmod(fs.FileMode(v.Mode).Perm()), temp.Sync(), temp.Close())
+	if err != nil {
+		return err
+	}
+	return os.Rename(temp.Name(), v.Path)
+}
+
+// countLines counts the lines that a change adds and removes.
+func countLines(from, to string) (added, removed int) {
+	for _, h := range files.Patch(from, to) {
+		for _, line := range h.Lines {
+			switch {
+			case strings.HasPrefix(line, "+"):
+				added++
+			case strings.HasPrefix(line, "-"):
+				removed++
+			}
+		}
+	}
+	return added, removed
+}
