@@ -9,6 +9,7 @@ import (
 
 	"github.com/parley-go/parley/engine"
 	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/engine/settings"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -69,7 +70,7 @@ func (s *server) control(m *wire.ControlRequest) {
 		s.conv.Do(func() { s.respond(id, s.contextUsage(), nil) })
 	case *wire.GetSettings:
 		s.conv.Do(func() {
-			s.respond(id, &wire.GetSettingsResponse{Effective: s.set.effective(), Sources: []*wire.SettingsSource{},
+			s.respond(id, &wire.GetSettingsResponse{Effective: s.set.effective(), Sources: s.set.sources(),
 				Applied: &wire.AppliedSettings{Model: s.conv.Model().ID, Effort: wire.Effort(s.set.flags.Effort)}}, nil)
 		})
 	case *wire.ApplyFlagSettings:
@@ -270,9 +271,9 @@ func (s *server) contextUsage() *wire.GetContextUsageResponse {
 
 // applySettings changes the settings that have an effect here while it runs: all
 // of them, or none if one makes no sense.
-func (s *server) applySettings(settings map[string]json.RawMessage) error {
+func (s *server) applySettings(changes map[string]json.RawMessage) error {
 	text := func(name string) (value string, err error) {
-		raw := settings[name]
+		raw := changes[name]
 		if raw == nil || string(raw) == "null" {
 			return "", nil
 		}
@@ -289,42 +290,54 @@ func (s *server) applySettings(settings map[string]json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	if err := checkSettings(settings); err != nil {
+	prefs, flag, err := s.set.withFlagSettings(changes)
+	if err != nil {
 		return fmt.Errorf("apply_flag_settings: %w", err)
 	}
-	var permissions permissionSettings
-	json.Unmarshal(settings["permissions"], &permissions)
+	updates, err := flagRules(prefs)
+	if err != nil {
+		return fmt.Errorf("apply_flag_settings: %w", err)
+	}
+	commands, err := s.commandHooks(prefs)
+	if err != nil {
+		return fmt.Errorf("apply_flag_settings: %w", err)
+	}
+	if _, ok := changes["model"]; ok {
+		if _, err := s.conv.SetModel(model); err != nil {
+			return fmt.Errorf("apply_flag_settings: %w", err)
+		}
+	}
+	if _, ok := changes["effortLevel"]; ok {
+		s.conv.SetEffort(effort)
+	}
+	if _, ok := changes["permissions"]; ok {
+		for _, u := range updates {
+			s.conv.Apply(u)
+		}
+		s.conv.Apply(&wire.PermissionUpdate{Type: wire.UpdateAddDirectories, Directories: prefs.Directories()})
+	}
+	s.set.flags.Settings = flag
+	s.set.takeSettings(prefs)
+	s.useHooks(commands)
+	return nil
+}
+
+// flagRules returns the changes that make the rules of --settings those there are.
+func flagRules(prefs *settings.Settings) ([]*wire.PermissionUpdate, error) {
 	var updates []*wire.PermissionUpdate
-	for _, list := range []struct {
-		behavior wire.PermissionBehavior
-		texts    []string
-	}{{wire.BehaviorDeny, permissions.Deny}, {wire.BehaviorAsk, permissions.Ask}, {wire.BehaviorAllow, permissions.Allow}} {
-		u := &wire.PermissionUpdate{Type: wire.UpdateReplaceRules, Behavior: list.behavior, Destination: wire.PermissionDestination(policy.LayerFlag)}
-		for _, text := range list.texts {
-			r, err := policy.Parse(text, list.behavior, policy.Source{Layer: policy.LayerFlag, File: settingsSource})
+	for _, b := range []wire.PermissionBehavior{wire.BehaviorDeny, wire.BehaviorAsk, wire.BehaviorAllow} {
+		u := &wire.PermissionUpdate{Type: wire.UpdateReplaceRules, Behavior: b, Destination: wire.PermissionDestination(policy.LayerFlag)}
+		for _, have := range prefs.Rules() {
+			if have.Layer != settings.Flag || have.Behavior != b {
+				continue
+			}
+			r, err := policy.Parse(have.Text, b, ruleSource(have))
 			if err != nil {
-				return fmt.Errorf("apply_flag_settings: %w", err)
+				return nil, err
 			}
 			u.Rules = append(u.Rules, &wire.PermissionRule{ToolName: r.Tool, RuleContent: r.Content})
 		}
 		updates = append(updates, u)
 	}
-	if _, ok := settings["model"]; ok {
-		if _, err := s.conv.SetModel(model); err != nil {
-			return fmt.Errorf("apply_flag_settings: %w", err)
-		}
-	}
-	if _, ok := settings["effortLevel"]; ok {
-		s.conv.SetEffort(effort)
-	}
-	if _, ok := settings["permissions"]; ok {
-		for _, u := range updates {
-			s.conv.Apply(u)
-		}
-		s.conv.Apply(&wire.PermissionUpdate{Type: wire.UpdateAddDirectories, Directories: s.set.absolute(permissions.AdditionalDirectories)})
-	}
-	for name, raw := range settings {
-		s.set.override(name, raw)
-	}
-	return nil
+	return updates, nil
 }

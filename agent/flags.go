@@ -57,6 +57,7 @@ type Flags struct {
 	Settings       string
 	Managed        string // settings that only restrict
 	SettingSources []string
+	TrustProject   string // "all" or a digest
 	MCPConfig      []string
 	StrictMCP      bool
 
@@ -188,6 +189,13 @@ var flagTable = []flagSpec{
 			}
 			f.SettingSources = append(f.SettingSources, s)
 		}
+		return nil
+	}},
+	{names: []string{"--trust-project"}, kind: flagString, set: func(f *Flags, v []string) error {
+		if v[0] != "all" && !strings.HasPrefix(v[0], "sha256:") {
+			return usage("Error: --trust-project takes all, or the digest that \"parley trust\" prints, not %q.", v[0])
+		}
+		f.TrustProject = v[0]
 		return nil
 	}},
 	{names: []string{"--mcp-config"}, kind: flagRepeat, set: more(func(f *Flags) *[]string { return &f.MCPConfig })},
@@ -425,8 +433,8 @@ func (f *Flags) check() error {
 		return usage("Error: --session-id with --resume or --continue requires --fork-session.")
 	case f.Resume != "" && f.Continue:
 		return usage("Error: --resume and --continue cannot be combined.")
-	case f.PromptTool != "" && f.PromptTool != "stdio":
-		return usage("Error: --permission-prompt-tool takes stdio; a tool of an MCP server cannot be asked by this version.")
+	case f.PromptTool != "" && f.PromptTool != "stdio" && !strings.HasPrefix(f.PromptTool, "mcp__"):
+		return usage("Error: --permission-prompt-tool takes stdio or the tool of an MCP server, such as mcp__server__tool, not %q.", f.PromptTool)
 	}
 	return nil
 }

@@ -45,6 +45,10 @@ func run(ctx context.Context, cfg Config, flags *Flags, stdin io.Reader, stdout,
 		for _, name := range flags.Ignored {
 			fmt.Fprintf(stderr, "[debug] %s is accepted and has no effect in this version\n", name)
 		}
+		names, at := set.prefs.Unknown()
+		for i, name := range names {
+			fmt.Fprintf(stderr, "[debug] %v: the setting %s is not known to this version\n", at[i], name)
+		}
 	}
 	if flags.InputFormat == "stream-json" {
 		return serve(ctx, set, stdin, stdout, stderr)
@@ -183,7 +187,8 @@ func FromProcess() (Config, error) {
 		cwd = real
 	}
 	home, _ := os.UserHomeDir()
-	return Config{Environ: os.Environ(), Home: home, Cwd: cwd, Root: os.Geteuid() == 0}, nil
+	return Config{Environ: os.Environ(), Home: home, Cwd: cwd, Root: os.Geteuid() == 0,
+		SettingSources: []string{"user", "project", "local"}, ManagedSettings: managedSettings()}, nil
 }
 
 // InProcess returns a dialer for [parley.Options]: each connection is an agent in

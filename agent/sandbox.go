@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -18,18 +17,10 @@ func ownTemp() string {
 	return filepath.Join(os.TempDir(), "parley-"+strconv.Itoa(os.Getuid()))
 }
 
-// sandboxSettings returns the sandbox member of the settings that counts: what
-// restricts wins as a whole.
-func (set *setup) sandboxSettings() json.RawMessage {
-	if raw := set.managed["sandbox"]; raw != nil {
-		return raw
-	}
-	return set.settings["sandbox"]
-}
-
 // startSandbox makes the sandbox of the settings, if they ask for one.
 func (set *setup) startSandbox() error {
-	settings, err := sandbox.Parse(set.sandboxSettings())
+	raw, _ := set.prefs.Get("sandbox")
+	settings, err := sandbox.Parse(raw)
 	if err != nil {
 		return fmt.Errorf("Error: %w", err)
 	}

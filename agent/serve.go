@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/parley-go/parley/engine"
+	"github.com/parley-go/parley/engine/hook"
 	"github.com/parley-go/parley/engine/mcp"
 	"github.com/parley-go/parley/wire"
 )
@@ -31,17 +31,11 @@ type server struct {
 	pending map[string]chan reply  // our requests that the host has not answered
 	asked   []*wire.ControlRequest // the same, in order, as they were sent
 	hooks   map[wire.HookEvent][]*hookMatcher
-	closed  bool // the host says nothing any more
-	greeted bool // it has sent initialize
+	runner  *hook.Runner // of the hooks of settings
+	closed  bool         // the host says nothing any more
+	greeted bool         // it has sent initialize
 
 	heard chan struct{} // the host or we said something
-}
-
-type hookMatcher struct {
-	matcher *regexp.Regexp // nil means all
-	ids     []string
-	timeout time.Duration
-	block   bool
 }
 
 // A reply is what came of a request of ours.
@@ -80,6 +74,13 @@ func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) in
 	}
 	s.conv = conv
 	set.env.OnClose(s.mcp.Close)
+	commands, err := s.commandHooks(set.prefs)
+	if err != nil {
+		set.env.Close()
+		return s.startFailed(fmt.Errorf("Error: %w", err))
+	}
+	s.useHooks(commands)
+	set.env.OnClose(s.closeHooks)
 	s.connectServers()
 	if set.flags.ReplayHistory {
 		s.replayHistory(set.history)
@@ -340,120 +341,6 @@ func (s *server) Ask(ctx context.Context, req *wire.CanUseTool) (*wire.Permissio
 		return nil, fmt.Errorf("the answer cannot be read: %w", err)
 	}
 	return res, nil
-}
-
-// Hooks calls the host's hooks for an event, all at once.
-func (s *server) Hooks(ctx context.Context, in wire.HookInput, subject, toolUseID string) []engine.HookAnswer {
-	type job struct {
-		id string
-		m  *hookMatcher
-	}
-	var jobs []job
-	s.mu.Lock()
-	for _, m := range s.hooks[in.Event()] {
-		if m.matcher == nil || m.matcher.MatchString(subject) {
-			for _, id := range m.ids {
-				jobs = append(jobs, job{id, m})
-			}
-		}
-	}
-	s.mu.Unlock()
-	answers := make([]engine.HookAnswer, len(jobs))
-	var wg sync.WaitGroup
-	for i, j := range jobs {
-		wg.Go(func() { answers[i] = s.hook(ctx, j.m, j.id, in, toolUseID) })
-	}
-	wg.Wait()
-	return answers
-}
-
-// hookTimeout is how long a hook has if it was registered without a bound.
-const hookTimeout = 60 * time.Second
-
-func (s *server) hook(ctx context.Context, m *hookMatcher, id string, in wire.HookInput, toolUseID string) engine.HookAnswer {
-	limit := m.timeout
-	if limit <= 0 {
-		limit = hookTimeout
-	}
-	bounded, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it did not answer within %v", limit))
-	defer cancel()
-	r, err := s.request(bounded, &wire.HookCallback{CallbackID: id, Input: in, ToolUseID: toolUseID})
-	if err != nil {
-		// A hook that can decide and does not answer decides no. One that
-		// answers that it failed is passed over, unless it was registered not to
-		// be.
-		silent := bounded.Err() != nil || errors.Is(err, errNoAnswer)
-		return engine.HookAnswer{Err: err, Block: m.block || silent, Late: bounded.Err() != nil && ctx.Err() == nil}
-	}
-	out := new(wire.HookOutput)
-	if len(r.Response) > 0 {
-		if err := json.Unmarshal(r.Response, out); err != nil {
-			return engine.HookAnswer{Err: fmt.Errorf("its answer cannot be read: %w", err), Block: m.block}
-		}
-	}
-	if err := checkOutput(out, in.Event()); err != nil {
-		// It wanted to decide, and nobody knows what: that is no yes.
-		return engine.HookAnswer{Err: fmt.Errorf("its answer makes no sense: %w", err), Block: true}
-	}
-	if out.Async {
-		out = nil
-	}
-	return engine.HookAnswer{Output: out}
-}
-
-// checkOutput returns what is wrong with the answer of a hook. What is unknown is
-// fine; what is known and of another kind is not.
-func checkOutput(out *wire.HookOutput, event wire.HookEvent) error {
-	for _, name := range []string{"async", "continue", "decision", "reason", "stopReason", "hookSpecificOutput"} {
-		if raw, ok := out.Extra[name]; ok && string(raw) != "null" {
-			return fmt.Errorf("%s is %s", name, raw)
-		}
-	}
-	if out.Async {
-		return nil
-	}
-	if out.Decision != "" && out.Decision != wire.DecisionBlock && out.Decision != wire.DecisionApprove {
-		return fmt.Errorf("the decision is %q", out.Decision)
-	}
-	if out.HookSpecificOutput == nil {
-		return nil
-	}
-	if got := out.HookSpecificOutput.Event(); got != event {
-		return fmt.Errorf("the hookEventName is %q and should be %q", got, event)
-	}
-	if o, ok := out.HookSpecificOutput.(*wire.PreToolUseOutput); ok {
-		switch o.PermissionDecision {
-		case "", wire.BehaviorAllow, wire.BehaviorDeny, wire.BehaviorAsk, wire.BehaviorDefer:
-		default:
-			return fmt.Errorf("the permissionDecision is %q", o.PermissionDecision)
-		}
-		for _, name := range []string{"permissionDecision", "updatedInput"} {
-			if raw, ok := o.Extra[name]; ok && string(raw) != "null" {
-				return fmt.Errorf("%s is %s", name, raw)
-			}
-		}
-	}
-	return nil
-}
-
-// registerHooks takes the hooks of initialize in place of those there were.
-func (s *server) registerHooks(hooks map[wire.HookEvent][]*wire.HookMatcher) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	clear(s.hooks)
-	for event, list := range hooks {
-		for _, m := range list {
-			h := &hookMatcher{ids: m.HookCallbackIDs, timeout: time.Duration(m.Timeout * float64(time.Second)), block: m.OnFailure == "block"}
-			if m.Matcher != "" && m.Matcher != "*" {
-				re, err := regexp.Compile("^(?:" + m.Matcher + ")$")
-				if err != nil {
-					re = regexp.MustCompile("^" + regexp.QuoteMeta(m.Matcher) + "$")
-				}
-				h.matcher = re
-			}
-			s.hooks[event] = append(s.hooks[event], h)
-		}
-	}
 }
 
 // respond answers a control request of the host.

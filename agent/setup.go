@@ -18,8 +18,8 @@ import (
 	"github.com/parley-go/parley/engine/mcp"
 	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/engine/model/catalog"
-	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/sandbox"
+	"github.com/parley-go/parley/engine/settings"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/builtin"
 	"github.com/parley-go/parley/engine/tool/websearch"
@@ -63,6 +63,18 @@ type Config struct {
 	// nowhere.
 	Traces  trace.TracerProvider
 	Metrics metric.MeterProvider
+	// SettingSources names the files of settings that are read unless
+	// --setting-sources says otherwise: "user", "project" and "local". Nil means
+	// none.
+	SettingSources []string
+	// ManagedSettings is the file of settings of the machine's administrator, which
+	// is always read. Empty means that there is none.
+	ManagedSettings string
+	// TrustProject is what whoever makes the agent says about the project that it
+	// works in: "all" if what the project brings may have effects, or the digest of
+	// what it brings ("parley trust" prints it). Empty leaves it to what the user
+	// has recorded.
+	TrustProject string
 	// Root says that the process runs with the rights of the superuser.
 	Root bool
 	// SandboxHelper is a program whose main calls [sandbox.RunIfHelper], or
@@ -84,8 +96,8 @@ type setup struct {
 	env       *tool.Env
 	sandbox   *sandbox.Sandbox // nil if the settings leave it off
 	servers   []mcp.Server     // those of the flags
-	settings  map[string]json.RawMessage
-	managed   map[string]json.RawMessage // settings that only restrict
+	prefs     *settings.Settings
+	settings  map[string]json.RawMessage // those that count, by name
 	keySource string                     // where the key is from, as hosts are told
 	tokenFrom string                     // where a token is from, as hosts are told
 	provider  string                     // of the model, as hosts are told
@@ -109,7 +121,7 @@ func newSetup(cfg Config, flags *Flags) (*setup, error) {
 	if cfg.Catalog == nil {
 		cfg.Catalog = catalog.New()
 	}
-	set := &setup{cfg: cfg, flags: flags, vars: map[string]string{}, settings: map[string]json.RawMessage{}}
+	set := &setup{cfg: cfg, flags: flags, vars: map[string]string{}}
 	for _, kv := range cfg.Environ {
 		if k, v, ok := strings.Cut(kv, "="); ok {
 			set.vars[k] = v
@@ -127,7 +139,7 @@ func newSetup(cfg Config, flags *Flags) (*setup, error) {
 	if err := set.loadServers(); err != nil {
 		return nil, err
 	}
-	if set.mode() == wire.ModeBypassPermissions && (set.permissions().DisableBypass == "disable" || set.restrictions().DisableBypass == "disable") {
+	if set.mode() == wire.ModeBypassPermissions && set.prefs.BypassDisabled() {
 		return nil, errors.New("Error: the settings do not allow the mode bypassPermissions.")
 	}
 	if err := set.startSandbox(); err != nil {
@@ -138,148 +150,6 @@ func newSetup(cfg Config, flags *Flags) (*setup, error) {
 		return nil, errors.New("--dangerously-skip-permissions cannot be used with root/sudo privileges for security reasons")
 	}
 	return set, nil
-}
-
-// loadSettings reads the settings that the flags name. Those of files that a
-// project brings are not read by this version.
-func (set *setup) loadSettings() error {
-	for flag, into := range map[string]*map[string]json.RawMessage{settingsSource: &set.settings, managedSource: &set.managed} {
-		given := set.flags.Settings
-		if flag == managedSource {
-			given = set.flags.Managed
-		}
-		if given == "" {
-			continue
-		}
-		text := []byte(given)
-		if !strings.HasPrefix(strings.TrimSpace(given), "{") {
-			path := given
-			if !filepath.IsAbs(path) {
-				path = filepath.Join(set.cfg.Cwd, path)
-			}
-			var err error
-			if text, err = os.ReadFile(path); err != nil {
-				return fmt.Errorf("Error: Settings file not found: %s", given)
-			}
-		}
-		if err := json.Unmarshal(text, into); err != nil {
-			return fmt.Errorf("Error: Invalid JSON provided to %s: %v", flag, err)
-		}
-		if err := checkSettings(*into); err != nil {
-			return fmt.Errorf("Error: %s: %v", flag, err)
-		}
-	}
-	return nil
-}
-
-// checkSettings refuses settings that restrict in a way that this version cannot
-// keep to. They are never passed over in silence.
-func checkSettings(settings map[string]json.RawMessage) error {
-	if raw := settings["permissions"]; raw != nil {
-		var p permissionSettings
-		if err := json.Unmarshal(raw, &p); err != nil {
-			return fmt.Errorf("the permissions cannot be read: %v", err)
-		}
-		if m := p.DefaultMode; m != "" && m != wire.ModeManual && m != wire.ModeDelegate && !slices.Contains(modes, m) {
-			return fmt.Errorf("there is no permission mode %q", m)
-		}
-	}
-	if raw := settings["sandbox"]; raw != nil {
-		if _, err := sandbox.Parse(raw); err != nil {
-			return err
-		}
-	}
-	if raw := settings["hooks"]; raw != nil {
-		var hooks map[string]json.RawMessage
-		if err := json.Unmarshal(raw, &hooks); err != nil {
-			return fmt.Errorf("the hooks cannot be read: %v", err)
-		}
-		for _, event := range []string{"PreToolUse", "UserPromptSubmit", "PermissionRequest"} {
-			if list := hooks[event]; list != nil && string(list) != "null" && string(list) != "[]" {
-				return fmt.Errorf("%s hooks of settings are not run by this version, and may restrict what is done. Take them out, or register them with the SDK", event)
-			}
-		}
-	}
-	return nil
-}
-
-type permissionSettings struct {
-	Allow                 []string            `json:"allow"`
-	Deny                  []string            `json:"deny"`
-	Ask                   []string            `json:"ask"`
-	DefaultMode           wire.PermissionMode `json:"defaultMode"`
-	DisableBypass         string              `json:"disableBypassPermissionsMode"`
-	AdditionalDirectories []string            `json:"additionalDirectories"`
-}
-
-// Where the rules of settings are from, for people.
-const (
-	settingsSource = "--settings"
-	managedSource  = "--managed-settings"
-)
-
-// restrictions returns the permissions of the settings that only restrict.
-func (set *setup) restrictions() permissionSettings {
-	var p permissionSettings
-	json.Unmarshal(set.managed["permissions"], &p)
-	return p
-}
-
-func (set *setup) permissions() permissionSettings {
-	var p permissionSettings
-	json.Unmarshal(set.settings["permissions"], &p)
-	return p
-}
-
-func (set *setup) mode() wire.PermissionMode {
-	mode := set.flags.PermissionMode
-	if set.flags.SkipPermissions {
-		mode = wire.ModeBypassPermissions
-	}
-	if mode == "" {
-		mode = set.permissions().DefaultMode
-	}
-	switch mode {
-	case "", wire.ModeManual, wire.ModeAuto, wire.ModeDelegate:
-		// What no model decides here is asked.
-		return wire.ModeDefault
-	}
-	return mode
-}
-
-func (set *setup) bypassAllowed() bool {
-	if set.permissions().DisableBypass == "disable" || set.restrictions().DisableBypass == "disable" {
-		return false
-	}
-	if set.cfg.Root && set.vars["IS_SANDBOX"] != "1" && !set.sandbox.Active() {
-		return false
-	}
-	return set.flags.AllowBypass || set.flags.SkipPermissions || set.flags.PermissionMode == wire.ModeBypassPermissions
-}
-
-// rules returns the rules of the flags and the settings.
-func (set *setup) rules() (*policy.Policy, error) {
-	p := policy.New()
-	add := func(texts []string, behavior wire.PermissionBehavior, layer policy.Layer, file string) error {
-		for _, text := range texts {
-			r, err := policy.Parse(text, behavior, policy.Source{Layer: layer, File: file})
-			if err != nil {
-				return fmt.Errorf("Error: %v", err)
-			}
-			p.Add(r)
-		}
-		return nil
-	}
-	s, managed := set.permissions(), set.restrictions()
-	return p, errors.Join(
-		add(managed.Deny, wire.BehaviorDeny, policy.LayerManaged, managedSource),
-		add(managed.Ask, wire.BehaviorAsk, policy.LayerManaged, managedSource),
-		add(set.flags.DisallowedTools, wire.BehaviorDeny, policy.LayerCLI, "--disallowedTools"),
-		add(s.Deny, wire.BehaviorDeny, policy.LayerFlag, settingsSource),
-		add(s.Ask, wire.BehaviorAsk, policy.LayerFlag, settingsSource),
-		add(set.flags.AllowedTools, wire.BehaviorAllow, policy.LayerCLI, "--allowedTools"),
-		add(s.Allow, wire.BehaviorAllow, policy.LayerFlag, settingsSource),
-	)
 }
 
 // tools returns what the model is shown: the tools that there are, without those
@@ -330,15 +200,7 @@ func (set *setup) questions() bool {
 
 // environment makes what tools work in. Credentials are not passed on to commands.
 func (set *setup) environment(sessionID string) *tool.Env {
-	var environ []string
-	for _, kv := range set.cfg.Environ {
-		k, _, _ := strings.Cut(kv, "=")
-		if strings.HasPrefix(k, "ANTHROPIC_") || strings.HasPrefix(k, "CLAUDE_CODE_OAUTH") || k == "PARLEY_API_KEY" || k == "OPENAI_API_KEY" || k == "AWS_BEARER_TOKEN_BEDROCK" || k == "PARLEY_SEARCH_HEADER" {
-			continue
-		}
-		environ = append(environ, kv)
-	}
-	env := &tool.Env{Home: set.cfg.Home, Environ: environ, Roots: set.roots(), Sandbox: set.sandbox}
+	env := &tool.Env{Home: set.cfg.Home, Environ: set.commandEnv(), Roots: set.roots(), Sandbox: set.sandbox}
 	env.Dir = filepath.Join(ownTemp(), sessionID)
 	set.env = env
 	return env
@@ -347,7 +209,7 @@ func (set *setup) environment(sessionID string) *tool.Env {
 // roots are the directories that the conversation begins with.
 func (set *setup) roots() []string {
 	roots := []string{set.cfg.Cwd}
-	for _, d := range set.absolute(append(slices.Clone(set.flags.AddDirs), set.permissions().AdditionalDirectories...)) {
+	for _, d := range append(set.absolute(set.flags.AddDirs), set.prefs.Directories()...) {
 		if !slices.Contains(roots, d) {
 			roots = append(roots, d)
 		}
@@ -406,7 +268,7 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 	}
 	return engine.New(engine.Config{
 		Model: m, Catalog: set.cfg.Catalog, ModelName: set.modelName(), Fallbacks: f.FallbackModels, MaxRetries: retries,
-		SmallModel: set.smallModel(), ServerTools: set.serverTools(), Tools: set.tools(), Questions: set.questions(), MCP: servers, Env: set.environment(id), Policy: rules, Mode: set.mode(), AllowBypass: set.bypassAllowed(), NoPrompts: f.NoPrompts,
+		SmallModel: set.smallModel(), ServerTools: set.serverTools(), Tools: set.tools(), Questions: set.questions(), MCP: servers, Env: set.environment(id), Policy: rules, Mode: set.mode(), AllowBypass: set.bypassAllowed(), NoPrompts: f.NoPrompts || set.prefs.Bool("permissions", "denyInsteadOfPrompting"),
 		SystemPrompt: system, AppendSystemPrompt: appended, JSONSchema: f.JSONSchema,
 		Thinking: thinking(f.Thinking, tokens, f.ThinkingDisplay), Effort: f.Effort, Betas: f.Betas,
 		MaxTurns: f.MaxTurns, MaxBudget: f.MaxBudget, Partial: f.Partial, Replay: f.ReplayUsers,
@@ -485,22 +347,6 @@ func (set *setup) models() []*wire.ModelInfo {
 		list = append(list, info)
 	}
 	return list
-}
-
-func (set *setup) effective() json.RawMessage {
-	raw, err := json.Marshal(set.settings)
-	if err != nil {
-		return json.RawMessage("{}")
-	}
-	return raw
-}
-
-func (set *setup) override(name string, raw json.RawMessage) {
-	if string(raw) == "null" {
-		delete(set.settings, name)
-		return
-	}
-	set.settings[name] = raw
 }
 
 // signalled returns the exit status that the end of the context asks for.

@@ -33,9 +33,12 @@ type Host interface {
 
 // A HookAnswer is what came of one hook.
 type HookAnswer struct {
+	Name   string           // of the hook: a callback's id or a command
+	Source string           // where it is from: "host", or a file and line
 	Output *wire.HookOutput // nil if there is none
 	Err    error            // why there is none
 	Block  bool             // the hook failed, and that is to block what it guards
+	Ask    bool             // the hook failed, and what it guards is to be asked about
 	Late   bool             // it failed because it did not answer in time
 }
 

@@ -64,6 +64,12 @@ func (c *Conversation) taskEnded(info tool.TaskInfo) {
 		origin: &wire.Origin{Kind: "task-notification", Producer: info.Kind, RunID: info.RunID}})
 }
 
+// Remark tells the model something that came up beside the conversation, by a turn of
+// its own.
+func (c *Conversation) Remark(text string) {
+	c.inbox = append(c.inbox, &prompt{m: wire.Prompt(wire.Text(text)), uuid: NewID(), origin: &wire.Origin{Kind: "hook"}})
+}
+
 // TellTasks tells the host what runs in the background.
 func (c *Conversation) TellTasks() { c.backgroundChanged() }
 

@@ -387,6 +387,9 @@ func (c *Conversation) collect(t *turn, a *answer, run *toolRun) *ending {
 	stopped := false
 	for _, call := range run.calls {
 		out := c.awaitCall(t, call)
+		if !call.readOnly {
+			c.settled() // the news of a task is told before the result of its call
+		}
 		if cause := context.Cause(t.ctx); cause != nil && !out.finished {
 			out = rejected(call, c.now())
 		}

@@ -75,6 +75,12 @@ func (s *Settings) AgentEnv() map[string]string {
 	return s.env(func(l *layer) bool { return !l.Layer.ofProject() })
 }
 
+// ManagedEnv returns the environment variables that the administrator of the machine
+// gives the agent, whatever its environment is.
+func (s *Settings) ManagedEnv() map[string]string {
+	return s.env(func(l *layer) bool { return l.Layer == Managed })
+}
+
 // CommandEnv returns the environment variables that settings give commands, hooks
 // and servers.
 func (s *Settings) CommandEnv() map[string]string { return s.env(func(*layer) bool { return true }) }

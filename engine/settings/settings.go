@@ -35,8 +35,6 @@ import (
 	"slices"
 	"sort"
 	"strings"
-
-	"github.com/parley-go/parley/wire"
 )
 
 // A Layer is where settings are from.
@@ -130,17 +128,16 @@ func (o Origin) String() string {
 	return fmt.Sprintf("%s:%d", o.File, o.Line)
 }
 
-// Destination returns the layer's name in the protocol.
-func (o Origin) Destination() wire.PermissionDestination {
-	switch o.Layer {
-	case User:
-		return wire.DestinationUserSettings
-	case Project:
-		return wire.DestinationProjectSettings
-	case Local:
-		return wire.DestinationLocalSettings
+// Base returns the directory that "/x" in a rule about files begins at: the project
+// for its settings, the directory of the file for others; empty for a flag.
+func (o Origin) Base() string {
+	switch {
+	case o.Layer.ofProject() && filepath.Base(filepath.Dir(o.File)) == ".claude":
+		return filepath.Dir(filepath.Dir(o.File))
+	case filepath.IsAbs(o.File):
+		return filepath.Dir(o.File)
 	}
-	return wire.PermissionDestination("--settings")
+	return ""
 }
 
 // An Error says what is wrong with settings, where, and what to do.
@@ -355,6 +352,19 @@ func (s *Settings) Files() []Origin {
 		all = append(all, s.servers.Origin)
 	}
 	return all
+}
+
+// Layer returns what the highest file or flag of a layer says, as it is written; nil
+// if there is none.
+func (s *Settings) Layer(name Layer) json.RawMessage {
+	if s != nil {
+		for _, l := range slices.Backward(s.layers) {
+			if l.Layer == name {
+				return l.all.Raw()
+			}
+		}
+	}
+	return nil
 }
 
 // Unknown returns the keys that this package does not know, with their places. They

@@ -227,7 +227,7 @@ func (s *Settings) siftLayer(l *layer, trusted func(*layer, *Value, *Item) bool)
 			})
 		case name == "sandbox" && v.members != nil:
 			strict := tighten(v)
-			if strict != nil && string(strict.Raw()) == string(v.Raw()) || trusted(l, v, &Item{Kind: "sandbox", Name: "sandbox"}) {
+			if l.restrict || strict != nil && string(strict.Raw()) == string(v.Raw()) || trusted(l, v, &Item{Kind: "sandbox", Name: "sandbox"}) {
 				return v
 			}
 			return strict

@@ -1,0 +1,147 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/parley-go/parley/engine"
+	"github.com/parley-go/parley/engine/hook"
+	"github.com/parley-go/parley/engine/settings"
+	"github.com/parley-go/parley/wire"
+)
+
+// A hookMatcher is callbacks that the host registered for an event.
+type hookMatcher struct {
+	matcher hook.Matcher
+	ids     []string
+	timeout time.Duration
+	failure string // "block" or "continue"; empty means what the event asks for
+}
+
+// registerHooks takes the hooks of initialize in place of those there were.
+func (s *server) registerHooks(hooks map[wire.HookEvent][]*wire.HookMatcher) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.hooks)
+	for event, list := range hooks {
+		for _, m := range list {
+			h := &hookMatcher{ids: m.HookCallbackIDs, timeout: time.Duration(m.Timeout * float64(time.Second)), failure: m.OnFailure}
+			// A matcher that cannot be read is for everything: a hook that
+			// guards too much does less harm than one that guards nothing.
+			if matcher, err := hook.Compile(m.Matcher); err == nil {
+				h.matcher = matcher
+			}
+			s.hooks[event] = append(s.hooks[event], h)
+		}
+	}
+}
+
+// commandHooks makes the hooks of settings ready.
+func (s *server) commandHooks(prefs *settings.Settings) (*hook.Runner, error) {
+	return hook.New(hook.Options{
+		Hooks: prefs.Hooks(), Dir: s.set.cfg.Cwd, Env: s.set.commandEnv(), Tell: s.Emit, All: s.set.flags.HookEvents, NewID: engine.NewID,
+		Rewake: func(text string) { s.conv.Do(func() { s.conv.Remark(text) }) },
+	})
+}
+
+// useHooks puts hooks of settings in place of those there were.
+func (s *server) useHooks(r *hook.Runner) {
+	s.mu.Lock()
+	old := s.runner
+	s.runner = r
+	s.mu.Unlock()
+	go old.Close() // what it runs may wait for us
+}
+
+// closeHooks ends the hooks of settings that still run.
+func (s *server) closeHooks() {
+	s.mu.Lock()
+	r := s.runner
+	s.mu.Unlock()
+	r.Close()
+}
+
+// Hooks calls the hooks for an event, those of the host and those of settings, all at
+// once.
+func (s *server) Hooks(ctx context.Context, in wire.HookInput, subject, toolUseID string) []engine.HookAnswer {
+	type job struct {
+		id string
+		m  *hookMatcher
+	}
+	var jobs []job
+	s.mu.Lock()
+	if hostHears(in) {
+		for _, m := range s.hooks[in.Event()] {
+			if m.matcher.Match(subject) {
+				for _, id := range m.ids {
+					jobs = append(jobs, job{id, m})
+				}
+			}
+		}
+	}
+	commands := s.runner
+	s.mu.Unlock()
+	answers := make([]engine.HookAnswer, len(jobs))
+	var wg sync.WaitGroup
+	for i, j := range jobs {
+		wg.Go(func() { answers[i] = s.hook(ctx, j.m, j.id, in, toolUseID) })
+	}
+	own := commands.Run(ctx, in, subject)
+	wg.Wait()
+	for _, a := range own {
+		answers = append(answers, engine.HookAnswer{Name: a.Hook.Line(), Source: a.Hook.Origin.String(), Output: a.Output, Err: a.Err, Block: a.Block, Ask: a.Ask, Late: a.Late})
+	}
+	return answers
+}
+
+// hostHears reports whether the host's own hooks are called for a moment. It knows by
+// itself when it starts a session and when it ends it.
+func hostHears(in wire.HookInput) bool {
+	switch in := in.(type) {
+	case *wire.SessionStartInput:
+		return in.Source != "startup" && in.Source != "resume"
+	case *wire.SessionEndInput:
+		return in.Reason == "clear"
+	}
+	return true
+}
+
+// hook calls one hook of the host.
+func (s *server) hook(ctx context.Context, m *hookMatcher, id string, in wire.HookInput, toolUseID string) engine.HookAnswer {
+	answer := engine.HookAnswer{Name: id, Source: "host"}
+	limit := m.timeout
+	if limit <= 0 {
+		limit = hook.Timeout
+	}
+	bounded, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it did not answer within %v", limit))
+	defer cancel()
+	guards := m.failure != "continue" && (m.failure == "block" || settings.Decides(in.Event()))
+	r, err := s.request(bounded, &wire.HookCallback{CallbackID: id, Input: in, ToolUseID: toolUseID})
+	if err != nil {
+		// A hook that can decide and does not decides no. One that answers that it
+		// failed may have been registered to be passed over.
+		silent := bounded.Err() != nil || errors.Is(err, errNoAnswer)
+		answer.Err, answer.Block, answer.Late = err, guards || silent, bounded.Err() != nil && ctx.Err() == nil
+		return answer
+	}
+	out := new(wire.HookOutput)
+	if len(r.Response) > 0 {
+		if err := json.Unmarshal(r.Response, out); err != nil {
+			answer.Err, answer.Block = fmt.Errorf("its answer cannot be read: %w", err), guards
+			return answer
+		}
+	}
+	if err := hook.Check(out, in.Event()); err != nil {
+		// It wanted to decide, and nobody knows what: that is no yes.
+		answer.Err, answer.Block = fmt.Errorf("its answer makes no sense: %w", err), true
+		return answer
+	}
+	if !out.Async {
+		answer.Output = out
+	}
+	return answer
+}

@@ -1,0 +1,232 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/engine/sandbox"
+	"github.com/parley-go/parley/engine/settings"
+	"github.com/parley-go/parley/wire"
+)
+
+// ConfigDir returns the user's directory of settings, sessions and trust: what
+// CLAUDE_CONFIG_DIR says, or .claude in the home. It is empty without a home.
+func (cfg *Config) ConfigDir() string {
+	for _, kv := range slices.Backward(cfg.Environ) {
+		if dir, ok := strings.CutPrefix(kv, "CLAUDE_CONFIG_DIR="); ok && dir != "" {
+			return dir
+		}
+	}
+	if cfg.Home == "" {
+		return ""
+	}
+	return filepath.Join(cfg.Home, ".claude")
+}
+
+// managedSettings is where the administrator of a machine writes settings.
+func managedSettings() string {
+	switch runtime.GOOS {
+	case "windows":
+		return `C:\Program Files\ClaudeCode\managed-settings.json`
+	case "darwin":
+		return "/Library/Application Support/ClaudeCode/managed-settings.json"
+	}
+	return "/etc/claude-code/managed-settings.json"
+}
+
+// ReadSettings reads the settings that an agent with this config and these flags
+// has.
+func ReadSettings(cfg Config, flags *Flags) (*settings.Settings, error) {
+	names := flags.SettingSources
+	if names == nil && !flags.Bare {
+		names = cfg.SettingSources
+	}
+	if names == nil {
+		names = []string{}
+	}
+	sources, err := settings.ParseSources(names)
+	if err != nil {
+		return nil, err
+	}
+	dir := cfg.ConfigDir()
+	opts := settings.Options{Dir: cfg.Cwd, UserDir: dir, ManagedFile: cfg.ManagedSettings, Sources: sources,
+		Flag: flags.Settings, Restrict: flags.Managed, TrustProject: flags.TrustProject}
+	if dir != "" {
+		opts.Trust = &settings.Store{Dir: dir}
+	}
+	if opts.TrustProject == "" {
+		opts.TrustProject = cfg.TrustProject
+	}
+	for _, kv := range cfg.Environ {
+		if v, ok := strings.CutPrefix(kv, "PARLEY_TRUST_PROJECT="); ok && opts.TrustProject == "" {
+			opts.TrustProject = v
+		}
+	}
+	return settings.Load(opts)
+}
+
+// loadSettings reads the settings, and gives the agent the environment that they
+// say. The environment of the process comes first; what the administrator of the
+// machine says comes before it.
+func (set *setup) loadSettings() error {
+	prefs, err := ReadSettings(set.cfg, set.flags)
+	if err != nil {
+		return fmt.Errorf("Error: %w", err)
+	}
+	set.takeSettings(prefs)
+	for k, v := range prefs.AgentEnv() {
+		if _, ok := set.vars[k]; !ok {
+			set.vars[k] = v
+		}
+	}
+	maps.Copy(set.vars, prefs.ManagedEnv())
+	return nil
+}
+
+// takeSettings makes settings those that count.
+func (set *setup) takeSettings(prefs *settings.Settings) {
+	set.prefs, set.settings = prefs, map[string]json.RawMessage{}
+	json.Unmarshal(prefs.Effective(), &set.settings)
+}
+
+func (set *setup) mode() wire.PermissionMode {
+	mode := set.flags.PermissionMode
+	if set.flags.SkipPermissions {
+		mode = wire.ModeBypassPermissions
+	}
+	if mode == "" {
+		mode = set.prefs.Mode()
+	}
+	switch mode {
+	case "", wire.ModeManual, wire.ModeAuto, wire.ModeDelegate:
+		// What no model decides here is asked.
+		return wire.ModeDefault
+	}
+	return mode
+}
+
+func (set *setup) bypassAllowed() bool {
+	if set.prefs.BypassDisabled() {
+		return false
+	}
+	if set.cfg.Root && set.vars["IS_SANDBOX"] != "1" && !set.sandbox.Active() {
+		return false
+	}
+	return set.flags.AllowBypass || set.flags.SkipPermissions || set.flags.PermissionMode == wire.ModeBypassPermissions
+}
+
+// rules returns the rules of the flags and the settings.
+func (set *setup) rules() (*policy.Policy, error) {
+	p := policy.New()
+	var errs []error
+	add := func(text string, behavior wire.PermissionBehavior, source policy.Source) {
+		r, err := policy.Parse(text, behavior, source)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("Error: %v", err))
+			return
+		}
+		p.Add(r)
+	}
+	for _, text := range set.flags.DisallowedTools {
+		add(text, wire.BehaviorDeny, policy.Source{Layer: policy.LayerCLI, File: "--disallowedTools"})
+	}
+	if !set.prefs.ManagedRulesOnly() {
+		for _, text := range set.flags.AllowedTools {
+			add(text, wire.BehaviorAllow, policy.Source{Layer: policy.LayerCLI, File: "--allowedTools"})
+		}
+	}
+	for _, r := range set.prefs.Rules() {
+		add(r.Text, r.Behavior, ruleSource(r))
+	}
+	return p, errors.Join(errs...)
+}
+
+// ruleSource says where a rule of settings is from. In the settings of a project "/x"
+// begins at the project, in others at the directory of the file.
+func ruleSource(r settings.Rule) policy.Source {
+	return policy.Source{Layer: policy.Layer(r.Layer), File: r.File, Line: r.Line, Base: r.Base()}
+}
+
+// sources returns what each source of settings says, the lowest first.
+func (set *setup) sources() []*wire.SettingsSource {
+	sources := []*wire.SettingsSource{}
+	for _, layer := range []settings.Layer{settings.User, settings.Project, settings.Local, settings.Flag, settings.Managed} {
+		raw := set.prefs.Layer(layer)
+		if raw == nil {
+			continue
+		}
+		name := string(layer) + "Settings"
+		if layer == settings.Managed {
+			name = "policySettings"
+		}
+		sources = append(sources, &wire.SettingsSource{Source: name, Settings: raw})
+	}
+	return sources
+}
+
+// effective returns the settings that count.
+func (set *setup) effective() json.RawMessage { return set.prefs.Effective() }
+
+// commandEnv returns the environment of commands, hooks and servers: that of the
+// process with what settings say, without credentials.
+func (set *setup) commandEnv() []string {
+	vars := set.prefs.CommandEnv()
+	var environ []string
+	for _, kv := range set.cfg.Environ {
+		k, _, _ := strings.Cut(kv, "=")
+		if _, ok := vars[k]; !ok && !isCredential(k) {
+			environ = append(environ, kv)
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(vars)) {
+		if !isCredential(k) {
+			environ = append(environ, k+"="+vars[k])
+		}
+	}
+	return environ
+}
+
+// isCredential reports whether an environment variable is the agent's own affair:
+// nothing that it starts inherits it, and no project can have it.
+func isCredential(name string) bool {
+	return strings.HasPrefix(name, "ANTHROPIC_") || strings.HasPrefix(name, "CLAUDE_CODE_OAUTH") ||
+		slices.Contains([]string{"PARLEY_API_KEY", "OPENAI_API_KEY", "AWS_BEARER_TOKEN_BEDROCK", "PARLEY_SEARCH_HEADER", "PARLEY_TRUST_PROJECT"}, name)
+}
+
+// withFlagSettings returns the settings with changes made to those of --settings, and
+// what --settings is then. A change to null takes a setting back.
+func (set *setup) withFlagSettings(changes map[string]json.RawMessage) (*settings.Settings, string, error) {
+	all := map[string]json.RawMessage{}
+	if raw := set.prefs.Layer(settings.Flag); raw != nil {
+		if err := json.Unmarshal(raw, &all); err != nil {
+			return nil, "", err
+		}
+	}
+	for name, raw := range changes {
+		if raw == nil || string(raw) == "null" {
+			delete(all, name)
+		} else {
+			all[name] = raw
+		}
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		return nil, "", err
+	}
+	flags := *set.flags
+	flags.Settings = string(text)
+	prefs, err := ReadSettings(set.cfg, &flags)
+	if err != nil {
+		return nil, "", err
+	}
+	raw, _ := prefs.Get("sandbox")
+	_, err = sandbox.Parse(raw)
+	return prefs, flags.Settings, err
+}

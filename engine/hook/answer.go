@@ -1,0 +1,76 @@
+package hook
+
+import (
+	"fmt"
+	"regexp"
+
+	"github.com/parley-go/parley/wire"
+)
+
+// A Matcher says which subjects a hook is for. The zero value is for all.
+type Matcher struct{ pattern *regexp.Regexp }
+
+// Compile reads a matcher: a name, several as "Write|Edit", or a regular expression
+// that has to fit the whole subject. Empty and "*" mean all.
+func Compile(text string) (Matcher, error) {
+	if text == "" || text == "*" {
+		return Matcher{}, nil
+	}
+	re, err := regexp.Compile("^(?:" + text + ")$")
+	return Matcher{re}, err
+}
+
+// Names that tools had before still match.
+var formerly = map[string]string{"Agent": "Task", "Task": "Agent", "KillShell": "TaskStop", "TaskStop": "KillShell", "BashOutput": "TaskOutput", "TaskOutput": "BashOutput"}
+
+// Match reports whether a hook is for a subject.
+func (m Matcher) Match(subject string) bool {
+	if m.pattern == nil || m.pattern.MatchString(subject) {
+		return true
+	}
+	other := formerly[subject]
+	return other != "" && m.pattern.MatchString(other)
+}
+
+// Check returns what is wrong with the answer of a hook. What is unknown is fine;
+// what is known and of another kind is not.
+func Check(out *wire.HookOutput, event wire.HookEvent) error {
+	for _, name := range []string{"async", "continue", "decision", "reason", "stopReason", "hookSpecificOutput"} {
+		if raw, ok := out.Extra[name]; ok && string(raw) != "null" {
+			return fmt.Errorf("%s is %s", name, raw)
+		}
+	}
+	if out.Async {
+		return nil
+	}
+	if out.Decision != "" && out.Decision != wire.DecisionBlock && out.Decision != wire.DecisionApprove {
+		return fmt.Errorf("the decision is %q", out.Decision)
+	}
+	if out.HookSpecificOutput == nil {
+		return nil
+	}
+	if got := out.HookSpecificOutput.Event(); got != event {
+		return fmt.Errorf("the hookEventName is %q and should be %q", got, event)
+	}
+	switch o := out.HookSpecificOutput.(type) {
+	case *wire.PreToolUseOutput:
+		switch o.PermissionDecision {
+		case "", wire.BehaviorAllow, wire.BehaviorDeny, wire.BehaviorAsk, wire.BehaviorDefer:
+		default:
+			return fmt.Errorf("the permissionDecision is %q", o.PermissionDecision)
+		}
+		for _, name := range []string{"permissionDecision", "updatedInput"} {
+			if raw, ok := o.Extra[name]; ok && string(raw) != "null" {
+				return fmt.Errorf("%s is %s", name, raw)
+			}
+		}
+	case *wire.PermissionRequestOutput:
+		if raw, ok := o.Extra["decision"]; ok && string(raw) != "null" {
+			return fmt.Errorf("the decision is %s", raw)
+		}
+		if o.Decision != nil && o.Decision.Behavior != wire.BehaviorAllow && o.Decision.Behavior != wire.BehaviorDeny {
+			return fmt.Errorf("the behavior is %q", o.Decision.Behavior)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,601 @@
+// Package hook runs the hooks of settings: commands that are told of a moment in a
+// conversation on their standard input and answer by their exit status and what they
+// print. It reads their answers, and judges whether an answer makes sense, whoever
+// gave it.
+//
+// # What a command says
+//
+// With status 0 it prints nothing, text, or a JSON object as the protocol has it
+// ([wire.HookOutput]); text is context for the model where the event has a place for
+// it. With status 2 it blocks, and standard error is why. Anything else is a failure:
+// another status, a command that is not there, no end in time, an object that makes no
+// sense, more output than anybody answers with. A failure of a hook that can decide
+// blocks what the hook guards, unless its settings say otherwise.
+//
+// # How a command runs
+//
+// In the project, in a process group of its own that is ended whole, with the
+// environment that it is given and CLAUDE_PROJECT_DIR. All hooks of a moment run at
+// once.
+//
+// The package starts processes and nothing else. It does not know what a decision
+// leads to.
+package hook
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/parley-go/parley/engine/settings"
+	"github.com/parley-go/parley/engine/tool/process"
+	"github.com/parley-go/parley/wire"
+)
+
+// Timeout is how long a hook has that says nothing else.
+const Timeout = 60 * time.Second
+
+// maxOutput is how much a hook may print, in bytes. More is a failure.
+const maxOutput = 1 << 20
+
+// An Answer is what came of one hook.
+type Answer struct {
+	Hook   settings.Hook
+	Output *wire.HookOutput // nil if it says nothing
+	Err    error            // why there is no answer
+	Block  bool             // it failed, and what it guards must not happen
+	Ask    bool             // it failed, and what it guards is to be asked about
+	Late   bool             // it failed because it did not answer in time
+}
+
+// A Runner runs the hooks of a conversation. It is safe for concurrent use.
+type Runner struct {
+	opts  Options
+	hooks []compiled
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	mu     sync.Mutex
+	done   map[int]bool // hooks that run once and did
+	behind sync.WaitGroup
+}
+
+// Options say how hooks run.
+type Options struct {
+	Hooks []settings.Hook
+	Dir   string   // the project
+	Env   []string // "KEY=value"
+	// Tell takes messages about hooks that run. Nil means that nobody is told.
+	Tell func(wire.Message)
+	// All says that every hook is told of, not only those at the start of a session.
+	All bool
+	// NewID makes the ids of messages.
+	NewID func() string
+	// Rewake takes what a hook in the background wants the model to know.
+	Rewake func(text string)
+}
+
+type compiled struct {
+	settings.Hook
+	fits Matcher
+}
+
+// New returns a runner. [Runner.Close] ends what it runs.
+func New(opts Options) (*Runner, error) {
+	r := &Runner{opts: opts, done: map[int]bool{}}
+	for _, h := range opts.Hooks {
+		m, err := Compile(h.Matcher)
+		if err != nil {
+			return nil, &settings.Error{Origin: h.Origin, Text: fmt.Sprintf("the matcher %q of a %s hook cannot be read: %v", h.Matcher, h.Event, err),
+				Hint: "Write the name of a tool, several as \"Write|Edit\", or a regular expression without look-around."}
+		}
+		r.hooks = append(r.hooks, compiled{h, m})
+	}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	return r, nil
+}
+
+// Close ends hooks that still run in the background.
+func (r *Runner) Close() {
+	if r == nil {
+		return
+	}
+	r.cancel()
+	r.behind.Wait()
+}
+
+// Has reports whether there is a hook for an event.
+func (r *Runner) Has(event wire.HookEvent) bool {
+	return r != nil && slices.ContainsFunc(r.hooks, func(h compiled) bool { return h.Event == event })
+}
+
+// Run runs the hooks for a moment, all at once, and returns their answers in the
+// order of the settings. The subject is what matchers look at: for most events the
+// name of a tool.
+func (r *Runner) Run(ctx context.Context, in wire.HookInput, subject string) []Answer {
+	if !r.Has(in.Event()) {
+		return nil
+	}
+	var jobs []compiled
+	seen := map[string]bool{}
+	r.mu.Lock()
+	for i, h := range r.hooks {
+		key := h.Command + "\x00" + strings.Join(h.Args, "\x00") + "\x00" + h.Shell
+		if h.Event != in.Event() || !h.fits.Match(subject) || seen[key] || h.Once && r.done[i] {
+			continue
+		}
+		seen[key] = true
+		r.done[i] = true
+		jobs = append(jobs, h)
+	}
+	r.mu.Unlock()
+	if jobs == nil {
+		return nil
+	}
+	answers := make([]Answer, len(jobs))
+	input, err := json.Marshal(in)
+	input = append(input, '\n')
+	var wg sync.WaitGroup
+	for i, h := range jobs {
+		if err != nil {
+			answers[i] = failed(h.Hook, err)
+			continue
+		}
+		wg.Go(func() { answers[i] = r.one(ctx, h.Hook, in.Event(), subject, input) })
+	}
+	wg.Wait()
+	return answers
+}
+
+// failed is the answer of a hook that gave none.
+func failed(h settings.Hook, err error) Answer {
+	a := Answer{Hook: h, Err: err}
+	switch h.OnFailure {
+	case "block":
+		a.Block = true
+	case "ask":
+		a.Ask = true
+	case "":
+		a.Block = settings.Decides(h.Event)
+	}
+	return a
+}
+
+// one runs one hook.
+func (r *Runner) one(ctx context.Context, h settings.Hook, event wire.HookEvent, subject string, input []byte) Answer {
+	name := string(event)
+	if subject != "" {
+		name += ":" + subject
+	}
+	id := ""
+	tell := r.opts.Tell != nil && (r.opts.All || event == wire.EventSessionStart)
+	var session struct {
+		ID string `json:"session_id"`
+	}
+	json.Unmarshal(input, &session)
+	if tell {
+		id = r.opts.NewID()
+		r.opts.Tell(&wire.HookStarted{HookID: id, HookName: name, HookEvent: event, SessionID: session.ID, UUID: r.opts.NewID()})
+	}
+	run, cancel := ctx, context.CancelFunc(func() {})
+	if h.Async {
+		run, cancel = context.WithCancel(r.ctx)
+	}
+	c, err := r.start(run, h, input)
+	if err == nil && tell {
+		c.progress = func(stdout string) {
+			r.opts.Tell(&wire.HookProgress{HookID: id, HookName: name, HookEvent: event, Stdout: stdout, Output: stdout, SessionID: session.ID, UUID: r.opts.NewID()})
+		}
+	}
+	finish := func() Answer {
+		defer cancel()
+		var a Answer
+		var res result
+		if err != nil {
+			res = result{err: fmt.Errorf("it does not start: %w", err), code: -1}
+		} else {
+			res = c.wait()
+		}
+		a = judge(h, event, res)
+		if tell {
+			r.opts.Tell(response(id, name, event, session.ID, r.opts.NewID(), res, a))
+		}
+		return a
+	}
+	if h.Async && err == nil {
+		r.behind.Go(func() {
+			a := finish()
+			if h.Rewake && r.opts.Rewake != nil && a.Output != nil && a.Output.Decision == wire.DecisionBlock {
+				r.opts.Rewake(fmt.Sprintf("The hook %s of the user says:\n%s", name, a.Output.Reason))
+			}
+		})
+		return Answer{Hook: h}
+	}
+	if err == nil {
+		// A hook may say in its first line that it is not to be waited for.
+		c.onAsync = func(limit time.Duration) { c.limit(limit); c.detach(r.ctx) }
+		done := make(chan Answer, 1)
+		r.behind.Go(func() { done <- finish() })
+		select {
+		case a := <-done:
+			return a
+		case <-c.asyncs:
+			return Answer{Hook: h}
+		}
+	}
+	return finish()
+}
+
+// response tells how a hook ended.
+func response(id, name string, event wire.HookEvent, session, uuid string, res result, a Answer) *wire.HookResponse {
+	m := &wire.HookResponse{HookID: id, HookName: name, HookEvent: event, Stdout: res.stdout, Stderr: res.stderr, Output: res.stdout + res.stderr,
+		SessionID: session, UUID: uuid, Outcome: "success"}
+	if res.code >= 0 {
+		code := res.code
+		m.ExitCode = &code
+	}
+	switch {
+	case res.cancelled:
+		m.Outcome = "cancelled"
+	case a.Err != nil || res.code != 0:
+		m.Outcome = "error"
+	}
+	if a.Err != nil && m.Output == "" {
+		m.Output = a.Err.Error()
+	}
+	if a.Output != nil && a.Output.SuppressOutput {
+		m.Output, m.Stdout = "", ""
+	}
+	return m
+}
+
+// A result is how a command ended.
+type result struct {
+	code           int // -1 if it never ran or was ended by us
+	stdout, stderr string
+	err            error // it did not end by itself
+	late           bool
+	cancelled      bool
+}
+
+// judge reads the answer of a command.
+func judge(h settings.Hook, event wire.HookEvent, res result) Answer {
+	if res.err != nil {
+		a := failed(h, res.err)
+		a.Late = res.late
+		return a
+	}
+	switch res.code {
+	case 0:
+	case 2:
+		reason := strings.TrimSpace(res.stderr)
+		if reason == "" {
+			reason = strings.TrimSpace(res.stdout)
+		}
+		if reason == "" {
+			reason = "the hook " + h.Line() + " says no"
+		}
+		out := &wire.HookOutput{Decision: wire.DecisionBlock, Reason: reason}
+		if event == wire.EventPermissionRequest {
+			out = &wire.HookOutput{HookSpecificOutput: &wire.PermissionRequestOutput{Decision: &wire.PermissionResult{Behavior: wire.BehaviorDeny, Message: reason}}}
+		}
+		return Answer{Hook: h, Output: out}
+	default:
+		text := fmt.Sprintf("it ended with status %d", res.code)
+		if said := strings.TrimSpace(res.stderr); said != "" {
+			text += ": " + clip(said)
+		}
+		return failed(h, errors.New(text))
+	}
+	said := strings.TrimSpace(res.stdout)
+	if said == "" {
+		return Answer{Hook: h}
+	}
+	if !strings.HasPrefix(said, "{") {
+		return Answer{Hook: h, Output: contextOutput(event, said)}
+	}
+	out := new(wire.HookOutput)
+	if err := json.Unmarshal([]byte(said), out); err != nil {
+		return failed(h, fmt.Errorf("what it printed is no JSON object: %w", err))
+	}
+	if err := Check(out, event); err != nil {
+		// It wanted to decide, and nobody knows what: that is no yes.
+		a := failed(h, fmt.Errorf("its answer makes no sense: %w", err))
+		return a
+	}
+	if out.Async {
+		return Answer{Hook: h}
+	}
+	return Answer{Hook: h, Output: out}
+}
+
+// contextOutput is what plain text means: context for the model, where the event has
+// a place for it.
+func contextOutput(event wire.HookEvent, text string) *wire.HookOutput {
+	switch event {
+	case wire.EventUserPromptSubmit:
+		return &wire.HookOutput{HookSpecificOutput: &wire.UserPromptSubmitOutput{AdditionalContext: text}}
+	case wire.EventSessionStart:
+		return &wire.HookOutput{HookSpecificOutput: &wire.SessionStartOutput{AdditionalContext: text}}
+	}
+	return nil
+}
+
+func clip(s string) string {
+	if r := []rune(s); len(r) > 2000 {
+		return string(r[:2000]) + "…"
+	}
+	return s
+}
+
+// A command is a hook that runs.
+type command struct {
+	ctx    context.Context
+	tree   *process.Tree
+	mark   string
+	stderr *process.Spool
+	out    *output
+	timer  *time.Timer
+	bound  time.Duration
+	asyncs chan struct{}
+
+	progress func(stdout string)
+	onAsync  func(limit time.Duration)
+
+	mu       sync.Mutex
+	detached context.Context
+	changed  chan struct{}
+}
+
+// start starts the command of a hook.
+func (r *Runner) start(ctx context.Context, h settings.Hook, input []byte) (*command, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	args, err := r.args(h)
+	if err != nil {
+		return nil, err
+	}
+	stdin, feed, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	printed, stdout, err := os.Pipe()
+	if err != nil {
+		stdin.Close()
+		feed.Close()
+		return nil, err
+	}
+	c := &command{ctx: ctx, mark: process.NewMark(), bound: h.Timeout, asyncs: make(chan struct{}), changed: make(chan struct{}, 1)}
+	if c.bound <= 0 {
+		c.bound = Timeout
+	}
+	c.stderr = process.NewSpool("", maxOutput, nil)
+	env := append(slices.Clone(r.opts.Env), "CLAUDE_PROJECT_DIR="+r.opts.Dir)
+	c.tree, err = process.Start(&process.Command{Args: args, Dir: r.opts.Dir, Env: env, Mark: c.mark, Output: c.stderr, Stdin: stdin, Stdout: stdout})
+	stdin.Close()
+	stdout.Close()
+	if err != nil {
+		feed.Close()
+		printed.Close()
+		return nil, err
+	}
+	go func() {
+		feed.Write(input) // a hook need not read it
+		feed.Close()
+	}()
+	c.out = &output{ended: make(chan struct{}), first: make(chan struct{})}
+	go c.out.read(printed)
+	c.timer = time.NewTimer(c.bound)
+	return c, nil
+}
+
+// args is the command line of a hook.
+func (r *Runner) args(h settings.Hook) ([]string, error) {
+	var words []string
+	switch {
+	case h.Args != nil:
+		words = append([]string{h.Command}, h.Args...)
+	case h.Shell == "powershell":
+		words = []string{"pwsh", "-NoProfile", "-Command", h.Command}
+		if runtime.GOOS == "windows" {
+			words[0] = "powershell.exe"
+		}
+	case h.Shell != "":
+		words = []string{h.Shell, "-c", h.Command}
+	case runtime.GOOS == "windows":
+		words = []string{"cmd.exe", "/d", "/s", "/c", h.Command}
+	default:
+		return []string{"/bin/sh", "-c", h.Command}, nil
+	}
+	path, err := r.lookPath(words[0])
+	words[0] = path
+	return words, err
+}
+
+// lookPath finds a program by the PATH of the hook's environment. A relative one is
+// of the project.
+func (r *Runner) lookPath(name string) (string, error) {
+	if filepath.IsAbs(name) {
+		return name, nil
+	}
+	if strings.ContainsAny(name, `/\`) {
+		return filepath.Join(r.opts.Dir, name), nil
+	}
+	path := ""
+	for _, kv := range r.opts.Env {
+		if k, v, _ := strings.Cut(kv, "="); k == "PATH" || runtime.GOOS == "windows" && strings.EqualFold(k, "PATH") {
+			path = v
+		}
+	}
+	for _, dir := range filepath.SplitList(path) {
+		if !filepath.IsAbs(dir) {
+			continue
+		}
+		if found, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
+			return found, nil
+		}
+	}
+	return name, fmt.Errorf("there is no program %q on the PATH", name)
+}
+
+// limit gives the command another bound from now on.
+func (c *command) limit(d time.Duration) {
+	if d > 0 {
+		c.timer.Reset(d)
+		c.mu.Lock()
+		c.bound = d
+		c.mu.Unlock()
+	}
+}
+
+// detach lets the command outlive the moment it was started for.
+func (c *command) detach(ctx context.Context) {
+	c.mu.Lock()
+	c.detached = ctx
+	c.mu.Unlock()
+	c.changed <- struct{}{}
+	close(c.asyncs)
+}
+
+// wait waits for the end of the command and ends what it left running.
+func (c *command) wait() result {
+	defer c.timer.Stop()
+	ctx, first := c.ctx, c.out.first
+	res := result{code: -1}
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	told := 0
+	for waiting := true; waiting; {
+		select {
+		case <-c.tree.Exited():
+			waiting = false
+		case <-c.timer.C:
+			c.mu.Lock()
+			bound := c.bound
+			c.mu.Unlock()
+			res.late, waiting = true, false
+			res.err = fmt.Errorf("it did not answer within %v", bound)
+		case <-ctx.Done():
+			res.cancelled, waiting = true, false
+			res.err = fmt.Errorf("it was ended: %w", context.Cause(ctx))
+		case <-c.out.full():
+			waiting = false
+			res.err = fmt.Errorf("it printed more than %d MB", maxOutput>>20)
+		case <-first:
+			first = nil
+			if limit, ok := c.out.async(); ok && c.onAsync != nil {
+				c.onAsync(limit)
+			}
+		case <-c.changed:
+			c.mu.Lock()
+			ctx = c.detached
+			c.mu.Unlock()
+		case <-tick.C:
+			if c.progress == nil {
+				continue
+			}
+			if text := c.out.text(); len(text) > told {
+				told = len(text)
+				c.progress(text)
+			}
+		}
+	}
+	if res.err == nil {
+		c.tree.Settle(c.stderr)
+		select { // what it printed last
+		case <-c.out.ended:
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	c.tree.Stop() // and what it left running
+	process.Sweep(c.mark)
+	if res.err == nil {
+		res.code = c.tree.Code()
+		select {
+		case <-c.out.full():
+			res.err, res.code = fmt.Errorf("it printed more than %d MB", maxOutput>>20), -1
+		default:
+		}
+	}
+	res.stdout, res.stderr = c.out.text(), string(c.stderr.Head(maxOutput))
+	return res
+}
+
+// An output is what a command prints, up to a bound.
+type output struct {
+	mu    sync.Mutex
+	b     bytes.Buffer
+	over  chan struct{} // closed when the bound is reached
+	ended chan struct{}
+	first chan struct{} // closed with the first line
+}
+
+func (o *output) full() <-chan struct{} {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.over == nil {
+		o.over = make(chan struct{})
+	}
+	return o.over
+}
+
+func (o *output) read(r io.ReadCloser) {
+	defer close(o.ended)
+	defer r.Close()
+	buf := make([]byte, 32<<10)
+	line, full := false, false
+	o.full()
+	for {
+		n, err := r.Read(buf)
+		o.mu.Lock()
+		if room := maxOutput - o.b.Len(); n > room {
+			o.b.Write(buf[:max(room, 0)])
+			if !full {
+				full = true
+				close(o.over)
+			}
+		} else {
+			o.b.Write(buf[:n])
+		}
+		if !line && bytes.IndexByte(o.b.Bytes(), '\n') >= 0 {
+			line = true
+			close(o.first)
+		}
+		o.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (o *output) text() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
+// async reports whether the first line says that the hook is not to be waited for,
+// and how long it may take.
+func (o *output) async() (time.Duration, bool) {
+	line, _, _ := strings.Cut(o.text(), "\n")
+	var said struct {
+		Async   bool    `json:"async"`
+		Timeout float64 `json:"asyncTimeout"` // in milliseconds
+	}
+	if json.Unmarshal([]byte(line), &said) != nil || !said.Async {
+		return 0, false
+	}
+	return time.Duration(said.Timeout * float64(time.Millisecond)), true
+}

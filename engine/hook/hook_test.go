@@ -1,0 +1,212 @@
+//go:build unix
+
+package hook_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/parley-go/parley/engine/hook"
+	"github.com/parley-go/parley/engine/settings"
+	"github.com/parley-go/parley/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func bash(command string) *wire.PreToolUseInput {
+	return &wire.PreToolUseInput{SessionID: "s", Cwd: "/", ToolName: "Bash", ToolInput: []byte(`{"command":"` + command + `"}`), ToolUseID: "u"}
+}
+
+func runner(t *testing.T, o hook.Options) *hook.Runner {
+	t.Helper()
+	if o.Dir == "" {
+		o.Dir = t.TempDir()
+	}
+	o.Env = append(o.Env, "PATH="+os.Getenv("PATH"))
+	n := 0
+	o.NewID = func() string { n++; return fmt.Sprint(n) }
+	r, err := hook.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	return r
+}
+
+// TestAnswers runs a hook that guards a call with every way to answer and to fail.
+func TestAnswers(t *testing.T) {
+	for _, tt := range []struct {
+		name, command string
+		change        func(*settings.Hook)
+		want          string
+	}{
+		{"nothing", `cat >/dev/null`, nil, "-"},
+		{"does not read", `true`, nil, "-"},
+		{"text", `echo all is well`, nil, "-"},
+		{"is told", `grep -q '"tool_name":"Bash"' && [ "$CLAUDE_PROJECT_DIR" = "$PWD" ]`, nil, "-"},
+		{"deny", `echo '{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"no"}}'`, nil, "deny no"},
+		{"allow", `echo '{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow"}}'`, nil, "allow "},
+		{"block of old", `echo '{"decision":"block","reason":"never"}'`, nil, "block never"},
+		{"status 2", `echo stop >&2; exit 2`, nil, "block stop"},
+		{"status 2 in silence", `exit 2`, nil, "block the hook exit 2 says no"},
+		{"status 1", `echo oops >&2; exit 1`, nil, "BLOCK it ended with status 1: oops"},
+		{"status 126", `touch x; chmod 644 x; ./x`, nil, "BLOCK it ended with status 126"},
+		{"status 127", `there-is-no-such-program`, nil, "BLOCK it ended with status 127"},
+		{"program missing", `there-is-no-such-program`, func(h *settings.Hook) { h.Args = []string{} }, "BLOCK it does not start: there is no program"},
+		{"script missing", `./none.sh`, func(h *settings.Hook) { h.Args = []string{} }, "BLOCK it does not start"},
+		{"killed", `kill -9 $$`, nil, "BLOCK it ended with status 137"},
+		{"late", `sleep 30`, func(h *settings.Hook) { h.Timeout = 200 * time.Millisecond }, "BLOCK it did not answer within 200ms late"},
+		{"late and deaf", `trap '' TERM; sleep 30 & sleep 30; sleep 30`, func(h *settings.Hook) { h.Timeout = 200 * time.Millisecond }, "BLOCK it did not answer within 200ms late"},
+		{"nonsense", `echo '{"hookSpecificOutput":'`, nil, "BLOCK what it printed is no JSON object"},
+		{"odd decision", `echo '{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"perhaps"}}'`, nil, `BLOCK its answer makes no sense: the permissionDecision is "perhaps"`},
+		{"another event", `echo '{"hookSpecificOutput":{"hookEventName":"Stop"}}'`, nil, "BLOCK its answer makes no sense"},
+		{"much", `head -c 3000000 /dev/zero | tr '\0' x`, nil, "BLOCK it printed more than 1 MB"},
+		{"endless", `yes`, nil, "BLOCK it printed more than 1 MB"},
+		{"asks when it fails", `exit 1`, func(h *settings.Hook) { h.OnFailure = "ask" }, "ASK it ended with status 1"},
+		{"goes on when it fails", `exit 1`, func(h *settings.Hook) { h.OnFailure = "continue" }, "GO it ended with status 1"},
+		{"in the background", `exit 1`, func(h *settings.Hook) { h.Async = true }, "-"},
+		{"says that it is in the background", `echo '{"async":true}'; sleep 1; exit 2`, nil, "-"},
+		{"args", "printf", func(h *settings.Hook) { h.Args = []string{`{"decision":"block","reason":"%s"}`, "a b"} }, "block a b"},
+		{"leaves something running", `sleep 30 & exit 0`, nil, "-"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			h := settings.Hook{Event: wire.EventPreToolUse, Matcher: "Ba.*", Command: tt.command}
+			if tt.change != nil {
+				tt.change(&h)
+			}
+			r := runner(t, hook.Options{Hooks: []settings.Hook{h}})
+			began := time.Now()
+			all := r.Run(t.Context(), bash("ls"), "Bash")
+			if took := time.Since(began); took > 8*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			if len(all) != 1 {
+				t.Fatalf("answers %+v", all)
+			}
+			if got := describe(all[0]); !strings.HasPrefix(got, tt.want) {
+				t.Errorf("answer %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func describe(a hook.Answer) string {
+	switch {
+	case a.Err != nil:
+		word := "GO "
+		if a.Block {
+			word = "BLOCK "
+		} else if a.Ask {
+			word = "ASK "
+		}
+		text := word + a.Err.Error()
+		if a.Late {
+			text += " late"
+		}
+		return text
+	case a.Output == nil:
+		return "-"
+	case a.Output.Decision != "":
+		return string(a.Output.Decision) + " " + a.Output.Reason
+	}
+	if o, ok := a.Output.HookSpecificOutput.(*wire.PreToolUseOutput); ok {
+		return string(o.PermissionDecision) + " " + o.PermissionDecisionReason
+	}
+	return "?"
+}
+
+// A moment that ends takes its hooks with it, and an answer that is not there is no
+// yes.
+func TestCancelled(t *testing.T) {
+	dir := t.TempDir()
+	mark := filepath.Join(dir, "after")
+	r := runner(t, hook.Options{Dir: dir, Hooks: []settings.Hook{{Event: wire.EventPreToolUse, Command: "sleep 2; touch " + mark}}})
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(200*time.Millisecond, cancel)
+	all := r.Run(ctx, bash("ls"), "Bash")
+	if len(all) != 1 || !all[0].Block {
+		t.Errorf("answers %+v", all)
+	}
+	time.Sleep(2200 * time.Millisecond)
+	if _, err := os.Stat(mark); err == nil {
+		t.Error("the hook went on")
+	}
+}
+
+// Hooks of a moment run at once, equal ones only once, those of other tools not at
+// all.
+func TestWhich(t *testing.T) {
+	dir := t.TempDir()
+	h := func(matcher, command string) settings.Hook {
+		return settings.Hook{Event: wire.EventPreToolUse, Matcher: matcher, Command: command}
+	}
+	once := h("", "echo o >>log")
+	once.Once = true
+	r := runner(t, hook.Options{Dir: dir, Hooks: []settings.Hook{
+		h("Bash", "echo a >>log; sleep 0.5"), h("Ba.h|Write", "echo a >>log; sleep 0.5"), h("Bash", "echo b >>log; sleep 0.5"), h("Write", "echo w >>log"), h("ash", "echo part >>log"), once,
+	}})
+	began := time.Now()
+	if n := len(r.Run(t.Context(), bash("ls"), "Bash")); n != 3 {
+		t.Errorf("%d hooks ran", n)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("they took %v", took)
+	}
+	if n := len(r.Run(t.Context(), bash("ls"), "Bash")); n != 2 {
+		t.Errorf("%d hooks ran again", n)
+	}
+	text, _ := os.ReadFile(filepath.Join(dir, "log"))
+	for _, not := range []string{"w", "part"} {
+		if strings.Contains(string(text), not) {
+			t.Errorf("log %q", text)
+		}
+	}
+	if _, err := hook.New(hook.Options{Hooks: []settings.Hook{h("(?!x)", "x")}}); err == nil || !strings.Contains(err.Error(), "look-around") {
+		t.Errorf("a matcher that cannot be read: %v", err)
+	}
+}
+
+// What hooks do is told, and a hook in the background can wake the model.
+func TestTold(t *testing.T) {
+	var mu sync.Mutex
+	var kinds []string
+	var last *wire.HookResponse
+	woken := make(chan string, 1)
+	o := hook.Options{All: true, Rewake: func(text string) { woken <- text }, Tell: func(m wire.Message) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch m := m.(type) {
+		case *wire.HookStarted:
+			kinds = append(kinds, "started "+m.HookName)
+		case *wire.HookResponse:
+			kinds = append(kinds, "response "+m.Outcome)
+			last = m
+		}
+	}, Hooks: []settings.Hook{
+		{Event: wire.EventPreToolUse, Command: "echo out; echo err >&2; exit 3"},
+		{Event: wire.EventStop, Command: "echo look >&2; exit 2", Async: true, Rewake: true},
+	}}
+	r := runner(t, o)
+	r.Run(t.Context(), bash("ls"), "Bash")
+	mu.Lock()
+	if got := strings.Join(kinds, ", "); got != "started PreToolUse:Bash, response error" {
+		t.Errorf("told %s", got)
+	}
+	if last == nil || last.Stdout != "out\n" || last.Stderr != "err\n" || last.ExitCode == nil || *last.ExitCode != 3 || last.SessionID != "s" {
+		t.Errorf("told %+v", last)
+	}
+	mu.Unlock()
+	r.Run(t.Context(), &wire.StopInput{}, "")
+	if text := <-woken; !strings.Contains(text, "look") {
+		t.Errorf("woken by %q", text)
+	}
+}
