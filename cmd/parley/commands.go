@@ -32,9 +32,10 @@ type command struct {
 // commands is every subcommand, in the order of the list. To add one is to add a
 // line here.
 func commands() []command {
-	const first, kept, tests, rest = "See it work", "Conversations that are kept", "Test agents with no key, no network and no luck", "About"
+	const first, rules, kept, tests, rest = "See it work", "What agents may do", "Conversations that are kept", "Test agents with no key, no network and no luck", "About"
 	return []command{
 		{"demo", "a whole conversation, with no key and no network", first, demo},
+		{"policy", "what the permission rules make of a call, and which never match", rules, policyCommand},
 		{"sessions", "list, read, rename, fork, move and delete conversations", kept, sessions},
 		{"fake-api", "a Messages API that plays a script", tests, fakeAPI},
 		{"fake-cli", "a CLI that plays a script, for an SDK to spawn", tests, fakeCLI},

@@ -428,7 +428,8 @@ func (s *script) mayTouch(j *judgement, r *Rule) certainty {
 					}
 					if j.touches(r, path) {
 						found = max(found, certain)
-					} else if f.deep && found == no && overlapAny(patterns(), append([]rune(filepath.Clean(path)), '/', anyText)) && !isFile(path) {
+					} else if f.deep && found == no && !isFile(path) &&
+						(overlapAny(patterns(), append([]rune(filepath.Clean(path)), '/', anyText)) || overlapAny(patterns(), append([]rune(j.resolve(path)), '/', anyText))) {
 						found = maybe
 					}
 				}
@@ -438,11 +439,8 @@ func (s *script) mayTouch(j *judgement, r *Rule) certainty {
 				continue
 			}
 			for _, pat := range s.absolutePatterns(v.pat) {
-				if f.deep {
-					pat = append(slices.Clone(pat), anyText)
-				}
-				if overlapAny(patterns(), pat) {
-					found = max(found, maybe)
+				if found == no && (j.mayLead(r, pat) || overlapAny(patterns(), j.resolvePattern(pat, f.deep)) || overlapAny(patterns(), deepened(pat, f.deep))) {
+					found = maybe
 				}
 			}
 		}
@@ -451,6 +449,56 @@ func (s *script) mayTouch(j *judgement, r *Rule) certainty {
 		}
 	}
 	return found
+}
+
+func deepened(pat []rune, deep bool) []rune {
+	if deep {
+		return append(slices.Clone(pat), anyText)
+	}
+	return pat
+}
+
+// resolvePattern follows the links in the fixed beginning of a pattern.
+func (j *judgement) resolvePattern(pat []rune, deep bool) []rune {
+	slash := 0
+	for i, r := range pat {
+		if r < 0 {
+			break
+		}
+		if r == '/' {
+			slash = i
+		}
+	}
+	if slash == 0 {
+		return deepened(pat, deep)
+	}
+	return deepened(append([]rune(j.resolve(string(pat[:slash]))), pat[slash:]...), deep)
+}
+
+// mayLead reports whether a pattern of names is one of a link that leads to a file
+// of a rule.
+func (j *judgement) mayLead(r *Rule, pat []rune) bool {
+	var glob strings.Builder
+	for _, c := range pat {
+		switch c {
+		case anyText:
+			return false
+		case anyName:
+			glob.WriteByte('*')
+		case anyOne:
+			glob.WriteByte('?')
+		case '*', '?', '[', '\\':
+			glob.WriteByte('\\')
+			fallthrough
+		default:
+			glob.WriteRune(c)
+		}
+	}
+	names, _ := filepath.Glob(glob.String())
+	if len(names) > 5000 {
+		return true
+	}
+	return slices.ContainsFunc(names, func(name string) bool { return link(name) != "" && j.touches(r, name) })
 }
 
 func overlapAny(globs [][]rune, pat []rune) bool {

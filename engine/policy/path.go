@@ -94,35 +94,17 @@ func (j *judgement) patterns(r *Rule, wide bool) []string {
 		if !slices.Contains(all, p) {
 			all = append(all, p)
 		}
-		if wide {
-			if real := j.resolve(base); real != base {
-				all = append(all, strings.TrimSuffix(escape(real), "/")+"/"+rest)
-			}
-		}
 	}
 	switch {
 	case strings.HasPrefix(pattern, "//"):
 		pattern = pattern[1:]
 		all = append(all, pattern)
-		if wide {
-			base, rest := doublestar.SplitPattern(pattern)
-			if base = unescape(base); base != "/" {
-				if real := j.resolve(base); real != base {
-					all = append(all, escape(real)+"/"+rest)
-				}
-			}
-			if literal(pattern) {
-				if real := j.resolve(unescape(pattern)); real != pattern {
-					all = append(all, escape(real))
-				}
-			}
-		}
-		return all
+		return j.followed(all, wide)
 	case pattern == "~", strings.HasPrefix(pattern, "~/"):
 		if j.req.Home != "" {
 			add(j.req.Home, strings.TrimPrefix(pattern[1:], "/"))
 		}
-		return all
+		return j.followed(all, wide)
 	}
 	rooted := strings.HasPrefix(pattern, "/")
 	if !rooted && !strings.HasPrefix(pattern, "./") && !strings.HasPrefix(pattern, "../") && pattern != "**" && !strings.Contains(strings.TrimSuffix(strings.TrimSuffix(pattern, "/**"), "/"), "/") {
@@ -149,7 +131,31 @@ func (j *judgement) patterns(r *Rule, wide bool) []string {
 			p = rest
 		}
 	}
-	return all
+	return j.followed(all, wide)
+}
+
+// followed adds what patterns stand for when the links in their fixed beginnings are
+// followed.
+func (j *judgement) followed(patterns []string, wide bool) []string {
+	if !wide {
+		return patterns
+	}
+	for _, p := range patterns {
+		if literal(p) {
+			if real := j.resolve(p); real != filepath.Clean(p) {
+				patterns = append(patterns, escape(real))
+			}
+			continue
+		}
+		base, rest := doublestar.SplitPattern(p)
+		if base = unescape(base); base == "/" {
+			continue
+		}
+		if real := j.resolve(base); real != base {
+			patterns = append(patterns, strings.TrimSuffix(escape(real), "/")+"/"+rest)
+		}
+	}
+	return patterns
 }
 
 func matchGlob(pattern, path string) bool {

@@ -34,7 +34,7 @@ func (d Decision) Suggestions() []*wire.PermissionUpdate {
 		case a.Kind == tool.Execute:
 			j := &judgement{req: req, set: &noRules, shell: d.seen}
 			s := j.script(a.Command)
-			if rules := s.suggest(); len(rules) > 0 {
+			if rules := s.suggest(j); len(rules) > 0 {
 				all = append(all, add(wire.DestinationLocalSettings, req.Tool.Name, rules...))
 			}
 			if s.edits() {
@@ -63,7 +63,7 @@ func (d Decision) Suggestions() []*wire.PermissionUpdate {
 
 // suggest returns rules that would prove a script: one for each program that needs
 // one, or the whole command as it is.
-func (s *script) suggest() []string {
+func (s *script) suggest(j *judgement) []string {
 	text := strings.TrimSpace(s.text)
 	whole := func() []string {
 		if strings.Contains(text, "*") || strings.ContainsAny(text, "\n\r") || len(text) > 500 || text == "" {
@@ -86,6 +86,15 @@ func (s *script) suggest() []string {
 		if !slices.Contains(rules, rule) {
 			rules = append(rules, rule)
 		}
+	}
+	// They must be enough.
+	set := &ruleset{}
+	for _, rule := range rules {
+		set.add(Rule{Behavior: wire.BehaviorAllow, Tool: j.req.Tool.Name, Content: rule})
+	}
+	again := &judgement{req: j.req, set: set}
+	if again.script(s.text).proved(again) == nil {
+		return whole()
 	}
 	return rules
 }

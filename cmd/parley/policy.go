@@ -1,0 +1,325 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/engine/settings"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/builtin"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+)
+
+const policyHelp = `
+Says what the permission rules of this directory make of a call, looks for rules that
+can never match, or plays the decisions of a session again under other settings. No
+tool runs.
+
+  parley policy explain TOOL INPUT         what is decided about a call, and why
+  parley policy lint                       rules that do not do what they seem to
+  parley policy replay SESSION             what would be decided differently now
+
+  parley policy explain Bash '{"command":"git diff; rm -rf x"}'
+  parley policy replay 1f2e3d4c --settings new.json
+
+The settings are those of the user and of the project here, and --settings. INPUT is
+what a model would send; - reads it from standard input. SESSION is an id, the begin
+of one, or a file. Exit status: explain 0, whatever is decided; lint 1 if a rule can
+never match; replay 1 if something is decided differently.`
+
+// policyCommand is the command that says what rules do.
+func policyCommand(ctx context.Context, p *process, args []string) error {
+	fs := newFlags(p, "policy", "explain TOOL INPUT | lint | replay SESSION", policyHelp)
+	c := &policyRun{p: p}
+	flagSettings := fs.String("settings", "", "more settings: a `file` or JSON")
+	mode := fs.String("permission-mode", "", "the `mode` to decide in")
+	asJSON := fs.Bool("json", false, "print receipts as JSON, a line each")
+	var words []string
+	for rest := args; ; {
+		if err := parse(fs, rest); err != nil {
+			return err
+		}
+		if rest = fs.Args(); len(rest) == 0 {
+			break
+		}
+		words = append(words, rest[0])
+		rest = rest[1:]
+	}
+	if len(words) == 0 {
+		return usagef("say what to do: explain, lint or replay (parley help policy has it all)")
+	}
+	c.json, c.mode = *asJSON, wire.PermissionMode(*mode)
+	if err := c.load(*flagSettings, words[0] == "replay"); err != nil {
+		return err
+	}
+	verb, words := words[0], words[1:]
+	switch {
+	case verb == "explain" && len(words) == 2:
+		return c.explain(words[0], words[1])
+	case verb == "lint" && len(words) == 0:
+		return c.lint()
+	case verb == "replay" && len(words) == 1:
+		return c.replay(ctx, words[0])
+	case verb == "explain":
+		return usagef(`it is: parley policy explain TOOL INPUT, such as: parley policy explain Bash '{"command":"ls"}'`)
+	case verb == "replay":
+		return usagef("it is: parley policy replay SESSION [--settings FILE]")
+	case verb == "lint":
+		return usagef("it is: parley policy lint [--settings FILE]")
+	}
+	return usagef("there is nothing like %s to do with the policy (parley help policy has it all)", verb)
+}
+
+// A policyRun is one run of the command.
+type policyRun struct {
+	p     *process
+	json  bool
+	mode  wire.PermissionMode
+	cwd   string
+	home  string
+	roots []string
+	rules []policy.Rule
+}
+
+// load reads the rules of this place; with only, those of --settings alone.
+func (c *policyRun) load(flagSettings string, only bool) error {
+	var err error
+	if c.cwd, err = os.Getwd(); err != nil {
+		return err
+	}
+	c.home = c.p.getenv("HOME")
+	if c.home == "" {
+		c.home, _ = os.UserHomeDir()
+	}
+	opts := settings.Options{Dir: c.cwd, Flag: flagSettings, Sources: settings.Sources{User: true, Project: true, Local: true}}
+	if opts.UserDir = c.p.getenv("CLAUDE_CONFIG_DIR"); opts.UserDir == "" && c.home != "" {
+		opts.UserDir = filepath.Join(c.home, ".claude")
+	}
+	if only && flagSettings != "" {
+		opts.Sources, opts.UserDir = settings.Sources{}, ""
+	}
+	set, err := settings.Load(opts)
+	if err != nil {
+		return err
+	}
+	for _, r := range set.Rules() {
+		source := policy.Source{Layer: policy.Layer(r.Layer), File: r.File, Line: r.Line}
+		if r.Layer == settings.Project || r.Layer == settings.Local {
+			source.Base = c.cwd
+		}
+		rule, err := policy.Parse(r.Text, r.Behavior, source)
+		if err != nil {
+			return err
+		}
+		c.rules = append(c.rules, rule)
+	}
+	c.roots = append([]string{c.cwd}, set.Directories()...)
+	if c.mode == "" && !only {
+		c.mode = set.Mode()
+	}
+	if c.mode == "" && !only {
+		c.mode = wire.ModeDefault
+	}
+	return nil
+}
+
+// explain prints what is decided about a call.
+func (c *policyRun) explain(name, input string) error {
+	if input == "-" {
+		data, err := io.ReadAll(io.LimitReader(c.p.stdin, 64<<20))
+		if err != nil {
+			return err
+		}
+		input = string(data)
+	}
+	if !json.Valid([]byte(input)) {
+		return usagef(`the input of the call is not JSON; it is an object such as '{"command":"ls"}'`)
+	}
+	req := &policy.Request{Tool: &tool.Spec{Name: name}, Access: []tool.Access{{Kind: tool.Other}}, Input: json.RawMessage(input),
+		Mode: c.mode, Roots: c.roots, Cwd: c.cwd, Home: c.home}
+	for _, t := range builtin.All(nil) {
+		if t.Spec().Name != name {
+			continue
+		}
+		req.Tool = t.Spec()
+		if err := tool.Validate(t.Spec(), req.Input); err != nil {
+			return usagef("%v", err)
+		}
+		access, err := t.Access(&tool.Env{Roots: c.roots, Home: c.home}, req.Input)
+		if err != nil {
+			return err
+		}
+		req.Access = access
+	}
+	r := policy.New(c.rules...).Decide(req).Receipt()
+	if c.json {
+		return json.NewEncoder(c.p.stdout).Encode(r)
+	}
+	_, err := c.p.stdout.Write(c.describe(r))
+	return err
+}
+
+// describe writes a receipt for people. What is from outside has its control
+// characters made visible.
+func (c *policyRun) describe(r *policy.Receipt) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s", r.Behavior)
+	if r.Reason != "" {
+		fmt.Fprintf(&b, ": %s", visible(r.Reason))
+	}
+	fmt.Fprintf(&b, "\n  mode     %s\n", r.Mode)
+	if r.Rule != nil {
+		fmt.Fprintf(&b, "  rule     %s %s\n  from     %s\n", r.Rule.Behavior, visible(r.Rule.String()), visible(r.Rule.Source.String()))
+	}
+	for _, cmd := range r.Commands {
+		var words []string
+		for _, w := range cmd.Args {
+			words = append(words, quoteWord(w))
+		}
+		fmt.Fprintf(&b, "  runs     %s", strings.Join(words, " "))
+		if cmd.Via != "" {
+			fmt.Fprintf(&b, "  (by %s)", visible(cmd.Via))
+		}
+		if cmd.Unclear {
+			b.WriteString("  (not all of it is known)")
+		}
+		b.WriteByte('\n')
+	}
+	for _, f := range r.Files {
+		verb := "reads"
+		if f.Kind == tool.Write {
+			verb = "changes"
+		}
+		fmt.Fprintf(&b, "  %-8s %s", verb, visible(f.Path))
+		if f.Resolved != "" {
+			fmt.Fprintf(&b, " -> %s", visible(f.Resolved))
+		}
+		b.WriteByte('\n')
+	}
+	for _, a := range r.Access {
+		if a.URL != "" {
+			fmt.Fprintf(&b, "  fetches  %s\n", visible(a.URL))
+		}
+	}
+	if r.Unclear != "" {
+		fmt.Fprintf(&b, "  unclear  %s\n", visible(r.Unclear))
+	}
+	return b.Bytes()
+}
+
+// quoteWord writes a word so that its end is seen.
+func quoteWord(w string) string {
+	w = visible(w)
+	if w == "" || strings.ContainsAny(w, " '\"") {
+		return "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+	}
+	return w
+}
+
+// lint prints what is the matter with the rules.
+func (c *policyRun) lint() error {
+	never := 0
+	for _, f := range policy.Lint(c.rules, nil, c.roots, c.home) {
+		if f.Never {
+			never++
+		}
+		fmt.Fprintln(c.p.stdout, visible(f.String()))
+	}
+	fmt.Fprintf(c.p.stdout, "%d rules, %d that can never have an effect\n", len(c.rules), never)
+	if never > 0 {
+		return fmt.Errorf("%d of the rules can never have an effect", never)
+	}
+	return nil
+}
+
+// replay decides what was decided in a session again, and prints what differs.
+func (c *policyRun) replay(ctx context.Context, word string) error {
+	var log bytes.Buffer
+	if data, err := os.ReadFile(word); err == nil {
+		log.Write(data)
+	} else {
+		store, cwd, err := sessionFiles(c.p)
+		if err != nil {
+			return err
+		}
+		id, err := (&sessionsCommand{p: c.p, store: store, cwd: cwd, all: true}).find(ctx, word)
+		if err != nil {
+			return err
+		}
+		if err := session.Export(ctx, store, id, &log, nil); err != nil {
+			return explain(id, err)
+		}
+	}
+	p := policy.New(c.rules...)
+	total, changed := 0, 0
+	lines := bufio.NewScanner(&log)
+	lines.Buffer(nil, 64<<20)
+	for lines.Scan() {
+		for _, r := range receipts(lines.Bytes(), 0) {
+			total++
+			req := r.Request()
+			if c.mode != "" {
+				req.Mode = c.mode
+			}
+			d := p.Decide(req)
+			if d.Behavior == r.Behavior {
+				continue
+			}
+			changed++
+			if c.json {
+				if err := json.NewEncoder(c.p.stdout).Encode(d.Receipt()); err != nil {
+					return err
+				}
+				continue
+			}
+			fmt.Fprintf(c.p.stdout, "%s %s: was %s, would be %s", visible(r.Tool), visible(string(r.Input)), r.Behavior, c.describe(d.Receipt()))
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return err
+	}
+	if total == 0 {
+		return fmt.Errorf("the session has no decisions on record")
+	}
+	if !c.json {
+		fmt.Fprintf(c.p.stdout, "%d decisions, %d would differ\n", total, changed)
+	}
+	if changed > 0 {
+		return fmt.Errorf("%d of %d decisions would differ", changed, total)
+	}
+	return nil
+}
+
+// receipts finds the receipts in a line of a session: a member of its record, or of
+// what the record is in.
+func receipts(data []byte, depth int) []*policy.Receipt {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(data, &members) != nil {
+		return nil
+	}
+	if members["tool"] != nil && members["behavior"] != nil && members["mode"] != nil {
+		var r policy.Receipt
+		if err := json.Unmarshal(data, &r); err == nil && r.Tool != "" {
+			return []*policy.Receipt{&r}
+		}
+	}
+	if depth > 2 || members["role"] != nil {
+		return nil // what a model or a person said is no receipt
+	}
+	var all []*policy.Receipt
+	for name, m := range members {
+		if len(m) > 0 && m[0] == '{' && name != "message" && name != "input" && name != "toolUseResult" {
+			all = append(all, receipts(m, depth+1)...)
+		}
+	}
+	return all
+}

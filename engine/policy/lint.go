@@ -1,0 +1,148 @@
+package policy
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/parley-go/parley/wire"
+)
+
+// A Finding is something about a rule that its author should know: most are that it
+// can never match.
+type Finding struct {
+	Rule  Rule
+	Never bool   // whether the rule can never have an effect
+	Text  string // what is the matter
+	Hint  string // what to write instead
+}
+
+// String returns the finding for people, with the file and line of the rule.
+func (f Finding) String() string {
+	text := fmt.Sprintf("%s: the %s rule %s %s", f.Rule.Source, f.Rule.Behavior, f.Rule, f.Text)
+	if f.Hint != "" {
+		text += ": " + f.Hint
+	}
+	return text
+}
+
+// toolNames are the tools that rules may name; those of MCP servers begin with mcp__.
+var toolNames = strings.Fields(`Agent AskUserQuestion Bash BashOutput Config CronCreate CronDelete CronList Edit EnterPlanMode EnterWorktree ExitPlanMode ExitWorktree Glob Grep KillBash KillShell LS LSP ListMcpResources ListMcpResourcesTool Monitor MultiEdit
+NotebookEdit NotebookRead PowerShell Read ReadMcpResource ReadMcpResourceTool ScheduleWakeup SendMessage Skill SlashCommand StructuredOutput Task TaskCreate TaskGet TaskList TaskOutput TaskStop TaskUpdate TodoRead TodoWrite ToolSearch WebFetch WebSearch Workflow Write`)
+
+// Lint looks for rules that can never match, or do not mean what they seem to. More
+// names of tools may be given; roots and home are as in a [Request], and may be
+// empty.
+func Lint(rules []Rule, tools []string, roots []string, home string) []Finding {
+	var all []Finding
+	for i := range rules {
+		r := &rules[i]
+		add := func(never bool, text, hint string) {
+			all = append(all, Finding{Rule: *r, Never: never, Text: text, Hint: hint})
+		}
+		switch {
+		case strings.HasPrefix(r.Tool, "mcp__"):
+			if r.Content != "" {
+				add(true, "never matches", "a rule about an MCP tool has nothing in parentheses")
+			}
+			if strings.Contains(r.Tool, " ") {
+				add(true, "never matches", "the name of an MCP tool has no spaces")
+			}
+		case !slices.Contains(toolNames, r.Tool) && !slices.Contains(tools, r.Tool):
+			hint := "names of tools are written as in Bash, Read or mcp__server__tool"
+			for _, name := range toolNames {
+				if strings.EqualFold(name, r.Tool) {
+					hint = "the tool is called " + name
+				}
+			}
+			add(true, "never matches: there is no such tool", hint)
+		case r.Content == "":
+		case isFileTool(r.Tool):
+			lintFiles(r, roots, home, add)
+		case r.Tool == "Bash", r.Tool == "PowerShell":
+			lintCommand(r, add)
+		case r.Tool == "WebFetch":
+			lintDomain(r, add)
+		case r.Tool == "Task", r.Tool == "Agent", r.Tool == "Skill", r.Tool == "SlashCommand", slices.Contains(tools, r.Tool):
+		default:
+			add(true, "never matches", r.Tool+" takes nothing in parentheses")
+		}
+		if r.Behavior != wire.BehaviorDeny {
+			for k := range rules {
+				if d := &rules[k]; d.Behavior == wire.BehaviorDeny && d.Tool == r.Tool && (d.Content == "" || d.Content == r.Content) {
+					add(true, "never takes effect", "the rule "+d.String()+" of "+d.Source.String()+" denies it")
+					break
+				}
+			}
+		}
+	}
+	return all
+}
+
+func lintFiles(r *Rule, roots []string, home string, add func(bool, string, string)) {
+	c := filepath.ToSlash(r.Content)
+	switch {
+	case strings.HasPrefix(c, "~") && c != "~" && !strings.HasPrefix(c, "~/"):
+		add(true, "never matches", "only ~/ is understood; write the home of another user as //home/name")
+	case strings.HasPrefix(c, "~") && home == "" && roots != nil:
+		add(true, "never matches", "there is no home")
+	case strings.Contains(c, "$"):
+		add(false, "has a $ in it, which stands for itself", "variables are not replaced in rules")
+	case strings.Contains(strings.TrimPrefix(strings.TrimPrefix(c, "//"), "../"), "/../"):
+		add(true, "never matches", "paths are compared without ..; leave it out")
+	case strings.HasPrefix(c, "/") && !strings.HasPrefix(c, "//"):
+		base := r.Source.Base
+		if base == "" && len(roots) > 0 {
+			base = roots[0]
+		}
+		first, _, _ := strings.Cut(c[1:], "/")
+		if base == "" || strings.ContainsAny(first, "*?[{") {
+			return
+		}
+		if _, err := os.Lstat(filepath.Join(base, first)); err == nil {
+			return
+		}
+		if _, err := os.Lstat("/" + first); err == nil {
+			add(false, "begins at "+base, "a path from the root of the file system is written with two slashes: /"+c)
+		}
+	case !isReadTool(r.Tool) && r.Tool != "Edit":
+		add(false, "is about all tools that change files", "Edit("+r.Content+") says so")
+	}
+}
+
+func lintCommand(r *Rule, add func(bool, string, string)) {
+	c := strings.TrimSpace(r.Content)
+	p := newCommandPattern(c)
+	wild := p.prefix || p.glob != ""
+	s := read(strings.TrimSuffix(strings.TrimSuffix(c, ":*"), " *"), &Request{})
+	switch {
+	case strings.Contains(strings.TrimSuffix(c, ":*"), ":*"):
+		add(true, "never matches", "\":*\" means more words only at the end; use * elsewhere")
+	case r.Behavior == wire.BehaviorAllow && wild && s.unproven != "" && !strings.Contains(s.unproven, "which files"):
+		add(true, "never matches", s.unproven+", which a rule cannot allow but as a whole command")
+	case len(s.calls) > 1 && wild:
+		add(true, "never matches", "every command of a list is judged by itself, so write a rule for each")
+	case r.Behavior == wire.BehaviorAllow && len(s.calls) == 1 && wild && p.program() == "":
+		add(false, "is about every program", "begin it with the name of one")
+	case r.Behavior == wire.BehaviorAllow && len(s.calls) > 0 && wild && len(p.words) == 1:
+		if _, ok := wrappers[p.words[0]]; ok || slices.Contains(shells, p.words[0]) {
+			add(false, "does not allow what "+p.words[0]+" runs", "that needs a rule of its own")
+		}
+	}
+}
+
+func lintDomain(r *Rule, add func(bool, string, string)) {
+	domain, ok := strings.CutPrefix(r.Content, "domain:")
+	if !ok {
+		if u, err := url.Parse(strings.ReplaceAll(r.Content, "*", "x")); err != nil || u.Scheme == "" || u.Host == "" {
+			add(true, "never matches", "write WebFetch(domain:"+r.Content+")")
+		}
+		return
+	}
+	if domain == "" || strings.ContainsAny(strings.TrimPrefix(domain, "*."), "/:*@ ") {
+		add(true, "never matches", "behind domain: stands a host and nothing else, or *. and a host")
+	}
+}
