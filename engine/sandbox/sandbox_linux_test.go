@@ -831,7 +831,9 @@ func BenchmarkStart(b *testing.B) {
 				}
 				defer s.Close()
 			}
+			least := time.Hour
 			for b.Loop() {
+				began := time.Now()
 				cmd := exec.Command("/bin/bash", "-c", "true")
 				cmd.Dir, cmd.Env = dir, []string{"PATH=/usr/bin:/bin"}
 				started, err := s.Confine(cmd)
@@ -846,7 +848,9 @@ func BenchmarkStart(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
+				least = min(least, time.Since(began))
 			}
+			b.ReportMetric(float64(least)/1e6, "min-ms")
 		})
 	}
 }
