@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -133,7 +134,7 @@ func (s *server) control(m *wire.ControlRequest) {
 			s.conv.End()
 		})
 	default:
-		if s.controlServers(id, m.Request) {
+		if s.controlServers(id, m.Request) || s.controlProject(id, m.Request) {
 			return
 		}
 		name := m.Request.Subtype()
@@ -158,25 +159,35 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 	parked := s.setServers(req)
 	var err error
 	s.conv.Do(func() {
-		opts := engine.Changes{SystemPrompt: req.SystemPrompt, AppendSystemPrompt: req.AppendSystemPrompt, JSONSchema: req.JSONSchema}
+		opts := engine.Changes{SystemPrompt: req.SystemPrompt, AppendSystemPrompt: req.AppendSystemPrompt, JSONSchema: req.JSONSchema, Skills: req.Skills}
 		if err = s.conv.Change(opts); err != nil {
 			s.respond(id, nil, err)
 			return
+		}
+		if len(req.Plugins) > 0 {
+			s.addPlugins(req.Plugins)
+			s.reload()
 		}
 		state := "idle"
 		if s.conv.Busy() {
 			state = "running"
 		}
 		r := &wire.InitializeResponse{
-			Commands: []*wire.SlashCommand{}, Agents: []*wire.AgentInfo{}, OutputStyle: "default", AvailableOutputStyles: []string{"default"},
+			Commands: s.conv.Commands(), Agents: []*wire.AgentInfo{}, OutputStyle: s.conv.OutputStyle(), AvailableOutputStyles: s.styleNames(),
 			Models: s.set.models(), Account: &wire.AccountInfo{TokenSource: s.set.tokenFrom, APIKeySource: s.set.keySource, APIProvider: s.set.provider},
 			PID: os.Getpid(), ClaudeCodeVersion: s.set.cfg.Version, CurrentPermissionMode: s.conv.Mode(), SessionState: state,
 			Capabilities: engine.Capabilities(), HookOnFailureSupported: true, FastModeState: "off", FastModeDisabledReason: "sdk_opt_in_required",
 			FeedbackMode: json.RawMessage(`{"kind":"disabled"}`), AnalyticsDisabled: true, SDKMCPManifestsParked: parked,
 		}
+		yes := true
 		if len(req.Hooks) > 0 {
-			yes := true
 			r.HooksApplied = &yes
+		}
+		if len(req.Plugins) > 0 {
+			r.PluginsApplied = &yes
+		}
+		if dir := s.set.cfg.ConfigDir(); dir != "" {
+			r.UserOutputStylesDir = filepath.Join(dir, "output-styles")
 		}
 		raw, _ := json.Marshal(r)
 		s.mu.Lock()

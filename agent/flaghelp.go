@@ -48,6 +48,10 @@ var flagHelp = []struct {
 		{"--system-prompt-file", "FILE", "the same, from a file"},
 		{"--append-system-prompt", "TEXT", "added to the system prompt"},
 		{"--append-system-prompt-file", "FILE", "the same, from a file"},
+		{"--setting-sources", "NAMES", "user, project and local: whose files are read"},
+		{"--plugin-dir", "DIRS", "plugins: commands, skills and more"},
+		{"--plugin-dir-no-mcp", "DIRS", "the same, without their MCP servers"},
+		{"--disable-slash-commands", "", "a prompt is never a command; no skills"},
 	}},
 	{"What it may do", [][3]string{
 		{"--tools", "NAMES", "the tools there are; \"\" for none"},
@@ -62,7 +66,6 @@ var flagHelp = []struct {
 		{"--add-dir", "DIRS", "more directories to work in"},
 		{"--settings", "FILE", "settings, or their JSON"},
 		{"--managed-settings", "JSON", "settings that only restrict, whatever else is said"},
-		{"--setting-sources", "NAMES", "user, project and local"},
 		{"--trust-project", "WHAT", "all that the project brings may have effects, or what has this digest: parley help trust"},
 		{"--mcp-config", "FILES", "MCP servers, or their JSON"},
 		{"--strict-mcp-config", "", "no MCP servers from anywhere else"},

@@ -53,13 +53,16 @@ type Flags struct {
 	AllowBypass     bool
 	SkipPermissions bool
 
-	AddDirs        []string
-	Settings       string
-	Managed        string // settings that only restrict
-	SettingSources []string
-	TrustProject   string // "all" or a digest
-	MCPConfig      []string
-	StrictMCP      bool
+	AddDirs         []string
+	Settings        string
+	Managed         string // settings that only restrict
+	SettingSources  []string
+	TrustProject    string // "all" or a digest
+	PluginDirs      []string
+	PluginDirsNoMCP []string // the same, without their MCP servers
+	NoSlashCommands bool
+	MCPConfig       []string
+	StrictMCP       bool
 
 	SessionID   string
 	Resume      string
@@ -209,6 +212,9 @@ var flagTable = []flagSpec{
 	{names: []string{"--no-session-persistence"}, set: on(func(f *Flags) *bool { return &f.NoPersist })},
 	{names: []string{"--session-durability"}, kind: flagString, choice: []string{"fsync", "write", "none"}, set: str(func(f *Flags) *string { return &f.Durability })},
 	{names: []string{"-n", "--name"}, kind: flagString, set: str(func(f *Flags) *string { return &f.SessionName })},
+	{names: []string{"--plugin-dir"}, kind: flagRepeat, set: more(func(f *Flags) *[]string { return &f.PluginDirs })},
+	{names: []string{"--plugin-dir-no-mcp"}, kind: flagRepeat, set: more(func(f *Flags) *[]string { return &f.PluginDirsNoMCP })},
+	{names: []string{"--disable-slash-commands"}, set: on(func(f *Flags) *bool { return &f.NoSlashCommands })},
 	{names: []string{"--api-key"}, kind: flagString, set: str(func(f *Flags) *string { return &f.APIKey })},
 	{names: []string{"--api-key-helper"}, kind: flagString, set: str(func(f *Flags) *string { return &f.KeyHelper })},
 	{names: []string{"--enable-auth-status"}, set: on(func(f *Flags) *bool { return &f.AuthStatus })},
@@ -229,10 +235,10 @@ var flagTable = []flagSpec{
 var inert = map[string]flagKind{
 	"--agent": flagString, "--agents": flagString, "--ax-screen-reader": flagBool, "--brief": flagBool, "--chrome": flagBool, "--no-chrome": flagBool,
 	"--exclude-dynamic-system-prompt-sections": flagBool, "--forward-subagent-text": flagBool, "--prompt-suggestions": flagBool,
-	"--system-prompt-snapshot": flagString, "--plugin-dir": flagRepeat, "--plugin-dir-no-mcp": flagRepeat, "--plugin-url": flagRepeat,
+	"--system-prompt-snapshot": flagString, "--plugin-url": flagRepeat,
 	"--task-budget": flagString, "--session-mirror": flagBool, "--workload": flagString, "--advisor": flagString, "--prefill": flagString,
 	"--await-initialize": flagBool, "--autocompact": flagString, "--ide": flagBool, "--init": flagBool, "--maintenance": flagBool,
-	"--disable-slash-commands": flagBool, "--file": flagRepeat,
+	"--file": flagRepeat,
 }
 
 func on(field func(*Flags) *bool) func(*Flags, []string) error {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 
 	"github.com/parley-go/parley/engine"
@@ -17,11 +16,7 @@ import (
 func (set *setup) openStore() session.Store {
 	set.store = set.cfg.Store
 	if set.store == nil && set.cfg.Home != "" {
-		dir := set.vars["CLAUDE_CONFIG_DIR"]
-		if dir == "" {
-			dir = filepath.Join(set.cfg.Home, ".claude")
-		}
-		set.store = &session.Files{Dir: dir, Durability: durabilities[set.flags.Durability], Progress: set.tellProgress}
+		set.store = &session.Files{Dir: set.cfg.ConfigDir(), Durability: durabilities[set.flags.Durability], Progress: set.tellProgress}
 	}
 	return set.store
 }
@@ -55,13 +50,19 @@ func (set *setup) loadPart(id string) func(part string) ([]json.RawMessage, erro
 	}
 }
 
+// meta is what is known of a session.
+func (set *setup) meta(id string) session.Meta {
+	m := session.Meta{ID: id, Cwd: set.cfg.Cwd, Version: set.cfg.Version, Entrypoint: set.vars["CLAUDE_CODE_ENTRYPOINT"]}
+	if m.Entrypoint == "" {
+		m.Entrypoint = "sdk-cli"
+	}
+	return m
+}
+
 // session opens the log.
 func (set *setup) session() (id string, log session.Log, history *session.History, err error) {
 	f, ctx := set.flags, context.Background()
-	meta := session.Meta{Cwd: set.cfg.Cwd, Version: set.cfg.Version, Entrypoint: set.vars["CLAUDE_CODE_ENTRYPOINT"]}
-	if meta.Entrypoint == "" {
-		meta.Entrypoint = "sdk-cli"
-	}
+	meta := set.meta("")
 	store := set.openStore()
 	resume := f.Resume
 	if store == nil {

@@ -14,6 +14,7 @@ type Changes struct {
 	SystemPrompt       []string        // nil changes nothing
 	AppendSystemPrompt string          // empty changes nothing
 	JSONSchema         json.RawMessage // nil changes nothing
+	Skills             []string        // those that there are; nil changes nothing
 }
 
 // Change changes what the conversation is told from the start.
@@ -31,6 +32,9 @@ func (c *Conversation) Change(ch Changes) error {
 	}
 	if ch.AppendSystemPrompt != "" {
 		c.cfg.AppendSystemPrompt = ch.AppendSystemPrompt
+	}
+	if ch.Skills != nil {
+		c.cfg.Skills = ch.Skills
 	}
 	c.makePrefix()
 	return nil

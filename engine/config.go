@@ -10,6 +10,7 @@ import (
 	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/engine/model/catalog"
 	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/engine/project"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
@@ -72,6 +73,18 @@ type Config struct {
 	AllowBypass bool // Mode may become bypassPermissions
 	NoPrompts   bool // what would be asked is denied
 
+	// What the user and the project say. Project may be nil.
+	Project         *project.Context
+	Git             project.GitRunner // tells the state of the repository; nil means that git is not run
+	SkillTool       bool              // the model has the Skill tool
+	Skills          []string          // those that there are; nil means all
+	OutputStyle     string            // by its name; empty means the default
+	NoSlashCommands bool              // a prompt is never a command
+	// PromptCommands are slash commands from elsewhere, such as the prompts of MCP
+	// servers. It is called by the goroutine that owns the conversation; nil means
+	// that there are none.
+	PromptCommands func() []*PromptCommand
+
 	SystemPrompt       []string // in place of our own; nil means our own
 	AppendSystemPrompt string
 	JSONSchema         json.RawMessage // that the answer has to fit
@@ -96,6 +109,8 @@ type Config struct {
 	// of the session that LoadPart reads. Without that they are kept in memory.
 	Checkpoints bool
 	LoadPart    func(part string) ([]json.RawMessage, error)
+	// NewLog begins another session, for /clear. Nil means that it has no log.
+	NewLog func(id string) (session.Log, error)
 
 	// What init tells.
 	APIKeySource string

@@ -19,6 +19,7 @@ import (
 	"github.com/parley-go/parley/engine/model/catalog"
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/skill"
 	"github.com/parley-go/parley/internal/telemetry"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
@@ -33,6 +34,8 @@ type Conversation struct {
 	telemetry *telemetry.Telemetry
 	now       func() time.Time
 	id        string
+
+	publicID atomic.Pointer[string] // id, for other goroutines
 
 	calls chan func()   // run by the goroutine that owns the state
 	over  chan struct{} // closed when Run has returned
@@ -53,6 +56,15 @@ type Conversation struct {
 	prefix     prefix
 	promptKey  string // what the system prompt is made from
 	kept       keptPrompt
+
+	// compact summarizes the conversation for /compact, with what the user wants to
+	// be kept in mind; nil if that cannot be done. It tells its own lines, init
+	// among them.
+	compact func(ctx context.Context, instructions string) error
+
+	forgotten   map[string]bool // tasks that /clear ended
+	contextTold bool            // what the project says was told
+	skillsTold  string          // the list of skills that was told
 
 	// Blocks that the API refused, by their hash, with the reason.
 	quarantined map[string]string
@@ -93,6 +105,9 @@ type prompt struct {
 	m      *wire.User
 	uuid   string       // of its record
 	origin *wire.Origin // what it came from, if not from the user
+
+	expanded *wire.Content // what is said to the model, if it is another thing
+	attached []*attachment // files that it names
 }
 
 // New returns a conversation. [Conversation.Run] runs it.
@@ -113,6 +128,8 @@ func New(cfg Config, host Host) (*Conversation, error) {
 		tools:     slices.Clone(cfg.Tools),
 		uuids:     map[string]bool{},
 
+		forgotten: map[string]bool{},
+
 		thinking:  cfg.Thinking,
 		fallbacks: slices.Clone(cfg.Fallbacks),
 	}
@@ -125,6 +142,7 @@ func New(cfg Config, host Host) (*Conversation, error) {
 	if c.id == "" {
 		c.id = NewID()
 	}
+	c.publicID.Store(&c.id)
 	if c.mode == "" {
 		c.mode = wire.ModeDefault
 	}
@@ -153,6 +171,9 @@ func New(cfg Config, host Host) (*Conversation, error) {
 	}
 	if cfg.Questions {
 		c.tools = append(c.tools, questionTools(c)...)
+	}
+	if cfg.SkillTool {
+		c.tools = append(c.tools, skill.New(library{c}))
 	}
 	c.watchTasks()
 	c.env.Model = c.consult
@@ -223,8 +244,9 @@ func (c *Conversation) maxTokens() int64 {
 	return n
 }
 
-// ID returns the id of the session. It may be called from anywhere.
-func (c *Conversation) ID() string { return c.id }
+// ID returns the id of the session, which /clear changes. It may be called from
+// anywhere.
+func (c *Conversation) ID() string { return *c.publicID.Load() }
 
 // Do runs f in the goroutine that owns the conversation and waits for it. It
 // reports false, and does not run f, if the conversation is over. It may be called

@@ -36,6 +36,7 @@ func (c *Conversation) restore(h *session.History) error {
 		if e.Type != "user" && e.Type != "assistant" || len(e.Message) == 0 {
 			continue
 		}
+		c.restoreContext(e)
 		if string(e.Fields["isApiErrorMessage"]) == "true" {
 			continue // the model was never told
 		}

@@ -35,6 +35,7 @@ func (c *Conversation) init(t *turn) *wire.Init {
 	if c.env.Sandbox != nil {
 		m.Extra["sandbox"] = mustJSON(c.env.Sandbox.Report())
 	}
+	c.initContext(m)
 	if c.cfg.OwnVersion != "" {
 		m.Extra["parley_version"] = mustJSON(c.cfg.OwnVersion)
 	}
@@ -87,6 +88,7 @@ func (c *Conversation) result(t *turn, end *ending) *wire.Result {
 	if end.noTurns {
 		r.NumTurns = 0
 	}
+	r.LocalCommand = end.localCommand
 	if end.subtype != "" {
 		r.Subtype, r.Errors = end.subtype, end.errors
 	} else {
@@ -160,6 +162,9 @@ func (c *Conversation) systemPrompt() []string {
 	} else {
 		parts = append(parts, basePrompt, c.surroundings())
 	}
+	if s := c.style(); s != nil {
+		parts = append(parts, "# Output style: "+s.Name+"\n\n"+s.Text)
+	}
 	if s := c.cfg.AppendSystemPrompt; s != "" {
 		parts = append(parts, s)
 	}
@@ -169,7 +174,11 @@ func (c *Conversation) systemPrompt() []string {
 // keyOfPrompt tells what the system prompt is made from, apart from the day
 // and the version.
 func (c *Conversation) keyOfPrompt() string {
-	sum := sha256.Sum256(mustJSON([]any{c.cfg.SystemPrompt, c.cfg.AppendSystemPrompt, c.roots, c.cfg.Platform, c.model.ID}))
+	of := []any{c.cfg.SystemPrompt, c.cfg.AppendSystemPrompt, c.roots, c.cfg.Platform, c.model.ID}
+	if s := c.style(); s != nil {
+		of = append(of, s.Text)
+	}
+	sum := sha256.Sum256(mustJSON(of))
 	return hex.EncodeToString(sum[:16])
 }
 

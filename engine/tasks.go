@@ -56,6 +56,9 @@ func (c *Conversation) taskEnded(info tool.TaskInfo) {
 		return
 	}
 	c.backgroundChanged()
+	if c.forgotten[info.ID] {
+		return // the conversation that it was of is gone
+	}
 	text := fmt.Sprintf("The background task %s has ended (%s): %s", info.ID, status, info.Summary)
 	if file != "" {
 		text += "\nIts output is in " + file

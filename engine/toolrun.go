@@ -12,6 +12,7 @@ import (
 
 	"github.com/parley-go/parley/engine/mcp"
 	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/engine/project"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/files"
 	"github.com/parley-go/parley/session"
@@ -53,6 +54,7 @@ type outcome struct {
 	meta      *wire.ToolResultMeta
 	before    []wire.Message // told before the result
 	context   []string       // told to the model behind the results
+	nested    []*project.File
 	denied    bool
 	silent    bool // the host is not told the result
 	interrupt bool // the turn is to end
@@ -226,6 +228,9 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 		result = tool.Text("", nil)
 	}
 	out.result, out.finished = result, true
+	if c.cfg.Project != nil && !result.IsError {
+		out.nested = c.nestedFiles(spec, call)
+	}
 	if spec.Name != "Read" { // which has looked at its pictures
 		content, problems := fitPictures(result.Content)
 		if len(problems) > 0 {

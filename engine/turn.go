@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/parley-go/parley/engine/project"
+	"github.com/parley-go/parley/engine/tool/skill"
 	"github.com/parley-go/parley/internal/telemetry"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
@@ -59,6 +61,7 @@ func (c *Conversation) take(ctx context.Context, p *prompt) {
 	for end == nil {
 		end = c.round(t)
 	}
+	c.revoke()
 	c.finish(t, end)
 	c.turn, c.running = nil, nil
 }
@@ -74,12 +77,22 @@ type ending struct {
 	apiType  string
 	apiError string
 	noTurns  bool // nothing was asked
+
+	localCommand string // the slash command that it was
 }
 
 // begin takes a prompt in. Its ending is not nil if there is nothing to ask.
 func (c *Conversation) begin(t *turn, p *prompt) *ending {
+	cmd := c.slash(p)
+	if cmd != nil && cmd.local != nil {
+		if c.cfg.Replay {
+			t.unspoken = append(t.unspoken, p)
+		}
+		return cmd.local(t, p, cmd.args)
+	}
 	added, blocked, reason := c.promptHooks(t, p)
 	failed := c.awaitServers(t)
+	c.commandModel(cmd)
 	c.emit(c.init(t))
 	for _, text := range c.notices {
 		c.emit(&wire.Informational{Content: text, Level: "warning", UUID: NewID(), SessionID: c.id})
@@ -99,6 +112,12 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 	}
 	if err := c.keepPrompt(); err != nil {
 		return c.broken(err)
+	}
+	if err := c.tellContext(t); err != nil {
+		return c.broken(err)
+	}
+	if end := c.expandPrompt(t, p, cmd); end != nil {
+		return end
 	}
 	if err := c.say(t, p, added); err != nil {
 		return c.broken(err)
@@ -127,7 +146,8 @@ func (c *Conversation) broken(err error) *ending {
 
 // say adds a prompt to the conversation, and what hooks add to it.
 func (c *Conversation) say(t *turn, p *prompt, context []string) error {
-	content := p.m.Message.Content
+	content := p.content()
+	attached := p.attached
 	if hasPicture(content) {
 		var problems []string
 		c.aside(func() { content, problems = fitPictures(content) })
@@ -165,6 +185,9 @@ func (c *Conversation) say(t *turn, p *prompt, context []string) error {
 		}
 	}
 	c.transcript.add("user", blocks...)
+	if err := c.sayAttachments(attached); err != nil {
+		return err
+	}
 	if c.cfg.Replay {
 		t.unspoken = append(t.unspoken, p)
 	}
@@ -289,7 +312,7 @@ func (c *Conversation) fold(t *turn) *ending {
 	c.inbox = nil
 	var later []*prompt
 	for _, p := range waiting {
-		if p.m.Priority == "later" || t.ctx.Err() != nil {
+		if p.m.Priority == "later" || t.ctx.Err() != nil || c.slash(p) != nil {
 			later = append(later, p)
 			continue
 		}
@@ -305,6 +328,7 @@ func (c *Conversation) fold(t *turn) *ending {
 			continue
 		}
 		t.prompts = append(t.prompts, p)
+		c.expandPrompt(t, p, nil)
 		if err := c.say(t, p, added); err != nil {
 			c.inbox = append(later, c.inbox...)
 			return c.broken(err)
@@ -382,7 +406,8 @@ const maxStops = 20
 func (c *Conversation) collect(t *turn, a *answer, run *toolRun) *ending {
 	run.release()
 	var results []json.RawMessage
-	var more []string
+	var more, follow []string
+	var nested []*project.File
 	var end *ending
 	stopped := false
 	for _, call := range run.calls {
@@ -401,6 +426,11 @@ func (c *Conversation) collect(t *turn, a *answer, run *toolRun) *ending {
 		}
 		results = append(results, raw)
 		more = append(more, out.context...)
+		nested = append(nested, out.nested...)
+		follow = append(follow, out.result.Follow...)
+		if used, ok := out.result.Structured.(*skill.Output); ok {
+			c.grant(c.projectCommand(used.CommandName))
+		}
 		stopped = stopped || out.stop
 		if out.interrupt {
 			t.cancel(errInterrupted)
@@ -411,6 +441,16 @@ func (c *Conversation) collect(t *turn, a *answer, run *toolRun) *ending {
 	}
 	c.running = nil
 	c.transcript.add("user", results...)
+	for _, s := range follow {
+		if err := c.nudge(t, s); err != nil {
+			return c.broken(err)
+		}
+	}
+	if len(nested) > 0 {
+		if err := c.tellNested(nested); err != nil {
+			return c.broken(err)
+		}
+	}
 	for _, s := range more {
 		if err := c.inform(t, s); err != nil {
 			return c.broken(err)

@@ -103,7 +103,7 @@ func (l *loader) command(p place, path, name, plugin string, skill bool) {
 		line, _, _ := strings.Cut(strings.TrimLeft(doc.Body, "# \n"), "\n")
 		c.Description = clean(line, 100)
 	}
-	c.Trusted = l.trusted(p, path, f.Sum)
+	c.Trusted = l.trusted(p, path, []byte(text))
 	c.NoModel, _ = doc.Bool("disable-model-invocation")
 	if can, ok := doc.Bool("user-invocable"); ok {
 		c.NoPerson = !can

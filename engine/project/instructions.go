@@ -258,3 +258,14 @@ func (c *Context) Forget() {
 		c.told[f.Path] = true
 	}
 }
+
+// AllTold returns what was told so far, for another [Context.Told].
+func (c *Context) AllTold() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var paths []string
+	for p := range c.told {
+		paths = append(paths, p)
+	}
+	return paths
+}

@@ -27,7 +27,8 @@ type PluginInfo struct {
 
 // plugins reads the plugins that the user named.
 func (l *loader) plugins() {
-	for i, dir := range l.c.opts.PluginDirs {
+	for i, named := range l.c.opts.PluginDirs {
+		dir := named
 		if !filepath.IsAbs(dir) {
 			dir = filepath.Join(l.c.opts.Cwd, dir)
 		}
@@ -35,6 +36,9 @@ func (l *loader) plugins() {
 		if err != nil {
 			l.problem(dir, "%v", err)
 			p = &PluginInfo{Name: fmt.Sprintf("inline[%d]", i), Dir: dir, Err: err}
+		}
+		if slices.Contains(l.c.opts.NoServers, named) {
+			p.MCP = ""
 		}
 		l.c.Plugins = append(l.c.Plugins, p)
 	}

@@ -61,10 +61,12 @@ type Options struct {
 	Sources []string
 	// PluginDirs are plugins that the user named.
 	PluginDirs []string
+	// NoServers are those among them whose MCP servers are left alone.
+	NoServers []string
 	// Trusted reports whether a file of the project may grant and run something.
 	// Nil means that none may. Files of the user and of plugins that were named
 	// may.
-	Trusted func(path string, sum [32]byte) bool
+	Trusted func(path string, content []byte) bool
 }
 
 // A File is one that was read.
@@ -158,11 +160,11 @@ type place struct {
 }
 
 // trusted reports whether a file may grant something.
-func (l *loader) trusted(p place, path string, sum [32]byte) bool {
+func (l *loader) trusted(p place, path string, content []byte) bool {
 	if p.source == User || p.source == Plugin {
 		return true
 	}
-	return l.c.opts.Trusted != nil && l.c.opts.Trusted(path, sum)
+	return l.c.opts.Trusted != nil && l.c.opts.Trusted(path, content)
 }
 
 // read reads a file of text. It returns nil if there is none, and if it cannot be

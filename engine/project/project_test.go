@@ -193,7 +193,7 @@ func TestCommands(t *testing.T) {
 	trusted := map[string]bool{}
 	load := func() *project.Context {
 		return project.Load(project.Options{Cwd: dir, ConfigDir: home, Sources: all,
-			Trusted: func(path string, sum [32]byte) bool { return trusted[filepath.Base(path)] }})
+			Trusted: func(path string, _ []byte) bool { return trusted[filepath.Base(path)] }})
 	}
 	c := load()
 	foo := c.Command("foo")

@@ -95,6 +95,7 @@ type Result struct {
 	Content    wire.Content // for the model
 	Structured any          // for programs: the tool_use_result of the protocol; encoded as JSON
 	IsError    bool         // for a failure that has a structured result of its own; see also errors
+	Follow     []string     // what the model is told behind the results, and the host as well
 }
 
 // Text returns a result that is text for the model, with what programs get.

@@ -1,0 +1,197 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/parley-go/parley/engine/project"
+	"github.com/parley-go/parley/engine/tool/files"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+)
+
+// loadProject reads what the user and the project say, from the same sources as the
+// settings.
+func (set *setup) loadProject() *project.Context {
+	var sources []string
+	for name, ok := range map[string]bool{project.User: set.prefs.Sources().User, project.Project: set.prefs.Sources().Project, project.Local: set.prefs.Sources().Local} {
+		if ok {
+			sources = append(sources, name)
+		}
+	}
+	dirs := set.absolute(append(slices.Clone(set.flags.PluginDirs), set.flags.PluginDirsNoMCP...))
+	return project.Load(project.Options{
+		Cwd: set.cfg.Cwd, ConfigDir: set.cfg.ConfigDir(), Home: set.cfg.Home, Sources: sources,
+		PluginDirs: dirs, NoServers: set.absolute(set.flags.PluginDirsNoMCP), Trusted: set.trustsFile,
+	})
+}
+
+// skillTool reports whether the model has the Skill tool.
+func (set *setup) skillTool() bool {
+	f := set.flags
+	if f.NoSlashCommands || f.Bare && f.Tools == nil || slices.Contains(f.DisallowedTools, "Skill") {
+		return false
+	}
+	return f.Tools == nil || slices.Contains(f.Tools, "default") || slices.Contains(f.Tools, "Skill")
+}
+
+// newLog begins another session in the place of the one that runs.
+func (set *setup) newLog(id string) (session.Log, error) {
+	store := set.openStore()
+	if store == nil {
+		return nil, errors.New("there is nowhere to keep it")
+	}
+	log, err := session.Create(context.Background(), store, set.meta(id))
+	if err == nil {
+		set.closers = append(set.closers, log.Close)
+	}
+	return log, err
+}
+
+// git runs git for the state of the repository, with no configuration of the user
+// or the system.
+func (set *setup) git(ctx context.Context, dir string, args []string) ([]byte, error) {
+	path, err := set.findProgram("git")
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Dir = dir
+	cmd.Env = []string{"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull, "GIT_CONFIG_SYSTEM=" + os.DevNull,
+		"GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0", "GIT_NO_LAZY_FETCH=1", "LC_ALL=C", "PATH=" + filepath.Dir(path)}
+	if root := set.vars["SYSTEMROOT"]; root != "" {
+		cmd.Env = append(cmd.Env, "SYSTEMROOT="+root)
+	}
+	cmd.WaitDelay = time.Second
+	out := &cappedBuffer{left: 256 << 10}
+	cmd.Stdout = out
+	if err := cmd.Run(); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
+
+// A cappedBuffer keeps the beginning of what is written to it.
+type cappedBuffer struct {
+	bytes.Buffer
+	left int
+}
+
+func (b *cappedBuffer) Write(p []byte) (int, error) {
+	n := min(b.left, len(p))
+	b.left -= n
+	b.Buffer.Write(p[:n])
+	return len(p), nil
+}
+
+// findProgram finds a program on the path of the environment. A project does not
+// get to say what it is.
+func (set *setup) findProgram(name string) (string, error) {
+	if runtime.GOOS == "windows" {
+		name += ".exe"
+	}
+	for _, dir := range filepath.SplitList(set.vars["PATH"]) {
+		if !filepath.IsAbs(dir) || files.Within(set.cfg.Cwd, filepath.Clean(dir)) {
+			continue
+		}
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && (runtime.GOOS == "windows" || info.Mode()&0o111 != 0) {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("there is no %s on the path", name)
+}
+
+// styleNames lists the output styles.
+func (s *server) styleNames() []string {
+	names := []string{"default"}
+	if p := s.conv.Project(); p != nil {
+		for _, st := range p.Styles {
+			names = append(names, st.Name)
+		}
+	}
+	return names
+}
+
+// reload reads what the user and the project say again. It is called inside of
+// [engine.Conversation.Do].
+func (s *server) reload() { s.conv.SetProject(s.set.loadProject()) }
+
+// addPlugins takes the plugins that a host names with initialize.
+func (s *server) addPlugins(list []*wire.PluginConfig) {
+	for _, p := range list {
+		if p.Type != "" && p.Type != "local" || p.Path == "" {
+			continue
+		}
+		to := &s.set.flags.PluginDirs
+		if p.SkipMCPDiscovery {
+			to = &s.set.flags.PluginDirsNoMCP
+		}
+		if !slices.Contains(*to, p.Path) {
+			*to = append(slices.Clone(*to), p.Path)
+		}
+	}
+}
+
+// controlProject serves the requests about what the user and the project say. It
+// reports false for others.
+func (s *server) controlProject(id string, req wire.Request) bool {
+	switch req := req.(type) {
+	case *wire.ReloadSkills:
+		s.conv.Do(func() {
+			s.reload()
+			s.respond(id, &wire.ReloadSkillsResponse{Skills: s.conv.SkillCommands()}, nil)
+		})
+	case *wire.ReloadOutputStyles:
+		s.conv.Do(func() {
+			s.reload()
+			s.respond(id, &wire.ReloadOutputStylesResponse{AvailableOutputStyles: s.styleNames()}, nil)
+		})
+	case *wire.ReloadPlugins:
+		s.conv.Do(func() {
+			if req.RefuseIfBusy && s.conv.Busy() {
+				s.respond(id, nil, refuse("reload_plugins_busy", "reload_plugins: a turn is running"))
+				return
+			}
+			var more []*wire.PluginConfig
+			if len(req.AddPlugins) > 0 && json.Unmarshal(req.AddPlugins, &more) != nil {
+				s.respond(id, nil, refuse("invalid_request", "reload_plugins: add_plugins must be a list of plugins"))
+				return
+			}
+			s.addPlugins(more)
+			s.reload()
+			r := &wire.ReloadPluginsResponse{Commands: s.conv.Commands(), Agents: []*wire.AgentInfo{}, Plugins: []*wire.InitPlugin{}, MCPServers: s.mcp.Status()}
+			for _, p := range s.conv.Project().Plugins {
+				if p.Err != nil {
+					r.ErrorCount++
+					continue
+				}
+				r.Plugins = append(r.Plugins, &wire.InitPlugin{Name: p.Name, Path: p.Dir, Source: p.Name + "@inline", Version: p.Version})
+			}
+			s.Emit(s.conv.CommandsChanged())
+			s.respond(id, r, nil)
+		})
+	default:
+		return false
+	}
+	return true
+}
+
+// trustsFile reports whether a file of the project may grant and run something.
+func (set *setup) trustsFile(path string, content []byte) bool {
+	rel, err := filepath.Rel(set.cfg.Cwd, path)
+	if err != nil || strings.HasPrefix(rel, "..") {
+		return false // what is above is not looked at by those who trust
+	}
+	return set.prefs.TrustsFile(path, content)
+}

@@ -1,0 +1,441 @@
+package engine
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/parley-go/parley/engine/internal/ledger"
+	"github.com/parley-go/parley/engine/project"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/wire"
+)
+
+// The prompts of commands that are built in.
+//
+//go:embed command_init.md
+var initPrompt string
+
+//go:embed command_review.md
+var reviewPrompt string
+
+//go:embed command_securityreview.md
+var securityReviewPrompt string
+
+//go:embed command_prcomments.md
+var prCommentsPrompt string
+
+// A PromptCommand is a slash command from elsewhere, such as a prompt of an MCP
+// server.
+type PromptCommand struct {
+	Name         string // without the slash
+	Description  string
+	ArgumentHint string
+	// Expand returns what is said to the model in the command's place. It is not
+	// called by the goroutine that owns the conversation.
+	Expand func(ctx context.Context, args string) (wire.Content, error)
+}
+
+// A builtin is a command that is built in. It is answered here, or becomes a
+// prompt.
+type builtin struct {
+	name, description, hint string
+	aliases                 []string
+	local                   func(c *Conversation, t *turn, p *prompt, args string) *ending
+	prompt                  string
+}
+
+// builtins are the commands that are built in, in the order in which they are told.
+func builtins() []*builtin {
+	return []*builtin{
+		{name: "clear", aliases: []string{"reset", "new"}, description: "Begin a new conversation; what was said is kept in its own session", local: (*Conversation).clearCommand},
+		{name: "compact", hint: "<what to keep in mind>", description: "Replace what was said by a summary of it", local: (*Conversation).compactCommand},
+		{name: "context", description: "Show what fills the model's context", local: (*Conversation).contextCommand},
+		{name: "cost", aliases: []string{"usage"}, description: "Show what the session has cost so far", local: (*Conversation).costCommand},
+		{name: "help", description: "List the commands", local: (*Conversation).helpCommand},
+		{name: "init", description: "Write a CLAUDE.md file that tells agents about the project", prompt: initPrompt},
+		{name: "model", hint: "<model>", description: "Show or change the model", local: (*Conversation).modelCommand},
+		{name: "pr-comments", hint: "<pull request>", description: "Show the comments of a pull request", prompt: prCommentsPrompt},
+		{name: "release-notes", description: "Tell which version this is", local: (*Conversation).releaseNotesCommand},
+		{name: "review", hint: "<pull request>", description: "Review a pull request or the changes at hand", prompt: reviewPrompt},
+		{name: "security-review", description: "Look for weaknesses in the changes at hand", prompt: securityReviewPrompt},
+	}
+}
+
+// Commands lists the slash commands there are: of the project and the user, from
+// elsewhere, built in.
+func (c *Conversation) Commands() []*wire.SlashCommand {
+	list := []*wire.SlashCommand{}
+	if c.cfg.NoSlashCommands {
+		return list
+	}
+	seen := map[string]bool{}
+	for _, cmd := range c.projectCommands() {
+		if cmd.NoPerson || cmd.Skill && c.cfg.Skills != nil && !slices.Contains(c.cfg.Skills, cmd.Name) {
+			continue
+		}
+		seen[cmd.Name] = true
+		list = append(list, describe(cmd))
+	}
+	for _, pc := range c.promptCommands() {
+		if !seen[pc.Name] {
+			seen[pc.Name] = true
+			list = append(list, &wire.SlashCommand{Name: pc.Name, Description: pc.Description, ArgumentHint: pc.ArgumentHint})
+		}
+	}
+	for _, b := range builtins() {
+		if !seen[b.name] {
+			list = append(list, &wire.SlashCommand{Name: b.name, Description: b.description, ArgumentHint: b.hint, Aliases: b.aliases, Builtin: true})
+		}
+	}
+	return list
+}
+
+// CommandsChanged is the message that tells the slash commands there are now.
+func (c *Conversation) CommandsChanged() *wire.CommandsChanged {
+	return &wire.CommandsChanged{Commands: c.Commands(), SessionID: c.id, UUID: NewID()}
+}
+
+// SkillCommands lists the skills among the commands, those that only the model
+// loads included.
+func (c *Conversation) SkillCommands() []*wire.SlashCommand {
+	list := []*wire.SlashCommand{}
+	for _, cmd := range c.projectCommands() {
+		if cmd.Skill {
+			list = append(list, describe(cmd))
+		}
+	}
+	return list
+}
+
+// describe tells hosts of a command, and where it is from.
+func describe(cmd *project.Command) *wire.SlashCommand {
+	s := &wire.SlashCommand{Name: cmd.Name, Description: cmd.Description, ArgumentHint: cmd.ArgumentHint, Aliases: cmd.Aliases}
+	switch {
+	case cmd.PluginName != "":
+		s.Description = strings.TrimSpace("(" + cmd.PluginName + ") " + s.Description)
+	default:
+		s.Description = strings.TrimSpace(s.Description + " (" + cmd.Source + ")")
+	}
+	return s
+}
+
+func (c *Conversation) promptCommands() []*PromptCommand {
+	if c.cfg.PromptCommands == nil {
+		return nil
+	}
+	return c.cfg.PromptCommands()
+}
+
+// A slashCommand is what a prompt says that is a command.
+type slashCommand struct {
+	name, args string
+	local      func(t *turn, p *prompt, args string) *ending // nil for one that is a prompt
+	file       *project.Command
+	from       *PromptCommand
+	text       string // of one that is built in
+}
+
+var slashPattern = regexp.MustCompile(`^/([\pL\pN_][\pL\pN_.:-]*)(?:\s+([\s\S]*))?$`)
+
+// typed returns the name and arguments of a prompt that has the form of a command.
+func typed(p *prompt) (name, args string, ok bool) {
+	if p.origin != nil || p.m.ClientComposed {
+		return "", "", false
+	}
+	blocks := p.m.Message.Content.All()
+	if len(blocks) == 0 {
+		return "", "", false
+	}
+	text, is := blocks[0].(*wire.TextBlock)
+	if !is {
+		return "", "", false
+	}
+	m := slashPattern.FindStringSubmatch(strings.TrimSpace(text.Text))
+	if m == nil {
+		return "", "", false
+	}
+	return m[1], strings.TrimSpace(m[2]), true
+}
+
+// slash returns the command that a prompt is; nil if it is none.
+func (c *Conversation) slash(p *prompt) *slashCommand {
+	name, args, ok := typed(p)
+	if !ok || c.cfg.NoSlashCommands {
+		return nil
+	}
+	if cmd := c.projectCommand(name); cmd != nil {
+		s := &slashCommand{name: cmd.Name, args: args, file: cmd}
+		if cmd.NoPerson {
+			s.local = func(t *turn, p *prompt, args string) *ending {
+				c.emit(c.init(t))
+				return c.printed(t, "custom", name, args, fmt.Sprintf("The skill %s is for the model alone. Ask for what it does, and the model will load it.", name))
+			}
+		}
+		return s
+	}
+	for _, pc := range c.promptCommands() {
+		if pc.Name == name {
+			return &slashCommand{name: name, args: args, from: pc}
+		}
+	}
+	for _, b := range builtins() {
+		if b.name != name && !slices.Contains(b.aliases, name) {
+			continue
+		}
+		s := &slashCommand{name: name, args: args, text: b.prompt}
+		if b.local != nil {
+			s.local = func(t *turn, p *prompt, args string) *ending { return b.local(c, t, p, args) }
+		}
+		return s
+	}
+	return nil
+}
+
+// commandModel gives the turn the model that its command names.
+func (c *Conversation) commandModel(cmd *slashCommand) {
+	if cmd == nil || cmd.file == nil || cmd.file.Model == "" || cmd.file.Model == "inherit" {
+		return
+	}
+	if next := c.resolve(cmd.file.Model); c.cfg.MaxBudget == 0 || next.Priced() {
+		c.model = next
+	}
+}
+
+// content is what a prompt says to the model.
+func (p *prompt) content() wire.Content {
+	if p.expanded != nil {
+		return *p.expanded
+	}
+	return p.m.Message.Content
+}
+
+// expandPrompt finds out what a prompt says to the model: the text of its command,
+// and the files that it names. Its ending is not nil if there is nothing to say.
+func (c *Conversation) expandPrompt(t *turn, p *prompt, cmd *slashCommand) *ending {
+	if p.origin != nil || p.m.ClientComposed {
+		return nil
+	}
+	if cmd == nil {
+		text := p.m.Message.Content.String()
+		p.attached = c.attach(t, text)
+		if name, _, ok := typed(p); ok && !c.cfg.NoSlashCommands {
+			note := &wire.TextBlock{Text: reminder(fmt.Sprintf("The prompt below begins like a slash command, but there is no command /%s here, so nothing was run. Take it as plain words.", name))}
+			content := wire.Blocks(append([]wire.Block{note}, p.m.Message.Content.All()...)...)
+			p.expanded = &content
+		}
+		return nil
+	}
+	var said []wire.Block
+	var err error
+	switch {
+	case cmd.file != nil:
+		var text string
+		c.aside(func() { text, err = c.expandParts(t.ctx, cmd.file, cmd.args, func(f func()) { c.Do(f) }) })
+		said = append(said, &wire.TextBlock{Text: text})
+		if err == nil {
+			c.grant(cmd.file)
+			p.attached = c.attach(t, text)
+		}
+	case cmd.from != nil:
+		var content wire.Content
+		c.aside(func() { content, err = cmd.from.Expand(t.ctx, cmd.args) })
+		said = content.All()
+	default:
+		text := strings.TrimSpace(strings.ReplaceAll(cmd.text, "$ARGUMENTS", cmd.args))
+		said = append(said, &wire.TextBlock{Text: text})
+	}
+	if cause := context.Cause(t.ctx); cause != nil {
+		return c.interrupted(t, "[Request interrupted by user]", "aborted_streaming", cause)
+	}
+	if err != nil {
+		return c.complained(t, "custom", cmd.name, cmd.args, err.Error())
+	}
+	head := fmt.Sprintf("<command-message>%s</command-message>\n<command-name>/%s</command-name>", cmd.name, cmd.name)
+	if cmd.args != "" {
+		head += "\n<command-args>" + cmd.args + "</command-args>"
+	}
+	blocks := append([]wire.Block{&wire.TextBlock{Text: head}}, said...)
+	blocks = append(blocks, p.m.Message.Content.All()[1:]...)
+	content := wire.Blocks(blocks...)
+	p.expanded = &content
+	return nil
+}
+
+// printed ends a turn that a command answered here.
+func (c *Conversation) printed(t *turn, as, name, args, text string) *ending {
+	return c.localOutput(t, as, name, args, text, "stdout")
+}
+
+// complained ends a turn whose command failed.
+func (c *Conversation) complained(t *turn, as, name, args, text string) *ending {
+	return c.localOutput(t, as, name, args, text, "stderr")
+}
+
+func (c *Conversation) localOutput(t *turn, as, name, args, text, stream string) *ending {
+	m := c.synthetic(text, syntheticError{stopReason: "end_turn"})
+	m.LocalCommandSource = "<local-command-" + stream + ">" + text + "</local-command-" + stream + ">"
+	m.LocalCommandRun = mustJSON(map[string]string{"command": name, "args": args})
+	m.UserMessageUUIDs = t.uuids()
+	m.UserMessageUUID = firstOf(m.UserMessageUUIDs)
+	c.tellPrompts(t)
+	c.emit(m)
+	return &ending{noTurns: true, text: text, localCommand: as}
+}
+
+// answer tells init and then what a command printed.
+func (c *Conversation) answer(t *turn, name, args, text string) *ending {
+	c.emit(c.init(t))
+	return c.printed(t, name, name, args, text)
+}
+
+// clearCommand begins a new conversation: another session, with no history and no
+// cost.
+func (c *Conversation) clearCommand(t *turn, p *prompt, args string) *ending {
+	id := NewID()
+	for _, task := range c.env.Tasks().All() {
+		if info := task.Info(); info.Status == tool.TaskRunning {
+			c.forgotten[info.ID] = true
+			c.aside(task.Stop)
+		}
+	}
+	if c.cfg.Log != nil && c.cfg.NewLog != nil {
+		log, err := c.cfg.NewLog(id)
+		if err != nil {
+			c.emit(c.init(t))
+			return c.complained(t, "clear", "clear", args, "Error: the new session cannot be begun, so nothing was cleared: "+err.Error())
+		}
+		if err := c.cfg.Log.Close(); err != nil {
+			c.log.Error("the session could not be closed", "error", err)
+		}
+		c.cfg.Log = log
+	} else {
+		c.cfg.Log = nil
+	}
+	reset := NewID()
+	c.emit(&wire.ConversationReset{NewConversationID: reset, Trigger: "clear", UserMessageUUID: p.uuid, Timestamp: c.stamp(), SessionID: c.id, UUID: reset})
+	c.emit(&wire.BackgroundTasksChanged{Tasks: []*wire.BackgroundTask{}, UUID: NewID(), SessionID: c.id})
+	c.id = id
+	c.publicID.Store(&id)
+	c.transcript, c.parent, c.kept, c.quarantined, c.lastUsage = transcript{}, "", keptPrompt{}, nil, nil
+	c.ledger, c.spentBefore = ledger.New(c.cfg.Catalog), 0
+	c.ledger.BeginTurn()
+	if c.keeper != nil {
+		c.keeper = c.newKeeper()
+	}
+	c.loseContext()
+	c.makePrefix()
+	c.emit(c.init(t))
+	return &ending{noTurns: true, localCommand: "clear"}
+}
+
+// compactCommand summarizes the conversation.
+func (c *Conversation) compactCommand(t *turn, p *prompt, args string) *ending {
+	if c.compact == nil {
+		c.emit(c.init(t))
+		return c.complained(t, "compact", "compact", args, "Error: this version cannot compact a conversation. Use /clear to begin a new one.")
+	}
+	if err := c.compact(t.ctx, args); err != nil {
+		c.emit(c.init(t))
+		return c.complained(t, "compact", "compact", args, "Error: "+err.Error())
+	}
+	return &ending{noTurns: true, localCommand: "compact"}
+}
+
+func (c *Conversation) contextCommand(t *turn, p *prompt, args string) *ending {
+	u := c.Context()
+	total, window := u.System+u.Tools+u.Messages, c.model.ContextWindow
+	share := func(n int64) string {
+		if window <= 0 {
+			return "-"
+		}
+		return fmt.Sprintf("%.1f%%", float64(n)*100/float64(window))
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "## Context Usage\n\n**Model:** %s  \n**Tokens:** %s / %s (%s, estimated)\n\n", c.model.ID, thousands(total), thousands(window), share(total))
+	b.WriteString("| Category | Tokens | Percentage |\n|----------|--------|------------|\n")
+	for _, row := range []struct {
+		name string
+		n    int64
+	}{{"System prompt", u.System}, {"System tools", u.Tools}, {"Messages", u.Messages}, {"Free space", max(0, window-total)}} {
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", row.name, thousands(row.n), share(row.n))
+	}
+	if pr := c.cfg.Project; pr != nil && len(pr.Instructions) > 0 {
+		b.WriteString("\n### Memory files\n\n| Source | Path | Tokens |\n|--------|------|--------|\n")
+		for _, f := range pr.Instructions {
+			fmt.Fprintf(&b, "| %s | %s | %s |\n", f.Source, f.Path, thousands(int64(f.Size)/4))
+		}
+	}
+	if list := c.skills(); len(list) > 0 {
+		b.WriteString("\n### Skills\n\n| Skill | Source |\n|-------|--------|\n")
+		for _, s := range list {
+			fmt.Fprintf(&b, "| %s | %s |\n", s.Name, s.Source)
+		}
+	}
+	return c.answer(t, "context", args, strings.TrimSpace(b.String()))
+}
+
+// thousands writes a number of tokens.
+func thousands(n int64) string {
+	switch {
+	case n >= 1_000_000:
+		return strings.Replace(fmt.Sprintf("%.1fm", float64(n)/1e6), ".0m", "m", 1)
+	case n >= 1000:
+		return strings.Replace(fmt.Sprintf("%.1fk", float64(n)/1e3), ".0k", "k", 1)
+	}
+	return fmt.Sprint(n)
+}
+
+func (c *Conversation) costCommand(t *turn, p *prompt, args string) *ending {
+	usd, models := c.Ledger()
+	var b strings.Builder
+	fmt.Fprintf(&b, "Total cost: $%.4f", usd)
+	for _, name := range slices.Sorted(maps.Keys(models)) {
+		m := models[name]
+		fmt.Fprintf(&b, "\n%s: %d input, %d output, %d cache read, %d cache write ($%.4f)", name, m.InputTokens, m.OutputTokens, m.CacheReadInputTokens, m.CacheCreationInputTokens, m.CostUSD)
+	}
+	name, _, _ := typed(p)
+	return c.answer(t, name, args, b.String())
+}
+
+func (c *Conversation) helpCommand(t *turn, p *prompt, args string) *ending {
+	var b strings.Builder
+	b.WriteString("The commands are:\n")
+	for _, cmd := range c.Commands() {
+		b.WriteString("\n- /" + cmd.Name)
+		if cmd.ArgumentHint != "" {
+			b.WriteString(" " + cmd.ArgumentHint)
+		}
+		if cmd.Description != "" {
+			b.WriteString(": " + cmd.Description)
+		}
+	}
+	return c.answer(t, "help", args, b.String())
+}
+
+func (c *Conversation) modelCommand(t *turn, p *prompt, args string) *ending {
+	if args == "" {
+		var names []string
+		for _, m := range c.cfg.Catalog.All() {
+			names = append(names, m.ID)
+		}
+		return c.answer(t, "model", args, fmt.Sprintf("The model is %s. Change it with /model NAME; known are %s, and any other name is taken as it is.", c.model.ID, strings.Join(names, ", ")))
+	}
+	if _, err := c.SetModel(args); err != nil {
+		c.emit(c.init(t))
+		return c.complained(t, "model", "model", args, "Error: "+err.Error())
+	}
+	return c.answer(t, "model", args, "Set model to "+c.model.ID+" for this session.")
+}
+
+func (c *Conversation) releaseNotesCommand(t *turn, p *prompt, args string) *ending {
+	version := c.cfg.OwnVersion
+	if version == "" {
+		version = "of no released version"
+	}
+	return c.answer(t, "release-notes", args, fmt.Sprintf("This is parley %s, compatible with version %s of the protocol's official command. What each version changed is in the file CHANGELOG.md of its source.", version, c.cfg.Version))
+}

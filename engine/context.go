@@ -1,0 +1,582 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/engine/project"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/files"
+	"github.com/parley-go/parley/engine/tool/read"
+	"github.com/parley-go/parley/engine/tool/skill"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+)
+
+// What the user and the project say is told once, before the first prompt, and is
+// part of the conversation from then on: it is recorded like any other message, so
+// that a resumed session sends the same bytes, whatever the files say by then.
+
+//go:embed context.md
+var contextIntro string
+
+// contextField marks the records that tell of files, with their paths.
+const contextField = "contextFiles"
+
+// gitTime bounds how long the state of the repository is looked for.
+const gitTime = 3 * time.Second
+
+// tellContext tells the model what the user and the project say, if it was not told.
+func (c *Conversation) tellContext(t *turn) error {
+	p := c.cfg.Project
+	if p == nil || c.contextTold {
+		return c.tellSkills()
+	}
+	c.contextTold = true
+	var parts []string
+	var paths []string
+	if len(p.Instructions) > 0 {
+		var b strings.Builder
+		b.WriteString(strings.TrimSpace(contextIntro))
+		for _, f := range p.Instructions {
+			paths = append(paths, f.Path)
+			b.WriteString("\n\n" + showInstructions(f))
+		}
+		parts = append(parts, b.String())
+	}
+	var git string
+	c.aside(func() {
+		ctx, cancel := context.WithTimeout(t.ctx, gitTime)
+		defer cancel()
+		git = p.Git(ctx, c.cfg.Git)
+	})
+	if git != "" {
+		parts = append(parts, "# Repository\n\n"+git)
+	}
+	list := c.skillList()
+	c.skillsTold = list
+	if list != "" {
+		parts = append(parts, list)
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	return c.remind(strings.Join(parts, "\n\n"), paths)
+}
+
+// showInstructions writes a file of instructions for the model.
+func showInstructions(f *project.File) string {
+	whose := map[string]string{project.User: "of the user, for all projects", project.Project: "of the project", project.Local: "of the user, for this project"}[f.Source]
+	if f.From != "" {
+		whose += ", imported by " + f.From
+	}
+	return fmt.Sprintf("Contents of %s (%s):\n\n%s", f.Path, whose, strings.TrimSpace(f.Text))
+}
+
+// reminder wraps what the model is told that nobody said. Text in it cannot end it.
+func reminder(text string) string {
+	return "<system-reminder>\n" + strings.ReplaceAll(text, "</system-reminder>", "</ system-reminder>") + "\n</system-reminder>"
+}
+
+// remind tells the model of files, and keeps which.
+func (c *Conversation) remind(text string, paths []string) error {
+	raw := mustJSON(&wire.TextBlock{Text: reminder(text)})
+	f := fields("isMeta", true)
+	if paths != nil {
+		f[contextField] = mustJSON(paths)
+	} else {
+		f[contextField] = json.RawMessage("[]")
+	}
+	if err := c.record(&session.Entry{Type: "user", UUID: NewID(),
+		Message: mustJSON(map[string]any{"role": "user", "content": []json.RawMessage{raw}}), Fields: f}); err != nil {
+		return err
+	}
+	c.transcript.add("user", raw)
+	return nil
+}
+
+// restoreContext remembers what a session told, from one of its records.
+func (c *Conversation) restoreContext(e *session.Entry) {
+	raw := e.Fields[contextField]
+	if raw == nil || c.cfg.Project == nil {
+		return
+	}
+	var paths []string
+	json.Unmarshal(raw, &paths)
+	c.cfg.Project.Told(paths...)
+	if !c.contextTold {
+		c.contextTold = true
+		c.skillsTold = c.skillList()
+	}
+}
+
+// loseContext is called when what was told is not part of the conversation any more:
+// it is told again with the next prompt.
+func (c *Conversation) loseContext() {
+	c.contextTold, c.skillsTold = false, ""
+	if c.cfg.Project != nil {
+		c.cfg.Project.Forget()
+	}
+}
+
+// maxSkillList bounds the list of skills, in bytes.
+const maxSkillList = 16 << 10
+
+// skillList tells the model what skills there are, by name and description.
+func (c *Conversation) skillList() string {
+	if c.findTool("Skill") == nil {
+		return ""
+	}
+	var b strings.Builder
+	left := 0
+	for _, cmd := range c.skills() {
+		line := "- " + cmd.Name
+		if cmd.Description != "" {
+			line += ": " + cmd.Description
+		}
+		if b.Len()+len(line) > maxSkillList {
+			left++
+			continue
+		}
+		b.WriteString(line + "\n")
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	if left > 0 {
+		fmt.Fprintf(&b, "(%d more are not listed.)\n", left)
+	}
+	return "# Skills\n\nThese can be loaded with the Skill tool:\n" + strings.TrimSpace(b.String())
+}
+
+// tellSkills tells the model that the skills have changed.
+func (c *Conversation) tellSkills() error {
+	if c.cfg.Project == nil {
+		return nil
+	}
+	list := c.skillList()
+	if list == c.skillsTold {
+		return nil
+	}
+	c.skillsTold = list
+	if list == "" {
+		list = "There are no skills any more."
+	} else {
+		list = "The skills have changed.\n\n" + list
+	}
+	return c.remind(list, nil)
+}
+
+// skills returns the commands that the model may load by itself.
+func (c *Conversation) skills() []*project.Command {
+	var list []*project.Command
+	for _, cmd := range c.projectCommands() {
+		if !cmd.NoModel && (c.cfg.Skills == nil || slices.Contains(c.cfg.Skills, cmd.Name)) {
+			list = append(list, cmd)
+		}
+	}
+	return list
+}
+
+// projectCommands returns the commands and skills of files that there are.
+func (c *Conversation) projectCommands() []*project.Command {
+	if c.cfg.Project == nil || c.cfg.NoSlashCommands {
+		return nil
+	}
+	return c.cfg.Project.Commands
+}
+
+func (c *Conversation) projectCommand(name string) *project.Command {
+	if c.cfg.Project == nil || c.cfg.NoSlashCommands {
+		return nil
+	}
+	return c.cfg.Project.Command(name)
+}
+
+// library is what the Skill tool asks. It is used by tool calls.
+type library struct{ c *Conversation }
+
+func (l library) Names() (names []string) {
+	l.c.Do(func() {
+		for _, cmd := range l.c.skills() {
+			names = append(names, cmd.Name)
+		}
+	})
+	return names
+}
+
+func (l library) find(name string) (cmd *project.Command) {
+	l.c.Do(func() {
+		if found := l.c.projectCommand(name); found != nil && slices.Contains(l.c.skills(), found) {
+			cmd = found
+		}
+	})
+	return cmd
+}
+
+func (l library) Find(name string) *skill.Skill {
+	cmd := l.find(name)
+	if cmd == nil {
+		return nil
+	}
+	s := &skill.Skill{Name: cmd.Name, Description: cmd.Description, Dir: cmd.Dir}
+	if cmd.Trusted {
+		s.AllowedTools = cmd.AllowedTools
+	}
+	return s
+}
+
+func (l library) Text(ctx context.Context, name, args string) (string, error) {
+	cmd := l.find(name)
+	if cmd == nil {
+		return "", fmt.Errorf("the skill %s is gone", name)
+	}
+	return l.c.expandParts(ctx, cmd, args, func(f func()) { l.c.Do(f) })
+}
+
+// commandLayer is the layer of rules that a command or skill gives its turn.
+const commandLayer policy.Layer = "command"
+
+// grants returns the rules of a command or skill. Only what is trusted has any
+// effect.
+func (c *Conversation) grants(name, file string, tools []string) []policy.Rule {
+	rules, err := policy.ParseList(strings.Join(tools, ", "), wire.BehaviorAllow, policy.Source{Layer: commandLayer, File: file})
+	if err != nil {
+		c.log.Warn("the allowed tools of a command cannot be read", "command", name, "error", err)
+		return nil
+	}
+	return rules
+}
+
+// grant gives the turn what a command or skill may use without a question.
+func (c *Conversation) grant(cmd *project.Command) {
+	if cmd != nil && cmd.Trusted {
+		c.policy.Add(c.grants(cmd.Name, cmd.Path, cmd.AllowedTools)...)
+	}
+}
+
+// revoke takes back what the turn was given.
+func (c *Conversation) revoke() {
+	c.policy.Update(&wire.PermissionUpdate{Type: wire.UpdateReplaceRules, Behavior: wire.BehaviorAllow, Destination: wire.PermissionDestination(commandLayer)})
+}
+
+// expandParts writes the text of a command. Its shell commands run if the file is
+// trusted and the rules, with those of the file, allow them. inside runs a function
+// in the goroutine that owns the conversation.
+func (c *Conversation) expandParts(ctx context.Context, cmd *project.Command, args string, inside func(func())) (string, error) {
+	var b strings.Builder
+	for _, part := range cmd.Expand(args) {
+		if !part.Shell {
+			b.WriteString(part.Text)
+			continue
+		}
+		if !cmd.Trusted {
+			fmt.Fprintf(&b, "[The command `%s` of %s did not run, because that file is not trusted. Run it if it is needed.]", part.Text, cmd.Path)
+			continue
+		}
+		out, err := c.shell(ctx, cmd, part.Text, inside)
+		if err != nil {
+			return "", fmt.Errorf("Shell command failed for pattern \"!`%s`\": %w", part.Text, err)
+		}
+		b.WriteString(out)
+	}
+	return strings.TrimSpace(b.String()), nil
+}
+
+// shell runs a command of the shell that is in the text of a trusted file.
+func (c *Conversation) shell(ctx context.Context, cmd *project.Command, command string, inside func(func())) (string, error) {
+	var tl tool.Tool
+	inside(func() { tl = c.findTool("Bash") })
+	if tl == nil {
+		return "", errors.New("there is no Bash tool")
+	}
+	input := mustJSON(map[string]string{"command": command, "description": "Part of /" + cmd.Name})
+	access, err := tl.Access(c.env, input)
+	if err != nil {
+		return "", err
+	}
+	err = errors.New("the conversation is over")
+	inside(func() {
+		rules := policy.New(append(c.policy.Rules(), c.grants(cmd.Name, cmd.Path, cmd.AllowedTools)...)...)
+		d := rules.Decide(&policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: c.mode, Roots: c.roots, Cwd: c.env.Cwd(), Home: c.env.Home})
+		switch d.Behavior {
+		case wire.BehaviorAllow:
+			// The intent is on record before the effect.
+			err = c.record(&session.Entry{Type: "parley-shell", Fields: fields("command", command, "of", cmd.Path)})
+		case wire.BehaviorDeny:
+			err = errors.New(d.Reason)
+		default:
+			err = fmt.Errorf("it needs approval; name it in the allowed-tools of %s, or allow it by a rule", cmd.Path)
+		}
+	})
+	if err != nil {
+		return "", err
+	}
+	r, err := tl.Run(ctx, &tool.Call{ID: "shell_" + NewID(), Input: input, Env: c.env})
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimSpace(r.Content.String()), nil
+}
+
+// nestedFiles returns what the project says about files that a call touched, for the
+// model. It is called in the call's own goroutine.
+func (c *Conversation) nestedFiles(spec *tool.Spec, call *toolCall) []*project.File {
+	switch spec.Name {
+	case "Read", "Edit", "Write", "NotebookEdit":
+	default:
+		return nil
+	}
+	var found []*project.File
+	for path := range call.resolved {
+		found = append(found, c.cfg.Project.Below(path)...)
+	}
+	return found
+}
+
+// tellNested tells the model what was found about files.
+func (c *Conversation) tellNested(found []*project.File) error {
+	var parts, paths []string
+	for _, f := range found {
+		parts = append(parts, showInstructions(f))
+		paths = append(paths, f.Path)
+	}
+	return c.remind("The project has instructions for files that you just touched.\n\n"+strings.Join(parts, "\n\n"), paths)
+}
+
+// The limits of what a prompt attaches by @.
+const (
+	maxMentions  = 20
+	maxMentioned = 512 << 10 // bytes of text
+	maxListed    = 200       // entries of a directory
+)
+
+// lineRange is behind the path of a mention: a.go:10-20 or a.go#L10-20.
+var lineRange = regexp.MustCompile(`(?::|#L?)(\d+)(?:-L?(\d+))?$`)
+
+// An attachment is a file that a prompt names.
+type attachment struct {
+	path   string
+	blocks []json.RawMessage
+	nested []*project.File
+}
+
+// attach reads the files that a text names with an @. Rules decide about them as
+// about a call of Read; one that would be asked about is not read. It is called by
+// the owner of the conversation.
+func (c *Conversation) attach(t *turn, text string) []*attachment {
+	mentions := project.Mentions(text)
+	if len(mentions) > maxMentions {
+		mentions = mentions[:maxMentions]
+	}
+	var list []*attachment
+	size := 0
+	tl := read.New()
+	for _, m := range mentions {
+		input := map[string]any{}
+		name := m
+		if at := lineRange.FindStringSubmatch(m); at != nil {
+			var from, to int
+			fmt.Sscan(at[1], &from)
+			name = strings.TrimSuffix(m, at[0])
+			input["offset"], input["limit"] = from, 1
+			if fmt.Sscan(at[2], &to); to >= from && to > 0 {
+				input["limit"] = to - from + 1
+			}
+		}
+		path := files.Abs(c.env, name)
+		input["file_path"] = path
+		info, err := os.Stat(path)
+		if err != nil {
+			continue // it names no file
+		}
+		if !info.IsDir() && !info.Mode().IsRegular() {
+			continue
+		}
+		d := c.policy.Decide(&policy.Request{Tool: tl.Spec(), Access: []tool.Access{{Kind: tool.Read, Path: path}}, Input: mustJSON(input), Mode: c.mode, Roots: c.roots, Cwd: c.env.Cwd(), Home: c.env.Home})
+		if d.Behavior != wire.BehaviorAllow || c.env.Hidden != nil && c.env.Hidden(path) {
+			reason := d.Reason
+			if reason == "" {
+				reason = "a rule hides it"
+			}
+			c.emit(&wire.Informational{Content: fmt.Sprintf("@%s was not attached: %s.", m, reason), Level: "warning", UUID: NewID(), SessionID: c.id})
+			continue
+		}
+		resolved, err := files.Resolve(path)
+		if err != nil {
+			continue
+		}
+		a := &attachment{path: path}
+		var result *tool.Result
+		c.aside(func() {
+			if info.IsDir() {
+				result, err = c.listDirectory(path)
+			} else {
+				result, err = tl.Run(t.ctx, &tool.Call{ID: "mention_" + NewID(), Input: mustJSON(input), Env: c.env, Resolved: map[string]string{path: resolved}})
+			}
+			if c.cfg.Project != nil && err == nil {
+				a.nested = c.cfg.Project.Below(path)
+			}
+		})
+		if err != nil {
+			c.emit(&wire.Informational{Content: fmt.Sprintf("@%s was not attached: %v.", m, err), Level: "warning", UUID: NewID(), SessionID: c.id})
+			continue
+		}
+		text := result.Content.String()
+		if size += len(text); size > maxMentioned {
+			c.emit(&wire.Informational{Content: fmt.Sprintf("@%s was not attached: the prompt names more than is attached at once.", m), Level: "warning", UUID: NewID(), SessionID: c.id})
+			break
+		}
+		what := "Its contents, as Read shows them"
+		if info.IsDir() {
+			what = "What is in the directory"
+		}
+		head := fmt.Sprintf("The prompt names @%s, which is %s. %s:\n", m, path, what)
+		a.blocks = append(a.blocks, mustJSON(&wire.TextBlock{Text: reminder(head + text)}))
+		for _, b := range result.Content.Blocks {
+			if _, ok := b.(*wire.TextBlock); !ok {
+				a.blocks = append(a.blocks, mustJSON(b))
+			}
+		}
+		list = append(list, a)
+	}
+	return list
+}
+
+// listDirectory lists a directory, within bounds and without what rules hide.
+func (c *Conversation) listDirectory(dir string) (*tool.Result, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	entries, err := f.ReadDir(maxListed + 1)
+	if err != nil && len(entries) == 0 {
+		return tool.Text("(The directory is empty.)", nil), nil
+	}
+	var b bytes.Buffer
+	for i, e := range entries {
+		if i == maxListed {
+			b.WriteString("… and more\n")
+			break
+		}
+		if c.env.Hidden != nil && c.env.Hidden(filepath.Join(dir, e.Name())) {
+			continue
+		}
+		b.WriteString(e.Name())
+		if e.IsDir() {
+			b.WriteByte('/')
+		}
+		b.WriteByte('\n')
+	}
+	return tool.Text(b.String(), nil), nil
+}
+
+// sayAttachments makes what a prompt names part of the conversation.
+func (c *Conversation) sayAttachments(list []*attachment) error {
+	for _, a := range list {
+		if err := c.record(&session.Entry{Type: "user", UUID: NewID(),
+			Message: mustJSON(map[string]any{"role": "user", "content": a.blocks}), Fields: fields("isMeta", true)}); err != nil {
+			return err
+		}
+		c.transcript.add("user", a.blocks...)
+		if len(a.nested) > 0 {
+			if err := c.tellNested(a.nested); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// SetProject gives the conversation what was read anew. It is told with the next
+// prompt what that changes.
+func (c *Conversation) SetProject(p *project.Context) {
+	if old := c.cfg.Project; old != nil {
+		p.Told(old.AllTold()...)
+	}
+	c.cfg.Project = p
+}
+
+// Project returns what the user and the project say; nil if nothing was read.
+func (c *Conversation) Project() *project.Context { return c.cfg.Project }
+
+// style is the output style that counts; nil means the default.
+func (c *Conversation) style() *project.Style {
+	if c.cfg.Project == nil || c.cfg.OutputStyle == "" {
+		return nil
+	}
+	return c.cfg.Project.Style(c.cfg.OutputStyle)
+}
+
+// OutputStyle returns the name of the output style.
+func (c *Conversation) OutputStyle() string {
+	if s := c.style(); s != nil {
+		return s.Name
+	}
+	return "default"
+}
+
+// A contextFile is one that was read, as init tells it.
+type contextFile struct {
+	Path   string `json:"path"`
+	Kind   string `json:"kind"`
+	Source string `json:"source"`
+	SHA256 string `json:"sha256"`
+	Bytes  int    `json:"bytes"`
+}
+
+// initContext puts what was read into init.
+func (c *Conversation) initContext(m *wire.Init) {
+	for _, cmd := range c.Commands() {
+		m.SlashCommands = append(m.SlashCommands, cmd.Name)
+	}
+	m.OutputStyle = c.OutputStyle()
+	p := c.cfg.Project
+	if p == nil {
+		return
+	}
+	for _, cmd := range c.projectCommands() {
+		if cmd.Skill && (c.cfg.Skills == nil || slices.Contains(c.cfg.Skills, cmd.Name)) && !cmd.NoPerson {
+			m.Skills = append(m.Skills, cmd.Name)
+		}
+	}
+	for _, pl := range p.Plugins {
+		if pl.Err != nil {
+			e := &wire.InitPluginError{Plugin: pl.Name, Type: "invalid-plugin", Message: pl.Err.Error(), Path: pl.Dir}
+			if errors.Is(pl.Err, project.ErrNoPlugin) {
+				e.Type = "path-not-found"
+			}
+			m.PluginErrors = append(m.PluginErrors, e)
+			continue
+		}
+		m.Plugins = append(m.Plugins, &wire.InitPlugin{Name: pl.Name, Path: pl.Dir, Source: pl.Name + "@inline", Version: pl.Version})
+	}
+	list := []contextFile{}
+	for _, f := range p.Files {
+		list = append(list, contextFile{f.Path, f.Kind, f.Source, fmt.Sprintf("%x", f.Sum), f.Size})
+	}
+	m.Extra["context_files"] = mustJSON(list)
+	if len(p.Problems) > 0 {
+		type problem struct {
+			Path   string `json:"path"`
+			Reason string `json:"reason"`
+		}
+		var list []problem
+		for _, pr := range p.Problems {
+			list = append(list, problem{pr.Path, pr.Reason})
+		}
+		m.Extra["context_problems"] = mustJSON(list)
+	}
+}

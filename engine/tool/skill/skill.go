@@ -1,0 +1,117 @@
+// Package skill is the tool Skill: the model loads the text of a skill when it needs
+// it, so that only names and descriptions take room in every request.
+//
+// The skills and the commands of the shell in their texts are somebody else's
+// matter: the tool asks a [Library].
+package skill
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"strings"
+
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/wire"
+)
+
+//go:embed skill.md
+var description string
+
+const schema = `{
+	"type": "object",
+	"properties": {
+		"skill": {"type": "string", "minLength": 1, "description": "The name of the skill, as it is listed"},
+		"args": {"type": "string", "description": "What the skill is to be used on"}
+	},
+	"required": ["skill"]
+}`
+
+// A Skill is one that was found.
+type Skill struct {
+	Name         string
+	Description  string
+	Dir          string   // where its files are; empty if it has none
+	AllowedTools []string // that it may use without a question; empty if it is not trusted
+}
+
+// A Library has skills. It is safe for concurrent use.
+type Library interface {
+	// Find returns a skill that the model may load, nil if there is none.
+	Find(name string) *Skill
+	// Names returns the names of the skills that the model may load.
+	Names() []string
+	// Text returns the text of a skill, with arguments in it.
+	Text(ctx context.Context, name, args string) (string, error)
+}
+
+// Tool is Skill.
+type Tool struct {
+	spec tool.Spec
+	lib  Library
+}
+
+// New returns the tool.
+func New(lib Library) *Tool {
+	return &Tool{lib: lib, spec: tool.Spec{Name: "Skill", Description: description, Schema: json.RawMessage(schema), ReadOnly: true}}
+}
+
+// Input is what the model gives.
+type Input struct {
+	Skill string `json:"skill"`
+	Args  string `json:"args"`
+}
+
+// Output is what programs get.
+type Output struct {
+	Success      bool     `json:"success"`
+	CommandName  string   `json:"commandName"`
+	AllowedTools []string `json:"allowedTools,omitempty"`
+}
+
+// Spec says what the tool is.
+func (t *Tool) Spec() *tool.Spec { return &t.spec }
+
+func name(input json.RawMessage) (Input, error) {
+	var in Input
+	err := tool.Decode(input, &in)
+	in.Skill = strings.TrimPrefix(strings.TrimSpace(in.Skill), "/")
+	return in, err
+}
+
+// Access is to the skill by its name.
+func (t *Tool) Access(_ *tool.Env, input json.RawMessage) ([]tool.Access, error) {
+	in, err := name(input)
+	if err != nil {
+		return nil, err
+	}
+	if s := t.lib.Find(in.Skill); s != nil {
+		in.Skill = s.Name
+	}
+	return []tool.Access{{Kind: tool.Skill, Name: in.Skill}}, nil
+}
+
+// Run loads the skill.
+func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
+	in, err := name(call.Input)
+	if err != nil {
+		return nil, err
+	}
+	s := t.lib.Find(in.Skill)
+	if s == nil {
+		known := "There are none."
+		if names := t.lib.Names(); len(names) > 0 {
+			known = "There are: " + strings.Join(names, ", ") + "."
+		}
+		return nil, tool.Misuse("There is no skill %q that can be loaded. %s", in.Skill, known)
+	}
+	text, err := t.lib.Text(ctx, s.Name, in.Args)
+	if err != nil {
+		return nil, err
+	}
+	if s.Dir != "" {
+		text = "Base directory for this skill: " + s.Dir + "\n\n" + text
+	}
+	return &tool.Result{Content: wire.Text("The skill " + s.Name + " is loaded; its text follows."), Follow: []string{text},
+		Structured: &Output{Success: true, CommandName: s.Name, AllowedTools: s.AllowedTools}}, nil
+}

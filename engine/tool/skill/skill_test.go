@@ -1,0 +1,66 @@
+package skill_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/skill"
+)
+
+type library map[string]*skill.Skill
+
+func (l library) Find(name string) *skill.Skill { return l[name] }
+
+func (l library) Names() []string {
+	var names []string
+	for n := range l {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (l library) Text(_ context.Context, name, args string) (string, error) {
+	if name == "broken" {
+		return "", errors.New("its command failed")
+	}
+	return "do " + name + " with " + args, nil
+}
+
+func TestSkill(t *testing.T) {
+	tl := skill.New(library{"pdf": {Name: "pdf", Dir: "/skills/pdf", AllowedTools: []string{"Read"}}, "broken": {Name: "broken"}})
+	call := func(input string) (*tool.Result, error) {
+		if err := tool.Validate(tl.Spec(), json.RawMessage(input)); err != nil {
+			return nil, err
+		}
+		return tl.Run(t.Context(), &tool.Call{Input: json.RawMessage(input), Env: &tool.Env{}})
+	}
+	r, err := call(`{"skill":"/pdf","args":"a b"}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Follow) != 1 || r.Follow[0] != "Base directory for this skill: /skills/pdf\n\ndo pdf with a b" {
+		t.Errorf("%q", r.Follow)
+	}
+	if out := r.Structured.(*skill.Output); !out.Success || out.CommandName != "pdf" || len(out.AllowedTools) != 1 {
+		t.Errorf("%+v", out)
+	}
+	if _, err := call(`{"skill":"nope"}`); err == nil || !strings.Contains(err.Error(), "broken, pdf") {
+		t.Error(err)
+	}
+	if _, err := call(`{"skill":"broken"}`); err == nil {
+		t.Error("a failure is not told")
+	}
+	if _, err := call(`{"args":"x"}`); err == nil {
+		t.Error("a call without a skill passes")
+	}
+	access, err := tl.Access(nil, json.RawMessage(`{"skill":"/pdf"}`))
+	if err != nil || len(access) != 1 || access[0].Name != "pdf" || access[0].Kind != tool.Skill {
+		t.Error(access, err)
+	}
+}
