@@ -325,6 +325,7 @@ func (c *Conversation) clearCommand(t *turn, p *prompt, args string) *ending {
 	c.ledger, c.spentBefore = ledger.New(c.cfg.Catalog), 0
 	c.ledger.BeginTurn()
 	if c.keeper != nil {
+		c.cfg.LoadPart = nil // it reads the session that was
 		c.keeper = c.newKeeper()
 	}
 	c.loseContext()

@@ -98,6 +98,9 @@ type Conversation struct {
 
 	notices []string           // to be told when the first turn begins
 	keeper  *checkpoint.Keeper // of files; nil if they are not kept
+	// What happened beside the calls and is not told yet. Tools add to it.
+	eventsMu sync.Mutex
+	events   []tool.Event
 }
 
 // A prompt is a message of the user that waits for its turn.

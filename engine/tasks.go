@@ -12,11 +12,26 @@ import (
 func (c *Conversation) watchTasks() {
 	c.env.Notify = func(ev tool.Event) {
 		// It is called by tools, which must not wait for the conversation.
+		c.eventsMu.Lock()
+		c.events = append(c.events, ev)
+		c.eventsMu.Unlock()
 		c.nested.Add(1)
 		go func() {
 			defer c.nested.Done()
-			c.Do(func() { c.taskEvent(ev) })
+			c.Do(c.tellEvents)
 		}()
+	}
+}
+
+// tellEvents tells what has happened so far. What happened before a call ended is
+// told before its result.
+func (c *Conversation) tellEvents() {
+	c.eventsMu.Lock()
+	events := c.events
+	c.events = nil
+	c.eventsMu.Unlock()
+	for _, ev := range events {
+		c.taskEvent(ev)
 	}
 }
 

@@ -476,6 +476,7 @@ func (c *Conversation) awaitCall(t *turn, call *toolCall) *outcome {
 		}
 		select {
 		case <-call.done:
+			c.tellEvents()
 			if call.answered != nil {
 				return call.answered
 			}
