@@ -50,6 +50,7 @@ func talkTo(t *testing.T, cfg agent.Config, opts parley.Options, turns ...*parle
 	m := parleytest.Script(turns...).Model()
 	m.Strict, m.Record = true, true
 	cfg.Model = m
+	cfg.SettingSources = []string{"user", "project", "local"}
 	if cfg.Store == nil {
 		cfg.Store = &session.Memory{}
 	}
@@ -262,7 +263,10 @@ func TestProjectTrust(t *testing.T) {
 	file := filepath.Join(dir, "made.txt")
 	for _, trusted := range []bool{false, true} {
 		os.Remove(file)
-		cfg := agent.Config{Environ: []string{"PATH=" + os.Getenv("PATH")}, TrustsFile: func(string, []byte) bool { return trusted }}
+		cfg := agent.Config{Environ: []string{"PATH=" + os.Getenv("PATH")}, TrustProject: ""}
+		if trusted {
+			cfg.TrustProject = "all"
+		}
 		k := talkTo(t, cfg, parley.Options{Cwd: dir, AllowedTools: []string{"Skill(pdf)"}},
 			parleytest.Say("one"),
 			parleytest.Call("Skill", map[string]string{"skill": "pdf", "args": "a.pdf"}),
