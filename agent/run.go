@@ -12,7 +12,6 @@ import (
 	"sync"
 
 	"github.com/parley-go/parley/engine/model/catalog"
-	"github.com/parley-go/parley/engine/tool/builtin"
 	"github.com/parley-go/parley/internal/telemetry"
 	"github.com/parley-go/parley/transport"
 	"github.com/parley-go/parley/wire"
@@ -201,7 +200,7 @@ func InProcess(cfg Config) transport.Dialer {
 		cfg.Catalog = catalog.New()
 	}
 	if cfg.Tools == nil {
-		cfg.Tools = builtin.All(nil)
+		cfg.Tools = cfg.builtin(false)
 	}
 	if cfg.Transport == nil && cfg.Model == nil {
 		cfg.Transport = newTransport(cfg.Environ)

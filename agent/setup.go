@@ -21,6 +21,7 @@ import (
 	"github.com/parley-go/parley/engine/sandbox"
 	"github.com/parley-go/parley/engine/settings"
 	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/bash"
 	"github.com/parley-go/parley/engine/tool/builtin"
 	"github.com/parley-go/parley/engine/tool/websearch"
 	"github.com/parley-go/parley/session"
@@ -53,6 +54,9 @@ type Config struct {
 	Script func(file string) (model.Model, error)
 	// Tools are what the agent can do. Nil means the built-in ones.
 	Tools []tool.Tool
+	// Snapshot gives commands what the user's ~/.bashrc defines, if the tools are
+	// the built-in ones. Nil leaves that file alone.
+	Snapshot *bash.Snapshot
 	// Catalog says what is known of models. Nil means the built-in list.
 	Catalog *catalog.Catalog
 	// Transport makes the connections to models. Nil means one of its own for each
@@ -152,12 +156,21 @@ func newSetup(cfg Config, flags *Flags) (*setup, error) {
 	return set, nil
 }
 
+// builtin makes the built-in tools.
+func (cfg *Config) builtin(bare bool) []tool.Tool {
+	opts := &builtin.Options{}
+	if !bare {
+		opts.Bash.Snapshot = cfg.Snapshot
+	}
+	return builtin.All(opts)
+}
+
 // tools returns what the model is shown: the tools that there are, without those
 // that a flag takes away whole.
 func (set *setup) tools() []tool.Tool {
 	all := set.cfg.Tools
 	if all == nil {
-		all = builtin.All(nil)
+		all = set.cfg.builtin(set.flags.Bare)
 	}
 	if search := set.searchEndpoint(); search != nil {
 		all = slices.Clone(all)

@@ -7,6 +7,10 @@
 // GIT_PAGER are cat, GIT_EDITOR is true and GIT_TERMINAL_PROMPT is 0, so that
 // nothing waits for a person. [process.MarkKey] marks what belongs to the call.
 //
+// With a [Snapshot] commands also have the functions, aliases, options and PATH
+// that the user's ~/.bashrc defines; nothing else of it, and no other start-up file
+// is read.
+//
 // The working directory that a command ends in is where the next one begins, as
 // long as it is inside the roots. Output is kept in memory in part and on disk up
 // to a limit. What runs longer than its timeout goes on as a task in the
@@ -67,9 +71,9 @@ type Options struct {
 	// Tell is when a command that still runs is told of as a task; three seconds
 	// if zero.
 	Tell time.Duration
-	// Snapshot is a file that each shell reads first, such as one with the
-	// functions and aliases of a login shell; none if empty.
-	Snapshot string
+	// Snapshot gives commands the functions, aliases, options and path of the
+	// user's ~/.bashrc; nil leaves that file alone.
+	Snapshot *Snapshot
 }
 
 // Tool is Bash.
@@ -471,7 +475,9 @@ func (t *Tool) start(call *tool.Call, in *Input) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := t.launch(call, in, shell, dir)
+	snapshot, why := t.snapshot(env, shell)
+	note = joinLines(note, why)
+	r, err := t.launch(call, in, shell, snapshot, dir)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return nil, fmt.Errorf("the shell cannot be started: %w", err)
 	}
@@ -537,12 +543,12 @@ func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + 
 
 // script is what the shell runs: the directory that it ends in is written to an
 // extra file, wherever it ends.
-func (t *Tool) script(command string) string {
+func script(command, snapshot string) string {
 	var b bytes.Buffer
 	b.WriteString(`exec 198>&3 3>&-; trap '{ pwd >&198; } 2>/dev/null' EXIT; `)
-	if t.opts.Snapshot != "" {
+	if snapshot != "" {
 		// On a line of its own, so that aliases are known when the next is read.
-		b.WriteString("shopt -s expand_aliases; . " + quote(t.opts.Snapshot) + "\n")
+		b.WriteString("shopt -s expand_aliases; . " + quote(snapshot) + " 2>/dev/null\n")
 	}
 	b.WriteString(command)
 	return b.String()

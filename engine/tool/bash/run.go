@@ -84,7 +84,7 @@ func (l *live) stop() {
 }
 
 // launch starts the shell.
-func (t *Tool) launch(call *tool.Call, in *Input, shell, dir string) (*run, error) {
+func (t *Tool) launch(call *tool.Call, in *Input, shell, snapshot, dir string) (*run, error) {
 	env := call.Env
 	r := &run{env: env, dir: dir, started: make(chan struct{}), ended: make(chan struct{}), letGo: make(chan struct{}, 1)}
 	r.info = tool.TaskInfo{
@@ -109,7 +109,7 @@ func (t *Tool) launch(call *tool.Call, in *Input, shell, dir string) (*run, erro
 		}
 		command = ". " + quote(file)
 	}
-	args := []string{shell, "-c", t.script(command)}
+	args := []string{shell, "-c", script(command, snapshot)}
 	l := liveOf(env)
 	l.once.Do(func() { l.watch, _ = process.Watch(shell, l.mark, pathOf(env)) })
 	cwd, w, err := os.Pipe()

@@ -4,6 +4,9 @@ package process
 
 import "syscall"
 
+// newSession makes a command the first of a session; it is that of a group, too.
+func newSession(a *syscall.SysProcAttr) { a.Setpgid, a.Setsid = false, true }
+
 // terminate asks the group to end.
 func (t *Tree) terminate() { t.signal(syscall.SIGTERM) }
 

@@ -40,6 +40,7 @@ type Command struct {
 	// What it returns is called with what came of the start; the command counts
 	// as ended when the channel is closed, too. It may be nil.
 	Confine func(*exec.Cmd) (started func(error) (over <-chan struct{}), err error)
+	Session bool // it is a session of its own, without a terminal
 
 	Stdin  *os.File // what it reads; nil means nothing
 	Stdout *os.File // gets its standard output in place of Output, if not nil
@@ -65,6 +66,9 @@ func Start(c *Command) (*Tree, error) {
 	}
 	t := &Tree{mark: NewMark(), output: r, exited: make(chan struct{}), drained: make(chan struct{})}
 	t.cmd = &exec.Cmd{Path: c.Args[0], Args: c.Args, Dir: c.Dir, Env: marked(c.Env, c.Mark, t.mark), Stdout: w, Stderr: w, ExtraFiles: c.Files, SysProcAttr: attributes()}
+	if c.Session {
+		newSession(t.cmd.SysProcAttr)
+	}
 	if c.Stdin != nil {
 		t.cmd.Stdin = c.Stdin
 	}
