@@ -45,6 +45,7 @@ const schema = `{
 
 // The limits of what is shown at once.
 const (
+	maxSkim  = 64 << 20 // bytes of a line of a big file that are read
 	maxLines = 2000
 	maxLine  = 2000      // characters of a line
 	maxBytes = 100 << 10 // of text; about 25,000 tokens
@@ -219,6 +220,7 @@ type view struct {
 	more    bool // whether there may be lines that were not counted
 	invalid bool // whether some bytes were no UTF-8
 	empty   bool
+	endless bool // whether the last line was not read to its end
 }
 
 // scan reads all lines, or as many as needed.
@@ -235,14 +237,18 @@ func (v *view) scan(ctx context.Context, r *bufio.Reader) error {
 			line = append(line, part[:min(room, len(part))]...)
 		}
 	}
-	for {
+	for n := 0; ; n++ {
 		part, err := r.ReadSlice('\n')
 		if len(part) > 0 {
 			v.empty = false
 		}
 		switch err {
 		case bufio.ErrBufferFull:
-			keep(part)
+			if keep(part); v.stopEarly && length > maxSkim {
+				v.end(line, length)
+				v.more, v.endless = true, true
+				return nil
+			}
 		case nil:
 			keep(part[:len(part)-1])
 			v.end(line, length)
@@ -255,7 +261,7 @@ func (v *view) scan(ctx context.Context, r *bufio.Reader) error {
 		default:
 			return err
 		}
-		if v.total%1024 == 0 && ctx.Err() != nil {
+		if n%1024 == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if v.stopEarly && (v.full || v.total >= v.first-1+v.lines) {
@@ -313,6 +319,8 @@ func (v *view) result() *tool.Result {
 	case v.empty:
 		b.Reset()
 		b.WriteString("(The file exists and is empty.)")
+	case v.endless:
+		fmt.Fprintf(&b, "\n\n(Line %d does not end within %s, and the file was not read any further. Look at the rest with a command, such as tail -c or dd.)", v.total, files.Size(maxSkim))
 	case len(v.shown) == 0:
 		fmt.Fprintf(&b, "(The file has %d lines; there is nothing at line %d.)", v.total, v.first)
 	case v.full || (v.more || last < v.total) && !v.asked:
