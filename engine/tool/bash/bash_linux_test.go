@@ -357,3 +357,24 @@ func TestForegroundTask(t *testing.T) {
 		t.Errorf("%+v", all)
 	}
 }
+
+// On a full disk a command runs as ever; only the middle of its output is lost, and
+// the model is told.
+func TestFullDisk(t *testing.T) {
+	env := tooltest.Env(t)
+	if err := os.MkdirAll(env.Dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", env.Dir, "tmpfs", 0, "size=256k"); err != nil {
+		t.Skip("no right to mount: ", err)
+	}
+	t.Cleanup(func() { syscall.Unmount(env.Dir, syscall.MNT_DETACH) })
+	r := tooltest.Do(t, env, bash.New(nil), "command", "echo first; yes 0123456789 | head -100000; echo last; touch done")
+	if r.IsError || !strings.Contains(r.Content.Text, "Only a part of it could be saved to: ") || !strings.Contains(r.Content.Text, "no space left on device") ||
+		!strings.Contains(r.Content.Text, "first\n") || !strings.HasSuffix(r.Content.Text, "last\n</persisted-output>") {
+		t.Errorf("%.300q … %.100q", r.Content.Text, r.Content.Text[max(0, len(r.Content.Text)-100):])
+	}
+	if _, err := os.Stat(filepath.Join(env.Roots[0], "done")); err != nil {
+		t.Error("the command did not come to its end: ", err)
+	}
+}
