@@ -7,10 +7,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/parley-go/parley/engine"
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/settings"
+	"github.com/parley-go/parley/engine/tool/files"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -56,7 +58,10 @@ func (s *server) control(m *wire.ControlRequest) {
 			s.conv.SetThinking(thinking("", req.MaxThinkingTokens, display))
 			s.respond(id, nil, nil)
 		})
-	case *wire.SetHasSubscribers, *wire.SeedReadState:
+	case *wire.SetHasSubscribers:
+		s.respond(id, nil, nil)
+	case *wire.SeedReadState:
+		files.Seed(s.set.env, req.Path, time.UnixMilli(int64(req.Mtime)))
 		s.respond(id, nil, nil)
 	case *wire.RewindFiles:
 		s.conv.Do(func() {
@@ -72,7 +77,7 @@ func (s *server) control(m *wire.ControlRequest) {
 	case *wire.GetSettings:
 		s.conv.Do(func() {
 			s.respond(id, &wire.GetSettingsResponse{Effective: s.set.effective(), Sources: s.set.sources(),
-				Applied: &wire.AppliedSettings{Model: s.conv.Model().ID, Effort: wire.Effort(s.set.flags.Effort)}}, nil)
+				Applied: &wire.AppliedSettings{Model: s.conv.Model().ID, Effort: wire.Effort(s.conv.Effort())}}, nil)
 		})
 	case *wire.ApplyFlagSettings:
 		s.conv.Do(func() { s.respond(id, nil, s.applySettings(req.Settings)) })
@@ -84,7 +89,9 @@ func (s *server) control(m *wire.ControlRequest) {
 	case *wire.GetUsage:
 		s.conv.Do(func() {
 			usd, models := s.conv.Ledger()
-			s.respond(id, &wire.GetUsageResponse{Session: &wire.SessionUsage{TotalCostUSD: usd, ModelUsage: models}}, nil)
+			total, api := s.conv.Times()
+			s.respond(id, &wire.GetUsageResponse{Session: &wire.SessionUsage{TotalCostUSD: usd, ModelUsage: models,
+				TotalDurationMS: total.Milliseconds(), TotalAPIDurationMS: api.Milliseconds()}}, nil)
 		})
 	case *wire.GetBinaryVersion:
 		s.respond(id, &wire.GetBinaryVersionResponse{Version: s.set.cfg.Version}, nil)

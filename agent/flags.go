@@ -241,6 +241,13 @@ var inert = map[string]flagKind{
 	"--file": flagRepeat,
 }
 
+// absent are flags of the official command that would change what is done, or
+// restrict it, and that are refused for that.
+var absent = []string{
+	"--bg", "--background", "--cloud", "--desktop", "--environment", "--from-pr", "--remote-control", "--remote-control-session-name-prefix",
+	"--restricted", "--safe-mode", "--sdk-url", "--teleport", "--tmux", "-w", "--worktree", "--await-claim",
+}
+
 func on(field func(*Flags) *bool) func(*Flags, []string) error {
 	return func(f *Flags, _ []string) error { *field(f) = true; return nil }
 }
@@ -347,6 +354,9 @@ func ParseFlags(args []string) (*Flags, error) {
 		if known {
 			kind = spec.kind
 		} else if kind, known = inert[name]; !known {
+			if slices.Contains(absent, name) {
+				return nil, usage("error: option '%s' is one of the official command that this one does not have. Leave it out.", name)
+			}
 			return nil, usage("error: unknown option '%s'", name)
 		}
 		var values []string

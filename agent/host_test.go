@@ -2,9 +2,12 @@ package agent_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -179,5 +182,137 @@ func TestRateLimits(t *testing.T) {
 				t.Errorf("got\n%s\nwant\n%s", strings.Join(events, "\n"), strings.Join(tt.want, "\n"))
 			}
 		})
+	}
+}
+
+// TestControlsDoNotLie: what the host sets is what it is told, and what it seeds is
+// what holds.
+func TestControlsDoNotLie(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "seen.txt"), "one\n")
+	info, err := os.Stat(filepath.Join(dir, "seen.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := newEndpoint(t)
+	file, _ := json.Marshal(filepath.Join(dir, "seen.txt"))
+	api.answer = func(n int, w http.ResponseWriter, _ *http.Request) {
+		if n == 1 {
+			stream(w, "tool_use", "", calling("Edit", fmt.Sprintf(`{"file_path":%s,"old_string":"one","new_string":"two"}`, file)))
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+		sayOK(w)
+	}
+	control := func(id, request string) string {
+		return fmt.Sprintf(`{"type":"control_request","request_id":%q,"request":%s}`, id, request)
+	}
+	a := start(t, agent.Config{Cwd: dir, Environ: []string{"ANTHROPIC_API_KEY=k", "ANTHROPIC_BASE_URL=" + api.URL}},
+		append(append([]string{}, streaming...), "--model", "claude-opus-4-6", "--effort", "high", "--permission-mode", "acceptEdits"))
+	answers := map[string]string{}
+	go func() {
+		for _, line := range []string{
+			control("1", `{"subtype":"apply_flag_settings","settings":{"effortLevel":"low"}}`), control("2", `{"subtype":"get_settings"}`),
+			control("3", fmt.Sprintf(`{"subtype":"seed_read_state","path":%s,"mtime":%d}`, file, info.ModTime().UnixMilli())), hello,
+		} {
+			io.WriteString(a.stdin, line+"\n")
+		}
+	}()
+	lines := wire.NewReader(a.stdout, nil)
+	for m, err := lines.Next(); err == nil; m, err = lines.Next() {
+		switch m := m.(type) {
+		case *wire.ControlResponse:
+			answers[m.Response.RequestID] = string(m.Response.Response)
+			if m.Response.RequestID == "4" {
+				a.stdin.Close()
+			}
+		case *wire.Result:
+			if m.IsError {
+				t.Error(m.Result)
+			}
+			go io.WriteString(a.stdin, control("4", `{"subtype":"get_usage"}`)+"\n")
+		}
+	}
+	a.wait()
+	if !strings.Contains(answers["2"], `"effort":"low"`) {
+		t.Errorf("settings %s", answers["2"])
+	}
+	if !strings.Contains(api.bodies[0], `"effort":"low"`) {
+		t.Error("the effort does not reach the request")
+	}
+	if text, _ := os.ReadFile(filepath.Join(dir, "seen.txt")); string(text) != "two\n" {
+		t.Errorf("the file that the host has shown holds %q", text)
+	}
+	var usage wire.GetUsageResponse
+	if err := json.Unmarshal([]byte(answers["4"]), &usage); err != nil || usage.Session.TotalAPIDurationMS < 20 || usage.Session.TotalDurationMS < usage.Session.TotalAPIDurationMS {
+		t.Errorf("%v, usage %s", err, answers["4"])
+	}
+}
+
+// TestTimestamps: every message says when it was told, once.
+func TestTimestamps(t *testing.T) {
+	api := newEndpoint(t)
+	api.answer = func(n int, w http.ResponseWriter, _ *http.Request) {
+		switch n {
+		case 1:
+			w.Header().Set("retry-after-ms", "1")
+			w.WriteHeader(429)
+		case 2:
+			stream(w, "tool_use", "", calling("Read", `{"file_path":"nowhere"}`))
+		default:
+			sayOK(w)
+		}
+	}
+	var out, stderr safeBuffer
+	in := initialize + "\n" + `{"type":"control_request","request_id":"m","request":{"subtype":"set_model","model":"haiku"}}` + "\n" +
+		`{"type":"control_request","request_id":"p","request":{"subtype":"set_permission_mode","mode":"plan"}}` + "\n" + hello + "\n"
+	agent.Run(t.Context(), agent.Config{Cwd: t.TempDir(), Environ: []string{"ANTHROPIC_API_KEY=k", "ANTHROPIC_BASE_URL=" + api.URL}},
+		append(append([]string{}, streaming...), "--include-partial-messages"), strings.NewReader(in), &out, &stderr)
+	seen := map[string]bool{}
+	for line := range strings.Lines(out.String()) {
+		var m struct {
+			Type, Subtype, Timestamp string
+		}
+		if err := json.Unmarshal([]byte(line), &m); err != nil {
+			t.Fatal(err, line)
+		}
+		seen[m.Type+m.Subtype] = true
+		if strings.HasPrefix(m.Type, "control_") {
+			continue
+		}
+		if at, err := time.Parse(time.RFC3339, m.Timestamp); err != nil || time.Since(at) > time.Minute {
+			t.Errorf("%v in %s", err, line)
+		}
+	}
+	for _, want := range []string{"systeminit", "systemstatus", "systemapi_retry", "rate_limit_event", "stream_event", "assistant", "user", "resultsuccess", "control_response"} {
+		if !seen[want] {
+			t.Errorf("no %s", want)
+		}
+	}
+}
+
+// TestStreamsKeepBreaking: the last time the answer is asked for in one piece.
+func TestStreamsKeepBreaking(t *testing.T) {
+	for _, refused := range []bool{false, true} {
+		api := newEndpoint(t)
+		api.answer = func(n int, w http.ResponseWriter, r *http.Request) {
+			api.mu.Lock()
+			body := api.bodies[n-1]
+			api.mu.Unlock()
+			switch {
+			case strings.Contains(body, `"stream":true`):
+				w.Header().Set("Content-Type", "text/event-stream")
+				io.WriteString(w, `data: {"type":"message_start","message":{"id":"m","type":"message","role":"assistant","model":"m","content":[],"usage":{"input_tokens":1,"output_tokens":1}}}`+"\n\n")
+			case refused:
+				w.WriteHeader(500)
+			default:
+				w.Header().Set("Content-Type", "application/json")
+				io.WriteString(w, `{"id":"m","type":"message","role":"assistant","model":"m","content":[{"type":"text","text":"whole"}],"stop_reason":"end_turn","usage":{"input_tokens":1,"output_tokens":1}}`)
+			}
+		}
+		got := say(t, agent.Config{Environ: []string{"ANTHROPIC_API_KEY=k", "ANTHROPIC_BASE_URL=" + api.URL, "CLAUDE_CODE_MAX_RETRIES=1"}}, nil, hello)
+		if len(api.bodies) != 3 || len(retries(got.all)) != 1 || got.result == nil || got.result.IsError != refused || !refused && got.result.Result != "whole" {
+			t.Errorf("refused %v: %d requests, %s, result %+v", refused, len(api.bodies), kinds(got.all), got.result)
+		}
 	}
 }

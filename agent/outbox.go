@@ -51,8 +51,31 @@ func (o *outbox) put(m wire.Message) {
 	if err != nil {
 		return // it is of our own making, and can be encoded
 	}
+	if unstamped(m) {
+		buf = append(buf[:len(buf)-1], `,"timestamp":"`...)
+		buf = time.Now().UTC().AppendFormat(buf, "2006-01-02T15:04:05.000Z")
+		buf = append(buf, `"}`...)
+	}
 	o.buf = append(buf, '\n')
 	o.poke()
+}
+
+// unstamped reports whether a message does not say yet when it was told. Control
+// lines never do.
+func unstamped(m wire.Message) bool {
+	switch m := m.(type) {
+	case *wire.Assistant:
+		return m.Timestamp == ""
+	case *wire.User:
+		return m.Timestamp == ""
+	case *wire.Init:
+		return m.Timestamp == ""
+	case *wire.Result:
+		return m.Timestamp == ""
+	case *wire.ControlRequest, *wire.ControlResponse, *wire.ControlCancelRequest, *wire.KeepAlive:
+		return false
+	}
+	return true
 }
 
 func (o *outbox) poke() {

@@ -136,9 +136,12 @@ func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) in
 
 // startFailed tells that the conversation cannot begin.
 func (s *server) startFailed(err error) int {
-	fmt.Fprintln(s.stderr, err)
 	var missing *resumeError
-	if errors.As(err, &missing) {
+	if !errors.As(err, &missing) {
+		err = startError(err)
+	}
+	fmt.Fprintln(s.stderr, err)
+	if missing != nil {
 		zero := 0
 		s.out.put(&wire.Result{Subtype: "error_during_execution", IsError: true, Errors: []string{err.Error()}, SessionID: missing.id, UUID: engine.NewID(),
 			Usage: &wire.Usage{}, ModelUsage: map[string]*wire.ModelUsage{}, PermissionDenials: []*wire.PermissionDenial{}, ResultIndex: &zero, QueuedTurnCount: &zero})

@@ -21,9 +21,9 @@ import (
 // the model began one; it is not complete if the stream broke behind a block that
 // is worth keeping.
 func (c *Conversation) ask(t *turn) (*answer, *toolRun, error) {
-	overloaded := 0
+	overloaded, whole := 0, false
 	for attempt := 1; ; attempt++ {
-		a, run, err := c.askOnce(t)
+		a, run, err := c.askOnce(t, whole)
 		if t.ctx.Err() != nil {
 			return a, run, nil
 		}
@@ -61,6 +61,11 @@ func (c *Conversation) ask(t *turn) (*answer, *toolRun, error) {
 			continue
 		}
 		limit := c.maxRetries()
+		if _, ok := c.cfg.Model.(model.Completer); ok && attempt > limit && !whole && brokenStream(err) {
+			// Streams keep breaking: the answer is asked for in one piece.
+			whole = true
+			continue
+		}
 		if !retryable(failure) || errors.Is(err, model.ErrNoCredentials) || attempt > limit {
 			return nil, nil, err
 		}
@@ -166,8 +171,14 @@ func (c *Conversation) fallBack(t *turn) bool {
 	return false
 }
 
-// askOnce sends one request.
-func (c *Conversation) askOnce(t *turn) (a *answer, run *toolRun, err error) {
+// brokenStream reports whether an answer began and did not arrive.
+func brokenStream(err error) bool {
+	var bad *model.EventError
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &bad)
+}
+
+// askOnce sends one request. With whole the answer comes in one piece.
+func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *toolRun, err error) {
 	if c.cfg.Partial {
 		c.emit(&wire.Status{Status: "requesting", SessionID: c.id, UUID: NewID(), UserMessageUUIDs: t.uuids()})
 	}
@@ -182,6 +193,7 @@ func (c *Conversation) askOnce(t *turn) (a *answer, run *toolRun, err error) {
 	defer func() {
 		a.endSpan(span, err)
 		t.apiTime += c.now().Sub(began)
+		c.ledger.AddAPITime(c.now().Sub(began))
 		if a.started {
 			usage := a.usage
 			c.lastUsage = &usage
@@ -237,7 +249,11 @@ func (c *Conversation) askOnce(t *turn) (a *answer, run *toolRun, err error) {
 	go func() {
 		defer close(ended)
 		defer close(items)
-		for ev, err := range c.cfg.Model.Stream(ctx, req) {
+		stream := c.cfg.Model.Stream
+		if m, ok := c.cfg.Model.(model.Completer); ok && whole {
+			stream = m.Complete
+		}
+		for ev, err := range stream(ctx, req) {
 			if err != nil {
 				send(item{err: err})
 				return

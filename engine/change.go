@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/json"
 	"strings"
+	"time"
 
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/session"
@@ -52,6 +53,15 @@ func withoutStructured(tools []tool.Tool) []tool.Tool {
 
 // SetEffort changes how hard the model tries; empty leaves it to the model.
 func (c *Conversation) SetEffort(effort string) { c.effort = effort }
+
+// Effort returns how hard the model that answers tries; empty if it has no levels.
+func (c *Conversation) Effort() string { return c.effortLevel() }
+
+// Times returns how long the conversation has been held by this process, and how
+// long the session waited for models.
+func (c *Conversation) Times() (total, api time.Duration) {
+	return c.now().Sub(c.began), c.ledger.APITime()
+}
 
 // Rename gives the session a title and says so.
 func (c *Conversation) Rename(title string) error {

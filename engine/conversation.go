@@ -91,6 +91,7 @@ type Conversation struct {
 	turn       *turn           // nil while idle
 	results    int
 	last       *wire.Result
+	began      time.Time
 	lastUsage  *wire.Usage         // of the last answer
 	limits     *wire.RateLimitInfo // as the host was told them last
 	running    *toolRun            // the calls of the answer that are not all told yet
@@ -158,6 +159,7 @@ func New(cfg Config, host Host) (*Conversation, error) {
 	if cfg.Catalog == nil {
 		c.cfg.Catalog = catalog.New()
 	}
+	c.began = c.now()
 	c.model = c.resolve(cfg.ModelName)
 	c.primary = c.model
 	c.roots = slices.Clone(c.env.Roots)

@@ -28,6 +28,12 @@ type Counter interface {
 	CountTokens(ctx context.Context, req Request) (int64, error)
 }
 
+// A Completer is a [Model] that can answer in one piece, too, for where streams
+// keep breaking. The events are made of the answer.
+type Completer interface {
+	Complete(ctx context.Context, req Request) iter.Seq2[Event, error]
+}
+
 // A Request is one call of the Messages API.
 type Request struct {
 	Body   []byte      // the JSON body; the model sets "stream" itself if it needs to

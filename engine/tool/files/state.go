@@ -4,7 +4,9 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io/fs"
+	"os"
 	"sync"
+	"time"
 
 	"github.com/parley-go/parley/engine/tool"
 )
@@ -89,6 +91,23 @@ func (p *Place) Current(info fs.FileInfo, data []byte) error {
 		return nil
 	}
 	return tool.Misuse("File has been modified since it was read, by the user or by a program. Read %s again before writing to it.", p.Path)
+}
+
+// Seed notes that somebody has shown the conversation a file as it was at a time. A
+// file that was changed since, or is not there, has to be read still.
+func Seed(env *tool.Env, path string, at time.Time) {
+	real, err := Resolve(Abs(env, path))
+	if err != nil {
+		return
+	}
+	info, err := os.Stat(real)
+	if err != nil || !info.Mode().IsRegular() || info.ModTime().UnixMilli() > at.UnixMilli() {
+		return
+	}
+	m := memoryOf(env)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.files[real] = version{stamp: StampOf(info)}
 }
 
 // Forget drops what the conversation knows of files; the next write to them needs
