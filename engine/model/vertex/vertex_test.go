@@ -250,9 +250,9 @@ func TestConfig(t *testing.T) {
 		}
 	}
 	for region, want := range map[string]string{
-		"us-east5": "https://us-east5-aiplatform.googleapis.com/v1", "global": "https://aiplatform.googleapis.com", "eu": "https://aiplatform.eu.rep.googleapis.com",
+		"us-east5": "https://us-east5-aiplatform.googleapis.com", "global": "https://aiplatform.googleapis.com", "eu": "https://aiplatform.eu.rep.googleapis.com",
 	} {
-		if c, err := New(Config{Project: "p", Region: region, CredentialsJSON: []byte(user + "}")}); err != nil || c.base != want {
+		if c, err := New(Config{Project: "p", Region: region, CredentialsJSON: []byte(user + "}")}); err != nil || c.base != want+"/v1" {
 			t.Errorf("%s: %v", region, err)
 		}
 	}
