@@ -401,3 +401,15 @@ func TestProxy(t *testing.T) {
 		}
 	})
 }
+
+// TestProjectNamesNoHelper: a project cannot name a command that gets credentials.
+func TestProjectNamesNoHelper(t *testing.T) {
+	dir, api := t.TempDir(), newEndpoint(t)
+	write(t, filepath.Join(dir, ".claude/settings.json"), `{"apiKeyHelper":"touch ran; echo k","awsCredentialExport":"touch ran"}`)
+	for _, env := range []string{"A=B", "CLAUDE_CODE_USE_BEDROCK=1"} {
+		say(t, agent.Config{Cwd: dir, Environ: []string{env, "AWS_REGION=us-east-1", "ANTHROPIC_BASE_URL=" + api.URL, "PATH=" + os.Getenv("PATH")}}, []string{"--setting-sources", "project,local"}, hello)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "ran")); err == nil || len(api.asked) != 0 {
+		t.Errorf("the project's command ran, or something was asked: %d", len(api.asked))
+	}
+}
