@@ -17,6 +17,7 @@ import (
 	"unicode"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/text/unicode/norm"
 )
 
 // Rename gives a session a title. The last one counts. The session may be open.
@@ -31,12 +32,19 @@ func Rename(ctx context.Context, s Store, id, title string, in *In) error {
 // Tag gives a session a tag, or takes it away if the tag is empty. Characters that
 // cannot be seen are left out of it. The session may be open.
 func Tag(ctx context.Context, s Store, id, tag string, in *In) error {
-	clean := strings.TrimSpace(strings.Map(func(r rune) rune {
-		if unicode.In(r, unicode.Cf, unicode.Co) || r == unicode.ReplacementChar {
-			return -1
+	clean := tag
+	for range 10 { // what is left out may bring letters together
+		was := clean
+		clean = strings.TrimSpace(strings.Map(func(r rune) rune {
+			if unicode.In(r, unicode.Cf, unicode.Co, unicode.Cn) || r == unicode.ReplacementChar {
+				return -1
+			}
+			return r
+		}, norm.NFKC.String(clean)))
+		if clean == was {
+			break
 		}
-		return r
-	}, tag))
+	}
 	if clean == "" && tag != "" {
 		return errors.New("session: nothing of the tag can be seen")
 	}

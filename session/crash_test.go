@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -26,6 +27,7 @@ const writerArg = "session-writer"
 // writer appends to sessions, and says on stdout what was acknowledged.
 //
 //	alone DIR ID FROM       to one session, until it is killed, numbers from FROM on
+//	titles DIR N NAME       N times gives one of the sessions a title or a tag, and lists them
 //	shared DIR ID OWN NAME  50 times to the session ID, opening it each time, and to OWN
 func writer(args []string) {
 	fail := func(err error) {
@@ -65,6 +67,27 @@ func writer(args []string) {
 			fail(log.Append(batch...))
 			fmt.Println(first, n)
 		}
+	case "titles":
+		store := &session.Files{Dir: args[1], Durability: session.Write}
+		n, err := strconv.Atoi(args[2])
+		fail(err)
+		all, err := store.List(context.Background(), session.Key{})
+		fail(err)
+		for i := range n {
+			id := all[rand.IntN(len(all))].Key.Session
+			text := fmt.Sprint(args[3], "-", i)
+			if i%2 == 0 {
+				fail(session.Rename(context.Background(), store, id, text, nil))
+			} else {
+				fail(session.Tag(context.Background(), store, id, text, nil))
+			}
+			fmt.Println(id, text)
+			if i%20 == 0 {
+				_, err := session.List(context.Background(), store, nil)
+				fail(err)
+			}
+		}
+		fmt.Println("done")
 	case "shared":
 		store := &session.Files{Dir: args[1], Durability: session.Write, LockWait: 20 * time.Second}
 		own, err := session.Create(context.Background(), store, sessiontest.Meta(args[3], "/src/b"))
@@ -257,6 +280,93 @@ func TestManyProcesses(t *testing.T) {
 	}
 	t.Logf("%d appends", n)
 	lines(t, dir)
+}
+
+// TestSharedFiles has many processes write to the same files, all of them those that
+// this package shares between processes, and kills most of them at random: every
+// file can be read, and nothing that was acknowledged is lost. PARLEY_MANY_FULL=1 is 50
+// processes with 200 writes each.
+func TestSharedFiles(t *testing.T) {
+	t.Parallel()
+	procs, writes := 8, 40
+	if os.Getenv("PARLEY_MANY_FULL") != "" {
+		procs, writes = 50, 200
+	}
+	dir := t.TempDir()
+	store := &session.Files{Dir: dir, Durability: session.Write}
+	logs := map[string]string{}
+	for range 40 { // enough for a list to be worth keeping
+		log, err := session.Create(t.Context(), store, sessiontest.Meta("", "/src/a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(log.Append(sessiontest.Say("user", "hello", "")), log.Close()); err != nil {
+			t.Fatal(err)
+		}
+		logs[log.ID()] = log.Path()
+	}
+	said := make([][]string, procs)
+	killed := 0
+	var wg sync.WaitGroup
+	for i := range procs {
+		c := start(t, "titles", dir, strconv.Itoa(writes), fmt.Sprint("p", i))
+		kill := i%4 != 0
+		if kill {
+			killed++
+		}
+		wg.Go(func() {
+			if kill {
+				<-c.any
+				time.Sleep(time.Duration(rand.IntN(writes*3)) * time.Millisecond)
+			} else {
+				<-c.eof
+			}
+			said[i] = c.end()
+		})
+	}
+	wg.Wait()
+	texts := map[string]string{}
+	for id, path := range logs {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[id] = string(text)
+	}
+	n := 0
+	for i, all := range said {
+		for _, line := range all {
+			id, text, ok := strings.Cut(line, " ")
+			if line == "" || line == "done" {
+				continue
+			}
+			if !ok || texts[id] == "" {
+				t.Fatalf("process %d said %q", i, line)
+			}
+			n++
+			if !strings.Contains(texts[id], `"`+text+`"`) {
+				t.Errorf("%s of %s was acknowledged and is lost", text, id)
+			}
+		}
+		if i%4 == 0 && all[len(all)-1] != "done" {
+			t.Errorf("process %d did not finish: %q", i, all[len(all)-1])
+		}
+	}
+	if infos, err := session.List(t.Context(), store, nil); err != nil || len(infos) != 40 {
+		t.Errorf("%d sessions, %v", len(infos), err)
+	}
+	for id := range logs {
+		log, h, err := session.Open(t.Context(), store, id, sessiontest.Meta("", "/src/a"))
+		if err != nil || h.Corrupt != 0 || len(h.Entries) != 1 {
+			t.Fatalf("%v, %+v", err, h)
+		}
+		log.Close()
+	}
+	lines(t, dir)
+	if text, err := os.ReadFile(filepath.Join(dir, "parley-sessions.json")); err != nil || !json.Valid(text) {
+		t.Errorf("what a list keeps cannot be read: %v", err)
+	}
+	t.Logf("%d writes of %d processes, %d of them killed", n, procs, killed)
 }
 
 // lines checks that every line of every file is JSON.

@@ -382,3 +382,22 @@ func TestFork(t *testing.T) {
 		t.Errorf("left: %v", left)
 	}
 }
+
+// Names are the same however their letters are put together.
+func TestNames(t *testing.T) {
+	if a, b := ProjectKey("/src/caf\u00e9"), ProjectKey("/src/cafe\u0301"); a != b || a != "-src-caf-" {
+		t.Errorf("%q, %q", a, b)
+	}
+	m := &Memory{}
+	id := NewID()
+	record := json.RawMessage(`{"type":"user","uuid":"` + NewID() + `","message":{"role":"user","content":"x"}}`)
+	if err := m.Append(t.Context(), Key{Project: "-a", Session: id}, []json.RawMessage{record}); err != nil {
+		t.Fatal(err)
+	}
+	if err := Tag(t.Context(), m, id, " \ufb01\u200b\u0378x\uff11 ", nil); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := Stat(t.Context(), m, id, nil); err != nil || info.Tag != "fix1" {
+		t.Errorf("%+v, %v", info, err)
+	}
+}

@@ -5,13 +5,15 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf16"
+
+	"golang.org/x/text/unicode/norm"
 )
 
 // slugMax is how long the name of a project directory may be without a hash.
 const slugMax = 200
 
 // ProjectKey returns the name of the directory that the sessions of a working
-// directory are in: the path, links resolved, with a dash for every character
+// directory are in: the path, links resolved and letters composed, with a dash for every character
 // but ASCII letters and digits, and a hash in place of the end of a long one.
 func ProjectKey(cwd string) string {
 	if real, err := filepath.EvalSymlinks(cwd); err == nil {
@@ -19,7 +21,7 @@ func ProjectKey(cwd string) string {
 	} else {
 		cwd = filepath.Clean(cwd)
 	}
-	return slug(cwd)
+	return slug(norm.NFC.String(cwd))
 }
 
 func slug(path string) string {
