@@ -44,7 +44,8 @@ func (s *server) registerHooks(hooks map[wire.HookEvent][]*wire.HookMatcher) {
 func (s *server) commandHooks(prefs *settings.Settings) (*hook.Runner, error) {
 	return hook.New(hook.Options{
 		Hooks: prefs.Hooks(), Dir: s.set.cfg.Cwd, Env: s.set.commandEnv(), Tell: s.Emit, All: s.set.flags.HookEvents, NewID: engine.NewID,
-		Rewake: func(text string) { s.conv.Do(func() { s.conv.Remark(text) }) },
+		// It must not wait: a conversation that ends waits for its hooks.
+		Rewake: func(text string) { go s.conv.Do(func() { s.conv.Remark(text) }) },
 	})
 }
 

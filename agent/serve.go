@@ -8,6 +8,7 @@ import (
 	"io"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -330,11 +331,14 @@ func (s *server) request(ctx context.Context, req wire.Request) (*wire.Response,
 func (s *server) CanAsk() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.set.flags.PromptTool == "stdio" && !s.closed
+	return s.set.flags.PromptTool == "stdio" && !s.closed || strings.HasPrefix(s.set.flags.PromptTool, "mcp__")
 }
 
 // Ask asks the host about a tool call.
 func (s *server) Ask(ctx context.Context, req *wire.CanUseTool) (*wire.PermissionResult, error) {
+	if name := s.set.flags.PromptTool; name != "stdio" {
+		return s.askTool(ctx, name, req)
+	}
 	r, err := s.request(ctx, req)
 	if err != nil {
 		return nil, err

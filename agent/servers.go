@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -57,6 +58,40 @@ func (s *server) toServer(ctx context.Context, name string, message json.RawMess
 	return answer.MCPResponse, nil
 }
 
+// askTool asks the tool of an MCP server about a call, as --permission-prompt-tool says.
+// Its text is the answer, as JSON.
+func (s *server) askTool(ctx context.Context, name string, req *wire.CanUseTool) (*wire.PermissionResult, error) {
+	args, err := json.Marshal(map[string]any{"tool_name": req.ToolName, "input": req.Input, "tool_use_id": req.ToolUseID})
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.mcp.Call(ctx, name, args)
+	if err != nil {
+		return nil, err
+	}
+	var blocks []struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
+	}
+	if err := json.Unmarshal(r.Content, &blocks); err != nil {
+		return nil, fmt.Errorf("the answer of the tool %s cannot be read: %w", name, err)
+	}
+	var text string
+	for _, b := range blocks {
+		if b.Type == "text" {
+			text += b.Text
+		}
+	}
+	if r.IsError {
+		return nil, fmt.Errorf("the tool %s failed: %s", name, text)
+	}
+	res := new(wire.PermissionResult)
+	if err := json.Unmarshal([]byte(text), res); err != nil {
+		return nil, fmt.Errorf("the answer of the tool %s is no permission result: %w", name, err)
+	}
+	return res, nil
+}
+
 // elicit has the host ask the user what an MCP server wants to know.
 func (s *server) elicit(ctx context.Context, q *wire.Elicitation) (*wire.ElicitResult, error) {
 	r, err := s.request(ctx, q)
@@ -80,6 +115,7 @@ func (s *server) connectServers() {
 			s.mcp.Set("dynamic", srv)
 		}
 	}
+	s.mcp.Set("project", s.set.projectServers...)
 }
 
 // connectHost begins to connect the MCP servers of the flags that live in the host.
@@ -181,6 +217,36 @@ func (set *setup) loadServers() error {
 			set.servers = slices.DeleteFunc(set.servers, func(have mcp.Server) bool { return have.Name == srv.Name })
 			set.servers = append(set.servers, srv)
 		}
+	}
+	return nil
+}
+
+// loadProjectServers reads the MCP servers of the project's .mcp.json that are trusted.
+// Those of the flags come before them. What a server of a project is told of the
+// environment holds no credential.
+func (set *setup) loadProjectServers() error {
+	set.servers = slices.DeleteFunc(set.servers, func(srv mcp.Server) bool {
+		raw, _ := json.Marshal(srv.Config)
+		return !set.prefs.Admits(srv.Name, raw)
+	})
+	if set.flags.StrictMCP {
+		return nil
+	}
+	vars := maps.Clone(set.vars)
+	maps.DeleteFunc(vars, func(k, _ string) bool { return isCredential(k) })
+	for _, have := range set.prefs.Servers() {
+		cfg := new(wire.MCPServerConfig)
+		if err := json.Unmarshal(have.Config, cfg); err != nil {
+			return fmt.Errorf("Error: %v: the MCP server %s cannot be read: %w", have.Origin, have.Name, err)
+		}
+		if err := checkServer(cfg); err != nil || cfg.Type == "sdk" {
+			return fmt.Errorf("Error: %v: the MCP server %s makes no sense: %v", have.Origin, have.Name, err)
+		}
+		if slices.ContainsFunc(set.servers, func(srv mcp.Server) bool { return srv.Name == have.Name }) {
+			continue
+		}
+		expand(cfg, vars)
+		set.projectServers = append(set.projectServers, mcp.Server{Name: have.Name, Config: cfg})
 	}
 	return nil
 }

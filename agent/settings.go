@@ -171,11 +171,28 @@ func (set *setup) sources() []*wire.SettingsSource {
 	return sources
 }
 
+// initExtra is what init tells about settings: the files that were read, and what of
+// the project has no effect.
+func (set *setup) initExtra() map[string]json.RawMessage {
+	extra := map[string]json.RawMessage{}
+	if files := set.prefs.Files(); len(files) > 0 {
+		var list []map[string]string
+		for _, f := range files {
+			list = append(list, map[string]string{"layer": string(f.Layer), "file": f.File})
+		}
+		extra["settings_files"], _ = json.Marshal(list)
+	}
+	if inert := set.prefs.Inert(); len(inert) > 0 {
+		extra["inert"], _ = json.Marshal(inert)
+	}
+	return extra
+}
+
 // effective returns the settings that count.
 func (set *setup) effective() json.RawMessage { return set.prefs.Effective() }
 
-// commandEnv returns the environment of commands, hooks and servers: that of the
-// process with what settings say, without credentials.
+// commandEnv returns the environment of commands and hooks: that of the process
+// with what settings say, without credentials.
 func (set *setup) commandEnv() []string {
 	vars := set.prefs.CommandEnv()
 	var environ []string

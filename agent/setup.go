@@ -97,9 +97,12 @@ type setup struct {
 	flags *Flags
 	vars  map[string]string
 
-	env       *tool.Env
-	sandbox   *sandbox.Sandbox // nil if the settings leave it off
-	servers   []mcp.Server     // those of the flags
+	env     *tool.Env
+	sandbox *sandbox.Sandbox // nil if the settings leave it off
+	servers []mcp.Server     // those of the flags
+
+	projectServers []mcp.Server // those of the project that are trusted
+
 	prefs     *settings.Settings
 	settings  map[string]json.RawMessage // those that count, by name
 	keySource string                     // where the key is from, as hosts are told
@@ -141,6 +144,9 @@ func newSetup(cfg Config, flags *Flags) (*setup, error) {
 		return nil, err
 	}
 	if err := set.loadServers(); err != nil {
+		return nil, err
+	}
+	if err := set.loadProjectServers(); err != nil {
 		return nil, err
 	}
 	if set.mode() == wire.ModeBypassPermissions && set.prefs.BypassDisabled() {
@@ -287,7 +293,7 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 		Thinking: thinking(f.Thinking, tokens, f.ThinkingDisplay), Effort: f.Effort, Betas: f.Betas,
 		MaxTurns: f.MaxTurns, MaxBudget: f.MaxBudget, Partial: f.Partial, Replay: f.ReplayUsers,
 		States:    set.vars["CLAUDE_CODE_SDK_READS_SESSION_STATE"] == "1",
-		SessionID: id, Log: log, History: history, Checkpoints: set.checkpoints(), LoadPart: set.loadPart(id), NewLog: set.newLog,
+		SessionID: id, Log: log, History: history, InitExtra: set.initExtra(), Checkpoints: set.checkpoints(), LoadPart: set.loadPart(id), NewLog: set.newLog,
 		APIKeySource: set.keySource, Version: set.cfg.Version, OwnVersion: set.cfg.OwnVersion, Platform: runtime.GOOS,
 		Traces: set.cfg.Traces, Metrics: set.cfg.Metrics, Provider: set.telemetryProvider(),
 		Logger: set.cfg.Logger,

@@ -113,6 +113,7 @@ type Config struct {
 	NewLog func(id string) (session.Log, error)
 
 	// What init tells.
+	InitExtra    map[string]json.RawMessage // more members of it
 	APIKeySource string
 	Version      string // of the agent that we are compatible with
 	OwnVersion   string

@@ -86,6 +86,7 @@ type Conversation struct {
 
 	inbox      []*prompt
 	inputEnded bool
+	started    bool            // the hooks for the start of the session ran
 	ended      bool            // it is over, whatever is left to do
 	uuids      map[string]bool // of prompts that were taken
 	turn       *turn           // nil while idle
@@ -273,6 +274,7 @@ func (c *Conversation) Do(f func()) bool {
 func (c *Conversation) Run(ctx context.Context) {
 	defer close(c.over)
 	defer c.env.Close()
+	defer c.endSession()
 	for {
 		if ctx.Err() != nil {
 			c.leave(context.Cause(ctx))

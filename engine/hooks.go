@@ -3,10 +3,13 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -40,7 +43,7 @@ func (c *Conversation) promptHooks(t *turn, p *prompt) (more []string, blocked b
 	}
 	for _, a := range answers {
 		if a.Err != nil {
-			if a.Block {
+			if a.Block || a.Ask { // there is nobody to ask about a prompt
 				return nil, true, fmt.Sprintf("a hook failed: %v", a.Err)
 			}
 			c.emit(c.hookFailed("UserPromptSubmit", a.Err))
@@ -116,6 +119,7 @@ func additionalContext(out *wire.HookOutput) string {
 type hookVerdict struct {
 	denied, allow, ask, deferred bool
 	reason                       string
+	source                       string // of the hook that has it asked
 }
 
 // preToolHooks runs the hooks before a call. A denial wins over a question, a
@@ -128,7 +132,15 @@ func (c *Conversation) preToolHooks(ctx context.Context, t *turn, call *toolCall
 		ToolName: spec.Name, ToolInput: *input, ToolUseID: call.block.id, MCPServer: call.server}
 	for _, a := range c.host.Hooks(ctx, in, spec.Name, call.block.id) {
 		name := "PreToolUse:" + spec.Name
+		noted := note(wire.EventPreToolUse, a)
+		if o, ok := specific[*wire.PreToolUseOutput](a); ok {
+			noted.Decision, noted.Reason, noted.Changed = string(o.PermissionDecision), o.PermissionDecisionReason, o.UpdatedInput != nil
+		}
+		out.hooks = append(out.hooks, noted)
 		if a.Err != nil {
+			if a.Ask {
+				v.ask, v.reason, v.source = true, fmt.Sprintf("a hook failed: %v", a.Err), a.Source
+			}
 			if a.Block {
 				v.denied, v.reason = true, fmt.Sprintf("a hook failed, and the call it guards was not made: %v", a.Err)
 			}
@@ -160,7 +172,7 @@ func (c *Conversation) preToolHooks(ctx context.Context, t *turn, call *toolCall
 		case wire.BehaviorDeny:
 			v.denied, v.reason = true, o.PermissionDecisionReason
 		case wire.BehaviorAsk:
-			v.ask, v.reason = true, o.PermissionDecisionReason
+			v.ask, v.reason, v.source = true, o.PermissionDecisionReason, a.Source
 		case wire.BehaviorAllow:
 			v.allow = true
 		case wire.BehaviorDefer:
@@ -175,6 +187,227 @@ func (c *Conversation) preToolHooks(ctx context.Context, t *turn, call *toolCall
 	}
 	return v
 }
+
+// specific returns what a hook says in the words of its event.
+func specific[T wire.HookSpecificOutput](a HookAnswer) (out T, ok bool) {
+	if a.Output == nil || a.Output.HookSpecificOutput == nil {
+		return out, false
+	}
+	out, ok = a.Output.HookSpecificOutput.(T)
+	return out, ok
+}
+
+// note is the answer of a hook for the record.
+func note(event wire.HookEvent, a HookAnswer) policy.HookAnswer {
+	n := policy.HookAnswer{Event: string(event), Name: a.Name}
+	if a.Source != "" && a.Source != "host" {
+		n.Name = a.Source + " " + a.Name
+	}
+	switch {
+	case a.Err != nil:
+		n.Error = a.Err.Error()
+		if a.Block {
+			n.Decision = string(wire.BehaviorDeny)
+		}
+	case a.Output != nil && a.Output.Decision == wire.DecisionBlock:
+		n.Decision, n.Reason = string(wire.BehaviorDeny), a.Output.Reason
+	case a.Output != nil && a.Output.Decision == wire.DecisionApprove:
+		n.Decision = string(wire.BehaviorAllow)
+	}
+	return n
+}
+
+// askAround asks about a call: the hooks for permission requests and the host, both at
+// once. A no of either counts at once, a yes of the host when no hook has said no. by
+// is who answered; the answer is nil if nobody did.
+func (c *Conversation) askAround(ctx context.Context, t *turn, call *toolCall, q *wire.CanUseTool, mode wire.PermissionMode, out *outcome) (res *wire.PermissionResult, by string, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(errors.New("the question was answered elsewhere"))
+	type answer struct {
+		res *wire.PermissionResult
+		err error
+	}
+	var asked chan answer
+	if !c.cfg.NoPrompts && c.host.CanAsk() {
+		c.Do(func() { c.state("requires_action") })
+		defer c.Do(func() { c.state("running") })
+		asked = make(chan answer, 1)
+		go func() {
+			r, err := c.host.Ask(ctx, q)
+			asked <- answer{r, err}
+		}()
+	}
+	hooked := make(chan []HookAnswer, 1)
+	go func() {
+		in := &wire.PermissionRequestInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: mode,
+			ToolName: q.ToolName, ToolInput: q.Input, PermissionSuggestions: q.PermissionSuggestions, MCPServer: call.server}
+		hooked <- c.host.Hooks(ctx, in, q.ToolName, q.ToolUseID)
+	}()
+	var host *answer
+	for {
+		select {
+		case answers := <-hooked:
+			hooked = nil
+			if ctx.Err() == nil {
+				if res := c.foldRequest(q, answers, out); res != nil {
+					return res, "hook", nil
+				}
+			}
+			if host != nil || asked == nil {
+				break
+			}
+			continue
+		case a := <-asked:
+			asked, host = nil, &a
+			if hooked != nil && a.err == nil && a.res.Behavior == wire.BehaviorAllow {
+				continue // a hook may still say no
+			}
+		}
+		if host != nil {
+			return host.res, "host", host.err
+		}
+		return nil, "nobody", nil
+	}
+}
+
+// foldRequest makes one answer of those of the hooks for permission requests: a no
+// wins. It is nil if none decides.
+func (c *Conversation) foldRequest(q *wire.CanUseTool, answers []HookAnswer, out *outcome) (res *wire.PermissionResult) {
+	for _, a := range answers {
+		noted := note(wire.EventPermissionRequest, a)
+		name := "PermissionRequest:" + q.ToolName
+		var said *wire.PermissionResult
+		switch {
+		case a.Err != nil && a.Block:
+			said = &wire.PermissionResult{Behavior: wire.BehaviorDeny, Message: fmt.Sprintf("a hook failed, and the call it guards was not made: %v", a.Err)}
+		case a.Err != nil:
+			out.before = append(out.before, c.hookFailed(name, a.Err))
+		case a.Output != nil:
+			if a.Output.SystemMessage != "" {
+				out.before = append(out.before, c.hookSays(name, a.Output))
+			}
+			if o, ok := specific[*wire.PermissionRequestOutput](a); ok {
+				said = o.Decision
+			} else if a.Output.Decision == wire.DecisionBlock {
+				said = &wire.PermissionResult{Behavior: wire.BehaviorDeny, Message: a.Output.Reason}
+			}
+			if a.Output.Continue != nil && !*a.Output.Continue {
+				out.stop = true
+			}
+		}
+		if said != nil {
+			noted.Decision, noted.Reason, noted.Changed = string(said.Behavior), said.Message, said.UpdatedInput != nil
+		}
+		out.hooks = append(out.hooks, noted)
+		if said == nil || said.Behavior == wire.BehaviorAllow && (interactive(q.ToolName) || res != nil) {
+			continue // a hook does not answer what a person is asked
+		}
+		if res == nil || res.Behavior != wire.BehaviorDeny {
+			res = said
+		}
+	}
+	return res
+}
+
+// receipt records a decision about a call and who made it.
+func (c *Conversation) receipt(call *toolCall, d policy.Decision, out *outcome, by string, allowed bool) {
+	if c.cfg.Log == nil {
+		return
+	}
+	r := d.Receipt()
+	r.ToolUseID, r.Hooks, r.By, r.At = call.block.id, out.hooks, by, c.now().UTC()
+	if r.Tool == "" {
+		r.Tool, r.Input = call.block.name, call.block.input
+	}
+	r.Answer = wire.BehaviorDeny
+	if allowed {
+		r.Answer = wire.BehaviorAllow
+	}
+	e := &session.Entry{Type: "parley-receipt", Time: r.At, Fields: fields("receipt", r)}
+	if allowed && !call.readOnly {
+		call.receipt = e // it is written with the intent
+		return
+	}
+	if err := c.cfg.Log.Append(e); err != nil {
+		c.log.Error("a decision could not be recorded", "error", err)
+	}
+}
+
+// batchHooks runs the hooks after all calls of an answer. It returns what they tell
+// the model, and whether the turn ends.
+func (c *Conversation) batchHooks(t *turn, run *toolRun) (more []string, stop bool) {
+	in := &wire.PostToolBatchInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: c.mode}
+	for _, call := range run.calls {
+		if call.out == nil {
+			continue
+		}
+		in.ToolCalls = append(in.ToolCalls, &wire.HookToolCall{ToolName: call.block.name, ToolInput: orEmpty(call.block.input), ToolUseID: call.block.id,
+			ToolResponse: mustJSON(call.out.result.Content.String())})
+	}
+	return c.foldHooks("PostToolBatch", c.runHooks(t, in, "", NewID()))
+}
+
+// foldHooks tells what hooks say that decide nothing, and returns what they tell the
+// model and whether one of them ends the turn. It is called by the owner of the
+// conversation.
+func (c *Conversation) foldHooks(name string, answers []HookAnswer) (more []string, stop bool) {
+	for _, a := range answers {
+		if a.Err != nil {
+			c.emit(c.hookFailed(name, a.Err))
+			continue
+		}
+		if a.Output == nil {
+			continue
+		}
+		if a.Output.SystemMessage != "" {
+			c.emit(c.hookSays(name, a.Output))
+		}
+		stop = stop || a.Output.Continue != nil && !*a.Output.Continue
+		if a.Output.Decision == wire.DecisionBlock {
+			more = append(more, "A hook of the user objects to what is above:\n"+a.Output.Reason)
+		}
+		if s := additionalContext(a.Output); s != "" {
+			more = append(more, "Context from a hook of the user:\n"+s)
+		}
+	}
+	return more, stop
+}
+
+// startSession runs the hooks for the start of the session, once, and returns what
+// they tell the model.
+func (c *Conversation) startSession(t *turn) []string {
+	if c.started {
+		return nil
+	}
+	c.started = true
+	source := "startup"
+	if c.cfg.History != nil {
+		source = "resume"
+	}
+	in := &wire.SessionStartInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), Source: source, Model: c.model.ID}
+	answers := c.runHooks(t, in, source, NewID())
+	more, _ := c.foldHooks("SessionStart:"+source, answers)
+	for _, a := range answers {
+		if o, ok := specific[*wire.SessionStartOutput](a); ok && o.SessionTitle != "" {
+			c.Rename(o.SessionTitle)
+		}
+	}
+	return more
+}
+
+// endSession runs the hooks for the end of the session, if it began.
+func (c *Conversation) endSession() {
+	if !c.started {
+		return
+	}
+	ctx, cancel := context.WithTimeoutCause(context.Background(), sessionEnd, errors.New("the session has ended"))
+	defer cancel()
+	in := &wire.SessionEndInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), Reason: "other"}
+	c.foldHooks("SessionEnd", c.host.Hooks(ctx, in, "other", NewID()))
+}
+
+// sessionEnd is how long the hooks for the end of a session have.
+const sessionEnd = 10 * time.Second
 
 // postToolHooks runs the hooks after a call.
 func (c *Conversation) postToolHooks(ctx context.Context, t *turn, call *toolCall, spec *tool.Spec, input json.RawMessage, took time.Duration, out *outcome) {

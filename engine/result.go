@@ -4,9 +4,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -36,10 +39,38 @@ func (c *Conversation) init(t *turn) *wire.Init {
 		m.Extra["sandbox"] = mustJSON(c.env.Sandbox.Report())
 	}
 	c.initContext(m)
+	maps.Copy(m.Extra, c.cfg.InitExtra)
+	if unseen := c.unseen(); len(unseen) > 0 {
+		m.Extra["callback_never_sees"] = mustJSON(unseen)
+	}
 	if c.cfg.OwnVersion != "" {
 		m.Extra["parley_version"] = mustJSON(c.cfg.OwnVersion)
 	}
 	return m
+}
+
+// unseen returns the tools whose calls the host's permission callback is never asked
+// about, because a rule or the mode decides all of them.
+func (c *Conversation) unseen() []string {
+	if c.cfg.NoPrompts || !c.host.CanAsk() {
+		return nil // nobody is asked about anything
+	}
+	rules := c.policy.Rules()
+	names := func(r policy.Rule, name string) bool {
+		return r.Tool == name || r.Tool == "*" || strings.HasPrefix(name, strings.TrimSuffix(r.Tool, "__*")+"__")
+	}
+	var unseen []string
+	for _, t := range c.tools {
+		name := t.Spec().Name
+		if interactive(name) || slices.ContainsFunc(rules, func(r policy.Rule) bool { return r.Behavior == wire.BehaviorAsk && names(r, name) }) {
+			continue
+		}
+		whole := slices.ContainsFunc(rules, func(r policy.Rule) bool { return r.Content == "" && names(r, name) })
+		if whole || c.mode == wire.ModeBypassPermissions || c.mode == wire.ModeDontAsk {
+			unseen = append(unseen, name)
+		}
+	}
+	return unseen
 }
 
 // Capabilities are the features that hosts may rely on.

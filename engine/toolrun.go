@@ -46,6 +46,7 @@ type toolCall struct {
 	cancel   context.CancelCauseFunc
 	resolved map[string]string // where the paths of the call led when it was allowed
 	server   *wire.ToolServer  // whose tool it is, if an MCP server's
+	receipt  *session.Entry    // of the decision, until it is written with the intent
 }
 
 // An outcome is what came of a call.
@@ -55,6 +56,7 @@ type outcome struct {
 	before    []wire.Message // told before the result
 	context   []string       // told to the model behind the results
 	nested    []*project.File
+	hooks     []policy.HookAnswer // what hooks said about the call
 	denied    bool
 	silent    bool // the host is not told the result
 	interrupt bool // the turn is to end
@@ -167,6 +169,7 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 	hook := c.preToolHooks(ctx, t, call, spec, &input, out)
 	if hook.denied {
 		out.denied = true
+		c.receipt(call, policy.Decision{}, out, "hook", false)
 		out.result = tool.Failed(fmt.Errorf("PreToolUse:%s hook error: %s", spec.Name, hook.reason))
 		out.meta = &wire.ToolResultMeta{ID: b.id, NonExecutionKind: "permission-rule",
 			PermissionDecision: &wire.PermissionDecision{Decision: "reject", Source: "hook"}}
@@ -249,7 +252,11 @@ func (c *Conversation) intent(call *toolCall, input json.RawMessage) error {
 	if c.cfg.Log == nil {
 		return nil
 	}
-	if err := c.cfg.Log.Append(session.Intent(call.block.id, call.block.name, input)); err != nil {
+	entries := []*session.Entry{session.Intent(call.block.id, call.block.name, input)}
+	if call.receipt != nil {
+		entries = []*session.Entry{call.receipt, entries[0]}
+	}
+	if err := c.cfg.Log.Append(entries...); err != nil {
 		return fmt.Errorf("the call did not run, because the session cannot be written: %w", err)
 	}
 	return nil
@@ -315,19 +322,32 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 	accept := func(source, reason string) {
 		out.meta = &wire.ToolResultMeta{ID: b.id, PermissionDecision: &wire.PermissionDecision{Decision: "accept", Source: source, ReasonType: reason}}
 	}
+	by := "policy"
+	allowed := false
+	defer func() { c.receipt(call, d, out, by, allowed) }()
 	switch d.Behavior {
 	case wire.BehaviorAllow:
 		source := "config"
 		if d.ReasonType == "hook" {
-			source = "hook"
+			source, by = "hook", "hook"
 		}
 		accept(source, d.ReasonType)
+		allowed = true
 		return true
 	case wire.BehaviorDeny:
 		c.deny(call, d, out)
 		return false
 	}
-	if c.cfg.NoPrompts || !c.host.CanAsk() {
+	q := c.question(spec, b.id, *input, d)
+	if m, ok := tl.(*mcp.Tool); ok {
+		q.MCPServer, q.DisplayName, q.ServerPolicyAskOnly = call.server, m.DisplayName(), true
+	}
+	if d.ReasonType == "hook" {
+		q.DecisionReasonHookEvent, q.DecisionReasonHookSource = wire.EventPreToolUse, hook.source
+	}
+	res, by2, err := c.askAround(ctx, t, call, q, mode, out)
+	by = by2
+	if res == nil && err == nil {
 		if d.Reason == "" {
 			d.Reason = fmt.Sprintf("%s needs approval, and nobody can be asked", spec.Name)
 		}
@@ -340,13 +360,10 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 		c.deny(call, d, out)
 		return false
 	}
-	c.Do(func() { c.state("requires_action") })
-	q := c.question(spec, b.id, *input, d)
-	if m, ok := tl.(*mcp.Tool); ok {
-		q.MCPServer, q.DisplayName, q.ServerPolicyAskOnly = call.server, m.DisplayName(), true
+	source := "user_reject"
+	if by == "hook" {
+		source = "hook"
 	}
-	res, err := c.host.Ask(ctx, q)
-	c.Do(func() { c.state("running") })
 	switch {
 	case ctx.Err() != nil:
 		*out = *rejected(call, c.now())
@@ -365,7 +382,7 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 		}
 		out.result = tool.Failed(errors.New(res.Message))
 		out.meta = &wire.ToolResultMeta{ID: b.id, NonExecutionKind: "permission-rule",
-			PermissionDecision: &wire.PermissionDecision{Decision: "reject", Source: "user_reject"}}
+			PermissionDecision: &wire.PermissionDecision{Decision: "reject", Source: source}}
 		return false
 	case res.Behavior != wire.BehaviorAllow:
 		out.denied = true
@@ -394,7 +411,12 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 			return false
 		}
 	}
-	accept("user_temporary", "")
+	if by == "hook" {
+		accept("hook", "")
+	} else {
+		accept("user_temporary", "")
+	}
+	allowed = true
 	return true
 }
 

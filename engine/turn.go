@@ -90,7 +90,9 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 		}
 		return cmd.local(t, p, cmd.args)
 	}
+	begun := c.startSession(t)
 	added, blocked, reason := c.promptHooks(t, p)
+	added = append(begun, added...)
 	failed := c.awaitServers(t)
 	c.commandModel(cmd)
 	c.emit(c.init(t))
@@ -450,6 +452,10 @@ func (c *Conversation) collect(t *turn, a *answer, run *toolRun) *ending {
 		if err := c.tellNested(nested); err != nil {
 			return c.broken(err)
 		}
+	}
+	if t.ctx.Err() == nil && end == nil {
+		batch, stop := c.batchHooks(t, run)
+		more, stopped = append(more, batch...), stopped || stop
 	}
 	for _, s := range more {
 		if err := c.inform(t, s); err != nil {

@@ -81,8 +81,8 @@ func (s *Settings) ManagedEnv() map[string]string {
 	return s.env(func(l *layer) bool { return l.Layer == Managed })
 }
 
-// CommandEnv returns the environment variables that settings give commands, hooks
-// and servers.
+// CommandEnv returns the environment variables that settings give commands and
+// hooks.
 func (s *Settings) CommandEnv() map[string]string { return s.env(func(*layer) bool { return true }) }
 
 func (s *Settings) env(of func(*layer) bool) map[string]string {

@@ -1,0 +1,256 @@
+package agent_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+)
+
+// writeFile makes a file.
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// play answers one prompt, in real time, with nobody to ask. It returns what was told.
+func play(t *testing.T, cfg agent.Config, m *parleytest.Scenario, args ...string) []wire.Message {
+	t.Helper()
+	model := m.Model()
+	cfg.Model = model
+	if cfg.Store == nil {
+		cfg.Store = &session.Memory{}
+	}
+	cfg.Environ = append(cfg.Environ, "PATH="+os.Getenv("PATH"))
+	var stdout, stderr bytes.Buffer
+	agent.Run(t.Context(), cfg, append([]string{"-p", "hi", "--output-format", "stream-json", "--verbose"}, args...), strings.NewReader(""), &stdout, &stderr)
+	if stderr.Len() > 0 {
+		t.Errorf("standard error: %s", stderr.String())
+	}
+	var all []wire.Message
+	for line := range bytes.Lines(stdout.Bytes()) {
+		msg, err := wire.Decode(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, msg)
+	}
+	if err := model.Done(); err != nil {
+		t.Error(err)
+	}
+	return all
+}
+
+// TestNoTrace: without a host nothing runs that would be asked about and that no flag
+// allows.
+func TestNoTrace(t *testing.T) {
+	dir, _ := workdir(t)
+	made := filepath.Join(dir, "made")
+	all := play(t, agent.Config{Cwd: dir}, parleytest.Script(
+		parleytest.Call("Bash", map[string]string{"command": "touch made"}), parleytest.Call("Write", map[string]string{"file_path": made, "content": "x"}),
+		parleytest.Call("Read", map[string]string{"file_path": filepath.Join(dir, "a.txt")}),
+		parleytest.Call("Edit", map[string]string{"file_path": filepath.Join(dir, "a.txt"), "old_string": "alpha", "new_string": "omega"}), parleytest.Say("done"),
+	), "--allowedTools", "Read,Glob,Grep")
+	if _, err := os.Stat(made); err == nil {
+		t.Error("a file was made")
+	}
+	if text, _ := os.ReadFile(filepath.Join(dir, "a.txt")); string(text) != "alpha\n" {
+		t.Errorf("a file was changed: %q", text)
+	}
+	if r := all[len(all)-1].(*wire.Result); len(r.PermissionDenials) != 3 {
+		t.Errorf("denials %+v", r.PermissionDenials)
+	}
+}
+
+// TestUntrustedProject: a hostile checkout has no effect until it is trusted, and what
+// it forbids holds.
+func TestUntrustedProject(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the hooks are for a POSIX shell")
+	}
+	dir, _ := workdir(t)
+	home := filepath.Join(filepath.Dir(dir), "home")
+	writeFile(t, filepath.Join(dir, ".claude", "settings.json"), `{
+		"permissions": {"allow": ["Bash"], "deny": ["Read(.env)"], "defaultMode": "acceptEdits"},
+		"env": {"GREETING": "hello"},
+		"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": "touch hooked"}]}]}}`)
+	writeFile(t, filepath.Join(dir, ".mcp.json"), `{"mcpServers": {"evil": {"command": "touch", "args": ["served"]}}}`)
+	cfg := agent.Config{Cwd: dir, Home: home, SettingSources: []string{"user", "project", "local"}}
+	script := func() *parleytest.Scenario {
+		return parleytest.Script(
+			parleytest.Call("Bash", map[string]string{"command": "touch made-it"}),
+			parleytest.Call("Read", map[string]string{"file_path": filepath.Join(dir, ".env")}), parleytest.Say("done"))
+	}
+	there := func(name string) bool {
+		_, err := os.Stat(filepath.Join(dir, name))
+		return err == nil
+	}
+	all := play(t, cfg, script())
+	for _, name := range []string{"hooked", "served", "made-it"} {
+		if there(name) {
+			t.Errorf("an untrusted project made %s", name)
+		}
+	}
+	init := all[0].(*wire.Init)
+	for _, want := range []string{"SessionStart touch hooked", `"env"`, `"mcp server"`, `"mode"`, `"allow"`} {
+		if !strings.Contains(string(init.Extra["inert"]), want) {
+			t.Errorf("init lists as inert %s, without %s", init.Extra["inert"], want)
+		}
+	}
+	if r := all[len(all)-1].(*wire.Result); len(r.PermissionDenials) != 2 || init.PermissionMode != wire.ModeDefault {
+		t.Errorf("denials %+v, mode %s", r.PermissionDenials, init.PermissionMode)
+	}
+
+	// The host says that it is trusted. What it forbids still holds.
+	all = play(t, cfg, script(), "--trust-project", "all", "--strict-mcp-config")
+	if !there("hooked") || !there("made-it") || there("served") {
+		t.Error("what is trusted has no effect, or a server runs that --strict-mcp-config keeps out")
+	}
+	var result *wire.Result
+	for _, m := range all {
+		if i, ok := m.(*wire.Init); ok && (i.PermissionMode != wire.ModeAcceptEdits || i.Extra["inert"] != nil && !strings.Contains(string(i.Extra["inert"]), "never")) {
+			t.Errorf("init %+v", i)
+		}
+		if r, ok := m.(*wire.Result); ok {
+			result = r
+		}
+	}
+	if len(result.PermissionDenials) != 1 {
+		t.Errorf("denials %+v", result.PermissionDenials)
+	}
+	if _, ok := all[0].(*wire.HookStarted); !ok {
+		t.Errorf("the first message is %T", all[0])
+	}
+}
+
+// TestCommandHooks: hooks of settings decide, and what fails fails closed. The marker
+// is the witness.
+func TestCommandHooks(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the hooks are for a POSIX shell")
+	}
+	for _, tt := range []struct {
+		name, hooks string
+		made        bool
+		told        string
+	}{
+		{"allow", `{"PreToolUse":[{"hooks":[{"type":"command","command":"echo '{\"hookSpecificOutput\":{\"hookEventName\":\"PreToolUse\",\"permissionDecision\":\"allow\"}}'"}]}]}`, true, ""},
+		{"nothing", `{"PreToolUse":[{"hooks":[{"type":"command","command":"true"}]}]}`, false, "nobody can be asked"},
+		{"status 2", `{"PreToolUse":[{"hooks":[{"type":"command","command":"echo not so >&2; exit 2"}]}]}`, false, "hook error: not so"},
+		{"crash", `{"PreToolUse":[{"hooks":[{"type":"command","command":"exit 1"}]}]}`, false, "a hook failed"},
+		{"late", `{"PreToolUse":[{"hooks":[{"type":"command","command":"sleep 20","timeout":0.2}]}]}`, false, "did not answer"},
+		{"request allows", `{"PermissionRequest":[{"matcher":"Bash","hooks":[{"type":"command","command":"echo '{\"hookSpecificOutput\":{\"hookEventName\":\"PermissionRequest\",\"decision\":{\"behavior\":\"allow\"}}}'"}]}]}`, true, ""},
+		{"request denies", `{"PermissionRequest":[{"hooks":[{"type":"command","command":"echo nope >&2; exit 2"}]}]}`, false, "nope"},
+		{"request crashes", `{"PermissionRequest":[{"hooks":[{"type":"command","command":"exit 1"}]}]}`, false, "a hook failed"},
+		{"request to another", `{"PermissionRequest":[{"hooks":[{"type":"command","command":"echo '{\"hookSpecificOutput\":{\"hookEventName\":\"PermissionRequest\",\"decision\":{\"behavior\":\"allow\",\"updatedInput\":{\"command\":\"cat .env\"}}}}'"}]}]}`, false, "denied by the rule"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir, _ := workdir(t)
+			var told string
+			play(t, agent.Config{Cwd: dir}, parleytest.Script(
+				parleytest.Call("Bash", map[string]string{"command": "touch made"}),
+				parleytest.Expect(parleytest.Check("told", func(r *parleytest.Request) error { told = r.ToolResults()[0].Text; return nil })).Say("done"),
+			), "--settings", `{"permissions":{"deny":["Read(.env)"]},"hooks":`+tt.hooks+`}`)
+			if _, err := os.Stat(filepath.Join(dir, "made")); (err == nil) != tt.made {
+				t.Errorf("made: %v", err)
+			}
+			if !strings.Contains(told, tt.told) {
+				t.Errorf("the model is told %q, not %q", told, tt.told)
+			}
+		})
+	}
+}
+
+// TestPermissionRequestHook: the host and its hook are asked at once, and a no wins.
+func TestPermissionRequestHook(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		hook, host *wire.PermissionResult
+		slow       bool
+		made       bool
+	}{
+		{"a hook allows", parley.Allow(), nil, false, true},
+		{"a hook denies", parley.Deny("no"), parley.Allow(), true, false},
+		{"a hook says nothing", nil, parley.Allow(), true, true},
+		{"the host denies", nil, parley.Deny("no"), false, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir, _ := workdir(t)
+			p := promptIn(t, dir, parleytest.Script(parleytest.Call("Bash", map[string]string{"command": "touch made"}), parleytest.Say("done")), func(o *parley.Options, _ *agent.Config) {
+				o.Hooks = []parley.Hook{parley.On("Bash", func(_ context.Context, in *wire.PermissionRequestInput) (*wire.HookOutput, error) {
+					if tt.slow {
+						time.Sleep(time.Second)
+					}
+					if tt.hook == nil {
+						return nil, nil
+					}
+					return &wire.HookOutput{HookSpecificOutput: &wire.PermissionRequestOutput{Decision: tt.hook}}, nil
+				})}
+				o.CanUseTool = func(ctx context.Context, req *wire.CanUseTool) (*wire.PermissionResult, error) {
+					if tt.host == nil {
+						<-ctx.Done()
+						return nil, ctx.Err()
+					}
+					return tt.host, nil
+				}
+			})
+			if _, err := os.Stat(filepath.Join(dir, "made")); (err == nil) != tt.made {
+				t.Errorf("made: %v", err)
+			}
+			if denied := len(p.r.PermissionDenials) == 1; denied == tt.made {
+				t.Errorf("denials %+v", p.r.PermissionDenials)
+			}
+		})
+	}
+}
+
+// TestReceipts: every decision is on record, with who made it.
+func TestReceipts(t *testing.T) {
+	dir, _ := workdir(t)
+	store := &session.Memory{}
+	const id = "11111111-2222-4333-8444-555555555555"
+	play(t, agent.Config{Cwd: dir, Store: store}, parleytest.Script(
+		parleytest.Call("Read", map[string]string{"file_path": filepath.Join(dir, "a.txt")}),
+		parleytest.Call("Bash", map[string]string{"command": "touch made"}),
+		parleytest.Call("Read", map[string]string{"file_path": filepath.Join(dir, ".env")}), parleytest.Say("done"),
+	), "--session-id", id, "--settings", `{"permissions":{"deny":["Read(.env)"]}}`)
+	lines, err := store.Load(t.Context(), session.Key{Project: session.ProjectKey(dir), Session: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, line := range lines {
+		var rec struct {
+			Type    string          `json:"type"`
+			Receipt *policy.Receipt `json:"receipt"`
+		}
+		if json.Unmarshal(line, &rec) == nil && rec.Type == "parley-receipt" {
+			r := rec.Receipt
+			text := r.Tool + " " + string(r.Answer) + " by " + r.By
+			if r.Rule != nil {
+				text += " " + r.Rule.Source.String()
+			}
+			got = append(got, text)
+		}
+	}
+	if text := strings.Join(got, ", "); text != "Read allow by policy, Bash deny by nobody, Read deny by policy --settings:1 (flag)" {
+		t.Errorf("receipts: %s", text)
+	}
+}
