@@ -695,7 +695,7 @@ func (s *script) edits() bool {
 	}
 	writers, moves := map[*invocation]bool{}, false
 	for _, c := range s.calls {
-		if !c.quiet && !c.clear {
+		if !c.quiet && !c.edits && !c.clear {
 			return false
 		}
 	}

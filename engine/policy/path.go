@@ -192,11 +192,11 @@ func (j *judgement) linked(pattern, path string) bool {
 
 // sameFile reports whether two paths are the same file by another name.
 func sameFile(a, b string) bool {
-	x, err := os.Stat(a)
+	x, err := os.Stat(b)
 	if err != nil || x.IsDir() {
 		return false
 	}
-	y, err := os.Stat(b)
+	y, err := os.Stat(a)
 	return err == nil && os.SameFile(x, y)
 }
 

@@ -229,3 +229,12 @@ func BenchmarkDecide(b *testing.B) {
 		p.Decide(req)
 	}
 }
+
+// BenchmarkNoRules is what a call costs that no rule and no mode has a say in.
+func BenchmarkNoRules(b *testing.B) {
+	p := New()
+	req := &Request{Tool: &tool.Spec{Name: "Bash"}, Access: []tool.Access{{Kind: tool.Execute, Command: "git diff HEAD -- engine/policy/policy.go"}}, Roots: []string{"/w"}, Mode: wire.ModeBypassPermissions}
+	for b.Loop() {
+		p.Decide(req)
+	}
+}

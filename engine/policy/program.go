@@ -561,7 +561,7 @@ func writer(letters string) program {
 			}
 			s.use(fileUse{word: args[i], kind: tool.Write, via: name, deep: deep})
 		}
-		c.quiet = name == "tee" || name == "touch" || name == "mkdir" || name == "rmdir"
+		c.edits = name == "tee" || name == "touch" || name == "mkdir" || name == "rmdir"
 	}
 }
 
@@ -591,12 +591,12 @@ func copies(s *script, c *invocation, args []word, _ *word) {
 	name := filepath.Base(c.args[0].text())
 	var files []word
 	target, deep := false, name != "cp" && name != "install" && name != "scp"
-	c.quiet = name == "cp" || name == "mv"
+	c.edits = name == "cp" || name == "mv"
 	for i := 0; i < len(args); i++ {
 		a, t := args[i], args[i].text()
 		if a.static() && strings.HasPrefix(t, "-") && len(t) > 1 {
 			if t != "--" && strings.Trim(t, "-abdfilnPprRuvxT") != "" {
-				c.quiet = false
+				c.edits = false
 			}
 			deep = deep || strings.ContainsAny(t, "rRa")
 			if prefixOf(t, "--target-directory") || strings.HasPrefix(t, "-t") && name != "rsync" {
@@ -642,7 +642,7 @@ func copies(s *script, c *invocation, args []word, _ *word) {
 		}
 	}
 	if name == "ln" {
-		c.quiet = false
+		c.edits = false
 		s.unprove("it makes a link")
 		if len(files) > 1 {
 			// What is written through the link is written to its target.

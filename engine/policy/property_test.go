@@ -102,7 +102,7 @@ func properties(t *testing.T, check func(rules []policy.Rule, req *policy.Reques
 			all = append(all, policy.Rule{Behavior: b, Tool: name})
 		}
 	}
-	for seed := range uint64(1000) {
+	for seed := range uint64(400) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		var rules []policy.Rule
 		for range r.IntN(5) {

@@ -51,6 +51,7 @@ type invocation struct {
 
 	// For a proof.
 	quiet  bool   // it has no effect but through its files
+	edits  bool   // it changes its files, and has no other effect
 	clear  bool   // it only runs what is found by itself
 	danger string // a word that makes it do more than it is known for
 }

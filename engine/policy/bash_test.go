@@ -1,0 +1,152 @@
+package policy
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// stubs are programs that write down how they were called and do nothing.
+var stubs = []string{"rm", "touch", "cat", "git", "x", "y"}
+
+// realBash runs a command in a bash whose programs are all stubs, inside of a
+// sandbox without network in which only one directory can be written to, and returns
+// what was called. It reports false if that cannot be done here.
+func realBash(t testing.TB, dir, command string) (called []string, ok bool) {
+	log := filepath.Join(dir, "log")
+	os.Remove(log)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	// The shell has its builtins, and no program but the stubs.
+	cmd := exec.CommandContext(ctx, "bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--bind", dir, dir, "--chdir", filepath.Join(dir, "work"),
+		"--clearenv", "--setenv", "PATH", filepath.Join(dir, "bin"), "--setenv", "LOG", log, "--setenv", "HOME", dir, "/bin/bash", "--noprofile", "--norc", "-c", command)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.WaitDelay = time.Second
+	err := cmd.Run()
+	if strings.Contains(out.String(), "bwrap: ") {
+		return nil, false
+	}
+	_ = err // whatever the command made of it
+	data, _ := os.ReadFile(log)
+	for line := range strings.Lines(string(data)) {
+		called = append(called, strings.TrimSpace(line))
+	}
+	return called, true
+}
+
+func newStubs(t testing.TB) string {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []string{"bin", "work"} {
+		if err := os.Mkdir(filepath.Join(dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range stubs {
+		if err := os.WriteFile(filepath.Join(dir, "bin", name), []byte("#!/bin/bash\necho "+name+" >> \"$LOG\"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"bash", "sh"} {
+		if err := os.Symlink("/bin/bash", filepath.Join(dir, "bin", name)); err != nil {
+			t.Skip(err)
+		}
+	}
+	for _, name := range []string{"env", "xargs", "nice", "nohup", "timeout", "find"} {
+		if path, err := exec.LookPath(name); err == nil {
+			os.Symlink(path, filepath.Join(dir, "bin", name))
+		}
+	}
+	return dir
+}
+
+// FuzzBash compares what a command was found to run with what a bash really ran: a
+// program that ran and was not found, in a command that is said to be understood, is
+// a hole.
+func FuzzBash(f *testing.F) {
+	if _, err := exec.LookPath("bwrap"); err != nil {
+		f.Skip("bubblewrap is not installed")
+	}
+	for _, s := range []string{"rm x; touch y", "x $(rm)", "x `rm`", "x <(rm)", "if x; then rm; fi", "f() { rm; }; f", "env A=1 rm", "bash -c 'rm; x'", "eval 'r''m'", "r\\m", "$'r\\x6d'", "x && y || rm | touch",
+		"for i in rm x; do $i; done", "case a in a) rm;; esac", "{ rm; }", "! rm", "time rm", "a=rm; $a", "{rm,x}", "cat <<E\n$(rm)\nE", "cat <<'E'\n$(rm)\nE", "x \"${a:-$(rm)}\"", "(( 1 + $(rm) ))", "[[ $(rm) ]]", "trap rm EXIT", "echo rm | bash", "bash <<< rm",
+		"x # ; rm", "x '; rm'", "x \"; rm\"", "x \\; rm", "x \\\nrm", "a='a[$(rm)]'; ((a))", "command rm", "exec rm", "xargs rm <<< a", "find . -exec rm {} +", "nice -n 1 rm", "alias a=rm\na", "x &>y rm", "a=(rm x); ${a[0]}", "set -- rm; \"$@\"", "select a in b; do rm; done <<< 1",
+		"coproc rm; wait", "x | while read a; do rm; done", "until rm; do :; done", "echo ${a:=`rm`}", "rm${IFS}x", "a=r b=m; $a$b", "function g { rm; }; g", "PATH=bin rm", "source <(echo rm)", "~+/../bin/rm", "$HOME/bin/rm", "bi?/x; ../bin/r?"} {
+		f.Add(s)
+	}
+	dir := newStubs(f)
+	if called, ok := realBash(f, dir, "rm"); !ok || !slices.Equal(called, []string{"rm"}) {
+		f.Skip("bubblewrap does not work here")
+	}
+	f.Fuzz(func(t *testing.T, command string) {
+		if len(command) > 200 || strings.Contains(command, "\x00") {
+			t.Skip()
+		}
+		s := read(command, &Request{Roots: []string{filepath.Join(dir, "work")}, Home: dir})
+		called, ok := realBash(t, dir, command)
+		if !ok {
+			t.Skip()
+		}
+		for _, name := range called {
+			r := &Rule{Tool: "Bash", Content: name + ":*"}
+			if s.mayRun(r) == no {
+				t.Errorf("%q ran %s, which was not found", command, name)
+			}
+		}
+		// What is proved to print runs nothing but what prints.
+		if s.quiet() && slices.ContainsFunc(called, func(name string) bool { return name != "cat" }) {
+			t.Errorf("%q is said to have no effect, and ran %v", command, called)
+		}
+	})
+}
+
+// TestBashMade compares the same for commands that are put together by chance from
+// what the grammar has.
+func TestBashMade(t *testing.T) {
+	if _, err := exec.LookPath("bwrap"); err != nil {
+		t.Skip("bubblewrap is not installed")
+	}
+	dir := newStubs(t)
+	if _, ok := realBash(t, dir, "rm"); !ok {
+		t.Skip("bubblewrap does not work here")
+	}
+	words := []string{"rm", "touch a", `r\m`, "'rm' b", `$'r\x6d'`, "a=rm; $a", "{rm,x}", "x rm", "echo rm", "git rm", "x '$(rm)'", `x "$(rm)"`, "A=1 rm", "x >rm", "rm${IFS}x"}
+	around := []string{"@; @", "@ && @", "x || @", "@ | @", "x $(@)", "x \"$(@)\"", "x <(@)", "if @; then @; fi", "{ @; }", "( @ )", "f() { @; }; f", "! @", "x ${u:-$(@)}", "cat <<E\n$(@)\nE\n", "cat <<'E'\n$(@)\nE\n", "for i in 1; do @; done",
+		"case x in x) @;; esac", "[[ -z $(@) ]]", "x $(( 1 + $(@ >&2; echo 1) ))", "bash -c \"@\"", "eval \"@\"", "bash <<E\n@\nE\n", "u=$(@)", "while @; do break; done", "x # @", "until x; do @; done", "coproc { @; }; wait", "trap \"@\" EXIT"}
+	r := rand.New(rand.NewPCG(1, 2))
+	var made func(depth int) string
+	made = func(depth int) string {
+		if depth == 0 {
+			return words[r.IntN(len(words))]
+		}
+		text := around[r.IntN(len(around))]
+		for strings.Contains(text, "@") {
+			text = strings.Replace(text, "@", made(r.IntN(depth)), 1)
+		}
+		return text
+	}
+	found := 0
+	for range 120 {
+		command := made(3)
+		s := read(command, &Request{Roots: []string{filepath.Join(dir, "work")}, Home: dir})
+		called, _ := realBash(t, dir, command)
+		found += len(called)
+		for _, name := range called {
+			if s.mayRun(&Rule{Tool: "Bash", Content: name + ":*"}) == no {
+				t.Errorf("%q ran %s, which was not found", command, name)
+			}
+		}
+	}
+	if found < 100 {
+		t.Errorf("only %d programs ran: the stubs do not work", found)
+	}
+}
