@@ -44,8 +44,10 @@ func TestAttacks(t *testing.T) {
 		p.work = place.Workspace
 		p.env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + place.Home}
 		// Nothing runs if it would not be held.
-		if p.run("touch " + place.Mark); exists(place.Mark) {
-			t.Fatal("the sandbox does not hold")
+		if ran == n {
+			if p.run("touch " + place.Mark); exists(place.Mark) {
+				t.Fatal("the sandbox does not hold")
+			}
 		}
 		before := tree(t, place.Home)
 		out, _ := p.run(script.String() + "wait\n")

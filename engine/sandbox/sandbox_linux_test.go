@@ -77,6 +77,19 @@ func try(t *testing.T, kind string, settings string, change ...func(*sandbox.Opt
 	return p
 }
 
+// clean makes the directories of a place empty.
+func clean(t *testing.T, p *place) {
+	t.Helper()
+	for _, dir := range []string{p.work, p.outside, p.home, p.tmp} {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // run runs a script inside and returns what it printed.
 func (p *place) run(script string) (string, error) {
 	p.t.Helper()
@@ -204,12 +217,13 @@ var escapes = []string{
 
 func TestEscapes(t *testing.T) {
 	both(t, func(t *testing.T, kind string) {
+		p := try(t, kind, "")
 		for _, script := range escapes {
 			if kind == sandbox.Landlock && strings.HasPrefix(script, "chmod") {
 				continue
 			}
 			t.Run(script, func(t *testing.T) {
-				p := try(t, kind, "")
+				clean(t, p)
 				write(t, filepath.Join(p.outside, "file"), "untouched")
 				base := filepath.Dir(p.outside)
 				before := [...]map[string]string{tree(t, p.outside), tree(t, p.home)}
@@ -306,12 +320,13 @@ func protected(t *testing.T, work string) map[string]string {
 
 func TestProtected(t *testing.T) {
 	for _, state := range []string{"repository", "nothing", "everything", "bare"} {
+		p := try(t, sandbox.Bubblewrap, "")
 		for _, script := range takeovers {
 			if state == "bare" && !strings.Contains(script, "hooks") {
 				continue
 			}
 			t.Run(state+"/"+script, func(t *testing.T) {
-				p := try(t, sandbox.Bubblewrap, "")
+				clean(t, p)
 				switch state {
 				case "repository":
 					repository(t, p.work)
