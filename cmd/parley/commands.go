@@ -36,6 +36,7 @@ func commands() []command {
 	return []command{
 		{"demo", "a whole conversation, with no key and no network", first, demo},
 		{"policy", "what the permission rules make of a call, and which never match", rules, policyCommand},
+		{"trust", "show what a project brings, and let it have effects", rules, trust},
 		{"sessions", "list, read, rename, fork, move and delete conversations", kept, sessions},
 		{"fake-api", "a Messages API that plays a script", tests, fakeAPI},
 		{"fake-cli", "a CLI that plays a script, for an SDK to spawn", tests, fakeCLI},

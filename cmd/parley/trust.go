@@ -1,0 +1,159 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/engine/settings"
+)
+
+const trustHelp = `
+What a project brings in .claude and .mcp.json (hooks, MCP servers, environment
+variables, rules that allow, modes, commands and skills that run something) has no
+effect until you trust that very content. What it forbids always holds.
+
+"parley trust" shows all of it, asks, and records its hashes in your config directory.
+A hook or a server is trusted together with the files of the project that its command
+line names, as they are now; once one of them changes, it has no effect until it is
+trusted again. What those files run in turn is not looked at. A directory below a
+trusted one is another project.
+
+The last line is the digest of it all. A program that starts agents can say with
+--trust-project DIGEST (or PARLEY_TRUST_PROJECT in the environment) that this content
+is trusted, and with "all" that any content is.`
+
+// trust shows and records what of a project is trusted.
+func trust(_ context.Context, p *process, args []string) error {
+	fs := newFlags(p, "trust", "[DIR]", trustHelp)
+	list := fs.Bool("list", false, "list the projects that are trusted")
+	revoke := fs.Bool("revoke", false, "trust the project no more")
+	show := fs.Bool("show", false, "show what it brings, and record nothing")
+	yes := fs.Bool("yes", false, "do not ask")
+	if err := parse(fs, args); err != nil {
+		return err
+	}
+	if fs.NArg() > 1 {
+		return usagef("it takes one directory, and %q is another", fs.Arg(1))
+	}
+	cfg, err := agentConfig(p)
+	if err != nil {
+		return err
+	}
+	dir := cfg.ConfigDir()
+	if dir == "" {
+		return errors.New("there is no home to record it in; set HOME or CLAUDE_CONFIG_DIR")
+	}
+	store := &settings.Store{Dir: dir}
+	if *list {
+		return listTrust(p, store)
+	}
+	if fs.NArg() == 1 {
+		if cfg.Cwd, err = filepath.Abs(fs.Arg(0)); err != nil {
+			return err
+		}
+	}
+	if *revoke {
+		was, err := store.Revoke(cfg.Cwd)
+		if err == nil && !was {
+			err = fmt.Errorf("%s was not trusted", visible(cfg.Cwd))
+		}
+		return err
+	}
+	if info, err := os.Stat(cfg.Cwd); err != nil || !info.IsDir() {
+		return fmt.Errorf("%s is not a directory", visible(cfg.Cwd))
+	}
+	if cfg.Cwd, err = filepath.EvalSymlinks(cfg.Cwd); err != nil {
+		return err
+	}
+	cfg.SettingSources = []string{"project", "local"}
+	cfg.Environ = slices.DeleteFunc(slices.Clone(cfg.Environ), func(kv string) bool { return strings.HasPrefix(kv, "PARLEY_TRUST_PROJECT=") })
+	s, err := agent.ReadSettings(cfg, &agent.Flags{})
+	if err != nil {
+		return err
+	}
+	files, err := s.ProjectFiles()
+	if err != nil {
+		return err
+	}
+	items := append(s.Brought(), files...)
+	open := showTrust(p, cfg.Cwd, items)
+	if digest, err := s.Digest(); err != nil {
+		return err
+	} else if len(items) > 0 {
+		fmt.Fprintf(p.stdout, "\ndigest %s\n", digest)
+	}
+	if *show || open == 0 {
+		return nil
+	}
+	if !*yes {
+		if !isTerminal(p.stdin) {
+			return usagef("nobody is there to ask; say --yes to trust it, or --show to see it")
+		}
+		fmt.Fprintf(p.stdout, "\nTrust all of this? y = yes, anything else = no > ")
+		line, _ := bufio.NewReader(p.stdin).ReadString('\n')
+		if word := strings.ToLower(strings.TrimSpace(line)); word != "y" && word != "yes" {
+			fmt.Fprintln(p.stdout, "Nothing was recorded.")
+			return exitStatus(exitFailure)
+		}
+	}
+	if err := store.Trust(cfg.Cwd, items, false); err != nil {
+		return err
+	}
+	fmt.Fprintf(p.stdout, "\n%s is trusted as it is now. \"parley trust --revoke\" takes it back.\n", visible(cfg.Cwd))
+	return nil
+}
+
+// showTrust shows what a project brings, whole, and returns how much of it needs
+// trust and has none.
+func showTrust(p *process, dir string, items []settings.Item) (open int) {
+	if len(items) == 0 {
+		fmt.Fprintf(p.stdout, "%s brings nothing that needs trust.\n", visible(dir))
+		return 0
+	}
+	for _, it := range items {
+		state := "needs trust"
+		switch {
+		case it.Never:
+			state = "never taken from a project"
+		case it.Trusted:
+			state = "trusted"
+		default:
+			open++
+		}
+		where := it.File
+		if rel, err := filepath.Rel(dir, it.File); err == nil {
+			where = rel
+		}
+		if it.Line > 0 {
+			where = fmt.Sprintf("%s:%d", where, it.Line)
+		}
+		fmt.Fprintf(p.stdout, "%s %s (%s; %s)\n", it.Kind, visible(it.Name), visible(where), state)
+		if it.Kind != "file" && it.Text != it.Name {
+			fmt.Fprintf(p.stdout, "    %s\n", visible(it.Text))
+		}
+	}
+	return open
+}
+
+// listTrust lists the projects that are trusted.
+func listTrust(p *process, store *settings.Store) error {
+	all, err := store.Projects()
+	if err != nil {
+		return err
+	}
+	for _, dir := range slices.Sorted(maps.Keys(all)) {
+		fmt.Fprintf(p.stdout, "%s (%d things)\n", visible(dir), len(all[dir].Items))
+	}
+	if len(all) == 0 {
+		fmt.Fprintln(p.stdout, "No project is trusted.")
+	}
+	return nil
+}
