@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -255,8 +256,16 @@ func (c *policyRun) replay(ctx context.Context, word string) error {
 		if err != nil {
 			return err
 		}
-		if err := session.Export(ctx, store, id, &log, nil); err != nil {
+		var packed bytes.Buffer
+		if err := session.Export(ctx, store, id, &packed, nil); err != nil {
 			return explain(id, err)
+		}
+		unpacked, err := gzip.NewReader(&packed)
+		if err != nil {
+			return err
+		}
+		if _, err := io.Copy(&log, unpacked); err != nil {
+			return err
 		}
 	}
 	p := policy.New(c.rules...)
