@@ -261,3 +261,39 @@ func TestServerConfig(t *testing.T) {
 		})
 	}
 }
+
+// TestPromptTool: a tool of an MCP server is asked about calls in place of the host,
+// and what is no answer is no yes.
+func TestPromptTool(t *testing.T) {
+	for answer, made := range map[string]bool{
+		`{"behavior":"allow","updatedInput":{"command":"touch made"}}`: true,
+		`{"behavior":"deny","message":"not today"}`:                    false,
+		`{"behavior":"perhaps"}`:                                       false,
+		`sure`:                                                         false,
+	} {
+		t.Run(answer, func(t *testing.T) {
+			dir, _ := workdir(t)
+			opts, m, _ := inProcess(t, parleytest.Script(parleytest.Call("Bash", map[string]string{"command": "touch made"}), parleytest.Say("done")))
+			var asked string
+			srv := mcp.NewServer(&mcp.Implementation{Name: "guard"}, nil)
+			srv.AddTool(&mcp.Tool{Name: "ask", InputSchema: json.RawMessage(`{"type":"object"}`)}, func(_ context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				asked = string(req.Params.Arguments)
+				return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: answer}}}, nil
+			})
+			opts.Cwd, opts.ToolServers, opts.PermissionPromptTool = dir, map[string]*mcp.Server{"guard": srv}, "mcp__guard__ask"
+			_, r, err := collect(t, opts, "hi")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Stat(filepath.Join(dir, "made")); (err == nil) != made {
+				t.Errorf("made: %v", err)
+			}
+			if !strings.Contains(asked, `"tool_name":"Bash"`) || !strings.Contains(asked, `"tool_use_id"`) || len(r.PermissionDenials) == 0 != made {
+				t.Errorf("asked %s, denials %v", asked, r.PermissionDenials)
+			}
+			if err := m.Done(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
