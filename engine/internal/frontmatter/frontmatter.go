@@ -120,6 +120,11 @@ func parseLines(head string) map[string]any {
 			value = ""
 		}
 		fields[last] = unquote(value)
+		if value != "" && (value[0] == '[' || value[0] == '{') {
+			if one, err := parseYAML("v: " + value); err == nil && one["v"] != nil {
+				fields[last] = one["v"]
+			}
+		}
 	}
 	return fields
 }

@@ -1,0 +1,237 @@
+// Package agents says what subagents there are: those that come with the agent,
+// those that a host, a flag or a directory of Markdown files defines. It reads the
+// directories that it is given and nothing else, and does not run anything: that
+// is the engine's.
+package agents
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/parley-go/parley/engine/internal/frontmatter"
+	"github.com/parley-go/parley/wire"
+)
+
+// A Source says where a definition is from.
+type Source string
+
+// The sources, from the weakest to the strongest: of two agents with one name the
+// stronger counts.
+const (
+	Builtin Source = "built-in"
+	Plugin  Source = "plugin"
+	User    Source = "userSettings"    // a file in the user's directory
+	Project Source = "projectSettings" // a file of the project, which strangers may have written
+	Flag    Source = "flagSettings"    // --agents
+	Host    Source = "sdk"             // the host's initialize
+)
+
+// A Definition is a kind of subagent.
+type Definition struct {
+	Name        string
+	Description string   // tells the model when to use it
+	Prompt      string   // its system prompt
+	Tools       []string // rules that name what it has, such as "Read" or "Bash(git log:*)"; nil means all
+	Disallowed  []string // tools that it does not have
+	ReadOnly    bool     // whatever it calls must change nothing
+	Model       string   // an alias or a model; empty or "inherit" means that of whoever starts it
+	Effort      string
+	Mode        wire.PermissionMode // empty means that of whoever starts it; it is never wider than that
+	MaxTurns    int                 // 0 means no bound
+	Background  bool                // nobody waits for it
+	OmitContext bool                // the project's instructions are not for it
+	Reminder    string              // told behind its prompt
+	Skills      []string            // that its prompt begins with
+	MCPServers  []*wire.MCPServerRef
+	Hooks       json.RawMessage // as in settings; nil means none
+
+	Source Source
+	Path   string // of its file, if it is from one
+}
+
+// FromWire makes a definition from what a host or a flag says.
+func FromWire(name string, d *wire.AgentDefinition, source Source) (*Definition, error) {
+	def := &Definition{
+		Name: strings.TrimSpace(name), Description: d.Description, Prompt: d.Prompt, Tools: d.Tools, Disallowed: d.DisallowedTools,
+		Model: d.Model, Effort: string(d.Effort), Mode: d.PermissionMode, MaxTurns: d.MaxTurns, Background: d.Background,
+		OmitContext: d.OmitClaudeMD, Reminder: d.CriticalSystemReminder, Skills: d.Skills, MCPServers: d.MCPServers, Source: source,
+	}
+	return def, def.check()
+}
+
+// Parse reads the definitions of --agents: a JSON object of them by name.
+func Parse(text string, source Source) ([]*Definition, error) {
+	var byName map[string]*wire.AgentDefinition
+	if err := json.Unmarshal([]byte(text), &byName); err != nil {
+		return nil, fmt.Errorf("the agents are not a JSON object of definitions by name: %w", err)
+	}
+	return FromMap(byName, source)
+}
+
+// FromMap makes definitions from what a host says, in the order of their names.
+func FromMap(byName map[string]*wire.AgentDefinition, source Source) ([]*Definition, error) {
+	var list []*Definition
+	for name, d := range byName {
+		if d == nil {
+			return nil, fmt.Errorf("the agent %q has no definition", name)
+		}
+		def, err := FromWire(name, d, source)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, def)
+	}
+	slices.SortFunc(list, func(a, b *Definition) int { return strings.Compare(a.Name, b.Name) })
+	return list, nil
+}
+
+// check tells what is wrong with a definition.
+func (d *Definition) check() error {
+	switch {
+	case d.Name == "":
+		return errors.New("an agent has no name")
+	case len(d.Name) > 200 || strings.ContainsAny(d.Name, "\n\r\x00()<>,"):
+		return fmt.Errorf("the agent %.40q has a name that cannot be used: letters, digits, - and _ can", d.Name)
+	case strings.TrimSpace(d.Description) == "":
+		return fmt.Errorf("the agent %q has no description: it tells the model when to use it", d.Name)
+	case strings.TrimSpace(d.Prompt) == "":
+		return fmt.Errorf("the agent %q has no prompt", d.Name)
+	case d.MaxTurns < 0:
+		return fmt.Errorf("maxTurns of the agent %q is less than zero", d.Name)
+	}
+	switch d.Mode {
+	case "", wire.ModeDefault, wire.ModeAcceptEdits, wire.ModePlan, wire.ModeDontAsk, wire.ModeBypassPermissions, wire.ModeAuto, wire.ModeManual, wire.ModeDelegate:
+		return nil
+	}
+	return fmt.Errorf("the agent %q has the permission mode %q, which there is not", d.Name, d.Mode)
+}
+
+// maxFiles bounds how many files of a directory are read.
+const maxFiles = 500
+
+// ReadDir reads the Markdown files of a directory and of those below it. A file
+// that is no agent is left out and named among the problems; a directory that is
+// not there has none.
+func ReadDir(dir string, source Source) (list []*Definition, problems []error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			problems = append(problems, err)
+		}
+		return nil, problems
+	}
+	defer root.Close()
+	files := 0
+	fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || !strings.EqualFold(filepath.Ext(name), ".md") {
+			return nil
+		}
+		if files++; files > maxFiles {
+			problems = append(problems, fmt.Errorf("%s: only %d files are read", dir, maxFiles))
+			return fs.SkipAll
+		}
+		def, err := readFile(root, dir, name, source)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("%s: %w", filepath.Join(dir, filepath.FromSlash(name)), err))
+			return nil
+		}
+		list = append(list, def)
+		return nil
+	})
+	return list, problems
+}
+
+func readFile(root *os.Root, dir, name string, source Source) (*Definition, error) {
+	info, err := root.Stat(filepath.FromSlash(name))
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > frontmatter.MaxSize {
+		return nil, errors.New("it is no file, or too big a one")
+	}
+	text, err := root.ReadFile(filepath.FromSlash(name))
+	if err != nil {
+		return nil, err
+	}
+	def, err := parseFile(text, source)
+	if err != nil {
+		return nil, err
+	}
+	def.Path = filepath.Join(dir, filepath.FromSlash(name))
+	return def, nil
+}
+
+// parseFile reads the definition that a file holds.
+func parseFile(text []byte, source Source) (*Definition, error) {
+	doc, err := frontmatter.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	if !doc.Has("name") && !doc.Has("description") {
+		return nil, errors.New("it has no head with a name and a description")
+	}
+	def := &Definition{
+		Name: doc.String("name"), Description: doc.String("description"), Prompt: doc.Body,
+		Tools: doc.List("tools"), Disallowed: doc.List("disallowedTools"), Skills: doc.List("skills"),
+		Model: doc.String("model"), Effort: doc.String("effort"), Mode: wire.PermissionMode(doc.String("permissionMode")), Hooks: doc.JSON("hooks"), Source: source,
+	}
+	if doc.Has("maxTurns") {
+		n, ok := doc.Int("maxTurns")
+		if !ok || n <= 0 {
+			return nil, errors.New("maxTurns is no number above zero")
+		}
+		def.MaxTurns = n
+	}
+	def.Background, _ = doc.Bool("background")
+	def.OmitContext, _ = doc.Bool("omitClaudeMd")
+	if raw := doc.JSON("mcpServers"); raw != nil {
+		// A list of names and configurations; a single name; or configurations by name.
+		switch raw[0] {
+		case '"':
+			for _, name := range doc.List("mcpServers") {
+				def.MCPServers = append(def.MCPServers, &wire.MCPServerRef{Name: name})
+			}
+		case '{':
+			raw = append(append(json.RawMessage("["), raw...), ']')
+			fallthrough
+		default:
+			var d wire.AgentDefinition
+			if err := json.Unmarshal(append(append([]byte(`{"mcpServers":`), raw...), '}'), &d); err != nil {
+				return nil, fmt.Errorf("mcpServers cannot be read: %w", err)
+			}
+			def.MCPServers = d.MCPServers
+		}
+	}
+	if slices.Equal(def.Tools, []string{"*"}) {
+		def.Tools = nil
+	}
+	return def, def.check()
+}
+
+// Merge returns the agents of several lists, each name once, the last one that has
+// it, sorted by name.
+func Merge(lists ...[]*Definition) []*Definition {
+	byName := map[string]*Definition{}
+	for _, list := range lists {
+		for _, d := range list {
+			byName[d.Name] = d
+		}
+	}
+	all := make([]*Definition, 0, len(byName))
+	for _, d := range byName {
+		all = append(all, d)
+	}
+	slices.SortFunc(all, func(a, b *Definition) int {
+		if c := strings.Compare(strings.ToLower(a.Name), strings.ToLower(b.Name)); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	return all
+}
