@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/parley-go/parley/engine"
+	"github.com/parley-go/parley/engine/agents"
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/settings"
 	"github.com/parley-go/parley/engine/tool/files"
@@ -113,9 +114,7 @@ func (s *server) control(m *wire.ControlRequest) {
 		}
 		go func() {
 			// What becomes of the task is told before the answer.
-			if task, ok := s.set.env.Tasks().Get(req.TaskID); ok {
-				task.Stop()
-			}
+			s.set.env.Tasks().Stop(req.TaskID)
 			s.conv.Do(func() { s.respond(id, struct{}{}, nil) })
 		}()
 	case *wire.BackgroundTasks:
@@ -164,9 +163,14 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 		s.takeBack(errHostAnew, false, isHook)
 	}
 	parked := s.setServers(req)
-	var err error
+	more, err := agents.FromMap(req.Agents, agents.Host)
+	if err != nil {
+		s.conv.Do(func() { s.respond(id, nil, fmt.Errorf("initialize: %w", err)) })
+		return
+	}
 	s.conv.Do(func() {
-		opts := engine.Changes{SystemPrompt: req.SystemPrompt, AppendSystemPrompt: req.AppendSystemPrompt, JSONSchema: req.JSONSchema, Skills: req.Skills}
+		opts := engine.Changes{SystemPrompt: req.SystemPrompt, AppendSystemPrompt: req.AppendSystemPrompt, JSONSchema: req.JSONSchema, Skills: req.Skills,
+			Agents: more, ForwardSubagents: req.ForwardSubagentText, SpareBackground: req.PerTaskStopAffordance}
 		if err = s.conv.Change(opts); err != nil {
 			s.respond(id, nil, err)
 			return
@@ -180,7 +184,7 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 			state = "running"
 		}
 		r := &wire.InitializeResponse{
-			Commands: s.conv.Commands(), Agents: []*wire.AgentInfo{}, OutputStyle: s.conv.OutputStyle(), AvailableOutputStyles: s.styleNames(),
+			Commands: s.conv.Commands(), Agents: s.agentInfo(), OutputStyle: s.conv.OutputStyle(), AvailableOutputStyles: s.styleNames(),
 			Models: s.set.models(), Account: &wire.AccountInfo{TokenSource: s.set.tokenFrom, APIKeySource: s.set.keySource, APIProvider: s.set.provider},
 			PID: os.Getpid(), ClaudeCodeVersion: s.set.cfg.Version, CurrentPermissionMode: s.conv.Mode(), SessionState: state,
 			Capabilities: engine.Capabilities(), HookOnFailureSupported: true, FastModeState: "off", FastModeDisabledReason: "sdk_opt_in_required",
@@ -215,6 +219,15 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 			s.conv.Rename(req.Title)
 		}
 	})
+}
+
+// agentInfo tells what agents the model can start.
+func (s *server) agentInfo() []*wire.AgentInfo {
+	list := []*wire.AgentInfo{}
+	for _, d := range s.conv.Agents() {
+		list = append(list, &wire.AgentInfo{Name: d.Name, Description: d.Description, Model: d.Model})
+	}
+	return list
 }
 
 var modes = []wire.PermissionMode{wire.ModeAcceptEdits, wire.ModeAuto, wire.ModeBypassPermissions, wire.ModeDefault, wire.ModeDontAsk, wire.ModePlan}

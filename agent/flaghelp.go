@@ -20,6 +20,7 @@ var flagHelp = []struct {
 		{"--verbose", "", "all messages, not only the result"},
 		{"--include-partial-messages", "", "the answer while it is written"},
 		{"--include-hook-events", "", "what hooks do"},
+		{"--forward-subagent-text", "", "what subagents write, not only what they do"},
 		{"--replay-user-messages", "", "prompts when they are taken up"},
 		{"--json-schema", "JSON", "the form that the answer must have"},
 	}},
@@ -55,6 +56,7 @@ var flagHelp = []struct {
 	}},
 	{"What it may do", [][3]string{
 		{"--tools", "NAMES", "the tools there are; \"\" for none"},
+		{"--agents", "JSON", "subagents by name: {\"NAME\":{\"description\":…,\"prompt\":…}}"},
 		{"--bare", "", "no tools but Bash, Edit and Read"},
 		{"--allowedTools", "RULES", "calls that need no asking, such as Bash(git diff:*)"},
 		{"--disallowedTools", "RULES", "calls that are refused; a name alone takes the tool away"},

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/parley-go/parley/engine/agents"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -43,6 +44,9 @@ type Flags struct {
 	AppendSystemPrompt     string
 	AppendSystemPromptFile string
 	JSONSchema             json.RawMessage
+
+	Agents           []*agents.Definition // of --agents
+	ForwardSubagents bool
 
 	Tools           []string
 	AllowedTools    []string
@@ -167,6 +171,13 @@ var flagTable = []flagSpec{
 		f.JSONSchema = json.RawMessage(v[0])
 		return nil
 	}},
+	{names: []string{"--agents"}, kind: flagString, set: func(f *Flags, v []string) (err error) {
+		if f.Agents, err = agents.Parse(v[0], agents.Flag); err != nil {
+			return usage("Error: --agents: %v", err)
+		}
+		return nil
+	}},
+	{names: []string{"--forward-subagent-text"}, set: on(func(f *Flags) *bool { return &f.ForwardSubagents })},
 	{names: []string{"--tools"}, kind: flagList, set: list(func(f *Flags) *[]string { return &f.Tools })},
 	{names: []string{"--allowedTools", "--allowed-tools"}, kind: flagList, set: list(func(f *Flags) *[]string { return &f.AllowedTools })},
 	{names: []string{"--disallowedTools", "--disallowed-tools"}, kind: flagList, set: list(func(f *Flags) *[]string { return &f.DisallowedTools })},
@@ -233,8 +244,8 @@ var flagTable = []flagSpec{
 // inert are flags that are accepted for the sake of the SDKs that pass them. What
 // restricts is never among them.
 var inert = map[string]flagKind{
-	"--agent": flagString, "--agents": flagString, "--ax-screen-reader": flagBool, "--brief": flagBool, "--chrome": flagBool, "--no-chrome": flagBool,
-	"--exclude-dynamic-system-prompt-sections": flagBool, "--forward-subagent-text": flagBool, "--prompt-suggestions": flagBool,
+	"--agent": flagString, "--ax-screen-reader": flagBool, "--brief": flagBool, "--chrome": flagBool, "--no-chrome": flagBool,
+	"--exclude-dynamic-system-prompt-sections": flagBool, "--prompt-suggestions": flagBool,
 	"--system-prompt-snapshot": flagString, "--plugin-url": flagRepeat,
 	"--task-budget": flagString, "--session-mirror": flagBool, "--workload": flagString, "--advisor": flagString, "--prefill": flagString,
 	"--await-initialize": flagBool, "--autocompact": flagString, "--ide": flagBool, "--init": flagBool, "--maintenance": flagBool,

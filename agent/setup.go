@@ -285,9 +285,11 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 	if v, ok := set.vars["CLAUDE_CODE_MAX_RETRIES"]; ok && v == "0" {
 		retries = -1
 	}
+	on := map[string]bool{"1": true, "true": true}
 	return engine.New(engine.Config{
 		Model: m, Catalog: set.cfg.Catalog, ModelName: set.modelName(), Fallbacks: f.FallbackModels, MaxRetries: retries,
-		SmallModel: set.smallModel(), ServerTools: set.serverTools(), Tools: set.tools(), Questions: set.questions(), MCP: servers, Env: set.environment(id), Policy: rules, Mode: set.mode(), AllowBypass: set.bypassAllowed(), NoPrompts: f.NoPrompts || set.prefs.Bool("permissions", "denyInsteadOfPrompting"),
+		SmallModel: set.smallModel(), ServerTools: set.serverTools(), Tools: set.tools(), Questions: set.questions(), Agents: set.agents(), ForwardSubagents: f.ForwardSubagents,
+		NoBackground: on[set.vars["CLAUDE_CODE_DISABLE_BACKGROUND_TASKS"]], MCP: servers, Env: set.environment(id), Policy: rules, Mode: set.mode(), AllowBypass: set.bypassAllowed(), NoPrompts: f.NoPrompts || set.prefs.Bool("permissions", "denyInsteadOfPrompting"),
 		Project: set.loadProject(), Git: set.git, SkillTool: set.skillTool(), OutputStyle: set.prefs.String("outputStyle"), NoSlashCommands: f.NoSlashCommands,
 		SystemPrompt: system, AppendSystemPrompt: appended, JSONSchema: f.JSONSchema,
 		Thinking: thinking(f.Thinking, tokens, f.ThinkingDisplay), Effort: f.Effort, Betas: f.Betas,

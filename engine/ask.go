@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -30,7 +31,7 @@ func (c *Conversation) ask(t *turn) (*answer, *toolRun, error) {
 		if err == nil {
 			return a, run, nil
 		}
-		if errors.Is(err, errUnwritten) {
+		if errors.Is(err, errUnwritten) || errors.Is(err, errSpent) {
 			return a, run, err
 		}
 		if a.worthKeeping() {
@@ -184,7 +185,12 @@ func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *toolRun, er
 	}
 	a = &answer{}
 	run = newToolRun(c, t)
-	sent := 0 // bytes
+	release, err := c.reserve(t)
+	if err != nil {
+		return a, run, err
+	}
+	defer release() // when it is added
+	sent := 0       // bytes
 	began := c.now()
 	if t.firstSent.IsZero() {
 		t.firstSent = began
@@ -249,6 +255,12 @@ func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *toolRun, er
 	go func() {
 		defer close(ended)
 		defer close(items)
+		defer func() {
+			if p := recover(); p != nil {
+				c.log.Error("the model panicked", "panic", p, "stack", string(debug.Stack()))
+				send(item{err: &model.Error{Type: "invalid_request_error", Message: fmt.Sprintf("the model's client failed in an unexpected way: %v", p)}})
+			}
+		}()
 		stream := c.cfg.Model.Stream
 		if m, ok := c.cfg.Model.(model.Completer); ok && whole {
 			stream = m.Complete
@@ -303,6 +315,35 @@ func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *toolRun, er
 					return a, run, err
 				}
 			}
+		}
+	}
+}
+
+// reserve waits until a request fits into what is left of the budget, together with
+// those of subagents and of the conversation above.
+func (c *Conversation) reserve(t *turn) (release func(), err error) {
+	if c.cfg.MaxBudget <= 0 {
+		return func() {}, nil
+	}
+	worst, _ := c.model.Cost(&wire.Usage{InputTokens: int64(len(c.prefix.system)+len(c.prefix.tools)+c.transcript.size()) / 3, OutputTokens: c.maxTokens()})
+	type answer struct {
+		release func()
+		ok      bool
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		release, ok := c.ledger.Wait(t.ctx, c.spentBefore+c.cfg.MaxBudget, worst)
+		answers <- answer{release, ok}
+	}()
+	for {
+		select {
+		case a := <-answers:
+			if !a.ok && t.ctx.Err() == nil {
+				return nil, errSpent
+			}
+			return a.release, nil
+		case f := <-c.calls:
+			f()
 		}
 	}
 }

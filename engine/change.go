@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/parley-go/parley/engine/agents"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
@@ -16,6 +17,10 @@ type Changes struct {
 	AppendSystemPrompt string          // empty changes nothing
 	JSONSchema         json.RawMessage // nil changes nothing
 	Skills             []string        // those that there are; nil changes nothing
+
+	Agents           []*agents.Definition // more of them, or others of the same name
+	ForwardSubagents bool                 // see [Config]; false changes nothing
+	SpareBackground  bool                 // see [Config]; false changes nothing
 }
 
 // Change changes what the conversation is told from the start.
@@ -37,6 +42,11 @@ func (c *Conversation) Change(ch Changes) error {
 	if ch.Skills != nil {
 		c.cfg.Skills = ch.Skills
 	}
+	if len(ch.Agents) > 0 && len(c.cfg.Agents) > 0 {
+		c.setAgents(agents.Merge(c.cfg.Agents, ch.Agents))
+	}
+	c.cfg.ForwardSubagents = c.cfg.ForwardSubagents || ch.ForwardSubagents
+	c.cfg.SpareBackground = c.cfg.SpareBackground || ch.SpareBackground
 	c.makePrefix()
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/parley-go/parley/engine/agents"
 	"github.com/parley-go/parley/engine/mcp"
 	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/engine/model/catalog"
@@ -61,8 +62,14 @@ type Config struct {
 	// web_search.
 	ServerTools bool
 
-	Tools     []tool.Tool
-	Questions bool // the model has tools to ask the user and to plan
+	Tools []tool.Tool
+	// Agents are the subagents that the model can start; with none there is no
+	// tool to do so.
+	Agents           []*agents.Definition
+	ForwardSubagents bool // tell what subagents write, not only what they do
+	NoBackground     bool // subagents are always waited for
+	SpareBackground  bool // an interrupt leaves subagents in the background alone
+	Questions        bool // the model has tools to ask the user and to plan
 	// MCP holds servers whose tools the model has as well. It may be nil. Whoever
 	// made it closes it.
 	MCP    *mcp.Manager

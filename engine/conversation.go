@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -39,6 +40,11 @@ type Conversation struct {
 
 	calls chan func()   // run by the goroutine that owns the state
 	over  chan struct{} // closed when Run has returned
+
+	sub   *subagent            // what it is, if another conversation started it
+	base  context.Context      // of Run
+	keeps func(tool.Tool) bool // whether it has a tool; nil means all
+	stats agentStats
 
 	// Everything below belongs to Run.
 
@@ -181,6 +187,7 @@ func New(cfg Config, host Host) (*Conversation, error) {
 	if cfg.SkillTool {
 		c.tools = append(c.tools, skill.New(library{c}))
 	}
+	c.setAgents(cfg.Agents)
 	c.watchTasks()
 	c.env.Model = c.consult
 	c.hide()
@@ -272,9 +279,12 @@ func (c *Conversation) Do(f func()) bool {
 // answered, or ctx ends: then a turn that runs is cut off but still gets its
 // result.
 func (c *Conversation) Run(ctx context.Context) {
+	c.base = ctx
 	defer close(c.over)
 	defer c.env.Close()
 	defer c.endSession()
+	defer c.endSubagents()
+	var patience <-chan time.Time
 	for {
 		if ctx.Err() != nil {
 			c.leave(context.Cause(ctx))
@@ -289,13 +299,18 @@ func (c *Conversation) Run(ctx context.Context) {
 			c.take(ctx, p)
 			continue
 		}
-		if c.inputEnded && len(c.env.Tasks().Running()) == 0 && c.settled() {
+		if c.inputEnded && len(c.env.Tasks().RunningOf(c.env.Agent)) == 0 && c.settled() {
 			return
+		}
+		if c.sub != nil && patience == nil {
+			patience = time.After(commandWait)
 		}
 		select {
 		case f := <-c.calls:
 			f()
 		case <-ctx.Done():
+		case <-patience:
+			return // what it left running ends with it
 		}
 	}
 }
@@ -436,6 +451,7 @@ func (c *Conversation) Stop() {
 	if c.turn != nil {
 		c.turn.cancel(errInterrupted)
 	}
+	c.stopBackground()
 }
 
 // CancelPrompt takes a prompt back that waits. It reports whether there was one.
@@ -560,7 +576,11 @@ func (c *Conversation) Ledger() (usd float64, models map[string]*wire.ModelUsage
 func (c *Conversation) ToolNames() []string {
 	names := make([]string, 0, len(c.tools))
 	for _, t := range c.tools {
-		names = append(names, t.Spec().Name)
+		name := t.Spec().Name
+		if _, ok := t.(*agentTool); ok {
+			name = agentToolTold
+		}
+		names = append(names, name)
 	}
 	return names
 }
@@ -603,6 +623,13 @@ func (c *Conversation) record(entries ...*session.Entry) error {
 			e.ParentUUID = c.parent
 			c.parent = e.UUID
 		}
+		if c.sub != nil {
+			if e.Fields == nil {
+				e.Fields = map[string]json.RawMessage{}
+			}
+			e.Fields["isSidechain"] = json.RawMessage("true")
+			e.Fields["agentId"] = mustJSON(c.sub.id)
+		}
 	}
 	if err := c.cfg.Log.Append(entries...); err != nil {
 		return fmt.Errorf("%w: %w", errUnwritten, err)
@@ -613,5 +640,6 @@ func (c *Conversation) record(entries ...*session.Entry) error {
 var (
 	errUnwritten   = errors.New("the session cannot be written")
 	errInterrupted = errors.New("interrupted by the user")
+	errSpent       = errors.New("the budget is spent")
 	errSuperseded  = errors.New("another prompt came first")
 )

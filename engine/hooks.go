@@ -14,10 +14,11 @@ import (
 )
 
 func (c *Conversation) logPath() string {
-	if c.cfg.Log == nil {
+	log := c.root().cfg.Log
+	if log == nil {
 		return ""
 	}
-	return c.cfg.Log.Path()
+	return log.Path()
 }
 
 // hookSays tells the user what a hook says.
@@ -376,6 +377,9 @@ func (c *Conversation) foldHooks(name string, answers []HookAnswer) (more []stri
 // startSession runs the hooks for the start of the session, once, and returns what
 // they tell the model.
 func (c *Conversation) startSession(t *turn) []string {
+	if c.sub != nil {
+		return nil // the session is not its own
+	}
 	if c.started {
 		return nil
 	}
@@ -397,6 +401,9 @@ func (c *Conversation) startSession(t *turn) []string {
 
 // endSession runs the hooks for the end of the session, if it began.
 func (c *Conversation) endSession() {
+	if c.sub != nil {
+		return // the session is not its own
+	}
 	if !c.started {
 		return
 	}

@@ -79,6 +79,17 @@ func (t *transcript) add(role string, blocks ...json.RawMessage) {
 	t.messages = append(t.messages, apiMessage{role: role, blocks: append([]json.RawMessage(nil), blocks...)})
 }
 
+// size is how many bytes the messages have, about.
+func (t *transcript) size() int {
+	n := 0
+	for _, m := range t.messages {
+		for _, b := range m.blocks {
+			n += len(b)
+		}
+	}
+	return n
+}
+
 // cacheControl is put into the last block of a prefix that the API is to cache.
 const cacheControl = `"cache_control":{"type":"ephemeral"}`
 

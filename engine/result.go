@@ -18,7 +18,7 @@ func (c *Conversation) init(t *turn) *wire.Init {
 	m := &wire.Init{
 		Cwd: c.env.Cwd(), SessionID: c.id, Tools: wire.Names(c.ToolNames()), MCPServers: c.initServers(),
 		Model: c.model.ID, PermissionMode: c.mode, SlashCommands: wire.Names{}, APIKeySource: c.cfg.APIKeySource,
-		ClaudeCodeVersion: c.cfg.Version, OutputStyle: "default", Agents: wire.Names{}, Skills: wire.Names{},
+		ClaudeCodeVersion: c.cfg.Version, OutputStyle: "default", Agents: wire.Names(c.agentNames()), Skills: wire.Names{},
 		Plugins: []*wire.InitPlugin{}, Capabilities: Capabilities(), UUID: NewID(),
 		TerminalSlashCommands: wire.Names{}, AdditionalDirectories: []string{}, ViewMode: "default",
 		FastModeState: "off", FastModeDisabledReason: "sdk_opt_in_required", Timestamp: c.stamp(),
@@ -111,7 +111,7 @@ func (c *Conversation) result(t *turn, end *ending) *wire.Result {
 		APIErrorStatus: end.status, APIErrorType: end.apiType, APIError: end.apiError,
 		QueuedTurnCount: &queued, UserMessageUUID: firstOf(ids), UserMessageUUIDs: ids,
 		FastModeState: "off", FastModeDisabledReason: "sdk_opt_in_required", SafetyStops: &zero,
-		SubagentStats: json.RawMessage(noSubagents), Timestamp: c.stamp(), Origin: t.prompts[0].origin,
+		SubagentStats: c.root().stats.json(), Timestamp: c.stamp(), Origin: t.prompts[0].origin,
 	}
 	if r.PermissionDenials == nil {
 		r.PermissionDenials = []*wire.PermissionDenial{}
@@ -145,10 +145,6 @@ func (c *Conversation) result(t *turn, end *ending) *wire.Result {
 	}
 	return r
 }
-
-const noSubagents = `{"spawned":0,"requested":{"background":0,"foreground":0,"unset":0},"started_in_background":0,"max_depth":0,` +
-	`"spawned_by_subagents":0,"completed":0,"failed":0,"killed":{"parent":0,"user":0,"system":0},` +
-	`"refused":{"depth_limit":0,"concurrency_limit":0,"budget":0},"by_type":{}}`
 
 // A syntheticError says what a message that no model wrote is about.
 type syntheticError struct {

@@ -49,6 +49,9 @@ func (c *Conversation) offerServers() {
 		return
 	}
 	c.offered = generation
+	if c.keeps != nil {
+		tools = slices.DeleteFunc(slices.Clone(tools), func(t tool.Tool) bool { return !c.keeps(t) })
+	}
 	c.tools = append(slices.DeleteFunc(slices.Clone(c.tools), func(t tool.Tool) bool { _, ok := t.(*mcp.Tool); return ok }), tools...)
 	c.prefix.tools = newPrefix(nil, c.tools).tools
 }

@@ -54,32 +54,52 @@ func (c *Conversation) taskEvent(ev tool.Event) {
 }
 
 // taskEnded tells that a task is over. The model hears of one in the background by
-// a turn of its own.
+// a turn of its own, unless somebody stopped it; of one whose call waited for it
+// the result of the call tells.
 func (c *Conversation) taskEnded(info tool.TaskInfo) {
-	c.emit(&wire.TaskUpdated{TaskID: info.ID, RunID: info.RunID, Patch: wire.TaskPatch{Status: info.Status, EndTime: info.Ended.UnixMilli()}, UUID: NewID(), SessionID: c.id})
 	status := info.Status
 	if status == tool.TaskKilled {
 		status = "stopped"
 	}
-	file := info.OutputFile
+	m := &wire.TaskNotification{TaskID: info.ID, RunID: info.RunID, ToolUseID: info.ToolUseID, Status: status,
+		OutputFile: info.OutputFile, Summary: info.Summary, UUID: NewID(), SessionID: c.id}
 	if !info.Background {
-		file = ""
-	}
-	c.emit(&wire.TaskNotification{TaskID: info.ID, RunID: info.RunID, ToolUseID: info.ToolUseID, Status: status,
-		OutputFile: file, Summary: info.Summary, UUID: NewID(), SessionID: c.id})
-	if !info.Background {
+		m.OutputFile = ""
+		c.emit(m)
 		return
 	}
+	c.emit(&wire.TaskUpdated{TaskID: info.ID, RunID: info.RunID, Patch: wire.TaskPatch{Status: info.Status, EndTime: info.Ended.UnixMilli()}, UUID: NewID(), SessionID: c.id})
+	c.emit(m)
 	c.backgroundChanged()
-	if c.forgotten[info.ID] {
-		return // the conversation that it was of is gone
+	if c.unheard(info) {
+		return
 	}
-	text := fmt.Sprintf("The background task %s has ended (%s): %s", info.ID, status, info.Summary)
-	if file != "" {
-		text += "\nIts output is in " + file
+	c.inbox = append(c.inbox, taskPrompt(info, ""))
+}
+
+// taskPrompt tells the model that a task in the background has ended.
+func taskPrompt(info tool.TaskInfo, more string) *prompt {
+	status := info.Status
+	if status == tool.TaskKilled {
+		status = "stopped"
 	}
-	c.inbox = append(c.inbox, &prompt{m: wire.Prompt(wire.Text(text)), uuid: NewID(),
-		origin: &wire.Origin{Kind: "task-notification", Producer: info.Kind, RunID: info.RunID}})
+	text := fmt.Sprintf("The background task %s has ended (%s)", info.ID, status)
+	if more != "" {
+		text += ": " + info.Description + "\n" + more
+	} else {
+		text += ": " + info.Summary
+	}
+	if info.OutputFile != "" {
+		text += "\nIts output is in " + info.OutputFile
+	}
+	return &prompt{m: wire.Prompt(wire.Text(text)), uuid: NewID(),
+		origin: &wire.Origin{Kind: "task-notification", Producer: "session-task", RunID: info.RunID}}
+}
+
+// unheard reports whether the model need not be told that a task has ended: the
+// conversation that it was of is gone, or whoever stopped it knows.
+func (c *Conversation) unheard(info tool.TaskInfo) bool {
+	return c.forgotten[info.ID] || info.Status == tool.TaskKilled && c.env.Tasks().Stopped(info.ID)
 }
 
 // Remark tells the model something that came up beside the conversation, by a turn of
@@ -91,10 +111,13 @@ func (c *Conversation) Remark(text string) {
 // TellTasks tells the host what runs in the background.
 func (c *Conversation) TellTasks() { c.backgroundChanged() }
 
+// backgroundChanged tells what runs in the background. It may be called from
+// anywhere.
 func (c *Conversation) backgroundChanged() {
 	m := &wire.BackgroundTasksChanged{Tasks: []*wire.BackgroundTask{}, UUID: NewID(), SessionID: c.id}
 	for _, info := range c.env.Tasks().Running() {
-		m.Tasks = append(m.Tasks, &wire.BackgroundTask{TaskID: info.ID, RunID: info.RunID, TaskType: info.Kind, Description: info.Description})
+		m.Tasks = append(m.Tasks, &wire.BackgroundTask{TaskID: info.ID, RunID: info.RunID, TaskType: info.Kind, SubagentType: info.AgentType,
+			Description: info.Description, ParentTaskID: info.Agent})
 	}
 	c.emit(m)
 }

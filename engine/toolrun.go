@@ -37,6 +37,7 @@ type toolCall struct {
 	uuid     string // of the line that told it
 	began    time.Time
 	readOnly bool
+	agent    bool // it starts a subagent, which runs beside others
 	done     chan struct{}
 	out      *outcome // once done
 	answered *outcome // what the host said, in place of out; of the conversation's goroutine
@@ -87,13 +88,14 @@ func (r *toolRun) start(b *block, uuid string) {
 	call.ctx, call.cancel = context.WithCancelCause(r.ctx)
 	tl := r.c.findTool(b.name)
 	_, call.final = tl.(*structuredOutput)
-	call.readOnly = tl != nil && tl.Spec().ReadOnly
+	_, call.agent = tl.(*agentTool)
+	call.readOnly = tl != nil && tl.Spec().ReadOnly && !call.agent
 	if m, ok := tl.(*mcp.Tool); ok {
 		call.server = m.Server()
 	}
 	var before []*toolCall
 	for _, other := range r.calls {
-		if !call.readOnly || !other.readOnly {
+		if (!call.readOnly || !other.readOnly) && (!call.agent || !other.agent) {
 			before = append(before, other)
 		}
 	}
@@ -195,10 +197,12 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 		return rejected(call, c.now())
 	}
 	changed := func() {}
-	if !spec.ReadOnly {
+	if !call.readOnly {
 		var err error
-		if changed, err = c.keepFiles(call, tl, input); err != nil {
-			return failed(call, err)
+		if !call.agent { // what a subagent changes is kept call by call
+			if changed, err = c.keepFiles(call, tl, input); err != nil {
+				return failed(call, err)
+			}
 		}
 		// The intent is on record before the effect.
 		if err := c.intent(call, input); err != nil {
@@ -213,7 +217,7 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 		failure = "tool_error"
 	}
 	span.End(err, failure)
-	if !spec.ReadOnly {
+	if !call.readOnly {
 		changed()
 		c.settle(call, err != nil || failure != "")
 	}
@@ -293,11 +297,9 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 				delete(call.resolved, a.Path) // it cannot be opened, either
 			}
 		}
-		return c.Do(func() {
-			mode = c.mode
-			d = c.policy.Decide(&policy.Request{Tool: spec, Access: access, Input: *input, Mode: c.mode, Roots: c.roots, Cwd: c.env.Cwd(), Home: c.env.Home, Sandboxed: c.unasked(access)})
-			d = leaving(access, d)
-		})
+		var alive bool
+		d, mode, alive = c.decide(tl, *input, access)
+		return alive
 	}
 	if !decide() {
 		if out.result == nil {
@@ -390,7 +392,8 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 		return false
 	}
 	for _, u := range res.UpdatedPermissions {
-		c.Do(func() { c.Apply(u) })
+		root := c.root()
+		root.Do(func() { root.Apply(u) })
 	}
 	if res.UpdatedInput != nil && string(res.UpdatedInput) != "null" {
 		if err := tool.Validate(spec, res.UpdatedInput); err != nil {

@@ -49,6 +49,9 @@ type turn struct {
 func (c *Conversation) take(ctx context.Context, p *prompt) {
 	t := &turn{began: c.now(), prompts: []*prompt{p}, promptID: NewID()}
 	ctx, t.span = c.telemetry.Turn(ctx, trace.SpanKindInternal, c.id, c.primary.ID, "")
+	if c.sub != nil && c.sub.promptID != "" {
+		t.promptID = c.sub.promptID
+	}
 	t.ctx, t.cancel = context.WithCancelCause(ctx)
 	defer t.cancel(nil)
 	c.turn = t
@@ -93,6 +96,9 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 	begun := c.startSession(t)
 	added, blocked, reason := c.promptHooks(t, p)
 	added = append(begun, added...)
+	if c.sub != nil && c.results == 0 {
+		added = append(added, c.sub.context...)
+	}
 	failed := c.awaitServers(t)
 	c.commandModel(cmd)
 	c.emit(c.init(t))
@@ -181,7 +187,7 @@ func (c *Conversation) say(t *turn, p *prompt, context []string) error {
 	}, &session.Entry{Type: "last-prompt", Fields: fields("lastPrompt", clip(p.m.Message.Content.String(), 200), "leafUuid", p.uuid)}); err != nil {
 		return err
 	}
-	if c.keeper != nil {
+	if c.keeper != nil && c.sub == nil { // what a subagent changes is of the prompt above
 		if err := c.keeper.Begin(p.uuid); err != nil {
 			return fmt.Errorf("%w: %w", errUnwritten, err)
 		}
@@ -261,6 +267,9 @@ func (c *Conversation) round(t *turn) *ending {
 	c.settleEnv()
 	c.offerServers()
 	a, run, err := c.ask(t)
+	if errors.Is(err, errSpent) {
+		return c.overBudget()
+	}
 	if errors.Is(err, errUnwritten) {
 		if run != nil {
 			run.abandon()
@@ -502,7 +511,7 @@ func (c *Conversation) awaitCall(t *turn, call *toolCall) *outcome {
 // awaitStop waits for a call that was told to stop. It does so soon; one that does
 // not is left to itself.
 func (c *Conversation) awaitStop(call *toolCall) *outcome {
-	grace := time.NewTimer(toolGrace)
+	grace := time.NewTimer(c.grace())
 	defer grace.Stop()
 	for {
 		select {
@@ -522,6 +531,10 @@ const heartbeat = 30 * time.Second
 
 // toolGrace is how long a tool has to end once its turn has.
 const toolGrace = 5 * time.Second
+
+// grace is toolGrace, less in subagents, so that those who wait for them have
+// theirs.
+func (c *Conversation) grace() time.Duration { return toolGrace / time.Duration(1+c.depth()) }
 
 // tellResult records the result of a call and tells it.
 func (c *Conversation) tellResult(t *turn, call *toolCall, out *outcome) (json.RawMessage, error) {

@@ -2,6 +2,7 @@ package tool
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/parley-go/parley/engine/sandbox"
@@ -32,16 +33,20 @@ type Env struct {
 	// started or ended. It may be nil and must not block.
 	Notify func(Event)
 
+	// Agent is the id of the subagent that works here, empty for the conversation
+	// itself.
+	Agent string
+
 	mu      sync.Mutex
 	cwd     string
 	values  map[any]any
-	tasks   Tasks
+	tasks   *Tasks // shared with subagents
 	closed  bool
 	closers []func()
 }
 
 // An Event is something that happens beside the calls: [TaskStarted],
-// [TaskUpdated] or [TaskEnded].
+// [TaskUpdated] or [TaskEnded]. Those of one task are sent one after the other.
 type Event any
 
 // Cwd returns the working directory.
@@ -78,7 +83,23 @@ func Value[T any](e *Env, key any, init func() T) T {
 }
 
 // Tasks returns the work of the conversation that goes on beside the calls.
-func (e *Env) Tasks() *Tasks { return &e.tasks }
+func (e *Env) Tasks() *Tasks {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.tasks == nil {
+		e.tasks = &Tasks{}
+	}
+	return e.tasks
+}
+
+// Child returns what a subagent works in: the same directories and environment,
+// and the same list of tasks, with a working directory and a memory of its own.
+// Whoever makes it closes it.
+func (e *Env) Child(agent string) *Env {
+	tasks, cwd := e.Tasks(), e.Cwd()
+	return &Env{Roots: slices.Clone(e.Roots), Home: e.Home, Environ: slices.Clone(e.Environ), Dir: e.Dir, Sandbox: e.Sandbox, Hidden: e.Hidden, Model: e.Model,
+		Agent: agent, cwd: cwd, tasks: tasks}
+}
 
 // OnClose has f called when the conversation ends, the last one first. If it has
 // ended already f is called at once.

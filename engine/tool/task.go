@@ -3,6 +3,7 @@ package tool
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,6 +29,8 @@ type TaskInfo struct {
 	ID          string // such as "b9f526abc"
 	RunID       string
 	ToolUseID   string // of the call that started it
+	Agent       string // the subagent that started it; empty if the conversation itself did
+	AgentType   string // of a subagent: what kind it is
 	Kind        string // [TaskBash], [TaskAgent]
 	Description string
 	Command     string // of a shell task
@@ -77,8 +80,9 @@ type TaskEnded struct{ Info TaskInfo }
 // Tasks are the tasks of a conversation, those that ended included. Its zero value
 // is empty; it is safe for concurrent use.
 type Tasks struct {
-	mu   sync.Mutex
-	list []Task
+	mu      sync.Mutex
+	list    []Task
+	stopped map[string]bool // somebody asked for their end
 }
 
 // keptTasks bounds how many tasks that ended are remembered.
@@ -110,6 +114,32 @@ func (t *Tasks) Get(id string) (Task, bool) {
 	return nil, false
 }
 
+// Stop ends the task of an id because somebody asked for it, and returns when it
+// has ended. It reports whether there is one.
+func (t *Tasks) Stop(id string) bool {
+	task, ok := t.Get(id)
+	if !ok {
+		return false
+	}
+	if task.Info().Status == TaskRunning {
+		t.mu.Lock()
+		if t.stopped == nil {
+			t.stopped = map[string]bool{}
+		}
+		t.stopped[id] = true
+		t.mu.Unlock()
+	}
+	task.Stop()
+	return true
+}
+
+// Stopped reports whether the task of an id was ended by [Tasks.Stop].
+func (t *Tasks) Stopped(id string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.stopped[id]
+}
+
 // All returns the tasks in the order they were added.
 func (t *Tasks) All() []Task {
 	t.mu.Lock()
@@ -126,6 +156,12 @@ func (t *Tasks) Running() []TaskInfo {
 		}
 	}
 	return running
+}
+
+// RunningOf returns those of [Tasks.Running] that a subagent started, or the
+// conversation itself with an empty id.
+func (t *Tasks) RunningOf(agent string) []TaskInfo {
+	return slices.DeleteFunc(t.Running(), func(info TaskInfo) bool { return info.Agent != agent })
 }
 
 // Background lets the running call of an id, or all with an empty one, go on in

@@ -7,6 +7,7 @@
 package ledger
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,11 +34,13 @@ const remembered = 1024
 // A Ledger is the ledger of a conversation. It is safe for concurrent use.
 type Ledger struct {
 	catalog *catalog.Catalog
+	parent  *Ledger // whose subagent this one is of; nil if it is the conversation's
 
 	mu       sync.Mutex
 	total    int64 // of the session, in nano-dollars
 	unknown  bool  // something was used whose price is not known
 	reserved int64
+	released chan struct{} // closed when something that was held is held no more; nil if nobody waits
 	apiTime  time.Duration
 	models   map[string]*account // of the session
 	turn     map[string]*account // of this turn
@@ -84,10 +87,21 @@ func New(c *catalog.Catalog) *Ledger {
 	return &Ledger{catalog: c, models: map[string]*account{}, turn: map[string]*account{}, costs: map[string]Amount{}}
 }
 
+// Child returns the ledger of a subagent. What is added to it is added to this one,
+// too, and so to those above; budgets are those of the topmost.
+func (l *Ledger) Child() *Ledger {
+	c := New(l.catalog)
+	c.parent = l
+	return c
+}
+
 // Add books what one request used, under the model that it asked for, and returns
 // what that costs. Every call counts: one request is added once, when its answer
 // has ended, well or not. The id is for [Ledger.Cost], and may be empty.
 func (l *Ledger) Add(requestID, model string, u *wire.Usage) Amount {
+	if l.parent != nil {
+		l.parent.Add(requestID, model, u)
+	}
 	a := read(u)
 	info, _ := l.catalog.Resolve(model)
 	clean := a.wire()
@@ -132,6 +146,9 @@ func (l *Ledger) Cost(requestID string) (Amount, bool) {
 
 // AddAPITime adds to the time that the conversation waited for models.
 func (l *Ledger) AddAPITime(d time.Duration) {
+	if l.parent != nil {
+		l.parent.AddAPITime(d)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.apiTime += max(d, 0)
@@ -178,6 +195,9 @@ func (l *Ledger) Turn() Amount {
 // What is not known does not count: who sets a budget refuses models without a
 // price.
 func (l *Ledger) Exceeds(budget int64) bool {
+	if l.parent != nil {
+		return l.parent.Exceeds(budget)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.total >= budget
@@ -188,6 +208,9 @@ func (l *Ledger) Exceeds(budget int64) bool {
 // reports false, and holds nothing, if the budget is spent, or would be with this
 // and what else is held. A call is added before it is released.
 func (l *Ledger) Reserve(budget, nanos int64) (release func(), ok bool) {
+	if l.parent != nil {
+		return l.parent.Reserve(budget, nanos)
+	}
 	nanos = max(nanos, 0)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -195,12 +218,54 @@ func (l *Ledger) Reserve(budget, nanos int64) (release func(), ok bool) {
 	if l.total >= budget || sum(held, nanos) > budget {
 		return func() {}, false
 	}
-	l.reserved += nanos // at most budget
+	return l.hold(nanos), true
+}
+
+// hold holds an amount. The caller holds mu.
+func (l *Ledger) hold(nanos int64) (release func()) {
+	l.reserved = sum(l.reserved, nanos)
 	return sync.OnceFunc(func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.reserved -= nanos
-	}), true
+		if l.released != nil {
+			close(l.released)
+			l.released = nil
+		}
+	})
+}
+
+// Wait is [Ledger.Reserve] for a call that may cost so much at most. If the budget
+// is left but not enough of it, the call waits until it is the only one, so that
+// all calls together exceed a budget by one call at most. It reports false if the
+// budget is spent, or ctx ends.
+func (l *Ledger) Wait(ctx context.Context, budget, nanos int64) (release func(), ok bool) {
+	if l.parent != nil {
+		return l.parent.Wait(ctx, budget, nanos)
+	}
+	nanos = min(max(nanos, 1), math.MaxInt64/1024)
+	for {
+		l.mu.Lock()
+		if l.total >= budget {
+			l.mu.Unlock()
+			return func() {}, false
+		}
+		if l.reserved == 0 || sum(sum(l.total, l.reserved), nanos) <= budget {
+			release = l.hold(nanos)
+			l.mu.Unlock()
+			return release, true
+		}
+		if l.released == nil {
+			l.released = make(chan struct{})
+		}
+		released := l.released
+		l.mu.Unlock()
+		select {
+		case <-released:
+		case <-ctx.Done():
+			return func() {}, false
+		}
+	}
 }
 
 // TurnUsage returns what the turn used, of all models.

@@ -88,7 +88,8 @@ func (t *Tool) launch(call *tool.Call, in *Input, shell, snapshot, dir string) (
 	env := call.Env
 	r := &run{env: env, dir: dir, started: make(chan struct{}), ended: make(chan struct{}), letGo: make(chan struct{}, 1)}
 	r.info = tool.TaskInfo{
-		ID: tool.NewTaskID("b"), RunID: tool.NewRunID(), ToolUseID: call.ID, Kind: tool.TaskBash,
+		Agent: env.Agent,
+		ID:    tool.NewTaskID("b"), RunID: tool.NewRunID(), ToolUseID: call.ID, Kind: tool.TaskBash,
 		Description: in.Description, Command: in.Command, Status: tool.TaskRunning, Started: time.Now(),
 	}
 	if r.info.Description == "" {

@@ -69,7 +69,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	if info := task.Info(); info.Status != tool.TaskRunning {
 		return nil, tool.Misuse("Task %s is not running (status: %s)", id, info.Status)
 	}
-	task.Stop()
+	call.Env.Tasks().Stop(id)
 	info := task.Info()
 	what := info.Command
 	if what == "" {

@@ -1,0 +1,485 @@
+package engine
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/parley-go/parley/engine/agents"
+	"github.com/parley-go/parley/engine/mcp"
+	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/wire"
+)
+
+// The tool that starts subagents has two names: the model and hooks know it as
+// Agent, hosts are told of Task; both are taken.
+const (
+	agentToolName = "Agent"
+	agentToolTold = "Task"
+)
+
+//go:embed subagent_tool.md
+var agentToolDescription string
+
+const agentToolSchema = `{"type":"object","required":["description","prompt"],"properties":{
+	"description":{"type":"string","description":"What it does, in three to five words"},
+	"prompt":{"type":"string","description":"The whole task: the subagent knows nothing else"},
+	"subagent_type":{"type":"string","description":"Which agent; general-purpose without it"},
+	"model":{"type":"string","description":"A model in place of the agent's own, such as haiku, sonnet or opus"},
+	"effort":{"type":"string","enum":["low","medium","high","xhigh","max"],"description":"How hard it tries, if that is not to be as here"},
+	"run_in_background":{"type":"boolean","description":"Whether to go on at once; false waits for the report"}}}`
+
+// An agentInput is what the model gives.
+type agentInput struct {
+	Description string     `json:"description"`
+	Prompt      string     `json:"prompt"`
+	Type        string     `json:"subagent_type"`
+	Model       string     `json:"model"`
+	Effort      string     `json:"effort"`
+	Background  *tool.Bool `json:"run_in_background"`
+	Isolation   string     `json:"isolation"`
+}
+
+// agentTool starts subagents of a conversation.
+type agentTool struct {
+	c    *Conversation
+	spec *tool.Spec
+	defs []*agents.Definition
+}
+
+func newAgentTool(c *Conversation, defs []*agents.Definition) *agentTool {
+	var b strings.Builder
+	b.WriteString(agentToolDescription)
+	for _, d := range defs {
+		fmt.Fprintf(&b, "- %s: %s\n", d.Name, strings.Join(strings.Fields(d.Description), " "))
+	}
+	return &agentTool{c: c, defs: defs, spec: &tool.Spec{
+		// What it does is decided call by call inside the subagent: to start one
+		// changes nothing.
+		Name: agentToolName, Aliases: []string{agentToolTold}, Description: b.String(), Schema: json.RawMessage(agentToolSchema), ReadOnly: true,
+	}}
+}
+
+func (a *agentTool) Spec() *tool.Spec { return a.spec }
+
+func (*agentTool) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) { return nil, nil }
+
+// find returns the agent that a call means.
+func (a *agentTool) find(name string) (*agents.Definition, error) {
+	if name == "" {
+		name = agents.Default
+	}
+	var names []string
+	for _, d := range a.defs {
+		if d.Name == name {
+			return d, nil
+		}
+		names = append(names, d.Name)
+	}
+	for _, d := range a.defs {
+		if strings.EqualFold(d.Name, name) {
+			return d, nil
+		}
+	}
+	return nil, fmt.Errorf("Agent type '%s' not found. Available agents: %s", name, strings.Join(names, ", "))
+}
+
+// Run starts a subagent and returns its report, or at once.
+func (a *agentTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
+	var in agentInput
+	if err := tool.Decode(call.Input, &in); err != nil {
+		return nil, err
+	}
+	def, err := a.find(in.Type)
+	if err != nil {
+		return nil, err
+	}
+	if strings.TrimSpace(in.Prompt) == "" {
+		return nil, tool.Misuse("InputValidationError: Agent failed: the prompt is empty. The subagent knows nothing but its prompt.")
+	}
+	if in.Isolation != "" {
+		return nil, tool.Misuse("InputValidationError: Agent failed: isolation is not available here. Leave it out.")
+	}
+	c := a.c
+	stats := &c.root().stats
+	if c.depth() >= maxDepth {
+		stats.refuse("depth_limit")
+		return nil, fmt.Errorf("Subagents start subagents at most %d deep. Do the work yourself.", maxDepth)
+	}
+	if n := running(c.env.Tasks()); n >= maxSubagents {
+		stats.refuse("concurrency_limit")
+		return nil, fmt.Errorf("%d subagents are running already. Wait until some have ended.", n)
+	}
+	if c.spent() {
+		stats.refuse("budget")
+		return nil, errors.New("The budget is used up, so no subagent was started.")
+	}
+	// The conversation itself does not wait unless it is told to; a subagent does,
+	// whose report would be early otherwise.
+	background := c.depth() == 0 || def.Background
+	asked := "unset"
+	if in.Background != nil {
+		background, asked = bool(*in.Background), "foreground"
+		if background {
+			asked = "background"
+		}
+	}
+	if c.cfg.NoBackground {
+		background = false
+	}
+	s, err := c.newSubagent(call, def, &in, background)
+	if err != nil {
+		return nil, err
+	}
+	stats.start(s, asked, background)
+	return s.start(ctx, background)
+}
+
+// running counts the subagents that run.
+func running(tasks *tool.Tasks) int {
+	n := 0
+	for _, t := range tasks.All() {
+		if info := t.Info(); info.Kind == tool.TaskAgent && info.Status == tool.TaskRunning {
+			n++
+		}
+	}
+	return n
+}
+
+// setAgents gives the conversation the agents that its tool can start; none takes
+// the tool away.
+func (c *Conversation) setAgents(defs []*agents.Definition) {
+	c.cfg.Agents = defs
+	c.tools = slices.DeleteFunc(slices.Clone(c.tools), func(t tool.Tool) bool { _, ok := t.(*agentTool); return ok })
+	if len(defs) > 0 {
+		c.tools = append([]tool.Tool{newAgentTool(c, defs)}, c.tools...)
+	}
+}
+
+// Agents returns the agents that the model can start.
+func (c *Conversation) Agents() []*agents.Definition { return c.cfg.Agents }
+
+func (c *Conversation) agentNames() []string {
+	names := []string{}
+	for _, d := range c.cfg.Agents {
+		names = append(names, d.Name)
+	}
+	return names
+}
+
+// endSubagents ends what the conversation started, when it ends itself.
+func (c *Conversation) endSubagents() {
+	var wg sync.WaitGroup
+	for _, t := range c.env.Tasks().All() {
+		if s, ok := t.(*subagent); ok && s.parent == c {
+			wg.Go(func() { s.end("system", errEnded) })
+		}
+	}
+	wg.Wait()
+}
+
+// stopBackground stops the subagents in the background, because the user wants
+// quiet.
+func (c *Conversation) stopBackground() {
+	if c.cfg.SpareBackground {
+		return
+	}
+	for _, info := range c.env.Tasks().Running() {
+		if info.Kind == tool.TaskAgent {
+			go c.env.Tasks().Stop(info.ID)
+		}
+	}
+}
+
+// A narrowing is what an agent may do of what its parent may.
+type narrowing struct {
+	name   string
+	tools  []policy.Rule // that it has; nil means all
+	denied []policy.Rule // that it has not
+	all    bool
+	mode   wire.PermissionMode
+}
+
+func newNarrowing(def *agents.Definition) (narrowing, error) {
+	n := narrowing{name: def.Name, all: def.Tools == nil, mode: def.Mode}
+	if def.ReadOnly {
+		n.mode = wire.ModePlan
+	}
+	parse := func(texts []string, behavior wire.PermissionBehavior) (rules []policy.Rule, err error) {
+		for _, text := range texts {
+			r, err := policy.Parse(text, behavior, policy.Source{Layer: policy.LayerHost})
+			if err != nil {
+				return nil, fmt.Errorf("the agent %s cannot be used: %w", def.Name, err)
+			}
+			rules = append(rules, r)
+		}
+		return rules, nil
+	}
+	var err, err2 error
+	n.tools, err = parse(def.Tools, wire.BehaviorAllow)
+	n.denied, err2 = parse(def.Disallowed, wire.BehaviorDeny)
+	return n, errors.Join(err, err2)
+}
+
+// policy returns what the rules of the parent are narrowed by.
+func (n *narrowing) policy() policy.Narrowing {
+	p := policy.Narrowing{Rules: n.denied, Mode: n.mode}
+	if n.all {
+		return p
+	}
+	p.Tools = []string{}
+	for _, r := range n.tools {
+		if isAgentTool(r.Tool) {
+			r.Content = "" // which agents is decided by what is on offer
+		}
+		p.Tools = append(p.Tools, r.String())
+	}
+	return p
+}
+
+func isAgentTool(name string) bool { return name == agentToolName || name == agentToolTold }
+
+// has reports whether the agent has a tool, by one of its names.
+func (n *narrowing) has(names ...string) bool {
+	is := func(r policy.Rule) bool {
+		return slices.ContainsFunc(names, func(name string) bool {
+			return r.Tool == name || strings.HasPrefix(r.Tool, "mcp__") && strings.HasPrefix(name, strings.TrimSuffix(r.Tool, "__*")+"__")
+		})
+	}
+	if slices.ContainsFunc(n.denied, func(r policy.Rule) bool { return r.Content == "" && (is(r) || r.Tool == "*") }) {
+		return false
+	}
+	return n.all || slices.ContainsFunc(n.tools, func(r policy.Rule) bool { return is(r) || r.Tool == "*" })
+}
+
+// keeps reports whether the agent has a tool.
+func (n *narrowing) keeps(t tool.Tool) bool {
+	spec := t.Spec()
+	return n.has(append([]string{spec.Name}, spec.Aliases...)...)
+}
+
+// choose returns the tools of the parent that the agent has. Those that belong to
+// the conversation with the user are not for subagents; those of MCP servers come
+// by themselves.
+func (n *narrowing) choose(tools []tool.Tool) []tool.Tool {
+	var kept []tool.Tool
+	for _, t := range tools {
+		switch t.(type) {
+		case *agentTool, *structuredOutput, *askUser, *enterPlan, *exitPlan, *mcp.Tool:
+			continue
+		}
+		if t.Spec().Name == "Skill" { // it loads into the conversation it belongs to
+			continue
+		}
+		if n.keeps(t) {
+			kept = append(kept, t)
+		}
+	}
+	return kept
+}
+
+// agents returns the agents that it may start: all, or those that it names.
+func (n *narrowing) agents(defs []*agents.Definition) []*agents.Definition {
+	var only []string
+	for _, r := range n.tools {
+		if isAgentTool(r.Tool) && r.Content != "" {
+			for name := range strings.SplitSeq(r.Content, ",") {
+				only = append(only, strings.TrimSpace(name))
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(defs), func(d *agents.Definition) bool {
+		not := func(r policy.Rule) bool {
+			return isAgentTool(r.Tool) && r.Content == d.Name
+		}
+		return only != nil && !slices.Contains(only, d.Name) || slices.ContainsFunc(n.denied, not)
+	})
+}
+
+// decide decides about a call, in the goroutine that owns the topmost
+// conversation: its rules and its mode are those that count, as they are now,
+// narrowed by each agent on the way down.
+func (c *Conversation) decide(tl tool.Tool, input json.RawMessage, access []tool.Access) (d policy.Decision, mode wire.PermissionMode, ok bool) {
+	root := c.root()
+	ok = root.Do(func() {
+		var chain []*subagent
+		for s := c.sub; s != nil; s = s.parent.sub {
+			chain = append(chain, s)
+		}
+		mode = root.mode
+		for _, s := range slices.Backward(chain) {
+			mode = narrowest(mode, s.narrow.mode)
+		}
+		d = c.policy.Decide(&policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: root.mode, Roots: root.roots, Cwd: c.env.Cwd(), Home: c.env.Home,
+			Sandboxed: c.unasked(access)})
+		d = leaving(access, d)
+		if a, is := tl.(*agentTool); is {
+			d = a.decide(root.policy, input, d)
+		}
+		if c.sub != nil && d.Behavior == wire.BehaviorDeny && c.sub.def.ReadOnly && d.ReasonType == "mode" {
+			d.Reason = fmt.Sprintf("the agent %s only looks: it changes nothing", c.sub.def.Name)
+		}
+	})
+	return d, mode, ok
+}
+
+// decide looks for rules about the agent that a call means, such as Agent(Explore).
+func (a *agentTool) decide(p *policy.Policy, input json.RawMessage, d policy.Decision) policy.Decision {
+	var in agentInput
+	tool.Decode(input, &in)
+	def, err := a.find(in.Type)
+	if err != nil {
+		return d
+	}
+	for _, rule := range p.Rules() {
+		r := &rule
+		if !isAgentTool(r.Tool) || !strings.EqualFold(r.Content, def.Name) {
+			continue
+		}
+		switch {
+		case r.Behavior == wire.BehaviorDeny:
+			return policy.Decision{Behavior: wire.BehaviorDeny, Reason: "denied by the rule " + r.String(), ReasonType: "rule", Rule: r}
+		case r.Behavior == wire.BehaviorAsk && d.Behavior == wire.BehaviorAllow:
+			d = policy.Decision{Behavior: wire.BehaviorAsk, Reason: "the rule " + r.String() + " asks", ReasonType: "rule", Rule: r}
+		}
+	}
+	return d
+}
+
+// narrowest returns the mode of an agent under that of its parent: its own where
+// that allows no more than the parent's, the parent's otherwise.
+func narrowest(parent, own wire.PermissionMode) wire.PermissionMode {
+	if own == "" {
+		return parent
+	}
+	switch parent {
+	case wire.ModeBypassPermissions:
+		switch own {
+		case wire.ModeManual, wire.ModeAuto, wire.ModeDelegate:
+			return wire.ModeDefault
+		}
+		return own
+	case wire.ModeAcceptEdits:
+		switch own {
+		case wire.ModeBypassPermissions:
+			return parent
+		case wire.ModeManual, wire.ModeAuto, wire.ModeDelegate:
+			return wire.ModeDefault
+		}
+		return own
+	case wire.ModePlan, wire.ModeDontAsk:
+		return parent
+	}
+	if own == wire.ModePlan || own == wire.ModeDontAsk {
+		return own
+	}
+	return parent
+}
+
+// agentStats counts subagents, for results.
+type agentStats struct {
+	mu sync.Mutex
+	n  agentCounts
+}
+
+type agentCounts struct {
+	Spawned   int `json:"spawned"`
+	Requested struct {
+		Background int `json:"background"`
+		Foreground int `json:"foreground"`
+		Unset      int `json:"unset"`
+	} `json:"requested"`
+	InBackground int `json:"started_in_background"`
+	MaxDepth     int `json:"max_depth"`
+	Nested       int `json:"spawned_by_subagents"`
+	Completed    int `json:"completed"`
+	Failed       int `json:"failed"`
+	Killed       struct {
+		Parent int `json:"parent"`
+		User   int `json:"user"`
+		System int `json:"system"`
+	} `json:"killed"`
+	Refused struct {
+		Depth       int `json:"depth_limit"`
+		Concurrency int `json:"concurrency_limit"`
+		Budget      int `json:"budget"`
+	} `json:"refused"`
+	ByType map[string]int `json:"by_type"`
+}
+
+func (s *agentStats) start(a *subagent, asked string, background bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.n.Spawned++
+	switch asked {
+	case "background":
+		s.n.Requested.Background++
+	case "foreground":
+		s.n.Requested.Foreground++
+	default:
+		s.n.Requested.Unset++
+	}
+	if background {
+		s.n.InBackground++
+	}
+	if a.depth > 1 {
+		s.n.Nested++
+	}
+	s.n.MaxDepth = max(s.n.MaxDepth, a.depth)
+	if s.n.ByType == nil {
+		s.n.ByType = map[string]int{}
+	}
+	s.n.ByType[a.def.Name]++
+}
+
+func (s *agentStats) ended(status, killer string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch status {
+	case tool.TaskCompleted:
+		s.n.Completed++
+	case tool.TaskFailed:
+		s.n.Failed++
+	default:
+		switch killer {
+		case "parent":
+			s.n.Killed.Parent++
+		case "system":
+			s.n.Killed.System++
+		default:
+			s.n.Killed.User++
+		}
+	}
+}
+
+func (s *agentStats) refuse(why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch why {
+	case "depth_limit":
+		s.n.Refused.Depth++
+	case "concurrency_limit":
+		s.n.Refused.Concurrency++
+	case "budget":
+		s.n.Refused.Budget++
+	}
+}
+
+// json returns the counts as results tell them.
+func (s *agentStats) json() json.RawMessage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.n
+	n.ByType = maps.Clone(n.ByType)
+	if n.ByType == nil {
+		n.ByType = map[string]int{}
+	}
+	return mustJSON(n)
+}
