@@ -686,6 +686,13 @@ func (s *subagent) Emit(m wire.Message) {
 		s.mu.Unlock()
 		return
 	}
+	if _, ok := m.(*wire.Result); !ok && s.ctx.Err() != nil {
+		switch m.(type) {
+		case *wire.Assistant, *wire.User, *wire.Informational, *wire.ToolProgress:
+			s.mu.Unlock()
+			return // what is left of one that was stopped is nobody's concern
+		}
+	}
 	aloud := s.info.Background || c.root().cfg.ForwardSubagents
 	info := s.info
 	switch m := m.(type) {
