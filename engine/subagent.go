@@ -178,7 +178,7 @@ func (c *Conversation) newSubagent(call *tool.Call, def *agents.Definition, in *
 	cfg.AppendSystemPrompt, cfg.JSONSchema, cfg.History = "", nil, nil
 	cfg.Project, cfg.SkillTool, cfg.OutputStyle, cfg.NoSlashCommands = nil, false, "", true
 	cfg.Questions, cfg.Partial, cfg.Replay, cfg.States = false, false, false, false
-	cfg.SessionID = c.id
+	cfg.SessionID, cfg.Checkpoints = c.id, false
 	cfg.Env = c.env.Child(s.id)
 	if s.depth >= maxDepth || !s.narrow.has(agentToolName, "Task") {
 		cfg.Agents = nil
