@@ -150,7 +150,7 @@ func TestOddFilesLikeRipgrep(t *testing.T) {
 	} {
 		tooltest.Write(t, env, name, content)
 	}
-	for _, pattern := range []string{"needle", "^needle", "needle$", "\\bneedle\\b", "needle\\s", "needle.", "^.needle", "(?i)K needle", "[^a-z]needle", "needle\\d", "needle\\W", "\\Bneedle", "^.$", "^\\W+$"} {
+	for _, pattern := range []string{"needle", "^needle", "needle$", "\\bneedle\\b", "needle\\s", "needle.", "^.needle", "(?i)K needle", "[^a-z]needle", "needle\\d", "needle\\W", "\\Bneedle", "^.$", "\\W\\w$"} {
 		cmd := exec.Command(rg, "--no-config", "--hidden", "--no-heading", "--with-filename", "-n", pattern, "./")
 		cmd.Dir = env.Roots[0]
 		data, _ := cmd.Output()
