@@ -1,0 +1,153 @@
+package agent_test
+
+import (
+	"context"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/engine/model"
+	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/session"
+)
+
+// A subagent's log is beside that of the session, where the functions of package
+// session find it, and what it cost is in the session's sum.
+func TestSubagentTranscript(t *testing.T) {
+	dir, home := t.TempDir(), t.TempDir()
+	s := parleytest.Script(
+		parleytest.Call("Agent", `{"description":"one","prompt":"P1","run_in_background":false}`).Usage(parleytest.Usage{Input: 10, Output: 1}),
+		parleytest.Say("main").Usage(parleytest.Usage{Input: 10, Output: 1}),
+	)
+	s.When("one", parleytest.FirstUser("P1"),
+		parleytest.Call("Agent", `{"description":"two","prompt":"P2"}`).Usage(parleytest.Usage{Input: 100, Output: 1}),
+		parleytest.Say("report one").Usage(parleytest.Usage{Input: 100, Output: 1}))
+	s.When("two", parleytest.FirstUser("P2"), parleytest.Say("report two").Usage(parleytest.Usage{Input: 1000, Output: 1}))
+	cfg := agent.Config{Cwd: dir, Home: home, Model: s.Model()}
+	res, err := parley.Run(t.Context(), "hi", &parley.Options{Dialer: agent.InProcess(cfg)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.Result != "main" {
+		t.Error(res.Result)
+	}
+	var input int64
+	for _, u := range res.ModelUsage {
+		input += u.InputTokens
+	}
+	if input != 1220 || res.Usage.InputTokens != 1220 {
+		t.Errorf("the session used %d, the turn %d; 1220 expected", input, res.Usage.InputTokens)
+	}
+	store := &session.Files{Dir: filepath.Join(home, ".claude")}
+	ids, err := session.Subagents(t.Context(), store, res.SessionID, nil)
+	if err != nil || len(ids) != 2 {
+		t.Fatal(ids, err)
+	}
+	var said []string
+	for _, id := range ids {
+		messages, err := session.SubagentMessages(t.Context(), store, res.SessionID, id, nil)
+		if err != nil || len(messages) == 0 {
+			t.Fatal(messages, err)
+		}
+		last := messages[len(messages)-1]
+		said = append(said, string(last.Message))
+		nested := strings.Contains(string(last.Message), "report two")
+		if last.ParentToolUseID == "" || (last.ParentAgentID != "") != nested {
+			t.Errorf("%s is of the call %q and the agent %q", last.Message, last.ParentToolUseID, last.ParentAgentID)
+		}
+	}
+	if all := strings.Join(said, "\n"); !strings.Contains(all, "report one") || !strings.Contains(all, "report two") {
+		t.Error(all)
+	}
+	for _, id := range ids {
+		files, _ := filepath.Glob(filepath.Join(home, ".claude", "projects", "*", res.SessionID, "subagents", "agent-"+id+".meta.json"))
+		if len(files) != 1 {
+			t.Fatal("no meta", files)
+		}
+		if text, err := os.ReadFile(files[0]); err != nil || !strings.Contains(string(text), `"finished":true`) || !strings.Contains(string(text), `"agentType":"general-purpose"`) {
+			t.Errorf("%s %v", text, err)
+		}
+	}
+}
+
+// A model whose client panics inside a subagent hurts the subagent alone.
+func TestSubagentPanics(t *testing.T) {
+	s := parleytest.Script(
+		parleytest.Call("Agent", `{"description":"one","prompt":"PANIC","run_in_background":false}`),
+		parleytest.Expect(parleytest.ToolError("in an unexpected way")).Say("went on"),
+	)
+	cfg := agent.Config{Cwd: t.TempDir(), Store: &session.Memory{}, Model: panicking{s.Model()}}
+	res, err := parley.Run(t.Context(), "hi", &parley.Options{Dialer: agent.InProcess(cfg)})
+	if err != nil || res.Result != "went on" {
+		t.Fatal(res, err)
+	}
+}
+
+type panicking struct{ model.Model }
+
+func (p panicking) Stream(ctx context.Context, req model.Request) iter.Seq2[model.Event, error] {
+	if strings.Contains(string(req.Body), "You are a subagent") {
+		return func(func(model.Event, error) bool) { panic("the client is broken") }
+	}
+	return p.Model.Stream(ctx, req)
+}
+
+// Agents of the user's files and of the project's count where the sources are asked
+// for; a project's file that is none hurts nobody.
+func TestAgentFiles(t *testing.T) {
+	repo, home := t.TempDir(), t.TempDir()
+	dir := filepath.Join(repo, "below")
+	write := func(path, text string) {
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(filepath.Join(repo, ".git", "HEAD"), "ref: refs/heads/main")
+	write(filepath.Join(dir, "x"), "")
+	write(filepath.Join(home, ".claude", "agents", "mine.md"), "---\nname: mine\ndescription: d\n---\nYou are mine.")
+	write(filepath.Join(repo, ".claude", "agents", "ours.md"), "---\nname: ours\ndescription: d\n---\nYou are ours.")
+	write(filepath.Join(repo, ".claude", "agents", "broken.md"), "---\nname: [\n---\n")
+	for sources, want := range map[string][]string{"": nil, "user": {"mine"}, "user,project": {"mine", "ours"}} {
+		cfg := agent.Config{Cwd: dir, Home: home, Model: parleytest.Script(parleytest.Say("x")).Model()}
+		a := start(t, cfg, append(slices.Clone(streaming), "--setting-sources="+sources, "--no-session-persistence"))
+		go func() {
+			a.stdin.Write([]byte(`{"type":"user","message":{"role":"user","content":"hi"}}` + "\n"))
+			a.stdin.Close()
+		}()
+		init, _ := readLine(a.stdout)
+		for _, name := range []string{"mine", "ours"} {
+			if strings.Contains(init, `"`+name+`"`) != slices.Contains(want, name) {
+				t.Errorf("sources %q: %s", sources, init)
+			}
+		}
+		go func() { a.cancel(nil) }()
+		for {
+			if _, err := readLine(a.stdout); err != nil {
+				break
+			}
+		}
+	}
+}
+
+// readLine reads a line byte by byte.
+func readLine(r interface{ Read([]byte) (int, error) }) (string, error) {
+	var line []byte
+	var b [1]byte
+	for {
+		if _, err := r.Read(b[:]); err != nil {
+			return string(line), err
+		}
+		if b[0] == '\n' {
+			return string(line), nil
+		}
+		line = append(line, b[0])
+	}
+}
