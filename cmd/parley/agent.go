@@ -19,7 +19,6 @@ import (
 	"github.com/parley-go/parley/engine/tool/bash"
 	"github.com/parley-go/parley/internal/otlp"
 	"github.com/parley-go/parley/parleytest"
-	"go.opentelemetry.io/otel"
 )
 
 // runAgent is the agent: the command without a subcommand. It returns the exit
@@ -66,17 +65,17 @@ func exportTelemetry(ctx context.Context, p *process, cfg *agent.Config, debug b
 	if e == nil {
 		return func() {}
 	}
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+	e.OnError = func(err error) {
 		if debug {
 			fmt.Fprintf(p.stderr, "[debug] telemetry: %v\n", err)
 		}
-	}))
+	}
 	cfg.Traces, cfg.Metrics = e.Traces, e.Metrics
 	return func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
 		defer cancel()
-		if err := e.Shutdown(ctx); err != nil && debug {
-			fmt.Fprintf(p.stderr, "[debug] telemetry: %v\n", err)
+		if err := e.Shutdown(ctx); err != nil {
+			e.OnError(err)
 		}
 	}
 }

@@ -1,7 +1,7 @@
 // Package otlp sends OpenTelemetry's spans and metrics to a collector, as JSON over
-// HTTP, configured by the variables that the specification names. The exporters of
-// OpenTelemetry itself link protobuf and gRPC, which would double what the command
-// weighs; collectors take JSON at the same address.
+// HTTP, configured by the variables that the specification names. OpenTelemetry's own
+// SDK and exporters would add a megabyte and more to the command (protobuf, gRPC); this
+// is as much of them as we need. Collectors take JSON at the same address.
 //
 // It opens no connection before there is something to send, and a collector that
 // does not answer delays nothing but [Exporter.Shutdown], by its time limit.
@@ -16,6 +16,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,10 +24,6 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
-	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
-	"go.opentelemetry.io/otel/sdk/resource"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 )
 
@@ -35,11 +32,25 @@ import (
 type Exporter struct {
 	Traces  trace.TracerProvider
 	Metrics metric.MeterProvider
+	// OnError is told what could not be sent; nil means nobody. It is set before
+	// anything is measured.
+	OnError func(error)
 
-	traces  *sdktrace.TracerProvider
-	metrics *sdkmetric.MeterProvider
-	limit   time.Duration
+	tracer   *tracer
+	meter    *meter
+	spansTo  *target
+	pointsTo *target
+	resource []attribute.KeyValue
+	limit    time.Duration
+	stop     chan struct{}
+	stopped  chan struct{}
 }
+
+// Intervals at which spans and metrics are sent.
+const (
+	spanInterval  = 5 * time.Second
+	pointInterval = time.Minute
+)
 
 // FromEnv returns what the environment asks for, nil if that is nothing. Version is
 // that of the service.
@@ -59,41 +70,70 @@ func FromEnv(getenv func(string) string, version string) (*Exporter, error) {
 	if name == "" {
 		name = "parley"
 	}
-	attrs := []attribute.KeyValue{attribute.String("service.name", name), attribute.String("service.version", version)}
+	e := &Exporter{
+		spansTo: traces, pointsTo: metrics,
+		resource: []attribute.KeyValue{attribute.String("service.name", name), attribute.String("service.version", version)},
+		stop:     make(chan struct{}), stopped: make(chan struct{}),
+	}
 	given, err := pairs("OTEL_RESOURCE_ATTRIBUTES", getenv)
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range given {
-		attrs = append(attrs, attribute.String(p[0], p[1]))
+		e.resource = append(e.resource, attribute.String(p[0], p[1]))
 	}
-	res := resource.NewSchemaless(attrs...)
-	e := &Exporter{limit: 10 * time.Second}
+	var full chan struct{}
 	if traces != nil {
 		e.limit = traces.limit
-		e.traces = sdktrace.NewTracerProvider(sdktrace.WithResource(res), sdktrace.WithBatcher(traces))
-		e.Traces = e.traces
+		e.tracer = newTracer()
+		e.Traces, full = tracerProvider{tracer: e.tracer}, e.tracer.full
 	}
 	if metrics != nil {
 		e.limit = max(e.limit, metrics.limit)
-		e.metrics = sdkmetric.NewMeterProvider(sdkmetric.WithResource(res), sdkmetric.WithReader(sdkmetric.NewPeriodicReader(metricsTo{metrics})))
-		e.Metrics = e.metrics
+		e.meter = &meter{began: time.Now()}
+		e.Metrics = meterProvider{meter: e.meter}
 	}
+	go e.run(full)
 	return e, nil
+}
+
+// run sends from time to time.
+func (e *Exporter) run(full <-chan struct{}) {
+	defer close(e.stopped)
+	spans, points := time.NewTicker(spanInterval), time.NewTicker(pointInterval)
+	defer spans.Stop()
+	defer points.Stop()
+	for {
+		select {
+		case <-e.stop:
+			return
+		case <-spans.C:
+			e.report(e.sendSpans(context.Background()))
+		case <-full:
+			e.report(e.sendSpans(context.Background()))
+		case <-points.C:
+			e.report(e.sendPoints(context.Background()))
+		}
+	}
+}
+
+func (e *Exporter) report(err error) {
+	if err != nil && e.OnError != nil {
+		e.OnError(err)
+	}
 }
 
 // Shutdown sends what is left.
 func (e *Exporter) Shutdown(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, e.limit)
 	defer cancel()
-	var errs []error
-	if e.traces != nil {
-		errs = append(errs, e.traces.Shutdown(ctx))
+	close(e.stop)
+	select {
+	case <-e.stopped:
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
-	if e.metrics != nil {
-		errs = append(errs, e.metrics.Shutdown(ctx))
-	}
-	return errors.Join(errs...)
+	return errors.Join(e.sendSpans(ctx), e.sendPoints(ctx))
 }
 
 // A target is one address of a collector.
@@ -228,110 +268,90 @@ func valueOf(v attribute.Value) object {
 
 func nanos(t time.Time) string { return strconv.FormatInt(t.UnixNano(), 10) }
 
-// ExportSpans implements [sdktrace.SpanExporter].
-func (t *target) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+// sendSpans sends the spans that have ended.
+func (e *Exporter) sendSpans(ctx context.Context) error {
+	if e.tracer == nil {
+		return nil
+	}
+	spans := e.tracer.take()
 	if len(spans) == 0 {
 		return nil
 	}
 	var list []object
 	for _, s := range spans {
-		o := object{
-			"traceId": s.SpanContext().TraceID().String(), "spanId": s.SpanContext().SpanID().String(),
-			"name": s.Name(), "kind": int(s.SpanKind()),
-			"startTimeUnixNano": nanos(s.StartTime()), "endTimeUnixNano": nanos(s.EndTime()),
-			"attributes": attributesOf(s.Attributes()),
-		}
-		if s.Parent().SpanID().IsValid() {
-			o["parentSpanId"] = s.Parent().SpanID().String()
-		}
-		if state := s.SpanContext().TraceState().String(); state != "" {
-			o["traceState"] = state
-		}
-		switch status := s.Status(); status.Code {
-		case codes.Ok:
-			o["status"] = object{"code": 1}
-		case codes.Error:
-			o["status"] = object{"code": 2, "message": status.Description}
-		}
-		list = append(list, o)
+		list = append(list, s.object())
 	}
-	scope := object{"name": spans[0].InstrumentationScope().Name}
-	return t.post(ctx, object{"resourceSpans": []object{{
-		"resource":   object{"attributes": attributesOf(spans[0].Resource().Attributes())},
-		"scopeSpans": []object{{"scope": scope, "spans": list}},
+	return e.spansTo.post(ctx, object{"resourceSpans": []object{{
+		"resource":   object{"attributes": attributesOf(e.resource)},
+		"scopeSpans": []object{{"scope": object{"name": scope}, "spans": list}},
 	}}})
 }
 
-// Shutdown implements [sdktrace.SpanExporter].
-func (t *target) Shutdown(context.Context) error {
-	t.client.CloseIdleConnections()
-	return nil
-}
+const scope = "github.com/parley-go/parley"
 
-// metricsTo sends metrics to a target.
-type metricsTo struct{ *target }
-
-func (m metricsTo) Temporality(sdkmetric.InstrumentKind) metricdata.Temporality {
-	return metricdata.CumulativeTemporality
-}
-
-func (m metricsTo) Aggregation(kind sdkmetric.InstrumentKind) sdkmetric.Aggregation {
-	return sdkmetric.DefaultAggregationSelector(kind)
-}
-
-func (m metricsTo) ForceFlush(context.Context) error { return nil }
-
-// Export implements [sdkmetric.Exporter]. We measure histograms only.
-func (m metricsTo) Export(ctx context.Context, rm *metricdata.ResourceMetrics) error {
-	var scopes []object
-	for _, s := range rm.ScopeMetrics {
-		var list []object
-		for _, x := range s.Metrics {
-			var points []object
-			switch data := x.Data.(type) {
-			case metricdata.Histogram[int64]:
-				points = pointsOf(data.DataPoints)
-			case metricdata.Histogram[float64]:
-				points = pointsOf(data.DataPoints)
-			}
-			if len(points) > 0 {
-				list = append(list, object{"name": x.Name, "unit": x.Unit, "description": x.Description,
-					"histogram": object{"aggregationTemporality": 2, "dataPoints": points}})
-			}
-		}
-		if len(list) > 0 {
-			scopes = append(scopes, object{"scope": object{"name": s.Scope.Name}, "metrics": list})
-		}
+func (s *span) object() object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := object{
+		"traceId": s.context.TraceID().String(), "spanId": s.context.SpanID().String(),
+		"name": s.name, "kind": int(s.kind),
+		"startTimeUnixNano": nanos(s.began), "endTimeUnixNano": nanos(s.ended),
+		"attributes": attributesOf(s.attrs),
 	}
-	if len(scopes) == 0 {
+	if s.parent.IsValid() {
+		o["parentSpanId"] = s.parent.String()
+	}
+	if state := s.context.TraceState().String(); state != "" {
+		o["traceState"] = state
+	}
+	switch s.status {
+	case codes.Ok:
+		o["status"] = object{"code": 1}
+	case codes.Error:
+		o["status"] = object{"code": 2, "message": s.said}
+	}
+	return o
+}
+
+// sendPoints sends what was measured since the start.
+func (e *Exporter) sendPoints(ctx context.Context) error {
+	if e.meter == nil {
 		return nil
 	}
-	return m.post(ctx, object{"resourceMetrics": []object{{
-		"resource":     object{"attributes": attributesOf(rm.Resource.Attributes())},
-		"scopeMetrics": scopes,
+	e.meter.mu.Lock()
+	histograms := slices.Clone(e.meter.histograms)
+	e.meter.mu.Unlock()
+	var list []object
+	for _, h := range histograms {
+		if points := h.objects(e.meter.began); len(points) > 0 {
+			list = append(list, object{"name": h.name, "unit": h.unit, "description": h.description,
+				"histogram": object{"aggregationTemporality": 2, "dataPoints": points}})
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	return e.pointsTo.post(ctx, object{"resourceMetrics": []object{{
+		"resource":     object{"attributes": attributesOf(e.resource)},
+		"scopeMetrics": []object{{"scope": object{"name": scope}, "metrics": list}},
 	}}})
 }
 
-func pointsOf[N int64 | float64](points []metricdata.HistogramDataPoint[N]) []object {
+func (h *histogram) objects(began time.Time) []object {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	var list []object
-	for _, p := range points {
-		counts := make([]string, 0, len(p.BucketCounts))
-		for _, n := range p.BucketCounts {
+	for _, p := range h.points {
+		counts := make([]string, 0, len(p.buckets))
+		for _, n := range p.buckets {
 			counts = append(counts, strconv.FormatUint(n, 10))
 		}
-		o := object{
-			"attributes":        attributesOf(p.Attributes.ToSlice()),
-			"startTimeUnixNano": nanos(p.StartTime), "timeUnixNano": nanos(p.Time),
-			"count": strconv.FormatUint(p.Count, 10), "sum": float64(p.Sum),
-			"bucketCounts": counts, "explicitBounds": p.Bounds,
-		}
-		if v, ok := p.Min.Value(); ok {
-			o["min"] = float64(v)
-		}
-		if v, ok := p.Max.Value(); ok {
-			o["max"] = float64(v)
-		}
-		list = append(list, o)
+		list = append(list, object{
+			"attributes":        attributesOf(p.attrs.ToSlice()),
+			"startTimeUnixNano": nanos(began), "timeUnixNano": nanos(time.Now()),
+			"count": strconv.FormatUint(p.count, 10), "sum": p.sum, "min": p.min, "max": p.max,
+			"bucketCounts": counts, "explicitBounds": h.bounds,
+		})
 	}
 	return list
 }

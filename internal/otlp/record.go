@@ -1,0 +1,256 @@
+package otlp
+
+import (
+	"context"
+	"crypto/rand"
+	"slices"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/embedded"
+)
+
+// OpenTelemetry's own SDK does far more than we need, and weighs a megabyte. This is
+// what is needed of one: spans that are all recorded, and histograms.
+
+// A tracer keeps spans that have ended until they are sent.
+type tracer struct {
+	embedded.Tracer
+
+	mu    sync.Mutex
+	ended []*span
+	lost  int
+	full  chan struct{} // gets one value when it is time to send
+}
+
+// Bounds of what waits to be sent.
+const (
+	batchSize = 512
+	maxEnded  = 4096
+)
+
+func newTracer() *tracer { return &tracer{full: make(chan struct{}, 1)} }
+
+// A tracerProvider has one tracer for all.
+type tracerProvider struct {
+	embedded.TracerProvider
+	tracer *tracer
+}
+
+// Tracer implements [trace.TracerProvider].
+func (p tracerProvider) Tracer(string, ...trace.TracerOption) trace.Tracer { return p.tracer }
+
+// Start implements [trace.Tracer].
+func (t *tracer) Start(ctx context.Context, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
+	cfg := trace.NewSpanStartConfig(opts...)
+	parent := trace.SpanContextFromContext(ctx)
+	if cfg.NewRoot() {
+		parent = trace.SpanContext{}
+	}
+	s := &span{tracer: t, name: name, parent: parent.SpanID(), kind: trace.ValidateSpanKind(cfg.SpanKind()), began: cfg.Timestamp(), attrs: cfg.Attributes()}
+	if s.began.IsZero() {
+		s.began = time.Now()
+	}
+	is := trace.SpanContextConfig{TraceID: parent.TraceID(), TraceFlags: trace.FlagsSampled, TraceState: parent.TraceState()}
+	if !parent.IsValid() {
+		s.parent = trace.SpanID{}
+		rand.Read(is.TraceID[:])
+	}
+	rand.Read(is.SpanID[:])
+	s.context = trace.NewSpanContext(is)
+	return trace.ContextWithSpan(ctx, s), s
+}
+
+// take returns the spans that have ended.
+func (t *tracer) take() []*span {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	list := t.ended
+	t.ended = nil
+	return list
+}
+
+// A span is something that is going on, or was.
+type span struct {
+	embedded.Span
+
+	tracer  *tracer
+	name    string
+	context trace.SpanContext
+	parent  trace.SpanID
+	kind    trace.SpanKind
+	began   time.Time
+
+	mu     sync.Mutex
+	attrs  []attribute.KeyValue
+	status codes.Code
+	said   string
+	ended  time.Time
+}
+
+// End implements [trace.Span].
+func (s *span) End(opts ...trace.SpanEndOption) {
+	cfg := trace.NewSpanEndConfig(opts...)
+	s.mu.Lock()
+	again := !s.ended.IsZero()
+	if s.ended = cfg.Timestamp(); s.ended.IsZero() {
+		s.ended = time.Now()
+	}
+	s.mu.Unlock()
+	if again {
+		return
+	}
+	t := s.tracer
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.ended) >= maxEnded {
+		t.lost++ // the collector does not take them
+		return
+	}
+	t.ended = append(t.ended, s)
+	if len(t.ended) >= batchSize {
+		select {
+		case t.full <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// SetAttributes implements [trace.Span].
+func (s *span) SetAttributes(list ...attribute.KeyValue) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range list {
+		if i := slices.IndexFunc(s.attrs, func(b attribute.KeyValue) bool { return b.Key == a.Key }); i >= 0 {
+			s.attrs[i] = a
+		} else {
+			s.attrs = append(s.attrs, a)
+		}
+	}
+}
+
+// SetStatus implements [trace.Span].
+func (s *span) SetStatus(code codes.Code, text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status, s.said = code, text
+}
+
+// The rest of [trace.Span] is not used by us; who else has the span may call it.
+
+func (s *span) AddEvent(string, ...trace.EventOption)   {}
+func (s *span) AddLink(trace.Link)                      {}
+func (s *span) RecordError(error, ...trace.EventOption) {}
+func (s *span) IsRecording() bool                       { return true }
+func (s *span) SpanContext() trace.SpanContext          { return s.context }
+func (s *span) TracerProvider() trace.TracerProvider    { return tracerProvider{tracer: s.tracer} }
+func (s *span) SetName(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.name = name
+}
+
+// A meter keeps histograms; other instruments measure nothing.
+type meter struct {
+	metricnoop.Meter
+
+	mu         sync.Mutex
+	began      time.Time
+	histograms []*histogram
+}
+
+// A meterProvider has one meter for all.
+type meterProvider struct {
+	metricnoop.MeterProvider
+	meter *meter
+}
+
+// Meter implements [metric.MeterProvider].
+func (p meterProvider) Meter(string, ...metric.MeterOption) metric.Meter { return p.meter }
+
+// Float64Histogram implements [metric.Meter].
+func (m *meter) Float64Histogram(name string, opts ...metric.Float64HistogramOption) (metric.Float64Histogram, error) {
+	cfg := metric.NewFloat64HistogramConfig(opts...)
+	return floats{histogram: m.add(name, cfg.Unit(), cfg.Description(), cfg.ExplicitBucketBoundaries())}, nil
+}
+
+// Int64Histogram implements [metric.Meter].
+func (m *meter) Int64Histogram(name string, opts ...metric.Int64HistogramOption) (metric.Int64Histogram, error) {
+	cfg := metric.NewInt64HistogramConfig(opts...)
+	return ints{histogram: m.add(name, cfg.Unit(), cfg.Description(), cfg.ExplicitBucketBoundaries())}, nil
+}
+
+func (m *meter) add(name, unit, description string, bounds []float64) *histogram {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, h := range m.histograms {
+		if h.name == name {
+			return h // of another conversation
+		}
+	}
+	h := &histogram{name: name, unit: unit, description: description, bounds: bounds, points: map[attribute.Distinct]*point{}}
+	m.histograms = append(m.histograms, h)
+	return h
+}
+
+type histogram struct {
+	name, unit, description string
+	bounds                  []float64
+
+	mu     sync.Mutex
+	points map[attribute.Distinct]*point
+}
+
+// A point is what was measured with the same attributes.
+type point struct {
+	attrs         attribute.Set
+	count         uint64
+	sum, min, max float64
+	buckets       []uint64
+}
+
+// maxPoints bounds the combinations of attributes of one histogram.
+const maxPoints = 2000
+
+func (h *histogram) record(v float64, attrs attribute.Set) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p := h.points[attrs.Equivalent()]
+	if p == nil {
+		if len(h.points) >= maxPoints {
+			return
+		}
+		p = &point{attrs: attrs, min: v, max: v, buckets: make([]uint64, len(h.bounds)+1)}
+		h.points[attrs.Equivalent()] = p
+	}
+	i, _ := slices.BinarySearch(h.bounds, v)
+	p.buckets[i]++
+	p.count++
+	p.sum += v
+	p.min, p.max = min(p.min, v), max(p.max, v)
+}
+
+type floats struct {
+	metricnoop.Float64Histogram
+	*histogram
+}
+
+// Record implements [metric.Float64Histogram].
+func (f floats) Record(_ context.Context, v float64, opts ...metric.RecordOption) {
+	f.record(v, metric.NewRecordConfig(opts).Attributes())
+}
+
+type ints struct {
+	metricnoop.Int64Histogram
+	*histogram
+}
+
+// Record implements [metric.Int64Histogram].
+func (i ints) Record(_ context.Context, v int64, opts ...metric.RecordOption) {
+	i.record(float64(v), metric.NewRecordConfig(opts).Attributes())
+}
