@@ -11,14 +11,11 @@ import (
 	"iter"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/net/http/httpproxy"
 
 	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/engine/model/anthropic"
@@ -376,27 +373,6 @@ func (set *setup) customHeader() (http.Header, error) {
 		header.Add(name, strings.TrimSpace(value))
 	}
 	return header, nil
-}
-
-// proxyOf returns the proxies that an environment names. Loopback is never behind
-// one.
-func proxyOf(environ []string) func(*http.Request) (*url.URL, error) {
-	vars := map[string]string{}
-	for _, kv := range environ {
-		if k, v, ok := strings.Cut(kv, "="); ok && v != "" {
-			vars[k] = v
-		}
-	}
-	either := func(name string) string { return cmp.Or(vars[name], vars[strings.ToLower(name)]) }
-	cfg := &httpproxy.Config{HTTPProxy: either("HTTP_PROXY"), HTTPSProxy: either("HTTPS_PROXY"), NoProxy: either("NO_PROXY")}
-	if all := either("ALL_PROXY"); all != "" {
-		cfg.HTTPProxy, cfg.HTTPSProxy = cmp.Or(cfg.HTTPProxy, all), cmp.Or(cfg.HTTPSProxy, all)
-	}
-	if cfg.HTTPProxy == "" && cfg.HTTPSProxy == "" {
-		return nil
-	}
-	find := cfg.ProxyFunc()
-	return func(r *http.Request) (*url.URL, error) { return find(r.URL) }
 }
 
 // newTransport returns the connections that agents in one process share.
