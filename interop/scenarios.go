@@ -485,6 +485,42 @@ func Scenarios() []*Scenario {
 			Check: file("made.txt", ""),
 		},
 		{
+			Name: "subagent",
+			Says: "An agent of the host does a piece of work: its lines carry the call and its id, hooks and questions say who it is, its report is the result.",
+			API: func(string) *pt.Scenario {
+				return pt.Script(
+					pt.Call("Agent", map[string]any{"description": "do sub", "prompt": "SUBPROMPT go", "subagent_type": "tester", "run_in_background": false}),
+					pt.Expect(pt.ToolResult("SUB FINAL REPORT")).Say("Main done."),
+				).When("sub", pt.FirstUser("SUBPROMPT"),
+					pt.Expect(mentions("You test things.")).Say("Aloud.").Call("Bash", bash("touch made.txt")),
+					pt.Say("SUB FINAL REPORT"))
+			},
+			Needs: []string{"hooks"},
+			Runs: []Run{{
+				Job: `{"prompt":"Delegate.","options":{` + options + `,"agents":{"tester":{"description":"Tests.","prompt":"You test things.","tools":["Bash"]}}},"canUseTool":[],"hooks":{"PreToolUse":[{"matcher":"Bash","output":{}}]}}`,
+				Messages: `
+					{"type":"system","subtype":"init"}
+					{"type":"assistant","message":{"content":[{"type":"tool_use","id":"toolu_main_1_1","name":"Agent"}]},"parent_tool_use_id":null}
+					{"type":"system","subtype":"task_started","tool_use_id":"toolu_main_1_1","description":"do sub","task_type":"local_agent"}
+					{"type":"user","message":{"content":[{"type":"text","text":"SUBPROMPT go"}]},"parent_tool_use_id":"toolu_main_1_1"}
+					{"type":"system","subtype":"task_progress","tool_use_id":"toolu_main_1_1","last_tool_name":"Bash"}
+					{"type":"assistant","message":{"content":[{"type":"tool_use","name":"Bash"}]},"parent_tool_use_id":"toolu_main_1_1"}
+					{"type":"user","message":{"content":[{"type":"tool_result","is_error":false}]},"parent_tool_use_id":"toolu_main_1_1"}
+					{"type":"system","subtype":"task_updated","patch":{"status":"completed"}}
+					{"type":"system","subtype":"task_notification","tool_use_id":"toolu_main_1_1","status":"completed","summary":"SUB FINAL REPORT"}
+					{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"toolu_main_1_1"}]},"parent_tool_use_id":null,"tool_use_result":{"status":"completed","agentType":"tester","totalToolUseCount":1,"toolsUsed":["Bash"]}}
+					{"type":"assistant","message":{"content":[{"type":"text","text":"Main done."}]}}
+					{"type":"result","subtype":"success","num_turns":2}`,
+				Callbacks: `
+					{"event":"hook","name":"PreToolUse","input":{"tool_name":"Bash","agent_type":"tester"}}
+					{"event":"canUseTool","tool":"Bash","input":{"command":"touch made.txt"},"context":"*"}`,
+			}},
+			Check: func(o *Outcome) error {
+				_, err := os.Stat(filepath.Join(o.Dir, "made.txt"))
+				return err
+			},
+		},
+		{
 			Name:  "tool-in-process",
 			Says:  "A tool that is a function of the host.",
 			Needs: []string{"mcp"},
