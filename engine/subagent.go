@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/parley-go/parley/engine/agents"
+	"github.com/parley-go/parley/engine/internal/ledger"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
@@ -698,7 +699,12 @@ func (s *subagent) Emit(m wire.Message) {
 	switch m := m.(type) {
 	case *wire.Result:
 		s.result = m
-		s.report.usage = s.child.lastUsage
+		if u := s.child.lastUsage; u != nil {
+			// With every member that the protocol has.
+			last := ledger.New(s.child.cfg.Catalog)
+			last.Add("", s.model, u)
+			s.report.usage = last.TurnUsage()
+		}
 		s.report.tokens = tokensOf(s.child.lastUsage)
 		s.mu.Unlock()
 	case *wire.Assistant:
@@ -807,7 +813,7 @@ func activity(name string, input json.RawMessage) string {
 	words := name
 	switch {
 	case name == "Bash" && in.Description != "":
-		words = in.Description
+		words = "Running " + in.Description
 	case name == "Bash":
 		words = "Running " + in.Command
 	case name == "Read":
