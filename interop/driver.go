@@ -44,7 +44,7 @@ func (p Peers) CLI() string {
 // TypeScript is the driver with the official TypeScript SDK; here is the directory
 // of this package.
 func (p Peers) TypeScript(here string) Driver {
-	return &program{name: "ts", command: []string{"node", filepath.Join(here, "ts", "driver.mjs")}, translate: func(e Event) Event { return e }}
+	return &program{name: "ts", command: []string{"node", filepath.Join(here, "ts", "driver.mjs")}}
 }
 
 // Python is the driver with the official Python SDK, or if that is not installed
@@ -54,14 +54,13 @@ func (p Peers) Python(here string) Driver {
 	if exec.Command(python, "-c", "import claude_agent_sdk").Run() != nil {
 		return PythonStandIn{}
 	}
-	return &program{name: "py", command: []string{python, filepath.Join(here, "py", "driver.py")}, translate: fromPython}
+	return &program{name: "py", command: []string{python, filepath.Join(here, "py", "driver.py")}}
 }
 
 // A program is a driver in another language.
 type program struct {
-	name      string
-	command   []string
-	translate func(Event) Event
+	name    string
+	command []string
 }
 
 func (p *program) Name() string { return p.name }
@@ -93,7 +92,7 @@ func (p *program) Drive(ctx context.Context, job *Job) ([]Event, error) {
 		if err := json.Unmarshal(line, &e); err != nil {
 			return events, fmt.Errorf("%s driver: %w in %.200q", p.name, err, line)
 		}
-		events = append(events, p.translate(e))
+		events = append(events, e)
 	}
 	if failed != nil || len(events) == 0 || events[len(events)-1].Kind() != "end" {
 		return events, fmt.Errorf("%s driver: %w, and it says: %s", p.name, cmp(failed, errors.New("it did not come to its end")), stderr.String())
@@ -106,67 +105,6 @@ func cmp(err, otherwise error) error {
 		return err
 	}
 	return otherwise
-}
-
-// fromPython gives the messages of the Python SDK the form of the wire. They keep
-// the member class, which says that they have not all that the wire had.
-func fromPython(e Event) Event {
-	switch e.Kind() {
-	case "message":
-		if m := e.Message(); m != nil {
-			e["message"] = pythonMessage(m)
-		}
-	case "call":
-		if r, ok := e["result"].(map[string]any); ok && e["method"] == "mcpServerStatus" {
-			e["result"] = r["mcpServers"]
-		}
-	}
-	return e
-}
-
-func pythonMessage(m map[string]any) map[string]any {
-	class := text(m["class"])
-	switch class {
-	case "AssistantMessage":
-		m["type"] = "assistant"
-		m["message"] = map[string]any{"role": "assistant", "class": class, "content": pythonBlocks(m["content"]), "model": m["model"], "id": m["message_id"], "usage": m["usage"]}
-		delete(m, "content")
-	case "UserMessage":
-		m["type"] = "user"
-		m["message"] = map[string]any{"role": "user", "class": class, "content": pythonBlocks(m["content"])}
-		delete(m, "content")
-	case "ResultMessage":
-		m["type"] = "result"
-		m["modelUsage"] = m["model_usage"]
-	case "StreamEvent":
-		m["type"] = "stream_event"
-	case "RateLimitEvent":
-		m["type"] = "rate_limit_event"
-	default:
-		// A SystemMessage has the line as it came.
-		if data, ok := m["data"].(map[string]any); ok {
-			return data
-		}
-	}
-	return m
-}
-
-func pythonBlocks(v any) any {
-	list, ok := v.([]any)
-	if !ok {
-		return v
-	}
-	types := map[string]string{
-		"TextBlock": "text", "ThinkingBlock": "thinking", "ToolUseBlock": "tool_use", "ToolResultBlock": "tool_result",
-		"ServerToolUseBlock": "server_tool_use",
-	}
-	for _, e := range list {
-		if b, ok := e.(map[string]any); ok && types[text(b["class"])] != "" {
-			b["type"] = types[text(b["class"])]
-			delete(b, "class")
-		}
-	}
-	return list
 }
 
 // A report collects the events of a driver that is written in Go.

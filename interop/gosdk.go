@@ -54,6 +54,10 @@ func (GoSDK) Drive(ctx context.Context, job *Job) ([]Event, error) {
 }
 
 func goMessage(r *report, m wire.Message) map[string]any {
+	if bad, ok := m.(*wire.BadLine); ok {
+		r.add("badLine", map[string]any{"text": string(bad.Text)})
+		return nil
+	}
 	line, err := wire.Encode(m)
 	if err != nil {
 		goError(r, err)
@@ -261,13 +265,13 @@ func goOptions(job *Job, r *report) (*parley.Options, error) {
 					return nil, err
 				}
 			}
-			server.AddTool(tool, func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			mcp.AddTool(server, tool, func(ctx context.Context, req *mcp.CallToolRequest, _ map[string]any) (*mcp.CallToolResult, any, error) {
 				r.add("tool", map[string]any{"server": name, "name": rule.Name, "args": req.Params.Arguments})
 				if err := rule.behave(ctx, "tool", r); err != nil {
-					return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: err.Error()}}}, nil
+					return nil, nil, err
 				}
 				var result mcp.CallToolResult
-				return &result, json.Unmarshal(rule.result(), &result)
+				return &result, nil, json.Unmarshal(rule.result(), &result)
 			})
 		}
 		if o.ToolServers == nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/parley-go/parley/interop"
 	"github.com/parley-go/parley/parleytest/peer"
 )
 
@@ -26,7 +28,7 @@ var update = flag.Bool("update", false, "rewrite what the tests compare with")
 
 func TestMain(m *testing.M) {
 	peer.RunIfChild()
-	testscript.Main(m, map[string]func(){"parley": main, "ask": func() { os.Exit(ask(os.Args[1:])) }})
+	testscript.Main(m, map[string]func(){"parley": main, "ask": func() { os.Exit(ask(os.Args[1:])) }, "driver": func() { os.Exit(drive(os.Args[1:])) }})
 }
 
 // TestScripts plays the command lines of testdata/script. Beyond the commands of
@@ -205,4 +207,25 @@ func TestClientEnv(t *testing.T) {
 	if p.getenv("A") != "2" || p.getenv("B") != "" {
 		t.Errorf("getenv: %q, %q", p.getenv("A"), p.getenv("B"))
 	}
+}
+
+// drive is a program with our SDK that does a job: see interop/go.
+func drive(args []string) int {
+	text, err := os.ReadFile(args[0])
+	var job interop.Job
+	if err == nil {
+		err = json.Unmarshal(text, &job)
+	}
+	var events []interop.Event
+	if err == nil {
+		events, err = interop.GoSDK{}.Drive(context.Background(), &job)
+	}
+	for _, e := range events {
+		err = errors.Join(err, json.NewEncoder(os.Stdout).Encode(e))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
 }

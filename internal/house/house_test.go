@@ -42,6 +42,7 @@ var arrows = map[string][]string{
 	"cmd/parley":     {".", "agent", "parleytest", "conformance", "internal/otlp"},
 
 	// What checks, measures and shows the rest stands above it.
+	"interop/go":    {"interop"},
 	"interop":       {".", "agent", "parleytest", "conformance"},
 	"bench":         {".", "agent", "parleytest"},
 	"bench/fakecli": {"parleytest"},

@@ -32,6 +32,43 @@ def show(event, **fields):
     print(json.dumps(line, default=plain), flush=True)
 
 
+def wire(message):
+    """A message of the SDK in the form of the wire. The member class says that it has not all that the wire had."""
+    m = json.loads(json.dumps(message, default=plain))
+    if not isinstance(m, dict):
+        return m
+    match m.get("class"):
+        case "AssistantMessage" | "UserMessage" as name:
+            role = "assistant" if name == "AssistantMessage" else "user"
+            m["type"] = role
+            m["message"] = {"role": role, "class": name, "content": blocks(m.pop("content", None))}
+            if role == "assistant":
+                m["message"] |= {"model": m.get("model"), "id": m.get("message_id"), "usage": m.get("usage")}
+        case "ResultMessage":
+            m["type"] = "result"
+            m["modelUsage"] = m.get("model_usage")
+        case "StreamEvent":
+            m["type"] = "stream_event"
+        case "RateLimitEvent":
+            m["type"] = "rate_limit_event"
+        case _ if isinstance(m.get("data"), dict):
+            return m["data"]  # a SystemMessage has the line as it came
+    return m
+
+
+BLOCKS = {
+    "TextBlock": "text", "ThinkingBlock": "thinking", "ToolUseBlock": "tool_use", "ToolResultBlock": "tool_result",
+    "ServerToolUseBlock": "server_tool_use",
+}
+
+
+def blocks(content):
+    for block in content if isinstance(content, list) else []:
+        if isinstance(block, dict) and block.get("class") in BLOCKS:
+            block["type"] = BLOCKS[block.pop("class")]
+    return content
+
+
 def plain(value):
     """What JSON has no word for: the SDK's data classes, and all else as text."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -162,7 +199,7 @@ class Inbox:
     async def fill(self, stream):
         try:
             async for message in stream:
-                show("message", message=message)
+                show("message", message=wire(message))
                 self.queue.put_nowait(facts(message))
         finally:
             self.queue.put_nowait(None)
@@ -178,7 +215,10 @@ class Inbox:
 async def call(client, step):
     name = METHODS.get(step["call"], snake(step["call"]))
     try:
-        show("call", method=step["call"], result=await getattr(client, name)(*step.get("args", [])))
+        result = await getattr(client, name)(*step.get("args", []))
+        if step["call"] == "mcpServerStatus" and isinstance(result, dict):
+            result = result.get("mcpServers")
+        show("call", method=step["call"], result=result)
     except Exception as error:  # whatever it is, it is the answer
         show("call", method=step["call"], error=str(error))
 

@@ -1,0 +1,315 @@
+package conformance
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/parleytest/peer"
+)
+
+// A Status says whether a rule holds.
+type Status string
+
+// What can come of a rule.
+const (
+	Holds  Status = "holds"
+	Broken Status = "broken"
+)
+
+// An Outcome is what came of a rule.
+type Outcome struct {
+	Rule    *Rule
+	Status  Status
+	Reading string        // the one that holds, if the rule has several
+	Problem string        // why it is broken: of each reading, what was expected and what came
+	Frames  []string      // what passed between the two, each behind "<" or ">"
+	Stderr  string        // the end of what the program wrote to standard error
+	Took    time.Duration // of all readings
+}
+
+// A Program is what is under test: a command line. For a CLI the arguments of the
+// protocol are appended to it, for a program with an SDK the file of the job.
+type Program struct {
+	Side    Side
+	Command []string
+	Environ []string // of the program; HOME and what concerns the fake API is replaced
+	// Timeout is how long each step of a rule may take. Zero means 10 seconds.
+	Timeout time.Duration
+}
+
+// Check tries a rule. Its error says that it could not be tried.
+func (p *Program) Check(ctx context.Context, r *Rule) (*Outcome, error) {
+	if len(p.Command) == 0 || r.Side != p.Side {
+		return nil, fmt.Errorf("conformance: rule %s is not for this program", r.Name)
+	}
+	o := &Outcome{Rule: r, Status: Broken}
+	began := time.Now()
+	var problems []string
+	for _, x := range r.readings {
+		problem, err := p.try(ctx, r, x, o)
+		if err != nil {
+			return nil, err
+		}
+		if problem == nil {
+			o.Status, o.Reading = Holds, x.name
+			problems = nil
+			break
+		}
+		text := problem.Error()
+		if x.name != "" {
+			text = "as " + x.name + ": " + text
+		}
+		problems = append(problems, text)
+	}
+	o.Problem = strings.Join(problems, "\n")
+	o.Took = time.Since(began)
+	return o, nil
+}
+
+// A place is where a program runs.
+type place struct{ root, project, home, tmp string }
+
+func (p *Program) place(r *Rule) (*place, error) {
+	root, err := os.MkdirTemp("", "parley-conform-")
+	if err != nil {
+		return nil, err
+	}
+	// What programs tell of their directory is its real name.
+	if real, err := filepath.EvalSymlinks(root); err == nil {
+		root = real
+	}
+	at := &place{root, filepath.Join(root, "project"), filepath.Join(root, "home"), filepath.Join(root, "tmp")}
+	for _, dir := range []string{at.project, at.home, at.tmp} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	for name, text := range r.files {
+		file := filepath.Join(at.project, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			return nil, err
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			return nil, err
+		}
+	}
+	return at, nil
+}
+
+// try tries one reading. The first result says why it does not hold.
+func (p *Program) try(ctx context.Context, r *Rule, x reading, o *Outcome) (problem, err error) {
+	at, err := p.place(r)
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(at.root)
+	s, err := r.script(x, at.project)
+	if err != nil {
+		return nil, err
+	}
+	if p.Side == SDK {
+		problem, err = p.trySDK(ctx, r, s, at, o)
+	} else {
+		problem, err = p.tryCLI(ctx, r, s, at, o)
+	}
+	if problem != nil || err != nil {
+		return problem, err
+	}
+	return at.look(r.after), nil
+}
+
+// look checks what must be so in the end.
+func (at *place) look(lines []string) error {
+	for _, line := range lines {
+		if line == "" {
+			continue
+		}
+		verb, rest, _ := strings.Cut(line, " ")
+		name, text, _ := strings.Cut(rest, " ")
+		data, err := os.ReadFile(filepath.Join(at.project, filepath.FromSlash(name)))
+		switch {
+		case verb == "absent" && err == nil:
+			return fmt.Errorf("%s is there afterwards, and must not be", name)
+		case verb != "absent" && err != nil:
+			return fmt.Errorf("%s is not there afterwards", name)
+		case verb == "holds" && !strings.Contains(string(data), text):
+			return fmt.Errorf("%s does not hold %q afterwards: %q", name, text, data)
+		}
+	}
+	return nil
+}
+
+// environ is the environment of the program.
+func (p *Program) environ(at *place, more ...string) []string {
+	own := []string{
+		"HOME=" + at.home, "USERPROFILE=" + at.home, "TMPDIR=" + at.tmp, "ANTHROPIC_API_KEY=sk-ant-fake-test-key",
+		"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_TELEMETRY=1", "DISABLE_ERROR_REPORTING=1", "DISABLE_AUTOUPDATER=1",
+		"IS_SANDBOX=1", "CLAUDE_CONFIG_DIR=", "CLAUDECODE=", "NODE_OPTIONS=",
+	}
+	return append(append(append([]string(nil), p.Environ...), own...), more...)
+}
+
+// cliArgs are what every SDK gives.
+var cliArgs = []string{"--output-format", "stream-json", "--verbose", "--input-format", "stream-json"}
+
+func (p *Program) tryCLI(ctx context.Context, r *Rule, s *peer.Script, at *place, o *Outcome) (problem, err error) {
+	quoted, _ := json.Marshal(at.project) // a string always encodes
+	text := strings.ReplaceAll(r.model, "${dir}", strings.Trim(string(quoted), `"`))
+	scenario, err := parleytest.ParseScript(r.Name+" model", []byte(text))
+	if err != nil {
+		return nil, err
+	}
+	api := parleytest.NewHandler(scenario, nil)
+	if err := api.Listen("127.0.0.1:0"); err != nil {
+		return nil, err
+	}
+	defer api.Close()
+	args := append(append(append([]string(nil), p.Command[1:]...), cliArgs...), r.args...)
+	for i := range args {
+		args[i] = strings.ReplaceAll(args[i], "${dir}", at.project)
+	}
+	name := p.Command[0]
+	if filepath.Base(name) != name {
+		if abs, err := filepath.Abs(name); err == nil {
+			name = abs // it runs elsewhere
+		}
+	}
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = at.project
+	cmd.Env = p.environ(at, append([]string{"ANTHROPIC_BASE_URL=" + api.URL, "CLAUDE_CODE_ENTRYPOINT=sdk-go"}, r.env...)...)
+	var frames recorder
+	report, err := peer.Drive(ctx, s, cmd, &peer.Options{Timeout: p.Timeout, Record: &frames})
+	o.Frames = frames.frames()
+	if report != nil {
+		o.Stderr = report.Stderr
+	}
+	if err == nil {
+		err = api.Err()
+	}
+	return p.verdict(ctx, err)
+}
+
+// verdict tells a program that is not as the rule says from one that could not be
+// tried.
+func (p *Program) verdict(ctx context.Context, err error) (problem, failure error) {
+	switch {
+	case err == nil:
+		return nil, nil
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission):
+		return nil, fmt.Errorf("conformance: %s cannot be started: %w", p.Command[0], err)
+	}
+	var mismatch *peer.MismatchError
+	if errors.As(err, &mismatch) {
+		text := fmt.Sprintf("line %s: %s", mismatch.Step, mismatch.Reason)
+		for _, d := range mismatch.Diffs {
+			text += "; " + d
+		}
+		return errors.New(text), nil
+	}
+	return err, nil
+}
+
+func (p *Program) trySDK(ctx context.Context, r *Rule, s *peer.Script, at *place, o *Outcome) (problem, err error) {
+	record := filepath.Join(at.root, "record.jsonl")
+	cli, err := peer.Command(s, &peer.CommandOptions{Record: record, Limit: time.Minute})
+	if err != nil {
+		return nil, err
+	}
+	path, err := cli.Install(at.root, "claude")
+	if err != nil {
+		return nil, err
+	}
+	var job map[string]any
+	if err := json.Unmarshal(r.job, &job); err != nil {
+		return nil, err
+	}
+	job["cli"] = path
+	env := map[string]string{"HOME": at.home, "TMPDIR": at.tmp, "ANTHROPIC_API_KEY": "sk-ant-fake-test-key"}
+	for _, v := range r.env {
+		name, value, _ := strings.Cut(v, "=")
+		env[name] = value
+	}
+	job["env"] = env
+	text, err := json.Marshal(job)
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(at.root, "job.json")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		return nil, err
+	}
+	sees, err := r.seesScript()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, p.Command[0], append(append([]string(nil), p.Command[1:]...), file)...)
+	cmd.Env = p.environ(at)
+	var printed recorder
+	report, err := peer.Drive(ctx, sees, cmd, &peer.Options{Timeout: p.Timeout, Record: &printed})
+	if report != nil {
+		o.Stderr = report.Stderr
+	}
+	passed, recordErr := peer.ReadRecord(record)
+	if recordErr != nil {
+		if problem, err = p.verdict(ctx, err); err == nil {
+			problem = errors.New("the program did not start the CLI that its job names")
+		}
+		return problem, err
+	}
+	o.Frames = nil
+	for _, e := range passed.Events {
+		switch e.Dir {
+		case "in":
+			o.Frames = append(o.Frames, "< "+string(e.Msg))
+		case "out":
+			o.Frames = append(o.Frames, "> "+string(e.Msg))
+		}
+	}
+	// What the CLI saw goes first: the rest follows from it.
+	for _, note := range passed.Notes {
+		if strings.HasPrefix(note, r.Name) {
+			_, text, _ := strings.Cut(note, ": ")
+			return errors.New("the CLI: " + text), nil
+		}
+	}
+	if problem, err = p.verdict(ctx, err); problem != nil {
+		problem = fmt.Errorf("the program: %w", problem)
+	}
+	return problem, err
+}
+
+// A recorder keeps what was played.
+type recorder struct{ text []byte }
+
+func (r *recorder) Write(p []byte) (int, error) {
+	r.text = append(r.text, p...)
+	return len(p), nil
+}
+
+// frames returns the lines that passed, as the host sees them.
+func (r *recorder) frames() []string {
+	var list []string
+	for line := range strings.Lines(string(r.text)) {
+		var e peer.Event
+		if json.Unmarshal([]byte(line), &e) != nil {
+			continue
+		}
+		switch e.Dir {
+		case "in":
+			list = append(list, "< "+string(e.Msg))
+		case "out":
+			list = append(list, "> "+string(e.Msg))
+		}
+	}
+	return list
+}
