@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -37,6 +38,7 @@ func fakeAPI(ctx context.Context, p *process, args []string) error {
 	lenient := fs.Bool("lenient", false, "accept what the real API would refuse")
 	cache := fs.Bool("cache", false, "count in the usage what prompt caching would have written and read")
 	partial := fs.Bool("partial", false, "turns that were never asked for are fine")
+	ours := fs.Bool("agent", false, "have the SDKs of the command start this program as their agent, by CLAUDE_BIN")
 	check := fs.Bool("check", false, "only read the script and say whether it is good")
 	if err := parse(fs, args); err != nil {
 		return err
@@ -63,7 +65,19 @@ func fakeAPI(ctx context.Context, p *process, args []string) error {
 	})
 	s.what = "playing " + *file
 	s.handler = api
-	s.env = func(url string) []string { return clientVars(url, fakeKey, *openai) }
+	self := ""
+	if *ours {
+		if self, err = os.Executable(); err != nil {
+			return err
+		}
+	}
+	s.env = func(url string) []string {
+		env := clientVars(url, fakeKey, *openai)
+		if self != "" {
+			env = append(env, "CLAUDE_BIN="+self)
+		}
+		return env
+	}
 	s.done = func() bool { return api.Err() != nil || api.Done() == nil }
 	ended := s.run(ctx, p)
 	err = s.verdict(p, ended, api.Err(), api.Done(), *partial, "the script was not followed:", "not played:")

@@ -1,0 +1,50 @@
+// Permissions asks the person at the keyboard before an agent does something that no
+// rule allows. What is not answered with yes is denied, with the reason for the model.
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/wire"
+)
+
+func main() {
+	keyboard := bufio.NewScanner(os.Stdin)
+	var oneAtATime sync.Mutex // calls are asked about side by side
+	ask := func(ctx context.Context, req *wire.CanUseTool) (*wire.PermissionResult, error) {
+		oneAtATime.Lock()
+		defer oneAtATime.Unlock()
+		fmt.Printf("May it use %s with %s? [y]es, [a]lways, or why not: ", req.ToolName, req.Input)
+		if !keyboard.Scan() {
+			return parley.DenyAndStop("nobody is there to ask"), nil
+		}
+		answer := strings.TrimSpace(keyboard.Text())
+		fmt.Println(answer)
+		switch answer {
+		case "y", "yes":
+			return parley.Allow(), nil
+		case "a", "always":
+			return parley.AllowAlways(req), nil // as the agent suggests, for this session or for good
+		}
+		return parley.Deny(answer), nil
+	}
+	res, err := parley.Run(context.Background(), "Tidy up this directory.", &parley.Options{
+		AllowedTools:    []string{"Read", "Glob"},
+		DisallowedTools: []string{"Bash(rm:*)"}, // never asked: deny wins
+		CanUseTool:      ask,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(res.Result)
+	for _, d := range res.PermissionDenials {
+		fmt.Printf("denied: %s %s\n", d.ToolName, d.ToolInput)
+	}
+}
