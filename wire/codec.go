@@ -166,7 +166,7 @@ func planOf(t reflect.Type) *plan {
 			name:  name,
 			label: fmt.Appendf(nil, "%q:", name),
 			omit:  strings.Contains(opts, "omitzero"),
-			null:  sf.Tag.Get("wire") == "null",
+			null:  sf.Tag.Get("wire") == "null", // "optional" is for the schema: we write it, others need not
 			codec: codecOf(sf.Type),
 		}
 		switch name {

@@ -183,10 +183,10 @@ type APIMessage struct {
 
 // Usage counts the tokens of one or several requests.
 type Usage struct {
-	InputTokens              int64               `json:"input_tokens"`
-	CacheCreationInputTokens int64               `json:"cache_creation_input_tokens"`
-	CacheReadInputTokens     int64               `json:"cache_read_input_tokens"`
-	OutputTokens             int64               `json:"output_tokens"`
+	InputTokens              int64               `json:"input_tokens" wire:"optional"` // an event may count only some
+	CacheCreationInputTokens int64               `json:"cache_creation_input_tokens" wire:"optional"`
+	CacheReadInputTokens     int64               `json:"cache_read_input_tokens" wire:"optional"`
+	OutputTokens             int64               `json:"output_tokens" wire:"optional"`
 	OutputTokensDetails      *OutputTokenDetails `json:"output_tokens_details,omitzero"`
 	ServerToolUse            *ServerToolUsage    `json:"server_tool_use,omitzero"`
 	ServiceTier              string              `json:"service_tier,omitzero"`
@@ -410,7 +410,7 @@ type PromptSuggestion struct {
 // ActiveGoal is a message that says what the agent works towards, nil for
 // nothing.
 type ActiveGoal struct {
-	Value     *Goal  `json:"value"`
+	Value     *Goal  `json:"value" wire:"null"`
 	SessionID string `json:"session_id,omitzero"`
 	UUID      string `json:"uuid,omitzero"`
 	Open      `wire:"type=active_goal"`

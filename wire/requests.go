@@ -337,7 +337,7 @@ type SetHasSubscribers struct {
 // [GenerateSessionTitleResponse].
 type GenerateSessionTitle struct {
 	Description string `json:"description"`
-	Persist     bool   `json:"persist"` // use the title, too
+	Persist     bool   `json:"persist" wire:"optional"` // use the title, too
 	Open        `wire:"subtype=generate_session_title"`
 }
 
