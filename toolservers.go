@@ -802,11 +802,14 @@ func (c *toolConn) drain() {
 // named after the program.
 func ServeTools(ctx context.Context, tools ...*Tool) error {
 	name := strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe")
-	return serveLines(ctx, ToolServer(name, tools...), os.Stdin, os.Stdout)
+	return ServeMCP(ctx, ToolServer(name, tools...), os.Stdin, os.Stdout)
 }
 
-// serveLines serves a server to a client that reads and writes lines.
-func serveLines(ctx context.Context, server *mcp.Server, in io.Reader, out io.Writer) error {
+// ServeMCP serves an MCP server to a client that reads and writes lines, as
+// [ServeTools] does with tools alone. It takes what clients of all ages say: an
+// initialize without a version, "initialized" without its prefix. What makes no sense
+// is answered with the error codes of JSON-RPC and ends nothing.
+func ServeMCP(ctx context.Context, server *mcp.Server, in io.Reader, out io.Writer) error {
 	var mu sync.Mutex
 	write := func(line []byte) error {
 		mu.Lock()

@@ -674,12 +674,12 @@ func TestGuardServerOnce(t *testing.T) {
 	}
 }
 
-// serve runs serveLines on lines and returns what it wrote.
+// serve runs ServeMCP on lines and returns what it wrote.
 func serve(t *testing.T, server *mcp.Server, lines ...string) []string {
 	t.Helper()
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	var out bytes.Buffer
-	if err := serveLines(t.Context(), server, strings.NewReader(strings.Join(lines, "\n")), &out); err != nil {
+	if err := ServeMCP(t.Context(), server, strings.NewReader(strings.Join(lines, "\n")), &out); err != nil {
 		t.Fatal(err)
 	}
 	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
@@ -746,7 +746,7 @@ func TestServeLinesContext(t *testing.T) {
 	})
 	go fmt.Fprint(feed, `{"jsonrpc":"2.0","id":0,"method":"initialize"}`+"\n"+
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"wait"}}`+"\n")
-	if err := serveLines(ctx, ToolServer("w", tool), in, io.Discard); err != cause {
+	if err := ServeMCP(ctx, ToolServer("w", tool), in, io.Discard); err != cause {
 		t.Errorf("got %v", err)
 	}
 }

@@ -49,6 +49,17 @@ func (s *server) commandHooks(prefs *settings.Settings) (*hook.Runner, error) {
 	})
 }
 
+// startHooks makes the hooks of settings those that are called.
+func (s *server) startHooks() error {
+	commands, err := s.commandHooks(s.set.prefs)
+	if err != nil {
+		return fmt.Errorf("Error: %w", err)
+	}
+	s.useHooks(commands)
+	s.set.env.OnClose(s.closeHooks)
+	return nil
+}
+
 // useHooks puts hooks of settings in place of those there were.
 func (s *server) useHooks(r *hook.Runner) {
 	s.mu.Lock()

@@ -59,14 +59,18 @@ var (
 // was ended from outside.
 const outboxGrace = 2 * time.Second
 
+func newServer(set *setup, out *outbox, stderr io.Writer) *server {
+	return &server{set: set, out: out, stderr: stderr, pending: map[string]chan reply{},
+		hooks: map[wire.HookEvent][]*hookMatcher{}, heard: make(chan struct{}, 1)}
+}
+
 // serve holds the conversation over lines. It returns the exit status.
 func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) int {
 	out := newOutbox(w)
 	// A host that does not read must not keep an agent that is to end.
 	stop := context.AfterFunc(ctx, func() { out.watch(outboxGrace) })
 	defer stop()
-	s := &server{set: set, out: out, stderr: stderr, pending: map[string]chan reply{},
-		hooks: map[wire.HookEvent][]*hookMatcher{}, heard: make(chan struct{}, 1)}
+	s := newServer(set, out, stderr)
 	s.mcp = s.newManager()
 	set.tell = s.Emit
 	conv, err := set.conversation(s, s.mcp)
@@ -75,13 +79,10 @@ func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) in
 	}
 	s.conv = conv
 	set.env.OnClose(s.mcp.Close)
-	commands, err := s.commandHooks(set.prefs)
-	if err != nil {
+	if err := s.startHooks(); err != nil {
 		set.env.Close()
-		return s.startFailed(fmt.Errorf("Error: %w", err))
+		return s.startFailed(err)
 	}
-	s.useHooks(commands)
-	set.env.OnClose(s.closeHooks)
 	s.connectServers()
 	if set.flags.ReplayHistory {
 		s.replayHistory(set.history)

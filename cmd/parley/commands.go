@@ -32,9 +32,11 @@ type command struct {
 // commands is every subcommand, in the order of the list. To add one is to add a
 // line here.
 func commands() []command {
-	const first, rules, kept, tests, rest = "See it work", "What agents may do", "Conversations that are kept", "Test agents with no key, no network and no luck", "About"
+	const first, ways, rules, kept, tests, rest = "See it work", "Other ways to the agent and its tools", "What agents may do", "Conversations that are kept", "Test agents with no key, no network and no luck", "About"
 	return []command{
 		{"demo", "a whole conversation, with no key and no network", first, demo},
+		{"mcp", "offer the built-in tools to any client of the Model Context Protocol", ways, mcpCommand},
+		{"rpc", "the agent in JSON-RPC 2.0", ways, rpcCommand},
 		{"policy", "what the permission rules make of a call, and which never match", rules, policyCommand},
 		{"trust", "show what a project brings, and let it have effects", rules, trust},
 		{"sessions", "list, read, rename, fork, move and delete conversations", kept, sessions},

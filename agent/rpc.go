@@ -1,0 +1,400 @@
+package agent
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/parley-go/parley/engine"
+	"github.com/parley-go/parley/wire"
+)
+
+// The codes of errors in JSON-RPC. Those from -32099 to -32000 are ours.
+const (
+	rpcParseError     = -32700
+	rpcInvalidRequest = -32600
+	rpcNoMethod       = -32601
+	rpcInvalidParams  = -32602
+	rpcInternal       = -32603
+	rpcRefused        = -32000 // the agent does not do it
+	rpcCancelled      = -32001 // the prompt was taken back before it had a turn
+)
+
+// maxRPCLine bounds a message of the client.
+const maxRPCLine = 64 << 20
+
+// ServeRPC is the agent in another envelope: JSON-RPC 2.0, a message a line. A "run" has
+// a prompt answered; every control request of the protocol is a method, too; what the
+// agent says are notifications, and what it asks are requests. It returns the exit
+// status. The file docs/rpc.md has all of it.
+func ServeRPC(ctx context.Context, cfg Config, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	flags, err := ParseFlags(append([]string{"--print", "--verbose", "--input-format=stream-json", "--output-format=stream-json"}, args...))
+	if err == nil && (flags.HasPrompt || flags.InputFormat != "stream-json" || flags.OutputFormat != "stream-json") {
+		err = errors.New("Error: a prompt is the parameter of the method run, and the formats are those of JSON-RPC. Leave prompt and formats out.")
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+		return 1
+	}
+	in, lines := io.Pipe()
+	e := &envelope{w: stdout, agent: lines, runs: map[string]json.RawMessage{}, asked: map[string]rpcRequest{}}
+	read := make(chan error, 1)
+	go func() {
+		err := e.read(stdin)
+		lines.Close()
+		read <- err
+	}()
+	code := run(ctx, cfg, flags, in, e, stderr)
+	in.Close() // whoever still reads is not held up
+	e.abandon()
+	select {
+	case err := <-read:
+		if err != nil && code == 0 {
+			code = 1
+		}
+	default: // the input outlives an agent that was ended otherwise
+	}
+	return code
+}
+
+// An rpcMessage is a request, a notification or a response.
+type rpcMessage struct {
+	Version string          `json:"jsonrpc"`
+	ID      json.RawMessage `json:"id,omitempty"`
+	Method  string          `json:"method,omitempty"`
+	Params  any             `json:"params,omitempty"`
+	Result  json.RawMessage `json:"result,omitempty"`
+	Error   *rpcError       `json:"error,omitempty"`
+}
+
+type rpcError struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+	Data    any    `json:"data,omitempty"`
+}
+
+// An envelope translates between JSON-RPC and the lines of the protocol.
+type envelope struct {
+	agent *io.PipeWriter // lines for the agent
+	lines lineWriter     // of the agent
+
+	wmu sync.Mutex
+	w   io.Writer
+
+	mu    sync.Mutex
+	runs  map[string]json.RawMessage // ids of runs by the uuid of their prompts
+	asked map[string]rpcRequest      // other requests by the ids of control requests
+}
+
+// An rpcRequest is a request of the client that the agent is at.
+type rpcRequest struct {
+	id     json.RawMessage // none of a notification
+	prompt string          // the uuid of one that it wants back
+}
+
+// send writes a message.
+func (e *envelope) send(m *rpcMessage) error {
+	m.Version = "2.0"
+	line, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	e.wmu.Lock()
+	defer e.wmu.Unlock()
+	_, err = e.w.Write(append(line, '\n'))
+	return err
+}
+
+func (e *envelope) fail(id json.RawMessage, code int, format string, args ...any) error {
+	if len(id) == 0 {
+		id = json.RawMessage("null")
+	}
+	return e.send(&rpcMessage{ID: id, Error: &rpcError{Code: code, Message: fmt.Sprintf(format, args...)}})
+}
+
+// read takes what the client says until it ends. A message that makes no sense is
+// answered, and does not end it.
+func (e *envelope) read(r io.Reader) error {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(make([]byte, 0, 64<<10), maxRPCLine)
+	for lines.Scan() {
+		line := bytes.TrimSpace(bytes.TrimPrefix(lines.Bytes(), []byte("\ufeff")))
+		if len(line) == 0 {
+			continue
+		}
+		if err := e.take(line); err != nil {
+			return err
+		}
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		e.fail(nil, rpcInvalidRequest, "a message has more than %d MB: nothing more is read", maxRPCLine>>20)
+		return lines.Err()
+	}
+	return nil
+}
+
+// take takes one message of the client. Its error is that the agent reads no more.
+func (e *envelope) take(line []byte) error {
+	if line[0] == '[' {
+		e.fail(nil, rpcInvalidRequest, "batches are not taken: send a message a line")
+		return nil
+	}
+	var m struct {
+		Version *string         `json:"jsonrpc"`
+		ID      json.RawMessage `json:"id"`
+		Method  *string         `json:"method"`
+		Params  json.RawMessage `json:"params"`
+		Result  json.RawMessage `json:"result"`
+		Error   *rpcError       `json:"error"`
+	}
+	if err := json.Unmarshal(line, &m); err != nil {
+		if json.Valid(line) {
+			e.fail(nil, rpcInvalidRequest, "that is no JSON-RPC message: %v", err)
+		} else {
+			e.fail(nil, rpcParseError, "that is no JSON: %v", err)
+		}
+		return nil
+	}
+	if len(m.ID) > 0 && (m.ID[0] == '{' || m.ID[0] == '[' || m.ID[0] == 't' || m.ID[0] == 'f') {
+		e.fail(nil, rpcInvalidRequest, "an id is a string or a number")
+		return nil
+	}
+	if m.Version == nil || *m.Version != "2.0" {
+		e.fail(m.ID, rpcInvalidRequest, `the member jsonrpc is not "2.0"`)
+		return nil
+	}
+	if m.Method == nil {
+		if m.Result == nil && m.Error == nil {
+			e.fail(m.ID, rpcInvalidRequest, "the message has no method")
+			return nil
+		}
+		return e.answered(m.ID, m.Result, m.Error)
+	}
+	var params map[string]json.RawMessage
+	if len(m.Params) > 0 && json.Unmarshal(m.Params, &params) != nil {
+		e.fail(m.ID, rpcInvalidParams, "params is not an object")
+		return nil
+	}
+	if *m.Method == "run" {
+		return e.run(m.ID, params)
+	}
+	return e.control(m.ID, *m.Method, params)
+}
+
+// run passes a prompt on. Its response is the result of the turn that answers it.
+func (e *envelope) run(id json.RawMessage, params map[string]json.RawMessage) error {
+	prompt := params["prompt"]
+	var content wire.Content
+	if len(prompt) == 0 || prompt[0] != '"' && prompt[0] != '[' || json.Unmarshal(prompt, &content) != nil || len(content.All()) == 0 {
+		e.fail(id, rpcInvalidParams, "run: prompt must be a text or a list of content blocks")
+		return nil
+	}
+	m := wire.Prompt(content)
+	m.UUID = engine.NewID()
+	if raw := params["uuid"]; raw != nil && (json.Unmarshal(raw, &m.UUID) != nil || m.UUID == "") {
+		e.fail(id, rpcInvalidParams, "run: uuid must be a string")
+		return nil
+	}
+	line, err := wire.Encode(m)
+	if err != nil {
+		e.fail(id, rpcInvalidParams, "run: %v", err)
+		return nil
+	}
+	e.mu.Lock()
+	_, twice := e.runs[m.UUID]
+	if !twice && len(id) > 0 {
+		e.runs[m.UUID] = id
+	}
+	e.mu.Unlock()
+	if twice {
+		e.fail(id, rpcInvalidParams, "run: there is a run with the uuid %s", m.UUID)
+		return nil
+	}
+	return e.toAgent(line)
+}
+
+// control passes a control request on.
+func (e *envelope) control(id json.RawMessage, method string, params map[string]json.RawMessage) error {
+	if params == nil {
+		params = map[string]json.RawMessage{}
+	}
+	params["subtype"], _ = json.Marshal(method)
+	own := engine.NewID()
+	line, err := json.Marshal(map[string]any{"type": "control_request", "request_id": own, "request": params})
+	if err != nil {
+		e.fail(id, rpcInvalidParams, "%s: %v", method, err)
+		return nil
+	}
+	req := rpcRequest{id: id}
+	if method == "cancel_async_message" {
+		json.Unmarshal(params["message_uuid"], &req.prompt)
+	}
+	e.mu.Lock()
+	e.asked[own] = req
+	e.mu.Unlock()
+	return e.toAgent(line)
+}
+
+// answered passes on what the client says to a request of the agent.
+func (e *envelope) answered(id, result json.RawMessage, failure *rpcError) error {
+	var own string
+	if json.Unmarshal(id, &own) != nil {
+		return nil // none of ours
+	}
+	r := map[string]any{"subtype": "success", "request_id": own, "response": result}
+	if failure != nil {
+		r = map[string]any{"subtype": "error", "request_id": own, "error": failure.Message}
+	}
+	line, err := json.Marshal(map[string]any{"type": "control_response", "response": r})
+	if err != nil {
+		return nil
+	}
+	return e.toAgent(line)
+}
+
+func (e *envelope) toAgent(line []byte) error {
+	_, err := e.agent.Write(append(line, '\n'))
+	if err != nil {
+		e.abandon()
+	}
+	return err
+}
+
+// Write takes lines of the agent.
+func (e *envelope) Write(p []byte) (int, error) {
+	err := e.lines.each(p, func(m wire.Message, line []byte) error {
+		line = bytes.Clone(line)
+		switch m := m.(type) {
+		case *wire.ControlRequest:
+			return e.ask(m, line)
+		case *wire.ControlCancelRequest:
+			return e.send(&rpcMessage{Method: "cancel_request", Params: map[string]string{"id": m.RequestID}})
+		case *wire.ControlResponse:
+			return e.respond(&m.Response)
+		case *wire.KeepAlive:
+			return nil
+		case *wire.Result:
+			if err := e.send(&rpcMessage{Method: "message", Params: json.RawMessage(line)}); err != nil {
+				return err
+			}
+			return e.finish(m.UserMessageUUIDs, line)
+		}
+		return e.send(&rpcMessage{Method: "message", Params: json.RawMessage(line)})
+	})
+	return len(p), err
+}
+
+// ask passes a request of the agent on.
+func (e *envelope) ask(m *wire.ControlRequest, line []byte) error {
+	var has struct {
+		Request map[string]json.RawMessage `json:"request"`
+	}
+	if err := json.Unmarshal(line, &has); err != nil {
+		return err
+	}
+	delete(has.Request, "subtype")
+	id, _ := json.Marshal(m.RequestID)
+	return e.send(&rpcMessage{ID: id, Method: m.Request.Subtype(), Params: has.Request})
+}
+
+// finish answers the runs that a turn has answered.
+func (e *envelope) finish(prompts []string, result json.RawMessage) error {
+	for _, uuid := range prompts {
+		e.mu.Lock()
+		id, ok := e.runs[uuid]
+		delete(e.runs, uuid)
+		e.mu.Unlock()
+		if !ok {
+			continue
+		}
+		if err := e.send(&rpcMessage{ID: id, Result: result}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// respond answers what was a control request.
+func (e *envelope) respond(r *wire.Response) error {
+	e.mu.Lock()
+	req, ok := e.asked[r.RequestID]
+	delete(e.asked, r.RequestID)
+	e.mu.Unlock()
+	if !ok {
+		return nil // an answer of the client, told back
+	}
+	// Prompts that were taken back have no turn.
+	var receipt struct {
+		Cancelled any `json:"cancelled"`
+	}
+	json.Unmarshal(r.Response, &receipt)
+	switch taken := receipt.Cancelled.(type) {
+	case bool:
+		if taken {
+			e.takenBack(req.prompt)
+		}
+	case []any:
+		for _, uuid := range taken {
+			uuid, _ := uuid.(string)
+			e.takenBack(uuid)
+		}
+	}
+	id := req.id
+	if len(id) == 0 {
+		return nil // a notification
+	}
+	if r.Subtype != "error" {
+		if len(r.Response) == 0 {
+			r.Response = json.RawMessage("{}")
+		}
+		return e.send(&rpcMessage{ID: id, Result: r.Response})
+	}
+	failure := &rpcError{Code: rpcRefused, Message: r.Error}
+	switch r.ErrorCode {
+	case "":
+	case "unsupported_request":
+		failure.Code = rpcNoMethod
+	case "invalid_request", "invalid_mode":
+		failure.Code = rpcInvalidParams
+	}
+	if r.ErrorCode != "" {
+		failure.Data = map[string]string{"code": r.ErrorCode}
+	}
+	return e.send(&rpcMessage{ID: id, Error: failure})
+}
+
+// takenBack answers the run of a prompt that will have no turn.
+func (e *envelope) takenBack(uuid string) {
+	e.mu.Lock()
+	id, ok := e.runs[uuid]
+	delete(e.runs, uuid)
+	e.mu.Unlock()
+	if ok {
+		e.fail(id, rpcCancelled, "the prompt was taken back before it had a turn")
+	}
+}
+
+// abandon answers what nobody answers any more.
+func (e *envelope) abandon() {
+	e.mu.Lock()
+	var left []json.RawMessage
+	for _, id := range e.runs {
+		left = append(left, id)
+	}
+	for _, req := range e.asked {
+		if len(req.id) > 0 {
+			left = append(left, req.id)
+		}
+	}
+	clear(e.runs)
+	clear(e.asked)
+	e.mu.Unlock()
+	for _, id := range left {
+		e.fail(id, rpcInternal, "the agent ended before it answered")
+	}
+}

@@ -1,0 +1,136 @@
+package agent
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"iter"
+	"strings"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/parley-go/parley/engine/model"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/wire"
+)
+
+// ToolServer makes an MCP server of the tools that the agent has, for whoever speaks
+// that protocol. The rules, modes, hooks and the sandbox of the command line and the
+// settings decide about each call as they do for a model's; nobody can be asked, so
+// what would be asked is denied. Of a conversation there is nothing: no model, no
+// session, no other MCP servers.
+//
+// The function that it returns ends everything that calls have left running.
+func ToolServer(ctx context.Context, cfg Config, flags *Flags, stderr io.Writer) (*sdk.Server, func(), error) {
+	if flags.HasPrompt {
+		return nil, nil, errors.New("Error: an MCP server takes no prompt")
+	}
+	f := *flags
+	f.NoPersist, f.NoSlashCommands, f.PromptTool, f.JSONSchema = true, true, "", nil
+	f.Resume, f.Continue, f.MCPConfig, f.StrictMCP, f.PluginDirs, f.PluginDirsNoMCP = "", false, nil, true, nil, nil
+	cfg.Model = noModel{}
+	set, err := newSetup(cfg, &f)
+	if err != nil {
+		return nil, nil, err
+	}
+	set.warn(stderr)
+	s := newServer(set, newOutbox(io.Discard), stderr)
+	conv, err := set.conversation(s, nil)
+	if err != nil {
+		s.out.close()
+		set.close()
+		return nil, nil, startError(err)
+	}
+	s.conv = conv
+	if err := s.startHooks(); err != nil {
+		set.env.Close()
+		s.out.close()
+		set.close()
+		return nil, nil, err
+	}
+	run, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		conv.Run(run)
+	}()
+	end := func() {
+		cancel()
+		<-ended
+		s.out.close()
+		set.close()
+	}
+
+	version := cfg.OwnVersion
+	if version == "" {
+		version = "dev"
+	}
+	server := sdk.NewServer(&sdk.Implementation{Name: "parley", Version: version}, &sdk.ServerOptions{
+		Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}},
+	})
+	known := map[string]bool{}
+	for _, t := range conv.Offers() {
+		spec := t.Spec()
+		known[spec.Name] = true
+		server.AddTool(&sdk.Tool{Name: spec.Name, Description: spec.Description, InputSchema: spec.Schema,
+			Annotations: &sdk.ToolAnnotations{ReadOnlyHint: spec.ReadOnly}},
+			func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+				input := req.Params.Arguments
+				if len(input) == 0 || string(input) == "null" {
+					input = json.RawMessage("{}")
+				}
+				return callResult(conv.Call(ctx, spec.Name, input)), nil
+			})
+	}
+	// A tool that there is not is something for the model behind the client to read.
+	server.AddReceivingMiddleware(func(next sdk.MethodHandler) sdk.MethodHandler {
+		return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
+			if call, ok := req.(*sdk.CallToolRequest); ok && !known[call.Params.Name] {
+				return callResult(tool.Failed(tool.Misuse("Error: No such tool available: %s", call.Params.Name))), nil
+			}
+			return next(ctx, method, req)
+		}
+	})
+	return server, end, nil
+}
+
+// callResult says in MCP's words what came of a call.
+func callResult(r *tool.Result) *sdk.CallToolResult {
+	out := &sdk.CallToolResult{Content: []sdk.Content{}, IsError: r.IsError}
+	add := func(text string) {
+		if text != "" {
+			out.Content = append(out.Content, &sdk.TextContent{Text: text})
+		}
+	}
+	for _, b := range r.Content.All() {
+		switch b := b.(type) {
+		case *wire.TextBlock:
+			add(b.Text)
+		case *wire.ImageBlock:
+			if b.Source != nil && b.Source.Type == "base64" {
+				if data, err := base64.StdEncoding.DecodeString(b.Source.Data); err == nil {
+					out.Content = append(out.Content, &sdk.ImageContent{Data: data, MIMEType: b.Source.MediaType})
+				}
+			}
+		default:
+			raw, _ := json.Marshal(b)
+			add(string(raw))
+		}
+	}
+	add(strings.Join(r.Follow, "\n"))
+	if r.IsError && len(out.Content) == 0 {
+		add("The tool failed and did not say why.")
+	}
+	return out
+}
+
+// noModel is no model.
+type noModel struct{}
+
+// Stream says so.
+func (noModel) Stream(context.Context, model.Request) iter.Seq2[model.Event, error] {
+	return func(yield func(model.Event, error) bool) {
+		yield(model.Event{}, &model.Error{Status: 400, Type: "invalid_request_error", Message: "there is no model here"})
+	}
+}
