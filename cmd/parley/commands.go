@@ -32,9 +32,20 @@ type command struct {
 // commands is every subcommand, in the order of the list. To add one is to add a
 // line here.
 func commands() []command {
-	const first, ways, rules, kept, tests, rest = "See it work", "Other ways to the agent and its tools", "What agents may do", "Conversations that are kept", "Test agents with no key, no network and no luck", "About"
+	const (
+		first = "See it work"
+		start = "Set it up"
+		ways  = "Other ways to the agent and its tools"
+		rules = "What agents may do"
+		kept  = "Conversations that are kept"
+		tests = "Test agents with no key, no network and no luck"
+		rest  = "About"
+	)
 	return []command{
 		{"demo", "a whole conversation, with no key and no network", first, demo},
+		{"doctor", "what is found here, what works, and what to do about the rest", start, doctorCommand},
+		{"init", "make a settings file, with an explanation", start, initCommand},
+		{"completion", "completion for bash, zsh or fish", start, completion},
 		{"mcp", "offer the built-in tools to any client of the Model Context Protocol", ways, mcpCommand},
 		{"rpc", "the agent in JSON-RPC 2.0", ways, rpcCommand},
 		{"policy", "what the permission rules make of a call, and which never match", rules, policyCommand},

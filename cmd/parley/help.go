@@ -10,13 +10,15 @@ import (
 	"github.com/parley-go/parley/agent"
 )
 
-// The formats of script files, as the documentation of the packages that read them
-// has it.
+// What help says of things that are no commands. The formats of script files are as
+// the documentation of the packages that read them has it.
 var (
 	//go:embed help/script.txt
 	scriptFormat string
 	//go:embed help/steps.txt
 	stepsFormat string
+	//go:embed help/environment.txt
+	environment string
 )
 
 // A topic is something help knows that is no command.
@@ -28,6 +30,8 @@ type topic struct {
 func topics() []topic {
 	return []topic{
 		{"flags", "everything that the agent can be told", agent.FlagHelp},
+		{"settings", "the settings that there are, each explained", func() string { return string(settingsExplained) }},
+		{"environment", "the variables that count", func() string { return environment }},
 		{"script", "the files that fake-api plays", func() string { return scriptFormat }},
 		{"steps", "the files that fake-cli and fake-host play", func() string { return stepsFormat }},
 		{"faults", "what fake-cli can do wrong by name", faultList},
@@ -100,12 +104,12 @@ func overview() string {
 			group = c.group
 			fmt.Fprintf(&b, "\n%s:\n", group)
 		}
-		fmt.Fprintf(&b, "  %-10s %s\n", c.name, c.short)
+		fmt.Fprintf(&b, "  %-11s %s\n", c.name, c.short)
 	}
 	b.WriteString("\n" + examples)
 	b.WriteString("\n\"parley help COMMAND\" says more of one. So it does of\n")
 	for _, t := range topics() {
-		fmt.Fprintf(&b, "  %-10s %s\n", t.name, t.short)
+		fmt.Fprintf(&b, "  %-11s %s\n", t.name, t.short)
 	}
 	b.WriteString("\nThe exit status is 0 for success, 1 for failure and 2 for wrong usage.\n")
 	return b.String()

@@ -108,6 +108,12 @@ func (c *policyRun) load(flagSettings string, only bool) error {
 	if only && flagSettings != "" {
 		opts.Sources, opts.UserDir = settings.Sources{}, ""
 	}
+	if opts.UserDir != "" { // what of the project is trusted counts
+		opts.Trust = &settings.Store{Dir: opts.UserDir}
+		if opts.Dir, err = filepath.EvalSymlinks(c.cwd); err != nil {
+			return err
+		}
+	}
 	set, err := settings.Load(opts)
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/parley-go/parley"
 )
@@ -25,14 +26,40 @@ func version(_ context.Context, p *process, args []string) error {
 	if fs.NArg() > 0 {
 		return usagef("it takes no arguments, and %q is one", fs.Arg(0))
 	}
-	revision := ""
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" && len(s.Value) >= 12 {
-				revision = ", revision " + s.Value[:12]
-			}
-		}
-	}
-	_, err := fmt.Fprintf(p.stdout, "parley %s (as Claude Code %s), %s %s/%s%s\n", parley.Version, theirs, runtime.Version(), runtime.GOOS, runtime.GOARCH, revision)
+	_, err := fmt.Fprintf(p.stdout, "parley %s (as Claude Code %s), %s %s/%s\n", ownVersion(), theirs, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	return err
 }
+
+// ownVersion is the version that this program was built from, by what the build
+// recorded: the version of the module if it was installed as one, and otherwise that
+// of the source with its commit.
+func ownVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return parley.Version
+	}
+	return describeBuild(info)
+}
+
+func describeBuild(info *debug.BuildInfo) string {
+	set := map[string]string{}
+	for _, s := range info.Settings {
+		set[s.Key] = s.Value
+	}
+	version := parley.Version
+	switch commit := set["vcs.revision"]; {
+	case len(commit) >= 12 && set["vcs.modified"] == "true":
+		version += ", commit " + commit[:12] + " with changes"
+	case len(commit) >= 12:
+		version += ", commit " + commit[:12]
+	case info.Main.Version != "" && info.Main.Version != "(devel)":
+		version = strings.TrimPrefix(info.Main.Version, "v")
+	case release != "":
+		version += ", commit " + release
+	}
+	return version
+}
+
+// release is the commit of a release, which is built without the repository's own
+// stamp so that it can be reproduced from its source alone. make release sets it.
+var release string

@@ -1,0 +1,418 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/engine/sandbox"
+	"github.com/parley-go/parley/engine/settings"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/transport"
+	"github.com/parley-go/parley/wire"
+)
+
+const doctorHelp = `
+Looks at what an agent would find in this directory, and says what to do about what
+it does not: the agent that SDKs start, the key for the model, settings and what is
+trusted of them, the sandbox, MCP servers, sessions, and programs that tools use.
+
+It asks no model and shows no key. To find out whether they work it starts the agent
+and the MCP servers that the agent would start, and asks a CLI for its version.
+
+What stands after -- are flags of the agent, as in
+  parley doctor -- --mcp-config servers.json --settings strict.json
+
+The exit status is 1 if something is broken that is needed.`
+
+// A finding is what the doctor says of one thing.
+type finding struct {
+	Name  string `json:"name"`
+	State state  `json:"state"`
+	Found string `json:"found"`
+	Do    string `json:"do,omitempty"`
+}
+
+type state string
+
+const (
+	fine   state = "ok"
+	noted  state = "note" // it is not needed, or the user may mean it so
+	broken state = "broken"
+)
+
+// A doctor collects findings.
+type doctor struct {
+	p        *process
+	cfg      agent.Config
+	flags    *agent.Flags
+	args     []string
+	findings []finding
+}
+
+func (d *doctor) say(name string, s state, do, format string, args ...any) {
+	d.findings = append(d.findings, finding{name, s, visibleLines(fmt.Sprintf(format, args...)), visibleLines(do)})
+}
+
+// doctorCommand is the command that finds out what is wrong.
+func doctorCommand(ctx context.Context, p *process, args []string) error {
+	fs := newFlags(p, "doctor", "[--json] [-- FLAGS OF THE AGENT]", doctorHelp)
+	asJSON := fs.Bool("json", false, "print JSON")
+	args, rest := cutDashes(args)
+	if err := parse(fs, args); err != nil {
+		return err
+	}
+	if fs.NArg() > 0 {
+		return usagef("it takes no arguments, and %q is one; flags of the agent stand after --", fs.Arg(0))
+	}
+	flags, err := agent.ParseFlags(rest)
+	if err != nil {
+		return usagef("%s", strings.TrimPrefix(strings.TrimPrefix(err.Error(), "Error: "), "error: "))
+	}
+	cfg, err := agentConfig(p)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	d := &doctor{p: p, cfg: cfg, flags: flags, args: rest}
+	d.say("parley", fine, "", "%s, as Claude Code %s, %s %s/%s", ownVersion(), theirs, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	d.lookForCLI(ctx)
+	if s := d.readSettings(); s != nil { // without them nothing starts
+		d.connect(ctx)
+		d.trySandbox(s)
+	}
+	d.countSessions(ctx)
+	d.lookForPrograms()
+	bad := slices.ContainsFunc(d.findings, func(f finding) bool { return f.State == broken })
+	if *asJSON {
+		out, err := json.MarshalIndent(map[string]any{"ok": !bad, "findings": d.findings}, "", "  ")
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(p.stdout, "%s\n", out)
+	} else {
+		d.print()
+	}
+	if bad {
+		return exitStatus(exitFailure)
+	}
+	return nil
+}
+
+// cutDashes splits arguments at the first "--".
+func cutDashes(args []string) (before, after []string) {
+	if i := slices.Index(args, "--"); i >= 0 {
+		return args[:i], args[i+1:]
+	}
+	return args, nil
+}
+
+// print prints the findings for people.
+func (d *doctor) print() {
+	s := newScreen(d.p, "")
+	look := map[state]string{fine: green, noted: cyan, broken: red}
+	for _, f := range d.findings {
+		fmt.Fprintf(d.p.stdout, "%s  %-9s %s\n", s.paint(look[f.State], fmt.Sprintf("%-6s", f.State)), f.Name, strings.ReplaceAll(f.Found, "\n", "\n                  "))
+		if f.Do != "" {
+			fmt.Fprintf(d.p.stdout, "                  → %s\n", strings.ReplaceAll(f.Do, "\n", "\n                    "))
+		}
+	}
+}
+
+// lookForCLI finds what an SDK would start.
+func (d *doctor) lookForCLI(ctx context.Context) {
+	path, err := transport.Find("", d.p.getenv)
+	if err != nil {
+		self, _ := os.Executable()
+		do := fmt.Sprintf("SDKs start nothing by themselves. This program is an agent: put it on the PATH, or set CLAUDE_BIN=%s", self)
+		if d.p.getenv("CLAUDE_BIN") != "" {
+			d.say("cli", broken, "mend CLAUDE_BIN, or unset it", "CLAUDE_BIN names %s, which cannot be started", d.p.getenv("CLAUDE_BIN"))
+			return
+		}
+		d.say("cli", noted, do, "neither claude nor parley is where SDKs look")
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, "--version")
+	cmd.Env, cmd.WaitDelay = d.p.env, time.Second
+	out, err := cmd.Output()
+	version, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	if err != nil || version == "" {
+		d.say("cli", broken, "run it yourself to see why, or name another one in CLAUDE_BIN", "SDKs start %s, which does not say its version (%v)", path, cmp.Or(err, errors.New("it says nothing")))
+		return
+	}
+	d.say("cli", fine, "", "SDKs start %s, version %s", path, version)
+}
+
+// readSettings says which settings count, and what of them is inert. It returns nil if
+// they cannot be read.
+func (d *doctor) readSettings() *settings.Settings {
+	s, err := agent.ReadSettings(d.cfg, d.flags)
+	if err != nil {
+		d.say("settings", broken, "no agent starts until this is mended: a file that cannot be read may hold a restriction", "%v", err)
+		return nil
+	}
+	var files []string
+	for _, o := range s.Files() {
+		files = append(files, o.File)
+	}
+	if len(files) == 0 {
+		d.say("settings", fine, "", "none: what no flag allows is asked. parley init makes a file")
+	} else {
+		d.say("settings", fine, "", "%s", strings.Join(files, "\n"))
+	}
+	if names, at := s.Unknown(); len(names) > 0 {
+		var lines []string
+		for i, n := range names {
+			lines = append(lines, fmt.Sprintf("%s (%v)", n, at[i]))
+		}
+		d.say("settings", noted, "look for typing errors; what another program reads may stay", "not known to this version: %s", strings.Join(lines, ", "))
+	}
+	inert := 0
+	for _, item := range s.Inert() {
+		if !item.Never {
+			inert++
+		}
+	}
+	switch n := len(s.Brought()); {
+	case inert > 0:
+		d.say("trust", noted, "parley trust shows all of it, and asks", "%d of %d things that this project brings have no effect, because nobody trusted them", inert, n)
+	case n > 0:
+		d.say("trust", fine, "", "what this project brings is trusted as it is now")
+	}
+	return s
+}
+
+// connect starts the agent in this process, as an SDK would, and asks it about its
+// credentials and MCP servers.
+func (d *doctor) connect(ctx context.Context) {
+	inner := agent.InProcess(d.cfg)
+	c, err := parley.Connect(ctx, &parley.Options{
+		KeepSystemPrompt: true, NoPersistence: true,
+		Dialer: transport.DialerFunc(func(ctx context.Context, spec transport.Spec) (transport.Conn, error) {
+			spec.Args = append(spec.Args, d.args...)
+			return inner.Dial(ctx, spec)
+		}),
+	})
+	if err != nil {
+		d.say("agent", broken, "", "it does not start: %s", firstLines(err.Error(), 6))
+		return
+	}
+	defer c.Close()
+	r, err := c.Initialized()
+	if err != nil {
+		d.say("agent", broken, "", "it does not answer: %v", err)
+		return
+	}
+	d.say("agent", fine, "", "it starts, with %d models and %d commands", len(r.Models), len(r.Commands))
+	d.credentials(r.Account)
+	d.servers(ctx, c)
+}
+
+// credentials says where a key is from, and nothing of the key.
+func (d *doctor) credentials(a *wire.AccountInfo) {
+	at := ""
+	if base := cmp.Or(d.flags.BaseURL, d.p.getenv("ANTHROPIC_BASE_URL")); base != "" {
+		at = ", for " + redacted(base)
+	}
+	switch {
+	case a == nil:
+		d.say("model", noted, "", "the agent does not say who answers")
+	case d.flags.Provider == "script":
+		d.say("model", fine, "", "a script answers: %s", d.flags.Script)
+	case a.APIProvider != "firstParty":
+		d.say("model", noted, "ask something to see that it works: parley -p hello", "%s answers; whether its credentials are good shows the first prompt (docs/providers.md)", cmp.Or(a.APIProvider, d.flags.Provider))
+	case a.APIKeySource != "none" && a.APIKeySource != "":
+		d.say("model", fine, "", "a key from %s%s; whether the API takes it shows the first prompt", a.APIKeySource, at)
+	case a.TokenSource != "none" && a.TokenSource != "":
+		d.say("model", fine, "", "a token from %s%s; whether the API takes it shows the first prompt", a.TokenSource, at)
+	default:
+		d.say("model", broken, "set ANTHROPIC_API_KEY, or apiKeyHelper in your settings to a command that prints a key;\n"+
+			"or take another model: --provider openai --base-url URL, bedrock, vertex;\nor none at all: parley demo, parley help script", "there is no key%s", at)
+	}
+	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"} {
+		if v := d.p.getenv(name); v != "" {
+			d.say("proxy", noted, "", "requests go through %s (%s)", redacted(v), name)
+			break
+		}
+	}
+}
+
+// redacted is an address without what may be secret in it.
+func redacted(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" {
+		return "an address that is none"
+	}
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
+}
+
+// servers waits for the MCP servers and says how they are.
+func (d *doctor) servers(ctx context.Context, c *parley.Client) {
+	ctx, cancel := context.WithTimeout(ctx, 35*time.Second)
+	defer cancel()
+	var all []*wire.MCPServerStatus
+	for {
+		var err error
+		if all, err = c.MCPStatus(ctx); err != nil {
+			d.say("mcp", broken, "", "%v", err)
+			return
+		}
+		if !slices.ContainsFunc(all, func(s *wire.MCPServerStatus) bool { return s.Status == "pending" }) {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if len(all) == 0 {
+		d.say("mcp", fine, "", "no servers (docs/mcp.md says how to name some)")
+	}
+	for _, s := range all {
+		switch s.Status {
+		case "connected":
+			d.say("mcp", fine, "", "%s is connected, with %d tools", s.Name, len(s.Tools))
+		case "needs-auth":
+			d.say("mcp", noted, "add a header with a token to its configuration", "%s wants to know who you are", s.Name)
+		case "disabled":
+			d.say("mcp", noted, "", "%s is switched off", s.Name)
+		default:
+			d.say("mcp", broken, "run its command yourself to see what it says, or take it out of the configuration", "%s: %s", s.Name, cmp.Or(s.Error, string(s.Status)))
+		}
+	}
+}
+
+// trySandbox makes a sandbox as the settings say, or as they could.
+func (d *doctor) trySandbox(s *settings.Settings) {
+	raw, _ := s.Get("sandbox")
+	wanted, err := sandbox.Parse(raw)
+	if err != nil {
+		d.say("sandbox", broken, "", "%v", err)
+		return
+	}
+	asked := wanted.Enabled
+	required := asked && (wanted.FailIfUnavailable == nil || *wanted.FailIfUnavailable)
+	try, no := *wanted, false
+	try.Enabled, try.FailIfUnavailable = true, &no
+	box, err := sandbox.New(sandbox.Options{Settings: &try, Dir: d.cfg.Cwd, Home: d.cfg.Home, Path: d.p.getenv("PATH"), Helper: d.cfg.SandboxHelper})
+	if err != nil {
+		d.say("sandbox", broken, "", "%v", err)
+		return
+	}
+	defer box.Close()
+	r := box.Report()
+	switch {
+	case !box.Active() && required:
+		d.say("sandbox", broken, "install bubblewrap, or say \"failIfUnavailable\": false in the settings to go without", "the settings want one, and there is none here: %s", strings.Join(r.Missing, "; "))
+	case !box.Active():
+		d.say("sandbox", noted, "on Linux install bubblewrap; elsewhere run agents in a container", "there is none here, so that rules are all that stands between commands and this machine")
+	case len(r.Missing) > 0:
+		d.say("sandbox", noted, "install bubblewrap to have all of it", "%s works, but does not hold %s%s", r.Kind, strings.Join(r.Missing, "; "), offBy(asked))
+	default:
+		d.say("sandbox", fine, "", "%s works%s", r.Kind, offBy(asked))
+	}
+}
+
+// offBy says that the sandbox is not switched on.
+func offBy(asked bool) string {
+	if asked {
+		return ", and is on"
+	}
+	return "; it is off until the settings say \"sandbox\": {\"enabled\": true}"
+}
+
+// countSessions looks at the store of sessions.
+func (d *doctor) countSessions(ctx context.Context) {
+	dir := d.cfg.ConfigDir()
+	if dir == "" {
+		d.say("sessions", noted, "set HOME or CLAUDE_CONFIG_DIR", "there is no home to keep them in")
+		return
+	}
+	all, err := session.List(ctx, &session.Files{Dir: dir}, nil)
+	if err == nil {
+		err = writable(filepath.Join(dir, "projects"))
+	}
+	if err != nil {
+		d.say("sessions", broken, "mend the rights of the directory, or name another in CLAUDE_CONFIG_DIR", "%v", err)
+		return
+	}
+	d.say("sessions", fine, "", "%d in %s", len(all), dir)
+}
+
+// writable tries whether files can be made in a directory, or in the nearest above it
+// that exists.
+func writable(dir string) error {
+	for {
+		info, err := os.Stat(dir)
+		switch {
+		case errors.Is(err, os.ErrNotExist) && filepath.Dir(dir) != dir:
+			dir = filepath.Dir(dir)
+			continue
+		case err != nil:
+			return err
+		case !info.IsDir():
+			return fmt.Errorf("%s is not a directory", dir)
+		}
+		f, err := os.CreateTemp(dir, ".parley-doctor-*")
+		if err != nil {
+			return err
+		}
+		return errors.Join(f.Close(), os.Remove(f.Name()))
+	}
+}
+
+// lookForPrograms looks for what tools run.
+func (d *doctor) lookForPrograms() {
+	for _, want := range []struct {
+		name, do string
+		without  state
+	}{
+		{"bash", "install bash: the tool Bash runs commands with it", broken},
+		{"git", "install git, or do without: the model is not told of the repository", noted},
+	} {
+		path, err := lookPath(want.name, d.p.getenv("PATH"))
+		if err != nil {
+			d.say(want.name, want.without, want.do, "it is not on the PATH")
+			continue
+		}
+		d.say(want.name, fine, "", "%s", path)
+	}
+	if err := writable(os.TempDir()); err != nil {
+		d.say("temp", broken, "name a directory that can be written to in TMPDIR", "%v", err)
+	}
+}
+
+// lookPath finds a program in the absolute directories of a PATH.
+func lookPath(name, path string) (string, error) {
+	if runtime.GOOS == "windows" {
+		return exec.LookPath(name)
+	}
+	for _, dir := range filepath.SplitList(path) {
+		file := filepath.Join(dir, name)
+		if info, err := os.Stat(file); filepath.IsAbs(dir) && err == nil && !info.IsDir() && info.Mode()&0o111 != 0 {
+			return file, nil
+		}
+	}
+	return "", exec.ErrNotFound
+}
+
+// firstLines is the beginning of a text.
+func firstLines(text string, n int) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	if len(lines) > n {
+		lines = append(lines[:n], "…")
+	}
+	return strings.Join(lines, "\n")
+}

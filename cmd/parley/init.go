@@ -1,0 +1,100 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	_ "embed" // for the settings
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// settingsExplained is settings with comments. What is read is the same without them
+// and without the lines that are switched off.
+//
+//go:embed help/settings.jsonc
+var settingsExplained []byte
+
+const initHelp = `
+Makes .claude/settings.json in this directory, or in DIR: rules to begin with, which
+both parley and the claude command read.
+
+Settings are plain JSON, and a comment in them is an error. So the comments are in
+a file beside it, settings.jsonc, which holds the same and every other setting that
+there is, switched off: nothing reads it but you. "parley help settings" prints it.
+
+Nothing that is there is overwritten unless you say --force. Rules of a project that
+allow something count once you trust them: parley trust.`
+
+// initCommand makes a settings file.
+func initCommand(_ context.Context, p *process, args []string) error {
+	fs := newFlags(p, "init", "[--user | --local] [--force] [DIR]", initHelp)
+	user := fs.Bool("user", false, "make your own settings, for all projects, in the config directory")
+	local := fs.Bool("local", false, "make .claude/settings.local.json: yours, for this project")
+	force := fs.Bool("force", false, "overwrite what is there")
+	if err := parse(fs, args); err != nil {
+		return err
+	}
+	switch {
+	case fs.NArg() > 1:
+		return usagef("it takes one directory, and %q is another", fs.Arg(1))
+	case *user && *local:
+		return usagef("--user and --local are two files; say one of them")
+	case *user && fs.NArg() > 0:
+		return usagef("--user is for all directories, and %q is one", fs.Arg(0))
+	}
+	dir, name := ".claude", "settings"
+	if fs.NArg() == 1 {
+		if info, err := os.Stat(fs.Arg(0)); err != nil || !info.IsDir() {
+			return fmt.Errorf("%s is not a directory", visible(fs.Arg(0)))
+		}
+		dir = filepath.Join(fs.Arg(0), dir)
+	}
+	if *local {
+		name = "settings.local"
+	}
+	if *user {
+		cfg, err := agentConfig(p)
+		if err != nil {
+			return err
+		}
+		if dir = cfg.ConfigDir(); dir == "" {
+			return errors.New("there is no home to make it in; set HOME or CLAUDE_CONFIG_DIR")
+		}
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	plain := filepath.Join(dir, name+".json")
+	explained := filepath.Join(dir, name+".jsonc")
+	if !*force {
+		for _, file := range []string{plain, explained} {
+			if _, err := os.Lstat(file); err == nil {
+				return fmt.Errorf("%s is there already; --force overwrites it, and \"parley help settings\" says what can be in it", visible(file))
+			}
+		}
+	}
+	for file, data := range map[string][]byte{plain: withoutComments(settingsExplained), explained: settingsExplained} {
+		if err := os.WriteFile(file, data, 0o666); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(p.stdout, "%s is what agents read.\n%s explains it, and is read by nobody but you.\n", visible(plain), visible(explained))
+	if !*user {
+		fmt.Fprintln(p.stdout, "What it forbids holds at once. What it allows counts when you have said: parley trust")
+	}
+	fmt.Fprintln(p.stdout, "Try a rule: parley policy explain Read '{\"file_path\":\".env\"}'")
+	return nil
+}
+
+// withoutComments leaves out the lines that are comments.
+func withoutComments(text []byte) []byte {
+	var out []byte
+	for line := range bytes.Lines(text) {
+		if trimmed := bytes.TrimSpace(line); len(trimmed) > 0 && !bytes.HasPrefix(trimmed, []byte("//")) {
+			out = append(out, line...)
+		}
+	}
+	return out
+}
