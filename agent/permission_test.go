@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -292,6 +294,112 @@ func TestUpdatedPermissions(t *testing.T) {
 				t.Errorf("got %s", got)
 			}
 		})
+	}
+}
+
+// TestKeptPermissions: what a host wants kept is in the file and holds in the next
+// session, also of a project that nobody has trusted otherwise.
+func TestKeptPermissions(t *testing.T) {
+	dir, outside := workdir(t)
+	home := filepath.Join(filepath.Dir(dir), "home")
+	touch := func(name string) *parleytest.Turn {
+		return parleytest.Call("Bash", map[string]string{"command": "touch " + name})
+	}
+	writeFile(t, filepath.Join(dir, ".claude", "settings.local.json"), `{"note":"mine","permissions":{"allow":["Bash(mkdir:*)"]}}`)
+	asked := 0
+	with := func(sources []string, dest wire.PermissionDestination) func(o *parley.Options, cfg *agent.Config) {
+		return func(o *parley.Options, cfg *agent.Config) {
+			cfg.Home, cfg.SettingSources = home, sources
+			o.CanUseTool = func(_ context.Context, req *wire.CanUseTool) (*wire.PermissionResult, error) {
+				asked++
+				r := parley.Allow()
+				r.UpdatedPermissions = []*wire.PermissionUpdate{{Type: wire.UpdateAddRules, Behavior: wire.BehaviorAllow, Destination: dest, Rules: []*wire.PermissionRule{{ToolName: "Bash", RuleContent: "touch:*"}}}}
+				return r, nil
+			}
+		}
+	}
+	all := []string{"user", "project", "local"}
+	done := parleytest.Say("done")
+	promptIn(t, dir, parleytest.Script(touch("k1"), touch("k2"), done), with(all, wire.DestinationLocalSettings))
+	if asked != 1 {
+		t.Errorf("asked %d times in the first session", asked)
+	}
+	text, _ := os.ReadFile(filepath.Join(dir, ".claude", "settings.local.json"))
+	if want := "{\n  \"note\": \"mine\",\n  \"permissions\": {\n    \"allow\": [\n      \"Bash(mkdir:*)\",\n      \"Bash(touch:*)\"\n    ]\n  }\n}\n"; string(text) != want {
+		t.Errorf("the file is\n%s", text)
+	}
+	asked = 0
+	promptIn(t, dir, parleytest.Script(touch("k3"), parleytest.Call("Bash", map[string]string{"command": "mkdir k4"}), done), with(all, wire.DestinationSession))
+	if asked != 1 { // about what the project brought itself
+		t.Errorf("asked %d times in the next session", asked)
+	}
+	// The user's settings hold everywhere, and are not written by those who leave them out.
+	asked = 0
+	p := promptIn(t, outside, parleytest.Script(touch("k5"), done), with(nil, wire.DestinationUserSettings))
+	if _, err := os.Stat(filepath.Join(home, ".claude", "settings.json")); err == nil {
+		t.Error("settings were written that are not read")
+	}
+	told := false
+	for _, m := range p.all {
+		if m, ok := m.(*wire.Informational); ok {
+			told = told || strings.Contains(m.Content, "for this session only")
+		}
+	}
+	if !told {
+		t.Error("nobody is told that it is not kept")
+	}
+	promptIn(t, outside, parleytest.Script(touch("k6"), done), with(all, wire.DestinationUserSettings))
+	promptIn(t, outside, parleytest.Script(touch("k7"), done), with(all, wire.DestinationUserSettings))
+	if asked != 2 {
+		t.Errorf("asked %d times in all", asked)
+	}
+}
+
+// TestManagedRulesOnly: where only the administrator allows, the answer of a host is for
+// one call.
+func TestManagedRulesOnly(t *testing.T) {
+	dir, _ := workdir(t)
+	asked := 0
+	call := func(name string) *parleytest.Turn {
+		return parleytest.Call("Bash", map[string]string{"command": "touch " + name})
+	}
+	promptIn(t, dir, parleytest.Script(call("m1"), call("m2"), parleytest.Say("done")), func(o *parley.Options, cfg *agent.Config) {
+		o.ManagedSettings = json.RawMessage(`{"allowManagedPermissionRulesOnly":true}`)
+		o.CanUseTool = func(_ context.Context, req *wire.CanUseTool) (*wire.PermissionResult, error) {
+			asked++
+			r := parley.Allow()
+			r.UpdatedPermissions = []*wire.PermissionUpdate{{Type: wire.UpdateAddRules, Behavior: wire.BehaviorAllow, Destination: wire.DestinationSession, Rules: []*wire.PermissionRule{{ToolName: "Bash"}}}}
+			return r, nil
+		}
+	})
+	if asked != 2 {
+		t.Errorf("asked %d times", asked)
+	}
+}
+
+// TestRulesThatNeverMatch: they are said when they are loaded, with their place.
+func TestRulesThatNeverMatch(t *testing.T) {
+	dir, _ := workdir(t)
+	file := filepath.Join(dir, ".claude", "settings.json")
+	writeFile(t, file, "{\"permissions\":{\"deny\":[\n\"read(.env)\",\n\"Read(/etc/passwd)\"]}}")
+	m := parleytest.Script(parleytest.Say("done")).Model()
+	var stdout, stderr bytes.Buffer
+	agent.Run(t.Context(), agent.Config{Cwd: dir, Model: m, Store: &session.Memory{}, SettingSources: []string{"project"}},
+		[]string{"-p", "hi", "--output-format", "stream-json", "--verbose"}, strings.NewReader(""), &stdout, &stderr)
+	want := fmt.Sprintf("Warning: %s:2 (project): the deny rule read(.env) never matches: there is no such tool: the tool is called Read\n", file)
+	if stderr.String() != want {
+		t.Errorf("standard error is %s, want %s", stderr.String(), want)
+	}
+	line, _, _ := strings.Cut(stdout.String(), "\n")
+	var init struct {
+		Findings []struct {
+			Rule, File string
+			Line       int
+			Never      bool
+		} `json:"rule_findings"`
+	}
+	if err := json.Unmarshal([]byte(line), &init); err != nil || len(init.Findings) != 2 || !init.Findings[0].Never || init.Findings[1].Never || init.Findings[1].Line != 3 || init.Findings[0].File != file {
+		t.Errorf("init has %+v, %v", init.Findings, err)
 	}
 }
 

@@ -48,8 +48,11 @@ func (set *setup) startSandbox() error {
 	return nil
 }
 
-// warn says once what the sandbox does not hold.
+// warn says once what the settings ask for and does not hold.
 func (set *setup) warn(stderr io.Writer) {
+	for _, n := range set.notices {
+		fmt.Fprintf(stderr, "Warning: %s\n", n)
+	}
 	r := set.sandbox.Report()
 	for _, m := range r.Missing {
 		fmt.Fprintf(stderr, "Warning: the sandbox (%s) does not hold %s\n", r.Kind, m)

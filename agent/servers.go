@@ -135,6 +135,10 @@ func (s *server) setServers(req *wire.Initialize) map[string]string {
 		if cfg := req.SDKMCPServerConfigs[name]; cfg != nil {
 			srv.Config.Timeout, srv.Config.Tools, srv.Config.AlwaysLoad, srv.Config.Extra = cfg.Timeout, cfg.Tools, cfg.AlwaysLoad, cfg.Extra
 		}
+		if !s.set.admits(name, srv.Config) {
+			fmt.Fprintf(s.stderr, "Warning: the MCP server %s is left out: %s\n", name, notAdmitted)
+			continue
+		}
 		if m, ok := req.SDKMCPServerManifests[name]; ok {
 			if parked == nil {
 				parked = map[string]string{}
@@ -165,7 +169,7 @@ func (s *server) controlServers(id string, req wire.Request) bool {
 	case *wire.MCPStatus:
 		s.respond(id, &wire.MCPStatusResponse{MCPServers: s.mcp.Status()}, nil)
 	case *wire.MCPSetServers:
-		later(func(ctx context.Context) (any, error) { return s.mcp.SetDynamic(ctx, req.Servers) })
+		later(func(ctx context.Context) (any, error) { return s.setDynamic(ctx, req.Servers) })
 	case *wire.MCPReconnect:
 		later(func(ctx context.Context) (any, error) { return nil, s.mcp.Reconnect(ctx, req.ServerName) })
 	case *wire.MCPToggle:
@@ -183,6 +187,38 @@ func (s *server) controlServers(id string, req wire.Request) bool {
 		return false
 	}
 	return true
+}
+
+// setDynamic uses the MCP servers that the host names in place of those it named
+// before, without those that the settings do not let be used.
+func (s *server) setDynamic(ctx context.Context, servers map[string]*wire.MCPServerConfig) (*wire.MCPSetServersResponse, error) {
+	if servers == nil {
+		return s.mcp.SetDynamic(ctx, nil)
+	}
+	admitted, refused := map[string]*wire.MCPServerConfig{}, []string{}
+	for name, cfg := range servers {
+		if cfg != nil && !s.set.admits(name, cfg) {
+			refused = append(refused, name)
+			continue
+		}
+		admitted[name] = cfg
+	}
+	r, err := s.mcp.SetDynamic(ctx, admitted)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range refused {
+		r.Errors[name] = notAdmitted
+	}
+	return r, nil
+}
+
+const notAdmitted = "the settings do not let this server be used (allowedMcpServers, deniedMcpServers)"
+
+// admits reports whether the settings let an MCP server be used.
+func (set *setup) admits(name string, cfg *wire.MCPServerConfig) bool {
+	raw, _ := json.Marshal(cfg)
+	return set.prefs.Admits(name, raw)
 }
 
 // noLogin says why nobody can log in to a server.
@@ -226,8 +262,11 @@ func (set *setup) loadServers() error {
 // environment holds no credential.
 func (set *setup) loadProjectServers() error {
 	set.servers = slices.DeleteFunc(set.servers, func(srv mcp.Server) bool {
-		raw, _ := json.Marshal(srv.Config)
-		return !set.prefs.Admits(srv.Name, raw)
+		if set.admits(srv.Name, srv.Config) {
+			return false
+		}
+		set.notices = append(set.notices, fmt.Sprintf("the MCP server %s is left out: %s", srv.Name, notAdmitted))
+		return true
 	})
 	if set.flags.StrictMCP {
 		return nil

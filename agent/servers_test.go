@@ -184,6 +184,27 @@ func TestServerRequests(t *testing.T) {
 	}
 }
 
+// TestServersNotAdmitted: what the settings keep out stays out, whoever names it.
+func TestServersNotAdmitted(t *testing.T) {
+	opts, _, _ := inProcess(t, parleytest.Script(parleytest.Say("done")))
+	opts.Cwd = t.TempDir()
+	opts.Settings = `{"deniedMcpServers":[{"serverName":"calc"},{"serverCommand":["/nonexistent/y"]}]}`
+	opts.ToolServers = map[string]*mcp.Server{"calc": toolServer()}
+	c, err := parley.Connect(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	r, err := c.SetMCPServers(t.Context(), map[string]*wire.MCPServerConfig{"bad": {Command: "/nonexistent/y"}, "other": {Command: "/nonexistent/z"}})
+	if err != nil || fmt.Sprint(r.Added) != "[other]" || !strings.Contains(r.Errors["bad"], "deniedMcpServers") {
+		t.Errorf("%+v %v", r, err)
+	}
+	list, err := c.MCPStatus(t.Context())
+	if err != nil || len(list) != 1 || list[0].Name != "other" {
+		t.Errorf("%+v %v", list, err)
+	}
+}
+
 // A call that hangs ends with its turn.
 func TestInterruptedToolOfHost(t *testing.T) {
 	opts, _, _ := inProcess(t, parleytest.Script(parleytest.Call("mcp__calc__hang", `{}`)))

@@ -148,6 +148,24 @@ func (set *setup) rules() (*policy.Policy, error) {
 	return p, errors.Join(errs...)
 }
 
+// lint looks for rules that do not do what they seem to.
+func (set *setup) lint() {
+	p, err := set.rules()
+	if err != nil || len(p.Rules()) == 0 {
+		return // what cannot be read is an error of its own
+	}
+	var names []string
+	for _, t := range set.cfg.Tools {
+		names = append(names, t.Spec().Name)
+	}
+	set.findings = policy.Lint(p.Rules(), names, set.roots(), set.cfg.Home)
+	for _, f := range set.findings {
+		if f.Never {
+			set.notices = append(set.notices, f.String())
+		}
+	}
+}
+
 // ruleSource says where a rule of settings is from. In the settings of a project "/x"
 // begins at the project, in others at the directory of the file.
 func ruleSource(r settings.Rule) policy.Source {
@@ -172,7 +190,7 @@ func (set *setup) sources() []*wire.SettingsSource {
 }
 
 // initExtra is what init tells about settings: the files that were read, and what of
-// the project has no effect.
+// the project has no effect, and what is the matter with rules.
 func (set *setup) initExtra() map[string]json.RawMessage {
 	extra := map[string]json.RawMessage{}
 	if files := set.prefs.Files(); len(files) > 0 {
@@ -184,6 +202,21 @@ func (set *setup) initExtra() map[string]json.RawMessage {
 	}
 	if inert := set.prefs.Inert(); len(inert) > 0 {
 		extra["inert"], _ = json.Marshal(inert)
+	}
+	if len(set.findings) > 0 {
+		type finding struct {
+			Rule     string                  `json:"rule"`
+			Behavior wire.PermissionBehavior `json:"behavior"`
+			File     string                  `json:"file,omitempty"`
+			Line     int                     `json:"line,omitempty"`
+			Never    bool                    `json:"never,omitempty"` // it can never have an effect
+			Text     string                  `json:"text"`
+		}
+		var list []finding
+		for _, f := range set.findings {
+			list = append(list, finding{f.Rule.String(), f.Rule.Behavior, f.Rule.Source.File, f.Rule.Source.Line, f.Never, f.String()})
+		}
+		extra["rule_findings"], _ = json.Marshal(list)
 	}
 	return extra
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/parley-go/parley/engine/mcp"
 	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/engine/model/catalog"
+	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/sandbox"
 	"github.com/parley-go/parley/engine/settings"
 	"github.com/parley-go/parley/engine/tool"
@@ -114,6 +115,9 @@ type setup struct {
 	log       session.Log
 	store     session.Store // nil if sessions are kept nowhere
 	closers   []func() error
+
+	findings []policy.Finding // about the rules
+	notices  []string         // for people, once
 }
 
 // resumeError says that a session cannot be gone on with.
@@ -155,6 +159,7 @@ func newSetup(cfg Config, flags *Flags) (*setup, error) {
 	if err := set.startSandbox(); err != nil {
 		return nil, err
 	}
+	set.lint()
 	if set.mode() == wire.ModeBypassPermissions && cfg.Root && set.vars["IS_SANDBOX"] != "1" && !set.sandbox.Active() {
 		set.sandbox.Close()
 		return nil, errors.New("--dangerously-skip-permissions cannot be used with root/sudo privileges for security reasons")
@@ -289,7 +294,7 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 	return engine.New(engine.Config{
 		Model: m, Catalog: set.cfg.Catalog, ModelName: set.modelName(), Fallbacks: f.FallbackModels, MaxRetries: retries,
 		SmallModel: set.smallModel(), ServerTools: set.serverTools(), Tools: set.tools(), Questions: set.questions(), Agents: set.agents(), ForwardSubagents: f.ForwardSubagents,
-		NoBackground: on[set.vars["CLAUDE_CODE_DISABLE_BACKGROUND_TASKS"]], MCP: servers, Env: set.environment(id), Policy: rules, Mode: set.mode(), AllowBypass: set.bypassAllowed(), NoPrompts: f.NoPrompts || set.prefs.Bool("permissions", "denyInsteadOfPrompting"),
+		NoBackground: on[set.vars["CLAUDE_CODE_DISABLE_BACKGROUND_TASKS"]], MCP: servers, Env: set.environment(id), Policy: rules, Mode: set.mode(), AllowBypass: set.bypassAllowed(), FixedAllows: set.prefs.ManagedRulesOnly(), Keep: set.prefs.Keep, NoPrompts: f.NoPrompts || set.prefs.Bool("permissions", "denyInsteadOfPrompting"),
 		Project: set.loadProject(), Git: set.git, SkillTool: set.skillTool(), OutputStyle: set.prefs.String("outputStyle"), NoSlashCommands: f.NoSlashCommands,
 		SystemPrompt: system, AppendSystemPrompt: appended, JSONSchema: f.JSONSchema,
 		Thinking: thinking(f.Thinking, tokens, f.ThinkingDisplay), Effort: f.Effort, Betas: f.Betas,

@@ -79,6 +79,10 @@ type Config struct {
 
 	AllowBypass bool // Mode may become bypassPermissions
 	NoPrompts   bool // what would be asked is denied
+	FixedAllows bool // nothing that is said during the conversation adds a rule that allows
+	// Keep makes a change of the rules hold for conversations that follow, if its
+	// destination says so. It is called by several goroutines. Nil means that none is kept.
+	Keep func(*wire.PermissionUpdate) error
 
 	// What the user and the project say. Project may be nil.
 	Project         *project.Context

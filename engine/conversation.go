@@ -523,6 +523,9 @@ func (c *Conversation) Apply(u *wire.PermissionUpdate) {
 		}
 		c.SetMode(mode)
 	case wire.UpdateAddRules, wire.UpdateReplaceRules, wire.UpdateRemoveRules:
+		if c.cfg.FixedAllows && u.Behavior == wire.BehaviorAllow && u.Type != wire.UpdateRemoveRules {
+			return // one call may be allowed, not those that follow
+		}
 		c.policy.Update(u)
 	case wire.UpdateAddDirectories:
 		for _, d := range u.Directories {

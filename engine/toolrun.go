@@ -391,10 +391,7 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 		out.result = tool.Failed(fmt.Errorf("The permission callback gave no valid answer: it must be allow or deny, and was %q.", res.Behavior))
 		return false
 	}
-	for _, u := range res.UpdatedPermissions {
-		root := c.root()
-		root.Do(func() { root.Apply(u) })
-	}
+	c.takeUpdates(spec.Name, res.UpdatedPermissions, out)
 	if res.UpdatedInput != nil && string(res.UpdatedInput) != "null" {
 		if err := tool.Validate(spec, res.UpdatedInput); err != nil {
 			out.result = tool.Failed(err)
@@ -421,6 +418,25 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 	}
 	allowed = true
 	return true
+}
+
+// takeUpdates changes rules as an answer about a call says, for the conversation and
+// for those that follow.
+func (c *Conversation) takeUpdates(name string, updates []*wire.PermissionUpdate, out *outcome) {
+	for _, u := range updates {
+		if u == nil {
+			continue
+		}
+		root := c.root()
+		root.Do(func() { root.Apply(u) })
+		if root.cfg.Keep == nil {
+			continue
+		}
+		if err := root.cfg.Keep(u); err != nil {
+			out.before = append(out.before, &wire.Informational{Content: fmt.Sprintf("What was said about %s holds for this session only: %v", name, err),
+				Level: "warning", UUID: NewID(), SessionID: c.id})
+		}
+	}
 }
 
 // deny is the outcome of a call that a rule or the mode does not allow.

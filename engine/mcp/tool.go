@@ -178,15 +178,18 @@ func (s *server) offer(raw json.RawMessage) (*Tool, error) {
 	if err != nil {
 		return t, err
 	}
-	t.spec = &tool.Spec{Name: ToolName(s.name, l.Name), Description: clip(l.Description, maxDescription), Schema: schema, ReadOnly: l.Annotations.ReadOnly}
+	t.spec = &tool.Spec{Name: ToolName(s.name, l.Name), Server: normal(s.name), Description: clip(l.Description, maxDescription), Schema: schema, ReadOnly: l.Annotations.ReadOnly}
 	return t, nil
 }
 
 var badRune = regexp.MustCompile(`[^A-Za-z0-9_-]`)
 
+// normal returns a name as it is part of the names of tools.
+func normal(name string) string { return badRune.ReplaceAllString(name, "_") }
+
 // ToolName returns the name that a tool of a server has for the model.
 func ToolName(server, name string) string {
-	full := "mcp__" + badRune.ReplaceAllString(server, "_") + "__" + badRune.ReplaceAllString(name, "_")
+	full := "mcp__" + normal(server) + "__" + normal(name)
 	const most = 128 // that the API takes
 	if len(full) > most {
 		h := fnv.New32a()

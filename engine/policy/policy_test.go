@@ -203,6 +203,42 @@ func TestOtherTools(t *testing.T) {
 	}
 }
 
+// TestServerNames: a rule that allows a server does not allow another whose name begins
+// with its own; one that denies does not let it through.
+func TestServerNames(t *testing.T) {
+	for _, tt := range []struct {
+		rule, server, name string
+		allows             bool
+	}{
+		{"mcp__s", "s", "mcp__s__read", true},
+		{"mcp__s", "s", "mcp__s__x__read", true}, // a tool with two underscores in its name
+		{"mcp__s", "s__x", "mcp__s__x__read", false},
+		{"mcp__s__*", "s__x", "mcp__s__x__read", false},
+		{"mcp__s__x*", "s__x", "mcp__s__x__read", false},
+		{"mcp__s__x", "s__x", "mcp__s__x__read", true},
+		{"mcp__s__x__*", "s__x", "mcp__s__x__read", true},
+		{"mcp__s*", "s__x", "mcp__s__x__read", true},
+		{"mcp__*", "s__x", "mcp__s__x__read", true},
+		{"mcp__s__x__read", "s__x", "mcp__s__x__read", true},
+		{"mcp__s", "", "mcp__s__read", true}, // of a record that does not say
+	} {
+		for _, b := range []wire.PermissionBehavior{wire.BehaviorAllow, wire.BehaviorDeny, wire.BehaviorAsk} {
+			r, err := Parse(tt.rule, b, Source{File: "test"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			spec, access := &tool.Spec{Name: tt.name, Server: tt.server}, []tool.Access{{Kind: tool.Other}}
+			d := New(r).Decide(&Request{Tool: spec, Access: access})
+			if got := d.Behavior == b; got != (tt.allows || b != wire.BehaviorAllow) {
+				t.Errorf("%s %s: %s of %q is %s", b, tt.rule, tt.name, tt.server, d.Behavior)
+			}
+			if again := New(r).Decide(d.Receipt().Request()); again.Behavior != d.Behavior {
+				t.Errorf("%s %s: %s of %q is %s again", b, tt.rule, tt.name, tt.server, again.Behavior)
+			}
+		}
+	}
+}
+
 func TestParse(t *testing.T) {
 	for _, bad := range []string{"", "(x)", "Bash(x", "  ", "Read([a)"} {
 		if r, err := Parse(bad, wire.BehaviorDeny, Source{File: "test"}); err == nil {

@@ -27,7 +27,8 @@ type Receipt struct {
 	ToolUseID string              `json:"tool_use_id,omitempty"`
 	AgentID   string              `json:"agent_id,omitempty"` // of a subagent
 	Tool      string              `json:"tool"`
-	Input     json.RawMessage     `json:"input,omitempty"` // as it was judged
+	Server    string              `json:"server,omitempty"` // whose tool it is, if an MCP server's
+	Input     json.RawMessage     `json:"input,omitempty"`  // as it was judged
 	ReadOnly  bool                `json:"read_only,omitempty"`
 	Access    []tool.Access       `json:"access,omitempty"` // what the tool said it would touch
 	Mode      wire.PermissionMode `json:"mode"`
@@ -85,7 +86,7 @@ func (d Decision) Receipt() *Receipt {
 		return r
 	}
 	req := d.req
-	r.Tool, r.ReadOnly, r.Access, r.Mode, r.Input = req.Tool.Name, req.Tool.ReadOnly, req.Access, req.Mode, req.Input
+	r.Tool, r.Server, r.ReadOnly, r.Access, r.Mode, r.Input = req.Tool.Name, req.Tool.Server, req.Tool.ReadOnly, req.Access, req.Mode, req.Input
 	r.Roots, r.Cwd, r.Home, r.Sandboxed = req.Roots, req.Cwd, req.Home, req.Sandboxed
 	for _, a := range req.Access {
 		if a.Path != "" {
@@ -108,6 +109,6 @@ func newFile(kind tool.Kind, path, via string) File {
 
 // Request returns the question that a receipt answers, to decide it again.
 func (r *Receipt) Request() *Request {
-	return &Request{Tool: &tool.Spec{Name: r.Tool, ReadOnly: r.ReadOnly}, Access: r.Access, Input: r.Input, Mode: r.Mode,
+	return &Request{Tool: &tool.Spec{Name: r.Tool, Server: r.Server, ReadOnly: r.ReadOnly}, Access: r.Access, Input: r.Input, Mode: r.Mode,
 		Roots: r.Roots, Cwd: r.Cwd, Home: r.Home, Sandboxed: r.Sandboxed}
 }

@@ -170,9 +170,38 @@ func (r *Rule) names(spec *tool.Spec) bool {
 		return true
 	}
 	if strings.HasPrefix(r.Tool, "mcp__") && strings.HasPrefix(spec.Name, "mcp__") {
-		return wildcard(r.Tool, spec.Name) || strings.HasPrefix(spec.Name, r.Tool+"__")
+		return r.namesServer(spec)
 	}
 	return alias(r.Tool) == alias(spec.Name)
+}
+
+// namesServer reports whether the rule is about a tool of an MCP server: all of the
+// server's, or those that fit a wildcard. A server whose name begins with that of
+// another and two underscores is not covered by what allows the other; what denies
+// or asks holds for both.
+func (r *Rule) namesServer(spec *tool.Spec) bool {
+	if r.Behavior != wire.BehaviorAllow {
+		return wildcard(r.Tool, spec.Name) || strings.HasPrefix(spec.Name, r.Tool+"__")
+	}
+	prefix := "mcp__" + spec.Server + "__"
+	if spec.Server == "" { // the shortest name is the one that is meant
+		i := strings.Index(strings.TrimPrefix(spec.Name, "mcp__"), "__")
+		if i < 0 {
+			return false
+		}
+		prefix = spec.Name[:len("mcp__")+i+2]
+	}
+	if r.Tool+"__" == prefix {
+		return true
+	}
+	literal, _, star := strings.Cut(r.Tool, "*")
+	if !star || !wildcard(r.Tool, spec.Name) {
+		return false
+	}
+	// What stands before the wildcard reaches into the name of a tool, or the
+	// wildcard begins in the name of the server.
+	rest := strings.TrimPrefix(literal, "mcp__")
+	return strings.HasPrefix(literal, prefix) || !strings.Contains(rest, "__")
 }
 
 // alias returns the name under which a tool with several is known.

@@ -20,8 +20,8 @@
 // A file that cannot be read as settings is an error with its file, line and what to
 // do, and never passed over: it may hold a restriction.
 //
-// The package reads files that its options name and writes the record of trust, and
-// nothing else. It does not know what settings are for: who uses a value judges it.
+// The package reads files that its options name, writes the record of trust and what
+// a person wants kept ([Settings.Keep]), and nothing else. It does not know what settings are for: who uses a value judges it.
 package settings
 
 import (

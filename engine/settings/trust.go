@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -160,11 +161,14 @@ var free = map[string]bool{
 }
 
 // never are settings that are not taken from a project, whoever trusts it: they
-// answer in the place of the user, or lift what the user or the administrator set.
+// answer in the place of the user, lift what the user or the administrator set, make
+// credentials or say where those go, or run a command that is no hook.
 var never = map[string]bool{
 	"enableAllProjectMcpServers": true, "enabledMcpjsonServers": true, "allowedMcpServers": true, "disableAllHooks": true, "allowManagedHooksOnly": true,
 	"allowManagedPermissionRulesOnly": true, "allowManagedMcpServersOnly": true, "skipDangerousModePermissionPrompt": true,
 	"skipAutoPermissionPrompt": true, "policyHelper": true, "cleanupPeriodDays": true,
+	"apiKeyHelper": true, "awsAuthRefresh": true, "awsCredentialExport": true, "gcpAuthRefresh": true, "proxyAuthHelper": true, "otelHeadersHelper": true,
+	"statusLine": true, "subagentStatusLine": true, "fileSuggestion": true, "forceLoginMethod": true, "forceLoginOrgUUID": true,
 }
 
 // siftLayer returns what of a layer counts: what restricts, and what is trusted.
@@ -226,8 +230,14 @@ func (s *Settings) siftLayer(l *layer, trusted func(*layer, *Value, *Item) bool)
 				return ask(e, &Item{Kind: "env", Name: name, Text: name + "=" + string(e.Raw())})
 			})
 		case name == "sandbox" && v.members != nil:
+			if l.restrict {
+				return v
+			}
+			v = withoutNever(v, func(name string, m *Value) {
+				trusted(l, m, &Item{Kind: "sandbox", Name: name, Text: name + " " + string(m.Raw()), Never: true})
+			})
 			strict := tighten(v)
-			if l.restrict || strict != nil && string(strict.Raw()) == string(v.Raw()) || trusted(l, v, &Item{Kind: "sandbox", Name: "sandbox"}) {
+			if len(v.names) == 0 || strict != nil && string(strict.Raw()) == string(v.Raw()) || trusted(l, v, &Item{Kind: "sandbox", Name: "sandbox"}) {
 				return v
 			}
 			return strict
@@ -240,6 +250,41 @@ func (s *Settings) siftLayer(l *layer, trusted func(*layer, *Value, *Item) bool)
 	})
 }
 
+// neverSandbox are members of a sandbox that are not taken from a project, whoever
+// trusts it: they say what the wall is made of, or open it to the network.
+var neverSandbox = map[string]bool{
+	"bwrapPath": true, "socatPath": true, "ripgrep": true, "allowNestedUserNamespaces": true,
+	"network.httpProxyPort": true, "network.socksProxyPort": true, "network.allowAllUnixSockets": true,
+}
+
+// withoutNever returns the settings of a sandbox without what no project may say, and
+// tells of each.
+func withoutNever(v *Value, tell func(name string, m *Value)) *Value {
+	var walk func(prefix string, v *Value) *Value
+	walk = func(prefix string, v *Value) *Value {
+		return v.only(func(name string, m *Value) *Value {
+			full := prefix + name
+			switch {
+			case neverSandbox[full] && string(m.scalar) != "false" || strings.HasPrefix(full, "network.allowed"):
+				tell(full, m)
+				return nil
+			case full == "credentials.envVars":
+				return m.pick(func(item *Value) *Value {
+					if mode, _ := item.Get("mode").text(); mode == "allow" {
+						tell(full, item)
+						return nil
+					}
+					return item
+				})
+			case prefix == "" && m.members != nil:
+				return walk(name+".", m)
+			}
+			return m
+		})
+	}
+	return walk("", v)
+}
+
 // tighten returns what of the settings of a sandbox only makes it stricter, nil if
 // nothing does.
 func tighten(v *Value) *Value {
@@ -249,6 +294,7 @@ func tighten(v *Value) *Value {
 	strict := map[string]func(*Value) bool{
 		"enabled": isTrue, "failIfUnavailable": isTrue, "allowUnsandboxedCommands": isFalse, "autoAllowBashIfSandboxed": isFalse,
 		"enableWeakerNestedSandbox": isFalse, "enableWeakerNetworkIsolation": isFalse,
+		"credentials.files": list, "credentials.envVars": list,
 		"filesystem.denyWrite": list, "filesystem.denyRead": list, "network.deniedDomains": list, "network.strictAllowlist": isTrue,
 		"network.allowAllUnixSockets": isFalse, "network.allowLocalBinding": isFalse,
 	}
@@ -335,22 +381,23 @@ func (s *Settings) fileItem(path string, content []byte) Item {
 
 // TrustsFile reports whether a file of the project, such as a skill, is trusted with
 // the content that was read. Whoever reads the file asks this before it does for the
-// file what only a person may: run its commands, take its rules. A file of the user,
-// outside of the project, is trusted.
+// file what only a person may: run its commands, take its rules. A file of the user's
+// config directory is trusted; any other that is not of the project is not, because
+// nobody was shown it.
 func (s *Settings) TrustsFile(path string, content []byte) bool {
 	if s == nil {
 		return false
 	}
-	rel, err := filepath.Rel(s.opts.Dir, path)
-	if err != nil || !filepath.IsLocal(rel) {
+	inside := func(dir string) bool {
+		rel, err := filepath.Rel(dir, path)
+		return dir != "" && err == nil && filepath.IsLocal(rel)
+	}
+	// A project may hold the config directory, and the other way round: the inner
+	// one counts.
+	if inside(s.opts.UserDir) && (!inside(s.opts.Dir) || len(s.opts.UserDir) >= len(s.opts.Dir)) {
 		return true
 	}
-	if s.opts.UserDir != "" {
-		if rel, err := filepath.Rel(s.opts.UserDir, path); err == nil && filepath.IsLocal(rel) {
-			return true
-		}
-	}
-	return s.fileItem(path, content).Trusted
+	return inside(s.opts.Dir) && s.fileItem(path, content).Trusted
 }
 
 // Digest returns one hash of all that the project brings and that needs trust.
@@ -504,7 +551,13 @@ func (st *Store) change(f func(*recordFile)) error {
 	if err := os.MkdirAll(st.Dir, 0o700); err != nil {
 		return err
 	}
-	unlock, err := lock(st.Path() + ".lock")
+	root, err := os.OpenRoot(st.Dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	name := filepath.Base(st.Path())
+	unlock, err := lock(root, name+".lock")
 	if err != nil {
 		return err
 	}
@@ -518,22 +571,26 @@ func (st *Store) change(f func(*recordFile)) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(st.Path(), append(text, '\n'), 0o600)
+	return writeFile(root, name, append(text, '\n'), 0o600)
 }
 
 // writeFile writes a file whole or not at all.
-func writeFile(path string, text []byte, mode fs.FileMode) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+func writeFile(root *os.Root, name string, text []byte, mode fs.FileMode) error {
+	var random [8]byte
+	rand.Read(random[:])
+	tmp := name + "." + hex.EncodeToString(random[:])
+	f, err := root.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
 	if err != nil {
 		return err
 	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(text)
-	err = errors.Join(err, tmp.Chmod(mode), tmp.Sync(), tmp.Close())
-	if err != nil {
-		return err
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err == nil {
+		err = root.Rename(tmp, name)
 	}
-	return os.Rename(tmp.Name(), path)
+	if err != nil {
+		root.Remove(tmp)
+	}
+	return err
 }
 
 // How long a lock is waited for, and how old one is that a process left behind.
@@ -543,21 +600,21 @@ const (
 )
 
 // lock takes a lock that is a file.
-func lock(path string) (unlock func(), err error) {
+func lock(root *os.Root, name string) (unlock func(), err error) {
 	for end := time.Now().Add(lockWait); ; time.Sleep(10 * time.Millisecond) {
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+		f, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 		if err == nil {
 			f.Close()
-			return func() { os.Remove(path) }, nil
+			return func() { root.Remove(name) }, nil
 		}
 		if !errors.Is(err, fs.ErrExist) {
 			return nil, err
 		}
-		if info, e := os.Stat(path); e == nil && time.Since(info.ModTime()) > lockStale {
-			os.Remove(path)
+		if info, e := root.Lstat(name); e == nil && time.Since(info.ModTime()) > lockStale {
+			root.Remove(name)
 		}
 		if time.Now().After(end) {
-			return nil, fmt.Errorf("another process holds %s; if none runs, remove it", path)
+			return nil, fmt.Errorf("another process holds %s; if none runs, remove it", filepath.Join(root.Name(), name))
 		}
 	}
 }

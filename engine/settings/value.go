@@ -97,11 +97,20 @@ func (p *parser) value(depth int) (*Value, error) {
 			v.items = append(v.items, item)
 		}
 	default:
-		v.scalar, err = json.Marshal(t)
-		return v, err
+		v.scalar = encode(t)
+		return v, nil
 	}
 	_, err = p.d.Token() // what closes it
 	return v, err
+}
+
+// encode writes a scalar as people do, with < and & as they are.
+func encode(t any) json.RawMessage {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.Encode(t) // a scalar that was read, or a string
+	return bytes.TrimSpace(b.Bytes())
 }
 
 // Get returns a member of an object, nil if there is none or it is null.
@@ -134,8 +143,7 @@ func (v *Value) append(b []byte) []byte {
 			if i > 0 {
 				b = append(b, ',')
 			}
-			name, _ := json.Marshal(n)
-			b = append(append(b, name...), ':')
+			b = append(append(b, encode(n)...), ':')
 			b = v.members[n].append(b)
 		}
 		return append(b, '}')

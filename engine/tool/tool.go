@@ -34,6 +34,7 @@ type Tool interface {
 type Spec struct {
 	Name        string
 	Aliases     []string        // other names that are accepted
+	Server      string          // of a tool of an MCP server: the server, as it is in Name
 	Description string          // for the model
 	Schema      json.RawMessage // JSON Schema of the input, an object
 	// ReadOnly tools have no effects: they may start while the model still
