@@ -188,7 +188,7 @@ func TestServerRequests(t *testing.T) {
 func TestServersNotAdmitted(t *testing.T) {
 	opts, _, _ := inProcess(t, parleytest.Script(parleytest.Say("done")))
 	opts.Cwd = t.TempDir()
-	opts.Settings = `{"deniedMcpServers":[{"serverName":"calc"},{"serverCommand":["/nonexistent/y"]}]}`
+	opts.Settings = json.RawMessage(`{"deniedMcpServers":[{"serverName":"calc"},{"serverCommand":["/nonexistent/y"]}]}`)
 	opts.ToolServers = map[string]*mcp.Server{"calc": toolServer()}
 	c, err := parley.Connect(t.Context(), opts)
 	if err != nil {
