@@ -8,12 +8,12 @@ PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 win
 FUZZTIME ?= 60s
 TEST_TIMEOUT ?= 240s
 
-.PHONY: help check fmt vet staticcheck rules cross test race jsonv2 fuzz peers interop bench clean
+.PHONY: help check fmt vet staticcheck rules cross test race stores jsonv2 fuzz peers interop bench clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-check: fmt vet staticcheck rules cross jsonv2 race ## everything a change must pass: all the lines below down to race
+check: fmt vet staticcheck rules cross jsonv2 stores race ## everything a change must pass: all the lines below down to race
 
 fmt: ## fail on files that gofmt would change
 	@bad=$$(git ls-files -co --exclude-standard -z -- '*.go' | xargs -0 -r gofmt -l 2>&1); \
@@ -37,6 +37,12 @@ cross: ## build and vet every package for linux, macOS and windows on amd64 and 
 
 jsonv2: ## the round trips of package wire under Go's own encoding/json/v2
 	GOEXPERIMENT=jsonv2 go test -timeout $(TEST_TIMEOUT) ./wire/...
+
+stores: ## vet and test the modules below stores/, each with a server of its own on loopback if there is one
+	@for module in stores/*/go.mod; do \
+		echo "stores: $${module%/go.mod}"; \
+		(cd "$${module%/go.mod}" && go vet ./... && go test -timeout $(TEST_TIMEOUT) ./...) || exit 1; \
+	done
 
 race: ## all tests with the race detector
 	go test -race -timeout $(TEST_TIMEOUT) ./...

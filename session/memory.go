@@ -45,7 +45,7 @@ func (m *Memory) append(ctx context.Context, key Key, records []json.RawMessage)
 	if err := key.Check(); err != nil {
 		return err
 	}
-	if _, err := joinRecords(nil, records); err != nil || len(records) == 0 {
+	if err := CheckRecords(records); err != nil || len(records) == 0 {
 		return err
 	}
 	if m.logs == nil {

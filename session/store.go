@@ -118,6 +118,13 @@ type Listed struct {
 	Size     int64     // in bytes, 0 if the store does not know
 }
 
+// CheckRecords returns an error unless each record is one JSON object. Stores call it
+// before they write anything.
+func CheckRecords(records []json.RawMessage) error {
+	_, err := joinRecords(nil, records)
+	return err
+}
+
 // RecordUUID returns the uuid of a record, by which a store knows one that it holds
 // already, or nothing if it has none.
 func RecordUUID(record json.RawMessage) string {

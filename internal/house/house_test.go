@@ -49,6 +49,10 @@ var arrows = map[string][]string{
 	"bench/sdk":     {"."},
 	"examples/...":  {".", "agent", "parleytest", "session/..."},
 
+	// Stores, each a module of its own, and agents that have one.
+	"stores/...":              {"session"},
+	"stores/postgres/example": {"agent", "stores/postgres"},
+
 	// Programs that scripts use, and this package.
 	"internal/house":    {},
 	"internal/loopback": {},
@@ -195,6 +199,21 @@ func TestSDKDependencies(t *testing.T) {
 	want, err := os.ReadFile(golden)
 	if err != nil || string(want) != got.String() {
 		t.Errorf("the SDK's dependencies changed; if that is meant, run go test ./internal/house -update and say why in the commit\nwant (%v):\n%s\ngot:\n%s", err, want, &got)
+	}
+}
+
+// A go.mod means the same here and for those who require the module. Modules of this tree
+// find each other by a go.work.
+func TestNoReplace(t *testing.T) {
+	for _, name := range files(t) {
+		if path.Base(name) != "go.mod" {
+			continue
+		}
+		for i, line := range strings.Split(string(read(t, name)), "\n") {
+			if word, _, _ := strings.Cut(strings.TrimSpace(line), " "); word == "replace" {
+				t.Errorf("%s:%d: a go.mod has no replace", name, i+1)
+			}
+		}
 	}
 }
 
@@ -383,9 +402,9 @@ var parseOnce = sync.OnceValues(func() ([]goFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	nested := map[string]bool{} // directories with a module of their own
+	nested := map[string]bool{} // directories with a module of their own; the rules count for those of stores
 	for _, name := range names {
-		if path.Base(name) == "go.mod" && name != "go.mod" {
+		if path.Base(name) == "go.mod" && name != "go.mod" && !strings.HasPrefix(name, "stores/") {
 			nested[path.Dir(name)] = true
 		}
 	}

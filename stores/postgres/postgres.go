@@ -1,0 +1,367 @@
+// Package postgres keeps sessions in PostgreSQL, so that many machines share them: it
+// is a [session.Store] and a [session.Summarizer]. It is a module of its own, so that
+// who needs no database links none.
+//
+// It touches three tables, whose names begin with "parley_" in the schema of the
+// connection's search_path, and makes them if they are missing. Records are kept byte
+// for byte, in bytea, since jsonb takes neither every text nor every number:
+//
+//	select convert_from(record, 'UTF8')::json from parley_records order by log, seq
+//
+// One writer at a time has the lease of a session. It is a row that the holder renews;
+// when the holder is silent for [Options.Lease] another one may take it, and whatever
+// the first one writes from then on fails with [session.ErrLeaseLost]. The
+// database's clock alone counts. The package knows nothing of what records say.
+package postgres
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/parley-go/parley/session"
+)
+
+//go:embed schema.sql
+var schema string
+
+// Options say how a [Store] works. The zero value is right for most.
+type Options struct {
+	// Lease is for how long a writer may be silent before another one may take
+	// its session: 30 seconds if it is zero. It is renewed three times in that time.
+	Lease time.Duration
+	// NoSchema leaves the tables alone: somebody else has made them with [Schema].
+	// The role of the connection then needs no right to create anything.
+	NoSchema bool
+}
+
+// Schema returns the statements that make the tables, for those who do it themselves.
+// They can be repeated.
+func Schema() string { return schema }
+
+// A Store keeps sessions in a database. It is safe for concurrent use.
+type Store struct {
+	pool  *pgxpool.Pool
+	lease time.Duration
+	owned bool
+}
+
+var (
+	_ session.Store      = (*Store)(nil)
+	_ session.Summarizer = (*Store)(nil)
+)
+
+// Open connects to a database, as "postgres://user@host/database" or in any other form
+// that pgx and libpq know, and makes the tables. The store's Close ends the connections.
+func Open(ctx context.Context, dsn string, opts *Options) (*Store, error) {
+	pool, err := pgxpool.New(ctx, dsn)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: %w", err)
+	}
+	s, err := New(ctx, pool, opts)
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	s.owned = true
+	return s, nil
+}
+
+// New returns a store in the database of a pool, which stays the caller's, and makes
+// the tables.
+func New(ctx context.Context, pool *pgxpool.Pool, opts *Options) (*Store, error) {
+	if opts == nil {
+		opts = &Options{}
+	}
+	s := &Store{pool: pool, lease: opts.Lease}
+	if s.lease <= 0 {
+		s.lease = 30 * time.Second
+	}
+	if opts.NoSchema {
+		return s, nil
+	}
+	// Tables that are made twice at once fail, even those that may be there.
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "select pg_advisory_xact_lock(hashtext('parley_sessions'))"); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, schema)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("postgres: the tables of sessions cannot be made (see postgres.Schema): %w", err)
+	}
+	return s, nil
+}
+
+// Close ends the connections of a store from [Open], and leaves those of [New] alone.
+func (s *Store) Close() {
+	if s.owned {
+		s.pool.Close()
+	}
+}
+
+// Append implements [session.Store].
+func (s *Store) Append(ctx context.Context, key session.Key, records []json.RawMessage) error {
+	return s.append(ctx, key, nil, records)
+}
+
+// append adds records, for the holder of a token if there is one.
+func (s *Store) append(ctx context.Context, key session.Key, token []byte, records []json.RawMessage) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := key.Check(); err != nil {
+		return err
+	}
+	if err := session.CheckRecords(records); err != nil {
+		return err
+	}
+	if len(records) == 0 && token == nil {
+		return nil
+	}
+	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if token != nil {
+			// The row stays as it is until the records are there: who takes the
+			// lease waits for them.
+			var one int
+			err := tx.QueryRow(ctx, "select 1 from parley_leases where session = $1 and token = $2 for share", key.Session, token).Scan(&one)
+			if errors.Is(err, pgx.ErrNoRows) {
+				return session.ErrLeaseLost
+			}
+			if err != nil || len(records) == 0 {
+				return err
+			}
+		}
+		return add(ctx, tx, key, records)
+	})
+}
+
+// add adds records in a transaction. The row of the log is its lock.
+func add(ctx context.Context, tx pgx.Tx, key session.Key, records []json.RawMessage) error {
+	var log, next, size int64
+	var summary []byte
+	err := tx.QueryRow(ctx, `insert into parley_logs (project, session, sub) values ($1, $2, $3)
+		on conflict (project, session, sub) do update set sub = excluded.sub
+		returning id, next, size, summary`, key.Project, key.Session, key.Sub).Scan(&log, &next, &size, &summary)
+	if err != nil {
+		return err
+	}
+	uuids := make([][]byte, len(records))
+	for i, r := range records {
+		uuids[i] = uuidOf(r)
+	}
+	rows, err := tx.Query(ctx, "select uuid from parley_records where log = $1 and uuid = any($2)", log, uuids)
+	if err != nil {
+		return err
+	}
+	there, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
+	if err != nil {
+		return err
+	}
+	held := map[string]bool{}
+	for _, id := range there {
+		held[string(id)] = true
+	}
+	var added []json.RawMessage
+	var ids, raw [][]byte
+	for i, r := range records {
+		if id := uuids[i]; id != nil {
+			if held[string(id)] {
+				continue
+			}
+			held[string(id)] = true
+		}
+		ids, raw, added = append(ids, uuids[i]), append(raw, r), append(added, r)
+		size += int64(len(r)) + 1
+	}
+	if key.Sub == "" {
+		summary = session.Fold(summary, added)
+	}
+	_, err = tx.Exec(ctx, `insert into parley_records (log, seq, uuid, record)
+		select $1, $2 + n, uuid, record from unnest($3::bytea[], $4::bytea[]) with ordinality as r (uuid, record, n)`, log, next, ids, raw)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `update parley_logs set next = $2, size = $3, summary = $4,
+		modified = greatest(clock_timestamp(), modified + interval '1 millisecond') where id = $1`, log, next+int64(len(added)), size, summary)
+	return err
+}
+
+// uuidOf returns the uuid of a record as it is kept: short, since it is in an index.
+func uuidOf(record json.RawMessage) []byte {
+	id := session.RecordUUID(record)
+	if id == "" {
+		return nil
+	}
+	if len(id) > 64 {
+		sum := sha256.Sum256([]byte(id))
+		return sum[:]
+	}
+	return []byte(id)
+}
+
+// Load implements [session.Store].
+func (s *Store) Load(ctx context.Context, key session.Key) ([]json.RawMessage, error) {
+	if err := key.Check(); err != nil {
+		return nil, err
+	}
+	rows, err := s.pool.Query(ctx, `select record from parley_records join parley_logs on log = id
+		where project = $1 and session = $2 and sub = $3 order by seq`, key.Project, key.Session, key.Sub)
+	if err != nil {
+		return nil, err
+	}
+	records, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (json.RawMessage, error) {
+		var r []byte
+		err := row.Scan(&r)
+		return r, err
+	})
+	if err == nil && len(records) == 0 {
+		err = session.ErrNotFound
+	}
+	return records, err
+}
+
+// List implements [session.Store].
+func (s *Store) List(ctx context.Context, match session.Key) ([]session.Listed, error) {
+	rows, err := s.pool.Query(ctx, `select project, session, modified, size from parley_logs
+		where sub = '' and ($1 = '' or project = $1) and ($2 = '' or session = $2)`, match.Project, match.Session)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (session.Listed, error) {
+		var l session.Listed
+		err := row.Scan(&l.Key.Project, &l.Key.Session, &l.Modified, &l.Size)
+		return l, err
+	})
+}
+
+// Summaries implements [session.Summarizer].
+func (s *Store) Summaries(ctx context.Context, project string) ([]session.Summary, error) {
+	rows, err := s.pool.Query(ctx, `select project, session, modified, summary from parley_logs
+		where sub = '' and ($1 = '' or project = $1)`, project)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (session.Summary, error) {
+		var z session.Summary
+		err := row.Scan(&z.Key.Project, &z.Key.Session, &z.Modified, (*[]byte)(&z.Data))
+		return z, err
+	})
+}
+
+// Delete implements [session.Store].
+func (s *Store) Delete(ctx context.Context, key session.Key) error {
+	_, err := s.pool.Exec(ctx, `delete from parley_logs where project = $1 and session = $2 and ($3 = '' or sub = $3)`,
+		key.Project, key.Session, key.Sub)
+	return err
+}
+
+// Subkeys implements [session.Store].
+func (s *Store) Subkeys(ctx context.Context, key session.Key) ([]string, error) {
+	rows, err := s.pool.Query(ctx, "select sub from parley_logs where project = $1 and session = $2 and sub <> ''", key.Project, key.Session)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+// Lease implements [session.Store].
+func (s *Store) Lease(ctx context.Context, key session.Key) (session.Lease, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := key.Check(); err != nil {
+		return nil, err
+	}
+	token := make([]byte, 16)
+	rand.Read(token)
+	tag, err := s.pool.Exec(ctx, `insert into parley_leases (session, token, expires) values ($1, $2, clock_timestamp() + $3)
+		on conflict (session) do update set token = excluded.token, expires = excluded.expires
+		where parley_leases.expires < clock_timestamp()`, key.Session, token, s.lease)
+	if err != nil {
+		return nil, err
+	}
+	if tag.RowsAffected() == 0 {
+		return nil, session.ErrLocked
+	}
+	l := &lease{store: s, key: key, token: token, ended: make(chan struct{}), renewed: make(chan struct{})}
+	go l.renew()
+	return l, nil
+}
+
+// A lease is a row of parley_leases with a token that nobody else knows.
+type lease struct {
+	store   *Store
+	key     session.Key
+	token   []byte
+	once    sync.Once
+	ended   chan struct{} // closed by Close
+	renewed chan struct{} // closed when nobody renews it any more
+	err     error         // of Close
+}
+
+// renew tells the database that the holder lives. If it cannot, it goes on trying: as
+// long as nobody else has taken the lease it is still ours.
+func (l *lease) renew() {
+	defer close(l.renewed)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		select {
+		case <-l.ended:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	every := time.NewTicker(l.store.lease / 3)
+	defer every.Stop()
+	for {
+		select {
+		case <-l.ended:
+			return
+		case <-every.C:
+		}
+		try, stop := context.WithTimeout(ctx, l.store.lease/3)
+		tag, err := l.store.pool.Exec(try, "update parley_leases set expires = clock_timestamp() + $3 where session = $1 and token = $2",
+			l.key.Session, l.token, l.store.lease)
+		stop()
+		if err == nil && tag.RowsAffected() == 0 {
+			return // another one has it; Append says so
+		}
+	}
+}
+
+// Append implements [session.Lease].
+func (l *lease) Append(ctx context.Context, sub string, records []json.RawMessage) error {
+	select {
+	case <-l.ended:
+		return session.ErrClosed
+	default:
+	}
+	key := l.key
+	key.Sub = sub
+	return l.store.append(ctx, key, l.token, records)
+}
+
+// Close implements [session.Lease]. If the database cannot be reached the lease ends
+// by itself.
+func (l *lease) Close() error {
+	l.once.Do(func() {
+		close(l.ended)
+		<-l.renewed
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_, l.err = l.store.pool.Exec(ctx, "delete from parley_leases where session = $1 and token = $2", l.key.Session, l.token)
+	})
+	return l.err
+}

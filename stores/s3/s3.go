@@ -1,0 +1,801 @@
+// Package s3 keeps sessions in a bucket of S3 or of a server that is compatible with it,
+// so that many machines share them: it is a [session.Store] and a [session.Summarizer].
+// It is a module of its own, so that who needs no S3 links none.
+//
+// A session is one object, its head: who writes it, the newest records, and the names of
+// segments, objects that hold the older ones and never change. Every change is a write
+// of the head on the condition that it is still the one that was read (If-Match,
+// If-None-Match), so that it happens as a whole or not at all, and so that a writer whose
+// lease another one has taken cannot write any more, however late it comes. The server
+// must honour such conditions, as S3 does, and MinIO, Ceph, R2 and Garage in their newer versions; [New]
+// finds out whether it does.
+//
+// A lease is renewed by its holder; when the holder is silent for [Options.Lease] and a
+// second more, since the server's clock tells no less, another one may take it. The
+// server's clock alone counts. A list reads the head of each session that has changed
+// since the last one. A session that was deleted leaves a head without records, some 20
+// bytes, since not every server deletes on a condition.
+package s3
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/middleware"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	smithy "github.com/aws/smithy-go/middleware"
+
+	"github.com/parley-go/parley/session"
+)
+
+// Options say how a [Store] works. The zero value is right for most.
+type Options struct {
+	// Prefix begins the name of every object: "parley/" if it is empty.
+	Prefix string
+	// Lease is for how long a writer may be silent before another one may take
+	// its session: 30 seconds if it is zero. It is renewed three times in that time.
+	Lease time.Duration
+}
+
+// A Store keeps sessions in a bucket. It is safe for concurrent use.
+type Store struct {
+	client *s3.Client
+	bucket string
+	prefix string
+	lease  time.Duration
+	ahead  atomic.Int64 // by how many nanoseconds the server's clock is ahead of ours
+
+	turns [256]chan struct{} // so that changes of a session here do not get in each other's way
+	seed  maphash.Seed
+
+	mu    sync.Mutex
+	heads map[string]*head               // by the id of the session; any of them may be old
+	rows  map[string]*row                // what a list knows of a session
+	uuids map[string]map[string]struct{} // of the records of a segment
+}
+
+var (
+	_ session.Store      = (*Store)(nil)
+	_ session.Summarizer = (*Store)(nil)
+)
+
+// How much is remembered to save requests: heads, and segments whose uuids are known.
+const maxHeads, maxSegments = 128, 512
+
+// New returns a store in a bucket. It finds out whether the server writes on a
+// condition, and fails if it does not: two writers would overwrite each other.
+func New(ctx context.Context, client *s3.Client, bucket string, opts *Options) (*Store, error) {
+	s := &Store{client: client, bucket: bucket, prefix: "parley/", lease: 30 * time.Second, seed: maphash.MakeSeed(),
+		heads: map[string]*head{}, rows: map[string]*row{}, uuids: map[string]map[string]struct{}{}}
+	if opts != nil && opts.Prefix != "" {
+		s.prefix = opts.Prefix
+	}
+	if opts != nil && opts.Lease > 0 {
+		s.lease = opts.Lease
+	}
+	for i := range s.turns {
+		s.turns[i] = make(chan struct{}, 1)
+	}
+	probe := s.prefix + "conditional"
+	if _, err := s.put(ctx, probe, []byte("1"), ""); err != nil && !conflict(err) {
+		return nil, fmt.Errorf("s3: bucket %s: %w", bucket, err)
+	}
+	_, twice := s.put(ctx, probe, []byte("1"), "")
+	_, other := s.put(ctx, probe, []byte("1"), `"00000000000000000000000000000000"`)
+	for _, err := range []error{twice, other} {
+		if err == nil {
+			return nil, fmt.Errorf("s3: the server of bucket %s ignores If-None-Match or If-Match when it writes, so writers of a session could not be kept apart; use a newer one", bucket)
+		}
+		if !conflict(err) {
+			return nil, fmt.Errorf("s3: bucket %s: %w", bucket, err)
+		}
+	}
+	return s, nil
+}
+
+// A head is all that is known of a session. It does not change once it is there: who
+// changes it makes another one.
+type head struct {
+	Lease *holder `json:"lease,omitempty"`
+	Logs  []*log  `json:"logs,omitempty"`
+	Last  string  `json:"last,omitempty"` // names the change that made it
+
+	etag string // empty if there is no such object
+}
+
+// A holder writes the session.
+type holder struct {
+	Token   string `json:"token"`
+	Expires int64  `json:"expires"` // in milliseconds, by the server's clock
+}
+
+// A log is the session in one project, or a part of it.
+type log struct {
+	Project  string            `json:"project"`
+	Sub      string            `json:"sub,omitempty"`
+	Modified int64             `json:"modified"` // in milliseconds, by the server's clock
+	Size     int64             `json:"size"`
+	Summary  json.RawMessage   `json:"summary,omitempty"`
+	Segments []string          `json:"segments,omitempty"` // the older records
+	Tail     []json.RawMessage `json:"tail,omitempty"`     // the newer ones
+}
+
+func (h *head) find(key session.Key) int {
+	return slices.IndexFunc(h.Logs, func(l *log) bool { return l.Project == key.Project && l.Sub == key.Sub })
+}
+
+// names reports whether a log consists of any of some segments.
+func (h *head) names(segments []string) bool {
+	return slices.ContainsFunc(h.Logs, func(l *log) bool {
+		return slices.ContainsFunc(segments, func(name string) bool { return slices.Contains(l.Segments, name) })
+	})
+}
+
+// A row is what a list knows of a head.
+type row struct {
+	etag string
+	logs []*log // sessions only, without records
+}
+
+func (s *Store) headName(id string) string { return s.prefix + "heads/" + id }
+
+func (s *Store) segmentName(id, name string) string { return s.prefix + "segments/" + id + "/" + name }
+
+// Append implements [session.Store].
+func (s *Store) Append(ctx context.Context, key session.Key, records []json.RawMessage) error {
+	return s.append(ctx, key, "", records)
+}
+
+// append adds records, for the holder of a token if there is one.
+func (s *Store) append(ctx context.Context, key session.Key, token string, records []json.RawMessage) error {
+	if err := errors.Join(ctx.Err(), key.Check(), session.CheckRecords(records)); err != nil || len(records) == 0 {
+		return err
+	}
+	lines := make([]json.RawMessage, len(records))
+	for i, r := range records {
+		var line bytes.Buffer
+		if err := json.Compact(&line, r); err != nil {
+			return err
+		}
+		lines[i] = line.Bytes()
+	}
+	var written []string // segments that no head names yet
+	return s.change(ctx, key.Session, token, func(h *head) (bool, error) {
+		if !h.names(written) { // else it was written after all, and then changed by another one
+			s.remove(key.Session, written)
+		}
+		written = nil
+		l := &log{Project: key.Project, Sub: key.Sub}
+		at := h.find(key)
+		if at >= 0 {
+			*l = *h.Logs[at]
+		}
+		added, err := s.fresh(ctx, key.Session, l, lines)
+		if err != nil {
+			return false, err
+		}
+		tail := slices.Concat(l.Tail, added)
+		for _, r := range added {
+			l.Size += int64(len(r)) + 1
+		}
+		if size(tail) > max(32<<10, min(l.Size/32, 256<<10)) {
+			name, err := s.putSegment(ctx, key.Session, tail)
+			if err != nil {
+				return false, err
+			}
+			written = append(written, name)
+			l.Segments, tail = append(slices.Clip(l.Segments), name), nil
+		}
+		l.Tail = tail
+		if key.Sub == "" {
+			l.Summary = session.Fold(l.Summary, added)
+		}
+		l.Modified = max(s.now().UnixMilli(), l.Modified+1)
+		if at < 0 {
+			h.Logs = append(slices.Clip(h.Logs), l)
+		} else {
+			h.Logs = slices.Clone(h.Logs)
+			h.Logs[at] = l
+		}
+		return true, nil
+	})
+}
+
+func size(records []json.RawMessage) int64 {
+	var n int64
+	for _, r := range records {
+		n += int64(len(r)) + 1
+	}
+	return n
+}
+
+// fresh returns the records that a log does not hold.
+func (s *Store) fresh(ctx context.Context, id string, l *log, records []json.RawMessage) ([]json.RawMessage, error) {
+	held := map[string]struct{}{}
+	var added []json.RawMessage
+	known := false
+	for _, r := range records {
+		uuid := session.RecordUUID(r)
+		if uuid == "" {
+			added = append(added, r)
+			continue
+		}
+		if !known { // what has no uuid needs not be looked for
+			known = true
+			for _, name := range l.Segments {
+				some, err := s.segmentUUIDs(ctx, id, name)
+				if err != nil {
+					return nil, err
+				}
+				maps.Copy(held, some)
+			}
+			maps.Copy(held, uuidsOf(l.Tail))
+		}
+		if _, ok := held[uuid]; !ok {
+			held[uuid] = struct{}{}
+			added = append(added, r)
+		}
+	}
+	return added, nil
+}
+
+func uuidsOf(records []json.RawMessage) map[string]struct{} {
+	all := map[string]struct{}{}
+	for _, r := range records {
+		if id := session.RecordUUID(r); id != "" {
+			all[id] = struct{}{}
+		}
+	}
+	return all
+}
+
+func (s *Store) segmentUUIDs(ctx context.Context, id, name string) (map[string]struct{}, error) {
+	s.mu.Lock()
+	known, ok := s.uuids[name]
+	s.mu.Unlock()
+	if ok {
+		return known, nil
+	}
+	records, err := s.segment(ctx, id, name)
+	if err != nil {
+		return nil, err
+	}
+	known = uuidsOf(records)
+	s.remember(name, known)
+	return known, nil
+}
+
+func (s *Store) remember(segment string, uuids map[string]struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name := range s.uuids {
+		if len(s.uuids) < maxSegments {
+			break
+		}
+		delete(s.uuids, name)
+	}
+	s.uuids[segment] = uuids
+}
+
+func (s *Store) putSegment(ctx context.Context, id string, records []json.RawMessage) (name string, err error) {
+	var lines bytes.Buffer
+	for _, r := range records {
+		lines.Write(r)
+		lines.WriteByte('\n')
+	}
+	name = rand.Text() + ".jsonl"
+	if _, err := s.put(ctx, s.segmentName(id, name), lines.Bytes(), ""); err != nil && !conflict(err) {
+		return "", err // a conflict is its own: the client repeats what may be there
+	}
+	s.remember(name, uuidsOf(records))
+	return name, nil
+}
+
+func (s *Store) segment(ctx context.Context, id, name string) ([]json.RawMessage, error) {
+	data, _, err := s.get(ctx, s.segmentName(id, name))
+	if err != nil {
+		return nil, err
+	}
+	var records []json.RawMessage
+	for line := range bytes.Lines(data) {
+		records = append(records, json.RawMessage(bytes.TrimSuffix(line, []byte("\n"))))
+	}
+	return records, nil
+}
+
+// remove removes segments that nothing names. It is no harm if it cannot.
+func (s *Store) remove(id string, segments []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for _, name := range segments {
+		s.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &s.bucket, Key: aws.String(s.segmentName(id, name))})
+	}
+}
+
+// change changes the head of a session, which f is given a copy of, as long as it takes
+// until nobody else has changed it meanwhile. F reports whether there is anything to
+// write. With a token it fails with [session.ErrLeaseLost] if another one has the lease.
+func (s *Store) change(ctx context.Context, id, token string, f func(*head) (bool, error)) error {
+	turn := s.turns[maphash.String(s.seed, id)%uint64(len(s.turns))]
+	select {
+	case turn <- struct{}{}:
+		defer func() { <-turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	this := rand.Text()
+	h := s.remembered(id)
+	for pause := time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
+		remembered := h != nil
+		if !remembered {
+			var err error
+			if h, err = s.read(ctx, id); err != nil {
+				return err
+			}
+		}
+		if h.Last == this {
+			return nil // the client repeated it, and was told of a conflict with itself
+		}
+		if token != "" && (h.Lease == nil || h.Lease.Token != token) {
+			if remembered {
+				h = nil
+				continue
+			}
+			return session.ErrLeaseLost
+		}
+		next := *h
+		changed, err := f(&next)
+		if err != nil && remembered { // it may be that of an old head
+			h = nil
+			continue
+		}
+		if err != nil || !changed {
+			return err
+		}
+		next.Last = this
+		var body bytes.Buffer
+		e := json.NewEncoder(&body)
+		e.SetEscapeHTML(false)
+		if err := e.Encode(&next); err != nil {
+			return err
+		}
+		next.etag, err = s.put(ctx, s.headName(id), body.Bytes(), h.etag)
+		if err == nil {
+			s.keep(id, &next)
+			return nil
+		}
+		s.keep(id, nil)
+		if !conflict(err) {
+			return err
+		}
+		h = nil
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (s *Store) remembered(id string) *head {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.heads[id]
+}
+
+// keep remembers the head of a session, or forgets it.
+func (s *Store) keep(id string, h *head) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h == nil {
+		delete(s.heads, id)
+		return
+	}
+	for other := range s.heads {
+		if len(s.heads) < maxHeads {
+			break
+		}
+		delete(s.heads, other)
+	}
+	s.heads[id] = h
+}
+
+// read reads the head of a session; if there is none it is empty.
+func (s *Store) read(ctx context.Context, id string) (*head, error) {
+	data, etag, err := s.get(ctx, s.headName(id))
+	if errors.Is(err, session.ErrNotFound) {
+		return &head{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	h := &head{}
+	if err := json.Unmarshal(data, h); err != nil {
+		return nil, fmt.Errorf("s3: the object %s is no head of a session: %w", s.headName(id), err)
+	}
+	h.etag = etag
+	return h, nil
+}
+
+// Load implements [session.Store].
+func (s *Store) Load(ctx context.Context, key session.Key) ([]json.RawMessage, error) {
+	if err := errors.Join(ctx.Err(), key.Check()); err != nil {
+		return nil, err
+	}
+	for again := false; ; again = true {
+		h, err := s.read(ctx, key.Session)
+		if err != nil {
+			return nil, err
+		}
+		at := h.find(key)
+		if at < 0 {
+			return nil, session.ErrNotFound
+		}
+		l := h.Logs[at]
+		parts := make([][]json.RawMessage, len(l.Segments), len(l.Segments)+1)
+		err = each(ctx, len(l.Segments), func(ctx context.Context, i int) (err error) {
+			parts[i], err = s.segment(ctx, key.Session, l.Segments[i])
+			return err
+		})
+		if errors.Is(err, session.ErrNotFound) {
+			if !again {
+				continue // it was deleted meanwhile
+			}
+			err = fmt.Errorf("s3: a segment of the session %s is missing", key.Session)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return slices.Concat(append(parts, l.Tail)...), nil
+	}
+}
+
+// List implements [session.Store].
+func (s *Store) List(ctx context.Context, match session.Key) ([]session.Listed, error) {
+	var all []session.Listed
+	err := s.list(ctx, match, func(key session.Key, l *log) {
+		all = append(all, session.Listed{Key: key, Modified: time.UnixMilli(l.Modified), Size: l.Size})
+	})
+	return all, err
+}
+
+// Summaries implements [session.Summarizer].
+func (s *Store) Summaries(ctx context.Context, project string) ([]session.Summary, error) {
+	var all []session.Summary
+	err := s.list(ctx, session.Key{Project: project}, func(key session.Key, l *log) {
+		all = append(all, session.Summary{Key: key, Modified: time.UnixMilli(l.Modified), Data: slices.Clone(l.Summary)})
+	})
+	return all, err
+}
+
+// list goes through the sessions of a store. It reads the heads that have changed.
+func (s *Store) list(ctx context.Context, match session.Key, f func(session.Key, *log)) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	tell := func(id string, logs []*log) {
+		for _, l := range logs {
+			if l.Sub == "" && (match.Project == "" || match.Project == l.Project) {
+				f(session.Key{Project: l.Project, Session: id}, l)
+			}
+		}
+	}
+	if match.Session != "" {
+		if !session.ValidID(match.Session) {
+			return nil
+		}
+		h, err := s.read(ctx, match.Session)
+		if err != nil {
+			return err
+		}
+		tell(match.Session, h.Logs)
+		return nil
+	}
+	etags := map[string]string{}
+	under := s.prefix + "heads/"
+	pages := s3.NewListObjectsV2Paginator(s.client, &s3.ListObjectsV2Input{Bucket: &s.bucket, Prefix: &under})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return err
+		}
+		for _, o := range page.Contents {
+			if id := strings.TrimPrefix(aws.ToString(o.Key), under); session.ValidID(id) {
+				etags[id] = aws.ToString(o.ETag)
+			}
+		}
+	}
+	rows := map[string]*row{}
+	var changed []string
+	s.mu.Lock()
+	for id, etag := range etags {
+		if r := s.rows[id]; r != nil && r.etag == etag && etag != "" {
+			rows[id] = r
+		} else {
+			changed = append(changed, id)
+		}
+	}
+	s.mu.Unlock()
+	read := make([]*row, len(changed))
+	err := each(ctx, len(changed), func(ctx context.Context, i int) error {
+		h, err := s.read(ctx, changed[i])
+		if err != nil {
+			return err
+		}
+		read[i] = &row{etag: h.etag}
+		for _, l := range h.Logs {
+			if l.Sub == "" {
+				slim := *l
+				slim.Segments, slim.Tail = nil, nil
+				read[i].logs = append(read[i].logs, &slim)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for i, id := range changed {
+		rows[id] = read[i]
+	}
+	s.mu.Lock()
+	s.rows = rows
+	s.mu.Unlock()
+	for id, r := range rows {
+		tell(id, r.logs)
+	}
+	return nil
+}
+
+// each calls f with the numbers below n, some at once, until one fails.
+func each(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(16, n) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				if err := f(ctx, i); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+// Delete implements [session.Store].
+func (s *Store) Delete(ctx context.Context, key session.Key) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if key.Check() != nil {
+		return nil // there is no such log
+	}
+	var gone []string
+	s.keep(key.Session, nil) // it may be older than what is to be deleted
+	err := s.change(ctx, key.Session, "", func(h *head) (bool, error) {
+		var left []*log
+		gone = nil
+		for _, l := range h.Logs {
+			if l.Project == key.Project && (key.Sub == "" || key.Sub == l.Sub) {
+				gone = append(gone, l.Segments...)
+			} else {
+				left = append(left, l)
+			}
+		}
+		changed := len(left) < len(h.Logs)
+		h.Logs = left
+		return changed, nil
+	})
+	if err == nil {
+		s.remove(key.Session, gone)
+	}
+	return err
+}
+
+// Subkeys implements [session.Store].
+func (s *Store) Subkeys(ctx context.Context, key session.Key) ([]string, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if !session.ValidID(key.Session) {
+		return nil, nil
+	}
+	h, err := s.read(ctx, key.Session)
+	if err != nil {
+		return nil, err
+	}
+	var subs []string
+	for _, l := range h.Logs {
+		if l.Project == key.Project && l.Sub != "" {
+			subs = append(subs, l.Sub)
+		}
+	}
+	return subs, nil
+}
+
+// Lease implements [session.Store].
+func (s *Store) Lease(ctx context.Context, key session.Key) (session.Lease, error) {
+	if err := errors.Join(ctx.Err(), key.Check()); err != nil {
+		return nil, err
+	}
+	l := &lease{store: s, key: key, token: rand.Text(), ended: make(chan struct{}), renewed: make(chan struct{})}
+	err := s.change(ctx, key.Session, "", func(h *head) (bool, error) {
+		if h.Lease != nil && s.now().UnixMilli() < h.Lease.Expires+1000 {
+			return false, session.ErrLocked
+		}
+		h.Lease = l.holder()
+		return true, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	go l.renew()
+	return l, nil
+}
+
+// A lease is a token in the head of a session that nobody else knows.
+type lease struct {
+	store   *Store
+	key     session.Key
+	token   string
+	once    sync.Once
+	ended   chan struct{} // closed by Close
+	renewed chan struct{} // closed when nobody renews it any more
+	err     error         // of Close
+}
+
+func (l *lease) holder() *holder {
+	return &holder{Token: l.token, Expires: l.store.now().Add(l.store.lease).UnixMilli()}
+}
+
+// renew tells the server that the holder lives. If it cannot, it goes on trying: as long
+// as nobody else has taken the lease it is still ours.
+func (l *lease) renew() {
+	defer close(l.renewed)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		select {
+		case <-l.ended:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	every := time.NewTicker(l.store.lease / 3)
+	defer every.Stop()
+	for {
+		select {
+		case <-l.ended:
+			return
+		case <-every.C:
+		}
+		try, stop := context.WithTimeout(ctx, l.store.lease/3)
+		err := l.store.change(try, l.key.Session, l.token, func(h *head) (bool, error) {
+			h.Lease = l.holder()
+			return true, nil
+		})
+		stop()
+		if errors.Is(err, session.ErrLeaseLost) {
+			return // Append says so
+		}
+	}
+}
+
+// Append implements [session.Lease].
+func (l *lease) Append(ctx context.Context, sub string, records []json.RawMessage) error {
+	select {
+	case <-l.ended:
+		return session.ErrClosed
+	default:
+	}
+	key := l.key
+	key.Sub = sub
+	return l.store.append(ctx, key, l.token, records)
+}
+
+// Close implements [session.Lease]. If the server cannot be reached the lease ends by
+// itself.
+func (l *lease) Close() error {
+	l.once.Do(func() {
+		close(l.ended)
+		<-l.renewed
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		l.err = l.store.change(ctx, l.key.Session, l.token, func(h *head) (bool, error) {
+			h.Lease = nil
+			return true, nil
+		})
+		if errors.Is(l.err, session.ErrLeaseLost) {
+			l.err = nil // it is another's
+		}
+	})
+	return l.err
+}
+
+// now is the time by the server's clock.
+func (s *Store) now() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }
+
+// heard takes the server's clock from an answer, which tells no fractions of a second: what
+// is known of it changes only as far as the answer says that it is wrong.
+func (s *Store) heard(m smithy.Metadata) {
+	if t, ok := middleware.GetServerTime(m); ok {
+		least := time.Until(t)
+		s.ahead.Store(max(int64(least), min(s.ahead.Load(), int64(least+time.Second))))
+	}
+}
+
+// put writes an object on the condition that it is the one with an etag, or that there is
+// none if that is empty.
+func (s *Store) put(ctx context.Context, name string, data []byte, etag string) (string, error) {
+	in := &s3.PutObjectInput{Bucket: &s.bucket, Key: &name, Body: bytes.NewReader(data), ContentType: aws.String("application/json")}
+	if etag == "" {
+		in.IfNoneMatch = aws.String("*")
+	} else {
+		in.IfMatch = &etag
+	}
+	out, err := s.client.PutObject(ctx, in)
+	if err != nil {
+		return "", err
+	}
+	s.heard(out.ResultMetadata)
+	if aws.ToString(out.ETag) == "" {
+		return "", fmt.Errorf("s3: the server gave %s no ETag", name)
+	}
+	return *out.ETag, nil
+}
+
+// get reads an object. The error is [session.ErrNotFound] if there is none.
+func (s *Store) get(ctx context.Context, name string) (data []byte, etag string, err error) {
+	out, err := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &s.bucket, Key: &name})
+	if status(err) == http.StatusNotFound {
+		return nil, "", session.ErrNotFound
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	defer out.Body.Close()
+	s.heard(out.ResultMetadata)
+	data, err = io.ReadAll(out.Body)
+	return data, aws.ToString(out.ETag), err
+}
+
+// conflict reports whether an object was not written because of its condition.
+func conflict(err error) bool {
+	switch status(err) {
+	case http.StatusPreconditionFailed, http.StatusConflict, http.StatusNotFound:
+		return !isNoBucket(err)
+	}
+	return false
+}
+
+func isNoBucket(err error) bool {
+	var api interface{ ErrorCode() string }
+	return errors.As(err, &api) && api.ErrorCode() == "NoSuchBucket"
+}
+
+func status(err error) int {
+	var answer *awshttp.ResponseError
+	if errors.As(err, &answer) {
+		return answer.HTTPStatusCode()
+	}
+	return 0
+}
