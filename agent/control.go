@@ -294,6 +294,7 @@ func (s *server) contextUsage() *wire.GetContextUsageResponse {
 		},
 		APIUsage: u.Last,
 	}
+	r.AutoCompactThreshold, r.IsAutoCompactEnabled = s.conv.CompactsAt()
 	if info.ContextWindow > 0 {
 		r.Percentage = float64(total*100) / float64(info.ContextWindow)
 	}

@@ -298,13 +298,35 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 		Project: set.loadProject(), Git: set.git, SkillTool: set.skillTool(), OutputStyle: set.prefs.String("outputStyle"), NoSlashCommands: f.NoSlashCommands,
 		SystemPrompt: system, AppendSystemPrompt: appended, JSONSchema: f.JSONSchema,
 		Thinking: thinking(f.Thinking, tokens, f.ThinkingDisplay), Effort: f.Effort, Betas: f.Betas,
-		MaxTurns: f.MaxTurns, MaxBudget: f.MaxBudget, Partial: f.Partial, Replay: f.ReplayUsers,
+		Compaction: set.compaction(), MaxTurns: f.MaxTurns, MaxBudget: f.MaxBudget, Partial: f.Partial, Replay: f.ReplayUsers,
 		States:    set.vars["CLAUDE_CODE_SDK_READS_SESSION_STATE"] == "1",
 		SessionID: id, Log: log, History: history, InitExtra: set.initExtra(), Checkpoints: set.checkpoints(), LoadPart: set.loadPart(id), NewLog: set.newLog,
 		APIKeySource: set.keySource, Version: set.cfg.Version, OwnVersion: set.cfg.OwnVersion, Platform: runtime.GOOS,
 		Traces: set.cfg.Traces, Metrics: set.cfg.Metrics, Provider: set.telemetryProvider(),
 		Logger: set.cfg.Logger,
 	}, host)
+}
+
+// compaction says when the conversation is replaced by a summary: as the settings say,
+// and the environment.
+func (set *setup) compaction() engine.Compaction {
+	on := func(name string) bool { v := set.vars[name]; return v == "1" || strings.EqualFold(v, "true") }
+	number := func(name string) int64 {
+		n, err := strconv.ParseInt(set.vars[name], 10, 64)
+		if err != nil || n < 0 {
+			return 0
+		}
+		return n
+	}
+	c := engine.Compaction{Off: on("DISABLE_COMPACT"), AutoOff: on("DISABLE_AUTO_COMPACT"), Window: number("CLAUDE_CODE_AUTO_COMPACT_WINDOW"),
+		Percent: int(min(number("CLAUDE_AUTOCOMPACT_PCT_OVERRIDE"), 100))}
+	if raw, _ := set.prefs.Get("autoCompactEnabled"); string(raw) == "false" {
+		c.AutoOff = true
+	}
+	if n, ok := set.prefs.Int("autoCompactWindow"); ok && n > 0 && c.Window == 0 {
+		c.Window = int64(n)
+	}
+	return c
 }
 
 func (set *setup) modelName() string {

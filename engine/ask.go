@@ -203,7 +203,7 @@ func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *toolRun, er
 		if a.started {
 			usage := a.usage
 			c.lastUsage = &usage
-			c.ledger.Add(a.requestID, c.model.ID, &a.usage)
+			c.book(a, c.model.ID, "answer")
 			if n := usage.InputTokens + usage.CacheCreationInputTokens + usage.CacheReadInputTokens; n > 0 {
 				c.measured = measure{int64(sent), n}
 			}

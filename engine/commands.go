@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	_ "embed"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"regexp"
@@ -280,6 +281,9 @@ func (c *Conversation) localOutput(t *turn, as, name, args, text, stream string)
 	m := c.synthetic(text, syntheticError{stopReason: "end_turn"})
 	m.LocalCommandSource = "<local-command-" + stream + ">" + text + "</local-command-" + stream + ">"
 	m.LocalCommandRun = mustJSON(map[string]string{"command": name, "args": args})
+	if stream == "stderr" {
+		m.LocalCommandOutcome = json.RawMessage(`{"kind":"failed"}`)
+	}
 	m.UserMessageUUIDs = t.uuids()
 	m.UserMessageUUID = firstOf(m.UserMessageUUIDs)
 	c.tellPrompts(t)
@@ -332,19 +336,6 @@ func (c *Conversation) clearCommand(t *turn, p *prompt, args string) *ending {
 	c.makePrefix()
 	c.emit(c.init(t))
 	return &ending{noTurns: true, localCommand: "clear"}
-}
-
-// compactCommand summarizes the conversation.
-func (c *Conversation) compactCommand(t *turn, p *prompt, args string) *ending {
-	if c.compact == nil {
-		c.emit(c.init(t))
-		return c.complained(t, "compact", "compact", args, "Error: this version cannot compact a conversation. Use /clear to begin a new one.")
-	}
-	if err := c.compact(t.ctx, args); err != nil {
-		c.emit(c.init(t))
-		return c.complained(t, "compact", "compact", args, "Error: "+err.Error())
-	}
-	return &ending{noTurns: true, localCommand: "compact"}
 }
 
 func (c *Conversation) contextCommand(t *turn, p *prompt, args string) *ending {

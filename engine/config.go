@@ -105,6 +105,9 @@ type Config struct {
 	Betas     []string
 	MaxTokens int // bound of one answer; 0 means the model's
 
+	// Compaction says when the conversation is replaced by a summary.
+	Compaction Compaction
+
 	MaxTurns  int   // rounds of one turn; 0 means no bound
 	MaxBudget int64 // in nano-dollars; 0 means no bound
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"strings"
 	"time"
 
@@ -50,9 +49,12 @@ func (c *Conversation) consult(ctx context.Context, q tool.Question) (*tool.Repl
 		Stream    bool              `json:"stream"`
 	}{info.ID, limit, q.System, q.Tools, []any{map[string]string{"role": "user", "content": q.Prompt}}, map[string]string{"user_id": "parley_" + c.id}, true}
 	for attempt := 1; ; attempt++ {
-		reply, err := c.consultOnce(ctx, info, mustJSON(body))
+		reply, err := c.consultOnce(ctx, info, mustJSON(body), limit)
 		if err == nil || ctx.Err() != nil {
 			return reply, err
+		}
+		if errors.Is(err, errSpent) {
+			return nil, err
 		}
 		failure := asModelError(err)
 		if attempt == consultTries || !retryable(failure) || errors.Is(err, model.ErrNoCredentials) {
@@ -68,28 +70,21 @@ func (c *Conversation) consult(ctx context.Context, q tool.Question) (*tool.Repl
 
 const consultTries = 3 // how often a model is asked before a tool is told that it fails
 
-func (c *Conversation) consultOnce(ctx context.Context, info catalog.Info, body []byte) (*tool.Reply, error) {
-	a := &answer{}
-	defer func() {
-		if a.started {
-			c.ledger.Add(a.requestID, info.ID, &a.usage)
+func (c *Conversation) consultOnce(ctx context.Context, info catalog.Info, body []byte, limit int64) (*tool.Reply, error) {
+	if c.cfg.MaxBudget > 0 {
+		worst, _ := info.Cost(&wire.Usage{InputTokens: int64(len(body)) / 3, OutputTokens: limit})
+		release, ok := c.ledger.Wait(ctx, c.spentBefore+c.cfg.MaxBudget, worst)
+		if !ok {
+			return nil, errSpent
 		}
-	}()
-	req := model.Request{Body: body, OnResponse: func(r model.Response) { a.requestID = r.RequestID }}
-	for ev, err := range c.cfg.Model.Stream(ctx, req) {
-		if err != nil {
-			return nil, err
-		}
-		event := new(wire.APIEvent)
-		if err := event.UnmarshalJSON(ev.Data); err != nil {
-			return nil, err
-		}
-		if _, err := a.add(event); err != nil {
-			return nil, err
-		}
+		defer release()
 	}
-	if !a.complete {
-		return nil, io.ErrUnexpectedEOF
+	a, err := readAnswer(ctx, c.cfg.Model, model.Request{Body: body}, func() {})
+	if !c.Do(func() { c.book(a, info.ID, "tool") }) && a.started {
+		c.ledger.Add(a.requestID, info.ID, &a.usage)
+	}
+	if err != nil {
+		return nil, err
 	}
 	r := &tool.Reply{}
 	var texts []string

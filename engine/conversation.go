@@ -63,10 +63,7 @@ type Conversation struct {
 	promptKey  string // what the system prompt is made from
 	kept       keptPrompt
 
-	// compact summarizes the conversation for /compact, with what the user wants to
-	// be kept in mind; nil if that cannot be done. It tells its own lines, init
-	// among them.
-	compact func(ctx context.Context, instructions string) error
+	compaction compactState
 
 	forgotten   map[string]bool // tasks that /clear ended
 	contextTold bool            // what the project says was told
@@ -88,7 +85,8 @@ type Conversation struct {
 	transcript  transcript
 	parent      string // uuid of the last record of the log
 	ledger      *ledger.Ledger
-	spentBefore int64 // in nano-dollars, by processes before this one
+	spentBefore int64            // in nano-dollars, by processes before this one
+	owed        []*session.Entry // what requests cost, to be written with the next record
 
 	inbox      []*prompt
 	inputEnded bool
@@ -617,8 +615,16 @@ func (c *Conversation) stamp() string { return c.now().UTC().Format("2006-01-02T
 // record writes entries to the session's log. A log that cannot be written ends
 // the turn: what is not in it did not happen.
 func (c *Conversation) record(entries ...*session.Entry) error {
+	for _, e := range entries {
+		if e.UUID != "" {
+			c.compaction.follow(e)
+		}
+	}
 	if c.cfg.Log == nil {
 		return nil
+	}
+	if len(c.owed) > 0 {
+		entries = append(c.settleOwed(entries), entries...)
 	}
 	for _, e := range entries {
 		e.Time = c.now()

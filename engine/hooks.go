@@ -388,6 +388,12 @@ func (c *Conversation) startSession(t *turn) []string {
 	if c.cfg.History != nil {
 		source = "resume"
 	}
+	return c.sessionHooks(t, source)
+}
+
+// sessionHooks runs the hooks for the start of a session, or for what is like one, and
+// returns what they tell the model.
+func (c *Conversation) sessionHooks(t *turn, source string) []string {
 	in := &wire.SessionStartInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), Source: source, Model: c.model.ID}
 	answers := c.runHooks(t, in, source, NewID())
 	more, _ := c.foldHooks("SessionStart:"+source, answers)

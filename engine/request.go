@@ -177,7 +177,11 @@ func newPrefix(system []string, tools []tool.Tool) prefix {
 }
 
 // body writes a request.
-func (c *Conversation) body() []byte {
+func (c *Conversation) body() []byte { return c.bodyOf(&c.transcript, false) }
+
+// bodyOf writes a request about a conversation. With noTools the model can call none,
+// though it sees them.
+func (c *Conversation) bodyOf(t *transcript, noTools bool) []byte {
 	b := make([]byte, 0, 4096)
 	member := func(name string, value []byte) {
 		if len(value) == 0 {
@@ -197,8 +201,11 @@ func (c *Conversation) body() []byte {
 	}
 	member("system", c.prefix.system)
 	member("tools", c.prefix.tools)
+	if noTools && len(c.prefix.tools) > 0 {
+		member("tool_choice", []byte(`{"type":"none"}`))
+	}
 	b = append(b, `,"messages":`...)
-	b = c.transcript.appendMessages(b)
+	b = t.appendMessages(b)
 	member("metadata", mustJSON(map[string]string{"user_id": "parley_" + c.id}))
 	b = append(b, `,"stream":true}`...)
 	return b

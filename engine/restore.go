@@ -26,8 +26,20 @@ func (c *Conversation) restore(h *session.History) error {
 	if e := h.Latest[quarantineType]; e != nil {
 		json.Unmarshal(e.Fields["blocks"], &c.quarantined)
 	}
+	if e := h.Latest[prunedType]; e != nil {
+		var ids []string
+		json.Unmarshal(e.Fields["toolUseIds"], &ids)
+		c.compaction.pruned = map[string]bool{}
+		for _, id := range ids {
+			c.compaction.pruned[id] = true
+		}
+	}
 	for _, e := range h.Entries {
+		if e.Type == "system" {
+			c.compaction.restore(e)
+		}
 		if e.UUID != "" {
+			c.compaction.follow(e)
 			c.parent = e.UUID
 			if e.Type == "user" && e.Fields["promptId"] != nil {
 				c.uuids[e.UUID] = true
@@ -50,7 +62,13 @@ func (c *Conversation) restore(h *session.History) error {
 					b, _ = withoutMedia(b, reason)
 				}
 			}
+			if len(c.compaction.pruned) > 0 && e.Type == "user" {
+				if empty, id, ok := withoutResult(b); ok && c.compaction.pruned[id] {
+					b = empty
+				}
+			}
 			if e.Type == "assistant" {
+				c.compaction.answers++
 				c.transcript.answer(id, b)
 			} else {
 				c.transcript.add("user", b)

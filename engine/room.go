@@ -22,6 +22,7 @@ const (
 type overflow struct {
 	tokens, window int64 // 0 if they are not known
 	local          bool  // nothing was sent
+	why            error // the conversation was not made smaller; nil if that was not tried
 }
 
 // Error says so to people.
@@ -29,6 +30,9 @@ func (o *overflow) Error() string {
 	text := "Prompt is too long"
 	if o.tokens > 0 {
 		text += fmt.Sprintf(": it has %d tokens, and the model takes %d", o.tokens, o.window)
+	}
+	if o.why != nil {
+		text += " · It could not be made shorter: " + sentence(o.why)
 	}
 	return text
 }

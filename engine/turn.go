@@ -36,6 +36,7 @@ type turn struct {
 	stops       int // times that a Stop hook kept it going
 	nudges      int
 	continued   int // times that it went on behind a cut-off answer
+	recovered   int // times that room was made because a request did not fit
 	enforced    int // times that it was told to give the answer in its form
 	denials     []*wire.PermissionDenial
 	lastText    string
@@ -266,6 +267,12 @@ func (c *Conversation) round(t *turn) *ending {
 	}
 	c.settleEnv()
 	c.offerServers()
+	if end := c.makeRoom(t); end != nil {
+		return end
+	}
+	if c.spent() {
+		return c.overBudget()
+	}
 	a, run, err := c.ask(t)
 	if errors.Is(err, errSpent) {
 		return c.overBudget()
@@ -279,9 +286,16 @@ func (c *Conversation) round(t *turn) *ending {
 	if cause := context.Cause(t.ctx); cause != nil {
 		return c.cutOff(t, a, run, cause)
 	}
+	if overflowed(err) != nil {
+		var end *ending
+		if err, end = c.recoverRoom(t, err); err == nil || end != nil {
+			return end
+		}
+	}
 	if err != nil {
 		return c.refused(t, err)
 	}
+	c.compaction.answers++
 	t.rounds++
 	t.stopReason = a.stopReason
 	if s := a.text(); s != "" {

@@ -44,7 +44,8 @@ type Ledger struct {
 	apiTime  time.Duration
 	models   map[string]*account // of the session
 	turn     map[string]*account // of this turn
-	usage    account             // of this turn, all models
+	usage    account             // of this turn, all models, without what is beside it
+	spent    Amount              // in this turn
 	costs    map[string]Amount
 	recent   []string // the requests in costs, oldest first
 }
@@ -99,8 +100,18 @@ func (l *Ledger) Child() *Ledger {
 // what that costs. Every call counts: one request is added once, when its answer
 // has ended, well or not. The id is for [Ledger.Cost], and may be empty.
 func (l *Ledger) Add(requestID, model string, u *wire.Usage) Amount {
+	return l.add(requestID, model, u, false)
+}
+
+// AddBeside is [Ledger.Add] for a request that is no part of what the conversation says,
+// such as for a summary: [Ledger.TurnUsage] is without it, all costs are with it.
+func (l *Ledger) AddBeside(requestID, model string, u *wire.Usage) Amount {
+	return l.add(requestID, model, u, true)
+}
+
+func (l *Ledger) add(requestID, model string, u *wire.Usage, beside bool) Amount {
 	if l.parent != nil {
-		l.parent.Add(requestID, model, u)
+		l.parent.add(requestID, model, u, beside)
 	}
 	a := read(u)
 	info, _ := l.catalog.Resolve(model)
@@ -116,7 +127,11 @@ func (l *Ledger) Add(requestID, model string, u *wire.Usage) Amount {
 	defer l.mu.Unlock()
 	l.total = sum(l.total, a.cost.Nanos)
 	l.unknown = l.unknown || a.cost.Unknown
-	l.usage.add(a)
+	l.spent.Nanos = sum(l.spent.Nanos, a.cost.Nanos)
+	l.spent.Unknown = l.spent.Unknown || a.cost.Unknown
+	if !beside {
+		l.usage.add(a)
+	}
 	for _, m := range []map[string]*account{l.models, l.turn} {
 		if m[model] == nil {
 			m[model] = &account{}
@@ -167,7 +182,7 @@ func (l *Ledger) APITime() time.Duration {
 func (l *Ledger) BeginTurn() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.usage = account{}
+	l.usage, l.spent = account{}, Amount{}
 	l.turn = map[string]*account{}
 }
 
@@ -188,7 +203,7 @@ func (l *Ledger) Unknown() bool { return l.Total().Unknown }
 func (l *Ledger) Turn() Amount {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.usage.cost
+	return l.spent
 }
 
 // Exceeds reports whether the session has cost a budget in nano-dollars, or more.
@@ -384,7 +399,7 @@ func (l *Ledger) Restore(fields map[string]json.RawMessage) error {
 	defer l.mu.Unlock()
 	l.total, l.unknown, l.models = parts, unknown, models
 	l.apiTime = time.Duration(min(max(duration, 0), 1e12)) * time.Millisecond
-	l.usage, l.turn = account{}, map[string]*account{}
+	l.usage, l.spent, l.turn = account{}, Amount{}, map[string]*account{}
 	clear(l.costs)
 	l.recent = nil
 	return nil

@@ -1,0 +1,819 @@
+package engine
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/parley-go/parley/engine/model"
+	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/files"
+	"github.com/parley-go/parley/engine/tool/read"
+	"github.com/parley-go/parley/engine/tool/todowrite"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+)
+
+// A conversation that outgrows the model's window is made smaller in two steps. Old
+// results of tools are taken out first, if that is enough. Otherwise the model is asked
+// for a summary, on the request that it has seen before and one message more, so that
+// nearly all of it is read from the cache; the summary takes the place of what it is of.
+// What the user said and nobody answered yet is kept as it is behind the summary.
+
+//go:embed compact.md
+var compactPrompt string
+
+// Compaction says when a conversation is replaced by a summary of it. The zero value is
+// what is usual: when less than 33,000 tokens of the model's window are left, and when
+// it is asked for.
+type Compaction struct {
+	Off     bool  // never, not even if it is asked for
+	AutoOff bool  // only if it is asked for
+	Window  int64 // tokens that count as the window if the model's is larger; 0 means the model's
+	Percent int   // of the window that may be filled, if that is less than usual; 0 means what is usual
+}
+
+const (
+	keptResults  = 40_000 // tokens of the newest results of tools that are never taken out
+	pruneLeast   = 20_000 // tokens that taking results out must win to be worth it
+	pruneSmall   = 400    // bytes of a result that is not worth it
+	compactFails = 3      // failures in a row after which it is not tried by itself any more
+	compactVain  = 3      // times in a row that it made no room for more than one answer
+	shrinkMost   = 6      // times that a request for a summary is made smaller
+	recoverMost  = 3      // times in one turn that room is made because the API said so
+
+	attachedFiles = 5        // files that are shown again behind a summary
+	attachedFile  = 20 << 10 // bytes of each
+)
+
+// compactState is what a conversation knows of its compactions.
+type compactState struct {
+	trail   []trailing      // what the user said since the last answer
+	pruned  map[string]bool // results that were taken out, by the ids of their calls
+	dropped int64           // tokens that compactions saved
+	made    bool            // there was one
+	answers int             // since then
+	vain    int             // that made no room for long, in a row
+	failed  int             // that failed, in a row
+	given   bool            // it is not tried by itself any more
+}
+
+// A trailing is a record of the user's side behind the last answer.
+type trailing struct {
+	uuid   string
+	blocks int // that the record has
+}
+
+var errNothingToCompact = errors.New("there is nothing to compact: the conversation is a single exchange")
+
+// follow keeps which records are behind the last answer. It is called with each record
+// of the conversation.
+func (s *compactState) follow(e *session.Entry) {
+	switch {
+	case e.Type == "assistant":
+		if string(e.Fields["isApiErrorMessage"]) != "true" { // that the model never sees
+			s.trail = nil
+		}
+	case e.Type == "user":
+		_, blocks, err := messageBlocks(e.Message)
+		if err != nil || slices.ContainsFunc(blocks, isResult) {
+			s.trail = nil
+			return
+		}
+		s.trail = append(s.trail, trailing{e.UUID, len(blocks)})
+	}
+}
+
+func isResult(block json.RawMessage) bool { return blockType(block) == "tool_result" }
+
+// split takes the last n blocks off a conversation whose last message is the user's.
+// There are fewer if a result of a call is among them.
+func (t *transcript) split(n int) (head transcript, tail []json.RawMessage) {
+	head.messages = slices.Clone(t.messages)
+	last := len(head.messages) - 1
+	if last < 0 || head.messages[last].role != "user" {
+		return head, nil
+	}
+	blocks := head.messages[last].blocks
+	at := len(blocks)
+	for at > 0 && n > 0 && !isResult(blocks[at-1]) {
+		at, n = at-1, n-1
+	}
+	if n > 0 {
+		at = len(blocks) // it is not what we think it is
+	}
+	if tail = blocks[at:]; at == 0 {
+		head.messages = head.messages[:last]
+	} else {
+		head.messages[last].blocks = slices.Clip(blocks[:at])
+	}
+	return head, tail
+}
+
+// parts returns what a compaction summarizes, and what it keeps.
+func (c *Conversation) parts() (head transcript, tail []json.RawMessage, kept []string) {
+	n := 0
+	for _, r := range c.compaction.trail {
+		n += r.blocks
+		kept = append(kept, r.uuid)
+	}
+	head, tail = c.transcript.split(n)
+	if len(tail) == 0 {
+		kept = nil
+	}
+	return head, tail, kept
+}
+
+// CompactsAt returns how many tokens a conversation may have before it is compacted,
+// and whether that happens by itself.
+func (c *Conversation) CompactsAt() (tokens int64, auto bool) {
+	cfg, window := c.cfg.Compaction, c.model.ContextWindow
+	if cfg.Window > 0 {
+		window = min(window, cfg.Window)
+	}
+	if window <= 0 {
+		return 0, false
+	}
+	at := max(window-roomReserve, window/2)
+	if cfg.Percent > 0 && cfg.Percent < 100 {
+		at = min(at, window*int64(cfg.Percent)/100)
+	}
+	return at, !cfg.Off && !cfg.AutoOff
+}
+
+// makeRoom compacts the conversation if its next request comes near the limit. That it
+// fails ends nothing: there is some room left.
+func (c *Conversation) makeRoom(t *turn) *ending {
+	s := &c.compaction
+	at, auto := c.CompactsAt()
+	if !auto || s.given || s.made && s.answers == 0 || c.contextTokens(len(c.body())) < at {
+		return nil
+	}
+	head, _, _ := c.parts()
+	if len(head.messages) == 0 || c.transcript.messages[len(c.transcript.messages)-1].role != "user" {
+		return nil // there is nothing to win, or an answer is to be gone on with
+	}
+	if c.prune(at) {
+		return nil
+	}
+	if s.made && s.answers <= 1 {
+		s.vain++
+	} else {
+		s.vain = 0
+	}
+	if s.vain >= compactVain {
+		s.given = true
+		c.emit(&wire.Informational{Content: "The conversation is not compacted by itself any more: each time it was full again at once. Use /compact, or /clear to begin a new one.",
+			Level: "warning", UUID: NewID(), SessionID: c.id})
+		return nil
+	}
+	return c.compactEnding(t, c.replace(t, "auto", "", false))
+}
+
+// compactEnding returns the ending that a failed compaction leads to; nil if the turn
+// goes on.
+func (c *Conversation) compactEnding(t *turn, err error) *ending {
+	switch cause := context.Cause(t.ctx); {
+	case cause != nil:
+		return c.interrupted(t, "[Request interrupted by user]", "aborted_streaming", cause)
+	case errors.Is(err, errUnwritten):
+		return c.broken(err)
+	case errors.Is(err, errSpent):
+		return c.overBudget()
+	case err != nil:
+		c.log.Warn("the conversation could not be compacted", "error", err)
+	}
+	return nil
+}
+
+// recoverRoom makes room after a request did not fit. The error is nil if there is some
+// now; otherwise it is what is told.
+func (c *Conversation) recoverRoom(t *turn, err error) (error, *ending) {
+	over := overflowed(err)
+	if over == nil {
+		return err, nil
+	}
+	_, auto := c.CompactsAt()
+	switch head, _, _ := c.parts(); {
+	case !auto:
+		return err, nil
+	case len(head.messages) == 0:
+		if over.local {
+			c.compacting("auto")
+			c.compacted("too_few_groups")
+		}
+		over.why = errNothingToCompact
+		return over, nil
+	}
+	if t.recovered++; t.recovered > recoverMost {
+		over.why = errors.New("it was compacted, and is too long again")
+		return over, nil
+	}
+	if t.recovered == 1 && c.prune(0) {
+		return nil, nil
+	}
+	failed := c.replace(t, "auto", "", true)
+	if failed == nil {
+		return nil, nil
+	}
+	if end := c.compactEnding(t, failed); end != nil {
+		return err, end
+	}
+	over.why = failed
+	return over, nil
+}
+
+// compactCommand replaces the conversation by a summary because the user wants it.
+func (c *Conversation) compactCommand(t *turn, p *prompt, args string) *ending {
+	fail := func(text string) *ending {
+		c.emit(c.init(t))
+		end := c.complained(t, "compact", "compact", args, text)
+		end.text = ""
+		return end
+	}
+	if c.cfg.Compaction.Off {
+		return fail("Error: compaction is turned off. Use /clear to begin a new conversation.")
+	}
+	if len(c.transcript.messages) == 0 {
+		return fail("Error: No messages to compact")
+	}
+	if c.spent() {
+		c.emit(c.init(t))
+		return c.overBudget()
+	}
+	err := c.replace(t, "manual", args, false)
+	switch {
+	case context.Cause(t.ctx) != nil, errors.Is(err, errUnwritten), errors.Is(err, errSpent):
+		c.emit(c.init(t))
+		end := c.compactEnding(t, err)
+		end.noTurns, end.localCommand = true, "compact"
+		return end
+	case err != nil:
+		return fail("Error during compaction: " + sentence(err))
+	}
+	c.tellPrompts(t)
+	c.emit(&wire.User{Message: wire.UserMessage{Role: "user", Content: wire.Text("<local-command-stdout>Compacted </local-command-stdout>")},
+		SessionID: c.id, UUID: NewID(), Timestamp: c.stamp(), IsReplay: true})
+	return &ending{noTurns: true, localCommand: "compact"}
+}
+
+// sentence says what an error is, to people.
+func sentence(err error) string {
+	var e *model.Error
+	if errors.As(err, &e) && e.Status != 0 {
+		return fmt.Sprintf("API Error: %d %s", e.Status, e.Message)
+	}
+	return err.Error()
+}
+
+// compacting tells that a compaction begins.
+func (c *Conversation) compacting(trigger string) {
+	m := &wire.Status{Status: "compacting", SessionID: c.id, UUID: NewID()}
+	if trigger == "auto" {
+		m.CompactOutputChars = new(int64)
+	}
+	c.emit(m)
+}
+
+// compacted tells how it ended; an empty problem means well.
+func (c *Conversation) compacted(problem string) {
+	m := &wire.Status{CompactResult: "success", SessionID: c.id, UUID: NewID()}
+	if problem != "" {
+		m.CompactResult, m.CompactError = "failed", problem
+	}
+	c.emit(m)
+}
+
+// replace puts a summary in the place of the conversation. If it fails the conversation
+// is what it was. tight says that the conversation does not fit into a request.
+func (c *Conversation) replace(t *turn, trigger, instructions string, tight bool) (err error) {
+	s, began := &c.compaction, c.now()
+	head, tail, kept := c.parts()
+	if trigger == "manual" { // nothing is to be answered
+		head, tail, kept = transcript{messages: slices.Clone(c.transcript.messages)}, nil, nil
+	}
+	before := c.contextTokens(len(c.body()))
+	more, err := c.preCompact(t, trigger, instructions)
+	if err != nil {
+		if context.Cause(t.ctx) == nil {
+			s.fail(c, trigger)
+		}
+		return err
+	}
+	instructions = strings.TrimSpace(strings.Join(append([]string{instructions}, more...), "\n\n"))
+
+	c.compacting(trigger)
+	defer func() {
+		switch {
+		case err == nil:
+		case context.Cause(t.ctx) != nil:
+			c.compacted("Compaction was interrupted.")
+		default:
+			c.compacted("Error during compaction: " + sentence(err))
+			s.fail(c, trigger)
+		}
+	}()
+	summary, err := c.summarize(t, head, instructions, tight)
+	if err != nil {
+		return err
+	}
+	if err := context.Cause(t.ctx); err != nil {
+		return err
+	}
+
+	next := transcript{}
+	text := c.summaryText(summary, toolsUsed(head), len(tail) > 0)
+	next.add("user", mustJSON(&wire.TextBlock{Text: text}))
+	said := &session.Entry{Type: "user", UUID: NewID(), Fields: fields("isCompactSummary", true, "isVisibleInTranscriptOnly", true),
+		Message: mustJSON(map[string]any{"role": "user", "content": text})}
+	boundary := &session.Entry{Type: "system", UUID: NewID(), Fields: fields("subtype", "compact_boundary", "content", "Conversation compacted", "level", "info")}
+	entries := []*session.Entry{boundary, said}
+	for _, text := range c.shownAgain(t, head) {
+		raw := mustJSON(&wire.TextBlock{Text: reminder(text)})
+		next.add("user", raw)
+		entries = append(entries, &session.Entry{Type: "user", UUID: NewID(), Fields: fields("isMeta", true),
+			Message: mustJSON(map[string]any{"role": "user", "content": []json.RawMessage{raw}})})
+	}
+	if err := context.Cause(t.ctx); err != nil {
+		return err
+	}
+	next.add("user", tail...)
+
+	after := int64(len(c.prefix.system)+len(c.prefix.tools)+next.size()) / 4
+	dropped := s.dropped + max(0, before-after)
+	took := c.now().Sub(began).Milliseconds()
+	meta := wire.CompactMetadata{Trigger: trigger, PreTokens: before, PostTokens: &after, CumulativeDroppedTokens: &dropped, DurationMS: &took}
+	recorded := map[string]any{"trigger": trigger, "preTokens": before, "postTokens": after, "cumulativeDroppedTokens": dropped, "durationMs": took}
+	if len(kept) > 0 {
+		first, last, anchor := kept[0], kept[len(kept)-1], entries[len(entries)-1].UUID
+		meta.PreservedSegment = mustJSON(map[string]string{"head_uuid": first, "anchor_uuid": anchor, "tail_uuid": last})
+		meta.PreservedMessages = mustJSON(map[string]any{"anchor_uuid": anchor, "uuids": kept, "all_uuids": kept})
+		recorded["preservedSegment"] = map[string]string{"headUuid": first, "anchorUuid": anchor, "tailUuid": last}
+		recorded["preservedMessages"] = map[string]any{"anchorUuid": anchor, "uuids": kept, "allUuids": kept}
+	}
+	boundary.Fields["compactMetadata"] = mustJSON(recorded)
+	was, trail := c.parent, s.trail
+	if was != "" {
+		boundary.Fields["logicalParentUuid"] = mustJSON(was)
+	}
+	c.parent, s.trail = "", nil
+	if err := c.record(entries...); err != nil {
+		c.parent, s.trail = was, trail
+		return err
+	}
+	if len(kept) > 0 {
+		s.trail = append(s.trail, trail...)
+	}
+	c.transcript, c.measured, c.room = next, measure{}, 0
+	s.pruned, s.dropped, s.made, s.answers, s.failed = nil, dropped, true, 0, 0
+	c.loseContext()
+
+	c.compacted("")
+	if trigger == "manual" {
+		c.emit(c.init(t))
+	}
+	c.emit(&wire.CompactBoundary{Metadata: meta, LogicalParentUUID: was, SessionID: c.id, UUID: boundary.UUID})
+	m := &wire.User{Message: wire.UserMessage{Role: "user", Content: wire.Blocks(&wire.TextBlock{Text: text})},
+		SessionID: c.id, UUID: said.UUID, Timestamp: c.stamp(), IsSynthetic: true}
+	if trigger == "manual" {
+		m.Message.Content = wire.Text(text)
+		m.Extra = map[string]json.RawMessage{"isReplay": json.RawMessage("false")}
+	}
+	t.userLines++
+	c.emit(m)
+	return c.afterCompact(t, trigger, summary)
+}
+
+// fail counts a compaction that came to nothing.
+func (s *compactState) fail(c *Conversation, trigger string) {
+	if s.failed++; trigger == "auto" && s.failed >= compactFails && !s.given {
+		s.given = true
+		c.emit(&wire.Informational{Content: fmt.Sprintf("The conversation could not be compacted %d times, and that is not tried by itself any more. Use /compact, or /clear to begin a new one.", s.failed),
+			Level: "warning", UUID: NewID(), SessionID: c.id})
+	}
+}
+
+// preCompact runs the hooks before a compaction. They add to what is to be kept in mind,
+// or say no.
+func (c *Conversation) preCompact(t *turn, trigger, instructions string) (more []string, err error) {
+	in := &wire.PreCompactInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: c.mode,
+		Trigger: trigger, CustomInstructions: instructions}
+	answers := c.runHooks(t, in, trigger, NewID())
+	if cause := context.Cause(t.ctx); cause != nil {
+		return nil, cause
+	}
+	for _, a := range answers {
+		switch {
+		case a.Err != nil && (a.Block || a.Ask):
+			return nil, fmt.Errorf("a PreCompact hook failed, so nothing was compacted: %w", a.Err)
+		case a.Err != nil:
+			c.emit(c.hookFailed("PreCompact", a.Err))
+		case a.Output == nil:
+		default:
+			if a.Output.SystemMessage != "" {
+				c.emit(c.hookSays("PreCompact", a.Output))
+			}
+			if a.Output.Decision == wire.DecisionBlock || a.Output.Continue != nil && !*a.Output.Continue {
+				reason := a.Output.Reason
+				if reason == "" {
+					reason = a.Output.StopReason
+				}
+				return nil, fmt.Errorf("a PreCompact hook does not let it: %s", reason)
+			}
+			if text := additionalContext(a.Output); text != "" {
+				more = append(more, text)
+			}
+		}
+	}
+	return more, nil
+}
+
+// afterCompact runs the hooks after a compaction, and tells the model again what it was
+// told when the session began.
+func (c *Conversation) afterCompact(t *turn, trigger, summary string) error {
+	if trigger == "auto" {
+		if err := c.tellContext(t); err != nil {
+			return err
+		}
+	}
+	in := &wire.PostCompactInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: c.mode,
+		Trigger: trigger, CompactSummary: summary}
+	more, _ := c.foldHooks("PostCompact", c.runHooks(t, in, trigger, NewID()))
+	if c.sub == nil {
+		more = append(more, c.sessionHooks(t, "compact")...)
+	}
+	for _, text := range more {
+		if err := c.inform(t, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// summaryText is what the model is told in the place of the conversation.
+func (c *Conversation) summaryText(summary string, tools []string, kept bool) string {
+	var b strings.Builder
+	b.WriteString("This conversation goes on from an earlier part that was too long to be kept. This is a summary of that part:\n\n")
+	b.WriteString(summary)
+	if len(tools) > 0 {
+		b.WriteString("\n\nTools that were used in it: " + strings.Join(tools, ", ") + ".")
+	}
+	if path := c.logPath(); path != "" {
+		b.WriteString("\n\nThe earlier part is on record in " + path + ", a JSON object a line. Look there for details that the summary lacks.")
+	}
+	b.WriteString("\n\nGo on where it stopped. Do not mention the summary, do not repeat what was done, and ask the user nothing that was answered already.")
+	if kept {
+		b.WriteString(" What follows was said after the part that is summarized; whoever wrote the summary has not seen it.")
+	}
+	return b.String()
+}
+
+// toolsUsed returns the tools that a conversation used, each once.
+func toolsUsed(t transcript) []string {
+	var names []string
+	t.eachCall(func(name string, _ json.RawMessage) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	})
+	return names
+}
+
+// eachCall calls f with the calls of tools, in order.
+func (t *transcript) eachCall(f func(name string, input json.RawMessage)) {
+	for _, m := range t.messages {
+		if m.role != "assistant" {
+			continue
+		}
+		for _, b := range m.blocks {
+			var call struct {
+				Type  string          `json:"type"`
+				Name  string          `json:"name"`
+				Input json.RawMessage `json:"input"`
+			}
+			if json.Unmarshal(b, &call) == nil && call.Type == "tool_use" {
+				f(call.Name, call.Input)
+			}
+		}
+	}
+}
+
+// shownAgain returns what is put behind a summary because it is likely to be needed:
+// files that were worked on, the list of what is to be done, tasks that run.
+func (c *Conversation) shownAgain(t *turn, head transcript) []string {
+	var parts []string
+	var paths []string
+	var todos []todowrite.Todo
+	head.eachCall(func(name string, input json.RawMessage) {
+		var in struct {
+			FilePath string            `json:"file_path"`
+			Todos    *[]todowrite.Todo `json:"todos"`
+		}
+		if json.Unmarshal(input, &in) != nil {
+			return
+		}
+		switch name {
+		case "Read", "Edit", "Write":
+			if in.FilePath != "" {
+				path := files.Abs(c.env, in.FilePath)
+				paths = append(slices.DeleteFunc(paths, func(p string) bool { return p == path }), path)
+			}
+		case "TodoWrite":
+			if in.Todos != nil {
+				todos = *in.Todos
+			}
+		}
+	})
+	if kept := todowrite.Of(c.env); len(kept) > 0 {
+		todos = kept
+	}
+	slices.Reverse(paths) // the newest first
+	left := attachedFiles
+	if at, _ := c.CompactsAt(); at < 200_000/2 {
+		left = 1
+	}
+	var others []string
+	for _, path := range paths {
+		text, ok := "", false
+		if left > 0 {
+			text, ok = c.readAgain(t, path)
+		}
+		if !ok {
+			others = append(others, path)
+			continue
+		}
+		left--
+		parts = append(parts, "You worked on "+path+" before the summary. This is what it holds now, as Read shows it:\n"+text)
+	}
+	if n := min(len(others), 20); n > 0 {
+		parts = append(parts, "You worked on these, too; read them if you need them:\n"+strings.Join(others[:n], "\n"))
+	}
+	if slices.ContainsFunc(todos, func(t todowrite.Todo) bool { return t.Status != "completed" }) {
+		var b strings.Builder
+		b.WriteString("Your list of what is to be done:")
+		for _, todo := range todos {
+			fmt.Fprintf(&b, "\n- [%s] %s", todo.Status, todo.Content)
+		}
+		parts = append(parts, b.String())
+	}
+	if running := c.env.Tasks().RunningOf(c.env.Agent); len(running) > 0 {
+		var b strings.Builder
+		b.WriteString("These tasks run in the background:")
+		for _, info := range running {
+			fmt.Fprintf(&b, "\n- %s: %s", info.ID, info.Description)
+		}
+		parts = append(parts, b.String())
+	}
+	return parts
+}
+
+// readAgain reads a file for the model, if it is small and the rules allow it without a
+// question.
+func (c *Conversation) readAgain(t *turn, path string) (text string, ok bool) {
+	if c.findTool("Read") == nil {
+		return "", false
+	}
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > attachedFile {
+		return "", false
+	}
+	tl, input := read.New(), mustJSON(map[string]string{"file_path": path})
+	d := c.policy.Decide(&policy.Request{Tool: tl.Spec(), Access: []tool.Access{{Kind: tool.Read, Path: path}}, Input: input, Mode: c.mode, Roots: c.roots, Cwd: c.env.Cwd(), Home: c.env.Home})
+	if d.Behavior != wire.BehaviorAllow || c.env.Hidden != nil && c.env.Hidden(path) {
+		return "", false
+	}
+	resolved, err := files.Resolve(path)
+	if err != nil {
+		return "", false
+	}
+	c.aside(func() {
+		var r *tool.Result
+		r, err = tl.Run(t.ctx, &tool.Call{ID: "compact_" + NewID(), Input: input, Env: c.env, Resolved: map[string]string{path: resolved}})
+		if err == nil && !r.IsError && !slices.ContainsFunc(r.Content.Blocks, func(b wire.Block) bool { _, is := b.(*wire.TextBlock); return !is }) {
+			text, ok = r.Content.String(), true
+		}
+	})
+	return text, ok && len(text) <= 2*attachedFile
+}
+
+// summarize has the model summarize a conversation. If that does not fit into a request
+// either, results of tools are left out, and then the oldest messages.
+func (c *Conversation) summarize(t *turn, of transcript, instructions string, tight bool) (string, error) {
+	if tight {
+		of, _ = of.withoutResults(nil)
+	}
+	for n := 0; ; n++ {
+		text, err := c.askSummary(t, of, instructions)
+		if overflowed(err) == nil || n == shrinkMost {
+			return text, err
+		}
+		if !tight {
+			tight = true
+			of, _ = of.withoutResults(nil)
+			continue
+		}
+		var ok bool
+		if of, ok = of.withoutOldest(); !ok {
+			return "", err
+		}
+	}
+}
+
+// withoutOldest leaves out the first half of the messages. It reports false if there is
+// nothing left to leave out.
+func (t *transcript) withoutOldest() (transcript, bool) {
+	for i := max(1, len(t.messages)/2); i < len(t.messages); i++ {
+		if t.messages[i].role != "assistant" {
+			continue // it may hold results of calls that are left out
+		}
+		var rest transcript
+		rest.add("user", mustJSON(&wire.TextBlock{Text: "[The beginning of the conversation was left out, because it is too long.]"}))
+		rest.messages = append(rest.messages, t.messages[i:]...)
+		return rest, true
+	}
+	return *t, false
+}
+
+// askSummary asks for a summary once, and again if that failed in a way that may pass.
+func (c *Conversation) askSummary(t *turn, of transcript, instructions string) (string, error) {
+	words := strings.TrimSpace(compactPrompt)
+	if instructions != "" {
+		words += "\n\nThe user wants this to be kept in mind for the summary:\n" + instructions
+	}
+	of.messages = slices.Clone(of.messages)
+	if n := len(of.messages); n > 0 {
+		of.messages[n-1].blocks = slices.Clip(of.messages[n-1].blocks)
+	}
+	of.add("user", mustJSON(&wire.TextBlock{Text: words}))
+	release, err := c.reserve(t)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	noTools := false
+	overloaded := 0
+	for attempt := 1; ; attempt++ {
+		a, err := c.askAside(t, of, noTools)
+		if cause := context.Cause(t.ctx); cause != nil {
+			return "", cause
+		}
+		if err == nil {
+			text, problem := summaryOf(a)
+			if problem != nil && !noTools && len(a.calls()) > 0 {
+				// It went on instead. This time it cannot.
+				noTools, attempt = true, 0
+				continue
+			}
+			return text, problem
+		}
+		if overflowed(err) != nil {
+			return "", err
+		}
+		failure := asModelError(err)
+		if failure.Status == 529 || failure.Type == "overloaded_error" {
+			if overloaded++; overloaded >= 3 && c.fallBack(t) {
+				attempt, overloaded = 0, 0
+				continue
+			}
+		}
+		if !retryable(failure) || errors.Is(err, model.ErrNoCredentials) || attempt > c.maxRetries() {
+			return "", err
+		}
+		delay := backoff(attempt, failure.RetryAfter)
+		c.emit(&wire.APIRetry{Attempt: attempt, MaxRetries: c.maxRetries(), RetryDelayMS: delay.Milliseconds(),
+			ErrorStatus: failure.Status, Error: retryCode(failure), SessionID: c.id, UUID: NewID()})
+		if !c.sleep(t, delay) {
+			return "", context.Cause(t.ctx)
+		}
+	}
+}
+
+// summaryOf takes the summary out of an answer.
+func summaryOf(a *answer) (string, error) {
+	if a.stopReason == "refusal" {
+		return "", errors.New("the model declined to write a summary")
+	}
+	var b strings.Builder
+	for _, block := range a.blocks {
+		if block.kind == "text" {
+			b.WriteString(block.text.String())
+		}
+	}
+	text := b.String()
+	if _, in, ok := strings.Cut(text, "<summary>"); ok {
+		text = in
+		if i := strings.LastIndex(text, "</summary>"); i >= 0 {
+			text = text[:i]
+		}
+	}
+	if text = strings.TrimSpace(text); text == "" {
+		return "", errors.New("the model wrote no summary")
+	}
+	return text, nil
+}
+
+// askAside sends a conversation and returns the answer, of which nothing is told. The
+// turn's own usage is without it.
+func (c *Conversation) askAside(t *turn, of transcript, noTools bool) (*answer, error) {
+	began := c.now()
+	req := model.Request{Body: c.bodyOf(&of, noTools), Header: c.header()}
+	if err := c.measure(t, req); err != nil {
+		return nil, err
+	}
+	if c.room > 0 {
+		req.Body = c.bodyOf(&of, noTools)
+	}
+	parent, span := c.telemetry.Chat(t.ctx, c.cfg.Provider, c.model.ID, c.id)
+	ctx, cancel := context.WithCancelCause(parent)
+	defer cancel(nil)
+	type end struct {
+		a   *answer
+		err error
+	}
+	ends := make(chan end, 1)
+	idle := c.cfg.IdleTimeout
+	if idle <= 0 {
+		idle = idleTimeout
+	}
+	go func() {
+		silence := time.AfterFunc(idle, func() { cancel(&model.IdleError{After: idle}) })
+		defer silence.Stop()
+		a, err := readAnswer(ctx, c.cfg.Model, req, func() { silence.Reset(idle) })
+		var silent *model.IdleError
+		if err != nil && errors.As(context.Cause(ctx), &silent) {
+			err = silent
+		}
+		ends <- end{a, err}
+	}()
+	var grace <-chan time.Time
+	stopped := t.ctx.Done()
+	for {
+		select {
+		case e := <-ends:
+			e.a.endSpan(span, e.err)
+			c.ledger.AddAPITime(c.now().Sub(began))
+			c.book(e.a, c.model.ID, "summary")
+			return e.a, e.err
+		case f := <-c.calls:
+			f()
+		case <-stopped:
+			stopped, grace = nil, time.After(modelGrace)
+		case <-grace:
+			c.log.Warn("the model does not stop")
+			a := &answer{}
+			a.endSpan(span, context.Cause(t.ctx))
+			return a, context.Cause(t.ctx)
+		}
+	}
+}
+
+// readAnswer reads an answer to its end, and calls heard with each event.
+func readAnswer(ctx context.Context, m model.Model, req model.Request, heard func()) (*answer, error) {
+	a := &answer{}
+	req.OnResponse = func(r model.Response) { a.requestID = r.RequestID }
+	for ev, err := range m.Stream(ctx, req) {
+		if err != nil {
+			return a, err
+		}
+		heard()
+		event := new(wire.APIEvent)
+		if err := event.UnmarshalJSON(ev.Data); err != nil {
+			return a, err
+		}
+		if event.Type == "error" {
+			e := &model.Error{Type: "api_error", Message: "the stream told of a failure"}
+			if event.Error != nil {
+				e.Type, e.Message = event.Error.Type, event.Error.Message
+			}
+			return a, e
+		}
+		if _, err := a.add(event); err != nil {
+			return a, err
+		}
+	}
+	if !a.complete {
+		return a, io.ErrUnexpectedEOF
+	}
+	return a, nil
+}
+
+// restore takes in what the record of a compaction says.
+func (s *compactState) restore(e *session.Entry) {
+	var subtype string
+	if json.Unmarshal(e.Fields["subtype"], &subtype); subtype != "compact_boundary" {
+		return
+	}
+	var meta struct {
+		Dropped int64 `json:"cumulativeDroppedTokens"`
+	}
+	json.Unmarshal(e.Fields["compactMetadata"], &meta)
+	s.made, s.answers, s.dropped = true, 0, meta.Dropped
+}
