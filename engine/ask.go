@@ -211,7 +211,7 @@ func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *toolRun, er
 	}()
 
 	req := model.Request{Body: c.body(), Header: c.header()}
-	if err := c.measure(t, req); err != nil {
+	if err := c.measure(t, req, &c.transcript); err != nil {
 		return a, run, err
 	}
 	if c.room > 0 {
@@ -242,7 +242,7 @@ func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *toolRun, er
 	}
 	silence := time.NewTimer(idle)
 	defer silence.Stop()
-	sent = len(req.Body)
+	sent = c.transcript.size()
 	send := func(it item) bool {
 		select {
 		case items <- it:

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -154,7 +155,7 @@ func (c *Conversation) CompactsAt() (tokens int64, auto bool) {
 func (c *Conversation) makeRoom(t *turn) *ending {
 	s := &c.compaction
 	at, auto := c.CompactsAt()
-	if !auto || s.given || s.made && s.answers == 0 || c.contextTokens(len(c.body())) < at {
+	if !auto || s.given || s.made && s.answers == 0 || c.contextTokens(&c.transcript) < at {
 		return nil
 	}
 	head, _, _ := c.parts()
@@ -300,7 +301,7 @@ func (c *Conversation) replace(t *turn, trigger, instructions string, tight bool
 	if trigger == "manual" { // nothing is to be answered
 		head, tail, kept = transcript{messages: slices.Clone(c.transcript.messages)}, nil, nil
 	}
-	before := c.contextTokens(len(c.body()))
+	before := c.contextTokens(&c.transcript)
 	more, err := c.preCompact(t, trigger, instructions)
 	if err != nil {
 		if context.Cause(t.ctx) == nil {
@@ -334,6 +335,9 @@ func (c *Conversation) replace(t *turn, trigger, instructions string, tight bool
 	next.add("user", mustJSON(&wire.TextBlock{Text: text}))
 	said := &session.Entry{Type: "user", UUID: NewID(), Fields: fields("isCompactSummary", true, "isVisibleInTranscriptOnly", true),
 		Message: mustJSON(map[string]any{"role": "user", "content": text})}
+	if todos := todowrite.Of(c.env); len(todos) > 0 {
+		said.Fields[todosField] = mustJSON(todos)
+	}
 	boundary := &session.Entry{Type: "system", UUID: NewID(), Fields: fields("subtype", "compact_boundary", "content", "Conversation compacted", "level", "info")}
 	entries := []*session.Entry{boundary, said}
 	for _, text := range c.shownAgain(t, head) {
@@ -390,6 +394,31 @@ func (c *Conversation) replace(t *turn, trigger, instructions string, tight bool
 	t.userLines++
 	c.emit(m)
 	return c.afterCompact(t, trigger, summary)
+}
+
+// todosField holds the list of what is to be done in the record of a summary.
+const todosField = "parleyTodos"
+
+// restoreTodos brings back the list of what is to be done, from a record that changed it.
+func (c *Conversation) restoreTodos(e *session.Entry) {
+	set := func(todos []todowrite.Todo) {
+		if !slices.ContainsFunc(todos, func(t todowrite.Todo) bool { return t.Status != "completed" }) {
+			todos = nil // a list that is done is put away
+		}
+		todowrite.Set(c.env, todos)
+	}
+	if raw := e.Fields[todosField]; raw != nil {
+		var todos []todowrite.Todo
+		json.Unmarshal(raw, &todos)
+		set(todos)
+	}
+	if e.Type != "user" || e.Fields["toolUseResult"] == nil || !bytes.Contains(e.Fields["toolUseResult"], []byte(`"newTodos"`)) {
+		return
+	}
+	var out todowrite.Output
+	if json.Unmarshal(e.Fields["toolUseResult"], &out) == nil && out.NewTodos != nil {
+		set(out.NewTodos)
+	}
 }
 
 // fail counts a compaction that came to nothing.
@@ -511,30 +540,15 @@ func (t *transcript) eachCall(f func(name string, input json.RawMessage)) {
 func (c *Conversation) shownAgain(t *turn, head transcript) []string {
 	var parts []string
 	var paths []string
-	var todos []todowrite.Todo
 	head.eachCall(func(name string, input json.RawMessage) {
 		var in struct {
-			FilePath string            `json:"file_path"`
-			Todos    *[]todowrite.Todo `json:"todos"`
+			FilePath string `json:"file_path"`
 		}
-		if json.Unmarshal(input, &in) != nil {
-			return
-		}
-		switch name {
-		case "Read", "Edit", "Write":
-			if in.FilePath != "" {
-				path := files.Abs(c.env, in.FilePath)
-				paths = append(slices.DeleteFunc(paths, func(p string) bool { return p == path }), path)
-			}
-		case "TodoWrite":
-			if in.Todos != nil {
-				todos = *in.Todos
-			}
+		if slices.Contains([]string{"Read", "Edit", "Write"}, name) && json.Unmarshal(input, &in) == nil && in.FilePath != "" {
+			path := files.Abs(c.env, in.FilePath)
+			paths = append(slices.DeleteFunc(paths, func(p string) bool { return p == path }), path)
 		}
 	})
-	if kept := todowrite.Of(c.env); len(kept) > 0 {
-		todos = kept
-	}
 	slices.Reverse(paths) // the newest first
 	left := attachedFiles
 	if at, _ := c.CompactsAt(); at < 200_000/2 {
@@ -556,7 +570,7 @@ func (c *Conversation) shownAgain(t *turn, head transcript) []string {
 	if n := min(len(others), 20); n > 0 {
 		parts = append(parts, "You worked on these, too; read them if you need them:\n"+strings.Join(others[:n], "\n"))
 	}
-	if slices.ContainsFunc(todos, func(t todowrite.Todo) bool { return t.Status != "completed" }) {
+	if todos := todowrite.Of(c.env); len(todos) > 0 {
 		var b strings.Builder
 		b.WriteString("Your list of what is to be done:")
 		for _, todo := range todos {
@@ -725,7 +739,7 @@ func summaryOf(a *answer) (string, error) {
 func (c *Conversation) askAside(t *turn, of transcript, noTools bool) (*answer, error) {
 	began := c.now()
 	req := model.Request{Body: c.bodyOf(&of, noTools), Header: c.header()}
-	if err := c.measure(t, req); err != nil {
+	if err := c.measure(t, req, &of); err != nil {
 		return nil, err
 	}
 	if c.room > 0 {

@@ -88,7 +88,7 @@ func (c *Conversation) prune(below int64) bool {
 		}
 	}
 	least := max(pruneLeast, c.model.ContextWindow/10)
-	if won < least || below > 0 && c.contextTokens(len(c.body()))-won > below-least/2 {
+	if won < least || below > 0 && c.contextTokens(&c.transcript)-won > below-least/2 {
 		return false
 	}
 	next, ids := c.transcript.withoutResults(func(i, k int) bool { return old[place{i, k}] })

@@ -34,7 +34,11 @@ func (c *Conversation) restore(h *session.History) error {
 			c.compaction.pruned[id] = true
 		}
 	}
+	size := measurer{}
 	for _, e := range h.Entries {
+		if e.Type == "assistant" {
+			size.see(e, &c.transcript)
+		}
 		if e.Type == "system" {
 			c.compaction.restore(e)
 		}
@@ -49,6 +53,7 @@ func (c *Conversation) restore(h *session.History) error {
 			continue
 		}
 		c.restoreContext(e)
+		c.restoreTodos(e)
 		if string(e.Fields["isApiErrorMessage"]) == "true" {
 			continue // the model was never told
 		}
@@ -75,6 +80,7 @@ func (c *Conversation) restore(h *session.History) error {
 			}
 		}
 	}
+	c.measured = size.measure
 	if len(added) > 0 && c.cfg.Log != nil {
 		if err := c.cfg.Log.Append(added...); err != nil {
 			return fmt.Errorf("the session cannot be written: %w", err)
@@ -188,4 +194,24 @@ func (c *Conversation) keyOfTools() string {
 	}
 	sum := sha256.Sum256(mustJSON(all))
 	return hex.EncodeToString(sum[:16])
+}
+
+// A measurer finds out how large the last request of a session was.
+type measurer struct {
+	id string // of the answer
+	measure
+}
+
+// see is called with each record of an answer before it is part of the conversation.
+func (m *measurer) see(e *session.Entry, t *transcript) {
+	var said struct {
+		ID    string      `json:"id"`
+		Usage *wire.Usage `json:"usage"`
+	}
+	if json.Unmarshal(e.Message, &said) != nil || said.ID == m.id || said.Usage == nil {
+		return
+	}
+	if n := said.Usage.InputTokens + said.Usage.CacheCreationInputTokens + said.Usage.CacheReadInputTokens; n > 0 {
+		*m = measurer{said.ID, measure{int64(t.size()), n}}
+	}
 }

@@ -20,9 +20,10 @@ const (
 // An overflow says that the conversation is larger than the model's window. It is
 // found before a request is sent (measure), or told by the API.
 type overflow struct {
-	tokens, window int64 // 0 if they are not known
-	local          bool  // nothing was sent
-	why            error // the conversation was not made smaller; nil if that was not tried
+	tokens, window int64        // 0 if they are not known
+	local          bool         // nothing was sent
+	why            error        // the conversation was not made smaller; nil if that was not tried
+	told           *model.Error // what the API said; nil if it was not asked
 }
 
 // Error says so to people.
@@ -37,6 +38,14 @@ func (o *overflow) Error() string {
 	return text
 }
 
+// Unwrap returns what the API said.
+func (o *overflow) Unwrap() error {
+	if o.told == nil {
+		return nil
+	}
+	return o.told
+}
+
 // overflowed returns the overflow that an error is, nil if it is none. It is where
 // making room begins: whoever makes some asks it in [Conversation.round] and starts
 // another round.
@@ -47,25 +56,29 @@ func overflowed(err error) *overflow {
 	}
 	var e *model.Error
 	if errors.As(err, &e) && e.Status == http.StatusBadRequest && strings.Contains(strings.ToLower(e.Message), "prompt is too long") {
-		return &overflow{}
+		return &overflow{told: e}
 	}
 	return nil
 }
 
-// A measure is how large the last request was, in bytes and in tokens.
+// A measure is how large the last request was: its messages in bytes, all of it in
+// tokens.
 type measure struct{ bytes, tokens int64 }
 
-// contextTokens estimates how many tokens a request of this many bytes has: those of
-// the last one, as the API counted them, and a fourth of the bytes that are new.
-func (c *Conversation) contextTokens(bytes int) int64 {
-	return max(0, c.measured.tokens+(int64(bytes)-c.measured.bytes)/4)
+// contextTokens estimates how many tokens a request has: those of the last one, as the
+// API counted them, and a fourth of the bytes that are new.
+func (c *Conversation) contextTokens(of *transcript) int64 {
+	if c.measured.tokens == 0 {
+		return int64(len(c.prefix.system)+len(c.prefix.tools)+of.size()) / 4
+	}
+	return max(0, c.measured.tokens+(int64(of.size())-c.measured.bytes)/4)
 }
 
 // measure sees whether a request fits into the model's window. Near the limit the
 // API counts it, if it can. What is left of the window bounds the answer.
-func (c *Conversation) measure(t *turn, req model.Request) error {
+func (c *Conversation) measure(t *turn, req model.Request, of *transcript) error {
 	c.room = 0
-	window, guess := c.model.ContextWindow, c.contextTokens(len(req.Body))
+	window, guess := c.model.ContextWindow, c.contextTokens(of)
 	if window <= 0 || guess < window-roomReserve-c.maxTokens() {
 		return nil
 	}
@@ -82,7 +95,7 @@ func (c *Conversation) measure(t *turn, req model.Request) error {
 		c.log.Warn("the tokens of a request could not be counted", "error", err)
 		return nil
 	}
-	c.measured = measure{int64(len(req.Body)), n}
+	c.measured = measure{int64(of.size()), n}
 	if n > window-roomLeast {
 		return &overflow{tokens: n, window: window, local: true}
 	}
