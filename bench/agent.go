@@ -30,14 +30,7 @@ type cliRun struct {
 
 // compareAgents measures the parley command beside the official one: both are
 // driven by the same lines against the same API on loopback, which answers at once.
-func compareAgents(bin, peers string, n int) error {
-	official := filepath.Join(peers, "node_modules", "@anthropic-ai", "claude-agent-sdk-"+runtime.GOOS+"-"+nodeArch(), "claude")
-	ours := filepath.Join(bin, "parley")
-	for _, f := range []string{official, ours} {
-		if _, err := os.Stat(f); err != nil {
-			return err
-		}
-	}
+func compareAgents(b *board, official, ours string, n int) error {
 	const rounds = 50
 	type side struct{ start, answer, round, peak, peak200 []float64 }
 	var theirs, mine side
@@ -70,14 +63,9 @@ func compareAgents(bin, peers string, n int) error {
 		}
 		s.to.peak200 = append(s.to.peak200, long.peak)
 	}
-	fmt.Printf("\n%-34s %14s %14s %9s %9s\n", "", "claude", "parley", "ratio", "wanted")
-	row := func(title, unit string, a, b []float64, want float64) {
-		x, y := median(a), median(b)
-		verdict := ""
-		if x/y < want {
-			verdict = "  missed"
-		}
-		fmt.Printf("%-34s %14s %14s %8.1f× %8.0f×%s\n", title, format(x, unit), format(y, unit), x/y, want, verdict)
+	b.begin("The agent", "claude", "Both commands are driven by the same lines, against an API on loopback that answers at once.")
+	row := func(title, unit string, theirs, ours []float64, want float64) {
+		b.add(row{title: title, unit: unit, theirs: theirs, ours: ours, want: want})
 	}
 	row("start to init", "ms", theirs.start, mine.start, 20)
 	row("start to result", "ms", theirs.answer, mine.answer, 20)
@@ -91,8 +79,12 @@ func compareAgents(bin, peers string, n int) error {
 		}
 		return []float64{float64(info.Size()) / 1e6}
 	}
-	row("size of the command", "MB", size(official), size(ours), 1)
-	return inProcess()
+	addSize(b, size(official), size(ours))
+	return inProcess(b)
+}
+
+func addSize(b *board, theirs, ours []float64) {
+	b.add(row{title: "size of the command", unit: "MB", theirs: theirs, ours: ours, limit: 20})
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
@@ -102,6 +94,15 @@ func nodeArch() string {
 		return "x64"
 	}
 	return runtime.GOARCH
+}
+
+// agentCommand is an agent as SDKs start it, at home in a directory.
+func agentCommand(cli, dir, api string) *exec.Cmd {
+	cmd := exec.Command(cli, "--output-format", "stream-json", "--verbose", "--input-format", "stream-json", "--model", "claude-sonnet-4-5")
+	cmd.Dir = dir
+	cmd.Env = []string{"HOME=" + dir, "PATH=" + os.Getenv("PATH"), "ANTHROPIC_BASE_URL=" + api, "ANTHROPIC_API_KEY=sk-ant-fake-test-key",
+		"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_TELEMETRY=1", "DISABLE_ERROR_REPORTING=1", "DISABLE_AUTOUPDATER=1", "IS_SANDBOX=1"}
+	return cmd
 }
 
 // runCLI has a command answer one prompt with so many Read calls before. Its command
@@ -127,10 +128,7 @@ func runCLI(cli string, rounds int, change ...func(*exec.Cmd)) (r cliRun, err er
 	}
 	defer api.Close()
 
-	cmd := exec.Command(cli, "--output-format", "stream-json", "--verbose", "--input-format", "stream-json", "--model", "claude-sonnet-4-5")
-	cmd.Dir = dir
-	cmd.Env = []string{"HOME=" + dir, "PATH=" + os.Getenv("PATH"), "ANTHROPIC_BASE_URL=" + api.URL, "ANTHROPIC_API_KEY=sk-ant-fake-test-key",
-		"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_TELEMETRY=1", "DISABLE_ERROR_REPORTING=1", "DISABLE_AUTOUPDATER=1", "IS_SANDBOX=1"}
+	cmd := agentCommand(cli, dir, api.URL)
 	for _, f := range change {
 		f(cmd)
 	}
@@ -207,7 +205,7 @@ func memoryLine(status, name string) (float64, error) {
 
 // inProcess measures agents inside this process: how many conversations it holds
 // in a second, and what an idle one needs.
-func inProcess() error {
+func inProcess(b *board) error {
 	dir, err := os.MkdirTemp("", "parley-bench-")
 	if err != nil {
 		return err
@@ -224,7 +222,7 @@ func inProcess() error {
 			return err
 		}
 	}
-	fmt.Printf("\n%-34s %14s\n", "in process: conversations", format(n/time.Since(start).Seconds(), "/s"))
+	b.add(row{title: "in process: conversations", unit: "/s", ours: []float64{n / time.Since(start).Seconds()}})
 
 	heap := func() float64 {
 		runtime.GC()
@@ -246,7 +244,7 @@ func inProcess() error {
 		}
 	}
 	each := (heap() - before) / n / 1000
-	fmt.Printf("%-34s %14s\n", "in process: an idle conversation", format(each, "KB"))
+	b.add(row{title: "in process: an idle conversation", unit: "KB", ours: []float64{each}, limit: 200})
 	for _, c := range clients {
 		if err := c.Close(); err != nil {
 			return err

@@ -20,7 +20,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -32,39 +34,64 @@ func main() {
 }
 
 func run(args []string) error {
+	if len(args) == 2 && args[0] == "hold" {
+		n, err := strconv.Atoi(args[1])
+		if err != nil {
+			return err
+		}
+		return hold(n)
+	}
+	if len(args) >= 2 && args[0] == "check" { // bench check HOT [update]
+		return checkInstructions(args[1], filepath.Join("bench", "instructions.txt"), len(args) > 2)
+	}
 	fs := flag.NewFlagSet("bench", flag.ExitOnError)
 	n := fs.Int("n", 7, "runs of each measure")
-	only := fs.String("only", "", "one measure alone")
+	only := fs.String("only", "", "one measure or section alone: deltas, messages, permissions, first, memory, memory20, agent, sessions, search, scale")
+	write := fs.String("write", "", "write the table to this `FILE`, and the plot to img/performance.svg beside it")
 	fs.Parse(args)
-	if *only == "sessions" {
-		return compareSessions(os.Getenv("PARLEY_BENCH_BIN"), os.Getenv("PARLEY_PEERS"), max(*n, 11))
-	}
-	if *only == "search" {
-		return compareSearch(max(*n, 11))
-	}
 	bin, peers := os.Getenv("PARLEY_BENCH_BIN"), os.Getenv("PARLEY_PEERS")
 	if bin == "" || peers == "" {
 		return errors.New("start it with make bench: PARLEY_BENCH_BIN and PARLEY_PEERS say what to run")
 	}
-	fmt.Printf("%-34s %14s %14s %9s %9s\n", "", "TypeScript", "Parley", "ratio", "wanted")
+	official := filepath.Join(peers, "node_modules", "@anthropic-ai", "claude-agent-sdk-"+runtime.GOOS+"-"+nodeArch(), "claude")
+	ours := filepath.Join(bin, "parley")
+	b := &board{w: os.Stdout}
+	begun := false
 	for _, m := range measures {
 		if *only != "" && m.name != *only {
 			continue
 		}
-		if err := m.run(bin, peers, *n); err != nil {
+		if !begun {
+			begun = true
+			b.begin("The SDK", "TypeScript SDK", "Both SDKs drive the same fake CLI. Importing them is not counted.")
+		}
+		if err := m.run(b, bin, peers, *n); err != nil {
 			return fmt.Errorf("%s: %w", m.title, err)
 		}
 	}
-	if *only == "" || *only == "agent" {
-		if err := compareAgents(bin, peers, *n); err != nil {
+	for _, s := range []struct {
+		name string
+		run  func() error
+	}{
+		{"agent", func() error { return compareAgents(b, official, ours, *n) }},
+		{"scale", func() error { return compareScale(b, official, ours) }},
+		{"sessions", func() error { return compareSessions(b, official, ours, peers, max(*n, 11)) }},
+		{"search", func() error { return compareSearch(b, max(*n, 11)) }},
+	} {
+		if *only != "" && *only != s.name {
+			continue
+		}
+		if err := s.run(); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	if *write != "" {
+		if err := b.write(*write, filepath.Join(filepath.Dir(*write), "img", "performance.svg")); err != nil {
 			return err
 		}
 	}
-	if *only == "" {
-		if err := compareSessions(bin, peers, max(*n, 11)); err != nil {
-			return err
-		}
-		return compareSearch(max(*n, 11))
+	if missed := b.missed(); missed > 0 {
+		fmt.Printf("\n%d missed\n", missed)
 	}
 	return nil
 }
@@ -95,8 +122,8 @@ var measures = []measure{
 	{"memory20", "memory, 20 sessions", "MB", []string{"memory", "20"}, func(s sample) float64 { return s.RSSKiB * 1024 / 1e6 }, false, 1},
 }
 
-// run measures both sides in turn and prints a row.
-func (m measure) run(bin, peers string, n int) error {
+// run measures both sides in turn and adds a row.
+func (m measure) run(b *board, bin, peers string, n int) error {
 	script := filepath.Join("bench", "peers", "typescript.mjs")
 	var theirs, ours []float64
 	for range n {
@@ -120,27 +147,11 @@ func (m measure) run(bin, peers string, n int) error {
 			*side.values = append(*side.values, m.value(s))
 		}
 	}
-	a, b := median(theirs), median(ours)
-	ratio := b / a
-	if !m.more {
-		ratio = a / b
-	}
-	verdict := ""
-	if ratio < m.want {
-		verdict = "  missed"
-	}
-	fmt.Printf("%-34s %14s %14s %8.1f× %8.0f×%s\n", m.title, format(a, m.unit), format(b, m.unit), ratio, m.want, verdict)
+	b.add(row{title: m.title, unit: m.unit, theirs: theirs, ours: ours, more: m.more, want: m.want})
 	return nil
 }
 
-func format(v float64, unit string) string {
-	if v >= 1000 {
-		return fmt.Sprintf("%.0f %s", v, unit)
-	}
-	return fmt.Sprintf("%.1f %s", v, unit)
-}
-
 func median(v []float64) float64 {
-	slices.Sort(v)
+	v = slices.Sorted(slices.Values(v))
 	return v[len(v)/2]
 }

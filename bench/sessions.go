@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"time"
 
@@ -20,19 +19,13 @@ import (
 // long one, and to list many. The official CLI goes on with the same session, a
 // smaller one, since one of 1 GB is more than it takes; the official SDK lists the
 // same files. Without these the figures of ours are printed alone.
-func compareSessions(bin, peers string, n int) error {
+func compareSessions(b *board, official, ours, peers string, n int) error {
 	dir, err := os.MkdirTemp("", "parley-bench-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
-		fmt.Printf("\nsessions, medians of %d, load %s\n", n, strings.Join(strings.Fields(string(load))[:3], " "))
-	}
-	row := func(title, theirs, ours string, bar string) {
-		fmt.Printf("%-34s %14s %14s %19s\n", title, theirs, ours, bar)
-	}
-	row("", "official", "parley", "wanted")
+	b.begin("Sessions", "official", "Appending to a log, going on with a long session, listing many. The official side is its CLI and its TypeScript SDK.")
 	for _, d := range []struct {
 		name string
 		d    session.Durability
@@ -41,19 +34,14 @@ func compareSessions(bin, peers string, n int) error {
 		if err != nil {
 			return err
 		}
-		row("append 1 KB, "+d.name, "", format(us, "µs"), "")
+		b.add(row{title: "append 1 KB, " + d.name, unit: "µs", ours: us})
 	}
-	official := filepath.Join(peers, "node_modules", "@anthropic-ai", "claude-agent-sdk-"+runtime.GOOS+"-"+nodeArch(), "claude")
-	if _, err := os.Stat(official); err != nil || peers == "" {
-		official = ""
-	}
-	ours := filepath.Join(bin, "parley")
 	for _, big := range []struct {
-		title   string
-		records int
-		theirs  bool
-		bar     string
-	}{{"resume 64 MB", 6_400, true, ""}, {"resume 1 GB of 100,000 records", 100_000, false, "300 ms, 60 MB"}} {
+		title    string
+		records  int
+		theirs   bool
+		time, mb float64 // at most
+	}{{"resume 64 MB", 6_400, true, 0, 0}, {"resume 1 GB, 100,000 records", 100_000, false, 300, 60}} {
 		home := filepath.Join(dir, fmt.Sprint("home-", big.records))
 		id, err := longSession(home, big.records)
 		if err != nil {
@@ -69,7 +57,7 @@ func compareSessions(bin, peers string, n int) error {
 			return err
 		}
 		for i := range n {
-			if big.theirs && official != "" && i < 3 {
+			if big.theirs && i < 3 {
 				r, err := runCLI(official, 0, resume)
 				if err != nil {
 					return err
@@ -82,24 +70,18 @@ func compareSessions(bin, peers string, n int) error {
 			}
 			mine, peak = append(mine, ms(r.result)), append(peak, r.peak)
 		}
-		show := func(v []float64, unit string) string {
-			if len(v) == 0 {
-				return ""
-			}
-			return format(median(v), unit)
-		}
-		row(big.title, show(theirs, "ms"), show(mine, "ms"), big.bar)
-		row("  memory", show(theirPeak, "MB"), show(peak, "MB"), "")
-		row("  the first time, with no index", "", format(ms(first.result), "ms"), "")
+		b.add(row{title: big.title, unit: "ms", theirs: theirs, ours: mine, limit: big.time})
+		b.add(row{title: big.title + ", memory", unit: "MB", theirs: theirPeak, ours: peak, limit: big.mb})
+		b.add(row{title: big.title + ", no index yet", unit: "ms", ours: []float64{ms(first.result)}})
 	}
-	return listSessions(dir, peers, n, row)
+	return listSessions(b, dir, peers, n)
 }
 
-// appends returns the time of an append in microseconds.
-func appends(dir string, d session.Durability) (float64, error) {
+// appends returns the times of appends in microseconds.
+func appends(dir string, d session.Durability) ([]float64, error) {
 	log, err := session.Create(context.Background(), &session.Files{Dir: dir, Durability: d}, session.Meta{Cwd: dir})
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer log.Close()
 	text, _ := json.Marshal(map[string]any{"role": "user", "content": strings.Repeat("x", 1000)})
@@ -108,11 +90,11 @@ func appends(dir string, d session.Durability) (float64, error) {
 		e := &session.Entry{Type: "user", UUID: session.NewID(), Message: text}
 		start := time.Now()
 		if err := log.Append(e); err != nil {
-			return 0, err
+			return nil, err
 		}
 		all = append(all, float64(time.Since(start).Nanoseconds())/1000)
 	}
-	return median(all), nil
+	return all, nil
 }
 
 // longSession writes a session of records of 10 KB below a home, whose last
@@ -154,7 +136,7 @@ func longSession(home string, records int) (id string, err error) {
 }
 
 // listSessions lists 3,000 sessions of 100 KB.
-func listSessions(dir, peers string, n int, row func(title, theirs, ours, bar string)) error {
+func listSessions(b *board, dir, peers string, n int) error {
 	config := filepath.Join(dir, "many")
 	var text strings.Builder
 	fill := strings.Repeat("x", 2000)
@@ -181,7 +163,7 @@ func listSessions(dir, peers string, n int, row func(title, theirs, ours, bar st
 		}
 		mine = append(mine, ms(time.Since(start)))
 	}
-	theirs := ""
+	var theirs []float64
 	if sdk := filepath.Join(peers, "node_modules", "@anthropic-ai", "claude-agent-sdk", "sdk.mjs"); peers != "" {
 		cmd := exec.Command("node", "--input-type=module", "-e", `
 const { listSessions } = await import(process.argv[1])
@@ -195,11 +177,10 @@ for (let i = 0; i < Number(process.argv[2]); i++) {
 console.log(JSON.stringify(times))`, sdk, fmt.Sprint(n))
 		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "CLAUDE_CONFIG_DIR=" + config}
 		cmd.Stderr = os.Stderr
-		var times []float64
-		if out, err := cmd.Output(); err == nil && json.Unmarshal(out, &times) == nil {
-			theirs = format(median(times), "ms")
+		if out, err := cmd.Output(); err == nil {
+			json.Unmarshal(out, &theirs)
 		}
 	}
-	row("list 3,000 sessions of 100 KB", theirs, format(median(mine), "ms"), "100 ms")
+	b.add(row{title: "list 3,000 sessions of 100 KB", unit: "ms", theirs: theirs, ours: mine, limit: 100})
 	return nil
 }

@@ -515,6 +515,9 @@ func appendFloat(dst []byte, f float64) ([]byte, error) {
 }
 
 func appendString(dst []byte, s string) []byte {
+	if isPlain(s) {
+		return append(append(append(dst, '"'), s...), '"')
+	}
 	out, err := jsontext.AppendQuote(dst, s)
 	if err != nil { // not UTF-8
 		out, _ = jsontext.AppendQuote(dst, strings.ToValidUTF8(s, "\uFFFD"))

@@ -151,13 +151,15 @@ func oneLine(b []byte, start int) []byte {
 	if !utf8.Valid(b[start:]) {
 		b = append(b[:start], validUTF8(b[start:])...)
 	}
-	for i := start; i < len(b); i++ {
-		n := bytes.IndexAny(b[i:], "\n\r")
-		if n < 0 {
-			break
+	for _, end := range []byte{'\n', '\r'} {
+		for i := start; ; i++ {
+			n := bytes.IndexByte(b[i:], end)
+			if n < 0 {
+				break
+			}
+			i += n
+			b[i] = ' '
 		}
-		i += n
-		b[i] = ' '
 	}
 	if bytes.Contains(b[start:], []byte("\u2028")) || bytes.Contains(b[start:], []byte("\u2029")) {
 		tail := bytes.ReplaceAll(b[start:], []byte("\u2028"), []byte(`\u2028`))

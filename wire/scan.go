@@ -299,6 +299,24 @@ func plain(b []byte) int {
 	return n
 }
 
+// isPlain reports whether text is ASCII that needs no escape.
+func isPlain(s string) bool {
+	for len(s) >= 8 {
+		x := uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 | uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
+		quote, slash := x^(ones*'"'), x^(ones*'\\')
+		if ((quote-ones)&^quote|(slash-ones)&^slash|(x-ones*0x20)&^x|x)&highs != 0 {
+			return false
+		}
+		s = s[8:]
+	}
+	for i := range len(s) {
+		if c := s[i]; c < 0x20 || c >= 0x80 || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
+}
+
 func isHex(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
 }

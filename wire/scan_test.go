@@ -2,7 +2,9 @@ package wire
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"unicode/utf8"
 
@@ -59,4 +61,22 @@ func TestManyValues(t *testing.T) {
 	if _, err := scan(line); !errors.Is(err, errValues) {
 		t.Errorf("scan says %v", err)
 	}
+}
+
+// Text that needs no escapes is written as it is, and all else as the library does.
+func FuzzQuote(f *testing.F) {
+	for _, s := range []string{"", "plain", `a "quote"`, "back\\slash", "line\nend", "\x00\x1f\x7f", "é\u2028\u2029\U0001f600", "bad\xff\xc0utf8", strings.Repeat("long plain text ", 30), strings.Repeat("x", 100) + "\t", "<&>"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		want, err := jsontext.AppendQuote(nil, s)
+		if err != nil {
+			want, _ = jsontext.AppendQuote(nil, strings.ToValidUTF8(s, "\uFFFD"))
+		}
+		got := appendString(nil, s)
+		var a, b string
+		if json.Unmarshal(got, &a) != nil || json.Unmarshal(want, &b) != nil || a != b {
+			t.Errorf("%q is written %s, and %s by the library", s, got, want)
+		}
+	})
 }

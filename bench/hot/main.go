@@ -1,0 +1,127 @@
+// Command hot does one of the things that happen most, so many times, for valgrind
+// to count its instructions: see make bench-check.
+//
+//	hot PATH N
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/wire"
+)
+
+const (
+	delta     = `{"type":"stream_event","event":{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"a few words of an answer"}},"session_id":"0b5ed6ae-55d1-4b8c-8ee8-7ab9ec8d34a5","parent_tool_use_id":null,"uuid":"a35c3d0c-3ad7-4c9b-9d80-1a3ab0a1e9f7"}`
+	assistant = `{"type":"assistant","message":{"model":"claude-opus-4-5","id":"msg_0001","type":"message","role":"assistant","content":[{"type":"text","text":"TEXT"}],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":100,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":1,"service_tier":"standard"}},"parent_tool_use_id":null,"session_id":"0b5ed6ae-55d1-4b8c-8ee8-7ab9ec8d34a5","uuid":"a35c3d0c-3ad7-4c9b-9d80-1a3ab0a1e9f7"}`
+	request   = `{"type":"control_request","request_id":"r1","request":{"subtype":"can_use_tool","tool_name":"Bash","input":{"command":"ls -la","description":"Lists"},"tool_use_id":"toolu_1","permission_suggestions":[]}}`
+)
+
+// paths are the things that are counted.
+var paths = map[string]func(n int) error{
+	"decode a delta": func(n int) error { return decode(n, delta) },
+	"decode a message of 2.4 KB": func(n int) error {
+		return decode(n, strings.Replace(assistant, "TEXT", strings.Repeat("the quick brown fox ", 120), 1))
+	},
+	"decode a permission request": func(n int) error { return decode(n, request) },
+	"encode a message of 2.4 KB": func(n int) error {
+		m, err := wire.Decode([]byte(strings.Replace(assistant, "TEXT", strings.Repeat("the quick brown fox ", 120), 1)))
+		if err != nil {
+			return err
+		}
+		var buf []byte
+		for range n {
+			if buf, err = wire.AppendMessage(buf[:0], m); err != nil {
+				return err
+			}
+		}
+		return nil
+	},
+	"read lines": func(n int) error {
+		r := wire.NewReader(bytes.NewReader(bytes.Repeat([]byte(delta+"\n"), n)), nil)
+		for range n {
+			if _, err := r.ReadLine(); err != nil {
+				return err
+			}
+		}
+		return nil
+	},
+	"decide about a command": func(n int) error {
+		var rules []policy.Rule
+		for _, r := range []struct {
+			text     string
+			behavior wire.PermissionBehavior
+		}{{"Bash(git diff:*)", wire.BehaviorAllow}, {"Bash(rm:*)", wire.BehaviorDeny}, {"Read(//etc/shadow)", wire.BehaviorDeny}} {
+			rule, err := policy.Parse(r.text, r.behavior, policy.Source{})
+			if err != nil {
+				return err
+			}
+			rules = append(rules, rule)
+		}
+		p := policy.New(rules...)
+		req := &policy.Request{
+			Tool: &tool.Spec{Name: "Bash"}, Mode: wire.ModeDefault, Roots: []string{os.TempDir()},
+			Access: []tool.Access{{Kind: tool.Execute, Command: "git diff --stat | head -20"}},
+		}
+		for range n {
+			p.Decide(req)
+		}
+		return nil
+	},
+	"hold a conversation": func(n int) error {
+		dir, err := os.MkdirTemp("", "parley-hot-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		model := parleytest.Script(parleytest.Say("hello").Always()).Model()
+		for range n {
+			if code := agent.Run(context.Background(), agent.Config{Cwd: dir, Model: model}, []string{"-p", "hi"}, strings.NewReader(""), io.Discard, io.Discard); code != 0 {
+				return fmt.Errorf("exit status %d", code)
+			}
+		}
+		return nil
+	},
+}
+
+func decode(n int, line string) error {
+	text := []byte(line)
+	for range n {
+		if _, err := wire.Decode(text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func main() {
+	if len(os.Args) == 1 {
+		var names []string
+		for name := range paths {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		fmt.Println(strings.Join(names, "\n"))
+		return
+	}
+	f := paths[os.Args[1]]
+	n, err := strconv.Atoi(os.Args[len(os.Args)-1])
+	if f == nil || err != nil {
+		fmt.Fprintln(os.Stderr, "hot PATH N")
+		os.Exit(2)
+	}
+	if err := f(n); err != nil {
+		fmt.Fprintln(os.Stderr, "hot:", err)
+		os.Exit(1)
+	}
+}
