@@ -105,12 +105,13 @@ func playScript(t *testing.T, name, text, dir string) {
 	cfg.Model = model
 
 	a := start(t, cfg, append(slices.Clone(streaming), script.Argv...))
-	_, err = peer.Play(t.Context(), script, a.stdout, a.stdin, &peer.Options{
+	report, err := peer.Play(t.Context(), script, a.stdout, a.stdin, &peer.Options{
 		Wait: func(context.Context) (int, error) { return a.wait(), nil },
 	})
 	if err != nil {
 		t.Error(err)
 	}
+	checkFrames(t, report.Received)
 	if code := a.wait(); code != exit {
 		t.Errorf("exit status %d, want %d", code, exit)
 	}

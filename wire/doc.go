@@ -33,6 +33,18 @@
 // mean one thing, they end in one Go value: see [Result.Outcome], [Result.Usage],
 // [Assistant.Error], [Init.Tools] and [HookCallback].
 //
+// # The specification
+//
+// docs/protocol.md says what each message is for and in which order they come;
+// docs/protocol.schema.json is a JSON Schema of all of them. Its definitions, and the
+// tables of the former, are made from the structs, tags and comments of this package:
+//
+//	go test ./wire -run 'TestSchema|TestTables' -update
+//
+// A field whose tag has no omitzero is always written. The schema requires it as well,
+// unless its wire tag says "null" (written as null when empty) or "optional" (others may
+// leave it out).
+//
 // # What is not here
 //
 // The package knows no process, no pipe and no order of messages. It imports

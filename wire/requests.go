@@ -11,7 +11,7 @@ import (
 // and what it can do. All fields may be absent. It is answered with an
 // [InitializeResponse] and may be sent again, which replaces the hooks.
 type Initialize struct {
-	Hooks map[HookEvent][]*HookMatcher `json:"hooks,omitzero"`
+	Hooks map[HookEvent][]*HookMatcher `json:"hooks,omitzero"` // by event
 
 	// MCP servers that live in the host. Of their configurations only the timeout
 	// and the tools count.
@@ -20,14 +20,14 @@ type Initialize struct {
 	SDKMCPServerManifests       map[string]*MCPManifest     `json:"sdkMcpServerManifests,omitzero"`
 	SDKMCPServerManifestsOrigin string                      `json:"sdkMcpServerManifestsOrigin,omitzero"` // "host_per_send"
 
-	SystemPrompt           SystemPrompt `json:"systemPrompt,omitzero"` // in place of the agent's own
-	AppendSystemPrompt     string       `json:"appendSystemPrompt,omitzero"`
+	SystemPrompt           SystemPrompt `json:"systemPrompt,omitzero"`           // in place of the agent's own
+	AppendSystemPrompt     string       `json:"appendSystemPrompt,omitzero"`     // behind the agent's own
 	SystemPromptSnapshot   *bool        `json:"systemPromptSnapshot,omitzero"`   // keep the prompt as it first was; nil means true
 	ExcludeDynamicSections bool         `json:"excludeDynamicSections,omitzero"` // only the parts of the prompt that never change
-	PlanModeInstructions   string       `json:"planModeInstructions,omitzero"`
+	PlanModeInstructions   string       `json:"planModeInstructions,omitzero"`   // for the model in plan mode
 
 	JSONSchema  json.RawMessage             `json:"jsonSchema,omitzero"` // of the answer that is wanted
-	Agents      map[string]*AgentDefinition `json:"agents,omitzero"`
+	Agents      map[string]*AgentDefinition `json:"agents,omitzero"`     // subagents, by name
 	Title       string                      `json:"title,omitzero"`
 	Skills      []string                    `json:"skills,omitzero"` // those to use; an empty list means none, nil all
 	Plugins     []*PluginConfig             `json:"plugins,omitzero"`

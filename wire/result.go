@@ -8,32 +8,32 @@ import (
 
 // Result is the message that ends a turn.
 type Result struct {
-	Subtype   string `json:"subtype"` // "success" or one of several errors; see Outcome
-	IsError   bool   `json:"is_error"`
+	Subtype   string `json:"subtype"`         // "success" or one of several errors; see Outcome
+	IsError   bool   `json:"is_error"`        // it did not end well
 	Result    string `json:"result,omitzero"` // the last text of the answer
 	SessionID string `json:"session_id,omitzero"`
 	UUID      string `json:"uuid,omitzero"`
 
-	Errors           []string        `json:"errors,omitzero"` // what went wrong
-	StructuredOutput json.RawMessage `json:"structured_output,omitzero"`
-	StopReason       string          `json:"stop_reason" wire:"null"`
-	TerminalReason   string          `json:"terminal_reason,omitzero"`
-	NumTurns         int             `json:"num_turns"`
-	ResultIndex      *int            `json:"result_index,omitzero"` // counts the results of a process
+	Errors           []string        `json:"errors,omitzero"`            // what went wrong
+	StructuredOutput json.RawMessage `json:"structured_output,omitzero"` // the answer that fits the schema
+	StopReason       string          `json:"stop_reason" wire:"null"`    // why the model stopped
+	TerminalReason   string          `json:"terminal_reason,omitzero"`   // why the turn ended
+	NumTurns         int             `json:"num_turns"`                  // of model and tools within the turn
+	ResultIndex      *int            `json:"result_index,omitzero"`      // counts the results of a process
 
-	DurationMS    int64 `json:"duration_ms"`
-	DurationAPIMS int64 `json:"duration_api_ms"`
+	DurationMS    int64 `json:"duration_ms"`     // of the turn
+	DurationAPIMS int64 `json:"duration_api_ms"` // of that, waiting for the API
 
 	// TotalCostUSD and ModelUsage add up since the session began; Usage is of
 	// this turn alone. Usage is filled from flat token counts as well, which
 	// some agents send.
 	TotalCostUSD              float64                `json:"total_cost_usd"`
 	Usage                     *Usage                 `json:"usage,omitzero"`
-	ModelUsage                map[string]*ModelUsage `json:"modelUsage,omitzero"`
-	ModelUsageSinceLastResult map[string]*ModelUsage `json:"model_usage_since_last_result,omitzero"`
+	ModelUsage                map[string]*ModelUsage `json:"modelUsage,omitzero"`                    // by model
+	ModelUsageSinceLastResult map[string]*ModelUsage `json:"model_usage_since_last_result,omitzero"` // the share of this turn
 
-	PermissionDenials []*PermissionDenial `json:"permission_denials,omitzero"`
-	DeferredToolUse   *DeferredToolUse    `json:"deferred_tool_use,omitzero"`
+	PermissionDenials []*PermissionDenial `json:"permission_denials,omitzero"` // calls that were not allowed
+	DeferredToolUse   *DeferredToolUse    `json:"deferred_tool_use,omitzero"`  // the call that a hook put off
 
 	// The API's failure, if that is what ended the turn.
 	APIErrorStatus int    `json:"api_error_status,omitzero"`
@@ -46,16 +46,16 @@ type Result struct {
 	StartupFailureReason string          `json:"startup_failure_reason,omitzero"`
 	InvalidConfigFile    json.RawMessage `json:"invalid_config_file,omitzero"`
 
-	Origin           *Origin  `json:"origin,omitzero"` // what started the turn if not a prompt
-	LocalCommand     string   `json:"local_command,omitzero"`
-	QueuedTurnCount  *int     `json:"queued_turn_count,omitzero"`
+	Origin           *Origin  `json:"origin,omitzero"`            // what started the turn if not a prompt
+	LocalCommand     string   `json:"local_command,omitzero"`     // the slash command that the turn was
+	QueuedTurnCount  *int     `json:"queued_turn_count,omitzero"` // prompts that wait
 	UserMessageUUID  string   `json:"user_message_uuid,omitzero"`
 	UserMessageUUIDs []string `json:"user_message_uuids,omitzero"`
 	ResumeReason     string   `json:"resume_reason,omitzero"`
 
 	FastModeState          string          `json:"fast_mode_state,omitzero"`
 	FastModeDisabledReason string          `json:"fast_mode_disabled_reason,omitzero"`
-	SubagentStats          json.RawMessage `json:"subagent_stats,omitzero"`
+	SubagentStats          json.RawMessage `json:"subagent_stats,omitzero"` // how many subagents there were, and what became of them
 	SafetyStops            *int            `json:"safety_stops,omitzero"`
 	CredentialExpiresAt    json.RawMessage `json:"credential_expires_at,omitzero"`
 

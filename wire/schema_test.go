@@ -129,7 +129,7 @@ func (o *SpecObject) schema() *jsonschema.Schema {
 		if f.Required {
 			d.Required = append(d.Required, f.Name)
 		}
-		p.Description = f.Doc
+		p.Description = strings.TrimSpace(f.Group + " " + f.Doc)
 		d.Properties[f.Name] = p
 		d.PropertyOrder = append(d.PropertyOrder, f.Name)
 	}

@@ -19,6 +19,7 @@ import (
 type Spec struct {
 	Objects []*SpecObject // sorted by name
 	Enums   []*SpecEnum   // sorted by name
+	base    *SpecObject   // HookBase
 	docs    map[string]string
 }
 
@@ -37,8 +38,9 @@ type SpecObject struct {
 type SpecField struct {
 	Name     string
 	Doc      string
-	Required bool // it is always there
-	Null     bool // it is null where others are left out
+	Group    string // what is said of the fields from this one on
+	Required bool   // it is always there
+	Null     bool   // it is null where others are left out
 	As       string
 	typ      reflect.Type
 }
@@ -52,6 +54,53 @@ type SpecEnum struct {
 
 // A SpecValue is one value of an enumeration.
 type SpecValue struct{ Value, Doc string }
+
+// common says what members mean that occur in many objects.
+var common = map[string]string{
+	"session_id":          "the session",
+	"uuid":                "of this frame",
+	"timestamp":           "when, in ISO 8601",
+	"tool_use_id":         "the call, by the id of its tool_use block",
+	"tool_name":           "the tool",
+	"tool_input":          "what the model calls it with",
+	"parent_tool_use_id":  "the call of the subagent that it belongs to; null in the main conversation",
+	"task_id":             "the task",
+	"run_id":              "this run of the task",
+	"agent_id":            "the subagent",
+	"agent_type":          "what kind of subagent",
+	"subagent_type":       "what kind of subagent",
+	"task_description":    "what the subagent was called for",
+	"permission_mode":     "the mode in force",
+	"permissionMode":      "the mode in force",
+	"user_message_uuid":   "the prompt that it belongs to, if it had a uuid",
+	"user_message_uuids":  "the prompts that it belongs to, if they had a uuid",
+	"serverName":          "the MCP server",
+	"server_name":         "the MCP server",
+	"mcp_server_name":     "the MCP server",
+	"request_id":          "the request",
+	"duration_ms":         "how long it took, in milliseconds",
+	"cache_control":       "the API may cache what ends here",
+	"additionalContext":   "text for the model",
+	"model":               "the model",
+	"cwd":                 "the working directory",
+	"hook_name":           "the hook, such as \"PreToolUse:Bash\"",
+	"hook_event":          "the event",
+	"hook_id":             "this run of the hook",
+	"permission_decision": "who let it run, or did not",
+	"is_error":            "whether it failed",
+	"name":                "its name",
+	"description":         "its description",
+	"summary":             "what came of it, in words",
+	"fast_mode_state":     "\"off\", \"cooldown\" or \"on\"",
+	"message_id":          "the message",
+	"path":                "the file or directory",
+	"title":               "the title",
+	"transcript_path":     "the file that the conversation is kept in",
+	"prompt_id":           "the prompt that is being worked on",
+	"effort":              "how hard the model thinks",
+	"tokens":              "how many tokens",
+	"capabilities":        "what the agent can do beyond what every agent can",
+}
 
 // Members that are kept as raw text but have a type of their own.
 var rawAs = map[string]string{"StreamEvent.event": "APIEvent"}
@@ -189,6 +238,13 @@ func ReadSpec(t testing.TB) *Spec {
 		o.fields(fset, structs[name], consts)
 		s.Objects = append(s.Objects, o)
 	}
+	// What the inputs of all hooks have in common, optional as it is there.
+	base := &SpecObject{Name: "HookBase", typ: reflect.TypeFor[HookBase](), Doc: inWords(s.docs["HookBase"], nil, nil)}
+	base.fields(fset, structs["HookBase"], consts)
+	for i, f := range s.Object("StopInput").Fields[:len(base.Fields)] {
+		base.Fields[i].Required = f.Required
+	}
+	s.base = base
 	slices.SortFunc(s.Objects, func(a, b *SpecObject) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(s.Enums, func(a, b *SpecEnum) int { return strings.Compare(a.Name, b.Name) })
 	return s
@@ -226,11 +282,11 @@ func (o *SpecObject) fields(fset *token.FileSet, st *ast.StructType, consts map[
 		field := &SpecField{Name: name, typ: sf.Type, As: rawAs[o.Name+"."+name]}
 		field.Null = slices.Contains(tags, "null")
 		field.Required = !strings.Contains(opts, "omitzero") && !field.Null && !slices.Contains(tags, "optional")
-		switch {
-		case own != "" && group != "":
-			own = strings.TrimSuffix(group, ".") + ": " + own
-		case own == "":
-			own = group
+		if text(f.Doc) != "" && group != "" {
+			field.Group = inWords(group, consts, o.goNames)
+		}
+		if own == "" {
+			own = common[name]
 		}
 		field.Doc = inWords(own, consts, o.goNames)
 		o.Fields = append(o.Fields, field)
@@ -245,7 +301,7 @@ func text(c *ast.CommentGroup) string {
 }
 
 var (
-	goLink = regexp.MustCompile(`\[\*?([A-Z]\w*(?:\.\w+)?)\](?:\.\w+)?`)
+	goLink = regexp.MustCompile(`\[\*?([A-Z]\w*(?:\.\w+)?)\]`)
 	goWord = regexp.MustCompile(`"[^"]*"|\b\w+\b`)
 )
 
@@ -253,7 +309,7 @@ var (
 // become what stands on the wire.
 func inWords(doc string, consts, fields map[string]string) string {
 	doc = strings.Join(strings.Fields(doc), " ")
-	doc = goLink.ReplaceAllString(doc, "$1")
+	doc = strings.TrimSuffix(goLink.ReplaceAllString(doc, "$1"), "; see Outcome")
 	return goWord.ReplaceAllStringFunc(doc, func(w string) string {
 		if v, ok := consts[w]; ok {
 			return strconv.Quote(v)
@@ -270,6 +326,9 @@ func inWords(doc string, consts, fields map[string]string) string {
 
 // Object returns the object of that name.
 func (s *Spec) Object(name string) *SpecObject {
+	if name == "HookBase" {
+		return s.base
+	}
 	for _, o := range s.Objects {
 		if o.Name == name {
 			return o

@@ -6,15 +6,15 @@ import "encoding/json"
 type Init struct {
 	Cwd               string             `json:"cwd"`
 	SessionID         string             `json:"session_id,omitzero"`
-	Tools             Names              `json:"tools"`
+	Tools             Names              `json:"tools"` // that the model may call
 	MCPServers        []*InitMCPServer   `json:"mcp_servers"`
 	Model             string             `json:"model"`
 	PermissionMode    PermissionMode     `json:"permissionMode"`
-	SlashCommands     Names              `json:"slash_commands"`
-	APIKeySource      string             `json:"apiKeySource,omitzero"`
-	ClaudeCodeVersion string             `json:"claude_code_version,omitzero"`
+	SlashCommands     Names              `json:"slash_commands"`               // that prompts may begin with
+	APIKeySource      string             `json:"apiKeySource,omitzero"`        // where the key is from; "none" without one
+	ClaudeCodeVersion string             `json:"claude_code_version,omitzero"` // of the agent, or the one it stands in for
 	OutputStyle       string             `json:"output_style,omitzero"`
-	Agents            Names              `json:"agents,omitzero"`
+	Agents            Names              `json:"agents,omitzero"` // kinds of subagents
 	Skills            Names              `json:"skills,omitzero"`
 	Plugins           []*InitPlugin      `json:"plugins,omitzero"`
 	PluginErrors      []*InitPluginError `json:"plugin_errors,omitzero"`
