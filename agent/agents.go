@@ -1,35 +1,244 @@
 package agent
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 
+	"github.com/parley-go/parley/engine"
 	"github.com/parley-go/parley/engine/agents"
+	"github.com/parley-go/parley/engine/hook"
+	"github.com/parley-go/parley/engine/mcp"
+	"github.com/parley-go/parley/engine/project"
+	"github.com/parley-go/parley/wire"
 )
 
 // agents returns the subagents that the model can start: those that come with us,
 // those of the files that the setting sources name, those of the flags. None if
 // the tool that starts them is taken away. A file that is no agent is told to the
 // log and left out.
-func (set *setup) agents() []*agents.Definition {
+func (set *setup) agents(p *project.Context) []*agents.Definition {
 	f := set.flags
+	set.agentList = set.allAgents(p)
 	named := func(list []string) bool { return slices.Contains(list, "Task") || slices.Contains(list, "Agent") }
 	if f.Tools != nil && !slices.Contains(f.Tools, "default") && !named(f.Tools) || f.Tools == nil && f.Bare || named(f.DisallowedTools) {
 		return nil
 	}
-	lists := [][]*agents.Definition{agents.BuiltIn()}
+	return set.agentList
+}
+
+// allAgents reads the agents that there are.
+func (set *setup) allAgents(p *project.Context) []*agents.Definition {
+	lists := [][]*agents.Definition{agents.BuiltIn(), set.pluginAgents(p)}
 	for _, d := range set.agentDirs() {
-		list, problems := agents.ReadDir(d.path, d.source)
-		for _, err := range problems {
-			if set.cfg.Logger != nil {
-				set.cfg.Logger.Warn("an agent cannot be used", "error", err)
+		trusted := ofUser
+		if d.source == agents.Project {
+			trusted = set.trustsFile
+		}
+		lists = append(lists, set.readAgents(d.path, d.source, trusted))
+	}
+	return agents.Merge(append(lists, set.flags.Agents)...)
+}
+
+// pluginAgents reads the agents of plugins, which are named PLUGIN:AGENT.
+func (set *setup) pluginAgents(p *project.Context) (all []*agents.Definition) {
+	for _, plugin := range p.Plugins {
+		if plugin.Agents == "" {
+			continue
+		}
+		for _, d := range set.readAgents(plugin.Agents, agents.Plugin, ofUser) {
+			d.Name = plugin.Name + ":" + d.Name
+			if d.Hooks != nil {
+				d.Hooks = json.RawMessage(strings.ReplaceAll(string(d.Hooks), pluginRoot, jsonText(plugin.Dir)))
+			}
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// ofUser trusts what the user wrote or named.
+func ofUser(string, []byte) bool { return true }
+
+func (set *setup) readAgents(dir string, source agents.Source, trusted func(string, []byte) bool) []*agents.Definition {
+	list, problems := agents.ReadDir(dir, source, trusted)
+	for _, err := range problems {
+		if set.cfg.Logger != nil {
+			set.cfg.Logger.Warn("an agent cannot be used", "error", err)
+		}
+	}
+	return list
+}
+
+// findAgent returns an agent by its name.
+func findAgent(list []*agents.Definition, name string) *agents.Definition {
+	for _, d := range list {
+		if d.Name == name {
+			return d
+		}
+	}
+	return nil
+}
+
+// mainAgent returns what --agent names, without what other flags say as well; nil if
+// there is no such agent among these.
+func (set *setup) mainAgent(list []*agents.Definition) *agents.Definition {
+	found := findAgent(list, set.flags.Agent)
+	if found == nil {
+		return nil
+	}
+	d, f := *found, set.flags
+	if f.Model != "" {
+		d.Model = ""
+	}
+	if f.PermissionMode != "" || f.SkipPermissions {
+		d.Mode = ""
+	}
+	if f.MaxTurns > 0 {
+		d.MaxTurns = 0
+	}
+	if f.Effort != "" {
+		d.Effort = ""
+	}
+	return &d
+}
+
+// agentParts makes ready what an agent brings: hooks, MCP servers, memory. What a
+// file of the project brings needs trust; without it the host is told.
+func (s *server) agentParts(def *agents.Definition) (*engine.AgentParts, error) {
+	set := s.set
+	parts := &engine.AgentParts{}
+	var servers []mcp.Server
+	for _, ref := range def.MCPServers {
+		for _, name := range slices.Sorted(maps.Keys(ref.Configs)) {
+			cfg := new(wire.MCPServerConfig)
+			raw, err := json.Marshal(ref.Configs[name]) // it is changed below
+			if err == nil {
+				err = json.Unmarshal(raw, cfg)
+			}
+			if err == nil {
+				err = checkServer(cfg)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("its MCP server %s: %w", name, err)
+			}
+			if set.prefs.Admits(name, raw) && !(def.Path != "" && set.flags.StrictMCP) {
+				servers = append(servers, mcp.Server{Name: name, Config: cfg})
 			}
 		}
-		lists = append(lists, list)
 	}
-	return agents.Merge(append(lists, f.Agents)...)
+	if !def.Trusted && (def.Hooks != nil || servers != nil) {
+		s.Emit(&wire.Informational{Content: fmt.Sprintf("The hooks and MCP servers of the agent %s are left out: %s is not trusted. \"parley trust\" shows it.", def.Name, def.Path),
+			Level: "warning", UUID: engine.NewID(), SessionID: set.sessionID})
+		return parts, nil
+	}
+	var runner *hook.Runner
+	if def.Hooks != nil {
+		text, err := json.Marshal(map[string]json.RawMessage{"hooks": def.Hooks})
+		if err != nil {
+			return nil, err
+		}
+		hooks, err := set.prefs.HooksIn(def.Path, text)
+		if err != nil {
+			return nil, err
+		}
+		// For a subagent the end of its turn is the end of a subagent.
+		for _, h := range hooks {
+			if h.Event == wire.EventStop {
+				h.Event = wire.EventSubagentStop
+				hooks = append(hooks, h)
+			}
+		}
+		if runner, err = s.newRunner(hooks); err != nil {
+			return nil, err
+		}
+		parts.Hooks = func(ctx context.Context, in wire.HookInput, subject string) []engine.HookAnswer {
+			return hookAnswers(runner.Run(ctx, in, subject))
+		}
+	}
+	if servers != nil {
+		vars := maps.Clone(set.vars)
+		if def.Source == agents.Project {
+			maps.DeleteFunc(vars, func(k, _ string) bool { return isCredential(k) })
+		}
+		source := "dynamic"
+		if def.Source == agents.Project {
+			source = "project"
+		}
+		parts.MCP = s.newManager()
+		for _, srv := range servers {
+			expand(srv.Config, vars)
+			parts.MCP.Set(source, srv)
+		}
+	}
+	if text := set.agentMemory(def); text != "" {
+		parts.Context = append(parts.Context, text)
+	}
+	parts.Close = func() {
+		runner.Close()
+		if parts.MCP != nil {
+			parts.MCP.Close()
+		}
+	}
+	return parts, nil
 }
+
+// The bounds of what an agent is told of its memory.
+const (
+	memoryLines = 200
+	memoryBytes = 25 << 10
+)
+
+// agentMemory tells an agent where it remembers, and what it wrote there.
+func (set *setup) agentMemory(def *agents.Definition) string {
+	base, dir := set.cfg.Cwd, ".claude/agent-memory"
+	sources := set.prefs.Sources()
+	on := sources.Project
+	switch def.Memory {
+	case "user":
+		base, dir, on = set.cfg.ConfigDir(), "agent-memory", sources.User
+	case "project":
+	case "local":
+		dir, on = ".claude/agent-memory-local", sources.Local
+	default:
+		return ""
+	}
+	if base == "" || !on {
+		return ""
+	}
+	dir = filepath.Join(filepath.FromSlash(dir), unsafeName.ReplaceAllString(def.Name, "-"))
+	text := fmt.Sprintf("You have a memory that outlives this conversation, in %s. What is worth knowing the next time belongs in MEMORY.md there, in a few lines; details belong in files beside it that it names.",
+		filepath.Join(base, dir))
+	// A link of a project must not lead out of it.
+	root, err := os.OpenRoot(base)
+	if err != nil {
+		return text
+	}
+	defer root.Close()
+	file := filepath.Join(dir, "MEMORY.md")
+	info, err := root.Stat(file)
+	if err != nil || !info.Mode().IsRegular() {
+		return text + " It is empty so far."
+	}
+	f, err := root.Open(file)
+	if err != nil {
+		return text
+	}
+	defer f.Close()
+	said, _ := io.ReadAll(io.LimitReader(f, memoryBytes))
+	lines := strings.SplitAfter(strings.ToValidUTF8(string(said), "�"), "\n")
+	lines = lines[:min(len(lines), memoryLines)]
+	return text + "\n\nMEMORY.md says:\n\n" + strings.TrimSpace(strings.Join(lines, ""))
+}
+
+var unsafeName = regexp.MustCompile(`[^A-Za-z0-9_-]`)
 
 type agentDir struct {
 	path   string

@@ -170,14 +170,17 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 	}
 	s.conv.Do(func() {
 		opts := engine.Changes{SystemPrompt: req.SystemPrompt, AppendSystemPrompt: req.AppendSystemPrompt, JSONSchema: req.JSONSchema, Skills: req.Skills,
-			Agents: more, ForwardSubagents: req.ForwardSubagentText, SpareBackground: req.PerTaskStopAffordance}
+			Agents: more, Agent: s.set.mainAgent(more), ForwardSubagents: req.ForwardSubagentText, SpareBackground: req.PerTaskStopAffordance}
 		if err = s.conv.Change(opts); err != nil {
 			s.respond(id, nil, err)
 			return
 		}
 		if len(req.Plugins) > 0 {
 			s.addPlugins(req.Plugins)
-			s.reload()
+			if err = s.reload(); err != nil {
+				s.respond(id, nil, fmt.Errorf("initialize: %w", err))
+				return
+			}
 		}
 		state := "idle"
 		if s.conv.Busy() {

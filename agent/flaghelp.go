@@ -56,6 +56,7 @@ var flagHelp = []struct {
 	}},
 	{"What it may do", [][3]string{
 		{"--tools", "NAMES", "the tools there are; \"\" for none"},
+		{"--agent", "NAME", "be this agent: its prompt, tools and model"},
 		{"--agents", "JSON", "subagents by name: {\"NAME\":{\"description\":…,\"prompt\":…}}"},
 		{"--bare", "", "no tools but Bash, Edit and Read"},
 		{"--allowedTools", "RULES", "calls that need no asking, such as Bash(git diff:*)"},

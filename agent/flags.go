@@ -46,6 +46,7 @@ type Flags struct {
 	JSONSchema             json.RawMessage
 
 	Agents           []*agents.Definition // of --agents
+	Agent            string               // what the conversation itself is
 	ForwardSubagents bool
 
 	Tools           []string
@@ -177,6 +178,7 @@ var flagTable = []flagSpec{
 		}
 		return nil
 	}},
+	{names: []string{"--agent"}, kind: flagString, set: str(func(f *Flags) *string { return &f.Agent })},
 	{names: []string{"--forward-subagent-text"}, set: on(func(f *Flags) *bool { return &f.ForwardSubagents })},
 	{names: []string{"--tools"}, kind: flagList, set: list(func(f *Flags) *[]string { return &f.Tools })},
 	{names: []string{"--allowedTools", "--allowed-tools"}, kind: flagList, set: list(func(f *Flags) *[]string { return &f.AllowedTools })},
@@ -244,7 +246,7 @@ var flagTable = []flagSpec{
 // inert are flags that are accepted for the sake of the SDKs that pass them. What
 // restricts is never among them.
 var inert = map[string]flagKind{
-	"--agent": flagString, "--ax-screen-reader": flagBool, "--brief": flagBool, "--chrome": flagBool, "--no-chrome": flagBool,
+	"--ax-screen-reader": flagBool, "--brief": flagBool, "--chrome": flagBool, "--no-chrome": flagBool,
 	"--exclude-dynamic-system-prompt-sections": flagBool, "--prompt-suggestions": flagBool,
 	"--system-prompt-snapshot": flagString, "--plugin-url": flagRepeat,
 	"--task-budget": flagString, "--session-mirror": flagBool, "--workload": flagString, "--advisor": flagString, "--prefill": flagString,

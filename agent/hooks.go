@@ -42,8 +42,21 @@ func (s *server) registerHooks(hooks map[wire.HookEvent][]*wire.HookMatcher) {
 
 // commandHooks makes the hooks of settings ready.
 func (s *server) commandHooks(prefs *settings.Settings) (*hook.Runner, error) {
+	hooks := prefs.Hooks()
+	for _, p := range s.plugins() {
+		more, err := s.set.pluginHooks(prefs, p)
+		if err != nil {
+			return nil, err
+		}
+		hooks = append(hooks, more...)
+	}
+	return s.newRunner(hooks)
+}
+
+// newRunner makes what runs hooks that are commands.
+func (s *server) newRunner(hooks []settings.Hook) (*hook.Runner, error) {
 	return hook.New(hook.Options{
-		Hooks: prefs.Hooks(), Dir: s.set.cfg.Cwd, Env: s.set.commandEnv(), Tell: s.Emit, All: s.set.flags.HookEvents, NewID: engine.NewID,
+		Hooks: hooks, Dir: s.set.cfg.Cwd, Env: s.set.commandEnv(), Tell: s.Emit, All: s.set.flags.HookEvents, NewID: engine.NewID,
 		// It must not wait: a conversation that ends waits for its hooks.
 		Rewake: func(text string) { go s.conv.Do(func() { s.conv.Remark(text) }) },
 	})
@@ -104,7 +117,11 @@ func (s *server) Hooks(ctx context.Context, in wire.HookInput, subject, toolUseI
 	}
 	own := commands.Run(ctx, in, subject)
 	wg.Wait()
-	for _, a := range own {
+	return append(answers, hookAnswers(own)...)
+}
+
+func hookAnswers(list []hook.Answer) (answers []engine.HookAnswer) {
+	for _, a := range list {
 		answers = append(answers, engine.HookAnswer{Name: a.Hook.Line(), Source: a.Hook.Origin.String(), Output: a.Output, Err: a.Err, Block: a.Block, Ask: a.Ask, Late: a.Late})
 	}
 	return answers

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/parley-go/parley/engine"
 	"github.com/parley-go/parley/engine/project"
 	"github.com/parley-go/parley/engine/tool/files"
 	"github.com/parley-go/parley/session"
@@ -125,7 +126,20 @@ func (s *server) styleNames() []string {
 
 // reload reads what the user and the project say again. It is called inside of
 // [engine.Conversation.Do].
-func (s *server) reload() { s.conv.SetProject(s.set.loadProject()) }
+func (s *server) reload() error {
+	before := len(s.plugins())
+	s.conv.SetProject(s.set.loadProject())
+	if before == 0 && len(s.plugins()) == 0 {
+		return nil
+	}
+	commands, err := s.commandHooks(s.set.prefs)
+	if err != nil {
+		return err
+	}
+	s.useHooks(commands)
+	s.connectPlugins()
+	return s.conv.Change(engine.Changes{Agents: s.set.pluginAgents(s.conv.Project())})
+}
 
 // addPlugins takes the plugins that a host names with initialize.
 func (s *server) addPlugins(list []*wire.PluginConfig) {
@@ -149,13 +163,13 @@ func (s *server) controlProject(id string, req wire.Request) bool {
 	switch req := req.(type) {
 	case *wire.ReloadSkills:
 		s.conv.Do(func() {
-			s.reload()
-			s.respond(id, &wire.ReloadSkillsResponse{Skills: s.conv.SkillCommands()}, nil)
+			err := s.reload()
+			s.respond(id, &wire.ReloadSkillsResponse{Skills: s.conv.SkillCommands()}, err)
 		})
 	case *wire.ReloadOutputStyles:
 		s.conv.Do(func() {
-			s.reload()
-			s.respond(id, &wire.ReloadOutputStylesResponse{AvailableOutputStyles: s.styleNames()}, nil)
+			err := s.reload()
+			s.respond(id, &wire.ReloadOutputStylesResponse{AvailableOutputStyles: s.styleNames()}, err)
 		})
 	case *wire.ReloadPlugins:
 		s.conv.Do(func() {
@@ -169,8 +183,11 @@ func (s *server) controlProject(id string, req wire.Request) bool {
 				return
 			}
 			s.addPlugins(more)
-			s.reload()
-			r := &wire.ReloadPluginsResponse{Commands: s.conv.Commands(), Agents: []*wire.AgentInfo{}, Plugins: []*wire.InitPlugin{}, MCPServers: s.mcp.Status()}
+			if err := s.reload(); err != nil {
+				s.respond(id, nil, fmt.Errorf("reload_plugins: %w", err))
+				return
+			}
+			r := &wire.ReloadPluginsResponse{Commands: s.conv.Commands(), Agents: s.agentInfo(), Plugins: []*wire.InitPlugin{}, MCPServers: s.mcp.Status()}
 			for _, p := range s.conv.Project().Plugins {
 				if p.Err != nil {
 					r.ErrorCount++

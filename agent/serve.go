@@ -72,7 +72,7 @@ func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) in
 	defer stop()
 	s := newServer(set, out, stderr)
 	s.mcp = s.newManager()
-	set.tell = s.Emit
+	set.tell, set.parts = s.Emit, s.agentParts
 	conv, err := set.conversation(s, s.mcp)
 	if err != nil {
 		return s.startFailed(err)

@@ -116,6 +116,7 @@ func (s *server) connectServers() {
 		}
 	}
 	s.mcp.Set("project", s.set.projectServers...)
+	s.connectPlugins()
 }
 
 // connectHost begins to connect the MCP servers of the flags that live in the host.

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/parley-go/parley/engine"
+	"github.com/parley-go/parley/engine/agents"
 	"github.com/parley-go/parley/engine/mcp"
 	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/engine/model/catalog"
@@ -101,6 +102,9 @@ type setup struct {
 	env     *tool.Env
 	sandbox *sandbox.Sandbox // nil if the settings leave it off
 	servers []mcp.Server     // those of the flags
+
+	agentList []*agents.Definition // all that there are
+	parts     func(*agents.Definition) (*engine.AgentParts, error)
 
 	projectServers []mcp.Server // those of the project that are trusted
 
@@ -290,12 +294,25 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 	if v, ok := set.vars["CLAUDE_CODE_MAX_RETRIES"]; ok && v == "0" {
 		retries = -1
 	}
+	context := set.loadProject()
+	offered := set.agents(context)
+	self := set.mainAgent(set.agentList)
+	if f.Agent != "" && self == nil && f.InputFormat != "stream-json" {
+		var names []string
+		for _, d := range set.agentList {
+			names = append(names, d.Name)
+		}
+		return nil, fmt.Errorf("Error: there is no agent named %s. There are: %s.", f.Agent, strings.Join(names, ", "))
+	}
 	on := map[string]bool{"1": true, "true": true}
 	return engine.New(engine.Config{
 		Model: m, Catalog: set.cfg.Catalog, ModelName: set.modelName(), Fallbacks: f.FallbackModels, MaxRetries: retries,
-		SmallModel: set.smallModel(), ServerTools: set.serverTools(), Tools: set.tools(), Questions: set.questions(), Agents: set.agents(), ForwardSubagents: f.ForwardSubagents,
-		NoBackground: on[set.vars["CLAUDE_CODE_DISABLE_BACKGROUND_TASKS"]], MCP: servers, Env: set.environment(id), Policy: rules, Mode: set.mode(), AllowBypass: set.bypassAllowed(), FixedAllows: set.prefs.ManagedRulesOnly(), Keep: set.prefs.Keep, NoPrompts: f.NoPrompts || set.prefs.Bool("permissions", "denyInsteadOfPrompting"),
-		Project: set.loadProject(), Git: set.git, SkillTool: set.skillTool(), OutputStyle: set.prefs.String("outputStyle"), NoSlashCommands: f.NoSlashCommands,
+		SmallModel: set.smallModel(), ServerTools: set.serverTools(), Tools: set.tools(), Questions: set.questions(),
+		Agents: offered, Agent: self, AgentName: f.Agent, AgentParts: set.parts, ForwardSubagents: f.ForwardSubagents,
+		NoBackground: on[set.vars["CLAUDE_CODE_DISABLE_BACKGROUND_TASKS"]], MCP: servers, Env: set.environment(id),
+		Policy: rules, Mode: set.mode(), AllowBypass: set.bypassAllowed(), FixedAllows: set.prefs.ManagedRulesOnly(), Keep: set.prefs.Keep,
+		NoPrompts: f.NoPrompts || set.prefs.Bool("permissions", "denyInsteadOfPrompting"),
+		Project:   context, Git: set.git, SkillTool: set.skillTool(), OutputStyle: set.prefs.String("outputStyle"), NoSlashCommands: f.NoSlashCommands,
 		SystemPrompt: system, AppendSystemPrompt: appended, JSONSchema: f.JSONSchema,
 		Thinking: thinking(f.Thinking, tokens, f.ThinkingDisplay), Effort: f.Effort, Betas: f.Betas,
 		Compaction: set.compaction(), MaxTurns: f.MaxTurns, MaxBudget: f.MaxBudget, Partial: f.Partial, Replay: f.ReplayUsers,

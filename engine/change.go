@@ -19,6 +19,7 @@ type Changes struct {
 	Skills             []string        // those that there are; nil changes nothing
 
 	Agents           []*agents.Definition // more of them, or others of the same name
+	Agent            *agents.Definition   // what the conversation itself is, if that is not known yet
 	ForwardSubagents bool                 // see [Config]; false changes nothing
 	SpareBackground  bool                 // see [Config]; false changes nothing
 }
@@ -44,6 +45,11 @@ func (c *Conversation) Change(ch Changes) error {
 	}
 	if len(ch.Agents) > 0 && len(c.cfg.Agents) > 0 {
 		c.setAgents(agents.Merge(c.cfg.Agents, ch.Agents))
+	}
+	if ch.Agent != nil && c.cfg.Agent == nil {
+		if err := c.become(ch.Agent); err != nil {
+			return err
+		}
 	}
 	c.cfg.ForwardSubagents = c.cfg.ForwardSubagents || ch.ForwardSubagents
 	c.cfg.SpareBackground = c.cfg.SpareBackground || ch.SpareBackground

@@ -44,6 +44,18 @@ type HookAnswer struct {
 	Late   bool             // it failed because it did not answer in time
 }
 
+// AgentParts are what an agent brings. Each of them may be missing.
+type AgentParts struct {
+	// Hooks calls the hooks of the agent, as [Host] does.
+	Hooks func(ctx context.Context, in wire.HookInput, subject string) []HookAnswer
+	// MCP holds servers of its own.
+	MCP *mcp.Manager
+	// Context is what it is told at its start, such as what it remembers.
+	Context []string
+	// Close ends what the parts run.
+	Close func()
+}
+
 // A Config says what a conversation is. Nothing in it is changed.
 type Config struct {
 	Model      model.Model
@@ -65,7 +77,14 @@ type Config struct {
 	Tools []tool.Tool
 	// Agents are the subagents that the model can start; with none there is no
 	// tool to do so.
-	Agents           []*agents.Definition
+	Agents []*agents.Definition
+	// Agent is what the conversation itself is; nil means none. AgentName is what it
+	// is to be: until that is known nothing is answered.
+	Agent     *agents.Definition
+	AgentName string
+	// AgentParts makes ready what an agent brings beside its prompt. Nil means that
+	// it has no effect.
+	AgentParts       func(*agents.Definition) (*AgentParts, error)
 	ForwardSubagents bool // tell what subagents write, not only what they do
 	NoBackground     bool // subagents are always waited for
 	SpareBackground  bool // an interrupt leaves subagents in the background alone
@@ -89,6 +108,7 @@ type Config struct {
 	Git             project.GitRunner // tells the state of the repository; nil means that git is not run
 	SkillTool       bool              // the model has the Skill tool
 	Skills          []string          // those that there are; nil means all
+	NoInstructions  bool              // what the project says about its files is not told
 	OutputStyle     string            // by its name; empty means the default
 	NoSlashCommands bool              // a prompt is never a command
 	// PromptCommands are slash commands from elsewhere, such as the prompts of MCP

@@ -46,7 +46,7 @@ func (c *Conversation) tellContext(t *turn) error {
 	c.contextTold = true
 	var parts []string
 	var paths []string
-	if len(p.Instructions) > 0 {
+	if len(p.Instructions) > 0 && !c.cfg.NoInstructions {
 		var b strings.Builder
 		b.WriteString(strings.TrimSpace(contextIntro))
 		for _, f := range p.Instructions {
@@ -306,10 +306,21 @@ func (c *Conversation) shell(ctx context.Context, cmd *project.Command, command 
 	if err != nil {
 		return "", err
 	}
+	// In a subagent the skill gives nothing: its rules are those of the
+	// conversation above, as they are now.
+	var d policy.Decision
+	if c.sub != nil {
+		d, _, _ = c.decide(tl, input, access)
+	}
 	err = errors.New("the conversation is over")
 	inside(func() {
-		rules := policy.New(append(c.policy.Rules(), c.grants(cmd.Name, cmd.Path, cmd.AllowedTools)...)...)
-		d := rules.Decide(&policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: c.mode, Roots: c.roots, Cwd: c.env.Cwd(), Home: c.env.Home})
+		if c.sub == nil {
+			rules := policy.New(append(c.policy.Rules(), c.grants(cmd.Name, cmd.Path, cmd.AllowedTools)...)...)
+			if c.self != nil {
+				rules = rules.Narrow(c.self.policy())
+			}
+			d = rules.Decide(&policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: c.mode, Roots: c.roots, Cwd: c.env.Cwd(), Home: c.env.Home})
+		}
 		switch d.Behavior {
 		case wire.BehaviorAllow:
 			// The intent is on record before the effect.
@@ -333,6 +344,9 @@ func (c *Conversation) shell(ctx context.Context, cmd *project.Command, command 
 // nestedFiles returns what the project says about files that a call touched, for the
 // model. It is called in the call's own goroutine.
 func (c *Conversation) nestedFiles(spec *tool.Spec, call *toolCall) []*project.File {
+	if c.cfg.NoInstructions {
+		return nil
+	}
 	switch spec.Name {
 	case "Read", "Edit", "Write", "NotebookEdit":
 	default:
@@ -404,7 +418,7 @@ func (c *Conversation) attach(t *turn, text string) []*attachment {
 		if !info.IsDir() && !info.Mode().IsRegular() {
 			continue
 		}
-		d := c.policy.Decide(&policy.Request{Tool: tl.Spec(), Access: []tool.Access{{Kind: tool.Read, Path: path}}, Input: mustJSON(input), Mode: c.mode, Roots: c.roots, Cwd: c.env.Cwd(), Home: c.env.Home})
+		d := c.rules().Decide(&policy.Request{Tool: tl.Spec(), Access: []tool.Access{{Kind: tool.Read, Path: path}}, Input: mustJSON(input), Mode: c.mode, Roots: c.roots, Cwd: c.env.Cwd(), Home: c.env.Home})
 		if d.Behavior != wire.BehaviorAllow || c.env.Hidden != nil && c.env.Hidden(path) {
 			reason := d.Reason
 			if reason == "" {

@@ -44,6 +44,8 @@ type Conversation struct {
 	sub   *subagent            // what it is, if another conversation started it
 	base  context.Context      // of Run
 	keeps func(tool.Tool) bool // whether it has a tool; nil means all
+	parts *AgentParts          // what its agent brings; nil means nothing
+	self  *narrowing           // what its agent may do, if it is one and no subagent
 	stats agentStats
 
 	// Everything below belongs to Run.
@@ -90,6 +92,7 @@ type Conversation struct {
 
 	inbox      []*prompt
 	inputEnded bool
+	begun      bool            // what its agent begins with was told
 	started    bool            // the hooks for the start of the session ran
 	ended      bool            // it is over, whatever is left to do
 	uuids      map[string]bool // of prompts that were taken
@@ -186,6 +189,11 @@ func New(cfg Config, host Host) (*Conversation, error) {
 		c.tools = append(c.tools, skill.New(library{c}))
 	}
 	c.setAgents(cfg.Agents)
+	if cfg.Agent != nil {
+		if err := c.become(cfg.Agent); err != nil {
+			return nil, err
+		}
+	}
 	c.watchTasks()
 	c.env.Model = c.consult
 	c.hide()

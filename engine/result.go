@@ -180,7 +180,13 @@ func (c *Conversation) synthetic(text string, e syntheticError) *wire.Assistant 
 // systemPrompt returns the system prompt in parts.
 func (c *Conversation) systemPrompt() []string {
 	var parts []string
-	if c.cfg.SystemPrompt != nil {
+	given := strings.TrimSpace(strings.Join(c.cfg.SystemPrompt, "")) != ""
+	if def := c.cfg.Agent; def != nil && !given {
+		parts = append(parts, def.Prompt, c.surroundings())
+		if def.Reminder != "" {
+			parts = append(parts, def.Reminder)
+		}
+	} else if c.cfg.SystemPrompt != nil {
 		for _, s := range c.cfg.SystemPrompt {
 			if strings.TrimSpace(s) != "" {
 				parts = append(parts, s)
@@ -202,6 +208,9 @@ func (c *Conversation) systemPrompt() []string {
 // and the version.
 func (c *Conversation) keyOfPrompt() string {
 	of := []any{c.cfg.SystemPrompt, c.cfg.AppendSystemPrompt, c.roots, c.cfg.Platform, c.model.ID}
+	if c.cfg.Agent != nil {
+		of = append(of, c.cfg.Agent.Prompt, c.cfg.Agent.Reminder)
+	}
 	if s := c.style(); s != nil {
 		of = append(of, s.Text)
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -13,16 +14,35 @@ import (
 // serverWait is how long a turn waits for MCP servers that are being connected.
 const serverWait = 5 * time.Second
 
+// managers returns what holds MCP servers: that of the session, and that of the
+// agent that the conversation is.
+func (c *Conversation) managers() (list []*mcp.Manager) {
+	if c.cfg.MCP != nil {
+		list = append(list, c.cfg.MCP)
+	}
+	if c.parts != nil && c.parts.MCP != nil {
+		list = append(list, c.parts.MCP)
+	}
+	return list
+}
+
 // awaitServers waits for the MCP servers that are being connected and serves the
 // conversation meanwhile. Its ending is one that the turn cannot do without.
 func (c *Conversation) awaitServers(t *turn) *ending {
-	if c.cfg.MCP == nil {
+	managers := c.managers()
+	if managers == nil {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(t.ctx)
 	defer cancel()
 	ready := make(chan error, 1)
-	go func() { ready <- c.cfg.MCP.Ready(ctx, serverWait) }()
+	go func() {
+		var errs []error
+		for _, m := range managers { // which connect side by side
+			errs = append(errs, m.Ready(ctx, serverWait))
+		}
+		ready <- errors.Join(errs...)
+	}()
 	for {
 		select {
 		case err := <-ready:
@@ -41,10 +61,16 @@ func (c *Conversation) awaitServers(t *turn) *ending {
 
 // offerServers gives the model the tools that the MCP servers have now.
 func (c *Conversation) offerServers() {
-	if c.cfg.MCP == nil {
-		return
+	var tools []tool.Tool
+	var generation uint64
+	for _, m := range c.managers() {
+		more, n := m.Tools()
+		// Of two tools with one name the agent's own counts.
+		tools = append(slices.DeleteFunc(tools, func(t tool.Tool) bool {
+			return slices.ContainsFunc(more, func(own tool.Tool) bool { return own.Spec().Name == t.Spec().Name })
+		}), more...)
+		generation += n
 	}
-	tools, generation := c.cfg.MCP.Tools()
 	if generation == c.offered {
 		return
 	}

@@ -46,6 +46,7 @@ type subagent struct {
 	context  []string // what hooks tell it at its start
 	narrow   narrowing
 	log      session.Log
+	parts    *AgentParts // what its agent brings; nil means nothing
 	began    time.Time
 
 	ctx    context.Context
@@ -156,14 +157,10 @@ func (c *Conversation) newSubagent(call *tool.Call, def *agents.Definition, in *
 		cfg.ModelName = c.model.ID
 		cfg.Mode = c.mode
 		cfg.Effort, cfg.Thinking = c.effort, c.thinking
-		cfg.Policy = c.policy.Narrow(s.narrow.policy())
+		cfg.Policy = c.rules().Narrow(s.narrow.policy())
 		cfg.SystemPrompt = []string{def.Prompt, subagentNotes, c.surroundings()}
-		if p := c.root().cfg.Project; p != nil && len(p.Instructions) > 0 && !def.OmitContext {
-			told := []string{strings.TrimSpace(contextIntro)}
-			for _, f := range p.Instructions {
-				told = append(told, showInstructions(f))
-			}
-			cfg.SystemPrompt = append(cfg.SystemPrompt, strings.Join(told, "\n\n"))
+		if c.cfg.Project != nil {
+			cfg.Project = c.cfg.Project.Clone()
 		}
 		if def.Reminder != "" {
 			cfg.SystemPrompt = append(cfg.SystemPrompt, def.Reminder)
@@ -177,7 +174,8 @@ func (c *Conversation) newSubagent(call *tool.Call, def *agents.Definition, in *
 		return nil, errEnded
 	}
 	cfg.AppendSystemPrompt, cfg.JSONSchema, cfg.History = "", nil, nil
-	cfg.Project, cfg.SkillTool, cfg.OutputStyle, cfg.NoSlashCommands = nil, false, "", true
+	cfg.SkillTool = cfg.SkillTool && s.narrow.has("Skill")
+	cfg.Git, cfg.NoInstructions, cfg.OutputStyle, cfg.PromptCommands, cfg.Agent, cfg.AgentName = nil, def.OmitContext, "", nil, nil, ""
 	cfg.Questions, cfg.Partial, cfg.Replay, cfg.States = false, false, false, false
 	cfg.SessionID, cfg.Checkpoints = c.id, false
 	cfg.Env = c.env.Child(s.id)
@@ -204,6 +202,18 @@ func (c *Conversation) newSubagent(call *tool.Call, def *agents.Definition, in *
 	if s.child, err = New(cfg, s); err != nil {
 		s.closeLog()
 		return nil, err
+	}
+	if cfg.AgentParts != nil {
+		parts, err := cfg.AgentParts(def)
+		if err != nil {
+			s.closeLog()
+			return nil, fmt.Errorf("the agent %s cannot be used: %w", def.Name, err)
+		}
+		s.child.parts, s.parts = parts, parts
+		s.context = parts.Context
+		if parts.Close != nil {
+			cfg.Env.OnClose(parts.Close)
+		}
 	}
 	s.model = s.child.primary.ID
 	s.child.sub = s
@@ -369,6 +379,7 @@ func (s *subagent) converse() (crash any) {
 			}
 		}
 	}
+	s.context = append(s.context, s.child.preload(s.ctx, s.def, func(f func()) { f() })...)
 	p := &prompt{m: wire.Prompt(wire.Blocks(&wire.TextBlock{Text: s.prompt})), uuid: NewID(), origin: &wire.Origin{Kind: "agent"}}
 	if info := s.Info(); !info.Background && s.depth == 1 {
 		m := *p.m
@@ -910,5 +921,5 @@ func (s *subagent) Hooks(ctx context.Context, in wire.HookInput, subject, toolUs
 		set("AgentID", s.id)
 		set("AgentType", s.def.Name)
 	}
-	return s.parent.host.Hooks(ctx, in, subject, toolUseID)
+	return allHooks(ctx, s.parent.host, s.parts, in, subject, toolUseID)
 }

@@ -156,6 +156,11 @@ func running(tasks *tool.Tasks) int {
 // setAgents gives the conversation the agents that its tool can start; none takes
 // the tool away.
 func (c *Conversation) setAgents(defs []*agents.Definition) {
+	if c.self != nil {
+		if defs = c.self.agents(defs); !c.self.has(agentToolName, agentToolTold) {
+			defs = nil
+		}
+	}
 	c.cfg.Agents = defs
 	c.tools = slices.DeleteFunc(slices.Clone(c.tools), func(t tool.Tool) bool { _, ok := t.(*agentTool); return ok })
 	if len(defs) > 0 {
@@ -225,6 +230,19 @@ func newNarrowing(def *agents.Definition) (narrowing, error) {
 	var err, err2 error
 	n.tools, err = parse(def.Tools, wire.BehaviorAllow)
 	n.denied, err2 = parse(def.Disallowed, wire.BehaviorDeny)
+	if !n.all { // the servers that it names are for it
+		var servers []string
+		for _, ref := range def.MCPServers {
+			if ref.Name != "" {
+				servers = append(servers, strings.TrimSuffix(mcp.ToolName(ref.Name, ""), "__"))
+			}
+			for _, name := range slices.Sorted(maps.Keys(ref.Configs)) {
+				servers = append(servers, strings.TrimSuffix(mcp.ToolName(name, ""), "__"))
+			}
+		}
+		more, err3 := parse(servers, wire.BehaviorAllow)
+		n.tools, err = append(n.tools, more...), errors.Join(err, err3)
+	}
 	return n, errors.Join(err, err2)
 }
 
@@ -314,10 +332,13 @@ func (c *Conversation) decide(tl tool.Tool, input json.RawMessage, access []tool
 			chain = append(chain, s)
 		}
 		mode = root.mode
+		if root.self != nil {
+			mode = narrowest(mode, root.self.mode)
+		}
 		for _, s := range slices.Backward(chain) {
 			mode = narrowest(mode, s.narrow.mode)
 		}
-		d = c.policy.Decide(&policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: root.mode, Roots: root.roots, Cwd: c.env.Cwd(), Home: c.env.Home,
+		d = c.rules().Decide(&policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: root.mode, Roots: root.roots, Cwd: c.env.Cwd(), Home: c.env.Home,
 			Sandboxed: c.unasked(access)})
 		d = leaving(access, d)
 		if a, is := tl.(*agentTool); is {

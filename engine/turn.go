@@ -119,6 +119,11 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 	if failed != nil {
 		return failed
 	}
+	if c.cfg.AgentName != "" && c.cfg.Agent == nil {
+		end := c.broken(fmt.Errorf("There is no agent named %s, which this conversation is to be.", c.cfg.AgentName))
+		end.noTurns = true
+		return end
+	}
 	if err := c.keepPrompt(); err != nil {
 		return c.broken(err)
 	}
@@ -128,6 +133,7 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 	if end := c.expandPrompt(t, p, cmd); end != nil {
 		return end
 	}
+	added = append(c.beginAgent(t, p), added...)
 	if err := c.say(t, p, added); err != nil {
 		return c.broken(err)
 	}

@@ -50,6 +50,12 @@ type Definition struct {
 	Skills      []string            // that its prompt begins with
 	MCPServers  []*wire.MCPServerRef
 	Hooks       json.RawMessage // as in settings; nil means none
+	Memory      string          // where it keeps what it learned: "user", "project" or "local"; empty means nowhere
+	First       string          // its first prompt, if it is the conversation itself
+
+	// Trusted says that its hooks and servers may run. Those of a file that a
+	// stranger may have written do not without it.
+	Trusted bool
 
 	Source Source
 	Path   string // of its file, if it is from one
@@ -61,6 +67,7 @@ func FromWire(name string, d *wire.AgentDefinition, source Source) (*Definition,
 		Name: strings.TrimSpace(name), Description: d.Description, Prompt: d.Prompt, Tools: d.Tools, Disallowed: d.DisallowedTools,
 		Model: d.Model, Effort: string(d.Effort), Mode: d.PermissionMode, MaxTurns: d.MaxTurns, Background: d.Background,
 		OmitContext: d.OmitClaudeMD, Reminder: d.CriticalSystemReminder, Skills: d.Skills, MCPServers: d.MCPServers, Source: source,
+		Memory: d.Memory, First: d.InitialPrompt, Trusted: true,
 	}
 	return def, def.check()
 }
@@ -105,6 +112,11 @@ func (d *Definition) check() error {
 	case d.MaxTurns < 0:
 		return fmt.Errorf("maxTurns of the agent %q is less than zero", d.Name)
 	}
+	switch d.Memory {
+	case "", "user", "project", "local":
+	default:
+		return fmt.Errorf("the agent %q has the memory %q: user, project and local can be", d.Name, d.Memory)
+	}
 	switch d.Mode {
 	case "", wire.ModeDefault, wire.ModeAcceptEdits, wire.ModePlan, wire.ModeDontAsk, wire.ModeBypassPermissions, wire.ModeAuto, wire.ModeManual, wire.ModeDelegate:
 		return nil
@@ -117,8 +129,9 @@ const maxFiles = 500
 
 // ReadDir reads the Markdown files of a directory and of those below it. A file
 // that is no agent is left out and named among the problems; a directory that is
-// not there has none.
-func ReadDir(dir string, source Source) (list []*Definition, problems []error) {
+// not there has none. Trusted reports whether what a file brings may run; nil means
+// that none may.
+func ReadDir(dir string, source Source, trusted func(path string, content []byte) bool) (list []*Definition, problems []error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
@@ -136,7 +149,7 @@ func ReadDir(dir string, source Source) (list []*Definition, problems []error) {
 			problems = append(problems, fmt.Errorf("%s: only %d files are read", dir, maxFiles))
 			return fs.SkipAll
 		}
-		def, err := readFile(root, dir, name, source)
+		def, err := readFile(root, dir, name, source, trusted)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("%s: %w", filepath.Join(dir, filepath.FromSlash(name)), err))
 			return nil
@@ -147,7 +160,7 @@ func ReadDir(dir string, source Source) (list []*Definition, problems []error) {
 	return list, problems
 }
 
-func readFile(root *os.Root, dir, name string, source Source) (*Definition, error) {
+func readFile(root *os.Root, dir, name string, source Source, trusted func(string, []byte) bool) (*Definition, error) {
 	info, err := root.Stat(filepath.FromSlash(name))
 	if err != nil {
 		return nil, err
@@ -164,6 +177,7 @@ func readFile(root *os.Root, dir, name string, source Source) (*Definition, erro
 		return nil, err
 	}
 	def.Path = filepath.Join(dir, filepath.FromSlash(name))
+	def.Trusted = trusted != nil && trusted(def.Path, text)
 	return def, nil
 }
 
@@ -180,6 +194,7 @@ func parseFile(text []byte, source Source) (*Definition, error) {
 		Name: doc.String("name"), Description: doc.String("description"), Prompt: doc.Body,
 		Tools: doc.List("tools"), Disallowed: doc.List("disallowedTools"), Skills: doc.List("skills"),
 		Model: doc.String("model"), Effort: doc.String("effort"), Mode: wire.PermissionMode(doc.String("permissionMode")), Hooks: doc.JSON("hooks"), Source: source,
+		Memory: doc.String("memory"), First: doc.String("initialPrompt"),
 	}
 	if doc.Has("maxTurns") {
 		n, ok := doc.Int("maxTurns")

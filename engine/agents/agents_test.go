@@ -54,7 +54,7 @@ func TestReadDir(t *testing.T) {
 	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "link.md")); err != nil {
 		t.Log(err)
 	}
-	list, problems := agents.ReadDir(dir, agents.Project)
+	list, problems := agents.ReadDir(dir, agents.Project, nil)
 	if len(list) != 2 || len(problems) < 3 {
 		t.Fatalf("%d agents, problems %v", len(list), problems)
 	}
@@ -67,7 +67,7 @@ func TestReadDir(t *testing.T) {
 		tester.Path != filepath.Join(dir, "tester.md") || tester.Source != agents.Project {
 		t.Errorf("%+v", tester)
 	}
-	if list, problems := agents.ReadDir(filepath.Join(dir, "none"), agents.User); list != nil || problems != nil {
+	if list, problems := agents.ReadDir(filepath.Join(dir, "none"), agents.User, nil); list != nil || problems != nil {
 		t.Error(list, problems)
 	}
 }

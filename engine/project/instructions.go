@@ -259,6 +259,15 @@ func (c *Context) Forget() {
 	}
 }
 
+// Clone returns a context that says the same and remembers by itself what was told,
+// for a conversation beside the first.
+func (c *Context) Clone() *Context {
+	clone := &Context{Root: c.Root, Instructions: c.Instructions, Commands: c.Commands, Styles: c.Styles, Plugins: c.Plugins, Files: c.Files, Problems: c.Problems,
+		opts: c.opts, conditional: c.conditional, told: map[string]bool{}}
+	clone.Forget()
+	return clone
+}
+
 // AllTold returns what was told so far, for another [Context.Told].
 func (c *Context) AllTold() []string {
 	c.mu.Lock()

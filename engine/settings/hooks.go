@@ -57,6 +57,21 @@ func (s *Settings) Hooks() []Hook {
 	return all
 }
 
+// HooksIn reads the hooks of a file that is none of settings, such as that of a plugin
+// or of an agent: {"hooks": …}. There are none where the settings leave hooks off.
+func (s *Settings) HooksIn(file string, text []byte) ([]Hook, error) {
+	if s == nil || s.managed("disableAllHooks") || s.managed("allowManagedHooksOnly") || s.Bool("disableAllHooks") {
+		return nil, nil
+	}
+	l := &layer{Origin: Origin{Layer: User, File: file}}
+	v, line, err := parse(text)
+	if err != nil {
+		l.Line = line
+		return nil, &Error{l.Origin, "the hooks are no valid JSON: " + err.Error(), "Mend the file."}
+	}
+	return hooksOf(l, v)
+}
+
 // hooksOf reads the hooks of a layer.
 func hooksOf(l *layer, in *Value) ([]Hook, error) {
 	var all []Hook

@@ -1,0 +1,102 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/parley-go/parley/engine/mcp"
+	"github.com/parley-go/parley/engine/project"
+	"github.com/parley-go/parley/engine/settings"
+)
+
+// pluginRoot is what a plugin writes for the directory that it is in.
+const pluginRoot = "${CLAUDE_PLUGIN_ROOT}"
+
+// A plugin is there because the user or the host named its directory. So what it
+// brings runs as if they had written it: agents, hooks and MCP servers. Commands,
+// skills and styles are the matter of package project.
+
+// plugins returns the plugins that there are.
+func (s *server) plugins() []*project.PluginInfo {
+	if s.conv == nil || s.conv.Project() == nil {
+		return nil
+	}
+	return s.conv.Project().Plugins
+}
+
+// readPlugin reads a file of JSON of a plugin, with its directory in place.
+func readPlugin(p *project.PluginInfo, path string) ([]byte, error) {
+	text, err := os.ReadFile(path)
+	return []byte(strings.ReplaceAll(string(text), pluginRoot, jsonText(p.Dir))), err
+}
+
+// jsonText returns a text as it is written inside of a string of JSON.
+func jsonText(s string) string {
+	raw, _ := json.Marshal(s)
+	return string(raw[1 : len(raw)-1])
+}
+
+// pluginHooks reads the hooks of a plugin.
+func (set *setup) pluginHooks(prefs *settings.Settings, p *project.PluginInfo) ([]settings.Hook, error) {
+	if p.Hooks == "" {
+		return nil, nil
+	}
+	text, err := readPlugin(p, p.Hooks)
+	if err != nil {
+		return nil, fmt.Errorf("the hooks of the plugin %s cannot be read: %w", p.Name, err)
+	}
+	return prefs.HooksIn(p.Hooks, text)
+}
+
+// connectPlugins begins to connect the MCP servers of plugins, which are named
+// plugin:PLUGIN:SERVER.
+func (s *server) connectPlugins() {
+	if s.set.flags.StrictMCP {
+		return
+	}
+	for _, p := range s.plugins() {
+		if p.MCP == "" {
+			continue
+		}
+		servers, err := s.set.pluginServers(p)
+		if err != nil {
+			if s.set.cfg.Logger != nil {
+				s.set.cfg.Logger.Warn("the MCP servers of a plugin cannot be read", "plugin", p.Name, "error", err)
+			}
+			continue
+		}
+		s.mcp.Set("plugin", servers...)
+	}
+}
+
+func (set *setup) pluginServers(p *project.PluginInfo) ([]mcp.Server, error) {
+	text, err := readPlugin(p, p.MCP)
+	if err != nil {
+		return nil, err
+	}
+	var doc map[string]json.RawMessage
+	if json.Unmarshal(text, &doc) == nil && doc["mcpServers"] == nil {
+		// The servers alone are a file as well.
+		text = append(append([]byte(`{"mcpServers":`), text...), '}')
+	}
+	servers, err := parseServers(text, set.vars)
+	if err != nil {
+		return nil, err
+	}
+	var admitted []mcp.Server
+	for _, srv := range servers {
+		srv.Name = "plugin:" + p.Name + ":" + srv.Name
+		raw, _ := json.Marshal(srv.Config)
+		if srv.Config.Type == "sdk" || !set.prefs.Admits(srv.Name, raw) {
+			continue
+		}
+		if srv.Config.Env == nil {
+			srv.Config.Env = map[string]string{}
+		}
+		srv.Config.Env["CLAUDE_PLUGIN_ROOT"] = p.Dir
+		admitted = append(admitted, srv)
+	}
+	return admitted, nil
+}

@@ -1,0 +1,140 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/parley-go/parley/engine/agents"
+	"github.com/parley-go/parley/engine/mcp"
+	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/engine/project"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/wire"
+)
+
+// become makes the conversation an agent: its prompt, tools, model and mode are the
+// agent's. It is called before the first prompt.
+func (c *Conversation) become(def *agents.Definition) error {
+	n, err := newNarrowing(def)
+	if err != nil {
+		return err
+	}
+	if def.Model != "" && def.Model != "inherit" {
+		model := c.resolve(def.Model)
+		if c.cfg.MaxBudget > 0 && !model.Priced() {
+			return unpriced(model)
+		}
+		c.model, c.primary = model, model
+	}
+	if def.Effort != "" {
+		c.effort = def.Effort
+	}
+	if def.MaxTurns > 0 {
+		c.cfg.MaxTurns = def.MaxTurns
+	}
+	if c.cfg.AgentParts != nil {
+		parts, err := c.cfg.AgentParts(def)
+		if err != nil {
+			return fmt.Errorf("the agent %s cannot be used: %w", def.Name, err)
+		}
+		c.parts = parts
+		if parts.Close != nil {
+			c.env.OnClose(parts.Close)
+		}
+		if parts.Hooks != nil {
+			c.host = agentHost{c.host, parts}
+		}
+	}
+	c.cfg.Agent, c.self, c.keeps = def, &n, n.keeps
+	c.cfg.NoInstructions = c.cfg.NoInstructions || def.OmitContext
+	c.mode = narrowest(c.mode, def.Mode)
+	c.tools = slices.DeleteFunc(slices.Clone(c.tools), func(t tool.Tool) bool {
+		switch t.(type) {
+		case *agentTool, *structuredOutput, *askUser, *enterPlan, *exitPlan:
+			return false
+		case *mcp.Tool:
+			return true // they come by themselves
+		}
+		return !n.keeps(t)
+	})
+	c.offered = 0
+	c.setAgents(c.cfg.Agents)
+	return nil
+}
+
+// agentHost is the host of a conversation that is an agent with hooks of its own.
+type agentHost struct {
+	Host
+	parts *AgentParts
+}
+
+func (h agentHost) Hooks(ctx context.Context, in wire.HookInput, subject, toolUseID string) []HookAnswer {
+	return allHooks(ctx, h.Host, h.parts, in, subject, toolUseID)
+}
+
+// allHooks calls the hooks of the host and those of an agent at once.
+func allHooks(ctx context.Context, host Host, parts *AgentParts, in wire.HookInput, subject, toolUseID string) []HookAnswer {
+	if parts == nil || parts.Hooks == nil {
+		return host.Hooks(ctx, in, subject, toolUseID)
+	}
+	own := make(chan []HookAnswer, 1)
+	go func() { own <- parts.Hooks(ctx, in, subject) }()
+	return append(host.Hooks(ctx, in, subject, toolUseID), <-own...)
+}
+
+// rules returns the rules that count: those of the conversation, narrowed by the
+// agent that it is.
+func (c *Conversation) rules() *policy.Policy {
+	if c.self == nil {
+		return c.policy
+	}
+	return c.policy.Narrow(c.self.policy())
+}
+
+// beginAgent adds to the first prompt what its agent begins with.
+func (c *Conversation) beginAgent(t *turn, p *prompt) (added []string) {
+	def := c.cfg.Agent
+	if def == nil || c.sub != nil || c.begun || c.cfg.History != nil {
+		return nil
+	}
+	c.begun = true
+	if c.parts != nil {
+		added = append(added, c.parts.Context...)
+	}
+	c.aside(func() { added = append(added, c.preload(t.ctx, def, func(f func()) { c.Do(f) })...) })
+	if def.First != "" && p.origin == nil {
+		content := wire.Blocks(append([]wire.Block{&wire.TextBlock{Text: def.First}}, p.content().All()...)...)
+		p.expanded = &content
+	}
+	return added
+}
+
+// preload returns the texts of the skills that an agent begins with. inside runs a
+// function in the goroutine that owns the conversation.
+func (c *Conversation) preload(ctx context.Context, def *agents.Definition, inside func(func())) (texts []string) {
+	for _, name := range def.Skills {
+		var cmd *project.Command
+		inside(func() {
+			if cmd = c.projectCommand(name); cmd != nil && c.cfg.Skills != nil && !slices.Contains(c.cfg.Skills, cmd.Name) {
+				cmd = nil
+			}
+		})
+		if cmd == nil {
+			texts = append(texts, fmt.Sprintf("The skill %s, which you are to have, is not here. Say so in your report if you miss it.", name))
+			continue
+		}
+		text, err := c.expandParts(ctx, cmd, "", inside)
+		if err != nil {
+			texts = append(texts, fmt.Sprintf("The skill %s could not be loaded: %v", cmd.Name, err))
+			continue
+		}
+		head := "The skill " + cmd.Name + " is loaded."
+		if cmd.Dir != "" {
+			head += " Base directory for this skill: " + cmd.Dir
+		}
+		texts = append(texts, head+"\n\n"+strings.TrimSpace(text))
+	}
+	return texts
+}
