@@ -41,12 +41,12 @@ type Conversation struct {
 	calls chan func()   // run by the goroutine that owns the state
 	over  chan struct{} // closed when Run has returned
 
-	sub   *subagent            // what it is, if another conversation started it
-	base  context.Context      // of Run
-	keeps func(tool.Tool) bool // whether it has a tool; nil means all
-	parts *AgentParts          // what its agent brings; nil means nothing
-	self  *narrowing           // what its agent may do, if it is one and no subagent
-	stats agentStats
+	sub     *subagent            // what it is, if another conversation started it
+	base    context.Context      // of Run
+	keeps   func(tool.Tool) bool // whether it has a tool; nil means all
+	brought *AgentParts          // what its agent brings; nil means nothing
+	self    *narrowing           // what its agent may do, if it is one and no subagent
+	stats   agentStats
 
 	// Everything below belongs to Run.
 

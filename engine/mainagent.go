@@ -39,7 +39,7 @@ func (c *Conversation) become(def *agents.Definition) error {
 		if err != nil {
 			return fmt.Errorf("the agent %s cannot be used: %w", def.Name, err)
 		}
-		c.parts = parts
+		c.brought = parts
 		if parts.Close != nil {
 			c.env.OnClose(parts.Close)
 		}
@@ -100,8 +100,8 @@ func (c *Conversation) beginAgent(t *turn, p *prompt) (added []string) {
 		return nil
 	}
 	c.begun = true
-	if c.parts != nil {
-		added = append(added, c.parts.Context...)
+	if c.brought != nil {
+		added = append(added, c.brought.Context...)
 	}
 	c.aside(func() { added = append(added, c.preload(t.ctx, def, func(f func()) { c.Do(f) })...) })
 	if def.First != "" && p.origin == nil {

@@ -20,8 +20,8 @@ func (c *Conversation) managers() (list []*mcp.Manager) {
 	if c.cfg.MCP != nil {
 		list = append(list, c.cfg.MCP)
 	}
-	if c.parts != nil && c.parts.MCP != nil {
-		list = append(list, c.parts.MCP)
+	if c.brought != nil && c.brought.MCP != nil {
+		list = append(list, c.brought.MCP)
 	}
 	return list
 }

@@ -209,7 +209,7 @@ func (c *Conversation) newSubagent(call *tool.Call, def *agents.Definition, in *
 			s.closeLog()
 			return nil, fmt.Errorf("the agent %s cannot be used: %w", def.Name, err)
 		}
-		s.child.parts, s.parts = parts, parts
+		s.child.brought, s.parts = parts, parts
 		s.context = parts.Context
 		if parts.Close != nil {
 			cfg.Env.OnClose(parts.Close)
