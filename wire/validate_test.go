@@ -284,9 +284,11 @@ func TestSchemaTranscripts(t *testing.T) {
 			switch {
 			case err == nil:
 			case line.dir == "in":
-				var id struct{ Request_ID string }
+				var id struct {
+					ID string `json:"request_id"`
+				}
 				json.Unmarshal(msg, &id)
-				wrong[id.Request_ID] = err
+				wrong[id.ID] = err
 			default:
 				t.Errorf("%s: %v\n%.2000s", filepath.Base(file), err, msg)
 			}
