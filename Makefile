@@ -8,7 +8,7 @@ PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 win
 FUZZTIME ?= 60s
 TEST_TIMEOUT ?= 240s
 
-.PHONY: help check fmt vet staticcheck rules cross test race stores jsonv2 fuzz peers interop bench bench-check clean
+.PHONY: help check fmt vet staticcheck rules cross test race stores jsonv2 fuzz peers interop release bench bench-check clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ bench: ## every benchmark beside its peer, with loopback only; writes docs/perfo
 bench-check: ## fail if a hot path needs more instructions than before (needs valgrind); UPDATE=1 takes the new counts
 	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; \
 	go build -trimpath -o "$$dir/" ./bench ./bench/hot && "$$dir/bench" check "$$dir/hot" $(if $(UPDATE),update)
+
+release: ## the command for every platform into dist/, static and reproducible, with sums and what each is made of
+	scripts/release
 
 clean: ## remove what builds and tests leave in the tree
 	rm -rf bin dist

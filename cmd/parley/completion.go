@@ -55,7 +55,7 @@ type completed struct {
 var (
 	helpFlag = regexp.MustCompile(`(?m)^  (--[a-z][a-z-]*)(?: [^ ]+)*?  +(\S.*)$`)
 	helpWord = regexp.MustCompile(`(?m)^  parley [a-z-]+ ([a-z]+)(?: |$)`)
-	longFlag = regexp.MustCompile(`(?m)^  (?:-[a-z], )?(--[A-Za-z-]+)(?:.*?  +(\S.*))?$`)
+	longFlag = regexp.MustCompile(`(?m)^  (?:-[a-z], )?(--[A-Za-z-]+)(?:.*?  +(\S.*)|.*)$`)
 )
 
 // completions reads the help of every command, so that nothing has to be said twice.

@@ -57,6 +57,7 @@ var arrows = map[string][]string{
 	// Programs that scripts use, and this package.
 	"internal/house":    {},
 	"internal/loopback": {},
+	"internal/sbom":     {},
 
 	"internal/telemetry": {},
 	"internal/otlp":      {},
