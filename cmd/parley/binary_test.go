@@ -268,7 +268,7 @@ func TestManualPeers(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(t.TempDir(), "parley")
 	build(t, path)
-	for _, b := range blocks(t) {
+	for _, b := range blocks(t, manual) {
 		if title := b.title(); title != "" {
 			if err := os.WriteFile(filepath.Join(dir, title), []byte(b.code), 0o666); err != nil {
 				t.Fatal(err)

@@ -112,17 +112,23 @@ var inGo = map[string]string{
 	"[Faults] returns ready scripts, by name, for what an SDK must survive.": "\"parley help faults\" lists ready scripts, by name, for what an SDK must survive.",
 }
 
-// A block is a block of code in the manual.
+// A block is a block of code in a document. What stands behind its language says
+// what becomes of it:
+//
+//	title=FILE         it is this file, for the blocks after it
+//	exit=N             the commands exit with this status
+//	cwd=root           they run at the root of the repository
+//	not-run: REASON    they do not run in a test
 type block struct {
 	line       int
 	lang, info string
 	code       string
 }
 
-// blocks takes the manual apart.
-func blocks(t *testing.T) []block {
+// blocks takes a document apart.
+func blocks(t *testing.T, file string) []block {
 	t.Helper()
-	data, err := os.ReadFile(manual)
+	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,14 +159,19 @@ func (b block) title() string {
 	return title
 }
 
-// TestManual does what the manual says: it writes its files and runs its commands,
-// one after the other. The agents in Python and TypeScript are played by ask; in
-// TestManualPeers they play themselves. The real API is a fake one.
+// TestManual does what README.md and docs say: it writes their files and runs their
+// commands, one after the other, in a directory for each document. The agents in
+// Python and TypeScript are played by ask; in TestManualPeers they play themselves. The
+// real API is a fake one.
 func TestManual(t *testing.T) {
 	if _, err := exec.LookPath("sh"); err != nil {
 		t.Skip(err)
 	}
-	dir, bin := t.TempDir(), t.TempDir()
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir()
 	build(t, filepath.Join(bin, "parley"))
 	self, err := os.Executable()
 	if err != nil {
@@ -176,31 +187,94 @@ func TestManual(t *testing.T) {
 		}
 	}
 	api := parleytest.NewAPI(t, parleytest.Script(parleytest.Say("It says good morning.").Always()), nil)
+	env := []string{"PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0",
+		"ANTHROPIC_API_KEY=any", "ANTHROPIC_BASE_URL=" + api.URL, "HOME=" + t.TempDir(), "GOPROXY=off", "GOTOOLCHAIN=local"}
+	out, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE", "GOPATH").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, value := range strings.Fields(string(out)) {
+		env = append(env, []string{"GOCACHE=", "GOMODCACHE=", "GOPATH="}[i]+value)
+	}
+	documents, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	ran := 0
-	for _, b := range blocks(t) {
-		if title := b.title(); title != "" {
-			if err := os.WriteFile(filepath.Join(dir, title), []byte(b.code), 0o666); err != nil {
-				t.Fatal(err)
+	for _, file := range append(documents, filepath.Join(root, "README.md")) {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			dir := t.TempDir()
+			module(t, root, dir)
+			for _, b := range blocks(t, file) {
+				if title := b.title(); title != "" && !strings.HasSuffix(title, "_test.go") {
+					if err := os.WriteFile(filepath.Join(dir, title), []byte(b.code), 0o666); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if why, ok := strings.CutPrefix(b.info, "not-run:"); ok {
+					if strings.TrimSpace(why) == "" {
+						t.Errorf("%s:%d: say why it does not run", file, b.line)
+					}
+					continue
+				}
+				if b.lang != "sh" {
+					continue
+				}
+				ran++
+				cmd := exec.Command("sh", "-eu", "-c", strings.ReplaceAll(b.code, "https://api.anthropic.com", api.URL))
+				cmd.Dir = dir
+				if b.info == "cwd=root" {
+					cmd.Dir = root
+				}
+				cmd.Env = append(os.Environ(), env...)
+				out, err := cmd.CombinedOutput()
+				want := 0
+				fmt.Sscanf(b.info, "exit=%d", &want)
+				if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != want {
+					t.Errorf("%s:%d: %v, want status %d\n%s\n%s", file, b.line, err, want, b.code, out)
+				}
+				t.Logf("%s:%d\n%s\n%s", file, b.line, b.code, out)
 			}
-		}
-		if b.lang != "sh" {
-			continue
-		}
-		ran++
-		cmd := exec.Command("sh", "-eu", "-c", strings.ReplaceAll(b.code, "https://api.anthropic.com", api.URL))
-		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0", "ANTHROPIC_API_KEY=any")
-		out, err := cmd.CombinedOutput()
-		want := 0
-		fmt.Sscanf(b.info, "exit=%d", &want)
-		if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != want {
-			t.Errorf("%s:%d: %v, want status %d\n%s\n%s", manual, b.line, err, want, b.code, out)
-		}
-		t.Logf("%s:%d\n%s\n%s", manual, b.line, b.code, out)
+		})
 	}
-	if ran == 0 {
-		t.Error("the manual has no commands")
+	if ran < 10 {
+		t.Errorf("the documents have %d blocks of commands", ran)
 	}
+}
+
+// module makes a module of a directory that uses this one, for programs that a document
+// shows.
+func module(t *testing.T, root, dir string) {
+	t.Helper()
+	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Replace(string(mod), "module github.com/parley-go/parley", "module document", 1) +
+		fmt.Sprintf("\nrequire github.com/parley-go/parley v0.0.0\nreplace github.com/parley-go/parley => %s\n", root)
+	sum, err := os.ReadFile(filepath.Join(root, "go.sum"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string][]byte{"go.mod": []byte(text), "go.sum": sum} {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The program in README.md is the example hello, which a test runs.
+func TestReadmeProgram(t *testing.T) {
+	hello, err := os.ReadFile(filepath.Join("..", "..", "examples", "hello", "main.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range blocks(t, filepath.Join("..", "..", "README.md")) {
+		if b.lang == "go" && strings.HasSuffix(string(hello), b.code) {
+			return
+		}
+	}
+	t.Error("README.md does not show examples/hello/main.go as it is")
 }
 
 // TestManualGo runs the tests that the manual shows.
@@ -211,7 +285,7 @@ func TestManualGo(t *testing.T) {
 	}
 	dir := t.TempDir()
 	overlay := map[string]string{}
-	for _, b := range blocks(t) {
+	for _, b := range blocks(t, manual) {
 		if title := b.title(); b.lang == "go" && strings.HasSuffix(title, "_test.go") {
 			file := filepath.Join(dir, title)
 			if err := os.WriteFile(file, []byte(b.code), 0o666); err != nil {
