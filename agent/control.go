@@ -190,8 +190,14 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 			Commands: s.conv.Commands(), Agents: s.agentInfo(), OutputStyle: s.conv.OutputStyle(), AvailableOutputStyles: s.styleNames(),
 			Models: s.set.models(), Account: &wire.AccountInfo{TokenSource: s.set.tokenFrom, APIKeySource: s.set.keySource, APIProvider: s.set.provider},
 			PID: os.Getpid(), ClaudeCodeVersion: s.set.cfg.Version, CurrentPermissionMode: s.conv.Mode(), SessionState: state,
-			Capabilities: engine.Capabilities(), HookOnFailureSupported: true, FastModeState: "off", FastModeDisabledReason: "sdk_opt_in_required",
+			Capabilities: engine.Capabilities(), HookOnFailureSupported: true, OtherHookAskOutranksHost: true, FastModeState: "off", FastModeDisabledReason: "sdk_opt_in_required",
 			FeedbackMode: json.RawMessage(`{"kind":"disabled"}`), AnalyticsDisabled: true, SDKMCPManifestsParked: parked,
+		}
+		// Nobody can watch or steer it from elsewhere.
+		no := json.RawMessage("false")
+		r.Extra = map[string]json.RawMessage{
+			"remote_control_available": no, "remote_control_auto_enable": no, "remote_control_auto_on_by_default": no,
+			"remote_control_auto_connect_default": no, "ide_rc_auto_enable_gate": no,
 		}
 		yes := true
 		if len(req.Hooks) > 0 {
@@ -266,7 +272,7 @@ func (s *server) setModel(id string, req *wire.SetModel) {
 		}
 		if changed {
 			s.Emit(&wire.User{
-				Message:   wire.UserMessage{Role: "user", Content: wire.Text("<local-command-stdout>Set model to " + s.conv.Model().ID + "</local-command-stdout>")},
+				Message:   wire.UserMessage{Role: "user", Content: wire.Text("<local-command-stdout>Set model to `" + s.conv.Model().ID + "`</local-command-stdout>")},
 				SessionID: s.conv.ID(), UUID: engine.NewID(), IsReplay: true,
 			})
 		}

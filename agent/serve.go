@@ -146,7 +146,7 @@ func (s *server) startFailed(err error) int {
 	if missing != nil {
 		zero := 0
 		s.out.put(&wire.Result{Subtype: "error_during_execution", IsError: true, Errors: []string{err.Error()}, SessionID: missing.id, UUID: engine.NewID(),
-			Usage: &wire.Usage{}, ModelUsage: map[string]*wire.ModelUsage{}, PermissionDenials: []*wire.PermissionDenial{}, ResultIndex: &zero, QueuedTurnCount: &zero})
+			Usage: engine.NoUsage(), ModelUsage: map[string]*wire.ModelUsage{}, PermissionDenials: []*wire.PermissionDenial{}, ResultIndex: &zero})
 	}
 	s.out.close()
 	s.set.close()

@@ -40,8 +40,9 @@ func TestSubagentTranscript(t *testing.T) {
 	for _, u := range res.ModelUsage {
 		input += u.InputTokens
 	}
-	if input != 1220 || res.Usage.InputTokens != 1220 {
-		t.Errorf("the session used %d, the turn %d; 1220 expected", input, res.Usage.InputTokens)
+	// The usage of the result is that of the conversation itself; by model it is all.
+	if input != 1220 || res.Usage.InputTokens != 20 {
+		t.Errorf("the session used %d, the turn itself %d; 1220 and 20 expected", input, res.Usage.InputTokens)
 	}
 	store := &session.Files{Dir: filepath.Join(home, ".claude")}
 	ids, err := session.Subagents(t.Context(), store, res.SessionID, nil)

@@ -11,7 +11,9 @@ import (
 	"runtime/debug"
 	"strings"
 	"time"
+	"unicode/utf8"
 
+	"github.com/parley-go/parley/engine/mcp"
 	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
@@ -371,8 +373,16 @@ func (c *Conversation) hear(t *turn, a *answer, run *toolRun, ev *wire.APIEvent,
 	if ev.Type == "message_start" && t.firstToken.IsZero() {
 		t.firstToken = c.now()
 	}
+	c.hearThought(t, a, ev)
 	if b != nil {
 		c.tellPrompts(t)
+		if b.kind == "tool_use" {
+			if tl := c.findTool(b.name); tl != nil {
+				if _, foreign := tl.(*mcp.Tool); !foreign {
+					b.complete(tl.Spec())
+				}
+			}
+		}
 		m := c.assistantLine(a, b)
 		m.UserMessageUUIDs = t.uuids()
 		m.UserMessageUUID = firstOf(m.UserMessageUUIDs)
@@ -391,9 +401,52 @@ func (c *Conversation) hear(t *turn, a *answer, run *toolRun, ev *wire.APIEvent,
 			e.UserMessageUUIDs = t.uuids()
 			e.UserMessageUUID = firstOf(e.UserMessageUUIDs)
 		}
+		if thinks(ev) {
+			e.Extra = fields("thinking_display", c.thinkingDisplay())
+		}
 		c.emit(e)
 	}
 	return nil
+}
+
+// hearThought tells how much the model has thought in a block: what the API says of
+// it, or a guess.
+func (c *Conversation) hearThought(t *turn, a *answer, ev *wire.APIEvent) {
+	if ev.Index == nil || *ev.Index < 0 || *ev.Index >= len(a.blocks) || a.blocks[*ev.Index].kind != "thinking" {
+		return
+	}
+	b := a.blocks[*ev.Index]
+	switch {
+	case ev.Type == "content_block_start":
+		b.began = c.now()
+	case ev.Delta != nil && ev.Delta.Type == "thinking_delta":
+		n := ev.Delta.EstimatedTokens
+		if n <= 0 {
+			n = int64(utf8.RuneCountInString(ev.Delta.Thinking)+2) / 4
+		}
+		if n == 0 {
+			return
+		}
+		b.tokens += n
+		c.tellPrompts(t)
+		c.emit(&wire.ThinkingTokens{EstimatedTokens: b.tokens, EstimatedTokensDelta: n, UserMessageUUID: firstOf(t.uuids()), SessionID: c.id, UUID: NewID()})
+	}
+}
+
+// thinks reports whether an event may be of a thought.
+func thinks(ev *wire.APIEvent) bool {
+	if _, ok := ev.ContentBlock.(*wire.ThinkingBlock); ok {
+		return true
+	}
+	return ev.Type == "message_start" || ev.Delta != nil && ev.Delta.Type == "thinking_delta"
+}
+
+// thinkingDisplay is how much is shown of what the model thinks.
+func (c *Conversation) thinkingDisplay() string {
+	if c.thinking.Display != "" {
+		return c.thinking.Display
+	}
+	return "updates"
 }
 
 func (c *Conversation) streamEvent(a *answer, raw json.RawMessage) *wire.StreamEvent {
@@ -407,8 +460,11 @@ func (c *Conversation) assistantLine(a *answer, b *block) *wire.Assistant {
 			Content: wire.Blocks(decodeBlock(b.raw)), Usage: a.startUsage, ContextManagement: json.RawMessage("null")},
 		SessionID: c.id, UUID: NewID(), Timestamp: c.stamp(), RequestID: a.requestID,
 	}
-	if b.kind == "tool_use" {
+	switch b.kind {
+	case "tool_use":
 		m.ToolUseMeta = c.toolUseMeta(b)
+	case "thinking":
+		m.ThinkingDurationMS, m.ThinkingDisplay = max(1, c.now().Sub(b.began).Milliseconds()), c.thinkingDisplay()
 	}
 	return m
 }

@@ -89,7 +89,7 @@ func (c *Conversation) runHooks(t *turn, in wire.HookInput, subject, id string) 
 // stopHooks asks whether the turn may end. more is why not.
 func (c *Conversation) stopHooks(t *turn) (more string, stopped bool) {
 	in := &wire.StopInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: c.mode,
-		StopHookActive: t.stops > 0, LastAssistantMessage: t.lastText}
+		StopHookActive: t.stops > 0, LastAssistantMessage: t.lastText, BackgroundTasks: c.hookTasks(), SessionCrons: []*wire.HookCron{}}
 	for _, a := range c.runHooks(t, in, "", NewID()) {
 		switch {
 		case a.Err != nil:
@@ -102,6 +102,16 @@ func (c *Conversation) stopHooks(t *turn) (more string, stopped bool) {
 		}
 	}
 	return more, false
+}
+
+// hookTasks tells hooks what runs in the background.
+func (c *Conversation) hookTasks() []*wire.HookTask {
+	tasks := []*wire.HookTask{}
+	for _, info := range c.env.Tasks().Running() {
+		tasks = append(tasks, &wire.HookTask{ID: info.ID, Type: info.Kind, Status: info.Status, Description: info.Description,
+			Command: info.Command, AgentType: info.AgentType})
+	}
+	return tasks
 }
 
 // additionalContext returns what a hook adds for the model.

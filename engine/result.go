@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/parley-go/parley/engine/internal/ledger"
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/wire"
 )
@@ -128,7 +129,7 @@ func (c *Conversation) result(t *turn, end *ending) *wire.Result {
 		if end.text == "" {
 			r.Extra["result"] = json.RawMessage(`""`)
 		}
-		if end.status == 0 {
+		if end.status == 0 && !end.blocked {
 			r.Extra["api_error_status"] = json.RawMessage("null")
 		}
 	}
@@ -165,7 +166,7 @@ func (c *Conversation) synthetic(text string, e syntheticError) *wire.Assistant 
 	m := &wire.Assistant{
 		Message: wire.APIMessage{ID: NewID(), Type: "message", Role: "assistant", Model: "<synthetic>",
 			Content: wire.Blocks(&wire.TextBlock{Text: text}), StopReason: stop,
-			Usage:             &wire.Usage{ServerToolUse: &wire.ServerToolUsage{}, CacheCreation: &wire.CacheCreation{}},
+			Usage:             unknownUsage(),
 			ContextManagement: json.RawMessage("null"), Container: json.RawMessage("null"),
 			Diagnostics: json.RawMessage("null"), StopDetails: json.RawMessage("null")},
 		SessionID: c.id, UUID: NewID(), Timestamp: c.stamp(), RequestID: e.requestID,
@@ -175,6 +176,19 @@ func (c *Conversation) synthetic(text string, e syntheticError) *wire.Assistant 
 		m.Message.Extra = map[string]json.RawMessage{"stop_sequence": json.RawMessage(`""`)}
 	}
 	return m
+}
+
+// NoUsage is that of a result before anything was asked.
+func NoUsage() *wire.Usage { return ledger.Full(&wire.Usage{}) }
+
+// unknownUsage is that of a message that no model wrote: nothing, and of the rest it is
+// said that nobody knows.
+func unknownUsage() *wire.Usage {
+	u := &wire.Usage{ServerToolUse: &wire.ServerToolUsage{}, CacheCreation: &wire.CacheCreation{}}
+	null := json.RawMessage("null")
+	u.Iterations, u.FallbackCredit = null, null
+	u.Extra = map[string]json.RawMessage{"output_tokens_details": null, "service_tier": null, "inference_geo": null, "speed": null}
+	return u
 }
 
 // systemPrompt returns the system prompt in parts.

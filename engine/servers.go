@@ -95,5 +95,5 @@ func (c *Conversation) toolUseMeta(b *block) []*wire.ToolUseMeta {
 	if !ok {
 		return nil
 	}
-	return []*wire.ToolUseMeta{{ID: b.id, DisplayName: t.DisplayName(), ServerDisplayName: t.Server().Name, ToolName: t.ServerName()}}
+	return []*wire.ToolUseMeta{{ID: b.id, DisplayName: t.DisplayName(), ServerDisplayName: t.ServerTitle(), ToolName: t.ServerName()}}
 }

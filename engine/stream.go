@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
+	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -33,6 +35,8 @@ type block struct {
 	raw      json.RawMessage // once it is done
 	id, name string          // of a tool call
 	input    json.RawMessage // of a tool call; nil if it was not JSON
+	began    time.Time       // of thinking
+	tokens   int64           // of thinking, as it is guessed
 }
 
 var errStream = errors.New("the model's stream makes no sense")
@@ -177,6 +181,15 @@ func (b *block) parseInput() json.RawMessage {
 		return b.input
 	}
 	return mustJSON(map[string]any{"__unparsedToolInput": map[string]any{"raw": text, "len": len(text)}})
+}
+
+// complete gives the input of a call the members that it has if nothing is said.
+func (b *block) complete(spec *tool.Spec) {
+	if b.input == nil {
+		return
+	}
+	b.input = tool.Complete(spec, b.input)
+	b.raw = mustJSON(&wire.ToolUseBlock{ID: b.id, Name: b.name, Input: b.input})
 }
 
 // text returns the text of the answer.

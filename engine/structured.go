@@ -89,14 +89,21 @@ func (s *structuredOutput) accept(c *Conversation, t *turn, call *toolCall, valu
 	const text = "Structured output provided successfully"
 	return &outcome{
 		result:   &tool.Result{Content: wire.Text(text), Structured: text},
+		meta:     configAccepts(call),
 		finished: true,
 		end:      &ending{reason: "completed", text: string(value)},
 	}
 }
 
+// configAccepts says that a call needs nobody's permission.
+func configAccepts(call *toolCall) *wire.ToolResultMeta {
+	return &wire.ToolResultMeta{ID: call.block.id, PermissionDecision: &wire.PermissionDecision{Decision: "accept", Source: "config"}}
+}
+
 // misfit tells the model what is wrong, and gives up after some tries.
 func (s *structuredOutput) misfit(c *Conversation, t *turn, call *toolCall, err error) *outcome {
 	out := failed(call, err)
+	out.meta = configAccepts(call)
 	c.Do(func() {
 		if t.schemaFails++; t.schemaFails >= maxMisfits {
 			out.end = &ending{subtype: "error_max_structured_output_retries", reason: "structured_output_retry_exhausted", isError: true,

@@ -710,11 +710,8 @@ func (s *subagent) Emit(m wire.Message) {
 	switch m := m.(type) {
 	case *wire.Result:
 		s.result = m
-		if u := s.child.lastUsage; u != nil {
-			// With every member that the protocol has.
-			last := ledger.New(s.child.cfg.Catalog)
-			last.Add("", s.model, u)
-			s.report.usage = last.TurnUsage()
+		if s.child.lastUsage != nil {
+			s.report.usage = ledger.Full(s.child.lastUsage)
 		}
 		s.report.tokens = tokensOf(s.child.lastUsage)
 		s.mu.Unlock()

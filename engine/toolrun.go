@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -174,7 +175,7 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 		c.receipt(call, policy.Decision{}, out, "hook", false)
 		out.result = tool.Failed(fmt.Errorf("PreToolUse:%s hook error: %s", spec.Name, hook.reason))
 		out.meta = &wire.ToolResultMeta{ID: b.id, NonExecutionKind: "permission-rule",
-			PermissionDecision: &wire.PermissionDecision{Decision: "reject", Source: "hook"}}
+			PermissionDecision: &wire.PermissionDecision{Decision: "reject", Source: "hook", ReasonType: "hook"}}
 		return out
 	}
 	if hook.deferred {
@@ -333,7 +334,11 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 		if d.ReasonType == "hook" {
 			source, by = "hook", "hook"
 		}
-		accept(source, d.ReasonType)
+		reason := d.ReasonType
+		if call.agent && mode != wire.ModeBypassPermissions && d.Rule == nil && reason == "mode" {
+			reason = "" // what a subagent does is decided about call by call
+		}
+		accept(source, reason)
 		allowed = true
 		return true
 	case wire.BehaviorDeny:
@@ -367,8 +372,9 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 		source = "hook"
 	}
 	switch {
-	case ctx.Err() != nil:
+	case ctx.Err() != nil: // nobody said yes
 		*out = *rejected(call, c.now())
+		out.denied = true
 		return false
 	case err != nil:
 		out.denied = true
@@ -464,8 +470,13 @@ func (c *Conversation) question(spec *tool.Spec, id string, input json.RawMessag
 	req.Description = in.Description
 	if req.Description == "" {
 		req.Description = in.FilePath
+		if rel, err := filepath.Rel(c.env.Cwd(), in.FilePath); err == nil && filepath.IsLocal(rel) {
+			req.Description = rel
+		}
 	}
 	req.RequiresUserInteraction = interactive(spec.Name)
+	// Nothing speaks against the call but that nothing allows it.
+	req.ServerPolicyAskOnly = !req.RequiresUserInteraction && d.Reason == "" && d.ReasonType == "" && d.Path == ""
 	if req.RequiresUserInteraction {
 		req.PermissionSuggestions = nil
 	}

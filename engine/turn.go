@@ -81,6 +81,7 @@ type ending struct {
 	apiType  string
 	apiError string
 	noTurns  bool // nothing was asked
+	blocked  bool // a hook did not let the prompt pass
 
 	localCommand string // the slash command that it was
 }
@@ -109,7 +110,7 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 	c.notices = nil
 	if blocked {
 		c.tellBlocked(reason)
-		return &ending{noTurns: true, text: "The prompt was blocked by a hook: " + reason}
+		return &ending{noTurns: true, blocked: true, text: "The prompt was blocked by a hook: " + reason}
 	}
 	if cause := context.Cause(t.ctx); cause != nil {
 		// Hooks had no say about the prompt, so it does not become part of the
@@ -447,7 +448,9 @@ func (c *Conversation) collect(t *turn, a *answer, run *toolRun) *ending {
 			c.settled() // the news of a task is told before the result of its call
 		}
 		if cause := context.Cause(t.ctx); cause != nil && !out.finished {
+			denied := out.denied
 			out = rejected(call, c.now())
+			out.denied = denied
 		}
 		call.told = true
 		raw, err := c.tellResult(t, call, out)
@@ -663,14 +666,30 @@ func (c *Conversation) interrupted(t *turn, marker, reason string, cause error) 
 	return &ending{subtype: "error_during_execution", reason: reason, isError: true, errors: []string{words}}
 }
 
-// closeStream completes the events that a host was told.
+// closeStream completes the events that a host was told, and says from which block
+// on there is nothing.
 func (c *Conversation) closeStream(a *answer, open *block) {
 	if open != nil {
 		c.emit(c.streamEvent(a, mustJSON(map[string]any{"type": "content_block_stop", "index": open.index})))
 	}
-	c.emit(c.streamEvent(a, mustJSON(map[string]any{"type": "message_delta",
-		"delta": map[string]any{"stop_reason": nil, "stop_sequence": nil}, "usage": map[string]any{"output_tokens": a.usage.OutputTokens}})))
-	c.emit(c.streamEvent(a, json.RawMessage(`{"type":"message_stop"}`)))
+	c.emit(c.streamEvent(a, mustJSON(map[string]any{"type": "message_delta", "context_management": nil,
+		"delta": map[string]any{"stop_reason": nil, "stop_sequence": nil, "stop_details": nil, "container": nil},
+		"usage": map[string]any{
+			"input_tokens": a.usage.InputTokens, "output_tokens": a.usage.OutputTokens,
+			"cache_creation_input_tokens": a.usage.CacheCreationInputTokens, "cache_read_input_tokens": a.usage.CacheReadInputTokens,
+			"output_tokens_details": orZero(a.usage.OutputTokensDetails), "server_tool_use": orZero(a.usage.ServerToolUse),
+			"iterations": []any{}, "fallback_credit": nil,
+		}})))
+	stop := c.streamEvent(a, json.RawMessage(`{"type":"message_stop"}`))
+	stop.Extra = fields("abandoned_blocks", map[string]any{"api_message_id": a.id, "from_block_index": len(a.blocks)})
+	c.emit(stop)
+}
+
+func orZero[T any](v *T) *T {
+	if v == nil {
+		v = new(T)
+	}
+	return v
 }
 
 // finish tells how a turn ended.
@@ -680,14 +699,15 @@ func (c *Conversation) finish(t *turn, end *ending) {
 	c.last = r
 	c.results++
 	c.record(&session.Entry{Type: "cost-state", Fields: c.ledger.State()})
-	c.emit(r)
-	t.endSpan(r)
-	c.state("idle")
 	final := "completed"
 	if slices.Contains([]string{"aborted_streaming", "aborted_tools"}, end.reason) {
 		final = "cancelled"
 	}
-	for _, p := range t.prompts {
+	for _, p := range t.prompts[1:] { // those that joined the turn have no result of their own
 		c.lifecycle(p, final)
 	}
+	c.emit(r)
+	t.endSpan(r)
+	c.state("idle")
+	c.lifecycle(t.prompts[0], final)
 }

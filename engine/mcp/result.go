@@ -42,12 +42,19 @@ type structured struct {
 	StructuredContent json.RawMessage `json:"structuredContent"`
 }
 
+// withMeta is what programs get of a result that the server says more about.
+type withMeta struct {
+	Content any             `json:"content"`
+	Meta    json.RawMessage `json:"_meta"`
+}
+
 // result makes a result of what a server answered.
 func (t *Tool) result(call *tool.Call, raw json.RawMessage) (*tool.Result, error) {
 	var r struct {
 		Content           []json.RawMessage `json:"content"`
 		StructuredContent json.RawMessage   `json:"structuredContent"`
 		IsError           bool              `json:"isError"`
+		Meta              json.RawMessage   `json:"_meta"`
 	}
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return nil, fmt.Errorf("The MCP server %s answered what cannot be read: %v", t.server.name, err)
@@ -97,6 +104,9 @@ func (t *Tool) result(call *tool.Call, raw json.RawMessage) (*tool.Result, error
 		blocks = []wire.Block{&wire.TextBlock{Text: "(The tool is done and returned nothing.)"}}
 	}
 	c := wire.Blocks(blocks...)
+	if len(r.Meta) > 0 && string(r.Meta) != "null" && string(r.Meta) != "{}" {
+		return &tool.Result{Content: c, Structured: withMeta{c, r.Meta}}, nil
+	}
 	return &tool.Result{Content: c, Structured: c}, nil
 }
 

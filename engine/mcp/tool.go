@@ -58,6 +58,17 @@ func (t *Tool) Server() *wire.ToolServer {
 	return &wire.ToolServer{Name: t.server.name, Source: t.server.source}
 }
 
+// ServerTitle returns the name that the server has for itself, or else the one that
+// it was configured under.
+func (t *Tool) ServerTitle() string {
+	t.server.m.mu.Lock()
+	defer t.server.m.mu.Unlock()
+	if info := t.server.info; info != nil && info.Name != "" {
+		return clip(info.Name, 100)
+	}
+	return t.server.name
+}
+
 // ServerName returns the name that the server has for the tool.
 func (t *Tool) ServerName() string { return t.name }
 

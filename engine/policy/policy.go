@@ -112,8 +112,8 @@ func (req *Request) cwd() string {
 //  4. Mode bypassPermissions: allowed.
 //  5. A change of a file that says what programs run, unless a rule allows that
 //     file by its name: asked.
-//  6. Mode acceptEdits, if it changes files in the roots and does nothing else.
-//  7. Rules that allow all of it.
+//  6. Rules that allow all of it.
+//  7. Mode acceptEdits, if it changes files in the roots and does nothing else.
 //  8. The sandbox, if commands in it are not asked about.
 //  9. What surely has no effect and looks at nothing outside of the roots: allowed.
 //  10. All else is asked; in mode dontAsk it is denied, and so are 3 and 5.
@@ -177,24 +177,38 @@ func (j *judgement) decide() Decision {
 			Reason: "the file says what programs run, so its change is asked about"}
 	}
 	outside := j.outside()
-	if j.req.Mode == wire.ModeAcceptEdits && outside == "" && j.edits() {
-		return Decision{Behavior: wire.BehaviorAllow, ReasonType: "mode", Reason: "the mode is acceptEdits"}
+	// What is found out about a command is found out part by part.
+	part := func(otherwise string) string {
+		if j.executes() {
+			return "subcommandResults"
+		}
+		return otherwise
 	}
 	if r := j.allowed(); r != nil {
-		return Decision{Behavior: wire.BehaviorAllow, ReasonType: "rule", Rule: r, Reason: "allowed by the rule " + r.String() + " of " + r.Source.String()}
+		d := Decision{Behavior: wire.BehaviorAllow, ReasonType: "rule", Rule: r, Reason: "allowed by the rule " + r.String() + " of " + r.Source.String()}
+		if r.Content != "" {
+			d.ReasonType = part("rule")
+		}
+		return d
+	}
+	if j.req.Mode == wire.ModeAcceptEdits && outside == "" && j.edits() {
+		return Decision{Behavior: wire.BehaviorAllow, ReasonType: "mode", Reason: "the mode is acceptEdits"}
 	}
 	if j.req.Sandboxed && j.executes() {
 		return Decision{Behavior: wire.BehaviorAllow, ReasonType: "sandbox", Reason: "it runs in the sandbox"}
 	}
 	if j.harmless() {
 		if outside == "" {
-			return Decision{Behavior: wire.BehaviorAllow, ReasonType: "mode", Reason: "it has no effect"}
+			return Decision{Behavior: wire.BehaviorAllow, ReasonType: part("mode"), Reason: "it has no effect"}
 		}
 		return Decision{Behavior: wire.BehaviorAsk, ReasonType: "workingDir", Path: outside, Reason: "Path is outside allowed working directories"}
 	}
 	d := Decision{Behavior: wire.BehaviorAsk, Path: outside}
 	if j.shell != nil {
 		d.Reason = j.shell.unproven
+		if changed := j.shell.writes(); d.Path == "" && len(changed) > 0 {
+			d.Path = changed[0]
+		}
 	}
 	return d
 }

@@ -274,3 +274,31 @@ func BenchmarkNoRules(b *testing.B) {
 		p.Decide(req)
 	}
 }
+
+// What decided is told as hosts know it: a rule before the mode, and of a command
+// that is understood part by part that it was.
+func TestReasonType(t *testing.T) {
+	for _, c := range []struct {
+		name, arg, rule, want string
+		mode                  wire.PermissionMode
+	}{
+		{"Read", "/w/a", "", "mode", wire.ModeDefault},
+		{"Read", "/w/a", "Read", "rule", wire.ModeAcceptEdits},
+		{"Write", "/w/a", "", "mode", wire.ModeAcceptEdits},
+		{"Bash", "echo hi", "", "subcommandResults", wire.ModeDefault},
+		{"Bash", "make all", "Bash", "rule", wire.ModeDefault},
+		{"Bash", "make all", "Bash(make *)", "subcommandResults", wire.ModeDefault},
+	} {
+		p := New()
+		if c.rule != "" {
+			name, content, _ := strings.Cut(strings.TrimSuffix(c.rule, ")"), "(")
+			p.Update(&wire.PermissionUpdate{Type: wire.UpdateAddRules, Behavior: wire.BehaviorAllow, Destination: wire.DestinationSession,
+				Rules: []*wire.PermissionRule{{ToolName: name, RuleContent: content}}})
+		}
+		spec, access := call(t, c.name, c.arg)
+		d := p.Decide(&Request{Tool: spec, Access: access, Mode: c.mode, Roots: []string{"/w"}})
+		if d.Behavior != wire.BehaviorAllow || d.ReasonType != c.want {
+			t.Errorf("%s %s with %q in %s: %s, %s; want %s", c.name, c.arg, c.rule, c.mode, d.Behavior, d.ReasonType, c.want)
+		}
+	}
+}

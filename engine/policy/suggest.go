@@ -3,6 +3,7 @@ package policy
 import (
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -99,8 +100,12 @@ func (s *script) suggest(j *judgement) []string {
 	return rules
 }
 
+// plainRE is what the names of subcommands are like.
+var plainRE = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
+
 // suggestCall returns a rule for one program: its first two words and whatever
-// follows, if they are plain; otherwise all of its words.
+// follows, if the second is as plain as the name of a subcommand; otherwise all of
+// its words.
 func suggestCall(c *invocation) string {
 	if c.danger != "" || !c.args[0].static() {
 		return ""
@@ -118,6 +123,9 @@ func suggestCall(c *invocation) string {
 	}
 	short := c.args[:min(2, len(c.args))]
 	text, ok := quote(short)
+	if len(short) == 2 && !plainRE.MatchString(short[1].text()) {
+		ok = false
+	}
 	if plain := !slices.ContainsFunc(short, func(a word) bool { return !a.static() || strings.ContainsAny(text, `"'\$`) }); ok && plain {
 		text += " *"
 	} else if text, ok = quote(c.args); !ok {

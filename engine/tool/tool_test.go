@@ -134,3 +134,19 @@ func TestIDs(t *testing.T) {
 		t.Error(id)
 	}
 }
+
+func TestComplete(t *testing.T) {
+	spec := &tool.Spec{Name: "T", Schema: json.RawMessage(`{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"boolean","default":false},"c":{"type":"integer","default":7}},"required":["a"]}`)}
+	for in, want := range map[string]string{
+		`{"a":"x"}`:                    `{"a":"x","b":false,"c":7}`,
+		` {"a":"x","b":true} `:         `{"a":"x","b":true,"c":7}`,
+		`{"a":"x","b":false,"c":1}`:    `{"a":"x","b":false,"c":1}`,
+		`{"b":true}`:                   `{"b":true}`, // it does not fit
+		`[]`:                           `[]`,
+		`{"a":"}","c":1, "b": false }`: `{"a":"}","c":1, "b": false }`,
+	} {
+		if got := tool.Complete(spec, json.RawMessage(in)); string(got) != want {
+			t.Errorf("%s becomes %s, want %s", in, got, want)
+		}
+	}
+}

@@ -28,16 +28,7 @@ type compiledSchema struct {
 // [Decode] reads them. An input that does not fit is a [UseError] that says what to
 // change; a schema that is none is another error.
 func Validate(spec *Spec, input json.RawMessage) error {
-	c := &spec.compiled
-	c.once.Do(func() {
-		c.schema = new(jsonschema.Schema)
-		if c.err = json.Unmarshal(spec.Schema, c.schema); c.err == nil {
-			c.resolved, c.err = c.schema.Resolve(nil)
-		}
-		if c.err != nil {
-			c.err = fmt.Errorf("tool: the schema of %s: %w", spec.Name, c.err)
-		}
-	})
+	c := spec.compile()
 	if c.err != nil {
 		return c.err
 	}
@@ -66,6 +57,54 @@ func Validate(spec *Spec, input json.RawMessage) error {
 		issues = "issue"
 	}
 	return Misuse("InputValidationError: %s failed due to the following %s:\n%s", spec.Name, issues, strings.Join(w.issues, "\n"))
+}
+
+func (spec *Spec) compile() *compiledSchema {
+	c := &spec.compiled
+	c.once.Do(func() {
+		c.schema = new(jsonschema.Schema)
+		if c.err = json.Unmarshal(spec.Schema, c.schema); c.err == nil {
+			c.resolved, c.err = c.schema.Resolve(nil)
+		}
+		if c.err != nil {
+			c.err = fmt.Errorf("tool: the schema of %s: %w", spec.Name, c.err)
+		}
+	})
+	return c
+}
+
+// Complete returns an input with the defaults that its schema has for members that
+// are not there. One that does not fit is returned as it is.
+func Complete(spec *Spec, input json.RawMessage) json.RawMessage {
+	c := spec.compile()
+	if c.err != nil {
+		return input
+	}
+	var missing []string
+	var given map[string]json.RawMessage
+	for _, name := range slices.Sorted(maps.Keys(c.schema.Properties)) {
+		if c.schema.Properties[name].Default == nil {
+			continue
+		}
+		if given == nil && json.Unmarshal(input, &given) != nil {
+			return input
+		}
+		if _, ok := given[name]; !ok {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) == 0 || Validate(spec, input) != nil {
+		return input
+	}
+	out := bytes.TrimSuffix(bytes.TrimSpace(input), []byte("}"))
+	for i, name := range missing {
+		if i > 0 || len(given) > 0 {
+			out = append(out[:len(out):len(out)], ',')
+		}
+		key, _ := json.Marshal(name)
+		out = slices.Concat(out, key, []byte(":"), c.schema.Properties[name].Default)
+	}
+	return append(out[:len(out):len(out)], '}')
 }
 
 // A walker finds what is wrong with a value in words, and reads numbers and

@@ -111,7 +111,7 @@ func (l *Ledger) AddBeside(requestID, model string, u *wire.Usage) Amount {
 
 func (l *Ledger) add(requestID, model string, u *wire.Usage, beside bool) Amount {
 	if l.parent != nil {
-		l.parent.add(requestID, model, u, beside)
+		l.parent.add(requestID, model, u, true) // it has a usage of its own
 	}
 	a := read(u)
 	info, _ := l.catalog.Resolve(model)
@@ -199,7 +199,7 @@ func (l *Ledger) TotalUSD() float64 { return l.Total().USD() }
 // Unknown reports whether something was used whose price is not known.
 func (l *Ledger) Unknown() bool { return l.Total().Unknown }
 
-// Turn returns the cost of the turn.
+// Turn returns the cost of the turn, with its subagents.
 func (l *Ledger) Turn() Amount {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -283,7 +283,8 @@ func (l *Ledger) Wait(ctx context.Context, budget, nanos int64) (release func(),
 	}
 }
 
-// TurnUsage returns what the turn used, of all models.
+// TurnUsage returns what the turn itself used, of all models, without what its
+// subagents did.
 func (l *Ledger) TurnUsage() *wire.Usage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -455,6 +456,11 @@ func (a *account) add(b *account) {
 			*f.to = *f.from
 		}
 	}
+}
+
+// Full returns a usage with every member that there is, as results have it.
+func Full(u *wire.Usage) *wire.Usage {
+	return read(u).wire()
 }
 
 // wire returns the account as the protocol tells it, every member there.

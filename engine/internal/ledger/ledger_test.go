@@ -292,3 +292,15 @@ func BenchmarkAdd(b *testing.B) {
 		l.Add("", "claude-opus-5-5", u)
 	}
 }
+
+// What a subagent used is part of the turn's cost and of what each model used, not
+// of the usage of the conversation itself.
+func TestChild(t *testing.T) {
+	l := New(catalog.New())
+	sub := l.Child()
+	l.Add("", "claude-sonnet-4-5", &wire.Usage{InputTokens: 10})
+	sub.Add("", "claude-sonnet-4-5", &wire.Usage{InputTokens: 100})
+	if l.TurnUsage().InputTokens != 10 || sub.TurnUsage().InputTokens != 100 || l.ModelUsage()["claude-sonnet-4-5"].InputTokens != 110 || l.Turn() != l.Total() {
+		t.Error(l.TurnUsage(), sub.TurnUsage(), l.ModelUsage(), l.Turn(), l.Total())
+	}
+}

@@ -184,7 +184,7 @@ func Directory(call *tool.Call, dir string) (string, error) {
 		return "", err
 	}
 	if !info.IsDir() {
-		return "", tool.Misuse("%s is a file, not a directory.", dir)
+		return "", fmt.Errorf("%s is a file, not a directory.", dir)
 	}
 	if err := files.Allowed(call, dir, real); err != nil {
 		return "", err

@@ -140,7 +140,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	}
 	pattern, err := search.Compile(in.Pattern, bool(in.IgnoreCase), bool(in.Multiline))
 	if err != nil {
-		return nil, tool.Misuse("%q is not a regular expression: %v. Put a backslash before characters that stand for themselves; there is no look-around.", in.Pattern, err)
+		return nil, fmt.Errorf("%q is not a regular expression: %v. Put a backslash before characters that stand for themselves; there is no look-around.", in.Pattern, err)
 	}
 	filter := &search.Filter{Hidden: call.Env.Hidden}
 	for _, g := range search.SplitGlobs(in.Glob) {
@@ -151,7 +151,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	}
 	if in.Type != "" {
 		if filter.Types = search.Types()[in.Type]; filter.Types == nil {
-			return nil, tool.Misuse("There is no file type %q. Use glob instead, such as *.%s.", in.Type, in.Type)
+			return nil, fmt.Errorf("There is no file type %q. Use glob instead, such as *.%s.", in.Type, in.Type)
 		}
 	}
 	s := &scan{in: &in, pattern: pattern, limit: defaultLimit}

@@ -108,7 +108,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	defer place.Close()
 	data, before, err := place.ReadAll(maxSize)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("Notebook file does not exist. Note: your current working directory is %s.", call.Env.Cwd())
+		return nil, tool.Misuse("Notebook file does not exist. Note: your current working directory is %s.", call.Env.Cwd())
 	}
 	if err != nil {
 		return nil, err
