@@ -51,6 +51,7 @@ func commands() []command {
 		{"policy", "what the permission rules make of a call, and which never match", rules, policyCommand},
 		{"trust", "show what a project brings, and let it have effects", rules, trust},
 		{"sessions", "list, read, rename, fork, move and delete conversations", kept, sessions},
+		{"cost", "what a session or a day has cost, by model and by agent", kept, costCommand},
 		{"fake-api", "a Messages API that plays a script", tests, fakeAPI},
 		{"fake-cli", "a CLI that plays a script, for an SDK to spawn", tests, fakeCLI},
 		{"fake-host", "an SDK that plays a script, against a CLI", tests, fakeHost},
