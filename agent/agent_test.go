@@ -21,6 +21,10 @@ func TestMain(m *testing.M) {
 		crashAgent()
 		return
 	}
+	if os.Getenv("PARLEY_AGENT_TEST_SERVER") != "" {
+		slowServer()
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -132,13 +133,16 @@ func (s *server) control(m *wire.ControlRequest) {
 		out := task.Output(8 << 10)
 		s.respond(id, &wire.GetTaskOutputResponse{Output: out.Text, TotalBytes: out.Total, Truncated: out.Truncated}, nil)
 	case *wire.EndSession:
-		s.conv.Do(func() {
-			if s.conv.Busy() {
-				s.takeBack(errTakenBack, true, ofTurn)
-			}
-			s.respond(id, nil, nil)
-			s.conv.End()
-		})
+		go func() {
+			s.finishJobs(context.Background())
+			s.conv.Do(func() {
+				if s.conv.Busy() {
+					s.takeBack(errTakenBack, true, ofTurn)
+				}
+				s.respond(id, nil, nil)
+				s.conv.End()
+			})
+		}()
 	default:
 		if s.controlServers(id, m.Request) || s.controlProject(id, m.Request) {
 			return

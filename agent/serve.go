@@ -35,8 +35,15 @@ type server struct {
 	runner  *hook.Runner // of the hooks of settings
 	closed  bool         // the host says nothing any more
 	greeted bool         // it has sent initialize
+	ending  bool         // what it asks of MCP servers is not begun any more
 
-	heard chan struct{} // the host or we said something
+	heard   chan struct{} // the host or we said something
+	changed chan struct{} // something about MCP servers is new
+
+	// What the host asked of MCP servers and is not answered yet.
+	jobs     sync.WaitGroup
+	jobsCtx  context.Context
+	stopJobs context.CancelCauseFunc
 }
 
 // A reply is what came of a request of ours.
@@ -60,8 +67,10 @@ var (
 const outboxGrace = 2 * time.Second
 
 func newServer(set *setup, out *outbox, stderr io.Writer) *server {
-	return &server{set: set, out: out, stderr: stderr, pending: map[string]chan reply{},
-		hooks: map[wire.HookEvent][]*hookMatcher{}, heard: make(chan struct{}, 1)}
+	s := &server{set: set, out: out, stderr: stderr, pending: map[string]chan reply{},
+		hooks: map[wire.HookEvent][]*hookMatcher{}, heard: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
+	s.jobsCtx, s.stopJobs = context.WithCancelCause(context.Background())
+	return s
 }
 
 // serve holds the conversation over lines. It returns the exit status.
@@ -103,6 +112,8 @@ func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) in
 		conv.Run(run)
 	}()
 	go s.keepAlive(ended)
+	go s.watchServers(ended)
+	defer s.stopJobs(nil)
 
 	fatal := make(chan error, 1)
 	go func() { fatal <- s.read(r) }()
@@ -116,6 +127,7 @@ func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) in
 			code = 1
 		}
 		s.hostGone()
+		s.finishJobs(ctx)
 		conv.Do(conv.EndInput)
 		<-ended
 	case <-ended:

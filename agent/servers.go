@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/parley-go/parley/engine"
 	"github.com/parley-go/parley/engine/mcp"
 	"github.com/parley-go/parley/wire"
 )
@@ -29,18 +30,72 @@ func (s *server) newManager() *mcp.Manager {
 	return mcp.New(mcp.Options{
 		Host: s.toServer, Elicit: s.elicit, Hidden: set.hidden,
 		Env: set.cfg.Environ, Dir: set.cfg.Cwd, Sandbox: set.sandbox, Version: set.cfg.OwnVersion, Logger: set.cfg.Logger,
+		OnChange:       s.serversChanged,
 		ConnectTimeout: time.Duration(number("MCP_TIMEOUT")) * time.Millisecond,
 		CallTimeout:    time.Duration(number("MCP_TOOL_TIMEOUT")) * time.Millisecond,
 		MaxResult:      int(number("MAX_MCP_OUTPUT_TOKENS")) * 4,
 	})
 }
 
-// hidden reports whether a flag takes a tool of an MCP server away whole.
+// hidden reports whether a flag takes a tool of an MCP server, or one that is about
+// them, away whole.
 func (set *setup) hidden(name string) bool {
+	if want := set.flags.Tools; !strings.HasPrefix(name, "mcp__") && want != nil && !slices.Contains(want, "default") && !slices.ContainsFunc(want, func(w string) bool {
+		return strings.TrimSuffix(w, "Tool") == strings.TrimSuffix(name, "Tool")
+	}) {
+		return true
+	}
 	return slices.ContainsFunc(set.flags.DisallowedTools, func(rule string) bool {
 		rule = strings.TrimSuffix(rule, "__*")
 		return rule == name || strings.HasPrefix(rule, "mcp__") && strings.HasPrefix(name, rule+"__")
 	})
+}
+
+// promptCommands are the prompts of MCP servers, as slash commands.
+func promptCommands(m *mcp.Manager) func() []*engine.PromptCommand {
+	if m == nil {
+		return nil
+	}
+	return func() (list []*engine.PromptCommand) {
+		prompts, _ := m.Prompts()
+		for _, p := range prompts {
+			list = append(list, &engine.PromptCommand{Name: p.Name(), Description: p.Description(), ArgumentHint: p.Hint(), Expand: p.Expand})
+		}
+		return list
+	}
+}
+
+// serversChanged is called when something about MCP servers has changed. It does not
+// wait.
+func (s *server) serversChanged() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// watchServers tells a host that has greeted us when the prompts of MCP servers, which
+// are slash commands, are others.
+func (s *server) watchServers(ended <-chan struct{}) {
+	var told uint64
+	for {
+		select {
+		case <-s.changed:
+		case <-ended:
+			return
+		}
+		_, edition := s.mcp.Prompts()
+		s.mu.Lock()
+		greeted := s.greeted
+		s.mu.Unlock()
+		if edition == told {
+			continue
+		}
+		told = edition
+		if greeted {
+			s.conv.Do(func() { s.Emit(s.conv.CommandsChanged()) })
+		}
+	}
 }
 
 // toServer sends a message to an MCP server that lives in the host.
@@ -159,8 +214,19 @@ func (s *server) setServers(req *wire.Initialize) map[string]string {
 func (s *server) controlServers(id string, req wire.Request) bool {
 	// What may take its time does not hold up the requests behind it.
 	later := func(f func(ctx context.Context) (any, error)) {
+		s.mu.Lock()
+		ending := s.ending
+		if !ending {
+			s.jobs.Add(1)
+		}
+		s.mu.Unlock()
+		if ending {
+			s.respond(id, nil, errors.New("the session is about to end"))
+			return
+		}
 		go func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+			defer s.jobs.Done()
+			ctx, cancel := context.WithTimeout(s.jobsCtx, 10*time.Minute)
 			defer cancel()
 			payload, err := f(ctx)
 			s.respond(id, payload, err)
@@ -176,7 +242,13 @@ func (s *server) controlServers(id string, req wire.Request) bool {
 	case *wire.MCPToggle:
 		later(func(ctx context.Context) (any, error) { return nil, s.mcp.Toggle(ctx, req.ServerName, req.Enabled) })
 	case *wire.MCPCall:
-		later(func(ctx context.Context) (any, error) { return s.mcp.Call(ctx, req.Tool, req.Arguments) })
+		later(func(ctx context.Context) (any, error) { return s.callServer(ctx, req) })
+	case *wire.MCPReadResource:
+		if !strings.HasPrefix(req.URI, "ui://") {
+			s.respond(id, nil, refuse("", "mcp_read_resource: uri must use the ui:// scheme"))
+			break
+		}
+		later(func(ctx context.Context) (any, error) { return s.mcp.ReadResource(ctx, req.ServerName, req.URI) })
 	case *wire.MCPMessage:
 		s.respond(id, nil, nil)
 		s.mcp.Deliver(req.ServerName, req.Message)
@@ -220,6 +292,54 @@ const notAdmitted = "the settings do not let this server be used (allowedMcpServ
 func (set *setup) admits(name string, cfg *wire.MCPServerConfig) bool {
 	raw, _ := json.Marshal(cfg)
 	return set.prefs.Admits(name, raw)
+}
+
+// callServer calls a tool of an MCP server for the host.
+func (s *server) callServer(ctx context.Context, req *wire.MCPCall) (*wire.MCPCallResponse, error) {
+	limit := 2 * time.Minute
+	if req.TimeoutMS > 0 {
+		limit = time.Duration(min(max(req.TimeoutMS, 1000), 600_000)) * time.Millisecond
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("mcp_call: %s did not answer within %v", req.Tool, limit))
+	defer cancel()
+	if req.CheckPermissions {
+		input := req.Arguments
+		if len(input) == 0 {
+			input = json.RawMessage("{}")
+		}
+		if err := s.conv.Allowed(req.Tool, input); err != nil {
+			return nil, fmt.Errorf("mcp_call: the call is not allowed: %w", err)
+		}
+	}
+	return s.mcp.Call(ctx, req.Tool, req.Arguments)
+}
+
+// jobsGrace is how long a conversation that is to end waits for what the host asked of
+// MCP servers.
+const jobsGrace = 10 * time.Second
+
+// finishJobs waits for the answers to what the host asked of MCP servers. What takes
+// too long is given up, and answered so.
+func (s *server) finishJobs(ctx context.Context) {
+	s.mu.Lock()
+	s.ending = true
+	s.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		s.jobs.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return
+	case <-ctx.Done():
+	case <-time.After(jobsGrace):
+	}
+	s.stopJobs(errors.New("the session ended before the server answered"))
+	select {
+	case <-done:
+	case <-time.After(time.Second):
+	}
 }
 
 // noLogin says why nobody can log in to a server.

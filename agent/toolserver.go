@@ -70,7 +70,7 @@ func ToolServer(ctx context.Context, cfg Config, flags *Flags, stderr io.Writer)
 		Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}},
 	})
 	known := map[string]bool{}
-	for _, t := range conv.Offers() {
+	for _, t := range set.tools() {
 		spec := t.Spec()
 		known[spec.Name] = true
 		server.AddTool(&sdk.Tool{Name: spec.Name, Description: spec.Description, InputSchema: spec.Schema,

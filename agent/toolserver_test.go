@@ -79,7 +79,7 @@ func TestToolServer(t *testing.T) {
 			t.Errorf("%+v", tool)
 		}
 	}
-	if got := strings.Join(names, " "); !strings.Contains(got, "Read") || !strings.Contains(got, "Bash") || strings.Contains(got, "WebSearch") || strings.Contains(got, "Skill") || strings.Contains(got, "AskUser") {
+	if got := strings.Join(names, " "); !strings.Contains(got, "Read") || !strings.Contains(got, "Bash") || strings.Contains(got, "WebSearch") || strings.Contains(got, "Skill") || strings.Contains(got, "Task ") || strings.Contains(got, "Agent") || strings.Contains(got, "AskUser") {
 		t.Error(got)
 	}
 	for _, tt := range []struct {

@@ -8,20 +8,10 @@ import (
 	"runtime/debug"
 
 	"github.com/parley-go/parley/engine/mcp"
+	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/wire"
 )
-
-// Offers returns the tools that there are now. It may be called from anywhere.
-func (c *Conversation) Offers() (tools []tool.Tool) {
-	c.Do(func() {
-		for _, t := range c.tools {
-			if _, form := t.(*structuredOutput); !form {
-				tools = append(tools, t)
-			}
-		}
-	})
-	return tools
-}
 
 // Call runs a tool for somebody else than the model, under the same schema, hooks and
 // rules; the model hears nothing of it. Calls do not wait for each other. It may be
@@ -46,4 +36,30 @@ func (c *Conversation) Call(ctx context.Context, name string, input json.RawMess
 		}
 	}()
 	return c.runCall(ctx, &turn{ctx: ctx, promptID: NewID()}, call, tl).result
+}
+
+// Allowed says whether the rules and the mode let a call run without anybody being
+// asked. Its error is why not. It may be called from anywhere.
+func (c *Conversation) Allowed(name string, input json.RawMessage) (err error) {
+	if !c.Do(func() {
+		tl := c.findTool(name)
+		if tl == nil {
+			err = fmt.Errorf("there is no tool %s", name)
+			return
+		}
+		var access []tool.Access
+		if access, err = tl.Access(c.env, input); err != nil {
+			return
+		}
+		d := c.policy.Decide(&policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: c.mode, Roots: c.roots, Cwd: c.env.Cwd(), Home: c.env.Home})
+		if d.Behavior != wire.BehaviorAllow {
+			if d.Reason == "" {
+				d.Reason = name + " needs approval"
+			}
+			err = errors.New(d.Reason)
+		}
+	}) {
+		return errors.New("the conversation has ended")
+	}
+	return err
 }

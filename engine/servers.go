@@ -78,7 +78,7 @@ func (c *Conversation) offerServers() {
 	if c.keeps != nil {
 		tools = slices.DeleteFunc(slices.Clone(tools), func(t tool.Tool) bool { return !c.keeps(t) })
 	}
-	c.tools = append(slices.DeleteFunc(slices.Clone(c.tools), func(t tool.Tool) bool { _, ok := t.(*mcp.Tool); return ok }), tools...)
+	c.tools = append(slices.DeleteFunc(slices.Clone(c.tools), mcp.Offers), tools...)
 	c.prefix.tools = newPrefix(nil, c.tools).tools
 }
 

@@ -290,7 +290,7 @@ func (n *narrowing) choose(tools []tool.Tool) []tool.Tool {
 	var kept []tool.Tool
 	for _, t := range tools {
 		switch t.(type) {
-		case *agentTool, *structuredOutput, *askUser, *enterPlan, *exitPlan, *mcp.Tool:
+		case *agentTool, *structuredOutput, *askUser, *enterPlan, *exitPlan, *mcp.Tool, *mcp.ResourceTool:
 			continue
 		}
 		if t.Spec().Name == "Skill" { // it loads into the conversation it belongs to

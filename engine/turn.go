@@ -102,6 +102,9 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 		added = append(added, c.sub.context...)
 	}
 	failed := c.awaitServers(t)
+	if cmd == nil {
+		cmd = c.slash(p) // a prompt of a server that was not there before
+	}
 	c.commandModel(cmd)
 	c.emit(c.init(t))
 	for _, text := range c.notices {

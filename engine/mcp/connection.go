@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,30 +18,25 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// The methods whose answers we want as they were sent. The SDK has types for them,
-// which lose what they do not know and refuse whole answers for one part; under
+// raw marks the methods whose answers we want as they were sent. The SDK has types for
+// them, which lose what they do not know and refuse whole answers for one part; under
 // other names it hands the bytes through. Each transport writes the real names.
-const (
-	rawList = "parley/tools/list"
-	rawCall = "parley/tools/call"
-)
+const raw = "parley/"
 
-// publicMethod returns the name that a method has for servers.
-func publicMethod(method string) string {
-	switch method {
-	case rawList:
-		return "tools/list"
-	case rawCall:
-		return "tools/call"
-	}
-	return method
-}
+const (
+	rawTools     = raw + "tools/list"
+	rawCall      = raw + "tools/call"
+	rawPrompts   = raw + "prompts/list"
+	rawPrompt    = raw + "prompts/get"
+	rawResources = raw + "resources/list"
+	rawRead      = raw + "resources/read"
+)
 
 // public returns a message as servers get it.
 func public(m jsonrpc.Message) jsonrpc.Message {
-	if r, ok := m.(*jsonrpc.Request); ok && publicMethod(r.Method) != r.Method {
+	if r, ok := m.(*jsonrpc.Request); ok && strings.HasPrefix(r.Method, raw) {
 		c := *r
-		c.Method = publicMethod(r.Method)
+		c.Method = strings.TrimPrefix(r.Method, raw)
 		return &c
 	}
 	return m
@@ -57,14 +53,19 @@ type callParams struct {
 	Arguments json.RawMessage `json:"arguments"`
 }
 
+type readParams struct {
+	mcp.ParamsBase
+	URI string `json:"uri"`
+}
+
 // A rawResult is an answer as it was sent.
 type rawResult struct {
 	mcp.ResultBase
-	raw json.RawMessage
+	bytes json.RawMessage
 }
 
 func (r *rawResult) UnmarshalJSON(data []byte) error {
-	r.raw = slices.Clone(data)
+	r.bytes = slices.Clone(data)
 	return nil
 }
 
@@ -76,8 +77,9 @@ type connection struct {
 	host    *hostConn // of a server in the host
 	info    *wire.MCPServerInfo
 	offers  []*Tool
+	prompts []*Prompt
 
-	listChanged chan struct{} // the tools are others
+	listChanged chan struct{} // the tools or the prompts are others
 	ended       chan struct{} // closed when nothing can be heard any more
 	err         error         // of the session, once ended
 	stop        context.CancelFunc
@@ -111,8 +113,8 @@ func (t captured) Connect(ctx context.Context) (mcp.Connection, error) {
 // connect makes a connection and lists the tools, within the deadline.
 func (s *server) connect(ctx context.Context) (*connection, error) {
 	life, stop := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(s.m.opts.ConnectTimeout, func() {
-		stop(fmt.Errorf("the server did not answer within %v", s.m.opts.ConnectTimeout))
+	timer := time.AfterFunc(s.deadline(), func() {
+		stop(fmt.Errorf("the server did not answer within %v", s.deadline()))
 	})
 	defer timer.Stop()
 	conn, err := s.open(life, "2025-11-25")
@@ -131,6 +133,8 @@ func (s *server) connect(ctx context.Context) (*connection, error) {
 		conn.close()
 		return nil, err
 	}
+	timer.Stop()
+	conn.prompts = s.listPrompts(life, conn)
 	return conn, nil
 }
 
@@ -171,15 +175,17 @@ func (s *server) client(c *connection) *mcp.Client {
 	if version == "" {
 		version = "dev"
 	}
+	changed := func() {
+		select {
+		case c.listChanged <- struct{}{}:
+		default:
+		}
+	}
 	opts := &mcp.ClientOptions{
-		Logger:       s.m.log.With("server", s.name),
-		Capabilities: &mcp.ClientCapabilities{},
-		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
-			select {
-			case c.listChanged <- struct{}{}:
-			default:
-			}
-		},
+		Logger:                      s.m.log.With("server", s.name),
+		Capabilities:                &mcp.ClientCapabilities{},
+		ToolListChangedHandler:      func(context.Context, *mcp.ToolListChangedRequest) { changed() },
+		PromptListChangedHandler:    func(context.Context, *mcp.PromptListChangedRequest) { changed() },
 		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { c.progress(r.Params.ProgressToken) },
 	}
 	roots := s.kind() != "sdk" && s.m.opts.Dir != ""
@@ -197,8 +203,13 @@ func (s *server) client(c *connection) *mcp.Client {
 		client.AddRoots(&mcp.Root{URI: (&url.URL{Scheme: "file", Path: s.m.opts.Dir}).String(), Name: "workspace"})
 	}
 	// Neither name is one of the standard's, so neither is refused.
-	mcp.AddSendingCustomMethod[*listParams, *rawResult](client, rawList)
-	mcp.AddSendingCustomMethod[*callParams, *rawResult](client, rawCall)
+	for _, method := range []string{rawTools, rawPrompts, rawResources} {
+		mcp.AddSendingCustomMethod[*listParams, *rawResult](client, method)
+	}
+	for _, method := range []string{rawCall, rawPrompt} {
+		mcp.AddSendingCustomMethod[*callParams, *rawResult](client, method)
+	}
+	mcp.AddSendingCustomMethod[*readParams, *rawResult](client, rawRead)
 	return client
 }
 
@@ -258,12 +269,6 @@ func (e *errTimeout) Error() string {
 
 // call calls a tool and returns the result as the server sent it.
 func (c *connection) call(ctx context.Context, s *server, name, toolUseID string, arguments json.RawMessage) (json.RawMessage, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	limit, silence := s.timeout()
-	timer := time.AfterFunc(limit, func() { cancel(&errTimeout{s.name, limit}) })
-	defer timer.Stop()
-
 	token := c.tokens.Add(1)
 	params := &callParams{Name: name, Arguments: arguments}
 	params.Meta = mcp.Meta{"progressToken": token}
@@ -273,7 +278,20 @@ func (c *connection) call(ctx context.Context, s *server, name, toolUseID string
 	if len(arguments) == 0 || string(arguments) == "null" {
 		params.Arguments = json.RawMessage("{}")
 	}
-	if silence {
+	return c.ask(ctx, s, token, func(ctx context.Context) (*rawResult, error) {
+		return mcp.CallCustomMethod[*callParams, *rawResult](ctx, c.session, rawCall, params)
+	})
+}
+
+// ask bounds a request in time and says what went wrong with it. The token is that of
+// its progress, 0 if there is none.
+func (c *connection) ask(ctx context.Context, s *server, token int64, send func(context.Context) (*rawResult, error)) (json.RawMessage, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	limit, silence := s.timeout()
+	timer := time.AfterFunc(limit, func() { cancel(&errTimeout{s.name, limit}) })
+	defer timer.Stop()
+	if silence && token != 0 {
 		c.mu.Lock()
 		c.alive[token] = func() { timer.Reset(limit) }
 		c.mu.Unlock()
@@ -283,9 +301,9 @@ func (c *connection) call(ctx context.Context, s *server, name, toolUseID string
 			c.mu.Unlock()
 		}()
 	}
-	r, err := mcp.CallCustomMethod[*callParams, *rawResult](ctx, c.session, rawCall, params)
+	r, err := send(ctx)
 	if err == nil {
-		return r.raw, nil
+		return r.bytes, nil
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		return nil, cause

@@ -216,7 +216,7 @@ func (g *gate) pass(m jsonrpc.Message) (jsonrpc.Message, error) {
 	}
 	if !r.IsCall() {
 		switch r.Method {
-		case "notifications/tools/list_changed", "notifications/progress", "notifications/cancelled", "notifications/elicitation/complete":
+		case "notifications/tools/list_changed", "notifications/prompts/list_changed", "notifications/progress", "notifications/cancelled", "notifications/elicitation/complete":
 			return m, nil
 		}
 		return nil, nil

@@ -24,6 +24,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	maxLine = 4 << 20
+	promptWait = 500 * time.Millisecond
 	pauses = []time.Duration{0, 10 * time.Millisecond, 20 * time.Millisecond}
 	goleak.VerifyTestMain(m)
 }
@@ -116,6 +117,37 @@ func newServer() *mcp.Server {
 	return s
 }
 
+// rich gives a server resources and prompts.
+func rich(s *mcp.Server) *mcp.Server {
+	s.AddPrompt(&mcp.Prompt{Name: "greet", Description: "Greets\nsomebody.", Arguments: []*mcp.PromptArgument{{Name: "name", Required: true}, {Name: "how"}}},
+		func(_ context.Context, r *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+			return &mcp.GetPromptResult{Messages: []*mcp.PromptMessage{
+				{Role: "user", Content: &mcp.TextContent{Text: "Greet " + r.Params.Arguments["name"] + " " + r.Params.Arguments["how"]}},
+				{Role: "assistant", Content: &mcp.TextContent{Text: "I will."}},
+			}}, nil
+		})
+	s.AddPrompt(&mcp.Prompt{Name: "more"}, func(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+		s.AddPrompt(&mcp.Prompt{Name: "new"}, func(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+			return &mcp.GetPromptResult{}, nil
+		})
+		return &mcp.GetPromptResult{Messages: []*mcp.PromptMessage{{Role: "user", Content: &mcp.TextContent{Text: "More."}}}}, nil
+	})
+	read := func(_ context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+		c := &mcp.ResourceContents{URI: r.Params.URI, MIMEType: "text/plain", Text: "a <note>"}
+		switch r.Params.URI {
+		case "mem://picture":
+			c = &mcp.ResourceContents{URI: r.Params.URI, MIMEType: "image/png", Blob: []byte("hello")}
+		case "mem://big":
+			c.Text = strings.Repeat("0123456789", 20_000)
+		}
+		return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{c}}, nil
+	}
+	for _, uri := range []string{"mem://note", "mem://picture", "mem://big", "ui://card"} {
+		s.AddResource(&mcp.Resource{URI: uri, Name: "n", MIMEType: "text/plain", Description: "d"}, read)
+	}
+	return s
+}
+
 // cancelled is told when a waiting call of a server in this process was cancelled.
 var cancelled = make(chan struct{}, 1)
 
@@ -128,6 +160,43 @@ func play(role string) {
 		fmt.Println("Welcome to the server!")
 		fmt.Println(`{"level":"info"}`)
 		newServer().Run(context.Background(), &mcp.StdioTransport{})
+	case "rich":
+		rich(newServer()).Run(context.Background(), &mcp.StdioTransport{})
+	case "mute": // it says that it has prompts and resources, and never lists them
+		serve(func(method string, id json.RawMessage) {
+			switch method {
+			case "initialize":
+				reply(id, `{"protocolVersion":"2025-06-18","capabilities":{"tools":{},"prompts":{},"resources":{}},"serverInfo":{"name":"mute","version":"0"}}`)
+			case "tools/list":
+				reply(id, `{"tools":[{"name":"t"}]}`)
+			}
+		})
+	case "fibber": // nothing is as it should be
+		serve(func(method string, id json.RawMessage) {
+			switch method {
+			case "initialize":
+				reply(id, `{"protocolVersion":"2025-06-18","capabilities":{"tools":{},"prompts":{},"resources":{}},"serverInfo":{"name":"fibber","version":"0"}}`)
+			case "tools/list":
+				reply("99", `{"tools":[{"name":"wrong"}]}`) // an id that nobody used
+				reply(id, `{"tools":[{"name":"t"}]}`)
+				reply(id, `{"tools":[{"name":"twice"}]}`)
+			case "tools/call":
+				fmt.Printf("{\"jsonrpc\":\"2.0\",\"id\":%s,\"error\":\"a word\"}\n", id)
+				fmt.Println(`{"jsonrpc":"2.0","id":{},"result":{}}`)
+				fmt.Println(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":{"a":1},"progress":"much"}}`)
+				fmt.Println(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":7}`)
+				reply(id, `{"content":[{"type":"text","text":"first"}]}`)
+				reply(id, `{"content":[{"type":"text","text":"second"}]}`)
+			case "prompts/list":
+				reply(id, `{"prompts":[null,7,{"name":""},{"name":7},{"name":"p","arguments":"x"},{"name":"ok","description":"two\nlines"},{"name":"ok"}]}`)
+			case "prompts/get":
+				reply(id, `{"messages":"none"}`)
+			case "resources/list":
+				reply(id, `{"resources":{"a":1}}`)
+			case "resources/read":
+				reply(id, `{"contents":[{"uri":"x:y","blob":"***"}]}`)
+			}
+		})
 	case "crash":
 		fmt.Fprintln(os.Stderr, "no licence found")
 		os.Exit(3)
@@ -221,7 +290,7 @@ func answers(results map[string]string) {
 	})
 }
 
-func reply(id json.RawMessage, result string) {
+func reply[ID json.RawMessage | string](id ID, result string) {
 	fmt.Printf("{\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":%s}\n", id, strings.ReplaceAll(result, "\n", " "))
 }
 

@@ -4,7 +4,7 @@
 // processes, servers on the network, and servers that live in the host. It connects
 // them side by side and never makes its caller wait; each reaches a final state
 // within a deadline. What they offer are tools of the engine, named
-// mcp__server__tool.
+// mcp__server__tool, resources, which two more tools list and read, and prompts.
 //
 // A server is not trusted. It gets no credentials of ours, only those that its
 // configuration names. One that hangs, dies, floods, or says what makes no sense
@@ -90,7 +90,12 @@ type Manager struct {
 	changed    chan struct{} // closed, and replaced, when a state changes
 	tools      []tool.Tool
 	generation uint64 // of tools
+	prompts    []*Prompt
+	edition    uint64 // of prompts
+	begun      bool   // a turn was begun
 	closed     bool
+
+	list, read *ResourceTool
 }
 
 // New returns a manager without servers.
@@ -109,6 +114,7 @@ func New(opts Options) *Manager {
 		m.log = slog.New(slog.DiscardHandler)
 	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
+	m.list, m.read = newResourceTools(m)
 	return m
 }
 
@@ -145,6 +151,11 @@ func (m *Manager) put(source string, srv Server, dynamic bool) (*server, bool) {
 		s.before = have.done
 		m.servers[i] = s
 	}
+	if s.startup() == "lazy" && !m.begun && !dynamic {
+		s.state = wire.MCPPending // until a turn begins
+		m.touch()
+		return s, true
+	}
 	m.start(s)
 	return s, true
 }
@@ -174,7 +185,7 @@ func (m *Manager) stop(s *server, state wire.MCPState, why string) {
 	if s.cancel != nil {
 		s.cancel()
 	}
-	s.state, s.err, s.conn, s.info, s.offers = state, why, nil, nil, nil
+	s.state, s.err, s.conn, s.info, s.offers, s.prompts = state, why, nil, nil, nil, nil
 	m.touch()
 }
 
@@ -183,11 +194,24 @@ func (m *Manager) touch() {
 	close(m.changed)
 	m.changed = make(chan struct{})
 	var tools []tool.Tool
+	var prompts []*Prompt
 	seen := map[string]bool{}
+	resources := false
 	for _, s := range m.servers {
 		for _, t := range s.offers {
-			if name := t.spec.Name; !seen[name] && (m.opts.Hidden == nil || !m.opts.Hidden(name)) {
+			if name := t.spec.Name; !seen[name] && !m.hidden(name) {
 				seen[name] = true
+				tools = append(tools, t)
+			}
+		}
+		if !m.hidden("mcp__" + badRune.ReplaceAllString(s.name, "_")) {
+			prompts = append(prompts, s.prompts...)
+			resources = resources || s.hasResources()
+		}
+	}
+	if resources {
+		for _, t := range []*ResourceTool{m.list, m.read} {
+			if !m.hidden(t.spec.Name) && !m.hidden(t.spec.Aliases[0]) {
 				tools = append(tools, t)
 			}
 		}
@@ -196,7 +220,13 @@ func (m *Manager) touch() {
 		m.tools = tools
 		m.generation++
 	}
+	if !slices.Equal(prompts, m.prompts) {
+		m.prompts = prompts
+		m.edition++
+	}
 }
+
+func (m *Manager) hidden(name string) bool { return m.opts.Hidden != nil && m.opts.Hidden(name) }
 
 // notify calls OnChange. The caller does not hold mu.
 func (m *Manager) notify() {
@@ -213,11 +243,29 @@ func (m *Manager) Tools() (tools []tool.Tool, generation uint64) {
 	return slices.Clone(m.tools), m.generation
 }
 
-// Ready waits until no server is being connected any more, at most for wait, for
-// those whose configuration says "startup":"required" as long as their deadline is,
-// and for those with "startup":"lazy" not at all. Its error is a required server
-// that failed, or the end of ctx.
+// Offers reports whether a tool is one that a [Manager] offers.
+func Offers(t tool.Tool) bool {
+	switch t.(type) {
+	case *Tool, *ResourceTool:
+		return true
+	}
+	return false
+}
+
+// Ready is called when a turn begins. It waits until no server is being connected any
+// more, at most for wait. For those whose configuration says "startup":"required" it
+// waits as long as their deadline is, for those with "optional" or "lazy" not at all; a
+// lazy one is not connected before. Its error is a required server that failed, or the
+// end of ctx.
 func (m *Manager) Ready(ctx context.Context, wait time.Duration) error {
+	m.mu.Lock()
+	m.begun = true
+	for _, s := range m.servers {
+		if s.done == nil && s.state == wire.MCPPending && !m.closed {
+			m.start(s)
+		}
+	}
+	m.mu.Unlock()
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	late := false
@@ -230,7 +278,7 @@ func (m *Manager) Ready(ctx context.Context, wait time.Duration) error {
 			kind := s.startup()
 			switch s.state {
 			case wire.MCPPending:
-				pending = pending || kind == "required" || kind != "lazy" && !late
+				pending = pending || kind == "required" || kind != "optional" && kind != "lazy" && !late
 			case wire.MCPFailed, wire.MCPNeedsAuth:
 				if kind == "required" && failed == nil {
 					failed = fmt.Errorf("Failed to connect to MCP server %s: %s", s.name, s.err)
@@ -282,6 +330,9 @@ func (m *Manager) Status() []*wire.MCPServerStatus {
 	list := []*wire.MCPServerStatus{}
 	for _, s := range m.servers {
 		st := &wire.MCPServerStatus{Name: s.name, Status: s.state, Config: s.shownConfig(), Transport: s.kind(), Scope: "dynamic", Source: s.source}
+		if s.source != "sdk" {
+			st.Scope = s.source
+		}
 		switch s.state {
 		case wire.MCPConnected:
 			st.ServerInfo = s.info
@@ -447,7 +498,7 @@ func (m *Manager) Call(ctx context.Context, name string, arguments json.RawMessa
 	m.mu.Lock()
 	var t *Tool
 	for _, have := range m.tools {
-		if have := have.(*Tool); have.spec.Name == name {
+		if have, ok := have.(*Tool); ok && have.spec.Name == name {
 			t = have
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"mime"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -59,7 +60,10 @@ func (t *Tool) result(call *tool.Call, raw json.RawMessage) (*tool.Result, error
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return nil, fmt.Errorf("The MCP server %s answered what cannot be read: %v", t.server.name, err)
 	}
-	spill := &spill{t: t, call: call}
+	spill := &spill{name: t.spec.Name, max: t.limit, call: call}
+	if spill.max == 0 {
+		spill.max = t.server.m.opts.MaxResult
+	}
 	var blocks []wire.Block
 	for _, part := range r.Content {
 		blocks = append(blocks, spill.block(part)...)
@@ -91,7 +95,7 @@ func (t *Tool) result(call *tool.Call, raw json.RawMessage) (*tool.Result, error
 			size += utf8.RuneCountInString(b.Text)
 		}
 	}
-	if size > spill.limit() {
+	if size > spill.max {
 		kept := []wire.Block{&wire.TextBlock{Text: spill.text(strings.Join(texts, "\n"))}}
 		for _, b := range blocks {
 			if _, ok := b.(*wire.TextBlock); !ok {
@@ -112,15 +116,9 @@ func (t *Tool) result(call *tool.Call, raw json.RawMessage) (*tool.Result, error
 
 // A spill writes what is too much for the model to files.
 type spill struct {
-	t    *Tool
+	name string // of the tool
+	max  int    // characters that are not too much
 	call *tool.Call
-}
-
-func (s *spill) limit() int {
-	if s.t.limit > 0 {
-		return s.t.limit
-	}
-	return s.t.server.m.opts.MaxResult
 }
 
 // file writes data to a file of the session.
@@ -132,7 +130,7 @@ func (s *spill) file(data []byte, suffix string) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	f, err := os.CreateTemp(dir, s.t.spec.Name+"-*"+suffix)
+	f, err := os.CreateTemp(dir, s.name+"-*"+suffix)
 	if err != nil {
 		return "", err
 	}
@@ -142,7 +140,7 @@ func (s *spill) file(data []byte, suffix string) (string, error) {
 
 // text returns a text, or what stands for one that is too long.
 func (s *spill) text(text string) string {
-	if utf8.RuneCountInString(text) <= s.limit() {
+	if utf8.RuneCountInString(text) <= s.max {
 		return text
 	}
 	var b strings.Builder
@@ -203,17 +201,19 @@ func notEmpty(list ...string) []string {
 // maxImage is the size of the biggest picture, in base64, that the API takes.
 const maxImage = 5 << 20
 
+// picture reports whether models look at data of a type.
+func picture(mediaType string) bool {
+	return slices.Contains([]string{"image/png", "image/jpeg", "image/gif", "image/webp"}, mediaType)
+}
+
 // binary shows a picture, and puts anything else into a file.
 func (s *spill) binary(kind, mediaType, encoded, uri string) []wire.Block {
 	data, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil {
 		return text(fmt.Sprintf("[The tool returned %s data that is not base64.]", kind))
 	}
-	switch mediaType {
-	case "image/png", "image/jpeg", "image/gif", "image/webp":
-		if len(encoded) <= maxImage && len(data) > 0 {
-			return []wire.Block{&wire.ImageBlock{Source: &wire.Source{Type: "base64", MediaType: mediaType, Data: encoded}}}
-		}
+	if picture(mediaType) && len(encoded) <= maxImage && len(data) > 0 {
+		return []wire.Block{&wire.ImageBlock{Source: &wire.Source{Type: "base64", MediaType: mediaType, Data: encoded}}}
 	}
 	suffix := ".bin"
 	if list, err := mime.ExtensionsByType(mediaType); err == nil && len(list) > 0 {

@@ -29,6 +29,7 @@ type server struct {
 	err     string
 	info    *wire.MCPServerInfo
 	offers  []*Tool
+	prompts []*Prompt
 	conn    *connection // while it is connected
 }
 
@@ -40,11 +41,21 @@ func (s *server) kind() string {
 	return s.cfg.Type
 }
 
-// startup says who waits for the server: "required", "optional" or "lazy".
+// startup says who waits for the server: "required", "optional" or "lazy"; nothing
+// means that a turn waits for it a little.
 func (s *server) startup() string {
 	var kind string
 	json.Unmarshal(s.cfg.Extra["startup"], &kind)
 	return kind
+}
+
+// deadline is how long connecting may take.
+func (s *server) deadline() time.Duration {
+	var ms int64
+	if json.Unmarshal(s.cfg.Extra["startupTimeout"], &ms) == nil && ms > 0 {
+		return time.Duration(ms) * time.Millisecond
+	}
+	return s.m.opts.ConnectTimeout
 }
 
 // shownConfig is the configuration without what is secret.
@@ -86,7 +97,9 @@ func (s *server) run(ctx context.Context) {
 		conn, err := s.connect(ctx)
 		if err == nil {
 			began := time.Now()
-			s.update(ctx, func() { s.state, s.err, s.info, s.offers, s.conn = wire.MCPConnected, "", conn.info, conn.offers, conn })
+			s.update(ctx, func() {
+				s.state, s.err, s.info, s.offers, s.prompts, s.conn = wire.MCPConnected, "", conn.info, conn.offers, conn.prompts, conn
+			})
 			err = s.serve(ctx, conn)
 			conn.close()
 			if time.Since(began) > time.Minute {
@@ -108,7 +121,7 @@ func (s *server) run(ctx context.Context) {
 			if refused != nil {
 				state = wire.MCPNeedsAuth
 			}
-			s.update(ctx, func() { s.state, s.err, s.info, s.offers, s.conn = state, err.Error(), nil, nil, nil })
+			s.update(ctx, func() { s.state, s.err, s.info, s.offers, s.prompts, s.conn = state, err.Error(), nil, nil, nil, nil })
 			return
 		}
 		// Its tools stay, so that the model's view does not change with every
@@ -135,7 +148,7 @@ func (s *server) update(ctx context.Context, f func()) {
 	s.m.notify()
 }
 
-// serve reads the tools again when they change, until the connection ends. Its
+// serve reads the tools and prompts again when they change, until the connection ends. Its
 // error says why it did.
 func (s *server) serve(ctx context.Context, conn *connection) error {
 	for {
@@ -146,13 +159,15 @@ func (s *server) serve(ctx context.Context, conn *connection) error {
 			return conn.why()
 		case <-conn.listChanged:
 		}
-		list, cancel := context.WithTimeoutCause(ctx, s.m.opts.ConnectTimeout, errors.New("the server did not list its tools in time"))
+		list, cancel := context.WithTimeoutCause(ctx, s.deadline(), errors.New("the server did not list its tools in time"))
 		offers, err := s.list(list, conn)
-		cancel()
 		if err != nil {
 			s.m.log.Warn("the tools of an MCP server cannot be listed", "server", s.name, "error", err)
+			cancel()
 		} else {
-			s.update(ctx, func() { s.offers = offers })
+			prompts := s.listPrompts(list, conn)
+			cancel()
+			s.update(ctx, func() { s.offers, s.prompts = offers, prompts })
 		}
 		// A server that never stops saying so is heard ten times a second.
 		select {

@@ -120,45 +120,59 @@ func (s *server) list(ctx context.Context, conn *connection) ([]*Tool, error) {
 		return nil, nil // it has none
 	}
 	var tools []*Tool
-	seen, cursors, size := map[string]bool{}, map[string]bool{}, 0
+	seen, size := map[string]bool{}, 0
 	skip := func(name string, err error) {
 		s.m.log.Warn("a tool of an MCP server is passed over", "server", s.name, "tool", clip(name, 100), "error", err)
 	}
-	cursor := ""
+	err := s.pages(ctx, conn, rawTools, "tools", func(one json.RawMessage) bool {
+		t, err := s.offer(one)
+		switch {
+		case err != nil:
+			skip(t.name, err)
+		case seen[t.spec.Name]:
+			skip(t.name, errors.New("there is another one of the same name"))
+		case len(tools) == maxTools || size+len(t.spec.Description)+len(t.spec.Schema) > maxListed:
+			skip(t.name, errors.New("the server offers too much"))
+			return false
+		default:
+			seen[t.spec.Name] = true
+			size += len(t.spec.Description) + len(t.spec.Schema)
+			tools = append(tools, t)
+		}
+		return true
+	})
+	return tools, err
+}
+
+// pages reads a list of a server, whatever pages it comes in, until each returns false.
+func (s *server) pages(ctx context.Context, conn *connection, method, member string, each func(json.RawMessage) bool) error {
+	cursors, cursor := map[string]bool{}, ""
 	for page := 0; ; page++ {
-		r, err := mcp.CallCustomMethod[*listParams, *rawResult](ctx, conn.session, rawList, &listParams{Cursor: cursor})
+		r, err := mcp.CallCustomMethod[*listParams, *rawResult](ctx, conn.session, method, &listParams{Cursor: cursor})
 		if err != nil {
 			if cause := context.Cause(ctx); cause != nil {
 				err = cause
 			}
-			return nil, err
+			return err
 		}
-		var list struct {
-			Tools      []json.RawMessage `json:"tools"`
-			NextCursor string            `json:"nextCursor"`
+		var answer map[string]json.RawMessage
+		var list []json.RawMessage
+		err = json.Unmarshal(r.bytes, &answer)
+		if err == nil && answer[member] != nil {
+			err = json.Unmarshal(answer[member], &list)
 		}
-		if err := json.Unmarshal(r.raw, &list); err != nil {
-			return nil, fmt.Errorf("the list of its tools cannot be read: %w", err)
+		if err != nil {
+			return fmt.Errorf("the list of its %s cannot be read: %w", member, err)
 		}
-		for _, raw := range list.Tools {
-			t, err := s.offer(raw)
-			switch {
-			case err != nil:
-				skip(t.name, err)
-			case seen[t.spec.Name]:
-				skip(t.name, errors.New("there is another one of the same name"))
-			case len(tools) == maxTools || size+len(t.spec.Description)+len(t.spec.Schema) > maxListed:
-				skip(t.name, errors.New("the server offers too much"))
-				return tools, nil
-			default:
-				seen[t.spec.Name] = true
-				size += len(t.spec.Description) + len(t.spec.Schema)
-				tools = append(tools, t)
+		for _, one := range list {
+			if !each(one) {
+				return nil
 			}
 		}
-		cursor = list.NextCursor
+		cursor = ""
+		json.Unmarshal(answer["nextCursor"], &cursor)
 		if cursor == "" || cursors[cursor] || page == maxPages {
-			return tools, nil
+			return nil
 		}
 		cursors[cursor] = true
 	}

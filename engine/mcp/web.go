@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -123,11 +124,12 @@ func (w *web) public(r *http.Request) error {
 				call := p.(*jsonrpc.Request)
 				var params struct {
 					Name string `json:"name"`
+					URI  string `json:"uri"`
 				}
 				json.Unmarshal(call.Params, &params)
 				r.Header.Set("Mcp-Method", call.Method)
-				if params.Name != "" {
-					r.Header.Set("Mcp-Name", params.Name)
+				if name := cmp.Or(params.Name, params.URI); name != "" {
+					r.Header.Set("Mcp-Name", name)
 				}
 			}
 		}

@@ -255,7 +255,7 @@ func (j *judgement) suspects(r *Rule) certainty {
 		if !named && len(j.req.Access) > 0 && !strings.HasPrefix(j.req.Tool.Name, "mcp__") && j.req.Access[0].Path != "" {
 			named = r.Tool == "Edit" && isEditTool(j.req.Tool.Name) || r.Tool == "Read" && isReadTool(j.req.Tool.Name)
 		}
-		return sure(named)
+		return sure(named || j.ofServer(r))
 	}
 	found := no
 	for _, a := range j.req.Access {
@@ -289,12 +289,23 @@ func (j *judgement) suspectsAccess(r *Rule, a tool.Access, named bool) certainty
 	return no
 }
 
+// ofServer reports whether a rule names the MCP server, as a whole, whose resource the
+// call is about.
+func (j *judgement) ofServer(r *Rule) bool {
+	if len(j.req.Access) != 1 || !strings.HasPrefix(r.Tool, "mcp__") {
+		return false
+	}
+	a := j.req.Access[0]
+	return a.Kind == tool.Other && strings.HasPrefix(a.Name, "mcp__") &&
+		(wildcard(r.Tool, a.Name) || wildcard(strings.TrimSuffix(r.Tool, "__*"), a.Name))
+}
+
 // allowed returns a rule that allows the call if rules allow everything it
 // touches.
 func (j *judgement) allowed() *Rule {
 	for _, r := range j.set.allow {
-		if r.Content == "" && r.names(j.req.Tool) {
-			return r // the whole tool
+		if r.Content == "" && (r.names(j.req.Tool) || j.ofServer(r)) {
+			return r // the whole tool, or all of a server
 		}
 	}
 	var last *Rule

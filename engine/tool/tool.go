@@ -63,8 +63,9 @@ type Access struct {
 	Kind    Kind   `json:"kind"`
 	Path    string `json:"path,omitempty"` // absolute, not resolved
 	Command string `json:"command,omitempty"`
-	// URL is what is fetched. A resource of an MCP server has its own here and
-	// the kind Other; if it is a file's, rules about that file hold.
+	// URL is what is fetched. A resource of an MCP server has its own here, the
+	// kind Other and the server's as Name, such as "mcp__db"; if it is a file's,
+	// rules about that file hold.
 	URL  string `json:"url,omitempty"`
 	Name string `json:"name,omitempty"`
 	// Sandbox says where a command would run: [Inside] one, [Outside] because the
