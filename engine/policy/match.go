@@ -50,16 +50,15 @@ func patternWords(text string) []string {
 	}
 	s := &script{req: &Request{}, vars: map[string][]value{}}
 	var words []string
-	ok := true
-	err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Words(strings.NewReader(text), func(w *syntax.Word) bool {
-		v := s.eval(w)
-		if ok = v.static() && s.unproven == ""; ok {
-			words = append(words, v.text())
+	for w, err := range syntax.NewParser(syntax.Variant(syntax.LangBash)).WordsSeq(strings.NewReader(text)) {
+		if err != nil {
+			return strings.Fields(text)
 		}
-		return ok
-	})
-	if err != nil || !ok {
-		return strings.Fields(text)
+		v := s.eval(w)
+		if !v.static() || s.unproven != "" {
+			return strings.Fields(text)
+		}
+		words = append(words, v.text())
 	}
 	return words
 }

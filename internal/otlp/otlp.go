@@ -263,7 +263,7 @@ func valueOf(v attribute.Value) object {
 		}
 		return object{"arrayValue": object{"values": values}}
 	}
-	return object{"stringValue": v.Emit()}
+	return object{"stringValue": v.String()}
 }
 
 func nanos(t time.Time) string { return strconv.FormatInt(t.UnixNano(), 10) }
