@@ -152,7 +152,7 @@ func (c *Client) drain(ctx context.Context, t *turn) error {
 
 // pop returns the next message. All that is read of the queue comes through here.
 func (c *Client) pop(ctx context.Context) (wire.Message, error) {
-	m, err := c.s.in.pop(ctx)
+	m, err := c.s.pop(ctx)
 	switch m := m.(type) {
 	case *wire.Init:
 		c.mu.Lock()

@@ -24,6 +24,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/parley-go/parley/internal/telemetry"
+	sessions "github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/transport"
 	"github.com/parley-go/parley/wire"
 )
@@ -58,6 +59,11 @@ type config struct {
 
 	maxLine                 int
 	queueMemory, queueTotal int64
+
+	store       sessions.Store // nil if the session is not mirrored
+	mirror      *mirror        // to it
+	materialise bool           // the session to go on with may be there
+	resume      string         // its id; empty means the last one
 
 	// turnRunning reports whether an answer is owed; nil means always.
 	turnRunning func() bool
@@ -120,6 +126,8 @@ func newConfig(o *Options) (*config, error) {
 	if c.dialer == nil {
 		c.dialer = &transport.Process{EOFGrace: o.CloseTimeout, TermGrace: o.CloseTimeout}
 	}
+	c.store, c.resume = o.SessionStore, o.Resume
+	c.materialise = o.Dialer == nil && (o.Continue || uuidPattern.MatchString(o.Resume))
 	args, err := o.args()
 	if err != nil {
 		return nil, err
@@ -241,6 +249,7 @@ func (o *Options) args() ([]string, error) {
 	set("resume-session-at", o.ResumeAt)
 	set("resume-drops-turn", o.ResumeDropsTurn)
 	on("no-session-persistence", o.NoPersistence)
+	on("session-mirror", o.SessionStore != nil)
 
 	number("max-turns", o.MaxTurns)
 	if o.MaxBudgetUSD != 0 {
@@ -424,6 +433,10 @@ func (o *Options) check() error {
 		return bad("ResumeAt", "needs Resume")
 	case o.ResumeDropsTurn != "" && o.ResumeAt == "":
 		return bad("ResumeDropsTurn", "needs ResumeAt")
+	case o.SessionStore != nil && o.NoPersistence:
+		return bad("SessionStore", "cannot be combined with NoPersistence: there would be nothing to copy")
+	case o.SessionStore != nil && o.Checkpoints:
+		return bad("SessionStore", "cannot be combined with Checkpoints: the store keeps no files")
 	case o.SystemPrompt != "" && o.SystemPromptParts != nil:
 		return bad("SystemPromptParts", "cannot be combined with SystemPrompt")
 	case o.SystemPromptFile != "" && (o.SystemPrompt != "" || o.SystemPromptParts != nil):

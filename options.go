@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	sessions "github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/transport"
 	"github.com/parley-go/parley/wire"
 	"go.opentelemetry.io/otel/metric"
@@ -124,6 +125,13 @@ type Options struct {
 	Title           string // of a new session
 	NoPersistence   bool   // keep the session nowhere
 	Checkpoints     bool   // keep what files were before, for [Client.RewindFiles]
+	// SessionStore keeps a copy of the session: what the agent writes to its files is
+	// in it before each result is yielded. A batch that it does not take, tried three
+	// times, is told of with a [wire.MirrorError] and left out. Resume with an id, and
+	// Continue, look for the session there first; it then comes to the agent in a
+	// directory of its own, with the user's settings, that is removed afterwards. With a
+	// Dialer it is a copy only.
+	SessionStore sessions.Store
 
 	// How far.
 

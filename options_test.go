@@ -24,6 +24,7 @@ import (
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/parleytest/parrot"
 	"github.com/parley-go/parley/parleytest/peer"
+	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/transport"
 	"github.com/parley-go/parley/wire"
 )
@@ -392,6 +393,7 @@ func TestOptionsReflect(t *testing.T) {
 		"Traces":          "TestTelemetry",
 		"Metrics":         "TestTelemetry",
 		"Dialer":          "ExampleOptions_dialer",
+		"SessionStore":    "TestSessionStore",
 		"InitTimeout":     "TestInitTimeout",
 		"ControlTimeout":  "TestControlTimeout",
 		"WriteTimeout":    "TestWriteTimeout",
@@ -465,6 +467,8 @@ func TestOptionErrors(t *testing.T) {
 		{"PermissionMode", parley.Options{PermissionMode: wire.ModeBypassPermissions}},
 		{"Continue", parley.Options{Continue: true, Resume: "x"}},
 		{"Fork", parley.Options{Fork: true}},
+		{"SessionStore", parley.Options{SessionStore: &session.Memory{}, NoPersistence: true}},
+		{"SessionStore", parley.Options{SessionStore: &session.Memory{}, Checkpoints: true}},
 		{"SessionID", parley.Options{SessionID: "not-a-uuid"}},
 		{"SessionID", parley.Options{SessionID: someUUID + "\n"}},
 		{"SessionID", parley.Options{SessionID: someUUID, Resume: "x"}},

@@ -152,7 +152,7 @@ func (q *query) run(ctx context.Context, prompts iter.Seq[*wire.User], yield fun
 	var last *wire.Result
 	again := false // a turn has begun since
 	for {
-		m, err := s.in.pop(ctx)
+		m, err := s.pop(ctx)
 		switch {
 		case err == nil:
 		case err != io.EOF && ctx.Err() != nil:

@@ -74,6 +74,8 @@ type session struct {
 	onResult    func(*wire.Result)
 	onTasksDone func() // the last task that may still need us has ended
 
+	remove func() // what the agent was given of a store; called when it is gone
+
 	closing error // why shutdown was called; guarded by mu
 }
 
@@ -83,11 +85,17 @@ func open(ctx context.Context, cfg *config, owner func(*session)) error {
 	if ctx.Err() != nil {
 		return ctxError(ctx, "connecting")
 	}
-	conn, err := cfg.dial(ctx)
+	remove, err := cfg.fromStore(ctx)
 	if err != nil {
 		return err
 	}
+	conn, err := cfg.dial(ctx)
+	if err != nil {
+		remove()
+		return err
+	}
 	s := &session{
+		remove:      remove,
 		cfg:         cfg,
 		conn:        conn,
 		log:         cfg.logger,
@@ -236,7 +244,12 @@ func (s *session) route(line []byte) (*wire.ControlRequest, error) {
 	case *wire.ControlCancelRequest:
 		s.cancelled(m.RequestID)
 		return nil, nil
-	case *wire.KeepAlive, *wire.TranscriptMirror:
+	case *wire.TranscriptMirror:
+		if s.cfg.mirror != nil {
+			s.cfg.mirror.take(m)
+		}
+		return nil, nil
+	case *wire.KeepAlive:
 		return nil, nil
 	case *wire.Init:
 		s.midTurn.Store(true)
@@ -299,6 +312,14 @@ func (s *session) finish(err error) {
 	cancel()
 	if waitErr != nil {
 		exit.Code = -1
+	}
+	s.remove()
+	if s.cfg.mirror != nil {
+		ctx, cancel = context.WithTimeout(context.Background(), mirrorTimeout)
+		if err := s.cfg.mirror.flush(ctx); err != nil {
+			s.cfg.warn(fmt.Errorf("parley: SessionStore did not take the end of the session: %w", err))
+		}
+		cancel()
 	}
 	if closeErr != nil {
 		s.log.Warn("closing the connection", "error", closeErr)

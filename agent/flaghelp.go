@@ -83,6 +83,7 @@ var flagHelp = []struct {
 		{"--session-id", "UUID", "the id of a new one"},
 		{"--name", "TITLE", "the title of a new one"},
 		{"--no-session-persistence", "", "keep it nowhere"},
+		{"--session-mirror", "", "tell the host what is written to the session's files, for a store of its own"},
 		{"--session-durability", "HOW", "it survives a power cut (fsync), kill -9 (write) or nothing (none)"},
 	}},
 	{"Finding out", [][3]string{

@@ -76,6 +76,7 @@ type Flags struct {
 	ResumeAt    string
 	DropsTurn   string // the turn that ResumeAt may drop; empty means any
 	NoPersist   bool
+	Mirror      bool   // tell the host what is written to the session's files
 	Durability  string // of the session: fsync, write or none; empty means fsync
 	SessionName string
 
@@ -222,6 +223,7 @@ var flagTable = []flagSpec{
 	{names: []string{"--fork-session"}, set: on(func(f *Flags) *bool { return &f.Fork })},
 	{names: []string{"--resume-session-at"}, kind: flagString, set: str(func(f *Flags) *string { return &f.ResumeAt })},
 	{names: []string{"--resume-drops-turn"}, kind: flagString, set: str(func(f *Flags) *string { return &f.DropsTurn })},
+	{names: []string{"--session-mirror"}, set: on(func(f *Flags) *bool { return &f.Mirror })},
 	{names: []string{"--no-session-persistence"}, set: on(func(f *Flags) *bool { return &f.NoPersist })},
 	{names: []string{"--session-durability"}, kind: flagString, choice: []string{"fsync", "write", "none"}, set: str(func(f *Flags) *string { return &f.Durability })},
 	{names: []string{"-n", "--name"}, kind: flagString, set: str(func(f *Flags) *string { return &f.SessionName })},
@@ -249,7 +251,7 @@ var inert = map[string]flagKind{
 	"--ax-screen-reader": flagBool, "--brief": flagBool, "--chrome": flagBool, "--no-chrome": flagBool,
 	"--exclude-dynamic-system-prompt-sections": flagBool, "--prompt-suggestions": flagBool,
 	"--system-prompt-snapshot": flagString, "--plugin-url": flagRepeat,
-	"--task-budget": flagString, "--session-mirror": flagBool, "--workload": flagString, "--advisor": flagString, "--prefill": flagString,
+	"--task-budget": flagString, "--workload": flagString, "--advisor": flagString, "--prefill": flagString,
 	"--await-initialize": flagBool, "--autocompact": flagString, "--ide": flagBool, "--init": flagBool, "--maintenance": flagBool,
 	"--file": flagRepeat,
 }

@@ -99,7 +99,7 @@ func TestFlags(t *testing.T) {
 		"--include-hook-events": func(f *Flags) bool { return f.HookEvents }, "--allow-dangerously-skip-permissions": func(f *Flags) bool { return f.AllowBypass },
 		"--dangerously-skip-permissions": func(f *Flags) bool { return f.SkipPermissions }, "--strict-mcp-config": func(f *Flags) bool { return f.StrictMCP },
 		"-c": func(f *Flags) bool { return f.Continue }, "--continue": func(f *Flags) bool { return f.Continue }, "--fork-session": func(f *Flags) bool { return f.Fork },
-		"--no-session-persistence": func(f *Flags) bool { return f.NoPersist }, "--debug": func(f *Flags) bool { return f.Debug }, "-d": func(f *Flags) bool { return f.Debug },
+		"--session-mirror": func(f *Flags) bool { return f.Mirror }, "--no-session-persistence": func(f *Flags) bool { return f.NoPersist }, "--debug": func(f *Flags) bool { return f.Debug }, "-d": func(f *Flags) bool { return f.Debug },
 		"--debug-to-stderr": func(f *Flags) bool { return f.DebugToStderr }, "-v": func(f *Flags) bool { return f.Version }, "--help": func(f *Flags) bool { return f.Help },
 		"--bare": func(f *Flags) bool { return f.Bare }, "--init-only": func(f *Flags) bool { return f.InitOnly },
 	} {

@@ -82,6 +82,9 @@ func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) in
 	s := newServer(set, out, stderr)
 	s.mcp = s.newManager()
 	set.tell, set.parts = s.Emit, s.agentParts
+	set.mirror = func(path string, records []json.RawMessage) {
+		out.put(&wire.TranscriptMirror{FilePath: path, Entries: records})
+	}
 	conv, err := set.conversation(s, s.mcp)
 	if err != nil {
 		return s.startFailed(err)

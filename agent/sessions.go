@@ -16,7 +16,11 @@ import (
 func (set *setup) openStore() session.Store {
 	set.store = set.cfg.Store
 	if set.store == nil && set.cfg.Home != "" {
-		set.store = &session.Files{Dir: set.cfg.ConfigDir(), Durability: durabilities[set.flags.Durability], Progress: set.tellProgress}
+		files := &session.Files{Dir: set.cfg.ConfigDir(), Durability: durabilities[set.flags.Durability], Progress: set.tellProgress}
+		if set.flags.Mirror {
+			files.Mirror = set.mirror
+		}
+		set.store = files
 	}
 	return set.store
 }

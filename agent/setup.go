@@ -117,7 +117,8 @@ type setup struct {
 	history   *session.History   // of a session that goes on
 	tell      func(wire.Message) // tells the host something beside the conversation; may be nil
 	log       session.Log
-	store     session.Store // nil if sessions are kept nowhere
+	store     session.Store                                // nil if sessions are kept nowhere
+	mirror    func(path string, records []json.RawMessage) // tells the host what was written; nil if it reads no lines
 	closers   []func() error
 
 	findings []policy.Finding // about the rules

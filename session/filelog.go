@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -128,6 +129,19 @@ func (l *fileLog) takeMeta(entries []*Entry) ([]*Entry, error) {
 
 // Append implements [Log].
 func (l *fileLog) Append(entries ...*Entry) error {
+	err := l.append(entries)
+	if err == nil && l.files.Mirror != nil && len(entries) > 0 {
+		records := make([]json.RawMessage, len(entries))
+		for i, e := range entries {
+			line, _ := l.encoder.lines(nil, []*Entry{e}) // it was encoded before
+			records[i] = bytes.TrimSuffix(line, []byte("\n"))
+		}
+		l.files.Mirror(l.path, records)
+	}
+	return err
+}
+
+func (l *fileLog) append(entries []*Entry) error {
 	entries, err := l.takeMeta(entries)
 	if err != nil {
 		return err

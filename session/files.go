@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -37,6 +38,9 @@ type Files struct {
 	// Progress is told how much of a long log was read that has no index yet. It may
 	// be nil.
 	Progress func(done, total int64)
+	// Mirror is told what an open [Log] has written, and to which file, before its
+	// Append returns. It must not block. Nil means that nobody is.
+	Mirror func(path string, records []json.RawMessage)
 }
 
 var _ Store = (*Files)(nil)

@@ -1,0 +1,403 @@
+package parley
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	sessions "github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+)
+
+// A mirror copies what the agent writes to its session files to a store. The reader
+// hands it what the agent says of them, and never waits; one goroutine at a time
+// writes to the store; the consumer waits for it before it gets a result.
+type mirror struct {
+	store sessions.Store
+	dirs  []string // that the files are below, as the agent may name it
+	warn  func(error)
+
+	mu      sync.Mutex
+	pending []mirrored
+	records int
+	bytes   int
+	failed  []wire.Message // to be told
+	busy    chan struct{}  // closed when the goroutine that writes has nothing left; nil if there is none
+
+	held []wire.Message // the consumer's own: what comes behind an error
+}
+
+// mirrored is what is to be appended to one log.
+type mirrored struct {
+	key     sessions.Key
+	records []json.RawMessage
+}
+
+// How much waits until the next result at most, and how much waits at all while the
+// store does not take it.
+const (
+	mirrorRecords = 500
+	mirrorBytes   = 1 << 20
+	mirrorMost    = 64 << 20
+)
+
+// How an append is repeated, and for how long one may take. One that takes too long is
+// not repeated: the store may still be at it.
+var mirrorPauses = []time.Duration{200 * time.Millisecond, 800 * time.Millisecond}
+
+const mirrorTimeout = 60 * time.Second
+
+func newMirror(store sessions.Store, configDir string, warn func(error)) *mirror {
+	m := &mirror{store: store, warn: warn, dirs: []string{filepath.Join(configDir, "projects")}}
+	if real, err := filepath.EvalSymlinks(configDir); err == nil && real != configDir {
+		m.dirs = append(m.dirs, filepath.Join(real, "projects"))
+	}
+	return m
+}
+
+// take queues what the agent wrote.
+func (m *mirror) take(t *wire.TranscriptMirror) {
+	if len(t.Entries) == 0 {
+		return
+	}
+	key, err := m.key(t.FilePath)
+	if err != nil {
+		m.warn(err)
+		return
+	}
+	size := 0
+	for _, r := range t.Entries {
+		size += len(r)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.bytes+size > mirrorMost {
+		m.fail(key, fmt.Errorf("the store does not keep up: %d MiB wait for it", m.bytes>>20))
+		return
+	}
+	m.records += len(t.Entries)
+	m.bytes += size
+	if i := slices.IndexFunc(m.pending, func(p mirrored) bool { return p.key == key }); i >= 0 {
+		m.pending[i].records = append(m.pending[i].records, t.Entries...)
+	} else {
+		m.pending = append(m.pending, mirrored{key, slices.Clone(t.Entries)})
+	}
+	if m.records > mirrorRecords || m.bytes > mirrorBytes {
+		m.start()
+	}
+}
+
+// key returns the key of a session file.
+func (m *mirror) key(file string) (sessions.Key, error) {
+	for _, dir := range m.dirs {
+		rel, err := filepath.Rel(dir, filepath.Clean(file))
+		if err != nil || !filepath.IsLocal(rel) {
+			continue
+		}
+		parts := strings.Split(strings.TrimSuffix(filepath.ToSlash(rel), ".jsonl"), "/")
+		if len(parts) != 2 && len(parts) < 4 {
+			break
+		}
+		key := sessions.Key{Project: parts[0], Session: parts[1], Sub: strings.Join(parts[2:], "/")}
+		if err := key.Check(); err != nil {
+			return key, fmt.Errorf("parley: the agent mirrors %q: %w", file, err)
+		}
+		return key, nil
+	}
+	return sessions.Key{}, fmt.Errorf("parley: the agent mirrors %q, which is no session file below %s; it is left out of the store", file, m.dirs[0])
+}
+
+// start starts the goroutine that writes, unless it runs. m.mu is held.
+func (m *mirror) start() {
+	if m.busy != nil {
+		return
+	}
+	m.busy = make(chan struct{})
+	go m.write()
+}
+
+// write appends what is pending until nothing is.
+func (m *mirror) write() {
+	for {
+		m.mu.Lock()
+		batch := m.pending
+		if len(batch) == 0 {
+			close(m.busy)
+			m.busy = nil
+			m.mu.Unlock()
+			return
+		}
+		size := m.bytes // what comes meanwhile is counted on top
+		m.pending, m.records = nil, 0
+		m.mu.Unlock()
+		for _, b := range batch {
+			if err := m.append(b); err != nil {
+				m.mu.Lock()
+				m.fail(b.key, err)
+				m.mu.Unlock()
+			}
+		}
+		m.mu.Lock()
+		m.bytes -= size
+		m.mu.Unlock()
+	}
+}
+
+func (m *mirror) append(b mirrored) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the store panicked: %v", p)
+		}
+	}()
+	for try := 0; ; try++ {
+		ctx, cancel := context.WithTimeout(context.Background(), mirrorTimeout)
+		err = m.store.Append(ctx, b.key, b.records)
+		late := ctx.Err() != nil
+		cancel()
+		if err == nil || late || try == len(mirrorPauses) {
+			return err
+		}
+		time.Sleep(mirrorPauses[try])
+	}
+}
+
+// fail has the consumer told that records are not in the store. m.mu is held.
+func (m *mirror) fail(key sessions.Key, err error) {
+	named := map[string]string{"projectKey": key.Project, "sessionId": key.Session}
+	if key.Sub != "" {
+		named["subpath"] = key.Sub
+	}
+	raw, _ := json.Marshal(named)
+	m.failed = append(m.failed, &wire.MirrorError{Error: err.Error(), Key: raw, SessionID: key.Session, UUID: sessions.NewID()})
+}
+
+// flush waits until everything that is pending is written, or given up.
+func (m *mirror) flush(ctx context.Context) error {
+	m.mu.Lock()
+	if len(m.pending) > 0 {
+		m.start()
+	}
+	busy := m.busy
+	m.mu.Unlock()
+	if busy == nil {
+		return nil
+	}
+	select {
+	case <-busy:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// told returns what the consumer is to be told, and forgets it.
+func (m *mirror) told() []wire.Message {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	told := m.failed
+	m.failed = nil
+	return told
+}
+
+// pop returns the next message for the consumer. What the agent wrote before a result
+// is in the store before that, or an error says that it is not.
+func (s *session) pop(ctx context.Context) (wire.Message, error) {
+	m := s.cfg.mirror
+	if m == nil {
+		return s.in.pop(ctx)
+	}
+	if len(m.held) == 0 {
+		next, err := s.in.pop(ctx)
+		if err != nil {
+			if m.held = m.told(); len(m.held) == 0 || ctx.Err() != nil {
+				return nil, err
+			}
+		} else {
+			m.held = append(m.held, next)
+		}
+	}
+	if _, ok := m.held[len(m.held)-1].(*wire.Result); ok {
+		if err := m.flush(ctx); err != nil {
+			return nil, err
+		}
+	}
+	m.held = append(m.told(), m.held...)
+	next := m.held[0]
+	m.held = m.held[1:]
+	return next, nil
+}
+
+// configDir returns where an agent with an environment keeps its files, and its home.
+func configDir(env []string) (dir, home string) {
+	home, _ = os.UserHomeDir()
+	for _, kv := range env {
+		if v, ok := strings.CutPrefix(kv, "CLAUDE_CONFIG_DIR="); ok {
+			dir = v
+		} else if v, ok := strings.CutPrefix(kv, "HOME="); ok && v != "" {
+			home = v
+		}
+	}
+	if dir == "" {
+		dir = filepath.Join(home, ".claude")
+	}
+	return dir, home
+}
+
+// fromStore makes the session that is to be resumed a file of a directory of its own,
+// where the agent finds it and the settings of the user. What it returns removes the
+// directory. Without such a session in the store the agent looks for itself.
+func (c *config) fromStore(ctx context.Context) (remove func(), err error) {
+	remove = func() {}
+	if c.store == nil {
+		return remove, nil
+	}
+	from, home := configDir(c.spec.Env)
+	c.mirror = newMirror(c.store, from, c.warn)
+	if !c.materialise {
+		return remove, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, mirrorTimeout)
+	defer cancel()
+	failed := func(err error) (func(), error) {
+		return func() {}, fmt.Errorf("parley: the session cannot be taken from SessionStore: %w", err)
+	}
+	id := c.resume
+	if id == "" {
+		cwd := c.spec.Dir
+		if cwd, err = filepath.Abs(cwd); err != nil {
+			return failed(err)
+		}
+		if id, err = sessions.Latest(ctx, c.store, cwd); errors.Is(err, sessions.ErrNotFound) {
+			return remove, nil
+		} else if err != nil {
+			return failed(err)
+		}
+	}
+	there, err := c.store.List(ctx, sessions.Key{Session: id})
+	if err != nil {
+		return failed(err)
+	}
+	if len(there) == 0 {
+		return remove, nil
+	}
+	key := slices.MaxFunc(there, func(a, b sessions.Listed) int { return a.Modified.Compare(b.Modified) }).Key
+	dir, err := os.MkdirTemp("", "parley-resume-")
+	if err != nil {
+		return failed(err)
+	}
+	remove = func() {
+		for range 4 { // files may be open a moment longer than the agent lives
+			if os.RemoveAll(dir) == nil {
+				return
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+	}
+	if err := materialise(ctx, c.store, key, dir); err != nil {
+		remove()
+		return failed(err)
+	}
+	if err := copyConfig(from, home, dir); err != nil {
+		remove()
+		return failed(err)
+	}
+	c.spec.Args = slices.DeleteFunc(slices.Clone(c.spec.Args), func(a string) bool { return a == "--continue" || strings.HasPrefix(a, "--resume=") })
+	c.spec.Args = append(c.spec.Args, "--resume="+id)
+	c.spec.Env = append(slices.DeleteFunc(slices.Clone(c.spec.Env), func(kv string) bool { return strings.HasPrefix(kv, "CLAUDE_CONFIG_DIR=") }), "CLAUDE_CONFIG_DIR="+dir)
+	c.mirror = newMirror(c.store, dir, c.warn)
+	return remove, nil
+}
+
+// materialise writes a session and its parts to files below a directory.
+func materialise(ctx context.Context, store sessions.Store, key sessions.Key, dir string) error {
+	files := &sessions.Files{Dir: dir, Durability: sessions.Write}
+	subs, err := store.Subkeys(ctx, key)
+	if err != nil {
+		return err
+	}
+	for _, sub := range append([]string{""}, subs...) {
+		part := key
+		part.Sub = sub
+		records, err := store.Load(ctx, part)
+		if errors.Is(err, sessions.ErrNotFound) && sub != "" {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := files.Append(ctx, part, records); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyConfig copies what an agent needs of the user's configuration: who it is, without
+// what would renew a login, since the copy would make the user's own invalid, and its
+// settings, without what leads elsewhere. What cannot be read is left out.
+func copyConfig(from, home, to string) error {
+	edit := map[string]func(map[string]json.RawMessage){
+		".credentials.json": func(all map[string]json.RawMessage) {
+			for name, value := range all {
+				var login map[string]json.RawMessage
+				if json.Unmarshal(value, &login) == nil && login["refreshToken"] != nil {
+					delete(login, "refreshToken")
+					all[name], _ = json.Marshal(login)
+				}
+			}
+			delete(all, "refreshToken")
+		},
+		".claude.json":         nil,
+		"settings.json":        plainSettings,
+		"cowork_settings.json": plainSettings,
+	}
+	for name, change := range edit {
+		source := filepath.Join(from, name)
+		if name == ".claude.json" && from == filepath.Join(home, ".claude") {
+			source = filepath.Join(home, name)
+		}
+		info, err := os.Stat(source)
+		if err != nil || !info.Mode().IsRegular() || info.Size() > 64<<20 {
+			continue
+		}
+		data, err := os.ReadFile(source)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if change != nil {
+			var all map[string]json.RawMessage
+			if json.Unmarshal(data, &all) != nil {
+				continue
+			}
+			change(all)
+			if data, err = json.Marshal(all); err != nil {
+				return err
+			}
+		}
+		if err := os.WriteFile(filepath.Join(to, name), data, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func plainSettings(all map[string]json.RawMessage) {
+	delete(all, "enabledPlugins")
+	delete(all, "extraKnownMarketplaces")
+	var env map[string]json.RawMessage
+	if json.Unmarshal(all["env"], &env) == nil && env["CLAUDE_CONFIG_DIR"] != nil {
+		delete(env, "CLAUDE_CONFIG_DIR")
+		all["env"], _ = json.Marshal(env)
+	}
+}
