@@ -2,7 +2,10 @@ package interop
 
 import (
 	"context"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/parley-go/parley"
@@ -60,6 +63,31 @@ func TestSessionStore(t *testing.T) {
 			said, err := session.Messages(ctx, store, id, nil)
 			if err != nil || len(said) != 6 {
 				t.Errorf("the store holds %d messages, %v, want 6", len(said), err)
+			}
+		})
+	}
+}
+
+// The official SDK mirrors a session to a store of its own and resumes it from there: with
+// the official CLI, and with ours.
+func TestTypeScriptSDKSessionStore(t *testing.T) {
+	p := peers(t)
+	for name, cli := range map[string]func(t *testing.T) string{
+		"claude": func(*testing.T) string { return p.CLI() },
+		"parley": parleyCLI,
+	} {
+		t.Run(name, func(t *testing.T) {
+			api := pt.NewAPI(t, pt.Script(pt.Say("One."), pt.Expect(pt.LastUser("prompt 1")).Say("Two.")), &pt.APIOptions{Lenient: true})
+			cmd := exec.CommandContext(t.Context(), "node", filepath.Join("ts", "store.mjs"), cli(t), t.TempDir(), t.TempDir(), t.TempDir())
+			cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "ANTHROPIC_BASE_URL="+api.URL, "ANTHROPIC_API_KEY="+fakeKey, "IS_SANDBOX=1")
+			cmd.Stderr = os.Stderr
+			out, err := cmd.Output()
+			if err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			const want = `{"results":["One.","Two."],"errors":[],"types":["user","assistant","user","assistant"]}`
+			if got := strings.TrimSpace(string(out)); got != want {
+				t.Errorf("got  %s\nwant %s", got, want)
 			}
 		})
 	}
