@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"flag"
+	"fmt"
 	"io/fs"
 	"net"
 	"os"
@@ -39,7 +40,7 @@ func build(t *testing.T) (bin string) {
 		t.Skip("the examples use a POSIX shell")
 	}
 	bin = t.TempDir()
-	args := []string{"build", "-ldflags=-s -w", "-o", bin + "/", "../cmd/parley", "./officialcli"}
+	args := []string{"build", "-ldflags=-s -w", "-o", bin + "/", "../cmd/parley", "./officialcli", "./toolserver"}
 	for _, p := range programs {
 		args = append(args, "./"+p.name)
 	}
@@ -120,6 +121,14 @@ func TestExamples(t *testing.T) {
 			}
 		})
 	}
+	t.Run("toolserver", func(t *testing.T) {
+		config := fmt.Sprintf(`{"mcpServers":{"text":{"command":%q}}}`, filepath.Join(bin, "toolserver"))
+		cmd := exec.Command(filepath.Join(bin, "parley"), "doctor", "--", "--mcp-config", config)
+		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "ANTHROPIC_API_KEY=none"}
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "text is connected, with ") {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
 	t.Run("officialcli", func(t *testing.T) {
 		found, err := filepath.Glob(filepath.Join(peers(t), "node_modules", "@anthropic-ai", "claude-agent-sdk-"+runtime.GOOS+"-*", "claude"))
 		if err != nil || len(found) == 0 {
@@ -180,7 +189,7 @@ func TestEveryExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tested := map[string]bool{"officialcli": true, "typescript": true}
+	tested := map[string]bool{"toolserver": true, "officialcli": true, "typescript": true}
 	for _, p := range programs {
 		tested[p.name] = true
 	}
