@@ -335,6 +335,10 @@ func (s *server) applySettings(changes map[string]json.RawMessage) error {
 	if err != nil {
 		return err
 	}
+	style, err := text("outputStyle")
+	if err != nil {
+		return err
+	}
 	prefs, flag, err := s.set.withFlagSettings(changes)
 	if err != nil {
 		return fmt.Errorf("apply_flag_settings: %w", err)
@@ -346,6 +350,15 @@ func (s *server) applySettings(changes map[string]json.RawMessage) error {
 	commands, err := s.commandHooks(prefs)
 	if err != nil {
 		return fmt.Errorf("apply_flag_settings: %w", err)
+	}
+	if _, ok := changes["outputStyle"]; ok {
+		if style == "" { // what other settings say counts again
+			style = prefs.String("outputStyle")
+		}
+		if err := s.conv.SetOutputStyle(style); err != nil {
+			commands.Close()
+			return fmt.Errorf("apply_flag_settings: %w", err)
+		}
 	}
 	if _, ok := changes["model"]; ok {
 		if _, err := s.conv.SetModel(model); err != nil {

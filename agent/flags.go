@@ -260,7 +260,7 @@ var inert = map[string]flagKind{
 // restrict it, and that are refused for that.
 var absent = []string{
 	"--bg", "--background", "--cloud", "--desktop", "--environment", "--from-pr", "--remote-control", "--remote-control-session-name-prefix",
-	"--restricted", "--safe-mode", "--sdk-url", "--teleport", "--tmux", "-w", "--worktree", "--await-claim",
+	"--restricted", "--rewind-files", "--safe-mode", "--sdk-url", "--teleport", "--tmux", "-w", "--worktree", "--await-claim",
 }
 
 func on(field func(*Flags) *bool) func(*Flags, []string) error {
@@ -369,6 +369,9 @@ func ParseFlags(args []string) (*Flags, error) {
 		if known {
 			kind = spec.kind
 		} else if kind, known = inert[name]; !known {
+			if name == "--rewind-files" {
+				return nil, usage("error: option '%s' is one of the official command that this one does not have. Resume the session and ask for rewind_files, which the SDKs do with rewindFiles.", name)
+			}
 			if slices.Contains(absent, name) {
 				return nil, usage("error: option '%s' is one of the official command that this one does not have. Leave it out.", name)
 			}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -412,5 +413,42 @@ func TestReload(t *testing.T) {
 	var plugins wire.ReloadPluginsResponse
 	if err := k.Call(t.Context(), &wire.ReloadPlugins{}, &plugins); err != nil || plugins.ErrorCount != 0 || len(plugins.Commands) == 0 {
 		t.Error(plugins, err)
+	}
+}
+
+// A directory that a prompt names is listed, without what rules hide; the style
+// changes with the settings from the next turn on.
+func TestMentionDirectoryAndStyle(t *testing.T) {
+	dir := checkout(t, map[string]string{"d/one.txt": "1", "d/deep/two.txt": "2", "d/key.env": "s3cr3t", ".claude/output-styles/pirate.md": "---\nname: pirate\ndescription: d\n---\nARRR"})
+	m := parleytest.Script(
+		parleytest.Expect(anywhere(`one.txt\n`), anywhere(`deep/\n`), nowhere("key.env"), nowhere("ARRR")).Say("one"),
+		parleytest.Expect(parleytest.SystemPrompt("ARRR")).Say("two")).Model()
+	m.Strict = true
+	apply := func(id, style string) string {
+		return fmt.Sprintf(`{"type":"control_request","request_id":%q,"request":{"subtype":"apply_flag_settings","settings":{"outputStyle":%q}}}`, id, style)
+	}
+	a := start(t, agent.Config{Cwd: dir, Model: m, Store: &session.Memory{}, SettingSources: []string{"project"}}, append(slices.Clone(streaming), "--disallowedTools", "Read(*.env)"))
+	say := func(lines ...string) {
+		for _, l := range lines {
+			io.WriteString(a.stdin, l+"\n")
+		}
+	}
+	go say(`{"type":"user","message":{"role":"user","content":"see @d"}}`)
+	answers, results := map[string]string{}, []string{}
+	lines := wire.NewReader(a.stdout, nil)
+	for msg, err := lines.Next(); err == nil; msg, err = lines.Next() {
+		switch msg := msg.(type) {
+		case *wire.ControlResponse:
+			answers[msg.Response.RequestID] = msg.Response.Subtype + msg.Response.Error
+		case *wire.Result:
+			if results = append(results, msg.Result); len(results) == 1 {
+				go say(apply("bad", "none"), apply("good", "pirate"), hello)
+			} else {
+				go a.stdin.Close()
+			}
+		}
+	}
+	if strings.Join(results, " ") != "one two" || answers["good"] != "success" || !strings.Contains(answers["bad"], "no output style named none") {
+		t.Error(results, answers, m.Err())
 	}
 }

@@ -542,6 +542,16 @@ func (c *Conversation) OutputStyle() string {
 	return "default"
 }
 
+// SetOutputStyle changes the output style from the next turn on; empty or "default"
+// means the default.
+func (c *Conversation) SetOutputStyle(name string) error {
+	if name != "" && name != "default" && (c.cfg.Project == nil || c.cfg.Project.Style(name) == nil) {
+		return fmt.Errorf("there is no output style named %s", name)
+	}
+	c.cfg.OutputStyle = name
+	return nil
+}
+
 // A contextFile is one that was read, as init tells it.
 type contextFile struct {
 	Path   string `json:"path"`

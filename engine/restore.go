@@ -158,6 +158,9 @@ type keptPrompt struct {
 // with is sent as it was then, also after a resume on another day or by another
 // version, unless what it is made from has changed. It is called when a turn begins.
 func (c *Conversation) keepPrompt() error {
+	if c.promptKey != c.keyOfPrompt() {
+		c.makePrefix()
+	}
 	toolsKey := c.keyOfTools()
 	if c.kept.key == c.promptKey && c.kept.system != nil {
 		c.prefix.system = c.kept.system

@@ -291,19 +291,42 @@ func (c *sessionsCommand) list(ctx context.Context, offset, limit int) error {
 		rows[0] = []string{"ID", "LAST", "SIZE", "DIRECTORY", "SESSION"}
 	}
 	now := time.Now()
+	screen, tty := 0, false
+	if out, ok := c.p.stdout.(*os.File); ok {
+		screen, tty = ttyWidth(out)
+	}
+	wide := 28 // of the branch or the directory
+	if tty {
+		wide = min(wide, max(8, screen/5))
+	}
 	for _, i := range infos {
 		where := i.GitBranch
 		if c.all {
 			where = i.Cwd
 		}
-		if r := []rune(where); len(r) > 28 {
-			where = "…" + string(r[len(r)-27:])
+		if r := []rune(where); len(r) > wide {
+			where = "…" + string(r[len(r)-wide+1:])
 		}
+		rows = append(rows, []string{i.ID[:8], ago(now.Sub(i.Modified)), bytesText(i.Size), clean(where), ""})
+	}
+	// The text gets what is left of the line.
+	room := 72
+	if tty {
+		room = screen
+		for col := range 4 {
+			most := 0
+			for _, r := range rows {
+				most = max(most, utf8.RuneCountInString(r[col]))
+			}
+			room -= most + 2
+		}
+	}
+	for n, i := range infos {
 		text := clean(i.Summary)
 		if i.Tag != "" {
 			text = "[" + clean(i.Tag) + "] " + text
 		}
-		rows = append(rows, []string{i.ID[:8], ago(now.Sub(i.Modified)), bytesText(i.Size), clean(where), cutText(text, 72)})
+		rows[n+1][4] = cutColumns(text, max(16, room))
 	}
 	if err := table(c.p.stdout, rows); err != nil {
 		return err
@@ -333,6 +356,21 @@ func table(w io.Writer, rows [][]string) error {
 		}
 	}
 	return nil
+}
+
+// cutColumns cuts a text to what fits into columns of a terminal.
+func cutColumns(s string, n int) string {
+	s = strings.Join(strings.Fields(s), " ")
+	if columns(s) <= n {
+		return s
+	}
+	used := 0
+	for i, r := range s {
+		if used += runeColumns(r); used > n-1 {
+			return strings.TrimSpace(s[:i]) + "…"
+		}
+	}
+	return s
 }
 
 // ago says how long ago something was.
