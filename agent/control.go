@@ -268,20 +268,44 @@ func (s *server) setModel(id string, req *wire.SetModel) {
 		s.conv.Do(func() { s.refuseModel(id, "set_model: model must be a string") })
 		return
 	}
-	s.conv.Do(func() {
-		changed, err := s.conv.SetModel(req.Model)
-		if err != nil {
-			s.refuseModel(id, "set_model: "+err.Error())
-			return
+	if !s.hears(wire.EventPreModelSwitch) && !s.hears(wire.EventPostModelSwitch) {
+		s.conv.Do(func() { s.useModel(id, req.Model) })
+		return
+	}
+	go func() { // hooks may take their time
+		var in *wire.PreModelSwitchInput
+		another := false
+		s.conv.Do(func() { in, another = s.conv.SwitchInput(req.Model, "sdk") })
+		if another {
+			if err := s.maySwitch(in); err != nil {
+				s.conv.Do(func() { s.refuseModel(id, "set_model: "+err.Error()) })
+				return
+			}
 		}
-		if changed {
-			s.Emit(&wire.User{
-				Message:   wire.UserMessage{Role: "user", Content: wire.Text("<local-command-stdout>Set model to `" + s.conv.Model().ID + "`</local-command-stdout>")},
-				SessionID: s.conv.ID(), UUID: engine.NewID(), IsReplay: true,
-			})
+		s.conv.Do(func() { s.useModel(id, req.Model) })
+		if another {
+			post := &wire.PostModelSwitchInput{SessionID: in.SessionID, TranscriptPath: in.TranscriptPath, Cwd: in.Cwd, PermissionMode: in.PermissionMode, FromModel: in.FromModel, ToModel: in.ToModel,
+				RequestedModel: in.RequestedModel, Source: in.Source, ContextTokens: in.ContextTokens, PromptCacheWarm: in.PromptCacheWarm, CacheTTL: in.CacheTTL, Pricing: in.Pricing}
+			answers := s.Hooks(context.Background(), post, post.ToModel, "")
+			s.conv.Do(func() { s.conv.TellHooks("PostModelSwitch", answers) })
 		}
-		s.respond(id, &wire.SetModelResponse{Model: s.conv.Model().ID}, nil)
-	})
+	}()
+}
+
+// useModel changes the model and says so.
+func (s *server) useModel(id, name string) {
+	changed, err := s.conv.SetModel(name)
+	if err != nil {
+		s.refuseModel(id, "set_model: "+err.Error())
+		return
+	}
+	if changed {
+		s.Emit(&wire.User{
+			Message:   wire.UserMessage{Role: "user", Content: wire.Text("<local-command-stdout>Set model to `" + s.conv.Model().ID + "`</local-command-stdout>")},
+			SessionID: s.conv.ID(), UUID: engine.NewID(), IsReplay: true,
+		})
+	}
+	s.respond(id, &wire.SetModelResponse{Model: s.conv.Model().ID}, nil)
 }
 
 // refuseModel leaves the model as it is, and says which that is.

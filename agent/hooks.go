@@ -10,6 +10,7 @@ import (
 
 	"github.com/parley-go/parley/engine"
 	"github.com/parley-go/parley/engine/hook"
+	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/settings"
 	"github.com/parley-go/parley/wire"
 )
@@ -55,7 +56,16 @@ func (s *server) commandHooks(prefs *settings.Settings) (*hook.Runner, error) {
 
 // newRunner makes what runs hooks that are commands.
 func (s *server) newRunner(hooks []settings.Hook) (*hook.Runner, error) {
+	for _, h := range hooks {
+		if h.If == "" {
+			continue
+		}
+		if _, err := policy.Parse(h.If, wire.BehaviorDeny, policy.Source{File: h.File, Line: h.Origin.Line}); err != nil {
+			return nil, &settings.Error{Origin: h.Origin, Text: fmt.Sprintf("the condition %q of a %s hook cannot be read: %v", h.If, h.Event, err), Hint: "Write a rule such as Bash(git push:*)."}
+		}
+	}
 	return hook.New(hook.Options{
+		Fits:  s.fits,
 		Hooks: hooks, Dir: s.set.cfg.Cwd, Env: s.set.commandEnv(), Tell: s.Emit, All: s.set.flags.HookEvents, NewID: engine.NewID,
 		// It must not wait: a conversation that ends waits for its hooks.
 		Rewake: func(text string) { go s.conv.Do(func() { s.conv.Remark(text) }) },
@@ -70,6 +80,95 @@ func (s *server) startHooks() error {
 	}
 	s.useHooks(commands)
 	s.set.env.OnClose(s.closeHooks)
+	return nil
+}
+
+// fits reports whether a hook with a condition is for a call.
+func (s *server) fits(rule string, in wire.HookInput) bool {
+	switch in := in.(type) {
+	case *wire.PreToolUseInput:
+		return s.conv.Fits(rule, in.ToolName, in.ToolInput)
+	case *wire.PostToolUseInput:
+		return s.conv.Fits(rule, in.ToolName, in.ToolInput)
+	case *wire.PostToolUseFailureInput:
+		return s.conv.Fits(rule, in.ToolName, in.ToolInput)
+	case *wire.PermissionRequestInput:
+		return s.conv.Fits(rule, in.ToolName, in.ToolInput)
+	case *wire.PermissionDeniedInput:
+		return s.conv.Fits(rule, in.ToolName, in.ToolInput)
+	}
+	return true
+}
+
+// hears reports whether there is a hook for an event.
+func (s *server) hears(event wire.HookEvent) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.hooks[event]) > 0 || s.runner.Has(event)
+}
+
+// elicitHooks has the hooks for what an MCP server wants to know answer in the user's place,
+// and look at the answer.
+func (s *server) elicitHooks(ctx context.Context, q *wire.Elicitation, ask func() (*wire.ElicitResult, error)) (*wire.ElicitResult, error) {
+	var answer *wire.ElicitResult
+	if s.hears(wire.EventElicitation) {
+		in := &wire.ElicitationInput{SessionID: s.conv.ID(), Cwd: s.set.cfg.Cwd, MCPServerName: q.MCPServerName, Message: q.Message, Mode: q.Mode, URL: q.URL,
+			ElicitationID: q.ElicitationID, RequestedSchema: q.RequestedSchema}
+		for _, a := range s.Hooks(ctx, in, q.MCPServerName, "") {
+			if a.Err != nil {
+				s.Emit(&wire.Informational{Content: fmt.Sprintf("Elicitation hook failed: %v", a.Err), Level: "warning", UUID: engine.NewID(), SessionID: s.conv.ID()})
+			} else if a.Output != nil && a.Output.Decision == wire.DecisionBlock {
+				return &wire.ElicitResult{Action: wire.ElicitDecline}, nil
+			} else if a.Output != nil {
+				if o, ok := a.Output.HookSpecificOutput.(*wire.ElicitationOutput); ok && o.Action != "" && (answer == nil || o.Action != wire.ElicitAccept) {
+					answer = &wire.ElicitResult{Action: o.Action, Content: o.Content}
+				}
+			}
+		}
+	}
+	if answer == nil {
+		var err error
+		if answer, err = ask(); err != nil {
+			return nil, err
+		}
+	}
+	if s.hears(wire.EventElicitationResult) {
+		in := &wire.ElicitationResultInput{SessionID: s.conv.ID(), Cwd: s.set.cfg.Cwd, MCPServerName: q.MCPServerName, Mode: q.Mode, ElicitationID: q.ElicitationID,
+			Action: answer.Action, Content: answer.Content}
+		for _, a := range s.Hooks(ctx, in, q.MCPServerName, "") {
+			if a.Err != nil {
+				s.Emit(&wire.Informational{Content: fmt.Sprintf("ElicitationResult hook failed: %v", a.Err), Level: "warning", UUID: engine.NewID(), SessionID: s.conv.ID()})
+			} else if a.Output != nil && a.Output.Decision == wire.DecisionBlock {
+				return &wire.ElicitResult{Action: wire.ElicitDecline}, nil
+			} else if a.Output != nil {
+				if o, ok := a.Output.HookSpecificOutput.(*wire.ElicitationResultOutput); ok && o.Action != "" {
+					answer = &wire.ElicitResult{Action: o.Action, Content: o.Content}
+				}
+			}
+		}
+	}
+	return answer, nil
+}
+
+// maySwitch asks the hooks whether the model may be another one.
+func (s *server) maySwitch(in *wire.PreModelSwitchInput) error {
+	for _, a := range s.Hooks(context.Background(), in, in.ToModel, "") {
+		if a.Err != nil {
+			if a.Block || a.Ask {
+				return fmt.Errorf("a hook failed, and the model stays: %w", a.Err)
+			}
+			continue
+		}
+		if a.Output == nil {
+			continue
+		}
+		if o, ok := a.Output.HookSpecificOutput.(*wire.PreModelSwitchOutput); ok && (o.PermissionDecision == wire.BehaviorDeny || o.PermissionDecision == wire.BehaviorAsk) {
+			return fmt.Errorf("a hook does not let the model change: %s", o.PermissionDecisionReason)
+		}
+		if a.Output.Decision == wire.DecisionBlock || a.Output.Continue != nil && !*a.Output.Continue {
+			return fmt.Errorf("a hook does not let the model change: %s", a.Output.Reason+a.Output.StopReason)
+		}
+	}
 	return nil
 }
 
@@ -135,6 +234,8 @@ func hostHears(in wire.HookInput) bool {
 		return in.Source != "startup" && in.Source != "resume"
 	case *wire.SessionEndInput:
 		return in.Reason == "clear"
+	case *wire.NotificationInput:
+		return in.NotificationType != "permission_prompt" // it is being asked
 	}
 	return true
 }

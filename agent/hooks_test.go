@@ -1,18 +1,24 @@
 package agent_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -262,5 +268,117 @@ func TestStructuredOutput(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestHookConditions: a hook with a condition runs for the calls that its rule may be
+// about, however they are written, and for no others.
+func TestHookConditions(t *testing.T) {
+	dir, _ := workdir(t)
+	said := filepath.Join(dir, "said")
+	play(t, agent.Config{Cwd: dir}, parleytest.Script(
+		parleytest.Call("Bash", map[string]string{"command": "echo one"}).
+			Call("Bash", map[string]string{"command": "true; env touch x"}).
+			Call("Bash", map[string]string{"command": "$(printf tou)ch y"}).
+			Call("Read", map[string]string{"file_path": filepath.Join(dir, "a.txt")}),
+		parleytest.Say("done"),
+	), "--settings", `{"hooks":{"PreToolUse":[{"hooks":[{"type":"command","command":"cat >> `+said+`","if":"Bash(touch:*)"}]}]}}`)
+	text, _ := os.ReadFile(said)
+	got := ""
+	for _, word := range []string{"echo one", "env touch x", "printf tou", "a.txt"} {
+		got += fmt.Sprint(strings.Count(string(text), word), " ")
+	}
+	if got != "0 1 1 0 " {
+		t.Errorf("the hook ran for %s: %s", got, text)
+	}
+	// One that cannot be read is refused.
+	var stderr bytes.Buffer
+	code := agent.Run(t.Context(), agent.Config{Cwd: dir, Model: parleytest.Script().Model()}, []string{"-p", "hi", "--settings", `{"hooks":{"PreToolUse":[{"hooks":[{"type":"command","command":"x","if":"Bash(touch"}]}]}}`},
+		strings.NewReader(""), io.Discard, &stderr)
+	if code == 0 || !strings.Contains(stderr.String(), "condition") {
+		t.Errorf("%d %s", code, stderr.String())
+	}
+}
+
+// TestHooksNotRun: hooks of a kind that is not run are told when they can forbid nothing,
+// and refused when they can.
+func TestHooksNotRun(t *testing.T) {
+	for _, kind := range []string{"prompt", "agent", "http", "mcp_tool"} {
+		for _, event := range []string{"Stop", "PreToolUse"} {
+			var stdout, stderr bytes.Buffer
+			code := agent.Run(t.Context(), agent.Config{Cwd: t.TempDir(), Model: parleytest.Script(parleytest.Say("done")).Model(), Store: &session.Memory{}},
+				[]string{"-p", "hi", "--settings", `{"hooks":{"` + event + `":[{"hooks":[{"type":"` + kind + `","prompt":"x","url":"http://x.test"}]}]}}`}, strings.NewReader(""), &stdout, &stderr)
+			if !strings.Contains(stderr.String(), event) || !strings.Contains(stderr.String(), kind) || (code == 0) != (event == "Stop") {
+				t.Errorf("%s %s: %d %s", event, kind, code, stderr.String())
+			}
+		}
+	}
+}
+
+// TestMoreEvents: a call that is not allowed, a model that does not answer, a change of
+// the model, and /clear.
+func TestMoreEvents(t *testing.T) {
+	dir, _ := workdir(t)
+	var mu sync.Mutex
+	var heard []string
+	hear := func(text string) { mu.Lock(); heard = append(heard, text); mu.Unlock() }
+	synctest.Test(t, func(t *testing.T) {
+		opts, m, _ := inProcess(t, parleytest.Script(
+			parleytest.Call("Bash", map[string]string{"command": "touch no"}), parleytest.Say("done"),
+			parleytest.Expect(parleytest.FirstUser("began anew")).Say("two"),
+		))
+		opts.Cwd, opts.DisallowedTools = dir, []string{"Bash(touch:*)"}
+		opts.Hooks = []parley.Hook{
+			parley.On("", func(_ context.Context, in *wire.PermissionDeniedInput) (*wire.HookOutput, error) {
+				hear("denied " + in.ToolName)
+				return &wire.HookOutput{HookSpecificOutput: &wire.PermissionDeniedOutput{Retry: true}}, nil
+			}),
+			parley.On("", func(_ context.Context, in *wire.PreModelSwitchInput) (*wire.HookOutput, error) {
+				hear("switch to " + in.RequestedModel + " by " + in.Source)
+				out := &wire.PreModelSwitchOutput{PermissionDecision: wire.BehaviorAllow}
+				if in.RequestedModel == "sonnet" {
+					out.PermissionDecision, out.PermissionDecisionReason = wire.BehaviorDeny, "too dear"
+				}
+				return &wire.HookOutput{HookSpecificOutput: out}, nil
+			}),
+			parley.On("", func(_ context.Context, in *wire.PostModelSwitchInput) (*wire.HookOutput, error) {
+				hear("switched to " + in.RequestedModel)
+				return nil, nil
+			}),
+			parley.On("", func(_ context.Context, in *wire.SessionEndInput) (*wire.HookOutput, error) {
+				hear("end by " + in.Reason)
+				return nil, nil
+			}),
+			parley.On("", func(_ context.Context, in *wire.SessionStartInput) (*wire.HookOutput, error) {
+				hear("start by " + in.Source)
+				return &wire.HookOutput{HookSpecificOutput: &wire.SessionStartOutput{AdditionalContext: "began anew"}}, nil
+			}),
+		}
+		c, err := parley.Connect(t.Context(), opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := run(t, c, "one"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.SetModel(t.Context(), "sonnet"); err == nil || !strings.Contains(err.Error(), "too dear") {
+			t.Errorf("the model changed: %v", err)
+		}
+		if _, err := c.SetModel(t.Context(), "haiku"); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		for _, text := range []string{"/clear", "two"} {
+			if _, err := run(t, c, text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := m.Done(); err != nil {
+			t.Error(err)
+		}
+	})
+	if got, want := strings.Join(heard, ", "), "denied Bash, switch to sonnet by sdk, switch to haiku by sdk, switched to haiku, end by clear, start by clear"; got != want {
+		t.Errorf("heard %s\nwant  %s", got, want)
 	}
 }

@@ -149,15 +149,17 @@ func (s *server) askTool(ctx context.Context, name string, req *wire.CanUseTool)
 
 // elicit has the host ask the user what an MCP server wants to know.
 func (s *server) elicit(ctx context.Context, q *wire.Elicitation) (*wire.ElicitResult, error) {
-	r, err := s.request(ctx, q)
-	if err != nil {
-		return nil, err
-	}
-	answer := new(wire.ElicitResult)
-	if err := json.Unmarshal(r.Response, answer); err != nil {
-		return nil, fmt.Errorf("the answer cannot be read: %w", err)
-	}
-	return answer, nil
+	return s.elicitHooks(ctx, q, func() (*wire.ElicitResult, error) {
+		r, err := s.request(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		answer := new(wire.ElicitResult)
+		if err := json.Unmarshal(r.Response, answer); err != nil {
+			return nil, fmt.Errorf("the answer cannot be read: %w", err)
+		}
+		return answer, nil
+	})
 }
 
 // connectServers begins to connect the MCP servers of the flags. Those that live in

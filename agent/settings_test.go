@@ -229,8 +229,11 @@ func TestReceipts(t *testing.T) {
 	play(t, agent.Config{Cwd: dir, Store: store}, parleytest.Script(
 		parleytest.Call("Read", map[string]string{"file_path": filepath.Join(dir, "a.txt")}),
 		parleytest.Call("Bash", map[string]string{"command": "touch made"}),
-		parleytest.Call("Read", map[string]string{"file_path": filepath.Join(dir, ".env")}), parleytest.Say("done"),
-	), "--session-id", id, "--settings", `{"permissions":{"deny":["Read(.env)"]}}`)
+		parleytest.Call("Read", map[string]string{"file_path": filepath.Join(dir, ".env")}),
+		parleytest.Call("Bash", map[string]int{"commend": 1}),
+		parleytest.Call("Glob", map[string]string{"pattern": "*"}),
+	), "--session-id", id, "--settings", `{"permissions":{"deny":["Read(.env)"]},"hooks":{"PreToolUse":[{"matcher":"Glob","hooks":[{"type":"command",
+		"command":"echo '{\"hookSpecificOutput\":{\"hookEventName\":\"PreToolUse\",\"permissionDecision\":\"defer\"}}'"}]}]}}`)
 	lines, err := store.Load(t.Context(), session.Key{Project: session.ProjectKey(dir), Session: id})
 	if err != nil {
 		t.Fatal(err)
@@ -250,7 +253,7 @@ func TestReceipts(t *testing.T) {
 			got = append(got, text)
 		}
 	}
-	if text := strings.Join(got, ", "); text != "Read allow by policy, Bash deny by nobody, Read deny by policy --settings:1 (flag)" {
+	if text := strings.Join(got, ", "); text != "Read allow by policy, Bash deny by nobody, Read deny by policy --settings:1 (flag), Bash deny by schema, Glob defer by hook" {
 		t.Errorf("receipts: %s", text)
 	}
 }

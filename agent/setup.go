@@ -165,6 +165,9 @@ func newSetup(cfg Config, flags *Flags) (*setup, error) {
 		return nil, err
 	}
 	set.lint()
+	for _, h := range set.prefs.HooksNotRun() {
+		set.notices = append(set.notices, fmt.Sprintf("%v: a %s hook of the type %q is not run by this version", h.Origin, h.Event, h.Kind))
+	}
 	if set.mode() == wire.ModeBypassPermissions && cfg.Root && set.vars["IS_SANDBOX"] != "1" && !set.sandbox.Active() {
 		set.sandbox.Close()
 		return nil, errors.New("--dangerously-skip-permissions cannot be used with root/sudo privileges for security reasons")

@@ -547,5 +547,6 @@ func (c *Conversation) refused(t *turn, err error) *ending {
 	c.record(&session.Entry{Type: "assistant", UUID: m.UUID, Message: mustJSON(&m.Message),
 		Fields: fields("isApiErrorMessage", true, "error", s.code, "apiErrorStatus", e.Status)})
 	c.emit(m)
+	c.failureHooks(t, s.code, end.text)
 	return end
 }

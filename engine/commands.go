@@ -301,6 +301,9 @@ func (c *Conversation) answer(t *turn, name, args, text string) *ending {
 // cost.
 func (c *Conversation) clearCommand(t *turn, p *prompt, args string) *ending {
 	id := NewID()
+	if c.started {
+		c.foldHooks("SessionEnd:clear", c.runHooks(t, c.endInput("clear"), "clear", NewID()))
+	}
 	for _, task := range c.env.Tasks().All() {
 		if info := task.Info(); info.Status == tool.TaskRunning {
 			c.forgotten[info.ID] = true
@@ -334,6 +337,8 @@ func (c *Conversation) clearCommand(t *turn, p *prompt, args string) *ending {
 	}
 	c.loseContext()
 	c.makePrefix()
+	c.started = true
+	c.fromHooks = c.sessionHooks(t, "clear")
 	c.emit(c.init(t))
 	return &ending{noTurns: true, localCommand: "clear"}
 }

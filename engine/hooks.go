@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/parley-go/parley/engine/policy"
@@ -243,6 +244,7 @@ func (c *Conversation) askAround(ctx context.Context, t *turn, call *toolCall, q
 		c.Do(func() { c.state("requires_action") })
 		defer c.Do(func() { c.state("running") })
 		asked = make(chan answer, 1)
+		go c.notifyHooks(ctx, t, q, mode)
 		go func() {
 			r, err := c.host.Ask(ctx, q)
 			asked <- answer{r, err}
@@ -279,6 +281,52 @@ func (c *Conversation) askAround(ctx context.Context, t *turn, call *toolCall, q
 		}
 		return nil, "nobody", nil
 	}
+}
+
+// notifyHooks tells hooks that a person should look: somebody is asked about a call.
+func (c *Conversation) notifyHooks(ctx context.Context, t *turn, q *wire.CanUseTool, mode wire.PermissionMode) {
+	in := &wire.NotificationInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: mode,
+		Message: "The agent needs permission to use " + q.ToolName, Title: "Permission needed", NotificationType: "permission_prompt"}
+	for _, a := range c.host.Hooks(context.WithoutCancel(ctx), in, in.NotificationType, NewID()) {
+		if a.Err != nil {
+			c.emit(c.hookFailed("Notification", a.Err))
+		}
+	}
+}
+
+// Fits reports whether a call may be one that a rule is about, as the condition of a hook
+// has it. Where that cannot be told it is: a hook that guards too much does less harm
+// than one that guards nothing. It waits for the conversation.
+func (c *Conversation) Fits(text, name string, input json.RawMessage) bool {
+	rule, err := policy.Parse(text, wire.BehaviorDeny, policy.Source{Layer: policy.LayerHost})
+	if err != nil {
+		return true
+	}
+	fits := true
+	c.Do(func() {
+		tl := c.findTool(name)
+		if tl == nil {
+			return
+		}
+		access, err := tl.Access(c.env, input)
+		if err != nil {
+			return
+		}
+		d := policy.New(rule).Decide(&policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: wire.ModeBypassPermissions,
+			Roots: c.roots, Cwd: c.env.Cwd(), Home: c.env.Home})
+		fits = d.Behavior != wire.BehaviorAllow
+	})
+	return fits
+}
+
+// SwitchInput is what hooks are told of a change of the model. It reports false if the
+// model stays what it is.
+func (c *Conversation) SwitchInput(name, source string) (*wire.PreModelSwitchInput, bool) {
+	next := c.resolve(name)
+	usage := c.Context()
+	return &wire.PreModelSwitchInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PermissionMode: c.mode,
+		FromModel: c.model.ID, ToModel: next.ID, RequestedModel: name, Source: source,
+		ContextTokens: int64(usage.System + usage.Tools + usage.Messages), PromptCacheWarm: c.lastUsage != nil, CacheTTL: "5m", Pricing: "catalog"}, next.ID != c.model.ID
 }
 
 // foldRequest makes one answer of those of the hooks for permission requests: a no
@@ -326,13 +374,22 @@ func (c *Conversation) receipt(call *toolCall, d policy.Decision, out *outcome, 
 		return
 	}
 	r := d.Receipt()
+	if c.sub != nil {
+		r.AgentID = c.sub.id
+	}
 	r.ToolUseID, r.Hooks, r.By, r.At = call.block.id, out.hooks, by, c.now().UTC()
 	if r.Tool == "" {
-		r.Tool, r.Input = call.block.name, call.block.input
+		r.Tool, r.Input, r.Cwd = call.block.name, call.block.input, c.env.Cwd()
+	}
+	if r.Behavior == "" { // the policy was not asked
+		r.Reason = reasonOf(out)
 	}
 	r.Answer = wire.BehaviorDeny
-	if allowed {
+	switch {
+	case allowed:
 		r.Answer = wire.BehaviorAllow
+	case out.end != nil && out.end.reason == "tool_deferred":
+		r.Answer = wire.BehaviorDefer
 	}
 	e := &session.Entry{Type: "parley-receipt", Time: r.At, Fields: fields("receipt", r)}
 	if allowed && !call.readOnly {
@@ -341,7 +398,17 @@ func (c *Conversation) receipt(call *toolCall, d policy.Decision, out *outcome, 
 	}
 	if err := c.cfg.Log.Append(e); err != nil {
 		c.log.Error("a decision could not be recorded", "error", err)
+		out.before = append(out.before, &wire.Informational{Content: fmt.Sprintf("The decision about %s could not be recorded: %v", call.block.name, err),
+			Level: "warning", UUID: NewID(), SessionID: c.id})
 	}
+}
+
+// reasonOf is what came of a call, for the record.
+func reasonOf(out *outcome) string {
+	if out.result == nil {
+		return ""
+	}
+	return out.result.Content.String()
 }
 
 // batchHooks runs the hooks after all calls of an answer. It returns what they tell
@@ -384,21 +451,30 @@ func (c *Conversation) foldHooks(name string, answers []HookAnswer) (more []stri
 	return more, stop
 }
 
+// TellHooks tells what hooks said that decide nothing; the model hears it with the next
+// prompt.
+func (c *Conversation) TellHooks(name string, answers []HookAnswer) {
+	more, _ := c.foldHooks(name, answers)
+	c.fromHooks = append(c.fromHooks, more...)
+}
+
 // startSession runs the hooks for the start of the session, once, and returns what
 // they tell the model.
 func (c *Conversation) startSession(t *turn) []string {
 	if c.sub != nil {
 		return nil // the session is not its own
 	}
+	begun := c.fromHooks
+	c.fromHooks = nil
 	if c.started {
-		return nil
+		return begun
 	}
 	c.started = true
 	source := "startup"
 	if c.cfg.History != nil {
 		source = "resume"
 	}
-	return c.sessionHooks(t, source)
+	return append(begun, c.sessionHooks(t, source)...)
 }
 
 // sessionHooks runs the hooks for the start of a session, or for what is like one, and
@@ -425,12 +501,85 @@ func (c *Conversation) endSession() {
 	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), sessionEnd, errors.New("the session has ended"))
 	defer cancel()
-	in := &wire.SessionEndInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), Reason: "other"}
-	c.foldHooks("SessionEnd", c.host.Hooks(ctx, in, "other", NewID()))
+	c.foldHooks("SessionEnd", c.host.Hooks(ctx, c.endInput("other"), "other", NewID()))
+}
+
+func (c *Conversation) endInput(reason string) *wire.SessionEndInput {
+	return &wire.SessionEndInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), Reason: reason}
 }
 
 // sessionEnd is how long the hooks for the end of a session have.
 const sessionEnd = 10 * time.Second
+
+// replaced is a result that a hook has put something else in place of: text, blocks as
+// MCP servers answer with, or any other value.
+func replaced(was *tool.Result, updated json.RawMessage) *tool.Result {
+	r := *was
+	r.Structured = updated
+	var text string
+	var blocks []struct{ Type, Text string }
+	switch {
+	case json.Unmarshal(updated, &text) == nil:
+	case json.Unmarshal(updated, &blocks) == nil && !slices.ContainsFunc(blocks, func(b struct{ Type, Text string }) bool { return b.Type != "text" }):
+		for i, b := range blocks {
+			if i > 0 {
+				text += "\n"
+			}
+			text += b.Text
+		}
+	default:
+		text = string(updated)
+	}
+	r.Content = wire.Text(text)
+	return &r
+}
+
+// deniedHooks tells the hooks of a call that was not allowed. One may say that the
+// model should try again.
+func (c *Conversation) deniedHooks(ctx context.Context, t *turn, call *toolCall, name string, input json.RawMessage, out *outcome) {
+	var mode wire.PermissionMode
+	c.Do(func() { mode = c.mode })
+	in := &wire.PermissionDeniedInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: mode,
+		ToolName: name, ToolInput: input, ToolUseID: call.block.id, Reason: out.result.Content.String(), MCPServer: call.server}
+	for _, a := range c.host.Hooks(ctx, in, name, call.block.id) {
+		switch {
+		case a.Err != nil:
+			out.before = append(out.before, c.hookFailed("PermissionDenied:"+name, a.Err))
+			continue
+		case a.Output == nil:
+			continue
+		case a.Output.SystemMessage != "":
+			out.before = append(out.before, c.hookSays("PermissionDenied:"+name, a.Output))
+		}
+		if o, ok := specific[*wire.PermissionDeniedOutput](a); ok && o.Retry {
+			out.context = append(out.context, "A hook of the user says that the call which was not allowed may be tried again.")
+		}
+	}
+}
+
+// failureHooks tells hooks that the turn ends because the model did not answer.
+func (c *Conversation) failureHooks(t *turn, code wire.AssistantError, details string) {
+	in := &wire.StopFailureInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: c.mode,
+		Error: code, ErrorDetails: details, LastAssistantMessage: t.lastText}
+	c.foldHooks("StopFailure", c.runHooks(t, in, string(code), NewID()))
+}
+
+// expansionHooks tells hooks that a command becomes a prompt. One may object.
+func (c *Conversation) expansionHooks(t *turn, p *prompt, cmd *slashCommand) (more []string, blocked bool, reason string) {
+	in := &wire.UserPromptExpansionInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: c.mode,
+		ExpansionType: "slash_command", CommandName: cmd.name, CommandArgs: cmd.args, Prompt: p.m.Message.Content.String()}
+	if cmd.from != nil {
+		in.ExpansionType = "mcp_prompt"
+	}
+	answers := c.runHooks(t, in, cmd.name, NewID())
+	for _, a := range answers {
+		if a.Err == nil && a.Output != nil && (a.Output.Decision == wire.DecisionBlock || a.Output.Continue != nil && !*a.Output.Continue) {
+			return nil, true, a.Output.Reason + a.Output.StopReason
+		}
+	}
+	more, _ = c.foldHooks("UserPromptExpansion", answers)
+	return more, false, ""
+}
 
 // postToolHooks runs the hooks after a call.
 func (c *Conversation) postToolHooks(ctx context.Context, t *turn, call *toolCall, spec *tool.Spec, input json.RawMessage, took time.Duration, out *outcome) {
@@ -466,15 +615,14 @@ func (c *Conversation) postToolHooks(ctx context.Context, t *turn, call *toolCal
 		if s := additionalContext(a.Output); s != "" {
 			out.context = append(out.context, "Context from a hook of the user:\n"+s)
 		}
-		if o, ok := a.Output.HookSpecificOutput.(*wire.PostToolUseOutput); ok && o.UpdatedToolOutput != nil {
-			replaced := *out.result
-			replaced.Structured = o.UpdatedToolOutput
-			var text string
-			if json.Unmarshal(o.UpdatedToolOutput, &text) != nil {
-				text = string(o.UpdatedToolOutput)
+		if o, ok := a.Output.HookSpecificOutput.(*wire.PostToolUseOutput); ok {
+			updated := o.UpdatedToolOutput
+			if updated == nil && call.server != nil {
+				updated = o.UpdatedMCPToolOutput
 			}
-			replaced.Content = wire.Text(text)
-			out.result = &replaced
+			if updated != nil {
+				out.result = replaced(out.result, updated)
+			}
 		}
 	}
 }

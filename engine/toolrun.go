@@ -155,7 +155,7 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 	}
 	spec := tl.Spec()
 	if b.input == nil {
-		return failed(call, tool.Misuse("InputValidationError: %s failed: its input is not a JSON object. Call it again with an object that fits its schema.", spec.Name))
+		return c.misused(call, &outcome{}, tool.Misuse("InputValidationError: %s failed: its input is not a JSON object. Call it again with an object that fits its schema.", spec.Name))
 	}
 	input := b.input
 	if st, ok := tl.(*structuredOutput); ok {
@@ -164,16 +164,16 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 		}
 		return st.accept(c, t, call, input)
 	}
+	out := &outcome{}
 	if err := tool.Validate(spec, input); err != nil {
-		return failed(call, err)
+		return c.misused(call, out, err)
 	}
 
-	out := &outcome{}
 	hook := c.preToolHooks(ctx, t, call, spec, &input, out)
 	if hook.denied {
 		out.denied = true
-		c.receipt(call, policy.Decision{}, out, "hook", false)
 		out.result = tool.Failed(fmt.Errorf("PreToolUse:%s hook error: %s", spec.Name, hook.reason))
+		c.receipt(call, policy.Decision{}, out, "hook", false)
 		out.meta = &wire.ToolResultMeta{ID: b.id, NonExecutionKind: "permission-rule",
 			PermissionDecision: &wire.PermissionDecision{Decision: "reject", Source: "hook", ReasonType: "hook"}}
 		return out
@@ -182,6 +182,7 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 		out.end = &ending{reason: "tool_deferred"}
 		out.result = tool.Failed(errors.New("The call was put off."))
 		out.silent = true
+		c.receipt(call, policy.Decision{}, out, "hook", false)
 		c.Do(func() {
 			t.stopReason = "tool_deferred"
 			t.deferred = &wire.DeferredToolUse{ID: b.id, Name: b.name, Input: b.input}
@@ -189,9 +190,12 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 		return out
 	}
 	if err := tool.Validate(spec, input); err != nil {
-		return failed(call, err)
+		return c.misused(call, out, err)
 	}
 	if !c.permit(ctx, t, call, tl, &input, hook, out) {
+		if out.denied && !out.interrupt && ctx.Err() == nil {
+			c.deniedHooks(ctx, t, call, spec.Name, input, out)
+		}
 		return out
 	}
 	if ctx.Err() != nil {
@@ -252,6 +256,14 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 	return out
 }
 
+// misused is the outcome of a call whose input is not what the tool takes. It did not
+// run, and that is on record.
+func (c *Conversation) misused(call *toolCall, out *outcome, err error) *outcome {
+	out.result, out.finished = tool.Failed(err), true
+	c.receipt(call, policy.Decision{}, out, "schema", false)
+	return out
+}
+
 // intent records that a call is about to have effects.
 func (c *Conversation) intent(call *toolCall, input json.RawMessage) error {
 	if c.cfg.Log == nil {
@@ -305,6 +317,8 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 	if !decide() {
 		if out.result == nil {
 			*out = *rejected(call, c.now())
+		} else {
+			c.receipt(call, d, out, "schema", false)
 		}
 		return false
 	}

@@ -98,6 +98,11 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 	begun := c.startSession(t)
 	added, blocked, reason := c.promptHooks(t, p)
 	added = append(begun, added...)
+	if !blocked && cmd != nil && (cmd.file != nil || cmd.from != nil) && t.ctx.Err() == nil {
+		var more []string
+		more, blocked, reason = c.expansionHooks(t, p, cmd)
+		added = append(added, more...)
+	}
 	if c.sub != nil && c.results == 0 {
 		added = append(added, c.sub.context...)
 	}

@@ -280,6 +280,9 @@ func (c *policyRun) replay(ctx context.Context, word string) error {
 	lines.Buffer(nil, 64<<20)
 	for lines.Scan() {
 		for _, r := range receipts(lines.Bytes(), 0) {
+			if r.Behavior == "" {
+				continue // a hook or the tool's schema decided, not the policy
+			}
 			total++
 			req := r.Request()
 			if c.mode != "" {

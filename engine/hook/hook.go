@@ -82,6 +82,9 @@ type Options struct {
 	All bool
 	// NewID makes the ids of messages.
 	NewID func() string
+	// Fits reports whether what a hook is told of may be what the rule of its condition
+	// is about. Nil means that everything is.
+	Fits func(rule string, in wire.HookInput) bool
 	// Rewake takes what a hook in the background wants the model to know.
 	Rewake func(text string)
 }
@@ -134,6 +137,14 @@ func (r *Runner) Run(ctx context.Context, in wire.HookInput, subject string) []A
 		key := h.Command + "\x00" + strings.Join(h.Args, "\x00") + "\x00" + h.Shell
 		if h.Event != in.Event() || !h.fits.Match(subject) || seen[key] || h.Once && r.done[i] {
 			continue
+		}
+		if h.If != "" && r.opts.Fits != nil {
+			r.mu.Unlock() // it may take a while
+			fits := r.opts.Fits(h.If, in)
+			r.mu.Lock()
+			if !fits || h.Once && r.done[i] {
+				continue
+			}
 		}
 		seen[key] = true
 		r.done[i] = true

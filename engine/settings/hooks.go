@@ -14,6 +14,7 @@ type Hook struct {
 	Event   wire.HookEvent
 	Matcher string // which tools, or other subjects; empty means all
 
+	Kind    string   // of one that is no command: "prompt", "agent", "http" or "mcp_tool"
 	Command string   // a line for the shell; with Args a program
 	Args    []string // nil means that Command is a line for the shell
 	Shell   string   // "bash", "sh" or "powershell"; empty means the system's
@@ -26,6 +27,9 @@ type Hook struct {
 	Rewake    bool // asynchronous, and what it says with status 2 is told to the model
 	Once      bool // it runs once in a session
 	Status    string
+	// If is a rule such as "Bash(git push:*)": the hook is only for calls that may be
+	// what it is about. Empty means all.
+	If string
 	Origin
 }
 
@@ -39,8 +43,7 @@ func Decides(event wire.HookEvent) bool {
 	return false
 }
 
-// Hooks returns the hooks that count, the lowest layer first.
-func (s *Settings) Hooks() []Hook {
+func (s *Settings) hooks() []Hook {
 	if s == nil || s.managed("disableAllHooks") {
 		return nil
 	}
@@ -69,7 +72,19 @@ func (s *Settings) HooksIn(file string, text []byte) ([]Hook, error) {
 		l.Line = line
 		return nil, &Error{l.Origin, "the hooks are no valid JSON: " + err.Error(), "Mend the file."}
 	}
-	return hooksOf(l, v)
+	hooks, err := hooksOf(l, v)
+	return slices.DeleteFunc(hooks, func(h Hook) bool { return h.Command == "" }), err
+}
+
+// Hooks returns the hooks that count, the lowest layer first.
+func (s *Settings) Hooks() []Hook {
+	return slices.DeleteFunc(s.hooks(), func(h Hook) bool { return h.Command == "" })
+}
+
+// HooksNotRun returns the hooks that count and that this version cannot run: they are
+// no commands, and can forbid nothing.
+func (s *Settings) HooksNotRun() []Hook {
+	return slices.DeleteFunc(s.hooks(), func(h Hook) bool { return h.Command != "" })
 }
 
 // hooksOf reads the hooks of a layer.
@@ -104,9 +119,7 @@ func hooksOf(l *layer, in *Value) ([]Hook, error) {
 				if err != nil {
 					return nil, err
 				}
-				if h.Command != "" {
-					all = append(all, h)
-				}
+				all = append(all, h)
 			}
 		}
 	}
@@ -120,13 +133,21 @@ func hookOf(l *layer, event wire.HookEvent, matcher string, v *Value) (Hook, err
 		kind = "command"
 	}
 	if kind != "command" && !Decides(event) {
+		h.Kind = kind
 		return h, nil // it can forbid nothing
 	}
 	if kind != "command" {
 		return h, l.wrong(v, "Use a hook of the type command, or leave it out.", "a %s hook is of the type %q, which this version does not run", event, kind)
 	}
 	if c := v.Get("if"); c != nil {
-		return h, l.wrong(c, "Look at the input in the command itself, or leave it out.", "a %s hook has a condition (if), which this version does not judge", event)
+		var ok bool
+		switch event {
+		case wire.EventPreToolUse, wire.EventPostToolUse, wire.EventPostToolUseFailure, wire.EventPermissionRequest, wire.EventPermissionDenied:
+			h.If, ok = c.text()
+		}
+		if !ok || h.If == "" {
+			return h, l.wrong(c, "Write a rule such as \"Bash(git push:*)\", for an event of a tool, or leave it out.", "the condition (if) of a %s hook makes no sense", event)
+		}
 	}
 	var in struct {
 		Command   *string  `json:"command"`
