@@ -311,6 +311,11 @@ func isHook(r wire.Request) bool { _, ok := r.(*wire.HookCallback); return ok }
 
 // request asks the host something and waits for the answer.
 func (s *server) request(ctx context.Context, req wire.Request) (*wire.Response, error) {
+	return s.requestSent(ctx, req, func() {})
+}
+
+// requestSent is request that says when the question is out.
+func (s *server) requestSent(ctx context.Context, req wire.Request, sent func()) (*wire.Response, error) {
 	m := &wire.ControlRequest{RequestID: engine.NewID(), Request: req}
 	ch := make(chan reply, 1)
 	s.mu.Lock()
@@ -322,6 +327,7 @@ func (s *server) request(ctx context.Context, req wire.Request) (*wire.Response,
 	s.asked = append(s.asked, m)
 	s.mu.Unlock()
 	s.Emit(m)
+	sent()
 	select {
 	case got := <-ch:
 		if got.err != nil {
@@ -351,11 +357,12 @@ func (s *server) CanAsk() bool {
 }
 
 // Ask asks the host about a tool call.
-func (s *server) Ask(ctx context.Context, req *wire.CanUseTool) (*wire.PermissionResult, error) {
+func (s *server) Ask(ctx context.Context, req *wire.CanUseTool, sent func()) (*wire.PermissionResult, error) {
 	if name := s.set.flags.PromptTool; name != "stdio" {
+		sent()
 		return s.askTool(ctx, name, req)
 	}
-	r, err := s.request(ctx, req)
+	r, err := s.requestSent(ctx, req, sent)
 	if err != nil {
 		return nil, err
 	}

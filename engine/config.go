@@ -27,7 +27,8 @@ type Host interface {
 	// CanAsk reports whether there is somebody to ask about tool calls.
 	CanAsk() bool
 	// Ask asks about a tool call. It returns when it is answered or ctx ends.
-	Ask(ctx context.Context, req *wire.CanUseTool) (*wire.PermissionResult, error)
+	// It calls sent once the question is out.
+	Ask(ctx context.Context, req *wire.CanUseTool, sent func()) (*wire.PermissionResult, error)
 	// Hooks calls the hooks for an event whose matcher fits the subject, all at
 	// once, and returns their answers in the order of registration.
 	Hooks(ctx context.Context, in wire.HookInput, subject, toolUseID string) []HookAnswer

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/parley-go/parley/engine/policy"
@@ -240,18 +241,24 @@ func (c *Conversation) askAround(ctx context.Context, t *turn, call *toolCall, q
 		err error
 	}
 	var asked chan answer
+	questioned := make(chan struct{}) // closed when the host is asked
+	sent := sync.OnceFunc(func() { close(questioned) })
 	if !c.cfg.NoPrompts && c.host.CanAsk() {
 		c.Do(func() { c.state("requires_action") })
 		defer c.Do(func() { c.state("running") })
 		asked = make(chan answer, 1)
 		go c.notifyHooks(ctx, t, q, mode)
 		go func() {
-			r, err := c.host.Ask(ctx, q)
+			defer sent()
+			r, err := c.host.Ask(ctx, q, sent)
 			asked <- answer{r, err}
 		}()
+	} else {
+		sent()
 	}
 	hooked := make(chan []HookAnswer, 1)
 	go func() {
+		<-questioned // the host is asked first
 		in := &wire.PermissionRequestInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: mode,
 			ToolName: q.ToolName, ToolInput: q.Input, PermissionSuggestions: q.PermissionSuggestions, MCPServer: call.server}
 		hooked <- c.host.Hooks(ctx, in, q.ToolName, q.ToolUseID)

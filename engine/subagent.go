@@ -879,7 +879,7 @@ func (s *subagent) count(m *wire.User) {
 func (s *subagent) CanAsk() bool { return s.parent.host.CanAsk() }
 
 // Ask asks the host about a call of the subagent.
-func (s *subagent) Ask(ctx context.Context, req *wire.CanUseTool) (*wire.PermissionResult, error) {
+func (s *subagent) Ask(ctx context.Context, req *wire.CanUseTool, sent func()) (*wire.PermissionResult, error) {
 	if req.AgentID == "" {
 		req.AgentID = s.id
 	}
@@ -892,7 +892,7 @@ func (s *subagent) Ask(ctx context.Context, req *wire.CanUseTool) (*wire.Permiss
 			root.state("idle")
 		}
 	})
-	return s.parent.host.Ask(ctx, req)
+	return s.parent.host.Ask(ctx, req, sent)
 }
 
 // Hooks calls the hooks of the host. They are told which subagent it is about; the

@@ -1,0 +1,193 @@
+package agent_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/session"
+)
+
+// A rawHost is a host that reads and writes lines.
+type rawHost struct {
+	t     *testing.T
+	in    io.WriteCloser
+	lines chan map[string]json.RawMessage
+}
+
+// newRawHost starts an agent with a host of lines, which greets with hooks.
+func newRawHost(t *testing.T, dir string, s *parleytest.Scenario, hooks string, args ...string) *rawHost {
+	t.Helper()
+	stdin, in := io.Pipe()
+	out, stdout := io.Pipe()
+	h := &rawHost{t: t, in: in, lines: make(chan map[string]json.RawMessage, 100)}
+	m := s.Model()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		agent.Run(t.Context(), agent.Config{Cwd: dir, Model: m, Store: &session.Memory{}},
+			append([]string{"-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose", "--permission-prompt-tool", "stdio"}, args...), stdin, stdout, io.Discard)
+		stdout.Close()
+	}()
+	go func() {
+		lines := bufio.NewScanner(out)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			var line map[string]json.RawMessage
+			json.Unmarshal(lines.Bytes(), &line)
+			h.lines <- line
+		}
+		close(h.lines)
+	}()
+	t.Cleanup(func() {
+		in.Close()
+		<-done
+	})
+	h.say(`{"type":"control_request","request_id":"i","request":{"subtype":"initialize","hooks":%s}}`, hooks)
+	h.say(`{"type":"user","message":{"role":"user","content":"hi"}}`)
+	return h
+}
+
+func (h *rawHost) say(format string, args ...any) { fmt.Fprintf(h.in, format+"\n", args...) }
+
+// next returns the next line that is of a type, as its type and a word about it, with
+// its id.
+func (h *rawHost) next(kinds ...string) (word, id string, line map[string]json.RawMessage) {
+	h.t.Helper()
+	late := time.After(30 * time.Second)
+	for {
+		select {
+		case line, ok := <-h.lines:
+			if !ok {
+				h.t.Fatal("the agent ended")
+			}
+			var kind string
+			json.Unmarshal(line["type"], &kind)
+			if !slices.Contains(kinds, kind) {
+				continue
+			}
+			json.Unmarshal(line["request_id"], &id)
+			var req struct {
+				Subtype string
+				Input   struct {
+					FilePath string `json:"file_path"`
+				}
+			}
+			json.Unmarshal(line["request"], &req)
+			return strings.TrimSpace(req.Subtype + " " + filepath.Base(req.Input.FilePath)), id, line
+		case <-late:
+			h.t.Fatal("no line came")
+		}
+	}
+}
+
+func (h *rawHost) answer(id, payload string) {
+	h.say(`{"type":"control_response","response":{"subtype":"success","request_id":%q,"response":%s}}`, id, payload)
+}
+
+// TestParallelPrompts: calls that run beside each other are asked about beside each
+// other, and answered in any order.
+func TestParallelPrompts(t *testing.T) {
+	dir, outside := workdir(t)
+	writeFile(t, filepath.Join(outside, "c.txt"), "gamma\n")
+	h := newRawHost(t, dir, parleytest.Script(
+		parleytest.Call("Read", map[string]string{"file_path": filepath.Join(outside, "b.txt")}).Call("Read", map[string]string{"file_path": filepath.Join(outside, "c.txt")}),
+		parleytest.Expect(parleytest.ToolResult("beta"), parleytest.ToolError("not this one")).Say("done"),
+	), "{}")
+	ids := map[string]string{}
+	for range 2 {
+		word, id, _ := h.next("control_request")
+		ids[word] = id
+	}
+	if ids["can_use_tool b.txt"] == "" || ids["can_use_tool c.txt"] == "" {
+		t.Fatalf("asked %v", ids)
+	}
+	h.answer(ids["can_use_tool c.txt"], `{"behavior":"deny","message":"not this one"}`)
+	h.answer(ids["can_use_tool b.txt"], `{"behavior":"allow"}`)
+	_, _, line := h.next("result")
+	if string(line["result"]) != `"done"` || strings.Count(string(line["permission_denials"]), "tool_use_id") != 1 {
+		t.Errorf("the result is %s, denied %s", line["result"], line["permission_denials"])
+	}
+}
+
+// TestAskedFirst: the host is asked before the hooks for permission requests, as the
+// official command does it, and a hook's no takes the question back.
+func TestAskedFirst(t *testing.T) {
+	dir, outside := workdir(t)
+	for range 5 {
+		h := newRawHost(t, dir, parleytest.Script(
+			parleytest.Call("Read", map[string]string{"file_path": filepath.Join(outside, "b.txt")}),
+			parleytest.Say("done"),
+		), `{"PermissionRequest":[{"hookCallbackIds":["h"]}]}`)
+		first, question, _ := h.next("control_request")
+		second, hook, _ := h.next("control_request")
+		if first != "can_use_tool b.txt" || !strings.HasPrefix(second, "hook_callback") {
+			t.Fatalf("asked %s, then %s", first, second)
+		}
+		h.answer(hook, `{"hookSpecificOutput":{"hookEventName":"PermissionRequest","decision":{"behavior":"deny","message":"the hook minds"}}}`)
+		got := ""
+		for range 2 { // in either order
+			_, id, line := h.next("control_cancel_request", "user")
+			got += id + string(line["message"])
+		}
+		if !strings.Contains(got, question) || !strings.Contains(got, "the hook minds") {
+			t.Errorf("there came %s", got)
+		}
+	}
+}
+
+// TestCallbackNeverSees: init lists the tools that the host will never be asked about.
+func TestCallbackNeverSees(t *testing.T) {
+	dir, _ := workdir(t)
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "null"},
+		{[]string{"--allowedTools", "Bash,Edit(src/**),Read"}, `["Bash","Read"]`},
+		{[]string{"--allowedTools", "Bash", "--settings", `{"permissions":{"ask":["Bash(rm:*)"],"allow":["Glob"]}}`}, `["Glob"]`},
+		{[]string{"--permission-mode", "dontAsk", "--tools", "Read,Bash"}, `["Bash","Read"]`},
+	} {
+		h := newRawHost(t, dir, parleytest.Script(parleytest.Say("done")), "{}", tt.args...)
+		_, _, line := h.next("system")
+		var names []string
+		json.Unmarshal(line["callback_never_sees"], &names)
+		slices.Sort(names)
+		got, _ := json.Marshal(names)
+		if string(got) != tt.want {
+			t.Errorf("%v: %s, want %s", tt.args, got, tt.want)
+		}
+		h.next("result")
+	}
+}
+
+// TestMentionsAreJudged: a rule about a file holds for a mention of it.
+func TestMentionsAreJudged(t *testing.T) {
+	dir, outside := workdir(t)
+	for _, tt := range []struct{ prompt, want string }{
+		{"look at @a.txt", "alpha"},
+		{"look at @.env", "KEY=hush"},
+		{"look at @./x/../.env", "KEY=hush"},
+		{"look at @" + filepath.Join(dir, ".env"), "KEY=hush"},
+		{"look at @" + filepath.Join(outside, "b.txt"), "beta"},
+	} {
+		seen := ""
+		m := parleytest.Script(parleytest.Expect(parleytest.Check("prompt", func(r *parleytest.Request) error {
+			seen = string(r.Body)
+			return nil
+		})).Say("done")).Model()
+		agent.Run(t.Context(), agent.Config{Cwd: dir, Model: m, Store: &session.Memory{}},
+			[]string{"-p", tt.prompt, "--settings", `{"permissions":{"deny":["Read(.env)"]}}`}, strings.NewReader(""), io.Discard, io.Discard)
+		if got := strings.Contains(seen, tt.want); got != (tt.want == "alpha") {
+			t.Errorf("%s: the model is shown %q: %v", tt.prompt, tt.want, got)
+		}
+	}
+}
