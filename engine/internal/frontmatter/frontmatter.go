@@ -12,8 +12,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // MaxSize is how many bytes a file may have.
@@ -67,17 +65,12 @@ func split(text string) (head, body string, ok bool) {
 	return "", text, false
 }
 
-func parseYAML(head string) (fields map[string]any, err error) {
-	defer func() {
-		// It is written by strangers.
-		if p := recover(); p != nil {
-			err = fmt.Errorf("the head cannot be read: %v", p)
-		}
-	}()
-	if err := yaml.Unmarshal([]byte(head), &fields); err != nil {
+func parseYAML(head string) (map[string]any, error) {
+	fields, err := readYAML(head)
+	if err != nil {
 		return nil, err
 	}
-	if _, err := json.Marshal(fields); err != nil { // such as a number that is none
+	if _, err := json.Marshal(fields); err != nil { // such as text that is none
 		return nil, err
 	}
 	return fields, nil
