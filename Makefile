@@ -6,7 +6,7 @@ SHELL := bash
 
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 FUZZTIME ?= 60s
-TEST_TIMEOUT ?= 240s
+TEST_TIMEOUT ?= 900s
 
 .PHONY: help check fmt vet staticcheck rules cross test race stores jsonv2 fuzz peers interop release bench bench-check clean
 

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/gob"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -363,7 +364,8 @@ func TestSharedFiles(t *testing.T) {
 		log.Close()
 	}
 	lines(t, dir)
-	if text, err := os.ReadFile(filepath.Join(dir, "parley-sessions.json")); err != nil || !json.Valid(text) {
+	var cache struct{ Version int }
+	if text, err := os.ReadFile(filepath.Join(dir, "parley-sessions.gob")); err != nil || gob.NewDecoder(bytes.NewReader(text)).Decode(&cache) != nil || cache.Version != 1 {
 		t.Errorf("what a list keeps cannot be read: %v", err)
 	}
 	t.Logf("%d writes of %d processes, %d of them killed", n, procs, killed)

@@ -1,17 +1,17 @@
 package session
 
 import (
+	"bytes"
+	"encoding/gob"
 	"os"
 	"path/filepath"
 	"sync"
-
-	"github.com/go-json-experiment/json"
 )
 
 // listCacheName is a file in the configuration directory that holds what a list
 // shows of sessions, so that the next list need not read those that have not
 // changed. It says nothing that the logs do not, and may be removed at any time.
-const listCacheName = "parley-sessions.json"
+const listCacheName = "parley-sessions.gob"
 
 // listCacheMin is how many sessions must be new for it to be worth writing.
 const listCacheMin = 32
@@ -27,14 +27,13 @@ type listCache struct {
 }
 
 type cachedDigest struct {
-	Size  int64 `json:"s"`
-	Nanos int64 `json:"t"`
-	Kept  *kept `json:"k"`
+	Size, Nanos int64
+	Kept        *kept
 }
 
 type listCacheFile struct {
-	Version  int                     `json:"version"`
-	Sessions map[string]cachedDigest `json:"sessions"`
+	Version  int
+	Sessions map[string]cachedDigest
 }
 
 // readListCache reads what was kept. If nothing was, or it makes no sense, it is
@@ -48,7 +47,7 @@ func (f *Files) readListCache() *listCache {
 	}
 	text, err := os.ReadFile(name)
 	var file listCacheFile
-	if err == nil && json.Unmarshal(text, &file) == nil && file.Version == 1 {
+	if err == nil && gob.NewDecoder(bytes.NewReader(text)).Decode(&file) == nil && file.Version == 1 {
 		c.known = file.Sessions
 	}
 	return c
@@ -92,8 +91,8 @@ func (c *listCache) write(f *Files, all []place, whole bool) {
 			}
 		}
 	}
-	text, err := json.Marshal(file)
-	if err != nil || len(text) > listCacheMax {
+	var text bytes.Buffer
+	if err := gob.NewEncoder(&text).Encode(file); err != nil || text.Len() > listCacheMax {
 		return
 	}
 	root, err := os.OpenRoot(f.Dir)
@@ -101,5 +100,5 @@ func (c *listCache) write(f *Files, all []place, whole bool) {
 		return
 	}
 	defer root.Close()
-	(&Files{Durability: Write}).replace(root, listCacheName, text)
+	(&Files{Durability: Write}).replace(root, listCacheName, text.Bytes())
 }

@@ -3,15 +3,18 @@ package tool
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
-	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
@@ -37,7 +40,11 @@ func Validate(spec *Spec, input json.RawMessage) error {
 	}
 	var value any
 	// A name that is there twice would be read in two ways by two readers.
-	if err := jsonv2.Unmarshal(input, &value); err != nil {
+	err := strict(input)
+	if err == nil {
+		err = json.Unmarshal(input, &value)
+	}
+	if err != nil {
 		const shown = 200
 		return Misuse("InputValidationError: %s was called with input that is not JSON (%v).\nYou sent (first %d of %d bytes): %s\nCall it again with a JSON object; escape backslashes, quotes and control characters inside strings.",
 			spec.Name, err, min(shown, len(input)), len(input), strings.ToValidUTF8(string(input[:min(shown, len(input))]), "\ufffd"))
@@ -279,10 +286,59 @@ func Decode(input json.RawMessage, target any) error {
 	if len(bytes.TrimSpace(input)) == 0 {
 		return nil
 	}
-	if err := jsonv2.Unmarshal(input, target); err != nil {
+	if err := strict(input); err != nil {
+		return Misuse("InputValidationError: %v", err)
+	}
+	if t := reflect.TypeOf(target); t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Struct {
+		var err error
+		if input, err = exactly(input, t.Elem()); err != nil {
+			return Misuse("InputValidationError: %v", err)
+		}
+	}
+	if err := json.Unmarshal(input, target); err != nil {
 		return Misuse("InputValidationError: %v", err)
 	}
 	return nil
+}
+
+// strict reports what is wrong with JSON, a name that stands there twice included.
+func strict(input []byte) error {
+	d := jsontext.NewDecoder(bytes.NewReader(input))
+	if err := d.SkipValue(); err != nil {
+		return err
+	}
+	if _, err := d.ReadToken(); err != io.EOF {
+		return errors.New("there is more behind the value")
+	}
+	return nil
+}
+
+// exactly leaves out members whose names are not just those of the fields of a struct:
+// package json would take others that differ in case.
+func exactly(input json.RawMessage, t reflect.Type) (json.RawMessage, error) {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(input, &members); err != nil || members == nil {
+		return input, err
+	}
+	known := map[string]bool{}
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		if name == "" {
+			name = t.Field(i).Name
+		}
+		known[name] = true
+	}
+	strange := false
+	for name := range members {
+		if !known[name] {
+			delete(members, name)
+			strange = true
+		}
+	}
+	if !strange {
+		return input, nil
+	}
+	return json.Marshal(members)
 }
 
 // An Int is an integer of an input that may be given as a string or as a number

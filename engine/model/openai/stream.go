@@ -3,13 +3,12 @@ package openai
 import (
 	"bytes"
 	"crypto/rand"
-	stdjson "encoding/json"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/parley-go/parley/engine/model"
@@ -72,7 +71,7 @@ type usage struct {
 // parse takes a chunk apart.
 func parse(data []byte) (*chunk, error) {
 	ch := &chunk{}
-	if err := json.Unmarshal(data, ch, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)); err != nil {
+	if err := json.Unmarshal(data, ch); err != nil {
 		if !jsontext.Value(data).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) {
 			return nil, errors.New("it is not JSON")
 		}
@@ -100,7 +99,7 @@ type piece struct {
 
 // whole reports whether nothing more is to come when another piece has begun.
 func (p *piece) whole() bool {
-	return p.kind != "tool_use" || p.text.Len() == 0 || stdjson.Valid(p.text.Bytes())
+	return p.kind != "tool_use" || p.text.Len() == 0 || json.Valid(p.text.Bytes())
 }
 
 // A writer turns chunks into events. Blocks go out one after the other, while the
@@ -274,7 +273,7 @@ func (w *writer) call(c *toolCall) error {
 	case p == nil:
 	case c.ID != "" && p.id != "" && c.ID != p.id: // all calls have the same index
 		p = nil
-	case c.ID == "" && c.Function.Name != "" && p.name != "" && p.text.Len() > 0 && stdjson.Valid(p.text.Bytes()): // and no id
+	case c.ID == "" && c.Function.Name != "" && p.name != "" && p.text.Len() > 0 && json.Valid(p.text.Bytes()): // and no id
 		p = nil
 	case c.Index == nil && c.ID == "" && c.Function.Name != "" && p.name != "":
 		p = nil

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/parley-go/parley/engine/model"
@@ -31,7 +30,7 @@ func Split(message []byte) ([]model.Event, error) {
 		return nil, errors.New("the answer is not JSON")
 	}
 	// The names are those that are looked for below, in this case only.
-	if err := jsonv2.Unmarshal(value, &m, jsontext.AllowDuplicateNames(true)); err != nil {
+	if err := json.Unmarshal(value, &m); err != nil {
 		return nil, fmt.Errorf("the answer is no message: %w", err)
 	}
 	if m.Type != "message" {
