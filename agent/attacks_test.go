@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/parley-go/parley"
@@ -42,6 +43,7 @@ func TestAttacks(t *testing.T) {
 			if len(calls) == 0 {
 				return
 			}
+			var mu sync.Mutex
 			asked := map[string]bool{}
 			p := promptIn(t, place.Workspace, parleytest.Script(turn, parleytest.Say("done")), func(o *parley.Options, cfg *agent.Config) {
 				o.PermissionMode, o.AllowBypass = c.Mode, c.Mode == wire.ModeBypassPermissions
@@ -53,6 +55,8 @@ func TestAttacks(t *testing.T) {
 				o.Settings, _ = json.Marshal(map[string]any{"permissions": permissions})
 				cfg.Home = place.Home
 				o.CanUseTool = func(_ context.Context, req *wire.CanUseTool) (*wire.PermissionResult, error) {
+					mu.Lock()
+					defer mu.Unlock()
 					asked[req.ToolUseID] = true
 					return parley.Deny("no"), nil
 				}

@@ -202,7 +202,6 @@ func TestCompactAnywhere(t *testing.T) {
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
-			s := parleytest.Script()
 			var turns []*parleytest.Turn
 			prompts := 0
 			for prompts < 6 {
@@ -226,7 +225,7 @@ func TestCompactAnywhere(t *testing.T) {
 				}
 				turns = append(turns, turn)
 			}
-			s = parleytest.Script(turns...)
+			s := parleytest.Script(turns...)
 			s.When("summary", asksToSum, parleytest.FirstOf(parleytest.Say("<summary>What was said.</summary>")).Always())
 			s.Default(parleytest.Say("over"))
 			m := s.Model()
@@ -472,13 +471,12 @@ func TestPrune(t *testing.T) {
 	}}
 	play := func(restart bool) []*parleytest.Request {
 		n = 0
-		s := parleytest.Script()
 		var turns []*parleytest.Turn
 		for i := range 6 {
 			turns = append(turns, parleytest.Call("Look", `{}`).Usage(parleytest.Usage{Input: 24_000 * (i + 1), Output: 10}))
 		}
 		turns = append(turns, parleytest.Say("done"), parleytest.Say("more"))
-		s = parleytest.Script(turns...)
+		s := parleytest.Script(turns...)
 		k := hold(t, s, func(o *parley.Options, cfg *agent.Config) {
 			withTools(look)(o, cfg)
 			o.Model = "claude-sonnet-4-5"

@@ -27,10 +27,10 @@ type endpoint struct {
 	answer func(n int, w http.ResponseWriter, r *http.Request) // nil means "ok"
 }
 
-func newEndpoint(t *testing.T) *endpoint {
+func newEndpoint(t *testing.T, change ...func(*http.Server)) *endpoint {
 	t.Helper()
 	e := &endpoint{}
-	e.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	e.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		e.mu.Lock()
 		e.asked, e.bodies = append(e.asked, r), append(e.bodies, string(body))
@@ -42,6 +42,10 @@ func newEndpoint(t *testing.T) *endpoint {
 		}
 		sayOK(w)
 	}))
+	for _, f := range change {
+		f(e.Config)
+	}
+	e.Start()
 	t.Cleanup(func() { e.CloseClientConnections(); e.Close() })
 	return e
 }
@@ -242,14 +246,15 @@ func TestKeyHelperFails(t *testing.T) {
 func TestSharedConnections(t *testing.T) {
 	var mu sync.Mutex
 	opened := 0
-	api := newEndpoint(t)
-	api.Config.ConnState = func(_ net.Conn, s http.ConnState) {
-		if s == http.StateNew {
-			mu.Lock()
-			opened++
-			mu.Unlock()
+	api := newEndpoint(t, func(s *http.Server) {
+		s.ConnState = func(_ net.Conn, s http.ConnState) {
+			if s == http.StateNew {
+				mu.Lock()
+				opened++
+				mu.Unlock()
+			}
 		}
-	}
+	})
 	dialer := agent.InProcess(agent.Config{Environ: []string{"ANTHROPIC_API_KEY=k", "ANTHROPIC_BASE_URL=" + api.URL}})
 	for range 10 {
 		if _, r, err := collect(t, &parley.Options{Cwd: t.TempDir(), Dialer: dialer}, "hi"); err != nil || r.Result != "ok" {

@@ -197,26 +197,26 @@ func (c *Conversation) compactEnding(t *turn, err error) *ending {
 
 // recoverRoom makes room after a request did not fit. The error is nil if there is some
 // now; otherwise it is what is told.
-func (c *Conversation) recoverRoom(t *turn, err error) (error, *ending) {
+func (c *Conversation) recoverRoom(t *turn, err error) (*ending, error) {
 	over := overflowed(err)
 	if over == nil {
-		return err, nil
+		return nil, err
 	}
 	_, auto := c.CompactsAt()
 	switch head, _, _ := c.parts(); {
 	case !auto:
-		return err, nil
+		return nil, err
 	case len(head.messages) == 0:
 		if over.local {
 			c.compacting("auto")
 			c.compacted("too_few_groups")
 		}
 		over.why = errNothingToCompact
-		return over, nil
+		return nil, over
 	}
 	if t.recovered++; t.recovered > recoverMost {
 		over.why = errors.New("it was compacted, and is too long again")
-		return over, nil
+		return nil, over
 	}
 	if t.recovered == 1 && c.prune(0) {
 		return nil, nil
@@ -226,10 +226,10 @@ func (c *Conversation) recoverRoom(t *turn, err error) (error, *ending) {
 		return nil, nil
 	}
 	if end := c.compactEnding(t, failed); end != nil {
-		return err, end
+		return end, err
 	}
 	over.why = failed
-	return over, nil
+	return nil, over
 }
 
 // compactCommand replaces the conversation by a summary because the user wants it.

@@ -303,7 +303,7 @@ func (c *Conversation) round(t *turn) *ending {
 	}
 	if overflowed(err) != nil {
 		var end *ending
-		if err, end = c.recoverRoom(t, err); err == nil || end != nil {
+		if end, err = c.recoverRoom(t, err); err == nil || end != nil {
 			return end
 		}
 	}
