@@ -15,6 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/transport"
 	"github.com/parley-go/parley/wire"
 )
@@ -75,7 +76,7 @@ func every(t *testing.T, dir string) []*parley.Options {
 		},
 		{
 			Model: "claude-sonnet-4-5", Thinking: parley.Thinking{Mode: parley.ThinkingDisabled}, KeepSystemPrompt: true,
-			Plugins: []*wire.PluginConfig{{Type: "local", Path: plugin}}, PluginsInStart: true,
+			Plugins: []*wire.PluginConfig{{Type: "local", Path: plugin}}, PluginsInStart: true, SessionStore: &session.Memory{},
 		},
 		{
 			Resume: "00000000-0000-4000-8000-000000000000", Fork: true, SessionID: "4b5a8f6e-2f6e-4d5b-9c1e-0f4d6f7f8a9d",
