@@ -22,7 +22,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -294,74 +293,21 @@ func (s *Store) Lease(ctx context.Context, key session.Key) (session.Lease, erro
 	if tag.RowsAffected() == 0 {
 		return nil, session.ErrLocked
 	}
-	l := &lease{store: s, key: key, token: token, ended: make(chan struct{}), renewed: make(chan struct{})}
-	go l.renew()
-	return l, nil
-}
-
-// A lease is a row of parley_leases with a token that nobody else knows.
-type lease struct {
-	store   *Store
-	key     session.Key
-	token   []byte
-	once    sync.Once
-	ended   chan struct{} // closed by Close
-	renewed chan struct{} // closed when nobody renews it any more
-	err     error         // of Close
-}
-
-// renew tells the database that the holder lives. If it cannot, it goes on trying: as
-// long as nobody else has taken the lease it is still ours.
-func (l *lease) renew() {
-	defer close(l.renewed)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() {
-		select {
-		case <-l.ended:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	every := time.NewTicker(l.store.lease / 3)
-	defer every.Stop()
-	for {
-		select {
-		case <-l.ended:
-			return
-		case <-every.C:
-		}
-		try, stop := context.WithTimeout(ctx, l.store.lease/3)
-		tag, err := l.store.pool.Exec(try, "update parley_leases set expires = clock_timestamp() + $3 where session = $1 and token = $2",
-			l.key.Session, l.token, l.store.lease)
-		stop()
-		if err == nil && tag.RowsAffected() == 0 {
-			return // another one has it; Append says so
-		}
-	}
-}
-
-// Append implements [session.Lease].
-func (l *lease) Append(ctx context.Context, sub string, records []json.RawMessage) error {
-	select {
-	case <-l.ended:
-		return session.ErrClosed
-	default:
-	}
-	key := l.key
-	key.Sub = sub
-	return l.store.append(ctx, key, l.token, records)
-}
-
-// Close implements [session.Lease]. If the database cannot be reached the lease ends
-// by itself.
-func (l *lease) Close() error {
-	l.once.Do(func() {
-		close(l.ended)
-		<-l.renewed
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		_, l.err = l.store.pool.Exec(ctx, "delete from parley_leases where session = $1 and token = $2", l.key.Session, l.token)
-	})
-	return l.err
+	return session.Renewal{
+		Length: s.lease,
+		Renew: func(ctx context.Context) error {
+			tag, err := s.pool.Exec(ctx, "update parley_leases set expires = clock_timestamp() + $3 where session = $1 and token = $2", key.Session, token, s.lease)
+			if err == nil && tag.RowsAffected() == 0 {
+				err = session.ErrLeaseLost
+			}
+			return err
+		},
+		Append: func(ctx context.Context, sub string, records []json.RawMessage) error {
+			return s.append(ctx, session.Key{Project: key.Project, Session: key.Session, Sub: sub}, token, records)
+		},
+		Release: func(ctx context.Context) error {
+			_, err := s.pool.Exec(ctx, "delete from parley_leases where session = $1 and token = $2", key.Session, token)
+			return err
+		},
+	}.Lease(), nil
 }

@@ -27,7 +27,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -332,85 +331,24 @@ func (s *Store) Lease(ctx context.Context, key session.Key) (session.Lease, erro
 	if err := errors.Join(ctx.Err(), key.Check()); err != nil {
 		return nil, err
 	}
-	l := &lease{store: s, key: key, token: rand.Text(), ended: make(chan struct{}), renewed: make(chan struct{})}
-	said, err := l.ask(ctx, "take")
-	if err != nil {
+	token := rand.Text()
+	// ask takes, keeps or drops it; lost is what it means if another has it.
+	ask := func(ctx context.Context, what string, lost error) error {
+		said, err := leaseScript.Run(ctx, s.client, []string{s.key("lease", key.Session)}, what, token, s.lease.Milliseconds()).Text()
+		if err == nil && said != "ok" {
+			err = lost
+		}
+		return err
+	}
+	if err := ask(ctx, "take", session.ErrLocked); err != nil {
 		return nil, err
 	}
-	if said != "ok" {
-		return nil, session.ErrLocked
-	}
-	go l.renew()
-	return l, nil
-}
-
-// A lease is a key with a token that nobody else knows.
-type lease struct {
-	store   *Store
-	key     session.Key
-	token   string
-	once    sync.Once
-	ended   chan struct{} // closed by Close
-	renewed chan struct{} // closed when nobody renews it any more
-	err     error         // of Close
-}
-
-// ask takes, keeps or drops the lease.
-func (l *lease) ask(ctx context.Context, what string) (string, error) {
-	return leaseScript.Run(ctx, l.store.client, []string{l.store.key("lease", l.key.Session)}, what, l.token, l.store.lease.Milliseconds()).Text()
-}
-
-// renew tells the server that the holder lives. If it cannot, it goes on trying: as long
-// as nobody else has taken the lease it is still ours.
-func (l *lease) renew() {
-	defer close(l.renewed)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() {
-		select {
-		case <-l.ended:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	every := time.NewTicker(l.store.lease / 3)
-	defer every.Stop()
-	for {
-		select {
-		case <-l.ended:
-			return
-		case <-every.C:
-		}
-		try, stop := context.WithTimeout(ctx, l.store.lease/3)
-		said, err := l.ask(try, "keep")
-		stop()
-		if err == nil && said != "ok" {
-			return // another one has it; Append says so
-		}
-	}
-}
-
-// Append implements [session.Lease].
-func (l *lease) Append(ctx context.Context, sub string, records []json.RawMessage) error {
-	select {
-	case <-l.ended:
-		return session.ErrClosed
-	default:
-	}
-	key := l.key
-	key.Sub = sub
-	return l.store.append(ctx, key, l.token, records)
-}
-
-// Close implements [session.Lease]. If the server cannot be reached the lease ends by
-// itself.
-func (l *lease) Close() error {
-	l.once.Do(func() {
-		close(l.ended)
-		<-l.renewed
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		_, l.err = l.ask(ctx, "drop")
-	})
-	return l.err
+	return session.Renewal{
+		Length: s.lease,
+		Renew:  func(ctx context.Context) error { return ask(ctx, "keep", session.ErrLeaseLost) },
+		Append: func(ctx context.Context, sub string, records []json.RawMessage) error {
+			return s.append(ctx, session.Key{Project: key.Project, Session: key.Session, Sub: sub}, token, records)
+		},
+		Release: func(ctx context.Context) error { return ask(ctx, "drop", nil) },
+	}.Lease(), nil
 }

@@ -637,98 +637,37 @@ func (s *Store) Lease(ctx context.Context, key session.Key) (session.Lease, erro
 	if err := errors.Join(ctx.Err(), key.Check()); err != nil {
 		return nil, err
 	}
-	l := &lease{store: s, key: key, token: rand.Text(), ended: make(chan struct{}), renewed: make(chan struct{})}
+	token := rand.Text()
+	hold := func(h *head) (bool, error) {
+		h.Lease = &holder{Token: token, Expires: s.now().Add(s.lease).UnixMilli()}
+		return true, nil
+	}
 	err := s.change(ctx, key.Session, "", func(h *head) (bool, error) {
 		if h.Lease != nil && s.now().UnixMilli() < h.Lease.Expires+1000 {
 			return false, session.ErrLocked
 		}
-		h.Lease = l.holder()
-		return true, nil
+		return hold(h)
 	})
 	if err != nil {
 		return nil, err
 	}
-	go l.renew()
-	return l, nil
-}
-
-// A lease is a token in the head of a session that nobody else knows.
-type lease struct {
-	store   *Store
-	key     session.Key
-	token   string
-	once    sync.Once
-	ended   chan struct{} // closed by Close
-	renewed chan struct{} // closed when nobody renews it any more
-	err     error         // of Close
-}
-
-func (l *lease) holder() *holder {
-	return &holder{Token: l.token, Expires: l.store.now().Add(l.store.lease).UnixMilli()}
-}
-
-// renew tells the server that the holder lives. If it cannot, it goes on trying: as long
-// as nobody else has taken the lease it is still ours.
-func (l *lease) renew() {
-	defer close(l.renewed)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() {
-		select {
-		case <-l.ended:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	every := time.NewTicker(l.store.lease / 3)
-	defer every.Stop()
-	for {
-		select {
-		case <-l.ended:
-			return
-		case <-every.C:
-		}
-		try, stop := context.WithTimeout(ctx, l.store.lease/3)
-		err := l.store.change(try, l.key.Session, l.token, func(h *head) (bool, error) {
-			h.Lease = l.holder()
-			return true, nil
-		})
-		stop()
-		if errors.Is(err, session.ErrLeaseLost) {
-			return // Append says so
-		}
-	}
-}
-
-// Append implements [session.Lease].
-func (l *lease) Append(ctx context.Context, sub string, records []json.RawMessage) error {
-	select {
-	case <-l.ended:
-		return session.ErrClosed
-	default:
-	}
-	key := l.key
-	key.Sub = sub
-	return l.store.append(ctx, key, l.token, records)
-}
-
-// Close implements [session.Lease]. If the server cannot be reached the lease ends by
-// itself.
-func (l *lease) Close() error {
-	l.once.Do(func() {
-		close(l.ended)
-		<-l.renewed
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		l.err = l.store.change(ctx, l.key.Session, l.token, func(h *head) (bool, error) {
-			h.Lease = nil
-			return true, nil
-		})
-		if errors.Is(l.err, session.ErrLeaseLost) {
-			l.err = nil // it is another's
-		}
-	})
-	return l.err
+	return session.Renewal{
+		Length: s.lease,
+		Renew:  func(ctx context.Context) error { return s.change(ctx, key.Session, token, hold) },
+		Append: func(ctx context.Context, sub string, records []json.RawMessage) error {
+			return s.append(ctx, session.Key{Project: key.Project, Session: key.Session, Sub: sub}, token, records)
+		},
+		Release: func(ctx context.Context) error {
+			err := s.change(ctx, key.Session, token, func(h *head) (bool, error) {
+				h.Lease = nil
+				return true, nil
+			})
+			if errors.Is(err, session.ErrLeaseLost) {
+				return nil // it is another's
+			}
+			return err
+		},
+	}.Lease(), nil
 }
 
 // now is the time by the server's clock.
