@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,11 +16,12 @@ import (
 // nothing is written with it.
 func TestRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		renewals, released, appended := 0, 0, 0
+		released, appended := 0, 0
+		var renewals atomic.Int32
 		l := session.Renewal{
 			Length: 30 * time.Second,
 			Renew: func(context.Context) error {
-				switch renewals++; renewals {
+				switch renewals.Add(1) {
 				case 2:
 					return errors.New("the network is away")
 				case 4:
@@ -31,15 +33,15 @@ func TestRenewal(t *testing.T) {
 			Release: func(context.Context) error { released++; return errors.New("too late") },
 		}.Lease()
 		time.Sleep(35 * time.Second)
-		if renewals != 3 {
-			t.Errorf("%d renewals in 35 seconds", renewals)
+		if n := renewals.Load(); n != 3 {
+			t.Errorf("%d renewals in 35 seconds", n)
 		}
 		if err := l.Append(t.Context(), "", nil); err != nil || appended != 1 {
 			t.Errorf("%v, %d", err, appended)
 		}
 		time.Sleep(time.Hour)
-		if renewals != 4 {
-			t.Errorf("%d renewals of a lease that was lost", renewals)
+		if n := renewals.Load(); n != 4 {
+			t.Errorf("%d renewals of a lease that was lost", n)
 		}
 		for range 2 {
 			if err := l.Close(); err == nil || err.Error() != "too late" {
