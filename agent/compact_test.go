@@ -353,6 +353,52 @@ func TestCompactOff(t *testing.T) {
 	})
 }
 
+// TestAutocompact: what counts as the window is said by the environment, by the flag
+// or by settings, the first of them, and is never more than the model has.
+func TestAutocompact(t *testing.T) {
+	for _, tt := range []struct {
+		name, env, settings string
+		args                []string
+		window              int64
+		from                string
+		compacts            bool
+	}{
+		{"as it is", "", "", nil, 1_000_000, "model-default", false},
+		{"auto", "", "", []string{"--autocompact", "auto"}, 1_000_000, "model-default", false},
+		{"the flag", "", "", []string{"--autocompact", "200k"}, 200_000, "settings", true},
+		{"thousands", "", "", []string{"--autocompact=250"}, 250_000, "settings", true},
+		{"the flag before settings", "", `{"autoCompactWindow":200000}`, []string{"--autocompact", "0.9M"}, 900_000, "settings", false},
+		{"settings", "", `{"autoCompactWindow":200000}`, nil, 200_000, "settings", true},
+		{"the environment first", "CLAUDE_CODE_AUTO_COMPACT_WINDOW=300000", "", []string{"--autocompact", "200k"}, 300_000, "env", true},
+		{"more than there is", "", "", []string{"--autocompact", "1m", "--model", "claude-sonnet-4-5"}, 200_000, "settings", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := parleytest.Script(parleytest.Say("r").Usage(parleytest.Usage{Input: 300_000, Output: 1}).Times(2))
+			s.When("summary", asksToSum, parleytest.Say("<summary>S</summary>").Always())
+			args := append([]string{"--model", "opus"}, tt.args...)
+			if tt.settings != "" {
+				args = append(args, "--settings", tt.settings)
+			}
+			got := say(t, agent.Config{Model: s.Model(), Store: &session.Memory{}, Environ: []string{tt.env}}, args, hello,
+				`{"type":"control_request","request_id":"u","request":{"subtype":"get_context_usage"}}`, hello)
+			if n := count[*wire.CompactBoundary](got.all); (n > 0) != tt.compacts {
+				t.Errorf("%d compactions", n)
+			}
+			for _, m := range got.all {
+				if r, ok := m.(*wire.ControlResponse); ok && r.Response.RequestID == "u" {
+					var u wire.GetContextUsageResponse
+					if err := json.Unmarshal(r.Response.Response, &u); err != nil || u.MaxTokens != tt.window || u.RawMaxTokens != tt.window ||
+						u.AutocompactSource != tt.from || u.AutoCompactThreshold != max(tt.window-33_000, tt.window/2) {
+						t.Errorf("%v: %s", err, r.Response.Response)
+					}
+					return
+				}
+			}
+			t.Error("no usage")
+		})
+	}
+}
+
 // TestCompactHooks: hooks are told before and after, add to the request, and can say no.
 func TestCompactHooks(t *testing.T) {
 	var told []string

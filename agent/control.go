@@ -319,21 +319,21 @@ func (s *server) refuseModel(id, text string) {
 func (s *server) contextUsage() *wire.GetContextUsageResponse {
 	u := s.conv.Context()
 	info := s.conv.Model()
-	total := u.System + u.Tools + u.Messages
+	total, window := u.System+u.Tools+u.Messages, s.conv.Window()
 	r := &wire.GetContextUsageResponse{
-		Model: info.ID, TotalTokens: total, MaxTokens: info.ContextWindow, RawMaxTokens: info.ContextWindow,
+		Model: info.ID, TotalTokens: total, MaxTokens: window, RawMaxTokens: window, AutocompactSource: s.conv.WindowFrom(),
 		MemoryFiles: []*wire.ContextMemoryFile{}, MCPTools: []*wire.ContextMCPTool{}, Agents: []*wire.ContextAgent{},
 		Categories: []*wire.ContextCategory{
 			{ID: "system_prompt", Name: "System prompt", Tokens: u.System, Kind: "used"},
 			{ID: "system_tools", Name: "System tools", Tokens: u.Tools, Kind: "used"},
 			{ID: "messages", Name: "Messages", Tokens: u.Messages, Kind: "used"},
-			{ID: "free_space", Name: "Free space", Tokens: max(0, info.ContextWindow-total), Kind: "free"},
+			{ID: "free_space", Name: "Free space", Tokens: max(0, window-total), Kind: "free"},
 		},
 		APIUsage: u.Last,
 	}
 	r.AutoCompactThreshold, r.IsAutoCompactEnabled = s.conv.CompactsAt()
-	if info.ContextWindow > 0 {
-		r.Percentage = float64(total*100) / float64(info.ContextWindow)
+	if window > 0 {
+		r.Percentage = float64(total*100) / float64(window)
 	}
 	return r
 }

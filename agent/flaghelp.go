@@ -43,6 +43,7 @@ var flagHelp = []struct {
 	{"Bounds", [][3]string{
 		{"--max-turns", "N", "how often the model may be asked for one prompt"},
 		{"--max-budget-usd", "AMOUNT", "how much the conversation may cost"},
+		{"--autocompact", "TOKENS", "what counts as the model's window for compaction: 100k to 1M, or auto"},
 	}},
 	{"What the model is told", [][3]string{
 		{"--system-prompt", "TEXT", "in place of the agent's own"},

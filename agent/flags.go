@@ -38,6 +38,7 @@ type Flags struct {
 	Betas           []string
 	MaxTurns        int
 	MaxBudget       int64 // nano-dollars
+	CompactWindow   int64 // tokens that count as the model's window for compaction; 0 means the model's
 
 	SystemPrompt           *string
 	SystemPromptFile       string
@@ -143,6 +144,12 @@ var flagTable = []flagSpec{
 			return usage("error: option '--max-thinking-tokens <tokens>' argument '%s' is invalid. It must be a number.", v[0])
 		}
 		f.ThinkingTokens = &n
+		return nil
+	}},
+	{names: []string{"--autocompact"}, kind: flagString, set: func(f *Flags, v []string) (err error) {
+		if f.CompactWindow, err = parseWindow(v[0]); err != nil {
+			return usage("error: option '--autocompact <auto|tokens>' argument '%s' is invalid. It must be 'auto', or a number of tokens from 100k to 1M, such as 200000, 200k or 200.", v[0])
+		}
 		return nil
 	}},
 	{names: []string{"--betas"}, kind: flagList, set: list(func(f *Flags) *[]string { return &f.Betas })},
@@ -252,7 +259,7 @@ var inert = map[string]flagKind{
 	"--exclude-dynamic-system-prompt-sections": flagBool, "--prompt-suggestions": flagBool,
 	"--system-prompt-snapshot": flagString, "--plugin-url": flagRepeat,
 	"--task-budget": flagString, "--workload": flagString, "--advisor": flagString, "--prefill": flagString,
-	"--await-initialize": flagBool, "--autocompact": flagString, "--ide": flagBool, "--init": flagBool, "--maintenance": flagBool,
+	"--await-initialize": flagBool, "--ide": flagBool, "--init": flagBool, "--maintenance": flagBool,
 	"--file": flagRepeat,
 }
 
@@ -313,6 +320,32 @@ func splitList(s string) []string {
 	}
 	flush(len(s))
 	return items
+}
+
+// parseWindow reads a number of tokens: 200000, 200k, 0.2M, or 200 for thousands of
+// them. It is 0 for "auto".
+func parseWindow(s string) (int64, error) {
+	s = strings.ToLower(strings.TrimSpace(s))
+	if s == "auto" {
+		return 0, nil
+	}
+	unit := 1.0
+	if number, ok := strings.CutSuffix(s, "k"); ok {
+		s, unit = number, 1e3
+	} else if number, ok := strings.CutSuffix(s, "m"); ok {
+		s, unit = number, 1e6
+	}
+	n, err := strconv.ParseFloat(s, 64)
+	if err != nil {
+		return 0, err
+	}
+	if unit == 1 && n <= 1000 {
+		unit = 1e3
+	}
+	if n = math.Round(n * unit); !(n >= 100_000 && n <= 1_000_000) {
+		return 0, strconv.ErrRange
+	}
+	return int64(n), nil
 }
 
 // parseDollars reads a decimal number of dollars as nano-dollars, exactly.

@@ -244,6 +244,16 @@ func TestStructuredOutput(t *testing.T) {
 		{"after a mistake", []*parleytest.Turn{bad(1), parleytest.Expect(parleytest.ToolError("InputValidationError")).Call("StructuredOutput", `{"n":1}`)}, "success", 3},
 		{"after text", []*parleytest.Turn{parleytest.Say("one"), parleytest.Expect(parleytest.LastUser("[structured-output-enforce]")).Call("StructuredOutput", `{"n":1}`)}, "success", 3},
 		{"after nothing, then text", []*parleytest.Turn{parleytest.Expect(), parleytest.Say("one"), good}, "success", 4},
+		{"wrapped", []*parleytest.Turn{parleytest.Call("StructuredOutput", `{"value":{"n":1}}`)}, "success", 2},
+		{"wrapped twice", []*parleytest.Turn{parleytest.Call("StructuredOutput", `{"output":{"parameters":{"n":1}}}`)}, "success", 2},
+		{"a string of it", []*parleytest.Turn{parleytest.Call("StructuredOutput", `{"json":"{\"n\":1}"}`)}, "success", 2},
+		{"a fence in a string", []*parleytest.Turn{parleytest.Call("StructuredOutput", "{\"answer\":\"```json\\n{\\\"n\\\":1}\\n```\"}")}, "success", 2},
+		{"a number in quotes", []*parleytest.Turn{parleytest.Call("StructuredOutput", `{"n":"1"}`)}, "success", 2},
+		{"text that is it", []*parleytest.Turn{parleytest.Say(`{"n":1}`)}, "success", 1},
+		{"text with a fence", []*parleytest.Turn{parleytest.Say("```json\n{\"n\":1}\n```")}, "success", 1},
+		{"text that is none", []*parleytest.Turn{parleytest.Say(`{"m":1}`), good}, "success", 3},
+		{"a member twice", []*parleytest.Turn{parleytest.Call("StructuredOutput", `{"n":1,"n":"one"}`), good}, "success", 3},
+		{"no object", []*parleytest.Turn{parleytest.Call("StructuredOutput", json.RawMessage(`[1]`)).Times(5)}, "error_max_structured_output_retries", 6},
 		{"never right", []*parleytest.Turn{bad(5)}, "error_max_structured_output_retries", 6},
 		{"never called", []*parleytest.Turn{parleytest.Say("one").Times(2)}, "error_max_structured_output_retries", 2},
 	} {
@@ -260,7 +270,7 @@ func TestStructuredOutput(t *testing.T) {
 					t.Errorf("result %+v", p.r)
 				}
 				if tt.subtype == "success" {
-					if string(p.r.StructuredOutput) != `{"n":1}` || p.r.Result != `{"n":1}` || p.r.StopReason != "tool_use" || p.r.TerminalReason != "completed" || p.err != nil {
+					if string(p.r.StructuredOutput) != `{"n":1}` || p.r.Result != `{"n":1}` || p.r.StopReason == "" || p.r.TerminalReason != "completed" || p.err != nil {
 						t.Errorf("error %v, result %+v", p.err, p.r)
 					}
 				} else if !p.r.IsError || len(p.r.Errors) != 1 || p.err == nil || p.r.StructuredOutput != nil {

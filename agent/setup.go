@@ -344,8 +344,15 @@ func (set *setup) compaction() engine.Compaction {
 	if raw, _ := set.prefs.Get("autoCompactEnabled"); string(raw) == "false" {
 		c.AutoOff = true
 	}
-	if n, ok := set.prefs.Int("autoCompactWindow"); ok && n > 0 && c.Window == 0 {
-		c.Window = int64(n)
+	// The environment is for whoever runs the agent, the flag for one conversation,
+	// settings are for all of them.
+	c.WindowFrom = "model-default"
+	if c.Window > 0 {
+		c.WindowFrom = "env"
+	} else if c.Window = set.flags.CompactWindow; c.Window > 0 {
+		c.WindowFrom = "settings" // so the official command calls its flag, too
+	} else if n, ok := set.prefs.Int("autoCompactWindow"); ok && n > 0 {
+		c.Window, c.WindowFrom = int64(n), "settings"
 	}
 	return c
 }

@@ -345,7 +345,7 @@ func (c *Conversation) clearCommand(t *turn, p *prompt, args string) *ending {
 
 func (c *Conversation) contextCommand(t *turn, p *prompt, args string) *ending {
 	u := c.Context()
-	total, window := u.System+u.Tools+u.Messages, c.model.ContextWindow
+	total, window := u.System+u.Tools+u.Messages, c.Window()
 	share := func(n int64) string {
 		if window <= 0 {
 			return "-"

@@ -39,7 +39,9 @@ type Compaction struct {
 	Off     bool  // never, not even if it is asked for
 	AutoOff bool  // only if it is asked for
 	Window  int64 // tokens that count as the window if the model's is larger; 0 means the model's
-	Percent int   // of the window that may be filled, if that is less than usual; 0 means what is usual
+	// WindowFrom says where Window is from, for hosts: "env", "settings" or "model-default".
+	WindowFrom string
+	Percent    int // of the window that may be filled, if that is less than usual; 0 means what is usual
 }
 
 const (
@@ -133,13 +135,31 @@ func (c *Conversation) parts() (head transcript, tail []json.RawMessage, kept []
 	return head, tail, kept
 }
 
+// Window returns how many tokens count as the model's window: those that it has, or
+// fewer if the conversation is to be compacted sooner. It is 0 if nobody knows.
+func (c *Conversation) Window() int64 {
+	window := c.model.ContextWindow
+	if w := c.cfg.Compaction.Window; w > 0 {
+		window = min(window, w)
+	}
+	return window
+}
+
+// WindowFrom says where the size of the window is from, as hosts are told it.
+func (c *Conversation) WindowFrom() string {
+	switch cfg := c.cfg.Compaction; {
+	case cfg.Off || cfg.AutoOff:
+		return "auto"
+	case cfg.WindowFrom != "":
+		return cfg.WindowFrom
+	}
+	return "model-default"
+}
+
 // CompactsAt returns how many tokens a conversation may have before it is compacted,
 // and whether that happens by itself.
 func (c *Conversation) CompactsAt() (tokens int64, auto bool) {
-	cfg, window := c.cfg.Compaction, c.model.ContextWindow
-	if cfg.Window > 0 {
-		window = min(window, cfg.Window)
-	}
+	cfg, window := c.cfg.Compaction, c.Window()
 	if window <= 0 {
 		return 0, false
 	}

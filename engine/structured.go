@@ -6,7 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/wire"
@@ -16,6 +19,7 @@ import (
 // schema.
 type structuredOutput struct {
 	spec   *tool.Spec
+	form   *jsonschema.Schema
 	schema *jsonschema.Resolved
 }
 
@@ -41,7 +45,7 @@ func newStructuredOutput(schema json.RawMessage) (*structuredOutput, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the JSON schema cannot be used: %w", err)
 	}
-	return &structuredOutput{spec, resolved}, nil
+	return &structuredOutput{spec, &parsed, resolved}, nil
 }
 
 // objectSchema returns a schema of objects, which is all that the input of a tool
@@ -71,14 +75,122 @@ func (s *structuredOutput) Run(context.Context, *tool.Call) (*tool.Result, error
 	return nil, errors.New("engine: StructuredOutput is not run")
 }
 
+// fit returns the value that a model meant, if it fits the schema: what it gave, or
+// that without a member around it, or with values that were written as strings of
+// JSON. Otherwise the error says what is wrong with what it gave.
+func (s *structuredOutput) fit(given json.RawMessage) (json.RawMessage, error) {
+	err := s.check(given)
+	if err == nil {
+		return given, nil
+	}
+	for _, v := range meant(given, 3) {
+		for _, v := range []json.RawMessage{v, unquote(s.form, v)} {
+			if s.check(v) == nil {
+				return v, nil
+			}
+		}
+	}
+	return nil, err
+}
+
 // check tells what is wrong with a value.
 func (s *structuredOutput) check(value json.RawMessage) error {
 	var v any
+	if !jsontext.Value(value).IsValid() { // nor is one with a member twice, which readers read differently
+		return tool.Misuse("InputValidationError: StructuredOutput failed: the value is not JSON, or has a member twice")
+	}
 	if err := json.Unmarshal(value, &v); err != nil {
-		return err
+		return tool.Misuse("InputValidationError: StructuredOutput failed: the value is not JSON: %v", err)
 	}
 	if err := s.schema.Validate(v); err != nil {
 		return tool.Misuse("InputValidationError: StructuredOutput failed: the value does not fit the schema: %v", err)
+	}
+	return nil
+}
+
+// meant are the values that a value may stand for, itself first: what it is a string
+// of, and what its only member is, depth steps deep.
+func meant(given json.RawMessage, depth int) []json.RawMessage {
+	all := []json.RawMessage{given}
+	if depth == 0 {
+		return all
+	}
+	var text string
+	if json.Unmarshal(given, &text) == nil {
+		return append(all, meant(json.RawMessage(unfenced(text)), depth-1)...)
+	}
+	var members map[string]json.RawMessage
+	if json.Unmarshal(given, &members) == nil && len(members) == 1 {
+		for _, v := range members {
+			all = append(all, meant(v, depth-1)...)
+		}
+	}
+	return all
+}
+
+// unquote returns a value whose parts are no strings of JSON where the schema wants
+// something that is no string.
+func unquote(s *jsonschema.Schema, v json.RawMessage) json.RawMessage {
+	if s == nil {
+		return v
+	}
+	var text string
+	if isText := json.Unmarshal(v, &text) == nil; isText && (s.Type != "" && s.Type != "string" || len(s.Types) > 0 && !slices.Contains(s.Types, "string")) {
+		if inner := json.RawMessage(unfenced(text)); json.Valid(inner) {
+			v = inner
+		}
+	}
+	var members map[string]json.RawMessage
+	var items []json.RawMessage
+	switch {
+	case json.Unmarshal(v, &members) == nil && members != nil && len(s.Properties) > 0:
+		for name, m := range members {
+			members[name] = unquote(s.Properties[name], m)
+		}
+		return mustJSON(members)
+	case json.Unmarshal(v, &items) == nil && items != nil && s.Items != nil:
+		for i := range items {
+			items[i] = unquote(s.Items, items[i])
+		}
+		return mustJSON(items)
+	}
+	return v
+}
+
+// unfenced takes a text out of the Markdown code block that it is.
+func unfenced(text string) string {
+	text = strings.TrimSpace(text)
+	body, ok := strings.CutPrefix(text, "```")
+	if !ok {
+		return text
+	}
+	_, body, ok = strings.Cut(body, "\n")
+	if !ok || !strings.HasSuffix(body, "```") {
+		return text
+	}
+	return strings.TrimSpace(strings.TrimSuffix(body, "```"))
+}
+
+// inText returns the value that an answer in plain text is, nil if it is none that
+// fits.
+func (s *structuredOutput) inText(text string) json.RawMessage {
+	given := json.RawMessage(unfenced(text))
+	if !json.Valid(given) {
+		return nil
+	}
+	v, err := s.fit(given)
+	if err != nil {
+		return nil
+	}
+	return v
+}
+
+// form returns the tool for the answer's form; nil if it has none.
+func (c *Conversation) form() *structuredOutput {
+	for _, t := range c.tools {
+		if s, ok := t.(*structuredOutput); ok {
+			return s
+		}
 	}
 	return nil
 }

@@ -154,16 +154,21 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 		return failed(call, tool.Misuse("Error: No such tool available: %s", b.name))
 	}
 	spec := tl.Spec()
+	if st, ok := tl.(*structuredOutput); ok {
+		given := b.input
+		if given == nil {
+			given = json.RawMessage(b.text.String()) // it may still be a string of what is meant
+		}
+		value, err := st.fit(given)
+		if err != nil {
+			return st.misfit(c, t, call, err)
+		}
+		return st.accept(c, t, call, value)
+	}
 	if b.input == nil {
 		return c.misused(call, &outcome{}, tool.Misuse("InputValidationError: %s failed: its input is not a JSON object. Call it again with an object that fits its schema.", spec.Name))
 	}
 	input := b.input
-	if st, ok := tl.(*structuredOutput); ok {
-		if err := st.check(input); err != nil {
-			return st.misfit(c, t, call, err)
-		}
-		return st.accept(c, t, call, input)
-	}
 	out := &outcome{}
 	if err := tool.Validate(spec, input); err != nil {
 		return c.misused(call, out, err)

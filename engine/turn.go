@@ -420,6 +420,12 @@ func (c *Conversation) answered(t *turn, a *answer) *ending {
 		c.emit(&wire.Informational{Content: "The model declined to answer.", Level: "notice", UUID: NewID(), SessionID: c.id})
 	}
 	if c.cfg.JSONSchema != nil {
+		if form := c.form(); form != nil {
+			if value := form.inText(a.text()); value != nil {
+				t.structured = value
+				return &ending{reason: "completed", text: string(value)}
+			}
+		}
 		if t.enforced++; t.enforced <= 1 {
 			return goOn("[structured-output-enforce] Give the answer by calling the StructuredOutput tool with a value that fits its schema.")
 		}

@@ -35,7 +35,8 @@ type Command struct {
 	NoModel  bool   // the model must not use it by itself
 	NoPerson bool   // only the model uses it
 
-	body string
+	arguments []string // names of its arguments, for $name
+	body      string
 }
 
 // commands reads commands and skills. What comes first counts; a skill hides a
@@ -90,7 +91,7 @@ func (l *loader) command(p place, path, name, plugin string, skill bool) {
 	}
 	c := &Command{Name: name, Skill: skill, Source: p.source, PluginName: plugin, Path: path, Sum: f.Sum,
 		Description: clean(doc.String("description"), 1024), ArgumentHint: clean(doc.String("argument-hint"), 200),
-		AllowedTools: doc.List("allowed-tools"), Model: doc.String("model"), body: doc.Body}
+		AllowedTools: doc.List("allowed-tools"), Model: doc.String("model"), arguments: names(doc), body: doc.Body}
 	if c.ArgumentHint == "" {
 		if list := doc.List("argument-hint"); len(list) > 0 {
 			c.ArgumentHint = clean("["+strings.Join(list, ", ")+"]", 200) // [x] is a list in YAML
@@ -122,6 +123,19 @@ func (l *loader) command(p place, path, name, plugin string, skill bool) {
 		return
 	}
 	l.c.Commands = append(l.c.Commands, c)
+}
+
+// names are what a command calls its arguments: a list, or words.
+func names(doc *frontmatter.Document) []string {
+	list := doc.List("arguments")
+	if text := doc.String("arguments"); len(list) == 0 && text != "" {
+		list = []string{text}
+	}
+	var all []string
+	for _, s := range list {
+		all = append(all, strings.Fields(s)...)
+	}
+	return all
 }
 
 // clean makes text of a stranger one line that is not long.
@@ -166,6 +180,9 @@ func (c *Command) Expand(args string) []Part {
 	used := false
 	fill := func(text string) string {
 		return placeholder.ReplaceAllStringFunc(text, func(p string) string {
+			if p[0] == '\\' {
+				return p[1:] // it is meant as it is
+			}
 			rest, all := strings.CutPrefix(p, "$ARGUMENTS")
 			if all && rest == "" {
 				used = true
@@ -175,7 +192,10 @@ func (c *Command) Expand(args string) []Part {
 				rest = p[1:]
 			}
 			n, err := strconv.Atoi(strings.Trim(rest, "[]"))
-			if err != nil || n >= len(words) {
+			if err != nil {
+				n = slices.Index(c.arguments, rest)
+			}
+			if n < 0 || n >= len(words) {
 				return p
 			}
 			used = true
@@ -204,23 +224,32 @@ func (c *Command) Expand(args string) []Part {
 	return parts
 }
 
-// placeholder is where arguments go: all of them, or one by its number from zero.
-var placeholder = regexp.MustCompile(`\$ARGUMENTS(?:\[\d{1,3}\])?|\$\d{1,3}`)
+// placeholder is where arguments go: all of them, one by its number from zero, or one
+// by its name. Behind a backslash nothing goes.
+var placeholder = regexp.MustCompile(`\\?\$(?:ARGUMENTS(?:\[\d{1,3}\])?|\d{1,3}|[\pL_][\pL\pN_-]*)`)
 
-// Words splits arguments at spaces that are outside of quotes.
+// Words splits arguments at spaces that are outside of quotes. A backslash takes the
+// space, the quote or the backslash behind it for what it is, and stays before anything
+// else, as in a path; in double quotes it stays, and a quote behind it ends nothing.
 func Words(s string) []string {
 	var words []string
 	var word strings.Builder
 	var quote rune
-	in := false
-	for _, r := range s {
+	in, escaped := false, false
+	for i, r := range s {
 		switch {
+		case escaped:
+			escaped = false
+			word.WriteRune(r)
 		case quote != 0:
 			if r == quote {
 				quote = 0
-			} else {
-				word.WriteRune(r)
+				continue
 			}
+			escaped = r == '\\' && quote == '"'
+			word.WriteRune(r)
+		case r == '\\' && i+1 < len(s) && strings.ContainsRune(" \t\"'\\", rune(s[i+1])):
+			in, escaped = true, true
 		case r == '"' || r == '\'' && !in:
 			quote, in = r, true
 		case unicode.IsSpace(r):

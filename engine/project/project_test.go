@@ -224,6 +224,27 @@ func TestCommands(t *testing.T) {
 			t.Errorf("%q becomes\n%s\nwant\n%s", tt.args, got, tt.want)
 		}
 	}
+	// As the official command does, seen from outside: what is not given stays, a
+	// backslash keeps a placeholder, and arguments can have names.
+	dir = tree(t, map[string]string{
+		".claude/commands/all.md":   `all=[$ARGUMENTS] 0=[$0] 1=[$1] 9=[$9] 10=[$10] i0=[$ARGUMENTS[0]] i7=[$ARGUMENTS[7]] esc=[\$1] \$ARGUMENTS name=[$name] dd=[$$1] brace=[${1}]`,
+		".claude/commands/named.md": "---\narguments: [issue, branch]\n---\nfix $issue on $branch, all $ARGUMENTS, $issues",
+		".claude/commands/words.md": "---\narguments: issue branch\n---\n$branch",
+	})
+	c = load()
+	for _, tt := range []struct{ name, args, want string }{
+		{"all", `a "b c"`, `all=[a "b c"] 0=[a] 1=[b c] 9=[$9] 10=[$10] i0=[a] i7=[$ARGUMENTS[7]] esc=[$1] $ARGUMENTS name=[$name] dd=[$b c] brace=[${1}]`},
+		{"all", "", `all=[] 0=[$0] 1=[$1] 9=[$9] 10=[$10] i0=[$ARGUMENTS[0]] i7=[$ARGUMENTS[7]] esc=[$1] $ARGUMENTS name=[$name] dd=[$$1] brace=[${1}]`},
+		{"all", "$1 $ARGUMENTS", `all=[$1 $ARGUMENTS] 0=[$1] 1=[$ARGUMENTS] 9=[$9] 10=[$10] i0=[$1] i7=[$ARGUMENTS[7]] esc=[$1] $ARGUMENTS name=[$name] dd=[$$ARGUMENTS] brace=[${1}]`},
+		{"named", "12 main extra", "fix 12 on main, all 12 main extra, $issues"},
+		{"named", "12", "fix 12 on $branch, all 12, $issues"},
+		{"words", "12 main", "main"},
+	} {
+		if got := show(c.Command(tt.name).Expand(tt.args)); got != tt.want {
+			t.Errorf("%s %q becomes\n%s\nwant\n%s", tt.name, tt.args, got, tt.want)
+		}
+	}
+	c = project.Load(project.Options{Cwd: tree(t, map[string]string{".claude/commands/ns/bar.md": "# Bar\n\nwithout a head"}), Sources: all})
 	if got := show(c.Command("ns:bar").Expand("a b")); got != "# Bar\n\nwithout a head|\n\nARGUMENTS: a b" {
 		t.Errorf("%q", got)
 	}
@@ -301,7 +322,8 @@ func TestGit(t *testing.T) {
 }
 
 func TestWords(t *testing.T) {
-	for in, want := range map[string]string{"": "", `a  b`: "a|b", `"a b" 'c d' e"f g"h`: "a b|c d|ef gh", `it's fine`: "it's|fine", `"open`: "open", `""`: ""} {
+	for in, want := range map[string]string{"": "", `a  b`: "a|b", `"a b" 'c d' e"f g"h`: "a b|c d|ef gh", `it's fine`: "it's|fine", `"open`: "open", `""`: "",
+		`e\ f g`: "e f|g", `"c\"d" e`: `c\"d|e`, `C:\temp\x \\`: `C:\temp\x|\`, `a\`: `a\`} {
 		if got := strings.Join(project.Words(in), "|"); got != want {
 			t.Errorf("%q: %q", in, got)
 		}
