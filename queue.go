@@ -29,14 +29,13 @@ type queue struct {
 	next  int
 
 	mu      sync.Mutex
-	items   []entry  // behind batch
-	size    int64    // bytes of items
-	taken   int64    // bytes of batch, as long as any of it is left
-	spill   spill    // behind items
-	closed  error    // why nothing more comes
-	waiting bool     // the consumer waits for ready
-	block   *block   // where the next line goes
-	free    []*block // to be used again
+	items   []entry // behind batch
+	size    int64   // bytes of items
+	taken   int64   // bytes of batch, as long as any of it is left
+	spill   spill   // behind items
+	closed  error   // why nothing more comes
+	waiting bool    // the consumer waits for ready
+	block   *block  // where the next line goes
 	ready   chan struct{}
 	took    chan struct{} // tells the producer that a batch was taken
 	slow    bool          // the consumer did not take one in time
@@ -54,6 +53,9 @@ type block struct {
 	buf  []byte
 	left int // lines that were not read yet, and one for the producer
 }
+
+// blocks are those that no queue needs at the moment.
+var blocks = sync.Pool{New: func() any { return &block{buf: make([]byte, 0, blockSize)} }}
 
 // message takes the line apart.
 func (e entry) message() wire.Message {
@@ -108,8 +110,6 @@ const (
 	blockSize = 64 << 10 // of memory for lines, while many come
 	firstSize = 4 << 10  // of what an idle queue begins with
 	flushSize = 64 << 10 // of lines that a consumer is not woken for
-	maxFree   = 32       // blocks that are kept for later
-	idleFree  = 2        // as long as nothing comes
 )
 
 // keep copies a line into the last block. The caller holds mu.
@@ -122,14 +122,11 @@ func (q *queue) keep(line []byte) entry {
 		if b != nil {
 			q.unref(b)
 		}
-		switch n := len(q.free); {
-		case n > 0:
-			b, q.free = q.free[n-1], q.free[:n-1]
+		if b == nil && len(line) <= firstSize {
+			b = &block{buf: make([]byte, 0, firstSize)}
+		} else {
+			b = blocks.Get().(*block)
 			b.buf = b.buf[:0]
-		case b == nil:
-			b = &block{buf: make([]byte, 0, max(firstSize, len(line)))}
-		default:
-			b = &block{buf: make([]byte, 0, blockSize)}
 		}
 		b.left = 1
 		q.block = b
@@ -142,8 +139,8 @@ func (q *queue) keep(line []byte) entry {
 
 // unref says that a block is needed by one less. The caller holds mu.
 func (q *queue) unref(b *block) {
-	if b.left--; b.left == 0 && len(q.free) < maxFree && cap(b.buf) >= blockSize {
-		q.free = append(q.free, b)
+	if b.left--; b.left == 0 && cap(b.buf) == blockSize {
+		blocks.Put(b)
 	}
 }
 
@@ -321,14 +318,12 @@ func (q *queue) take() (e entry, state int, err error) {
 		return e, tookNone, q.closed
 	}
 	// All was read. A queue that is idle for long needs little.
-	if len(q.free) > idleFree {
-		clear(q.free[idleFree:])
-		q.free = q.free[:idleFree]
-	}
 	if b := q.block; b != nil && b.left == 1 {
-		b.buf = b.buf[:0]
 		if cap(b.buf) > firstSize {
 			q.block = nil
+			q.unref(b)
+		} else {
+			b.buf = b.buf[:0]
 		}
 	}
 	q.waiting = true

@@ -157,13 +157,13 @@ func (s *session) readOn(r *reading) {
 	for err == nil {
 		var line []byte
 		line, err = r.lines.ReadLine()
-		var bad *wire.BadLine
-		if errors.As(err, &bad) {
+		if err != nil {
+			var bad *wire.BadLine
+			if !errors.As(err, &bad) {
+				break
+			}
 			err = s.in.push(bad, len(bad.Text))
 			continue
-		}
-		if err != nil {
-			break
 		}
 		s.heard.Add(1)
 		s.record('<', line)

@@ -52,3 +52,6 @@ func Spans(line []byte) []Span {
 	visit(d.root(), -1)
 	return all
 }
+
+// Held returns how much memory a reader keeps for what comes next.
+func (r *Reader) Held() int { return cap(r.buf) }

@@ -33,14 +33,16 @@ type Reader struct {
 	begun bool  // the byte order mark is dealt with
 	cut   bool  // the last line had no end
 	full  bool  // the last read filled buf
+	small int   // reads one after the other that got little
 	last  []byte
 }
 
 // How much is read at once: little at first, so that many idle connections fit into
-// a process, and more once there is more.
+// a process, more once there is more, and little again when it was not for a while.
 const (
 	firstSize = 8 << 10
-	readSize  = 64 << 10
+	readSize  = 256 << 10
+	smallMany = 16
 )
 
 // NewReader returns a reader of the messages that src holds. opts may be nil.
@@ -220,11 +222,15 @@ func (r *Reader) skip() *BadLine {
 // fill reads more, making room for it.
 func (r *Reader) fill() {
 	if r.r > 0 {
-		// Give back what one long line needed once it is gone.
-		if rest := r.buf[r.r:r.w]; cap(r.buf) > 4*readSize && len(rest) < readSize {
-			r.buf = append(make([]byte, 0, 2*readSize), rest...)[:2*readSize]
+		rest := r.buf[r.r:r.w]
+		switch {
+		case len(r.buf) > 2*readSize && len(rest) < readSize/2:
+			// Give back what one long line needed once it is gone.
+			r.buf = append(make([]byte, 0, readSize), rest...)[:readSize]
 			r.w = len(rest)
-		} else {
+		case len(r.buf) > firstSize && len(rest) == 0 && r.small >= smallMany:
+			r.buf, r.w = make([]byte, firstSize), 0
+		default:
 			r.w = copy(r.buf, rest)
 		}
 		r.scan -= r.r
@@ -247,6 +253,11 @@ func (r *Reader) fill() {
 	for range 100 {
 		n, err := r.src.Read(r.buf[r.w:])
 		r.full = r.w+n == len(r.buf)
+		if n > firstSize/2 {
+			r.small = 0
+		} else {
+			r.small++
+		}
 		r.w += n
 		if err != nil {
 			r.err = err

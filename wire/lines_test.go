@@ -130,3 +130,40 @@ func TestPeekType(t *testing.T) {
 		}
 	}
 }
+
+// A reader that much came through needs little again once little comes.
+func TestReaderGivesBack(t *testing.T) {
+	line := strings.Repeat("x", 1000) + "\n"
+	src := &parts{strings.Repeat(line, 2000)}
+	for range 40 {
+		*src = append(*src, line)
+	}
+	r := wire.NewReader(src, nil)
+	most := 0
+	for n := 0; ; n++ {
+		if _, err := r.ReadLine(); err != nil {
+			if err != io.EOF || n != 2040 {
+				t.Fatalf("%d lines, then %v", n, err)
+			}
+			break
+		}
+		most = max(most, r.Held())
+	}
+	if most < 128<<10 || r.Held() > 16<<10 {
+		t.Errorf("%d bytes at most, %d at last", most, r.Held())
+	}
+}
+
+// parts are read one at a time.
+type parts []string
+
+func (p *parts) Read(b []byte) (int, error) {
+	if len(*p) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(b, (*p)[0])
+	if (*p)[0] = (*p)[0][n:]; (*p)[0] == "" {
+		*p = (*p)[1:]
+	}
+	return n, nil
+}

@@ -189,6 +189,7 @@ type answer struct {
 	cache  CacheCreation
 	text   TextBlock
 	blocks [1]Block
+	nulls  [4][4]byte // of members that are null
 }
 
 // decodeAssistant reads an assistant message; nil means that the line is not a usual
@@ -227,6 +228,7 @@ func (c *cursor) message(a *answer) bool {
 	m := &a.Message
 	seen, ok := c.members(messageLabels, func(k int) bool {
 		var raw *json.RawMessage
+		var null *[4]byte
 		switch k {
 		case 0:
 			return c.shareQuoted(&m.Model, &lastModel)
@@ -245,15 +247,20 @@ func (c *cursor) message(a *answer) bool {
 		case 6:
 			return c.skip("null") || c.copyQuoted(&m.StopSequence)
 		case 7:
-			raw = &m.StopDetails
+			raw, null = &m.StopDetails, &a.nulls[0]
 		case 8:
 			return c.usage(a)
 		case 9:
-			raw = &m.ContextManagement
+			raw, null = &m.ContextManagement, &a.nulls[1]
 		case 10:
-			raw = &m.Container
+			raw, null = &m.Container, &a.nulls[2]
 		case 11:
-			raw = &m.Diagnostics
+			raw, null = &m.Diagnostics, &a.nulls[3]
+		}
+		if c.skip("null") {
+			*null = [4]byte{'n', 'u', 'l', 'l'}
+			*raw = null[:]
+			return true
 		}
 		return c.item(2, func(x item) bool { *raw = x.raw(); return true })
 	})
