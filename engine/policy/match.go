@@ -2,6 +2,7 @@ package policy
 
 import (
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -108,6 +109,9 @@ func (p *commandPattern) suspects(s *script, c *invocation) certainty {
 		return found
 	}
 	program := p.program()
+	if len(c.args) > maxLoose {
+		return maybe
+	}
 	for i := 1; i < len(c.args); i++ {
 		if a := c.args[i]; a.static() && found == no {
 			if p.suspectsArgs(s, c.args[i:]) != no || program != "" && hasWord(a.text(), program) {
@@ -117,6 +121,9 @@ func (p *commandPattern) suspects(s *script, c *invocation) certainty {
 	}
 	return found
 }
+
+// maxLoose is how many words of a program that is not known are looked at one by one.
+const maxLoose = 1000
 
 // hasWord reports whether a text has a name in it as a word of its own.
 func hasWord(text, name string) bool {
@@ -226,7 +233,7 @@ func (p *commandPattern) resembles(name string, args []word) bool {
 			}
 			continue
 		}
-		for ; at < len(args) && args[at].static() && args[at].text() != want; at++ {
+		for ; at < len(args) && args[at].static() && args[at].text() != want && !abbreviates(args[at].text(), want); at++ {
 		}
 		if at == len(args) {
 			return open
@@ -239,6 +246,12 @@ func (p *commandPattern) resembles(name string, args []word) bool {
 		}
 	}
 	return true
+}
+
+// abbreviates reports whether a word is another one cut short, as some programs take
+// the names of their commands.
+func abbreviates(short, long string) bool {
+	return len(short) > 1 && len(short) < len(long) && strings.HasPrefix(long, short) && !strings.ContainsAny(short, "./-")
 }
 
 // hasOptions reports whether words have the letters of an option among them, or a
@@ -358,7 +371,7 @@ func (s *script) mayFetch(r *Rule) certainty {
 	}
 	domain = strings.ToLower(strings.TrimPrefix(domain, "*."))
 	found := no
-	if s.unclear != "" && s.fetches {
+	if s.unclear != "" || s.anyHost {
 		found = maybe
 	}
 	for _, c := range s.calls {
@@ -372,6 +385,8 @@ func (s *script) mayFetch(r *Rule) certainty {
 				if network {
 					found = max(found, maybe)
 				}
+			case network && strings.ContainsFunc(a.text(), func(r rune) bool { return r >= 0x80 || strings.ContainsRune("[]{}%", r) }):
+				found = max(found, maybe) // which may be read as other letters
 			case strings.Contains(strings.ToLower(a.text()), domain):
 				if u, err := url.Parse(a.text()); network && err == nil && (matchHost(domain, u.Hostname()) || matchHost("*."+domain, u.Hostname())) {
 					return yes
@@ -418,8 +433,17 @@ func (s *script) mayTouch(j *judgement, r *Rule) certainty {
 				break
 			}
 			if v.pat == nil {
+				if f.loose && found == no && strings.ContainsAny(v.text, textMarks) && len(v.text) < maxCommand {
+					// A text that has the name of a file in it.
+					for piece := range strings.FieldsFuncSeq(v.text, func(r rune) bool { return strings.ContainsRune(textMarks, r) }) {
+						if slices.ContainsFunc(s.absolute(piece, false), func(path string) bool { return !special(path) && j.touches(r, path) }) {
+							found = maybe
+							break
+						}
+					}
+				}
 				for _, path := range s.absolute(v.text, f.loose) {
-					if special(path) {
+					if j.leadsAway(path) {
 						if v := specialPattern(path); overlapAny(patterns(), v) {
 							found = max(found, maybe)
 						}
@@ -427,7 +451,7 @@ func (s *script) mayTouch(j *judgement, r *Rule) certainty {
 					}
 					if j.touches(r, path) {
 						found = max(found, certain)
-					} else if f.deep && found == no && !isFile(path) &&
+					} else if f.deep && found == no && (f.loose && isDir(path) || !f.loose && !isFile(path)) &&
 						(overlapAny(patterns(), append([]rune(filepath.Clean(path)), '/', anyText)) || overlapAny(patterns(), append([]rune(j.resolve(path)), '/', anyText))) {
 						found = maybe
 					}
@@ -449,6 +473,9 @@ func (s *script) mayTouch(j *judgement, r *Rule) certainty {
 	}
 	return found
 }
+
+// textMarks are between the words of a text that is not understood.
+const textMarks = " \t\n\"'`;|&<>()=@,:"
 
 func deepened(pat []rune, deep bool) []rune {
 	if deep {
@@ -634,15 +661,31 @@ func (s *script) absolutePatterns(pat []rune) [][]rune {
 
 // special reports whether a path leads to what another program has open.
 func special(path string) bool {
-	path = filepath.Clean(path)
-	return strings.HasPrefix(path, "/proc/") || strings.HasPrefix(path, "/dev/fd/")
+	clean := filepath.Clean(path)
+	return strings.HasPrefix(clean, "/proc/") || strings.HasPrefix(clean, "/dev/fd/") || strings.Contains(path, "/dev/fd/") || strings.Contains(path, "/proc/")
+}
+
+// leadsAway reports the same, with links followed as far as such a place.
+func (j *judgement) leadsAway(path string) bool {
+	if special(path) {
+		return true
+	}
+	if j.resolve(path) == filepath.Clean(path) {
+		return false
+	}
+	away := false
+	follow(path, func(p string) string {
+		away = away || strings.HasPrefix(p, "/proc/") || strings.HasPrefix(p, "/dev/fd/")
+		return link(p)
+	})
+	return away
 }
 
 // specialPattern returns the files that such a path may be.
 func specialPattern(path string) []rune {
 	parts := strings.Split(filepath.Clean(path), "/")
 	for i, p := range parts {
-		if p == "cwd" || p == "root" || p == "fd" {
+		if p == "cwd" || p == "root" || p == "fd" || p == "task" {
 			return append([]rune{anyText}, []rune(strings.Join(append([]string{""}, parts[i+1:]...), "/"))...)
 		}
 	}
@@ -692,19 +735,41 @@ func (s *script) edits() bool {
 	if !s.steady() || len(s.dirs) > 1 {
 		return false
 	}
-	writers, moves := map[*invocation]bool{}, false
+	writers, moves, seen := map[*invocation]bool{}, false, 0
 	for _, c := range s.calls {
 		if !c.quiet && !c.edits && !c.clear {
 			return false
 		}
 	}
 	for _, f := range s.files {
+		if f.deep && (f.via == "cp" || f.via == "mv") && f.word.static() {
+			for _, path := range s.absolute(f.word.text(), false) {
+				if holdsProtected(path, &seen) {
+					return false
+				}
+			}
+		}
 		if f.kind == tool.Write {
 			writers[f.owner] = true
 			moves = moves || f.via == "cp" || f.via == "mv" // which may put a link in the way
 		}
 	}
 	return !moves || len(writers) == 1
+}
+
+// holdsProtected reports whether a directory has something below it that says what
+// programs run, or a link, or more than is looked at.
+func holdsProtected(dir string, seen *int) bool {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return false // a file, or nothing
+	}
+	for _, e := range entries {
+		if *seen++; *seen > 2000 || e.Type()&os.ModeSymlink != 0 || protectedName(e.Name()) != "" || e.IsDir() && holdsProtected(filepath.Join(dir, e.Name()), seen) {
+			return true
+		}
+	}
+	return false
 }
 
 // writes returns the files that a script surely changes.
@@ -759,6 +824,10 @@ func (s *script) proved(j *judgement) *Rule {
 			s.unprove("git in another directory does what is configured there")
 			return nil
 		}
+		if c.args[0].text() == "git" && bareRepository(j.req.cwd()) {
+			s.unprove("the directory looks like a repository itself, and git does what is configured there")
+			return nil
+		}
 	}
 	for _, f := range s.files {
 		if f.owner != nil {
@@ -778,6 +847,27 @@ func (s *script) proved(j *judgement) *Rule {
 		}
 	}
 	return last
+}
+
+// bareRepository reports whether git would take a directory, or one above it, for a
+// repository because of what files there are in it, before it finds a .git.
+func bareRepository(dir string) bool {
+	for ; dir != ""; dir = filepath.Dir(dir) {
+		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
+			return false
+		}
+		if isFile(filepath.Join(dir, "HEAD")) {
+			objects, err := os.Stat(filepath.Join(dir, "objects"))
+			refs, err2 := os.Stat(filepath.Join(dir, "refs"))
+			if err == nil && err2 == nil && objects.IsDir() && refs.IsDir() {
+				return true
+			}
+		}
+		if dir == filepath.Dir(dir) {
+			return false
+		}
+	}
+	return false
 }
 
 // reason says for people why a call is asked about.

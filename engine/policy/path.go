@@ -259,13 +259,14 @@ func protectedName(paths ...string) string {
 		path = filepath.ToSlash(path)
 		for dir := range strings.SplitSeq(path, "/") {
 			switch lower := strings.ToLower(strings.TrimRight(dir, ". ")); lower {
-			case ".git", ".hg", ".svn", ".claude", ".parley", ".vscode", ".idea", ".husky", ".devcontainer", ".ssh":
+			case ".git", "git~1", ".hg", ".svn", ".claude", ".parley", ".vscode", ".idea", ".husky", ".devcontainer", ".ssh":
 				return lower
 			}
 		}
 		switch base := strings.ToLower(filepath.Base(path)); base {
 		case ".gitmodules", ".gitconfig", ".mcp.json", ".claude.json", ".envrc", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases",
-			".zshrc", ".zshenv", ".zprofile", ".zlogin", ".profile", ".inputrc", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pypirc", ".netrc", ".ripgreprc":
+			".zshrc", ".zshenv", ".zprofile", ".zlogin", ".profile", ".inputrc", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pypirc", ".netrc", ".ripgreprc",
+			".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".xprofile", ".xinitrc", ".vimrc", ".exrc", ".gdbinit", ".lldbinit", ".curlrc", ".wgetrc", ".hgrc", ".pre-commit-config.yaml":
 			return base
 		}
 	}
@@ -312,6 +313,11 @@ func below(root, path string) bool {
 func isFile(path string) bool {
 	fi, err := os.Stat(path)
 	return err == nil && !fi.IsDir()
+}
+
+func isDir(path string) bool {
+	fi, err := os.Stat(path)
+	return err == nil && fi.IsDir()
 }
 
 // resolve follows the links of a path, looking at each only once for a decision.

@@ -438,7 +438,13 @@ func matchURL(pattern, address string) bool {
 		return pattern == address || strings.Contains(pattern, "*") && wildcard(pattern, address)
 	}
 	u, err := url.Parse(address)
-	return err == nil && matchHost(domain, u.Hostname())
+	return err == nil && plainHost(u.Hostname()) && matchHost(domain, u.Hostname())
+}
+
+// plainHost reports whether the name of a host is written in letters that no resolver
+// reads as others.
+func plainHost(host string) bool {
+	return !strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '%' || r == '\\' })
 }
 
 // suspectURL is the same for a rule that restricts: "domain:example.com" is those
@@ -449,7 +455,7 @@ func suspectURL(pattern, address string) bool {
 		return false
 	}
 	u, err := url.Parse(address)
-	return err != nil || matchHost("*."+domain, u.Hostname())
+	return err != nil || !plainHost(u.Hostname()) || matchHost("*."+domain, u.Hostname())
 }
 
 func matchHost(domain, host string) bool {

@@ -50,6 +50,17 @@ func known(s *script, c *invocation, input *word) {
 	}
 	c.loose = true
 	s.arguments(c, args)
+	if steers, ok := steering[name]; ok && s.steered(steers...) {
+		s.blur("it writes what " + name + " takes its commands from")
+	}
+}
+
+// steering are the files from which programs take what to run.
+var steering = map[string][]string{
+	"npm": {"package.json", ".npmrc"}, "npx": {"package.json", ".npmrc"}, "yarn": {"package.json", ".yarnrc", ".yarnrc.yml"}, "pnpm": {"package.json", ".npmrc"}, "bun": {"package.json", "bunfig.toml"},
+	"make": {"makefile", "gnumakefile"}, "gmake": {"makefile", "gnumakefile"}, "ninja": {"build.ninja"}, "just": {"justfile", ".justfile"}, "task": {"taskfile.yml", "taskfile.yaml"}, "rake": {"rakefile"}, "bundle": {"gemfile"},
+	"cargo": {"build.rs", "cargo.toml", "config.toml"}, "go": {"go.mod"}, "cmake": {"cmakelists.txt"}, "gradle": {"build.gradle", "settings.gradle"}, "mvn": {"pom.xml"}, "pytest": {"conftest.py", "pytest.ini", "setup.cfg", "pyproject.toml"}, "tox": {"tox.ini"},
+	"pip": {"setup.py", "pyproject.toml"}, "pre-commit": {".pre-commit-config.yaml"}, "docker": {"dockerfile", "docker-compose.yml", "compose.yaml"}, "git": {".gitconfig", "config", ".gitmodules", ".gitattributes"}, "direnv": {".envrc"},
 }
 
 // quietWords are programs that do nothing with files and have no effect, with the
@@ -61,19 +72,19 @@ var quietWords = map[string]string{"echo": "neE", "true": "", "false": "", ":": 
 // effect, with the letters of the options they may have in a proof.
 var quietFiles = map[string]string{"cat": "AbeEnstTuv", "head": "ncqvz0123456789", "tail": "ncqvz0123456789", "wc": "clmwL", "nl": "bdfhilnpsvw", "tac": "brs", "rev": "", "cut": "bcdfsnz", "paste": "dsz", "join": "ae1234567890ijotvz", "comm": "123z",
 	"md5sum": "btz", "sha1sum": "btz", "sha256sum": "btz", "sha512sum": "btz", "cksum": "", "sum": "rs", "b2sum": "btz", "od": "AjNStvwabcdfilosx", "hexdump": "bcCdovxns", "xxd": "", "strings": "afnoteTsw", "base64": "diw", "base32": "diw",
-	"ls": "aAbBcCdDfFgGhHiIklLmnNopqQrRsStTuUvwxXZ1", "dir": "alhR", "stat": "Lftc", "du": "abcdDhHkLmPsSx0", "readlink": "femnqsvz", "realpath": "emLPqsz", "fold": "bsw", "fmt": "cstuw", "expand": "it", "unexpand": "at",
-	"cmp": "bilnsv", "diff": "aBbcdEeHiLNnPpqrstTuUwyZ", "grep": "EFGPabcehHilLnoqrRsTvwxzZABCm0123456789", "egrep": "abcehHilLnoqsvwxABCm", "fgrep": "abcehHilLnoqsvwxABCm", "column": "tsc", "test": "*", "[": "*", "jq": "rcnsaSMCje", "tsort": "",
-	"less": "", "more": "", "zcat": "", "bzcat": "", "xzcat": "", "zgrep": "", "rg": "", "ag": "", "ack": "", "bat": "", "tree": "adfLpsh", "file": "bhikLNprsvzZ0", "uniq": "cdiuDfswz", "look": "", "diff3": "", "sdiff": "", "zdiff": "", "zcmp": "", "view": "", "nroff": "", "iconv": "ft"}
+	"ls": "aAbBcCdDfFgGhHiIklLmnNopqQrRsStTuUvwxXZ1", "dir": "alhR", "stat": "Lftc", "du": "abcdDhHkmPsSx0", "readlink": "femnqsvz", "realpath": "emLPqsz", "fold": "bsw", "fmt": "cstuw", "expand": "it", "unexpand": "at",
+	"cmp": "bilnsv", "diff": "aBbcdEeHiLNnPpqstTuUwyZ", "grep": "EFGPabcehHilLnoqrsTvwxzZABCm0123456789", "egrep": "abcehHilLnoqsvwxABCm", "fgrep": "abcehHilLnoqsvwxABCm", "column": "tsc", "test": "*", "[": "*", "jq": "rcnsaSMCje", "tsort": "",
+	"less": "", "more": "", "zcat": "", "bzcat": "", "xzcat": "", "zgrep": "", "rg": "", "ag": "", "ack": "", "bat": "", "rgrep": "", "ugrep": "", "ug": "", "pcregrep": "", "pcre2grep": "", "bzgrep": "", "xzgrep": "", "zstdgrep": "", "git-grep": "", "tree": "adfLpsh", "file": "bhikLNprsvzZ0", "uniq": "cdiuDfswz", "look": "", "diff3": "", "sdiff": "", "zdiff": "", "zcmp": "", "nroff": "", "iconv": "ft"}
 
 // recursive reports whether a reader goes down directories.
 func recursive(name string, args []word) bool {
 	switch name {
-	case "rg", "ag", "ack", "tree", "du":
+	case "rg", "ag", "ack", "tree", "du", "rgrep", "ugrep", "ug":
 		return true
-	case "grep", "egrep", "fgrep", "zgrep", "ls", "diff":
+	case "grep", "egrep", "fgrep", "zgrep", "bzgrep", "xzgrep", "zstdgrep", "pcregrep", "pcre2grep", "ls", "diff":
 		return slices.ContainsFunc(args, func(a word) bool {
 			t := a.text()
-			return strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "--") && strings.ContainsAny(t, "rR") || strings.HasPrefix(t, "--rec") || strings.HasPrefix(t, "--dereference-r") || strings.HasPrefix(t, "--directories")
+			return t == "recurse" || t == "-d" || strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "--") && strings.ContainsAny(t, "rR") || strings.HasPrefix(t, "--rec") || strings.HasPrefix(t, "--dereference-r") || strings.HasPrefix(t, "--directories")
 		})
 	}
 	return false
@@ -112,8 +123,8 @@ func (s *script) readers(c *invocation, args []word, letters string) {
 	name := filepath.Base(c.args[0].text())
 	deep := recursive(name, args)
 	c.quiet = letters != "" || len(args) == 0 || name == "rev" || name == "cksum"
-	c.quiet = c.quiet && options(args, letters)
-	files, pattern := 0, name == "grep" || name == "egrep" || name == "fgrep" || name == "rg" || name == "ag" || name == "ack" || name == "zgrep" || name == "jq" || name == "look"
+	c.quiet = c.quiet && options(args, letters) && !follows(name, args)
+	files, pattern := 0, name == "grep" || name == "egrep" || name == "fgrep" || name == "rg" || name == "ag" || name == "ack" || name == "jq" || name == "look" || strings.HasSuffix(name, "grep") || name == "ug"
 	if pattern && slices.ContainsFunc(args, func(a word) bool { return strings.HasPrefix(a.text(), "-e") || strings.HasPrefix(a.text(), "-f") }) {
 		pattern = false
 	}
@@ -134,7 +145,23 @@ func (s *script) readers(c *invocation, args []word, letters string) {
 		}
 		s.use(fileUse{word: a, kind: kind, via: name, deep: deep})
 	}
+	if letters == "" && slices.ContainsFunc(args, func(a word) bool { return strings.HasPrefix(a.text(), "-") || strings.HasPrefix(a.text(), "+") }) {
+		c.loose = true // what its options do is not known
+	}
+	for _, a := range args {
+		if prefixOf(a.text(), "--files0-from", "--files-from") {
+			s.use(fileUse{word: anyWord(a.raw), kind: tool.Read, via: name})
+			c.quiet = false
+		}
+	}
 	switch name {
+	case "jq":
+		for _, a := range args {
+			if t := a.text(); strings.Contains(t, "import") || strings.Contains(t, "include") || strings.Contains(t, "ENV") || hasWord(t, "env") {
+				c.quiet, c.danger = false, "its program"
+				s.blurOnly("what jq reads is not understood")
+			}
+		}
 	case "rg":
 		for _, a := range args {
 			if t := a.text(); !a.static() || prefixOf(t, "--pre", "--hostname-bin", "--search-zip") || t == "-z" {
@@ -148,6 +175,17 @@ func (s *script) readers(c *invocation, args []word, letters string) {
 	if deep && files == 0 {
 		s.use(fileUse{word: literalWord("."), kind: tool.Read, via: name, deep: true})
 	}
+}
+
+// follows reports whether a program goes through links as it goes down directories.
+func follows(name string, args []word) bool {
+	letter := func(letters string) bool {
+		return slices.ContainsFunc(args, func(a word) bool {
+			t := a.text()
+			return strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "--") && strings.ContainsAny(t, letters)
+		})
+	}
+	return name == "ls" && letter("R") && letter("LH")
 }
 
 // prefixOf reports whether a word is one of some options, or one of them cut short,
@@ -184,6 +222,7 @@ var wrappers = map[string]wrapper{
 // wrapper notes what a program runs.
 func (s *script) wrapper(c *invocation, name string, w wrapper, args []word, input *word) {
 	c.clear = w.clear
+	c.loose = !w.clear // which of its words is the program may be told wrongly
 	before := w.before
 	for i := 0; i < len(args); i++ {
 		a := args[i]
@@ -220,11 +259,14 @@ func (s *script) wrapper(c *invocation, name string, w wrapper, args []word, inp
 			}
 			if long || !strings.HasPrefix(t, "--") && strings.IndexAny(t[1:], w.values) == len(t)-2 && w.values != "" {
 				i++
-				if (t == "-C" || t == "--chdir") && i < len(args) {
+				if (t == "-C" || t == "--chdir" || t == "-D" && name == "sudo") && i < len(args) {
 					s.chdir(args[i])
 				}
 			} else if !w.clear {
 				c.danger = t
+			}
+			if opt, dir, ok := strings.Cut(t, "="); ok && prefixOf(opt, "--chdir") {
+				s.chdir(literalWord(dir))
 			}
 			continue
 		case w.env && strings.Contains(t, "=") && !strings.HasPrefix(t, "="):
@@ -309,10 +351,15 @@ func (s *script) shell(c *invocation, args []word, input *word) {
 			s.blur("what a shell runs is made at run time")
 		}
 		switch {
+		case next < 0: // the name of an option
+			next = 0
 		case text && (!strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "+") || next > 0):
 			s.sub(a, name+" -c")
 			for _, rest := range args[i+1:] { // its parameters
 				s.use(fileUse{word: rest, kind: tool.Write, via: name, loose: true})
+			}
+			if rest := args[i+1:]; len(rest) > 1 && strings.Contains(t, "$@") {
+				s.run(rest[1:], name+" -c", nil)
 			}
 			return
 		case t == "--command", t == "--session-command":
@@ -323,14 +370,20 @@ func (s *script) shell(c *invocation, args []word, input *word) {
 		case strings.HasPrefix(t, "--"):
 			if t == "--rcfile" || t == "--init-file" {
 				s.blur("a shell reads what to run")
+				next = -1
 			}
 		case strings.HasPrefix(t, "-") && len(t) > 1:
 			text = text || strings.Contains(t, "c")
+			if strings.Contains(t, "s") && input != nil && !text {
+				s.sub(*input, name)
+			}
 			if strings.HasSuffix(t, "o") || strings.HasSuffix(t, "O") {
 				next = -1
 			}
-		case next < 0:
-			next = 0
+		case strings.HasPrefix(t, "+") && len(t) > 1:
+			if strings.HasSuffix(t, "o") || strings.HasSuffix(t, "O") {
+				next = -1
+			}
 		case name == "su" || name == "runuser" || name == "sg": // a name
 		case t == "-", strings.HasPrefix(t, "/dev/"), strings.HasPrefix(t, "/proc/"):
 			s.blur("a shell reads what to run")
@@ -340,7 +393,7 @@ func (s *script) shell(c *invocation, args []word, input *word) {
 			return
 		default: // a file of commands
 			s.use(fileUse{word: a, kind: tool.Read, via: name})
-			if s.written(a) {
+			if s.written(a, c) {
 				s.blur("a shell runs a file that the command makes")
 			}
 			s.arguments(c, args[i+1:])
@@ -357,7 +410,7 @@ func (s *script) shell(c *invocation, args []word, input *word) {
 func interpreter(name string) bool {
 	base := strings.TrimRight(name, "0123456789.")
 	return slices.Contains([]string{"python", "pypy", "perl", "ruby", "node", "nodejs", "deno", "bun", "php", "lua", "luajit", "tclsh", "wish", "expect", "osascript", "Rscript", "R", "julia", "ghci", "runghc", "guile", "racket", "sbcl", "elixir", "erl", "iex", "irb", "ipython",
-		"groovy", "scala", "jshell", "ts-node", "tsx", "emacs", "vi", "vim", "nvim", "ex", "ed", "gdb", "lldb", "m", "dc", "sqlite", "psql", "mysql", "make", "gmake", "ninja", "at", "batch", "crontab", "nc", "ncat", "socat"}, base)
+		"groovy", "scala", "jshell", "ts-node", "tsx", "emacs", "vi", "vim", "nvim", "view", "rview", "vimdiff", "gvim", "ex", "ed", "gdb", "lldb", "m", "dc", "sqlite", "psql", "mysql", "make", "gmake", "ninja", "at", "batch", "crontab", "nc", "ncat", "socat"}, base)
 }
 
 // interpreter notes a program that runs what is written in another language. A file
@@ -365,28 +418,63 @@ func interpreter(name string) bool {
 func (s *script) interpreter(c *invocation, name string, args []word, input *word) {
 	c.loose = true
 	s.arguments(c, args)
-	file := false
-	for _, a := range args {
+	builds := strings.Contains(name, "make") || name == "ninja"
+	if s.steered(steering[name]...) {
+		s.blurOnly("it writes what " + name + " takes its commands from")
+	}
+	file, module, tells := false, false, false
+	for i, a := range args {
 		t := a.text()
 		switch {
 		case !a.static():
 			s.blurOnly("code in another language is made at run time")
-		case strings.HasPrefix(t, "--eval"), strings.HasPrefix(t, "--exec"), strings.HasPrefix(t, "--cmd"), t == "-", strings.HasPrefix(t, "/dev/"), strings.HasPrefix(t, "SHELL="), strings.HasPrefix(strings.ToUpper(t), "EXEC:"), strings.HasPrefix(strings.ToUpper(t), "SYSTEM:"):
+		case strings.HasPrefix(t, "--eval"), strings.HasPrefix(t, "--exec"), strings.HasPrefix(t, "--c") && !builds, strings.HasPrefix(t, "--print"), strings.HasPrefix(t, "--run"), t == "-", strings.HasPrefix(t, "/dev/"), strings.HasPrefix(t, "SHELL="), strings.HasPrefix(strings.ToUpper(t), "EXEC:"), strings.HasPrefix(strings.ToUpper(t), "SYSTEM:"), t == "eval" && !file:
 			s.blurOnly("code in another language is not understood")
-		case strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "--") && !file:
-			if strings.ContainsAny(t, "ceEprSx") && !(strings.Contains(name, "make") && !strings.Contains(t, "E")) {
+		case file && sourceFile(args[:i]): // of a program of its own
+		case !builds && strings.ContainsAny(t, " \n(;`|<>"):
+			s.blurOnly("code in another language is not understood")
+		case strings.HasPrefix(t, "-m") && strings.HasPrefix(name, "py") && !file:
+			mod := strings.TrimPrefix(t, "-m")
+			if mod == "" && i+1 < len(args) {
+				mod = args[i+1].text()
+			}
+			if module = true; !slices.Contains(pythonModules, mod) {
+				s.blurOnly("what the module " + mod + " does is not known")
+			}
+		case t == "--version", t == "-V", t == "-v", t == "--help", t == "-h":
+			tells = true
+		case strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "--") && !file && !module:
+			if strings.ContainsAny(t, "ceEprSx") && !(builds && !strings.Contains(t, "E")) {
 				s.blurOnly("code in another language is not understood")
 			}
 		case !strings.HasPrefix(t, "-"):
-			if !file && s.written(a) {
+			if !file && s.written(a, c) {
 				s.blurOnly("it runs a file that the command makes")
 			}
 			file = true
 		}
 	}
-	if !file && (input != nil || !slices.ContainsFunc(args, func(a word) bool { return strings.HasPrefix(a.text(), "-") })) && !strings.Contains(name, "make") && name != "ninja" {
+	if !file && !tells && !builds || input != nil && !sourceFile(args) || name == "at" || name == "batch" || name == "crontab" {
 		s.blurOnly("code in another language is not understood")
 	}
+}
+
+// pythonModules are modules that do what they are known for and no more.
+var pythonModules = []string{"pytest", "unittest", "pip", "venv", "build", "black", "flake8", "mypy", "pylint", "ruff", "isort", "coverage", "json.tool", "compileall", "tox", "nox", "pyflakes", "pyright", "django", "flask", "uvicorn", "gunicorn", "pre_commit", "doctest", "virtualenv", "poetry", "ensurepip"}
+
+// sourceFile reports whether the first word that is no option is a file of a
+// language: what follows are its arguments.
+func sourceFile(args []word) bool {
+	for _, a := range args {
+		if t := a.text(); !strings.HasPrefix(t, "-") {
+			switch filepath.Ext(t) {
+			case ".py", ".js", ".mjs", ".cjs", ".ts", ".mts", ".tsx", ".rb", ".pl", ".php", ".lua", ".r", ".R", ".jl", ".exs", ".tcl", ".scm", ".rkt":
+				return true
+			}
+			return false
+		}
+	}
+	return false
 }
 
 // blurOnly notes that a rule that restricts cannot be sure; one that allows the
@@ -427,11 +515,17 @@ var programs map[string]program
 
 func init() {
 	programs = map[string]program{
-		"cd": cd, "pushd": cd, "popd": cd, "eval": eval, "source": source, ".": source, "trap": firstText, "alias": aliases, "git": git, "find": find, "fd": loosely, "sed": sed, "gsed": sed, "awk": awk, "gawk": awk, "mawk": awk, "nawk": awk,
-		"sort": sortFiles, "tee": writer(""), "touch": writer("drt"), "mkdir": writer("m"), "rmdir": writer(""), "rm": writer(""), "unlink": writer(""), "shred": writer("ns"), "truncate": writer("sr"), "mkfifo": writer("m"), "mktemp": writer("p"),
+		"cd": cd, "pushd": cd, "popd": cd, "eval": eval, "source": source, ".": source, "trap": firstText, "alias": aliases, "git": git, "find": find, "fd": fd, "fdfind": fd, "mapfile": mapfile, "readarray": mapfile, "sed": sed, "gsed": sed, "awk": awk, "gawk": awk, "mawk": awk, "nawk": awk,
+		"sort": sortFiles, "tee": writer(""), "touch": writer("drt"), "mkdir": writer("m"), "rmdir": writer(""), "rm": writer(""), "unlink": writer(""), "shred": writer("ns"), "truncate": writer("sr"), "mkfifo": writer("m"), "mktemp": writer(""),
 		"chmod": firstNot, "chown": firstNot, "chgrp": firstNot, "setfacl": loosely, "cp": copies, "mv": copies, "ln": copies, "install": copies, "rsync": copies, "scp": copies, "dd": dd, "date": date, "printf": printf, "hash": dark, "enable": dark, "bind": dark, "complete": dark, "compgen": dark,
 		"ssh": ssh, "parallel": parallel, "flock": flock, "script": scriptProgram, "export": exports, "read": quietly, "wait": quietly, "jobs": quietly, "set": set, "shopt": set, "unset": quietly, "let": dark, "declare": dark, "typeset": dark, "local": exports, "readonly": exports,
 		"man": man, "tar": tar, "bsdtar": tar, "curl": network, "wget": network,
+	}
+	for _, name := range strings.Fields("zip 7z 7za 7zr rar gzip bzip2 xz zstd jar shar pax ar cpio bsdcpio mksquashfs genisoimage mkisofs xorriso restic borg duplicity rclone aws gsutil az gcloud s3cmd docker podman nerdctl buildah kubectl oc sftp lftp unison mount bindfs sshfs ditto magic-wormhole wormhole croc") {
+		programs[name] = deeply
+	}
+	for _, name := range strings.Fields("unzip unrar unar patch 7z 7za 7zr cpio bsdcpio pax jar ar rar") {
+		programs[name] = unpacks
 	}
 }
 
@@ -495,6 +589,77 @@ func dark(s *script, c *invocation, args []word, _ *word) { s.blur("it changes w
 
 func quietly(s *script, c *invocation, args []word, _ *word) { s.unprove("it changes variables") }
 
+// deeply is a program that takes whole directories: what is below its words is
+// touched, and what it reads the names of.
+func deeply(s *script, c *invocation, args []word, _ *word) {
+	c.loose = true
+	s.arguments(c, args)
+	for _, a := range args {
+		t := a.text()
+		if a.static() && strings.HasPrefix(t, "-") && !strings.Contains(t, "=") {
+			if t == "-@" || t == "-i" || strings.HasPrefix(t, "-T") {
+				s.use(fileUse{word: anyWord(a.raw), kind: tool.Read, via: c.args[0].text(), loose: true})
+			}
+			continue
+		}
+		s.use(fileUse{word: a, kind: tool.Read, via: c.args[0].text(), loose: true, deep: true})
+		if a.static() { // host:path, type=bind,src=path
+			for piece := range strings.FieldsFuncSeq(t, func(r rune) bool { return r == ':' || r == ',' || r == '=' }) {
+				s.use(fileUse{word: literalWord(piece), kind: tool.Read, via: c.args[0].text(), loose: true, deep: true})
+			}
+		}
+	}
+}
+
+// unpacks is a program that makes files whose names stand in what it reads. Those
+// that pack, too, are looked at for both.
+func unpacks(s *script, c *invocation, args []word, _ *word) {
+	deeply(s, c, args, nil)
+	name := filepath.Base(c.args[0].text())
+	if name == "cpio" || name == "bsdcpio" || name == "pax" { // names from the input
+		s.use(fileUse{word: anyWord("names"), kind: tool.Read, via: name, loose: true})
+	}
+	if name != "zip" {
+		s.unpacked(name)
+	}
+}
+
+// unpacked notes that files are made whose names are not known.
+func (s *script) unpacked(via string) {
+	s.use(fileUse{word: word{raw: ".", vals: []value{{pat: []rune{anyText}}}}, kind: tool.Write, via: via, loose: true, deep: true})
+}
+
+// mapfile may call a text for the lines that it reads.
+func mapfile(s *script, c *invocation, args []word, _ *word) {
+	s.unprove("it changes variables")
+	for i, a := range args {
+		switch t := a.text(); {
+		case t == "-C" && i+1 < len(args):
+			s.sub(args[i+1], "mapfile")
+		case strings.HasPrefix(t, "-C"):
+			s.sub(literalWord(t[2:]), "mapfile")
+		}
+	}
+}
+
+// fd looks for files, and runs programs on them.
+func fd(s *script, c *invocation, args []word, _ *word) {
+	loosely(s, c, args, nil)
+	for i, a := range args {
+		t := a.text()
+		if !a.static() {
+			s.blur("what fd does is made at run time")
+		}
+		if t == "-x" || t == "-X" || prefixOf(t, "--exec", "--exec-batch") {
+			c.danger = t
+			if i+1 < len(args) {
+				s.run(append(slices.Clone(args[i+1:]), anyWord("{}")), "fd "+t, nil)
+			}
+			return
+		}
+	}
+}
+
 func loosely(s *script, c *invocation, args []word, _ *word) {
 	c.loose = true
 	s.arguments(c, args)
@@ -544,6 +709,15 @@ func writer(letters string) program {
 		name := filepath.Base(c.args[0].text())
 		deep := name == "rm"
 		options := true
+		if name == "mktemp" {
+			for i, a := range args {
+				if t := a.text(); t == "-p" && i+1 < len(args) {
+					s.use(fileUse{word: args[i+1], kind: tool.Write, via: name})
+				} else if strings.HasPrefix(t, "-p") || prefixOf(t, "--tmpdir") {
+					s.use(fileUse{word: a, kind: tool.Write, via: name, loose: true})
+				}
+			}
+		}
 		for i := 0; i < len(args); i++ {
 			t := args[i].text()
 			if options && args[i].static() && t == "--" {
@@ -601,16 +775,25 @@ func copies(s *script, c *invocation, args []word, _ *word) {
 			deep = deep || strings.ContainsAny(t, "rRa")
 			if prefixOf(t, "--target-directory") || strings.HasPrefix(t, "-t") && name != "rsync" {
 				target = true
-				if i++; t == "-t" && i < len(args) {
-					s.use(fileUse{word: args[i], kind: tool.Write, via: name})
-				} else {
-					s.use(fileUse{word: a, kind: tool.Write, via: name, loose: true})
+				to := strings.TrimPrefix(t, "-t")
+				_, value, found := strings.Cut(t, "=")
+				switch {
+				case found:
+					s.use(fileUse{word: literalWord(value), kind: tool.Write, via: name, deep: deep})
+				case t != "-t" && !strings.HasPrefix(t, "--"):
+					s.use(fileUse{word: literalWord(to), kind: tool.Write, via: name, deep: deep})
+				case i+1 < len(args):
+					i++
+					s.use(fileUse{word: args[i], kind: tool.Write, via: name, deep: deep})
 				}
 				continue
 			}
-			if strings.HasPrefix(t, "-e") || prefixOf(t, "--rsh", "--rsync-path", "--strip-program") || strings.HasPrefix(t, "-S") || strings.HasPrefix(t, "-o") {
+			if name == "rsync" && !strings.HasPrefix(t, "--") && strings.HasSuffix(t, "e") || strings.HasPrefix(t, "-e") || prefixOf(t, "--rsh", "--rsync-path", "--strip-program") || strings.HasPrefix(t, "-S") || strings.HasPrefix(t, "-o") {
 				s.unprove(name + " runs another program")
 				c.loose = true
+				if strings.HasPrefix(t, "-S") && name != "install" || strings.HasPrefix(t, "-F") {
+					s.blurOnly("what " + name + " runs is not known")
+				}
 				if i+1 < len(args) {
 					s.sub(args[i+1], name)
 				}
@@ -703,6 +886,9 @@ func find(s *script, c *invocation, args []word, _ *word) {
 	for ; i < len(args); i++ {
 		t := args[i].text()
 		if args[i].static() && (t == "-H" || t == "-L" || t == "-P") {
+			if c.quiet = c.quiet && t == "-P"; t == "-L" {
+				c.danger = t
+			}
 			continue
 		}
 		if args[i].static() && (strings.HasPrefix(t, "-") || t == "!" || t == "(") {
@@ -765,7 +951,7 @@ func find(s *script, c *invocation, args []word, _ *word) {
 			if i++; i < len(args) {
 				s.use(fileUse{word: args[i], kind: tool.Read, via: "find"})
 			}
-		case "-print", "-print0", "-ls", "-o", "-a", "-not", "!", "(", ")", "-empty", "-prune", "-depth", "-xdev", "-mount", "-readable", "-writable", "-executable", "-or", "-and", "-true", "-false", "-quit", ",", "-follow", "-daystart":
+		case "-print", "-print0", "-ls", "-o", "-a", "-not", "!", "(", ")", "-empty", "-prune", "-depth", "-xdev", "-mount", "-readable", "-writable", "-executable", "-or", "-and", "-true", "-false", "-quit", ",", "-daystart":
 		default:
 			c.quiet, c.danger, c.loose = false, t, true
 		}
@@ -868,7 +1054,7 @@ func awk(s *script, c *invocation, args []word, _ *word) {
 		case a.static() && (t == "-F" || t == "-v") && program:
 			i++
 		case a.static() && strings.HasPrefix(t, "-") && len(t) > 1 && program:
-			if strings.HasPrefix(t, "-f") || strings.HasPrefix(t, "--file") || strings.HasPrefix(t, "-i") || strings.HasPrefix(t, "-E") || strings.HasPrefix(t, "-l") || strings.HasPrefix(t, "-e") || strings.HasPrefix(t, "--") {
+			if !strings.HasPrefix(t, "-F") && !strings.HasPrefix(t, "-v") && t != "-n" && t != "-r" && t != "-c" && t != "-P" {
 				c.danger = t
 				s.blurOnly("awk reads what to do")
 				s.arguments(c, args[i:])
@@ -907,22 +1093,41 @@ func man(s *script, c *invocation, args []word, _ *word) {
 }
 
 func tar(s *script, c *invocation, args []word, _ *word) {
+	extracts := false
 	for i, a := range args {
 		t := a.text()
-		if prefixOf(t, "--to-command", "--checkpoint-action", "--use-compress-program", "--rsh-command", "--info-script", "--new-volume-script", "--rmt-command") || strings.HasPrefix(t, "-I") || strings.HasPrefix(t, "-F") || !a.static() {
+		short := i == 0 && !strings.HasPrefix(t, "-") || strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "--")
+		extracts = extracts || short && strings.Contains(t, "x") || prefixOf(t, "--extract", "--get")
+		if prefixOf(t, "--to-command", "--checkpoint-action", "--use-compress-program", "--rsh-command", "--info-script", "--new-volume-script", "--rmt-command") || short && strings.ContainsAny(t, "IF") || !a.static() {
 			c.danger, c.loose = t, true
 			if _, v, ok := strings.Cut(t, "="); ok {
 				s.sub(literalWord(strings.TrimPrefix(v, "exec=")), "tar")
-			} else if i+1 < len(args) {
-				s.sub(args[i+1], "tar")
+			} else {
+				for _, next := range args[i+1 : min(i+3, len(args))] {
+					s.sub(next, "tar")
+				}
 			}
 		}
-		s.use(fileUse{word: a, kind: tool.Write, via: "tar", loose: true, deep: true})
+		if short && strings.Contains(t, "T") || prefixOf(t, "--files-from") {
+			s.use(fileUse{word: anyWord(a.raw), kind: tool.Read, via: "tar", loose: true})
+		}
+		s.use(fileUse{word: a, kind: tool.Read, via: "tar", loose: true, deep: true})
+		if creates := prefixOf(args[0].text(), "--create") || strings.Contains(args[0].text(), "c") && !strings.HasPrefix(args[0].text(), "--"); !creates || i < 2 || strings.HasPrefix(t, "-") || strings.HasSuffix(args[i-1].text(), "f") || prefixOf(args[i-1].text(), "--file") {
+			s.use(fileUse{word: a, kind: tool.Write, via: "tar", loose: true})
+		}
+	}
+	if extracts {
+		s.unpacked("tar")
 	}
 }
 
 func network(s *script, c *invocation, args []word, _ *word) {
 	s.fetches = true
+	if filepath.Base(c.args[0].text()) == "wget" || slices.ContainsFunc(args, func(a word) bool {
+		return strings.HasPrefix(a.text(), "-") && strings.Contains(a.text(), "O") || prefixOf(a.text(), "--remote-name")
+	}) {
+		s.use(fileUse{word: word{raw: ".", vals: []value{{pat: []rune{anyName}}}}, kind: tool.Write, via: "curl", loose: true})
+	}
 	for i, a := range args {
 		t := a.text()
 		prev := ""
@@ -932,8 +1137,9 @@ func network(s *script, c *invocation, args []word, _ *word) {
 		switch {
 		case prev == "-o", prev == "--output", prev == "-O" && filepath.Base(c.args[0].text()) == "wget", prev == "-D", prev == "-c", prev == "-P":
 			s.use(fileUse{word: a, kind: tool.Write, via: "curl"})
-		case strings.HasPrefix(t, "--use-askpass"), prefixOf(t, "--config"), t == "-K":
+		case strings.HasPrefix(t, "--use-askpass"), prefixOf(t, "--config", "--input-file"), t == "-K", t == "-i":
 			c.danger = t
+			s.anyHost = s.anyHost || t != "-i" || filepath.Base(c.args[0].text()) == "wget"
 			s.use(fileUse{word: a, kind: tool.Write, via: "curl", loose: true})
 		default:
 			s.use(fileUse{word: a, kind: tool.Write, via: "curl", loose: true})
@@ -949,11 +1155,16 @@ func ssh(s *script, c *invocation, args []word, input *word) {
 		t := args[i].text()
 		if args[i].static() && strings.HasPrefix(t, "-") {
 			if strings.HasPrefix(t, "-o") {
-				_, v, _ := strings.Cut(t, "=")
+				o := t[2:]
 				if t == "-o" && i+1 < len(args) {
-					_, v, _ = strings.Cut(args[i+1].text(), "=")
+					o = args[i+1].text()
 				}
-				s.sub(literalWord(v), "ssh")
+				if at := strings.IndexAny(o, "= \t"); at >= 0 {
+					s.sub(literalWord(strings.TrimLeft(o[at:], "= \t")), "ssh")
+				}
+			}
+			if strings.HasPrefix(t, "-F") {
+				s.blurOnly("ssh is told what to run by a file")
 			}
 			if len(t) == 2 && strings.Contains("BbcDEeFIiJLlmOopQRSWw", t[1:]) {
 				i++
@@ -1098,18 +1309,24 @@ func git(s *script, c *invocation, args []word, _ *word) {
 	}
 	for j, a := range rest {
 		t := a.text()
-		if !a.static() || prefixOf(t, "--upload-pack", "--receive-pack", "--exec", "--ext-diff", "--textconv", "--output", "--open-files-in-pager", "--extcmd", "--tree-filter", "--index-filter", "--msg-filter", "--env-filter", "--template", "--config", "--tool", "--gpg-sign", "--edit-description", "--sequence-editor", "--smtp-server", "--to-cmd", "--cc-cmd", "--strategy", "--file", "--from-file", "--no-index") ||
+		if !a.static() || prefixOf(t, "--upload-pack", "--receive-pack", "--exec", "--ext-diff", "--textconv", "--output", "--open-files-in-pager", "--extcmd", "--tree-filter", "--index-filter", "--msg-filter", "--env-filter", "--template", "--config", "--tool", "--gpg-sign", "--edit-description", "--sequence-editor", "--smtp-server", "--to-cmd", "--cc-cmd", "--strategy", "--file", "--from-file", "--no-index", "--output-directory", "--prefix", "--filters", "--contents") ||
 			strings.HasPrefix(t, "ext::") || strings.HasPrefix(t, "fd::") || strings.Contains(t, "::") {
 			if c.danger = t; c.danger == "" {
 				c.danger = a.raw
 			}
 			s.useless(c, a, rest, j)
 		}
-		if strings.HasPrefix(t, "-O") && sub == "grep" || t == "-x" && (sub == "rebase" || sub == "difftool") || strings.HasPrefix(t, "-u") && (sub == "clone" || sub == "ls-remote" || sub == "fetch") || strings.HasPrefix(t, "-o") && (sub == "archive" || sub == "format-patch") || strings.HasPrefix(t, "-c") && sub == "clone" {
-			c.danger = t
-			s.useless(c, a, rest, j)
+		if letters := gitRuns[sub]; letters != "" && strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "--") {
+			if at := strings.IndexAny(t, letters); at > 0 {
+				c.danger = t
+				s.useless(c, a, rest, j)
+				if at+1 < len(t) {
+					s.sub(literalWord(t[at+1:]), "git")
+				}
+			}
 		}
 	}
+	s.gitFiles(c, sub, rest)
 	switch {
 	case sub == "bisect" && len(rest) > 1 && rest[0].text() == "run":
 		c.danger = "run"
@@ -1125,7 +1342,7 @@ func git(s *script, c *invocation, args []word, _ *word) {
 	}
 	{
 		for k, a := range rest {
-			if k > 0 && (rest[k-1].text() == "-m" || rest[k-1].text() == "--message") {
+			if k > 0 && (rest[k-1].text() == "--message" || sub == "commit" && strings.HasPrefix(rest[k-1].text(), "-") && !strings.HasPrefix(rest[k-1].text(), "--") && strings.HasSuffix(rest[k-1].text(), "m") || rest[k-1].text() == "-m") {
 				continue
 			}
 			kind := tool.Write
@@ -1136,6 +1353,71 @@ func git(s *script, c *invocation, args []word, _ *word) {
 				kind = tool.Read
 			}
 			s.use(fileUse{word: a, kind: kind, via: "git", loose: true, deep: sub == "rm" || sub == "mv" || sub == "clean"})
+		}
+	}
+}
+
+// gitRuns are the letters of options of git's commands whose value is run, or where
+// they write to.
+var gitRuns = map[string]string{"grep": "O", "rebase": "x", "difftool": "x", "clone": "uc", "ls-remote": "u", "fetch": "u", "archive": "o", "format-patch": "o", "merge": "s", "pull": "s"}
+
+// gitFiles notes what commands of git do to files that no word of theirs names, and
+// to those of its configuration.
+func (s *script) gitFiles(c *invocation, sub string, rest []word) {
+	var plain []word
+	has := func(options ...string) bool {
+		return slices.ContainsFunc(rest, func(a word) bool { return slices.Contains(options, a.text()) || prefixOf(a.text(), options...) })
+	}
+	for _, a := range rest {
+		if !strings.HasPrefix(a.text(), "-") {
+			plain = append(plain, a)
+		}
+	}
+	switch sub {
+	case "grep", "archive", "checkout-index":
+		if len(plain) < 2 || has("--no-index", "--untracked") {
+			s.use(fileUse{word: literalWord("."), kind: tool.Read, via: "git", loose: true, deep: true})
+		}
+	case "diff":
+		if has("--no-index") {
+			for _, a := range plain {
+				s.use(fileUse{word: a, kind: tool.Read, via: "git", loose: true, deep: true})
+			}
+		}
+	case "apply", "am":
+		s.unpacked("git " + sub)
+	case "clean":
+		if len(plain) == 0 {
+			s.use(fileUse{word: literalWord("."), kind: tool.Write, via: "git", loose: true, deep: true})
+		}
+	case "send-pack":
+		s.call(&invocation{args: append([]word{c.args[0], literalWord("push")}, rest...), via: "git", quoted: true})
+	case "clone", "init", "worktree", "bundle", "submodule":
+		for _, a := range plain {
+			if t := a.text(); !a.static() || filepath.IsAbs(t) || strings.HasPrefix(t, "..") {
+				c.danger = t
+			}
+		}
+		if sub == "clone" {
+			s.unpacked("git clone")
+		}
+	case "hook", "maintenance":
+		c.danger = sub
+	case "config":
+		verb := ""
+		if len(plain) > 0 {
+			verb = plain[0].text()
+		}
+		looks := len(plain) < 2 && !has("--unset", "--unset-all", "--add", "--replace-all", "--rename-section", "--remove-section", "-e", "--edit") && verb != "edit" ||
+			has("--get", "--get-all", "--get-regexp", "--list", "-l", "--get-urlmatch") || verb == "get" || verb == "list"
+		if looks {
+			break
+		}
+		switch c.danger = "config"; {
+		case has("--global"):
+			s.use(fileUse{word: literalWord(s.req.Home + "/.gitconfig"), kind: tool.Write, via: "git config"})
+		default:
+			s.use(fileUse{word: literalWord(".git/config"), kind: tool.Write, via: "git config"})
 		}
 	}
 }

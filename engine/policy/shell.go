@@ -34,6 +34,7 @@ type script struct {
 	dirs     []string // where it may be working, the first is where it starts
 	anyDir   bool     // whether it may be working anywhere
 	fetches  bool     // whether it uses the network by name, such as /dev/tcp
+	anyHost  bool     // whether it reads from a file what hosts it talks to
 
 	vars    map[string][]value // what variables may be
 	anyVars bool               // whether variables may be anything
@@ -190,7 +191,7 @@ func (s *script) declare(file *syntax.File) {
 			}
 		}
 	}
-	data, evaluates := false, false
+	data, evaluates, made := false, false, false
 	syntax.Walk(file, func(n syntax.Node) bool {
 		switch n := n.(type) {
 		case *syntax.Assign:
@@ -227,8 +228,10 @@ func (s *script) declare(file *syntax.File) {
 			case *syntax.CStyleLoop:
 				evaluates = true
 			}
-		case *syntax.ArithmExp, *syntax.ArithmCmd, *syntax.LetClause, *syntax.TestClause:
+		case *syntax.ArithmExp, *syntax.ArithmCmd, *syntax.LetClause, *syntax.TestClause, *syntax.DeclClause:
 			evaluates = true
+		case *syntax.CmdSubst:
+			made = true
 		case *syntax.BinaryArithm:
 			if w, ok := n.X.(*syntax.Word); ok {
 				s.assign(w.Lit(), unknown)
@@ -244,7 +247,7 @@ func (s *script) declare(file *syntax.File) {
 			if n.Excl && n.Names == 0 || n.Exp != nil && n.Exp.Op == syntax.OtherParamOps {
 				s.blur("the value of a variable is evaluated")
 			}
-			if n.Index != nil {
+			if n.Index != nil || n.Slice != nil {
 				evaluates = true
 			}
 		case *syntax.FuncDecl:
@@ -263,7 +266,10 @@ func (s *script) declare(file *syntax.File) {
 				break
 			}
 			switch n.Args[0].Lit() {
-			case "read", "mapfile", "readarray", "getopts", "printf", "unset", "let", "local", "declare", "typeset", "export", "readonly", "wait":
+			case "wait", "unset":
+				evaluates = true
+				fallthrough
+			case "read", "mapfile", "readarray", "getopts", "printf", "let", "local", "declare", "typeset", "export", "readonly":
 				for _, a := range n.Args[1:] {
 					if lit := a.Lit(); lit != "" && !strings.HasPrefix(lit, "-") {
 						name, _, _ := strings.Cut(lit, "=")
@@ -284,11 +290,42 @@ func (s *script) declare(file *syntax.File) {
 	if data && evaluates {
 		s.blur("a text in it may be evaluated")
 	}
+	if made && calculates(file) {
+		s.blur("it calculates with what is made at run time")
+	}
+}
+
+// calculates reports whether variables are calculated with, of which a text such as
+// "a[$(x)]" would run something. Inside of [[ ]] only some operators do.
+func calculates(file *syntax.File) bool {
+	found := false
+	syntax.Walk(file, func(n syntax.Node) bool {
+		switch n := n.(type) {
+		case *syntax.ArithmExp, *syntax.ArithmCmd, *syntax.LetClause, *syntax.CStyleLoop:
+			syntax.Walk(n, func(n syntax.Node) bool {
+				if w, ok := n.(*syntax.Word); ok {
+					lit := w.Lit()
+					found = found || lit == "" || !isNumber(lit)
+				}
+				return !found
+			})
+		case *syntax.BinaryTest:
+			switch n.Op {
+			case syntax.TsEql, syntax.TsNeq, syntax.TsLeq, syntax.TsGeq, syntax.TsLss, syntax.TsGtr:
+				found = true
+			}
+		}
+		return !found
+	})
+	return found
 }
 
 func (s *script) assign(name string, v value) {
 	if name == "" {
 		return
+	}
+	if changesWhatRuns(name) {
+		s.blur("the variable " + name + " changes what runs")
 	}
 	have := s.vars[name]
 	if len(have) >= maxValues {
@@ -522,20 +559,54 @@ func (s *script) setVar(name string, w word) {
 		s.unprove("it sets the variable " + name)
 	}
 	switch {
-	case name == "PATH", name == "IFS", name == "ENV", name == "SHELLOPTS", name == "BASHOPTS", name == "CDPATH", name == "SHELL", name == "GLOBIGNORE", name == "HOME",
-		strings.HasPrefix(name, "LD_"), strings.HasPrefix(name, "DYLD_"), strings.HasPrefix(name, "BASH_"), name == "PYTHONPATH", name == "PERL5LIB", name == "NODE_PATH", name == "RUBYLIB":
+	case changesWhatRuns(name):
 		s.blur("the variable " + name + " changes what runs")
 	case name == "PWD", name == "OLDPWD", name == "DIRSTACK":
 		s.anyDir = true
-	case strings.HasPrefix(name, "GIT_"), strings.HasSuffix(name, "PAGER"), strings.HasSuffix(name, "EDITOR"), name == "VISUAL", name == "BROWSER", strings.HasPrefix(name, "PS") && len(name) == 3,
-		name == "PROMPT_COMMAND", name == "LESSOPEN", name == "LESSCLOSE", strings.HasSuffix(name, "OPTIONS"), strings.HasSuffix(name, "OPT"), strings.HasSuffix(name, "FLAGS"), strings.HasSuffix(name, "COMMAND"),
-		strings.HasSuffix(name, "_PATH"), strings.HasSuffix(name, "STARTUP"), strings.HasSuffix(name, "_SHELL"), strings.HasSuffix(name, "_RSH"), strings.HasSuffix(name, "_SSH"):
+	case saysWhatRuns(name):
 		if !w.static() {
 			s.blur("the variable " + name + " may say what runs")
 			return
 		}
 		s.sub(w, name)
 	}
+	if w.static() && strings.ContainsAny(w.text(), " \t\n=") {
+		s.guess(name + " " + w.text()) // some program may run it
+	}
+}
+
+// changesWhatRuns reports whether a variable says where programs, libraries or
+// configuration are looked for, or how a shell reads.
+func changesWhatRuns(name string) bool {
+	switch name {
+	case "IFS", "ENV", "SHELLOPTS", "BASHOPTS", "CDPATH", "SHELL", "GLOBIGNORE", "HOME", "PERL5LIB", "PERL5DB", "PERL5OPT", "RUBYLIB", "RUBYOPT", "NODE_OPTIONS", "PYTHONHOME", "PYTHONBREAKPOINT", "PYTHONUSERBASE", "PYTHONSTARTUP", "PYTHONINSPECT",
+		"LUA_INIT", "MAKEFILES", "ZDOTDIR", "INPUTRC", "OPENSSL_CONF", "OPENSSL_MODULES", "OPENSSL_ENGINES", "GNUPGHOME", "HGRCPATH", "KUBECONFIG", "GCC_EXEC_PREFIX", "NODE_REPL_EXTERNAL_MODULE", "XDG_CONFIG_HOME", "XDG_CONFIG_DIRS", "XDG_DATA_HOME", "XDG_DATA_DIRS",
+		"BUNDLE_GEMFILE", "GEM_HOME", "R_PROFILE", "R_PROFILE_USER", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "TERMINFO", "TERMCAP", "CARGO_HOME", "DOCKER_HOST", "DOCKER_CONFIG":
+		return true
+	}
+	for _, prefix := range []string{"LD_", "DYLD_", "BASH_", "LUA_INIT_", "npm_config_", "NPM_CONFIG_", "CARGO_TARGET_", "CARGO_BUILD_"} {
+		if strings.HasPrefix(name, prefix) && name != "BASH_REMATCH" {
+			return true
+		}
+	}
+	return strings.HasSuffix(name, "PATH") || strings.HasSuffix(name, "_CONFIG_FILE") || strings.HasSuffix(name, "_CONFIG")
+}
+
+// saysWhatRuns reports whether the value of a variable is a command to some program.
+func saysWhatRuns(name string) bool {
+	switch name {
+	case "VISUAL", "BROWSER", "PROMPT_COMMAND", "LESSOPEN", "LESSCLOSE", "CC", "CXX", "LD", "AR":
+		return true
+	}
+	if strings.HasPrefix(name, "GIT_") || strings.HasPrefix(name, "PS") && len(name) == 3 {
+		return true
+	}
+	for _, suffix := range []string{"PAGER", "EDITOR", "OPTIONS", "OPT", "FLAGS", "COMMAND", "STARTUP", "_SHELL", "_RSH", "_SSH", "ASKPASS", "_WRAPPER"} {
+		if strings.HasSuffix(name, suffix) {
+			return true
+		}
+	}
+	return false
 }
 
 // sub takes a word apart that a shell will read.
@@ -584,29 +655,56 @@ func (s *script) run(args []word, via string, input *word) {
 		return
 	}
 	name := args[0].text()
+	if sub, ok := strings.CutPrefix(filepath.Base(name), "git-"); ok && sub != "" {
+		// One of git's own, called without git.
+		s.run(append([]word{literalWord("git"), literalWord(sub)}, args[1:]...), via, input)
+	}
 	if s.funcs[name] {
 		s.unprove("it defines a function")
 		s.arguments(c, args[1:])
 		return
 	}
-	if strings.Contains(name, "/") && s.written(args[0]) {
+	if strings.Contains(name, "/") && s.written(args[0], c) {
 		s.blur("it runs a file that it makes")
 	}
 	known(s, c, input)
 }
 
-// written reports whether a script writes a file that it also runs.
-func (s *script) written(w word) bool {
+// written reports whether a script writes a file that it also runs; what runs it is
+// not what writes it.
+func (s *script) written(w word, runs *invocation) bool {
 	base := filepath.Base(w.text())
 	return slices.ContainsFunc(s.files, func(f *fileUse) bool {
-		return f.kind == tool.Write && (!f.word.static() || filepath.Base(f.word.text()) == base)
+		return f.kind == tool.Write && (f.owner == nil || f.owner != runs) && (!f.word.static() || filepath.Base(f.word.text()) == base)
+	})
+}
+
+// steered reports whether a script writes a file from which a program takes what to
+// run: one of these names, or any that is not known.
+func (s *script) steered(names ...string) bool {
+	return slices.ContainsFunc(s.files, func(f *fileUse) bool {
+		return f.kind == tool.Write && !f.loose && f.word.static() && slices.Contains(names, strings.ToLower(filepath.Base(f.word.text())))
 	})
 }
 
 // arguments notes words that may be files, and may be read or written.
 func (s *script) arguments(c *invocation, args []word) {
-	for _, a := range args {
+	for i, a := range args {
 		s.use(fileUse{word: a, kind: tool.Write, via: c.args[0].text(), loose: true})
+		if !a.static() {
+			continue
+		}
+		// Options of many programs that change the directory.
+		name, value, found := strings.Cut(a.text(), "=")
+		switch name {
+		case "-C", "--chdir", "--cwd", "--wd", "--workdir", "--work-dir", "--working-dir", "--working-directory", "--directory", "--prefix", "--root":
+			switch {
+			case found:
+				s.chdir(literalWord(value))
+			case i+1 < len(args):
+				s.chdir(args[i+1])
+			}
+		}
 	}
 }
 

@@ -52,9 +52,10 @@ func (d Decision) Suggestions() []*wire.PermissionUpdate {
 			dir := strings.TrimSuffix(filepath.ToSlash(filepath.Dir(d.Path)), "/")
 			return append(all, add(wire.DestinationSession, "Read", "/"+escape(dir)+"/**"))
 		case a.Kind == tool.Fetch:
-			if u, err := url.Parse(a.URL); err == nil && u.Hostname() != "" {
+			if u, err := url.Parse(a.URL); err == nil && u.Hostname() != "" && plainHost(u.Hostname()) {
 				return append(all, add(wire.DestinationLocalSettings, req.Tool.Name, "domain:"+strings.ToLower(u.Hostname())))
 			}
+			return all
 		case a.Name != "" && !strings.Contains(a.Name, "*"):
 			return append(all, add(wire.DestinationLocalSettings, req.Tool.Name, a.Name))
 		}

@@ -145,7 +145,7 @@ func NewPlace(c *Case, dir string) (*Place, error) {
 }
 
 func (p *Place) fill(text string) string {
-	return strings.NewReplacer("{ws}", p.Workspace, "{home}", p.Home, "{mark}", p.Mark, "{procroot}", "/proc/self/"+"root", "{long}", strings.Repeat("x ", 5100)).Replace(text)
+	return strings.NewReplacer("{ws}", p.Workspace, "{home}", p.Home, "{mark}", p.Mark, "{procroot}", "/proc/self/"+"root", "{rootname}", "root", "{long}", strings.Repeat("x ", 5100)).Replace(text)
 }
 
 func (p *Place) path(text string) string {
@@ -185,7 +185,9 @@ func (p *Place) Input(c Call) json.RawMessage {
 		in = map[string]string{"file_path": path(), "old_string": "x", "new_string": "y"}
 	case "NotebookEdit":
 		in = map[string]string{"notebook_path": path(), "new_source": "x"}
-	case "Grep", "Glob":
+	case "Glob":
+		in = map[string]string{"pattern": p.fill(c.Arg)}
+	case "Grep":
 		in = map[string]string{"pattern": "x", "path": path()}
 	case "WebFetch":
 		in = map[string]string{"url": c.Arg, "prompt": "x"}
