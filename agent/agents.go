@@ -25,10 +25,8 @@ import (
 // the tool that starts them is taken away. A file that is no agent is told to the
 // log and left out.
 func (set *setup) agents(p *project.Context) []*agents.Definition {
-	f := set.flags
 	set.agentList = set.allAgents(p)
-	named := func(list []string) bool { return slices.Contains(list, "Task") || slices.Contains(list, "Agent") }
-	if f.Tools != nil && !slices.Contains(f.Tools, "default") && !named(f.Tools) || f.Tools == nil && f.Bare || named(f.DisallowedTools) {
+	if !set.offered("Task", "Agent") {
 		return nil
 	}
 	return set.agentList

@@ -169,6 +169,50 @@ func TestCallbackNeverSees(t *testing.T) {
 	}
 }
 
+// TestOfferedTools: the flags that give and take tools hold for each of those that the
+// agent adds by itself.
+func TestOfferedTools(t *testing.T) {
+	dir, _ := workdir(t)
+	own := []string{"AskUserQuestion", "EnterPlanMode", "ExitPlanMode", "Skill", "Task"}
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "AskUserQuestion EnterPlanMode ExitPlanMode Skill Task"},
+		{[]string{"--disallowedTools", "ExitPlanMode"}, "AskUserQuestion EnterPlanMode Skill Task"},
+		{[]string{"--disallowedTools", "AskUserQuestion,Skill,Agent"}, "EnterPlanMode ExitPlanMode"},
+		{[]string{"--tools", "EnterPlanMode,ExitPlanMode"}, "EnterPlanMode ExitPlanMode"},
+		{[]string{"--tools", "default", "--disallowed-tools", "Task"}, "AskUserQuestion EnterPlanMode ExitPlanMode Skill"},
+		{[]string{"--tools", "Read"}, ""},
+		{[]string{"--bare"}, ""},
+	} {
+		h := newRawHost(t, dir, parleytest.Script(parleytest.Say("done")), "{}", tt.args...)
+		_, _, line := h.next("system")
+		var names []string
+		json.Unmarshal(line["tools"], &names)
+		names = slices.DeleteFunc(names, func(n string) bool { return !slices.Contains(own, n) })
+		slices.Sort(names)
+		if got := strings.Join(names, " "); got != tt.want {
+			t.Errorf("%v: %s, want %s", tt.args, got, tt.want)
+		}
+		h.next("result")
+	}
+}
+
+// TestExitPlanModeElsewhere: outside of plan mode there is no plan to approve, and
+// nobody is asked to.
+func TestExitPlanModeElsewhere(t *testing.T) {
+	dir, _ := workdir(t)
+	h := newRawHost(t, dir, parleytest.Script(
+		parleytest.Call("ExitPlanMode", `{"plan":"1. Look."}`),
+		parleytest.Expect(parleytest.ToolError("not plan mode")).Say("done"),
+	), "{}")
+	if _, id, line := h.next("control_request", "user"); id != "" {
+		t.Errorf("there came %s", line["request"])
+	}
+	h.next("result")
+}
+
 // TestMentionsAreJudged: a rule about a file holds for a mention of it.
 func TestMentionsAreJudged(t *testing.T) {
 	dir, outside := workdir(t)

@@ -241,7 +241,7 @@ func TestStructuredOutput(t *testing.T) {
 	}{
 		{"at once", []*parleytest.Turn{good}, "success", 2},
 		{"after a tool", []*parleytest.Turn{parleytest.Call("Read", map[string]string{"file_path": "none"}), good}, "success", 3},
-		{"after a mistake", []*parleytest.Turn{bad(1), parleytest.Expect(parleytest.ToolError("InputValidationError")).Call("StructuredOutput", `{"n":1}`)}, "success", 3},
+		{"after a mistake", []*parleytest.Turn{bad(1), parleytest.Expect(parleytest.ToolError("does not fit the schema")).Call("StructuredOutput", `{"n":1}`)}, "success", 3},
 		{"after text", []*parleytest.Turn{parleytest.Say("one"), parleytest.Expect(parleytest.LastUser("[structured-output-enforce]")).Call("StructuredOutput", `{"n":1}`)}, "success", 3},
 		{"after nothing, then text", []*parleytest.Turn{parleytest.Expect(), parleytest.Say("one"), good}, "success", 4},
 		{"wrapped", []*parleytest.Turn{parleytest.Call("StructuredOutput", `{"value":{"n":1}}`)}, "success", 2},

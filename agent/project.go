@@ -39,11 +39,7 @@ func (set *setup) loadProject() *project.Context {
 
 // skillTool reports whether the model has the Skill tool.
 func (set *setup) skillTool() bool {
-	f := set.flags
-	if f.NoSlashCommands || f.Bare && f.Tools == nil || slices.Contains(f.DisallowedTools, "Skill") {
-		return false
-	}
-	return f.Tools == nil || slices.Contains(f.Tools, "default") || slices.Contains(f.Tools, "Skill")
+	return !set.flags.NoSlashCommands && set.offered("Skill")
 }
 
 // newLog begins another session in the place of the one that runs.

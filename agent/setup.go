@@ -199,35 +199,34 @@ func (set *setup) tools() []tool.Tool {
 			}
 		}
 	}
-	want := set.flags.Tools
-	if want == nil && set.flags.Bare {
-		want = []string{"Bash", "Edit", "Read"}
-	}
 	var tools []tool.Tool
 	for _, t := range all {
-		spec := t.Spec()
-		names := append([]string{spec.Name}, spec.Aliases...)
-		named := func(list []string) bool {
-			return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(list, n) })
+		if spec := t.Spec(); set.offered(append([]string{spec.Name}, spec.Aliases...)...) {
+			tools = append(tools, t)
 		}
-		if want != nil && !slices.Contains(want, "default") && !named(want) {
-			continue
-		}
-		if named(set.flags.DisallowedTools) {
-			continue
-		}
-		tools = append(tools, t)
 	}
 	return tools
 }
 
-// questions reports whether the model can ask the user: there is somebody to ask,
-// or the tools were named.
-func (set *setup) questions() bool {
-	if set.flags.Tools != nil && !slices.Contains(set.flags.Tools, "default") && !slices.Contains(set.flags.Tools, "AskUserQuestion") {
-		return false
+// offered reports whether the flags leave the model a tool, by any of its names.
+func (set *setup) offered(names ...string) bool {
+	named := func(list []string) bool {
+		return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(list, n) })
 	}
-	return set.flags.PromptTool == "stdio" && !slices.Contains(set.flags.DisallowedTools, "AskUserQuestion")
+	want := set.flags.Tools
+	if want == nil && set.flags.Bare {
+		want = []string{"Bash", "Edit", "Read"}
+	}
+	return (want == nil || slices.Contains(want, "default") || named(want)) && !named(set.flags.DisallowedTools)
+}
+
+// questions are the tools by which the model asks the user, if there is somebody to
+// ask.
+func (set *setup) questions() []string {
+	if set.flags.PromptTool != "stdio" {
+		return nil
+	}
+	return slices.DeleteFunc(engine.QuestionTools(), func(name string) bool { return !set.offered(name) })
 }
 
 // environment makes what tools work in. Credentials are not passed on to commands.

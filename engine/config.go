@@ -89,7 +89,8 @@ type Config struct {
 	ForwardSubagents bool // tell what subagents write, not only what they do
 	NoBackground     bool // subagents are always waited for
 	SpareBackground  bool // an interrupt leaves subagents in the background alone
-	Questions        bool // the model has tools to ask the user and to plan
+	// Questions names those of [QuestionTools] that the model has.
+	Questions []string
 	// MCP holds servers whose tools the model has as well. It may be nil. Whoever
 	// made it closes it.
 	MCP    *mcp.Manager

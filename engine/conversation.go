@@ -183,9 +183,7 @@ func New(cfg Config, host Host) (*Conversation, error) {
 		}
 		c.tools = append(c.tools, st)
 	}
-	if cfg.Questions {
-		c.tools = append(c.tools, questionTools(c)...)
-	}
+	c.tools = append(c.tools, c.questionTools()...)
 	if cfg.SkillTool {
 		c.tools = append(c.tools, skill.New(library{c}))
 	}

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/parley-go/parley/engine/tool"
@@ -23,9 +24,14 @@ var exitPlanDescription string
 //go:embed questions_enterplan.md
 var enterPlanDescription string
 
-// questionTools returns the tools that ask the user.
-func questionTools(c *Conversation) []tool.Tool {
-	return []tool.Tool{&askUser{}, &enterPlan{c: c}, &exitPlan{c: c}}
+// QuestionTools names the tools by which the model asks the user, or plans with
+// them.
+func QuestionTools() []string { return []string{"AskUserQuestion", "EnterPlanMode", "ExitPlanMode"} }
+
+// questionTools returns those of them that the conversation has.
+func (c *Conversation) questionTools() []tool.Tool {
+	all := []tool.Tool{&askUser{}, &enterPlan{c: c}, &exitPlan{c: c}}
+	return slices.DeleteFunc(all, func(t tool.Tool) bool { return !slices.Contains(c.cfg.Questions, t.Spec().Name) })
 }
 
 // interactive reports whether a tool is itself a question: it is always put to the

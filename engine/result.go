@@ -63,7 +63,7 @@ func (c *Conversation) unseen() []string {
 	var unseen []string
 	for _, t := range c.tools {
 		name := t.Spec().Name
-		if interactive(name) || slices.ContainsFunc(rules, func(r policy.Rule) bool { return r.Behavior == wire.BehaviorAsk && names(r, name) }) {
+		if slices.Contains(QuestionTools(), name) || slices.ContainsFunc(rules, func(r policy.Rule) bool { return r.Behavior == wire.BehaviorAsk && names(r, name) }) {
 			continue
 		}
 		whole := slices.ContainsFunc(rules, func(r policy.Rule) bool { return r.Content == "" && names(r, name) })

@@ -103,7 +103,7 @@ func (s *structuredOutput) check(value json.RawMessage) error {
 		return tool.Misuse("InputValidationError: StructuredOutput failed: the value is not JSON: %v", err)
 	}
 	if err := s.schema.Validate(v); err != nil {
-		return tool.Misuse("InputValidationError: StructuredOutput failed: the value does not fit the schema: %v", err)
+		return fmt.Errorf("The value does not fit the schema: %w", err)
 	}
 	return nil
 }

@@ -176,7 +176,7 @@ func (c *Conversation) newSubagent(call *tool.Call, def *agents.Definition, in *
 	cfg.AppendSystemPrompt, cfg.JSONSchema, cfg.History = "", nil, nil
 	cfg.SkillTool = cfg.SkillTool && s.narrow.has("Skill")
 	cfg.Git, cfg.NoInstructions, cfg.OutputStyle, cfg.PromptCommands, cfg.Agent, cfg.AgentName = nil, def.OmitContext, "", nil, nil, ""
-	cfg.Questions, cfg.Partial, cfg.Replay, cfg.States = false, false, false, false
+	cfg.Questions, cfg.Partial, cfg.Replay, cfg.States = nil, false, false, false
 	cfg.SessionID, cfg.Checkpoints = c.id, false
 	cfg.Env = c.env.Child(s.id)
 	if s.depth >= maxDepth || !s.narrow.has(agentToolName, "Task") {

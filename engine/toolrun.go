@@ -317,6 +317,10 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 		}
 		var alive bool
 		d, mode, alive = c.decide(tl, *input, access)
+		if alive && spec.Name == "ExitPlanMode" && mode != wire.ModePlan {
+			out.result = tool.Failed(tool.Misuse("The mode is not plan mode, so there is no plan to approve. If it was approved, carry it out; to plan first, call EnterPlanMode."))
+			return false
+		}
 		return alive
 	}
 	if !decide() {
@@ -328,7 +332,7 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 		return false
 	}
 	if interactive(spec.Name) && d.Behavior == wire.BehaviorAllow {
-		d.Behavior = wire.BehaviorAsk
+		d.Behavior, d.Reason, d.ReasonType, d.Rule = wire.BehaviorAsk, "", "", nil
 	}
 	if d.Behavior != wire.BehaviorDeny {
 		if hook.ask {

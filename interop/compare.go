@@ -20,7 +20,7 @@ type Difference struct {
 	Scenario string
 	Kind     string // of the line, such as "assistant text" or "control_request can_use_tool"
 	Path     string // in the line, with [] for any element of an array; empty for the line itself
-	What     string // "missing", "extra", "order", "kind" or "value"
+	What     string // "missing", "extra", "order", "kind", "value", or "words" for texts with the same markers
 	A, B     string // what each has, as JSON; empty where there is nothing
 	Line     int    // in what the first CLI wrote, from one; 0 for an extra one
 }
@@ -129,6 +129,7 @@ var (
 	timeRE    = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 	addressRE = regexp.MustCompile(`127\.0\.0\.1:\d+`)
 	socketRE  = regexp.MustCompile(`\S*/\d+\.sock\b`) // elsewhere if the path would be too long for a socket
+	taskIDRE  = regexp.MustCompile(`"task_id":"([0-9a-z]+)"`)
 	measureRE = regexp.MustCompile(`(?i)(_ms|Ms|duration|^pid|mtime|end_time|elapsed_time_seconds|retry_delay)$|^duration`)
 )
 
@@ -152,7 +153,14 @@ func (o *Outcome) plainer() func(v any, name string) any {
 	for i, id := range o.Sessions {
 		if id != "" && !seen[id] {
 			seen[id] = true
-			replace = append(replace, id, fmt.Sprintf("${session %d}", i+1))
+			replace = append(replace, id, fmt.Sprintf("${session-%d}", i+1))
+		}
+	}
+	for _, p := range o.Processes {
+		for _, raw := range p.CLI {
+			for _, m := range taskIDRE.FindAllSubmatch(raw, -1) {
+				replace = append(replace, string(m[1]), "${task}")
+			}
 		}
 	}
 	paths := strings.NewReplacer(replace...)
@@ -167,6 +175,15 @@ func (o *Outcome) plainer() func(v any, name string) any {
 			s = addressRE.ReplaceAllLiteralString(s, "${address}")
 			if idNames[name] {
 				return "${id}"
+			}
+			// What is wrong with an input is told as JSON behind a marker.
+			if list, ok := strings.CutPrefix(s, "InputValidationError: "); ok {
+				d := json.NewDecoder(strings.NewReader(list))
+				d.UseNumber()
+				var issues []any
+				if d.Decode(&issues) == nil {
+					return map[string]any{"InputValidationError": issues}
+				}
 			}
 			return s
 		case json.Number:
@@ -306,11 +323,23 @@ func compareValues(a, b any) []Difference {
 	}
 	values(a, b, "", func(path string, va, vb any) {
 		if !odd[path] && !below(path) {
-			all = append(all, Difference{Path: path, What: "value", A: brief(va), B: brief(vb)})
+			what := "value"
+			if a, b := text(va), text(vb); strings.Contains(a, " ") && strings.Contains(b, " ") && markers(a) == markers(b) {
+				what = "words"
+			}
+			all = append(all, Difference{Path: path, What: what, A: brief(va), B: brief(vb)})
 		}
 	})
 	return all
 }
+
+// markers is what programs look for in a text that is otherwise for the model or for
+// people: how an error is wrapped, and what it begins with.
+func markers(s string) string {
+	return markersRE.FindString(s) + fmt.Sprint(strings.HasSuffix(s, "</tool_use_error>"), strings.HasSuffix(s, "</persisted-output>"))
+}
+
+var markersRE = regexp.MustCompile(`^(<tool_use_error>)?(Error: )?(InputValidationError: )?(Exit code \d+|E[A-Z]{3,}: |<persisted-output>|\[Request interrupted)?`)
 
 // shape enters the JSON kinds that there are at each path, each with an example.
 func shape(v any, path string, into map[string]map[string]any) {

@@ -3,6 +3,7 @@ package interop
 import (
 	"encoding/base64"
 	"fmt"
+	"regexp"
 	"strings"
 
 	pt "github.com/parley-go/parley/parleytest"
@@ -11,7 +12,7 @@ import (
 // A toolCall is one call of a tool in a scenario about it.
 type toolCall struct {
 	name  string
-	input map[string]any // ${dir} in a text is the project directory
+	input map[string]any // ${dir} in a text is the project directory, ${task} the task that a result named last
 	fails bool
 }
 
@@ -40,15 +41,24 @@ func toolScenario(name, says string, files map[string]string, calls ...toolCall)
 		Name: name, Says: says, Files: files,
 		API: func(dir string) *pt.Scenario {
 			var turns []*pt.Turn
+			task := ""
 			for _, c := range calls {
-				input := map[string]any{}
-				for k, v := range c.input {
-					if s, ok := v.(string); ok {
-						v = strings.ReplaceAll(s, "${dir}", dir)
+				turns = append(turns, pt.Call(c.name, func(r *pt.Request) any {
+					for _, res := range r.ToolResults() {
+						if m := taskRE.FindStringSubmatch(res.Text); m != nil {
+							task = m[1]
+						}
 					}
-					input[k] = v
-				}
-				turns = append(turns, pt.Call(c.name, input))
+					vars := strings.NewReplacer("${dir}", dir, "${task}", task)
+					input := map[string]any{}
+					for k, v := range c.input {
+						if s, ok := v.(string); ok {
+							v = vars.Replace(s)
+						}
+						input[k] = v
+					}
+					return input
+				}))
 			}
 			return pt.Script(append(turns, pt.Say("Done."))...)
 		},
@@ -57,6 +67,60 @@ func toolScenario(name, says string, files map[string]string, calls ...toolCall)
 			Messages: messages,
 		}},
 	}
+}
+
+// taskRE is how a result names a task in the background.
+var taskRE = regexp.MustCompile(`ID: (b[0-9a-z]{8})\b`)
+
+// with puts more into the job of a scenario: members of its options, and what stands
+// behind them.
+func (s *Scenario) with(options, job, callbacks string) *Scenario {
+	run := &s.Runs[0]
+	run.Job = strings.TrimSuffix(run.Job, "}}") + options + "}" + job + "}"
+	run.Callbacks = callbacks
+	return s
+}
+
+// suggestions asks about commands, one after the other: what a host is told of each,
+// and what it could say so that it is not asked again.
+func suggestions(name, says string, commands ...string) *Scenario {
+	var calls []toolCall
+	var callbacks strings.Builder
+	for _, c := range commands {
+		calls = append(calls, toolCall{"Bash", bash(c), true})
+		fmt.Fprintf(&callbacks, "{\"event\":\"canUseTool\",\"tool\":\"Bash\",\"input\":{\"command\":%q}}\n", c)
+	}
+	s := toolScenario(name, says, map[string]string{"a.txt": "x\n", "sub/x": ""}, calls...).
+		with("", `,"canUseTool":[{"answer":{"behavior":"deny","message":"no"}}]`, callbacks.String())
+	s.Runs[0].Job = strings.Replace(s.Runs[0].Job, `,"allowedTools":["Bash"],"permissionMode":"acceptEdits"`, "", 1)
+	return s
+}
+
+// environment gives the CLI of a scenario more environment.
+func environment(vars map[string]string, s *Scenario) *Scenario {
+	s.Env = vars
+	return s
+}
+
+// searching answers the requests that search the web: the model calls the provider's
+// tool, which finds something.
+func searching(s *Scenario) *Scenario {
+	main := s.API
+	s.API = func(dir string) *pt.Scenario {
+		return main(dir).When("search", mentions("web_search_2025"),
+			pt.Block(`{"type":"server_tool_use","id":"srvtoolu_1","name":"web_search","input":{"query":"parley the word"}}`).
+				Block(`{"type":"web_search_tool_result","tool_use_id":"srvtoolu_1","content":[{"type":"web_search_result","title":"Parley","url":"https://example.com/parley","encrypted_content":"x","page_age":null}]}`).
+				Say("It is a talk between enemies."))
+	}
+	return s
+}
+
+// after lets a line follow the result of a call.
+func (s *Scenario) after(call int, pattern string) *Scenario {
+	run := &s.Runs[0]
+	end := fmt.Sprintf(`"toolu_main_%d_1"}]}}`, call)
+	run.Messages = strings.Replace(run.Messages, end, end+"\n"+pattern, 1)
+	return s
 }
 
 func decoded(s string) string {
@@ -158,6 +222,12 @@ func toolScenarios() []*Scenario {
 			toolCall{"Bash", in{"description": "nothing"}, true},
 			toolCall{"Bash", in{"command": "true", "timeout": "soon"}, true},
 		),
+		suggestions("permission-suggestions", "What a host is told about commands, and what would spare it the question.",
+			"touch made.txt", "touch p1", "touch 'a b'", "mkdir sub", "mkdir -p sub/deep", "mv a.txt b.txt", "tee f.txt",
+			"npm run build", "git commit -m 'x y'", "go test ./...", "make", "make all", "./run.sh", "python3 x.py", "node -e '1'", "FOO=1 npm test", "npm test 2>&1", "curl https://example.com/",
+			"cd sub && npm test", "npm test | tail", "npm test && npm run lint", "npm test; npm test",
+			"cat /etc/passwd", "ls /etc", "touch /nowhere/zz", "cp /etc/hosts .",
+		),
 		toolScenario("tool-glob", "Glob: by pattern, in a directory, and where there is nothing.",
 			map[string]string{"a.txt": "", "b.go": "", "sub/c.txt": "", "sub/deep/d.txt": "", ".gitignore": "out\n"},
 			toolCall{"Glob", in{"pattern": "b.*"}, false},
@@ -187,14 +257,59 @@ func toolScenarios() []*Scenario {
 			toolCall{"Grep", in{"pattern": "one", "output_mode": "all"}, true},
 			toolCall{"Grep", in{}, true},
 		),
+		toolScenario("tool-background", "Bash in the background, by itself and past its time; tasks that are stopped.", nil,
+			toolCall{"Bash", in{"command": "echo quick", "timeout": 60000}, false},
+			toolCall{"Bash", in{"command": "echo begun; sleep 100; echo never", "description": "Waits", "run_in_background": true}, false},
+			toolCall{"TaskStop", in{"task_id": "${task}"}, false},
+			toolCall{"TaskStop", in{"task_id": "${task}"}, true},
+			toolCall{"Bash", in{"command": "echo begun; while true; do sleep 1; done", "timeout": 1000}, false},
+			toolCall{"TaskStop", in{"shell_id": "${task}"}, false},
+			toolCall{"Bash", in{"command": "true", "run_in_background": "maybe"}, true},
+			toolCall{"Bash", in{"command": "true", "timeout": 99999999}, false},
+			toolCall{"TaskStop", in{"task_id": 7}, true},
+		),
 		toolScenario("tool-tasks", "Tasks that are none.", nil,
 			toolCall{"TaskStop", in{"task_id": "b00000000"}, true},
 			toolCall{"TaskStop", in{}, true},
 			toolCall{"TaskOutput", in{"task_id": "b00000000"}, true},
 		),
+		environment(map[string]string{"CLAUDE_CODE_ENABLE_TASKS": "0"}, toolScenario("tool-todowrite", "TodoWrite, where the official CLI has it: a list, another one, and what is no list.", nil,
+			toolCall{"TodoWrite", in{"todos": []in{{"content": "Look", "status": "in_progress", "activeForm": "Looking"}, {"content": "Leap", "status": "pending", "activeForm": "Leaping"}}}, false},
+			toolCall{"TodoWrite", in{"todos": []in{{"content": "Look", "status": "completed", "activeForm": "Looking"}}}, false},
+			toolCall{"TodoWrite", in{"todos": []in{{"content": "Look", "status": "later", "activeForm": "Looking"}}}, true},
+			toolCall{"TodoWrite", in{}, true},
+		)),
+		toolScenario("tool-skill", "Skill: one of a plugin, and none.",
+			map[string]string{"plug/.claude-plugin/plugin.json": `{"name":"plug","version":"1.0.0","description":"A plugin."}`, "plug/skills/greet/SKILL.md": "---\nname: greet\ndescription: Greets somebody.\n---\nGreet $ARGUMENTS.\n"},
+			toolCall{"Skill", in{"skill": "plug:greet", "args": "Ada"}, false},
+			toolCall{"Skill", in{"skill": "nosuch"}, true},
+			toolCall{"Skill", in{}, true},
+		).with(`,"extraArgs":{"plugin-dir":"${dir}/plug"}`, "", "").after(1, `{"type":"user","message":{"content":[{"type":"text","text":"~Greet Ada"}]}}`),
+		toolScenario("tool-agent", "Agent: input that is none.", nil,
+			toolCall{"Agent", in{"description": "x", "prompt": "y", "subagent_type": "nosuch"}, true},
+			toolCall{"Agent", in{"description": "x"}, true},
+		),
+		toolScenario("tool-ask", "AskUserQuestion: input that is none.", nil,
+			toolCall{"AskUserQuestion", in{"questions": []in{}}, true},
+			toolCall{"AskUserQuestion", in{"questions": []in{{"question": "Which?", "header": "It", "multiSelect": false, "options": []in{{"label": "One", "description": "1"}}}}}, true},
+			toolCall{"AskUserQuestion", in{}, true},
+		).with("", `,"canUseTool":[]`, ""),
+		toolScenario("tool-plan", "EnterPlanMode and ExitPlanMode, with and without a plan.", nil,
+			toolCall{"EnterPlanMode", in{}, false},
+			toolCall{"ExitPlanMode", in{"plan": "1. Look."}, false},
+			toolCall{"ExitPlanMode", in{"plan": "1. Look."}, true},
+		).with("", `,"canUseTool":[]`, `{"event":"canUseTool","tool":"ExitPlanMode"}`),
+		searching(toolScenario("tool-websearch", "WebSearch: what the provider's tool found, and input that is none.", nil,
+			toolCall{"WebSearch", in{"query": "parley the word", "allowed_domains": []string{"example.com"}}, false},
+			toolCall{"WebSearch", in{"query": "both lists", "allowed_domains": []string{"a.com"}, "blocked_domains": []string{"b.com"}}, true},
+			toolCall{"WebSearch", in{"query": "x"}, true},
+			toolCall{"WebSearch", in{}, true},
+		)),
 		toolScenario("tool-webfetch", "WebFetch: addresses that are none.", nil,
 			toolCall{"WebFetch", in{"url": "no address", "prompt": "What is it?"}, true},
 			toolCall{"WebFetch", in{"prompt": "What is it?"}, true},
+			toolCall{"WebFetch", in{"url": "https://nowhere.invalid/", "prompt": "What is it?"}, true},
+			toolCall{"WebFetch", in{"url": "ftp://nowhere.invalid/", "prompt": "What is it?"}, true},
 		),
 	}
 }

@@ -97,7 +97,13 @@ func (p *play) next(r *Request) (part, error) {
 		return out, err
 	}
 	c.played++
-	out.turn = t
+	filled, bad := t.fill(r)
+	if bad != nil {
+		c.failed = &ScriptError{Script: c.label, Turn: c.played, Reason: bad.Error()}
+		p.errs = append(p.errs, c.failed)
+		return out, c.failed
+	}
+	out.turn = filled
 	return out, nil
 }
 

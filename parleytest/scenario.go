@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -186,9 +187,10 @@ func (k stepKind) isBlock() bool { return k <= stepBlock }
 
 type step struct {
 	kind  stepKind
-	texts []string // the pieces of a say; the text of a think or malformed; the JSON of a call or block
-	id    string   // of a call; generated when empty
-	name  string   // of a call; the type of an error
+	texts []string           // the pieces of a say; the text of a think or malformed; the JSON of a call or block
+	input func(*Request) any // of a call whose input depends on the request
+	id    string             // of a call; generated when empty
+	name  string             // of a call; the type of an error
 	wait  time.Duration
 	after int // for steps that are no blocks: after this event; 0 for in place
 }
@@ -284,24 +286,56 @@ func (t *Turn) Redacted(data string) *Turn {
 }
 
 // Call adds a tool call. The input is a string holding its JSON, streamed as it
-// stands even if it is not JSON, or any other value, which is marshalled. The
-// id is toolu_SCRIPT_TURN_CALL, such as toolu_main_1_1, counted from one.
+// stands even if it is not JSON, or any other value, which is marshalled; or a
+// func(*Request) any that returns either, for what only an earlier result can tell,
+// such as the id of a task. The id is toolu_SCRIPT_TURN_CALL, such as
+// toolu_main_1_1, counted from one.
 func (t *Turn) Call(name string, input any) *Turn { return t.CallID("", name, input) }
 
 // CallID is [Turn.Call] with an id of the caller's choice.
 func (t *Turn) CallID(id, name string, input any) *Turn {
-	s, ok := input.(string)
-	if !ok {
-		b, err := json.Marshal(input)
-		if err != nil {
-			t.fail("call %s: %w", name, err)
-		}
-		s = string(b)
+	fn, _ := input.(func(*Request) any)
+	if fn != nil {
+		input = "{}"
+	}
+	s, err := inputText(input)
+	if err != nil {
+		t.fail("call %s: %w", name, err)
 	}
 	if name == "" || strings.ContainsAny(name, " \t\r\n") {
 		t.fail("call: bad tool name %q", name)
 	}
-	return t.add(step{kind: stepCall, id: id, name: name, texts: []string{s}})
+	return t.add(step{kind: stepCall, id: id, name: name, texts: []string{s}, input: fn})
+}
+
+// inputText is the input of a call as it is streamed.
+func inputText(input any) (string, error) {
+	if s, ok := input.(string); ok {
+		return s, nil
+	}
+	b, err := json.Marshal(input)
+	return string(b), err
+}
+
+// fill returns the turn with the inputs of calls that depend on the request.
+func (t *Turn) fill(r *Request) (*Turn, error) {
+	filled := t
+	for i, s := range t.steps {
+		if s.input == nil {
+			continue
+		}
+		text, err := inputText(s.input(r))
+		if err != nil {
+			return nil, fmt.Errorf("call %s: %w", s.name, err)
+		}
+		if filled == t {
+			clone := *t
+			clone.steps = slices.Clone(t.steps)
+			filled = &clone
+		}
+		filled.steps[i].texts = []string{text}
+	}
+	return filled, nil
 }
 
 // Block adds any other content block, given as JSON. It is streamed whole in

@@ -345,3 +345,33 @@ func BenchmarkTurn(b *testing.B) {
 		}
 	}
 }
+
+// An input that only an earlier result can tell.
+func TestCallFunction(t *testing.T) {
+	m := Script(
+		Call("Start", "{}"),
+		Call("Stop", func(r *Request) any { return map[string]string{"id": r.ToolResults()[0].Text} }),
+		Call("Stop", func(*Request) any { return make(chan int) }),
+	).Model()
+	ask := func(messages string) (string, error) {
+		var said strings.Builder
+		for ev, err := range m.Stream(t.Context(), model.Request{Body: []byte(`{"model":"m","max_tokens":9,"messages":[` + messages + `]}`)}) {
+			if err != nil {
+				return said.String(), err
+			}
+			said.Write(ev.Data)
+		}
+		return said.String(), nil
+	}
+	user := `{"role":"user","content":"go"}`
+	call := `,{"role":"assistant","content":[{"type":"tool_use","id":"toolu_main_1_1","name":"Start","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_main_1_1","content":"b12"}]}`
+	if _, err := ask(user); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ask(user + call); err != nil || !strings.Contains(got, "b12") {
+		t.Errorf("%s %v", got, err)
+	}
+	if _, err := ask(user + call); err == nil || m.Err() == nil {
+		t.Errorf("a channel is taken for an input: %v, %v", err, m.Err())
+	}
+}

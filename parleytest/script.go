@@ -531,6 +531,9 @@ func (t *Turn) format(b *strings.Builder) error {
 		case stepRedacted:
 			b.WriteString("redacted" + formatTexts(s.texts...))
 		case stepCall:
+			if s.input != nil {
+				return fmt.Errorf("parleytest: call %s: an input by a Go function cannot be written to a file", s.name)
+			}
 			b.WriteString("call " + s.name)
 			if s.id != "" {
 				b.WriteString(" id=" + s.id)

@@ -152,7 +152,7 @@ func TestParseErrors(t *testing.T) {
 
 func TestFormatErrors(t *testing.T) {
 	check := Check("c", func(*Request) error { return nil })
-	for _, s := range []*Scenario{Script(Expect(check).Say("x")), Script().When("a", check, Say("x")), Script(Say("x").Goto("y"))} {
+	for _, s := range []*Scenario{Script(Expect(check).Say("x")), Script().When("a", check, Say("x")), Script(Say("x").Goto("y")), Script(Call("T", func(*Request) any { return "{}" }))} {
 		if text, err := Format(s); err == nil {
 			t.Errorf("formatted as %s", text)
 		}

@@ -30,6 +30,7 @@ package policy
 import (
 	"encoding/json"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -135,6 +136,9 @@ func decide(set *ruleset, req *Request) Decision {
 			d.ReasonType, d.Reason = "mode", "nobody is asked in this mode, and "+d.Reason
 		}
 	}
+	if d.Path != "" {
+		d.Path = filepath.Clean(d.Path)
+	}
 	d.req, d.seen = req, j.shell
 	return d
 }
@@ -208,6 +212,15 @@ func (j *judgement) decide() Decision {
 		d.Reason = j.shell.unproven
 		if changed := j.shell.writes(); d.Path == "" && len(changed) > 0 {
 			d.Path = changed[0]
+		}
+		switch {
+		case len(j.shell.calls) > 1:
+			d.ReasonType = "subcommandResults"
+		case d.Path == "":
+			d.ReasonType = "other"
+			if d.Reason == "" {
+				d.Reason = "no rule allows this command"
+			}
 		}
 	}
 	return d

@@ -181,7 +181,7 @@ func TestSuggestions(t *testing.T) {
 		return ""
 	})
 	for command, want := range map[string]string{
-		"touch p1": "touch p1 *", "touch made.txt": "touch made.txt", "git commit -m 'a b'": "git commit *", `python3 "a b.py" x`: `python3 'a b.py' x`, "npm test && npm run x": "npm test *; npm run *", "make": "make *",
+		"touch p1": "touch p1 *", "touch made.txt": "touch made.txt", "git commit -m 'a b'": "git commit *", `python3 "a b.py" x`: `python3 "a b.py" x`, "npm test && npm run x": "npm test *; npm run *", "make": "make", "./run.sh": "./run.sh", "sudo ls": "sudo ls", "node -e '1'": "node -e '1'",
 		`echo "a" > x y`: `echo "a" > x y`, "rm *": "", "sort -o x y": "sort -o x y", "echo $(date)": "echo $(date)",
 	} {
 		req := &policy.Request{Tool: &tool.Spec{Name: "Bash"}, Access: []tool.Access{{Kind: tool.Execute, Command: command}}, Mode: wire.ModeDefault, Roots: []string{"/w"}}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"net/url"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -38,11 +39,14 @@ func (d Decision) Suggestions() []*wire.PermissionUpdate {
 			if rules := s.suggest(j); len(rules) > 0 {
 				all = append(all, add(wire.DestinationLocalSettings, req.Tool.Name, rules...))
 			}
-			if s.edits() {
-				if j.outside() == "" {
-					all = append(all, acceptEdits)
-				} else if dir := filepath.Dir(filepath.Clean(j.outside())); dir != "/" {
-					all = append(all, &wire.PermissionUpdate{Type: wire.UpdateAddDirectories, Directories: []string{dir}, Destination: wire.DestinationSession})
+			switch path, outside := d.Path, j.outside(); {
+			case outside != "" && s.quiet():
+				if dir := directory(outside); dir != "/" {
+					all = append(all, add(wire.DestinationSession, "Read", "/"+escape(dir)+"/**"))
+				}
+			case path != "" && s.edits():
+				if dir := directory(path); dir != "/" {
+					all = append(all, &wire.PermissionUpdate{Type: wire.UpdateAddDirectories, Directories: []string{dir}, Destination: wire.DestinationSession}, acceptEdits)
 				}
 			}
 			return all
@@ -61,6 +65,14 @@ func (d Decision) Suggestions() []*wire.PermissionUpdate {
 		}
 	}
 	return append(all, add(wire.DestinationLocalSettings, req.Tool.Name, ""))
+}
+
+// directory returns the directory that a path is, or that it is in.
+func directory(path string) string {
+	if fi, err := os.Stat(path); err != nil || !fi.IsDir() {
+		path = filepath.Dir(path)
+	}
+	return filepath.ToSlash(filepath.Clean(path))
 }
 
 // suggest returns rules that would prove a script: one for each program that needs
@@ -85,6 +97,9 @@ func (s *script) suggest(j *judgement) []string {
 		if rule == "" {
 			return whole()
 		}
+		if exact := whole(); len(s.calls) == 1 && !strings.HasSuffix(rule, " *") && exact != nil && newCommandPattern(text).proves(c) {
+			rule = text // as it was written
+		}
 		if !slices.Contains(rules, rule) {
 			rules = append(rules, rule)
 		}
@@ -105,8 +120,8 @@ func (s *script) suggest(j *judgement) []string {
 var plainRE = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 
 // suggestCall returns a rule for one program: its first two words and whatever
-// follows, if the second is as plain as the name of a subcommand; otherwise all of
-// its words.
+// follows, if the second is as plain as the name of a subcommand; otherwise, and of
+// programs that run others as somebody else, all of its words.
 func suggestCall(c *invocation) string {
 	if c.danger != "" || !c.args[0].static() {
 		return ""
@@ -124,7 +139,7 @@ func suggestCall(c *invocation) string {
 	}
 	short := c.args[:min(2, len(c.args))]
 	text, ok := quote(short)
-	if len(short) == 2 && !plainRE.MatchString(short[1].text()) {
+	if len(short) < 2 || !plainRE.MatchString(short[1].text()) || slices.Contains([]string{"sudo", "doas", "su", "runuser"}, short[0].text()) {
 		ok = false
 	}
 	if plain := !slices.ContainsFunc(short, func(a word) bool { return !a.static() || strings.ContainsAny(text, `"'\$`) }); ok && plain {

@@ -108,7 +108,25 @@ func Text(text string, structured any) *Result {
 // A UseError says that the model used a tool in a wrong way, and how to use it
 // right. It is told inside <tool_use_error> tags, which clients look for. Other
 // errors are told as they are.
-type UseError struct{ Message string }
+type UseError struct {
+	Message string
+	Issues  []Issue // what is wrong with an input that does not fit its schema
+}
+
+// An Issue is one thing that is wrong with an input, as programs are told it.
+type Issue struct {
+	Origin    string   `json:"origin,omitempty"`   // too_small, too_big: "string", "array" or "number"
+	Expected  string   `json:"expected,omitempty"` // invalid_type: the type that was expected
+	Code      string   `json:"code"`               // invalid_type, invalid_value, invalid_format, unrecognized_keys, too_small, too_big, custom
+	Format    string   `json:"format,omitempty"`   // invalid_format: which
+	Minimum   *float64 `json:"minimum,omitempty"`
+	Maximum   *float64 `json:"maximum,omitempty"`
+	Inclusive bool     `json:"inclusive,omitempty"`
+	Values    []any    `json:"values,omitempty"` // invalid_value: what is possible
+	Keys      []string `json:"keys,omitempty"`   // unrecognized_keys: those
+	Path      []any    `json:"path"`             // names and indexes
+	Message   string   `json:"message"`
+}
 
 // Error returns the message.
 func (e *UseError) Error() string { return e.Message }
@@ -118,17 +136,31 @@ func Misuse(format string, args ...any) error {
 	return &UseError{Message: fmt.Sprintf(format, args...)}
 }
 
+// program is the string that programs get of the error.
+func (e *UseError) program() string {
+	const invalid = "InputValidationError: "
+	switch {
+	case len(e.Issues) > 0:
+		var b strings.Builder
+		enc := json.NewEncoder(&b)
+		enc.SetEscapeHTML(false)
+		enc.SetIndent("", "  ")
+		if enc.Encode(e.Issues) == nil {
+			return invalid + strings.TrimSpace(b.String())
+		}
+	case strings.HasPrefix(e.Message, invalid), strings.HasPrefix(e.Message, "Error: "):
+		return e.Message
+	}
+	return "Error: " + e.Message
+}
+
 // Failed makes the result of a call that ended in an error: what the model is told
 // and the string that programs get.
 func Failed(err error) *Result {
 	text := err.Error()
 	var use *UseError
 	if errors.As(err, &use) {
-		structured := "Error: " + text
-		if strings.HasPrefix(text, "InputValidationError: ") {
-			structured = text
-		}
-		return &Result{Content: wire.Text("<tool_use_error>" + text + "</tool_use_error>"), Structured: structured, IsError: true}
+		return &Result{Content: wire.Text("<tool_use_error>" + text + "</tool_use_error>"), Structured: use.program(), IsError: true}
 	}
 	return &Result{Content: wire.Text(text), Structured: "Error: " + text, IsError: true}
 }

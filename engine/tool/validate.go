@@ -50,20 +50,28 @@ func Validate(spec *Spec, input json.RawMessage) error {
 			spec.Name, err, min(shown, len(input)), len(input), strings.ToValidUTF8(string(input[:min(shown, len(input))]), "\ufffd"))
 	}
 	w := walker{}
-	value = w.walk(c.schema, value, "")
+	value = w.walk(c.schema, value, place{})
 	if len(w.issues) == 0 {
 		err := c.resolved.Validate(value)
 		if err == nil {
 			return nil
 		}
-		w.issues = append(w.issues, err.Error())
+		w.add(place{}, Issue{Code: "custom"}, "%v", err)
 	}
 	w.issues = append(w.issues, w.unknown...)
-	issues := "issues"
-	if len(w.issues) == 1 {
-		issues = "issue"
+	return Invalid(spec, w.issues...)
+}
+
+// Invalid is the error that an input is not what a tool takes.
+func Invalid(spec *Spec, issues ...Issue) error {
+	word, text := "issues", make([]string, len(issues))
+	if len(issues) == 1 {
+		word = "issue"
 	}
-	return Misuse("InputValidationError: %s failed due to the following %s:\n%s", spec.Name, issues, strings.Join(w.issues, "\n"))
+	for i, issue := range issues {
+		text[i] = issue.Message
+	}
+	return &UseError{Message: fmt.Sprintf("InputValidationError: %s failed due to the following %s:\n%s", spec.Name, word, strings.Join(text, "\n")), Issues: issues}
 }
 
 func (spec *Spec) compile() *compiledSchema {
@@ -117,15 +125,36 @@ func Complete(spec *Spec, input json.RawMessage) json.RawMessage {
 // A walker finds what is wrong with a value in words, and reads numbers and
 // booleans that were given as strings.
 type walker struct {
-	issues  []string
-	unknown []string
+	issues  []Issue
+	unknown []Issue
 }
 
-func (w *walker) add(format string, args ...any) {
-	w.issues = append(w.issues, fmt.Sprintf(format, args...))
+func (w *walker) add(at place, issue Issue, format string, args ...any) {
+	issue.Path, issue.Message = append([]any{}, at...), fmt.Sprintf(format, args...)
+	w.issues = append(w.issues, issue)
 }
 
-func (w *walker) walk(s *jsonschema.Schema, value any, at string) any {
+// A place is where in an input a value is: names and indexes.
+type place []any
+
+func (p place) with(step any) place { return append(p[:len(p):len(p)], step) }
+
+// String is the place as people write it, such as todos[0].status.
+func (p place) String() string {
+	var b strings.Builder
+	for _, step := range p {
+		if name, ok := step.(string); !ok {
+			fmt.Fprintf(&b, "[%v]", step)
+		} else if b.Len() > 0 {
+			b.WriteString("." + name)
+		} else {
+			b.WriteString(name)
+		}
+	}
+	return b.String()
+}
+
+func (w *walker) walk(s *jsonschema.Schema, value any, at place) any {
 	types := s.Types
 	if s.Type != "" {
 		types = []string{s.Type}
@@ -137,11 +166,11 @@ func (w *walker) walk(s *jsonschema.Schema, value any, at string) any {
 				return v
 			}
 		}
-		if at == "" {
-			w.add("The input must be %s, but %s was given", article(types), kindOf(value))
-		} else {
-			w.add("The parameter `%s` must be %s, but %s was given", at, article(types), kindOf(value))
+		what := "The input"
+		if len(at) > 0 {
+			what = fmt.Sprintf("The parameter `%s`", at)
 		}
+		w.add(at, wrongType(types), "%s must be %s, but %s was given", what, article(types), kindOf(value))
 		return value
 	}
 	if len(s.Enum) > 0 && !slices.ContainsFunc(s.Enum, func(e any) bool { return e == value }) {
@@ -151,57 +180,83 @@ func (w *walker) walk(s *jsonschema.Schema, value any, at string) any {
 			names = append(names, string(b))
 		}
 		b, _ := json.Marshal(value)
-		w.add("The parameter `%s` must be one of %s, but %s was given", at, strings.Join(names, ", "), clip(string(b), 60))
+		w.add(at, Issue{Code: "invalid_value", Values: s.Enum}, "The parameter `%s` must be one of %s, but %s was given", at, strings.Join(names, ", "), clip(string(b), 60))
 		return value
 	}
 	switch v := value.(type) {
 	case map[string]any:
 		for _, name := range s.Required {
 			if _, ok := v[name]; !ok {
-				w.add("The required parameter `%s` is missing%s", join(at, name), about(s.Properties[name]))
+				w.add(at.with(name), missing(s.Properties[name]), "The required parameter `%s` is missing%s", at.with(name), about(s.Properties[name]))
 			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(v)) {
 			if p := s.Properties[name]; p != nil {
-				v[name] = w.walk(p, v[name], join(at, name))
+				v[name] = w.walk(p, v[name], at.with(name))
 			} else if s.AdditionalProperties != nil && s.AdditionalProperties.Not != nil {
-				w.add("The parameter `%s` is not known; these are: %s", join(at, name), strings.Join(slices.Sorted(maps.Keys(s.Properties)), ", "))
+				w.add(at, Issue{Code: "unrecognized_keys", Keys: []string{name}}, "The parameter `%s` is not known; these are: %s", at.with(name), strings.Join(slices.Sorted(maps.Keys(s.Properties)), ", "))
 			} else if len(s.Properties) > 0 && s.AdditionalProperties == nil {
-				w.unknown = append(w.unknown, fmt.Sprintf("The parameter `%s` is not known", join(at, name)))
+				w.unknown = append(w.unknown, Issue{Code: "unrecognized_keys", Keys: []string{name}, Path: append([]any{}, at...), Message: fmt.Sprintf("The parameter `%s` is not known", at.with(name))})
 			}
 		}
 	case []any:
 		if s.MinItems != nil && len(v) < *s.MinItems {
-			w.add("The parameter `%s` needs at least %d items", at, *s.MinItems)
+			w.add(at, least("array", float64(*s.MinItems)), "The parameter `%s` needs at least %d items", at, *s.MinItems)
 		}
 		if s.MaxItems != nil && len(v) > *s.MaxItems {
-			w.add("The parameter `%s` takes at most %d items, but %d were given", at, *s.MaxItems, len(v))
+			w.add(at, most("array", float64(*s.MaxItems)), "The parameter `%s` takes at most %d items, but %d were given", at, *s.MaxItems, len(v))
 		}
 		if s.Items != nil {
 			for i := range v {
-				v[i] = w.walk(s.Items, v[i], fmt.Sprintf("%s[%d]", at, i))
+				v[i] = w.walk(s.Items, v[i], at.with(i))
 			}
 		}
 	case float64:
 		if s.Minimum != nil && v < *s.Minimum {
-			w.add("The parameter `%s` must be at least %v, but %v was given", at, *s.Minimum, v)
+			w.add(at, least("number", *s.Minimum), "The parameter `%s` must be at least %v, but %v was given", at, *s.Minimum, v)
 		}
 		if s.Maximum != nil && v > *s.Maximum {
-			w.add("The parameter `%s` must be at most %v, but %v was given", at, *s.Maximum, v)
+			w.add(at, most("number", *s.Maximum), "The parameter `%s` must be at most %v, but %v was given", at, *s.Maximum, v)
 		}
 	case string:
 		if s.MinLength != nil && len([]rune(v)) < *s.MinLength {
-			w.add("The parameter `%s` must not be %s", at, map[bool]string{true: "empty", false: "that short"}[v == ""])
+			w.add(at, least("string", float64(*s.MinLength)), "The parameter `%s` must not be %s", at, map[bool]string{true: "empty", false: "that short"}[v == ""])
 		}
 	}
 	return value
 }
 
-func join(at, name string) string {
-	if at == "" {
-		return name
+// wrongType is the issue that a value is of none of some types.
+func wrongType(types []string) Issue {
+	var names []string
+	for _, t := range types {
+		if t == "integer" {
+			t = "number"
+		}
+		names = append(names, t)
 	}
-	return at + "." + name
+	return Issue{Code: "invalid_type", Expected: strings.Join(names, " or ")}
+}
+
+// missing is the issue that a value is not there.
+func missing(s *jsonschema.Schema) Issue {
+	switch {
+	case s == nil:
+		return Issue{Code: "invalid_type"}
+	case len(s.Enum) > 0:
+		return Issue{Code: "invalid_value", Values: s.Enum}
+	case s.Type != "":
+		return wrongType([]string{s.Type})
+	}
+	return wrongType(s.Types)
+}
+
+func least(origin string, n float64) Issue {
+	return Issue{Code: "too_small", Origin: origin, Minimum: &n, Inclusive: true}
+}
+
+func most(origin string, n float64) Issue {
+	return Issue{Code: "too_big", Origin: origin, Maximum: &n, Inclusive: true}
 }
 
 func about(s *jsonschema.Schema) string {

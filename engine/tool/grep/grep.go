@@ -457,10 +457,7 @@ func (s *scan) result() *tool.Result {
 		lines, notes = page(s, out, lines, len(lines), "files")
 		content := strings.Join(lines, "\n")
 		out.Content, out.NumMatches = &content, &matches
-		said = content + fmt.Sprintf("\n\nFound %d total %s across %d %s.", matches, plural(matches, "occurrence"), len(s.hits), plural(len(s.hits), "file"))
-		if len(s.hits) == 0 {
-			said = "No matches found"
-		}
+		said = cmp.Or(content, "No matches found") + fmt.Sprintf("\n\nFound %d total %s across %d %s.", matches, plural(matches, "occurrence"), len(s.hits), plural(len(s.hits), "file"))
 	default:
 		var names []string
 		for _, h := range s.hits {

@@ -5,6 +5,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"strings"
 
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/taskoutput"
@@ -76,5 +77,12 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 		what = info.Description
 	}
 	message := "Successfully stopped task: " + info.ID + " (" + what + ")"
-	return tool.Text(message, &Output{Message: message, TaskID: info.ID, TaskType: info.Kind, Command: info.Command}), nil
+	out := &Output{Message: message, TaskID: info.ID, TaskType: info.Kind, Command: info.Command}
+	var text strings.Builder
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false) // the command is to be read
+	if err := e.Encode(out); err != nil {
+		return nil, err
+	}
+	return tool.Text(strings.TrimSpace(text.String()), out), nil
 }

@@ -105,7 +105,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 		return nil, err
 	}
 	if in.Todos == nil && in.Subject == "" {
-		return nil, tool.Misuse("InputValidationError: TodoWrite failed due to the following issues:\nThe required parameter `todos` is missing (The whole list)")
+		return nil, tool.Invalid(&t.spec, tool.Issue{Code: "invalid_type", Expected: "array", Path: []any{"todos"}, Message: "The required parameter `todos` is missing (The whole list)"})
 	}
 	l := listOf(call.Env)
 	l.mu.Lock()

@@ -155,7 +155,7 @@ func (t *Tool) address(text string) (*url.URL, error) {
 	case err == nil && u.Scheme != "http" && u.Scheme != "https":
 		return nil, tool.Misuse("Only http and https addresses can be fetched, not %s. Read files with Read.", u.Scheme)
 	case err != nil || u.Hostname() == "":
-		return nil, tool.Misuse("Invalid URL: %q. Give a full address, such as https://example.com/page.", text)
+		return nil, tool.Invalid(&t.spec, tool.Issue{Code: "invalid_format", Format: "url", Path: []any{"url"}, Message: fmt.Sprintf("Invalid URL: %q. Give a full address, such as https://example.com/page", text)})
 	case u.User != nil:
 		return nil, tool.Misuse("The URL has a user name or password in it, which is not sent anywhere. Leave it out.")
 	}

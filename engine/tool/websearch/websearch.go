@@ -5,6 +5,7 @@
 package websearch
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -52,7 +53,8 @@ type Answer struct {
 	Hits []Hit
 	Text string // what is said about them, if anything
 
-	Searches int // how often was searched; 0 means once
+	Searches int    // how often was searched; 0 means once
+	ID       string // what the provider calls its first search; empty for the id of the call
 }
 
 // Options are what can be chosen about the tool. With the zero value
@@ -125,7 +127,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 		return nil, err
 	}
 	if len(in.AllowedDomains) > 0 && len(in.BlockedDomains) > 0 {
-		return nil, tool.Misuse("Give allowed_domains or blocked_domains, not both.")
+		return nil, tool.Misuse("Error: Give allowed_domains or blocked_domains, not both.")
 	}
 	find, limit := t.opts.Search, t.opts.Timeout
 	if find == nil && t.opts.Endpoint != "" {
@@ -154,7 +156,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	if len(hits) == 0 {
 		b.WriteString("\nNothing was found.\n")
 	} else {
-		out.Results = append(out.Results, Group{ToolUseID: call.ID, Content: hits})
+		out.Results = append(out.Results, Group{ToolUseID: cmp.Or(answer.ID, call.ID), Content: hits})
 	}
 	for i, h := range hits {
 		fmt.Fprintf(&b, "\n%d. %s\n   %s\n", i+1, h.Title, h.URL)
@@ -320,9 +322,10 @@ func provider(ctx context.Context, env *tool.Env, query Query) (*Answer, error) 
 	var failed string
 	for _, raw := range reply.Blocks {
 		var b struct {
-			Type    string          `json:"type"`
-			Name    string          `json:"name"`
-			Content json.RawMessage `json:"content"`
+			Type      string          `json:"type"`
+			Name      string          `json:"name"`
+			ToolUseID string          `json:"tool_use_id"`
+			Content   json.RawMessage `json:"content"`
 		}
 		if json.Unmarshal(raw, &b) != nil {
 			continue
@@ -343,6 +346,7 @@ func provider(ctx context.Context, env *tool.Env, query Query) (*Answer, error) 
 			var found any
 			if json.Unmarshal(b.Content, &found) == nil {
 				answer.Hits = append(answer.Hits, hitsIn(found)...)
+				answer.ID = cmp.Or(answer.ID, b.ToolUseID)
 			}
 		}
 	}
