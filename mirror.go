@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -97,7 +98,11 @@ func (m *mirror) take(t *wire.TranscriptMirror) {
 
 // key returns the key of a session file.
 func (m *mirror) key(file string) (sessions.Key, error) {
-	for _, dir := range m.dirs {
+	dirs := m.dirs
+	if !filepath.IsAbs(file) { // an agent without a home names it so
+		dirs = []string{"projects"}
+	}
+	for _, dir := range dirs {
 		rel, err := filepath.Rel(dir, filepath.Clean(file))
 		if err != nil || !filepath.IsLocal(rel) {
 			continue
@@ -238,10 +243,14 @@ func (s *session) pop(ctx context.Context) (wire.Message, error) {
 // configDir returns where an agent with an environment keeps its files, and its home.
 func configDir(env []string) (dir, home string) {
 	home, _ = os.UserHomeDir()
+	homeVar := "HOME="
+	if runtime.GOOS == "windows" {
+		homeVar = "USERPROFILE="
+	}
 	for _, kv := range env {
 		if v, ok := strings.CutPrefix(kv, "CLAUDE_CONFIG_DIR="); ok {
 			dir = v
-		} else if v, ok := strings.CutPrefix(kv, "HOME="); ok && v != "" {
+		} else if v, ok := strings.CutPrefix(kv, homeVar); ok && v != "" {
 			home = v
 		}
 	}

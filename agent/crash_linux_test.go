@@ -127,7 +127,7 @@ func TestCrash(t *testing.T) {
 	}
 	rng := rand.New(rand.NewPCG(uint64(os.Getpid()), 1))
 	offsets := 12
-	if os.Getenv("PARLEY_CRASH_FULL") != "" {
+	if os.Getenv("PARLEY_TEST_LONG") != "" {
 		offsets = 400
 	}
 	for range offsets {

@@ -9,6 +9,8 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -348,4 +350,192 @@ func (l *fullLease) Append(ctx context.Context, sub string, records []json.RawMe
 		return errors.New("no space left on device")
 	}
 	return l.Lease.Append(ctx, sub, records)
+}
+
+// TestMirrorAnyStore has the SDK keep a copy of what an agent writes that keeps its
+// sessions in a store which is no file, subagents included, and go on from the copy.
+func TestMirrorAnyStore(t *testing.T) {
+	for name, home := range map[string]string{"with a home": t.TempDir(), "without a home": ""} {
+		for kind, own := range map[string]session.Store{"memory": &session.Memory{}, "files": nil} {
+			if kind == "files" && home == "" {
+				continue // then it keeps none
+			}
+			t.Run(name+", "+kind, func(t *testing.T) {
+				dir, _ := workdir(t)
+				m := parleytest.Script(
+					parleytest.Call("Agent", map[string]any{"description": "d", "prompt": "sub", "subagent_type": "general-purpose", "run_in_background": false}),
+					parleytest.Say("from the subagent"),
+					parleytest.Say("done"),
+				).Model()
+				m.Strict = true
+				var environ []string
+				copied := &session.Memory{}
+				opts := parley.Options{Cwd: dir, SessionStore: copied, AllowedTools: []string{"Agent"}}
+				if home != "" {
+					opts.Env = map[string]string{"CLAUDE_CONFIG_DIR": home}
+					environ = []string{"CLAUDE_CONFIG_DIR=" + home}
+				}
+				opts.Dialer = agent.InProcess(agent.Config{Model: m, Store: own, Environ: environ, Home: home})
+				_, r, err := collect(t, &opts, "hi")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if own == nil {
+					own = &session.Files{Dir: home}
+				}
+				subs, err := session.Subagents(t.Context(), copied, r.SessionID, nil)
+				if err != nil || len(subs) != 1 {
+					t.Fatalf("subagents %v, %v", subs, err)
+				}
+				for _, part := range []string{"", "subagents/agent-" + subs[0]} {
+					want, err := session.Records(t.Context(), own, r.SessionID, part, nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					got, err := session.Records(t.Context(), copied, r.SessionID, part, nil)
+					got, want = withoutMeta(got), withoutMeta(want)
+					if err != nil || len(got) != len(want) {
+						t.Fatalf("%q: the copy has %d records, %v, want %d", part, len(got), err, len(want))
+					}
+					for i := range want {
+						if !sameJSON(got[i], want[i]) {
+							t.Errorf("%q, record %d is\n%s\nwant\n%s", part, i, got[i], want[i])
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// sameJSON compares records without the mark of those that were written at once.
+func sameJSON(a, b json.RawMessage) bool {
+	var x, y map[string]any
+	if json.Unmarshal(a, &x) != nil || json.Unmarshal(b, &y) != nil {
+		return false
+	}
+	for _, m := range []map[string]any{x, y} {
+		delete(m, "parleyMore")
+	}
+	return reflect.DeepEqual(x, y)
+}
+
+// withoutMeta leaves out what tells of a subagent, of which files keep the last alone.
+func withoutMeta(records []json.RawMessage) []json.RawMessage {
+	return slices.DeleteFunc(records, func(r json.RawMessage) bool { return bytes.Contains(r, []byte(`"agent_metadata"`)) })
+}
+
+// TestIndexingIsTold goes on with a long session that has no index: the host is told
+// how far that is, and the next time there is nothing to tell.
+func TestIndexingIsTold(t *testing.T) {
+	dir, _ := workdir(t)
+	home := t.TempDir()
+	const id = "5a4daa78-1b64-484f-a52a-0f2c91f6f1cd"
+	var log bytes.Buffer
+	line := func(n int, parent, typ, extra, text string) string {
+		uuid := fmt.Sprintf("00000000-0000-4000-8000-%012d", n)
+		message := ""
+		if text != "" {
+			message = fmt.Sprintf(`"message":{"role":%q,"content":[{"type":"text","text":%q}]},`, typ, text)
+		}
+		fmt.Fprintf(&log, `{"parentUuid":%s,"isSidechain":false,"type":%q,%s%s"uuid":%q,"timestamp":"2026-01-02T03:04:05.678Z","cwd":"/x","sessionId":%q}`+"\n", parent, typ, message, extra, uuid, id)
+		return `"` + uuid + `"`
+	}
+	line(1, "null", "user", "", "Hello.")
+	for range 40 { // much to read, and soon read
+		log.WriteString(strings.Repeat(" ", 1<<20) + "\n")
+	}
+	parent := line(100, "null", "system", `"subtype":"compact_boundary","content":"Conversation compacted","compactMetadata":{"trigger":"auto","preTokens":1},`, "")
+	parent = line(101, parent, "user", `"isCompactSummary":true,`, "In short.")
+	line(102, parent, "assistant", "", "I see.")
+	project := filepath.Join(home, ".claude", "projects", "-x")
+	if err := errors.Join(os.MkdirAll(project, 0o700), os.WriteFile(filepath.Join(project, id+".jsonl"), log.Bytes(), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	resume := func(cfg agent.Config) []string {
+		t.Helper()
+		cfg.Model, cfg.Home = parleytest.Script(parleytest.Say("ok")).Model(), home
+		all, r, err := collect(t, &parley.Options{Cwd: dir, Resume: id, Dialer: agent.InProcess(cfg)}, "hi")
+		if err != nil || r.IsError {
+			t.Fatal(err, r)
+		}
+		var told []string
+		for _, m := range all {
+			if m, ok := m.(*wire.Informational); ok && m.Tag == "session_index" {
+				told = append(told, m.Content)
+			}
+		}
+		return told
+	}
+	told := resume(agent.Config{})
+	if len(told) < 10 || told[len(told)-1] != "Reading a long session: 100 %" {
+		t.Errorf("the host was told %q", told)
+	}
+	if again := resume(agent.Config{}); len(again) != 0 {
+		t.Errorf("with an index the host was told %q", again)
+	}
+	if err := os.Remove(filepath.Join(project, id, "index.json")); err != nil {
+		t.Fatal(err)
+	}
+	var last, calls int64
+	if told := resume(agent.Config{OnIndexing: func(done, total int64) {
+		if done < last || done > total {
+			t.Errorf("%d of %d after %d", done, total, last)
+		}
+		last, calls = done, calls+1
+	}}); len(told) != 0 || calls < 10 || last < int64(log.Len()) {
+		t.Errorf("the host was told %q, who made the agent %d times, last %d of %d", told, calls, last, log.Len())
+	}
+}
+
+// TestOlderLayoutResumes goes on with a session in the layout sessions/<id>, whose
+// state tells what it has cost: the model gets what was said, and the cost goes on.
+func TestOlderLayoutResumes(t *testing.T) {
+	for name, opts := range map[string]parley.Options{
+		"resume":    {Resume: "5a4daa78-1b64-484f-a52a-0f2c91f6f1ce"},
+		"by title":  {Resume: "an old talk"},
+		"continue":  {Continue: true},
+		"in a fork": {Resume: "5a4daa78-1b64-484f-a52a-0f2c91f6f1ce", Fork: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, _ := workdir(t)
+			home := t.TempDir()
+			old := filepath.Join(home, ".claude", "sessions", "5a4daa78-1b64-484f-a52a-0f2c91f6f1ce")
+			cwd, _ := json.Marshal(dir)
+			if err := os.MkdirAll(old, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			for name, text := range map[string]string{
+				"messages.jsonl": `{"type":"user","message":{"role":"user","content":"first words"}}` + "\n" +
+					`{"type":"assistant","message":{"id":"m","role":"assistant","content":[{"type":"text","text":"an answer"}]}}` + "\n" +
+					`{"type":"result","subtype":"success","total_cost_usd":0.5}` + "\n",
+				"session.json": `{"title":"An old talk","cwd":` + string(cwd) + `}`,
+				"state.json":   `{"total_cost_usd":2.5}`,
+			} {
+				if err := os.WriteFile(filepath.Join(old, name), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m := parleytest.Script(parleytest.Expect(parleytest.Check("", func(r *parleytest.Request) error {
+				for _, text := range []string{"first words", "an answer", "hi"} {
+					if !bytes.Contains(r.Body, []byte(text)) {
+						return fmt.Errorf("%q is missing", text)
+					}
+				}
+				return nil
+			})).Say("ok")).Model()
+			m.Strict = true
+			opts.Cwd, opts.Dialer = dir, agent.InProcess(agent.Config{Model: m, Home: home})
+			_, r, err := collect(t, &opts, "hi")
+			if err != nil || r.IsError {
+				t.Fatal(err, r)
+			}
+			if r.TotalCostUSD < 2.5 {
+				t.Errorf("the cost began anew: %v", r.TotalCostUSD)
+			}
+			if same := r.SessionID == "5a4daa78-1b64-484f-a52a-0f2c91f6f1ce"; same == opts.Fork {
+				t.Errorf("session %s", r.SessionID)
+			}
+		})
+	}
 }

@@ -6,21 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 
 	"github.com/parley-go/parley/engine"
 	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
 )
 
 // openStore returns what keeps sessions, nil if they are kept nowhere.
 func (set *setup) openStore() session.Store {
 	set.store = set.cfg.Store
 	if set.store == nil && set.cfg.Home != "" {
-		files := &session.Files{Dir: set.cfg.ConfigDir(), Durability: durabilities[set.flags.Durability], Progress: set.tellProgress}
-		if set.flags.Mirror {
-			files.Mirror = set.mirror
-		}
-		set.store = files
+		set.store = &session.Files{Dir: set.cfg.ConfigDir(), Durability: durabilities[set.flags.Durability], Progress: set.tellProgress}
 	}
 	return set.store
 }
@@ -28,11 +26,26 @@ func (set *setup) openStore() session.Store {
 // durabilities are the values of --session-durability.
 var durabilities = map[string]session.Durability{"": session.Fsync, "fsync": session.Fsync, "write": session.Write, "none": session.None}
 
-// tellProgress tells how far the reading of a long session is that has no index.
+// tellProgress tells how far the reading of a long session is that has no index, so
+// that nobody wonders what takes so long.
 func (set *setup) tellProgress(done, total int64) {
-	if set.cfg.Logger != nil {
-		set.cfg.Logger.Info("making the index of a long session", "percent", 100*done/max(1, total))
+	switch {
+	case set.cfg.OnIndexing != nil:
+		set.cfg.OnIndexing(done, total)
+	case set.tell != nil:
+		set.tell(&wire.Informational{Content: fmt.Sprintf("Reading a long session: %d %%", 100*done/max(1, total)), Level: "info", Tag: "session_index", UUID: engine.NewID()})
 	}
+}
+
+// mirrored returns the log so that the host is told what is written to it, if it wants
+// to. Of a session that is in no file it is told the file that it would be in.
+func (set *setup) mirrored(log session.Log) session.Log {
+	if !set.flags.Mirror {
+		return log
+	}
+	return session.Mirror(log, func(key session.Key, records []json.RawMessage) {
+		set.mirror(filepath.Join(set.cfg.ConfigDir(), "projects", filepath.FromSlash(key.String())+".jsonl"), records)
+	})
 }
 
 // checkpoints reports whether the host wants to be able to rewind files.
@@ -96,9 +109,12 @@ func (set *setup) session() (id string, log session.Log, history *session.Histor
 		}
 		log, err = session.Create(ctx, store, meta)
 		if errors.Is(err, session.ErrExists) {
-			return "", nil, nil, fmt.Errorf("Error: Session ID %s is already in use.", meta.ID)
+			err = fmt.Errorf("Error: Session ID %s is already in use.", meta.ID)
 		}
-		return meta.ID, log, nil, err
+		if err != nil {
+			return "", nil, nil, err
+		}
+		return meta.ID, set.mirrored(log), nil, nil
 	}
 	meta.ID = resume
 	log, history, err = session.Open(ctx, store, resume, meta)
@@ -128,7 +144,7 @@ func (set *setup) session() (id string, log session.Log, history *session.Histor
 		history.Entries = history.Entries[:n+1]
 	}
 	if !f.Fork && !f.NoPersist {
-		return resume, log, history, nil
+		return resume, set.mirrored(log), history, nil
 	}
 	log.Close()
 	meta.ID = newSessionID(f)
@@ -138,6 +154,7 @@ func (set *setup) session() (id string, log session.Log, history *session.Histor
 	if log, err = session.Create(ctx, store, meta); err != nil {
 		return "", nil, nil, err
 	}
+	log = set.mirrored(log)
 	if err := log.Append(copied(history, resume)...); err != nil {
 		log.Close()
 		return "", nil, nil, err

@@ -49,6 +49,9 @@ type Config struct {
 	Cwd string
 	// Store keeps sessions. Nil means files below Home, or none without one.
 	Store session.Store
+	// OnIndexing is told how far the reading of a long session is that has no index
+	// yet or is compressed. Nil means that the host is told.
+	OnIndexing func(done, total int64)
 	// Model answers. Nil means what the flags say.
 	Model model.Model
 	// Script makes a model that plays a file, for --provider script. Nil means

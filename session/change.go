@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"strings"
 	"time"
 	"unicode"
@@ -74,9 +73,10 @@ func (f *Files) note(ctx context.Context, id string, in *In, e *Entry) error {
 		return err
 	}
 	defer root.Close()
-	if err := f.unpack(root, p.project, p.id); err != nil {
+	if err := f.plain(root, p.project, p.id); err != nil {
 		return err
 	}
+	p.old = false
 	file, err := openLocked(root, p)
 	switch {
 	case err == nil:
@@ -129,26 +129,14 @@ func (f *Files) remove(ctx context.Context, id string, in *In) error {
 			return err
 		}
 		found = true
-		if err = f.unpack(root, p.project, p.id); err == nil {
+		if p.old {
+			err = f.removeOld(p.id)
+		} else if err = f.unpack(root, p.project, p.id); err == nil {
 			err = remove(root, p)
 		}
 		root.Close()
 		if err != nil {
 			return err
-		}
-	}
-	if in == nil || in.Dir == "" {
-		if _, _, err := f.readOld(id); err == nil {
-			found = true
-			root, err := os.OpenRoot(filepath.Join(f.Dir, "sessions"))
-			if err != nil {
-				return notFound(err)
-			}
-			err = root.RemoveAll(id)
-			root.Close()
-			if err != nil {
-				return fmt.Errorf("session: %w", err)
-			}
 		}
 	}
 	if !found {
@@ -238,6 +226,9 @@ func (f *Files) writeFork(ctx context.Context, fork *forked, key Key, file io.Re
 		return err
 	}
 	defer root.Close()
+	if err := root.MkdirAll(key.Project, dirMode); err != nil {
+		return fmt.Errorf("session: %w", err)
+	}
 	temp := key.fileName() + ".tmp"
 	out, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
 	if err != nil {

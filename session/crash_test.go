@@ -285,12 +285,12 @@ func TestManyProcesses(t *testing.T) {
 
 // TestSharedFiles has many processes write to the same files, all of them those that
 // this package shares between processes, and kills most of them at random: every
-// file can be read, and nothing that was acknowledged is lost. PARLEY_MANY_FULL=1 is 50
+// file can be read, and nothing that was acknowledged is lost. With PARLEY_TEST_LONG it is 50
 // processes with 200 writes each.
 func TestSharedFiles(t *testing.T) {
 	t.Parallel()
 	procs, writes := 8, 40
-	if os.Getenv("PARLEY_MANY_FULL") != "" {
+	if os.Getenv("PARLEY_TEST_LONG") != "" {
 		procs, writes = 50, 200
 	}
 	dir := t.TempDir()

@@ -77,7 +77,10 @@ func ends(root *os.Root, p place, buf *[2 * window]byte) (head, tail []byte, err
 }
 
 // digestPlace reads what a list shows of a session.
-func digestPlace(root *os.Root, p place) (*digest, error) {
+func (f *Files) digestPlace(root *os.Root, p place) (*digest, error) {
+	if p.old {
+		return f.digestOld(p)
+	}
 	if p.packed {
 		h, err := readPacked(root, p)
 		if err != nil {
@@ -102,12 +105,6 @@ func digestPlace(root *os.Root, p place) (*digest, error) {
 		}
 	}
 	return d, nil
-}
-
-// isConversation reports whether a session is one that a person would go on with.
-func isConversation(root *os.Root, p place) (bool, error) {
-	d, err := digestPlace(root, p)
-	return err == nil && d.conversation && !d.sidechain, err
 }
 
 // digestOf takes the begin and the end of a log apart. The last of each kind wins.

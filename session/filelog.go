@@ -1,7 +1,6 @@
 package session
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -56,6 +55,10 @@ func (f *Files) newLog(p place, file *os.File, meta Meta) *fileLog {
 
 func (l *fileLog) ID() string   { return l.place.id }
 func (l *fileLog) Path() string { return l.path }
+
+func (l *fileLog) encoding() (Key, *encoder) {
+	return Key{l.place.project, l.place.id, l.sub}, l.encoder
+}
 
 // Sub implements [Log].
 func (l *fileLog) Sub(name string) (Log, error) {
@@ -129,19 +132,6 @@ func (l *fileLog) takeMeta(entries []*Entry) ([]*Entry, error) {
 
 // Append implements [Log].
 func (l *fileLog) Append(entries ...*Entry) error {
-	err := l.append(entries)
-	if err == nil && l.files.Mirror != nil && len(entries) > 0 {
-		records := make([]json.RawMessage, len(entries))
-		for i, e := range entries {
-			line, _ := l.encoder.lines(nil, []*Entry{e}) // it was encoded before
-			records[i] = bytes.TrimSuffix(line, []byte("\n"))
-		}
-		l.files.Mirror(l.path, records)
-	}
-	return err
-}
-
-func (l *fileLog) append(entries []*Entry) error {
 	entries, err := l.takeMeta(entries)
 	if err != nil {
 		return err

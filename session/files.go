@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -35,12 +34,9 @@ type Files struct {
 	Dir        string // the configuration directory, such as that in CLAUDE_CONFIG_DIR
 	Durability Durability
 	LockWait   time.Duration // how long Open waits for another to close the session; zero: a moment
-	// Progress is told how much of a long log was read that has no index yet. It may
-	// be nil.
+	// Progress is told how much was read of a long log that has no index yet or is
+	// compressed, again and again until it is all. It may be nil.
 	Progress func(done, total int64)
-	// Mirror is told what an open [Log] has written, and to which file, before its
-	// Append returns. It must not block. Nil means that nobody is.
-	Mirror func(path string, records []json.RawMessage)
 }
 
 var _ Store = (*Files)(nil)
@@ -61,6 +57,10 @@ func (f *Files) root(create bool) (*os.Root, error) {
 		return nil, errors.New("session: no directory")
 	}
 	dir := filepath.Join(f.Dir, "projects")
+	if !create { // there may be sessions in the older layout alone
+		_, err := os.Stat(filepath.Join(f.Dir, oldDir))
+		create = err == nil
+	}
 	if create {
 		if err := os.MkdirAll(dir, dirMode); err != nil {
 			return nil, fmt.Errorf("session: %w", err)
@@ -71,6 +71,22 @@ func (f *Files) root(create bool) (*os.Root, error) {
 		return nil, fmt.Errorf("session: %w", err)
 	}
 	return root, nil
+}
+
+// inRoot calls do with the projects directory, unless there is none.
+func (f *Files) inRoot(ctx context.Context, do func(root *os.Root) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	root, err := f.root(false)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return do(root)
 }
 
 // pathOf returns the path of a session.
@@ -85,9 +101,17 @@ type place struct {
 	size    int64
 	mtime   time.Time
 	packed  bool // it is compressed
+	old     bool // it is in the older layout
 }
 
-func (p place) name() string { return path.Join(p.project, p.id+suffix) }
+// name returns the file of a session, below the projects directory or, in the older
+// layout, beside it, where nothing that knows the projects directory alone reaches it.
+func (p place) name() string {
+	if p.old {
+		return path.Join("..", oldDir, p.id, oldMessages)
+	}
+	return path.Join(p.project, p.id+suffix)
+}
 
 // stat returns a session of a project, with at least a byte in it.
 func stat(root *os.Root, project, id string) (place, bool) {
@@ -130,12 +154,13 @@ func readDir(root *os.Root, name string) ([]fs.DirEntry, error) {
 	return d.ReadDir(-1)
 }
 
-// find looks for a session in some projects, or in all. The newest wins.
-func find(root *os.Root, id string, in []string) (place, error) {
+// lookup looks for a session in some projects, or in all if in is nil. The newest wins.
+func (f *Files) lookup(root *os.Root, id string, in []string) (place, error) {
 	if !ValidID(id) {
 		return place{}, ErrNotFound
 	}
-	if in == nil {
+	all := in == nil
+	if all {
 		var err error
 		if in, err = projects(root); err != nil {
 			return place{}, err
@@ -148,10 +173,13 @@ func find(root *os.Root, id string, in []string) (place, error) {
 			best, found = p, true
 		}
 	}
-	if !found {
-		return place{}, ErrNotFound
+	if found {
+		return best, nil
 	}
-	return best, nil
+	if p, ok := f.oldPlace(id); ok && (all || slices.Contains(in, p.project)) {
+		return p, nil
+	}
+	return place{}, ErrNotFound
 }
 
 // create starts a session. The file is there at once; it counts as a session
@@ -183,6 +211,10 @@ func (f *Files) create(meta Meta) (*fileLog, error) {
 		}
 		if err == nil {
 			err = taken(root, p, file)
+		}
+		if _, old := f.oldPlace(p.id); err == nil && old {
+			err = ErrExists
+			root.Remove(p.name())
 		}
 		if err != nil {
 			file.Close()
@@ -280,19 +312,22 @@ func (f *Files) tryOpen(ctx context.Context, id string, meta Meta) (*fileLog, *H
 		return nil, nil, err
 	}
 	root, err := f.root(false)
-	if errors.Is(err, fs.ErrNotExist) {
-		return f.openOld(ctx, id, meta)
-	}
 	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = ErrNotFound
+		}
 		return nil, nil, err
 	}
 	defer root.Close()
-	p, err := find(root, id, nil)
-	if errors.Is(err, ErrNotFound) {
-		return f.openOld(ctx, id, meta)
-	}
+	p, err := f.lookup(root, id, nil)
 	if err != nil {
 		return nil, nil, err
+	}
+	torn := false
+	if p.old {
+		if p, torn, err = f.takeOver(root, p, meta.Cwd); err != nil {
+			return nil, nil, err
+		}
 	}
 	if err := f.unpack(root, p.project, p.id); err != nil {
 		return nil, nil, err
@@ -306,6 +341,7 @@ func (f *Files) tryOpen(ctx context.Context, id string, meta Meta) (*fileLog, *H
 		return nil, nil, errors.Join(err, file.Close())
 	}
 	h.Meta.ID = id
+	h.Torn = h.Torn || torn
 	return f.newLog(p, file, meta), h, nil
 }
 
@@ -358,30 +394,34 @@ func mend(s *scan, file *os.File, path string, size, end int64) (torn bool, err 
 	return true, nil
 }
 
-// latest returns the id of the newest session of a directory.
-func (f *Files) latest(ctx context.Context, cwd string) (string, error) {
-	root, err := f.root(false)
-	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			err = ErrNotFound
+// first returns the newest session in some projects, or in all if in is nil, that ok
+// takes and that no subagent began.
+func (f *Files) first(ctx context.Context, in func(root *os.Root) []string, ok func(*digest) bool) (string, error) {
+	id := ""
+	err := f.inRoot(ctx, func(root *os.Root) error {
+		var names []string
+		if in != nil {
+			names = in(root)
 		}
-		return "", err
-	}
-	defer root.Close()
-	var all []place
-	for _, project := range projectsOf(root, cwd) {
-		all = append(all, places(root, project)...)
-	}
-	newestFirst(all)
-	for _, p := range all {
-		if err := ctx.Err(); err != nil {
-			return "", err
+		all, err := f.places(ctx, root, names)
+		if err != nil {
+			return err
 		}
-		if ok, err := isConversation(root, p); err == nil && ok {
-			return p.id, nil
+		for _, p := range all {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if d, err := f.digestPlace(root, p); err == nil && !d.sidechain && ok(d) {
+				id = p.id
+				return nil
+			}
 		}
+		return nil
+	})
+	if err == nil && id == "" {
+		err = ErrNotFound
 	}
-	return "", ErrNotFound
+	return id, err
 }
 
 // projectsOf returns the project directories that may belong to a directory. Of
@@ -392,11 +432,44 @@ func projectsOf(root *os.Root, cwd string) []string {
 		return []string{key}
 	}
 	all, _ := projects(root)
-	return slices.DeleteFunc(all, func(name string) bool { return !strings.HasPrefix(name, key[:slugMax]+"-") })
+	all = slices.DeleteFunc(all, func(name string) bool { return name == key || !strings.HasPrefix(name, key[:slugMax]+"-") })
+	return append(all, key)
 }
 
-// places returns the sessions of a project.
-func places(root *os.Root, project string) []place {
+// places returns the sessions of some projects, or of all if in is nil, the newest
+// first, each id once.
+func (f *Files) places(ctx context.Context, root *os.Root, in []string) ([]place, error) {
+	every := in == nil
+	if every {
+		var err error
+		if in, err = projects(root); err != nil {
+			return nil, fmt.Errorf("session: %w", err)
+		}
+	}
+	var all []place
+	for _, project := range in {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		all = append(all, placesIn(root, project)...)
+	}
+	all = append(all, f.oldPlaces(root, in, every)...)
+	slices.SortFunc(all, func(a, b place) int {
+		if c := b.mtime.Compare(a.mtime); c != 0 {
+			return c
+		}
+		return strings.Compare(a.id, b.id)
+	})
+	seen := make(map[string]bool, len(all))
+	return slices.DeleteFunc(all, func(p place) bool {
+		was := seen[p.id]
+		seen[p.id] = true
+		return was
+	}), nil
+}
+
+// placesIn returns the sessions of a project.
+func placesIn(root *os.Root, project string) []place {
 	entries, _ := readDir(root, project)
 	var all []place
 	for _, e := range entries {
@@ -411,13 +484,4 @@ func places(root *os.Root, project string) []place {
 		all = append(all, place{project: project, id: id, size: info.Size(), mtime: info.ModTime(), packed: packed})
 	}
 	return all
-}
-
-func newestFirst(all []place) {
-	slices.SortFunc(all, func(a, b place) int {
-		if c := b.mtime.Compare(a.mtime); c != 0 {
-			return c
-		}
-		return strings.Compare(a.id, b.id)
-	})
 }

@@ -456,45 +456,6 @@ func TestFull(t *testing.T) {
 	}
 }
 
-func TestOlderLayout(t *testing.T) {
-	f := &Files{Dir: t.TempDir(), Durability: Write}
-	dir := filepath.Join(f.Dir, "sessions", testID)
-	os.MkdirAll(dir, 0o700)
-	lines := []string{
-		`{"type":"system","subtype":"init","session_id":"x","uuid":"` + num(9) + `"}`,
-		`{"type":"user","message":{"role":"user","content":"hi"},"session_id":"x","parent_tool_use_id":null,"uuid":"` + num(1) + `"}`,
-		`{"type":"stream_event","event":{}}`,
-		`{"type":"assistant","message":{"id":"m","role":"assistant","content":[{"type":"tool_use","id":"t","name":"Bash","input":{}}]},"session_id":"x","timestamp":"2026-01-02T03:04:05.678Z"}`,
-		`{"type":"assistant","message":{"role":"assistant","content":[]},"parent_tool_use_id":"t"}`,
-		`{"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"x"}]},"tool_use_result":{"stdout":"x"}}`,
-		`not a line`,
-		`{"type":"result","subtype":"success"}`,
-		`{"type":"assistant","mess`,
-	}
-	os.WriteFile(filepath.Join(dir, "messages.jsonl"), []byte(strings.Join(lines, "\n")), 0o600)
-	os.WriteFile(filepath.Join(dir, "session.json"), []byte(`{"title":"An old one"}`), 0o600)
-	h := open(t, f)
-	if len(h.Entries) != 3 || h.Entries[0].UUID != num(1) || h.Entries[1].ParentUUID != num(1) || !h.Torn || len(h.Orphans()) != 0 {
-		t.Fatalf("%d entries, %+v", len(h.Entries), h)
-	}
-	if string(h.Entries[2].Fields["toolUseResult"]) != `{"stdout":"x"}` {
-		t.Errorf("%s", h.Entries[2].Fields)
-	}
-	again := open(t, f) // from where it was taken over to
-	if len(again.Entries) != 3 || again.Torn || again.Entries[2].UUID != h.Entries[2].UUID {
-		t.Errorf("%+v", again)
-	}
-	if id, err := Find(t.Context(), f, "an old one"); err != nil || id != testID {
-		t.Errorf("%s, %v", id, err)
-	}
-	if err := Delete(t.Context(), f, testID, nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := Open(t.Context(), f, testID, Meta{}); !errors.Is(err, ErrNotFound) {
-		t.Errorf("after Delete: %v", err)
-	}
-}
-
 func TestRepair(t *testing.T) {
 	intent := func(id string) string { return fmt.Sprintf(`{"type":"parley-intent","toolUseId":%q}`, id) }
 	outcome := func(id, how, more string) string {

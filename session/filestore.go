@@ -56,7 +56,7 @@ func (f *Files) Append(ctx context.Context, key Key, records []json.RawMessage) 
 		return err
 	}
 	defer root.Close()
-	if err := f.unpack(root, key.Project, key.Session); err != nil {
+	if err := f.plain(root, key.Project, key.Session); err != nil {
 		return err
 	}
 	if err := root.MkdirAll(path.Dir(key.fileName()), dirMode); err != nil {
@@ -200,6 +200,9 @@ func (f *Files) openKey(key Key) (*openLog, error) {
 		return nil, err
 	}
 	file, err := openRead(root, key.fileName())
+	if errors.Is(err, fs.ErrNotExist) {
+		return f.openOldKey(key)
+	}
 	if err != nil {
 		return nil, notFound(err)
 	}
@@ -256,112 +259,93 @@ func (f *Files) Load(ctx context.Context, key Key) ([]json.RawMessage, error) {
 }
 
 // List implements [Store].
-func (f *Files) List(ctx context.Context, match Key) ([]Listed, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
+func (f *Files) List(ctx context.Context, match Key) (all []Listed, err error) {
+	if match.Project != "" && (Key{Project: match.Project, Session: NewID()}).Check() != nil {
+		return nil, ctx.Err()
 	}
-	root, err := f.root(false)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
-	in := []string{match.Project}
-	if match.Project == "" {
-		if in, err = projects(root); err != nil {
-			return nil, fmt.Errorf("session: %w", err)
-		}
-	} else if (Key{Project: match.Project, Session: NewID()}).Check() != nil {
-		return nil, nil
-	}
-	var all []Listed
-	add := func(p place) {
-		all = append(all, Listed{Key: Key{Project: p.project, Session: p.id}, Modified: p.mtime, Size: p.size})
-	}
-	for _, project := range in {
-		if match.Session == "" {
-			for _, p := range places(root, project) {
-				add(p)
+	err = f.inRoot(ctx, func(root *os.Root) error {
+		in := []string{match.Project}
+		if match.Project == "" {
+			var err error
+			if in, err = projects(root); err != nil {
+				return fmt.Errorf("session: %w", err)
 			}
-		} else if p, ok := stat(root, project, match.Session); ok && ValidID(match.Session) {
-			add(p)
 		}
-	}
-	return all, nil
+		var found []place
+		for _, project := range in {
+			if match.Session == "" {
+				found = append(found, placesIn(root, project)...)
+			} else if p, ok := stat(root, project, match.Session); ok && ValidID(match.Session) {
+				found = append(found, p)
+			}
+		}
+		found = append(found, f.oldPlaces(root, in, match.Project == "")...)
+		for _, p := range found {
+			if match.Session == "" || match.Session == p.id {
+				all = append(all, Listed{Key: Key{Project: p.project, Session: p.id}, Modified: p.mtime, Size: p.size})
+			}
+		}
+		return nil
+	})
+	return all, err
 }
 
 // Delete implements [Store].
 func (f *Files) Delete(ctx context.Context, key Key) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
 	if err := key.Check(); err != nil {
 		return err
 	}
-	root, err := f.root(false)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer root.Close()
 	names := []string{key.fileName()}
 	if key.Sub != "" {
 		names = append(names, strings.TrimSuffix(key.fileName(), suffix)+metaSuffix)
 	} else {
 		names = append(names, key.fileName()+packedSuffix)
 	}
-	for _, name := range names {
-		if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("session: %w", err)
+	return f.inRoot(ctx, func(root *os.Root) error {
+		for _, name := range names {
+			if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("session: %w", err)
+			}
 		}
-	}
-	if key.Sub == "" {
+		if key.Sub != "" {
+			return nil
+		}
 		if err := root.RemoveAll(key.String()); err != nil {
 			return fmt.Errorf("session: the log is gone, but not what was beside it: %w", err)
 		}
-	}
-	return nil
+		if p, ok := f.oldPlace(key.Session); ok && p.project == key.Project {
+			return f.removeOld(key.Session)
+		}
+		return nil
+	})
 }
 
 // Subkeys implements [Store].
-func (f *Files) Subkeys(ctx context.Context, key Key) ([]string, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
+func (f *Files) Subkeys(ctx context.Context, key Key) (all []string, err error) {
 	key.Sub = ""
 	if key.Check() != nil {
-		return nil, nil
+		return nil, ctx.Err()
 	}
-	root, err := f.root(false)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
-	var all []string
-	var walk func(dir string, depth int)
-	walk = func(dir string, depth int) {
-		entries, err := readDir(root, path.Join(key.String(), dir))
-		if err != nil || depth > 16 {
-			return
-		}
-		for _, e := range entries {
-			name := path.Join(dir, e.Name())
-			if e.IsDir() {
-				walk(name, depth+1)
-			} else if sub, ok := strings.CutSuffix(name, suffix); ok && e.Type().IsRegular() && sub != "" && checkSub(sub) == nil {
-				all = append(all, sub)
+	err = f.inRoot(ctx, func(root *os.Root) error {
+		var walk func(dir string, depth int)
+		walk = func(dir string, depth int) {
+			entries, err := readDir(root, path.Join(key.String(), dir))
+			if err != nil || depth > 16 {
+				return
+			}
+			for _, e := range entries {
+				name := path.Join(dir, e.Name())
+				if e.IsDir() {
+					walk(name, depth+1)
+				} else if sub, ok := strings.CutSuffix(name, suffix); ok && e.Type().IsRegular() && sub != "" && checkSub(sub) == nil {
+					all = append(all, sub)
+				}
 			}
 		}
-	}
-	walk("", 0)
-	return all, nil
+		walk("", 0)
+		return nil
+	})
+	return all, err
 }
 
 // keyPath returns the path of a log.
@@ -383,7 +367,7 @@ func (f *Files) Lease(ctx context.Context, key Key) (Lease, error) {
 		return nil, err
 	}
 	defer root.Close()
-	if err := f.unpack(root, key.Project, key.Session); err != nil {
+	if err := f.plain(root, key.Project, key.Session); err != nil {
 		return nil, err
 	}
 	if err := root.MkdirAll(key.Project, dirMode); err != nil {

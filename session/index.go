@@ -153,9 +153,7 @@ func (f *Files) loadHistory(root *os.Root, p place, file *os.File) (*History, er
 		}
 	}
 	var r io.Reader = io.NewSectionReader(file, 0, size)
-	if f.Progress != nil && size > progressStep {
-		r = &progressReader{r: r, total: size, tell: f.Progress}
-	}
+	r = f.progress(r, size)
 	s, end, err := scanLog(r)
 	if err != nil {
 		return nil, fmt.Errorf("session: %w", err)
@@ -187,20 +185,29 @@ func (s *scan) tail(file io.ReaderAt) (*History, []*node, bool) {
 	return h, path, true
 }
 
-// progressStep is how much is read between two calls of [Files.Progress].
-const progressStep = 8 << 20
+// progressMin is how much must be read for [Files.Progress] to be told of it.
+const progressMin = 32 << 20
+
+// progress returns a reader that tells [Files.Progress] how far it is, if what it
+// reads is long.
+func (f *Files) progress(r io.Reader, total int64) io.Reader {
+	if f.Progress == nil || total < progressMin {
+		return r
+	}
+	return &progressReader{r: r, total: total, step: total / 20, tell: f.Progress}
+}
 
 // A progressReader tells how far it is.
 type progressReader struct {
-	r                 io.Reader
-	done, told, total int64
-	tell              func(done, total int64)
+	r                       io.Reader
+	done, told, step, total int64
+	tell                    func(done, total int64)
 }
 
 func (r *progressReader) Read(p []byte) (int, error) {
 	n, err := r.r.Read(p)
 	r.done += int64(n)
-	if r.done-r.told >= progressStep || err == io.EOF && r.told < r.total {
+	if r.done-r.told >= r.step || err == io.EOF && r.told < r.done {
 		r.told = r.done
 		r.tell(r.done, r.total)
 	}

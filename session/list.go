@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -125,44 +124,26 @@ func infoOf(l Listed, d *digest) *Info {
 }
 
 // list is [List]. It reads the begin and the end of each file only.
-func (f *Files) list(ctx context.Context, opts *ListOptions) ([]Info, error) {
-	root, err := f.root(false)
-	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, nil
+func (f *Files) list(ctx context.Context, opts *ListOptions) (infos []Info, err error) {
+	err = f.inRoot(ctx, func(root *os.Root) error {
+		all, err := f.places(ctx, root, projectsIn(root, opts.Dir, !opts.NoWorktrees))
+		if err != nil {
+			return err
 		}
-		return nil, err
-	}
-	defer root.Close()
-	in, err := f.projectsIn(root, opts.Dir, !opts.NoWorktrees)
-	if err != nil {
-		return nil, fmt.Errorf("session: %w", err)
-	}
-	var all []place
-	for _, project := range in {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		all = append(all, places(root, project)...)
-	}
-	newestFirst(all)
-	seen := map[string]bool{}
-	all = slices.DeleteFunc(all, func(p place) bool {
-		was := seen[p.id]
-		seen[p.id] = true
-		return was
-	})
-	cache := f.readListCache()
-	defer func() { cache.write(f, all, opts.Dir == "" && opts.Limit <= 0) }()
-	return page(opts, len(all), func(from, to int) ([]*Info, error) {
-		return each(ctx, to-from, func(i int) *Info {
-			d, err := cache.digest(root, all[from+i])
-			if err != nil {
-				return nil
-			}
-			return f.info(all[from+i], d)
+		cache := f.readListCache()
+		defer func() { cache.write(f, all, opts.Dir == "" && opts.Limit <= 0) }()
+		infos, err = page(opts, len(all), func(from, to int) ([]*Info, error) {
+			return each(ctx, to-from, func(i int) *Info {
+				d, err := cache.digest(f, root, all[from+i])
+				if err != nil {
+					return nil
+				}
+				return f.info(all[from+i], d)
+			})
 		})
+		return err
 	})
+	return infos, err
 }
 
 // info returns what a list shows of a session, nil if it is none to show.
@@ -177,11 +158,11 @@ func (f *Files) info(p place, d *digest) *Info {
 	return i
 }
 
-// projectsIn returns the projects that a directory stands for: its own, those of
-// the worktrees of its repository, or all if there is no directory.
-func (f *Files) projectsIn(root *os.Root, dir string, others bool) ([]string, error) {
+// projectsIn returns the projects that a directory stands for: its own and those of
+// the worktrees of its repository. Nil stands for all, if there is no directory.
+func projectsIn(root *os.Root, dir string, others bool) []string {
 	if dir == "" {
-		return projects(root)
+		return nil
 	}
 	dirs := []string{dir}
 	if others {
@@ -195,7 +176,7 @@ func (f *Files) projectsIn(root *os.Root, dir string, others bool) ([]string, er
 			}
 		}
 	}
-	return in, nil
+	return in
 }
 
 // worktrees returns the directories of all worktrees of the git repository that a
@@ -259,19 +240,6 @@ type In struct {
 	Dir string // in this directory's project, and in those of other worktrees of its repository
 }
 
-// locate finds a session on disk.
-func (f *Files) locate(root *os.Root, id string, in *In) (place, error) {
-	dir := ""
-	if in != nil {
-		dir = in.Dir
-	}
-	names, err := f.projectsIn(root, dir, true)
-	if err != nil {
-		return place{}, fmt.Errorf("session: %w", err)
-	}
-	return find(root, id, append([]string{}, names...)) // not nil: not everywhere
-}
-
 // at opens the projects directory and finds a session.
 func (f *Files) at(ctx context.Context, id string, in *In) (*os.Root, place, error) {
 	if err := ctx.Err(); err != nil {
@@ -284,7 +252,11 @@ func (f *Files) at(ctx context.Context, id string, in *In) (*os.Root, place, err
 		}
 		return nil, place{}, err
 	}
-	p, err := f.locate(root, id, in)
+	dir := ""
+	if in != nil {
+		dir = in.Dir
+	}
+	p, err := f.lookup(root, id, projectsIn(root, dir, true))
 	if err != nil {
 		root.Close()
 		return nil, place{}, err
@@ -322,7 +294,7 @@ func Stat(ctx context.Context, s Store, id string, in *In) (*Info, error) {
 		return nil, err
 	}
 	defer root.Close()
-	d, err := digestPlace(root, p)
+	d, err := f.digestPlace(root, p)
 	if err != nil {
 		return nil, notFound(err)
 	}

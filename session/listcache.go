@@ -55,14 +55,14 @@ func (f *Files) readListCache() *listCache {
 
 // digest returns what a list shows of a session, from the cache if it has not
 // changed since.
-func (c *listCache) digest(root *os.Root, p place) (*digest, error) {
+func (c *listCache) digest(f *Files, root *os.Root, p place) (*digest, error) {
 	if p.packed {
-		return digestPlace(root, p)
+		return f.digestPlace(root, p)
 	}
 	if k, ok := c.known[p.name()]; ok && k.Size == p.size && k.Nanos == p.mtime.UnixNano() && k.Kept != nil {
 		return k.Kept.digest(), nil
 	}
-	d, err := digestPlace(root, p)
+	d, err := f.digestPlace(root, p)
 	if err == nil {
 		c.mu.Lock()
 		c.fresh[p.name()] = cachedDigest{Size: p.size, Nanos: p.mtime.UnixNano(), Kept: keptOf(d)}

@@ -1,116 +1,267 @@
 package session
 
 import (
-	"context"
+	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
-// openOld opens a session in the layout sessions/<id>/messages.jsonl, whose lines
-// are those of the protocol. It is taken over into the layout of today, and the
-// old one stays as it is.
-func (f *Files) openOld(ctx context.Context, id string, meta Meta) (*fileLog, *History, error) {
-	entries, torn, err := f.readOld(id)
+// The older layout is a directory for each session, sessions/<id>, with these files.
+// Only the first must be there.
+const (
+	oldDir      = "sessions"
+	oldMessages = "messages" + suffix // lines of the protocol
+	oldSession  = "session.json"      // what the session is
+	oldState    = "state.json"        // how far it is
+)
+
+// oldProject is the project of those sessions that do not say where they began.
+const oldProject = oldDir
+
+// oldHead is how much of a session of the older layout tells where it began.
+const oldHead = 64 << 10
+
+// An older session is one of the older layout, as records of today's.
+type older struct {
+	entries []*Entry
+	meta    Meta
+	torn    bool
+}
+
+// oldRoot opens the directory of the older layout.
+func (f *Files) oldRoot() (*os.Root, error) {
+	if f.Dir == "" {
+		return nil, ErrNotFound
+	}
+	root, err := os.OpenRoot(filepath.Join(f.Dir, oldDir))
 	if err != nil {
-		return nil, nil, err
+		return nil, notFound(err)
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, nil, err
-	}
-	log, err := f.create(meta)
-	if errors.Is(err, ErrExists) {
-		err = ErrLocked
-	}
+	return root, nil
+}
+
+// oldPlace returns a session of the older layout.
+func (f *Files) oldPlace(id string) (place, bool) {
+	root, err := f.oldRoot()
 	if err != nil {
-		return nil, nil, err
+		return place{}, false
 	}
-	if err := log.Append(entries...); err != nil {
-		return nil, nil, errors.Join(err, log.Close())
+	defer root.Close()
+	return oldPlaceIn(root, id)
+}
+
+func oldPlaceIn(root *os.Root, id string) (place, bool) {
+	if !ValidID(id) {
+		return place{}, false
 	}
-	if err := log.Append(); err != nil { // written, whatever the durability
-		return nil, nil, errors.Join(err, log.Close())
+	info, err := root.Lstat(path.Join(id, oldMessages))
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return place{}, false
 	}
-	s, _, err := load(log.file, log.path)
-	if err == nil {
-		var h *History
-		if h, err = s.history(log.file); err == nil {
-			h.Torn = torn
-			return log, h, nil
+	p := place{project: oldProject, id: id, size: info.Size(), mtime: info.ModTime(), old: true}
+	about := readAbout(root, id)
+	if about.meta.Cwd == "" {
+		if file, err := openRead(root, path.Join(id, oldMessages)); err == nil {
+			head, _ := io.ReadAll(io.LimitReader(file, oldHead))
+			file.Close()
+			for line := range bytes.Lines(head) {
+				if about.init(line) && about.meta.Cwd != "" {
+					break
+				}
+			}
 		}
 	}
-	return nil, nil, errors.Join(err, log.Close())
+	if about.meta.Cwd != "" {
+		p.project = ProjectKey(about.meta.Cwd)
+	}
+	return p, true
+}
+
+// oldPlaces returns the sessions of the older layout in some projects that were not
+// taken over into the layout of today.
+func (f *Files) oldPlaces(root *os.Root, in []string, all bool) []place {
+	old, err := f.oldRoot()
+	if err != nil {
+		return nil
+	}
+	defer old.Close()
+	entries, _ := readDir(old, ".")
+	var names []string
+	var places []place
+	for _, e := range entries {
+		p, ok := oldPlaceIn(old, e.Name())
+		if !ok || !all && !slices.Contains(in, p.project) {
+			continue
+		}
+		if names == nil {
+			if names, err = projects(root); err != nil {
+				return nil
+			}
+		}
+		if !slices.ContainsFunc(names, func(project string) bool { _, there := stat(root, project, p.id); return there }) {
+			places = append(places, p)
+		}
+	}
+	return places
+}
+
+// oldAbout is what the files beside the messages of an older session tell of it.
+// Nothing says what is in them, so that the names are those that the protocol has.
+type oldAbout struct {
+	meta    Meta
+	created time.Time
+	loose   []*Entry
+	cost    map[string]json.RawMessage
+}
+
+// readAbout reads what there is of the files beside the messages.
+func readAbout(root *os.Root, id string) *oldAbout {
+	about := &oldAbout{meta: Meta{ID: id}}
+	for _, name := range []string{oldSession, oldState} {
+		file, err := openRead(root, path.Join(id, name))
+		if err != nil {
+			continue
+		}
+		text, err := io.ReadAll(io.LimitReader(file, 1<<20))
+		file.Close()
+		var m map[string]json.RawMessage
+		if err == nil && json.Unmarshal(text, &m) == nil {
+			about.take(m)
+		}
+	}
+	return about
+}
+
+// take reads the members of such a file.
+func (a *oldAbout) take(m map[string]json.RawMessage) {
+	first := func(names ...string) string {
+		for _, name := range names {
+			if s := textOf(m[name]); s != "" {
+				return s
+			}
+		}
+		return ""
+	}
+	setOnce(&a.meta.Cwd, first("cwd", "working_directory", "workingDirectory", "project_path", "projectPath"))
+	setOnce(&a.meta.GitBranch, first("git_branch", "gitBranch", "branch"))
+	setOnce(&a.meta.Version, first("version", "claude_code_version"))
+	setOnce(&a.meta.Entrypoint, first("entrypoint"))
+	if t, err := time.Parse(time.RFC3339, first("created_at", "createdAt", "created", "timestamp")); err == nil && a.created.IsZero() {
+		a.created = t
+	}
+	for _, l := range []struct{ typ, name, text string }{
+		{"summary", "summary", first("summary")},
+		{"custom-title", "customTitle", first("title", "name", "custom_title", "customTitle")},
+		{"tag", "tag", first("tag")},
+	} {
+		if l.text != "" {
+			a.loose = append(a.loose, &Entry{Type: l.typ, Fields: map[string]json.RawMessage{l.name: quote(l.text)}})
+		}
+	}
+	a.spent(m)
+}
+
+// spent reads what the session has cost until then.
+func (a *oldAbout) spent(m map[string]json.RawMessage) {
+	for _, name := range []string{"total_cost_usd", "totalCostUSD", "cost_usd"} {
+		var usd float64
+		if m[name] != nil && json.Unmarshal(m[name], &usd) == nil && usd >= 0 {
+			a.cost = map[string]json.RawMessage{"totalCostUSD": m[name]}
+			break
+		}
+	}
+	var usage map[string]map[string]json.RawMessage
+	if a.cost != nil && json.Unmarshal(m["modelUsage"], &usage) == nil && len(usage) > 0 {
+		a.cost["modelUsage"] = m["modelUsage"]
+	}
+}
+
+// init reads where the session began, if a line is the one that tells it.
+func (a *oldAbout) init(line []byte) bool {
+	var m map[string]json.RawMessage
+	if !bytes.Contains(line, []byte(`"cwd"`)) || json.Unmarshal(line, &m) != nil || textOf(m["type"]) != typeSystem {
+		return false
+	}
+	setOnce(&a.meta.Cwd, textOf(m["cwd"]))
+	setOnce(&a.meta.Version, textOf(m["claude_code_version"]))
+	return true
 }
 
 // readOld reads a session of the older layout.
-func (f *Files) readOld(id string) (entries []*Entry, torn bool, err error) {
+func (f *Files) readOld(id string) (*older, error) {
 	if !ValidID(id) {
-		return nil, false, ErrNotFound
+		return nil, ErrNotFound
 	}
-	root, err := os.OpenRoot(filepath.Join(f.Dir, "sessions"))
+	root, err := f.oldRoot()
 	if err != nil {
-		return nil, false, notFound(err)
+		return nil, err
 	}
 	defer root.Close()
-	name := path.Join(id, "messages"+suffix)
-	if info, err := root.Lstat(name); err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
-		return nil, false, notFound(err)
-	}
-	file, err := root.OpenFile(name, os.O_RDONLY|nonblock, 0)
+	file, err := openRead(root, path.Join(id, oldMessages))
 	if err != nil {
-		return nil, false, notFound(err)
+		return nil, notFound(err)
 	}
 	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("session: %w", err)
+	}
+	about := readAbout(root, id)
+	stated := about.cost
+	if about.created.IsZero() {
+		about.created = info.ModTime()
+	}
+	o := &older{}
 	parent := ""
-	_, rest, err := readLines(file, func(line []byte, _ int64) error {
-		if e := oldEntry(line); e != nil {
+	take := func(line []byte, at int64) error {
+		if e := about.entry(line, at); e != nil {
 			e.ParentUUID = parent
 			parent = e.UUID
-			entries = append(entries, e)
+			o.entries = append(o.entries, e)
 		}
 		return nil
-	})
+	}
+	end, rest, err := readLines(file, take)
 	if err != nil {
-		return nil, false, fmt.Errorf("session: %w", err)
+		return nil, fmt.Errorf("session: %w", err)
 	}
 	if len(rest) > 0 { // it may lack its end and be whole nevertheless
-		if e := oldEntry(rest); e != nil {
-			e.ParentUUID = parent
-			entries = append(entries, e)
-		}
-		torn = !json.Valid(rest)
+		take(rest, end)
+		o.torn = !json.Valid(rest)
 	}
-	if len(entries) == 0 {
-		return nil, false, ErrNotFound
+	if len(o.entries) == 0 {
+		return nil, ErrNotFound
 	}
-	if title := oldTitle(root, id); title != "" {
-		entries = append(entries, &Entry{Type: "custom-title", Fields: map[string]json.RawMessage{"customTitle": quote(title)}})
+	if stated != nil {
+		about.cost = stated
 	}
-	return entries, torn, nil
+	if about.cost != nil {
+		about.loose = append(about.loose, &Entry{Type: "cost-state", Fields: about.cost})
+	}
+	o.entries = append(o.entries, about.loose...)
+	o.meta = about.meta
+	return o, nil
 }
 
-// notFound turns an error of a file that is not there into [ErrNotFound].
-func notFound(err error) error {
-	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		return ErrNotFound
-	}
-	return fmt.Errorf("session: %w", err)
-}
-
-// oldEntry turns a line of the protocol into an entry, or nil if it is nothing
-// that a conversation keeps.
-func oldEntry(line []byte) *Entry {
+// entry turns a line of the protocol into an entry, or nil if it is nothing that a
+// conversation keeps. A line without a uuid always gets the same one.
+func (a *oldAbout) entry(line []byte, at int64) *Entry {
 	var l struct {
 		Type            string          `json:"type"`
 		Subtype         string          `json:"subtype"`
 		UUID            string          `json:"uuid"`
-		Timestamp       time.Time       `json:"timestamp"`
+		Timestamp       string          `json:"timestamp"`
 		Message         json.RawMessage `json:"message"`
+		Content         json.RawMessage `json:"content"`
 		Parent          *string         `json:"parent_tool_use_id"`
 		ToolUseResult   json.RawMessage `json:"tool_use_result"`
 		CompactMetadata json.RawMessage `json:"compact_metadata"`
@@ -119,12 +270,18 @@ func oldEntry(line []byte) *Entry {
 	if json.Unmarshal(line, &l) != nil || l.Parent != nil && *l.Parent != "" || l.IsReplay {
 		return nil
 	}
-	e := &Entry{Type: l.Type, UUID: l.UUID, Time: l.Timestamp, Message: l.Message}
-	if e.UUID == "" {
-		e.UUID = NewID()
+	e := &Entry{Type: l.Type, UUID: l.UUID, Time: a.created, Message: l.Message}
+	if t, err := time.Parse(time.RFC3339, l.Timestamp); err == nil {
+		e.Time = t
+	}
+	if !ValidID(e.UUID) {
+		e.UUID = derivedID(fmt.Sprint(a.meta.ID, at))
+	}
+	if len(l.Message) == 0 && len(l.Content) > 0 { // some put it there
+		e.Message = slices.Concat([]byte(`{"role":`), quote(l.Type), []byte(`,"content":`), l.Content, []byte(`}`))
 	}
 	switch {
-	case (l.Type == typeUser || l.Type == typeAssistant) && len(l.Message) > 0 && l.Message[0] == '{':
+	case (l.Type == typeUser || l.Type == typeAssistant) && len(e.Message) > 0 && e.Message[0] == '{':
 		if len(l.ToolUseResult) > 0 {
 			e.Fields = map[string]json.RawMessage{"toolUseResult": l.ToolUseResult}
 		}
@@ -136,23 +293,127 @@ func oldEntry(line []byte) *Entry {
 			e.Fields["compactMetadata"] = l.CompactMetadata
 		}
 		return e
+	case l.Type == typeSystem:
+		a.init(line)
+	case l.Type == "result":
+		var m map[string]json.RawMessage
+		json.Unmarshal(line, &m)
+		a.spent(m)
 	}
 	return nil
 }
 
-// oldTitle returns the title in session.json, if there is one.
-func oldTitle(root *os.Root, id string) string {
-	info, err := root.Lstat(path.Join(id, "session.json"))
-	if err != nil || !info.Mode().IsRegular() || info.Size() > 1<<20 {
-		return ""
+// derivedID returns the UUID that belongs to a text.
+func derivedID(text string) string {
+	b := sha256.Sum256([]byte(text))
+	b[6] = b[6]&0x0f | 0x80
+	b[8] = b[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:16])
+}
+
+// lines returns the log that the session becomes.
+func (o *older) lines() (lines []byte, err error) {
+	encoder := newEncoder(o.meta)
+	for _, e := range o.entries {
+		if lines, err = encoder.lines(lines, []*Entry{e}); err != nil {
+			return nil, err
+		}
 	}
-	text, err := root.ReadFile(path.Join(id, "session.json"))
+	return lines, nil
+}
+
+// takeOver writes a session of the older layout in the layout of today, as a whole or
+// not at all, and reports whether its last line was cut off. The old one stays as it is.
+func (f *Files) takeOver(root *os.Root, p place, cwd string) (place, bool, error) {
+	o, err := f.readOld(p.id)
 	if err != nil {
-		return ""
+		return p, false, err
 	}
-	var s struct {
-		Title string `json:"title"`
+	if o.meta.Cwd == "" && cwd != "" { // it becomes one of the directory that it is opened from
+		p.project, o.meta.Cwd = ProjectKey(cwd), cwd
 	}
-	json.Unmarshal(text, &s)
-	return s.Title
+	p.old = false
+	lines, err := o.lines()
+	if err == nil {
+		if err = root.Mkdir(p.project, dirMode); errors.Is(err, fs.ErrExist) {
+			err = nil
+		}
+	}
+	if err != nil {
+		return p, false, fmt.Errorf("session: %w", err)
+	}
+	return p, o.torn, f.place(root, p.name(), func(w io.Writer) error {
+		_, err := w.Write(lines)
+		return err
+	}, p.mtime)
+}
+
+// plain makes a session that is to be written a plain file of the layout of today, if
+// it is compressed or in the older one. It does nothing if there is none.
+func (f *Files) plain(root *os.Root, project, id string) error {
+	if err := f.unpack(root, project, id); err != nil {
+		return err
+	}
+	if _, there := stat(root, project, id); there {
+		return nil
+	}
+	p, ok := f.oldPlace(id)
+	if !ok || p.project != project {
+		return nil
+	}
+	if _, _, err := f.takeOver(root, p, ""); err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	return nil
+}
+
+// removeOld removes a session of the older layout.
+func (f *Files) removeOld(id string) error {
+	root, err := f.oldRoot()
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := root.RemoveAll(id); err != nil {
+		return fmt.Errorf("session: %w", err)
+	}
+	return nil
+}
+
+// digestOld reads what a list shows of a session of the older layout.
+func (f *Files) digestOld(p place) (*digest, error) {
+	o, err := f.readOld(p.id)
+	if err != nil {
+		return nil, err
+	}
+	lines, err := o.lines()
+	if err != nil {
+		return nil, err
+	}
+	return digestOf(lines, lines), nil
+}
+
+// openOldKey opens a session of the older layout for reading.
+func (f *Files) openOldKey(key Key) (*openLog, error) {
+	p, ok := f.oldPlace(key.Session)
+	if !ok || key.Sub != "" || p.project != key.Project {
+		return nil, ErrNotFound
+	}
+	o, err := f.readOld(key.Session)
+	if err != nil {
+		return nil, err
+	}
+	lines, err := o.lines()
+	if err != nil {
+		return nil, err
+	}
+	return &openLog{ReaderAt: bytes.NewReader(lines), size: int64(len(lines))}, nil
+}
+
+// notFound turns an error of a file that is not there into [ErrNotFound].
+func notFound(err error) error {
+	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrNotFound) {
+		return ErrNotFound
+	}
+	return fmt.Errorf("session: %w", err)
 }

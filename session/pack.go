@@ -28,24 +28,16 @@ type Packed struct {
 // read the directory do not see them.
 func (f *Files) Pack(ctx context.Context, before time.Time) (Packed, error) {
 	var did Packed
-	root, err := f.root(false)
-	if errors.Is(err, fs.ErrNotExist) {
-		return did, nil
-	}
-	if err != nil {
-		return did, err
-	}
-	defer root.Close()
-	names, err := projects(root)
-	if err != nil {
-		return did, fmt.Errorf("session: %w", err)
-	}
-	for _, project := range names {
-		for _, p := range places(root, project) {
+	err := f.inRoot(ctx, func(root *os.Root) error {
+		all, err := f.places(ctx, root, nil)
+		if err != nil {
+			return err
+		}
+		for _, p := range all {
 			if err := ctx.Err(); err != nil {
-				return did, err
+				return err
 			}
-			if p.packed || !p.mtime.Before(before) {
+			if p.packed || p.old || !p.mtime.Before(before) {
 				continue
 			}
 			size, err := f.pack(root, p)
@@ -53,18 +45,19 @@ func (f *Files) Pack(ctx context.Context, before time.Time) (Packed, error) {
 				continue
 			}
 			if err != nil {
-				return did, fmt.Errorf("session: compressing %s: %w", p.id, err)
+				return fmt.Errorf("session: compressing %s: %w", p.id, err)
 			}
 			did.Sessions++
 			did.Before += p.size
 			did.After += size
 		}
-	}
-	return did, nil
+		return nil
+	})
+	return did, err
 }
 
 func (f *Files) pack(root *os.Root, p place) (int64, error) {
-	d, err := digestPlace(root, p)
+	d, err := f.digestPlace(root, p)
 	if err != nil {
 		return 0, err
 	}
@@ -163,39 +156,58 @@ func (f *Files) unpack(root *os.Root, project, id string) error {
 		return fmt.Errorf("session: %w", err)
 	}
 	defer file.Close()
-	if info, err := file.Stat(); err == nil {
-		p.mtime = info.ModTime()
+	info, err := file.Stat()
+	if err != nil {
+		return fmt.Errorf("session: %w", err)
 	}
-	z, err := gzip.NewReader(file)
+	p.mtime = info.ModTime()
+	z, err := gzip.NewReader(f.progress(file, info.Size()))
 	if err != nil {
 		return fmt.Errorf("session: the compressed session %s cannot be read: %w", id, err)
 	}
+	if h, err := readPacked(root, p); err == nil {
+		p.mtime = time.Unix(0, h.Nanos)
+	}
+	if err := f.place(root, name, func(w io.Writer) error {
+		_, err := io.Copy(w, z)
+		return err
+	}, p.mtime); err != nil {
+		return fmt.Errorf("session: the compressed session %s cannot be read: %w", id, err)
+	}
+	if err := root.Remove(name + packedSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("session: %w", err)
+	}
+	return nil
+}
+
+// place writes the file of a session that is kept in another way, as a whole or not at
+// all. Of two that do this at once one wins, and may have written to it already.
+func (f *Files) place(root *os.Root, name string, write func(io.Writer) error, mtime time.Time) error {
 	temp := name + "." + NewID()[:8] + ".tmp"
 	out, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
 	if err != nil {
 		return fmt.Errorf("session: %w", err)
 	}
 	defer root.Remove(temp)
-	_, err = io.Copy(out, z)
+	err = write(out)
 	if err == nil {
-		err = syncFile(out) // the other one is removed
+		err = syncFile(out) // the other one may be removed
 	}
 	if err = errors.Join(err, out.Close()); err != nil {
-		return fmt.Errorf("session: the compressed session %s cannot be read: %w", id, err)
+		return fmt.Errorf("session: %w", err)
 	}
-	if h, err := readPacked(root, p); err == nil {
-		p.mtime = time.Unix(0, h.Nanos)
-	}
-	root.Chtimes(temp, p.mtime, p.mtime)
-	// Of two that do this at once one wins, and may have written to it already. A
-	// name without a byte is that of a lock.
+	root.Chtimes(temp, mtime, mtime)
+	// A name without a byte is that of a lock.
 	if info, err := root.Lstat(name); err == nil && info.Size() == 0 {
 		root.Remove(name)
 	}
-	if err := root.Link(temp, name); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("session: %w", err)
+	if err = root.Link(temp, name); err != nil && !errors.Is(err, fs.ErrExist) {
+		if _, there := root.Lstat(name); there == nil {
+			return nil
+		}
+		err = root.Rename(temp, name) // not every system has links
 	}
-	if err := root.Remove(name + packedSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("session: %w", err)
 	}
 	return nil

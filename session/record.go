@@ -143,6 +143,19 @@ func (e *encoder) lines(dst []byte, entries []*Entry) ([]byte, error) {
 	return dst, nil
 }
 
+// records returns one record for each entry.
+func (e *encoder) records(entries []*Entry) ([]json.RawMessage, error) {
+	records := make([]json.RawMessage, len(entries))
+	for i := range entries {
+		line, err := e.lines(nil, entries[i:i+1])
+		if err != nil {
+			return nil, err
+		}
+		records[i] = line[:len(line)-1]
+	}
+	return records, nil
+}
+
 func (e *encoder) line(dst []byte, entry *Entry, more int) ([]byte, error) {
 	if entry.Type == "" {
 		return nil, errors.New("it has no type")

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -25,7 +26,8 @@ func Create(ctx context.Context, s Store, meta Meta) (Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	lease, err := s.Lease(ctx, Key{Project: ProjectKey(meta.Cwd), Session: meta.ID})
+	key := Key{Project: ProjectKey(meta.Cwd), Session: meta.ID}
+	lease, err := s.Lease(ctx, key)
 	if errors.Is(err, ErrLocked) {
 		err = ErrExists
 	}
@@ -39,7 +41,7 @@ func Create(ctx context.Context, s Store, meta Meta) (Log, error) {
 	if err != nil {
 		return nil, errors.Join(err, lease.Close())
 	}
-	return newLeaseLog(lease, meta), nil
+	return newLeaseLog(lease, key, meta), nil
 }
 
 // Open opens a session to go on with it, and returns what it holds. The error is
@@ -64,7 +66,7 @@ func Open(ctx context.Context, s Store, id string, meta Meta) (Log, *History, er
 		return nil, nil, errors.Join(err, lease.Close())
 	}
 	meta.ID, h.Meta.ID = id, id
-	return newLeaseLog(lease, meta), h, nil
+	return newLeaseLog(lease, key, meta), h, nil
 }
 
 func loadHistory(ctx context.Context, s Store, key Key) (*History, error) {
@@ -84,7 +86,7 @@ func loadHistory(ctx context.Context, s Store, key Key) (*History, error) {
 // [ErrNotFound].
 func Latest(ctx context.Context, s Store, cwd string) (string, error) {
 	if f, ok := s.(*Files); ok {
-		return f.latest(ctx, cwd)
+		return f.first(ctx, func(root *os.Root) []string { return projectsOf(root, cwd) }, func(d *digest) bool { return d.conversation })
 	}
 	return newest(ctx, s, &In{Dir: cwd}, false, func(d *digest) bool { return d.conversation })
 }
@@ -98,7 +100,7 @@ func Find(ctx context.Context, s Store, title string) (string, error) {
 		return "", ErrNotFound
 	}
 	if f, ok := s.(*Files); ok {
-		return f.find(ctx, title)
+		return f.first(ctx, nil, func(d *digest) bool { return d.titled(title) })
 	}
 	return newest(ctx, s, nil, true, func(d *digest) bool { return d.titled(title) })
 }
@@ -260,19 +262,20 @@ func joinRecords(dst []byte, records []json.RawMessage) ([]byte, error) {
 // A leaseLog is a log in a store that is no file.
 type leaseLog struct {
 	lease   Lease
-	id, sub string
+	key     Key
 	encoder *encoder
 	mu      *sync.Mutex
 	ended   *bool // shared with the parts: the session is closed
 	closed  bool
 }
 
-func newLeaseLog(lease Lease, meta Meta) *leaseLog {
-	return &leaseLog{lease: lease, id: meta.ID, encoder: newEncoder(meta), mu: new(sync.Mutex), ended: new(bool)}
+func newLeaseLog(lease Lease, key Key, meta Meta) *leaseLog {
+	return &leaseLog{lease: lease, key: key, encoder: newEncoder(meta), mu: new(sync.Mutex), ended: new(bool)}
 }
 
-func (l *leaseLog) ID() string   { return l.id }
-func (l *leaseLog) Path() string { return "" }
+func (l *leaseLog) ID() string                { return l.key.Session }
+func (l *leaseLog) Path() string              { return "" }
+func (l *leaseLog) encoding() (Key, *encoder) { return l.key, l.encoder }
 
 func (l *leaseLog) Append(entries ...*Entry) error {
 	l.mu.Lock()
@@ -281,25 +284,20 @@ func (l *leaseLog) Append(entries ...*Entry) error {
 	if closed {
 		return ErrClosed
 	}
-	records := make([]json.RawMessage, len(entries))
-	for i, e := range entries {
-		line, err := l.encoder.lines(nil, []*Entry{e})
-		if err != nil {
-			return err
-		}
-		records[i] = line[:len(line)-1]
+	records, err := l.encoder.records(entries)
+	if err != nil || len(records) == 0 {
+		return err
 	}
-	if len(records) == 0 {
-		return nil
-	}
-	return l.lease.Append(context.Background(), l.sub, records)
+	return l.lease.Append(context.Background(), l.key.Sub, records)
 }
 
 func (l *leaseLog) Sub(name string) (Log, error) {
 	if err := checkSub(name); err != nil || name == "" {
 		return nil, errors.Join(err, errNoPart(name))
 	}
-	return &leaseLog{lease: l.lease, id: l.id, sub: name, encoder: l.encoder, mu: l.mu, ended: l.ended}, nil
+	part := l.key
+	part.Sub = name
+	return &leaseLog{lease: l.lease, key: part, encoder: l.encoder, mu: l.mu, ended: l.ended}, nil
 }
 
 func errNoPart(name string) error {
@@ -313,11 +311,11 @@ func (l *leaseLog) Close() error {
 	l.mu.Lock()
 	closed := l.closed || *l.ended
 	l.closed = true
-	if l.sub == "" {
+	if l.key.Sub == "" {
 		*l.ended = true
 	}
 	l.mu.Unlock()
-	if closed || l.sub != "" {
+	if closed || l.key.Sub != "" {
 		return nil
 	}
 	return l.lease.Close()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"net/http"
 	"os"
@@ -42,6 +43,9 @@ func runAgent(ctx context.Context, p *process, args []string) int {
 		return exitFailure
 	}
 	defer exportTelemetry(ctx, p, &cfg, flags.Debug || flags.DebugToStderr)()
+	if flags.OutputFormat != "stream-json" && isTerminal(p.stderr) {
+		cfg.OnIndexing = func(done, total int64) { tellIndexing(p.stderr, done, total) }
+	}
 	person := flags.OutputFormat == "text" && isTerminal(p.stdout)
 	if person && !flags.Print && isTerminal(p.stdin) {
 		return converse(ctx, p, cfg, flags, args)
@@ -52,6 +56,16 @@ func runAgent(ctx context.Context, p *process, args []string) int {
 		return runInTerminal(ctx, p, cfg, args)
 	}
 	return agent.Run(ctx, cfg, args, p.stdin, p.stdout, p.stderr)
+}
+
+// tellIndexing shows a person how far the reading of a long session is, on one line
+// that goes away.
+func tellIndexing(w io.Writer, done, total int64) {
+	text := fmt.Sprintf("Reading a long session: %d %%", 100*done/max(1, total))
+	if done >= total {
+		text = ""
+	}
+	fmt.Fprintf(w, "\r\x1b[K%s", text)
 }
 
 // exportTelemetry has the agent tell a collector what it does, if the environment names

@@ -299,6 +299,10 @@ func (s *screen) message(m wire.Message) {
 		s.line(s.paint(yellow, fmt.Sprintf("! The model failed (%s); trying again in %.1f s (%d of %d)",
 			visible(why), float64(m.RetryDelayMS)/1000, m.Attempt, m.MaxRetries)))
 		s.do("Waiting")
+	case *wire.Informational:
+		if m.Tag == "session_index" {
+			s.do(visible(m.Content))
+		}
 	case *wire.ModelFallback:
 		s.line(s.paint(yellow, "! "+clip(visible(m.Content), s.width()-2)))
 	case *wire.Result:

@@ -28,6 +28,7 @@ func runInTerminal(ctx context.Context, p *process, cfg agent.Config, args []str
 	s := newScreen(p, cfg.Cwd)
 	s.begin()
 	defer s.end()
+	cfg.OnIndexing = nil // the screen tells it
 	out := &messageWriter{show: s.show}
 	args = withFlags(args, "--output-format=stream-json", "--verbose", "--include-partial-messages")
 	return agent.Run(ctx, cfg, args, p.stdin, out, &between{s, p.stderr})
