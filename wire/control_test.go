@@ -104,6 +104,7 @@ var requests = []struct {
 	{`{"subtype":"mcp_call","tool":"mcp__web__ping","arguments":{},"timeout_ms":1000,"output_files":[{"name":"a","lane_path":"b","if_match":"c"}]}`,
 		&wire.MCPCall{Tool: "mcp__web__ping", Arguments: raw(`{}`), TimeoutMS: 1000, OutputFiles: []*wire.MCPFile{{Name: "a", LanePath: "b", IfMatch: "c"}}}},
 	{`{"subtype":"mcp_authenticate","serverName":"web"}`, &wire.MCPAuthenticate{ServerName: "web"}},
+	{`{"subtype":"mcp_oauth_callback_url","serverName":"web","callbackUrl":"http://localhost:1/callback?code=c"}`, &wire.MCPOAuthCallbackURL{ServerName: "web", CallbackURL: "http://localhost:1/callback?code=c"}},
 	{`{"subtype":"mcp_clear_auth","serverName":"web"}`, &wire.MCPClearAuth{ServerName: "web"}},
 	{`{"subtype":"get_context_usage","detail":"summary"}`, &wire.GetContextUsage{Detail: "summary"}},
 	{`{"subtype":"get_usage","skip_behaviors":true}`, &wire.GetUsage{SkipBehaviors: true}},
@@ -338,6 +339,7 @@ func TestResponses(t *testing.T) {
 	t.Run("mcp", func(t *testing.T) {
 		payload[wire.MCPMessageResponse](t, `{"mcp_response":{"jsonrpc":"2.0","id":1,"result":{}}}`)
 		payload[wire.MCPReadResourceResponse](t, `{"contents":[{"uri":"ui://a","mimeType":"text/html","text":"hi","_meta":{}}]}`)
+		payload[wire.MCPAuthenticateResponse](t, `{"authUrl":"https://x","requiresUserAction":true,"callbackExpected":true,"redirectScheme":"localhost","state":"s","callbackPort":5000}`)
 		payload[wire.MCPCallResponse](t, `{"content":[{"type":"text","text":"pong"}],"isError":true}`)
 	})
 	t.Run("rewind_files", func(t *testing.T) {
@@ -528,7 +530,7 @@ func fill(v reflect.Value, depth int) {
 // answers are the payloads of responses.
 var answers = []any{
 	&wire.InitializeResponse{}, &wire.InterruptResponse{}, &wire.SetPermissionModeResponse{}, &wire.SetModelResponse{},
-	&wire.MCPStatusResponse{}, &wire.MCPSetServersResponse{}, &wire.MCPMessageResponse{}, &wire.MCPReadResourceResponse{},
+	&wire.MCPStatusResponse{}, &wire.MCPSetServersResponse{}, &wire.MCPMessageResponse{}, &wire.MCPReadResourceResponse{}, &wire.MCPAuthenticateResponse{},
 	&wire.MCPCallResponse{}, &wire.RewindFilesResponse{}, &wire.GetSettingsResponse{}, &wire.GetSessionCostResponse{},
 	&wire.GetUsageResponse{}, &wire.ListModelsResponse{}, &wire.GetBinaryVersionResponse{}, &wire.GetHooksListingResponse{},
 	&wire.ListPermissionRulesResponse{}, &wire.ReadFileResponse{}, &wire.FileSuggestionsResponse{}, &wire.RegisterRepoRootResponse{},

@@ -102,6 +102,7 @@ var requestTypes = map[string]reflect.Type{
 	"mcp_call":                reflect.TypeFor[MCPCall](),
 	"mcp_clear_auth":          reflect.TypeFor[MCPClearAuth](),
 	"mcp_message":             reflect.TypeFor[MCPMessage](),
+	"mcp_oauth_callback_url":  reflect.TypeFor[MCPOAuthCallbackURL](),
 	"mcp_read_resource":       reflect.TypeFor[MCPReadResource](),
 	"mcp_reconnect":           reflect.TypeFor[MCPReconnect](),
 	"mcp_set_servers":         reflect.TypeFor[MCPSetServers](),
@@ -1070,6 +1071,12 @@ func (*MCPAuthenticate) Subtype() string { return "mcp_authenticate" }
 func (*MCPAuthenticate) request()        {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
+func (x MCPAuthenticateResponse) MarshalJSON() ([]byte, error) { return marshal(&x) }
+
+// UnmarshalJSON decodes x and keeps what it has no field for.
+func (x *MCPAuthenticateResponse) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
+
+// MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x MCPCall) MarshalJSON() ([]byte, error) { return marshal(&x) }
 
 // UnmarshalJSON decodes x and keeps what it has no field for.
@@ -1122,6 +1129,16 @@ func (x MCPMessageResponse) MarshalJSON() ([]byte, error) { return marshal(&x) }
 
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *MCPMessageResponse) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
+
+// MarshalJSON encodes x, with what it was decoded from beyond its fields.
+func (x MCPOAuthCallbackURL) MarshalJSON() ([]byte, error) { return marshal(&x) }
+
+// UnmarshalJSON decodes x and keeps what it has no field for.
+func (x *MCPOAuthCallbackURL) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
+
+// Subtype returns "mcp_oauth_callback_url".
+func (*MCPOAuthCallbackURL) Subtype() string { return "mcp_oauth_callback_url" }
+func (*MCPOAuthCallbackURL) request()        {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x MCPReadResource) MarshalJSON() ([]byte, error) { return marshal(&x) }

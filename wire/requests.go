@@ -147,10 +147,19 @@ type MCPCall struct {
 	Open              `wire:"subtype=mcp_call"`
 }
 
-// MCPAuthenticate is a request to log in to an MCP server.
+// MCPAuthenticate is a request to begin a log-in to an MCP server. It is answered
+// with an [MCPAuthenticateResponse].
 type MCPAuthenticate struct {
 	ServerName string `json:"serverName"`
 	Open       `wire:"subtype=mcp_authenticate"`
+}
+
+// MCPOAuthCallbackURL is a request to end a log-in to an MCP server with the address
+// that the page of the log-in has led the user to.
+type MCPOAuthCallbackURL struct {
+	ServerName  string `json:"serverName"`
+	CallbackURL string `json:"callbackUrl"`
+	Open        `wire:"subtype=mcp_oauth_callback_url"`
 }
 
 // MCPClearAuth is a request to forget the log-in to an MCP server.

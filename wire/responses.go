@@ -97,6 +97,17 @@ type MCPMessageResponse struct {
 	Open
 }
 
+// MCPAuthenticateResponse is the answer to [MCPAuthenticate]: where the user logs in.
+type MCPAuthenticateResponse struct {
+	AuthURL            string `json:"authUrl,omitzero"`
+	RequiresUserAction bool   `json:"requiresUserAction"`
+	CallbackExpected   bool   `json:"callbackExpected,omitzero"` // the agent waits for the page to lead back
+	RedirectScheme     string `json:"redirectScheme,omitzero"`   // such as "localhost"
+	State              string `json:"state,omitzero"`            // that the address of the page's answer holds
+	CallbackPort       int    `json:"callbackPort,omitzero"`     // that the agent listens at
+	Open
+}
+
 // MCPReadResourceResponse is the answer to [MCPReadResource].
 type MCPReadResourceResponse struct {
 	Contents []*MCPResource `json:"contents"`

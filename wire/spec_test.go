@@ -139,7 +139,7 @@ func types() map[string]reflect.Type {
 		reflect.TypeFor[ServerToolResultBlock](), reflect.TypeFor[APIEvent](), reflect.TypeFor[HookOutput](), reflect.TypeFor[PermissionResult](),
 		reflect.TypeFor[ElicitResult](), reflect.TypeFor[SandboxSettings](), reflect.TypeFor[MCPStatusResponse](), reflect.TypeFor[InitializeResponse](),
 		reflect.TypeFor[InterruptResponse](), reflect.TypeFor[SetPermissionModeResponse](), reflect.TypeFor[SetModelResponse](),
-		reflect.TypeFor[MCPSetServersResponse](), reflect.TypeFor[MCPMessageResponse](), reflect.TypeFor[MCPReadResourceResponse](),
+		reflect.TypeFor[MCPSetServersResponse](), reflect.TypeFor[MCPMessageResponse](), reflect.TypeFor[MCPReadResourceResponse](), reflect.TypeFor[MCPAuthenticateResponse](),
 		reflect.TypeFor[MCPCallResponse](), reflect.TypeFor[RewindFilesResponse](), reflect.TypeFor[GetSettingsResponse](),
 		reflect.TypeFor[GetSessionCostResponse](), reflect.TypeFor[GetUsageResponse](), reflect.TypeFor[ListModelsResponse](),
 		reflect.TypeFor[GetBinaryVersionResponse](), reflect.TypeFor[GetHooksListingResponse](), reflect.TypeFor[ListPermissionRulesResponse](),
