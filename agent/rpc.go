@@ -3,11 +3,14 @@ package agent
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/parley-go/parley/engine"
@@ -42,7 +45,7 @@ func ServeRPC(ctx context.Context, cfg Config, args []string, stdin io.Reader, s
 		return 1
 	}
 	in, lines := io.Pipe()
-	e := &envelope{w: stdout, agent: lines, runs: map[string]json.RawMessage{}, asked: map[string]rpcRequest{}}
+	e := &envelope{w: stdout, agent: lines, runs: map[string]rpcRequest{}, asked: map[string]rpcRequest{}}
 	read := make(chan error, 1)
 	go func() {
 		err := e.read(stdin)
@@ -87,20 +90,32 @@ type envelope struct {
 	w   io.Writer
 
 	mu    sync.Mutex
-	runs  map[string]json.RawMessage // ids of runs by the uuid of their prompts
-	asked map[string]rpcRequest      // other requests by the ids of control requests
+	runs  map[string]rpcRequest // by the uuid of their prompts
+	asked map[string]rpcRequest // other requests by the ids of control requests
 }
 
 // An rpcRequest is a request of the client that the agent is at.
 type rpcRequest struct {
 	id     json.RawMessage // none of a notification
+	batch  *rpcBatch       // that it was part of, if any
 	prompt string          // the uuid of one that it wants back
+}
+
+// An rpcBatch is several messages in one. Its requests are answered together, when each
+// has its answer.
+type rpcBatch struct {
+	open    int // requests without an answer, and one while the batch is read
+	answers []*rpcMessage
 }
 
 // send writes a message.
 func (e *envelope) send(m *rpcMessage) error {
 	m.Version = "2.0"
-	line, err := json.Marshal(m)
+	return e.write(m)
+}
+
+func (e *envelope) write(v any) error {
+	line, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
@@ -110,11 +125,55 @@ func (e *envelope) send(m *rpcMessage) error {
 	return err
 }
 
-func (e *envelope) fail(id json.RawMessage, code int, format string, args ...any) error {
-	if len(id) == 0 {
-		id = json.RawMessage("null")
+// begin says that a request has to be answered.
+func (e *envelope) begin(req rpcRequest) {
+	if req.batch != nil && len(req.id) > 0 {
+		e.mu.Lock()
+		req.batch.open++
+		e.mu.Unlock()
 	}
-	return e.send(&rpcMessage{ID: id, Error: &rpcError{Code: code, Message: fmt.Sprintf(format, args...)}})
+}
+
+// reply answers a request that was begun. A notification has no answer.
+func (e *envelope) reply(req rpcRequest, m *rpcMessage) error {
+	if len(req.id) == 0 {
+		return nil
+	}
+	m.ID = req.id
+	if req.batch == nil {
+		return e.send(m)
+	}
+	return e.close(req.batch, m)
+}
+
+// close adds an answer to a batch, if there is one, and writes it when it is whole.
+func (e *envelope) close(b *rpcBatch, m *rpcMessage) error {
+	e.mu.Lock()
+	if m != nil {
+		m.Version = "2.0"
+		b.answers = append(b.answers, m)
+	}
+	b.open--
+	whole := b.open == 0 && len(b.answers) > 0
+	e.mu.Unlock()
+	if !whole {
+		return nil
+	}
+	return e.write(b.answers)
+}
+
+// refuse answers what cannot be taken, also if it is not known who sent it.
+func (e *envelope) refuse(req rpcRequest, code int, format string, args ...any) error {
+	if len(req.id) == 0 {
+		req.id = json.RawMessage("null")
+	}
+	e.begin(req)
+	return e.fail(req, code, format, args...)
+}
+
+// fail answers a request that was begun with an error.
+func (e *envelope) fail(req rpcRequest, code int, format string, args ...any) error {
+	return e.reply(req, &rpcMessage{Error: &rpcError{Code: code, Message: fmt.Sprintf(format, args...)}})
 }
 
 // read takes what the client says until it ends. A message that makes no sense is
@@ -127,23 +186,43 @@ func (e *envelope) read(r io.Reader) error {
 		if len(line) == 0 {
 			continue
 		}
-		if err := e.take(line); err != nil {
+		if err := e.takeAll(line); err != nil {
 			return err
 		}
 	}
 	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		e.fail(nil, rpcInvalidRequest, "a message has more than %d MB: nothing more is read", maxRPCLine>>20)
+		e.refuse(rpcRequest{}, rpcInvalidRequest, "a message has more than %d MB: nothing more is read", maxRPCLine>>20)
 		return lines.Err()
 	}
 	return nil
 }
 
-// take takes one message of the client. Its error is that the agent reads no more.
-func (e *envelope) take(line []byte) error {
-	if line[0] == '[' {
-		e.fail(nil, rpcInvalidRequest, "batches are not taken: send a message a line")
+// takeAll takes a message of the client, or a batch of them. Its error is that the agent
+// reads no more.
+func (e *envelope) takeAll(line []byte) error {
+	if line[0] != '[' {
+		return e.take(line, nil)
+	}
+	var list []json.RawMessage
+	if err := json.Unmarshal(line, &list); err != nil {
+		e.refuse(rpcRequest{}, rpcParseError, "that is no JSON: %v", err)
 		return nil
 	}
+	if len(list) == 0 {
+		e.refuse(rpcRequest{}, rpcInvalidRequest, "the batch is empty")
+		return nil
+	}
+	b := &rpcBatch{open: 1}
+	var gone error
+	for _, one := range list { // all of it, so that each is answered
+		gone = cmp.Or(gone, e.take(one, b))
+	}
+	e.close(b, nil)
+	return gone
+}
+
+// take takes one message of the client, which may be part of a batch.
+func (e *envelope) take(line []byte, b *rpcBatch) error {
 	var m struct {
 		Version *string         `json:"jsonrpc"`
 		ID      json.RawMessage `json:"id"`
@@ -154,72 +233,74 @@ func (e *envelope) take(line []byte) error {
 	}
 	if err := json.Unmarshal(line, &m); err != nil {
 		if json.Valid(line) {
-			e.fail(nil, rpcInvalidRequest, "that is no JSON-RPC message: %v", err)
+			e.refuse(rpcRequest{batch: b}, rpcInvalidRequest, "that is no JSON-RPC message: %v", err)
 		} else {
-			e.fail(nil, rpcParseError, "that is no JSON: %v", err)
+			e.refuse(rpcRequest{batch: b}, rpcParseError, "that is no JSON: %v", err)
 		}
 		return nil
 	}
+	req := rpcRequest{id: m.ID, batch: b}
 	if len(m.ID) > 0 && (m.ID[0] == '{' || m.ID[0] == '[' || m.ID[0] == 't' || m.ID[0] == 'f') {
-		e.fail(nil, rpcInvalidRequest, "an id is a string or a number")
+		e.refuse(rpcRequest{batch: b}, rpcInvalidRequest, "an id is a string or a number")
 		return nil
 	}
 	if m.Version == nil || *m.Version != "2.0" {
-		e.fail(m.ID, rpcInvalidRequest, `the member jsonrpc is not "2.0"`)
+		e.refuse(req, rpcInvalidRequest, `the member jsonrpc is not "2.0"`)
 		return nil
 	}
 	if m.Method == nil {
 		if m.Result == nil && m.Error == nil {
-			e.fail(m.ID, rpcInvalidRequest, "the message has no method")
+			e.refuse(req, rpcInvalidRequest, "the message has no method")
 			return nil
 		}
 		return e.answered(m.ID, m.Result, m.Error)
 	}
+	e.begin(req)
 	var params map[string]json.RawMessage
 	if len(m.Params) > 0 && json.Unmarshal(m.Params, &params) != nil {
-		e.fail(m.ID, rpcInvalidParams, "params is not an object")
+		e.fail(req, rpcInvalidParams, "params is not an object")
 		return nil
 	}
 	if *m.Method == "run" {
-		return e.run(m.ID, params)
+		return e.run(req, params)
 	}
-	return e.control(m.ID, *m.Method, params)
+	return e.control(req, *m.Method, params)
 }
 
 // run passes a prompt on. Its response is the result of the turn that answers it.
-func (e *envelope) run(id json.RawMessage, params map[string]json.RawMessage) error {
+func (e *envelope) run(req rpcRequest, params map[string]json.RawMessage) error {
 	prompt := params["prompt"]
 	var content wire.Content
 	if len(prompt) == 0 || prompt[0] != '"' && prompt[0] != '[' || json.Unmarshal(prompt, &content) != nil || len(content.All()) == 0 {
-		e.fail(id, rpcInvalidParams, "run: prompt must be a text or a list of content blocks")
+		e.fail(req, rpcInvalidParams, "run: prompt must be a text or a list of content blocks")
 		return nil
 	}
 	m := wire.Prompt(content)
 	m.UUID = engine.NewID()
 	if raw := params["uuid"]; raw != nil && (json.Unmarshal(raw, &m.UUID) != nil || m.UUID == "") {
-		e.fail(id, rpcInvalidParams, "run: uuid must be a string")
+		e.fail(req, rpcInvalidParams, "run: uuid must be a string")
 		return nil
 	}
 	line, err := wire.Encode(m)
 	if err != nil {
-		e.fail(id, rpcInvalidParams, "run: %v", err)
+		e.fail(req, rpcInvalidParams, "run: %v", err)
 		return nil
 	}
 	e.mu.Lock()
 	_, twice := e.runs[m.UUID]
-	if !twice && len(id) > 0 {
-		e.runs[m.UUID] = id
+	if !twice && len(req.id) > 0 {
+		e.runs[m.UUID] = req
 	}
 	e.mu.Unlock()
 	if twice {
-		e.fail(id, rpcInvalidParams, "run: there is a run with the uuid %s", m.UUID)
+		e.fail(req, rpcInvalidParams, "run: there is a run with the uuid %s", m.UUID)
 		return nil
 	}
 	return e.toAgent(line)
 }
 
 // control passes a control request on.
-func (e *envelope) control(id json.RawMessage, method string, params map[string]json.RawMessage) error {
+func (e *envelope) control(req rpcRequest, method string, params map[string]json.RawMessage) error {
 	if params == nil {
 		params = map[string]json.RawMessage{}
 	}
@@ -227,10 +308,9 @@ func (e *envelope) control(id json.RawMessage, method string, params map[string]
 	own := engine.NewID()
 	line, err := json.Marshal(map[string]any{"type": "control_request", "request_id": own, "request": params})
 	if err != nil {
-		e.fail(id, rpcInvalidParams, "%s: %v", method, err)
+		e.fail(req, rpcInvalidParams, "%s: %v", method, err)
 		return nil
 	}
-	req := rpcRequest{id: id}
 	if method == "cancel_async_message" {
 		json.Unmarshal(params["message_uuid"], &req.prompt)
 	}
@@ -306,13 +386,13 @@ func (e *envelope) ask(m *wire.ControlRequest, line []byte) error {
 func (e *envelope) finish(prompts []string, result json.RawMessage) error {
 	for _, uuid := range prompts {
 		e.mu.Lock()
-		id, ok := e.runs[uuid]
+		req, ok := e.runs[uuid]
 		delete(e.runs, uuid)
 		e.mu.Unlock()
 		if !ok {
 			continue
 		}
-		if err := e.send(&rpcMessage{ID: id, Result: result}); err != nil {
+		if err := e.reply(req, &rpcMessage{Result: result}); err != nil {
 			return err
 		}
 	}
@@ -344,15 +424,11 @@ func (e *envelope) respond(r *wire.Response) error {
 			e.takenBack(uuid)
 		}
 	}
-	id := req.id
-	if len(id) == 0 {
-		return nil // a notification
-	}
 	if r.Subtype != "error" {
 		if len(r.Response) == 0 {
 			r.Response = json.RawMessage("{}")
 		}
-		return e.send(&rpcMessage{ID: id, Result: r.Response})
+		return e.reply(req, &rpcMessage{Result: r.Response})
 	}
 	failure := &rpcError{Code: rpcRefused, Message: r.Error}
 	switch r.ErrorCode {
@@ -365,36 +441,28 @@ func (e *envelope) respond(r *wire.Response) error {
 	if r.ErrorCode != "" {
 		failure.Data = map[string]string{"code": r.ErrorCode}
 	}
-	return e.send(&rpcMessage{ID: id, Error: failure})
+	return e.reply(req, &rpcMessage{Error: failure})
 }
 
 // takenBack answers the run of a prompt that will have no turn.
 func (e *envelope) takenBack(uuid string) {
 	e.mu.Lock()
-	id, ok := e.runs[uuid]
+	req, ok := e.runs[uuid]
 	delete(e.runs, uuid)
 	e.mu.Unlock()
 	if ok {
-		e.fail(id, rpcCancelled, "the prompt was taken back before it had a turn")
+		e.fail(req, rpcCancelled, "the prompt was taken back before it had a turn")
 	}
 }
 
 // abandon answers what nobody answers any more.
 func (e *envelope) abandon() {
 	e.mu.Lock()
-	var left []json.RawMessage
-	for _, id := range e.runs {
-		left = append(left, id)
-	}
-	for _, req := range e.asked {
-		if len(req.id) > 0 {
-			left = append(left, req.id)
-		}
-	}
+	left := slices.AppendSeq(slices.Collect(maps.Values(e.runs)), maps.Values(e.asked))
 	clear(e.runs)
 	clear(e.asked)
 	e.mu.Unlock()
-	for _, id := range left {
-		e.fail(id, rpcInternal, "the agent ended before it answered")
+	for _, req := range left {
+		e.fail(req, rpcInternal, "the agent ended before it answered")
 	}
 }

@@ -5,6 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +28,8 @@ type rpcLine struct {
 		Code    int
 		Message string
 	}
+	batch []*rpcLine
+	raw   any
 }
 
 // An rpcClient is a client of an agent that speaks JSON-RPC.
@@ -51,6 +57,14 @@ func rpc(t *testing.T, s *parleytest.Scenario, args ...string) *rpcClient {
 		lines.Buffer(nil, 10<<20)
 		for lines.Scan() {
 			m := new(rpcLine)
+			json.Unmarshal(lines.Bytes(), &m.raw)
+			if lines.Bytes()[0] == '[' {
+				if err := json.Unmarshal(lines.Bytes(), &m.batch); err != nil || len(m.batch) == 0 {
+					t.Errorf("no batch: %s", lines.Bytes())
+				}
+				c.out <- m
+				continue
+			}
 			if err := json.Unmarshal(lines.Bytes(), m); err != nil || m.Version != "2.0" {
 				t.Errorf("no JSON-RPC: %s", lines.Bytes())
 			}
@@ -187,7 +201,7 @@ func TestRPCBadInput(t *testing.T) {
 		{`{"jsonrpc":`, "null", -32700},
 		{`hello`, "null", -32700},
 		{`[]`, "null", -32600},
-		{`[{"jsonrpc":"2.0","id":1,"method":"run"}]`, "null", -32600},
+		{`[{"jsonrpc":`, "null", -32700},
 		{`5`, "null", -32600},
 		{`{"id":7,"method":"run"}`, "7", -32600},
 		{`{"jsonrpc":"1.0","id":7,"method":"run"}`, "7", -32600},
@@ -221,6 +235,62 @@ func TestRPCBadInput(t *testing.T) {
 	}
 }
 
+// Several messages in one are answered in one, when all of them are.
+func TestRPCBatch(t *testing.T) {
+	c := rpc(t, parleytest.Script(parleytest.Say("Hello."), parleytest.Say("Again.")))
+	answers := func() map[string]*rpcLine {
+		t.Helper()
+		m, _ := c.until(func(m *rpcLine) bool { return m.batch != nil })
+		got := map[string]*rpcLine{}
+		for _, one := range m.batch {
+			if one.Version != "2.0" || got[string(one.ID)] != nil && string(one.ID) != "null" {
+				t.Errorf("%+v", one)
+			}
+			got[string(one.ID)] = one
+		}
+		return got
+	}
+	c.send(`[{"jsonrpc":"2.0","id":1,"method":"run","params":{"prompt":"hi"}},{"jsonrpc":"2.0","id":"s","method":"mcp_status"},{"jsonrpc":"2.0","method":"set_permission_mode","params":{"mode":"plan"}},` +
+		`7,[],{"jsonrpc":"2.0","id":3,"method":"nothing"},{"jsonrpc":"2.0","id":4,"method":"run"},{"jsonrpc":"2.0","id":99,"result":{}}]`)
+	got := answers()
+	if len(got) != 5 || !strings.Contains(string(got["1"].Result), "Hello.") || !strings.Contains(string(got[`"s"`].Result), "mcpServers") || got["null"].Error.Code != -32600 ||
+		got["3"].Error.Code != -32601 || got["4"].Error.Code != -32602 {
+		t.Errorf("%+v", got)
+	}
+	c.send(`[{"jsonrpc":"2.0","id":5,"method":"can_use_tool"}]`)
+	if got := answers(); len(got) != 1 || got["5"].Error.Code != -32601 {
+		t.Errorf("%+v", got)
+	}
+	// Notifications have no answer, not even together, nor if they are wrong.
+	c.send(`[{"jsonrpc":"2.0","method":"interrupt"},{"jsonrpc":"2.0","method":"nothing"},{"jsonrpc":"2.0","method":"run","params":7}]`)
+	c.send(`{"jsonrpc":"2.0","id":6,"method":"run","params":{"prompt":"hi"}}`)
+	r, before := c.until(func(m *rpcLine) bool { return m.Method == "" })
+	if !strings.Contains(string(r.Result), "Again.") {
+		t.Errorf("%+v after %v", r, before)
+	}
+	if code := c.end(); code != 0 {
+		t.Error("exit status", code)
+	}
+}
+
+// A batch that the agent ends before is answered whole.
+func TestRPCBatchEnds(t *testing.T) {
+	c := rpc(t, parleytest.Script(parleytest.Say("x").Stall()))
+	c.send(`[{"jsonrpc":"2.0","id":1,"method":"run","params":{"prompt":"hi"}},{"jsonrpc":"2.0","id":2,"method":"mcp_status"}]`)
+	c.until(func(m *rpcLine) bool { return strings.Contains(string(m.Params), `"init"`) })
+	c.send(`{"jsonrpc":"2.0","id":3,"method":"end_session"}`)
+	var batch []*rpcLine
+	for m := range c.out {
+		if m.batch != nil {
+			batch = m.batch
+		}
+	}
+	if len(batch) != 2 {
+		t.Errorf("%+v", batch)
+	}
+	<-c.code
+}
+
 // An agent that ends leaves no request without an answer.
 func TestRPCEnds(t *testing.T) {
 	c := rpc(t, parleytest.Script(parleytest.Say("x").Stall()))
@@ -246,4 +316,64 @@ func TestRPCFlags(t *testing.T) {
 			t.Error(args, code, stderr.String())
 		}
 	}
+}
+
+// The examples of docs/rpc.md are what is said, and its methods are methods.
+func TestRPCManual(t *testing.T) {
+	manual, err := os.ReadFile(filepath.Join("..", "docs", "rpc.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := strings.Split(string(manual), "```json\n")
+	if len(blocks) != 5 {
+		t.Fatalf("%d examples", len(blocks)-1)
+	}
+	for i := range blocks {
+		blocks[i], _, _ = strings.Cut(blocks[i], "```")
+	}
+	c := rpc(t, parleytest.Script(parleytest.Say("A test is flaky."), parleytest.Say("It still is.")))
+	for _, pair := range [][2]string{{blocks[1], blocks[2]}, {blocks[3], blocks[4]}} {
+		c.send(strings.TrimSpace(pair[0]))
+		for want := range strings.Lines(pair[1]) {
+			var v any
+			if err := json.Unmarshal([]byte(want), &v); err != nil {
+				t.Fatalf("%s: %v", want, err)
+			}
+			c.until(func(m *rpcLine) bool { return holds(m.raw, v) })
+		}
+	}
+	for _, name := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(string(manual), -1) {
+		switch name[1] {
+		case "initialize", "set_model", "set_permission_mode", "mcp_status", "interrupt":
+			c.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%q,"method":%q,"params":{}}`, name[1], name[1]))
+			if r := c.answer(fmt.Sprintf("%q", name[1])); r.Error != nil && r.Error.Code == -32601 {
+				t.Error(name[1], r.Error)
+			}
+		}
+	}
+	c.send(`{"jsonrpc":"2.0","id":"end","method":"end_session"}`)
+	if r := c.answer(`"end"`); r.Error != nil {
+		t.Error(r.Error)
+	}
+	c.end()
+}
+
+// holds reports whether a value has at least what another one has. Of a list, each
+// element has to be there.
+func holds(got, want any) bool {
+	switch want := want.(type) {
+	case map[string]any:
+		have, ok := got.(map[string]any)
+		for name, v := range want {
+			ok = ok && holds(have[name], v)
+		}
+		return ok
+	case []any:
+		have, ok := got.([]any)
+		for _, v := range want {
+			ok = ok && slices.ContainsFunc(have, func(h any) bool { return holds(h, v) })
+		}
+		return ok
+	}
+	return got == want
 }
