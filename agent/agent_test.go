@@ -21,8 +21,13 @@ func TestMain(m *testing.M) {
 		crashAgent()
 		return
 	}
-	if os.Getenv("PARLEY_AGENT_TEST_SERVER") != "" {
+	switch role := os.Getenv("PARLEY_AGENT_TEST_SERVER"); role {
+	case "":
+	case "1":
 		slowServer()
+		return
+	default:
+		hostileServer(role)
 		return
 	}
 	goleak.VerifyTestMain(m)

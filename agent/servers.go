@@ -31,6 +31,7 @@ func (s *server) newManager() *mcp.Manager {
 		Host: s.toServer, Elicit: s.elicit, Hidden: set.hidden,
 		Env: set.cfg.Environ, Dir: set.cfg.Cwd, Sandbox: set.sandbox, Version: set.cfg.OwnVersion, Logger: set.cfg.Logger,
 		OnChange:       s.serversChanged,
+		Elicited:       s.elicited,
 		ConnectTimeout: time.Duration(number("MCP_TIMEOUT")) * time.Millisecond,
 		CallTimeout:    time.Duration(number("MCP_TOOL_TIMEOUT")) * time.Millisecond,
 		MaxResult:      int(number("MAX_MCP_OUTPUT_TOKENS")) * 4,
@@ -162,6 +163,12 @@ func (s *server) elicit(ctx context.Context, q *wire.Elicitation) (*wire.ElicitR
 	})
 }
 
+// elicited tells the host that a question which sent the user to a page of an MCP
+// server's was answered there. Nobody waits for it.
+func (s *server) elicited(server, id string) {
+	s.Emit(&wire.ElicitationComplete{MCPServerName: server, ElicitationID: id, SessionID: s.conv.ID(), UUID: engine.NewID()})
+}
+
 // connectServers begins to connect the MCP servers of the flags. Those that live in
 // the host are left until it has said something.
 func (s *server) connectServers() {
@@ -255,9 +262,13 @@ func (s *server) controlServers(id string, req wire.Request) bool {
 		s.respond(id, nil, nil)
 		s.mcp.Deliver(req.ServerName, req.Message)
 	case *wire.MCPAuthenticate:
-		s.respond(id, nil, s.noLogin(req.ServerName))
+		later(func(ctx context.Context) (any, error) { return s.mcp.Login(ctx, req.ServerName) })
+	case *wire.MCPOAuthCallbackURL:
+		later(func(ctx context.Context) (any, error) {
+			return nil, s.mcp.FinishLogin(ctx, req.ServerName, req.CallbackURL)
+		})
 	case *wire.MCPClearAuth:
-		s.respond(id, nil, s.noLogin(req.ServerName))
+		later(func(ctx context.Context) (any, error) { return nil, s.mcp.Logout(ctx, req.ServerName) })
 	default:
 		return false
 	}
@@ -342,16 +353,6 @@ func (s *server) finishJobs(ctx context.Context) {
 	case <-done:
 	case <-time.After(time.Second):
 	}
-}
-
-// noLogin says why nobody can log in to a server.
-func (s *server) noLogin(name string) error {
-	for _, st := range s.mcp.Status() {
-		if st.Name == name {
-			return errors.New("Logging in is not part of this version. Give the token to the server as a header of its configuration.")
-		}
-	}
-	return &mcp.NotFoundError{Name: name}
 }
 
 // loadServers reads the MCP servers that the flags name: files, or JSON itself.

@@ -30,6 +30,8 @@ const (
 	rawPrompt    = raw + "prompts/get"
 	rawResources = raw + "resources/list"
 	rawRead      = raw + "resources/read"
+	rawTemplates = raw + "resources/templates/list"
+	rawDirectory = raw + "resources/directory/read"
 )
 
 // public returns a message as servers get it.
@@ -45,6 +47,7 @@ func public(m jsonrpc.Message) jsonrpc.Message {
 type listParams struct {
 	mcp.ParamsBase
 	Cursor string `json:"cursor,omitempty"`
+	URI    string `json:"uri,omitempty"` // of a directory
 }
 
 type callParams struct {
@@ -87,6 +90,7 @@ type connection struct {
 	tokens atomic.Int64
 	mu     sync.Mutex
 	alive  map[int64]func() // calls by their progress tokens
+	pages  []string         // ids of questions that are answered on a page of the server's
 }
 
 // A link is a transport and what is behind it.
@@ -194,16 +198,18 @@ func (s *server) client(c *connection) *mcp.Client {
 		opts.Capabilities.RootsV2 = &mcp.RootCapabilities{ListChanged: true}
 	}
 	if s.m.opts.Elicit != nil {
+		opts.ElicitationCompleteHandler = func(_ context.Context, r *mcp.ElicitationCompleteNotificationRequest) { s.elicited(c, r.Params) }
 		opts.Capabilities.Elicitation = &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}, URL: &mcp.URLElicitationCapabilities{}}
-		opts.ElicitationHandler = s.elicit
+		opts.ElicitationHandler = func(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) { return s.elicit(ctx, c, r) }
 	}
 	client := mcp.NewClient(&mcp.Implementation{Name: "parley", Version: version}, opts)
 	if roots {
 		//lint:ignore SA1019 as above
 		client.AddRoots(&mcp.Root{URI: (&url.URL{Scheme: "file", Path: s.m.opts.Dir}).String(), Name: "workspace"})
 	}
+	client.AddReceivingMiddleware(s.guarded)
 	// Neither name is one of the standard's, so neither is refused.
-	for _, method := range []string{rawTools, rawPrompts, rawResources} {
+	for _, method := range []string{rawTools, rawPrompts, rawResources, rawTemplates, rawDirectory} {
 		mcp.AddSendingCustomMethod[*listParams, *rawResult](client, method)
 	}
 	for _, method := range []string{rawCall, rawPrompt} {
@@ -211,6 +217,33 @@ func (s *server) client(c *connection) *mcp.Client {
 	}
 	mcp.AddSendingCustomMethod[*readParams, *rawResult](client, rawRead)
 	return client
+}
+
+// guarded keeps what a server sends from doing harm beyond the server. A message without
+// what it is about would end the process in the SDK; so would any that nobody has
+// thought of.
+func (s *server) guarded(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
+		hollow := false
+		switch r := req.(type) {
+		case *mcp.ElicitationCompleteNotificationRequest:
+			hollow = r.Params == nil
+		case *mcp.ProgressNotificationClientRequest:
+			hollow = r.Params == nil
+		case *mcp.ElicitRequest:
+			hollow = r.Params == nil
+		}
+		if hollow {
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "the message has no params"}
+		}
+		defer func() {
+			if r := recover(); r != nil {
+				s.m.log.Warn("a message of an MCP server makes no sense", "server", s.name, "method", clip(method, 100), "error", r)
+				res, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "the message makes no sense"}
+			}
+		}()
+		return next(ctx, method, req)
+	}
 }
 
 // progress says that a call is alive.
@@ -256,6 +289,10 @@ func (c *connection) close() {
 	}
 	c.link.end()
 }
+
+// codeRejected is how the SDK marks a request that never became one of the server's,
+// while the connection stands.
+const codeRejected = -32005
 
 // errTimeout is the cause of calls that took too long.
 type errTimeout struct {
@@ -310,6 +347,9 @@ func (c *connection) ask(ctx context.Context, s *server, token int64, send func(
 	}
 	var answer *jsonrpc.Error
 	if errors.As(err, &answer) {
+		if answer.Code == codeRejected {
+			return nil, fmt.Errorf("The MCP server %s did not take the call: %w", s.name, c.link.explain(err))
+		}
 		return nil, fmt.Errorf("MCP error %d: %s", answer.Code, answer.Message)
 	}
 	select {
@@ -321,8 +361,15 @@ func (c *connection) ask(ctx context.Context, s *server, token int64, send func(
 }
 
 // elicit asks the user what a server wants to know.
-func (s *server) elicit(ctx context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+func (s *server) elicit(ctx context.Context, c *connection, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 	p := req.Params
+	if p.ElicitationID != "" {
+		c.mu.Lock()
+		if c.pages = append(c.pages, p.ElicitationID); len(c.pages) > maxRequests {
+			c.pages = c.pages[1:]
+		}
+		c.mu.Unlock()
+	}
 	q := &wire.Elicitation{MCPServerName: s.name, Message: p.Message, Mode: p.Mode, URL: p.URL, ElicitationID: p.ElicitationID}
 	if q.Mode == "" {
 		q.Mode = "form"
@@ -347,4 +394,21 @@ func (s *server) elicit(ctx context.Context, req *mcp.ElicitRequest) (*mcp.Elici
 		}
 	}
 	return res, nil
+}
+
+// elicited says that a question was answered on a page of the server's. One that was
+// not asked is passed over.
+func (s *server) elicited(c *connection, p *mcp.ElicitationCompleteParams) {
+	if p == nil || s.m.opts.Elicited == nil {
+		return
+	}
+	c.mu.Lock()
+	i := slices.Index(c.pages, p.ElicitationID)
+	if i >= 0 {
+		c.pages = slices.Delete(c.pages, i, i+1)
+	}
+	c.mu.Unlock()
+	if i >= 0 {
+		s.m.opts.Elicited(s.name, p.ElicitationID)
+	}
 }

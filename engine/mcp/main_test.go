@@ -145,6 +145,7 @@ func rich(s *mcp.Server) *mcp.Server {
 	for _, uri := range []string{"mem://note", "mem://picture", "mem://big", "ui://card"} {
 		s.AddResource(&mcp.Resource{URI: uri, Name: "n", MIMEType: "text/plain", Description: "d"}, read)
 	}
+	s.AddResourceTemplate(&mcp.ResourceTemplate{URITemplate: "mem://user/{name}", Name: "user"}, read)
 	return s
 }
 
@@ -196,6 +197,110 @@ func play(role string) {
 			case "resources/read":
 				reply(id, `{"contents":[{"uri":"x:y","blob":"***"}]}`)
 			}
+		})
+	case "library": // it has directories
+		serve(func(method string, id json.RawMessage) {
+			switch method {
+			case "initialize":
+				reply(id, `{"protocolVersion":"2025-11-25","capabilities":{"resources":{}},"serverInfo":{"name":"library","version":"0"}}`)
+			case "resources/directory/read":
+				reply(id, `{"resources":[{"uri":"lib://shelf/a","name":"a"},{"uri":"lib://shelf/b/","name":"b","mimeType":"inode/directory"},{"name":"nowhere"}]}`)
+			}
+		})
+	case "page": // it sends the user to a page, and says so when that is done
+		var call json.RawMessage
+		serve(func(method string, id json.RawMessage) {
+			switch {
+			case method == "initialize":
+				reply(id, `{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"page","version":"0"}}`)
+			case method == "tools/list":
+				reply(id, `{"tools":[{"name":"t"}]}`)
+			case method == "tools/call":
+				call = id
+				fmt.Println(`{"jsonrpc":"2.0","method":"notifications/elicitation/complete","params":{"elicitationId":"never-asked"}}`)
+				fmt.Println(`{"jsonrpc":"2.0","id":900,"method":"elicitation/create","params":{"mode":"url","message":"Log in.","url":"https://example.com/x","elicitationId":"E1"}}`)
+			case string(id) == "900":
+				for range 2 { // it is told once
+					fmt.Println(`{"jsonrpc":"2.0","method":"notifications/elicitation/complete","params":{"elicitationId":"E1"}}`)
+				}
+				reply(call, `{"content":[{"type":"text","text":"done"}]}`)
+			}
+		})
+	case "hollow": // its messages lack what they are about
+		serve(func(method string, id json.RawMessage) {
+			switch method {
+			case "initialize":
+				reply(id, `{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"hollow","version":"0"}}`)
+			case "tools/list":
+				reply(id, `{"tools":[{"name":"t"}]}`)
+			case "tools/call":
+				for _, m := range hollow() {
+					fmt.Println(m)
+				}
+				reply(id, `{"content":[{"type":"text","text":"alive"}]}`)
+			}
+		})
+	case "storm": // a million messages before the answer
+		serve(func(method string, id json.RawMessage) {
+			switch method {
+			case "initialize":
+				reply(id, `{"protocolVersion":"2025-06-18","capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"storm","version":"0"}}`)
+			case "tools/list":
+				reply(id, `{"tools":[{"name":"t"}]}`)
+			case "tools/call":
+				w := bufio.NewWriterSize(os.Stdout, 1<<16)
+				for i := range 1_000_000 {
+					if i%2 == 0 {
+						w.WriteString(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}` + "\n")
+					} else {
+						w.WriteString(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}` + "\n")
+					}
+				}
+				w.Flush()
+				reply(id, `{"content":[]}`)
+			}
+		})
+	case "gossip": // it never stops complaining
+		go func() {
+			line := []byte(strings.Repeat("x", 1023) + "\n")
+			for {
+				if _, err := os.Stderr.Write(line); err != nil {
+					return
+				}
+			}
+		}()
+		newServer().Run(context.Background(), &mcp.StdioTransport{})
+	case "giant": // a result that is more than a message may be, and one that never ends
+		serve(func(method string, id json.RawMessage) {
+			switch method {
+			case "initialize":
+				reply(id, `{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"giant","version":"0"}}`)
+			case "tools/list":
+				reply(id, `{"tools":[{"name":"t"}]}`)
+			case "tools/call":
+				fmt.Printf("{\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"", id)
+				for {
+					if _, err := os.Stdout.WriteString(strings.Repeat("x", 1<<16)); err != nil {
+						os.Exit(0)
+					}
+				}
+			}
+		})
+	case "bomb": // names and schemas that are meant to hurt
+		deep := strings.Repeat(`{"type":"object","properties":{"a":`, 400) + `{}` + strings.Repeat(`}}`, 400)
+		wide := `{"type":"object","$defs":{"d0":{"type":"string"}`
+		for i := range 40 { // each is twice the one before
+			wide += fmt.Sprintf(`,"d%d":{"allOf":[{"$ref":"#/$defs/d%d"},{"$ref":"#/$defs/d%d"}]}`, i+1, i, i)
+		}
+		wide += `},"properties":{"a":{"$ref":"#/$defs/d40"}}}`
+		tools := fmt.Sprintf(`{"tools":[{"name":"ok"},{"name":%q},{"name":"a\u0000b\u001b[31m\u202ec"},{"name":"deep","inputSchema":%s},{"name":"quoted","inputSchema":{"type":"object","description":"%s\\\""}},{"name":"wide","inputSchema":%s},
+			{"name":"self","inputSchema":{"type":"object","properties":{"a":{"$ref":"#"}}}},{"name":"circle","inputSchema":{"type":"object","$ref":"#"}},
+			{"name":"pattern","inputSchema":{"type":"object","properties":{"a":{"type":"string","pattern":"(a+)+$"}}}},
+			{"name":"huge","inputSchema":{"type":"object","description":%q}}]}`, strings.Repeat("n", 10_000), deep, strings.Repeat("[{", 200), wide, strings.Repeat("h", 200_000))
+		answers(map[string]string{
+			"initialize": `{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"bomb\u001b[2J","version":"0"}}`,
+			"tools/list": tools,
+			"tools/call": `{"content":[{"type":"text","text":"boom"}]}`,
 		})
 	case "crash":
 		fmt.Fprintln(os.Stderr, "no licence found")
@@ -277,6 +382,21 @@ func play(role string) {
 			}
 		})
 	}
+}
+
+// hollow are messages of servers without what they are about, or with something else.
+func hollow() (list []string) {
+	for _, method := range []string{"notifications/progress", "notifications/cancelled", "notifications/elicitation/complete", "notifications/tools/list_changed",
+		"notifications/prompts/list_changed", "notifications/resources/updated", "notifications/message", "notifications/nothing", "elicitation/create", "roots/list", "ping", "sampling/createMessage", "nothing"} {
+		for i, params := range []string{"", `,"params":null`, `,"params":[]`, `,"params":7`, `,"params":{}`, `,"params":{"elicitationId":null,"progressToken":null,"requestId":null,"message":null,"requestedSchema":{"type":7}}`} {
+			id := ""
+			if !strings.HasPrefix(method, "notifications/") {
+				id = fmt.Sprintf(`,"id":"%s-%d"`, method, i)
+			}
+			list = append(list, fmt.Sprintf(`{"jsonrpc":"2.0"%s,"method":%q%s}`, id, method, params))
+		}
+	}
+	return list
 }
 
 // answers serves fixed answers.

@@ -4,7 +4,7 @@
 // processes, servers on the network, and servers that live in the host. It connects
 // them side by side and never makes its caller wait; each reaches a final state
 // within a deadline. What they offer are tools of the engine, named
-// mcp__server__tool, resources, which two more tools list and read, and prompts.
+// mcp__server__tool, resources, which three more tools list and read, and prompts.
 //
 // A server is not trusted. It gets no credentials of ours, only those that its
 // configuration names. One that hangs, dies, floods, or says what makes no sense
@@ -42,6 +42,9 @@ type Options struct {
 	// Elicit asks the user what a server wants to know. Nil means that servers
 	// cannot ask.
 	Elicit func(ctx context.Context, q *wire.Elicitation) (*wire.ElicitResult, error)
+	// Elicited is told when a question with an id was answered on a page of the
+	// server's. It must not block.
+	Elicited func(server, id string)
 	// OnChange is called when tools or states have changed. It must not block.
 	OnChange func()
 	// Hidden reports whether a tool is not to be offered. Nil means none is.
@@ -95,7 +98,7 @@ type Manager struct {
 	begun      bool   // a turn was begun
 	closed     bool
 
-	list, read *ResourceTool
+	list, read, dir *ResourceTool
 }
 
 // New returns a manager without servers.
@@ -114,7 +117,7 @@ func New(opts Options) *Manager {
 		m.log = slog.New(slog.DiscardHandler)
 	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
-	m.list, m.read = newResourceTools(m)
+	m.list, m.read, m.dir = newResourceTools(m)
 	return m
 }
 
@@ -210,7 +213,7 @@ func (m *Manager) touch() {
 		}
 	}
 	if resources {
-		for _, t := range []*ResourceTool{m.list, m.read} {
+		for _, t := range []*ResourceTool{m.list, m.dir, m.read} {
 			if !m.hidden(t.spec.Name) && !m.hidden(t.spec.Aliases[0]) {
 				tools = append(tools, t)
 			}

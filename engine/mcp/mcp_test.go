@@ -600,6 +600,35 @@ func TestElicitation(t *testing.T) {
 	}
 }
 
+// A question that is answered on a page of the server's is told to be answered once,
+// and only if it was asked.
+func TestElicitationElsewhere(t *testing.T) {
+	told := make(chan string, 10)
+	m := manager(t, func(o *Options) {
+		o.Elicit = func(_ context.Context, q *wire.Elicitation) (*wire.ElicitResult, error) {
+			if q.Mode != "url" || q.URL != "https://example.com/x" || q.ElicitationID != "E1" {
+				t.Errorf("%+v", q)
+			}
+			return &wire.ElicitResult{Action: wire.ElicitAccept}, nil
+		}
+		o.Elicited = func(server, id string) { told <- server + " " + id }
+	})
+	m.Set("dynamic", Server{Name: "p", Config: child("page")})
+	ready(t, m)
+	if r := tooltest.Call(t.Context(), tooltest.Env(t), find(t, m, "mcp__p__t"), json.RawMessage(`{}`)); r.Content.String() != "done" {
+		t.Error(r.Content)
+	}
+	m.Close()
+	close(told)
+	var all []string
+	for s := range told {
+		all = append(all, s)
+	}
+	if strings.Join(all, ", ") != "p E1" {
+		t.Error(all)
+	}
+}
+
 // The host may refuse once; with a manifest it is not even asked.
 func TestHost(t *testing.T) {
 	m, h := inHost(t)

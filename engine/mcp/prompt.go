@@ -72,7 +72,7 @@ func (s *server) listPrompts(ctx context.Context, conn *connection) []*Prompt {
 	defer cancel()
 	var prompts []*Prompt
 	seen := map[string]bool{}
-	err := s.pages(ctx, conn, rawPrompts, "prompts", func(one json.RawMessage) bool {
+	err := s.pages(ctx, conn, rawPrompts, "prompts", "", func(one json.RawMessage) bool {
 		var l struct {
 			Name        string           `json:"name"`
 			Description string           `json:"description"`

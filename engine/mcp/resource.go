@@ -10,7 +10,9 @@ import (
 	"mime"
 	"slices"
 	"strings"
+	"sync"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/wire"
@@ -24,22 +26,33 @@ var listDescription string
 //go:embed resource_read.md
 var readDescription string
 
+//go:embed resource_dir.md
+var dirDescription string
+
 // A ResourceTool lists or reads what servers have to read. There is one of each while a
 // server has resources.
 type ResourceTool struct {
 	m    *Manager
 	spec *tool.Spec
-	run  func(ctx context.Context, call *tool.Call) (*tool.Result, error)
+	run  func(ctx context.Context, call *tool.Call, servers []*server, uri string) (*tool.Result, error)
 }
 
-func newResourceTools(m *Manager) (list, read *ResourceTool) {
+// newResourceTools makes the tools that list, read, and list a directory.
+func newResourceTools(m *Manager) (list, read, dir *ResourceTool) {
+	const server = `"server":{"type":"string","description":"the server that has the resource"}`
+	one := func(uri string) json.RawMessage {
+		return json.RawMessage(`{"type":"object","properties":{` + server + `,"uri":{"type":"string","description":"` + uri + `"}},"required":["server","uri"],"additionalProperties":false}`)
+	}
 	list = &ResourceTool{m: m, spec: &tool.Spec{Name: "ListMcpResourcesTool", Aliases: []string{"ListMcpResources"}, Description: listDescription, ReadOnly: true,
 		Schema: json.RawMessage(`{"type":"object","properties":{"server":{"type":"string","description":"the server whose resources to list; without it, those of all servers"}},"additionalProperties":false}`)}}
 	list.run = list.list
 	read = &ResourceTool{m: m, spec: &tool.Spec{Name: "ReadMcpResourceTool", Aliases: []string{"ReadMcpResource"}, Description: readDescription, ReadOnly: true,
-		Schema: json.RawMessage(`{"type":"object","properties":{"server":{"type":"string","description":"the server that has the resource"},"uri":{"type":"string","description":"the URI of the resource, as it is listed"}},"required":["server","uri"],"additionalProperties":false}`)}}
+		Schema: one("the URI of the resource, as it is listed, or of a template, filled in")}}
 	read.run = read.read
-	return list, read
+	dir = &ResourceTool{m: m, spec: &tool.Spec{Name: "ReadMcpResourceDirTool", Aliases: []string{"ReadMcpResourceDir"}, Description: dirDescription, ReadOnly: true,
+		Schema: one("the URI of the directory")}}
+	dir.run = dir.directory
+	return list, read, dir
 }
 
 type resourceInput struct {
@@ -64,7 +77,28 @@ func (t *ResourceTool) Access(_ *tool.Env, input json.RawMessage) ([]tool.Access
 
 // Run lists or reads.
 func (t *ResourceTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
-	return t.run(ctx, call)
+	var in resourceInput
+	if err := json.Unmarshal(call.Input, &in); err != nil {
+		return nil, err
+	}
+	servers, err := t.m.readable(in.Server)
+	if err != nil {
+		return nil, err
+	}
+	if t != t.m.list && in.Server == "" {
+		return nil, errors.New("Name the server that has the resource.")
+	}
+	return t.run(ctx, call, servers, in.URI)
+}
+
+// tell makes a result of what a tool found, which programs get as it is.
+func (t *ResourceTool) tell(call *tool.Call, found any, notes ...string) (*tool.Result, error) {
+	body, err := encode(found)
+	if err != nil {
+		return nil, err
+	}
+	text := (&spill{name: t.spec.Name, max: t.m.opts.MaxResult, call: call}).text(body)
+	return tool.Text(strings.Join(append([]string{text}, notes...), "\n"), found), nil
 }
 
 // hasResources reports whether the server has something to read. The caller holds the
@@ -105,63 +139,65 @@ type listedResource struct {
 	Name        string `json:"name"`
 	MIMEType    string `json:"mimeType,omitempty"`
 	Description string `json:"description,omitempty"`
+	Server      string `json:"server,omitempty"`
+}
+
+// A template is what the URIs of more resources look like.
+type template struct {
+	URITemplate string `json:"uriTemplate"`
+	Name        string `json:"name"`
+	MIMEType    string `json:"mimeType,omitempty"`
+	Description string `json:"description,omitempty"`
 	Server      string `json:"server"`
 }
 
-func (t *ResourceTool) list(ctx context.Context, call *tool.Call) (*tool.Result, error) {
-	var in resourceInput
-	if err := json.Unmarshal(call.Input, &in); err != nil {
-		return nil, err
-	}
-	servers, err := t.m.readable(in.Server)
-	if err != nil {
-		return nil, err
-	}
+func (t *ResourceTool) list(ctx context.Context, call *tool.Call, servers []*server, _ string) (*tool.Result, error) {
 	type answer struct {
-		list []listedResource
-		err  error
+		list      []listedResource
+		templates []template
+		err       error
 	}
-	answers := make([]chan answer, len(servers))
+	answers := make([]answer, len(servers))
+	var wg sync.WaitGroup
 	for i, s := range servers {
-		answers[i] = make(chan answer, 1)
-		go func() {
-			list, err := s.resources(ctx)
-			answers[i] <- answer{list, err}
-		}()
+		wg.Go(func() {
+			a := &answers[i]
+			if a.list, a.err = s.resources(ctx, rawResources, ""); a.err == nil {
+				a.templates = s.templates(ctx)
+			}
+		})
 	}
-	all := []listedResource{}
-	var failed []string
-	for i, ch := range answers {
-		a := <-ch
-		all = append(all, a.list...)
+	wg.Wait()
+	all, templates := []listedResource{}, []template{}
+	var notes []string
+	for i, a := range answers {
+		all, templates = append(all, a.list...), append(templates, a.templates...)
 		if a.err != nil {
-			failed = append(failed, fmt.Sprintf("The resources of %s cannot be listed: %v", servers[i].name, a.err))
+			notes = append(notes, fmt.Sprintf("The resources of %s cannot be listed: %v", servers[i].name, a.err))
 		}
 	}
-	if len(failed) == len(servers) && len(failed) > 0 {
-		return nil, errors.New(strings.Join(failed, "\n"))
+	if len(notes) == len(servers) && len(notes) > 0 {
+		return nil, errors.New(strings.Join(notes, "\n"))
 	}
-	body, err := encode(all)
-	if err != nil {
-		return nil, err
+	if len(templates) > 0 {
+		body, err := encode(templates)
+		if err != nil {
+			return nil, err
+		}
+		more := &spill{name: t.spec.Name, max: t.m.opts.MaxResult, call: call}
+		notes = append(notes, "More can be read at URIs of these forms, with a value in place of what is in braces: "+more.text(body))
 	}
 	if len(all) == 0 {
-		body = "There are no resources now. Servers may still have tools."
+		text := "There are no resources now. Servers may still have tools."
+		return tool.Text(strings.Join(append([]string{text}, notes...), "\n"), all), nil
 	}
-	text := (&spill{name: t.spec.Name, max: t.m.opts.MaxResult, call: call}).text(body)
-	return tool.Text(strings.Join(append([]string{text}, failed...), "\n"), all), nil
+	return t.tell(call, all, notes...)
 }
 
-// resources lists what the server has to read.
-func (s *server) resources(ctx context.Context) ([]listedResource, error) {
-	conn, err := s.live(ctx)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, s.deadline(), fmt.Errorf("the server did not answer within %v", s.deadline()))
-	defer cancel()
+// resources lists what the server has to read: all, or what a directory holds.
+func (s *server) resources(ctx context.Context, method, directory string) ([]listedResource, error) {
 	var list []listedResource
-	err = s.pages(ctx, conn, rawResources, "resources", func(one json.RawMessage) bool {
+	err := s.enumerate(ctx, method, "resources", directory, func(one json.RawMessage) bool {
 		var r listedResource
 		if json.Unmarshal(one, &r) == nil && r.URI != "" {
 			r.URI, r.Name, r.Description, r.Server = clip(r.URI, 2000), clip(line(r.Name), 200), clip(r.Description, 1000), s.name
@@ -172,6 +208,57 @@ func (s *server) resources(ctx context.Context) ([]listedResource, error) {
 	return list, err
 }
 
+// templates lists the forms of URIs of the server. One that cannot has none.
+func (s *server) templates(ctx context.Context) []template {
+	var list []template
+	err := s.enumerate(ctx, rawTemplates, "resourceTemplates", "", func(one json.RawMessage) bool {
+		var r template
+		if json.Unmarshal(one, &r) == nil && r.URITemplate != "" {
+			r.URITemplate, r.Name, r.Description, r.Server = clip(r.URITemplate, 2000), clip(line(r.Name), 200), clip(r.Description, 1000), s.name
+			list = append(list, r)
+		}
+		return len(list) < maxResources
+	})
+	if err != nil {
+		s.m.log.Debug("the templates of an MCP server cannot be listed", "server", s.name, "error", err)
+	}
+	return list
+}
+
+// enumerate reads a list of the server, within its deadline.
+func (s *server) enumerate(ctx context.Context, method, member, uri string, each func(json.RawMessage) bool) error {
+	conn, err := s.live(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, s.deadline(), fmt.Errorf("the server did not answer within %v", s.deadline()))
+	defer cancel()
+	return s.pages(ctx, conn, method, member, uri, each)
+}
+
+// directory lists what a directory of a server holds. A server that has no such request
+// is asked for all that it has.
+func (t *ResourceTool) directory(ctx context.Context, call *tool.Call, servers []*server, uri string) (*tool.Result, error) {
+	list, err := servers[0].resources(ctx, rawDirectory, uri)
+	var refused *jsonrpc.Error
+	if errors.As(err, &refused) && refused.Code == jsonrpc.CodeMethodNotFound {
+		below := strings.TrimSuffix(uri, "/") + "/"
+		list, err = servers[0].resources(ctx, rawResources, "")
+		list = slices.DeleteFunc(list, func(r listedResource) bool { return !strings.HasPrefix(r.URI, below) })
+	}
+	if err != nil {
+		return nil, fmt.Errorf("The directory cannot be listed: %w", err)
+	}
+	found := struct {
+		Resources []listedResource `json:"resources"`
+	}{[]listedResource{}}
+	for _, r := range list {
+		r.Server = ""
+		found.Resources = append(found.Resources, r)
+	}
+	return t.tell(call, found)
+}
+
 // A readResource is a part of a resource as programs and the model get it.
 type readResource struct {
 	URI         string `json:"uri"`
@@ -180,22 +267,11 @@ type readResource struct {
 	BlobSavedTo string `json:"blobSavedTo,omitempty"`
 }
 
-func (t *ResourceTool) read(ctx context.Context, call *tool.Call) (*tool.Result, error) {
-	var in resourceInput
-	if err := json.Unmarshal(call.Input, &in); err != nil {
-		return nil, err
-	}
-	servers, err := t.m.readable(in.Server)
-	if err != nil {
-		return nil, err
-	}
-	if len(servers) != 1 {
-		return nil, errors.New("Name the server that has the resource.")
-	}
+func (t *ResourceTool) read(ctx context.Context, call *tool.Call, servers []*server, uri string) (*tool.Result, error) {
 	var has struct {
 		Contents []resource `json:"contents"`
 	}
-	if err := servers[0].read(ctx, in.URI, &has); err != nil {
+	if err := servers[0].read(ctx, uri, &has); err != nil {
 		return nil, err
 	}
 	spill := &spill{name: t.spec.Name, max: t.m.opts.MaxResult, call: call}

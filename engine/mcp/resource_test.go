@@ -21,7 +21,11 @@ func TestResources(t *testing.T) {
 	list, read := find(t, m, "ListMcpResourcesTool"), find(t, m, "ReadMcpResourceTool")
 	r := tooltest.Call(t.Context(), env, list, json.RawMessage(`{}`))
 	var got []map[string]string
-	if err := json.Unmarshal([]byte(r.Content.String()), &got); err != nil || r.IsError || len(got) != 4 || got[1]["uri"] != "mem://note" || got[1]["server"] != "my db" || got[1]["name"] != "n" {
+	all, templates, _ := strings.Cut(r.Content.String(), "\n")
+	if !strings.Contains(templates, `[{"uriTemplate":"mem://user/{name}","name":"user","server":"my db"}]`) {
+		t.Error(templates)
+	}
+	if err := json.Unmarshal([]byte(all), &got); err != nil || r.IsError || len(got) != 4 || got[1]["uri"] != "mem://note" || got[1]["server"] != "my db" || got[1]["name"] != "n" {
 		t.Fatal(err, r.Content)
 	}
 	r = tooltest.Call(t.Context(), env, read, json.RawMessage(`{"server":"my db","uri":"mem://note"}`))
@@ -55,12 +59,44 @@ func TestResources(t *testing.T) {
 	if _, err := m.ReadResource(t.Context(), "x", "ui://card"); err == nil {
 		t.Error("there is no such server")
 	}
+	if r := tooltest.Call(t.Context(), env, read, json.RawMessage(`{"server":"my db","uri":"mem://user/ann"}`)); r.IsError || !strings.Contains(r.Content.String(), "mem://user/ann") {
+		t.Error(r.Content)
+	}
 	// Without such a server there are no such tools.
 	if err := m.Toggle(t.Context(), "my db", false); err != nil {
 		t.Fatal(err)
 	}
 	if tools, _ := m.Tools(); strings.Contains(names(tools), "McpResource") {
 		t.Error(names(tools))
+	}
+}
+
+// A directory is listed by the server, or found among all that it has.
+func TestResourceDirectory(t *testing.T) {
+	m := manager(t)
+	m.Set("dynamic", Server{Name: "lib", Config: child("library")}, Server{Name: "db", Config: child("rich")}, Server{Name: "fib", Config: child("fibber")})
+	ready(t, m)
+	env := tooltest.Env(t)
+	dir := find(t, m, "ReadMcpResourceDirTool")
+	for in, want := range map[string]string{
+		`{"server":"lib","uri":"lib://shelf"}`: `{"resources":[{"uri":"lib://shelf/a","name":"a"},{"uri":"lib://shelf/b/","name":"b","mimeType":"inode/directory"}]}`,
+		`{"server":"db","uri":"mem:/"}`: `{"resources":[{"uri":"mem://big","name":"n","mimeType":"text/plain","description":"d"},{"uri":"mem://note","name":"n","mimeType":"text/plain","description":"d"},` +
+			`{"uri":"mem://picture","name":"n","mimeType":"text/plain","description":"d"}]}`,
+		`{"server":"db","uri":"mem://no"}`: `{"resources":[]}`,
+	} {
+		r := tooltest.Call(t.Context(), env, dir, json.RawMessage(in))
+		if raw, _ := json.Marshal(r.Structured); r.IsError || r.Content.String() != want || string(raw) != want {
+			t.Errorf("%s: %s %s", in, r.Content, raw)
+		}
+	}
+	for _, in := range []string{`{"server":"nobody","uri":"x:y"}`, `{"server":"","uri":"x:y"}`, `{}`} {
+		if r := tooltest.Call(t.Context(), env, dir, json.RawMessage(in)); !r.IsError {
+			t.Error(in, r.Content)
+		}
+	}
+	access, err := m.dir.Access(nil, json.RawMessage(`{"server":"my db","uri":"file:///w"}`))
+	if err != nil || len(access) != 1 || access[0].Name != "mcp__my_db" || access[0].URL != "file:///w" {
+		t.Error(access, err)
 	}
 }
 

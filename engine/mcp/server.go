@@ -18,6 +18,7 @@ type server struct {
 	manifest *wire.MCPManifest
 	source   string
 	before   <-chan struct{} // closed when nothing is left of what had its name
+	login    login
 
 	// What follows is guarded by the manager's mu. What runs for a server
 	// changes it only while its context, which ends under mu, has not ended.
@@ -31,6 +32,8 @@ type server struct {
 	offers  []*Tool
 	prompts []*Prompt
 	conn    *connection // while it is connected
+	// challenge is what the server says of how to log in, as it wanted one last.
+	challenge []string
 }
 
 // kind is the transport that the server is reached by.
@@ -121,7 +124,12 @@ func (s *server) run(ctx context.Context) {
 			if refused != nil {
 				state = wire.MCPNeedsAuth
 			}
-			s.update(ctx, func() { s.state, s.err, s.info, s.offers, s.prompts, s.conn = state, err.Error(), nil, nil, nil, nil })
+			s.update(ctx, func() {
+				s.state, s.err, s.info, s.offers, s.prompts, s.conn = state, err.Error(), nil, nil, nil, nil
+				if refused != nil {
+					s.challenge = refused.challenge
+				}
+			})
 			return
 		}
 		// Its tools stay, so that the model's view does not change with every

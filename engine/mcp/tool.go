@@ -22,6 +22,7 @@ const (
 	maxDescription = 8 << 10
 	maxSchema      = 128 << 10
 	maxListed      = 1 << 20 // all descriptions and schemas
+	maxDepth       = 100     // of a schema
 )
 
 // A Tool is a tool of a server.
@@ -124,7 +125,7 @@ func (s *server) list(ctx context.Context, conn *connection) ([]*Tool, error) {
 	skip := func(name string, err error) {
 		s.m.log.Warn("a tool of an MCP server is passed over", "server", s.name, "tool", clip(name, 100), "error", err)
 	}
-	err := s.pages(ctx, conn, rawTools, "tools", func(one json.RawMessage) bool {
+	err := s.pages(ctx, conn, rawTools, "tools", "", func(one json.RawMessage) bool {
 		t, err := s.offer(one)
 		switch {
 		case err != nil:
@@ -145,10 +146,11 @@ func (s *server) list(ctx context.Context, conn *connection) ([]*Tool, error) {
 }
 
 // pages reads a list of a server, whatever pages it comes in, until each returns false.
-func (s *server) pages(ctx context.Context, conn *connection, method, member string, each func(json.RawMessage) bool) error {
+// The URI is that of a directory, if the list is of one.
+func (s *server) pages(ctx context.Context, conn *connection, method, member, uri string, each func(json.RawMessage) bool) error {
 	cursors, cursor := map[string]bool{}, ""
 	for page := 0; ; page++ {
-		r, err := mcp.CallCustomMethod[*listParams, *rawResult](ctx, conn.session, method, &listParams{Cursor: cursor})
+		r, err := mcp.CallCustomMethod[*listParams, *rawResult](ctx, conn.session, method, &listParams{Cursor: cursor, URI: uri})
 		if err != nil {
 			if cause := context.Cause(ctx); cause != nil {
 				err = cause
@@ -167,6 +169,9 @@ func (s *server) pages(ctx context.Context, conn *connection, method, member str
 		for _, one := range list {
 			if !each(one) {
 				return nil
+			}
+			if cause := context.Cause(ctx); cause != nil { // to understand a list may take long
+				return cause
 			}
 		}
 		cursor = ""
@@ -235,7 +240,7 @@ func inputSchema(raw json.RawMessage) (json.RawMessage, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return json.RawMessage(anySchema), nil
 	}
-	if len(raw) > maxSchema {
+	if len(raw) > maxSchema || depth(raw) > maxDepth {
 		return nil, errors.New("its schema is too big")
 	}
 	var members map[string]json.RawMessage
@@ -274,6 +279,26 @@ func inputSchema(raw json.RawMessage) (json.RawMessage, error) {
 		return json.RawMessage(anySchema), nil
 	}
 	return raw, nil
+}
+
+// depth counts how deep the objects and lists of a value are nested.
+func depth(raw json.RawMessage) (deepest int) {
+	now, quoted := 0, false
+	for i := 0; i < len(raw); i++ {
+		switch c := raw[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			now++
+			deepest = max(deepest, now)
+		case c == '}' || c == ']':
+			now--
+		}
+	}
+	return deepest
 }
 
 // clip cuts a text.

@@ -20,7 +20,10 @@ import (
 )
 
 // An authError says that somebody has to log in first.
-type authError struct{ status string }
+type authError struct {
+	status    string
+	challenge []string // what the server says of how to
+}
 
 func (e *authError) Error() string { return "the server wants a log-in: " + e.status }
 
@@ -29,13 +32,14 @@ type web struct {
 	mcp.Transport
 	origin  *url.URL
 	headers map[string]string
+	login   *login
 	base    *http.Transport
-	refused atomic.Pointer[string] // the status of a request without a valid log-in
-	failed  atomic.Pointer[string] // the last status that was not one of success
+	refused atomic.Pointer[authError] // of a request without a valid log-in
+	failed  atomic.Pointer[string]    // the last status that was not one of success
 }
 
 func newWeb(s *server, u *url.URL) *web {
-	w := &web{origin: u, headers: s.cfg.Headers}
+	w := &web{origin: u, headers: s.cfg.Headers, login: &s.login}
 	w.base = &http.Transport{
 		Proxy:                  func(r *http.Request) (*url.URL, error) { return proxyFor(r.URL, s.m.opts.Env) },
 		ForceAttemptHTTP2:      true,
@@ -57,8 +61,8 @@ func (w *web) end() { w.base.CloseIdleConnections() }
 
 // explain prefers what is known of the answers to what the SDK makes of them.
 func (w *web) explain(err error) error {
-	if status := w.refused.Load(); status != nil {
-		return &authError{*status}
+	if refused := w.refused.Load(); refused != nil {
+		return refused
 	}
 	if status := w.failed.Load(); status != nil {
 		return fmt.Errorf("the server answered %s (%w)", *status, err)
@@ -74,35 +78,63 @@ func (w *web) RoundTrip(r *http.Request) (*http.Response, error) {
 		ctx, cancel = context.WithTimeout(ctx, time.Second)
 	}
 	r = r.Clone(ctx)
-	if r.URL.Scheme == w.origin.Scheme && r.URL.Host == w.origin.Host {
-		for name, value := range w.headers {
-			r.Header.Set(name, value)
-		}
-	}
 	if err := w.public(r); err != nil {
 		cancel()
 		return nil, err
 	}
-	resp, err := w.base.RoundTrip(r)
+	resp, err := w.send(r)
 	if err != nil {
 		cancel()
 		return nil, err
 	}
 	switch {
 	case resp.StatusCode == http.StatusUnauthorized:
-		w.refused.Store(&resp.Status)
+		w.refused.Store(&authError{resp.Status, resp.Header.Values("WWW-Authenticate")})
 	case resp.StatusCode >= 400 && r.Method == http.MethodPost:
 		w.failed.Store(&resp.Status)
 	case r.Method == http.MethodPost:
 		w.refused.Store(nil)
 		w.failed.Store(nil)
 	}
-	body := &boundedBody{ReadCloser: resp.Body, left: maxLine, cancel: cancel}
+	life, end := context.WithCancel(ctx)
+	body := &boundedBody{ReadCloser: resp.Body, left: maxLine, cancel: func() { end(); cancel() }}
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
-		body.left = -1 // the SDK bounds each event
+		body.left, body.closed = -1, life.Done() // the SDK bounds each event
 	}
 	resp.Body = body
 	return resp, nil
+}
+
+// send sends a request with what shows who we are. A token that is refused is replaced
+// once if it can be.
+func (w *web) send(r *http.Request) (*http.Response, error) {
+	if r.URL.Scheme != w.origin.Scheme || r.URL.Host != w.origin.Host {
+		return w.base.RoundTrip(r)
+	}
+	for name, value := range w.headers {
+		r.Header.Set(name, value)
+	}
+	token := w.login.bearer(r.Context(), "")
+	if token == "" {
+		return w.base.RoundTrip(r)
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	resp, err := w.base.RoundTrip(r)
+	if err != nil || resp.StatusCode != http.StatusUnauthorized || r.Body != nil && r.GetBody == nil {
+		return resp, err
+	}
+	next := w.login.bearer(r.Context(), token)
+	if next == token || next == "" {
+		return resp, nil
+	}
+	resp.Body.Close()
+	if r.GetBody != nil {
+		if r.Body, err = r.GetBody(); err != nil {
+			return nil, err
+		}
+	}
+	r.Header.Set("Authorization", "Bearer "+next)
+	return w.base.RoundTrip(r)
 }
 
 // public gives a request the name of its method that servers know.
@@ -139,11 +171,14 @@ func (w *web) public(r *http.Request) error {
 	return nil
 }
 
-// A boundedBody ends in an error when it is too long.
+// A boundedBody ends in an error when it is too long. One that never ends, because it
+// is a stream of events, is read no faster than a server may send them.
 type boundedBody struct {
 	io.ReadCloser
 	left   int // negative means no bound
 	cancel context.CancelFunc
+	closed <-chan struct{} // of a stream: when nobody reads it any more
+	gate   gate
 }
 
 func (b *boundedBody) Read(p []byte) (int, error) {
@@ -156,6 +191,11 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.left > 0 {
 		b.left -= n
+	}
+	if b.closed != nil {
+		for range bytes.Count(p[:n], []byte("\ndata:")) {
+			b.gate.slow(b.closed)
+		}
 	}
 	return n, err
 }

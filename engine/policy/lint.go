@@ -31,7 +31,7 @@ func (f Finding) String() string {
 
 // toolNames are the tools that rules may name; those of MCP servers begin with mcp__.
 var toolNames = strings.Fields(`Agent AskUserQuestion Bash BashOutput Config CronCreate CronDelete CronList Edit EnterPlanMode EnterWorktree ExitPlanMode ExitWorktree Glob Grep KillBash KillShell LS LSP ListMcpResources ListMcpResourcesTool Monitor MultiEdit
-NotebookEdit NotebookRead PowerShell Read ReadMcpResource ReadMcpResourceTool ScheduleWakeup SendMessage Skill SlashCommand StructuredOutput Task TaskCreate TaskGet TaskList TaskOutput TaskStop TaskUpdate TodoRead TodoWrite ToolSearch WebFetch WebSearch Workflow Write`)
+NotebookEdit NotebookRead PowerShell Read ReadMcpResource ReadMcpResourceDir ReadMcpResourceDirTool ReadMcpResourceTool ScheduleWakeup SendMessage Skill SlashCommand StructuredOutput Task TaskCreate TaskGet TaskList TaskOutput TaskStop TaskUpdate TodoRead TodoWrite ToolSearch WebFetch WebSearch Workflow Write`)
 
 // Lint looks for rules that can never match, or do not mean what they seem to. More
 // names of tools may be given; roots and home are as in a [Request], and may be

@@ -1,0 +1,244 @@
+package agent_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/wire"
+)
+
+// A host logs its user in to a server on the network, and out again.
+func TestServerLogin(t *testing.T) {
+	server := toolServer()
+	inner := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
+	t.Cleanup(func() {
+		for s := range server.Sessions() {
+			s.Close()
+		}
+	})
+	var base string
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch r.URL.Path {
+		case "/mcp":
+			if r.Header.Get("Authorization") != "Bearer good" {
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			inner.ServeHTTP(w, r)
+		case "/.well-known/oauth-authorization-server":
+			fmt.Fprintf(w, `{"issuer":%q,"authorization_endpoint":"%[1]s/authorize","token_endpoint":"%[1]s/token","registration_endpoint":"%[1]s/register","code_challenge_methods_supported":["S256"]}`, base)
+		case "/register":
+			io.WriteString(w, `{"client_id":"c"}`)
+		case "/token":
+			io.WriteString(w, `{"access_token":"good","token_type":"Bearer"}`)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	defer web.Close()
+	base = web.URL
+	opts, m, _ := inProcess(t, parleytest.Script(parleytest.Expect(parleytest.Tools("mcp__web__meet")).Say("Hello.")))
+	opts.MCPServers = map[string]*wire.MCPServerConfig{"web": {Type: "http", URL: base + "/mcp"}}
+	c, err := parley.Connect(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx := t.Context()
+	if err := c.ReconnectMCPServer(ctx, "web"); err == nil || !strings.Contains(err.Error(), "wants a log-in: 401") {
+		t.Error(err)
+	}
+	status := func() wire.MCPState {
+		t.Helper()
+		list, err := c.MCPStatus(ctx)
+		if err != nil || len(list) != 1 {
+			t.Fatal(list, err)
+		}
+		return list[0].Status
+	}
+	if s := status(); s != wire.MCPNeedsAuth {
+		t.Error(s)
+	}
+	for _, req := range []wire.Request{&wire.MCPAuthenticate{ServerName: "x"}, &wire.MCPOAuthCallbackURL{ServerName: "x"}, &wire.MCPClearAuth{ServerName: "x"}} {
+		if err := c.Call(ctx, req, nil); err == nil || !strings.Contains(err.Error(), "Server not found: x") {
+			t.Error(req.Subtype(), err)
+		}
+	}
+	var r wire.MCPAuthenticateResponse
+	if err := c.Call(ctx, &wire.MCPAuthenticate{ServerName: "web"}, &r); err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse(r.AuthURL)
+	if err != nil || !strings.HasPrefix(r.AuthURL, base+"/authorize?") || !r.RequiresUserAction {
+		t.Errorf("%+v %v", r, err)
+	}
+	back := u.Query().Get("redirect_uri") + "?code=x&state="
+	if err := c.Call(ctx, &wire.MCPOAuthCallbackURL{ServerName: "web", CallbackURL: back + "wrong"}, nil); err == nil || !strings.Contains(err.Error(), "another log-in") {
+		t.Error(err)
+	}
+	if err := c.Call(ctx, &wire.MCPOAuthCallbackURL{ServerName: "web", CallbackURL: back + r.State}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if s := status(); s != wire.MCPConnected {
+		t.Error(s)
+	}
+	for msg, err := range c.Turn(ctx, "hi") {
+		if err != nil {
+			t.Error(err)
+		}
+		if init, ok := msg.(*wire.Init); ok && !strings.Contains(strings.Join(init.Tools, " "), "mcp__web__meet") {
+			t.Error(init.Tools)
+		}
+	}
+	if err := m.Err(); err != nil {
+		t.Error(err)
+	}
+	if err := c.Call(ctx, &wire.MCPClearAuth{ServerName: "web"}, nil); err != nil {
+		t.Error(err)
+	}
+	if s := status(); s != wire.MCPNeedsAuth {
+		t.Error(s)
+	}
+}
+
+// What a server asks on a page of its own is told to the host, and that it is answered
+// as well.
+func TestElicitationComplete(t *testing.T) {
+	opts, _, _ := inProcess(t, parleytest.Script(parleytest.Call("mcp__p__t", `{}`), parleytest.Say("Done.")))
+	asked := ""
+	opts.OnElicitation = func(_ context.Context, q *wire.Elicitation) (*wire.ElicitResult, error) {
+		asked = q.Mode + " " + q.URL + " " + q.ElicitationID
+		return &wire.ElicitResult{Action: wire.ElicitAccept}, nil
+	}
+	opts.AllowedTools = []string{"mcp__p"}
+	opts.MCPServers = map[string]*wire.MCPServerConfig{"p": {Command: self(t), Env: map[string]string{"PARLEY_AGENT_TEST_SERVER": "page"}}}
+	all, r, err := collect(t, opts, "go")
+	if err != nil || r.Result != "Done." || asked != "url https://example.com/x E1" {
+		t.Fatal(asked, r, err)
+	}
+	told := 0
+	for _, m := range all {
+		if e, ok := m.(*wire.ElicitationComplete); ok {
+			told++
+			if e.MCPServerName != "p" || e.ElicitationID != "E1" || e.SessionID == "" || e.UUID == "" {
+				t.Errorf("%+v", e)
+			}
+		}
+	}
+	if told != 1 {
+		t.Errorf("told %d times: %s", told, kinds(all))
+	}
+}
+
+// Servers that die, hang, flood and lie during a call cost their own call: the others
+// are answered, and the turn goes on.
+func TestHostileServersInTurn(t *testing.T) {
+	words := map[string]string{
+		"dies": "the server ended with exit code 3; it said: out of ideas", "hangs": "did not answer within 1.5s", "floods": "did not answer within 1.5s",
+		"lies": "cannot be read", "endless": "", "good": "fine",
+	}
+	roles := slices.Sorted(maps.Keys(words))
+	calls := new(parleytest.Turn)
+	for _, role := range roles {
+		calls.Call("mcp__"+role+"__t", `{}`)
+	}
+	opts, m, _ := inProcess(t, parleytest.Script(calls, parleytest.Expect(parleytest.ToolResult("fine")).Call("mcp__good__t", `{}`), parleytest.Say("Done.")))
+	opts.MCPServers = map[string]*wire.MCPServerConfig{}
+	for _, role := range roles {
+		cfg := &wire.MCPServerConfig{Command: self(t), Timeout: 1500, Env: map[string]string{"PARLEY_AGENT_TEST_SERVER": role}}
+		cfg.Extra = map[string]json.RawMessage{"startup": json.RawMessage(`"required"`)}
+		opts.MCPServers[role] = cfg
+		opts.AllowedTools = append(opts.AllowedTools, "mcp__"+role)
+	}
+	all, r, err := collect(t, opts, "all of you")
+	if err != nil || r.Result != "Done." {
+		t.Fatal(r, err)
+	}
+	if err := m.Err(); err != nil {
+		t.Error(err)
+	}
+	var results []*wire.ToolResultBlock
+	for _, m := range all {
+		if u, ok := m.(*wire.User); ok {
+			for _, b := range u.Message.Content.All() {
+				if b, ok := b.(*wire.ToolResultBlock); ok {
+					results = append(results, b)
+				}
+			}
+		}
+	}
+	if len(results) != len(roles)+1 {
+		t.Fatalf("%d results", len(results))
+	}
+	for i, role := range append(roles, "good") {
+		if text := results[i].Content.String(); !strings.Contains(text, words[role]) || results[i].IsError != (role != "good") {
+			t.Errorf("%s: %.300s", role, text)
+		}
+	}
+}
+
+// hostileServer is the test binary as an MCP server that does one thing wrong when it is
+// called.
+func hostileServer(role string) {
+	in := bufio.NewScanner(os.Stdin)
+	var call json.RawMessage
+	for in.Scan() {
+		var m struct {
+			ID     json.RawMessage `json:"id"`
+			Method string          `json:"method"`
+		}
+		json.Unmarshal(in.Bytes(), &m)
+		reply := func(id json.RawMessage, result string) {
+			fmt.Printf("{\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":%s}\n", id, result)
+		}
+		switch {
+		case m.Method == "initialize":
+			reply(m.ID, `{"protocolVersion":"2024-11-05","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"0"}}`)
+		case m.Method == "tools/list":
+			reply(m.ID, `{"tools":[{"name":"t","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}]}`)
+		case string(m.ID) == `"ask"`:
+			fmt.Println(`{"jsonrpc":"2.0","method":"notifications/elicitation/complete","params":{"elicitationId":"E1"}}`)
+			reply(call, `{"content":[]}`)
+		case m.Method != "tools/call":
+		case role == "page":
+			call = m.ID
+			fmt.Println(`{"jsonrpc":"2.0","id":"ask","method":"elicitation/create","params":{"mode":"url","message":"Log in.","url":"https://example.com/x","elicitationId":"E1"}}`)
+		case role == "dies":
+			fmt.Fprintln(os.Stderr, "out of ideas")
+			os.Exit(3)
+		case role == "floods":
+			for {
+				if _, err := fmt.Println(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`); err != nil {
+					return
+				}
+			}
+		case role == "endless":
+			for {
+				if _, err := os.Stdout.WriteString(strings.Repeat("x", 1<<16)); err != nil {
+					return
+				}
+			}
+		case role == "lies":
+			reply(json.RawMessage("4711"), `{"content":[]}`)
+			reply(m.ID, `{"content":{"type":7}}`)
+			reply(m.ID, `{"content":[]}`)
+		case role == "good":
+			reply(m.ID, `{"content":[{"type":"text","text":"fine"}]}`)
+		}
+	}
+}

@@ -1,0 +1,419 @@
+package mcp
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/oauthex"
+	"github.com/parley-go/parley/wire"
+	"golang.org/x/oauth2"
+)
+
+// A login is a log-in to a server on the network, by OAuth 2.1 with PKCE: the server
+// says who lets users in, the user allows it on a page there, and the page leads back
+// with a code that is good for a token. Tokens are kept in memory for as long as the
+// conversation lasts, and go to the server that they are for and to nobody else.
+type login struct {
+	mu      sync.Mutex
+	conf    *oauth2.Config
+	token   *oauth2.Token // nil if nobody is logged in
+	revoke  string        // where tokens are given back, if anywhere
+	client  *http.Client
+	attempt *attempt // that waits for the user
+}
+
+// An attempt is a log-in that the user has not ended yet.
+type attempt struct {
+	conf     *oauth2.Config
+	client   *http.Client
+	register string // where clients make themselves known, if anywhere
+	revoke   string
+	resource string
+	issuer   string // that the answer has to name, if it names one
+	named    bool   // the answer has to name the issuer
+	state    string
+	verifier string
+	stop     context.CancelFunc
+}
+
+// attemptTime is how long a user has.
+const attemptTime = 10 * time.Minute
+
+// online returns a server on the network.
+func (m *Manager) online(name string) (*server, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s, err := m.find(name)
+	switch {
+	case err != nil:
+		return nil, err
+	case m.closed:
+		return nil, errClosed
+	case s.kind() != "http" && s.kind() != "sse":
+		return nil, fmt.Errorf("Nobody logs in to a server of the type %s: only those on the network, http and sse, ask for it", s.kind())
+	}
+	return s, nil
+}
+
+// Login begins a log-in to a server: it finds out who lets users in, and returns where
+// the user has to go. The page there leads the user back to this machine, where
+// somebody listens; a host whose user is elsewhere hands the address to
+// [Manager.FinishLogin].
+func (m *Manager) Login(ctx context.Context, name string) (*wire.MCPAuthenticateResponse, error) {
+	s, err := m.online(name)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	a, err := s.authority(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("Nobody can log in to the MCP server %s: %w", name, err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("Nobody can log in to the MCP server %s: no port can be listened at: %w", name, err)
+	}
+	port := listener.Addr().(*net.TCPAddr).Port
+	a.conf.RedirectURL = fmt.Sprintf("http://localhost:%d/callback", port)
+	if err := s.identify(ctx, a); err != nil {
+		listener.Close()
+		return nil, fmt.Errorf("Nobody can log in to the MCP server %s: %w", name, err)
+	}
+	a.state, a.verifier = rand.Text(), oauth2.GenerateVerifier()
+	m.mu.Lock()
+	closed := m.closed
+	if !closed {
+		a.stop = s.listen(listener)
+	}
+	m.mu.Unlock()
+	if closed {
+		listener.Close()
+		return nil, errClosed
+	}
+	s.login.mu.Lock()
+	if old := s.login.attempt; old != nil {
+		old.stop()
+	}
+	s.login.attempt = a
+	s.login.mu.Unlock()
+	return &wire.MCPAuthenticateResponse{
+		AuthURL: a.conf.AuthCodeURL(a.state, oauth2.S256ChallengeOption(a.verifier), oauth2.SetAuthURLParam("resource", a.resource)),
+		State:   a.state, CallbackPort: port, RequiresUserAction: true, CallbackExpected: true, RedirectScheme: "localhost",
+	}, nil
+}
+
+// FinishLogin takes the address that a log-in has led the user to, and connects the
+// server again with what it is good for.
+func (m *Manager) FinishLogin(ctx context.Context, name, callback string) error {
+	s, err := m.online(name)
+	if err != nil {
+		return err
+	}
+	u, err := url.Parse(callback)
+	if err != nil {
+		return errors.New("That is no address that a log-in leads to.")
+	}
+	if err := s.finish(ctx, u.Query()); err != nil {
+		return err
+	}
+	return m.Reconnect(ctx, name)
+}
+
+// Logout forgets a log-in, and gives the tokens back where that can be done.
+func (m *Manager) Logout(ctx context.Context, name string) error {
+	s, err := m.online(name)
+	if err != nil {
+		return err
+	}
+	l := &s.login
+	l.mu.Lock()
+	conf, token, revoke, client := l.conf, l.token, l.revoke, l.client
+	l.token = nil
+	if l.attempt != nil {
+		l.attempt.stop()
+		l.attempt = nil
+	}
+	l.mu.Unlock()
+	if token == nil {
+		return nil
+	}
+	for hint, value := range map[string]string{"refresh_token": token.RefreshToken, "access_token": token.AccessToken} {
+		if revoke == "" || value == "" {
+			continue
+		}
+		if err := post(ctx, client, revoke, url.Values{"token": {value}, "token_type_hint": {hint}, "client_id": {conf.ClientID}}); err != nil {
+			s.m.log.Warn("a token of an MCP server could not be given back", "server", s.name, "error", err)
+		}
+	}
+	m.Reconnect(ctx, name) // which says that a log-in is needed
+	return nil
+}
+
+func post(ctx context.Context, client *http.Client, to string, form url.Values) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to, strings.NewReader(form.Encode()))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<16))
+	if resp.StatusCode >= 300 {
+		return errors.New(resp.Status)
+	}
+	return nil
+}
+
+// authority finds out who lets users in to the server.
+func (s *server) authority(ctx context.Context) (*attempt, error) {
+	here, err := url.Parse(s.cfg.URL)
+	if err != nil {
+		return nil, err
+	}
+	origin := here.Scheme + "://" + here.Host
+	a := &attempt{resource: s.cfg.URL, issuer: origin, conf: &oauth2.Config{}, client: s.authClient(here)}
+	s.m.mu.Lock()
+	challenge := s.challenge
+	s.m.mu.Unlock()
+
+	// What the server says of itself. One that says nothing lets users in itself.
+	const known = "/.well-known/oauth-protected-resource"
+	places := []struct{ metadata, resource string }{{origin + known + here.EscapedPath(), s.cfg.URL}, {origin + known, origin}, {origin + known, s.cfg.URL}}
+	if list, err := oauthex.ParseWWWAuthenticate(challenge); err == nil {
+		for _, c := range list {
+			if at := c.Params["resource_metadata"]; at != "" {
+				places = append([]struct{ metadata, resource string }{{at, s.cfg.URL}, {at, origin}}, places...)
+			}
+			if scope := c.Params["scope"]; scope != "" {
+				a.conf.Scopes = strings.Fields(scope)
+			}
+		}
+	}
+	for _, p := range places {
+		about, err := oauthex.GetProtectedResourceMetadata(ctx, p.metadata, p.resource, a.client)
+		if err != nil {
+			s.m.log.Debug("an MCP server does not say there who lets users in", "server", s.name, "error", err)
+			continue
+		}
+		if len(about.AuthorizationServers) == 0 {
+			continue
+		}
+		a.issuer, a.resource = about.AuthorizationServers[0], about.Resource
+		if a.conf.Scopes == nil {
+			a.conf.Scopes = about.ScopesSupported
+		}
+		break
+	}
+
+	issuer, err := url.Parse(a.issuer)
+	if err != nil {
+		return nil, err
+	}
+	base, path := issuer.Scheme+"://"+issuer.Host, strings.TrimSuffix(issuer.EscapedPath(), "/")
+	ways := []string{base + "/.well-known/oauth-authorization-server" + path, base + "/.well-known/openid-configuration" + path}
+	if path != "" {
+		ways = append(ways, base+path+"/.well-known/openid-configuration")
+	}
+	var why error
+	for _, at := range ways {
+		about, err := oauthex.GetAuthServerMeta(ctx, at, a.issuer, a.client)
+		if err != nil {
+			why = err
+		}
+		if about == nil {
+			continue
+		}
+		if about.AuthorizationEndpoint == "" || about.TokenEndpoint == "" {
+			return nil, fmt.Errorf("%s does not say where users log in", a.issuer)
+		}
+		a.conf.Endpoint = oauth2.Endpoint{AuthURL: about.AuthorizationEndpoint, TokenURL: about.TokenEndpoint, AuthStyle: oauth2.AuthStyleInParams}
+		a.register, a.revoke, a.named = about.RegistrationEndpoint, about.RevocationEndpoint, about.AuthorizationResponseIssParameterSupported
+		return a, nil
+	}
+	if why != nil {
+		return nil, why
+	}
+	return nil, fmt.Errorf("%s does not say how to log in. If you have a token, give it as a header of the server's configuration", a.issuer)
+}
+
+// identify gets the client an id: the one of the configuration, or a new one.
+func (s *server) identify(ctx context.Context, a *attempt) error {
+	var given struct {
+		ClientID     string `json:"clientId"`
+		ClientSecret string `json:"clientSecret"`
+	}
+	json.Unmarshal(s.cfg.Extra["oauth"], &given)
+	if a.conf.ClientID, a.conf.ClientSecret = given.ClientID, given.ClientSecret; given.ClientID != "" {
+		return nil
+	}
+	if a.register == "" {
+		return fmt.Errorf("%s registers no clients. Put the id of yours into the server's configuration, as oauth.clientId", a.issuer)
+	}
+	r, err := oauthex.RegisterClient(ctx, a.register, &oauthex.ClientRegistrationMetadata{
+		ClientName: "Parley (" + clip(s.name, 100) + ")", RedirectURIs: []string{a.conf.RedirectURL}, ApplicationType: "native",
+		GrantTypes: []string{"authorization_code", "refresh_token"}, ResponseTypes: []string{"code"}, TokenEndpointAuthMethod: "none", Scope: strings.Join(a.conf.Scopes, " "),
+	}, a.client)
+	if err != nil {
+		return err
+	}
+	a.conf.ClientID, a.conf.ClientSecret = r.ClientID, r.ClientSecret
+	return nil
+}
+
+// listen waits for the page of the log-in to lead the user back, until what it returns
+// is called. The caller holds the manager's mu.
+func (s *server) listen(listener net.Listener) (stop context.CancelFunc) {
+	ctx, stop := context.WithTimeout(s.m.ctx, attemptTime)
+	web := &http.Server{ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		if r.URL.Path != "/callback" || r.Method != http.MethodGet {
+			http.NotFound(w, r)
+			return
+		}
+		if err := s.finish(r.Context(), r.URL.Query()); err != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			fmt.Fprintln(w, "The log-in failed:", err)
+			return
+		}
+		fmt.Fprintln(w, "You are logged in. This page can be closed.")
+		s.m.mu.Lock()
+		if found, err := s.m.find(s.name); err == nil && found == s && !s.m.closed {
+			s.m.stop(s, wire.MCPPending, "")
+			s.m.start(s)
+		}
+		s.m.mu.Unlock()
+		s.m.notify()
+	})}
+	s.m.wg.Go(func() { web.Serve(listener) })
+	s.m.wg.Go(func() {
+		<-ctx.Done()
+		rest, cancel := context.WithTimeout(context.Background(), time.Second) // for an answer under way
+		defer cancel()
+		if web.Shutdown(rest) != nil {
+			web.Close()
+		}
+	})
+	return stop
+}
+
+// finish ends the attempt with what the page has led back with.
+func (s *server) finish(ctx context.Context, q url.Values) error {
+	l := &s.login
+	l.mu.Lock()
+	a := l.attempt
+	l.mu.Unlock()
+	if a == nil {
+		return fmt.Errorf("Nobody is about to log in to the MCP server %s. Begin with mcp_authenticate.", s.name)
+	}
+	iss := q.Get("iss")
+	switch {
+	case subtle.ConstantTimeCompare([]byte(q.Get("state")), []byte(a.state)) != 1:
+		return errors.New("The address belongs to another log-in: its state is another one. The log-in still waits for its own.")
+	case iss != "" && iss != a.issuer, iss == "" && a.named:
+		return errors.New("The address does not come from whom the log-in was begun with.")
+	case q.Get("error") != "":
+		return fmt.Errorf("The log-in was refused: %s %s", clip(line(q.Get("error")), 100), clip(line(q.Get("error_description")), 300))
+	case q.Get("code") == "":
+		return errors.New("The address holds no code.")
+	}
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, oauth2.HTTPClient, a.client), 30*time.Second)
+	defer cancel()
+	token, err := a.conf.Exchange(ctx, q.Get("code"), oauth2.VerifierOption(a.verifier), oauth2.SetAuthURLParam("resource", a.resource))
+	if err != nil {
+		return fmt.Errorf("The code is good for no token: %w", refusal(err))
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.attempt != a {
+		return errors.New("Another log-in was begun meanwhile.")
+	}
+	a.stop()
+	l.attempt, l.conf, l.token, l.revoke, l.client = nil, a.conf, token, a.revoke, a.client
+	return nil
+}
+
+// refusal is what is told of a failed request for a token: nothing that was sent.
+func refusal(err error) error {
+	var r *oauth2.RetrieveError
+	if errors.As(err, &r) {
+		return fmt.Errorf("%s %s %s", r.Response.Status, clip(line(r.ErrorCode), 100), clip(line(r.ErrorDescription), 300))
+	}
+	return err
+}
+
+// bearer returns the token to show, "" if nobody is logged in. One that has expired is
+// replaced, and so is one that was refused.
+func (l *login) bearer(ctx context.Context, refused string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.token == nil {
+		return ""
+	}
+	if l.token.AccessToken != refused && l.token.Valid() || l.token.RefreshToken == "" {
+		return l.token.AccessToken
+	}
+	old := *l.token
+	old.Expiry = time.Unix(1, 0)
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, oauth2.HTTPClient, l.client), 30*time.Second)
+	defer cancel()
+	if token, err := l.conf.TokenSource(ctx, &old).Token(); err == nil {
+		l.token = token
+	}
+	return l.token.AccessToken
+}
+
+// authClient makes the client that speaks to whom the server names. A server on the
+// network cannot send it to this machine, nor anywhere without TLS; nothing that is
+// secret follows a redirection.
+func (s *server) authClient(here *url.URL) *http.Client {
+	base := &http.Transport{
+		Proxy:               func(r *http.Request) (*url.URL, error) { return proxyFor(r.URL, s.m.opts.Env) },
+		TLSHandshakeTimeout: 10 * time.Second, MaxResponseHeaderBytes: 1 << 20, DisableKeepAlives: true,
+	}
+	return &http.Client{
+		Timeout: 30 * time.Second,
+		Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			if !loopback(here.Hostname()) && (r.URL.Scheme != "https" || loopback(r.URL.Hostname())) {
+				return nil, fmt.Errorf("the server sends log-ins to %s, which is no address of https on the network", r.URL.Host)
+			}
+			resp, err := base.RoundTrip(r)
+			if err == nil {
+				resp.Body = &boundedBody{ReadCloser: resp.Body, left: 1 << 20, cancel: func() {}}
+			}
+			return resp, err
+		}),
+		CheckRedirect: func(r *http.Request, via []*http.Request) error {
+			if len(via) > 5 || via[0].Method != http.MethodGet {
+				return errors.New("redirections are not followed here")
+			}
+			return nil
+		},
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// loopback reports whether a name is one of this machine.
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") || ip.IsLoopback() || ip.IsUnspecified()
+}
