@@ -539,3 +539,62 @@ func TestOlderLayoutResumes(t *testing.T) {
 		})
 	}
 }
+
+// TestOldSessionsCompress: with the setting, sessions that nobody has written for long
+// are compressed beside the conversation, and go on as before. A project cannot say so.
+func TestOldSessionsCompress(t *testing.T) {
+	dir, _ := workdir(t)
+	home := t.TempDir()
+	const id = "5a4daa78-1b64-484f-a52a-0f2c91f6f1cf"
+	m := parleytest.Script(
+		parleytest.Say("one"),
+		parleytest.Expect(parleytest.Check("", func(r *parleytest.Request) error {
+			if !bytes.Contains(r.Body, []byte("remember this")) {
+				return errors.New("what was said is gone")
+			}
+			return nil
+		})).Say("two")).Model()
+	m.Strict = true
+	opts := parley.Options{Cwd: dir, SessionID: id, Dialer: agent.InProcess(agent.Config{Model: m, Home: home, SettingSources: []string{"user", "project"}, TrustProject: "all"})}
+	if _, _, err := collect(t, &opts, "remember this"); err != nil {
+		t.Fatal(err)
+	}
+	logs, _ := filepath.Glob(filepath.Join(home, ".claude", "projects", "*", id+".jsonl"))
+	if len(logs) != 1 {
+		t.Fatal(logs)
+	}
+	old := time.Now().AddDate(0, 0, -9)
+	if err := os.Chtimes(logs[0], old, old); err != nil {
+		t.Fatal(err)
+	}
+	packed := func(settings string, wait time.Duration) bool {
+		t.Helper()
+		os.MkdirAll(filepath.Dir(settings), 0o700)
+		if err := os.WriteFile(settings, []byte(`{"compressSessionsAfterDays": 7}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		defer os.Remove(settings)
+		opts.SessionID = ""
+		c, err := parley.Connect(t.Context(), &opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		for end := time.Now().Add(wait); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			if _, err := os.Stat(logs[0] + ".gz"); err == nil {
+				return true
+			}
+		}
+		return false
+	}
+	if packed(filepath.Join(dir, ".claude", "settings.json"), 50*time.Millisecond) {
+		t.Error("a project has the sessions of the user compressed")
+	}
+	if !packed(filepath.Join(home, ".claude", "settings.json"), 30*time.Second) {
+		t.Fatal("it was not compressed")
+	}
+	opts.Resume = id
+	if _, r, err := collect(t, &opts, "again"); err != nil || r.Result != "two" {
+		t.Errorf("%v, %+v", err, r)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/parley-go/parley/engine"
 	"github.com/parley-go/parley/session"
@@ -45,6 +46,30 @@ func (set *setup) mirrored(log session.Log) session.Log {
 	}
 	return session.Mirror(log, func(key session.Key, records []json.RawMessage) {
 		set.mirror(filepath.Join(set.cfg.ConfigDir(), "projects", filepath.FromSlash(key.String())+".jsonl"), records)
+	})
+}
+
+// compressOld compresses, beside the conversation, the sessions that were not written
+// for as many days as the setting compressSessionsAfterDays says. What it does not
+// finish, another agent does.
+func (set *setup) compressOld() {
+	files, ok := set.store.(*session.Files)
+	days, _ := set.prefs.Int("compressSessionsAfterDays")
+	if !ok || days <= 0 || set.flags.NoPersist {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if _, err := files.Pack(ctx, time.Now().AddDate(0, 0, -days)); err != nil && ctx.Err() == nil && set.cfg.Logger != nil {
+			set.cfg.Logger.Warn("old sessions could not be compressed", "error", err)
+		}
+	}()
+	set.closers = append(set.closers, func() error {
+		cancel()
+		<-done
+		return nil
 	})
 }
 

@@ -280,6 +280,7 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 	}
 	set.sessionID, set.history = id, history
 	set.log = log
+	set.compressOld()
 	if log != nil {
 		set.closers = append(set.closers, log.Close)
 	}

@@ -212,9 +212,11 @@ func (f *Files) create(meta Meta) (*fileLog, error) {
 		if err == nil {
 			err = taken(root, p, file)
 		}
-		if _, old := f.oldPlace(p.id); err == nil && old {
-			err = ErrExists
-			root.Remove(p.name())
+		if err == nil {
+			if _, there := f.lookup(root, p.id, nil); there == nil { // compressed, or in the older layout
+				err = ErrExists
+				root.Remove(p.name())
+			}
 		}
 		if err != nil {
 			file.Close()

@@ -40,7 +40,7 @@ func (f *Files) Pack(ctx context.Context, before time.Time) (Packed, error) {
 			if p.packed || p.old || !p.mtime.Before(before) {
 				continue
 			}
-			size, err := f.pack(root, p)
+			size, err := f.pack(ctx, root, p)
 			if errors.Is(err, ErrLocked) || errors.Is(err, ErrNotFound) {
 				continue
 			}
@@ -56,7 +56,7 @@ func (f *Files) Pack(ctx context.Context, before time.Time) (Packed, error) {
 	return did, err
 }
 
-func (f *Files) pack(root *os.Root, p place) (int64, error) {
+func (f *Files) pack(ctx context.Context, root *os.Root, p place) (int64, error) {
 	d, err := f.digestPlace(root, p)
 	if err != nil {
 		return 0, err
@@ -78,7 +78,7 @@ func (f *Files) pack(root *os.Root, p place) (int64, error) {
 	if len(z.Extra) > 60_000 {
 		z.Extra = nil
 	}
-	_, err = io.Copy(z, io.NewSectionReader(file, 0, p.size))
+	_, err = io.Copy(z, &until{ctx, io.NewSectionReader(file, 0, p.size)})
 	err = errors.Join(err, z.Close())
 	if err == nil {
 		err = syncFile(out) // the other one is removed
@@ -98,6 +98,19 @@ func (f *Files) pack(root *os.Root, p place) (int64, error) {
 		return 0, err
 	}
 	return info.Size(), root.Remove(p.name())
+}
+
+// until is a reader that ends with a context.
+type until struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (u *until) Read(p []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return u.r.Read(p)
 }
 
 // A packedHead is what the head of a compressed session tells.

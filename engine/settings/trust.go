@@ -166,7 +166,7 @@ var free = map[string]bool{
 var never = map[string]bool{
 	"enableAllProjectMcpServers": true, "enabledMcpjsonServers": true, "allowedMcpServers": true, "disableAllHooks": true, "allowManagedHooksOnly": true,
 	"allowManagedPermissionRulesOnly": true, "allowManagedMcpServersOnly": true, "skipDangerousModePermissionPrompt": true,
-	"skipAutoPermissionPrompt": true, "policyHelper": true, "cleanupPeriodDays": true,
+	"skipAutoPermissionPrompt": true, "policyHelper": true, "cleanupPeriodDays": true, "compressSessionsAfterDays": true,
 	"apiKeyHelper": true, "awsAuthRefresh": true, "awsCredentialExport": true, "gcpAuthRefresh": true, "proxyAuthHelper": true, "otelHeadersHelper": true,
 	"statusLine": true, "subagentStatusLine": true, "fileSuggestion": true, "forceLoginMethod": true, "forceLoginOrgUUID": true,
 }

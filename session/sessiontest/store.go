@@ -15,26 +15,32 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// storeRules are what a store must hold by itself. The numbers are those of the
-// rules of the official SDKs' store.
+// storeRules are what a store must hold by itself. Those of the official SDKs' store
+// have their numbers in their names.
 var storeRules = []rule{
-	{"Store/AppendThenLoad", storeAppendThenLoad},     // 1, 3
-	{"Store/LoadUnknown", storeLoadUnknown},           // 2
-	{"Store/AppendNothing", storeAppendNothing},       // 4
-	{"Store/PartsAreIndependent", storeParts},         // 5, 8, 11, 12, 13
-	{"Store/ProjectsAreApart", storeProjects},         // 6
-	{"Store/List", storeList},                         // 7
-	{"Store/Delete", storeDelete},                     // 9, 10
-	{"Store/Summaries", storeSummaries},               // 14
-	{"Store/SameRecordTwice", storeSameRecordTwice},   // an append whose outcome is not known
-	{"Store/AppendIsAllOrNone", storeAppendAllOrNone}, //
-	{"Store/BadKeys", storeBadKeys},                   //
-	{"Store/AnyJSON", storeAnyJSON},                   //
-	{"Store/Lease", storeLease},                       //
-	{"Store/LeaseOfOneInMany", storeLeaseMany},        //
-	{"Store/AppendWithoutLease", storeNote},           //
-	{"Store/Concurrent", storeConcurrent},             //
-	{"Store/Canceled", storeCanceled},                 //
+	{"Store/01-AppendThenLoad", storeAppendThenLoad},
+	{"Store/02-LoadUnknown", storeLoadUnknown},
+	{"Store/03-OrderOfAppends", storeOrder},
+	{"Store/04-AppendNothing", storeAppendNothing},
+	{"Store/05-PartsAreApart", storeParts},
+	{"Store/06-ProjectsAreApart", storeProjects},
+	{"Store/07-ListOfProject", storeList},
+	{"Store/08-ListWithoutParts", storeListWithoutParts},
+	{"Store/09-Delete", storeDelete},
+	{"Store/10-DeleteTakesParts", storeDeleteTakesParts},
+	{"Store/11-DeletePart", storeDeletePart},
+	{"Store/12-SubkeysOfSession", storeSubkeys},
+	{"Store/13-SubkeysWithoutMain", storeSubkeysWithoutMain},
+	{"Store/14-Summaries", storeSummaries},
+	{"Store/SameRecordTwice", storeSameRecordTwice}, // an append whose outcome is not known
+	{"Store/AppendIsAllOrNone", storeAppendAllOrNone},
+	{"Store/BadKeys", storeBadKeys},
+	{"Store/AnyJSON", storeAnyJSON},
+	{"Store/Lease", storeLease},
+	{"Store/LeaseOfOneInMany", storeLeaseMany},
+	{"Store/AppendWithoutLease", storeNote},
+	{"Store/Concurrent", storeConcurrent},
+	{"Store/Canceled", storeCanceled},
 }
 
 func record(n int) json.RawMessage {
@@ -102,6 +108,13 @@ func sorted(ids ...string) []string { slices.Sort(ids); return ids }
 
 func storeAppendThenLoad(t *testing.T, s session.Store) {
 	key := session.Key{Project: "-src-a", Session: session.NewID()}
+	want := []json.RawMessage{record(1), json.RawMessage(`{"type":"mode","mode":"plan"}`), record(2)}
+	mustAppend(t, s, key, want...)
+	holds(t, s, key, want...)
+}
+
+func storeOrder(t *testing.T, s session.Store) {
+	key := session.Key{Project: "-src-a", Session: session.NewID()}
 	var want []json.RawMessage
 	for i := range 20 {
 		batch := []json.RawMessage{record(i)}
@@ -142,41 +155,70 @@ func storeAppendNothing(t *testing.T, s session.Store) {
 	holds(t, s, key, a)
 }
 
-func storeParts(t *testing.T, s session.Store) {
-	main := session.Key{Project: "-src-a", Session: session.NewID()}
-	other := session.Key{Project: "-src-a", Session: session.NewID()}
-	part, deep := main, main
+// someParts is a session with two parts, and another one with a part.
+func someParts(t *testing.T, s session.Store) (main, part, deep, other session.Key, records []json.RawMessage) {
+	t.Helper()
+	main = session.Key{Project: "-src-a", Session: session.NewID()}
+	other = session.Key{Project: "-src-a", Session: session.NewID()}
+	part, deep = main, main
 	part.Sub, deep.Sub = "subagents/agent-1", "subagents/workflows/w/agent-2"
-	a, b, c, d := record(1), record(2), record(3), record(4)
-	mustAppend(t, s, main, a)
-	mustAppend(t, s, part, b)
-	mustAppend(t, s, deep, c)
-	mustAppend(t, s, other, d)
-	mustAppend(t, s, session.Key{Project: other.Project, Session: other.Session, Sub: "subagents/agent-9"}, record(5))
-	holds(t, s, main, a)
-	holds(t, s, part, b)
-	holds(t, s, deep, c)
+	otherPart := other
+	otherPart.Sub = "subagents/agent-9"
+	for i, key := range []session.Key{main, part, deep, other, otherPart} {
+		records = append(records, record(i))
+		mustAppend(t, s, key, records[i])
+	}
+	return main, part, deep, other, records
+}
+
+func wantSubkeys(t *testing.T, s session.Store, key session.Key, want ...string) {
+	t.Helper()
+	got, err := s.Subkeys(t.Context(), key)
+	slices.Sort(got)
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("Subkeys(%v): %q, %v, want %q", key, got, err, want)
+	}
+}
+
+func storeParts(t *testing.T, s session.Store) {
+	main, part, deep, other, r := someParts(t, s)
+	more := record(9)
+	mustAppend(t, s, part, more)
+	holds(t, s, main, r[0])
+	holds(t, s, part, r[1], more)
+	holds(t, s, deep, r[2])
+	holds(t, s, other, r[3])
+}
+
+func storeListWithoutParts(t *testing.T, s session.Store) {
+	main, _, _, other, _ := someParts(t, s)
 	if ids := listIDs(t, s, session.Key{Project: "-src-a"}); !slices.Equal(ids, sorted(main.Session, other.Session)) {
 		t.Errorf("List: %v", ids)
 	}
-	subs := func(key session.Key, want ...string) {
-		t.Helper()
-		got, err := s.Subkeys(t.Context(), key)
-		slices.Sort(got)
-		if err != nil || !slices.Equal(got, want) {
-			t.Errorf("Subkeys(%v): %q, %v, want %q", key, got, err, want)
-		}
-	}
-	subs(main, part.Sub, deep.Sub)
-	subs(other, "subagents/agent-9")
-	subs(session.Key{Project: "-src-a", Session: session.NewID()})
+}
+
+func storeDeletePart(t *testing.T, s session.Store) {
+	main, part, deep, _, r := someParts(t, s)
 	if err := s.Delete(t.Context(), part); err != nil {
 		t.Fatal(err)
 	}
 	holds(t, s, part)
-	holds(t, s, main, a)
-	holds(t, s, deep, c)
-	subs(main, deep.Sub)
+	holds(t, s, main, r[0])
+	holds(t, s, deep, r[2])
+	wantSubkeys(t, s, main, deep.Sub)
+}
+
+func storeSubkeys(t *testing.T, s session.Store) {
+	main, part, deep, other, _ := someParts(t, s)
+	wantSubkeys(t, s, main, part.Sub, deep.Sub)
+	wantSubkeys(t, s, other, "subagents/agent-9")
+}
+
+func storeSubkeysWithoutMain(t *testing.T, s session.Store) {
+	key := session.Key{Project: "-src-a", Session: session.NewID()}
+	wantSubkeys(t, s, key)
+	mustAppend(t, s, key, record(1))
+	wantSubkeys(t, s, key)
 }
 
 func storeProjects(t *testing.T, s session.Store) {
@@ -237,33 +279,37 @@ func storeList(t *testing.T, s session.Store) {
 }
 
 func storeDelete(t *testing.T, s session.Store) {
-	id := session.NewID()
-	key := session.Key{Project: "-src-a", Session: id}
-	part := session.Key{Project: "-src-a", Session: id, Sub: "subagents/agent-1"}
-	same := session.Key{Project: "-src-b", Session: id}
-	other := session.Key{Project: "-src-a", Session: session.NewID()}
+	key := session.Key{Project: "-src-a", Session: session.NewID()}
 	if err := s.Delete(t.Context(), key); err != nil {
 		t.Errorf("Delete of what was never there: %v", err)
 	}
 	a := record(1)
-	for _, k := range []session.Key{key, part, same, other} {
-		mustAppend(t, s, k, a)
-	}
+	mustAppend(t, s, key, a)
 	if err := s.Delete(t.Context(), key); err != nil {
 		t.Fatal(err)
 	}
 	holds(t, s, key)
-	holds(t, s, part)
-	holds(t, s, same, a)
-	holds(t, s, other, a)
-	if subs, err := s.Subkeys(t.Context(), key); err != nil || len(subs) != 0 {
-		t.Errorf("parts of a deleted session: %v, %v", subs, err)
+	mustAppend(t, s, key, a) // it can begin anew
+	holds(t, s, key, a)
+}
+
+func storeDeleteTakesParts(t *testing.T, s session.Store) {
+	main, part, deep, other, r := someParts(t, s)
+	same := session.Key{Project: "-src-b", Session: main.Session}
+	mustAppend(t, s, same, r[0])
+	if err := s.Delete(t.Context(), main); err != nil {
+		t.Fatal(err)
 	}
+	holds(t, s, main)
+	holds(t, s, part)
+	holds(t, s, deep)
+	holds(t, s, same, r[0])
+	holds(t, s, other, r[3])
+	wantSubkeys(t, s, main)
+	wantSubkeys(t, s, other, "subagents/agent-9")
 	if ids := listIDs(t, s, session.Key{Project: "-src-a"}); !slices.Equal(ids, []string{other.Session}) {
 		t.Errorf("List after Delete: %v", ids)
 	}
-	mustAppend(t, s, key, a) // it can begin anew
-	holds(t, s, key, a)
 }
 
 func storeSummaries(t *testing.T, s session.Store) {

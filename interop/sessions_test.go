@@ -1,0 +1,121 @@
+package interop
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	pt "github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/session"
+)
+
+// A session that one CLI began, with a subagent in it, is gone on with by the other, and
+// then by the first again. The official TypeScript SDK and our functions read the same of
+// it after each turn, the subagent's transcript included; it renames and forks it, and both
+// CLIs go on with the fork.
+func TestSessionsChangeHands(t *testing.T) {
+	clis := map[string]string{"claude": peers(t).CLI(), "parley": parleyCLI(t)}
+	for _, order := range [][]string{{"parley", "claude", "parley"}, {"claude", "parley", "claude"}} {
+		t.Run("begun by "+order[0], func(t *testing.T) {
+			t.Parallel()
+			config, cwd, home := t.TempDir(), t.TempDir(), t.TempDir()
+			script := pt.Script(
+				pt.Expect(pt.LastUser("Turn 0")).Say("I ask a colleague.").Call("Agent", `{"description":"look","prompt":"Sub prompt","subagent_type":"general-purpose","run_in_background":false}`),
+				pt.Say("Answer 0"),
+				pt.Expect(pt.LastUser("Turn 1")).Call("Bash", `{"command":"echo from-the-shell","description":"Test step"}`),
+				pt.Expect(pt.ToolResult("from-the-shell")).Say("Answer 1"),
+				pt.Expect(pt.LastUser("Turn 2")).Say("Answer 2"),
+				pt.Expect(pt.LastUser("Turn 3")).Say("Answer 3"),
+				pt.Expect(pt.LastUser("Turn 4")).Say("Answer 4"),
+			)
+			script.When("subagent", pt.FirstUser("Sub prompt"), pt.Say("Sub answer"))
+			api := pt.NewAPI(t, script, &pt.APIOptions{Lenient: true})
+			env := append(os.Environ(), "HOME="+home, "CLAUDE_CONFIG_DIR="+config, "ANTHROPIC_BASE_URL="+api.URL, "ANTHROPIC_API_KEY="+fakeKey, "IS_SANDBOX=1")
+			store := &session.Files{Dir: config}
+			id := session.NewID()
+			said := []string{}
+			turn := func(name, prompt, answer string, args ...string) {
+				t.Helper()
+				cmd := exec.CommandContext(t.Context(), clis[name], append([]string{"-p", prompt, "--model", "claude-sonnet-4-5", "--allowedTools", "Bash,Agent,Task"}, args...)...)
+				cmd.Dir, cmd.Env = cwd, env
+				out, err := cmd.Output()
+				if err != nil || !strings.Contains(string(out), answer) {
+					t.Fatalf("%s, %s: %v: %s", name, prompt, err, out)
+				}
+				// The model was told all that was said before.
+				requests := api.Requests()
+				last := requests[len(requests)-1].Body
+				said = append(said, prompt)
+				for _, text := range said {
+					if !bytes.Contains(last, []byte(text)) {
+						t.Errorf("%s went on without %q", name, text)
+					}
+				}
+				said = append(said, answer)
+			}
+			type reading struct {
+				Listed   []string
+				Messages [][2]string
+				Agents   map[string][][2]string
+				Fork     string
+			}
+			brief := func(all []session.Message, err error) [][2]string {
+				t.Helper()
+				if err != nil {
+					t.Fatal(err)
+				}
+				out := [][2]string{}
+				for _, m := range all {
+					out = append(out, [2]string{m.Type, m.UUID})
+				}
+				return out
+			}
+			read := func(id, title string) (r reading) {
+				t.Helper()
+				messages := brief(session.Messages(t.Context(), store, id, nil))
+				cmd := exec.CommandContext(t.Context(), "node", filepath.Join("ts", "sessions.mjs"), id, title)
+				cmd.Env, cmd.Stderr = env, os.Stderr
+				out, err := cmd.Output()
+				if err == nil {
+					err = json.Unmarshal(out, &r)
+				}
+				if err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
+				if !slices.Contains(r.Listed, id) || !slices.Equal(r.Messages, messages) || len(messages) == 0 {
+					t.Errorf("they list %v and read %v, we read %v", r.Listed, r.Messages, messages)
+				}
+				agents, err := session.Subagents(t.Context(), store, id, nil)
+				if err != nil || !slices.Equal(agents, slices.Sorted(maps.Keys(r.Agents))) {
+					t.Errorf("they have the subagents %v, we %v, %v", r.Agents, agents, err)
+				}
+				for _, agent := range agents {
+					if ours := brief(session.SubagentMessages(t.Context(), store, id, agent, nil)); !slices.Equal(ours, r.Agents[agent]) || len(ours) < 2 {
+						t.Errorf("of the subagent %s they read %v, we %v", agent, r.Agents[agent], ours)
+					}
+				}
+				if found, err := session.Find(t.Context(), store, title); err != nil || found != id {
+					t.Errorf("the title %q is that of %s, %v", title, found, err)
+				}
+				return r
+			}
+			turn(order[0], "Turn 0", "Answer 0", "--session-id", id)
+			if r := read(id, "First title"); len(r.Agents) != 1 {
+				t.Errorf("%d subagents", len(r.Agents))
+			}
+			turn(order[1], "Turn 1", "Answer 1", "--resume", id)
+			read(id, "Second title")
+			turn(order[2], "Turn 2", "Answer 2", "--resume", id)
+			r := read(id, "Third title")
+			turn(order[1], "Turn 3", "Answer 3", "--resume", r.Fork)
+			turn(order[0], "Turn 4", "Answer 4", "--resume", r.Fork)
+			read(r.Fork, "Of the fork")
+		})
+	}
+}
