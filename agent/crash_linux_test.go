@@ -150,7 +150,7 @@ func TestCrash(t *testing.T) {
 			if got == nil {
 				return // nothing was told, and nothing is there
 			}
-			// But for what is told of the crash, it is the begin of the other one.
+			// But for what is told of the crash, it is the beginning of the other one.
 			if len(got) > len(whole) || !slices.Equal(got, whole[:len(got)]) || !died && len(got) != len(whole) {
 				t.Errorf("the conversation is another one:\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(whole, "\n"))
 			}

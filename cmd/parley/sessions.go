@@ -241,7 +241,7 @@ func (c *sessionsCommand) find(ctx context.Context, word string) (string, error)
 		return ids[0], nil
 	}
 	slices.Sort(ids)
-	return "", fmt.Errorf("%q is the begin of %d ids: %s", word, len(ids), strings.Join(ids, ", "))
+	return "", fmt.Errorf("%q is the beginning of %d ids: %s", word, len(ids), strings.Join(ids, ", "))
 }
 
 // explain says what to do about an error with a session.
