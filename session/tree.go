@@ -216,7 +216,7 @@ func (h *head) readMessage(d *jsontext.Decoder) error {
 
 // scanLog reads a log. It returns also where its good part ends: before a line
 // without an end, unless it is a whole record, and before the last lines if they
-// are the begin of more.
+// are the beginning of more.
 func scanLog(r io.Reader) (*scan, int64, error) {
 	s := newScan()
 	end, err := s.read(r, 0)

@@ -207,7 +207,7 @@ func (c *sessionsCommand) dir() string {
 	return c.cwd
 }
 
-// find returns the session that an id, the begin of one, or a title means.
+// find returns the session that an id, the beginning of one, or a title means.
 func (c *sessionsCommand) find(ctx context.Context, word string) (string, error) {
 	if session.ValidID(word) {
 		all, err := c.store.List(ctx, session.Key{Session: word})
