@@ -32,6 +32,12 @@ func (set *setup) agents(p *project.Context) []*agents.Definition {
 	return set.agentList
 }
 
+// noSendMessage reports whether the tool that speaks to subagents is taken away.
+func (set *setup) noSendMessage() bool {
+	f := set.flags
+	return f.Tools != nil && !slices.Contains(f.Tools, "default") && !slices.Contains(f.Tools, "SendMessage") || slices.Contains(f.DisallowedTools, "SendMessage")
+}
+
 // allAgents reads the agents that there are.
 func (set *setup) allAgents(p *project.Context) []*agents.Definition {
 	lists := [][]*agents.Definition{agents.BuiltIn(), set.pluginAgents(p)}

@@ -40,6 +40,11 @@ func crashScript(dies string) *parleytest.Scenario {
 	case "after":
 		second = "echo two >> two; kill -9 $PPID; sleep 5"
 	}
+	if dies == "child" {
+		s := parleytest.Script(parleytest.Call("Agent", `{"description":"one","prompt":"P1","run_in_background":false}`))
+		s.When("sub", parleytest.FirstUser("P1"), parleytest.Call("Bash", bash("echo two >> two; kill -9 $PPID; sleep 5")))
+		return s
+	}
 	return parleytest.Script(
 		parleytest.Think("First.").Say("I begin.").Call("Bash", bash("echo one >> one")),
 		parleytest.Say("Next.").Call("Bash", bash(second)).Call("Bash", bash("echo three >> three")),
@@ -158,6 +163,50 @@ func TestCrash(t *testing.T) {
 	}
 	if deaths < len(points)/2 {
 		t.Errorf("only %d of %d runs died", deaths, len(points))
+	}
+}
+
+// TestCrashInSubagent kills the agent while a command of a subagent runs. The model is told
+// that the outcome of its call is unknown, and nothing runs again by itself; the subagent
+// can be gone on with, and is told the same of its command.
+func TestCrashInSubagent(t *testing.T) {
+	dir, _ := workdir(t)
+	home := t.TempDir()
+	if _, died := crash(t, dir, home, -1, 0, "child"); !died {
+		t.Fatal("it lives")
+	}
+	store := &session.Files{Dir: filepath.Join(home, ".claude")}
+	ids, err := session.Subagents(t.Context(), store, crashID, nil)
+	if err != nil || len(ids) != 1 {
+		t.Fatal(ids, err)
+	}
+	s := parleytest.Script(
+		parleytest.Expect(parleytest.LastUser("Go on."), parleytest.Check("the outcome is unknown", func(r *parleytest.Request) error {
+			if !strings.Contains(string(r.Body), "outcome unknown") {
+				return fmt.Errorf("%s", r.Body)
+			}
+			return nil
+		})).CallID("toolu_again", "SendMessage", map[string]string{"to": ids[0], "message": "What happened?"}),
+		parleytest.Expect(parleytest.ToolResult("resumedAgentId")).Say("I wait."),
+		parleytest.Expect(parleytest.LastUser("it is done")).Say("Good."),
+	)
+	s.When("sub", parleytest.FirstUser("P1"), parleytest.Expect(parleytest.LastUser("What happened?"), parleytest.Check("the outcome is unknown", func(r *parleytest.Request) error {
+		if !strings.Contains(string(r.Body), "outcome unknown") {
+			return fmt.Errorf("%s", r.Body)
+		}
+		return nil
+	})).Say("it is done"))
+	m := s.Model()
+	m.Strict = true
+	_, r, err := collect(t, &parley.Options{Cwd: dir, Resume: crashID, Dialer: agent.InProcess(agent.Config{Model: m, Home: home})}, "Go on.")
+	if err != nil || r.Result != "Good." {
+		t.Error(r, err)
+	}
+	if err := m.Done(); err != nil {
+		t.Error(err)
+	}
+	if text, _ := os.ReadFile(filepath.Join(dir, "two")); string(text) != "two\n" {
+		t.Errorf("the command ran %q", text)
 	}
 }
 

@@ -92,6 +92,16 @@ func (set *setup) loadPart(id string) func(part string) ([]json.RawMessage, erro
 	}
 }
 
+// partHistory reads parts of sessions that are to go on.
+func (set *setup) partHistory() func(id, part string) (*session.History, error) {
+	if set.store == nil {
+		return nil
+	}
+	return func(id, part string) (*session.History, error) {
+		return session.PartHistory(context.Background(), set.store, id, part, nil)
+	}
+}
+
 // meta is what is known of a session.
 func (set *setup) meta(id string) session.Meta {
 	m := session.Meta{ID: id, Cwd: set.cfg.Cwd, Version: set.cfg.Version, Entrypoint: set.vars["CLAUDE_CODE_ENTRYPOINT"]}

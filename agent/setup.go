@@ -315,7 +315,7 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 	return engine.New(engine.Config{
 		Model: m, Catalog: set.cfg.Catalog, ModelName: set.modelName(), Fallbacks: f.FallbackModels, MaxRetries: retries,
 		SmallModel: set.smallModel(), ServerTools: set.serverTools(), Tools: set.tools(), Questions: set.questions(),
-		Agents: offered, Agent: self, AgentName: f.Agent, AgentParts: set.parts, ForwardSubagents: f.ForwardSubagents,
+		Agents: offered, Agent: self, AgentName: f.Agent, AgentParts: set.parts, NoSendMessage: set.noSendMessage(), ForwardSubagents: f.ForwardSubagents,
 		NoBackground: on[set.vars["CLAUDE_CODE_DISABLE_BACKGROUND_TASKS"]], MCP: servers, Env: set.environment(id),
 		Policy: rules, Mode: set.mode(), AllowBypass: set.bypassAllowed(), FixedAllows: set.prefs.ManagedRulesOnly(), Keep: set.prefs.Keep,
 		NoPrompts: f.NoPrompts || set.prefs.Bool("permissions", "denyInsteadOfPrompting"),
@@ -324,7 +324,7 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 		Thinking: thinking(f.Thinking, tokens, f.ThinkingDisplay), Effort: f.Effort, Betas: f.Betas,
 		Compaction: set.compaction(), MaxTurns: f.MaxTurns, MaxBudget: f.MaxBudget, Partial: f.Partial, Replay: f.ReplayUsers,
 		States:    set.vars["CLAUDE_CODE_SDK_READS_SESSION_STATE"] == "1",
-		SessionID: id, Log: log, History: history, InitExtra: set.initExtra(), Checkpoints: set.checkpoints(), LoadPart: set.loadPart(id), NewLog: set.newLog,
+		SessionID: id, Log: log, History: history, InitExtra: set.initExtra(), Checkpoints: set.checkpoints(), LoadPart: set.loadPart(id), PartHistory: set.partHistory(), NewLog: set.newLog,
 		APIKeySource: set.keySource, Version: set.cfg.Version, OwnVersion: set.cfg.OwnVersion, Platform: runtime.GOOS,
 		Traces: set.cfg.Traces, Metrics: set.cfg.Metrics, Provider: set.telemetryProvider(),
 		Logger: set.cfg.Logger,

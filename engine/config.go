@@ -87,6 +87,7 @@ type Config struct {
 	// it has no effect.
 	AgentParts       func(*agents.Definition) (*AgentParts, error)
 	ForwardSubagents bool // tell what subagents write, not only what they do
+	NoSendMessage    bool // the model cannot speak to subagents that it started
 	NoBackground     bool // subagents are always waited for
 	SpareBackground  bool // an interrupt leaves subagents in the background alone
 	// Questions names those of [QuestionTools] that the model has.
@@ -145,6 +146,9 @@ type Config struct {
 	// of the session that LoadPart reads. Without that they are kept in memory.
 	Checkpoints bool
 	LoadPart    func(part string) ([]json.RawMessage, error)
+	// PartHistory reads a part of a session, such as the log of a subagent that is to
+	// go on. It is called from several goroutines. Nil means that there are none.
+	PartHistory func(session, part string) (*session.History, error)
 	// NewLog begins another session, for /clear. Nil means that it has no log.
 	NewLog func(id string) (session.Log, error)
 

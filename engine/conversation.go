@@ -47,6 +47,7 @@ type Conversation struct {
 	brought *AgentParts          // what its agent brings; nil means nothing
 	self    *narrowing           // what its agent may do, if it is one and no subagent
 	stats   agentStats
+	crew    atomic.Int64 // how many subagents run, of it and below
 
 	// Everything below belongs to Run.
 
@@ -104,7 +105,7 @@ type Conversation struct {
 	lastUsage  *wire.Usage         // of the last answer
 	limits     *wire.RateLimitInfo // as the host was told them last
 	running    *toolRun            // the calls of the answer that are not all told yet
-	nested     sync.WaitGroup
+	nested     pending
 
 	notices []string           // to be told when the first turn begins
 	keeper  *checkpoint.Keeper // of files; nil if they are not kept
@@ -337,11 +338,7 @@ func (c *Conversation) leave(cause error) {
 // settled serves what was begun, such as news of a task that has just ended. It
 // reports whether there is nothing left to do.
 func (c *Conversation) settled() bool {
-	done := make(chan struct{})
-	go func() {
-		c.nested.Wait()
-		close(done)
-	}()
+	done := c.nested.none()
 	for {
 		select {
 		case f := <-c.calls:
@@ -350,6 +347,41 @@ func (c *Conversation) settled() bool {
 			return len(c.inbox) == 0
 		}
 	}
+}
+
+// A pending counts what was begun and is not over. Unlike a [sync.WaitGroup] it may be
+// waited for while more begins.
+type pending struct {
+	mu   sync.Mutex
+	n    int
+	zero chan struct{} // closed when n is 0; nil if nothing was begun yet
+}
+
+func (p *pending) begin() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.n++; p.n == 1 {
+		p.zero = make(chan struct{})
+	}
+}
+
+func (p *pending) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.n--; p.n == 0 {
+		close(p.zero)
+	}
+}
+
+// none is closed once all that was begun before is over.
+func (p *pending) none() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.zero == nil {
+		p.zero = make(chan struct{})
+		close(p.zero)
+	}
+	return p.zero
 }
 
 // aside runs something that takes time, and serves the conversation meanwhile.

@@ -52,7 +52,7 @@ func (c *Conversation) become(def *agents.Definition) error {
 	c.mode = narrowest(c.mode, def.Mode)
 	c.tools = slices.DeleteFunc(slices.Clone(c.tools), func(t tool.Tool) bool {
 		switch t.(type) {
-		case *agentTool, *structuredOutput, *askUser, *enterPlan, *exitPlan:
+		case *agentTool, *messageTool, *structuredOutput, *askUser, *enterPlan, *exitPlan:
 			return false
 		case *mcp.Tool:
 			return true // they come by themselves

@@ -43,16 +43,24 @@ type subagent struct {
 	depth    int // of those that the conversation itself starts it is 1
 	promptID string
 	prompt   string
+	call     string // that started it; others may have let it go on
+	asked    *agentInput
+	again    *earlier // what it goes on from; nil if it begins
 	context  []string // what hooks tell it at its start
 	narrow   narrowing
-	log      session.Log
-	parts    *AgentParts // what its agent brings; nil means nothing
-	began    time.Time
+
+	continues bool // it can go on once it has ended
+
+	log    session.Log
+	memory *session.Memory // that holds the log, if the session has none
+	parts  *AgentParts     // what its agent brings; nil means nothing
+	began  time.Time
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	moved  chan struct{} // closed when it goes on in the background
 	done   chan struct{} // closed when it has ended and that was told
+	leave  func()        // gives its place among those that run to others
 
 	mu     sync.Mutex
 	info   tool.TaskInfo
@@ -139,12 +147,16 @@ func (c *Conversation) depth() int {
 }
 
 // newSubagent makes a subagent ready. It is called in the goroutine of the call.
-func (c *Conversation) newSubagent(call *tool.Call, def *agents.Definition, in *agentInput, background bool) (*subagent, error) {
+// With what an earlier run of one left it goes on from there.
+func (c *Conversation) newSubagent(call *tool.Call, def *agents.Definition, in *agentInput, background bool, again *earlier) (*subagent, error) {
 	var id [8]byte
 	rand.Read(id[:])
 	s := &subagent{
-		id: "a" + hex.EncodeToString(id[:]), def: def, parent: c, depth: c.depth() + 1, prompt: in.Prompt,
+		id: "a" + hex.EncodeToString(id[:]), def: def, parent: c, depth: c.depth() + 1, prompt: in.Prompt, call: call.ID, asked: in, again: again,
 		moved: make(chan struct{}), done: make(chan struct{}), began: c.now(),
+	}
+	if again != nil {
+		s.id, s.call, s.memory = again.id, again.call, again.memory
 	}
 	var err error
 	if s.narrow, err = newNarrowing(def); err != nil {
@@ -153,6 +165,7 @@ func (c *Conversation) newSubagent(call *tool.Call, def *agents.Definition, in *
 	var cfg Config
 	alive := c.Do(func() {
 		cfg = c.cfg
+		s.continues = c.findTool(messageToolName) != nil
 		cfg.Tools = s.narrow.choose(c.tools)
 		cfg.ModelName = c.model.ID
 		cfg.Mode = c.mode
@@ -174,6 +187,7 @@ func (c *Conversation) newSubagent(call *tool.Call, def *agents.Definition, in *
 		return nil, errEnded
 	}
 	cfg.AppendSystemPrompt, cfg.JSONSchema, cfg.History = "", nil, nil
+	cfg.NoSendMessage = cfg.NoSendMessage || !s.narrow.allows(messageToolName)
 	cfg.SkillTool = cfg.SkillTool && s.narrow.has("Skill")
 	cfg.Git, cfg.NoInstructions, cfg.OutputStyle, cfg.PromptCommands, cfg.Agent, cfg.AgentName = nil, def.OmitContext, "", nil, nil, ""
 	cfg.Questions, cfg.Partial, cfg.Replay, cfg.States = nil, false, false, false
@@ -195,10 +209,13 @@ func (c *Conversation) newSubagent(call *tool.Call, def *agents.Definition, in *
 		}
 	}
 	cfg.Mode = narrowest(cfg.Mode, def.Mode)
-	if cfg.Log, err = s.openLog(c, call.ID, background); err != nil {
+	if cfg.Log, err = s.openLog(c, background); err != nil {
 		return nil, err
 	}
 	s.log = cfg.Log
+	if again != nil {
+		cfg.History = again.history
+	}
 	if s.child, err = New(cfg, s); err != nil {
 		s.closeLog()
 		return nil, err
@@ -210,7 +227,9 @@ func (c *Conversation) newSubagent(call *tool.Call, def *agents.Definition, in *
 			return nil, fmt.Errorf("the agent %s cannot be used: %w", def.Name, err)
 		}
 		s.child.brought, s.parts = parts, parts
-		s.context = parts.Context
+		if again == nil { // or it was told before
+			s.context = parts.Context
+		}
 		if parts.Close != nil {
 			cfg.Env.OnClose(parts.Close)
 		}
@@ -234,12 +253,18 @@ func (c *Conversation) newSubagent(call *tool.Call, def *agents.Definition, in *
 	return s, nil
 }
 
-// openLog opens the log of the subagent beside that of the session.
-func (s *subagent) openLog(c *Conversation, call string, background bool) (session.Log, error) {
-	if c.root().cfg.Log == nil {
-		return nil, nil
+// openLog opens the log of the subagent beside that of the session, or in memory if the
+// session is not kept.
+func (s *subagent) openLog(c *Conversation, background bool) (log session.Log, err error) {
+	switch root := c.root(); {
+	case root.cfg.Log != nil:
+		log, err = root.cfg.Log.Sub(agentPart(s.id))
+	case s.again != nil:
+		log, _, err = session.Open(context.Background(), s.memory, s.again.history.Meta.ID, session.Meta{})
+	default:
+		s.memory = &session.Memory{}
+		log, err = session.Create(context.Background(), s.memory, session.Meta{ID: NewID()})
 	}
-	log, err := c.root().cfg.Log.Sub("subagents/agent-" + s.id)
 	if err != nil {
 		return nil, fmt.Errorf("the subagent did not start, because its session cannot be written: %w", err)
 	}
@@ -248,19 +273,25 @@ func (s *subagent) openLog(c *Conversation, call string, background bool) (sessi
 	if background {
 		shape = "background"
 	}
-	s.describe(map[string]any{"toolUseId": call, "requestShape": shape})
+	s.describe(map[string]any{"requestShape": shape})
 	return log, nil
 }
+
+// agentPart is the part of a session that is the log of a subagent.
+func agentPart(id string) string { return "subagents/agent-" + id }
 
 // describe keeps what is known of the subagent beside its log.
 func (s *subagent) describe(more map[string]any) {
 	if s.log == nil {
 		return
 	}
-	meta := map[string]any{"agentType": s.def.Name, "isBuiltIn": s.def.Source == agents.Builtin, "description": s.info.Description,
-		"toolUseId": s.info.ToolUseID, "spawnDepth": s.depth}
+	meta := map[string]any{"agentType": s.def.Name, "isBuiltIn": s.def.Source == agents.Builtin, "description": s.asked.Description,
+		"toolUseId": s.call, "spawnDepth": s.depth}
 	if s.parent.sub != nil {
 		meta["parentAgentId"] = s.parent.sub.id
+	}
+	if s.asked.Model != "" {
+		meta["model"] = s.asked.Model
 	}
 	for k, v := range more {
 		meta[k] = v
@@ -289,7 +320,11 @@ func (s *subagent) openSpool(dir string) {
 	if os.MkdirAll(filepath.Dir(path), 0o700) != nil {
 		return
 	}
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	flags := os.O_WRONLY | os.O_CREATE | os.O_EXCL
+	if s.again != nil {
+		flags = os.O_WRONLY | os.O_CREATE | os.O_APPEND
+	}
+	file, err := os.OpenFile(path, flags, 0o600)
 	if err != nil {
 		return
 	}
@@ -352,6 +387,7 @@ func (s *subagent) started(info tool.TaskInfo) wire.Message {
 // run is the goroutine of the subagent.
 func (s *subagent) run() {
 	crash := s.converse()
+	s.leave()
 	s.finish(crash)
 	s.cancel(nil)
 	s.closeLog()
@@ -364,8 +400,12 @@ func (s *subagent) run() {
 // converse holds the conversation. It returns what it failed from, if it did so in
 // a way that nobody foresaw.
 func (s *subagent) converse() (crash any) {
+	ran := false
 	defer func() {
 		if crash = recover(); crash != nil {
+			if !ran {
+				close(s.child.over) // who wants to tell it something waits for that
+			}
 			s.parent.log.Error("a subagent panicked", "agent", s.def.Name, "panic", crash, "stack", string(debug.Stack()))
 		}
 	}()
@@ -379,8 +419,13 @@ func (s *subagent) converse() (crash any) {
 			}
 		}
 	}
-	s.context = append(s.context, s.child.preload(s.ctx, s.def, func(f func()) { f() })...)
-	p := &prompt{m: wire.Prompt(wire.Blocks(&wire.TextBlock{Text: s.prompt})), uuid: NewID(), origin: &wire.Origin{Kind: "agent"}}
+	text := s.prompt
+	if s.again == nil {
+		s.context = append(s.context, s.child.preload(s.ctx, s.def, func(f func()) { f() })...)
+	} else {
+		text = fromStarter(text)
+	}
+	p := &prompt{m: wire.Prompt(wire.Blocks(&wire.TextBlock{Text: text})), uuid: NewID(), origin: &wire.Origin{Kind: "agent"}}
 	if info := s.Info(); !info.Background && s.depth == 1 {
 		m := *p.m
 		m.SessionID, m.UUID, m.Timestamp = s.parent.id, p.uuid, s.child.stamp()
@@ -388,6 +433,7 @@ func (s *subagent) converse() (crash any) {
 	}
 	s.child.inbox = []*prompt{p}
 	s.child.inputEnded = true
+	ran = true
 	s.child.Run(s.ctx)
 	return nil
 }
@@ -395,8 +441,8 @@ func (s *subagent) converse() (crash any) {
 // finish tells how the subagent ended.
 func (s *subagent) finish(crash any) {
 	c := s.parent
-	c.nested.Add(1)
-	defer c.nested.Done()
+	c.nested.begin()
+	defer c.nested.end()
 	s.mu.Lock()
 	if s.over {
 		s.mu.Unlock()
@@ -412,7 +458,9 @@ func (s *subagent) finish(crash any) {
 	s.mu.Unlock()
 	s.describe(map[string]any{"finished": info.Status == tool.TaskCompleted})
 	root := c.root()
-	root.stats.ended(info.Status, killer)
+	if s.again == nil {
+		root.stats.ended(info.Status, killer)
+	}
 	if result != nil && len(result.PermissionDenials) > 0 {
 		root.Do(func() {
 			if root.turn != nil {
@@ -424,7 +472,7 @@ func (s *subagent) finish(crash any) {
 		s.tellEnd(info)
 		return
 	}
-	c.Do(func() {
+	told := c.Do(func() {
 		s.tellEnd(info)
 		c.backgroundChanged()
 		if c.unheard(info) {
@@ -432,6 +480,10 @@ func (s *subagent) finish(crash any) {
 		}
 		c.inbox = append(c.inbox, taskPrompt(info, s.handBack()))
 	})
+	if !told { // who started it is gone, but the host waits for its end
+		s.tellEnd(info)
+		c.backgroundChanged()
+	}
 }
 
 // judge decides how the subagent ended. The caller holds mu.
@@ -534,6 +586,7 @@ func (s *subagent) returned() (*tool.Result, error) {
 	out := &agentOutput{
 		Status: "completed", Prompt: s.prompt, AgentID: s.id, AgentType: s.def.Name, ToolsUsed: r.tools, ResolvedModel: s.model,
 		Duration: info.Ended.Sub(s.began).Milliseconds(), Tokens: r.tokens, ToolUses: r.uses, Usage: r.usage, ToolStats: r.stats,
+		CanContinue: s.continues,
 	}
 	if out.Usage == nil {
 		out.Usage = &wire.Usage{}
@@ -574,7 +627,7 @@ func (s *subagent) handBack() string {
 	if r.failed != "" {
 		b.WriteString("It failed: " + r.failed + "\n")
 	}
-	fmt.Fprintf(&b, "agentId: %s\n<usage>subagent_tokens: %d\ntool_uses: %d\nduration_ms: %d</usage>", s.id, r.tokens, r.uses, s.info.Ended.Sub(s.began).Milliseconds())
+	fmt.Fprintf(&b, "agentId: %s%s\n<usage>subagent_tokens: %d\ntool_uses: %d\nduration_ms: %d</usage>", s.id, s.howToContinue(), r.tokens, r.uses, s.info.Ended.Sub(s.began).Milliseconds())
 	return b.String()
 }
 
@@ -588,13 +641,13 @@ func framed(text string) string {
 func (s *subagent) launched() *tool.Result {
 	info := s.Info()
 	text := fmt.Sprintf("The subagent works in the background.\nagentId: %s\nYou will be told when it has ended, with its report. Until then you know nothing of what it found: go on with other work, "+
-		"or answer the user, and do not do its work twice. TaskOutput with this id tells how far it is, KillShell stops it.", s.id)
+		"or answer the user, and do not do its work twice. TaskOutput with this id tells how far it is, KillShell stops it.", s.id+s.howToContinue())
 	if info.OutputFile != "" {
 		text += "\noutput_file: " + info.OutputFile
 	}
 	return &tool.Result{Content: wire.Blocks(&wire.TextBlock{Text: text}), Structured: map[string]any{
 		"isAsync": true, "status": "async_launched", "agentId": s.id, "description": info.Description, "resolvedModel": s.model,
-		"prompt": s.prompt, "outputFile": info.OutputFile, "canReadOutputFile": info.OutputFile != "", "canContinueAgent": false,
+		"prompt": s.prompt, "outputFile": info.OutputFile, "canReadOutputFile": info.OutputFile != "", "canContinueAgent": s.continues,
 	}}
 }
 
@@ -632,7 +685,9 @@ func (s *subagent) await(grace time.Duration) {
 	info, killer := s.info, s.killer
 	s.mu.Unlock()
 	s.parent.log.Warn("a subagent does not stop", "agent", s.def.Name)
-	s.parent.root().stats.ended(info.Status, killer)
+	if s.again == nil {
+		s.parent.root().stats.ended(info.Status, killer)
+	}
 	s.tellEnd(info)
 	if info.Background {
 		s.parent.backgroundChanged()
@@ -716,7 +771,7 @@ func (s *subagent) Emit(m wire.Message) {
 		s.report.tokens = tokensOf(s.child.lastUsage)
 		s.mu.Unlock()
 	case *wire.Assistant:
-		m.ParentToolUseID, m.AgentID, m.SubagentType, m.TaskDescription = info.ToolUseID, s.id, info.AgentType, info.Description
+		m.ParentToolUseID, m.AgentID, m.SubagentType, m.TaskDescription = s.call, s.id, info.AgentType, info.Description
 		progress := s.hear(m)
 		s.mu.Unlock()
 		if progress != nil {
@@ -762,7 +817,7 @@ func (s *subagent) tell(m wire.Message) { s.parent.root().emit(m) }
 
 func (s *subagent) forwardUser(m *wire.User) {
 	info := s.Info()
-	m.ParentToolUseID, m.AgentID, m.SubagentType, m.TaskDescription = info.ToolUseID, s.id, info.AgentType, info.Description
+	m.ParentToolUseID, m.AgentID, m.SubagentType, m.TaskDescription = s.call, s.id, info.AgentType, info.Description
 	s.count(m)
 	m.ToolUseResult = nil
 	s.tell(m)

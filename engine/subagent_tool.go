@@ -109,17 +109,9 @@ func (a *agentTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, err
 	}
 	c := a.c
 	stats := &c.root().stats
-	if c.depth() >= maxDepth {
-		stats.refuse("depth_limit")
-		return nil, fmt.Errorf("Subagents start subagents at most %d deep. Do the work yourself.", maxDepth)
-	}
-	if n := running(c.env.Tasks()); n >= maxSubagents {
-		stats.refuse("concurrency_limit")
-		return nil, fmt.Errorf("%d subagents are running already. Wait until some have ended.", n)
-	}
-	if c.spent() {
-		stats.refuse("budget")
-		return nil, errors.New("The budget is used up, so no subagent was started.")
+	leave, err := c.admit()
+	if err != nil {
+		return nil, err
 	}
 	// The conversation itself does not wait unless it is told to; a subagent does,
 	// whose report would be early otherwise.
@@ -134,23 +126,35 @@ func (a *agentTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, err
 	if c.cfg.NoBackground {
 		background = false
 	}
-	s, err := c.newSubagent(call, def, &in, background)
+	s, err := c.newSubagent(call, def, &in, background, nil)
 	if err != nil {
+		leave()
 		return nil, err
 	}
+	s.leave = leave
 	stats.start(s, asked, background)
 	return s.start(ctx, background)
 }
 
-// running counts the subagents that run.
-func running(tasks *tool.Tasks) int {
-	n := 0
-	for _, t := range tasks.All() {
-		if info := t.Info(); info.Kind == tool.TaskAgent && info.Status == tool.TaskRunning {
-			n++
-		}
+// admit reports why no subagent can start now. If one can, it has its place among
+// those that run until leave is called.
+func (c *Conversation) admit() (leave func(), err error) {
+	root := c.root()
+	stats := &root.stats
+	if c.depth() >= maxDepth {
+		stats.refuse("depth_limit")
+		return nil, fmt.Errorf("Subagents start subagents at most %d deep. Do the work yourself.", maxDepth)
 	}
-	return n
+	if c.spent() {
+		stats.refuse("budget")
+		return nil, errors.New("The budget is used up, so no subagent was started.")
+	}
+	if root.crew.Add(1) > maxSubagents {
+		root.crew.Add(-1)
+		stats.refuse("concurrency_limit")
+		return nil, fmt.Errorf("%d subagents are running already. Wait until some have ended.", maxSubagents)
+	}
+	return sync.OnceFunc(func() { root.crew.Add(-1) }), nil
 }
 
 // setAgents gives the conversation the agents that its tool can start; none takes
@@ -162,9 +166,14 @@ func (c *Conversation) setAgents(defs []*agents.Definition) {
 		}
 	}
 	c.cfg.Agents = defs
-	c.tools = slices.DeleteFunc(slices.Clone(c.tools), func(t tool.Tool) bool { _, ok := t.(*agentTool); return ok })
+	c.tools = slices.DeleteFunc(slices.Clone(c.tools), startsAgents)
 	if len(defs) > 0 {
-		c.tools = append([]tool.Tool{newAgentTool(c, defs)}, c.tools...)
+		a := newAgentTool(c, defs)
+		tools := []tool.Tool{a}
+		if !c.cfg.NoSendMessage && (c.self == nil || c.self.allows(messageToolName)) {
+			tools = append(tools, newMessageTool(a))
+		}
+		c.tools = append(tools, c.tools...)
 	}
 }
 
@@ -187,7 +196,7 @@ func (c *Conversation) endSubagents() {
 			wg.Go(func() { s.end("system", errEnded) })
 		}
 	}
-	wg.Wait()
+	c.aside(wg.Wait) // they tell how they ended
 }
 
 // stopBackground stops the subagents in the background, because the user wants
@@ -256,6 +265,7 @@ func (n *narrowing) policy() policy.Narrowing {
 	for _, r := range n.tools {
 		if isAgentTool(r.Tool) {
 			r.Content = "" // which agents is decided by what is on offer
+			p.Tools = append(p.Tools, messageToolName)
 		}
 		p.Tools = append(p.Tools, r.String())
 	}
@@ -277,6 +287,20 @@ func (n *narrowing) has(names ...string) bool {
 	return n.all || slices.ContainsFunc(n.tools, func(r policy.Rule) bool { return is(r) || r.Tool == "*" })
 }
 
+// allows reports whether nothing takes a tool away from the agent, by its name.
+func (n *narrowing) allows(name string) bool {
+	return !slices.ContainsFunc(n.denied, func(r policy.Rule) bool { return r.Content == "" && (r.Tool == name || r.Tool == "*") })
+}
+
+// startsAgents reports whether a tool starts subagents or lets them go on.
+func startsAgents(t tool.Tool) bool {
+	switch t.(type) {
+	case *agentTool, *messageTool:
+		return true
+	}
+	return false
+}
+
 // keeps reports whether the agent has a tool.
 func (n *narrowing) keeps(t tool.Tool) bool {
 	spec := t.Spec()
@@ -290,7 +314,7 @@ func (n *narrowing) choose(tools []tool.Tool) []tool.Tool {
 	var kept []tool.Tool
 	for _, t := range tools {
 		switch t.(type) {
-		case *agentTool, *structuredOutput, *askUser, *enterPlan, *exitPlan, *mcp.Tool, *mcp.ResourceTool:
+		case *agentTool, *messageTool, *structuredOutput, *askUser, *enterPlan, *exitPlan, *mcp.Tool, *mcp.ResourceTool:
 			continue
 		}
 		if t.Spec().Name == "Skill" { // it loads into the conversation it belongs to
@@ -341,8 +365,17 @@ func (c *Conversation) decide(tl tool.Tool, input json.RawMessage, access []tool
 		d = c.rules().Decide(&policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: root.mode, Roots: root.roots, Cwd: c.env.Cwd(), Home: c.env.Home,
 			Sandboxed: c.unasked(access)})
 		d = leaving(access, d)
-		if a, is := tl.(*agentTool); is {
-			d = a.decide(root.policy, input, d)
+		switch a := tl.(type) {
+		case *agentTool:
+			var in agentInput
+			tool.Decode(input, &in)
+			if def, err := a.find(in.Type); err == nil {
+				d = aboutAgent(root.policy, def.Name, d)
+			}
+		case *messageTool:
+			if s := a.target(input); s != nil {
+				d = aboutAgent(root.policy, s.def.Name, d)
+			}
 		}
 		if c.sub != nil && d.Behavior == wire.BehaviorDeny && c.sub.def.ReadOnly && d.ReasonType == "mode" {
 			d.Reason = fmt.Sprintf("the agent %s only looks: it changes nothing", c.sub.def.Name)
@@ -351,17 +384,11 @@ func (c *Conversation) decide(tl tool.Tool, input json.RawMessage, access []tool
 	return d, mode, ok
 }
 
-// decide looks for rules about the agent that a call means, such as Agent(Explore).
-func (a *agentTool) decide(p *policy.Policy, input json.RawMessage, d policy.Decision) policy.Decision {
-	var in agentInput
-	tool.Decode(input, &in)
-	def, err := a.find(in.Type)
-	if err != nil {
-		return d
-	}
+// aboutAgent looks for rules about an agent, such as Agent(Explore).
+func aboutAgent(p *policy.Policy, name string, d policy.Decision) policy.Decision {
 	for _, rule := range p.Rules() {
 		r := &rule
-		if !isAgentTool(r.Tool) || !strings.EqualFold(r.Content, def.Name) {
+		if !isAgentTool(r.Tool) || !strings.EqualFold(r.Content, name) {
 			continue
 		}
 		switch {

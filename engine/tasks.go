@@ -15,9 +15,9 @@ func (c *Conversation) watchTasks() {
 		c.eventsMu.Lock()
 		c.events = append(c.events, ev)
 		c.eventsMu.Unlock()
-		c.nested.Add(1)
+		c.nested.begin()
 		go func() {
-			defer c.nested.Done()
+			defer c.nested.end()
 			c.Do(c.tellEvents)
 		}()
 	}

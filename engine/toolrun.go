@@ -89,7 +89,7 @@ func (r *toolRun) start(b *block, uuid string) {
 	call.ctx, call.cancel = context.WithCancelCause(r.ctx)
 	tl := r.c.findTool(b.name)
 	_, call.final = tl.(*structuredOutput)
-	_, call.agent = tl.(*agentTool)
+	call.agent = tl != nil && startsAgents(tl)
 	call.readOnly = tl != nil && tl.Spec().ReadOnly && !call.agent
 	if m, ok := tl.(*mcp.Tool); ok {
 		call.server = m.Server()

@@ -215,6 +215,35 @@ func Records(ctx context.Context, s Store, id, part string, in *In) ([]json.RawM
 	return s.Load(ctx, key)
 }
 
+// PartHistory returns what a part of a session holds, such as the conversation of a
+// subagent, to go on with it. What tells of a subagent is its Latest of the type
+// "agent_metadata". The error is [ErrNotFound] if there is none.
+func PartHistory(ctx context.Context, s Store, id, part string, in *In) (*History, error) {
+	records, err := Records(ctx, s, id, part, in)
+	if err != nil {
+		return nil, err
+	}
+	lines, err := joinRecords(nil, records)
+	if err != nil {
+		return nil, err
+	}
+	r := bytes.NewReader(lines)
+	scan, _, err := scanLog(r)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range scan.nodes {
+		n.sidechain = false // in a part of its own it is the conversation
+	}
+	scan.link()
+	h, err := scan.history(r)
+	if err != nil {
+		return nil, err
+	}
+	h.Meta.ID = id
+	return h, nil
+}
+
 // An openLog is a log that can be read anywhere.
 type openLog struct {
 	io.ReaderAt

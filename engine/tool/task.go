@@ -88,10 +88,16 @@ type Tasks struct {
 // keptTasks bounds how many tasks that ended are remembered.
 const keptTasks = 256
 
-// Add puts a task on the list.
+// Add puts a task on the list. It takes the place of one with its id that has ended.
 func (t *Tasks) Add(task Task) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	id := task.Info().ID
+	delete(t.stopped, id)
+	t.list = slices.DeleteFunc(t.list, func(old Task) bool {
+		info := old.Info()
+		return info.ID == id && info.Status != TaskRunning
+	})
 	t.list = append(t.list, task)
 	if len(t.list) <= keptTasks {
 		return
