@@ -26,7 +26,7 @@ func TestManySubagents(t *testing.T) {
 		return nil
 	})
 	s := parleytest.Script(first, parleytest.Expect(refused).Say("main"), parleytest.Say("told").Always())
-	s.When("sub", parleytest.FirstUser("P"), parleytest.Pause(5 * time.Minute).Say("report").Always()).EachConversation()
+	s.When("sub", parleytest.FirstUser("P"), parleytest.Pause(5*time.Minute).Say("report").Always()).EachConversation()
 	p := prompt(t, s, func(_ *parley.Options, c *agent.Config) {
 		m := c.Model.(*parleytest.Model)
 		m.Strict, m.Record = false, false // what is asked is long
