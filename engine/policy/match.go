@@ -407,7 +407,7 @@ func (s *script) mayTouch(j *judgement, r *Rule) certainty {
 	var globs [][]rune // of the rule, made when needed
 	patterns := func() [][]rune {
 		if globs == nil {
-			for _, p := range j.patterns(r, true) {
+			for _, p := range j.wide(r) {
 				g := globRunes(strings.TrimSuffix(p, "/"))
 				globs = append(globs, g, append(slices.Clone(g), '/', anyText))
 			}
@@ -519,6 +519,17 @@ func (j *judgement) mayLead(r *Rule, pat []rune) bool {
 		default:
 			glob.WriteRune(c)
 		}
+	}
+	// Looking is bounded: what goes through several directories of any name, or is
+	// one of very many, may lead there.
+	wild := 0
+	for part := range strings.SplitSeq(glob.String(), "/") {
+		if strings.ContainsAny(part, "*?") {
+			wild++
+		}
+	}
+	if j.looked++; wild > 2 || j.looked > 50 {
+		return true
 	}
 	names, _ := filepath.Glob(glob.String())
 	if len(names) > 5000 {

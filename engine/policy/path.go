@@ -44,12 +44,14 @@ func (j *judgement) touches(r *Rule, path string) bool {
 	real := j.resolve(path)
 	path = filepath.Clean(path)
 	folded := false
-	for _, pattern := range j.patterns(r, true) {
+	for _, pattern := range j.wide(r) {
 		for _, p := range []string{path, real} {
 			if matchGlob(pattern, p) {
 				return true
 			}
-			folded = folded || matchGlob(strings.ToLower(pattern), strings.ToLower(p))
+			if a, b := strings.ToLower(pattern), strings.ToLower(p); !folded && (a != pattern || b != p) {
+				folded = matchGlob(a, b)
+			}
 			if p == real && real == path {
 				break
 			}
@@ -79,6 +81,19 @@ func (j *judgement) within(r *Rule, path string) bool {
 		base, rest := doublestar.SplitPattern(pattern)
 		return matchGlob(pattern, real) || matchGlob(escape(j.resolve(unescape(base)))+"/"+rest, real)
 	})
+}
+
+// wide returns the patterns of a rule that restricts, made once for a decision.
+func (j *judgement) wide(r *Rule) []string {
+	all, ok := j.globs[r]
+	if !ok {
+		if j.globs == nil {
+			j.globs = map[*Rule][]string{}
+		}
+		all = j.patterns(r, true)
+		j.globs[r] = all
+	}
+	return all
 }
 
 // patterns returns the absolute patterns that a rule about files stands for: "//x" is
@@ -164,6 +179,19 @@ func matchGlob(pattern, path string) bool {
 		return true // everything
 	}
 	path = filepath.ToSlash(path)
+	if base, name, ok := strings.Cut(pattern, "/**/"); ok && literal(base) && literal(name) && !strings.Contains(name, "/") {
+		// A name at any depth, and what is below it: what most rules are.
+		rest, ok := strings.CutPrefix(path, base)
+		if !ok || !strings.HasPrefix(rest, "/") {
+			return false
+		}
+		for part := range strings.SplitSeq(rest[1:], "/") {
+			if part == name {
+				return true
+			}
+		}
+		return false
+	}
 	if ok, err := doublestar.Match(pattern, path); err == nil && ok {
 		return true
 	}
@@ -180,24 +208,35 @@ func literal(pattern string) bool { return !strings.ContainsAny(pattern, `*?[{\`
 // linked reports whether a path is another name of a file that a pattern names. Of
 // names at any depth, those at the top and beside the path are looked at.
 func (j *judgement) linked(pattern, path string) bool {
+	fi := j.stat(path)
+	if fi == nil || fi.IsDir() {
+		return false
+	}
+	same := func(other string) bool {
+		o := j.stat(other)
+		return o != nil && os.SameFile(fi, o)
+	}
 	if literal(pattern) {
-		return sameFile(pattern, path)
+		return same(pattern)
 	}
 	base, name, ok := strings.Cut(pattern, "/**/")
 	if !ok || !literal(base) || !literal(name) {
 		return false
 	}
-	return sameFile(filepath.Join(base, name), path) || below(base, path) && sameFile(filepath.Join(filepath.Dir(path), name), path)
+	return same(filepath.Join(base, name)) || below(base, path) && same(filepath.Join(filepath.Dir(path), name))
 }
 
-// sameFile reports whether two paths are the same file by another name.
-func sameFile(a, b string) bool {
-	x, err := os.Stat(b)
-	if err != nil || x.IsDir() {
-		return false
+// stat looks at a file, once for a decision.
+func (j *judgement) stat(path string) os.FileInfo {
+	fi, ok := j.stats[path]
+	if !ok {
+		if j.stats == nil {
+			j.stats = map[string]os.FileInfo{}
+		}
+		fi, _ = os.Stat(path)
+		j.stats[path] = fi
 	}
-	y, err := os.Stat(a)
-	return err == nil && os.SameFile(x, y)
+	return fi
 }
 
 // foldsCase reports whether the file system of a path takes names in other case as

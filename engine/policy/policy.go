@@ -28,8 +28,10 @@
 package policy
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -151,6 +153,12 @@ type judgement struct {
 	shell *script           // of its command, once looked into
 	real  map[string]string // paths with links followed
 	links map[string]string // where links lead
+	stats map[string]os.FileInfo
+	globs map[*Rule][]string // what rules about files stand for
+
+	looked int // how often directories were searched for links
+	texts  bool
+	said   []string // the texts in the input of a tool that is not known, once looked at
 }
 
 func (j *judgement) decide() Decision {
@@ -274,7 +282,62 @@ func (j *judgement) suspects(r *Rule) certainty {
 	for _, a := range j.req.Access {
 		found = max(found, j.suspectsAccess(r, a, named))
 	}
+	if found == no && strings.HasPrefix(j.req.Tool.Name, "mcp__") && (isFileTool(r.Tool) || r.Tool == "WebFetch") {
+		found = j.namedInInput(r)
+	}
 	return found
+}
+
+// namedInInput tells whether the input of a tool of an MCP server names a file or a
+// host of a rule. What the server does with it is not known, so it is never sure.
+func (j *judgement) namedInInput(r *Rule) certainty {
+	if !j.texts {
+		j.texts = true
+		dec := json.NewDecoder(bytes.NewReader(j.req.Input))
+		for len(j.said) <= maxFiles {
+			t, err := dec.Token()
+			if err != nil {
+				break
+			}
+			if text, ok := t.(string); ok && text != "" {
+				j.said = append(j.said, text)
+			}
+		}
+	}
+	if len(j.said) > maxFiles {
+		return maybe
+	}
+	for _, text := range j.said {
+		if r.Tool == "WebFetch" {
+			if u, err := url.Parse(text); err == nil && u.Host != "" && (matchURL(r.Content, text) || suspectURL(r.Content, text)) {
+				return maybe
+			}
+			continue
+		}
+		if len(text) > 4096 {
+			continue // no path is that long
+		}
+		if path, ok := filePath(text); ok {
+			text = path
+		} else if strings.Contains(text, "://") {
+			continue
+		}
+		if rest, ok := strings.CutPrefix(text, "~/"); ok && j.req.Home != "" {
+			text = filepath.Join(j.req.Home, rest)
+		}
+		paths := []string{text}
+		if !filepath.IsAbs(text) {
+			paths = nil
+			for _, root := range append([]string{j.req.cwd()}, j.req.Roots...) {
+				paths = append(paths, filepath.Join(root, text))
+			}
+		}
+		// Which tools only read is not known.
+		if slices.ContainsFunc(paths, func(p string) bool { return restricts(r, tool.Write) && j.touches(r, p) }) {
+			return maybe
+		}
+	}
+	return no
 }
 
 func (j *judgement) suspectsAccess(r *Rule, a tool.Access, named bool) certainty {

@@ -16,6 +16,9 @@ const (
 	maxCommand = 64 << 10 // bytes of a command
 	maxDepth   = 8        // commands inside of commands, by bash -c and the like
 	maxCalls   = 2000     // programs that a command runs
+	maxFiles   = 4000     // words of it that may be files
+	maxPattern = 2000     // characters of a word that is not known whole
+	maxNesting = 100      // brackets inside of brackets
 	maxValues  = 8        // what a word may become
 	maxProved  = 10000    // bytes of a command that may run without being asked about
 )
@@ -147,6 +150,11 @@ func (s *script) parse(text, via string) {
 			return r
 		}, strings.ToValidUTF8(text, " "))
 	}
+	if nesting(text) > maxNesting {
+		s.blur("the command is too long or too deep")
+		s.guess(text)
+		return
+	}
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
 	if err != nil {
 		s.blur("the command is not one that a shell would read")
@@ -162,6 +170,21 @@ func (s *script) parse(text, via string) {
 	}
 	s.declare(file)
 	s.stmts(file.Stmts, via)
+}
+
+// nesting returns how deep the brackets of a text are inside of each other, at most.
+func nesting(text string) (most int) {
+	depth := 0
+	for i := range len(text) {
+		switch text[i] {
+		case '(', '{', '[':
+			depth++
+			most = max(most, depth)
+		case ')', '}', ']':
+			depth = max(depth-1, 0)
+		}
+	}
+	return most
 }
 
 // guess looks at a text that cannot be parsed: its words may be programs.
@@ -632,6 +655,10 @@ func (s *script) call(c *invocation) {
 }
 
 func (s *script) use(f fileUse) {
+	if len(s.files) >= maxFiles {
+		s.blur("it names very many files")
+		return
+	}
 	f.owner = s.owner
 	s.files = append(s.files, &f)
 }
@@ -835,7 +862,7 @@ func (e *evaluation) add(vals ...value) {
 		e.vals[0].text += vals[0].text
 		return
 	}
-	if len(vals)*len(e.vals) > maxValues {
+	if len(vals)*len(e.vals) > maxValues || len(e.vals[0].pat) > maxPattern {
 		e.vals = []value{unknown}
 		return
 	}

@@ -191,6 +191,8 @@ func (p *Place) Input(c Call) json.RawMessage {
 		in = map[string]string{"pattern": "x", "path": path()}
 	case "WebFetch":
 		in = map[string]string{"url": c.Arg, "prompt": "x"}
+	default: // of an MCP server
+		return json.RawMessage(p.fill(c.Arg))
 	}
 	data, _ := json.Marshal(in)
 	return data
@@ -198,6 +200,9 @@ func (p *Place) Input(c Call) json.RawMessage {
 
 // Request returns what the policy is asked about a call.
 func (p *Place) Request(c Call, mode wire.PermissionMode) (*policy.Request, error) {
+	if strings.HasPrefix(c.Tool, "mcp__") {
+		return &policy.Request{Tool: &tool.Spec{Name: c.Tool}, Access: []tool.Access{{Kind: tool.Other}}, Input: p.Input(c), Mode: mode, Roots: []string{p.Workspace}, Home: p.Home}, nil
+	}
 	for _, t := range builtin.All(nil) {
 		if t.Spec().Name != c.Tool {
 			continue
