@@ -284,8 +284,7 @@ func (s *server) setModel(id string, req *wire.SetModel) {
 		}
 		s.conv.Do(func() { s.useModel(id, req.Model) })
 		if another {
-			post := &wire.PostModelSwitchInput{SessionID: in.SessionID, TranscriptPath: in.TranscriptPath, Cwd: in.Cwd, PermissionMode: in.PermissionMode, FromModel: in.FromModel, ToModel: in.ToModel,
-				RequestedModel: in.RequestedModel, Source: in.Source, ContextTokens: in.ContextTokens, PromptCacheWarm: in.PromptCacheWarm, CacheTTL: in.CacheTTL, Pricing: in.Pricing}
+			post := engine.PostSwitch(in)
 			answers := s.Hooks(context.Background(), post, post.ToModel, "")
 			s.conv.Do(func() { s.conv.TellHooks("PostModelSwitch", answers) })
 		}

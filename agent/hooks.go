@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -57,6 +58,9 @@ func (s *server) commandHooks(prefs *settings.Settings) (*hook.Runner, error) {
 // newRunner makes what runs hooks that are commands.
 func (s *server) newRunner(hooks []settings.Hook) (*hook.Runner, error) {
 	for _, h := range hooks {
+		if h.Command == "" {
+			s.Emit(&wire.Informational{Content: fmt.Sprintf("%v: a %s hook of the type %q is not run by this version", h.Origin, h.Event, h.Kind), Level: "warning", UUID: engine.NewID(), SessionID: s.conv.ID()})
+		}
 		if h.If == "" {
 			continue
 		}
@@ -64,6 +68,7 @@ func (s *server) newRunner(hooks []settings.Hook) (*hook.Runner, error) {
 			return nil, &settings.Error{Origin: h.Origin, Text: fmt.Sprintf("the condition %q of a %s hook cannot be read: %v", h.If, h.Event, err), Hint: "Write a rule such as Bash(git push:*)."}
 		}
 	}
+	hooks = slices.DeleteFunc(hooks, func(h settings.Hook) bool { return h.Command == "" })
 	return hook.New(hook.Options{
 		Fits:  s.fits,
 		Hooks: hooks, Dir: s.set.cfg.Cwd, Env: s.set.commandEnv(), Tell: s.Emit, All: s.set.flags.HookEvents, NewID: engine.NewID,
@@ -152,24 +157,7 @@ func (s *server) elicitHooks(ctx context.Context, q *wire.Elicitation, ask func(
 
 // maySwitch asks the hooks whether the model may be another one.
 func (s *server) maySwitch(in *wire.PreModelSwitchInput) error {
-	for _, a := range s.Hooks(context.Background(), in, in.ToModel, "") {
-		if a.Err != nil {
-			if a.Block || a.Ask {
-				return fmt.Errorf("a hook failed, and the model stays: %w", a.Err)
-			}
-			continue
-		}
-		if a.Output == nil {
-			continue
-		}
-		if o, ok := a.Output.HookSpecificOutput.(*wire.PreModelSwitchOutput); ok && (o.PermissionDecision == wire.BehaviorDeny || o.PermissionDecision == wire.BehaviorAsk) {
-			return fmt.Errorf("a hook does not let the model change: %s", o.PermissionDecisionReason)
-		}
-		if a.Output.Decision == wire.DecisionBlock || a.Output.Continue != nil && !*a.Output.Continue {
-			return fmt.Errorf("a hook does not let the model change: %s", a.Output.Reason+a.Output.StopReason)
-		}
-	}
-	return nil
+	return engine.SwitchRefused(s.Hooks(context.Background(), in, in.ToModel, ""))
 }
 
 // useHooks puts hooks of settings in place of those there were.
@@ -234,6 +222,8 @@ func hostHears(in wire.HookInput) bool {
 		return in.Source != "startup" && in.Source != "resume"
 	case *wire.SessionEndInput:
 		return in.Reason == "clear"
+	case *wire.InstructionsLoadedInput:
+		return false // as with the official command
 	case *wire.NotificationInput:
 		return in.NotificationType != "permission_prompt" // it is being asked
 	}

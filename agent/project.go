@@ -125,6 +125,13 @@ func (s *server) styleNames() []string {
 func (s *server) reload() error {
 	before := len(s.plugins())
 	s.conv.SetProject(s.set.loadProject())
+	if s.hears(wire.EventConfigChange) {
+		in := &wire.ConfigChangeInput{SessionID: s.conv.ID(), Cwd: s.set.cfg.Cwd, Source: "skills"}
+		go func() { // it must not wait for hooks: the conversation waits for it
+			answers := s.Hooks(context.Background(), in, in.Source, "")
+			s.conv.Do(func() { s.conv.TellHooks("ConfigChange", answers) })
+		}()
+	}
 	if before == 0 && len(s.plugins()) == 0 {
 		return nil
 	}

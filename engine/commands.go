@@ -422,9 +422,20 @@ func (c *Conversation) modelCommand(t *turn, p *prompt, args string) *ending {
 		}
 		return c.answer(t, "model", args, fmt.Sprintf("The model is %s. Change it with /model NAME; known are %s, and any other name is taken as it is.", c.model.ID, strings.Join(names, ", ")))
 	}
+	in, another := c.SwitchInput(args, "command")
+	if another {
+		if err := SwitchRefused(c.runHooks(t, in, in.ToModel, NewID())); err != nil {
+			c.emit(c.init(t))
+			return c.complained(t, "model", "model", args, "Error: "+err.Error())
+		}
+	}
 	if _, err := c.SetModel(args); err != nil {
 		c.emit(c.init(t))
 		return c.complained(t, "model", "model", args, "Error: "+err.Error())
+	}
+	if another {
+		post := PostSwitch(in)
+		c.TellHooks("PostModelSwitch", c.runHooks(t, post, post.ToModel, NewID()))
 	}
 	return c.answer(t, "model", args, "Set model to "+c.model.ID+" for this session.")
 }

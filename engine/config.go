@@ -103,8 +103,9 @@ type Config struct {
 	NoPrompts   bool // what would be asked is denied
 	FixedAllows bool // nothing that is said during the conversation adds a rule that allows
 	// Keep makes a change of the rules hold for conversations that follow, if its
-	// destination says so. It is called by several goroutines. Nil means that none is kept.
-	Keep func(*wire.PermissionUpdate) error
+	// destination says so, and returns the file that has it then. It is called by several
+	// goroutines. Nil means that none is kept.
+	Keep func(*wire.PermissionUpdate) (path string, err error)
 
 	// What the user and the project say. Project may be nil.
 	Project         *project.Context

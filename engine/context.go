@@ -55,6 +55,11 @@ func (c *Conversation) tellContext(t *turn) error {
 		}
 		parts = append(parts, b.String())
 	}
+	if !c.cfg.NoInstructions && c.sub == nil {
+		for _, f := range p.Instructions {
+			c.foldHooks("InstructionsLoaded", c.runHooks(t, c.instructionsInput(f, "session_start"), f.Path, NewID()))
+		}
+	}
 	var git string
 	c.aside(func() {
 		ctx, cancel := context.WithTimeout(t.ctx, gitTime)

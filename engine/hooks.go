@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/engine/project"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
@@ -456,6 +457,65 @@ func (c *Conversation) foldHooks(name string, answers []HookAnswer) (more []stri
 		}
 	}
 	return more, stop
+}
+
+// remarkHooks tells hooks of something that has happened because of a call. They can say
+// something about it, and change nothing.
+func (c *Conversation) remarkHooks(ctx context.Context, in wire.HookInput, subject string, out *outcome) {
+	for _, a := range c.host.Hooks(ctx, in, subject, NewID()) {
+		switch {
+		case a.Err != nil:
+			out.before = append(out.before, c.hookFailed(string(in.Event()), a.Err))
+		case a.Output == nil:
+		default:
+			if a.Output.SystemMessage != "" {
+				out.before = append(out.before, c.hookSays(string(in.Event()), a.Output))
+			}
+			if s := additionalContext(a.Output); s != "" {
+				out.context = append(out.context, "Context from a hook of the user:\n"+s)
+			}
+		}
+	}
+}
+
+// instructionsInput is what hooks are told of a file of instructions that was read.
+func (c *Conversation) instructionsInput(f *project.File, reason string) *wire.InstructionsLoadedInput {
+	kind := map[string]string{project.User: "User", project.Local: "Local"}[f.Source]
+	if kind == "" {
+		kind = "Project"
+	}
+	if f.From != "" {
+		reason = "include"
+	}
+	return &wire.InstructionsLoadedInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), FilePath: f.Path, MemoryType: kind, LoadReason: reason, ParentFilePath: f.From}
+}
+
+// SwitchRefused returns why hooks do not let the model be another one, or nil.
+func SwitchRefused(answers []HookAnswer) error {
+	for _, a := range answers {
+		if a.Err != nil {
+			if a.Block || a.Ask {
+				return fmt.Errorf("a hook failed, and the model stays: %w", a.Err)
+			}
+			continue
+		}
+		if a.Output == nil {
+			continue
+		}
+		if o, ok := specific[*wire.PreModelSwitchOutput](a); ok && (o.PermissionDecision == wire.BehaviorDeny || o.PermissionDecision == wire.BehaviorAsk) {
+			return fmt.Errorf("a hook does not let the model change: %s", o.PermissionDecisionReason)
+		}
+		if a.Output.Decision == wire.DecisionBlock || a.Output.Continue != nil && !*a.Output.Continue {
+			return fmt.Errorf("a hook does not let the model change: %s", a.Output.Reason+a.Output.StopReason)
+		}
+	}
+	return nil
+}
+
+// PostSwitch is what hooks are told when the model has become another one.
+func PostSwitch(in *wire.PreModelSwitchInput) *wire.PostModelSwitchInput {
+	return &wire.PostModelSwitchInput{SessionID: in.SessionID, TranscriptPath: in.TranscriptPath, Cwd: in.Cwd, PermissionMode: in.PermissionMode, FromModel: in.FromModel, ToModel: in.ToModel,
+		RequestedModel: in.RequestedModel, Source: in.Source, ContextTokens: in.ContextTokens, PromptCacheWarm: in.PromptCacheWarm, CacheTTL: in.CacheTTL, Pricing: in.Pricing}
 }
 
 // TellHooks tells what hooks said that decide nothing; the model hears it with the next

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -219,7 +220,7 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 			return failed(call, err)
 		}
 	}
-	began := c.now()
+	began, dir := c.now(), c.env.Cwd()
 	ctx, span := c.telemetry.Tool(ctx, spec.Name, b.id)
 	result, err := tl.Run(ctx, &tool.Call{ID: b.id, Input: input, Env: c.env, Resolved: call.resolved})
 	failure := ""
@@ -258,6 +259,12 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 		result.Content = content
 	}
 	c.postToolHooks(ctx, t, call, spec, input, c.now().Sub(began), out)
+	for _, f := range out.nested {
+		c.remarkHooks(ctx, c.instructionsInput(f, "nested_traversal"), f.Path, out)
+	}
+	if now := c.env.Cwd(); now != dir && !call.readOnly {
+		c.remarkHooks(ctx, &wire.CwdChangedInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: now, PromptID: t.promptID, OldCwd: dir, NewCwd: now}, "", out)
+	}
 	return out
 }
 
@@ -420,7 +427,7 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 		out.result = tool.Failed(fmt.Errorf("The permission callback gave no valid answer: it must be allow or deny, and was %q.", res.Behavior))
 		return false
 	}
-	c.takeUpdates(spec.Name, res.UpdatedPermissions, out)
+	c.takeUpdates(ctx, spec.Name, res.UpdatedPermissions, out)
 	if res.UpdatedInput != nil && string(res.UpdatedInput) != "null" {
 		if err := tool.Validate(spec, res.UpdatedInput); err != nil {
 			out.result = tool.Failed(err)
@@ -451,19 +458,34 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 
 // takeUpdates changes rules as an answer about a call says, for the conversation and
 // for those that follow.
-func (c *Conversation) takeUpdates(name string, updates []*wire.PermissionUpdate, out *outcome) {
+func (c *Conversation) takeUpdates(ctx context.Context, name string, updates []*wire.PermissionUpdate, out *outcome) {
 	for _, u := range updates {
 		if u == nil {
 			continue
 		}
 		root := c.root()
-		root.Do(func() { root.Apply(u) })
+		var before, after []string
+		root.Do(func() {
+			before = slices.Clone(root.roots)
+			root.Apply(u)
+			after = slices.Clone(root.roots)
+		})
+		for _, d := range after {
+			if !slices.Contains(before, d) {
+				c.remarkHooks(ctx, &wire.DirectoryAddedInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), Directory: d, Source: "permission_update"}, d, out)
+			}
+		}
 		if root.cfg.Keep == nil {
 			continue
 		}
-		if err := root.cfg.Keep(u); err != nil {
+		path, err := root.cfg.Keep(u)
+		switch {
+		case err != nil:
 			out.before = append(out.before, &wire.Informational{Content: fmt.Sprintf("What was said about %s holds for this session only: %v", name, err),
 				Level: "warning", UUID: NewID(), SessionID: c.id})
+		case path != "":
+			source := map[wire.PermissionDestination]string{wire.DestinationUserSettings: "user_settings", wire.DestinationProjectSettings: "project_settings", wire.DestinationLocalSettings: "local_settings"}[u.Destination]
+			c.remarkHooks(ctx, &wire.ConfigChangeInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), Source: source, FilePath: path}, source, out)
 		}
 	}
 }

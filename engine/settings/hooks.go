@@ -61,7 +61,8 @@ func (s *Settings) hooks() []Hook {
 }
 
 // HooksIn reads the hooks of a file that is none of settings, such as that of a plugin
-// or of an agent: {"hooks": …}. There are none where the settings leave hooks off.
+// or of an agent: {"hooks": …}. There are none where the settings leave hooks off. One
+// without a command is of a kind that this version cannot run, and can forbid nothing.
 func (s *Settings) HooksIn(file string, text []byte) ([]Hook, error) {
 	if s == nil || s.managed("disableAllHooks") || s.managed("allowManagedHooksOnly") || s.Bool("disableAllHooks") {
 		return nil, nil
@@ -72,8 +73,7 @@ func (s *Settings) HooksIn(file string, text []byte) ([]Hook, error) {
 		l.Line = line
 		return nil, &Error{l.Origin, "the hooks are no valid JSON: " + err.Error(), "Mend the file."}
 	}
-	hooks, err := hooksOf(l, v)
-	return slices.DeleteFunc(hooks, func(h Hook) bool { return h.Command == "" }), err
+	return hooksOf(l, v)
 }
 
 // Hooks returns the hooks that count, the lowest layer first.

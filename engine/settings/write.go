@@ -32,42 +32,43 @@ func LayerOf(d wire.PermissionDestination) (Layer, bool) {
 	return "", false
 }
 
-// Keep writes what an update of permissions says to the file of its destination. The
+// Keep writes what an update of permissions says to the file of its destination, whose
+// path it returns; there is none for what is said of the session. The
 // rest of the file stays as it is, in its order. What is added to a file of the
 // project is recorded as trusted: a person has said so. The settings themselves do not
 // change; they are what was read.
 //
 // A file that cannot be read as settings is left alone, and so is one of a project
 // that a link leads out of it.
-func (s *Settings) Keep(u *wire.PermissionUpdate) error {
+func (s *Settings) Keep(u *wire.PermissionUpdate) (path string, err error) {
 	layer, ok := LayerOf(u.Destination)
 	if !ok {
-		return nil
+		return "", nil
 	}
 	if !s.opts.Sources.Has(layer) {
-		return ErrNotRead
+		return "", ErrNotRead
 	}
 	if u.Type == wire.UpdateSetMode && layer.ofProject() && (u.Mode == wire.ModeBypassPermissions || u.Mode == wire.ModeAuto) {
-		return fmt.Errorf("a project cannot have the mode %s", u.Mode)
+		return "", fmt.Errorf("a project cannot have the mode %s", u.Mode)
 	}
 	f, err := s.open(layer)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer f.root.Close()
 	added, err := f.change(layer, func(v *Value) []*Item { return v.update(u) })
 	if err != nil {
-		return fmt.Errorf("%s: the change is not kept: %w", f.path, err)
+		return "", fmt.Errorf("%s: the change is not kept: %w", f.path, err)
 	}
 	if len(added) == 0 || !layer.ofProject() || s.opts.Trust == nil {
-		return nil
+		return f.path, nil
 	}
 	items := make([]Item, len(added))
 	for i, it := range added {
 		it.File, it.Hash = f.path, s.hash(it)
 		items[i] = *it
 	}
-	return s.opts.Trust.Trust(s.opts.Dir, items, true)
+	return f.path, s.opts.Trust.Trust(s.opts.Dir, items, true)
 }
 
 // A file of settings that is about to change, below a directory that no link leads

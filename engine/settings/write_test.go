@@ -39,7 +39,7 @@ func TestKeep(t *testing.T) {
 		{Type: wire.UpdateSetMode, Mode: wire.ModeAcceptEdits, Destination: wire.DestinationLocalSettings},
 		rules(wire.DestinationSession, wire.UpdateAddRules, wire.BehaviorAllow, "Nowhere"),
 	} {
-		if err := s.Keep(u); err != nil {
+		if _, err := s.Keep(u); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -72,7 +72,7 @@ func TestKeep(t *testing.T) {
 		rules(wire.DestinationProjectSettings, wire.UpdateRemoveRules, wire.BehaviorAllow, "Bash"), // however it is written
 		{Type: wire.UpdateRemoveDirectories, Directories: []string{"/more"}, Destination: wire.DestinationLocalSettings},
 	} {
-		if err := s.Keep(u); err != nil {
+		if _, err := s.Keep(u); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -95,7 +95,7 @@ func TestKeepTogether(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 12 {
 		wg.Go(func() {
-			if err := load(t, o).Keep(rules(wire.DestinationLocalSettings, wire.UpdateAddRules, wire.BehaviorAllow, "Bash(n"+string(rune('a'+i))+")")); err != nil {
+			if _, err := load(t, o).Keep(rules(wire.DestinationLocalSettings, wire.UpdateAddRules, wire.BehaviorAllow, "Bash(n"+string(rune('a'+i))+")")); err != nil {
 				t.Error(err)
 			}
 		})
@@ -111,12 +111,12 @@ func TestKeepNot(t *testing.T) {
 	add := rules(wire.DestinationLocalSettings, wire.UpdateAddRules, wire.BehaviorAllow, "Bash")
 	dir, user := tree(t, map[string]string{"config/settings.json": `{}`, "project/x": ""})
 	o := settings.Options{Dir: dir, UserDir: user, Sources: settings.Sources{User: true}, Trust: &settings.Store{Dir: user}}
-	if err := load(t, o).Keep(add); !errors.Is(err, settings.ErrNotRead) {
+	if _, err := load(t, o).Keep(add); !errors.Is(err, settings.ErrNotRead) {
 		t.Errorf("a layer that is not read: %v", err)
 	}
 	o.Sources = all
 	s := load(t, o)
-	if err := s.Keep(&wire.PermissionUpdate{Type: wire.UpdateSetMode, Mode: wire.ModeBypassPermissions, Destination: wire.DestinationLocalSettings}); err == nil {
+	if _, err := s.Keep(&wire.PermissionUpdate{Type: wire.UpdateSetMode, Mode: wire.ModeBypassPermissions, Destination: wire.DestinationLocalSettings}); err == nil {
 		t.Error("a project gets the mode bypassPermissions")
 	}
 	if _, err := os.Stat(filepath.Join(dir, ".claude")); err == nil {
@@ -130,14 +130,14 @@ func TestKeepNot(t *testing.T) {
 	if err := os.Symlink(filepath.Join(user, "settings.json"), local); err != nil {
 		t.Skip(err)
 	}
-	if err := s.Keep(add); err == nil {
+	if _, err := s.Keep(add); err == nil {
 		t.Error("a link is followed")
 	}
 	os.RemoveAll(filepath.Dir(local))
 	if err := os.Symlink(user, filepath.Dir(local)); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Keep(rules(wire.DestinationProjectSettings, wire.UpdateAddRules, wire.BehaviorAllow, "Bash")); err == nil {
+	if _, err := s.Keep(rules(wire.DestinationProjectSettings, wire.UpdateAddRules, wire.BehaviorAllow, "Bash")); err == nil {
 		t.Error("a directory that is a link is followed")
 	}
 	if text, _ := os.ReadFile(filepath.Join(user, "settings.json")); string(text) != "{}" {
@@ -149,7 +149,7 @@ func TestKeepNot(t *testing.T) {
 		if err := os.WriteFile(local, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Keep(add); err == nil {
+		if _, err := s.Keep(add); err == nil {
 			t.Errorf("%s is taken", text)
 		}
 		if now, _ := os.ReadFile(local); string(now) != text {
@@ -166,7 +166,7 @@ func TestKeepThroughLink(t *testing.T) {
 		t.Skip(err)
 	}
 	s := load(t, settings.Options{Dir: dir, UserDir: user, Sources: all})
-	if err := s.Keep(rules(wire.DestinationUserSettings, wire.UpdateAddRules, wire.BehaviorAllow, "Bash(make)")); err != nil {
+	if _, err := s.Keep(rules(wire.DestinationUserSettings, wire.UpdateAddRules, wire.BehaviorAllow, "Bash(make)")); err != nil {
 		t.Fatal(err)
 	}
 	if text, _ := os.ReadFile(real); !strings.Contains(string(text), "Bash(make)") {
