@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/parley-go/parley/engine/agents"
+	"github.com/parley-go/parley/internal/spelling"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -267,7 +268,21 @@ var inert = map[string]flagKind{
 // restrict it, and that are refused for that.
 var absent = []string{
 	"--bg", "--background", "--cloud", "--desktop", "--environment", "--from-pr", "--remote-control", "--remote-control-session-name-prefix",
-	"--restricted", "--rewind-files", "--safe-mode", "--sdk-url", "--teleport", "--tmux", "-w", "--worktree", "--await-claim",
+	"--restricted", "--rewind-files", "--safe-mode", "--sdk-url", "--teleport", "--tmux", "-w", "--worktree", "--await-claim", "--managed-settings-in-initialize",
+}
+
+// meant is the flag that was meant by one that there is not, as words behind an error.
+func meant(name string) string {
+	var names []string
+	for _, spec := range flagTable {
+		for _, n := range spec.names {
+			names = append(names, strings.TrimLeft(n, "-"))
+		}
+	}
+	if like := spelling.Closest(strings.TrimLeft(name, "-"), names); like != "" {
+		return " (did you mean --" + strings.ReplaceAll(like, " or ", " or --") + "?)"
+	}
+	return ""
 }
 
 func on(field func(*Flags) *bool) func(*Flags, []string) error {
@@ -408,7 +423,7 @@ func ParseFlags(args []string) (*Flags, error) {
 			if slices.Contains(absent, name) {
 				return nil, usage("error: option '%s' is one of the official command that this one does not have. Leave it out.", name)
 			}
-			return nil, usage("error: unknown option '%s'", name)
+			return nil, usage("error: unknown option '%s'%s", name, meant(name))
 		}
 		var values []string
 		if joined {

@@ -127,6 +127,58 @@ func TestInertFlags(t *testing.T) {
 	}
 }
 
+// TestOfficialFlags: every flag of the official command is known, if only to say that
+// it cannot be kept to.
+func TestOfficialFlags(t *testing.T) {
+	for _, name := range strings.Fields(`--add-dir --agent --agents --allow-dangerously-skip-permissions --allowedTools --allowed-tools --append-system-prompt --append-system-prompt-file
+		--autocompact --ax-screen-reader --bg --background --bare --betas --brief --chrome --cloud -c --continue --dangerously-skip-permissions -d --debug --debug-file --debug-to-stderr
+		--desktop --disable-slash-commands --disallowedTools --disallowed-tools --effort --environment --exclude-dynamic-system-prompt-sections --fallback-model --file --fork-session
+		--forward-subagent-text --from-pr -h --help --ide --include-hook-events --include-partial-messages --input-format --json-schema --max-budget-usd --mcp-config --model -n --name
+		--no-chrome --no-session-persistence --output-format --permission-mode --permission-prompts --permission-prompt-tool --plugin-dir --plugin-dir-no-mcp --plugin-url -p --print
+		--prompt-suggestions --remote-control --remote-control-session-name-prefix --replay-user-messages --restricted -r --resume --resume-session-at --resume-drops-turn --rewind-files
+		--safe-mode --session-id --session-mirror --setting-sources --settings --managed-settings --managed-settings-in-initialize --strict-mcp-config --system-prompt --system-prompt-file
+		--system-prompt-snapshot --teleport --tmux --tools --verbose -v --version -w --worktree --max-turns --max-thinking-tokens --thinking --thinking-display --task-budget --init
+		--init-only --maintenance --enable-auth-status --workload --advisor --prefill --await-initialize --await-claim`) {
+		if _, err := ParseFlags([]string{name}); err != nil && strings.Contains(err.Error(), "unknown option") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestDebugFile: what is said under --debug goes to the file that is named.
+func TestDebugFile(t *testing.T) {
+	dir := t.TempDir()
+	var stdout, stderr bytes.Buffer
+	cfg := Config{Cwd: dir, Model: parleytest.Script(parleytest.Say("hello")).Model(), Store: &session.Memory{}}
+	if code := Run(t.Context(), cfg, []string{"-p", "hi", "--debug-file", "log/debug.txt", "--brief"}, strings.NewReader(""), &stdout, &stderr); code != 0 || stderr.Len() > 0 {
+		t.Errorf("exit status %d, %s", code, &stderr)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "log", "debug.txt")); err != nil || !strings.Contains(string(text), "--brief is accepted and has no effect") {
+		t.Errorf("%q %v", text, err)
+	}
+	cfg.Model = parleytest.Script(parleytest.Say("hello")).Model()
+	if code := Run(t.Context(), cfg, []string{"-p", "hi", "--debug-file", "log/debug.txt/x"}, strings.NewReader(""), &stdout, &stderr); code != 1 || !strings.Contains(stderr.String(), "the debug file cannot be written") {
+		t.Errorf("exit status %d, %s", code, &stderr)
+	}
+}
+
+// TestSessionName: a session that is begun with a title is found by it.
+func TestSessionName(t *testing.T) {
+	cfg := Config{Cwd: t.TempDir(), Store: &session.Memory{}}
+	for _, args := range [][]string{{"-p", "hi", "--name", "Tuesday"}, {"-p", "again", "--resume", "tuesday"}} {
+		var stdout, stderr bytes.Buffer
+		cfg.Model = parleytest.Script(parleytest.Say("hello")).Model()
+		if code := Run(t.Context(), cfg, args, strings.NewReader(""), &stdout, &stderr); code != 0 {
+			t.Errorf("%q: exit status %d, %s", args, code, &stderr)
+		}
+	}
+	// Where there is none, a person is told once.
+	var stdout, stderr bytes.Buffer
+	if code := Run(t.Context(), cfg, []string{"-p", "hi", "--resume", "Wednesday"}, strings.NewReader(""), &stdout, &stderr); code != 1 || stdout.Len() > 0 || stderr.String() != "No conversation found with the title: Wednesday\n" {
+		t.Errorf("exit status %d, %q %q", code, &stdout, &stderr)
+	}
+}
+
 func TestPrompts(t *testing.T) {
 	for _, tt := range []struct {
 		args   []string
@@ -160,6 +212,7 @@ func TestBadFlags(t *testing.T) {
 	}{
 		{[]string{"--bogus"}, "error: unknown option '--bogus'"},
 		{[]string{"--bogus=1"}, "error: unknown option '--bogus'"},
+		{[]string{"--modle", "x"}, "error: unknown option '--modle' (did you mean --model?)"},
 		{[]string{"--permission-mode", "bogus"}, "error: option '--permission-mode <mode>' argument 'bogus' is invalid. Allowed choices are acceptEdits, auto, bypassPermissions, manual, dontAsk, plan"},
 		{[]string{"--output-format=xml"}, "error: option '--output-format <format>' argument 'xml' is invalid. Allowed choices are text, json, stream-json"},
 		{[]string{"--session-id", "notauuid"}, "Error: Invalid session ID. Must be a valid UUID."},

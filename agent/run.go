@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,6 +31,31 @@ func Run(ctx context.Context, cfg Config, args []string, stdin io.Reader, stdout
 
 func run(ctx context.Context, cfg Config, flags *Flags, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx = traceOf(ctx, cfg.Environ)
+	debug := io.Discard
+	switch {
+	case flags.DebugFile != "":
+		file := flags.DebugFile
+		if !filepath.IsAbs(file) {
+			file = filepath.Join(cfg.Cwd, file)
+		}
+		err := os.MkdirAll(filepath.Dir(file), 0o700)
+		var f *os.File
+		if err == nil {
+			f, err = os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		}
+		if err != nil {
+			fmt.Fprintf(stderr, "Error: the debug file cannot be written: %v\n", err)
+			return 1
+		}
+		defer f.Close()
+		debug = f
+	case flags.Debug || flags.DebugToStderr:
+		stderr = &lockedWriter{w: stderr}
+		debug = stderr
+	}
+	if debug != io.Discard && cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.NewTextHandler(debug, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
 	set, err := newSetup(cfg, flags)
 	if err != nil {
 		fmt.Fprintln(stderr, err)
@@ -40,14 +66,12 @@ func run(ctx context.Context, cfg Config, flags *Flags, stdin io.Reader, stdout,
 		return 0
 	}
 	set.warn(stderr)
-	if flags.Debug || flags.DebugToStderr {
-		for _, name := range flags.Ignored {
-			fmt.Fprintf(stderr, "[debug] %s is accepted and has no effect in this version\n", name)
-		}
-		names, at := set.prefs.Unknown()
-		for i, name := range names {
-			fmt.Fprintf(stderr, "[debug] %v: the setting %s is not known to this version\n", at[i], name)
-		}
+	for _, name := range flags.Ignored {
+		fmt.Fprintf(debug, "[debug] %s is accepted and has no effect in this version\n", name)
+	}
+	names, at := set.prefs.Unknown()
+	for i, name := range names {
+		fmt.Fprintf(debug, "[debug] %v: the setting %s is not known to this version\n", at[i], name)
 	}
 	if flags.InputFormat == "stream-json" {
 		return serve(ctx, set, stdin, stdout, stderr)
@@ -78,6 +102,19 @@ func run(ctx context.Context, cfg Config, flags *Flags, stdin io.Reader, stdout,
 		return serve(ctx, set, in, &jsonPrinter{w: stdout, all: flags.Verbose}, stderr)
 	}
 	return serve(ctx, set, in, &textPrinter{w: stdout}, stderr)
+}
+
+// A lockedWriter is written to from many goroutines.
+type lockedWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+// Write implements [io.Writer].
+func (l *lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
 }
 
 // A lineWriter cuts what is written to it into messages.

@@ -158,7 +158,7 @@ func (s *server) startFailed(err error) int {
 		err = startError(err)
 	}
 	fmt.Fprintln(s.stderr, err)
-	if missing != nil {
+	if missing != nil && s.set.flags.OutputFormat != "text" { // a person reads it once
 		zero := 0
 		s.out.put(&wire.Result{Subtype: "error_during_execution", IsError: true, Errors: []string{err.Error()}, SessionID: missing.id, UUID: engine.NewID(),
 			Usage: engine.NoUsage(), ModelUsage: map[string]*wire.ModelUsage{}, PermissionDenials: []*wire.PermissionDenial{}, ResultIndex: &zero})

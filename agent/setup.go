@@ -283,6 +283,11 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 	set.compressOld()
 	if log != nil {
 		set.closers = append(set.closers, log.Close)
+		if title := strings.TrimSpace(set.flags.SessionName); title != "" {
+			if err := log.Append(session.Title(title)); err != nil {
+				return nil, err
+			}
+		}
 	}
 	system, err := set.systemPrompt()
 	if err != nil {

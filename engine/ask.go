@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
+	"net/url"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -129,7 +131,18 @@ func asModelError(err error) *model.Error {
 	if errors.As(err, &e) {
 		return e
 	}
-	return &model.Error{Message: err.Error()}
+	message := err.Error()
+	var request *url.Error
+	if errors.As(err, &request) {
+		if u, bad := url.Parse(request.URL); bad == nil {
+			message = fmt.Sprintf("%s://%s: %v", u.Scheme, u.Host, request.Err)
+		}
+		var dial *net.OpError
+		if errors.As(err, &dial) && dial.Op == "dial" {
+			message += ". Check the network, a proxy, and the address of the API"
+		}
+	}
+	return &model.Error{Message: message}
 }
 
 // retryable reports whether a failure may pass by itself. A refused key does not.

@@ -82,7 +82,7 @@ func (c *Conversation) Times() (total, api time.Duration) {
 // Rename gives the session a title and says so.
 func (c *Conversation) Rename(title string) error {
 	title = strings.TrimSpace(title)
-	if err := c.record(&session.Entry{Type: "custom-title", Fields: fields("customTitle", title)}); err != nil {
+	if err := c.record(session.Title(title)); err != nil {
 		return err
 	}
 	c.emit(&wire.SessionTitleChanged{Title: title, UUID: NewID(), SessionID: c.id})

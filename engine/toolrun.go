@@ -113,9 +113,11 @@ func (r *toolRun) start(b *block, uuid string) {
 				call.out = failed(call, errors.New("the tool failed in an unexpected way: it never returned"))
 			}
 		}()
+		stopped := false // by the answer to an earlier one
 		for _, other := range before {
 			select {
 			case <-other.done:
+				stopped = stopped || other.out.interrupt
 			case <-call.ctx.Done():
 			}
 		}
@@ -125,7 +127,7 @@ func (r *toolRun) start(b *block, uuid string) {
 			case <-call.ctx.Done():
 			}
 		}
-		if call.ctx.Err() != nil {
+		if stopped || call.ctx.Err() != nil {
 			call.out = rejected(call, r.c.now())
 			return
 		}

@@ -19,13 +19,18 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
+// Title is the entry that gives a session a title, for its log.
+func Title(title string) *Entry {
+	return &Entry{Type: "custom-title", Fields: map[string]json.RawMessage{"customTitle": quote(title)}}
+}
+
 // Rename gives a session a title. The last one counts. The session may be open.
 func Rename(ctx context.Context, s Store, id, title string, in *In) error {
 	title = strings.TrimSpace(title)
 	if title == "" {
 		return errors.New("session: the title is empty")
 	}
-	return note(ctx, s, id, in, &Entry{Type: "custom-title", Fields: map[string]json.RawMessage{"customTitle": quote(title)}})
+	return note(ctx, s, id, in, Title(title))
 }
 
 // Tag gives a session a tag, or takes it away if the tag is empty. Characters that

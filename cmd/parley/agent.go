@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"net/http"
 	"os"
@@ -106,6 +107,9 @@ func agentConfig(p *process) (agent.Config, error) {
 	cfg.Snapshot = new(bash.Snapshot)
 	cfg.Script = func(file string) (model.Model, error) {
 		s, err := parleytest.ReadScript(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("Error: the script %s does not exist; parley help script says how to write one", file)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("Error: %w", err)
 		}

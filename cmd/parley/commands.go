@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -10,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/parley-go/parley/internal/spelling"
 )
 
 // What the command exits with. A command may exit with a status of its own, such
@@ -151,59 +152,7 @@ func nearest(word string) string {
 	for _, c := range commands() {
 		names = append(names, c.name)
 	}
-	return closest(word, names)
-}
-
-// closest returns the names that a word is nearest to, if it is near to any.
-func closest(word string, names []string) string {
-	fold := func(s string) string { return strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(s)) }
-	type near struct {
-		name string
-		far  int
-	}
-	var all []near
-	for _, name := range names {
-		far := distance(fold(word), fold(name))
-		if strings.HasPrefix(name, word+"-") {
-			far = 1 // the first word of two
-		}
-		if far <= max(1, len(name)/4) {
-			all = append(all, near{name, far})
-		}
-	}
-	slices.SortStableFunc(all, func(a, b near) int { return cmp.Compare(a.far, b.far) })
-	var out []string
-	for _, n := range all {
-		if n.far == all[0].far {
-			out = append(out, n.name)
-		}
-	}
-	return strings.Join(out, " or ")
-}
-
-// distance counts the letters to insert, remove, replace or swap with the next to
-// make b of a.
-func distance(a, b string) int {
-	prev2, prev := []int(nil), make([]int, len(b)+1)
-	for j := range prev {
-		prev[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		cur := make([]int, len(b)+1)
-		cur[0] = i
-		for j := 1; j <= len(b); j++ {
-			change := 1
-			if a[i-1] == b[j-1] {
-				change = 0
-			}
-			cur[j] = min(prev[j]+1, cur[j-1]+1, prev[j-1]+change)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				cur[j] = min(cur[j], prev2[j-2]+1)
-			}
-		}
-		prev2, prev = prev, cur
-	}
-	return prev[len(b)]
+	return spelling.Closest(word, names)
 }
 
 // A flagSet is the flags of a command, and its help.
@@ -265,12 +214,26 @@ func parse(fs *flagSet, args []string) error {
 		text = "there is no flag --" + strings.TrimLeft(name, "-")
 		var names []string
 		fs.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
-		if like := closest(strings.TrimLeft(name, "-"), names); like != "" {
+		if like := spelling.Closest(strings.TrimLeft(name, "-"), names); like != "" {
 			text += ". Did you mean --" + strings.ReplaceAll(like, " or ", " or --") + "?"
 		}
 	}
 	text = strings.NewReplacer("flag needs an argument: -", "a value is missing after --", "for flag -", "for --").Replace(text)
 	return usagef("%s (parley help %s has its flags)", text, fs.Name())
+}
+
+// parseWords parses flags that stand before and behind words, and returns the words.
+func parseWords(fs *flagSet, args []string) (words []string, err error) {
+	for rest := args; ; {
+		if err := parse(fs, rest); err != nil {
+			return nil, err
+		}
+		if rest = fs.Args(); len(rest) == 0 {
+			return words, nil
+		}
+		words = append(words, rest[0])
+		rest = rest[1:]
+	}
 }
 
 // A list is a flag that may be given several times.

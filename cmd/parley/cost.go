@@ -80,16 +80,9 @@ func costCommand(ctx context.Context, p *process, args []string) error {
 	fs := newFlags(p, "cost", "[SESSION] [--day DAY] [--json]", costHelp)
 	day := fs.String("day", "", "all sessions of this `day`: today, yesterday or YYYY-MM-DD")
 	asJSON := fs.Bool("json", false, "print JSON")
-	var words []string
-	for rest := args; ; {
-		if err := parse(fs, rest); err != nil {
-			return err
-		}
-		if rest = fs.Args(); len(rest) == 0 {
-			break
-		}
-		words = append(words, rest[0])
-		rest = rest[1:]
+	words, err := parseWords(fs, args)
+	if err != nil {
+		return err
 	}
 	if len(words) > 1 || len(words) == 1 && *day != "" {
 		return usagef("it is: parley cost [SESSION], or parley cost --day DAY")

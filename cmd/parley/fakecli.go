@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/parley-go/parley/internal/spelling"
 	"github.com/parley-go/parley/parleytest/peer"
 )
 
@@ -201,7 +202,7 @@ func unknownFault(name string) error {
 	for _, s := range peer.Faults() {
 		names = append(names, s.Name)
 	}
-	if like := closest(name, names); like != "" {
+	if like := spelling.Closest(name, names); like != "" {
 		return usagef("there is no fault %s. Did you mean %s?", name, like)
 	}
 	return usagef("there is no fault %s (--list-faults has them all)", name)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/internal/spelling"
 )
 
 // What help says of things that are no commands. The formats of script files are as
@@ -87,7 +88,7 @@ func help(ctx context.Context, p *process, args []string) error {
 	for _, t := range all {
 		names = append(names, t.name)
 	}
-	if like := closest(args[0], names); like != "" {
+	if like := spelling.Closest(args[0], names); like != "" {
 		return usagef("there is no help on %s. Did you mean %s?", args[0], like)
 	}
 	return usagef("there is no help on %s, only on %s", args[0], strings.Join(names, ", "))

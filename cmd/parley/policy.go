@@ -44,16 +44,9 @@ func policyCommand(ctx context.Context, p *process, args []string) error {
 	flagSettings := fs.String("settings", "", "more settings: a `file` or JSON")
 	mode := fs.String("permission-mode", "", "the `mode` to decide in")
 	asJSON := fs.Bool("json", false, "print receipts as JSON, a line each")
-	var words []string
-	for rest := args; ; {
-		if err := parse(fs, rest); err != nil {
-			return err
-		}
-		if rest = fs.Args(); len(rest) == 0 {
-			break
-		}
-		words = append(words, rest[0])
-		rest = rest[1:]
+	words, err := parseWords(fs, args)
+	if err != nil {
+		return err
 	}
 	if len(words) == 0 {
 		return usagef("say what to do: explain, lint or replay (parley help policy has it all)")

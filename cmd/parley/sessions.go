@@ -14,6 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/parley-go/parley/internal/spelling"
 	"github.com/parley-go/parley/session"
 )
 
@@ -46,17 +47,9 @@ func sessions(ctx context.Context, p *process, args []string) error {
 	system := fs.Bool("system", false, "show: what the system said, too")
 	agent := fs.String("agent", "", "show: what the subagent with this `id` said")
 	days := fs.Int("older-than", 30, "compress: those not written for so many `days`")
-	// Flags may stand before and behind the words.
-	var words []string
-	for rest := args; ; {
-		if err := parse(fs, rest); err != nil {
-			return err
-		}
-		if rest = fs.Args(); len(rest) == 0 {
-			break
-		}
-		words = append(words, rest[0])
-		rest = rest[1:]
+	words, err := parseWords(fs, args)
+	if err != nil {
+		return err
 	}
 	store, cwd, err := sessionFiles(p)
 	if err != nil {
@@ -169,7 +162,7 @@ func sessions(ctx context.Context, p *process, args []string) error {
 		return err
 	}
 	text := fmt.Sprintf("there is nothing like %s to do with sessions", verb)
-	if like := closest(verb, []string{"list", "show", "rename", "tag", "fork", "delete", "export", "import", "compress"}); like != "" {
+	if like := spelling.Closest(verb, []string{"list", "show", "rename", "tag", "fork", "delete", "export", "import", "compress"}); like != "" {
 		text += ". Did you mean " + like + "?"
 	}
 	return usagef("%s (parley help sessions has it all)", text)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -479,6 +480,9 @@ func (s *screen) always(req *wire.CanUseTool) []*wire.PermissionUpdate {
 	}
 	var updates []*wire.PermissionUpdate
 	for _, u := range req.PermissionSuggestions {
+		if u.Type == wire.UpdateAddDirectories && !slices.ContainsFunc(u.Directories, func(dir string) bool { return filepath.IsAbs(s.relative(dir)) }) {
+			continue // it works there already
+		}
 		here := *u
 		here.Destination = wire.DestinationSession
 		updates = append(updates, &here)

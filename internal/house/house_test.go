@@ -35,11 +35,11 @@ var arrows = map[string][]string{
 	".":              {"transport", "session", "internal/telemetry"},
 	"engine/...":     {"wire", "session", "engine/..."},
 	"engine":         {"wire", "session", "engine/...", "internal/telemetry"},
-	"agent":          {"engine", "transport", "wire"},
+	"agent":          {"engine", "transport", "wire", "internal/spelling"},
 	"parleytest":     {"wire", "transport", "engine/model", "parleytest/..."},
 	"parleytest/...": {"wire", "transport", "engine/model", "parleytest", "parleytest/..."},
 	"conformance":    {"wire", "transport", "parleytest"},
-	"cmd/parley":     {".", "agent", "parleytest", "conformance", "internal/otlp"},
+	"cmd/parley":     {".", "agent", "parleytest", "conformance", "internal/otlp", "internal/spelling"},
 
 	// What checks, measures and shows the rest stands above it.
 	"interop/go":    {"interop"},
@@ -59,6 +59,7 @@ var arrows = map[string][]string{
 	"internal/loopback": {},
 	"internal/sbom":     {},
 
+	"internal/spelling":  {},
 	"internal/telemetry": {},
 	"internal/otlp":      {},
 }
