@@ -26,24 +26,12 @@ func (c *config) observe(ctx context.Context) (_ context.Context, see func(wire.
 			if o := m.Outcome(); o != wire.OutcomeCompleted {
 				failure = o.String()
 			}
-			u := usageOf(m.Usage)
+			u := telemetry.UsageOf(m.Usage)
 			u.Turns, u.CostUSD, u.StopReason = m.NumTurns, m.TotalCostUSD, m.StopReason
 			span.Set(u)
 		}
 	}
 	return ctx, see, func(err error) { span.End(err, failure) }
-}
-
-func usageOf(u *wire.Usage) telemetry.Usage {
-	if u == nil {
-		return telemetry.Usage{}
-	}
-	return telemetry.Usage{
-		Input:         u.InputTokens + u.CacheReadInputTokens + u.CacheCreationInputTokens,
-		Output:        u.OutputTokens,
-		CacheRead:     u.CacheReadInputTokens,
-		CacheCreation: u.CacheCreationInputTokens,
-	}
 }
 
 // handOn gives the agent the span of ctx as the parent of its own. A variable of the

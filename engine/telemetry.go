@@ -11,7 +11,7 @@ import (
 
 // endSpan ends the span of a turn with its result.
 func (t *turn) endSpan(r *wire.Result) {
-	u := usageOf(r.Usage)
+	u := telemetry.UsageOf(r.Usage)
 	u.Turns, u.CostUSD, u.StopReason = r.NumTurns, r.TotalCostUSD, r.StopReason
 	t.span.Set(u)
 	failure := ""
@@ -24,7 +24,7 @@ func (t *turn) endSpan(r *wire.Result) {
 // endSpan ends the span of the request that gave the answer.
 func (a *answer) endSpan(span *telemetry.Span, err error) {
 	if a.started {
-		u := usageOf(&a.usage)
+		u := telemetry.UsageOf(&a.usage)
 		u.Model, u.ID, u.StopReason = a.model, a.id, a.stopReason
 		span.Set(u)
 		span.Count(u)
@@ -37,16 +37,4 @@ func (a *answer) endSpan(span *telemetry.Span, err error) {
 		}
 	}
 	span.End(err, kind)
-}
-
-func usageOf(u *wire.Usage) telemetry.Usage {
-	if u == nil {
-		return telemetry.Usage{}
-	}
-	return telemetry.Usage{
-		Input:         u.InputTokens + u.CacheReadInputTokens + u.CacheCreationInputTokens,
-		Output:        u.OutputTokens,
-		CacheRead:     u.CacheReadInputTokens,
-		CacheCreation: u.CacheCreationInputTokens,
-	}
 }

@@ -29,7 +29,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -378,30 +377,17 @@ func (r *Runner) start(ctx context.Context, h settings.Hook, input []byte) (*com
 	if err != nil {
 		return nil, err
 	}
-	stdin, feed, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	printed, stdout, err := os.Pipe()
-	if err != nil {
-		stdin.Close()
-		feed.Close()
-		return nil, err
-	}
 	c := &command{ctx: ctx, mark: process.NewMark(), bound: h.Timeout, asyncs: make(chan struct{}), changed: make(chan struct{}, 1)}
 	if c.bound <= 0 {
 		c.bound = Timeout
 	}
 	c.stderr = process.NewSpool("", maxOutput, nil)
 	env := append(slices.Clone(r.opts.Env), "CLAUDE_PROJECT_DIR="+r.opts.Dir)
-	c.tree, err = process.Start(&process.Command{Args: args, Dir: r.opts.Dir, Env: env, Mark: c.mark, Output: c.stderr, Stdin: stdin, Stdout: stdout})
-	stdin.Close()
-	stdout.Close()
+	tree, feed, printed, err := process.StartPiped(&process.Command{Args: args, Dir: r.opts.Dir, Env: env, Mark: c.mark, Output: c.stderr})
 	if err != nil {
-		feed.Close()
-		printed.Close()
 		return nil, err
 	}
+	c.tree = tree
 	go func() {
 		feed.Write(input) // a hook need not read it
 		feed.Close()

@@ -64,31 +64,18 @@ func (s *server) start(ctx context.Context) (link, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	in, stdin, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	stdout, out, err := os.Pipe()
-	if err != nil {
-		in.Close()
-		stdin.Close()
-		return nil, err
-	}
 	p := &program{mark: process.NewMark(), stderr: process.NewSpool("", 1<<40, nil)}
-	how := &process.Command{Args: append([]string{path}, s.cfg.Args...), Dir: s.m.opts.Dir, Env: env, Mark: p.mark, Stdin: in, Stdout: out, Output: p.stderr}
+	how := &process.Command{Args: append([]string{path}, s.cfg.Args...), Dir: s.m.opts.Dir, Env: env, Mark: p.mark, Output: p.stderr}
 	if s.source == projectSource {
 		how.Confine = func(cmd *exec.Cmd) (func(error) <-chan struct{}, error) {
 			return s.m.opts.Sandbox.Confine(cmd, s.m.opts.Dir)
 		}
 	}
-	p.tree, err = process.Start(how)
-	in.Close()
-	out.Close()
+	tree, stdin, stdout, err := process.StartPiped(how)
 	if err != nil {
-		stdin.Close()
-		stdout.Close()
 		return nil, fmt.Errorf("the server cannot be started: %w", err)
 	}
+	p.tree = tree
 	p.lineConn = newLineConn(stdout, stdin)
 	return p, nil
 }

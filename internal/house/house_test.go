@@ -60,7 +60,7 @@ var arrows = map[string][]string{
 	"internal/sbom":     {},
 
 	"internal/spelling":  {},
-	"internal/telemetry": {},
+	"internal/telemetry": {"wire"},
 	"internal/otlp":      {},
 }
 

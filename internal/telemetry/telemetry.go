@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/parley-go/parley/wire"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
@@ -132,6 +133,19 @@ type Usage struct {
 	CacheRead, CacheCreation int64
 	CostUSD                  float64 // 0 if it is not known
 	Turns                    int
+}
+
+// UsageOf is what the API says that a request, or a turn, took; nil says nothing.
+func UsageOf(u *wire.Usage) Usage {
+	if u == nil {
+		return Usage{}
+	}
+	return Usage{
+		Input:         u.InputTokens + u.CacheReadInputTokens + u.CacheCreationInputTokens,
+		Output:        u.OutputTokens,
+		CacheRead:     u.CacheReadInputTokens,
+		CacheCreation: u.CacheCreationInputTokens,
+	}
 }
 
 // Set adds what became known.

@@ -57,6 +57,32 @@ type Tree struct {
 	killing sync.Mutex
 }
 
+// StartPiped starts a command whose standard input and output are pipes, and returns
+// our ends of them. The caller closes both.
+func StartPiped(c *Command) (t *Tree, stdin, stdout *os.File, err error) {
+	in, stdin, err := os.Pipe()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	stdout, out, err := os.Pipe()
+	if err != nil {
+		in.Close()
+		stdin.Close()
+		return nil, nil, nil, err
+	}
+	piped := *c
+	piped.Stdin, piped.Stdout = in, out
+	t, err = Start(&piped)
+	in.Close()
+	out.Close()
+	if err != nil {
+		stdin.Close()
+		stdout.Close()
+		return nil, nil, nil, err
+	}
+	return t, stdin, stdout, nil
+}
+
 // Start starts a command. The spool is closed when nothing will be printed any
 // more.
 func Start(c *Command) (*Tree, error) {
