@@ -3,11 +3,15 @@ package interop
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/parley-go/parley"
 	pt "github.com/parley-go/parley/parleytest"
@@ -28,57 +32,178 @@ func withParley(t *testing.T, s *pt.Scenario) (context.Context, *parley.Options)
 	}
 }
 
-// The official reference servers work with our command.
-func TestReferenceServers(t *testing.T) {
-	t.Parallel()
+// reference finds an official reference server.
+func reference(t *testing.T, name string) (node, file string) {
+	t.Helper()
 	p := peers(t)
-	module := func(name string) string {
-		file := filepath.Join(p.Dir, "node_modules", "@modelcontextprotocol", name, "dist", "index.js")
-		if _, err := os.Stat(file); err != nil {
-			t.Skipf("%s is not installed; scripts/peers does that", name)
-		}
-		return file
+	file = filepath.Join(p.Dir, "node_modules", "@modelcontextprotocol", name, "dist", "index.js")
+	if _, err := os.Stat(file); err != nil {
+		t.Skipf("%s is not installed; scripts/peers does that", name)
 	}
-	everything, filesystem := module("server-everything"), module("server-filesystem")
 	node, err := exec.LookPath("node")
 	if err != nil {
 		t.Skip("there is no node")
 	}
-	files := t.TempDir()
-	if err := os.WriteFile(filepath.Join(files, "note.txt"), []byte("remember the milk"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	ctx, o := withParley(t, pt.Script(
-		pt.Call("mcp__every__echo", `{"message":"hello there"}`).Call("mcp__files__read_text_file", map[string]string{"path": filepath.Join(files, "note.txt")}),
-		pt.Expect(pt.ToolResult("hello there"), pt.ToolResult("remember the milk")).Call("ListMcpResourcesTool", `{"server":"every"}`),
-		pt.Expect(pt.ToolResult(`"server":"every"`)).Say("Done."),
-		pt.Say("And the prompt."),
-	))
-	o.Cwd = files // which servers are told as the root
-	o.AllowedTools = []string{"mcp__every", "mcp__files"}
-	o.MCPServers = map[string]*wire.MCPServerConfig{"every": {Command: node, Args: []string{everything, "stdio"}}, "files": {Command: node, Args: []string{filesystem, files}}}
-	for _, s := range o.MCPServers {
-		s.Extra = map[string]json.RawMessage{"startup": json.RawMessage(`"required"`)}
-	}
-	c, err := parley.Connect(ctx, o)
+	return node, file
+}
+
+// listening starts a reference server on a port of its own and returns it.
+func listening(t *testing.T, node, file, transport string) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
-	if r, err := askTurn(ctx, t, c, "use them"); err != nil || r.Result != "Done." {
-		t.Fatal(r, err)
-	}
-	status, err := c.MCPStatus(ctx)
-	if err != nil {
+	port := l.Addr().(*net.TCPAddr).Port
+	l.Close()
+	cmd := exec.Command(node, file, transport)
+	cmd.Env = append(os.Environ(), fmt.Sprint("PORT=", port))
+	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range status {
-		if s.Status != wire.MCPConnected || len(s.Tools) == 0 {
-			t.Errorf("%+v", s)
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if c, err := net.Dial("tcp", fmt.Sprint("127.0.0.1:", port)); err == nil {
+			c.Close()
+			return port
+		}
+		if time.Now().After(end) {
+			t.Fatal("the server does not listen")
 		}
 	}
-	if r, err := askTurn(ctx, t, c, "/mcp__every__simple-prompt"); err != nil || r.Result != "And the prompt." {
-		t.Error(r, err)
+}
+
+// The official reference servers work with our command: tools called side by side,
+// pictures, structured results, progress, tools that come later, resources, templates,
+// prompts, questions; the one of everything by each transport.
+func TestReferenceServers(t *testing.T) {
+	node, everything := reference(t, "server-everything")
+	_, filesystem := reference(t, "server-filesystem")
+	for _, transport := range []string{"stdio", "sse", "http"} {
+		t.Run(transport, func(t *testing.T) {
+			t.Parallel()
+			files := t.TempDir()
+			if err := os.WriteFile(filepath.Join(files, "note.txt"), []byte("remember the milk"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			static := "demo://resource/static/document/"
+			ctx, o := withParley(t, pt.Script(
+				pt.Call("mcp__every__echo", `{"message":"hello there"}`).Call("mcp__files__read_text_file", map[string]string{"path": filepath.Join(files, "note.txt")}).
+					Call("mcp__every__get-sum", `{"a":2,"b":40}`).Call("mcp__every__get-tiny-image", `{}`).Call("mcp__every__get-structured-content", `{"location":"Chicago"}`).
+					Call("mcp__files__write_file", map[string]string{"path": filepath.Join(files, "new.txt"), "content": "made"}).Call("mcp__files__read_text_file", `{"path":"/etc/passwd"}`),
+				pt.Expect(pt.ToolResult("hello there"), pt.ToolResult("remember the milk"), pt.ToolResult("42")).Call("mcp__every__trigger-long-running-operation", `{"duration":4.5,"steps":9}`),
+				pt.Expect(pt.ToolResult("completed")).Call("ListMcpResourcesTool", `{"server":"every"}`),
+				pt.Expect(pt.ToolResult(`"server":"every"`), pt.ToolResult("demo://resource/dynamic/text/{resourceId}")).Call("ReadMcpResourceTool", map[string]string{"server": "every", "uri": static + "features.md"}).
+					Call("ReadMcpResourceTool", `{"server":"every","uri":"demo://resource/dynamic/text/7"}`).Call("ReadMcpResourceDirTool", map[string]string{"server": "every", "uri": static}),
+				pt.Expect(pt.ToolResult("Everything"), pt.ToolResult("Resource 7"), pt.ToolResult(static+"startup.md")).Say("Done."),
+				pt.Expect(pt.Tools("mcp__every__get-roots-list", "mcp__every__trigger-elicitation-request")).Call("mcp__every__trigger-elicitation-request", `{}`),
+				pt.Say("Asked."),
+				pt.Expect(pt.LastUser("Berlin")).Say("And the prompt."),
+			))
+			o.Cwd = files                      // which servers are told as the root
+			o.Env["MCP_TOOL_TIMEOUT"] = "3000" // of silence
+			o.AllowedTools = []string{"mcp__every", "mcp__files"}
+			every := &wire.MCPServerConfig{Command: node, Args: []string{everything, "stdio"}}
+			switch transport {
+			case "sse":
+				every = &wire.MCPServerConfig{Type: "sse", URL: fmt.Sprintf("http://127.0.0.1:%d/sse", listening(t, node, everything, "sse"))}
+			case "http":
+				every = &wire.MCPServerConfig{Type: "http", URL: fmt.Sprintf("http://127.0.0.1:%d/mcp", listening(t, node, everything, "streamableHttp"))}
+			}
+			o.MCPServers = map[string]*wire.MCPServerConfig{"every": every, "files": {Command: node, Args: []string{filesystem, files}}}
+			for _, s := range o.MCPServers {
+				s.Extra = map[string]json.RawMessage{"startup": json.RawMessage(`"required"`)}
+			}
+			asked := make(chan *wire.Elicitation, 10)
+			o.OnElicitation = func(_ context.Context, q *wire.Elicitation) (*wire.ElicitResult, error) {
+				asked <- q
+				return &wire.ElicitResult{Action: wire.ElicitDecline}, nil
+			}
+			c, err := parley.Connect(ctx, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			var last *wire.Result
+			results := map[string]*wire.ToolResultBlock{}
+			names := map[string]string{}
+			for m, err := range c.Turn(ctx, "use them") {
+				if err != nil {
+					t.Fatal(err)
+				}
+				switch m := m.(type) {
+				case *wire.Assistant:
+					for _, b := range m.Message.Content.All() {
+						if b, ok := b.(*wire.ToolUseBlock); ok {
+							names[b.ID] = b.Name + string(b.Input)
+						}
+					}
+				case *wire.User:
+					for _, b := range m.Message.Content.All() {
+						if b, ok := b.(*wire.ToolResultBlock); ok {
+							results[names[b.ToolUseID]] = b
+						}
+					}
+				case *wire.Result:
+					last = m
+				}
+			}
+			if last == nil || last.Result != "Done." {
+				t.Fatalf("%+v %v", last, results)
+			}
+			pictures := 0
+			for _, b := range results[`mcp__every__get-tiny-image{}`].Content.All() {
+				if _, ok := b.(*wire.ImageBlock); ok {
+					pictures++
+				}
+			}
+			if pictures != 1 {
+				t.Errorf("%d pictures in %v", pictures, results[`mcp__every__get-tiny-image{}`].Content)
+			}
+			if r := results[`mcp__files__read_text_file{"path":"/etc/passwd"}`]; !r.IsError {
+				t.Errorf("%+v", r)
+			}
+			if made, err := os.ReadFile(filepath.Join(files, "new.txt")); string(made) != "made" {
+				t.Error(string(made), err)
+			}
+			// The server has these tools only once it knows what its client can do.
+			for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+				status, err := c.MCPStatus(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				late := false
+				for _, s := range status {
+					if s.Status != wire.MCPConnected || len(s.Tools) == 0 {
+						t.Errorf("%+v", s)
+					}
+					late = late || slices.ContainsFunc(s.Tools, func(i *wire.MCPToolInfo) bool { return i.Name == "get-roots-list" })
+				}
+				if late {
+					break
+				}
+				if time.Now().After(end) {
+					t.Fatal("the tools that come later never came")
+				}
+			}
+			if r, err := askTurn(ctx, t, c, "ask me"); err != nil || r.Result != "Asked." {
+				t.Error(r, err)
+			}
+			select {
+			case q := <-asked:
+				if q.MCPServerName != "every" || q.Mode != "form" || q.RequestedSchema == nil {
+					t.Errorf("%+v", q)
+				}
+			default:
+				t.Error("nobody was asked")
+			}
+			if r, err := askTurn(ctx, t, c, "/mcp__every__args-prompt Berlin"); err != nil || r.Result != "And the prompt." {
+				t.Error(r, err)
+			}
+		})
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"image"
 	"image/gif"
 	"image/jpeg"
@@ -72,6 +73,10 @@ func Fit(data []byte) (*Picture, error) {
 	if len(data) > MaxInput {
 		return nil, fmt.Errorf("it has %d bytes, and at most %d are looked at", len(data), MaxInput)
 	}
+	given := len(data)
+	if kind == "image/png" {
+		data = mended(data)
+	}
 	w, h, err := size(kind, data)
 	if err != nil {
 		return nil, fmt.Errorf("it cannot be read: %w", err)
@@ -82,7 +87,7 @@ func Fit(data []byte) (*Picture, error) {
 	if w > MaxPixels/h {
 		return nil, fmt.Errorf("it has %d × %d pixels, and at most %d are decoded", w, h, MaxPixels)
 	}
-	p := &Picture{Data: data, Type: kind, Width: w, Height: h, OriginalWidth: w, OriginalHeight: h}
+	p := &Picture{Data: data, Type: kind, Width: w, Height: h, OriginalWidth: w, OriginalHeight: h, Changed: len(data) != given}
 	fits := len(data) <= MaxBytes && max(w, h) <= MaxSide
 	if fits && animated(kind, data) {
 		return p, nil // the decoder does not know moving pictures; the API does
@@ -95,6 +100,32 @@ func Fit(data []byte) (*Picture, error) {
 		return p, nil
 	}
 	return p, p.shrink(src)
+}
+
+// mended returns a PNG picture without those parts that readers may do without and whose
+// checksums are wrong: some programs write such colour profiles.
+func mended(data []byte) []byte {
+	const head, frame = 8, 12 // the signature; length, type and checksum of a part
+	kept, all := data[:head:head], true
+	for rest := data[head:]; len(rest) > 0; {
+		if len(rest) < frame || binary.BigEndian.Uint32(rest) > uint32(len(rest)-frame) {
+			kept = append(kept, rest...) // what is wrong with it is told by who decodes it
+			break
+		}
+		n := int(binary.BigEndian.Uint32(rest))
+		part := rest[:frame+n]
+		rest = rest[frame+n:]
+		optional := part[4]&0x20 != 0
+		if optional && crc32.ChecksumIEEE(part[4:8+n]) != binary.BigEndian.Uint32(part[8+n:]) {
+			all = false
+			continue
+		}
+		kept = append(kept, part...)
+	}
+	if all {
+		return data
+	}
+	return kept
 }
 
 // size reads the size from the header.

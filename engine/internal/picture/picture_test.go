@@ -109,6 +109,32 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// A part that readers may do without, and that is damaged, is left out; any other that is
+// damaged is a reason to refuse.
+func TestMended(t *testing.T) {
+	whole := pngOf(t, 3, 2, false)
+	part := func(kind string, sum uint32) []byte {
+		b := binary.BigEndian.AppendUint32(nil, 4)
+		b = append(b, kind+"data"...)
+		return binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE([]byte(kind+"data"))+sum)
+	}
+	const header = 8 + 25
+	with := func(part []byte) []byte {
+		return append(append(bytes.Clone(whole[:header]), part...), whole[header:]...)
+	}
+	if p, err := Fit(with(part("iCCP", 1))); err != nil || !p.Changed || !bytes.Equal(p.Data, whole) {
+		t.Error(p, err)
+	}
+	if p, err := Fit(with(part("tEXt", 0))); err != nil || p.Changed || !bytes.Equal(p.Data, with(part("tEXt", 0))) {
+		t.Error(p, err)
+	}
+	for _, bad := range [][]byte{with(part("ABCD", 1)), whole[:len(whole)-20], append(bytes.Clone(whole[:header]), 0xff, 0xff)} {
+		if p, err := Fit(bad); err == nil {
+			t.Error(p)
+		}
+	}
+}
+
 func FuzzFit(f *testing.F) {
 	f.Add(pngOf(f, 3, 3, true))
 	f.Add(bomb(100, 100))
