@@ -201,6 +201,12 @@ func hostileServer(role string) {
 		var m struct {
 			ID     json.RawMessage `json:"id"`
 			Method string          `json:"method"`
+			Params struct {
+				Name string
+				Meta struct {
+					Token json.RawMessage `json:"progressToken"`
+				} `json:"_meta"`
+			}
 		}
 		json.Unmarshal(in.Bytes(), &m)
 		reply := func(id json.RawMessage, result string) {
@@ -208,13 +214,33 @@ func hostileServer(role string) {
 		}
 		switch {
 		case m.Method == "initialize":
-			reply(m.ID, `{"protocolVersion":"2024-11-05","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"0"}}`)
+			reply(m.ID, `{"protocolVersion":"2024-11-05","capabilities":{"tools":{},"prompts":{}},"serverInfo":{"name":"demo","version":"1.0"}}`)
+		case m.Method == "prompts/list" && role == "demo":
+			reply(m.ID, `{"prompts":[{"name":"greet"}]}`)
+		case m.Method == "prompts/list":
+			reply(m.ID, `{"prompts":[]}`)
+		case m.Method == "tools/list" && role == "demo":
+			reply(m.ID, `{"tools":[{"name":"echo","inputSchema":{"type":"object","properties":{"text":{"type":"string"}}},"annotations":{"readOnlyHint":true}},{"name":"fail"}]}`)
+		case m.Method == "tools/list" && role == "asking":
+			reply(m.ID, `{"tools":[{"name":"ask"},{"name":"slow"}]}`)
 		case m.Method == "tools/list":
 			reply(m.ID, `{"tools":[{"name":"t","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}]}`)
+		case string(m.ID) == `"name"`:
+			reply(call, `{"content":[{"type":"text","text":"elicited"}]}`)
 		case string(m.ID) == `"ask"`:
 			fmt.Println(`{"jsonrpc":"2.0","method":"notifications/elicitation/complete","params":{"elicitationId":"E1"}}`)
 			reply(call, `{"content":[]}`)
 		case m.Method != "tools/call":
+		case role == "asking" && m.Params.Name == "ask":
+			call = m.ID
+			fmt.Println(`{"jsonrpc":"2.0","id":"name","method":"elicitation/create","params":{"message":"Your name?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}}}`)
+		case role == "asking":
+			fmt.Printf("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":%s,\"progress\":1}}\n", m.Params.Meta.Token)
+			reply(m.ID, `{"content":[{"type":"text","text":"slow done"}]}`)
+		case role == "demo" && m.Params.Name == "echo":
+			reply(m.ID, `{"content":[{"type":"text","text":"hey"}],"structuredContent":{"x":1}}`)
+		case role == "demo":
+			reply(m.ID, `{"content":[{"type":"text","text":"bad"}],"isError":true}`)
 		case role == "page":
 			call = m.ID
 			fmt.Println(`{"jsonrpc":"2.0","id":"ask","method":"elicitation/create","params":{"mode":"url","message":"Log in.","url":"https://example.com/x","elicitationId":"E1"}}`)
