@@ -511,10 +511,13 @@ func (c *Conversation) question(spec *tool.Spec, id string, input json.RawMessag
 		BlockedPath: d.Path, DecisionReason: d.Reason, DecisionReasonType: d.ReasonType, PermissionSuggestions: d.Suggestions()}
 	var in struct {
 		Description string `json:"description"`
+		Command     string `json:"command"`
 		FilePath    string `json:"file_path"`
 	}
 	json.Unmarshal(input, &in)
-	req.Description = in.Description
+	if req.Description = in.Description; req.Description == "" {
+		req.Description = in.Command
+	}
 	if req.Description == "" {
 		req.Description = in.FilePath
 		if rel, err := filepath.Rel(c.env.Cwd(), in.FilePath); err == nil && filepath.IsLocal(rel) {
