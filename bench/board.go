@@ -87,6 +87,13 @@ func (r row) value(v []float64) string {
 
 func digits(v float64) string {
 	switch {
+	case v >= 1000:
+		n := int64(math.Round(v))
+		text := fmt.Sprintf("%03d", n%1000)
+		for n /= 1000; n >= 1000; n /= 1000 {
+			text = fmt.Sprintf("%03d,%s", n%1000, text)
+		}
+		return fmt.Sprintf("%d,%s", n, text)
 	case v >= 100:
 		return fmt.Sprintf("%.0f", v)
 	case v >= 10:
