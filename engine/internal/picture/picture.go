@@ -15,11 +15,11 @@ import (
 	"fmt"
 	"hash/crc32"
 	"image"
+	"image/draw"
 	"image/gif"
 	"image/jpeg"
 	"image/png"
 
-	"golang.org/x/image/draw"
 	"golang.org/x/image/webp"
 )
 
@@ -238,7 +238,31 @@ func scale(src image.Image, side int) image.Image {
 	if max(w, h) <= side {
 		return src
 	}
-	to := image.NewRGBA(image.Rect(0, 0, max(1, w*side/max(w, h)), max(1, h*side/max(w, h))))
-	draw.ApproxBiLinear.Scale(to, to.Bounds(), src, b, draw.Src, nil)
+	toW, toH := max(1, w*side/max(w, h)), max(1, h*side/max(w, h))
+	to := image.NewRGBA(image.Rect(0, 0, toW, toH))
+	// A pixel is the mean of those in its place. A few rows at a time are made
+	// RGBA, as a whole large picture would need much memory.
+	rows := image.NewRGBA(image.Rect(0, 0, w, (h+toH-1)/toH+1))
+	for y := range toH {
+		top, bottom := y*h/toH, (y+1)*h/toH
+		draw.Draw(rows, image.Rect(0, 0, w, bottom-top), src, b.Min.Add(image.Pt(0, top)), draw.Src)
+		for x := range toW {
+			left, right := x*w/toW, (x+1)*w/toW
+			var sum [4]uint
+			for row := range bottom - top {
+				at := rows.Pix[row*rows.Stride+4*left : row*rows.Stride+4*right]
+				for ; len(at) >= 4; at = at[4:] {
+					sum[0] += uint(at[0])
+					sum[1] += uint(at[1])
+					sum[2] += uint(at[2])
+					sum[3] += uint(at[3])
+				}
+			}
+			n := uint((right - left) * (bottom - top))
+			for i, v := range sum {
+				to.Pix[y*to.Stride+4*x+i] = uint8((v + n/2) / n)
+			}
+		}
+	}
 	return to
 }
