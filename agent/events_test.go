@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/parley-go/parley"
@@ -156,7 +157,15 @@ func TestFailureAndNotificationHooks(t *testing.T) {
 	opts, _, _ := inProcess(t, parleytest.Script(parleytest.Call("Bash", map[string]string{"command": "touch made"}), parleytest.Say("done")))
 	opts.Cwd, opts.Env = dir, map[string]string{"PATH": os.Getenv("PATH")}
 	opts.Settings = json.RawMessage(`{"hooks":{"Notification":[{"hooks":[{"type":"command","command":"cat >> ` + said + `"}]}]}}`)
-	opts.CanUseTool = func(context.Context, *wire.CanUseTool) (*wire.PermissionResult, error) { return parley.Deny("no"), nil }
+	opts.CanUseTool = func(context.Context, *wire.CanUseTool) (*wire.PermissionResult, error) {
+		// The command runs while somebody is asked; nothing waits for it.
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			if text, _ := os.ReadFile(said); strings.HasSuffix(strings.TrimSpace(string(text)), "}") {
+				break
+			}
+		}
+		return parley.Deny("no"), nil
+	}
 	opts.Hooks = []parley.Hook{parley.On("", func(_ context.Context, in *wire.NotificationInput) (*wire.HookOutput, error) {
 		n.add("%s", in.NotificationType)
 		return nil, nil

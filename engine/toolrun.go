@@ -375,6 +375,9 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 		return true
 	case wire.BehaviorDeny:
 		c.deny(call, d, out)
+		if hook.allow { // then the result alone says it, as with the official command
+			out.before = slices.DeleteFunc(out.before, func(m wire.Message) bool { _, ok := m.(*wire.PermissionDenied); return ok })
+		}
 		return false
 	}
 	q := c.question(spec, b.id, *input, d)

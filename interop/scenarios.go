@@ -410,6 +410,42 @@ func Scenarios() []*Scenario {
 			Check: file("made.txt", ""),
 		},
 		{
+			Name:  "hook-changed-input",
+			Says:  "A hook before a tool changes its input: the changed one runs.",
+			Needs: []string{"hooks"},
+			API:   script(pt.Call("Bash", bash("printf bad > made.txt")), pt.Expect(pt.ToolError("").Not()).Say("Made.")),
+			Runs: []Run{{
+				Job: `{"prompt":"Make a file.","options":{` + options + `},"hooks":{"PreToolUse":[
+					{"matcher":"Bash","output":{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow","updatedInput":{"command":"printf good > made.txt"}}}}]}}`,
+				Messages: `
+					{"type":"system","subtype":"init"}
+					{"type":"assistant","message":{"content":[{"type":"tool_use","input":{"command":"printf bad > made.txt"}}]}}
+					{"type":"user","message":{"content":[{"type":"tool_result","is_error":false}]}}
+					{"type":"assistant"}
+					{"type":"result","subtype":"success","permission_denials":[]}`,
+				Callbacks: `{"event":"hook","name":"PreToolUse","input":{"tool_input":{"command":"printf bad > made.txt"}}}`,
+			}},
+			Check: file("made.txt", "good"),
+		},
+		{
+			Name:  "hook-changed-input-denied",
+			Says:  "A hook changes the input of a tool to one that a rule denies: its yes does not help.",
+			Needs: []string{"hooks"},
+			API:   script(pt.Call("Bash", bash("echo hi")), pt.Expect(pt.ToolError("")).Say("Then not.")),
+			Runs: []Run{{
+				Job: `{"prompt":"Make a file.","options":{` + options + `,"disallowedTools":["Bash(touch:*)"]},"hooks":{"PreToolUse":[
+					{"matcher":"Bash","output":{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow","updatedInput":{"command":"touch made.txt"}}}}]}}`,
+				Messages: `
+					{"type":"system","subtype":"init"}
+					{"type":"assistant","message":{"content":[{"type":"tool_use","input":{"command":"echo hi"}}]}}
+					{"type":"user","message":{"content":[{"type":"tool_result","is_error":true}]}}
+					{"type":"assistant"}
+					{"type":"result","subtype":"success","permission_denials":[{"tool_name":"Bash"}]}`,
+				Callbacks: `{"event":"hook","name":"PreToolUse","input":{"tool_input":{"command":"echo hi"}}}`,
+			}},
+			Check: file("made.txt", ""),
+		},
+		{
 			Name:  "hook-block-prompt",
 			Says:  "A hook does not let a prompt through: no request is made.",
 			Needs: []string{"hooks"},
