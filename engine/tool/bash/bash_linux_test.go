@@ -378,3 +378,15 @@ func TestFullDisk(t *testing.T) {
 		t.Error("the command did not come to its end: ", err)
 	}
 }
+
+// A command that closes its pipes is waited for, and what it printed before counts.
+func TestClosesPipes(t *testing.T) {
+	env := tooltest.Env(t)
+	r := tooltest.Do(t, env, bash.New(nil), "command", "echo before; exec >&- 2>&- <&-; sleep 0.3; : >made; exit 3")
+	if !r.IsError || r.Content.Text != "Exit code 3\nbefore" {
+		t.Errorf("%q", r.Content.Text)
+	}
+	if _, err := os.Stat(filepath.Join(env.Roots[0], "made")); err != nil {
+		t.Errorf("it was not waited for: %v", err)
+	}
+}
