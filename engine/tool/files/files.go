@@ -13,6 +13,7 @@
 package files
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -28,6 +29,15 @@ import (
 
 // MaxSize is the size of the biggest file that is taken into memory.
 const MaxSize = 64 << 20
+
+// Access is that of a tool to the one file or directory that its input names.
+func Access[In any](env *tool.Env, input json.RawMessage, kind tool.Kind, path func(*In) string) ([]tool.Access, error) {
+	in := new(In)
+	if err := tool.Decode(input, in); err != nil {
+		return nil, err
+	}
+	return []tool.Access{{Kind: kind, Path: Abs(env, path(in))}}, nil
+}
 
 // Abs makes a path absolute: relative to the working directory, ~ being the home.
 // It does not look at the disk.

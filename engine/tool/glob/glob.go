@@ -83,11 +83,7 @@ func (t *Tool) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, erro
 
 // where returns the directory to look in and the pattern in it.
 func (in *Input) where(env *tool.Env) (dir, pattern string) {
-	dir, pattern = env.Cwd(), filepath.ToSlash(in.Pattern)
-	// Some models write what others leave out.
-	if in.Path != "" && in.Path != "undefined" && in.Path != "null" {
-		dir = files.Abs(env, in.Path)
-	}
+	dir, pattern = Where(env, in.Path), filepath.ToSlash(in.Pattern)
 	if env.Home != "" && strings.HasPrefix(pattern, "~/") {
 		pattern = path.Join(filepath.ToSlash(env.Home), pattern[2:])
 	}
@@ -163,6 +159,16 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 		said += fmt.Sprintf("\n(The search was stopped after %v; there may be more. Use a narrower path.)", maxTime)
 	}
 	return tool.Text(said, out), nil
+}
+
+// Where returns the place that an input names to search in: the working directory if
+// it names none.
+func Where(env *tool.Env, path string) string {
+	// Some models write what others leave out.
+	if path == "" || path == "undefined" || path == "null" {
+		return env.Cwd()
+	}
+	return files.Abs(env, path)
 }
 
 // Directory checks that a search may look into a directory, and returns where it

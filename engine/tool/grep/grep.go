@@ -106,18 +106,7 @@ func (t *Tool) Spec() *tool.Spec { return &t.spec }
 
 // Access is to read the file or directory.
 func (t *Tool) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, error) {
-	var in Input
-	if err := tool.Decode(input, &in); err != nil {
-		return nil, err
-	}
-	return []tool.Access{{Kind: tool.Read, Path: in.where(env)}}, nil
-}
-
-func (in *Input) where(env *tool.Env) string {
-	if in.Path == "" || in.Path == "undefined" || in.Path == "null" {
-		return env.Cwd()
-	}
-	return files.Abs(env, in.Path)
+	return files.Access(env, input, tool.Read, func(in *Input) string { return glob.Where(env, in.Path) })
 }
 
 // A hit is what was found in a file.
@@ -158,7 +147,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	if in.HeadLimit != nil {
 		s.limit = int(*in.HeadLimit)
 	}
-	path := in.where(call.Env)
+	path := glob.Where(call.Env, in.Path)
 	info, err := os.Stat(path)
 	switch {
 	case err == nil && !info.IsDir():

@@ -76,11 +76,7 @@ func (t *Tool) Spec() *tool.Spec { return &t.spec }
 
 // Access is to write the notebook.
 func (t *Tool) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, error) {
-	var in Input
-	if err := tool.Decode(input, &in); err != nil {
-		return nil, err
-	}
-	return []tool.Access{{Kind: tool.Write, Path: files.Abs(env, in.NotebookPath)}}, nil
+	return files.Access(env, input, tool.Write, func(in *Input) string { return in.NotebookPath })
 }
 
 // Run changes the notebook.
