@@ -800,14 +800,15 @@ func (p *plan) encodeExtra(dst []byte, o *Open, v reflect.Value) (_ []byte, err 
 }
 
 // marshal is the MarshalJSON of every type.
-func marshal[T any](v *T) ([]byte, error) {
+func marshal(v any) ([]byte, error) {
 	rv := reflect.ValueOf(v).Elem()
 	return codecOf(rv.Type()).enc(nil, rv)
 }
 
-// unmarshal is the UnmarshalJSON of every type. What v held before is gone, as
-// with a new value; null changes nothing, as usual in Go.
-func unmarshal[T any](data []byte, v *T) error {
+// unmarshal is the UnmarshalJSON of every type; v is a pointer. What it held before
+// is gone, as with a new value; null changes nothing, as usual in Go. It is one
+// function for all of them: a generic one makes the command a megabyte larger.
+func unmarshal(data []byte, v any) error {
 	d, err := scan(validUTF8(data))
 	if err != nil {
 		return fmt.Errorf("wire: %w: %s", err, excerpt(data))
@@ -816,17 +817,17 @@ func unmarshal[T any](data []byte, v *T) error {
 	if d.root().isNull() {
 		return nil
 	}
-	var fresh T
-	rv := reflect.ValueOf(&fresh).Elem()
-	if _, err := codecOf(rv.Type()).dec(d.root(), rv); err != nil {
+	to := reflect.ValueOf(v).Elem()
+	fresh := reflect.New(to.Type())
+	if _, err := codecOf(to.Type()).dec(d.root(), fresh.Elem()); err != nil {
 		if errors.Is(err, errShape) {
-			err = fmt.Errorf("wire: %s cannot be read from %s", rv.Type().Name(), excerpt(data))
+			err = fmt.Errorf("wire: %s cannot be read from %s", to.Type().Name(), excerpt(data))
 		}
 		return err
 	}
-	if o, ok := any(&fresh).(object); ok {
+	if o, ok := fresh.Interface().(object); ok {
 		o.open().complete()
 	}
-	*v = fresh
+	to.Set(fresh.Elem())
 	return nil
 }
