@@ -62,20 +62,36 @@ func crashAgent() {
 	cwd, _ := os.Getwd()
 	home := os.Getenv("HOME")
 	cfg := agent.Config{Model: crashScript(os.Getenv("PARLEY_TEST_DIES")).Model(), Home: home, Cwd: cwd, Environ: os.Environ()}
+	if point := os.Getenv(pointEnv); point != "" {
+		cfg.Model = pointScript(cwd).Model()
+		cfg.Store = newDyingStore(filepath.Join(home, ".claude"), point)
+		cfg.Environ = append(cfg.Environ, "CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING=1")
+	}
 	os.Exit(agent.Run(context.Background(), cfg, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// crash runs the agent until it dies: after so many lines of output, if that is not
-// negative, or by itself. It returns the uuids of the messages that it told.
-func crash(t *testing.T, dir, home string, lines int, limit int64, dies string) (told []string, died bool) {
+// A crashRun is a run of the agent that ends before its time.
+type crashRun struct {
+	dir, home string
+	lines     int    // of output after which it is killed, if that is not negative
+	limit     int64  // the bytes that a file may hold, 0 for any
+	dies      string // see crashScript
+	point     string // see pointEnv
+	stderr    bytes.Buffer
+}
+
+// run runs the agent until it dies. It returns the uuids of the messages that it told.
+func (c *crashRun) run(t *testing.T) (told []string, died bool) {
 	t.Helper()
+	lines := c.lines
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(exe, "-p", "Do it.", "--output-format", "stream-json", "--verbose", "--session-id", crashID, "--allowedTools", "Bash", "--session-durability", "write")
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "HOME="+home, "GORACE=atexit_sleep_ms=0", "GOTRACEBACK=none", fmt.Sprint(crashEnv, "=", limit), "PARLEY_TEST_DIES="+dies)
+	cmd := exec.Command(exe, "-p", "Do it.", "--output-format", "stream-json", "--verbose", "--session-id", crashID, "--allowedTools", "Bash,Write,Agent", "--session-durability", "write")
+	cmd.Dir = c.dir
+	cmd.Stderr = &c.stderr
+	cmd.Env = append(os.Environ(), "HOME="+c.home, "GORACE=atexit_sleep_ms=0", "GOTRACEBACK=none", fmt.Sprint(crashEnv, "=", c.limit), "PARLEY_TEST_DIES="+c.dies, pointEnv+"="+c.point)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +126,7 @@ func TestCrash(t *testing.T) {
 	// The run that nothing interrupts.
 	dir, _ := workdir(t)
 	home := t.TempDir()
-	told, died := crash(t, dir, home, -1, 0, "")
+	told, died := (&crashRun{dir: dir, home: home, lines: -1}).run(t)
 	if died || len(told) < 6 {
 		t.Fatalf("the uninterrupted run told %d messages, died %v", len(told), died)
 	}
@@ -144,7 +160,7 @@ func TestCrash(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			dir, _ := workdir(t)
 			home := t.TempDir()
-			told, died := crash(t, dir, home, p.lines, p.limit, p.dies)
+			told, died := (&crashRun{dir: dir, home: home, lines: p.lines, limit: p.limit, dies: p.dies}).run(t)
 			if died {
 				deaths++
 			}

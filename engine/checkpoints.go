@@ -128,7 +128,7 @@ func (c *Conversation) Rewind(uuid string, dry bool) (*wire.RewindFilesResponse,
 	list("skippedFiles", "Left as they are, because they are outside of the working directories or were not kept: ", r.Skipped)
 	if r.Uncovered {
 		out.Extra["uncovered"] = json.RawMessage("true")
-		words = append(words, "Commands may have changed files that were not kept, because there were too many or too big ones.")
+		words = append(words, "Commands may have changed files that were not kept, because there were too many or too big ones, or because the agent ended while they ran.")
 	}
 	out.Error = strings.Join(words, " ")
 	return out, nil

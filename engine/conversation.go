@@ -122,6 +122,7 @@ type prompt struct {
 
 	expanded *wire.Content // what is said to the model, if it is another thing
 	attached []*attachment // files that it names
+	recorded func()        // called when it is in the log; may be nil
 }
 
 // New returns a conversation. [Conversation.Run] runs it.

@@ -429,7 +429,7 @@ func (s *subagent) converse() (crash any) {
 	if info := s.Info(); !info.Background && s.depth == 1 {
 		m := *p.m
 		m.SessionID, m.UUID, m.Timestamp = s.parent.id, p.uuid, s.child.stamp()
-		s.forwardUser(&m)
+		p.recorded = func() { s.forwardUser(&m) }
 	}
 	s.child.inbox = []*prompt{p}
 	s.child.inputEnded = true

@@ -203,6 +203,9 @@ func (c *Conversation) say(t *turn, p *prompt, context []string) error {
 	}, &session.Entry{Type: "last-prompt", Fields: fields("lastPrompt", clip(p.m.Message.Content.String(), 200), "leafUuid", p.uuid)}); err != nil {
 		return err
 	}
+	if p.recorded != nil {
+		p.recorded()
+	}
 	if c.keeper != nil && c.sub == nil { // what a subagent changes is of the prompt above
 		if err := c.keeper.Begin(p.uuid); err != nil {
 			return fmt.Errorf("%w: %w", errUnwritten, err)

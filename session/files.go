@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/parley-go/parley/internal/filelock"
 )
 
 // A Durability says what an entry survives once it was appended.
@@ -264,6 +266,15 @@ func taken(root *os.Root, p place, file *os.File) error {
 		return ErrExists
 	}
 	return nil
+}
+
+// lockFile takes the lock of a log. It does not wait.
+func lockFile(file *os.File) error {
+	err := filelock.Try(file)
+	if errors.Is(err, filelock.ErrHeld) {
+		err = ErrLocked
+	}
+	return err
 }
 
 // errGone says that a file has lost its name since it was opened.

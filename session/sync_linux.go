@@ -9,11 +9,19 @@ import (
 
 // syncFile waits until what was written would survive a power cut.
 func syncFile(f *os.File) error {
-	return control(f, func(fd int) error {
+	c, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	if err := c.Control(func(fd uintptr) {
 		for {
-			if err := unix.Fdatasync(fd); !errors.Is(err, unix.EINTR) {
-				return err
+			if failed = unix.Fdatasync(int(fd)); !errors.Is(failed, unix.EINTR) {
+				break
 			}
 		}
-	})
+	}); err != nil {
+		return err
+	}
+	return failed
 }

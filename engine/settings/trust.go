@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/parley-go/parley/internal/filelock"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -593,28 +594,38 @@ func writeFile(root *os.Root, name string, text []byte, mode fs.FileMode) error 
 	return err
 }
 
-// How long a lock is waited for, and how old one is that a process left behind.
-const (
-	lockWait  = 10 * time.Second
-	lockStale = 30 * time.Second
-)
+// lockWait is how long a lock is waited for.
+const lockWait = 30 * time.Second
 
-// lock takes a lock that is a file.
+// lock takes the lock of a file that it makes for it. It ends with this process at the
+// latest.
 func lock(root *os.Root, name string) (unlock func(), err error) {
-	for end := time.Now().Add(lockWait); ; time.Sleep(10 * time.Millisecond) {
-		f, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-		if err == nil {
-			f.Close()
-			return func() { root.Remove(name) }, nil
-		}
-		if !errors.Is(err, fs.ErrExist) {
+	for end := time.Now().Add(lockWait); ; time.Sleep(5 * time.Millisecond) {
+		f, err := root.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
 			return nil, err
 		}
-		if info, e := root.Lstat(name); e == nil && time.Since(info.ModTime()) > lockStale {
-			root.Remove(name)
+		err = filelock.Try(f)
+		if err == nil {
+			// Its last owner may have removed it meanwhile.
+			info, err := f.Stat()
+			now, nowErr := root.Lstat(name)
+			if err == nil && nowErr == nil && os.SameFile(info, now) {
+				return func() {
+					removed := root.Remove(name) == nil
+					f.Close()
+					if !removed { // not every system removes what is open
+						root.Remove(name)
+					}
+				}, nil
+			}
+		}
+		f.Close()
+		if err != nil && !errors.Is(err, filelock.ErrHeld) {
+			return nil, err
 		}
 		if time.Now().After(end) {
-			return nil, fmt.Errorf("another process holds %s; if none runs, remove it", filepath.Join(root.Name(), name))
+			return nil, fmt.Errorf("another process holds %s: try again when it has ended", filepath.Join(root.Name(), name))
 		}
 	}
 }

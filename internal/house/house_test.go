@@ -30,10 +30,10 @@ var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 var arrows = map[string][]string{
 	"wire":           {},
 	"transport":      {"wire"},
-	"session":        {"wire"},
+	"session":        {"wire", "internal/filelock"},
 	"session/...":    {"session"},
 	".":              {"transport", "session", "internal/telemetry"},
-	"engine/...":     {"wire", "session", "engine/..."},
+	"engine/...":     {"wire", "session", "engine/...", "internal/filelock"},
 	"engine":         {"wire", "session", "engine/...", "internal/telemetry"},
 	"agent":          {"engine", "transport", "wire", "internal/spelling"},
 	"parleytest":     {"wire", "transport", "engine/model", "parleytest/..."},
@@ -59,6 +59,7 @@ var arrows = map[string][]string{
 	"internal/loopback": {},
 	"internal/sbom":     {},
 
+	"internal/filelock":  {},
 	"internal/spelling":  {},
 	"internal/telemetry": {"wire"},
 	"internal/otlp":      {},

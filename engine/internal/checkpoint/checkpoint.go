@@ -136,14 +136,14 @@ func (k *Keeper) Before(call string, paths, dirs []string) (after func() error, 
 	for _, path := range all {
 		keep(path, maxFile)
 	}
-	if len(paths) > 0 || len(entries) > 0 {
+	if len(paths) > 0 || len(dirs) > 0 {
 		named := make([]version, 0, len(paths))
 		for _, p := range paths {
 			if v, ok := before[p]; ok {
 				named = append(named, v)
 			}
 		}
-		entries = append(entries, entry(typeBefore, "toolUseId", call, "files", named))
+		entries = append(entries, entry(typeBefore, "toolUseId", call, "files", named, "any", len(dirs) > 0))
 		if err := k.Append(entries...); err != nil {
 			for _, e := range entries {
 				var hash string
@@ -186,7 +186,7 @@ func (k *Keeper) after(call string, before map[string]version, paths, dirs []str
 			was, is = append(was, old), append(is, now)
 		}
 	}
-	if len(was) == 0 && covered {
+	if len(was) == 0 && covered && len(dirs) == 0 {
 		return nil
 	}
 	return k.Append(entry(typeAfter, "toolUseId", call, "before", was, "after", is, "covered", covered))
@@ -373,10 +373,13 @@ func (k *Keeper) Rewind(message string, roots []string, dry bool) (*Report, erro
 func plan(records []json.RawMessage, message string) (target map[string]version, last map[string]*version, edited map[string]bool, r *Report, err error) {
 	target, last, edited, r = map[string]version{}, map[string]*version{}, map[string]bool{}, &Report{}
 	found := false
+	running := map[string]bool{} // commands of which it is not known what they changed
 	for _, raw := range records {
 		var rec struct {
 			Type          string    `json:"type"`
 			MessageID     string    `json:"messageId"`
+			ToolUseID     string    `json:"toolUseId"`
+			Any           bool      `json:"any"`
 			Files         []version `json:"files"`
 			Before, After []version
 			Covered       *bool
@@ -393,6 +396,9 @@ func plan(records []json.RawMessage, message string) (target map[string]version,
 		}
 		switch rec.Type {
 		case typeBefore: // what it was left as is known if there is an after
+			if rec.Any {
+				running[rec.ToolUseID] = true
+			}
 			for _, v := range rec.Files {
 				if l := last[v.Path]; l != nil && l.Hash != v.Hash {
 					edited[v.Path] = true
@@ -403,6 +409,7 @@ func plan(records []json.RawMessage, message string) (target map[string]version,
 				last[v.Path] = &v
 			}
 		case typeAfter:
+			delete(running, rec.ToolUseID)
 			r.Uncovered = r.Uncovered || rec.Covered != nil && !*rec.Covered
 			for i, v := range rec.Before {
 				if l := last[v.Path]; l != nil && l.Hash != v.Hash {
@@ -417,6 +424,7 @@ func plan(records []json.RawMessage, message string) (target map[string]version,
 			}
 		}
 	}
+	r.Uncovered = r.Uncovered || len(running) > 0
 	if !found || message == "" {
 		return nil, nil, nil, nil, ErrNoCheckpoint
 	}

@@ -1,4 +1,4 @@
-package session
+package filelock
 
 import (
 	"errors"
@@ -7,12 +7,10 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-const nonblock = 0
-
-// lockFile takes the lock of a log, which every process sees and which ends with
-// the one that has it. It does not wait. The lock is on a byte far behind the end,
-// since a locked byte can be neither read nor written by others.
-func lockFile(f *os.File) error {
+// Try takes the lock of a file, which ends when it is closed. It does not wait: the error
+// is [ErrHeld] if another has it. The lock is on a byte far behind the end, since a
+// locked byte can be neither read nor written by others.
+func Try(f *os.File) error {
 	c, err := f.SyscallConn()
 	if err != nil {
 		return err
@@ -25,7 +23,7 @@ func lockFile(f *os.File) error {
 		return err
 	}
 	if errors.Is(failed, windows.ERROR_LOCK_VIOLATION) || errors.Is(failed, windows.ERROR_IO_PENDING) {
-		return ErrLocked
+		return ErrHeld
 	}
 	return failed
 }
