@@ -188,7 +188,7 @@ func TestCrash(t *testing.T) {
 func TestCrashInSubagent(t *testing.T) {
 	dir, _ := workdir(t)
 	home := t.TempDir()
-	if _, died := crash(t, dir, home, -1, 0, "child"); !died {
+	if _, died := (&crashRun{dir: dir, home: home, lines: -1, dies: "child"}).run(t); !died {
 		t.Fatal("it lives")
 	}
 	store := &session.Files{Dir: filepath.Join(home, ".claude")}

@@ -49,6 +49,12 @@ func run(args []string) error {
 	only := fs.String("only", "", "one measure or section alone: deltas, messages, permissions, first, memory, memory20, agent, sessions, search, scale")
 	write := fs.String("write", "", "write the table to this `FILE`, and the plot to img/performance.svg beside it")
 	fs.Parse(args)
+	many := 11 // of sections whose medians are of 11
+	fs.Visit(func(f *flag.Flag) {
+		if f.Name == "n" {
+			many = *n
+		}
+	})
 	bin, peers := os.Getenv("PARLEY_BENCH_BIN"), os.Getenv("PARLEY_PEERS")
 	if bin == "" || peers == "" {
 		return errors.New("start it with make bench: PARLEY_BENCH_BIN and PARLEY_PEERS say what to run")
@@ -75,8 +81,8 @@ func run(args []string) error {
 	}{
 		{"agent", func() error { return compareAgents(b, official, ours, *n) }},
 		{"scale", func() error { return compareScale(b, official, ours) }},
-		{"sessions", func() error { return compareSessions(b, official, ours, peers, max(*n, 11)) }},
-		{"search", func() error { return compareSearch(b, max(*n, 11)) }},
+		{"sessions", func() error { return compareSessions(b, official, ours, peers, many) }},
+		{"search", func() error { return compareSearch(b, many) }},
 	} {
 		if *only != "" && *only != s.name {
 			continue
