@@ -43,7 +43,7 @@ func writeSettings(args string) {
 		rule := fmt.Sprintf("Bash(%s-%d)", name, i)
 		s, err := settings.Load(o)
 		if err == nil {
-			err = s.Keep(rules(dest, wire.UpdateAddRules, wire.BehaviorAllow, rule))
+			_, err = s.Keep(rules(dest, wire.UpdateAddRules, wire.BehaviorAllow, rule))
 		}
 		if err != nil {
 			fmt.Println("error:", err)
