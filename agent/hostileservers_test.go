@@ -192,6 +192,51 @@ func TestHostileServersInTurn(t *testing.T) {
 	}
 }
 
+// Servers that are being connected hold up neither the greeting nor requests; those that
+// nobody waits for do not hold up a turn either.
+func TestServersDelayNothing(t *testing.T) {
+	mute := func(startup string) *wire.MCPServerConfig {
+		cfg := &wire.MCPServerConfig{Command: self(t), Env: map[string]string{"PARLEY_AGENT_TEST_SERVER": "mute"}}
+		cfg.Extra = map[string]json.RawMessage{"startup": json.RawMessage(`"` + startup + `"`), "startupTimeout": json.RawMessage("600000")}
+		return cfg
+	}
+	opts, _, _ := inProcess(t, parleytest.Script(parleytest.Say("Hello.")))
+	opts.MCPServers = map[string]*wire.MCPServerConfig{"o": mute("optional"), "l": mute("lazy")}
+	c, err := parley.Connect(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Initialized(); err != nil {
+		t.Fatal(err)
+	}
+	for msg, err := range c.Turn(t.Context(), "hi") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if init, ok := msg.(*wire.Init); ok {
+			for _, s := range init.MCPServers {
+				if s.Status != "pending" {
+					t.Errorf("%+v", s)
+				}
+			}
+		}
+	}
+
+	opts, _, _ = inProcess(t, parleytest.Script())
+	opts.MCPServers = map[string]*wire.MCPServerConfig{"r": mute("required")}
+	if c, err = parley.Connect(t.Context(), opts); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Initialized(); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := c.MCPStatus(t.Context()); err != nil || len(list) != 1 || list[0].Status != wire.MCPPending {
+		t.Error(list, err)
+	}
+}
+
 // hostileServer is the test binary as an MCP server that does one thing wrong when it is
 // called.
 func hostileServer(role string) {
@@ -213,6 +258,7 @@ func hostileServer(role string) {
 			fmt.Printf("{\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":%s}\n", id, result)
 		}
 		switch {
+		case role == "mute":
 		case m.Method == "initialize":
 			reply(m.ID, `{"protocolVersion":"2024-11-05","capabilities":{"tools":{},"prompts":{}},"serverInfo":{"name":"demo","version":"1.0"}}`)
 		case m.Method == "prompts/list" && role == "demo":

@@ -472,7 +472,11 @@ func (h *pyHost) mcp(ctx context.Context, server string, m map[string]any) any {
 			if description == "" {
 				description = rule.Name
 			}
-			list = append(list, map[string]any{"name": rule.Name, "description": description, "inputSchema": rule.schema()})
+			one := map[string]any{"name": rule.Name, "description": description, "inputSchema": rule.schema()}
+			if rule.Annotations != nil {
+				one["annotations"] = rule.Annotations
+			}
+			list = append(list, one)
 		}
 		result = map[string]any{"tools": list}
 	case "tools/call":

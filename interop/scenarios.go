@@ -577,6 +577,48 @@ func Scenarios() []*Scenario {
 			}},
 		},
 		{
+			Name:  "tools-in-process-at-once",
+			Says:  "Three calls of a tool of the host that only reads run side by side.",
+			Needs: []string{"mcp"},
+			API: script(
+				pt.Call("mcp__calc__look", `{"n":1}`).Call("mcp__calc__look", `{"n":2}`).Call("mcp__calc__look", `{"n":3}`),
+				pt.Expect(pt.ToolResult("seen")).Say("Three."),
+			),
+			Runs: []Run{{
+				Job: `{"prompt":"Look three times.","options":{` + options + `,"allowedTools":["mcp__calc__look"]},"tools":{"calc":[
+					{"name":"look","description":"Looks.","input":{"n":"number"},"annotations":{"readOnlyHint":true},"delayMs":500,"result":{"content":[{"type":"text","text":"seen"}]}}]}}`,
+				Messages: `
+					{"type":"system","subtype":"init"}
+					{"type":"assistant","message":{"content":[{"type":"tool_use","input":{"n":1}}]}}
+					{"type":"assistant","message":{"content":[{"type":"tool_use","input":{"n":2}}]}}
+					{"type":"assistant","message":{"content":[{"type":"tool_use","input":{"n":3}}]}}
+					{"type":"user","message":{"content":[{"type":"tool_result","content":[{"type":"text","text":"seen"}]}]}}
+					{"type":"user","message":{"content":[{"type":"tool_result","content":[{"type":"text","text":"seen"}]}]}}
+					{"type":"user","message":{"content":[{"type":"tool_result","content":[{"type":"text","text":"seen"}]}]}}
+					{"type":"assistant"}
+					{"type":"result","subtype":"success","result":"Three."}`,
+				Callbacks: `
+					{"event":"tool","name":"look"}
+					{"event":"tool","name":"look"}
+					{"event":"tool","name":"look"}`,
+			}},
+			Check: func(o *Outcome) error {
+				begun := 0
+				for _, e := range o.Runs[0] {
+					if e.Kind() == "tool" {
+						begun++
+					}
+					if m := e.Message(); m != nil && m["type"] == "user" {
+						break
+					}
+				}
+				if begun != 3 {
+					return fmt.Errorf("%d calls had begun when the first ended", begun)
+				}
+				return nil
+			},
+		},
+		{
 			Name:  "tool-error",
 			Says:  "A tool of the host fails; the model is told.",
 			Needs: []string{"mcp"},

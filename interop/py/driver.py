@@ -169,7 +169,10 @@ def make_tool(server, rule):
         return {"is_error" if k == "isError" else k: v for k, v in result.items()}
 
     schema = {key: TYPES[kind] for key, kind in rule.get("input", {}).items()}
-    return sdk.tool(rule["name"], rule.get("description", rule["name"]), schema)(handler)
+    about = {}
+    if "annotations" in rule:
+        about["annotations"] = sdk.ToolAnnotations(**rule["annotations"])
+    return sdk.tool(rule["name"], rule.get("description", rule["name"]), schema, **about)(handler)
 
 
 def matches(value, pattern):
