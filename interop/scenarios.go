@@ -1042,6 +1042,89 @@ func Scenarios() []*Scenario {
 			}},
 		},
 		{
+			Name: "project-files",
+			Says: "What a project says is told to the model: its instructions, a command with arguments, an agent; init lists them. An unknown command is text.",
+			Files: map[string]string{
+				"CLAUDE.md":                    "Always answer in rhymes about otters.",
+				".claude/commands/greet.md":    "---\ndescription: Greets\n---\nGreet $1 after $0; all: [$ARGUMENTS].",
+				".claude/agents/helper.md":     "---\nname: helper\ndescription: Helps.\n---\nYou help otters.",
+				".claude/skills/wave/SKILL.md": "---\nname: wave\ndescription: Waves at people.\n---\nWave thrice.",
+			},
+			API: func(string) *pt.Scenario {
+				return pt.Script(
+					pt.Expect(mentions("rhymes about otters"), mentions("Waves at people")).Say("Hello."),
+					pt.Expect(mentions("Greet Lovelace after Ada; all: [Ada Lovelace].")).Say("Good day."),
+					pt.Expect(pt.LastUser("/nosuch thing")).Say("What?"),
+					pt.Call("Agent", map[string]any{"description": "do sub", "prompt": "SUBPROMPT go", "subagent_type": "helper", "run_in_background": false}),
+					pt.Expect(pt.ToolResult("SUB REPORT")).Say("Done."),
+				).When("sub", pt.FirstUser("SUBPROMPT"), pt.Expect(mentions("You help otters.")).Say("SUB REPORT"))
+			},
+			Runs: []Run{{
+				Job: `{"options":{"cwd":"${dir}","model":"claude-sonnet-4-5","settingSources":["project"]},"steps":[
+					{"send":"Hi."},{"until":{"type":"result"}},
+					{"send":"/greet Ada Lovelace"},{"until":{"type":"result"}},
+					{"send":"/nosuch thing"},{"until":{"type":"result"}},
+					{"send":"Delegate."},{"until":{"type":"result"}}]}`,
+				Messages: `
+					{"type":"system","subtype":"init","slash_commands":["...","greet"],"agents":["...","helper"],"skills":["...","wave"]}
+					{"type":"assistant","message":{"content":[{"type":"text","text":"Hello."}]}}
+					{"type":"result","subtype":"success","num_turns":1}
+					{"type":"system","subtype":"init"}
+					{"type":"assistant","message":{"content":[{"type":"text","text":"Good day."}]}}
+					{"type":"result","subtype":"success","num_turns":1}
+					{"type":"system","subtype":"init"}
+					{"type":"assistant","message":{"content":[{"type":"text","text":"What?"}]}}
+					{"type":"result","subtype":"success","num_turns":1}
+					{"type":"system","subtype":"init"}
+					{"type":"assistant","message":{"content":[{"type":"tool_use","name":"Agent"}]}}
+					{"type":"system","subtype":"task_started","subagent_type":"helper"}
+					{"type":"user","message":{"content":[{"type":"text","text":"SUBPROMPT go"}]}}
+					{"type":"system","subtype":"task_updated"}
+					{"type":"system","subtype":"task_notification","status":"completed","summary":"SUB REPORT"}
+					{"type":"user","message":{"content":[{"type":"tool_result"}]},"tool_use_result":{"agentType":"helper","canContinueAgent":true}}
+					{"type":"assistant","message":{"content":[{"type":"text","text":"Done."}]}}
+					{"type":"result","subtype":"success","num_turns":2}`,
+			}},
+		},
+		{
+			Name: "slash-compact",
+			Says: "/compact puts a summary in the place of what was said, and the conversation goes on from it; /context is answered without the model.",
+			API: script(
+				pt.Expect(pt.LastUser("My name is Ada")).Say("Hello, Ada."),
+				pt.Expect(pt.LastUser("And I like otters")).Say("So do I."),
+				pt.Say("<summary>SUMMARY of Ada</summary>"),
+				pt.Expect(pt.LastUser("Who am I"), mentions("SUMMARY of Ada")).Say("You are Ada."),
+			),
+			Runs: []Run{{
+				Job: `{"options":{` + options + `},"steps":[
+					{"send":"My name is Ada."},{"until":{"type":"result"}},
+					{"send":"And I like otters."},{"until":{"type":"result"}},
+					{"send":"/compact"},{"until":{"type":"result"}},
+					{"send":"Who am I?"},{"until":{"type":"result"}},
+					{"send":"/context"},{"until":{"type":"result"}}]}`,
+				Messages: `
+					{"type":"system","subtype":"init"}
+					{"type":"assistant"}
+					{"type":"result","subtype":"success","result_index":0}
+					{"type":"system","subtype":"init"}
+					{"type":"assistant"}
+					{"type":"result","subtype":"success","result_index":1}
+					{"type":"system","subtype":"status","status":"compacting"}
+					{"type":"system","subtype":"status","status":null,"compact_result":"success"}
+					{"type":"system","subtype":"init"}
+					{"type":"system","subtype":"compact_boundary","compact_metadata":{"trigger":"manual"}}
+					{"type":"user","message":{"content":"~SUMMARY of Ada"}}
+					{"type":"user","isReplay":true,"message":{"content":"~local-command-stdout"}}
+					{"type":"result","subtype":"success","num_turns":0,"local_command":"compact"}
+					{"type":"system","subtype":"init"}
+					{"type":"assistant","message":{"content":[{"type":"text","text":"You are Ada."}]}}
+					{"type":"result","subtype":"success","result":"You are Ada."}
+					{"type":"system","subtype":"init"}
+					{"type":"assistant","message":{"model":"<synthetic>","content":[{"type":"text","text":"~Context Usage"}]}}
+					{"type":"result","subtype":"success","num_turns":0,"local_command":"context"}`,
+			}},
+		},
+		{
 			Name: "api-400",
 			Says: "A request that the API does not take: an error result.",
 			API:  script(pt.Fail(400, "the request is not to our taste").Always()),
