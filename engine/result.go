@@ -129,7 +129,7 @@ func (c *Conversation) result(t *turn, end *ending) *wire.Result {
 		if end.text == "" {
 			r.Extra["result"] = json.RawMessage(`""`)
 		}
-		if end.status == 0 && !end.blocked {
+		if end.status == 0 && !end.blocked && end.localCommand == "" {
 			r.Extra["api_error_status"] = json.RawMessage("null")
 		}
 	}

@@ -564,7 +564,7 @@ type agentOutput struct {
 	Tokens        int64            `json:"totalTokens"`
 	ToolUses      int              `json:"totalToolUseCount"`
 	Usage         *wire.Usage      `json:"usage"`
-	ToolStats     toolStats        `json:"toolStats"`
+	ToolStats     *toolStats       `json:"toolStats,omitempty"` // nil if it used none
 	CanContinue   bool             `json:"canContinueAgent"`
 }
 
@@ -585,11 +585,14 @@ func (s *subagent) returned() (*tool.Result, error) {
 	}
 	out := &agentOutput{
 		Status: "completed", Prompt: s.prompt, AgentID: s.id, AgentType: s.def.Name, ToolsUsed: r.tools, ResolvedModel: s.model,
-		Duration: info.Ended.Sub(s.began).Milliseconds(), Tokens: r.tokens, ToolUses: r.uses, Usage: r.usage, ToolStats: r.stats,
+		Duration: info.Ended.Sub(s.began).Milliseconds(), Tokens: r.tokens, ToolUses: r.uses, Usage: r.usage,
 		CanContinue: s.continues,
 	}
 	if out.Usage == nil {
 		out.Usage = &wire.Usage{}
+	}
+	if r.uses > 0 {
+		out.ToolStats = &r.stats
 	}
 	for _, text := range []string{r.note, r.text} {
 		if text != "" {
