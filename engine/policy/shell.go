@@ -150,6 +150,10 @@ func (s *script) parse(text, via string) {
 			return r
 		}, strings.ToValidUTF8(text, " "))
 	}
+	if rest := strings.TrimRight(text, "\\"); (len(text)-len(rest))%2 == 1 {
+		s.blur("the command ends with a backslash") // which is one more character, or none
+		text = rest
+	}
 	if nesting(text) > maxNesting {
 		s.blur("the command is too long or too deep")
 		s.guess(text)
