@@ -61,10 +61,11 @@ type outcome struct {
 	nested    []*project.File
 	hooks     []policy.HookAnswer // what hooks said about the call
 	denied    bool
-	silent    bool // the host is not told the result
-	interrupt bool // the turn is to end
-	stop      bool // a hook ends the turn
-	finished  bool // it ran to its end
+	input     json.RawMessage // that was denied, if a hook had changed it
+	silent    bool            // the host is not told the result
+	interrupt bool            // the turn is to end
+	stop      bool            // a hook ends the turn
+	finished  bool            // it ran to its end
 	end       *ending
 }
 
@@ -200,6 +201,7 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 	if err := tool.Validate(spec, input); err != nil {
 		return c.misused(call, out, err)
 	}
+	out.input = input
 	if !c.permit(ctx, t, call, tl, &input, hook, out) {
 		if out.denied && !out.interrupt && ctx.Err() == nil {
 			c.deniedHooks(ctx, t, call, spec.Name, input, out)
@@ -376,6 +378,10 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 	case wire.BehaviorDeny:
 		c.deny(call, d, out)
 		if hook.allow { // then the result alone says it, as with the official command
+			out.meta.NonExecutionKind = "permission-rule"
+			if spec.Name == "Bash" && d.Rule != nil {
+				out.meta.PermissionDecision.ReasonType = "subcommandResults"
+			}
 			out.before = slices.DeleteFunc(out.before, func(m wire.Message) bool { _, ok := m.(*wire.PermissionDenied); return ok })
 		}
 		return false

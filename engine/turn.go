@@ -604,7 +604,11 @@ func (c *Conversation) tellResult(t *turn, call *toolCall, out *outcome) (json.R
 		return raw, nil
 	}
 	if out.denied {
-		t.denials = append(t.denials, &wire.PermissionDenial{ToolName: call.block.name, ToolUseID: call.block.id, ToolInput: orEmpty(call.block.input)})
+		input := call.block.input
+		if out.input != nil {
+			input = out.input
+		}
+		t.denials = append(t.denials, &wire.PermissionDenial{ToolName: call.block.name, ToolUseID: call.block.id, ToolInput: orEmpty(input)})
 	}
 	t.userLines++
 	m := &wire.User{
