@@ -222,6 +222,49 @@ func TestSessionFlags(t *testing.T) {
 	}
 }
 
+// TestResumeDropsTurn: going on from an earlier answer may drop the turn that was named
+// and nothing else.
+func TestResumeDropsTurn(t *testing.T) {
+	dir, _ := workdir(t)
+	store := &session.Memory{}
+	const id = "11111111-1111-4111-8111-111111111111"
+	synctest.Test(t, func(t *testing.T) {
+		m := parleytest.Script(parleytest.Say("ok").Times(4)).Model()
+		ask := func(prompt string, opts parley.Options) (string, error) {
+			opts.Cwd, opts.Dialer = dir, agent.InProcess(agent.Config{Model: m, Store: store})
+			all, _, err := collect(t, &opts, prompt)
+			for _, m := range all {
+				if a, ok := m.(*wire.Assistant); ok {
+					return a.UUID, err
+				}
+			}
+			return "", err
+		}
+		first, _ := ask("one", parley.Options{SessionID: id})
+		ask("two", parley.Options{Resume: id})
+		log, h, err := session.Open(t.Context(), store, id, session.Meta{Cwd: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.Close()
+		var turns []string
+		for _, e := range h.Entries {
+			if e.Type == "user" {
+				turns = append(turns, e.UUID)
+			}
+		}
+		if len(turns) != 2 {
+			t.Fatalf("%d prompts", len(turns))
+		}
+		if _, err := ask("three", parley.Options{Resume: id, ResumeAt: first, ResumeDropsTurn: turns[0]}); err == nil || !strings.Contains(err.Error(), "Resume rejected by --resume-drops-turn:") {
+			t.Errorf("another turn was named: %v", err)
+		}
+		if _, err := ask("three", parley.Options{Resume: id, ResumeAt: first, ResumeDropsTurn: turns[1]}); err != nil {
+			t.Errorf("the turn was named: %v", err)
+		}
+	})
+}
+
 // TestCostGoesOn: the cost of a session includes that of processes before, a budget
 // does not.
 func TestCostGoesOn(t *testing.T) {
