@@ -238,9 +238,13 @@ func merge(under, over *Value) *Value {
 		return m
 	case under.array && over.array:
 		m := &Value{Line: over.Line, array: true, items: slices.Clone(under.items)}
+		there := make(map[string]bool, len(m.items))
+		for _, item := range m.items {
+			there[string(item.Raw())] = true
+		}
 		for _, item := range over.items {
-			raw := item.Raw()
-			if !slices.ContainsFunc(m.items, func(have *Value) bool { return bytes.Equal(have.Raw(), raw) }) {
+			if raw := string(item.Raw()); !there[raw] {
+				there[raw] = true
 				m.items = append(m.items, item)
 			}
 		}
