@@ -30,7 +30,7 @@ func compareScale(b *board, official, ours string) error {
 	theirs := series{name: "claude, processes", color: "#cf222e"}
 	mine := series{name: "parley, processes", color: "#0969da"}
 	inside := series{name: "parley, in one process", color: "#1a7f37"}
-	for _, n := range []int{1, 10, 100} {
+	for _, n := range []int{1, 10, 100, 1000} {
 		r := row{title: fmt.Sprintf("%d as processes", n), unit: "MB"}
 		if n <= 10 { // a hundred of them need more than 20 GB
 			mb, err := processes(official, n)

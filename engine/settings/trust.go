@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	mathrand "math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -594,13 +595,14 @@ func writeFile(root *os.Root, name string, text []byte, mode fs.FileMode) error 
 	return err
 }
 
-// lockWait is how long a lock is waited for.
-const lockWait = 30 * time.Second
+// lockWait is how long a lock is waited for. It ends with its holder, so what takes
+// long is many who want it.
+const lockWait = 2 * time.Minute
 
 // lock takes the lock of a file that it makes for it. It ends with this process at the
 // latest.
 func lock(root *os.Root, name string) (unlock func(), err error) {
-	for end := time.Now().Add(lockWait); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(lockWait); ; time.Sleep(time.Duration(1+mathrand.IntN(8)) * time.Millisecond) {
 		f, err := root.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
 		if err != nil {
 			return nil, err
