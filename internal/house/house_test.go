@@ -7,6 +7,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"maps"
 	"os"
 	"os/exec"
@@ -381,6 +382,51 @@ func TestTree(t *testing.T) {
 				}
 				t.Errorf("%s:%d: %s: %q", name, 1+bytes.Count(data[:at], []byte("\n")), ban.what, ban.text)
 			}
+		}
+	}
+}
+
+// TestPath: what ARCHITECTURE.md points at, as [`Type.method`](file.go#L12), stands there.
+func TestPath(t *testing.T) {
+	lines := map[string]int{} // of declarations, by file and name
+	for _, f := range goFiles(t) {
+		for _, d := range f.ast.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				lines[f.name+" "+d.Name.Name] = f.line(d.Name)
+				if d.Recv != nil {
+					of := strings.TrimPrefix(types.ExprString(d.Recv.List[0].Type), "*")
+					lines[f.name+" "+of+"."+d.Name.Name] = f.line(d.Name)
+				}
+			case *ast.GenDecl:
+				for _, s := range d.Specs {
+					if s, ok := s.(*ast.TypeSpec); ok {
+						lines[f.name+" "+s.Name.Name] = f.line(s.Name)
+					}
+				}
+			}
+		}
+	}
+	const doc = "ARCHITECTURE.md"
+	found := 0
+	text := regexp.MustCompile("\\[`([A-Za-z.]+)`\\]\\(([a-z_/]+\\.go)#L([0-9]+)\\)").ReplaceAllStringFunc(string(read(t, doc)), func(link string) string {
+		found++
+		name, rest, _ := strings.Cut(strings.TrimPrefix(link, "[`"), "`](")
+		file, at, _ := strings.Cut(strings.TrimSuffix(rest, ")"), "#L")
+		line := strconv.Itoa(lines[file+" "+name])
+		if line == "0" {
+			t.Errorf("%s: there is no %s in %s", doc, name, file)
+		} else if at != line && !*update {
+			t.Errorf("%s: %s is in line %s of %s, not in %s; run go test ./internal/house -run TestPath -update", doc, name, line, file, at)
+		}
+		return "[`" + name + "`](" + file + "#L" + line + ")"
+	})
+	if found < 20 {
+		t.Errorf("%s points at %d places", doc, found)
+	}
+	if *update && !t.Failed() {
+		if err := os.WriteFile(filepath.Join(root, doc), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
