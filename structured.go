@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/parley-go/parley/internal/markdown"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -127,7 +128,7 @@ func (f *outputForm) decode(res *wire.Result, v any) error {
 		}
 		return nil
 	}
-	text := []byte(unfenced(res.Result))
+	text := []byte(markdown.Unfenced(res.Result))
 	if !json.Valid(text) {
 		return fail(res.Result, errors.New("there is no structured output, and the text is not JSON"))
 	}
@@ -160,18 +161,4 @@ func (f *outputForm) fit(data []byte, v any) error {
 		return err
 	}
 	return json.Unmarshal(plain, v)
-}
-
-// unfenced takes JSON out of a Markdown code block that is the whole text.
-func unfenced(text string) string {
-	text = strings.TrimSpace(text)
-	body, ok := strings.CutPrefix(text, "```")
-	if !ok {
-		return text
-	}
-	_, body, ok = strings.Cut(body, "\n")
-	if !ok || !strings.HasSuffix(body, "```") {
-		return text
-	}
-	return strings.TrimSpace(strings.TrimSuffix(body, "```"))
 }

@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/internal/markdown"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -117,7 +117,7 @@ func meant(given json.RawMessage, depth int) []json.RawMessage {
 	}
 	var text string
 	if json.Unmarshal(given, &text) == nil {
-		return append(all, meant(json.RawMessage(unfenced(text)), depth-1)...)
+		return append(all, meant(json.RawMessage(markdown.Unfenced(text)), depth-1)...)
 	}
 	var members map[string]json.RawMessage
 	if json.Unmarshal(given, &members) == nil && len(members) == 1 {
@@ -136,7 +136,7 @@ func unquote(s *jsonschema.Schema, v json.RawMessage) json.RawMessage {
 	}
 	var text string
 	if isText := json.Unmarshal(v, &text) == nil; isText && (s.Type != "" && s.Type != "string" || len(s.Types) > 0 && !slices.Contains(s.Types, "string")) {
-		if inner := json.RawMessage(unfenced(text)); json.Valid(inner) {
+		if inner := json.RawMessage(markdown.Unfenced(text)); json.Valid(inner) {
 			v = inner
 		}
 	}
@@ -157,24 +157,10 @@ func unquote(s *jsonschema.Schema, v json.RawMessage) json.RawMessage {
 	return v
 }
 
-// unfenced takes a text out of the Markdown code block that it is.
-func unfenced(text string) string {
-	text = strings.TrimSpace(text)
-	body, ok := strings.CutPrefix(text, "```")
-	if !ok {
-		return text
-	}
-	_, body, ok = strings.Cut(body, "\n")
-	if !ok || !strings.HasSuffix(body, "```") {
-		return text
-	}
-	return strings.TrimSpace(strings.TrimSuffix(body, "```"))
-}
-
 // inText returns the value that an answer in plain text is, nil if it is none that
 // fits.
 func (s *structuredOutput) inText(text string) json.RawMessage {
-	given := json.RawMessage(unfenced(text))
+	given := json.RawMessage(markdown.Unfenced(text))
 	if !json.Valid(given) {
 		return nil
 	}
