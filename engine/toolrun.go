@@ -61,7 +61,7 @@ type outcome struct {
 	nested    []*project.File
 	hooks     []policy.HookAnswer // what hooks said about the call
 	denied    bool
-	input     json.RawMessage // that was denied, if a hook had changed it
+	input     json.RawMessage // that was decided about, as hooks have changed it
 	silent    bool            // the host is not told the result
 	interrupt bool            // the turn is to end
 	stop      bool            // a hook ends the turn
@@ -376,13 +376,15 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 		allowed = true
 		return true
 	case wire.BehaviorDeny:
-		c.deny(call, d, out)
-		if hook.allow { // then the result alone says it, as with the official command
-			out.meta.NonExecutionKind = "permission-rule"
-			if spec.Name == "Bash" && d.Rule != nil {
-				out.meta.PermissionDecision.ReasonType = "subcommandResults"
-			}
-			out.before = slices.DeleteFunc(out.before, func(m wire.Message) bool { _, ok := m.(*wire.PermissionDenied); return ok })
+		if !hook.allow {
+			c.deny(call, d, out)
+			return false
+		}
+		// Then the result alone says it, and as of a rule, as with the official command.
+		c.denyQuietly(call, d, out)
+		out.meta.NonExecutionKind = "permission-rule"
+		if spec.Name == "Bash" && d.Rule != nil {
+			out.meta.PermissionDecision.ReasonType = "subcommandResults"
 		}
 		return false
 	}
@@ -501,17 +503,24 @@ func (c *Conversation) takeUpdates(ctx context.Context, name string, updates []*
 	}
 }
 
-// deny is the outcome of a call that a rule or the mode does not allow.
+// deny is the outcome of a call that a rule or the mode does not allow. The host is told
+// by a line of its own.
 func (c *Conversation) deny(call *toolCall, d policy.Decision, out *outcome) {
-	if d.Reason == "" {
-		d.Reason = "the call is not allowed"
+	reason := c.denyQuietly(call, d, out)
+	out.before = append(out.before, &wire.PermissionDenied{ToolName: call.block.name, ToolUseID: call.block.id,
+		DecisionReasonType: d.ReasonType, DecisionReason: reason, Message: reason, UUID: NewID(), SessionID: c.id})
+}
+
+// denyQuietly is deny without the line. It returns the reason.
+func (c *Conversation) denyQuietly(call *toolCall, d policy.Decision, out *outcome) (reason string) {
+	if reason = d.Reason; reason == "" {
+		reason = "the call is not allowed"
 	}
 	out.denied = true
-	out.result = tool.Failed(errors.New(d.Reason))
+	out.result = tool.Failed(errors.New(reason))
 	out.meta = &wire.ToolResultMeta{ID: call.block.id, NonExecutionKind: "user-rejected",
 		PermissionDecision: &wire.PermissionDecision{Decision: "reject", Source: "config", ReasonType: d.ReasonType}}
-	out.before = append(out.before, &wire.PermissionDenied{ToolName: call.block.name, ToolUseID: call.block.id,
-		DecisionReasonType: d.ReasonType, DecisionReason: d.Reason, Message: d.Reason, UUID: NewID(), SessionID: c.id})
+	return reason
 }
 
 // question asks the host about a call.
