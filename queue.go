@@ -92,8 +92,22 @@ func (q *queue) push(m wire.Message, size int) error {
 // pushLine adds a line, which is copied. If the consumer waits it may go on doing so
 // until flush is called, which the producer does before it waits itself: a consumer
 // is not woken for each of many lines.
+//
+// While the consumer has much to take apart, the producer does it with some lines, so
+// that both are at work.
 func (q *queue) pushLine(line []byte) error {
-	return q.add(entry{line: line}, int64(len(line))+entrySize)
+	e := entry{line: line}
+	if q.behind() {
+		e = entry{m: e.message()}
+	}
+	return q.add(e, int64(len(line))+entrySize)
+}
+
+// behind reports whether the consumer reads, and has much to read.
+func (q *queue) behind() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.size > behindSize && !q.slow
 }
 
 // flush wakes a consumer that waits though there is something to read.
@@ -106,10 +120,11 @@ func (q *queue) flush() {
 }
 
 const (
-	entrySize = 64       // what an entry takes beside its text
-	blockSize = 64 << 10 // of memory for lines, while many come
-	firstSize = 4 << 10  // of what an idle queue begins with
-	flushSize = 64 << 10 // of lines that a consumer is not woken for
+	entrySize  = 64       // what an entry takes beside its text
+	blockSize  = 64 << 10 // of memory for lines, while many come
+	firstSize  = 4 << 10  // of what an idle queue begins with
+	flushSize  = 64 << 10 // of lines that a consumer is not woken for
+	behindSize = 2 << 20  // of lines that a consumer takes apart by itself
 )
 
 // keep copies a line into the last block. The caller holds mu.
@@ -175,8 +190,8 @@ func (q *queue) add(e entry, n int64) error {
 }
 
 const (
-	paceSize = 1 << 20
-	paceTime = 5 * time.Millisecond
+	paceSize = 3 << 20               // more than behindSize
+	paceTime = 20 * time.Millisecond // longer than it takes to take as much apart
 )
 
 // pace gives a consumer that is at work a moment to catch up, so that what it has

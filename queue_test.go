@@ -89,6 +89,56 @@ func TestQueueOrder(t *testing.T) {
 	}
 }
 
+// TestQueueBehind holds that the producer takes lines apart while the consumer has much
+// to read, but none for one that does not read at all, and that it makes no difference
+// to what is read.
+func TestQueueBehind(t *testing.T) {
+	q := newQueue(16<<20, 64<<20)
+	defer q.discard()
+	pushed, popped := 0, 0
+	fill := func(size int64) {
+		for q.size < size {
+			if err := q.addNumber(pushed, 2000); err != nil {
+				t.Fatal(err)
+			}
+			pushed++
+		}
+	}
+	apart := func() (n int) {
+		for _, e := range q.items {
+			if _, ok := e.m.(*wire.Assistant); ok {
+				n++
+			}
+		}
+		return n
+	}
+	fill(behindSize)
+	if n := apart(); n > 0 {
+		t.Errorf("the producer took %d lines apart though the consumer has little to read", n)
+	}
+	fill(paceSize)
+	n := apart()
+	if n < 100 {
+		t.Errorf("the producer took %d lines apart", n)
+	}
+	fill(paceSize + 1<<20) // for which it waits in vain, once
+	if more := apart() - n; more > 5 {
+		t.Errorf("the producer took %d lines apart for a consumer that does not read", more)
+	}
+	for ; popped < pushed; popped++ {
+		m, err := q.pop(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := numberOf(t, m); got != fmt.Sprint(popped) {
+			t.Fatalf("got %s, want %d", got, popped)
+		}
+		if a, ok := m.(*wire.Assistant); ok && len(a.Message.Content.String()) != 2000 {
+			t.Fatalf("message %d has a text of %d bytes", popped, len(a.Message.Content.String()))
+		}
+	}
+}
+
 // TestQueueFilesShrink checks that what was read is freed though the queue never
 // gets empty.
 func TestQueueFilesShrink(t *testing.T) {
