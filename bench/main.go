@@ -46,7 +46,7 @@ func run(args []string) error {
 	}
 	fs := flag.NewFlagSet("bench", flag.ExitOnError)
 	n := fs.Int("n", 7, "runs of each measure")
-	only := fs.String("only", "", "one measure or section alone: deltas, messages, permissions, first, memory, memory20, agent, sessions, search, scale")
+	only := fs.String("only", "", "one measure or section alone: deltas, messages, permissions, first, later, memory, memory20, agent, sessions, search, scale")
 	write := fs.String("write", "", "write the table to this `FILE`, and the plot to img/performance.svg beside it")
 	fs.Parse(args)
 	many := 11 // of sections whose medians are of 11
@@ -69,7 +69,8 @@ func run(args []string) error {
 		}
 		if !begun {
 			begun = true
-			b.begin("The SDK", "TypeScript SDK", "Both SDKs drive the same fake CLI. Importing them is not counted.")
+			b.begin("The SDK", "TypeScript SDK", "Both SDKs drive the same fake CLI, which starts anew for each query. Importing them is not counted. "+
+				"The first query of a process is what a program that asks once waits for; later ones, in a process that has asked before, are mostly the start of the fake CLI.")
 		}
 		if err := m.run(b, bin, peers, *n); err != nil {
 			return fmt.Errorf("%s: %w", m.title, err)
@@ -123,7 +124,8 @@ var measures = []measure{
 	{"deltas", "token deltas", "/s", []string{"deltas", "200000"}, func(s sample) float64 { return s.PerSecond }, true, 4},
 	{"messages", "messages of 2.4 KB", "/s", []string{"messages", "50000", "2400"}, func(s sample) float64 { return s.PerSecond }, true, 3},
 	{"permissions", "permission round trip", "µs", []string{"permissions", "2000"}, func(s sample) float64 { return s.Microseconds }, false, 4},
-	{"first", "query to first message", "ms", []string{"first", "20"}, func(s sample) float64 { return s.Milliseconds }, false, 2},
+	{"first", "query to first message", "ms", []string{"first", "1"}, func(s sample) float64 { return s.Milliseconds }, false, 2},
+	{"later", "query to first message, later ones", "ms", []string{"first", "20"}, func(s sample) float64 { return s.Milliseconds }, false, 0},
 	{"memory", "memory, 1 session", "MB", []string{"memory", "1"}, func(s sample) float64 { return s.RSSKiB * 1024 / 1e6 }, false, 5},
 	{"memory20", "memory, 20 sessions", "MB", []string{"memory", "20"}, func(s sample) float64 { return s.RSSKiB * 1024 / 1e6 }, false, 1},
 }
