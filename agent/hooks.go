@@ -21,7 +21,7 @@ type hookMatcher struct {
 	matcher hook.Matcher
 	ids     []string
 	timeout time.Duration
-	failure string // "block" or "continue"; empty means what the event asks for
+	failure string // "block", "ask" or "continue"; empty means what the event asks for
 }
 
 // registerHooks takes the hooks of initialize in place of those there were.
@@ -239,26 +239,36 @@ func (s *server) hook(ctx context.Context, m *hookMatcher, id string, in wire.Ho
 	}
 	bounded, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it did not answer within %v", limit))
 	defer cancel()
-	guards := m.failure != "continue" && (m.failure == "block" || settings.Decides(in.Event()))
+	decides := settings.Decides(in.Event())
+	// A hook that can decide and does not decides no, or has it asked if that is what the
+	// host registered. One that says itself that it failed may have been registered to
+	// be passed over.
+	failed := func(err error, passable bool) engine.HookAnswer {
+		answer.Err = err
+		switch {
+		case m.failure == "ask" && decides:
+			answer.Ask = true
+		case m.failure == "block":
+			answer.Block = true
+		default:
+			answer.Block = decides && !(passable && m.failure == "continue")
+		}
+		return answer
+	}
 	r, err := s.request(bounded, &wire.HookCallback{CallbackID: id, Input: in, ToolUseID: toolUseID})
 	if err != nil {
-		// A hook that can decide and does not decides no. One that answers that it
-		// failed may have been registered to be passed over.
-		silent := bounded.Err() != nil || errors.Is(err, errNoAnswer)
-		answer.Err, answer.Block, answer.Late = err, guards || silent, bounded.Err() != nil && ctx.Err() == nil
-		return answer
+		answer.Late = bounded.Err() != nil && ctx.Err() == nil
+		return failed(err, bounded.Err() == nil && !errors.Is(err, errNoAnswer))
 	}
 	out := new(wire.HookOutput)
 	if len(r.Response) > 0 {
 		if err := json.Unmarshal(r.Response, out); err != nil {
-			answer.Err, answer.Block = fmt.Errorf("its answer cannot be read: %w", err), guards
-			return answer
+			return failed(fmt.Errorf("its answer cannot be read: %w", err), true)
 		}
 	}
 	if err := hook.Check(out, in.Event()); err != nil {
 		// It wanted to decide, and nobody knows what: that is no yes.
-		answer.Err, answer.Block = fmt.Errorf("its answer makes no sense: %w", err), true
-		return answer
+		return failed(fmt.Errorf("its answer makes no sense: %w", err), false)
 	}
 	if !out.Async {
 		answer.Output = out

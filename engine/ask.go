@@ -402,7 +402,9 @@ func (c *Conversation) hear(t *turn, a *answer, run *toolRun, ev *wire.APIEvent,
 		if err := c.keepBlock(a, b, m.UUID, nil); err != nil {
 			return err
 		}
-		c.emit(m)
+		if c.display(t, b, m); !b.hidden() {
+			c.emit(m)
+		}
 		if b.kind == "tool_use" {
 			run.start(b, m.UUID)
 		}

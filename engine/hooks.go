@@ -59,12 +59,17 @@ func (c *Conversation) promptHooks(t *turn, p *prompt) (more []string, blocked b
 		if a.Output.SystemMessage != "" {
 			c.emit(c.hookSays("UserPromptSubmit", a.Output))
 		}
+		said, _ := specific[*wire.UserPromptSubmitOutput](a)
 		if a.Output.Decision == wire.DecisionBlock || a.Output.Continue != nil && !*a.Output.Continue {
 			reason := a.Output.Reason
 			if reason == "" {
 				reason = a.Output.StopReason
 			}
+			t.unshown = said != nil && said.SuppressOriginalPrompt
 			return nil, true, reason
+		}
+		if said != nil && said.SessionTitle != "" && c.sub == nil {
+			c.Rename(said.SessionTitle)
 		}
 		if s := additionalContext(a.Output); s != "" {
 			more = append(more, "Context from a hook of the user:\n"+s)
@@ -89,8 +94,9 @@ func (c *Conversation) runHooks(t *turn, in wire.HookInput, subject, id string) 
 	}
 }
 
-// stopHooks asks whether the turn may end. more is why not.
-func (c *Conversation) stopHooks(t *turn) (more string, stopped bool) {
+// stopHooks asks whether the turn may end. more is why not; added is what the model is to
+// know before it does, and goes on for.
+func (c *Conversation) stopHooks(t *turn) (more string, added []string, stopped bool) {
 	in := &wire.StopInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: c.mode,
 		StopHookActive: t.stops > 0, LastAssistantMessage: t.lastText, BackgroundTasks: c.hookTasks(), SessionCrons: []*wire.HookCron{}}
 	for _, a := range c.runHooks(t, in, "", NewID()) {
@@ -98,13 +104,22 @@ func (c *Conversation) stopHooks(t *turn) (more string, stopped bool) {
 		case a.Err != nil:
 			c.emit(c.hookFailed("Stop", a.Err))
 		case a.Output == nil:
-		case a.Output.Continue != nil && !*a.Output.Continue:
-			return "", true
-		case a.Output.Decision == wire.DecisionBlock:
-			more += a.Output.Reason
+		default:
+			if a.Output.SystemMessage != "" {
+				c.emit(c.hookSays("Stop", a.Output))
+			}
+			if a.Output.Continue != nil && !*a.Output.Continue {
+				return "", nil, true
+			}
+			if a.Output.Decision == wire.DecisionBlock {
+				more += a.Output.Reason
+			}
+			if s := additionalContext(a.Output); s != "" {
+				added = append(added, "Context from a hook of the user:\n"+s)
+			}
 		}
 	}
-	return more, false
+	return more, added, false
 }
 
 // hookTasks tells hooks what runs in the background.
@@ -640,6 +655,12 @@ func (c *Conversation) expansionHooks(t *turn, p *prompt, cmd *slashCommand) (mo
 	}
 	answers := c.runHooks(t, in, cmd.name, NewID())
 	for _, a := range answers {
+		if a.Err != nil && (a.Block || a.Ask) { // there is nobody to ask about a prompt
+			return nil, true, fmt.Sprintf("a hook failed: %v", a.Err)
+		}
+		if o, ok := specific[*wire.UserPromptExpansionOutput](a); ok {
+			t.unshown = o.SuppressOriginalPrompt
+		}
 		if a.Err == nil && a.Output != nil && (a.Output.Decision == wire.DecisionBlock || a.Output.Continue != nil && !*a.Output.Continue) {
 			return nil, true, a.Output.Reason + a.Output.StopReason
 		}

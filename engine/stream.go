@@ -37,6 +37,7 @@ type block struct {
 	input    json.RawMessage // of a tool call; nil if it was not JSON
 	began    time.Time       // of thinking
 	tokens   int64           // of thinking, as it is guessed
+	shown    *string         // what hooks want to be shown in place of a text; nil means the text
 }
 
 var errStream = errors.New("the model's stream makes no sense")

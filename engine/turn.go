@@ -26,6 +26,7 @@ type turn struct {
 	prompts  []*prompt // those it answers, the one that started it first
 	unspoken []*prompt // those that are still to be told back
 	promptID string
+	id       string // of the turn, as hooks are told
 
 	began       time.Time
 	firstSent   time.Time
@@ -39,7 +40,9 @@ type turn struct {
 	recovered   int // times that room was made because a request did not fit
 	enforced    int // times that it was told to give the answer in its form
 	denials     []*wire.PermissionDenial
-	lastText    string
+	lastText    string // of the model
+	shownText   string // the same as it was told
+	unshown     bool   // a hook wants the prompt that it blocked not to be shown
 	stopReason  string
 	schemaFails int
 	structured  json.RawMessage
@@ -48,7 +51,7 @@ type turn struct {
 
 // take runs the turn of a prompt.
 func (c *Conversation) take(ctx context.Context, p *prompt) {
-	t := &turn{began: c.now(), prompts: []*prompt{p}, promptID: NewID()}
+	t := &turn{began: c.now(), prompts: []*prompt{p}, promptID: NewID(), id: NewID()}
 	ctx, t.span = c.telemetry.Turn(ctx, trace.SpanKindInternal, c.id, c.primary.ID, "")
 	if c.sub != nil && c.sub.promptID != "" {
 		t.promptID = c.sub.promptID
@@ -117,7 +120,7 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 	}
 	c.notices = nil
 	if blocked {
-		c.tellBlocked(reason)
+		c.tellBlocked(t, p, reason)
 		return &ending{noTurns: true, blocked: true, text: "The prompt was blocked by a hook: " + reason}
 	}
 	if cause := context.Cause(t.ctx); cause != nil {
@@ -152,10 +155,15 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 	return nil
 }
 
-// tellBlocked tells that a hook does not let a prompt pass.
-func (c *Conversation) tellBlocked(reason string) {
+// tellBlocked tells that a hook does not let a prompt pass, with the prompt unless the hook
+// wants it not to be shown.
+func (c *Conversation) tellBlocked(t *turn, p *prompt, reason string) {
+	text := "UserPromptSubmit operation blocked by hook:\n" + reason
+	if !t.unshown {
+		text += "\n\nOriginal prompt: " + p.m.Message.Content.String()
+	}
 	c.emit(&wire.Informational{
-		Content:             "UserPromptSubmit operation blocked by hook:\n" + reason,
+		Content:             text,
 		Level:               "warning",
 		PreventContinuation: true,
 		PromptSubmitOutcome: mustJSON(map[string]any{"kind": "blocked_by_hook", "prompt_kept": false, "reason": reason}),
@@ -317,7 +325,7 @@ func (c *Conversation) round(t *turn) *ending {
 	t.rounds++
 	t.stopReason = a.stopReason
 	if s := a.text(); s != "" {
-		t.lastText = s
+		t.lastText, t.shownText = s, a.shownText()
 	}
 	if c.spent() {
 		run.abandon()
@@ -366,7 +374,7 @@ func (c *Conversation) fold(t *turn) *ending {
 		}
 		c.lifecycle(p, "started")
 		if blocked {
-			c.tellBlocked(reason)
+			c.tellBlocked(t, p, reason)
 			c.lifecycle(p, "cancelled")
 			continue
 		}
@@ -435,16 +443,26 @@ func (c *Conversation) answered(t *turn, a *answer) *ending {
 		return &ending{subtype: "error_max_structured_output_retries", reason: "structured_output_retry_exhausted", isError: true,
 			errors: []string{"The model answered with text and never called StructuredOutput."}}
 	}
-	if more, stopped := c.stopHooks(t); stopped {
+	more, added, stopped := c.stopHooks(t)
+	if stopped {
 		return &ending{reason: "hook_stopped"}
-	} else if more != "" {
+	}
+	if more != "" || added != nil {
 		if t.stops++; t.stops <= maxStops {
+			for _, text := range added {
+				if err := c.inform(t, text); err != nil {
+					return c.broken(err)
+				}
+			}
+			if more == "" {
+				return nil
+			}
 			end := goOn("Stop hook feedback:\n" + more)
 			c.emit(&wire.Notification{Key: "stop-hook-error", Text: more, Priority: "immediate", UUID: NewID(), SessionID: c.id})
 			return end
 		}
 	}
-	return &ending{reason: "completed", text: t.lastText}
+	return &ending{reason: "completed", text: t.shownText}
 }
 
 // maxStops is how often Stop hooks may keep a turn going.
@@ -671,7 +689,7 @@ func (c *Conversation) cutOff(t *turn, a *answer, run *toolRun, cause error) *en
 // interrupted is the ending of a turn that was cut off.
 func (c *Conversation) interrupted(t *turn, marker, reason string, cause error) *ending {
 	if errors.Is(cause, errSuperseded) {
-		return &ending{reason: "aborted_streaming", text: t.lastText}
+		return &ending{reason: "aborted_streaming", text: t.shownText}
 	}
 	raw := mustJSON(&wire.TextBlock{Text: marker})
 	uuid := NewID()

@@ -213,6 +213,6 @@ type FileChangedOutput struct {
 
 // MessageDisplayOutput replaces the text that is shown.
 type MessageDisplayOutput struct {
-	DisplayContent string `json:"displayContent,omitzero"`
+	DisplayContent *string `json:"displayContent,omitzero"` // nil leaves the text as it is, empty shows nothing
 	Open           `wire:"hookEventName=MessageDisplay"`
 }

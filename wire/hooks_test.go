@@ -187,7 +187,7 @@ var hookOutputs = []struct {
 	{`{"hookEventName":"WorktreeCreate","worktreePath":"/w/side"}`, &wire.WorktreeCreateOutput{WorktreePath: "/w/side"}},
 	{`{"hookEventName":"CwdChanged","watchPaths":[]}`, &wire.CwdChangedOutput{WatchPaths: []string{}}},
 	{`{"hookEventName":"FileChanged","watchPaths":["/w"]}`, &wire.FileChangedOutput{WatchPaths: []string{"/w"}}},
-	{`{"hookEventName":"MessageDisplay","displayContent":"shown"}`, &wire.MessageDisplayOutput{DisplayContent: "shown"}},
+	{`{"hookEventName":"MessageDisplay","displayContent":"shown"}`, &wire.MessageDisplayOutput{DisplayContent: new("shown")}},
 }
 
 func TestHookSpecificOutputs(t *testing.T) {

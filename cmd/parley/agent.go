@@ -54,7 +54,7 @@ func runAgent(ctx context.Context, p *process, args []string) int {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
 	if person {
-		return runInTerminal(ctx, p, cfg, args)
+		return runInTerminal(ctx, p, cfg, flags, args)
 	}
 	return agent.Run(ctx, cfg, args, p.stdin, p.stdout, p.stderr)
 }

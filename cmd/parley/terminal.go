@@ -19,19 +19,23 @@ import (
 
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/engine/settings"
 	"github.com/parley-go/parley/transport"
 	"github.com/parley-go/parley/wire"
 )
 
 // runInTerminal answers one prompt for a person who watches. It returns the exit
 // status.
-func runInTerminal(ctx context.Context, p *process, cfg agent.Config, args []string) int {
+func runInTerminal(ctx context.Context, p *process, cfg agent.Config, flags *agent.Flags, args []string) int {
 	s := newScreen(p, cfg.Cwd)
 	s.begin()
 	defer s.end()
 	cfg.OnIndexing = nil // the screen tells it
 	out := &messageWriter{show: s.show}
-	args = withFlags(args, "--output-format=stream-json", "--verbose", "--include-partial-messages")
+	args = withFlags(args, "--output-format=stream-json", "--verbose")
+	if !shownByHooks(cfg, flags) {
+		args = withFlags(args, "--include-partial-messages")
+	}
 	return agent.Run(ctx, cfg, args, p.stdin, out, &between{s, p.stderr})
 }
 
@@ -101,6 +105,13 @@ type terminal struct {
 // again is how soon a second Ctrl-C ends the conversation.
 const again = 2 * time.Second
 
+// shownByHooks reports whether hooks say how texts of the model are shown: then a text is
+// shown when they have said so, and not as it comes.
+func shownByHooks(cfg agent.Config, flags *agent.Flags) bool {
+	prefs, err := agent.ReadSettings(cfg, flags)
+	return err == nil && slices.ContainsFunc(prefs.Hooks(), func(h settings.Hook) bool { return h.Event == wire.EventMessageDisplay })
+}
+
 // converse holds a conversation in the terminal. It returns the exit status.
 func converse(ctx context.Context, p *process, cfg agent.Config, flags *agent.Flags, args []string) int {
 	t := &terminal{p: p, screen: newScreen(p, cfg.Cwd), in: newTypist(p.stdin), signals: make(chan os.Signal, 4)}
@@ -111,7 +122,7 @@ func converse(ctx context.Context, p *process, cfg agent.Config, flags *agent.Fl
 	inProcess := agent.InProcess(cfg)
 	client, err := parley.Connect(ctx, &parley.Options{
 		KeepSystemPrompt: true,
-		PartialMessages:  true,
+		PartialMessages:  !shownByHooks(cfg, flags),
 		CanUseTool:       t.question,
 		Stderr: func(line string) {
 			said = append(said, line)

@@ -23,9 +23,10 @@ func Compile(text string) (Matcher, error) {
 // Names that tools had before still match.
 var formerly = map[string]string{"Agent": "Task", "Task": "Agent", "KillShell": "TaskStop", "TaskStop": "KillShell", "BashOutput": "TaskOutput", "TaskOutput": "BashOutput"}
 
-// Match reports whether a hook is for a subject.
+// Match reports whether a hook is for a subject. A moment without one, such as a prompt,
+// is for every hook of its event, whatever its matcher: a guard is not passed over.
 func (m Matcher) Match(subject string) bool {
-	if m.pattern == nil || m.pattern.MatchString(subject) {
+	if m.pattern == nil || subject == "" || m.pattern.MatchString(subject) {
 		return true
 	}
 	other := formerly[subject]

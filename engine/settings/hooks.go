@@ -37,7 +37,8 @@ type Hook struct {
 // before it does.
 func Decides(event wire.HookEvent) bool {
 	switch event {
-	case wire.EventPreToolUse, wire.EventPermissionRequest, wire.EventUserPromptSubmit, wire.EventPreModelSwitch, wire.EventPreCompact:
+	case wire.EventPreToolUse, wire.EventPermissionRequest, wire.EventUserPromptSubmit, wire.EventUserPromptExpansion,
+		wire.EventPreModelSwitch, wire.EventPreCompact:
 		return true
 	}
 	return false
