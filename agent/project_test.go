@@ -212,7 +212,6 @@ func TestSlashCommands(t *testing.T) {
 		{"/help", "help", "- /foo [x]: Foo it (project)"},
 		{"/model", "model", "The model is "},
 		{"/model haiku", "model", "Set model to claude-haiku"},
-		{"/release-notes", "release-notes", "CHANGELOG.md"},
 		{"/secret", "custom", "for the model alone"},
 	} {
 		all, r := k.say(tt.prompt)

@@ -324,7 +324,7 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 		NoBackground: on[set.vars["CLAUDE_CODE_DISABLE_BACKGROUND_TASKS"]], MCP: servers, Env: set.environment(id),
 		Policy: rules, Mode: set.mode(), AllowBypass: set.bypassAllowed(), FixedAllows: set.prefs.ManagedRulesOnly(), Keep: set.prefs.Keep,
 		NoPrompts: f.NoPrompts || set.prefs.Bool("permissions", "denyInsteadOfPrompting"),
-		Project:   context, Git: set.git, SkillTool: set.skillTool(), OutputStyle: set.prefs.String("outputStyle"), NoSlashCommands: f.NoSlashCommands, PromptCommands: promptCommands(servers),
+		Project:   context, ReadProject: set.loadProject, Git: set.git, SkillTool: set.skillTool(), OutputStyle: set.prefs.String("outputStyle"), NoSlashCommands: f.NoSlashCommands, PromptCommands: promptCommands(servers),
 		SystemPrompt: system, AppendSystemPrompt: appended, JSONSchema: f.JSONSchema,
 		Thinking: thinking(f.Thinking, tokens, f.ThinkingDisplay), Effort: f.Effort, Betas: f.Betas,
 		Compaction: set.compaction(), MaxTurns: f.MaxTurns, MaxBudget: f.MaxBudget, Partial: f.Partial, Replay: f.ReplayUsers,

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/parley-go/parley/engine/internal/ledger"
 	"github.com/parley-go/parley/engine/project"
@@ -29,6 +30,12 @@ var securityReviewPrompt string
 
 //go:embed command_prcomments.md
 var prCommentsPrompt string
+
+// releaseNotes is what each version brought, the newest first, for users; the whole of
+// it is in CHANGELOG.md.
+//
+//go:embed command_releasenotes.md
+var releaseNotes string
 
 // A PromptCommand is a slash command from elsewhere, such as a prompt of an MCP
 // server.
@@ -61,7 +68,7 @@ func builtins() []*builtin {
 		{name: "init", description: "Write a CLAUDE.md file that tells agents about the project", prompt: initPrompt},
 		{name: "model", hint: "<model>", description: "Show or change the model", local: (*Conversation).modelCommand},
 		{name: "pr-comments", hint: "<pull request>", description: "Show the comments of a pull request", prompt: prCommentsPrompt},
-		{name: "release-notes", description: "Tell which version this is", local: (*Conversation).releaseNotesCommand},
+		{name: "release-notes", hint: "<version>", description: "Tell which version this is, and what it and former ones brought", local: (*Conversation).releaseNotesCommand},
 		{name: "review", hint: "<pull request>", description: "Review a pull request or the changes at hand", prompt: reviewPrompt},
 		{name: "security-review", description: "Look for weaknesses in the changes at hand", prompt: securityReviewPrompt},
 	}
@@ -336,6 +343,9 @@ func (c *Conversation) clearCommand(t *turn, p *prompt, args string) *ending {
 		c.keeper = c.newKeeper()
 	}
 	c.loseContext()
+	if c.cfg.Project != nil && c.cfg.ReadProject != nil {
+		c.SetProject(c.cfg.ReadProject()) // an agent may have written it, as /init asks it to
+	}
 	c.makePrefix()
 	c.started = true
 	c.fromHooks = c.sessionHooks(t, "clear")
@@ -391,6 +401,10 @@ func (c *Conversation) costCommand(t *turn, p *prompt, args string) *ending {
 	usd, models := c.Ledger()
 	var b strings.Builder
 	fmt.Fprintf(&b, "Total cost: $%.4f", usd)
+	if c.ledger.Unknown() {
+		b.WriteString(" and what has no known price")
+	}
+	fmt.Fprintf(&b, "\nTotal duration (API): %s\nTotal duration (wall): %s", c.ledger.APITime().Round(time.Second), c.now().Sub(c.began).Round(time.Second))
 	for _, name := range slices.Sorted(maps.Keys(models)) {
 		m := models[name]
 		fmt.Fprintf(&b, "\n%s: %d input, %d output, %d cache read, %d cache write ($%.4f)", name, m.InputTokens, m.OutputTokens, m.CacheReadInputTokens, m.CacheCreationInputTokens, m.CostUSD)
@@ -440,10 +454,26 @@ func (c *Conversation) modelCommand(t *turn, p *prompt, args string) *ending {
 	return c.answer(t, "model", args, "Set model to "+c.model.ID+" for this session.")
 }
 
+// releaseNotesCommand tells of all versions, or of the one that is named.
 func (c *Conversation) releaseNotesCommand(t *turn, p *prompt, args string) *ending {
 	version := c.cfg.OwnVersion
 	if version == "" {
 		version = "of no released version"
 	}
-	return c.answer(t, "release-notes", args, fmt.Sprintf("This is parley %s, compatible with version %s of the protocol's official command. What each version changed is in the file CHANGELOG.md of its source.", version, c.cfg.Version))
+	text := fmt.Sprintf("This is parley %s, compatible with version %s of the protocol's official command.\n\n", version, c.cfg.Version)
+	if args == "" {
+		return c.answer(t, "release-notes", args, text+strings.TrimSpace(releaseNotes))
+	}
+	var versions []string
+	for part := range strings.SplitSeq("\n"+releaseNotes, "\n## ") {
+		name, _, _ := strings.Cut(part, "\n")
+		if name == strings.TrimPrefix(args, "v") {
+			return c.answer(t, "release-notes", args, text+"## "+strings.TrimSpace(part))
+		}
+		if name != "" {
+			versions = append(versions, name)
+		}
+	}
+	c.emit(c.init(t))
+	return c.complained(t, "release-notes", "release-notes", args, fmt.Sprintf("There are no notes of a version %s. There are notes of %s.", args, strings.Join(versions, ", ")))
 }

@@ -109,12 +109,13 @@ type Config struct {
 
 	// What the user and the project say. Project may be nil.
 	Project         *project.Context
-	Git             project.GitRunner // tells the state of the repository; nil means that git is not run
-	SkillTool       bool              // the model has the Skill tool
-	Skills          []string          // those that there are; nil means all
-	NoInstructions  bool              // what the project says about its files is not told
-	OutputStyle     string            // by its name; empty means the default
-	NoSlashCommands bool              // a prompt is never a command
+	ReadProject     func() *project.Context // reads it anew, for /clear; nil leaves it as it is
+	Git             project.GitRunner       // tells the state of the repository; nil means that git is not run
+	SkillTool       bool                    // the model has the Skill tool
+	Skills          []string                // those that there are; nil means all
+	NoInstructions  bool                    // what the project says about its files is not told
+	OutputStyle     string                  // by its name; empty means the default
+	NoSlashCommands bool                    // a prompt is never a command
 	// PromptCommands are slash commands from elsewhere, such as the prompts of MCP
 	// servers. It is called by the goroutine that owns the conversation; nil means
 	// that there are none.
