@@ -113,17 +113,17 @@ func (s *server) control(m *wire.ControlRequest) {
 			s.respond(id, nil, refuse("", "stop_task: task_id must be a string"))
 			return
 		}
-		go func() {
+		s.beside(id, func() {
 			// What becomes of the task is told before the answer.
 			s.set.env.Tasks().Stop(req.TaskID)
 			s.conv.Do(func() { s.respond(id, struct{}{}, nil) })
-		}()
+		})
 	case *wire.BackgroundTasks:
-		go func() {
+		s.beside(id, func() {
 			// What becomes of the task is told before the answer.
 			s.set.env.Tasks().Background(req.ToolUseID)
 			s.conv.Do(func() { s.respond(id, struct{}{}, nil) })
-		}()
+		})
 	case *wire.GetTaskOutput:
 		task, ok := s.set.env.Tasks().Get(req.TaskID)
 		if !ok {
@@ -272,7 +272,7 @@ func (s *server) setModel(id string, req *wire.SetModel) {
 		s.conv.Do(func() { s.useModel(id, req.Model) })
 		return
 	}
-	go func() { // hooks may take their time
+	s.beside(id, func() { // hooks may take their time
 		var in *wire.PreModelSwitchInput
 		another := false
 		s.conv.Do(func() { in, another = s.conv.SwitchInput(req.Model, "sdk") })
@@ -288,7 +288,7 @@ func (s *server) setModel(id string, req *wire.SetModel) {
 			answers := s.Hooks(context.Background(), post, post.ToModel, "")
 			s.conv.Do(func() { s.conv.TellHooks("PostModelSwitch", answers) })
 		}
-	}()
+	})
 }
 
 // useModel changes the model and says so.

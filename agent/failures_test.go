@@ -211,12 +211,30 @@ func TestModelRecovers(t *testing.T) {
 }
 
 func TestRefusalIsTold(t *testing.T) {
-	p := prompt(t, parleytest.Script(parleytest.Say("I would rather not.").Stop("refusal")), nil)
-	if got := kinds(p.all); got != "system/init assistant system/informational result" {
+	no := func() *parleytest.Turn { return parleytest.Say("I would rather not.").Stop("refusal") }
+	// It is asked once more, and knows why.
+	p := prompt(t, parleytest.Script(no(), parleytest.Expect(parleytest.LastUser("safety check")).Say("Something else then.")), nil)
+	if got := kinds(p.all); got != "system/init assistant system/informational user assistant result" {
 		t.Errorf("messages: %s", got)
 	}
-	if p.r.StopReason != "refusal" {
+	if u := p.all[3].(*wire.User); !u.IsSynthetic || u.RefusedMessageID != p.all[1].(*wire.Assistant).Message.ID {
+		t.Errorf("%+v", u)
+	}
+	if p.r.StopReason != "end_turn" || p.r.SafetyStops == nil || *p.r.SafetyStops != 1 || p.r.Result != "Something else then." {
 		t.Errorf("result %+v", p.r)
+	}
+	// Once, and not more.
+	p = prompt(t, parleytest.Script(no(), no()), nil)
+	if got := kinds(p.all); got != "system/init assistant system/informational user assistant system/informational result" {
+		t.Errorf("messages: %s", got)
+	}
+	if p.r.StopReason != "refusal" || *p.r.SafetyStops != 2 {
+		t.Errorf("result %+v", p.r)
+	}
+	// One without a word as well.
+	p = prompt(t, parleytest.Script(parleytest.Expect().Stop("refusal"), parleytest.Say("ok")), nil)
+	if p.r.Result != "ok" || *p.r.SafetyStops != 1 {
+		t.Errorf("%s %+v", kinds(p.all), p.r)
 	}
 }
 

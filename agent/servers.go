@@ -223,23 +223,12 @@ func (s *server) setServers(req *wire.Initialize) map[string]string {
 func (s *server) controlServers(id string, req wire.Request) bool {
 	// What may take its time does not hold up the requests behind it.
 	later := func(f func(ctx context.Context) (any, error)) {
-		s.mu.Lock()
-		ending := s.ending
-		if !ending {
-			s.jobs.Add(1)
-		}
-		s.mu.Unlock()
-		if ending {
-			s.respond(id, nil, errors.New("the session is about to end"))
-			return
-		}
-		go func() {
-			defer s.jobs.Done()
+		s.beside(id, func() {
 			ctx, cancel := context.WithTimeout(s.jobsCtx, 10*time.Minute)
 			defer cancel()
 			payload, err := f(ctx)
 			s.respond(id, payload, err)
-		}()
+		})
 	}
 	switch req := req.(type) {
 	case *wire.MCPStatus:
@@ -327,12 +316,31 @@ func (s *server) callServer(ctx context.Context, req *wire.MCPCall) (*wire.MCPCa
 	return s.mcp.Call(ctx, req.Tool, req.Arguments)
 }
 
-// jobsGrace is how long a conversation that is to end waits for what the host asked of
-// MCP servers.
+// beside runs what answers a request and does not hold up those behind it. A
+// conversation that is to end waits for it.
+func (s *server) beside(id string, answer func()) {
+	s.mu.Lock()
+	ending := s.ending
+	if !ending {
+		s.jobs.Add(1)
+	}
+	s.mu.Unlock()
+	if ending {
+		s.respond(id, nil, errors.New("the session is about to end"))
+		return
+	}
+	go func() {
+		defer s.jobs.Done()
+		answer()
+	}()
+}
+
+// jobsGrace is how long a conversation that is to end waits for what the host asked
+// for.
 const jobsGrace = 10 * time.Second
 
-// finishJobs waits for the answers to what the host asked of MCP servers. What takes
-// too long is given up, and answered so.
+// finishJobs waits for the answers to what the host asked for, such as of MCP servers.
+// What takes too long is given up, and answered so.
 func (s *server) finishJobs(ctx context.Context) {
 	s.mu.Lock()
 	s.ending = true

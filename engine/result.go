@@ -100,7 +100,7 @@ func firstOf(ids []string) string {
 // result is the last message of a turn.
 func (c *Conversation) result(t *turn, end *ending) *wire.Result {
 	ids := t.uuids()
-	zero, index, queued := 0, c.results, len(c.inbox)
+	stops, index, queued := t.refusals, c.results, len(c.inbox)
 	usage := c.ledger.TurnUsage()
 	r := &wire.Result{
 		Subtype: "success", IsError: end.isError, SessionID: c.id, UUID: NewID(),
@@ -111,7 +111,7 @@ func (c *Conversation) result(t *turn, end *ending) *wire.Result {
 		PermissionDenials:         t.denials, DeferredToolUse: t.deferred, StructuredOutput: t.structured,
 		APIErrorStatus: end.status, APIErrorType: end.apiType, APIError: end.apiError,
 		QueuedTurnCount: &queued, UserMessageUUID: firstOf(ids), UserMessageUUIDs: ids,
-		FastModeState: "off", FastModeDisabledReason: "sdk_opt_in_required", SafetyStops: &zero,
+		FastModeState: "off", FastModeDisabledReason: "sdk_opt_in_required", SafetyStops: &stops,
 		SubagentStats: c.root().stats.json(), Timestamp: c.stamp(), Origin: t.prompts[0].origin,
 	}
 	if r.PermissionDenials == nil {

@@ -38,6 +38,7 @@ type turn struct {
 	nudges      int
 	continued   int // times that it went on behind a cut-off answer
 	recovered   int // times that room was made because a request did not fit
+	refusals    int // times that a safety check of the provider stopped the model
 	enforced    int // times that it was told to give the answer in its form
 	denials     []*wire.PermissionDenial
 	lastText    string // of the model
@@ -246,15 +247,16 @@ func (c *Conversation) inform(t *turn, text string) error {
 	return nil
 }
 
-// nudge is inform, told to the host as well.
-func (c *Conversation) nudge(t *turn, text string) error {
+// nudge is inform, told to the host as well, with the message of the model that was
+// refused, if it is about one.
+func (c *Conversation) nudge(t *turn, text, refused string) error {
 	if err := c.inform(t, text); err != nil {
 		return err
 	}
 	t.userLines++
 	c.emit(&wire.User{
 		Message:   wire.UserMessage{Role: "user", Content: wire.Blocks(&wire.TextBlock{Text: text})},
-		SessionID: c.id, UUID: NewID(), Timestamp: c.stamp(), IsSynthetic: true,
+		SessionID: c.id, UUID: NewID(), Timestamp: c.stamp(), IsSynthetic: true, RefusedMessageID: refused,
 	})
 	return nil
 }
@@ -404,7 +406,7 @@ func dollars(nano int64) string {
 // on.
 func (c *Conversation) answered(t *turn, a *answer) *ending {
 	goOn := func(text string) *ending {
-		if err := c.nudge(t, text); err != nil {
+		if err := c.nudge(t, text, ""); err != nil {
 			return c.broken(err)
 		}
 		return nil
@@ -423,12 +425,22 @@ func (c *Conversation) answered(t *turn, a *answer) *ending {
 			c.transcript.goOn()
 			return nil
 		}
+	case a.stopReason == "refusal":
+		told := "The model declined to answer, or a safety check stopped its answer."
+		if t.refusals++; t.refusals <= 1 {
+			told += " It is asked once more, and told so."
+		}
+		c.emit(&wire.Informational{Content: told, Level: "notice", UUID: NewID(), SessionID: c.id})
+		if t.refusals <= 1 {
+			if err := c.nudge(t, "A safety check stopped your answer above; no tool and no connection failed. What came after it is lost, and calls in it that were not complete did not run. Do not write it again in other words: go on without it, or say what you cannot help with.", a.id); err != nil {
+				return c.broken(err)
+			}
+			return nil
+		}
 	case a.empty():
 		if t.nudges++; t.nudges <= 1 {
 			return goOn("Your answer was empty. Answer the prompt, or say why you cannot.")
 		}
-	case a.stopReason == "refusal":
-		c.emit(&wire.Informational{Content: "The model declined to answer.", Level: "notice", UUID: NewID(), SessionID: c.id})
 	}
 	if c.cfg.JSONSchema != nil {
 		if form := c.form(); form != nil {
@@ -511,7 +523,7 @@ func (c *Conversation) collect(t *turn, a *answer, run *toolRun) *ending {
 	c.running = nil
 	c.transcript.add("user", results...)
 	for _, s := range follow {
-		if err := c.nudge(t, s); err != nil {
+		if err := c.nudge(t, s, ""); err != nil {
 			return c.broken(err)
 		}
 	}
