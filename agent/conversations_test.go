@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"slices"
 	"strconv"
@@ -47,6 +48,7 @@ import (
 //	lines    the kinds of lines that came
 //	here     those that come here on purpose, behind a line with the reason
 //	paths    their members and the JSON kinds of these
+//	values   what some of them are, of each line
 //
 // Members that differ on purpose are in recordedApart.
 func TestRecordedConversations(t *testing.T) {
@@ -150,6 +152,7 @@ func playRecorded(t *testing.T, name, dir string, data []byte) {
 	var lines []string
 	text := ""
 	paths := map[string]map[string]bool{}
+	messages := map[string][]map[string]any{}
 	in := bufio.NewReader(a.stdout)
 	for {
 		raw, err := in.ReadBytes('\n')
@@ -185,6 +188,7 @@ func playRecorded(t *testing.T, name, dir string, data []byte) {
 			continue // TestRecordedMCP compares it
 		}
 		lines = append(lines, kind)
+		messages[kind] = append(messages[kind], m)
 		if paths[kind] == nil {
 			paths[kind] = map[string]bool{}
 		}
@@ -237,6 +241,42 @@ func playRecorded(t *testing.T, name, dir string, data []byte) {
 			}
 		}
 	}
+	for line := range strings.Lines(parts["values"]) {
+		kind, text, _ := strings.Cut(strings.TrimSpace(line), " | ")
+		var want map[string]any
+		if err := json.Unmarshal([]byte(text), &want); err != nil {
+			t.Fatal(err)
+		}
+		if len(messages[kind]) == 0 {
+			continue // the order of lines says so
+		}
+		m := messages[kind][0]
+		messages[kind] = messages[kind][1:]
+		for path, want := range want {
+			if got := recordedValue(m, path); !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: %s is %v, want %v", kind, path, got, want)
+			}
+		}
+	}
+}
+
+// recordedValue is what stands at a path of members and indexes.
+func recordedValue(v any, path string) any {
+	for key := range strings.SplitSeq(path, ".") {
+		switch of := v.(type) {
+		case map[string]any:
+			v = of[key]
+		case []any:
+			n, err := strconv.Atoi(key)
+			if err != nil || n >= len(of) {
+				return nil
+			}
+			v = of[n]
+		default:
+			return nil
+		}
+	}
+	return v
 }
 
 // recordedLines are the lines that came, for a host that waits for them.
