@@ -141,6 +141,10 @@ func hasWord(text, name string) bool {
 	}
 }
 
+func isLetter(b byte) bool {
+	return b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9'
+}
+
 func isWordByte(b byte) bool {
 	return b == '_' || b == '-' || b >= '0' && b <= '9' || b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= 0x80
 }
@@ -164,7 +168,7 @@ func (p *commandPattern) suspectsArgs(s *script, args []word) certainty {
 			if p.begins(name, args) && (p.prefix || static && len(args) == len(p.words)) {
 				return yes
 			}
-			if args[0].static() && p.resembles(name, args) {
+			if args[0].static() && (p.resembles(name, args) || name != p.words[0] && unversioned(name) == unversioned(filepath.Base(p.words[0])) && p.resembles(p.words[0], args)) {
 				return maybe
 			}
 		} else if static {
@@ -222,18 +226,23 @@ func (p *commandPattern) begins(name string, args []word) bool {
 // with others between them: "git -C x push" for "git push", "rm -fr" and "rm -r -f"
 // for "rm -rf".
 func (p *commandPattern) resembles(name string, args []word) bool {
-	if name != p.words[0] && name != filepath.Base(p.words[0]) || len(p.words) < 2 {
+	if name != p.words[0] && name != filepath.Base(p.words[0]) {
 		return false
+	}
+	if len(p.words) < 2 {
+		return p.prefix || len(args) == 1
 	}
 	at, open := 1, false
 	for _, want := range p.words[1:] {
 		if strings.HasPrefix(want, "-") && len(want) > 1 {
-			if !hasOptions(args[1:], want) {
+			if !hasOptions(args[1:], want) && !(want == "--force" || want == "-f") {
 				return false
+			} else if !hasOptions(args[1:], want) && !slices.ContainsFunc(args[1:], func(a word) bool { return strings.HasPrefix(a.text(), "+") }) {
+				return false // and no +branch, which is pushed by force
 			}
 			continue
 		}
-		for ; at < len(args) && args[at].static() && args[at].text() != want && !abbreviates(args[at].text(), want); at++ {
+		for ; at < len(args) && args[at].static() && !sameWord(args[0].text(), args[at].text(), want); at++ {
 		}
 		if at == len(args) {
 			return open
@@ -248,10 +257,43 @@ func (p *commandPattern) resembles(name string, args []word) bool {
 	return true
 }
 
+// unversioned returns the name of a program without the version behind it: python for
+// python3.11.
+func unversioned(name string) string {
+	if short := strings.TrimRight(name, "0123456789.-"); short != "" {
+		return short
+	}
+	return name
+}
+
+// sameWord reports whether a word of a command may mean one of a pattern: cut short,
+// by another name that the program knows, the same path or number written otherwise.
+func sameWord(program, have, want string) bool {
+	if have == want || abbreviates(have, want) {
+		return true
+	}
+	if strings.HasPrefix(want, "/") && strings.HasPrefix(have, "/") && filepath.Clean(have) == filepath.Clean(want) {
+		return true
+	}
+	if isNumber(want) && isNumber(have) && strings.TrimLeft(have, "0") == strings.TrimLeft(want, "0") {
+		return true
+	}
+	if program = filepath.Base(program); program == "npm" || program == "pnpm" || program == "bun" {
+		return slices.Contains(npmNames[want], have)
+	}
+	return false
+}
+
+// npmNames are other names of npm's commands.
+var npmNames = map[string][]string{
+	"install": {"i", "add", "isnt", "isnta", "isntal", "isntall", "install-test", "it", "ci", "clean-install", "ic"}, "i": {"install", "add"}, "add": {"install", "i"}, "ci": {"clean-install", "ic", "install-clean"},
+	"uninstall": {"rm", "r", "remove", "unlink", "un"}, "remove": {"rm", "r", "uninstall", "unlink", "un"}, "run": {"run-script", "rum", "urn"}, "run-script": {"run", "rum", "urn"}, "exec": {"x"}, "test": {"t", "tst"}, "update": {"up", "upgrade", "udpate"},
+}
+
 // abbreviates reports whether a word is another one cut short, as some programs take
 // the names of their commands.
 func abbreviates(short, long string) bool {
-	return len(short) > 1 && len(short) < len(long) && strings.HasPrefix(long, short) && !strings.ContainsAny(short, "./-")
+	return len(short) > 0 && len(short) < len(long) && strings.HasPrefix(long, short) && !strings.ContainsAny(short, "./-")
 }
 
 // hasOptions reports whether words have the letters of an option among them, or a
@@ -261,16 +303,17 @@ func hasOptions(args []word, option string) bool {
 	if strings.HasPrefix(option, "--") {
 		letters = strings.TrimLeft(option, "-")[:1]
 	}
-	for _, l := range letters {
+	for _, l := range strings.ToLower(letters) {
 		if !slices.ContainsFunc(args, func(a word) bool {
 			t := a.text()
 			switch {
 			case !a.static():
 				return true
 			case strings.HasPrefix(t, "--"):
+				t = strings.ToLower(t)
 				return strings.HasPrefix(t, "--"+string(l)) && (!strings.HasPrefix(option, "--") || strings.HasPrefix(option, t[:min(len(t), 4)]))
 			}
-			return strings.HasPrefix(t, "-") && strings.ContainsRune(t, l)
+			return strings.HasPrefix(t, "-") && strings.ContainsRune(strings.ToLower(t), l)
 		}) {
 			return false
 		}
@@ -303,16 +346,16 @@ func overlap(a, b []rune) bool {
 	reach := make([]bool, len(b)+1)
 	next := make([]bool, len(b)+1)
 	reach[0] = true
-	for j := 1; j <= len(b) && (b[j-1] == anyText || b[j-1] == anyName); j++ {
+	for j := 1; j <= len(b) && isStar(b[j-1]); j++ {
 		reach[j] = true
 	}
 	for i := 1; i <= len(a); i++ {
 		x := a[i-1]
-		starX := x == anyText || x == anyName
+		starX := isStar(x)
 		next[0] = starX && reach[0]
 		for j := 1; j <= len(b); j++ {
 			y := b[j-1]
-			starY := y == anyText || y == anyName
+			starY := isStar(y)
 			ok := reach[j-1] && fits(x, y)
 			if starX {
 				ok = ok || reach[j] || next[j-1] && fits(x, y)
@@ -327,9 +370,11 @@ func overlap(a, b []rune) bool {
 	return reach[len(b)]
 }
 
+func isStar(r rune) bool { return r == anyText || r == anyName || r == anyDeep }
+
 // fits reports whether two characters of patterns may be the same.
 func fits(x, y rune) bool {
-	if x == anyText || y == anyText {
+	if x == anyText || y == anyText || x == anyDeep || y == anyDeep {
 		return true
 	}
 	if x < 0 && y < 0 {
@@ -369,13 +414,13 @@ func (s *script) mayFetch(r *Rule) certainty {
 	if !ok {
 		return no
 	}
-	domain = strings.ToLower(strings.TrimPrefix(domain, "*."))
+	domain = strings.ToLower(strings.Trim(strings.TrimPrefix(domain, "*."), "*"))
 	found := no
 	if s.unclear != "" || s.anyHost {
 		found = maybe
 	}
 	for _, c := range s.calls {
-		network := c.args[0].static() && slices.Contains([]string{"curl", "wget", "ssh", "scp", "rsync", "/dev/tcp", "nc", "ncat", "ping", "dig", "nslookup", "host", "telnet", "ftp", "git"}, filepath.Base(c.args[0].text())) || c.args[0].text() == "/dev/tcp"
+		network := c.args[0].static() && slices.Contains([]string{"curl", "wget", "ssh", "scp", "rsync", "/dev/tcp", "nc", "ncat", "ping", "dig", "nslookup", "host", "telnet", "ftp", "git", "tar", "bsdtar"}, filepath.Base(c.args[0].text())) || c.args[0].text() == "/dev/tcp"
 		if !network && !c.loose {
 			continue
 		}
@@ -387,6 +432,10 @@ func (s *script) mayFetch(r *Rule) certainty {
 				}
 			case network && strings.ContainsFunc(a.text(), func(r rune) bool { return r >= 0x80 || strings.ContainsRune("[]{}%", r) }):
 				found = max(found, maybe) // which may be read as other letters
+			case network && strings.ContainsFunc(domain, func(r rune) bool { return r >= 0x80 }) && strings.Contains(strings.ToLower(a.text()), "xn--"):
+				found = max(found, maybe)
+			case network && sameAddress(domain, hostOf(a.text())):
+				return yes
 			case strings.Contains(strings.ToLower(a.text()), domain):
 				if u, err := url.Parse(a.text()); network && err == nil && (matchHost(domain, u.Hostname()) || matchHost("*."+domain, u.Hostname())) {
 					return yes
@@ -419,7 +468,7 @@ func (s *script) mayTouch(j *judgement, r *Rule) certainty {
 			continue
 		}
 		certain := yes
-		if f.loose && isEditTool(r.Tool) {
+		if f.loose && isEditTool(r.Tool) || f.hint {
 			certain = maybe
 		}
 		if certain <= found {
@@ -456,12 +505,15 @@ func (s *script) mayTouch(j *judgement, r *Rule) certainty {
 						found = maybe
 					}
 				}
+				if f.loose && found == no && v.text != "" && !filepath.IsAbs(v.text) && slices.ContainsFunc(s.near, func(dir string) bool { return j.touches(r, dir+"/"+v.text) }) {
+					found = maybe
+				}
 				if s.anyDir && !filepath.IsAbs(v.text) && found == no && overlapAny(patterns(), append([]rune{anyText, '/'}, []rune(v.text)...)) {
 					found = maybe
 				}
 				continue
 			}
-			for _, pat := range s.absolutePatterns(v.pat) {
+			for _, pat := range s.absolutePatterns(v.pat, f.loose) {
 				if found == no && (j.mayLead(r, pat) || overlapAny(patterns(), j.resolvePattern(pat, f.deep)) || overlapAny(patterns(), deepened(pat, f.deep))) {
 					found = maybe
 				}
@@ -507,7 +559,7 @@ func (j *judgement) mayLead(r *Rule, pat []rune) bool {
 	var glob strings.Builder
 	for _, c := range pat {
 		switch c {
-		case anyText:
+		case anyText, anyDeep:
 			return false
 		case anyName:
 			glob.WriteByte('*')
@@ -590,16 +642,21 @@ func globRunes(pattern string) []rune {
 // a value, such as --file=x, -fx, x=y, @x or host:x.
 func (s *script) absolute(text string, loose bool) []string {
 	texts := []string{text}
-	if strings.HasPrefix(text, "file://") {
+	if len(text) > 5 && strings.EqualFold(text[:5], "file:") {
 		if p, ok := filePath(text); ok {
 			texts = []string{p}
+		} else {
+			texts = append(texts, strings.TrimPrefix(text[5:], "//"))
 		}
 	}
 	if option := strings.HasPrefix(text, "-"); option || loose {
 		if _, v, ok := strings.Cut(text, "="); ok && v != "" {
 			texts = append(texts, v)
 		} else if option && len(text) > 2 && text[1] != '-' {
-			texts = append(texts, text[2:])
+			// Letters may be options of their own, the last one with a value.
+			for i := 2; i < len(text) && i < 8 && isLetter(text[i-1]); i++ {
+				texts = append(texts, text[i:])
+			}
 		}
 		for _, t := range slices.Clone(texts) {
 			if v, ok := strings.CutPrefix(t, "@"); ok {
@@ -628,7 +685,8 @@ func (s *script) absolute(text string, loose bool) []string {
 
 // absolutePatterns returns the patterns of paths that a pattern of a word stands
 // for.
-func (s *script) absolutePatterns(pat []rune) [][]rune {
+func (s *script) absolutePatterns(pat []rune, loose bool) [][]rune {
+	pat = s.anywhere(pat, loose)
 	// A .. behind what is not known leads anywhere.
 	for i := len(pat) - 1; i > 0; i-- {
 		if pat[i] == '.' && pat[i-1] == '.' && slices.ContainsFunc(pat[:i], func(r rune) bool { return r < 0 }) {
@@ -646,6 +704,7 @@ func (s *script) absolutePatterns(pat []rune) [][]rune {
 		}
 		return [][]rune{{anyText}}
 	}
+	pat = cleanPattern(pat)
 	if pat[0] == '/' || pat[0] == anyText {
 		return [][]rune{pat}
 	}
@@ -668,6 +727,51 @@ func (s *script) absolutePatterns(pat []rune) [][]rune {
 		all = append(all, append([]rune(strings.TrimSuffix(dir, "/")+"/"), text...))
 	}
 	return all
+}
+
+// anywhere takes away what stands before a part that is not known: with .. in it, that
+// part leads out of the directories before it. A word that may be no file is left
+// alone unless those are directories.
+func (s *script) anywhere(pat []rune, loose bool) []rune {
+	at := -1
+	for i, r := range pat {
+		if r == anyText {
+			at = i
+		}
+	}
+	if at <= 0 {
+		return pat
+	}
+	before := pat[:slices.Index(pat, anyText)]
+	text := string(before)
+	if slices.ContainsFunc(before, func(r rune) bool { return r < 0 }) {
+		text = "/"
+	}
+	if loose && strings.Contains(text, "://") {
+		return pat
+	}
+	if loose {
+		text = text[strings.LastIndexAny(text, "=:,@")+1:]
+	}
+	if text == "" || strings.Contains(text, "/") || slices.ContainsFunc(s.absolute(text, false), isDir) {
+		return append([]rune{anyText}, pat[at+1:]...)
+	}
+	return pat
+}
+
+// cleanPattern takes what means nothing out of a pattern of paths: // and /./
+func cleanPattern(pat []rune) []rune {
+	var clean []rune
+	for i := 0; i < len(pat); i++ {
+		if pat[i] == '/' && len(clean) > 0 && clean[len(clean)-1] == '/' {
+			continue
+		}
+		if pat[i] == '.' && len(clean) > 0 && clean[len(clean)-1] == '/' && (i+1 == len(pat) || pat[i+1] == '/') {
+			continue
+		}
+		clean = append(clean, pat[i])
+	}
+	return clean
 }
 
 // special reports whether a path leads to what another program has open.
@@ -737,7 +841,7 @@ func (s *script) passive() bool {
 
 // looks reports whether a call is one of git that changes nothing.
 func (c *invocation) looks() bool {
-	return len(c.args) > 1 && c.args[0].text() == "git" && c.danger == "" && c.args[1].static() && slices.Contains(gitLooks, c.args[1].text())
+	return len(c.args) > 1 && c.args[0].text() == "git" && len(c.danger) == 0 && c.args[1].static() && slices.Contains(gitLooks, c.args[1].text())
 }
 
 // edits reports whether a script surely does nothing but read and change files that
@@ -883,8 +987,8 @@ func bareRepository(dir string) bool {
 
 // reason says for people why a call is asked about.
 func (s *script) reason(c *invocation) {
-	if c.danger != "" {
-		s.unprove("no rule allows " + c.args[0].text() + " with " + c.danger)
+	if len(c.danger) > 0 {
+		s.unprove("no rule allows " + c.args[0].text() + " with " + strings.Join(c.danger, " and "))
 	}
 }
 
@@ -897,7 +1001,10 @@ func (s *script) provedCall(j *judgement, c *invocation) *Rule {
 		if !r.command().proves(c) {
 			continue
 		}
-		if danger, _, _ := strings.Cut(c.danger, "="); danger == "" || strings.Contains(r.Content, danger) {
+		if !slices.ContainsFunc(c.danger, func(word string) bool {
+			word, _, _ = strings.Cut(word, "=")
+			return word == "" || !strings.Contains(r.Content, word)
+		}) {
 			return r
 		}
 	}

@@ -17,6 +17,7 @@
 //	path.go     rules about files: patterns, links, the case of names
 //	shell.go    what a command runs and touches, by its syntax tree
 //	program.go  what single programs do with their words
+//	options.go  options by which programs do more than they are known for
 //	match.go    rules against commands: the proof and the suspicion
 //	update.go   changes of the rules; policies that are narrower than another
 //	lint.go     rules that can never match
@@ -30,12 +31,15 @@ package policy
 import (
 	"bytes"
 	"encoding/json"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
+	"unicode"
 
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/wire"
@@ -308,36 +312,113 @@ func (j *judgement) namedInInput(r *Rule) certainty {
 		return maybe
 	}
 	for _, text := range j.said {
+		if looksLikeCommand(text) {
+			// A server may run it.
+			if c := read(text, j.req); r.Tool == "WebFetch" && c.mayFetch(r) != no || r.Tool != "WebFetch" && c.mayTouch(j, r) != no {
+				return maybe
+			}
+		}
 		if r.Tool == "WebFetch" {
-			if u, err := url.Parse(text); err == nil && u.Host != "" && (matchURL(r.Content, text) || suspectURL(r.Content, text)) {
+			if strings.ContainsAny(text, " \n") || !strings.Contains(text, ".") && !strings.Contains(text, ":") {
+				continue
+			}
+			if host := hostOf(text); host != "" && (matchURL(r.Content, text) || suspectURL(r.Content, text) || matchURL(r.Content, "x://"+host) || suspectURL(r.Content, "x://"+host)) {
 				return maybe
 			}
 			continue
 		}
-		if len(text) > 4096 {
-			continue // no path is that long
-		}
-		if path, ok := filePath(text); ok {
-			text = path
-		} else if strings.Contains(text, "://") {
-			continue
-		}
-		if rest, ok := strings.CutPrefix(text, "~/"); ok && j.req.Home != "" {
-			text = filepath.Join(j.req.Home, rest)
-		}
-		paths := []string{text}
-		if !filepath.IsAbs(text) {
-			paths = nil
-			for _, root := range append([]string{j.req.cwd()}, j.req.Roots...) {
-				paths = append(paths, filepath.Join(root, text))
-			}
-		}
 		// Which tools only read is not known.
-		if slices.ContainsFunc(paths, func(p string) bool { return restricts(r, tool.Write) && j.touches(r, p) }) {
+		if restricts(r, tool.Write) && slices.ContainsFunc(j.pathsIn(text), func(p string) bool { return j.touches(r, p) }) {
+			return maybe
+		}
+		if strings.ContainsAny(text, "*?[{") && restricts(r, tool.Write) && j.patternIn(r, text) {
 			return maybe
 		}
 	}
+	// A directory and a name in it may be two members.
+	if len(j.said) <= 20 && r.Tool != "WebFetch" && restricts(r, tool.Write) {
+		for _, dir := range j.said {
+			for _, d := range j.pathsIn(dir) {
+				if !isDir(d) {
+					continue
+				}
+				for _, name := range j.said {
+					if !filepath.IsAbs(name) && name != "" && len(name) < 256 && j.touches(r, d+"/"+name) {
+						return maybe
+					}
+				}
+			}
+		}
+	}
 	return no
+}
+
+// pathsIn returns the files that a text in the input of a tool may name.
+func (j *judgement) pathsIn(text string) []string {
+	if len(text) > 4096 {
+		return nil // no path is that long
+	}
+	text, _, _ = strings.Cut(strings.TrimSpace(text), "\x00") // where some programs stop
+	if path, ok := filePath(text); ok {
+		text = path
+	} else if scheme, rest, ok := strings.Cut(text, "://"); ok {
+		// A scheme of the server's own may be one for files.
+		if strings.HasPrefix(strings.ToLower(scheme), "http") {
+			return nil
+		}
+		_, path, _ := strings.Cut(rest, "/")
+		text = "/" + path
+	}
+	if strings.Contains(text, `\`) {
+		text = strings.ReplaceAll(text, `\`, "/")
+	}
+	for _, home := range []string{"~/", "$HOME/", "${HOME}/"} {
+		if rest, ok := strings.CutPrefix(text, home); ok && j.req.Home != "" {
+			text = filepath.Join(j.req.Home, rest)
+		}
+	}
+	if strings.HasPrefix(text, "$") { // another variable that the server may know
+		_, text, _ = strings.Cut(text, "/")
+	}
+	if text == "" {
+		return nil
+	}
+	if filepath.IsAbs(text) {
+		return []string{text}
+	}
+	var paths []string
+	for _, root := range append([]string{j.req.cwd()}, j.req.Roots...) {
+		paths = append(paths, filepath.Join(root, text))
+	}
+	return paths
+}
+
+// patternIn reports whether a text is a pattern of names that fits a file of a rule.
+// One without a letter or a digit of its own says nothing.
+func (j *judgement) patternIn(r *Rule, text string) bool {
+	name := text[strings.LastIndexByte(text, '/')+1:]
+	if len(text) > 200 || strings.ContainsAny(text, " \n") || !strings.ContainsFunc(name, func(c rune) bool { return unicode.IsLetter(c) || unicode.IsDigit(c) }) {
+		return false
+	}
+	for _, p := range j.wide(r) {
+		for _, root := range append([]string{""}, j.req.Roots...) {
+			if root != "" {
+				root += "/"
+			}
+			if overlap(globRunes(p), globRunes(escape(root)+text)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// looksLikeCommand reports whether a text begins with a program that is known, and
+// goes on.
+func looksLikeCommand(text string) bool {
+	first, rest, ok := strings.Cut(strings.TrimSpace(text), " ")
+	first = strings.NewReplacer(`"`, "", "'", "", `\`, "").Replace(first)
+	return ok && rest != "" && len(text) < maxCommand && isKnown(filepath.Base(first))
 }
 
 func (j *judgement) suspectsAccess(r *Rule, a tool.Access, named bool) certainty {
@@ -493,6 +574,11 @@ func filePath(address string) (string, bool) {
 	if err != nil || !strings.EqualFold(u.Scheme, "file") {
 		return "", false
 	}
+	if u.Opaque != "" {
+		if path, err := url.PathUnescape(u.Opaque); err == nil {
+			return path, true
+		}
+	}
 	return u.Path, u.Path != ""
 }
 
@@ -517,6 +603,21 @@ func matchURL(pattern, address string) bool {
 	return err == nil && plainHost(u.Hostname()) && matchHost(domain, u.Hostname())
 }
 
+// plainURL returns an address in the way that all who mean the same write it.
+func plainURL(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return address
+	}
+	u.Scheme, u.User = strings.ToLower(u.Scheme), nil
+	host, port := strings.TrimRight(strings.ToLower(u.Hostname()), "."), u.Port()
+	if port != "" && !(u.Scheme == "https" && port == "443" || u.Scheme == "http" && port == "80") {
+		host += ":" + port
+	}
+	u.Host = host
+	return u.String()
+}
+
 // plainHost reports whether the name of a host is written in letters that no resolver
 // reads as others.
 func plainHost(host string) bool {
@@ -528,15 +629,65 @@ func plainHost(host string) bool {
 func suspectURL(pattern, address string) bool {
 	domain, ok := strings.CutPrefix(pattern, "domain:")
 	if !ok {
-		return false
+		return matchURL(pattern, plainURL(address))
 	}
 	u, err := url.Parse(address)
-	return err != nil || !plainHost(u.Hostname()) || matchHost("*."+domain, u.Hostname())
+	if err != nil || !plainHost(u.Hostname()) {
+		return true
+	}
+	if !plainHost(domain) && strings.Contains(strings.ToLower(u.Hostname()), "xn--") {
+		return true // letters of other scripts, written in these
+	}
+	return matchHost("*."+domain, u.Hostname()) || sameAddress(domain, u.Hostname())
+}
+
+// sameAddress reports whether two texts are the same IP address: in decimal, octal or
+// hexadecimal numbers, with parts left out, or as one of IPv6.
+func sameAddress(a, b string) bool {
+	x, ok := address(a)
+	y, ok2 := address(b)
+	return ok && ok2 && x == y
+}
+
+func address(host string) (netip.Addr, bool) {
+	host = strings.TrimRight(strings.Trim(host, "[]"), ".")
+	if a, err := netip.ParseAddr(host); err == nil {
+		return a.Unmap().WithZone(""), true
+	}
+	parts := strings.Split(host, ".")
+	if len(parts) > 4 {
+		return netip.Addr{}, false
+	}
+	var n uint64
+	for i, p := range parts {
+		v, err := strconv.ParseUint(p, 0, 32)
+		if err != nil || strings.ContainsAny(p, "_oObB") && !strings.HasPrefix(strings.ToLower(p), "0x") {
+			return netip.Addr{}, false
+		}
+		if i == len(parts)-1 {
+			n = n<<(8*(4-i)) | v
+		} else {
+			n = n<<8 | v&0xff
+		}
+	}
+	return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}), true
+}
+
+// hostOf returns the host of an address, with or without a scheme before it.
+func hostOf(text string) string {
+	if !strings.Contains(text, "://") {
+		text = "x://" + strings.TrimLeft(text, "/")
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		return ""
+	}
+	return u.Hostname()
 }
 
 func matchHost(domain, host string) bool {
-	host = strings.ToLower(strings.TrimSuffix(host, "."))
-	domain = strings.ToLower(strings.TrimSuffix(domain, "."))
+	host = strings.ToLower(strings.TrimRight(host, "."))
+	domain = strings.ToLower(strings.TrimRight(domain, "."))
 	if below, ok := strings.CutPrefix(domain, "*."); ok {
 		return strings.HasSuffix(host, "."+below)
 	}

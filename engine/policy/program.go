@@ -50,8 +50,95 @@ func known(s *script, c *invocation, input *word) {
 	}
 	c.loose = true
 	s.arguments(c, args)
+	s.hidden(name, args)
+	s.fed(input)
 	if steers, ok := steering[name]; ok && s.steered(steers...) {
 		s.blur("it writes what " + name + " takes its commands from")
+	}
+}
+
+// isKnown reports whether a program is one of which something is known.
+func isKnown(name string) bool {
+	_, wraps := wrappers[name]
+	_, reads := quietFiles[name]
+	_, prints := quietWords[name]
+	return wraps || reads || prints || programs[name] != nil || slices.Contains(shells, name) || interpreter(name)
+}
+
+// hidden notes what the words of a program that is not known would run: a shell or
+// another interpreter with its text, a word that is a command itself. And where it
+// may work: every directory that it is given.
+func (s *script) hidden(name string, args []word) {
+	if len(args) > maxLoose {
+		return
+	}
+	for i, a := range args {
+		if !a.static() {
+			continue
+		}
+		t := a.text()
+		base := path.Base(t)
+		if shell := slices.Contains(shells, base); shell || interpreter(base) {
+			if rest := args[i+1:]; slices.ContainsFunc(rest, func(a word) bool { return a.static() && tells(a.text(), shell) }) {
+				s.run(args[i:], name, nil)
+				break
+			}
+		}
+		switch _, v, ok := strings.Cut(t, "="); {
+		case i > 0 && tells(args[i-1].text(), true) && strings.Contains(t, " "): // -c 'text'
+			s.aside(t, name)
+		case looksLikeCommand(t):
+			s.aside(t, name)
+		case ok && strings.HasPrefix(t, "-") && looksLikeCommand(v):
+			s.aside(v, name)
+		}
+		for _, dir := range s.absolute(t, true) {
+			if len(s.near) < maxValues && dir != "" && !slices.Contains(s.near, dir) && isDir(dir) {
+				s.near = append(s.near, filepath.Clean(dir))
+			}
+		}
+	}
+}
+
+// tells reports whether an option says that a text to run is next.
+func tells(t string, shell bool) bool {
+	if strings.HasPrefix(t, "--") {
+		return t == "--command" || t == "--exec" || t == "--eval" || t == "--run" || t == "--shell"
+	}
+	return len(t) > 1 && len(t) < 6 && t[0] == '-' && (strings.HasSuffix(t, "c") || !shell && strings.HasSuffix(t, "e") || t == "-x" || t == "-r" && !shell)
+}
+
+// aside takes a text apart that a program may give to a shell. It need not be one:
+// what is found in it counts, and not that some of it is not understood.
+func (s *script) aside(text, via string) {
+	if s.depth >= maxDepth {
+		return
+	}
+	other := &script{text: text, req: s.req, dirs: s.dirs, anyDir: s.anyDir, depth: s.depth}
+	other.parse(text, via)
+	for _, c := range other.calls {
+		c.quoted = true // it is not sure that it is run
+		s.call(c)
+	}
+	for _, f := range other.files {
+		f.loose, f.hint = true, true
+		s.use(*f)
+	}
+	s.anyHost = s.anyHost || other.anyHost
+	if other.unclear != "" && len(other.calls) > 0 && !strings.Contains(text, "\n") {
+		s.blurOnly(other.unclear)
+	}
+}
+
+// fed notes what a program that is not known reads, as far as it stands in the
+// command: it may do what it says.
+func (s *script) fed(input *word) {
+	text := s.piped
+	if input != nil {
+		text += input.text()
+	}
+	if text != "" {
+		s.guess(text)
 	}
 }
 
@@ -124,8 +211,12 @@ func (s *script) readers(c *invocation, args []word, letters string) {
 	deep := recursive(name, args)
 	c.quiet = letters != "" || len(args) == 0 || name == "rev" || name == "cksum"
 	c.quiet = c.quiet && options(args, letters) && !follows(name, args)
+	s.outputs(c, name, args)
 	files, pattern := 0, name == "grep" || name == "egrep" || name == "fgrep" || name == "rg" || name == "ag" || name == "ack" || name == "jq" || name == "look" || strings.HasSuffix(name, "grep") || name == "ug"
-	if pattern && slices.ContainsFunc(args, func(a word) bool { return strings.HasPrefix(a.text(), "-e") || strings.HasPrefix(a.text(), "-f") }) {
+	if pattern && slices.ContainsFunc(args, func(a word) bool {
+		t := a.text() // what to look for is said by an option
+		return strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "--") && strings.ContainsAny(t, "ef") || prefixOf(t, "--regexp", "--file", "--from-file")
+	}) {
 		pattern = false
 	}
 	for _, a := range args {
@@ -142,6 +233,7 @@ func (s *script) readers(c *invocation, args []word, letters string) {
 		kind := tool.Read
 		if name == "uniq" && files > 1 || name == "xxd" && files > 1 {
 			kind, c.quiet = tool.Write, false
+			c.risk("a file to write")
 		}
 		s.use(fileUse{word: a, kind: kind, via: name, deep: deep})
 	}
@@ -158,22 +250,48 @@ func (s *script) readers(c *invocation, args []word, letters string) {
 	case "jq":
 		for _, a := range args {
 			if t := a.text(); strings.Contains(t, "import") || strings.Contains(t, "include") || strings.Contains(t, "ENV") || hasWord(t, "env") {
-				c.quiet, c.danger = false, "its program"
+				c.quiet = false
+				c.risk("its program")
 				s.blurOnly("what jq reads is not understood")
 			}
 		}
 	case "rg":
 		for _, a := range args {
 			if t := a.text(); !a.static() || prefixOf(t, "--pre", "--hostname-bin", "--search-zip") || t == "-z" {
-				c.danger = t
+				c.risk(t)
 				s.sub(literalWord(t), name)
 			}
 		}
 	case "less", "more", "view":
-		c.danger = name
+		c.risk(name)
+		if slices.ContainsFunc(args, func(a word) bool { return strings.HasPrefix(a.text(), "+") }) {
+			s.blurOnly("what " + name + " does is not understood")
+		}
 	}
 	if deep && files == 0 {
 		s.use(fileUse{word: literalWord("."), kind: tool.Read, via: name, deep: true})
+	}
+}
+
+// readerWrites are the options by which programs that read write a file.
+var readerWrites = map[string][]string{"iconv": {"-o", "--output"}, "tree": {"-o"}, "less": {"-o", "-O", "--log-file", "--LOG-FILE"}, "sdiff": {"-o", "--output"}, "file": {"-C", "-m", "--compile", "--magic-file"}, "ugrep": {"--save-config"}, "ug": {"--save-config"}, "base64": {"-o", "--output"}}
+
+// outputs notes the files that a program which reads is told to write.
+func (s *script) outputs(c *invocation, name string, args []word) {
+	for i, a := range args {
+		for _, o := range readerWrites[name] {
+			t := a.text()
+			short := !strings.HasPrefix(o, "--") && strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "--") && strings.Contains(t, o[1:])
+			if !short && !prefixOf(t, o) {
+				continue
+			}
+			c.quiet = false
+			c.risk(t)
+			s.use(fileUse{word: a, kind: tool.Write, via: name, loose: true})
+			if i+1 < len(args) {
+				s.use(fileUse{word: args[i+1], kind: tool.Write, via: name, loose: true})
+			}
+		}
 	}
 }
 
@@ -224,6 +342,7 @@ func (s *script) wrapper(c *invocation, name string, w wrapper, args []word, inp
 	c.clear = w.clear
 	c.loose = !w.clear // which of its words is the program may be told wrongly
 	before := w.before
+	var marks []string // what xargs replaces
 	for i := 0; i < len(args); i++ {
 		a := args[i]
 		if !a.static() {
@@ -250,8 +369,14 @@ func (s *script) wrapper(c *invocation, name string, w wrapper, args []word, inp
 				s.arguments(c, args[i+1:])
 				return
 			}
-			if name == "xargs" || name == "time" || name == "strace" {
+			if !w.clear && !w.script {
 				s.arguments(c, args[i:min(i+2, len(args))])
+			}
+			if name == "xargs" {
+				marks = append(marks, placeholder(t, args[i+1:]))
+			}
+			if (name == "env" && strings.HasPrefix(t, "-C") || name == "sudo" && strings.HasPrefix(t, "-D")) && len(t) > 2 {
+				s.chdir(literalWord(t[2:]))
 			}
 			long := strings.HasPrefix(t, "--") && !strings.Contains(t, "=") && slices.ContainsFunc(w.long, func(l string) bool { return strings.HasPrefix(l, t) })
 			if name == "xargs" && (t == "--replace" || t == "--eof" || t == "--max-lines") {
@@ -263,7 +388,7 @@ func (s *script) wrapper(c *invocation, name string, w wrapper, args []word, inp
 					s.chdir(args[i])
 				}
 			} else if !w.clear {
-				c.danger = t
+				c.risk(t)
 			}
 			if opt, dir, ok := strings.Cut(t, "="); ok && prefixOf(opt, "--chdir") {
 				s.chdir(literalWord(dir))
@@ -288,7 +413,7 @@ func (s *script) wrapper(c *invocation, name string, w wrapper, args []word, inp
 		if name == "xargs" {
 			rest = append(slices.Clone(rest), anyWord("{}"))
 			for j, a := range rest {
-				if a.static() && strings.Contains(a.text(), "{}") || j > 0 && a.static() && (a.text() == "%" || a.text() == "@") {
+				if a.static() && (strings.Contains(a.text(), "{}") || slices.ContainsFunc(marks, func(m string) bool { return m != "" && strings.Contains(a.text(), m) })) {
 					rest[j] = anyWord(a.raw)
 				}
 			}
@@ -307,6 +432,26 @@ func (s *script) wrapper(c *invocation, name string, w wrapper, args []word, inp
 	if name == "env" || name == "command" || name == "exec" || name == "time" || name == "nohup" {
 		c.quiet = name != "env" && name != "nohup"
 	}
+}
+
+// placeholder returns the text that an option of xargs says is replaced, if it is one.
+func placeholder(t string, rest []word) string {
+	if strings.HasPrefix(t, "--") {
+		if _, v, ok := strings.Cut(t, "="); ok && prefixOf(t, "--replace") {
+			return v
+		}
+		return ""
+	}
+	at := strings.IndexAny(t, "IiJ")
+	switch {
+	case at < 0:
+		return ""
+	case at+1 < len(t):
+		return t[at+1:]
+	case t[at] != 'i' && len(rest) > 0:
+		return rest[0].text()
+	}
+	return "{}"
 }
 
 // joined notes words that a shell reads as one text.
@@ -353,6 +498,9 @@ func (s *script) shell(c *invocation, args []word, input *word) {
 		switch {
 		case next < 0: // the name of an option
 			next = 0
+			if slices.Contains(readsOtherwise, t) {
+				s.blur("it changes how the shell reads")
+			}
 		case text && (!strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "+") || next > 0):
 			s.sub(a, name+" -c")
 			for _, rest := range args[i+1:] { // its parameters
@@ -428,7 +576,7 @@ func (s *script) interpreter(c *invocation, name string, args []word, input *wor
 		switch {
 		case !a.static():
 			s.blurOnly("code in another language is made at run time")
-		case strings.HasPrefix(t, "--eval"), strings.HasPrefix(t, "--exec"), strings.HasPrefix(t, "--c") && !builds, strings.HasPrefix(t, "--print"), strings.HasPrefix(t, "--run"), t == "-", strings.HasPrefix(t, "/dev/"), strings.HasPrefix(t, "SHELL="), strings.HasPrefix(strings.ToUpper(t), "EXEC:"), strings.HasPrefix(strings.ToUpper(t), "SYSTEM:"), t == "eval" && !file:
+		case strings.HasPrefix(t, "+"), strings.HasPrefix(t, "--eval"), strings.HasPrefix(t, "--exec"), strings.HasPrefix(t, "--c") && !builds, strings.HasPrefix(t, "--print"), strings.HasPrefix(t, "--run"), t == "-", strings.HasPrefix(t, "/dev/"), strings.HasPrefix(t, "SHELL="), strings.HasPrefix(strings.ToUpper(t), "EXEC:"), strings.HasPrefix(strings.ToUpper(t), "SYSTEM:"), t == "eval" && !file:
 			s.blurOnly("code in another language is not understood")
 		case file && sourceFile(args[:i]): // of a program of its own
 		case !builds && strings.ContainsAny(t, " \n(;`|<>"):
@@ -491,14 +639,22 @@ func (s *script) chdir(w word) {
 		s.anyDir = true
 		return
 	}
-	t := w.text()
 	for _, d := range slices.Clone(s.dirs) {
+		t := w.text()
 		to := t
 		if !filepath.IsAbs(t) {
 			to = filepath.Join(d, t)
 		}
 		if !slices.Contains(s.dirs, to) {
 			s.dirs = append(s.dirs, to)
+		}
+		if strings.Contains(t, "..") { // behind a link it leads elsewhere, but to cd
+			if !filepath.IsAbs(t) {
+				t = d + "/" + t
+			}
+			if real := resolve(t); !slices.Contains(s.dirs, real) {
+				s.dirs = append(s.dirs, real)
+			}
 		}
 	}
 	if len(s.dirs) > maxValues {
@@ -591,9 +747,11 @@ func quietly(s *script, c *invocation, args []word, _ *word) { s.unprove("it cha
 
 // deeply is a program that takes whole directories: what is below its words is
 // touched, and what it reads the names of.
-func deeply(s *script, c *invocation, args []word, _ *word) {
+func deeply(s *script, c *invocation, args []word, input *word) {
 	c.loose = true
 	s.arguments(c, args)
+	s.hidden(filepath.Base(c.args[0].text()), args)
+	s.fed(input)
 	for _, a := range args {
 		t := a.text()
 		if a.static() && strings.HasPrefix(t, "-") && !strings.Contains(t, "=") {
@@ -616,6 +774,11 @@ func deeply(s *script, c *invocation, args []word, _ *word) {
 func unpacks(s *script, c *invocation, args []word, _ *word) {
 	deeply(s, c, args, nil)
 	name := filepath.Base(c.args[0].text())
+	for i, a := range args { // unzip -d x, patch -d x, cpio -D x
+		if t := a.text(); (t == "-d" || t == "-D") && i+1 < len(args) {
+			s.chdir(args[i+1])
+		}
+	}
 	if name == "cpio" || name == "bsdcpio" || name == "pax" { // names from the input
 		s.use(fileUse{word: anyWord("names"), kind: tool.Read, via: name, loose: true})
 	}
@@ -651,7 +814,7 @@ func fd(s *script, c *invocation, args []word, _ *word) {
 			s.blur("what fd does is made at run time")
 		}
 		if t == "-x" || t == "-X" || prefixOf(t, "--exec", "--exec-batch") {
-			c.danger = t
+			c.risk(t)
 			if i+1 < len(args) {
 				s.run(append(slices.Clone(args[i+1:]), anyWord("{}")), "fd "+t, nil)
 			}
@@ -677,9 +840,16 @@ func exports(s *script, c *invocation, args []word, _ *word) {
 	s.unprove("it changes variables")
 }
 
+// readsOtherwise are options of a shell after which the same words mean other files or
+// variables.
+var readsOtherwise = []string{"nocaseglob", "cdable_vars", "keyword", "-k"}
+
 func set(s *script, c *invocation, args []word, _ *word) {
 	c.quiet = true
 	for _, a := range args {
+		if t := a.text(); !a.static() || slices.Contains(readsOtherwise, t) || strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "--") && strings.Contains(t, "k") {
+			s.blur("it changes how the shell reads")
+		}
 		switch a.text() {
 		case "-e", "-u", "-x", "-o", "pipefail", "-eu", "-ex", "-euo", "-eux", "-euxo", "errexit", "nounset", "xtrace", "+e", "+x", "-v", "-f":
 		default:
@@ -857,21 +1027,27 @@ func sortFiles(s *script, c *invocation, args []word, _ *word) {
 		c.quiet = c.quiet && a.static()
 		switch {
 		case prefixOf(t, "--compress-program", "--files0-from", "--random-source", "--temporary-directory"):
-			c.danger, c.quiet = t, false
+			c.quiet = false
+			c.risk(t)
 			_, v, found := strings.Cut(t, "=")
 			if !found && i+1 < len(args) {
 				v = args[i+1].text()
 			}
 			s.sub(literalWord(v), "sort")
 			s.use(fileUse{word: literalWord(v), kind: tool.Read, via: "sort", loose: true})
+			if prefixOf(t, "--files0-from") {
+				s.use(fileUse{word: anyWord(a.raw), kind: tool.Read, via: "sort"})
+			}
 		case prefixOf(t, "--output") || strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "--") && strings.Contains(t, "o"):
-			c.danger, c.quiet = t, false
+			c.quiet = false
+			c.risk(t)
 			s.use(fileUse{word: a, kind: tool.Write, via: "sort", loose: true})
 			if i+1 < len(args) {
 				s.use(fileUse{word: args[i+1], kind: tool.Write, via: "sort"})
 			}
 		case strings.HasPrefix(t, "-S") || strings.HasPrefix(t, "-T"):
-			c.danger, c.quiet = t, false
+			c.quiet = false
+			c.risk(t)
 		case !strings.HasPrefix(t, "-"):
 			s.use(fileUse{word: a, kind: tool.Read, via: "sort"})
 		}
@@ -887,14 +1063,24 @@ func find(s *script, c *invocation, args []word, _ *word) {
 		t := args[i].text()
 		if args[i].static() && (t == "-H" || t == "-L" || t == "-P") {
 			if c.quiet = c.quiet && t == "-P"; t == "-L" {
-				c.danger = t
+				c.risk(t)
 			}
+			continue
+		}
+		if args[i].static() && strings.HasPrefix(t, "-O") {
+			continue
+		}
+		if args[i].static() && t == "-D" {
+			i++
 			continue
 		}
 		if args[i].static() && (strings.HasPrefix(t, "-") || t == "!" || t == "(") {
 			break
 		}
 		starts = append(starts, args[i])
+	}
+	if slices.ContainsFunc(args, func(a word) bool { return a.text() == "-files0-from" }) {
+		starts, c.quiet = append(starts, anyWord("-files0-from")), false
 	}
 	if len(starts) == 0 {
 		starts = []word{literalWord(".")}
@@ -904,7 +1090,7 @@ func find(s *script, c *invocation, args []word, _ *word) {
 		c.quiet = c.quiet && st.static()
 		s.use(fileUse{word: st, kind: tool.Read, via: "find"})
 		for _, v := range st.vals {
-			found.vals = append(found.vals, value{pat: append(slices.Clone(v.runes()), anyText)})
+			found.vals = append(found.vals, value{pat: append(slices.Clone(v.runes()), anyDeep)})
 		}
 	}
 	for ; i < len(args); i++ {
@@ -917,6 +1103,9 @@ func find(s *script, c *invocation, args []word, _ *word) {
 		switch t {
 		case "-exec", "-execdir", "-ok", "-okdir":
 			c.quiet = false
+			if strings.HasSuffix(t, "dir") {
+				s.anyDir = true
+			}
 			var cmd []word
 			for i++; i < len(args) && args[i].text() != ";" && !(args[i].text() == "+" && len(cmd) > 0 && cmd[len(cmd)-1].raw == "{}"); i++ {
 				a := args[i]
@@ -936,12 +1125,14 @@ func find(s *script, c *invocation, args []word, _ *word) {
 				s.run(cmd, "find "+t, nil)
 			}
 		case "-delete":
-			c.quiet, c.danger = false, t
+			c.quiet = false
+			c.risk(t)
 			for _, st := range starts {
 				s.use(fileUse{word: st, kind: tool.Write, via: "find", deep: true})
 			}
 		case "-fprint", "-fprint0", "-fls", "-fprintf":
-			c.quiet, c.danger = false, t
+			c.quiet = false
+			c.risk(t)
 			if i++; i < len(args) {
 				s.use(fileUse{word: args[i], kind: tool.Write, via: "find"})
 			}
@@ -953,7 +1144,8 @@ func find(s *script, c *invocation, args []word, _ *word) {
 			}
 		case "-print", "-print0", "-ls", "-o", "-a", "-not", "!", "(", ")", "-empty", "-prune", "-depth", "-xdev", "-mount", "-readable", "-writable", "-executable", "-or", "-and", "-true", "-false", "-quit", ",", "-daystart":
 		default:
-			c.quiet, c.danger, c.loose = false, t, true
+			c.quiet, c.loose = false, true
+			c.risk(t)
 		}
 	}
 }
@@ -963,7 +1155,8 @@ func sed(s *script, c *invocation, args []word, _ *word) {
 	kind := tool.Read
 	for _, a := range args {
 		if t := a.text(); strings.HasPrefix(t, "-i") || prefixOf(t, "--in-place") || strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "--") && strings.Contains(t, "i") {
-			kind, c.danger, c.quiet = tool.Write, t, false
+			kind, c.quiet = tool.Write, false
+			c.risk(t)
 		}
 	}
 	script, options := true, true
@@ -986,14 +1179,22 @@ func sed(s *script, c *invocation, args []word, _ *word) {
 			_, expression, _ = strings.Cut(t, "=")
 			script = false
 		case options && a.static() && (strings.HasPrefix(t, "-f") || prefixOf(t, "--file")):
-			script, c.quiet, c.danger = false, false, t
+			script, c.quiet = false, false
+			c.risk(t)
+			s.blurOnly("sed reads what to do")
+			s.use(fileUse{word: a, kind: tool.Read, via: "sed", loose: true})
+			continue
+		case options && a.static() && strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "--") && strings.Contains(t, "f"): // -nf x
+			script, c.quiet = false, false
+			c.risk(t)
 			s.blurOnly("sed reads what to do")
 			s.use(fileUse{word: a, kind: tool.Read, via: "sed", loose: true})
 			continue
 		case options && a.static() && strings.HasPrefix(t, "-") && len(t) > 1:
 			c.quiet = c.quiet && strings.Trim(t[1:], "nErsuz") == ""
 			if strings.Contains(t, "e") && !strings.HasPrefix(t, "--") {
-				c.quiet, c.danger = false, t
+				c.quiet = false
+				c.risk(t)
 				s.blurOnly("what sed does is not understood")
 			}
 			continue
@@ -1009,7 +1210,8 @@ func sed(s *script, c *invocation, args []word, _ *word) {
 			continue
 		}
 		if !plainSed(expression) {
-			c.quiet, c.danger = false, "its script"
+			c.quiet = false
+			c.risk("its script")
 			s.blurOnly("what sed does is not understood")
 			for w := range strings.FieldsFuncSeq(expression, func(r rune) bool { return strings.ContainsRune(" ;{}\n", r) }) {
 				s.use(fileUse{word: literalWord(w), kind: tool.Write, via: "sed", loose: true})
@@ -1025,7 +1227,7 @@ func plainSed(script string) bool {
 		part = strings.TrimLeft(strings.TrimSpace(part), "0123456789,$ !")
 		if strings.HasPrefix(part, "/") {
 			end := strings.IndexByte(part[1:], '/')
-			if end < 0 || strings.Contains(part[1:end+1], `\`) {
+			if end < 0 || strings.Contains(part[1:end+1], `\`) || !closed(part[1:end+1]) {
 				return false
 			}
 			part = strings.TrimLeft(part[end+2:], " !")
@@ -1036,7 +1238,7 @@ func plainSed(script string) bool {
 		case len(part) > 3 && (part[0] == 's' || part[0] == 'y'):
 			fields := strings.Split(part[2:], part[1:2])
 			if len(fields) != 3 || strings.Contains("abcdefghijklmnopqrstuvwxyz\\ \n", part[1:2]) || strings.Trim(fields[2], "gpiI0123456789 ") != "" ||
-				strings.HasSuffix(fields[0], `\`) || strings.HasSuffix(fields[1], `\`) {
+				strings.HasSuffix(fields[0], `\`) || strings.HasSuffix(fields[1], `\`) || !closed(fields[0]) {
 				return false
 			}
 		default:
@@ -1044,6 +1246,30 @@ func plainSed(script string) bool {
 		}
 	}
 	return true
+}
+
+// closed reports whether the brackets of a regular expression end in it. In one that
+// does not, what looks like its end is one more character.
+func closed(expr string) bool {
+	for {
+		_, rest, ok := strings.Cut(expr, "[")
+		if !ok {
+			return true
+		}
+		rest = strings.TrimPrefix(rest, "^")
+		if rest == "" {
+			return false
+		}
+		if strings.Contains(rest, "[") && strings.ContainsAny(rest, ":.=") {
+			return strings.Count(expr, "[:") == strings.Count(expr, ":]") && !strings.Contains(expr, "[.") && !strings.Contains(expr, "[=") && strings.Contains(rest, ":]]")
+		}
+		// A ] at the beginning is one of the characters.
+		end := strings.IndexByte(rest[1:], ']')
+		if rest[0] != ']' && end < 0 || rest[0] == ']' && end < 0 {
+			return false
+		}
+		expr = rest[1+end+1:]
+	}
 }
 
 func awk(s *script, c *invocation, args []word, _ *word) {
@@ -1055,7 +1281,7 @@ func awk(s *script, c *invocation, args []word, _ *word) {
 			i++
 		case a.static() && strings.HasPrefix(t, "-") && len(t) > 1 && program:
 			if !strings.HasPrefix(t, "-F") && !strings.HasPrefix(t, "-v") && t != "-n" && t != "-r" && t != "-c" && t != "-P" {
-				c.danger = t
+				c.risk(t)
 				s.blurOnly("awk reads what to do")
 				s.arguments(c, args[i:])
 				return
@@ -1065,7 +1291,7 @@ func awk(s *script, c *invocation, args []word, _ *word) {
 			code := strings.ReplaceAll(t, "||", "")
 			if !a.static() || strings.Contains(code, "system") || strings.Contains(code, "|") || strings.Contains(code, "getline") || strings.Contains(code, "@") || strings.Contains(code, ">") && strings.Contains(code, "print") ||
 				strings.Contains(code, "ARGV") || strings.Contains(code, "close") {
-				c.danger = "its program"
+				c.risk("its program")
 				s.blurOnly("what awk does is not understood")
 				s.arguments(c, []word{a})
 				c.loose = true
@@ -1080,14 +1306,17 @@ func man(s *script, c *invocation, args []word, _ *word) {
 	for _, a := range args {
 		t := a.text()
 		if strings.HasPrefix(t, "-") {
-			c.danger, c.loose = t, true
+			c.loose = true
+			c.risk(t)
 			if _, v, ok := strings.Cut(t, "="); ok {
 				s.sub(literalWord(v), "man")
 			}
 			s.arguments(c, []word{a})
+		} else if !a.static() || strings.Contains(t, "/") { // a file
+			s.use(fileUse{word: a, kind: tool.Read, via: "man"})
 		}
 	}
-	if c.danger != "" {
+	if len(c.danger) > 0 {
 		s.arguments(c, args)
 	}
 }
@@ -1099,7 +1328,8 @@ func tar(s *script, c *invocation, args []word, _ *word) {
 		short := i == 0 && !strings.HasPrefix(t, "-") || strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "--")
 		extracts = extracts || short && strings.Contains(t, "x") || prefixOf(t, "--extract", "--get")
 		if prefixOf(t, "--to-command", "--checkpoint-action", "--use-compress-program", "--rsh-command", "--info-script", "--new-volume-script", "--rmt-command") || short && strings.ContainsAny(t, "IF") || !a.static() {
-			c.danger, c.loose = t, true
+			c.loose = true
+			c.risk(t)
 			if _, v, ok := strings.Cut(t, "="); ok {
 				s.sub(literalWord(strings.TrimPrefix(v, "exec=")), "tar")
 			} else {
@@ -1108,12 +1338,30 @@ func tar(s *script, c *invocation, args []word, _ *word) {
 				}
 			}
 		}
+		if prefixOf(t, "--directory") || short && strings.HasPrefix(t, "-C") { // where files are looked for, and made
+			_, dir, ok := strings.Cut(t, "=")
+			switch {
+			case ok:
+				s.chdir(literalWord(dir))
+			case len(t) > 2 && !strings.HasPrefix(t, "--"):
+				s.chdir(literalWord(t[2:]))
+			case i+1 < len(args):
+				s.chdir(args[i+1])
+			}
+			c.risk(t)
+		}
+		if short && strings.Contains(t, "P") || prefixOf(t, "--absolute-names") {
+			c.risk(t)
+		}
 		if short && strings.Contains(t, "T") || prefixOf(t, "--files-from") {
 			s.use(fileUse{word: anyWord(a.raw), kind: tool.Read, via: "tar", loose: true})
 		}
 		s.use(fileUse{word: a, kind: tool.Read, via: "tar", loose: true, deep: true})
-		if creates := prefixOf(args[0].text(), "--create") || strings.Contains(args[0].text(), "c") && !strings.HasPrefix(args[0].text(), "--"); !creates || i < 2 || strings.HasPrefix(t, "-") || strings.HasSuffix(args[i-1].text(), "f") || prefixOf(args[i-1].text(), "--file") {
+		if creates := prefixOf(args[0].text(), "--create") || strings.Contains(args[0].text(), "c") && !strings.HasPrefix(args[0].text(), "--"); !creates || i < 2 || strings.HasPrefix(t, "-") || strings.HasPrefix(args[i-1].text(), "-") {
 			s.use(fileUse{word: a, kind: tool.Write, via: "tar", loose: true})
+			if creates && i > 0 && strings.HasSuffix(args[i-1].text(), "f") && !s.ours(t) {
+				c.risk(t) // an archive elsewhere
+			}
 		}
 	}
 	if extracts {
@@ -1121,30 +1369,78 @@ func tar(s *script, c *invocation, args []word, _ *word) {
 	}
 }
 
-func network(s *script, c *invocation, args []word, _ *word) {
+// curlFiles are the letters of curl's options that are followed by a file it writes or
+// sends, and wgetFiles those of wget's.
+const curlFiles, wgetFiles = "oODcTKE", "OPoaiK"
+
+func network(s *script, c *invocation, args []word, input *word) {
 	s.fetches = true
-	if filepath.Base(c.args[0].text()) == "wget" || slices.ContainsFunc(args, func(a word) bool {
+	name := filepath.Base(c.args[0].text())
+	letters := curlFiles
+	if name == "wget" {
+		letters = wgetFiles
+	}
+	if name == "wget" || slices.ContainsFunc(args, func(a word) bool {
 		return strings.HasPrefix(a.text(), "-") && strings.Contains(a.text(), "O") || prefixOf(a.text(), "--remote-name")
 	}) {
 		s.use(fileUse{word: word{raw: ".", vals: []value{{pat: []rune{anyName}}}}, kind: tool.Write, via: "curl", loose: true})
 	}
 	for i, a := range args {
 		t := a.text()
-		prev := ""
-		if i > 0 {
-			prev = args[i-1].text()
+		next := word{}
+		if i+1 < len(args) {
+			next = args[i+1]
 		}
+		short := strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "--")
+		at := -1
+		if short {
+			at = strings.IndexAny(t, letters)
+		}
+		s.use(fileUse{word: a, kind: tool.Write, via: "curl", loose: true})
 		switch {
-		case prev == "-o", prev == "--output", prev == "-O" && filepath.Base(c.args[0].text()) == "wget", prev == "-D", prev == "-c", prev == "-P":
-			s.use(fileUse{word: a, kind: tool.Write, via: "curl"})
-		case strings.HasPrefix(t, "--use-askpass"), prefixOf(t, "--config", "--input-file"), t == "-K", t == "-i":
-			c.danger = t
-			s.anyHost = s.anyHost || t != "-i" || filepath.Base(c.args[0].text()) == "wget"
-			s.use(fileUse{word: a, kind: tool.Write, via: "curl", loose: true})
-		default:
-			s.use(fileUse{word: a, kind: tool.Write, via: "curl", loose: true})
+		case at > 0:
+			value := next
+			if at+1 < len(t) {
+				value = literalWord(t[at+1:])
+			}
+			if t[at] == 'O' && name != "wget" {
+				c.risk(t)
+				break
+			}
+			if v := value.text(); v != "/dev/null" && v != "-" {
+				c.risk(t)
+			}
+			if letter := t[at]; letter == 'K' || letter == 'i' {
+				s.steeredBy(value)
+			} else if len(value.vals) > 0 {
+				s.use(fileUse{word: value, kind: tool.Write, via: "curl"})
+			}
+		case prefixOf(t, "--config", "--input-file"):
+			c.risk(t)
+			s.steeredBy(next)
+		case prefixOf(t, "--output", "--remote-name", "--remote-name-all", "--output-dir", "--dump-header", "--cookie-jar", "--trace", "--trace-ascii", "--stderr", "--upload-file", "--etag-save", "--hsts", "--alt-svc", "--use-askpass",
+			"--post-file", "--body-file", "--output-document", "--output-file", "--append-output", "--directory-prefix", "--save-cookies", "--warc-file", "--execute", "--engine", "--libcurl", "--unix-socket"):
+			if v := next.text(); v != "/dev/null" {
+				c.risk(t)
+			}
+			if prefixOf(t, "--output", "--output-document") && len(next.vals) > 0 && !strings.Contains(t, "=") {
+				s.use(fileUse{word: next, kind: tool.Write, via: "curl"})
+			}
+		case !short && (strings.HasPrefix(t, "@") || strings.Contains(t, "=@") || strings.Contains(t, "=<")), short && strings.Contains(t, "@") && strings.ContainsAny(t[:strings.IndexByte(t, '@')], "dF"):
+			c.risk(t) // it sends a file
+		case len(t) > 5 && strings.EqualFold(t[:5], "file:"):
+			c.risk(t)
+			if strings.ContainsAny(t, "[]{}") { // which are patterns to curl
+				s.use(fileUse{word: anyWord(t), kind: tool.Read, via: "curl", loose: true})
+			}
 		}
 	}
+}
+
+// steeredBy notes that a program is told by a file which other files and hosts to use.
+func (s *script) steeredBy(w word) {
+	s.anyHost = true
+	s.use(fileUse{word: anyWord(w.raw), kind: tool.Write, via: "curl", loose: true})
 }
 
 func ssh(s *script, c *invocation, args []word, input *word) {
@@ -1264,7 +1560,7 @@ func git(s *script, c *invocation, args []word, _ *word) {
 		case t == "-C":
 			if i++; i < len(args) {
 				s.chdir(args[i])
-				c.danger = t
+				c.risk(t)
 			}
 		case t == "-c" || strings.HasPrefix(t, "-c"), t == "--config-env", strings.HasPrefix(t, "--config-env="):
 			v := strings.TrimPrefix(t, "-c")
@@ -1273,9 +1569,11 @@ func git(s *script, c *invocation, args []word, _ *word) {
 					v = args[i].text()
 				}
 			}
-			c.danger = "-c"
+			c.risk("-c")
 			key, v, _ := strings.Cut(v, "=")
 			key = strings.ToLower(key)
+			s.guess(v) // whatever the key is, some program or file
+			s.call(&invocation{args: []word{literalWord("git"), literalWord(key), literalWord(v)}, via: "git -c", quoted: true})
 			if i < len(args) && !args[i].static() || strings.HasPrefix(t, "--config-env") || strings.HasPrefix(key, "alias.") || strings.HasPrefix(key, "include") {
 				s.blur("git is told what its commands mean")
 			}
@@ -1285,16 +1583,20 @@ func git(s *script, c *invocation, args []word, _ *word) {
 				s.unprove("git is told what to run")
 			}
 		case t == "--git-dir", t == "--work-tree", t == "--namespace", t == "--exec-path", t == "--super-prefix":
-			i++
-			c.danger = t
+			if i++; i < len(args) && (t == "--git-dir" || t == "--work-tree") {
+				s.use(fileUse{word: args[i], kind: tool.Write, via: "git", loose: true, deep: true})
+			}
+			c.risk(t)
 		case strings.HasPrefix(t, "--exec-path="), strings.HasPrefix(t, "--git-dir="), strings.HasPrefix(t, "--work-tree="):
-			c.danger = t
+			c.risk(t)
+			_, dir, _ := strings.Cut(t, "=")
+			s.use(fileUse{word: literalWord(dir), kind: tool.Write, via: "git", loose: true, deep: true})
 			if strings.HasPrefix(t, "--exec-path=") {
 				s.blur("git is told where its commands are")
 			}
 		case t == "--no-pager", t == "--version", t == "--no-optional-locks", t == "--literal-pathspecs":
 		default:
-			c.danger = t
+			c.risk(t)
 		}
 	}
 	if i >= len(args) {
@@ -1311,14 +1613,12 @@ func git(s *script, c *invocation, args []word, _ *word) {
 		t := a.text()
 		if !a.static() || prefixOf(t, "--upload-pack", "--receive-pack", "--exec", "--ext-diff", "--textconv", "--output", "--open-files-in-pager", "--extcmd", "--tree-filter", "--index-filter", "--msg-filter", "--env-filter", "--template", "--config", "--tool", "--gpg-sign", "--edit-description", "--sequence-editor", "--smtp-server", "--to-cmd", "--cc-cmd", "--strategy", "--file", "--from-file", "--no-index", "--output-directory", "--prefix", "--filters", "--contents") ||
 			strings.HasPrefix(t, "ext::") || strings.HasPrefix(t, "fd::") || strings.Contains(t, "::") {
-			if c.danger = t; c.danger == "" {
-				c.danger = a.raw
-			}
+			c.risk(a.text())
 			s.useless(c, a, rest, j)
 		}
 		if letters := gitRuns[sub]; letters != "" && strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "--") {
 			if at := strings.IndexAny(t, letters); at > 0 {
-				c.danger = t
+				c.risk(t)
 				s.useless(c, a, rest, j)
 				if at+1 < len(t) {
 					s.sub(literalWord(t[at+1:]), "git")
@@ -1329,15 +1629,15 @@ func git(s *script, c *invocation, args []word, _ *word) {
 	s.gitFiles(c, sub, rest)
 	switch {
 	case sub == "bisect" && len(rest) > 1 && rest[0].text() == "run":
-		c.danger = "run"
+		c.risk("run")
 		s.run(rest[1:], "git bisect run", nil)
 	case sub == "submodule" && len(rest) > 1 && slices.ContainsFunc(rest, func(a word) bool { return a.text() == "foreach" }):
-		c.danger = "foreach"
+		c.risk("foreach")
 		k := slices.IndexFunc(rest, func(a word) bool { return a.text() == "foreach" })
 		for k++; k < len(rest) && strings.HasPrefix(rest[k].text(), "-"); k++ {
 		}
 		s.joined(rest[k:], "git submodule foreach")
-	case sub == "filter-branch", sub == "difftool", sub == "mergetool", sub == "instaweb", sub == "config" && slices.ContainsFunc(rest, func(a word) bool { return strings.HasPrefix(a.text(), "!") || strings.Contains(a.text(), "alias.") }):
+	case sub == "filter-branch", sub == "difftool", sub == "mergetool", sub == "instaweb", sub == "config":
 		c.loose = true
 	}
 	{
@@ -1352,7 +1652,13 @@ func git(s *script, c *invocation, args []word, _ *word) {
 			if sub == "grep" {
 				kind = tool.Read
 			}
-			s.use(fileUse{word: a, kind: kind, via: "git", loose: true, deep: sub == "rm" || sub == "mv" || sub == "clean"})
+			s.use(fileUse{word: a, kind: kind, via: "git", loose: true, deep: sub == "rm" || sub == "mv" || sub == "clean" || sub == "checkout" || sub == "restore"})
+			if prefixOf(a.text(), "--output", "--output-directory") {
+				s.use(fileUse{word: a, kind: tool.Write, via: "git", loose: true})
+				if k+1 < len(rest) {
+					s.use(fileUse{word: rest[k+1], kind: tool.Write, via: "git", loose: true})
+				}
+			}
 		}
 	}
 }
@@ -1373,12 +1679,24 @@ func (s *script) gitFiles(c *invocation, sub string, rest []word) {
 			plain = append(plain, a)
 		}
 	}
+	if has("--stdin", "--stdin-paths", "--batch", "--batch-check", "--batch-command", "--batch-all-objects", "--pathspec-from-file") {
+		// The names of files are read.
+		s.use(fileUse{word: anyWord("names"), kind: tool.Read, via: "git", loose: true})
+		if !slices.Contains(gitLooks, sub) {
+			s.use(fileUse{word: anyWord("names"), kind: tool.Write, via: "git", loose: true})
+		}
+	}
 	switch sub {
 	case "grep", "archive", "checkout-index":
 		if len(plain) < 2 || has("--no-index", "--untracked") {
 			s.use(fileUse{word: literalWord("."), kind: tool.Read, via: "git", loose: true, deep: true})
 		}
 	case "diff":
+		for _, a := range plain { // which compares files that are not of the repository
+			if t := a.text(); a.static() && (filepath.IsAbs(t) || strings.HasPrefix(t, "..") && strings.Contains(t, "/")) {
+				c.risk(t)
+			}
+		}
 		if has("--no-index") {
 			for _, a := range plain {
 				s.use(fileUse{word: a, kind: tool.Read, via: "git", loose: true, deep: true})
@@ -1395,14 +1713,14 @@ func (s *script) gitFiles(c *invocation, sub string, rest []word) {
 	case "clone", "init", "worktree", "bundle", "submodule":
 		for _, a := range plain {
 			if t := a.text(); !a.static() || filepath.IsAbs(t) || strings.HasPrefix(t, "..") {
-				c.danger = t
+				c.risk(t)
 			}
 		}
 		if sub == "clone" {
 			s.unpacked("git clone")
 		}
 	case "hook", "maintenance":
-		c.danger = sub
+		c.risk(sub)
 	case "config":
 		verb := ""
 		if len(plain) > 0 {
@@ -1413,7 +1731,7 @@ func (s *script) gitFiles(c *invocation, sub string, rest []word) {
 		if looks {
 			break
 		}
-		switch c.danger = "config"; {
+		switch c.risk("config"); {
 		case has("--global"):
 			s.use(fileUse{word: literalWord(s.req.Home + "/.gitconfig"), kind: tool.Write, via: "git config"})
 		default:

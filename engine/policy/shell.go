@@ -37,7 +37,9 @@ type script struct {
 	dirs     []string // where it may be working, the first is where it starts
 	anyDir   bool     // whether it may be working anywhere
 	fetches  bool     // whether it uses the network by name, such as /dev/tcp
-	anyHost  bool     // whether it reads from a file what hosts it talks to
+	anyHost  bool     // whether it talks to hosts that are not known
+	near     []string // directories that a program which is not known is given: it may work there
+	piped    string   // what is printed into the program that is looked at now, as far as it is known
 
 	vars    map[string][]value // what variables may be
 	anyVars bool               // whether variables may be anything
@@ -54,10 +56,17 @@ type invocation struct {
 	quoted bool   // whether it stands in for how it is really called: options between its words left out
 
 	// For a proof.
-	quiet  bool   // it has no effect but through its files
-	edits  bool   // it changes its files, and has no other effect
-	clear  bool   // it only runs what is found by itself
-	danger string // a word that makes it do more than it is known for
+	quiet  bool     // it has no effect but through its files
+	edits  bool     // it changes its files, and has no other effect
+	clear  bool     // it only runs what is found by itself
+	danger []string // words that make it do more than it is known for
+}
+
+// risk notes a word that makes a program do more than it is known for.
+func (c *invocation) risk(word string) {
+	if !slices.Contains(c.danger, word) {
+		c.danger = append(c.danger, word)
+	}
 }
 
 // A fileUse is a file that a script touches, or may touch.
@@ -66,6 +75,7 @@ type fileUse struct {
 	kind  tool.Kind // Read or Write
 	via   string
 	loose bool        // whether the word may be something else than a file, or not be touched in that way
+	hint  bool        // whether nothing but the word says that it may be a file
 	deep  bool        // whether what is below it is touched
 	owner *invocation // the program that touches it; nil for a redirection
 }
@@ -88,6 +98,7 @@ const (
 	anyOne  rune = -1 - iota // one character but /
 	anyName                  // any characters but /
 	anyText                  // any characters
+	anyDeep                  // any characters, but no .. that leads elsewhere
 )
 
 var unknown = value{pat: []rune{anyText}}
@@ -200,9 +211,9 @@ func (s *script) guess(text string) {
 			args = append(args, literalWord(w))
 		}
 		if len(args) > 0 {
-			s.call(&invocation{args: args, via: "?", loose: true})
+			s.call(&invocation{args: args, via: "?", loose: true, quoted: true})
 			for _, a := range args {
-				s.use(fileUse{word: a, kind: tool.Write, via: "?", loose: true})
+				s.use(fileUse{word: a, kind: tool.Write, via: "?", loose: true, hint: true})
 			}
 		}
 	}
@@ -240,6 +251,9 @@ func (s *script) declare(file *syntax.File) {
 				}
 			}
 		case *syntax.ForClause:
+			if n.Select {
+				s.assign("REPLY", unknown)
+			}
 			switch l := n.Loop.(type) {
 			case *syntax.WordIter:
 				if len(l.Items) == 0 {
@@ -255,8 +269,24 @@ func (s *script) declare(file *syntax.File) {
 			case *syntax.CStyleLoop:
 				evaluates = true
 			}
-		case *syntax.ArithmExp, *syntax.ArithmCmd, *syntax.LetClause, *syntax.TestClause, *syntax.DeclClause:
+		case *syntax.ArithmExp, *syntax.ArithmCmd, *syntax.LetClause, *syntax.TestClause:
 			evaluates = true
+		case *syntax.DeclClause:
+			evaluates = true
+			for _, a := range n.Args {
+				if a.Name == nil && a.Value != nil { // quoted, or made at run time
+					s.assigned(s.eval(a.Value))
+				}
+			}
+		case *syntax.CoprocClause:
+			s.assign("COPROC", unknown)
+			if n.Name != nil {
+				s.assigned(s.eval(n.Name))
+			}
+		case *syntax.Redirect:
+			if n.N != nil && strings.HasPrefix(n.N.Value, "{") {
+				s.assign(strings.Trim(n.N.Value, "{}"), unknown)
+			}
 		case *syntax.CmdSubst:
 			made = true
 		case *syntax.BinaryArithm:
@@ -289,28 +319,7 @@ func (s *script) declare(file *syntax.File) {
 		case *syntax.Lit:
 			data = data || strings.Contains(n.Value, `\$`) || strings.Contains(n.Value, "\\`")
 		case *syntax.CallExpr:
-			if len(n.Args) == 0 {
-				break
-			}
-			switch n.Args[0].Lit() {
-			case "wait", "unset":
-				evaluates = true
-				fallthrough
-			case "read", "mapfile", "readarray", "getopts", "printf", "let", "local", "declare", "typeset", "export", "readonly":
-				for _, a := range n.Args[1:] {
-					if lit := a.Lit(); lit != "" && !strings.HasPrefix(lit, "-") {
-						name, _, _ := strings.Cut(lit, "=")
-						name, _, _ = strings.Cut(name, "[")
-						s.assign(name, unknown)
-					} else if lit == "" {
-						evaluates = true
-					}
-				}
-			case "test", "[":
-				evaluates = evaluates || slices.ContainsFunc(n.Args, func(w *syntax.Word) bool { return w.Lit() == "-v" || w.Lit() == "-eq" })
-			case "eval", "source", ".", "shopt", "set", "alias":
-				s.anyVars = s.anyVars || n.Args[0].Lit() != "set" && n.Args[0].Lit() != "shopt"
-			}
+			evaluates = s.assigners(n.Args) || evaluates
 		}
 		return true
 	})
@@ -320,6 +329,101 @@ func (s *script) declare(file *syntax.File) {
 	if made && calculates(file) {
 		s.blur("it calculates with what is made at run time")
 	}
+}
+
+// assigners notes the variables that a builtin of the shell changes, whatever it is
+// called by. It reports whether the builtin evaluates some of its words.
+func (s *script) assigners(args []*syntax.Word) (evaluates bool) {
+	if len(args) == 0 {
+		return false
+	}
+	if name := args[0].Lit(); name != "" && !strings.ContainsAny(name, "\\*?[{~") && !changers[name] {
+		return false // by far the most
+	}
+	var words []word
+	for i, a := range args {
+		if i > 0 && len(words) == 0 { // nothing but wrappers so far
+			if t := s.eval(a).text(); strings.HasPrefix(t, "-") {
+				continue
+			}
+		}
+		w := s.eval(a)
+		if len(words) == 0 && w.static() && (w.text() == "builtin" || w.text() == "command") {
+			continue
+		}
+		words = append(words, w)
+	}
+	if len(words) == 0 || !words[0].static() {
+		return false
+	}
+	name, rest := words[0].text(), words[1:]
+	switch name {
+	case "eval", "source", ".", "alias":
+		s.anyVars = true
+		return false
+	case "test", "[":
+		return slices.ContainsFunc(rest, func(w word) bool { return w.text() == "-v" || w.text() == "-eq" })
+	case "read":
+		s.assign("REPLY", unknown)
+	case "mapfile", "readarray":
+		s.assign("MAPFILE", unknown)
+	case "getopts":
+		s.assign("OPTARG", unknown)
+		s.assign("OPTIND", unknown)
+	case "wait", "unset":
+		evaluates = true
+	case "printf":
+		if len(rest) == 0 || !strings.HasPrefix(rest[0].text(), "-v") {
+			return false
+		}
+		rest = rest[:min(2, len(rest))]
+	case "let", "local", "declare", "typeset", "export", "readonly":
+	default:
+		return false
+	}
+	for _, w := range rest {
+		evaluates = evaluates || !w.static()
+		s.assigned(w)
+	}
+	return evaluates
+}
+
+// changers are the builtins that change variables, and those that call others.
+var changers = map[string]bool{"builtin": true, "command": true, "eval": true, "source": true, ".": true, "alias": true, "test": true, "[": true, "read": true, "mapfile": true, "readarray": true, "getopts": true, "wait": true, "unset": true, "printf": true, "let": true,
+	"local": true, "declare": true, "typeset": true, "export": true, "readonly": true}
+
+// assigned notes a word that names a variable which is changed: x, x=value, x[1], or
+// an option with it, such as -vx.
+func (s *script) assigned(w word) {
+	for _, v := range w.vals {
+		var name []rune
+		known := v.pat == nil
+		for _, r := range v.runes() {
+			if r == '=' || r == '[' {
+				known = true
+				break
+			}
+			name = append(name, r)
+		}
+		if !known || slices.ContainsFunc(name, func(r rune) bool { return r < 0 }) {
+			s.anyVars = true
+			return
+		}
+		text := string(name)
+		if option := strings.TrimLeft(text, "-"); option != text {
+			i := strings.IndexAny(option, "avp")
+			if i < 0 {
+				continue
+			}
+			text = option[i+1:]
+		}
+		s.assign(strings.TrimSuffix(text, "+"), unknown)
+	}
+}
+
+// changesItself reports whether a variable is one that the shell changes by itself.
+func changesItself(name string) bool {
+	return slices.Contains([]string{"_", "PWD", "OLDPWD", "RANDOM", "SRANDOM", "SECONDS", "LINENO", "EPOCHSECONDS", "EPOCHREALTIME", "PPID", "UID", "EUID", "GROUPS", "FUNCNAME", "DIRSTACK", "PIPESTATUS", "HISTCMD", "OPTARG", "OPTIND", "COPROC"}, name)
 }
 
 // calculates reports whether variables are calculated with, of which a text such as
@@ -353,6 +457,9 @@ func (s *script) assign(name string, v value) {
 	}
 	if changesWhatRuns(name) {
 		s.blur("the variable " + name + " changes what runs")
+	}
+	if changesItself(name) {
+		v = unknown
 	}
 	have := s.vars[name]
 	if len(have) >= maxValues {
@@ -390,6 +497,10 @@ func (s *script) stmt(st *syntax.Stmt, via string) {
 		s.simple(c, via, input)
 	case *syntax.BinaryCmd:
 		s.stmt(c.X, via)
+		if c.Op == syntax.Pipe || c.Op == syntax.PipeAll {
+			defer func(before string) { s.piped = before }(s.piped)
+			s.piped = s.printed(c.X)
+		}
 		s.stmt(c.Y, via)
 	case *syntax.Block:
 		s.stmts(c.Stmts, via)
@@ -435,6 +546,43 @@ func (s *script) stmt(st *syntax.Stmt, via string) {
 		s.unprove("it calculates")
 		s.inside(st.Cmd)
 	}
+}
+
+// printed returns what a part of a pipeline prints, as far as that stands in the
+// command: the words of echo and printf, and documents.
+func (s *script) printed(st *syntax.Stmt) string {
+	var b strings.Builder
+	for _, r := range st.Redirs {
+		w := r.Hdoc
+		if r.Op == syntax.WordHdoc {
+			w = r.Word
+		}
+		if w != nil {
+			b.WriteString(s.eval(w).text() + "\n")
+		}
+	}
+	switch c := st.Cmd.(type) {
+	case *syntax.BinaryCmd:
+		b.WriteString(s.printed(c.X))
+		b.WriteString(s.printed(c.Y))
+	case *syntax.Block:
+		for _, st := range c.Stmts {
+			b.WriteString(s.printed(st))
+		}
+	case *syntax.Subshell:
+		for _, st := range c.Stmts {
+			b.WriteString(s.printed(st))
+		}
+	case *syntax.CallExpr:
+		if len(c.Args) > 1 {
+			if name := s.eval(c.Args[0]).text(); name == "echo" || name == "printf" {
+				for _, a := range c.Args[1:] {
+					b.WriteString(s.eval(a).text() + " ")
+				}
+			}
+		}
+	}
+	return b.String()
 }
 
 // inside goes through what is run inside of a node: substitutions.
@@ -507,6 +655,7 @@ func (s *script) redirect(r *syntax.Redirect) *word {
 	}
 	for _, w := range s.fields(r.Word) {
 		w.multi = false
+		s.anyHost = s.anyHost || slices.ContainsFunc(w.vals, mayConnect)
 		if w.static() {
 			switch t := w.text(); {
 			case t == "/dev/null", t == "/dev/stdout", t == "/dev/stderr", t == "/dev/stdin", t == "/dev/tty", t == "/dev/zero":
@@ -516,7 +665,7 @@ func (s *script) redirect(r *syntax.Redirect) *word {
 			case strings.HasPrefix(t, "/dev/tcp/"), strings.HasPrefix(t, "/dev/udp/"):
 				s.fetches = true
 				s.unprove("it uses the network")
-				s.call(&invocation{args: []word{literalWord("/dev/tcp"), literalWord(t)}, via: r.Op.String(), danger: "it uses the network"})
+				s.call(&invocation{args: []word{literalWord("/dev/tcp"), literalWord(t)}, via: r.Op.String(), danger: []string{"it uses the network"}})
 				continue
 			}
 		}
@@ -526,6 +675,27 @@ func (s *script) redirect(r *syntax.Redirect) *word {
 		}
 	}
 	return nil
+}
+
+// mayConnect reports whether the name of a file that is not known whole may be one
+// by which bash uses the network: /dev/tcp/host/port.
+func mayConnect(v value) bool {
+	if v.pat == nil {
+		return false
+	}
+	end := len(v.pat)
+	for end > 0 && v.pat[end-1] >= 0 && v.pat[end-1] != '/' {
+		end--
+	}
+	if tail := v.pat[end:]; len(tail) > 0 && !isNumber(string(tail)) && (end == 0 || v.pat[end-1] == '/') {
+		return false
+	}
+	for _, dev := range []string{"/dev/tcp/", "/dev/udp/"} {
+		if overlap(append([]rune(dev), anyText), v.pat) {
+			return true
+		}
+	}
+	return false
 }
 
 func isNumber(s string) bool {
@@ -597,8 +767,17 @@ func (s *script) setVar(name string, w word) {
 		}
 		s.sub(w, name)
 	}
-	if w.static() && strings.ContainsAny(w.text(), " \t\n=") {
+	if !w.static() || slices.Contains(harmlessVars, name) {
+		return
+	}
+	if strings.ContainsAny(w.text(), " \t\n=") {
 		s.guess(name + " " + w.text()) // some program may run it
+	}
+	if name == strings.ToUpper(name) || strings.HasSuffix(name, "proxy") { // or use the file or the host
+		s.use(fileUse{word: w, kind: tool.Write, via: name, loose: true, hint: true, deep: strings.HasPrefix(name, "GIT_")})
+		if strings.Contains(w.text(), ".") {
+			s.call(&invocation{args: []word{literalWord(name), w}, via: "?", loose: true, quoted: true})
+		}
 	}
 }
 
@@ -693,13 +872,23 @@ func (s *script) run(args []word, via string, input *word) {
 	if s.funcs[name] {
 		s.unprove("it defines a function")
 		s.arguments(c, args[1:])
-		return
+		if !isKnown(name) {
+			return
+		} // the program of that name may be meant, before or where there is no such function
 	}
 	if strings.Contains(name, "/") && s.written(args[0], c) {
 		s.blur("it runs a file that it makes")
 	}
 	known(s, c, input)
+	s.options(c)
+	if strings.Contains(name, "/") && !slices.Contains(systemDirs, filepath.Dir(name)) {
+		// A program of that name, and what it does is not known.
+		c.quiet, c.edits, c.clear = false, false, false
+	}
 }
+
+// systemDirs are where programs are what their names say.
+var systemDirs = []string{"/bin", "/usr/bin", "/sbin", "/usr/sbin", "/usr/local/bin"}
 
 // written reports whether a script writes a file that it also runs; what runs it is
 // not what writes it.
@@ -813,8 +1002,11 @@ func braces(parts []syntax.WordPart) (all [][]syntax.WordPart, ok bool) {
 			}
 			continue
 		}
-		if b.Sequence {
-			return nil, false
+		if b.Sequence { // numbers or letters
+			for i := range all {
+				all[i] = append(slices.Clip(all[i]), p)
+			}
+			continue
 		}
 		var next [][]syntax.WordPart
 		for _, e := range b.Elems {
@@ -919,6 +1111,8 @@ func (e *evaluation) part(p syntax.WordPart, first, quoted, expand bool) {
 		e.s.unprove("a part of it depends on a variable")
 		if vals := e.s.variable(p); len(vals) > 0 {
 			e.add(vals...)
+		} else if p.Length || plain(p) && p.Param != nil && slices.Contains([]string{"?", "#", "$", "!"}, p.Param.Value) {
+			e.add(value{pat: []rune{anyName}}) // a number
 		} else {
 			e.add(unknown)
 			e.multi = e.multi || !quoted || p.Param != nil && p.Param.Value == "@" || p.Index != nil
@@ -929,7 +1123,11 @@ func (e *evaluation) part(p syntax.WordPart, first, quoted, expand bool) {
 		e.s.unprove("it depends on which files there are")
 		e.add(value{pat: []rune{anyName}})
 	case *syntax.BraceExp:
-		e.add(unknown)
+		e.add(value{pat: []rune{anyName}})
+		e.multi = true
+	case *syntax.ArithmExp:
+		e.s.unprove("a part of it is made at run time")
+		e.add(value{pat: []rune{anyName}}) // a number
 	default: // the output of a command, a number
 		e.s.unprove("a part of it is made at run time")
 		e.add(unknown)
@@ -983,6 +1181,13 @@ func (e *evaluation) lit(text string, first, quoted, expand bool) {
 		case !quoted && c == '*':
 			flush()
 			e.glob()
+			if i+1 < len(text) && text[i+1] == '*' { // which may be directories, too
+				for i+1 < len(text) && text[i+1] == '*' {
+					i++
+				}
+				e.add(value{pat: []rune{anyDeep}})
+				break
+			}
 			e.add(value{pat: []rune{anyName}})
 		case !quoted && c == '?':
 			flush()

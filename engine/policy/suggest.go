@@ -123,7 +123,7 @@ var plainRE = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 // follows, if the second is as plain as the name of a subcommand; otherwise, and of
 // programs that run others as somebody else, all of its words.
 func suggestCall(c *invocation) string {
-	if c.danger != "" || !c.args[0].static() {
+	if len(c.danger) > 0 || !c.args[0].static() {
 		return ""
 	}
 	quote := func(args []word) (string, bool) {
