@@ -247,7 +247,7 @@ var modes = []wire.PermissionMode{wire.ModeAcceptEdits, wire.ModeAuto, wire.Mode
 
 // checkMode returns the mode that a name means.
 func (s *server) checkMode(mode wire.PermissionMode) (wire.PermissionMode, error) {
-	if mode == wire.ModeManual {
+	if mode == wire.ModeManual || mode == wire.ModeDelegate {
 		mode = wire.ModeDefault
 	}
 	if !slices.Contains(modes, mode) {

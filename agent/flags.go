@@ -192,7 +192,7 @@ var flagTable = []flagSpec{
 	{names: []string{"--tools"}, kind: flagList, set: list(func(f *Flags) *[]string { return &f.Tools })},
 	{names: []string{"--allowedTools", "--allowed-tools"}, kind: flagList, set: list(func(f *Flags) *[]string { return &f.AllowedTools })},
 	{names: []string{"--disallowedTools", "--disallowed-tools"}, kind: flagList, set: list(func(f *Flags) *[]string { return &f.DisallowedTools })},
-	{names: []string{"--permission-mode"}, kind: flagString, choice: []string{"acceptEdits", "auto", "bypassPermissions", "manual", "dontAsk", "plan", "default"},
+	{names: []string{"--permission-mode"}, kind: flagString, choice: []string{"acceptEdits", "auto", "bypassPermissions", "manual", "dontAsk", "plan", "default", "delegate"},
 		set: func(f *Flags, v []string) error { f.PermissionMode = wire.PermissionMode(v[0]); return nil }},
 	{names: []string{"--permission-prompt-tool"}, kind: flagString, set: str(func(f *Flags) *string { return &f.PromptTool })},
 	{names: []string{"--permission-prompts"}, kind: flagString, choice: []string{"host", "none"}, set: func(f *Flags, v []string) error { f.NoPrompts = v[0] == "none"; return nil }},

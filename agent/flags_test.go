@@ -58,6 +58,7 @@ func TestFlags(t *testing.T) {
 		{"--disallowedTools", "Write", nil, func(f *Flags) (any, any) { return f.DisallowedTools, []string{"Write"} }},
 		{"--disallowed-tools", "Write", nil, func(f *Flags) (any, any) { return f.DisallowedTools, []string{"Write"} }},
 		{"--permission-mode", "plan", nil, func(f *Flags) (any, any) { return f.PermissionMode, wire.ModePlan }},
+		{"--permission-mode", "delegate", nil, func(f *Flags) (any, any) { return f.PermissionMode, wire.ModeDelegate }},
 		{"--permission-mode", "default", nil, func(f *Flags) (any, any) { return f.PermissionMode, wire.ModeDefault }},
 		{"--permission-mode", "manual", nil, func(f *Flags) (any, any) { return f.PermissionMode, wire.ModeDefault }},
 		{"--permission-prompt-tool", "stdio", nil, func(f *Flags) (any, any) { return f.PromptTool, "stdio" }},
@@ -260,11 +261,21 @@ func TestStartErrors(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "s.json"), []byte(`{"permissions":{"deny":["Bash("]}}`), 0o666); err != nil {
 		t.Fatal(err)
 	}
+	config := func(text string) func(*Config) {
+		home := t.TempDir()
+		path := filepath.Join(home, ".config", "claude", "config.json")
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, []byte(text), 0o666)); err != nil {
+			t.Fatal(err)
+		}
+		return func(c *Config) { c.Model, c.Home = nil, home }
+	}
 	for _, tt := range []struct {
 		name, text string
 		args       []string
 		change     func(*Config)
 	}{
+		{"a config file that is cut off", "config.json makes no sense: it must be a JSON object such as", []string{"hi"}, config(`{"apiKey":`)},
+		{"a config file of something else", "config.json makes no sense: it must be a JSON object such as", []string{"hi"}, config(`["sk"]`)},
 		{"no prompt", "Error: Input must be provided either through stdin or as a prompt argument when using --print", []string{"-p"}, nil},
 		{"settings that are not there", "Error: Settings file not found: none.json", []string{"hi", "--settings", "none.json"}, nil},
 		{"settings that are not JSON", "Error: Invalid JSON provided to --settings", []string{"hi", "--settings", "{oops"}, nil},

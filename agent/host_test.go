@@ -142,15 +142,15 @@ func TestRateLimits(t *testing.T) {
 		{"far away", map[string]string{"anthropic-ratelimit-requests-limit": "100", "anthropic-ratelimit-requests-remaining": "90"}, 200, nil},
 		{"near", map[string]string{"anthropic-ratelimit-requests-limit": "100", "anthropic-ratelimit-requests-remaining": "90",
 			"anthropic-ratelimit-input-tokens-limit": "1000", "anthropic-ratelimit-input-tokens-remaining": "100", "anthropic-ratelimit-input-tokens-reset": "2026-02-18T05:00:00Z"}, 200,
-			[]string{`{"status":"allowed_warning","resetsAt":1771390800,"utilization":0.9,"limitScope":"input_tokens"}`}},
+			[]string{`{"status":"allowed_warning","resetsAt":1771390800,"utilization":0.9,"isUsingOverage":false,"limitScope":"input_tokens"}`}},
 		{"subscription", map[string]string{"anthropic-ratelimit-unified-status": "allowed", "anthropic-ratelimit-unified-reset": "1771390800", "anthropic-ratelimit-unified-representative-claim": "five_hour",
 			"anthropic-ratelimit-unified-5h-utilization": "0.85", "anthropic-ratelimit-unified-overage-status": "rejected", "anthropic-ratelimit-unified-overage-disabled-reason": "org_level_disabled"}, 200,
-			[]string{`{"status":"allowed","resetsAt":1771390800,"rateLimitType":"five_hour","utilization":0.85,"overageStatus":"rejected","overageDisabledReason":"org_level_disabled"}`}},
+			[]string{`{"status":"allowed","resetsAt":1771390800,"rateLimitType":"five_hour","utilization":0.85,"overageStatus":"rejected","overageDisabledReason":"org_level_disabled","isUsingOverage":false}`}},
 		{"overage", map[string]string{"anthropic-ratelimit-unified-status": "rejected", "anthropic-ratelimit-unified-representative-claim": "seven_day", "anthropic-ratelimit-unified-7d-reset": "1771390800",
 			"anthropic-ratelimit-unified-overage-status": "allowed", "anthropic-ratelimit-unified-overage-reset": "1771390900"}, 200,
 			[]string{`{"status":"rejected","resetsAt":1771390800,"rateLimitType":"seven_day","overageStatus":"allowed","overageResetsAt":1771390900,"isUsingOverage":true}`}},
 		{"refused", map[string]string{"anthropic-ratelimit-requests-limit": "100", "anthropic-ratelimit-requests-remaining": "0", "anthropic-ratelimit-requests-reset": "2026-02-18T05:00:00Z", "retry-after": "1"}, 429,
-			[]string{`{"status":"rejected","resetsAt":1771390800,"utilization":1,"limitScope":"requests"}`}},
+			[]string{`{"status":"rejected","resetsAt":1771390800,"utilization":1,"isUsingOverage":false,"limitScope":"requests"}`}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			api := newEndpoint(t)

@@ -159,11 +159,11 @@ func (set *setup) configKey() (string, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
-	if err == nil {
-		err = json.Unmarshal(text, &file)
-	}
 	if err != nil {
-		return "", fmt.Errorf("Error: the config file %s cannot be read: %v", path, err)
+		return "", fmt.Errorf("Error: the config file cannot be read: %v. Make it readable, or remove it", err)
+	}
+	if json.Unmarshal(text, &file) != nil {
+		return "", fmt.Errorf(`Error: the config file %s makes no sense: it must be a JSON object such as {"apiKey": "sk-ant-…"}. Mend it, or remove it`, path)
 	}
 	return cmp.Or(file.APIKey, file.APIKey2), nil
 }

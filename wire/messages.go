@@ -369,7 +369,7 @@ type RateLimitInfo struct {
 	OverageStatus         string   `json:"overageStatus,omitzero"`
 	OverageResetsAt       int64    `json:"overageResetsAt,omitzero"`
 	OverageDisabledReason string   `json:"overageDisabledReason,omitzero"`
-	IsUsingOverage        bool     `json:"isUsingOverage,omitzero"`
+	IsUsingOverage        bool     `json:"isUsingOverage" wire:"optional"`
 	OverageInUse          bool     `json:"overageInUse,omitzero"`
 	OverageEnabled        bool     `json:"overageEnabled,omitzero"`
 	LimitScope            string   `json:"limitScope,omitzero"`

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
@@ -147,11 +146,11 @@ func untilSignal(ctx context.Context) (context.Context, func()) {
 	go func() {
 		select {
 		case s := <-signals:
-			status := 0
+			ended := &agent.SignalError{Name: "SIGINT"}
 			if s == syscall.SIGTERM {
-				status = 143
+				ended = &agent.SignalError{Name: "SIGTERM", Status: 143}
 			}
-			cancel(&agent.SignalError{Name: strings.ToUpper(s.String()), Status: status})
+			cancel(ended)
 		case <-ctx.Done():
 			return
 		}
