@@ -28,11 +28,12 @@ staticcheck: ## staticcheck, from the module in tools/
 rules: ## the rules of this repository: import arrows, documentation, dependencies, links
 	go test -count=1 ./internal/house
 
-cross: ## build and vet every package for linux, macOS and windows on amd64 and arm64
+cross: ## build every package for linux, macOS and windows on amd64 and arm64, and vet it for each system
 	@for platform in $(PLATFORMS); do \
 		echo "cross: $$platform"; \
 		export GOOS=$${platform%/*} GOARCH=$${platform#*/} CGO_ENABLED=0; \
-		go build ./... && go vet ./... || exit 1; \
+		go build ./... || exit 1; \
+		[ $$GOARCH != amd64 ] || go vet ./... || exit 1; \
 	done
 
 jsonv2: ## the round trips of package wire under Go's own encoding/json/v2
