@@ -80,7 +80,12 @@ func FuzzBash(f *testing.F) {
 	for _, s := range []string{"rm x; touch y", "x $(rm)", "x `rm`", "x <(rm)", "if x; then rm; fi", "f() { rm; }; f", "env A=1 rm", "bash -c 'rm; x'", "eval 'r''m'", "r\\m", "$'r\\x6d'", "x && y || rm | touch",
 		"for i in rm x; do $i; done", "case a in a) rm;; esac", "{ rm; }", "! rm", "time rm", "a=rm; $a", "{rm,x}", "cat <<E\n$(rm)\nE", "cat <<'E'\n$(rm)\nE", "x \"${a:-$(rm)}\"", "(( 1 + $(rm) ))", "[[ $(rm) ]]", "trap rm EXIT", "echo rm | bash", "bash <<< rm",
 		"x # ; rm", "x '; rm'", "x \"; rm\"", "x \\; rm", "x \\\nrm", "a='a[$(rm)]'; ((a))", "command rm", "exec rm", "xargs rm <<< a", "find . -exec rm {} +", "nice -n 1 rm", "alias a=rm\na", "x &>y rm", "a=(rm x); ${a[0]}", "set -- rm; \"$@\"", "select a in b; do rm; done <<< 1",
-		"coproc rm; wait", "x | while read a; do rm; done", "until rm; do :; done", "echo ${a:=`rm`}", "rm${IFS}x", "a=r b=m; $a$b", "function g { rm; }; g", "PATH=bin rm", "source <(echo rm)", "~+/../bin/rm", "$HOME/bin/rm", "bi?/x; ../bin/r?"} {
+		"coproc rm; wait", "x | while read a; do rm; done", "until rm; do :; done", "echo ${a:=`rm`}", "rm${IFS}x", "a=r b=m; $a$b", "function g { rm; }; g", "PATH=bin rm", "source <(echo rm)", "~+/../bin/rm", "$HOME/bin/rm", "bi?/x; ../bin/r?",
+		"a=x; printf -va rm; $a", "a=x; builtin read a <<< rm; $a", "a=x; declare \"a=rm\"; $a", "a=x; b=a; read $b <<< rm; $a", "_=x; : rm; $_", "REPLY=x; read <<< rm; $REPLY", "env rm; env() { :; }", "(nice() { :; }); nice rm", "xargs -IR R <<< rm", "xargs -I% sh -c % <<< rm",
+		"bash < <(echo rm)", "bash 3<<< rm <&3", ". /dev/fd/3 3<<< rm", "exec 3> >(bash); echo rm >&3; wait", "a=(x rm); \"${a[@]:1}\"", "a=xrm; ${a:1}", "a=xm; ${a/x/r}", "a=RM; ${a,,}", "mapfile -C rm -c1 a <<< x", "env -S'rm x'", "r{m,} x", "{r,}m", "case a in a) x;;& *) rm;; esac", "x 2>&1 >y rm",
+		"set -- x rm; $2", "set -- x rm; shift; \"$@\"", "f() { $1; }; f rm", "f() { \"${@:2}\"; }; f x rm", "a='x; rm'; eval $a", "a='rm'; bash -c \"$a\"", "bash -c '$0' rm", "bash -c '\"$@\"' _ rm", "coproc a { rm; }; wait", "a=b; b=rm; ${!a}", "declare -n a=b; b=rm; $a", "a[0]=rm; $a", "a+=r; a+=m; $a",
+		"while read a; do $a; done <<< rm", "for a in x rm; do :; done; $a", "time -p rm", "x |& rm", "((a=1)) && rm", "[[ x =~ x ]] && rm", "command -p rm", "exec -a x rm", "trap rm DEBUG; :", "PS4='$(rm)'; set -x; :", "a='$(rm)'; x \"${a@P}\"", "let 'a[$(rm)]=1'", "unset 'a[$(rm)]'", "x ${a[$(rm)]}", "function rm { x; }; command rm",
+		"shopt -s expand_aliases\nalias a=rm\na", "hash -p $HOME/bin/rm x; x", "cd ..; bin/rm", "cd ../bin && ./rm", "PATH= ../bin/rm", "find . -maxdepth 0 -execdir rm \\;", "timeout 1 nice nohup rm", "x $'\\x60'rm$'\\x60'", "x `x \\`rm\\``", "x \"${a-`rm`}\"", "{ x; rm; } <&- 2>&-", "! { ! rm; }", "until ! rm; do x; done", "a=1 b=$(rm) x"} {
 		f.Add(s)
 	}
 	dir := newStubs(f)
@@ -119,9 +124,10 @@ func TestBashMade(t *testing.T) {
 	if _, ok := realBash(t, dir, "rm"); !ok {
 		t.Skip("bubblewrap does not work here")
 	}
-	words := []string{"rm", "touch a", `r\m`, "'rm' b", `$'r\x6d'`, "a=rm; $a", "{rm,x}", "x rm", "echo rm", "git rm", "x '$(rm)'", `x "$(rm)"`, "A=1 rm", "x >rm", "rm${IFS}x"}
+	words := []string{"rm", "touch a", `r\m`, "'rm' b", `$'r\x6d'`, "a=rm; $a", "{rm,x}", "x rm", "echo rm", "git rm", "x '$(rm)'", `x "$(rm)"`, "A=1 rm", "x >rm", "rm${IFS}x", "a=x; printf -va rm; $a", "a=x; read a <<< rm; $a", "set -- rm; $1", "a=(x rm); ${a[1]}", "a=xrm; ${a#x}", "xargs rm <<< a", "xargs -IR R <<< rm", "env rm", "nice rm", "b=a; a=rm; ${!b}", ": rm; $_", "{r,x}m", "find . -maxdepth 0 -exec rm {} +", "command -p rm", "touch rm; rm() { x; }; rm"}
 	around := []string{"@; @", "@ && @", "x || @", "@ | @", "x $(@)", "x \"$(@)\"", "x <(@)", "if @; then @; fi", "{ @; }", "( @ )", "f() { @; }; f", "! @", "x ${u:-$(@)}", "cat <<E\n$(@)\nE\n", "cat <<'E'\n$(@)\nE\n", "for i in 1; do @; done",
-		"case x in x) @;; esac", "[[ -z $(@) ]]", "x $(( 1 + $(@ >&2; echo 1) ))", "bash -c \"@\"", "eval \"@\"", "bash <<E\n@\nE\n", "u=$(@)", "while @; do break; done", "x # @", "until x; do @; done", "coproc { @; }; wait", "trap \"@\" EXIT"}
+		"case x in x) @;; esac", "[[ -z $(@) ]]", "x $(( 1 + $(@ >&2; echo 1) ))", "bash -c \"@\"", "eval \"@\"", "bash <<E\n@\nE\n", "u=$(@)", "while @; do break; done", "x # @", "until x; do @; done", "coproc { @; }; wait", "trap \"@\" EXIT",
+		"bash < <(echo \"@\")", "bash 3<<< \"@\" <&3", "case x in x) x;;& *) @;; esac", "g() ( @ ); g", "@ &\nwait", "select s in 1; do @; break; done <<< 1", "x \"${u/x/$(@)}\"", "[[ x ]] && @", "time @", "exec 4< <(@); cat <&4", "a=($(@))", "declare v=$(@)", "bash -c '$0' rm; @", "{ @; } 2>&1 | x", "env -i PATH=\"$PATH\" LOG=\"$LOG\" bash -c \"@\"", "x \"`@`\"", "cat <<-E\n\t$(@)\n\tE\n", "while read l; do @; done <<< a", "printf -v v %s \"$(@)\""}
 	r := rand.New(rand.NewPCG(1, 2))
 	var made func(depth int) string
 	made = func(depth int) string {

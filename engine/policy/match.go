@@ -114,7 +114,8 @@ func (p *commandPattern) suspects(s *script, c *invocation) certainty {
 	}
 	for i := 1; i < len(c.args); i++ {
 		if a := c.args[i]; a.static() && found == no {
-			if p.suspectsArgs(s, c.args[i:]) != no || program != "" && hasWord(a.text(), program) {
+			alone := len(p.words) > 1 && a.text() == program // then the words behind it count
+			if p.suspectsArgs(s, c.args[i:]) != no || program != "" && !alone && hasWord(a.text(), program) {
 				found = maybe
 			}
 		}
@@ -232,6 +233,11 @@ func (p *commandPattern) resembles(name string, args []word) bool {
 	if len(p.words) < 2 {
 		return p.prefix || len(args) == 1
 	}
+	if name == "git" {
+		if sub := gitSub(args[1:]); sub != "" && !strings.HasPrefix(p.words[1], "-") && sub != p.words[1] && slices.Contains(gitCommands, sub) && sub != "lfs" && sub != "stash" && sub != "submodule" {
+			return false // what follows are the words of another command
+		}
+	}
 	at, open := 1, false
 	for _, want := range p.words[1:] {
 		if strings.HasPrefix(want, "-") && len(want) > 1 {
@@ -255,6 +261,23 @@ func (p *commandPattern) resembles(name string, args []word) bool {
 		}
 	}
 	return true
+}
+
+// gitSub returns the command of git that words begin with, behind its options, or
+// nothing if that is not known.
+func gitSub(args []word) string {
+	for i := 0; i < len(args); i++ {
+		t := args[i].text()
+		switch {
+		case !args[i].static():
+			return ""
+		case t == "-C", t == "-c", t == "--git-dir", t == "--work-tree", t == "--namespace", t == "--exec-path", t == "--super-prefix", t == "--config-env", t == "--attr-source":
+			i++
+		case !strings.HasPrefix(t, "-"):
+			return t
+		}
+	}
+	return ""
 }
 
 // unversioned returns the name of a program without the version behind it: python for
@@ -421,31 +444,84 @@ func (s *script) mayFetch(r *Rule) certainty {
 	}
 	for _, c := range s.calls {
 		network := c.args[0].static() && slices.Contains([]string{"curl", "wget", "ssh", "scp", "rsync", "/dev/tcp", "nc", "ncat", "ping", "dig", "nslookup", "host", "telnet", "ftp", "git", "tar", "bsdtar"}, filepath.Base(c.args[0].text())) || c.args[0].text() == "/dev/tcp"
+		if network && filepath.Base(c.args[0].text()) == "git" {
+			if sub := gitSub(c.args[1:]); slices.Contains(gitLocal, sub) {
+				network = false
+			}
+		}
 		if !network && !c.loose {
 			continue
 		}
 		for _, a := range c.args[1:] {
-			switch {
-			case !a.static():
-				if network {
-					found = max(found, maybe)
-				}
-			case network && strings.ContainsFunc(a.text(), func(r rune) bool { return r >= 0x80 || strings.ContainsRune("[]{}%", r) }):
-				found = max(found, maybe) // which may be read as other letters
-			case network && strings.ContainsFunc(domain, func(r rune) bool { return r >= 0x80 }) && strings.Contains(strings.ToLower(a.text()), "xn--"):
+			if a.multi && network {
 				found = max(found, maybe)
-			case network && sameAddress(domain, hostOf(a.text())):
-				return yes
-			case strings.Contains(strings.ToLower(a.text()), domain):
-				if u, err := url.Parse(a.text()); network && err == nil && (matchHost(domain, u.Hostname()) || matchHost("*."+domain, u.Hostname())) {
+			}
+			for _, v := range a.vals {
+				text, whole := hostPart(v)
+				if !whole {
+					if network {
+						found = max(found, maybe)
+					}
+					continue
+				}
+				if found = max(found, suspectHost(domain, text, network)); found == yes && a.static() {
 					return yes
 				}
-				found = max(found, maybe)
+				found = min(found, maybe)
 			}
 		}
 	}
 	return found
 }
+
+// hostPart returns a value as far as it is known, if that is all of it or has the
+// whole of a host in it: http://host/…
+func hostPart(v value) (text string, whole bool) {
+	if v.pat == nil {
+		return v.text, true
+	}
+	n := slices.IndexFunc(v.pat, func(r rune) bool { return r < 0 })
+	text = string(v.pat[:n])
+	_, rest, ok := strings.Cut(text, "://")
+	if !ok {
+		rest = text
+	}
+	host, _, ok := strings.Cut(rest, "/")
+	return text, ok && host != "" && !strings.HasPrefix(text, "-") && !strings.HasPrefix(text, ".")
+}
+
+// suspectHost tells whether a word of a program is an address at a domain. A network
+// program takes it for one.
+func suspectHost(domain, text string, network bool) certainty {
+	lower := strings.ToLower(text)
+	switch {
+	case network && !strings.ContainsAny(text, " \"") && !strings.Contains(text, "%{") && strings.ContainsFunc(text, func(r rune) bool { return r >= 0x80 || strings.ContainsRune("[]{}", r) }),
+		network && !strings.Contains(text, " ") && escaped(text):
+		return maybe // which may be read as other letters
+	case network && strings.ContainsFunc(domain, func(r rune) bool { return r >= 0x80 }) && strings.Contains(lower, "xn--"):
+		return maybe
+	case network && sameAddress(domain, hostOf(text)):
+		return yes
+	case strings.Contains(lower, domain):
+		if u, err := url.Parse(text); network && err == nil && (matchHost(domain, u.Hostname()) || matchHost("*."+domain, u.Hostname())) {
+			return yes
+		}
+		return maybe
+	}
+	return no
+}
+
+// escaped reports whether a text has a character of an address written as a number.
+func escaped(text string) bool {
+	for i := 0; i+2 < len(text); i++ {
+		if text[i] == '%' && isHex(text[i+1]) && isHex(text[i+2]) {
+			return true
+		}
+	}
+	return false
+}
+
+func isHex(b byte) bool { return b >= '0' && b <= '9' || b >= 'a' && b <= 'f' || b >= 'A' && b <= 'F' }
 
 // mayTouch tells whether a script may touch a file that a rule names.
 func (s *script) mayTouch(j *judgement, r *Rule) certainty {
@@ -500,7 +576,7 @@ func (s *script) mayTouch(j *judgement, r *Rule) certainty {
 					}
 					if j.touches(r, path) {
 						found = max(found, certain)
-					} else if f.deep && found == no && (f.loose && isDir(path) || !f.loose && !isFile(path)) &&
+					} else if f.deep && found == no && (f.loose && isDir(path) || !f.loose && !isFile(path)) && !j.nothingBelow(s, r, f, path) &&
 						(overlapAny(patterns(), append([]rune(filepath.Clean(path)), '/', anyText)) || overlapAny(patterns(), append([]rune(j.resolve(path)), '/', anyText))) {
 						found = maybe
 					}
@@ -525,6 +601,65 @@ func (s *script) mayTouch(j *judgement, r *Rule) certainty {
 	}
 	return found
 }
+
+// nothingBelow reports whether there is surely no file of a rule below a directory
+// that is read or taken away: it was looked through, and nothing in the command makes
+// one before.
+func (j *judgement) nothingBelow(s *script, r *Rule, f *fileUse, dir string) bool {
+	_, reads := quietFiles[f.via]
+	takes := slices.Contains([]string{"rm", "find", "chmod", "chown", "chgrp"}, f.via)
+	packs := slices.Contains([]string{"cp", "tar", "bsdtar", "zip", "scp", "rsync", "cd"}, f.via)
+	if !reads && !takes && !packs || f.kind == tool.Write && !takes || s.unclear != "" || s.anyDir || !f.word.static() {
+		return false
+	}
+	if len(s.calls) > 1 && slices.ContainsFunc(s.calls, func(c *invocation) bool {
+		_, reads := quietFiles[filepath.Base(c.args[0].text())]
+		return !c.quiet && !c.clear && !(reads && len(c.danger) == 0 && c.args[0].static() && !strings.Contains(c.args[0].text(), "/"))
+	}) {
+		return false
+	}
+	real := j.resolve(dir)
+	dir = filepath.Clean(dir)
+	if foldsCase(real) {
+		return false
+	}
+	var patterns []string
+	for _, p := range j.wide(r) {
+		p = strings.TrimSuffix(p, "/")
+		patterns = append(patterns, p)
+		// A file that has other names may be below by one of those.
+		if fi := j.stat(strings.Replace(p, "/**/", "/", 1)); fi != nil && !fi.IsDir() && links(fi) > 1 {
+			return false
+		}
+	}
+	seen := 0
+	var look func(path, real string) bool
+	look = func(path, real string) bool {
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			return os.IsNotExist(err)
+		}
+		for _, e := range entries {
+			p, q := path+"/"+e.Name(), real+"/"+e.Name()
+			if seen++; seen > maxBelow || e.Type()&os.ModeSymlink != 0 {
+				return false
+			}
+			for _, pattern := range patterns {
+				if matchGlob(pattern, p) || p != q && matchGlob(pattern, q) {
+					return false
+				}
+			}
+			if e.IsDir() && !look(p, q) {
+				return false
+			}
+		}
+		return true
+	}
+	return look(dir, real)
+}
+
+// maxBelow is how many files below a directory are looked at before it may have any.
+const maxBelow = 3000
 
 // textMarks are between the words of a text that is not understood.
 const textMarks = " \t\n\"'`;|&<>()=@,:"

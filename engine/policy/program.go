@@ -215,7 +215,7 @@ func (s *script) readers(c *invocation, args []word, letters string) {
 	files, pattern := 0, name == "grep" || name == "egrep" || name == "fgrep" || name == "rg" || name == "ag" || name == "ack" || name == "jq" || name == "look" || strings.HasSuffix(name, "grep") || name == "ug"
 	if pattern && slices.ContainsFunc(args, func(a word) bool {
 		t := a.text() // what to look for is said by an option
-		return strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "--") && strings.ContainsAny(t, "ef") || prefixOf(t, "--regexp", "--file", "--from-file")
+		return strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "--") && strings.ContainsAny(t, "ef") || prefixOf(t, "--regexp", "--file", "--from-file") || t == "--files"
 	}) {
 		pattern = false
 	}
@@ -229,7 +229,9 @@ func (s *script) readers(c *invocation, args []word, letters string) {
 		if option && a.static() && strings.Trim(a.text()[1:], letters) == "" && a.text() != "-" {
 			continue
 		}
-		files++
+		if !option {
+			files++
+		}
 		kind := tool.Read
 		if name == "uniq" && files > 1 || name == "xxd" && files > 1 {
 			kind, c.quiet = tool.Write, false
@@ -241,7 +243,7 @@ func (s *script) readers(c *invocation, args []word, letters string) {
 		c.loose = true // what its options do is not known
 	}
 	for _, a := range args {
-		if prefixOf(a.text(), "--files0-from", "--files-from") {
+		if prefixOf(a.text(), "--files0-from", "--files-from") && !(name == "rg" && a.text() == "--files") {
 			s.use(fileUse{word: anyWord(a.raw), kind: tool.Read, via: name})
 			c.quiet = false
 		}
@@ -589,7 +591,7 @@ func (s *script) interpreter(c *invocation, name string, args []word, input *wor
 			if module = true; !slices.Contains(pythonModules, mod) {
 				s.blurOnly("what the module " + mod + " does is not known")
 			}
-		case t == "--version", t == "-V", t == "-v", t == "--help", t == "-h":
+		case t == "--version", t == "-V", t == "-v", t == "--help", t == "-h", name == "crontab" && t == "-l" && len(args) == 1:
 			tells = true
 		case strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "--") && !file && !module:
 			if strings.ContainsAny(t, "ceEprSx") && !(builds && !strings.Contains(t, "E")) {
@@ -602,7 +604,7 @@ func (s *script) interpreter(c *invocation, name string, args []word, input *wor
 			file = true
 		}
 	}
-	if !file && !tells && !builds || input != nil && !sourceFile(args) || name == "at" || name == "batch" || name == "crontab" {
+	if !file && !tells && !builds || input != nil && !sourceFile(args) || name == "at" || name == "batch" || name == "crontab" && !(len(args) == 1 && args[0].text() == "-l") {
 		s.blurOnly("code in another language is not understood")
 	}
 }
@@ -782,7 +784,8 @@ func unpacks(s *script, c *invocation, args []word, _ *word) {
 	if name == "cpio" || name == "bsdcpio" || name == "pax" { // names from the input
 		s.use(fileUse{word: anyWord("names"), kind: tool.Read, via: name, loose: true})
 	}
-	if name != "zip" {
+	lists := name == "unzip" && slices.ContainsFunc(args, func(a word) bool { t := a.text(); return t == "-l" || t == "-t" || t == "-v" || t == "-Z" || t == "-p" })
+	if name != "zip" && !lists {
 		s.unpacked(name)
 	}
 }
@@ -936,6 +939,7 @@ func copies(s *script, c *invocation, args []word, _ *word) {
 	var files []word
 	target, deep := false, name != "cp" && name != "install" && name != "scp"
 	c.edits = name == "cp" || name == "mv"
+	removes := name == "rsync" && slices.ContainsFunc(args, func(a word) bool { return prefixOf(a.text(), "--remove-source-files") })
 	for i := 0; i < len(args); i++ {
 		a, t := args[i], args[i].text()
 		if a.static() && strings.HasPrefix(t, "-") && len(t) > 1 {
@@ -982,14 +986,18 @@ func copies(s *script, c *invocation, args []word, _ *word) {
 	for i, a := range files {
 		last := i == len(files)-1 && !target
 		kind := tool.Read
-		if last && (len(files) > 1 || name == "ln") || name == "mv" {
+		if last && (len(files) > 1 || name == "ln") || name == "mv" || removes {
 			kind = tool.Write
 		}
-		s.use(fileUse{word: a, kind: kind, via: name, deep: deep, loose: strings.Contains(a.text(), ":") && (name == "scp" || name == "rsync")})
+		// What is below the target is changed if directories may be put there.
+		below := deep && !(name == "mv" && last && i > 0 && !slices.ContainsFunc(files[:i], func(f word) bool {
+			return !f.static() || slices.ContainsFunc(s.absolute(f.text(), false), func(p string) bool { return !isFile(p) })
+		}))
+		s.use(fileUse{word: a, kind: kind, via: name, deep: below, loose: strings.Contains(a.text(), ":") && (name == "scp" || name == "rsync")})
 		if last && a.static() {
 			for _, f := range files[:i] {
 				if f.static() {
-					s.use(fileUse{word: literalWord(a.text() + "/" + filepath.Base(f.text())), kind: tool.Write, via: name, deep: deep})
+					s.use(fileUse{word: literalWord(a.text() + "/" + filepath.Base(f.text())), kind: tool.Write, via: name, deep: below, loose: strings.Contains(a.text(), ":") && (name == "scp" || name == "rsync")})
 				}
 			}
 		}
@@ -1383,7 +1391,9 @@ func network(s *script, c *invocation, args []word, input *word) {
 	if name == "wget" || slices.ContainsFunc(args, func(a word) bool {
 		return strings.HasPrefix(a.text(), "-") && strings.Contains(a.text(), "O") || prefixOf(a.text(), "--remote-name")
 	}) {
-		s.use(fileUse{word: word{raw: ".", vals: []value{{pat: []rune{anyName}}}}, kind: tool.Write, via: "curl", loose: true})
+		for _, f := range remoteNames(args) {
+			s.use(fileUse{word: f, kind: tool.Write, via: "curl", loose: true})
+		}
 	}
 	for i, a := range args {
 		t := a.text()
@@ -1435,6 +1445,27 @@ func network(s *script, c *invocation, args []word, input *word) {
 			}
 		}
 	}
+}
+
+// remoteNames returns the files that are named as at the end of the addresses.
+func remoteNames(args []word) []word {
+	var files []word
+	for _, a := range args {
+		t := a.text()
+		short := strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "--")
+		if !a.static() || short && strings.ContainsAny(t, "JrmiKeN") || prefixOf(t, "--remote-header-name", "--content-disposition", "--trust-server-names", "--recursive", "--mirror", "--input-file", "--config", "--page-requisites", "--execute", "--default-page") {
+			// The server says how they are called.
+			return []word{{raw: ".", vals: []value{{pat: []rune{anyText}}}}}
+		}
+		if strings.HasPrefix(t, "-") {
+			continue
+		}
+		address, _, _ := strings.Cut(t, "?")
+		if name := path.Base(address); name != "." && name != "/" {
+			files = append(files, literalWord(name), literalWord(path.Base(t)))
+		}
+	}
+	return append(files, literalWord("index.html"))
 }
 
 // steeredBy notes that a program is told by a file which other files and hosts to use.
@@ -1541,6 +1572,9 @@ var gitCommands = strings.Fields(`add am annotate apply archive bisect blame bra
 diff-files diff-index diff-tree difftool fetch fetch-pack filter-branch for-each-ref format-patch fsck gc grep gui hash-object help index-pack init instaweb log ls-files ls-remote ls-tree maintenance merge merge-base merge-file
 merge-tree mergetool mktag mktree mv name-rev notes pack-objects pack-refs prune pull push range-diff read-tree rebase reflog remote repack replace request-pull rerere reset restore rev-list rev-parse revert rm send-email send-pack
 shortlog show show-branch show-ref sparse-checkout stash status stripspace submodule switch symbolic-ref tag update-index update-ref update-server-info var verify-commit verify-pack verify-tag version whatchanged worktree write-tree lfs`)
+
+// gitLocal are commands of git that talk to no other machine.
+var gitLocal = []string{"add", "apply", "am", "blame", "branch", "cat-file", "check-ignore", "checkout", "cherry-pick", "clean", "commit", "describe", "diff", "format-patch", "grep", "hash-object", "log", "ls-files", "ls-tree", "merge", "mv", "notes", "rebase", "reflog", "reset", "restore", "rev-list", "rev-parse", "revert", "rm", "shortlog", "show", "stash", "status", "switch", "tag", "worktree"}
 
 // gitLooks are the commands of git that change nothing, if no option makes them.
 var gitLooks = []string{"annotate", "blame", "cat-file", "check-ignore", "cherry", "count-objects", "describe", "diff", "diff-index", "diff-tree", "for-each-ref", "log", "ls-files", "ls-tree", "merge-base", "name-rev", "rev-list", "rev-parse", "shortlog", "show", "show-ref", "status", "version", "whatchanged"}

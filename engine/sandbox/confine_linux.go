@@ -65,7 +65,7 @@ func (s *Sandbox) tryBwrap() error {
 	if s.set.Network.AllUnixSockets {
 		kinds = append(kinds, unix.AF_UNIX)
 	}
-	s.filter = makeFilter(kinds, s.set.NestedNamespaces)
+	s.filter = makeFilter(kinds, s.set.NestedNamespaces, false)
 	if n := &s.set.Network; (len(n.AllowedDomains) > 0 || n.HTTPProxyPort != 0) && s.helper != nil {
 		s.proxy = newProxy(n, s.opts.Lookup)
 	}

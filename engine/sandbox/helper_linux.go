@@ -95,7 +95,7 @@ func (l *lock) apply() error {
 		return err
 	}
 	config := landlock.V6.BestEffort()
-	rules := []landlock.Rule{landlock.RWFiles("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty").IgnoreIfMissing(), landlock.RWDirs("/dev/shm").IgnoreIfMissing()}
+	rules := []landlock.Rule{landlock.RWFiles("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty").IgnoreIfMissing()}
 	if l.AllFiles {
 		rules = append(rules, landlock.RWDirs("/").WithRefer().WithIoctlDev())
 	} else {
@@ -119,7 +119,7 @@ func (l *lock) apply() error {
 	if l.Unix {
 		kinds = append(kinds, unix.AF_UNIX)
 	}
-	return loadFilter(makeFilter(kinds, l.Namespaces))
+	return loadFilter(makeFilter(kinds, l.Namespaces, true))
 }
 
 // readable returns rules to read everything in a directory but what is hidden.

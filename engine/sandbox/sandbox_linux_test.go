@@ -775,6 +775,85 @@ r = ctypes.CDLL(None).ptrace(16, pid, 0, 0); os.kill(pid, 9); sys.exit(r == -1)'
 	})
 }
 
+// Lesser known ways through the kernel, with a process outside as the witness: it goes
+// on as it was, and nothing is left where all can see it.
+func TestKernelMore(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("there is no python3")
+	}
+	if runtime.GOARCH != "amd64" {
+		t.Skip("the numbers of system calls are those of amd64")
+	}
+	shared := fmt.Sprintf("/dev/shm/parley-sandbox-test-%d", os.Getpid())
+	defer os.Remove(shared)
+	both(t, func(t *testing.T, kind string) {
+		p := try(t, kind, "")
+		other := exec.Command("sleep", "60")
+		if err := other.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { other.Process.Kill(); other.Wait() }()
+		limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", other.Process.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.env = append(p.env, fmt.Sprintf("PID=%d", other.Process.Pid), "SHARED="+shared)
+		python := func(code string) string {
+			return "python3 - <<'P'\nimport ctypes, fcntl, mmap, os, pty, socket, sys\nlibc = ctypes.CDLL(None)\npid = int(os.environ['PID'])\n" + code + "\nP"
+		}
+		scripts := []string{
+			python(`sys.exit(libc.prlimit(pid, 0, (ctypes.c_ulong * 2)(1, 1), None) == -1)`),
+			python(`os.setpriority(os.PRIO_PROCESS, pid, 19)`),
+			python(`fd = libc.syscall(434, pid, 0); sys.exit(fd == -1 or libc.syscall(424, fd, 9, 0, 0) == -1)`),                                // pidfd_send_signal
+			python(`sys.exit(libc.syscall(129, pid, 9, ctypes.create_string_buffer(128)) == -1)`),                                               // rt_sigqueueinfo
+			python(`sys.exit(libc.syscall(250, 0, -3, 1) == -1)`),                                                                               // keyctl
+			python(`sys.exit(libc.syscall(310, pid, 0, 0, 0, 0, 0) == -1)`),                                                                     // process_vm_readv
+			python(`a = (ctypes.c_ulong * 11)(); a[0] = 0x10000000; sys.exit(libc.syscall(435, a, 88) == -1)`),                                  // clone3 with a user namespace
+			python(`m, s = pty.openpty(); sys.exit(libc.syscall(16, s, ctypes.c_ulong(0x100005412), ctypes.create_string_buffer(b"x")) == -1)`), // TIOCSTI, with more bits
+			python(`socket.socket(38, 5, 0)`),                                                                                                   // AF_ALG
+			python(`socket.socket(socket.AF_UNIX)`),                                                                                             // of which there need not be one
+			python(`socket.socket(socket.AF_PACKET, 3, 0)`),
+		}
+		scripts = append(scripts,
+			python(`sys.exit(libc.syscall(0x40000000 | 425, 1, 0) == -1)`),   // io_uring_setup of the x32 interface
+			python(`sys.exit(libc.syscall(0x40000000 | 41, 1, 1, 0) == -1)`), // socket
+			python(`m = mmap.mmap(-1, 4096, prot=7); m.write(b"\xb8\x14\x00\x00\x00\xcd\x80\xc3")
+ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(m)))()`), // a call of the 32 bit interface
+		)
+		if kind == sandbox.Landlock { // bubblewrap gives it its own
+			scripts = append(scripts, `echo x > "$SHARED"`, python(`sys.exit(libc.shmget(0x70617265, 4096, 0o1600) == -1)`), python(`sys.exit(libc.semget(0x70617265, 1, 0o1600) == -1)`), python(`sys.exit(libc.syscall(240, b"parley", 0o102, 0o600, 0) == -1)`))
+		}
+		for _, script := range scripts {
+			if out, err := p.run(script); err == nil {
+				t.Errorf("%s went well: %s", script, out)
+			}
+		}
+		// These may go well, and have no effect.
+		for _, script := range []string{
+			`echo x > "$SHARED"`,
+			python(`r, w = os.pipe(); fcntl.fcntl(r, fcntl.F_SETOWN, pid); fcntl.fcntl(r, 10, 9); fcntl.fcntl(r, fcntl.F_SETFL, fcntl.fcntl(r, fcntl.F_GETFL) | fcntl.FASYNC); os.write(w, b"x")`),
+			python(`fd = libc.syscall(319, b"x", 0); os.write(fd, open("/bin/touch", "rb").read()); os.execve(fd, ["touch", os.environ["OUT"] + "/marker"], {})`),
+			python(`os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))`),
+			`setsid sh -c 'sleep 0.1; echo x > "$OUT/marker"' & disown; sleep 0.3`,
+		} {
+			p.run(script)
+		}
+		if err := other.Process.Signal(syscall.Signal(0)); err != nil {
+			t.Errorf("the process outside was ended: %v", err)
+		}
+		if now, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", other.Process.Pid)); err != nil || string(now) != string(limits) {
+			t.Errorf("its limits are now %s (%v)", now, err)
+		}
+		if got := tree(t, p.outside); len(got) != 1 {
+			t.Errorf("there is more now: %v", got)
+		}
+		if _, err := os.Lstat(shared); err == nil {
+			t.Error("memory that all share was written")
+		}
+	})
+}
+
 // A project cannot be lost by moving what is above it, if that may be written to.
 func TestAbove(t *testing.T) {
 	p := try(t, sandbox.Bubblewrap, "", func(o *sandbox.Options) {

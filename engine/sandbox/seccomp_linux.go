@@ -41,6 +41,14 @@ var mounting = []uint32{
 	unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR, unix.SYS_SETNS,
 }
 
+// sharing are the system calls by which processes reach memory and queues of others
+// that have no name in the file system. They are refused where the command has no
+// such things of its own.
+var sharing = []uint32{
+	unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_SHMCTL, unix.SYS_SEMGET, unix.SYS_SEMOP, unix.SYS_SEMTIMEDOP, unix.SYS_SEMCTL, unix.SYS_MSGGET, unix.SYS_MSGSND, unix.SYS_MSGRCV, unix.SYS_MSGCTL,
+	unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK,
+}
+
 // A filter collects instructions.
 type filter []unix.SockFilter
 
@@ -69,8 +77,9 @@ func argument(n uint32) filter {
 }
 
 // makeFilter writes the seccomp program. It refuses kinds of sockets that are not
-// listed.
-func makeFilter(sockets []uint32, namespaces bool) []byte {
+// listed. Beside says that the command is in the process namespace of others: then it
+// may set no limits and priorities but its own, by which it could end them.
+func makeFilter(sockets []uint32, namespaces, beside bool) []byte {
 	var f filter
 	f.add(loadWord, atArch, 0, 0)
 	f.add(jumpEqual, auditArch, 1, 0)
@@ -82,6 +91,17 @@ func makeFilter(sockets []uint32, namespaces bool) []byte {
 	}
 	for _, nr := range append(refused, oldCalls...) {
 		f.fail(nr, uint32(unix.EPERM))
+	}
+	if beside {
+		for _, nr := range sharing {
+			f.fail(nr, uint32(unix.EPERM))
+		}
+		for nr, at := range map[uint32]uint32{unix.SYS_PRLIMIT64: 0, unix.SYS_SETPRIORITY: 1, unix.SYS_IOPRIO_SET: 1} {
+			body := argument(at)
+			body.add(jumpEqual, 0, 1, 0)
+			body.add(giveBack, retErrno|uint32(unix.EPERM), 0, 0)
+			f.call(nr, body)
+		}
 	}
 	if !namespaces {
 		for _, nr := range mounting {
