@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/parley-go/parley"
@@ -235,11 +236,54 @@ func TestServersDelayNothing(t *testing.T) {
 	if list, err := c.MCPStatus(t.Context()); err != nil || len(list) != 1 || list[0].Status != wire.MCPPending {
 		t.Error(list, err)
 	}
+	// The turn begins; the model is not asked, and the script has no turn for it.
+	for msg, err := range c.Turn(t.Context(), "hi") {
+		switch msg := msg.(type) {
+		case *wire.Init:
+			if msg.MCPServers[0].Status != "pending" {
+				t.Errorf("%+v", msg.MCPServers[0])
+			}
+			go c.Interrupt(t.Context())
+		case *wire.Result:
+			if msg.TerminalReason != "aborted_streaming" {
+				t.Errorf("%+v", msg)
+			}
+		default:
+			_ = err // of the result
+		}
+	}
+}
+
+// A server that takes longer than the first message waits is there when the model is asked.
+func TestSlowServerIsThere(t *testing.T) {
+	t.Parallel()
+	for _, startup := range []string{"", `"required"`} {
+		opts, m, _ := inProcess(t, parleytest.Script(
+			parleytest.Expect(parleytest.Tools("mcp__slow__t")).Call("mcp__slow__t", `{}`),
+			parleytest.Expect(parleytest.ToolResult("fine")).Say("Done.")))
+		cfg := &wire.MCPServerConfig{Command: self(t), Env: map[string]string{"PARLEY_AGENT_TEST_SERVER": "good", "PARLEY_AGENT_TEST_SLOW": "7s"}}
+		if startup != "" {
+			cfg.Env["PARLEY_AGENT_TEST_SLOW"] = "1s"
+			cfg.Extra = map[string]json.RawMessage{"startup": json.RawMessage(startup)}
+		}
+		opts.MCPServers = map[string]*wire.MCPServerConfig{"slow": cfg}
+		opts.AllowedTools = []string{"mcp__slow"}
+		all, r, err := collect(t, opts, "use it")
+		if err != nil || r.Result != "Done." {
+			t.Error(startup, r, err, m.Err())
+		}
+		if init, ok := all[0].(*wire.Init); !ok || init.MCPServers[0].Status != "pending" {
+			t.Errorf("%s: %+v", startup, all[0])
+		}
+	}
 }
 
 // hostileServer is the test binary as an MCP server that does one thing wrong when it is
 // called.
 func hostileServer(role string) {
+	if pause, err := time.ParseDuration(os.Getenv("PARLEY_AGENT_TEST_SLOW")); err == nil {
+		time.Sleep(pause)
+	}
 	in := bufio.NewScanner(os.Stdin)
 	var call json.RawMessage
 	for in.Scan() {

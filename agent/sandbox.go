@@ -41,6 +41,9 @@ func (set *setup) startSandbox() error {
 	if home := set.cfg.Home; home != "" {
 		opts.Hide = append(opts.Hide, filepath.Join(home, ".config", "claude", "config.json"), filepath.Join(home, ".claude", ".credentials.json"))
 	}
+	if logins := set.cfg.Logins(); logins != nil {
+		opts.Hide = append(opts.Hide, logins.File)
+	}
 	if set.sandbox, err = sandbox.New(opts); err != nil {
 		return fmt.Errorf("Error: %w", err)
 	}

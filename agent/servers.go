@@ -32,6 +32,8 @@ func (s *server) newManager() *mcp.Manager {
 		Env: set.cfg.Environ, Dir: set.cfg.Cwd, Sandbox: set.sandbox, Version: set.cfg.OwnVersion, Logger: set.cfg.Logger,
 		OnChange:       s.serversChanged,
 		Elicited:       s.elicited,
+		Logins:         set.logins(),
+		NoWait:         isOn(set.vars["MCP_CONNECTION_NONBLOCKING"]),
 		ConnectTimeout: time.Duration(number("MCP_TIMEOUT")) * time.Millisecond,
 		CallTimeout:    time.Duration(number("MCP_TOOL_TIMEOUT")) * time.Millisecond,
 		MaxResult:      int(number("MAX_MCP_OUTPUT_TOKENS")) * 4,
@@ -460,6 +462,9 @@ func parseServers(text []byte, vars map[string]string) ([]mcp.Server, error) {
 
 // checkServer finds what a configuration lacks.
 func checkServer(cfg *wire.MCPServerConfig) error {
+	if _, ok := mcp.Startup(cfg); !ok {
+		return fmt.Errorf("startup: expected \"required\", \"optional\" or \"lazy\", not %s", cfg.Extra["startup"])
+	}
 	switch cfg.Type {
 	case "", "stdio":
 		if cfg.Command == "" {

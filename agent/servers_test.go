@@ -256,6 +256,7 @@ func TestServerConfig(t *testing.T) {
 		{"no object", `{"mcpServers":[]}`, "it is not an object"},
 		{"no command", `{"mcpServers":{"a":{}}}`, "mcpServers.a: command: expected a string"},
 		{"no URL", `{"mcpServers":{"a":{"type":"http"}}}`, "mcpServers.a: url: expected a string"},
+		{"no startup", `{"mcpServers":{"a":{"command":"x","startup":"require"}}}`, `mcpServers.a: startup: expected "required", "optional" or "lazy", not "require"`},
 		{"no type", `{"mcpServers":{"a":{"type":"ws"}}}`, `there are no servers of the type "ws"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -11,8 +11,9 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// serverWait is how long a turn waits for MCP servers that are being connected.
-const serverWait = 5 * time.Second
+// initWait is how long the first message of a turn waits for MCP servers that are being
+// connected and say nothing of how they start, so that it names their tools.
+const initWait = 5 * time.Second
 
 // managers returns what holds MCP servers: that of the session, and that of the
 // agent that the conversation is.
@@ -26,37 +27,43 @@ func (c *Conversation) managers() (list []*mcp.Manager) {
 	return list
 }
 
-// awaitServers waits for the MCP servers that are being connected and serves the
-// conversation meanwhile. Its ending is one that the turn cannot do without.
+// beginServers has the MCP servers connected that are not yet, and waits a little for
+// those that the first message of the turn is to name as connected.
+func (c *Conversation) beginServers(t *turn) {
+	managers := c.managers()
+	if managers == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(t.ctx, initWait) // of all of them
+	defer cancel()
+	c.aside(func() {
+		for _, m := range managers { // which connect side by side
+			m.Begin(ctx, initWait)
+		}
+	})
+	c.offerServers()
+}
+
+// awaitServers waits for the MCP servers that the model is not asked without. Its ending is
+// one that the turn cannot do without.
 func (c *Conversation) awaitServers(t *turn) *ending {
 	managers := c.managers()
 	if managers == nil {
 		return nil
 	}
-	ctx, cancel := context.WithCancel(t.ctx)
-	defer cancel()
-	ready := make(chan error, 1)
-	go func() {
-		var errs []error
-		for _, m := range managers { // which connect side by side
-			errs = append(errs, m.Ready(ctx, serverWait))
+	var err error
+	c.aside(func() {
+		for _, m := range managers {
+			err = errors.Join(err, m.Ready(t.ctx))
 		}
-		ready <- errors.Join(errs...)
-	}()
-	for {
-		select {
-		case err := <-ready:
-			c.offerServers()
-			if err == nil || t.ctx.Err() != nil {
-				return nil
-			}
-			end := c.broken(err)
-			end.noTurns = true
-			return end
-		case f := <-c.calls:
-			f()
-		}
+	})
+	c.offerServers()
+	if err == nil || t.ctx.Err() != nil {
+		return nil
 	}
+	end := c.broken(err)
+	end.noTurns = true
+	return end
 }
 
 // offerServers gives the model the tools that the MCP servers have now.

@@ -110,10 +110,7 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 	if c.sub != nil && c.results == 0 {
 		added = append(added, c.sub.context...)
 	}
-	failed := c.awaitServers(t)
-	if cmd == nil {
-		cmd = c.slash(p) // a prompt of a server that was not there before
-	}
+	c.beginServers(t)
 	c.commandModel(cmd)
 	c.emit(c.init(t))
 	for _, text := range c.notices {
@@ -123,6 +120,10 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 	if blocked {
 		c.tellBlocked(t, p, reason)
 		return &ending{noTurns: true, blocked: true, text: "The prompt was blocked by a hook: " + reason}
+	}
+	failed := c.awaitServers(t)
+	if cmd == nil {
+		cmd = c.slash(p) // a prompt of a server that was not there before
 	}
 	if cause := context.Cause(t.ctx); cause != nil {
 		// Hooks had no say about the prompt, so it does not become part of the

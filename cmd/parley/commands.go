@@ -47,7 +47,7 @@ func commands() []command {
 		{"doctor", "what is found here, what works, and what to do about the rest", start, doctorCommand},
 		{"init", "make a settings file, with an explanation", start, initCommand},
 		{"completion", "completion for bash, zsh or fish", start, completion},
-		{"mcp", "offer the built-in tools to any client of the Model Context Protocol", ways, mcpCommand},
+		{"mcp", "be a server of the Model Context Protocol; log in to others", ways, mcpCommand},
 		{"rpc", "the agent in JSON-RPC 2.0", ways, rpcCommand},
 		{"policy", "what the permission rules make of a call, and which never match", rules, policyCommand},
 		{"trust", "show what a project brings, and let it have effects", rules, trust},

@@ -3,19 +3,22 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"time"
 
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/engine/mcp"
 )
 
-const mcpSynopsis = "serve [AGENT FLAGS]"
+const mcpSynopsis = "serve [AGENT FLAGS] | login NAME [AGENT FLAGS] | logins | logout NAME"
 
 const mcpText = `
-Offers the agent's built-in tools (Read, Grep, Edit, Bash and the rest) to any client of
-the Model Context Protocol, over standard input and output. The rules, modes and
-settings that hold for the agent hold here, given with the same flags; nobody can be
-asked, so what would be asked is denied.
+parley mcp serve offers the agent's built-in tools (Read, Grep, Edit, Bash and the rest)
+to any client of the Model Context Protocol, over standard input and output. The rules,
+modes and settings that hold for the agent hold here, given with the same flags; nobody
+can be asked, so what would be asked is denied.
 
   parley mcp serve                                   look at files below this directory
   parley mcp serve --permission-mode acceptEdits     and change them
@@ -24,22 +27,137 @@ asked, so what would be asked is denied.
 A client starts it by a configuration such as
   {"mcpServers":{"files":{"command":"parley","args":["mcp","serve"]}}}
 
+parley mcp login logs in to a server on the network that asks for it, by a page in your
+browser. It takes the servers of --mcp-config and those of a project that you trust.
+The log-in is kept in a file of your config directory that you alone can read, and is
+good for that server at that address only. parley mcp logins lists what is kept, and
+parley mcp logout gives it back and forgets it.
+
 "parley help flags" has the flags. Those about models and sessions have no effect.`
 
 // mcpCommand is parley mcp.
 func mcpCommand(ctx context.Context, p *process, args []string) error {
-	if len(args) == 0 || args[0] != "serve" {
-		if len(args) == 0 || args[0] == "--help" || args[0] == "-h" {
-			newFlags(p, "mcp", mcpSynopsis, mcpText).help()
-			return nil
-		}
-		return usagef("there is no parley mcp %s, only parley mcp serve", args[0])
-	}
-	if len(args) == 2 && (args[1] == "--help" || args[1] == "-h") {
+	isHelp := func(s string) bool { return s == "--help" || s == "-h" }
+	if len(args) == 0 || isHelp(args[0]) || len(args) == 2 && isHelp(args[1]) {
 		newFlags(p, "mcp", mcpSynopsis, mcpText).help()
 		return nil
 	}
-	flags, err := agent.ParseFlags(args[1:])
+	switch verb, rest := args[0], args[1:]; verb {
+	case "serve":
+		return mcpServe(ctx, p, rest)
+	case "login":
+		if len(rest) == 0 || strings.HasPrefix(rest[0], "-") {
+			return usagef("parley mcp login takes the name of a server, and flags behind it")
+		}
+		return mcpLogin(ctx, p, rest[0], rest[1:])
+	case "logins":
+		if len(rest) > 0 {
+			return usagef("parley mcp logins takes nothing, and %q is something", rest[0])
+		}
+		return mcpLogins(p)
+	case "logout":
+		if len(rest) != 1 {
+			return usagef("parley mcp logout takes the name of one server (parley mcp logins has them)")
+		}
+		return mcpLogout(ctx, p, rest[0])
+	default:
+		return usagef("there is no parley mcp %s, only serve, login, logins and logout", verb)
+	}
+}
+
+// kept is where log-ins are kept.
+func kept(p *process) (*agent.Config, *mcp.Logins, error) {
+	cfg, err := agentConfig(p)
+	if err != nil {
+		return nil, nil, err
+	}
+	logins := cfg.Logins()
+	if logins == nil {
+		return nil, nil, errors.New("there is no home to keep log-ins in; set HOME or CLAUDE_CONFIG_DIR")
+	}
+	return &cfg, logins, nil
+}
+
+// mcpLogin logs in to a server.
+func mcpLogin(ctx context.Context, p *process, name string, args []string) error {
+	flags, err := agent.ParseFlags(args)
+	if err != nil {
+		return usagef("%s", withoutPrefix(err))
+	}
+	cfg, _, err := kept(p)
+	if err != nil {
+		return err
+	}
+	ctx, stop := untilSignal(ctx)
+	defer stop()
+	err = agent.Login(ctx, *cfg, flags, name, func(address string) {
+		fmt.Fprintf(p.stdout, "Open this address in your browser, on this machine, and log in there within ten minutes:\n\n%s\n\n", visible(address))
+	})
+	var signal *agent.SignalError
+	switch {
+	case errors.As(err, &signal):
+		return exitStatus(max(signal.Status, exitFailure))
+	case err != nil:
+		return errors.New(withoutPrefix(err))
+	}
+	fmt.Fprintf(p.stdout, "You are logged in to %s. \"parley mcp logout %s\" ends that.\n", visible(name), visible(name))
+	return nil
+}
+
+// mcpLogins lists the log-ins that are kept.
+func mcpLogins(p *process) error {
+	_, logins, err := kept(p)
+	if err != nil {
+		return err
+	}
+	list, err := logins.List()
+	if err != nil {
+		return err
+	}
+	for _, k := range list {
+		until := ""
+		switch {
+		case k.Refresh != "" || k.Expires.IsZero():
+		case time.Now().After(k.Expires):
+			until = " (expired)"
+		default:
+			until = " (until " + k.Expires.Local().Format(time.DateTime) + ")"
+		}
+		fmt.Fprintf(p.stdout, "%s at %s%s\n", visible(k.Server), visible(k.URL), until)
+	}
+	if len(list) == 0 {
+		fmt.Fprintln(p.stdout, "No log-in is kept.")
+	}
+	return nil
+}
+
+// mcpLogout forgets the log-ins to the servers of a name, and gives their tokens back.
+func mcpLogout(ctx context.Context, p *process, name string) error {
+	cfg, logins, err := kept(p)
+	if err != nil {
+		return err
+	}
+	ctx, stop := untilSignal(ctx)
+	defer stop()
+	gone, err := logins.Forget(ctx, func(k *mcp.KeptLogin) bool { return k.Server == name })
+	if err != nil {
+		return err
+	}
+	if len(gone) == 0 {
+		return fmt.Errorf("no log-in to a server named %s is kept (parley mcp logins has them)", visible(name))
+	}
+	for _, k := range gone {
+		fmt.Fprintf(p.stdout, "The log-in to %s at %s is forgotten.\n", visible(k.Server), visible(k.URL))
+		if err := k.GiveBack(ctx, cfg.Environ); err != nil {
+			fmt.Fprintf(p.stderr, "parley mcp: its tokens could not be given back, so they may be good until they expire: %s\n", visible(err.Error()))
+		}
+	}
+	return nil
+}
+
+// mcpServe offers the built-in tools.
+func mcpServe(ctx context.Context, p *process, args []string) error {
+	flags, err := agent.ParseFlags(args)
 	if err != nil {
 		return usagef("%s", withoutPrefix(err))
 	}

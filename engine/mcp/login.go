@@ -22,10 +22,13 @@ import (
 
 // A login is a log-in to a server on the network, by OAuth 2.1 with PKCE: the server
 // says who lets users in, the user allows it on a page there, and the page leads back
-// with a code that is good for a token. Tokens are kept in memory for as long as the
-// conversation lasts, and go to the server that they are for and to nobody else.
+// with a code that is good for a token. Tokens are kept by [Options].Logins, or in memory
+// for as long as the conversation lasts, and go to the server that they are for and to nobody
+// else.
 type login struct {
 	mu      sync.Mutex
+	looked  bool // for one that is kept
+	kept    bool
 	conf    *oauth2.Config
 	token   *oauth2.Token // nil if nobody is logged in
 	revoke  string        // where tokens are given back, if anywhere
@@ -139,8 +142,9 @@ func (m *Manager) Logout(ctx context.Context, name string) error {
 	}
 	l := &s.login
 	l.mu.Lock()
+	s.lookLogin()
 	conf, token, revoke, client := l.conf, l.token, l.revoke, l.client
-	l.token = nil
+	s.forgetLogin(ctx)
 	if l.attempt != nil {
 		l.attempt.stop()
 		l.attempt = nil
@@ -149,16 +153,21 @@ func (m *Manager) Logout(ctx context.Context, name string) error {
 	if token == nil {
 		return nil
 	}
-	for hint, value := range map[string]string{"refresh_token": token.RefreshToken, "access_token": token.AccessToken} {
-		if revoke == "" || value == "" {
-			continue
-		}
-		if err := post(ctx, client, revoke, url.Values{"token": {value}, "token_type_hint": {hint}, "client_id": {conf.ClientID}}); err != nil {
-			s.m.log.Warn("a token of an MCP server could not be given back", "server", s.name, "error", err)
-		}
+	if err := giveBack(ctx, client, revoke, conf.ClientID, token); err != nil {
+		s.m.log.Warn("a token of an MCP server could not be given back", "server", s.name, "error", err)
 	}
 	m.Reconnect(ctx, name) // which says that a log-in is needed
 	return nil
+}
+
+// giveBack gives tokens back, so that they are good for nothing any more.
+func giveBack(ctx context.Context, client *http.Client, to, id string, t *oauth2.Token) (err error) {
+	for hint, value := range map[string]string{"refresh_token": t.RefreshToken, "access_token": t.AccessToken} {
+		if to != "" && value != "" {
+			err = errors.Join(err, post(ctx, client, to, url.Values{"token": {value}, "token_type_hint": {hint}, "client_id": {id}}))
+		}
+	}
+	return err
 }
 
 func post(ctx context.Context, client *http.Client, to string, form url.Values) error {
@@ -188,7 +197,7 @@ func (s *server) authority(ctx context.Context) (*attempt, error) {
 		return nil, err
 	}
 	origin := here.Scheme + "://" + here.Host
-	a := &attempt{resource: s.cfg.URL, issuer: origin, conf: &oauth2.Config{}, client: s.authClient(here)}
+	a := &attempt{resource: s.cfg.URL, issuer: origin, conf: &oauth2.Config{}, client: authClient(s.m.opts.Env, here)}
 	s.m.mu.Lock()
 	challenge := s.challenge
 	s.m.mu.Unlock()
@@ -253,13 +262,21 @@ func (s *server) authority(ctx context.Context) (*attempt, error) {
 	return nil, fmt.Errorf("%s does not say how to log in. If you have a token, give it as a header of the server's configuration", a.issuer)
 }
 
+// A client is who we are to whom lets users in.
+type client struct {
+	ClientID     string `json:"clientId"`
+	ClientSecret string `json:"clientSecret"`
+}
+
+// clientGiven is the client of the configuration.
+func (s *server) clientGiven() (c client) {
+	json.Unmarshal(s.cfg.Extra["oauth"], &c)
+	return c
+}
+
 // identify gets the client an id: the one of the configuration, or a new one.
 func (s *server) identify(ctx context.Context, a *attempt) error {
-	var given struct {
-		ClientID     string `json:"clientId"`
-		ClientSecret string `json:"clientSecret"`
-	}
-	json.Unmarshal(s.cfg.Extra["oauth"], &given)
+	given := s.clientGiven()
 	if a.conf.ClientID, a.conf.ClientSecret = given.ClientID, given.ClientSecret; given.ClientID != "" {
 		return nil
 	}
@@ -345,7 +362,8 @@ func (s *server) finish(ctx context.Context, q url.Values) error {
 		return errors.New("Another log-in was begun meanwhile.")
 	}
 	a.stop()
-	l.attempt, l.conf, l.token, l.revoke, l.client = nil, a.conf, token, a.revoke, a.client
+	l.attempt, l.conf, l.token, l.revoke, l.client, l.looked = nil, a.conf, token, a.revoke, a.client, true
+	s.keepLogin(ctx, nil)
 	return nil
 }
 
@@ -358,33 +376,133 @@ func refusal(err error) error {
 	return err
 }
 
+// lookLogin looks once for a log-in that is kept. A configuration that has a token of its own
+// needs none. The caller holds the login's mu.
+func (s *server) lookLogin() {
+	l := &s.login
+	if l.looked || s.m.opts.Logins == nil {
+		return
+	}
+	l.looked = true
+	for name := range s.cfg.Headers {
+		if strings.EqualFold(name, "Authorization") {
+			return
+		}
+	}
+	k, err := s.m.opts.Logins.find(s.name, s.cfg.URL)
+	if err != nil {
+		s.m.log.Warn("a log-in to an MCP server cannot be read", "server", s.name, "error", err)
+	}
+	s.useLogin(k)
+}
+
+// useLogin takes a log-in that is kept. The caller holds the login's mu.
+func (s *server) useLogin(k *KeptLogin) {
+	l := &s.login
+	here, err := url.Parse(s.cfg.URL)
+	if k == nil || err != nil {
+		return
+	}
+	if id := s.clientGiven().ClientID; id != "" && id != k.ClientID {
+		return // of another client
+	}
+	l.conf, l.token, l.revoke, l.client, l.kept = k.config(), k.token(), k.RevokeURL, authClient(s.m.opts.Env, here), true
+}
+
+// keepLogin keeps the log-in, in a file that is open or else opened for it. That it cannot be
+// kept harms nothing now. The caller holds the login's mu.
+func (s *server) keepLogin(ctx context.Context, d *loginDir) {
+	l := &s.login
+	if s.m.opts.Logins == nil {
+		return
+	}
+	var err error
+	if d == nil {
+		if d, err = s.m.opts.Logins.open(ctx); err == nil {
+			defer d.close()
+		}
+	}
+	if err == nil {
+		_, err = d.replace(kept(s.name, s.cfg.URL, l.conf, l.token, l.revoke), func(k *KeptLogin) bool { return k.of(s.name, s.cfg.URL) })
+	}
+	if l.kept = err == nil; err != nil {
+		s.m.log.Warn("a log-in to an MCP server cannot be kept", "server", s.name, "error", err)
+	}
+}
+
+// forgetLogin forgets the log-in, also where it is kept. The caller holds the login's mu.
+func (s *server) forgetLogin(ctx context.Context) {
+	l := &s.login
+	l.token = nil
+	if s.m.opts.Logins == nil {
+		return
+	}
+	l.looked, l.kept = true, false
+	if _, err := s.m.opts.Logins.Forget(ctx, func(k *KeptLogin) bool { return k.of(s.name, s.cfg.URL) }); err != nil {
+		s.m.log.Warn("a log-in to an MCP server cannot be forgotten", "server", s.name, "error", err)
+	}
+}
+
 // bearer returns the token to show, "" if nobody is logged in. One that has expired is
 // replaced, and so is one that was refused.
-func (l *login) bearer(ctx context.Context, refused string) string {
+func (s *server) bearer(ctx context.Context, refused string) string {
+	l := &s.login
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.token == nil {
-		return ""
+	s.lookLogin()
+	bad := func() bool {
+		return l.token != nil && (l.token.AccessToken == refused || !l.token.Valid())
 	}
-	if l.token.AccessToken != refused && l.token.Valid() || l.token.RefreshToken == "" {
+	show := func() string {
+		if l.token == nil {
+			return ""
+		}
 		return l.token.AccessToken
+	}
+	if !bad() {
+		return show()
+	}
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, oauth2.HTTPClient, l.client), 30*time.Second)
+	defer cancel()
+	// Another process may have replaced it meanwhile, or have logged out. A token is good
+	// for another one once, so one process at a time asks.
+	var d *loginDir
+	if l.kept {
+		var err error
+		if d, err = s.m.opts.Logins.open(ctx); err != nil {
+			s.m.log.Warn("a log-in to an MCP server cannot be replaced for others", "server", s.name, "error", err)
+		} else {
+			defer d.close()
+			k, err := d.find(s.name, s.cfg.URL)
+			if k == nil && err == nil {
+				l.token, l.kept = nil, false
+			}
+			s.useLogin(k)
+		}
+	}
+	if !bad() || l.token.RefreshToken == "" {
+		return show()
 	}
 	old := *l.token
 	old.Expiry = time.Unix(1, 0)
-	ctx, cancel := context.WithTimeout(context.WithValue(ctx, oauth2.HTTPClient, l.client), 30*time.Second)
-	defer cancel()
-	if token, err := l.conf.TokenSource(ctx, &old).Token(); err == nil {
-		l.token = token
+	token, err := l.conf.TokenSource(ctx, &old).Token()
+	if err != nil {
+		s.m.log.Warn("the token of an MCP server cannot be replaced", "server", s.name, "error", refusal(err))
+		return show()
 	}
-	return l.token.AccessToken
+	l.token = token
+	if d != nil {
+		s.keepLogin(ctx, d)
+	}
+	return show()
 }
 
 // authClient makes the client that speaks to whom the server names. A server on the
 // network cannot send it to this machine, nor anywhere without TLS; nothing that is
 // secret follows a redirection.
-func (s *server) authClient(here *url.URL) *http.Client {
+func authClient(env []string, here *url.URL) *http.Client {
 	base := &http.Transport{
-		Proxy:               func(r *http.Request) (*url.URL, error) { return proxyFor(r.URL, s.m.opts.Env) },
+		Proxy:               func(r *http.Request) (*url.URL, error) { return proxyFor(r.URL, env) },
 		TLSHandshakeTimeout: 10 * time.Second, MaxResponseHeaderBytes: 1 << 20, DisableKeepAlives: true,
 	}
 	return &http.Client{

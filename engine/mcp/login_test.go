@@ -359,8 +359,7 @@ func TestNoLogin(t *testing.T) {
 	}
 
 	// A server on the network sends nobody to this machine, nor anywhere in the open.
-	s := &server{m: m}
-	client := s.authClient(&url.URL{Scheme: "https", Host: "mcp.test"})
+	client := authClient(nil, &url.URL{Scheme: "https", Host: "mcp.test"})
 	for _, u := range []string{"http://127.0.0.1:1/x", "https://127.0.0.1:1/x", "https://localhost:1/", "https://[::1]/", "http://far.test/"} {
 		if _, err := client.Get(u); err == nil || !strings.Contains(err.Error(), "no address of https on the network") {
 			t.Error(u, err)

@@ -50,6 +50,9 @@ type Options struct {
 	// Hidden reports whether a tool is not to be offered. Nil means none is.
 	Hidden func(tool string) bool
 
+	// Logins keeps the user's log-ins. Nil means that they end with the manager.
+	Logins *Logins
+
 	// Env is the environment, "KEY=value". Servers get what they need to run,
 	// such as PATH, and nothing else of it.
 	Env []string
@@ -60,6 +63,8 @@ type Options struct {
 	Sandbox *sandbox.Sandbox
 
 	ConnectTimeout time.Duration // of one connection; zero means 30 s
+	// NoWait has nobody wait for servers whose configuration says nothing of "startup".
+	NoWait bool
 	// CallTimeout bounds the silence of a call whose server's configuration says
 	// nothing; progress counts as life. Zero means half an hour.
 	CallTimeout time.Duration
@@ -255,12 +260,10 @@ func Offers(t tool.Tool) bool {
 	return false
 }
 
-// Ready is called when a turn begins. It waits until no server is being connected any
-// more, at most for wait. For those whose configuration says "startup":"required" it
-// waits as long as their deadline is, for those with "optional" or "lazy" not at all; a
-// lazy one is not connected before. Its error is a required server that failed, or the
-// end of ctx.
-func (m *Manager) Ready(ctx context.Context, wait time.Duration) error {
+// Begin is called when a turn begins. A lazy server is not connected before. It waits, at
+// most for wait, until no server is being connected any more whose configuration says
+// nothing of "startup"; those that it says something of are not waited for.
+func (m *Manager) Begin(ctx context.Context, wait time.Duration) {
 	m.mu.Lock()
 	m.begun = true
 	for _, s := range m.servers {
@@ -269,51 +272,56 @@ func (m *Manager) Ready(ctx context.Context, wait time.Duration) error {
 		}
 	}
 	m.mu.Unlock()
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	late := false
-	for {
-		m.mu.Lock()
-		changed := m.changed
-		pending := false
-		var failed error
-		for _, s := range m.servers {
-			kind := s.startup()
-			switch s.state {
-			case wire.MCPPending:
-				pending = pending || kind == "required" || kind != "optional" && kind != "lazy" && !late
-			case wire.MCPFailed, wire.MCPNeedsAuth:
-				if kind == "required" && failed == nil {
-					failed = fmt.Errorf("Failed to connect to MCP server %s: %s", s.name, s.err)
-				}
-			}
-		}
-		m.mu.Unlock()
-		if !pending {
-			return failed
-		}
-		select {
-		case <-changed:
-		case <-timer.C:
-			late = true
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-m.ctx.Done():
-			return errClosed
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	m.await(ctx, func(s *server) bool { return s.startup() == "" })
+}
+
+// Ready waits for the servers that the model is not asked without: those whose
+// configuration says "startup":"required", and, while they are connected for the first
+// time, those of which it says nothing; both as long as their deadline is. Its error is a
+// required server that failed, or the end of ctx.
+func (m *Manager) Ready(ctx context.Context) error {
+	if err := m.await(ctx, func(s *server) bool {
+		kind := s.startup()
+		return kind == "required" || kind == "" && s.info == nil
+	}); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range m.servers {
+		if s.startup() == "required" && (s.state == wire.MCPFailed || s.state == wire.MCPNeedsAuth) {
+			return fmt.Errorf("Failed to connect to MCP server %s: %s", s.name, s.err)
 		}
 	}
+	return nil
 }
 
 var errClosed = errors.New("mcp: the manager is closed")
 
 // settle waits until none of the servers is being connected any more.
 func (m *Manager) settle(ctx context.Context, servers ...*server) error {
+	return m.awaitAny(ctx, func() bool {
+		return slices.ContainsFunc(servers, func(s *server) bool { return s.state == wire.MCPPending })
+	})
+}
+
+// await waits until none of the manager's servers that count is being connected any more.
+func (m *Manager) await(ctx context.Context, counts func(*server) bool) error {
+	return m.awaitAny(ctx, func() bool {
+		return slices.ContainsFunc(m.servers, func(s *server) bool { return s.state == wire.MCPPending && counts(s) })
+	})
+}
+
+// awaitAny waits as long as something is pending, which is asked with mu held.
+func (m *Manager) awaitAny(ctx context.Context, pending func() bool) error {
 	for {
 		m.mu.Lock()
 		changed := m.changed
-		pending := slices.ContainsFunc(servers, func(s *server) bool { return s.state == wire.MCPPending })
+		wait := pending()
 		m.mu.Unlock()
-		if !pending {
+		if !wait {
 			return nil
 		}
 		select {

@@ -42,7 +42,8 @@ func child(role_ string) *wire.MCPServerConfig {
 // ready waits for the servers, and returns their states.
 func ready(t *testing.T, m *Manager) map[string]*wire.MCPServerStatus {
 	t.Helper()
-	if err := m.Ready(t.Context(), 20*time.Second); err != nil {
+	m.Begin(t.Context(), 0)
+	if err := m.Ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	states := map[string]*wire.MCPServerStatus{}
@@ -725,6 +726,8 @@ func names2(list []*wire.InitMCPServer) string {
 	return strings.Join(out, ", ")
 }
 
+// What a turn begins with waits for servers that say nothing of how they start, up to its
+// bound, and for no others; the model's first request waits for those and for required ones.
 func TestReady(t *testing.T) {
 	t.Parallel()
 	startup := func(role, kind string) *wire.MCPServerConfig {
@@ -732,27 +735,53 @@ func TestReady(t *testing.T) {
 		cfg.Extra = map[string]json.RawMessage{"startup": json.RawMessage(`"` + kind + `"`)}
 		return cfg
 	}
-	m := manager(t, func(o *Options) { o.ConnectTimeout = 500 * time.Millisecond })
-	m.Set("dynamic", Server{Name: "a", Config: startup("silent", "lazy")})
-	if err := m.Ready(t.Context(), time.Minute); err != nil || m.Init()[0].Status != "pending" {
-		t.Error("it waited for a lazy server", err)
+	begin := func(m *Manager, wait time.Duration) time.Duration {
+		began := time.Now()
+		m.Begin(t.Context(), wait)
+		return time.Since(began)
 	}
-	m.Set("dynamic", Server{Name: "b", Config: startup("silent", "optional")})
-	began := time.Now()
-	if err := m.Ready(t.Context(), 50*time.Millisecond); err != nil || time.Since(began) > 400*time.Millisecond {
-		t.Error("it waited too long for an optional server", err)
+	m := manager(t, func(o *Options) { o.ConnectTimeout = time.Minute })
+	m.Set("dynamic", Server{Name: "lazy", Config: startup("silent", "lazy")}, Server{Name: "optional", Config: startup("silent", "optional")},
+		Server{Name: "required", Config: startup("silent", "required")})
+	if took := begin(m, time.Minute); took > 20*time.Second {
+		t.Error("it waited for servers that say how they start:", took)
 	}
-	m.Set("dynamic", Server{Name: "c", Config: startup("silent", "required")})
-	if err := m.Ready(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "Failed to connect to MCP server c") {
-		t.Error(err)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := m.Ready(ctx); err != context.DeadlineExceeded {
+		t.Error("it did not wait for a required server:", err)
 	}
 	for _, s := range m.Init() {
-		if s.Name != "c" {
-			continue
-		}
-		if s.Status != "failed" {
+		if s.Status != "pending" {
 			t.Errorf("%+v", s)
 		}
+	}
+
+	m = manager(t, func(o *Options) { o.ConnectTimeout = time.Minute })
+	m.Set("dynamic", Server{Name: "plain", Config: child("silent")}, Server{Name: "optional", Config: startup("silent", "optional")})
+	if took := begin(m, 50*time.Millisecond); took < 50*time.Millisecond || took > 20*time.Second {
+		t.Error("it waited for", took)
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := m.Ready(ctx); err != context.DeadlineExceeded {
+		t.Error("it did not wait for what may still come:", err)
+	}
+
+	m = manager(t, func(o *Options) { o.ConnectTimeout, o.NoWait = time.Minute, true })
+	m.Set("dynamic", Server{Name: "plain", Config: child("silent")})
+	if took := begin(m, time.Minute); took > 20*time.Second || m.Ready(t.Context()) != nil {
+		t.Error("it waited for", took)
+	}
+
+	m = manager(t, func(o *Options) { o.ConnectTimeout = 200 * time.Millisecond })
+	m.Set("dynamic", Server{Name: "plain", Config: child("silent")})
+	if err := m.Ready(t.Context()); err != nil || m.Init()[0].Status != "failed" {
+		t.Error("one that nobody called required fails the turn:", err, m.Init()[0].Status)
+	}
+	m.Set("dynamic", Server{Name: "required", Config: startup("silent", "required")})
+	if err := m.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "Failed to connect to MCP server required") {
+		t.Error(err)
 	}
 }
 

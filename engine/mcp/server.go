@@ -45,11 +45,28 @@ func (s *server) kind() string {
 }
 
 // startup says who waits for the server: "required", "optional" or "lazy"; nothing
-// means that a turn waits for it a little.
+// means that the first turn waits until it is known what becomes of it.
 func (s *server) startup() string {
-	var kind string
-	json.Unmarshal(s.cfg.Extra["startup"], &kind)
+	kind, _ := Startup(s.cfg)
+	if kind == "" && s.m.opts.NoWait {
+		return "optional"
+	}
 	return kind
+}
+
+// Startup is what a configuration says of who waits for its server: "required",
+// "optional", "lazy", or nothing. It reports false if it says something else.
+func Startup(cfg *wire.MCPServerConfig) (kind string, ok bool) {
+	raw := cfg.Extra["startup"]
+	if raw == nil {
+		return "", true
+	}
+	json.Unmarshal(raw, &kind)
+	switch kind {
+	case "required", "optional", "lazy":
+		return kind, true
+	}
+	return "", false
 }
 
 // deadline is how long connecting may take.

@@ -32,14 +32,14 @@ type web struct {
 	mcp.Transport
 	origin  *url.URL
 	headers map[string]string
-	login   *login
+	server  *server
 	base    *http.Transport
 	refused atomic.Pointer[authError] // of a request without a valid log-in
 	failed  atomic.Pointer[string]    // the last status that was not one of success
 }
 
 func newWeb(s *server, u *url.URL) *web {
-	w := &web{origin: u, headers: s.cfg.Headers, login: &s.login}
+	w := &web{origin: u, headers: s.cfg.Headers, server: s}
 	w.base = &http.Transport{
 		Proxy:                  func(r *http.Request) (*url.URL, error) { return proxyFor(r.URL, s.m.opts.Env) },
 		ForceAttemptHTTP2:      true,
@@ -48,6 +48,9 @@ func newWeb(s *server, u *url.URL) *web {
 		TLSHandshakeTimeout:    10 * time.Second,
 		MaxResponseHeaderBytes: 1 << 20,
 	}
+	s.login.mu.Lock()
+	s.login.looked = s.login.token != nil // somebody may have logged in elsewhere
+	s.login.mu.Unlock()
 	client := &http.Client{Transport: w}
 	if s.kind() == "sse" {
 		w.Transport = &mcp.SSEClientTransport{Endpoint: u.String(), HTTPClient: client}
@@ -114,7 +117,7 @@ func (w *web) send(r *http.Request) (*http.Response, error) {
 	for name, value := range w.headers {
 		r.Header.Set(name, value)
 	}
-	token := w.login.bearer(r.Context(), "")
+	token := w.server.bearer(r.Context(), "")
 	if token == "" {
 		return w.base.RoundTrip(r)
 	}
@@ -123,7 +126,7 @@ func (w *web) send(r *http.Request) (*http.Response, error) {
 	if err != nil || resp.StatusCode != http.StatusUnauthorized || r.Body != nil && r.GetBody == nil {
 		return resp, err
 	}
-	next := w.login.bearer(r.Context(), token)
+	next := w.server.bearer(r.Context(), token)
 	if next == token || next == "" {
 		return resp, nil
 	}

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -9,7 +10,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	mathrand "math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -547,6 +547,16 @@ func (st *Store) Revoke(dir string) (was bool, err error) {
 	return was, err
 }
 
+// lockWait is how long a lock is waited for. It ends with its holder, so what takes
+// long is many who want it.
+const lockWait = 2 * time.Minute
+
+func lock(root *os.Root, name string) (unlock func(), err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), lockWait)
+	defer cancel()
+	return filelock.Take(ctx, root, name)
+}
+
 // change changes the record, one process at a time, so that it is whole at every
 // moment.
 func (st *Store) change(f func(*recordFile)) error {
@@ -593,41 +603,4 @@ func writeFile(root *os.Root, name string, text []byte, mode fs.FileMode) error 
 		root.Remove(tmp)
 	}
 	return err
-}
-
-// lockWait is how long a lock is waited for. It ends with its holder, so what takes
-// long is many who want it.
-const lockWait = 2 * time.Minute
-
-// lock takes the lock of a file that it makes for it. It ends with this process at the
-// latest.
-func lock(root *os.Root, name string) (unlock func(), err error) {
-	for end := time.Now().Add(lockWait); ; time.Sleep(time.Duration(1+mathrand.IntN(8)) * time.Millisecond) {
-		f, err := root.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
-		if err != nil {
-			return nil, err
-		}
-		err = filelock.Try(f)
-		if err == nil {
-			// Its last owner may have removed it meanwhile.
-			info, err := f.Stat()
-			now, nowErr := root.Lstat(name)
-			if err == nil && nowErr == nil && os.SameFile(info, now) {
-				return func() {
-					removed := root.Remove(name) == nil
-					f.Close()
-					if !removed { // not every system removes what is open
-						root.Remove(name)
-					}
-				}, nil
-			}
-		}
-		f.Close()
-		if err != nil && !errors.Is(err, filelock.ErrHeld) {
-			return nil, err
-		}
-		if time.Now().After(end) {
-			return nil, fmt.Errorf("another process holds %s: try again when it has ended", filepath.Join(root.Name(), name))
-		}
-	}
 }

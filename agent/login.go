@@ -1,0 +1,106 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/parley-go/parley/engine/mcp"
+	"github.com/parley-go/parley/wire"
+)
+
+// Logins is where the user's log-ins to MCP servers are kept: a file of the config directory.
+// Nil means that there is none.
+func (cfg *Config) Logins() *mcp.Logins {
+	dir := cfg.ConfigDir()
+	if dir == "" {
+		return nil
+	}
+	return &mcp.Logins{File: filepath.Join(dir, "parley-logins.json")}
+}
+
+// logins is where log-ins are kept, where the user's settings count. Else a log-in ends with
+// the conversation: what one user of a service did is nothing for the next.
+func (set *setup) logins() *mcp.Logins {
+	if !set.prefs.Sources().User {
+		return nil
+	}
+	return set.cfg.Logins()
+}
+
+// Login has the user log in to an MCP server on the network that the flags name, or the
+// project if it is trusted, and keeps the log-in for the conversations to come. It calls show
+// with the address that the user has to open, and returns when that is done, or when ctx ends.
+func Login(ctx context.Context, cfg Config, flags *Flags, name string, show func(address string)) error {
+	cfg.Model = noModel{}
+	set, err := newSetup(cfg, flags)
+	if err != nil {
+		return err
+	}
+	defer set.close()
+	logins := set.logins()
+	if logins == nil {
+		return fmt.Errorf("Error: the log-in could not be kept: there is no config directory, or the settings of the user are left out")
+	}
+	all := append(slices.Clone(set.servers), set.projectServers...)
+	i := slices.IndexFunc(all, func(srv mcp.Server) bool { return srv.Name == name })
+	if i < 0 {
+		names := []string{}
+		for _, srv := range all {
+			names = append(names, srv.Name)
+		}
+		have := "there is none here; name one with --mcp-config, or trust those of the project (parley trust)"
+		if len(names) > 0 {
+			have = "there are " + strings.Join(names, ", ")
+		}
+		return fmt.Errorf("Error: there is no MCP server named %s: %s", name, have)
+	}
+	changed := make(chan struct{}, 1)
+	m := mcp.New(mcp.Options{Env: cfg.Environ, Dir: cfg.Cwd, Sandbox: set.sandbox, Version: cfg.OwnVersion, Logger: cfg.Logger, Logins: logins,
+		OnChange: func() {
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+		}})
+	defer m.Close()
+	m.Set("dynamic", all[i])
+	m.Begin(ctx, 0)
+	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Minute, errors.New("the ten minutes for it are over"))
+	defer cancel()
+	begun := false
+	for {
+		switch s := m.Status()[0]; {
+		case s.Status == wire.MCPConnected:
+			if !begun {
+				return fmt.Errorf("Error: the MCP server %s wants no log-in, or you are logged in already (parley mcp logout %s ends that)", name, name)
+			}
+			return nil
+		case s.Status == wire.MCPNeedsAuth && !begun:
+			begun = true
+			r, err := m.Login(ctx, name)
+			if err != nil {
+				return fmt.Errorf("Error: %w", err)
+			}
+			show(r.AuthURL)
+		case s.Status == wire.MCPNeedsAuth:
+			if list, err := logins.List(); err == nil && slices.ContainsFunc(list, func(k *mcp.KeptLogin) bool { return k.Server == name && k.URL == all[i].Config.URL }) {
+				if err := m.Reconnect(ctx, name); err != nil {
+					return fmt.Errorf("Error: you logged in, and the MCP server %s does not take it: %w", name, err)
+				}
+				return nil
+			}
+		case s.Status == wire.MCPFailed:
+			return fmt.Errorf("Error: the MCP server %s is not connected: %s", name, s.Error)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("Error: nobody logged in: %w", context.Cause(ctx))
+		}
+	}
+}

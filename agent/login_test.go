@@ -1,0 +1,134 @@
+package agent_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+)
+
+// guarded is an MCP server that answers in plain JSON, and only who shows the token that its
+// log-in ends with.
+func guarded(t *testing.T) *httptest.Server {
+	var srv *httptest.Server
+	srv = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch r.URL.Path {
+		case "/mcp":
+			var m struct {
+				ID     json.RawMessage `json:"id"`
+				Method string          `json:"method"`
+			}
+			json.NewDecoder(r.Body).Decode(&m)
+			result := map[string]string{
+				"initialize": `{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"g","version":"1"}}`,
+				"tools/list": `{"tools":[{"name":"t","inputSchema":{"type":"object"}}]}`,
+			}[m.Method]
+			switch {
+			case r.Header.Get("Authorization") != "Bearer secret-token":
+				w.WriteHeader(http.StatusUnauthorized)
+			case r.Method != http.MethodPost:
+				w.WriteHeader(http.StatusMethodNotAllowed)
+			case m.ID == nil:
+				w.WriteHeader(http.StatusAccepted)
+			case result == "":
+				fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no"}}`, m.ID)
+			default:
+				fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, result)
+			}
+		case "/.well-known/oauth-authorization-server":
+			fmt.Fprintf(w, `{"issuer":%q,"authorization_endpoint":%q,"token_endpoint":%q,"response_types_supported":["code"],"code_challenge_methods_supported":["S256"]}`,
+				srv.URL, srv.URL+"/authorize", srv.URL+"/token")
+		case "/token":
+			io.WriteString(w, `{"access_token":"secret-token","token_type":"Bearer","expires_in":3600}`)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	t.Cleanup(srv.Close)
+	return srv
+}
+
+// A user logs in once, and the conversations to come are logged in, if they are those of the
+// user.
+func TestLoginOnce(t *testing.T) {
+	srv := guarded(t)
+	home, dir := t.TempDir(), t.TempDir()
+	config := `{"mcpServers":{"web":{"type":"http","url":"` + srv.URL + `/mcp","oauth":{"clientId":"me"}},"p":{"command":"/nonexistent"}}}`
+	cfg := agent.Config{Home: home, Cwd: dir, SettingSources: []string{"user"}}
+	login := func(cfg agent.Config, name string) error {
+		flags, err := agent.ParseFlags([]string{"--mcp-config=" + config})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return agent.Login(t.Context(), cfg, flags, name, func(address string) {
+			u, err := url.Parse(address)
+			if err != nil || u.Path != "/authorize" {
+				t.Error(address)
+				return
+			}
+			q := u.Query()
+			back := strings.Replace(q.Get("redirect_uri"), "localhost", "127.0.0.1", 1)
+			client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+			resp, err := client.Get(back + "?" + url.Values{"code": {"c"}, "state": {q.Get("state")}}.Encode())
+			if err != nil || resp.StatusCode != http.StatusOK {
+				t.Error(resp, err)
+			}
+			if err == nil {
+				resp.Body.Close()
+			}
+		})
+	}
+	state := func(sources ...string) string {
+		t.Helper()
+		cfg := cfg
+		cfg.SettingSources, cfg.Model, cfg.Store = sources, parleytest.Script(parleytest.Say("Hello.")).Model(), &session.Memory{}
+		web := &wire.MCPServerConfig{Type: "http", URL: srv.URL + "/mcp"}
+		web.Extra = map[string]json.RawMessage{"oauth": json.RawMessage(`{"clientId":"me"}`)}
+		all, _, err := collect(t, &parley.Options{Cwd: dir, Dialer: agent.InProcess(cfg), MCPServers: map[string]*wire.MCPServerConfig{"web": web}}, "hi")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range all {
+			if init, ok := m.(*wire.Init); ok {
+				return init.MCPServers[0].Status
+			}
+		}
+		return ""
+	}
+	if got := state("user"); got != "needs-auth" {
+		t.Fatal(got)
+	}
+	for name, want := range map[string]string{"nobody": "no MCP server named nobody: there are web, p", "p": "not connected"} {
+		if err := login(cfg, name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Error(name, err)
+		}
+	}
+	for _, cfg := range []agent.Config{{Cwd: dir, SettingSources: []string{"user"}}, {Home: home, Cwd: dir}} {
+		if err := login(cfg, "web"); err == nil || !strings.Contains(err.Error(), "could not be kept") {
+			t.Error(err)
+		}
+	}
+	if err := login(cfg, "web"); err != nil {
+		t.Fatal(err)
+	}
+	if got := state("user"); got != "connected" {
+		t.Error(got)
+	}
+	if got := state(); got != "needs-auth" {
+		t.Error("a conversation without the user's settings has the user's log-in:", got)
+	}
+	if err := login(cfg, "web"); err == nil || !strings.Contains(err.Error(), "logged in already") {
+		t.Error(err)
+	}
+}
