@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -127,7 +128,7 @@ func newConfig(o *Options) (*config, error) {
 		c.dialer = &transport.Process{EOFGrace: o.CloseTimeout, TermGrace: o.CloseTimeout}
 	}
 	c.store, c.resume = o.SessionStore, o.Resume
-	c.materialise = o.Dialer == nil && (o.Continue || uuidPattern.MatchString(o.Resume))
+	c.materialise = o.Dialer == nil && (o.Continue || uuidPattern().MatchString(o.Resume))
 	args, err := o.args()
 	if err != nil {
 		return nil, err
@@ -403,12 +404,14 @@ func (o *Options) initialize(hooks map[string]Hook) *wire.Initialize {
 func hookID(i int) string { return "hook_" + strconv.Itoa(i) }
 
 var (
-	uuidPattern     = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
-	flagPattern     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]*$`)
-	serverPattern   = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)
-	wholeTool       = regexp.MustCompile(`^([A-Za-z0-9_-]+)(\(\*?\))?$`)
-	skillForbidden  = regexp.MustCompile(`[\x00-\x1f\x7f-\x{9f}(),\x{feff}]|\\\\`)
-	cmdMetacharFree = regexp.MustCompile("^[^&|<>^%!\"\r\n]*$")
+	uuidPattern = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
+	})
+	flagPattern     = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]*$`) })
+	serverPattern   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_.-]+$`) })
+	wholeTool       = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([A-Za-z0-9_-]+)(\(\*?\))?$`) })
+	skillForbidden  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[\x00-\x1f\x7f-\x{9f}(),\x{feff}]|\\\\`) })
+	cmdMetacharFree = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("^[^&|<>^%!\"\r\n]*$") })
 )
 
 // check finds options that cannot work before anything is started.
@@ -425,7 +428,7 @@ func (o *Options) check() error {
 		return bad("Continue", "cannot be combined with Resume: one of them says which session")
 	case o.Fork && o.Resume == "" && !o.Continue:
 		return bad("Fork", "needs Resume or Continue: there is nothing to fork")
-	case o.SessionID != "" && !uuidPattern.MatchString(o.SessionID):
+	case o.SessionID != "" && !uuidPattern().MatchString(o.SessionID):
 		return bad("SessionID", "%q is not a UUID", o.SessionID)
 	case o.SessionID != "" && (o.Resume != "" || o.Continue) && !o.Fork:
 		return bad("SessionID", "with Resume or Continue needs Fork: a session keeps its id")
@@ -518,7 +521,7 @@ func (o *Options) checkNames(bad func(option, format string, args ...any) error)
 		if _, twice := o.ToolServers[name]; twice {
 			return bad("ToolServers", "%q is also the name of one of MCPServers", name)
 		}
-		if !serverPattern.MatchString(name) {
+		if !serverPattern().MatchString(name) {
 			return bad("MCPServers", "the name %q may have letters, digits, '_', '-' and '.' only", name)
 		}
 	}
@@ -526,7 +529,7 @@ func (o *Options) checkNames(bad func(option, format string, args ...any) error)
 		if o.ToolServers[name] == nil {
 			return bad("ToolServers", "server %q is nil", name)
 		}
-		if !serverPattern.MatchString(name) {
+		if !serverPattern().MatchString(name) {
 			return bad("ToolServers", "the name %q may have letters, digits, '_', '-' and '.' only", name)
 		}
 	}
@@ -536,7 +539,7 @@ func (o *Options) checkNames(bad func(option, format string, args ...any) error)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.ExtraArgs)) {
-		if !flagPattern.MatchString(name) {
+		if !flagPattern().MatchString(name) {
 			return bad("ExtraArgs", "%q is not a flag; write it without dashes", name)
 		}
 	}
@@ -599,7 +602,7 @@ func (o *Options) checkText(bad func(option, format string, args ...any) error) 
 	type text struct{ option, value string }
 	ids := []text{{"Resume", o.Resume}, {"SessionID", o.SessionID}, {"ResumeAt", o.ResumeAt}, {"ResumeDropsTurn", o.ResumeDropsTurn}}
 	for _, t := range ids {
-		if runtime.GOOS == "windows" && !cmdMetacharFree.MatchString(t.value) {
+		if runtime.GOOS == "windows" && !cmdMetacharFree().MatchString(t.value) {
 			return bad(t.option, "has a character in it that the command processor of Windows acts on")
 		}
 	}
@@ -653,7 +656,7 @@ func oneRule(rule string) bool {
 // validSkill reports whether name can be the name of a skill: it becomes part of
 // a rule, where some characters mean more than themselves.
 func validSkill(name string) bool {
-	return name != "" && utf8.ValidString(name) && strings.TrimSpace(name) == name && !skillForbidden.MatchString(name) &&
+	return name != "" && utf8.ValidString(name) && strings.TrimSpace(name) == name && !skillForbidden().MatchString(name) &&
 		name != "*" && !strings.HasSuffix(name, ":*") && !strings.HasSuffix(name, " *") &&
 		!strings.HasPrefix(name, "/") && !strings.HasSuffix(name, `\`)
 }
@@ -674,7 +677,7 @@ func (o *Options) shadowed() []string {
 		}
 	}
 	for _, rule := range o.AllowedTools {
-		if m := wholeTool.FindStringSubmatch(rule); m != nil {
+		if m := wholeTool().FindStringSubmatch(rule); m != nil {
 			add(m[1])
 		}
 	}

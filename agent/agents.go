@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/parley-go/parley/engine"
 	"github.com/parley-go/parley/engine/agents"
@@ -217,7 +218,7 @@ func (set *setup) agentMemory(def *agents.Definition) string {
 	if base == "" || !on {
 		return ""
 	}
-	dir = filepath.Join(filepath.FromSlash(dir), unsafeName.ReplaceAllString(def.Name, "-"))
+	dir = filepath.Join(filepath.FromSlash(dir), unsafeName().ReplaceAllString(def.Name, "-"))
 	text := fmt.Sprintf("You have a memory that outlives this conversation, in %s. What is worth knowing the next time belongs in MEMORY.md there, in a few lines; details belong in files beside it that it names.",
 		filepath.Join(base, dir))
 	// A link of a project must not lead out of it.
@@ -242,7 +243,7 @@ func (set *setup) agentMemory(def *agents.Definition) string {
 	return text + "\n\nMEMORY.md says:\n\n" + strings.TrimSpace(strings.Join(lines, ""))
 }
 
-var unsafeName = regexp.MustCompile(`[^A-Za-z0-9_-]`)
+var unsafeName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[^A-Za-z0-9_-]`) })
 
 type agentDir struct {
 	path   string

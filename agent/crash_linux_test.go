@@ -16,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
@@ -211,7 +212,7 @@ func TestCrashInSubagent(t *testing.T) {
 			return fmt.Errorf("%s", r.Body)
 		}
 		return nil
-	})).Say("it is done"))
+	})).Pause(time.Second).Say("it is done")) // told earlier, its end would be part of the same turn
 	m := s.Model()
 	m.Strict = true
 	_, r, err := collect(t, &parley.Options{Cwd: dir, Resume: crashID, Dialer: agent.InProcess(agent.Config{Model: m, Home: home})}, "Go on.")

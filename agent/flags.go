@@ -383,7 +383,9 @@ func parseDollars(s string) (int64, error) {
 	return strconv.ParseInt(whole+frac, 10, 64)
 }
 
-var uuidPattern = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
+var uuidPattern = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
+})
 
 var flagsByName = sync.OnceValue(func() map[string]*flagSpec {
 	byName := map[string]*flagSpec{}
@@ -505,7 +507,7 @@ func (f *Flags) check() error {
 		return usage("Error: --include-partial-messages requires --print and --output-format=stream-json.")
 	case stream && !f.Verbose && f.Print:
 		return usage("Error: When using --print, --output-format=stream-json requires --verbose")
-	case f.SessionID != "" && !uuidPattern.MatchString(f.SessionID):
+	case f.SessionID != "" && !uuidPattern().MatchString(f.SessionID):
 		return usage("Error: Invalid session ID. Must be a valid UUID.")
 	case f.ResumeAt != "" && f.Resume == "":
 		return usage("Error: --resume-session-at requires --resume")

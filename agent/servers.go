@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/parley-go/parley/engine"
@@ -481,14 +482,14 @@ func checkServer(cfg *wire.MCPServerConfig) error {
 	return nil
 }
 
-var variable = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)(:-[^}]*)?\}`)
+var variable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)(:-[^}]*)?\}`) })
 
 // expand replaces ${NAME} and ${NAME:-default} by the environment. A variable that
 // is not set and has no default stays as it is written.
 func expand(cfg *wire.MCPServerConfig, vars map[string]string) {
 	text := func(s string) string {
-		return variable.ReplaceAllStringFunc(s, func(ref string) string {
-			m := variable.FindStringSubmatch(ref)
+		return variable().ReplaceAllStringFunc(s, func(ref string) string {
+			m := variable().FindStringSubmatch(ref)
 			if v, ok := vars[m[1]]; ok && v != "" {
 				return v
 			}

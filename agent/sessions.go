@@ -130,7 +130,7 @@ func (set *setup) session() (id string, log session.Log, history *session.Histor
 		case !errors.Is(err, session.ErrNotFound):
 			return "", nil, nil, err
 		}
-	} else if resume != "" && !uuidPattern.MatchString(resume) {
+	} else if resume != "" && !uuidPattern().MatchString(resume) {
 		found, err := session.Find(ctx, store, resume)
 		if err != nil {
 			return "", nil, nil, &resumeError{resume, "No conversation found with the title: " + resume}

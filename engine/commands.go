@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/parley-go/parley/engine/internal/ledger"
@@ -148,7 +149,7 @@ type slashCommand struct {
 	text       string // of one that is built in
 }
 
-var slashPattern = regexp.MustCompile(`^/([\pL\pN_][\pL\pN_.:-]*)(?:\s+([\s\S]*))?$`)
+var slashPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^/([\pL\pN_][\pL\pN_.:-]*)(?:\s+([\s\S]*))?$`) })
 
 // typed returns the name and arguments of a prompt that has the form of a command.
 func typed(p *prompt) (name, args string, ok bool) {
@@ -163,7 +164,7 @@ func typed(p *prompt) (name, args string, ok bool) {
 	if !is {
 		return "", "", false
 	}
-	m := slashPattern.FindStringSubmatch(strings.TrimSpace(text.Text))
+	m := slashPattern().FindStringSubmatch(strings.TrimSpace(text.Text))
 	if m == nil {
 		return "", "", false
 	}

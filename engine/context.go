@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/parley-go/parley/engine/policy"
@@ -382,7 +383,7 @@ const (
 )
 
 // lineRange is behind the path of a mention: a.go:10-20 or a.go#L10-20.
-var lineRange = regexp.MustCompile(`(?::|#L?)(\d+)(?:-L?(\d+))?$`)
+var lineRange = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?::|#L?)(\d+)(?:-L?(\d+))?$`) })
 
 // An attachment is a file that a prompt names.
 type attachment struct {
@@ -405,7 +406,7 @@ func (c *Conversation) attach(t *turn, text string) []*attachment {
 	for _, m := range mentions {
 		input := map[string]any{}
 		name := m
-		if at := lineRange.FindStringSubmatch(m); at != nil {
+		if at := lineRange().FindStringSubmatch(m); at != nil {
 			var from, to int
 			fmt.Sscan(at[1], &from)
 			name = strings.TrimSuffix(m, at[0])

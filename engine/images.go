@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/parley-go/parley/engine/internal/picture"
 	"github.com/parley-go/parley/engine/model"
@@ -91,7 +92,7 @@ func (c *Conversation) tellLeftOut(text string) {
 const quarantineType = "parley-quarantine"
 
 // blockAt finds the block that a failure of the API is about.
-var blockAt = regexp.MustCompile(`messages\.(\d+)\.content\.(\d+)`)
+var blockAt = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`messages\.(\d+)\.content\.(\d+)`) })
 
 // quarantine takes pictures and documents out of the conversation that the API
 // refuses, so that it goes on without them. It reports whether there were any:
@@ -102,7 +103,7 @@ func (c *Conversation) quarantine(e *model.Error) bool {
 	}
 	lower := strings.ToLower(e.Message)
 	took := 0
-	if at := blockAt.FindStringSubmatch(e.Message); at != nil {
+	if at := blockAt().FindStringSubmatch(e.Message); at != nil {
 		i, _ := strconv.Atoi(at[1])
 		k, _ := strconv.Atoi(at[2])
 		if len(c.transcript.messages) > 0 && c.transcript.messages[0].role != "user" {

@@ -488,14 +488,14 @@ func (c *Cassette) vars() iter.Seq2[string, string] {
 			if v == "" {
 				continue
 			}
-			if !yield(name, v) || strings.HasPrefix(v, "/") && !yield("-"+name, notWord.ReplaceAllString(v, "-")) {
+			if !yield(name, v) || strings.HasPrefix(v, "/") && !yield("-"+name, notWord().ReplaceAllString(v, "-")) {
 				return
 			}
 		}
 	}
 }
 
-var notWord = regexp.MustCompile(`[^A-Za-z0-9]`)
+var notWord = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[^A-Za-z0-9]`) })
 
 func (c *Cassette) replay(w http.ResponseWriter, r *http.Request, body []byte, status *int) {
 	hide := c.hider(r.Header)
@@ -596,18 +596,23 @@ func refuseReplay(w http.ResponseWriter, r *http.Request, status int, typ, messa
 
 // volatile is what changes from run to run. What it finds is numbered in the
 // order of its first appearance, so that two that were different stay so.
-var volatile = []struct {
+var volatile = sync.OnceValue(func() []pattern {
+	return []pattern{
+		{"uuid", regexp.MustCompile(`(?i)\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`)},
+		{"id", regexp.MustCompile(`\b(?:toolu|srvtoolu|msg|req|call|chatcmpl|file|container)[_-][A-Za-z0-9_-]*[0-9][A-Za-z0-9_-]*`)},
+		{"hash", regexp.MustCompile(`(?i)\b[0-9a-f]{32,}\b`)},
+		{"time", regexp.MustCompile(`\b\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?`)},
+		{"date", regexp.MustCompile(`\b\d{4}[-/]\d{2}[-/]\d{2}\b|\b(?:(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day,? )?(?:January|February|March|April|May|June|July|August|September|October|November|December) \d{1,2},? \d{4}\b|\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? (?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) \d{1,2},? \d{4}\b`)},
+		{"tmp", regexp.MustCompile(`(?:/private)?(?:/tmp|/var/tmp|/var/folders/[^/\s"']+/[^/\s"']+/T)/[^/\s"'<>),;:]+(?:/\d{3}\b)?`)},
+		{"home", regexp.MustCompile(`(?:/home|/Users)/[^/\s"'<>),;:]+|/root\b`)},
+		{"stamp", regexp.MustCompile(`\b1[5-9]\d{8}(?:\d{3})?\b`)},
+	}
+})
+
+// A pattern is what has a name among what changes.
+type pattern struct {
 	name string
 	re   *regexp.Regexp
-}{
-	{"uuid", regexp.MustCompile(`(?i)\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`)},
-	{"id", regexp.MustCompile(`\b(?:toolu|srvtoolu|msg|req|call|chatcmpl|file|container)[_-][A-Za-z0-9_-]*[0-9][A-Za-z0-9_-]*`)},
-	{"hash", regexp.MustCompile(`(?i)\b[0-9a-f]{32,}\b`)},
-	{"time", regexp.MustCompile(`\b\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?`)},
-	{"date", regexp.MustCompile(`\b\d{4}[-/]\d{2}[-/]\d{2}\b|\b(?:(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day,? )?(?:January|February|March|April|May|June|July|August|September|October|November|December) \d{1,2},? \d{4}\b|\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? (?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) \d{1,2},? \d{4}\b`)},
-	{"tmp", regexp.MustCompile(`(?:/private)?(?:/tmp|/var/tmp|/var/folders/[^/\s"']+/[^/\s"']+/T)/[^/\s"'<>),;:]+(?:/\d{3}\b)?`)},
-	{"home", regexp.MustCompile(`(?:/home|/Users)/[^/\s"'<>),;:]+|/root\b`)},
-	{"stamp", regexp.MustCompile(`\b1[5-9]\d{8}(?:\d{3})?\b`)},
 }
 
 // key is what a request must be equal in: its method, its path, and its body in
@@ -630,7 +635,7 @@ func (c *Cassette) key(method, path string, body []byte) string {
 	for i, re := range c.opts.Normalize {
 		text = re.ReplaceAllString(text, "<"+strconv.Itoa(i+1)+">")
 	}
-	for _, n := range volatile {
+	for _, n := range volatile() {
 		seen := map[string]string{}
 		text = n.re.ReplaceAllStringFunc(text, func(s string) string {
 			if seen[s] == "" {

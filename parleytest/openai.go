@@ -440,7 +440,7 @@ func init() {
 			"Invalid 'tools[0].function.name': string does not match pattern. Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'.",
 			func(q *chatRequest) (string, string) {
 				for i, t := range q.Tools {
-					if t.Type == "function" && (!nameRE.MatchString(t.Function.Name) || len(t.Function.Name) > 64) {
+					if t.Type == "function" && (!nameRE().MatchString(t.Function.Name) || len(t.Function.Name) > 64) {
 						return fmt.Sprintf("Invalid 'tools[%d].function.name': string does not match pattern. Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'.", i), fmt.Sprintf("tools[%d].function.name", i)
 					}
 				}

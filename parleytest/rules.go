@@ -230,7 +230,7 @@ func init() { // not an initialiser, which could not refer to itself
 					if t.m["name"] == nil {
 						return path + ".name: " + required
 					}
-					return when(!toolName.MatchString(t.name), path+".name: String should match pattern '^[a-zA-Z0-9_-]{1,128}$'")
+					return when(!toolName().MatchString(t.name), path+".name: String should match pattern '^[a-zA-Z0-9_-]{1,128}$'")
 				})
 			}),
 		invalid("tool-names", "no two tools have one name", tool(`{"name":"a","input_schema":{"type":"object"}},{"name":"a","input_schema":{"type":"object"}}`),
@@ -430,7 +430,7 @@ func init() { // not an initialiser, which could not refer to itself
 			"messages.1.content.0.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'", "https://github.com/HKUDS/nanobot/pull/4356",
 			func(c *checked) string {
 				return c.eachBlock(func(b checkedBlock) string {
-					return when(b.typ == "tool_use" && !nameRE.MatchString(stringOf(b.m["id"])), b.path+".tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'")
+					return when(b.typ == "tool_use" && !nameRE().MatchString(stringOf(b.m["id"])), b.path+".tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'")
 				})
 			}),
 		invalid("tool_use-unique", "no two tool_use blocks have one id", messages(`{"role":"user","content":"hi"},{"role":"assistant","content":[{"type":"tool_use","id":"t1","name":"a","input":{}},{"type":"tool_use","id":"t1","name":"a","input":{}}]}`),
@@ -596,7 +596,7 @@ var blockFields = map[string][]struct{ name, begins, want string }{
 	"tool_result":       {{"tool_use_id", `"`, "Input should be a valid string"}},
 }
 
-var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,128}$`)
+var toolName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-zA-Z0-9_-]{1,128}$`) })
 
 // goodBody and goodHeader are a request that breaks no rule.
 const goodBody = `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}]}`

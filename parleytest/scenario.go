@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -90,7 +91,7 @@ func (s *Scenario) Validate() error {
 	var errs []error
 	seen := map[string]bool{}
 	for _, sc := range s.scripts {
-		if !nameRE.MatchString(sc.name) {
+		if !nameRE().MatchString(sc.name) {
 			errs = append(errs, fmt.Errorf("script name %q: want letters, digits, _ and -", sc.name))
 		}
 		if seen[sc.name] {
@@ -140,7 +141,7 @@ func (s *Scenario) Validate() error {
 	return fmt.Errorf("parleytest: bad scenario: %w", errors.Join(errs...))
 }
 
-var nameRE = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+var nameRE = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_-]+$`) })
 
 // A Turn is one answer of the model, with what it expects of the request. It
 // begins with one of [Say], [Think], [Call], [Block], [Expect], [Pause], [Fail]

@@ -179,7 +179,7 @@ func (p *parser) unknown() {
 
 func (p *parser) script() {
 	name := p.rest
-	if !nameRE.MatchString(name) {
+	if !nameRE().MatchString(name) {
 		p.fail("script %q: want a name of letters, digits, _ and -", name)
 		return
 	}
@@ -298,7 +298,7 @@ func (p *parser) text() string { return strings.Join(p.texts(), "") }
 func (p *parser) texts() []string {
 	rest := p.rest
 	if tag, ok := strings.CutPrefix(rest, "<<"); ok {
-		if !nameRE.MatchString(tag) {
+		if !nameRE().MatchString(tag) {
 			p.fail("<<%s: want a tag of letters, such as <<END", tag)
 			return nil
 		}

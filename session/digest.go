@@ -277,9 +277,11 @@ func (p *peeked) read(line []byte) {
 
 var (
 	// notPrompts are texts that a program put in the place of a prompt.
-	notPrompts = regexp.MustCompile(`^(?:<[a-z][\w-]*[\s>]|\[Request interrupted by user[^\]]*\])`)
-	commands   = regexp.MustCompile(`<command-name>(.*?)</command-name>`)
-	shells     = regexp.MustCompile(`<bash-input>([\s\S]*?)</bash-input>`)
+	notPrompts = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^(?:<[a-z][\w-]*[\s>]|\[Request interrupted by user[^\]]*\])`)
+	})
+	commands = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`<command-name>(.*?)</command-name>`) })
+	shells   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`<bash-input>([\s\S]*?)</bash-input>`) })
 )
 
 // promptMax is how much of a prompt a list shows, in units of UTF-16.
@@ -293,14 +295,14 @@ func promptOf(message json.RawMessage) (text, command string) {
 		if s == "" {
 			continue
 		}
-		if m := commands.FindStringSubmatch(s); m != nil {
+		if m := commands().FindStringSubmatch(s); m != nil {
 			setOnce(&command, m[1])
 			continue
 		}
-		if m := shells.FindStringSubmatch(s); m != nil {
+		if m := shells().FindStringSubmatch(s); m != nil {
 			return "! " + strings.TrimSpace(m[1]), ""
 		}
-		if !notPrompts.MatchString(s) {
+		if !notPrompts().MatchString(s) {
 			return clip(s), ""
 		}
 	}

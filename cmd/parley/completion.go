@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/parley-go/parley/agent"
 )
@@ -53,15 +54,17 @@ type completed struct {
 }
 
 var (
-	helpFlag = regexp.MustCompile(`(?m)^  (--[a-z][a-z-]*)(?: [^ ]+)*?  +(\S.*)$`)
-	helpWord = regexp.MustCompile(`(?m)^  parley [a-z-]+ ([a-z]+)(?: |$)`)
-	longFlag = regexp.MustCompile(`(?m)^  (?:-[a-z], )?(--[A-Za-z-]+)(?:.*?  +(\S.*)|.*)$`)
+	helpFlag = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^  (--[a-z][a-z-]*)(?: [^ ]+)*?  +(\S.*)$`) })
+	helpWord = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^  parley [a-z-]+ ([a-z]+)(?: |$)`) })
+	longFlag = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?m)^  (?:-[a-z], )?(--[A-Za-z-]+)(?:.*?  +(\S.*)|.*)$`)
+	})
 )
 
 // completions reads the help of every command, so that nothing has to be said twice.
 func completions(ctx context.Context) ([]completed, error) {
 	self := completed{name: "parley"}
-	for _, m := range longFlag.FindAllStringSubmatch(agent.FlagHelp(), -1) {
+	for _, m := range longFlag().FindAllStringSubmatch(agent.FlagHelp(), -1) {
 		self.flags = append(self.flags, [2]string{m[1], m[2]})
 	}
 	all := []completed{self}
@@ -73,10 +76,10 @@ func completions(ctx context.Context) ([]completed, error) {
 			return nil, fmt.Errorf("the help of %s cannot be had", c.name)
 		}
 		one := completed{name: c.name, short: c.short, flags: [][2]string{{"--help", "say how it works"}}}
-		for _, m := range helpFlag.FindAllStringSubmatch(out.String(), -1) {
+		for _, m := range helpFlag().FindAllStringSubmatch(out.String(), -1) {
 			one.flags = append(one.flags, [2]string{m[1], m[2]})
 		}
-		for _, m := range helpWord.FindAllStringSubmatch(out.String(), -1) {
+		for _, m := range helpWord().FindAllStringSubmatch(out.String(), -1) {
 			if !slices.Contains(one.words, m[1]) {
 				one.words = append(one.words, m[1])
 			}

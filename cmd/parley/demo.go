@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -105,7 +106,7 @@ func (d *demonstration) run(ctx context.Context) (err error) {
 	return nil
 }
 
-var paceLine = regexp.MustCompile(`(?m)^\s*(pause|drip|chunks) .*\n`)
+var paceLine = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^\s*(pause|drip|chunks) .*\n`) })
 
 // prepare makes the project and the script.
 func (d *demonstration) prepare(dir string) error {
@@ -128,7 +129,7 @@ func (d *demonstration) prepare(dir string) error {
 		return err
 	}
 	if !d.watched {
-		script = paceLine.ReplaceAll(script, nil)
+		script = paceLine().ReplaceAll(script, nil)
 	}
 	return os.WriteFile(filepath.Join(dir, "demo.script"), script, 0o666)
 }

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/parley-go/parley/parleytest"
@@ -144,14 +145,14 @@ func about(r *parleytest.Request) string {
 		return strings.Join(results, ", ")
 	}
 	// What the official CLI puts before a prompt says nothing here.
-	text := strings.TrimSpace(reminder.ReplaceAllString(r.LastUser(), ""))
+	text := strings.TrimSpace(reminder().ReplaceAllString(r.LastUser(), ""))
 	if text != "" {
 		return "user " + oneLine(text, 60)
 	}
 	return ""
 }
 
-var reminder = regexp.MustCompile(`(?s)<system-reminder>.*?</system-reminder>`)
+var reminder = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?s)<system-reminder>.*?</system-reminder>`) })
 
 // oneLine quotes the beginning of a text.
 func oneLine(text string, limit int) string {

@@ -31,7 +31,14 @@ func runInTerminal(ctx context.Context, p *process, cfg agent.Config, flags *age
 	s.begin()
 	defer s.end()
 	cfg.OnIndexing = nil // the screen tells it
-	out := &messageWriter{show: s.show}
+	first := true
+	out := &messageWriter{show: func(m wire.Message) {
+		// A conversation that did not even begin has said why on standard error.
+		if r, ok := m.(*wire.Result); !first || !ok || !r.IsError {
+			s.show(m)
+		}
+		first = false
+	}}
 	args = withFlags(args, "--output-format=stream-json", "--verbose")
 	if !shownByHooks(cfg, flags) {
 		args = withFlags(args, "--include-partial-messages")

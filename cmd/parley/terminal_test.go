@@ -223,6 +223,23 @@ func TestNoColor(t *testing.T) {
 	}
 }
 
+// What keeps a conversation from beginning is told once.
+func TestMissingSessionIsToldOnce(t *testing.T) {
+	for _, args := range [][]string{{"-p", "--resume", "nope", "hi"}, {"--resume", "11111111-1111-4111-8111-111111111111"}} {
+		k := sit(t, t.TempDir(), "turn\n\tsay Hello.\n", args...)
+		select {
+		case <-k.eof:
+		case <-time.After(time.Minute):
+			k.cmd.Process.Kill()
+			t.Fatal("it does not end")
+		}
+		err := k.cmd.Wait()
+		if n := strings.Count(k.out, "No conversation found"); n != 1 || err == nil || strings.Contains(k.out, "tokens") {
+			t.Errorf("%v: told %d times: %q %v", args, n, k.out, err)
+		}
+	}
+}
+
 func TestConversation(t *testing.T) {
 	home := t.TempDir()
 	k := sit(t, home, `

@@ -212,7 +212,7 @@ func (m *Manager) touch() {
 				tools = append(tools, t)
 			}
 		}
-		if !m.hidden("mcp__" + badRune.ReplaceAllString(s.name, "_")) {
+		if !m.hidden("mcp__" + badRune().ReplaceAllString(s.name, "_")) {
 			prompts = append(prompts, s.prompts...)
 			resources = resources || s.hasResources()
 		}

@@ -72,7 +72,7 @@ func (t *ResourceTool) Access(_ *tool.Env, input json.RawMessage) ([]tool.Access
 	if t == t.m.list {
 		return nil, nil
 	}
-	return []tool.Access{{Kind: tool.Other, URL: in.URI, Name: "mcp__" + badRune.ReplaceAllString(in.Server, "_")}}, nil
+	return []tool.Access{{Kind: tool.Other, URL: in.URI, Name: "mcp__" + badRune().ReplaceAllString(in.Server, "_")}}, nil
 }
 
 // Run lists or reads.
@@ -118,7 +118,7 @@ func (m *Manager) readable(name string) ([]*server, error) {
 	var found []*server
 	var names []string
 	for _, s := range m.servers {
-		if s.hasResources() && !m.hidden("mcp__"+badRune.ReplaceAllString(s.name, "_")) {
+		if s.hasResources() && !m.hidden("mcp__"+badRune().ReplaceAllString(s.name, "_")) {
 			found = append(found, s)
 			names = append(names, s.name)
 		}

@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -212,10 +213,10 @@ func (s *server) offer(raw json.RawMessage) (*Tool, error) {
 	return t, nil
 }
 
-var badRune = regexp.MustCompile(`[^A-Za-z0-9_-]`)
+var badRune = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[^A-Za-z0-9_-]`) })
 
 // normal returns a name as it is part of the names of tools.
-func normal(name string) string { return badRune.ReplaceAllString(name, "_") }
+func normal(name string) string { return badRune().ReplaceAllString(name, "_") }
 
 // ToolName returns the name that a tool of a server has for the model.
 func ToolName(server, name string) string {
@@ -229,7 +230,7 @@ func ToolName(server, name string) string {
 	return full
 }
 
-var propertyName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+var propertyName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`) })
 
 const anySchema = `{"type":"object","properties":{}}`
 
@@ -264,7 +265,7 @@ func inputSchema(raw json.RawMessage) (json.RawMessage, error) {
 	var properties map[string]json.RawMessage
 	json.Unmarshal(members["properties"], &properties)
 	for name := range properties {
-		if !propertyName.MatchString(name) {
+		if !propertyName().MatchString(name) {
 			return nil, fmt.Errorf("the API takes no parameter of the name %q", clip(name, 80))
 		}
 	}

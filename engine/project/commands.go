@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -67,7 +68,7 @@ func (l *loader) skill(p place, dir, plugin string) {
 }
 
 // name is what the name of a command may be.
-var namePattern = regexp.MustCompile(`^[\pL\pN_][\pL\pN_.:-]*$`)
+var namePattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[\pL\pN_][\pL\pN_.:-]*$`) })
 
 func (l *loader) command(p place, path, name, plugin string, skill bool) {
 	kind := "command"
@@ -85,7 +86,7 @@ func (l *loader) command(p place, path, name, plugin string, skill bool) {
 		l.problem(path, "%v", err)
 		return
 	}
-	if !namePattern.MatchString(name) || utf8.RuneCountInString(name) > 100 {
+	if !namePattern().MatchString(name) || utf8.RuneCountInString(name) > 100 {
 		l.problem(path, "%q cannot be the name of a command", name)
 		return
 	}
@@ -170,7 +171,7 @@ type Part struct {
 }
 
 // shell is a command in the text: !`git status`, or a block that begins with ```!.
-var shell = regexp.MustCompile("(?ms)^```!\\s*\\n(.*?)^```\\s*?$|!`([^`\\n]+)`")
+var shell = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("(?ms)^```!\\s*\\n(.*?)^```\\s*?$|!`([^`\\n]+)`") })
 
 // Expand writes the text with arguments in it. Commands of the shell are those that
 // the file has: what is in the arguments is never one.
@@ -179,7 +180,7 @@ func (c *Command) Expand(args string) []Part {
 	words := Words(args)
 	used := false
 	fill := func(text string) string {
-		return placeholder.ReplaceAllStringFunc(text, func(p string) string {
+		return placeholder().ReplaceAllStringFunc(text, func(p string) string {
 			if p[0] == '\\' {
 				return p[1:] // it is meant as it is
 			}
@@ -204,7 +205,7 @@ func (c *Command) Expand(args string) []Part {
 	}
 	var parts []Part
 	at := 0
-	for _, m := range shell.FindAllStringSubmatchIndex(c.body, 50) {
+	for _, m := range shell().FindAllStringSubmatchIndex(c.body, 50) {
 		if m[0] > at {
 			parts = append(parts, Part{Text: fill(c.body[at:m[0]])})
 		}
@@ -226,7 +227,9 @@ func (c *Command) Expand(args string) []Part {
 
 // placeholder is where arguments go: all of them, one by its number from zero, or one
 // by its name. Behind a backslash nothing goes.
-var placeholder = regexp.MustCompile(`\\?\$(?:ARGUMENTS(?:\[\d{1,3}\])?|\d{1,3}|[\pL_][\pL\pN_-]*)`)
+var placeholder = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\\?\$(?:ARGUMENTS(?:\[\d{1,3}\])?|\d{1,3}|[\pL_][\pL\pN_-]*)`)
+})
 
 // Words splits arguments at spaces that are outside of quotes. A backslash takes the
 // space, the quote or the backslash behind it for what it is, and stays before anything

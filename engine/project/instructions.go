@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/bmatcuk/doublestar/v4"
 
@@ -87,13 +88,15 @@ func (l *loader) rules(p place, dir, base string) {
 }
 
 // mention is a path behind an @ that begins a word.
-var mention = regexp.MustCompile(`(?:^|[\s(\["'])@(?:"([^"\n]+)"|([^\s"'()\[\]<>@]+))`)
+var mention = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?:^|[\s(\["'])@(?:"([^"\n]+)"|([^\s"'()\[\]<>@]+))`)
+})
 
 // Mentions returns the paths that a text names with an @, each once, in order. What
 // is code in Markdown does not count.
 func Mentions(text string) []string {
 	var paths []string
-	for _, m := range mention.FindAllStringSubmatch(withoutCode(text), 200) {
+	for _, m := range mention().FindAllStringSubmatch(withoutCode(text), 200) {
 		path := m[1]
 		if path == "" {
 			path = strings.TrimRight(m[2], ".,;:!?")

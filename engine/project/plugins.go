@@ -67,7 +67,7 @@ func (l *loader) plugin(dir string) (*PluginInfo, error) {
 		}
 		p.Version, p.Description = clean(manifest.Version, 100), clean(manifest.Description, 300)
 	}
-	if !namePattern.MatchString(p.Name) {
+	if !namePattern().MatchString(p.Name) {
 		return nil, fmt.Errorf("%q cannot be the name of a plugin", p.Name)
 	}
 	if slices.ContainsFunc(l.c.Plugins, func(o *PluginInfo) bool { return o.Err == nil && o.Name == p.Name }) {

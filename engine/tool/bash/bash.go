@@ -31,6 +31,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -156,7 +157,7 @@ func (t *Tool) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, erro
 	return []tool.Access{{Kind: tool.Execute, Command: in.Command, Sandbox: in.where(env)}}, nil
 }
 
-var loneSleep = regexp.MustCompile(`^\s*sleep\s+([0-9]{2,}|[0-9.]+[mhd])\s*;?\s*$`)
+var loneSleep = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*sleep\s+([0-9]{2,}|[0-9.]+[mhd])\s*;?\s*$`) })
 
 // maxBackground is how many commands may run in the background at a time.
 const maxBackground = 64
@@ -173,7 +174,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	if strings.ContainsRune(in.Command, 0) {
 		return nil, tool.Misuse("The command has a NUL byte in it, which no shell takes.")
 	}
-	if !bool(in.RunInBackground) && loneSleep.MatchString(in.Command) {
+	if !bool(in.RunInBackground) && loneSleep().MatchString(in.Command) {
 		return nil, tool.Misuse("Blocked: standalone %s. It would only hold up the conversation. To wait for a command, start it with run_in_background and wait for it with TaskOutput; to wait for something else, run a loop that looks for it.", strings.TrimSpace(in.Command))
 	}
 	if n := len(call.Env.Tasks().Running()); n >= maxBackground {
@@ -377,14 +378,16 @@ func clean(data []byte) string {
 	return strings.TrimRight(text, " \t\r\n")
 }
 
-var dataURI = regexp.MustCompile(`^data:(image/(?:png|jpeg|gif|webp));base64,([A-Za-z0-9+/=\s]+)$`)
+var dataURI = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^data:(image/(?:png|jpeg|gif|webp));base64,([A-Za-z0-9+/=\s]+)$`)
+})
 
 // imageOf returns the picture that a command printed as a data URI, if it did.
 func imageOf(text string) wire.Block {
 	if !strings.HasPrefix(text, "data:image/") {
 		return nil
 	}
-	m := dataURI.FindStringSubmatch(text)
+	m := dataURI().FindStringSubmatch(text)
 	if m == nil {
 		return nil
 	}
@@ -396,16 +399,16 @@ func imageOf(text string) wire.Block {
 }
 
 var (
-	separators  = regexp.MustCompile(`&&|\|\||[;|\n]`)
-	assignments = regexp.MustCompile(`^(?:[A-Za-z_][A-Za-z0-9_]*=\S*\s+)+`)
+	separators  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`&&|\|\||[;|\n]`) })
+	assignments = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?:[A-Za-z_][A-Za-z0-9_]*=\S*\s+)+`) })
 	quiet       = []string{"cd", "chgrp", "chmod", "chown", "cp", "export", "ln", "mkdir", "mv", "rm", "rmdir", "set", "sleep", "touch", "unset", "wait"}
 )
 
 // words returns the first word of each simple command, roughly.
 func words(command string) []string {
 	var first []string
-	for _, part := range separators.Split(command, -1) {
-		part = assignments.ReplaceAllString(strings.TrimSpace(part)+" ", "")
+	for _, part := range separators().Split(command, -1) {
+		part = assignments().ReplaceAllString(strings.TrimSpace(part)+" ", "")
 		if f := strings.Fields(part); len(f) > 0 {
 			first = append(first, filepath.Base(f[0]))
 		}

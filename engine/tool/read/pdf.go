@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"sync"
 
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/files"
@@ -24,11 +25,11 @@ type PDFFile struct {
 	OriginalSize int64  `json:"originalSize"`
 }
 
-var pageRange = regexp.MustCompile(`^ *(\d+) *(?:(-) *(\d*) *)?$`)
+var pageRange = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^ *(\d+) *(?:(-) *(\d*) *)?$`) })
 
 // parsePages reads a range of pages, counted from 1. An open end is 0.
 func parsePages(text string) (first, last int, err error) {
-	m := pageRange.FindStringSubmatch(text)
+	m := pageRange().FindStringSubmatch(text)
 	if m != nil {
 		first, err = strconv.Atoi(m[1])
 		switch {
