@@ -134,7 +134,7 @@ func (s *server) agentParts(def *agents.Definition) (*engine.AgentParts, error) 
 			if err != nil {
 				return nil, fmt.Errorf("its MCP server %s: %w", name, err)
 			}
-			if set.prefs.Admits(name, raw) && !(def.Path != "" && set.flags.StrictMCP) {
+			if set.prefs().Admits(name, raw) && !(def.Path != "" && set.flags.StrictMCP) {
 				servers = append(servers, mcp.Server{Name: name, Config: cfg})
 			}
 		}
@@ -150,7 +150,7 @@ func (s *server) agentParts(def *agents.Definition) (*engine.AgentParts, error) 
 		if err != nil {
 			return nil, err
 		}
-		hooks, err := set.prefs.HooksIn(def.Path, text)
+		hooks, err := set.prefs().HooksIn(def.Path, text)
 		if err != nil {
 			return nil, err
 		}
@@ -204,7 +204,7 @@ const (
 // agentMemory tells an agent where it remembers, and what it wrote there.
 func (set *setup) agentMemory(def *agents.Definition) string {
 	base, dir := set.cfg.Cwd, ".claude/agent-memory"
-	sources := set.prefs.Sources()
+	sources := set.prefs().Sources()
 	on := sources.Project
 	switch def.Memory {
 	case "user":

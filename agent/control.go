@@ -12,8 +12,6 @@ import (
 
 	"github.com/parley-go/parley/engine"
 	"github.com/parley-go/parley/engine/agents"
-	"github.com/parley-go/parley/engine/policy"
-	"github.com/parley-go/parley/engine/settings"
 	"github.com/parley-go/parley/engine/tool/files"
 	"github.com/parley-go/parley/wire"
 )
@@ -366,11 +364,7 @@ func (s *server) applySettings(changes map[string]json.RawMessage) error {
 	if err != nil {
 		return fmt.Errorf("apply_flag_settings: %w", err)
 	}
-	updates, err := flagRules(prefs)
-	if err != nil {
-		return fmt.Errorf("apply_flag_settings: %w", err)
-	}
-	commands, err := s.commandHooks(prefs)
+	adopt, err := s.adopt(prefs)
 	if err != nil {
 		return fmt.Errorf("apply_flag_settings: %w", err)
 	}
@@ -379,7 +373,6 @@ func (s *server) applySettings(changes map[string]json.RawMessage) error {
 			style = prefs.String("outputStyle")
 		}
 		if err := s.conv.SetOutputStyle(style); err != nil {
-			commands.Close()
 			return fmt.Errorf("apply_flag_settings: %w", err)
 		}
 	}
@@ -391,34 +384,7 @@ func (s *server) applySettings(changes map[string]json.RawMessage) error {
 	if _, ok := changes["effortLevel"]; ok {
 		s.conv.SetEffort(effort)
 	}
-	if _, ok := changes["permissions"]; ok {
-		for _, u := range updates {
-			s.conv.Apply(u)
-		}
-		s.conv.Apply(&wire.PermissionUpdate{Type: wire.UpdateAddDirectories, Directories: prefs.Directories()})
-	}
 	s.set.flags.Settings = flag
-	s.set.takeSettings(prefs)
-	s.useHooks(commands)
+	adopt()
 	return nil
-}
-
-// flagRules returns the changes that make the rules of --settings those there are.
-func flagRules(prefs *settings.Settings) ([]*wire.PermissionUpdate, error) {
-	var updates []*wire.PermissionUpdate
-	for _, b := range []wire.PermissionBehavior{wire.BehaviorDeny, wire.BehaviorAsk, wire.BehaviorAllow} {
-		u := &wire.PermissionUpdate{Type: wire.UpdateReplaceRules, Behavior: b, Destination: wire.PermissionDestination(policy.LayerFlag)}
-		for _, have := range prefs.Rules() {
-			if have.Layer != settings.Flag || have.Behavior != b {
-				continue
-			}
-			r, err := policy.Parse(have.Text, b, ruleSource(have))
-			if err != nil {
-				return nil, err
-			}
-			u.Rules = append(u.Rules, &wire.PermissionRule{ToolName: r.Tool, RuleContent: r.Content})
-		}
-		updates = append(updates, u)
-	}
-	return updates, nil
 }

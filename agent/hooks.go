@@ -19,6 +19,7 @@ import (
 // A hookMatcher is callbacks that the host registered for an event.
 type hookMatcher struct {
 	matcher hook.Matcher
+	text    string // of the matcher
 	ids     []string
 	timeout time.Duration
 	failure string // "block", "ask" or "continue"; empty means what the event asks for
@@ -31,7 +32,7 @@ func (s *server) registerHooks(hooks map[wire.HookEvent][]*wire.HookMatcher) {
 	clear(s.hooks)
 	for event, list := range hooks {
 		for _, m := range list {
-			h := &hookMatcher{ids: m.HookCallbackIDs, timeout: time.Duration(m.Timeout * float64(time.Second)), failure: m.OnFailure}
+			h := &hookMatcher{text: m.Matcher, ids: m.HookCallbackIDs, timeout: time.Duration(m.Timeout * float64(time.Second)), failure: m.OnFailure}
 			// A matcher that cannot be read is for everything: a hook that
 			// guards too much does less harm than one that guards nothing.
 			if matcher, err := hook.Compile(m.Matcher); err == nil {
@@ -42,9 +43,9 @@ func (s *server) registerHooks(hooks map[wire.HookEvent][]*wire.HookMatcher) {
 	}
 }
 
-// commandHooks makes the hooks of settings ready.
-func (s *server) commandHooks(prefs *settings.Settings) (*hook.Runner, error) {
-	hooks := prefs.Hooks()
+// commandHooks makes the hooks of settings ready, and more of them.
+func (s *server) commandHooks(prefs *settings.Settings, held ...settings.Hook) (*hook.Runner, error) {
+	hooks := append(prefs.Hooks(), held...)
 	for _, p := range s.plugins() {
 		more, err := s.set.pluginHooks(prefs, p)
 		if err != nil {
@@ -79,7 +80,7 @@ func (s *server) newRunner(hooks []settings.Hook) (*hook.Runner, error) {
 
 // startHooks makes the hooks of settings those that are called.
 func (s *server) startHooks() error {
-	commands, err := s.commandHooks(s.set.prefs)
+	commands, err := s.commandHooks(s.set.prefs())
 	if err != nil {
 		return fmt.Errorf("Error: %w", err)
 	}
@@ -204,7 +205,9 @@ func (s *server) Hooks(ctx context.Context, in wire.HookInput, subject, toolUseI
 	}
 	own := commands.Run(ctx, in, subject)
 	wg.Wait()
-	return append(answers, hookAnswers(own)...)
+	answers = append(answers, hookAnswers(own)...)
+	s.takeWatch(answers)
+	return answers
 }
 
 func hookAnswers(list []hook.Answer) (answers []engine.HookAnswer) {

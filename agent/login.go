@@ -26,7 +26,7 @@ func (cfg *Config) Logins() *mcp.Logins {
 // logins is where log-ins are kept, where the user's settings count. Else a log-in ends with
 // the conversation: what one user of a service did is nothing for the next.
 func (set *setup) logins() *mcp.Logins {
-	if !set.prefs.Sources().User {
+	if !set.prefs().Sources().User {
 		return nil
 	}
 	return set.cfg.Logins()

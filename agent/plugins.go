@@ -89,7 +89,7 @@ func (set *setup) pluginServers(p *project.PluginInfo) ([]mcp.Server, error) {
 	for _, srv := range servers {
 		srv.Name = "plugin:" + p.Name + ":" + srv.Name
 		raw, _ := json.Marshal(srv.Config)
-		if srv.Config.Type == "sdk" || !set.prefs.Admits(srv.Name, raw) {
+		if srv.Config.Type == "sdk" || !set.prefs().Admits(srv.Name, raw) {
 			continue
 		}
 		if srv.Config.Env == nil {

@@ -25,7 +25,7 @@ import (
 // settings.
 func (set *setup) loadProject() *project.Context {
 	var sources []string
-	for name, ok := range map[string]bool{project.User: set.prefs.Sources().User, project.Project: set.prefs.Sources().Project, project.Local: set.prefs.Sources().Local} {
+	for name, ok := range map[string]bool{project.User: set.prefs().Sources().User, project.Project: set.prefs().Sources().Project, project.Local: set.prefs().Sources().Local} {
 		if ok {
 			sources = append(sources, name)
 		}
@@ -135,7 +135,7 @@ func (s *server) reload() error {
 	if before == 0 && len(s.plugins()) == 0 {
 		return nil
 	}
-	commands, err := s.commandHooks(s.set.prefs)
+	commands, err := s.commandHooks(s.set.prefs(), s.set.held...)
 	if err != nil {
 		return err
 	}
@@ -213,5 +213,5 @@ func (set *setup) trustsFile(path string, content []byte) bool {
 	if err != nil || strings.HasPrefix(rel, "..") {
 		return false // what is above is not looked at by those who trust
 	}
-	return set.prefs.TrustsFile(path, content)
+	return set.prefs().TrustsFile(path, content)
 }

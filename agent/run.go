@@ -69,7 +69,7 @@ func run(ctx context.Context, cfg Config, flags *Flags, stdin io.Reader, stdout,
 	for _, name := range flags.Ignored {
 		fmt.Fprintf(debug, "[debug] %s is accepted and has no effect in this version\n", name)
 	}
-	names, at := set.prefs.Unknown()
+	names, at := set.prefs().Unknown()
 	for i, name := range names {
 		fmt.Fprintf(debug, "[debug] %v: the setting %s is not known to this version\n", at[i], name)
 	}

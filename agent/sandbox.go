@@ -19,7 +19,7 @@ func ownTemp() string {
 
 // startSandbox makes the sandbox of the settings, if they ask for one.
 func (set *setup) startSandbox() error {
-	raw, _ := set.prefs.Get("sandbox")
+	raw, _ := set.prefs().Get("sandbox")
 	settings, err := sandbox.Parse(raw)
 	if err != nil {
 		return fmt.Errorf("Error: %w", err)

@@ -37,6 +37,9 @@ type server struct {
 	greeted bool         // it has sent initialize
 	ending  bool         // what it asks of MCP servers is not begun any more
 
+	refreshing chan struct{} // full while somebody looks for files that have changed
+	watch      watch
+
 	heard   chan struct{} // the host or we said something
 	changed chan struct{} // something about MCP servers is new
 
@@ -68,7 +71,7 @@ const outboxGrace = 2 * time.Second
 
 func newServer(set *setup, out *outbox, stderr io.Writer) *server {
 	s := &server{set: set, out: out, stderr: stderr, pending: map[string]chan reply{},
-		hooks: map[wire.HookEvent][]*hookMatcher{}, heard: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
+		hooks: map[wire.HookEvent][]*hookMatcher{}, refreshing: make(chan struct{}, 1), heard: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
 	s.jobsCtx, s.stopJobs = context.WithCancelCause(context.Background())
 	return s
 }
@@ -81,7 +84,7 @@ func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) in
 	defer stop()
 	s := newServer(set, out, stderr)
 	s.mcp = s.newManager()
-	set.tell, set.parts = s.Emit, s.agentParts
+	set.tell, set.parts, set.refresh = s.Emit, s.agentParts, s.refresh
 	set.mirror = func(path string, records []json.RawMessage) {
 		out.put(&wire.TranscriptMirror{FilePath: path, Entries: records})
 	}

@@ -296,7 +296,7 @@ const notAdmitted = "the settings do not let this server be used (allowedMcpServ
 // admits reports whether the settings let an MCP server be used.
 func (set *setup) admits(name string, cfg *wire.MCPServerConfig) bool {
 	raw, _ := json.Marshal(cfg)
-	return set.prefs.Admits(name, raw)
+	return set.prefs().Admits(name, raw)
 }
 
 // callServer calls a tool of an MCP server for the host.
@@ -408,7 +408,7 @@ func (set *setup) loadProjectServers() error {
 	}
 	vars := maps.Clone(set.vars)
 	maps.DeleteFunc(vars, func(k, _ string) bool { return isCredential(k) })
-	for _, have := range set.prefs.Servers() {
+	for _, have := range set.prefs().Servers() {
 		cfg := new(wire.MCPServerConfig)
 		if err := json.Unmarshal(have.Config, cfg); err != nil {
 			return fmt.Errorf("Error: %v: the MCP server %s cannot be read: %w", have.Origin, have.Name, err)

@@ -54,7 +54,7 @@ func (set *setup) mirrored(log session.Log) session.Log {
 // finish, another agent does.
 func (set *setup) compressOld() {
 	files, ok := set.store.(*session.Files)
-	days, _ := set.prefs.Int("compressSessionsAfterDays")
+	days, _ := set.prefs().Int("compressSessionsAfterDays")
 	if !ok || days <= 0 || set.flags.NoPersist {
 		return
 	}

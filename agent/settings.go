@@ -90,9 +90,13 @@ func (set *setup) loadSettings() error {
 	return nil
 }
 
+// prefs are the settings that count.
+func (set *setup) prefs() *settings.Settings { return set.current.Load() }
+
 // takeSettings makes settings those that count.
 func (set *setup) takeSettings(prefs *settings.Settings) {
-	set.prefs, set.settings = prefs, map[string]json.RawMessage{}
+	set.current.Store(prefs)
+	set.settings = map[string]json.RawMessage{}
 	json.Unmarshal(prefs.Effective(), &set.settings)
 }
 
@@ -102,7 +106,7 @@ func (set *setup) mode() wire.PermissionMode {
 		mode = wire.ModeBypassPermissions
 	}
 	if mode == "" {
-		mode = set.prefs.Mode()
+		mode = set.prefs().Mode()
 	}
 	switch mode {
 	case "", wire.ModeManual, wire.ModeAuto, wire.ModeDelegate:
@@ -113,7 +117,7 @@ func (set *setup) mode() wire.PermissionMode {
 }
 
 func (set *setup) bypassAllowed() bool {
-	if set.prefs.BypassDisabled() {
+	if set.prefs().BypassDisabled() {
 		return false
 	}
 	if set.cfg.Root && set.vars["IS_SANDBOX"] != "1" && !set.sandbox.Active() {
@@ -137,15 +141,28 @@ func (set *setup) rules() (*policy.Policy, error) {
 	for _, text := range set.flags.DisallowedTools {
 		add(text, wire.BehaviorDeny, policy.Source{Layer: policy.LayerCLI, File: "--disallowedTools"})
 	}
-	if !set.prefs.ManagedRulesOnly() {
+	if !set.prefs().ManagedRulesOnly() {
 		for _, text := range set.flags.AllowedTools {
 			add(text, wire.BehaviorAllow, policy.Source{Layer: policy.LayerCLI, File: "--allowedTools"})
 		}
 	}
-	for _, r := range set.prefs.Rules() {
-		add(r.Text, r.Behavior, ruleSource(r))
+	rules, err := fileRules(set.prefs())
+	p.Add(rules...)
+	return p, errors.Join(append(errs, err)...)
+}
+
+// fileRules returns the rules of settings.
+func fileRules(prefs *settings.Settings) (rules []policy.Rule, err error) {
+	var errs []error
+	for _, have := range prefs.Rules() {
+		r, err := policy.Parse(have.Text, have.Behavior, ruleSource(have))
+		if err != nil {
+			errs = append(errs, fmt.Errorf("Error: %v", err))
+			continue
+		}
+		rules = append(rules, r)
 	}
-	return p, errors.Join(errs...)
+	return rules, errors.Join(errs...)
 }
 
 // lint looks for rules that do not do what they seem to.
@@ -176,7 +193,7 @@ func ruleSource(r settings.Rule) policy.Source {
 func (set *setup) sources() []*wire.SettingsSource {
 	sources := []*wire.SettingsSource{}
 	for _, layer := range []settings.Layer{settings.User, settings.Project, settings.Local, settings.Flag, settings.Managed} {
-		raw := set.prefs.Layer(layer)
+		raw := set.prefs().Layer(layer)
 		if raw == nil {
 			continue
 		}
@@ -193,14 +210,14 @@ func (set *setup) sources() []*wire.SettingsSource {
 // the project has no effect, and what is the matter with rules.
 func (set *setup) initExtra() map[string]json.RawMessage {
 	extra := map[string]json.RawMessage{}
-	if files := set.prefs.Files(); len(files) > 0 {
+	if files := set.prefs().Files(); len(files) > 0 {
 		var list []map[string]string
 		for _, f := range files {
 			list = append(list, map[string]string{"layer": string(f.Layer), "file": f.File})
 		}
 		extra["settings_files"], _ = json.Marshal(list)
 	}
-	if inert := set.prefs.Inert(); len(inert) > 0 {
+	if inert := set.prefs().Inert(); len(inert) > 0 {
 		extra["inert"], _ = json.Marshal(inert)
 	}
 	if len(set.findings) > 0 {
@@ -222,12 +239,12 @@ func (set *setup) initExtra() map[string]json.RawMessage {
 }
 
 // effective returns the settings that count.
-func (set *setup) effective() json.RawMessage { return set.prefs.Effective() }
+func (set *setup) effective() json.RawMessage { return set.prefs().Effective() }
 
 // commandEnv returns the environment of commands and hooks: that of the process
 // with what settings say, without credentials.
 func (set *setup) commandEnv() []string {
-	vars := set.prefs.CommandEnv()
+	vars := set.prefs().CommandEnv()
 	var environ []string
 	for _, kv := range set.cfg.Environ {
 		k, _, _ := strings.Cut(kv, "=")
@@ -254,7 +271,7 @@ func isCredential(name string) bool {
 // what --settings is then. A change to null takes a setting back.
 func (set *setup) withFlagSettings(changes map[string]json.RawMessage) (*settings.Settings, string, error) {
 	all := map[string]json.RawMessage{}
-	if raw := set.prefs.Layer(settings.Flag); raw != nil {
+	if raw := set.prefs().Layer(settings.Flag); raw != nil {
 		if err := json.Unmarshal(raw, &all); err != nil {
 			return nil, "", err
 		}
@@ -270,13 +287,11 @@ func (set *setup) withFlagSettings(changes map[string]json.RawMessage) (*setting
 	if err != nil {
 		return nil, "", err
 	}
-	flags := *set.flags
-	flags.Settings = string(text)
-	prefs, err := ReadSettings(set.cfg, &flags)
+	prefs, err := set.prefs().WithFlag(string(text))
 	if err != nil {
 		return nil, "", err
 	}
 	raw, _ := prefs.Get("sandbox")
 	_, err = sandbox.Parse(raw)
-	return prefs, flags.Settings, err
+	return prefs, string(text), err
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/parley-go/parley/engine"
 	"github.com/parley-go/parley/engine/agents"
@@ -111,14 +114,17 @@ type setup struct {
 
 	projectServers []mcp.Server // those of the project that are trusted
 
-	prefs     *settings.Settings
+	current   atomic.Pointer[settings.Settings]
+	held      []settings.Hook            // of the project, which its settings do not have any more
+	written   sync.Map                   // files of settings as they looked when we wrote them, by path
 	settings  map[string]json.RawMessage // those that count, by name
 	keySource string                     // where the key is from, as hosts are told
 	tokenFrom string                     // where a token is from, as hosts are told
 	provider  string                     // of the model, as hosts are told
 	sessionID string
-	history   *session.History   // of a session that goes on
-	tell      func(wire.Message) // tells the host something beside the conversation; may be nil
+	history   *session.History      // of a session that goes on
+	refresh   func(context.Context) // looks for files that have changed; may be nil
+	tell      func(wire.Message)    // tells the host something beside the conversation; may be nil
 	log       session.Log
 	store     session.Store                                // nil if sessions are kept nowhere
 	mirror    func(path string, records []json.RawMessage) // tells the host what was written; nil if it reads no lines
@@ -161,14 +167,14 @@ func newSetup(cfg Config, flags *Flags) (*setup, error) {
 	if err := set.loadProjectServers(); err != nil {
 		return nil, err
 	}
-	if set.mode() == wire.ModeBypassPermissions && set.prefs.BypassDisabled() {
+	if set.mode() == wire.ModeBypassPermissions && set.prefs().BypassDisabled() {
 		return nil, errors.New("Error: the settings do not allow the mode bypassPermissions.")
 	}
 	if err := set.startSandbox(); err != nil {
 		return nil, err
 	}
 	set.lint()
-	for _, h := range set.prefs.HooksNotRun() {
+	for _, h := range set.prefs().HooksNotRun() {
 		set.notices = append(set.notices, fmt.Sprintf("%v: a %s hook of the type %q is not run by this version", h.Origin, h.Event, h.Kind))
 	}
 	if set.mode() == wire.ModeBypassPermissions && cfg.Root && set.vars["IS_SANDBOX"] != "1" && !set.sandbox.Active() {
@@ -243,7 +249,7 @@ func (set *setup) environment(sessionID string) *tool.Env {
 // roots are the directories that the conversation begins with.
 func (set *setup) roots() []string {
 	roots := []string{set.cfg.Cwd}
-	for _, d := range append(set.absolute(set.flags.AddDirs), set.prefs.Directories()...) {
+	for _, d := range append(set.absolute(set.flags.AddDirs), set.prefs().Directories()...) {
 		if !slices.Contains(roots, d) {
 			roots = append(roots, d)
 		}
@@ -322,9 +328,9 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 		SmallModel: set.smallModel(), ServerTools: set.serverTools(), Tools: set.tools(), Questions: set.questions(),
 		Agents: offered, Agent: self, AgentName: f.Agent, AgentParts: set.parts, NoSendMessage: set.noSendMessage(), ForwardSubagents: f.ForwardSubagents,
 		NoBackground: on[set.vars["CLAUDE_CODE_DISABLE_BACKGROUND_TASKS"]], MCP: servers, Env: set.environment(id),
-		Policy: rules, Mode: set.mode(), AllowBypass: set.bypassAllowed(), FixedAllows: set.prefs.ManagedRulesOnly(), Keep: set.prefs.Keep,
-		NoPrompts: f.NoPrompts || set.prefs.Bool("permissions", "denyInsteadOfPrompting"),
-		Project:   context, ReadProject: set.loadProject, Git: set.git, SkillTool: set.skillTool(), OutputStyle: set.prefs.String("outputStyle"), NoSlashCommands: f.NoSlashCommands, PromptCommands: promptCommands(servers),
+		Policy: rules, Mode: set.mode(), AllowBypass: set.bypassAllowed(), FixedAllows: set.prefs().ManagedRulesOnly(), Keep: set.keep, Refresh: set.refresh,
+		NoPrompts: f.NoPrompts || set.prefs().Bool("permissions", "denyInsteadOfPrompting"),
+		Project:   context, ReadProject: set.loadProject, Git: set.git, SkillTool: set.skillTool(), OutputStyle: set.prefs().String("outputStyle"), NoSlashCommands: f.NoSlashCommands, PromptCommands: promptCommands(servers),
 		SystemPrompt: system, AppendSystemPrompt: appended, JSONSchema: f.JSONSchema,
 		Thinking: thinking(f.Thinking, tokens, f.ThinkingDisplay), Effort: f.Effort, Betas: f.Betas,
 		Compaction: set.compaction(), MaxTurns: f.MaxTurns, MaxBudget: f.MaxBudget, Partial: f.Partial, Replay: f.ReplayUsers,
@@ -349,7 +355,7 @@ func (set *setup) compaction() engine.Compaction {
 	}
 	c := engine.Compaction{Off: on("DISABLE_COMPACT"), AutoOff: on("DISABLE_AUTO_COMPACT"), Window: number("CLAUDE_CODE_AUTO_COMPACT_WINDOW"),
 		Percent: int(min(number("CLAUDE_AUTOCOMPACT_PCT_OVERRIDE"), 100))}
-	if raw, _ := set.prefs.Get("autoCompactEnabled"); string(raw) == "false" {
+	if raw, _ := set.prefs().Get("autoCompactEnabled"); string(raw) == "false" {
 		c.AutoOff = true
 	}
 	// The environment is for whoever runs the agent, the flag for one conversation,
@@ -359,7 +365,7 @@ func (set *setup) compaction() engine.Compaction {
 		c.WindowFrom = "env"
 	} else if c.Window = set.flags.CompactWindow; c.Window > 0 {
 		c.WindowFrom = "settings" // so the official command calls its flag, too
-	} else if n, ok := set.prefs.Int("autoCompactWindow"); ok && n > 0 {
+	} else if n, ok := set.prefs().Int("autoCompactWindow"); ok && n > 0 {
 		c.Window, c.WindowFrom = int64(n), "settings"
 	}
 	return c

@@ -107,6 +107,11 @@ type Config struct {
 	// goroutines. Nil means that none is kept.
 	Keep func(*wire.PermissionUpdate) (path string, err error)
 
+	// Refresh is called before a prompt is taken and before a call is judged, by
+	// several goroutines, none of which owns the conversation: it may change the rules
+	// if what they are from has changed. Nil means that nothing does.
+	Refresh func(context.Context)
+
 	// What the user and the project say. Project may be nil.
 	Project         *project.Context
 	ReadProject     func() *project.Context // reads it anew, for /clear; nil leaves it as it is

@@ -83,7 +83,7 @@ type Conversation struct {
 
 	// What tools work in changes between rounds, when none runs.
 	roots   []string
-	environ map[string]string // changes that are still to be made
+	environ map[string]*string // changes that are still to be made; nil takes a variable away
 
 	transcript  transcript
 	parent      string // uuid of the last record of the log
@@ -583,11 +583,54 @@ func (c *Conversation) Apply(u *wire.PermissionUpdate) {
 
 // SetEnviron changes the environment of commands that start from now on.
 func (c *Conversation) SetEnviron(vars map[string]string) {
-	if c.environ == nil {
-		c.environ = map[string]string{}
+	changes := map[string]*string{}
+	for k, v := range vars {
+		changes[k] = &v
 	}
-	maps.Copy(c.environ, vars)
+	c.ChangeEnviron(changes)
 }
+
+// ChangeEnviron is [Conversation.SetEnviron] that can take variables away, too: those that
+// are nil.
+func (c *Conversation) ChangeEnviron(changes map[string]*string) {
+	if c.environ == nil {
+		c.environ = map[string]*string{}
+	}
+	maps.Copy(c.environ, changes)
+}
+
+// Rules are what of the permissions can change while a conversation runs.
+type Rules struct {
+	// Rules take the place of those there are, but for those that Keep wants to stay.
+	Rules       []policy.Rule
+	Keep        func(policy.Rule) bool
+	AllowBypass bool // see [Config]; a mode that is not allowed any more ends
+	FixedAllows bool // see [Config]
+	InitExtra   map[string]json.RawMessage
+}
+
+// SetRules changes the rules, for subagents that run as well.
+func (c *Conversation) SetRules(r Rules) {
+	c.policy.Replace(r.Rules, r.Keep)
+	c.cfg.AllowBypass, c.cfg.FixedAllows, c.cfg.InitExtra = r.AllowBypass, r.FixedAllows, r.InitExtra
+	if c.mode == wire.ModeBypassPermissions && !r.AllowBypass {
+		c.SetMode(wire.ModeDefault)
+	}
+	c.hide()
+}
+
+// Hooks calls the hooks for an event that is not of a turn. It may be called from anywhere
+// but from inside of [Conversation.Do].
+func (c *Conversation) Hooks(ctx context.Context, in wire.HookInput, subject string) (answers []HookAnswer) {
+	var host Host
+	if c.Do(func() { host = c.host }) {
+		answers = host.Hooks(ctx, in, subject, NewID())
+	}
+	return answers
+}
+
+// TranscriptPath is where the session is kept, as hooks are told; it may be empty.
+func (c *Conversation) TranscriptPath() string { return c.logPath() }
 
 // settleEnv makes the changes to what tools work in. No tool runs now.
 func (c *Conversation) settleEnv() {
@@ -596,7 +639,9 @@ func (c *Conversation) settleEnv() {
 	}
 	for k, v := range c.environ {
 		c.env.Environ = slices.DeleteFunc(slices.Clone(c.env.Environ), func(kv string) bool { return strings.HasPrefix(kv, k+"=") })
-		c.env.Environ = append(c.env.Environ, k+"="+v)
+		if v != nil {
+			c.env.Environ = append(c.env.Environ, k+"="+*v)
+		}
 	}
 	c.environ = nil
 }

@@ -65,7 +65,6 @@ func (c *Conversation) promptHooks(t *turn, p *prompt) (more []string, blocked b
 			if reason == "" {
 				reason = a.Output.StopReason
 			}
-			t.unshown = said != nil && said.SuppressOriginalPrompt
 			return nil, true, reason
 		}
 		if said != nil && said.SessionTitle != "" && c.sub == nil {
@@ -657,9 +656,6 @@ func (c *Conversation) expansionHooks(t *turn, p *prompt, cmd *slashCommand) (mo
 	for _, a := range answers {
 		if a.Err != nil && (a.Block || a.Ask) { // there is nobody to ask about a prompt
 			return nil, true, fmt.Sprintf("a hook failed: %v", a.Err)
-		}
-		if o, ok := specific[*wire.UserPromptExpansionOutput](a); ok {
-			t.unshown = o.SuppressOriginalPrompt
 		}
 		if a.Err == nil && a.Output != nil && (a.Output.Decision == wire.DecisionBlock || a.Output.Continue != nil && !*a.Output.Continue) {
 			return nil, true, a.Output.Reason + a.Output.StopReason

@@ -177,7 +177,9 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 	if err := tool.Validate(spec, input); err != nil {
 		return c.misused(call, out, err)
 	}
-
+	if look := c.root().cfg.Refresh; look != nil {
+		look(ctx)
+	}
 	hook := c.preToolHooks(ctx, t, call, spec, &input, out)
 	if hook.denied {
 		out.denied = true

@@ -43,7 +43,6 @@ type turn struct {
 	denials     []*wire.PermissionDenial
 	lastText    string // of the model
 	shownText   string // the same as it was told
-	unshown     bool   // a hook wants the prompt that it blocked not to be shown
 	stopReason  string
 	schemaFails int
 	structured  json.RawMessage
@@ -99,6 +98,9 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 		}
 		return cmd.local(t, p, cmd.args)
 	}
+	if c.sub == nil && c.cfg.Refresh != nil {
+		c.aside(func() { c.cfg.Refresh(t.ctx) })
+	}
 	begun := c.startSession(t)
 	added, blocked, reason := c.promptHooks(t, p)
 	added = append(begun, added...)
@@ -118,7 +120,7 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 	}
 	c.notices = nil
 	if blocked {
-		c.tellBlocked(t, p, reason)
+		c.tellBlocked(reason)
 		return &ending{noTurns: true, blocked: true, text: "The prompt was blocked by a hook: " + reason}
 	}
 	failed := c.awaitServers(t)
@@ -157,15 +159,11 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 	return nil
 }
 
-// tellBlocked tells that a hook does not let a prompt pass, with the prompt unless the hook
-// wants it not to be shown.
-func (c *Conversation) tellBlocked(t *turn, p *prompt, reason string) {
-	text := "UserPromptSubmit operation blocked by hook:\n" + reason
-	if !t.unshown {
-		text += "\n\nOriginal prompt: " + p.m.Message.Content.String()
-	}
+// tellBlocked tells that a hook does not let a prompt pass. The prompt is not repeated,
+// whether the hook wants it suppressed or not: it may be what the hook keeps secret.
+func (c *Conversation) tellBlocked(reason string) {
 	c.emit(&wire.Informational{
-		Content:             text,
+		Content:             "UserPromptSubmit operation blocked by hook:\n" + reason,
 		Level:               "warning",
 		PreventContinuation: true,
 		PromptSubmitOutcome: mustJSON(map[string]any{"kind": "blocked_by_hook", "prompt_kept": false, "reason": reason}),
@@ -377,7 +375,7 @@ func (c *Conversation) fold(t *turn) *ending {
 		}
 		c.lifecycle(p, "started")
 		if blocked {
-			c.tellBlocked(t, p, reason)
+			c.tellBlocked(reason)
 			c.lifecycle(p, "cancelled")
 			continue
 		}

@@ -122,6 +122,19 @@ func (r *Runner) Has(event wire.HookEvent) bool {
 	return r != nil && slices.ContainsFunc(r.hooks, func(h compiled) bool { return h.Event == event })
 }
 
+// Matchers returns the matchers of the hooks for an event.
+func (r *Runner) Matchers(event wire.HookEvent) []string {
+	var all []string
+	if r != nil {
+		for _, h := range r.hooks {
+			if h.Event == event {
+				all = append(all, h.Matcher)
+			}
+		}
+	}
+	return all
+}
+
 // Run runs the hooks for a moment, all at once, and returns their answers in the
 // order of the settings. The subject is what matchers look at: for most events the
 // name of a tool.

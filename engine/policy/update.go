@@ -15,6 +15,29 @@ func (p *Policy) Add(rules ...Rule) {
 	})
 }
 
+// Replace puts rules in the place of those there are, for all at once, but for those that
+// are to stay.
+func (p *Policy) Replace(rules []Rule, stays func(Rule) bool) {
+	p.change(func(s *ruleset) {
+		old := *s
+		*s = ruleset{}
+		for _, r := range rules {
+			s.add(r)
+		}
+		for _, list := range [][]*Rule{old.deny, old.ask, old.allow} {
+			for _, r := range list {
+				// One that is only on another line is not there twice.
+				again := slices.ContainsFunc(*s.list(r.Behavior), func(have *Rule) bool {
+					return have.Tool == r.Tool && have.Content == r.Content && have.Source.Layer == r.Source.Layer && have.Source.File == r.Source.File
+				})
+				if !again && stays(*r) {
+					s.add(*r)
+				}
+			}
+		}
+	})
+}
+
 func (s *ruleset) list(b wire.PermissionBehavior) *[]*Rule {
 	switch b {
 	case wire.BehaviorAllow:

@@ -161,6 +161,13 @@ type Settings struct {
 	items   []*Item // of the project, those that count and those that do not
 	unknown []Origin
 	names   []string // of the unknown keys
+	places  []File   // where they are from, as it looked before it was read
+
+	sure      map[string]bool // hashes that are trusted besides the record
+	sureFiles bool            // files such as skills are all trusted
+
+	before *Settings // while it is read again: what was read before
+	keep   []string  // and the files that are taken as they were
 }
 
 // A layer is one file, or one flag.
@@ -180,44 +187,70 @@ func (l *layer) wrong(v *Value, hint, format string, args ...any) error {
 // Load reads settings. Its error is an [*Error], or several of them joined.
 func Load(opts Options) (*Settings, error) {
 	s := &Settings{opts: opts}
-	var errs []error
-	add := func(l *layer, err error) {
-		if err == nil && l != nil {
+	if errs := s.load(); errs != nil {
+		return nil, errors.Join(errs...)
+	}
+	return s, s.sift()
+}
+
+// load reads the layers. When they are read again, one that makes no sense is as it was.
+func (s *Settings) load() (errs []error) {
+	opts := s.opts
+	s.places = places(opts) // what changes while it is read has changed
+	put := func(path string, l *layer, err error) {
+		if s.before != nil && slices.Contains(s.keep, path) {
+			l, err = s.was(path), nil
+		} else if err == nil && l != nil {
 			err = s.check(l)
 		}
 		if err != nil {
 			errs = append(errs, err)
-		} else if l != nil {
+			if l = nil; s.before != nil {
+				l = s.was(path)
+			}
+		}
+		if l != nil {
 			s.layers = append(s.layers, l)
 		}
+	}
+	read := func(name Layer, path string) {
+		l, err := readFile(name, path)
+		put(path, l, err)
 	}
 	user := ""
 	if opts.UserDir != "" {
 		user = filepath.Join(opts.UserDir, "settings.json")
 		if opts.Sources.User {
-			add(readFile(User, user))
+			read(User, user)
 		}
 	}
 	if opts.Dir != "" {
 		if path := filepath.Join(opts.Dir, ".claude", "settings.json"); opts.Sources.Project && !sameFile(path, user) {
-			add(readFile(Project, path))
+			read(Project, path)
 		}
 		if opts.Sources.Local {
-			add(readFile(Local, filepath.Join(opts.Dir, ".claude", "settings.local.json")))
+			read(Local, filepath.Join(opts.Dir, ".claude", "settings.local.json"))
 		}
 	}
-	add(readFlag(opts.Flag, "--settings", Flag, opts.Dir))
-	l, err := readFlag(opts.Restrict, "--managed-settings", Managed, opts.Dir)
-	if l != nil {
-		l.restrict = true
+	given := func(text, name string, in Layer) {
+		path, ok := flagFile(text, opts.Dir)
+		if !ok {
+			path = name
+		}
+		l, err := readFlag(text, name, in, opts.Dir)
+		if l != nil {
+			l.restrict = in == Managed
+		}
+		put(path, l, err)
 	}
-	add(l, err)
+	given(opts.Flag, "--settings", Flag)
+	given(opts.Restrict, "--managed-settings", Managed)
 	for _, path := range managedFiles(opts.ManagedFile) {
 		if err := onlyRoot(path); err != nil {
-			errs = append(errs, err)
+			put(path, nil, err)
 			continue
 		}
-		add(readFile(Managed, path))
+		read(Managed, path)
 	}
 	if opts.Dir != "" && opts.Sources.Project {
 		l, err := readFile(Project, filepath.Join(opts.Dir, ".mcp.json"))
@@ -226,13 +259,14 @@ func Load(opts Options) (*Settings, error) {
 		}
 		if err != nil {
 			errs = append(errs, err)
+			if l = nil; s.before != nil && s.before.servers != nil {
+				same := *s.before.servers
+				l = &same
+			}
 		}
 		s.servers = l
 	}
-	if errs != nil {
-		return nil, errors.Join(errs...)
-	}
-	return s, s.sift()
+	return errs
 }
 
 // sameFile reports whether two paths lead to one file: who works in his home has the
@@ -319,11 +353,7 @@ func readFlag(given, name string, in Layer, dir string) (*layer, error) {
 	}
 	l := &layer{Origin: Origin{Layer: in, File: name}}
 	text := []byte(given)
-	if !strings.HasPrefix(strings.TrimSpace(given), "{") {
-		path := given
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(dir, path)
-		}
+	if path, ok := flagFile(given, dir); ok {
 		l.File = path
 		var err error
 		if text, err = readAll(path); err != nil {

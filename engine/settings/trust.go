@@ -40,13 +40,15 @@ type Item struct {
 type trust struct {
 	all    bool
 	hashes map[string]bool
+	sure   map[string]bool // those that whoever started the conversation trusts
+	files  bool            // all files, such as skills, are trusted
 }
 
-func (t *trust) has(hash string) bool { return t.all || t.hashes[hash] }
+func (t *trust) has(hash string) bool { return t.all || t.hashes[hash] || t.sure[hash] }
 
 // sift finds out what of the layers counts.
 func (s *Settings) sift() error {
-	s.trust = &trust{all: s.opts.TrustProject == "all", hashes: map[string]bool{}}
+	s.trust = &trust{all: s.opts.TrustProject == "all", hashes: map[string]bool{}, sure: s.sure, files: s.sureFiles}
 	if s.opts.Trust != nil && s.opts.Dir != "" {
 		var err error
 		if s.trust.hashes, err = s.opts.Trust.Hashes(s.opts.Dir); err != nil {
@@ -377,7 +379,7 @@ func (s *Settings) fileItem(path string, content []byte) Item {
 	rel, _ := filepath.Rel(s.opts.Dir, path)
 	it := Item{Kind: "file", Name: filepath.ToSlash(rel), Text: hex.EncodeToString(sum[:]), File: path}
 	it.Hash = s.hash(&it)
-	it.Trusted = s.trust.has(it.Hash)
+	it.Trusted = s.trust.files || s.trust.has(it.Hash)
 	return it
 }
 

@@ -1,0 +1,305 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/parley-go/parley/engine"
+	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/engine/settings"
+	"github.com/parley-go/parley/wire"
+)
+
+// refresh looks whether files that the conversation depends on have changed: those of its
+// settings, and those that hooks watch. It is called before a prompt is taken and before a
+// call is judged, from goroutines that may wait for hooks but do not own the conversation;
+// one at a time looks, and the others are judged by what it found.
+func (s *server) refresh(ctx context.Context) {
+	select {
+	case s.refreshing <- struct{}{}:
+		defer func() { <-s.refreshing }()
+	case <-ctx.Done():
+		return
+	}
+	if changed := s.set.prefs().Changed(); len(changed) > 0 {
+		s.settingsChanged(ctx, changed)
+	}
+	s.filesChanged(ctx)
+}
+
+// settingsChanged has settings read again. Hooks are told of each file first, and may have
+// it left as it was, but for those of the administrator.
+func (s *server) settingsChanged(ctx context.Context, changed []settings.File) {
+	var keep []settings.File
+	for _, f := range changed {
+		if own, ok := s.set.written.Load(f.File); ok && f.Same(own.(settings.File)) {
+			continue // hooks have heard of it when it was written
+		}
+		in := &wire.ConfigChangeInput{Cwd: s.set.cfg.Cwd, Source: configSource(f.Layer), FilePath: f.File}
+		s.conv.Do(func() { in.SessionID, in.TranscriptPath = s.conv.ID(), s.conv.TranscriptPath() })
+		answers := s.conv.Hooks(ctx, in, in.Source)
+		blocked := slices.ContainsFunc(answers, func(a engine.HookAnswer) bool {
+			return a.Err != nil && a.Block || a.Output != nil && (a.Output.Decision == wire.DecisionBlock || a.Output.Continue != nil && !*a.Output.Continue)
+		})
+		for i, a := range answers {
+			if a.Output != nil && a.Output.Decision == wire.DecisionBlock { // that is for the change, not for the model
+				out := *a.Output
+				out.Decision = ""
+				answers[i].Output = &out
+			}
+		}
+		s.conv.Do(func() { s.conv.TellHooks("ConfigChange", answers) })
+		if blocked && f.Layer != settings.Managed {
+			keep = append(keep, f)
+			s.warn("%s has changed, and a hook does not let the change count.", f.File)
+		}
+	}
+	if err := s.reread(keep); err != nil {
+		s.reread(changed) // none of it counts
+	}
+}
+
+// reread has settings read again, but for files that are taken as they were.
+func (s *server) reread(keep []settings.File) (err error) {
+	next, errs := s.set.prefs().Reload(keep)
+	s.conv.Do(func() {
+		var adopt func()
+		if adopt, err = s.adopt(next); err == nil {
+			adopt()
+		}
+	})
+	if err != nil {
+		errs = append(errs, err)
+	}
+	for _, err := range errs {
+		s.warn("The settings are as they were: %v", err)
+	}
+	return err
+}
+
+func (s *server) warn(format string, args ...any) {
+	s.Emit(&wire.Informational{Content: fmt.Sprintf(format, args...), Level: "warning", UUID: engine.NewID(), SessionID: s.conv.ID()})
+}
+
+// configSource is a layer as ConfigChange hooks are told it.
+func configSource(l settings.Layer) string {
+	if l == settings.Managed {
+		return "policy_settings"
+	}
+	return string(l) + "_settings"
+}
+
+// adopt makes ready that settings count from now on: rules, hooks, directories, the
+// environment of commands, and whether the mode bypassPermissions is allowed. What a
+// project forbade and guarded in this conversation it cannot take back. It and what it
+// returns are called inside of one [engine.Conversation.Do].
+func (s *server) adopt(next *settings.Settings) (func(), error) {
+	set, old := s.set, s.set.prefs()
+	rules, err := fileRules(next)
+	if err != nil {
+		return nil, err
+	}
+	guards := heldHooks(set.held, old.Hooks(), next.Hooks())
+	commands, err := s.commandHooks(next, guards...)
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		before := set.commandEnv()
+		set.takeSettings(next)
+		set.held = guards
+		set.lint()
+		s.useHooks(commands)
+		s.conv.ChangeEnviron(changedEnv(before, set.commandEnv()))
+		s.conv.SetRules(engine.Rules{
+			Rules: rules, Keep: func(r policy.Rule) bool { return staysWith(r, next) },
+			AllowBypass: set.bypassAllowed(), FixedAllows: next.ManagedRulesOnly(), InitExtra: set.initExtra(),
+		})
+		now, begun := next.Directories(), set.absolute(set.flags.AddDirs)
+		gone := slices.DeleteFunc(old.Directories(), func(d string) bool { return slices.Contains(now, d) || slices.Contains(begun, d) })
+		s.conv.Apply(&wire.PermissionUpdate{Type: wire.UpdateRemoveDirectories, Directories: gone})
+		s.conv.Apply(&wire.PermissionUpdate{Type: wire.UpdateAddDirectories, Directories: now})
+	}, nil
+}
+
+// staysWith reports whether a rule stays when settings are read again: one that no file
+// has, and one by which a project forbids something.
+func staysWith(r policy.Rule, next *settings.Settings) bool {
+	if r.Behavior == wire.BehaviorAllow && next.ManagedRulesOnly() && r.Source.Layer != policy.LayerManaged {
+		return false
+	}
+	switch r.Source.Layer {
+	case policy.LayerProject, policy.LayerLocal:
+		return r.Source.File == "" || r.Behavior != wire.BehaviorAllow
+	case policy.LayerUser, policy.LayerFlag, policy.LayerManaged:
+		return r.Source.File == ""
+	}
+	return true
+}
+
+// heldHooks are the hooks of a project that can forbid something and are gone from its
+// settings, or were changed: they guard what they did until the conversation ends.
+func heldHooks(held, old, next []settings.Hook) []settings.Hook {
+	same := func(a settings.Hook) func(settings.Hook) bool {
+		return func(b settings.Hook) bool {
+			return a.Event == b.Event && a.Matcher == b.Matcher && a.Command == b.Command && slices.Equal(a.Args, b.Args) && a.Shell == b.Shell &&
+				a.If == b.If && a.OnFailure == b.OnFailure && a.Async == b.Async
+		}
+	}
+	var all []settings.Hook
+	for _, h := range append(slices.Clone(held), old...) {
+		ofProject := h.Layer == settings.Project || h.Layer == settings.Local
+		if ofProject && settings.Decides(h.Event) && !slices.ContainsFunc(next, same(h)) && !slices.ContainsFunc(all, same(h)) {
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
+// changedEnv is what of an environment is new, other or gone, which is nil.
+func changedEnv(before, after []string) map[string]*string {
+	read := func(environ []string) map[string]string {
+		vars := map[string]string{}
+		for _, kv := range environ {
+			k, v, _ := strings.Cut(kv, "=")
+			vars[k] = v
+		}
+		return vars
+	}
+	old, now, changes := read(before), read(after), map[string]*string{}
+	for k := range old {
+		if _, ok := now[k]; !ok {
+			changes[k] = nil
+		}
+	}
+	for k, v := range now {
+		if was, ok := old[k]; !ok || was != v {
+			changes[k] = &v
+		}
+	}
+	return changes
+}
+
+// keep writes a change of the rules to a settings file, and remembers how the file looks
+// then: nobody else has changed it.
+func (set *setup) keep(u *wire.PermissionUpdate) (string, error) {
+	path, err := set.prefs().Keep(u)
+	if path != "" {
+		set.written.Store(path, settings.Look(path))
+	}
+	return path, err
+}
+
+// A watch is the files that hooks want to hear of.
+type watch struct {
+	mu    sync.Mutex
+	asked []string                 // by hooks, with watchPaths
+	seen  map[string]settings.File // as they looked last
+}
+
+// maxWatched is how many files are watched.
+const maxWatched = 1000
+
+// takeWatch takes the files that hooks want watched from now on. Those of one moment take
+// the place of those of the one before.
+func (s *server) takeWatch(answers []engine.HookAnswer) {
+	var paths []string
+	asked := false
+	for _, a := range answers {
+		if a.Output == nil {
+			continue
+		}
+		var list []string
+		switch o := a.Output.HookSpecificOutput.(type) {
+		case *wire.SessionStartOutput:
+			list = o.WatchPaths
+		case *wire.CwdChangedOutput:
+			list = o.WatchPaths
+		case *wire.FileChangedOutput:
+			list = o.WatchPaths
+		}
+		if list != nil {
+			asked, paths = true, append(paths, list...)
+		}
+	}
+	if !asked {
+		return
+	}
+	s.watch.mu.Lock()
+	s.watch.asked = paths
+	s.watch.mu.Unlock()
+	s.watched(true)
+}
+
+// watched looks at the files that hooks want to hear of, and returns those that look
+// different than before, with what has become of them. With fresh it looks only at those
+// that it has not seen yet.
+func (s *server) watched(fresh bool) (changed []settings.File, events []string) {
+	paths := s.hookFiles()
+	w := &s.watch
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	paths = append(paths, w.asked...)
+	if len(paths) == 0 {
+		w.seen = nil
+		return nil, nil
+	}
+	now := map[string]settings.File{}
+	for _, path := range paths {
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(s.set.cfg.Cwd, path)
+		}
+		if path = filepath.Clean(path); len(now) == maxWatched {
+			break
+		}
+		if _, ok := now[path]; ok {
+			continue
+		}
+		was, known := w.seen[path]
+		if fresh && known {
+			now[path] = was
+			continue
+		}
+		f := settings.Look(path)
+		now[path] = f
+		if known && !f.Same(was) {
+			changed, events = append(changed, f), append(events, f.Event(was))
+		}
+	}
+	w.seen = now
+	return changed, events
+}
+
+// hookFiles are the files that the matchers of FileChanged hooks name.
+func (s *server) hookFiles() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	matchers := s.runner.Matchers(wire.EventFileChanged)
+	for _, m := range s.hooks[wire.EventFileChanged] {
+		matchers = append(matchers, m.text)
+	}
+	var names []string
+	for _, m := range matchers {
+		for _, name := range strings.Split(m, "|") {
+			if name = strings.TrimSpace(name); name != "" && name != "*" {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// filesChanged tells hooks of files that they watch.
+func (s *server) filesChanged(ctx context.Context) {
+	changed, events := s.watched(false)
+	for i, f := range changed {
+		in := &wire.FileChangedInput{Cwd: s.set.cfg.Cwd, FilePath: f.File, Change: events[i]}
+		s.conv.Do(func() { in.SessionID, in.TranscriptPath = s.conv.ID(), s.conv.TranscriptPath() })
+		answers := s.conv.Hooks(ctx, in, filepath.Base(f.File))
+		s.conv.Do(func() { s.conv.TellHooks("FileChanged", answers) })
+	}
+}
