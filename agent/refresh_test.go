@@ -116,7 +116,9 @@ func TestSettingsChange(t *testing.T) {
 		t.Skip("the commands are for a POSIX shell")
 	}
 	all := func(_ *parley.Options, cfg *agent.Config) { cfg.TrustProject = "all" }
-	bypass := func(o *parley.Options, _ *agent.Config) { o.PermissionMode, o.AllowBypass = wire.ModeBypassPermissions, true }
+	bypass := func(o *parley.Options, _ *agent.Config) {
+		o.PermissionMode, o.AllowBypass = wire.ModeBypassPermissions, true
+	}
 	guard := `{"permissions":{"allow":["Bash(touch:*)"]},"hooks":{"PreToolUse":[{"hooks":[{"type":"command","command":"exit 2"}]}]}}`
 	for _, tt := range []struct {
 		name          string
