@@ -114,12 +114,13 @@ func (s *server) control(m *wire.ControlRequest) {
 		s.beside(id, func() {
 			// What becomes of the task is told before the answer.
 			s.set.env.Tasks().Stop(req.TaskID)
+			s.conv.TellTasksNow()
 			s.conv.Do(func() { s.respond(id, struct{}{}, nil) })
 		})
 	case *wire.BackgroundTasks:
 		s.beside(id, func() {
 			// What becomes of the task is told before the answer.
-			s.set.env.Tasks().Background(req.ToolUseID)
+			s.set.env.Tasks().Background(req.ToolUseID, s.conv.TellTasksNow)
 			s.conv.Do(func() { s.respond(id, struct{}{}, nil) })
 		})
 	case *wire.GetTaskOutput:

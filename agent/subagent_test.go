@@ -1,9 +1,12 @@
 package agent_test
 
 import (
+	"bufio"
 	"context"
+	"io"
 	"iter"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +17,7 @@ import (
 	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
 )
 
 // A subagent's log is beside that of the session, where the functions of package
@@ -73,6 +77,52 @@ func TestSubagentTranscript(t *testing.T) {
 		if text, err := os.ReadFile(files[0]); err != nil || !strings.Contains(string(text), `"finished":true`) || !strings.Contains(string(text), `"agentType":"general-purpose"`) {
 			t.Errorf("%s %v", text, err)
 		}
+	}
+}
+
+// Everything that is waited for goes on in the background when a host says so, a command
+// of a subagent as well, which is not over before its command. All of it is told before
+// the request is answered.
+func TestEverythingMoves(t *testing.T) {
+	if _, err := exec.LookPath("bash"); err != nil {
+		t.Skip("there is no bash")
+	}
+	s := parleytest.Script(parleytest.Call("Agent", `{"description":"one","prompt":"P1","run_in_background":false}`),
+		parleytest.Expect(parleytest.ToolResult("works in the background")).Say("main"), parleytest.Expect(parleytest.LastUser("the report")).Say("after"))
+	s.When("sub", parleytest.FirstUser("P1"), parleytest.Call("Bash", `{"command":"for i in 1 2 3 4 5; do sleep 1; done; echo zz","description":"count"}`),
+		parleytest.Expect(parleytest.ToolResult("manually backgrounded")).Say("for now"), parleytest.Expect(parleytest.LastUser("has ended (completed)")).Say("the report"))
+	cfg := agent.Config{Cwd: t.TempDir(), Store: &session.Memory{}, Model: s.Model(), Environ: []string{"PATH=" + os.Getenv("PATH"), "IS_SANDBOX=1"}}
+	a := start(t, cfg, append(slices.Clone(streaming), "--permission-mode", "bypassPermissions"))
+	go io.WriteString(a.stdin, `{"type":"user","message":{"role":"user","content":"hi"}}`+"\n")
+	moved, answered, results := []string{}, false, []string{}
+	for lines := bufio.NewScanner(a.stdout); len(results) < 2 && lines.Scan(); {
+		m, err := wire.Decode(lines.Bytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch m := m.(type) {
+		case *wire.TaskStarted:
+			if m.OwnedBySubagent != (m.TaskType == "local_bash") || (m.ParentTaskID != "") != m.OwnedBySubagent || *m.IsBackgrounded {
+				t.Errorf("%+v", m)
+			}
+			if m.TaskType == "local_bash" {
+				go io.WriteString(a.stdin, `{"type":"control_request","request_id":"b","request":{"subtype":"background_tasks"}}`+"\n")
+			}
+		case *wire.TaskUpdated:
+			if m.Patch.IsBackgrounded != nil && *m.Patch.IsBackgrounded {
+				moved = append(moved, m.TaskID[:1])
+			}
+		case *wire.ControlResponse:
+			answered = true
+			if !slices.Equal(moved, []string{"b", "a"}) {
+				t.Errorf("it is answered when these have moved: %q", moved)
+			}
+		case *wire.Result:
+			results = append(results, m.Result)
+		}
+	}
+	if !answered || !slices.Equal(results, []string{"main", "after"}) {
+		t.Errorf("answered %v, results %q", answered, results)
 	}
 }
 

@@ -794,7 +794,7 @@ func (s *subagent) Emit(m wire.Message) {
 		s.tell(m)
 	case *wire.TaskStarted:
 		if m.ParentTaskID == "" {
-			m.ParentTaskID = s.id
+			m.ParentTaskID, m.OwnedBySubagent = s.id, true
 		}
 		s.mu.Unlock()
 		s.tell(m)

@@ -35,6 +35,30 @@ func (c *Conversation) tellEvents() {
 	}
 }
 
+// TellTasksNow tells what has become of tasks so far, those of subagents included. It
+// may be called from anywhere but from inside a Do.
+func (c *Conversation) TellTasksNow() {
+	c.Do(c.tellEvents)
+	for _, task := range c.env.Tasks().All() {
+		s, ok := task.(*subagent)
+		if !ok {
+			continue
+		}
+		s.mu.Lock()
+		child := s.child
+		s.mu.Unlock()
+		if child == nil {
+			continue
+		}
+		child.eventsMu.Lock()
+		n := len(child.events)
+		child.eventsMu.Unlock()
+		if n > 0 {
+			child.Do(child.tellEvents)
+		}
+	}
+}
+
 func (c *Conversation) taskEvent(ev tool.Event) {
 	switch ev := ev.(type) {
 	case tool.TaskStarted:

@@ -200,22 +200,23 @@ type PermissionDenied struct {
 // TaskStarted is a message that says that a subagent or a background command
 // began.
 type TaskStarted struct {
-	TaskID         string `json:"task_id"`
-	RunID          string `json:"run_id,omitzero"`
-	ToolUseID      string `json:"tool_use_id,omitzero"`
-	Description    string `json:"description"`
-	SubagentType   string `json:"subagent_type,omitzero"`
-	IsBackgrounded *bool  `json:"is_backgrounded,omitzero"`
-	SpawnDepth     *int   `json:"spawn_depth,omitzero"`
-	ParentTaskID   string `json:"parent_task_id,omitzero"`
-	TaskType       string `json:"task_type,omitzero"` // "local_agent", "local_bash" …
-	WorkflowName   string `json:"workflow_name,omitzero"`
-	Prompt         string `json:"prompt,omitzero"`
-	SkipTranscript bool   `json:"skip_transcript,omitzero"`
-	Ambient        bool   `json:"ambient,omitzero"`
-	SessionID      string `json:"session_id,omitzero"`
-	UUID           string `json:"uuid,omitzero"`
-	Open           `wire:"type=system,subtype=task_started"`
+	TaskID          string `json:"task_id"`
+	RunID           string `json:"run_id,omitzero"`
+	ToolUseID       string `json:"tool_use_id,omitzero"`
+	Description     string `json:"description"`
+	SubagentType    string `json:"subagent_type,omitzero"`
+	IsBackgrounded  *bool  `json:"is_backgrounded,omitzero"`
+	SpawnDepth      *int   `json:"spawn_depth,omitzero"`
+	ParentTaskID    string `json:"parent_task_id,omitzero"`
+	OwnedBySubagent bool   `json:"owned_by_subagent,omitzero"` // a command that a subagent runs
+	TaskType        string `json:"task_type,omitzero"`         // "local_agent", "local_bash" …
+	WorkflowName    string `json:"workflow_name,omitzero"`
+	Prompt          string `json:"prompt,omitzero"`
+	SkipTranscript  bool   `json:"skip_transcript,omitzero"`
+	Ambient         bool   `json:"ambient,omitzero"`
+	SessionID       string `json:"session_id,omitzero"`
+	UUID            string `json:"uuid,omitzero"`
+	Open            `wire:"type=system,subtype=task_started"`
 }
 
 // TaskProgress is a message that says how far a task is.

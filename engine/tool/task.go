@@ -171,13 +171,17 @@ func (t *Tasks) RunningOf(agent string) []TaskInfo {
 }
 
 // Background lets the running call of an id, or all with an empty one, go on in
-// the background. It returns how many there were.
-func (t *Tasks) Background(toolUseID string) int {
+// the background, what a subagent waits for before the subagent. It calls moved after
+// each, if it is not nil, and returns how many there were.
+func (t *Tasks) Background(toolUseID string, moved func()) int {
 	n := 0
-	for _, task := range t.All() {
+	for _, task := range slices.Backward(t.All()) {
 		if toolUseID == "" || task.Info().ToolUseID == toolUseID {
 			if task.Background() {
 				n++
+				if moved != nil {
+					moved()
+				}
 			}
 		}
 	}

@@ -333,7 +333,7 @@ func TestForegroundTask(t *testing.T) {
 		t.Fatalf("%q %+v", r.Content.Text, all)
 	}
 	go func() {
-		for env.Tasks().Background("") == 0 {
+		for env.Tasks().Background("", nil) == 0 {
 			time.Sleep(5 * time.Millisecond)
 		}
 	}()

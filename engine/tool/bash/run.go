@@ -28,6 +28,7 @@ type run struct {
 	started chan struct{} // closed when there is a tree
 	ended   chan struct{} // closed when the command has ended and has said all
 	letGo   chan struct{} // has an element when a person lets it go on in the background
+	moved   chan struct{} // closed when it goes on there, and that is told
 
 	mu       sync.Mutex
 	info     tool.TaskInfo
@@ -86,7 +87,7 @@ func (l *live) stop() {
 // launch starts the shell.
 func (t *Tool) launch(call *tool.Call, in *Input, shell, snapshot, dir string) (*run, error) {
 	env := call.Env
-	r := &run{env: env, dir: dir, started: make(chan struct{}), ended: make(chan struct{}), letGo: make(chan struct{}, 1)}
+	r := &run{env: env, dir: dir, started: make(chan struct{}), ended: make(chan struct{}), letGo: make(chan struct{}, 1), moved: make(chan struct{})}
 	r.info = tool.TaskInfo{
 		Agent: env.Agent,
 		ID:    tool.NewTaskID("b"), RunID: tool.NewRunID(), ToolUseID: call.ID, Kind: tool.TaskBash,
@@ -250,6 +251,7 @@ func (r *run) tell() {
 // toBackground lets the command go on beside the calls, for so long at most if
 // that is not zero.
 func (r *run) toBackground(limit time.Duration) {
+	defer close(r.moved)
 	file := r.spool.Persist()
 	r.mu.Lock()
 	r.info.Background = true
@@ -340,18 +342,24 @@ func (r *run) Stop() {
 	<-r.ended
 }
 
-// Background lets the command go on in the background.
+// Background lets the command go on in the background, and waits until it does.
 func (r *run) Background() bool {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.info.Background || r.info.Status != tool.TaskRunning {
+	can := !r.info.Background && r.info.Status == tool.TaskRunning
+	r.mu.Unlock()
+	if !can {
 		return false
 	}
 	select {
 	case r.letGo <- struct{}{}:
 	default:
 	}
-	return true
+	select {
+	case <-r.moved:
+		return true
+	case <-r.ended:
+		return false
+	}
 }
 
 // Done is closed when the command has ended.
