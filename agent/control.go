@@ -120,8 +120,12 @@ func (s *server) control(m *wire.ControlRequest) {
 	case *wire.BackgroundTasks:
 		s.beside(id, func() {
 			// What becomes of the task is told before the answer.
-			s.set.env.Tasks().Background(req.ToolUseID, s.conv.TellTasksNow)
-			s.conv.Do(func() { s.respond(id, struct{}{}, nil) })
+			n := s.set.env.Tasks().Background(req.ToolUseID, s.conv.TellTasksNow)
+			answer := map[string]bool{}
+			if req.ToolUseID != "" {
+				answer["backgrounded"] = n > 0
+			}
+			s.conv.Do(func() { s.respond(id, answer, nil) })
 		})
 	case *wire.GetTaskOutput:
 		task, ok := s.set.env.Tasks().Get(req.TaskID)

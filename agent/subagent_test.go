@@ -5,12 +5,14 @@ import (
 	"context"
 	"io"
 	"iter"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
@@ -77,6 +79,29 @@ func TestSubagentTranscript(t *testing.T) {
 		if text, err := os.ReadFile(files[0]); err != nil || !strings.Contains(string(text), `"finished":true`) || !strings.Contains(string(text), `"agentType":"general-purpose"`) {
 			t.Errorf("%s %v", text, err)
 		}
+	}
+}
+
+// What subagents use between turns is in the next result: all results together are what
+// the session has cost.
+func TestResultsAddUp(t *testing.T) {
+	s := parleytest.Script(launch(true), parleytest.Say("main"), parleytest.Say("told"))
+	s.When("sub", parleytest.FirstUser("P1"), parleytest.Pause(200*time.Millisecond).Call("Glob", `{"pattern":"*"}`), parleytest.Pause(200*time.Millisecond).Say("the report"))
+	p := prompt(t, s, nil)
+	if p.err != nil {
+		t.Fatal(p.err)
+	}
+	sum, total, n := 0.0, 0.0, 0
+	for _, m := range p.all {
+		if r, ok := m.(*wire.Result); ok {
+			for _, u := range r.ModelUsageSinceLastResult {
+				sum += u.CostUSD
+			}
+			total, n = r.TotalCostUSD, n+1
+		}
+	}
+	if n != 2 || total == 0 || math.Abs(sum-total) > 1e-12 {
+		t.Errorf("%d results, together %v, in all %v", n, sum, total)
 	}
 }
 

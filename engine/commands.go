@@ -411,7 +411,8 @@ func (c *Conversation) costCommand(t *turn, p *prompt, args string) *ending {
 		fmt.Fprintf(&b, "\n%s: %d input, %d output, %d cache read, %d cache write ($%.4f)", name, m.InputTokens, m.OutputTokens, m.CacheReadInputTokens, m.CacheCreationInputTokens, m.CostUSD)
 	}
 	name, _, _ := typed(p)
-	return c.answer(t, name, args, b.String())
+	c.emit(c.init(t))
+	return c.printed(t, name, "usage", args, b.String())
 }
 
 func (c *Conversation) helpCommand(t *turn, p *prompt, args string) *ending {
@@ -430,29 +431,28 @@ func (c *Conversation) helpCommand(t *turn, p *prompt, args string) *ending {
 }
 
 func (c *Conversation) modelCommand(t *turn, p *prompt, args string) *ending {
+	c.emit(c.init(t))
 	if args == "" {
 		var names []string
 		for _, m := range c.cfg.Catalog.All() {
 			names = append(names, m.ID)
 		}
-		return c.answer(t, "model", args, fmt.Sprintf("The model is %s. Change it with /model NAME; known are %s, and any other name is taken as it is.", c.model.ID, strings.Join(names, ", ")))
+		return c.printed(t, "model", "model", args, fmt.Sprintf("The model is %s. Change it with /model NAME; known are %s, and any other name is taken as it is.", c.model.ID, strings.Join(names, ", ")))
 	}
 	in, another := c.SwitchInput(args, "command")
 	if another {
 		if err := SwitchRefused(c.runHooks(t, in, in.ToModel, NewID())); err != nil {
-			c.emit(c.init(t))
 			return c.complained(t, "model", "model", args, "Error: "+err.Error())
 		}
 	}
 	if _, err := c.SetModel(args); err != nil {
-		c.emit(c.init(t))
 		return c.complained(t, "model", "model", args, "Error: "+err.Error())
 	}
 	if another {
 		post := PostSwitch(in)
 		c.TellHooks("PostModelSwitch", c.runHooks(t, post, post.ToModel, NewID()))
 	}
-	return c.answer(t, "model", args, "Set model to "+c.model.ID+" for this session.")
+	return c.printed(t, "model", "model", args, "Set model to "+c.model.ID+" for this session.")
 }
 
 // releaseNotesCommand tells of all versions, or of the one that is named.

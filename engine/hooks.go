@@ -125,7 +125,14 @@ func (c *Conversation) stopHooks(t *turn) (more string, added []string, stopped 
 func (c *Conversation) hookTasks() []*wire.HookTask {
 	tasks := []*wire.HookTask{}
 	for _, info := range c.env.Tasks().Running() {
-		tasks = append(tasks, &wire.HookTask{ID: info.ID, Type: info.Kind, Status: info.Status, Description: info.Description,
+		kind := info.Kind // under the names that hooks know
+		switch kind {
+		case "local_bash":
+			kind = "shell"
+		case "local_agent":
+			kind = "subagent"
+		}
+		tasks = append(tasks, &wire.HookTask{ID: info.ID, Type: kind, Status: info.Status, Description: info.Description,
 			Command: info.Command, AgentType: info.AgentType})
 	}
 	return tasks

@@ -107,7 +107,7 @@ func (c *Conversation) result(t *turn, end *ending) *wire.Result {
 		TerminalReason: end.reason, StopReason: t.stopReason, NumTurns: 1 + t.userLines, ResultIndex: &index,
 		DurationMS: c.now().Sub(t.began).Milliseconds(), DurationAPIMS: t.apiTime.Milliseconds(),
 		TotalCostUSD: c.ledger.TotalUSD(), Usage: usage, ModelUsage: c.ledger.ModelUsage(),
-		ModelUsageSinceLastResult: c.ledger.TurnModelUsage(),
+		ModelUsageSinceLastResult: c.ledger.TakeModelUsage(),
 		PermissionDenials:         t.denials, DeferredToolUse: t.deferred, StructuredOutput: t.structured,
 		APIErrorStatus: end.status, APIErrorType: end.apiType, APIError: end.apiError,
 		QueuedTurnCount: &queued, UserMessageUUID: firstOf(ids), UserMessageUUIDs: ids,

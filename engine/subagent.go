@@ -777,11 +777,14 @@ func (s *subagent) Emit(m wire.Message) {
 		m.ParentToolUseID, m.AgentID, m.SubagentType, m.TaskDescription = s.call, s.id, info.AgentType, info.Description
 		progress := s.hear(m)
 		s.mu.Unlock()
-		if progress != nil {
+		if progress != nil && !info.Background {
 			s.tell(progress)
 		}
 		if progress != nil || aloud {
 			s.tell(m)
+		}
+		if progress != nil && info.Background { // the other way round, as the official command does
+			s.tell(progress)
 		}
 	case *wire.User:
 		s.mu.Unlock()

@@ -36,6 +36,7 @@ type messageOutput struct {
 	Success bool   `json:"success"`
 	Message string `json:"message"`
 	Resumed string `json:"resumedAgentId,omitempty"`
+	Revived string `json:"revivedAgentId,omitempty"` // the same: one that has ended
 }
 
 // An earlier is what is left of a subagent that has ended: enough to go on with it.
@@ -129,7 +130,7 @@ func (m *messageTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, e
 	if wait || err != nil {
 		return res, err
 	}
-	return said(&messageOutput{Success: true, Message: "The subagent goes on in the background. You are told when it has ended.", Resumed: s.id}), nil
+	return said(&messageOutput{Success: true, Message: "The subagent goes on in the background. You are told when it has ended.", Resumed: s.id, Revived: s.id}), nil
 }
 
 func said(out *messageOutput) *tool.Result {

@@ -135,7 +135,7 @@ var (
 
 // idNames are the members that name something which each CLI names for itself.
 var idNames = map[string]bool{
-	"request_id": true, "task_id": true, "run_id": true, "agent_id": true, "agentId": true, "progressToken": true,
+	"request_id": true, "task_id": true, "run_id": true, "runId": true, "agent_id": true, "agentId": true, "progressToken": true,
 }
 
 // plainer returns a function that takes out of a JSON value what differs from run

@@ -183,6 +183,8 @@ func goCall(ctx context.Context, c *parley.Client, step Step) (any, error) {
 		return c.ContextUsage(ctx)
 	case "stopTask":
 		return after(arg(0, &s), func() (any, error) { return nil, c.StopTask(ctx, s) })
+	case "backgroundTasks":
+		return after(arg(0, &s), func() (any, error) { return nil, c.Call(ctx, &wire.BackgroundTasks{ToolUseID: s}, nil) })
 	case "initializationResult":
 		return c.Initialized()
 	case "applyFlagSettings":

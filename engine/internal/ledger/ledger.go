@@ -43,7 +43,7 @@ type Ledger struct {
 	released chan struct{} // closed when something that was held is held no more; nil if nobody waits
 	apiTime  time.Duration
 	models   map[string]*account // of the session
-	turn     map[string]*account // of this turn
+	since    map[string]*account // of what no result has told yet
 	usage    account             // of this turn, all models, without what is beside it
 	spent    Amount              // in this turn
 	costs    map[string]Amount
@@ -85,7 +85,7 @@ type account struct {
 
 // New returns an empty ledger that asks a catalog for prices.
 func New(c *catalog.Catalog) *Ledger {
-	return &Ledger{catalog: c, models: map[string]*account{}, turn: map[string]*account{}, costs: map[string]Amount{}}
+	return &Ledger{catalog: c, models: map[string]*account{}, since: map[string]*account{}, costs: map[string]Amount{}}
 }
 
 // Child returns the ledger of a subagent. What is added to it is added to this one,
@@ -132,7 +132,7 @@ func (l *Ledger) add(requestID, model string, u *wire.Usage, beside bool) Amount
 	if !beside {
 		l.usage.add(a)
 	}
-	for _, m := range []map[string]*account{l.models, l.turn} {
+	for _, m := range []map[string]*account{l.models, l.since} {
 		if m[model] == nil {
 			m[model] = &account{}
 		}
@@ -177,13 +177,11 @@ func (l *Ledger) APITime() time.Duration {
 	return l.apiTime
 }
 
-// BeginTurn begins a new turn: what [Ledger.TurnUsage] and [Ledger.TurnModelUsage]
-// return is empty again.
+// BeginTurn begins a new turn: what [Ledger.TurnUsage] returns is empty again.
 func (l *Ledger) BeginTurn() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.usage, l.spent = account{}, Amount{}
-	l.turn = map[string]*account{}
 }
 
 // Total returns the cost of the session.
@@ -298,11 +296,15 @@ func (l *Ledger) ModelUsage() map[string]*wire.ModelUsage {
 	return l.modelUsage(l.models)
 }
 
-// TurnModelUsage returns what the turn used and cost, by model.
-func (l *Ledger) TurnModelUsage() map[string]*wire.ModelUsage {
+// TakeModelUsage returns what was used and cost since it was called before, by model:
+// for the result of a turn, also what subagents did between turns. All of them together
+// are [Ledger.ModelUsage].
+func (l *Ledger) TakeModelUsage() map[string]*wire.ModelUsage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.modelUsage(l.turn)
+	taken := l.modelUsage(l.since)
+	l.since = map[string]*account{}
+	return taken
 }
 
 func (l *Ledger) modelUsage(accounts map[string]*account) map[string]*wire.ModelUsage {
@@ -400,7 +402,7 @@ func (l *Ledger) Restore(fields map[string]json.RawMessage) error {
 	defer l.mu.Unlock()
 	l.total, l.unknown, l.models = parts, unknown, models
 	l.apiTime = time.Duration(min(max(duration, 0), 1e12)) * time.Millisecond
-	l.usage, l.spent, l.turn = account{}, Amount{}, map[string]*account{}
+	l.usage, l.spent, l.since = account{}, Amount{}, map[string]*account{}
 	clear(l.costs)
 	l.recent = nil
 	return nil

@@ -114,7 +114,7 @@ func TestSums(t *testing.T) {
 		if a, b := show(t, l.State()), show(t, kept.State()); a != b {
 			t.Fatalf("seed %d: restored\n%s\nwant\n%s", seed, b, a)
 		}
-		if len(kept.TurnModelUsage()) != 0 || kept.Turn() != (Amount{}) {
+		if len(kept.TakeModelUsage()) != 0 || kept.Turn() != (Amount{}) {
 			t.Fatalf("seed %d: the turn is restored", seed)
 		}
 	}
@@ -153,7 +153,7 @@ func TestWire(t *testing.T) {
 	want := `{"claude-opus-5-5":{"inputTokens":100,"outputTokens":10,"cacheReadInputTokens":1000,"cacheCreationInputTokens":30,"webSearchRequests":1,` +
 		`"costUSD":0.01101,"contextWindow":1000000,"maxOutputTokens":128000,"thinkingTokens":4,"cacheCreationEphemeral5mInputTokens":10,` +
 		`"cacheCreationEphemeral1hInputTokens":20,"canonicalModel":"claude-opus-5-5","provider":"firstParty","costBasis":"list"}}`
-	for _, got := range []any{l.ModelUsage(), l.TurnModelUsage(), l.State()["modelUsage"]} {
+	for _, got := range []any{l.ModelUsage(), l.TakeModelUsage(), l.State()["modelUsage"]} {
 		if !same(t, got, want) {
 			t.Errorf("the models used %s", show(t, got))
 		}
