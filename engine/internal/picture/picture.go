@@ -62,7 +62,12 @@ func TypeOf(data []byte) string {
 
 // Fit checks a picture and makes it smaller if it has to be. An error says why no
 // model would take it.
-func Fit(data []byte) (*Picture, error) {
+func Fit(data []byte) (*Picture, error) { return limits{MaxBytes, MaxSide}.fit(data) }
+
+// limits are what models take.
+type limits struct{ bytes, side int }
+
+func (l limits) fit(data []byte) (*Picture, error) {
 	if len(data) == 0 {
 		return nil, errors.New("it is empty")
 	}
@@ -88,7 +93,7 @@ func Fit(data []byte) (*Picture, error) {
 		return nil, fmt.Errorf("it has %d × %d pixels, and at most %d are decoded", w, h, MaxPixels)
 	}
 	p := &Picture{Data: data, Type: kind, Width: w, Height: h, OriginalWidth: w, OriginalHeight: h, Changed: len(data) != given}
-	fits := len(data) <= MaxBytes && max(w, h) <= MaxSide
+	fits := len(data) <= l.bytes && max(w, h) <= l.side
 	if fits && animated(kind, data) {
 		return p, nil // the decoder does not know moving pictures; the API does
 	}
@@ -99,7 +104,11 @@ func Fit(data []byte) (*Picture, error) {
 	if fits {
 		return p, nil
 	}
-	return p, p.shrink(src)
+	turn := 1
+	if kind == "image/jpeg" {
+		turn = orientation(data)
+	}
+	return p, p.shrink(src, turn, l)
 }
 
 // mended returns a PNG picture without those parts that readers may do without and whose
@@ -200,12 +209,16 @@ func innerSize(data []byte) (w, h int, ok bool) {
 	return 0, 0, false
 }
 
-// shrink makes the picture smaller until models take it.
-func (p *Picture) shrink(src image.Image) error {
-	side := min(MaxSide, max(p.OriginalWidth, p.OriginalHeight))
+// shrink makes the picture smaller until models take it. What its file says of how it is to
+// be turned would be lost, so it is turned.
+func (p *Picture) shrink(src image.Image, turn int, l limits) error {
+	side := min(l.side, max(p.OriginalWidth, p.OriginalHeight))
 	lossless := p.Type == "image/png"
+	if turn >= 5 {
+		p.OriginalWidth, p.OriginalHeight = p.OriginalHeight, p.OriginalWidth
+	}
 	for range 6 {
-		small := scale(src, side)
+		small := turned(scale(src, side), turn)
 		var b bytes.Buffer
 		var err error
 		kind := "image/jpeg"
@@ -213,12 +226,12 @@ func (p *Picture) shrink(src image.Image) error {
 			kind = "image/png"
 			err = png.Encode(&b, small)
 		} else {
-			err = jpeg.Encode(&b, small, &jpeg.Options{Quality: 85})
+			err = jpeg.Encode(&b, opaque(small), &jpeg.Options{Quality: 85})
 		}
 		if err != nil {
 			return err
 		}
-		if b.Len() <= MaxBytes {
+		if b.Len() <= l.bytes {
 			p.Data, p.Type, p.Changed = b.Bytes(), kind, true
 			p.Width, p.Height = small.Bounds().Dx(), small.Bounds().Dy()
 			return nil
@@ -229,6 +242,83 @@ func (p *Picture) shrink(src image.Image) error {
 		lossless = false
 	}
 	return errors.New("it stays too big however small it is made")
+}
+
+// opaque puts a picture on white, as pages do: JPEG knows no transparency and would show
+// black.
+func opaque(src image.Image) image.Image {
+	if o, ok := src.(interface{ Opaque() bool }); ok && o.Opaque() {
+		return src
+	}
+	to := image.NewRGBA(src.Bounds())
+	draw.Draw(to, to.Rect, image.White, image.Point{}, draw.Src)
+	draw.Draw(to, to.Rect, src, src.Bounds().Min, draw.Over)
+	return to
+}
+
+// orientation reads from a JPEG file how it is to be turned, as Exif counts it: 1 for as it
+// is, 3 for upside down, 6 and 8 for a quarter, and even ones mirrored.
+func orientation(data []byte) int {
+	for at := 2; at+4 <= len(data) && data[at] == 0xff; {
+		kind, n := data[at+1], int(binary.BigEndian.Uint16(data[at+2:]))
+		if kind == 0xda || n < 2 || at+2+n > len(data) {
+			break
+		}
+		tiff, ok := bytes.CutPrefix(data[at+4:at+2+n], []byte("Exif\x00\x00"))
+		at += 2 + n
+		if kind != 0xe1 || !ok || len(tiff) < 8 {
+			continue
+		}
+		var order binary.ByteOrder = binary.BigEndian
+		if tiff[0] == 'I' {
+			order = binary.LittleEndian
+		}
+		dir := order.Uint32(tiff[4:])
+		if uint64(dir)+2 > uint64(len(tiff)) {
+			break
+		}
+		entries := tiff[dir+2:]
+		for range order.Uint16(tiff[dir:]) {
+			if len(entries) < 12 {
+				break
+			}
+			if value := order.Uint16(entries[8:]); order.Uint16(entries) == 0x0112 && value >= 1 && value <= 8 {
+				return int(value)
+			}
+			entries = entries[12:]
+		}
+		break
+	}
+	return 1
+}
+
+// turned turns a picture as Exif says.
+func turned(src image.Image, how int) image.Image {
+	if how <= 1 {
+		return src
+	}
+	b := src.Bounds()
+	w, h := b.Dx(), b.Dy()
+	if how >= 5 {
+		w, h = h, w
+	}
+	to := image.NewRGBA(image.Rect(0, 0, w, h))
+	for y := range h {
+		for x := range w {
+			fromX, fromY := x, y
+			if how >= 5 {
+				fromX, fromY = y, x
+			}
+			if how == 2 || how == 3 || how == 7 || how == 8 {
+				fromX = b.Dx() - 1 - fromX
+			}
+			if how == 3 || how == 4 || how == 6 || how == 7 {
+				fromY = b.Dy() - 1 - fromY
+			}
+			to.Set(x, y, src.At(b.Min.X+fromX, b.Min.Y+fromY))
+		}
+	}
+	return to
 }
 
 // scale makes a picture so big that its longer side has so many pixels.
