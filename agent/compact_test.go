@@ -594,3 +594,84 @@ func TestCompactedLog(t *testing.T) {
 		t.Errorf("%d requests are on record", n)
 	}
 }
+
+// TestCompactReadsCache: the request for a summary is the one before it and one message more,
+// so that the API reads it from the cache: by hand between turns, and by itself in the middle of
+// a round of tools.
+func TestCompactReadsCache(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "notes.txt")
+	if err := os.WriteFile(file, []byte(strings.Repeat("a line of notes\n", 100)), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	read := map[string]string{"file_path": file}
+	for _, tt := range []struct {
+		name    string
+		turns   []*parleytest.Turn
+		prompts []string
+		sum     int // which request asks for the summary
+	}{
+		{"by hand", []*parleytest.Turn{
+			parleytest.Call("Read", read).CallID("toolu_b", "Glob", `{"pattern":"*.txt"}`), parleytest.Say("Read."),
+			parleytest.Say("Two."), summary("S"), parleytest.Expect(parleytest.LastUser("three")).Say("Three."),
+		}, []string{"one", "two", "/compact", "three"}, 3},
+		{"in a round of tools", []*parleytest.Turn{
+			parleytest.Call("Read", read).CallID("toolu_b", "Glob", `{"pattern":"*.txt"}`).Usage(parleytest.Usage{Input: 1, CacheWrite: 989_999, Output: 10}),
+			summary("S"), parleytest.Say("Done."), parleytest.Say("Two."),
+		}, []string{"one", "two"}, 1},
+	} {
+		api := parleytest.NewAPI(t, parleytest.Script(tt.turns...), &parleytest.APIOptions{Cache: true})
+		opts := &parley.Options{Cwd: dir, Model: "opus",
+			Dialer: agent.InProcess(agent.Config{Store: &session.Memory{}, Environ: []string{"ANTHROPIC_API_KEY=k", "ANTHROPIC_BASE_URL=" + api.URL}})}
+		c, err := parley.Connect(t.Context(), opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range tt.prompts {
+			for m, err := range c.Turn(t.Context(), p) {
+				if err != nil {
+					t.Errorf("%s: %v", tt.name, err)
+				}
+				_ = m
+			}
+		}
+		c.Close()
+		if err := api.Done(); err != nil {
+			t.Error(tt.name, err)
+		}
+		var asked []*parleytest.Request
+		for _, r := range api.Requests() {
+			if strings.HasPrefix(r.Path, "/v1/messages?") {
+				asked = append(asked, r)
+			}
+		}
+		if len(asked) <= tt.sum {
+			t.Fatalf("%s: %d requests", tt.name, len(asked))
+		}
+		before, sum := asked[tt.sum-1], asked[tt.sum]
+		if cached := before.Cache.Read + before.Cache.Written; cached == 0 || sum.Cache.Read < cached {
+			t.Errorf("%s: %+v, then for the summary %+v", tt.name, before.Cache, sum.Cache)
+		}
+		var a, b struct {
+			System json.RawMessage   `json:"system"`
+			Tools  json.RawMessage   `json:"tools"`
+			Model  string            `json:"model"`
+			Think  json.RawMessage   `json:"thinking"`
+			All    []json.RawMessage `json:"messages"`
+		}
+		if err := errors.Join(json.Unmarshal(before.Body, &a), json.Unmarshal(sum.Body, &b)); err != nil {
+			t.Fatal(err)
+		}
+		if string(a.System) != string(b.System) || string(a.Tools) != string(b.Tools) || a.Model != b.Model || string(a.Think) != string(b.Think) {
+			t.Errorf("%s: the request for the summary begins otherwise", tt.name)
+		}
+		plain := func(m json.RawMessage) string {
+			return strings.ReplaceAll(string(m), `,"cache_control":{"type":"ephemeral"}`, "")
+		}
+		for i, m := range a.All {
+			if i >= len(b.All) || plain(m) != plain(b.All[i]) {
+				t.Errorf("%s: message %d is another one", tt.name, i)
+			}
+		}
+	}
+}
