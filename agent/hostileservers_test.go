@@ -18,7 +18,9 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -356,5 +358,40 @@ func hostileServer(role string) {
 		case role == "good":
 			reply(m.ID, `{"content":[{"type":"text","text":"fine"}]}`)
 		}
+	}
+}
+
+// What a host changes of servers is changed when its next line is read, though the answer
+// comes when the servers have settled.
+func TestServerChangesInOrder(t *testing.T) {
+	srv := `{"command":` + string(mustMarshal(t, self(t))) + `,"env":{"PARLEY_AGENT_TEST_SERVER":"good","PARLEY_AGENT_TEST_SLOW":"300ms"}}`
+	control := func(id, request string) string {
+		return `{"type":"control_request","request_id":"` + id + `","request":` + request + `}`
+	}
+	m := parleytest.Script(parleytest.Expect(parleytest.Tools("mcp__zeta__t")).Say("Hello.")).Model()
+	got := say(t, agent.Config{Cwd: t.TempDir(), Model: m, Store: &session.Memory{}}, nil, initialize,
+		control("set", `{"subtype":"mcp_set_servers","servers":{"zeta":`+srv+`,"alpha":`+srv+`,"old":`+srv+`}}`),
+		control("again", `{"subtype":"mcp_set_servers","servers":{"zeta":`+srv+`,"alpha":`+srv+`}}`),
+		control("off", `{"subtype":"mcp_toggle","serverName":"alpha","enabled":false}`),
+		control("gone", `{"subtype":"mcp_reconnect","serverName":"old"}`),
+		hello)
+	want := map[string]string{"set": `"added":["alpha","old","zeta"]`, "again": `"removed":["old"]`, "off": `"subtype":"success"`, "gone": `Server not found: old`}
+	for _, msg := range got.all {
+		if r, ok := msg.(*wire.ControlResponse); ok && want[r.Response.RequestID] != "" {
+			if text := string(mustMarshal(t, r)); !strings.Contains(text, want[r.Response.RequestID]) {
+				t.Error(text)
+			}
+			delete(want, r.Response.RequestID)
+		}
+	}
+	if len(want) > 0 {
+		t.Error("no answer to", want)
+	}
+	states := map[string]string{}
+	for _, s := range got.init.MCPServers {
+		states[s.Name] = s.Status
+	}
+	if len(states) != 2 || states["zeta"] != "connected" || states["alpha"] != "disabled" || got.result.Result != "Hello." {
+		t.Error(states, got.result, m.Err())
 	}
 }

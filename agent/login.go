@@ -89,7 +89,7 @@ func Login(ctx context.Context, cfg Config, flags *Flags, name string, show func
 			show(r.AuthURL)
 		case s.Status == wire.MCPNeedsAuth:
 			if list, err := logins.List(); err == nil && slices.ContainsFunc(list, func(k *mcp.KeptLogin) bool { return k.Server == name && k.URL == all[i].Config.URL }) {
-				if err := m.Reconnect(ctx, name); err != nil {
+				if err := m.Reconnect(name)(ctx); err != nil {
 					return fmt.Errorf("Error: you logged in, and the MCP server %s does not take it: %w", name, err)
 				}
 				return nil

@@ -224,7 +224,8 @@ func (s *server) setServers(req *wire.Initialize) map[string]string {
 // controlServers serves a request about MCP servers. It reports false for a request
 // about something else.
 func (s *server) controlServers(id string, req wire.Request) bool {
-	// What may take its time does not hold up the requests behind it.
+	// What may take its time does not hold up the requests behind it; what is to change
+	// changes at once, so that they find it changed.
 	later := func(f func(ctx context.Context) (any, error)) {
 		s.beside(id, func() {
 			ctx, cancel := context.WithTimeout(s.jobsCtx, 10*time.Minute)
@@ -237,11 +238,14 @@ func (s *server) controlServers(id string, req wire.Request) bool {
 	case *wire.MCPStatus:
 		s.respond(id, &wire.MCPStatusResponse{MCPServers: s.mcp.Status()}, nil)
 	case *wire.MCPSetServers:
-		later(func(ctx context.Context) (any, error) { return s.setDynamic(ctx, req.Servers) })
+		settled := s.setDynamic(req.Servers)
+		later(func(ctx context.Context) (any, error) { return settled(ctx) })
 	case *wire.MCPReconnect:
-		later(func(ctx context.Context) (any, error) { return nil, s.mcp.Reconnect(ctx, req.ServerName) })
+		settled := s.mcp.Reconnect(req.ServerName)
+		later(func(ctx context.Context) (any, error) { return nil, settled(ctx) })
 	case *wire.MCPToggle:
-		later(func(ctx context.Context) (any, error) { return nil, s.mcp.Toggle(ctx, req.ServerName, req.Enabled) })
+		settled := s.mcp.Toggle(req.ServerName, req.Enabled)
+		later(func(ctx context.Context) (any, error) { return nil, settled(ctx) })
 	case *wire.MCPCall:
 		later(func(ctx context.Context) (any, error) { return s.callServer(ctx, req) })
 	case *wire.MCPReadResource:
@@ -268,11 +272,8 @@ func (s *server) controlServers(id string, req wire.Request) bool {
 }
 
 // setDynamic uses the MCP servers that the host names in place of those it named
-// before, without those that the settings do not let be used.
-func (s *server) setDynamic(ctx context.Context, servers map[string]*wire.MCPServerConfig) (*wire.MCPSetServersResponse, error) {
-	if servers == nil {
-		return s.mcp.SetDynamic(ctx, nil)
-	}
+// before, without those that the settings do not let be used. What it returns waits for them.
+func (s *server) setDynamic(servers map[string]*wire.MCPServerConfig) func(context.Context) (*wire.MCPSetServersResponse, error) {
 	admitted, refused := map[string]*wire.MCPServerConfig{}, []string{}
 	for name, cfg := range servers {
 		if cfg != nil && !s.set.admits(name, cfg) {
@@ -281,14 +282,17 @@ func (s *server) setDynamic(ctx context.Context, servers map[string]*wire.MCPSer
 		}
 		admitted[name] = cfg
 	}
-	r, err := s.mcp.SetDynamic(ctx, admitted)
-	if err != nil {
-		return nil, err
+	settled := s.mcp.SetDynamic(admitted)
+	return func(ctx context.Context) (*wire.MCPSetServersResponse, error) {
+		r, err := settled(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range refused {
+			r.Errors[name] = notAdmitted
+		}
+		return r, nil
 	}
-	for _, name := range refused {
-		r.Errors[name] = notAdmitted
-	}
-	return r, nil
 }
 
 const notAdmitted = "the settings do not let this server be used (allowedMcpServers, deniedMcpServers)"

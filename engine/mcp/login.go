@@ -131,7 +131,7 @@ func (m *Manager) FinishLogin(ctx context.Context, name, callback string) error 
 	if err := s.finish(ctx, u.Query()); err != nil {
 		return err
 	}
-	return m.Reconnect(ctx, name)
+	return m.Reconnect(name)(ctx)
 }
 
 // Logout forgets a log-in, and gives the tokens back where that can be done.
@@ -156,7 +156,7 @@ func (m *Manager) Logout(ctx context.Context, name string) error {
 	if err := giveBack(ctx, client, revoke, conf.ClientID, token); err != nil {
 		s.m.log.Warn("a token of an MCP server could not be given back", "server", s.name, "error", err)
 	}
-	m.Reconnect(ctx, name) // which says that a log-in is needed
+	m.Reconnect(name)(ctx) // which says that a log-in is needed
 	return nil
 }
 

@@ -270,7 +270,7 @@ func TestTokenOfHost(t *testing.T) {
 	for token, want := range map[string]wire.MCPState{"old": wire.MCPNeedsAuth, "given": wire.MCPConnected} {
 		cfg := d.config()
 		cfg.Headers = map[string]string{"Authorization": "Bearer " + token}
-		if _, err := m.SetDynamic(t.Context(), map[string]*wire.MCPServerConfig{"web": cfg}); err != nil {
+		if _, err := m.SetDynamic(map[string]*wire.MCPServerConfig{"web": cfg})(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		state(t, m, want)

@@ -98,7 +98,7 @@ func TestKeptLogin(t *testing.T) {
 
 	// And who logs in, too: it takes a reconnect.
 	d.login(t, second)
-	if err := first.Reconnect(t.Context(), "web"); err != nil || !works(t, first) {
+	if err := first.Reconnect("web")(t.Context()); err != nil || !works(t, first) {
 		t.Error(err)
 	}
 }

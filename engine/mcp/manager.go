@@ -387,8 +387,11 @@ func (m *Manager) find(name string) (*server, error) {
 	return nil, &NotFoundError{name}
 }
 
-// Reconnect connects a server again and returns when that is done or failed.
-func (m *Manager) Reconnect(ctx context.Context, name string) error {
+// What follows changes servers at once and in order of the calls. What each returns waits
+// until that is done: until the servers are connected or have failed.
+
+// Reconnect connects a server again.
+func (m *Manager) Reconnect(name string) (settled func(context.Context) error) {
 	m.mu.Lock()
 	s, err := m.find(name)
 	if err == nil && m.closed {
@@ -396,54 +399,52 @@ func (m *Manager) Reconnect(ctx context.Context, name string) error {
 	}
 	if err != nil {
 		m.mu.Unlock()
-		return err
+		return func(context.Context) error { return err }
 	}
 	m.stop(s, wire.MCPPending, "")
 	m.start(s)
 	m.mu.Unlock()
 	m.notify()
-	if err := m.settle(ctx, s); err != nil {
-		return err
+	return func(ctx context.Context) error {
+		if err := m.settle(ctx, s); err != nil {
+			return err
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if s.state == wire.MCPFailed || s.state == wire.MCPNeedsAuth {
+			return errors.New(s.err)
+		}
+		return nil
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if s.state == wire.MCPFailed || s.state == wire.MCPNeedsAuth {
-		return errors.New(s.err)
-	}
-	return nil
 }
 
-// Toggle switches a server on or off. Switched on, it returns when the server is
-// connected or has failed.
-func (m *Manager) Toggle(ctx context.Context, name string, enabled bool) error {
+// Toggle switches a server on or off.
+func (m *Manager) Toggle(name string, enabled bool) (settled func(context.Context) error) {
 	m.mu.Lock()
 	s, err := m.find(name)
-	if err != nil {
-		m.mu.Unlock()
-		return err
-	}
-	if !enabled {
+	running := err == nil && (s.state == wire.MCPConnected || s.state == wire.MCPPending)
+	if err == nil && !enabled {
 		m.stop(s, wire.MCPDisabled, "the server is switched off")
-		m.mu.Unlock()
-		m.notify()
-		return nil
-	}
-	if s.state == wire.MCPConnected || s.state == wire.MCPPending {
-		m.mu.Unlock()
-		return nil
 	}
 	m.mu.Unlock()
-	return m.Reconnect(ctx, name)
+	switch {
+	case err != nil:
+	case !enabled:
+		m.notify()
+	case !running:
+		return m.Reconnect(name)
+	}
+	return func(context.Context) error { return err }
 }
 
 // SetDynamic uses these servers in place of those that an earlier call named and of
-// those that live in the host. It returns when each is connected or has failed.
-func (m *Manager) SetDynamic(ctx context.Context, configs map[string]*wire.MCPServerConfig) (*wire.MCPSetServersResponse, error) {
+// those that live in the host.
+func (m *Manager) SetDynamic(configs map[string]*wire.MCPServerConfig) (settled func(context.Context) (*wire.MCPSetServersResponse, error)) {
 	r := &wire.MCPSetServersResponse{Added: []string{}, Removed: []string{}, Errors: map[string]string{}}
 	m.mu.Lock()
 	if m.closed {
 		m.mu.Unlock()
-		return nil, errClosed
+		return func(context.Context) (*wire.MCPSetServersResponse, error) { return nil, errClosed }
 	}
 	m.servers = slices.DeleteFunc(m.servers, func(s *server) bool {
 		if cfg := configs[s.name]; cfg != nil || !s.dynamic && s.kind() != "sdk" {
@@ -472,17 +473,19 @@ func (m *Manager) SetDynamic(ctx context.Context, configs map[string]*wire.MCPSe
 	m.touch()
 	m.mu.Unlock()
 	m.notify()
-	if err := m.settle(ctx, wait...); err != nil {
-		return nil, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, s := range wait {
-		if s.state == wire.MCPFailed || s.state == wire.MCPNeedsAuth {
-			r.Errors[s.name] = s.err
+	return func(ctx context.Context) (*wire.MCPSetServersResponse, error) {
+		if err := m.settle(ctx, wait...); err != nil {
+			return nil, err
 		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for _, s := range wait {
+			if s.state == wire.MCPFailed || s.state == wire.MCPNeedsAuth || s.err == errRemoved {
+				r.Errors[s.name] = s.err
+			}
+		}
+		return r, nil
 	}
-	return r, nil
 }
 
 // Deliver takes a message that a server in the host sends by itself. A server that

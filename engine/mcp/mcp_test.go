@@ -484,7 +484,7 @@ func TestDeath(t *testing.T) {
 	if st := m.Status()[0]; st.Status != wire.MCPFailed || !strings.Contains(st.Error, "exit code 7") {
 		t.Errorf("%+v", st)
 	}
-	if err := m.Reconnect(t.Context(), "p"); err != nil {
+	if err := m.Reconnect("p")(t.Context()); err != nil {
 		t.Error(err)
 	}
 	find(t, m, "mcp__p__add")
@@ -675,15 +675,15 @@ func TestToggleAndSet(t *testing.T) {
 	ready(t, m)
 	ctx := t.Context()
 	for _, f := range []func(string) error{
-		func(n string) error { return m.Toggle(ctx, n, true) },
-		func(n string) error { return m.Reconnect(ctx, n) },
+		func(n string) error { return m.Toggle(n, true)(ctx) },
+		func(n string) error { return m.Reconnect(n)(ctx) },
 	} {
 		if err := f("x"); err == nil || err.Error() != "Server not found: x" {
 			t.Error(err)
 		}
 	}
 	add := find(t, m, "mcp__p__add")
-	if err := m.Toggle(ctx, "p", false); err != nil {
+	if err := m.Toggle("p", false)(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if st := m.Status()[0]; st.Status != wire.MCPDisabled || st.Tools != nil || st.ServerInfo != nil {
@@ -692,20 +692,20 @@ func TestToggleAndSet(t *testing.T) {
 	if r := tooltest.Call(ctx, tooltest.Env(t), add, json.RawMessage(`{"a":1,"b":2}`)); !r.IsError || !strings.Contains(r.Content.Text, "switched off") {
 		t.Errorf("%+v", r)
 	}
-	if err := m.Toggle(ctx, "p", true); err != nil {
+	if err := m.Toggle("p", true)(ctx); err != nil {
 		t.Fatal(err)
 	}
 	find(t, m, "mcp__p__add")
-	if err := m.Reconnect(ctx, "p"); err != nil {
+	if err := m.Reconnect("p")(ctx); err != nil {
 		t.Fatal(err)
 	}
 
-	r, err := m.SetDynamic(ctx, map[string]*wire.MCPServerConfig{"two": child("good"), "bad": {Command: "/nonexistent/y"}})
+	r, err := m.SetDynamic(map[string]*wire.MCPServerConfig{"two": child("good"), "bad": {Command: "/nonexistent/y"}})(ctx)
 	if err != nil || fmt.Sprint(r.Added, r.Removed) != "[bad two] [calc]" || len(r.Errors) != 1 || r.Errors["bad"] == "" {
 		t.Errorf("%+v %v", r, err)
 	}
 	find(t, m, "mcp__two__add")
-	r, err = m.SetDynamic(ctx, map[string]*wire.MCPServerConfig{"two": child("good")})
+	r, err = m.SetDynamic(map[string]*wire.MCPServerConfig{"two": child("good")})(ctx)
 	if err != nil || fmt.Sprint(r.Added, r.Removed, r.Errors) != "[] [bad] map[]" {
 		t.Errorf("%+v %v", r, err)
 	}
@@ -713,7 +713,7 @@ func TestToggleAndSet(t *testing.T) {
 		t.Error(got)
 	}
 	m.Close()
-	if _, err := m.SetDynamic(ctx, nil); err == nil {
+	if _, err := m.SetDynamic(nil)(ctx); err == nil {
 		t.Error("a closed manager takes servers")
 	}
 }

@@ -63,7 +63,7 @@ func TestResources(t *testing.T) {
 		t.Error(r.Content)
 	}
 	// Without such a server there are no such tools.
-	if err := m.Toggle(t.Context(), "my db", false); err != nil {
+	if err := m.Toggle("my db", false)(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if tools, _ := m.Tools(); strings.Contains(names(tools), "McpResource") {
