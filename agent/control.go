@@ -165,6 +165,9 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 	s.mu.Lock()
 	again := s.greeted
 	s.greeted = true
+	// By an older description, greeting with a version is asking to be asked.
+	s.asks = s.asks || req.ProtocolVersion != "" && s.set.flags.PromptTool == ""
+	asks := s.asks
 	s.mu.Unlock()
 	if again {
 		s.takeBack(errHostAnew, false, isHook)
@@ -177,7 +180,7 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 	}
 	s.conv.Do(func() {
 		opts := engine.Changes{SystemPrompt: req.SystemPrompt, AppendSystemPrompt: req.AppendSystemPrompt, JSONSchema: req.JSONSchema, Skills: req.Skills,
-			Agents: more, Agent: s.set.mainAgent(more), ForwardSubagents: req.ForwardSubagentText, SpareBackground: req.PerTaskStopAffordance}
+			Agents: more, Agent: s.set.mainAgent(more), ForwardSubagents: req.ForwardSubagentText, SpareBackground: req.PerTaskStopAffordance, Questions: s.set.questions(asks)}
 		if err = s.conv.Change(opts); err != nil {
 			s.respond(id, nil, err)
 			return

@@ -121,10 +121,10 @@ func TestReplayHistory(t *testing.T) {
 		t.Errorf("without the flag: %s", got)
 	}
 	again := talk("--resume", id, "--replay-history")
-	if got := kinds(again.all); got != "user assistant user assistant system/init assistant result" {
+	if got := kinds(again.all); got != "system/init user assistant user assistant assistant result" {
 		t.Fatalf("with the flag: %s", got)
 	}
-	u, a := again.all[0].(*wire.User), again.all[1].(*wire.Assistant)
+	u, a := again.all[1].(*wire.User), again.all[2].(*wire.Assistant)
 	if !u.IsReplay || u.Message.Content.String() != "hi" || u.SessionID != id || u.Timestamp == "" || a.Message.Content.String() != "ok" || a.SessionID != id {
 		t.Errorf("%+v\n%+v", u, a)
 	}

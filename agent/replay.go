@@ -7,8 +7,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// replayHistory tells the host what a session that goes on holds, before anything
-// else: its prompts and results as replayed messages of the user, its answers as
+// replayHistory tells the host what a session that goes on holds, behind the first
+// init: its prompts and results as replayed messages of the user, its answers as
 // they were. It is asked for by --replay-history only: hosts that do not expect it
 // take old messages for new ones.
 func (s *server) replayHistory(h *session.History) {

@@ -35,10 +35,12 @@ type server struct {
 	runner  *hook.Runner // of the hooks of settings
 	closed  bool         // the host says nothing any more
 	greeted bool         // it has sent initialize
+	asks    bool         // it takes questions about tools
 	ending  bool         // what it asks of MCP servers is not begun any more
 
 	refreshing chan struct{} // full while somebody looks for files that have changed
 	watch      watch
+	replayed   sync.Once // what the session held was told
 
 	heard   chan struct{} // the host or we said something
 	changed chan struct{} // something about MCP servers is new
@@ -70,7 +72,7 @@ var (
 const outboxGrace = 2 * time.Second
 
 func newServer(set *setup, out *outbox, stderr io.Writer) *server {
-	s := &server{set: set, out: out, stderr: stderr, pending: map[string]chan reply{},
+	s := &server{set: set, asks: set.flags.PromptTool == "stdio", out: out, stderr: stderr, pending: map[string]chan reply{},
 		hooks: map[wire.HookEvent][]*hookMatcher{}, refreshing: make(chan struct{}, 1), heard: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
 	s.jobsCtx, s.stopJobs = context.WithCancelCause(context.Background())
 	return s
@@ -99,9 +101,6 @@ func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) in
 		return s.startFailed(err)
 	}
 	s.connectServers()
-	if set.flags.ReplayHistory {
-		s.replayHistory(set.history)
-	}
 
 	run, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -174,6 +173,9 @@ func (s *server) startFailed(err error) int {
 // Emit tells the host something.
 func (s *server) Emit(m wire.Message) {
 	s.out.put(m)
+	if _, ok := m.(*wire.Init); ok && s.set.flags.ReplayHistory {
+		s.replayed.Do(func() { s.replayHistory(s.set.history) })
+	}
 	s.noise()
 }
 
@@ -356,12 +358,12 @@ func (s *server) requestSent(ctx context.Context, req wire.Request, sent func())
 func (s *server) CanAsk() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.set.flags.PromptTool == "stdio" && !s.closed || strings.HasPrefix(s.set.flags.PromptTool, "mcp__")
+	return s.asks && !s.closed || strings.HasPrefix(s.set.flags.PromptTool, "mcp__")
 }
 
 // Ask asks the host about a tool call.
 func (s *server) Ask(ctx context.Context, req *wire.CanUseTool, sent func()) (*wire.PermissionResult, error) {
-	if name := s.set.flags.PromptTool; name != "stdio" {
+	if name := s.set.flags.PromptTool; strings.HasPrefix(name, "mcp__") {
 		sent()
 		return s.askTool(ctx, name, req)
 	}

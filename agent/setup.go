@@ -229,10 +229,10 @@ func (set *setup) offered(names ...string) bool {
 	return (want == nil || slices.Contains(want, "default") || named(want)) && !named(set.flags.DisallowedTools)
 }
 
-// questions are the tools by which the model asks the user, if there is somebody to
-// ask.
-func (set *setup) questions() []string {
-	if set.flags.PromptTool != "stdio" {
+// questions are the tools by which the model asks the user, if the host takes
+// questions.
+func (set *setup) questions(asks bool) []string {
+	if !asks {
 		return nil
 	}
 	return slices.DeleteFunc(engine.QuestionTools(), func(name string) bool { return !set.offered(name) })
@@ -325,7 +325,7 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 	on := map[string]bool{"1": true, "true": true}
 	return engine.New(engine.Config{
 		Model: m, Catalog: set.cfg.Catalog, ModelName: set.modelName(), Fallbacks: f.FallbackModels, MaxRetries: retries,
-		SmallModel: set.smallModel(), ServerTools: set.serverTools(), Tools: set.tools(), Questions: set.questions(),
+		SmallModel: set.smallModel(), ServerTools: set.serverTools(), Tools: set.tools(), Questions: set.questions(set.flags.PromptTool == "stdio"),
 		Agents: offered, Agent: self, AgentName: f.Agent, AgentParts: set.parts, NoSendMessage: set.noSendMessage(), ForwardSubagents: f.ForwardSubagents,
 		NoBackground: on[set.vars["CLAUDE_CODE_DISABLE_BACKGROUND_TASKS"]], MCP: servers, Env: set.environment(id),
 		Policy: rules, Mode: set.mode(), AllowBypass: set.bypassAllowed(), FixedAllows: set.prefs().ManagedRulesOnly(), Keep: set.keep, Refresh: set.refresh,

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,6 +23,7 @@ type Changes struct {
 	Agent            *agents.Definition   // what the conversation itself is, if that is not known yet
 	ForwardSubagents bool                 // see [Config]; false changes nothing
 	SpareBackground  bool                 // see [Config]; false changes nothing
+	Questions        []string             // see [Config]; they are added if there were none
 }
 
 // Change changes what the conversation is told from the start.
@@ -50,6 +52,10 @@ func (c *Conversation) Change(ch Changes) error {
 		if err := c.become(ch.Agent); err != nil {
 			return err
 		}
+	}
+	if len(c.cfg.Questions) == 0 && len(ch.Questions) > 0 {
+		c.cfg.Questions = ch.Questions
+		c.tools = append(slices.Clone(c.tools), c.questionTools()...)
 	}
 	c.cfg.ForwardSubagents = c.cfg.ForwardSubagents || ch.ForwardSubagents
 	c.cfg.SpareBackground = c.cfg.SpareBackground || ch.SpareBackground

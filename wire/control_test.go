@@ -209,8 +209,8 @@ func TestRequestDialects(t *testing.T) {
 	})
 	t.Run("protocol version", func(t *testing.T) {
 		r := decodeRequest(t, `{"subtype":"initialize","protocolVersion":"1.0","features":[]}`).(*wire.Initialize)
-		if string(r.Extra["protocolVersion"]) != `"1.0"` {
-			t.Errorf("got %v", r.Extra)
+		if r.ProtocolVersion != "1.0" || string(r.Extra["features"]) != "[]" {
+			t.Errorf("got %q and %v", r.ProtocolVersion, r.Extra)
 		}
 	})
 	t.Run("null model", func(t *testing.T) {

@@ -38,6 +38,7 @@ type Initialize struct {
 	ForwardSubagentText    bool     `json:"forwardSubagentText,omitzero"`    // send what subagents say as well
 	SupportedDialogKinds   []string `json:"supportedDialogKinds,omitzero"`   // that [RequestUserDialog] may ask for
 	PerTaskStopAffordance  bool     `json:"perTaskStopAffordance,omitzero"`  // an interrupt spares background agents
+	ProtocolVersion        string   `json:"protocolVersion,omitzero"`        // of an older description, by which to greet with it is to take [CanUseTool]
 	Open                   `wire:"subtype=initialize"`
 }
 
