@@ -56,6 +56,7 @@ type Flags struct {
 	DisallowedTools []string
 	PermissionMode  wire.PermissionMode
 	PromptTool      string
+	greedy          string // the last flag that took several words
 	NoPrompts       bool
 	AllowBypass     bool
 	SkipPermissions bool
@@ -282,7 +283,7 @@ func meant(name string) string {
 	if like := spelling.Closest(strings.TrimLeft(name, "-"), names); like != "" {
 		return " (did you mean --" + strings.ReplaceAll(like, " or ", " or --") + "?)"
 	}
-	return ""
+	return " (parley --help has them)"
 }
 
 func on(field func(*Flags) *bool) func(*Flags, []string) error {
@@ -434,6 +435,9 @@ func ParseFlags(args []string) (*Flags, error) {
 			n := flagValues(kind, args[i+1:])
 			values = args[i+1 : i+1+n]
 			i += n
+			if n > 1 {
+				f.greedy = name
+			}
 		}
 		if joined && kind == flagBool {
 			switch value {

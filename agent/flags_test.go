@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/session"
@@ -175,7 +176,7 @@ func TestSessionName(t *testing.T) {
 	}
 	// Where there is none, a person is told once.
 	var stdout, stderr bytes.Buffer
-	if code := Run(t.Context(), cfg, []string{"-p", "hi", "--resume", "Wednesday"}, strings.NewReader(""), &stdout, &stderr); code != 1 || stdout.Len() > 0 || stderr.String() != "No conversation found with the title: Wednesday\n" {
+	if code := Run(t.Context(), cfg, []string{"-p", "hi", "--resume", "Wednesday"}, strings.NewReader(""), &stdout, &stderr); code != 1 || stdout.Len() > 0 || stderr.String() != "No conversation found with the title: Wednesday. parley sessions lists those that there are.\n" {
 		t.Errorf("exit status %d, %q %q", code, &stdout, &stderr)
 	}
 }
@@ -211,7 +212,7 @@ func TestBadFlags(t *testing.T) {
 		args []string
 		text string
 	}{
-		{[]string{"--bogus"}, "error: unknown option '--bogus'"},
+		{[]string{"--bogus"}, "error: unknown option '--bogus' (parley --help has them)"},
 		{[]string{"--bogus=1"}, "error: unknown option '--bogus'"},
 		{[]string{"--modle", "x"}, "error: unknown option '--modle' (did you mean --model?)"},
 		{[]string{"--permission-mode", "bogus"}, "error: option '--permission-mode <mode>' argument 'bogus' is invalid. Allowed choices are acceptEdits, auto, bypassPermissions, manual, dontAsk, plan"},
@@ -261,22 +262,25 @@ func TestStartErrors(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "s.json"), []byte(`{"permissions":{"deny":["Bash("]}}`), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	config := func(text string) func(*Config) {
-		home := t.TempDir()
-		path := filepath.Join(home, ".config", "claude", "config.json")
+	home := func(name, text string) func(*Config) {
+		dir := t.TempDir()
+		path := filepath.Join(dir, name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, []byte(text), 0o666)); err != nil {
 			t.Fatal(err)
 		}
-		return func(c *Config) { c.Model, c.Home = nil, home }
+		return func(c *Config) { c.Model, c.Store, c.Home = nil, nil, dir }
 	}
 	for _, tt := range []struct {
 		name, text string
 		args       []string
 		change     func(*Config)
 	}{
-		{"a config file that is cut off", "config.json makes no sense: it must be a JSON object such as", []string{"hi"}, config(`{"apiKey":`)},
-		{"a config file of something else", "config.json makes no sense: it must be a JSON object such as", []string{"hi"}, config(`["sk"]`)},
+		{"a config file that is cut off", "config.json makes no sense: it must be a JSON object such as", []string{"hi"}, home(".config/claude/config.json", `{"apiKey":`)},
+		{"a config file of something else", "config.json makes no sense: it must be a JSON object such as", []string{"hi"}, home(".config/claude/config.json", `["sk"]`)},
 		{"no prompt", "Error: Input must be provided either through stdin or as a prompt argument when using --print", []string{"-p"}, nil},
+		{"a flag that takes the prompt", "--tools takes all words up to the next option: put -- before the prompt", []string{"-p", "--tools", "Read", "hi"}, nil},
+		{"a session that cannot be kept", "the session cannot be kept: ", []string{"hi"}, home(".claude/projects", "a file")},
+		{"a server whose models nobody knows", "--provider openai needs --model NAME", []string{"hi", "--provider", "openai"}, func(c *Config) { c.Model = nil }},
 		{"settings that are not there", "Error: Settings file not found: none.json", []string{"hi", "--settings", "none.json"}, nil},
 		{"settings that are not JSON", "Error: Invalid JSON provided to --settings", []string{"hi", "--settings", "{oops"}, nil},
 		{"a rule that makes no sense", "no closing parenthesis", []string{"hi", "--settings", "s.json"}, nil},
@@ -290,7 +294,7 @@ func TestStartErrors(t *testing.T) {
 		{"a digest that makes no sense", "--trust-project takes all", []string{"hi", "--trust-project", "yes"}, nil},
 		{"a project that is another", "is not the one that is trusted", []string{"hi", "--trust-project", "sha256:0"}, nil},
 		{"bypass that is disabled", "do not allow the mode bypassPermissions", []string{"hi", "--dangerously-skip-permissions", "--managed-settings", `{"permissions":{"disableBypassPermissionsMode":"disable"}}`}, nil},
-		{"bypass as root", "--dangerously-skip-permissions cannot be used with root/sudo privileges for security reasons", []string{"hi", "--dangerously-skip-permissions"}, func(c *Config) { c.Root = true }},
+		{"bypass as root", "--dangerously-skip-permissions cannot be used with root/sudo privileges for security reasons. Run it as another user", []string{"hi", "--dangerously-skip-permissions"}, func(c *Config) { c.Root = true }},
 		{"bypass as root without a sandbox that holds", "cannot be used with root", []string{"hi", "--dangerously-skip-permissions", "--settings", `{"sandbox":{"enabled":true,"failIfUnavailable":false,"bwrapPath":"/nonexistent"}}`}, func(c *Config) { c.Root = true }},
 		{"a schema that cannot be", "the JSON schema cannot be used", []string{"hi", "--json-schema", `{"type":"array"}`}, nil},
 		{"a prompt file that is not there", "the system prompt file does not exist", []string{"hi", "--system-prompt-file", "none"}, nil},
@@ -345,6 +349,40 @@ func TestRunPrints(t *testing.T) {
 			var stdout, stderr bytes.Buffer
 			cfg := Config{Cwd: t.TempDir(), Model: tt.model()}
 			if code := Run(t.Context(), cfg, tt.args, strings.NewReader(tt.stdin), &stdout, &stderr); code != tt.code || !tt.check(stdout.String()) || stderr.Len() > 0 {
+				t.Errorf("exit status %d, %q %q", code, stdout.String(), stderr.String())
+			}
+		})
+	}
+}
+
+// TestRunCannotPrint: an answer that cannot be written down is told of elsewhere.
+func TestRunCannotPrint(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "full")
+	if err := os.WriteFile(file, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, format := range []string{"text", "json", "message"} {
+		stdout, err := os.Open(file) // which takes nothing, as a disk that is full
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stdout.Close()
+		var stderr bytes.Buffer
+		cfg := Config{Cwd: t.TempDir(), Model: parleytest.Script(parleytest.Say("hello")).Model()}
+		if code := Run(t.Context(), cfg, []string{"-p", "hi", "--output-format", format}, strings.NewReader(""), stdout, &stderr); code != 1 || !strings.HasPrefix(stderr.String(), "Error: the answer could not be written: ") {
+			t.Errorf("%s: exit status %d, %q", format, code, stderr.String())
+		}
+	}
+}
+
+// TestRunRetries: who waits for a model that is tried again knows what for.
+func TestRunRetries(t *testing.T) {
+	for _, format := range []string{"text", "json"} {
+		synctest.Test(t, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			cfg := Config{Cwd: "/", Model: parleytest.Script(parleytest.Fail(529, "busy"), parleytest.Say("hello")).Model()}
+			code := Run(t.Context(), cfg, []string{"-p", "hi", "--output-format", format}, strings.NewReader(""), &stdout, &stderr)
+			if code != 0 || !strings.Contains(stdout.String(), "hello") || !strings.HasPrefix(stderr.String(), "parley: the API answered 529; trying again in ") || !strings.HasSuffix(stderr.String(), " (1 of 10)\n") {
 				t.Errorf("exit status %d, %q %q", code, stdout.String(), stderr.String())
 			}
 		})

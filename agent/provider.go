@@ -38,6 +38,9 @@ func (set *setup) model() (model.Model, error) {
 		return set.script()
 	case "openai":
 		set.provider = "gateway"
+		if set.modelName() == "" {
+			return nil, errors.New("Error: --provider openai needs --model NAME: which models there are is up to the server")
+		}
 		m, err = openai.New(openai.Config{
 			BaseURL: cmp.Or(set.flags.BaseURL, set.vars["OPENAI_BASE_URL"]), APIKey: cmp.Or(set.flags.APIKey, set.vars["OPENAI_API_KEY"]),
 			UserAgent: set.userAgent(), Transport: set.cfg.Transport, Proxy: proxyOf(set.cfg.Environ),

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/parley-go/parley/engine/model/catalog"
 	"github.com/parley-go/parley/internal/telemetry"
@@ -86,7 +87,11 @@ func run(ctx context.Context, cfg Config, flags *Flags, stdin io.Reader, stdout,
 		prompt = string(text)
 	}
 	if strings.TrimSpace(prompt) == "" {
-		fmt.Fprintln(stderr, "Error: Input must be provided either through stdin or as a prompt argument when using --print")
+		fmt.Fprint(stderr, "Error: Input must be provided either through stdin or as a prompt argument when using --print")
+		if flags.greedy != "" {
+			fmt.Fprintf(stderr, ". %s takes all words up to the next option: put -- before the prompt", flags.greedy)
+		}
+		fmt.Fprintln(stderr)
 		return 1
 	}
 	line, err := wire.Encode(wire.Prompt(wire.Text(prompt)))
@@ -99,9 +104,9 @@ func run(ctx context.Context, cfg Config, flags *Flags, stdin io.Reader, stdout,
 	case "stream-json":
 		return serve(ctx, set, in, stdout, stderr)
 	case "json":
-		return serve(ctx, set, in, &jsonPrinter{w: stdout, all: flags.Verbose}, stderr)
+		return serve(ctx, set, in, &jsonPrinter{w: stdout, stderr: stderr, all: flags.Verbose}, stderr)
 	}
-	return serve(ctx, set, in, &textPrinter{w: stdout}, stderr)
+	return serve(ctx, set, in, &textPrinter{w: stdout, stderr: stderr}, stderr)
 }
 
 // A lockedWriter is written to from many goroutines.
@@ -139,12 +144,25 @@ func (l *lineWriter) each(p []byte, f func(wire.Message, []byte) error) error {
 	}
 }
 
+// tellRetry says why nothing comes: a model that cannot be reached is tried again for
+// minutes.
+func tellRetry(stderr io.Writer, m wire.Message) {
+	if r, ok := m.(*wire.APIRetry); ok {
+		what := "the API could not be reached"
+		if r.ErrorStatus != 0 {
+			what = fmt.Sprintf("the API answered %d", r.ErrorStatus)
+		}
+		wait := time.Duration(r.RetryDelayMS) * time.Millisecond
+		fmt.Fprintf(stderr, "parley: %s; trying again in %v (%d of %d)\n", what, wait.Round(100*time.Millisecond), r.Attempt, r.MaxRetries)
+	}
+}
+
 // A jsonPrinter prints the result as one JSON object, or all messages as an array.
 type jsonPrinter struct {
 	lineWriter
-	w    io.Writer
-	all  bool
-	seen []json.RawMessage
+	w, stderr io.Writer
+	all       bool
+	seen      []json.RawMessage
 }
 
 func (j *jsonPrinter) Write(p []byte) (int, error) {
@@ -153,6 +171,7 @@ func (j *jsonPrinter) Write(p []byte) (int, error) {
 		if _, ok := m.(*wire.KeepAlive); ok {
 			return nil
 		}
+		tellRetry(j.stderr, m)
 		if j.all {
 			j.seen = append(j.seen, append(json.RawMessage(nil), line...))
 			if ended {
@@ -181,11 +200,12 @@ func (j *jsonPrinter) Write(p []byte) (int, error) {
 // A textPrinter prints the answer alone.
 type textPrinter struct {
 	lineWriter
-	w io.Writer
+	w, stderr io.Writer
 }
 
 func (t *textPrinter) Write(p []byte) (int, error) {
 	err := t.each(p, func(m wire.Message, _ []byte) error {
+		tellRetry(t.stderr, m)
 		r, ok := m.(*wire.Result)
 		if !ok {
 			return nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -146,8 +147,13 @@ func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) in
 	if sig := set.signalled(context.Cause(ctx)); sig != 0 {
 		code = sig
 	}
-	if s.out.close() != nil && code == 0 {
-		code = 1 // the host never heard how it ended
+	if err := s.out.close(); err != nil {
+		if file := new(fs.PathError); errors.As(err, &file) { // a disk that is full; a host that is gone reads no reasons
+			fmt.Fprintf(stderr, "Error: the answer could not be written: %v\n", err)
+		}
+		if code == 0 {
+			code = 1 // the host never heard how it ended
+		}
 	}
 	set.close()
 	return code
@@ -159,8 +165,12 @@ func (s *server) startFailed(err error) int {
 	if !errors.As(err, &missing) {
 		err = startError(err)
 	}
-	fmt.Fprintln(s.stderr, err)
-	if missing != nil && s.set.flags.OutputFormat != "text" { // a person reads it once
+	if missing != nil && s.set.flags.OutputFormat == "text" { // which a person reads, and once
+		fmt.Fprintf(s.stderr, "%v. parley sessions lists those that there are.\n", err)
+	} else {
+		fmt.Fprintln(s.stderr, err)
+	}
+	if missing != nil && s.set.flags.OutputFormat != "text" {
 		zero := 0
 		s.out.put(&wire.Result{Subtype: "error_during_execution", IsError: true, Errors: []string{err.Error()}, SessionID: missing.id, UUID: engine.NewID(),
 			Usage: engine.NoUsage(), ModelUsage: map[string]*wire.ModelUsage{}, PermissionDenials: []*wire.PermissionDenial{}, ResultIndex: &zero})
@@ -203,31 +213,43 @@ func (s *server) keepAlive(ended <-chan struct{}) {
 	}
 }
 
+// lineShape says what a line of the input is, to those who wrote it by hand.
+const lineShape = `With --input-format stream-json a prompt is a line such as {"type":"user","message":{"role":"user","content":"Hello"}}`
+
 // read takes what the host says until it ends. Its error is a line that cannot be
 // passed over.
 func (s *server) read(r io.Reader) error {
 	lines := wire.NewReader(r, &wire.ReaderOptions{MaxLine: 256 << 20})
+	known, strange := false, false // whether there were such lines
 	for {
 		m, err := lines.Next()
 		if err == io.EOF {
+			if strange && !known {
+				return errors.New("Error: nothing on standard input is a message of the protocol. " + lineShape)
+			}
 			return nil
 		}
 		if err != nil {
 			return nil // the host is gone
 		}
+		if _, ok := m.(*wire.Unknown); ok {
+			strange = true // of another version, it may be
+			continue
+		}
+		known = true
 		switch m := m.(type) {
 		case *wire.BadLine:
 			if errors.Is(m.Err, wire.ErrLineTooLong) {
 				return errors.New("Error: stream-json input carried over 256M characters with no newline.")
 			}
-			return fmt.Errorf("Error parsing streaming input line (type=unknown, %d chars): SyntaxError: %v", m.Size, m.Err)
+			return fmt.Errorf("Error parsing streaming input line (type=unknown, %d chars): SyntaxError: %v. %s", m.Size, m.Err, lineShape)
 		case *wire.User:
 			if m.Message.Role != "user" {
 				role := m.Message.Role
 				if role == "" {
 					role = "undefined"
 				}
-				return fmt.Errorf("Error: Expected message role 'user', got '%s'", role)
+				return fmt.Errorf("Error: Expected message role 'user', got '%s'. %s", role, lineShape)
 			}
 			s.connectHost()
 			s.conv.Do(func() { s.conv.Prompt(m) })

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -145,6 +146,9 @@ func (set *setup) session() (id string, log session.Log, history *session.Histor
 		log, err = session.Create(ctx, store, meta)
 		if errors.Is(err, session.ErrExists) {
 			err = fmt.Errorf("Error: Session ID %s is already in use.", meta.ID)
+		}
+		if file := new(fs.PathError); errors.As(err, &file) {
+			err = fmt.Errorf("Error: the session cannot be kept: %w. Make the directory writable, name another one in CLAUDE_CONFIG_DIR, or keep none with --no-session-persistence", file)
 		}
 		if err != nil {
 			return "", nil, nil, err

@@ -534,6 +534,9 @@ func (c *Conversation) refused(t *turn, err error) *ending {
 		s.code, end.text = wire.ErrorAuthentication, "Not logged in · Set ANTHROPIC_API_KEY, or pass --api-key"
 	case e.Status == 401 || e.Status == 403:
 		s.code, end.text = wire.ErrorAuthentication, fmt.Sprintf("Failed to authenticate. API Error: %d %s", e.Status, e.Message)
+		if from := c.cfg.APIKeySource; from != "" && from != "none" {
+			end.text += " · The key is from " + from
+		}
 	case e.Status == 429:
 		s.code, end.text = wire.ErrorRateLimit, "API Error: Request rejected (429) · "+e.Message
 	case e.Status == 404:

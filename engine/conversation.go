@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"path/filepath"
@@ -726,9 +727,17 @@ func (c *Conversation) record(entries ...*session.Entry) error {
 		}
 	}
 	if err := c.cfg.Log.Append(entries...); err != nil {
-		return fmt.Errorf("%w: %w", errUnwritten, err)
+		return unwritten(err)
 	}
 	return nil
+}
+
+// unwritten says that the log does not take what happened, and what can be done.
+func unwritten(err error) error {
+	if file := new(fs.PathError); errors.As(err, &file) {
+		return fmt.Errorf("%w: %w. Make room, or keep no session with --no-session-persistence", errUnwritten, file)
+	}
+	return fmt.Errorf("%w: %w", errUnwritten, err)
 }
 
 var (

@@ -216,7 +216,7 @@ func (c *Conversation) say(t *turn, p *prompt, context []string) error {
 	}
 	if c.keeper != nil && c.sub == nil { // what a subagent changes is of the prompt above
 		if err := c.keeper.Begin(p.uuid); err != nil {
-			return fmt.Errorf("%w: %w", errUnwritten, err)
+			return unwritten(err)
 		}
 	}
 	c.transcript.add("user", blocks...)
