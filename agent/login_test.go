@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -130,5 +132,45 @@ func TestLoginOnce(t *testing.T) {
 	}
 	if err := login(cfg, "web"); err == nil || !strings.Contains(err.Error(), "logged in already") {
 		t.Error(err)
+	}
+}
+
+// A model that works in the home of the user, and may do anything, does not get at the
+// credentials there.
+func TestCredentialsAreKeptFromTheModel(t *testing.T) {
+	home := t.TempDir()
+	files := []string{filepath.Join(home, ".claude", "parley-logins.json"), filepath.Join(home, ".claude", ".credentials.json"),
+		filepath.Join(home, ".config", "claude", "config.json")}
+	for i, file := range files {
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, fmt.Appendf(nil, `{"note":"witness-%d"}`, i), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range files {
+		turn := new(parleytest.Turn)
+		turn.Call("Read", map[string]string{"file_path": file})
+		turn.Call("Edit", map[string]string{"file_path": file, "old_string": "note", "new_string": "nothing"})
+		turn.Call("Grep", map[string]string{"pattern": "note", "path": file, "output_mode": "content"})
+		turn.Call("Grep", map[string]string{"pattern": "wit.ess", "path": home, "output_mode": "content"})
+		turn.Call("Bash", map[string]string{"command": "cat " + file})
+		turn.Call("Bash", map[string]string{"command": "cd " + filepath.Dir(file) + " && grep -r note ."})
+		opts, m, _ := inProcess(t, parleytest.Script(turn, parleytest.Expect(parleytest.ToolResult("")).Say("No.")))
+		opts.Cwd, opts.PermissionMode, opts.AllowBypass = home, wire.ModeBypassPermissions, true
+		opts.Dialer = agent.InProcess(agent.Config{Home: home, Model: m, Store: &session.Memory{}})
+		all, r, err := collect(t, opts, "look around")
+		if err != nil || r.Result != "No." {
+			t.Fatal(r, err, m.Err())
+		}
+		for _, msg := range all {
+			if text, _ := json.Marshal(msg); strings.Contains(string(text), "witness") {
+				t.Errorf("%s: %s", file, text)
+			}
+		}
+		if text, err := os.ReadFile(file); err != nil || !strings.Contains(string(text), "note") {
+			t.Error(string(text), err)
+		}
 	}
 }

@@ -38,17 +38,24 @@ func (set *setup) startSandbox() error {
 	if err := os.MkdirAll(ownTemp(), 0o700); err == nil {
 		opts.Protect = append(opts.Protect, ownTemp())
 	}
-	if home := set.cfg.Home; home != "" {
-		opts.Hide = append(opts.Hide, filepath.Join(home, ".config", "claude", "config.json"), filepath.Join(home, ".claude", ".credentials.json"))
-	}
-	if logins := set.cfg.Logins(); logins != nil {
-		opts.Hide = append(opts.Hide, logins.File)
-	}
+	opts.Hide = set.cfg.secrets()
 	if set.sandbox, err = sandbox.New(opts); err != nil {
 		return fmt.Errorf("Error: %w", err)
 	}
 	set.closers = append(set.closers, func() error { set.sandbox.Close(); return nil })
 	return nil
+}
+
+// secrets are the files of the user that have credentials in them, ours and those of the
+// official command, whether they exist or not.
+func (cfg *Config) secrets() (files []string) {
+	if home := cfg.Home; home != "" {
+		files = append(files, filepath.Join(home, ".config", "claude", "config.json"), filepath.Join(home, ".claude", ".credentials.json"))
+	}
+	if logins := cfg.Logins(); logins != nil {
+		files = append(files, logins.File)
+	}
+	return files
 }
 
 // warn says once what the settings ask for and does not hold.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -126,7 +127,8 @@ func (set *setup) bypassAllowed() bool {
 	return set.flags.AllowBypass || set.flags.SkipPermissions || set.flags.PermissionMode == wire.ModeBypassPermissions
 }
 
-// rules returns the rules of the flags and the settings.
+// rules returns the rules of the flags and the settings, and those that keep the user's
+// credentials from the model.
 func (set *setup) rules() (*policy.Policy, error) {
 	p := policy.New()
 	var errs []error
@@ -144,6 +146,19 @@ func (set *setup) rules() (*policy.Policy, error) {
 	if !set.prefs().ManagedRulesOnly() {
 		for _, text := range set.flags.AllowedTools {
 			add(text, wire.BehaviorAllow, policy.Source{Layer: policy.LayerCLI, File: "--allowedTools"})
+		}
+	}
+	for _, file := range set.cfg.secrets() {
+		if _, err := os.Stat(file); err != nil {
+			continue
+		}
+		for _, tool := range []string{"Read", "Edit"} {
+			r, err := policy.ForFile(tool, file, wire.BehaviorDeny, policy.Source{Layer: policy.LayerManaged, File: "built in"})
+			if err != nil {
+				errs = append(errs, fmt.Errorf("Error: %v", err))
+				continue
+			}
+			p.Add(r)
 		}
 	}
 	rules, err := fileRules(set.prefs())

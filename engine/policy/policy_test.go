@@ -302,3 +302,21 @@ func TestReasonType(t *testing.T) {
 		}
 	}
 }
+
+// A rule about a file is about that file, whatever characters its path has.
+func TestForFile(t *testing.T) {
+	for _, path := range []string{"/home/a b/x.json", "/home/[me]/{x}*.json", `/home/!me/^x?.json`} {
+		r, err := ForFile("Read", path, wire.BehaviorDeny, Source{Layer: LayerManaged})
+		if err != nil {
+			t.Fatal(path, err)
+		}
+		p := New(r)
+		for file, denied := range map[string]bool{path: true, "/home/me/x.json": false, path + "x": false} {
+			spec, access := call(t, "Read", file)
+			d := p.Decide(&Request{Tool: spec, Access: access, Roots: []string{"/home"}})
+			if (d.Behavior == wire.BehaviorDeny) != denied {
+				t.Errorf("%s against %s: %s", file, path, d.Behavior)
+			}
+		}
+	}
+}

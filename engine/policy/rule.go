@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -54,6 +55,11 @@ type Source struct {
 	// Base is the directory that "/x" in a rule about files begins at: that of
 	// the project for its settings. Empty means where the conversation began.
 	Base string `json:"base,omitempty"`
+}
+
+// ForFile returns the rule about one file, whatever characters its path has.
+func ForFile(tool, path string, behavior wire.PermissionBehavior, source Source) (Rule, error) {
+	return Parse(tool+"(/"+escape(filepath.ToSlash(path))+")", behavior, source)
 }
 
 // String returns the source for people: "settings.json:12 (project)".
