@@ -97,3 +97,32 @@ func TestWitness(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAgentRules holds rules about agents against calls that start one, in the spellings
+// that rules about names have.
+func TestAgentRules(t *testing.T) {
+	for _, c := range []struct {
+		rules string
+		mode  wire.PermissionMode
+		want  string
+	}{
+		{`{"deny":["Task(general-purpose)"]}`, "", "denied"},
+		{`{"deny":["Agent(General-Purpose)"]}`, "", "denied"},
+		{`{"deny":["Task(general-*)"],"allow":["Task"]}`, wire.ModeBypassPermissions, "denied"},
+		{`{"ask":["Task(general-*)"]}`, wire.ModeDontAsk, "denied"},
+		{`{"ask":["Agent(general-purpose)"]}`, "", "denied"}, // by nobody, who is asked
+		{`{"deny":["Task(Explore)"]}`, "", "ran"},
+	} {
+		script := parleytest.Script(new(parleytest.Turn).Call("Task", map[string]any{"subagent_type": "general-purpose", "description": "d", "prompt": "hello", "run_in_background": false}), parleytest.Say("done"))
+		if c.want == "ran" {
+			script = parleytest.Script(new(parleytest.Turn).Call("Task", map[string]any{"subagent_type": "general-purpose", "description": "d", "prompt": "hello", "run_in_background": false}), parleytest.Say("a report"), parleytest.Say("done"))
+		}
+		p := promptIn(t, t.TempDir(), script, func(o *parley.Options, _ *agent.Config) {
+			o.PermissionMode, o.AllowBypass = c.mode, c.mode == wire.ModeBypassPermissions
+			o.Settings = json.RawMessage(`{"permissions":` + c.rules + `}`)
+		})
+		if got := strings.TrimSpace(outcomes(p)); got != c.want {
+			t.Errorf("%s in %q: %s, want %s", c.rules, c.mode, got, c.want)
+		}
+	}
+}

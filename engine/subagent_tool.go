@@ -370,11 +370,11 @@ func (c *Conversation) decide(tl tool.Tool, input json.RawMessage, access []tool
 			var in agentInput
 			tool.Decode(input, &in)
 			if def, err := a.find(in.Type); err == nil {
-				d = aboutAgent(root.policy, def.Name, d)
+				d = aboutAgent(root.policy, def.Name, mode, d)
 			}
 		case *messageTool:
 			if s := a.target(input); s != nil {
-				d = aboutAgent(root.policy, s.def.Name, d)
+				d = aboutAgent(root.policy, s.def.Name, mode, d)
 			}
 		}
 		if c.sub != nil && d.Behavior == wire.BehaviorDeny && c.sub.def.ReadOnly && d.ReasonType == "mode" {
@@ -385,17 +385,20 @@ func (c *Conversation) decide(tl tool.Tool, input json.RawMessage, access []tool
 }
 
 // aboutAgent looks for rules about an agent, such as Agent(Explore).
-func aboutAgent(p *policy.Policy, name string, d policy.Decision) policy.Decision {
+func aboutAgent(p *policy.Policy, name string, mode wire.PermissionMode, d policy.Decision) policy.Decision {
 	for _, rule := range p.Rules() {
 		r := &rule
-		if !isAgentTool(r.Tool) || !strings.EqualFold(r.Content, name) {
+		if !isAgentTool(r.Tool) || r.Content == "" || !r.Means(name) {
 			continue
 		}
 		switch {
 		case r.Behavior == wire.BehaviorDeny:
-			return policy.Decision{Behavior: wire.BehaviorDeny, Reason: "denied by the rule " + r.String(), ReasonType: "rule", Rule: r}
+			return policy.Decision{Behavior: wire.BehaviorDeny, Reason: "denied by the rule " + r.String() + " of " + r.Source.String(), ReasonType: "rule", Rule: r}
 		case r.Behavior == wire.BehaviorAsk && d.Behavior == wire.BehaviorAllow:
-			d = policy.Decision{Behavior: wire.BehaviorAsk, Reason: "the rule " + r.String() + " asks", ReasonType: "rule", Rule: r}
+			d = policy.Decision{Behavior: wire.BehaviorAsk, Reason: "the rule " + r.String() + " of " + r.Source.String() + " asks", ReasonType: "rule", Rule: r}
+			if mode == wire.ModeDontAsk {
+				d.Behavior, d.ReasonType, d.Reason = wire.BehaviorDeny, "mode", "nobody is asked in this mode, and "+d.Reason
+			}
 		}
 	}
 	return d

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/parley-go/parley/engine/agents"
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/settings"
 	"github.com/parley-go/parley/engine/tool"
@@ -32,10 +33,11 @@ tool runs.
   parley policy explain Bash '{"command":"git diff; rm -rf x"}'
   parley policy replay 1f2e3d4c --settings new.json
 
-The settings are those of the user and of the project here, and --settings. INPUT is
-what a model would send; - reads it from standard input. SESSION is an id, the begin
-of one, or a file. Exit status: explain 0, whatever is decided; lint 1 if a rule can
-never match; replay 1 if something is decided differently.`
+The settings are those of the user and of the project here, and --settings; replay
+decides by --settings alone, if they are given. INPUT is what a model would send; -
+reads it from standard input. SESSION is an id, the begin of one, or a file. Exit
+status: explain 0, whatever is decided; lint 1 if a rule can never match; replay 1 if
+something is decided differently.`
 
 // policyCommand is the command that says what rules do.
 func policyCommand(ctx context.Context, p *process, args []string) error {
@@ -146,6 +148,7 @@ func (c *policyRun) explain(name, input string) error {
 	}
 	req := &policy.Request{Tool: &tool.Spec{Name: name}, Access: []tool.Access{{Kind: tool.Other}}, Input: json.RawMessage(input),
 		Mode: c.mode, Roots: c.roots, Cwd: c.cwd, Home: c.home}
+	req.Access = append(named(name, req.Input), req.Access...)[:1]
 	for _, t := range builtin.All(nil) {
 		if t.Spec().Name != name {
 			continue
@@ -168,13 +171,41 @@ func (c *policyRun) explain(name, input string) error {
 	return err
 }
 
+// named returns what a call of a tool is about that only a conversation has: an agent, a
+// skill, a resource of an MCP server.
+func named(name string, input json.RawMessage) []tool.Access {
+	var in struct {
+		Agent  string `json:"subagent_type"`
+		Skill  string `json:"skill"`
+		Server string `json:"server"`
+		URI    string `json:"uri"`
+	}
+	json.Unmarshal(input, &in) // of another form it names nothing
+	switch name {
+	case "Task", "Agent":
+		if in.Agent == "" {
+			in.Agent = agents.Default
+		}
+		return []tool.Access{{Kind: tool.Agent, Name: in.Agent}}
+	case "Skill":
+		return []tool.Access{{Kind: tool.Skill, Name: in.Skill}}
+	case "ReadMcpResourceTool", "ReadMcpResource":
+		return []tool.Access{{Kind: tool.Other, URL: in.URI, Name: "mcp__" + in.Server}}
+	}
+	return nil
+}
+
 // describe writes a receipt for people. What is from outside has its control
 // characters made visible.
 func (c *policyRun) describe(r *policy.Receipt) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s", r.Behavior)
-	if r.Reason != "" {
-		fmt.Fprintf(&b, ": %s", visible(r.Reason))
+	reason := r.Reason
+	if reason == "" && r.Behavior == wire.BehaviorAsk {
+		reason = "no rule allows it, and neither does the mode"
+	}
+	if reason != "" {
+		fmt.Fprintf(&b, ": %s", visible(reason))
 	}
 	fmt.Fprintf(&b, "\n  mode     %s\n", r.Mode)
 	if r.Rule != nil {

@@ -577,7 +577,7 @@ func (s *script) mayTouch(j *judgement, r *Rule) certainty {
 					if j.touches(r, path) {
 						found = max(found, certain)
 					} else if f.deep && found == no && (f.loose && isDir(path) || !f.loose && !isFile(path)) && !j.nothingBelow(s, r, f, path) &&
-						(overlapAny(patterns(), append([]rune(filepath.Clean(path)), '/', anyText)) || overlapAny(patterns(), append([]rune(j.resolve(path)), '/', anyText))) {
+						(overlapAny(patterns(), belowPattern(filepath.Clean(path))) || overlapAny(patterns(), belowPattern(j.resolve(path)))) {
 						found = maybe
 					}
 				}
@@ -600,6 +600,11 @@ func (s *script) mayTouch(j *judgement, r *Rule) certainty {
 		}
 	}
 	return found
+}
+
+// belowPattern returns what is below a directory.
+func belowPattern(dir string) []rune {
+	return append([]rune(strings.TrimSuffix(dir, "/")), '/', anyText)
 }
 
 // nothingBelow reports whether there is surely no file of a rule below a directory
@@ -933,13 +938,18 @@ func (j *judgement) leadsAway(path string) bool {
 
 // specialPattern returns the files that such a path may be.
 func specialPattern(path string) []rune {
-	parts := strings.Split(filepath.Clean(path), "/")
+	parts := strings.Split(path, "/")
+	magic := slices.IndexFunc(parts, func(p string) bool { return p == "cwd" || p == "root" || p == "fd" || p == "task" })
+	up := -1
 	for i, p := range parts {
-		if p == "cwd" || p == "root" || p == "fd" || p == "task" {
-			return append([]rune{anyText}, []rune(strings.Join(append([]string{""}, parts[i+1:]...), "/"))...)
+		if p == ".." {
+			up = i
 		}
 	}
-	return []rune(path)
+	if at := max(magic, up); at >= 0 { // behind it, anything may be meant
+		return cleanPattern(append([]rune{anyText}, []rune(strings.Join(append([]string{""}, parts[at+1:]...), "/"))...))
+	}
+	return []rune(filepath.Clean(path))
 }
 
 // steady reports whether everything that a script runs and touches is known.

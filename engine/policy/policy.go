@@ -437,11 +437,14 @@ func (j *judgement) suspectsAccess(r *Rule, a tool.Access, named bool) certainty
 		}
 	case a.URL != "":
 		if path, ok := filePath(a.URL); ok && isFileTool(r.Tool) {
+			if !filepath.IsAbs(path) {
+				path = filepath.Join(j.req.cwd(), path)
+			}
 			return sure(restricts(r, tool.Read) && j.touches(r, path))
 		}
 		return sure(named && matchURL(r.Content, a.URL) || named && a.Kind == tool.Fetch && suspectURL(r.Content, a.URL))
 	case a.Name != "":
-		return sure(named && matchName(r.Content, a.Name))
+		return sure(named && r.Means(a.Name))
 	}
 	return no
 }

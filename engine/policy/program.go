@@ -37,6 +37,7 @@ func known(s *script, c *invocation, input *word) {
 	}
 	if letters, ok := quietWords[name]; ok {
 		c.quiet = options(args, letters)
+		c.loose = !c.quiet // it may do more, with options that are not known
 		for _, a := range args {
 			if len(a.vals) > 0 && !a.static() {
 				c.quiet = false
@@ -402,6 +403,9 @@ func (s *script) wrapper(c *invocation, name string, w wrapper, args []word, inp
 			continue
 		case before > 0:
 			before--
+			if name == "chroot" {
+				s.blur("paths are others below another root")
+			}
 			if name == "chroot" || name == "setarch" {
 				s.anyDir = true
 			}
@@ -754,6 +758,9 @@ func deeply(s *script, c *invocation, args []word, input *word) {
 	s.arguments(c, args)
 	s.hidden(filepath.Base(c.args[0].text()), args)
 	s.fed(input)
+	if len(args) > 0 && args[0].text() == "exec" {
+		return // in a container that runs: its directories are others
+	}
 	for _, a := range args {
 		t := a.text()
 		if a.static() && strings.HasPrefix(t, "-") && !strings.Contains(t, "=") {

@@ -181,6 +181,12 @@ func (r *Rule) names(spec *tool.Spec) bool {
 	return alias(r.Tool) == alias(spec.Name)
 }
 
+// Means reports whether a rule about an agent or a skill is about the one of a name,
+// in whatever case it is written.
+func (r *Rule) Means(name string) bool {
+	return matchName(strings.ToLower(r.Content), strings.ToLower(name))
+}
+
 // namesServer reports whether the rule is about a tool of an MCP server: all of the
 // server's, or those that fit a wildcard. A server whose name begins with that of
 // another and two underscores is not covered by what allows the other; what denies

@@ -205,7 +205,7 @@ func nesting(text string) (most int) {
 // guess looks at a text that cannot be parsed: its words may be programs.
 func (s *script) guess(text string) {
 	clean := strings.NewReplacer(`\`, "", `"`, "", "'", "", "\\\n", "").Replace(text)
-	for part := range strings.FieldsFuncSeq(clean, func(r rune) bool { return strings.ContainsRune(";&|`\n(){}<>$", r) }) {
+	for part := range strings.FieldsFuncSeq(clean, func(r rune) bool { return strings.ContainsRune(";&|`\n(){}<>$!", r) }) {
 		var args []word
 		for w := range strings.FieldsSeq(part) {
 			args = append(args, literalWord(w))
@@ -865,6 +865,9 @@ func (s *script) run(args []word, via string, input *word) {
 		return
 	}
 	name := args[0].text()
+	if filepath.Base(name) == "hub" { // which is git, and more
+		s.run(append([]word{literalWord("git")}, args[1:]...), via, input)
+	}
 	if sub, ok := strings.CutPrefix(filepath.Base(name), "git-"); ok && sub != "" {
 		// One of git's own, called without git.
 		s.run(append([]word{literalWord("git"), literalWord(sub)}, args[1:]...), via, input)
