@@ -195,6 +195,82 @@ func TestProjectIsolation(t *testing.T) {
 	}
 }
 
+// Each source brings its own and nothing of the others, and init lists each file that was
+// read with its hash: instructions and what they import, commands, skills, output styles;
+// agents count from the same sources.
+func TestSources(t *testing.T) {
+	parts := func(of string) map[string]string {
+		return map[string]string{"commands/c" + of + ".md": "Command of " + of + ".", "skills/s" + of + "/SKILL.md": "---\ndescription: Skill of " + of + ".\n---\nIt.",
+			"output-styles/o" + of + ".md": "---\nname: Style" + of + "\n---\nStyle.", "agents/a" + of + ".md": "---\nname: a" + of + "\ndescription: Agent of " + of + ".\n---\nYou are."}
+	}
+	home, project := map[string]string{".claude/CLAUDE.md": "Words of user."}, map[string]string{"CLAUDE.md": "Words of project. See @more.md.", "more.md": "Imported words of project.", "CLAUDE.local.md": "Words of local.", ".git/HEAD": "ref: refs/heads/main\n"}
+	for name, text := range parts("user") {
+		home[".claude/"+name] = text
+	}
+	for name, text := range parts("project") {
+		project[".claude/"+name] = text
+	}
+	homeDir, dir := checkout(t, home), checkout(t, project)
+	for _, sources := range [][]string{{"user"}, {"project"}, {"local"}, {"user", "local"}, {"project", "local"}, {"user", "project", "local"}, {}} {
+		t.Run(strings.Join(sources, "+"), func(t *testing.T) {
+			k := talkTo(t, agent.Config{Home: homeDir}, parley.Options{Cwd: dir, SettingSources: sources}, parleytest.Say("one"))
+			answer, err := k.Initialized()
+			if err != nil {
+				t.Fatal(err)
+			}
+			all, _ := k.say("hi")
+			in := initOf(t, all)
+			sent := k.sent()
+			var listed []json.RawMessage
+			if err := json.Unmarshal(in.Extra["context_files"], &listed); err != nil {
+				t.Fatal(err)
+			}
+			files := string(in.Extra["context_files"])
+			for _, source := range []string{"user", "project", "local"} {
+				asked := slices.Contains(sources, source)
+				if got := strings.Count(sent, "Words of "+source); got > 1 || (got == 1) != asked {
+					t.Errorf("the words of %s are told %d times", source, got)
+				}
+				if source == "local" {
+					continue // it has nothing else
+				}
+				if got := slices.Contains(in.SlashCommands, "c"+source); got != asked {
+					t.Errorf("the command of %s: %v", source, got)
+				}
+				if got := slices.Contains([]string(in.Skills), "s"+source); got != asked || strings.Contains(sent, "Skill of "+source) != asked {
+					t.Errorf("the skill of %s: %v", source, got)
+				}
+				if got := slices.Contains(answer.AvailableOutputStyles, "Style"+source); got != asked {
+					t.Errorf("the style of %s: %v", source, got)
+				}
+				if got := slices.Contains([]string(in.Agents), "a"+source); got != asked || strings.Contains(sent, "Agent of "+source) != asked {
+					t.Errorf("the agent of %s: %v", source, got)
+				}
+				of, root := home, homeDir
+				if source == "project" {
+					of, root = project, dir
+				}
+				for name, text := range of {
+					if name == "CLAUDE.local.md" || name == ".git/HEAD" || strings.Contains(name, "/agents/") {
+						continue
+					}
+					path, _ := json.Marshal(filepath.Join(root, name))
+					has := strings.Contains(files, string(path)) && strings.Contains(files, fmt.Sprintf("%x", sha256.Sum256([]byte(text))))
+					if has != asked {
+						t.Errorf("%s is listed with its hash: %v\n%s", name, has, files)
+					}
+				}
+			}
+			if got := strings.Contains(sent, "Imported words of project"); got != slices.Contains(sources, "project") {
+				t.Errorf("what is imported is told: %v", got)
+			}
+			if len(sources) == 0 && len(listed) > 0 {
+				t.Errorf("files were read: %s", files)
+			}
+		})
+	}
+}
+
 func TestSlashCommands(t *testing.T) {
 	dir := checkout(t, exampleProject)
 	store := &session.Memory{}

@@ -3,6 +3,7 @@ package agent_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"io"
 	"iter"
 	"math"
@@ -79,6 +80,75 @@ func TestSubagentTranscript(t *testing.T) {
 		if text, err := os.ReadFile(files[0]); err != nil || !strings.Contains(string(text), `"finished":true`) || !strings.Contains(string(text), `"agentType":"general-purpose"`) {
 			t.Errorf("%s %v", text, err)
 		}
+	}
+}
+
+// The agents that are built in work with nothing configured, each with a prompt of its own;
+// those that only look change nothing, even where everything is allowed.
+func TestBuiltInAgents(t *testing.T) {
+	if _, err := exec.LookPath("bash"); err != nil {
+		t.Skip("there is no bash")
+	}
+	prompts := map[string]bool{}
+	for name, may := range map[string]struct {
+		tools, not []string
+		makes      string // what is there in the end
+	}{
+		"":                {[]string{"Read", "Write", "Edit", "Bash", "Agent"}, nil, "bash write"},
+		"general-purpose": {[]string{"Read", "Write", "Edit", "Bash", "Agent"}, nil, "bash write"},
+		"Explore":         {[]string{"Read", "Grep", "Glob", "Bash"}, []string{"Write", "Edit", "NotebookEdit", "Agent"}, ""},
+		"Plan":            {[]string{"Read", "Grep", "Glob", "Bash"}, []string{"Write", "Edit", "NotebookEdit", "Agent"}, ""},
+		"Bash":            {[]string{"Bash"}, []string{"Write", "Edit", "Read", "Agent"}, "bash"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			call := map[string]any{"description": "one", "prompt": "P1", "run_in_background": false}
+			if name != "" {
+				call["subagent_type"] = name
+			}
+			s := parleytest.Script(parleytest.Call("Agent", call), parleytest.Expect(parleytest.ToolResult("the report")).Say("main"))
+			want := []parleytest.Matcher{parleytest.Tools(may.tools...), parleytest.SystemPrompt("You are a subagent")}
+			for _, not := range may.not {
+				want = append(want, parleytest.Tools(not).Not())
+			}
+			s.When("sub", parleytest.FirstUser("P1"),
+				parleytest.Expect(want...).Call("Bash", map[string]string{"command": "echo x > bash", "description": "Makes a file"}),
+				parleytest.Call("Bash", map[string]string{"command": "mkdir -p d; ls", "description": "Looks"}),
+				parleytest.Call("Write", map[string]string{"file_path": filepath.Join(dir, "write"), "content": "x"}),
+				parleytest.Say("the report"))
+			model := s.Model()
+			model.Strict, model.Record = true, true
+			cfg := agent.Config{Cwd: dir, Store: &session.Memory{}, Model: model, Environ: []string{"PATH=" + os.Getenv("PATH"), "IS_SANDBOX=1"}}
+			r, err := parley.Run(t.Context(), "hi", &parley.Options{Dialer: agent.InProcess(cfg), PermissionMode: wire.ModeBypassPermissions, AllowBypass: true})
+			if err != nil || r.Result != "main" {
+				t.Fatal(r, err)
+			}
+			var made []string
+			for _, f := range []string{"bash", "write"} {
+				if _, err := os.Stat(filepath.Join(dir, f)); err == nil {
+					made = append(made, f)
+				}
+			}
+			if got := strings.Join(made, " "); got != may.makes {
+				t.Errorf("it made %q, want %q", got, may.makes)
+			}
+			if _, err := os.Stat(filepath.Join(dir, "d")); (err == nil) != (may.makes != "") {
+				t.Errorf("the directory: %v", err)
+			}
+			for _, req := range model.Requests() {
+				if strings.Contains(string(req.Body), "You are a subagent") {
+					var body struct{ System json.RawMessage }
+					json.Unmarshal(req.Body, &body)
+					if name != "" {
+						prompts[strings.ReplaceAll(string(body.System), dir, "")] = true
+					}
+					break
+				}
+			}
+		})
+	}
+	if len(prompts) != 4 {
+		t.Errorf("the four have %d prompts", len(prompts))
 	}
 }
 

@@ -302,9 +302,7 @@ func (c *Conversation) Run(ctx context.Context) {
 			return
 		}
 		if len(c.inbox) > 0 {
-			p := c.inbox[0]
-			c.inbox = c.inbox[1:]
-			c.take(ctx, p)
+			c.take(ctx, c.nextPrompt())
 			continue
 		}
 		if c.inputEnded && len(c.env.Tasks().RunningOf(c.env.Agent)) == 0 && c.settled() {
@@ -321,6 +319,29 @@ func (c *Conversation) Run(ctx context.Context) {
 			return // what it left running ends with it
 		}
 	}
+}
+
+// nextPrompt takes the prompt whose turn it is: the first of those that are wanted the
+// most.
+func (c *Conversation) nextPrompt() *prompt {
+	rank := func(p *prompt) int {
+		switch p.m.Priority {
+		case "now":
+			return 0
+		case "later":
+			return 2
+		}
+		return 1 // next, which is meant where nothing is said
+	}
+	at := 0
+	for i, p := range c.inbox {
+		if rank(p) < rank(c.inbox[at]) {
+			at = i
+		}
+	}
+	p := c.inbox[at]
+	c.inbox = slices.Delete(slices.Clone(c.inbox), at, at+1)
+	return p
 }
 
 // leave answers prompts that will have no turn any more.
