@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/wire"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
@@ -60,6 +62,39 @@ func TestTelemetry(t *testing.T) {
 	for _, s := range append(byName["chat"], tools...) {
 		if s.Parent.SpanID() != turns[0].SpanContext.SpanID() {
 			t.Errorf("%s is not in the agent's turn", s.Name)
+		}
+	}
+}
+
+// TestTelemetryOfSubagents: the turn of a subagent is told by the subagent's name, as part of
+// the call that started it, whether that waits for it or not.
+func TestTelemetryOfSubagents(t *testing.T) {
+	for _, background := range []bool{false, true} {
+		spans := tracetest.NewInMemoryExporter()
+		traces := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
+		defer traces.Shutdown(context.Background())
+		script := parleytest.Script(
+			parleytest.Call("Agent", map[string]any{"description": "look", "prompt": "SUB", "subagent_type": "Explore", "run_in_background": background}),
+		).Default(parleytest.Say("Done."))
+		script.When("sub", parleytest.FirstUser("SUB"), parleytest.Say("Seen."))
+		opts := &parley.Options{Cwd: t.TempDir(), Dialer: agent.InProcess(agent.Config{Model: script.Model(), Traces: traces})}
+		for _, err := range parley.Query(t.Context(), "hi", opts) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		byName := map[string]tracetest.SpanStub{}
+		for _, s := range spans.GetSpans() {
+			byName[s.Name] = s
+		}
+		call, sub := byName["execute_tool Agent"], byName["invoke_agent Explore"]
+		if !sub.SpanContext.IsValid() || !call.Parent.IsValid() || sub.Parent.SpanID() != call.SpanContext.SpanID() || sub.SpanContext.TraceID() != call.SpanContext.TraceID() {
+			t.Errorf("background %v: the subagent %+v is not in its call %+v", background, sub, call)
+		}
+		if !slices.ContainsFunc(sub.Attributes, func(a attribute.KeyValue) bool {
+			return a.Key == "gen_ai.agent.name" && a.Value.AsString() == "Explore"
+		}) {
+			t.Error(sub.Attributes)
 		}
 	}
 }

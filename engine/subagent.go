@@ -23,6 +23,7 @@ import (
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // A subagent is a conversation that another one started. It runs as any other; what
@@ -146,9 +147,10 @@ func (c *Conversation) depth() int {
 	return c.sub.depth
 }
 
-// newSubagent makes a subagent ready. It is called in the goroutine of the call.
+// newSubagent makes a subagent ready. It is called in the goroutine of the call, whose
+// context is ctx.
 // With what an earlier run of one left it goes on from there.
-func (c *Conversation) newSubagent(call *tool.Call, def *agents.Definition, in *agentInput, background bool, again *earlier) (*subagent, error) {
+func (c *Conversation) newSubagent(ctx context.Context, call *tool.Call, def *agents.Definition, in *agentInput, background bool, again *earlier) (*subagent, error) {
 	var id [8]byte
 	rand.Read(id[:])
 	s := &subagent{
@@ -249,7 +251,8 @@ func (c *Conversation) newSubagent(call *tool.Call, def *agents.Definition, in *
 		s.info.Description = def.Name
 	}
 	s.openSpool(c.env.Dir)
-	s.ctx, s.cancel = context.WithCancelCause(c.base)
+	// It may outlive the call, and is told as part of it.
+	s.ctx, s.cancel = context.WithCancelCause(trace.ContextWithSpan(c.base, trace.SpanFromContext(ctx)))
 	return s, nil
 }
 

@@ -114,7 +114,7 @@ func (m *messageTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, e
 	if err != nil {
 		return nil, err
 	}
-	s, err := m.resume(call, &in, was)
+	s, err := m.resume(ctx, call, &in, was)
 	if err != nil {
 		leave()
 	}
@@ -138,7 +138,7 @@ func said(out *messageOutput) *tool.Result {
 }
 
 // resume makes a subagent ready to go on that has ended here, or in a process before.
-func (m *messageTool) resume(call *tool.Call, in *messageInput, was *subagent) (*subagent, error) {
+func (m *messageTool) resume(ctx context.Context, call *tool.Call, in *messageInput, was *subagent) (*subagent, error) {
 	c := m.agents.c
 	again := &earlier{id: strings.TrimSpace(in.To)}
 	more := &agentInput{Prompt: in.Message}
@@ -157,7 +157,7 @@ func (m *messageTool) resume(call *tool.Call, in *messageInput, was *subagent) (
 	if was != nil {
 		again.call, more.Description = was.call, was.Info().Description
 		more.Model, more.Effort = was.asked.Model, was.asked.Effort
-		return c.newSubagent(call, was.def, more, !c.cfg.NoBackground, again)
+		return c.newSubagent(ctx, call, was.def, more, !c.cfg.NoBackground, again)
 	}
 	var meta struct {
 		AgentType     string `json:"agentType"`
@@ -174,7 +174,7 @@ func (m *messageTool) resume(call *tool.Call, in *messageInput, was *subagent) (
 		return nil, err
 	}
 	again.call, more.Description, more.Model = meta.ToolUseID, meta.Description, meta.Model
-	return c.newSubagent(call, def, more, !c.cfg.NoBackground, again)
+	return c.newSubagent(ctx, call, def, more, !c.cfg.NoBackground, again)
 }
 
 // tellChild puts a message before a subagent that works. It reports whether it still

@@ -126,7 +126,7 @@ func (a *agentTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, err
 	if c.cfg.NoBackground {
 		background = false
 	}
-	s, err := c.newSubagent(call, def, &in, background, nil)
+	s, err := c.newSubagent(ctx, call, def, &in, background, nil)
 	if err != nil {
 		leave()
 		return nil, err

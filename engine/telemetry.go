@@ -9,6 +9,14 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
+// agentName is the name of the agent that the conversation is, if it has one.
+func (c *Conversation) agentName() string {
+	if c.sub != nil {
+		return c.sub.def.Name
+	}
+	return c.cfg.AgentName
+}
+
 // endSpan ends the span of a turn with its result.
 func (t *turn) endSpan(r *wire.Result) {
 	u := telemetry.UsageOf(r.Usage)

@@ -52,7 +52,7 @@ type turn struct {
 // take runs the turn of a prompt.
 func (c *Conversation) take(ctx context.Context, p *prompt) {
 	t := &turn{began: c.now(), prompts: []*prompt{p}, promptID: NewID(), id: NewID()}
-	ctx, t.span = c.telemetry.Turn(ctx, trace.SpanKindInternal, c.id, c.primary.ID, "")
+	ctx, t.span = c.telemetry.Turn(ctx, trace.SpanKindInternal, c.id, c.primary.ID, c.agentName())
 	if c.sub != nil && c.sub.promptID != "" {
 		t.promptID = c.sub.promptID
 	}

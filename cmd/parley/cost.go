@@ -269,6 +269,8 @@ func sorted(m map[string]*costAccount) []*costAccount {
 func (a *costAccount) money() string {
 	s := fmt.Sprintf("$%.4f", float64(a.Nanos)/1e9)
 	switch {
+	case !a.Unknown && a.Nanos > 0 && a.Nanos < 50_000: // which is not nothing
+		return "< $0.0001"
 	case a.Unknown && a.Nanos == 0:
 		return "unknown"
 	case a.Unknown:
@@ -277,12 +279,20 @@ func (a *costAccount) money() string {
 	return s
 }
 
+// counted is a number of things.
+func counted(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return strconv.Itoa(n) + " " + thing + "s"
+}
+
 func (r *costReport) print(p *process) error {
 	what := "Session " + r.Session
 	if r.Day != "" {
-		what = fmt.Sprintf("%s, %d sessions", r.Day, r.Sessions)
+		what = r.Day + ", " + counted(r.Sessions, "session")
 	}
-	requests := fmt.Sprintf("%d requests", r.Total.Requests)
+	requests := counted(r.Total.Requests, "request")
 	if r.Total.Requests == 0 && r.Total.Nanos > 0 {
 		requests = "no records of requests"
 	}
