@@ -88,7 +88,9 @@ var flagHelp = []struct {
 		{"--session-durability", "HOW", "it survives a power cut (fsync), kill -9 (write) or nothing (none)"},
 	}},
 	{"Finding out", [][3]string{
-		{"--init-only", "", "see that it can start, and end"},
+		{"--init", "", "run Setup hooks of settings first, with the trigger init"},
+		{"--init-only", "", "run them and those for the start of a session, and end"},
+		{"--maintenance", "", "run Setup hooks first, with the trigger maintenance"},
 		{"--debug", "", "say more on standard error"},
 		{"--debug-to-stderr", "", "the same"},
 		{"--debug-file", "FILE", "the same, to a file"},

@@ -23,7 +23,9 @@ type Flags struct {
 	OutputFormat string // "text", "json" or "stream-json"
 	InputFormat  string // "text" or "stream-json"
 	Verbose      bool
-	InitOnly     bool // see that it can start, and end
+	InitOnly     bool // run the hooks for setting up and for the start, and end
+	Init         bool // run the hooks for setting up first
+	Maintenance  bool // the same, as for maintenance
 	Bare         bool // the fewest tools
 
 	Partial     bool
@@ -203,6 +205,8 @@ var flagTable = []flagSpec{
 	{names: []string{"--settings"}, kind: flagString, set: str(func(f *Flags) *string { return &f.Settings })},
 	{names: []string{"--managed-settings"}, kind: flagString, set: str(func(f *Flags) *string { return &f.Managed })},
 	{names: []string{"--init-only"}, set: on(func(f *Flags) *bool { return &f.InitOnly })},
+	{names: []string{"--init"}, set: on(func(f *Flags) *bool { return &f.Init })},
+	{names: []string{"--maintenance"}, set: on(func(f *Flags) *bool { return &f.Maintenance })},
 	{names: []string{"--bare"}, set: on(func(f *Flags) *bool { return &f.Bare })},
 	{names: []string{"--setting-sources"}, kind: flagString, set: func(f *Flags, v []string) error {
 		f.SettingSources = []string{}
@@ -261,7 +265,7 @@ var inert = map[string]flagKind{
 	"--exclude-dynamic-system-prompt-sections": flagBool, "--prompt-suggestions": flagBool,
 	"--system-prompt-snapshot": flagString, "--plugin-url": flagRepeat,
 	"--task-budget": flagString, "--workload": flagString, "--advisor": flagString, "--prefill": flagString,
-	"--await-initialize": flagBool, "--ide": flagBool, "--init": flagBool, "--maintenance": flagBool,
+	"--await-initialize": flagBool, "--ide": flagBool,
 	"--file": flagRepeat,
 }
 

@@ -104,6 +104,7 @@ func TestFlags(t *testing.T) {
 		"--session-mirror": func(f *Flags) bool { return f.Mirror }, "--no-session-persistence": func(f *Flags) bool { return f.NoPersist }, "--debug": func(f *Flags) bool { return f.Debug }, "-d": func(f *Flags) bool { return f.Debug },
 		"--debug-to-stderr": func(f *Flags) bool { return f.DebugToStderr }, "-v": func(f *Flags) bool { return f.Version }, "--help": func(f *Flags) bool { return f.Help },
 		"--bare": func(f *Flags) bool { return f.Bare }, "--init-only": func(f *Flags) bool { return f.InitOnly },
+		"--init": func(f *Flags) bool { return f.Init }, "--maintenance": func(f *Flags) bool { return f.Maintenance },
 	} {
 		f, err := ParseFlags([]string{flag, "prompt"})
 		if err != nil || !field(f) || f.Prompt != "prompt" {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"sync"
 	"time"
@@ -76,6 +77,53 @@ func (s *server) newRunner(hooks []settings.Hook) (*hook.Runner, error) {
 		// It must not wait: a conversation that ends waits for its hooks.
 		Rewake: func(text string) { go s.conv.Do(func() { s.conv.Remark(text) }) },
 	})
+}
+
+// setupTrigger is why Setup hooks run, empty if they do not.
+func (f *Flags) setupTrigger() string {
+	switch {
+	case f.Init || f.InitOnly:
+		return "init"
+	case f.Maintenance:
+		return "maintenance"
+	}
+	return ""
+}
+
+// setUp runs the hooks of settings and plugins for setting up and for the start of a
+// session, and nothing else. It returns the exit status: 1 if one failed or objects.
+func (set *setup) setUp(ctx context.Context, stderr io.Writer) int {
+	hooks := set.prefs().Hooks()
+	for _, p := range set.loadProject().Plugins {
+		more, err := set.pluginHooks(set.prefs(), p)
+		if err != nil {
+			fmt.Fprintln(stderr, "Error:", err)
+			return 1
+		}
+		hooks = append(hooks, slices.DeleteFunc(more, func(h settings.Hook) bool { return h.Command == "" })...)
+	}
+	runner, err := hook.New(hook.Options{Hooks: hooks, Dir: set.cfg.Cwd, Env: set.commandEnv(), NewID: engine.NewID})
+	if err != nil {
+		fmt.Fprintln(stderr, "Error:", err)
+		return 1
+	}
+	defer runner.Close()
+	id, status := engine.NewID(), 0
+	answers := runner.Run(ctx, &wire.SetupInput{SessionID: id, Cwd: set.cfg.Cwd, Trigger: "init"}, "init")
+	answers = append(answers, runner.Run(ctx, &wire.SessionStartInput{SessionID: id, Cwd: set.cfg.Cwd, Source: "startup"}, "startup")...)
+	for _, a := range answers {
+		switch {
+		case a.Err != nil:
+			fmt.Fprintf(stderr, "%v: the %s hook failed: %v\n", a.Hook.Origin, a.Hook.Event, a.Err)
+			status = 1
+		case a.Output != nil && (a.Output.Decision == wire.DecisionBlock || a.Output.Continue != nil && !*a.Output.Continue):
+			fmt.Fprintf(stderr, "%v: the %s hook objects: %s\n", a.Hook.Origin, a.Hook.Event, a.Output.Reason+a.Output.StopReason)
+			status = 1
+		case a.Output != nil && a.Output.SystemMessage != "":
+			fmt.Fprintln(stderr, a.Output.SystemMessage)
+		}
+	}
+	return status
 }
 
 // startHooks makes the hooks of settings those that are called.
@@ -225,7 +273,7 @@ func hostHears(in wire.HookInput) bool {
 		return in.Source != "startup" && in.Source != "resume"
 	case *wire.SessionEndInput:
 		return in.Reason == "clear"
-	case *wire.InstructionsLoadedInput:
+	case *wire.InstructionsLoadedInput, *wire.SetupInput:
 		return false // as with the official command
 	case *wire.NotificationInput:
 		return in.NotificationType != "permission_prompt" // it is being asked

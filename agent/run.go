@@ -63,10 +63,10 @@ func run(ctx context.Context, cfg Config, flags *Flags, stdin io.Reader, stdout,
 		return 1
 	}
 	defer set.close()
-	if flags.InitOnly {
-		return 0
-	}
 	set.warn(stderr)
+	if flags.InitOnly {
+		return set.setUp(ctx, stderr)
+	}
 	for _, name := range flags.Ignored {
 		fmt.Fprintf(debug, "[debug] %s is accepted and has no effect in this version\n", name)
 	}

@@ -328,7 +328,7 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 		SmallModel: set.smallModel(), ServerTools: set.serverTools(), Tools: set.tools(), Questions: set.questions(set.flags.PromptTool == "stdio"),
 		Agents: offered, Agent: self, AgentName: f.Agent, AgentParts: set.parts, NoSendMessage: set.noSendMessage(), ForwardSubagents: f.ForwardSubagents,
 		NoBackground: on[set.vars["CLAUDE_CODE_DISABLE_BACKGROUND_TASKS"]], MCP: servers, Env: set.environment(id),
-		Policy: rules, Mode: set.mode(), AllowBypass: set.bypassAllowed(), FixedAllows: set.prefs().ManagedRulesOnly(), Keep: set.keep, Refresh: set.refresh,
+		Policy: rules, Mode: set.mode(), AllowBypass: set.bypassAllowed(), FixedAllows: set.prefs().ManagedRulesOnly(), Keep: set.keep, Refresh: set.refresh, Setup: f.setupTrigger(),
 		NoPrompts: f.NoPrompts || set.prefs().Bool("permissions", "denyInsteadOfPrompting"),
 		Project:   context, ReadProject: set.loadProject, Git: set.git, SkillTool: set.skillTool(), OutputStyle: set.prefs().String("outputStyle"), NoSlashCommands: f.NoSlashCommands, PromptCommands: promptCommands(servers),
 		SystemPrompt: system, AppendSystemPrompt: appended, JSONSchema: f.JSONSchema,

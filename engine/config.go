@@ -107,6 +107,9 @@ type Config struct {
 	// goroutines. Nil means that none is kept.
 	Keep func(*wire.PermissionUpdate) (path string, err error)
 
+	// Setup is why hooks for setting up run before those for the start of the session:
+	// "init" or "maintenance". Empty means that they do not.
+	Setup string
 	// Refresh is called before a prompt is taken and before a call is judged, by
 	// several goroutines, none of which owns the conversation: it may change the rules
 	// if what they are from has changed. Nil means that nothing does.

@@ -96,6 +96,7 @@ type Conversation struct {
 	inputEnded bool
 	begun      bool            // what its agent begins with was told
 	started    bool            // the hooks for the start of the session ran
+	opening    string          // what a hook wants to be said before the first prompt
 	fromHooks  []string        // what hooks of a new session tell the model with the next prompt
 	ended      bool            // it is over, whatever is left to do
 	uuids      map[string]bool // of prompts that were taken

@@ -316,11 +316,8 @@ func (c *Conversation) askAround(ctx context.Context, t *turn, call *toolCall, q
 func (c *Conversation) notifyHooks(ctx context.Context, t *turn, q *wire.CanUseTool, mode wire.PermissionMode) {
 	in := &wire.NotificationInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: mode,
 		Message: "The agent needs permission to use " + q.ToolName, Title: "Permission needed", NotificationType: "permission_prompt"}
-	for _, a := range c.host.Hooks(context.WithoutCancel(ctx), in, in.NotificationType, NewID()) {
-		if a.Err != nil {
-			c.emit(c.hookFailed("Notification", a.Err))
-		}
-	}
+	answers := c.host.Hooks(context.WithoutCancel(ctx), in, in.NotificationType, NewID())
+	c.Do(func() { c.TellHooks("Notification", answers) })
 }
 
 // Fits reports whether a call may be one that a rule is about, as the condition of a hook
@@ -562,6 +559,11 @@ func (c *Conversation) startSession(t *turn) []string {
 	if c.cfg.History != nil {
 		source = "resume"
 	}
+	if c.cfg.Setup != "" {
+		in := &wire.SetupInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), Trigger: c.cfg.Setup}
+		more, _ := c.foldHooks("Setup:"+in.Trigger, c.runHooks(t, in, in.Trigger, NewID()))
+		begun = append(begun, more...)
+	}
 	return append(begun, c.sessionHooks(t, source)...)
 }
 
@@ -572,11 +574,30 @@ func (c *Conversation) sessionHooks(t *turn, source string) []string {
 	answers := c.runHooks(t, in, source, NewID())
 	more, _ := c.foldHooks("SessionStart:"+source, answers)
 	for _, a := range answers {
-		if o, ok := specific[*wire.SessionStartOutput](a); ok && o.SessionTitle != "" {
+		o, ok := specific[*wire.SessionStartOutput](a)
+		if !ok {
+			continue
+		}
+		if o.SessionTitle != "" {
 			c.Rename(o.SessionTitle)
+		}
+		if o.ReloadSkills && c.cfg.Project != nil && c.cfg.ReadProject != nil {
+			c.SetProject(c.cfg.ReadProject()) // the hook may have written it
+		}
+		if o.InitialUserMessage != "" {
+			c.opening = o.InitialUserMessage
 		}
 	}
 	return more
+}
+
+// open says what a hook wants to be said first, before the first prompt and in its turn.
+func (c *Conversation) open(p *prompt) {
+	if c.opening == "" || p.origin != nil {
+		return
+	}
+	content := wire.Blocks(append([]wire.Block{&wire.TextBlock{Text: c.opening}}, p.content().All()...)...)
+	c.opening, p.expanded = "", &content
 }
 
 // endSession runs the hooks for the end of the session, if it began.

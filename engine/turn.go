@@ -150,6 +150,7 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 		return end
 	}
 	added = append(c.beginAgent(t, p), added...)
+	c.open(p)
 	if err := c.say(t, p, added); err != nil {
 		return c.broken(err)
 	}

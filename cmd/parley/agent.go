@@ -46,7 +46,7 @@ func runAgent(ctx context.Context, p *process, args []string) int {
 	if flags.OutputFormat != "stream-json" && isTerminal(p.stderr) {
 		cfg.OnIndexing = func(done, total int64) { tellIndexing(p.stderr, done, total) }
 	}
-	person := flags.OutputFormat == "text" && isTerminal(p.stdout)
+	person := flags.OutputFormat == "text" && isTerminal(p.stdout) && !flags.InitOnly
 	if person && !flags.Print && isTerminal(p.stdin) {
 		return converse(ctx, p, cfg, flags, args)
 	}

@@ -77,7 +77,8 @@ type Options struct {
 	Env   []string // "KEY=value"
 	// Tell takes messages about hooks that run. Nil means that nobody is told.
 	Tell func(wire.Message)
-	// All says that every hook is told of, not only those at the start of a session.
+	// All says that every hook is told of, not only those for setting up and at the start
+	// of a session.
 	All bool
 	// NewID makes the ids of messages.
 	NewID func() string
@@ -202,7 +203,7 @@ func (r *Runner) one(ctx context.Context, h settings.Hook, event wire.HookEvent,
 		name += ":" + subject
 	}
 	id := ""
-	tell := r.opts.Tell != nil && (r.opts.All || event == wire.EventSessionStart)
+	tell := r.opts.Tell != nil && (r.opts.All || event == wire.EventSessionStart || event == wire.EventSetup)
 	var session struct {
 		ID string `json:"session_id"`
 	}
@@ -349,6 +350,8 @@ func contextOutput(event wire.HookEvent, text string) *wire.HookOutput {
 	switch event {
 	case wire.EventUserPromptSubmit:
 		return &wire.HookOutput{HookSpecificOutput: &wire.UserPromptSubmitOutput{AdditionalContext: text}}
+	case wire.EventSetup:
+		return &wire.HookOutput{HookSpecificOutput: &wire.SetupOutput{AdditionalContext: text}}
 	case wire.EventSessionStart:
 		return &wire.HookOutput{HookSpecificOutput: &wire.SessionStartOutput{AdditionalContext: text}}
 	}
