@@ -153,7 +153,7 @@ func (set *setup) rules() (*policy.Policy, error) {
 			continue
 		}
 		for _, tool := range []string{"Read", "Edit"} {
-			r, err := policy.ForFile(tool, file, wire.BehaviorDeny, policy.Source{Layer: policy.LayerManaged, File: "built in"})
+			r, err := policy.ForFile(tool, file, wire.BehaviorDeny, policy.Source{Layer: policy.LayerManaged, File: policy.BuiltIn})
 			if err != nil {
 				errs = append(errs, fmt.Errorf("Error: %v", err))
 				continue

@@ -525,8 +525,8 @@ func isHex(b byte) bool { return b >= '0' && b <= '9' || b >= 'a' && b <= 'f' ||
 
 // mayTouch tells whether a script may touch a file that a rule names.
 func (s *script) mayTouch(j *judgement, r *Rule) certainty {
-	found := no
-	if s.unclear != "" {
+	found, ours := no, r.Source.File == BuiltIn
+	if s.unclear != "" && !ours {
 		found = maybe
 	}
 	var globs [][]rune // of the rule, made when needed
@@ -584,12 +584,15 @@ func (s *script) mayTouch(j *judgement, r *Rule) certainty {
 				if f.loose && found == no && v.text != "" && !filepath.IsAbs(v.text) && slices.ContainsFunc(s.near, func(dir string) bool { return j.touches(r, dir+"/"+v.text) }) {
 					found = maybe
 				}
-				if s.anyDir && !filepath.IsAbs(v.text) && found == no && overlapAny(patterns(), append([]rune{anyText, '/'}, []rune(v.text)...)) {
+				if s.anyDir && !ours && !filepath.IsAbs(v.text) && found == no && overlapAny(patterns(), append([]rune{anyText, '/'}, []rune(v.text)...)) {
 					found = maybe
 				}
 				continue
 			}
 			for _, pat := range s.absolutePatterns(v.pat, f.loose) {
+				if ours && pat[0] == anyText {
+					continue
+				}
 				if found == no && (j.mayLead(r, pat) || overlapAny(patterns(), j.resolvePattern(pat, f.deep)) || overlapAny(patterns(), deepened(pat, f.deep))) {
 					found = maybe
 				}

@@ -303,6 +303,26 @@ func TestReasonType(t *testing.T) {
 	}
 }
 
+// A rule that nobody wrote denies what it names, and makes no question of what is not
+// understood.
+func TestBuiltIn(t *testing.T) {
+	r, err := ForFile("Read", "/home/u/.claude/.credentials.json", wire.BehaviorDeny, Source{Layer: LayerManaged, File: BuiltIn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := New(r)
+	for command, stopped := range map[string]bool{
+		"cat /home/u/.claude/.credentials.json": true, "cat ~/.claude/.c*": true, "cd ~/.claude; cat .credentials.json": true, "f=.credentials.json; cat ~/.claude/$f": true,
+		"python3 -c 'print(1)'": false, `cat "$X"`: false, "cat src/$X": false, "$X": false, "cd $X; make": false, "sed '/x/{p}' a": false, `echo x > "$OUT"`: false,
+	} {
+		spec, access := call(t, "Bash", command)
+		d := p.Decide(&Request{Tool: spec, Access: access, Mode: wire.ModeBypassPermissions, Roots: []string{"/w"}, Home: "/home/u"})
+		if (d.Behavior != wire.BehaviorAllow) != stopped {
+			t.Errorf("%s: %s (%s)", command, d.Behavior, d.Reason)
+		}
+	}
+}
+
 // A rule about a file is about that file, whatever characters its path has.
 func TestForFile(t *testing.T) {
 	for _, path := range []string{"/home/a b/x.json", "/home/[me]/{x}*.json", `/home/!me/^x?.json`} {

@@ -57,6 +57,11 @@ type Source struct {
 	Base string `json:"base,omitempty"`
 }
 
+// BuiltIn is the file of the source of rules that nobody wrote. They deny what surely is
+// what they name, and do not make a question of all that is not understood: who wrote
+// no rule would not expect it.
+const BuiltIn = "built in"
+
 // ForFile returns the rule about one file, whatever characters its path has.
 func ForFile(tool, path string, behavior wire.PermissionBehavior, source Source) (Rule, error) {
 	return Parse(tool+"(/"+escape(filepath.ToSlash(path))+")", behavior, source)
