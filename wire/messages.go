@@ -255,12 +255,11 @@ func (e *StreamEvent) Text() string {
 
 // plainText is Text for events as the API writes them, whose text has no escapes.
 func (e *StreamEvent) plainText() (string, bool) {
-	const begin, middle = `{"type":"content_block_delta","index":`, `,"delta":{"type":"text_delta","text":"`
-	rest, ok := bytes.CutPrefix(e.Event, []byte(begin))
+	rest, ok := bytes.CutPrefix(e.Event, []byte(deltaType))
 	if !ok {
 		return "", false
 	}
-	rest, ok = bytes.CutPrefix(rest[skipDigits(rest, 0):], []byte(middle))
+	rest, ok = bytes.CutPrefix(rest[skipDigits(rest, 0):], []byte(deltaText+`"`))
 	if !ok {
 		return "", false
 	}

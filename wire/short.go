@@ -155,7 +155,7 @@ func decodeDelta(line []byte) *StreamEvent {
 		return nil
 	}
 	start := c.i
-	if !c.item(1, func(item) bool { return true }) {
+	if !c.plainDelta() && !c.item(1, func(item) bool { return true }) {
 		return nil
 	}
 	event := line[start:c.i]
@@ -180,6 +180,25 @@ func decodeDelta(line []byte) *StreamEvent {
 	}
 	e.Event = bytes.Clone(event)
 	return &e
+}
+
+// How the API begins an event that adds text.
+const deltaType, deltaText = `{"type":"content_block_delta","index":`, `,"delta":{"type":"text_delta","text":`
+
+// plainDelta moves behind an event that adds text and says nothing else.
+func (c *cursor) plainDelta() bool {
+	start := c.i
+	if c.skip(deltaType) {
+		if _, ok := c.count(); ok && c.skip(deltaText) && c.i < len(c.line) && c.line[c.i] == '"' {
+			if end, _, err := stringEnd(c.line, c.i); err == nil {
+				if c.i = end; c.skip("}}") {
+					return true
+				}
+			}
+		}
+	}
+	c.i = start
+	return false
 }
 
 // An answer is what most assistant messages consist of, in one piece.

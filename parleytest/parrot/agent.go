@@ -442,9 +442,9 @@ func (s *serving) control(in *incoming) (end bool) {
 	return false
 }
 
-// ids are the members that nearly every line carries.
+// ids are the members that nearly every line carries, in the order of the official CLI.
 func (s *serving) ids() string {
-	return `"uuid":"` + zeroUUID + `","session_id":` + quoteJSON(s.agent.SessionID)
+	return `"session_id":` + quoteJSON(s.agent.SessionID) + `,"uuid":"` + zeroUUID + `"`
 }
 
 const zeroUUID = "a9e17000-0000-4000-8000-000000000000"
@@ -596,7 +596,8 @@ func (t *turn) copies(line string, n int) int {
 }
 
 func (t *turn) event(event string) string {
-	return `{"type":"stream_event","event":` + event + `,"parent_tool_use_id":null,` + t.ids + `,"api_message_id":"msg_1"}`
+	session, uuid, _ := strings.Cut(t.ids, `,"uuid"`)
+	return `{"type":"stream_event","event":` + event + `,` + session + `,"parent_tool_use_id":null,"uuid"` + uuid + `,"api_message_id":"msg_1"}`
 }
 
 func (t *turn) deltas(n int) string {
