@@ -307,8 +307,7 @@ func TestFileChanged(t *testing.T) {
 		t.Skip("the commands are for a POSIX shell")
 	}
 	var h heard
-	var w *changing
-	w = changingFiles(t, map[string]string{"user": allowTouch, "there": "x"}, func(o *parley.Options, _ *agent.Config) {
+	w := changingFiles(t, map[string]string{"user": allowTouch, "there": "x"}, func(o *parley.Options, _ *agent.Config) {
 		o.Hooks = []parley.Hook{
 			parley.On(".envrc|there", func(_ context.Context, in *wire.FileChangedInput) (*wire.HookOutput, error) {
 				h.add("%s %s", filepath.Base(in.FilePath), in.Change)
