@@ -422,6 +422,9 @@ func (c *Conversation) receipt(call *toolCall, d policy.Decision, out *outcome, 
 		call.receipt = e // it is written with the intent
 		return
 	}
+	// Nothing happens because of it but that files are read, if at all. The result of the
+	// call comes behind it, and the disk is waited for then.
+	e.Hasty = !allowed || !slices.ContainsFunc(r.Access, func(a tool.Access) bool { return a.Kind != tool.Read })
 	if err := c.cfg.Log.Append(e); err != nil {
 		c.log.Error("a decision could not be recorded", "error", err)
 		out.before = append(out.before, &wire.Informational{Content: fmt.Sprintf("The decision about %s could not be recorded: %v", call.block.name, err),

@@ -101,7 +101,7 @@ func (f *Files) note(ctx context.Context, id string, in *In, e *Entry) error {
 	log := f.newLog(p, file, Meta{ID: id})
 	line, err := log.encoder.lines(nil, []*Entry{e})
 	if err == nil {
-		_, err = log.write(line)
+		_, err = log.write(line, true)
 	}
 	return errors.Join(err, file.Close())
 }

@@ -35,11 +35,13 @@ type fileLog struct {
 	turn  chan struct{}
 	file  *os.File
 	named bool // the name of the file is known to be on disk
+	hasty bool // the last write did not wait for the disk
 }
 
 // A group is the lines of all who wait for the same write.
 type group struct {
 	lines []byte
+	sync  bool // not all of them are hasty
 	done  chan struct{}
 	err   error
 }
@@ -154,6 +156,7 @@ func (l *fileLog) Append(entries ...*Entry) error {
 	}
 	g := l.next
 	g.lines = append(g.lines, lines...)
+	g.sync = g.sync || len(entries) == 0 || slices.ContainsFunc(entries, func(e *Entry) bool { return e == nil || !e.Hasty })
 	wait := l.files.Durability != None || len(entries) == 0 || len(g.lines) >= gather
 	l.mu.Unlock()
 	if !wait {
@@ -198,7 +201,7 @@ func (l *fileLog) flush(g *group) {
 	l.mu.Unlock()
 	if g.err == nil {
 		var broken bool
-		broken, g.err = l.write(g.lines)
+		broken, g.err = l.write(g.lines, g.sync)
 		if broken || g.err != nil && l.files.Durability == None { // who appended it was told that all is well
 			l.mu.Lock()
 			l.failed = g.err
@@ -210,7 +213,7 @@ func (l *fileLog) flush(g *group) {
 
 // write puts lines at the end of the file, all or none, and waits for the disk if
 // it shall. It reports also whether the file is in doubt after an error.
-func (l *fileLog) write(lines []byte) (broken bool, err error) {
+func (l *fileLog) write(lines []byte, sync bool) (broken bool, err error) {
 	n, err := l.file.Write(lines)
 	if err != nil {
 		if n > 0 {
@@ -221,6 +224,9 @@ func (l *fileLog) write(lines []byte) (broken bool, err error) {
 		return false, fmt.Errorf("session: %w", err)
 	}
 	if l.files.Durability != Fsync {
+		return false, nil
+	}
+	if l.hasty = !sync; l.hasty {
 		return false, nil
 	}
 	if err := syncFile(l.file); err != nil {
@@ -291,6 +297,9 @@ func (l *fileLog) Close() error {
 	if g != nil {
 		l.flush(g)
 		err = g.err
+	}
+	if l.hasty {
+		err = errors.Join(err, syncFile(l.file))
 	}
 	if info, statErr := l.file.Stat(); statErr == nil && info.Size() == 0 {
 		if root, openErr := l.files.root(false); openErr == nil {

@@ -21,7 +21,7 @@ type Durability int
 
 // From the safest to the fastest.
 const (
-	Fsync Durability = iota // a power cut. Appends that come at once share the wait for the disk.
+	Fsync Durability = iota // a power cut, unless it is hasty. Appends that come at once share the wait for the disk.
 	Write                   // the end of the process, kill -9 included
 	None                    // nothing: it is written when some have gathered, when Append is called with no entries, and by Close
 )

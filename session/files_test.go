@@ -498,3 +498,33 @@ func TestRepairMiddle(t *testing.T) {
 		t.Errorf("%d added, %s", len(added), names(h.Entries))
 	}
 }
+
+// TestHasty: an entry that is hasty is in the file at once, and the disk is waited for with the
+// next one, or at the end.
+func TestHasty(t *testing.T) {
+	store := &Files{Dir: t.TempDir()}
+	log, err := Create(t.Context(), store, Meta{ID: testID, Cwd: "/x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := log.(*fileLog)
+	for i, step := range []struct{ hasty, waits bool }{{false, true}, {true, false}, {true, false}, {false, true}, {true, false}} {
+		name := fmt.Sprintf("note-%d", i)
+		if err := log.Append(&Entry{Type: name, Hasty: step.hasty}); err != nil {
+			t.Fatal(err)
+		}
+		if text, err := os.ReadFile(log.Path()); err != nil || !strings.Contains(string(text), name) || strings.Contains(string(text), "asty") {
+			t.Errorf("%s: %s, %v", name, text, err)
+		}
+		if l.hasty == step.waits {
+			t.Errorf("%s: the disk was waited for: %v, want %v", name, !l.hasty, step.waits)
+		}
+	}
+	// One that is not takes the others of its append with it.
+	if err := log.Append(&Entry{Type: "a", Hasty: true}, &Entry{Type: "b"}); err != nil || l.hasty {
+		t.Error(l.hasty, err)
+	}
+	if err := log.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -124,7 +124,7 @@ func (l *fileLog) addRecords(records []json.RawMessage) error {
 	if len(lines) == 0 {
 		return nil
 	}
-	_, err = l.write(lines)
+	_, err = l.write(lines, true)
 	return err
 }
 

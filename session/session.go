@@ -51,6 +51,9 @@ type Entry struct {
 	// must not repeat type, uuid, parentUuid, sessionId, timestamp and message,
 	// nor what [Meta] holds; isSidechain is among them only if it is true.
 	Fields map[string]json.RawMessage
+	// Hasty says that nobody need wait for the disk: appended, the entry survives the end of
+	// the process, and a power cut as soon as one behind it that is not hasty does.
+	Hasty bool
 }
 
 // A Log is one session that is open for writing. Append is safe for concurrent
