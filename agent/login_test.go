@@ -174,3 +174,50 @@ func TestCredentialsAreKeptFromTheModel(t *testing.T) {
 		}
 	}
 }
+
+// They are kept from it after settings were read again, too.
+func TestCredentialsAreKeptWhenSettingsChange(t *testing.T) {
+	home := t.TempDir()
+	dir := filepath.Join(home, ".claude")
+	file, prefs := filepath.Join(dir, "parley-logins.json"), filepath.Join(dir, "settings.json")
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(file, `{"note":"witness"}`)
+	write(prefs, `{}`)
+	m := parleytest.Script(parleytest.Say("Hello."), parleytest.Call("Read", map[string]string{"file_path": file}).Call("Bash", map[string]string{"command": "touch x"}),
+		parleytest.Expect(parleytest.ToolResult("")).Say("No.")).Model()
+	c, err := parley.Connect(t.Context(), &parley.Options{Cwd: home, PermissionMode: wire.ModeBypassPermissions, AllowBypass: true,
+		Dialer: agent.InProcess(agent.Config{Home: home, Model: m, Store: &session.Memory{}, SettingSources: []string{"user"}})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, err := range c.Turn(t.Context(), "hi") {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(prefs, `{"permissions":{"deny":["Bash(touch:*)"]}}`)
+	denied := 0
+	for msg, err := range c.Turn(t.Context(), "look around") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, _ := json.Marshal(msg); strings.Contains(string(text), "witness") {
+			t.Errorf("%s", text)
+		}
+		if r, ok := msg.(*wire.Result); ok {
+			denied = len(r.PermissionDenials)
+		}
+	}
+	if denied != 2 { // so the settings were read again
+		t.Errorf("%d calls were denied, want both", denied)
+	}
+}

@@ -127,7 +127,7 @@ func (s *server) adopt(next *settings.Settings) (func(), error) {
 }
 
 // staysWith reports whether a rule stays when settings are read again: one that no file
-// has, and one by which a project forbids something.
+// has, such as those that are built in, and one by which a project forbids something.
 func staysWith(r policy.Rule, next *settings.Settings) bool {
 	if r.Behavior == wire.BehaviorAllow && next.ManagedRulesOnly() && r.Source.Layer != policy.LayerManaged {
 		return false
@@ -136,7 +136,7 @@ func staysWith(r policy.Rule, next *settings.Settings) bool {
 	case policy.LayerProject, policy.LayerLocal:
 		return r.Source.File == "" || r.Behavior != wire.BehaviorAllow
 	case policy.LayerUser, policy.LayerFlag, policy.LayerManaged:
-		return r.Source.File == ""
+		return r.Source.File == "" || r.Source.File == policy.BuiltIn
 	}
 	return true
 }
