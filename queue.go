@@ -16,9 +16,9 @@ import (
 )
 
 // A queue holds what the consumer has not read yet, in order: messages, and lines
-// that the consumer takes apart when it comes to them. It never makes the producer
-// wait for it: past a bound in memory it goes to temporary files that have no name,
-// past a second one the queue fails.
+// that the consumer takes apart when it comes to them. It makes the producer wait for
+// a consumer that is at work, and then for a moment only: past a bound in memory it
+// goes to temporary files that have no name, past a second one the queue fails.
 //
 // One goroutine pushes, one pops at a time.
 type queue struct {

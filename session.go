@@ -23,8 +23,8 @@ import (
 // A session is one connection to an agent: what Query and Client share.
 //
 // One goroutine reads: it wakes whoever waits for a control response, has each
-// control request handled, and queues all else for the consumer. It never waits
-// for the consumer, and for a callback no longer than a moment (attend). What is
+// control request handled, and queues all else for the consumer. It waits for the
+// consumer (queue.pace) and for a callback (attend) no longer than a moment. What is
 // written goes through the outbox, a frame at a time.
 // When the reader ends, the session is over: it waits for the agent to be gone,
 // fails what is pending, and closes the queue.
