@@ -139,8 +139,8 @@ func TestLoginOnce(t *testing.T) {
 // credentials there.
 func TestCredentialsAreKeptFromTheModel(t *testing.T) {
 	home := t.TempDir()
-	files := []string{filepath.Join(home, ".claude", "parley-logins.json"), filepath.Join(home, ".claude", ".credentials.json"),
-		filepath.Join(home, ".config", "claude", "config.json")}
+	files := []string{filepath.Join(home, "mine", "parley-logins.json"), filepath.Join(home, "mine", ".credentials.json"),
+		filepath.Join(home, ".claude", ".credentials.json"), filepath.Join(home, ".config", "claude", "config.json")}
 	for i, file := range files {
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 			t.Fatal(err)
@@ -159,7 +159,7 @@ func TestCredentialsAreKeptFromTheModel(t *testing.T) {
 		turn.Call("Bash", map[string]string{"command": "cd " + filepath.Dir(file) + " && grep -r note ."})
 		opts, m, _ := inProcess(t, parleytest.Script(turn, parleytest.Expect(parleytest.ToolResult("")).Say("No.")))
 		opts.Cwd, opts.PermissionMode, opts.AllowBypass = home, wire.ModeBypassPermissions, true
-		opts.Dialer = agent.InProcess(agent.Config{Home: home, Model: m, Store: &session.Memory{}})
+		opts.Dialer = agent.InProcess(agent.Config{Home: home, Environ: []string{"CLAUDE_CONFIG_DIR=" + filepath.Join(home, "mine")}, Model: m, Store: &session.Memory{}})
 		all, r, err := collect(t, opts, "look around")
 		if err != nil || r.Result != "No." {
 			t.Fatal(r, err, m.Err())

@@ -52,10 +52,11 @@ func (cfg *Config) secrets() (files []string) {
 	if home := cfg.Home; home != "" {
 		files = append(files, filepath.Join(home, ".config", "claude", "config.json"), filepath.Join(home, ".claude", ".credentials.json"))
 	}
-	if logins := cfg.Logins(); logins != nil {
-		files = append(files, logins.File)
+	if dir := cfg.ConfigDir(); dir != "" {
+		files = append(files, filepath.Join(dir, ".credentials.json"), cfg.Logins().File)
 	}
-	return files
+	slices.Sort(files)
+	return slices.Compact(files)
 }
 
 // warn says once what the settings ask for and does not hold.
