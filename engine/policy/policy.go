@@ -102,6 +102,9 @@ type Request struct {
 	// Sandboxed says that commands run in a sandbox that holds, and that the
 	// settings let those run unasked.
 	Sandboxed bool
+	// ReadWall says that a command which is allowed [ByProof] runs behind a read
+	// wall that holds, so that more of them need no question.
+	ReadWall bool
 }
 
 func (req *Request) cwd() string {
@@ -135,7 +138,7 @@ func decide(set *ruleset, req *Request) Decision {
 	j := &judgement{req: req, set: set}
 	d := j.decide()
 	if d.Behavior == wire.BehaviorAsk && req.Mode == wire.ModeDontAsk {
-		d.Behavior = wire.BehaviorDeny
+		d.Behavior, d.DecidedBy = wire.BehaviorDeny, ByMode
 		if d.Rule == nil {
 			d.ReasonType, d.Reason = "mode", "nobody is asked in this mode, and no rule allows the call"
 		} else {
@@ -168,74 +171,90 @@ type judgement struct {
 func (j *judgement) decide() Decision {
 	deny, sure := j.find(j.set.deny)
 	if deny != nil && sure {
-		return Decision{Behavior: wire.BehaviorDeny, Reason: "denied by the rule " + deny.String() + " of " + deny.Source.String(), ReasonType: "rule", Rule: deny}
+		return byRule(deny, wire.BehaviorDeny, "denied by the rule "+deny.String()+" of "+deny.Source.String())
 	}
 	if j.req.Mode == wire.ModePlan && !j.req.Tool.ReadOnly && !j.effectless() {
-		return Decision{Behavior: wire.BehaviorDeny, ReasonType: "mode",
+		return Decision{Behavior: wire.BehaviorDeny, ReasonType: "mode", DecidedBy: ByMode,
 			Reason: "plan mode changes nothing: look, then present the plan with ExitPlanMode"}
 	}
 	if r, _ := j.find(j.set.ask); r != nil {
-		return Decision{Behavior: wire.BehaviorAsk, Reason: "the rule " + r.String() + " of " + r.Source.String() + " asks", ReasonType: "rule", Rule: r}
+		return byRule(r, wire.BehaviorAsk, "the rule "+r.String()+" of "+r.Source.String()+" asks")
 	}
 	if deny != nil {
-		d := Decision{Behavior: wire.BehaviorAsk, ReasonType: "rule", Rule: deny,
-			Reason: "the rule " + deny.String() + " of " + deny.Source.String() + " may deny it: what it does cannot be told for sure"}
+		reason := "the rule " + deny.String() + " of " + deny.Source.String() + " may deny it: what it does cannot be told for sure"
 		if j.shell != nil && j.shell.unclear != "" {
-			d.Reason += " (" + j.shell.unclear + ")"
+			reason += " (" + j.shell.unclear + ")"
 		}
-		return d
+		return byRule(deny, wire.BehaviorAsk, reason)
 	}
 	if j.req.Mode == wire.ModeBypassPermissions {
-		return Decision{Behavior: wire.BehaviorAllow, ReasonType: "mode", Reason: "the mode is bypassPermissions"}
+		return Decision{Behavior: wire.BehaviorAllow, ReasonType: "mode", DecidedBy: ByMode, Reason: "the mode is bypassPermissions"}
 	}
 	if path := j.protected(); path != "" {
-		return Decision{Behavior: wire.BehaviorAsk, ReasonType: "safetyCheck", Path: path,
+		return Decision{Behavior: wire.BehaviorAsk, ReasonType: "safetyCheck", DecidedBy: BySafety, Path: path,
 			Reason: "the file says what programs run, so its change is asked about"}
 	}
-	outside := j.outside()
-	// What is found out about a command is found out part by part.
-	part := func(otherwise string) string {
-		if j.executes() {
-			return "subcommandResults"
-		}
-		return otherwise
+	d := j.decideUnrestricted()
+	if d.Behavior == wire.BehaviorAllow && j.req.Mode == wire.ModePlan && j.executes() {
+		d.DecidedBy = ByProof // the mode promises that nothing changes, whatever a rule allows
 	}
+	return d
+}
+
+// decideUnrestricted decides about a call that no rule and no mode restricts.
+func (j *judgement) decideUnrestricted() Decision {
+	outside := j.outside()
 	if r := j.allowed(); r != nil {
-		d := Decision{Behavior: wire.BehaviorAllow, ReasonType: "rule", Rule: r, Reason: "allowed by the rule " + r.String() + " of " + r.Source.String()}
+		d := byRule(r, wire.BehaviorAllow, "allowed by the rule "+r.String()+" of "+r.Source.String())
 		if r.Content != "" {
-			d.ReasonType = part("rule")
+			d.ReasonType = j.partly("rule")
 		}
 		return d
 	}
 	if j.req.Mode == wire.ModeAcceptEdits && outside == "" && j.edits() {
-		return Decision{Behavior: wire.BehaviorAllow, ReasonType: "mode", Reason: "the mode is acceptEdits"}
+		return Decision{Behavior: wire.BehaviorAllow, ReasonType: "mode", DecidedBy: ByMode, Reason: "the mode is acceptEdits"}
 	}
 	if j.req.Sandboxed && j.executes() {
-		return Decision{Behavior: wire.BehaviorAllow, ReasonType: "sandbox", Reason: "it runs in the sandbox"}
+		return Decision{Behavior: wire.BehaviorAllow, ReasonType: "sandbox", DecidedBy: BySandbox, Reason: "it runs in the sandbox"}
 	}
 	if j.harmless() {
 		if outside == "" {
-			return Decision{Behavior: wire.BehaviorAllow, ReasonType: part("mode"), Reason: "it has no effect"}
+			return Decision{Behavior: wire.BehaviorAllow, ReasonType: j.partly("mode"), DecidedBy: ByProof, Reason: "it has no effect"}
 		}
 		return Decision{Behavior: wire.BehaviorAsk, ReasonType: "workingDir", Path: outside, Reason: "Path is outside allowed working directories"}
 	}
 	d := Decision{Behavior: wire.BehaviorAsk, Path: outside}
-	if j.shell != nil {
-		d.Reason = j.shell.unproven
-		if changed := j.shell.writes(); d.Path == "" && len(changed) > 0 {
-			d.Path = changed[0]
-		}
-		switch {
-		case len(j.shell.calls) > 1:
-			d.ReasonType = "subcommandResults"
-		case d.Path == "":
-			d.ReasonType = "other"
-			if d.Reason == "" {
-				d.Reason = "no rule allows this command"
-			}
+	if j.shell == nil {
+		return d
+	}
+	d.Reason = j.shell.unproven
+	if changed := j.shell.writes(); d.Path == "" && len(changed) > 0 {
+		d.Path = changed[0]
+	}
+	switch {
+	case len(j.shell.calls) > 1:
+		d.ReasonType = "subcommandResults"
+	case d.Path == "":
+		d.ReasonType = "other"
+		if d.Reason == "" {
+			d.Reason = "no rule allows this command"
 		}
 	}
 	return d
+}
+
+// byRule is a decision that a rule makes.
+func byRule(r *Rule, behavior wire.PermissionBehavior, reason string) Decision {
+	return Decision{Behavior: behavior, Reason: reason, ReasonType: "rule", DecidedBy: ByRule, Rule: r}
+}
+
+// partly is the type of a reason: a command is judged part by part, and the protocol
+// has a word for that.
+func (j *judgement) partly(otherwise string) string {
+	if j.executes() {
+		return "subcommandResults"
+	}
+	return otherwise
 }
 
 // find returns a rule of a list that restricts and fits the call, one that surely

@@ -303,6 +303,48 @@ func TestReasonType(t *testing.T) {
 	}
 }
 
+// A decision says what it rests on, so that a command that nobody approved can run
+// behind the read wall.
+func TestDecidedBy(t *testing.T) {
+	rule := func(b wire.PermissionBehavior, content string) Rule {
+		return Rule{Behavior: b, Tool: "Bash", Content: content}
+	}
+	allow := rule(wire.BehaviorAllow, "")
+	for _, c := range []struct {
+		command  string
+		rules    []Rule
+		mode     wire.PermissionMode
+		behavior wire.PermissionBehavior
+		want     Basis
+	}{
+		{"cat a", nil, wire.ModeDefault, wire.BehaviorAllow, ByProof},
+		{"cat a", []Rule{allow}, wire.ModeDefault, wire.BehaviorAllow, ByRule},
+		{"cat a", []Rule{allow}, wire.ModePlan, wire.BehaviorAllow, ByProof},
+		{"make", []Rule{allow}, wire.ModePlan, wire.BehaviorDeny, ByMode},
+		{"make", []Rule{rule(wire.BehaviorAllow, "make:*")}, wire.ModeDefault, wire.BehaviorAllow, ByRule},
+		{"make", []Rule{rule(wire.BehaviorDeny, "make:*")}, wire.ModeDefault, wire.BehaviorDeny, ByRule},
+		{"make", []Rule{rule(wire.BehaviorAsk, "make:*")}, wire.ModeDefault, wire.BehaviorAsk, ByRule},
+		{"make", []Rule{rule(wire.BehaviorAsk, "make:*")}, wire.ModeDontAsk, wire.BehaviorDeny, ByMode},
+		{"make", nil, wire.ModeDefault, wire.BehaviorAsk, ""},
+		{"make", nil, wire.ModeBypassPermissions, wire.BehaviorAllow, ByMode},
+		{"touch a", nil, wire.ModeAcceptEdits, wire.BehaviorAllow, ByMode},
+		{"touch .git/config", nil, wire.ModeAcceptEdits, wire.BehaviorAsk, BySafety},
+	} {
+		spec, access := call(t, "Bash", c.command)
+		d := New(c.rules...).Decide(&Request{Tool: spec, Access: access, Mode: c.mode, Roots: []string{"/w"}})
+		if d.Behavior != c.behavior || d.DecidedBy != c.want {
+			t.Errorf("%s with %v in mode %s: %s by %q, want %s by %q", c.command, c.rules, c.mode, d.Behavior, d.DecidedBy, c.behavior, c.want)
+		}
+	}
+	// A narrower policy that needs a proof has the command behind the wall,
+	// although the wider one approves it.
+	spec, access := call(t, "Bash", "cat a")
+	child := New(allow).Narrow(Narrowing{Mode: wire.ModePlan})
+	if d := child.Decide(&Request{Tool: spec, Access: access, Mode: wire.ModeBypassPermissions, Roots: []string{"/w"}}); d.DecidedBy != ByProof {
+		t.Errorf("a subagent in plan mode: %s by %q, want %q", d.Behavior, d.DecidedBy, ByProof)
+	}
+}
+
 // A rule that nobody wrote denies what it names, and makes no question of what is not
 // understood.
 func TestBuiltIn(t *testing.T) {

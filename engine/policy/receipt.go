@@ -13,12 +13,29 @@ type Decision struct {
 	Behavior   wire.PermissionBehavior
 	Reason     string // for people
 	ReasonType string // "rule", "mode", "workingDir" … as the protocol has it
+	DecidedBy  Basis  // what the decision rests on; empty if nothing decided and the call is asked about
 	Rule       *Rule  // the one that decided, if one did
 	Path       string // the file that made it so, if one did
 
 	req  *Request
 	seen *script // what the call's command was found to do, if it was looked into
 }
+
+// A Basis is what a decision rests on. It tells the caller where a command that is
+// allowed may run: nobody approved one that is allowed [ByProof], so it runs behind
+// the read wall, where being wrong about it does no harm.
+type Basis string
+
+// The bases of a decision. A caller that decides in place of the policy, because a
+// hook or a person answered, sets one of its own.
+const (
+	ByRule    Basis = "rule"    // a rule that somebody wrote
+	ByMode    Basis = "mode"    // the permission mode
+	BySandbox Basis = "sandbox" // the settings: commands in the workspace sandbox are not asked about
+	ByProof   Basis = "proof"   // the call was found to do nothing but read
+	ByTable   Basis = "table"   // a command of literal words that is listed as harmless; it needs no wall
+	BySafety  Basis = "safety"  // the call changes a file that says what programs run
+)
 
 // A Receipt is a decision on record: all that is needed to see why it was made and
 // to make it again under other rules. It is encoded as JSON in the session. The
@@ -36,6 +53,7 @@ type Receipt struct {
 	Cwd       string              `json:"cwd,omitempty"`
 	Home      string              `json:"home,omitempty"`
 	Sandboxed bool                `json:"sandboxed,omitempty"`
+	ReadWall  bool                `json:"read_wall,omitempty"`
 
 	Commands []Command `json:"commands,omitempty"` // that a shell would run, wrappers taken off
 	Files    []File    `json:"files,omitempty"`
@@ -45,6 +63,7 @@ type Receipt struct {
 	Reason     string                  `json:"reason,omitempty"`
 	ReasonType string                  `json:"reason_type,omitempty"`
 	Rule       *Rule                   `json:"rule,omitempty"`
+	DecidedBy  Basis                   `json:"decided_by,omitempty"`
 	Path       string                  `json:"path,omitempty"`
 
 	// Filled in by the engine.
@@ -81,13 +100,13 @@ type HookAnswer struct {
 
 // Receipt returns the record of a decision that [Policy.Decide] made.
 func (d Decision) Receipt() *Receipt {
-	r := &Receipt{Behavior: d.Behavior, Reason: d.Reason, ReasonType: d.ReasonType, Rule: d.Rule, Path: d.Path}
+	r := &Receipt{Behavior: d.Behavior, Reason: d.Reason, ReasonType: d.ReasonType, DecidedBy: d.DecidedBy, Rule: d.Rule, Path: d.Path}
 	if d.req == nil {
 		return r
 	}
 	req := d.req
 	r.Tool, r.Server, r.ReadOnly, r.Access, r.Mode, r.Input = req.Tool.Name, req.Tool.Server, req.Tool.ReadOnly, req.Access, req.Mode, req.Input
-	r.Roots, r.Cwd, r.Home, r.Sandboxed = req.Roots, req.Cwd, req.Home, req.Sandboxed
+	r.Roots, r.Cwd, r.Home, r.Sandboxed, r.ReadWall = req.Roots, req.Cwd, req.Home, req.Sandboxed, req.ReadWall
 	for _, a := range req.Access {
 		if a.Path != "" {
 			r.Files = append(r.Files, newFile(a.Kind, a.Path, ""))
@@ -110,5 +129,5 @@ func newFile(kind tool.Kind, path, via string) File {
 // Request returns the question that a receipt answers, to decide it again.
 func (r *Receipt) Request() *Request {
 	return &Request{Tool: &tool.Spec{Name: r.Tool, Server: r.Server, ReadOnly: r.ReadOnly}, Access: r.Access, Input: r.Input, Mode: r.Mode,
-		Roots: r.Roots, Cwd: r.Cwd, Home: r.Home, Sandboxed: r.Sandboxed}
+		Roots: r.Roots, Cwd: r.Cwd, Home: r.Home, Sandboxed: r.Sandboxed, ReadWall: r.ReadWall}
 }

@@ -138,7 +138,7 @@ func (p *Policy) decideNarrow(req *Request) Decision {
 		return d
 	}
 	if p.narrow.Tools != nil && !p.narrow.offers(req) {
-		return Decision{Behavior: wire.BehaviorDeny, ReasonType: "rule", Reason: "this agent may not use " + req.Tool.Name + " so", req: req, seen: d.seen}
+		return Decision{Behavior: wire.BehaviorDeny, ReasonType: "rule", DecidedBy: ByRule, Reason: "this agent may not use " + req.Tool.Name + " so", req: req, seen: d.seen}
 	}
 	own := p.load()
 	if p.narrow.Mode == "" && own.deny == nil && own.ask == nil {
@@ -154,8 +154,8 @@ func (p *Policy) decideNarrow(req *Request) Decision {
 		set.deny, set.ask, set.allow = append(set.deny, s.deny...), append(set.ask, s.ask...), append(set.allow, s.allow...)
 	}
 	second := decide(set, &again)
-	if stricter(second.Behavior, d.Behavior) {
-		return second
+	if stricter(second.Behavior, d.Behavior) || second.Behavior == d.Behavior && second.DecidedBy == ByProof {
+		return second // what needs a wall in the narrower policy runs behind one
 	}
 	return d
 }
