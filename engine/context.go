@@ -315,6 +315,7 @@ func (c *Conversation) shell(ctx context.Context, cmd *project.Command, command 
 	// In a subagent the skill gives nothing: its rules are those of the
 	// conversation above, as they are now.
 	var d policy.Decision
+	walled := c.walled(access)
 	if c.sub != nil {
 		d, _, _ = c.decide(tl, input, access)
 	}
@@ -325,7 +326,7 @@ func (c *Conversation) shell(ctx context.Context, cmd *project.Command, command 
 			if c.self != nil {
 				rules = rules.Narrow(c.self.policy())
 			}
-			d = rules.Decide(&policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: c.mode, Roots: c.roots, Cwd: c.env.Cwd(), Home: c.env.Home})
+			d = rules.Decide(&policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: c.mode, Roots: c.roots, Cwd: c.env.Cwd(), Home: c.env.Home, ReadWall: walled})
 		}
 		switch d.Behavior {
 		case wire.BehaviorAllow:
@@ -340,7 +341,7 @@ func (c *Conversation) shell(ctx context.Context, cmd *project.Command, command 
 	if err != nil {
 		return "", err
 	}
-	r, err := tl.Run(ctx, &tool.Call{ID: "shell_" + NewID(), Input: input, Env: c.env})
+	r, err := tl.Run(ctx, &tool.Call{ID: "shell_" + NewID(), Input: input, Env: c.env, Place: d.DecidedBy.Place()})
 	if err != nil {
 		return "", err
 	}

@@ -15,6 +15,12 @@ func (c *Conversation) unasked(access []tool.Access) bool {
 		!slices.ContainsFunc(access, func(a tool.Access) bool { return a.Sandbox != tool.Inside })
 }
 
+// walled reports whether the read wall holds for the commands of a call. It tries
+// the wall if nobody did, so calls without commands do not ask it.
+func (c *Conversation) walled(access []tool.Access) bool {
+	return slices.ContainsFunc(access, func(a tool.Access) bool { return a.Kind == tool.Execute }) && c.env.Wall.Ready() == nil
+}
+
 // leaving is what a decision becomes about a command that the model wants to run
 // outside the sandbox: that is asked about, whatever rule or mode allows the command.
 func leaving(access []tool.Access, d policy.Decision) policy.Decision {

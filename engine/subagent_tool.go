@@ -350,6 +350,7 @@ func (n *narrowing) agents(defs []*agents.Definition) []*agents.Definition {
 // narrowed by each agent on the way down.
 func (c *Conversation) decide(tl tool.Tool, input json.RawMessage, access []tool.Access) (d policy.Decision, mode wire.PermissionMode, ok bool) {
 	root := c.root()
+	walled := c.walled(access)
 	ok = root.Do(func() {
 		var chain []*subagent
 		for s := c.sub; s != nil; s = s.parent.sub {
@@ -363,7 +364,7 @@ func (c *Conversation) decide(tl tool.Tool, input json.RawMessage, access []tool
 			mode = narrowest(mode, s.narrow.mode)
 		}
 		d = c.rules().Decide(&policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: root.mode, Roots: root.roots, Cwd: c.env.Cwd(), Home: c.env.Home,
-			Sandboxed: c.unasked(access)})
+			Sandboxed: c.unasked(access), ReadWall: walled})
 		d = leaving(access, d)
 		switch a := tl.(type) {
 		case *agentTool:

@@ -50,6 +50,7 @@ type toolCall struct {
 	resolved map[string]string // where the paths of the call led when it was allowed
 	server   *wire.ToolServer  // whose tool it is, if an MCP server's
 	receipt  *session.Entry    // of the decision, until it is written with the intent
+	place    tool.Place        // where its command runs
 }
 
 // An outcome is what came of a call.
@@ -228,7 +229,7 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 	}
 	began, dir := c.now(), c.env.Cwd()
 	ctx, span := c.telemetry.Tool(ctx, spec.Name, b.id)
-	result, err := tl.Run(ctx, &tool.Call{ID: b.id, Input: input, Env: c.env, Resolved: call.resolved})
+	result, err := tl.Run(ctx, &tool.Call{ID: b.id, Input: input, Env: c.env, Resolved: call.resolved, Place: call.place})
 	failure := ""
 	if result != nil && result.IsError {
 		failure = "tool_error"
@@ -353,6 +354,9 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 		} else if hook.allow && d.Rule == nil && !interactive(spec.Name) {
 			// A rule that asks is the user's word; a hook does not answer for him.
 			d.Behavior, d.ReasonType = wire.BehaviorAllow, "hook"
+			if mode != wire.ModePlan { // in which nothing changes, whatever a hook allows
+				d.DecidedBy = policy.ByHook
+			}
 		}
 		if d.Behavior == wire.BehaviorAsk && mode == wire.ModeDontAsk {
 			d.Behavior, d.ReasonType, d.Reason = wire.BehaviorDeny, "mode", "nobody is asked in this mode, and no rule allows the call"
@@ -375,7 +379,7 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 			reason = "" // what a subagent does is decided about call by call
 		}
 		accept(source, reason)
-		allowed = true
+		allowed, call.place = true, d.DecidedBy.Place()
 		return true
 	case wire.BehaviorDeny:
 		if !hook.allow {
@@ -462,7 +466,8 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 			return false
 		}
 	}
-	if by == "hook" {
+	if d.DecidedBy = policy.ByAnswer; by == "hook" {
+		d.DecidedBy = policy.ByHook
 		accept("hook", "")
 	} else {
 		accept("user_temporary", "")

@@ -212,7 +212,7 @@ func (j *judgement) decideUnrestricted() Decision {
 		return d
 	}
 	if j.req.Mode == wire.ModeAcceptEdits && outside == "" && j.edits() {
-		return Decision{Behavior: wire.BehaviorAllow, ReasonType: "mode", DecidedBy: ByMode, Reason: "the mode is acceptEdits"}
+		return Decision{Behavior: wire.BehaviorAllow, ReasonType: "mode", DecidedBy: ByEdits, Reason: "the mode is acceptEdits"}
 	}
 	if j.req.Sandboxed && j.executes() {
 		return Decision{Behavior: wire.BehaviorAllow, ReasonType: "sandbox", DecidedBy: BySandbox, Reason: "it runs in the sandbox"}
@@ -224,6 +224,10 @@ func (j *judgement) decideUnrestricted() Decision {
 		return Decision{Behavior: wire.BehaviorAsk, ReasonType: "workingDir", Path: outside, Reason: "Path is outside allowed working directories"}
 	}
 	d := Decision{Behavior: wire.BehaviorAsk, Path: outside}
+	if slices.ContainsFunc(j.req.Access, func(a tool.Access) bool { return a.Unwalled }) {
+		d.ReasonType, d.Reason = "sandboxOverride", "the command is to run outside of the read wall"
+		return d
+	}
 	if j.shell == nil {
 		return d
 	}
@@ -552,7 +556,7 @@ func (j *judgement) harmless() bool {
 		switch a.Kind {
 		case tool.Read, tool.Agent:
 		case tool.Execute:
-			if !j.script(a.Command).quiet() {
+			if a.Unwalled || !j.script(a.Command).quiet() {
 				return false
 			}
 		default:

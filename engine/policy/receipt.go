@@ -35,7 +35,22 @@ const (
 	ByProof   Basis = "proof"   // the call was found to do nothing but read
 	ByTable   Basis = "table"   // a command of literal words that is listed as harmless; it needs no wall
 	BySafety  Basis = "safety"  // the call changes a file that says what programs run
+	ByEdits   Basis = "edits"   // mode acceptEdits: the call was found to change nothing but files in the roots
+	ByJudge   Basis = "judge"   // the model that judges calls in mode auto
+	ByHook    Basis = "hook"    // a hook
+	ByAnswer  Basis = "answer"  // a person, or the host for one
 )
+
+// Place returns where the command of a call runs that was allowed so.
+func (b Basis) Place() tool.Place {
+	switch b {
+	case ByProof:
+		return tool.ReadWall
+	case ByEdits, BySandbox, ByJudge:
+		return tool.Workspace
+	}
+	return tool.Anywhere
+}
 
 // A Receipt is a decision on record: all that is needed to see why it was made and
 // to make it again under other rules. It is encoded as JSON in the session. The

@@ -21,6 +21,9 @@ func (d Decision) Suggestions() []*wire.PermissionUpdate {
 	if d.req == nil || d.Rule != nil && d.Rule.Behavior != wire.BehaviorAllow {
 		return nil // a rule asks: another one would change nothing
 	}
+	if slices.ContainsFunc(d.req.Access, func(a tool.Access) bool { return a.Unwalled }) {
+		return nil // running outside of the wall is approved one call at a time
+	}
 	req := d.req
 	add := func(dest wire.PermissionDestination, name string, contents ...string) *wire.PermissionUpdate {
 		u := &wire.PermissionUpdate{Type: wire.UpdateAddRules, Behavior: wire.BehaviorAllow, Destination: dest}

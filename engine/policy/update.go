@@ -3,6 +3,7 @@ package policy
 import (
 	"slices"
 
+	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -154,7 +155,7 @@ func (p *Policy) decideNarrow(req *Request) Decision {
 		set.deny, set.ask, set.allow = append(set.deny, s.deny...), append(set.ask, s.ask...), append(set.allow, s.allow...)
 	}
 	second := decide(set, &again)
-	if stricter(second.Behavior, d.Behavior) || second.Behavior == d.Behavior && second.DecidedBy == ByProof {
+	if stricter(second.Behavior, d.Behavior) || second.Behavior == d.Behavior && second.DecidedBy.Place() != tool.Anywhere && d.DecidedBy != ByProof {
 		return second // what needs a wall in the narrower policy runs behind one
 	}
 	return d

@@ -19,6 +19,8 @@ type Env struct {
 
 	// Sandbox is where commands run. Nil means that they are not confined.
 	Sandbox *sandbox.Sandbox
+	// Wall confines commands that only proof allows. Nil means that there is none.
+	Wall *sandbox.Wall
 
 	// Hidden reports whether a file or directory, by its absolute path, must not
 	// be seen by tools that look at many: Glob and Grep leave it out. It may be
@@ -97,7 +99,7 @@ func (e *Env) Tasks() *Tasks {
 // Whoever makes it closes it.
 func (e *Env) Child(agent string) *Env {
 	tasks, cwd := e.Tasks(), e.Cwd()
-	return &Env{Roots: slices.Clone(e.Roots), Home: e.Home, Environ: slices.Clone(e.Environ), Dir: e.Dir, Sandbox: e.Sandbox, Hidden: e.Hidden, Model: e.Model,
+	return &Env{Roots: slices.Clone(e.Roots), Home: e.Home, Environ: slices.Clone(e.Environ), Dir: e.Dir, Sandbox: e.Sandbox, Wall: e.Wall, Hidden: e.Hidden, Model: e.Model,
 		Agent: agent, cwd: cwd, tasks: tasks}
 }
 

@@ -71,7 +71,21 @@ type Access struct {
 	// Sandbox says where a command would run: [Inside] one, [Outside] because the
 	// model asked for it, or nothing if there is none or the settings say so.
 	Sandbox string `json:"sandbox,omitempty"`
+	// Unwalled says that the model asked for a command to run outside of the read
+	// wall. Proof alone does not allow it then.
+	Unwalled bool `json:"unwalled,omitempty"`
 }
+
+// A Place says where the command of a call runs, which depends on what allowed the
+// call.
+type Place string
+
+// The places where commands run.
+const (
+	Anywhere  Place = ""          // in the workspace sandbox if the settings switch it on, else unconfined
+	ReadWall  Place = "read"      // behind the read wall: it can change nothing and reach nobody
+	Workspace Place = "workspace" // where it can change only the working directories
+)
 
 // Where a command would run; see [Access].
 const (
@@ -90,6 +104,9 @@ type Call struct {
 	// that leads elsewhere by then. A path inside the roots that is not here
 	// may not lead out of them.
 	Resolved map[string]string
+
+	// Place says where a command of the call runs.
+	Place Place
 }
 
 // A Result is what a tool did.

@@ -154,7 +154,7 @@ func (t *Tool) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, erro
 	if err := tool.Decode(input, &in); err != nil {
 		return nil, err
 	}
-	return []tool.Access{{Kind: tool.Execute, Command: in.Command, Sandbox: in.where(env)}}, nil
+	return []tool.Access{{Kind: tool.Execute, Command: in.Command, Sandbox: in.where(env), Unwalled: bool(in.DisableSandbox)}}, nil
 }
 
 var loneSleep = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*sleep\s+([0-9]{2,}|[0-9.]+[mhd])\s*;?\s*$`) })

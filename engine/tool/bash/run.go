@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/parley-go/parley/engine/sandbox"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/process"
 )
@@ -20,9 +21,10 @@ type run struct {
 	env     *tool.Env
 	tree    *process.Tree
 	spool   *process.Spool
-	dir     string // where it began
-	note    string // for the model
-	inside  bool   // of a sandbox
+	dir     string            // where it began
+	note    string            // for the model
+	inside  bool              // of a sandbox
+	walled  *sandbox.Confined // nil if it runs behind no wall
 	cwd     *os.File
 	endDir  string        // where it ended, if it said so; valid when it has ended
 	started chan struct{} // closed when there is a tree
@@ -120,9 +122,20 @@ func (t *Tool) launch(call *tool.Call, in *Input, shell, snapshot, dir string) (
 	}
 	r.cwd = cwd
 	how := &process.Command{Args: args, Dir: dir, Env: environment(env, dir), Files: []*os.File{w}, Mark: l.mark, Output: r.spool}
-	if r.inside = in.where(env) == tool.Inside; r.inside {
+	r.inside = in.where(env) == tool.Inside
+	roots := slices.Clone(env.Roots)
+	switch {
+	case (call.Place == tool.ReadWall || call.Place == tool.Workspace && !r.inside) && env.Wall.Ready() == nil:
+		r.inside = false
+		how.Confine = func(cmd *exec.Cmd) (func(error) <-chan struct{}, error) {
+			var err error
+			if r.walled, err = env.Wall.Confine(cmd, sandbox.View{Roots: roots, Write: call.Place == tool.Workspace}); err != nil {
+				return nil, err
+			}
+			return r.walled.Started, nil
+		}
+	case r.inside:
 		how.Env = env.Sandbox.Environ(how.Env)
-		roots := slices.Clone(env.Roots)
 		how.Confine = func(cmd *exec.Cmd) (func(error) <-chan struct{}, error) { return env.Sandbox.Confine(cmd, roots...) }
 	}
 	r.tree, err = process.Start(how)
