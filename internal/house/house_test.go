@@ -40,7 +40,9 @@ var arrows = map[string][]string{
 	"parleytest":     {"wire", "transport", "engine/model", "parleytest/..."},
 	"parleytest/...": {"wire", "transport", "engine/model", "parleytest", "parleytest/..."},
 	"conformance":    {"wire", "transport", "parleytest"},
-	"cmd/parley":     {".", "agent", "parleytest", "conformance", "internal/otlp", "internal/spelling"},
+	"hub":            {".", "session", "wire", "internal/filelock"},
+	"hub/...":        {"hub"},
+	"cmd/parley":     {".", "hub/...", "agent", "parleytest", "conformance", "internal/otlp", "internal/spelling"},
 
 	// What checks, measures and shows the rest stands above it.
 	"interop/go":    {"interop"},

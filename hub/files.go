@@ -1,0 +1,773 @@
+package hub
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/parley-go/parley/internal/filelock"
+	"github.com/parley-go/parley/session"
+)
+
+// Files is a [Backend] that keeps each session in a directory below Dir, readable for
+// its owner only. Several processes may use the directory; one that follows what
+// another one writes looks for it five times a second.
+//
+//	<id>/journal.jsonl   the journal, one entry a line
+//	<id>/inbox.jsonl     the inbox, one item a line
+//	<id>/lock            locked by the process that has the lease
+//	work/<id>            the session has work to do
+type Files struct {
+	Dir string
+	// Durability says what an entry survives once it was appended. None is as Write.
+	Durability session.Durability
+
+	mu    sync.Mutex
+	ends  map[string]journalEnd // of journals of sessions that are leased here
+	bells bells
+
+	woken     []string // ids, as they were woken in this process
+	forgotten int      // how many were before those
+}
+
+// A journalEnd is what the end of a journal was when this process last wrote it.
+type journalEnd struct {
+	size int64
+	last uint64
+}
+
+var _ Backend = (*Files)(nil)
+
+const (
+	journalName = "journal.jsonl"
+	inboxName   = "inbox.jsonl"
+	lockName    = "lock"
+	workDir     = "work"
+
+	// pollTime is how often a follower looks for what other processes wrote.
+	pollTime = 200 * time.Millisecond
+)
+
+func (f *Files) path(id string, name string) string { return filepath.Join(f.Dir, id, name) }
+
+// edit opens a file of a session, which it makes if need be, and locks it against
+// other writers. A line at its end that was cut off is removed.
+func (f *Files) edit(ctx context.Context, id, name string) (*os.File, int64, error) {
+	for {
+		file, err := os.OpenFile(f.path(id, name), os.O_RDWR|os.O_CREATE, 0o600)
+		if errors.Is(err, fs.ErrNotExist) {
+			if err = os.MkdirAll(filepath.Join(f.Dir, id), 0o700); err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			return nil, 0, fmt.Errorf("hub: %w", err)
+		}
+		size, err := f.lock(ctx, file, id, name)
+		if err == nil {
+			return file, size, nil
+		}
+		file.Close()
+		if !errors.Is(err, errReplaced) {
+			return nil, 0, fmt.Errorf("hub: %w", err)
+		}
+	}
+}
+
+var errReplaced = errors.New("the file was replaced")
+
+// lock waits for the lock of a file. The lock ends when the file is closed.
+func (f *Files) lock(ctx context.Context, file *os.File, id, name string) (size int64, err error) {
+	for pause := time.Millisecond; ; pause = min(2*pause, 32*time.Millisecond) {
+		if err = filelock.Try(file); err == nil {
+			break
+		}
+		if !errors.Is(err, filelock.ErrHeld) {
+			return 0, err
+		}
+		select {
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return 0, err
+	}
+	if now, err := os.Stat(f.path(id, name)); err != nil || !os.SameFile(info, now) {
+		return 0, errReplaced // trimmed or deleted while we waited
+	}
+	whole, err := wholeLines(file, info.Size())
+	if err == nil && whole < info.Size() {
+		err = file.Truncate(whole)
+	}
+	return whole, err
+}
+
+// wholeLines returns how much of a file is complete lines.
+func wholeLines(file io.ReaderAt, size int64) (int64, error) {
+	buf := make([]byte, 1)
+	for size > 0 {
+		n, err := file.ReadAt(buf[:min(int64(len(buf)), size)], size-min(int64(len(buf)), size))
+		if err != nil && err != io.EOF {
+			return 0, err
+		}
+		if i := bytes.LastIndexByte(buf[:n], '\n'); i >= 0 {
+			return size - int64(n) + int64(i) + 1, nil
+		}
+		size -= int64(n)
+		buf = make([]byte, 64<<10)
+	}
+	return 0, nil
+}
+
+// write puts lines at the end of a file, all or none.
+func (f *Files) write(file *os.File, size int64, lines []byte) error {
+	if _, err := file.WriteAt(lines, size); err != nil {
+		return fmt.Errorf("hub: %w", errors.Join(err, file.Truncate(size)))
+	}
+	if f.Durability != session.Fsync {
+		return nil
+	}
+	if err := file.Sync(); err != nil {
+		return fmt.Errorf("hub: %w", err)
+	}
+	if size == 0 { // its name, and that of its directory
+		for _, dir := range []string{filepath.Dir(file.Name()), f.Dir} {
+			if err := syncDir(dir); err != nil {
+				return fmt.Errorf("hub: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// Append implements [Backend].
+func (f *Files) Append(ctx context.Context, id string, expect uint64, entries []Entry) error {
+	if err := checkAppend(ctx, id, expect, entries); err != nil || len(entries) == 0 {
+		return err
+	}
+	file, size, err := f.edit(ctx, id, journalName)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	f.mu.Lock()
+	end, known := f.ends[id]
+	f.mu.Unlock()
+	if !known || end.size != size {
+		if end.last, err = lastNumber(file, size); err != nil {
+			return err
+		}
+	}
+	if expect != AnyNumber && expect != end.last {
+		return ErrConflict
+	}
+	var lines []byte
+	for i := range entries {
+		lines = append(entries[i].AppendTo(lines), '\n')
+		end.last = max(end.last, entries[i].N)
+	}
+	if err := f.write(file, size, lines); err != nil {
+		return err
+	}
+	if known {
+		f.mu.Lock()
+		if _, known := f.ends[id]; known {
+			f.ends[id] = journalEnd{size + int64(len(lines)), end.last}
+		}
+		f.mu.Unlock()
+	}
+	f.bells.ring(id)
+	return nil
+}
+
+// lastNumber returns the number of the last entry that has one.
+func lastNumber(file io.ReaderAt, size int64) (uint64, error) {
+	const step = 64 << 10
+	for from := max(0, size-step); ; from = max(0, from-step) {
+		last := uint64(0)
+		for line, err := range linesFrom(file, from, size) {
+			if err != nil {
+				return 0, err
+			}
+			if n := numberOf(line); n > 0 {
+				last = n
+			}
+		}
+		if last > 0 || from == 0 {
+			return last, nil
+		}
+	}
+}
+
+// numberOf returns the number of an entry, 0 if it has none.
+func numberOf(line []byte) uint64 {
+	s := scanner{rest: line}
+	if !s.skip(`{"n":`) {
+		return 0
+	}
+	n, _ := s.number()
+	return n
+}
+
+// linesFrom yields the complete lines of a file between two places; one that began
+// before the first is left out. A line is valid until the next one.
+func linesFrom(file io.ReaderAt, from, to int64) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		start := max(0, from-1) // if it is the end of a line, the next one is whole
+		r := bufio.NewReaderSize(io.NewSectionReader(file, start, to-start), 64<<10)
+		skip := from > 0
+		var long []byte
+		for {
+			line, err := r.ReadSlice('\n')
+			if errors.Is(err, bufio.ErrBufferFull) {
+				long = append(long, line...)
+				continue
+			}
+			if err == io.EOF {
+				return // what is left is not complete
+			}
+			if err != nil {
+				yield(nil, fmt.Errorf("hub: %w", err))
+				return
+			}
+			if len(long) > 0 {
+				line = append(long, line...)
+				long = line[:0]
+			}
+			if skip {
+				skip = false
+				continue
+			}
+			if !yield(line[:len(line)-1], nil) {
+				return
+			}
+		}
+	}
+}
+
+// searchBehind returns the place of the line behind the entry with a number, or where
+// it would be.
+func searchBehind(file io.ReaderAt, size int64, n uint64) (int64, error) {
+	if n == 0 {
+		return 0, nil
+	}
+	low, high := int64(0), size // low is 0 or in front of an entry with a number up to n
+	for high-low > 64<<10 {
+		middle := low + (high-low)/2
+		found := uint64(0)
+		for line, err := range linesFrom(file, middle, high) {
+			if err != nil {
+				return 0, err
+			}
+			if found = numberOf(line); found > 0 {
+				break
+			}
+		}
+		if found == 0 || found > n {
+			high = middle
+		} else {
+			low = middle
+		}
+	}
+	low, err := wholeLines(file, low)
+	if err != nil {
+		return 0, err
+	}
+	at, behind := low, int64(0)
+	for line, err := range linesFrom(file, low, size) {
+		if err != nil {
+			return 0, err
+		}
+		k := numberOf(line)
+		if k > n {
+			break
+		}
+		if at += int64(len(line)) + 1; k > 0 {
+			behind = at
+		}
+	}
+	return behind, nil
+}
+
+// Read implements [Backend].
+func (f *Files) Read(ctx context.Context, id string, after uint64, follow bool) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		r := &fileReader{path: f.path(id, journalName)}
+		defer r.close()
+		look(ctx, f, id, follow, yield, func() (bool, error) {
+			size, fresh, err := r.open()
+			if err == nil && fresh {
+				r.place, err = searchBehind(r.file, size, after)
+			}
+			if err != nil {
+				return false, err
+			}
+			for line, err := range r.lines(size) {
+				if err != nil {
+					return false, err
+				}
+				e, err := ParseEntry(bytes.Clone(line))
+				if err != nil {
+					return false, err
+				}
+				if 0 < e.N && e.N <= after {
+					continue
+				}
+				after = max(after, e.N)
+				if !yield(e, nil) {
+					return false, nil
+				}
+				if ctx.Err() != nil {
+					break
+				}
+			}
+			return true, nil
+		})
+	}
+}
+
+// look calls more, and with follow again and again when something may be new, until
+// more returns false. An error is yielded, and so is the end of ctx.
+func look[T any](ctx context.Context, f *Files, id string, follow bool, yield func(T, error) bool, more func() (bool, error)) {
+	var none T
+	for {
+		bell := f.bells.wait(id, follow)
+		if ctx.Err() == nil {
+			if goOn, err := more(); err != nil {
+				yield(none, err)
+				return
+			} else if !goOn {
+				return
+			}
+		}
+		if ctx.Err() == nil {
+			if !follow {
+				return
+			}
+			poll := time.NewTimer(pollTime)
+			select {
+			case <-bell:
+			case <-poll.C:
+			case <-ctx.Done():
+			}
+			poll.Stop()
+		}
+		if ctx.Err() != nil {
+			yield(none, context.Cause(ctx))
+			return
+		}
+	}
+}
+
+// A fileReader reads the lines of a file that may not exist yet, grow, and be replaced.
+type fileReader struct {
+	path  string
+	file  *os.File
+	place int64 // of the next line
+}
+
+// open opens the file that has the path now, unless it is open, and returns its size.
+// Fresh means that it is another one than before. Without a file the size is 0.
+func (r *fileReader) open() (size int64, fresh bool, err error) {
+	now, err := os.Stat(r.path)
+	if err != nil {
+		r.close()
+		if errors.Is(err, fs.ErrNotExist) {
+			return 0, false, nil
+		}
+		return 0, false, fmt.Errorf("hub: %w", err)
+	}
+	if r.file != nil {
+		if info, err := r.file.Stat(); err == nil && os.SameFile(info, now) {
+			return info.Size(), false, nil
+		}
+		r.close()
+	}
+	file, err := os.Open(r.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("hub: %w", err)
+	}
+	r.file, r.place = file, 0
+	info, err := file.Stat()
+	if err != nil {
+		return 0, false, fmt.Errorf("hub: %w", err)
+	}
+	return info.Size(), true, nil
+}
+
+func (r *fileReader) close() {
+	if r.file != nil {
+		r.file.Close()
+		r.file = nil
+	}
+}
+
+// lines yields the lines from the reader's place on, which moves on with them.
+func (r *fileReader) lines(size int64) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		if r.file == nil || size <= r.place {
+			return
+		}
+		for line, err := range linesFrom(r.file, r.place, size) {
+			if err == nil {
+				r.place += int64(len(line)) + 1
+			}
+			if !yield(line, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Trim implements [Backend].
+func (f *Files) Trim(ctx context.Context, id string, before uint64) (err error) {
+	if err := errors.Join(ctx.Err(), checkID(id)); err != nil {
+		return err
+	}
+	if _, err := os.Stat(f.path(id, journalName)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	file, size, err := f.edit(ctx, id, journalName)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	last, err := lastNumber(file, size)
+	if err != nil {
+		return err
+	}
+	temp := f.path(id, journalName+".new")
+	out, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("hub: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("hub: the journal was not trimmed: %w", errors.Join(err, out.Close(), os.Remove(temp)))
+		}
+	}()
+	w := bufio.NewWriterSize(out, 64<<10)
+	for line, err := range linesFrom(file, 0, size) {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if n := numberOf(line); err == nil && (n == 0 || n >= min(before, last)) {
+			w.Write(line)
+			err = w.WriteByte('\n')
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err = errors.Join(w.Flush(), out.Sync(), out.Close()); err != nil {
+		return err
+	}
+	if err = os.Rename(temp, file.Name()); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	if _, known := f.ends[id]; known {
+		f.ends[id] = journalEnd{size: -1}
+	}
+	f.mu.Unlock()
+	return syncDir(filepath.Dir(temp))
+}
+
+// Lease implements [Backend]. It ends with the process.
+func (f *Files) Lease(ctx context.Context, id string) (Lease, error) {
+	if err := errors.Join(ctx.Err(), checkID(id)); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Join(f.Dir, id), 0o700); err != nil {
+		return nil, fmt.Errorf("hub: %w", err)
+	}
+	file, err := os.OpenFile(f.path(id, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("hub: %w", err)
+	}
+	if err := filelock.Try(file); err != nil {
+		file.Close()
+		if errors.Is(err, filelock.ErrHeld) {
+			return nil, ErrLocked
+		}
+		return nil, fmt.Errorf("hub: %w", err)
+	}
+	if info, err := file.Stat(); err == nil {
+		if now, err := os.Stat(file.Name()); err != nil || !os.SameFile(info, now) {
+			file.Close() // the session was deleted meanwhile
+			return nil, ErrLocked
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ends == nil {
+		f.ends = map[string]journalEnd{}
+	}
+	f.ends[id] = journalEnd{size: -1}
+	return &fileLease{files: f, id: id, file: file}, nil
+}
+
+type fileLease struct {
+	files *Files
+	id    string
+	once  sync.Once
+	file  *os.File
+	err   error
+}
+
+// Lost implements [Lease]. The lock of a file is never lost.
+func (l *fileLease) Lost() <-chan struct{} { return nil }
+
+// Close implements [Lease].
+func (l *fileLease) Close() error {
+	l.once.Do(func() {
+		l.files.mu.Lock()
+		delete(l.files.ends, l.id)
+		l.files.mu.Unlock()
+		l.err = l.file.Close()
+	})
+	return l.err
+}
+
+// An itemLine is an item as its file has it.
+type itemLine struct {
+	Number uint64          `json:"number"`
+	Key    string          `json:"key"`
+	Time   time.Time       `json:"time"`
+	Data   json.RawMessage `json:"data"`
+}
+
+// Put implements [Backend].
+func (f *Files) Put(ctx context.Context, id string, item Item) (Item, error) {
+	if err := errors.Join(ctx.Err(), checkID(id), checkItem(item)); err != nil {
+		return Item{}, err
+	}
+	file, size, err := f.edit(ctx, id, inboxName)
+	if err != nil {
+		return Item{}, err
+	}
+	defer file.Close()
+	key, err := json.Marshal(item.Key)
+	if err != nil {
+		return Item{}, err
+	}
+	key = append(append([]byte(`"key":`), key...), ',')
+	for line, err := range linesFrom(file, 0, size) {
+		if err != nil {
+			return Item{}, err
+		}
+		item.Number++
+		if !bytes.Contains(line[:min(len(line), len(key)+40)], key) {
+			continue
+		}
+		if there, err := parseItem(line); err != nil || there.Key == item.Key {
+			return there, err
+		}
+	}
+	item.Number++
+	item.Time = item.Time.UTC().Truncate(time.Millisecond)
+	item.Data = bytes.Clone(item.Data)
+	line, err := json.Marshal(itemLine(item))
+	if err != nil {
+		return Item{}, err
+	}
+	if err := f.write(file, size, append(line, '\n')); err != nil {
+		return Item{}, err
+	}
+	f.bells.ring(id)
+	return item, nil
+}
+
+func parseItem(line []byte) (Item, error) {
+	var l itemLine
+	if err := json.Unmarshal(line, &l); err != nil {
+		return Item{}, fmt.Errorf("hub: an item cannot be read: %w", err)
+	}
+	return Item(l), nil
+}
+
+// Inbox implements [Backend].
+func (f *Files) Inbox(ctx context.Context, id string, after uint64, follow bool) iter.Seq2[Item, error] {
+	return func(yield func(Item, error) bool) {
+		r := &fileReader{path: f.path(id, inboxName)}
+		defer r.close()
+		look(ctx, f, id, follow, yield, func() (bool, error) {
+			size, _, err := r.open()
+			if err != nil {
+				return false, err
+			}
+			for line, err := range r.lines(size) {
+				if err != nil {
+					return false, err
+				}
+				item, err := parseItem(line)
+				if err != nil {
+					return false, err
+				}
+				if item.Number <= after {
+					continue
+				}
+				after = item.Number
+				if !yield(item, nil) {
+					return false, nil
+				}
+				if ctx.Err() != nil {
+					break
+				}
+			}
+			return true, nil
+		})
+	}
+}
+
+// Wake implements [Backend].
+func (f *Files) Wake(ctx context.Context, id string) error {
+	if err := errors.Join(ctx.Err(), checkID(id)); err != nil {
+		return err
+	}
+	name := filepath.Join(f.Dir, workDir, id)
+	file, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = os.MkdirAll(filepath.Dir(name), 0o700); err == nil {
+			file, err = os.OpenFile(name, os.O_CREATE|os.O_WRONLY, 0o600)
+		}
+	}
+	if err == nil {
+		err = file.Close()
+	}
+	if err == nil && f.Durability == session.Fsync {
+		err = syncDir(filepath.Dir(name))
+	}
+	if err != nil {
+		return fmt.Errorf("hub: %w", err)
+	}
+	f.mu.Lock()
+	f.woken = append(f.woken, id)
+	if n := len(f.woken) - 1024; n > 0 { // who is so far behind reads the directory
+		f.woken, f.forgotten = slices.Clone(f.woken[n:]), f.forgotten+n
+	}
+	f.mu.Unlock()
+	f.bells.ring("")
+	return nil
+}
+
+// Rest implements [Backend].
+func (f *Files) Rest(ctx context.Context, id string) error {
+	if err := errors.Join(ctx.Err(), checkID(id)); err != nil {
+		return err
+	}
+	if err := os.Remove(filepath.Join(f.Dir, workDir, id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("hub: %w", err)
+	}
+	return nil
+}
+
+// Work implements [Backend]. It follows this process only.
+func (f *Files) Work(ctx context.Context, follow bool) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		seen := -1 // how many of woken, with those that are forgotten
+		for {
+			bell := f.bells.wait("", follow)
+			f.mu.Lock()
+			var ids []string
+			all := seen < f.forgotten
+			if !all {
+				ids = slices.Clone(f.woken[seen-f.forgotten:])
+			}
+			seen = f.forgotten + len(f.woken)
+			f.mu.Unlock()
+			if all {
+				list, err := os.ReadDir(filepath.Join(f.Dir, workDir))
+				if err != nil && !errors.Is(err, fs.ErrNotExist) {
+					yield("", fmt.Errorf("hub: %w", err))
+					return
+				}
+				for _, d := range list {
+					ids = append(ids, d.Name())
+				}
+			}
+			for _, id := range ids {
+				if ctx.Err() != nil {
+					break
+				}
+				if session.ValidID(id) && !yield(id, nil) {
+					return
+				}
+			}
+			if !wait(ctx, bell, follow, yield) {
+				return
+			}
+		}
+	}
+}
+
+// List implements [Backend].
+func (f *Files) List(ctx context.Context) ([]Listed, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	dirs, err := os.ReadDir(f.Dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("hub: %w", err)
+	}
+	var all []Listed
+	for _, d := range dirs {
+		if !session.ValidID(d.Name()) {
+			continue
+		}
+		if info, err := os.Stat(f.path(d.Name(), journalName)); err == nil && info.Size() > 0 {
+			all = append(all, Listed{ID: d.Name(), Modified: info.ModTime(), Size: info.Size()})
+		}
+	}
+	return all, nil
+}
+
+// Delete implements [Backend].
+func (f *Files) Delete(ctx context.Context, id string) error {
+	if err := errors.Join(ctx.Err(), checkID(id)); err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(f.Dir, id)); err == nil {
+		lease, err := f.Lease(ctx, id)
+		if err != nil {
+			return err
+		}
+		defer lease.Close()
+	}
+	if err := errors.Join(os.RemoveAll(filepath.Join(f.Dir, id)), f.Rest(ctx, id)); err != nil {
+		return fmt.Errorf("hub: %w", err)
+	}
+	return nil
+}
+
+// syncDir waits until the names in a directory would survive a power cut. Not every
+// system can.
+func syncDir(name string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	dir, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}
