@@ -327,7 +327,7 @@ func TestDecidedBy(t *testing.T) {
 		{"make", []Rule{rule(wire.BehaviorAsk, "make:*")}, wire.ModeDontAsk, wire.BehaviorDeny, ByMode},
 		{"make", nil, wire.ModeDefault, wire.BehaviorAsk, ""},
 		{"make", nil, wire.ModeBypassPermissions, wire.BehaviorAllow, ByMode},
-		{"touch a", nil, wire.ModeAcceptEdits, wire.BehaviorAllow, ByMode},
+		{"touch a", nil, wire.ModeAcceptEdits, wire.BehaviorAllow, ByEdits},
 		{"touch .git/config", nil, wire.ModeAcceptEdits, wire.BehaviorAsk, BySafety},
 	} {
 		spec, access := call(t, "Bash", c.command)
