@@ -1,15 +1,24 @@
 package agent_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"iter"
+	"os"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -122,4 +131,77 @@ func TestAgentTasks(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestPrintEndsAfterBackgroundSubagent: with -p, a subagent in the background that ends at
+// any moment is reported to the model, in the turn that runs or in another one, and then
+// the agent ends.
+func TestPrintEndsAfterBackgroundSubagent(t *testing.T) {
+	runs := 100
+	if os.Getenv("PARLEY_TEST_LONG") != "" {
+		runs = 1000
+	}
+	for i := range runs {
+		ok := t.Run(fmt.Sprint(i), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := parleytest.Script(launch(true), parleytest.Say("main"), parleytest.Expect(parleytest.LastUser("the report")).Say("told"))
+				s.When("sub", parleytest.FirstUser("P1"), parleytest.Say("the report"))
+				m := s.Model()
+				m.Record = true
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				var stdout, stderr strings.Builder
+				code := agent.Run(ctx, agent.Config{Model: m, Cwd: t.TempDir(), Store: &session.Memory{}}, []string{"-p", "go"}, strings.NewReader(""), &stdout, &stderr)
+				want := "main\n"
+				if reqs := m.Requests(); len(reqs) > 3 {
+					want += "told\n"
+				}
+				reported := slices.ContainsFunc(m.Requests(), func(r *parleytest.Request) bool { return strings.Contains(string(r.Body), "the report") })
+				if got := stdout.String(); code != 0 || got != want || !reported || ctx.Err() != nil {
+					t.Errorf("exit %d, reported: %v, stdout %q, stderr %q, %v", code, reported, got, stderr.String(), ctx.Err())
+				}
+			})
+		})
+		if !ok {
+			return
+		}
+	}
+}
+
+// TestInputEndedAndSubagentStuck: a subagent in the background that does not stop after an
+// interrupt is given up, and the agent, whose input has ended, ends.
+func TestInputEndedAndSubagentStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := parleytest.Script(launch(true), parleytest.Say("main"))
+		a := start(t, agent.Config{Model: stuckModel{s.Model()}, Cwd: t.TempDir(), Store: &session.Memory{}}, streaming)
+		go func() {
+			io.WriteString(a.stdin, hello+"\n")
+			time.Sleep(time.Minute) // the turn is over, the subagent waits for its model
+			io.WriteString(a.stdin, `{"type":"control_request","request_id":"i","request":{"subtype":"interrupt"}}`+"\n")
+			a.stdin.Close()
+		}()
+		defer time.Sleep(time.Hour) // until the model has ended
+		defer time.AfterFunc(time.Hour, func() { a.cancel(errors.New("too late")) }).Stop()
+		began := time.Now()
+		stopped := false
+		lines := wire.NewReader(a.stdout, nil)
+		for m, err := lines.Next(); err == nil; m, err = lines.Next() {
+			if n, ok := m.(*wire.TaskNotification); ok {
+				stopped = n.Status == "stopped"
+			}
+		}
+		if code := a.wait(); code != 0 || !stopped || time.Since(began) > 2*time.Minute {
+			t.Errorf("exit %d after %v, stopped: %v", code, time.Since(began), stopped)
+		}
+	})
+}
+
+// A stuckModel does not stop when it is cancelled in a conversation that starts with P1.
+type stuckModel struct{ model.Model }
+
+func (d stuckModel) Stream(ctx context.Context, req model.Request) iter.Seq2[model.Event, error] {
+	if strings.Contains(string(req.Body), `"text":"P1"`) {
+		return func(func(model.Event, error) bool) { time.Sleep(time.Hour) }
+	}
+	return d.Model.Stream(ctx, req)
 }

@@ -306,16 +306,21 @@ func (c *Conversation) Run(ctx context.Context) {
 			c.take(ctx, c.nextPrompt())
 			continue
 		}
-		if c.inputEnded && len(c.env.Tasks().RunningOf(c.env.Agent)) == 0 && c.settled() {
-			return
-		}
 		if c.sub != nil && patience == nil {
 			patience = time.After(commandWait)
+		}
+		// Whatever wakes the loop, it starts over: the conditions above and quiet are never
+		// older than the last call that could change them.
+		var quiet <-chan struct{}
+		if c.inputEnded && len(c.env.Tasks().RunningOf(c.env.Agent)) == 0 {
+			quiet = c.nested.none() // a task begins to report its end before it counts as ended
 		}
 		select {
 		case f := <-c.calls:
 			f()
 		case <-ctx.Done():
+		case <-quiet:
+			return
 		case <-patience:
 			return // what it left running ends with it
 		}
@@ -359,16 +364,15 @@ func (c *Conversation) leave(cause error) {
 	}
 }
 
-// settled serves what was begun, such as news of a task that has just ended. It
-// reports whether there is nothing left to do.
-func (c *Conversation) settled() bool {
+// awaitReports serves calls until the reports of tasks that have begun are emitted.
+func (c *Conversation) awaitReports() {
 	done := c.nested.none()
 	for {
 		select {
 		case f := <-c.calls:
 			f()
 		case <-done:
-			return len(c.inbox) == 0
+			return
 		}
 	}
 }

@@ -471,11 +471,19 @@ func (s *subagent) finish(crash any) {
 			}
 		})
 	}
+	s.reportEnd(info)
+}
+
+// reportEnd reports the end of the subagent to the host. If it ran in the background, it
+// also adds the prompt that reports it to the model, which wakes a conversation that waits
+// for its tasks. The caller holds the parent's nested since before the status changed.
+func (s *subagent) reportEnd(info tool.TaskInfo) {
+	c := s.parent
 	if !info.Background {
 		s.tellEnd(info)
 		return
 	}
-	told := c.Do(func() {
+	alive := c.Do(func() {
 		s.tellEnd(info)
 		c.backgroundChanged()
 		if c.unheard(info) {
@@ -483,7 +491,7 @@ func (s *subagent) finish(crash any) {
 		}
 		c.inbox = append(c.inbox, taskPrompt(info, s.handBack()))
 	})
-	if !told { // who started it is gone, but the host waits for its end
+	if !alive { // the host still waits for the end
 		s.tellEnd(info)
 		c.backgroundChanged()
 	}
@@ -680,6 +688,8 @@ func (s *subagent) await(grace time.Duration) {
 		return
 	case <-timer.C:
 	}
+	s.parent.nested.begin()
+	defer s.parent.nested.end()
 	s.mu.Lock()
 	if s.over {
 		s.mu.Unlock()
@@ -694,10 +704,7 @@ func (s *subagent) await(grace time.Duration) {
 	if s.again == nil {
 		s.parent.root().stats.ended(info.Status, killer)
 	}
-	s.tellEnd(info)
-	if info.Background {
-		s.parent.backgroundChanged()
-	}
+	s.reportEnd(info)
 }
 
 // end stops the subagent and waits for it.

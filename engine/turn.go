@@ -492,7 +492,7 @@ func (c *Conversation) collect(t *turn, a *answer, run *toolRun) *ending {
 	for _, call := range run.calls {
 		out := c.awaitCall(t, call)
 		if !call.readOnly {
-			c.settled() // the news of a task is told before the result of its call
+			c.awaitReports() // a task is reported before the result of its call
 		}
 		if cause := context.Cause(t.ctx); cause != nil && !out.finished {
 			denied := out.denied

@@ -32,7 +32,8 @@ type Env struct {
 	Model func(ctx context.Context, q Question) (*Reply, error)
 
 	// Notify is called with what happens beside the calls: a background task that
-	// started or ended. It may be nil and must not block.
+	// started or ended. It may be nil. It must not block nor ask the task, which may hold
+	// its lock.
 	Notify func(Event)
 
 	// Agent is the id of the subagent that works here, empty for the conversation

@@ -199,15 +199,13 @@ func (r *run) watch(l *live) {
 	if r.info.Background || r.overflow {
 		r.info.Summary = r.summary()
 	}
-	info, tell := r.info, r.told && r.info.Background
-	if tell {
+	if r.told && r.info.Background {
 		r.told = false
+		// Sent with mu held: nobody sees that the command has ended before its end is sent.
+		r.env.Send(tool.TaskEnded{Info: r.info})
 	}
 	close(r.ended)
 	r.mu.Unlock()
-	if tell {
-		r.env.Send(tool.TaskEnded{Info: info})
-	}
 	// What the command left behind ends with the conversation.
 	if left {
 		<-r.tree.Drained()
@@ -267,12 +265,20 @@ func (r *run) toBackground(limit time.Duration) {
 	defer close(r.moved)
 	file := r.spool.Persist()
 	r.mu.Lock()
+	told := r.told
+	r.mu.Unlock()
+	if !told {
+		r.env.Tasks().Add(r)
+	}
+	// The events are sent with mu held, so that the end comes last, whoever sends it.
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.info.Background = true
 	r.info.OutputFile = file
 	over := false
 	select {
 	case <-r.ended:
-		// It ended just now; that is told below.
+		// It ended just now; the end is sent below.
 		over = true
 		r.info.Summary = r.summary()
 	default:
@@ -280,17 +286,14 @@ func (r *run) toBackground(limit time.Duration) {
 			r.timer = time.AfterFunc(limit, r.Stop)
 		}
 	}
-	info, told := r.info, r.told
-	r.told = !over
-	r.mu.Unlock()
 	if told {
-		r.env.Send(tool.TaskUpdated{Info: info})
+		r.env.Send(tool.TaskUpdated{Info: r.info})
 	} else {
-		r.env.Tasks().Add(r)
-		r.env.Send(tool.TaskStarted{Info: info})
+		r.env.Send(tool.TaskStarted{Info: r.info})
 	}
+	r.told = !over
 	if over {
-		r.env.Send(tool.TaskEnded{Info: info})
+		r.env.Send(tool.TaskEnded{Info: r.info})
 	}
 }
 
