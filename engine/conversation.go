@@ -86,6 +86,7 @@ type Conversation struct {
 	roots   []string
 	environ map[string]*string // changes that are still to be made; nil takes a variable away
 
+	unfinished  *unfinishedTurn // of the process that held the session before
 	transcript  transcript
 	parent      string // uuid of the last record of the log
 	ledger      *ledger.Ledger
@@ -121,6 +122,8 @@ type prompt struct {
 	m      *wire.User
 	uuid   string       // of its record
 	origin *wire.Origin // what it came from, if not from the user
+
+	continued *unfinishedTurn // the turn that it stands for, if it is no new prompt
 
 	expanded *wire.Content // what is said to the model, if it is another thing
 	attached []*attachment // files that it names
@@ -457,6 +460,10 @@ func (c *Conversation) Prompt(m *wire.User) {
 // Seed adds what the assistant is to have said to the history, without asking
 // anything. Only its text counts.
 func (c *Conversation) Seed(m *wire.Assistant) {
+	if err := c.abandonUnfinished(); err != nil {
+		c.log.Error("what was said could not be recorded", "error", err)
+		return
+	}
 	id := NewID()
 	for _, b := range m.Message.Content.All() {
 		text, ok := b.(*wire.TextBlock)

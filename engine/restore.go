@@ -23,6 +23,12 @@ func (c *Conversation) restore(h *session.History) error {
 		c.notices = append(c.notices, fmt.Sprintf("%d lines of the session cannot be read, and were left out.", h.Corrupt))
 	}
 	added := session.Repair(h)
+	if c.sub == nil {
+		if c.unfinished = holdBack(h, added); c.unfinished != nil {
+			h.Entries = h.Entries[:len(h.Entries)-len(added)]
+			added = nil
+		}
+	}
 	if e := h.Latest[quarantineType]; e != nil {
 		json.Unmarshal(e.Fields["blocks"], &c.quarantined)
 	}

@@ -91,6 +91,12 @@ type ending struct {
 
 // begin takes a prompt in. Its ending is not nil if there is nothing to ask.
 func (c *Conversation) begin(t *turn, p *prompt) *ending {
+	if p.continued != nil {
+		return c.continueTurn(t, p.continued)
+	}
+	if err := c.abandonUnfinished(); err != nil {
+		return c.broken(err)
+	}
 	cmd := c.slash(p)
 	if cmd != nil && cmd.local != nil {
 		if c.cfg.Replay {
@@ -205,11 +211,15 @@ func (c *Conversation) say(t *turn, p *prompt, context []string) error {
 	if len(blocks) == 0 {
 		blocks = append(blocks, mustJSON(&wire.TextBlock{Text: "(no content)"}))
 	}
-	if err := c.record(&session.Entry{
+	entries := []*session.Entry{{
 		Type: "user", UUID: p.uuid,
 		Message: mustJSON(map[string]any{"role": "user", "content": blocks}),
 		Fields:  fields("promptId", t.promptID, "permissionMode", c.mode),
-	}, &session.Entry{Type: "last-prompt", Fields: fields("lastPrompt", clip(p.m.Message.Content.String(), 200), "leafUuid", p.uuid)}); err != nil {
+	}, {Type: "last-prompt", Fields: fields("lastPrompt", clip(p.m.Message.Content.String(), 200), "leafUuid", p.uuid)}}
+	if p == t.prompts[0] && c.sub == nil {
+		entries = append(entries, session.TurnBegan(p.uuid, t.promptID))
+	}
+	if err := c.record(entries...); err != nil {
 		return err
 	}
 	if p.recorded != nil {
@@ -749,7 +759,11 @@ func (c *Conversation) finish(t *turn, end *ending) {
 	r := c.result(t, end)
 	c.last = r
 	c.results++
-	c.record(&session.Entry{Type: "cost-state", Fields: c.ledger.State()})
+	over := []*session.Entry{{Type: "cost-state", Fields: c.ledger.State()}}
+	if c.sub == nil {
+		over = append(over, session.TurnEnded())
+	}
+	c.record(over...)
 	final := "completed"
 	if slices.Contains([]string{"aborted_streaming", "aborted_tools"}, end.reason) {
 		final = "cancelled"

@@ -2,6 +2,7 @@ package session
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -10,6 +11,7 @@ import (
 const (
 	typeIntent  = "parley-intent"
 	typeOutcome = "parley-outcome"
+	typeTurn    = "parley-turn"
 )
 
 // An Effect says how often what a call does has happened.
@@ -67,6 +69,45 @@ func Outcome(toolUseID string, failed bool, content json.RawMessage) *Entry {
 		e.Fields["content"] = content
 	}
 	return e
+}
+
+// TurnBegan returns the record that says that the turn of a prompt runs, for the log
+// that has the prompt under its uuid and promptId. A turn whose log has no [TurnEnded]
+// behind it was cut off by the end of its process.
+func TurnBegan(uuid, promptID string) *Entry {
+	return &Entry{Type: typeTurn, Time: time.Now(), Fields: map[string]json.RawMessage{
+		"state": quote("running"), "promptUuid": quote(uuid), "promptId": quote(promptID),
+	}}
+}
+
+// TurnEnded returns the record that says that no turn runs any more.
+func TurnEnded() *Entry {
+	return &Entry{Type: typeTurn, Time: time.Now(), Fields: map[string]json.RawMessage{"state": quote("ended")}}
+}
+
+// Unfinished returns the prompt whose turn ran when the process that wrote the log
+// died, by the uuid and the promptId of its record. They are empty if no turn ran, if it
+// was interrupted, and if another prompt has come since.
+func (h *History) Unfinished() (uuid, promptID string) {
+	last := h.Latest[typeTurn]
+	if last == nil || string(last.Fields["state"]) != `"running"` {
+		return "", ""
+	}
+	json.Unmarshal(last.Fields["promptUuid"], &uuid)
+	json.Unmarshal(last.Fields["promptId"], &promptID)
+	at := slices.IndexFunc(h.Entries, func(e *Entry) bool { return e.UUID == uuid })
+	if at < 0 && (len(h.Entries) == 0 || h.Entries[0].Type != typeSystem) { // nor was it compacted
+		return "", ""
+	}
+	for _, e := range h.Entries[at+1:] {
+		if e.Type != typeUser || string(e.Fields["isMeta"]) == "true" || string(e.Fields["isCompactSummary"]) == "true" {
+			continue
+		}
+		if _, results := blockIDs(e.Message); len(results) == 0 && string(e.Fields["promptId"]) != string(last.Fields["promptId"]) {
+			return "", "" // another prompt, or the mark of an interrupt
+		}
+	}
+	return uuid, promptID
 }
 
 func quote(s string) json.RawMessage { return appendString(nil, s) }

@@ -1,0 +1,175 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+)
+
+// An unfinishedTurn is the turn that ran when the process that held the session before
+// died. It is left as it is until the host wants it to continue, or until another
+// prompt comes.
+type unfinishedTurn struct {
+	prompt   string // uuid
+	promptID string
+	calls    []*unfinishedCall // of the last message, without a result, in order
+}
+
+// An unfinishedCall is a call that has no result.
+type unfinishedCall struct {
+	block  *block
+	uuid   string // of the record with the call
+	effect session.Effect
+	answer *session.Entry // what the model gets if the call does not run
+}
+
+// holdBack returns the turn of a history that can continue, nil if there is none.
+// added are the results that were added for its calls.
+func holdBack(h *session.History, added []*session.Entry) *unfinishedTurn {
+	prompt, promptID := h.Unfinished()
+	if prompt == "" {
+		return nil
+	}
+	u := &unfinishedTurn{prompt: prompt, promptID: promptID}
+	for _, e := range added {
+		_, blocks, err := messageBlocks(e.Message)
+		if err != nil || len(blocks) != 1 {
+			return nil
+		}
+		var result wire.ToolResultBlock
+		if json.Unmarshal(blocks[0], &result) != nil {
+			return nil
+		}
+		call := findCall(h, result.ToolUseID)
+		if call == nil {
+			return nil
+		}
+		call.effect, call.answer = h.Effect(result.ToolUseID), e
+		u.calls = append(u.calls, call)
+	}
+	return u
+}
+
+// findCall returns the call with an id.
+func findCall(h *session.History, id string) *unfinishedCall {
+	for i := len(h.Entries) - 1; i >= 0; i-- {
+		e := h.Entries[i]
+		if e.Type != "assistant" {
+			continue
+		}
+		_, blocks, err := messageBlocks(e.Message)
+		if err != nil {
+			return nil
+		}
+		for _, raw := range blocks {
+			var b wire.ToolUseBlock
+			if blockType(raw) == "tool_use" && json.Unmarshal(raw, &b) == nil && b.ID == id {
+				call := &block{kind: "tool_use", raw: raw, id: b.ID, name: b.Name, input: b.Input, done: true}
+				call.text.Write(b.Input)
+				return &unfinishedCall{block: call, uuid: e.UUID}
+			}
+		}
+	}
+	return nil
+}
+
+// Continue continues the turn that ran when the process that held the session before
+// died, if there is one, and reports whether. Calls whose intent is not in the log are
+// decided about anew and run, under the ids that they have; of the others the model is
+// told what is known.
+func (c *Conversation) Continue() bool {
+	u := c.unfinished
+	if u == nil || c.turn != nil {
+		return false
+	}
+	c.inbox = append([]*prompt{{m: &wire.User{UUID: u.prompt, Priority: "now"}, uuid: u.prompt, continued: u}}, c.inbox...)
+	return true
+}
+
+// abandonUnfinished ends the turn that was not continued: the model is told of its
+// calls that they did not run, or what is known of them.
+func (c *Conversation) abandonUnfinished() error {
+	u := c.unfinished
+	if u == nil {
+		return nil
+	}
+	c.unfinished = nil
+	for _, call := range u.calls {
+		_, blocks, err := messageBlocks(call.answer.Message)
+		if err == nil {
+			err = c.record(call.answer)
+		}
+		if err != nil {
+			return err
+		}
+		c.transcript.add("user", blocks...)
+	}
+	return nil
+}
+
+// continueTurn begins a turn that continues.
+func (c *Conversation) continueTurn(t *turn, u *unfinishedTurn) *ending {
+	c.unfinished = nil
+	t.promptID = u.promptID
+	added := c.startSession(t)
+	c.beginServers(t)
+	c.emit(c.init(t))
+	for _, text := range c.notices {
+		c.emit(&wire.Informational{Content: text, Level: "warning", UUID: NewID(), SessionID: c.id})
+	}
+	c.notices = nil
+	failed := c.awaitServers(t)
+	if cause := context.Cause(t.ctx); cause != nil {
+		return c.interrupted(t, "[Request interrupted by user]", "aborted_streaming", cause)
+	}
+	if failed != nil {
+		return failed
+	}
+	if err := c.keepPrompt(); err != nil {
+		return c.broken(err)
+	}
+	c.settleEnv()
+	c.offerServers()
+	a := &answer{started: true, complete: true}
+	run := newToolRun(c, t)
+	for _, call := range u.calls {
+		a.blocks = append(a.blocks, call.block)
+		if call.effect == session.EffectNone {
+			run.start(call.block, call.uuid)
+		} else {
+			run.calls = append(run.calls, c.settledCall(call))
+		}
+	}
+	if len(run.calls) > 0 {
+		if end := c.collect(t, a, run); end != nil {
+			return end
+		}
+	} else if n := len(c.transcript.messages); n > 0 && c.transcript.messages[n-1].role == "assistant" {
+		if err := c.nudge(t, "The agent stopped behind your answer above and was started again. Go on where the answer stopped; do not repeat it. If it was complete, say so in a few words.", ""); err != nil {
+			return c.broken(err)
+		}
+	}
+	for _, text := range added {
+		if err := c.inform(t, text); err != nil {
+			return c.broken(err)
+		}
+	}
+	return nil
+}
+
+// settledCall is a call that does not run: what is known of it is its result.
+func (c *Conversation) settledCall(u *unfinishedCall) *toolCall {
+	call := &toolCall{block: u.block, uuid: u.uuid, began: c.now(), final: true, done: make(chan struct{})}
+	close(call.done)
+	call.ctx, call.cancel = context.WithCancelCause(context.Background())
+	call.cancel(nil)
+	var result wire.ToolResultBlock
+	if _, blocks, err := messageBlocks(u.answer.Message); err == nil && len(blocks) == 1 {
+		json.Unmarshal(blocks[0], &result)
+	}
+	call.out = &outcome{result: &tool.Result{Content: result.Content, IsError: result.IsError}, finished: true}
+	return call
+}

@@ -1,0 +1,59 @@
+package session_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/session/sessiontest"
+)
+
+func TestUnfinished(t *testing.T) {
+	with := func(e *session.Entry, name, value string) *session.Entry {
+		e.Fields = map[string]json.RawMessage{name: json.RawMessage(value)}
+		return e
+	}
+	prompt := with(sessiontest.Say("user", "do it", ""), "promptId", `"p1"`)
+	answer := sessiontest.Say("assistant", "I do", prompt.UUID)
+	joined := with(sessiontest.Say("user", "and that", answer.UUID), "promptId", `"p1"`)
+	other := with(sessiontest.Say("user", "something else", answer.UUID), "promptId", `"p2"`)
+	mark := sessiontest.Say("user", "[Request interrupted by user]", answer.UUID)
+	note := with(sessiontest.Say("user", "a note", answer.UUID), "isMeta", "true")
+	began := session.TurnBegan(prompt.UUID, "p1")
+	for _, c := range []struct {
+		name    string
+		entries []*session.Entry
+		want    bool
+	}{
+		{"no turn", []*session.Entry{prompt, answer}, false},
+		{"a turn that runs", []*session.Entry{prompt, began}, true},
+		{"in the middle of an answer", []*session.Entry{prompt, began, answer}, true},
+		{"with a prompt that joined it", []*session.Entry{prompt, began, answer, joined}, true},
+		{"with a note", []*session.Entry{prompt, began, answer, note}, true},
+		{"ended", []*session.Entry{prompt, began, answer, session.TurnEnded()}, false},
+		{"interrupted", []*session.Entry{prompt, began, answer, mark}, false},
+		{"another prompt came, from elsewhere", []*session.Entry{prompt, began, answer, other}, false},
+		{"rewound", []*session.Entry{prompt, began, answer, sessiontest.Say("user", "from the start", "")}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := &session.Memory{}
+			log, err := session.Create(t.Context(), s, sessiontest.Meta("", "/src/a"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := log.Append(c.entries...); err != nil {
+				t.Fatal(err)
+			}
+			log.Close()
+			log, h, err := session.Open(t.Context(), s, log.ID(), sessiontest.Meta("", "/src/a"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer log.Close()
+			uuid, id := h.Unfinished()
+			if c.want && (uuid != prompt.UUID || id != "p1") || !c.want && (uuid != "" || id != "") {
+				t.Errorf("got %q, %q", uuid, id)
+			}
+		})
+	}
+}
