@@ -1,0 +1,336 @@
+package policytest
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/parley-go/parley/engine/policy"
+)
+
+//go:embed places.sh
+var placesScript string
+
+// The secrets of files: the first of those in the workspace, which only a rule keeps
+// from being read, the second of those outside.
+const (
+	InsideSecret  = "canaryInsideZq83vTx"
+	OutsideSecret = "canaryOutsideJw47mKp"
+)
+
+// A World is a directory in which attacks are played, one place at a time.
+type World struct {
+	Base string // absolute, links resolved
+	Port int    // of the listener
+	PID  int    // of the process outside
+
+	trees map[string]*Tree
+	place string
+	clean bool // nothing was played since the place was made
+}
+
+// NewWorld returns a world in a directory. Its places are made when they are needed.
+func NewWorld(base string) (*World, error) {
+	base, err := filepath.EvalSymlinks(base)
+	return &World{Base: base, trees: map[string]*Tree{}}, err
+}
+
+// Workspace is the root that attacks are played in.
+func (w *World) Workspace() string { return filepath.Join(w.Base, "w", "app") }
+
+// Home is the home of the user who is attacked.
+func (w *World) Home() string { return filepath.Join(w.Base, "home") }
+
+// Mark is the file that most attacks make.
+func (w *World) Mark() string { return filepath.Join(w.Base, "out", "mark") }
+
+// Fill replaces {ws} and the like.
+func (w *World) Fill(text string) string {
+	if !strings.Contains(text, "{") {
+		return text
+	}
+	return strings.NewReplacer("{ws}", w.Workspace(), "{home}", w.Home(), "{out}", filepath.Join(w.Base, "out"), "{mark}", w.Mark(), "{base}", w.Base,
+		"{port}", fmt.Sprint(w.Port), "{pid}", fmt.Sprint(w.PID), "{procroot}", "/proc/self/"+"root", "{rootname}", "root", "{long}", strings.Repeat("x ", 5100)).Replace(text)
+}
+
+// Path returns the file that a path of the table names.
+func (w *World) Path(path string) string {
+	path = w.Fill(path)
+	if rest, ok := strings.CutPrefix(path, "~/"); ok {
+		return filepath.Join(w.Home(), rest)
+	}
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(w.Workspace(), path)
+}
+
+// Rules returns the rules of a setting, filled in.
+func (w *World) Rules(s *Setting) []policy.Rule {
+	var rules []policy.Rule
+	for _, r := range s.Rules {
+		r.Content = w.Fill(r.Content)
+		rules = append(rules, r)
+	}
+	return rules
+}
+
+// Enter makes a place, or makes it anew if something was played since. Every place
+// but "app" is the place "app" with changes.
+func (w *World) Enter(place string) error {
+	if w.place == place && w.clean {
+		return nil
+	}
+	if w.place == place && w.trees[place].Changes(w.Base) == nil {
+		w.clean = true
+		return nil
+	}
+	w.clean = false
+	if tree := w.trees[place]; tree != nil {
+		w.place, w.clean = place, true
+		return tree.Restore(w.Base)
+	}
+	if place == "app" {
+		if err := empty(w.Base); err != nil {
+			return err
+		}
+	} else if err := w.Enter("app"); err != nil {
+		return err
+	}
+	cmd := exec.Command("bash", "-c", placesScript)
+	cmd.Dir = w.Base
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "BASE=" + w.Base, "PLACE=" + place, "MARK=" + w.Mark(), "INSIDE=" + InsideSecret, "OUTSIDE=" + OutsideSecret}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("place %s: %w: %s", place, err, out)
+	}
+	tree, err := ReadTree(w.Base)
+	if err != nil {
+		return err
+	}
+	w.trees[place], w.place, w.clean = tree, place, true
+	return nil
+}
+
+// Played says that something may have changed the place.
+func (w *World) Played() { w.clean = false }
+
+// Changes returns what differs in the place from how it was made.
+func (w *World) Changes() []string { return w.trees[w.place].Changes(w.Base) }
+
+// Original returns what a file was when the place was made.
+func (w *World) Original(path string) *Node {
+	rel, err := filepath.Rel(w.Base, path)
+	if err != nil {
+		return nil
+	}
+	return w.trees[w.place].nodes[rel]
+}
+
+// Fired reports whether the witness of a row is there, apart from connections and
+// signals, which only their receiver knows of.
+func (w *World) Fired(r *Row, s *Setting, output []byte) bool {
+	switch r.Witness {
+	case "mark":
+		_, err := os.Lstat(w.Mark())
+		return err == nil
+	case "secret":
+		return Leaks(output, OutsideSecret) || len(s.Rules) > 0 && Leaks(output, InsideSecret)
+	case "net", "kill":
+		return false
+	}
+	path := w.Path(r.Witness)
+	was := w.Original(path)
+	is, err := readNode(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return was != nil
+	}
+	return err == nil && (was == nil || !was.same(is))
+}
+
+// A Node is a file of a [Tree].
+type Node struct {
+	Mode   fs.FileMode
+	Time   time.Time
+	Data   []byte // of a file; where a link leads
+	linked string // another name of the same file
+}
+
+func (n *Node) same(o *Node) bool {
+	return n.Mode == o.Mode && bytes.Equal(n.Data, o.Data) && (n.Time.Equal(o.Time) || !n.Mode.IsRegular())
+}
+
+// A Tree is what was in a directory at one time.
+type Tree struct {
+	nodes map[string]*Node // by path
+	order []string
+}
+
+func readNode(path string) (*Node, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{Mode: info.Mode(), Time: info.ModTime()}
+	switch {
+	case n.Mode.IsRegular():
+		n.Data, err = os.ReadFile(path)
+	case n.Mode&fs.ModeSymlink != 0:
+		var to string
+		to, err = os.Readlink(path)
+		n.Data = []byte(to)
+	}
+	return n, err
+}
+
+// ReadTree reads a directory.
+func ReadTree(dir string) (*Tree, error) {
+	t := &Tree{nodes: map[string]*Node{}}
+	var linked []os.FileInfo
+	names := map[int]string{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || path == dir {
+			return err
+		}
+		rel := path[len(dir)+1:]
+		n, err := readNode(path)
+		if err != nil {
+			return err
+		}
+		if n.Mode.IsRegular() {
+			info, err := d.Info()
+			if err != nil {
+				return err
+			}
+			if i := slices.IndexFunc(linked, func(o os.FileInfo) bool { return os.SameFile(o, info) }); i >= 0 {
+				n.linked = names[i]
+			} else if hardLinked(info) {
+				names[len(linked)] = rel
+				linked = append(linked, info)
+			}
+		}
+		t.nodes[rel] = n
+		t.order = append(t.order, rel)
+		return nil
+	})
+	return t, err
+}
+
+// Restore makes a directory what it was.
+func (t *Tree) Restore(dir string) error {
+	if err := empty(dir); err != nil {
+		return err
+	}
+	for _, rel := range t.order {
+		n, path := t.nodes[rel], filepath.Join(dir, rel)
+		var err error
+		switch {
+		case n.Mode.IsDir():
+			err = os.Mkdir(path, 0o755)
+		case n.Mode&fs.ModeSymlink != 0:
+			err = os.Symlink(string(n.Data), path)
+		case n.linked != "":
+			err = os.Link(filepath.Join(dir, n.linked), path)
+		default:
+			if err = os.WriteFile(path, n.Data, n.Mode.Perm()); err == nil {
+				err = os.Chtimes(path, n.Time, n.Time)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		if n.Mode&fs.ModeSymlink == 0 && n.Mode.Perm() != 0o755 && n.Mode.Perm() != 0o644 {
+			if err := os.Chmod(path, n.Mode); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Changes returns the paths that differ; nil if none does.
+func (t *Tree) Changes(dir string) []string {
+	now, err := ReadTree(dir)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var changed []string
+	for _, rel := range now.order {
+		if was := t.nodes[rel]; was == nil || !was.same(now.nodes[rel]) {
+			changed = append(changed, rel)
+		}
+	}
+	for _, rel := range t.order {
+		if now.nodes[rel] == nil {
+			changed = append(changed, rel+" (gone)")
+		}
+	}
+	return changed
+}
+
+// empty removes all that is in a directory, whatever its mode.
+func empty(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		if err := os.RemoveAll(path); err == nil {
+			continue
+		}
+		filepath.WalkDir(path, func(path string, d fs.DirEntry, err error) error {
+			if d != nil && d.IsDir() {
+				os.Chmod(path, 0o755)
+			}
+			return nil
+		})
+		if err := os.RemoveAll(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Leaks reports whether output holds a part of a secret that is long enough not to be
+// there by chance: as it is, in the other case or order, or as base64, hexadecimal,
+// octal or decimal numbers.
+func Leaks(output []byte, secret string) bool {
+	const part = 8
+	lower := bytes.ToLower(output)
+	dense := slices.DeleteFunc(slices.Clone(lower), func(b byte) bool { return !(b >= 'a' && b <= 'z' || b >= '0' && b <= '9') })
+	numbers := " " + strings.Join(strings.FieldsFunc(string(lower), func(r rune) bool { return !(r >= '0' && r <= '9') }), " ") + " "
+	mirrored := []byte(strings.ToLower(secret))
+	slices.Reverse(mirrored)
+	for i := 0; i+part <= len(secret); i++ {
+		piece := secret[i : i+part]
+		low := []byte(strings.ToLower(piece))
+		if bytes.Contains(dense, low) || bytes.Contains(dense, mirrored[i:i+part]) || bytes.Contains(dense, []byte(hex.EncodeToString([]byte(piece[:6])))) {
+			return true
+		}
+		octal, decimal := " ", " "
+		for _, b := range []byte(piece[:5]) {
+			octal += fmt.Sprintf("%03o ", b)
+			decimal += fmt.Sprintf("%d ", b)
+		}
+		if strings.Contains(numbers, octal) || strings.Contains(numbers, decimal) {
+			return true
+		}
+		for _, pad := range []string{"", "x", "xx"} {
+			code := base64.RawStdEncoding.EncodeToString([]byte(pad + piece))
+			if bytes.Contains(output, []byte(code[(len(pad)*4+2)/3:len(code)-1])) {
+				return true
+			}
+		}
+	}
+	return false
+}
