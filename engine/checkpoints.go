@@ -10,6 +10,7 @@ import (
 
 	"github.com/parley-go/parley/engine/internal/checkpoint"
 	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/files"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
@@ -73,7 +74,7 @@ func (c *Conversation) keepFiles(call *toolCall, tl tool.Tool, input json.RawMes
 		case tool.Write:
 			if a.Path != "" {
 				path := a.Path
-				if real := call.resolved[a.Path]; real != "" {
+				if real := call.resolved[a.Path].Path; real != "" {
 					path = real
 				}
 				paths = append(paths, path)
@@ -83,7 +84,8 @@ func (c *Conversation) keepFiles(call *toolCall, tl tool.Tool, input json.RawMes
 		}
 	}
 	if anything {
-		dirs = c.env.Roots[:min(1, len(c.env.Roots))] // where it works; the others are too much
+		dirs = files.RealRoots(c.env) // where it works; the others are too much
+		dirs = dirs[:min(1, len(dirs))]
 	}
 	if len(paths) == 0 && len(dirs) == 0 {
 		return func() {}, nil
@@ -108,7 +110,13 @@ func (c *Conversation) Rewind(uuid string, dry bool) (*wire.RewindFilesResponse,
 	if c.turn != nil && !dry {
 		return nil, errors.New("Files cannot be rewound while a turn runs. Interrupt it first.")
 	}
-	r, err := c.keeper.Rewind(uuid, c.roots, dry)
+	var roots []string
+	for _, root := range c.roots {
+		if real := files.Pin(c.env, root); real != "" {
+			roots = append(roots, real)
+		}
+	}
+	r, err := c.keeper.Rewind(uuid, roots, dry)
 	if err != nil {
 		return nil, err
 	}

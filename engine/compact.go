@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -615,22 +614,19 @@ func (c *Conversation) readAgain(t *turn, path string) (text string, ok bool) {
 	if c.findTool("Read") == nil {
 		return "", false
 	}
-	info, err := os.Stat(path)
-	if err != nil || !info.Mode().IsRegular() || info.Size() > attachedFile {
+	access := []tool.Access{{Kind: tool.Read, Path: path}}
+	resolved := files.Targets(c.env, access)
+	target := resolved[path]
+	if target.Info == nil || !target.Info.Mode().IsRegular() || target.Info.Size() > attachedFile {
 		return "", false
 	}
 	tl, input := read.New(), mustJSON(map[string]string{"file_path": path})
-	d := c.policy.Decide(&policy.Request{Tool: tl.Spec(), Access: []tool.Access{{Kind: tool.Read, Path: path}}, Input: input, Mode: c.mode, Roots: c.roots, Cwd: c.env.Cwd(), Home: c.env.Home})
-	if d.Behavior != wire.BehaviorAllow || c.env.Hidden != nil && c.env.Hidden(path) {
-		return "", false
-	}
-	resolved, err := files.Resolve(path)
-	if err != nil {
+	d := c.policy.Decide(&policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: c.mode, Roots: c.roots, Cwd: c.env.Cwd(), Home: c.env.Home, Resolved: resolved})
+	if d.Behavior != wire.BehaviorAllow || c.env.Hidden != nil && c.env.Hidden(path, &target) {
 		return "", false
 	}
 	c.aside(func() {
-		var r *tool.Result
-		r, err = tl.Run(t.ctx, &tool.Call{ID: "compact_" + NewID(), Input: input, Env: c.env, Resolved: map[string]string{path: resolved}})
+		r, err := tl.Run(t.ctx, &tool.Call{ID: "compact_" + NewID(), Input: input, Env: c.env, Resolved: resolved})
 		if err == nil && !r.IsError && !slices.ContainsFunc(r.Content.Blocks, func(b wire.Block) bool { _, is := b.(*wire.TextBlock); return !is }) {
 			text, ok = r.Content.String(), true
 		}

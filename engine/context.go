@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -317,7 +316,7 @@ func (c *Conversation) shell(ctx context.Context, cmd *project.Command, command 
 	var d policy.Decision
 	walled := c.walled(access)
 	if c.sub != nil {
-		d, _, _ = c.decide(tl, input, access)
+		d, _, _ = c.decide(tl, input, access, files.Targets(c.env, access))
 	}
 	err = errors.New("the conversation is over")
 	inside(func() {
@@ -326,7 +325,8 @@ func (c *Conversation) shell(ctx context.Context, cmd *project.Command, command 
 			if c.self != nil {
 				rules = rules.Narrow(c.self.policy())
 			}
-			d = rules.Decide(&policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: c.mode, Roots: c.roots, Cwd: c.env.Cwd(), Home: c.env.Home, ReadWall: walled})
+			d = rules.Decide(&policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: c.mode, Roots: c.roots, Cwd: c.env.Cwd(), Home: c.env.Home,
+				Resolved: files.Targets(c.env, access), ReadWall: walled})
 		}
 		switch d.Behavior {
 		case wire.BehaviorAllow:
@@ -418,15 +418,15 @@ func (c *Conversation) attach(t *turn, text string) []*attachment {
 		}
 		path := files.Abs(c.env, name)
 		input["file_path"] = path
-		info, err := os.Stat(path)
-		if err != nil {
+		access := []tool.Access{{Kind: tool.Read, Path: path}}
+		resolved := files.Targets(c.env, access)
+		target := resolved[path]
+		info := target.Info
+		if info == nil || !info.IsDir() && !info.Mode().IsRegular() {
 			continue // it names no file
 		}
-		if !info.IsDir() && !info.Mode().IsRegular() {
-			continue
-		}
-		d := c.rules().Decide(&policy.Request{Tool: tl.Spec(), Access: []tool.Access{{Kind: tool.Read, Path: path}}, Input: mustJSON(input), Mode: c.mode, Roots: c.roots, Cwd: c.env.Cwd(), Home: c.env.Home})
-		if d.Behavior != wire.BehaviorAllow || c.env.Hidden != nil && c.env.Hidden(path) {
+		d := c.rules().Decide(&policy.Request{Tool: tl.Spec(), Access: access, Input: mustJSON(input), Mode: c.mode, Roots: c.roots, Cwd: c.env.Cwd(), Home: c.env.Home, Resolved: resolved})
+		if d.Behavior != wire.BehaviorAllow || c.env.Hidden != nil && c.env.Hidden(path, &target) {
 			reason := d.Reason
 			if reason == "" {
 				reason = "a rule hides it"
@@ -434,17 +434,15 @@ func (c *Conversation) attach(t *turn, text string) []*attachment {
 			c.emit(&wire.Informational{Content: fmt.Sprintf("@%s was not attached: %s.", m, reason), Level: "warning", UUID: NewID(), SessionID: c.id})
 			continue
 		}
-		resolved, err := files.Resolve(path)
-		if err != nil {
-			continue
-		}
 		a := &attachment{path: path}
 		var result *tool.Result
+		var err error
 		c.aside(func() {
+			call := &tool.Call{ID: "mention_" + NewID(), Input: mustJSON(input), Env: c.env, Resolved: resolved}
 			if info.IsDir() {
-				result, err = c.listDirectory(path)
+				result, err = c.listDirectory(call, path)
 			} else {
-				result, err = tl.Run(t.ctx, &tool.Call{ID: "mention_" + NewID(), Input: mustJSON(input), Env: c.env, Resolved: map[string]string{path: resolved}})
+				result, err = tl.Run(t.ctx, call)
 			}
 			if c.cfg.Project != nil && err == nil {
 				a.nested = c.cfg.Project.Below(path)
@@ -476,8 +474,13 @@ func (c *Conversation) attach(t *turn, text string) []*attachment {
 }
 
 // listDirectory lists a directory, within bounds and without what rules hide.
-func (c *Conversation) listDirectory(dir string) (*tool.Result, error) {
-	f, err := os.Open(dir)
+func (c *Conversation) listDirectory(call *tool.Call, dir string) (*tool.Result, error) {
+	root, real, err := files.OpenDirectory(call, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	f, err := root.Open(".")
 	if err != nil {
 		return nil, err
 	}
@@ -492,7 +495,7 @@ func (c *Conversation) listDirectory(dir string) (*tool.Result, error) {
 			b.WriteString("… and more\n")
 			break
 		}
-		if c.env.Hidden != nil && c.env.Hidden(filepath.Join(dir, e.Name())) {
+		if c.env.Hidden != nil && c.env.Hidden(filepath.Join(real, e.Name()), nil) {
 			continue
 		}
 		b.WriteString(e.Name())

@@ -21,6 +21,7 @@ import (
 	"github.com/parley-go/parley/engine/model/catalog"
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/files"
 	"github.com/parley-go/parley/engine/tool/skill"
 	"github.com/parley-go/parley/internal/telemetry"
 	"github.com/parley-go/parley/session"
@@ -179,6 +180,7 @@ func New(cfg Config, host Host) (*Conversation, error) {
 	c.model = c.resolve(cfg.ModelName)
 	c.primary = c.model
 	c.roots = slices.Clone(c.env.Roots)
+	files.RealRoots(c.env) // from now on nothing moves them
 	c.ledger = ledger.New(c.cfg.Catalog)
 	if cfg.MaxBudget > 0 && !c.model.Priced() {
 		return nil, unpriced(c.model)
@@ -203,9 +205,9 @@ func New(cfg Config, host Host) (*Conversation, error) {
 	c.watchTasks()
 	c.env.Model = c.consult
 	c.hide()
-	c.env.Hidden = func(path string) bool {
+	c.env.Hidden = func(path string, target *tool.Target) bool {
 		h := c.hidden.Load()
-		return h.policy.Hides(path, h.roots, c.env.Home)
+		return h.policy.Hides(&h.request, path, target)
 	}
 	if cfg.Checkpoints {
 		c.keeper = c.newKeeper()
@@ -221,14 +223,13 @@ func New(cfg Config, host Host) (*Conversation, error) {
 
 // A hiding is what is needed to tell whether a file must not be read.
 type hiding struct {
-	policy *policy.Policy
-	roots  []string
+	policy  *policy.Policy
+	request policy.Request // its roots, home and targets
 }
 
 // hide tells tools what they must not see, when the rules have changed.
 func (c *Conversation) hide() {
-	h := &hiding{policy: c.policy, roots: slices.Clone(c.roots)}
-	c.hidden.Store(h)
+	c.hidden.Store(&hiding{policy: c.policy, request: policy.Request{Roots: slices.Clone(c.roots), Home: c.env.Home, Resolved: files.Targets(c.env, nil)}})
 }
 
 // makePrefix writes the beginning of requests anew.
@@ -603,6 +604,7 @@ func (c *Conversation) Apply(u *wire.PermissionUpdate) {
 		for _, d := range u.Directories {
 			if filepath.IsAbs(d) && !slices.Contains(c.roots, filepath.Clean(d)) {
 				c.roots = append(c.roots, filepath.Clean(d))
+				files.Pin(c.env, filepath.Clean(d))
 			}
 		}
 	case wire.UpdateRemoveDirectories:

@@ -10,6 +10,7 @@ import (
 	"github.com/parley-go/parley/engine/mcp"
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/files"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -51,7 +52,7 @@ func (c *Conversation) Allowed(name string, input json.RawMessage) (err error) {
 		if access, err = tl.Access(c.env, input); err != nil {
 			return
 		}
-		d := c.policy.Decide(&policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: c.mode, Roots: c.roots, Cwd: c.env.Cwd(), Home: c.env.Home})
+		d := c.policy.Decide(&policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: c.mode, Roots: c.roots, Cwd: c.env.Cwd(), Home: c.env.Home, Resolved: files.Targets(c.env, access)})
 		if d.Behavior != wire.BehaviorAllow {
 			if d.Reason == "" {
 				d.Reason = name + " needs approval"

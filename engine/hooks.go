@@ -12,6 +12,7 @@ import (
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/project"
 	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/files"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
@@ -339,7 +340,7 @@ func (c *Conversation) Fits(text, name string, input json.RawMessage) bool {
 			return
 		}
 		d := policy.New(rule).Decide(&policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: wire.ModeBypassPermissions,
-			Roots: c.roots, Cwd: c.env.Cwd(), Home: c.env.Home})
+			Roots: c.roots, Cwd: c.env.Cwd(), Home: c.env.Home, Resolved: files.Targets(c.env, access)})
 		fits = d.Behavior != wire.BehaviorAllow
 	})
 	return fits

@@ -348,7 +348,7 @@ func (n *narrowing) agents(defs []*agents.Definition) []*agents.Definition {
 // decide decides about a call, in the goroutine that owns the topmost
 // conversation: its rules and its mode are those that count, as they are now,
 // narrowed by each agent on the way down.
-func (c *Conversation) decide(tl tool.Tool, input json.RawMessage, access []tool.Access) (d policy.Decision, mode wire.PermissionMode, ok bool) {
+func (c *Conversation) decide(tl tool.Tool, input json.RawMessage, access []tool.Access, resolved map[string]tool.Target) (d policy.Decision, mode wire.PermissionMode, ok bool) {
 	root := c.root()
 	walled := c.walled(access)
 	ok = root.Do(func() {
@@ -364,7 +364,7 @@ func (c *Conversation) decide(tl tool.Tool, input json.RawMessage, access []tool
 			mode = narrowest(mode, s.narrow.mode)
 		}
 		d = c.rules().Decide(&policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: root.mode, Roots: root.roots, Cwd: c.env.Cwd(), Home: c.env.Home,
-			Sandboxed: c.unasked(access), ReadWall: walled})
+			Resolved: resolved, Sandboxed: c.unasked(access), ReadWall: walled})
 		d = leaving(access, d)
 		switch a := tl.(type) {
 		case *agentTool:

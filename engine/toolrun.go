@@ -47,10 +47,10 @@ type toolCall struct {
 	final    bool     // nobody answers in its place
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
-	resolved map[string]string // where the paths of the call led when it was allowed
-	server   *wire.ToolServer  // whose tool it is, if an MCP server's
-	receipt  *session.Entry    // of the decision, until it is written with the intent
-	place    tool.Place        // where its command runs
+	resolved map[string]tool.Target // of the paths of the call, as they were judged
+	server   *wire.ToolServer       // whose tool it is, if an MCP server's
+	receipt  *session.Entry         // of the decision, until it is written with the intent
+	place    tool.Place             // where its command runs
 }
 
 // An outcome is what came of a call.
@@ -320,17 +320,9 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 			out.result = tool.Failed(err)
 			return false
 		}
-		call.resolved = map[string]string{}
-		for _, a := range access {
-			if a.Path == "" {
-				continue
-			}
-			if call.resolved[a.Path], err = files.Resolve(a.Path); err != nil {
-				delete(call.resolved, a.Path) // it cannot be opened, either
-			}
-		}
+		call.resolved = files.Targets(c.env, access)
 		var alive bool
-		d, mode, alive = c.decide(tl, *input, access)
+		d, mode, alive = c.decide(tl, *input, access, call.resolved)
 		if alive && spec.Name == "ExitPlanMode" && mode != wire.ModePlan {
 			out.result = tool.Failed(tool.Misuse("The mode is not plan mode, so there is no plan to approve. If it was approved, carry it out; to plan first, call EnterPlanMode."))
 			return false

@@ -24,9 +24,17 @@ func covers(r *Rule, kind tool.Kind) bool {
 }
 
 // Hides reports whether a rule denies that a file is read. Tools that look at many
-// files leave it out.
-func (p *Policy) Hides(path string, roots []string, home string) bool {
-	j := &judgement{req: &Request{Roots: roots, Home: home}}
+// files leave it out. Of the request the roots, the home and Resolved count. target
+// is the file that the path leads to, if that is known; without an Info its names are
+// looked up.
+func (p *Policy) Hides(req *Request, path string, target *tool.Target) bool {
+	j := &judgement{req: req}
+	if target != nil {
+		j.real, j.links = map[string]string{path: target.Path}, map[string]string{}
+		if target.Info != nil {
+			j.stats = map[string]os.FileInfo{path: target.Info}
+		}
+	}
 	for q := p; q != nil; q = q.parent {
 		for _, r := range q.load().deny {
 			if r.Content != "" && restricts(r, tool.Read) && j.touches(r, path) {
@@ -209,7 +217,7 @@ func literal(pattern string) bool { return !strings.ContainsAny(pattern, `*?[{\`
 // names at any depth, those at the top and beside the path are looked at.
 func (j *judgement) linked(pattern, path string) bool {
 	fi := j.stat(path)
-	if fi == nil || fi.IsDir() {
+	if fi == nil || fi.IsDir() || links(fi) < 2 {
 		return false
 	}
 	same := func(other string) bool {
@@ -228,6 +236,9 @@ func (j *judgement) linked(pattern, path string) bool {
 
 // stat looks at a file, once for a decision.
 func (j *judgement) stat(path string) os.FileInfo {
+	if t, ok := j.req.Resolved[path]; ok && t.Path != "" {
+		return t.Info
+	}
 	fi, ok := j.stats[path]
 	if !ok {
 		if j.stats == nil {
@@ -362,6 +373,9 @@ func isDir(path string) bool {
 
 // resolve follows the links of a path, looking at each only once for a decision.
 func (j *judgement) resolve(path string) string {
+	if t := j.req.Resolved[path]; t.Path != "" {
+		return t.Path
+	}
 	if real, ok := j.real[path]; ok {
 		return real
 	}

@@ -99,6 +99,10 @@ type Request struct {
 	Roots  []string // directories that may be worked in; the first is where the conversation began
 	Cwd    string   // where commands start; empty means the first root
 	Home   string   // of the user, that "~/" in rules means; may be empty
+	// Resolved has the targets of the paths in Access and of the roots: the files
+	// that the tool opens if the call is allowed. The policy itself follows the
+	// links of other paths.
+	Resolved map[string]tool.Target
 	// Sandboxed says that commands run in a sandbox that holds, and that the
 	// settings let those run unasked.
 	Sandboxed bool

@@ -163,7 +163,7 @@ func TestLinks(t *testing.T) {
 		if d := p.Decide(&Request{Tool: spec, Access: access, Roots: []string{root}}); string(d.Behavior) != tt.want {
 			t.Errorf("%s, %s: %s (%s), want %s", tt.rule, tt.path, d.Behavior, d.Reason, tt.want)
 		}
-		if hides := p.Hides(tt.path, []string{root}, ""); hides != (tt.want == "deny") {
+		if hides := p.Hides(&Request{Roots: []string{root}}, tt.path, nil); hides != (tt.want == "deny") {
 			t.Errorf("%s hides %s: %v", tt.rule, tt.path, hides)
 		}
 	}

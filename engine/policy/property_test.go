@@ -70,7 +70,7 @@ func TestMatrix(t *testing.T) {
 		if d := policy.New(r).Decide(req); d.Behavior != wire.BehaviorDeny {
 			t.Errorf("deny Read(%s): the resource is %s", s, d.Behavior)
 		}
-		if !policy.New(r).Hides(secret, []string{place.Workspace}, place.Home) {
+		if !policy.New(r).Hides(&policy.Request{Roots: []string{place.Workspace}, Home: place.Home}, secret, nil) {
 			t.Errorf("deny Read(%s) does not hide it", s)
 		}
 	}

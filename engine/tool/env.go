@@ -23,9 +23,11 @@ type Env struct {
 	Wall *sandbox.Wall
 
 	// Hidden reports whether a file or directory, by its absolute path, must not
-	// be seen by tools that look at many: Glob and Grep leave it out. It may be
-	// nil, and is called from several goroutines.
-	Hidden func(path string) bool
+	// be seen by tools that look at many: Glob and Grep leave it out. target is
+	// the file that the path leads to, if the caller knows that; a target without
+	// an Info is one that the caller did not open. Hidden may be nil, and is
+	// called from several goroutines.
+	Hidden func(path string, target *Target) bool
 
 	// Model puts a question to a model beside the conversation; see [Env.Ask]. It may
 	// be nil, and is called from several goroutines.
@@ -43,6 +45,7 @@ type Env struct {
 	mu      sync.Mutex
 	cwd     string
 	values  map[any]any
+	shared  *Env   // holds the values that subagents share; nil means this one
 	tasks   *Tasks // shared with subagents
 	closed  bool
 	closers []func()
@@ -85,6 +88,15 @@ func Value[T any](e *Env, key any, init func() T) T {
 	return v.(T)
 }
 
+// Shared is [Value] for what a package keeps for the conversation and all its
+// subagents together.
+func Shared[T any](e *Env, key any, init func() T) T {
+	if e.shared != nil {
+		e = e.shared
+	}
+	return Value(e, key, init)
+}
+
 // Tasks returns the work of the conversation that goes on beside the calls.
 func (e *Env) Tasks() *Tasks {
 	e.mu.Lock()
@@ -99,9 +111,12 @@ func (e *Env) Tasks() *Tasks {
 // and the same list of tasks, with a working directory and a memory of its own.
 // Whoever makes it closes it.
 func (e *Env) Child(agent string) *Env {
-	tasks, cwd := e.Tasks(), e.Cwd()
+	tasks, cwd, shared := e.Tasks(), e.Cwd(), e
+	if e.shared != nil {
+		shared = e.shared
+	}
 	return &Env{Roots: slices.Clone(e.Roots), Home: e.Home, Environ: slices.Clone(e.Environ), Dir: e.Dir, Sandbox: e.Sandbox, Wall: e.Wall, Hidden: e.Hidden, Model: e.Model,
-		Agent: agent, cwd: cwd, tasks: tasks}
+		Agent: agent, cwd: cwd, tasks: tasks, shared: shared}
 }
 
 // OnClose has f called when the conversation ends, the last one first. If it has

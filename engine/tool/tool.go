@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 
 	"github.com/parley-go/parley/wire"
@@ -99,14 +100,21 @@ type Call struct {
 	Input json.RawMessage // valid by the schema
 	Env   *Env
 
-	// Resolved says where the paths of the call's [Access] led, symbolic links
-	// followed, when somebody decided about them. A file tool refuses a path
-	// that leads elsewhere by then. A path inside the roots that is not here
-	// may not lead out of them.
-	Resolved map[string]string
+	// Resolved has the targets of the paths of the call's [Access], as they were
+	// judged. A file tool opens these files and no others: it refuses a path that
+	// leads elsewhere by then, or that is not here. Nil means that nobody judged
+	// the call; then a path inside the roots may not lead out of them.
+	Resolved map[string]Target
 
 	// Place says where a command of the call runs.
 	Place Place
+}
+
+// A Target is the file that a path leads to. The policy judges it, and the tool
+// opens it.
+type Target struct {
+	Path string      // absolute, with every symbolic link followed; empty if that failed
+	Info fs.FileInfo // nil if there is no such file
 }
 
 // A Result is what a tool did.

@@ -18,14 +18,12 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/files"
 	"github.com/parley-go/parley/session"
 )
@@ -91,9 +89,10 @@ func entry(typ string, pairs ...any) *session.Entry {
 }
 
 // Before keeps what files are before a call changes them: those it names, or those
-// below directories if it may change any. It returns what is to be called after the
-// call. What cannot be read is not kept; what cannot be written is an error, and the
-// call must not run.
+// below directories if it may change any. Paths and directories have no symbolic
+// links in them; a file behind one is not kept. It returns what is to be called after
+// the call. What cannot be read is not kept; what cannot be written is an error, and
+// the call must not run.
 func (k *Keeper) Before(call string, paths, dirs []string) (after func() error, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -104,37 +103,37 @@ func (k *Keeper) Before(call string, paths, dirs []string) (after func() error, 
 	var entries []*session.Entry
 	total := int64(0)
 	covered := true
-	keep := func(path string, most int64) {
-		v, content, err := k.look(path, most)
+	keep := func(p *files.Place, most int64) {
+		v, content, err := k.look(p, most)
 		if err != nil {
 			covered = false
 			return
 		}
-		before[path] = v
+		before[v.Path] = v
 		if v.Hash == "" || k.known[v.Hash] {
 			return
 		}
 		if total += int64(len(content)); total > maxTotal {
 			covered = false
-			delete(before, path)
+			delete(before, v.Path)
 			return
 		}
 		e, err := blob(v.Hash, content)
 		if err != nil {
 			covered = false
-			delete(before, path)
+			delete(before, v.Path)
 			return
 		}
 		k.known[v.Hash] = true
 		entries = append(entries, e)
 	}
 	for _, path := range paths {
-		keep(path, maxTotal)
+		if at(path, func(p *files.Place) error { keep(p, maxTotal); return nil }) != nil {
+			covered = false
+		}
 	}
-	all, whole := list(dirs)
-	covered = covered && whole
-	for _, path := range all {
-		keep(path, maxFile)
+	if !visit(dirs, func(p *files.Place) { keep(p, maxFile) }) {
+		covered = false
 	}
 	if len(paths) > 0 || len(dirs) > 0 {
 		named := make([]version, 0, len(paths))
@@ -153,24 +152,30 @@ func (k *Keeper) Before(call string, paths, dirs []string) (after func() error, 
 			return nil, err
 		}
 	}
-	return func() error { return k.after(call, before, paths, dirs, covered) }, nil
+	return func() error { return k.after(call, before, dirs, covered) }, nil
 }
 
 // after records what a call changed.
-func (k *Keeper) after(call string, before map[string]version, paths, dirs []string, covered bool) error {
+func (k *Keeper) after(call string, before map[string]version, dirs []string, covered bool) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	look := map[string]bool{}
-	for path := range before {
-		look[path] = true
+	now := map[string]version{}
+	failed := map[string]bool{}
+	note := func(p *files.Place) {
+		if v, _, err := k.look(p, maxTotal); err == nil {
+			now[p.Path] = v
+		} else {
+			failed[p.Path] = true
+		}
 	}
-	fresh, whole := list(dirs)
-	covered = covered && whole
-	for _, path := range fresh {
-		look[path] = true
+	covered = visit(dirs, note) && covered
+	for path := range before {
+		if _, ok := now[path]; !ok && !failed[path] {
+			at(path, func(p *files.Place) error { note(p); return nil })
+		}
 	}
 	var was, is []version
-	for _, path := range slices.Sorted(maps.Keys(look)) {
+	for _, path := range slices.Sorted(maps.Keys(now)) {
 		old, ok := before[path]
 		if !ok {
 			if !covered {
@@ -178,12 +183,8 @@ func (k *Keeper) after(call string, before map[string]version, paths, dirs []str
 			}
 			old = version{Path: path}
 		}
-		now, _, err := k.look(path, maxTotal)
-		if err != nil {
-			continue
-		}
-		if now.Hash != old.Hash || now.Mode != old.Mode {
-			was, is = append(was, old), append(is, now)
+		if v := now[path]; v.Hash != old.Hash || v.Mode != old.Mode {
+			was, is = append(was, old), append(is, v)
 		}
 	}
 	if len(was) == 0 && covered && len(dirs) == 0 {
@@ -192,34 +193,40 @@ func (k *Keeper) after(call string, before map[string]version, paths, dirs []str
 	return k.Append(entry(typeAfter, "toolUseId", call, "before", was, "after", is, "covered", covered))
 }
 
+// at calls f with the place of a path.
+func at(path string, f func(*files.Place) error) error {
+	p, err := files.OpenReal(path)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	return f(p)
+}
+
 // look returns what a file is, and its content unless that is known.
-func (k *Keeper) look(path string, most int64) (version, []byte, error) {
-	v := version{Path: path}
-	info, err := os.Lstat(path)
+func (k *Keeper) look(p *files.Place, most int64) (version, []byte, error) {
+	v := version{Path: p.Path}
+	info, err := p.Stat()
 	if errors.Is(err, fs.ErrNotExist) {
 		return v, nil, nil
 	}
 	if err != nil {
 		return v, nil, err
 	}
-	if !info.Mode().IsRegular() || info.Size() > most {
-		return v, nil, fmt.Errorf("%s is no file that can be kept", path)
-	}
-	v.Mode = uint32(info.Mode().Perm())
 	// A file that was just written may change again within its time stamp.
-	if s, ok := k.seen[path]; ok && s.size == info.Size() && s.mtime.Equal(info.ModTime()) && k.known[s.hash] && time.Since(s.mtime) > 2*time.Second {
-		v.Hash = s.hash
+	if s, ok := k.seen[p.Path]; ok && s.size == info.Size() && s.mtime.Equal(info.ModTime()) && k.known[s.hash] && time.Since(s.mtime) > 2*time.Second {
+		v.Mode, v.Hash = uint32(info.Mode().Perm()), s.hash
 		return v, nil, nil
 	}
-	content, err := os.ReadFile(path)
+	content, info, err := p.ReadAll(most)
 	if err != nil {
 		return v, nil, err
 	}
-	v.Hash = hashOf(content)
+	v.Mode, v.Hash = uint32(info.Mode().Perm()), hashOf(content)
 	if k.seen == nil {
 		k.seen = map[string]sighted{}
 	}
-	k.seen[path] = sighted{info.Size(), info.ModTime(), v.Hash}
+	k.seen[p.Path] = sighted{info.Size(), info.ModTime(), v.Hash}
 	return v, content, nil
 }
 
@@ -228,34 +235,23 @@ func hashOf(content []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// list returns the files below directories, and whether that is all of them. What
-// git and package managers keep for themselves is left out.
-func list(dirs []string) (paths []string, whole bool) {
-	whole = true
+// skipped are directories that git and package managers keep for themselves.
+var skipped = []string{".git", "node_modules", ".hg", ".svn"}
+
+// visit calls f with the files below directories, and reports whether that was all of
+// them.
+func visit(dirs []string, f func(*files.Place)) bool {
+	n, whole := 0, true
 	for _, dir := range dirs {
-		filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-			if err != nil {
-				whole = false
-				return nil
+		whole = files.Visit(dir, skipped, func(p *files.Place) bool {
+			if n++; n > maxFiles {
+				return false
 			}
-			if d.IsDir() {
-				if name := d.Name(); path != dir && (name == ".git" || name == "node_modules" || name == ".hg" || name == ".svn") {
-					return fs.SkipDir
-				}
-				return nil
-			}
-			if !d.Type().IsRegular() {
-				return nil
-			}
-			if len(paths) >= maxFiles {
-				whole = false
-				return fs.SkipAll
-			}
-			paths = append(paths, path)
-			return nil
-		})
+			f(p)
+			return true
+		}) && whole
 	}
-	return paths, whole
+	return whole
 }
 
 func blob(hash string, content []byte) (*session.Entry, error) {
@@ -281,8 +277,9 @@ type Report struct {
 }
 
 // Rewind puts files back to what they were before a message of the user, those
-// inside of the roots. A file that was changed since by somebody else is left as it
-// is. With dry nothing is written.
+// inside of the roots, which have no symbolic links in their paths. A file that was
+// changed since by somebody else is left as it is, and so is one that a symbolic link
+// leads to by now. With dry nothing is written.
 func (k *Keeper) Rewind(message string, roots []string, dry bool) (*Report, error) {
 	records, err := k.Load()
 	if err != nil && !errors.Is(err, session.ErrNotFound) {
@@ -294,27 +291,32 @@ func (k *Keeper) Rewind(message string, roots []string, dry bool) (*Report, erro
 	if err != nil {
 		return nil, err
 	}
-	real := files.RealRoots(&tool.Env{Roots: roots})
 	var undone, done []version
 	var entries []*session.Entry
 	type write struct {
-		to      version
-		content []byte
+		from, to version
+		content  []byte
 	}
 	var writes []write
 	for _, path := range slices.Sorted(maps.Keys(target)) {
 		want, expected := target[path], last[path]
-		where, err := files.Resolve(path)
-		if err != nil || !slices.ContainsFunc(real, func(root string) bool { return files.Within(root, where) }) {
+		if filepath.Clean(path) != path || !slices.ContainsFunc(roots, func(root string) bool { return files.Within(root, path) }) {
 			r.Skipped = append(r.Skipped, path)
 			continue
 		}
-		if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		var now version
+		var content []byte
+		err := at(path, func(p *files.Place) (err error) {
+			if now, content, err = k.look(p, maxTotal); err == nil && content == nil && now.Hash != "" {
+				content, _, err = p.ReadAll(maxTotal)
+			}
+			return err
+		})
+		switch {
+		case errors.Is(err, files.ErrMoved):
 			r.Links++
 			continue
-		}
-		now, content, err := k.look(path, maxTotal)
-		if err != nil {
+		case err != nil:
 			r.Conflicts = append(r.Conflicts, path)
 			continue
 		}
@@ -332,12 +334,6 @@ func (k *Keeper) Rewind(message string, roots []string, dry bool) (*Report, erro
 				continue
 			}
 		}
-		if content == nil && now.Hash != "" {
-			if content, err = os.ReadFile(path); err != nil {
-				r.Conflicts = append(r.Conflicts, path)
-				continue
-			}
-		}
 		added, removed := countLines(string(content), string(old))
 		r.Insertions += added
 		r.Deletions += removed
@@ -351,7 +347,7 @@ func (k *Keeper) Rewind(message string, roots []string, dry bool) (*Report, erro
 			}
 		}
 		undone, done = append(undone, now), append(done, want)
-		writes = append(writes, write{want, old})
+		writes = append(writes, write{now, want, old})
 	}
 	if dry || len(writes) == 0 {
 		return r, nil
@@ -361,7 +357,7 @@ func (k *Keeper) Rewind(message string, roots []string, dry bool) (*Report, erro
 		return nil, err
 	}
 	for _, w := range writes {
-		if err := put(w.to, w.content); err != nil {
+		if err := at(w.to.Path, func(p *files.Place) error { return put(p, w.from, w.to, w.content) }); err != nil {
 			return r, fmt.Errorf("%s could not be put back: %w", w.to.Path, err)
 		}
 	}
@@ -465,29 +461,25 @@ func contentOf(records []json.RawMessage, hash string) ([]byte, error) {
 	return nil, errors.New("the content was not kept")
 }
 
-// put makes a file what it was, at once.
-func put(v version, content []byte) error {
-	if v.Hash == "" {
-		if err := os.Remove(v.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
-	}
-	dir := filepath.Dir(v.Path)
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+// put makes a file what it was, at once, if it is still what was looked at.
+func put(p *files.Place, from, to version, content []byte) error {
+	data, before, err := p.ReadAll(maxTotal)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		before = nil
+	case err != nil:
 		return err
 	}
-	temp, err := os.CreateTemp(dir, ".parley-*")
-	if err != nil {
-		return err
+	if before == nil && from.Hash != "" || before != nil && hashOf(data) != from.Hash {
+		return errors.New("somebody else changed it meanwhile")
 	}
-	defer os.Remove(temp.Name())
-	_, err = temp.Write(content)
-	err = errors.Join(err, temp.Chmod(fs.FileMode(v.Mode).Perm()), temp.Sync(), temp.Close())
-	if err != nil {
-		return err
+	switch {
+	case to.Hash != "":
+		return p.ReplaceMode(content, before, fs.FileMode(to.Mode).Perm())
+	case before != nil:
+		return p.Remove(before)
 	}
-	return os.Rename(temp.Name(), v.Path)
+	return nil
 }
 
 // countLines counts the lines that a change adds and removes.

@@ -11,8 +11,19 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/parley-go/parley/engine/tool/files"
 	"github.com/parley-go/parley/session"
 )
+
+// tempDir returns a directory whose path has no symbolic link in it.
+func tempDir(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
 
 // memory is a keeper whose records are in memory.
 func memory() *Keeper {
@@ -35,8 +46,8 @@ func memory() *Keeper {
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	paths, whole := list([]string{dir})
-	if !whole {
+	var paths []string
+	if !visit([]string{dir}, func(p *files.Place) { paths = append(paths, p.Path) }) {
 		t.Fatal("the tree is too big")
 	}
 	for _, p := range paths {
@@ -55,7 +66,7 @@ func tree(t *testing.T, dir string) map[string]string {
 func TestRandom(t *testing.T) {
 	for seed := range 30 {
 		rng := rand.New(rand.NewPCG(uint64(seed), 3))
-		dir := t.TempDir()
+		dir := tempDir(t)
 		k := memory()
 		name := func() string { return filepath.Join(dir, "d"+fmt.Sprint(rng.IntN(2)), fmt.Sprint("f", rng.IntN(5))) }
 		change := func(path string) {
@@ -124,7 +135,7 @@ func TestRandom(t *testing.T) {
 
 // TestOthers: what somebody else did to a file since is not lost.
 func TestOthers(t *testing.T) {
-	dir, elsewhere := t.TempDir(), t.TempDir()
+	dir, elsewhere := tempDir(t), tempDir(t)
 	k := memory()
 	path := func(name string) string { return filepath.Join(dir, name) }
 	write := func(p, text string) {
@@ -194,5 +205,52 @@ func TestOthers(t *testing.T) {
 		if _, err := k.Rewind(id, []string{dir}, false); !errors.Is(err, ErrNoCheckpoint) {
 			t.Errorf("%q: %v", id, err)
 		}
+	}
+}
+
+// TestRewindFollowsNoLink: a directory that has become a symbolic link since keeps a
+// rewind from the files in it, whether the link leads out of the roots or stays inside.
+func TestRewindFollowsNoLink(t *testing.T) {
+	dir, elsewhere := tempDir(t), tempDir(t)
+	inside := filepath.Join(dir, ".git", "hooks")
+	if err := os.MkdirAll(inside, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, target := range []string{elsewhere, inside} {
+		k := memory()
+		sub := filepath.Join(dir, "sub")
+		changed, removed := filepath.Join(sub, "changed"), filepath.Join(sub, "removed")
+		os.Mkdir(sub, 0o777)
+		for _, path := range []string{changed, removed} {
+			os.WriteFile(path, []byte("old\n"), 0o666)
+		}
+		if err := k.Begin("m"); err != nil {
+			t.Fatal(err)
+		}
+		after, err := k.Before("c", []string{changed, removed}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		os.WriteFile(changed, []byte("new\n"), 0o666)
+		os.Remove(removed)
+		if err := after(); err != nil {
+			t.Fatal(err)
+		}
+		os.RemoveAll(sub)
+		if err := os.Symlink(target, sub); err != nil {
+			t.Skip(err)
+		}
+		os.WriteFile(filepath.Join(target, "changed"), []byte("new\n"), 0o666)
+		r, err := k.Rewind("m", []string{dir}, false)
+		if err != nil || len(r.Changed) != 0 || r.Links != 2 {
+			t.Errorf("%+v, %v", r, err)
+		}
+		if got, _ := os.ReadFile(filepath.Join(target, "changed")); string(got) != "new\n" {
+			t.Errorf("the file behind the link is %q", got)
+		}
+		if _, err := os.Lstat(filepath.Join(target, "removed")); err == nil {
+			t.Error("a file was made behind the link")
+		}
+		os.Remove(sub)
 	}
 }

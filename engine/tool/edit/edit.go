@@ -169,7 +169,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 func (t *Tool) create(ctx context.Context, env *tool.Env, place *files.Place, in *Input, out *Output) (*tool.Result, error) {
 	if in.OldString != "" {
 		said := "File does not exist. Note: your current working directory is " + env.Cwd() + "."
-		if similar := files.Similar(place.Path); similar != "" {
+		if similar := place.Similar(); similar != "" {
 			said += " Did you mean " + similar + "?"
 		}
 		return nil, tool.Misuse("%s", said)

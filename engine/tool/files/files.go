@@ -1,11 +1,14 @@
 // Package files is how the tools touch files.
 //
-// A path is what the model says: relative to the working directory, with ~ for the
-// home. [Open] finds where it leads and holds the directory that it is in by
-// [os.Root], reached without following any symbolic link, so that what is read,
-// written and renamed afterwards is what was looked at, whatever happens to the
-// path meanwhile. A path inside the roots of the conversation does not lead out of
-// them; one outside is opened because somebody decided that it may be.
+// Commands that run beside the tools can change any path below the roots at any
+// time. So a path is resolved once: [Targets] follows its symbolic links, the policy
+// judges the resulting path, and [Open] goes down that path from the top of the file
+// system without following any link. If one has appeared the call fails with
+// [ErrMoved]. From then on everything happens relative to the directory that is held
+// open ([os.Root]). The roots themselves are resolved when they become roots; see
+// [Pin].
+//
+// A path that nobody judged may not lead from inside the roots out of them.
 //
 // Only regular files are opened: no pipes, no devices, nothing below /proc, /sys
 // and /dev. Writes are atomic. What was read is remembered in the [tool.Env], so
@@ -22,6 +25,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/parley-go/parley/engine/tool"
@@ -99,25 +103,74 @@ func Within(dir, path string) bool {
 	return strings.HasPrefix(path, dir)
 }
 
-// RealRoots returns where the roots of the conversation lead.
+// pins are where the roots of a conversation lead. Each is looked at once: a program
+// that replaces a root by a symbolic link must not move the conversation elsewhere.
+type pins struct {
+	mu   sync.Mutex
+	real map[string]string
+}
+
+type pinsKey struct{}
+
+// Pin notes where a root leads now, for as long as the conversation lasts, and
+// returns it. The first call for a root decides.
+func Pin(env *tool.Env, root string) string {
+	p := tool.Shared(env, pinsKey{}, func() *pins { return &pins{real: map[string]string{}} })
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	real, ok := p.real[root]
+	if !ok {
+		var err error
+		if real, err = Resolve(root); err != nil {
+			return ""
+		}
+		p.real[root] = real
+	}
+	return real
+}
+
+// RealRoots returns where the roots of the conversation led when they became such.
 func RealRoots(env *tool.Env) []string {
 	var roots []string
 	for _, root := range env.Roots {
-		if real, err := filepath.EvalSymlinks(root); err == nil {
+		if real := Pin(env, root); real != "" {
 			roots = append(roots, real)
 		}
 	}
 	return roots
 }
 
-// rootOf finds the innermost root that holds a path.
-func rootOf(roots []string, path string) (root string, ok bool) {
-	for _, r := range roots {
-		if Within(r, path) && len(r) >= len(root) {
-			root, ok = r, true
+// Targets resolves the paths that a call would touch, for the policy to judge and
+// for the tool to open. The roots are in it as they were pinned.
+func Targets(env *tool.Env, access []tool.Access) map[string]tool.Target {
+	targets := map[string]tool.Target{}
+	for _, a := range access {
+		if a.Path == "" {
+			continue
 		}
+		if _, ok := targets[a.Path]; ok {
+			continue
+		}
+		t := tool.Target{}
+		if real, err := Resolve(a.Path); err == nil {
+			t.Path = real
+			t.Info, _ = os.Lstat(real)
+		}
+		targets[a.Path] = t
 	}
-	return root, ok
+	p := tool.Shared(env, pinsKey{}, func() *pins { return &pins{real: map[string]string{}} })
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for root, real := range p.real {
+		info, _ := os.Lstat(real)
+		targets[root] = tool.Target{Path: real, Info: info}
+	}
+	return targets
+}
+
+// inRoots reports whether one of the roots holds a path.
+func inRoots(roots []string, path string) bool {
+	return slices.ContainsFunc(roots, func(root string) bool { return Within(root, path) })
 }
 
 // A Place is where a file is or will be: a directory that is held open, and a name
@@ -127,6 +180,7 @@ type Place struct {
 	Real string // where that leads
 
 	env     *tool.Env
+	judged  *tool.Target // nil if nobody judged it
 	dir     *os.Root
 	missing []string // directories between dir and the file that do not exist
 	base    string
@@ -134,38 +188,136 @@ type Place struct {
 
 // Open finds the place of an absolute path for a call. The file need not exist.
 func Open(call *tool.Call, path string) (*Place, error) {
-	real, err := Resolve(path)
+	real, judged, err := locate(call, path)
 	if err != nil {
-		return nil, explain(err, path)
-	}
-	if err := Allowed(call, path, real); err != nil {
 		return nil, err
 	}
-	p := &Place{Path: path, Real: real, env: call.Env, base: filepath.Base(real)}
-	if p.dir, p.missing, err = walk(RealRoots(call.Env), filepath.Dir(real)); err != nil {
+	p := &Place{Path: path, Real: real, env: call.Env, judged: judged, base: filepath.Base(real)}
+	if p.dir, p.missing, err = walk(filepath.Dir(real)); err != nil {
 		return nil, explain(err, path)
 	}
 	return p, nil
 }
 
-// Allowed returns an error if a call may not touch an absolute path that leads to a
-// real one: because it leads elsewhere than when that was decided, or out of the
-// roots, or to what is no file on disk.
-func Allowed(call *tool.Call, path, real string) error {
-	roots := RealRoots(call.Env)
-	if decided, ok := call.Resolved[path]; ok {
-		if decided != real {
-			return fmt.Errorf("%s leads to another place than a moment ago, when its use was allowed; nothing was done", path)
+// OpenReal finds the place of an absolute path that has no symbolic link in it. If
+// there is one now the error is [ErrMoved].
+func OpenReal(path string) (*Place, error) {
+	p := &Place{Path: path, Real: path, env: &tool.Env{}, base: filepath.Base(path)}
+	var err error
+	if p.dir, p.missing, err = walk(filepath.Dir(path)); err != nil {
+		return nil, explain(err, path)
+	}
+	return p, nil
+}
+
+// Visit calls f with the place of each regular file below a directory, until that
+// returns false. The path of the directory has no symbolic link in it, and none is
+// followed; directories whose names skip holds are left out. The place is valid
+// during the call. Visit reports whether it saw everything.
+func Visit(dir string, skip []string, f func(*Place) bool) bool {
+	root, missing, err := walk(dir)
+	if err != nil {
+		return false
+	}
+	defer root.Close()
+	if len(missing) > 0 {
+		return false
+	}
+	stopped := false
+	var visit func(root *os.Root, dir string) bool
+	visit = func(root *os.Root, dir string) bool {
+		here, err := root.Open(".")
+		if err != nil {
+			return false
 		}
-	} else if _, ok := rootOf(append(slices.Clone(call.Env.Roots), roots...), path); ok {
-		if _, ok := rootOf(roots, real); !ok {
-			return fmt.Errorf("%s is a symbolic link that leads out of the allowed directories, to %s; nothing was done. If that file is meant, name it by that path", path, real)
+		defer here.Close()
+		whole := true
+		var below []string
+		for {
+			entries, err := here.ReadDir(256)
+			for _, e := range entries {
+				switch {
+				case e.IsDir() && !slices.Contains(skip, e.Name()):
+					below = append(below, e.Name())
+				case e.Type().IsRegular():
+					path := filepath.Join(dir, e.Name())
+					if !f(&Place{Path: path, Real: path, env: &tool.Env{}, dir: root, base: e.Name()}) {
+						stopped = true
+						return false
+					}
+				}
+			}
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				whole = false
+				break
+			}
 		}
+		for _, name := range below {
+			sub, err := step(root, name)
+			if err != nil {
+				whole = whole && errors.Is(err, fs.ErrNotExist)
+				continue
+			}
+			whole = visit(sub, filepath.Join(dir, name)) && whole
+			sub.Close()
+			if stopped {
+				return false
+			}
+		}
+		return whole
+	}
+	return visit(root, dir)
+}
+
+// OpenDirectory opens a directory for a call, and returns where its path leads. The
+// caller closes it.
+func OpenDirectory(call *tool.Call, path string) (dir *os.Root, real string, err error) {
+	if real, _, err = locate(call, path); err != nil {
+		return nil, "", err
+	}
+	dir, missing, err := walk(real)
+	if err == nil && len(missing) > 0 {
+		dir.Close()
+		err = fs.ErrNotExist
+	}
+	switch {
+	case errors.Is(err, syscall.ENOTDIR):
+		return nil, "", &fs.PathError{Op: "open", Path: path, Err: syscall.ENOTDIR}
+	case err != nil:
+		return nil, "", explain(err, path)
+	}
+	return dir, real, nil
+}
+
+// locate returns where an absolute path leads, and how that was judged. It is an
+// error if it leads elsewhere than when it was judged, or out of the roots, or to
+// something that is not a file on disk.
+func locate(call *tool.Call, path string) (real string, judged *tool.Target, err error) {
+	if strings.IndexByte(path, 0) >= 0 {
+		return "", nil, fmt.Errorf("%q is not a path: it contains a NUL character", path)
+	}
+	if real, err = Resolve(path); err != nil {
+		return "", nil, explain(err, path)
+	}
+	if call.Resolved != nil {
+		t, ok := call.Resolved[path]
+		switch {
+		case !ok:
+			return "", nil, fmt.Errorf("nobody decided about %s; nothing was done", path)
+		case t.Path != real:
+			return "", nil, fmt.Errorf("%s leads to another place than a moment ago, when its use was allowed; nothing was done", path)
+		}
+		judged = &t
+	} else if roots := RealRoots(call.Env); inRoots(append(slices.Clone(call.Env.Roots), roots...), path) && !inRoots(roots, real) {
+		return "", nil, fmt.Errorf("%s is a symbolic link that leads out of the allowed directories, to %s; nothing was done. If that file is meant, name it by that path", path, real)
 	}
 	if virtual(real) {
-		return fmt.Errorf("%s is not a file on disk but a view of the system or a device, which file tools do not open", path)
+		return "", nil, fmt.Errorf("%s is not a file on disk but a view of the system or a device, which file tools do not open", path)
 	}
-	return nil
+	return real, judged, nil
 }
 
 // virtual reports whether a path is below a directory of the system that holds no
@@ -179,55 +331,31 @@ func virtual(path string) bool {
 	return false
 }
 
-// errMoved says that a directory was replaced while its path was walked.
-var errMoved = errors.New("a directory of the path is being replaced while it is opened; try again")
+// ErrMoved says that there is a symbolic link where a path had none when it was
+// judged, or that a part of the path is being replaced.
+var ErrMoved = errors.New("a part of the path is being replaced while it is opened; try again")
 
-// walk opens a directory step by step and follows no symbolic link: the path is
-// resolved, so there are none unless somebody puts one there now. It returns what
-// does not exist of it.
-func walk(roots []string, dir string) (_ *os.Root, missing []string, err error) {
-	start, ok := rootOf(roots, dir)
-	if !ok {
-		start = filepath.VolumeName(dir) + string(filepath.Separator)
-	}
-	root, err := os.OpenRoot(start)
+// step opens a directory in another one. It is not a symbolic link.
+func step(root *os.Root, name string) (*os.Root, error) {
+	info, err := root.Lstat(name)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	rel, err := filepath.Rel(start, dir)
+	if info.Mode()&fs.ModeSymlink != 0 {
+		return nil, ErrMoved
+	}
+	if !info.IsDir() {
+		return nil, &fs.PathError{Op: "open", Path: filepath.Join(root.Name(), name), Err: syscall.ENOTDIR}
+	}
+	next, err := root.OpenRoot(name)
 	if err != nil {
-		root.Close()
-		return nil, nil, err
+		return nil, err
 	}
-	if rel == "." {
-		return root, nil, nil
+	if now, err := next.Stat("."); err != nil || !os.SameFile(info, now) {
+		next.Close()
+		return nil, ErrMoved
 	}
-	parts := strings.Split(rel, string(filepath.Separator))
-	for i, part := range parts {
-		info, err := root.Lstat(part)
-		if errors.Is(err, fs.ErrNotExist) {
-			return root, parts[i:], nil
-		}
-		if err == nil && info.Mode()&fs.ModeSymlink != 0 {
-			err = errMoved
-		} else if err == nil && !info.IsDir() {
-			err = &fs.PathError{Op: "open", Path: filepath.Join(start, filepath.Join(parts[:i+1]...)), Err: syscall.ENOTDIR}
-		}
-		var next *os.Root
-		if err == nil {
-			next, err = root.OpenRoot(part)
-		}
-		root.Close()
-		if err != nil {
-			return nil, nil, err
-		}
-		root = next
-		if now, err := root.Stat("."); err != nil || !os.SameFile(info, now) {
-			root.Close()
-			return nil, nil, errMoved
-		}
-	}
-	return root, nil, nil
+	return next, nil
 }
 
 // Close lets go of the place.
@@ -243,7 +371,15 @@ func (p *Place) Stat() (fs.FileInfo, error) {
 	if err != nil {
 		return nil, explain(err, p.Path)
 	}
-	return info, regular(info, p.Path)
+	if err := regular(info, p.Path); err != nil {
+		return nil, err
+	}
+	// A file with several names may be one that a rule is about by another name.
+	// It must be the one that was judged.
+	if p.judged != nil && links(info) > 1 && (p.judged.Info == nil || !os.SameFile(p.judged.Info, info)) {
+		return nil, ErrMoved
+	}
+	return info, nil
 }
 
 // ErrDirectory is in the error about a directory where a file was wanted.
@@ -263,7 +399,7 @@ func regular(info fs.FileInfo, path string) error {
 	case mode&fs.ModeDevice != 0:
 		return fmt.Errorf("%s is a device, which file tools do not open", path)
 	case mode&fs.ModeSymlink != 0:
-		return errMoved
+		return ErrMoved
 	}
 	return fmt.Errorf("%s is not a regular file", path)
 }
@@ -283,7 +419,7 @@ func (p *Place) Read() (*os.File, fs.FileInfo, error) {
 		err = regular(info, p.Path)
 	}
 	if err == nil && !os.SameFile(before, info) {
-		err = errMoved
+		err = ErrMoved
 	}
 	if err != nil {
 		f.Close()

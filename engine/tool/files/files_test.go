@@ -51,14 +51,16 @@ func TestResolved(t *testing.T) {
 	os.Symlink(secret, link)
 	for _, c := range []struct {
 		path     string
-		resolved map[string]string
+		resolved map[string]tool.Target
 		ok       bool
 	}{
 		{link, nil, false},
-		{link, map[string]string{link: secret}, true},
-		{link, map[string]string{link: inside}, false},
+		{link, map[string]tool.Target{link: {Path: secret}}, true},
+		{link, map[string]tool.Target{link: {Path: inside}}, false},
+		{link, map[string]tool.Target{link: {}}, false},
 		{secret, nil, true},
-		{inside, map[string]string{inside: inside}, true},
+		{secret, map[string]tool.Target{inside: {Path: inside}}, false}, // nobody judged it
+		{inside, map[string]tool.Target{inside: {Path: inside}}, true},
 	} {
 		p, err := files.Open(&tool.Call{Env: env, Resolved: c.resolved}, c.path)
 		if (err == nil) != c.ok {
@@ -67,6 +69,99 @@ func TestResolved(t *testing.T) {
 		if err == nil {
 			p.Close()
 		}
+	}
+}
+
+// A file with another name may be opened only if it is the one that was judged by
+// its identity: a rule may be about the other name.
+func TestJudgedIdentity(t *testing.T) {
+	env := tooltest.Env(t)
+	path, hidden := tooltest.Write(t, env, "a", "harmless"), tooltest.Write(t, env, "hidden", "secret")
+	access := []tool.Access{{Kind: tool.Read, Path: path}}
+	read := func(resolved map[string]tool.Target) (string, error) {
+		p, err := files.Open(&tool.Call{Env: env, Resolved: resolved}, path)
+		if err != nil {
+			return "", err
+		}
+		defer p.Close()
+		data, _, err := p.ReadAll(100)
+		return string(data), err
+	}
+	judged := files.Targets(env, access)
+	os.Remove(path)
+	missing := files.Targets(env, access)
+	if err := os.Link(hidden, path); err != nil {
+		t.Skip(err)
+	}
+	for _, resolved := range []map[string]tool.Target{judged, missing} {
+		if data, err := read(resolved); err == nil {
+			t.Errorf("read %q", data)
+		}
+	}
+	if data, err := read(files.Targets(env, access)); err != nil || data != "secret" {
+		t.Errorf("%q, %v", data, err)
+	}
+	// An editor that replaces the file makes one with a single name.
+	os.Remove(path)
+	os.WriteFile(path, []byte("saved"), 0o666)
+	if data, err := read(judged); err != nil || data != "saved" {
+		t.Errorf("%q, %v", data, err)
+	}
+}
+
+// A root that is replaced by a symbolic link does not take the conversation with it,
+// nor its subagents.
+func TestRootStaysWhereItWas(t *testing.T) {
+	base, _ := filepath.EvalSymlinks(t.TempDir())
+	root, outside := filepath.Join(base, "root"), filepath.Join(base, "outside")
+	for _, dir := range []string{root, outside} {
+		os.Mkdir(dir, 0o777)
+		os.WriteFile(filepath.Join(dir, "f"), []byte("x"), 0o666)
+	}
+	env := &tool.Env{Roots: []string{root}}
+	if got := files.RealRoots(env); len(got) != 1 || got[0] != root {
+		t.Fatalf("%q", got)
+	}
+	os.Rename(root, filepath.Join(base, "moved"))
+	os.Symlink(outside, root)
+	for name, env := range map[string]*tool.Env{"conversation": env, "subagent": env.Child("a")} {
+		if got := files.RealRoots(env); len(got) != 1 || got[0] != root {
+			t.Errorf("%s: %q", name, got)
+		}
+		path := filepath.Join(root, "f")
+		for _, resolved := range []map[string]tool.Target{nil, files.Targets(env, []tool.Access{{Kind: tool.Read, Path: root}})} {
+			if p, err := files.Open(&tool.Call{Env: env, Resolved: resolved}, path); err == nil {
+				p.Close()
+				t.Errorf("%s: the file behind the link was opened", name)
+			}
+			if dir, _, err := files.OpenDirectory(&tool.Call{Env: env, Resolved: resolved}, root); err == nil {
+				dir.Close()
+				t.Errorf("%s: the directory behind the link was opened", name)
+			}
+		}
+	}
+}
+
+// A directory that is missing when a path is judged may be a symbolic link when it is
+// to be made: also one inside of the roots is not followed.
+func TestMissingDirectoryBecomesLink(t *testing.T) {
+	env := tooltest.Env(t)
+	root := env.Roots[0]
+	tooltest.Write(t, env, ".git/hooks/sample", "x")
+	for _, sub := range []string{"new/f", "new/deeper/f"} {
+		p, err := files.Open(&tool.Call{Env: env}, filepath.Join(root, sub))
+		if err != nil {
+			t.Fatal(err)
+		}
+		os.Symlink(".git/hooks", filepath.Join(root, "new"))
+		if err := p.Replace([]byte("x"), nil); err == nil {
+			t.Errorf("%s was written", sub)
+		}
+		p.Close()
+		if names, _ := os.ReadDir(filepath.Join(root, ".git/hooks")); len(names) != 1 {
+			t.Errorf("%s made %v", sub, names)
+		}
+		os.Remove(filepath.Join(root, "new"))
 	}
 }
 

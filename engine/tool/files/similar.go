@@ -1,16 +1,18 @@
 package files
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 )
 
 // Similar finds a file beside a missing one that has nearly its name, or the same
 // name with another extension; empty if there is none.
-func Similar(path string) string {
-	dir, base := filepath.Split(path)
-	f, err := os.Open(dir)
+func (p *Place) Similar() string {
+	if len(p.missing) > 0 {
+		return ""
+	}
+	dir, base := filepath.Split(p.Path)
+	f, err := p.dir.Open(".")
 	if err != nil {
 		return ""
 	}
@@ -19,6 +21,9 @@ func Similar(path string) string {
 	stem := strings.TrimSuffix(base, filepath.Ext(base))
 	best, score := "", 3
 	for _, name := range names {
+		if p.env.Hidden != nil && p.env.Hidden(filepath.Join(dir, name), nil) {
+			continue
+		}
 		d := distance(strings.ToLower(base), strings.ToLower(name), score)
 		if stem != "" && stem == strings.TrimSuffix(name, filepath.Ext(name)) {
 			d = min(d, 1)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 )
@@ -20,6 +19,16 @@ import (
 // is something else by now nothing is written. The error is in words, for the
 // model.
 func (p *Place) Replace(data []byte, before fs.FileInfo) error {
+	var mode fs.FileMode // what the umask leaves of that of a new file
+	if before != nil {
+		mode = before.Mode() & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky)
+	}
+	return p.ReplaceMode(data, before, mode)
+}
+
+// ReplaceMode is [Place.Replace] that gives the file a mode. A mode of zero is that
+// of a new file.
+func (p *Place) ReplaceMode(data []byte, before fs.FileInfo, mode fs.FileMode) error {
 	if err := p.makeDirs(); err != nil {
 		return p.failed(err)
 	}
@@ -30,15 +39,15 @@ func (p *Place) Replace(data []byte, before fs.FileInfo) error {
 		name = name[:200]
 	}
 	temp := "." + name + "." + hex.EncodeToString(random[:]) + ".tmp"
-	perm := fs.FileMode(0o666) // what the umask leaves of it
-	if before != nil {
+	perm := fs.FileMode(0o666)
+	if mode != 0 {
 		perm = 0o600
 	}
 	f, err := p.dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
 	if err != nil {
 		return p.failed(err)
 	}
-	err = p.fill(f, data, before)
+	err = fill(f, data, before, mode)
 	if err == nil {
 		err = p.unchanged(before)
 	}
@@ -57,12 +66,26 @@ func (p *Place) Replace(data []byte, before fs.FileInfo) error {
 	return nil
 }
 
+// Remove removes the file, if it is still what it was when it was looked at.
+func (p *Place) Remove(before fs.FileInfo) error {
+	err := p.unchanged(before)
+	if err == nil {
+		err = p.dir.Remove(p.base)
+	}
+	if err != nil {
+		return p.failed(err)
+	}
+	return nil
+}
+
 // fill writes a new file and closes it.
-func (p *Place) fill(f *os.File, data []byte, before fs.FileInfo) error {
+func fill(f *os.File, data []byte, before fs.FileInfo, mode fs.FileMode) error {
 	_, err := f.Write(data)
 	if err == nil && before != nil {
 		keepOwner(f, before)
-		err = f.Chmod(before.Mode() & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky))
+	}
+	if err == nil && mode != 0 {
+		err = f.Chmod(mode)
 	}
 	// What was there must not be lost when the power fails; what is new can be
 	// written again.
@@ -91,21 +114,20 @@ func (p *Place) unchanged(before fs.FileInfo) error {
 	return nil
 }
 
-// makeDirs creates the directories that are missing.
+// makeDirs creates the directories that are missing. One that somebody else creates
+// meanwhile is used, if it is no symbolic link.
 func (p *Place) makeDirs() error {
-	if len(p.missing) == 0 {
-		return nil
+	for len(p.missing) > 0 {
+		if err := p.dir.Mkdir(p.missing[0], 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		next, err := step(p.dir, p.missing[0])
+		if err != nil {
+			return err
+		}
+		p.dir.Close()
+		p.dir, p.missing = next, p.missing[1:]
 	}
-	rel := filepath.Join(p.missing...)
-	if err := p.dir.MkdirAll(rel, 0o777); err != nil {
-		return err
-	}
-	dir, err := p.dir.OpenRoot(rel)
-	if err != nil {
-		return err
-	}
-	p.dir.Close()
-	p.dir, p.missing = dir, nil
 	return nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/bmatcuk/doublestar/v4"
@@ -111,10 +112,11 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	if search.CheckGlob(pattern) != nil {
 		return nil, tool.Misuse("%q is not a glob: a bracket or brace is not closed. Put a backslash before one that stands for itself.", in.Pattern)
 	}
-	root, err := Directory(call, dir)
+	root, real, err := Directory(call, dir)
 	if err != nil {
 		return nil, err
 	}
+	defer root.Close()
 	bounded, cancel := context.WithTimeout(ctx, maxTime)
 	defer cancel()
 	type found struct {
@@ -124,7 +126,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	var mu sync.Mutex
 	var all []found
 	filter := &search.Filter{Globs: []string{pattern}, Hidden: call.Env.Hidden}
-	err = search.Walk(bounded, root, filter, search.Workers(), func(_ int, f *search.File) {
+	err = search.Walk(bounded, root, real, filter, search.Workers(), func(_ int, f *search.File) {
 		at, _ := f.ModTime()
 		mu.Lock()
 		defer mu.Unlock()
@@ -171,31 +173,26 @@ func Where(env *tool.Env, path string) string {
 	return files.Abs(env, path)
 }
 
-// Directory checks that a search may look into a directory, and returns where it
-// leads.
-func Directory(call *tool.Call, dir string) (string, error) {
-	real, err := files.Resolve(dir)
-	if err != nil {
-		return "", err
-	}
-	info, err := os.Stat(real)
-	if errors.Is(err, fs.ErrNotExist) {
+// Directory opens the directory that a search looks into, and returns where its path
+// leads. The caller closes it.
+func Directory(call *tool.Call, dir string) (*os.Root, string, error) {
+	root, real, err := files.OpenDirectory(call, dir)
+	switch {
+	case err == nil:
+		return root, real, nil
+	case errors.Is(err, syscall.ENOTDIR):
+		return nil, "", fmt.Errorf("%s is a file, not a directory.", dir)
+	case errors.Is(err, fs.ErrNotExist):
 		said := "Directory does not exist: " + dir + ". Note: your current working directory is " + call.Env.Cwd() + "."
-		if similar := files.Similar(dir); similar != "" {
-			said += " Did you mean " + similar + "?"
+		if place, err := files.Open(call, dir); err == nil {
+			defer place.Close()
+			if similar := place.Similar(); similar != "" {
+				said += " Did you mean " + similar + "?"
+			}
 		}
-		return "", errors.New(said)
+		return nil, "", errors.New(said)
 	}
-	if err != nil {
-		return "", err
-	}
-	if !info.IsDir() {
-		return "", fmt.Errorf("%s is a file, not a directory.", dir)
-	}
-	if err := files.Allowed(call, dir, real); err != nil {
-		return "", err
-	}
-	return real, nil
+	return nil, "", err
 }
 
 // Shown is how a file that was found is written: relative to the working directory

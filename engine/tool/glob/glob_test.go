@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/glob"
 	"github.com/parley-go/parley/engine/tool/tooltest"
 )
@@ -31,7 +32,7 @@ func TestGlob(t *testing.T) {
 	tooltest.Write(t, env, ".gitignore", "out/\n*.log\n!keep.log\n")
 	os.WriteFile(filepath.Join(root, "sub/.ignore"), []byte("ign\n"), 0o666)
 	os.Symlink("/etc", filepath.Join(root, "link"))
-	env.Hidden = func(path string) bool { return filepath.Base(path) == "d.go" }
+	env.Hidden = func(path string, _ *tool.Target) bool { return filepath.Base(path) == "d.go" }
 	for _, c := range []struct {
 		pattern, path string
 		want          string

@@ -184,16 +184,17 @@ type scan struct {
 
 // tree searches a directory.
 func (s *scan) tree(ctx context.Context, call *tool.Call, dir string, filter *search.Filter) error {
-	root, err := glob.Directory(call, dir)
+	root, real, err := glob.Directory(call, dir)
 	if err != nil {
 		return err
 	}
+	defer root.Close()
 	workers := search.Workers()
 	searchers := make([]*search.Searcher, workers)
 	for i := range searchers {
 		searchers[i] = s.pattern.NewSearcher()
 	}
-	return search.Walk(ctx, root, filter, workers, func(worker int, f *search.File) {
+	return search.Walk(ctx, root, real, filter, workers, func(worker int, f *search.File) {
 		searcher := searchers[worker]
 		data, text, tooBig := searcher.Read(f)
 		if tooBig {

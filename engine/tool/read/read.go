@@ -103,12 +103,12 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	path := files.Abs(call.Env, in.FilePath)
 	place, err := files.Open(call, path)
 	if err != nil {
-		return nil, t.missing(call.Env, path, err)
+		return nil, err
 	}
 	defer place.Close()
 	f, info, err := place.Read()
 	if err != nil {
-		return nil, t.missing(call.Env, path, err)
+		return nil, t.missing(call.Env, place, err)
 	}
 	defer f.Close()
 	stop := context.AfterFunc(ctx, func() { f.Close() })
@@ -144,12 +144,12 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 }
 
 // missing says that a file is not there, and what is there instead.
-func (t *Tool) missing(env *tool.Env, path string, err error) error {
+func (t *Tool) missing(env *tool.Env, place *files.Place, err error) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	text := "File does not exist. Note: your current working directory is " + env.Cwd() + "."
-	if similar := files.Similar(path); similar != "" {
+	if similar := place.Similar(); similar != "" {
 		text += " Did you mean " + similar + "?"
 	}
 	return errors.New(text)

@@ -16,8 +16,9 @@ type directory struct {
 	refs atomic.Int32
 }
 
-func openDirectory(name string) (*directory, error) {
-	root, err := os.OpenRoot(name)
+// openDirectory opens the directory of a walk.
+func openDirectory(top *os.Root) (*directory, error) {
+	root, err := top.OpenRoot(".")
 	if err != nil {
 		return nil, err
 	}
@@ -54,11 +55,11 @@ func (d *directory) list() ([]fs.DirEntry, error) {
 }
 
 func (d *directory) readSmall(name string) (string, error) {
-	data, _, err := d.read(name, nil, maxIgnore)
+	data, _, err := d.read(name, nil, maxIgnore, nil)
 	return string(data), err
 }
 
-func (d *directory) read(name string, buf []byte, limit int) (data []byte, tooBig bool, err error) {
+func (d *directory) read(name string, buf []byte, limit int, hidden func(fs.FileInfo) bool) (data []byte, tooBig bool, err error) {
 	f, err := d.root.Open(name)
 	if err != nil {
 		return nil, false, err
@@ -70,6 +71,9 @@ func (d *directory) read(name string, buf []byte, limit int) (data []byte, tooBi
 	}
 	if !info.Mode().IsRegular() || info.Size() > int64(limit) {
 		return nil, true, nil
+	}
+	if hidden != nil && hidden(info) {
+		return nil, false, errHidden
 	}
 	data, err = io.ReadAll(io.LimitReader(f, int64(limit)))
 	if err == nil && isBinary(data[:min(len(data), 64<<10)]) {

@@ -26,14 +26,13 @@ func newDirectory(f *os.File) *directory {
 	return d
 }
 
-// openDirectory opens the directory of a walk; the last link of its path is
-// followed.
-func openDirectory(name string) (*directory, error) {
-	fd, err := open(unix.AT_FDCWD, name, unix.O_DIRECTORY)
+// openDirectory opens the directory of a walk.
+func openDirectory(root *os.Root) (*directory, error) {
+	f, err := root.Open(".")
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+		return nil, err
 	}
-	return newDirectory(os.NewFile(uintptr(fd), name)), nil
+	return newDirectory(f), nil
 }
 
 func open(at int, name string, flags int) (int, error) {
@@ -74,29 +73,45 @@ func (d *directory) readSmall(name string) (string, error) {
 		defer sub.release()
 		return sub.readSmall(base)
 	}
-	data, _, err := d.read(name, nil, maxIgnore)
+	data, _, err := d.read(name, nil, maxIgnore, nil)
 	return string(data), err
 }
 
 // read reads a regular file into a buffer, which it may replace by a bigger one.
-// One that is bigger than limit is not read; tooBig says so.
-func (d *directory) read(name string, buf []byte, limit int) (data []byte, tooBig bool, err error) {
+// One that is bigger than limit is not read; tooBig says so. One that has several
+// names is not read if hidden says so; hidden may be nil.
+func (d *directory) read(name string, buf []byte, limit int, hidden func(fs.FileInfo) bool) (data []byte, tooBig bool, err error) {
 	fd, err := open(d.fd, name, unix.O_NOFOLLOW)
 	if err != nil {
 		return nil, false, err
 	}
 	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, false, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > int64(limit) {
+		return nil, true, nil
+	}
+	if st.Nlink > 1 && hidden != nil {
+		info, err := infoOf(fd)
+		if err != nil {
+			return nil, false, err
+		}
+		if hidden(info) {
+			return nil, false, errHidden
+		}
+	}
 	buf = buf[:cap(buf)]
 	n := 0
 	for {
 		if n == len(buf) {
 			if n > 0 {
 				// It did not fit: see how big it is.
-				var st unix.Stat_t
 				if err := unix.Fstat(fd, &st); err != nil {
 					return buf[:n], false, err
 				}
-				if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > int64(limit) || n >= limit {
+				if st.Size > int64(limit) || n >= limit {
 					return buf[:n], true, nil
 				}
 				bigger := make([]byte, max(int(st.Size)+1, 2*n))
@@ -121,6 +136,17 @@ func (d *directory) read(name string, buf []byte, limit int) (data []byte, tooBi
 			return buf[:n], false, errBinary
 		}
 	}
+}
+
+// infoOf describes an open file.
+func infoOf(fd int) (fs.FileInfo, error) {
+	fd, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "")
+	defer f.Close()
+	return f.Stat()
 }
 
 // ModTime returns when the file was changed, in nanoseconds.

@@ -148,7 +148,12 @@ func TestLayers(t *testing.T) {
 		want := strings.Split(strings.TrimSuffix(string(data), "\x00"), "\x00")
 		var mu sync.Mutex
 		var got []string
-		err = Walk(t.Context(), cmd.Dir, &Filter{}, 2, func(_ int, f *File) {
+		top, err := os.OpenRoot(cmd.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer top.Close()
+		err = Walk(t.Context(), top, cmd.Dir, &Filter{}, 2, func(_ int, f *File) {
 			mu.Lock()
 			defer mu.Unlock()
 			got = append(got, f.Path)

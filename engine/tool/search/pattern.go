@@ -185,13 +185,16 @@ func (s *Searcher) automaton() *automaton {
 // errBinary says that a file is no text.
 var errBinary = errors.New("search: binary file")
 
+// errHidden says that a file must not be seen.
+var errHidden = errors.New("search: hidden file")
+
 // MaxFile is the size of the biggest file that is searched.
 const MaxFile = 64 << 20
 
 // Read reads a file of a walk; the data is valid until the next call. text is false
 // for one that is binary or cannot be read.
 func (s *Searcher) Read(f *File) (data []byte, text, tooBig bool) {
-	data, tooBig, err := f.dir.read(f.name, s.buf, MaxFile)
+	data, tooBig, err := f.dir.read(f.name, s.buf, MaxFile, f.hidden)
 	if cap(data) > cap(s.buf) && cap(data) <= 1<<20 {
 		s.buf = data
 	}

@@ -13,6 +13,9 @@ import (
 	"sync/atomic"
 
 	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/files"
 )
 
 // A Filter says which files a walk visits.
@@ -23,9 +26,9 @@ type Filter struct {
 	Globs []string
 	// Types are globs of base names of which one must match, if there are any.
 	Types []string
-	// Hidden reports whether a file or directory must not be seen, by its
-	// absolute path. It may be nil.
-	Hidden func(path string) bool
+	// Hidden reports whether a file or directory must not be seen, as that of
+	// [tool.Env] does. It may be nil.
+	Hidden func(path string, target *tool.Target) bool
 	// All visits what ignore files leave out, too.
 	All bool
 }
@@ -35,6 +38,17 @@ type File struct {
 	Path string // below the directory of the walk, with slashes
 	dir  *directory
 	name string
+	walk *walk
+}
+
+// hidden reports whether the file that was opened must not be seen. A file has the
+// names that it was listed by, and may have others by then.
+func (f *File) hidden(info fs.FileInfo) bool {
+	if f.walk == nil || f.walk.filter.Hidden == nil {
+		return false
+	}
+	path := filepath.Join(f.walk.root, filepath.FromSlash(f.Path))
+	return f.walk.filter.Hidden(path, &tool.Target{Path: path, Info: info})
 }
 
 // versionControl are the directories that are never visited.
@@ -167,11 +181,11 @@ type job struct {
 // batch is how many files of a directory are one job.
 const batch = 64
 
-// Walk visits the files below a directory, on as many goroutines as it returns
-// the number of from workers. visit is called by several at a time; the first
-// argument tells which.
-func Walk(ctx context.Context, root string, filter *Filter, workers int, visit func(worker int, file *File)) error {
-	top, err := openDirectory(root)
+// Walk visits the files below a directory, whose absolute path without symbolic
+// links is root, on as many goroutines as workers says. visit is called by several
+// at a time; the first argument tells which.
+func Walk(ctx context.Context, dir *os.Root, root string, filter *Filter, workers int, visit func(worker int, file *File)) error {
+	top, err := openDirectory(dir)
 	if err != nil {
 		return err
 	}
@@ -231,7 +245,7 @@ func (w *walk) work(worker int) {
 				if w.stopped.Load() {
 					break
 				}
-				w.visit(worker, &File{Path: path.Join(j.path, name), dir: j.dir, name: name})
+				w.visit(worker, &File{Path: path.Join(j.path, name), dir: j.dir, name: name, walk: w})
 			}
 		} else if dir, err := j.dir.openDirectory(j.name); err == nil {
 			w.enter(dir, j.path, j.layer)
@@ -266,8 +280,11 @@ func (w *walk) enter(dir *directory, at string, above *layer) {
 		if !w.filter.wants(name, isDir) || l != nil && l.ignored(name, isDir) {
 			continue
 		}
-		if w.filter.Hidden != nil && w.filter.Hidden(filepath.Join(w.root, filepath.FromSlash(name))) {
-			continue
+		if w.filter.Hidden != nil {
+			full := filepath.Join(w.root, filepath.FromSlash(name))
+			if w.filter.Hidden(full, &tool.Target{Path: full}) {
+				continue
+			}
 		}
 		if isDir {
 			dir.hold()
@@ -350,11 +367,12 @@ func layersAbove(root string) *layer {
 const maxIgnore = 1 << 20
 
 func rulesOf(name string) rules {
-	info, err := os.Stat(name)
-	if err != nil || !info.Mode().IsRegular() || info.Size() > maxIgnore {
+	at, err := files.Open(&tool.Call{Env: &tool.Env{}}, name)
+	if err != nil {
 		return nil
 	}
-	data, err := os.ReadFile(name)
+	defer at.Close()
+	data, _, err := at.ReadAll(maxIgnore)
 	if err != nil {
 		return nil
 	}

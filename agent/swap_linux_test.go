@@ -1,0 +1,130 @@
+package agent_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/wire"
+)
+
+// swap exchanges two names, again and again, until the test calls the function that it
+// returns, which reports how often it did.
+func swap(t *testing.T, a, b string) (stop func() int) {
+	t.Helper()
+	exchange := func() error {
+		return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
+	}
+	if err := exchange(); err != nil {
+		t.Skip("names cannot be exchanged here: ", err)
+	}
+	done, count := make(chan struct{}), make(chan int)
+	go func() {
+		for n := 1; ; n++ {
+			select {
+			case <-done:
+				count <- n
+				return
+			default:
+				exchange()
+			}
+		}
+	}()
+	return func() int { close(done); return <-count }
+}
+
+// TestSwappedPaths has the model use every file tool on a path below a directory that
+// somebody exchanges for a symbolic link all the time: one that leads out of the
+// workspace, and one that leads to files that are protected in it. Nothing is read or
+// written behind the link.
+func TestSwappedPaths(t *testing.T) {
+	rounds := 20
+	if os.Getenv("PARLEY_TEST_LONG") != "" {
+		rounds = 150
+	}
+	notebook := `{"cells":[{"cell_type":"code","id":"c1","metadata":{},"outputs":[],"source":["harmless"]}],"metadata":{},"nbformat":4,"nbformat_minor":5}`
+	for _, inside := range []bool{false, true} {
+		t.Run(fmt.Sprintf("inside=%v", inside), func(t *testing.T) {
+			dir, _ := workdir(t)
+			target := t.TempDir()
+			if inside {
+				target = filepath.Join(dir, ".git", "hooks")
+			}
+			for name, text := range map[string]string{"f": "harmless\n", "g": "harmless\n", "n.ipynb": notebook} {
+				for _, d := range []string{filepath.Join(dir, "d"), target} {
+					if err := os.MkdirAll(d, 0o777); err != nil {
+						t.Fatal(err)
+					}
+					if d == target {
+						text = strings.ReplaceAll(text, "harmless", "witness")
+					}
+					if err := os.WriteFile(filepath.Join(d, name), []byte(text), 0o666); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if err := os.Symlink(target, filepath.Join(dir, ".other")); err != nil {
+				t.Fatal(err)
+			}
+			path := func(name string) string { return filepath.Join(dir, "d", name) }
+			var script []*parleytest.Turn
+			for i := range rounds {
+				turn := &parleytest.Turn{}
+				for _, call := range []struct {
+					tool  string
+					input map[string]any
+				}{
+					{"Read", map[string]any{"file_path": path("f")}},
+					{"Grep", map[string]any{"pattern": "w.tness", "path": filepath.Join(dir, "d"), "output_mode": "content"}},
+					{"Grep", map[string]any{"pattern": "w.tness", "path": path("g"), "output_mode": "content"}},
+					{"Glob", map[string]any{"pattern": "made-*", "path": filepath.Join(dir, "d")}},
+					{"Write", map[string]any{"file_path": path("f"), "content": fmt.Sprintf("harmless %d\n", i)}},
+					{"Write", map[string]any{"file_path": path(fmt.Sprintf("new-%d", i)), "content": "new\n"}},
+					{"Write", map[string]any{"file_path": path(fmt.Sprintf("sub-%d/new", i)), "content": "new\n"}},
+					{"Edit", map[string]any{"file_path": path("g"), "old_string": "harmless", "new_string": "harmless"}},
+					{"Edit", map[string]any{"file_path": path(fmt.Sprintf("edit-%d", i)), "old_string": "", "new_string": "new\n"}},
+					{"NotebookEdit", map[string]any{"notebook_path": path("n.ipynb"), "cell_id": "c1", "new_source": "harmless"}},
+				} {
+					turn = turn.Call(call.tool, call.input)
+				}
+				script = append(script, turn)
+			}
+			stop := swap(t, filepath.Join(dir, "d"), filepath.Join(dir, ".other"))
+			p := promptIn(t, dir, parleytest.Script(append(script, parleytest.Say("done"))...), func(o *parley.Options, _ *agent.Config) {
+				o.PermissionMode = wire.ModeAcceptEdits
+				o.Settings = json.RawMessage(`{"permissions":{"deny":["Read(.git/**)"]}}`)
+			})
+			t.Logf("%d swaps", stop())
+			ran := strings.Count(outcomes(p), "ran")
+			t.Logf("%d calls ran", ran)
+			if ran < rounds {
+				t.Errorf("%d calls of %d ran: nothing was tried", ran, 10*rounds)
+			}
+			entries, err := os.ReadDir(target)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range entries {
+				text, _ := os.ReadFile(filepath.Join(target, e.Name()))
+				if !strings.Contains(string(text), "witness") {
+					t.Errorf("%s was written: %.40q", e.Name(), text)
+				}
+			}
+			for _, m := range p.all {
+				if u, ok := m.(*wire.User); ok {
+					if text, _ := wire.Encode(u); strings.Contains(string(text), "witness") {
+						t.Errorf("the model sees a file behind the link: %.300s", text)
+					}
+				}
+			}
+		})
+	}
+}

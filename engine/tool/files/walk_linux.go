@@ -1,0 +1,6 @@
+package files
+
+import "golang.org/x/sys/unix"
+
+// searchOnly opens a directory that may be passed through but not listed.
+const searchOnly = unix.O_PATH
