@@ -668,7 +668,7 @@ func TestQuickCallbacks(t *testing.T) {
 		"waits for its end":      func(_ *testing.T, _ *parley.Client, ctx context.Context, _ <-chan struct{}) { <-ctx.Done() },
 		"ends its goroutine":     func(*testing.T, *parley.Client, context.Context, <-chan struct{}) { runtime.Goexit() },
 		"panics":                 func(*testing.T, *parley.Client, context.Context, <-chan struct{}) { panic("no") },
-		"closes its own session": func(t *testing.T, c *parley.Client, _ context.Context, _ <-chan struct{}) { c.Close() },
+		"closes its own session": func(_ *testing.T, c *parley.Client, ctx context.Context, _ <-chan struct{}) { c.Shutdown(ctx) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -779,6 +779,8 @@ func TestCallbackCallsBack(t *testing.T) {
 			< {"type":"user","message":{"content":"more"}}
 			< {"type":"control_response","response":{"request_id":"p","response":{"behavior":"allow"}}}
 			`+done+`
+			< {"type":"control_request","request_id":"$i","request":{"subtype":"interrupt","cancel_queued":true}}
+			> {"type":"control_response","response":{"subtype":"success","request_id":"$i","response":{"still_queued":[],"cancelled":["more"]}}}
 			< eof
 		`)
 		var c *parley.Client

@@ -287,7 +287,12 @@ func (c *Client) Send(ctx context.Context, m *wire.User) error {
 
 // send also reports whether the agent has, or may have, the message.
 func (c *Client) send(ctx context.Context, m *wire.User) (taken bool, err error) {
-	taken, err = c.s.out.send(ctx, c.s.outgoing(m))
+	if m.UUID == "" { // so that results can name it
+		named := *m
+		named.UUID = newUUID()
+		m = &named
+	}
+	taken, err = c.s.sendPrompt(ctx, c.s.outgoing(m))
 	switch {
 	case err == nil:
 		return true, nil
@@ -343,17 +348,27 @@ func (c *Client) Messages(ctx context.Context) iter.Seq2[wire.Message, error] {
 	}
 }
 
-// Close ends the conversation: a turn that runs is interrupted, the agent is told
-// to end, asked to, and at last made to. It returns when the agent is gone and no
-// callback runs any more; one that does not heed its context is waited for 5
-// seconds. It may be called from any goroutine, more than once, and from inside a
-// callback, which is not waited for then.
+// Close ends the conversation: a turn that runs is interrupted, the agent's input
+// ends, and an agent that does not end then is terminated, and at last killed. Close
+// returns when the agent is gone and no callback runs any more; it waits for one that
+// ignores its context for 5 seconds. It may be called from any goroutine and more than
+// once. Inside a callback use [Client.Shutdown] with the context of the callback; in one
+// without a context, such as OnWarning, close the client in another goroutine.
 func (c *Client) Close() error { return c.Shutdown(context.Background()) }
 
-// Shutdown is [Client.Close] with a bound: when ctx ends the agent is killed.
+// Shutdown is [Client.Close] with a bound: when ctx ends the agent is killed. If ctx
+// is the context of a callback of this client, or derived from it, only its deadline
+// counts, and Shutdown does not wait for callbacks.
 func (c *Client) Shutdown(ctx context.Context) error {
-	if c.turnRunning() {
-		c.s.interruptAndForget()
+	if ctx.Value(sessionKey{}) == c.s {
+		// The interrupt makes the agent withdraw what the callback is for.
+		deadline, bounded := ctx.Deadline()
+		ctx = context.WithoutCancel(ctx)
+		if bounded {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithDeadline(ctx, deadline)
+			defer cancel()
+		}
 	}
 	if _, bounded := ctx.Deadline(); !bounded {
 		// An agent that does not end by itself needs three more steps.

@@ -512,10 +512,10 @@ func TestCloseDuringTurn(t *testing.T) {
 	})
 }
 
-// TestCloseInCallback checks that a callback may close the client, and need not
-// wait for itself to end.
+// TestCloseInCallback checks that a callback may close the client with its own context,
+// and need not wait for itself to end.
 func TestCloseInCallback(t *testing.T) {
-	type closer func() error
+	type closer func(context.Context) error
 	ask := func(request string) string {
 		return hello + "< {\"type\":\"user\"}\n> {\"type\":\"control_request\",\"request_id\":\"r\",\"request\":" + request + "}\nothers skip\n< eof\n"
 	}
@@ -526,35 +526,35 @@ func TestCloseInCallback(t *testing.T) {
 		"CanUseTool": {
 			ask(`{"subtype":"can_use_tool","tool_name":"Bash","input":{}}`),
 			func(o *parley.Options, close closer) {
-				o.CanUseTool = func(context.Context, *wire.CanUseTool) (*wire.PermissionResult, error) {
-					return parley.Allow(), close()
+				o.CanUseTool = func(ctx context.Context, _ *wire.CanUseTool) (*wire.PermissionResult, error) {
+					return parley.Allow(), close(ctx)
 				}
 			},
 		},
 		"hook": {
 			ask(`{"subtype":"hook_callback","callback_id":"hook_0","input":{"hook_event_name":"Stop"}}`),
 			func(o *parley.Options, close closer) {
-				o.Hooks = []parley.Hook{parley.On("", func(context.Context, *wire.StopInput) (*wire.HookOutput, error) { return nil, close() })}
+				o.Hooks = []parley.Hook{parley.On("", func(ctx context.Context, _ *wire.StopInput) (*wire.HookOutput, error) { return nil, close(ctx) })}
 			},
 		},
 		"OnElicitation": {
 			ask(`{"subtype":"elicitation","mcp_server_name":"x","message":"?"}`),
 			func(o *parley.Options, close closer) {
-				o.OnElicitation = func(context.Context, *wire.Elicitation) (*wire.ElicitResult, error) { return nil, close() }
+				o.OnElicitation = func(ctx context.Context, _ *wire.Elicitation) (*wire.ElicitResult, error) { return nil, close(ctx) }
 			},
 		},
 		"OnWarning": {
 			ask(`{"subtype":"can_use_tool","tool_name":"Bash","input":{}}`),
 			func(o *parley.Options, close closer) {
 				o.CanUseTool = func(context.Context, *wire.CanUseTool) (*wire.PermissionResult, error) { return nil, nil }
-				o.OnWarning = func(error) { close() }
+				o.OnWarning = func(error) { go close(context.Background()) }
 			},
 		},
 		"tool": {
 			ask(`{"subtype":"mcp_message","server_name":"s","message":{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"close","arguments":{}}}}`),
 			func(o *parley.Options, close closer) {
 				o.ToolServers = map[string]*mcp.Server{"s": parley.ToolServer("s",
-					parley.NewTool("close", "Closes.", func(context.Context, struct{}) (string, error) { return "closed", close() }))}
+					parley.NewTool("close", "Closes.", func(ctx context.Context, _ struct{}) (string, error) { return "closed", close(ctx) }))}
 			},
 		},
 	}
@@ -564,9 +564,9 @@ func TestCloseInCallback(t *testing.T) {
 				opts := plays(t, tt.steps)
 				var c *parley.Client
 				closed := make(chan time.Duration, 1)
-				tt.set(opts, func() error {
+				tt.set(opts, func(ctx context.Context) error {
 					start := time.Now()
-					err := c.Close()
+					err := c.Shutdown(ctx)
 					closed <- time.Since(start)
 					return err
 				})

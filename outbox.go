@@ -1,7 +1,6 @@
 package parley
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -104,22 +103,6 @@ func (o *outbox) add(line []byte) (*frame, error) {
 	o.frames = append(o.frames, f)
 	o.poke()
 	return f, nil
-}
-
-// send posts a message and waits until it was written. When ctx ends before, the
-// message is taken back if that can still be done; taken says that it could not,
-// or need not.
-func (o *outbox) send(ctx context.Context, m wire.Message) (taken bool, err error) {
-	f, err := o.post(m)
-	if err != nil {
-		return false, err
-	}
-	select {
-	case err := <-f.written:
-		return err == nil, err
-	case <-ctx.Done():
-		return !o.withdraw(f), context.Cause(ctx)
-	}
 }
 
 // withdraw takes a frame back. It reports false if the frame is being written.

@@ -174,18 +174,14 @@ func (q *query) run(ctx context.Context, prompts iter.Seq[*wire.User], yield fun
 	}
 }
 
-// stop ends the session. A turn that still runs is interrupted.
+// stop ends the session. Whatever still runs is interrupted.
 func (q *query) stop(cause error) {
 	q.mu.Lock()
-	over := q.over || q.answered()
 	q.over = true
 	if q.quiet != nil {
 		q.quiet.Stop()
 	}
 	q.mu.Unlock()
-	if !over {
-		q.s.interruptAndForget()
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), q.s.cfg.exitGrace)
 	defer cancel()
 	q.s.shutdown(ctx, cause)
@@ -222,7 +218,7 @@ func (q *query) feed(ctx context.Context, prompts iter.Seq[*wire.User]) {
 			q.open[m.UUID] = true
 		}
 		q.mu.Unlock()
-		if _, err := q.s.out.send(ctx, m); err != nil {
+		if _, err := q.s.sendPrompt(ctx, m); err != nil {
 			if ctx.Err() == nil {
 				q.s.log.Warn("a prompt could not be sent", "error", err)
 				q.s.owe()

@@ -7,10 +7,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,6 +48,10 @@ type session struct {
 	frames   frameRing
 	owed     bool // an answer to the agent could not be written
 
+	unanswered int        // prompts that were sent and that no result answered; never too few
+	cut        *interrupt // the last one, until a result or a prompt follows it
+	closing    error      // why shutdown was called
+
 	heard   atomic.Int64 // how many lines the agent wrote
 	results atomic.Int64 // how many of them are results, replays not counted
 	said    atomic.Int64 // how many lines we wrote, or were about to
@@ -76,7 +79,15 @@ type session struct {
 
 	remove func() // what the agent was given of a store; called when it is gone
 
-	closing error // why shutdown was called; guarded by mu
+	late     sync.Once     // a callback outlived the session, and that was reported
+	turnNews chan struct{} // closed and replaced when a turn begins or ends; guarded by mu
+}
+
+// An interrupt is a request to stop the turn that runs.
+type interrupt struct {
+	id    string
+	req   *wire.Interrupt
+	acked bool // the agent has answered it
 }
 
 // open dials and starts the session, which owner gets before that. It sends
@@ -109,6 +120,7 @@ func open(ctx context.Context, cfg *config, owner func(*session)) error {
 		settled:     make(chan struct{}),
 		initialized: make(chan struct{}),
 		initAnswer:  &wire.InitializeResponse{},
+		turnNews:    make(chan struct{}),
 	}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	s.out.record = s.record
@@ -252,7 +264,7 @@ func (s *session) route(line []byte) (*wire.ControlRequest, error) {
 	case *wire.KeepAlive:
 		return nil, nil
 	case *wire.Init:
-		s.midTurn.Store(true)
+		s.turnBegan()
 	case *wire.TaskStarted:
 		if m.TaskType == "local_agent" || m.TaskType == "local_workflow" {
 			s.setTask(m.TaskID, true)
@@ -268,7 +280,7 @@ func (s *session) route(line []byte) (*wire.ControlRequest, error) {
 	res, ended := m.(*wire.Result)
 	ended = ended && !res.IsReplay
 	if ended {
-		s.midTurn.Store(false)
+		s.turnEnded(res)
 		s.results.Add(1)
 	}
 	if ended && s.onResult != nil {
@@ -448,15 +460,17 @@ func (s *session) turnRunning() bool {
 // context.
 const handlerGrace = 5 * time.Second
 
-// shutdown ends the session and returns when the agent is gone. What was begun
-// before is still written. It may be called more than once, and at once: the
-// shortest ctx counts.
+// shutdown ends the session and returns when the agent is gone. Whatever the agent
+// does is interrupted first. It may be called more than once, and at once: the
+// shortest ctx counts. ctx may be that of a callback, which is not waited for.
 func (s *session) shutdown(ctx context.Context, cause error) error {
-	s.mu.Lock()
-	if s.closing == nil {
-		s.closing = cause
+	if !s.interruptForGood(cause) {
+		// It works on and cannot be told to stop, so it gets no time to end by itself.
+		hurried, cancel := context.WithCancel(ctx)
+		cancel()
+		ctx = hurried
 	}
-	s.mu.Unlock()
+	s.awaitTurn(ctx)
 	s.out.end()
 	grace := time.NewTimer(s.cfg.exitGrace)
 	defer grace.Stop()
@@ -469,11 +483,91 @@ func (s *session) shutdown(ctx context.Context, cause error) error {
 	err := s.conn.Close(ctx)
 	s.stop(cause)
 	<-s.readDone
-	if !inCallback() {
+	if ctx.Value(sessionKey{}) != s {
 		s.join()
 	}
 	s.in.discard()
 	return err
+}
+
+// interruptForGood makes the session one that is closing: no prompt is sent any more,
+// nothing that the agent asks for starts, and what it does is interrupted. It reports
+// false if the agent works and cannot be interrupted.
+func (s *session) interruptForGood(cause error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing != nil || s.calls == nil {
+		return true
+	}
+	s.closing = cause
+	if s.unanswered == 0 && !s.midTurn.Load() && len(s.tasks) == 0 {
+		return true
+	}
+	err := s.interrupt(&wire.Interrupt{CancelQueued: true})
+	if s.cfg.initialize.PerTaskStopAffordance { // an interrupt spares them
+		for id := range s.tasks {
+			s.out.post(&wire.ControlRequest{RequestID: s.requestID(), Request: &wire.StopTask{TaskID: id}})
+		}
+	}
+	return err == nil
+}
+
+// awaitTurn waits while a prompt was sent and its turn has not begun: some agents drop
+// an interrupt that comes so early, and only input that is open lets it be repeated.
+func (s *session) awaitTurn(ctx context.Context) {
+	limit := time.NewTimer(s.cfg.exitGrace / 2)
+	defer limit.Stop()
+	for {
+		s.mu.Lock()
+		early, news := s.unanswered > 0 && !s.midTurn.Load() && s.calls != nil, s.turnNews
+		s.mu.Unlock()
+		if !early {
+			return
+		}
+		select {
+		case <-news:
+		case <-s.out.done:
+			return
+		case <-s.readDone:
+			return
+		case <-ctx.Done():
+			return
+		case <-limit.C:
+			return
+		}
+	}
+}
+
+// announceTurn wakes those who wait in awaitTurn. The caller holds mu.
+func (s *session) announceTurn() {
+	if s.closing != nil {
+		close(s.turnNews)
+		s.turnNews = make(chan struct{})
+	}
+}
+
+// turnBegan notes that the agent begins a turn. If it was interrupted before, and
+// knows it, it is interrupted again: the first interrupt came too early.
+func (s *session) turnBegan() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.midTurn.Store(true)
+	if s.cut != nil && s.cut.acked {
+		s.interrupt(s.cut.req)
+	}
+	s.announceTurn()
+}
+
+// turnEnded notes that a turn has ended.
+func (s *session) turnEnded(r *wire.Result) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.midTurn.Store(false)
+	if byPrompt(r) {
+		s.unanswered = max(0, s.unanswered-max(1, len(promptsOf(r))))
+	}
+	s.cut = nil
+	s.announceTurn()
 }
 
 // join waits for the callbacks and for our own goroutines.
@@ -487,31 +581,9 @@ func (s *session) join() {
 	select {
 	case <-rest:
 	case <-time.After(handlerGrace):
-		s.warn(errors.New("parley: a callback still runs though its context has ended"))
-	}
-}
-
-// inCallback reports whether it is called from inside a callback of the host,
-// which then must not be waited for.
-func inCallback() bool {
-	pcs := make([]uintptr, 64)
-	for skip := 0; ; skip += len(pcs) {
-		n := runtime.Callers(skip, pcs)
-		if n == 0 {
-			return false
-		}
-		frames := runtime.CallersFrames(pcs[:n])
-		for more := true; more; {
-			var f runtime.Frame
-			f, more = frames.Next()
-			name, ours := strings.CutPrefix(f.Function, "github.com/parley-go/parley.")
-			switch {
-			case !ours:
-			case name == "(*session).handle", name == "(*config).warn", // callbacks of the options
-				strings.Contains(name, "recoverPanics."), strings.HasPrefix(name, "protect["): // tools
-				return true
-			}
-		}
+		s.late.Do(func() {
+			s.warn(errors.New("parley: a callback still runs though its context has ended; a callback that closes its client calls Shutdown with its own context"))
+		})
 	}
 }
 
@@ -580,6 +652,59 @@ func (s *session) callWithin(ctx context.Context, req wire.Request, limit time.D
 	return s.await(ctx, req, id, answer, limit)
 }
 
+// prompt adds a message of the user to what is to be written.
+func (s *session) prompt(m *wire.User) (*frame, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing != nil {
+		return nil, ErrClosed
+	}
+	f, err := s.out.post(m)
+	if err == nil {
+		s.unanswered += asks(m)
+		s.cut = nil
+	}
+	return f, err
+}
+
+// asks returns how many results a message leads to: results of tools lead to none.
+func asks(m *wire.User) int {
+	blocks := m.Message.Content.All()
+	other := func(b wire.Block) bool { _, ok := b.(*wire.ToolResultBlock); return !ok }
+	if len(blocks) > 0 && !slices.ContainsFunc(blocks, other) {
+		return 0
+	}
+	return 1
+}
+
+// sendPrompt is prompt that waits until the message was written. When ctx ends before,
+// the message is taken back if that can still be done; taken says that it could not,
+// or need not.
+func (s *session) sendPrompt(ctx context.Context, m *wire.User) (taken bool, err error) {
+	f, err := s.prompt(m)
+	if err != nil {
+		return false, err
+	}
+	select {
+	case err := <-f.written:
+		return err == nil, err
+	case <-ctx.Done():
+		if !s.out.withdraw(f) {
+			return true, context.Cause(ctx)
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.unanswered -= asks(m)
+		return false, context.Cause(ctx)
+	}
+}
+
+// requestID returns a new id. The caller holds mu.
+func (s *session) requestID() string {
+	s.lastID++
+	return "req_" + strconv.Itoa(s.lastID) + "_" + s.cfg.nonce
+}
+
 // request registers a waiter and writes the request.
 func (s *session) request(req wire.Request) (id string, answer chan *wire.Response, err error) {
 	answer = make(chan *wire.Response, 1)
@@ -588,9 +713,11 @@ func (s *session) request(req wire.Request) (id string, answer chan *wire.Respon
 		s.mu.Unlock()
 		return "", nil, s.overErr()
 	}
-	s.lastID++
-	id = "req_" + strconv.Itoa(s.lastID) + "_" + s.cfg.nonce
+	id = s.requestID()
 	s.calls[id] = answer
+	if cut, ok := req.(*wire.Interrupt); ok {
+		s.noteInterrupt(id, cut)
+	}
 	s.mu.Unlock()
 	if _, err := s.out.post(&wire.ControlRequest{RequestID: id, Request: req}); err != nil {
 		s.forget(id)
@@ -652,6 +779,9 @@ func (s *session) answered(r *wire.Response) {
 	s.mu.Lock()
 	answer := s.calls[r.RequestID]
 	delete(s.calls, r.RequestID)
+	if s.cut != nil && s.cut.id == r.RequestID {
+		s.interruptAnswered(r)
+	}
 	s.mu.Unlock()
 	if answer != nil {
 		answer <- r
@@ -668,6 +798,16 @@ func (s *session) answered(r *wire.Response) {
 			}
 		}
 	}
+}
+
+// interruptAnswered notes the answer to the last interrupt. The caller holds mu.
+func (s *session) interruptAnswered(r *wire.Response) {
+	s.cut.acked = true
+	var receipt wire.InterruptResponse
+	if len(r.Response) > 0 && json.Unmarshal(r.Response, &receipt) == nil {
+		s.unanswered = max(0, s.unanswered-len(receipt.Cancelled)) // they get no result
+	}
+	s.announceTurn()
 }
 
 // writeErr explains why something could not be written: mostly because the agent
@@ -719,8 +859,13 @@ func (s *session) requested(m *wire.ControlRequest) (handler func()) {
 		s.mu.Unlock()
 		return nil
 	}
+	if !s.midTurn.Load() && ofTurn(m.Request) {
+		s.midTurn.Store(true)
+		s.announceTurn()
+	}
 	full := len(s.handlers) >= maxHandlers
-	ctx, cancel := context.WithCancelCause(s.ctx)
+	ctx, cancel := context.WithCancelCause(context.WithValue(s.ctx, sessionKey{}, s))
+	closing := s.closing != nil
 	if id != "" {
 		s.seen[id] = true
 		if len(s.seen) > 64*maxHandlers {
@@ -752,8 +897,61 @@ func (s *session) requested(m *wire.ControlRequest) (handler func()) {
 			s.mu.Unlock()
 			cancel(nil)
 		}()
+		if closing {
+			var refused bool
+			if payload, refused = refuse(m.Request); refused {
+				err = nil
+				return
+			}
+		}
 		payload, err = s.handleTraced(ctx, m.Request)
 	}
+}
+
+// ofTurn reports whether only an agent in a turn makes such a request.
+func ofTurn(req wire.Request) bool {
+	switch req := req.(type) {
+	case *wire.CanUseTool, *wire.Elicitation:
+		return true
+	case *wire.HookCallback:
+		if req.Input == nil {
+			return false
+		}
+		switch req.Input.Event() {
+		case wire.EventPreToolUse, wire.EventPostToolUse, wire.EventPostToolUseFailure, wire.EventPermissionRequest, wire.EventStop:
+			return true
+		}
+	case *wire.MCPMessage:
+		m, fault := parseRPC(req.Message)
+		return fault == nil && m.isCall() && m.Method == "tools/call"
+	}
+	return false
+}
+
+// refuse answers a request that would start something, in a session that is closing.
+func refuse(req wire.Request) (answer any, refused bool) {
+	const reason = "The host is closing the conversation."
+	switch req := req.(type) {
+	case *wire.CanUseTool:
+		deny := DenyAndStop(reason)
+		deny.ToolUseID = req.ToolUseID
+		return deny, true
+	case *wire.HookCallback:
+		if req.Input == nil || !guards(req.Input.Event()) {
+			return nil, false
+		}
+		out, _ := failClosed(Hook{event: req.Input.Event()}, ErrClosed)
+		no := false
+		out.Continue, out.StopReason = &no, reason
+		return out, true
+	case *wire.MCPMessage:
+		m, fault := parseRPC(req.Message)
+		if fault != nil || !m.isCall() || m.Method != "tools/call" {
+			return nil, false
+		}
+		return &wire.MCPMessageResponse{MCPResponse: encodeResponse(m.ID, nil, rejected(reason))}, true
+	}
+	return nil, false
 }
 
 // cancelled takes a request back: its handler's context ends, and it gets no
@@ -896,10 +1094,24 @@ func (s *session) awaitInitialize(ctx context.Context) error {
 // interruptAndForget asks the agent to stop its turn without waiting for it.
 func (s *session) interruptAndForget() {
 	s.mu.Lock()
-	s.lastID++
-	id := "req_" + strconv.Itoa(s.lastID) + "_" + s.cfg.nonce
-	s.mu.Unlock()
-	s.out.post(&wire.ControlRequest{RequestID: id, Request: &wire.Interrupt{}})
+	defer s.mu.Unlock()
+	s.interrupt(&wire.Interrupt{})
+}
+
+// interrupt posts an interrupt. The caller holds mu.
+func (s *session) interrupt(req *wire.Interrupt) error {
+	id := s.requestID()
+	s.noteInterrupt(id, req)
+	_, err := s.out.post(&wire.ControlRequest{RequestID: id, Request: req})
+	return err
+}
+
+// noteInterrupt remembers an interrupt that is about to be sent, if it is for a turn:
+// see turnBegan. The caller holds mu.
+func (s *session) noteInterrupt(id string, req *wire.Interrupt) {
+	if s.unanswered > 0 {
+		s.cut = &interrupt{id: id, req: req}
+	}
 }
 
 // ctxError says that ctx ended what was being done. It matches the context's error

@@ -25,13 +25,15 @@ func (s *server) control(m *wire.ControlRequest) {
 		s.initialize(id, req)
 	case *wire.Interrupt:
 		s.conv.Do(func() {
-			// What was asked is taken back first, then the receipt, then what
-			// is left of the turn.
+			// Requests of the turn are withdrawn first, then the receipt is sent, then
+			// what is left of the turn. Nothing starts after the receipt, so the turn
+			// is cut off before it.
 			if s.conv.Busy() {
 				s.takeBack(errTakenBack, true, ofTurn)
 			}
-			s.respond(id, s.conv.Interrupt(req.CancelQueued), nil)
+			receipt := s.conv.Interrupt(req.CancelQueued)
 			s.conv.Stop()
+			s.respond(id, receipt, nil)
 		})
 	case *wire.SetPermissionMode:
 		s.conv.Do(func() {

@@ -38,18 +38,27 @@ func newOutbox(w io.Writer) *outbox {
 }
 
 // put adds a message.
-func (o *outbox) put(m wire.Message) {
+func (o *outbox) put(m wire.Message) { o.putUnless(nil, m) }
+
+// putUnless adds a message unless done is closed. It reports false if so: whoever
+// closes done and then puts a message can rely on it that this one does not follow.
+func (o *outbox) putUnless(done <-chan struct{}, m wire.Message) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for len(o.buf) > maxOutbox && o.failed == nil && !o.ended {
 		o.room.Wait()
 	}
+	select {
+	case <-done:
+		return false
+	default:
+	}
 	if o.failed != nil || o.ended {
-		return
+		return true
 	}
 	buf, err := wire.AppendMessage(o.buf, m)
 	if err != nil {
-		return // it is of our own making, and can be encoded
+		return true // it is of our own making, and can be encoded
 	}
 	if unstamped(m) {
 		buf = append(buf[:len(buf)-1], `,"timestamp":"`...)
@@ -58,6 +67,7 @@ func (o *outbox) put(m wire.Message) {
 	}
 	o.buf = append(buf, '\n')
 	o.poke()
+	return true
 }
 
 // unstamped reports whether a message does not say yet when it was told. Control

@@ -351,9 +351,20 @@ func (s *server) requestSent(ctx context.Context, req wire.Request, sent func())
 		return nil, errHostGone
 	}
 	s.pending[m.RequestID] = ch
-	s.asked = append(s.asked, m)
 	s.mu.Unlock()
-	s.Emit(m)
+	// A turn that was interrupted asks nothing more: see control.
+	if !s.out.putUnless(ctx.Done(), m) {
+		s.mu.Lock()
+		delete(s.pending, m.RequestID)
+		s.mu.Unlock()
+		return nil, context.Cause(ctx)
+	}
+	s.noise()
+	s.mu.Lock()
+	if s.pending[m.RequestID] != nil { // it may be answered already
+		s.asked = append(s.asked, m)
+	}
+	s.mu.Unlock()
 	sent()
 	select {
 	case got := <-ch:

@@ -226,6 +226,10 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 		if err := c.intent(call, input); err != nil {
 			return failed(call, err)
 		}
+		if ctx.Err() != nil { // recording took a moment
+			c.settle(call, true)
+			return rejected(call, c.now())
+		}
 	}
 	began, dir := c.now(), c.env.Cwd()
 	ctx, span := c.telemetry.Tool(ctx, spec.Name, b.id)
