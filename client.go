@@ -2,7 +2,6 @@ package parley
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	sessions "github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 	"go.opentelemetry.io/otel/trace"
 )
@@ -113,7 +113,7 @@ func (c *Client) begin(ctx context.Context) (*turn, error) {
 		return nil, ErrBusy
 	}
 	old := c.turn
-	t := &turn{uuid: newUUID()}
+	t := &turn{uuid: sessions.NewID()}
 	c.s.said.Add(1) // the agent's silence counts from here
 	c.turn = t
 	c.mu.Unlock()
@@ -289,7 +289,7 @@ func (c *Client) Send(ctx context.Context, m *wire.User) error {
 func (c *Client) send(ctx context.Context, m *wire.User) (taken bool, err error) {
 	if m.UUID == "" { // so that results can name it
 		named := *m
-		named.UUID = newUUID()
+		named.UUID = sessions.NewID()
 		m = &named
 	}
 	taken, err = c.s.sendPrompt(ctx, c.s.outgoing(m))
@@ -381,12 +381,4 @@ func (c *Client) Shutdown(ctx context.Context) error {
 		return fmt.Errorf("parley: close: %w", err)
 	}
 	return err
-}
-
-func newUUID() string {
-	var b [16]byte
-	rand.Read(b[:])
-	b[6] = b[6]&0x0f | 0x40
-	b[8] = b[8]&0x3f | 0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	sessions "github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/transport"
 	"github.com/parley-go/parley/wire"
 )
@@ -207,7 +208,7 @@ func (q *query) feed(ctx context.Context, prompts iter.Seq[*wire.User]) {
 		m = q.s.outgoing(m)
 		if q.many && m.UUID == "" {
 			c := *m
-			c.UUID = newUUID()
+			c.UUID = sessions.NewID()
 			m = &c
 		}
 		q.s.said.Add(1) // the agent's silence counts from here

@@ -140,8 +140,8 @@ func (s *server) agentParts(def *agents.Definition) (*engine.AgentParts, error) 
 		}
 	}
 	if !def.Trusted && (def.Hooks != nil || servers != nil) {
-		s.Emit(&wire.Informational{Content: fmt.Sprintf("The hooks and MCP servers of the agent %s are left out: %s is not trusted. \"parley trust\" shows it.", def.Name, def.Path),
-			Level: "warning", UUID: engine.NewID(), SessionID: set.sessionID})
+		s.tell(&wire.Informational{Content: fmt.Sprintf("The hooks and MCP servers of the agent %s are left out: %s is not trusted. \"parley trust\" shows it.", def.Name, def.Path),
+			Level: "warning"})
 		return parts, nil
 	}
 	var runner *hook.Runner

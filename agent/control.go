@@ -310,9 +310,9 @@ func (s *server) useModel(id, name string) {
 		return
 	}
 	if changed {
-		s.Emit(&wire.User{
-			Message:   wire.UserMessage{Role: "user", Content: wire.Text("<local-command-stdout>Set model to `" + s.conv.Model().ID + "`</local-command-stdout>")},
-			SessionID: s.conv.ID(), UUID: engine.NewID(), IsReplay: true,
+		s.tell(&wire.User{
+			Message:  wire.UserMessage{Role: "user", Content: wire.Text("<local-command-stdout>Set model to `" + s.conv.Model().ID + "`</local-command-stdout>")},
+			IsReplay: true,
 		})
 	}
 	s.respond(id, &wire.SetModelResponse{Model: s.conv.Model().ID}, nil)

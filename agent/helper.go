@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/parley-go/parley/engine"
 	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/engine/model/bedrock"
 	"github.com/parley-go/parley/engine/tool/process"
@@ -103,7 +102,6 @@ func (h *helper) run(ctx context.Context, take func(printed []byte) error) error
 
 func (h *helper) tell(m *wire.AuthStatus) {
 	if h.set.flags.AuthStatus && h.set.tell != nil {
-		m.SessionID, m.UUID = h.set.sessionID, engine.NewID()
 		h.set.tell(m)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/parley-go/parley/engine/hook"
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/settings"
+	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -61,7 +62,7 @@ func (s *server) commandHooks(prefs *settings.Settings, held ...settings.Hook) (
 func (s *server) newRunner(hooks []settings.Hook) (*hook.Runner, error) {
 	for _, h := range hooks {
 		if h.Command == "" {
-			s.Emit(&wire.Informational{Content: fmt.Sprintf("%v: a %s hook of the type %q is not run by this version", h.Origin, h.Event, h.Kind), Level: "warning", UUID: engine.NewID(), SessionID: s.conv.ID()})
+			s.tell(&wire.Informational{Content: fmt.Sprintf("%v: a %s hook of the type %q is not run by this version", h.Origin, h.Event, h.Kind), Level: "warning"})
 		}
 		if h.If == "" {
 			continue
@@ -73,7 +74,7 @@ func (s *server) newRunner(hooks []settings.Hook) (*hook.Runner, error) {
 	hooks = slices.DeleteFunc(hooks, func(h settings.Hook) bool { return h.Command == "" })
 	return hook.New(hook.Options{
 		Fits:  s.fits,
-		Hooks: hooks, Dir: s.set.cfg.Cwd, Env: s.set.commandEnv(), Tell: s.Emit, All: s.set.flags.HookEvents, NewID: engine.NewID,
+		Hooks: hooks, Dir: s.set.cfg.Cwd, Env: s.set.commandEnv(), Tell: s.tell, All: s.set.flags.HookEvents,
 		// It must not wait: a conversation that ends waits for its hooks.
 		Rewake: func(text string) { go s.conv.Do(func() { s.conv.Remark(text) }) },
 	})
@@ -102,13 +103,13 @@ func (set *setup) setUp(ctx context.Context, stderr io.Writer) int {
 		}
 		hooks = append(hooks, slices.DeleteFunc(more, func(h settings.Hook) bool { return h.Command == "" })...)
 	}
-	runner, err := hook.New(hook.Options{Hooks: hooks, Dir: set.cfg.Cwd, Env: set.commandEnv(), NewID: engine.NewID})
+	runner, err := hook.New(hook.Options{Hooks: hooks, Dir: set.cfg.Cwd, Env: set.commandEnv()})
 	if err != nil {
 		fmt.Fprintln(stderr, "Error:", err)
 		return 1
 	}
 	defer runner.Close()
-	id, status := engine.NewID(), 0
+	id, status := session.NewID(), 0
 	answers := runner.Run(ctx, &wire.SetupInput{SessionID: id, Cwd: set.cfg.Cwd, Trigger: "init"}, "init")
 	answers = append(answers, runner.Run(ctx, &wire.SessionStartInput{SessionID: id, Cwd: set.cfg.Cwd, Source: "startup"}, "startup")...)
 	for _, a := range answers {
@@ -170,7 +171,7 @@ func (s *server) elicitHooks(ctx context.Context, q *wire.Elicitation, ask func(
 			ElicitationID: q.ElicitationID, RequestedSchema: q.RequestedSchema}
 		for _, a := range s.Hooks(ctx, in, q.MCPServerName, "") {
 			if a.Err != nil {
-				s.Emit(&wire.Informational{Content: fmt.Sprintf("Elicitation hook failed: %v", a.Err), Level: "warning", UUID: engine.NewID(), SessionID: s.conv.ID()})
+				s.tell(&wire.Informational{Content: fmt.Sprintf("Elicitation hook failed: %v", a.Err), Level: "warning"})
 			} else if a.Output != nil && a.Output.Decision == wire.DecisionBlock {
 				return &wire.ElicitResult{Action: wire.ElicitDecline}, nil
 			} else if a.Output != nil {
@@ -191,7 +192,7 @@ func (s *server) elicitHooks(ctx context.Context, q *wire.Elicitation, ask func(
 			Action: answer.Action, Content: answer.Content}
 		for _, a := range s.Hooks(ctx, in, q.MCPServerName, "") {
 			if a.Err != nil {
-				s.Emit(&wire.Informational{Content: fmt.Sprintf("ElicitationResult hook failed: %v", a.Err), Level: "warning", UUID: engine.NewID(), SessionID: s.conv.ID()})
+				s.tell(&wire.Informational{Content: fmt.Sprintf("ElicitationResult hook failed: %v", a.Err), Level: "warning"})
 			} else if a.Output != nil && a.Output.Decision == wire.DecisionBlock {
 				return &wire.ElicitResult{Action: wire.ElicitDecline}, nil
 			} else if a.Output != nil {

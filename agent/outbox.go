@@ -37,12 +37,15 @@ func newOutbox(w io.Writer) *outbox {
 	return o
 }
 
-// put adds a message.
-func (o *outbox) put(m wire.Message) { o.putUnless(nil, m) }
+// put adds a message. Its error is that of a message that cannot be encoded.
+func (o *outbox) put(m wire.Message) error {
+	_, err := o.putUnless(nil, m)
+	return err
+}
 
 // putUnless adds a message unless done is closed. It reports false if so: whoever
 // closes done and then puts a message can rely on it that this one does not follow.
-func (o *outbox) putUnless(done <-chan struct{}, m wire.Message) bool {
+func (o *outbox) putUnless(done <-chan struct{}, m wire.Message) (bool, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for len(o.buf) > maxOutbox && o.failed == nil && !o.ended {
@@ -50,42 +53,19 @@ func (o *outbox) putUnless(done <-chan struct{}, m wire.Message) bool {
 	}
 	select {
 	case <-done:
-		return false
+		return false, nil
 	default:
 	}
 	if o.failed != nil || o.ended {
-		return true
+		return true, nil
 	}
 	buf, err := wire.AppendMessage(o.buf, m)
 	if err != nil {
-		return true // it is of our own making, and can be encoded
-	}
-	if unstamped(m) {
-		buf = append(buf[:len(buf)-1], `,"timestamp":"`...)
-		buf = time.Now().UTC().AppendFormat(buf, "2006-01-02T15:04:05.000Z")
-		buf = append(buf, `"}`...)
+		return true, err
 	}
 	o.buf = append(buf, '\n')
 	o.poke()
-	return true
-}
-
-// unstamped reports whether a message does not say yet when it was told. Control
-// lines never do.
-func unstamped(m wire.Message) bool {
-	switch m := m.(type) {
-	case *wire.Assistant:
-		return m.Timestamp == ""
-	case *wire.User:
-		return m.Timestamp == ""
-	case *wire.Init:
-		return m.Timestamp == ""
-	case *wire.Result:
-		return m.Timestamp == ""
-	case *wire.ControlRequest, *wire.ControlResponse, *wire.ControlCancelRequest, *wire.KeepAlive:
-		return false
-	}
-	return true
+	return true, nil
 }
 
 func (o *outbox) poke() {

@@ -198,7 +198,7 @@ func (s *server) controlProject(id string, req wire.Request) bool {
 				}
 				r.Plugins = append(r.Plugins, &wire.InitPlugin{Name: p.Name, Path: p.Dir, Source: p.Name + "@inline", Version: p.Version})
 			}
-			s.Emit(s.conv.CommandsChanged())
+			s.tell(s.conv.CommandsChanged())
 			s.respond(id, r, nil)
 		})
 	default:

@@ -82,7 +82,7 @@ func (s *server) reread(keep []settings.File) (err error) {
 }
 
 func (s *server) warn(format string, args ...any) {
-	s.Emit(&wire.Informational{Content: fmt.Sprintf(format, args...), Level: "warning", UUID: engine.NewID(), SessionID: s.conv.ID()})
+	s.tell(&wire.Informational{Content: fmt.Sprintf(format, args...), Level: "warning"})
 }
 
 // configSource is a layer as ConfigChange hooks are told it.

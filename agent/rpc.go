@@ -13,7 +13,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/parley-go/parley/engine"
+	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -276,7 +276,7 @@ func (e *envelope) run(req rpcRequest, params map[string]json.RawMessage) error 
 		return nil
 	}
 	m := wire.Prompt(content)
-	m.UUID = engine.NewID()
+	m.UUID = session.NewID()
 	if raw := params["uuid"]; raw != nil && (json.Unmarshal(raw, &m.UUID) != nil || m.UUID == "") {
 		e.fail(req, rpcInvalidParams, "run: uuid must be a string")
 		return nil
@@ -305,7 +305,7 @@ func (e *envelope) control(req rpcRequest, method string, params map[string]json
 		params = map[string]json.RawMessage{}
 	}
 	params["subtype"], _ = json.Marshal(method)
-	own := engine.NewID()
+	own := session.NewID()
 	line, err := json.Marshal(map[string]any{"type": "control_request", "request_id": own, "request": params})
 	if err != nil {
 		e.fail(req, rpcInvalidParams, "%s: %v", method, err)

@@ -16,6 +16,7 @@ import (
 	"github.com/parley-go/parley/engine"
 	"github.com/parley-go/parley/engine/hook"
 	"github.com/parley-go/parley/engine/mcp"
+	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -87,9 +88,9 @@ func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) in
 	defer stop()
 	s := newServer(set, out, stderr)
 	s.mcp = s.newManager()
-	set.tell, set.parts, set.refresh = s.Emit, s.agentParts, s.refresh
+	set.tell, set.parts, set.refresh = s.tell, s.agentParts, s.refresh
 	set.mirror = func(path string, records []json.RawMessage) {
-		out.put(&wire.TranscriptMirror{FilePath: path, Entries: records})
+		s.tell(&wire.TranscriptMirror{FilePath: path, Entries: records})
 	}
 	conv, err := set.conversation(s, s.mcp)
 	if err != nil {
@@ -172,7 +173,7 @@ func (s *server) startFailed(err error) int {
 	}
 	if missing != nil && s.set.flags.OutputFormat != "text" {
 		zero := 0
-		s.out.put(&wire.Result{Subtype: "error_during_execution", IsError: true, Errors: []string{err.Error()}, SessionID: missing.id, UUID: engine.NewID(),
+		s.tell(&wire.Result{Subtype: "error_during_execution", IsError: true, Errors: []string{err.Error()}, SessionID: missing.id,
 			Usage: engine.NoUsage(), ModelUsage: map[string]*wire.ModelUsage{}, PermissionDenials: []*wire.PermissionDenial{}, ResultIndex: &zero})
 	}
 	s.out.close()
@@ -180,13 +181,42 @@ func (s *server) startFailed(err error) int {
 	return 1
 }
 
-// Emit tells the host something.
+// tell sends the host a message that is not of the conversation.
+func (s *server) tell(m wire.Message) {
+	if s.conv != nil {
+		s.conv.Emit(m)
+		return
+	}
+	engine.Stamp(m, s.set.sessionID) // it is being opened
+	s.Emit(m)
+}
+
+// Emit sends a message to the host. One that cannot be encoded is reported in its place.
 func (s *server) Emit(m wire.Message) {
-	s.out.put(m)
+	if err := s.out.put(m); err != nil {
+		s.unencoded(m, err)
+	}
 	if _, ok := m.(*wire.Init); ok && s.set.flags.ReplayHistory {
 		s.replayed.Do(func() { s.replayHistory(s.set.history) })
 	}
 	s.noise()
+}
+
+// unencoded reports that a message cannot be sent as it is. A request that it would have
+// answered fails.
+func (s *server) unencoded(m wire.Message, err error) {
+	kind, _ := wire.TypeOf(m)
+	if s.set.cfg.Logger != nil {
+		s.set.cfg.Logger.Error("a message cannot be encoded", "type", kind, "error", err)
+	}
+	var report wire.Message
+	if r, ok := m.(*wire.ControlResponse); ok {
+		report = &wire.ControlResponse{Response: wire.Response{Subtype: "error", RequestID: r.Response.RequestID, Error: "the response cannot be encoded: " + err.Error()}}
+	} else {
+		report = &wire.Informational{Content: fmt.Sprintf("A message of the type %s cannot be encoded: %v", kind, err), Level: "error"}
+		engine.Stamp(report, s.set.sessionID)
+	}
+	s.out.put(report)
 }
 
 func (s *server) noise() {
@@ -343,7 +373,7 @@ func (s *server) request(ctx context.Context, req wire.Request) (*wire.Response,
 
 // requestSent is request that says when the question is out.
 func (s *server) requestSent(ctx context.Context, req wire.Request, sent func()) (*wire.Response, error) {
-	m := &wire.ControlRequest{RequestID: engine.NewID(), Request: req}
+	m := &wire.ControlRequest{RequestID: session.NewID(), Request: req}
 	ch := make(chan reply, 1)
 	s.mu.Lock()
 	if s.closed {
@@ -353,11 +383,11 @@ func (s *server) requestSent(ctx context.Context, req wire.Request, sent func())
 	s.pending[m.RequestID] = ch
 	s.mu.Unlock()
 	// A turn that was interrupted asks nothing more: see control.
-	if !s.out.putUnless(ctx.Done(), m) {
+	if sent, err := s.out.putUnless(ctx.Done(), m); !sent || err != nil {
 		s.mu.Lock()
 		delete(s.pending, m.RequestID)
 		s.mu.Unlock()
-		return nil, context.Cause(ctx)
+		return nil, errors.Join(err, context.Cause(ctx))
 	}
 	s.noise()
 	s.mu.Lock()

@@ -97,7 +97,7 @@ func (s *server) watchServers(ended <-chan struct{}) {
 		}
 		told = edition
 		if greeted {
-			s.conv.Do(func() { s.Emit(s.conv.CommandsChanged()) })
+			s.conv.Do(func() { s.tell(s.conv.CommandsChanged()) })
 		}
 	}
 }
@@ -169,7 +169,7 @@ func (s *server) elicit(ctx context.Context, q *wire.Elicitation) (*wire.ElicitR
 // elicited tells the host that a question which sent the user to a page of an MCP
 // server's was answered there. Nobody waits for it.
 func (s *server) elicited(server, id string) {
-	s.Emit(&wire.ElicitationComplete{MCPServerName: server, ElicitationID: id, SessionID: s.conv.ID(), UUID: engine.NewID()})
+	s.tell(&wire.ElicitationComplete{MCPServerName: server, ElicitationID: id})
 }
 
 // connectServers begins to connect the MCP servers of the flags. Those that live in

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/parley-go/parley/engine"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
@@ -35,7 +34,7 @@ func (set *setup) tellProgress(done, total int64) {
 	case set.cfg.OnIndexing != nil:
 		set.cfg.OnIndexing(done, total)
 	case set.tell != nil:
-		set.tell(&wire.Informational{Content: fmt.Sprintf("Reading a long session: %d %%", 100*done/max(1, total)), Level: "info", Tag: "session_index", UUID: engine.NewID()})
+		set.tell(&wire.Informational{Content: fmt.Sprintf("Reading a long session: %d %%", 100*done/max(1, total)), Level: "info", Tag: "session_index"})
 	}
 }
 
@@ -207,7 +206,7 @@ func copied(h *session.History, from string) []*session.Entry {
 	ids := map[string]string{}
 	for _, e := range h.Entries {
 		c := *e
-		c.UUID = engine.NewID()
+		c.UUID = session.NewID()
 		ids[e.UUID] = c.UUID
 		c.ParentUUID = ids[e.ParentUUID]
 		c.Fields = maps.Clone(e.Fields)
@@ -230,5 +229,5 @@ func newSessionID(f *Flags) string {
 	if f.SessionID != "" {
 		return f.SessionID
 	}
-	return engine.NewID()
+	return session.NewID()
 }

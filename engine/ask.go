@@ -15,6 +15,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/parley-go/parley/engine/internal/recorder"
 	"github.com/parley-go/parley/engine/mcp"
 	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/session"
@@ -35,7 +36,7 @@ func (c *Conversation) ask(t *turn) (*answer, *toolRun, error) {
 		if err == nil {
 			return a, run, nil
 		}
-		if errors.Is(err, errUnwritten) || errors.Is(err, errSpent) {
+		if errors.Is(err, recorder.ErrUnwritten) || errors.Is(err, errSpent) {
 			return a, run, err
 		}
 		if a.worthKeeping() {
@@ -75,12 +76,14 @@ func (c *Conversation) ask(t *turn) (*answer, *toolRun, error) {
 			return nil, nil, err
 		}
 		delay := backoff(attempt, failure.RetryAfter)
-		c.emit(&wire.APIRetry{
+		c.rec.Emit(&wire.APIRetry{
 			Attempt: attempt, MaxRetries: limit, RetryDelayMS: delay.Milliseconds(),
-			ErrorStatus: failure.Status, Error: retryCode(failure), SessionID: c.id, UUID: NewID(),
+			ErrorStatus: failure.Status, Error: retryCode(failure),
 		})
-		c.record(&session.Entry{Type: "system", UUID: NewID(), Fields: fields("subtype", "api_error", "level", "error",
-			"retryInMs", delay.Milliseconds(), "retryAttempt", attempt, "maxRetries", limit)})
+		if err := c.rec.Record(&session.Entry{Type: "system", Fields: fields("subtype", "api_error", "level", "error",
+			"retryInMs", delay.Milliseconds(), "retryAttempt", attempt, "maxRetries", limit)}); err != nil {
+			return nil, nil, err
+		}
 		if !c.sleep(t, delay) {
 			return nil, nil, nil
 		}
@@ -180,8 +183,8 @@ func (c *Conversation) fallBack(t *turn) bool {
 		}
 		was := c.model
 		c.model = next
-		c.emit(&wire.ModelFallback{Trigger: "overloaded", OriginalModel: was.ID, FallbackModel: next.ID,
-			Content: fmt.Sprintf("%s is overloaded; %s answers instead.", was.ID, next.ID), SessionID: c.id, UUID: NewID()})
+		c.rec.Emit(&wire.ModelFallback{Trigger: "overloaded", OriginalModel: was.ID, FallbackModel: next.ID,
+			Content: fmt.Sprintf("%s is overloaded; %s answers instead.", was.ID, next.ID)})
 		return true
 	}
 	return false
@@ -196,7 +199,7 @@ func brokenStream(err error) bool {
 // askOnce sends one request. With whole the answer comes in one piece.
 func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *toolRun, err error) {
 	if c.cfg.Partial {
-		c.emit(&wire.Status{Status: "requesting", SessionID: c.id, UUID: NewID(), UserMessageUUIDs: t.uuids()})
+		c.rec.Emit(&wire.Status{Status: "requesting", UserMessageUUIDs: t.uuids()})
 	}
 	a = &answer{}
 	run = newToolRun(c, t)
@@ -210,7 +213,7 @@ func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *toolRun, er
 	if t.firstSent.IsZero() {
 		t.firstSent = began
 	}
-	parent, span := c.telemetry.Chat(t.ctx, c.cfg.Provider, c.model.ID, c.id)
+	parent, span := c.telemetry.Chat(t.ctx, c.cfg.Provider, c.model.ID, c.rec.ID())
 	defer func() {
 		a.endSpan(span, err)
 		t.apiTime += c.now().Sub(began)
@@ -403,7 +406,7 @@ func (c *Conversation) hear(t *turn, a *answer, run *toolRun, ev *wire.APIEvent,
 			return err
 		}
 		if c.display(t, b, m); !b.hidden() {
-			c.emit(m)
+			c.rec.Emit(m)
 		}
 		if b.kind == "tool_use" {
 			run.start(b, m.UUID)
@@ -419,7 +422,7 @@ func (c *Conversation) hear(t *turn, a *answer, run *toolRun, ev *wire.APIEvent,
 		if thinks(ev) {
 			e.Extra = fields("thinking_display", c.thinkingDisplay())
 		}
-		c.emit(e)
+		c.rec.Emit(e)
 	}
 	return nil
 }
@@ -444,7 +447,7 @@ func (c *Conversation) hearThought(t *turn, a *answer, ev *wire.APIEvent) {
 		}
 		b.tokens += n
 		c.tellPrompts(t)
-		c.emit(&wire.ThinkingTokens{EstimatedTokens: b.tokens, EstimatedTokensDelta: n, UserMessageUUID: firstOf(t.uuids()), SessionID: c.id, UUID: NewID()})
+		c.rec.Emit(&wire.ThinkingTokens{EstimatedTokens: b.tokens, EstimatedTokensDelta: n, UserMessageUUID: firstOf(t.uuids())})
 	}
 }
 
@@ -465,7 +468,7 @@ func (c *Conversation) thinkingDisplay() string {
 }
 
 func (c *Conversation) streamEvent(a *answer, raw json.RawMessage) *wire.StreamEvent {
-	return &wire.StreamEvent{Event: raw, SessionID: c.id, UUID: NewID(), APIMessageID: a.id}
+	return &wire.StreamEvent{Event: raw, APIMessageID: a.id}
 }
 
 // assistantLine tells one block. Its stop reason and usage are not final.
@@ -473,8 +476,9 @@ func (c *Conversation) assistantLine(a *answer, b *block) *wire.Assistant {
 	m := &wire.Assistant{
 		Message: wire.APIMessage{ID: a.id, Type: "message", Role: "assistant", Model: a.model,
 			Content: wire.Blocks(decodeBlock(b.raw)), Usage: a.startUsage, ContextManagement: json.RawMessage("null")},
-		SessionID: c.id, UUID: NewID(), Timestamp: c.stamp(), RequestID: a.requestID,
+		RequestID: a.requestID,
 	}
+	c.rec.Stamp(m)
 	switch b.kind {
 	case "tool_use":
 		m.ToolUseMeta = c.toolUseMeta(b)
@@ -502,7 +506,7 @@ func (c *Conversation) keepBlock(a *answer, b *block, uuid string, more map[stri
 	for k, v := range more {
 		f[k] = v
 	}
-	if err := c.record(&session.Entry{Type: "assistant", UUID: uuid, Fields: f,
+	if err := c.rec.Record(&session.Entry{Type: "assistant", UUID: uuid, Fields: f,
 		Message: mustJSON(&wire.APIMessage{ID: a.id, Type: "message", Role: "assistant", Model: a.model,
 			Content: wire.Blocks(decodeBlock(b.raw)), Usage: a.startUsage})}); err != nil {
 		return err
@@ -562,9 +566,13 @@ func (c *Conversation) refused(t *turn, err error) *ending {
 	t.stopReason = "stop_sequence"
 	c.tellPrompts(t)
 	m := c.synthetic(end.text, s)
-	c.record(&session.Entry{Type: "assistant", UUID: m.UUID, Message: mustJSON(&m.Message),
-		Fields: fields("isApiErrorMessage", true, "error", s.code, "apiErrorStatus", e.Status)})
-	c.emit(m)
+	said := &session.Entry{Type: "assistant", Message: mustJSON(&m.Message),
+		Fields: fields("isApiErrorMessage", true, "error", s.code, "apiErrorStatus", e.Status)}
+	if err := c.rec.Record(said); err != nil {
+		return c.broken(err)
+	}
+	m.UUID = said.UUID
+	c.rec.Emit(m)
 	c.failureHooks(t, s.code, end.text)
 	return end
 }

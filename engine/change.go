@@ -33,33 +33,34 @@ func (c *Conversation) Change(ch Changes) error {
 		if err != nil {
 			return err
 		}
-		c.cfg.JSONSchema = ch.JSONSchema
+		c.set.jsonSchema = ch.JSONSchema
 		c.tools = append(withoutStructured(c.tools), st)
 	}
 	if ch.SystemPrompt != nil {
-		c.cfg.SystemPrompt = ch.SystemPrompt
+		c.set.systemPrompt = ch.SystemPrompt
 	}
 	if ch.AppendSystemPrompt != "" {
-		c.cfg.AppendSystemPrompt = ch.AppendSystemPrompt
+		c.set.appendPrompt = ch.AppendSystemPrompt
 	}
 	if ch.Skills != nil {
-		c.cfg.Skills = ch.Skills
+		c.set.skills = ch.Skills
 	}
-	if len(ch.Agents) > 0 && len(c.cfg.Agents) > 0 {
-		c.setAgents(agents.Merge(c.cfg.Agents, ch.Agents))
+	if len(ch.Agents) > 0 && len(c.set.agents) > 0 {
+		c.setAgents(agents.Merge(c.set.agents, ch.Agents))
 	}
-	if ch.Agent != nil && c.cfg.Agent == nil {
+	if ch.Agent != nil && c.set.agent == nil {
 		if err := c.become(ch.Agent); err != nil {
 			return err
 		}
 	}
-	if len(c.cfg.Questions) == 0 && len(ch.Questions) > 0 {
-		c.cfg.Questions = ch.Questions
+	if len(c.set.questions) == 0 && len(ch.Questions) > 0 {
+		c.set.questions = ch.Questions
 		c.tools = append(slices.Clone(c.tools), c.questionTools()...)
 	}
-	c.cfg.ForwardSubagents = c.cfg.ForwardSubagents || ch.ForwardSubagents
-	c.cfg.SpareBackground = c.cfg.SpareBackground || ch.SpareBackground
+	c.set.forward = c.set.forward || ch.ForwardSubagents
+	c.set.spare = c.set.spare || ch.SpareBackground
 	c.makePrefix()
+	c.publish()
 	return nil
 }
 
@@ -88,10 +89,10 @@ func (c *Conversation) Times() (total, api time.Duration) {
 // Rename gives the session a title and says so.
 func (c *Conversation) Rename(title string) error {
 	title = strings.TrimSpace(title)
-	if err := c.record(session.Title(title)); err != nil {
+	if err := c.rec.Record(session.Title(title)); err != nil {
 		return err
 	}
-	c.emit(&wire.SessionTitleChanged{Title: title, UUID: NewID(), SessionID: c.id})
+	c.rec.Emit(&wire.SessionTitleChanged{Title: title})
 	return nil
 }
 

@@ -23,7 +23,8 @@ var ErrCheckpointsOff = errors.New("File rewinding is not enabled.")
 
 // newKeeper keeps files in a part of the session, or in memory if it is kept nowhere.
 func (c *Conversation) newKeeper() *checkpoint.Keeper {
-	if c.cfg.Log == nil || c.cfg.LoadPart == nil {
+	place := c.rec.Place()
+	if place.Log == nil || c.set.loadPart == nil {
 		var mu sync.Mutex
 		var records []json.RawMessage
 		return &checkpoint.Keeper{
@@ -44,7 +45,8 @@ func (c *Conversation) newKeeper() *checkpoint.Keeper {
 			},
 		}
 	}
-	part := sync.OnceValues(func() (session.Log, error) { return c.cfg.Log.Sub(checkpoint.Part) })
+	part := sync.OnceValues(func() (session.Log, error) { return place.Log.Sub(checkpoint.Part) })
+	load := c.set.loadPart
 	return &checkpoint.Keeper{
 		Append: func(entries ...*session.Entry) error {
 			log, err := part()
@@ -53,14 +55,15 @@ func (c *Conversation) newKeeper() *checkpoint.Keeper {
 			}
 			return log.Append(entries...)
 		},
-		Load: func() ([]json.RawMessage, error) { return c.cfg.LoadPart(checkpoint.Part) },
+		Load: func() ([]json.RawMessage, error) { return load(checkpoint.Part) },
 	}
 }
 
 // keepFiles keeps what a call is about to change, and returns what is to be called
 // when it has.
 func (c *Conversation) keepFiles(call *toolCall, tl tool.Tool, input json.RawMessage) (after func(), err error) {
-	if c.keeper == nil {
+	keeper := c.view.Load().keeper
+	if keeper == nil {
 		return func() {}, nil
 	}
 	access, err := tl.Access(c.env, input)
@@ -90,7 +93,7 @@ func (c *Conversation) keepFiles(call *toolCall, tl tool.Tool, input json.RawMes
 	if len(paths) == 0 && len(dirs) == 0 {
 		return func() {}, nil
 	}
-	done, err := c.keeper.Before(call.block.id, paths, dirs)
+	done, err := keeper.Before(call.block.id, paths, dirs)
 	if err != nil {
 		return nil, fmt.Errorf("the call did not run, because what it would change cannot be kept: %w", err)
 	}

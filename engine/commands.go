@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"github.com/parley-go/parley/engine/internal/ledger"
+	"github.com/parley-go/parley/engine/internal/recorder"
 	"github.com/parley-go/parley/engine/project"
 	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -84,7 +86,7 @@ func (c *Conversation) Commands() []*wire.SlashCommand {
 	}
 	seen := map[string]bool{}
 	for _, cmd := range c.projectCommands() {
-		if cmd.NoPerson || cmd.Skill && c.cfg.Skills != nil && !slices.Contains(c.cfg.Skills, cmd.Name) {
+		if cmd.NoPerson || cmd.Skill && c.set.skills != nil && !slices.Contains(c.set.skills, cmd.Name) {
 			continue
 		}
 		seen[cmd.Name] = true
@@ -106,7 +108,7 @@ func (c *Conversation) Commands() []*wire.SlashCommand {
 
 // CommandsChanged is the message that tells the slash commands there are now.
 func (c *Conversation) CommandsChanged() *wire.CommandsChanged {
-	return &wire.CommandsChanged{Commands: c.Commands(), SessionID: c.id, UUID: NewID()}
+	return &wire.CommandsChanged{Commands: c.Commands()}
 }
 
 // SkillCommands lists the skills among the commands, those that only the model
@@ -181,7 +183,7 @@ func (c *Conversation) slash(p *prompt) *slashCommand {
 		s := &slashCommand{name: cmd.Name, args: args, file: cmd}
 		if cmd.NoPerson {
 			s.local = func(t *turn, p *prompt, args string) *ending {
-				c.emit(c.init(t))
+				c.rec.Emit(c.init(t))
 				return c.printed(t, "custom", name, args, fmt.Sprintf("The skill %s is for the model alone. Ask for what it does, and the model will load it.", name))
 			}
 		}
@@ -295,22 +297,22 @@ func (c *Conversation) localOutput(t *turn, as, name, args, text, stream string)
 	m.UserMessageUUIDs = t.uuids()
 	m.UserMessageUUID = firstOf(m.UserMessageUUIDs)
 	c.tellPrompts(t)
-	c.emit(m)
+	c.rec.Emit(m)
 	return &ending{noTurns: true, text: text, localCommand: as}
 }
 
 // answer tells init and then what a command printed.
 func (c *Conversation) answer(t *turn, name, args, text string) *ending {
-	c.emit(c.init(t))
+	c.rec.Emit(c.init(t))
 	return c.printed(t, name, name, args, text)
 }
 
 // clearCommand begins a new conversation: another session, with no history and no
 // cost.
 func (c *Conversation) clearCommand(t *turn, p *prompt, args string) *ending {
-	id := NewID()
+	id := session.NewID()
 	if c.started {
-		c.foldHooks("SessionEnd:clear", c.runHooks(t, c.endInput("clear"), "clear", NewID()))
+		c.foldHooks("SessionEnd:clear", c.runHooks(t, c.endInput("clear"), "clear", session.NewID()))
 	}
 	for _, task := range c.env.Tasks().All() {
 		if info := task.Info(); info.Status == tool.TaskRunning {
@@ -318,39 +320,37 @@ func (c *Conversation) clearCommand(t *turn, p *prompt, args string) *ending {
 			c.aside(task.Stop)
 		}
 	}
-	if c.cfg.Log != nil && c.cfg.NewLog != nil {
-		log, err := c.cfg.NewLog(id)
-		if err != nil {
-			c.emit(c.init(t))
+	next, old := recorder.Place{ID: id}, c.rec.Place()
+	if old.Log != nil && c.cfg.NewLog != nil {
+		var err error
+		if next.Log, err = c.cfg.NewLog(id); err != nil {
+			c.rec.Emit(c.init(t))
 			return c.complained(t, "clear", "clear", args, "Error: the new session cannot be begun, so nothing was cleared: "+err.Error())
 		}
-		if err := c.cfg.Log.Close(); err != nil {
+		if err := old.Log.Close(); err != nil {
 			c.log.Error("the session could not be closed", "error", err)
 		}
-		c.cfg.Log = log
-	} else {
-		c.cfg.Log = nil
 	}
-	reset := NewID()
-	c.emit(&wire.ConversationReset{NewConversationID: reset, Trigger: "clear", UserMessageUUID: p.uuid, Timestamp: c.stamp(), SessionID: c.id, UUID: reset})
-	c.emit(&wire.BackgroundTasksChanged{Tasks: []*wire.BackgroundTask{}, UUID: NewID(), SessionID: c.id})
-	c.id = id
-	c.publicID.Store(&id)
-	c.transcript, c.parent, c.kept, c.quarantined, c.lastUsage = transcript{}, "", keptPrompt{}, nil, nil
+	reset := session.NewID()
+	c.rec.Emit(&wire.ConversationReset{NewConversationID: reset, Trigger: "clear", UserMessageUUID: p.uuid, UUID: reset})
+	c.rec.Emit(&wire.BackgroundTasksChanged{Tasks: []*wire.BackgroundTask{}})
+	c.rec.Begin(next)
+	c.transcript, c.kept, c.quarantined, c.lastUsage = transcript{}, keptPrompt{}, nil, nil
 	c.ledger, c.spentBefore = ledger.New(c.cfg.Catalog), 0
 	c.ledger.BeginTurn()
 	if c.keeper != nil {
-		c.cfg.LoadPart = nil // it reads the session that was
+		c.set.loadPart = nil // it reads the session that was
 		c.keeper = c.newKeeper()
+		c.publish()
 	}
 	c.loseContext()
-	if c.cfg.Project != nil && c.cfg.ReadProject != nil {
+	if c.set.project != nil && c.cfg.ReadProject != nil {
 		c.SetProject(c.cfg.ReadProject()) // an agent may have written it, as /init asks it to
 	}
 	c.makePrefix()
 	c.started = true
 	c.fromHooks = c.sessionHooks(t, "clear")
-	c.emit(c.init(t))
+	c.rec.Emit(c.init(t))
 	return &ending{noTurns: true, localCommand: "clear"}
 }
 
@@ -372,7 +372,7 @@ func (c *Conversation) contextCommand(t *turn, p *prompt, args string) *ending {
 	}{{"System prompt", u.System}, {"System tools", u.Tools}, {"Messages", u.Messages}, {"Free space", max(0, window-total)}} {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", row.name, thousands(row.n), share(row.n))
 	}
-	if pr := c.cfg.Project; pr != nil && len(pr.Instructions) > 0 {
+	if pr := c.set.project; pr != nil && len(pr.Instructions) > 0 {
 		b.WriteString("\n### Memory files\n\n| Source | Path | Tokens |\n|--------|------|--------|\n")
 		for _, f := range pr.Instructions {
 			fmt.Fprintf(&b, "| %s | %s | %s |\n", f.Source, f.Path, thousands(int64(f.Size)/4))
@@ -411,7 +411,7 @@ func (c *Conversation) costCommand(t *turn, p *prompt, args string) *ending {
 		fmt.Fprintf(&b, "\n%s: %d input, %d output, %d cache read, %d cache write ($%.4f)", name, m.InputTokens, m.OutputTokens, m.CacheReadInputTokens, m.CacheCreationInputTokens, m.CostUSD)
 	}
 	name, _, _ := typed(p)
-	c.emit(c.init(t))
+	c.rec.Emit(c.init(t))
 	return c.printed(t, name, "usage", args, b.String())
 }
 
@@ -431,7 +431,7 @@ func (c *Conversation) helpCommand(t *turn, p *prompt, args string) *ending {
 }
 
 func (c *Conversation) modelCommand(t *turn, p *prompt, args string) *ending {
-	c.emit(c.init(t))
+	c.rec.Emit(c.init(t))
 	if args == "" {
 		var names []string
 		for _, m := range c.cfg.Catalog.All() {
@@ -441,7 +441,7 @@ func (c *Conversation) modelCommand(t *turn, p *prompt, args string) *ending {
 	}
 	in, another := c.SwitchInput(args, "command")
 	if another {
-		if err := SwitchRefused(c.runHooks(t, in, in.ToModel, NewID())); err != nil {
+		if err := SwitchRefused(c.runHooks(t, in, in.ToModel, session.NewID())); err != nil {
 			return c.complained(t, "model", "model", args, "Error: "+err.Error())
 		}
 	}
@@ -450,7 +450,7 @@ func (c *Conversation) modelCommand(t *turn, p *prompt, args string) *ending {
 	}
 	if another {
 		post := PostSwitch(in)
-		c.TellHooks("PostModelSwitch", c.runHooks(t, post, post.ToModel, NewID()))
+		c.TellHooks("PostModelSwitch", c.runHooks(t, post, post.ToModel, session.NewID()))
 	}
 	return c.printed(t, "model", "model", args, "Set model to "+c.model.ID+" for this session.")
 }
@@ -475,6 +475,6 @@ func (c *Conversation) releaseNotesCommand(t *turn, p *prompt, args string) *end
 			versions = append(versions, name)
 		}
 	}
-	c.emit(c.init(t))
+	c.rec.Emit(c.init(t))
 	return c.complained(t, "release-notes", "release-notes", args, fmt.Sprintf("There are no notes of a version %s. There are notes of %s.", args, strings.Join(versions, ", ")))
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/parley-go/parley/engine/internal/recorder"
 	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/tool"
@@ -191,8 +192,8 @@ func (c *Conversation) makeRoom(t *turn) *ending {
 	}
 	if s.vain >= compactVain {
 		s.given = true
-		c.emit(&wire.Informational{Content: "The conversation is not compacted by itself any more: each time it was full again at once. Use /compact, or /clear to begin a new one.",
-			Level: "warning", UUID: NewID(), SessionID: c.id})
+		c.rec.Emit(&wire.Informational{Content: "The conversation is not compacted by itself any more: each time it was full again at once. Use /compact, or /clear to begin a new one.",
+			Level: "warning"})
 		return nil
 	}
 	return c.compactEnding(t, c.replace(t, "auto", "", false))
@@ -204,7 +205,7 @@ func (c *Conversation) compactEnding(t *turn, err error) *ending {
 	switch cause := context.Cause(t.ctx); {
 	case cause != nil:
 		return c.interrupted(t, "[Request interrupted by user]", "aborted_streaming", cause)
-	case errors.Is(err, errUnwritten):
+	case errors.Is(err, recorder.ErrUnwritten):
 		return c.broken(err)
 	case errors.Is(err, errSpent):
 		return c.overBudget()
@@ -254,7 +255,7 @@ func (c *Conversation) recoverRoom(t *turn, err error) (*ending, error) {
 // compactCommand replaces the conversation by a summary because the user wants it.
 func (c *Conversation) compactCommand(t *turn, p *prompt, args string) *ending {
 	fail := func(text string) *ending {
-		c.emit(c.init(t))
+		c.rec.Emit(c.init(t))
 		end := c.complained(t, "compact", "compact", args, text)
 		end.text = ""
 		return end
@@ -266,13 +267,13 @@ func (c *Conversation) compactCommand(t *turn, p *prompt, args string) *ending {
 		return fail("Error: No messages to compact")
 	}
 	if c.spent() {
-		c.emit(c.init(t))
+		c.rec.Emit(c.init(t))
 		return c.overBudget()
 	}
 	err := c.replace(t, "manual", args, false)
 	switch {
-	case context.Cause(t.ctx) != nil, errors.Is(err, errUnwritten), errors.Is(err, errSpent):
-		c.emit(c.init(t))
+	case context.Cause(t.ctx) != nil, errors.Is(err, recorder.ErrUnwritten), errors.Is(err, errSpent):
+		c.rec.Emit(c.init(t))
 		end := c.compactEnding(t, err)
 		end.noTurns, end.localCommand = true, "compact"
 		return end
@@ -280,8 +281,7 @@ func (c *Conversation) compactCommand(t *turn, p *prompt, args string) *ending {
 		return fail("Error during compaction: " + sentence(err))
 	}
 	c.tellPrompts(t)
-	c.emit(&wire.User{Message: wire.UserMessage{Role: "user", Content: wire.Text("<local-command-stdout>Compacted </local-command-stdout>")},
-		SessionID: c.id, UUID: NewID(), Timestamp: c.stamp(), IsReplay: true})
+	c.rec.Emit(&wire.User{Message: wire.UserMessage{Role: "user", Content: wire.Text("<local-command-stdout>Compacted </local-command-stdout>")}, IsReplay: true})
 	return &ending{noTurns: true, localCommand: "compact"}
 }
 
@@ -296,20 +296,20 @@ func sentence(err error) string {
 
 // compacting tells that a compaction begins.
 func (c *Conversation) compacting(trigger string) {
-	m := &wire.Status{Status: "compacting", SessionID: c.id, UUID: NewID()}
+	m := &wire.Status{Status: "compacting"}
 	if trigger == "auto" {
 		m.CompactOutputChars = new(int64)
 	}
-	c.emit(m)
+	c.rec.Emit(m)
 }
 
 // compacted tells how it ended; an empty problem means well.
 func (c *Conversation) compacted(problem string) {
-	m := &wire.Status{CompactResult: "success", SessionID: c.id, UUID: NewID()}
+	m := &wire.Status{CompactResult: "success"}
 	if problem != "" {
 		m.CompactResult, m.CompactError = "failed", problem
 	}
-	c.emit(m)
+	c.rec.Emit(m)
 }
 
 // replace puts a summary in the place of the conversation. If it fails the conversation
@@ -352,23 +352,24 @@ func (c *Conversation) replace(t *turn, trigger, instructions string, tight bool
 	next := transcript{}
 	text := c.summaryText(summary, toolsUsed(head), len(tail) > 0)
 	next.add("user", mustJSON(&wire.TextBlock{Text: text}))
-	said := &session.Entry{Type: "user", UUID: NewID(), Fields: fields("isCompactSummary", true, "isVisibleInTranscriptOnly", true),
+	said := &session.Entry{Type: "user", Fields: fields("isCompactSummary", true, "isVisibleInTranscriptOnly", true),
 		Message: mustJSON(map[string]any{"role": "user", "content": text})}
 	if todos := todowrite.Of(c.env); len(todos) > 0 {
 		said.Fields[todosField] = mustJSON(todos)
 	}
-	boundary := &session.Entry{Type: "system", UUID: NewID(), Fields: fields("subtype", "compact_boundary", "content", "Conversation compacted", "level", "info")}
+	boundary := &session.Entry{Type: "system", Fields: fields("subtype", "compact_boundary", "content", "Conversation compacted", "level", "info")}
 	entries := []*session.Entry{boundary, said}
 	for _, text := range c.shownAgain(t, head) {
 		raw := mustJSON(&wire.TextBlock{Text: reminder(text)})
 		next.add("user", raw)
-		entries = append(entries, &session.Entry{Type: "user", UUID: NewID(), Fields: fields("isMeta", true),
+		entries = append(entries, &session.Entry{Type: "user", Fields: fields("isMeta", true),
 			Message: mustJSON(map[string]any{"role": "user", "content": []json.RawMessage{raw}})})
 	}
 	if err := context.Cause(t.ctx); err != nil {
 		return err
 	}
 	next.add("user", tail...)
+	c.rec.Identify(entries...)
 
 	after := int64(len(c.prefix.system)+len(c.prefix.tools)+next.size()) / 4
 	dropped := s.dropped + max(0, before-after)
@@ -383,13 +384,13 @@ func (c *Conversation) replace(t *turn, trigger, instructions string, tight bool
 		recorded["preservedMessages"] = map[string]any{"anchorUuid": anchor, "uuids": kept, "allUuids": kept}
 	}
 	boundary.Fields["compactMetadata"] = mustJSON(recorded)
-	was, trail := c.parent, s.trail
+	was, trail := c.rec.Parent(), s.trail
 	if was != "" {
 		boundary.Fields["logicalParentUuid"] = mustJSON(was)
 	}
-	c.parent, s.trail = "", nil
-	if err := c.record(entries...); err != nil {
-		c.parent, s.trail = was, trail
+	s.trail = nil
+	if err := c.rec.Replace(entries...); err != nil {
+		s.trail = trail
 		return err
 	}
 	if len(kept) > 0 {
@@ -401,17 +402,17 @@ func (c *Conversation) replace(t *turn, trigger, instructions string, tight bool
 
 	c.compacted("")
 	if trigger == "manual" {
-		c.emit(c.init(t))
+		c.rec.Emit(c.init(t))
 	}
-	c.emit(&wire.CompactBoundary{Metadata: meta, LogicalParentUUID: was, SessionID: c.id, UUID: boundary.UUID})
+	c.rec.Emit(&wire.CompactBoundary{Metadata: meta, LogicalParentUUID: was, UUID: boundary.UUID})
 	m := &wire.User{Message: wire.UserMessage{Role: "user", Content: wire.Blocks(&wire.TextBlock{Text: text})},
-		SessionID: c.id, UUID: said.UUID, Timestamp: c.stamp(), IsSynthetic: true}
+		UUID: said.UUID, IsSynthetic: true}
 	if trigger == "manual" {
 		m.Message.Content = wire.Text(text)
 		m.Extra = map[string]json.RawMessage{"isReplay": json.RawMessage("false")}
 	}
 	t.userLines++
-	c.emit(m)
+	c.rec.Emit(m)
 	return c.afterCompact(t, trigger, summary)
 }
 
@@ -444,17 +445,17 @@ func (c *Conversation) restoreTodos(e *session.Entry) {
 func (s *compactState) fail(c *Conversation, trigger string) {
 	if s.failed++; trigger == "auto" && s.failed >= compactFails && !s.given {
 		s.given = true
-		c.emit(&wire.Informational{Content: fmt.Sprintf("The conversation could not be compacted %d times, and that is not tried by itself any more. Use /compact, or /clear to begin a new one.", s.failed),
-			Level: "warning", UUID: NewID(), SessionID: c.id})
+		c.rec.Emit(&wire.Informational{Content: fmt.Sprintf("The conversation could not be compacted %d times, and that is not tried by itself any more. Use /compact, or /clear to begin a new one.", s.failed),
+			Level: "warning"})
 	}
 }
 
 // preCompact runs the hooks before a compaction. They add to what is to be kept in mind,
 // or say no.
 func (c *Conversation) preCompact(t *turn, trigger, instructions string) (more []string, err error) {
-	in := &wire.PreCompactInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: c.mode,
+	in := &wire.PreCompactInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: c.mode,
 		Trigger: trigger, CustomInstructions: instructions}
-	answers := c.runHooks(t, in, trigger, NewID())
+	answers := c.runHooks(t, in, trigger, session.NewID())
 	if cause := context.Cause(t.ctx); cause != nil {
 		return nil, cause
 	}
@@ -463,11 +464,11 @@ func (c *Conversation) preCompact(t *turn, trigger, instructions string) (more [
 		case a.Err != nil && (a.Block || a.Ask):
 			return nil, fmt.Errorf("a PreCompact hook failed, so nothing was compacted: %w", a.Err)
 		case a.Err != nil:
-			c.emit(c.hookFailed("PreCompact", a.Err))
+			c.rec.Emit(c.hookFailed("PreCompact", a.Err))
 		case a.Output == nil:
 		default:
 			if a.Output.SystemMessage != "" {
-				c.emit(c.hookSays("PreCompact", a.Output))
+				c.rec.Emit(c.hookSays("PreCompact", a.Output))
 			}
 			if a.Output.Decision == wire.DecisionBlock || a.Output.Continue != nil && !*a.Output.Continue {
 				reason := a.Output.Reason
@@ -492,9 +493,9 @@ func (c *Conversation) afterCompact(t *turn, trigger, summary string) error {
 			return err
 		}
 	}
-	in := &wire.PostCompactInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: c.mode,
+	in := &wire.PostCompactInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: c.mode,
 		Trigger: trigger, CompactSummary: summary}
-	more, _ := c.foldHooks("PostCompact", c.runHooks(t, in, trigger, NewID()))
+	more, _ := c.foldHooks("PostCompact", c.runHooks(t, in, trigger, session.NewID()))
 	if c.sub == nil {
 		more = append(more, c.sessionHooks(t, "compact")...)
 	}
@@ -626,7 +627,7 @@ func (c *Conversation) readAgain(t *turn, path string) (text string, ok bool) {
 		return "", false
 	}
 	c.aside(func() {
-		r, err := tl.Run(t.ctx, &tool.Call{ID: "compact_" + NewID(), Input: input, Env: c.env, Resolved: resolved})
+		r, err := tl.Run(t.ctx, &tool.Call{ID: "compact_" + session.NewID(), Input: input, Env: c.env, Resolved: resolved})
 		if err == nil && !r.IsError && !slices.ContainsFunc(r.Content.Blocks, func(b wire.Block) bool { _, is := b.(*wire.TextBlock); return !is }) {
 			text, ok = r.Content.String(), true
 		}
@@ -718,8 +719,8 @@ func (c *Conversation) askSummary(t *turn, of transcript, instructions string) (
 			return "", err
 		}
 		delay := backoff(attempt, failure.RetryAfter)
-		c.emit(&wire.APIRetry{Attempt: attempt, MaxRetries: c.maxRetries(), RetryDelayMS: delay.Milliseconds(),
-			ErrorStatus: failure.Status, Error: retryCode(failure), SessionID: c.id, UUID: NewID()})
+		c.rec.Emit(&wire.APIRetry{Attempt: attempt, MaxRetries: c.maxRetries(), RetryDelayMS: delay.Milliseconds(),
+			ErrorStatus: failure.Status, Error: retryCode(failure)})
 		if !c.sleep(t, delay) {
 			return "", context.Cause(t.ctx)
 		}
@@ -761,7 +762,7 @@ func (c *Conversation) askAside(t *turn, of transcript, noTools bool) (*answer, 
 	if c.room > 0 {
 		req.Body = c.bodyOf(&of, noTools)
 	}
-	parent, span := c.telemetry.Chat(t.ctx, c.cfg.Provider, c.model.ID, c.id)
+	parent, span := c.telemetry.Chat(t.ctx, c.cfg.Provider, c.model.ID, c.rec.ID())
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
 	type end struct {

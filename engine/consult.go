@@ -47,7 +47,7 @@ func (c *Conversation) consult(ctx context.Context, q tool.Question) (*tool.Repl
 		Messages  []any             `json:"messages"`
 		Metadata  map[string]string `json:"metadata"`
 		Stream    bool              `json:"stream"`
-	}{info.ID, limit, q.System, q.Tools, []any{map[string]string{"role": "user", "content": q.Prompt}}, map[string]string{"user_id": "parley_" + c.id}, true}
+	}{info.ID, limit, q.System, q.Tools, []any{map[string]string{"role": "user", "content": q.Prompt}}, map[string]string{"user_id": "parley_" + c.rec.ID()}, true}
 	for attempt := 1; ; attempt++ {
 		reply, err := c.consultOnce(ctx, info, mustJSON(body), limit)
 		if err == nil || ctx.Err() != nil {

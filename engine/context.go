@@ -39,14 +39,14 @@ const gitTime = 3 * time.Second
 
 // tellContext tells the model what the user and the project say, if it was not told.
 func (c *Conversation) tellContext(t *turn) error {
-	p := c.cfg.Project
+	p := c.set.project
 	if p == nil || c.contextTold {
 		return c.tellSkills()
 	}
 	c.contextTold = true
 	var parts []string
 	var paths []string
-	if len(p.Instructions) > 0 && !c.cfg.NoInstructions {
+	if len(p.Instructions) > 0 && !c.set.noInstructions {
 		var b strings.Builder
 		b.WriteString(strings.TrimSpace(contextIntro))
 		for _, f := range p.Instructions {
@@ -55,9 +55,9 @@ func (c *Conversation) tellContext(t *turn) error {
 		}
 		parts = append(parts, b.String())
 	}
-	if !c.cfg.NoInstructions && c.sub == nil {
+	if !c.set.noInstructions && c.sub == nil {
 		for _, f := range p.Instructions {
-			c.foldHooks("InstructionsLoaded", c.runHooks(t, c.instructionsInput(f, "session_start"), f.Path, NewID()))
+			c.foldHooks("InstructionsLoaded", c.runHooks(t, c.instructionsInput(f, "session_start"), f.Path, session.NewID()))
 		}
 	}
 	var git string
@@ -96,30 +96,21 @@ func reminder(text string) string {
 
 // remind tells the model of files, and keeps which.
 func (c *Conversation) remind(text string, paths []string) error {
-	raw := mustJSON(&wire.TextBlock{Text: reminder(text)})
-	f := fields("isMeta", true)
-	if paths != nil {
-		f[contextField] = mustJSON(paths)
-	} else {
-		f[contextField] = json.RawMessage("[]")
+	if paths == nil {
+		paths = []string{}
 	}
-	if err := c.record(&session.Entry{Type: "user", UUID: NewID(),
-		Message: mustJSON(map[string]any{"role": "user", "content": []json.RawMessage{raw}}), Fields: f}); err != nil {
-		return err
-	}
-	c.transcript.add("user", raw)
-	return nil
+	return c.append(fields("isMeta", true, contextField, paths), mustJSON(&wire.TextBlock{Text: reminder(text)}))
 }
 
 // restoreContext remembers what a session told, from one of its records.
 func (c *Conversation) restoreContext(e *session.Entry) {
 	raw := e.Fields[contextField]
-	if raw == nil || c.cfg.Project == nil {
+	if raw == nil || c.set.project == nil {
 		return
 	}
 	var paths []string
 	json.Unmarshal(raw, &paths)
-	c.cfg.Project.Told(paths...)
+	c.set.project.Told(paths...)
 	if !c.contextTold {
 		c.contextTold = true
 		c.skillsTold = c.skillList()
@@ -130,8 +121,8 @@ func (c *Conversation) restoreContext(e *session.Entry) {
 // it is told again with the next prompt.
 func (c *Conversation) loseContext() {
 	c.contextTold, c.skillsTold = false, ""
-	if c.cfg.Project != nil {
-		c.cfg.Project.Forget()
+	if c.set.project != nil {
+		c.set.project.Forget()
 	}
 }
 
@@ -167,7 +158,7 @@ func (c *Conversation) skillList() string {
 
 // tellSkills tells the model that the skills have changed.
 func (c *Conversation) tellSkills() error {
-	if c.cfg.Project == nil {
+	if c.set.project == nil {
 		return nil
 	}
 	list := c.skillList()
@@ -187,7 +178,7 @@ func (c *Conversation) tellSkills() error {
 func (c *Conversation) skills() []*project.Command {
 	var list []*project.Command
 	for _, cmd := range c.projectCommands() {
-		if !cmd.NoModel && (c.cfg.Skills == nil || slices.Contains(c.cfg.Skills, cmd.Name)) {
+		if !cmd.NoModel && (c.set.skills == nil || slices.Contains(c.set.skills, cmd.Name)) {
 			list = append(list, cmd)
 		}
 	}
@@ -196,17 +187,17 @@ func (c *Conversation) skills() []*project.Command {
 
 // projectCommands returns the commands and skills of files that there are.
 func (c *Conversation) projectCommands() []*project.Command {
-	if c.cfg.Project == nil || c.cfg.NoSlashCommands {
+	if c.set.project == nil || c.cfg.NoSlashCommands {
 		return nil
 	}
-	return c.cfg.Project.Commands
+	return c.set.project.Commands
 }
 
 func (c *Conversation) projectCommand(name string) *project.Command {
-	if c.cfg.Project == nil || c.cfg.NoSlashCommands {
+	if c.set.project == nil || c.cfg.NoSlashCommands {
 		return nil
 	}
-	return c.cfg.Project.Command(name)
+	return c.set.project.Command(name)
 }
 
 // library is what the Skill tool asks. It is used by tool calls.
@@ -331,7 +322,7 @@ func (c *Conversation) shell(ctx context.Context, cmd *project.Command, command 
 		switch d.Behavior {
 		case wire.BehaviorAllow:
 			// The intent is on record before the effect.
-			err = c.record(&session.Entry{Type: "parley-shell", Fields: fields("command", command, "of", cmd.Path)})
+			err = c.rec.Record(&session.Entry{Type: "parley-shell", Fields: fields("command", command, "of", cmd.Path)})
 		case wire.BehaviorDeny:
 			err = errors.New(d.Reason)
 		default:
@@ -341,7 +332,7 @@ func (c *Conversation) shell(ctx context.Context, cmd *project.Command, command 
 	if err != nil {
 		return "", err
 	}
-	r, err := tl.Run(ctx, &tool.Call{ID: "shell_" + NewID(), Input: input, Env: c.env, Place: d.DecidedBy.Place()})
+	r, err := tl.Run(ctx, &tool.Call{ID: "shell_" + session.NewID(), Input: input, Env: c.env, Place: d.DecidedBy.Place()})
 	if err != nil {
 		return "", err
 	}
@@ -351,7 +342,8 @@ func (c *Conversation) shell(ctx context.Context, cmd *project.Command, command 
 // nestedFiles returns what the project says about files that a call touched, for the
 // model. It is called in the call's own goroutine.
 func (c *Conversation) nestedFiles(spec *tool.Spec, call *toolCall) []*project.File {
-	if c.cfg.NoInstructions {
+	v := c.view.Load()
+	if v.noInstructions || v.project == nil {
 		return nil
 	}
 	switch spec.Name {
@@ -361,7 +353,7 @@ func (c *Conversation) nestedFiles(spec *tool.Spec, call *toolCall) []*project.F
 	}
 	var found []*project.File
 	for path := range call.resolved {
-		found = append(found, c.cfg.Project.Below(path)...)
+		found = append(found, v.project.Below(path)...)
 	}
 	return found
 }
@@ -431,30 +423,30 @@ func (c *Conversation) attach(t *turn, text string) []*attachment {
 			if reason == "" {
 				reason = "a rule hides it"
 			}
-			c.emit(&wire.Informational{Content: fmt.Sprintf("@%s was not attached: %s.", m, reason), Level: "warning", UUID: NewID(), SessionID: c.id})
+			c.rec.Emit(&wire.Informational{Content: fmt.Sprintf("@%s was not attached: %s.", m, reason), Level: "warning"})
 			continue
 		}
 		a := &attachment{path: path}
 		var result *tool.Result
 		var err error
 		c.aside(func() {
-			call := &tool.Call{ID: "mention_" + NewID(), Input: mustJSON(input), Env: c.env, Resolved: resolved}
+			call := &tool.Call{ID: "mention_" + session.NewID(), Input: mustJSON(input), Env: c.env, Resolved: resolved}
 			if info.IsDir() {
 				result, err = c.listDirectory(call, path)
 			} else {
 				result, err = tl.Run(t.ctx, call)
 			}
-			if c.cfg.Project != nil && err == nil {
-				a.nested = c.cfg.Project.Below(path)
+			if c.set.project != nil && err == nil {
+				a.nested = c.set.project.Below(path)
 			}
 		})
 		if err != nil {
-			c.emit(&wire.Informational{Content: fmt.Sprintf("@%s was not attached: %v.", m, err), Level: "warning", UUID: NewID(), SessionID: c.id})
+			c.rec.Emit(&wire.Informational{Content: fmt.Sprintf("@%s was not attached: %v.", m, err), Level: "warning"})
 			continue
 		}
 		text := result.Content.String()
 		if size += len(text); size > maxMentioned {
-			c.emit(&wire.Informational{Content: fmt.Sprintf("@%s was not attached: the prompt names more than is attached at once.", m), Level: "warning", UUID: NewID(), SessionID: c.id})
+			c.rec.Emit(&wire.Informational{Content: fmt.Sprintf("@%s was not attached: the prompt names more than is attached at once.", m), Level: "warning"})
 			break
 		}
 		what := "Its contents, as Read shows them"
@@ -510,11 +502,9 @@ func (c *Conversation) listDirectory(call *tool.Call, dir string) (*tool.Result,
 // sayAttachments makes what a prompt names part of the conversation.
 func (c *Conversation) sayAttachments(list []*attachment) error {
 	for _, a := range list {
-		if err := c.record(&session.Entry{Type: "user", UUID: NewID(),
-			Message: mustJSON(map[string]any{"role": "user", "content": a.blocks}), Fields: fields("isMeta", true)}); err != nil {
+		if err := c.append(fields("isMeta", true), a.blocks...); err != nil {
 			return err
 		}
-		c.transcript.add("user", a.blocks...)
 		if len(a.nested) > 0 {
 			if err := c.tellNested(a.nested); err != nil {
 				return err
@@ -527,21 +517,22 @@ func (c *Conversation) sayAttachments(list []*attachment) error {
 // SetProject gives the conversation what was read anew. It is told with the next
 // prompt what that changes.
 func (c *Conversation) SetProject(p *project.Context) {
-	if old := c.cfg.Project; old != nil {
+	if old := c.set.project; old != nil {
 		p.Told(old.AllTold()...)
 	}
-	c.cfg.Project = p
+	c.set.project = p
+	c.publish()
 }
 
 // Project returns what the user and the project say; nil if nothing was read.
-func (c *Conversation) Project() *project.Context { return c.cfg.Project }
+func (c *Conversation) Project() *project.Context { return c.set.project }
 
 // style is the output style that counts; nil means the default.
 func (c *Conversation) style() *project.Style {
-	if c.cfg.Project == nil || c.cfg.OutputStyle == "" {
+	if c.set.project == nil || c.set.outputStyle == "" {
 		return nil
 	}
-	return c.cfg.Project.Style(c.cfg.OutputStyle)
+	return c.set.project.Style(c.set.outputStyle)
 }
 
 // OutputStyle returns the name of the output style.
@@ -555,10 +546,10 @@ func (c *Conversation) OutputStyle() string {
 // SetOutputStyle changes the output style from the next turn on; empty or "default"
 // means the default.
 func (c *Conversation) SetOutputStyle(name string) error {
-	if name != "" && name != "default" && (c.cfg.Project == nil || c.cfg.Project.Style(name) == nil) {
+	if name != "" && name != "default" && (c.set.project == nil || c.set.project.Style(name) == nil) {
 		return fmt.Errorf("there is no output style named %s", name)
 	}
-	c.cfg.OutputStyle = name
+	c.set.outputStyle = name
 	return nil
 }
 
@@ -577,12 +568,12 @@ func (c *Conversation) initContext(m *wire.Init) {
 		m.SlashCommands = append(m.SlashCommands, cmd.Name)
 	}
 	m.OutputStyle = c.OutputStyle()
-	p := c.cfg.Project
+	p := c.set.project
 	if p == nil {
 		return
 	}
 	for _, cmd := range c.projectCommands() {
-		if cmd.Skill && (c.cfg.Skills == nil || slices.Contains(c.cfg.Skills, cmd.Name)) && !cmd.NoPerson {
+		if cmd.Skill && (c.set.skills == nil || slices.Contains(c.set.skills, cmd.Name)) && !cmd.NoPerson {
 			m.Skills = append(m.Skills, cmd.Name)
 		}
 	}

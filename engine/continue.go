@@ -100,7 +100,7 @@ func (c *Conversation) abandonUnfinished() error {
 	for _, call := range u.calls {
 		_, blocks, err := messageBlocks(call.answer.Message)
 		if err == nil {
-			err = c.record(call.answer)
+			err = c.rec.Record(call.answer)
 		}
 		if err != nil {
 			return err
@@ -116,9 +116,9 @@ func (c *Conversation) continueTurn(t *turn, u *unfinishedTurn) *ending {
 	t.promptID = u.promptID
 	added := c.startSession(t)
 	c.beginServers(t)
-	c.emit(c.init(t))
+	c.rec.Emit(c.init(t))
 	for _, text := range c.notices {
-		c.emit(&wire.Informational{Content: text, Level: "warning", UUID: NewID(), SessionID: c.id})
+		c.rec.Emit(&wire.Informational{Content: text, Level: "warning"})
 	}
 	c.notices = nil
 	failed := c.awaitServers(t)

@@ -2,11 +2,9 @@ package engine
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"maps"
 	"path/filepath"
@@ -16,10 +14,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/parley-go/parley/engine/agents"
 	"github.com/parley-go/parley/engine/internal/checkpoint"
 	"github.com/parley-go/parley/engine/internal/ledger"
+	"github.com/parley-go/parley/engine/internal/recorder"
 	"github.com/parley-go/parley/engine/model/catalog"
 	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/engine/project"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/files"
 	"github.com/parley-go/parley/engine/tool/skill"
@@ -31,14 +32,12 @@ import (
 // A Conversation is one conversation. Its methods that are not documented
 // otherwise must be called from the function given to [Conversation.Do].
 type Conversation struct {
-	cfg       Config
-	host      Host
+	cfg       Config // never changes
+	rec       *recorder.Recorder
 	log       *slog.Logger
 	telemetry *telemetry.Telemetry
 	now       func() time.Time
-	id        string
-
-	publicID atomic.Pointer[string] // id, for other goroutines
+	view      atomic.Pointer[view]
 
 	calls chan func()   // run by the goroutine that owns the state
 	over  chan struct{} // closed when Run has returned
@@ -53,6 +52,8 @@ type Conversation struct {
 
 	// Everything below belongs to Run.
 
+	set        changeable
+	host       Host
 	model      catalog.Info
 	mode       wire.PermissionMode
 	modeBefore wire.PermissionMode // of plan mode
@@ -80,19 +81,14 @@ type Conversation struct {
 	primary   catalog.Info // the model that was asked for; another one may stand in for it
 	fallbacks []string     // models that were not tried in this turn
 
-	// What tools that look at many files leave out. It is read by them.
-	hidden atomic.Pointer[hiding]
-
 	// What tools work in changes between rounds, when none runs.
 	roots   []string
 	environ map[string]*string // changes that are still to be made; nil takes a variable away
 
 	unfinished  *unfinishedTurn // of the process that held the session before
 	transcript  transcript
-	parent      string // uuid of the last record of the log
 	ledger      *ledger.Ledger
-	spentBefore int64            // in nano-dollars, by processes before this one
-	owed        []*session.Entry // what requests cost, to be written with the next record
+	spentBefore int64 // in nano-dollars, by processes before this one
 
 	inbox      []*prompt
 	inputEnded bool
@@ -118,6 +114,51 @@ type Conversation struct {
 	events   []tool.Event
 }
 
+// changeable is what of a [Config] may change while the conversation runs.
+type changeable struct {
+	agents         []*agents.Definition
+	agent          *agents.Definition
+	forward        bool // see Config.ForwardSubagents
+	spare          bool // see Config.SpareBackground
+	questions      []string
+	allowBypass    bool
+	fixedAllows    bool
+	project        *project.Context
+	skills         []string
+	noInstructions bool
+	outputStyle    string
+	systemPrompt   []string
+	appendPrompt   string
+	jsonSchema     json.RawMessage
+	maxTurns       int
+	loadPart       func(part string) ([]json.RawMessage, error)
+	initExtra      map[string]json.RawMessage
+}
+
+// A view is what goroutines that do not own the conversation, such as tool calls and
+// subagents, may know of what changes. It never changes itself: the owner publishes
+// another one.
+type view struct {
+	host           Host
+	mode           wire.PermissionMode
+	policy         *policy.Policy
+	self           *narrowing
+	roots          []string
+	hiding         policy.Request // tells whether a file must not be read: roots, home and targets
+	project        *project.Context
+	noInstructions bool
+	keeper         *checkpoint.Keeper
+	forward        bool
+}
+
+// publish lets other goroutines know what the owner has changed.
+func (c *Conversation) publish() {
+	roots := slices.Clone(c.roots)
+	c.view.Store(&view{host: c.host, mode: c.mode, policy: c.policy, self: c.self, roots: roots,
+		hiding: policy.Request{Roots: roots, Home: c.env.Home, Resolved: files.Targets(c.env, nil)}, project: c.set.project, noInstructions: c.set.noInstructions,
+		keeper: c.keeper, forward: c.set.forward})
+}
+
 // A prompt is a message of the user that waits for its turn.
 type prompt struct {
 	m      *wire.User
@@ -132,14 +173,17 @@ type prompt struct {
 }
 
 // New returns a conversation. [Conversation.Run] runs it.
-func New(cfg Config, host Host) (*Conversation, error) {
+func New(cfg Config, host Host) (*Conversation, error) { return newConversation(cfg, host, nil) }
+
+// newConversation returns a conversation, which is that of a subagent unless sub is nil.
+func newConversation(cfg Config, host Host, sub *subagent) (*Conversation, error) {
 	c := &Conversation{
+		sub:       sub,
 		cfg:       cfg,
 		host:      host,
 		log:       cfg.Logger,
 		telemetry: telemetry.New(cfg.Traces, cfg.Metrics),
 		now:       cfg.Now,
-		id:        cfg.SessionID,
 		calls:     make(chan func()),
 		over:      make(chan struct{}),
 		mode:      cfg.Mode,
@@ -160,10 +204,17 @@ func New(cfg Config, host Host) (*Conversation, error) {
 	if c.now == nil {
 		c.now = time.Now
 	}
-	if c.id == "" {
-		c.id = NewID()
+	c.set = changeable{
+		agents: cfg.Agents, forward: cfg.ForwardSubagents, spare: cfg.SpareBackground, questions: cfg.Questions, allowBypass: cfg.AllowBypass,
+		fixedAllows: cfg.FixedAllows, project: cfg.Project, skills: cfg.Skills, noInstructions: cfg.NoInstructions, outputStyle: cfg.OutputStyle,
+		systemPrompt: cfg.SystemPrompt, appendPrompt: cfg.AppendSystemPrompt, jsonSchema: cfg.JSONSchema, maxTurns: cfg.MaxTurns, loadPart: cfg.LoadPart, initExtra: cfg.InitExtra,
 	}
-	c.publicID.Store(&c.id)
+	opts := recorder.Options{Place: recorder.Place{ID: cfg.SessionID, Log: cfg.Log}, Emit: host.Emit, Now: c.now, Follow: c.compaction.follow,
+		Sum: func() *session.Entry { return &session.Entry{Type: recorder.CostType, Fields: c.ledger.State()} }}
+	if sub != nil {
+		opts.Agent = sub.id
+	}
+	c.rec = recorder.New(opts)
 	if c.mode == "" {
 		c.mode = wire.ModeDefault
 	}
@@ -173,7 +224,7 @@ func New(cfg Config, host Host) (*Conversation, error) {
 	if c.env == nil {
 		c.env = &tool.Env{}
 	}
-	if cfg.Catalog == nil {
+	if c.cfg.Catalog == nil {
 		c.cfg.Catalog = catalog.New()
 	}
 	c.began = c.now()
@@ -204,13 +255,13 @@ func New(cfg Config, host Host) (*Conversation, error) {
 	}
 	c.watchTasks()
 	c.env.Model = c.consult
-	c.hide()
-	c.env.Hidden = func(path string, target *tool.Target) bool {
-		h := c.hidden.Load()
-		return h.policy.Hides(&h.request, path, target)
-	}
 	if cfg.Checkpoints {
 		c.keeper = c.newKeeper()
+	}
+	c.publish()
+	c.env.Hidden = func(path string, target *tool.Target) bool {
+		v := c.view.Load()
+		return v.policy.Hides(&v.hiding, path, target)
 	}
 	c.makePrefix()
 	if cfg.History != nil {
@@ -221,17 +272,6 @@ func New(cfg Config, host Host) (*Conversation, error) {
 	return c, nil
 }
 
-// A hiding is what is needed to tell whether a file must not be read.
-type hiding struct {
-	policy  *policy.Policy
-	request policy.Request // its roots, home and targets
-}
-
-// hide tells tools what they must not see, when the rules have changed.
-func (c *Conversation) hide() {
-	c.hidden.Store(&hiding{policy: c.policy, request: policy.Request{Roots: slices.Clone(c.roots), Home: c.env.Home, Resolved: files.Targets(c.env, nil)}})
-}
-
 // makePrefix writes the beginning of requests anew.
 func (c *Conversation) makePrefix() {
 	c.prefix = newPrefix(c.systemPrompt(), c.tools)
@@ -240,15 +280,6 @@ func (c *Conversation) makePrefix() {
 
 func unpriced(m catalog.Info) error {
 	return fmt.Errorf("the price of %s is not known, so a budget cannot be kept; name a model with a known price or leave the budget out", m.ID)
-}
-
-// NewID returns a new UUID.
-func NewID() string {
-	var b [16]byte
-	rand.Read(b[:])
-	b[6] = b[6]&0x0f | 0x40
-	b[8] = b[8]&0x3f | 0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
 func (c *Conversation) resolve(name string) catalog.Info {
@@ -272,7 +303,15 @@ func (c *Conversation) maxTokens() int64 {
 
 // ID returns the id of the session, which /clear changes. It may be called from
 // anywhere.
-func (c *Conversation) ID() string { return *c.publicID.Load() }
+func (c *Conversation) ID() string { return c.rec.ID() }
+
+// Emit sends a message to the host, with the uuid, session id and time that it lacks. It
+// may be called from anywhere.
+func (c *Conversation) Emit(m wire.Message) { c.rec.Emit(m) }
+
+// Stamp gives a message that is emitted before there is a conversation its uuid and time,
+// and the id of a session unless that is empty.
+func Stamp(m wire.Message, sessionID string) { recorder.Stamp(m, sessionID) }
 
 // Do runs f in the goroutine that owns the conversation and waits for it. It
 // reports false, and does not run f, if the conversation is over. It may be called
@@ -447,7 +486,7 @@ func (c *Conversation) Prompt(m *wire.User) {
 	}
 	p := &prompt{m: m, uuid: m.UUID}
 	if p.uuid == "" {
-		p.uuid = NewID()
+		p.uuid = session.NewID()
 	}
 	c.lifecycle(p, "queued")
 	if m.Priority == "now" && c.turn != nil {
@@ -465,14 +504,14 @@ func (c *Conversation) Seed(m *wire.Assistant) {
 		c.log.Error("what was said could not be recorded", "error", err)
 		return
 	}
-	id := NewID()
+	id := session.NewID()
 	for _, b := range m.Message.Content.All() {
 		text, ok := b.(*wire.TextBlock)
 		if !ok || text.Text == "" {
 			continue
 		}
 		said := &wire.TextBlock{Text: text.Text}
-		if err := c.record(&session.Entry{Type: "assistant", UUID: NewID(),
+		if err := c.rec.Record(&session.Entry{Type: "assistant",
 			Message: mustJSON(&wire.APIMessage{ID: id, Type: "message", Role: "assistant", Model: c.model.ID, Content: wire.Blocks(said)})}); err != nil {
 			c.log.Error("what was said could not be recorded", "error", err)
 			return
@@ -571,7 +610,8 @@ func (c *Conversation) SetMode(mode wire.PermissionMode) {
 		c.modeBefore = c.mode
 	}
 	c.mode = mode
-	c.emit(&wire.Status{PermissionMode: mode, SessionID: c.id, UUID: NewID()})
+	c.publish()
+	c.rec.Emit(&wire.Status{PermissionMode: mode})
 }
 
 // SetThinking changes how the model reasons.
@@ -579,7 +619,7 @@ func (c *Conversation) SetThinking(t Thinking) { c.thinking = t }
 
 // Apply changes the rules as the host said.
 func (c *Conversation) Apply(u *wire.PermissionUpdate) {
-	defer c.hide()
+	defer c.publish()
 	switch u.Type {
 	case wire.UpdateSetMode:
 		mode := u.Mode
@@ -588,7 +628,7 @@ func (c *Conversation) Apply(u *wire.PermissionUpdate) {
 			mode = wire.ModeDefault
 		case wire.ModeDefault, wire.ModeAcceptEdits, wire.ModePlan, wire.ModeDontAsk, wire.ModeAuto:
 		case wire.ModeBypassPermissions:
-			if !c.cfg.AllowBypass {
+			if !c.set.allowBypass {
 				return
 			}
 		default:
@@ -596,7 +636,7 @@ func (c *Conversation) Apply(u *wire.PermissionUpdate) {
 		}
 		c.SetMode(mode)
 	case wire.UpdateAddRules, wire.UpdateReplaceRules, wire.UpdateRemoveRules:
-		if c.cfg.FixedAllows && u.Behavior == wire.BehaviorAllow && u.Type != wire.UpdateRemoveRules {
+		if c.set.fixedAllows && u.Behavior == wire.BehaviorAllow && u.Type != wire.UpdateRemoveRules {
 			return // one call may be allowed, not those that follow
 		}
 		c.policy.Update(u)
@@ -648,21 +688,16 @@ type Rules struct {
 // SetRules changes the rules, for subagents that run as well.
 func (c *Conversation) SetRules(r Rules) {
 	c.policy.Replace(r.Rules, r.Keep)
-	c.cfg.AllowBypass, c.cfg.FixedAllows, c.cfg.InitExtra = r.AllowBypass, r.FixedAllows, r.InitExtra
+	c.set.allowBypass, c.set.fixedAllows, c.set.initExtra = r.AllowBypass, r.FixedAllows, r.InitExtra
 	if c.mode == wire.ModeBypassPermissions && !r.AllowBypass {
 		c.SetMode(wire.ModeDefault)
 	}
-	c.hide()
+	c.publish()
 }
 
-// Hooks calls the hooks for an event that is not of a turn. It may be called from anywhere
-// but from inside of [Conversation.Do].
-func (c *Conversation) Hooks(ctx context.Context, in wire.HookInput, subject string) (answers []HookAnswer) {
-	var host Host
-	if c.Do(func() { host = c.host }) {
-		answers = host.Hooks(ctx, in, subject, NewID())
-	}
-	return answers
+// Hooks calls the hooks for an event that is not of a turn. It may be called from anywhere.
+func (c *Conversation) Hooks(ctx context.Context, in wire.HookInput, subject string) []HookAnswer {
+	return c.view.Load().host.Hooks(ctx, in, subject, session.NewID())
 }
 
 // TranscriptPath is where the session is kept, as hooks are told; it may be empty.
@@ -716,67 +751,19 @@ func (c *Conversation) findTool(name string) tool.Tool {
 	return nil
 }
 
-func (c *Conversation) emit(m wire.Message) { c.host.Emit(m) }
-
 func (c *Conversation) lifecycle(p *prompt, state string) {
 	if p.m.UUID != "" {
-		c.emit(&wire.CommandLifecycle{CommandUUID: p.m.UUID, State: state, UUID: NewID(), SessionID: c.id})
+		c.rec.Emit(&wire.CommandLifecycle{CommandUUID: p.m.UUID, State: state})
 	}
 }
 
 func (c *Conversation) state(state string) {
 	if c.cfg.States {
-		c.emit(&wire.SessionStateChanged{State: state, SDKHostOnly: true, UUID: NewID(), SessionID: c.id})
+		c.rec.Emit(&wire.SessionStateChanged{State: state, SDKHostOnly: true})
 	}
-}
-
-// stamp is a time as the protocol writes it.
-func (c *Conversation) stamp() string { return c.now().UTC().Format("2006-01-02T15:04:05.000Z") }
-
-// record writes entries to the session's log. A log that cannot be written ends
-// the turn: what is not in it did not happen.
-func (c *Conversation) record(entries ...*session.Entry) error {
-	for _, e := range entries {
-		if e.UUID != "" {
-			c.compaction.follow(e)
-		}
-	}
-	if c.cfg.Log == nil {
-		return nil
-	}
-	if len(c.owed) > 0 {
-		entries = append(c.settleOwed(entries), entries...)
-	}
-	for _, e := range entries {
-		e.Time = c.now()
-		if e.UUID != "" {
-			e.ParentUUID = c.parent
-			c.parent = e.UUID
-		}
-		if c.sub != nil {
-			if e.Fields == nil {
-				e.Fields = map[string]json.RawMessage{}
-			}
-			e.Fields["isSidechain"] = json.RawMessage("true")
-			e.Fields["agentId"] = mustJSON(c.sub.id)
-		}
-	}
-	if err := c.cfg.Log.Append(entries...); err != nil {
-		return unwritten(err)
-	}
-	return nil
-}
-
-// unwritten says that the log does not take what happened, and what can be done.
-func unwritten(err error) error {
-	if file := new(fs.PathError); errors.As(err, &file) {
-		return fmt.Errorf("%w: %w. Make room, or keep no session with --no-session-persistence", errUnwritten, file)
-	}
-	return fmt.Errorf("%w: %w", errUnwritten, err)
 }
 
 var (
-	errUnwritten   = errors.New("the session cannot be written")
 	errInterrupted = errors.New("interrupted by the user")
 	errSpent       = errors.New("the budget is spent")
 	errSuperseded  = errors.New("another prompt came first")

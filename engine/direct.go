@@ -11,6 +11,7 @@ import (
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/files"
+	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -25,7 +26,7 @@ func (c *Conversation) Call(ctx context.Context, name string, input json.RawMess
 	if _, form := tl.(*structuredOutput); form {
 		tl = nil
 	}
-	b := &block{id: "toolu_" + NewID(), name: name, input: input}
+	b := &block{id: "toolu_" + session.NewID(), name: name, input: input}
 	call := &toolCall{block: b, began: c.now(), readOnly: tl != nil && tl.Spec().ReadOnly}
 	if m, ok := tl.(*mcp.Tool); ok {
 		call.server = m.Server()
@@ -36,7 +37,7 @@ func (c *Conversation) Call(ctx context.Context, name string, input json.RawMess
 			result = tool.Failed(fmt.Errorf("the tool failed in an unexpected way: %v", p))
 		}
 	}()
-	return c.runCall(ctx, &turn{ctx: ctx, promptID: NewID()}, call, tl).result
+	return c.runCall(ctx, &turn{ctx: ctx, promptID: session.NewID()}, call, tl).result
 }
 
 // Allowed says whether the rules and the mode let a call run without anybody being

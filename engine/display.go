@@ -1,6 +1,8 @@
 package engine
 
-import "github.com/parley-go/parley/wire"
+import (
+	"github.com/parley-go/parley/wire"
+)
 
 // display lets hooks say how a text of the model is shown: in the line m that tells it,
 // and in the result. The model's own history and the session keep the text as it is, and
@@ -10,7 +12,7 @@ func (c *Conversation) display(t *turn, b *block, m *wire.Assistant) {
 	if c.sub != nil || b.kind != "text" || b.text.Len() == 0 {
 		return
 	}
-	in := &wire.MessageDisplayInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID,
+	in := &wire.MessageDisplayInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID,
 		TurnID: t.id, MessageID: m.UUID, Final: true, Delta: b.text.String()}
 	answers := c.runHooks(t, in, "", m.UUID+"-0")
 	c.foldHooks("MessageDisplay", answers)

@@ -17,21 +17,15 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-func (c *Conversation) logPath() string {
-	log := c.root().cfg.Log
-	if log == nil {
-		return ""
-	}
-	return log.Path()
-}
+func (c *Conversation) logPath() string { return c.root().rec.Place().Path() }
 
 // hookSays tells the user what a hook says.
 func (c *Conversation) hookSays(name string, out *wire.HookOutput) wire.Message {
-	return &wire.Informational{Content: name + " says: " + out.SystemMessage, Level: "notice", UUID: NewID(), SessionID: c.id}
+	return &wire.Informational{Content: name + " says: " + out.SystemMessage, Level: "notice"}
 }
 
 func (c *Conversation) hookFailed(name string, err error) wire.Message {
-	return &wire.Informational{Content: fmt.Sprintf("%s hook failed: %v", name, err), Level: "warning", Tag: "hook_callback_failed", UUID: NewID(), SessionID: c.id}
+	return &wire.Informational{Content: fmt.Sprintf("%s hook failed: %v", name, err), Level: "warning", Tag: "hook_callback_failed"}
 }
 
 // promptHooks runs the hooks for a prompt. It is called by the owner of the
@@ -41,8 +35,8 @@ func (c *Conversation) promptHooks(t *turn, p *prompt) (more []string, blocked b
 		return nil, false, "" // nobody wrote it
 	}
 	text := p.m.Message.Content.String()
-	in := &wire.UserPromptSubmitInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: c.mode, Prompt: text}
-	answers := c.runHooks(t, in, "", NewID())
+	in := &wire.UserPromptSubmitInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: c.mode, Prompt: text}
+	answers := c.runHooks(t, in, "", session.NewID())
 	if t.ctx.Err() != nil {
 		return nil, false, "" // the turn is over
 	}
@@ -51,14 +45,14 @@ func (c *Conversation) promptHooks(t *turn, p *prompt) (more []string, blocked b
 			if a.Block || a.Ask { // there is nobody to ask about a prompt
 				return nil, true, fmt.Sprintf("a hook failed: %v", a.Err)
 			}
-			c.emit(c.hookFailed("UserPromptSubmit", a.Err))
+			c.rec.Emit(c.hookFailed("UserPromptSubmit", a.Err))
 			continue
 		}
 		if a.Output == nil {
 			continue
 		}
 		if a.Output.SystemMessage != "" {
-			c.emit(c.hookSays("UserPromptSubmit", a.Output))
+			c.rec.Emit(c.hookSays("UserPromptSubmit", a.Output))
 		}
 		said, _ := specific[*wire.UserPromptSubmitOutput](a)
 		if a.Output.Decision == wire.DecisionBlock || a.Output.Continue != nil && !*a.Output.Continue {
@@ -81,7 +75,7 @@ func (c *Conversation) promptHooks(t *turn, p *prompt) (more []string, blocked b
 // runHooks calls hooks from the goroutine that owns the conversation.
 func (c *Conversation) runHooks(t *turn, in wire.HookInput, subject, id string) []HookAnswer {
 	answers := make(chan []HookAnswer, 1)
-	go func() { answers <- c.host.Hooks(t.ctx, in, subject, id) }()
+	go func() { answers <- c.view.Load().host.Hooks(t.ctx, in, subject, id) }()
 	for {
 		select {
 		case a := <-answers:
@@ -97,16 +91,16 @@ func (c *Conversation) runHooks(t *turn, in wire.HookInput, subject, id string) 
 // stopHooks asks whether the turn may end. more is why not; added is what the model is to
 // know before it does, and goes on for.
 func (c *Conversation) stopHooks(t *turn) (more string, added []string, stopped bool) {
-	in := &wire.StopInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: c.mode,
+	in := &wire.StopInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: c.mode,
 		StopHookActive: t.stops > 0, LastAssistantMessage: t.lastText, BackgroundTasks: c.hookTasks(), SessionCrons: []*wire.HookCron{}}
-	for _, a := range c.runHooks(t, in, "", NewID()) {
+	for _, a := range c.runHooks(t, in, "", session.NewID()) {
 		switch {
 		case a.Err != nil:
-			c.emit(c.hookFailed("Stop", a.Err))
+			c.rec.Emit(c.hookFailed("Stop", a.Err))
 		case a.Output == nil:
 		default:
 			if a.Output.SystemMessage != "" {
-				c.emit(c.hookSays("Stop", a.Output))
+				c.rec.Emit(c.hookSays("Stop", a.Output))
 			}
 			if a.Output.Continue != nil && !*a.Output.Continue {
 				return "", nil, true
@@ -164,9 +158,9 @@ func (c *Conversation) preToolHooks(ctx context.Context, t *turn, call *toolCall
 	var v hookVerdict
 	var mode wire.PermissionMode
 	c.Do(func() { mode = c.mode })
-	in := &wire.PreToolUseInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: mode,
+	in := &wire.PreToolUseInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: mode,
 		ToolName: spec.Name, ToolInput: *input, ToolUseID: call.block.id, MCPServer: call.server}
-	for _, a := range c.host.Hooks(ctx, in, spec.Name, call.block.id) {
+	for _, a := range c.view.Load().host.Hooks(ctx, in, spec.Name, call.block.id) {
 		name := "PreToolUse:" + spec.Name
 		noted := note(wire.EventPreToolUse, a)
 		if o, ok := specific[*wire.PreToolUseOutput](a); ok {
@@ -266,14 +260,14 @@ func (c *Conversation) askAround(ctx context.Context, t *turn, call *toolCall, q
 	var asked chan answer
 	questioned := make(chan struct{}) // closed when the host is asked
 	sent := sync.OnceFunc(func() { close(questioned) })
-	if !c.cfg.NoPrompts && c.host.CanAsk() {
+	if !c.cfg.NoPrompts && c.view.Load().host.CanAsk() {
 		c.Do(func() { c.state("requires_action") })
 		defer c.Do(func() { c.state("running") })
 		asked = make(chan answer, 1)
 		go c.notifyHooks(ctx, t, q, mode)
 		go func() {
 			defer sent()
-			r, err := c.host.Ask(ctx, q, sent)
+			r, err := c.view.Load().host.Ask(ctx, q, sent)
 			asked <- answer{r, err}
 		}()
 	} else {
@@ -282,9 +276,9 @@ func (c *Conversation) askAround(ctx context.Context, t *turn, call *toolCall, q
 	hooked := make(chan []HookAnswer, 1)
 	go func() {
 		<-questioned // the host is asked first
-		in := &wire.PermissionRequestInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: mode,
+		in := &wire.PermissionRequestInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: mode,
 			ToolName: q.ToolName, ToolInput: q.Input, PermissionSuggestions: q.PermissionSuggestions, MCPServer: call.server}
-		hooked <- c.host.Hooks(ctx, in, q.ToolName, q.ToolUseID)
+		hooked <- c.view.Load().host.Hooks(ctx, in, q.ToolName, q.ToolUseID)
 	}()
 	var host *answer
 	for {
@@ -315,9 +309,9 @@ func (c *Conversation) askAround(ctx context.Context, t *turn, call *toolCall, q
 
 // notifyHooks tells hooks that a person should look: somebody is asked about a call.
 func (c *Conversation) notifyHooks(ctx context.Context, t *turn, q *wire.CanUseTool, mode wire.PermissionMode) {
-	in := &wire.NotificationInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: mode,
+	in := &wire.NotificationInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: mode,
 		Message: "The agent needs permission to use " + q.ToolName, Title: "Permission needed", NotificationType: "permission_prompt"}
-	answers := c.host.Hooks(context.WithoutCancel(ctx), in, in.NotificationType, NewID())
+	answers := c.view.Load().host.Hooks(context.WithoutCancel(ctx), in, in.NotificationType, session.NewID())
 	c.Do(func() { c.TellHooks("Notification", answers) })
 }
 
@@ -351,7 +345,7 @@ func (c *Conversation) Fits(text, name string, input json.RawMessage) bool {
 func (c *Conversation) SwitchInput(name, source string) (*wire.PreModelSwitchInput, bool) {
 	next := c.resolve(name)
 	usage := c.Context()
-	return &wire.PreModelSwitchInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PermissionMode: c.mode,
+	return &wire.PreModelSwitchInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PermissionMode: c.mode,
 		FromModel: c.model.ID, ToModel: next.ID, RequestedModel: name, Source: source,
 		ContextTokens: int64(usage.System + usage.Tools + usage.Messages), PromptCacheWarm: c.lastUsage != nil, CacheTTL: "5m", Pricing: "catalog"}, next.ID != c.model.ID
 }
@@ -397,7 +391,7 @@ func (c *Conversation) foldRequest(q *wire.CanUseTool, answers []HookAnswer, out
 
 // receipt records a decision about a call and who made it.
 func (c *Conversation) receipt(call *toolCall, d policy.Decision, out *outcome, by string, allowed bool) {
-	if c.cfg.Log == nil {
+	if c.rec.Place().Log == nil {
 		return
 	}
 	r := d.Receipt()
@@ -426,10 +420,10 @@ func (c *Conversation) receipt(call *toolCall, d policy.Decision, out *outcome, 
 	// Nothing happens because of it but that files are read, if at all. The result of the
 	// call comes behind it, and the disk is waited for then.
 	e.Hasty = !allowed || !slices.ContainsFunc(r.Access, func(a tool.Access) bool { return a.Kind != tool.Read })
-	if err := c.cfg.Log.Append(e); err != nil {
+	if err := c.rec.Place().Append(e); err != nil {
 		c.log.Error("a decision could not be recorded", "error", err)
 		out.before = append(out.before, &wire.Informational{Content: fmt.Sprintf("The decision about %s could not be recorded: %v", call.block.name, err),
-			Level: "warning", UUID: NewID(), SessionID: c.id})
+			Level: "warning"})
 	}
 }
 
@@ -444,7 +438,7 @@ func reasonOf(out *outcome) string {
 // batchHooks runs the hooks after all calls of an answer. It returns what they tell
 // the model, and whether the turn ends.
 func (c *Conversation) batchHooks(t *turn, run *toolRun) (more []string, stop bool) {
-	in := &wire.PostToolBatchInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: c.mode}
+	in := &wire.PostToolBatchInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: c.mode}
 	for _, call := range run.calls {
 		if call.out == nil {
 			continue
@@ -452,7 +446,7 @@ func (c *Conversation) batchHooks(t *turn, run *toolRun) (more []string, stop bo
 		in.ToolCalls = append(in.ToolCalls, &wire.HookToolCall{ToolName: call.block.name, ToolInput: orEmpty(call.block.input), ToolUseID: call.block.id,
 			ToolResponse: mustJSON(call.out.result.Content.String())})
 	}
-	return c.foldHooks("PostToolBatch", c.runHooks(t, in, "", NewID()))
+	return c.foldHooks("PostToolBatch", c.runHooks(t, in, "", session.NewID()))
 }
 
 // foldHooks tells what hooks say that decide nothing, and returns what they tell the
@@ -461,14 +455,14 @@ func (c *Conversation) batchHooks(t *turn, run *toolRun) (more []string, stop bo
 func (c *Conversation) foldHooks(name string, answers []HookAnswer) (more []string, stop bool) {
 	for _, a := range answers {
 		if a.Err != nil {
-			c.emit(c.hookFailed(name, a.Err))
+			c.rec.Emit(c.hookFailed(name, a.Err))
 			continue
 		}
 		if a.Output == nil {
 			continue
 		}
 		if a.Output.SystemMessage != "" {
-			c.emit(c.hookSays(name, a.Output))
+			c.rec.Emit(c.hookSays(name, a.Output))
 		}
 		stop = stop || a.Output.Continue != nil && !*a.Output.Continue
 		if a.Output.Decision == wire.DecisionBlock {
@@ -484,7 +478,7 @@ func (c *Conversation) foldHooks(name string, answers []HookAnswer) (more []stri
 // remarkHooks tells hooks of something that has happened because of a call. They can say
 // something about it, and change nothing.
 func (c *Conversation) remarkHooks(ctx context.Context, in wire.HookInput, subject string, out *outcome) {
-	for _, a := range c.host.Hooks(ctx, in, subject, NewID()) {
+	for _, a := range c.view.Load().host.Hooks(ctx, in, subject, session.NewID()) {
 		switch {
 		case a.Err != nil:
 			out.before = append(out.before, c.hookFailed(string(in.Event()), a.Err))
@@ -509,7 +503,7 @@ func (c *Conversation) instructionsInput(f *project.File, reason string) *wire.I
 	if f.From != "" {
 		reason = "include"
 	}
-	return &wire.InstructionsLoadedInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), FilePath: f.Path, MemoryType: kind, LoadReason: reason, ParentFilePath: f.From}
+	return &wire.InstructionsLoadedInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), FilePath: f.Path, MemoryType: kind, LoadReason: reason, ParentFilePath: f.From}
 }
 
 // SwitchRefused returns why hooks do not let the model be another one, or nil.
@@ -564,8 +558,8 @@ func (c *Conversation) startSession(t *turn) []string {
 		source = "resume"
 	}
 	if c.cfg.Setup != "" {
-		in := &wire.SetupInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), Trigger: c.cfg.Setup}
-		more, _ := c.foldHooks("Setup:"+in.Trigger, c.runHooks(t, in, in.Trigger, NewID()))
+		in := &wire.SetupInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), Trigger: c.cfg.Setup}
+		more, _ := c.foldHooks("Setup:"+in.Trigger, c.runHooks(t, in, in.Trigger, session.NewID()))
 		begun = append(begun, more...)
 	}
 	return append(begun, c.sessionHooks(t, source)...)
@@ -574,8 +568,8 @@ func (c *Conversation) startSession(t *turn) []string {
 // sessionHooks runs the hooks for the start of a session, or for what is like one, and
 // returns what they tell the model.
 func (c *Conversation) sessionHooks(t *turn, source string) []string {
-	in := &wire.SessionStartInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), Source: source, Model: c.model.ID}
-	answers := c.runHooks(t, in, source, NewID())
+	in := &wire.SessionStartInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), Source: source, Model: c.model.ID}
+	answers := c.runHooks(t, in, source, session.NewID())
 	more, _ := c.foldHooks("SessionStart:"+source, answers)
 	for _, a := range answers {
 		o, ok := specific[*wire.SessionStartOutput](a)
@@ -585,7 +579,7 @@ func (c *Conversation) sessionHooks(t *turn, source string) []string {
 		if o.SessionTitle != "" {
 			c.Rename(o.SessionTitle)
 		}
-		if o.ReloadSkills && c.cfg.Project != nil && c.cfg.ReadProject != nil {
+		if o.ReloadSkills && c.set.project != nil && c.cfg.ReadProject != nil {
 			c.SetProject(c.cfg.ReadProject()) // the hook may have written it
 		}
 		if o.InitialUserMessage != "" {
@@ -614,11 +608,11 @@ func (c *Conversation) endSession() {
 	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), sessionEnd, errors.New("the session has ended"))
 	defer cancel()
-	c.foldHooks("SessionEnd", c.host.Hooks(ctx, c.endInput("other"), "other", NewID()))
+	c.foldHooks("SessionEnd", c.view.Load().host.Hooks(ctx, c.endInput("other"), "other", session.NewID()))
 }
 
 func (c *Conversation) endInput(reason string) *wire.SessionEndInput {
-	return &wire.SessionEndInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), Reason: reason}
+	return &wire.SessionEndInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), Reason: reason}
 }
 
 // sessionEnd is how long the hooks for the end of a session have.
@@ -652,9 +646,9 @@ func replaced(was *tool.Result, updated json.RawMessage) *tool.Result {
 func (c *Conversation) deniedHooks(ctx context.Context, t *turn, call *toolCall, name string, input json.RawMessage, out *outcome) {
 	var mode wire.PermissionMode
 	c.Do(func() { mode = c.mode })
-	in := &wire.PermissionDeniedInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: mode,
+	in := &wire.PermissionDeniedInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: mode,
 		ToolName: name, ToolInput: input, ToolUseID: call.block.id, Reason: out.result.Content.String(), MCPServer: call.server}
-	for _, a := range c.host.Hooks(ctx, in, name, call.block.id) {
+	for _, a := range c.view.Load().host.Hooks(ctx, in, name, call.block.id) {
 		switch {
 		case a.Err != nil:
 			out.before = append(out.before, c.hookFailed("PermissionDenied:"+name, a.Err))
@@ -672,19 +666,19 @@ func (c *Conversation) deniedHooks(ctx context.Context, t *turn, call *toolCall,
 
 // failureHooks tells hooks that the turn ends because the model did not answer.
 func (c *Conversation) failureHooks(t *turn, code wire.AssistantError, details string) {
-	in := &wire.StopFailureInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: c.mode,
+	in := &wire.StopFailureInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: c.mode,
 		Error: code, ErrorDetails: details, LastAssistantMessage: t.lastText}
-	c.foldHooks("StopFailure", c.runHooks(t, in, string(code), NewID()))
+	c.foldHooks("StopFailure", c.runHooks(t, in, string(code), session.NewID()))
 }
 
 // expansionHooks tells hooks that a command becomes a prompt. One may object.
 func (c *Conversation) expansionHooks(t *turn, p *prompt, cmd *slashCommand) (more []string, blocked bool, reason string) {
-	in := &wire.UserPromptExpansionInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: c.mode,
+	in := &wire.UserPromptExpansionInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: c.mode,
 		ExpansionType: "slash_command", CommandName: cmd.name, CommandArgs: cmd.args, Prompt: p.m.Message.Content.String()}
 	if cmd.from != nil {
 		in.ExpansionType = "mcp_prompt"
 	}
-	answers := c.runHooks(t, in, cmd.name, NewID())
+	answers := c.runHooks(t, in, cmd.name, session.NewID())
 	for _, a := range answers {
 		if a.Err != nil && (a.Block || a.Ask) { // there is nobody to ask about a prompt
 			return nil, true, fmt.Sprintf("a hook failed: %v", a.Err)
@@ -705,13 +699,13 @@ func (c *Conversation) postToolHooks(ctx context.Context, t *turn, call *toolCal
 	name := "PostToolUse:" + spec.Name
 	if out.result.IsError {
 		name = "PostToolUseFailure:" + spec.Name
-		in = &wire.PostToolUseFailureInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: mode,
+		in = &wire.PostToolUseFailureInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: mode,
 			ToolName: spec.Name, ToolInput: input, ToolUseID: call.block.id, Error: out.result.Content.String(), DurationMS: took.Milliseconds(), MCPServer: call.server}
 	} else {
-		in = &wire.PostToolUseInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: mode,
+		in = &wire.PostToolUseInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: mode,
 			ToolName: spec.Name, ToolInput: input, ToolResponse: mustJSON(out.result.Structured), ToolUseID: call.block.id, DurationMS: took.Milliseconds(), MCPServer: call.server}
 	}
-	for _, a := range c.host.Hooks(ctx, in, spec.Name, call.block.id) {
+	for _, a := range c.view.Load().host.Hooks(ctx, in, spec.Name, call.block.id) {
 		if a.Err != nil {
 			out.before = append(out.before, c.hookFailed(name, a.Err))
 			continue

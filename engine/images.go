@@ -84,7 +84,7 @@ func fitPicture(img *wire.ImageBlock) (wire.Block, error) {
 
 // tellLeftOut tells that something does not become part of the conversation.
 func (c *Conversation) tellLeftOut(text string) {
-	c.emit(&wire.Informational{Content: text, Level: "warning", Tag: "content_quarantined", UUID: NewID(), SessionID: c.id})
+	c.rec.Emit(&wire.Informational{Content: text, Level: "warning", Tag: "content_quarantined"})
 }
 
 // quarantineType is the type of the record that says which blocks the API refused,
@@ -123,7 +123,7 @@ func (c *Conversation) quarantine(e *model.Error) bool {
 	if took == 0 {
 		return false
 	}
-	if err := c.record(&session.Entry{Type: quarantineType, Fields: fields("blocks", c.quarantined)}); err != nil {
+	if err := c.rec.Record(&session.Entry{Type: quarantineType, Fields: fields("blocks", c.quarantined)}); err != nil {
 		c.log.Error("what the API refused could not be recorded", "error", err)
 	}
 	c.tellLeftOut(fmt.Sprintf("The API refused a picture or document, which was taken out of the conversation: %s", clip(e.Message, 300)))

@@ -32,7 +32,7 @@ func (c *Conversation) become(def *agents.Definition) error {
 		c.effort = def.Effort
 	}
 	if def.MaxTurns > 0 {
-		c.cfg.MaxTurns = def.MaxTurns
+		c.set.maxTurns = def.MaxTurns
 	}
 	if c.cfg.AgentParts != nil {
 		parts, err := c.cfg.AgentParts(def)
@@ -47,8 +47,8 @@ func (c *Conversation) become(def *agents.Definition) error {
 			c.host = agentHost{c.host, parts}
 		}
 	}
-	c.cfg.Agent, c.self, c.keeps = def, &n, n.keeps
-	c.cfg.NoInstructions = c.cfg.NoInstructions || def.OmitContext
+	c.set.agent, c.self, c.keeps = def, &n, n.keeps
+	c.set.noInstructions = c.set.noInstructions || def.OmitContext
 	c.mode = narrowest(c.mode, def.Mode)
 	c.tools = slices.DeleteFunc(slices.Clone(c.tools), func(t tool.Tool) bool {
 		switch t.(type) {
@@ -60,7 +60,7 @@ func (c *Conversation) become(def *agents.Definition) error {
 		return !n.keeps(t)
 	})
 	c.offered = 0
-	c.setAgents(c.cfg.Agents)
+	c.setAgents(c.set.agents)
 	return nil
 }
 
@@ -95,7 +95,7 @@ func (c *Conversation) rules() *policy.Policy {
 
 // beginAgent adds to the first prompt what its agent begins with.
 func (c *Conversation) beginAgent(t *turn, p *prompt) (added []string) {
-	def := c.cfg.Agent
+	def := c.set.agent
 	if def == nil || c.sub != nil || c.begun || c.cfg.History != nil {
 		return nil
 	}
@@ -117,7 +117,7 @@ func (c *Conversation) preload(ctx context.Context, def *agents.Definition, insi
 	for _, name := range def.Skills {
 		var cmd *project.Command
 		inside(func() {
-			if cmd = c.projectCommand(name); cmd != nil && c.cfg.Skills != nil && !slices.Contains(c.cfg.Skills, cmd.Name) {
+			if cmd = c.projectCommand(name); cmd != nil && c.set.skills != nil && !slices.Contains(c.set.skills, cmd.Name) {
 				cmd = nil
 			}
 		})

@@ -20,29 +20,12 @@ func (c *Conversation) book(a *answer, model, purpose string) {
 		add = c.ledger.AddBeside
 	}
 	cost := add(a.requestID, model, &a.usage)
-	if c.cfg.Log == nil {
-		return
-	}
-	f := fields("id", NewID(), "requestId", a.requestID, "model", model, "purpose", purpose, "usage", &a.usage, "costNanos", cost.Nanos)
+	f := fields("id", session.NewID(), "requestId", a.requestID, "model", model, "purpose", purpose, "usage", &a.usage, "costNanos", cost.Nanos)
 	if cost.Unknown {
 		f["costUnknown"] = mustJSON(true)
 	}
 	if c.sub != nil {
 		f["agentType"] = mustJSON(c.sub.def.Name)
 	}
-	c.owed = append(c.owed, &session.Entry{Type: requestType, Fields: f})
-}
-
-// settleOwed returns the records of requests that are not written yet, and the sum of
-// all, so that they are written together with others. The sum is not among them if the
-// others have it.
-func (c *Conversation) settleOwed(others []*session.Entry) []*session.Entry {
-	owed := c.owed
-	c.owed = nil
-	for _, e := range others {
-		if e.Type == "cost-state" {
-			return owed
-		}
-	}
-	return append(owed, &session.Entry{Type: "cost-state", Fields: c.ledger.State()})
+	c.rec.Owe(&session.Entry{Type: requestType, Fields: f})
 }

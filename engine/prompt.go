@@ -1,6 +1,8 @@
 package engine
 
-import _ "embed"
+import (
+	_ "embed"
+)
 
 // basePrompt is our own system prompt.
 //

@@ -99,7 +99,7 @@ func (c *Conversation) prune(below int64) bool {
 	for _, id := range ids {
 		all[id] = true
 	}
-	if err := c.record(&session.Entry{Type: prunedType, Fields: fields("toolUseIds", sortedKeys(all))}); err != nil {
+	if err := c.rec.Record(&session.Entry{Type: prunedType, Fields: fields("toolUseIds", sortedKeys(all))}); err != nil {
 		c.log.Error("that results were taken out could not be recorded", "error", err)
 		return false
 	}

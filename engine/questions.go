@@ -31,7 +31,7 @@ func QuestionTools() []string { return []string{"AskUserQuestion", "EnterPlanMod
 // questionTools returns those of them that the conversation has.
 func (c *Conversation) questionTools() []tool.Tool {
 	all := []tool.Tool{&askUser{}, &enterPlan{c: c}, &exitPlan{c: c}}
-	return slices.DeleteFunc(all, func(t tool.Tool) bool { return !slices.Contains(c.cfg.Questions, t.Spec().Name) })
+	return slices.DeleteFunc(all, func(t tool.Tool) bool { return !slices.Contains(c.set.questions, t.Spec().Name) })
 }
 
 // interactive reports whether a tool is itself a question: it is always put to the

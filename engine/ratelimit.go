@@ -37,7 +37,7 @@ func (c *Conversation) tellLimits(status int, h http.Header, retryAfter time.Dur
 		}
 	}
 	c.limits = info
-	c.emit(&wire.RateLimitEvent{Info: *info, SessionID: c.id, UUID: NewID()})
+	c.rec.Emit(&wire.RateLimitEvent{Info: *info})
 }
 
 // nearLimit is the part of a limit from which on there is a warning.

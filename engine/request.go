@@ -206,7 +206,7 @@ func (c *Conversation) bodyOf(t *transcript, noTools bool) []byte {
 	}
 	b = append(b, `,"messages":`...)
 	b = t.appendMessages(b)
-	member("metadata", mustJSON(map[string]string{"user_id": "parley_" + c.id}))
+	member("metadata", mustJSON(map[string]string{"user_id": "parley_" + c.rec.ID()}))
 	b = append(b, `,"stream":true}`...)
 	return b
 }

@@ -50,7 +50,7 @@ func (c *Conversation) restore(h *session.History) error {
 		}
 		if e.UUID != "" {
 			c.compaction.follow(e)
-			c.parent = e.UUID
+			c.rec.Resume(e.UUID)
 			if e.Type == "user" && e.Fields["promptId"] != nil {
 				c.uuids[e.UUID] = true
 			}
@@ -87,10 +87,8 @@ func (c *Conversation) restore(h *session.History) error {
 		}
 	}
 	c.measured = size.measure
-	if len(added) > 0 && c.cfg.Log != nil {
-		if err := c.cfg.Log.Append(added...); err != nil {
-			return fmt.Errorf("the session cannot be written: %w", err)
-		}
+	if err := c.rec.Place().Append(added...); err != nil {
+		return err
 	}
 	if e := h.Latest["cost-state"]; e != nil {
 		if err := c.ledger.Restore(e.Fields); err != nil {
@@ -185,7 +183,7 @@ func (c *Conversation) keepPrompt() error {
 	if c.kept.tools != nil {
 		f["tools"] = c.kept.tools
 	}
-	return c.record(&session.Entry{Type: prefixType, Fields: f})
+	return c.rec.Record(&session.Entry{Type: prefixType, Fields: f})
 }
 
 // keyOfTools tells which tools there are. What our own say of themselves may differ

@@ -11,18 +11,19 @@ import (
 
 	"github.com/parley-go/parley/engine/internal/ledger"
 	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 
 // init tells what the agent is and has, at the beginning of a turn.
 func (c *Conversation) init(t *turn) *wire.Init {
 	m := &wire.Init{
-		Cwd: c.env.Cwd(), SessionID: c.id, Tools: wire.Names(c.ToolNames()), MCPServers: c.initServers(),
+		Cwd: c.env.Cwd(), Tools: wire.Names(c.ToolNames()), MCPServers: c.initServers(),
 		Model: c.model.ID, PermissionMode: c.mode, SlashCommands: wire.Names{}, APIKeySource: c.cfg.APIKeySource,
 		ClaudeCodeVersion: c.cfg.Version, OutputStyle: "default", Agents: wire.Names(c.agentNames()), Skills: wire.Names{},
-		Plugins: []*wire.InitPlugin{}, Capabilities: Capabilities(), UUID: NewID(),
+		Plugins: []*wire.InitPlugin{}, Capabilities: Capabilities(),
 		TerminalSlashCommands: wire.Names{}, AdditionalDirectories: []string{}, ViewMode: "default",
-		FastModeState: "off", FastModeDisabledReason: "sdk_opt_in_required", Timestamp: c.stamp(),
+		FastModeState: "off", FastModeDisabledReason: "sdk_opt_in_required",
 	}
 	if len(c.roots) > 0 {
 		m.OriginalCwd = c.roots[0]
@@ -40,7 +41,7 @@ func (c *Conversation) init(t *turn) *wire.Init {
 		m.Extra["sandbox"] = mustJSON(c.env.Sandbox.Report())
 	}
 	c.initContext(m)
-	maps.Copy(m.Extra, c.cfg.InitExtra)
+	maps.Copy(m.Extra, c.set.initExtra)
 	if unseen := c.unseen(); len(unseen) > 0 {
 		m.Extra["callback_never_sees"] = mustJSON(unseen)
 	}
@@ -53,7 +54,7 @@ func (c *Conversation) init(t *turn) *wire.Init {
 // unseen returns the tools whose calls the host's permission callback is never asked
 // about, because a rule or the mode decides all of them.
 func (c *Conversation) unseen() []string {
-	if c.cfg.NoPrompts || !c.host.CanAsk() {
+	if c.cfg.NoPrompts || !c.view.Load().host.CanAsk() {
 		return nil // nobody is asked about anything
 	}
 	rules := c.policy.Rules()
@@ -103,7 +104,7 @@ func (c *Conversation) result(t *turn, end *ending) *wire.Result {
 	stops, index, queued := t.refusals, c.results, len(c.inbox)
 	usage := c.ledger.TurnUsage()
 	r := &wire.Result{
-		Subtype: "success", IsError: end.isError, SessionID: c.id, UUID: NewID(),
+		Subtype: "success", IsError: end.isError,
 		TerminalReason: end.reason, StopReason: t.stopReason, NumTurns: 1 + t.userLines, ResultIndex: &index,
 		DurationMS: c.now().Sub(t.began).Milliseconds(), DurationAPIMS: t.apiTime.Milliseconds(),
 		TotalCostUSD: c.ledger.TotalUSD(), Usage: usage, ModelUsage: c.ledger.ModelUsage(),
@@ -112,7 +113,7 @@ func (c *Conversation) result(t *turn, end *ending) *wire.Result {
 		APIErrorStatus: end.status, APIErrorType: end.apiType, APIError: end.apiError,
 		QueuedTurnCount: &queued, UserMessageUUID: firstOf(ids), UserMessageUUIDs: ids,
 		FastModeState: "off", FastModeDisabledReason: "sdk_opt_in_required", SafetyStops: &stops,
-		SubagentStats: c.root().stats.json(), Timestamp: c.stamp(), Origin: t.prompts[0].origin,
+		SubagentStats: c.root().stats.json(), Origin: t.prompts[0].origin,
 	}
 	if r.PermissionDenials == nil {
 		r.PermissionDenials = []*wire.PermissionDenial{}
@@ -164,13 +165,13 @@ func (c *Conversation) synthetic(text string, e syntheticError) *wire.Assistant 
 		stop = "stop_sequence"
 	}
 	m := &wire.Assistant{
-		Message: wire.APIMessage{ID: NewID(), Type: "message", Role: "assistant", Model: "<synthetic>",
+		Message: wire.APIMessage{ID: session.NewID(), Type: "message", Role: "assistant", Model: "<synthetic>",
 			Content: wire.Blocks(&wire.TextBlock{Text: text}), StopReason: stop,
 			Usage:             unknownUsage(),
 			ContextManagement: json.RawMessage("null"), Container: json.RawMessage("null"),
 			Diagnostics: json.RawMessage("null"), StopDetails: json.RawMessage("null")},
-		SessionID: c.id, UUID: NewID(), Timestamp: c.stamp(), RequestID: e.requestID,
-		Error: e.code, IsAPIError: e.code != "", APIErrorStatus: e.status, APIErrorType: e.apiType, APIError: e.apiError,
+		RequestID: e.requestID,
+		Error:     e.code, IsAPIError: e.code != "", APIErrorStatus: e.status, APIErrorType: e.apiType, APIError: e.apiError,
 	}
 	if stop == "stop_sequence" {
 		m.Message.Extra = map[string]json.RawMessage{"stop_sequence": json.RawMessage(`""`)}
@@ -194,14 +195,14 @@ func unknownUsage() *wire.Usage {
 // systemPrompt returns the system prompt in parts.
 func (c *Conversation) systemPrompt() []string {
 	var parts []string
-	given := strings.TrimSpace(strings.Join(c.cfg.SystemPrompt, "")) != ""
-	if def := c.cfg.Agent; def != nil && !given {
+	given := strings.TrimSpace(strings.Join(c.set.systemPrompt, "")) != ""
+	if def := c.set.agent; def != nil && !given {
 		parts = append(parts, def.Prompt, c.surroundings())
 		if def.Reminder != "" {
 			parts = append(parts, def.Reminder)
 		}
-	} else if c.cfg.SystemPrompt != nil {
-		for _, s := range c.cfg.SystemPrompt {
+	} else if c.set.systemPrompt != nil {
+		for _, s := range c.set.systemPrompt {
 			if strings.TrimSpace(s) != "" {
 				parts = append(parts, s)
 			}
@@ -212,7 +213,7 @@ func (c *Conversation) systemPrompt() []string {
 	if s := c.style(); s != nil {
 		parts = append(parts, "# Output style: "+s.Name+"\n\n"+s.Text)
 	}
-	if s := c.cfg.AppendSystemPrompt; s != "" {
+	if s := c.set.appendPrompt; s != "" {
 		parts = append(parts, s)
 	}
 	return parts
@@ -221,9 +222,9 @@ func (c *Conversation) systemPrompt() []string {
 // keyOfPrompt tells what the system prompt is made from, apart from the day
 // and the version.
 func (c *Conversation) keyOfPrompt() string {
-	of := []any{c.cfg.SystemPrompt, c.cfg.AppendSystemPrompt, c.roots, c.cfg.Platform, c.model.ID}
-	if c.cfg.Agent != nil {
-		of = append(of, c.cfg.Agent.Prompt, c.cfg.Agent.Reminder)
+	of := []any{c.set.systemPrompt, c.set.appendPrompt, c.roots, c.cfg.Platform, c.model.ID}
+	if c.set.agent != nil {
+		of = append(of, c.set.agent.Prompt, c.set.agent.Reminder)
 	}
 	if s := c.style(); s != nil {
 		of = append(of, s.Text)

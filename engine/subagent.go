@@ -167,6 +167,7 @@ func (c *Conversation) newSubagent(ctx context.Context, call *tool.Call, def *ag
 	var cfg Config
 	alive := c.Do(func() {
 		cfg = c.cfg
+		cfg.Agents, cfg.ForwardSubagents, cfg.AllowBypass, cfg.FixedAllows, cfg.Skills, cfg.InitExtra = c.set.agents, c.set.forward, c.set.allowBypass, c.set.fixedAllows, c.set.skills, c.set.initExtra
 		s.continues = c.findTool(messageToolName) != nil
 		cfg.Tools = s.narrow.choose(c.tools)
 		cfg.ModelName = c.model.ID
@@ -174,8 +175,8 @@ func (c *Conversation) newSubagent(ctx context.Context, call *tool.Call, def *ag
 		cfg.Effort, cfg.Thinking = c.effort, c.thinking
 		cfg.Policy = c.rules().Narrow(s.narrow.policy())
 		cfg.SystemPrompt = []string{def.Prompt, subagentNotes, c.surroundings()}
-		if c.cfg.Project != nil {
-			cfg.Project = c.cfg.Project.Clone()
+		if c.set.project != nil {
+			cfg.Project = c.set.project.Clone()
 		}
 		if def.Reminder != "" {
 			cfg.SystemPrompt = append(cfg.SystemPrompt, def.Reminder)
@@ -193,7 +194,7 @@ func (c *Conversation) newSubagent(ctx context.Context, call *tool.Call, def *ag
 	cfg.SkillTool = cfg.SkillTool && s.narrow.has("Skill")
 	cfg.Git, cfg.NoInstructions, cfg.OutputStyle, cfg.PromptCommands, cfg.Agent, cfg.AgentName = nil, def.OmitContext, "", nil, nil, ""
 	cfg.Questions, cfg.Partial, cfg.Replay, cfg.States = nil, false, false, false
-	cfg.SessionID, cfg.Checkpoints = c.id, false
+	cfg.SessionID, cfg.Checkpoints = c.rec.ID(), false
 	cfg.Env = c.env.Child(s.id)
 	if s.depth >= maxDepth || !s.narrow.has(agentToolName, "Task") {
 		cfg.Agents = nil
@@ -218,7 +219,7 @@ func (c *Conversation) newSubagent(ctx context.Context, call *tool.Call, def *ag
 	if again != nil {
 		cfg.History = again.history
 	}
-	if s.child, err = New(cfg, s); err != nil {
+	if s.child, err = newConversation(cfg, s, s); err != nil {
 		s.closeLog()
 		return nil, err
 	}
@@ -237,12 +238,12 @@ func (c *Conversation) newSubagent(ctx context.Context, call *tool.Call, def *ag
 		}
 	}
 	s.model = s.child.primary.ID
-	s.child.sub = s
 	s.child.ledger = c.ledger.Child()
 	s.child.spentBefore = c.spentBefore
 	s.child.env.Hidden = c.env.Hidden
 	s.child.keeps = s.narrow.keeps
-	s.child.keeper = c.keeper
+	s.child.keeper = c.view.Load().keeper
+	s.child.publish()
 	s.info = tool.TaskInfo{
 		ID: s.id, RunID: tool.NewRunID(), ToolUseID: call.ID, Kind: tool.TaskAgent, AgentType: def.Name, Agent: c.env.Agent,
 		Description: in.Description, Background: background, Status: tool.TaskRunning, Started: s.began,
@@ -259,14 +260,14 @@ func (c *Conversation) newSubagent(ctx context.Context, call *tool.Call, def *ag
 // openLog opens the log of the subagent beside that of the session, or in memory if the
 // session is not kept.
 func (s *subagent) openLog(c *Conversation, background bool) (log session.Log, err error) {
-	switch root := c.root(); {
-	case root.cfg.Log != nil:
-		log, err = root.cfg.Log.Sub(agentPart(s.id))
+	switch place := c.root().rec.Place(); {
+	case place.Log != nil:
+		log, err = place.Log.Sub(agentPart(s.id))
 	case s.again != nil:
 		log, _, err = session.Open(context.Background(), s.memory, s.again.history.Meta.ID, session.Meta{})
 	default:
 		s.memory = &session.Memory{}
-		log, err = session.Create(context.Background(), s.memory, session.Meta{ID: NewID()})
+		log, err = session.Create(context.Background(), s.memory, session.Meta{ID: session.NewID()})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the subagent did not start, because its session cannot be written: %w", err)
@@ -384,7 +385,7 @@ func (s *subagent) start(ctx context.Context, background bool) (*tool.Result, er
 // started tells that the subagent begins.
 func (s *subagent) started(info tool.TaskInfo) wire.Message {
 	return &wire.TaskStarted{TaskID: info.ID, RunID: info.RunID, ToolUseID: info.ToolUseID, Description: info.Description, SubagentType: info.AgentType,
-		IsBackgrounded: &info.Background, SpawnDepth: &s.depth, ParentTaskID: info.Agent, TaskType: info.Kind, Prompt: s.prompt, UUID: NewID(), SessionID: s.parent.id}
+		IsBackgrounded: &info.Background, SpawnDepth: &s.depth, ParentTaskID: info.Agent, TaskType: info.Kind, Prompt: s.prompt}
 }
 
 // run is the goroutine of the subagent.
@@ -412,8 +413,8 @@ func (s *subagent) converse() (crash any) {
 			s.parent.log.Error("a subagent panicked", "agent", s.def.Name, "panic", crash, "stack", string(debug.Stack()))
 		}
 	}()
-	in := &wire.SubagentStartInput{SessionID: s.parent.id, TranscriptPath: s.parent.logPath(), Cwd: s.parent.env.Cwd(), PromptID: s.promptID}
-	for _, a := range s.Hooks(s.ctx, in, s.def.Name, NewID()) {
+	in := &wire.SubagentStartInput{SessionID: s.parent.rec.ID(), TranscriptPath: s.parent.logPath(), Cwd: s.parent.env.Cwd(), PromptID: s.promptID}
+	for _, a := range s.Hooks(s.ctx, in, s.def.Name, session.NewID()) {
 		if a.Err != nil {
 			s.Emit(s.child.hookFailed("SubagentStart", a.Err))
 		} else if a.Output != nil {
@@ -428,10 +429,10 @@ func (s *subagent) converse() (crash any) {
 	} else {
 		text = fromStarter(text)
 	}
-	p := &prompt{m: wire.Prompt(wire.Blocks(&wire.TextBlock{Text: text})), uuid: NewID(), origin: &wire.Origin{Kind: "agent"}}
+	p := &prompt{m: wire.Prompt(wire.Blocks(&wire.TextBlock{Text: text})), uuid: session.NewID(), origin: &wire.Origin{Kind: "agent"}}
 	if info := s.Info(); !info.Background && s.depth == 1 {
 		m := *p.m
-		m.SessionID, m.UUID, m.Timestamp = s.parent.id, p.uuid, s.child.stamp()
+		m.UUID = p.uuid
 		p.recorded = func() { s.forwardUser(&m) }
 	}
 	s.child.inbox = []*prompt{p}
@@ -538,14 +539,13 @@ func (s *subagent) judge(crash any) {
 
 // tellEnd tells the host how the subagent ended.
 func (s *subagent) tellEnd(info tool.TaskInfo) {
-	c := s.parent
 	patch := wire.TaskPatch{Status: info.Status, EndTime: info.Ended.UnixMilli()}
 	if info.Status == tool.TaskFailed {
 		patch.Error = s.report.failed
 	}
-	s.tell(&wire.TaskUpdated{TaskID: info.ID, RunID: info.RunID, Patch: patch, UUID: NewID(), SessionID: c.id})
+	s.tell(&wire.TaskUpdated{TaskID: info.ID, RunID: info.RunID, Patch: patch})
 	m := &wire.TaskNotification{TaskID: info.ID, RunID: info.RunID, ToolUseID: info.ToolUseID, Status: info.Status,
-		OutputFile: info.OutputFile, Summary: info.Summary, UUID: NewID(), SessionID: c.id}
+		OutputFile: info.OutputFile, Summary: info.Summary}
 	if info.Status == tool.TaskKilled {
 		m.Status = "stopped"
 	} else {
@@ -748,7 +748,7 @@ func (s *subagent) Background() bool {
 	s.mu.Unlock()
 	c := s.parent
 	c.backgroundChanged()
-	s.tell(&wire.TaskUpdated{TaskID: info.ID, RunID: info.RunID, Patch: wire.TaskPatch{IsBackgrounded: &info.Background}, UUID: NewID(), SessionID: c.id})
+	s.tell(&wire.TaskUpdated{TaskID: info.ID, RunID: info.RunID, Patch: wire.TaskPatch{IsBackgrounded: &info.Background}})
 	close(s.moved)
 	return true
 }
@@ -773,7 +773,7 @@ func (s *subagent) Emit(m wire.Message) {
 			return // what is left of one that was stopped is nobody's concern
 		}
 	}
-	aloud := s.info.Background || c.root().cfg.ForwardSubagents
+	aloud := s.info.Background || c.root().view.Load().forward
 	info := s.info
 	switch m := m.(type) {
 	case *wire.Result:
@@ -819,7 +819,7 @@ func (s *subagent) Emit(m wire.Message) {
 		s.mu.Unlock()
 		s.tell(&wire.ToolProgress{ToolUseID: info.ToolUseID, ToolName: agentToolName, ElapsedTimeSeconds: c.now().Sub(s.began).Round(time.Second).Seconds(),
 			TaskID: s.id, SubagentType: info.AgentType, SubagentRetry: mustJSON(map[string]any{"agent_id": s.id, "attempt": m.Attempt, "max_retries": m.MaxRetries,
-				"retry_delay_ms": m.RetryDelayMS, "error_status": m.ErrorStatus, "error_category": m.Error}), SessionID: c.id, UUID: NewID()})
+				"retry_delay_ms": m.RetryDelayMS, "error_status": m.ErrorStatus, "error_category": m.Error})})
 	case *wire.TaskUpdated, *wire.TaskProgress, *wire.TaskNotification, *wire.BackgroundTasksChanged, *wire.Informational, *wire.ModelFallback:
 		s.mu.Unlock()
 		s.tell(m)
@@ -829,7 +829,7 @@ func (s *subagent) Emit(m wire.Message) {
 }
 
 // tell tells the host something, past the subagents in between.
-func (s *subagent) tell(m wire.Message) { s.parent.root().emit(m) }
+func (s *subagent) tell(m wire.Message) { s.parent.root().rec.Emit(m) }
 
 func (s *subagent) forwardUser(m *wire.User) {
 	info := s.Info()
@@ -865,7 +865,7 @@ func (s *subagent) hear(m *wire.Assistant) (progress *wire.TaskProgress) {
 			doing := activity(b.Name, b.Input)
 			s.say("[" + doing + "]")
 			progress = &wire.TaskProgress{TaskID: s.id, RunID: s.info.RunID, ToolUseID: s.info.ToolUseID, Description: doing,
-				SubagentType: s.info.AgentType, Usage: s.usage(), LastToolName: b.Name, UUID: NewID(), SessionID: s.parent.id}
+				SubagentType: s.info.AgentType, Usage: s.usage(), LastToolName: b.Name}
 		}
 	}
 	return progress
@@ -947,7 +947,7 @@ func (s *subagent) count(m *wire.User) {
 }
 
 // CanAsk reports whether there is somebody to ask.
-func (s *subagent) CanAsk() bool { return s.parent.host.CanAsk() }
+func (s *subagent) CanAsk() bool { return s.parent.view.Load().host.CanAsk() }
 
 // Ask asks the host about a call of the subagent.
 func (s *subagent) Ask(ctx context.Context, req *wire.CanUseTool, sent func()) (*wire.PermissionResult, error) {
@@ -963,7 +963,7 @@ func (s *subagent) Ask(ctx context.Context, req *wire.CanUseTool, sent func()) (
 			root.state("idle")
 		}
 	})
-	return s.parent.host.Ask(ctx, req, sent)
+	return s.parent.view.Load().host.Ask(ctx, req, sent)
 }
 
 // Hooks calls the hooks of the host. They are told which subagent it is about; the
@@ -989,5 +989,5 @@ func (s *subagent) Hooks(ctx context.Context, in wire.HookInput, subject, toolUs
 		set("AgentID", s.id)
 		set("AgentType", s.def.Name)
 	}
-	return allHooks(ctx, s.parent.host, s.parts, in, subject, toolUseID)
+	return allHooks(ctx, s.parent.view.Load().host, s.parts, in, subject, toolUseID)
 }

@@ -146,7 +146,7 @@ func (m *messageTool) resume(ctx context.Context, call *tool.Call, in *messageIn
 	if was != nil && was.memory != nil {
 		again.memory = was.memory
 		again.history, err = session.PartHistory(context.Background(), was.memory, was.log.ID(), "", nil)
-	} else if root := c.root(); root.cfg.PartHistory == nil || root.cfg.Log == nil {
+	} else if root := c.root(); root.cfg.PartHistory == nil || root.rec.Place().Log == nil {
 		return nil, session.ErrNotFound
 	} else {
 		again.history, err = root.cfg.PartHistory(root.ID(), agentPart(again.id))
@@ -189,7 +189,7 @@ func (s *subagent) tellChild(ctx context.Context, text string) (bool, error) {
 	told := make(chan bool, 1)
 	go func() {
 		told <- child.Do(func() {
-			child.inbox = append(child.inbox, &prompt{m: wire.Prompt(wire.Text(fromStarter(text))), uuid: NewID(), origin: &wire.Origin{Kind: "agent"}})
+			child.inbox = append(child.inbox, &prompt{m: wire.Prompt(wire.Text(fromStarter(text))), uuid: session.NewID(), origin: &wire.Origin{Kind: "agent"}})
 		})
 	}()
 	select {

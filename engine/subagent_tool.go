@@ -165,7 +165,7 @@ func (c *Conversation) setAgents(defs []*agents.Definition) {
 			defs = nil
 		}
 	}
-	c.cfg.Agents = defs
+	c.set.agents = defs
 	c.tools = slices.DeleteFunc(slices.Clone(c.tools), startsAgents)
 	if len(defs) > 0 {
 		a := newAgentTool(c, defs)
@@ -178,11 +178,11 @@ func (c *Conversation) setAgents(defs []*agents.Definition) {
 }
 
 // Agents returns the agents that the model can start.
-func (c *Conversation) Agents() []*agents.Definition { return c.cfg.Agents }
+func (c *Conversation) Agents() []*agents.Definition { return c.set.agents }
 
 func (c *Conversation) agentNames() []string {
 	names := []string{}
-	for _, d := range c.cfg.Agents {
+	for _, d := range c.set.agents {
 		names = append(names, d.Name)
 	}
 	return names
@@ -202,7 +202,7 @@ func (c *Conversation) endSubagents() {
 // stopBackground stops the subagents in the background, because the user wants
 // quiet.
 func (c *Conversation) stopBackground() {
-	if c.cfg.SpareBackground {
+	if c.set.spare {
 		return
 	}
 	for _, info := range c.env.Tasks().Running() {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -66,12 +67,12 @@ func (c *Conversation) taskEvent(ev tool.Event) {
 		if info.Background {
 			c.backgroundChanged()
 		}
-		c.emit(&wire.TaskStarted{TaskID: info.ID, RunID: info.RunID, ToolUseID: info.ToolUseID, Description: info.Description,
-			IsBackgrounded: &info.Background, TaskType: info.Kind, UUID: NewID(), SessionID: c.id})
+		c.rec.Emit(&wire.TaskStarted{TaskID: info.ID, RunID: info.RunID, ToolUseID: info.ToolUseID, Description: info.Description,
+			IsBackgrounded: &info.Background, TaskType: info.Kind})
 	case tool.TaskUpdated:
 		info := ev.Info
 		c.backgroundChanged()
-		c.emit(&wire.TaskUpdated{TaskID: info.ID, RunID: info.RunID, Patch: wire.TaskPatch{IsBackgrounded: &info.Background}, UUID: NewID(), SessionID: c.id})
+		c.rec.Emit(&wire.TaskUpdated{TaskID: info.ID, RunID: info.RunID, Patch: wire.TaskPatch{IsBackgrounded: &info.Background}})
 	case tool.TaskEnded:
 		c.taskEnded(ev.Info)
 	}
@@ -86,14 +87,14 @@ func (c *Conversation) taskEnded(info tool.TaskInfo) {
 		status = "stopped"
 	}
 	m := &wire.TaskNotification{TaskID: info.ID, RunID: info.RunID, ToolUseID: info.ToolUseID, Status: status,
-		OutputFile: info.OutputFile, Summary: info.Summary, UUID: NewID(), SessionID: c.id}
+		OutputFile: info.OutputFile, Summary: info.Summary}
 	if !info.Background {
 		m.OutputFile = ""
-		c.emit(m)
+		c.rec.Emit(m)
 		return
 	}
-	c.emit(&wire.TaskUpdated{TaskID: info.ID, RunID: info.RunID, Patch: wire.TaskPatch{Status: info.Status, EndTime: info.Ended.UnixMilli()}, UUID: NewID(), SessionID: c.id})
-	c.emit(m)
+	c.rec.Emit(&wire.TaskUpdated{TaskID: info.ID, RunID: info.RunID, Patch: wire.TaskPatch{Status: info.Status, EndTime: info.Ended.UnixMilli()}})
+	c.rec.Emit(m)
 	c.backgroundChanged()
 	if c.unheard(info) {
 		return
@@ -116,7 +117,7 @@ func taskPrompt(info tool.TaskInfo, more string) *prompt {
 	if info.OutputFile != "" {
 		text += "\nIts output is in " + info.OutputFile
 	}
-	return &prompt{m: wire.Prompt(wire.Text(text)), uuid: NewID(),
+	return &prompt{m: wire.Prompt(wire.Text(text)), uuid: session.NewID(),
 		origin: &wire.Origin{Kind: "task-notification", Producer: "session-task", RunID: info.RunID}}
 }
 
@@ -129,7 +130,7 @@ func (c *Conversation) unheard(info tool.TaskInfo) bool {
 // Remark tells the model something that came up beside the conversation, by a turn of
 // its own.
 func (c *Conversation) Remark(text string) {
-	c.inbox = append(c.inbox, &prompt{m: wire.Prompt(wire.Text(text)), uuid: NewID(), origin: &wire.Origin{Kind: "hook"}})
+	c.inbox = append(c.inbox, &prompt{m: wire.Prompt(wire.Text(text)), uuid: session.NewID(), origin: &wire.Origin{Kind: "hook"}})
 }
 
 // TellTasks tells the host what runs in the background.
@@ -138,10 +139,10 @@ func (c *Conversation) TellTasks() { c.backgroundChanged() }
 // backgroundChanged tells what runs in the background. It may be called from
 // anywhere.
 func (c *Conversation) backgroundChanged() {
-	m := &wire.BackgroundTasksChanged{Tasks: []*wire.BackgroundTask{}, UUID: NewID(), SessionID: c.id}
+	m := &wire.BackgroundTasksChanged{Tasks: []*wire.BackgroundTask{}}
 	for _, info := range c.env.Tasks().Running() {
 		m.Tasks = append(m.Tasks, &wire.BackgroundTask{TaskID: info.ID, RunID: info.RunID, TaskType: info.Kind, SubagentType: info.AgentType,
 			Description: info.Description, ParentTaskID: info.Agent})
 	}
-	c.emit(m)
+	c.rec.Emit(m)
 }

@@ -257,7 +257,7 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 		result = tool.Text("", nil)
 	}
 	out.result, out.finished = result, true
-	if c.cfg.Project != nil && !result.IsError {
+	if !result.IsError {
 		out.nested = c.nestedFiles(spec, call)
 	}
 	if spec.Name != "Read" { // which has looked at its pictures
@@ -274,7 +274,7 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 		c.remarkHooks(ctx, c.instructionsInput(f, "nested_traversal"), f.Path, out)
 	}
 	if now := c.env.Cwd(); now != dir && !call.readOnly {
-		c.remarkHooks(ctx, &wire.CwdChangedInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: now, PromptID: t.promptID, OldCwd: dir, NewCwd: now}, "", out)
+		c.remarkHooks(ctx, &wire.CwdChangedInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: now, PromptID: t.promptID, OldCwd: dir, NewCwd: now}, "", out)
 	}
 	return out
 }
@@ -289,15 +289,12 @@ func (c *Conversation) misused(call *toolCall, out *outcome, err error) *outcome
 
 // intent records that a call is about to have effects.
 func (c *Conversation) intent(call *toolCall, input json.RawMessage) error {
-	if c.cfg.Log == nil {
-		return nil
-	}
 	entries := []*session.Entry{session.Intent(call.block.id, call.block.name, input)}
 	if call.receipt != nil {
 		entries = []*session.Entry{call.receipt, entries[0]}
 	}
-	if err := c.cfg.Log.Append(entries...); err != nil {
-		return fmt.Errorf("the call did not run, because the session cannot be written: %w", err)
+	if err := c.rec.Place().Append(entries...); err != nil {
+		return fmt.Errorf("the call did not run, because %w", err)
 	}
 	return nil
 }
@@ -305,10 +302,7 @@ func (c *Conversation) intent(call *toolCall, input json.RawMessage) error {
 // settle records that the effects of a call are complete. What it returned is told
 // later, when hooks have seen it.
 func (c *Conversation) settle(call *toolCall, failed bool) {
-	if c.cfg.Log == nil {
-		return
-	}
-	if err := c.cfg.Log.Append(session.Outcome(call.block.id, failed, nil)); err != nil {
+	if err := c.rec.Place().Append(session.Outcome(call.block.id, failed, nil)); err != nil {
 		c.log.Error("the outcome of a call could not be recorded", "error", err)
 	}
 }
@@ -488,7 +482,7 @@ func (c *Conversation) takeUpdates(ctx context.Context, name string, updates []*
 		})
 		for _, d := range after {
 			if !slices.Contains(before, d) {
-				c.remarkHooks(ctx, &wire.DirectoryAddedInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), Directory: d, Source: "permission_update"}, d, out)
+				c.remarkHooks(ctx, &wire.DirectoryAddedInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), Directory: d, Source: "permission_update"}, d, out)
 			}
 		}
 		if root.cfg.Keep == nil {
@@ -498,10 +492,10 @@ func (c *Conversation) takeUpdates(ctx context.Context, name string, updates []*
 		switch {
 		case err != nil:
 			out.before = append(out.before, &wire.Informational{Content: fmt.Sprintf("What was said about %s holds for this session only: %v", name, err),
-				Level: "warning", UUID: NewID(), SessionID: c.id})
+				Level: "warning"})
 		case path != "":
 			source := map[wire.PermissionDestination]string{wire.DestinationUserSettings: "user_settings", wire.DestinationProjectSettings: "project_settings", wire.DestinationLocalSettings: "local_settings"}[u.Destination]
-			c.remarkHooks(ctx, &wire.ConfigChangeInput{SessionID: c.id, TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), Source: source, FilePath: path}, source, out)
+			c.remarkHooks(ctx, &wire.ConfigChangeInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), Source: source, FilePath: path}, source, out)
 		}
 	}
 }
@@ -511,7 +505,7 @@ func (c *Conversation) takeUpdates(ctx context.Context, name string, updates []*
 func (c *Conversation) deny(call *toolCall, d policy.Decision, out *outcome) {
 	reason := c.denyQuietly(call, d, out)
 	out.before = append(out.before, &wire.PermissionDenied{ToolName: call.block.name, ToolUseID: call.block.id,
-		DecisionReasonType: d.ReasonType, DecisionReason: reason, Message: reason, UUID: NewID(), SessionID: c.id})
+		DecisionReasonType: d.ReasonType, DecisionReason: reason, Message: reason})
 }
 
 // denyQuietly is deny without the line. It returns the reason.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/parley-go/parley/engine/internal/recorder"
 	"github.com/parley-go/parley/engine/project"
 	"github.com/parley-go/parley/engine/tool/skill"
 	"github.com/parley-go/parley/internal/telemetry"
@@ -51,8 +52,8 @@ type turn struct {
 
 // take runs the turn of a prompt.
 func (c *Conversation) take(ctx context.Context, p *prompt) {
-	t := &turn{began: c.now(), prompts: []*prompt{p}, promptID: NewID(), id: NewID()}
-	ctx, t.span = c.telemetry.Turn(ctx, trace.SpanKindInternal, c.id, c.primary.ID, c.agentName())
+	t := &turn{began: c.now(), prompts: []*prompt{p}, promptID: session.NewID(), id: session.NewID()}
+	ctx, t.span = c.telemetry.Turn(ctx, trace.SpanKindInternal, c.rec.ID(), c.primary.ID, c.agentName())
 	if c.sub != nil && c.sub.promptID != "" {
 		t.promptID = c.sub.promptID
 	}
@@ -120,9 +121,9 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 	}
 	c.beginServers(t)
 	c.commandModel(cmd)
-	c.emit(c.init(t))
+	c.rec.Emit(c.init(t))
 	for _, text := range c.notices {
-		c.emit(&wire.Informational{Content: text, Level: "warning", UUID: NewID(), SessionID: c.id})
+		c.rec.Emit(&wire.Informational{Content: text, Level: "warning"})
 	}
 	c.notices = nil
 	if blocked {
@@ -141,7 +142,7 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 	if failed != nil {
 		return failed
 	}
-	if c.cfg.AgentName != "" && c.cfg.Agent == nil {
+	if c.cfg.AgentName != "" && c.set.agent == nil {
 		end := c.broken(fmt.Errorf("There is no agent named %s, which this conversation is to be.", c.cfg.AgentName))
 		end.noTurns = true
 		return end
@@ -169,12 +170,11 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 // tellBlocked tells that a hook does not let a prompt pass. The prompt is not repeated,
 // whether the hook wants it suppressed or not: it may be what the hook keeps secret.
 func (c *Conversation) tellBlocked(reason string) {
-	c.emit(&wire.Informational{
+	c.rec.Emit(&wire.Informational{
 		Content:             "UserPromptSubmit operation blocked by hook:\n" + reason,
 		Level:               "warning",
 		PreventContinuation: true,
 		PromptSubmitOutcome: mustJSON(map[string]any{"kind": "blocked_by_hook", "prompt_kept": false, "reason": reason}),
-		UUID:                NewID(), SessionID: c.id,
 	})
 }
 
@@ -219,7 +219,7 @@ func (c *Conversation) say(t *turn, p *prompt, context []string) error {
 	if p == t.prompts[0] && c.sub == nil {
 		entries = append(entries, session.TurnBegan(p.uuid, t.promptID))
 	}
-	if err := c.record(entries...); err != nil {
+	if err := c.rec.Record(entries...); err != nil {
 		return err
 	}
 	if p.recorded != nil {
@@ -227,7 +227,7 @@ func (c *Conversation) say(t *turn, p *prompt, context []string) error {
 	}
 	if c.keeper != nil && c.sub == nil { // what a subagent changes is of the prompt above
 		if err := c.keeper.Begin(p.uuid); err != nil {
-			return unwritten(err)
+			return recorder.Unwritten(err)
 		}
 	}
 	c.transcript.add("user", blocks...)
@@ -247,14 +247,21 @@ func (c *Conversation) say(t *turn, p *prompt, context []string) error {
 
 // inform tells the model something that nobody said.
 func (c *Conversation) inform(t *turn, text string) error {
-	raw := mustJSON(&wire.TextBlock{Text: text})
-	if err := c.record(&session.Entry{Type: "user", UUID: NewID(),
-		Message: mustJSON(map[string]any{"role": "user", "content": []json.RawMessage{raw}}),
-		Fields:  fields("isMeta", true)}); err != nil {
+	return c.append(fields("isMeta", true), mustJSON(&wire.TextBlock{Text: text}))
+}
+
+// append makes blocks of the user's side part of the conversation.
+func (c *Conversation) append(f map[string]json.RawMessage, blocks ...json.RawMessage) error {
+	if err := c.rec.Record(userEntry(f, blocks...)); err != nil {
 		return err
 	}
-	c.transcript.add("user", raw)
+	c.transcript.add("user", blocks...)
 	return nil
+}
+
+// userEntry is a record of the user's side of the conversation.
+func userEntry(f map[string]json.RawMessage, blocks ...json.RawMessage) *session.Entry {
+	return &session.Entry{Type: "user", Fields: f, Message: mustJSON(map[string]any{"role": "user", "content": blocks})}
 }
 
 // nudge is inform, told to the host as well, with the message of the model that was
@@ -264,9 +271,9 @@ func (c *Conversation) nudge(t *turn, text, refused string) error {
 		return err
 	}
 	t.userLines++
-	c.emit(&wire.User{
-		Message:   wire.UserMessage{Role: "user", Content: wire.Blocks(&wire.TextBlock{Text: text})},
-		SessionID: c.id, UUID: NewID(), Timestamp: c.stamp(), IsSynthetic: true, RefusedMessageID: refused,
+	c.rec.Emit(&wire.User{
+		Message:     wire.UserMessage{Role: "user", Content: wire.Blocks(&wire.TextBlock{Text: text})},
+		IsSynthetic: true, RefusedMessageID: refused,
 	})
 	return nil
 }
@@ -291,8 +298,8 @@ func clip(s string, n int) string {
 func (c *Conversation) tellPrompts(t *turn) {
 	for _, p := range t.unspoken {
 		m := *p.m
-		m.IsReplay, m.UUID, m.SessionID, m.Timestamp = true, p.uuid, c.id, c.stamp()
-		c.emit(&m)
+		m.IsReplay, m.UUID, m.SessionID, m.Timestamp = true, p.uuid, "", ""
+		c.rec.Emit(&m)
 	}
 	t.unspoken = nil
 }
@@ -315,7 +322,7 @@ func (c *Conversation) round(t *turn) *ending {
 	if errors.Is(err, errSpent) {
 		return c.overBudget()
 	}
-	if errors.Is(err, errUnwritten) {
+	if errors.Is(err, recorder.ErrUnwritten) {
 		if run != nil {
 			run.abandon()
 		}
@@ -341,7 +348,9 @@ func (c *Conversation) round(t *turn) *ending {
 	}
 	if c.spent() {
 		run.abandon()
-		c.settleCalls(a)
+		if err := c.settleCalls(a); err != nil {
+			return c.broken(err)
+		}
 		return c.overBudget()
 	}
 	if len(run.calls) == 0 {
@@ -353,12 +362,12 @@ func (c *Conversation) round(t *turn) *ending {
 	if !a.complete {
 		// The stream broke behind the call. It ran, and the model goes on from
 		// its result.
-		c.emit(c.synthetic("API Error: the connection was lost in the middle of the answer; what is above may be incomplete.",
+		c.rec.Emit(c.synthetic("API Error: the connection was lost in the middle of the answer; what is above may be incomplete.",
 			syntheticError{code: wire.ErrorServer, apiError: "connection_failed", stopReason: "tool_use"}))
 	}
-	if c.cfg.MaxTurns > 0 && t.rounds >= c.cfg.MaxTurns {
+	if c.set.maxTurns > 0 && t.rounds >= c.set.maxTurns {
 		return &ending{subtype: "error_max_turns", reason: "max_turns", isError: true,
-			errors: []string{fmt.Sprintf("Reached maximum number of turns (%d)", c.cfg.MaxTurns)}}
+			errors: []string{fmt.Sprintf("Reached maximum number of turns (%d)", c.set.maxTurns)}}
 	}
 	return c.fold(t)
 }
@@ -440,7 +449,7 @@ func (c *Conversation) answered(t *turn, a *answer) *ending {
 		if t.refusals++; t.refusals <= 1 {
 			told += " It is asked once more, and told so."
 		}
-		c.emit(&wire.Informational{Content: told, Level: "notice", UUID: NewID(), SessionID: c.id})
+		c.rec.Emit(&wire.Informational{Content: told, Level: "notice"})
 		if t.refusals <= 1 {
 			if err := c.nudge(t, "A safety check stopped your answer above; no tool and no connection failed. What came after it is lost, and calls in it that were not complete did not run. Do not write it again in other words: go on without it, or say what you cannot help with.", a.id); err != nil {
 				return c.broken(err)
@@ -452,7 +461,7 @@ func (c *Conversation) answered(t *turn, a *answer) *ending {
 			return goOn("Your answer was empty. Answer the prompt, or say why you cannot.")
 		}
 	}
-	if c.cfg.JSONSchema != nil {
+	if c.set.jsonSchema != nil {
 		if form := c.form(); form != nil {
 			if value := form.inText(a.text()); value != nil {
 				t.structured = value
@@ -480,7 +489,7 @@ func (c *Conversation) answered(t *turn, a *answer) *ending {
 				return nil
 			}
 			end := goOn("Stop hook feedback:\n" + more)
-			c.emit(&wire.Notification{Key: "stop-hook-error", Text: more, Priority: "immediate", UUID: NewID(), SessionID: c.id})
+			c.rec.Emit(&wire.Notification{Key: "stop-hook-error", Text: more, Priority: "immediate"})
 			return end
 		}
 	}
@@ -577,8 +586,8 @@ func (c *Conversation) awaitCall(t *turn, call *toolCall) *outcome {
 			}
 			return call.out
 		case <-beat.C:
-			c.emit(&wire.ToolProgress{ToolUseID: fmt.Sprintf("%s-heartbeat-%d", call.block.id, n), ToolName: call.block.name, ParentToolUseID: call.block.id,
-				ElapsedTimeSeconds: c.now().Sub(call.began).Round(time.Second).Seconds(), Heartbeat: true, SessionID: c.id, UUID: NewID()})
+			c.rec.Emit(&wire.ToolProgress{ToolUseID: fmt.Sprintf("%s-heartbeat-%d", call.block.id, n), ToolName: call.block.name, ParentToolUseID: call.block.id,
+				ElapsedTimeSeconds: c.now().Sub(call.began).Round(time.Second).Seconds(), Heartbeat: true})
 			n++
 		case f := <-c.calls:
 			f()
@@ -628,17 +637,15 @@ func (c *Conversation) tellResult(t *turn, call *toolCall, out *outcome) (json.R
 	if out.result.Structured != nil {
 		structured = mustJSON(out.result.Structured)
 	}
-	uuid := NewID()
-	f := fields("sourceToolAssistantUUID", call.uuid)
+	said := userEntry(fields("sourceToolAssistantUUID", call.uuid), raw)
 	if structured != nil {
-		f["toolUseResult"] = structured
+		said.Fields["toolUseResult"] = structured
 	}
-	if err := c.record(&session.Entry{Type: "user", UUID: uuid,
-		Message: mustJSON(map[string]any{"role": "user", "content": []json.RawMessage{raw}}), Fields: f}); err != nil {
+	if err := c.rec.Record(said); err != nil {
 		return nil, err
 	}
 	for _, m := range out.before {
-		c.emit(m)
+		c.rec.Emit(m)
 	}
 	if out.silent {
 		return raw, nil
@@ -652,13 +659,13 @@ func (c *Conversation) tellResult(t *turn, call *toolCall, out *outcome) (json.R
 	}
 	t.userLines++
 	m := &wire.User{
-		Message:   wire.UserMessage{Role: "user", Content: wire.Blocks(b)},
-		SessionID: c.id, UUID: uuid, Timestamp: c.stamp(), ToolUseResult: structured,
+		Message: wire.UserMessage{Role: "user", Content: wire.Blocks(b)},
+		UUID:    said.UUID, ToolUseResult: structured,
 	}
 	if out.meta != nil {
 		m.ToolResultMeta = []*wire.ToolResultMeta{out.meta}
 	}
-	c.emit(m)
+	c.rec.Emit(m)
 	return raw, nil
 }
 
@@ -671,12 +678,14 @@ func orEmpty(raw json.RawMessage) json.RawMessage {
 
 // settleCalls answers calls that never ran, so that the conversation stays one
 // that the API takes.
-func (c *Conversation) settleCalls(a *answer) {
+func (c *Conversation) settleCalls(a *answer) error {
 	for _, b := range a.calls() {
 		raw := mustJSON(&wire.ToolResultBlock{ToolUseID: b.id, Content: wire.Text("The call did not run: the turn ended before it."), IsError: true})
-		c.record(&session.Entry{Type: "user", UUID: NewID(), Message: mustJSON(map[string]any{"role": "user", "content": []json.RawMessage{raw}})})
-		c.transcript.add("user", raw)
+		if err := c.append(nil, raw); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 // cutOff ends a turn that was interrupted while the model wrote.
@@ -697,8 +706,10 @@ func (c *Conversation) cutOff(t *turn, a *answer, run *toolRun, cause error) *en
 		open.finish()
 		m := c.assistantLine(a, open)
 		m.Aborted = true
-		c.keepBlock(a, open, m.UUID, fields("isAbortedMidStream", true))
-		c.emit(m)
+		if err := c.keepBlock(a, open, m.UUID, fields("isAbortedMidStream", true)); err != nil {
+			return c.broken(err)
+		}
+		c.rec.Emit(m)
 	}
 	marker := "[Request interrupted by user]"
 	end := c.interrupted(t, marker, "aborted_streaming", cause)
@@ -714,12 +725,14 @@ func (c *Conversation) interrupted(t *turn, marker, reason string, cause error) 
 		return &ending{reason: "aborted_streaming", text: t.shownText}
 	}
 	raw := mustJSON(&wire.TextBlock{Text: marker})
-	uuid := NewID()
-	c.record(&session.Entry{Type: "user", UUID: uuid, Message: mustJSON(map[string]any{"role": "user", "content": []json.RawMessage{raw}})})
+	said := userEntry(nil, raw)
+	if err := c.rec.Record(said); err != nil {
+		return c.broken(err)
+	}
 	c.transcript.add("user", raw)
 	t.userLines++
-	c.emit(&wire.User{Message: wire.UserMessage{Role: "user", Content: wire.Blocks(&wire.TextBlock{Text: marker})},
-		SessionID: c.id, UUID: uuid, Timestamp: c.stamp()})
+	c.rec.Emit(&wire.User{Message: wire.UserMessage{Role: "user", Content: wire.Blocks(&wire.TextBlock{Text: marker})},
+		UUID: said.UUID})
 	words := "The turn was interrupted by the user."
 	if !errors.Is(cause, errInterrupted) {
 		words = "The turn was cut off: " + cause.Error()
@@ -731,9 +744,9 @@ func (c *Conversation) interrupted(t *turn, marker, reason string, cause error) 
 // on there is nothing.
 func (c *Conversation) closeStream(a *answer, open *block) {
 	if open != nil {
-		c.emit(c.streamEvent(a, mustJSON(map[string]any{"type": "content_block_stop", "index": open.index})))
+		c.rec.Emit(c.streamEvent(a, mustJSON(map[string]any{"type": "content_block_stop", "index": open.index})))
 	}
-	c.emit(c.streamEvent(a, mustJSON(map[string]any{"type": "message_delta", "context_management": nil,
+	c.rec.Emit(c.streamEvent(a, mustJSON(map[string]any{"type": "message_delta", "context_management": nil,
 		"delta": map[string]any{"stop_reason": nil, "stop_sequence": nil, "stop_details": nil, "container": nil},
 		"usage": map[string]any{
 			"input_tokens": a.usage.InputTokens, "output_tokens": a.usage.OutputTokens,
@@ -743,7 +756,7 @@ func (c *Conversation) closeStream(a *answer, open *block) {
 		}})))
 	stop := c.streamEvent(a, json.RawMessage(`{"type":"message_stop"}`))
 	stop.Extra = fields("abandoned_blocks", map[string]any{"api_message_id": a.id, "from_block_index": len(a.blocks)})
-	c.emit(stop)
+	c.rec.Emit(stop)
 }
 
 func orZero[T any](v *T) *T {
@@ -756,14 +769,16 @@ func orZero[T any](v *T) *T {
 // finish tells how a turn ended.
 func (c *Conversation) finish(t *turn, end *ending) {
 	c.tellPrompts(t)
-	r := c.result(t, end)
-	c.last = r
-	c.results++
-	over := []*session.Entry{{Type: "cost-state", Fields: c.ledger.State()}}
+	over := []*session.Entry{{Type: recorder.CostType, Fields: c.ledger.State()}}
 	if c.sub == nil {
 		over = append(over, session.TurnEnded())
 	}
-	c.record(over...)
+	if err := c.rec.Record(over...); err != nil && end.subtype == "" {
+		end = c.broken(err)
+	}
+	r := c.result(t, end)
+	c.last = r
+	c.results++
 	final := "completed"
 	if slices.Contains([]string{"aborted_streaming", "aborted_tools"}, end.reason) {
 		final = "cancelled"
@@ -771,7 +786,7 @@ func (c *Conversation) finish(t *turn, end *ending) {
 	for _, p := range t.prompts[1:] { // those that joined the turn have no result of their own
 		c.lifecycle(p, final)
 	}
-	c.emit(r)
+	c.rec.Emit(r)
 	t.endSpan(r)
 	c.state("idle")
 	c.lifecycle(t.prompts[0], final)

@@ -3,6 +3,7 @@ package session
 import (
 	"bytes"
 	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -80,7 +81,14 @@ func NewID() string {
 	rand.Read(b[:]) // never fails
 	b[6] = b[6]&0x0f | 0x40
 	b[8] = b[8]&0x3f | 0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+	var text [36]byte
+	for i, at := range [][2]int{{0, 4}, {4, 6}, {6, 8}, {8, 10}, {10, 16}} { // between the hyphens
+		hex.Encode(text[2*at[0]+i:], b[at[0]:at[1]])
+		if at[1] < len(b) {
+			text[2*at[1]+i] = '-'
+		}
+	}
+	return string(text[:])
 }
 
 // ValidID reports whether an id has the form of a UUID, as those of all sessions.

@@ -26,7 +26,11 @@ import (
 	"strings"
 )
 
-type object struct{ name, typ, subtype, hook, output string }
+type object struct {
+	name, typ, subtype, hook, output string
+
+	fields map[string]bool // by their Go names
+}
 
 func main() {
 	log.SetFlags(0)
@@ -78,7 +82,11 @@ func main() {
 
 // objectOf tells whether a struct embeds Open, and what its tag says.
 func objectOf(name string, s *ast.StructType) (o object, ok bool) {
+	o.fields = map[string]bool{}
 	for _, f := range s.Fields.List {
+		for _, n := range f.Names {
+			o.fields[n.Name] = true
+		}
 		id, isIdent := f.Type.(*ast.Ident)
 		if len(f.Names) > 0 || !isIdent || id.Name != "Open" {
 			continue
@@ -150,6 +158,7 @@ func source(objects []object, values []string) []byte {
 			fmt.Fprintf(&b, "func (*%s) block() {}\n", o.name)
 		case o.typ != "":
 			fmt.Fprintf(&b, "func (*%s) message() {}\n", o.name)
+			stamp(&b, o)
 		case o.subtype != "":
 			fmt.Fprintf(&b, "\n// Subtype returns %q.\nfunc (*%s) Subtype() string { return %q }\n", o.subtype, o.name, o.subtype)
 			fmt.Fprintf(&b, "func (*%s) request() {}\n", o.name)
@@ -170,6 +179,22 @@ func source(objects []object, values []string) []byte {
 		methods(&b, v)
 	}
 	return b.Bytes()
+}
+
+// stamp writes the method that [Stamp] finds its members by.
+func stamp(b *bytes.Buffer, o object) {
+	if !o.fields["Timestamp"] {
+		return // a control line
+	}
+	var refs []any
+	for _, name := range []string{"UUID", "SessionID", "Timestamp"} {
+		if o.fields[name] {
+			refs = append(refs, "&x."+name)
+		} else {
+			refs = append(refs, "nil")
+		}
+	}
+	fmt.Fprintf(b, "func (x *%s) stamp() (uuid, session, at *string) { return %s, %s, %s }\n", append([]any{o.name}, refs...)...)
 }
 
 func methods(b *bytes.Buffer, name string) {

@@ -15,6 +15,27 @@ import (
 // not JSON a [*BadLine].
 type Message interface{ message() }
 
+// Stamp sets the uuid, the session id and the timestamp of a message that the agent
+// emits, each unless the message has one. Control lines have none of them.
+func Stamp(m Message, newUUID func() string, sessionID string, timestamp func() string) {
+	s, ok := m.(interface {
+		stamp() (uuid, session, at *string)
+	})
+	if !ok {
+		return
+	}
+	uuid, session, at := s.stamp()
+	if uuid != nil && *uuid == "" {
+		*uuid = newUUID()
+	}
+	if session != nil && *session == "" {
+		*session = sessionID
+	}
+	if *at == "" {
+		*at = timestamp()
+	}
+}
+
 // Unknown is a message of a kind that this package does not know.
 type Unknown struct {
 	Type    string          // its type member, empty if it has none

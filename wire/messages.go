@@ -230,6 +230,7 @@ type StreamEvent struct {
 	TTFTMS           int64           `json:"ttft_ms,omitzero"` // time to the first token; with message_start
 	UserMessageUUID  string          `json:"user_message_uuid,omitzero"`
 	UserMessageUUIDs []string        `json:"user_message_uuids,omitzero"`
+	Timestamp        string          `json:"timestamp,omitzero"`
 	Open             `wire:"type=stream_event"`
 }
 
@@ -347,6 +348,7 @@ type ToolProgress struct {
 	SubagentRetry      json.RawMessage `json:"subagent_retry,omitzero"`
 	SessionID          string          `json:"session_id,omitzero"`
 	UUID               string          `json:"uuid,omitzero"`
+	Timestamp          string          `json:"timestamp,omitzero"`
 	Open               `wire:"type=tool_progress"`
 }
 
@@ -355,6 +357,7 @@ type RateLimitEvent struct {
 	Info      RateLimitInfo `json:"rate_limit_info"`
 	SessionID string        `json:"session_id,omitzero"`
 	UUID      string        `json:"uuid,omitzero"`
+	Timestamp string        `json:"timestamp,omitzero"`
 	Open      `wire:"type=rate_limit_event"`
 }
 
@@ -385,6 +388,7 @@ type AuthStatus struct {
 	Error            string   `json:"error,omitzero"`
 	SessionID        string   `json:"session_id,omitzero"`
 	UUID             string   `json:"uuid,omitzero"`
+	Timestamp        string   `json:"timestamp,omitzero"`
 	Open             `wire:"type=auth_status"`
 }
 
@@ -394,6 +398,7 @@ type ToolUseSummary struct {
 	PrecedingToolUseIDs []string `json:"preceding_tool_use_ids"`
 	SessionID           string   `json:"session_id,omitzero"`
 	UUID                string   `json:"uuid,omitzero"`
+	Timestamp           string   `json:"timestamp,omitzero"`
 	Open                `wire:"type=tool_use_summary"`
 }
 
@@ -403,6 +408,7 @@ type PromptSuggestion struct {
 	Suggestion string `json:"suggestion"`
 	SessionID  string `json:"session_id,omitzero"`
 	UUID       string `json:"uuid,omitzero"`
+	Timestamp  string `json:"timestamp,omitzero"`
 	Open       `wire:"type=prompt_suggestion"`
 }
 
@@ -412,6 +418,7 @@ type ActiveGoal struct {
 	Value     *Goal  `json:"value" wire:"null"`
 	SessionID string `json:"session_id,omitzero"`
 	UUID      string `json:"uuid,omitzero"`
+	Timestamp string `json:"timestamp,omitzero"`
 	Open      `wire:"type=active_goal"`
 }
 
@@ -432,15 +439,17 @@ type CommandLifecycle struct {
 	State       string `json:"state"` // "queued", "started", "completed" or "cancelled"
 	SessionID   string `json:"session_id,omitzero"`
 	UUID        string `json:"uuid,omitzero"`
+	Timestamp   string `json:"timestamp,omitzero"`
 	Open        `wire:"type=command_lifecycle"`
 }
 
 // TranscriptMirror is a message that repeats what the agent wrote to its session
 // file, for hosts that keep sessions elsewhere.
 type TranscriptMirror struct {
-	FilePath string            `json:"filePath"`
-	Entries  []json.RawMessage `json:"entries"`
-	Open     `wire:"type=transcript_mirror"`
+	FilePath  string            `json:"filePath"`
+	Entries   []json.RawMessage `json:"entries"`
+	Timestamp string            `json:"timestamp,omitzero"`
+	Open      `wire:"type=transcript_mirror"`
 }
 
 // ErrorLine is a message that some agents send when the API failed. It ends
@@ -449,6 +458,7 @@ type ErrorLine struct {
 	Err       APIError `json:"error"`
 	SessionID string   `json:"session_id,omitzero"`
 	UUID      string   `json:"uuid,omitzero"`
+	Timestamp string   `json:"timestamp,omitzero"`
 	Open      `wire:"type=error"`
 }
 

@@ -213,8 +213,9 @@ func (x *APIMessage) UnmarshalJSON(data []byte) error { return unmarshal(data, x
 func (x APIRetry) MarshalJSON() ([]byte, error) { return marshal(&x) }
 
 // UnmarshalJSON decodes x and keeps what it has no field for.
-func (x *APIRetry) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
-func (*APIRetry) message()                          {}
+func (x *APIRetry) UnmarshalJSON(data []byte) error    { return unmarshal(data, x) }
+func (*APIRetry) message()                             {}
+func (x *APIRetry) stamp() (uuid, session, at *string) { return &x.UUID, &x.SessionID, &x.Timestamp }
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x AccountInfo) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -226,8 +227,9 @@ func (x *AccountInfo) UnmarshalJSON(data []byte) error { return unmarshal(data, 
 func (x ActiveGoal) MarshalJSON() ([]byte, error) { return marshal(&x) }
 
 // UnmarshalJSON decodes x and keeps what it has no field for.
-func (x *ActiveGoal) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
-func (*ActiveGoal) message()                          {}
+func (x *ActiveGoal) UnmarshalJSON(data []byte) error    { return unmarshal(data, x) }
+func (*ActiveGoal) message()                             {}
+func (x *ActiveGoal) stamp() (uuid, session, at *string) { return &x.UUID, &x.SessionID, &x.Timestamp }
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x AgentDefinition) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -267,15 +269,17 @@ func (x *AskRule) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (x Assistant) MarshalJSON() ([]byte, error) { return marshal(&x) }
 
 // UnmarshalJSON decodes x and keeps what it has no field for.
-func (x *Assistant) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
-func (*Assistant) message()                          {}
+func (x *Assistant) UnmarshalJSON(data []byte) error    { return unmarshal(data, x) }
+func (*Assistant) message()                             {}
+func (x *Assistant) stamp() (uuid, session, at *string) { return &x.UUID, &x.SessionID, &x.Timestamp }
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x AuthStatus) MarshalJSON() ([]byte, error) { return marshal(&x) }
 
 // UnmarshalJSON decodes x and keeps what it has no field for.
-func (x *AuthStatus) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
-func (*AuthStatus) message()                          {}
+func (x *AuthStatus) UnmarshalJSON(data []byte) error    { return unmarshal(data, x) }
+func (*AuthStatus) message()                             {}
+func (x *AuthStatus) stamp() (uuid, session, at *string) { return &x.UUID, &x.SessionID, &x.Timestamp }
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x BackgroundTask) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -299,6 +303,9 @@ func (x BackgroundTasksChanged) MarshalJSON() ([]byte, error) { return marshal(&
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *BackgroundTasksChanged) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (*BackgroundTasksChanged) message()                          {}
+func (x *BackgroundTasksChanged) stamp() (uuid, session, at *string) {
+	return &x.UUID, &x.SessionID, &x.Timestamp
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x CacheControl) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -350,6 +357,9 @@ func (x CommandLifecycle) MarshalJSON() ([]byte, error) { return marshal(&x) }
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *CommandLifecycle) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (*CommandLifecycle) message()                          {}
+func (x *CommandLifecycle) stamp() (uuid, session, at *string) {
+	return &x.UUID, &x.SessionID, &x.Timestamp
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x CommandsChanged) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -357,6 +367,9 @@ func (x CommandsChanged) MarshalJSON() ([]byte, error) { return marshal(&x) }
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *CommandsChanged) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (*CommandsChanged) message()                          {}
+func (x *CommandsChanged) stamp() (uuid, session, at *string) {
+	return &x.UUID, &x.SessionID, &x.Timestamp
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x CompactBoundary) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -364,6 +377,9 @@ func (x CompactBoundary) MarshalJSON() ([]byte, error) { return marshal(&x) }
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *CompactBoundary) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (*CompactBoundary) message()                          {}
+func (x *CompactBoundary) stamp() (uuid, session, at *string) {
+	return &x.UUID, &x.SessionID, &x.Timestamp
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x CompactMetadata) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -484,6 +500,9 @@ func (x ControlRequestProgress) MarshalJSON() ([]byte, error) { return marshal(&
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *ControlRequestProgress) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (*ControlRequestProgress) message()                          {}
+func (x *ControlRequestProgress) stamp() (uuid, session, at *string) {
+	return &x.UUID, &x.SessionID, &x.Timestamp
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x ControlResponse) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -498,6 +517,9 @@ func (x ConversationReset) MarshalJSON() ([]byte, error) { return marshal(&x) }
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *ConversationReset) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (*ConversationReset) message()                          {}
+func (x *ConversationReset) stamp() (uuid, session, at *string) {
+	return &x.UUID, &x.SessionID, &x.Timestamp
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x CwdChangedInput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -580,6 +602,9 @@ func (x ElicitationComplete) MarshalJSON() ([]byte, error) { return marshal(&x) 
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *ElicitationComplete) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (*ElicitationComplete) message()                          {}
+func (x *ElicitationComplete) stamp() (uuid, session, at *string) {
+	return &x.UUID, &x.SessionID, &x.Timestamp
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x ElicitationInput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -645,8 +670,9 @@ func (*EndSession) request()        {}
 func (x ErrorLine) MarshalJSON() ([]byte, error) { return marshal(&x) }
 
 // UnmarshalJSON decodes x and keeps what it has no field for.
-func (x *ErrorLine) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
-func (*ErrorLine) message()                          {}
+func (x *ErrorLine) UnmarshalJSON(data []byte) error    { return unmarshal(data, x) }
+func (*ErrorLine) message()                             {}
+func (x *ErrorLine) stamp() (uuid, session, at *string) { return &x.UUID, &x.SessionID, &x.Timestamp }
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x FileChangedInput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -695,6 +721,9 @@ func (x FilesPersisted) MarshalJSON() ([]byte, error) { return marshal(&x) }
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *FilesPersisted) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (*FilesPersisted) message()                          {}
+func (x *FilesPersisted) stamp() (uuid, session, at *string) {
+	return &x.UUID, &x.SessionID, &x.Timestamp
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x GenerateSessionTitle) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -858,6 +887,9 @@ func (x HookExecution) MarshalJSON() ([]byte, error) { return marshal(&x) }
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *HookExecution) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (*HookExecution) message()                          {}
+func (x *HookExecution) stamp() (uuid, session, at *string) {
+	return &x.UUID, &x.SessionID, &x.Timestamp
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x HookMatcher) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -883,6 +915,9 @@ func (x HookProgress) MarshalJSON() ([]byte, error) { return marshal(&x) }
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *HookProgress) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (*HookProgress) message()                          {}
+func (x *HookProgress) stamp() (uuid, session, at *string) {
+	return &x.UUID, &x.SessionID, &x.Timestamp
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x HookResponse) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -890,13 +925,17 @@ func (x HookResponse) MarshalJSON() ([]byte, error) { return marshal(&x) }
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *HookResponse) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (*HookResponse) message()                          {}
+func (x *HookResponse) stamp() (uuid, session, at *string) {
+	return &x.UUID, &x.SessionID, &x.Timestamp
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x HookStarted) MarshalJSON() ([]byte, error) { return marshal(&x) }
 
 // UnmarshalJSON decodes x and keeps what it has no field for.
-func (x *HookStarted) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
-func (*HookStarted) message()                          {}
+func (x *HookStarted) UnmarshalJSON(data []byte) error    { return unmarshal(data, x) }
+func (*HookStarted) message()                             {}
+func (x *HookStarted) stamp() (uuid, session, at *string) { return &x.UUID, &x.SessionID, &x.Timestamp }
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x HookTask) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -923,13 +962,17 @@ func (x Informational) MarshalJSON() ([]byte, error) { return marshal(&x) }
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *Informational) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (*Informational) message()                          {}
+func (x *Informational) stamp() (uuid, session, at *string) {
+	return &x.UUID, &x.SessionID, &x.Timestamp
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x Init) MarshalJSON() ([]byte, error) { return marshal(&x) }
 
 // UnmarshalJSON decodes x and keeps what it has no field for.
-func (x *Init) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
-func (*Init) message()                          {}
+func (x *Init) UnmarshalJSON(data []byte) error    { return unmarshal(data, x) }
+func (*Init) message()                             {}
+func (x *Init) stamp() (uuid, session, at *string) { return &x.UUID, &x.SessionID, &x.Timestamp }
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x InitMCPServer) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1059,6 +1102,9 @@ func (x LocalCommandOutput) MarshalJSON() ([]byte, error) { return marshal(&x) }
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *LocalCommandOutput) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (*LocalCommandOutput) message()                          {}
+func (x *LocalCommandOutput) stamp() (uuid, session, at *string) {
+	return &x.UUID, &x.SessionID, &x.Timestamp
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x MCPAuthenticate) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1256,6 +1302,9 @@ func (x MemoryRecall) MarshalJSON() ([]byte, error) { return marshal(&x) }
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *MemoryRecall) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (*MemoryRecall) message()                          {}
+func (x *MemoryRecall) stamp() (uuid, session, at *string) {
+	return &x.UUID, &x.SessionID, &x.Timestamp
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x MessageDisplayInput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1286,8 +1335,9 @@ func (*MessageDisplayOutput) hookOutput()      {}
 func (x MirrorError) MarshalJSON() ([]byte, error) { return marshal(&x) }
 
 // UnmarshalJSON decodes x and keeps what it has no field for.
-func (x *MirrorError) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
-func (*MirrorError) message()                          {}
+func (x *MirrorError) UnmarshalJSON(data []byte) error    { return unmarshal(data, x) }
+func (*MirrorError) message()                             {}
+func (x *MirrorError) stamp() (uuid, session, at *string) { return &x.UUID, &x.SessionID, &x.Timestamp }
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x ModelFallback) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1295,6 +1345,9 @@ func (x ModelFallback) MarshalJSON() ([]byte, error) { return marshal(&x) }
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *ModelFallback) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (*ModelFallback) message()                          {}
+func (x *ModelFallback) stamp() (uuid, session, at *string) {
+	return &x.UUID, &x.SessionID, &x.Timestamp
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x ModelInfo) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1308,6 +1361,9 @@ func (x ModelRefusalFallback) MarshalJSON() ([]byte, error) { return marshal(&x)
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *ModelRefusalFallback) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (*ModelRefusalFallback) message()                          {}
+func (x *ModelRefusalFallback) stamp() (uuid, session, at *string) {
+	return &x.UUID, &x.SessionID, &x.Timestamp
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x ModelRefusalNoFallback) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1315,6 +1371,9 @@ func (x ModelRefusalNoFallback) MarshalJSON() ([]byte, error) { return marshal(&
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *ModelRefusalNoFallback) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (*ModelRefusalNoFallback) message()                          {}
+func (x *ModelRefusalNoFallback) stamp() (uuid, session, at *string) {
+	return &x.UUID, &x.SessionID, &x.Timestamp
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x ModelUsage) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1328,6 +1387,9 @@ func (x Notification) MarshalJSON() ([]byte, error) { return marshal(&x) }
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *Notification) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (*Notification) message()                          {}
+func (x *Notification) stamp() (uuid, session, at *string) {
+	return &x.UUID, &x.SessionID, &x.Timestamp
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x NotificationInput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1384,6 +1446,9 @@ func (x PermissionDenied) MarshalJSON() ([]byte, error) { return marshal(&x) }
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *PermissionDenied) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (*PermissionDenied) message()                          {}
+func (x *PermissionDenied) stamp() (uuid, session, at *string) {
+	return &x.UUID, &x.SessionID, &x.Timestamp
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x PermissionDeniedInput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1416,6 +1481,9 @@ func (x PermissionRequest) MarshalJSON() ([]byte, error) { return marshal(&x) }
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *PermissionRequest) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (*PermissionRequest) message()                          {}
+func (x *PermissionRequest) stamp() (uuid, session, at *string) {
+	return &x.UUID, &x.SessionID, &x.Timestamp
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x PermissionRequestInput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1478,6 +1546,9 @@ func (x PluginInstall) MarshalJSON() ([]byte, error) { return marshal(&x) }
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *PluginInstall) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (*PluginInstall) message()                          {}
+func (x *PluginInstall) stamp() (uuid, session, at *string) {
+	return &x.UUID, &x.SessionID, &x.Timestamp
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x PostCompactInput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1665,6 +1736,9 @@ func (x PromptSuggestion) MarshalJSON() ([]byte, error) { return marshal(&x) }
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *PromptSuggestion) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (*PromptSuggestion) message()                          {}
+func (x *PromptSuggestion) stamp() (uuid, session, at *string) {
+	return &x.UUID, &x.SessionID, &x.Timestamp
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x RateLimitEvent) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1672,6 +1746,9 @@ func (x RateLimitEvent) MarshalJSON() ([]byte, error) { return marshal(&x) }
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *RateLimitEvent) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (*RateLimitEvent) message()                          {}
+func (x *RateLimitEvent) stamp() (uuid, session, at *string) {
+	return &x.UUID, &x.SessionID, &x.Timestamp
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x RateLimitInfo) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1802,8 +1879,9 @@ func (x *Response) UnmarshalJSON(data []byte) error { return unmarshal(data, x) 
 func (x Result) MarshalJSON() ([]byte, error) { return marshal(&x) }
 
 // UnmarshalJSON decodes x and keeps what it has no field for.
-func (x *Result) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
-func (*Result) message()                          {}
+func (x *Result) UnmarshalJSON(data []byte) error    { return unmarshal(data, x) }
+func (*Result) message()                             {}
+func (x *Result) stamp() (uuid, session, at *string) { return &x.UUID, &x.SessionID, &x.Timestamp }
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x RewindFiles) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1961,6 +2039,9 @@ func (x SessionStateChanged) MarshalJSON() ([]byte, error) { return marshal(&x) 
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *SessionStateChanged) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (*SessionStateChanged) message()                          {}
+func (x *SessionStateChanged) stamp() (uuid, session, at *string) {
+	return &x.UUID, &x.SessionID, &x.Timestamp
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x SessionTitleChanged) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1968,6 +2049,9 @@ func (x SessionTitleChanged) MarshalJSON() ([]byte, error) { return marshal(&x) 
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *SessionTitleChanged) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (*SessionTitleChanged) message()                          {}
+func (x *SessionTitleChanged) stamp() (uuid, session, at *string) {
+	return &x.UUID, &x.SessionID, &x.Timestamp
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x SessionUsage) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1981,6 +2065,9 @@ func (x SessionWritesLost) MarshalJSON() ([]byte, error) { return marshal(&x) }
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *SessionWritesLost) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (*SessionWritesLost) message()                          {}
+func (x *SessionWritesLost) stamp() (uuid, session, at *string) {
+	return &x.UUID, &x.SessionID, &x.Timestamp
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x SetColor) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -2113,8 +2200,9 @@ func (x *Source) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (x Status) MarshalJSON() ([]byte, error) { return marshal(&x) }
 
 // UnmarshalJSON decodes x and keeps what it has no field for.
-func (x *Status) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
-func (*Status) message()                          {}
+func (x *Status) UnmarshalJSON(data []byte) error    { return unmarshal(data, x) }
+func (*Status) message()                             {}
+func (x *Status) stamp() (uuid, session, at *string) { return &x.UUID, &x.SessionID, &x.Timestamp }
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x StopFailureInput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -2170,8 +2258,9 @@ func (*StopTask) request()        {}
 func (x StreamEvent) MarshalJSON() ([]byte, error) { return marshal(&x) }
 
 // UnmarshalJSON decodes x and keeps what it has no field for.
-func (x *StreamEvent) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
-func (*StreamEvent) message()                          {}
+func (x *StreamEvent) UnmarshalJSON(data []byte) error    { return unmarshal(data, x) }
+func (*StreamEvent) message()                             {}
+func (x *StreamEvent) stamp() (uuid, session, at *string) { return &x.UUID, &x.SessionID, &x.Timestamp }
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x SubagentStartInput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -2227,8 +2316,9 @@ func (*SubagentStopOutput) hookOutput()      {}
 func (x SystemError) MarshalJSON() ([]byte, error) { return marshal(&x) }
 
 // UnmarshalJSON decodes x and keeps what it has no field for.
-func (x *SystemError) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
-func (*SystemError) message()                          {}
+func (x *SystemError) UnmarshalJSON(data []byte) error    { return unmarshal(data, x) }
+func (*SystemError) message()                             {}
+func (x *SystemError) stamp() (uuid, session, at *string) { return &x.UUID, &x.SessionID, &x.Timestamp }
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x TaskCompletedInput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -2266,6 +2356,9 @@ func (x TaskNotification) MarshalJSON() ([]byte, error) { return marshal(&x) }
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *TaskNotification) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (*TaskNotification) message()                          {}
+func (x *TaskNotification) stamp() (uuid, session, at *string) {
+	return &x.UUID, &x.SessionID, &x.Timestamp
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x TaskPatch) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -2279,20 +2372,25 @@ func (x TaskProgress) MarshalJSON() ([]byte, error) { return marshal(&x) }
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *TaskProgress) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (*TaskProgress) message()                          {}
+func (x *TaskProgress) stamp() (uuid, session, at *string) {
+	return &x.UUID, &x.SessionID, &x.Timestamp
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x TaskStarted) MarshalJSON() ([]byte, error) { return marshal(&x) }
 
 // UnmarshalJSON decodes x and keeps what it has no field for.
-func (x *TaskStarted) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
-func (*TaskStarted) message()                          {}
+func (x *TaskStarted) UnmarshalJSON(data []byte) error    { return unmarshal(data, x) }
+func (*TaskStarted) message()                             {}
+func (x *TaskStarted) stamp() (uuid, session, at *string) { return &x.UUID, &x.SessionID, &x.Timestamp }
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x TaskUpdated) MarshalJSON() ([]byte, error) { return marshal(&x) }
 
 // UnmarshalJSON decodes x and keeps what it has no field for.
-func (x *TaskUpdated) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
-func (*TaskUpdated) message()                          {}
+func (x *TaskUpdated) UnmarshalJSON(data []byte) error    { return unmarshal(data, x) }
+func (*TaskUpdated) message()                             {}
+func (x *TaskUpdated) stamp() (uuid, session, at *string) { return &x.UUID, &x.SessionID, &x.Timestamp }
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x TaskUsage) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -2335,6 +2433,9 @@ func (x ThinkingTokens) MarshalJSON() ([]byte, error) { return marshal(&x) }
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *ThinkingTokens) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (*ThinkingTokens) message()                          {}
+func (x *ThinkingTokens) stamp() (uuid, session, at *string) {
+	return &x.UUID, &x.SessionID, &x.Timestamp
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x ToolProgress) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -2342,6 +2443,9 @@ func (x ToolProgress) MarshalJSON() ([]byte, error) { return marshal(&x) }
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *ToolProgress) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (*ToolProgress) message()                          {}
+func (x *ToolProgress) stamp() (uuid, session, at *string) {
+	return &x.UUID, &x.SessionID, &x.Timestamp
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x ToolResultBlock) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -2381,13 +2485,17 @@ func (x ToolUseSummary) MarshalJSON() ([]byte, error) { return marshal(&x) }
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *ToolUseSummary) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (*ToolUseSummary) message()                          {}
+func (x *ToolUseSummary) stamp() (uuid, session, at *string) {
+	return &x.UUID, &x.SessionID, &x.Timestamp
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x TranscriptMirror) MarshalJSON() ([]byte, error) { return marshal(&x) }
 
 // UnmarshalJSON decodes x and keeps what it has no field for.
-func (x *TranscriptMirror) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
-func (*TranscriptMirror) message()                          {}
+func (x *TranscriptMirror) UnmarshalJSON(data []byte) error    { return unmarshal(data, x) }
+func (*TranscriptMirror) message()                             {}
+func (x *TranscriptMirror) stamp() (uuid, session, at *string) { return nil, nil, &x.Timestamp }
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x UIInvalidate) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -2395,6 +2503,9 @@ func (x UIInvalidate) MarshalJSON() ([]byte, error) { return marshal(&x) }
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *UIInvalidate) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (*UIInvalidate) message()                          {}
+func (x *UIInvalidate) stamp() (uuid, session, at *string) {
+	return &x.UUID, &x.SessionID, &x.Timestamp
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x UpdateEnvironmentVariables) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -2423,8 +2534,9 @@ func (x *Usage) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (x User) MarshalJSON() ([]byte, error) { return marshal(&x) }
 
 // UnmarshalJSON decodes x and keeps what it has no field for.
-func (x *User) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
-func (*User) message()                          {}
+func (x *User) UnmarshalJSON(data []byte) error    { return unmarshal(data, x) }
+func (*User) message()                             {}
+func (x *User) stamp() (uuid, session, at *string) { return &x.UUID, &x.SessionID, &x.Timestamp }
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x UserMessage) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -2488,6 +2600,9 @@ func (x WorkerShuttingDown) MarshalJSON() ([]byte, error) { return marshal(&x) }
 // UnmarshalJSON decodes x and keeps what it has no field for.
 func (x *WorkerShuttingDown) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 func (*WorkerShuttingDown) message()                          {}
+func (x *WorkerShuttingDown) stamp() (uuid, session, at *string) {
+	return &x.UUID, &x.SessionID, &x.Timestamp
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x WorkspaceDirectory) MarshalJSON() ([]byte, error) { return marshal(&x) }

@@ -117,7 +117,7 @@ func (c *cursor) members(labels []string, member func(k int) bool) (seen uint, o
 
 // The members that the short ways know, in the order of the official CLI.
 var (
-	eventLabels     = []string{`"session_id":`, `"parent_tool_use_id":`, `"uuid":`, `"api_message_id":`}
+	eventLabels     = []string{`"session_id":`, `"parent_tool_use_id":`, `"uuid":`, `"api_message_id":`, `"timestamp":`}
 	assistantLabels = []string{`"parent_tool_use_id":`, `"session_id":`, `"uuid":`, `"request_id":`, `"timestamp":`}
 	messageLabels   = []string{`"model":`, `"id":`, `"type":`, `"role":`, `"content":`, `"stop_reason":`, `"stop_sequence":`,
 		`"stop_details":`, `"usage":`, `"context_management":`, `"container":`, `"diagnostics":`}
@@ -171,8 +171,10 @@ func decodeDelta(line []byte) *StreamEvent {
 			return c.skip("null")
 		case 2:
 			return c.copyQuoted(&e.UUID)
-		default:
+		case 3:
 			return c.shareQuoted(&e.APIMessageID, &lastMessageID)
+		default:
+			return c.copyQuoted(&e.Timestamp)
 		}
 	})
 	if !ok || c.i != len(line) || seen&(1<<1) == 0 {

@@ -79,6 +79,7 @@ type CompactBoundary struct {
 	LogicalParentUUID string          `json:"logical_parent_uuid,omitzero"`
 	SessionID         string          `json:"session_id,omitzero"`
 	UUID              string          `json:"uuid,omitzero"`
+	Timestamp         string          `json:"timestamp,omitzero"`
 	Open              `wire:"type=system,subtype=compact_boundary"`
 }
 
@@ -104,6 +105,7 @@ type Status struct {
 	UserMessageUUIDs   []string       `json:"user_message_uuids,omitzero"`
 	SessionID          string         `json:"session_id,omitzero"`
 	UUID               string         `json:"uuid,omitzero"`
+	Timestamp          string         `json:"timestamp,omitzero"`
 	Open               `wire:"type=system,subtype=status"`
 }
 
@@ -118,6 +120,7 @@ type APIRetry struct {
 	NoResponse   json.RawMessage `json:"no_response,omitzero"`
 	SessionID    string          `json:"session_id,omitzero"`
 	UUID         string          `json:"uuid,omitzero"`
+	Timestamp    string          `json:"timestamp,omitzero"`
 	Open         `wire:"type=system,subtype=api_retry"`
 }
 
@@ -129,6 +132,7 @@ type ModelFallback struct {
 	Content       string `json:"content,omitzero"`
 	SessionID     string `json:"session_id,omitzero"`
 	UUID          string `json:"uuid,omitzero"`
+	Timestamp     string `json:"timestamp,omitzero"`
 	Open          `wire:"type=system,subtype=model_fallback"`
 }
 
@@ -148,6 +152,7 @@ type ModelRefusalFallback struct {
 	Content                string   `json:"content,omitzero"`
 	SessionID              string   `json:"session_id,omitzero"`
 	UUID                   string   `json:"uuid,omitzero"`
+	Timestamp              string   `json:"timestamp,omitzero"`
 	Open                   `wire:"type=system,subtype=model_refusal_fallback"`
 }
 
@@ -162,6 +167,7 @@ type ModelRefusalNoFallback struct {
 	Content                string `json:"content,omitzero"`
 	SessionID              string `json:"session_id,omitzero"`
 	UUID                   string `json:"uuid,omitzero"`
+	Timestamp              string `json:"timestamp,omitzero"`
 	Open                   `wire:"type=system,subtype=model_refusal_no_fallback"`
 }
 
@@ -172,6 +178,7 @@ type SessionStateChanged struct {
 	SDKHostOnly bool   `json:"sdk_host_only,omitzero"`
 	SessionID   string `json:"session_id,omitzero"`
 	UUID        string `json:"uuid,omitzero"`
+	Timestamp   string `json:"timestamp,omitzero"`
 	Open        `wire:"type=system,subtype=session_state_changed"`
 }
 
@@ -180,6 +187,7 @@ type SessionTitleChanged struct {
 	Title     string `json:"title"`
 	SessionID string `json:"session_id,omitzero"`
 	UUID      string `json:"uuid,omitzero"`
+	Timestamp string `json:"timestamp,omitzero"`
 	Open      `wire:"type=system,subtype=session_title_changed"`
 }
 
@@ -194,6 +202,7 @@ type PermissionDenied struct {
 	Message            string `json:"message"`
 	SessionID          string `json:"session_id,omitzero"`
 	UUID               string `json:"uuid,omitzero"`
+	Timestamp          string `json:"timestamp,omitzero"`
 	Open               `wire:"type=system,subtype=permission_denied"`
 }
 
@@ -216,6 +225,7 @@ type TaskStarted struct {
 	Ambient         bool   `json:"ambient,omitzero"`
 	SessionID       string `json:"session_id,omitzero"`
 	UUID            string `json:"uuid,omitzero"`
+	Timestamp       string `json:"timestamp,omitzero"`
 	Open            `wire:"type=system,subtype=task_started"`
 }
 
@@ -231,6 +241,7 @@ type TaskProgress struct {
 	Summary      string     `json:"summary,omitzero"`
 	SessionID    string     `json:"session_id,omitzero"`
 	UUID         string     `json:"uuid,omitzero"`
+	Timestamp    string     `json:"timestamp,omitzero"`
 	Open         `wire:"type=system,subtype=task_progress"`
 }
 
@@ -249,6 +260,7 @@ type TaskUpdated struct {
 	Patch     TaskPatch `json:"patch"`
 	SessionID string    `json:"session_id,omitzero"`
 	UUID      string    `json:"uuid,omitzero"`
+	Timestamp string    `json:"timestamp,omitzero"`
 	Open      `wire:"type=system,subtype=task_updated"`
 }
 
@@ -278,6 +290,7 @@ type TaskNotification struct {
 	Ambient        bool            `json:"ambient,omitzero"`
 	SessionID      string          `json:"session_id,omitzero"`
 	UUID           string          `json:"uuid,omitzero"`
+	Timestamp      string          `json:"timestamp,omitzero"`
 	Open           `wire:"type=system,subtype=task_notification"`
 }
 
@@ -287,6 +300,7 @@ type BackgroundTasksChanged struct {
 	Tasks     []*BackgroundTask `json:"tasks"`
 	SessionID string            `json:"session_id,omitzero"`
 	UUID      string            `json:"uuid,omitzero"`
+	Timestamp string            `json:"timestamp,omitzero"`
 	Open      `wire:"type=system,subtype=background_tasks_changed"`
 }
 
@@ -309,6 +323,7 @@ type HookStarted struct {
 	HookEvent HookEvent `json:"hook_event"`
 	SessionID string    `json:"session_id,omitzero"`
 	UUID      string    `json:"uuid,omitzero"`
+	Timestamp string    `json:"timestamp,omitzero"`
 	Open      `wire:"type=system,subtype=hook_started"`
 }
 
@@ -322,6 +337,7 @@ type HookProgress struct {
 	Output    string    `json:"output,omitzero"`
 	SessionID string    `json:"session_id,omitzero"`
 	UUID      string    `json:"uuid,omitzero"`
+	Timestamp string    `json:"timestamp,omitzero"`
 	Open      `wire:"type=system,subtype=hook_progress"`
 }
 
@@ -337,6 +353,7 @@ type HookResponse struct {
 	Outcome   string    `json:"outcome,omitzero"` // "success", "error" or "cancelled"
 	SessionID string    `json:"session_id,omitzero"`
 	UUID      string    `json:"uuid,omitzero"`
+	Timestamp string    `json:"timestamp,omitzero"`
 	Open      `wire:"type=system,subtype=hook_response"`
 }
 
@@ -350,6 +367,7 @@ type Informational struct {
 	Tag                 string          `json:"tag,omitzero"`
 	SessionID           string          `json:"session_id,omitzero"`
 	UUID                string          `json:"uuid,omitzero"`
+	Timestamp           string          `json:"timestamp,omitzero"`
 	Open                `wire:"type=system,subtype=informational"`
 }
 
@@ -358,6 +376,7 @@ type LocalCommandOutput struct {
 	Content   string `json:"content"`
 	SessionID string `json:"session_id,omitzero"`
 	UUID      string `json:"uuid,omitzero"`
+	Timestamp string `json:"timestamp,omitzero"`
 	Open      `wire:"type=system,subtype=local_command_output"`
 }
 
@@ -370,6 +389,7 @@ type Notification struct {
 	TimeoutMS int64  `json:"timeout_ms,omitzero"`
 	SessionID string `json:"session_id,omitzero"`
 	UUID      string `json:"uuid,omitzero"`
+	Timestamp string `json:"timestamp,omitzero"`
 	Open      `wire:"type=system,subtype=notification"`
 }
 
@@ -378,6 +398,7 @@ type CommandsChanged struct {
 	Commands  []*SlashCommand `json:"commands"`
 	SessionID string          `json:"session_id,omitzero"`
 	UUID      string          `json:"uuid,omitzero"`
+	Timestamp string          `json:"timestamp,omitzero"`
 	Open      `wire:"type=system,subtype=commands_changed"`
 }
 
@@ -388,6 +409,7 @@ type ThinkingTokens struct {
 	UserMessageUUID      string `json:"user_message_uuid,omitzero"`
 	SessionID            string `json:"session_id,omitzero"`
 	UUID                 string `json:"uuid,omitzero"`
+	Timestamp            string `json:"timestamp,omitzero"`
 	Open                 `wire:"type=system,subtype=thinking_tokens"`
 }
 
@@ -397,6 +419,7 @@ type MemoryRecall struct {
 	Memories  json.RawMessage `json:"memories"`
 	SessionID string          `json:"session_id,omitzero"`
 	UUID      string          `json:"uuid,omitzero"`
+	Timestamp string          `json:"timestamp,omitzero"`
 	Open      `wire:"type=system,subtype=memory_recall"`
 }
 
@@ -407,6 +430,7 @@ type ElicitationComplete struct {
 	ElicitationID string `json:"elicitation_id"`
 	SessionID     string `json:"session_id,omitzero"`
 	UUID          string `json:"uuid,omitzero"`
+	Timestamp     string `json:"timestamp,omitzero"`
 	Open          `wire:"type=system,subtype=elicitation_complete"`
 }
 
@@ -417,6 +441,7 @@ type PluginInstall struct {
 	Error     string `json:"error,omitzero"`
 	SessionID string `json:"session_id,omitzero"`
 	UUID      string `json:"uuid,omitzero"`
+	Timestamp string `json:"timestamp,omitzero"`
 	Open      `wire:"type=system,subtype=plugin_install"`
 }
 
@@ -427,6 +452,7 @@ type FilesPersisted struct {
 	ProcessedAt string          `json:"processed_at,omitzero"`
 	SessionID   string          `json:"session_id,omitzero"`
 	UUID        string          `json:"uuid,omitzero"`
+	Timestamp   string          `json:"timestamp,omitzero"`
 	Open        `wire:"type=system,subtype=files_persisted"`
 }
 
@@ -441,6 +467,7 @@ type ControlRequestProgress struct {
 	ErrorStatus  *int   `json:"error_status,omitzero"`
 	SessionID    string `json:"session_id,omitzero"`
 	UUID         string `json:"uuid,omitzero"`
+	Timestamp    string `json:"timestamp,omitzero"`
 	Open         `wire:"type=system,subtype=control_request_progress"`
 }
 
@@ -451,6 +478,7 @@ type MirrorError struct {
 	Key       json.RawMessage `json:"key,omitzero"`
 	SessionID string          `json:"session_id,omitzero"`
 	UUID      string          `json:"uuid,omitzero"`
+	Timestamp string          `json:"timestamp,omitzero"`
 	Open      `wire:"type=system,subtype=mirror_error"`
 }
 
@@ -462,6 +490,7 @@ type SessionWritesLost struct {
 	TranscriptSessionIDs []string `json:"transcript_session_ids,omitzero"`
 	SessionID            string   `json:"session_id,omitzero"`
 	UUID                 string   `json:"uuid,omitzero"`
+	Timestamp            string   `json:"timestamp,omitzero"`
 	Open                 `wire:"type=system,subtype=session_writes_lost"`
 }
 
@@ -470,6 +499,7 @@ type WorkerShuttingDown struct {
 	Reason    string `json:"reason"`
 	SessionID string `json:"session_id,omitzero"`
 	UUID      string `json:"uuid,omitzero"`
+	Timestamp string `json:"timestamp,omitzero"`
 	Open      `wire:"type=system,subtype=worker_shutting_down"`
 }
 
@@ -478,6 +508,7 @@ type UIInvalidate struct {
 	Event     string `json:"event"`
 	SessionID string `json:"session_id,omitzero"`
 	UUID      string `json:"uuid,omitzero"`
+	Timestamp string `json:"timestamp,omitzero"`
 	Open      `wire:"type=system,subtype=ui_invalidate"`
 }
 

@@ -39,6 +39,7 @@ import (
 
 	"github.com/parley-go/parley/engine/settings"
 	"github.com/parley-go/parley/engine/tool/process"
+	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -80,8 +81,6 @@ type Options struct {
 	// All says that every hook is told of, not only those for setting up and at the start
 	// of a session.
 	All bool
-	// NewID makes the ids of messages.
-	NewID func() string
 	// Fits reports whether what a hook is told of may be what the rule of its condition
 	// is about. Nil means that everything is.
 	Fits func(rule string, in wire.HookInput) bool
@@ -204,13 +203,13 @@ func (r *Runner) one(ctx context.Context, h settings.Hook, event wire.HookEvent,
 	}
 	id := ""
 	tell := r.opts.Tell != nil && (r.opts.All || event == wire.EventSessionStart || event == wire.EventSetup)
-	var session struct {
+	var told struct {
 		ID string `json:"session_id"`
 	}
-	json.Unmarshal(input, &session)
+	json.Unmarshal(input, &told)
 	if tell {
-		id = r.opts.NewID()
-		r.opts.Tell(&wire.HookStarted{HookID: id, HookName: name, HookEvent: event, SessionID: session.ID, UUID: r.opts.NewID()})
+		id = session.NewID()
+		r.opts.Tell(&wire.HookStarted{HookID: id, HookName: name, HookEvent: event, SessionID: told.ID})
 	}
 	run, cancel := ctx, context.CancelFunc(func() {})
 	if h.Async {
@@ -219,7 +218,7 @@ func (r *Runner) one(ctx context.Context, h settings.Hook, event wire.HookEvent,
 	c, err := r.start(run, h, input)
 	if err == nil && tell {
 		c.progress = func(stdout string) {
-			r.opts.Tell(&wire.HookProgress{HookID: id, HookName: name, HookEvent: event, Stdout: stdout, Output: stdout, SessionID: session.ID, UUID: r.opts.NewID()})
+			r.opts.Tell(&wire.HookProgress{HookID: id, HookName: name, HookEvent: event, Stdout: stdout, Output: stdout, SessionID: told.ID})
 		}
 	}
 	finish := func() Answer {
@@ -233,7 +232,7 @@ func (r *Runner) one(ctx context.Context, h settings.Hook, event wire.HookEvent,
 		}
 		a = judge(h, event, res)
 		if tell {
-			r.opts.Tell(response(id, name, event, session.ID, r.opts.NewID(), res, a))
+			r.opts.Tell(response(id, name, event, told.ID, res, a))
 		}
 		return a
 	}
@@ -262,9 +261,9 @@ func (r *Runner) one(ctx context.Context, h settings.Hook, event wire.HookEvent,
 }
 
 // response tells how a hook ended.
-func response(id, name string, event wire.HookEvent, session, uuid string, res result, a Answer) *wire.HookResponse {
+func response(id, name string, event wire.HookEvent, session string, res result, a Answer) *wire.HookResponse {
 	m := &wire.HookResponse{HookID: id, HookName: name, HookEvent: event, Stdout: res.stdout, Stderr: res.stderr, Output: res.stdout + res.stderr,
-		SessionID: session, UUID: uuid, Outcome: "success"}
+		SessionID: session, Outcome: "success"}
 	if res.code >= 0 {
 		code := res.code
 		m.ExitCode = &code

@@ -4,7 +4,6 @@ package hook_test
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,8 +30,6 @@ func runner(t *testing.T, o hook.Options) *hook.Runner {
 		o.Dir = t.TempDir()
 	}
 	o.Env = append(o.Env, "PATH="+os.Getenv("PATH"))
-	n := 0
-	o.NewID = func() string { n++; return fmt.Sprint(n) }
 	r, err := hook.New(o)
 	if err != nil {
 		t.Fatal(err)

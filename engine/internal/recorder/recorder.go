@@ -1,0 +1,236 @@
+// Package recorder writes what happens in a conversation to the log of its session, and
+// emits it to the host. It is the only place that sets uuids, session ids and times.
+//
+// It returns every error of the log: what is not in the log did not happen.
+package recorder
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+)
+
+// ErrUnwritten is behind the error of a record that the log did not take.
+var ErrUnwritten = errors.New("the session cannot be written")
+
+// CostType is the type of the record of what all requests cost.
+const CostType = "cost-state"
+
+// A Place is a session that is being recorded. It never changes.
+type Place struct {
+	ID  string      // of the session
+	Log session.Log // nil if the session is kept nowhere
+}
+
+// Path returns the file that the session is kept in, empty if it is in none.
+func (p *Place) Path() string {
+	if p.Log == nil {
+		return ""
+	}
+	return p.Log.Path()
+}
+
+// Append writes records that have no place in the conversation's tree.
+func (p *Place) Append(entries ...*session.Entry) error {
+	if p.Log == nil || len(entries) == 0 {
+		return nil
+	}
+	return Unwritten(p.Log.Append(entries...))
+}
+
+// Options are what a recorder is made from.
+type Options struct {
+	Place Place              // without an id it gets a new one
+	Agent string             // the id of the subagent whose conversation it is; empty if it is none
+	Emit  func(wire.Message) // receives the messages
+	Now   func() time.Time
+	// Follow is called with each record that gets a place in the conversation's tree. It
+	// may be nil.
+	Follow func(*session.Entry)
+	// Sum returns the record of what all requests cost, which is written behind those that
+	// [Recorder.Owe] was given. It may be nil.
+	Sum func() *session.Entry
+}
+
+// A Recorder records one conversation. It is safe for concurrent use.
+type Recorder struct {
+	opts  Options
+	place atomic.Pointer[Place]
+	stamp atomic.Pointer[stamp]
+
+	mu     sync.Mutex
+	parent string           // uuid of the last record in the tree
+	owed   []*session.Entry // records that are written together with the next one
+}
+
+// A stamp is a time as the protocol writes it.
+type stamp struct {
+	ms   int64
+	text string
+}
+
+// New returns a recorder.
+func New(opts Options) *Recorder {
+	r := &Recorder{opts: opts}
+	place := opts.Place
+	if place.ID == "" {
+		place.ID = session.NewID()
+	}
+	r.place.Store(&place)
+	return r
+}
+
+// Place returns the session that is recorded now.
+func (r *Recorder) Place() *Place { return r.place.Load() }
+
+// ID returns the id of the session.
+func (r *Recorder) ID() string { return r.Place().ID }
+
+// Begin records another session from now on.
+func (r *Recorder) Begin(place Place) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.place.Store(&place)
+	r.parent, r.owed = "", nil
+}
+
+// Emit sends a message to the host, with the uuid, session id and time that it lacks.
+func (r *Recorder) Emit(m wire.Message) {
+	r.Stamp(m)
+	r.opts.Emit(m)
+}
+
+// Stamp gives a message what Emit would.
+func (r *Recorder) Stamp(m wire.Message) { wire.Stamp(m, session.NewID, r.ID(), r.timestamp) }
+
+// Stamp gives a message that is emitted before there is a conversation its uuid and time,
+// and the id of a session unless that is empty.
+func Stamp(m wire.Message, sessionID string) {
+	wire.Stamp(m, session.NewID, sessionID, func() string { return format(time.Now()) })
+}
+
+func (r *Recorder) timestamp() string {
+	now := r.opts.Now()
+	if s := r.stamp.Load(); s != nil && s.ms == now.UnixMilli() {
+		return s.text // of a message of the same millisecond
+	}
+	s := &stamp{now.UnixMilli(), format(now)}
+	r.stamp.Store(s)
+	return s.text
+}
+
+func format(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+
+// Owe has a record written together with the next ones. Without a log nothing is owed.
+func (r *Recorder) Owe(e *session.Entry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.Place().Log != nil {
+		r.owed = append(r.owed, e)
+	}
+}
+
+// Record writes records, all or none. Those of the conversation's tree get a uuid if they
+// have none, and stand behind the ones before them.
+func (r *Recorder) Record(entries ...*session.Entry) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.record(entries)
+}
+
+// Replace is [Recorder.Record] of records that do not stand behind those before them.
+func (r *Recorder) Replace(entries ...*session.Entry) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	parent := r.parent
+	r.parent = ""
+	err := r.record(entries)
+	if err != nil {
+		r.parent = parent
+	}
+	return err
+}
+
+// Identify gives records the uuids that [Recorder.Record] would give them.
+func (r *Recorder) Identify(entries ...*session.Entry) {
+	for _, e := range entries {
+		switch e.Type {
+		case "user", "assistant", "system":
+			if e.UUID == "" {
+				e.UUID = session.NewID()
+			}
+		}
+	}
+}
+
+// Resume has the next record stand behind one that the log holds already.
+func (r *Recorder) Resume(parent string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.parent = parent
+}
+
+// Parent returns the uuid of the last record in the tree.
+func (r *Recorder) Parent() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.parent
+}
+
+func (r *Recorder) record(entries []*session.Entry) error {
+	r.Identify(entries...)
+	for _, e := range entries {
+		if e.UUID != "" && r.opts.Follow != nil {
+			r.opts.Follow(e)
+		}
+	}
+	log := r.Place().Log
+	if log == nil {
+		return nil
+	}
+	if owed := r.owed; len(owed) > 0 {
+		r.owed = nil
+		if r.opts.Sum != nil && !slices.ContainsFunc(entries, func(e *session.Entry) bool { return e.Type == CostType }) {
+			owed = append(owed, r.opts.Sum())
+		}
+		entries = append(owed, entries...)
+	}
+	now := r.opts.Now()
+	for _, e := range entries {
+		e.Time = now
+		if e.UUID != "" {
+			e.ParentUUID, r.parent = r.parent, e.UUID
+		}
+		if r.opts.Agent != "" {
+			if e.Fields == nil {
+				e.Fields = map[string]json.RawMessage{}
+			}
+			e.Fields["isSidechain"], e.Fields["agentId"] = json.RawMessage("true"), quote(r.opts.Agent)
+		}
+	}
+	return Unwritten(log.Append(entries...))
+}
+
+// Unwritten says that a log does not take what happened, and what can be done.
+func Unwritten(err error) error {
+	if err == nil {
+		return nil
+	}
+	if file := new(fs.PathError); errors.As(err, &file) {
+		return fmt.Errorf("%w: %w. Make room, or keep no session with --no-session-persistence", ErrUnwritten, file)
+	}
+	return fmt.Errorf("%w: %w", ErrUnwritten, err)
+}
+
+func quote(s string) json.RawMessage {
+	raw, _ := json.Marshal(s) // a string can always be encoded
+	return raw
+}

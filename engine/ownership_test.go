@@ -1,0 +1,146 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"testing"
+
+	"github.com/parley-go/parley/engine"
+	"github.com/parley-go/parley/engine/agents"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+)
+
+// A funcTool is a tool that is a function.
+type funcTool struct {
+	name string
+	run  func(ctx context.Context, call *tool.Call) (*tool.Result, error)
+}
+
+func (f *funcTool) Spec() *tool.Spec {
+	return &tool.Spec{Name: f.name, Description: "Does " + f.name + ".", Schema: json.RawMessage(`{"type":"object"}`)}
+}
+
+func (f *funcTool) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) { return nil, nil }
+
+func (f *funcTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
+	return f.run(ctx, call)
+}
+
+// A fakeHost receives the messages of a conversation and answers nothing.
+type fakeHost struct {
+	mu      sync.Mutex
+	all     []wire.Message
+	results chan *wire.Result
+}
+
+func newHost() *fakeHost { return &fakeHost{results: make(chan *wire.Result, 16)} }
+
+func (h *fakeHost) Emit(m wire.Message) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.all = append(h.all, m)
+	if r, ok := m.(*wire.Result); ok {
+		h.results <- r
+	}
+}
+
+func (h *fakeHost) CanAsk() bool { return false }
+
+func (h *fakeHost) Ask(context.Context, *wire.CanUseTool, func()) (*wire.PermissionResult, error) {
+	return nil, nil
+}
+
+func (h *fakeHost) Hooks(context.Context, wire.HookInput, string, string) []engine.HookAnswer {
+	return nil
+}
+
+// start runs a conversation until the test ends.
+func start(t *testing.T, cfg engine.Config, host engine.Host) *engine.Conversation {
+	t.Helper()
+	c, err := engine.New(cfg, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { defer close(done); c.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return c
+}
+
+// TestInitializeWhileSubagentRuns: a host may send initialize again at any time, also
+// while subagents read what it changes.
+func TestInitializeWhileSubagentRuns(t *testing.T) {
+	s := parleytest.Script(parleytest.Call("Agent", `{"description":"d","prompt":"P","run_in_background":false}`), parleytest.Say("main"))
+	s.When("sub", parleytest.FirstUser("P"), parleytest.Call("Work", `{}`), parleytest.Call("Work", `{}`), parleytest.Say("report"))
+	working := make(chan struct{}, 2)
+	work := &funcTool{"Work", func(context.Context, *tool.Call) (*tool.Result, error) {
+		working <- struct{}{}
+		return tool.Text("done", nil), nil
+	}}
+	host := newHost()
+	defs := agents.BuiltIn()
+	c := start(t, engine.Config{Model: s.Model(), Tools: []tool.Tool{work}, Agents: defs, Mode: wire.ModeBypassPermissions}, host)
+	c.Do(func() { c.Prompt(wire.Prompt(wire.Text("go"))) })
+	for range 2 {
+		<-working
+		for range 20 {
+			var err error
+			c.Do(func() {
+				err = c.Change(engine.Changes{ForwardSubagents: true, SpareBackground: true, AppendSystemPrompt: "more", Skills: []string{"s"}, Agents: defs})
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if r := <-host.results; r.Result != "main" {
+		t.Errorf("got the result %q, want main", r.Result)
+	}
+}
+
+// TestCallBesideClear: a call from anywhere may run while /clear begins another session.
+func TestCallBesideClear(t *testing.T) {
+	store := &session.Memory{}
+	log, err := session.Create(t.Context(), store, session.Meta{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	work := &funcTool{"Work", func(_ context.Context, call *tool.Call) (*tool.Result, error) {
+		return tool.Text(call.Env.Cwd(), nil), nil
+	}}
+	host := newHost()
+	c := start(t, engine.Config{
+		Model: parleytest.Script().Model(), Tools: []tool.Tool{work}, Mode: wire.ModeBypassPermissions, SessionID: log.ID(), Log: log, Checkpoints: true,
+		NewLog: func(id string) (session.Log, error) {
+			return session.Create(context.Background(), store, session.Meta{ID: id})
+		},
+	}, host)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					c.Call(context.Background(), "Work", json.RawMessage(`{}`))
+				}
+			}
+		})
+	}
+	for range 5 {
+		c.Do(func() { c.Prompt(wire.Prompt(wire.Text("/clear"))) })
+		if r := <-host.results; r.IsError {
+			t.Errorf("the command failed: %+v", r)
+		}
+		c.Do(func() { c.SetEnviron(map[string]string{"A": "b"}) })
+	}
+	close(stop)
+	wg.Wait()
+}
