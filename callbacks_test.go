@@ -795,3 +795,75 @@ func TestCallbackCallsBack(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// TestOnRequest checks that the raw handler comes first, and what its answers mean.
+func TestOnRequest(t *testing.T) {
+	const tool = `{"subtype":"can_use_tool","tool_name":"Bash","input":{},"tool_use_id":"t1"}`
+	for name, tt := range map[string]struct {
+		request string
+		answer  func() (json.RawMessage, error)
+		want    string
+	}{
+		"unknown request": {
+			`{"subtype":"of_tomorrow","x":[1.0]}`,
+			func() (json.RawMessage, error) { return json.RawMessage("{\"y\":\n2.0}"), nil },
+			`{"response":{"subtype":"success","response":{"y":2.0}}}`,
+		},
+		"known request": {
+			tool,
+			func() (json.RawMessage, error) { return json.RawMessage(`{"behavior":"deny","message":"raw"}`), nil },
+			`{"response":{"subtype":"success","response":{"behavior":"deny","message":"raw"}}}`,
+		},
+		"no content": {tool, func() (json.RawMessage, error) { return nil, nil }, `{"response":{"subtype":"success","response":{}}}`},
+		"not handled": {
+			tool,
+			func() (json.RawMessage, error) { return nil, fmt.Errorf("later: %w", parley.ErrNotHandled) },
+			`{"response":{"subtype":"success","response":{"behavior":"allow"}}}`,
+		},
+		"unknown and not handled": {
+			`{"subtype":"of_tomorrow"}`,
+			func() (json.RawMessage, error) { return nil, parley.ErrNotHandled },
+			`{"response":{"subtype":"error","error":"Unsupported control request subtype: of_tomorrow"}}`,
+		},
+		"refusal": {
+			tool,
+			func() (json.RawMessage, error) { return nil, &parley.ControlError{Message: "no", Code: "busy"} },
+			`{"response":{"subtype":"error","error":"no","error_code":"busy"}}`,
+		},
+		"failure": {tool, func() (json.RawMessage, error) { return nil, errors.New("broken") }, `{"response":{"subtype":"success","response":{"behavior":"deny","toolUseID":"t1"}}}`},
+		"panic":   {tool, func() (json.RawMessage, error) { panic("no") }, `{"response":{"subtype":"success","response":{"behavior":"deny"}}}`},
+		"no JSON": {tool, func() (json.RawMessage, error) { return json.RawMessage("{"), nil }, `{"response":{"subtype":"success","response":{"behavior":"deny"}}}`},
+		"failing hook": {
+			`{"subtype":"hook_callback","callback_id":"elsewhere","input":{"hook_event_name":"PreToolUse","tool_name":"Bash"}}`,
+			func() (json.RawMessage, error) { return nil, errors.New("broken") },
+			`{"response":{"subtype":"success","response":{"hookSpecificOutput":{"permissionDecision":"deny"}}}}`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				opts := plays(t, hello+"< {\"type\":\"user\"}\n> {\"type\":\"control_request\",\"request_id\":\"r\",\"request\":"+tt.request+"}\n< "+
+					strings.Replace(tt.want, "{", `{"type":"control_response",`, 1)+done+"< eof\n")
+				var seen []byte
+				opts.CanUseTool = allow
+				opts.OnRequest = func(_ context.Context, req *wire.ControlRequest) (json.RawMessage, error) {
+					seen, _ = json.Marshal(req.Request)
+					if req.RequestID != "r" {
+						t.Errorf("the request has the id %q", req.RequestID)
+					}
+					return tt.answer()
+				}
+				wantResult(t, ask(t.Context(), opts, 0), "done")
+				if string(seen) != tt.request {
+					t.Errorf("OnRequest got %s, want %s", seen, tt.request)
+				}
+			})
+		})
+	}
+	t.Run("no answer", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			opts := plays(t, hello+"< {\"type\":\"user\"}\n> {\"type\":\"control_request\",\"request_id\":\"r\",\"request\":"+tool+"}\nwait 10s\n"+done+"< eof\n")
+			opts.OnRequest = func(context.Context, *wire.ControlRequest) (json.RawMessage, error) { return nil, parley.ErrNoAnswer }
+			wantResult(t, ask(t.Context(), opts, 0), "done")
+		})
+	})
+}

@@ -46,6 +46,7 @@ type config struct {
 	servers      map[string]*mcp.Server
 	onElicit     func(context.Context, *wire.Elicitation) (*wire.ElicitResult, error)
 	onUserDialog func(context.Context, *wire.RequestUserDialog) (*wire.RequestUserDialogResponse, error)
+	onRequest    func(context.Context, *wire.ControlRequest) (json.RawMessage, error)
 
 	telemetry    *telemetry.Telemetry
 	model, agent string            // as the options name them, for spans
@@ -104,6 +105,7 @@ func newConfig(o *Options) (*config, error) {
 		servers:        o.ToolServers,
 		onElicit:       o.OnElicitation,
 		onUserDialog:   o.OnUserDialog,
+		onRequest:      o.OnRequest,
 		telemetry:      telemetry.New(o.Traces, o.Metrics),
 		model:          o.Model,
 		agent:          o.Agent,
@@ -135,6 +137,9 @@ func newConfig(o *Options) (*config, error) {
 	}
 	c.spec = transport.Spec{Path: o.Path, Args: args, Env: o.environ(), Dir: o.Cwd, Stderr: o.Stderr}
 	c.initialize = o.initialize(c.hooks)
+	if err := o.extendInitialize(c.initialize); err != nil {
+		return nil, err
+	}
 	if names := o.shadowed(); len(names) > 0 {
 		c.warn(fmt.Errorf("parley: CanUseTool is never asked about %s: other options allow it", strings.Join(names, ", ")))
 	}
@@ -215,7 +220,7 @@ func (o *Options) args() ([]string, error) {
 	on("await-initialize", o.PluginsInStart)
 
 	set("permission-mode", string(o.PermissionMode))
-	if o.CanUseTool != nil {
+	if o.CanUseTool != nil || o.OnRequest != nil && o.PermissionPromptTool == "" {
 		set("permission-prompt-tool", "stdio")
 	}
 	set("permission-prompt-tool", o.PermissionPromptTool)
@@ -398,6 +403,35 @@ func (o *Options) initialize(hooks map[string]Hook) *wire.Initialize {
 		})
 	}
 	return req
+}
+
+// extendInitialize adds the members of ExtraInitialize to the first request.
+func (o *Options) extendInitialize(req *wire.Initialize) error {
+	if len(o.ExtraInitialize) == 0 {
+		return nil
+	}
+	if _, given := o.ExtraInitialize["systemPrompt"]; given && o.SystemPrompt == "" && o.SystemPromptParts == nil {
+		req.SystemPrompt = nil
+	}
+	line, err := json.Marshal(req)
+	set := map[string]json.RawMessage{}
+	if err == nil {
+		err = json.Unmarshal(line, &set)
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.ExtraInitialize)) {
+		value := o.ExtraInitialize[name]
+		switch _, taken := set[name]; {
+		case taken:
+			return &OptionError{"ExtraInitialize", fmt.Sprintf("%q is set by another option", name)}
+		case !json.Valid(value):
+			return &OptionError{"ExtraInitialize", fmt.Sprintf("the value of %q is not JSON", name)}
+		}
+	}
+	req.Extra = maps.Clone(o.ExtraInitialize)
+	return nil
 }
 
 // hookID is the callback id of the i-th hook.

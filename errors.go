@@ -22,6 +22,17 @@ var (
 	// consumers of one client.
 	ErrBusy = errors.New("parley: another turn of this client is running")
 
+	// ErrNotHandled is returned by [Options.OnRequest] to leave a request to the
+	// other callbacks.
+	ErrNotHandled = errors.New("parley: the request is left to other callbacks")
+
+	// ErrNoAnswer is returned by [Options.OnRequest] if the agent gets no answer.
+	ErrNoAnswer = errors.New("parley: the request gets no answer")
+
+	// ErrWithdrawn is the cause of the context of a callback when the agent has
+	// withdrawn its request.
+	ErrWithdrawn = errors.New("parley: the agent withdrew its request")
+
 	// ErrUsed is yielded by an iterator that is ranged over a second time.
 	ErrUsed = errors.New("parley: the iterator was used before; a query runs once")
 )

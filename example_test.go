@@ -3,6 +3,7 @@ package parley_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log"
@@ -36,6 +37,11 @@ var (
 		> {"type":"control_request","request_id":"1","request":{"subtype":"hook_callback","callback_id":"hook_0","input":{"hook_event_name":"PreToolUse","tool_name":"Bash","tool_input":{"command":"rm -rf build"}}}}
 		< {"type":"control_response","response":{"response":{"hookSpecificOutput":{"permissionDecision":"deny","permissionDecisionReason":"$why"}}}}
 		> {"type":"result","subtype":"success","is_error":false,"result":"I could not: ${why}."}`)
+
+	asksForWeather = script(`
+		> {"type":"control_request","request_id":"1","request":{"subtype":"get_weather","city":"Bern"}}
+		< {"type":"control_response","response":{"response":{"weather":"$weather"}}}
+		> {"type":"result","subtype":"success","is_error":false,"result":"It is ${weather}."}`)
 
 	speaks = script(`
 		> {"type":"stream_event","event":{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Sphinx of black quartz, "}}}
@@ -217,6 +223,28 @@ func ExampleOn() {
 	}
 	fmt.Println(res.Result)
 	// Output: I could not: nothing is removed here.
+}
+
+// A host can answer any request of the agent itself, also one that this package does
+// not know.
+func ExampleOptions_onRequest() {
+	opts := &parley.Options{Dialer: asksForWeather}
+	opts.OnRequest = func(ctx context.Context, req *wire.ControlRequest) (json.RawMessage, error) {
+		unknown, ok := req.Request.(*wire.UnknownRequest)
+		if !ok {
+			return nil, parley.ErrNotHandled // the other callbacks answer
+		}
+		fmt.Println(string(unknown.Raw))
+		return json.RawMessage(`{"weather":"sunny"}`), nil
+	}
+	res, err := parley.Run(context.Background(), "How is the weather?", opts)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(res.Result)
+	// Output:
+	// {"subtype":"get_weather","city":"Bern"}
+	// It is sunny.
 }
 
 // The answer can be shown while it is written.

@@ -101,6 +101,14 @@ type Options struct {
 	// the dialog stays open: somebody else will answer it.
 	OnUserDialog func(ctx context.Context, req *wire.RequestUserDialog) (*wire.RequestUserDialogResponse, error)
 	DialogKinds  []string // of which dialogs there may be
+	// OnRequest gets every request of the agent before any other callback does:
+	// also requests that this package does not know, which are
+	// [*wire.UnknownRequest]. The JSON that it returns is the answer. If it
+	// returns [ErrNotHandled], the request goes to the other callbacks; with
+	// [ErrNoAnswer] the agent gets no answer; a [*ControlError] is sent as it is.
+	// Any other error denies what the request guards. If OnRequest is set, the agent
+	// asks about tools though CanUseTool is nil.
+	OnRequest func(ctx context.Context, req *wire.ControlRequest) (json.RawMessage, error)
 
 	// Where it works.
 
@@ -177,6 +185,9 @@ type Options struct {
 	// ExtraArgs are more flags, without dashes; an empty value means a flag
 	// alone.
 	ExtraArgs map[string]string
+	// ExtraInitialize are more members of the first request, as JSON. They may also
+	// take the place of members that no option sets.
+	ExtraInitialize map[string]json.RawMessage
 	// Dialer makes the connection. Nil means that the agent is a process of
 	// this machine, started by [transport.Process].
 	Dialer transport.Dialer

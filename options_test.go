@@ -83,6 +83,8 @@ func dialog(context.Context, *wire.RequestUserDialog) (*wire.RequestUserDialogRe
 	return nil, nil
 }
 
+func raw(context.Context, *wire.ControlRequest) (json.RawMessage, error) { return nil, nil }
+
 const someUUID = "6f1c2f0e-6c1c-4f0a-9d55-0a9f6c1b2d3e"
 
 // TestOptionsCarried gives each option its place on the command line, in the
@@ -144,6 +146,8 @@ func TestOptionsCarried(t *testing.T) {
 
 		{name: "PermissionMode", opts: parley.Options{PermissionMode: wire.ModePlan}, args: []string{"--permission-mode=plan"}},
 		{name: "CanUseTool", opts: parley.Options{CanUseTool: allow}, args: []string{"--permission-prompt-tool=stdio"}},
+		{name: "OnRequest", opts: parley.Options{OnRequest: raw}, args: []string{"--permission-prompt-tool=stdio"}},
+		{name: "OnRequest with PermissionPromptTool", opts: parley.Options{OnRequest: raw, PermissionPromptTool: "mcp__x__ask"}, args: []string{"--permission-prompt-tool=mcp__x__ask"}},
 		{name: "PermissionPromptTool", opts: parley.Options{PermissionPromptTool: "mcp__x__ask"}, args: []string{"--permission-prompt-tool=mcp__x__ask"}},
 		{name: "NoPermissionPrompts", opts: parley.Options{NoPermissionPrompts: true}, args: []string{"--permission-prompts=none"}},
 		{name: "AllowBypass", opts: parley.Options{AllowBypass: true, PermissionMode: wire.ModeBypassPermissions}, args: []string{"--permission-mode=bypassPermissions", "--allow-dangerously-skip-permissions"}},
@@ -182,6 +186,10 @@ func TestOptionsCarried(t *testing.T) {
 		{name: "Fork", opts: parley.Options{Resume: "abc", Fork: true, SessionID: someUUID}, args: []string{"--resume=abc", "--fork-session", "--session-id=" + someUUID}},
 		{name: "SessionID", opts: parley.Options{SessionID: someUUID}, args: []string{"--session-id=" + someUUID}},
 		{name: "ResumeAt", opts: parley.Options{Resume: "abc", ResumeAt: "m", ResumeDropsTurn: "n"}, args: []string{"--resume=abc", "--resume-session-at=m", "--resume-drops-turn=n"}},
+		{
+			name: "ExtraInitialize", opts: parley.Options{Title: "T", ExtraInitialize: map[string]json.RawMessage{"hooks": json.RawMessage(`{"Stop":[{"hookCallbackIds":["x"]}]}`), "systemPrompt": json.RawMessage(`"a"`), "new": json.RawMessage("{\n}")}},
+			init: `{"title":"T","hooks":{"Stop":[{"hookCallbackIds":["x"]}]},"systemPrompt":"a","new":{}}`,
+		},
 		{name: "Title", opts: parley.Options{Title: "T"}, init: `{"title":"T"}`},
 		{name: "NoPersistence", opts: parley.Options{NoPersistence: true}, args: []string{"--no-session-persistence"}},
 		{name: "Checkpoints", opts: parley.Options{Checkpoints: true}, env: map[string]string{"CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING": "true"}},
@@ -382,11 +390,13 @@ func TestOptionsReflect(t *testing.T) {
 		"DebugFile":              {a: "a", b: "b"},
 		"Path":                   {a: "a", b: "b"},
 		"ExtraArgs":              {a: map[string]string{"a": "1"}, b: map[string]string{"a": ""}},
+		"ExtraInitialize":        {a: map[string]json.RawMessage{"a": json.RawMessage("1")}, b: map[string]json.RawMessage{"a": json.RawMessage("2")}},
 	}
 	tests := map[string]string{
 		"VerbatimPrompts": "TestVerbatimPrompts",
 		"OnElicitation":   "TestElicitation",
 		"OnUserDialog":    "TestUserDialog",
+		"OnRequest":       "TestOnRequest",
 		"Stderr":          "TestStderr",
 		"OnWarning":       "TestShadowedWarning",
 		"Logger":          "TestLogger",
@@ -524,6 +534,11 @@ func TestOptionErrors(t *testing.T) {
 		{"ExtraArgs", parley.Options{ExtraArgs: map[string]string{"--model": "x"}}},
 		{"ExtraArgs", parley.Options{ExtraArgs: map[string]string{"model=x --y": ""}}},
 		{"ExtraArgs", parley.Options{ExtraArgs: map[string]string{"": "x"}}},
+		{"ExtraInitialize", parley.Options{ExtraInitialize: map[string]json.RawMessage{"x": json.RawMessage("{")}}},
+		{"ExtraInitialize", parley.Options{ExtraInitialize: map[string]json.RawMessage{"x": nil}}},
+		{"ExtraInitialize", parley.Options{ExtraInitialize: map[string]json.RawMessage{"title": json.RawMessage(`"a"`)}, Title: "b"}},
+		{"ExtraInitialize", parley.Options{ExtraInitialize: map[string]json.RawMessage{"subtype": json.RawMessage(`"a"`)}}},
+		{"ExtraInitialize", parley.Options{ExtraInitialize: map[string]json.RawMessage{"systemPrompt": json.RawMessage(`"a"`)}, SystemPrompt: "b"}},
 		{"Env", parley.Options{Env: map[string]string{"A=B": "x"}}},
 		{"Env", parley.Options{Env: map[string]string{"": "x"}}},
 		{"Env", parley.Options{Env: map[string]string{"A": long}}},

@@ -168,14 +168,14 @@ func (s *session) elicitation(ctx context.Context, req *wire.Elicitation) (any, 
 // of the same agent may have one.
 func (s *session) userDialog(ctx context.Context, req *wire.RequestUserDialog) (any, error) {
 	if s.cfg.onUserDialog == nil {
-		return nil, errSilent
+		return nil, ErrNoAnswer
 	}
 	res, err := guard(s, "OnUserDialog", func() (*wire.RequestUserDialogResponse, error) { return s.cfg.onUserDialog(ctx, req) })
 	if err != nil {
 		return &wire.RequestUserDialogResponse{Behavior: "cancelled"}, nil
 	}
 	if res == nil {
-		return nil, errSilent
+		return nil, ErrNoAnswer
 	}
 	return res, nil
 }

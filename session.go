@@ -839,13 +839,6 @@ func (s *session) overErr() error {
 
 const maxHandlers = 1024 // how many requests of the agent run at once
 
-// errWithdrawn is the cause of a handler's context when the agent takes its
-// request back.
-var errWithdrawn = errors.New("parley: the agent withdrew its request")
-
-// errSilent says that a request gets no answer.
-var errSilent = errors.New("no answer")
-
 // errGoexit says that a callback did not return but ended its goroutine, as
 // testing.T.FailNow does.
 var errGoexit = errors.New("it ended its goroutine")
@@ -888,7 +881,7 @@ func (s *session) requested(m *wire.ControlRequest) (handler func()) {
 		var payload any
 		err := errGoexit
 		defer func() {
-			if context.Cause(ctx) != errWithdrawn && err != errSilent {
+			if context.Cause(ctx) != ErrWithdrawn && !errors.Is(err, ErrNoAnswer) {
 				s.respond(id, payload, err)
 			}
 			s.handled.Add(1)
@@ -904,7 +897,7 @@ func (s *session) requested(m *wire.ControlRequest) (handler func()) {
 				return
 			}
 		}
-		payload, err = s.handleTraced(ctx, m.Request)
+		payload, err = s.handleTraced(ctx, m)
 	}
 }
 
@@ -960,19 +953,26 @@ func (s *session) cancelled(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if cancel := s.handlers[id]; cancel != nil {
-		cancel(errWithdrawn)
+		cancel(ErrWithdrawn)
 	}
 }
 
 // respond answers a request. payload is encoded as JSON; nil is an empty object.
 func (s *session) respond(id string, payload any, err error) {
 	r := wire.Response{Subtype: "success", RequestID: id}
-	if err == nil && payload != nil {
-		r.Response, err = json.Marshal(payload)
-	} else if err == nil {
-		r.Response = json.RawMessage("{}")
+	if err == nil {
+		switch payload := payload.(type) {
+		case nil:
+			r.Response = json.RawMessage("{}")
+		case json.RawMessage:
+			r.Response = payload
+		default:
+			r.Response, err = json.Marshal(payload)
+		}
 	}
-	if err != nil {
+	if refusal, ok := err.(*ControlError); ok { // of OnRequest
+		r = wire.Response{Subtype: "error", RequestID: id, Error: refusal.Message, ErrorCode: refusal.Code}
+	} else if err != nil {
 		r = wire.Response{Subtype: "error", RequestID: id, Error: err.Error()}
 	}
 	err = s.out.write(&wire.ControlResponse{Response: r})
@@ -990,8 +990,14 @@ func (s *session) owe() {
 }
 
 // handle runs the callback that a request is for.
-func (s *session) handle(ctx context.Context, req wire.Request) (payload any, err error) {
-	switch req := req.(type) {
+func (s *session) handle(ctx context.Context, m *wire.ControlRequest) (payload any, err error) {
+	if s.cfg.onRequest != nil && m.Request != nil {
+		payload, err := s.handleRaw(ctx, m)
+		if !errors.Is(err, ErrNotHandled) {
+			return payload, err
+		}
+	}
+	switch req := m.Request.(type) {
 	case *wire.CanUseTool:
 		return s.canUseTool(ctx, req)
 	case *wire.HookCallback:
@@ -1008,7 +1014,44 @@ func (s *session) handle(ctx context.Context, req wire.Request) (payload any, er
 		return nil, errors.New("missing request")
 	}
 	//lint:ignore ST1005 these are the words that agents know from other hosts
-	return nil, fmt.Errorf("Unsupported control request subtype: %s", req.Subtype())
+	return nil, fmt.Errorf("Unsupported control request subtype: %s", m.Request.Subtype())
+}
+
+// handleRaw runs OnRequest. If it fails, what the request guards does not happen.
+func (s *session) handleRaw(ctx context.Context, m *wire.ControlRequest) (any, error) {
+	var decided error // on purpose
+	answer, err := guard(s, "OnRequest", func() (json.RawMessage, error) {
+		answer, err := s.cfg.onRequest(ctx, m)
+		var refusal *ControlError
+		switch {
+		case errors.Is(err, ErrNotHandled), errors.Is(err, ErrNoAnswer):
+			decided, err = err, nil
+		case errors.As(err, &refusal):
+			decided, err = refusal, nil
+		case err == nil && answer == nil:
+			answer = json.RawMessage("{}")
+		case err == nil && !json.Valid(answer):
+			err = errors.New("its answer is not JSON")
+		}
+		return answer, err
+	})
+	switch {
+	case decided != nil:
+		return nil, decided
+	case err == nil:
+		return answer, nil
+	}
+	switch req := m.Request.(type) {
+	case *wire.CanUseTool:
+		deny := Deny(fmt.Sprintf("The call was not allowed because the permission check failed: %v", err))
+		deny.ToolUseID = req.ToolUseID
+		return deny, nil
+	case *wire.HookCallback:
+		if req.Input != nil {
+			return failClosed(Hook{event: req.Input.Event()}, err)
+		}
+	}
+	return nil, err
 }
 
 // guard calls a callback of the host. If it panics or fails, that is reported and

@@ -56,15 +56,15 @@ func (c *config) handOn(ctx context.Context) {
 }
 
 // handleTraced runs the callback that a request is for, inside a span.
-func (s *session) handleTraced(ctx context.Context, req wire.Request) (payload any, err error) {
+func (s *session) handleTraced(ctx context.Context, m *wire.ControlRequest) (payload any, err error) {
 	if parent := s.span.Load(); parent != nil {
 		ctx = trace.ContextWithSpanContext(ctx, *parent)
 	}
-	if s.cfg.telemetry == nil {
-		return s.handle(ctx, req)
+	if s.cfg.telemetry == nil || m.Request == nil {
+		return s.handle(ctx, m)
 	}
-	what := req.Subtype()
-	switch req := req.(type) {
+	what := m.Request.Subtype()
+	switch req := m.Request.(type) {
 	case *wire.CanUseTool:
 		what += " " + req.ToolName
 	case *wire.HookCallback:
@@ -76,7 +76,7 @@ func (s *session) handleTraced(ctx context.Context, req wire.Request) (payload a
 	}
 	ctx, span := s.cfg.telemetry.Callback(ctx, what)
 	defer func() { span.End(err, "") }()
-	return s.handle(ctx, req)
+	return s.handle(ctx, m)
 }
 
 // under makes the span of ctx the parent of what callbacks do from now on.
