@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/parley-go/parley/engine/policy/shell"
 )
 
 // stubs are programs that write down how they were called and do nothing.
@@ -96,19 +98,19 @@ func FuzzBash(f *testing.F) {
 		if len(command) > 200 || strings.Contains(command, "\x00") {
 			t.Skip()
 		}
-		s := read(command, &Request{Roots: []string{filepath.Join(dir, "work")}, Home: dir})
+		s := shell.Analyze(command, shell.Env{Dir: filepath.Join(dir, "work"), Home: dir})
 		called, ok := realBash(t, dir, command)
 		if !ok {
 			t.Skip()
 		}
 		for _, name := range called {
 			r := &Rule{Tool: "Bash", Content: name + ":*"}
-			if s.mayRun(r) == no {
+			if mayRun(s, r) == no {
 				t.Errorf("%q ran %s, which was not found", command, name)
 			}
 		}
 		// What is proved to print runs nothing but what prints.
-		if s.quiet() && slices.ContainsFunc(called, func(name string) bool { return name != "cat" }) {
+		if quiet(s) && slices.ContainsFunc(called, func(name string) bool { return name != "cat" }) {
 			t.Errorf("%q is said to have no effect, and ran %v", command, called)
 		}
 	})
@@ -147,11 +149,11 @@ func TestBashMade(t *testing.T) {
 	}
 	for range rounds {
 		command := made(3)
-		s := read(command, &Request{Roots: []string{filepath.Join(dir, "work")}, Home: dir})
+		s := shell.Analyze(command, shell.Env{Dir: filepath.Join(dir, "work"), Home: dir})
 		called, _ := realBash(t, dir, command)
 		found += len(called)
 		for _, name := range called {
-			if s.mayRun(&Rule{Tool: "Bash", Content: name + ":*"}) == no {
+			if mayRun(s, &Rule{Tool: "Bash", Content: name + ":*"}) == no {
 				t.Errorf("%q ran %s, which was not found", command, name)
 			}
 		}

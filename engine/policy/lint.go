@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/parley-go/parley/engine/policy/shell"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -30,8 +31,10 @@ func (f Finding) String() string {
 }
 
 // toolNames are the tools that rules may name; those of MCP servers begin with mcp__.
-var toolNames = strings.Fields(`Agent AskUserQuestion Bash BashOutput Config CronCreate CronDelete CronList Edit EnterPlanMode EnterWorktree ExitPlanMode ExitWorktree Glob Grep KillBash KillShell LS LSP ListMcpResources ListMcpResourcesTool Monitor MultiEdit
-NotebookEdit NotebookRead PowerShell Read ReadMcpResource ReadMcpResourceDir ReadMcpResourceDirTool ReadMcpResourceTool ScheduleWakeup SendMessage Skill SlashCommand StructuredOutput Task TaskCreate TaskGet TaskList TaskOutput TaskStop TaskUpdate TodoRead TodoWrite ToolSearch WebFetch WebSearch Workflow Write`)
+var toolNames = strings.Fields(`Agent AskUserQuestion Bash BashOutput Config CronCreate CronDelete CronList Edit EnterPlanMode EnterWorktree
+ExitPlanMode ExitWorktree Glob Grep KillBash KillShell LS LSP ListMcpResources ListMcpResourcesTool Monitor MultiEdit NotebookEdit NotebookRead
+PowerShell Read ReadMcpResource ReadMcpResourceDir ReadMcpResourceDirTool ReadMcpResourceTool ScheduleWakeup SendMessage Skill SlashCommand
+StructuredOutput Task TaskCreate TaskGet TaskList TaskOutput TaskStop TaskUpdate TodoRead TodoWrite ToolSearch WebFetch WebSearch Workflow Write`)
 
 // Lint looks for rules that can never match, or do not mean what they seem to. More
 // names of tools may be given; roots and home are as in a [Request], and may be
@@ -117,18 +120,18 @@ func lintCommand(r *Rule, add func(bool, string, string)) {
 	c := strings.TrimSpace(r.Content)
 	p := newCommandPattern(c)
 	wild := p.prefix || p.glob != ""
-	s := read(strings.TrimSuffix(strings.TrimSuffix(c, ":*"), " *"), &Request{})
+	s := shell.Analyze(strings.TrimSuffix(strings.TrimSuffix(c, ":*"), " *"), shell.Env{})
 	switch {
 	case strings.Contains(strings.TrimSuffix(c, ":*"), ":*"):
 		add(true, "never matches", "\":*\" means more words only at the end; use * elsewhere")
-	case r.Behavior == wire.BehaviorAllow && wild && s.unproven != "" && !strings.Contains(s.unproven, "which files"):
-		add(true, "never matches", s.unproven+", which a rule cannot allow but as a whole command")
-	case len(s.calls) > 1 && wild:
+	case r.Behavior == wire.BehaviorAllow && wild && s.Unproven != "" && !strings.Contains(s.Unproven, "which files"):
+		add(true, "never matches", s.Unproven+", which a rule cannot allow but as a whole command")
+	case len(s.Calls) > 1 && wild:
 		add(true, "never matches", "every command of a list is judged by itself, so write a rule for each")
-	case r.Behavior == wire.BehaviorAllow && len(s.calls) == 1 && wild && p.program() == "":
+	case r.Behavior == wire.BehaviorAllow && len(s.Calls) == 1 && wild && p.program() == "":
 		add(false, "is about every program", "begin it with the name of one")
-	case r.Behavior == wire.BehaviorAllow && len(s.calls) > 0 && wild && len(p.words) == 1:
-		if _, ok := wrappers[p.words[0]]; ok || slices.Contains(shells, p.words[0]) {
+	case r.Behavior == wire.BehaviorAllow && len(s.Calls) > 0 && wild && len(p.words) == 1:
+		if shell.RunsOthers(p.words[0]) {
 			add(false, "does not allow what "+p.words[0]+" runs", "that needs a rule of its own")
 		}
 	}

@@ -284,7 +284,7 @@ func (j *judgement) protected() string {
 				return a.Path
 			}
 		case a.Kind == tool.Execute:
-			for _, f := range j.script(a.Command).writes() {
+			for _, f := range writes(j.script(a.Command)) {
 				if name := protectedName(f, j.resolve(f)); name != "" && !j.allowedByName(name, f) {
 					return f
 				}
@@ -333,7 +333,7 @@ func (j *judgement) outside() string {
 				return a.Path
 			}
 		case a.Kind == tool.Execute && j.shell != nil:
-			for _, f := range j.shell.paths() {
+			for _, f := range paths(j.shell) {
 				if !j.inside(f) {
 					return f
 				}

@@ -15,14 +15,15 @@
 //	policy.go   the order of decision, the modes
 //	rule.go     what a rule is and where it is from
 //	path.go     rules about files: patterns, links, the case of names
-//	shell.go    what a command runs and touches, by its syntax tree
-//	program.go  what single programs do with their words
-//	options.go  options by which programs do more than they are known for
-//	match.go    rules against commands: the proof and the suspicion
+//	command.go  rules about commands: their words
+//	suspect.go  what a command may do that a rule denies or asks about
+//	prove.go    what a command surely does and rules allow
+//	address.go  rules about hosts
 //	update.go   changes of the rules; policies that are narrower than another
 //	lint.go     rules that can never match
 //	suggest.go  rules that would make a question unnecessary
 //	receipt.go  decisions on record
+//	shell/      what a command does, by its syntax and a table of programs
 //
 // The package looks at the file system to follow links, and touches nothing else. It
 // knows no session, no host and no hook.
@@ -31,16 +32,14 @@ package policy
 import (
 	"bytes"
 	"encoding/json"
-	"net/netip"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"unicode"
 
+	"github.com/parley-go/parley/engine/policy/shell"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/wire"
 )
@@ -111,6 +110,9 @@ type Request struct {
 	ReadWall bool
 }
 
+// env returns where a command of the request starts.
+func (req *Request) env() shell.Env { return shell.Env{Dir: req.cwd(), Home: req.Home} }
+
 func (req *Request) cwd() string {
 	if req.Cwd == "" && len(req.Roots) > 0 {
 		return req.Roots[0]
@@ -161,7 +163,7 @@ func decide(set *ruleset, req *Request) Decision {
 type judgement struct {
 	req   *Request
 	set   *ruleset
-	shell *script           // of its command, once looked into
+	shell *shell.Script     // of its command, once looked into
 	real  map[string]string // paths with links followed
 	links map[string]string // where links lead
 	stats map[string]os.FileInfo
@@ -186,8 +188,8 @@ func (j *judgement) decide() Decision {
 	}
 	if deny != nil {
 		reason := "the rule " + deny.String() + " of " + deny.Source.String() + " may deny it: what it does cannot be told for sure"
-		if j.shell != nil && j.shell.unclear != "" {
-			reason += " (" + j.shell.unclear + ")"
+		if j.shell != nil && j.shell.Unclear != "" {
+			reason += " (" + j.shell.Unclear + ")"
 		}
 		return byRule(deny, wire.BehaviorAsk, reason)
 	}
@@ -235,12 +237,12 @@ func (j *judgement) decideUnrestricted() Decision {
 	if j.shell == nil {
 		return d
 	}
-	d.Reason = j.shell.unproven
-	if changed := j.shell.writes(); d.Path == "" && len(changed) > 0 {
+	d.Reason = j.shell.Unproven
+	if changed := writes(j.shell); d.Path == "" && len(changed) > 0 {
 		d.Path = changed[0]
 	}
 	switch {
-	case len(j.shell.calls) > 1:
+	case len(j.shell.Calls) > 1:
 		d.ReasonType = "subcommandResults"
 	case d.Path == "":
 		d.ReasonType = "other"
@@ -325,7 +327,7 @@ func (j *judgement) namedInInput(r *Rule) certainty {
 	if !j.texts {
 		j.texts = true
 		dec := json.NewDecoder(bytes.NewReader(j.req.Input))
-		for len(j.said) <= maxFiles {
+		for len(j.said) <= shell.MaxFiles {
 			t, err := dec.Token()
 			if err != nil {
 				break
@@ -335,13 +337,13 @@ func (j *judgement) namedInInput(r *Rule) certainty {
 			}
 		}
 	}
-	if len(j.said) > maxFiles {
+	if len(j.said) > shell.MaxFiles {
 		return maybe
 	}
 	for _, text := range j.said {
-		if looksLikeCommand(text) {
+		if shell.LooksLikeCommand(text) {
 			// A server may run it.
-			if c := read(text, j.req); r.Tool == "WebFetch" && c.mayFetch(r) != no || r.Tool != "WebFetch" && c.mayTouch(j, r) != no {
+			if s := shell.Analyze(text, j.req.env()); r.Tool == "WebFetch" && mayFetch(s, r) != no || r.Tool != "WebFetch" && j.mayTouch(s, r) != no {
 				return maybe
 			}
 		}
@@ -432,20 +434,12 @@ func (j *judgement) patternIn(r *Rule, text string) bool {
 			if root != "" {
 				root += "/"
 			}
-			if overlap(globRunes(p), globRunes(escape(root)+text)) {
+			if shell.Overlap(globRunes(p), globRunes(escape(root)+text)) {
 				return true
 			}
 		}
 	}
 	return false
-}
-
-// looksLikeCommand reports whether a text begins with a program that is known, and
-// goes on.
-func looksLikeCommand(text string) bool {
-	first, rest, ok := strings.Cut(strings.TrimSpace(text), " ")
-	first = strings.NewReplacer(`"`, "", "'", "", `\`, "").Replace(first)
-	return ok && rest != "" && len(text) < maxCommand && isKnown(filepath.Base(first))
 }
 
 func (j *judgement) suspectsAccess(r *Rule, a tool.Access, named bool) certainty {
@@ -454,13 +448,13 @@ func (j *judgement) suspectsAccess(r *Rule, a tool.Access, named bool) certainty
 		return sure(restricts(r, a.Kind) && j.touches(r, a.Path))
 	case a.Kind == tool.Execute:
 		if isFileTool(r.Tool) {
-			return j.script(a.Command).mayTouch(j, r)
+			return j.mayTouch(j.script(a.Command), r)
 		}
 		if r.Tool == "WebFetch" {
-			return j.script(a.Command).mayFetch(r)
+			return mayFetch(j.script(a.Command), r)
 		}
 		if named {
-			return j.script(a.Command).mayRun(r)
+			return mayRun(j.script(a.Command), r)
 		}
 	case a.URL != "":
 		if path, ok := filePath(a.URL); ok && isFileTool(r.Tool) {
@@ -507,7 +501,7 @@ func (j *judgement) allowed() *Rule {
 // allows returns a rule that surely covers an access.
 func (j *judgement) allows(a tool.Access) *Rule {
 	if a.Kind == tool.Execute {
-		return j.script(a.Command).proved(j)
+		return j.proved(j.script(a.Command))
 	}
 	for _, r := range j.set.allow {
 		if r.Content == "" {
@@ -539,7 +533,7 @@ func (j *judgement) effectless() bool {
 		switch a.Kind {
 		case tool.Read, tool.Agent, tool.Skill: // what an agent does is judged by itself
 		case tool.Execute:
-			if !j.script(a.Command).passive() {
+			if !passive(j.script(a.Command)) {
 				return false
 			}
 		default:
@@ -560,7 +554,7 @@ func (j *judgement) harmless() bool {
 		switch a.Kind {
 		case tool.Read, tool.Agent:
 		case tool.Execute:
-			if a.Unwalled || !j.script(a.Command).quiet() {
+			if a.Unwalled || !quiet(j.script(a.Command)) {
 				return false
 			}
 		default:
@@ -576,7 +570,7 @@ func (j *judgement) edits() bool {
 		switch a.Kind {
 		case tool.Read, tool.Write:
 		case tool.Execute:
-			if !j.script(a.Command).edits() {
+			if !edits(j.script(a.Command)) {
 				return false
 			}
 		default:
@@ -591,25 +585,11 @@ func (j *judgement) executes() bool {
 }
 
 // script looks into the command of the call.
-func (j *judgement) script(command string) *script {
-	if j.shell == nil || j.shell.text != command {
-		j.shell = read(command, j.req)
+func (j *judgement) script(command string) *shell.Script {
+	if j.shell == nil || j.shell.Text != command {
+		j.shell = shell.Analyze(command, j.req.env())
 	}
 	return j.shell
-}
-
-// filePath returns the path that a URL of a file names.
-func filePath(address string) (string, bool) {
-	u, err := url.Parse(address)
-	if err != nil || !strings.EqualFold(u.Scheme, "file") {
-		return "", false
-	}
-	if u.Opaque != "" {
-		if path, err := url.PathUnescape(u.Opaque); err == nil {
-			return path, true
-		}
-	}
-	return u.Path, u.Path != ""
 }
 
 // matchName matches the name of an agent or a skill: "name", "name:*" for those
@@ -620,108 +600,6 @@ func matchName(pattern, name string) bool {
 		return true
 	}
 	return wildcard(pattern, name)
-}
-
-// matchURL matches an address against "domain:example.com", which is that host, or
-// against the whole of it.
-func matchURL(pattern, address string) bool {
-	domain, ok := strings.CutPrefix(pattern, "domain:")
-	if !ok {
-		return pattern == address || strings.Contains(pattern, "*") && wildcard(pattern, address)
-	}
-	u, err := url.Parse(address)
-	return err == nil && plainHost(u.Hostname()) && matchHost(domain, u.Hostname())
-}
-
-// plainURL returns an address in the way that all who mean the same write it.
-func plainURL(address string) string {
-	u, err := url.Parse(address)
-	if err != nil {
-		return address
-	}
-	u.Scheme, u.User = strings.ToLower(u.Scheme), nil
-	host, port := strings.TrimRight(strings.ToLower(u.Hostname()), "."), u.Port()
-	if port != "" && !(u.Scheme == "https" && port == "443" || u.Scheme == "http" && port == "80") {
-		host += ":" + port
-	}
-	u.Host = host
-	return u.String()
-}
-
-// plainHost reports whether the name of a host is written in letters that no resolver
-// reads as others.
-func plainHost(host string) bool {
-	return !strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '%' || r == '\\' })
-}
-
-// suspectURL is the same for a rule that restricts: "domain:example.com" is those
-// below it, too, and an address that cannot be read is any.
-func suspectURL(pattern, address string) bool {
-	domain, ok := strings.CutPrefix(pattern, "domain:")
-	if !ok {
-		return matchURL(pattern, plainURL(address))
-	}
-	u, err := url.Parse(address)
-	if err != nil || !plainHost(u.Hostname()) {
-		return true
-	}
-	if !plainHost(domain) && strings.Contains(strings.ToLower(u.Hostname()), "xn--") {
-		return true // letters of other scripts, written in these
-	}
-	return matchHost("*."+domain, u.Hostname()) || sameAddress(domain, u.Hostname())
-}
-
-// sameAddress reports whether two texts are the same IP address: in decimal, octal or
-// hexadecimal numbers, with parts left out, or as one of IPv6.
-func sameAddress(a, b string) bool {
-	x, ok := address(a)
-	y, ok2 := address(b)
-	return ok && ok2 && x == y
-}
-
-func address(host string) (netip.Addr, bool) {
-	host = strings.TrimRight(strings.Trim(host, "[]"), ".")
-	if a, err := netip.ParseAddr(host); err == nil {
-		return a.Unmap().WithZone(""), true
-	}
-	parts := strings.Split(host, ".")
-	if len(parts) > 4 {
-		return netip.Addr{}, false
-	}
-	var n uint64
-	for i, p := range parts {
-		v, err := strconv.ParseUint(p, 0, 32)
-		if err != nil || strings.ContainsAny(p, "_oObB") && !strings.HasPrefix(strings.ToLower(p), "0x") {
-			return netip.Addr{}, false
-		}
-		if i == len(parts)-1 {
-			n = n<<(8*(4-i)) | v
-		} else {
-			n = n<<8 | v&0xff
-		}
-	}
-	return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}), true
-}
-
-// hostOf returns the host of an address, with or without a scheme before it.
-func hostOf(text string) string {
-	if !strings.Contains(text, "://") {
-		text = "x://" + strings.TrimLeft(text, "/")
-	}
-	u, err := url.Parse(text)
-	if err != nil {
-		return ""
-	}
-	return u.Hostname()
-}
-
-func matchHost(domain, host string) bool {
-	host = strings.ToLower(strings.TrimRight(host, "."))
-	domain = strings.ToLower(strings.TrimRight(domain, "."))
-	if below, ok := strings.CutPrefix(domain, "*."); ok {
-		return strings.HasSuffix(host, "."+below)
-	}
-	return host == domain
 }
 
 // wildcard matches a text against a pattern in which * stands for anything.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/parley-go/parley/engine/policy/shell"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/wire"
 )
@@ -18,7 +19,7 @@ type Decision struct {
 	Path       string // the file that made it so, if one did
 
 	req  *Request
-	seen *script // what the call's command was found to do, if it was looked into
+	seen *shell.Script // what the call's command was found to do, if it was looked into
 }
 
 // A Basis is what a decision rests on. It tells the caller where a command that is
@@ -128,7 +129,7 @@ func (d Decision) Receipt() *Receipt {
 		}
 	}
 	if d.seen != nil {
-		d.seen.describe(r)
+		describe(d.seen, r)
 	}
 	return r
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/parley-go/parley/engine/policy/shell"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/wire"
 	"mvdan.cc/sh/v3/syntax"
@@ -39,15 +40,15 @@ func (d Decision) Suggestions() []*wire.PermissionUpdate {
 		case a.Kind == tool.Execute:
 			j := &judgement{req: req, set: &noRules, shell: d.seen}
 			s := j.script(a.Command)
-			if rules := s.suggest(j); len(rules) > 0 {
+			if rules := j.suggest(s); len(rules) > 0 {
 				all = append(all, add(wire.DestinationLocalSettings, req.Tool.Name, rules...))
 			}
 			switch path, outside := d.Path, j.outside(); {
-			case outside != "" && s.quiet():
+			case outside != "" && quiet(s):
 				if dir := directory(outside); dir != "/" {
 					all = append(all, add(wire.DestinationSession, "Read", "/"+escape(dir)+"/**"))
 				}
-			case path != "" && s.edits():
+			case path != "" && edits(s):
 				if dir := directory(path); dir != "/" {
 					all = append(all, &wire.PermissionUpdate{Type: wire.UpdateAddDirectories, Directories: []string{dir}, Destination: wire.DestinationSession}, acceptEdits)
 				}
@@ -80,27 +81,27 @@ func directory(path string) string {
 
 // suggest returns rules that would prove a script: one for each program that needs
 // one, or the whole command as it is.
-func (s *script) suggest(j *judgement) []string {
-	text := strings.TrimSpace(s.text)
+func (j *judgement) suggest(s *shell.Script) []string {
+	text := strings.TrimSpace(s.Text)
 	whole := func() []string {
 		if strings.Contains(text, "*") || strings.ContainsAny(text, "\n\r") || len(text) > 500 || text == "" {
 			return nil // a rule cannot say it
 		}
 		return []string{text}
 	}
-	if s.unproven != "" || len(s.calls) == 0 {
+	if s.Unproven != "" || len(s.Calls) == 0 {
 		return whole()
 	}
 	var rules []string
-	for _, c := range s.calls {
-		if c.quoted || c.clear || c.quiet && len(s.calls) > 1 {
+	for _, c := range s.Calls {
+		if c.Guess || c.Clear || c.Quiet && len(s.Calls) > 1 {
 			continue
 		}
 		rule := suggestCall(c)
 		if rule == "" {
 			return whole()
 		}
-		if exact := whole(); len(s.calls) == 1 && !strings.HasSuffix(rule, " *") && exact != nil && newCommandPattern(text).proves(c) {
+		if exact := whole(); len(s.Calls) == 1 && !strings.HasSuffix(rule, " *") && exact != nil && newCommandPattern(text).proves(c) {
 			rule = text // as it was written
 		}
 		if !slices.Contains(rules, rule) {
@@ -113,7 +114,7 @@ func (s *script) suggest(j *judgement) []string {
 		set.add(Rule{Behavior: wire.BehaviorAllow, Tool: j.req.Tool.Name, Content: rule})
 	}
 	again := &judgement{req: j.req, set: set}
-	if again.script(s.text).proved(again) == nil {
+	if again.proved(again.script(s.Text)) == nil {
 		return whole()
 	}
 	return rules
@@ -125,29 +126,29 @@ var plainRE = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 // suggestCall returns a rule for one program: its first two words and whatever
 // follows, if the second is as plain as the name of a subcommand; otherwise, and of
 // programs that run others as somebody else, all of its words.
-func suggestCall(c *invocation) string {
-	if len(c.danger) > 0 || !c.args[0].static() {
+func suggestCall(c *shell.Call) string {
+	if len(c.Danger) > 0 || !c.Args[0].Static() {
 		return ""
 	}
-	quote := func(args []word) (string, bool) {
+	quote := func(args []shell.Word) (string, bool) {
 		var words []string
 		for _, a := range args {
-			q, err := syntax.Quote(a.text(), syntax.LangBash)
-			if err != nil || !a.static() || strings.ContainsAny(q, "*\n\r") {
+			q, err := syntax.Quote(a.Text(), syntax.LangBash)
+			if err != nil || !a.Static() || strings.ContainsAny(q, "*\n\r") {
 				return "", false
 			}
 			words = append(words, q)
 		}
 		return strings.Join(words, " "), true
 	}
-	short := c.args[:min(2, len(c.args))]
+	short := c.Args[:min(2, len(c.Args))]
 	text, ok := quote(short)
-	if len(short) < 2 || !plainRE.MatchString(short[1].text()) || slices.Contains([]string{"sudo", "doas", "su", "runuser"}, short[0].text()) {
+	if len(short) < 2 || !plainRE.MatchString(short[1].Text()) || slices.Contains([]string{"sudo", "doas", "su", "runuser"}, short[0].Text()) {
 		ok = false
 	}
-	if plain := !slices.ContainsFunc(short, func(a word) bool { return !a.static() || strings.ContainsAny(text, `"'\$`) }); ok && plain {
+	if plain := !slices.ContainsFunc(short, func(a shell.Word) bool { return !a.Static() || strings.ContainsAny(text, `"'\$`) }); ok && plain {
 		text += " *"
-	} else if text, ok = quote(c.args); !ok {
+	} else if text, ok = quote(c.Args); !ok {
 		return ""
 	}
 	if !newCommandPattern(text).proves(c) {

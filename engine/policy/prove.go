@@ -1,0 +1,294 @@
+package policy
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/parley-go/parley/engine/policy/shell"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/wire"
+)
+
+// proved returns a rule that allows a script, if rules allow everything in it that
+// is not without effect.
+func (j *judgement) proved(s *shell.Script) *Rule {
+	text := strings.TrimSpace(s.Text)
+	for _, r := range j.set.allow {
+		if r.Content == text && r.names(j.req.Tool) && !strings.Contains(text, "*") {
+			return r // the very command
+		}
+	}
+	if s.Unproven != "" || len(s.Calls) == 0 || len(s.Calls) > 50 {
+		return nil
+	}
+	var last *Rule
+	for _, c := range s.Calls {
+		if c.Guess || c.Clear {
+			continue
+		}
+		r := j.provedCall(s, c)
+		if r == nil && !(c.Quiet && j.reachable(s, c)) {
+			unproved(s, c)
+			return nil
+		}
+		if r != nil {
+			last = r
+		}
+		if c.Args[0].Text() == "git" && j.strangeRepository(s) {
+			return nil
+		}
+	}
+	if !j.redirectsAllowed(s) {
+		return nil
+	}
+	return last
+}
+
+// redirectsAllowed reports whether the files of redirections may be touched.
+func (j *judgement) redirectsAllowed(s *shell.Script) bool {
+	for _, f := range s.Files {
+		if f.Owner != nil {
+			continue
+		}
+		if !f.Word.Static() || s.AnyDir {
+			return false
+		}
+		kind := tool.Kind(f.Kind)
+		for _, path := range absolute(s, f.Word.Text(), false) {
+			if j.allows(tool.Access{Kind: kind, Path: path}) == nil && (!j.inside(path) || kind == tool.Write && j.req.Mode != wire.ModeAcceptEdits) {
+				unprove(s, "no rule allows the file "+f.Word.Text())
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// unprove notes why a script is asked about, if nothing said so before.
+func unprove(s *shell.Script, why string) {
+	if s.Unproven == "" {
+		s.Unproven = why
+	}
+}
+
+// unproved says for people why a call is asked about.
+func unproved(s *shell.Script, c *shell.Call) {
+	if len(c.Danger) == 0 {
+		return
+	}
+	var words []string
+	for _, d := range c.Danger {
+		words = append(words, d.Word)
+	}
+	unprove(s, "no rule allows "+c.Args[0].Text()+" with "+strings.Join(words, " and "))
+}
+
+// provedCall returns a rule that surely covers a call.
+func (j *judgement) provedCall(s *shell.Script, c *shell.Call) *Rule {
+	for _, r := range j.set.allow {
+		if r.Content == "" || isFileTool(r.Tool) || !r.names(j.req.Tool) {
+			continue
+		}
+		p := r.command()
+		if !p.proves(c) {
+			continue
+		}
+		covered := !slices.ContainsFunc(c.Danger, func(d shell.Danger) bool { return !p.covers(c, d) }) &&
+			!slices.ContainsFunc(c.Places, func(at shell.Place) bool { return !j.ours(s, at.Word) && !p.covers(c, shell.Danger{Arg: at.Arg}) })
+		if covered {
+			return r
+		}
+		for _, at := range c.Places {
+			if !j.ours(s, at.Word) {
+				unprove(s, "no rule allows "+c.Args[0].Text()+" to work at "+at.Word.Text())
+			}
+		}
+	}
+	return nil
+}
+
+// ours reports whether a place is below a root and does not say what programs run.
+func (j *judgement) ours(s *shell.Script, place shell.Word) bool {
+	if !place.Static() {
+		return false
+	}
+	if t := place.Text(); t == "" || t == "/dev/null" || t == "-" {
+		return true
+	}
+	for _, p := range absolute(s, place.Text(), false) {
+		if !j.inside(p) || protectedName(p, j.resolve(p)) != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// strangeRepository reports whether git may work on a repository that somebody else
+// prepared, and notes why: it does what is configured there.
+func (j *judgement) strangeRepository(s *shell.Script) bool {
+	switch {
+	case len(s.Dirs) > 1 || s.AnyDir && j.req.cwd() != "":
+		unprove(s, "git in another directory does what is configured there")
+	case bareRepository(j.req.cwd()):
+		unprove(s, "the directory looks like a repository itself, and git does what is configured there")
+	default:
+		return false
+	}
+	return true
+}
+
+// bareRepository reports whether git would take a directory, or one above it, for a
+// repository because of what files there are in it, before it finds a .git.
+func bareRepository(dir string) bool {
+	for ; dir != ""; dir = filepath.Dir(dir) {
+		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
+			return false
+		}
+		if isFile(filepath.Join(dir, "HEAD")) && isDir(filepath.Join(dir, "objects")) && isDir(filepath.Join(dir, "refs")) {
+			return true
+		}
+		if dir == filepath.Dir(dir) {
+			return false
+		}
+	}
+	return false
+}
+
+// reachable reports whether a call touches nothing outside of the roots, and
+// changes nothing.
+func (j *judgement) reachable(s *shell.Script, c *shell.Call) bool {
+	for _, f := range s.Files {
+		if f.Owner != c {
+			continue
+		}
+		if f.Kind != shell.Read || !f.Word.Static() || s.AnyDir {
+			return false
+		}
+		for _, path := range absolute(s, f.Word.Text(), false) {
+			if !j.inside(path) && j.allows(tool.Access{Kind: tool.Read, Path: path}) == nil {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// quiet reports whether a script surely has no effect: it prints, and reads files.
+func quiet(s *shell.Script) bool {
+	if !s.Steady() {
+		return false
+	}
+	for _, c := range s.Calls {
+		if !c.Quiet && !c.Clear {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(s.Files, func(f *shell.File) bool { return f.Kind != shell.Read && !f.Loose })
+}
+
+// passive reports whether a script surely changes nothing; it may have to be asked
+// about.
+func passive(s *shell.Script) bool {
+	if !s.Steady() {
+		return false
+	}
+	for _, c := range s.Calls {
+		if !c.Quiet && !c.Clear && !(c.Reads && len(c.Danger) == 0) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(s.Files, func(f *shell.File) bool { return f.Kind != shell.Read })
+}
+
+// edits reports whether a script surely does nothing but read and change files that
+// are known.
+func edits(s *shell.Script) bool {
+	if !s.Steady() || len(s.Dirs) > 1 {
+		return false
+	}
+	for _, c := range s.Calls {
+		if !c.Quiet && !c.Edits && !c.Clear {
+			return false
+		}
+	}
+	writers, moves, seen := map[*shell.Call]bool{}, false, 0
+	for _, f := range s.Files {
+		copies := f.Via == "cp" || f.Via == "mv"
+		if f.Deep && copies && slices.ContainsFunc(absolute(s, f.Word.Text(), false), func(path string) bool { return holdsProtected(path, &seen) }) {
+			return false
+		}
+		if f.Kind == shell.Write {
+			writers[f.Owner] = true
+			moves = moves || copies // which may put a link in the way
+		}
+	}
+	return !moves || len(writers) == 1
+}
+
+// holdsProtected reports whether a directory has something below it that says what
+// programs run, or a link, or more than is looked at.
+func holdsProtected(dir string, seen *int) bool {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return false // a file, or nothing
+	}
+	for _, e := range entries {
+		if *seen++; *seen > 2000 || e.Type()&os.ModeSymlink != 0 || protectedName(e.Name()) != "" || e.IsDir() && holdsProtected(filepath.Join(dir, e.Name()), seen) {
+			return true
+		}
+	}
+	return false
+}
+
+// writes returns the files that a script surely changes.
+func writes(s *shell.Script) []string {
+	var all []string
+	for _, f := range s.Files {
+		if f.Kind == shell.Write && !f.Loose && f.Word.Static() {
+			all = append(all, absolute(s, f.Word.Text(), false)...)
+		}
+	}
+	return all
+}
+
+// paths returns the files that a script surely touches.
+func paths(s *shell.Script) []string {
+	var all []string
+	for _, f := range s.Files {
+		if f.Word.Static() && (!f.Loose || f.Via == "cd") {
+			all = append(all, absolute(s, f.Word.Text(), false)...)
+		}
+	}
+	return all
+}
+
+// describe writes what was found of a script into a receipt.
+func describe(s *shell.Script, r *Receipt) {
+	for _, c := range s.Calls {
+		if c.Guess || len(r.Commands) >= 100 {
+			continue
+		}
+		d := Command{Via: c.Via}
+		for _, a := range c.Args {
+			d.Args = append(d.Args, a.Text())
+			d.Unclear = d.Unclear || !a.Static()
+		}
+		r.Commands = append(r.Commands, d)
+	}
+	for _, f := range s.Files {
+		if f.Loose || len(r.Files) >= 100 {
+			continue
+		}
+		kind := tool.Kind(f.Kind)
+		if !f.Word.Static() {
+			r.Files = append(r.Files, File{Kind: kind, Path: f.Word.Raw, Via: f.Via})
+			continue
+		}
+		for _, path := range absolute(s, f.Word.Text(), false) {
+			r.Files = append(r.Files, newFile(kind, filepath.Clean(path), f.Via))
+		}
+	}
+	r.Unclear = s.Unclear
+}

@@ -1,0 +1,473 @@
+package shell
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// known notes what the table knows of a program: what it runs, what it reads and
+// writes. Of a program that is not known, every argument may be a file or a program.
+func (s *Script) known(c *Call, name string, input *Word) {
+	if c.Args[0].Text() == "" {
+		name = "?"
+	}
+	if p := lookup(name); p != nil {
+		s.program(c, p, 1, input)
+		return
+	}
+	args := c.Args[1:]
+	c.Loose = true
+	c.Reads = asksVersion(args)
+	s.arguments(c, args)
+	s.hidden(name, args)
+	s.fed(input)
+	if s.steered(name) {
+		s.blur("it writes what " + name + " takes its commands from")
+	}
+}
+
+// asksVersion reports whether a program is asked for its version or its help, and
+// nothing else.
+func asksVersion(args []Word) bool {
+	return len(args) == 1 && args[0].Static() && (args[0].Text() == "--version" || args[0].Text() == "--help")
+}
+
+// program notes what a program does whose line of the table is known. Its own words
+// begin at an index.
+func (s *Script) program(c *Call, p *program, at int, input *Word) {
+	a := &argv{s: s, c: c, p: p, input: input, via: path.Base(p.name), quiet: true, reads: true}
+	if len(c.Args) >= at {
+		a.via = path.Base(c.Args[at-1].Text())
+	}
+	if f := functions[p.code]; f != nil {
+		f(a, c.Args[at:], at)
+		return
+	}
+	a.all(at)
+}
+
+// An argv is a walk over the words of a program, by its line of the table.
+type argv struct {
+	s     *Script
+	c     *Call
+	p     *program
+	input *Word  // what the program reads from a document in the command
+	via   string // its name, for people
+
+	quiet    bool // all that was found so far is known and only reads
+	reads    bool // all that was found so far only reads
+	deep     bool // directories are touched with all below them
+	follow   bool // links are followed
+	inplace  bool // the files that are read are written
+	lists    bool // see the trait bare
+	instead  bool // an option took the place of the first operand
+	unpacks  bool
+	operands []operand
+	done     bool // the rest of the words belongs to another program
+
+	delegated bool // the line of a subcommand says it all
+}
+
+// An operand is a word that is no option.
+type operand struct {
+	word Word
+	arg  int // its index in Args
+}
+
+// all goes through the words from an index on, and notes what the program does.
+func (a *argv) all(at int) {
+	a.options(at)
+	if !a.delegated {
+		a.finish()
+	}
+}
+
+// options goes through the words from an index on, applies the options and collects the
+// operands.
+func (a *argv) options(at int) {
+	p, args := a.p, a.c.Args
+	for i := at; i < len(args) && !a.done; i++ {
+		w := args[i]
+		t := w.Text()
+		switch {
+		case !w.Static():
+			a.open(w, i)
+		case t == "--":
+			a.behind(i + 1)
+			return
+		case p.is("atfile") && strings.HasPrefix(t, "@") && len(t) > 1:
+			a.apply("code", Literal(t[1:]), i)
+		case len(t) > 1 && t[0] == '-' && (p.is("onedash") || strings.HasPrefix(t, "--")):
+			i = a.long(t, i)
+		case len(t) > 1 && t[0] == '-':
+			i = a.cluster(t, i)
+		case a.pair(t, i):
+		default:
+			a.operands = append(a.operands, operand{w, i})
+			if p.is("sub") && len(a.operands) == 1 && a.subcommand(i) {
+				return
+			}
+			if p.is("stop") && (len(p.args) == 0 || len(a.operands) >= a.stopAt()) {
+				for j := i + 1; j < len(args); j++ {
+					a.operands = append(a.operands, operand{args[j], j})
+				}
+				return
+			}
+		}
+	}
+}
+
+// stopAt returns after how many operands no more options are looked for: with the first
+// that is not a variable for the command that follows.
+func (a *argv) stopAt() int {
+	n := 0
+	for _, o := range a.operands {
+		if slices.Contains(a.p.args, "env") && isAssignment(o.word.Text()) {
+			n++
+		}
+	}
+	return n + 1
+}
+
+func isAssignment(t string) bool {
+	name, _, ok := strings.Cut(t, "=")
+	return ok && name != ""
+}
+
+// open takes a word that is not known whole. It may be an option, or several words.
+func (a *argv) open(w Word, i int) {
+	a.quiet = false
+	if mayBegin(w, "-") && !a.p.is("any") {
+		a.unknown(w.Raw, i)
+	}
+	a.operands = append(a.operands, operand{w, i})
+}
+
+// behind takes the words behind --, which are no options of this program.
+func (a *argv) behind(i int) {
+	if pass := a.p.pass; pass != nil {
+		other := &argv{s: a.s, c: a.c, p: pass, via: a.via, quiet: true, reads: true}
+		other.all(i)
+		return
+	}
+	for ; i < len(a.c.Args); i++ {
+		if t := a.c.Args[i].Text(); !a.c.Args[i].Static() || !a.pair(t, i) {
+			a.operands = append(a.operands, operand{a.c.Args[i], i})
+		}
+	}
+}
+
+// subcommand goes on with the line of a subcommand, if there is one.
+func (a *argv) subcommand(i int) bool {
+	names := append(strings.Fields(a.p.name), a.c.Args[i].Text())
+	sub := programs().programs[strings.Join(names, " ")]
+	if names[0] == "git" && len(names) == 2 && sub != nil {
+		a.beforeGit(i)
+	}
+	if sub == nil && len(names) == 2 {
+		// The line may be that of another program of the kind.
+		sub = programs().programs[a.via+" "+a.c.Args[i].Text()]
+	}
+	if sub == nil {
+		return false
+	}
+	other := *a
+	other.p, other.operands = sub, nil
+	a.done, a.delegated = true, true
+	if f := functions[sub.code]; f != nil {
+		f(&other, a.c.Args[i+1:], i+1)
+	} else {
+		other.all(i + 1)
+	}
+	return true
+}
+
+// pair takes an operand of the form name=value that the line names.
+func (a *argv) pair(t string, i int) bool {
+	if len(a.p.pairs) == 0 {
+		return false
+	}
+	name, value, ok := strings.Cut(t, "=")
+	k, known := a.p.pairs[name]
+	if !ok || !known {
+		return false
+	}
+	a.apply(k, Literal(value), i)
+	return true
+}
+
+// unknown takes an option that the line does not list.
+func (a *argv) unknown(t string, i int) {
+	a.quiet = false
+	if a.p.is("any") {
+		return
+	}
+	a.reads = false
+	a.c.Loose = true
+	a.c.risk(i, t)
+	a.s.use(File{Word: a.c.Args[i], Kind: Write, Via: a.via, Loose: true})
+}
+
+// long takes an option with two dashes, or one of a program whose long options have one.
+// It returns the index of its last word.
+func (a *argv) long(t string, i int) int {
+	name, value, joinedValue := strings.Cut(t, "=")
+	o, ok := a.p.find(name)
+	if !ok {
+		for _, b := range a.p.begin {
+			if rest, found := strings.CutPrefix(t, b.name); found {
+				o, ok, value, joinedValue = b, true, strings.TrimPrefix(rest, "="), rest != ""
+				if b.value == noValue {
+					joinedValue = true
+				}
+				break
+			}
+		}
+	}
+	if !ok {
+		switch t {
+		case "--help", "--version":
+			return i
+		}
+		a.unknown(t, i)
+		return i
+	}
+	if o.name != name && !a.p.is("onedash") {
+		a.quiet = false // cut short
+		if !a.p.is("any") {
+			a.c.risk(i, t)
+		}
+	}
+	a.instead = a.instead || o.instead
+	switch {
+	case joinedValue:
+		a.apply(o.kind, Literal(value), i)
+		if o.value == needsTwo && i+1 < len(a.c.Args) {
+			i++
+		}
+	case o.value == noValue || o.value == joined:
+		a.apply(o.kind, Word{}, i)
+	case o.value == needsTwo:
+		if i += 2; i < len(a.c.Args) {
+			a.apply(o.kind, a.c.Args[i], i)
+		}
+	case i+1 < len(a.c.Args):
+		i = a.applyNext(o.kind, i)
+	}
+	return i
+}
+
+// cluster takes letters behind a dash; the last may have a value. It returns the index
+// of its last word.
+func (a *argv) cluster(t string, i int) int {
+	for k := 1; k < len(t); k++ {
+		o, ok := a.p.short[t[k]]
+		if !ok {
+			for _, b := range a.p.begin {
+				if rest, found := strings.CutPrefix(t, b.name); found && k == 1 {
+					if b.value == needs && rest == "" && i+1 < len(a.c.Args) {
+						return a.applyNext(b.kind, i)
+					}
+					a.apply(b.kind, Literal(rest), i)
+					return i
+				}
+			}
+			a.unknown(t, i)
+			return i
+		}
+		a.instead = a.instead || o.instead
+		rest := strings.TrimPrefix(t[k+1:], "=")
+		switch {
+		case o.value == noValue:
+			a.apply(o.kind, Word{}, i)
+			continue
+		case t[k+1:] != "":
+			a.apply(o.kind, Literal(t[k+1:]), i)
+			if rest != t[k+1:] && o.kind != "" && o.kind != "text" {
+				a.apply(o.kind, Literal(rest), i)
+			}
+		case o.value == joined:
+			a.apply(o.kind, Word{}, i)
+		case i+1 < len(a.c.Args):
+			i = a.applyNext(o.kind, i)
+		}
+		return i
+	}
+	return i
+}
+
+// applyNext applies an option whose value is the next word. It returns the index of its
+// last word.
+func (a *argv) applyNext(k kind, i int) int {
+	next := a.c.Args[i+1]
+	if !next.Static() {
+		a.quiet = false
+	}
+	a.value(k, next, i, i+1)
+	return i + 1
+}
+
+// apply notes what the value of an option does that is joined to it, or the option
+// itself if it has none.
+func (a *argv) apply(k kind, w Word, i int) { a.value(k, w, i, i) }
+
+// value notes what the value of an option does. The option is at one index, its value at
+// another or the same.
+func (a *argv) value(k kind, w Word, i, at int) {
+	if k == "" || k == "text" {
+		return
+	}
+	effects[k](a, w, i, at)
+}
+
+// finish notes what the operands do, and what was found of the program.
+func (a *argv) finish() {
+	p := a.p
+	if p.is("tree") {
+		a.deep = true
+	}
+	kinds := p.args
+	if a.instead && len(kinds) > 0 && len(a.operands) > 0 {
+		kinds = kinds[1:]
+	}
+	files := 0
+	for n := 0; n < len(a.operands) && !a.done; n++ {
+		o := a.operands[n]
+		k := operandKind(kinds, p.rest, n)
+		if k == "env" {
+			if o.word.Static() && isAssignment(o.word.Text()) {
+				name, value, _ := strings.Cut(o.word.Text(), "=")
+				a.s.assign(name, Value{Text: value})
+				a.s.setVar(name, Literal(value))
+				kinds = append([]kind{"env"}, kinds...)
+				continue
+			}
+			kinds = kinds[1:]
+			k = operandKind(kinds, p.rest, n)
+		}
+		if k == "" {
+			a.extra(o)
+			continue
+		}
+		if k == "read" || k == "pathspec" {
+			files++
+		}
+		a.operand(k, o)
+	}
+	if a.deep && files == 0 && p.is("reads") {
+		a.s.use(File{Word: Literal("."), Kind: Read, Via: a.via, Deep: true})
+	}
+	if p.is("bare") && len(a.operands) > 0 && !a.lists {
+		a.quiet, a.reads = false, false
+	}
+	a.settle()
+}
+
+// operandKind returns the kind of the n-th operand.
+func operandKind(kinds []kind, rest bool, n int) kind {
+	switch {
+	case n < len(kinds):
+		return kinds[n]
+	case rest && len(kinds) > 0:
+		return kinds[len(kinds)-1]
+	}
+	return ""
+}
+
+// operand notes what an operand does.
+func (a *argv) operand(k kind, o operand) {
+	if k == "text" {
+		return
+	}
+	effects[k](a, o.word, o.arg, o.arg)
+}
+
+// extra takes an operand that the line does not expect.
+func (a *argv) extra(o operand) {
+	a.quiet, a.reads = false, false
+	a.s.use(File{Word: o.word, Kind: Write, Via: a.via, Loose: true})
+}
+
+// settle writes down what was found of the program.
+func (a *argv) settle() {
+	p, c := a.p, a.c
+	quiet := p.is("reads") || p.is("prints")
+	c.Quiet = quiet && a.quiet && !(a.deep && a.follow) && p.is("plain")
+	c.Reads = quiet && a.reads
+	c.Edits = p.is("edits") && a.reads
+	if !quiet && !a.done && asksVersion(c.Args[1:]) {
+		c.Reads = true
+	}
+	if a.unpacks {
+		a.s.unpacked(a.via)
+	}
+}
+
+// hidden notes what the words of a program that is not known would run: a shell or
+// another interpreter with its text, a word that is a command itself. And where it
+// may work: every directory that it is given.
+func (s *Script) hidden(name string, args []Word) {
+	if len(args) > maxLoose {
+		return
+	}
+	for i, a := range args {
+		if !a.Static() {
+			continue
+		}
+		t := a.Text()
+		if p := lookup(path.Base(t)); p != nil && (p.code == "shell" || p.code == "language") {
+			shell := p.code == "shell"
+			if slices.ContainsFunc(args[i+1:], func(a Word) bool { return a.Static() && tells(a.Text(), shell) }) {
+				s.run(args[i:], name, nil)
+				break
+			}
+		}
+		switch _, v, ok := strings.Cut(t, "="); {
+		case i > 0 && tells(args[i-1].Text(), true) && strings.Contains(t, " "): // -c 'text'
+			s.aside(t, name)
+		case LooksLikeCommand(t):
+			s.aside(t, name)
+		case ok && strings.HasPrefix(t, "-") && LooksLikeCommand(v):
+			s.aside(v, name)
+		}
+		if len(s.Near) < maxValues*4 {
+			s.Near = append(s.Near, t)
+		}
+	}
+}
+
+// LooksLikeCommand reports whether a text begins with a program that is known, and
+// goes on.
+func LooksLikeCommand(text string) bool {
+	first, rest, ok := strings.Cut(strings.TrimSpace(text), " ")
+	if !ok || rest == "" || len(text) >= MaxCommand {
+		return false
+	}
+	return Known(path.Base(strings.NewReplacer(`"`, "", "'", "", `\`, "").Replace(first)))
+}
+
+// tells reports whether an option says that a text to run is next.
+func tells(t string, shell bool) bool {
+	if strings.HasPrefix(t, "--") {
+		return t == "--command" || t == "--exec" || t == "--eval" || t == "--run" || t == "--shell"
+	}
+	return len(t) > 1 && len(t) < 6 && t[0] == '-' && (strings.HasSuffix(t, "c") || !shell && strings.HasSuffix(t, "e") || t == "-x" || t == "-r" && !shell)
+}
+
+// fed notes what a program that is not known reads, as far as it stands in the
+// command: it may do what it says.
+func (s *Script) fed(input *Word) {
+	text := s.piped
+	if input != nil {
+		text += input.Text()
+	}
+	if text != "" {
+		s.guess(text)
+	}
+}
+
+// unpacked notes that files are made whose names are not known.
+func (s *Script) unpacked(via string) {
+	s.use(File{Word: patternWord(".", AnyText), Kind: Write, Via: via, Loose: true, Deep: true})
+}

@@ -1,0 +1,425 @@
+package shell
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// An effect notes what a word of one kind does: the value of the option at index i, or
+// an operand at index at. There is no word if an option has no value.
+type effect func(a *argv, w Word, i, at int)
+
+// effects says what words of each kind do; programs.txt explains the kinds.
+var effects map[kind]effect
+
+// kinds are those that programs.txt may name.
+var kinds = map[kind]bool{"": true, "text": true}
+
+func init() {
+	effects = map[kind]effect{
+		"read":    func(a *argv, w Word, _, _ int) { a.file(w, false) },
+		"tree":    func(a *argv, w Word, _, _ int) { a.file(w, true) },
+		"change":  changeEffect,
+		"write":   writeEffect,
+		"place":   placeEffect,
+		"dir":     dirEffect,
+		"list":    listEffect,
+		"code":    codeEffect,
+		"run":     runEffect,
+		"cmd":     cmdEffect,
+		"join":    func(a *argv, w Word, _, at int) { a.rest(at, func(args []Word) { a.s.joined(args, a.via) }) },
+		"pkg":     packageEffect,
+		"env":     func(a *argv, w Word, _, at int) {},
+		"split":   splitEffect,
+		"data":    dataEffect,
+		"form":    dataEffect,
+		"cookie":  cookieEffect,
+		"out":     outEffect,
+		"steer":   steerEffect,
+		"sends":   sendsEffect,
+		"url":     urlEffect,
+		"remote":  remoteEffect,
+		"risk":    riskEffect,
+		"acts":    func(a *argv, w Word, _, _ int) { a.acts() },
+		"wait":    func(a *argv, w Word, _, _ int) { a.acts() },
+		"lists":   func(a *argv, w Word, _, _ int) { a.lists = true },
+		"tells":   func(a *argv, w Word, _, _ int) { a.lists, a.done = true, true },
+		"deep":    func(a *argv, w Word, _, _ int) { a.deep = a.deep || w.none() || w.Text() == "recurse" || !w.Static() },
+		"follows": func(a *argv, w Word, _, _ int) { a.deep, a.follow = true, true },
+		"prog":    func(a *argv, w Word, i, at int) { runEffect(a, w, i, at); a.s.blurOnly("what " + a.via + " runs is not known") },
+		"follow":  func(a *argv, w Word, _, _ int) { a.follow = true },
+		"inplace": inplaceEffect,
+		"unpack":  func(a *argv, w Word, _, _ int) { a.acts(); a.unpacks = true },
+		"target":  targetEffect,
+		"name":    nameEffect,
+		"into":    intoEffect,
+		"move":    func(a *argv, w Word, _, _ int) { a.inplace = true },
+		"mode":    modeEffect,
+		"newroot": newRootEffect,
+		"xcmd":    xargsEffect,
+		"sed":     sedEffect,
+		"awk":     awkEffect,
+		"awkfile": awkFileEffect,
+		"jq":      jqEffect,
+		"test":    func(a *argv, w Word, _, _ int) { a.testWord(w) },
+		"pager":   pagerEffect,
+		"man":     manEffect,
+		"date":    dateEffect,
+		"make":    makeEffect,
+		"goal":    goalEffect,
+		"ldflags": func(a *argv, w Word, i, _ int) {
+			a.riskIf(!w.Static() || strings.Contains(w.Text(), "ext") || strings.Contains(w.Text(), "@"), i)
+		},
+		"pyplugin": func(a *argv, w Word, i, _ int) {
+			a.riskIf(!w.Static() || !strings.HasPrefix(w.Text(), "no:"), i)
+		},
+		"sshopt":        sshOptionEffect,
+		"archive":       archiveEffect,
+		"delete":        riskEffect,
+		"pathspec":      pathspecEffect,
+		"diffspec":      diffspecEffect,
+		"cleanspec":     func(a *argv, w Word, _, _ int) { a.gitFile(w, Write) },
+		"noindex":       func(a *argv, w Word, i, _ int) { a.deep = true; riskEffect(a, w, i, i) },
+		"gitdir":        gitDirEffect,
+		"gitexec":       gitExecEffect,
+		"gitconfig":     gitConfigEffect,
+		"gitconfigfile": gitConfigFileEffect,
+		"gitplace":      gitPlaceEffect,
+		"actsread":      func(a *argv, w Word, _, _ int) { a.acts(); a.file(w, false) },
+		"flockcmd":      flockEffect,
+	}
+	for k := range effects {
+		kinds[k] = true
+	}
+}
+
+// acts notes that the program does more than read.
+func (a *argv) acts() { a.quiet, a.reads = false, false }
+
+// riskIf notes an option that does more than the program is known for.
+func (a *argv) riskIf(yes bool, i int) {
+	if yes {
+		a.acts()
+		a.c.risk(i, a.c.Args[i].Text())
+	}
+}
+
+// file notes a file that is read, or written if the program works in place.
+func (a *argv) file(w Word, deep bool) {
+	if w.none() || w.Static() && w.Text() == "-" {
+		return
+	}
+	if !w.Static() {
+		a.quiet = false
+	}
+	if a.inplace {
+		a.s.use(File{Word: w, Kind: Write, Via: a.via, Deep: deep})
+		return
+	}
+	a.s.use(File{Word: w, Kind: Read, Via: a.via, Deep: deep || a.deep})
+}
+
+func changeEffect(a *argv, w Word, _, _ int) {
+	a.quiet = false
+	if !a.p.is("edits") {
+		a.reads = false
+	}
+	if !w.none() {
+		a.s.use(File{Word: w, Kind: Write, Via: a.via, Deep: a.deep})
+	}
+}
+
+func writeEffect(a *argv, w Word, i, _ int) {
+	a.riskIf(true, i)
+	if !w.none() {
+		a.s.use(File{Word: w, Kind: Write, Via: a.via})
+	}
+}
+
+func placeEffect(a *argv, w Word, i, _ int) {
+	a.acts()
+	if !w.none() {
+		a.c.Places = append(a.c.Places, Place{i, w})
+		a.s.use(File{Word: w, Kind: Write, Via: a.via, Loose: true})
+	}
+}
+
+func dirEffect(a *argv, w Word, i, at int) {
+	placeEffect(a, w, i, at)
+	if !w.none() {
+		a.s.chdir(w)
+	}
+}
+
+func listEffect(a *argv, w Word, i, _ int) {
+	a.acts()
+	a.s.use(File{Word: anyWord("names"), Kind: Read, Via: a.via, Loose: true})
+	if w.none() {
+		return // the names are read from its operands or its input
+	}
+	a.c.risk(i, a.c.Args[i].Text())
+	a.s.use(File{Word: w, Kind: Read, Via: a.via})
+}
+
+func codeEffect(a *argv, w Word, i, _ int) {
+	a.riskIf(true, i)
+	a.s.blurOnly(a.via + " reads what to do")
+	if !w.none() {
+		a.s.use(File{Word: w, Kind: Read, Via: a.via, Loose: true})
+		a.s.guess(w.Text())
+	}
+}
+
+func runEffect(a *argv, w Word, i, _ int) {
+	a.riskIf(true, i)
+	a.c.Loose = true
+	if w.none() {
+		return
+	}
+	if text, ok := strings.CutPrefix(w.Text(), "exec="); ok && w.Static() { // --checkpoint-action
+		w = Literal(text)
+	}
+	a.s.sub(w, a.via)
+	a.s.use(File{Word: w, Kind: Read, Via: a.via, Loose: true})
+}
+
+// rest hands the words from an index on to another program.
+func (a *argv) rest(at int, f func(args []Word)) {
+	a.done = true
+	a.c.Loose = !a.p.is("clear") // which of its words is the program may be told wrongly
+	a.quiet = false
+	f(a.c.Args[at:])
+}
+
+func cmdEffect(a *argv, w Word, _, at int) {
+	for w.Static() && strings.HasPrefix(w.Text(), "-") && at+1 < len(a.c.Args) { // an option of its own
+		at++
+		w = a.c.Args[at]
+	}
+	if !w.Static() {
+		a.s.blur("what " + a.via + " runs is made at run time")
+		a.c.Loose = true
+		a.s.arguments(a.c, a.c.Args[at:])
+		a.done = true
+		a.acts()
+		return
+	}
+	a.c.Clear = a.p.is("clear")
+	a.rest(at, func(args []Word) {
+		if a.via == "fd" || a.via == "fdfind" {
+			args = append(slices.Clone(args), anyWord("{}"))
+		}
+		a.s.run(args, a.via, a.input)
+	})
+}
+
+// packageEffect notes a program that a package has: its options count as those of the
+// program that runs it.
+func packageEffect(a *argv, w Word, _, at int) {
+	a.acts()
+	if !w.Static() {
+		a.s.blur("what " + a.via + " runs is made at run time")
+		return
+	}
+	name := path.Base(w.Text())
+	a.done = true
+	a.s.call(&Call{Args: a.c.Args[at:], Via: a.via, Guess: true})
+	if p := lookup(name); p != nil && (p.code == "" || p.code == "project") {
+		a.s.program(a.c, p, at+1, a.input)
+		a.c.Quiet, a.c.Reads, a.c.Edits = false, false, false
+		return
+	}
+	a.c.Loose = true
+	a.s.arguments(a.c, a.c.Args[at:])
+	a.s.hidden(name, a.c.Args[at:])
+	if Known(name) {
+		a.s.run(a.c.Args[at:], a.via, a.input)
+	}
+}
+
+// splitEffect is the text of env -S, which is split as a shell would, nearly.
+func splitEffect(a *argv, w Word, i, at int) {
+	a.s.act("env splits a text into words")
+	a.acts()
+	a.done = true
+	if w.none() {
+		return
+	}
+	a.s.joined(append([]Word{w}, a.c.Args[at+1:]...), "env -S")
+	if strings.ContainsAny(w.Text(), `$\`) {
+		a.s.blur("env makes words at run time")
+	}
+}
+
+func riskEffect(a *argv, w Word, i, _ int) {
+	a.riskIf(true, i)
+	if w.none() {
+		return
+	}
+	a.c.Loose = true
+	a.s.use(File{Word: w, Kind: Write, Via: a.via, Loose: true})
+}
+
+func inplaceEffect(a *argv, w Word, i, _ int) {
+	a.riskIf(true, i)
+	a.inplace = true
+}
+
+// targetEffect notes what a build works on.
+func targetEffect(a *argv, w Word, _, at int) {
+	a.s.use(File{Word: w, Kind: Write, Via: a.via, Loose: true})
+	if !w.Static() {
+		return
+	}
+	if t := w.Text(); strings.Contains(t, "/") && (path.IsAbs(t) || strings.HasPrefix(t, "..")) {
+		a.c.Places = append(a.c.Places, Place{at, w})
+	}
+}
+
+// nameEffect notes a value that is the name of something built in, or a file to run.
+func nameEffect(a *argv, w Word, i, _ int) {
+	a.riskIf(!w.Static() || strings.ContainsAny(w.Text(), "./@"), i)
+}
+
+func modeEffect(a *argv, w Word, i, at int) {
+	// A word that says how, or the file that it is taken from.
+	a.acts()
+	if i != at || strings.HasPrefix(a.c.Args[i].Text(), "--") {
+		a.s.use(File{Word: w, Kind: Read, Via: a.via, Loose: true})
+		a.instead = true
+	}
+}
+
+func newRootEffect(a *argv, w Word, _, _ int) {
+	a.acts()
+	if a.via == "chroot" {
+		a.s.blur("paths are others below another root")
+	}
+	a.s.AnyDir = true
+}
+
+func pagerEffect(a *argv, w Word, i, _ int) {
+	if !w.Static() || strings.HasPrefix(w.Text(), "+") {
+		a.riskIf(true, i)
+		a.s.blurOnly("what " + a.via + " does is not understood")
+	}
+	a.file(w, false)
+}
+
+func manEffect(a *argv, w Word, _, _ int) {
+	if !w.Static() || strings.Contains(w.Text(), "/") { // a file
+		a.file(w, false)
+	}
+}
+
+func dateEffect(a *argv, w Word, i, _ int) {
+	a.riskIf(!w.Static() || !strings.HasPrefix(w.Text(), "+"), i)
+}
+
+// makeEffect notes what make is to make, or a variable that may be a command.
+func makeEffect(a *argv, w Word, _, at int) {
+	targetEffect(a, w, at, at)
+	name, value, ok := strings.Cut(w.Text(), "=")
+	if !ok {
+		return
+	}
+	class := variableClass(strings.TrimRight(name, ":?+!"))
+	a.riskIf(class == "changes" || class == "says" || name == "SHELL" || value != "" && !consistsOf(value, nameBytes+",+:"), at)
+	if class == "says" && w.Static() {
+		a.s.aside(value, a.via)
+	}
+}
+
+// goalEffect notes a goal of Maven: one with a colon is any plugin.
+func goalEffect(a *argv, w Word, _, at int) {
+	a.riskIf(!w.Static() || strings.Contains(w.Text(), ":"), at)
+}
+
+func flockEffect(a *argv, w Word, _, at int) {
+	if t := w.Text(); w.Static() && (t == "-c" || t == "--command") {
+		a.rest(at+1, func(args []Word) {
+			if len(args) > 0 {
+				a.s.sub(args[0], "flock -c")
+			}
+		})
+		return
+	}
+	cmdEffect(a, w, at, at)
+}
+
+// ---- The network ----
+
+// dataEffect notes a text that is sent, which may name a file to send: @file, a=@file,
+// a=<file, a@file.
+func dataEffect(a *argv, w Word, i, _ int) {
+	a.acts()
+	if w.none() {
+		return
+	}
+	a.s.use(File{Word: w, Kind: Write, Via: "curl", Loose: true})
+	a.riskIf(!w.Static() || sendsFile(w.Text(), a.c.Args[i].Text()), i)
+}
+
+func sendsFile(t, option string) bool {
+	if strings.HasPrefix(option, "--data-urlencode") {
+		name, _, ok := strings.Cut(t, "@")
+		return ok && !strings.Contains(name, "=")
+	}
+	return strings.HasPrefix(t, "@") || strings.Contains(t, "=@") || strings.Contains(t, "=<")
+}
+
+// cookieEffect notes cookies, or a file of them.
+func cookieEffect(a *argv, w Word, i, _ int) {
+	a.acts()
+	if !w.none() && (!w.Static() || !strings.Contains(w.Text(), "=")) {
+		a.riskIf(true, i)
+		a.s.use(File{Word: w, Kind: Read, Via: "curl", Loose: true})
+	}
+}
+
+// outEffect notes where an answer is written.
+func outEffect(a *argv, w Word, i, _ int) {
+	a.acts()
+	if w.none() || w.Static() && (w.Text() == "/dev/null" || w.Text() == "-") {
+		return
+	}
+	a.riskIf(true, i)
+	a.s.use(File{Word: w, Kind: Write, Via: "curl"})
+}
+
+// steerEffect notes a file that says which other files and hosts to use.
+func steerEffect(a *argv, w Word, i, _ int) {
+	a.riskIf(true, i)
+	a.s.AnyHost = true
+	a.s.use(File{Word: w, Kind: Read, Via: "curl", Loose: true})
+	a.s.use(File{Word: anyWord(w.Raw), Kind: Write, Via: "curl", Loose: true})
+}
+
+func sendsEffect(a *argv, w Word, i, _ int) {
+	a.riskIf(true, i)
+	if !w.none() {
+		a.s.use(File{Word: w, Kind: Read, Via: "curl", Loose: true})
+	}
+}
+
+func urlEffect(a *argv, w Word, i, at int) {
+	a.acts()
+	a.s.use(File{Word: w, Kind: Write, Via: "curl", Loose: true})
+	t := w.Text()
+	if len(t) > 5 && strings.EqualFold(t[:5], "file:") {
+		a.riskIf(true, at)
+		if strings.ContainsAny(t, "[]{}") { // which are patterns to curl
+			a.s.use(File{Word: anyWord(t), Kind: Read, Via: "curl", Loose: true})
+		}
+	}
+}
+
+// sshOptionEffect notes -o of ssh and its like, whose value may be run.
+func sshOptionEffect(a *argv, w Word, i, _ int) {
+	a.riskIf(true, i)
+	a.c.Loose = true
+	if at := strings.IndexAny(w.Text(), "= \t"); at >= 0 {
+		a.s.sub(Literal(strings.TrimLeft(w.Text()[at:], "= \t")), a.via)
+	}
+}

@@ -1,0 +1,121 @@
+package shell
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "rewrite testdata/effects.txt")
+
+// TestEffects compares the effects of commands with testdata/effects.txt: a line with
+// "$ " and the command, in Go quotes if it begins with one, then its effects.
+func TestEffects(t *testing.T) {
+	const golden = "testdata/effects.txt"
+	data, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got strings.Builder
+	for line := range strings.Lines(string(data)) {
+		command, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "$ ")
+		if !ok {
+			if strings.HasPrefix(line, "#") || line == "\n" {
+				got.WriteString(line)
+			}
+			continue
+		}
+		got.WriteString(line)
+		if text, err := strconv.Unquote(command); err == nil && command[0] == '"' {
+			command = text
+		}
+		got.WriteString(describe(Analyze(command, Env{Dir: "/w", Home: "/home/u"})))
+	}
+	if *update {
+		if err := os.WriteFile(golden, []byte(got.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if got.String() != string(data) {
+		have, want := strings.Split(got.String(), "\n"), strings.Split(string(data), "\n")
+		command := ""
+		for i := range min(len(have), len(want)) {
+			if strings.HasPrefix(have[i], "$ ") {
+				command = have[i]
+			}
+			if have[i] != want[i] {
+				t.Fatalf("effects.txt:%d: %s\n got %q\nwant %q\nIf that is meant, run go test -update and review the difference.", i+1, command, have[i], want[i])
+			}
+		}
+		t.Fatalf("effects.txt has %d lines, want %d", len(have), len(want))
+	}
+}
+
+// describe writes the effects of a script down for people.
+func describe(s *Script) string {
+	var b strings.Builder
+	for _, c := range s.Calls {
+		if c.Guess {
+			b.WriteString("  may run")
+		} else {
+			b.WriteString("  runs")
+		}
+		for _, a := range c.Args {
+			if text := a.Text(); !a.Static() {
+				fmt.Fprintf(&b, " <%s>", text)
+			} else if consistsOf(text, plainBytes+"=") {
+				b.WriteString(" " + text)
+			} else {
+				b.WriteString(" " + strconv.Quote(text))
+			}
+		}
+		for _, trait := range []struct {
+			has  bool
+			name string
+		}{{c.Quiet, "quiet"}, {c.Reads && !c.Quiet, "reads"}, {c.Edits, "edits"}, {c.Clear, "clear"}, {c.Loose, "loose"}} {
+			if trait.has {
+				b.WriteString(", " + trait.name)
+			}
+		}
+		for _, d := range c.Danger {
+			b.WriteString(", danger " + strconv.Quote(d.Word))
+		}
+		for _, p := range c.Places {
+			b.WriteString(", at " + strconv.Quote(p.Word.Text()))
+		}
+		b.WriteByte('\n')
+	}
+	for _, f := range s.Files {
+		if f.Loose {
+			continue // it need not be a file
+		}
+		fmt.Fprintf(&b, "  %ss ", f.Kind)
+		if f.Word.Static() {
+			b.WriteString(f.Word.Text())
+		} else {
+			b.WriteString("<" + f.Word.Raw + ">")
+		}
+		if f.Deep {
+			b.WriteString(" and all below")
+		}
+		if f.Owner == nil {
+			b.WriteString(" by " + f.Via)
+		}
+		b.WriteByte('\n')
+	}
+	for _, why := range []struct{ name, text string }{{"unclear", s.Unclear}, {"acts", s.Acts}, {"unproven", s.Unproven}} {
+		if why.text != "" {
+			b.WriteString("  " + why.name + ": " + why.text + "\n")
+		}
+	}
+	if s.AnyDir {
+		b.WriteString("  works anywhere\n")
+	} else if len(s.Dirs) > 1 {
+		b.WriteString("  works in " + strings.Join(s.Dirs, ", ") + "\n")
+	}
+	return b.String()
+}

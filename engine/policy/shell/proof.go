@@ -1,0 +1,84 @@
+package shell
+
+import (
+	"slices"
+	"strings"
+)
+
+// Steady reports whether all that the script runs and touches is known.
+func (s *Script) Steady() bool {
+	return s.Unproven == "" && !s.AnyDir && len(s.Calls)+len(s.Files) > 0 && !slices.ContainsFunc(s.Files, func(f *File) bool { return !f.Word.Static() })
+}
+
+// OnlyReads reports whether the script does nothing but read files and print, as far as
+// is known of the programs. Being wrong must do no harm: it is meant for commands that
+// run behind a wall which lets them read only.
+func (s *Script) OnlyReads() bool {
+	if s.Acts != "" || len(s.Calls)+len(s.Files) == 0 {
+		return false
+	}
+	for _, c := range s.Calls {
+		if !c.Guess && !c.Reads && !c.Clear {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(s.Files, func(f *File) bool { return f.Kind == Write && !f.Loose })
+}
+
+// IsListed reports whether the command is made of plain words only, and each of its
+// programs is listed as harmless with its options: as one of the literal forms of the
+// table, or as one that only reads. No parser takes part in that, so that there is
+// nothing to be wrong about. It returns the files that are read.
+func IsListed(command string) (files []string, ok bool) {
+	if len(command) > 500 {
+		return nil, false
+	}
+	for stage := range strings.SplitSeq(command, "|") {
+		words := strings.Split(strings.Trim(stage, " "), " ")
+		for _, w := range words {
+			if !consistsOf(w, plainBytes) {
+				return nil, false
+			}
+		}
+		read, ok := programs().listed(words)
+		if !ok {
+			return nil, false
+		}
+		files = append(files, read...)
+	}
+	return files, true
+}
+
+// plainBytes are those that mean nothing to a shell, wherever they stand.
+const plainBytes = nameBytes + "/:,@%+"
+
+// listed reports whether a simple command of plain words is listed as harmless.
+func (t *table) listed(words []string) (files []string, ok bool) {
+	if t.form(words) {
+		return nil, true
+	}
+	p := t.programs[words[0]]
+	if !p.is("plain") {
+		return nil, false
+	}
+	c := &Call{}
+	for _, w := range words {
+		c.Args = append(c.Args, Literal(w))
+	}
+	s := &Script{}
+	s.program(c, p, 1, nil)
+	if !c.Quiet || s.Unclear != "" || s.Unproven != "" || len(s.Calls) > 0 || len(c.Danger)+len(c.Places) > 0 {
+		return nil, false
+	}
+	for _, f := range s.Files {
+		if f.Kind != Read || !f.Word.Static() {
+			return nil, false
+		}
+		files = append(files, f.Word.Text())
+	}
+	return files, true
+}
+
+// IsReader reports whether a program of this name does nothing but read, as long as no
+// option makes it.
+func IsReader(name string) bool { return lookup(name).is("reads") }

@@ -1,0 +1,610 @@
+package shell
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// steering are the files from which programs take what to run.
+var steering = map[string][]string{
+	"npm": {"package.json", ".npmrc"}, "npx": {"package.json", ".npmrc"}, "yarn": {"package.json", ".yarnrc", ".yarnrc.yml"},
+	"pnpm": {"package.json", ".npmrc"}, "bun": {"package.json", "bunfig.toml"}, "make": {"makefile", "gnumakefile"},
+	"gmake": {"makefile", "gnumakefile"}, "ninja": {"build.ninja"}, "just": {"justfile", ".justfile"}, "task": {"taskfile.yml", "taskfile.yaml"},
+	"rake": {"rakefile"}, "bundle": {"gemfile"}, "cargo": {"build.rs", "cargo.toml", "config.toml"}, "go": {"go.mod"},
+	"cmake": {"cmakelists.txt"}, "gradle": {"build.gradle", "settings.gradle"}, "mvn": {"pom.xml"},
+	"pytest": {"conftest.py", "pytest.ini", "setup.cfg", "pyproject.toml"}, "tox": {"tox.ini"}, "pip": {"setup.py", "pyproject.toml"},
+	"pre-commit": {".pre-commit-config.yaml"}, "docker": {"dockerfile", "docker-compose.yml", "compose.yaml"},
+	"git": {".gitconfig", "config", ".gitmodules", ".gitattributes"}, "direnv": {".envrc"},
+}
+
+// find runs programs on what it finds, and writes.
+func find(a *argv, args []Word, at int) {
+	s, c := a.s, a.c
+	c.Quiet, a.reads = true, true
+	i, starts := a.findStarts(args)
+	found := Word{Raw: "{}"}
+	for _, w := range starts {
+		c.Quiet = c.Quiet && w.Static()
+		s.use(File{Word: w, Kind: Read, Via: "find"})
+		for _, v := range w.Values() {
+			found.vals = append(found.vals, Value{Pat: append(slices.Clone(v.Runes()), AnyDeep)})
+		}
+	}
+	for ; i < len(args); i++ {
+		t := args[i].Text()
+		if !args[i].Static() {
+			s.blur("what find does is made at run time")
+			c.Quiet = false
+			continue
+		}
+		o, known := a.p.long[t]
+		switch {
+		case t == "-exec" || t == "-execdir" || t == "-ok" || t == "-okdir":
+			c.Quiet = false
+			if strings.HasSuffix(t, "dir") {
+				s.AnyDir = true
+			}
+			i = a.findCommand(args, i, found)
+		case t == "!" || t == "(" || t == ")" || t == ",":
+		case !known:
+			c.Quiet, a.reads, c.Loose = false, false, true
+			c.risk(at+i, t)
+		case o.kind == "delete":
+			c.Quiet, a.reads = false, false
+			c.risk(at+i, t)
+			for _, w := range starts {
+				s.use(File{Word: w, Kind: Write, Via: "find", Deep: true})
+			}
+		case o.value == needs && i+1 < len(args):
+			i++
+			if o.kind == "write" {
+				c.Quiet, a.reads = false, false
+				c.risk(at+i-1, t)
+				s.use(File{Word: args[i], Kind: Write, Via: "find"})
+			} else if o.kind == "read" {
+				s.use(File{Word: args[i], Kind: Read, Via: "find"})
+			} else if o.kind == "list" {
+				c.Quiet = false
+				s.use(File{Word: anyWord(t), Kind: Read, Via: "find"})
+			}
+			c.Quiet = c.Quiet && args[i].Static()
+		case o.kind == "follow":
+			c.Quiet = false
+		}
+	}
+	c.Reads = a.reads
+}
+
+// findStarts returns where find begins to look, and the index of what follows.
+func (a *argv) findStarts(args []Word) (i int, starts []Word) {
+	for ; i < len(args); i++ {
+		t := args[i].Text()
+		static := args[i].Static()
+		switch {
+		case static && (t == "-H" || t == "-L" || t == "-P"):
+			if a.c.Quiet = a.c.Quiet && t == "-P"; t == "-L" {
+				a.c.risk(i+1, t)
+			}
+			continue
+		case static && strings.HasPrefix(t, "-O"):
+			continue
+		case static && t == "-D":
+			i++
+			continue
+		case static && (strings.HasPrefix(t, "-") || t == "!" || t == "("):
+			if len(starts) == 0 {
+				starts = []Word{Literal(".")}
+			}
+			return i, starts
+		}
+		starts = append(starts, args[i])
+	}
+	if len(starts) == 0 {
+		starts = []Word{Literal(".")}
+	}
+	return i, starts
+}
+
+// findCommand notes the command of -exec and its like at an index. It returns the index
+// of its last word.
+func (a *argv) findCommand(args []Word, i int, found Word) int {
+	option := args[i].Text()
+	var cmd []Word
+	for i++; i < len(args) && args[i].Text() != ";" && !(args[i].Text() == "+" && len(cmd) > 0 && cmd[len(cmd)-1].Raw == "{}"); i++ {
+		w := args[i]
+		if w.Static() && w.Text() == "{}" {
+			w = found
+		} else if w.Static() && strings.Contains(w.Text(), "{}") && len(cmd) > 0 {
+			if p := lookup(filepath.Base(cmd[0].Text())); p != nil && p.code == "shell" {
+				a.s.blur("names of files become a part of what a shell reads")
+				a.s.sub(Literal(strings.ReplaceAll(w.Text(), "{}", "x")), "find")
+			} else {
+				w = anyWord(w.Raw)
+			}
+		}
+		cmd = append(cmd, w)
+	}
+	if len(cmd) > 0 {
+		a.s.run(cmd, "find "+option, nil)
+	}
+	return i
+}
+
+// deeply is for programs that take whole directories: what is below their words is
+// touched, and the files whose names they read.
+func deeply(a *argv, args []Word, _ int) {
+	s, c, name := a.s, a.c, a.via
+	c.Loose = true
+	c.Reads = asksVersion(args)
+	s.arguments(c, args)
+	s.hidden(name, args)
+	s.fed(a.input)
+	if len(args) > 0 && args[0].Text() == "exec" {
+		return // in a container that runs: its directories are others
+	}
+	for _, w := range args {
+		t := w.Text()
+		if w.Static() && strings.HasPrefix(t, "-") && !strings.Contains(t, "=") {
+			if t == "-@" || t == "-i" || strings.HasPrefix(t, "-T") {
+				s.use(File{Word: anyWord(w.Raw), Kind: Read, Via: name, Loose: true})
+			}
+			continue
+		}
+		s.use(File{Word: w, Kind: Read, Via: name, Loose: true, Deep: true})
+		if w.Static() && strings.ContainsAny(t, ":,=") { // host:path, type=bind,src=path
+			for piece := range strings.FieldsFuncSeq(t, func(r rune) bool { return r == ':' || r == ',' || r == '=' }) {
+				s.use(File{Word: Literal(piece), Kind: Read, Via: name, Loose: true, Deep: true})
+			}
+		}
+	}
+}
+
+// archiveLists are options of archivers with which they make no files.
+var archiveLists = map[string]string{"unzip": "-l -t -v -Z -p", "7z": "l t", "ar": "t p"}
+
+// archiveRisks are options of archivers by which they run something or write elsewhere.
+var archiveRisks = map[string]string{
+	"zip": "-T -TT --unzip-command -b -O --out --temp-path", "unzip": "-d", "7z": "-o", "7za": "-o", "rar": "-ap", "jar": "-C",
+}
+
+// archives is for programs that make files whose names stand in what they read, and
+// pack, too.
+func archives(a *argv, args []Word, at int) {
+	deeply(a, args, at)
+	s, name := a.s, a.via
+	lists := false
+	for i, w := range args {
+		t := w.Text()
+		for o := range strings.FieldsSeq(archiveRisks[name]) {
+			if t == o || len(o) > 2 && strings.HasPrefix(t, o+"=") || len(o) == 2 && strings.HasPrefix(t, o) {
+				value := Literal(strings.TrimPrefix(strings.TrimPrefix(t, o), "="))
+				if value.text == "" && i+1 < len(args) {
+					value = args[i+1]
+				}
+				if name == "zip" && (strings.HasPrefix(o, "-T") || o == "--unzip-command") {
+					a.c.risk(at+i, t)
+					s.sub(value, name)
+				} else {
+					a.c.Places = append(a.c.Places, Place{at + i, value})
+				}
+			}
+		}
+		if (t == "-d" || t == "-D") && i+1 < len(args) { // unzip -d x, cpio -D x
+			s.chdir(args[i+1])
+		}
+		lists = lists || w.Static() && slices.Contains(strings.Fields(archiveLists[name]), t)
+	}
+	if name == "cpio" || name == "bsdcpio" || name == "pax" { // names from the input
+		s.use(File{Word: anyWord("names"), Kind: Read, Via: name, Loose: true})
+	}
+	if name != "zip" && !lists {
+		s.unpacked(name)
+	}
+}
+
+// unpacks is for programs that change files whose names stand in what they read.
+func unpacks(a *argv, args []Word, at int) {
+	a.all(at)
+	a.c.Quiet, a.c.Reads = false, false
+	a.s.fed(a.input)
+	a.s.unpacked(a.via)
+}
+
+// copies is for programs whose last operand is where they write.
+func copies(a *argv, args []Word, at int) {
+	s, c, name := a.s, a.c, a.via
+	a.options(at)
+	deep := name != "cp" && name != "install" && name != "scp"
+	for _, w := range args {
+		if t := w.Text(); w.Static() && strings.HasPrefix(t, "-") && strings.ContainsAny(t, "rRa") {
+			deep = true
+		}
+	}
+	a.deep = deep
+	if a.p.is("net") {
+		c.Loose = true
+	}
+	var files []Word
+	for _, o := range a.operands {
+		files = append(files, o.word)
+		if strings.Contains(o.word.Text(), "bin/") || !o.word.Static() {
+			c.Loose = true // a program may get another name
+		}
+	}
+	a.copied(files, deep)
+	c.Edits = a.p.is("edits") && len(c.Danger) == 0 && len(c.Places) == 0 && !slices.ContainsFunc(files, func(w Word) bool { return !w.Static() })
+	if name == "ln" {
+		s.act("it makes a link")
+		if len(files) > 1 {
+			// What is written through the link is written to its target.
+			for _, f := range files[:len(files)-1] {
+				s.use(File{Word: f, Kind: Write, Via: name, Loose: true, Deep: true})
+			}
+		}
+	}
+}
+
+// copied notes the files that are copied and where to.
+func (a *argv) copied(files []Word, deep bool) {
+	s, name := a.s, a.via
+	remote := a.p.is("net")
+	for i, w := range files {
+		last := i == len(files)-1 && !a.lists
+		kind := Read
+		if last && (len(files) > 1 || name == "ln") || name == "mv" || a.inplace {
+			kind = Write
+		}
+		f := File{Word: w, Kind: kind, Via: name, Deep: deep, Loose: remote && strings.Contains(w.Text(), ":")}
+		if name == "mv" && last && i > 0 {
+			f.From = files[:i] // below the target, if directories may be put there
+		}
+		s.use(f)
+		if last && w.Static() {
+			for _, from := range files[:i] {
+				if from.Static() {
+					f := f
+					f.Word = Literal(w.Text() + "/" + filepath.Base(from.Text()))
+					f.Kind = Write
+					s.use(f)
+				}
+			}
+		}
+	}
+}
+
+// intoEffect notes the directory that files are copied into.
+func intoEffect(a *argv, w Word, _, _ int) {
+	a.lists = true // then the last operand is one of the files
+	a.s.use(File{Word: w, Kind: Write, Via: a.via, Deep: true})
+}
+
+// archiveEffect notes the archive of tar.
+func archiveEffect(a *argv, w Word, i, _ int) {
+	a.acts()
+	if !w.none() {
+		a.s.use(File{Word: w, Kind: Write, Via: "tar", Loose: true})
+		a.c.Places = append(a.c.Places, Place{i, w})
+	}
+}
+
+// tar packs and unpacks.
+func tar(a *argv, args []Word, at int) {
+	s, c := a.s, a.c
+	creates, extracts, lists := false, false, false
+	for i, w := range args {
+		t := w.Text()
+		short := i == 0 && !strings.HasPrefix(t, "-") || strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "--")
+		extracts = extracts || short && strings.Contains(t, "x") || strings.HasPrefix("--extract", t) && len(t) > 4 || t == "--get"
+		creates = creates || short && strings.Contains(t, "c") && i == 0 || strings.HasPrefix("--create", t) && len(t) > 4
+		lists = lists || short && strings.Contains(t, "t") && i == 0 || strings.HasPrefix("--list", t) && len(t) > 4
+		if !w.Static() {
+			c.Loose = true
+		}
+		s.use(File{Word: w, Kind: Read, Via: "tar", Loose: true, Deep: true})
+	}
+	if len(args) > 0 && args[0].Static() && !strings.HasPrefix(args[0].Text(), "-") {
+		// Letters of options without a dash: their values follow one by one.
+		at = a.bundle(args[0].Text(), at)
+	}
+	a.options(at)
+	for _, o := range a.operands {
+		if !creates {
+			s.use(File{Word: o.word, Kind: Write, Via: "tar", Loose: true})
+		}
+	}
+	if !creates {
+		// An archive that is read may be anywhere.
+		c.Places = slices.DeleteFunc(c.Places, func(p Place) bool { return strings.HasSuffix(strings.TrimRight(c.Args[p.Arg].Text(), "="), "f") })
+	}
+	if c.Reads = lists && !creates && !extracts && len(c.Danger) == 0; extracts {
+		s.unpacked("tar")
+	}
+}
+
+// bundle applies letters without a dash, whose values follow one by one. It returns the
+// index of what is behind them.
+func (a *argv) bundle(letters string, at int) int {
+	next := at + 1
+	for k := range len(letters) {
+		o, ok := a.p.short[letters[k]]
+		if !ok {
+			a.unknown(letters, at)
+			continue
+		}
+		w := Word{}
+		if o.value == needs && next < len(a.c.Args) {
+			w = a.c.Args[next]
+			next++
+		}
+		a.value(o.kind, w, at, next-1)
+	}
+	return next
+}
+
+func parallel(a *argv, args []Word, _ int) {
+	s, c := a.s, a.c
+	c.Loose = true
+	s.arguments(c, args)
+	s.blur("parallel makes commands of texts")
+	var cmd []Word
+	for _, w := range args {
+		if strings.HasPrefix(w.Text(), ":::") {
+			break
+		}
+		if !strings.HasPrefix(w.Text(), "-") || len(cmd) > 0 {
+			cmd = append(cmd, w)
+		}
+	}
+	if len(cmd) > 0 {
+		s.joined(cmd, "parallel")
+	}
+	if a.input != nil {
+		s.sub(*a.input, "parallel")
+	}
+}
+
+func scriptProgram(a *argv, args []Word, _ int) {
+	s := a.s
+	s.act("script runs another program")
+	a.c.Loose = true
+	s.arguments(a.c, args)
+	for i, w := range args {
+		t := w.Text()
+		name, v, joined := strings.Cut(t, "=")
+		long := len(name) > 2 && strings.HasPrefix("--command", name)
+		switch {
+		case long && joined:
+			s.sub(Literal(v), "script -c")
+		case (strings.HasPrefix(t, "-") && strings.HasSuffix(t, "c") || long) && i+1 < len(args):
+			s.sub(args[i+1], "script -c")
+		}
+	}
+}
+
+// ssh runs something on another machine.
+func ssh(a *argv, args []Word, _ int) {
+	s, c := a.s, a.c
+	if asksVersion(args) || len(args) == 1 && args[0].Text() == "-V" {
+		c.Reads = true
+		return
+	}
+	s.act("it runs something on another machine")
+	s.arguments(c, args)
+	for i := 0; i < len(args); i++ {
+		t := args[i].Text()
+		if args[i].Static() && strings.HasPrefix(t, "-") {
+			if strings.HasPrefix(t, "-o") {
+				o := t[2:]
+				if t == "-o" && i+1 < len(args) {
+					o = args[i+1].Text()
+				}
+				if at := strings.IndexAny(o, "= \t"); at >= 0 {
+					s.sub(Literal(strings.TrimLeft(o[at:], "= \t")), "ssh")
+				}
+			}
+			if strings.HasPrefix(t, "-F") {
+				s.blurOnly("ssh is told what to run by a file")
+			}
+			if len(t) == 2 && strings.Contains("BbcDEeFIiJLlmOopQRSWw", t[1:]) {
+				i++
+			}
+			continue
+		}
+		if i+1 < len(args) {
+			s.joined(args[i+1:], "ssh")
+		} else {
+			shell(a, nil, 0)
+		}
+		return
+	}
+}
+
+// curl fetches, and may write under the name that the address ends with.
+func curl(a *argv, args []Word, at int) {
+	named := slices.ContainsFunc(args, func(w Word) bool {
+		t := w.Text()
+		return strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "--") && strings.Contains(t, "O") || len(t) > 4 && strings.HasPrefix("--remote-name-all", t)
+	})
+	a.network(args, at, named)
+}
+
+// wget fetches, and always writes a file.
+func wget(a *argv, args []Word, at int) { a.network(args, at, true) }
+
+func (a *argv) network(args []Word, at int, named bool) {
+	if named {
+		for _, f := range remoteNames(args) {
+			a.s.use(File{Word: f, Kind: Write, Via: "curl", Loose: true})
+		}
+	}
+	for _, w := range args {
+		a.s.use(File{Word: w, Kind: Write, Via: "curl", Loose: true})
+	}
+	a.all(at)
+}
+
+// namedByServer are options by which the server says how files are called.
+var namedByServer = []string{
+	"--remote-header-name", "--content-disposition", "--trust-server-names", "--recursive", "--mirror", "--input-file", "--config",
+	"--page-requisites", "--execute", "--default-page",
+}
+
+// remoteNames returns the files that are named as at the end of the addresses.
+func remoteNames(args []Word) []Word {
+	var files []Word
+	for _, w := range args {
+		t := w.Text()
+		name, _, _ := strings.Cut(t, "=")
+		short := strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "--")
+		long := len(name) > 3 && slices.ContainsFunc(namedByServer, func(o string) bool { return strings.HasPrefix(o, name) })
+		if !w.Static() || short && strings.ContainsAny(t, "JrmiKeN") || long {
+			return []Word{patternWord(".", AnyText)}
+		}
+		if strings.HasPrefix(t, "-") {
+			continue
+		}
+		address, _, _ := strings.Cut(t, "?")
+		if name := filepath.Base(address); name != "." && name != "/" {
+			files = append(files, Literal(name), Literal(filepath.Base(t)))
+		}
+	}
+	return append(files, Literal("index.html"))
+}
+
+// project is for programs that run what a project has: scripts, tests, rules.
+func project(a *argv, args []Word, at int) {
+	s := a.s
+	if s.steered(a.via) {
+		s.blur("it writes what " + a.via + " takes its commands from")
+	}
+	a.c.Loose = true
+	s.arguments(a.c, args)
+	s.hidden(a.via, args)
+	s.fed(a.input)
+	a.all(at)
+	a.c.Quiet = false
+	a.c.Reads = a.c.Reads || asksVersion(args)
+}
+
+// runner is for programs that run what a project has, in ways that are not known.
+func runner(a *argv, args []Word, at int) {
+	s := a.s
+	project(a, args, at)
+	a.c.Danger = nil
+	// poetry run pytest, bundle exec rspec: the options are those of that program.
+	if len(args) > 1 && args[0].Static() && (args[0].Text() == "run" || args[0].Text() == "exec") && args[1].Static() {
+		if p := lookup(filepath.Base(args[1].Text())); p != nil && (p.code == "" || p.code == "project") {
+			s.program(a.c, p, at+2, a.input)
+			a.c.Quiet, a.c.Reads, a.c.Edits = false, false, false
+		}
+	}
+}
+
+// pythonModules are modules that do what they are known for and no more.
+var pythonModules = strings.Fields(`pytest unittest pip venv build black flake8 mypy pylint ruff isort coverage json.tool compileall tox nox
+	pyflakes pyright django flask uvicorn gunicorn pre_commit doctest virtualenv poetry ensurepip`)
+
+// Why a program in another language is not clear.
+const (
+	otherLanguage = "code in another language is not understood"
+	madeLanguage  = "code in another language is made at run time"
+)
+
+// language is for programs that run what is written in another language. A file of it
+// is a program like any other; a text in the command is not understood.
+func language(a *argv, args []Word, at int) {
+	s, c, name := a.s, a.c, a.via
+	c.Loose = true
+	s.arguments(c, args)
+	if s.steered(name) {
+		s.blurOnly("it writes what " + name + " takes its commands from")
+	}
+	l := &languageWords{a: a, args: args}
+	for i, w := range args {
+		if why := l.word(w, i); why != "" {
+			s.blurOnly(why)
+		}
+	}
+	crontab := name == "crontab" && len(args) == 1 && args[0].Text() == "-l"
+	if !l.file && !l.tells || a.input != nil && !sourceFile(args) || name == "at" || name == "batch" || name == "crontab" && !crontab {
+		s.blurOnly(otherLanguage)
+	}
+	if len(args) == 1 && l.tells && !crontab {
+		c.Reads = true
+	}
+	if len(args) > 1 && args[0].Static() && args[0].Text() == "-m" && args[1].Static() { // python -m pytest
+		if p := lookup(args[1].Text()); p != nil && (p.code == "" || p.code == "project") {
+			s.program(c, p, at+2, a.input)
+			c.Quiet, c.Reads, c.Edits = false, false, false
+		}
+	}
+}
+
+// languageWords is a walk over the words of an interpreter.
+type languageWords struct {
+	a                   *argv
+	args                []Word
+	file, module, tells bool
+}
+
+// word takes the next word. It returns why what it does is not clear, if it is not.
+func (l *languageWords) word(w Word, i int) string {
+	t, name := w.Text(), l.a.via
+	switch {
+	case !w.Static():
+		return madeLanguage
+	case evaluatesCode(t) || t == "eval" && !l.file:
+		return otherLanguage
+	case l.file && sourceFile(l.args[:i]): // of a program of its own
+	case strings.ContainsAny(t, " \n(;`|<>"):
+		return otherLanguage
+	case strings.HasPrefix(t, "-m") && strings.HasPrefix(name, "py") && !l.file:
+		mod := strings.TrimPrefix(t, "-m")
+		if mod == "" && i+1 < len(l.args) {
+			mod = l.args[i+1].Text()
+		}
+		if l.module = true; !slices.Contains(pythonModules, mod) {
+			return "what the module " + mod + " does is not known"
+		}
+	case t == "--version", t == "-V", t == "-v", t == "--help", t == "-h", name == "crontab" && t == "-l" && len(l.args) == 1:
+		l.tells = true
+	case strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "--") && !l.file && !l.module:
+		if strings.ContainsAny(t, "ceEprSx") {
+			return otherLanguage
+		}
+	case !strings.HasPrefix(t, "-"):
+		if !l.file && l.a.s.written(w, l.a.c) {
+			l.file = true
+			return "it runs a file that the command makes"
+		}
+		l.file = true
+	}
+	return ""
+}
+
+// evaluatesCode reports whether a word says that code follows, or is read.
+func evaluatesCode(t string) bool {
+	upper := strings.ToUpper(t)
+	for _, prefix := range []string{"+", "--eval", "--exec", "--c", "--print", "--run", "/dev/", "SHELL="} {
+		if strings.HasPrefix(t, prefix) {
+			return true
+		}
+	}
+	return t == "-" || strings.HasPrefix(upper, "EXEC:") || strings.HasPrefix(upper, "SYSTEM:")
+}
+
+// sourceFile reports whether the first word that is no option is a file of a
+// language: what follows are its arguments.
+func sourceFile(args []Word) bool {
+	for _, w := range args {
+		if t := w.Text(); !strings.HasPrefix(t, "-") {
+			switch filepath.Ext(t) {
+			case ".py", ".js", ".mjs", ".cjs", ".ts", ".mts", ".tsx", ".rb", ".pl", ".php", ".lua", ".r", ".R", ".jl", ".exs", ".tcl", ".scm", ".rkt":
+				return true
+			}
+			return false
+		}
+	}
+	return false
+}

@@ -1,0 +1,329 @@
+package shell
+
+import (
+	_ "embed"
+	"fmt"
+	"strings"
+	"sync"
+)
+
+//go:embed programs.txt
+var programsText string
+
+// A program is a line of programs.txt: what is known of a program, or of one of its
+// subcommands.
+type program struct {
+	name  string
+	trait map[string]bool
+	code  string   // the function that looks at its words, too
+	pass  *program // whose words stand behind --
+	short map[byte]option
+	long  map[string]option // with their dashes
+	begin []option          // options that are the beginning of a word, the longest first
+	pairs map[string]kind   // operands of the form name=value
+	args  []kind            // of its operands
+	rest  bool              // whether the last of args repeats
+}
+
+// An option is a word behind a dash.
+type option struct {
+	name    string
+	kind    kind
+	value   valueOf
+	instead bool // whether it takes the place of the first operand
+}
+
+// A valueOf says where the value of an option stands.
+type valueOf byte
+
+const (
+	noValue  valueOf = iota
+	needs            // joined to it, or the next word
+	joined           // joined to it, or none
+	needsTwo         // the next two words
+)
+
+// A kind is what a value or an operand means to a program; programs.txt explains them.
+type kind string
+
+func (p *program) is(trait string) bool { return p != nil && p.trait[trait] }
+
+// A table is what is known of programs.
+type table struct {
+	programs map[string]*program // by name, subcommands behind a space
+	forms    map[string][][]string
+}
+
+// programs is the table of programs.txt, read when it is first needed.
+var programs = sync.OnceValue(func() *table {
+	t, err := parseTable(programsText)
+	if err != nil {
+		panic(err) // a test parses the file
+	}
+	return t
+})
+
+// lookup returns the line of a program, if there is one. A version behind the name, as
+// in python3.11, does not matter.
+func lookup(name string) *program {
+	t := programs()
+	if p := t.programs[name]; p != nil {
+		return p
+	}
+	if short := strings.TrimRight(name, "0123456789."); short != name && short != "" {
+		if p := t.programs[short]; p != nil && p.code == "language" {
+			return p
+		}
+	}
+	return nil
+}
+
+// Known reports whether something is known of a program of this name.
+func Known(name string) bool { return lookup(name) != nil }
+
+// traits are the words of programs.txt that are neither names nor options.
+var traits = map[string]bool{
+	"reads": true, "edits": true, "prints": true, "any": true, "plain": true, "bare": true, "onedash": true, "stop": true,
+	"sub": true, "clear": true, "net": true, "tree": true, "atfile": true,
+}
+
+// parseTable parses a text in the form of programs.txt.
+func parseTable(text string) (*table, error) {
+	t := &table{programs: map[string]*program{}, forms: map[string][][]string{}}
+	groups := map[string][]string{}
+	as, pass := map[string]string{}, map[*program]string{}
+	for _, line := range tableLines(text) {
+		words := strings.Fields(line.text)
+		if words[0] == "=" {
+			t.forms[words[1]] = append(t.forms[words[1]], words[1:])
+			continue
+		}
+		if group, ok := strings.CutPrefix(words[0], "+"); ok {
+			groups[group] = words[1:]
+			continue
+		}
+		names, words := tableNames(words)
+		p := &program{name: names[0], trait: map[string]bool{}, short: map[byte]option{}, long: map[string]option{}, pairs: map[string]kind{}}
+		for len(words) > 0 {
+			word := words[0]
+			words = words[1:]
+			if group, ok := strings.CutPrefix(word, "+"); ok {
+				words = append(append([]string{}, groups[group]...), words...)
+				if groups[group] == nil {
+					return nil, fmt.Errorf("programs.txt:%d: there is no line +%s above", line.number, group)
+				}
+				continue
+			}
+			if name, ok := strings.CutPrefix(word, "as="); ok {
+				as[names[0]] = name
+			} else if name, ok := strings.CutPrefix(word, "pass="); ok {
+				pass[p] = name
+			} else if err := p.add(word); err != nil {
+				return nil, fmt.Errorf("programs.txt:%d: %w", line.number, err)
+			}
+		}
+		for _, name := range names {
+			if t.programs[name] != nil {
+				return nil, fmt.Errorf("programs.txt:%d: %s has a line already", line.number, name)
+			}
+			t.programs[name] = p
+		}
+	}
+	for name, other := range as {
+		if t.programs[name] = t.programs[other]; t.programs[other] == nil {
+			return nil, fmt.Errorf("programs.txt: there is no line %s", other)
+		}
+	}
+	for p, other := range pass {
+		if p.pass = t.programs[other]; p.pass == nil {
+			return nil, fmt.Errorf("programs.txt: there is no line %s", other)
+		}
+	}
+	return t, nil
+}
+
+type tableLine struct {
+	text   string
+	number int
+}
+
+// tableLines returns the lines of a table with those that continue them joined, without
+// comments.
+func tableLines(text string) []tableLine {
+	var lines []tableLine
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		line = strings.TrimRight(line, "\n")
+		switch {
+		case strings.TrimSpace(line) == "" || line[0] == '#':
+		case line[0] == ' ' && len(lines) > 0:
+			lines[len(lines)-1].text += line
+		default:
+			lines = append(lines, tableLine{line, number})
+		}
+	}
+	return lines
+}
+
+// tableNames splits the names of a line from what is known of them.
+func tableNames(words []string) (names, rest []string) {
+	n := 1
+	for n < len(words) && !traits[words[n]] && !strings.ContainsAny(words[n], "=") && !strings.ContainsAny(words[n][:1], "-+@") {
+		n++
+	}
+	return strings.Split(strings.Join(words[:n], " "), ","), words[n:]
+}
+
+// add takes a word of a line.
+func (p *program) add(word string) error {
+	switch {
+	case traits[word]:
+		p.trait[word] = true
+	case strings.HasPrefix(word, "code="):
+		p.code = word[len("code="):]
+		if functions[p.code] == nil {
+			return fmt.Errorf("there is no function %s", p.code)
+		}
+	case strings.HasPrefix(word, "args="):
+		for k := range strings.SplitSeq(word[len("args="):], ",") {
+			k, p.rest = strings.CutSuffix(k, "*")
+			p.args = append(p.args, kind(k))
+		}
+	case strings.HasPrefix(word, "@"):
+		name, k, _ := strings.Cut(word[1:], ":")
+		p.pairs[name] = kind(k)
+	case strings.HasPrefix(word, "-"):
+		return p.addOption(word)
+	default:
+		return fmt.Errorf("%q is neither a trait nor an option", word)
+	}
+	for _, k := range p.args {
+		if !kinds[k] {
+			return fmt.Errorf("there is no kind %s", k)
+		}
+	}
+	return nil
+}
+
+func (p *program) addOption(word string) error {
+	o := option{}
+	word, o.instead = strings.CutSuffix(word, "^")
+	// The name ends at the first of these that is not a part of it.
+	end := strings.IndexAny(word[2:], ":=!*")
+	names, rest := word, ""
+	if end >= 0 {
+		names, rest = word[:2+end], word[2+end:]
+	}
+	if at := strings.IndexByte(word, '*'); at > 0 {
+		names, rest = word[:at], word[at+1:]
+		o.name = names
+		if k, ok := strings.CutPrefix(rest, ":"); ok {
+			o.value, rest = needs, k
+		}
+		if o.kind = kind(rest); !kinds[o.kind] {
+			return fmt.Errorf("there is no kind %s", o.kind)
+		}
+		at := 0
+		for at < len(p.begin) && len(p.begin[at].name) > len(names) {
+			at++
+		}
+		p.begin = append(p.begin[:at], append([]option{o}, p.begin[at:]...)...)
+		return nil
+	}
+	if rest != "" {
+		o.kind = kind(rest[1:])
+		switch rest[0] {
+		case ':':
+			o.value = needs
+			if k, ok := strings.CutPrefix(string(o.kind), "2"); ok {
+				o.value, o.kind = needsTwo, kind(k)
+			}
+		case '=':
+			o.value = joined
+		}
+	}
+	if !kinds[o.kind] {
+		return fmt.Errorf("there is no kind %s", o.kind)
+	}
+	if strings.HasPrefix(names, "--") || p.trait["onedash"] {
+		o.name = names
+		if p.trait["onedash"] && !strings.HasPrefix(names, "--") {
+			p.long["-"+names] = o
+		}
+		p.long[names] = o
+		return nil
+	}
+	for i := 1; i < len(names); i++ {
+		o.name = "-" + names[i:i+1]
+		p.short[names[i]] = o
+	}
+	return nil
+}
+
+// find returns the option that a long word is, which may be cut short. Of several that
+// it may be cut from, it is the one that does most. Without one, ok is false.
+func (p *program) find(name string) (o option, ok bool) {
+	if o, ok = p.long[name]; ok {
+		return o, true
+	}
+	if len(name) < 4 || p.trait["onedash"] {
+		return option{}, false
+	}
+	for full, other := range p.long {
+		if strings.HasPrefix(full, name) && (!ok || other.kind != "" && other.kind != "text") {
+			o, ok = other, true
+			o.name = name
+		}
+	}
+	return o, ok
+}
+
+// form reports whether words are one of the literal forms of the table.
+func (t *table) form(words []string) bool {
+	for _, form := range t.forms[words[0]] {
+		if len(form) == len(words) && matchForm(form, words) {
+			return true
+		}
+	}
+	return false
+}
+
+func matchForm(form, words []string) bool {
+	for i, f := range form {
+		w := words[i]
+		switch {
+		case f == w:
+			continue
+		case strings.HasSuffix(f, "N"):
+			w, ok := strings.CutPrefix(w, strings.TrimSuffix(f, "N"))
+			if !ok || !isNumber(w) {
+				return false
+			}
+		case strings.HasSuffix(f, "P"):
+			w, ok := strings.CutPrefix(w, strings.TrimSuffix(f, "P"))
+			if !ok || !consistsOf(w, nameBytes) || w[0] == '-' {
+				return false
+			}
+		case strings.HasSuffix(f, "F"):
+			w, ok := strings.CutPrefix(w, strings.TrimSuffix(f, "F"))
+			if !ok || !consistsOf(w, nameBytes+",%+:=") || w[0] == '-' && f == "F" {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+const nameBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
+
+func consistsOf(s, bytes string) bool { return s != "" && strings.Trim(s, bytes) == "" }
+
+// RunsOthers reports whether a program of this name runs the command that its words
+// are.
+func RunsOthers(name string) bool {
+	p := lookup(name)
+	return p != nil && (p.code == "shell" || len(p.args) > 0 && (p.args[len(p.args)-1] == "cmd" || p.args[len(p.args)-1] == "xcmd"))
+}

@@ -1,0 +1,589 @@
+package shell
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// A Word is a word of a command, and what it may become when a shell runs it.
+type Word struct {
+	Raw   string  // as it is written, roughly
+	Multi bool    // whether it may become several words, or none
+	vals  []Value // what it may become, if that is not one text
+	text  string
+	known bool // whether text is what it becomes
+}
+
+// A Value is a text that a word may become, or a pattern of texts.
+type Value struct {
+	Text string // if Pat is nil
+	Pat  []rune // see [AnyOne]
+}
+
+// Characters of a pattern that stand for what is not known.
+const (
+	AnyOne  rune = -1 - iota // one character but /
+	AnyName                  // any characters but /
+	AnyText                  // any characters
+	AnyDeep                  // any characters, but no .. that leads elsewhere
+)
+
+var unknown = Value{Pat: []rune{AnyText}}
+
+// Literal returns a word that is surely this text.
+func Literal(text string) Word { return Word{Raw: text, text: text, known: true} }
+
+// anyWord returns a word of which nothing is known.
+func anyWord(raw string) Word { return Word{Raw: raw, vals: []Value{unknown}, Multi: true} }
+
+// patternWord returns a word that fits a pattern.
+func patternWord(raw string, pat ...rune) Word { return Word{Raw: raw, vals: []Value{{Pat: pat}}} }
+
+// newWord returns the word that may become some values.
+func newWord(raw string, vals []Value, multi bool) Word {
+	if len(vals) == 1 && vals[0].Pat == nil && !multi {
+		return Word{Raw: raw, text: vals[0].Text, known: true}
+	}
+	return Word{Raw: raw, vals: vals, Multi: multi}
+}
+
+// Static reports whether the word surely becomes one text.
+func (w Word) Static() bool { return w.known }
+
+// Text returns what a static word becomes, and any other word as it is written.
+func (w Word) Text() string {
+	if w.known {
+		return w.text
+	}
+	return w.Raw
+}
+
+// Values returns what the word may become. It has none if there is no word.
+func (w Word) Values() []Value {
+	if w.known {
+		return []Value{{Text: w.text}}
+	}
+	return w.vals
+}
+
+// none reports whether there is no word.
+func (w Word) none() bool { return !w.known && len(w.vals) == 0 }
+
+// Runes returns the value as a pattern.
+func (v Value) Runes() []rune {
+	if v.Pat != nil {
+		return v.Pat
+	}
+	return []rune(v.Text)
+}
+
+func (v Value) join(w Value) Value {
+	if v.Pat == nil && w.Pat == nil {
+		return Value{Text: v.Text + w.Text}
+	}
+	if v.Pat == nil && v.Text == "" {
+		return w
+	}
+	return Value{Pat: append(slices.Clone(v.Runes()), w.Runes()...)}
+}
+
+// Overlap reports whether there is a text that fits both patterns.
+func Overlap(a, b []rune) bool {
+	if len(a)*len(b) > 1<<16 {
+		return true
+	}
+	// What both begin with as it is written decides most of the time.
+	for len(a) > 0 && len(b) > 0 && a[0] >= 0 && b[0] >= 0 {
+		if a[0] != b[0] {
+			return false
+		}
+		a, b = a[1:], b[1:]
+	}
+	for len(a) > 0 && len(b) > 0 && a[len(a)-1] >= 0 && b[len(b)-1] >= 0 {
+		if a[len(a)-1] != b[len(b)-1] {
+			return false
+		}
+		a, b = a[:len(a)-1], b[:len(b)-1]
+	}
+	// reach[j] says whether a up to i and b up to j have a text in common.
+	reach := make([]bool, len(b)+1)
+	next := make([]bool, len(b)+1)
+	reach[0] = true
+	for j := 1; j <= len(b) && isStar(b[j-1]); j++ {
+		reach[j] = true
+	}
+	for i := 1; i <= len(a); i++ {
+		x := a[i-1]
+		starX := isStar(x)
+		next[0] = starX && reach[0]
+		for j := 1; j <= len(b); j++ {
+			y := b[j-1]
+			ok := reach[j-1] && fits(x, y)
+			if starX {
+				ok = ok || reach[j] || next[j-1] && fits(x, y)
+			}
+			if isStar(y) {
+				ok = ok || next[j-1] || reach[j] && fits(x, y)
+			}
+			next[j] = ok
+		}
+		reach, next = next, reach
+	}
+	return reach[len(b)]
+}
+
+func isStar(r rune) bool { return r == AnyText || r == AnyName || r == AnyDeep }
+
+// fits reports whether two characters of patterns may be the same.
+func fits(x, y rune) bool {
+	if x == AnyText || y == AnyText || x == AnyDeep || y == AnyDeep {
+		return true
+	}
+	if x < 0 && y < 0 {
+		return true
+	}
+	if x < 0 {
+		return y != '/' && y != 0
+	}
+	if y < 0 {
+		return x != '/' && x != 0
+	}
+	return x == y
+}
+
+// fields returns what a word becomes: braces make several of one, and so does an
+// unquoted variable.
+func (s *Script) fields(w *syntax.Word) []Word {
+	if len(w.Parts) == 1 {
+		if l, ok := w.Parts[0].(*syntax.Lit); ok && !strings.ContainsAny(l.Value, "\\*?[~{") {
+			return []Word{Literal(l.Value)} // by far the most
+		}
+	}
+	if lit := litOf(w); strings.Contains(lit, "{") && (strings.Contains(lit, ",") || strings.Contains(lit, "..")) {
+		c := *w
+		c.Parts = slices.Clone(w.Parts)
+		if syntax.SplitBraces(&c) {
+			alternatives, ok := braces(c.Parts)
+			if !ok {
+				s.unprove("it is made of very many words")
+				return []Word{anyWord(rawOf(w))}
+			}
+			s.unprove("braces make words of it")
+			var all []Word
+			for _, parts := range alternatives {
+				all = append(all, s.split(parts, rawOf(w))...)
+			}
+			return all
+		}
+	}
+	return s.split(w.Parts, rawOf(w))
+}
+
+// split splits a word at unquoted variables whose value has spaces.
+func (s *Script) split(parts []syntax.WordPart, raw string) []Word {
+	spaced := false
+	for i, p := range parts {
+		pe, ok := p.(*syntax.ParamExp)
+		if !ok || pe.Param == nil {
+			continue
+		}
+		if pe.Param.Value == "IFS" && s.vars["IFS"] == nil && plain(pe) {
+			s.unprove("a part of it depends on a variable")
+			var all []Word
+			if i > 0 {
+				all = s.split(parts[:i], raw)
+			}
+			if i+1 < len(parts) {
+				all = append(all, s.split(parts[i+1:], raw)...)
+			}
+			return all
+		}
+		for _, v := range s.variable(pe) {
+			spaced = spaced || strings.ContainsAny(v.Text, " \t\n")
+		}
+	}
+	w := s.evalParts(parts, raw, true, false)
+	if !spaced {
+		return []Word{w}
+	}
+	if w.Static() {
+		s.unprove("a part of it depends on a variable")
+		var all []Word
+		for f := range strings.FieldsSeq(w.text) {
+			all = append(all, Literal(f))
+		}
+		return all
+	}
+	s.blur("a variable becomes several words")
+	return []Word{anyWord(raw)}
+}
+
+// braces returns what a word with braces becomes.
+func braces(parts []syntax.WordPart) (all [][]syntax.WordPart, ok bool) {
+	all = [][]syntax.WordPart{nil}
+	for _, p := range parts {
+		b, isBrace := p.(*syntax.BraceExp)
+		if !isBrace || b.Sequence { // a sequence is numbers or letters
+			for i := range all {
+				all[i] = append(slices.Clip(all[i]), p)
+			}
+			continue
+		}
+		var next [][]syntax.WordPart
+		for _, e := range b.Elems {
+			subs, ok := braces(e.Parts)
+			if !ok {
+				return nil, false
+			}
+			for _, sub := range subs {
+				for _, a := range all {
+					next = append(next, append(slices.Clip(a), sub...))
+				}
+			}
+			if len(next) > 64 {
+				return nil, false
+			}
+		}
+		all = next
+	}
+	return all, true
+}
+
+// eval returns what a word may become as one word.
+func (s *Script) eval(w *syntax.Word) Word {
+	return s.evalParts(w.Parts, rawOf(w), true, false)
+}
+
+// evalParts puts a word together from its parts. Documents are like text in double
+// quotes; expand says whether variables are replaced.
+func (s *Script) evalParts(parts []syntax.WordPart, raw string, expand, document bool) Word {
+	e := &evaluation{s: s, vals: []Value{{}}}
+	for i, p := range parts {
+		e.part(p, i == 0 && !document, document, expand)
+	}
+	return newWord(raw, e.vals, e.multi)
+}
+
+// An evaluation is a word in the making.
+type evaluation struct {
+	s     *Script
+	vals  []Value
+	multi bool
+}
+
+// add puts something after every value so far.
+func (e *evaluation) add(vals ...Value) {
+	if len(vals) == 1 && len(e.vals) == 1 && vals[0].Pat == nil && e.vals[0].Pat == nil {
+		e.vals[0].Text += vals[0].Text
+		return
+	}
+	if len(vals)*len(e.vals) > maxValues || len(e.vals[0].Pat) > maxPattern {
+		e.vals = []Value{unknown}
+		return
+	}
+	next := make([]Value, 0, len(vals)*len(e.vals))
+	for _, a := range e.vals {
+		for _, b := range vals {
+			next = append(next, a.join(b))
+		}
+	}
+	e.vals = next
+}
+
+func (e *evaluation) part(p syntax.WordPart, first, quoted, expand bool) {
+	switch p := p.(type) {
+	case *syntax.Lit:
+		e.lit(p.Value, first, quoted, expand)
+	case *syntax.SglQuoted:
+		if !p.Dollar {
+			e.add(Value{Text: p.Value})
+		} else if text, ok := decodeANSI(p.Value); ok {
+			e.add(Value{Text: text})
+		} else {
+			e.add(unknown)
+		}
+	case *syntax.DblQuoted:
+		for _, q := range p.Parts {
+			e.part(q, false, true, true)
+		}
+		if p.Dollar {
+			e.s.unprove("a part of it is translated")
+		}
+	case *syntax.ParamExp:
+		e.param(p, quoted)
+	case *syntax.ProcSubst:
+		e.add(Value{Text: "/dev/fd/63"})
+	case *syntax.ExtGlob:
+		e.s.unprove("it depends on which files there are")
+		e.add(Value{Pat: []rune{AnyName}})
+	case *syntax.BraceExp:
+		e.add(Value{Pat: []rune{AnyName}})
+		e.multi = true
+	case *syntax.ArithmExp:
+		e.s.unprove("a part of it is made at run time")
+		e.add(Value{Pat: []rune{AnyName}}) // a number
+	default: // the output of a command, a number
+		e.s.unprove("a part of it is made at run time")
+		e.add(unknown)
+		e.multi = e.multi || !quoted
+	}
+}
+
+func (e *evaluation) param(p *syntax.ParamExp, quoted bool) {
+	e.s.unprove("a part of it depends on a variable")
+	switch vals := e.s.variable(p); {
+	case len(vals) > 0:
+		e.add(vals...)
+	case p.Length || plain(p) && p.Param != nil && (strings.Contains("?#$!", p.Param.Value) || e.s.isNumberVar(p.Param.Value)):
+		e.add(Value{Pat: []rune{AnyName}}) // a number
+	default:
+		e.add(unknown)
+		e.multi = e.multi || !quoted || p.Param != nil && p.Param.Value == "@" || p.Index != nil
+	}
+}
+
+// lit adds text as it is written, with its backslashes.
+func (e *evaluation) lit(text string, first, quoted, expand bool) {
+	if !expand || !strings.ContainsAny(text, "\\*?[~") {
+		e.add(Value{Text: text})
+		return
+	}
+	if !quoted {
+		if i := tilde(text, first); i >= 0 {
+			e.home(text, i)
+			return
+		}
+	}
+	var b strings.Builder
+	flush := func() {
+		if b.Len() > 0 {
+			e.add(Value{Text: b.String()})
+			b.Reset()
+		}
+	}
+	for i := 0; i < len(text); i++ {
+		c := text[i]
+		switch {
+		case c == '\\' && i+1 < len(text):
+			i++
+			if text[i] == '\n' {
+				continue
+			}
+			if quoted && !strings.ContainsRune("$`\"\\", rune(text[i])) {
+				b.WriteByte('\\')
+			}
+			b.WriteByte(text[i])
+		case !quoted && (c == '*' || c == '?' || c == '[' && strings.Contains(text[i:], "]")):
+			flush()
+			i = e.pattern(text, i)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	flush()
+}
+
+// home adds a text in which a tilde at i stands for a home.
+func (e *evaluation) home(text string, i int) {
+	e.lit(text[:i], false, false, true)
+	name, _, _ := strings.Cut(text[i+1:], "/")
+	if name == "" && e.s.env.Home != "" {
+		e.add(Value{Text: e.s.env.Home})
+	} else {
+		e.s.unprove("a part of it depends on a variable")
+		e.add(unknown)
+	}
+	e.lit(text[i+1+len(name):], false, false, true)
+}
+
+// pattern adds what a character at i that stands for others may be. It returns where
+// it ends.
+func (e *evaluation) pattern(text string, i int) int {
+	e.glob()
+	switch text[i] {
+	case '*':
+		if i+1 < len(text) && text[i+1] == '*' { // which may be directories, too
+			for i+1 < len(text) && text[i+1] == '*' {
+				i++
+			}
+			e.add(Value{Pat: []rune{AnyDeep}})
+			return i
+		}
+		e.add(Value{Pat: []rune{AnyName}})
+		return i
+	case '?':
+		e.add(Value{Pat: []rune{AnyOne}})
+		return i
+	}
+	rest := text[i+1:]
+	end := strings.IndexByte(rest, ']')
+	if end == 0 || strings.HasPrefix(rest, "!]") || strings.HasPrefix(rest, "^]") || strings.HasPrefix(rest, "[") || strings.ContainsAny(rest[:end], "[\\") {
+		e.add(Value{Pat: []rune{AnyName}})
+		return i + 1 + strings.LastIndexByte(rest, ']')
+	}
+	e.add(Value{Pat: []rune{AnyOne}})
+	return i + 1 + end
+}
+
+// glob notes that names of files take the place of the word. If its beginning is
+// fixed they cannot become options.
+func (e *evaluation) glob() {
+	v := e.vals[0]
+	if len(e.vals) != 1 || v.Pat != nil && v.Pat[0] < 0 || v.Text == "" && v.Pat == nil || strings.HasPrefix(v.Text, "-") {
+		e.s.unprove("it depends on which files there are")
+	}
+}
+
+// tilde returns where a tilde begins that stands for a home, or -1.
+func tilde(text string, first bool) int {
+	if first && strings.HasPrefix(text, "~") {
+		return 0
+	}
+	for _, sep := range []string{"=~", ":~"} {
+		if i := strings.Index(text, sep); i > 0 && (first || sep == ":~") && strings.Contains(text[:i+1], "=") {
+			return i + 1
+		}
+	}
+	return -1
+}
+
+// plain reports whether a variable is used as it is.
+func plain(p *syntax.ParamExp) bool {
+	return p.Exp == nil && p.Repl == nil && p.Slice == nil && !p.Excl && !p.Length && !p.Width && p.Index == nil &&
+		p.Names == 0 && p.Flags == nil && p.NestedParam == nil && p.Modifiers == nil
+}
+
+// variable returns what a variable may be, or nothing if that is not known.
+func (s *Script) variable(p *syntax.ParamExp) []Value {
+	if p.Param == nil || !plain(p) || s.anyVars {
+		return nil
+	}
+	name := p.Param.Value
+	if vals, ok := s.vars[name]; ok {
+		if len(vals) == 0 || slices.ContainsFunc(vals, func(v Value) bool { return v.Pat != nil }) {
+			return nil
+		}
+		return vals
+	}
+	if name == "HOME" && s.env.Home != "" {
+		return []Value{{Text: s.env.Home}}
+	}
+	return nil
+}
+
+// escapes are the letters behind a backslash in $'…' that stand for one character.
+var escapes = map[byte]byte{
+	'a': 7, 'b': 8, 'e': 27, 'E': 27, 'f': 12, 'n': '\n', 'r': '\r', 't': '\t', 'v': 11, '\\': '\\', '\'': '\'', '"': '"', '?': '?',
+}
+
+// decodeANSI returns the text of $'…'.
+func decodeANSI(s string) (string, bool) {
+	if !strings.Contains(s, `\`) {
+		return s, true
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] != '\\' || i+1 == len(s) {
+			b.WriteByte(s[i])
+			continue
+		}
+		i++
+		if c, ok := escapes[s[i]]; ok {
+			b.WriteByte(c)
+			continue
+		}
+		start, most, base := i+1, 2, 16
+		switch s[i] {
+		case '0', '1', '2', '3', '4', '5', '6', '7':
+			start, most, base = i, 3, 8
+		case 'x':
+		case 'u':
+			most = 4
+		case 'U':
+			most = 8
+		default:
+			return "", false
+		}
+		v, n := leadingNumber(s[start:], most, base)
+		if v == 0 {
+			return "", false // no digits, or the text ends there
+		}
+		if most > 3 {
+			b.WriteRune(rune(v))
+		} else {
+			b.WriteByte(byte(v))
+		}
+		i = start + n - 1
+	}
+	return b.String(), utf8.ValidString(b.String())
+}
+
+// leadingNumber returns the number that a text begins with, and how many digits it has.
+func leadingNumber(s string, most, base int) (v, n int) {
+	for n < most && n < len(s) {
+		if _, err := strconv.ParseUint(s[n:n+1], base, 8); err != nil {
+			break
+		}
+		n++
+	}
+	u, _ := strconv.ParseUint(s[:n], base, 32)
+	return int(u), n
+}
+
+// litOf returns the unquoted text of a word.
+func litOf(w *syntax.Word) string {
+	if len(w.Parts) == 1 {
+		if l, ok := w.Parts[0].(*syntax.Lit); ok {
+			return l.Value
+		}
+	}
+	var b strings.Builder
+	for _, p := range w.Parts {
+		if l, ok := p.(*syntax.Lit); ok {
+			b.WriteString(l.Value)
+		}
+	}
+	return b.String()
+}
+
+// rawOf returns a word as it is written, roughly.
+func rawOf(w *syntax.Word) string {
+	if len(w.Parts) == 1 {
+		switch p := w.Parts[0].(type) {
+		case *syntax.Lit:
+			return p.Value
+		case *syntax.SglQuoted:
+			return p.Value
+		}
+	}
+	var b strings.Builder
+	if err := syntax.NewPrinter().Print(&b, w); err != nil {
+		return "?"
+	}
+	return b.String()
+}
+
+func isNumber(s string) bool {
+	_, err := strconv.ParseUint(s, 10, 32)
+	return err == nil
+}
+
+// Split returns the words of a text as a shell would split it, if they are all known.
+func Split(text string) (words []string, ok bool) {
+	s := &Script{vars: map[string][]Value{}}
+	for w, err := range syntax.NewParser(syntax.Variant(syntax.LangBash)).WordsSeq(strings.NewReader(text)) {
+		if err != nil {
+			return nil, false
+		}
+		v := s.eval(w)
+		if !v.Static() || s.Unproven != "" {
+			return nil, false
+		}
+		words = append(words, v.Text())
+	}
+	return words, true
+}

@@ -1,0 +1,644 @@
+package policy
+
+import (
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/parley-go/parley/engine/policy/shell"
+	"github.com/parley-go/parley/engine/tool"
+)
+
+// mayRun tells whether a script may run what a rule names: directly, behind others,
+// inside of others, by another path or in other quotes.
+func mayRun(s *shell.Script, r *Rule) certainty {
+	p := r.command()
+	found := no
+	if s.Unclear != "" {
+		found = maybe
+	}
+	if text := strings.TrimSpace(s.Text); text == p.text || p.glob != "" && wildcard(p.text, text) {
+		return yes
+	}
+	for _, c := range s.Calls {
+		if found = max(found, p.suspects(s, c)); found == yes {
+			return yes
+		}
+	}
+	return found
+}
+
+// mayFetch tells whether a script may reach the host that a rule names.
+func mayFetch(s *shell.Script, r *Rule) certainty {
+	domain, ok := strings.CutPrefix(r.Content, "domain:")
+	if !ok {
+		return no
+	}
+	domain = strings.ToLower(strings.Trim(strings.TrimPrefix(domain, "*."), "*"))
+	found := no
+	if s.Unclear != "" || s.AnyHost {
+		found = maybe
+	}
+	for _, c := range s.Calls {
+		network := c.Talks()
+		if !network && !c.Loose {
+			continue
+		}
+		for _, a := range c.Args[1:] {
+			if found = max(found, mayName(a, domain, network)); found == yes {
+				return yes
+			}
+		}
+	}
+	return found
+}
+
+// mayName tells whether a word may name a host of a domain.
+func mayName(w shell.Word, domain string, network bool) certainty {
+	found := no
+	if w.Multi && network {
+		found = maybe
+	}
+	for _, v := range w.Values() {
+		text, whole := hostPart(v)
+		switch {
+		case whole:
+			found = max(found, suspectHost(domain, text, network))
+		case network:
+			found = max(found, maybe)
+		}
+	}
+	if !w.Static() {
+		found = min(found, maybe)
+	}
+	return found
+}
+
+// hostPart returns a value as far as it is known, if that is all of it or has the
+// whole of a host in it: http://host/…
+func hostPart(v shell.Value) (text string, whole bool) {
+	if v.Pat == nil {
+		return v.Text, true
+	}
+	n := slices.IndexFunc(v.Pat, func(r rune) bool { return r < 0 })
+	text = string(v.Pat[:n])
+	_, rest, ok := strings.Cut(text, "://")
+	if !ok {
+		rest = text
+	}
+	host, _, ok := strings.Cut(rest, "/")
+	return text, ok && host != "" && !strings.HasPrefix(text, "-") && !strings.HasPrefix(text, ".")
+}
+
+// suspectHost tells whether a word of a program is an address at a domain. A network
+// program takes it for one.
+func suspectHost(domain, text string, network bool) certainty {
+	lower := strings.ToLower(text)
+	switch {
+	case network && !strings.ContainsAny(text, " \"") && !strings.Contains(text, "%{") && strings.ContainsFunc(text, func(r rune) bool { return r >= 0x80 || strings.ContainsRune("[]{}", r) }),
+		network && !strings.Contains(text, " ") && escaped(text):
+		return maybe // which may be read as other letters
+	case network && strings.ContainsFunc(domain, func(r rune) bool { return r >= 0x80 }) && strings.Contains(lower, "xn--"):
+		return maybe
+	case network && sameAddress(domain, hostOf(text)):
+		return yes
+	case strings.Contains(lower, domain):
+		if u, err := url.Parse(text); network && err == nil && (matchHost(domain, u.Hostname()) || matchHost("*."+domain, u.Hostname())) {
+			return yes
+		}
+		return maybe
+	}
+	return no
+}
+
+// escaped reports whether a text has a character of an address written as a number.
+func escaped(text string) bool {
+	for i := 0; i+2 < len(text); i++ {
+		if text[i] == '%' && isHex(text[i+1]) && isHex(text[i+2]) {
+			return true
+		}
+	}
+	return false
+}
+
+func isHex(b byte) bool { return b >= '0' && b <= '9' || b >= 'a' && b <= 'f' || b >= 'A' && b <= 'F' }
+
+// mayTouch tells whether a script may touch a file that a rule names.
+func (j *judgement) mayTouch(s *shell.Script, r *Rule) certainty {
+	t := &touching{j: j, s: s, r: r, builtIn: r.Source.File == BuiltIn}
+	if s.Unclear != "" && !t.builtIn {
+		t.found = maybe
+	}
+	for _, f := range s.Files {
+		if restricts(r, tool.Kind(f.Kind)) {
+			if t.file(f); t.found == yes {
+				return yes
+			}
+		}
+	}
+	return t.found
+}
+
+// touching compares the files of a script with those of a rule.
+type touching struct {
+	j       *judgement
+	s       *shell.Script
+	r       *Rule
+	builtIn bool // whether nobody wrote the rule
+	found   certainty
+	globs   [][]rune // of the rule, made when needed
+}
+
+// patterns returns the patterns of the rule, and of what is below them.
+func (t *touching) patterns() [][]rune {
+	if t.globs == nil {
+		for _, p := range t.j.wide(t.r) {
+			g := globRunes(strings.TrimSuffix(p, "/"))
+			t.globs = append(t.globs, g, append(slices.Clone(g), '/', shell.AnyText))
+		}
+	}
+	return t.globs
+}
+
+// file compares one file of the script.
+func (t *touching) file(f *shell.File) {
+	certain := yes
+	if f.Loose && isEditTool(t.r.Tool) || f.Hint {
+		certain = maybe
+	}
+	vals := f.Word.Values()
+	if !f.Word.Static() || len(vals) > 1 {
+		certain = maybe
+	}
+	for _, v := range vals {
+		if certain <= t.found {
+			return
+		}
+		if v.Pat == nil {
+			t.text(f, v.Text, certain)
+			continue
+		}
+		t.pattern(f, v.Pat)
+	}
+}
+
+// pattern compares a word of which only a pattern is known.
+func (t *touching) pattern(f *shell.File, pat []rune) {
+	for _, pat := range absolutePatterns(t.s, pat, f.Loose) {
+		if t.builtIn && pat[0] == shell.AnyText {
+			continue
+		}
+		if t.found == no && (t.j.mayLead(t.r, pat) || overlapAny(t.patterns(), t.j.resolvePattern(pat, f.Deep)) || overlapAny(t.patterns(), deepened(pat, f.Deep))) {
+			t.found = maybe
+		}
+	}
+}
+
+// text compares a word that is known.
+func (t *touching) text(f *shell.File, text string, certain certainty) {
+	if f.Loose && t.found == no {
+		t.loose(text)
+	}
+	for _, path := range absolute(t.s, text, f.Loose) {
+		t.path(f, path, certain)
+	}
+	if t.found != no || text == "" || filepath.IsAbs(text) {
+		return
+	}
+	if f.Loose && slices.ContainsFunc(t.s.Near, func(dir string) bool { return t.near(dir, text) }) {
+		t.found = maybe
+	}
+	if t.s.AnyDir && !t.builtIn && overlapAny(t.patterns(), append([]rune{shell.AnyText, '/'}, []rune(text)...)) {
+		t.found = maybe
+	}
+}
+
+// loose looks for files in a word that need not be one: it may have the name of a file
+// in it, or be a pattern of names.
+func (t *touching) loose(text string) {
+	if strings.ContainsAny(text, textMarks) && len(text) < shell.MaxCommand {
+		for piece := range strings.FieldsFuncSeq(text, func(r rune) bool { return strings.ContainsRune(textMarks, r) }) {
+			if slices.ContainsFunc(absolute(t.s, piece, false), func(path string) bool { return !special(path) && t.j.touches(t.r, path) }) {
+				t.found = maybe
+				return
+			}
+		}
+	}
+	if !t.builtIn && strings.ContainsAny(text, "*?[") && t.j.patternIn(t.r, text) {
+		t.found = maybe
+	}
+}
+
+// near reports whether a word names a file of the rule in a directory that the program
+// is given.
+func (t *touching) near(dir, text string) bool {
+	return slices.ContainsFunc(absolute(t.s, dir, true), func(d string) bool { return d != "" && isDir(d) && t.j.touches(t.r, filepath.Clean(d)+"/"+text) })
+}
+
+// path compares an absolute path.
+func (t *touching) path(f *shell.File, path string, certain certainty) {
+	if t.j.leadsAway(path) {
+		if overlapAny(t.patterns(), specialPattern(path)) {
+			t.found = max(t.found, maybe)
+		}
+		return
+	}
+	if t.j.touches(t.r, path) {
+		t.found = max(t.found, certain)
+		return
+	}
+	if !f.Deep || t.found != no || !t.isDeep(f, path) || t.j.nothingBelow(t.s, t.r, f, path) {
+		return
+	}
+	if overlapAny(t.patterns(), belowPattern(filepath.Clean(path))) || overlapAny(t.patterns(), belowPattern(t.j.resolve(path))) {
+		t.found = maybe
+	}
+}
+
+// isDeep reports whether there may be something below a path that is touched with it.
+func (t *touching) isDeep(f *shell.File, path string) bool {
+	if f.Loose && !isDir(path) || !f.Loose && isFile(path) {
+		return false
+	}
+	return f.From == nil || slices.ContainsFunc(f.From, func(w shell.Word) bool {
+		return !w.Static() || slices.ContainsFunc(absolute(t.s, w.Text(), false), func(p string) bool { return !isFile(p) })
+	})
+}
+
+// belowPattern returns what is below a directory.
+func belowPattern(dir string) []rune {
+	return append([]rune(strings.TrimSuffix(dir, "/")), '/', shell.AnyText)
+}
+
+// nothingBelow reports whether there is surely no file of a rule below a directory
+// that is read or taken away: it was looked through, and nothing in the command makes
+// one before.
+func (j *judgement) nothingBelow(s *shell.Script, r *Rule, f *shell.File, dir string) bool {
+	takes := slices.Contains([]string{"rm", "find", "chmod", "chown", "chgrp"}, f.Via)
+	packs := slices.Contains([]string{"cp", "tar", "bsdtar", "zip", "scp", "rsync", "cd"}, f.Via)
+	if !shell.IsReader(f.Via) && !takes && !packs || f.Kind == shell.Write && !takes || s.Unclear != "" || s.AnyDir || !f.Word.Static() {
+		return false
+	}
+	if len(s.Calls) > 1 && slices.ContainsFunc(s.Calls, func(c *shell.Call) bool {
+		return !c.Guess && !c.Quiet && !c.Clear && !(c.Reads && len(c.Danger) == 0)
+	}) {
+		return false
+	}
+	real := j.resolve(dir)
+	if foldsCase(real) {
+		return false
+	}
+	l := &search{}
+	for _, p := range j.wide(r) {
+		p = strings.TrimSuffix(p, "/")
+		l.patterns = append(l.patterns, p)
+		// A file that has other names may be below by one of those.
+		if fi := j.stat(strings.Replace(p, "/**/", "/", 1)); fi != nil && !fi.IsDir() && links(fi) > 1 {
+			return false
+		}
+	}
+	return l.nothing(filepath.Clean(dir), real)
+}
+
+// A search looks through a directory for files that fit patterns.
+type search struct {
+	patterns []string
+	seen     int
+}
+
+// nothing reports whether there is surely no such file below a directory, by the path
+// as it is written and with links followed. A link may lead to one.
+func (l *search) nothing(path, real string) bool {
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return os.IsNotExist(err)
+	}
+	for _, e := range entries {
+		p, q := path+"/"+e.Name(), real+"/"+e.Name()
+		if l.seen++; l.seen > maxBelow || e.Type()&os.ModeSymlink != 0 {
+			return false
+		}
+		for _, pattern := range l.patterns {
+			if matchGlob(pattern, p) || p != q && matchGlob(pattern, q) {
+				return false
+			}
+		}
+		if e.IsDir() && !l.nothing(p, q) {
+			return false
+		}
+	}
+	return true
+}
+
+// maxBelow is how many files below a directory are looked at before it may have any.
+const maxBelow = 3000
+
+// textMarks are between the words of a text that is not understood.
+const textMarks = " \t\n\"'`;|&<>()=@,:"
+
+func deepened(pat []rune, deep bool) []rune {
+	if deep {
+		return append(slices.Clone(pat), shell.AnyText)
+	}
+	return pat
+}
+
+// resolvePattern follows the links in the fixed beginning of a pattern.
+func (j *judgement) resolvePattern(pat []rune, deep bool) []rune {
+	slash := 0
+	for i, r := range pat {
+		if r < 0 {
+			break
+		}
+		if r == '/' {
+			slash = i
+		}
+	}
+	if slash == 0 {
+		return deepened(pat, deep)
+	}
+	return deepened(append([]rune(j.resolve(string(pat[:slash]))), pat[slash:]...), deep)
+}
+
+// mayLead reports whether a pattern of names is one of a link that leads to a file
+// of a rule.
+func (j *judgement) mayLead(r *Rule, pat []rune) bool {
+	var glob strings.Builder
+	for _, c := range pat {
+		switch c {
+		case shell.AnyText, shell.AnyDeep:
+			return false
+		case shell.AnyName:
+			glob.WriteByte('*')
+		case shell.AnyOne:
+			glob.WriteByte('?')
+		case '*', '?', '[', '\\':
+			glob.WriteByte('\\')
+			fallthrough
+		default:
+			glob.WriteRune(c)
+		}
+	}
+	// Looking is bounded: what goes through several directories of any name, or is
+	// one of very many, may lead there.
+	wild := 0
+	for part := range strings.SplitSeq(glob.String(), "/") {
+		if strings.ContainsAny(part, "*?") {
+			wild++
+		}
+	}
+	if j.looked++; wild > 2 || j.looked > 50 {
+		return true
+	}
+	names, _ := filepath.Glob(glob.String())
+	if len(names) > 5000 {
+		return true
+	}
+	return slices.ContainsFunc(names, func(name string) bool { return link(name) != "" && j.touches(r, name) })
+}
+
+func overlapAny(globs [][]rune, pat []rune) bool {
+	return slices.ContainsFunc(globs, func(g []rune) bool { return shell.Overlap(g, pat) })
+}
+
+// globRunes returns the pattern of a rule about files for overlap.
+func globRunes(pattern string) []rune {
+	var r []rune
+	for i := 0; i < len(pattern); i++ {
+		switch c := pattern[i]; c {
+		case '*':
+			if strings.HasPrefix(pattern[i:], "**") {
+				i++
+				r = append(r, shell.AnyText)
+				if strings.HasPrefix(pattern[i:], "*/") {
+					i++
+				}
+				continue
+			}
+			r = append(r, shell.AnyName)
+		case '?':
+			r = append(r, shell.AnyOne)
+		case '[':
+			r = append(r, shell.AnyName)
+			if end := strings.IndexByte(pattern[i:], ']'); end > 0 {
+				i += end
+			}
+		case '{':
+			r = append(r, shell.AnyText)
+			if end := strings.LastIndexByte(pattern[i:], '}'); end > 0 {
+				i += end
+			}
+		case '\\':
+			if i++; i < len(pattern) {
+				r = append(r, rune(pattern[i]))
+			}
+		default:
+			if c < 0x80 {
+				r = append(r, rune(c))
+				continue
+			}
+			rest := []rune(pattern[i:])
+			r = append(r, rest[0])
+			i += len(string(rest[0])) - 1
+		}
+	}
+	return r
+}
+
+// absolute returns the paths that a word may be. A loose word may be an option with
+// a value, such as --file=x, -fx, x=y, @x or host:x.
+func absolute(s *shell.Script, text string, loose bool) []string {
+	var all []string
+	add := func(t string) {
+		if t == "" || t == "-" {
+			return
+		}
+		if filepath.IsAbs(t) {
+			all = append(all, t)
+			return
+		}
+		for _, d := range s.Dirs {
+			all = append(all, d+"/"+t)
+		}
+	}
+	if option := strings.HasPrefix(text, "-"); !option && !loose && !(len(text) > 5 && strings.EqualFold(text[:5], "file:")) {
+		add(text) // by far the most
+		return all
+	}
+	for _, t := range parts(text, loose) {
+		add(t)
+	}
+	return all
+}
+
+// parts returns what in a word may be a path.
+func parts(text string, loose bool) []string {
+	texts := []string{text}
+	if len(text) > 5 && strings.EqualFold(text[:5], "file:") {
+		if p, ok := filePath(text); ok {
+			texts = []string{p}
+		} else {
+			texts = append(texts, strings.TrimPrefix(text[5:], "//"))
+		}
+	}
+	option := strings.HasPrefix(text, "-")
+	if !option && !loose {
+		return texts
+	}
+	if _, v, ok := strings.Cut(text, "="); ok && v != "" {
+		texts = append(texts, v)
+	} else if option && len(text) > 2 {
+		// Letters may be options of their own, the last one with a value; or a long
+		// one has its value joined to it, as in -include.env.
+		for i := 2; i < len(text) && i < maxJoined && isLetter(text[i-1]); i++ {
+			texts = append(texts, text[i:])
+		}
+	}
+	for _, t := range slices.Clone(texts) {
+		if v, ok := strings.CutPrefix(t, "@"); ok {
+			texts = append(texts, v)
+		}
+		if strings.ContainsAny(t, ":,") && !strings.Contains(t, "://") {
+			texts = append(texts, strings.FieldsFunc(t, func(r rune) bool { return r == ':' || r == ',' })...)
+		}
+	}
+	return texts
+}
+
+// maxJoined is how long an option is at most that has a value joined to it.
+const maxJoined = 30
+
+func isLetter(b byte) bool {
+	return b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9'
+}
+
+// absolutePatterns returns the patterns of paths that a pattern of a word stands
+// for.
+func absolutePatterns(s *shell.Script, pat []rune, loose bool) [][]rune {
+	pat = anywhere(s, pat, loose)
+	// A .. behind what is not known leads anywhere.
+	for i := len(pat) - 1; i > 0; i-- {
+		if pat[i] == '.' && pat[i-1] == '.' && slices.ContainsFunc(pat[:i], func(r rune) bool { return r < 0 }) {
+			pat = append([]rune{shell.AnyText}, pat[i+1:]...)
+			break
+		}
+	}
+	if slices.Equal(pat[:min(6, len(pat))], []rune("/proc/")) || slices.Equal(pat[:min(7, len(pat))], []rune("/dev/fd")) {
+		for _, name := range []string{"/cwd", "/root", "/fd"} {
+			for i := range pat {
+				if end := i + len(name); end < len(pat) && pat[end] == '/' && slices.Equal(pat[i:end], []rune(name)) {
+					return [][]rune{append([]rune{shell.AnyText}, pat[end:]...)}
+				}
+			}
+		}
+		return [][]rune{{shell.AnyText}}
+	}
+	pat = cleanPattern(pat)
+	if pat[0] == '/' || pat[0] == shell.AnyText {
+		return [][]rune{pat}
+	}
+	if s.AnyDir {
+		return [][]rune{append([]rune{shell.AnyText, '/'}, pat...)}
+	}
+	var all [][]rune
+	for _, d := range s.Dirs {
+		text := pat
+		dir := filepath.Clean(d)
+		for len(text) > 2 && text[0] == '.' {
+			if text[1] == '/' {
+				text = text[2:]
+			} else if text[1] == '.' && text[2] == '/' {
+				text, dir = text[3:], filepath.Dir(dir)
+			} else {
+				break
+			}
+		}
+		all = append(all, append([]rune(strings.TrimSuffix(dir, "/")+"/"), text...))
+	}
+	return all
+}
+
+// anywhere takes away what stands before a part that is not known: with .. in it, that
+// part leads out of the directories before it. A word that may be no file is left
+// alone unless those are directories.
+func anywhere(s *shell.Script, pat []rune, loose bool) []rune {
+	at := -1
+	for i, r := range pat {
+		if r == shell.AnyText {
+			at = i
+		}
+	}
+	if at <= 0 {
+		return pat
+	}
+	before := pat[:slices.Index(pat, shell.AnyText)]
+	text := string(before)
+	if slices.ContainsFunc(before, func(r rune) bool { return r < 0 }) {
+		text = "/"
+	}
+	if loose && strings.Contains(text, "://") {
+		return pat
+	}
+	if loose {
+		text = text[strings.LastIndexAny(text, "=:,@")+1:]
+	}
+	if text == "" || strings.Contains(text, "/") || slices.ContainsFunc(absolute(s, text, false), isDir) {
+		return append([]rune{shell.AnyText}, pat[at+1:]...)
+	}
+	return pat
+}
+
+// cleanPattern takes what means nothing out of a pattern of paths: // and /./
+func cleanPattern(pat []rune) []rune {
+	var clean []rune
+	for i := 0; i < len(pat); i++ {
+		if pat[i] == '/' && len(clean) > 0 && clean[len(clean)-1] == '/' {
+			continue
+		}
+		if pat[i] == '.' && len(clean) > 0 && clean[len(clean)-1] == '/' && (i+1 == len(pat) || pat[i+1] == '/') {
+			continue
+		}
+		clean = append(clean, pat[i])
+	}
+	return clean
+}
+
+// special reports whether a path leads to what another program has open.
+func special(path string) bool {
+	clean := filepath.Clean(path)
+	return strings.HasPrefix(clean, "/proc/") || strings.HasPrefix(clean, "/dev/fd/") || strings.Contains(path, "/dev/fd/") || strings.Contains(path, "/proc/")
+}
+
+// leadsAway reports the same, with links followed as far as such a place.
+func (j *judgement) leadsAway(path string) bool {
+	if special(path) {
+		return true
+	}
+	if j.resolve(path) == filepath.Clean(path) {
+		return false
+	}
+	away := false
+	follow(path, func(p string) string {
+		away = away || strings.HasPrefix(p, "/proc/") || strings.HasPrefix(p, "/dev/fd/")
+		return link(p)
+	})
+	return away
+}
+
+// specialPattern returns the files that such a path may be.
+func specialPattern(path string) []rune {
+	parts := strings.Split(path, "/")
+	magic := slices.IndexFunc(parts, func(p string) bool { return p == "cwd" || p == "root" || p == "fd" || p == "task" })
+	up := -1
+	for i, p := range parts {
+		if p == ".." {
+			up = i
+		}
+	}
+	if at := max(magic, up); at >= 0 { // behind it, anything may be meant
+		return cleanPattern(append([]rune{shell.AnyText}, []rune(strings.Join(append([]string{""}, parts[at+1:]...), "/"))...))
+	}
+	return []rune(filepath.Clean(path))
+}
