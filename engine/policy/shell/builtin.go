@@ -363,8 +363,12 @@ func shell(a *argv, args []Word, _ int) {
 		case strings.HasPrefix(t, "--"):
 		case len(t) > 1 && (t[0] == '-' || t[0] == '+'):
 			text = text || t[0] == '-' && strings.Contains(t, "c")
-			if strings.Contains(t, "s") && t[0] == '-' && a.input != nil && !text {
-				s.sub(*a.input, name)
+			if strings.Contains(t, "s") && t[0] == '-' && !text {
+				s.blur("a shell reads what to run") // whatever operands follow
+				s.fed(nil)
+				if a.input != nil {
+					s.sub(*a.input, name)
+				}
 			}
 			if strings.HasSuffix(t, "o") || strings.HasSuffix(t, "O") {
 				next = -1

@@ -47,7 +47,10 @@ func init() {
 		"tells":   func(a *argv, w Word, _, _ int) { a.lists, a.done = true, true },
 		"deep":    func(a *argv, w Word, _, _ int) { a.deep = a.deep || w.none() || w.Text() == "recurse" || !w.Static() },
 		"follows": func(a *argv, w Word, _, _ int) { a.deep, a.follow = true, true },
-		"prog":    func(a *argv, w Word, i, at int) { runEffect(a, w, i, at); a.s.blurOnly("what " + a.via + " runs is not known") },
+		"prog": func(a *argv, w Word, i, at int) {
+			runEffect(a, w, i, at)
+			a.s.blurOnly("what " + a.via + " runs is not known")
+		},
 		"follow":  func(a *argv, w Word, _, _ int) { a.follow = true },
 		"inplace": inplaceEffect,
 		"unpack":  func(a *argv, w Word, _, _ int) { a.acts(); a.unpacks = true },
