@@ -112,6 +112,7 @@ type Place struct {
 // Kind is how a file is touched.
 type Kind string
 
+// The ways to touch a file.
 const (
 	Read  Kind = "read"
 	Write Kind = "write" // created, changed or removed
