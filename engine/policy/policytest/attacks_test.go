@@ -54,7 +54,7 @@ func TestPolicyStopsAttacks(t *testing.T) {
 			d := p.Decide(req)
 			allowed := d.Behavior == wire.BehaviorAllow
 			if allowed && !r.IsPending(pending) {
-				t.Errorf("%s: allowed, because %s: %s", r.Where(), d.Reason, r.line)
+				t.Errorf("%s: allowed, since %s:\t%s", r.Where(), d.Reason, r.line)
 			}
 			if !allowed && r.IsPending(pending) {
 				held++

@@ -32,7 +32,7 @@ func listen(mark string) (*listener, error) {
 			l.note()
 			go func() {
 				defer c.Close()
-				c.SetDeadline(time.Now().Add(time.Second))
+				c.SetDeadline(time.Now().Add(100 * time.Millisecond))
 				c.Read(make([]byte, 4096))
 				c.Write(answer)
 			}()

@@ -24,13 +24,13 @@ app() {
 			allow = always
 	E
 	cd "$WS"
-	mkdir -p sub/d src secrets bin
+	mkdir -p sub/d src c secrets bin
 	printf 'alpha\nbeta\ngamma\n' >a.txt
 	printf 'gamma\nalpha\n' >b.txt
 	printf 'x=1\nname,n\na,1\nb,2\n' >sub/c.txt
 	printf 'name,n\na,1\nb,2\n' >data.csv
 	printf '{"a":1,"b":[1,2]}\n' >data.json
-	printf 'int main(void) { return 0; }\n' >src/main.c
+	printf 'int main(void) { return 0; }\n' >c/main.c
 	printf 'package main\n\nfunc main() {}\n' >src/main.go
 	printf 'module example.test/app\n\ngo 1.21\n' >go.mod
 	printf 'print("app")\n' >app.py
