@@ -400,7 +400,7 @@ func (c *Conversation) receipt(call *toolCall, d policy.Decision, out *outcome, 
 	}
 	r.ToolUseID, r.Hooks, r.By, r.At = call.block.id, out.hooks, by, c.now().UTC()
 	if r.Tool == "" {
-		r.Tool, r.Input, r.Cwd = call.block.name, call.block.input, c.env.Cwd()
+		r.Tool, r.Input, r.Cwd = call.block.name, out.inputOf(call), c.env.Cwd()
 	}
 	if r.Behavior == "" { // the policy was not asked
 		r.Reason = reasonOf(out)
@@ -443,7 +443,7 @@ func (c *Conversation) batchHooks(t *turn, run *toolRun) (more []string, stop bo
 		if call.out == nil {
 			continue
 		}
-		in.ToolCalls = append(in.ToolCalls, &wire.HookToolCall{ToolName: call.block.name, ToolInput: orEmpty(call.block.input), ToolUseID: call.block.id,
+		in.ToolCalls = append(in.ToolCalls, &wire.HookToolCall{ToolName: call.block.name, ToolInput: orEmpty(call.out.inputOf(call)), ToolUseID: call.block.id,
 			ToolResponse: mustJSON(call.out.result.Content.String())})
 	}
 	return c.foldHooks("PostToolBatch", c.runHooks(t, in, "", session.NewID()))

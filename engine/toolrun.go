@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -62,12 +63,20 @@ type outcome struct {
 	nested    []*project.File
 	hooks     []policy.HookAnswer // what hooks said about the call
 	denied    bool
-	input     json.RawMessage // that was decided about, as hooks have changed it
+	input     json.RawMessage // as hosts saw it last: with absolute paths, changed by hooks; nil if nobody saw it
 	silent    bool            // the host is not told the result
 	interrupt bool            // the turn is to end
 	stop      bool            // a hook ends the turn
 	finished  bool            // it ran to its end
 	end       *ending
+}
+
+// inputOf returns the input of the call as hosts saw it last, or else the model's.
+func (out *outcome) inputOf(call *toolCall) json.RawMessage {
+	if out.input != nil {
+		return out.input
+	}
+	return call.block.input
 }
 
 func newToolRun(c *Conversation, t *turn) *toolRun {
@@ -130,7 +139,7 @@ func (r *toolRun) start(b *block, uuid string) {
 			}
 		}
 		if stopped || call.ctx.Err() != nil {
-			call.out = rejected(call, r.c.now())
+			call.out = rejected(call, nil)
 			return
 		}
 		call.out = r.c.runCall(call.ctx, r.t, call, tl)
@@ -141,11 +150,13 @@ func failed(call *toolCall, err error) *outcome {
 	return &outcome{result: tool.Failed(err), finished: true}
 }
 
-// rejected is the outcome of a call that was stopped.
-func rejected(call *toolCall, _ time.Time) *outcome {
+// rejected is the outcome of a call that was stopped. Its input, nil if nobody looked at the
+// call, is as hosts saw it.
+func rejected(call *toolCall, input json.RawMessage) *outcome {
 	const text = "The user stopped the turn. This call was rejected or stopped: it may not have run, or only in part, and what it changed may have been written. " +
 		"Stop here and wait for what the user says next."
 	return &outcome{
+		input:  input,
 		result: &tool.Result{Content: wire.Text(text), Structured: "User rejected tool use", IsError: true},
 		meta:   &wire.ToolResultMeta{ID: call.block.id, NonExecutionKind: "user-rejected"},
 	}
@@ -173,11 +184,12 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 	if b.input == nil {
 		return c.misused(call, &outcome{}, tool.Misuse("InputValidationError: %s failed: its input is not a JSON object. Call it again with an object that fits its schema.", spec.Name))
 	}
-	input := b.input
 	out := &outcome{}
-	if err := tool.Validate(spec, input); err != nil {
+	input, err := c.prepare(tl, b.input)
+	if err != nil {
 		return c.misused(call, out, err)
 	}
+	out.input = input
 	if look := c.root().cfg.Refresh; look != nil {
 		look(ctx)
 	}
@@ -197,11 +209,11 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 		c.receipt(call, policy.Decision{}, out, "hook", false)
 		c.Do(func() {
 			t.stopReason = "tool_deferred"
-			t.deferred = &wire.DeferredToolUse{ID: b.id, Name: b.name, Input: b.input}
+			t.deferred = &wire.DeferredToolUse{ID: b.id, Name: b.name, Input: out.input}
 		})
 		return out
 	}
-	if err := tool.Validate(spec, input); err != nil {
+	if input, err = c.prepare(tl, input); err != nil { // hooks may have changed it
 		return c.misused(call, out, err)
 	}
 	out.input = input
@@ -212,7 +224,7 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 		return out
 	}
 	if ctx.Err() != nil {
-		return rejected(call, c.now())
+		return rejected(call, input)
 	}
 	changed := func() {}
 	if !call.readOnly {
@@ -228,7 +240,7 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 		}
 		if ctx.Err() != nil { // recording took a moment
 			c.settle(call, true)
-			return rejected(call, c.now())
+			return rejected(call, input)
 		}
 	}
 	began, dir := c.now(), c.env.Cwd()
@@ -244,7 +256,7 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 		c.settle(call, err != nil || failure != "")
 	}
 	if ctx.Err() != nil && (err != nil || result == nil) {
-		return rejected(call, c.now())
+		return rejected(call, input)
 	}
 	if err != nil {
 		result = tool.Failed(err)
@@ -277,6 +289,18 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 		c.remarkHooks(ctx, &wire.CwdChangedInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: now, PromptID: t.promptID, OldCwd: dir, NewCwd: now}, "", out)
 	}
 	return out
+}
+
+// prepare checks an input against the schema of its tool and makes the paths in it absolute:
+// whoever looks at the call from here on sees what the tool will open.
+func (c *Conversation) prepare(tl tool.Tool, input json.RawMessage) (json.RawMessage, error) {
+	if err := tool.Validate(tl.Spec(), input); err != nil {
+		return input, err
+	}
+	if p, ok := tl.(tool.PathTool); ok {
+		return p.Absolute(c.env, input)
+	}
+	return input, nil
 }
 
 // misused is the outcome of a call whose input is not what the tool takes. It did not
@@ -329,7 +353,7 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 	}
 	if !decide() {
 		if out.result == nil {
-			*out = *rejected(call, c.now())
+			*out = *rejected(call, out.input)
 		} else {
 			c.receipt(call, d, out, "schema", false)
 		}
@@ -412,7 +436,7 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 	}
 	switch {
 	case ctx.Err() != nil: // nobody said yes
-		*out = *rejected(call, c.now())
+		*out = *rejected(call, out.input)
 		out.denied = true
 		return false
 	case err != nil:
@@ -423,7 +447,7 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 		out.denied = true
 		out.interrupt = res.Interrupt
 		if res.Interrupt {
-			rej := rejected(call, c.now())
+			rej := rejected(call, out.input)
 			out.result, out.meta = rej.result, rej.meta
 			return false
 		}
@@ -438,16 +462,17 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 	}
 	c.takeUpdates(ctx, spec.Name, res.UpdatedPermissions, out)
 	if res.UpdatedInput != nil && string(res.UpdatedInput) != "null" {
-		if err := tool.Validate(spec, res.UpdatedInput); err != nil {
+		changed, err := c.prepare(tl, res.UpdatedInput)
+		if err != nil {
 			out.result = tool.Failed(err)
 			return false
 		}
-		*input = res.UpdatedInput
+		*input, out.input = changed, changed
 		// What was changed is judged again: a person may not be tricked past a
 		// rule.
 		if !decide() {
 			if out.result == nil {
-				*out = *rejected(call, c.now())
+				*out = *rejected(call, out.input)
 			}
 			return false
 		}
@@ -528,17 +553,11 @@ func (c *Conversation) question(spec *tool.Spec, id string, input json.RawMessag
 		Description string `json:"description"`
 		Command     string `json:"command"`
 		FilePath    string `json:"file_path"`
+		Notebook    string `json:"notebook_path"`
+		Pattern     string `json:"pattern"`
 	}
 	json.Unmarshal(input, &in)
-	if req.Description = in.Description; req.Description == "" {
-		req.Description = in.Command
-	}
-	if req.Description == "" {
-		req.Description = in.FilePath
-		if rel, err := filepath.Rel(c.env.Cwd(), in.FilePath); err == nil && filepath.IsLocal(rel) {
-			req.Description = rel
-		}
-	}
+	req.Description = cmp.Or(in.Description, in.Command, c.shortPath(in.FilePath), c.shortPath(in.Notebook), in.Pattern)
 	req.RequiresUserInteraction = interactive(spec.Name)
 	// Nothing speaks against the call but that nothing allows it.
 	req.ServerPolicyAskOnly = !req.RequiresUserInteraction && d.Reason == "" && d.ReasonType == "" && d.Path == ""
@@ -546,4 +565,23 @@ func (c *Conversation) question(spec *tool.Spec, id string, input json.RawMessag
 		req.PermissionSuggestions = nil
 	}
 	return req
+}
+
+// shortPath writes a path for people: relative to the working directory or to the home, if it
+// is below one of them.
+func (c *Conversation) shortPath(path string) string {
+	below := func(dir string) (string, bool) {
+		rel, err := filepath.Rel(dir, path)
+		return rel, err == nil && dir != "" && rel != "." && filepath.IsLocal(rel)
+	}
+	if !filepath.IsAbs(path) {
+		return path
+	}
+	if rel, ok := below(c.env.Cwd()); ok {
+		return rel
+	}
+	if rel, ok := below(c.env.Home); ok {
+		return filepath.Join("~", rel)
+	}
+	return path
 }

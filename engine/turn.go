@@ -515,7 +515,7 @@ func (c *Conversation) collect(t *turn, a *answer, run *toolRun) *ending {
 		}
 		if cause := context.Cause(t.ctx); cause != nil && !out.finished {
 			denied := out.denied
-			out = rejected(call, c.now())
+			out = rejected(call, out.input)
 			out.denied = denied
 		}
 		call.told = true
@@ -610,7 +610,7 @@ func (c *Conversation) awaitStop(call *toolCall) *outcome {
 			f()
 		case <-grace.C:
 			c.log.Warn("a tool does not stop", "tool", call.block.name)
-			return rejected(call, c.now())
+			return rejected(call, nil)
 		}
 	}
 }
@@ -651,11 +651,7 @@ func (c *Conversation) tellResult(t *turn, call *toolCall, out *outcome) (json.R
 		return raw, nil
 	}
 	if out.denied {
-		input := call.block.input
-		if out.input != nil {
-			input = out.input
-		}
-		t.denials = append(t.denials, &wire.PermissionDenial{ToolName: call.block.name, ToolUseID: call.block.id, ToolInput: orEmpty(input)})
+		t.denials = append(t.denials, &wire.PermissionDenial{ToolName: call.block.name, ToolUseID: call.block.id, ToolInput: orEmpty(out.inputOf(call))})
 	}
 	t.userLines++
 	m := &wire.User{

@@ -446,6 +446,41 @@ func Scenarios() []*Scenario {
 			Check: file("made.txt", ""),
 		},
 		{
+			Name:  "paths",
+			Says:  "Hosts and hooks see absolute paths, however the model spells them.",
+			Needs: []string{"hooks"},
+			Files: map[string]string{"a.txt": "alpha\n", "b/c.txt": "gamma\n"},
+			API: script(pt.Call("Read", map[string]any{"file_path": "b/../a.txt"}), pt.Call("Write", map[string]any{"file_path": "../out.txt", "content": "x"}),
+				pt.Call("Write", map[string]any{"file_path": "~/out.txt", "content": "x"}), pt.Call("Write", map[string]any{"file_path": "b/./new.txt", "content": "x"}), pt.Say("Done.")),
+			Runs: []Run{{
+				Job: `{"prompt":"Go.","options":{` + options + `},"hooks":{"PreToolUse":[{}],"PostToolUse":[{}]},
+					"canUseTool":[{"times":1,"answer":{"behavior":"deny","message":"no"}},{"times":1,"answer":{"behavior":"deny","message":"no"}},{"answer":{"behavior":"allow"}}]}`,
+				Messages: `
+					{"type":"system","subtype":"init"}
+					{"type":"assistant","message":{"content":[{"type":"tool_use","input":{"file_path":"b/../a.txt"}}]}}
+					{"type":"user","message":{"content":[{"type":"tool_result"}]}}
+					{"type":"assistant","message":{"content":[{"type":"tool_use","input":{"file_path":"../out.txt"}}]}}
+					{"type":"user","message":{"content":[{"type":"tool_result","is_error":true}]}}
+					{"type":"assistant","message":{"content":[{"type":"tool_use","input":{"file_path":"~/out.txt"}}]}}
+					{"type":"user","message":{"content":[{"type":"tool_result","is_error":true}]}}
+					{"type":"assistant","message":{"content":[{"type":"tool_use","input":{"file_path":"b/./new.txt"}}]}}
+					{"type":"user","message":{"content":[{"type":"tool_result"}]}}
+					{"type":"assistant"}
+					{"type":"result","subtype":"success","permission_denials":[{"tool_input":{"file_path":"~^/.*/out.txt$"}},{"tool_input":{"file_path":"${home}/out.txt"}}]}`,
+				Callbacks: `
+					{"event":"hook","name":"PreToolUse","input":{"tool_input":{"file_path":"${dir}/a.txt"}}}
+					{"event":"hook","name":"PostToolUse","input":{"tool_input":{"file_path":"${dir}/a.txt"}}}
+					{"event":"hook","name":"PreToolUse","input":{"tool_input":{"file_path":"~^/.*/out.txt$"}}}
+					{"event":"canUseTool","input":{"file_path":"~^/.*/out.txt$"}}
+					{"event":"hook","name":"PreToolUse","input":{"tool_input":{"file_path":"${home}/out.txt"}}}
+					{"event":"canUseTool","input":{"file_path":"${home}/out.txt"}}
+					{"event":"hook","name":"PreToolUse","input":{"tool_input":{"file_path":"${dir}/b/new.txt"}}}
+					{"event":"canUseTool","input":{"file_path":"${dir}/b/new.txt"}}
+					{"event":"hook","name":"PostToolUse","input":{"tool_input":{"file_path":"${dir}/b/new.txt"}}}`,
+			}},
+			Check: file("b/new.txt", "x"),
+		},
+		{
 			Name:  "hook-block-prompt",
 			Says:  "A hook does not let a prompt through: no request is made.",
 			Needs: []string{"hooks"},

@@ -31,6 +31,16 @@ type Tool interface {
 	Run(ctx context.Context, call *Call) (*Result, error)
 }
 
+// A PathTool is a tool whose input names files or directories.
+type PathTool interface {
+	Tool
+	// Absolute returns a valid input with every path in it absolute and clean: relative
+	// paths are relative to the working directory, ~ is the home, and a .. is taken away
+	// with the name before it, whatever that name is on disk. Rules, hooks and hosts see
+	// this input, and Run opens the very paths in it. Absolute of its result changes nothing.
+	Absolute(env *Env, input json.RawMessage) (json.RawMessage, error)
+}
+
 // A Spec says what a tool is.
 type Spec struct {
 	Name        string

@@ -356,6 +356,41 @@ func Decode(input json.RawMessage, target any) error {
 	return nil
 }
 
+// SetMember returns an input, which is an object, with one member set to a string. Everything
+// else stays as it is, byte for byte; a member that is new comes last.
+func SetMember(input json.RawMessage, name, value string) (json.RawMessage, error) {
+	quoted, err := jsontext.AppendQuote(nil, value)
+	if err != nil {
+		return nil, Misuse("InputValidationError: `%s`: %v", name, err)
+	}
+	d := jsontext.NewDecoder(bytes.NewReader(input))
+	if _, err := d.ReadToken(); err != nil {
+		return nil, Misuse("InputValidationError: %v", err)
+	}
+	empty := true
+	for ; d.PeekKind() == '"'; empty = false {
+		key, err := d.ReadToken()
+		if err != nil {
+			return nil, Misuse("InputValidationError: %v", err)
+		}
+		found := key.String() == name
+		old, err := d.ReadValue()
+		if err != nil {
+			return nil, Misuse("InputValidationError: %v", err)
+		}
+		if end := d.InputOffset(); found {
+			return slices.Concat(input[:end-int64(len(old))], quoted, input[end:]), nil
+		}
+	}
+	out := bytes.TrimSuffix(bytes.TrimSpace(input), []byte("}"))
+	key, _ := jsontext.AppendQuote(nil, name)
+	comma := ","
+	if empty {
+		comma = ""
+	}
+	return slices.Concat(out, []byte(comma), key, []byte(":"), quoted, []byte("}")), nil
+}
+
 // strict reports what is wrong with JSON, a name that stands there twice included.
 func strict(input []byte) error {
 	d := jsontext.NewDecoder(bytes.NewReader(input))

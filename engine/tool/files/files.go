@@ -43,6 +43,31 @@ func Access[In any](env *tool.Env, input json.RawMessage, kind tool.Kind, path f
 	return []tool.Access{{Kind: kind, Path: Abs(env, path(in))}}, nil
 }
 
+// Absolute is the Absolute of a [tool.PathTool] whose input has one member that is a path.
+func Absolute(env *tool.Env, input json.RawMessage, member string, abs func(*tool.Env, string) string) (json.RawMessage, error) {
+	var given map[string]json.RawMessage
+	if err := tool.Decode(input, &given); err != nil {
+		return nil, err
+	}
+	var path string
+	if raw, ok := given[member]; !ok || json.Unmarshal(raw, &path) != nil {
+		return input, nil // it has none
+	}
+	return tool.SetMember(input, member, abs(env, path))
+}
+
+// Named is the file that a model names: [Abs], without white space around a relative path
+// unless a file is called so. An absolute path stays, so that Named of it is the same later.
+func Named(env *tool.Env, path string) string {
+	exact := Abs(env, path)
+	if trimmed := strings.TrimSpace(path); trimmed != path && trimmed != "" && !filepath.IsAbs(path) {
+		if _, err := os.Lstat(exact); err != nil {
+			return Abs(env, trimmed)
+		}
+	}
+	return exact
+}
+
 // Abs makes a path absolute: relative to the working directory, ~ being the home.
 // It does not look at the disk.
 func Abs(env *tool.Env, path string) string {

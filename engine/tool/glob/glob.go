@@ -72,6 +72,34 @@ type Output struct {
 // Spec says what the tool is.
 func (t *Tool) Spec() *tool.Spec { return &t.spec }
 
+// Absolute implements [tool.PathTool]. A pattern that leads out of the path becomes absolute,
+// too, and the path is the directory that it leads to.
+func (t *Tool) Absolute(env *tool.Env, input json.RawMessage) (json.RawMessage, error) {
+	input, err := files.Absolute(env, input, "path", Where)
+	if err != nil {
+		return nil, err
+	}
+	var in Input
+	if err := tool.Decode(input, &in); err != nil {
+		return nil, err
+	}
+	pattern := filepath.ToSlash(in.Pattern)
+	base, _ := doublestar.SplitPattern(pattern)
+	if !filepath.IsAbs(filepath.FromSlash(pattern)) && !strings.HasPrefix(pattern, "~/") && !slices.Contains(strings.Split(base, "/"), "..") {
+		return input, nil
+	}
+	dir, rest := in.where(env)
+	if input, err = tool.SetMember(input, "pattern", strings.TrimSuffix(escape(filepath.ToSlash(dir)), "/")+"/"+strings.TrimPrefix(rest, "/")); err != nil {
+		return nil, err
+	}
+	return tool.SetMember(input, "path", dir)
+}
+
+// escape returns a path as the pattern that stands for it alone.
+func escape(path string) string {
+	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`, "{", `\{`, "}", `\}`).Replace(path)
+}
+
 // Access is to read the directory.
 func (t *Tool) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, error) {
 	var in Input
@@ -86,7 +114,7 @@ func (t *Tool) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, erro
 func (in *Input) where(env *tool.Env) (dir, pattern string) {
 	dir, pattern = Where(env, in.Path), filepath.ToSlash(in.Pattern)
 	if env.Home != "" && strings.HasPrefix(pattern, "~/") {
-		pattern = path.Join(filepath.ToSlash(env.Home), pattern[2:])
+		pattern = escape(path.Clean(filepath.ToSlash(env.Home))) + "/" + pattern[2:]
 	}
 	base, rest := doublestar.SplitPattern(pattern)
 	if filepath.IsAbs(filepath.FromSlash(pattern)) {
@@ -170,7 +198,7 @@ func Where(env *tool.Env, path string) string {
 	if path == "" || path == "undefined" || path == "null" {
 		return env.Cwd()
 	}
-	return files.Abs(env, path)
+	return files.Named(env, path)
 }
 
 // Directory opens the directory that a search looks into, and returns where its path

@@ -104,6 +104,11 @@ type Output struct {
 // Spec says what the tool is.
 func (t *Tool) Spec() *tool.Spec { return &t.spec }
 
+// Absolute implements [tool.PathTool].
+func (t *Tool) Absolute(env *tool.Env, input json.RawMessage) (json.RawMessage, error) {
+	return files.Absolute(env, input, "path", glob.Where)
+}
+
 // Access is to read the file or directory.
 func (t *Tool) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, error) {
 	return files.Access(env, input, tool.Read, func(in *Input) string { return glob.Where(env, in.Path) })

@@ -61,6 +61,11 @@ const CurrentNote = " (file state is current in your context — no need to Read
 // Spec says what the tool is.
 func (t *Tool) Spec() *tool.Spec { return &t.spec }
 
+// Absolute implements [tool.PathTool].
+func (t *Tool) Absolute(env *tool.Env, input json.RawMessage) (json.RawMessage, error) {
+	return files.Absolute(env, input, "file_path", files.Named)
+}
+
 // Access is to write the file.
 func (t *Tool) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, error) {
 	return files.Access(env, input, tool.Write, func(in *Input) string { return in.FilePath })
