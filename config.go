@@ -54,6 +54,7 @@ type config struct {
 
 	logger    *slog.Logger
 	onWarning func(error)
+	asides    *gate  // of the calls of OnWarning and Stderr, which belong to no request
 	nonce     string // makes request ids our own
 
 	initTimeout, controlTimeout, writeTimeout, idleTimeout time.Duration
@@ -77,9 +78,10 @@ func (c *config) dial(ctx context.Context) (transport.Conn, error) {
 
 func (c *config) warn(err error) {
 	c.logger.Warn("parley", "error", err)
-	if c.onWarning == nil {
+	if c.onWarning == nil || !c.asides.enter() {
 		return
 	}
+	defer c.asides.leave()
 	defer func() {
 		if p := recover(); p != nil {
 			c.logger.Error("OnWarning panicked", "panic", p)
@@ -112,6 +114,7 @@ func newConfig(o *Options) (*config, error) {
 		env:            o.Env,
 		logger:         o.Logger,
 		onWarning:      o.OnWarning,
+		asides:         newGate(),
 		nonce:          hex.EncodeToString(nonce[:]),
 		initTimeout:    cmp.Or(o.InitTimeout, 60*time.Second),
 		controlTimeout: cmp.Or(o.ControlTimeout, 60*time.Second),
@@ -135,7 +138,15 @@ func newConfig(o *Options) (*config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.spec = transport.Spec{Path: o.Path, Args: args, Env: o.environ(), Dir: o.Cwd, Stderr: o.Stderr}
+	c.spec = transport.Spec{Path: o.Path, Args: args, Env: o.environ(), Dir: o.Cwd}
+	if o.Stderr != nil {
+		c.spec.Stderr = func(line string) {
+			if c.asides.enter() {
+				defer c.asides.leave()
+				o.Stderr(line)
+			}
+		}
+	}
 	c.initialize = o.initialize(c.hooks)
 	if err := o.extendInitialize(c.initialize); err != nil {
 		return nil, err

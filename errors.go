@@ -177,6 +177,17 @@ func (e *CallbackError) Error() string {
 // Unwrap returns what the callback returned.
 func (e *CallbackError) Unwrap() error { return e.Err }
 
+// A DroppedError says that [Options.Stderr] did not keep up, so that it was not called
+// with some lines. It goes to [Options.OnWarning].
+type DroppedError struct {
+	Lines int // how many lines were dropped
+}
+
+// Error tells how many lines were dropped.
+func (e *DroppedError) Error() string {
+	return fmt.Sprintf("parley: %d lines of the agent's standard error were dropped: Options.Stderr did not keep up", e.Lines)
+}
+
 // An OptionError says that an option cannot be what it is.
 type OptionError struct {
 	Option string // the field of Options, such as "Resume"

@@ -25,6 +25,8 @@ type mirror struct {
 	store sessions.Store
 	dirs  []string // that the files are below, as the agent may name it
 	warn  func(error)
+	ctx   context.Context // of the calls of the store
+	stop  context.CancelFunc
 
 	mu      sync.Mutex
 	pending []mirrored
@@ -58,6 +60,7 @@ const mirrorTimeout = 60 * time.Second
 
 func newMirror(store sessions.Store, configDir string, warn func(error)) *mirror {
 	m := &mirror{store: store, warn: warn, dirs: []string{filepath.Join(configDir, "projects")}}
+	m.ctx, m.stop = context.WithCancel(context.Background())
 	if real, err := filepath.EvalSymlinks(configDir); err == nil && real != configDir {
 		m.dirs = append(m.dirs, filepath.Join(real, "projects"))
 	}
@@ -163,15 +166,37 @@ func (m *mirror) append(b mirrored) (err error) {
 		}
 	}()
 	for try := 0; ; try++ {
-		ctx, cancel := context.WithTimeout(context.Background(), mirrorTimeout)
-		err = m.store.Append(ctx, b.key, b.records)
+		ctx, cancel := context.WithTimeout(m.ctx, mirrorTimeout)
+		err = ctx.Err()
+		if err == nil {
+			err = m.store.Append(ctx, b.key, b.records)
+		}
 		late := ctx.Err() != nil
 		cancel()
 		if err == nil || late || try == len(mirrorPauses) {
 			return err
 		}
-		time.Sleep(mirrorPauses[try])
+		select {
+		case <-time.After(mirrorPauses[try]):
+		case <-m.ctx.Done():
+			return err
+		}
 	}
+}
+
+// close is flush within bounds. The store is not called any more when it has returned,
+// unless it ignores its context.
+func (m *mirror) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), mirrorTimeout)
+	defer cancel()
+	err := m.flush(ctx)
+	m.stop()
+	if err != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), handlerGrace)
+		defer cancel()
+		m.flush(ctx)
+	}
+	return err
 }
 
 // fail has the consumer told that records are not in the store. m.mu is held.

@@ -161,11 +161,15 @@ type Options struct {
 	Debug              bool   // the agent logs to standard error
 	DebugFile          string // the agent logs to this file
 
-	// Stderr is called for each line of the agent's standard error.
+	// Stderr is called for each line of the agent's standard error. The agent never
+	// waits for it: when 8 MiB wait, or a second after the agent has ended, lines
+	// are dropped. A line says how many, and at the end a [*DroppedError] goes to
+	// OnWarning.
 	Stderr func(line string)
 	// OnWarning is called for what went wrong without ending anything: a
 	// callback that failed, options that defeat each other. It may be called
-	// from several goroutines.
+	// from several goroutines, but not after the end: neither it nor any other
+	// callback is called once [Query], [Run] or [Client.Close] has returned.
 	OnWarning func(error)
 	// Logger gets what happens inside. Nil means nothing is logged.
 	Logger *slog.Logger

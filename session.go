@@ -325,13 +325,14 @@ func (s *session) finish(err error) {
 	if waitErr != nil {
 		exit.Code = -1
 	}
+	if exit.Dropped > 0 {
+		s.warn(&DroppedError{Lines: exit.Dropped})
+	}
 	s.remove()
 	if s.cfg.mirror != nil {
-		ctx, cancel = context.WithTimeout(context.Background(), mirrorTimeout)
-		if err := s.cfg.mirror.flush(ctx); err != nil {
-			s.cfg.warn(fmt.Errorf("parley: SessionStore did not take the end of the session: %w", err))
+		if err := s.cfg.mirror.close(); err != nil {
+			s.warn(fmt.Errorf("parley: SessionStore did not take the end of the session: %w", err))
 		}
-		cancel()
 	}
 	if closeErr != nil {
 		s.log.Warn("closing the connection", "error", closeErr)
@@ -486,6 +487,7 @@ func (s *session) shutdown(ctx context.Context, cause error) error {
 	if ctx.Value(sessionKey{}) != s {
 		s.join()
 	}
+	s.cfg.asides.close()
 	s.in.discard()
 	return err
 }
@@ -576,6 +578,7 @@ func (s *session) join() {
 	rest := make(chan struct{})
 	go func() {
 		s.running.Wait()
+		<-s.cfg.asides.close()
 		close(rest)
 	}()
 	select {

@@ -280,12 +280,10 @@ func InProcess(cfg Config) transport.Dialer {
 			return nil, errors.New("agent: the working directory is not set, neither in Config.Cwd nor in Options.Cwd")
 		}
 		host, peer := transport.Pipe()
-		var stderr tail
-		stderr.line = spec.Stderr
+		stderr := peer.Stderr(spec.Stderr)
 		go func() {
 			ctx := traceOf(peer.Context(), spec.Env)
-			code := run(ctx, cfg, flags, peer, peer, &stderr)
-			peer.Exit(code, stderr.String())
+			peer.Exit(run(ctx, cfg, flags, peer, peer, stderr), "")
 		}()
 		return host, nil
 	})
@@ -301,32 +299,4 @@ func traceOf(ctx context.Context, environ []string) context.Context {
 		}
 		return value
 	})
-}
-
-// A tail keeps the end of what is written to it.
-type tail struct {
-	mu   sync.Mutex
-	text []byte
-	line func(string)
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = append(t.text, p...)
-	if n := len(t.text) - 16<<10; n > 0 {
-		t.text = t.text[n:]
-	}
-	if t.line != nil {
-		for s := range strings.Lines(string(p)) {
-			t.line(strings.TrimSuffix(s, "\n"))
-		}
-	}
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(t.text)
 }

@@ -50,11 +50,26 @@ type Peer struct {
 	ctx     context.Context // documented lifetime of the connection, as Context says
 	cancel  context.CancelCauseFunc
 
-	mu   sync.Mutex
-	step Step
-	exit Exit
-	left bool          // gone is closed
-	gone chan struct{} // closed when exit is set
+	mu     sync.Mutex
+	step   Step
+	exit   Exit
+	left   bool          // gone is closed
+	gone   chan struct{} // closed when exit is set
+	stderr *stderrSink   // nil unless Stderr was called
+}
+
+// Stderr returns the standard error of the agent, for any number of goroutines. line is
+// [Spec].Stderr, which may be nil; it is called as [Process] does it: the agent never
+// waits for it, and lines that it has no time for are dropped and counted. The tail
+// becomes part of the [Exit]. Stderr must be called at most once, before Exit.
+func (p *Peer) Stderr(line func(string)) io.Writer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stderr = newStderrSink(defaultStderrTail, line)
+	if p.left {
+		go p.stderr.close()
+	}
+	return p.stderr
 }
 
 // Read reads what the host wrote. It returns io.EOF when the host ended its
@@ -90,7 +105,8 @@ func (p *Peer) CloseWrite() error {
 func (p *Peer) Context() context.Context { return p.ctx }
 
 // Exit ends the agent: it closes both directions and gives the host's Wait the
-// status and, as the last words, stderr. Only the first call counts.
+// status and, as the last words, stderr, or if that is empty the tail of what was
+// written to [Peer.Stderr]. Only the first call counts.
 func (p *Peer) Exit(code int, stderr string) {
 	p.leave(Exit{Code: code, Stderr: stderr})
 }
@@ -98,6 +114,16 @@ func (p *Peer) Exit(code int, stderr string) {
 // leave sets how the agent ended, unless that is known. It reports whether it
 // was the first.
 func (p *Peer) leave(exit Exit) bool {
+	p.mu.Lock()
+	sink := p.stderr
+	p.mu.Unlock()
+	if sink != nil {
+		sink.close()
+		exit.Dropped = sink.dropped()
+		if exit.Stderr == "" {
+			exit.Stderr = sink.text()
+		}
+	}
 	p.mu.Lock()
 	first := !p.left
 	if first {

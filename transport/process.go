@@ -29,9 +29,11 @@ import (
 //
 // Standard error is read always, whatever its volume and the length of its
 // lines. Its tail is part of [Exit]. Spec.Stderr is called with its lines, one
-// at a time and in order; a line longer than 64 KiB comes in pieces. A callback
-// that falls behind by a mebibyte for more than a second loses lines and is told
-// so; one that panics is called again for the next line, and Close reports it.
+// at a time and in order; a line longer than 64 KiB comes in pieces. The command never
+// waits for the callback: one that falls behind by 8 MiB loses lines, gets a line that
+// says how many, and [Exit] counts them. When the command has ended, the callback has a
+// second for the lines that wait; it is not called after Close has returned. One that
+// panics is called again for the next line, and Close reports it.
 //
 // An empty Spec.Path means that [Find] looks for an agent, in the environment
 // that the command will have. A nil Spec.Env means the environment of this
@@ -309,7 +311,7 @@ func (c *processConn) supervise() {
 	c.out.file.Close()
 
 	code, signal := exitStatus(state)
-	c.exit = Exit{Code: code, Signal: signal, Stderr: c.stderr.text(), Step: c.step}
+	c.exit = Exit{Code: code, Signal: signal, Stderr: c.stderr.text(), Dropped: c.stderr.dropped(), Step: c.step}
 	close(c.done)
 }
 
@@ -392,7 +394,7 @@ func (c *processConn) end() error {
 	}
 	// The rest is bounded: linger, then the reading of what is in the pipes. The
 	// sum is the bound for what should never take that long.
-	bound := time.NewTimer(10*c.settings.Linger + c.settings.KillGrace + 2*stderrStall)
+	bound := time.NewTimer(10*c.settings.Linger + c.settings.KillGrace + 2*stderrGrace)
 	defer bound.Stop()
 	select {
 	case <-c.done:

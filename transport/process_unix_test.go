@@ -590,8 +590,8 @@ func TestProcessStderrCallbackBlocks(t *testing.T) {
 		"goexits": func(chan struct{}) { runtime.Goexit() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			defer func(d time.Duration) { stderrStall = d }(stderrStall)
-			stderrStall = 50 * time.Millisecond
+			defer func(d time.Duration) { stderrGrace = d }(stderrGrace)
+			stderrGrace = 50 * time.Millisecond
 			release := make(chan struct{})
 			defer close(release)
 			spec := peerSpec("floods-stderr")

@@ -16,19 +16,19 @@ const (
 	// in pieces of this size.
 	maxStderrPiece = 64 << 10
 
-	// stderrQueue is how much text may wait for the callback.
-	stderrQueue = 1 << 20
+	// stderrQueue is how much text may wait for the callback. What does not fit is
+	// dropped: a peer that waits for standard error waits everywhere.
+	stderrQueue = 8 << 20
 )
 
-// stderrStall is how long a callback may let a full queue wait before lines are
-// dropped: what a peer writes to standard error is read whatever the callback
-// does, because a peer that blocks there blocks everywhere. Tests shorten it.
-var stderrStall = time.Second
+// stderrGrace is how long a callback has, at the end, for the lines that wait; the call
+// that runs then has as long again. Tests shorten it.
+var stderrGrace = time.Second
 
-// A stderrDrain reads standard error to its end, keeps its tail and calls a
-// function for each line.
-type stderrDrain struct {
-	end chan struct{} // closed when everything was read and, within bounds, delivered
+// A stderrSink takes what a peer writes to standard error. It keeps the tail and calls
+// a function for each line, in a goroutine of its own.
+type stderrSink struct {
+	lines *lineQueue // nil if there is no function
 
 	mu       sync.Mutex
 	tail     []byte // at most twice limit
@@ -36,40 +36,66 @@ type stderrDrain struct {
 	panicked error // the first panic of the callback
 }
 
-// drainStderr starts draining r. It ends when r does.
-func drainStderr(r io.Reader, limit int, line func(string)) *stderrDrain {
-	d := &stderrDrain{end: make(chan struct{}), limit: max(limit, 0)}
-	go d.run(r, line)
+// newStderrSink returns a sink that keeps limit bytes. Its owner must close it.
+func newStderrSink(limit int, line func(string)) *stderrSink {
+	d := &stderrSink{limit: max(limit, 0)}
+	if line != nil {
+		d.lines = newLineQueue(func(s string) { d.call(line, s) })
+	}
 	return d
 }
 
-func (d *stderrDrain) run(r io.Reader, line func(string)) {
-	defer close(d.end)
-	var lines *lineQueue
-	if line != nil {
-		lines = newLineQueue(func(s string) { d.call(line, s) })
+// Write implements [io.Writer]. It never waits for the callback.
+func (d *stderrSink) Write(p []byte) (int, error) {
+	d.keep(p)
+	if d.lines != nil {
+		d.lines.write(p)
 	}
-	buf := make([]byte, 16<<10)
-	for {
-		n, err := r.Read(buf)
-		if n > 0 {
-			d.keep(buf[:n])
-			if lines != nil {
-				lines.write(buf[:n])
+	return len(p), nil
+}
+
+// close delivers what is left, within bounds. No call of the callback starts after it.
+func (d *stderrSink) close() {
+	if d.lines != nil {
+		d.lines.close()
+	}
+}
+
+// dropped returns how many lines the callback was not called with.
+func (d *stderrSink) dropped() int {
+	if d.lines == nil {
+		return 0
+	}
+	return d.lines.lost()
+}
+
+// A stderrDrain reads standard error to its end.
+type stderrDrain struct {
+	*stderrSink
+	end chan struct{} // closed when everything was read and, within bounds, delivered
+}
+
+// drainStderr starts draining r. It ends when r does.
+func drainStderr(r io.Reader, limit int, line func(string)) *stderrDrain {
+	d := &stderrDrain{stderrSink: newStderrSink(limit, line), end: make(chan struct{})}
+	go func() {
+		defer close(d.end)
+		buf := make([]byte, 16<<10)
+		for {
+			n, err := r.Read(buf)
+			d.Write(buf[:n])
+			if err != nil {
+				break
 			}
 		}
-		if err != nil {
-			break
-		}
-	}
-	if lines != nil {
-		lines.close()
-	}
+		d.close()
+	}()
+	return d
 }
 
 // keep appends to the tail. Cutting only at twice the limit makes the copying
 // cost constant per byte.
-func (d *stderrDrain) keep(p []byte) {
+func (d *stderrSink) keep(p []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.tail = append(d.tail, p...)
@@ -79,21 +105,21 @@ func (d *stderrDrain) keep(p []byte) {
 }
 
 // text returns the tail, whole characters only.
-func (d *stderrDrain) text() string {
+func (d *stderrSink) text() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return strings.ToValidUTF8(string(d.tail[max(0, len(d.tail)-d.limit):]), "")
 }
 
 // failure returns what went wrong with the callback.
-func (d *stderrDrain) failure() error {
+func (d *stderrSink) failure() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.panicked
 }
 
 // call calls the callback and survives it.
-func (d *stderrDrain) call(line func(string), s string) {
+func (d *stderrSink) call(line func(string), s string) {
 	defer func() {
 		if v := recover(); v != nil {
 			d.mu.Lock()
@@ -107,68 +133,61 @@ func (d *stderrDrain) call(line func(string), s string) {
 }
 
 // A lineQueue cuts bytes into lines and delivers them from a goroutine of its
-// own, in order.
+// own, in order. Lines that do not fit are dropped and counted.
 type lineQueue struct {
+	mu      sync.Mutex
 	partial []byte // of the line being read
 	split   bool   // part of that line was already delivered
-	dropped int    // lines dropped since the last one that was not
-
-	mu      sync.Mutex
 	queue   []string
-	size    int // bytes in queue
-	stalled bool
+	size    int  // bytes in queue
+	missing int  // lines dropped since the last one that was not
+	total   int  // lines dropped in all
+	closed  bool // no more lines come
+	ended   bool // nothing is delivered any more
 
 	ready chan struct{} // one token: there may be lines
-	space chan struct{} // one token: there may be room
-	input chan struct{} // closed when no more lines come
 	gone  chan struct{} // closed when the delivering goroutine ended
 }
 
 func newLineQueue(deliver func(string)) *lineQueue {
-	q := &lineQueue{
-		ready: make(chan struct{}, 1),
-		space: make(chan struct{}, 1),
-		input: make(chan struct{}),
-		gone:  make(chan struct{}),
-	}
+	q := &lineQueue{ready: make(chan struct{}, 1), gone: make(chan struct{})}
 	go q.run(deliver)
 	return q
 }
 
 func (q *lineQueue) run(deliver func(string)) {
-	defer close(q.gone) // also when the callback calls runtime.Goexit
+	defer close(q.gone)
+	defer q.abandon() // when the callback calls runtime.Goexit
 	for {
-		line, ok := q.take()
-		if ok {
+		line, ok, over := q.take()
+		switch {
+		case ok:
 			deliver(line)
-			continue
-		}
-		select {
-		case <-q.ready:
-		case <-q.input:
-			if line, ok = q.take(); !ok {
-				return
-			}
-			deliver(line)
+		case over:
+			return
+		default:
+			<-q.ready
 		}
 	}
 }
 
-func (q *lineQueue) take() (string, bool) {
+// take returns the next line; over says that none will come.
+func (q *lineQueue) take() (line string, ok, over bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.queue) == 0 {
-		return "", false
+	if q.ended || len(q.queue) == 0 {
+		return "", false, q.ended || q.closed
 	}
-	line := q.queue[0]
+	line = q.queue[0]
 	q.queue[0] = ""
 	q.queue = q.queue[1:]
 	q.size -= len(line) + 1
-	wake(q.space)
-	return line, true
+	return line, true, false
 }
 
 func (q *lineQueue) write(p []byte) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	for len(p) > 0 {
 		i := bytes.IndexByte(p, '\n')
 		chunk := p
@@ -196,67 +215,73 @@ func (q *lineQueue) write(p []byte) {
 	}
 }
 
-// flush queues the partial line. When the callback does not keep up it waits a
-// while, then drops, and later says how much.
+// flush queues the partial line, or drops it. The caller holds mu.
 func (q *lineQueue) flush() {
 	line := strings.ToValidUTF8(string(q.partial), "\uFFFD")
 	q.partial = q.partial[:0]
-	if q.dropped > 0 {
-		note := fmt.Sprintf("[%d lines dropped: the Stderr callback does not keep up]", q.dropped)
-		if !q.put(note) {
-			q.dropped++
-			return
-		}
-		q.dropped = 0
+	if q.closed || q.size >= stderrQueue {
+		q.missing++
+		q.total++
+		return
 	}
-	if !q.put(line) {
-		q.dropped++
+	q.reportMissing()
+	q.put(line)
+}
+
+// reportMissing queues a line that says how many were dropped. The caller holds mu.
+func (q *lineQueue) reportMissing() {
+	if q.missing > 0 {
+		q.put(fmt.Sprintf("[%d lines dropped: the Stderr callback does not keep up]", q.missing))
+		q.missing = 0
 	}
 }
 
-func (q *lineQueue) put(line string) bool {
-	var stall <-chan time.Time
-	for {
-		q.mu.Lock()
-		if q.size < stderrQueue {
-			q.queue = append(q.queue, line)
-			q.size += len(line) + 1
-			q.stalled = false
-			wake(q.ready)
-			q.mu.Unlock()
-			return true
-		}
-		stalled := q.stalled
-		q.mu.Unlock()
-		if stalled {
-			return false
-		}
-		if stall == nil {
-			stall = time.After(stderrStall)
-		}
-		select {
-		case <-q.space:
-		case <-q.gone:
-			return false
-		case <-stall:
-			q.mu.Lock()
-			q.stalled = true
-			q.mu.Unlock()
-		}
-	}
+// put queues a line. The caller holds mu.
+func (q *lineQueue) put(line string) {
+	q.queue = append(q.queue, line)
+	q.size += len(line) + 1
+	wake(q.ready)
 }
 
-// close delivers what is left. A callback that blocks is not waited for beyond
-// the bound: its goroutine ends when it does.
+// close delivers what is left. A callback that takes too long for it loses the rest,
+// and one that does not return is not waited for.
 func (q *lineQueue) close() {
-	if len(q.partial) > 0 {
-		q.flush()
+	q.mu.Lock()
+	if !q.closed {
+		if len(q.partial) > 0 {
+			q.flush()
+		}
+		q.reportMissing()
+		q.closed = true
+		wake(q.ready)
 	}
-	close(q.input)
-	select {
-	case <-q.gone:
-	case <-time.After(stderrStall):
+	q.mu.Unlock()
+	for range 2 {
+		grace := time.NewTimer(stderrGrace)
+		select {
+		case <-q.gone:
+		case <-grace.C:
+			q.abandon()
+		}
+		grace.Stop()
 	}
+}
+
+// abandon drops what waits.
+func (q *lineQueue) abandon() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.total += len(q.queue)
+	q.queue, q.size = nil, 0
+	q.closed, q.ended = true, true
+	wake(q.ready)
+}
+
+// lost returns how many lines were dropped.
+func (q *lineQueue) lost() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.total
 }
 
 // wake puts a token into a channel that holds one.

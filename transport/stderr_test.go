@@ -81,18 +81,48 @@ func TestStderrFallsBehind(t *testing.T) {
 			}
 		})
 		line := append(bytes.Repeat([]byte("x"), 1023), '\n')
-		for range 3 << 10 {
+		start := time.Now()
+		for range 3 * stderrQueue >> 10 {
 			w.Write(line)
+		}
+		if waited := time.Since(start); waited != 0 {
+			t.Errorf("the writer waited %v", waited)
 		}
 		time.Sleep(2 * time.Hour)
 		io.WriteString(w, "end\n")
 		w.Close()
 		<-d.end
-		if len(first) != 1023 || lines < 1<<10 || lines > 1<<10+5 || !strings.Contains(last, "lines dropped") {
+		if len(first) != 1023 || lines < stderrQueue>>10 || lines > stderrQueue>>10+5 || !strings.Contains(last, "lines dropped") {
 			t.Errorf("%d lines, and %q", lines, last)
+		}
+		if got, want := d.dropped(), 3*stderrQueue>>10-(lines-2); got != want {
+			t.Errorf("%d lines were dropped, want %d", got, want)
 		}
 		if d.text() != "xxxxx\nend\n" {
 			t.Errorf("tail %q", d.text())
 		}
+	})
+}
+
+// A callback that is slow at the end loses the rest, and is not called after the end.
+func TestStderrNotCalledAfterEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended, calls := false, 0
+		d := drainStderr(strings.NewReader(strings.Repeat("line\n", 10000)), 10, func(string) {
+			if calls++; ended {
+				t.Error("it was called after the end")
+			}
+			time.Sleep(time.Millisecond)
+		})
+		start := time.Now()
+		<-d.end
+		ended = true
+		if took := time.Since(start); took > stderrGrace+time.Millisecond {
+			t.Errorf("the end took %v", took)
+		}
+		if calls < 900 || calls+d.dropped() != 10000 {
+			t.Errorf("%d calls and %d dropped lines of 10000", calls, d.dropped())
+		}
+		time.Sleep(time.Minute)
 	})
 }

@@ -50,7 +50,10 @@ type Exit struct {
 	Code   int    // exit status; -1 when ended by a signal or unknown
 	Signal string // name of the signal that ended it, such as "killed"; empty otherwise
 	Stderr string // the last part of what it wrote to standard error
-	Step   Step   // what was needed to end it
+	// Dropped is how many lines of standard error [Spec].Stderr was not called with
+	// because it did not keep up.
+	Dropped int
+	Step    Step // what was needed to end it
 }
 
 // A Step is a rung of the ladder that ends a peer.

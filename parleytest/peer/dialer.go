@@ -1,7 +1,6 @@
 package peer
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"sync/atomic"
@@ -86,11 +85,9 @@ func dialMemory(spec transport.Spec, serve func(ctx context.Context, r io.Reader
 	conn, far := transport.Pipe()
 	c := &memConn{Conn: conn}
 	go func() {
-		errs := &lineTail{tail: newTail(), line: spec.Stderr}
-		code, signal := serve(far.Context(), pipeReader{far}, pipeWriter{far}, errs)
-		errs.flush()
+		code, signal := serve(far.Context(), pipeReader{far}, pipeWriter{far}, far.Stderr(spec.Stderr))
 		c.signal.Store(&signal)
-		far.Exit(code, errs.String())
+		far.Exit(code, "")
 	}()
 	return c
 }
@@ -117,33 +114,3 @@ type (
 
 func (r pipeReader) Close() error { return r.CloseRead() }
 func (w pipeWriter) Close() error { return w.CloseWrite() }
-
-// A lineTail keeps the end of standard error and hands out its lines.
-type lineTail struct {
-	*tail
-	line func(string) // may be nil
-	part []byte
-}
-
-func (s *lineTail) Write(p []byte) (int, error) {
-	n, err := s.tail.Write(p)
-	if s.line == nil {
-		return n, err
-	}
-	s.part = append(s.part, p...)
-	for {
-		line, after, ok := bytes.Cut(s.part, []byte("\n"))
-		if !ok {
-			return n, err
-		}
-		s.line(string(line))
-		s.part = after
-	}
-}
-
-func (s *lineTail) flush() {
-	if s.line != nil && len(s.part) > 0 {
-		s.line(string(s.part))
-		s.part = nil
-	}
-}
