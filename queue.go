@@ -31,6 +31,7 @@ type queue struct {
 	mu      sync.Mutex
 	items   []entry // behind batch
 	size    int64   // bytes of items
+	added   int64   // how many entries there were in all
 	taken   int64   // bytes of batch, as long as any of it is left
 	spill   spill   // behind items
 	closed  error   // why nothing more comes
@@ -183,10 +184,17 @@ func (q *queue) add(e entry, n int64) error {
 	} else if err := q.spill.write(e); err != nil {
 		return fmt.Errorf("parley: %d bytes of messages were not read, and more cannot be put aside: %w", q.size+q.spill.size, err)
 	}
-	if q.size > flushSize {
+	if q.added++; q.size > flushSize {
 		q.wake()
 	}
 	return nil
+}
+
+// count returns how many entries there were in all.
+func (q *queue) count() int64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.added
 }
 
 const (

@@ -846,6 +846,18 @@ const maxHandlers = 1024 // how many requests of the agent run at once
 // testing.T.FailNow does.
 var errGoexit = errors.New("it ended its goroutine")
 
+// orderKey is the key of a context's value that [MessagesBefore] returns.
+type orderKey struct{}
+
+// MessagesBefore returns how many messages the agent had sent before the request that
+// a callback is called for, counted as [Client.Messages] yields them. Callbacks do not
+// wait for the loop that reads messages, so the loop may not have come that far. ctx is
+// the context of the callback, or one made from it; for any other it returns 0.
+func MessagesBefore(ctx context.Context) int64 {
+	n, _ := ctx.Value(orderKey{}).(int64)
+	return n
+}
+
 // requested takes a request and returns what handles it; nil if nothing does. The
 // caller must run it.
 func (s *session) requested(m *wire.ControlRequest) (handler func()) {
@@ -860,7 +872,7 @@ func (s *session) requested(m *wire.ControlRequest) (handler func()) {
 		s.announceTurn()
 	}
 	full := len(s.handlers) >= maxHandlers
-	ctx, cancel := context.WithCancelCause(context.WithValue(s.ctx, sessionKey{}, s))
+	ctx, cancel := context.WithCancelCause(context.WithValue(context.WithValue(s.ctx, sessionKey{}, s), orderKey{}, s.in.count()))
 	closing := s.closing != nil
 	if id != "" {
 		s.seen[id] = true
