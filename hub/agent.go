@@ -1,0 +1,394 @@
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+)
+
+// A Start says for which session [Config.Agent] makes the options of an agent.
+type Start struct {
+	ID   string          // of the session
+	Cwd  string          // where it works
+	Spec json.RawMessage // what [Spec.Agent] was when the session was created
+	// Store keeps the agent's records in the session's journal. An agent in this process
+	// should use it if [Config.Sessions] is nil.
+	Store session.Store
+}
+
+// An agentRun is an agent of a room, from its start to its end.
+type agentRun struct {
+	r    *room
+	ctx  context.Context // ends when the agent must go at once
+	stop context.CancelCauseFunc
+	done chan struct{} // closed when all that belongs to it has ended
+
+	// Set before it starts.
+	from    uint64                     // the number behind which it began
+	agentID string                     // of its session
+	covered string                     // see fold
+	again   bool                       // a turn is to continue; set by run
+	host    map[string]json.RawMessage // what the host registered
+	rewind  string
+	sticky  []json.RawMessage
+
+	mail mailbox // prompts to send
+
+	mu       sync.Mutex
+	received int64         // how many messages were handed to the room
+	more     chan struct{} // closed when there are more; nil if nobody waits
+
+	// These belong to the room's goroutine.
+	client  *parley.Client // nil until it is connected
+	waiting []chan struct{}
+	sent    map[string]bool
+	closing bool
+	idle    time.Time // since when it has had nothing to do
+	waits   []Waiting // for the host
+}
+
+// startAgent starts an agent.
+func (r *room) startAgent() {
+	f := r.fold
+	a := &agentRun{r: r, done: make(chan struct{}), sent: map[string]bool{}, mail: mailbox{bell: make(chan struct{}, 1)},
+		from: f.n, agentID: f.agentID, covered: f.covered, rewind: f.resumeAt, sticky: append([]json.RawMessage(nil), f.sticky...), idle: time.Now()}
+	if f.host != nil {
+		a.host = f.host.Initialize
+	}
+	a.ctx, a.stop = context.WithCancelCause(r.ctx)
+	start := Start{ID: r.id, Cwd: f.created.Cwd, Spec: f.created.Spec, Store: r.store()}
+	r.agent = a
+	go func() {
+		defer close(a.done)
+		defer a.stop(nil)
+		err := a.run(start)
+		r.post(context.Background(), func(x *tx) error { r.agentEnded(x, a, err); return nil })
+	}()
+}
+
+// run connects the agent and hands what it says to the room, until it ends.
+func (a *agentRun) run(start Start) error {
+	given, err := a.r.hub.cfg.Agent(a.ctx, start)
+	if err != nil {
+		return err
+	}
+	opts := *given
+	if opts.Cwd == "" {
+		opts.Cwd = start.Cwd
+	}
+	records, err := a.r.catchUp(a.ctx, a.agentID, a.covered)
+	if err != nil {
+		return err
+	}
+	err = a.r.do(a.ctx, func(*tx) error {
+		a.again = a.r.fold.midTurn && !a.r.fold.stopped
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if opts.SessionID, opts.Resume = a.agentID, ""; records != nil {
+		opts.SessionID, opts.Resume, opts.ResumeAt = "", a.agentID, a.rewind
+	}
+	opts.PartialMessages, opts.ReplayUserMessages = true, true
+	opts.IdleTimeout = -1
+	client, continued, err := a.connect(&opts)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	for _, request := range a.sticky {
+		if err := client.Call(a.ctx, &wire.UnknownRequest{Name: subtypeOf(request), Raw: request}, nil); err != nil && a.r.hub.cfg.Logger != nil {
+			a.r.hub.cfg.Logger.Warn("what was set before could not be set again", "request", string(request), "error", err)
+		}
+	}
+	a.r.post(a.ctx, func(x *tx) error { a.r.agentReady(x, a, client, continued); return nil })
+	sender := make(chan struct{})
+	go func() {
+		defer close(sender)
+		a.mail.each(a.ctx, func(m *wire.User) bool { return client.Send(a.ctx, m) == nil })
+	}()
+	defer func() { a.stop(nil); <-sender }()
+	for m, err := range client.Messages(a.ctx) {
+		if err != nil {
+			return err
+		}
+		a.message(m)
+		a.mu.Lock()
+		if a.received++; a.more != nil {
+			close(a.more)
+			a.more = nil
+		}
+		a.mu.Unlock()
+	}
+	return nil
+}
+
+// inOrder waits until the room has the messages that the agent sent before a request.
+func (a *agentRun) inOrder(ctx context.Context) {
+	before := parley.MessagesBefore(ctx)
+	for {
+		a.mu.Lock()
+		if a.received >= before {
+			a.mu.Unlock()
+			return
+		}
+		if a.more == nil {
+			a.more = make(chan struct{})
+		}
+		more := a.more
+		a.mu.Unlock()
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return
+		case <-a.ctx.Done():
+			return
+		}
+	}
+}
+
+// connect connects the agent. It reports whether a turn continues.
+func (a *agentRun) connect(opts *parley.Options) (client *parley.Client, continued bool, err error) {
+	own := opts.ToolServers
+	opts.OnRequest = func(ctx context.Context, req *wire.ControlRequest) (json.RawMessage, error) {
+		switch r := req.Request.(type) {
+		case *wire.CanUseTool, *wire.Elicitation, *wire.RequestUserDialog:
+			return a.ask(ctx, req)
+		case *wire.SDKControlInterrupt:
+			return nil, parley.ErrNotHandled
+		case *wire.MCPMessage:
+			if own[r.ServerName] != nil {
+				return nil, parley.ErrNotHandled
+			}
+		}
+		return a.askHost(ctx, req)
+	}
+	opts.ExtraInitialize = maps.Clone(opts.ExtraInitialize)
+	if opts.ExtraInitialize == nil {
+		opts.ExtraInitialize = map[string]json.RawMessage{}
+	}
+	maps.Copy(opts.ExtraInitialize, a.host)
+	if a.again {
+		opts.ExtraInitialize["continueTurn"] = json.RawMessage("true")
+	}
+	client, err = parley.Connect(a.ctx, opts)
+	if err != nil {
+		return nil, false, err
+	}
+	if init, _ := client.Initialized(); init != nil {
+		continued = string(init.Extra["turn_continued"]) == "true"
+	}
+	return client, continued, nil
+}
+
+// message hands a message to the room.
+func (a *agentRun) message(m wire.Message) {
+	record := ""
+	switch m := m.(type) {
+	case *wire.KeepAlive, *wire.ControlRequest, *wire.ControlResponse, *wire.ControlCancelRequest, *wire.TranscriptMirror, *wire.BadLine:
+		return
+	case *wire.Assistant:
+		record = m.UUID
+	case *wire.User:
+		record = m.UUID
+	case *wire.CompactBoundary:
+		record = m.UUID
+	}
+	data, err := wire.Encode(m)
+	if err != nil {
+		return
+	}
+	if ephemeral(m) {
+		a.r.post(a.ctx, func(x *tx) error { x.live(data); return nil })
+		return
+	}
+	init, _ := m.(*wire.Init)
+	a.r.post(a.ctx, func(x *tx) error {
+		if init != nil && init.SessionID != "" && init.SessionID != a.r.fold.agentID {
+			x.append(KindCleared, mustJSON(Cleared{Session: init.SessionID}), nil)
+		}
+		x.append(KindFrame, data, func(e *Entry) { e.Record = record })
+		if _, ok := m.(*wire.Result); ok {
+			a.r.attempts = 0
+		}
+		a.idle = time.Now()
+		return nil
+	})
+}
+
+// ephemeral reports whether a message is not worth keeping: pieces of answers that
+// come as a whole, too, and progress.
+func ephemeral(m wire.Message) bool {
+	switch m := m.(type) {
+	case *wire.StreamEvent, *wire.ToolProgress, *wire.ThinkingTokens, *wire.CommandLifecycle, *wire.SessionStateChanged, *wire.TaskProgress, *wire.HookProgress:
+		return true
+	case *wire.Status:
+		return m.Status == "requesting"
+	}
+	return false
+}
+
+// agentReady notes that the agent is connected.
+func (r *room) agentReady(x *tx, a *agentRun, client *parley.Client, continued bool) {
+	a.client, a.idle = client, time.Now()
+	for _, ch := range a.waiting {
+		close(ch)
+	}
+	a.waiting = nil
+	if r.fold.midTurn && !continued && a.again {
+		// The agent cannot continue its turn, or had ended it before it was killed.
+		x.append(KindEnded, mustJSON(Ended{Prompts: r.fold.running, Reason: "the agent ended before it sent the result of the turn"}), nil)
+	}
+}
+
+// agentEnded notes that the agent is gone.
+func (r *room) agentEnded(x *tx, a *agentRun, err error) {
+	for _, ch := range a.waiting {
+		close(ch)
+	}
+	r.agent = nil
+	if err != nil {
+		r.lastError = err.Error()
+	}
+	if r.fold.dirty = true; a.closing || r.broken != nil {
+		return
+	}
+	r.attempts++
+	r.startAt = time.Now().Add(min(time.Second<<r.attempts, time.Minute))
+	reason := "the agent ended"
+	if err != nil {
+		reason = err.Error()
+	}
+	if r.attempts >= maxAttempts && (r.fold.midTurn || len(r.fold.queue) > 0) {
+		x.append(KindEnded, mustJSON(Ended{Prompts: r.fold.running, Reason: fmt.Sprintf("the agent failed %d times: %s", r.attempts, reason)}), nil)
+		r.attempts = 0
+	}
+}
+
+// maxAttempts is how often an agent is started again for the same turn.
+const maxAttempts = 3
+
+// manage starts and stops the agent, sends it prompts, and lets questions expire. It
+// returns after what time to look again.
+func (r *room) manage() time.Duration {
+	const long = time.Hour
+	f, now, next := r.fold, time.Now(), long
+	wanted := len(f.queue) > 0 && f.problem == "" || f.midTurn && !f.stopped
+	switch a := r.agent; {
+	case a == nil && wanted && !r.draining:
+		if wait := r.startAt.Sub(now); wait > 0 {
+			next = min(next, wait)
+		} else if !r.owner {
+			r.later((*tx).claim)
+		} else {
+			r.startAgent()
+		}
+	case a == nil, a.closing:
+	case r.draining:
+		r.closeAgent()
+	case a.client == nil:
+	default:
+		for _, uuid := range f.queue {
+			if !a.sent[uuid] {
+				a.sent[uuid] = true
+				a.idle = now
+				a.mail.put(f.prompts[uuid].Message)
+			}
+		}
+		busy := f.midTurn || len(f.queue) > 0 || len(r.waiters) > 0 || len(f.tasks) > 0
+		stale := f.host == nil && len(a.host) > 0 || f.host != nil && !maps.EqualFunc(a.host, f.host.Initialize, func(a, b json.RawMessage) bool { return string(a) == string(b) })
+		if busy {
+			a.idle = now
+		} else if wait := a.idle.Add(r.hub.cfg.IdleAfter).Sub(now); wait <= 0 || stale {
+			r.closeAgent()
+		} else {
+			next = min(next, wait)
+		}
+	}
+	if r.agent == nil && f.midTurn && f.stopped { // it was interrupted while no agent ran
+		r.later(func(x *tx) error {
+			if r.agent == nil && r.fold.midTurn && r.fold.stopped {
+				x.append(KindEnded, mustJSON(Ended{Prompts: r.fold.running, Reason: "the turn was interrupted"}), nil)
+			}
+			return nil
+		})
+	}
+	return min(next, r.expire(now))
+}
+
+// later has the room call f in its next batch.
+func (r *room) later(f func(*tx) error) {
+	r.spawn(func(ctx context.Context) { r.post(ctx, f) })
+}
+
+// closeAgent ends the agent that has nothing to do.
+func (r *room) closeAgent() {
+	a := r.agent
+	a.closing = true
+	client := a.client
+	if client == nil {
+		a.stop(ErrClosed)
+		return
+	}
+	go client.Close() // it ends what run ranges over
+}
+
+// kill ends the agent at once.
+func (a *agentRun) kill(cause error) {
+	a.stop(cause)
+	if a.client != nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		a.client.Shutdown(ctx)
+	}
+}
+
+// A mailbox is a queue of prompts to send. It has no bound: they are accepted by then.
+type mailbox struct {
+	mu   sync.Mutex
+	list []json.RawMessage
+	bell chan struct{}
+}
+
+func (m *mailbox) put(message json.RawMessage) {
+	m.mu.Lock()
+	m.list = append(m.list, message)
+	m.mu.Unlock()
+	select {
+	case m.bell <- struct{}{}:
+	default:
+	}
+}
+
+func (m *mailbox) take() []json.RawMessage {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list := m.list
+	m.list = nil
+	return list
+}
+
+// each calls f with the messages, until it returns false or ctx ends.
+func (m *mailbox) each(ctx context.Context, f func(*wire.User) bool) {
+	for {
+		for _, raw := range m.take() {
+			msg, err := wire.Decode(raw)
+			if u, ok := msg.(*wire.User); err == nil && ok && !f(u) {
+				return
+			}
+		}
+		select {
+		case <-m.bell:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,448 @@
+package hub
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+)
+
+// Control sends a control request of the protocol to the session's agent, which is
+// started if need be, and returns its response. Requests that change something become
+// an entry first, so that everybody learns who did it; those that set something are
+// sent again when the agent is started again.
+//
+// If another process runs the session, the request goes to its inbox, and there is no
+// response.
+func (s *Session) Control(ctx context.Context, by Actor, request json.RawMessage) (json.RawMessage, error) {
+	var line bytes.Buffer
+	if err := json.Compact(&line, request); err != nil {
+		return nil, fmt.Errorf("hub: the control request is not JSON: %w", err)
+	}
+	request = line.Bytes()
+	name := subtypeOf(request)
+	switch name {
+	case "":
+		return nil, errors.New("hub: the control request has no subtype")
+	case "initialize":
+		return nil, errors.New("hub: initialize is for hosts: see Session.Host")
+	}
+	changes := !readOnly(name)
+	right := MayView
+	if changes {
+		right = MayDrive
+	}
+	if err := by.need(right, "send "+name); err != nil {
+		return nil, err
+	}
+	var resp json.RawMessage
+	err := s.hub.in(ctx, s.id, func(r *room) (err error) {
+		resp, err = r.control(ctx, Control{By: by, Request: request}, changes)
+		return err
+	})
+	return resp, err
+}
+
+func (r *room) control(ctx context.Context, c Control, changes bool) (json.RawMessage, error) {
+	name := subtypeOf(c.Request)
+	var client *parley.Client
+	owned, pending := false, false
+	err := r.do(ctx, func(x *tx) error {
+		if owned = r.lease != nil; !owned {
+			return nil
+		}
+		if r.agent != nil {
+			client = r.agent.client
+		}
+		pending = client == nil && r.agent != nil
+		if changes {
+			x.append(KindControl, mustJSON(c), nil)
+		}
+		if name == "interrupt" || name == "end_session" {
+			r.withdrawAll(client)
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case !owned:
+		_, err := r.hub.cfg.Backend.Put(ctx, r.id, Item{Key: controlKey + session.NewID(), Time: time.Now(), Data: mustJSON(c)})
+		return nil, err
+	case client == nil && !pending && settable(name):
+		return json.RawMessage("{}"), nil // it counts when the agent is started
+	case client == nil && (name == "interrupt" || name == "end_session"):
+		// The agent is being started. If it continues the turn, it is interrupted before
+		// anybody hears that it is; if it does not start, there is nothing to interrupt.
+		if client, err = r.needAgent(ctx, false); client == nil || err != nil {
+			return json.RawMessage("{}"), nil
+		}
+	case client == nil:
+		if client, err = r.needAgent(ctx, true); err != nil {
+			return nil, err
+		}
+	}
+	var resp json.RawMessage
+	err = client.Call(ctx, &wire.UnknownRequest{Name: name, Raw: c.Request}, &resp)
+	return resp, err
+}
+
+// readOnly reports whether a control request changes nothing.
+func readOnly(name string) bool {
+	return strings.HasPrefix(name, "get_") || strings.HasPrefix(name, "list_") || name == "mcp_status" || name == "file_suggestions"
+}
+
+// settable reports whether a control request needs no agent: it counts from the next
+// start on, or ends something that does not run.
+func settable(name string) bool {
+	switch name {
+	case "interrupt", "end_session", "set_model", "set_permission_mode", "set_max_thinking_tokens", "apply_flag_settings":
+		return true
+	}
+	return false
+}
+
+// withdrawAll withdraws the questions of a turn that ends while no agent runs; one that
+// runs does it itself.
+func (r *room) withdrawAll(client *parley.Client) {
+	if client != nil {
+		return
+	}
+	for _, id := range r.fold.openAsks {
+		ans := &Answer{Ask: id, By: Actor{Name: r.hub.cfg.Name}, Outcome: Withdrawn}
+		r.spawn(func(context.Context) { r.putAnswer(ans) })
+	}
+}
+
+// needAgent waits until the agent is connected. With start it starts it if need be;
+// otherwise there may be none.
+func (r *room) needAgent(ctx context.Context, start bool) (*parley.Client, error) {
+	for {
+		var client *parley.Client
+		var ready chan struct{}
+		var problem string
+		claim := false
+		err := r.do(ctx, func(*tx) error {
+			if r.agent == nil && !start {
+				return nil
+			}
+			if r.agent == nil && !r.owner {
+				claim = true
+				return nil
+			}
+			if r.agent == nil && time.Until(r.startAt) <= 0 {
+				r.startAgent()
+			}
+			if problem = r.lastError; r.agent == nil {
+				return fmt.Errorf("hub: the agent cannot be started: %s", problem)
+			}
+			if client = r.agent.client; client == nil || r.agent.closing {
+				client, ready = nil, make(chan struct{})
+				r.agent.waiting = append(r.agent.waiting, ready)
+			}
+			return nil
+		})
+		if err == nil && claim {
+			if err = r.do(ctx, (*tx).claim); err == nil {
+				continue
+			}
+		}
+		if err != nil || client != nil || ready == nil {
+			return client, err
+		}
+		select {
+		case <-ready:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// Interrupt ends the turn that runs. Nothing of it starts after Interrupt has returned.
+func (s *Session) Interrupt(ctx context.Context, by Actor) error {
+	_, err := s.Control(ctx, by, json.RawMessage(`{"subtype":"interrupt"}`))
+	return err
+}
+
+// Drop takes back a prompt that waits for its turn. It reports false if it does not
+// wait any more.
+func (s *Session) Drop(ctx context.Context, by Actor, uuid string) (bool, error) {
+	if err := by.need(MayDrive, "take back prompts"); err != nil {
+		return false, err
+	}
+	dropped := false
+	err := s.hub.in(ctx, s.id, func(r *room) (err error) {
+		dropped, err = r.drop(ctx, by, uuid)
+		return err
+	})
+	return dropped, err
+}
+
+func (r *room) drop(ctx context.Context, by Actor, uuid string) (bool, error) {
+	var client *parley.Client
+	waits, sent := false, false
+	err := r.do(ctx, func(x *tx) error {
+		if r.lease == nil {
+			return ErrLocked
+		}
+		p := r.fold.prompts[uuid]
+		if waits = p != nil && !p.consumed && !p.over; !waits {
+			return nil
+		}
+		if r.agent != nil {
+			client, sent = r.agent.client, r.agent.sent[uuid]
+		}
+		if !sent {
+			x.append(KindDropped, mustJSON(Dropped{UUID: uuid, By: by, Reason: "taken back"}), nil)
+		}
+		return nil
+	})
+	if err != nil || !waits || !sent {
+		return waits, err
+	}
+	if client == nil {
+		return false, nil
+	}
+	gone, err := client.CancelMessage(ctx, uuid)
+	if err != nil || !gone {
+		return false, err
+	}
+	return true, r.do(ctx, func(x *tx) error {
+		x.append(KindDropped, mustJSON(Dropped{UUID: uuid, By: by, Reason: "taken back"}), nil)
+		return nil
+	})
+}
+
+// Rewind makes the conversation go on behind the message with a uuid; what came after it
+// stays in the journal. The session must be idle.
+func (s *Session) Rewind(ctx context.Context, by Actor, uuid string) error {
+	if err := by.need(MayDrive, "rewind the conversation"); err != nil {
+		return err
+	}
+	return s.hub.in(ctx, s.id, func(r *room) error {
+		return r.do(ctx, func(x *tx) error {
+			if r.lease == nil {
+				return ErrLocked
+			}
+			if r.fold.midTurn || len(r.fold.queue) > 0 {
+				return errors.New("hub: the session is not idle; interrupt it first")
+			}
+			x.append(KindRewound, mustJSON(Rewound{By: by, To: uuid}), nil)
+			r.withdrawAll(nil)
+			if r.agent != nil && !r.agent.closing {
+				r.closeAgent() // the next one starts there
+			}
+			return nil
+		})
+	})
+}
+
+// Fork copies the session, up to the entry n, or all of it if n is 0, into a new one,
+// whose numbers begin with 1.
+func (s *Session) Fork(ctx context.Context, by Actor, n uint64) (*Session, error) {
+	if err := by.need(MayAdmin, "create sessions"); err != nil {
+		return nil, err
+	}
+	r, err := s.hub.enter(ctx, s.id, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer s.hub.exit(r)
+	var created Created
+	agentID := ""
+	err = r.do(ctx, func(*tx) error {
+		created, agentID = *r.fold.created, r.fold.agentID
+		if n == 0 || n > r.fold.n {
+			n = r.fold.n
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	upTo := ""
+	for e, err := range s.hub.cfg.Backend.Read(ctx, s.id, 0, false) {
+		if err != nil {
+			return nil, err
+		}
+		if e.N > n {
+			break
+		}
+		if e.Record != "" {
+			upTo = e.Record
+		}
+	}
+	records, err := r.agentRecords(ctx, agentID)
+	if err != nil {
+		return nil, err
+	}
+	id := session.NewID()
+	created.By, created.Session, created.From, created.Outside = by, id, &Reference{s.id, n}, false
+	if len(records) == 0 || upTo == "" {
+		return s.hub.createFork(ctx, id, &created, nil)
+	}
+	if s.hub.cfg.Sessions != nil {
+		if id, err = session.Fork(ctx, s.hub.cfg.Sessions, agentID, &session.ForkOptions{UpTo: upTo}); err != nil {
+			return nil, err
+		}
+		created.Session = id
+		return s.hub.createFork(ctx, id, &created, nil)
+	}
+	// The records are in the journal: the copy is made beside it and moves over.
+	var between session.Memory
+	key := session.Key{Project: session.ProjectKey(created.Cwd), Session: agentID}
+	if err := between.Append(ctx, key, records); err != nil {
+		return nil, err
+	}
+	if id, err = session.Fork(ctx, &between, agentID, &session.ForkOptions{UpTo: upTo}); err != nil {
+		return nil, err
+	}
+	created.Session = id
+	key.Session = id
+	if records, err = between.Load(ctx, key); err != nil {
+		return nil, err
+	}
+	return s.hub.createFork(ctx, id, &created, func(r *room) error { return r.store().Append(ctx, key, records) })
+}
+
+// createFork creates a session that is a copy.
+func (h *Hub) createFork(ctx context.Context, id string, created *Created, fill func(*room) error) (*Session, error) {
+	r, err := h.enter(ctx, id, created)
+	if err != nil {
+		return nil, err
+	}
+	defer h.exit(r)
+	if fill != nil {
+		if err := fill(r); err != nil {
+			return nil, err
+		}
+		missing, err := r.recover(ctx, created.Session, "", map[string]bool{})
+		if err != nil {
+			return nil, err
+		}
+		if err := r.do(ctx, func(x *tx) error { x.appendFrames(missing); return nil }); err != nil {
+			return nil, err
+		}
+	}
+	return &Session{h, id}, nil
+}
+
+// Trim removes the entries below a number, and announces it.
+func (s *Session) Trim(ctx context.Context, by Actor, before uint64) error {
+	if err := by.need(MayAdmin, "trim the journal"); err != nil {
+		return err
+	}
+	return s.hub.in(ctx, s.id, func(r *room) error { return r.trim(ctx, before) })
+}
+
+func (r *room) trim(ctx context.Context, before uint64) error {
+	record := ""
+	for e, err := range r.hub.cfg.Backend.Read(ctx, r.id, 0, false) {
+		if err != nil {
+			return err
+		}
+		if e.N >= before {
+			break
+		}
+		if e.Record != "" {
+			record = e.Record
+		}
+	}
+	err := r.do(ctx, func(x *tx) error {
+		if r.lease == nil {
+			return ErrLocked
+		}
+		if r.fold.midTurn || len(r.fold.queue) > 0 || len(r.fold.openAsks) > 0 {
+			return errors.New("hub: the session is not idle")
+		}
+		before = min(before, r.fold.n)
+		// What the entries amount to must be known without them.
+		t := r.fold.trimmed(before)
+		if t.Record = record; record == "" {
+			t.Record = r.fold.covered
+		}
+		x.append(KindTrimmed, mustJSON(t), nil)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := r.hub.cfg.Backend.Trim(ctx, r.id, before); err != nil {
+		return err
+	}
+	return r.do(ctx, func(*tx) error {
+		r.fold.first = max(r.fold.first, before)
+		return nil
+	})
+}
+
+// Remove ends the session and removes its journal. The agent's own records stay.
+func (s *Session) Remove(ctx context.Context, by Actor) error {
+	if err := by.need(MayAdmin, "remove sessions"); err != nil {
+		return err
+	}
+	if err := s.Stop(ctx, by); err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	for {
+		s.hub.mu.Lock()
+		r := s.hub.rooms[s.id]
+		s.hub.mu.Unlock()
+		if r == nil {
+			return s.hub.cfg.Backend.Delete(ctx, s.id)
+		}
+		r.post(ctx, func(*tx) error { r.broken = ErrNotFound; return nil })
+		select {
+		case <-r.done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Stop interrupts the turn that runs, drops prompts that wait, and ends the agent. The
+// next prompt starts it again.
+func (s *Session) Stop(ctx context.Context, by Actor) error {
+	if err := by.need(MayDrive, "stop the session"); err != nil {
+		return err
+	}
+	if err := s.Interrupt(ctx, by); err != nil && !errors.Is(err, parley.ErrClosed) {
+		return err
+	}
+	return s.hub.in(ctx, s.id, func(r *room) error { return r.stopAgent(ctx, by) })
+}
+
+func (r *room) stopAgent(ctx context.Context, by Actor) error {
+	var ended chan struct{}
+	err := r.do(ctx, func(x *tx) error {
+		if r.lease == nil {
+			return ErrLocked
+		}
+		for _, uuid := range r.fold.queue {
+			x.append(KindDropped, mustJSON(Dropped{UUID: uuid, By: by, Reason: "the session was stopped"}), nil)
+		}
+		if r.agent != nil {
+			ended = r.agent.done
+			if !r.agent.closing {
+				r.closeAgent()
+			}
+		}
+		return nil
+	})
+	if err != nil || ended == nil {
+		return err
+	}
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,292 @@
+package hub_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/wire"
+)
+
+// writes is a turn with one call that is asked about.
+func writes(file *string) func() *parleytest.Model {
+	return func() *parleytest.Model {
+		return parleytest.Script(
+			parleytest.FirstOf(
+				parleytest.Expect(parleytest.ToolResult("")).Say("Done."),
+				parleytest.Say("I write it.").Call("Bash", map[string]string{"command": "echo once >> " + *file}),
+			),
+			parleytest.Say("Done."),
+		).Model()
+	}
+}
+
+// A frozen backend is that of a process that can be stopped and continued.
+type frozen struct {
+	hub.Backend
+	mu   sync.Mutex
+	gate chan struct{} // not nil while it is frozen
+}
+
+func (f *frozen) freeze() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.gate = make(chan struct{})
+}
+
+func (f *frozen) thaw() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	close(f.gate)
+	f.gate = nil
+}
+
+func (f *frozen) wait() {
+	f.mu.Lock()
+	gate := f.gate
+	f.mu.Unlock()
+	if gate != nil {
+		<-gate
+	}
+}
+
+func (f *frozen) Append(ctx context.Context, id string, expect uint64, entries []hub.Entry) error {
+	f.wait()
+	return f.Backend.Append(ctx, id, expect, entries)
+}
+
+func (f *frozen) Inbox(ctx context.Context, id string, after uint64, follow bool) iter.Seq2[hub.Item, error] {
+	return func(yield func(hub.Item, error) bool) {
+		for i, err := range f.Backend.Inbox(ctx, id, after, follow) {
+			f.wait()
+			if !yield(i, err) {
+				return
+			}
+		}
+	}
+}
+
+// A question that was asked before its hub was lost is answered after it, while no hub
+// runs the session and while another one does, and the call runs once. It makes no
+// difference whether the first hub is stopped for long or still runs without knowing.
+func TestQuestionSurvivesItsHub(t *testing.T) {
+	for _, when := range []string{"before the next hub", "by the next hub"} {
+		for _, first := range []string{"stopped", "running"} {
+			t.Run(when+"/"+first, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { questionSurvives(t, when == "by the next hub", first == "stopped") })
+			})
+		}
+	}
+}
+
+func questionSurvives(t *testing.T, late, stopped bool) {
+	m := &hub.Memory{}
+	file := filepath.Join(t.TempDir(), "effects")
+	ice := &frozen{Backend: m}
+	first := newRig(t, ice, writes(&file)).start()
+	s := first.create()
+	one := attach(t, s, ann, 0)
+	uuid := prompt(t, s, "Do it.")
+	ask := data[hub.Ask](t, one.kind(hub.KindAsk))
+	if stopped {
+		ice.freeze()
+	}
+	m.Expire(s.ID())
+	if !late {
+		ans := hub.Answer{Ask: ask.ID, By: ben, Shown: ask.Hash, Outcome: hub.Answered, Response: json.RawMessage(`{"behavior":"allow"}`)}
+		if _, err := m.Put(t.Context(), s.ID(), hub.Item{Key: "answer/" + ask.ID, Data: mustJSON(t, ans)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	second := newRig(t, m, writes(&file))
+	second.cfg.Name = "second"
+	second.start()
+	defer second.hub.Close()
+	s2 := second.hub.Session(s.ID())
+	two := attach(t, s2, ben, 0)
+	if late {
+		two.phase(hub.RequiresAction)
+		if err := s2.Answer(t.Context(), ben, allow(ask)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	over := two.until("end of the turn", func(e hub.Entry) bool {
+		// A first hub that still runs may end the turn itself, and lose the session with
+		// the result.
+		return typeOf(e) == "result" || e.Kind == hub.KindEnded && !stopped
+	})
+	if !strings.Contains(string(over.Data), uuid) || typeOf(over) == "result" && !strings.Contains(string(over.Data), `"result":"Done."`) {
+		t.Errorf("the turn ended with %s", over.Data)
+	}
+	two.phase(hub.Idle)
+	if n := strings.Count(two.kinds(), "ask"); n != 1 {
+		t.Errorf("asked %d times", n)
+	}
+	if stopped {
+		ice.thaw()
+	}
+	one.cancel() // the viewer of the hub that lost the session
+	<-one.done
+	first.hub.Close()
+	if got, _ := os.ReadFile(file); string(got) != "once\n" {
+		t.Errorf("effects: %q", got)
+	}
+	if got, want := numbered(two.all), stored(t, m, s.ID()); !slices.Equal(got, want) {
+		t.Errorf("received\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	two.stop()
+}
+
+func mustJSON(t *testing.T, v any) json.RawMessage {
+	t.Helper()
+	raw, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// A prompt is accepted once, however often it is sent, and prompts have their turns in
+// order.
+func TestPromptsQueueAndAreAcceptedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &hub.Memory{}, func() *parleytest.Model {
+			return parleytest.Script(parleytest.Pause(time.Second).Say("one"), parleytest.Say("two"), parleytest.Say("three")).Model()
+		}).start()
+		defer r.hub.Close()
+		s := r.create()
+		w := attach(t, s, ann, 0)
+		m := wire.Prompt(wire.Text("first"))
+		m.UUID = "11111111-1111-4111-8111-111111111111"
+		for range 3 {
+			if _, err := s.Prompt(t.Context(), ann, m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m2 := wire.Prompt(wire.Text("second"))
+		m2.Priority = "later"
+		if _, err := s.Prompt(t.Context(), ann, m2); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Prompt(t.Context(), ben, m2); !errors.Is(err, hub.ErrForbidden) {
+			t.Errorf("a prompt of who may only approve: %v", err)
+		}
+		if r := w.result(); r.UserMessageUUID != m.UUID {
+			t.Errorf("first result for %s", r.UserMessageUUID)
+		}
+		w.result()
+		w.phase(hub.Idle)
+		if _, err := s.Prompt(t.Context(), ann, m); err != nil { // again, long after
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		if st, err := s.State(t.Context(), viewer); err != nil || st.Phase != hub.Idle {
+			t.Errorf("state %+v, %v", st, err)
+		}
+		w.stop()
+		prompts := 0
+		for _, line := range stored(t, r.backend, s.ID()) {
+			if strings.Contains(line, `"kind":"prompt"`) {
+				prompts++
+			}
+		}
+		if prompts != 2 {
+			t.Errorf("%d prompts in the journal", prompts)
+		}
+	})
+}
+
+// An agent that has nothing to do ends after a minute; the next prompt starts it again,
+// and the conversation goes on.
+func TestIdleAgentIsClosedAndResumed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		starts := 0
+		r := newRig(t, &hub.Memory{}, func() *parleytest.Model {
+			starts++
+			if starts == 1 {
+				return parleytest.Script(parleytest.Say("one")).Model()
+			}
+			return parleytest.Script(parleytest.Expect(parleytest.FirstUser("first")).Say("two")).Model()
+		}).start()
+		defer r.hub.Close()
+		s := r.create()
+		w := attach(t, s, ann, 0)
+		prompt(t, s, "first")
+		w.result()
+		time.Sleep(59 * time.Second)
+		if starts != 1 {
+			t.Fatalf("%d starts", starts)
+		}
+		time.Sleep(2 * time.Minute)
+		w.stop()
+		time.Sleep(time.Second)
+		// Nobody is in the room any more: the lease is free.
+		l, err := r.backend.Lease(t.Context(), s.ID())
+		if err != nil {
+			t.Fatalf("the lease of an idle session: %v", err)
+		}
+		l.Close()
+		w = attach(t, s, ann, 0)
+		prompt(t, s, "second")
+		w.result()
+		if r := w.result(); r.Result != "two" || starts != 2 {
+			t.Errorf("result %q, %d starts", r.Result, starts)
+		}
+		w.stop()
+	})
+}
+
+// After an interrupt was acknowledged nothing starts, also if the hub dies right then.
+func TestInterruptedTurnDoesNotContinue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &hub.Memory{}
+		file := filepath.Join(t.TempDir(), "effects")
+		first := newRig(t, m, writes(&file)).start()
+		s := first.create()
+		one := attach(t, s, ann, 0)
+		prompt(t, s, "Do it.")
+		one.kind(hub.KindAsk)
+		m.Expire(s.ID()) // the first hub is lost
+		one.cancel()
+		second := newRig(t, m, writes(&file))
+		// No agent can be started here, so that the interrupt comes before it.
+		starts := 0
+		agent := second.cfg.Agent
+		second.cfg.Agent = func(ctx context.Context, s hub.Start) (*parley.Options, error) {
+			if starts++; starts == 1 {
+				return nil, errors.New("not now")
+			}
+			return agent(ctx, s)
+		}
+		second.start()
+		defer second.hub.Close()
+		s2 := second.hub.Session(s.ID())
+		if err := s2.Interrupt(t.Context(), ann); err != nil {
+			t.Fatal(err)
+		}
+		two := attach(t, s2, ann, 0)
+		two.phase(hub.Idle)
+		time.Sleep(time.Hour)
+		if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the call ran: %v", err)
+		}
+		if !strings.Contains(two.kinds(), "answer") || starts > 1 {
+			t.Errorf("received %s, %d starts", two.kinds(), starts)
+		}
+		two.stop()
+		<-one.done
+		first.hub.Close()
+	})
+}

@@ -1,0 +1,314 @@
+package hub
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/wire"
+)
+
+// HostOptions say what a host brings to a session.
+type HostOptions struct {
+	// Initialize is what it registers: members of the protocol's initialize request, such
+	// as hooks and sdkMcpServers. It is kept while the host is away. If it differs from
+	// what is registered, the agent learns of it before its next turn.
+	Initialize map[string]json.RawMessage
+	// Handle answers requests of the agent: hooks, tools of the host's servers, questions,
+	// and every request that the hub does not know. Its context ends when the answer is
+	// not needed any more. An error to a question leaves it to others; to anything else
+	// it is the answer.
+	Handle func(ctx context.Context, req *wire.ControlRequest) (json.RawMessage, error)
+	// TakeOver ends the host that is attached. Otherwise a second one is refused.
+	TakeOver bool
+}
+
+// A HeldError is returned to a host when another one is attached.
+type HeldError struct {
+	By    Actor // the host that is attached
+	Epoch uint64
+}
+
+// Error names the host.
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("hub: %s is the host of the session (epoch %d)", e.By.Name, e.Epoch)
+}
+
+// ErrSuperseded ends a host when another one took over.
+var ErrSuperseded = errors.New("hub: another host took the session over")
+
+// A Host is a program that is attached to a session and answers its agent's requests.
+type Host struct {
+	by    Actor
+	epoch uint64
+	opts  HostOptions
+	r     *room
+	ctx   context.Context // ends with the host
+	stop  context.CancelCauseFunc
+	leave sync.Once
+}
+
+// Epoch returns the number of the entry by which the host took the session. A later
+// host has a higher one.
+func (h *Host) Epoch() uint64 { return h.epoch }
+
+// Done is closed when the host is not attached any more; [Host.Err] says why.
+func (h *Host) Done() <-chan struct{} { return h.ctx.Done() }
+
+// Err returns why the host is not attached any more: [ErrSuperseded] if another one took
+// over. It is nil while it is attached.
+func (h *Host) Err() error {
+	if h.ctx.Err() == nil {
+		return nil
+	}
+	return context.Cause(h.ctx)
+}
+
+// Host attaches a host to the session.
+func (s *Session) Host(ctx context.Context, by Actor, opts HostOptions) (*Host, error) {
+	if err := by.need(MayDrive, "be the host"); err != nil {
+		return nil, err
+	}
+	if opts.Handle == nil {
+		return nil, errors.New("hub: HostOptions.Handle is required")
+	}
+	if opts.Initialize == nil {
+		opts.Initialize = map[string]json.RawMessage{}
+	}
+	for name, value := range opts.Initialize {
+		var line bytes.Buffer
+		if err := json.Compact(&line, value); err != nil {
+			return nil, fmt.Errorf("hub: the member %s of initialize is not JSON: %w", name, err)
+		}
+		opts.Initialize = maps.Clone(opts.Initialize)
+		opts.Initialize[name] = line.Bytes()
+	}
+	for {
+		h, err := s.host(ctx, by, opts)
+		if !errors.Is(err, errReopen) {
+			return h, err
+		}
+	}
+}
+
+func (s *Session) host(ctx context.Context, by Actor, opts HostOptions) (*Host, error) {
+	r, err := s.hub.enter(ctx, s.id, nil) // until the host leaves
+	if err != nil {
+		return nil, err
+	}
+	h := &Host{by: by, opts: opts, r: r}
+	h.ctx, h.stop = context.WithCancelCause(r.ctx)
+	err = r.do(ctx, func(x *tx) error {
+		if r.lease == nil {
+			return ErrLocked
+		}
+		if old := r.host; old != nil && !opts.TakeOver {
+			return &HeldError{old.by, old.epoch}
+		} else if old != nil {
+			old.stop(ErrSuperseded)
+		}
+		h.epoch = x.append(KindHost, mustJSON(HostChange{By: by, Initialize: opts.Initialize}), nil).N
+		r.setHost(h)
+		return nil
+	})
+	if err != nil {
+		h.stop(err)
+		s.hub.exit(r)
+		return nil, err
+	}
+	context.AfterFunc(h.ctx, h.detach)
+	return h, nil
+}
+
+// detach takes the host out of its room.
+func (h *Host) detach() {
+	h.leave.Do(func() {
+		h.r.do(context.Background(), func(*tx) error {
+			if h.r.host == h {
+				h.r.setHost(nil)
+			}
+			return nil
+		})
+		h.r.hub.exit(h.r)
+	})
+}
+
+// Close detaches the host. What it registered stays: its hooks and tools wait for it to
+// come back.
+func (h *Host) Close() error {
+	h.stop(ErrClosed)
+	h.detach()
+	return nil
+}
+
+// Leave detaches the host for good: what it registered is removed.
+func (h *Host) Leave(ctx context.Context) error {
+	err := h.r.do(ctx, func(x *tx) error {
+		if h.r.host == h {
+			x.append(KindHost, mustJSON(HostChange{By: h.by}), nil)
+		}
+		return nil
+	})
+	return errors.Join(err, h.Close())
+}
+
+// setHost changes the attached host, and has it asked what is open.
+func (r *room) setHost(h *Host) {
+	r.host, r.fold.dirty = h, true
+	if r.hostChanged != nil {
+		close(r.hostChanged)
+	}
+	r.hostChanged = make(chan struct{})
+	for _, w := range r.hostAsks {
+		w.forward(h)
+	}
+}
+
+// A hostAsk is a question that an attached host is asked as well.
+type hostAsk struct {
+	r      *room
+	ask    *Ask
+	req    *wire.ControlRequest
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+// forward asks a host.
+func (w *hostAsk) forward(h *Host) {
+	if h == nil {
+		return
+	}
+	w.r.work.Go(func() {
+		ctx, cancel := context.WithCancel(w.ctx)
+		defer cancel()
+		defer context.AfterFunc(h.ctx, cancel)()
+		resp, err := h.opts.Handle(ctx, w.req)
+		if err != nil || ctx.Err() != nil {
+			return
+		}
+		ans := &Answer{Ask: w.ask.ID, By: h.by, Shown: w.ask.Hash, Response: resp, Outcome: Answered}
+		if err := w.ask.check(h.by, ans); err != nil {
+			w.r.hub.warn("the host's answer does not count", err)
+			return
+		}
+		w.r.putAnswer(ans)
+	})
+}
+
+// hostGrace is how long hooks and tools wait for a host that is away, if the config
+// does not say.
+const hostGrace = 10 * time.Minute
+
+// errHostAway is what the agent gets when the host does not come back.
+var errHostAway = errors.New("the host that answers this is away, and did not come back in time")
+
+// errHostLost is what the agent gets when a host went away while it ran a tool.
+var errHostLost = errors.New("the host went away while it ran this: it may have taken effect in full, in part or not at all")
+
+// askHost has the host answer a request that is for it alone.
+func (a *agentRun) askHost(ctx context.Context, req *wire.ControlRequest) (json.RawMessage, error) {
+	r := a.r
+	expires := time.Now().Add(r.hub.cfg.HostGrace).UTC().Truncate(time.Millisecond)
+	timer := time.NewTimer(r.hub.cfg.HostGrace)
+	defer timer.Stop()
+	waiting := Waiting{Kind: "host", ID: req.RequestID, About: aboutRequest(req.Request), Expires: &expires}
+	for {
+		var h *Host
+		var changed <-chan struct{}
+		err := r.do(ctx, func(*tx) error {
+			if r.fold.host == nil {
+				return &parley.ControlError{Subtype: req.Request.Subtype(), Message: "no host is attached that could answer"}
+			}
+			if h = r.host; h == nil {
+				if r.hostChanged == nil {
+					r.hostChanged = make(chan struct{})
+				}
+				changed = r.hostChanged
+				a.waits = append(a.waits, waiting)
+				r.fold.dirty = true
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, a.unanswered(err)
+		}
+		if h != nil {
+			resp, err, answered := h.handle(ctx, req)
+			if answered {
+				return resp, err
+			}
+			if _, tool := req.Request.(*wire.MCPMessage); tool {
+				return nil, errHostLost
+			}
+			continue // a hook only decides: the next host may
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			err = errHostAway
+		case <-ctx.Done():
+			err = a.unanswered(context.Cause(ctx))
+		}
+		r.post(context.Background(), func(*tx) error {
+			for i, w := range a.waits {
+				if w.ID == waiting.ID {
+					a.waits = append(a.waits[:i:i], a.waits[i+1:]...)
+					break
+				}
+			}
+			r.fold.dirty = true
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// handle has the host answer. Answered is false if it went away meanwhile.
+func (h *Host) handle(ctx context.Context, req *wire.ControlRequest) (resp json.RawMessage, err error, answered bool) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })()
+	type answer struct {
+		resp json.RawMessage
+		err  error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		resp, err := h.opts.Handle(ctx, req)
+		done <- answer{resp, err}
+	}()
+	select {
+	case a := <-done:
+		if a.err != nil && h.ctx.Err() != nil {
+			return nil, nil, false
+		}
+		return a.resp, a.err, true
+	case <-ctx.Done():
+		if h.ctx.Err() != nil {
+			return nil, nil, false
+		}
+		return nil, context.Cause(ctx), true
+	}
+}
+
+// aboutRequest says in a word what the agent wants of the host.
+func aboutRequest(req wire.Request) string {
+	switch req := req.(type) {
+	case *wire.HookCallback:
+		if req.Input != nil {
+			return "hook " + string(req.Input.Event())
+		}
+		return "hook " + req.CallbackID
+	case *wire.MCPMessage:
+		return "server " + req.ServerName
+	}
+	return req.Subtype()
+}

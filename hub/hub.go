@@ -1,0 +1,551 @@
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+)
+
+var (
+	// ErrClosed is returned by calls on a hub that was closed.
+	ErrClosed = errors.New("hub: it is closed")
+
+	// ErrExists is returned when a session is created whose id is in use.
+	ErrExists = errors.New("hub: the session exists already")
+)
+
+// A Config says how a hub works.
+type Config struct {
+	// Backend stores the journals. It is required.
+	Backend Backend
+	// Agent returns the options of the SDK for the agent of a session: which one it is
+	// and how it is reached. It is required. The hub changes what concerns the session
+	// itself, such as SessionID and CanUseTool.
+	Agent func(ctx context.Context, start Start) (*parley.Options, error)
+	// Sessions is where agents keep their own records. Nil means in the journal: see
+	// [Start.Store].
+	Sessions session.Store
+	// Name is that of the hub, for entries that it writes. Empty means "hub".
+	Name string
+	// IdleAfter is how long an agent that has nothing to do is kept. Zero means 60
+	// seconds. The next prompt starts it again.
+	IdleAfter time.Duration
+	// AskExpiry is how long a question waits for an answer. Zero means for ever.
+	AskExpiry time.Duration
+	// HostGrace is how long hooks and tools of a host wait for it while it is away. Zero
+	// means 10 minutes.
+	HostGrace time.Duration
+	// ViewerBytes is how much may wait for a viewer that is slow. Zero means 1 MiB.
+	ViewerBytes int
+	// Describe returns the files that a call is about, links resolved, and what it would
+	// change, for people to see before they allow it. Nil means that nothing is known.
+	Describe func(*wire.CanUseTool) (paths []string, diff string)
+	// Logger gets what goes wrong without ending anything. It may be nil.
+	Logger *slog.Logger
+}
+
+// A Hub runs sessions. It is safe for concurrent use.
+//
+// A process that ends without closing its hub loses nothing, however it ends: turns
+// that ran continue when a hub opens their session again. [Hub.Close] ends agents, and
+// interrupts what they do.
+type Hub struct {
+	cfg  Config
+	ctx  context.Context
+	stop context.CancelCauseFunc
+	work sync.WaitGroup
+
+	mu     sync.Mutex
+	rooms  map[string]*room
+	closed bool
+}
+
+// New starts a hub. Sessions that have work to do continue.
+func New(cfg Config) (*Hub, error) {
+	if cfg.Backend == nil || cfg.Agent == nil {
+		return nil, errors.New("hub: Config.Backend and Config.Agent are required")
+	}
+	if cfg.Name == "" {
+		cfg.Name = "hub"
+	}
+	if cfg.IdleAfter <= 0 {
+		cfg.IdleAfter = time.Minute
+	}
+	if cfg.HostGrace <= 0 {
+		cfg.HostGrace = hostGrace
+	}
+	if cfg.ViewerBytes <= 0 {
+		cfg.ViewerBytes = 1 << 20
+	}
+	h := &Hub{cfg: cfg, rooms: map[string]*room{}}
+	h.ctx, h.stop = context.WithCancelCause(context.Background())
+	h.work.Go(h.sweep)
+	return h, nil
+}
+
+// sweepTime is how often the hub looks for sessions that have work and nobody who
+// does it, because the process that did has died.
+const sweepTime = 10 * time.Second
+
+// sweep opens sessions that have work to do.
+func (h *Hub) sweep() {
+	for h.ctx.Err() == nil {
+		for id, err := range h.cfg.Backend.Work(h.ctx, false) {
+			if err != nil {
+				h.warn("sessions that have work cannot be found", err)
+				break
+			}
+			h.poke(id)
+		}
+		select {
+		case <-time.After(sweepTime):
+		case <-h.ctx.Done():
+		}
+	}
+}
+
+func (h *Hub) warn(text string, err error) {
+	if h.cfg.Logger != nil && h.ctx.Err() == nil {
+		h.cfg.Logger.Warn(text, "error", err)
+	}
+}
+
+// poke opens a session, if it is not, so that it does its work.
+func (h *Hub) poke(id string) {
+	err := h.in(h.ctx, id, func(*room) error { return nil })
+	if err != nil && !errors.Is(err, ErrClosed) {
+		h.warn("a session that has work cannot be opened", err)
+		if errors.Is(err, ErrNotFound) {
+			h.cfg.Backend.Rest(h.ctx, id)
+		}
+	}
+}
+
+// enter returns the room of a session. The caller must call exit.
+func (h *Hub) enter(ctx context.Context, id string, create *Created) (*room, error) {
+	if err := checkID(id); err != nil {
+		return nil, err
+	}
+	for {
+		h.mu.Lock()
+		if h.closed {
+			h.mu.Unlock()
+			return nil, ErrClosed
+		}
+		r := h.rooms[id]
+		if r == nil {
+			r = &room{hub: h, id: id, ops: make(chan *op), done: make(chan struct{}), opened: make(chan struct{}), fold: newFold(),
+				logLeases: map[string]*journalLease{}, viewers: map[*viewer]bool{}, waiters: map[string]chan *Answer{}, expiring: map[string]bool{}, hostAsks: map[string]*hostAsk{}, nudge: make(chan struct{}, 1)}
+			r.ctx, r.stop = context.WithCancelCause(h.ctx)
+			h.rooms[id] = r
+			h.work.Go(func() { r.run(create) })
+		} else if create != nil && !r.leaving {
+			h.mu.Unlock()
+			return nil, ErrExists
+		}
+		if r.leaving {
+			h.mu.Unlock()
+			select {
+			case <-r.done:
+				continue
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		}
+		r.refs++
+		h.mu.Unlock()
+		select {
+		case <-r.opened:
+		case <-ctx.Done():
+			h.exit(r)
+			return nil, context.Cause(ctx)
+		}
+		if r.err != nil {
+			h.exit(r)
+			return nil, r.err
+		}
+		return r, nil
+	}
+}
+
+// in calls f with the room of a session, and again if the room has to be opened anew.
+func (h *Hub) in(ctx context.Context, id string, f func(*room) error) error {
+	for {
+		r, err := h.enter(ctx, id, nil)
+		if err == nil {
+			err = f(r)
+			h.exit(r)
+		}
+		if !errors.Is(err, errReopen) {
+			return err
+		}
+	}
+}
+
+// exit is called by who entered a room.
+func (h *Hub) exit(r *room) {
+	h.mu.Lock()
+	r.refs--
+	last := r.refs == 0
+	h.mu.Unlock()
+	if last {
+		select {
+		case r.nudge <- struct{}{}: // it may not be needed any more
+		default:
+		}
+	}
+}
+
+// leaveRoom reports whether a room has nothing to do and nobody in it, which then
+// takes nobody in any more.
+func (h *Hub) leaveRoom(r *room) bool {
+	f := r.fold
+	busy := r.agent != nil || r.lease != nil && (f.midTurn && !f.stopped || len(f.queue) > 0 && f.problem == "")
+	for _, id := range f.openAsks {
+		busy = busy || r.lease != nil && f.asks[id].Expires != nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if r.agent == nil && r.draining || !busy && r.refs == 0 {
+		r.leaving = true
+	}
+	return r.leaving
+}
+
+// forgetRoom is called when a room has ended.
+func (h *Hub) forgetRoom(r *room) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r.leaving = true
+	if h.rooms[r.id] == r {
+		delete(h.rooms, r.id)
+	}
+}
+
+// Close ends all agents and waits for them: turns that run are interrupted. Viewers
+// receive [ErrClosed].
+func (h *Hub) Close() error {
+	h.mu.Lock()
+	h.closed = true
+	var rooms []*room
+	for _, r := range h.rooms {
+		rooms = append(rooms, r)
+	}
+	h.mu.Unlock()
+	for _, r := range rooms {
+		select {
+		case <-r.opened:
+			r.post(h.ctx, func(*tx) error { r.draining = true; return nil })
+		case <-r.done:
+		}
+	}
+	for _, r := range rooms {
+		<-r.done
+	}
+	h.stop(ErrClosed)
+	h.work.Wait()
+	return nil
+}
+
+// A Spec says what session to create.
+type Spec struct {
+	ID    string // a UUID; empty means a new one
+	Cwd   string // where its agent works
+	Title string
+	// Agent is for [Config.Agent], which knows what it means.
+	Agent json.RawMessage
+}
+
+// Create creates a session. Its agent starts with the first prompt.
+func (h *Hub) Create(ctx context.Context, by Actor, spec Spec) (*Session, error) {
+	if err := by.need(MayAdmin, "create sessions"); err != nil {
+		return nil, err
+	}
+	if spec.ID == "" {
+		spec.ID = session.NewID()
+	}
+	r, err := h.enter(ctx, spec.ID, &Created{By: by, Cwd: spec.Cwd, Title: spec.Title, Session: spec.ID, Spec: spec.Agent})
+	if err != nil {
+		return nil, err
+	}
+	h.exit(r)
+	return &Session{h, spec.ID}, nil
+}
+
+// Session returns the session with an id. It need not exist: its methods return
+// [ErrNotFound] then. A session that was begun outside of a hub becomes one of the
+// hub's when it is first used.
+func (h *Hub) Session(id string) *Session { return &Session{h, id} }
+
+// An Info is what a list shows of a session.
+type Info struct {
+	ID       string
+	Modified time.Time
+	State    State
+}
+
+// List returns all sessions of the backend, the one that changed last first.
+func (h *Hub) List(ctx context.Context, by Actor) ([]Info, error) {
+	if err := by.need(MayView, "see sessions"); err != nil {
+		return nil, err
+	}
+	listed, err := h.cfg.Backend.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []Info
+	for _, l := range listed {
+		state, err := h.peek(ctx, l)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, Info{ID: l.ID, Modified: l.Modified, State: *state})
+	}
+	slices.SortFunc(all, func(a, b Info) int {
+		if c := b.Modified.Compare(a.Modified); c != 0 {
+			return c
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	return all, nil
+}
+
+// peek returns the state of a session without opening it.
+func (h *Hub) peek(ctx context.Context, l Listed) (*State, error) {
+	h.mu.Lock()
+	r := h.rooms[l.ID]
+	h.mu.Unlock()
+	if r != nil {
+		var state *State
+		select {
+		case <-r.opened:
+		case <-r.done:
+		}
+		if r.err == nil && r.do(ctx, func(*tx) error { state = r.state(); return nil }) == nil {
+			return state, nil
+		}
+	}
+	f := newFold()
+	for e, err := range h.cfg.Backend.Read(ctx, l.ID, 0, false) {
+		if err != nil {
+			return nil, err
+		}
+		f.add(&e)
+	}
+	return f.state(), nil
+}
+
+// A Session is a session of a hub. It is safe for concurrent use, costs nothing, and
+// needs no closing.
+type Session struct {
+	hub *Hub
+	id  string
+}
+
+// ID returns the id of the session.
+func (s *Session) ID() string { return s.id }
+
+// State returns what the session is doing.
+func (s *Session) State(ctx context.Context, by Actor) (*State, error) {
+	if err := by.need(MayView, "see the session"); err != nil {
+		return nil, err
+	}
+	var state *State
+	err := s.hub.in(ctx, s.id, func(r *room) error {
+		return r.do(ctx, func(*tx) error { state = r.state(); return nil })
+	})
+	return state, err
+}
+
+// Attach yields every entry with a number above after, exactly once and in order, then
+// the state of the session, then what happens, until ctx ends or the loop is left. If
+// entries behind after are gone, a [KindTrimmed] event without a number comes first.
+//
+// A viewer that is slow loses pieces of answers first, then a [*LaggedError] ends the
+// iteration. The agent never waits for a viewer.
+func (s *Session) Attach(ctx context.Context, by Actor, after uint64) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		if err := by.need(MayView, "see the session"); err != nil {
+			yield(Entry{}, err)
+			return
+		}
+		for {
+			goOn, err := s.attach(ctx, &after, yield)
+			if err != nil {
+				yield(Entry{}, err)
+			}
+			if !goOn || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// attach yields events until the room ends or the viewer is too slow. It reports
+// whether to go on in another room.
+func (s *Session) attach(ctx context.Context, after *uint64, yield func(Entry, error) bool) (goOn bool, err error) {
+	r, err := s.hub.enter(ctx, s.id, nil)
+	if errors.Is(err, errReopen) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer s.hub.exit(r)
+	v := newViewer(s.hub.cfg.ViewerBytes)
+	var upTo, first uint64
+	err = r.do(ctx, func(*tx) error {
+		r.viewers[v] = true
+		v.from, upTo, first = r.fold.n, r.fold.n, r.fold.first
+		v.put(r.stateEvent())
+		return nil
+	})
+	if errors.Is(err, errReopen) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer r.post(s.hub.ctx, func(*tx) error { delete(r.viewers, v); return nil })
+	if *after+1 < first && !yield(Entry{Kind: KindTrimmed, Data: mustJSON(Trimmed{Before: first})}, nil) {
+		return false, nil
+	}
+	if *after < upTo {
+		for e, err := range s.hub.cfg.Backend.Read(ctx, s.id, *after, false) {
+			if err != nil {
+				return false, err
+			}
+			if e.N == 0 {
+				continue
+			}
+			if e.N > upTo {
+				break
+			}
+			*after = e.N
+			if !yield(e, nil) {
+				return false, nil
+			}
+		}
+		*after = upTo
+	}
+	live := false
+	for {
+		events, lagged, over := v.take()
+		switch {
+		case len(events) > 0:
+		case lagged && !live: // it was slow while it read what there was, which it does again
+			return true, nil
+		case lagged:
+			return false, &LaggedError{After: *after}
+		case errors.Is(over, errReopen):
+			return true, nil
+		case over != nil:
+			return false, over
+		default:
+			select {
+			case <-v.bell:
+			case <-ctx.Done():
+				return false, context.Cause(ctx)
+			}
+			continue
+		}
+		live = true
+		for _, e := range events {
+			if e.N > 0 {
+				*after = e.N
+			}
+			if !yield(e, nil) {
+				return false, nil
+			}
+		}
+	}
+}
+
+// Prompt sends a prompt, and returns its uuid when it is durable. The same uuid sent
+// again is accepted once. Prompts have their turns in the order in which they were
+// accepted.
+func (s *Session) Prompt(ctx context.Context, by Actor, m *wire.User) (uuid string, err error) {
+	if err := by.need(MayDrive, "send prompts"); err != nil {
+		return "", err
+	}
+	msg := *m
+	if msg.UUID == "" {
+		msg.UUID = session.NewID()
+	}
+	if msg.Message.Role == "" {
+		msg.Message.Role = "user"
+	}
+	line, err := wire.Encode(&msg)
+	if err != nil {
+		return "", err
+	}
+	return msg.UUID, s.put(ctx, Item{Key: promptKey + msg.UUID, Data: mustJSON(Prompt{UUID: msg.UUID, By: by, Message: line})})
+}
+
+// put puts an item into the inbox and sees to it that somebody consumes it.
+func (s *Session) put(ctx context.Context, item Item) error {
+	item.Time = time.Now()
+	return s.hub.in(ctx, s.id, func(*room) error {
+		b := s.hub.cfg.Backend
+		if err := b.Wake(ctx, s.id); err != nil {
+			return err
+		}
+		_, err := b.Put(ctx, s.id, item)
+		return err
+	})
+}
+
+// Answer answers a question. ans.Ask, ans.Shown and ans.Response are required. It
+// returns when the answer is durable; the error is an [*AnsweredError] if another one
+// came first.
+func (s *Session) Answer(ctx context.Context, by Actor, ans Answer) error {
+	ans.By, ans.Outcome, ans.Kept = by, Answered, ""
+	return s.hub.in(ctx, s.id, func(r *room) error { return r.answer(ctx, by, &ans) })
+}
+
+// answer puts an answer into the inbox.
+func (r *room) answer(ctx context.Context, by Actor, ans *Answer) error {
+	err := r.do(ctx, func(*tx) error {
+		q := r.fold.asks[ans.Ask]
+		switch {
+		case q == nil:
+			return ErrNotFound
+		case q.answer != nil:
+			if err := by.need(MayApprove, "answer questions"); err != nil {
+				return err
+			}
+			return &AnsweredError{*q.answer}
+		}
+		return q.check(by, ans)
+	})
+	if err != nil {
+		return err
+	}
+	b := r.hub.cfg.Backend
+	if err := b.Wake(ctx, r.id); err != nil {
+		return err
+	}
+	item := answerItem(ans)
+	stored, err := b.Put(ctx, r.id, item)
+	if err != nil {
+		return err
+	}
+	if string(stored.Data) != string(item.Data) {
+		first := new(Answer)
+		if err := json.Unmarshal(stored.Data, first); err != nil {
+			return err
+		}
+		return &AnsweredError{*first}
+	}
+	return nil
+}

@@ -1,0 +1,622 @@
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/parley-go/parley/session"
+)
+
+// A room is a session that somebody in this process uses: it is watched, or its agent
+// runs. One goroutine owns its state and writes its journal. Others hand it functions
+// to call, and never wait for anything but their turn.
+//
+// A room owns its session if it has the lease. Otherwise another process does, and the
+// room follows the journal that that one writes, and tries for the lease now and then.
+type room struct {
+	hub *Hub
+	id  string
+
+	ops  chan *op
+	ctx  context.Context // ends with the room
+	stop context.CancelCauseFunc
+	done chan struct{} // closed when its goroutine and those that it started have ended
+
+	opened chan struct{} // closed when the session is open, or cannot be
+	err    error         // why it cannot; set before opened is closed
+
+	// These are guarded by the hub's mutex.
+	refs    int  // calls and viewers
+	leaving bool // it ends, and takes nobody in any more
+
+	// Everything below belongs to the goroutine.
+
+	fold        *fold
+	lease       Lease // nil if another process owns the session
+	owner       bool  // the journal has an owner entry of this lease
+	records     recordLogs
+	logLeases   map[string]*journalLease // by the id of the agent's session
+	viewers     map[*viewer]bool
+	waiters     map[string]chan *Answer // who waits for answers, by question
+	expiring    map[string]bool         // questions that are being answered with no
+	agent       *agentRun               // nil if there is none
+	attempts    int                     // how often the agent failed since the last result
+	lastError   string                  // why it ended last
+	startAt     time.Time               // when it may be started again
+	draining    bool                    // the hub is being closed
+	host        *Host                   // attached, if one is
+	hostChanged chan struct{}           // closed when another one is; nil if nobody waits for that
+	hostAsks    map[string]*hostAsk     // questions that wait, by id
+	work        sync.WaitGroup          // goroutines that end with ctx
+	nudge       chan struct{}           // holds a token if the room shall look whether it is needed
+	broken      error                   // the journal cannot be written any more, or another process owns the session
+}
+
+// An op is a function that the room's goroutine calls.
+type op struct {
+	f    func(*tx) error
+	done chan error // gets its error once what it appended is durable; nil if nobody waits
+}
+
+// A tx collects what ops add to the journal, to be written together.
+type tx struct {
+	r       *room
+	entries []Entry
+	claims  bool    // an owner entry is the first of them
+	events  []Entry // for viewers, in order: entries with a number, and live ones
+}
+
+// append adds an entry. It counts from now on; nobody hears of it before it is durable.
+func (x *tx) append(kind Kind, data json.RawMessage, more func(*Entry)) *Entry {
+	if !x.r.owner && kind != KindCreated && kind != KindForked {
+		x.r.owner, x.claims = true, true
+		if kind != KindOwner {
+			x.append(KindOwner, mustJSON(Owner{Hub: x.r.hub.cfg.Name}), nil)
+		}
+	}
+	e := Entry{N: x.r.fold.n + 1, Kind: kind, Time: time.Now().UTC().Truncate(time.Millisecond), Epoch: x.r.fold.epoch, Data: data}
+	if kind == KindOwner {
+		e.Epoch = e.N
+	}
+	if more != nil {
+		more(&e)
+	}
+	if kind == KindRecord {
+		e.N = 0
+	}
+	x.r.fold.add(&e)
+	x.entries = append(x.entries, e)
+	if e.N > 0 {
+		x.events = append(x.events, e)
+	}
+	return &x.entries[len(x.entries)-1]
+}
+
+// claim appends an owner entry unless there is one. An agent may start only behind it:
+// until then the last owner, should it still run, can add records.
+func (x *tx) claim() error {
+	if x.r.lease == nil {
+		return ErrLocked
+	}
+	if !x.r.owner {
+		x.append(KindOwner, mustJSON(Owner{Hub: x.r.hub.cfg.Name}), nil)
+	}
+	return nil
+}
+
+// live sends viewers something that is not kept.
+func (x *tx) live(data json.RawMessage) {
+	if len(x.r.viewers) > 0 {
+		x.events = append(x.events, Entry{Kind: KindLive, Data: data})
+	}
+}
+
+// do has the room call f and waits until what f appended is durable.
+func (r *room) do(ctx context.Context, f func(*tx) error) error {
+	o := &op{f, make(chan error, 1)}
+	select {
+	case r.ops <- o:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-r.ctx.Done():
+		return context.Cause(r.ctx)
+	}
+	select {
+	case err := <-o.done:
+		return err
+	case <-r.done:
+	}
+	select {
+	case err := <-o.done:
+		return err
+	default:
+		return context.Cause(r.ctx)
+	}
+}
+
+// post has the room call f and does not wait for it. The room itself must not post.
+func (r *room) post(ctx context.Context, f func(*tx) error) {
+	select {
+	case r.ops <- &op{f: f}:
+	case <-ctx.Done():
+	case <-r.ctx.Done():
+	}
+}
+
+// batchLimit is how many ops are written together.
+const batchLimit = 256
+
+// leaseRetry is how often a room tries for a lease that another process has.
+const leaseRetry = time.Second
+
+// run is the room's goroutine.
+func (r *room) run(create *Created) {
+	defer close(r.done)
+	r.err = r.open(r.ctx, create)
+	close(r.opened)
+	if r.err != nil {
+		r.hub.forgetRoom(r)
+		return
+	}
+	defer r.close()
+	tick := time.NewTimer(0)
+	defer tick.Stop()
+	for r.broken == nil {
+		if r.lease != nil {
+			tick.Reset(r.manage())
+		} else {
+			tick.Reset(leaseRetry)
+		}
+		if r.hub.leaveRoom(r) {
+			return
+		}
+		var lost <-chan struct{}
+		if r.lease != nil {
+			lost = r.lease.Lost()
+		}
+		select {
+		case o := <-r.ops:
+			batch := []*op{o}
+		more:
+			for len(batch) < batchLimit {
+				select {
+				case o := <-r.ops:
+					batch = append(batch, o)
+				default:
+					break more
+				}
+			}
+			r.commit(batch)
+		case <-tick.C:
+			if r.lease == nil {
+				r.tryLease()
+			}
+		case <-r.nudge:
+		case <-lost:
+			r.broken = ErrLocked
+		case <-r.ctx.Done():
+			return
+		}
+	}
+	r.stop(r.broken)
+}
+
+// commit runs ops and writes what they append.
+func (r *room) commit(batch []*op) {
+	x := &tx{r: r}
+	before := r.fold.n
+	errs := make([]error, len(batch))
+	for i, o := range batch {
+		errs[i] = o.f(x)
+	}
+	if len(x.entries) > 0 {
+		if err := r.hub.cfg.Backend.Append(r.ctx, r.id, before, x.entries); err != nil {
+			if r.broken = err; x.claims && errors.Is(err, ErrConflict) {
+				r.broken = errReopen // the last owner was not quite gone
+			}
+		} else if x.claims && r.hub.cfg.Sessions == nil {
+			r.broken = r.rereadRecords()
+		}
+	}
+	for i, o := range batch {
+		if r.broken != nil {
+			errs[i] = r.broken
+		}
+		if o.done != nil {
+			o.done <- errs[i]
+		}
+	}
+	if r.broken == nil {
+		r.deliver(x.events)
+	}
+}
+
+// deliver gives events to all viewers, and the state behind them if it changed.
+func (r *room) deliver(events []Entry) {
+	if r.fold.dirty {
+		r.fold.dirty = false
+		if len(r.viewers) > 0 {
+			events = append(events, r.stateEvent())
+		}
+	}
+	for v := range r.viewers {
+		for _, e := range events {
+			if e.N == 0 || e.N > v.from {
+				v.put(e)
+			}
+		}
+	}
+}
+
+func (r *room) stateEvent() Entry { return Entry{Kind: KindState, Data: mustJSON(r.state())} }
+
+func (r *room) state() *State {
+	s := r.fold.state()
+	if r.lease != nil {
+		s.Owner = r.hub.cfg.Name
+	} else {
+		s.Owner = r.fold.owner
+	}
+	if s.Host != nil {
+		s.Host.Away = r.host == nil
+	}
+	if r.agent != nil {
+		if len(r.agent.waits) > 0 {
+			s.Waiting = append(s.Waiting, r.agent.waits...)
+			s.Phase = RequiresAction
+		}
+	}
+	return s
+}
+
+// open reads the journal, and takes the session over if no other process has it.
+func (r *room) open(ctx context.Context, create *Created) (err error) {
+	lease, err := r.hub.cfg.Backend.Lease(ctx, r.id)
+	if err != nil && !errors.Is(err, ErrLocked) {
+		return err
+	}
+	frames, err := r.read(ctx)
+	switch {
+	case err != nil:
+	case create != nil && (r.fold.n > 0 || lease == nil):
+		err = ErrExists
+	case create == nil && r.fold.n == 0:
+		create, err = r.outside(ctx)
+	}
+	if lease == nil {
+		if err == nil {
+			r.follow()
+		}
+		return err
+	}
+	if err == nil {
+		err = r.own(ctx, create, frames)
+	}
+	if err != nil {
+		return errors.Join(err, lease.Close())
+	}
+	r.lease = lease
+	r.watchInbox()
+	return nil
+}
+
+// read takes the journal in. It returns the uuids of the records that have frames.
+func (r *room) read(ctx context.Context) (frames map[string]bool, err error) {
+	frames = map[string]bool{}
+	for e, err := range r.hub.cfg.Backend.Read(ctx, r.id, 0, false) {
+		if err != nil {
+			return nil, err
+		}
+		r.take(&e)
+		if e.Record != "" {
+			frames[e.Record] = true
+		}
+	}
+	return frames, nil
+}
+
+// take takes an entry in that is in the journal already.
+func (r *room) take(e *Entry) {
+	r.fold.add(e)
+	if e.Kind == KindRecord {
+		r.records.add(e)
+	}
+}
+
+// own appends what a new owner must: the first entry of a new session, and frames of
+// records that have none. If there is nothing, it becomes the owner with the first
+// entry that it appends.
+func (r *room) own(ctx context.Context, create *Created, frames map[string]bool) error {
+	x := &tx{r: r}
+	before := r.fold.n
+	if create != nil {
+		kind := KindCreated
+		if create.From != nil {
+			kind = KindForked
+		}
+		x.append(kind, mustJSON(create), nil)
+	}
+	missing, err := r.recover(ctx, r.fold.agentID, r.fold.covered, frames)
+	if err != nil {
+		return err
+	}
+	x.appendFrames(missing)
+	if len(x.entries) == 0 {
+		return nil
+	}
+	err = r.hub.cfg.Backend.Append(ctx, r.id, before, x.entries)
+	if errors.Is(err, ErrConflict) {
+		if err = errReopen; create != nil && !create.Outside {
+			err = ErrExists
+		}
+	}
+	return err
+}
+
+// errReopen ends a room that must be opened anew: the owner of its session has left, or
+// was not quite gone. Whoever is in it enters the next one.
+var errReopen = errors.New("hub: the session must be opened again")
+
+// tryLease ends the room if the owner of its session has left.
+func (r *room) tryLease() {
+	if lease, err := r.hub.cfg.Backend.Lease(r.ctx, r.id); err == nil {
+		lease.Close()
+		r.broken = errReopen
+	}
+}
+
+// follow has the room follow the journal that another process writes.
+func (r *room) follow() {
+	from := r.fold.n
+	r.spawn(func(ctx context.Context) {
+		for e, err := range r.hub.cfg.Backend.Read(ctx, r.id, from, true) {
+			if err != nil {
+				return // the room ends, or owns the session now
+			}
+			r.post(ctx, func(x *tx) error {
+				r.take(&e)
+				if e.N > 0 {
+					x.events = append(x.events, e)
+				}
+				return nil
+			})
+		}
+	})
+}
+
+// watchInbox has the room consume its inbox.
+func (r *room) watchInbox() {
+	from := r.fold.item
+	r.spawn(func(ctx context.Context) {
+		for item, err := range r.hub.cfg.Backend.Inbox(ctx, r.id, from, true) {
+			if err != nil {
+				if ctx.Err() == nil {
+					r.post(ctx, func(*tx) error { r.broken = err; return nil })
+				}
+				return
+			}
+			r.post(ctx, func(x *tx) error { r.consume(x, item); return nil })
+		}
+	})
+}
+
+// close ends what the room has begun.
+func (r *room) close() {
+	if r.ctx.Err() == nil {
+		r.stop(ErrClosed)
+	}
+	cause := context.Cause(r.ctx)
+	if r.agent != nil {
+		r.agent.kill(cause)
+		<-r.agent.done
+	}
+	r.work.Wait()
+	for v := range r.viewers {
+		v.end(cause)
+	}
+	again := false
+	if r.lease != nil {
+		if r.broken == nil && !r.draining {
+			again = r.rest()
+		}
+		r.lease.Close()
+	}
+	r.hub.forgetRoom(r)
+	r.drain(cause)
+	if again {
+		r.hub.poke(r.id)
+	}
+}
+
+// rest notes that the session has no work to do. It reports whether there is some
+// after all: an item may have come meanwhile.
+func (r *room) rest() (again bool) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), 10*time.Second)
+	defer cancel()
+	b := r.hub.cfg.Backend
+	if err := b.Rest(ctx, r.id); err != nil {
+		return false // then it is looked at again, that is all
+	}
+	for range b.Inbox(ctx, r.id, r.fold.item, false) {
+		return b.Wake(ctx, r.id) == nil
+	}
+	return false
+}
+
+// drain answers ops that come too late.
+func (r *room) drain(cause error) {
+	for {
+		select {
+		case o := <-r.ops:
+			if o.done != nil {
+				o.done <- cause
+			}
+		default:
+			return
+		}
+	}
+}
+
+// rereadRecords takes in records that the last owner added before the session was
+// claimed.
+func (r *room) rereadRecords() error {
+	r.records = nil
+	for e, err := range r.hub.cfg.Backend.Read(r.ctx, r.id, 0, false) {
+		if err != nil {
+			return err
+		}
+		if e.Kind == KindRecord {
+			r.records.add(&e)
+		}
+	}
+	return nil
+}
+
+// appendFrames adds frames of records that have none.
+func (x *tx) appendFrames(missing []Entry) {
+	for _, m := range missing {
+		x.append(KindFrame, m.Data, func(e *Entry) { e.Record, e.Recovered = m.Record, true })
+	}
+}
+
+// recover returns frames for the records of the agent's session that have none.
+func (r *room) recover(ctx context.Context, agentID, covered string, frames map[string]bool) ([]Entry, error) {
+	records, err := r.agentRecords(ctx, agentID)
+	if err != nil {
+		return nil, err
+	}
+	return missingFrames(records, covered, frames), nil
+}
+
+// missingFrames returns frames for the records that have none, in the order of the log.
+// Those up to the one with the uuid covered had some, which were trimmed.
+func missingFrames(records []json.RawMessage, covered string, frames map[string]bool) (missing []Entry) {
+	if i := slices.IndexFunc(records, func(rec json.RawMessage) bool { return covered != "" && session.RecordUUID(rec) == covered }); i >= 0 {
+		records = records[i+1:]
+	}
+	for _, record := range records {
+		uuid := session.RecordUUID(record)
+		if uuid == "" || frames[uuid] {
+			continue
+		}
+		if data := frameOf(record); data != nil {
+			missing = append(missing, Entry{Record: uuid, Data: data})
+			frames[uuid] = true
+		}
+	}
+	return missing
+}
+
+// catchUp appends frames of records that have none, before an agent starts: records may
+// have been added since the session was opened. It returns the records.
+func (r *room) catchUp(ctx context.Context, agentID, covered string) ([]json.RawMessage, error) {
+	frames := map[string]bool{}
+	for e, err := range r.hub.cfg.Backend.Read(ctx, r.id, 0, false) {
+		if err != nil {
+			return nil, err
+		}
+		if e.Record != "" {
+			frames[e.Record] = true
+		}
+	}
+	records, err := r.agentRecords(ctx, agentID)
+	if err != nil {
+		return nil, err
+	}
+	if missing := missingFrames(records, covered, frames); len(missing) > 0 {
+		err = r.do(ctx, func(x *tx) error { x.appendFrames(missing); return nil })
+	}
+	return records, err
+}
+
+// agentRecords returns the records of a session of the agent, nil if it has none yet.
+func (r *room) agentRecords(ctx context.Context, id string) ([]json.RawMessage, error) {
+	var records []json.RawMessage
+	var err error
+	if r.hub.cfg.Sessions != nil {
+		records, err = session.Records(ctx, r.hub.cfg.Sessions, id, "", nil)
+	} else {
+		for e, err := range r.hub.cfg.Backend.Read(ctx, r.id, 0, false) {
+			if err != nil {
+				return nil, err
+			}
+			if key := parseLog(e.Log); e.Kind == KindRecord && key.Session == id && key.Sub == "" {
+				records = append(records, e.Data)
+			}
+		}
+	}
+	if errors.Is(err, session.ErrNotFound) {
+		return nil, nil
+	}
+	return records, err
+}
+
+// outside describes a session that began outside of a hub.
+func (r *room) outside(ctx context.Context) (*Created, error) {
+	if r.hub.cfg.Sessions == nil {
+		return nil, ErrNotFound
+	}
+	info, err := session.Stat(ctx, r.hub.cfg.Sessions, r.id, nil)
+	if errors.Is(err, session.ErrNotFound) {
+		return nil, ErrNotFound
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Created{By: Actor{Name: "outside"}, Cwd: info.Cwd, Title: info.CustomTitle, Session: r.id, Outside: true}, nil
+}
+
+// frameOf returns the message that shows a record, as the agent would have sent it. It
+// is nil if there is none.
+func frameOf(record json.RawMessage) json.RawMessage {
+	var rec struct {
+		Type             string          `json:"type"`
+		Subtype          string          `json:"subtype"`
+		UUID             string          `json:"uuid"`
+		SessionID        string          `json:"sessionId"`
+		Timestamp        string          `json:"timestamp"`
+		Message          json.RawMessage `json:"message"`
+		ToolUseResult    json.RawMessage `json:"toolUseResult"`
+		PromptID         string          `json:"promptId"`
+		CompactMetadata  json.RawMessage `json:"compactMetadata"`
+		IsMeta           bool            `json:"isMeta"`
+		IsSidechain      bool            `json:"isSidechain"`
+		IsCompactSummary bool            `json:"isCompactSummary"`
+	}
+	if json.Unmarshal(record, &rec) != nil || rec.IsMeta || rec.IsSidechain || rec.IsCompactSummary {
+		return nil
+	}
+	type frame struct {
+		Type            string          `json:"type"`
+		Subtype         string          `json:"subtype,omitempty"`
+		Message         json.RawMessage `json:"message,omitempty"`
+		Metadata        json.RawMessage `json:"compact_metadata,omitempty"`
+		ParentToolUseID *string         `json:"parent_tool_use_id"`
+		SessionID       string          `json:"session_id"`
+		UUID            string          `json:"uuid"`
+		Timestamp       string          `json:"timestamp,omitempty"`
+		ToolUseResult   json.RawMessage `json:"tool_use_result,omitempty"`
+		IsReplay        bool            `json:"isReplay,omitempty"`
+	}
+	f := frame{Type: rec.Type, SessionID: rec.SessionID, UUID: rec.UUID, Timestamp: rec.Timestamp}
+	switch {
+	case (rec.Type == "user" || rec.Type == "assistant") && rec.Message != nil:
+		f.Message, f.ToolUseResult = rec.Message, rec.ToolUseResult
+		f.IsReplay = rec.Type == "user" && rec.PromptID != "" && rec.ToolUseResult == nil
+	case rec.Type == "system" && rec.Subtype == "compact_boundary":
+		f.Subtype, f.Metadata = rec.Subtype, rec.CompactMetadata
+		if f.Metadata == nil {
+			f.Metadata = json.RawMessage(`{"trigger":"auto","pre_tokens":0}`)
+		}
+	default:
+		return nil
+	}
+	return mustJSON(f)
+}
+
+// spawn starts a goroutine that ends with the room. Only the room itself spawns.
+func (r *room) spawn(f func(context.Context)) { r.work.Go(func() { f(r.ctx) }) }

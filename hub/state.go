@@ -1,0 +1,363 @@
+package hub
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/parley-go/parley/wire"
+)
+
+// A fold is what the entries of a journal amount to. It changes only by add, so that
+// every reader of the same journal has the same one.
+type fold struct {
+	n       uint64 // the last number
+	first   uint64 // the first number that is there
+	epoch   uint64 // of the current owner
+	owner   string
+	item    uint64 // the last inbox item that was consumed
+	created *Created
+	agentID string // of the agent's session, which /clear changes
+
+	prompts  map[string]*promptState // by uuid: all that were accepted
+	queue    []string                // those that were not consumed, in order
+	running  []string                // those that were consumed and have no result
+	midTurn  bool                    // a turn runs
+	stopped  bool                    // it was interrupted: it must not continue
+	asks     map[string]*askState    // by id
+	openAsks []string                // in order
+	unspent  []string                // those that are answered and whose calls have no result
+	tasks    []Task
+	host     *HostChange
+	hostN    uint64
+	resumeAt string            // where the conversation continues after a rewind
+	covered  string            // the last record whose frame was trimmed
+	sticky   []json.RawMessage // requests that hold until the next one of their kind, in order
+	problem  string
+	title    string
+
+	since time.Time
+	phase Phase
+	dirty bool // what viewers see of the state has changed
+}
+
+type promptState struct {
+	Prompt
+	n        uint64
+	consumed bool
+	over     bool
+}
+
+type askState struct {
+	Ask
+	n      uint64
+	answer *Answer // nil while it is open
+}
+
+func newFold() *fold {
+	return &fold{prompts: map[string]*promptState{}, asks: map[string]*askState{}, phase: Idle}
+}
+
+// add takes an entry in. Entries that cannot be read change nothing: they may be of a
+// later version.
+func (f *fold) add(e *Entry) {
+	if e.N > 0 {
+		f.n = e.N
+		if f.first == 0 {
+			f.first = e.N
+		}
+	}
+	f.item = max(f.item, e.Item)
+	switch e.Kind {
+	case KindFrame:
+		f.frame(e)
+	case KindCreated, KindForked:
+		if c := decode[Created](e); c != nil {
+			f.created, f.agentID, f.title, f.dirty = c, c.Session, c.Title, true
+		}
+	case KindOwner:
+		if o := decode[Owner](e); o != nil {
+			f.epoch, f.owner, f.dirty = e.N, o.Hub, true
+			f.tasks = nil // they ended with the agent
+		}
+	case KindPrompt:
+		if p := decode[Prompt](e); p != nil && f.prompts[p.UUID] == nil {
+			f.prompts[p.UUID] = &promptState{Prompt: *p, n: e.N}
+			f.queue = append(f.queue, p.UUID)
+			f.problem, f.dirty = "", true
+		}
+	case KindDropped:
+		if d := decode[Dropped](e); d != nil {
+			f.finish(d.UUID)
+		}
+	case KindAsk:
+		if a := decode[Ask](e); a != nil && f.asks[a.ID] == nil {
+			f.asks[a.ID] = &askState{Ask: *a, n: e.N}
+			f.openAsks = append(f.openAsks, a.ID)
+			f.dirty = true
+		}
+	case KindAnswer:
+		if a := decode[Answer](e); a != nil && f.asks[a.Ask] != nil && f.asks[a.Ask].answer == nil {
+			f.asks[a.Ask].answer = a
+			f.openAsks = without(f.openAsks, a.Ask)
+			if f.dirty = true; a.Outcome == Answered {
+				f.unspent = append(f.unspent, a.Ask)
+			}
+		}
+	case KindControl:
+		if c := decode[Control](e); c != nil {
+			f.control(c.Request)
+		}
+	case KindHost:
+		if h := decode[HostChange](e); h != nil {
+			f.host, f.hostN, f.dirty = h, e.N, true
+			if h.Initialize == nil {
+				f.host = nil
+			}
+		}
+	case KindEnded:
+		if x := decode[Ended](e); x != nil {
+			for _, uuid := range x.Prompts {
+				f.finish(uuid)
+			}
+			f.endTurn()
+			f.problem = x.Reason
+		}
+	case KindRewound:
+		if r := decode[Rewound](e); r != nil {
+			f.resumeAt = r.To
+		}
+	case KindTrimmed:
+		if t := decode[Trimmed](e); t != nil && e.N > 0 {
+			f.restore(t)
+		}
+	case KindCleared:
+		if c := decode[Cleared](e); c != nil {
+			f.agentID, f.resumeAt = c.Session, ""
+		}
+	}
+	f.rephase(e.Time)
+}
+
+// trimmed returns what must be known of the entries below a number when they are gone.
+// The session is idle.
+func (f *fold) trimmed(before uint64) *Trimmed {
+	t := &Trimmed{Before: before, Created: f.created, Session: f.agentID, Title: f.title, Item: f.item, Sticky: f.sticky, Host: f.host, HostN: f.hostN, Rewound: f.resumeAt}
+	for uuid, p := range f.prompts {
+		if p.n < before {
+			t.Prompts = append(t.Prompts, uuid)
+		}
+	}
+	slices.Sort(t.Prompts)
+	return t
+}
+
+// restore takes in what trimmed returned, if the entries are gone.
+func (f *fold) restore(t *Trimmed) {
+	if f.created == nil {
+		f.created = t.Created
+	}
+	f.covered = t.Record
+	f.agentID, f.title, f.item, f.sticky, f.resumeAt = t.Session, t.Title, max(f.item, t.Item), t.Sticky, t.Rewound
+	if f.host, f.hostN = t.Host, t.HostN; f.first > 0 {
+		f.first = max(f.first, min(t.Before, f.n))
+	}
+	for _, uuid := range t.Prompts {
+		if f.prompts[uuid] == nil {
+			f.prompts[uuid] = &promptState{Prompt: Prompt{UUID: uuid}, consumed: true, over: true}
+		}
+	}
+}
+
+func decode[T any](e *Entry) *T {
+	v := new(T)
+	if json.Unmarshal(e.Data, v) != nil {
+		return nil
+	}
+	return v
+}
+
+func without(list []string, s string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(x string) bool { return x == s })
+}
+
+// frame takes a message of the agent in.
+func (f *fold) frame(e *Entry) {
+	switch wire.PeekType(e.Data) {
+	case "assistant":
+		if !e.Recovered { // it may be of a turn that ended long ago, outside
+			f.begin()
+		}
+		return
+	case "user":
+		if p := f.prompts[e.Record]; p != nil && !p.consumed {
+			p.consumed = true
+			f.queue = without(f.queue, e.Record)
+			if !p.over {
+				f.running = append(f.running, e.Record)
+			}
+			f.resumeAt, f.dirty = "", true
+			f.begin()
+		}
+		f.spend(e.Data)
+		return
+	case "stream_event":
+		return
+	}
+	m, err := wire.Decode(e.Data)
+	if err != nil {
+		return
+	}
+	switch m := m.(type) {
+	case *wire.Init:
+		if !e.Recovered {
+			f.begin()
+		}
+	case *wire.Result:
+		if m.IsReplay {
+			return
+		}
+		ids := m.UserMessageUUIDs
+		if len(ids) == 0 && m.UserMessageUUID != "" {
+			ids = []string{m.UserMessageUUID}
+		}
+		if len(ids) == 0 {
+			ids = slices.Clone(f.running)
+		}
+		for _, id := range ids {
+			f.finish(id)
+		}
+		f.endTurn()
+	case *wire.TaskStarted:
+		if m.IsBackgrounded == nil || *m.IsBackgrounded {
+			f.tasks = append(f.withoutTask(m.TaskID), Task{ID: m.TaskID, Type: m.TaskType, Description: m.Description})
+			f.dirty = true
+		}
+	case *wire.TaskUpdated:
+		switch m.Patch.Status {
+		case "completed", "failed", "killed", "stopped":
+			f.tasks, f.dirty = f.withoutTask(m.TaskID), true
+		}
+	case *wire.TaskNotification:
+		f.tasks, f.dirty = f.withoutTask(m.TaskID), true
+	case *wire.BackgroundTasksChanged:
+		f.tasks, f.dirty = nil, true
+		for _, t := range m.Tasks {
+			f.tasks = append(f.tasks, Task{ID: t.TaskID, Type: t.TaskType, Description: t.Description})
+		}
+	}
+}
+
+func (f *fold) withoutTask(id string) []Task {
+	return slices.DeleteFunc(slices.Clone(f.tasks), func(t Task) bool { return t.ID == id })
+}
+
+// spend notes that calls have results: the answers about them are for no other call.
+func (f *fold) spend(frame json.RawMessage) {
+	if len(f.unspent) == 0 {
+		return
+	}
+	var m struct {
+		Message struct{ Content []block }
+	}
+	if json.Unmarshal(frame, &m) != nil {
+		return // the content is a text
+	}
+	for _, b := range m.Message.Content {
+		if b.Type != "tool_result" {
+			continue
+		}
+		for _, id := range f.unspent {
+			if a := f.asks[id]; a.ToolUseID == b.ToolUseID {
+				f.unspent = without(f.unspent, id)
+				a.Request, a.Diff = nil, "" // nobody asks for it again
+			}
+		}
+	}
+}
+
+// A block is a content block of a message.
+type block struct {
+	Type      string
+	ToolUseID string `json:"tool_use_id"`
+}
+
+func (f *fold) begin() {
+	if !f.midTurn {
+		f.midTurn, f.stopped, f.dirty = true, false, true
+	}
+}
+
+func (f *fold) endTurn() {
+	f.midTurn, f.stopped, f.running, f.dirty = false, false, nil, true
+}
+
+// finish notes that a prompt has no turn any more.
+func (f *fold) finish(uuid string) {
+	if p := f.prompts[uuid]; p != nil {
+		p.over, p.Message = true, nil
+	}
+	f.queue, f.running, f.dirty = without(f.queue, uuid), without(f.running, uuid), true
+}
+
+// control takes a request in that somebody sent to the agent.
+func (f *fold) control(request json.RawMessage) {
+	var r struct {
+		Subtype string
+		Title   string
+	}
+	json.Unmarshal(request, &r)
+	switch r.Subtype {
+	case "interrupt", "end_session":
+		f.stopped = true
+	case "set_model", "set_permission_mode", "set_max_thinking_tokens":
+		f.sticky = append(slices.DeleteFunc(f.sticky, func(old json.RawMessage) bool { return subtypeOf(old) == r.Subtype }), request)
+	case "apply_flag_settings":
+		f.sticky = append(f.sticky, request)
+	case "rename_session":
+		f.title, f.dirty = r.Title, true
+	}
+}
+
+func subtypeOf(request json.RawMessage) string {
+	var r struct{ Subtype string }
+	json.Unmarshal(request, &r)
+	return r.Subtype
+}
+
+// rephase brings the phase up to date.
+func (f *fold) rephase(at time.Time) {
+	phase := Idle
+	switch {
+	case len(f.openAsks) > 0:
+		phase = RequiresAction
+	case f.midTurn || len(f.running) > 0 || len(f.queue) > 0 && f.problem == "":
+		phase = Running
+	}
+	if phase != f.phase || f.since.IsZero() {
+		f.phase, f.since, f.dirty = phase, at, true
+	}
+}
+
+// state returns what viewers see.
+func (f *fold) state() *State {
+	s := &State{Phase: f.phase, Since: f.since, N: f.n, Queued: slices.Clone(f.queue), Tasks: slices.Clone(f.tasks), Title: f.title, Problem: f.problem}
+	if f.created != nil {
+		s.Cwd = f.created.Cwd
+	}
+	for _, id := range f.openAsks {
+		a := f.asks[id]
+		s.Waiting = append(s.Waiting, Waiting{Kind: "ask", ID: id, About: a.about(), Expires: a.Expires})
+	}
+	if f.host != nil {
+		s.Host = &HostState{By: f.host.By, Epoch: f.hostN}
+	}
+	return s
+}
+
+func (a *Ask) about() string {
+	if a.Tool != "" {
+		return a.Tool
+	}
+	return string(a.Kind)
+}

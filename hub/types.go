@@ -1,0 +1,267 @@
+package hub
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// An Actor is who does something: a person, a program, a schedule. Whoever calls the
+// hub has checked who it is.
+type Actor struct {
+	Name   string `json:"name"`           // of a user, a device, a program
+	From   string `json:"from,omitempty"` // where from: "socket", an address, "schedule"
+	Rights Rights `json:"-"`
+}
+
+// Rights are what an actor may do.
+type Rights uint8
+
+// The rights. Each is of use only with those before it.
+const (
+	MayView    Rights = 1 << iota // receive what happens
+	MayApprove                    // answer questions with yes or no
+	MayDrive                      // send prompts, interrupt, change settings, and the input of calls
+	MayAdmin                      // create and remove sessions, take over from a host
+)
+
+// Everything is all rights.
+const Everything = MayView | MayApprove | MayDrive | MayAdmin
+
+// ErrForbidden is returned to an actor that does not have the right to do something.
+var ErrForbidden = errors.New("hub: not allowed")
+
+// need returns an error unless the actor has a right.
+func (a Actor) need(r Rights, to string) error {
+	if a.Rights&r == r {
+		return nil
+	}
+	return fmt.Errorf("%w: %s may not %s", ErrForbidden, a.Name, to)
+}
+
+// Created is the data of a [KindCreated] or [KindForked] entry.
+type Created struct {
+	By    Actor  `json:"by"`
+	Cwd   string `json:"cwd,omitempty"`
+	Title string `json:"title,omitempty"`
+	// Session is the id of the agent's session. It is that of the hub's unless the
+	// conversation was cleared.
+	Session string `json:"session"`
+	// Spec is what [Config.Agent] gets to make the agent from.
+	Spec json.RawMessage `json:"spec,omitempty"`
+	// Worktree is the branch of the session's own worktree, which is at Cwd.
+	Worktree string `json:"worktree,omitempty"`
+	// Outside says that the session began outside of a hub.
+	Outside bool `json:"outside,omitempty"`
+	// From is what a fork is a copy of.
+	From *Reference `json:"from,omitempty"`
+}
+
+// A Reference names an entry of a session.
+type Reference struct {
+	Session string `json:"session"`
+	N       uint64 `json:"n"`
+}
+
+// Owner is the data of a [KindOwner] entry. Its number is the epoch of everything that
+// the owner writes.
+type Owner struct {
+	Hub string `json:"hub"`
+}
+
+// Prompt is the data of a [KindPrompt] entry.
+type Prompt struct {
+	UUID string `json:"uuid"`
+	By   Actor  `json:"by"`
+	// Message is the prompt as the agent receives it, a user message of the protocol.
+	Message json.RawMessage `json:"message"`
+	// Schedule is the schedule that it comes from, Due when it was due.
+	Schedule string     `json:"schedule,omitempty"`
+	Due      *time.Time `json:"due,omitempty"`
+}
+
+// Dropped is the data of a [KindDropped] entry: the prompt has no turn.
+type Dropped struct {
+	UUID   string `json:"uuid"`
+	By     Actor  `json:"by"`
+	Reason string `json:"reason"`
+}
+
+// An AskKind says what a question is about.
+type AskKind string
+
+// The kinds of questions.
+const (
+	AskPermission  AskKind = "permission"  // may a tool run?
+	AskPlan        AskKind = "plan"        // is the plan good?
+	AskChoice      AskKind = "choice"      // the model asks the user to choose: AskUserQuestion
+	AskElicitation AskKind = "elicitation" // an MCP server asks for something
+	AskDialog      AskKind = "dialog"      // the agent wants a dialog to be shown
+)
+
+// Ask is the data of a [KindAsk] entry: a question that everyone who may approve
+// receives, until one of them answers.
+type Ask struct {
+	ID        string  `json:"id"`
+	Kind      AskKind `json:"kind"`
+	Tool      string  `json:"tool,omitempty"`
+	ToolUseID string  `json:"tool_use_id,omitempty"`
+	// Request is the agent's request, as the protocol has it.
+	Request json.RawMessage `json:"request"`
+	// Paths are the files that the call is about, links resolved, and Diff is what it
+	// would change in them, as far as that is known.
+	Paths []string `json:"paths,omitempty"`
+	Diff  string   `json:"diff,omitempty"`
+	// Expires is when the question answers itself with no. Nil means never.
+	Expires *time.Time `json:"expires,omitempty"`
+	// Hash is of everything that there is to be shown. Whoever answers returns it.
+	Hash string `json:"hash"`
+}
+
+// hash returns what Hash is to be.
+func (a *Ask) hash() string {
+	shown, _ := json.Marshal([]any{a.Kind, a.Request, a.Paths, a.Diff})
+	return hashOf(shown)
+}
+
+func hashOf(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:16])
+}
+
+// Answer is the data of a [KindAnswer] entry.
+type Answer struct {
+	Ask string `json:"ask"`
+	By  Actor  `json:"by"`
+	// Shown is the hash of the question as it was shown.
+	Shown string `json:"shown,omitempty"`
+	// Response is the answer as the agent receives it: for tools a permission result.
+	Response json.RawMessage `json:"response,omitempty"`
+	// Kept is the earlier question, about an identical call, that was answered so.
+	Kept string `json:"kept,omitempty"`
+	// Outcome is why there is an answer.
+	Outcome Outcome `json:"outcome"`
+}
+
+// An Outcome says why a question is not open any more.
+type Outcome string
+
+// The outcomes of a question.
+const (
+	Answered  Outcome = "answered"
+	Expired   Outcome = "expired"   // nobody answered in time, which means no
+	Withdrawn Outcome = "withdrawn" // the agent does not need the answer any more
+)
+
+// Control is the data of a [KindControl] entry: a control request of the protocol that
+// somebody sent to the agent.
+type Control struct {
+	By      Actor           `json:"by"`
+	Request json.RawMessage `json:"request"`
+}
+
+// HostChange is the data of a [KindHost] entry. Its number is the epoch of the host.
+type HostChange struct {
+	By Actor `json:"by"`
+	// Initialize is what the host registered: members of the initialize request. Nil
+	// means that there is no host any more.
+	Initialize map[string]json.RawMessage `json:"initialize,omitempty"`
+}
+
+// Ended is the data of a [KindEnded] entry: a turn is over without a result, or the
+// agent cannot be started.
+type Ended struct {
+	Prompts []string `json:"prompts,omitempty"` // uuids
+	Reason  string   `json:"reason"`
+}
+
+// Rewound is the data of a [KindRewound] entry: the conversation goes on behind an
+// earlier message.
+type Rewound struct {
+	By Actor  `json:"by"`
+	To string `json:"to"` // the uuid of the last message that counts
+}
+
+// Cleared is the data of a [KindCleared] entry: the agent began a new session.
+type Cleared struct {
+	Session string `json:"session"`
+}
+
+// Trimmed is the data of a [KindTrimmed] entry, which a viewer also receives, without a
+// number, if it asks for entries that are gone.
+type Trimmed struct {
+	Before uint64 `json:"before"` // entries with numbers below it are gone
+	// What is gone and still counts.
+	Created *Created          `json:"created,omitempty"`
+	Session string            `json:"session,omitempty"` // of the agent
+	Title   string            `json:"title,omitempty"`
+	Item    uint64            `json:"item,omitempty"` // of the inbox, up to which all are consumed
+	Prompts []string          `json:"prompts,omitempty"`
+	Sticky  []json.RawMessage `json:"sticky,omitempty"`
+	Host    *HostChange       `json:"host,omitempty"`
+	HostN   uint64            `json:"host_n,omitempty"`
+	Rewound string            `json:"rewound,omitempty"`
+	Record  string            `json:"record,omitempty"` // the last one that had a frame
+}
+
+// A Phase says what a session is doing.
+type Phase string
+
+// The phases of a session.
+const (
+	Idle           Phase = "idle"
+	Running        Phase = "running"
+	RequiresAction Phase = "requires_action"
+)
+
+// State is what a session is doing now, the data of a [KindState] event.
+type State struct {
+	Phase   Phase     `json:"phase"`
+	Since   time.Time `json:"since"`
+	N       uint64    `json:"n"`                 // the number of the last entry
+	Waiting []Waiting `json:"waiting,omitempty"` // what it waits for, if it requires action
+	Queued  []string  `json:"queued,omitempty"`  // uuids of prompts that wait for their turn
+	Tasks   []Task    `json:"tasks,omitempty"`   // that run in the background
+	Title   string    `json:"title,omitempty"`
+	Cwd     string    `json:"cwd,omitempty"`
+	// Owner is the hub that runs it, empty if none does.
+	Owner string `json:"owner,omitempty"`
+	// Host is the attached host, if there is one.
+	Host *HostState `json:"host,omitempty"`
+	// Problem says why the agent does not run, if it cannot be started.
+	Problem string `json:"problem,omitempty"`
+}
+
+// A Waiting is one thing that a session waits for.
+type Waiting struct {
+	Kind    string     `json:"kind"`              // "ask", or "host" for hooks and tools of a host that is away
+	ID      string     `json:"id"`                // of the question or the request
+	About   string     `json:"about"`             // a tool, or what the host is asked
+	Expires *time.Time `json:"expires,omitempty"` // nil means never
+}
+
+// A Task is something that the agent does in the background.
+type Task struct {
+	ID          string `json:"id"`
+	Type        string `json:"type,omitempty"`
+	Description string `json:"description,omitempty"`
+}
+
+// HostState says who the host of a session is.
+type HostState struct {
+	By    Actor  `json:"by"`
+	Epoch uint64 `json:"epoch"`
+	Away  bool   `json:"away,omitempty"`
+}
+
+// mustJSON encodes a value of this package.
+func mustJSON(v any) json.RawMessage {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("hub: %T cannot be encoded: %v", v, err))
+	}
+	return data
+}
