@@ -296,7 +296,7 @@ func TestStartErrors(t *testing.T) {
 		{"a project that is another", "is not the one that is trusted", []string{"hi", "--trust-project", "sha256:0"}, nil},
 		{"bypass that is disabled", "do not allow the mode bypassPermissions", []string{"hi", "--dangerously-skip-permissions", "--managed-settings", `{"permissions":{"disableBypassPermissionsMode":"disable"}}`}, nil},
 		{"bypass as root", "--dangerously-skip-permissions cannot be used with root/sudo privileges for security reasons. Run it as another user", []string{"hi", "--dangerously-skip-permissions"}, func(c *Config) { c.Root = true }},
-		{"bypass as root without a sandbox that holds", "cannot be used with root", []string{"hi", "--dangerously-skip-permissions", "--settings", `{"sandbox":{"enabled":true,"failIfUnavailable":false,"bwrapPath":"/nonexistent"}}`}, func(c *Config) { c.Root = true }},
+		{"bypass as root with the sandbox off", "cannot be used with root", []string{"hi", "--dangerously-skip-permissions", "--settings", `{"sandbox":{"enabled":false}}`}, func(c *Config) { c.Root = true }},
 		{"a schema that cannot be", "the JSON schema cannot be used", []string{"hi", "--json-schema", `{"type":"array"}`}, nil},
 		{"a prompt file that is not there", "the system prompt file does not exist", []string{"hi", "--system-prompt-file", "none"}, nil},
 		{"a script that is not there", "--script FILE", []string{"hi", "--provider", "script"}, func(c *Config) { c.Model = nil }},

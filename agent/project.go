@@ -16,6 +16,7 @@ import (
 
 	"github.com/parley-go/parley/engine"
 	"github.com/parley-go/parley/engine/project"
+	"github.com/parley-go/parley/engine/sandbox"
 	"github.com/parley-go/parley/engine/tool/files"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
@@ -72,10 +73,27 @@ func (set *setup) git(ctx context.Context, dir string, args []string) ([]byte, e
 	cmd.WaitDelay = time.Second
 	out := &cappedBuffer{left: 256 << 10}
 	cmd.Stdout = out
-	if err := cmd.Run(); err != nil {
+	if err := set.runWalled(cmd); err != nil {
 		return nil, err
 	}
 	return out.Bytes(), nil
+}
+
+// runWalled runs a command of our own, behind the read wall if there is one.
+func (set *setup) runWalled(cmd *exec.Cmd) error {
+	walled, err := set.wall.Confine(cmd, sandbox.View{Roots: []string{cmd.Dir}})
+	if errors.Is(err, sandbox.ErrNoWall) {
+		return cmd.Run()
+	}
+	if err != nil {
+		return err
+	}
+	err = cmd.Start()
+	walled.Started(err)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	return errors.Join(walled.Err(), err)
 }
 
 // A cappedBuffer keeps the beginning of what is written to it.

@@ -27,7 +27,7 @@ func (set *setup) startSandbox() error {
 	if !settings.Enabled {
 		return nil
 	}
-	opts := sandbox.Options{Settings: settings, Dir: set.cfg.Cwd, Roots: set.roots(), Home: set.cfg.Home, Path: set.vars["PATH"], Helper: set.cfg.SandboxHelper}
+	opts := sandbox.Options{Settings: settings, Dir: set.cfg.Cwd, Roots: set.roots(), Home: set.cfg.Home, Path: set.vars["PATH"]}
 	for _, dir := range []string{"/tmp", set.vars["TMPDIR"]} {
 		// One that holds the home is no place for temporary files.
 		if filepath.IsAbs(dir) && (set.cfg.Home == "" || !strings.HasPrefix(set.cfg.Home+"/", strings.TrimSuffix(filepath.Clean(dir), "/")+"/")) && !slices.Contains(opts.Temp, dir) {
@@ -44,6 +44,21 @@ func (set *setup) startSandbox() error {
 	}
 	set.closers = append(set.closers, func() error { set.sandbox.Close(); return nil })
 	return nil
+}
+
+// makeWall makes the wall of commands that nobody approved. Nothing is tried before the
+// first of them.
+func (set *setup) makeWall() {
+	opts := sandbox.WallOptions{Home: set.cfg.Home, Path: set.vars["PATH"], Hide: set.cfg.secrets()}
+	if file := set.vars["GIT_CONFIG_GLOBAL"]; file != "" {
+		opts.GitConfig = append(opts.GitConfig, file)
+	}
+	if dir := set.vars["XDG_CONFIG_HOME"]; dir != "" {
+		opts.GitConfig = append(opts.GitConfig, filepath.Join(dir, "git", "config"))
+		opts.Read = append(opts.Read, filepath.Join(dir, "git", "ignore"), filepath.Join(dir, "git", "attributes"))
+	}
+	set.wall = sandbox.NewWall(opts)
+	set.closers = append(set.closers, func() error { set.wall.Close(); return nil })
 }
 
 // secrets are the files of the user that have credentials in them, ours and those of the

@@ -92,7 +92,7 @@ func TestNoSandbox(t *testing.T) {
 		o.Settings = json.RawMessage(`{"sandbox":{"enabled":true,"failIfUnavailable":false,"bwrapPath":"/nonexistent"}}`)
 		o.Stderr = func(line string) { said = append(said, line) }
 	})
-	if p.err != nil || !strings.Contains(strings.Join(said, "\n"), "the sandbox (none) does not hold everything") {
+	if p.err != nil || !strings.Contains(strings.Join(said, "\n"), "the sandbox (landlock) does not hold bwrapPath") {
 		t.Errorf("%v: %q", p.err, said)
 	}
 }

@@ -89,10 +89,6 @@ type Config struct {
 	TrustProject string
 	// Root says that the process runs with the rights of the superuser.
 	Root bool
-	// SandboxHelper is a program whose main calls [sandbox.RunIfHelper], or
-	// [sandbox.Self] if that is this one. Without it a sandbox has no network
-	// and there is none without bubblewrap.
-	SandboxHelper string
 
 	Version    string // that the agent is compatible with; empty means [CompatibleVersion]
 	OwnVersion string
@@ -107,6 +103,7 @@ type setup struct {
 
 	env     *tool.Env
 	sandbox *sandbox.Sandbox // nil if the settings leave it off
+	wall    *sandbox.Wall    // of commands that nobody approved
 	servers []mcp.Server     // those of the flags
 
 	agentList []*agents.Definition // all that there are
@@ -173,6 +170,7 @@ func newSetup(cfg Config, flags *Flags) (*setup, error) {
 	if err := set.startSandbox(); err != nil {
 		return nil, err
 	}
+	set.makeWall()
 	set.lint()
 	for _, h := range set.prefs().HooksNotRun() {
 		set.notices = append(set.notices, fmt.Sprintf("%v: a %s hook of the type %q is not run by this version", h.Origin, h.Event, h.Kind))
@@ -240,7 +238,7 @@ func (set *setup) questions(asks bool) []string {
 
 // environment makes what tools work in. Credentials are not passed on to commands.
 func (set *setup) environment(sessionID string) *tool.Env {
-	env := &tool.Env{Home: set.cfg.Home, Environ: set.commandEnv(), Roots: set.roots(), Sandbox: set.sandbox}
+	env := &tool.Env{Home: set.cfg.Home, Environ: set.commandEnv(), Roots: set.roots(), Sandbox: set.sandbox, Wall: set.wall}
 	env.Dir = filepath.Join(ownTemp(), sessionID)
 	set.env = env
 	return env

@@ -263,6 +263,10 @@ func newConversation(cfg Config, host Host, sub *subagent) (*Conversation, error
 		v := c.view.Load()
 		return v.policy.Hides(&v.hiding, path, target)
 	}
+	c.env.HiddenPatterns = func() []string {
+		v := c.view.Load()
+		return v.policy.Hidden(&v.hiding)
+	}
 	c.makePrefix()
 	if cfg.History != nil {
 		if err := c.restore(cfg.History); err != nil {

@@ -240,7 +240,7 @@ func (c *Conversation) newSubagent(ctx context.Context, call *tool.Call, def *ag
 	s.model = s.child.primary.ID
 	s.child.ledger = c.ledger.Child()
 	s.child.spentBefore = c.spentBefore
-	s.child.env.Hidden = c.env.Hidden
+	s.child.env.Hidden, s.child.env.HiddenPatterns = c.env.Hidden, c.env.HiddenPatterns
 	s.child.keeps = s.narrow.keeps
 	s.child.keeper = c.view.Load().keeper
 	s.child.publish()

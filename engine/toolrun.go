@@ -317,6 +317,11 @@ func (c *Conversation) intent(call *toolCall, input json.RawMessage) error {
 	if call.receipt != nil {
 		entries = []*session.Entry{call.receipt, entries[0]}
 	}
+	// A command behind the read wall changes nothing, so that nothing is lost with its
+	// intent. Its result waits for the disk.
+	for _, e := range entries {
+		e.Hasty = call.place == tool.ReadWall && c.env.Wall.Ready() == nil
+	}
 	if err := c.rec.Place().Append(entries...); err != nil {
 		return fmt.Errorf("the call did not run, because %w", err)
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/engine/model"
-	"github.com/parley-go/parley/engine/sandbox"
 	"github.com/parley-go/parley/engine/tool/bash"
 	"github.com/parley-go/parley/internal/otlp"
 	"github.com/parley-go/parley/parleytest"
@@ -102,7 +101,6 @@ func agentConfig(p *process) (agent.Config, error) {
 	}
 	cfg.Environ = p.env
 	cfg.OwnVersion = parley.Version
-	cfg.SandboxHelper = sandbox.Self
 	cfg.Snapshot = new(bash.Snapshot)
 	cfg.Script = func(file string) (model.Model, error) {
 		s, err := parleytest.ReadScript(file)

@@ -306,7 +306,7 @@ func (d *doctor) trySandbox(s *settings.Settings) {
 	required := asked && (wanted.FailIfUnavailable == nil || *wanted.FailIfUnavailable)
 	try, no := *wanted, false
 	try.Enabled, try.FailIfUnavailable = true, &no
-	box, err := sandbox.New(sandbox.Options{Settings: &try, Dir: d.cfg.Cwd, Home: d.cfg.Home, Path: d.p.getenv("PATH"), Helper: d.cfg.SandboxHelper})
+	box, err := sandbox.New(sandbox.Options{Settings: &try, Dir: d.cfg.Cwd, Home: d.cfg.Home, Path: d.p.getenv("PATH")})
 	if err != nil {
 		d.say("sandbox", broken, "", "%v", err)
 		return

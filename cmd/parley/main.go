@@ -15,15 +15,12 @@ import (
 	"io"
 	"os"
 
-	"github.com/parley-go/parley/engine/sandbox"
 	"github.com/parley-go/parley/parleytest/peer"
 )
 
 func main() {
 	// A fake CLI with grandchildren starts this program again.
 	peer.RunIfChild()
-	// So does a command that is to run in a sandbox.
-	sandbox.RunIfHelper()
 	p := &process{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.Environ()}
 	os.Exit(run(context.Background(), p, os.Args[1:]))
 }

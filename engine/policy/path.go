@@ -45,6 +45,20 @@ func (p *Policy) Hides(req *Request, path string, target *tool.Target) bool {
 	return false
 }
 
+// Hidden returns absolute patterns of the files that must not be read, by the rules that
+// deny it. In them * ? [ { are wildcards unless a backslash is before them.
+func (p *Policy) Hidden(req *Request) (patterns []string) {
+	j := &judgement{req: req}
+	for q := p; q != nil; q = q.parent {
+		for _, r := range q.load().deny {
+			if r.Content != "" && isFileTool(r.Tool) && restricts(r, tool.Read) {
+				patterns = append(patterns, j.wide(r)...)
+			}
+		}
+	}
+	return patterns
+}
+
 // touches reports whether a rule about files that restricts is about a path, however
 // it is reached: as it is written or with links followed, relative to any root, by
 // another name of the same file, in other case where that is the same.

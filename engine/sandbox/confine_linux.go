@@ -1,15 +1,15 @@
+//go:build amd64 || arm64
+
 package sandbox
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,23 +17,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	llsys "github.com/landlock-lsm/go-landlock/landlock/syscall"
 )
 
 // find takes the first way that works. It says why none does.
 func (s *Sandbox) find() error {
-	if auditArch == 0 {
-		return fmt.Errorf("there is no system call filter for %s in this version", runtime.GOARCH)
-	}
-	if s.opts.Helper != "" {
-		var err error
-		// Opened once, so that nobody can put another in its place.
-		if s.helper, err = os.Open(s.opts.Helper); err != nil {
-			return fmt.Errorf("the helper cannot be opened: %w", err)
-		}
-	}
 	var reasons []string
+	named := s.set.BwrapPath != "" && s.opts.Only == ""
 	for _, try := range []struct {
 		kind string
 		f    func() error
@@ -44,13 +33,12 @@ func (s *Sandbox) find() error {
 		err := try.f()
 		if err == nil {
 			s.kind = try.kind
+			if try.kind == Landlock && named {
+				s.unheld = append(s.unheld, "bwrapPath: "+reasons[0])
+			}
 			return nil
 		}
 		reasons = append(reasons, try.kind+": "+err.Error())
-	}
-	if s.helper != nil {
-		s.helper.Close()
-		s.helper = nil
 	}
 	s.proxy = nil
 	return errors.New(strings.Join(reasons, "; "))
@@ -65,8 +53,8 @@ func (s *Sandbox) tryBwrap() error {
 	if s.set.Network.AllUnixSockets {
 		kinds = append(kinds, unix.AF_UNIX)
 	}
-	s.filter = makeFilter(kinds, s.set.NestedNamespaces, false)
-	if n := &s.set.Network; (len(n.AllowedDomains) > 0 || n.HTTPProxyPort != 0) && s.helper != nil {
+	s.filter = (&filterSpec{write: true, sockets: kinds, namespaces: s.set.NestedNamespaces, alone: true}).program()
+	if n := &s.set.Network; len(n.AllowedDomains) > 0 || n.HTTPProxyPort != 0 {
 		s.proxy = newProxy(n, s.opts.Lookup)
 	}
 	ways := []bool{false}
@@ -82,12 +70,8 @@ func (s *Sandbox) tryBwrap() error {
 }
 
 func (s *Sandbox) tryLandlock() error {
-	if s.helper == nil {
-		return errors.New("no helper program was named that could confine a command")
-	}
-	abi, err := llsys.LandlockGetABIVersion()
-	if err != nil || abi < 3 {
-		return fmt.Errorf("the kernel has version %d of it, and 3 is needed", max(abi, 0))
+	if s.version = landlockVersion(); s.version < 3 {
+		return fmt.Errorf("the kernel has version %d of it, and 3 is needed", s.version)
 	}
 	s.proxy = nil
 	return s.probe(func(cmd *exec.Cmd) (func(error) <-chan struct{}, error) { return s.confineLandlock(cmd, s.opts.Roots) })
@@ -120,11 +104,12 @@ func (s *Sandbox) probe(confine func(*exec.Cmd) (func(error) <-chan struct{}, er
 // describe says what is held. It returns what the settings ask for by name and is
 // not.
 func (s *Sandbox) describe() (asked []string) {
+	asked = s.unheld
 	r := &s.report
 	fs, n := &s.set.Filesystem, &s.set.Network
 	p, err := s.makePlan(s.opts.Roots, false)
 	if err != nil {
-		return []string{err.Error()}
+		return append(asked, err.Error())
 	}
 	if fs.Disabled {
 		r.Missing = append(r.Missing, "files: switched off by filesystem.disabled")
@@ -147,8 +132,6 @@ func (s *Sandbox) describe() (asked []string) {
 		}
 		r.Enforced = append(r.Enforced, "paths of filesystem.denyRead cannot be read", "own process, network and IPC namespaces")
 		switch {
-		case wantsNet && s.proxy == nil:
-			asked = append(asked, "network.allowedDomains: no helper program was named, so there is no network at all")
 		case n.HTTPProxyPort != 0:
 			r.Enforced = append(r.Enforced, "network only through the proxy on port "+strconv.Itoa(n.HTTPProxyPort)+", which decides")
 		case wantsNet:
@@ -160,7 +143,7 @@ func (s *Sandbox) describe() (asked []string) {
 	}
 
 	r.Enforced = append(r.Enforced, "no network", "processes outside cannot be traced")
-	if abi, _ := llsys.LandlockGetABIVersion(); abi >= 6 {
+	if s.version >= 6 {
 		r.Enforced = append(r.Enforced, "processes outside get no signals")
 	} else {
 		r.Missing = append(r.Missing, "signals: processes outside can be signalled (the kernel's Landlock is too old)")
@@ -279,9 +262,18 @@ func (s *Sandbox) confineBwrap(cmd *exec.Cmd, p *plan) (_ func(error) <-chan str
 		if channel, theirs, err = socketPair(); err != nil {
 			return nil, err
 		}
-		helper, fd := a.add(s.helper, false), a.add(theirs, true)
-		program = append([]string{"/proc/self/fd/" + helper, HelperArg, "net", helper, fd}, program...)
 		cmd.Env = proxied(cmd.Env)
+		to, self := 3+len(cmd.ExtraFiles), 4+len(cmd.ExtraFiles)
+		a.add(theirs, true)
+		var st starter
+		st.listen(to, self, proxyPort)
+		st.exec(cmd, program[0])
+		file, err := st.file(to)
+		if err != nil {
+			return nil, err
+		}
+		a.add(file, true)
+		program = []string{"/proc/self/fd/" + strconv.Itoa(self)}
 	}
 	list, err := a.data("arguments", []byte(strings.Join(args, "\x00")+"\x00"))
 	if err != nil {
@@ -420,50 +412,51 @@ func receiveListener(channel *os.File) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	messages, err := unix.ParseSocketControlMessage(oob[:n])
-	if err != nil || len(messages) != 1 {
-		return nil, fmt.Errorf("the helper sent no listener: %v", err)
+	f := receivedFile(oob[:n])
+	if f == nil {
+		return nil, errors.New("the starter sent no listener")
 	}
-	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil || len(fds) != 1 {
-		return nil, fmt.Errorf("the helper sent no listener: %v", err)
-	}
-	f := os.NewFile(uintptr(fds[0]), "listener")
 	defer f.Close()
 	return net.FileListener(f)
 }
 
-// A lock is what the helper is told to confine itself to with Landlock.
-type lock struct {
-	Helper     string   `json:"helper"` // the number of its own file
-	Write      []string `json:"write"`
-	Hide       []string `json:"hide"`
-	AllFiles   bool     `json:"all_files"`
-	Unix       bool     `json:"unix"`
-	Namespaces bool     `json:"namespaces"`
-}
-
-// confineLandlock has the helper run a command.
+// confineLandlock has a starter run a command.
 func (s *Sandbox) confineLandlock(cmd *exec.Cmd, roots []string) (func(error) <-chan struct{}, error) {
 	p, err := s.makePlan(roots, false)
 	if err != nil {
 		return nil, err
 	}
-	a := &attachment{cmd: cmd}
-	l := lock{Helper: a.add(s.helper, false), Unix: s.set.Network.AllUnixSockets, Namespaces: s.set.NestedNamespaces, AllFiles: s.set.Filesystem.Disabled}
+	var hide []string
 	for path, access := range p.entries {
-		switch access {
-		case writable:
-			l.Write = append(l.Write, path)
-		case hidden:
-			l.Hide = append(l.Hide, path)
+		if access == hidden {
+			hide = append(hide, path)
 		}
 	}
-	spec, err := json.Marshal(&l)
+	var grants []grant
+	for _, name := range devices {
+		grants = append(grants, grant{name, toWrite})
+	}
+	if s.set.Filesystem.Disabled {
+		grants = append(grants, grant{"/", toWrite})
+	} else {
+		grants = append(grants, around("/", toRead, hide)...)
+	}
+	for path, access := range p.entries {
+		if access == writable {
+			grants = append(grants, grant{path, toWrite})
+		}
+	}
+	ruleset, err := newRuleset(s.version, grants)
 	if err != nil {
 		return nil, err
 	}
-	cmd.Args = append([]string{"sandbox", HelperArg, "landlock", string(spec), cmd.Path}, cmd.Args[1:]...)
-	cmd.Path = "/proc/self/fd/" + l.Helper
-	return atOnce, nil
+	spec := &filterSpec{write: true, namespaces: s.set.NestedNamespaces, scoped: s.version >= 6}
+	if s.set.Network.AllUnixSockets {
+		spec.sockets = []uint32{unix.AF_UNIX}
+	}
+	c, err := confineBy(cmd, ruleset, spec)
+	if err != nil {
+		return nil, err
+	}
+	return c.Started, nil
 }

@@ -1,4 +1,4 @@
-//go:build !linux
+//go:build !linux || (!amd64 && !arm64)
 
 package sandbox
 
@@ -27,6 +27,3 @@ func (s *Sandbox) describe() []string { return nil }
 func (s *Sandbox) confine(*exec.Cmd, []string) (func(error) <-chan struct{}, error) {
 	return nil, errors.ErrUnsupported
 }
-
-// RunIfHelper does nothing on this system.
-func RunIfHelper() {}

@@ -15,7 +15,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	box, err := sandbox.New(sandbox.Options{Settings: settings, Dir: "/srv/project", Path: "/usr/bin", Helper: sandbox.Self})
+	box, err := sandbox.New(sandbox.Options{Settings: settings, Dir: "/srv/project", Path: "/usr/bin"})
 	if err != nil {
 		fmt.Println(err) // it says what is missing, and what to do
 		return

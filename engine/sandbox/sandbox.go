@@ -60,17 +60,11 @@ type Options struct {
 	Hide []string
 	// Path is where bwrap is looked for, a list as in PATH.
 	Path string
-	// Helper is a program that calls [RunIfHelper] first thing, which this one is
-	// by [Self]. Without it there is neither Landlock nor a proxy.
-	Helper string
 	// Only is the one way to take; empty means the best.
 	Only string
 	// Lookup resolves names for the proxy. Nil means as this machine does.
 	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 }
-
-// Self names the running program as the helper. Its main calls [RunIfHelper].
-const Self = "/proc/self/exe"
 
 // A Report says what is held, for people and programs.
 type Report struct {
@@ -83,15 +77,16 @@ type Report struct {
 
 // A Sandbox confines commands. It is safe for concurrent use.
 type Sandbox struct {
-	opts   Options
-	set    *Settings
-	kind   string
-	report Report
-	bwrap  string
-	root   bool // keeps the rights over files that root has
-	helper *os.File
-	proxy  *proxy // nil if there is no network
-	filter []byte // the seccomp program
+	opts    Options
+	set     *Settings
+	kind    string
+	report  Report
+	unheld  []string // settings that cannot be held
+	bwrap   string
+	root    bool   // keeps the rights over files that root has
+	version int    // of Landlock
+	proxy   *proxy // nil if there is no network
+	filter  []byte // the seccomp program
 
 	wg sync.WaitGroup // of commands that are not over
 }
@@ -202,9 +197,6 @@ func (s *Sandbox) Close() {
 	}
 	if s.proxy != nil {
 		s.proxy.close()
-	}
-	if s.helper != nil {
-		s.helper.Close()
 	}
 }
 

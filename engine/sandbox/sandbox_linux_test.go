@@ -26,7 +26,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	sandbox.RunIfHelper()
 	code := m.Run()
 	if made != "" {
 		os.RemoveAll(made)
@@ -67,7 +66,7 @@ func try(t *testing.T, kind string, settings string, change ...func(*sandbox.Opt
 		t.Fatal(err)
 	}
 	p.env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.home, "TMPDIR=" + p.tmp, "OUT=" + p.outside, "WORK=" + p.work}
-	opts := sandbox.Options{Settings: set, Dir: p.work, Home: p.home, Temp: []string{p.tmp}, Path: os.Getenv("PATH"), Helper: sandbox.Self, Only: kind}
+	opts := sandbox.Options{Settings: set, Dir: p.work, Home: p.home, Temp: []string{p.tmp}, Path: os.Getenv("PATH"), Only: kind}
 	for _, f := range change {
 		f(&opts)
 	}
@@ -717,13 +716,6 @@ func TestProxy(t *testing.T) {
 			t.Error(out)
 		}
 	})
-	t.Run("no helper", func(t *testing.T) {
-		set, _ := sandbox.Parse(json.RawMessage(`{"enabled":true,"network":{"allowedDomains":["good.test"]}}`))
-		_, err := sandbox.New(sandbox.Options{Settings: set, Dir: t.TempDir(), Path: os.Getenv("PATH"), Only: sandbox.Bubblewrap})
-		if !errors.Is(err, sandbox.ErrUnavailable) {
-			t.Errorf("%v", err)
-		}
-	})
 }
 
 // Ways out through the kernel.
@@ -877,19 +869,19 @@ func TestUnavailable(t *testing.T) {
 			t.Fatal(err)
 		}
 		set.BwrapPath = "/nonexistent/bwrap"
-		if s, err := sandbox.New(sandbox.Options{Settings: set, Dir: t.TempDir()}); s != nil || !errors.Is(err, sandbox.ErrUnavailable) || !strings.Contains(err.Error(), "failIfUnavailable") {
+		if s, err := sandbox.New(sandbox.Options{Settings: set, Dir: t.TempDir(), Only: sandbox.Bubblewrap}); s != nil || !errors.Is(err, sandbox.ErrUnavailable) || !strings.Contains(err.Error(), "failIfUnavailable") {
 			t.Errorf("%s: %v, %v", settings, s, err)
 		}
 		no := false
 		set.FailIfUnavailable = &no
-		s, err := sandbox.New(sandbox.Options{Settings: set, Dir: t.TempDir()})
+		s, err := sandbox.New(sandbox.Options{Settings: set, Dir: t.TempDir(), Only: sandbox.Bubblewrap})
 		if err != nil || s.Active() || s.Report().Kind != sandbox.None || len(s.Report().Missing) == 0 {
 			t.Errorf("%v, %+v", err, s.Report())
 		}
 	}
 	// A bwrap that does not work is as good as none.
 	set, _ := sandbox.Parse(json.RawMessage(`{"enabled":true,"bwrapPath":"/bin/true"}`))
-	if _, err := sandbox.New(sandbox.Options{Settings: set, Dir: t.TempDir()}); !errors.Is(err, sandbox.ErrUnavailable) {
+	if _, err := sandbox.New(sandbox.Options{Settings: set, Dir: t.TempDir(), Only: sandbox.Bubblewrap}); !errors.Is(err, sandbox.ErrUnavailable) {
 		t.Errorf("%v", err)
 	}
 	// What Landlock cannot hold is refused too, if it was asked for by name.
@@ -897,7 +889,7 @@ func TestUnavailable(t *testing.T) {
 	write(t, filepath.Join(dir, ".env"), "x")
 	for _, settings := range []string{`{"enabled":true,"filesystem":{"denyRead":[".env"]}}`, `{"enabled":true,"filesystem":{"denyWrite":["x"]}}`, `{"enabled":true,"network":{"allowedDomains":["a.test"]}}`} {
 		set, _ := sandbox.Parse(json.RawMessage(settings))
-		if _, err := sandbox.New(sandbox.Options{Settings: set, Dir: dir, Helper: sandbox.Self, Only: sandbox.Landlock}); !errors.Is(err, sandbox.ErrUnavailable) {
+		if _, err := sandbox.New(sandbox.Options{Settings: set, Dir: dir, Only: sandbox.Landlock}); !errors.Is(err, sandbox.ErrUnavailable) {
 			t.Errorf("%s: %v", settings, err)
 		}
 	}
@@ -949,7 +941,7 @@ func BenchmarkStart(b *testing.B) {
 				}
 				set, _ := sandbox.Parse(json.RawMessage(text))
 				var err error
-				if s, err = sandbox.New(sandbox.Options{Settings: set, Dir: dir, Path: os.Getenv("PATH"), Helper: sandbox.Self, Only: only}); err != nil {
+				if s, err = sandbox.New(sandbox.Options{Settings: set, Dir: dir, Path: os.Getenv("PATH"), Only: only}); err != nil {
 					b.Skip(err)
 				}
 				defer s.Close()
@@ -964,13 +956,14 @@ func BenchmarkStart(b *testing.B) {
 					b.Fatal(err)
 				}
 				err = cmd.Start()
-				started(err)
+				over := started(err)
 				if err == nil {
 					err = cmd.Wait()
 				}
 				if err != nil {
 					b.Fatal(err)
 				}
+				<-over
 				least = min(least, time.Since(began))
 			}
 			b.ReportMetric(float64(least)/1e6, "min-ms")

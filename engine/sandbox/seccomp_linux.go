@@ -1,52 +1,40 @@
+//go:build amd64 || arm64
+
 package sandbox
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
 
 // The parts of a filter program that are used here.
 const (
-	loadWord   = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
-	jumpEqual  = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
-	jumpAtMost = unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K
-	jumpSet    = unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K
-	giveBack   = unix.BPF_RET | unix.BPF_K
+	loadWord    = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
+	jump        = unix.BPF_JMP | unix.BPF_JA
+	jumpEqual   = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
+	jumpAtLeast = unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K
+	jumpSet     = unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K
+	mask        = unix.BPF_ALU | unix.BPF_AND | unix.BPF_K
+	giveBack    = unix.BPF_RET | unix.BPF_K
 
 	atNumber, atArch, atArgs = 0, 4, 16 // in struct seccomp_data
-	retAllow                 = 0x7fff0000
-	retErrno                 = 0x00050000
-	retKill                  = 0x80000000
 
 	newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWTIME
+
+	// forWriting are the flags of open that a file is changed with.
+	forWriting = unix.O_WRONLY | unix.O_RDWR | unix.O_CREAT | unix.O_TRUNC | unix.O_TMPFILE&^unix.O_DIRECTORY
 )
 
-// refused are system calls that no command needs and that lead out, or to parts of
-// the kernel where ways out were found.
-var refused = []uint32{
-	unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PROCESS_MADVISE, unix.SYS_KCMP, unix.SYS_PIDFD_GETFD,
-	unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
-	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD,
-	unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY,
-	unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE, unix.SYS_KEXEC_LOAD,
-	unix.SYS_REBOOT, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_ACCT, unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD,
-	unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_SYSLOG, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_FANOTIFY_INIT, unix.SYS_VHANGUP,
-	unix.SYS_NFSSERVCTL, unix.SYS_LOOKUP_DCOOKIE,
-}
-
-// mounting are the system calls about mounts and namespaces.
-var mounting = []uint32{
-	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE, unix.SYS_OPEN_TREE_ATTR,
-	unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR, unix.SYS_SETNS,
-}
-
-// sharing are the system calls by which processes reach memory and queues of others
-// that have no name in the file system. They are refused where the command has no
-// such things of its own.
-var sharing = []uint32{
-	unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_SHMCTL, unix.SYS_SEMGET, unix.SYS_SEMOP, unix.SYS_SEMTIMEDOP, unix.SYS_SEMCTL, unix.SYS_MSGGET, unix.SYS_MSGSND, unix.SYS_MSGRCV, unix.SYS_MSGCTL,
-	unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK,
+// A filterSpec says which system calls a command can make.
+type filterSpec struct {
+	write      bool     // files can be changed, as far as others allow
+	sockets    []uint32 // the kinds of sockets that there are
+	namespaces bool     // it can make namespaces
+	alone      bool     // it is in namespaces of its own: it sees no process and no memory of others
+	scoped     bool     // something else keeps its signals from processes outside
+	supervised bool     // somebody receives what is reported and counted
 }
 
 // A filter collects instructions.
@@ -56,79 +44,246 @@ func (f *filter) add(code uint16, k uint32, jt, jf uint8) {
 	*f = append(*f, unix.SockFilter{Code: code, K: k, Jt: jt, Jf: jf})
 }
 
-// fail gives an error back if the word that was loaded is k.
-func (f *filter) fail(k uint32, errno uint32) {
-	f.add(jumpEqual, k, 0, 1)
-	f.add(giveBack, retErrno|errno, 0, 0)
+func (f *filter) fail(errno uint32) { f.add(giveBack, unix.SECCOMP_RET_ERRNO|errno, 0, 0) }
+func (f *filter) allow()            { f.add(giveBack, unix.SECCOMP_RET_ALLOW, 0, 0) }
+
+// argument loads the lower half of an argument, which is all that the kernel uses of
+// those that are looked at.
+func (f *filter) argument(n uint32) { f.add(loadWord, atArgs+8*n, 0, 0) }
+
+// when adds a part for a word that is one of some.
+func (f *filter) when(values []uint32, part filter) {
+	for _, v := range values {
+		f.add(jumpEqual, v, 0, uint8(len(part)))
+		*f = append(*f, part...)
+	}
 }
 
-// call adds what is asked of one system call, and goes on with its number loaded.
-func (f *filter) call(nr uint32, body filter) {
-	body.add(loadWord, atNumber, 0, 0)
-	f.add(jumpEqual, nr, 0, uint8(len(body)))
-	*f = append(*f, body...)
-}
-
-// argument loads the lower half of an argument.
-func argument(n uint32) filter {
-	var f filter
-	f.add(loadWord, atArgs+8*n, 0, 0)
+// part returns what is done with a system call.
+func (s *filterSpec) part(nr uint32, a answer) (f filter) {
+	switch a {
+	case allowed:
+		f.allow()
+	case absent:
+		f.fail(uint32(unix.ENOSYS))
+	case working, sharing, nesting:
+		switch {
+		case nr == unix.SYS_CLONE3 && !s.namespaces:
+			f.fail(uint32(unix.ENOSYS)) // programs take clone then, whose flags can be seen
+		case nr == unix.SYS_CLONE3:
+			return s.part(nr, forking)
+		case a == working && s.write, a == sharing && s.alone && s.write, a == nesting && s.namespaces:
+			f.allow()
+		case a == nesting:
+			f.fail(uint32(unix.EPERM))
+		default:
+			f.fail(uint32(unix.ENOSYS))
+		}
+	case changing:
+		if s.write {
+			f.allow()
+		} else {
+			s.report(&f, unix.EROFS)
+		}
+	case opening:
+		if !s.write && s.supervised {
+			at := uint32(1)
+			if nr != unix.SYS_OPENAT { // the older one
+				at = 0
+			}
+			f.argument(at + 1)
+			f.add(jumpSet, forWriting, 0, 1)
+			f.add(giveBack, unix.SECCOMP_RET_USER_NOTIF, 0, 0)
+		}
+		f.allow() // what is not in the view cannot be opened
+	case linking:
+		if len(s.sockets) > 0 {
+			f.allow()
+		} else {
+			s.report(&f, unix.EACCES)
+		}
+	case forking:
+		if s.supervised {
+			f.add(giveBack, unix.SECCOMP_RET_USER_NOTIF, 0, 0)
+		} else {
+			f.allow()
+		}
+	case checked:
+		return s.check(nr)
+	default:
+		f.fail(uint32(unix.EPERM))
+	}
 	return f
 }
 
-// makeFilter writes the seccomp program. It refuses kinds of sockets that are not
-// listed. Beside says that the command is in the process namespace of others: then it
-// may set no limits and priorities but its own, by which it could end them.
-func makeFilter(sockets []uint32, namespaces, beside bool) []byte {
+// report refuses a call, and has somebody told if somebody listens.
+func (s *filterSpec) report(f *filter, errno unix.Errno) {
+	if s.supervised {
+		f.add(giveBack, unix.SECCOMP_RET_USER_NOTIF, 0, 0)
+	} else {
+		f.fail(uint32(errno))
+	}
+}
+
+// check returns what is done with a system call whose arguments decide.
+func (s *filterSpec) check(nr uint32) (f filter) {
+	var yes, no filter
+	yes.allow()
+	no.fail(uint32(unix.EPERM))
+	// only allows a call with one of some words as an argument.
+	only := func(n uint32, values ...uint32) {
+		f.argument(n)
+		f.when(values, yes)
+		f = append(f, no...)
+	}
+	// except allows a call without them.
+	except := func(n uint32, values ...uint32) {
+		f.argument(n)
+		f.when(values, no)
+		f = append(f, yes...)
+	}
+	switch nr {
+	case unix.SYS_CLONE:
+		if !s.namespaces {
+			f.argument(0)
+			f.add(jumpSet, newNamespaces&^0xff, 0, 1) // the lowest byte is a signal
+			f = append(f, no...)
+		}
+		f = append(f, s.part(nr, forking)...)
+	case unix.SYS_SOCKET:
+		f.argument(0)
+		f.when(s.sockets, yes)
+		s.report(&f, unix.EACCES)
+	case unix.SYS_SOCKETPAIR:
+		// A datagram can be sent elsewhere than to the other end.
+		if slices.Contains(s.sockets, unix.AF_UNIX) {
+			return yes
+		}
+		f.argument(1)
+		f.add(mask, 0xf, 0, 0)
+		f.when([]uint32{unix.SOCK_STREAM, unix.SOCK_SEQPACKET}, yes)
+		f = append(f, no...)
+	case unix.SYS_IOCTL:
+		if s.write {
+			denied := []uint32{unix.TIOCSTI, unix.TIOCLINUX}
+			if !s.alone {
+				denied = append(denied, fsSetFlags, fsSetFlags32, fsSetXattr)
+			}
+			except(1, denied...)
+			break
+		}
+		f.argument(1)
+		f.when([]uint32{unix.TCGETS, unix.TCGETS2, unix.TIOCGWINSZ, unix.TIOCGPGRP, unix.TIOCGSID, fionread, fionbio, fioclex, fionclex,
+			unix.FS_IOC_GETFLAGS, figetbsz, fsGetXattr, fiemap}, yes)
+		f.when([]uint32{fsSetFlags, fsSetFlags32, fsSetXattr}, s.part(0, changing))
+		f.fail(uint32(unix.ENOTTY))
+	case unix.SYS_FCNTL:
+		if s.alone {
+			return yes
+		}
+		except(1, unix.F_SETOWN, unix.F_SETOWN_EX, unix.F_SETSIG, unix.F_SETLEASE, unix.F_NOTIFY)
+	case unix.SYS_PRCTL:
+		// Not to be left out: a process that hides itself could outlive its command.
+		hide := []uint32{unix.PR_SET_DUMPABLE, unix.PR_SET_MM, unix.PR_SCHED_CORE, unix.PR_MCE_KILL}
+		if s.alone && s.write {
+			hide = hide[1:]
+		}
+		except(0, hide...)
+	case unix.SYS_SECCOMP:
+		f.argument(1)
+		f.add(jumpSet, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, 0, 1)
+		f = append(f, no...)
+		f = append(f, yes...)
+	case unix.SYS_PRLIMIT64, unix.SYS_SCHED_SETAFFINITY:
+		if s.alone {
+			return yes
+		}
+		only(0, 0)
+	case unix.SYS_SETPRIORITY:
+		if s.alone {
+			return yes
+		}
+		f.argument(0)
+		f.add(jumpEqual, unix.PRIO_PROCESS, 1, 0)
+		f = append(f, no...)
+		only(1, 0)
+	case unix.SYS_PERSONALITY:
+		if s.write {
+			return yes
+		}
+		only(0, 0xffffffff)
+	case unix.SYS_KILL, unix.SYS_TKILL, unix.SYS_TGKILL:
+		if s.alone || s.scoped {
+			return yes
+		}
+		if nr == unix.SYS_KILL {
+			only(0, 0) // its own group
+			break
+		}
+		return no
+	}
+	return f
+}
+
+// The requests of ioctl that x/sys does not name.
+const (
+	fionread     = 0x541b
+	fionbio      = 0x5421
+	fioclex      = 0x5451
+	fionclex     = 0x5450
+	figetbsz     = 0x2
+	fsSetFlags   = 0x40086602
+	fsSetFlags32 = 0x40046602
+	fsGetXattr   = 0x801c581f
+	fsSetXattr   = 0x401c5820
+	fiemap       = 0xc020660b
+)
+
+// program writes the filter as the kernel takes it.
+func (s *filterSpec) program() []byte {
 	var f filter
 	f.add(loadWord, atArch, 0, 0)
 	f.add(jumpEqual, auditArch, 1, 0)
-	f.add(giveBack, retKill, 0, 0)
+	f.add(giveBack, unix.SECCOMP_RET_KILL_PROCESS, 0, 0)
 	f.add(loadWord, atNumber, 0, 0)
-	if otherNumbers != 0 {
-		f.add(jumpAtMost, otherNumbers, 0, 1)
-		f.add(giveBack, retErrno|uint32(unix.EPERM), 0, 0)
-	}
-	for _, nr := range append(refused, oldCalls...) {
-		f.fail(nr, uint32(unix.EPERM))
-	}
-	if beside {
-		for _, nr := range sharing {
-			f.fail(nr, uint32(unix.EPERM))
-		}
-		for nr, at := range map[uint32]uint32{unix.SYS_PRLIMIT64: 0, unix.SYS_SETPRIORITY: 1, unix.SYS_IOPRIO_SET: 1} {
-			body := argument(at)
-			body.add(jumpEqual, 0, 1, 0)
-			body.add(giveBack, retErrno|uint32(unix.EPERM), 0, 0)
-			f.call(nr, body)
+
+	answers := map[uint32]answer{}
+	highest := uint32(0)
+	for _, table := range []map[answer][]uint32{calls, machineCalls} {
+		for a, list := range table {
+			for _, nr := range list {
+				answers[nr] = a
+				highest = max(highest, nr)
+			}
 		}
 	}
-	if !namespaces {
-		for _, nr := range mounting {
-			f.fail(nr, uint32(unix.EPERM))
+	// Numbers that follow each other and mean the same are one part. Those of other
+	// interfaces of the kernel are above all of them.
+	type span struct {
+		from uint32
+		part filter
+	}
+	var spans []span
+	for nr := range highest + 2 {
+		part := s.part(nr, answers[nr])
+		if len(spans) == 0 || !slices.Equal(spans[len(spans)-1].part, part) {
+			spans = append(spans, span{nr, part})
 		}
-		// Its flags are behind a pointer. Those who get this take clone.
-		f.fail(unix.SYS_CLONE3, uint32(unix.ENOSYS))
-		for _, nr := range []uint32{unix.SYS_CLONE, unix.SYS_UNSHARE} {
-			body := argument(0)
-			body.add(jumpSet, newNamespaces&^lowFlags(nr), 0, 1)
-			body.add(giveBack, retErrno|uint32(unix.EPERM), 0, 0)
-			f.call(nr, body)
+	}
+	// A search by halves: the kernel looks at every number when a filter is loaded.
+	var search func(list []span) filter
+	search = func(list []span) filter {
+		if len(list) == 1 {
+			return list[0].part
 		}
+		half := len(list) / 2
+		low, high := search(list[:half]), search(list[half:])
+		var f filter
+		f.add(jumpAtLeast, list[half].from, 0, 1)
+		f.add(jump, uint32(len(low)), 0, 0)
+		return append(append(f, low...), high...)
 	}
-	body := argument(1)
-	for _, request := range []uint32{unix.TIOCSTI, 0x541c /* TIOCLINUX */} {
-		body.fail(request, uint32(unix.EPERM))
-	}
-	f.call(unix.SYS_IOCTL, body)
-	body = argument(0)
-	for _, domain := range sockets {
-		body.add(jumpEqual, domain, 0, 1)
-		body.add(giveBack, retAllow, 0, 0)
-	}
-	body.add(giveBack, retErrno|uint32(unix.EPERM), 0, 0)
-	f.call(unix.SYS_SOCKET, body)
-	f.add(giveBack, retAllow, 0, 0)
+	f = append(f, search(spans)...)
 
 	var out []byte
 	for _, i := range f {
@@ -137,13 +292,4 @@ func makeFilter(sockets []uint32, namespaces, beside bool) []byte {
 		out = binary.NativeEndian.AppendUint32(out, i.K)
 	}
 	return out
-}
-
-// lowFlags are bits that mean something else to a system call: the lowest byte of
-// clone's flags is a signal.
-func lowFlags(nr uint32) uint32 {
-	if nr == unix.SYS_CLONE {
-		return 0xff
-	}
-	return 0
 }

@@ -5,7 +5,11 @@ import "golang.org/x/sys/unix"
 const (
 	auditArch    = unix.AUDIT_ARCH_AARCH64
 	otherNumbers = 0
+	elfMachine   = 183
 )
 
-// oldCalls are refused calls that only this kind of machine has.
-var oldCalls = []uint32{unix.SYS_KEXEC_FILE_LOAD}
+// machineCalls are system calls that only this kind of machine has.
+var machineCalls = map[answer][]uint32{
+	allowed:  {unix.SYS_NEWFSTATAT},
+	changing: {unix.SYS_RENAMEAT},
+}

@@ -179,6 +179,17 @@ func (s *Settings) secret(name string) bool {
 	return false
 }
 
+// Environ returns an environment without what looks like a credential, and in which
+// git takes no lock that it can do without.
+func Environ(env []string) []string {
+	var s Settings
+	env = slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return s.secret(name)
+	})
+	return append(env, "GIT_OPTIONAL_LOCKS=0")
+}
+
 // Outside reports whether a command is one of those that the settings run outside:
 // one of [Settings.Excluded] and nothing else. What holds anything that a shell
 // understands, such as a quote, a variable or a second command, is not.

@@ -28,6 +28,9 @@ type Env struct {
 	// an Info is one that the caller did not open. Hidden may be nil, and is
 	// called from several goroutines.
 	Hidden func(path string, target *Target) bool
+	// HiddenPatterns returns the same as absolute patterns, for walls. It may be nil,
+	// and is called from several goroutines.
+	HiddenPatterns func() []string
 
 	// Model puts a question to a model beside the conversation; see [Env.Ask]. It may
 	// be nil, and is called from several goroutines.
@@ -115,7 +118,7 @@ func (e *Env) Child(agent string) *Env {
 	if e.shared != nil {
 		shared = e.shared
 	}
-	return &Env{Roots: slices.Clone(e.Roots), Home: e.Home, Environ: slices.Clone(e.Environ), Dir: e.Dir, Sandbox: e.Sandbox, Wall: e.Wall, Hidden: e.Hidden, Model: e.Model,
+	return &Env{Roots: slices.Clone(e.Roots), Home: e.Home, Environ: slices.Clone(e.Environ), Dir: e.Dir, Sandbox: e.Sandbox, Wall: e.Wall, Hidden: e.Hidden, HiddenPatterns: e.HiddenPatterns, Model: e.Model,
 		Agent: agent, cwd: cwd, tasks: tasks, shared: shared}
 }
 

@@ -16,8 +16,6 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/parley-go/parley/engine/sandbox"
 )
 
 // The stages of a worker: the first process of its namespaces prepares them and
@@ -43,7 +41,6 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	sandbox.RunIfHelper()
 	os.Exit(m.Run())
 }
 

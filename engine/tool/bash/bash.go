@@ -265,8 +265,11 @@ func (t *Tool) finished(env *tool.Env, run *run) (*tool.Result, error) {
 		note = joinLines(note, fmt.Sprintf("(The command was stopped because it printed more than %s.)", files.Size(t.opts.MaxDisk)))
 	}
 	meaning := interpret(run.info.Command, code)
+	if err := run.walled.Err(); err != nil {
+		return nil, err
+	}
 	if code != 0 && meaning == "" {
-		note = joinLines(joinLines(note, reset), run.confinement(said))
+		note = joinLines(joinLines(note, reset), joinLines(run.confinement(said), run.refusals()))
 		return nil, errors.New(joinLines(fmt.Sprintf("Exit code %d", code), joinLines(said, note)))
 	}
 	if reset != "" {
@@ -289,6 +292,16 @@ func (t *Tool) finished(env *tool.Env, run *run) (*tool.Result, error) {
 		}
 	}
 	return tool.Text(said, out), nil
+}
+
+// refusals says what the wall refused to a command that failed.
+func (r *run) refusals() string {
+	list := r.walled.Refused()
+	if len(list) == 0 {
+		return ""
+	}
+	return "(Nobody approved the command, so it ran where it can only read. It tried to " + strings.Join(list, " and to ") + ", which was refused. " +
+		"If it has to, call it again with dangerouslyDisableSandbox set to true: the user is asked.)"
 }
 
 // confinement tells why a command may have failed that ran inside a sandbox.

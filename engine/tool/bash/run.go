@@ -127,9 +127,14 @@ func (t *Tool) launch(call *tool.Call, in *Input, shell, snapshot, dir string) (
 	switch {
 	case (call.Place == tool.ReadWall || call.Place == tool.Workspace && !r.inside) && env.Wall.Ready() == nil:
 		r.inside = false
+		how.Env = sandbox.Environ(how.Env)
 		how.Confine = func(cmd *exec.Cmd) (func(error) <-chan struct{}, error) {
 			var err error
-			if r.walled, err = env.Wall.Confine(cmd, sandbox.View{Roots: roots, Write: call.Place == tool.Workspace}); err != nil {
+			view := sandbox.View{Roots: roots, Write: call.Place == tool.Workspace, Read: []string{env.Dir}}
+			if env.HiddenPatterns != nil {
+				view.Hide = env.HiddenPatterns()
+			}
+			if r.walled, err = env.Wall.Confine(cmd, view); err != nil {
 				return nil, err
 			}
 			return r.walled.Started, nil

@@ -14,12 +14,10 @@ import (
 	"syscall"
 
 	"github.com/parley-go/parley/agent"
-	"github.com/parley-go/parley/engine/sandbox"
 	"github.com/parley-go/parley/stores/postgres"
 )
 
 func main() {
-	sandbox.RunIfHelper() // a command that is to run in a sandbox starts this program again
 	code, err := run()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
@@ -44,6 +42,5 @@ func run() (int, error) {
 	}
 	defer store.Close()
 	cfg.Store = store
-	cfg.SandboxHelper = sandbox.Self
 	return agent.Run(ctx, cfg, os.Args[1:], os.Stdin, os.Stdout, os.Stderr), nil
 }

@@ -1,0 +1,218 @@
+//go:build amd64 || arm64
+
+package sandbox
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A notice is a system call that the kernel asks the supervisor about: struct
+// seccomp_notif.
+type notice struct {
+	id    uint64
+	pid   uint32
+	flags uint32
+	nr    int32
+	arch  uint32
+	ip    uint64
+	args  [6]uint64
+}
+
+// A verdict is the supervisor's answer: struct seccomp_notif_resp.
+type verdict struct {
+	id    uint64
+	val   int64
+	errno int32
+	flags uint32
+}
+
+// listen answers the system calls that the filter reports, until no process has the
+// filter any more.
+func (c *Confined) listen(listener *os.File) {
+	defer listener.Close()
+	raw, err := listener.SyscallConn()
+	if err != nil {
+		return
+	}
+	for open := true; open; {
+		err := raw.Read(func(fd uintptr) bool {
+			for {
+				ready := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+				if _, err := unix.Poll(ready, 0); err == unix.EINTR {
+					continue
+				}
+				switch {
+				case ready[0].Revents&unix.POLLIN != 0:
+					c.answer(fd)
+				case ready[0].Revents != 0: // nobody is left
+					open = false
+					return true
+				default:
+					return false
+				}
+			}
+		})
+		if err != nil {
+			return
+		}
+	}
+}
+
+// answer answers one call.
+func (c *Confined) answer(fd uintptr) {
+	var n notice
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, fd, unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&n))); errno != 0 {
+		return // it was killed
+	}
+	v := verdict{id: n.id}
+	if errno := c.judge(&n); errno != 0 {
+		v.errno = -int32(errno)
+	} else {
+		// The kernel goes on to check the call itself.
+		v.flags = unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE
+	}
+	unix.Syscall(unix.SYS_IOCTL, fd, unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&v)))
+}
+
+// judge decides about a call that was reported. What is opened is only noted here:
+// Landlock decides, because the path in the memory of the process may change.
+func (c *Confined) judge(n *notice) unix.Errno {
+	switch a := answerOf(uint32(n.nr)); {
+	case a == opening:
+		at := 1
+		if n.nr != unix.SYS_OPENAT {
+			at = 0
+		}
+		if path, ok := textAt(int(n.pid), n.args[at]); !ok || harmlessTarget(path) {
+			return 0
+		}
+		c.note(refusedWrite)
+		return unix.EROFS
+	case a == forking || n.nr == unix.SYS_CLONE || n.nr == unix.SYS_CLONE3:
+		if !c.mayFork() {
+			c.note(refusedFork)
+			return unix.EAGAIN
+		}
+		return 0
+	case a == linking || n.nr == unix.SYS_SOCKET:
+		c.note(refusedConnect)
+		return unix.EACCES
+	}
+	c.note(refusedWrite)
+	return unix.EROFS
+}
+
+func (c *Confined) note(r refusal) { c.refused.Or(uint32(r)) }
+
+// answerOf returns what the tables say of a call.
+func answerOf(nr uint32) answer {
+	for _, table := range []map[answer][]uint32{calls, machineCalls} {
+		for _, a := range []answer{opening, forking, linking} {
+			for _, n := range table[a] {
+				if n == nr {
+					return a
+				}
+			}
+		}
+	}
+	return absent
+}
+
+// harmlessTarget reports whether a path is one that everybody may open for writing,
+// or a file that is open already.
+func harmlessTarget(path string) bool {
+	for _, d := range devices {
+		if path == d {
+			return true
+		}
+	}
+	switch path {
+	case "/dev/stdout", "/dev/stderr", "/dev/stdin":
+		return true
+	}
+	for _, dir := range []string{"/dev/fd/", "/proc/self/fd/", "/proc/thread-self/fd/"} {
+		if rest, ok := strings.CutPrefix(path, dir); ok && !strings.Contains(rest, "/") {
+			return true
+		}
+	}
+	return false
+}
+
+// textAt reads a short string from the memory of a process, if it can.
+func textAt(pid int, address uint64) (string, bool) {
+	buf := make([]byte, 64)
+	local := []unix.Iovec{{Base: &buf[0]}}
+	local[0].SetLen(len(buf))
+	// Up to the end of its page: what comes behind may not be there.
+	size := min(len(buf), int(4096-address%4096))
+	n, err := unix.ProcessVMReadv(pid, local, []unix.RemoteIovec{{Base: uintptr(address), Len: size}}, 0)
+	if err != nil || n <= 0 {
+		return "", false
+	}
+	text, _, ok := bytes.Cut(buf[:n], []byte{0})
+	return string(text), ok || n == len(buf)
+}
+
+// mayFork reports whether another process or thread may be made. They are counted
+// only now and then.
+func (c *Confined) mayFork() bool {
+	if c.left == 0 {
+		c.left = (maxTasks - tasksBelow(c.top)) / 2
+	}
+	if c.left <= 0 {
+		c.left = 0
+		return false
+	}
+	c.left--
+	return true
+}
+
+// tasksBelow counts the threads of a process and of all below it.
+func tasksBelow(top int) (tasks int) {
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return maxTasks
+	}
+	defer proc.Close()
+	names, _ := proc.Readdirnames(-1)
+	type process struct{ parent, threads int }
+	all := map[int]process{}
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		stat, err := os.ReadFile("/proc/" + name + "/stat")
+		if err != nil {
+			continue
+		}
+		// The name of the program is in brackets and may hold anything.
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		if len(fields) < 18 {
+			continue
+		}
+		parent, _ := strconv.Atoi(fields[1])
+		threads, _ := strconv.Atoi(fields[17])
+		all[pid] = process{parent, threads}
+	}
+	for pid, p := range all {
+		for at, steps := pid, 0; steps < len(all); steps++ {
+			if at == top {
+				tasks += p.threads
+				break
+			}
+			next, ok := all[at]
+			if !ok {
+				break
+			}
+			at = next.parent
+		}
+	}
+	return tasks
+}

@@ -1,0 +1,29 @@
+//go:build !(linux && (amd64 || arm64))
+
+package sandbox
+
+import (
+	"fmt"
+	"os/exec"
+	"runtime"
+	"sync/atomic"
+)
+
+type wallState struct{}
+
+// A Confined is a command behind a wall.
+type Confined struct{ refused atomic.Uint32 }
+
+// Started is called with what Start returned.
+func (c *Confined) Started(err error) (over <-chan struct{}) { return atOnce(err) }
+
+// Err returns why the command was not started by the wall, nil if it was.
+func (c *Confined) Err() error { return nil }
+
+func (w *Wall) try() error {
+	return fmt.Errorf("%w: there is none for %s/%s in this version", ErrNoWall, runtime.GOOS, runtime.GOARCH)
+}
+
+func (w *Wall) confine(*exec.Cmd, *View) (*Confined, error) { return nil, w.try() }
+func (w *Wall) describe() WallReport                        { return WallReport{Kind: None} }
+func (w *Wall) close()                                      {}
