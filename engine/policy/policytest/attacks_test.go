@@ -59,6 +59,11 @@ func TestPolicyStopsAttacks(t *testing.T) {
 			if !allowed && r.IsPending(pending) {
 				held++
 			}
+			walled := *req
+			walled.ReadWall = true
+			if d := p.Decide(&walled); d.Behavior == wire.BehaviorAllow && d.DecidedBy != policy.ByProof && !r.IsPending(pending) {
+				t.Errorf("%s: allowed outside of the read wall, since %s:\t%s", r.Where(), d.Reason, r.line)
+			}
 			// A narrowed policy is never wider.
 			for _, mode := range []wire.PermissionMode{wire.ModeDefault, wire.ModeBypassPermissions} {
 				n := p.Narrow(policy.Narrowing{Mode: mode, Rules: []policy.Rule{{Behavior: wire.BehaviorAllow, Tool: r.Tool}}})

@@ -53,6 +53,7 @@ type job struct {
 	Layout string // of everyday
 	Rows   []int
 	Table  string // rows to play in place of the table, to try them
+	Name   string // of the file that these rows are for
 }
 
 // table returns the rows that the numbers of the job are about.
@@ -60,7 +61,7 @@ func (j *job) table() ([]Row, error) {
 	if j.Table == "" {
 		return Rows()
 	}
-	return parseRows("try.txt", j.Table)
+	return parseRows(j.Name, j.Table)
 }
 
 // A result is what came of a row.

@@ -124,17 +124,24 @@ func (p *player) control(r *Row, s *Setting, res *result) error {
 		}
 		p.world.PID = bystander.Process.Pid
 	}
-	output, timedOut, err := p.free(p.world.Fill(r.Arg), bystander)
-	if err != nil {
-		return err
+	var output []byte
+	var timedOut bool
+	if r.Tool == "Bash" {
+		var err error
+		if output, timedOut, err = p.free(p.world.Fill(r.Arg), bystander); err != nil {
+			return err
+		}
+	} else {
+		output = p.willing(r)
 	}
 	res.Ran = "free"
 	res.Fired = p.world.Fired(r, s, output) || r.Witness == "net" && p.listener.reached()
 	if bystander != nil {
 		if r.Witness == "kill" {
-			var status syscall.WaitStatus
-			pid, _ := syscall.Wait4(bystander.Process.Pid, &status, syscall.WNOHANG|syscall.WUNTRACED, nil)
-			res.Fired = pid == bystander.Process.Pid
+			// If nothing came until then, nothing comes.
+			spared := time.AfterFunc(time.Second, func() { bystander.Process.Kill() })
+			syscall.Wait4(bystander.Process.Pid, nil, syscall.WUNTRACED, nil)
+			res.Fired = spared.Stop()
 		}
 		bystander.Process.Kill()
 		bystander.Wait()
