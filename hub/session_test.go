@@ -1,0 +1,429 @@
+package hub_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/hub/hubtest"
+	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/session/sessiontest"
+	"github.com/parley-go/parley/wire"
+)
+
+// The first answer wins, the others learn whose it was; nobody answers what was not
+// shown, or changes more than it may.
+func TestAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := ""
+		r := newRig(t, &hub.Memory{}, func() *parleytest.Model { return writes(&file)() }).start()
+		file = filepath.Join(r.dir, "effects")
+		defer r.hub.Close()
+		s := r.create()
+		w := attach(t, s, ann, 0)
+		prompt(t, s, "Do it.")
+		ask := data[hub.Ask](t, w.kind(hub.KindAsk))
+		answer := func(by hub.Actor, shown, response string) error {
+			return s.Answer(t.Context(), by, hub.Answer{Ask: ask.ID, Shown: shown, Response: json.RawMessage(response)})
+		}
+		for _, c := range []struct {
+			name            string
+			by              hub.Actor
+			shown, response string
+			want            error
+		}{
+			{"a viewer", viewer, ask.Hash, `{"behavior":"allow"}`, hub.ErrForbidden},
+			{"something else was shown", ann, "other", `{"behavior":"allow"}`, hub.ErrNotShown},
+			{"nothing was shown", ann, "", `{"behavior":"allow"}`, hub.ErrNotShown},
+			{"an approver changes the input", ben, ask.Hash, `{"behavior":"allow","updatedInput":{"command":"true"}}`, hub.ErrForbidden},
+			{"an approver adds a rule", ben, ask.Hash, `{"behavior":"allow","updatedPermissions":[{"type":"setMode","mode":"acceptEdits","destination":"session"}]}`, hub.ErrForbidden},
+			{"no decision", ann, ask.Hash, `{"behavior":"maybe"}`, nil},
+			{"no JSON", ann, ask.Hash, `{`, nil},
+		} {
+			if err := answer(c.by, c.shown, c.response); err == nil || c.want != nil && !errors.Is(err, c.want) {
+				t.Errorf("%s: %v", c.name, err)
+			}
+		}
+		if err := s.Answer(t.Context(), ann, hub.Answer{Ask: session.NewID(), Response: json.RawMessage(`{}`)}); !errors.Is(err, hub.ErrNotFound) {
+			t.Errorf("an unknown question: %v", err)
+		}
+		var won []string
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				by := hub.Actor{Name: fmt.Sprint("actor ", i), Rights: hub.MayView | hub.MayApprove}
+				err := answer(by, ask.Hash, `{"behavior":"allow"}`)
+				mu.Lock()
+				defer mu.Unlock()
+				var late *hub.AnsweredError
+				if err == nil {
+					won = append(won, by.Name)
+				} else if !errors.As(err, &late) {
+					t.Errorf("%s: %v", by.Name, err)
+				}
+			})
+		}
+		wg.Wait()
+		got := data[hub.Answer](t, w.kind(hub.KindAnswer))
+		if len(won) != 1 || got.By.Name != won[0] || got.Shown != ask.Hash {
+			t.Errorf("winners %v, the entry says %+v", won, got)
+		}
+		w.result()
+		w.stop()
+	})
+}
+
+// A question that nobody answers in time is answered with no.
+func TestQuestionExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := ""
+		r := newRig(t, &hub.Memory{}, func() *parleytest.Model {
+			return parleytest.Script(parleytest.Call("Bash", map[string]string{"command": "touch " + file}), parleytest.Expect(parleytest.ToolError("in time")).Say("I see.")).Model()
+		})
+		file = filepath.Join(r.dir, "x")
+		r.cfg.AskExpiry = time.Hour
+		r.start()
+		defer r.hub.Close()
+		s := r.create()
+		w := attach(t, s, ann, 0)
+		prompt(t, s, "Do it.")
+		w.kind(hub.KindAsk)
+		begin := time.Now()
+		for e := range w.events { // which waits an hour
+			w.all = append(w.all, e)
+			if e.Kind == hub.KindAnswer {
+				break
+			}
+		}
+		if took := time.Since(begin); took < time.Hour || took > time.Hour+time.Minute {
+			t.Errorf("it took %v", took)
+		}
+		if r := w.result(); r.Result != "I see." {
+			t.Errorf("result %q", r.Result)
+		}
+		w.stop()
+	})
+}
+
+// Hooks go to the host that registered them alone; while it is away they wait, and then
+// expire; a second host is refused, or takes over; questions go to hosts, too.
+func TestHosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &hub.Memory{}, func() *parleytest.Model {
+			var turns []*parleytest.Turn
+			for range 3 {
+				turns = append(turns, parleytest.Call("Bash", map[string]string{"command": "true && touch x"}), parleytest.Say("Done."))
+			}
+			return parleytest.Script(turns...).Model()
+		})
+		r.cfg.HostGrace = 5 * time.Minute
+		r.start()
+		defer r.hub.Close()
+		s := r.create()
+		w := attach(t, s, ann, 0)
+		hooks := map[string]json.RawMessage{"hooks": json.RawMessage(`{"PreToolUse":[{"matcher":"Bash","hookCallbackIds":["cb"],"timeout":3600}]}`)}
+		type call struct{ host, subtype string }
+		var mu sync.Mutex
+		var calls []call
+		host := func(name string) hub.HostOptions {
+			return hub.HostOptions{Initialize: hooks, Handle: func(_ context.Context, req *wire.ControlRequest) (json.RawMessage, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				calls = append(calls, call{name, req.Request.Subtype()})
+				if req.Request.Subtype() == "can_use_tool" {
+					return json.RawMessage(`{"behavior":"deny","message":"the host says no"}`), nil
+				}
+				return json.RawMessage(`{}`), nil
+			}}
+		}
+		if _, err := s.Host(t.Context(), ben, host("ben")); !errors.Is(err, hub.ErrForbidden) {
+			t.Errorf("who may not drive is host: %v", err)
+		}
+		first, err := s.Host(t.Context(), ann, host("first"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		prompt(t, s, "one")
+		if res := w.result(); len(res.PermissionDenials) != 1 {
+			t.Errorf("denials %v", res.PermissionDenials)
+		}
+		if want := []call{{"first", "hook_callback"}, {"first", "can_use_tool"}}; !slices.Equal(calls, want) {
+			t.Errorf("calls %v", calls)
+		}
+		var held *hub.HeldError
+		if _, err := s.Host(t.Context(), ann, host("second")); !errors.As(err, &held) || held.Epoch != first.Epoch() {
+			t.Errorf("a second host: %v", err)
+		}
+		opts := host("second")
+		opts.TakeOver = true
+		second, err := s.Host(t.Context(), ann, opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-first.Done()
+		if !errors.Is(first.Err(), hub.ErrSuperseded) || second.Epoch() <= first.Epoch() {
+			t.Errorf("the first host ends with %v, epochs %d and %d", first.Err(), first.Epoch(), second.Epoch())
+		}
+		// It goes away: its hook waits for it.
+		second.Close()
+		calls = nil
+		prompt(t, s, "two")
+		st := w.phase(hub.RequiresAction)
+		if len(st.Waiting) != 1 || st.Waiting[0].Kind != "host" || st.Host == nil || !st.Host.Away {
+			t.Errorf("state %+v", st)
+		}
+		time.Sleep(time.Minute)
+		third, err := s.Host(t.Context(), ann, host("third"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.result()
+		if want := []call{{"third", "hook_callback"}, {"third", "can_use_tool"}}; !slices.Equal(calls, want) {
+			t.Errorf("calls %v", calls)
+		}
+		// It goes away and does not come back: what the hook guards is not done.
+		third.Close()
+		prompt(t, s, "three")
+		w.phase(hub.RequiresAction)
+		begin := time.Now()
+		for e := range w.events {
+			if w.all = append(w.all, e); typeOf(e) == "result" {
+				break
+			}
+			if e.Kind == hub.KindAsk { // should the agent ask all the same
+				s.Answer(t.Context(), ann, hub.Answer{Ask: data[hub.Ask](t, e).ID, Shown: data[hub.Ask](t, e).Hash, Response: json.RawMessage(`{"behavior":"deny","message":"no"}`)})
+			}
+		}
+		if took := time.Since(begin); took < 5*time.Minute {
+			t.Errorf("the hook expired after %v", took)
+		}
+		if _, err := os.Stat(filepath.Join(r.dir, "x")); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the call ran: %v", err)
+		}
+		w.stop()
+	})
+}
+
+// A viewer that does not read loses pieces of answers, then its connection, with the
+// number to go on from; it misses no entry. The agent does not wait for it.
+func TestSlowViewer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		long := strings.Repeat("word ", 4000)
+		var turns []*parleytest.Turn
+		for range 40 {
+			turns = append(turns, parleytest.Say(long))
+		}
+		r := newRig(t, &hub.Memory{}, func() *parleytest.Model { return parleytest.Script(turns...).Model() })
+		r.cfg.ViewerBytes = 1 << 20
+		r.start()
+		defer r.hub.Close()
+		s := r.create()
+		fast := attach(t, s, ann, 0)
+		var got []hub.Entry
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		step := make(chan bool)
+		ended := make(chan error, 1)
+		go func() {
+			var last error
+			for e, err := range s.Attach(ctx, viewer, 0) {
+				if last = err; err == nil {
+					got = append(got, e)
+					if e.Kind == hub.KindState {
+						<-step
+					}
+				}
+			}
+			ended <- last
+		}()
+		for i := range 40 {
+			prompt(t, s, fmt.Sprint("prompt ", i))
+			fast.result()
+		}
+		close(step)
+		var lagged *hub.LaggedError
+		if err := <-ended; !errors.As(err, &lagged) {
+			t.Fatalf("a viewer that does not read: %v", err)
+		}
+		lines := numbered(got)
+		if n := uint64(len(lines)); lagged.After != n {
+			t.Errorf("go on behind %d, received %d", lagged.After, n)
+		}
+		rest := attach(t, s, viewer, lagged.After)
+		rest.phase(hub.Idle)
+		lines = append(lines, numbered(rest.all)...)
+		fast.phase(hub.Idle)
+		if want := stored(t, r.backend, s.ID()); !slices.Equal(lines, want) || !slices.Equal(numbered(fast.all), want) {
+			t.Errorf("slow %d, fast %d, journal %d", len(lines), len(numbered(fast.all)), len(want))
+		}
+		rest.stop()
+		fast.stop()
+	})
+}
+
+// A session that was begun outside of a hub gets numbers when it is opened, and those
+// that are added outside later get the next ones.
+func TestSessionFromOutside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &session.Memory{}
+		id := session.NewID()
+		a := sessiontest.Say("user", "hello", "")
+		b := sessiontest.Say("assistant", "hi", a.UUID)
+		log, err := session.Create(t.Context(), store, sessiontest.Meta(id, "/src"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(log.Append(a, b), log.Close()); err != nil {
+			t.Fatal(err)
+		}
+		r := newRig(t, &hub.Memory{}, func() *parleytest.Model { return parleytest.Script().Model() })
+		r.cfg.Sessions = store
+		r.start()
+		defer r.hub.Close()
+		s := r.hub.Session(id)
+		w := attach(t, s, viewer, 0)
+		w.phase(hub.Idle)
+		w.stop()
+		if got := strings.ReplaceAll(w.kinds(), " state", ""); got != "created owner user assistant" {
+			t.Errorf("received %s", got)
+		}
+		before := numbered(w.all)
+		time.Sleep(time.Second)
+		log, _, err = session.Open(t.Context(), store, id, sessiontest.Meta("", "/src"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := sessiontest.Say("user", "again", b.UUID)
+		if err := errors.Join(log.Append(c), log.Close()); err != nil {
+			t.Fatal(err)
+		}
+		w = attach(t, s, viewer, 0)
+		w.phase(hub.Idle)
+		w.stop()
+		after := numbered(w.all)
+		if len(after) != len(before)+2 || !slices.Equal(after[:len(before)], before) || w.all[len(after)-1].Record != c.UUID || !w.all[len(after)-1].Recovered {
+			t.Errorf("before\n%s\nafter\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
+		}
+		if err := attachError(t, r.hub.Session(session.NewID())); !errors.Is(err, hub.ErrNotFound) {
+			t.Errorf("an unknown session: %v", err)
+		}
+	})
+}
+
+func attachError(t *testing.T, s *hub.Session) (err error) {
+	for _, err = range s.Attach(t.Context(), viewer, 0) {
+		break
+	}
+	return err
+}
+
+// Forks begin with 1, rewinding and trimming change no number.
+func TestForkRewindTrim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &hub.Memory{}, func() *parleytest.Model {
+			return parleytest.Script(parleytest.Say("one"), parleytest.Say("two")).Default(parleytest.Say("more")).Model()
+		}).start()
+		defer r.hub.Close()
+		s := r.create()
+		w := attach(t, s, ann, 0)
+		first := prompt(t, s, "first")
+		w.result()
+		prompt(t, s, "second")
+		w.result()
+		w.phase(hub.Idle)
+		before := numbered(w.all)
+
+		f, err := s.Fork(t.Context(), ann, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fw := attach(t, f, ann, 0)
+		fw.phase(hub.Idle)
+		if got := strings.ReplaceAll(fw.kinds(), " state", ""); got != "forked owner user assistant user assistant" || fw.all[0].N != 1 {
+			t.Errorf("the fork holds %s", got)
+		}
+		prompt(t, f, "in the fork")
+		fw.result()
+		fw.stop()
+
+		if err := s.Rewind(t.Context(), ann, first); err != nil {
+			t.Fatal(err)
+		}
+		prompt(t, s, "third")
+		w.result()
+		w.phase(hub.Idle)
+		if got := numbered(w.all); !slices.Equal(got[:len(before)], before) {
+			t.Error("a number changed")
+		}
+		all := numbered(w.all)
+		if err := s.Trim(t.Context(), ann, 5); err != nil {
+			t.Fatal(err)
+		}
+		w.stop()
+		time.Sleep(5 * time.Minute) // the session is closed and opened again
+		late := attach(t, s, viewer, 2)
+		late.phase(hub.Idle)
+		if late.all[0].Kind != hub.KindTrimmed || late.all[0].N != 0 || data[hub.Trimmed](t, late.all[0]).Before != 5 {
+			t.Errorf("first event %s", late.all[0].Data)
+		}
+		if got := numbered(late.all); !slices.Equal(got[:len(all)-4], all[4:]) {
+			t.Errorf("after trimming\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(all[4:], "\n"))
+		}
+		prompt(t, s, "fourth")
+		late.result()
+		late.stop()
+	})
+}
+
+// Attaching with 10,000 events takes at most 60 ms.
+func TestAttachTime(t *testing.T) {
+	files := &hub.Files{Dir: t.TempDir(), Durability: session.Write}
+	id := session.NewID()
+	entries := []hub.Entry{{N: 1, Kind: hub.KindCreated, Time: time.Now(), Data: json.RawMessage(`{"by":{"name":"ann"},"cwd":"/","session":"` + id + `"}`)}}
+	text := strings.Repeat("x", 700)
+	for _, e := range hubtest.Entries(1, 9999) {
+		e.Data = json.RawMessage(`{"type":"assistant","message":{"role":"assistant","content":[{"type":"text","text":"` + text + `"}]},"uuid":"` + e.Record + `"}`)
+		entries = append(entries, e)
+	}
+	entries[len(entries)-1].Data, entries[len(entries)-1].Record = json.RawMessage(`{"type":"result","subtype":"success"}`), ""
+	if err := files.Append(t.Context(), id, 0, entries); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, files, nil)
+	r.cfg.Sessions = &session.Memory{}
+	r.start()
+	defer r.hub.Close()
+	best := time.Hour
+	for range 5 {
+		begin := time.Now()
+		n := 0
+		for e, err := range r.hub.Session(id).Attach(t.Context(), viewer, 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Kind == hub.KindState {
+				break
+			}
+			n++
+		}
+		if best = min(best, time.Since(begin)); n != 10_000 {
+			t.Fatalf("%d events", n)
+		}
+	}
+	t.Logf("attach with 10,000 events: %v", best)
+	if limit := 60 * time.Millisecond; best > limit && os.Getenv("PARLEY_TEST_LONG") != "" {
+		t.Errorf("attach took %v, want at most %v", best, limit)
+	}
+}
