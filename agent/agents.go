@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -164,9 +163,7 @@ func (s *server) agentParts(def *agents.Definition) (*engine.AgentParts, error) 
 		if runner, err = s.newRunner(hooks); err != nil {
 			return nil, err
 		}
-		parts.Hooks = func(ctx context.Context, in wire.HookInput, subject string) []engine.HookAnswer {
-			return hookAnswers(runner.Run(ctx, in, subject))
-		}
+		parts.Hooks = runner.Run
 	}
 	if servers != nil {
 		vars := maps.Clone(set.vars)

@@ -288,16 +288,15 @@ func (s *server) setModel(id string, req *wire.SetModel) {
 		another := false
 		s.conv.Do(func() { in, another = s.conv.SwitchInput(req.Model, "sdk") })
 		if another {
-			if err := s.maySwitch(in); err != nil {
+			if err := engine.SwitchRefused(s.callHooks(context.Background(), in, in.ToModel)); err != nil {
 				s.conv.Do(func() { s.refuseModel(id, "set_model: "+err.Error()) })
 				return
 			}
 		}
 		s.conv.Do(func() { s.useModel(id, req.Model) })
 		if another {
-			post := engine.PostSwitch(in)
-			answers := s.Hooks(context.Background(), post, post.ToModel, "")
-			s.conv.Do(func() { s.conv.TellHooks("PostModelSwitch", answers) })
+			v := s.conv.Hooks(context.Background(), engine.PostSwitch(in), in.ToModel)
+			s.conv.Do(func() { s.conv.TellHooks(v) })
 		}
 	})
 }

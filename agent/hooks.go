@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/parley-go/parley/engine"
 	"github.com/parley-go/parley/engine/hook"
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/settings"
@@ -109,21 +108,23 @@ func (set *setup) setUp(ctx context.Context, stderr io.Writer) int {
 		return 1
 	}
 	defer runner.Close()
-	id, status := session.NewID(), 0
-	answers := runner.Run(ctx, &wire.SetupInput{SessionID: id, Cwd: set.cfg.Cwd, Trigger: "init"}, "init")
-	answers = append(answers, runner.Run(ctx, &wire.SessionStartInput{SessionID: id, Cwd: set.cfg.Cwd, Source: "startup"}, "startup")...)
-	for _, a := range answers {
-		switch {
-		case a.Err != nil:
-			fmt.Fprintf(stderr, "%v: the %s hook failed: %v\n", a.Hook.Origin, a.Hook.Event, a.Err)
-			status = 1
-		case a.Output != nil && (a.Output.Decision == wire.DecisionBlock || a.Output.Continue != nil && !*a.Output.Continue):
-			fmt.Fprintf(stderr, "%v: the %s hook objects: %s\n", a.Hook.Origin, a.Hook.Event, a.Output.Reason+a.Output.StopReason)
-			status = 1
-		case a.Output != nil && a.Output.SystemMessage != "":
-			fmt.Fprintln(stderr, a.Output.SystemMessage)
+	base, status := wire.HookBase{SessionID: session.NewID(), Cwd: set.cfg.Cwd}, 0
+	run := func(in wire.HookInput, subject string) {
+		for _, a := range runner.Run(ctx, in, subject) {
+			switch {
+			case a.Err != nil:
+				fmt.Fprintf(stderr, "%s: the %s hook failed: %v\n", a.Source, in.Event(), a.Err)
+				status = 1
+			case a.Output != nil && (a.Output.Decision == wire.DecisionBlock || a.Output.Continue != nil && !*a.Output.Continue):
+				fmt.Fprintf(stderr, "%s: the %s hook objects: %s\n", a.Source, in.Event(), a.Output.Reason+a.Output.StopReason)
+				status = 1
+			case a.Output != nil && a.Output.SystemMessage != "":
+				fmt.Fprintln(stderr, a.Output.SystemMessage)
+			}
 		}
 	}
+	run(&wire.SetupInput{HookBase: base, Trigger: "init"}, "init")
+	run(&wire.SessionStartInput{HookBase: base, Source: "startup"}, "startup")
 	return status
 }
 
@@ -167,17 +168,15 @@ func (s *server) hears(event wire.HookEvent) bool {
 func (s *server) elicitHooks(ctx context.Context, q *wire.Elicitation, ask func() (*wire.ElicitResult, error)) (*wire.ElicitResult, error) {
 	var answer *wire.ElicitResult
 	if s.hears(wire.EventElicitation) {
-		in := &wire.ElicitationInput{SessionID: s.conv.ID(), Cwd: s.set.cfg.Cwd, MCPServerName: q.MCPServerName, Message: q.Message, Mode: q.Mode, URL: q.URL,
+		in := &wire.ElicitationInput{MCPServerName: q.MCPServerName, Message: q.Message, Mode: q.Mode, URL: q.URL,
 			ElicitationID: q.ElicitationID, RequestedSchema: q.RequestedSchema}
-		for _, a := range s.Hooks(ctx, in, q.MCPServerName, "") {
-			if a.Err != nil {
-				s.tell(&wire.Informational{Content: fmt.Sprintf("Elicitation hook failed: %v", a.Err), Level: "warning"})
-			} else if a.Output != nil && a.Output.Decision == wire.DecisionBlock {
-				return &wire.ElicitResult{Action: wire.ElicitDecline}, nil
-			} else if a.Output != nil {
-				if o, ok := a.Output.HookSpecificOutput.(*wire.ElicitationOutput); ok && o.Action != "" && (answer == nil || o.Action != wire.ElicitAccept) {
-					answer = &wire.ElicitResult{Action: o.Action, Content: o.Content}
-				}
+		v := s.callHooks(ctx, in, q.MCPServerName)
+		if len(v.Objections) > 0 {
+			return &wire.ElicitResult{Action: wire.ElicitDecline}, nil
+		}
+		for o := range hook.Outputs[*wire.ElicitationOutput](v) {
+			if o.Action != "" && (answer == nil || o.Action != wire.ElicitAccept) {
+				answer = &wire.ElicitResult{Action: o.Action, Content: o.Content}
 			}
 		}
 	}
@@ -188,26 +187,29 @@ func (s *server) elicitHooks(ctx context.Context, q *wire.Elicitation, ask func(
 		}
 	}
 	if s.hears(wire.EventElicitationResult) {
-		in := &wire.ElicitationResultInput{SessionID: s.conv.ID(), Cwd: s.set.cfg.Cwd, MCPServerName: q.MCPServerName, Mode: q.Mode, ElicitationID: q.ElicitationID,
+		in := &wire.ElicitationResultInput{MCPServerName: q.MCPServerName, Mode: q.Mode, ElicitationID: q.ElicitationID,
 			Action: answer.Action, Content: answer.Content}
-		for _, a := range s.Hooks(ctx, in, q.MCPServerName, "") {
-			if a.Err != nil {
-				s.tell(&wire.Informational{Content: fmt.Sprintf("ElicitationResult hook failed: %v", a.Err), Level: "warning"})
-			} else if a.Output != nil && a.Output.Decision == wire.DecisionBlock {
-				return &wire.ElicitResult{Action: wire.ElicitDecline}, nil
-			} else if a.Output != nil {
-				if o, ok := a.Output.HookSpecificOutput.(*wire.ElicitationResultOutput); ok && o.Action != "" {
-					answer = &wire.ElicitResult{Action: o.Action, Content: o.Content}
-				}
+		v := s.callHooks(ctx, in, q.MCPServerName)
+		if len(v.Objections) > 0 {
+			return &wire.ElicitResult{Action: wire.ElicitDecline}, nil
+		}
+		for o := range hook.Outputs[*wire.ElicitationResultOutput](v) {
+			if o.Action != "" {
+				answer = &wire.ElicitResult{Action: o.Action, Content: o.Content}
 			}
 		}
 	}
 	return answer, nil
 }
 
-// maySwitch asks the hooks whether the model may be another one.
-func (s *server) maySwitch(in *wire.PreModelSwitchInput) error {
-	return engine.SwitchRefused(s.Hooks(context.Background(), in, in.ToModel, ""))
+// callHooks calls the hooks for an event that is not of a turn, and emits what they say to
+// the user.
+func (s *server) callHooks(ctx context.Context, in wire.HookInput, subject string) *hook.Verdict {
+	v := s.conv.Hooks(ctx, in, subject)
+	for _, m := range v.Notes {
+		s.conv.Emit(m)
+	}
+	return v
 }
 
 // useHooks puts hooks of settings in place of those there were.
@@ -229,7 +231,7 @@ func (s *server) closeHooks() {
 
 // Hooks calls the hooks for an event, those of the host and those of settings, all at
 // once.
-func (s *server) Hooks(ctx context.Context, in wire.HookInput, subject, toolUseID string) []engine.HookAnswer {
+func (s *server) Hooks(ctx context.Context, in wire.HookInput, subject, toolUseID string) []hook.Answer {
 	type job struct {
 		id string
 		m  *hookMatcher
@@ -247,22 +249,15 @@ func (s *server) Hooks(ctx context.Context, in wire.HookInput, subject, toolUseI
 	}
 	commands := s.runner
 	s.mu.Unlock()
-	answers := make([]engine.HookAnswer, len(jobs))
+	answers := make([]hook.Answer, len(jobs))
 	var wg sync.WaitGroup
 	for i, j := range jobs {
 		wg.Go(func() { answers[i] = s.hook(ctx, j.m, j.id, in, toolUseID) })
 	}
 	own := commands.Run(ctx, in, subject)
 	wg.Wait()
-	answers = append(answers, hookAnswers(own)...)
+	answers = append(answers, own...)
 	s.takeWatch(answers)
-	return answers
-}
-
-func hookAnswers(list []hook.Answer) (answers []engine.HookAnswer) {
-	for _, a := range list {
-		answers = append(answers, engine.HookAnswer{Name: a.Hook.Line(), Source: a.Hook.Origin.String(), Output: a.Output, Err: a.Err, Block: a.Block, Ask: a.Ask, Late: a.Late})
-	}
 	return answers
 }
 
@@ -283,8 +278,8 @@ func hostHears(in wire.HookInput) bool {
 }
 
 // hook calls one hook of the host.
-func (s *server) hook(ctx context.Context, m *hookMatcher, id string, in wire.HookInput, toolUseID string) engine.HookAnswer {
-	answer := engine.HookAnswer{Name: id, Source: "host"}
+func (s *server) hook(ctx context.Context, m *hookMatcher, id string, in wire.HookInput, toolUseID string) hook.Answer {
+	answer := hook.Answer{Name: id, Source: "host"}
 	limit := m.timeout
 	if limit <= 0 {
 		limit = hook.Timeout
@@ -295,7 +290,7 @@ func (s *server) hook(ctx context.Context, m *hookMatcher, id string, in wire.Ho
 	// A hook that can decide and does not decides no, or has it asked if that is what the
 	// host registered. One that says itself that it failed may have been registered to
 	// be passed over.
-	failed := func(err error, passable bool) engine.HookAnswer {
+	failed := func(err error, passable bool) hook.Answer {
 		answer.Err = err
 		switch {
 		case m.failure == "ask" && decides:
@@ -320,7 +315,7 @@ func (s *server) hook(ctx context.Context, m *hookMatcher, id string, in wire.Ho
 	}
 	if err := hook.Check(out, in.Event()); err != nil {
 		// It wanted to decide, and nobody knows what: that is no yes.
-		return failed(fmt.Errorf("its answer makes no sense: %w", err), false)
+		return failed(fmt.Errorf("its answer is invalid: %w", err), false)
 	}
 	if !out.Async {
 		answer.Output = out

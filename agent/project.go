@@ -144,10 +144,9 @@ func (s *server) reload() error {
 	before := len(s.plugins())
 	s.conv.SetProject(s.set.loadProject())
 	if s.hears(wire.EventConfigChange) {
-		in := &wire.ConfigChangeInput{SessionID: s.conv.ID(), Cwd: s.set.cfg.Cwd, Source: "skills"}
 		go func() { // it must not wait for hooks: the conversation waits for it
-			answers := s.Hooks(context.Background(), in, in.Source, "")
-			s.conv.Do(func() { s.conv.TellHooks("ConfigChange", answers) })
+			v := s.conv.Hooks(context.Background(), &wire.ConfigChangeInput{Source: "skills"}, "skills")
+			s.conv.Do(func() { s.conv.TellHooks(v) })
 		}()
 	}
 	if before == 0 && len(s.plugins()) == 0 {

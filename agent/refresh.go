@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/parley-go/parley/engine"
+	"github.com/parley-go/parley/engine/hook"
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/settings"
 	"github.com/parley-go/parley/wire"
@@ -39,20 +40,11 @@ func (s *server) settingsChanged(ctx context.Context, changed []settings.File) {
 		if own, ok := s.set.written.Load(f.File); ok && f.Same(own.(settings.File)) {
 			continue // hooks have heard of it when it was written
 		}
-		in := &wire.ConfigChangeInput{Cwd: s.set.cfg.Cwd, Source: configSource(f.Layer), FilePath: f.File}
-		s.conv.Do(func() { in.SessionID, in.TranscriptPath = s.conv.ID(), s.conv.TranscriptPath() })
-		answers := s.conv.Hooks(ctx, in, in.Source)
-		blocked := slices.ContainsFunc(answers, func(a engine.HookAnswer) bool {
-			return a.Err != nil && a.Block || a.Output != nil && (a.Output.Decision == wire.DecisionBlock || a.Output.Continue != nil && !*a.Output.Continue)
-		})
-		for i, a := range answers {
-			if a.Output != nil && a.Output.Decision == wire.DecisionBlock { // that is for the change, not for the model
-				out := *a.Output
-				out.Decision = ""
-				answers[i].Output = &out
-			}
-		}
-		s.conv.Do(func() { s.conv.TellHooks("ConfigChange", answers) })
+		in := &wire.ConfigChangeInput{HookBase: wire.HookBase{Cwd: s.set.cfg.Cwd}, Source: configSource(f.Layer), FilePath: f.File}
+		v := s.conv.Hooks(ctx, in, in.Source)
+		_, blocked := v.Blocked()
+		v.Objections = nil // they are about the change, and not for the model
+		s.conv.Do(func() { s.conv.TellHooks(v) })
 		if blocked && f.Layer != settings.Managed {
 			keep = append(keep, f)
 			s.warn("%s has changed, and a hook does not let the change count.", f.File)
@@ -206,7 +198,7 @@ const maxWatched = 1000
 
 // takeWatch takes the files that hooks want watched from now on. Those of one moment take
 // the place of those of the one before.
-func (s *server) takeWatch(answers []engine.HookAnswer) {
+func (s *server) takeWatch(answers []hook.Answer) {
 	var paths []string
 	asked := false
 	for _, a := range answers {
@@ -297,9 +289,8 @@ func (s *server) hookFiles() []string {
 func (s *server) filesChanged(ctx context.Context) {
 	changed, events := s.watched(false)
 	for i, f := range changed {
-		in := &wire.FileChangedInput{Cwd: s.set.cfg.Cwd, FilePath: f.File, Change: events[i]}
-		s.conv.Do(func() { in.SessionID, in.TranscriptPath = s.conv.ID(), s.conv.TranscriptPath() })
-		answers := s.conv.Hooks(ctx, in, filepath.Base(f.File))
-		s.conv.Do(func() { s.conv.TellHooks("FileChanged", answers) })
+		in := &wire.FileChangedInput{HookBase: wire.HookBase{Cwd: s.set.cfg.Cwd}, FilePath: f.File, Change: events[i]}
+		v := s.conv.Hooks(ctx, in, filepath.Base(f.File))
+		s.conv.Do(func() { s.conv.TellHooks(v) })
 	}
 }

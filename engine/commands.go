@@ -312,7 +312,7 @@ func (c *Conversation) answer(t *turn, name, args, text string) *ending {
 func (c *Conversation) clearCommand(t *turn, p *prompt, args string) *ending {
 	id := session.NewID()
 	if c.started {
-		c.foldHooks("SessionEnd:clear", c.runHooks(t, c.endInput("clear"), "clear", session.NewID()))
+		c.runHooks(t, &wire.SessionEndInput{Reason: "clear"}, "clear")
 	}
 	for _, task := range c.env.Tasks().All() {
 		if info := task.Info(); info.Status == tool.TaskRunning {
@@ -441,7 +441,7 @@ func (c *Conversation) modelCommand(t *turn, p *prompt, args string) *ending {
 	}
 	in, another := c.SwitchInput(args, "command")
 	if another {
-		if err := SwitchRefused(c.runHooks(t, in, in.ToModel, session.NewID())); err != nil {
+		if err := SwitchRefused(c.runHooks(t, in, in.ToModel)); err != nil {
 			return c.complained(t, "model", "model", args, "Error: "+err.Error())
 		}
 	}
@@ -449,8 +449,7 @@ func (c *Conversation) modelCommand(t *turn, p *prompt, args string) *ending {
 		return c.complained(t, "model", "model", args, "Error: "+err.Error())
 	}
 	if another {
-		post := PostSwitch(in)
-		c.TellHooks("PostModelSwitch", c.runHooks(t, post, post.ToModel, session.NewID()))
+		c.fromHooks = append(c.fromHooks, c.runHooks(t, PostSwitch(in), in.ToModel).ForModel(aboveHooks)...)
 	}
 	return c.printed(t, "model", "model", args, "Set model to "+c.model.ID+" for this session.")
 }

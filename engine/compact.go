@@ -453,36 +453,17 @@ func (s *compactState) fail(c *Conversation, trigger string) {
 // preCompact runs the hooks before a compaction. They add to what is to be kept in mind,
 // or say no.
 func (c *Conversation) preCompact(t *turn, trigger, instructions string) (more []string, err error) {
-	in := &wire.PreCompactInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: c.mode,
-		Trigger: trigger, CustomInstructions: instructions}
-	answers := c.runHooks(t, in, trigger, session.NewID())
+	v := c.runHooks(t, &wire.PreCompactInput{Trigger: trigger, CustomInstructions: instructions}, trigger)
 	if cause := context.Cause(t.ctx); cause != nil {
 		return nil, cause
 	}
-	for _, a := range answers {
-		switch {
-		case a.Err != nil && (a.Block || a.Ask):
-			return nil, fmt.Errorf("a PreCompact hook failed, so nothing was compacted: %w", a.Err)
-		case a.Err != nil:
-			c.rec.Emit(c.hookFailed("PreCompact", a.Err))
-		case a.Output == nil:
-		default:
-			if a.Output.SystemMessage != "" {
-				c.rec.Emit(c.hookSays("PreCompact", a.Output))
-			}
-			if a.Output.Decision == wire.DecisionBlock || a.Output.Continue != nil && !*a.Output.Continue {
-				reason := a.Output.Reason
-				if reason == "" {
-					reason = a.Output.StopReason
-				}
-				return nil, fmt.Errorf("a PreCompact hook does not let it: %s", reason)
-			}
-			if text := additionalContext(a.Output); text != "" {
-				more = append(more, text)
-			}
-		}
+	if v.Failed != nil {
+		return nil, fmt.Errorf("a PreCompact hook failed, so nothing was compacted: %w", v.Failed)
 	}
-	return more, nil
+	if reason, blocked := v.Blocked(); blocked {
+		return nil, fmt.Errorf("a PreCompact hook does not let it: %s", reason)
+	}
+	return v.Context, nil
 }
 
 // afterCompact runs the hooks after a compaction, and tells the model again what it was
@@ -493,9 +474,7 @@ func (c *Conversation) afterCompact(t *turn, trigger, summary string) error {
 			return err
 		}
 	}
-	in := &wire.PostCompactInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: c.mode,
-		Trigger: trigger, CompactSummary: summary}
-	more, _ := c.foldHooks("PostCompact", c.runHooks(t, in, trigger, session.NewID()))
+	more := c.runHooks(t, &wire.PostCompactInput{Trigger: trigger, CompactSummary: summary}, trigger).ForModel(aboveHooks)
 	if c.sub == nil {
 		more = append(more, c.sessionHooks(t, "compact")...)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/parley-go/parley/engine/agents"
+	"github.com/parley-go/parley/engine/hook"
 	"github.com/parley-go/parley/engine/mcp"
 	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/engine/model/catalog"
@@ -31,24 +32,13 @@ type Host interface {
 	Ask(ctx context.Context, req *wire.CanUseTool, sent func()) (*wire.PermissionResult, error)
 	// Hooks calls the hooks for an event whose matcher fits the subject, all at
 	// once, and returns their answers in the order of registration.
-	Hooks(ctx context.Context, in wire.HookInput, subject, toolUseID string) []HookAnswer
-}
-
-// A HookAnswer is what came of one hook.
-type HookAnswer struct {
-	Name   string           // of the hook: a callback's id or a command
-	Source string           // where it is from: "host", or a file and line
-	Output *wire.HookOutput // nil if there is none
-	Err    error            // why there is none
-	Block  bool             // the hook failed, and that is to block what it guards
-	Ask    bool             // the hook failed, and what it guards is to be asked about
-	Late   bool             // it failed because it did not answer in time
+	Hooks(ctx context.Context, in wire.HookInput, subject, toolUseID string) []hook.Answer
 }
 
 // AgentParts are what an agent brings. Each of them may be missing.
 type AgentParts struct {
 	// Hooks calls the hooks of the agent, as [Host] does.
-	Hooks func(ctx context.Context, in wire.HookInput, subject string) []HookAnswer
+	Hooks func(ctx context.Context, in wire.HookInput, subject string) []hook.Answer
 	// MCP holds servers of its own.
 	MCP *mcp.Manager
 	// Context is what it is told at its start, such as what it remembers.

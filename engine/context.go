@@ -57,7 +57,7 @@ func (c *Conversation) tellContext(t *turn) error {
 	}
 	if !c.set.noInstructions && c.sub == nil {
 		for _, f := range p.Instructions {
-			c.foldHooks("InstructionsLoaded", c.runHooks(t, c.instructionsInput(f, "session_start"), f.Path, session.NewID()))
+			c.runHooks(t, instructionsInput(f, "session_start"), f.Path)
 		}
 	}
 	var git string

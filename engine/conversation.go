@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/parley-go/parley/engine/agents"
+	"github.com/parley-go/parley/engine/hook"
 	"github.com/parley-go/parley/engine/internal/checkpoint"
 	"github.com/parley-go/parley/engine/internal/ledger"
 	"github.com/parley-go/parley/engine/internal/recorder"
@@ -700,12 +701,9 @@ func (c *Conversation) SetRules(r Rules) {
 }
 
 // Hooks calls the hooks for an event that is not of a turn. It may be called from anywhere.
-func (c *Conversation) Hooks(ctx context.Context, in wire.HookInput, subject string) []HookAnswer {
-	return c.view.Load().host.Hooks(ctx, in, subject, session.NewID())
+func (c *Conversation) Hooks(ctx context.Context, in wire.HookInput, subject string) *hook.Verdict {
+	return c.callHooks(ctx, "", in, subject, session.NewID())
 }
-
-// TranscriptPath is where the session is kept, as hooks are told; it may be empty.
-func (c *Conversation) TranscriptPath() string { return c.logPath() }
 
 // settleEnv makes the changes to what tools work in. No tool runs now.
 func (c *Conversation) settleEnv() {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/parley-go/parley/engine/hook"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -12,18 +13,14 @@ func (c *Conversation) display(t *turn, b *block, m *wire.Assistant) {
 	if c.sub != nil || b.kind != "text" || b.text.Len() == 0 {
 		return
 	}
-	in := &wire.MessageDisplayInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID,
-		TurnID: t.id, MessageID: m.UUID, Final: true, Delta: b.text.String()}
-	answers := c.runHooks(t, in, "", m.UUID+"-0")
-	c.foldHooks("MessageDisplay", answers)
-	for _, a := range answers {
-		if a.Err != nil && a.Block {
-			b.shown = new("") // who wants it so sees nothing that the hook has not seen
-			break
-		}
-		if o, ok := specific[*wire.MessageDisplayOutput](a); ok && o.DisplayContent != nil {
+	v := c.runHooksAs(t, &wire.MessageDisplayInput{TurnID: t.id, MessageID: m.UUID, Final: true, Delta: b.text.String()}, "", m.UUID+"-0")
+	for o := range hook.Outputs[*wire.MessageDisplayOutput](v) {
+		if o.DisplayContent != nil {
 			b.shown = o.DisplayContent
 		}
+	}
+	if v.Behavior == wire.BehaviorDeny && v.Failed != nil {
+		b.shown = new("") // who wants it so sees nothing that the hook has not seen
 	}
 	if b.shown != nil {
 		m.Message.Content = wire.Blocks(&wire.TextBlock{Text: *b.shown})

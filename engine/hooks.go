@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/parley-go/parley/engine/hook"
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/project"
 	"github.com/parley-go/parley/engine/tool"
@@ -19,101 +21,71 @@ import (
 
 func (c *Conversation) logPath() string { return c.root().rec.Place().Path() }
 
-// hookSays tells the user what a hook says.
-func (c *Conversation) hookSays(name string, out *wire.HookOutput) wire.Message {
-	return &wire.Informational{Content: name + " says: " + out.SystemMessage, Level: "notice"}
+// callHooks calls the hooks for an event and merges their answers. It may be called from
+// anywhere.
+func (c *Conversation) callHooks(ctx context.Context, promptID string, in wire.HookInput, subject, id string) *hook.Verdict {
+	v := c.view.Load()
+	hook.Fill(in, wire.HookBase{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: promptID, PermissionMode: v.mode})
+	return hook.Merge(in, subject, v.host.Hooks(ctx, in, subject, id))
 }
 
-func (c *Conversation) hookFailed(name string, err error) wire.Message {
-	return &wire.Informational{Content: fmt.Sprintf("%s hook failed: %v", name, err), Level: "warning", Tag: "hook_callback_failed"}
+// runHooks is callHooks for the owner of the conversation, which serves others meanwhile
+// and emits what hooks say to the user. If the turn ends first there are no answers.
+func (c *Conversation) runHooks(t *turn, in wire.HookInput, subject string) *hook.Verdict {
+	return c.runHooksAs(t, in, subject, session.NewID())
 }
+
+func (c *Conversation) runHooksAs(t *turn, in wire.HookInput, subject, id string) *hook.Verdict {
+	verdicts := make(chan *hook.Verdict, 1)
+	go func() { verdicts <- c.callHooks(t.ctx, t.promptID, in, subject, id) }()
+	for {
+		select {
+		case v := <-verdicts:
+			c.emitNotes(v)
+			return v
+		case f := <-c.calls:
+			f()
+		case <-t.ctx.Done():
+			return &hook.Verdict{}
+		}
+	}
+}
+
+func (c *Conversation) emitNotes(v *hook.Verdict) {
+	for _, m := range v.Notes {
+		c.rec.Emit(m)
+	}
+}
+
+// aboveHooks names what hooks behind an event object to.
+const aboveHooks = "what is above"
 
 // promptHooks runs the hooks for a prompt. It is called by the owner of the
-// conversation, which serves others meanwhile.
+// conversation.
 func (c *Conversation) promptHooks(t *turn, p *prompt) (more []string, blocked bool, reason string) {
 	if p.origin != nil {
 		return nil, false, "" // nobody wrote it
 	}
-	text := p.m.Message.Content.String()
-	in := &wire.UserPromptSubmitInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: c.mode, Prompt: text}
-	answers := c.runHooks(t, in, "", session.NewID())
-	if t.ctx.Err() != nil {
-		return nil, false, "" // the turn is over
+	v := c.runHooks(t, &wire.UserPromptSubmitInput{Prompt: p.m.Message.Content.String()}, "")
+	if reason, blocked = v.Blocked(); blocked {
+		return nil, true, reason
 	}
-	for _, a := range answers {
-		if a.Err != nil {
-			if a.Block || a.Ask { // there is nobody to ask about a prompt
-				return nil, true, fmt.Sprintf("a hook failed: %v", a.Err)
-			}
-			c.rec.Emit(c.hookFailed("UserPromptSubmit", a.Err))
-			continue
-		}
-		if a.Output == nil {
-			continue
-		}
-		if a.Output.SystemMessage != "" {
-			c.rec.Emit(c.hookSays("UserPromptSubmit", a.Output))
-		}
-		said, _ := specific[*wire.UserPromptSubmitOutput](a)
-		if a.Output.Decision == wire.DecisionBlock || a.Output.Continue != nil && !*a.Output.Continue {
-			reason := a.Output.Reason
-			if reason == "" {
-				reason = a.Output.StopReason
-			}
-			return nil, true, reason
-		}
-		if said != nil && said.SessionTitle != "" && c.sub == nil {
-			c.Rename(said.SessionTitle)
-		}
-		if s := additionalContext(a.Output); s != "" {
-			more = append(more, "Context from a hook of the user:\n"+s)
+	for o := range hook.Outputs[*wire.UserPromptSubmitOutput](v) {
+		if o.SessionTitle != "" && c.sub == nil {
+			c.Rename(o.SessionTitle)
 		}
 	}
-	return more, false, ""
-}
-
-// runHooks calls hooks from the goroutine that owns the conversation.
-func (c *Conversation) runHooks(t *turn, in wire.HookInput, subject, id string) []HookAnswer {
-	answers := make(chan []HookAnswer, 1)
-	go func() { answers <- c.view.Load().host.Hooks(t.ctx, in, subject, id) }()
-	for {
-		select {
-		case a := <-answers:
-			return a
-		case f := <-c.calls:
-			f()
-		case <-t.ctx.Done():
-			return nil
-		}
-	}
+	return v.Added(), false, ""
 }
 
 // stopHooks asks whether the turn may end. more is why not; added is what the model is to
 // know before it does, and goes on for.
 func (c *Conversation) stopHooks(t *turn) (more string, added []string, stopped bool) {
-	in := &wire.StopInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: c.mode,
-		StopHookActive: t.stops > 0, LastAssistantMessage: t.lastText, BackgroundTasks: c.hookTasks(), SessionCrons: []*wire.HookCron{}}
-	for _, a := range c.runHooks(t, in, "", session.NewID()) {
-		switch {
-		case a.Err != nil:
-			c.rec.Emit(c.hookFailed("Stop", a.Err))
-		case a.Output == nil:
-		default:
-			if a.Output.SystemMessage != "" {
-				c.rec.Emit(c.hookSays("Stop", a.Output))
-			}
-			if a.Output.Continue != nil && !*a.Output.Continue {
-				return "", nil, true
-			}
-			if a.Output.Decision == wire.DecisionBlock {
-				more += a.Output.Reason
-			}
-			if s := additionalContext(a.Output); s != "" {
-				added = append(added, "Context from a hook of the user:\n"+s)
-			}
-		}
+	v := c.runHooks(t, &wire.StopInput{StopHookActive: t.stops > 0, LastAssistantMessage: t.lastText, BackgroundTasks: c.hookTasks(), SessionCrons: []*wire.HookCron{}}, "")
+	if v.Stopped {
+		return "", nil, true
 	}
-	return more, added, false
+	return strings.Join(v.Objections, ""), v.Added(), false
 }
 
 // hookTasks tells hooks what runs in the background.
@@ -133,118 +105,22 @@ func (c *Conversation) hookTasks() []*wire.HookTask {
 	return tasks
 }
 
-// additionalContext returns what a hook adds for the model.
-func additionalContext(out *wire.HookOutput) string {
-	if out.HookSpecificOutput == nil {
-		return ""
-	}
-	var has struct {
-		AdditionalContext string `json:"additionalContext"`
-	}
-	json.Unmarshal(mustJSON(out.HookSpecificOutput), &has)
-	return has.AdditionalContext
-}
-
-// A hookVerdict is what the hooks say before a call.
-type hookVerdict struct {
-	denied, allow, ask, deferred bool
-	reason                       string
-	source                       string // of the hook that has it asked
-}
-
-// preToolHooks runs the hooks before a call. A denial wins over a question, a
-// question over a permission. They may change the input.
-func (c *Conversation) preToolHooks(ctx context.Context, t *turn, call *toolCall, spec *tool.Spec, input *json.RawMessage, out *outcome) hookVerdict {
-	var v hookVerdict
-	var mode wire.PermissionMode
-	c.Do(func() { mode = c.mode })
-	in := &wire.PreToolUseInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: mode,
-		ToolName: spec.Name, ToolInput: *input, ToolUseID: call.block.id, MCPServer: call.server}
-	for _, a := range c.view.Load().host.Hooks(ctx, in, spec.Name, call.block.id) {
-		name := "PreToolUse:" + spec.Name
-		noted := note(wire.EventPreToolUse, a)
-		if o, ok := specific[*wire.PreToolUseOutput](a); ok {
-			noted.Decision, noted.Reason, noted.Changed = string(o.PermissionDecision), o.PermissionDecisionReason, o.UpdatedInput != nil
-		}
-		out.hooks = append(out.hooks, noted)
-		if a.Err != nil {
-			if a.Ask {
-				v.ask, v.reason, v.source = true, fmt.Sprintf("a hook failed: %v", a.Err), a.Source
-			}
-			if a.Block {
-				v.denied, v.reason = true, fmt.Sprintf("a hook failed, and the call it guards was not made: %v", a.Err)
-			}
-			if !a.Late { // the result of the call says it
-				out.before = append(out.before, c.hookFailed(name, a.Err))
-			}
-			continue
-		}
-		if a.Output == nil {
-			continue
-		}
-		if a.Output.SystemMessage != "" {
-			out.before = append(out.before, c.hookSays(name, a.Output))
-		}
-		if a.Output.Continue != nil && !*a.Output.Continue {
-			out.stop = true
-		}
-		switch a.Output.Decision {
-		case wire.DecisionBlock:
-			v.denied, v.reason = true, a.Output.Reason
-		case wire.DecisionApprove:
-			v.allow = true
-		}
-		o, ok := a.Output.HookSpecificOutput.(*wire.PreToolUseOutput)
-		if !ok {
-			continue
-		}
-		switch o.PermissionDecision {
-		case wire.BehaviorDeny:
-			v.denied, v.reason = true, o.PermissionDecisionReason
-		case wire.BehaviorAsk:
-			v.ask, v.reason, v.source = true, o.PermissionDecisionReason, a.Source
-		case wire.BehaviorAllow:
-			v.allow = true
-		case wire.BehaviorDefer:
-			v.deferred = true
-		}
-		if o.UpdatedInput != nil {
-			*input = o.UpdatedInput
-		}
-		if o.AdditionalContext != "" {
-			out.context = append(out.context, "Context from a hook of the user:\n"+o.AdditionalContext)
-		}
+// preToolHooks runs the hooks before a call. They may change the input.
+func (c *Conversation) preToolHooks(ctx context.Context, t *turn, call *toolCall, spec *tool.Spec, input *json.RawMessage, out *outcome) *hook.Verdict {
+	v := c.callHooks(ctx, t.promptID, &wire.PreToolUseInput{ToolName: spec.Name, ToolInput: *input, ToolUseID: call.block.id, MCPServer: call.server}, spec.Name, call.block.id)
+	out.take(v)
+	if v.Input != nil {
+		*input = v.Input
 	}
 	return v
 }
 
-// specific returns what a hook says in the words of its event.
-func specific[T wire.HookSpecificOutput](a HookAnswer) (out T, ok bool) {
-	if a.Output == nil || a.Output.HookSpecificOutput == nil {
-		return out, false
-	}
-	out, ok = a.Output.HookSpecificOutput.(T)
-	return out, ok
-}
-
-// note is the answer of a hook for the record.
-func note(event wire.HookEvent, a HookAnswer) policy.HookAnswer {
-	n := policy.HookAnswer{Event: string(event), Name: a.Name}
-	if a.Source != "" && a.Source != "host" {
-		n.Name = a.Source + " " + a.Name
-	}
-	switch {
-	case a.Err != nil:
-		n.Error = a.Err.Error()
-		if a.Block {
-			n.Decision = string(wire.BehaviorDeny)
-		}
-	case a.Output != nil && a.Output.Decision == wire.DecisionBlock:
-		n.Decision, n.Reason = string(wire.BehaviorDeny), a.Output.Reason
-	case a.Output != nil && a.Output.Decision == wire.DecisionApprove:
-		n.Decision = string(wire.BehaviorAllow)
-	}
-	return n
+// take adds what hooks say about a call to its outcome.
+func (out *outcome) take(v *hook.Verdict) {
+	out.before = append(out.before, v.Notes...)
+	out.context = append(out.context, v.Added()...)
+	out.stop = out.stop || v.Stopped
+	out.hooks = append(out.hooks, v.Noted...)
 }
 
 // askAround asks about a call: the hooks for permission requests and the host, both at
@@ -273,21 +149,23 @@ func (c *Conversation) askAround(ctx context.Context, t *turn, call *toolCall, q
 	} else {
 		sent()
 	}
-	hooked := make(chan []HookAnswer, 1)
+	hooked := make(chan *hook.Verdict, 1)
 	go func() {
 		<-questioned // the host is asked first
-		in := &wire.PermissionRequestInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: mode,
-			ToolName: q.ToolName, ToolInput: q.Input, PermissionSuggestions: q.PermissionSuggestions, MCPServer: call.server}
-		hooked <- c.view.Load().host.Hooks(ctx, in, q.ToolName, q.ToolUseID)
+		in := &wire.PermissionRequestInput{ToolName: q.ToolName, ToolInput: q.Input, PermissionSuggestions: q.PermissionSuggestions, MCPServer: call.server}
+		in.PermissionMode = mode
+		hooked <- c.callHooks(ctx, t.promptID, in, q.ToolName, q.ToolUseID)
 	}()
 	var host *answer
 	for {
 		select {
-		case answers := <-hooked:
+		case v := <-hooked:
 			hooked = nil
 			if ctx.Err() == nil {
-				if res := c.foldRequest(q, answers, out); res != nil {
-					return res, "hook", nil
+				out.take(v)
+				// A hook does not answer in the place of a person who is asked a question.
+				if v.Behavior == wire.BehaviorDeny || v.Behavior == wire.BehaviorAllow && !interactive(q.ToolName) {
+					return v.Result, "hook", nil
 				}
 			}
 			if host != nil || asked == nil {
@@ -309,10 +187,10 @@ func (c *Conversation) askAround(ctx context.Context, t *turn, call *toolCall, q
 
 // notifyHooks tells hooks that a person should look: somebody is asked about a call.
 func (c *Conversation) notifyHooks(ctx context.Context, t *turn, q *wire.CanUseTool, mode wire.PermissionMode) {
-	in := &wire.NotificationInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: mode,
-		Message: "The agent needs permission to use " + q.ToolName, Title: "Permission needed", NotificationType: "permission_prompt"}
-	answers := c.view.Load().host.Hooks(context.WithoutCancel(ctx), in, in.NotificationType, session.NewID())
-	c.Do(func() { c.TellHooks("Notification", answers) })
+	in := &wire.NotificationInput{Message: "The agent needs permission to use " + q.ToolName, Title: "Permission needed", NotificationType: "permission_prompt"}
+	in.PermissionMode = mode
+	v := c.callHooks(context.WithoutCancel(ctx), t.promptID, in, in.NotificationType, session.NewID())
+	c.Do(func() { c.TellHooks(v) })
 }
 
 // Fits reports whether a call may be one that a rule is about, as the condition of a hook
@@ -345,48 +223,8 @@ func (c *Conversation) Fits(text, name string, input json.RawMessage) bool {
 func (c *Conversation) SwitchInput(name, source string) (*wire.PreModelSwitchInput, bool) {
 	next := c.resolve(name)
 	usage := c.Context()
-	return &wire.PreModelSwitchInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PermissionMode: c.mode,
-		FromModel: c.model.ID, ToModel: next.ID, RequestedModel: name, Source: source,
+	return &wire.PreModelSwitchInput{FromModel: c.model.ID, ToModel: next.ID, RequestedModel: name, Source: source,
 		ContextTokens: int64(usage.System + usage.Tools + usage.Messages), PromptCacheWarm: c.lastUsage != nil, CacheTTL: "5m", Pricing: "catalog"}, next.ID != c.model.ID
-}
-
-// foldRequest makes one answer of those of the hooks for permission requests: a no
-// wins. It is nil if none decides.
-func (c *Conversation) foldRequest(q *wire.CanUseTool, answers []HookAnswer, out *outcome) (res *wire.PermissionResult) {
-	for _, a := range answers {
-		noted := note(wire.EventPermissionRequest, a)
-		name := "PermissionRequest:" + q.ToolName
-		var said *wire.PermissionResult
-		switch {
-		case a.Err != nil && a.Block:
-			said = &wire.PermissionResult{Behavior: wire.BehaviorDeny, Message: fmt.Sprintf("a hook failed, and the call it guards was not made: %v", a.Err)}
-		case a.Err != nil:
-			out.before = append(out.before, c.hookFailed(name, a.Err))
-		case a.Output != nil:
-			if a.Output.SystemMessage != "" {
-				out.before = append(out.before, c.hookSays(name, a.Output))
-			}
-			if o, ok := specific[*wire.PermissionRequestOutput](a); ok {
-				said = o.Decision
-			} else if a.Output.Decision == wire.DecisionBlock {
-				said = &wire.PermissionResult{Behavior: wire.BehaviorDeny, Message: a.Output.Reason}
-			}
-			if a.Output.Continue != nil && !*a.Output.Continue {
-				out.stop = true
-			}
-		}
-		if said != nil {
-			noted.Decision, noted.Reason, noted.Changed = string(said.Behavior), said.Message, said.UpdatedInput != nil
-		}
-		out.hooks = append(out.hooks, noted)
-		if said == nil || said.Behavior == wire.BehaviorAllow && (interactive(q.ToolName) || res != nil) {
-			continue // a hook does not answer what a person is asked
-		}
-		if res == nil || res.Behavior != wire.BehaviorDeny {
-			res = said
-		}
-	}
-	return res
 }
 
 // receipt records a decision about a call and who made it.
@@ -438,7 +276,7 @@ func reasonOf(out *outcome) string {
 // batchHooks runs the hooks after all calls of an answer. It returns what they tell
 // the model, and whether the turn ends.
 func (c *Conversation) batchHooks(t *turn, run *toolRun) (more []string, stop bool) {
-	in := &wire.PostToolBatchInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: c.mode}
+	in := &wire.PostToolBatchInput{}
 	for _, call := range run.calls {
 		if call.out == nil {
 			continue
@@ -446,56 +284,20 @@ func (c *Conversation) batchHooks(t *turn, run *toolRun) (more []string, stop bo
 		in.ToolCalls = append(in.ToolCalls, &wire.HookToolCall{ToolName: call.block.name, ToolInput: orEmpty(call.out.inputOf(call)), ToolUseID: call.block.id,
 			ToolResponse: mustJSON(call.out.result.Content.String())})
 	}
-	return c.foldHooks("PostToolBatch", c.runHooks(t, in, "", session.NewID()))
+	v := c.runHooks(t, in, "")
+	return v.ForModel(aboveHooks), v.Stopped
 }
 
-// foldHooks tells what hooks say that decide nothing, and returns what they tell the
-// model and whether one of them ends the turn. It is called by the owner of the
-// conversation.
-func (c *Conversation) foldHooks(name string, answers []HookAnswer) (more []string, stop bool) {
-	for _, a := range answers {
-		if a.Err != nil {
-			c.rec.Emit(c.hookFailed(name, a.Err))
-			continue
-		}
-		if a.Output == nil {
-			continue
-		}
-		if a.Output.SystemMessage != "" {
-			c.rec.Emit(c.hookSays(name, a.Output))
-		}
-		stop = stop || a.Output.Continue != nil && !*a.Output.Continue
-		if a.Output.Decision == wire.DecisionBlock {
-			more = append(more, "A hook of the user objects to what is above:\n"+a.Output.Reason)
-		}
-		if s := additionalContext(a.Output); s != "" {
-			more = append(more, "Context from a hook of the user:\n"+s)
-		}
-	}
-	return more, stop
-}
-
-// remarkHooks tells hooks of something that has happened because of a call. They can say
+// remarkHooks calls hooks for something that has happened because of a call. They can say
 // something about it, and change nothing.
-func (c *Conversation) remarkHooks(ctx context.Context, in wire.HookInput, subject string, out *outcome) {
-	for _, a := range c.view.Load().host.Hooks(ctx, in, subject, session.NewID()) {
-		switch {
-		case a.Err != nil:
-			out.before = append(out.before, c.hookFailed(string(in.Event()), a.Err))
-		case a.Output == nil:
-		default:
-			if a.Output.SystemMessage != "" {
-				out.before = append(out.before, c.hookSays(string(in.Event()), a.Output))
-			}
-			if s := additionalContext(a.Output); s != "" {
-				out.context = append(out.context, "Context from a hook of the user:\n"+s)
-			}
-		}
-	}
+func (c *Conversation) remarkHooks(ctx context.Context, promptID string, in wire.HookInput, subject string, out *outcome) {
+	v := c.callHooks(ctx, promptID, in, subject, session.NewID())
+	out.before = append(out.before, v.Notes...)
+	out.context = append(out.context, v.Added()...)
 }
 
 // instructionsInput is what hooks are told of a file of instructions that was read.
-func (c *Conversation) instructionsInput(f *project.File, reason string) *wire.InstructionsLoadedInput {
+func instructionsInput(f *project.File, reason string) *wire.InstructionsLoadedInput {
 	kind := map[string]string{project.User: "User", project.Local: "Local"}[f.Source]
 	if kind == "" {
 		kind = "Project"
@@ -503,42 +305,34 @@ func (c *Conversation) instructionsInput(f *project.File, reason string) *wire.I
 	if f.From != "" {
 		reason = "include"
 	}
-	return &wire.InstructionsLoadedInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), FilePath: f.Path, MemoryType: kind, LoadReason: reason, ParentFilePath: f.From}
+	return &wire.InstructionsLoadedInput{FilePath: f.Path, MemoryType: kind, LoadReason: reason, ParentFilePath: f.From}
 }
 
-// SwitchRefused returns why hooks do not let the model be another one, or nil.
-func SwitchRefused(answers []HookAnswer) error {
-	for _, a := range answers {
-		if a.Err != nil {
-			if a.Block || a.Ask {
-				return fmt.Errorf("a hook failed, and the model stays: %w", a.Err)
-			}
-			continue
-		}
-		if a.Output == nil {
-			continue
-		}
-		if o, ok := specific[*wire.PreModelSwitchOutput](a); ok && (o.PermissionDecision == wire.BehaviorDeny || o.PermissionDecision == wire.BehaviorAsk) {
-			return fmt.Errorf("a hook does not let the model change: %s", o.PermissionDecisionReason)
-		}
-		if a.Output.Decision == wire.DecisionBlock || a.Output.Continue != nil && !*a.Output.Continue {
-			return fmt.Errorf("a hook does not let the model change: %s", a.Output.Reason+a.Output.StopReason)
-		}
+// SwitchRefused returns why hooks do not let the model change, or nil.
+func SwitchRefused(v *hook.Verdict) error {
+	if v.Failed != nil {
+		return fmt.Errorf("a hook failed, and the model stays: %w", v.Failed)
+	}
+	if v.Behavior == wire.BehaviorDeny || v.Behavior == wire.BehaviorAsk {
+		return fmt.Errorf("a hook does not let the model change: %s", v.Reason)
+	}
+	if reason, blocked := v.Blocked(); blocked {
+		return fmt.Errorf("a hook does not let the model change: %s", reason)
 	}
 	return nil
 }
 
-// PostSwitch is what hooks are told when the model has become another one.
+// PostSwitch is what hooks are told when the model has changed.
 func PostSwitch(in *wire.PreModelSwitchInput) *wire.PostModelSwitchInput {
-	return &wire.PostModelSwitchInput{SessionID: in.SessionID, TranscriptPath: in.TranscriptPath, Cwd: in.Cwd, PermissionMode: in.PermissionMode, FromModel: in.FromModel, ToModel: in.ToModel,
-		RequestedModel: in.RequestedModel, Source: in.Source, ContextTokens: in.ContextTokens, PromptCacheWarm: in.PromptCacheWarm, CacheTTL: in.CacheTTL, Pricing: in.Pricing}
+	return &wire.PostModelSwitchInput{HookBase: in.HookBase, FromModel: in.FromModel, ToModel: in.ToModel, RequestedModel: in.RequestedModel, Source: in.Source,
+		ContextTokens: in.ContextTokens, PromptCacheWarm: in.PromptCacheWarm, CacheTTL: in.CacheTTL, Pricing: in.Pricing}
 }
 
-// TellHooks tells what hooks said that decide nothing; the model hears it with the next
+// TellHooks emits what hooks said to the user; the model hears the rest with the next
 // prompt.
-func (c *Conversation) TellHooks(name string, answers []HookAnswer) {
-	more, _ := c.foldHooks(name, answers)
-	c.fromHooks = append(c.fromHooks, more...)
+func (c *Conversation) TellHooks(v *hook.Verdict) {
+	c.emitNotes(v)
+	c.fromHooks = append(c.fromHooks, v.ForModel(aboveHooks)...)
 }
 
 // startSession runs the hooks for the start of the session, once, and returns what
@@ -558,9 +352,7 @@ func (c *Conversation) startSession(t *turn) []string {
 		source = "resume"
 	}
 	if c.cfg.Setup != "" {
-		in := &wire.SetupInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), Trigger: c.cfg.Setup}
-		more, _ := c.foldHooks("Setup:"+in.Trigger, c.runHooks(t, in, in.Trigger, session.NewID()))
-		begun = append(begun, more...)
+		begun = append(begun, c.runHooks(t, &wire.SetupInput{Trigger: c.cfg.Setup}, c.cfg.Setup).ForModel(aboveHooks)...)
 	}
 	return append(begun, c.sessionHooks(t, source)...)
 }
@@ -568,14 +360,8 @@ func (c *Conversation) startSession(t *turn) []string {
 // sessionHooks runs the hooks for the start of a session, or for what is like one, and
 // returns what they tell the model.
 func (c *Conversation) sessionHooks(t *turn, source string) []string {
-	in := &wire.SessionStartInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), Source: source, Model: c.model.ID}
-	answers := c.runHooks(t, in, source, session.NewID())
-	more, _ := c.foldHooks("SessionStart:"+source, answers)
-	for _, a := range answers {
-		o, ok := specific[*wire.SessionStartOutput](a)
-		if !ok {
-			continue
-		}
+	v := c.runHooks(t, &wire.SessionStartInput{Source: source, Model: c.model.ID}, source)
+	for o := range hook.Outputs[*wire.SessionStartOutput](v) {
 		if o.SessionTitle != "" {
 			c.Rename(o.SessionTitle)
 		}
@@ -586,7 +372,7 @@ func (c *Conversation) sessionHooks(t *turn, source string) []string {
 			c.opening = o.InitialUserMessage
 		}
 	}
-	return more
+	return v.ForModel(aboveHooks)
 }
 
 // open says what a hook wants to be said first, before the first prompt and in its turn.
@@ -608,11 +394,7 @@ func (c *Conversation) endSession() {
 	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), sessionEnd, errors.New("the session has ended"))
 	defer cancel()
-	c.foldHooks("SessionEnd", c.view.Load().host.Hooks(ctx, c.endInput("other"), "other", session.NewID()))
-}
-
-func (c *Conversation) endInput(reason string) *wire.SessionEndInput {
-	return &wire.SessionEndInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), Reason: reason}
+	c.emitNotes(c.callHooks(ctx, "", &wire.SessionEndInput{Reason: "other"}, "other", session.NewID()))
 }
 
 // sessionEnd is how long the hooks for the end of a session have.
@@ -644,21 +426,11 @@ func replaced(was *tool.Result, updated json.RawMessage) *tool.Result {
 // deniedHooks tells the hooks of a call that was not allowed. One may say that the
 // model should try again.
 func (c *Conversation) deniedHooks(ctx context.Context, t *turn, call *toolCall, name string, input json.RawMessage, out *outcome) {
-	var mode wire.PermissionMode
-	c.Do(func() { mode = c.mode })
-	in := &wire.PermissionDeniedInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: mode,
-		ToolName: name, ToolInput: input, ToolUseID: call.block.id, Reason: out.result.Content.String(), MCPServer: call.server}
-	for _, a := range c.view.Load().host.Hooks(ctx, in, name, call.block.id) {
-		switch {
-		case a.Err != nil:
-			out.before = append(out.before, c.hookFailed("PermissionDenied:"+name, a.Err))
-			continue
-		case a.Output == nil:
-			continue
-		case a.Output.SystemMessage != "":
-			out.before = append(out.before, c.hookSays("PermissionDenied:"+name, a.Output))
-		}
-		if o, ok := specific[*wire.PermissionDeniedOutput](a); ok && o.Retry {
+	v := c.callHooks(ctx, t.promptID, &wire.PermissionDeniedInput{ToolName: name, ToolInput: input, ToolUseID: call.block.id, Reason: out.result.Content.String(), MCPServer: call.server},
+		name, call.block.id)
+	out.before = append(out.before, v.Notes...)
+	for o := range hook.Outputs[*wire.PermissionDeniedOutput](v) {
+		if o.Retry {
 			out.context = append(out.context, "A hook of the user says that the call which was not allowed may be tried again.")
 		}
 	}
@@ -666,73 +438,39 @@ func (c *Conversation) deniedHooks(ctx context.Context, t *turn, call *toolCall,
 
 // failureHooks tells hooks that the turn ends because the model did not answer.
 func (c *Conversation) failureHooks(t *turn, code wire.AssistantError, details string) {
-	in := &wire.StopFailureInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: c.mode,
-		Error: code, ErrorDetails: details, LastAssistantMessage: t.lastText}
-	c.foldHooks("StopFailure", c.runHooks(t, in, string(code), session.NewID()))
+	c.runHooks(t, &wire.StopFailureInput{Error: code, ErrorDetails: details, LastAssistantMessage: t.lastText}, string(code))
 }
 
 // expansionHooks tells hooks that a command becomes a prompt. One may object.
 func (c *Conversation) expansionHooks(t *turn, p *prompt, cmd *slashCommand) (more []string, blocked bool, reason string) {
-	in := &wire.UserPromptExpansionInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: c.mode,
-		ExpansionType: "slash_command", CommandName: cmd.name, CommandArgs: cmd.args, Prompt: p.m.Message.Content.String()}
+	in := &wire.UserPromptExpansionInput{ExpansionType: "slash_command", CommandName: cmd.name, CommandArgs: cmd.args, Prompt: p.m.Message.Content.String()}
 	if cmd.from != nil {
 		in.ExpansionType = "mcp_prompt"
 	}
-	answers := c.runHooks(t, in, cmd.name, session.NewID())
-	for _, a := range answers {
-		if a.Err != nil && (a.Block || a.Ask) { // there is nobody to ask about a prompt
-			return nil, true, fmt.Sprintf("a hook failed: %v", a.Err)
-		}
-		if a.Err == nil && a.Output != nil && (a.Output.Decision == wire.DecisionBlock || a.Output.Continue != nil && !*a.Output.Continue) {
-			return nil, true, a.Output.Reason + a.Output.StopReason
-		}
-	}
-	more, _ = c.foldHooks("UserPromptExpansion", answers)
-	return more, false, ""
+	v := c.runHooks(t, in, cmd.name)
+	reason, blocked = v.Blocked()
+	return v.Added(), blocked, reason
 }
 
 // postToolHooks runs the hooks after a call.
 func (c *Conversation) postToolHooks(ctx context.Context, t *turn, call *toolCall, spec *tool.Spec, input json.RawMessage, took time.Duration, out *outcome) {
-	var mode wire.PermissionMode
-	c.Do(func() { mode = c.mode })
 	var in wire.HookInput
-	name := "PostToolUse:" + spec.Name
 	if out.result.IsError {
-		name = "PostToolUseFailure:" + spec.Name
-		in = &wire.PostToolUseFailureInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: mode,
-			ToolName: spec.Name, ToolInput: input, ToolUseID: call.block.id, Error: out.result.Content.String(), DurationMS: took.Milliseconds(), MCPServer: call.server}
+		in = &wire.PostToolUseFailureInput{ToolName: spec.Name, ToolInput: input, ToolUseID: call.block.id, Error: out.result.Content.String(), DurationMS: took.Milliseconds(), MCPServer: call.server}
 	} else {
-		in = &wire.PostToolUseInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), PromptID: t.promptID, PermissionMode: mode,
-			ToolName: spec.Name, ToolInput: input, ToolResponse: mustJSON(out.result.Structured), ToolUseID: call.block.id, DurationMS: took.Milliseconds(), MCPServer: call.server}
+		in = &wire.PostToolUseInput{ToolName: spec.Name, ToolInput: input, ToolResponse: mustJSON(out.result.Structured), ToolUseID: call.block.id, DurationMS: took.Milliseconds(), MCPServer: call.server}
 	}
-	for _, a := range c.view.Load().host.Hooks(ctx, in, spec.Name, call.block.id) {
-		if a.Err != nil {
-			out.before = append(out.before, c.hookFailed(name, a.Err))
-			continue
+	v := c.callHooks(ctx, t.promptID, in, spec.Name, call.block.id)
+	out.before = append(out.before, v.Notes...)
+	out.stop = out.stop || v.Stopped
+	out.context = append(out.context, v.ForModel("the result above")...)
+	for o := range hook.Outputs[*wire.PostToolUseOutput](v) {
+		updated := o.UpdatedToolOutput
+		if updated == nil && call.server != nil {
+			updated = o.UpdatedMCPToolOutput
 		}
-		if a.Output == nil {
-			continue
-		}
-		if a.Output.SystemMessage != "" {
-			out.before = append(out.before, c.hookSays(name, a.Output))
-		}
-		if a.Output.Continue != nil && !*a.Output.Continue {
-			out.stop = true
-		}
-		if a.Output.Decision == wire.DecisionBlock {
-			out.context = append(out.context, "A hook of the user objects to the result above:\n"+a.Output.Reason)
-		}
-		if s := additionalContext(a.Output); s != "" {
-			out.context = append(out.context, "Context from a hook of the user:\n"+s)
-		}
-		if o, ok := a.Output.HookSpecificOutput.(*wire.PostToolUseOutput); ok {
-			updated := o.UpdatedToolOutput
-			if updated == nil && call.server != nil {
-				updated = o.UpdatedMCPToolOutput
-			}
-			if updated != nil {
-				out.result = replaced(out.result, updated)
-			}
+		if updated != nil {
+			out.result = replaced(out.result, updated)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/parley-go/parley/engine/agents"
+	"github.com/parley-go/parley/engine/hook"
 	"github.com/parley-go/parley/engine/mcp"
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/project"
@@ -70,16 +71,16 @@ type agentHost struct {
 	parts *AgentParts
 }
 
-func (h agentHost) Hooks(ctx context.Context, in wire.HookInput, subject, toolUseID string) []HookAnswer {
+func (h agentHost) Hooks(ctx context.Context, in wire.HookInput, subject, toolUseID string) []hook.Answer {
 	return allHooks(ctx, h.Host, h.parts, in, subject, toolUseID)
 }
 
 // allHooks calls the hooks of the host and those of an agent at once.
-func allHooks(ctx context.Context, host Host, parts *AgentParts, in wire.HookInput, subject, toolUseID string) []HookAnswer {
+func allHooks(ctx context.Context, host Host, parts *AgentParts, in wire.HookInput, subject, toolUseID string) []hook.Answer {
 	if parts == nil || parts.Hooks == nil {
 		return host.Hooks(ctx, in, subject, toolUseID)
 	}
-	own := make(chan []HookAnswer, 1)
+	own := make(chan []hook.Answer, 1)
 	go func() { own <- parts.Hooks(ctx, in, subject) }()
 	return append(host.Hooks(ctx, in, subject, toolUseID), <-own...)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/parley-go/parley/engine"
 	"github.com/parley-go/parley/engine/agents"
+	"github.com/parley-go/parley/engine/hook"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/session"
@@ -54,7 +55,7 @@ func (h *fakeHost) Ask(context.Context, *wire.CanUseTool, func()) (*wire.Permiss
 	return nil, nil
 }
 
-func (h *fakeHost) Hooks(context.Context, wire.HookInput, string, string) []engine.HookAnswer {
+func (h *fakeHost) Hooks(context.Context, wire.HookInput, string, string) []hook.Answer {
 	return nil
 }
 

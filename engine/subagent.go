@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"time"
 
 	"github.com/parley-go/parley/engine/agents"
+	"github.com/parley-go/parley/engine/hook"
 	"github.com/parley-go/parley/engine/internal/ledger"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/session"
@@ -413,16 +413,9 @@ func (s *subagent) converse() (crash any) {
 			s.parent.log.Error("a subagent panicked", "agent", s.def.Name, "panic", crash, "stack", string(debug.Stack()))
 		}
 	}()
-	in := &wire.SubagentStartInput{SessionID: s.parent.rec.ID(), TranscriptPath: s.parent.logPath(), Cwd: s.parent.env.Cwd(), PromptID: s.promptID}
-	for _, a := range s.Hooks(s.ctx, in, s.def.Name, session.NewID()) {
-		if a.Err != nil {
-			s.Emit(s.child.hookFailed("SubagentStart", a.Err))
-		} else if a.Output != nil {
-			if text := additionalContext(a.Output); text != "" {
-				s.context = append(s.context, "Context from a hook of the user:\n"+text)
-			}
-		}
-	}
+	v := s.child.callHooks(s.ctx, s.promptID, &wire.SubagentStartInput{HookBase: wire.HookBase{Cwd: s.parent.env.Cwd()}}, s.def.Name, session.NewID())
+	s.child.emitNotes(v)
+	s.context = append(s.context, v.Added()...)
 	text := s.prompt
 	if s.again == nil {
 		s.context = append(s.context, s.child.preload(s.ctx, s.def, func(f func()) { f() })...)
@@ -968,26 +961,17 @@ func (s *subagent) Ask(ctx context.Context, req *wire.CanUseTool, sent func()) (
 
 // Hooks calls the hooks of the host. They are told which subagent it is about; the
 // end of its turn is an event of its own.
-func (s *subagent) Hooks(ctx context.Context, in wire.HookInput, subject, toolUseID string) []HookAnswer {
+func (s *subagent) Hooks(ctx context.Context, in wire.HookInput, subject, toolUseID string) []hook.Answer {
 	switch stop := in.(type) {
 	case *wire.StopInput:
 		path := ""
 		if s.log != nil {
 			path = s.log.Path()
 		}
-		in = &wire.SubagentStopInput{SessionID: stop.SessionID, TranscriptPath: stop.TranscriptPath, Cwd: stop.Cwd, PromptID: stop.PromptID,
-			PermissionMode: stop.PermissionMode, Effort: stop.Effort, AgentTranscriptPath: path, StopHookActive: stop.StopHookActive,
+		in = &wire.SubagentStopInput{HookBase: stop.HookBase, AgentTranscriptPath: path, StopHookActive: stop.StopHookActive,
 			LastAssistantMessage: stop.LastAssistantMessage, BackgroundTasks: stop.BackgroundTasks, SessionCrons: stop.SessionCrons}
 		subject = s.def.Name
 	}
-	if v := reflect.ValueOf(in); v.Kind() == reflect.Pointer && v.Elem().Kind() == reflect.Struct {
-		set := func(name, value string) {
-			if f := v.Elem().FieldByName(name); f.IsValid() && f.Kind() == reflect.String && f.String() == "" {
-				f.SetString(value)
-			}
-		}
-		set("AgentID", s.id)
-		set("AgentType", s.def.Name)
-	}
+	hook.Fill(in, wire.HookBase{AgentID: s.id, AgentType: s.def.Name})
 	return allHooks(ctx, s.parent.view.Load().host, s.parts, in, subject, toolUseID)
 }

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/parley-go/parley/engine/hook"
 	"github.com/parley-go/parley/engine/mcp"
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/project"
@@ -193,16 +194,16 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 	if look := c.root().cfg.Refresh; look != nil {
 		look(ctx)
 	}
-	hook := c.preToolHooks(ctx, t, call, spec, &input, out)
-	if hook.denied {
+	hooks := c.preToolHooks(ctx, t, call, spec, &input, out)
+	if hooks.Behavior == wire.BehaviorDeny {
 		out.denied = true
-		out.result = tool.Failed(fmt.Errorf("PreToolUse:%s hook error: %s", spec.Name, hook.reason))
+		out.result = tool.Failed(fmt.Errorf("PreToolUse:%s hook error: %s", spec.Name, hooks.Reason))
 		c.receipt(call, policy.Decision{}, out, "hook", false)
 		out.meta = &wire.ToolResultMeta{ID: b.id, NonExecutionKind: "permission-rule",
 			PermissionDecision: &wire.PermissionDecision{Decision: "reject", Source: "hook", ReasonType: "hook"}}
 		return out
 	}
-	if hook.deferred {
+	if hooks.Behavior == wire.BehaviorDefer {
 		out.end = &ending{reason: "tool_deferred"}
 		out.result = tool.Failed(errors.New("The call was put off."))
 		out.silent = true
@@ -217,7 +218,7 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 		return c.misused(call, out, err)
 	}
 	out.input = input
-	if !c.permit(ctx, t, call, tl, &input, hook, out) {
+	if !c.permit(ctx, t, call, tl, &input, hooks, out) {
 		if out.denied && !out.interrupt && ctx.Err() == nil {
 			c.deniedHooks(ctx, t, call, spec.Name, input, out)
 		}
@@ -283,10 +284,10 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 	}
 	c.postToolHooks(ctx, t, call, spec, input, c.now().Sub(began), out)
 	for _, f := range out.nested {
-		c.remarkHooks(ctx, c.instructionsInput(f, "nested_traversal"), f.Path, out)
+		c.remarkHooks(ctx, "", instructionsInput(f, "nested_traversal"), f.Path, out)
 	}
 	if now := c.env.Cwd(); now != dir && !call.readOnly {
-		c.remarkHooks(ctx, &wire.CwdChangedInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: now, PromptID: t.promptID, OldCwd: dir, NewCwd: now}, "", out)
+		c.remarkHooks(ctx, t.promptID, &wire.CwdChangedInput{OldCwd: dir, NewCwd: now}, "", out)
 	}
 	return out
 }
@@ -337,7 +338,7 @@ func (c *Conversation) settle(call *toolCall, failed bool) {
 }
 
 // permit decides whether a call may run. If not, out is what came of it.
-func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl tool.Tool, input *json.RawMessage, hook hookVerdict, out *outcome) bool {
+func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl tool.Tool, input *json.RawMessage, hooks *hook.Verdict, out *outcome) bool {
 	spec, b := tl.Spec(), call.block
 	var d policy.Decision
 	var mode wire.PermissionMode
@@ -367,10 +368,11 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 	if interactive(spec.Name) && d.Behavior == wire.BehaviorAllow {
 		d.Behavior, d.Reason, d.ReasonType, d.Rule = wire.BehaviorAsk, "", "", nil
 	}
+	allow := hooks.Behavior == wire.BehaviorAllow
 	if d.Behavior != wire.BehaviorDeny {
-		if hook.ask {
-			d.Behavior, d.ReasonType, d.Reason = wire.BehaviorAsk, "hook", hook.reason
-		} else if hook.allow && d.Rule == nil && !interactive(spec.Name) {
+		if hooks.Behavior == wire.BehaviorAsk {
+			d.Behavior, d.ReasonType, d.Reason = wire.BehaviorAsk, "hook", hooks.Reason
+		} else if allow && d.Rule == nil && !interactive(spec.Name) {
 			// A rule that asks is the user's word; a hook does not answer for him.
 			d.Behavior, d.ReasonType = wire.BehaviorAllow, "hook"
 			if mode != wire.ModePlan { // in which nothing changes, whatever a hook allows
@@ -401,7 +403,7 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 		allowed, call.place = true, d.DecidedBy.Place()
 		return true
 	case wire.BehaviorDeny:
-		if !hook.allow {
+		if !allow {
 			c.deny(call, d, out)
 			return false
 		}
@@ -418,7 +420,7 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 		q.MCPServer, q.DisplayName, q.ServerPolicyAskOnly = call.server, m.DisplayName(), true
 	}
 	if d.ReasonType == "hook" {
-		q.DecisionReasonHookEvent, q.DecisionReasonHookSource = wire.EventPreToolUse, hook.source
+		q.DecisionReasonHookEvent, q.DecisionReasonHookSource = wire.EventPreToolUse, hooks.Source
 	}
 	res, by2, err := c.askAround(ctx, t, call, q, mode, out)
 	by = by2
@@ -512,7 +514,7 @@ func (c *Conversation) takeUpdates(ctx context.Context, name string, updates []*
 		})
 		for _, d := range after {
 			if !slices.Contains(before, d) {
-				c.remarkHooks(ctx, &wire.DirectoryAddedInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), Directory: d, Source: "permission_update"}, d, out)
+				c.remarkHooks(ctx, "", &wire.DirectoryAddedInput{Directory: d, Source: "permission_update"}, d, out)
 			}
 		}
 		if root.cfg.Keep == nil {
@@ -525,7 +527,7 @@ func (c *Conversation) takeUpdates(ctx context.Context, name string, updates []*
 				Level: "warning"})
 		case path != "":
 			source := map[wire.PermissionDestination]string{wire.DestinationUserSettings: "user_settings", wire.DestinationProjectSettings: "project_settings", wire.DestinationLocalSettings: "local_settings"}[u.Destination]
-			c.remarkHooks(ctx, &wire.ConfigChangeInput{SessionID: c.rec.ID(), TranscriptPath: c.logPath(), Cwd: c.env.Cwd(), Source: source, FilePath: path}, source, out)
+			c.remarkHooks(ctx, "", &wire.ConfigChangeInput{Source: source, FilePath: path}, source, out)
 		}
 	}
 }

@@ -110,11 +110,20 @@ type constant struct {
 
 type field struct {
 	index int // of the struct field
+	base  int // of the embedded struct that the field is in; negative if it is in none
 	label []byte
 	name  string
 	omit  bool // the zero value is not written
 	null  bool // the zero value is written as null
 	codec *codec
+}
+
+// of returns the field of a struct.
+func (f *field) of(v reflect.Value) reflect.Value {
+	if f.base >= 0 {
+		v = v.Field(f.base)
+	}
+	return v.Field(f.index)
 }
 
 // A codec reads and writes values of one Go type.
@@ -146,49 +155,59 @@ func planOf(t reflect.Type) *plan {
 	}
 	p := &plan{name: t.Name(), byName: make(map[string]int, t.NumField())}
 	for i := range t.NumField() {
-		sf := t.Field(i)
-		if sf.Type == openType {
+		switch sf := t.Field(i); {
+		case sf.Type == openType:
 			p.open = i
 			for c := range strings.SplitSeq(sf.Tag.Get("wire"), ",") {
 				if name, val, ok := strings.Cut(c, "="); ok {
 					p.consts = append(p.consts, constant{name, val, fmt.Appendf(nil, "%q:%q", name, val)})
 				}
 			}
-			continue
-		}
-		tag, tagged := sf.Tag.Lookup("json")
-		if !sf.IsExported() || !tagged || tag == "-" {
-			continue
-		}
-		name, opts, _ := strings.Cut(tag, ",")
-		f := field{
-			index: i,
-			name:  name,
-			label: fmt.Appendf(nil, "%q:", name),
-			omit:  strings.Contains(opts, "omitzero"),
-			null:  sf.Tag.Get("wire") == "null", // "optional" is for the schema: we write it, others need not
-			codec: codecOf(sf.Type),
-		}
-		switch name {
-		case "session_id", "api_message_id", "model", "role", "type", "service_tier", "stop_reason":
-			if sf.Type.Kind() == reflect.String {
-				f.codec = &codec{dec: repeatedString(), enc: f.codec.enc}
+		case sf.Anonymous:
+			for k := range sf.Type.NumField() {
+				p.add(sf.Type.Field(k), i, k)
 			}
+		default:
+			p.add(sf, -1, i)
 		}
-		n := len(p.fields)
-		if n == 128 {
-			panic("wire: " + p.name + " has too many fields")
-		}
-		if !f.omit {
-			p.required[n/64] |= 1 << (n % 64)
-		}
-		p.byName[name] = n
-		p.fields = append(p.fields, f)
 	}
 	p.follow = make([]atomic.Uint32, len(p.fields)+1)
 	p.derives = reflect.PointerTo(t).Implements(deriverType)
 	actual, _ := plans.LoadOrStore(t, p)
 	return actual.(*plan)
+}
+
+// add adds a field of the struct, or of the struct that it embeds at base.
+func (p *plan) add(sf reflect.StructField, base, index int) {
+	tag, tagged := sf.Tag.Lookup("json")
+	if !sf.IsExported() || !tagged || tag == "-" {
+		return
+	}
+	name, opts, _ := strings.Cut(tag, ",")
+	f := field{
+		index: index,
+		base:  base,
+		name:  name,
+		label: fmt.Appendf(nil, "%q:", name),
+		omit:  strings.Contains(opts, "omitzero"),
+		null:  sf.Tag.Get("wire") == "null", // "optional" is for the schema: we write it, others need not
+		codec: codecOf(sf.Type),
+	}
+	switch name {
+	case "session_id", "api_message_id", "model", "role", "type", "service_tier", "stop_reason":
+		if sf.Type.Kind() == reflect.String {
+			f.codec = &codec{dec: repeatedString(), enc: f.codec.enc}
+		}
+	}
+	n := len(p.fields)
+	if n == 128 {
+		panic("wire: " + p.name + " has too many fields")
+	}
+	if !f.omit {
+		p.required[n/64] |= 1 << (n % 64)
+	}
+	p.byName[name] = n
+	p.fields = append(p.fields, f)
 }
 
 // fieldOf returns the position in the plan of the field with a JSON name.
@@ -661,14 +680,14 @@ func (o *Open) keep(name string, x item) {
 // forget undoes decodeField: the last of two members with one name wins.
 func (p *plan) forget(o *Open, i int, v reflect.Value) {
 	f := &p.fields[i]
-	v.Field(f.index).SetZero()
+	f.of(v).SetZero()
 	delete(o.Extra, f.name)
 	o.odd = slices.DeleteFunc(o.odd, func(k odd) bool { return int(k.field) == i })
 }
 
 func (p *plan) decodeField(o *Open, i int, x item, v reflect.Value) {
 	f := &p.fields[i]
-	fv := v.Field(f.index)
+	fv := f.of(v)
 	if x.isNull() && !f.codec.raw {
 		if !f.null {
 			o.odd = append(o.odd, odd{field: uint16(i), zero: true, text: "null"})
@@ -702,7 +721,7 @@ func encodeObject(dst []byte, v reflect.Value) (_ []byte, err error) {
 	}
 	for i := range p.fields {
 		f := &p.fields[i]
-		fv := v.Field(f.index)
+		fv := f.of(v)
 		zero := fv.IsZero()
 		if zero && len(o.Extra) > 0 {
 			if _, ok := o.Extra[f.name]; ok && !o.isDerived(i) {
@@ -780,7 +799,7 @@ func (p *plan) encodeExtra(dst []byte, o *Open, v reflect.Value) (_ []byte, err 
 	}
 	names := make([]string, 0, len(o.Extra))
 	for name := range o.Extra {
-		if i, ok := p.byName[name]; ok && (!v.Field(p.fields[i].index).IsZero() || o.isDerived(i)) {
+		if i, ok := p.byName[name]; ok && (!p.fields[i].of(v).IsZero() || o.isDerived(i)) {
 			continue // the field wins
 		}
 		if slices.ContainsFunc(p.consts, func(c constant) bool { return c.name == name }) {

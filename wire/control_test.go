@@ -157,7 +157,7 @@ var requests = []struct {
 			DecisionReasonHookEvent: wire.EventPreToolUse, DecisionReasonHookSource: "settings",
 		}},
 	{`{"subtype":"hook_callback","callback_id":"hook_0","input":{"session_id":"s","transcript_path":"/t","cwd":"/w","hook_event_name":"SessionEnd","reason":"clear"},"tool_use_id":"u"}`,
-		&wire.HookCallback{CallbackID: "hook_0", ToolUseID: "u", Input: &wire.SessionEndInput{SessionID: "s", TranscriptPath: "/t", Cwd: "/w", Reason: "clear"}}},
+		&wire.HookCallback{CallbackID: "hook_0", ToolUseID: "u", Input: &wire.SessionEndInput{HookBase: wire.HookBase{SessionID: "s", TranscriptPath: "/t", Cwd: "/w"}, Reason: "clear"}}},
 	{`{"subtype":"elicitation","mcp_server_name":"demo","message":"Your name?","mode":"form","requested_schema":{"type":"object"},"property_order":["name"]}`,
 		&wire.Elicitation{MCPServerName: "demo", Message: "Your name?", Mode: "form", RequestedSchema: raw(`{"type":"object"}`), PropertyOrder: []string{"name"}}},
 	{`{"subtype":"request_user_dialog","dialog_kind":"pick","payload":{"n":1}}`, &wire.RequestUserDialog{DialogKind: "pick", Payload: raw(`{"n":1}`)}},

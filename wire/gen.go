@@ -164,12 +164,13 @@ func source(objects []object, values []string) []byte {
 			fmt.Fprintf(&b, "func (*%s) request() {}\n", o.name)
 		case o.hook != "":
 			fmt.Fprintf(&b, "\n// Event returns %q.\nfunc (*%s) Event() HookEvent { return %q }\n", o.hook, o.name, o.hook)
-			fmt.Fprintf(&b, "\n// Base returns what every hook is told.\nfunc (x *%s) Base() HookBase {\n", o.name)
-			b.WriteString("return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}\n}\n")
 			fmt.Fprintf(&b, "func (*%s) hookInput() {}\n", o.name)
 		case o.output != "":
 			fmt.Fprintf(&b, "\n// Event returns %q.\nfunc (*%s) Event() HookEvent { return %q }\n", o.output, o.name, o.output)
 			fmt.Fprintf(&b, "func (*%s) hookOutput() {}\n", o.name)
+			if o.fields["AdditionalContext"] {
+				fmt.Fprintf(&b, "func (x *%s) additionalContext() string { return x.AdditionalContext }\n", o.name)
+			}
 		}
 	}
 	for _, v := range values {

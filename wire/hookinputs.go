@@ -2,19 +2,11 @@ package wire
 
 import "encoding/json"
 
-// The inputs begin with the same fields; [HookInput.Base] returns them from any.
+// All inputs embed [HookBase]; [HookInput.Base] returns it.
 
 // PreToolUseInput is what a hook is told before a tool runs.
 type PreToolUseInput struct {
-	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`
-	Cwd            string         `json:"cwd"`
-	PromptID       string         `json:"prompt_id,omitzero"`
-	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
-	AgentID        string         `json:"agent_id,omitzero"`
-	AgentType      string         `json:"agent_type,omitzero"`
-	Effort         *HookEffort    `json:"effort,omitzero"`
-
+	HookBase
 	ToolName  string          `json:"tool_name"`
 	ToolInput json.RawMessage `json:"tool_input"`
 	ToolUseID string          `json:"tool_use_id"`
@@ -24,15 +16,7 @@ type PreToolUseInput struct {
 
 // PostToolUseInput is what a hook is told after a tool has succeeded.
 type PostToolUseInput struct {
-	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`
-	Cwd            string         `json:"cwd"`
-	PromptID       string         `json:"prompt_id,omitzero"`
-	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
-	AgentID        string         `json:"agent_id,omitzero"`
-	AgentType      string         `json:"agent_type,omitzero"`
-	Effort         *HookEffort    `json:"effort,omitzero"`
-
+	HookBase
 	ToolName     string          `json:"tool_name"`
 	ToolInput    json.RawMessage `json:"tool_input"`
 	ToolResponse json.RawMessage `json:"tool_response"` // what the tool returned, in its own shape
@@ -44,15 +28,7 @@ type PostToolUseInput struct {
 
 // PostToolUseFailureInput is what a hook is told after a tool has failed.
 type PostToolUseFailureInput struct {
-	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`
-	Cwd            string         `json:"cwd"`
-	PromptID       string         `json:"prompt_id,omitzero"`
-	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
-	AgentID        string         `json:"agent_id,omitzero"`
-	AgentType      string         `json:"agent_type,omitzero"`
-	Effort         *HookEffort    `json:"effort,omitzero"`
-
+	HookBase
 	ToolName    string          `json:"tool_name"`
 	ToolInput   json.RawMessage `json:"tool_input"`
 	ToolUseID   string          `json:"tool_use_id"`
@@ -66,15 +42,7 @@ type PostToolUseFailureInput struct {
 // PostToolBatchInput is what a hook is told once all tools that the model
 // called together are done, before the model goes on.
 type PostToolBatchInput struct {
-	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`
-	Cwd            string         `json:"cwd"`
-	PromptID       string         `json:"prompt_id,omitzero"`
-	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
-	AgentID        string         `json:"agent_id,omitzero"`
-	AgentType      string         `json:"agent_type,omitzero"`
-	Effort         *HookEffort    `json:"effort,omitzero"`
-
+	HookBase
 	ToolCalls []*HookToolCall `json:"tool_calls"`
 	Open      `wire:"hook_event_name=PostToolBatch"`
 }
@@ -82,15 +50,7 @@ type PostToolBatchInput struct {
 // UserPromptSubmitInput is what a hook is told before a prompt goes to the
 // model.
 type UserPromptSubmitInput struct {
-	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`
-	Cwd            string         `json:"cwd"`
-	PromptID       string         `json:"prompt_id,omitzero"`
-	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
-	AgentID        string         `json:"agent_id,omitzero"`
-	AgentType      string         `json:"agent_type,omitzero"`
-	Effort         *HookEffort    `json:"effort,omitzero"`
-
+	HookBase
 	Prompt       string `json:"prompt"`
 	Source       string `json:"source,omitzero"` // "user", "sdk", "system", "loop_wakeup", "schedule_wakeup" or "poll_event"
 	SessionTitle string `json:"session_title,omitzero"`
@@ -100,15 +60,7 @@ type UserPromptSubmitInput struct {
 // UserPromptExpansionInput is what a hook is told when a command becomes the
 // prompt that it stands for.
 type UserPromptExpansionInput struct {
-	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`
-	Cwd            string         `json:"cwd"`
-	PromptID       string         `json:"prompt_id,omitzero"`
-	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
-	AgentID        string         `json:"agent_id,omitzero"`
-	AgentType      string         `json:"agent_type,omitzero"`
-	Effort         *HookEffort    `json:"effort,omitzero"`
-
+	HookBase
 	ExpansionType string `json:"expansion_type"` // "slash_command" or "mcp_prompt"
 	CommandName   string `json:"command_name"`
 	CommandArgs   string `json:"command_args"`
@@ -119,15 +71,7 @@ type UserPromptExpansionInput struct {
 
 // SessionStartInput is what a hook is told when a session starts or goes on.
 type SessionStartInput struct {
-	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`
-	Cwd            string         `json:"cwd"`
-	PromptID       string         `json:"prompt_id,omitzero"`
-	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
-	AgentID        string         `json:"agent_id,omitzero"`
-	AgentType      string         `json:"agent_type,omitzero"`
-	Effort         *HookEffort    `json:"effort,omitzero"`
-
+	HookBase
 	Source                   string   `json:"source"` // "startup", "resume", "clear", "compact" or "fork"
 	Model                    string   `json:"model,omitzero"`
 	SessionTitle             string   `json:"session_title,omitzero"`
@@ -140,30 +84,14 @@ type SessionStartInput struct {
 
 // SessionEndInput is what a hook is told when a session ends.
 type SessionEndInput struct {
-	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`
-	Cwd            string         `json:"cwd"`
-	PromptID       string         `json:"prompt_id,omitzero"`
-	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
-	AgentID        string         `json:"agent_id,omitzero"`
-	AgentType      string         `json:"agent_type,omitzero"`
-	Effort         *HookEffort    `json:"effort,omitzero"`
-
+	HookBase
 	Reason string `json:"reason"` // "clear", "resume", "logout", "prompt_input_exit" or "other"
 	Open   `wire:"hook_event_name=SessionEnd"`
 }
 
 // StopInput is what a hook is told when the model has finished its turn.
 type StopInput struct {
-	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`
-	Cwd            string         `json:"cwd"`
-	PromptID       string         `json:"prompt_id,omitzero"`
-	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
-	AgentID        string         `json:"agent_id,omitzero"`
-	AgentType      string         `json:"agent_type,omitzero"`
-	Effort         *HookEffort    `json:"effort,omitzero"`
-
+	HookBase
 	StopHookActive       bool        `json:"stop_hook_active"` // a Stop hook already kept this turn going
 	LastAssistantMessage string      `json:"last_assistant_message,omitzero"`
 	BackgroundTasks      []*HookTask `json:"background_tasks,omitzero"` // work that is still running
@@ -174,15 +102,7 @@ type StopInput struct {
 // StopFailureInput is what a hook is told when a turn ends because the model
 // could not be reached or refused.
 type StopFailureInput struct {
-	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`
-	Cwd            string         `json:"cwd"`
-	PromptID       string         `json:"prompt_id,omitzero"`
-	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
-	AgentID        string         `json:"agent_id,omitzero"`
-	AgentType      string         `json:"agent_type,omitzero"`
-	Effort         *HookEffort    `json:"effort,omitzero"`
-
+	HookBase
 	Error                AssistantError `json:"error"`
 	ErrorDetails         string         `json:"error_details,omitzero"`
 	LastAssistantMessage string         `json:"last_assistant_message,omitzero"`
@@ -192,29 +112,14 @@ type StopFailureInput struct {
 // SubagentStartInput is what a hook is told when a subagent starts: AgentID and
 // AgentType say which.
 type SubagentStartInput struct {
-	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`
-	Cwd            string         `json:"cwd"`
-	PromptID       string         `json:"prompt_id,omitzero"`
-	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
-	AgentID        string         `json:"agent_id,omitzero"`
-	AgentType      string         `json:"agent_type,omitzero"`
-	Effort         *HookEffort    `json:"effort,omitzero"`
-	Open           `wire:"hook_event_name=SubagentStart"`
+	HookBase
+	Open `wire:"hook_event_name=SubagentStart"`
 }
 
 // SubagentStopInput is what a hook is told when a subagent has finished:
 // AgentID and AgentType say which.
 type SubagentStopInput struct {
-	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`
-	Cwd            string         `json:"cwd"`
-	PromptID       string         `json:"prompt_id,omitzero"`
-	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
-	AgentID        string         `json:"agent_id,omitzero"`
-	AgentType      string         `json:"agent_type,omitzero"`
-	Effort         *HookEffort    `json:"effort,omitzero"`
-
+	HookBase
 	AgentTranscriptPath  string      `json:"agent_transcript_path"`
 	StopHookActive       bool        `json:"stop_hook_active"` // a Stop hook already kept this turn going
 	LastAssistantMessage string      `json:"last_assistant_message,omitzero"`
@@ -225,15 +130,7 @@ type SubagentStopInput struct {
 
 // PreCompactInput is what a hook is told before a conversation is shortened.
 type PreCompactInput struct {
-	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`
-	Cwd            string         `json:"cwd"`
-	PromptID       string         `json:"prompt_id,omitzero"`
-	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
-	AgentID        string         `json:"agent_id,omitzero"`
-	AgentType      string         `json:"agent_type,omitzero"`
-	Effort         *HookEffort    `json:"effort,omitzero"`
-
+	HookBase
 	Trigger            string `json:"trigger"`                         // "manual" or "auto"
 	CustomInstructions string `json:"custom_instructions" wire:"null"` // the user's wishes for the summary
 	Open               `wire:"hook_event_name=PreCompact"`
@@ -241,15 +138,7 @@ type PreCompactInput struct {
 
 // PostCompactInput is what a hook is told after a conversation was shortened.
 type PostCompactInput struct {
-	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`
-	Cwd            string         `json:"cwd"`
-	PromptID       string         `json:"prompt_id,omitzero"`
-	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
-	AgentID        string         `json:"agent_id,omitzero"`
-	AgentType      string         `json:"agent_type,omitzero"`
-	Effort         *HookEffort    `json:"effort,omitzero"`
-
+	HookBase
 	Trigger        string `json:"trigger"` // "manual" or "auto"
 	CompactSummary string `json:"compact_summary"`
 	Open           `wire:"hook_event_name=PostCompact"`
@@ -258,15 +147,7 @@ type PostCompactInput struct {
 // NotificationInput is what a hook is told when the agent wants a person to
 // look.
 type NotificationInput struct {
-	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`
-	Cwd            string         `json:"cwd"`
-	PromptID       string         `json:"prompt_id,omitzero"`
-	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
-	AgentID        string         `json:"agent_id,omitzero"`
-	AgentType      string         `json:"agent_type,omitzero"`
-	Effort         *HookEffort    `json:"effort,omitzero"`
-
+	HookBase
 	Message          string `json:"message"`
 	Title            string `json:"title,omitzero"`
 	NotificationType string `json:"notification_type"`
@@ -276,15 +157,7 @@ type NotificationInput struct {
 // PermissionRequestInput is what a hook is told before somebody is asked
 // whether a tool may run.
 type PermissionRequestInput struct {
-	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`
-	Cwd            string         `json:"cwd"`
-	PromptID       string         `json:"prompt_id,omitzero"`
-	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
-	AgentID        string         `json:"agent_id,omitzero"`
-	AgentType      string         `json:"agent_type,omitzero"`
-	Effort         *HookEffort    `json:"effort,omitzero"`
-
+	HookBase
 	ToolName              string              `json:"tool_name"`
 	ToolInput             json.RawMessage     `json:"tool_input"`
 	PermissionSuggestions []*PermissionUpdate `json:"permission_suggestions,omitzero"`
@@ -295,15 +168,7 @@ type PermissionRequestInput struct {
 // PermissionDeniedInput is what a hook is told when a tool was not allowed to
 // run.
 type PermissionDeniedInput struct {
-	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`
-	Cwd            string         `json:"cwd"`
-	PromptID       string         `json:"prompt_id,omitzero"`
-	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
-	AgentID        string         `json:"agent_id,omitzero"`
-	AgentType      string         `json:"agent_type,omitzero"`
-	Effort         *HookEffort    `json:"effort,omitzero"`
-
+	HookBase
 	ToolName  string          `json:"tool_name"`
 	ToolInput json.RawMessage `json:"tool_input"`
 	ToolUseID string          `json:"tool_use_id"`
@@ -315,15 +180,7 @@ type PermissionDeniedInput struct {
 // PreModelSwitchInput is what a hook is told before the session changes its
 // model.
 type PreModelSwitchInput struct {
-	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`
-	Cwd            string         `json:"cwd"`
-	PromptID       string         `json:"prompt_id,omitzero"`
-	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
-	AgentID        string         `json:"agent_id,omitzero"`
-	AgentType      string         `json:"agent_type,omitzero"`
-	Effort         *HookEffort    `json:"effort,omitzero"`
-
+	HookBase
 	FromModel              string  `json:"from_model"`
 	ToModel                string  `json:"to_model"`
 	RequestedModel         string  `json:"requested_model" wire:"null"` // as it was asked for; empty for the default
@@ -339,15 +196,7 @@ type PreModelSwitchInput struct {
 // PostModelSwitchInput is what a hook is told after the session changed its
 // model.
 type PostModelSwitchInput struct {
-	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`
-	Cwd            string         `json:"cwd"`
-	PromptID       string         `json:"prompt_id,omitzero"`
-	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
-	AgentID        string         `json:"agent_id,omitzero"`
-	AgentType      string         `json:"agent_type,omitzero"`
-	Effort         *HookEffort    `json:"effort,omitzero"`
-
+	HookBase
 	FromModel              string  `json:"from_model"`
 	ToModel                string  `json:"to_model"`
 	RequestedModel         string  `json:"requested_model" wire:"null"` // as it was asked for; empty for the default
@@ -362,30 +211,14 @@ type PostModelSwitchInput struct {
 
 // SetupInput is what a hook is told when a workspace is prepared.
 type SetupInput struct {
-	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`
-	Cwd            string         `json:"cwd"`
-	PromptID       string         `json:"prompt_id,omitzero"`
-	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
-	AgentID        string         `json:"agent_id,omitzero"`
-	AgentType      string         `json:"agent_type,omitzero"`
-	Effort         *HookEffort    `json:"effort,omitzero"`
-
+	HookBase
 	Trigger string `json:"trigger"` // "init" or "maintenance"
 	Open    `wire:"hook_event_name=Setup"`
 }
 
 // TaskCreatedInput is what a hook is told when a task was put on the list.
 type TaskCreatedInput struct {
-	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`
-	Cwd            string         `json:"cwd"`
-	PromptID       string         `json:"prompt_id,omitzero"`
-	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
-	AgentID        string         `json:"agent_id,omitzero"`
-	AgentType      string         `json:"agent_type,omitzero"`
-	Effort         *HookEffort    `json:"effort,omitzero"`
-
+	HookBase
 	TaskID          string `json:"task_id"`
 	TaskSubject     string `json:"task_subject"`
 	TaskDescription string `json:"task_description,omitzero"`
@@ -397,15 +230,7 @@ type TaskCreatedInput struct {
 // TaskCompletedInput is what a hook is told when a task is about to be ticked
 // off.
 type TaskCompletedInput struct {
-	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`
-	Cwd            string         `json:"cwd"`
-	PromptID       string         `json:"prompt_id,omitzero"`
-	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
-	AgentID        string         `json:"agent_id,omitzero"`
-	AgentType      string         `json:"agent_type,omitzero"`
-	Effort         *HookEffort    `json:"effort,omitzero"`
-
+	HookBase
 	TaskID          string `json:"task_id"`
 	TaskSubject     string `json:"task_subject"`
 	TaskDescription string `json:"task_description,omitzero"`
@@ -417,15 +242,7 @@ type TaskCompletedInput struct {
 // TeammateIdleInput is what a hook is told when a teammate has nothing left to
 // do.
 type TeammateIdleInput struct {
-	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`
-	Cwd            string         `json:"cwd"`
-	PromptID       string         `json:"prompt_id,omitzero"`
-	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
-	AgentID        string         `json:"agent_id,omitzero"`
-	AgentType      string         `json:"agent_type,omitzero"`
-	Effort         *HookEffort    `json:"effort,omitzero"`
-
+	HookBase
 	TeammateName string `json:"teammate_name"`
 	TeamName     string `json:"team_name"`
 	Open         `wire:"hook_event_name=TeammateIdle"`
@@ -434,15 +251,7 @@ type TeammateIdleInput struct {
 // ElicitationInput is what a hook is told when an MCP server asks the user
 // something.
 type ElicitationInput struct {
-	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`
-	Cwd            string         `json:"cwd"`
-	PromptID       string         `json:"prompt_id,omitzero"`
-	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
-	AgentID        string         `json:"agent_id,omitzero"`
-	AgentType      string         `json:"agent_type,omitzero"`
-	Effort         *HookEffort    `json:"effort,omitzero"`
-
+	HookBase
 	MCPServerName   string          `json:"mcp_server_name"`
 	Message         string          `json:"message"`
 	Mode            string          `json:"mode,omitzero"` // "form" or "url"
@@ -455,15 +264,7 @@ type ElicitationInput struct {
 // ElicitationResultInput is what a hook is told before the answer goes back to
 // the MCP server.
 type ElicitationResultInput struct {
-	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`
-	Cwd            string         `json:"cwd"`
-	PromptID       string         `json:"prompt_id,omitzero"`
-	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
-	AgentID        string         `json:"agent_id,omitzero"`
-	AgentType      string         `json:"agent_type,omitzero"`
-	Effort         *HookEffort    `json:"effort,omitzero"`
-
+	HookBase
 	MCPServerName string          `json:"mcp_server_name"`
 	ElicitationID string          `json:"elicitation_id,omitzero"`
 	Mode          string          `json:"mode,omitzero"` // "form" or "url"
@@ -474,15 +275,7 @@ type ElicitationResultInput struct {
 
 // ConfigChangeInput is what a hook is told when a settings file changed.
 type ConfigChangeInput struct {
-	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`
-	Cwd            string         `json:"cwd"`
-	PromptID       string         `json:"prompt_id,omitzero"`
-	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
-	AgentID        string         `json:"agent_id,omitzero"`
-	AgentType      string         `json:"agent_type,omitzero"`
-	Effort         *HookEffort    `json:"effort,omitzero"`
-
+	HookBase
 	Source   string `json:"source"` // "user_settings", "project_settings", "local_settings", "policy_settings" or "skills"
 	FilePath string `json:"file_path,omitzero"`
 	Open     `wire:"hook_event_name=ConfigChange"`
@@ -491,15 +284,7 @@ type ConfigChangeInput struct {
 // InstructionsLoadedInput is what a hook is told when a file of instructions
 // was read.
 type InstructionsLoadedInput struct {
-	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`
-	Cwd            string         `json:"cwd"`
-	PromptID       string         `json:"prompt_id,omitzero"`
-	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
-	AgentID        string         `json:"agent_id,omitzero"`
-	AgentType      string         `json:"agent_type,omitzero"`
-	Effort         *HookEffort    `json:"effort,omitzero"`
-
+	HookBase
 	FilePath        string   `json:"file_path"`
 	MemoryType      string   `json:"memory_type"` // "User", "Project", "Local" or "Managed"
 	LoadReason      string   `json:"load_reason"` // "session_start", "nested_traversal", "path_glob_match", "include" or "compact"
@@ -512,15 +297,7 @@ type InstructionsLoadedInput struct {
 // WorktreeCreateInput is what a hook is told when a worktree is wanted; its
 // answer is where it made one.
 type WorktreeCreateInput struct {
-	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`
-	Cwd            string         `json:"cwd"`
-	PromptID       string         `json:"prompt_id,omitzero"`
-	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
-	AgentID        string         `json:"agent_id,omitzero"`
-	AgentType      string         `json:"agent_type,omitzero"`
-	Effort         *HookEffort    `json:"effort,omitzero"`
-
+	HookBase
 	Name string `json:"name"`
 	Open `wire:"hook_event_name=WorktreeCreate"`
 }
@@ -528,30 +305,14 @@ type WorktreeCreateInput struct {
 // WorktreeRemoveInput is what a hook is told when a worktree is no longer
 // needed.
 type WorktreeRemoveInput struct {
-	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`
-	Cwd            string         `json:"cwd"`
-	PromptID       string         `json:"prompt_id,omitzero"`
-	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
-	AgentID        string         `json:"agent_id,omitzero"`
-	AgentType      string         `json:"agent_type,omitzero"`
-	Effort         *HookEffort    `json:"effort,omitzero"`
-
+	HookBase
 	WorktreePath string `json:"worktree_path"`
 	Open         `wire:"hook_event_name=WorktreeRemove"`
 }
 
 // CwdChangedInput is what a hook is told when the working directory changed.
 type CwdChangedInput struct {
-	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`
-	Cwd            string         `json:"cwd"`
-	PromptID       string         `json:"prompt_id,omitzero"`
-	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
-	AgentID        string         `json:"agent_id,omitzero"`
-	AgentType      string         `json:"agent_type,omitzero"`
-	Effort         *HookEffort    `json:"effort,omitzero"`
-
+	HookBase
 	OldCwd string `json:"old_cwd"`
 	NewCwd string `json:"new_cwd"`
 	Open   `wire:"hook_event_name=CwdChanged"`
@@ -559,15 +320,7 @@ type CwdChangedInput struct {
 
 // FileChangedInput is what a hook is told when a watched file changed.
 type FileChangedInput struct {
-	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`
-	Cwd            string         `json:"cwd"`
-	PromptID       string         `json:"prompt_id,omitzero"`
-	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
-	AgentID        string         `json:"agent_id,omitzero"`
-	AgentType      string         `json:"agent_type,omitzero"`
-	Effort         *HookEffort    `json:"effort,omitzero"`
-
+	HookBase
 	FilePath string `json:"file_path"`
 	Change   string `json:"event"` // "change", "add" or "unlink"
 	Open     `wire:"hook_event_name=FileChanged"`
@@ -576,15 +329,7 @@ type FileChangedInput struct {
 // DirectoryAddedInput is what a hook is told when the session got one more
 // directory.
 type DirectoryAddedInput struct {
-	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`
-	Cwd            string         `json:"cwd"`
-	PromptID       string         `json:"prompt_id,omitzero"`
-	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
-	AgentID        string         `json:"agent_id,omitzero"`
-	AgentType      string         `json:"agent_type,omitzero"`
-	Effort         *HookEffort    `json:"effort,omitzero"`
-
+	HookBase
 	Directory string `json:"directory"`
 	Source    string `json:"source"` // "slash_command" or "register_repo_root"
 	Open      `wire:"hook_event_name=DirectoryAdded"`
@@ -593,15 +338,7 @@ type DirectoryAddedInput struct {
 // MessageDisplayInput is what a hook is told when text of the model is about to
 // be shown.
 type MessageDisplayInput struct {
-	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`
-	Cwd            string         `json:"cwd"`
-	PromptID       string         `json:"prompt_id,omitzero"`
-	PermissionMode PermissionMode `json:"permission_mode,omitzero"`
-	AgentID        string         `json:"agent_id,omitzero"`
-	AgentType      string         `json:"agent_type,omitzero"`
-	Effort         *HookEffort    `json:"effort,omitzero"`
-
+	HookBase
 	TurnID    string `json:"turn_id"`
 	MessageID string `json:"message_id"`
 	Index     int    `json:"index"`

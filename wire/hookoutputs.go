@@ -42,6 +42,21 @@ type HookSpecificOutput interface {
 	hookOutput()
 }
 
+// Context returns the text that a hook adds for the model, empty if there is none.
+func (o *HookOutput) Context() string {
+	switch out := o.HookSpecificOutput.(type) {
+	case interface{ additionalContext() string }:
+		return out.additionalContext()
+	case *UnknownOutput:
+		var has struct {
+			AdditionalContext string `json:"additionalContext"`
+		}
+		json.Unmarshal(out.Raw, &has) // a member of another shape is left out
+		return has.AdditionalContext
+	}
+	return ""
+}
+
 // UnknownOutput is output for an event that this package does not know.
 type UnknownOutput struct {
 	Name HookEvent       // its hookEventName member, empty if it has none

@@ -50,22 +50,25 @@ const (
 type HookInput interface {
 	// Event returns the name of the event.
 	Event() HookEvent
-	// Base returns what every hook is told.
-	Base() HookBase
+	// Base returns the part that every input has.
+	Base() *HookBase
 	hookInput()
 }
 
-// HookBase is what the inputs of all hooks have in common.
+// HookBase is the part that the inputs of all hooks have in common.
 type HookBase struct {
 	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"` // the file that the conversation is kept in
-	Cwd            string         `json:"cwd"`             // the agent's working directory
-	PromptID       string         `json:"prompt_id"`       // the prompt that is being worked on
-	PermissionMode PermissionMode `json:"permission_mode"`
-	AgentID        string         `json:"agent_id"`   // the subagent, empty in the main conversation
-	AgentType      string         `json:"agent_type"` // what kind of subagent
-	Effort         *HookEffort    `json:"effort"`     // nil if not told
+	TranscriptPath string         `json:"transcript_path"`          // the file that the conversation is kept in
+	Cwd            string         `json:"cwd"`                      // the agent's working directory
+	PromptID       string         `json:"prompt_id,omitzero"`       // the prompt that is being worked on
+	PermissionMode PermissionMode `json:"permission_mode,omitzero"` // empty if the event does not depend on it
+	AgentID        string         `json:"agent_id,omitzero"`        // the subagent, empty in the main conversation
+	AgentType      string         `json:"agent_type,omitzero"`      // the name of the subagent's definition
+	Effort         *HookEffort    `json:"effort,omitzero"`          // nil if unknown
 }
+
+// Base returns b. It makes every struct that embeds HookBase nearly a [HookInput].
+func (b *HookBase) Base() *HookBase { return b }
 
 // HookEffort is how hard the model thinks while a hook runs.
 type HookEffort struct {
@@ -125,10 +128,10 @@ type UnknownInput struct {
 func (u *UnknownInput) Event() HookEvent { return u.Name }
 func (*UnknownInput) hookInput()         {}
 
-// Base returns what can be read of it from Raw.
-func (u *UnknownInput) Base() HookBase {
-	var b HookBase
-	json.Unmarshal(u.Raw, &b) // members of another shape are left out
+// Base returns a copy of the part that can be read from Raw.
+func (u *UnknownInput) Base() *HookBase {
+	b := new(HookBase)
+	json.Unmarshal(u.Raw, b) // members of another shape are left out
 	return b
 }
 

@@ -99,7 +99,7 @@ func TestHookInputs(t *testing.T) {
 				t.Errorf("got  %+v\nwant %+v", got, tt.want)
 			}
 			sameJSON(t, tt.want, line)
-			if !reflect.DeepEqual(got.Base(), base) {
+			if !reflect.DeepEqual(*got.Base(), base) {
 				t.Errorf("Base() = %+v", got.Base())
 			}
 

@@ -167,8 +167,8 @@ func objectTypes(typ reflect.Type, into map[reflect.Type]bool) {
 			return
 		}
 		into[typ] = true
-		for i := range typ.NumField() {
-			objectTypes(typ.Field(i).Type, into)
+		for _, f := range reflect.VisibleFields(typ) {
+			objectTypes(f.Type, into)
 		}
 	}
 }
@@ -198,8 +198,7 @@ func TestWrongShapes(t *testing.T) {
 				consts += fmt.Sprintf("%q:%q,", name, value)
 			}
 		}
-		for i := range typ.NumField() {
-			f := typ.Field(i)
+		for _, f := range reflect.VisibleFields(typ) {
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 			if name == "" || !f.IsExported() {
 				continue
@@ -215,12 +214,12 @@ func TestWrongShapes(t *testing.T) {
 					continue
 				}
 				extra := v.Elem().FieldByIndex(open.Index).Interface().(wire.Open).Extra
-				if !v.Elem().Field(i).IsZero() || string(extra[name]) != value {
-					t.Errorf("%s.%s from %s: %v, Extra %s", typ.Name(), f.Name, value, v.Elem().Field(i), extra[name])
+				if !v.Elem().FieldByIndex(f.Index).IsZero() || string(extra[name]) != value {
+					t.Errorf("%s.%s from %s: %v, Extra %s", typ.Name(), f.Name, value, v.Elem().FieldByIndex(f.Index), extra[name])
 				}
 				sameJSON(t, v.Interface(), line)
 				if f.Type.Kind() != reflect.Struct {
-					fill(v.Elem().Field(i), 7)
+					fill(v.Elem().FieldByIndex(f.Index), 7)
 					text, err := json.Marshal(v.Interface())
 					if err != nil {
 						t.Fatal(err)

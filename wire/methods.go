@@ -395,12 +395,7 @@ func (x *ConfigChangeInput) UnmarshalJSON(data []byte) error { return unmarshal(
 
 // Event returns "ConfigChange".
 func (*ConfigChangeInput) Event() HookEvent { return "ConfigChange" }
-
-// Base returns what every hook is told.
-func (x *ConfigChangeInput) Base() HookBase {
-	return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}
-}
-func (*ConfigChangeInput) hookInput() {}
+func (*ConfigChangeInput) hookInput()       {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x ContextAgent) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -529,12 +524,7 @@ func (x *CwdChangedInput) UnmarshalJSON(data []byte) error { return unmarshal(da
 
 // Event returns "CwdChanged".
 func (*CwdChangedInput) Event() HookEvent { return "CwdChanged" }
-
-// Base returns what every hook is told.
-func (x *CwdChangedInput) Base() HookBase {
-	return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}
-}
-func (*CwdChangedInput) hookInput() {}
+func (*CwdChangedInput) hookInput()       {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x CwdChangedOutput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -566,12 +556,7 @@ func (x *DirectoryAddedInput) UnmarshalJSON(data []byte) error { return unmarsha
 
 // Event returns "DirectoryAdded".
 func (*DirectoryAddedInput) Event() HookEvent { return "DirectoryAdded" }
-
-// Base returns what every hook is told.
-func (x *DirectoryAddedInput) Base() HookBase {
-	return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}
-}
-func (*DirectoryAddedInput) hookInput() {}
+func (*DirectoryAddedInput) hookInput()       {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x DocumentBlock) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -614,12 +599,7 @@ func (x *ElicitationInput) UnmarshalJSON(data []byte) error { return unmarshal(d
 
 // Event returns "Elicitation".
 func (*ElicitationInput) Event() HookEvent { return "Elicitation" }
-
-// Base returns what every hook is told.
-func (x *ElicitationInput) Base() HookBase {
-	return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}
-}
-func (*ElicitationInput) hookInput() {}
+func (*ElicitationInput) hookInput()       {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x ElicitationOutput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -639,12 +619,7 @@ func (x *ElicitationResultInput) UnmarshalJSON(data []byte) error { return unmar
 
 // Event returns "ElicitationResult".
 func (*ElicitationResultInput) Event() HookEvent { return "ElicitationResult" }
-
-// Base returns what every hook is told.
-func (x *ElicitationResultInput) Base() HookBase {
-	return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}
-}
-func (*ElicitationResultInput) hookInput() {}
+func (*ElicitationResultInput) hookInput()       {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x ElicitationResultOutput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -682,12 +657,7 @@ func (x *FileChangedInput) UnmarshalJSON(data []byte) error { return unmarshal(d
 
 // Event returns "FileChanged".
 func (*FileChangedInput) Event() HookEvent { return "FileChanged" }
-
-// Base returns what every hook is told.
-func (x *FileChangedInput) Base() HookBase {
-	return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}
-}
-func (*FileChangedInput) hookInput() {}
+func (*FileChangedInput) hookInput()       {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x FileChangedOutput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1016,12 +986,7 @@ func (x *InstructionsLoadedInput) UnmarshalJSON(data []byte) error { return unma
 
 // Event returns "InstructionsLoaded".
 func (*InstructionsLoadedInput) Event() HookEvent { return "InstructionsLoaded" }
-
-// Base returns what every hook is told.
-func (x *InstructionsLoadedInput) Base() HookBase {
-	return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}
-}
-func (*InstructionsLoadedInput) hookInput() {}
+func (*InstructionsLoadedInput) hookInput()       {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x Interrupt) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1314,12 +1279,7 @@ func (x *MessageDisplayInput) UnmarshalJSON(data []byte) error { return unmarsha
 
 // Event returns "MessageDisplay".
 func (*MessageDisplayInput) Event() HookEvent { return "MessageDisplay" }
-
-// Base returns what every hook is told.
-func (x *MessageDisplayInput) Base() HookBase {
-	return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}
-}
-func (*MessageDisplayInput) hookInput() {}
+func (*MessageDisplayInput) hookInput()       {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x MessageDisplayOutput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1399,12 +1359,7 @@ func (x *NotificationInput) UnmarshalJSON(data []byte) error { return unmarshal(
 
 // Event returns "Notification".
 func (*NotificationInput) Event() HookEvent { return "Notification" }
-
-// Base returns what every hook is told.
-func (x *NotificationInput) Base() HookBase {
-	return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}
-}
-func (*NotificationInput) hookInput() {}
+func (*NotificationInput) hookInput()       {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x NotificationOutput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1413,8 +1368,9 @@ func (x NotificationOutput) MarshalJSON() ([]byte, error) { return marshal(&x) }
 func (x *NotificationOutput) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 
 // Event returns "Notification".
-func (*NotificationOutput) Event() HookEvent { return "Notification" }
-func (*NotificationOutput) hookOutput()      {}
+func (*NotificationOutput) Event() HookEvent            { return "Notification" }
+func (*NotificationOutput) hookOutput()                 {}
+func (x *NotificationOutput) additionalContext() string { return x.AdditionalContext }
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x Origin) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1458,12 +1414,7 @@ func (x *PermissionDeniedInput) UnmarshalJSON(data []byte) error { return unmars
 
 // Event returns "PermissionDenied".
 func (*PermissionDeniedInput) Event() HookEvent { return "PermissionDenied" }
-
-// Base returns what every hook is told.
-func (x *PermissionDeniedInput) Base() HookBase {
-	return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}
-}
-func (*PermissionDeniedInput) hookInput() {}
+func (*PermissionDeniedInput) hookInput()       {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x PermissionDeniedOutput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1493,12 +1444,7 @@ func (x *PermissionRequestInput) UnmarshalJSON(data []byte) error { return unmar
 
 // Event returns "PermissionRequest".
 func (*PermissionRequestInput) Event() HookEvent { return "PermissionRequest" }
-
-// Base returns what every hook is told.
-func (x *PermissionRequestInput) Base() HookBase {
-	return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}
-}
-func (*PermissionRequestInput) hookInput() {}
+func (*PermissionRequestInput) hookInput()       {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x PermissionRequestOutput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1558,12 +1504,7 @@ func (x *PostCompactInput) UnmarshalJSON(data []byte) error { return unmarshal(d
 
 // Event returns "PostCompact".
 func (*PostCompactInput) Event() HookEvent { return "PostCompact" }
-
-// Base returns what every hook is told.
-func (x *PostCompactInput) Base() HookBase {
-	return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}
-}
-func (*PostCompactInput) hookInput() {}
+func (*PostCompactInput) hookInput()       {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x PostModelSwitchInput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1573,12 +1514,7 @@ func (x *PostModelSwitchInput) UnmarshalJSON(data []byte) error { return unmarsh
 
 // Event returns "PostModelSwitch".
 func (*PostModelSwitchInput) Event() HookEvent { return "PostModelSwitch" }
-
-// Base returns what every hook is told.
-func (x *PostModelSwitchInput) Base() HookBase {
-	return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}
-}
-func (*PostModelSwitchInput) hookInput() {}
+func (*PostModelSwitchInput) hookInput()       {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x PostModelSwitchOutput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1587,8 +1523,9 @@ func (x PostModelSwitchOutput) MarshalJSON() ([]byte, error) { return marshal(&x
 func (x *PostModelSwitchOutput) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 
 // Event returns "PostModelSwitch".
-func (*PostModelSwitchOutput) Event() HookEvent { return "PostModelSwitch" }
-func (*PostModelSwitchOutput) hookOutput()      {}
+func (*PostModelSwitchOutput) Event() HookEvent            { return "PostModelSwitch" }
+func (*PostModelSwitchOutput) hookOutput()                 {}
+func (x *PostModelSwitchOutput) additionalContext() string { return x.AdditionalContext }
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x PostToolBatchInput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1598,12 +1535,7 @@ func (x *PostToolBatchInput) UnmarshalJSON(data []byte) error { return unmarshal
 
 // Event returns "PostToolBatch".
 func (*PostToolBatchInput) Event() HookEvent { return "PostToolBatch" }
-
-// Base returns what every hook is told.
-func (x *PostToolBatchInput) Base() HookBase {
-	return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}
-}
-func (*PostToolBatchInput) hookInput() {}
+func (*PostToolBatchInput) hookInput()       {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x PostToolBatchOutput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1612,8 +1544,9 @@ func (x PostToolBatchOutput) MarshalJSON() ([]byte, error) { return marshal(&x) 
 func (x *PostToolBatchOutput) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 
 // Event returns "PostToolBatch".
-func (*PostToolBatchOutput) Event() HookEvent { return "PostToolBatch" }
-func (*PostToolBatchOutput) hookOutput()      {}
+func (*PostToolBatchOutput) Event() HookEvent            { return "PostToolBatch" }
+func (*PostToolBatchOutput) hookOutput()                 {}
+func (x *PostToolBatchOutput) additionalContext() string { return x.AdditionalContext }
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x PostToolUseFailureInput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1623,12 +1556,7 @@ func (x *PostToolUseFailureInput) UnmarshalJSON(data []byte) error { return unma
 
 // Event returns "PostToolUseFailure".
 func (*PostToolUseFailureInput) Event() HookEvent { return "PostToolUseFailure" }
-
-// Base returns what every hook is told.
-func (x *PostToolUseFailureInput) Base() HookBase {
-	return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}
-}
-func (*PostToolUseFailureInput) hookInput() {}
+func (*PostToolUseFailureInput) hookInput()       {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x PostToolUseFailureOutput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1637,8 +1565,9 @@ func (x PostToolUseFailureOutput) MarshalJSON() ([]byte, error) { return marshal
 func (x *PostToolUseFailureOutput) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 
 // Event returns "PostToolUseFailure".
-func (*PostToolUseFailureOutput) Event() HookEvent { return "PostToolUseFailure" }
-func (*PostToolUseFailureOutput) hookOutput()      {}
+func (*PostToolUseFailureOutput) Event() HookEvent            { return "PostToolUseFailure" }
+func (*PostToolUseFailureOutput) hookOutput()                 {}
+func (x *PostToolUseFailureOutput) additionalContext() string { return x.AdditionalContext }
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x PostToolUseInput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1648,12 +1577,7 @@ func (x *PostToolUseInput) UnmarshalJSON(data []byte) error { return unmarshal(d
 
 // Event returns "PostToolUse".
 func (*PostToolUseInput) Event() HookEvent { return "PostToolUse" }
-
-// Base returns what every hook is told.
-func (x *PostToolUseInput) Base() HookBase {
-	return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}
-}
-func (*PostToolUseInput) hookInput() {}
+func (*PostToolUseInput) hookInput()       {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x PostToolUseOutput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1662,8 +1586,9 @@ func (x PostToolUseOutput) MarshalJSON() ([]byte, error) { return marshal(&x) }
 func (x *PostToolUseOutput) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 
 // Event returns "PostToolUse".
-func (*PostToolUseOutput) Event() HookEvent { return "PostToolUse" }
-func (*PostToolUseOutput) hookOutput()      {}
+func (*PostToolUseOutput) Event() HookEvent            { return "PostToolUse" }
+func (*PostToolUseOutput) hookOutput()                 {}
+func (x *PostToolUseOutput) additionalContext() string { return x.AdditionalContext }
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x PreCompactInput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1673,12 +1598,7 @@ func (x *PreCompactInput) UnmarshalJSON(data []byte) error { return unmarshal(da
 
 // Event returns "PreCompact".
 func (*PreCompactInput) Event() HookEvent { return "PreCompact" }
-
-// Base returns what every hook is told.
-func (x *PreCompactInput) Base() HookBase {
-	return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}
-}
-func (*PreCompactInput) hookInput() {}
+func (*PreCompactInput) hookInput()       {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x PreModelSwitchInput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1688,12 +1608,7 @@ func (x *PreModelSwitchInput) UnmarshalJSON(data []byte) error { return unmarsha
 
 // Event returns "PreModelSwitch".
 func (*PreModelSwitchInput) Event() HookEvent { return "PreModelSwitch" }
-
-// Base returns what every hook is told.
-func (x *PreModelSwitchInput) Base() HookBase {
-	return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}
-}
-func (*PreModelSwitchInput) hookInput() {}
+func (*PreModelSwitchInput) hookInput()       {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x PreModelSwitchOutput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1713,12 +1628,7 @@ func (x *PreToolUseInput) UnmarshalJSON(data []byte) error { return unmarshal(da
 
 // Event returns "PreToolUse".
 func (*PreToolUseInput) Event() HookEvent { return "PreToolUse" }
-
-// Base returns what every hook is told.
-func (x *PreToolUseInput) Base() HookBase {
-	return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}
-}
-func (*PreToolUseInput) hookInput() {}
+func (*PreToolUseInput) hookInput()       {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x PreToolUseOutput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -1727,8 +1637,9 @@ func (x PreToolUseOutput) MarshalJSON() ([]byte, error) { return marshal(&x) }
 func (x *PreToolUseOutput) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 
 // Event returns "PreToolUse".
-func (*PreToolUseOutput) Event() HookEvent { return "PreToolUse" }
-func (*PreToolUseOutput) hookOutput()      {}
+func (*PreToolUseOutput) Event() HookEvent            { return "PreToolUse" }
+func (*PreToolUseOutput) hookOutput()                 {}
+func (x *PreToolUseOutput) additionalContext() string { return x.AdditionalContext }
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x PromptSuggestion) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -2001,12 +1912,7 @@ func (x *SessionEndInput) UnmarshalJSON(data []byte) error { return unmarshal(da
 
 // Event returns "SessionEnd".
 func (*SessionEndInput) Event() HookEvent { return "SessionEnd" }
-
-// Base returns what every hook is told.
-func (x *SessionEndInput) Base() HookBase {
-	return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}
-}
-func (*SessionEndInput) hookInput() {}
+func (*SessionEndInput) hookInput()       {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x SessionStartInput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -2016,12 +1922,7 @@ func (x *SessionStartInput) UnmarshalJSON(data []byte) error { return unmarshal(
 
 // Event returns "SessionStart".
 func (*SessionStartInput) Event() HookEvent { return "SessionStart" }
-
-// Base returns what every hook is told.
-func (x *SessionStartInput) Base() HookBase {
-	return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}
-}
-func (*SessionStartInput) hookInput() {}
+func (*SessionStartInput) hookInput()       {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x SessionStartOutput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -2030,8 +1931,9 @@ func (x SessionStartOutput) MarshalJSON() ([]byte, error) { return marshal(&x) }
 func (x *SessionStartOutput) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 
 // Event returns "SessionStart".
-func (*SessionStartOutput) Event() HookEvent { return "SessionStart" }
-func (*SessionStartOutput) hookOutput()      {}
+func (*SessionStartOutput) Event() HookEvent            { return "SessionStart" }
+func (*SessionStartOutput) hookOutput()                 {}
+func (x *SessionStartOutput) additionalContext() string { return x.AdditionalContext }
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x SessionStateChanged) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -2151,12 +2053,7 @@ func (x *SetupInput) UnmarshalJSON(data []byte) error { return unmarshal(data, x
 
 // Event returns "Setup".
 func (*SetupInput) Event() HookEvent { return "Setup" }
-
-// Base returns what every hook is told.
-func (x *SetupInput) Base() HookBase {
-	return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}
-}
-func (*SetupInput) hookInput() {}
+func (*SetupInput) hookInput()       {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x SetupOutput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -2165,8 +2062,9 @@ func (x SetupOutput) MarshalJSON() ([]byte, error) { return marshal(&x) }
 func (x *SetupOutput) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 
 // Event returns "Setup".
-func (*SetupOutput) Event() HookEvent { return "Setup" }
-func (*SetupOutput) hookOutput()      {}
+func (*SetupOutput) Event() HookEvent            { return "Setup" }
+func (*SetupOutput) hookOutput()                 {}
+func (x *SetupOutput) additionalContext() string { return x.AdditionalContext }
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x SideQuestion) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -2212,12 +2110,7 @@ func (x *StopFailureInput) UnmarshalJSON(data []byte) error { return unmarshal(d
 
 // Event returns "StopFailure".
 func (*StopFailureInput) Event() HookEvent { return "StopFailure" }
-
-// Base returns what every hook is told.
-func (x *StopFailureInput) Base() HookBase {
-	return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}
-}
-func (*StopFailureInput) hookInput() {}
+func (*StopFailureInput) hookInput()       {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x StopInput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -2227,12 +2120,7 @@ func (x *StopInput) UnmarshalJSON(data []byte) error { return unmarshal(data, x)
 
 // Event returns "Stop".
 func (*StopInput) Event() HookEvent { return "Stop" }
-
-// Base returns what every hook is told.
-func (x *StopInput) Base() HookBase {
-	return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}
-}
-func (*StopInput) hookInput() {}
+func (*StopInput) hookInput()       {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x StopOutput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -2241,8 +2129,9 @@ func (x StopOutput) MarshalJSON() ([]byte, error) { return marshal(&x) }
 func (x *StopOutput) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 
 // Event returns "Stop".
-func (*StopOutput) Event() HookEvent { return "Stop" }
-func (*StopOutput) hookOutput()      {}
+func (*StopOutput) Event() HookEvent            { return "Stop" }
+func (*StopOutput) hookOutput()                 {}
+func (x *StopOutput) additionalContext() string { return x.AdditionalContext }
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x StopTask) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -2270,12 +2159,7 @@ func (x *SubagentStartInput) UnmarshalJSON(data []byte) error { return unmarshal
 
 // Event returns "SubagentStart".
 func (*SubagentStartInput) Event() HookEvent { return "SubagentStart" }
-
-// Base returns what every hook is told.
-func (x *SubagentStartInput) Base() HookBase {
-	return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}
-}
-func (*SubagentStartInput) hookInput() {}
+func (*SubagentStartInput) hookInput()       {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x SubagentStartOutput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -2284,8 +2168,9 @@ func (x SubagentStartOutput) MarshalJSON() ([]byte, error) { return marshal(&x) 
 func (x *SubagentStartOutput) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 
 // Event returns "SubagentStart".
-func (*SubagentStartOutput) Event() HookEvent { return "SubagentStart" }
-func (*SubagentStartOutput) hookOutput()      {}
+func (*SubagentStartOutput) Event() HookEvent            { return "SubagentStart" }
+func (*SubagentStartOutput) hookOutput()                 {}
+func (x *SubagentStartOutput) additionalContext() string { return x.AdditionalContext }
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x SubagentStopInput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -2295,12 +2180,7 @@ func (x *SubagentStopInput) UnmarshalJSON(data []byte) error { return unmarshal(
 
 // Event returns "SubagentStop".
 func (*SubagentStopInput) Event() HookEvent { return "SubagentStop" }
-
-// Base returns what every hook is told.
-func (x *SubagentStopInput) Base() HookBase {
-	return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}
-}
-func (*SubagentStopInput) hookInput() {}
+func (*SubagentStopInput) hookInput()       {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x SubagentStopOutput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -2309,8 +2189,9 @@ func (x SubagentStopOutput) MarshalJSON() ([]byte, error) { return marshal(&x) }
 func (x *SubagentStopOutput) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 
 // Event returns "SubagentStop".
-func (*SubagentStopOutput) Event() HookEvent { return "SubagentStop" }
-func (*SubagentStopOutput) hookOutput()      {}
+func (*SubagentStopOutput) Event() HookEvent            { return "SubagentStop" }
+func (*SubagentStopOutput) hookOutput()                 {}
+func (x *SubagentStopOutput) additionalContext() string { return x.AdditionalContext }
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x SystemError) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -2328,12 +2209,7 @@ func (x *TaskCompletedInput) UnmarshalJSON(data []byte) error { return unmarshal
 
 // Event returns "TaskCompleted".
 func (*TaskCompletedInput) Event() HookEvent { return "TaskCompleted" }
-
-// Base returns what every hook is told.
-func (x *TaskCompletedInput) Base() HookBase {
-	return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}
-}
-func (*TaskCompletedInput) hookInput() {}
+func (*TaskCompletedInput) hookInput()       {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x TaskCreatedInput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -2343,12 +2219,7 @@ func (x *TaskCreatedInput) UnmarshalJSON(data []byte) error { return unmarshal(d
 
 // Event returns "TaskCreated".
 func (*TaskCreatedInput) Event() HookEvent { return "TaskCreated" }
-
-// Base returns what every hook is told.
-func (x *TaskCreatedInput) Base() HookBase {
-	return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}
-}
-func (*TaskCreatedInput) hookInput() {}
+func (*TaskCreatedInput) hookInput()       {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x TaskNotification) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -2406,12 +2277,7 @@ func (x *TeammateIdleInput) UnmarshalJSON(data []byte) error { return unmarshal(
 
 // Event returns "TeammateIdle".
 func (*TeammateIdleInput) Event() HookEvent { return "TeammateIdle" }
-
-// Base returns what every hook is told.
-func (x *TeammateIdleInput) Base() HookBase {
-	return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}
-}
-func (*TeammateIdleInput) hookInput() {}
+func (*TeammateIdleInput) hookInput()       {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x TextBlock) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -2552,12 +2418,7 @@ func (x *UserPromptExpansionInput) UnmarshalJSON(data []byte) error { return unm
 
 // Event returns "UserPromptExpansion".
 func (*UserPromptExpansionInput) Event() HookEvent { return "UserPromptExpansion" }
-
-// Base returns what every hook is told.
-func (x *UserPromptExpansionInput) Base() HookBase {
-	return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}
-}
-func (*UserPromptExpansionInput) hookInput() {}
+func (*UserPromptExpansionInput) hookInput()       {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x UserPromptExpansionOutput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -2566,8 +2427,9 @@ func (x UserPromptExpansionOutput) MarshalJSON() ([]byte, error) { return marsha
 func (x *UserPromptExpansionOutput) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 
 // Event returns "UserPromptExpansion".
-func (*UserPromptExpansionOutput) Event() HookEvent { return "UserPromptExpansion" }
-func (*UserPromptExpansionOutput) hookOutput()      {}
+func (*UserPromptExpansionOutput) Event() HookEvent            { return "UserPromptExpansion" }
+func (*UserPromptExpansionOutput) hookOutput()                 {}
+func (x *UserPromptExpansionOutput) additionalContext() string { return x.AdditionalContext }
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x UserPromptSubmitInput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -2577,12 +2439,7 @@ func (x *UserPromptSubmitInput) UnmarshalJSON(data []byte) error { return unmars
 
 // Event returns "UserPromptSubmit".
 func (*UserPromptSubmitInput) Event() HookEvent { return "UserPromptSubmit" }
-
-// Base returns what every hook is told.
-func (x *UserPromptSubmitInput) Base() HookBase {
-	return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}
-}
-func (*UserPromptSubmitInput) hookInput() {}
+func (*UserPromptSubmitInput) hookInput()       {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x UserPromptSubmitOutput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -2591,8 +2448,9 @@ func (x UserPromptSubmitOutput) MarshalJSON() ([]byte, error) { return marshal(&
 func (x *UserPromptSubmitOutput) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
 
 // Event returns "UserPromptSubmit".
-func (*UserPromptSubmitOutput) Event() HookEvent { return "UserPromptSubmit" }
-func (*UserPromptSubmitOutput) hookOutput()      {}
+func (*UserPromptSubmitOutput) Event() HookEvent            { return "UserPromptSubmit" }
+func (*UserPromptSubmitOutput) hookOutput()                 {}
+func (x *UserPromptSubmitOutput) additionalContext() string { return x.AdditionalContext }
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x WorkerShuttingDown) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -2618,12 +2476,7 @@ func (x *WorktreeCreateInput) UnmarshalJSON(data []byte) error { return unmarsha
 
 // Event returns "WorktreeCreate".
 func (*WorktreeCreateInput) Event() HookEvent { return "WorktreeCreate" }
-
-// Base returns what every hook is told.
-func (x *WorktreeCreateInput) Base() HookBase {
-	return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}
-}
-func (*WorktreeCreateInput) hookInput() {}
+func (*WorktreeCreateInput) hookInput()       {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x WorktreeCreateOutput) MarshalJSON() ([]byte, error) { return marshal(&x) }
@@ -2643,12 +2496,7 @@ func (x *WorktreeRemoveInput) UnmarshalJSON(data []byte) error { return unmarsha
 
 // Event returns "WorktreeRemove".
 func (*WorktreeRemoveInput) Event() HookEvent { return "WorktreeRemove" }
-
-// Base returns what every hook is told.
-func (x *WorktreeRemoveInput) Base() HookBase {
-	return HookBase{x.SessionID, x.TranscriptPath, x.Cwd, x.PromptID, x.PermissionMode, x.AgentID, x.AgentType, x.Effort}
-}
-func (*WorktreeRemoveInput) hookInput() {}
+func (*WorktreeRemoveInput) hookInput()       {}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x Content) MarshalJSON() ([]byte, error) { return marshal(&x) }

@@ -225,9 +225,9 @@ func ReadSpec(t testing.TB) *Spec {
 			continue
 		}
 		o := &SpecObject{Name: name, typ: typ, goNames: map[string]string{}}
-		for i := range typ.NumField() {
-			if n, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ","); n != "" {
-				o.goNames[typ.Field(i).Name] = n
+		for _, f := range reflect.VisibleFields(typ) {
+			if n, _, _ := strings.Cut(f.Tag.Get("json"), ","); n != "" {
+				o.goNames[f.Name] = n
 			}
 		}
 		doc := strings.Join(strings.Fields(s.docs[name]), " ")
@@ -235,24 +235,21 @@ func ReadSpec(t testing.TB) *Spec {
 			o.Answer = m[1]
 		}
 		o.Doc = inWords(s.docs[name], consts, o.goNames)
-		o.fields(fset, structs[name], consts)
+		o.fields(fset, structs, name, consts)
 		s.Objects = append(s.Objects, o)
 	}
-	// What the inputs of all hooks have in common, optional as it is there.
+	// The part that the inputs of all hooks have in common.
 	base := &SpecObject{Name: "HookBase", typ: reflect.TypeFor[HookBase](), Doc: inWords(s.docs["HookBase"], nil, nil)}
-	base.fields(fset, structs["HookBase"], consts)
-	for i, f := range s.Object("StopInput").Fields[:len(base.Fields)] {
-		base.Fields[i].Required = f.Required
-	}
+	base.fields(fset, structs, "HookBase", consts)
 	s.base = base
 	slices.SortFunc(s.Objects, func(a, b *SpecObject) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(s.Enums, func(a, b *SpecEnum) int { return strings.Compare(a.Name, b.Name) })
 	return s
 }
 
-func (o *SpecObject) fields(fset *token.FileSet, st *ast.StructType, consts map[string]string) {
+func (o *SpecObject) fields(fset *token.FileSet, structs map[string]*ast.StructType, name string, consts map[string]string) {
 	group, last := "", -1 // the comment above a run of fields, and its last line
-	for _, f := range st.Fields.List {
+	for _, f := range structs[name].Fields.List {
 		line := fset.Position(f.Pos()).Line
 		own := text(f.Comment)
 		switch doc := text(f.Doc); {
@@ -264,7 +261,11 @@ func (o *SpecObject) fields(fset *token.FileSet, st *ast.StructType, consts map[
 			group = ""
 		}
 		last = line
-		if len(f.Names) == 0 { // Open
+		if id, ok := f.Type.(*ast.Ident); ok && len(f.Names) == 0 && id.Name != "Open" {
+			o.fields(fset, structs, id.Name, consts)
+			continue
+		}
+		if len(f.Names) == 0 {
 			sf, _ := o.typ.FieldByName("Open")
 			for c := range strings.SplitSeq(sf.Tag.Get("wire"), ",") {
 				if name, val, ok := strings.Cut(c, "="); ok {

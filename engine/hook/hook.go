@@ -49,16 +49,6 @@ const Timeout = 60 * time.Second
 // maxOutput is how much a hook may print, in bytes. More is a failure.
 const maxOutput = 1 << 20
 
-// An Answer is what came of one hook.
-type Answer struct {
-	Hook   settings.Hook
-	Output *wire.HookOutput // nil if it says nothing
-	Err    error            // why there is no answer
-	Block  bool             // it failed, and what it guards must not happen
-	Ask    bool             // it failed, and what it guards is to be asked about
-	Late   bool             // it failed because it did not answer in time
-}
-
 // A Runner runs the hooks of a conversation. It is safe for concurrent use.
 type Runner struct {
 	opts  Options
@@ -181,9 +171,15 @@ func (r *Runner) Run(ctx context.Context, in wire.HookInput, subject string) []A
 	return answers
 }
 
+// answer is the answer of a hook of settings.
+func answer(h settings.Hook, out *wire.HookOutput) Answer {
+	return Answer{Name: h.Line(), Source: h.Origin.String(), Output: out}
+}
+
 // failed is the answer of a hook that gave none.
 func failed(h settings.Hook, err error) Answer {
-	a := Answer{Hook: h, Err: err}
+	a := answer(h, nil)
+	a.Err = err
 	switch h.OnFailure {
 	case "block":
 		a.Block = true
@@ -243,7 +239,7 @@ func (r *Runner) one(ctx context.Context, h settings.Hook, event wire.HookEvent,
 				r.opts.Rewake(fmt.Sprintf("The hook %s of the user says:\n%s", name, a.Output.Reason))
 			}
 		})
-		return Answer{Hook: h}
+		return answer(h, nil)
 	}
 	if err == nil {
 		// A hook may say in its first line that it is not to be waited for.
@@ -254,7 +250,7 @@ func (r *Runner) one(ctx context.Context, h settings.Hook, event wire.HookEvent,
 		case a := <-done:
 			return a
 		case <-c.asyncs:
-			return Answer{Hook: h}
+			return answer(h, nil)
 		}
 	}
 	return finish()
@@ -313,7 +309,7 @@ func judge(h settings.Hook, event wire.HookEvent, res result) Answer {
 		if event == wire.EventPermissionRequest {
 			out = &wire.HookOutput{HookSpecificOutput: &wire.PermissionRequestOutput{Decision: &wire.PermissionResult{Behavior: wire.BehaviorDeny, Message: reason}}}
 		}
-		return Answer{Hook: h, Output: out}
+		return answer(h, out)
 	default:
 		text := fmt.Sprintf("it ended with status %d", res.code)
 		if said := strings.TrimSpace(res.stderr); said != "" {
@@ -323,10 +319,10 @@ func judge(h settings.Hook, event wire.HookEvent, res result) Answer {
 	}
 	said := strings.TrimSpace(res.stdout)
 	if said == "" {
-		return Answer{Hook: h}
+		return answer(h, nil)
 	}
 	if !strings.HasPrefix(said, "{") {
-		return Answer{Hook: h, Output: contextOutput(event, said)}
+		return answer(h, contextOutput(event, said))
 	}
 	out := new(wire.HookOutput)
 	if err := json.Unmarshal([]byte(said), out); err != nil {
@@ -334,13 +330,12 @@ func judge(h settings.Hook, event wire.HookEvent, res result) Answer {
 	}
 	if err := Check(out, event); err != nil {
 		// It wanted to decide, and nobody knows what: that is no yes.
-		a := failed(h, fmt.Errorf("its answer makes no sense: %w", err))
-		return a
+		return failed(h, fmt.Errorf("its answer is invalid: %w", err))
 	}
 	if out.Async {
-		return Answer{Hook: h}
+		return answer(h, nil)
 	}
-	return Answer{Hook: h, Output: out}
+	return answer(h, out)
 }
 
 // contextOutput is what plain text means: context for the model, where the event has

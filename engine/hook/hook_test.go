@@ -21,7 +21,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func bash(command string) *wire.PreToolUseInput {
-	return &wire.PreToolUseInput{SessionID: "s", Cwd: "/", ToolName: "Bash", ToolInput: []byte(`{"command":"` + command + `"}`), ToolUseID: "u"}
+	return &wire.PreToolUseInput{HookBase: wire.HookBase{SessionID: "s", Cwd: "/"}, ToolName: "Bash", ToolInput: []byte(`{"command":"` + command + `"}`), ToolUseID: "u"}
 }
 
 func runner(t *testing.T, o hook.Options) *hook.Runner {
@@ -63,8 +63,8 @@ func TestAnswers(t *testing.T) {
 		{"late", `sleep 30`, func(h *settings.Hook) { h.Timeout = 200 * time.Millisecond }, "BLOCK it did not answer within 200ms late"},
 		{"late and deaf", `trap '' TERM; sleep 30 & sleep 30; sleep 30`, func(h *settings.Hook) { h.Timeout = 200 * time.Millisecond }, "BLOCK it did not answer within 200ms late"},
 		{"nonsense", `echo '{"hookSpecificOutput":'`, nil, "BLOCK what it printed is no JSON object"},
-		{"odd decision", `echo '{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"perhaps"}}'`, nil, `BLOCK its answer makes no sense: the permissionDecision is "perhaps"`},
-		{"another event", `echo '{"hookSpecificOutput":{"hookEventName":"Stop"}}'`, nil, "BLOCK its answer makes no sense"},
+		{"odd decision", `echo '{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"perhaps"}}'`, nil, `BLOCK its answer is invalid: the permissionDecision is "perhaps"`},
+		{"another event", `echo '{"hookSpecificOutput":{"hookEventName":"Stop"}}'`, nil, "BLOCK its answer is invalid"},
 		{"much", `head -c 3000000 /dev/zero | tr '\0' x`, nil, "BLOCK it printed more than 1 MB"},
 		{"endless", `yes`, nil, "BLOCK it printed more than 1 MB"},
 		{"asks when it fails", `exit 1`, func(h *settings.Hook) { h.OnFailure = "ask" }, "ASK it ended with status 1"},

@@ -1,0 +1,232 @@
+package hook
+
+import (
+	"encoding/json"
+	"fmt"
+	"iter"
+
+	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/wire"
+)
+
+// An Answer is the answer of one hook.
+type Answer struct {
+	Name   string           // of the hook: a callback's id or a command
+	Source string           // "host", or the file and line that the hook is from
+	Output *wire.HookOutput // nil if there is none
+	Err    error            // why the hook failed
+	Block  bool             // it failed, and what it guards must not happen
+	Ask    bool             // it failed, and what it guards is to be asked about
+	Late   bool             // it failed because it did not answer in time
+}
+
+// withSubject are the events whose hooks are reported with their subject.
+var withSubject = map[wire.HookEvent]bool{
+	wire.EventPreToolUse: true, wire.EventPostToolUse: true, wire.EventPostToolUseFailure: true, wire.EventPermissionRequest: true, wire.EventPermissionDenied: true,
+	wire.EventSetup: true, wire.EventSessionStart: true,
+}
+
+// withoutMode are the events whose hooks do not depend on the permission mode, and of
+// these withoutPrompt those that belong to no prompt.
+var (
+	withoutMode = map[wire.HookEvent]bool{wire.EventMessageDisplay: true, wire.EventCwdChanged: true, wire.EventSubagentStart: true, wire.EventElicitation: true, wire.EventElicitationResult: true,
+		wire.EventFileChanged: true, wire.EventSessionStart: true, wire.EventSessionEnd: true, wire.EventSetup: true, wire.EventInstructionsLoaded: true, wire.EventDirectoryAdded: true, wire.EventConfigChange: true}
+	withoutPrompt = map[wire.HookEvent]bool{wire.EventPreModelSwitch: true, wire.EventPostModelSwitch: true, wire.EventElicitation: true, wire.EventElicitationResult: true,
+		wire.EventFileChanged: true, wire.EventSessionStart: true, wire.EventSessionEnd: true, wire.EventSetup: true, wire.EventInstructionsLoaded: true, wire.EventDirectoryAdded: true, wire.EventConfigChange: true}
+)
+
+// Fill sets what an input lacks of the part that all inputs have, as far as its event has
+// it.
+func Fill(in wire.HookInput, base wire.HookBase) {
+	if withoutMode[in.Event()] {
+		base.PermissionMode = ""
+	}
+	if withoutPrompt[in.Event()] {
+		base.PromptID = ""
+	}
+	b := in.Base()
+	set(&b.SessionID, base.SessionID)
+	set(&b.TranscriptPath, base.TranscriptPath)
+	set(&b.Cwd, base.Cwd)
+	set(&b.PromptID, base.PromptID)
+	set(&b.PermissionMode, base.PermissionMode)
+	set(&b.AgentID, base.AgentID)
+	set(&b.AgentType, base.AgentType)
+}
+
+func set[T comparable](dst *T, v T) {
+	var zero T
+	if *dst == zero {
+		*dst = v
+	}
+}
+
+// A Verdict is what the answers of the hooks for one event come to.
+type Verdict struct {
+	Answers []Answer
+	Notes   []wire.Message // for the host: failures, and what hooks say to the user
+	Context []string       // what hooks add for the model
+	// Objections are the reasons of hooks that answered "block".
+	Objections []string
+	Stopped    bool // a hook answered that nothing goes on
+	StopReason string
+	// Failed is the error of the first hook that failed and whose event must not happen
+	// without it: it blocks, or wants a person to be asked.
+	Failed error
+
+	// Behavior is what hooks decide about a call or a change: a denial wins over putting it
+	// off, that over a question, and that over a permission. It is empty if none decides.
+	Behavior wire.PermissionBehavior
+	Reason   string
+	Source   string                 // of the hook that decides
+	Result   *wire.PermissionResult // the same, of hooks for permission requests
+	Input    json.RawMessage        // in place of a call's input; nil leaves that as it is
+	Noted    []policy.HookAnswer    // for the record of the decision
+}
+
+var rank = map[wire.PermissionBehavior]int{wire.BehaviorAllow: 1, wire.BehaviorAsk: 2, wire.BehaviorDefer: 3, wire.BehaviorDeny: 4}
+
+// Merge returns what the answers of the hooks for an event come to.
+func Merge(in wire.HookInput, subject string, answers []Answer) *Verdict {
+	v := &Verdict{Answers: answers}
+	name := string(in.Event())
+	if withSubject[in.Event()] {
+		name += ":" + subject
+	}
+	for _, a := range answers {
+		v.decide(in.Event(), a)
+		if a.Err != nil {
+			if v.Failed == nil && (a.Block || a.Ask) {
+				v.Failed = a.Err
+			}
+			// Where it decides, the decision says that it came too late, or that it failed.
+			if !(in.Event() == wire.EventPreToolUse && a.Late || in.Event() == wire.EventPermissionRequest && a.Block) {
+				v.Notes = append(v.Notes, &wire.Informational{Content: fmt.Sprintf("%s hook failed: %v", name, a.Err), Level: "warning", Tag: "hook_callback_failed"})
+			}
+			continue
+		}
+		out := a.Output
+		if out == nil {
+			continue
+		}
+		if out.SystemMessage != "" {
+			v.Notes = append(v.Notes, &wire.Informational{Content: name + " says: " + out.SystemMessage, Level: "notice"})
+		}
+		if out.Continue != nil && !*out.Continue && !v.Stopped {
+			v.Stopped, v.StopReason = true, out.StopReason
+		}
+		if out.Decision == wire.DecisionBlock {
+			v.Objections = append(v.Objections, out.Reason)
+		}
+		if text := out.Context(); text != "" {
+			v.Context = append(v.Context, text)
+		}
+	}
+	return v
+}
+
+// decide takes the decision of an answer into the verdict.
+func (v *Verdict) decide(event wire.HookEvent, a Answer) {
+	noted := policy.HookAnswer{Event: string(event), Name: a.Name}
+	if a.Source != "" && a.Source != "host" {
+		noted.Name = a.Source + " " + a.Name
+	}
+	if a.Err != nil {
+		noted.Error = a.Err.Error()
+	}
+	var input json.RawMessage
+	behavior, reason, result := decision(event, a)
+	if a.Output != nil {
+		if o, ok := a.Output.HookSpecificOutput.(*wire.PreToolUseOutput); ok && o.UpdatedInput != nil {
+			input, v.Input = o.UpdatedInput, o.UpdatedInput
+		}
+		if result != nil {
+			input = result.UpdatedInput
+		}
+	}
+	noted.Decision, noted.Changed = string(behavior), input != nil
+	if a.Err == nil {
+		noted.Reason = reason
+	}
+	v.Noted = append(v.Noted, noted)
+	if rank[behavior] > rank[v.Behavior] {
+		v.Behavior, v.Reason, v.Source = behavior, reason, a.Source
+		if v.Result = result; result == nil {
+			v.Result = &wire.PermissionResult{Behavior: behavior, Message: reason}
+		}
+	}
+}
+
+// decision returns what one hook decides, empty if it does not.
+func decision(event wire.HookEvent, a Answer) (behavior wire.PermissionBehavior, reason string, result *wire.PermissionResult) {
+	switch {
+	case a.Err != nil && a.Block:
+		return wire.BehaviorDeny, fmt.Sprintf("a hook failed, and the call it guards was not made: %v", a.Err), nil
+	case a.Err != nil && a.Ask:
+		return wire.BehaviorAsk, fmt.Sprintf("a hook failed: %v", a.Err), nil
+	case a.Err != nil || a.Output == nil:
+		return "", "", nil
+	}
+	switch o := a.Output.HookSpecificOutput.(type) {
+	case *wire.PreToolUseOutput:
+		behavior, reason = o.PermissionDecision, o.PermissionDecisionReason
+	case *wire.PreModelSwitchOutput:
+		behavior, reason = o.PermissionDecision, o.PermissionDecisionReason
+	case *wire.PermissionRequestOutput:
+		if o.Decision != nil {
+			return o.Decision.Behavior, o.Decision.Message, o.Decision
+		}
+	}
+	switch {
+	case a.Output.Decision == wire.DecisionBlock && behavior != wire.BehaviorDeny:
+		return wire.BehaviorDeny, a.Output.Reason, nil
+	case a.Output.Decision == wire.DecisionApprove && behavior == "" && event == wire.EventPreToolUse:
+		return wire.BehaviorAllow, a.Output.Reason, nil
+	}
+	return behavior, reason, nil
+}
+
+// Blocked reports whether what the hooks guard must not happen, and why. It is for events
+// about which nobody can be asked.
+func (v *Verdict) Blocked() (reason string, blocked bool) {
+	switch {
+	case v.Failed != nil:
+		return fmt.Sprintf("a hook failed: %v", v.Failed), true
+	case len(v.Objections) > 0 && v.Objections[0] != "":
+		return v.Objections[0], true
+	}
+	return v.StopReason, v.Stopped || len(v.Objections) > 0
+}
+
+// ForModel returns what the model gets to know: objections to what is named, and what
+// hooks add.
+func (v *Verdict) ForModel(about string) []string {
+	var texts []string
+	for _, reason := range v.Objections {
+		texts = append(texts, "A hook of the user objects to "+about+":\n"+reason)
+	}
+	return append(texts, v.Added()...)
+}
+
+// Added returns what hooks add for the model, each marked as such.
+func (v *Verdict) Added() []string {
+	var texts []string
+	for _, text := range v.Context {
+		texts = append(texts, "Context from a hook of the user:\n"+text)
+	}
+	return texts
+}
+
+// Outputs ranges over the outputs of one type.
+func Outputs[T wire.HookSpecificOutput](v *Verdict) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		for _, a := range v.Answers {
+			if a.Err != nil || a.Output == nil {
+				continue
+			}
+			if o, ok := a.Output.HookSpecificOutput.(T); ok && !yield(o) {
+				return
+			}
+		}
+	}
+}
