@@ -179,7 +179,7 @@ func (j *judgement) decide() Decision {
 	if deny != nil && sure {
 		return byRule(deny, wire.BehaviorDeny, "denied by the rule "+deny.String()+" of "+deny.Source.String())
 	}
-	if j.req.Mode == wire.ModePlan && !j.req.Tool.ReadOnly && !j.effectless() {
+	if j.req.Mode == wire.ModePlan && !j.effectless() {
 		return Decision{Behavior: wire.BehaviorDeny, ReasonType: "mode", DecidedBy: ByMode,
 			Reason: "plan mode changes nothing: look, then present the plan with ExitPlanMode"}
 	}
@@ -223,9 +223,9 @@ func (j *judgement) decideUnrestricted() Decision {
 	if j.req.Sandboxed && j.executes() {
 		return Decision{Behavior: wire.BehaviorAllow, ReasonType: "sandbox", DecidedBy: BySandbox, Reason: "it runs in the sandbox"}
 	}
-	if j.harmless() {
+	if basis, ok := j.harmless(); ok {
 		if outside == "" {
-			return Decision{Behavior: wire.BehaviorAllow, ReasonType: j.partly("mode"), DecidedBy: ByProof, Reason: "it has no effect"}
+			return Decision{Behavior: wire.BehaviorAllow, ReasonType: j.partly("mode"), DecidedBy: basis, Reason: "it has no effect"}
 		}
 		return Decision{Behavior: wire.BehaviorAsk, ReasonType: "workingDir", Path: outside, Reason: "Path is outside allowed working directories"}
 	}
@@ -524,16 +524,19 @@ func (j *judgement) allows(a tool.Access) *Rule {
 }
 
 // effectless reports whether a call surely changes nothing; it may still have to be
-// asked about.
+// asked about. What a tool of an MCP server says of itself is no proof.
 func (j *judgement) effectless() bool {
 	if strings.HasPrefix(j.req.Tool.Name, "mcp__") {
 		return false
+	}
+	if j.req.Tool.ReadOnly {
+		return true
 	}
 	for _, a := range j.req.Access {
 		switch a.Kind {
 		case tool.Read, tool.Agent, tool.Skill: // what an agent does is judged by itself
 		case tool.Execute:
-			if !passive(j.script(a.Command)) {
+			if s := j.script(a.Command); !passive(s) && !s.OnlyReads() {
 				return false
 			}
 		default:
@@ -544,24 +547,42 @@ func (j *judgement) effectless() bool {
 }
 
 // harmless reports whether a call surely changes nothing and tells nobody anything:
-// it reads files, prints, or touches nothing but the conversation. What a tool says
-// of itself is not enough for one that reaches out of the machine.
-func (j *judgement) harmless() bool {
+// it reads files, prints, or touches nothing but the conversation. It returns what
+// that rests on. What a tool says of itself is not enough for one that reaches out of
+// the machine.
+func (j *judgement) harmless() (Basis, bool) {
 	if strings.HasPrefix(j.req.Tool.Name, "mcp__") {
-		return false
+		return "", false
 	}
+	basis := ByProof
 	for _, a := range j.req.Access {
 		switch a.Kind {
 		case tool.Read, tool.Agent:
 		case tool.Execute:
-			if a.Unwalled || !quiet(j.script(a.Command)) {
-				return false
+			machine, ok := j.listed(a.Command)
+			switch {
+			case a.Unwalled:
+				return "", false
+			case ok && (machine || !j.req.ReadWall):
+				basis = ByTable
+			case j.req.ReadWall && j.script(a.Command).OnlyReads():
+			default:
+				return "", false
 			}
 		default:
-			return false
+			return "", false
 		}
 	}
-	return true
+	return basis, true
+}
+
+// listed reports whether a command is one of plain words that is listed as harmless,
+// and reads nothing outside of the roots; and whether it is about the machine.
+func (j *judgement) listed(command string) (machine, ok bool) {
+	files, machine, ok := shell.IsListed(command)
+	return machine, ok && !slices.ContainsFunc(files, func(f string) bool {
+		return slices.ContainsFunc(absolute(j.script(command), f, false), func(p string) bool { return !j.inside(p) })
+	})
 }
 
 // edits reports whether a call surely does nothing but read and change files.

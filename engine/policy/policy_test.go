@@ -317,7 +317,7 @@ func TestDecidedBy(t *testing.T) {
 		behavior wire.PermissionBehavior
 		want     Basis
 	}{
-		{"cat a", nil, wire.ModeDefault, wire.BehaviorAllow, ByProof},
+		{"cat a", nil, wire.ModeDefault, wire.BehaviorAllow, ByTable},
 		{"cat a", []Rule{allow}, wire.ModeDefault, wire.BehaviorAllow, ByRule},
 		{"cat a", []Rule{allow}, wire.ModePlan, wire.BehaviorAllow, ByProof},
 		{"make", []Rule{allow}, wire.ModePlan, wire.BehaviorDeny, ByMode},

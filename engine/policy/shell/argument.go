@@ -18,7 +18,7 @@ func (s *Script) known(c *Call, name string, input *Word) {
 	}
 	args := c.Args[1:]
 	c.Loose = true
-	c.Reads = asksVersion(args)
+	c.Reads = asksVersion(nil, args)
 	s.arguments(c, args)
 	s.hidden(name, args)
 	s.fed(input)
@@ -29,8 +29,12 @@ func (s *Script) known(c *Call, name string, input *Word) {
 
 // asksVersion reports whether a program is asked for its version or its help, and
 // nothing else.
-func asksVersion(args []Word) bool {
-	return len(args) == 1 && args[0].Static() && (args[0].Text() == "--version" || args[0].Text() == "--help")
+func asksVersion(p *program, args []Word) bool {
+	if len(args) != 1 || !args[0].Static() {
+		return false
+	}
+	t := args[0].Text()
+	return t == "--version" || t == "--help" || p != nil && slices.Contains(p.tells, t)
 }
 
 // program notes what a program does whose line of the table is known. Its own words
@@ -396,7 +400,7 @@ func (a *argv) settle() {
 	c.Quiet = quiet && a.quiet && !(a.deep && a.follow) && p.is("plain")
 	c.Reads = quiet && a.reads
 	c.Edits = p.is("edits") && a.reads
-	if !quiet && !a.done && asksVersion(c.Args[1:]) {
+	if !quiet && asksVersion(p, c.Args[1:]) {
 		c.Reads = true
 	}
 	if a.unpacks {

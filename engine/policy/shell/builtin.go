@@ -26,7 +26,7 @@ func allWords(a *argv, _ []Word, at int) { a.all(at) }
 // loosely is for programs of which nothing but their name is known.
 func loosely(a *argv, args []Word, _ int) {
 	a.c.Loose = true
-	a.c.Reads = asksVersion(args)
+	a.c.Reads = asksVersion(a.p, args)
 	a.s.arguments(a.c, args)
 	a.s.hidden(a.via, args)
 	a.s.fed(a.input)

@@ -42,7 +42,7 @@ func init() {
 		"remote":  remoteEffect,
 		"risk":    riskEffect,
 		"acts":    func(a *argv, w Word, _, _ int) { a.acts() },
-		"wait":    func(a *argv, w Word, _, _ int) { a.acts() },
+		"wait":    func(a *argv, w Word, _, _ int) { a.quiet = false },
 		"lists":   func(a *argv, w Word, _, _ int) { a.lists = true },
 		"tells":   func(a *argv, w Word, _, _ int) { a.lists, a.done = true, true },
 		"deep":    func(a *argv, w Word, _, _ int) { a.deep = a.deep || w.none() || w.Text() == "recurse" || !w.Static() },

@@ -219,12 +219,7 @@ func awkEffect(a *argv, w Word, i, at int) {
 	if w.none() {
 		return
 	}
-	code := strings.ReplaceAll(w.Text(), "||", "")
-	if w.Static() && !strings.ContainsAny(code, "|@") && !strings.Contains(code, "system") && !strings.Contains(code, "getline") &&
-		!(strings.Contains(code, ">") && strings.Contains(code, "print")) && !strings.Contains(code, "ARGV") && !strings.Contains(code, "close") {
-		if strings.Contains(code, "ENVIRON") {
-			a.acts()
-		}
+	if w.Static() && plainAwk(w.Text()) {
 		return
 	}
 	a.riskIf(true, at)
@@ -232,6 +227,55 @@ func awkEffect(a *argv, w Word, i, at int) {
 	a.s.blurOnly("what awk does is not understood")
 	a.s.arguments(a.c, []Word{w})
 	a.c.Loose = true
+}
+
+// plainAwk reports whether a program of awk surely neither runs nor writes anything, and
+// reads only the files that are named on the command line.
+func plainAwk(code string) bool {
+	for _, word := range []string{"system", "getline", "ARGV", "ENVIRON", "close", "@", "|&"} {
+		if strings.Contains(code, word) {
+			return false
+		}
+	}
+	code = strings.ReplaceAll(code, "||", "")
+	// A pattern may compare with >, and so may a condition; behind print it writes, and
+	// so it does behind what only looks like a part of print: any > or | after it.
+	for rest := code; ; {
+		_, after, ok := strings.Cut(rest, "print")
+		if !ok {
+			return !strings.Contains(code, "|")
+		}
+		if awkWrites(after) {
+			return false
+		}
+		rest = after
+	}
+}
+
+// awkWrites reports whether what follows print in a program of awk may redirect its
+// output, up to the end of the statement.
+func awkWrites(statement string) bool {
+	quoted, depth := false, 0
+	for i := 0; i < len(statement); i++ {
+		switch c := statement[i]; {
+		case c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '/': // a regular expression may have quotes in it
+			return strings.ContainsAny(statement, ">|")
+		case c == '(':
+			depth++
+		case c == ')':
+			depth--
+		case (c == '>' || c == '|') && depth <= 0:
+			return true
+		case c == ';' || c == '}' || c == '\n':
+			return false
+		}
+	}
+	return quoted
 }
 
 // awkFileEffect notes a file that awk reads, or a variable that it sets.

@@ -28,25 +28,30 @@ func (s *Script) OnlyReads() bool {
 // IsListed reports whether the command is made of plain words only, and each of its
 // programs is listed as harmless with its options: as one of the literal forms of the
 // table, or as one that only reads. No parser takes part in that, so that there is
-// nothing to be wrong about. It returns the files that are read.
-func IsListed(command string) (files []string, ok bool) {
+// nothing to be wrong about. It returns the files that are read, and whether one of the
+// forms is about the machine, so that the command would fail behind a wall.
+func IsListed(command string) (files []string, machine, ok bool) {
 	if len(command) > 500 {
-		return nil, false
+		return nil, false, false
 	}
 	for stage := range strings.SplitSeq(command, "|") {
 		words := strings.Split(strings.Trim(stage, " "), " ")
 		for _, w := range words {
 			if !consistsOf(w, plainBytes) {
-				return nil, false
+				return nil, false, false
 			}
+		}
+		if programs().form(words) {
+			machine = true
+			continue
 		}
 		read, ok := programs().listed(words)
 		if !ok {
-			return nil, false
+			return nil, false, false
 		}
 		files = append(files, read...)
 	}
-	return files, true
+	return files, machine, true
 }
 
 // plainBytes are those that mean nothing to a shell, wherever they stand.
@@ -54,9 +59,6 @@ const plainBytes = nameBytes + "/:,@%+"
 
 // listed reports whether a simple command of plain words is listed as harmless.
 func (t *table) listed(words []string) (files []string, ok bool) {
-	if t.form(words) {
-		return nil, true
-	}
 	p := t.programs[words[0]]
 	if !p.is("plain") {
 		return nil, false

@@ -205,7 +205,7 @@ func (s *Script) parse(text, via string) {
 		return
 	}
 	if !utf8.ValidString(text) || strings.ContainsFunc(text, isControl) {
-		s.blur("the command contains control characters")
+		s.blur(hasControls)
 		// Go on: what is seen in it is in it.
 		text = strings.Map(func(r rune) rune {
 			if r < ' ' && r != '\n' && r != '\t' {
@@ -230,7 +230,7 @@ func (s *Script) parse(text, via string) {
 	}
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
 	if err != nil {
-		s.blur("the command is not one that a shell would read")
+		s.blur(notShell)
 		s.guess(text)
 		if file == nil {
 			return
@@ -244,6 +244,12 @@ func (s *Script) parse(text, via string) {
 	s.declare(file)
 	s.stmts(file.Stmts, via)
 }
+
+// Why a command is not clear that cannot be parsed.
+const (
+	notShell    = "the command is not one that a shell would read"
+	hasControls = "the command contains control characters"
+)
 
 func isControl(r rune) bool { return r < ' ' && r != '\n' && r != '\t' || r == 0x7f }
 
@@ -345,7 +351,7 @@ func (s *Script) compound(cmd syntax.Command, via string) {
 			s.stmts(item.Stmts, via)
 		}
 	case *syntax.TimeClause:
-		s.stmt(c.Stmt, via)
+		s.stmt(withoutDashes(c.Stmt), via)
 	case *syntax.CoprocClause:
 		s.act("a part of it goes on in the background")
 		s.stmt(c.Stmt, via)
@@ -361,6 +367,28 @@ func (s *Script) compound(cmd syntax.Command, via string) {
 		s.unprove("it calculates")
 		s.inside(cmd)
 	}
+}
+
+// withoutDashes returns what time runs, without the -- that ends its options.
+func withoutDashes(st *syntax.Stmt) *syntax.Stmt {
+	if st == nil {
+		return nil
+	}
+	other := *st
+	switch c := st.Cmd.(type) {
+	case *syntax.BinaryCmd:
+		pipe := *c
+		pipe.X = withoutDashes(c.X)
+		other.Cmd = &pipe
+	case *syntax.CallExpr:
+		if len(c.Args) == 0 || len(c.Assigns) > 0 || c.Args[0].Lit() != "--" {
+			return st
+		}
+		rest := *c
+		rest.Args = c.Args[1:]
+		other.Cmd = &rest
+	}
+	return &other
 }
 
 // printed returns what a part of a pipeline prints, as far as that stands in the
@@ -466,6 +494,9 @@ func (s *Script) redirect(r *syntax.Redirect) *Word {
 		kind = Read
 	case syntax.DplIn, syntax.DplOut:
 		w := s.eval(r.Word)
+		if lit := litOf(r.Word); strings.HasPrefix(lit, "-") && lit != "-" {
+			s.blur("what follows >&- is another word to a shell")
+		}
 		if t := strings.TrimSuffix(w.Text(), "-"); w.Static() && (t == "" || isNumber(t)) {
 			return nil
 		}

@@ -136,7 +136,7 @@ func (a *argv) findCommand(args []Word, i int, found Word) int {
 func deeply(a *argv, args []Word, _ int) {
 	s, c, name := a.s, a.c, a.via
 	c.Loose = true
-	c.Reads = asksVersion(args)
+	c.Reads = asksVersion(a.p, args)
 	s.arguments(c, args)
 	s.hidden(name, args)
 	s.fed(a.input)
@@ -385,7 +385,7 @@ func scriptProgram(a *argv, args []Word, _ int) {
 // ssh runs something on another machine.
 func ssh(a *argv, args []Word, _ int) {
 	s, c := a.s, a.c
-	if asksVersion(args) || len(args) == 1 && args[0].Text() == "-V" {
+	if asksVersion(a.p, args) {
 		c.Reads = true
 		return
 	}
@@ -484,7 +484,7 @@ func project(a *argv, args []Word, at int) {
 	s.fed(a.input)
 	a.all(at)
 	a.c.Quiet = false
-	a.c.Reads = a.c.Reads || asksVersion(args)
+	a.c.Reads = a.c.Reads || asksVersion(a.p, args)
 }
 
 // runner is for programs that run what a project has, in ways that are not known.
@@ -530,13 +530,12 @@ func language(a *argv, args []Word, at int) {
 	if !l.file && !l.tells || a.input != nil && !sourceFile(args) || name == "at" || name == "batch" || name == "crontab" && !crontab {
 		s.blurOnly(otherLanguage)
 	}
-	if len(args) == 1 && l.tells && !crontab {
-		c.Reads = true
-	}
+	c.Reads = asksVersion(a.p, args)
 	if len(args) > 1 && args[0].Static() && args[0].Text() == "-m" && args[1].Static() { // python -m pytest
 		if p := lookup(args[1].Text()); p != nil && (p.code == "" || p.code == "project") {
 			s.program(c, p, at+2, a.input)
-			c.Quiet, c.Reads, c.Edits = false, false, false
+			c.Quiet, c.Edits = false, false
+			c.Reads = c.Reads && p.name == "json.tool"
 		}
 	}
 }

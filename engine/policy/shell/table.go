@@ -23,6 +23,7 @@ type program struct {
 	pairs map[string]kind   // operands of the form name=value
 	args  []kind            // of its operands
 	rest  bool              // whether the last of args repeats
+	tells []string          // words that alone have it tell about itself
 }
 
 // An option is a word behind a dash.
@@ -190,6 +191,8 @@ func (p *program) add(word string) error {
 			k, p.rest = strings.CutSuffix(k, "*")
 			p.args = append(p.args, kind(k))
 		}
+	case strings.HasPrefix(word, "tells="):
+		p.tells = strings.Split(word[len("tells="):], ",")
 	case strings.HasPrefix(word, "@"):
 		name, k, _ := strings.Cut(word[1:], ":")
 		p.pairs[name] = kind(k)

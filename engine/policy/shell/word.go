@@ -505,8 +505,12 @@ func decodeANSI(s string) (string, bool) {
 			most = 4
 		case 'U':
 			most = 8
-		default:
+		case 'c':
 			return "", false
+		default: // both characters stay
+			b.WriteByte('\\')
+			b.WriteByte(s[i])
+			continue
 		}
 		v, n := leadingNumber(s[start:], most, base)
 		if v == 0 {

@@ -1,0 +1,238 @@
+package shell
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// A bashParser is one bash that parses commands and prints how it read them. It runs in
+// a sandbox: a command that ends the function around it is run.
+type bashParser struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+// The parser reads commands that end with a zero byte, and answers with the body of a
+// function or nothing, and a zero byte.
+const parseLoop = `PATH=
+while IFS= read -r -d '' c; do
+	unset -f f
+	eval 'f() {
+'"$c"'
+}' 2>/dev/null </dev/null >/dev/null && declare -f f 2>/dev/null
+	printf '\0'
+done`
+
+func newBashParser(t testing.TB) *bashParser {
+	cmd := exec.Command("bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp",
+		"--clearenv", "--chdir", "/tmp", "/bin/bash", "--noprofile", "--norc", "-c", parseLoop)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Skip(err)
+	}
+	return &bashParser{cmd: cmd, in: in, out: bufio.NewReader(out)}
+}
+
+func (p *bashParser) close() {
+	p.in.Close()
+	p.cmd.Process.Kill()
+	p.cmd.Wait()
+}
+
+// parse returns a command as bash reads it. It reports false if bash does not read it,
+// or is gone.
+func (p *bashParser) parse(command string) (body string, ok, alive bool) {
+	if _, err := io.WriteString(p.in, command+"\x00"); err != nil {
+		return "", false, false
+	}
+	text, err := p.out.ReadString(0)
+	if err != nil {
+		return "", false, false
+	}
+	text = strings.TrimSuffix(text, "\x00")
+	body, found := strings.CutPrefix(text, "f () \n{ \n")
+	if !found {
+		return "", false, true
+	}
+	body, found = strings.CutSuffix(body, "\n}\n")
+	return body, found, true
+}
+
+// effectsOf writes down what counts of a script: programs with their words, files,
+// whether it is clear.
+func effectsOf(s *Script) string {
+	var b strings.Builder
+	word := func(w Word) {
+		for _, v := range w.Values() {
+			if v.Pat == nil {
+				fmt.Fprintf(&b, " %q", v.Text)
+				continue
+			}
+			b.WriteString(" <")
+			for _, r := range v.Pat {
+				if r < 0 {
+					fmt.Fprintf(&b, "%d", r)
+				} else {
+					b.WriteRune(r)
+				}
+			}
+			b.WriteByte('>')
+		}
+	}
+	for _, c := range s.Calls {
+		if c.Guess {
+			continue
+		}
+		b.WriteString("run")
+		for _, a := range c.Args {
+			word(a)
+		}
+		b.WriteByte('\n')
+	}
+	for _, f := range s.Files {
+		if !f.Loose {
+			b.WriteString(string(f.Kind))
+			word(f.Word)
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}
+
+// TestBashReadsAlike puts commands together by chance and compares what is found in them
+// with what is found in them as bash itself prints them after parsing: a comment, a quote
+// or a document that ends elsewhere for bash than for us shows. A command that is not
+// clear to us does not count.
+func TestBashReadsAlike(t *testing.T) {
+	if _, err := exec.LookPath("bwrap"); err != nil {
+		t.Skip("bubblewrap is not installed")
+	}
+	rounds, seed := 2000, uint64(1)
+	if os.Getenv("PARLEY_TEST_LONG") != "" {
+		rounds = 200_000
+	}
+	if n, err := strconv.Atoi(os.Getenv("PARLEY_PARSE_ROUNDS")); err == nil {
+		rounds = n
+	}
+	if n, err := strconv.ParseUint(os.Getenv("PARLEY_PARSE_SEED"), 10, 64); err == nil {
+		seed = n
+	}
+	p := newBashParser(t)
+	defer func() { p.close() }()
+	if _, ok, _ := p.parse("ls -l"); !ok {
+		t.Skip("bubblewrap does not work here")
+	}
+	compared, rejected, unprintable, failures := 0, 0, 0, 0
+	m := &commandMaker{r: rand.New(rand.NewPCG(seed, 77))}
+	for range rounds {
+		command := m.command()
+		ours := Analyze(command, Env{Dir: "/w", Home: "/home/u"})
+		if ours.Unclear != "" || strings.Contains(command, "\x00") {
+			continue
+		}
+		body, ok, alive := p.parse(command)
+		if !alive {
+			p.close()
+			p = newBashParser(t)
+			continue
+		}
+		if !ok {
+			rejected++
+			continue
+		}
+		theirs := Analyze(body, Env{Dir: "/w", Home: "/home/u"})
+		if theirs.Unclear == notShell || theirs.Unclear == hasControls {
+			unprintable++ // what bash prints is not always what it reads
+			continue
+		}
+		compared++
+		if a, b := effectsOf(ours), effectsOf(theirs); a != b {
+			failures++
+			t.Errorf("bash reads %q otherwise: as %q\nours:\n%stheirs:\n%s", command, body, a, b)
+			if failures > 10 {
+				t.Fatal("and so on")
+			}
+		}
+	}
+	t.Logf("%d made, %d compared, %d that bash rejects, %d that it prints wrongly", rounds, compared, rejected, unprintable)
+	if compared < rounds/10 {
+		t.Errorf("only %d of %d commands were compared", compared, rounds)
+	}
+}
+
+// A commandMaker puts commands together by chance: from pieces of the grammar, then with
+// characters put in that are read in more than one way.
+type commandMaker struct{ r *rand.Rand }
+
+func (m *commandMaker) pick(list []string) string { return list[m.r.IntN(len(list))] }
+
+var (
+	makerWords = []string{"a", "rm", "-x", "ls", "'q q'", `"d d"`, `"$v"`, "$v", "${v}", "${v:-x}", "${v#x}", "${#v}", `\ `, `\;`, `\\`, `\"`, `\'`, `"\$x"`, `"\""`,
+		"'\\'", `"a'b"`, `'a"b'`, "$'a\\n'", `$"x"`, "#c", "a#b", `\#x`, "~", "~/x", "*", "?x", "[ab]", "[!a]", "{a,b}", "{1..3}", "{x", "x}", "$(ls a)", "`ls b`",
+		"$((1+2))", "$((v<<2))", "<(ls c)", "@(a|b)", "!(a)", "a=b", "a+=c", "=", "==", "!", "!x", "$", "$$", "$?", "%", "^", ",", ":", "1", "2", "{}", "\"`ls d`\"",
+		`"$(ls "e f")"`, `"${v:-"x"}"`, "${v/x/y}", "${v//\\//z}", "'", "\"", "-", "--", "é", "\u00a0", "\u2028", "x\ty", "then", "do", "in", "}", "{", "function", "time", "[[", "]]"}
+	makerCommands = []string{"W", "W W", "W W W", "a=W W", "a=W", "W >W", "W 2>&1", "W <W", "W >>W 2>W", "W &>W", "W >|W", "W <<<W", "W 3<>W", "! W", "time W", "[[ W == W ]]", "[ W = W ]",
+		"(( 1 < 2 ))", "a=(W W)", "a[1]=W", "W {fd}>W"}
+	makerAround = []string{"@", "@; @", "@ && @", "@ || @", "@ | @", "@ |& @", "@\n@", "( @ )", "{ @; }", "if @; then @; fi", "if @; then @; elif @; then @; else @; fi", "while @; do @; done",
+		"until @; do @; done", "for i in W W; do @; done", "for i; do @; done", "for ((i=0;i<2;i++)); do @; done", "case W in W) @;; esac", "case W in W|W) @;& (W) @;;& *) @;; esac",
+		"W <<E\nW $(@)\nE\n@", "W <<'E'\nW $(@)\nE\n@", "W <<-E\n\tW\n\tE\n@", "W <<\"E F\"\nW\nE F\n@", "W <<E1 <<E2\nW\nE1\nW\nE2\n@", "g() { @; }; @", "function h { @; }", "g() ( @ )", "coproc @",
+		"W $(@)", "W `@`", "W \"$(@)\"", "W <(@)", "a=$(@)", "W # @", "W #@\n@", "select i in W; do @; done", "@ &\n@", "[[ -n $(@) ]]", "W ${v:-$(@)}", "W $(W <<E\n@\nE\n)", "(( $(@) + 1 ))",
+		"! @", "time -p @", "@;\n", "\n@", "\t@ ", "@ #\n@"}
+	makerNoise = []string{"\\\n", "\\\n", "\\\n", "\n", " ", "\t", "\\", "'", "\"", "`", "$", "#", ";", "&", "|", "(", ")", "{", "}", "<", ">", "!", "*", "\r", "\v", "\x01", "\u00a0", "<<", "<<-", "$(", "${", "$((", "))", "((",
+		"[[", "]]", "$'", "$\"", "\\'", "E", "=", "~", " #", "\\#", ";;", "esac", "done", "fi", "in ", "do ", "then ", "@(", "|&", "&>", ">&", "<&", ">|", "<<<", "<>"}
+)
+
+func (m *commandMaker) command() string {
+	text := m.fill(m.r.IntN(4))
+	for range m.r.IntN(4) {
+		if m.r.IntN(3) == 0 {
+			continue
+		}
+		at := m.r.IntN(len(text) + 1)
+		text = text[:at] + m.pick(makerNoise) + text[at:]
+	}
+	return text
+}
+
+func (m *commandMaker) fill(depth int) string {
+	if depth == 0 {
+		return m.words(m.pick(makerCommands))
+	}
+	text := m.words(m.pick(makerAround))
+	for strings.Contains(text, "@") {
+		i := strings.IndexByte(text, '@')
+		if strings.HasPrefix(text[i:], "@(") { // a pattern
+			text = text[:i] + "\x00" + text[i+1:]
+			continue
+		}
+		text = text[:i] + strings.ReplaceAll(m.fill(m.r.IntN(depth)), "@", "\x00") + text[i+1:]
+	}
+	return strings.ReplaceAll(text, "\x00", "@")
+}
+
+func (m *commandMaker) words(text string) string {
+	var b strings.Builder
+	for i := 0; i < len(text); i++ {
+		if text[i] == 'W' {
+			b.WriteString(m.pick(makerWords))
+		} else {
+			b.WriteByte(text[i])
+		}
+	}
+	return b.String()
+}
