@@ -95,7 +95,7 @@ func (p *commandPattern) covers(c *shell.Call, d shell.Danger) bool {
 		return false
 	}
 	if p.words != nil {
-		return d.Arg < len(p.words)
+		return d.Arg < len(p.words) || d.Named && len(p.words) == 1
 	}
 	word := c.Args[d.Arg].Text()
 	return slices.Contains(strings.Split(p.glob, sep), word)

@@ -100,8 +100,7 @@ func (a *argv) options(at int) {
 		case t == "--":
 			a.behind(i + 1)
 			return
-		case p.is("atfile") && strings.HasPrefix(t, "@") && len(t) > 1:
-			a.apply("code", Literal(t[1:]), i)
+		case a.atFile(t, i):
 		case len(t) > 1 && t[0] == '-' && (p.is("onedash") || strings.HasPrefix(t, "--")):
 			i = a.long(t, i)
 		case len(t) > 1 && t[0] == '-':
@@ -120,6 +119,15 @@ func (a *argv) options(at int) {
 			}
 		}
 	}
+}
+
+// atFile takes a word @FILE that stands for the words in that file.
+func (a *argv) atFile(t string, i int) bool {
+	if !a.p.is("atfile") || !strings.HasPrefix(t, "@") || len(t) == 1 {
+		return false
+	}
+	a.apply("code", Literal(t[1:]), i)
+	return true
 }
 
 // stopAt returns after how many operands no more options are looked for: with the first
@@ -156,7 +164,10 @@ func (a *argv) behind(i int) {
 		return
 	}
 	for ; i < len(a.c.Args); i++ {
-		if t := a.c.Args[i].Text(); !a.c.Args[i].Static() || !a.pair(t, i) {
+		t := a.c.Args[i].Text()
+		switch {
+		case a.c.Args[i].Static() && a.atFile(t, i):
+		case !a.c.Args[i].Static() || !a.pair(t, i):
 			a.operands = append(a.operands, operand{a.c.Args[i], i})
 		}
 	}
@@ -278,7 +289,7 @@ func (a *argv) cluster(t string, i int) int {
 				}
 			}
 			a.unknown(t, i)
-			return i
+			continue
 		}
 		a.instead = a.instead || o.instead
 		rest := strings.TrimPrefix(t[k+1:], "=")

@@ -99,8 +99,9 @@ type Call struct {
 // to what it is known for. A rule that allows the program covers it only if the rule
 // has the very word.
 type Danger struct {
-	Arg  int    // its index in Args, or -1 if it is no word of its own
-	Word string // for people
+	Arg   int    // its index in Args, or -1 if it is no word of its own
+	Word  string // for people
+	Named bool   // whether a rule with nothing but the name of the program covers it, too
 }
 
 // A Place is a word that says where a program works or writes.
@@ -177,7 +178,7 @@ func (s *Script) act(why string) {
 // risk notes a word by which a program does more than it is known for.
 func (c *Call) risk(arg int, word string) {
 	if !slices.ContainsFunc(c.Danger, func(d Danger) bool { return d.Arg == arg && arg >= 0 || d.Word == word }) {
-		c.Danger = append(c.Danger, Danger{arg, word})
+		c.Danger = append(c.Danger, Danger{Arg: arg, Word: word})
 	}
 }
 
@@ -351,7 +352,7 @@ func (s *Script) compound(cmd syntax.Command, via string) {
 			s.stmts(item.Stmts, via)
 		}
 	case *syntax.TimeClause:
-		s.stmt(withoutDashes(c.Stmt), via)
+		s.stmt(s.withoutDashes(c.Stmt), via)
 	case *syntax.CoprocClause:
 		s.act("a part of it goes on in the background")
 		s.stmt(c.Stmt, via)
@@ -370,7 +371,7 @@ func (s *Script) compound(cmd syntax.Command, via string) {
 }
 
 // withoutDashes returns what time runs, without the -- that ends its options.
-func withoutDashes(st *syntax.Stmt) *syntax.Stmt {
+func (s *Script) withoutDashes(st *syntax.Stmt) *syntax.Stmt {
 	if st == nil {
 		return nil
 	}
@@ -378,9 +379,12 @@ func withoutDashes(st *syntax.Stmt) *syntax.Stmt {
 	switch c := st.Cmd.(type) {
 	case *syntax.BinaryCmd:
 		pipe := *c
-		pipe.X = withoutDashes(c.X)
+		pipe.X = s.withoutDashes(c.X)
 		other.Cmd = &pipe
 	case *syntax.CallExpr:
+		if len(c.Args) > 0 && c.Args[0].Lit() == "-p" {
+			s.blur("time may have an option, or run a program of that name")
+		}
 		if len(c.Args) == 0 || len(c.Assigns) > 0 || c.Args[0].Lit() != "--" {
 			return st
 		}
@@ -437,6 +441,7 @@ func (s *Script) inside(n syntax.Node) {
 		switch n := n.(type) {
 		case *syntax.CmdSubst:
 			s.unprove("a part of it is the output of a command")
+			s.checkDocuments(n.Stmts)
 			s.stmts(n.Stmts, "$()")
 			return false
 		case *syntax.ProcSubst:
@@ -444,6 +449,7 @@ func (s *Script) inside(n syntax.Node) {
 			if n.Op == syntax.CmdOut {
 				s.act("a part of it goes on in the background")
 			}
+			s.checkDocuments(n.Stmts)
 			s.stmts(n.Stmts, "<()")
 			return false
 		case *syntax.ExtGlob:
@@ -455,6 +461,83 @@ func (s *Script) inside(n syntax.Node) {
 		}
 		return true
 	})
+}
+
+// checkDocuments looks for documents inside of a substitution. Bash prints such a command
+// and reads it again, and loses separators behind a document; and it takes a line that
+// only begins with the end of a document for that end. One document of one simple command
+// is clear.
+func (s *Script) checkDocuments(stmts []*syntax.Stmt) {
+	var documents []*syntax.Redirect
+	for _, st := range stmts {
+		syntax.Walk(st, func(n syntax.Node) bool {
+			switch n := n.(type) {
+			case *syntax.Redirect:
+				if n.Op == syntax.Hdoc || n.Op == syntax.DashHdoc {
+					documents = append(documents, n)
+				}
+			case *syntax.ArrayExpr: // of which bash loses a blank at the end
+				if last := len(n.Elems) - 1; last >= 0 && n.Elems[last].Value != nil && strings.HasSuffix(litOf(n.Elems[last].Value), `\ `) {
+					s.blur("an array inside of a substitution may end elsewhere")
+				}
+			}
+			return true
+		})
+	}
+	if len(documents) == 0 {
+		return
+	}
+	_, simple := stmts[0].Cmd.(*syntax.CallExpr)
+	if len(stmts) > 1 || len(documents) > 1 || !simple || !slices.Contains(stmts[0].Redirs, documents[0]) || endsEarly(documents[0]) {
+		s.blur("a document inside of a substitution may end elsewhere")
+	}
+}
+
+// endsEarly reports whether a line of a document begins with its end.
+func endsEarly(r *syntax.Redirect) bool {
+	end := unquoted(r.Word)
+	if r.Hdoc == nil || end == "" {
+		return end == ""
+	}
+	begins := true // whether the next part begins a line
+	for _, p := range r.Hdoc.Parts {
+		lit, ok := p.(*syntax.Lit)
+		if !ok {
+			begins = false
+			continue
+		}
+		for i, line := range strings.Split(lit.Value, "\n") {
+			if (i > 0 || begins) && strings.HasPrefix(strings.TrimLeft(line, "\t"), end) {
+				return true
+			}
+		}
+		begins = strings.HasSuffix(lit.Value, "\n")
+	}
+	return false
+}
+
+// unquoted returns the text of a word without its quotes, or nothing if it has other parts.
+func unquoted(w *syntax.Word) string {
+	var b strings.Builder
+	for _, p := range w.Parts {
+		switch p := p.(type) {
+		case *syntax.Lit:
+			b.WriteString(strings.ReplaceAll(p.Value, `\`, ""))
+		case *syntax.SglQuoted:
+			b.WriteString(p.Value)
+		case *syntax.DblQuoted:
+			if len(p.Parts) > 0 {
+				lit, ok := p.Parts[0].(*syntax.Lit)
+				if !ok || len(p.Parts) > 1 {
+					return ""
+				}
+				b.WriteString(lit.Value)
+			}
+		default:
+			return ""
+		}
+	}
+	return b.String()
 }
 
 func (s *Script) words(words ...*syntax.Word) {
@@ -494,7 +577,7 @@ func (s *Script) redirect(r *syntax.Redirect) *Word {
 		kind = Read
 	case syntax.DplIn, syntax.DplOut:
 		w := s.eval(r.Word)
-		if lit := litOf(r.Word); strings.HasPrefix(lit, "-") && lit != "-" {
+		if lit := litOf(r.Word); strings.HasPrefix(lit, "-") && (lit != "-" || len(r.Word.Parts) > 1) {
 			s.blur("what follows >&- is another word to a shell")
 		}
 		if t := strings.TrimSuffix(w.Text(), "-"); w.Static() && (t == "" || isNumber(t)) {
@@ -548,7 +631,7 @@ func (s *Script) device(t, op string) bool {
 	}
 	if strings.HasPrefix(t, "/dev/tcp/") || strings.HasPrefix(t, "/dev/udp/") {
 		s.act("it uses the network")
-		s.call(&Call{Args: []Word{Literal("/dev/tcp"), Literal(t)}, Via: op, Danger: []Danger{{-1, "it uses the network"}}})
+		s.call(&Call{Args: []Word{Literal("/dev/tcp"), Literal(t)}, Via: op, Danger: []Danger{{Arg: -1, Word: "it uses the network"}}})
 		return true
 	}
 	return false

@@ -163,10 +163,13 @@ func deeply(a *argv, args []Word, _ int) {
 // archiveLists are options of archivers with which they make no files.
 var archiveLists = map[string]string{"unzip": "-l -t -v -Z -p", "7z": "l t", "ar": "t p"}
 
-// archiveRisks are options of archivers by which they run something or write elsewhere.
-var archiveRisks = map[string]string{
-	"zip": "-T -TT --unzip-command -b -O --out --temp-path", "unzip": "-d", "7z": "-o", "7za": "-o", "rar": "-ap", "jar": "-C",
+// archivePlaces are options of archivers by which they write elsewhere.
+var archivePlaces = map[string]string{
+	"zip": "-b -O --out --temp-path", "unzip": "-d", "7z": "-o", "7za": "-o", "7zr": "-o", "jar": "-C", "cpio": "-D --directory -O -F --file",
 }
+
+// archiveRuns are options of archivers by which they run something.
+var archiveRuns = map[string]string{"zip": "-T -TT --unzip-command --test", "cpio": "--rsh-command", "7z": "-si", "pax": "-s"}
 
 // archives is for programs that make files whose names stand in what they read, and
 // pack, too.
@@ -176,19 +179,12 @@ func archives(a *argv, args []Word, at int) {
 	lists := false
 	for i, w := range args {
 		t := w.Text()
-		for o := range strings.FieldsSeq(archiveRisks[name]) {
-			if t == o || len(o) > 2 && strings.HasPrefix(t, o+"=") || len(o) == 2 && strings.HasPrefix(t, o) {
-				value := Literal(strings.TrimPrefix(strings.TrimPrefix(t, o), "="))
-				if value.text == "" && i+1 < len(args) {
-					value = args[i+1]
-				}
-				if name == "zip" && (strings.HasPrefix(o, "-T") || o == "--unzip-command") {
-					a.c.risk(at+i, t)
-					s.sub(value, name)
-				} else {
-					a.c.Places = append(a.c.Places, Place{at + i, value})
-				}
-			}
+		if value, ok := optionValue(archiveRuns[name], args, i); ok {
+			a.c.risk(at+i, t)
+			s.sub(value, name)
+		}
+		if value, ok := optionValue(archivePlaces[name], args, i); ok {
+			a.c.Places = append(a.c.Places, Place{at + i, value})
 		}
 		if (t == "-d" || t == "-D") && i+1 < len(args) { // unzip -d x, cpio -D x
 			s.chdir(args[i+1])
@@ -201,6 +197,27 @@ func archives(a *argv, args []Word, at int) {
 	if name != "zip" && !lists {
 		s.unpacked(name)
 	}
+}
+
+// optionValue returns the value of a word that is one of some options, which may be cut
+// short or have the value joined to it.
+func optionValue(options string, args []Word, i int) (Word, bool) {
+	t := args[i].Text()
+	name, joinedValue, isJoined := strings.Cut(t, "=")
+	for o := range strings.FieldsSeq(options) {
+		switch {
+		case strings.HasPrefix(o, "--") && len(name) > 3 && strings.HasPrefix(o, name) && isJoined:
+			return Literal(joinedValue), true
+		case t == o || strings.HasPrefix(o, "--") && len(name) > 3 && strings.HasPrefix(o, name):
+			if i+1 < len(args) {
+				return args[i+1], true
+			}
+			return Literal(""), true
+		case len(o) == 2 && strings.HasPrefix(t, o) && !strings.HasPrefix(t, "--"):
+			return Literal(t[2:]), true
+		}
+	}
+	return Word{}, false
 }
 
 // unpacks is for programs that change files whose names stand in what they read.
@@ -524,6 +541,11 @@ func language(a *argv, args []Word, at int) {
 	for i, w := range args {
 		if why := l.word(w, i); why != "" {
 			s.blurOnly(why)
+		}
+		// Whoever allows an interpreter allows any code, but not who allows it with
+		// some words.
+		if t := w.Text(); !l.file && !l.module && (!w.Static() || strings.HasPrefix(t, "-") && !asksVersion(a.p, []Word{w})) {
+			c.Danger = append(c.Danger, Danger{Arg: at + i, Word: t, Named: true})
 		}
 	}
 	crontab := name == "crontab" && len(args) == 1 && args[0].Text() == "-l"
