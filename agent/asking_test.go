@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -232,6 +233,39 @@ func TestMentionsAreJudged(t *testing.T) {
 			[]string{"-p", tt.prompt, "--settings", `{"permissions":{"deny":["Read(.env)"]}}`}, strings.NewReader(""), io.Discard, io.Discard)
 		if got := strings.Contains(seen, tt.want); got != (tt.want == "alpha") {
 			t.Errorf("%s: the model is shown %q: %v", tt.prompt, tt.want, got)
+		}
+	}
+}
+
+// TestInstructionsAreJudged: a rule about a file holds for instructions that import it or
+// that are a link to it, at the start and below the directories that the model looks into.
+func TestInstructionsAreJudged(t *testing.T) {
+	dir, _ := workdir(t)
+	sub := filepath.Join(dir, "sub")
+	if err := os.MkdirAll(filepath.Join(sub, "deep"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"CLAUDE.md": "Project rules. See @.env", "sub/f.txt": "text", "sub/deep/CLAUDE.md": "Deep rules. See @../../.env", "sub/deep/f.txt": "text"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("../.env", filepath.Join(sub, "CLAUDE.md")); err != nil {
+		t.Skip(err)
+	}
+	m := parleytest.Script(
+		new(parleytest.Turn).Call("Read", map[string]any{"file_path": filepath.Join(sub, "f.txt")}).Call("Read", map[string]any{"file_path": filepath.Join(sub, "deep", "f.txt")}),
+		parleytest.Say("done")).Model()
+	m.Record = true
+	agent.Run(t.Context(), agent.Config{Cwd: dir, Model: m, Store: &session.Memory{}, SettingSources: []string{"project"}},
+		[]string{"-p", "go", "--settings", `{"permissions":{"deny":["Read(.env)"]}}`}, strings.NewReader(""), io.Discard, io.Discard)
+	all := ""
+	for _, r := range m.Requests() {
+		all += string(r.Body)
+	}
+	for text, want := range map[string]bool{"Project rules": true, "Deep rules": true, "KEY=hush": false} {
+		if got := strings.Contains(all, text); got != want {
+			t.Errorf("the model is shown %q: %v", text, got)
 		}
 	}
 }

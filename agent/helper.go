@@ -115,7 +115,7 @@ func (h *helper) start(ctx context.Context) (out []byte, said []string, err erro
 		return nil, nil, err
 	}
 	mark := process.NewMark()
-	spool := process.NewSpool("", helperOutput, nil)
+	spool := process.NewSpool(nil, helperOutput, nil)
 	tree, err := process.Start(&process.Command{Args: h.set.shell(h.command), Dir: h.set.cfg.Cwd, Env: h.set.cfg.Environ, Mark: mark, Output: spool, Stdout: w})
 	w.Close()
 	if err != nil {

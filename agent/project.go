@@ -12,11 +12,14 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/parley-go/parley/engine"
+	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/project"
 	"github.com/parley-go/parley/engine/sandbox"
+	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/files"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
@@ -34,8 +37,26 @@ func (set *setup) loadProject() *project.Context {
 	dirs := set.absolute(append(slices.Clone(set.flags.PluginDirs), set.flags.PluginDirsNoMCP...))
 	return project.Load(project.Options{
 		Cwd: set.cfg.Cwd, ConfigDir: set.cfg.ConfigDir(), Home: set.cfg.Home, Sources: sources,
-		PluginDirs: dirs, NoServers: set.absolute(set.flags.PluginDirsNoMCP), Trusted: set.trustsFile,
+		PluginDirs: dirs, NoServers: set.absolute(set.flags.PluginDirsNoMCP), Trusted: set.trustsFile, Hidden: set.hides(),
 	})
+}
+
+// hides returns a function that reports whether a rule denies that a file is read. It
+// asks the conversation, or the rules that it begins with.
+func (set *setup) hides() func(path string, target *tool.Target) bool {
+	begin := sync.OnceValue(func() *policy.Policy {
+		rules, err := set.rules()
+		if err != nil { // then there is no conversation
+			return policy.New()
+		}
+		return rules
+	})
+	return func(path string, target *tool.Target) bool {
+		if env := set.env; env != nil && env.Hidden != nil {
+			return env.Hidden(path, target)
+		}
+		return begin().Hides(&policy.Request{Roots: set.roots(), Home: set.cfg.Home}, path, target)
+	}
 }
 
 // skillTool reports whether the model has the Skill tool.

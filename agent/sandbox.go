@@ -3,19 +3,12 @@ package agent
 import (
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/parley-go/parley/engine/sandbox"
 )
-
-// ownTemp is where tools put things aside, below the temporary directory.
-func ownTemp() string {
-	return filepath.Join(os.TempDir(), "parley-"+strconv.Itoa(os.Getuid()))
-}
 
 // startSandbox makes the sandbox of the settings, if they ask for one.
 func (set *setup) startSandbox() error {
@@ -35,8 +28,8 @@ func (set *setup) startSandbox() error {
 		}
 	}
 	// What tools put aside is read by commands, and written by us alone.
-	if err := os.MkdirAll(ownTemp(), 0o700); err == nil {
-		opts.Protect = append(opts.Protect, ownTemp())
+	if set.temp != "" {
+		opts.Protect = append(opts.Protect, set.temp)
 	}
 	opts.Hide = set.cfg.secrets()
 	if set.sandbox, err = sandbox.New(opts); err != nil {

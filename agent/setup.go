@@ -129,6 +129,7 @@ type setup struct {
 
 	findings []policy.Finding // about the rules
 	notices  []string         // for people, once
+	temp     string           // for what tools put aside; may be empty
 }
 
 // resumeError says that a session cannot be gone on with.
@@ -166,6 +167,10 @@ func newSetup(cfg Config, flags *Flags) (*setup, error) {
 	}
 	if set.mode() == wire.ModeBypassPermissions && set.prefs().BypassDisabled() {
 		return nil, errors.New("Error: the settings do not allow the mode bypassPermissions.")
+	}
+	temp, problem := set.cfg.ownTemp()
+	if set.temp = temp; problem != "" {
+		set.notices = append(set.notices, problem)
 	}
 	if err := set.startSandbox(); err != nil {
 		return nil, err
@@ -239,7 +244,9 @@ func (set *setup) questions(asks bool) []string {
 // environment makes what tools work in. Credentials are not passed on to commands.
 func (set *setup) environment(sessionID string) *tool.Env {
 	env := &tool.Env{Home: set.cfg.Home, Environ: set.commandEnv(), Roots: set.roots(), Sandbox: set.sandbox, Wall: set.wall}
-	env.Dir = filepath.Join(ownTemp(), sessionID)
+	if set.temp != "" {
+		env.Dir = filepath.Join(set.temp, sessionID)
+	}
 	set.env = env
 	return env
 }

@@ -233,6 +233,9 @@ func newConversation(cfg Config, host Host, sub *subagent) (*Conversation, error
 	c.primary = c.model
 	c.roots = slices.Clone(c.env.Roots)
 	files.RealRoots(c.env) // from now on nothing moves them
+	if c.env.Dir != "" {
+		files.Pin(c.env, c.env.Dir)
+	}
 	c.ledger = ledger.New(c.cfg.Catalog)
 	if cfg.MaxBudget > 0 && !c.model.Priced() {
 		return nil, unpriced(c.model)

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"github.com/parley-go/parley/engine/hook"
 	"github.com/parley-go/parley/engine/internal/ledger"
 	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/files"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 	"go.opentelemetry.io/otel/trace"
@@ -251,7 +251,7 @@ func (c *Conversation) newSubagent(ctx context.Context, call *tool.Call, def *ag
 	if s.info.Description == "" {
 		s.info.Description = def.Name
 	}
-	s.openSpool(c.env.Dir)
+	s.openSpool()
 	// It may outlive the call, and is told as part of it.
 	s.ctx, s.cancel = context.WithCancelCause(trace.ContextWithSpan(c.base, trace.SpanFromContext(ctx)))
 	return s, nil
@@ -316,23 +316,18 @@ func (s *subagent) closeLog() {
 }
 
 // openSpool opens the file that holds what the subagent says.
-func (s *subagent) openSpool(dir string) {
-	if dir == "" {
+func (s *subagent) openSpool() {
+	out := files.InSession(s.parent.env, "tasks/"+s.id+".output")
+	if out == nil {
 		return
 	}
-	path := filepath.Join(dir, "tasks", s.id+".output")
-	if os.MkdirAll(filepath.Dir(path), 0o700) != nil {
-		return
-	}
-	flags := os.O_WRONLY | os.O_CREATE | os.O_EXCL
+	open := out.Create
 	if s.again != nil {
-		flags = os.O_WRONLY | os.O_CREATE | os.O_APPEND
+		open = out.Append
 	}
-	file, err := os.OpenFile(path, flags, 0o600)
-	if err != nil {
-		return
+	if file, err := open(); err == nil {
+		s.spool, s.info.OutputFile = file, out.Path()
 	}
-	s.spool, s.info.OutputFile = file, path
 }
 
 // say keeps what the subagent says. The caller holds mu.

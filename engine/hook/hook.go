@@ -391,7 +391,7 @@ func (r *Runner) start(ctx context.Context, h settings.Hook, input []byte) (*com
 	if c.bound <= 0 {
 		c.bound = Timeout
 	}
-	c.stderr = process.NewSpool("", maxOutput, nil)
+	c.stderr = process.NewSpool(nil, maxOutput, nil)
 	env := append(slices.Clone(r.opts.Env), "CLAUDE_PROJECT_DIR="+r.opts.Dir)
 	tree, feed, printed, err := process.StartPiped(&process.Command{Args: args, Dir: r.opts.Dir, Env: env, Mark: c.mark, Output: c.stderr})
 	if err != nil {

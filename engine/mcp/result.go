@@ -2,13 +2,12 @@ package mcp
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"mime"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -123,19 +122,16 @@ type spill struct {
 
 // file writes data to a file of the session.
 func (s *spill) file(data []byte, suffix string) (string, error) {
-	if s.call.Env == nil || s.call.Env.Dir == "" {
+	file := files.InSession(s.call.Env, "tool-results/"+s.name+"-"+rand.Text()[:10]+suffix)
+	if file == nil {
 		return "", errors.New("the session has no place for files")
 	}
-	dir := filepath.Join(s.call.Env.Dir, "tool-results")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", err
-	}
-	f, err := os.CreateTemp(dir, s.name+"-*"+suffix)
+	f, err := file.Create()
 	if err != nil {
 		return "", err
 	}
 	_, err = f.Write(data)
-	return f.Name(), errors.Join(err, f.Close())
+	return file.Path(), errors.Join(err, f.Close())
 }
 
 // text returns a text, or what stands for one that is too long.

@@ -64,7 +64,7 @@ func (s *server) start(ctx context.Context) (link, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	p := &program{mark: process.NewMark(), stderr: process.NewSpool("", 1<<40, nil)}
+	p := &program{mark: process.NewMark(), stderr: process.NewSpool(nil, 1<<40, nil)}
 	how := &process.Command{Args: append([]string{path}, s.cfg.Args...), Dir: s.m.opts.Dir, Env: env, Mark: p.mark, Output: p.stderr}
 	if s.source == projectSource {
 		how.Confine = func(cmd *exec.Cmd) (func(error) <-chan struct{}, error) {

@@ -32,7 +32,7 @@ func (c *Context) Git(ctx context.Context, run GitRunner) string {
 	at := place{Project, c.Root}
 	var b strings.Builder
 	b.WriteString("The working directory is in a git repository. This is its state when the session began.\n")
-	if head, err := readFile(at, filepath.Join(dir, "HEAD")); err == nil {
+	if head, err := readFile(at, filepath.Join(dir, "HEAD"), nil); err == nil {
 		ref, ok := strings.CutPrefix(strings.TrimSpace(string(head)), "ref: refs/heads/")
 		if ok {
 			b.WriteString("\nBranch: " + clean(ref, 200))
@@ -40,12 +40,12 @@ func (c *Context) Git(ctx context.Context, run GitRunner) string {
 			b.WriteString("\nNo branch; the commit is " + clean(ref, 64))
 		}
 	}
-	if main, err := readFile(at, filepath.Join(dir, "refs", "remotes", "origin", "HEAD")); err == nil {
+	if main, err := readFile(at, filepath.Join(dir, "refs", "remotes", "origin", "HEAD"), nil); err == nil {
 		if ref, ok := strings.CutPrefix(strings.TrimSpace(string(main)), "ref: refs/remotes/origin/"); ok {
 			b.WriteString("\nMain branch: " + clean(ref, 200))
 		}
 	}
-	config, err := readFile(at, filepath.Join(dir, "config"))
+	config, err := readFile(at, filepath.Join(dir, "config"), nil)
 	if err != nil || run == nil || !startsNothing(string(config)) {
 		return b.String()
 	}

@@ -23,6 +23,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"unicode/utf8"
 
 	"github.com/parley-go/parley/engine/tool"
@@ -67,6 +68,9 @@ type Options struct {
 	// Nil means that none may. Files of the user and of plugins that were named
 	// may.
 	Trusted func(path string, content []byte) bool
+	// Hidden reports whether a rule denies that a file of the project is read, as
+	// that of [tool.Env] does. It may be nil.
+	Hidden func(path string, target *tool.Target) bool
 }
 
 // A File is one that was read.
@@ -173,7 +177,7 @@ func (l *loader) read(p place, path, kind string) *File {
 	if l.full {
 		return nil
 	}
-	data, err := readFile(p, path)
+	data, err := readFile(p, path, l.c.opts.Hidden)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -198,45 +202,51 @@ func (l *loader) read(p place, path, kind string) *File {
 	return f
 }
 
-// readFile reads a regular file that is not big. A file of the project that a link
-// leads out of it to is refused.
-func readFile(p place, path string) ([]byte, error) {
-	call := &tool.Call{Env: &tool.Env{}}
+// call returns what opens a path of the place, and the path to open: one of the project
+// does not lead out of it, one of the user leads anywhere.
+func (p place) call(path string) (*tool.Call, string, error) {
 	if p.bound != "" {
-		call.Env.Roots = []string{p.bound}
-	} else {
-		real, err := files.Resolve(path)
-		if err != nil {
-			return nil, err
-		}
-		path = real
+		return &tool.Call{Env: &tool.Env{Roots: []string{p.bound}}}, path, nil
+	}
+	real, err := files.Resolve(path)
+	return &tool.Call{Env: &tool.Env{}}, real, err
+}
+
+// readFile reads a regular file that is not big. A file of the project that a link
+// leads out of it to is refused, and so is one that is hidden.
+func readFile(p place, path string, hidden func(string, *tool.Target) bool) ([]byte, error) {
+	call, path, err := p.call(path)
+	if err != nil {
+		return nil, err
 	}
 	at, err := files.Open(call, path)
 	if err != nil {
 		return nil, err
 	}
 	defer at.Close()
-	data, _, err := at.ReadAll(maxFile)
+	data, info, err := at.ReadAll(maxFile)
+	if err == nil && p.bound != "" && hidden != nil && hidden(at.Real, &tool.Target{Path: at.Real, Info: info}) {
+		return nil, errors.New("a rule denies that it is read")
+	}
 	return data, err
 }
 
 // list returns the names in a directory, sorted; directories end in a slash.
 func (l *loader) list(p place, dir string) []string {
-	real, err := files.Resolve(dir)
+	call, path, err := p.call(dir)
 	if err != nil {
 		return nil
 	}
-	info, err := os.Stat(real)
-	if err != nil || !info.IsDir() {
+	root, real, err := files.OpenDirectory(call, path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil
 	}
-	if p.bound != "" {
-		if bound, err := files.Resolve(p.bound); err != nil || !files.Within(bound, real) {
-			l.problem(dir, "it is a symbolic link that leads out of the project")
-			return nil
-		}
+	if err != nil {
+		l.problem(dir, "%v", err)
+		return nil
 	}
-	f, err := os.Open(real)
+	defer root.Close()
+	f, err := root.Open(".")
 	if err != nil {
 		l.problem(dir, "%v", err)
 		return nil

@@ -554,9 +554,6 @@ func environment(env *tool.Env, dir string) []string {
 	return append(out, "PWD="+dir)
 }
 
-// quote writes a word for the shell.
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
-
 // script is what the shell runs: the directory that it ends in is written to an
 // extra file, wherever it ends.
 func script(command, snapshot string) string {
@@ -564,7 +561,7 @@ func script(command, snapshot string) string {
 	b.WriteString(`exec 198>&3 3>&-; trap '{ pwd >&198; } 2>/dev/null' EXIT; `)
 	if snapshot != "" {
 		// On a line of its own, so that aliases are known when the next is read.
-		b.WriteString("shopt -s expand_aliases; . " + quote(snapshot) + " 2>/dev/null\n")
+		b.WriteString("shopt -s expand_aliases; . " + snapshot + " 2>/dev/null; exec " + filepath.Base(snapshot) + "<&-\n")
 	}
 	b.WriteString(command)
 	return b.String()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -389,4 +390,25 @@ func TestClosesPipes(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(env.Roots[0], "made")); err != nil {
 		t.Errorf("it was not waited for: %v", err)
 	}
+}
+
+// What a shell reads first, and a command that is too long for an argument, cannot be
+// changed by an earlier command: they are in no directory.
+func TestNothingToTamperWith(t *testing.T) {
+	env := tooltest.Env(t)
+	os.MkdirAll(env.Home, 0o700)
+	os.WriteFile(filepath.Join(env.Home, ".bashrc"), []byte("hello() { echo from bashrc; }\n"), 0o600)
+	b := bash.New(&bash.Options{Snapshot: new(bash.Snapshot)})
+	long := "x=" + strings.Repeat("y", 200_000) + "; hello; echo ${#x}; ls /proc/self/fd | wc -l"
+	for range 2 {
+		if r := tooltest.Do(t, env, b, "command", long); !strings.HasPrefix(r.Content.Text, "from bashrc\n200000\n") {
+			t.Errorf("%q", r.Content.Text)
+		}
+	}
+	filepath.WalkDir(env.Dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			t.Errorf("%s was left", path)
+		}
+		return nil
+	})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/parley-go/parley/engine/sandbox"
 	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/files"
 	"github.com/parley-go/parley/engine/tool/process"
 )
 
@@ -87,7 +88,7 @@ func (l *live) stop() {
 }
 
 // launch starts the shell.
-func (t *Tool) launch(call *tool.Call, in *Input, shell, snapshot, dir string) (*run, error) {
+func (t *Tool) launch(call *tool.Call, in *Input, shell string, snapshot []byte, dir string) (*run, error) {
 	env := call.Env
 	r := &run{env: env, dir: dir, started: make(chan struct{}), ended: make(chan struct{}), letGo: make(chan struct{}, 1), moved: make(chan struct{})}
 	r.info = tool.TaskInfo{
@@ -98,22 +99,51 @@ func (t *Tool) launch(call *tool.Call, in *Input, shell, snapshot, dir string) (
 	if r.info.Description == "" {
 		r.info.Description = in.Command
 	}
-	path := ""
-	if env.Dir != "" {
-		path = filepath.Join(env.Dir, "tasks", r.info.ID+".output")
+	var store process.Store
+	if file := files.InSession(env, "tasks/"+r.info.ID+".output"); file != nil {
+		store = file
 	}
-	r.spool = process.NewSpool(path, t.opts.MaxDisk, r.overflows)
+	r.spool = process.NewSpool(store, t.opts.MaxDisk, r.overflows)
 
+	// What a wall leaves writable is where the roots lead.
+	if r.inside = in.where(env) == tool.Inside; r.inside || call.Place != tool.Anywhere {
+		if err := files.CheckRoots(env); err != nil {
+			return nil, err
+		}
+	}
+	// The shell reads these from files that have no names, so that no earlier
+	// command can have changed them.
+	var opened []*os.File
+	defer func() {
+		for _, f := range opened {
+			f.Close()
+		}
+	}()
+	read := func(text []byte) (path string, err error) {
+		f, err := process.Private(text)
+		if err != nil {
+			return "", err
+		}
+		opened = append(opened, f)
+		return fmt.Sprintf("/dev/fd/%d", 3+len(opened)), nil // behind the standard files and cwd
+	}
+	first := ""
+	var err error
+	if len(snapshot) > 0 {
+		if first, err = read(snapshot); err != nil {
+			return nil, err
+		}
+	}
 	command := in.Command
 	// One argument cannot be longer than 128 KiB on Linux.
 	if len(command) > 100_000 {
-		file, err := r.commandFile(command)
+		file, err := read([]byte(command))
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("the command is too long to be passed on, and cannot be put into a file: %w", err)
 		}
-		command = ". " + quote(file)
+		command = ". " + file
 	}
-	args := []string{shell, "-c", script(command, snapshot)}
+	args := []string{shell, "-c", script(command, first)}
 	l := liveOf(env)
 	l.once.Do(func() { l.watch, _ = process.Watch(shell, l.mark, pathOf(env)) })
 	cwd, w, err := os.Pipe()
@@ -121,8 +151,7 @@ func (t *Tool) launch(call *tool.Call, in *Input, shell, snapshot, dir string) (
 		return nil, err
 	}
 	r.cwd = cwd
-	how := &process.Command{Args: args, Dir: dir, Env: environment(env, dir), Files: []*os.File{w}, Mark: l.mark, Output: r.spool}
-	r.inside = in.where(env) == tool.Inside
+	how := &process.Command{Args: args, Dir: dir, Env: environment(env, dir), Files: append([]*os.File{w}, opened...), Mark: l.mark, Output: r.spool}
 	roots := slices.Clone(env.Roots)
 	switch {
 	case (call.Place == tool.ReadWall || call.Place == tool.Workspace && !r.inside) && env.Wall.Ready() == nil:
@@ -160,22 +189,6 @@ func (t *Tool) launch(call *tool.Call, in *Input, shell, snapshot, dir string) (
 		return nil, errors.New("the conversation has ended")
 	}
 	return r, nil
-}
-
-// commandFile writes a long command to a file of the session.
-func (r *run) commandFile(command string) (string, error) {
-	if r.env.Dir == "" {
-		return "", tool.Misuse("The command is too long (%d bytes). Write it to a file and run that.", len(command))
-	}
-	file := filepath.Join(r.env.Dir, "tasks", r.info.ID+".sh")
-	err := os.MkdirAll(filepath.Dir(file), 0o700)
-	if err == nil {
-		err = os.WriteFile(file, []byte(command), 0o600)
-	}
-	if err != nil {
-		return "", fmt.Errorf("the command is too long to be passed on, and cannot be put into a file: %w", err)
-	}
-	return file, nil
 }
 
 // watch sees the command to its end.

@@ -125,3 +125,21 @@ func TestOutside(t *testing.T) {
 		}
 	}
 }
+
+// A root that an earlier command replaced by a symbolic link does not open the place
+// behind it to the next command.
+func TestReplacedRootConfinesNothing(t *testing.T) {
+	env, outside := confined(t, `{"enabled":true}`)
+	root := env.Roots[0]
+	tool := bash.New(nil)
+	if r := tooltest.Do(t, env, tool, "command", "echo x > inside"); r.IsError {
+		t.Fatal(r.Content.Text)
+	}
+	if err := errors.Join(os.Rename(root, root+".moved"), os.Symlink(outside, root)); err != nil {
+		t.Fatal(err)
+	}
+	r := tooltest.Do(t, env, tool, "command", "echo x > "+outside+"/marker")
+	if entries, _ := os.ReadDir(outside); len(entries) > 0 || !r.IsError {
+		t.Errorf("%q, outside there are %v", r.Content.Text, entries)
+	}
+}

@@ -86,7 +86,7 @@ func take(env *tool.Env, shell string, timeout time.Duration) ([]byte, error) {
 		return nil, err
 	}
 	defer r.Close()
-	spool := process.NewSpool("", 1<<20, nil)
+	spool := process.NewSpool(nil, 1<<20, nil)
 	tree, err := process.Start(&process.Command{Args: []string{shell, "-i", "-c", taking}, Dir: env.Home, Env: environment(env, env.Home), Files: []*os.File{w}, Output: spool, Session: true})
 	w.Close()
 	if err != nil {
@@ -109,31 +109,17 @@ func take(env *tool.Env, shell string, timeout time.Duration) ([]byte, error) {
 	return script, nil
 }
 
-type snapshotKey struct{}
+type notedKey struct{}
 
-// snapshot returns the file of the session that has the snapshot; empty if there is
-// none. note tells the model why, once.
-func (t *Tool) snapshot(env *tool.Env, shell string) (file, note string) {
-	if t.opts.Snapshot == nil || env.Dir == "" {
-		return "", ""
+// snapshot returns what each shell reads first; nil if there is nothing. note tells
+// the model why, once.
+func (t *Tool) snapshot(env *tool.Env, shell string) (script []byte, note string) {
+	if t.opts.Snapshot == nil {
+		return nil, ""
 	}
 	script, err := t.opts.Snapshot.script(env, shell)
-	type written struct {
-		once sync.Once
-		file string
+	if err != nil {
+		tool.Value(env, notedKey{}, func() *sync.Once { return new(sync.Once) }).Do(func() { note = "(Note: " + err.Error() + ".)" })
 	}
-	w := tool.Value(env, snapshotKey{}, func() *written { return new(written) })
-	w.once.Do(func() {
-		if err != nil {
-			note = "(Note: " + err.Error() + ".)"
-		}
-		if len(script) == 0 {
-			return
-		}
-		name := filepath.Join(env.Dir, "shell", "snapshot.sh")
-		if os.MkdirAll(filepath.Dir(name), 0o700) == nil && os.WriteFile(name, script, 0o600) == nil {
-			w.file = name
-		}
-	})
-	return w.file, note
+	return script, note
 }

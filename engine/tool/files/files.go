@@ -165,6 +165,16 @@ func RealRoots(env *tool.Env) []string {
 	return roots
 }
 
+// CheckRoots returns an error if a root leads elsewhere than when it became one.
+func CheckRoots(env *tool.Env) error {
+	for _, root := range env.Roots {
+		if real, err := Resolve(root); err == nil && real != Pin(env, root) {
+			return fmt.Errorf("%s was replaced by a symbolic link to %s; nothing was done", root, real)
+		}
+	}
+	return nil
+}
+
 // Targets resolves the paths that a call would touch, for the policy to judge and
 // for the tool to open. The roots are in it as they were pinned.
 func Targets(env *tool.Env, access []tool.Access) map[string]tool.Target {

@@ -29,7 +29,7 @@ func (p *Place) Replace(data []byte, before fs.FileInfo) error {
 // ReplaceMode is [Place.Replace] that gives the file a mode. A mode of zero is that
 // of a new file.
 func (p *Place) ReplaceMode(data []byte, before fs.FileInfo, mode fs.FileMode) error {
-	if err := p.makeDirs(); err != nil {
+	if err := p.makeDirs(0o777); err != nil {
 		return p.failed(err)
 	}
 	var random [6]byte
@@ -116,9 +116,9 @@ func (p *Place) unchanged(before fs.FileInfo) error {
 
 // makeDirs creates the directories that are missing. One that somebody else creates
 // meanwhile is used, if it is no symbolic link.
-func (p *Place) makeDirs() error {
+func (p *Place) makeDirs(perm fs.FileMode) error {
 	for len(p.missing) > 0 {
-		if err := p.dir.Mkdir(p.missing[0], 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := p.dir.Mkdir(p.missing[0], perm); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
 		next, err := step(p.dir, p.missing[0])

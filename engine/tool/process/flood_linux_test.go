@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/files"
 	"github.com/parley-go/parley/engine/tool/process"
 )
 
@@ -24,8 +26,9 @@ func TestFlood(t *testing.T) {
 		size = 5 << 30
 	}
 	const limit = 8 << 20
-	file := filepath.Join(t.TempDir(), "output")
-	spool := process.NewSpool(file, limit, nil)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "output")
+	spool := process.NewSpool(files.InSession(&tool.Env{Dir: dir}, "output"), limit, nil)
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)

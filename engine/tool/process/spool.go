@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"path/filepath"
 	"sync"
 )
 
@@ -17,7 +16,7 @@ const (
 // A Spool takes what a command prints. A little is kept in memory; what is more
 // goes to a file, up to a limit. It is safe for concurrent use.
 type Spool struct {
-	path  string
+	store Store // may be nil
 	limit int64
 	full  func() // called once when the limit is reached
 
@@ -31,11 +30,21 @@ type Spool struct {
 	done  bool
 }
 
-// NewSpool returns a spool that writes to a file of this path once there is much
-// to keep; with an empty path there is never one. When limit bytes were written
-// full is called, in a goroutine of its own, and the rest is dropped.
-func NewSpool(path string, limit int64, full func()) *Spool {
-	return &Spool{path: path, limit: limit, full: full}
+// A Store is the file that a [Spool] may make.
+type Store interface {
+	// Path returns the path of the file, for people and for the model.
+	Path() string
+	// Create creates the file, for writing and reading.
+	Create() (*os.File, error)
+	// Open opens the file that Create made, for reading.
+	Open() (*os.File, error)
+}
+
+// NewSpool returns a spool that writes to a file once there is much to keep; without
+// a store there is never one. When limit bytes were written full is called, in a
+// goroutine of its own, and the rest is dropped.
+func NewSpool(store Store, limit int64, full func()) *Spool {
+	return &Spool{store: store, limit: limit, full: full}
 }
 
 // Write takes some output. It never fails: a full disk costs the middle of the
@@ -90,14 +99,11 @@ func (s *Spool) keep(p []byte) {
 
 // open creates the file with what there is so far, which is in the head.
 func (s *Spool) open() {
-	if s.path == "" {
+	if s.store == nil {
 		s.err = errors.New("there is no directory to put output in")
 		return
 	}
-	if s.err = os.MkdirAll(filepath.Dir(s.path), 0o700); s.err != nil {
-		return
-	}
-	if s.file, s.err = os.OpenFile(s.path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); s.err != nil {
+	if s.file, s.err = s.store.Create(); s.err != nil {
 		s.file = nil
 		return
 	}
@@ -125,7 +131,7 @@ func (s *Spool) Persist() string {
 	if s.file == nil {
 		return ""
 	}
-	return s.path
+	return s.store.Path()
 }
 
 // Close says that there is no more. What was kept can be read still.
@@ -184,7 +190,7 @@ func (s *Spool) Tail(n int) []byte {
 }
 
 func (s *Spool) fromFile(n int) ([]byte, error) {
-	f, err := os.Open(s.path)
+	f, err := s.store.Open()
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/files"
 	"github.com/parley-go/parley/engine/tool/process"
 )
 
@@ -22,8 +24,7 @@ func TestSpool(t *testing.T) {
 		for i := range data {
 			data[i] = byte(rand.Uint32())
 		}
-		path := filepath.Join(t.TempDir(), "d", "out")
-		s := process.NewSpool(path, 1<<30, nil)
+		s := process.NewSpool(files.InSession(&tool.Env{Dir: t.TempDir()}, "d/out"), 1<<30, nil)
 		for rest := data; len(rest) > 0; {
 			n := min(len(rest), 1+rand.IntN(40_000))
 			s.Write(rest[:n])
@@ -56,7 +57,7 @@ func TestLimit(t *testing.T) {
 	var mu sync.Mutex
 	n := 0
 	full := make(chan struct{})
-	s := process.NewSpool(filepath.Join(t.TempDir(), "out"), 200_000, func() {
+	s := process.NewSpool(files.InSession(&tool.Env{Dir: t.TempDir()}, "out"), 200_000, func() {
 		mu.Lock()
 		defer mu.Unlock()
 		n++
@@ -78,14 +79,14 @@ func TestLimit(t *testing.T) {
 func TestNoFile(t *testing.T) {
 	dir := t.TempDir()
 	os.WriteFile(filepath.Join(dir, "file"), nil, 0o666)
-	for _, path := range []string{"", filepath.Join(dir, "file", "out")} {
-		s := process.NewSpool(path, 1<<30, nil)
+	for _, store := range []process.Store{nil, files.InSession(&tool.Env{Dir: dir}, "file/out")} {
+		s := process.NewSpool(store, 1<<30, nil)
 		for range 100 {
 			s.Write(make([]byte, 10_000))
 		}
 		s.Write([]byte("end"))
 		if s.Persist() != "" || s.Err() == nil || !bytes.HasSuffix(s.Tail(100), []byte("end")) || len(s.Tail(1<<20)) != 32<<10 {
-			t.Errorf("%q: %v", path, s.Err())
+			t.Errorf("%v: %v", store, s.Err())
 		}
 		s.Close()
 	}

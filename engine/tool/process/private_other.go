@@ -1,0 +1,8 @@
+//go:build !linux
+
+package process
+
+import "os"
+
+// unnamed creates a file without a name, which no other program can reach.
+func unnamed() (*os.File, error) { return temporary() }
