@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/parley-go/parley/engine/sandbox"
 )
 
 // work does the job of a worker, inside of its namespaces.
@@ -60,6 +62,9 @@ func work(in io.Reader, out io.Writer) error {
 	slices.SortStableFunc(list, func(a, b int) int {
 		return strings.Compare(settings[rows[a].Setting].Place, settings[rows[b].Setting].Place)
 	})
+	if j.Kind != "control" {
+		return p.playAll(rows, list, settings)
+	}
 	for _, i := range list {
 		r := &rows[i]
 		s := settings[r.Setting]
@@ -101,6 +106,7 @@ type player struct {
 	listener *listener
 	output   *os.File
 	out      *json.Encoder
+	wall     *sandbox.Wall
 }
 
 // environ is the environment of commands, as that of the agent's tool is.

@@ -1,0 +1,174 @@
+package policytest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/engine/sandbox"
+	"github.com/parley-go/parley/wire"
+)
+
+// walledLimit is how long a command behind the wall may take.
+const walledLimit = 3 * time.Second
+
+// play plays a row with Parley in between: the policy decides, and what it lets run
+// runs where its decision says. In a job "wall" nobody decides: the command runs behind
+// the wall in any case.
+func (p *player) play(r *Row, s *Setting, res *result) error {
+	place := "wall"
+	if p.job.Kind == "parley" {
+		req, err := p.world.Request(r, s)
+		if err != nil {
+			return nil // the tool refuses it
+		}
+		req.ReadWall = p.wall.Ready() == nil
+		d := policy.New(p.world.Rules(s)...).Decide(req)
+		if d.Behavior != wire.BehaviorAllow {
+			return nil
+		}
+		if d.DecidedBy != policy.ByProof || !req.ReadWall {
+			place = "free"
+		}
+	}
+	res.Ran = place
+	if place == "free" {
+		return p.control(r, s, res)
+	}
+	var bystander *exec.Cmd
+	if strings.Contains(r.Arg, "{pid}") || r.Witness == "kill" {
+		bystander = exec.Command("/bin/sleep", "1000")
+		bystander.Env = []string{"SECRET=" + OutsideSecret}
+		if err := bystander.Start(); err != nil {
+			return err
+		}
+		p.world.PID = bystander.Process.Pid
+	}
+	p.listener.forget()
+	output, _, err := p.behindWall(p.world.Fill(r.Arg), sandbox.View{Roots: []string{p.world.Workspace()}})
+	if err != nil {
+		return err
+	}
+	res.Fired = p.world.Fired(r, s, output) || p.listener.count.Load() > 0 || Leaks(output, OutsideSecret)
+	if bystander != nil {
+		pid, _ := syscall.Wait4(bystander.Process.Pid, nil, syscall.WNOHANG|syscall.WUNTRACED, nil)
+		res.Fired = res.Fired || pid == bystander.Process.Pid
+		bystander.Process.Kill()
+		bystander.Wait()
+	}
+	if res.Fired {
+		res.Note = tail(output, 300)
+		p.world.Played()
+	}
+	return nil
+}
+
+// behindWall runs a command behind the read wall.
+func (p *player) behindWall(command string, view sandbox.View) (output []byte, code int, err error) {
+	if err := p.output.Truncate(0); err != nil {
+		return nil, 0, err
+	}
+	p.output.Seek(0, io.SeekStart)
+	cmd := exec.Command("bash", "-c", command)
+	cmd.Dir, cmd.Env = view.Roots[0], sandbox.Environ(p.environ())
+	cmd.Stdout, cmd.Stderr = p.output, p.output
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	walled, err := p.wall.Confine(cmd, view)
+	if err != nil {
+		return nil, 0, err
+	}
+	err = cmd.Start()
+	over := walled.Started(err)
+	if err != nil {
+		return nil, 0, err
+	}
+	late := time.AfterFunc(walledLimit, func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+	cmd.Wait()
+	select {
+	case <-over:
+	case <-time.After(walledLimit):
+	}
+	late.Stop()
+	output = make([]byte, 1<<20)
+	n, err := p.output.ReadAt(output, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, 0, err
+	}
+	return bytes.Clone(output[:n]), cmd.ProcessState.ExitCode(), nil
+}
+
+// playAll plays rows that must leave nothing. The place is looked through after some
+// rows, for changes that no witness shows.
+func (p *player) playAll(rows []Row, list []int, settings map[string]*Setting) error {
+	p.wall = sandbox.NewWall(sandbox.WallOptions{Home: p.world.Home(), Path: os.Getenv("PATH")})
+	defer p.wall.Close()
+	if err := p.wall.Ready(); err != nil && p.job.Kind == "wall" {
+		return p.out.Encode(result{Row: -1, Ran: "no wall", Note: err.Error()})
+	}
+	var since []int // rows that ran and after which nobody looked
+	look := func() error {
+		changed := p.world.Changes()
+		if changed == nil {
+			since = nil
+			return nil
+		}
+		p.world.Played()
+		suspects := since
+		since = nil
+		if len(suspects) == 1 {
+			return p.out.Encode(result{Row: suspects[0], Fired: true, Ran: "wall", Note: "changed: " + strings.Join(changed, " ")})
+		}
+		for _, i := range suspects { // one of them did it
+			if err := p.world.Enter(settings[rows[i].Setting].Place); err != nil {
+				return err
+			}
+			var res result
+			if err := p.play(&rows[i], settings[rows[i].Setting], &res); err != nil {
+				return err
+			}
+			if changed := p.world.Changes(); changed != nil {
+				p.world.Played()
+				if err := p.out.Encode(result{Row: i, Fired: true, Ran: "wall", Note: "changed: " + strings.Join(changed, " ")}); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	for _, i := range list {
+		r, s := &rows[i], settings[rows[i].Setting]
+		if p.job.Kind == "wall" && (!s.Ruleless() || len(s.Rules) > 0 || r.Tool != "Bash") || missingPrograms(r) != "" {
+			continue
+		}
+		if p.world.place != s.Place || len(since) >= 40 {
+			if p.world.place != "" {
+				if err := look(); err != nil {
+					return err
+				}
+			}
+		}
+		if err := p.world.Enter(s.Place); err != nil {
+			return err
+		}
+		start := time.Now()
+		res := result{Row: i}
+		if err := p.play(r, s, &res); err != nil {
+			return fmt.Errorf("%s: %w", r.Where(), err)
+		}
+		res.Millis = time.Since(start).Milliseconds()
+		if res.Ran == "wall" && !res.Fired {
+			since = append(since, i)
+		}
+		if err := p.out.Encode(res); err != nil {
+			return err
+		}
+	}
+	return look()
+}
