@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/wire"
 )
@@ -454,7 +455,7 @@ func TestHooksByName(t *testing.T) {
 		hook("b", "Write|Edit", parley.HookDeny("not for Bash")),
 		parley.On("", on[*wire.StopInput]),
 		hook("c", "Ba.*", nil),
-		hook("d", "(", parley.HookDeny("d says no")), // a matcher that is none matches
+		hook("d", "(?!Write).*", parley.HookDeny("d says no")), // a matcher that Go cannot read matches
 		hook("e", "", parley.HookAllow()),
 	}}
 	bubble(t, func(t *testing.T) {
@@ -566,8 +567,8 @@ func TestOtherRequests(t *testing.T) {
 	}
 }
 
-// TestPendingRequests checks that questions which come with a response, be it an
-// error, are put once each.
+// TestPendingRequests checks that questions which come with a response are put once
+// each.
 func TestPendingRequests(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const asked = `"pending_permission_requests":[
@@ -577,7 +578,7 @@ func TestPendingRequests(t *testing.T) {
 		opts := agent(t, func(a *agentEnd) int {
 			init := a.next()
 			one := strings.ReplaceAll(asked, "\n", "")
-			a.send(`{"type":"control_response","response":{"subtype":"error","request_id":%q,"error":"no",%s}}`, init.RequestID, one)
+			a.send(`{"type":"control_response","response":{"subtype":"success","request_id":%q,%s}}`, init.RequestID, one)
 			a.send(`{"type":"control_response","response":{"subtype":"success","request_id":"nobody's",%s}}`, one)
 			a.send(`{"type":"control_request","request_id":"p1","request":{"subtype":"can_use_tool","tool_name":"A","input":{}}}`)
 			a.send(`{"type":"control_response","response":{"subtype":"success","request_id":"x","pending_elicitation_requests":[{"type":"control_request","request_id":"e1","request":{"subtype":"elicitation","mcp_server_name":"x","message":"?"}}]}}`)
@@ -730,41 +731,86 @@ func TestQuickCallbacks(t *testing.T) {
 	}
 }
 
-// TestCallbacksAtOnce checks that requests do not wait for each other, and that a
-// flood of them is refused rather than kept.
+// TestCallbacksAtOnce checks that as many requests as MaxCallbacks says do not wait for
+// each other, that others wait for them, and that a flood is refused rather than kept.
 func TestCallbacksAtOnce(t *testing.T) {
+	for name, tt := range map[string]struct {
+		max, requests, refused int
+		took                   time.Duration
+	}{
+		"all at once":      {0, 1024, 0, time.Second},
+		"some wait":        {0, 1100, 0, 2 * time.Second},
+		"in turn":          {1, 5, 0, 5 * time.Second},
+		"a limit":          {10, 25, 0, 3 * time.Second},
+		"too many refused": {2, 200, 70, 65 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				opts := agent(t, func(a *agentEnd) int {
+					a.hello()
+					a.wait("user")
+					go func() {
+						for i := range tt.requests {
+							a.send(`{"type":"control_request","request_id":"r%d","request":{"subtype":"can_use_tool","tool_name":"X","input":{}}}`, i)
+						}
+					}()
+					refused := 0
+					for range tt.requests {
+						if m := a.wait("control_response"); m.Response.Subtype == "error" {
+							refused++
+						}
+					}
+					if refused != tt.refused {
+						a.t.Errorf("%d were refused, want %d", refused, tt.refused)
+					}
+					a.done()
+					a.wait("")
+					return 0
+				})
+				opts.MaxCallbacks = tt.max
+				opts.CanUseTool = func(context.Context, *wire.CanUseTool) (*wire.PermissionResult, error) {
+					time.Sleep(time.Second)
+					return parley.Allow(), nil
+				}
+				o := ask(t.Context(), opts, 0)
+				wantResult(t, o, "done")
+				if o.took != tt.took {
+					t.Errorf("it took %v, want %v", o.took, tt.took)
+				}
+			})
+		})
+	}
+}
+
+// TestWithdrawnWhileWaiting: a request that waits for others and is withdrawn meanwhile
+// calls nobody, and a message that ends a tool call does not wait behind it.
+func TestWithdrawnWhileWaiting(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		const n = 1100
 		opts := agent(t, func(a *agentEnd) int {
 			a.hello()
 			a.wait("user")
-			go func() {
-				for i := range n {
-					a.send(`{"type":"control_request","request_id":"r%d","request":{"subtype":"can_use_tool","tool_name":"X","input":{}}}`, i)
-				}
-			}()
-			refused := 0
-			for range n {
-				if m := a.wait("control_response"); m.Response.Subtype == "error" {
-					refused++
-				}
-			}
-			if refused != n-1024 {
-				a.t.Errorf("%d were refused", refused)
+			a.send(`{"type":"control_request","request_id":"t","request":{"subtype":"mcp_message","server_name":"s","message":{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"wait","arguments":{}}}}}`)
+			time.Sleep(time.Second)
+			a.send(`{"type":"control_request","request_id":"p","request":{"subtype":"can_use_tool","tool_name":"X","input":{}}}`)
+			a.send(`{"type":"control_cancel_request","request_id":"p"}`)
+			a.send(`{"type":"control_request","request_id":"c","request":{"subtype":"mcp_message","server_name":"s","message":{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}}}`)
+			if m := a.wait("control_response"); m.Response.RequestID != "c" {
+				t.Errorf("answered %+v", m.Response)
 			}
 			a.done()
 			a.wait("")
 			return 0
 		})
+		opts.MaxCallbacks = 1
 		opts.CanUseTool = func(context.Context, *wire.CanUseTool) (*wire.PermissionResult, error) {
-			time.Sleep(time.Second)
+			t.Error("CanUseTool was called")
 			return parley.Allow(), nil
 		}
-		o := ask(t.Context(), opts, 0)
-		wantResult(t, o, "done")
-		if o.took > 2*time.Second {
-			t.Errorf("it took %v", o.took)
-		}
+		opts.ToolServers = map[string]*mcp.Server{"s": parley.ToolServer("s", parley.NewTool("wait", "Waits.", func(ctx context.Context, _ struct{}) (string, error) {
+			<-ctx.Done()
+			return "", ctx.Err()
+		}))}
+		wantResult(t, ask(t.Context(), opts, 0), "done")
 	})
 }
 

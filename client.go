@@ -114,7 +114,7 @@ func (c *Client) begin(ctx context.Context) (*turn, error) {
 	}
 	old := c.turn
 	t := &turn{uuid: sessions.NewID()}
-	c.s.said.Add(1) // the agent's silence counts from here
+	c.s.touch() // the agent's silence counts from here
 	c.turn = t
 	c.mu.Unlock()
 	if old == nil {
@@ -244,8 +244,13 @@ func (c *Client) runTurn(ctx context.Context, t *turn, m *wire.User, yield func(
 			<-interrupted
 		}
 	}()
+	var other *wire.Result // that names another prompt; ours may be answered by it, too
 	for {
-		m, err := c.pop(ctx)
+		m, err := c.popUnlessIdle(ctx, other != nil)
+		if err == errIdle {
+			over = true
+			return resultError(other)
+		}
 		if err != nil {
 			if ctx.Err() != nil && err != io.EOF {
 				return ctxError(ctx, "turn")
@@ -253,21 +258,57 @@ func (c *Client) runTurn(ctx context.Context, t *turn, m *wire.User, yield func(
 			over = true
 			return c.over(err)
 		}
+		stale := t.stale
 		ended := t.endedBy(m)
 		if ended {
 			over = true
+		} else if r, ok := m.(*wire.Result); ok && !r.IsReplay && stale == 0 && byPrompt(r) {
+			other = nil
+			if n := r.QueuedTurnCount; n == nil || *n == 0 {
+				other = r
+			}
 		}
 		see(m)
 		if !yield(m, nil) {
 			return nil
 		}
 		if ended {
-			if r := m.(*wire.Result); r.Outcome() != wire.OutcomeCompleted {
-				return &ResultError{r}
-			}
-			return nil
+			return resultError(m.(*wire.Result))
 		}
 	}
+}
+
+// resultError returns the error that a result stands for, nil if the turn completed.
+func resultError(r *wire.Result) error {
+	if r.Outcome() != wire.OutcomeCompleted {
+		return &ResultError{r}
+	}
+	return nil
+}
+
+// otherTime is how long an agent whose result names another prompt may be silent before
+// that result counts for the turn: agents that merge prompts do not always name all.
+const otherTime = 10 * time.Second
+
+// errIdle says that the agent has nothing more to do.
+var errIdle = errors.New("the agent is idle")
+
+// popUnlessIdle is pop; if bounded is set, it returns errIdle when the agent is silent
+// for a while though nothing keeps it busy.
+func (c *Client) popUnlessIdle(ctx context.Context, bounded bool) (wire.Message, error) {
+	for bounded {
+		wait, cancel := context.WithTimeoutCause(ctx, otherTime, errIdle)
+		m, err := c.pop(wait)
+		idle := context.Cause(wait) == errIdle
+		cancel()
+		if err == nil || !idle || err == io.EOF {
+			return m, err
+		}
+		if s := c.s; !s.midTurn.Load() && !s.atWork() && !s.busyTasks() {
+			return nil, errIdle
+		}
+	}
+	return c.pop(ctx)
 }
 
 // over explains why there are no more messages.

@@ -77,6 +77,37 @@ func TestSendDuringTurn(t *testing.T) {
 	})
 }
 
+// TestResultForAnotherPrompt: a turn whose prompt no result names ends soon after the
+// agent has nothing more to do, and not with the idle timeout.
+func TestResultForAnotherPrompt(t *testing.T) {
+	for name, tt := range map[string]struct {
+		result string
+		took   time.Duration
+	}{
+		"unknown":   {`"user_message_uuids":["x"]`, 10 * time.Second},
+		"drained":   {`"user_message_uuid":"x","queued_turn_count":0`, 10 * time.Second},
+		"one waits": {`"user_message_uuids":["x"],"queued_turn_count":1`, time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				opts := agent(t, func(a *agentEnd) int {
+					a.hello()
+					a.wait("user")
+					a.send(`{"type":"result","subtype":"success","is_error":false,"result":"of x",%s}`, tt.result)
+					a.wait("")
+					return 0
+				})
+				opts.IdleTimeout = time.Hour
+				c := connect(t, opts)
+				o := turn(t, c, "hi")
+				if o.took != tt.took || (o.err == nil) != (tt.took < time.Hour) || o.result.Result != "of x" {
+					t.Errorf("it took %v, result %+v, error %v", o.took, o.result, o.err)
+				}
+			})
+		})
+	}
+}
+
 // TestForeignResults checks that results which are not the turn's own end nothing.
 func TestForeignResults(t *testing.T) {
 	bubble(t, func(t *testing.T) {

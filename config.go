@@ -47,6 +47,7 @@ type config struct {
 	onElicit     func(context.Context, *wire.Elicitation) (*wire.ElicitResult, error)
 	onUserDialog func(context.Context, *wire.RequestUserDialog) (*wire.RequestUserDialogResponse, error)
 	onRequest    func(context.Context, *wire.ControlRequest) (json.RawMessage, error)
+	needs        []string // options that have no effect unless the agent takes initialize
 
 	telemetry    *telemetry.Telemetry
 	model, agent string            // as the options name them, for spans
@@ -60,7 +61,7 @@ type config struct {
 	initTimeout, controlTimeout, writeTimeout, idleTimeout time.Duration
 	exitGrace                                              time.Duration
 
-	maxLine                 int
+	maxLine, maxCallbacks   int
 	queueMemory, queueTotal int64
 
 	store       sessions.Store // nil if the session is not mirrored
@@ -122,6 +123,7 @@ func newConfig(o *Options) (*config, error) {
 		idleTimeout:    cmp.Or(o.IdleTimeout, 30*time.Minute),
 		exitGrace:      cmp.Or(o.CloseTimeout, 5*time.Second),
 		maxLine:        cmp.Or(o.MaxLine, wire.DefaultMaxLine),
+		maxCallbacks:   cmp.Or(o.MaxCallbacks, 1024),
 		queueMemory:    cmp.Or(o.MaxBuffered, 16<<20),
 		queueTotal:     cmp.Or(o.MaxQueued, 4<<30),
 		dialer:         o.Dialer,
@@ -138,7 +140,7 @@ func newConfig(o *Options) (*config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.spec = transport.Spec{Path: o.Path, Args: args, Env: o.environ(), Dir: o.Cwd}
+	c.spec = transport.Spec{Path: o.Path, Args: args, Env: o.environ(), Added: o.additions(), Clean: o.CleanEnv, Dir: o.Cwd}
 	if o.Stderr != nil {
 		c.spec.Stderr = func(line string) {
 			if c.asides.enter() {
@@ -151,6 +153,7 @@ func newConfig(o *Options) (*config, error) {
 	if err := o.extendInitialize(c.initialize); err != nil {
 		return nil, err
 	}
+	c.needs = o.needInitialize()
 	if names := o.shadowed(); len(names) > 0 {
 		c.warn(fmt.Errorf("parley: CanUseTool is never asked about %s: other options allow it", strings.Join(names, ", ")))
 	}
@@ -306,20 +309,25 @@ func (o *Options) environ() []string {
 	if !o.CleanEnv {
 		inherited = os.Environ()
 	}
-	additions := make([]string, 0, len(o.Env)+1)
+	return transport.Environment{
+		Inherited: inherited,
+		Additions: o.additions(),
+		Dir:       o.Cwd,
+		Version:   Version,
+		Debug:     o.debug(),
+	}.Environ()
+}
+
+// additions returns the variables that the options set.
+func (o *Options) additions() []string {
+	var additions []string
 	if o.Checkpoints {
 		additions = append(additions, "CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING=true")
 	}
 	for _, key := range slices.Sorted(maps.Keys(o.Env)) {
 		additions = append(additions, key+"="+o.Env[key])
 	}
-	return transport.Environment{
-		Inherited: inherited,
-		Additions: additions,
-		Dir:       o.Cwd,
-		Version:   Version,
-		Debug:     o.debug(),
-	}.Environ()
+	return additions
 }
 
 // settings returns the value of the settings flag: a file, or JSON.
@@ -414,6 +422,38 @@ func (o *Options) initialize(hooks map[string]Hook) *wire.Initialize {
 		})
 	}
 	return req
+}
+
+// needInitialize returns the options that are set and that would silently have no
+// effect if the agent refused the first request.
+func (o *Options) needInitialize() []string {
+	var names []string
+	for _, option := range []struct {
+		name string
+		set  bool
+	}{
+		{"Hooks", len(o.Hooks) > 0},
+		{"CanUseTool", o.CanUseTool != nil},
+		{"ToolServers", len(o.ToolServers) > 0},
+		{"OnElicitation", o.OnElicitation != nil},
+		{"OnUserDialog", o.OnUserDialog != nil},
+		{"OnRequest", o.OnRequest != nil},
+		{"SystemPrompt", o.SystemPrompt != ""},
+		{"SystemPromptParts", o.SystemPromptParts != nil},
+		{"AppendSystemPrompt", o.AppendSystemPrompt != ""},
+		{"PlanModeInstructions", o.PlanModeInstructions != ""},
+		{"OutputSchema", len(o.OutputSchema) > 0},
+		{"Agents", len(o.Agents) > 0},
+		{"Skills", o.Skills != nil},
+		{"ToolAliases", len(o.ToolAliases) > 0},
+		{"PluginsInStart", o.PluginsInStart},
+		{"ExtraInitialize", len(o.ExtraInitialize) > 0},
+	} {
+		if option.set {
+			names = append(names, option.name)
+		}
+	}
+	return names
 }
 
 // extendInitialize adds the members of ExtraInitialize to the first request.
@@ -547,6 +587,7 @@ func (o *Options) checkBounds(bad func(option, format string, args ...any) error
 		{"WriteTimeout", int64(o.WriteTimeout)},
 		{"CloseTimeout", int64(o.CloseTimeout)},
 		{"MaxLine", int64(o.MaxLine)},
+		{"MaxCallbacks", int64(o.MaxCallbacks)},
 		{"MaxBuffered", o.MaxBuffered},
 		{"MaxQueued", o.MaxQueued},
 	} {
@@ -634,6 +675,9 @@ func (o *Options) checkNames(bad func(option, format string, args ...any) error)
 	for i, h := range o.Hooks {
 		if h.call == nil {
 			return bad("Hooks", "hook %d is for no event; make it with On and the input of one, or with OnEvent", i)
+		}
+		if err := checkMatcher(h.matcher); err != nil {
+			return bad("Hooks", "the matcher %q of hook %d is not a regular expression that every agent understands: %v", h.matcher, i, err)
 		}
 		if h.Timeout < 0 {
 			return bad("Hooks", "the timeout of hook %d cannot be negative", i)

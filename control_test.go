@@ -270,3 +270,20 @@ func TestControlTimeout(t *testing.T) {
 		})
 	}
 }
+
+// TestUnknownResponseSubtype: an answer that is neither success nor error is no success.
+func TestUnknownResponseSubtype(t *testing.T) {
+	for _, subtype := range []string{"partial", ""} {
+		bubble(t, func(t *testing.T) {
+			c := connect(t, plays(t, hello+`
+				< {"type":"control_request","request_id":"$r","request":{"subtype":"set_model"}}
+				> {"type":"control_response","response":{"subtype":"`+subtype+`","request_id":"$r","response":{}}}
+				< eof
+			`))
+			var broken *parley.ProtocolError
+			if _, err := c.SetModel(t.Context(), "x"); !errors.As(err, &broken) || !strings.Contains(err.Error(), "set_model") {
+				t.Errorf("SetModel: %v", err)
+			}
+		})
+	}
+}

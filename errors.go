@@ -147,6 +147,22 @@ func (e *OverflowError) Error() string {
 	return fmt.Sprintf("parley: %d bytes of messages were not read, more than the limit of %d (Options.MaxQueued)", e.Bytes, e.Limit)
 }
 
+// A BufferError says that the consumer was behind, and that no temporary file could be
+// written for the messages that it had not read.
+type BufferError struct {
+	Bytes int64  // how much was waiting
+	Dir   string // where the file was to be, as TMPDIR says
+	Err   error  // why it could not be written
+}
+
+// Error tells how much was waiting, why it cannot be kept, and what to do.
+func (e *BufferError) Error() string {
+	return fmt.Sprintf("parley: %d bytes of messages were not read, and no more can be written to a temporary file in %s: %v: set TMPDIR to a directory that can be written, or raise Options.MaxBuffered", e.Bytes, e.Dir, e.Err)
+}
+
+// Unwrap returns Err.
+func (e *BufferError) Unwrap() error { return e.Err }
+
 // A ProtocolError says that the agent broke the protocol in a way that cannot be
 // passed over.
 type ProtocolError struct {

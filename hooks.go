@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/parley-go/parley/wire"
@@ -62,6 +63,35 @@ func On[In wire.HookInput](matcher string, f func(ctx context.Context, in In) (*
 		},
 	}
 }
+
+// checkMatcher reports what is wrong with the matcher of a hook. Agents match in Go or
+// in JavaScript; what only one of them accepts, or reads in another way, would keep the
+// hook from being called.
+func checkMatcher(matcher string) error {
+	if matcher == "" || matcher == "*" {
+		return nil
+	}
+	if only := goOnly().FindString(matcher); only != "" {
+		return fmt.Errorf("%s is known to Go only", only)
+	}
+	// JavaScript has these, and an agent in Go calls a hook whose matcher it cannot
+	// read for everything.
+	common := jsOnly().ReplaceAllStringFunc(matcher, func(s string) string {
+		if s[0] == '(' {
+			return "(?:"
+		}
+		return ""
+	})
+	_, err := regexp.Compile(common)
+	return err
+}
+
+var (
+	goOnly = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`\(\?(P[<=>]|[imsU-]+[:)])|\\[AzQECpP]|\[\[:`)
+	})
+	jsOnly = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\(\?<?[=!]|\\[1-9]`) })
+)
 
 // OnEvent returns a hook for an event by name, for events that package wire has no
 // type for.

@@ -204,6 +204,9 @@ type Options struct {
 	IdleTimeout    time.Duration // how long the agent may be silent in a turn while no callback runs; 30 min, negative means for ever
 	CloseTimeout   time.Duration // for the agent to end by itself once it is told to; 5 s
 	MaxLine        int           // longest line in bytes; 64 MiB
+	// MaxCallbacks is how many callbacks run at once; 1024. Requests of the agent
+	// beyond that wait for one to return, and up to 64 times as many may.
+	MaxCallbacks int
 	// MaxBuffered is how many bytes of messages that nobody read are held in
 	// memory; more go to a temporary file. 16 MiB.
 	MaxBuffered int64

@@ -411,6 +411,7 @@ func TestOptionsReflect(t *testing.T) {
 		"CloseTimeout":    "TestCloseTimeout",
 		"MaxLine":         "TestMaxLine",
 		"MaxBuffered":     "TestUnreadSpills",
+		"MaxCallbacks":    "TestCallbacksAtOnce",
 		"MaxQueued":       "TestOverflowEndsTurn",
 	}
 	there := testNames(t)
@@ -527,6 +528,15 @@ func TestOptionErrors(t *testing.T) {
 		{"Hooks", parley.Options{Hooks: []parley.Hook{{}}}},
 		{"Hooks", parley.Options{Hooks: []parley.Hook{parley.On("", on[wire.HookInput])}}},
 		{"Hooks", parley.Options{Hooks: []parley.Hook{parley.On("", on[*wire.UnknownInput])}}},
+		{"Hooks", parley.Options{Hooks: []parley.Hook{parley.On("(", on[*wire.PreToolUseInput])}}},
+		{"Hooks", parley.Options{Hooks: []parley.Hook{parley.On("Bash|*", on[*wire.PreToolUseInput])}}},
+		{"Hooks", parley.Options{Hooks: []parley.Hook{parley.On("[a", on[*wire.PreToolUseInput])}}},
+		{"Hooks", parley.Options{Hooks: []parley.Hook{parley.On("(?!a", on[*wire.PreToolUseInput])}}},
+		{"Hooks", parley.Options{Hooks: []parley.Hook{parley.On("(?i)bash", on[*wire.PreToolUseInput])}}},
+		{"Hooks", parley.Options{Hooks: []parley.Hook{parley.On("(?P<x>a)", on[*wire.PreToolUseInput])}}},
+		{"Hooks", parley.Options{Hooks: []parley.Hook{parley.On(`\ABash\z`, on[*wire.PreToolUseInput])}}},
+		{"Hooks", parley.Options{Hooks: []parley.Hook{parley.OnEvent("Stop", "+", on[wire.HookInput])}}},
+		{"MaxCallbacks", parley.Options{MaxCallbacks: -1}},
 		{"Hooks", parley.Options{Hooks: []parley.Hook{withTimeout(parley.On("", on[*wire.StopInput]), -1, false)}}},
 		{"FallbackModels", parley.Options{FallbackModels: []string{"a,b"}}},
 		{"Betas", parley.Options{Betas: []string{""}}},

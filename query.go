@@ -198,6 +198,10 @@ func (q *query) feed(ctx context.Context, prompts iter.Seq[*wire.User]) {
 			q.s.fail(&CallbackError{Callback: "the sequence of prompts", Err: errGoexit})
 		}
 	}()
+	if len(q.s.cfg.needs) > 0 && q.s.awaitInitialize(ctx) != nil {
+		returned = true // without callbacks nothing is to be done
+		return
+	}
 	for m := range prompts {
 		if ctx.Err() != nil {
 			break
@@ -211,7 +215,7 @@ func (q *query) feed(ctx context.Context, prompts iter.Seq[*wire.User]) {
 			c.UUID = sessions.NewID()
 			m = &c
 		}
-		q.s.said.Add(1) // the agent's silence counts from here
+		q.s.touch() // the agent's silence counts from here
 		q.mu.Lock()
 		q.sent++
 		q.drained = false

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/parleytest/parrot"
 	"github.com/parley-go/parley/parleytest/peer"
@@ -46,6 +47,67 @@ func TestQueryRefusedInitialize(t *testing.T) {
 			t.Errorf("warned of %v", got)
 		}
 	})
+}
+
+// TestRefusedInitializeWithGuards: hooks, callbacks and tools that would silently have
+// no effect end the conversation before a prompt is sent.
+func TestRefusedInitializeWithGuards(t *testing.T) {
+	for name, set := range map[string]func(*parley.Options){
+		"Hooks":        func(o *parley.Options) { o.Hooks = []parley.Hook{parley.On("", on[*wire.PreToolUseInput])} },
+		"CanUseTool":   func(o *parley.Options) { o.CanUseTool = allow },
+		"ToolServers":  func(o *parley.Options) { o.ToolServers = map[string]*mcp.Server{"a": parley.ToolServer("a")} },
+		"OnRequest":    func(o *parley.Options) { o.OnRequest = raw },
+		"SystemPrompt": func(o *parley.Options) { o.SystemPrompt = "Never write files." },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				refuses := func() *parley.Options {
+					opts := agent(t, func(a *agentEnd) int {
+						m := a.next()
+						time.Sleep(time.Second)
+						a.send(`{"type":"control_response","response":{"subtype":"error","request_id":%q,"error":"what?"}}`, m.RequestID)
+						if m := a.wait("user"); !m.eof {
+							t.Errorf("a prompt was sent: %s", m.Message)
+						}
+						return 0
+					})
+					set(opts)
+					return opts
+				}
+				var refused *parley.ControlError
+				if _, err := parley.Run(t.Context(), "hi", refuses()); !errors.As(err, &refused) || !strings.Contains(err.Error(), "Options."+name) {
+					t.Errorf("Run: %v", err)
+				}
+				if _, err := parley.Connect(t.Context(), refuses()); !errors.As(err, &refused) || !strings.Contains(err.Error(), "Options."+name) {
+					t.Errorf("Connect: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestBlockedPrompt: a prompt that a hook blocked is not one that was answered.
+func TestBlockedPrompt(t *testing.T) {
+	const blocked = `> {"type":"system","subtype":"informational","content":"no","level":"warning","prevent_continuation":true,"prompt_submit_outcome":{"kind":"blocked_by_hook","reason":"no"}}` + "\n"
+	for name, tt := range map[string]struct {
+		before string
+		want   wire.Outcome
+	}{
+		"blocked":               {blocked, wire.OutcomeBlocked},
+		"kept":                  {strings.Replace(blocked, "blocked_by_hook", "accepted", 1), wire.OutcomeCompleted},
+		"before another result": {blocked + `> {"type":"result","subtype":"success","is_error":false,"result":"blocked"}` + "\n", wire.OutcomeCompleted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				opts := plays(t, hello+"< {\"type\":\"user\"}\n"+tt.before+done+"< eof\n")
+				o := ask(t.Context(), opts, 0)
+				var failed *parley.ResultError
+				if errors.As(o.err, &failed) != (tt.want != wire.OutcomeCompleted) || o.result.Outcome() != tt.want {
+					t.Errorf("outcome %v, error %v; want %v", o.result.Outcome(), o.err, tt.want)
+				}
+			})
+		})
+	}
 }
 
 // TestResultErrors checks what error follows which result and which end.
@@ -431,6 +493,28 @@ func TestQueryLeft(t *testing.T) {
 			break
 		}
 	})
+}
+
+// TestIdleTimeoutIsExact: the bound counts from the last line, whenever that came.
+func TestIdleTimeoutIsExact(t *testing.T) {
+	for _, spoke := range []time.Duration{0, time.Second, 59 * time.Second} {
+		bubble(t, func(t *testing.T) {
+			opts := agent(t, func(a *agentEnd) int {
+				a.hello()
+				a.wait("user")
+				time.Sleep(spoke)
+				a.send("%s", text("hm"))
+				a.wait("")
+				return 0
+			})
+			opts.IdleTimeout = time.Minute
+			o := ask(t.Context(), opts, 0)
+			var late *parley.TimeoutError
+			if !errors.As(o.err, &late) || o.took != spoke+time.Minute {
+				t.Errorf("it ended after %v with %v, want %v", o.took, o.err, spoke+time.Minute)
+			}
+		})
+	}
 }
 
 // TestIdleTimeout checks that silence in a turn ends it, and what is not silence.

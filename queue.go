@@ -182,7 +182,7 @@ func (q *queue) add(e entry, n int64) error {
 		q.items = append(q.items, e)
 		q.size += n
 	} else if err := q.spill.write(e); err != nil {
-		return fmt.Errorf("parley: %d bytes of messages were not read, and more cannot be put aside: %w", q.size+q.spill.size, err)
+		return &BufferError{Bytes: q.size + q.spill.size, Dir: os.TempDir(), Err: err}
 	}
 	if q.added++; q.size > flushSize {
 		q.wake()

@@ -251,7 +251,8 @@ func TestQueueDisk(t *testing.T) {
 	for i := 0; err == nil; i++ {
 		err = q.addNumber(i, 100)
 	}
-	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "put aside") {
+	var unwritable *BufferError
+	if !errors.Is(err, os.ErrNotExist) || !errors.As(err, &unwritable) || unwritable.Dir != "/there/is/no/such/directory" {
 		t.Errorf("got %v", err)
 	}
 }

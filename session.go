@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,13 +49,15 @@ type session struct {
 	frames   frameRing
 	owed     bool // an answer to the agent could not be written
 
+	callbacks  int        // requests of theirs that count for MaxCallbacks
+	waiting    []func()   // those that wait for one of them to end
 	unanswered int        // prompts that were sent and that no result answered; never too few
 	cut        *interrupt // the last one, until a result or a prompt follows it
 	closing    error      // why shutdown was called
 
 	heard   atomic.Int64 // how many lines the agent wrote
 	results atomic.Int64 // how many of them are results, replays not counted
-	said    atomic.Int64 // how many lines we wrote, or were about to
+	active  atomic.Int64 // when the last line was read or written, or a callback ended, in Unix nanoseconds
 	handled atomic.Int64 // how many requests of theirs we answered
 	midTurn atomic.Bool  // the agent has begun a turn that has no result yet
 	quick   atomic.Bool  // the last handler took no time
@@ -68,6 +71,7 @@ type session struct {
 	initialized chan struct{}            // closed when initialize was answered
 	initAnswer  *wire.InitializeResponse // never nil once initialized
 	initErr     error
+	initFailed  bool // there can be no conversation; if initErr is set and this is not, the agent knows no initialize
 
 	span atomic.Pointer[trace.SpanContext] // that callbacks belong to; nil if there is none
 
@@ -78,6 +82,8 @@ type session struct {
 	onTasksDone func() // the last task that may still need us has ended
 
 	remove func() // what the agent was given of a store; called when it is gone
+
+	submitted json.RawMessage // what became of the prompt of the turn, if the agent reported it; the reader's own
 
 	late     sync.Once     // a callback outlived the session, and that was reported
 	turnNews chan struct{} // closed and replaced when a turn begins or ends; guarded by mu
@@ -103,6 +109,10 @@ func open(ctx context.Context, cfg *config, owner func(*session)) error {
 	conn, err := cfg.dial(ctx)
 	if err != nil {
 		remove()
+		var spec *transport.SpecError
+		if errors.As(err, &spec) {
+			return &OptionError{spec.Option, spec.Reason}
+		}
 		return err
 	}
 	s := &session{
@@ -131,6 +141,7 @@ func open(ctx context.Context, cfg *config, owner func(*session)) error {
 	if len(cfg.servers) > 0 {
 		s.servers = newToolServers(s, cfg.servers)
 	}
+	s.touch()
 	owner(s)
 	go s.out.run(s.ctx.Done())
 	go s.read()
@@ -152,7 +163,9 @@ type source struct{ s *session }
 
 func (r source) Read(p []byte) (int, error) {
 	r.s.in.flush()
-	return r.s.conn.Read(p)
+	n, err := r.s.conn.Read(p)
+	r.s.touch()
+	return n, err
 }
 
 // A reading is what the goroutine that reads owns, and hands on if another takes
@@ -265,6 +278,10 @@ func (s *session) route(line []byte) (*wire.ControlRequest, error) {
 		return nil, nil
 	case *wire.Init:
 		s.turnBegan()
+	case *wire.Informational:
+		if len(m.PromptSubmitOutcome) > 0 {
+			s.submitted = m.PromptSubmitOutcome
+		}
 	case *wire.TaskStarted:
 		if m.TaskType == "local_agent" || m.TaskType == "local_workflow" {
 			s.setTask(m.TaskID, true)
@@ -280,6 +297,11 @@ func (s *session) route(line []byte) (*wire.ControlRequest, error) {
 	res, ended := m.(*wire.Result)
 	ended = ended && !res.IsReplay
 	if ended {
+		// Agents report that a hook blocked the prompt before the result.
+		if len(res.PromptSubmitOutcome) == 0 {
+			res.PromptSubmitOutcome = s.submitted
+		}
+		s.submitted = nil
 		s.turnEnded(res)
 		s.results.Add(1)
 	}
@@ -347,7 +369,8 @@ func (s *session) finish(err error) {
 		err = cause // it was ended on purpose
 	} else if err != io.EOF {
 		var overflow *OverflowError
-		if !errors.As(err, &overflow) {
+		var unwritable *BufferError
+		if !errors.As(err, &overflow) && !errors.As(err, &unwritable) {
 			err = exitError(exit, s.lastFrames(), err)
 		}
 	}
@@ -419,28 +442,32 @@ func (s *session) watchIdle() (stop func()) {
 	}
 	done := make(chan struct{})
 	s.running.Go(func() {
-		tick := time.NewTicker(limit)
-		defer tick.Stop()
-		lines := func() int64 { return s.heard.Load() + s.said.Load() }
-		last := lines()
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
 		for {
 			select {
 			case <-done:
 				return
-			case <-tick.C:
+			case <-timer.C:
 			}
-			// In this order: what begins or ends a wait adds to the lines first.
-			waiting := s.turnRunning() && !s.atWork()
-			if now := lines(); now != last || !waiting {
-				last = now
-				continue
+			// In this order: whatever begins or ends a wait is activity.
+			if s.turnRunning() && !s.atWork() {
+				left := limit - time.Since(time.Unix(0, s.active.Load()))
+				if left <= 0 {
+					s.fail(&TimeoutError{What: "waiting for the agent", After: limit, Frames: s.lastFrames()})
+					return
+				}
+				timer.Reset(left)
+			} else {
+				timer.Reset(limit)
 			}
-			s.fail(&TimeoutError{What: "waiting for the agent", After: limit, Frames: s.lastFrames()})
-			return
 		}
 	})
 	return func() { close(done) }
 }
+
+// touch notes that something was read or written, or that a wait begins or ends.
+func (s *session) touch() { s.active.Store(time.Now().UnixNano()) }
 
 // atWork reports whether a callback runs for the agent.
 func (s *session) atWork() bool {
@@ -606,7 +633,7 @@ type frameRing struct {
 
 func (s *session) record(dir byte, line []byte) {
 	if dir == '>' {
-		s.said.Add(1)
+		s.touch()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -741,11 +768,11 @@ func (s *session) awaitUnless(ctx context.Context, req wire.Request, id string, 
 wait:
 	select {
 	case r := <-answer:
-		return checkResponse(req, r)
+		return s.checkResponse(req, r)
 	case <-s.readDone:
 		select {
 		case r := <-answer: // it came just before the end
-			return checkResponse(req, r)
+			return s.checkResponse(req, r)
 		default:
 		}
 		return nil, s.overErr()
@@ -763,11 +790,14 @@ wait:
 	return nil, err
 }
 
-func checkResponse(req wire.Request, r *wire.Response) (*wire.Response, error) {
-	if r.Subtype == "error" {
+func (s *session) checkResponse(req wire.Request, r *wire.Response) (*wire.Response, error) {
+	switch r.Subtype {
+	case "success":
+		return r, nil
+	case "error":
 		return nil, &ControlError{Subtype: req.Subtype(), Message: r.Error, Code: r.ErrorCode}
 	}
-	return r, nil
+	return nil, &ProtocolError{Message: fmt.Sprintf("the answer to %s is %q, neither success nor error", req.Subtype(), r.Subtype), Frames: s.lastFrames()}
 }
 
 func (s *session) forget(id string) {
@@ -840,7 +870,9 @@ func (s *session) overErr() error {
 
 // Requests of theirs.
 
-const maxHandlers = 1024 // how many requests of the agent run at once
+// maxWaiting is how many requests of the agent may wait for a callback to return, as a
+// multiple of those that run.
+const maxWaiting = 64
 
 // errGoexit says that a callback did not return but ended its goroutine, as
 // testing.T.FailNow does.
@@ -858,62 +890,103 @@ func MessagesBefore(ctx context.Context) int64 {
 	return n
 }
 
-// requested takes a request and returns what handles it; nil if nothing does. The
-// caller must run it.
+// requested takes a request and returns what handles it; nil if nothing does, or not
+// yet. The caller must run it.
 func (s *session) requested(m *wire.ControlRequest) (handler func()) {
 	id := m.RequestID
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.calls == nil || (id != "" && s.seen[id]) {
-		s.mu.Unlock()
 		return nil
 	}
 	if !s.midTurn.Load() && ofTurn(m.Request) {
 		s.midTurn.Store(true)
 		s.announceTurn()
 	}
-	full := len(s.handlers) >= maxHandlers
-	ctx, cancel := context.WithCancelCause(context.WithValue(context.WithValue(s.ctx, sessionKey{}, s), orderKey{}, s.in.count()))
-	closing := s.closing != nil
 	if id != "" {
 		s.seen[id] = true
-		if len(s.seen) > 64*maxHandlers {
-			clear(s.seen) // ids this old are not told again
+		if len(s.seen) > 64*1024 {
+			clear(s.seen) // ids this old are not sent again
 		}
 	}
-	if !full {
-		s.handlers[id] = cancel
-		s.running.Add(1)
-	}
-	s.mu.Unlock()
-	if full {
-		cancel(nil)
+	counts := callsBack(m.Request)
+	full := counts && s.callbacks >= s.cfg.maxCallbacks
+	if waiting := len(s.waiting); full && waiting >= maxWaiting*s.cfg.maxCallbacks {
 		return func() {
-			s.respond(id, nil, fmt.Errorf("the host already works on %d requests", maxHandlers))
+			s.respond(id, nil, fmt.Errorf("the host already works on %d requests, and %d wait (Options.MaxCallbacks)", s.cfg.maxCallbacks, waiting))
 		}
 	}
-	return func() {
-		defer s.running.Done()
-		var payload any
-		err := errGoexit
-		defer func() {
-			if context.Cause(ctx) != ErrWithdrawn && !errors.Is(err, ErrNoAnswer) {
-				s.respond(id, payload, err)
-			}
-			s.handled.Add(1)
-			s.mu.Lock()
-			delete(s.handlers, id)
-			s.mu.Unlock()
-			cancel(nil)
-		}()
-		if closing {
-			var refused bool
-			if payload, refused = refuse(m.Request); refused {
-				err = nil
-				return
-			}
-		}
-		payload, err = s.handleTraced(ctx, m)
+	ctx, cancel := context.WithCancelCause(context.WithValue(context.WithValue(s.ctx, sessionKey{}, s), orderKey{}, s.in.count()))
+	s.handlers[id] = cancel
+	handler = func() { s.runHandler(ctx, cancel, m, counts) }
+	if full {
+		s.waiting = append(s.waiting, handler)
+		return nil
 	}
+	if counts {
+		s.callbacks++
+	}
+	s.running.Add(1)
+	return handler
+}
+
+// callsBack reports whether a callback of the host may take its time for a request.
+func callsBack(req wire.Request) bool {
+	if req, ok := req.(*wire.MCPMessage); ok {
+		m, fault := parseRPC(req.Message)
+		return fault == nil && m.isCall() // the rest ends calls, and must not wait for them
+	}
+	return true
+}
+
+// runHandler handles a request and answers it. counts says that it is one of those
+// that MaxCallbacks limits.
+func (s *session) runHandler(ctx context.Context, cancel context.CancelCauseFunc, m *wire.ControlRequest, counts bool) {
+	defer s.running.Done()
+	var payload any
+	err := errGoexit
+	defer func() {
+		if context.Cause(ctx) != ErrWithdrawn && !errors.Is(err, ErrNoAnswer) {
+			s.respond(m.RequestID, payload, err)
+		}
+		s.handled.Add(1)
+		s.touch()
+		s.mu.Lock()
+		delete(s.handlers, m.RequestID)
+		if counts {
+			s.next()
+		}
+		s.mu.Unlock()
+		cancel(nil)
+	}()
+	s.mu.Lock()
+	closing := s.closing != nil
+	s.mu.Unlock()
+	if closing {
+		var refused bool
+		if payload, refused = refuse(m.Request); refused {
+			err = nil
+			return
+		}
+	}
+	if ctx.Err() != nil { // it waited, and is not wanted any more
+		err = context.Cause(ctx)
+		return
+	}
+	payload, err = s.handleTraced(ctx, m)
+}
+
+// next starts a request that waits, in place of one that is done. The caller holds mu.
+func (s *session) next() {
+	if len(s.waiting) == 0 || s.calls == nil {
+		s.callbacks--
+		return
+	}
+	handler := s.waiting[0]
+	s.waiting[0] = nil
+	s.waiting = s.waiting[1:]
+	s.running.Add(1)
+	go handler()
 }
 
 // ofTurn reports whether only an agent in a turn makes such a request.
@@ -1112,16 +1185,21 @@ func (s *session) initialize() error {
 			return busy
 		})
 		var refused *ControlError
+		var late *TimeoutError
 		switch {
+		case errors.As(err, &refused) && len(s.cfg.needs) > 0:
+			s.initErr = fmt.Errorf("parley: the agent refused initialize, without which Options.%s would have no effect: %w", strings.Join(s.cfg.needs, ", Options."), refused)
+			s.initFailed = true
+			s.fail(s.initErr)
 		case errors.As(err, &refused):
 			// Some agents know no initialize. The conversation goes on without
 			// what it carries.
 			s.warn(fmt.Errorf("parley: the agent refused initialize, callbacks may not be called: %w", refused))
 			s.initErr = refused
 		case err != nil:
-			s.initErr = err
-			var late *TimeoutError
-			if errors.As(err, &late) {
+			s.initErr, s.initFailed = err, true
+			var broken *ProtocolError
+			if errors.As(err, &late) || errors.As(err, &broken) {
 				s.fail(err)
 			}
 		case len(r.Response) > 0:
@@ -1142,8 +1220,7 @@ func (s *session) awaitInitialize(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctxError(ctx, "connecting")
 	}
-	var refused *ControlError
-	if s.initErr != nil && !errors.As(s.initErr, &refused) {
+	if s.initFailed {
 		return s.initErr
 	}
 	return nil

@@ -128,3 +128,35 @@ func TestOverflowEndsTurn(t *testing.T) {
 		})
 	}
 }
+
+// TestUnreadWithoutTemporaryFiles: where no temporary file can be written, the error
+// says so, and does not blame the agent.
+func TestUnreadWithoutTemporaryFiles(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("TMPDIR means nothing here")
+	}
+	t.Setenv("TMPDIR", "/there/is/no/such/directory")
+	over := make(chan struct{})
+	opts := agent(t, func(a *agentEnd) int {
+		defer close(over)
+		a.hello()
+		a.wait("user")
+		for range 100 {
+			a.send("%s", text(strings.Repeat("x", 1000)))
+		}
+		a.done()
+		a.wait("")
+		return 0
+	})
+	opts.MaxBuffered = 1 << 10
+	var got error
+	for _, err := range parley.Query(t.Context(), "hi", opts) {
+		got = err
+		<-over // nothing is read
+	}
+	var unwritable *parley.BufferError
+	var exit *parley.ExitError
+	if !errors.As(got, &unwritable) || errors.As(got, &exit) || !strings.Contains(got.Error(), "TMPDIR") {
+		t.Errorf("got %v, want a *BufferError", got)
+	}
+}

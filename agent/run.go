@@ -3,12 +3,12 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -249,8 +249,12 @@ func FromProcess() (Config, error) {
 
 // InProcess returns a dialer for [parley.Options]: each connection is an agent in
 // this process, made from cfg and the flags that the SDK passes. Sessions share
-// nothing but what cfg itself shares. Of the options the executable and the
-// environment of the process have no meaning; the working directory has.
+// nothing but what cfg itself shares.
+//
+// Options.Cwd takes the place of cfg.Cwd, and if both are empty it is the directory of
+// this process, as for any other dialer; it must exist. Options.Env is added to
+// cfg.Environ. Options.Path and CleanEnv are errors: there is no executable, and
+// cfg.Environ is the whole environment.
 func InProcess(cfg Config) transport.Dialer {
 	// What never changes is made once for all of them.
 	if cfg.Catalog == nil {
@@ -266,19 +270,26 @@ func InProcess(cfg Config) transport.Dialer {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
+		switch {
+		case spec.Path != "":
+			return nil, &transport.SpecError{Option: "Path", Reason: "an agent in this process has no executable; leave Path or the Dialer out"}
+		case spec.Clean:
+			return nil, &transport.SpecError{Option: "CleanEnv", Reason: "an agent in this process has the environment of its Config.Environ, and inherits nothing"}
+		}
 		flags, err := ParseFlags(spec.Args)
 		if err != nil {
 			return nil, err
 		}
 		cfg := cfg
-		if spec.Dir != "" {
+		if spec.Dir != "" || cfg.Cwd == "" {
 			if cfg.Cwd, err = filepath.Abs(spec.Dir); err != nil {
 				return nil, err
 			}
 		}
-		if cfg.Cwd == "" {
-			return nil, errors.New("agent: the working directory is not set, neither in Config.Cwd nor in Options.Cwd")
+		if err := transport.CheckDir(cfg.Cwd); err != nil {
+			return nil, &transport.StartError{Path: "the agent in this process", Dir: cfg.Cwd, Err: err}
 		}
+		cfg.Environ = slices.Concat(cfg.Environ, spec.Added)
 		host, peer := transport.Pipe()
 		stderr := peer.Stderr(spec.Stderr)
 		go func() {

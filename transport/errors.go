@@ -67,6 +67,15 @@ func (e *StartError) Error() string {
 // Unwrap returns the cause.
 func (e *StartError) Unwrap() error { return e.Err }
 
+// A SpecError says that a dialer has no use for something that a [Spec] asks for.
+type SpecError struct {
+	Option string // the option that it comes from: "Path", "CleanEnv", …
+	Reason string // why it has no effect, and what to do
+}
+
+// Error tells the option and the reason.
+func (e *SpecError) Error() string { return "transport: " + e.Option + ": " + e.Reason }
+
 // The causes that are found before anything is started. The system's own words
 // for them would name the executable where the directory is missing.
 var (

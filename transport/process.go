@@ -92,7 +92,7 @@ func (p *Process) Dial(ctx context.Context, spec Spec) (Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkDir(spec.Dir); err != nil {
+	if err := CheckDir(spec.Dir); err != nil {
 		return nil, &StartError{Path: path, Dir: spec.Dir, Err: err}
 	}
 	id := newConnID()
@@ -131,9 +131,10 @@ func (p *Process) withDefaults() Process {
 	}
 }
 
-// checkDir gives a missing directory words of its own. The system reports it as
-// if the executable were missing.
-func checkDir(dir string) error {
+// CheckDir reports why an agent cannot work in a directory: it does not exist, or is a
+// file. Empty means the directory of this process. Dialers whose agents run on this
+// machine use it, so that all of them refuse the same.
+func CheckDir(dir string) error {
 	if dir == "" {
 		return nil
 	}

@@ -88,6 +88,8 @@ type Spec struct {
 	Path   string            // the executable; empty means that the dialer finds one
 	Args   []string          // arguments, without the executable
 	Env    []string          // the whole environment, "KEY=value"
+	Added  []string          // the entries of Env that the caller set himself, for dialers that do not use Env
+	Clean  bool              // Env inherits nothing from this process
 	Dir    string            // working directory; empty means that of this process
 	Stderr func(line string) // called for each line of standard error; may be nil
 }

@@ -46,8 +46,12 @@ type Result struct {
 	StartupFailureReason string          `json:"startup_failure_reason,omitzero"`
 	InvalidConfigFile    json.RawMessage `json:"invalid_config_file,omitzero"`
 
-	Origin           *Origin  `json:"origin,omitzero"`            // what started the turn if not a prompt
-	LocalCommand     string   `json:"local_command,omitzero"`     // the slash command that the turn was
+	Origin       *Origin `json:"origin,omitzero"`        // what started the turn if not a prompt
+	LocalCommand string  `json:"local_command,omitzero"` // the slash command that the turn was
+	// PromptSubmitOutcome is that of the [Informational] before the result. Agents do
+	// not send it here; package parley sets it.
+	PromptSubmitOutcome json.RawMessage `json:"prompt_submit_outcome,omitzero"`
+
 	QueuedTurnCount  *int     `json:"queued_turn_count,omitzero"` // prompts that wait
 	UserMessageUUID  string   `json:"user_message_uuid,omitzero"`
 	UserMessageUUIDs []string `json:"user_message_uuids,omitzero"`
@@ -164,10 +168,11 @@ const (
 	OutcomeStopped                         // a hook stopped it
 	OutcomeDeferred                        // a hook put a tool call off; see DeferredToolUse
 	OutcomeFailed                          // anything else went wrong
+	OutcomeBlocked                         // a hook blocked the prompt
 )
 
 var outcomeNames = [...]string{"completed", "model error", "max turns", "budget", "structured output",
-	"refused", "interrupted", "stopped", "deferred", "failed"}
+	"refused", "interrupted", "stopped", "deferred", "failed", "blocked"}
 
 // String returns the outcome in words.
 func (o Outcome) String() string {
@@ -178,7 +183,7 @@ func (o Outcome) String() string {
 }
 
 // Outcome tells how the turn ended. It is derived from Subtype, TerminalReason,
-// IsError, StopReason and Error, which agents fill in different ways; what they
+// IsError, StopReason, PromptSubmitOutcome and Error, which agents fill in different ways; what they
 // do not agree on, or what nobody has heard of, is not a completed turn.
 func (r *Result) Outcome() Outcome {
 	switch r.Subtype {
@@ -211,6 +216,8 @@ func (r *Result) Outcome() Outcome {
 		return OutcomeFailed
 	}
 	switch {
+	case r.blocked():
+		return OutcomeBlocked
 	case r.StopReason == "refusal":
 		return OutcomeRefused
 	case r.Subtype == "success" && r.IsError:
@@ -221,6 +228,14 @@ func (r *Result) Outcome() Outcome {
 		return OutcomeFailed
 	}
 	return OutcomeCompleted
+}
+
+// blocked reports whether a hook blocked the prompt.
+func (r *Result) blocked() bool {
+	var outcome struct {
+		Kind string `json:"kind"`
+	}
+	return len(r.PromptSubmitOutcome) > 0 && json.Unmarshal(r.PromptSubmitOutcome, &outcome) == nil && outcome.Kind == "blocked_by_hook"
 }
 
 // Reason returns the agent's own words on why the turn did not complete, empty
