@@ -104,18 +104,8 @@ func (c *Conversation) maxRetries() int {
 // sleep waits and serves the conversation meanwhile. It reports false if the turn
 // ended first.
 func (c *Conversation) sleep(t *turn, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-			return true
-		case f := <-c.calls:
-			f()
-		case <-t.ctx.Done():
-			return false
-		}
-	}
+	_, ok := await(t.ctx, c, time.After(d))
+	return ok
 }
 
 // backoff is how long to wait before another try: what the API asks for, or half a
@@ -258,7 +248,9 @@ func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *toolRun, er
 	if idle <= 0 {
 		idle = idleTimeout
 	}
-	silence := time.NewTimer(idle)
+	heard, quiet := context.WithCancelCause(t.ctx) // ends when the model is silent for too long
+	defer quiet(nil)
+	silence := time.AfterFunc(idle, func() { quiet(&model.IdleError{After: idle}) })
 	defer silence.Stop()
 	sent = c.transcript.size()
 	send := func(it item) bool {
@@ -299,42 +291,43 @@ func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *toolRun, er
 		}
 	}()
 	for {
-		select {
-		case f := <-c.calls:
-			f()
-		case <-t.ctx.Done():
+		it, ok := await(heard, c, items)
+		silence.Reset(idle)
+		switch {
+		case t.ctx.Err() != nil:
 			return a, run, nil
-		case <-silence.C:
-			return a, run, &model.IdleError{After: idle}
-		case it, ok := <-items:
-			silence.Reset(idle)
-			switch {
-			case !ok:
-				if !a.complete && t.ctx.Err() == nil {
-					return a, run, io.ErrUnexpectedEOF
-				}
-				return a, run, nil
-			case it.err != nil:
-				return a, run, it.err
-			case it.response != nil:
-				a.requestID = it.response.RequestID
-				if it.response.Status < 300 { // of a refusal its error tells
-					c.tellLimits(it.response.Status, it.response.Header, 0)
-				}
-			case it.event != nil:
-				if it.event.Type == "error" {
-					e := &model.Error{Type: "api_error", Message: "the stream told of a failure"}
-					if it.event.Error != nil {
-						e.Type, e.Message = it.event.Error.Type, it.event.Error.Message
-					}
-					return a, run, e
-				}
-				if err := c.hear(t, a, run, it.event, it.raw); err != nil {
-					return a, run, err
-				}
+		case !ok:
+			return a, run, context.Cause(heard)
+		case it.err != nil:
+			return a, run, it.err
+		case it.response != nil:
+			a.requestID = it.response.RequestID
+			if it.response.Status < 300 { // of a refusal its error tells
+				c.tellLimits(it.response.Status, it.response.Header, 0)
+			}
+		case it.event == nil: // the stream has ended
+			if !a.complete {
+				return a, run, io.ErrUnexpectedEOF
+			}
+			return a, run, nil
+		default:
+			if it.event.Type == "error" {
+				return a, run, streamError(it.event)
+			}
+			if err := c.hear(t, a, run, it.event, it.raw); err != nil {
+				return a, run, err
 			}
 		}
 	}
+}
+
+// streamError is the failure that an event of a stream reports.
+func streamError(ev *wire.APIEvent) error {
+	e := &model.Error{Type: "api_error", Message: "the stream reported a failure"}
+	if ev.Error != nil {
+		e.Type, e.Message = ev.Error.Type, ev.Error.Message
+	}
+	return e
 }
 
 // reserve waits until a request fits into what is left of the budget, together with
@@ -344,26 +337,12 @@ func (c *Conversation) reserve(t *turn) (release func(), err error) {
 		return func() {}, nil
 	}
 	worst, _ := c.model.Cost(&wire.Usage{InputTokens: int64(len(c.prefix.system)+len(c.prefix.tools)+c.transcript.size()) / 3, OutputTokens: c.maxTokens()})
-	type answer struct {
-		release func()
-		ok      bool
+	ok := false
+	c.runWhileServing(func() { release, ok = c.ledger.Wait(t.ctx, c.spentBefore+c.cfg.MaxBudget, worst) })
+	if !ok && t.ctx.Err() == nil {
+		return nil, errSpent
 	}
-	answers := make(chan answer, 1)
-	go func() {
-		release, ok := c.ledger.Wait(t.ctx, c.spentBefore+c.cfg.MaxBudget, worst)
-		answers <- answer{release, ok}
-	}()
-	for {
-		select {
-		case a := <-answers:
-			if !a.ok && t.ctx.Err() == nil {
-				return nil, errSpent
-			}
-			return a.release, nil
-		case f := <-c.calls:
-			f()
-		}
-	}
+	return release, nil
 }
 
 const (

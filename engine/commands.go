@@ -246,7 +246,7 @@ func (c *Conversation) expandPrompt(t *turn, p *prompt, cmd *slashCommand) *endi
 	switch {
 	case cmd.file != nil:
 		var text string
-		c.aside(func() { text, err = c.expandParts(t.ctx, cmd.file, cmd.args, func(f func()) { c.Do(f) }) })
+		c.runWhileServing(func() { text, err = c.expandParts(t.ctx, cmd.file, cmd.args, func(f func()) { c.Do(f) }) })
 		said = append(said, &wire.TextBlock{Text: text})
 		if err == nil {
 			c.grant(cmd.file)
@@ -254,7 +254,7 @@ func (c *Conversation) expandPrompt(t *turn, p *prompt, cmd *slashCommand) *endi
 		}
 	case cmd.from != nil:
 		var content wire.Content
-		c.aside(func() { content, err = cmd.from.Expand(t.ctx, cmd.args) })
+		c.runWhileServing(func() { content, err = cmd.from.Expand(t.ctx, cmd.args) })
 		said = content.All()
 	default:
 		text := strings.TrimSpace(strings.ReplaceAll(cmd.text, "$ARGUMENTS", cmd.args))
@@ -317,7 +317,7 @@ func (c *Conversation) clearCommand(t *turn, p *prompt, args string) *ending {
 	for _, task := range c.env.Tasks().All() {
 		if info := task.Info(); info.Status == tool.TaskRunning {
 			c.forgotten[info.ID] = true
-			c.aside(task.Stop)
+			c.runWhileServing(task.Stop)
 		}
 	}
 	next, old := recorder.Place{ID: id}, c.rec.Place()

@@ -14,7 +14,6 @@ import (
 
 	"github.com/parley-go/parley/engine/internal/recorder"
 	"github.com/parley-go/parley/engine/model"
-	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/files"
 	"github.com/parley-go/parley/engine/tool/read"
@@ -594,19 +593,18 @@ func (c *Conversation) readAgain(t *turn, path string) (text string, ok bool) {
 	if c.findTool("Read") == nil {
 		return "", false
 	}
-	access := []tool.Access{{Kind: tool.Read, Path: path}}
-	resolved := files.Targets(c.env, access)
-	target := resolved[path]
-	if target.Info == nil || !target.Info.Mode().IsRegular() || target.Info.Size() > attachedFile {
-		return "", false
-	}
 	tl, input := read.New(), mustJSON(map[string]string{"file_path": path})
-	d := c.policy.Decide(&policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: c.mode, Roots: c.roots, Cwd: c.env.Cwd(), Home: c.env.Home, Resolved: resolved})
-	if d.Behavior != wire.BehaviorAllow || c.env.Hidden != nil && c.env.Hidden(path, &target) {
-		return "", false
-	}
-	c.aside(func() {
-		r, err := tl.Run(t.ctx, &tool.Call{ID: "compact_" + session.NewID(), Input: input, Env: c.env, Resolved: resolved})
+	c.runWhileServing(func() {
+		v := c.view.Load()
+		req := v.request(c.env, tl, input, []tool.Access{{Kind: tool.Read, Path: path}}, nil)
+		target := req.Resolved[path]
+		if target.Info == nil || !target.Info.Mode().IsRegular() || target.Info.Size() > attachedFile {
+			return
+		}
+		if v.policy.Decide(req).Behavior != wire.BehaviorAllow || c.env.Hidden != nil && c.env.Hidden(path, &target) {
+			return
+		}
+		r, err := tl.Run(t.ctx, &tool.Call{ID: "compact_" + session.NewID(), Input: input, Env: c.env, Resolved: req.Resolved})
 		if err == nil && !r.IsError && !slices.ContainsFunc(r.Content.Blocks, func(b wire.Block) bool { _, is := b.(*wire.TextBlock); return !is }) {
 			text, ok = r.Content.String(), true
 		}
@@ -763,26 +761,19 @@ func (c *Conversation) askAside(t *turn, of transcript, noTools bool) (*answer, 
 		}
 		ends <- end{a, err}
 	}()
-	var grace <-chan time.Time
-	stopped := t.ctx.Done()
-	for {
-		select {
-		case e := <-ends:
-			e.a.endSpan(span, e.err)
-			c.ledger.AddAPITime(c.now().Sub(began))
-			c.book(e.a, c.model.ID, "summary")
-			return e.a, e.err
-		case f := <-c.calls:
-			f()
-		case <-stopped:
-			stopped, grace = nil, time.After(modelGrace)
-		case <-grace:
+	e, ok := await(t.ctx, c, ends)
+	if !ok { // the turn ends; the model has a moment to do so, too
+		bounded, stop := context.WithTimeout(context.Background(), modelGrace)
+		defer stop()
+		if e, ok = await(bounded, c, ends); !ok {
 			c.log.Warn("the model does not stop")
-			a := &answer{}
-			a.endSpan(span, context.Cause(t.ctx))
-			return a, context.Cause(t.ctx)
+			e = end{&answer{}, context.Cause(t.ctx)}
 		}
 	}
+	e.a.endSpan(span, e.err)
+	c.ledger.AddAPITime(c.now().Sub(began))
+	c.book(e.a, c.model.ID, "summary")
+	return e.a, e.err
 }
 
 // readAnswer reads an answer to its end, and calls heard with each event.
@@ -799,11 +790,7 @@ func readAnswer(ctx context.Context, m model.Model, req model.Request, heard fun
 			return a, err
 		}
 		if event.Type == "error" {
-			e := &model.Error{Type: "api_error", Message: "the stream told of a failure"}
-			if event.Error != nil {
-				e.Type, e.Message = event.Error.Type, event.Error.Message
-			}
-			return a, e
+			return a, streamError(event)
 		}
 		if _, err := a.add(event); err != nil {
 			return a, err

@@ -61,7 +61,7 @@ func (c *Conversation) tellContext(t *turn) error {
 		}
 	}
 	var git string
-	c.aside(func() {
+	c.runWhileServing(func() {
 		ctx, cancel := context.WithTimeout(t.ctx, gitTime)
 		defer cancel()
 		git = p.Git(ctx, c.cfg.Git)
@@ -305,20 +305,17 @@ func (c *Conversation) shell(ctx context.Context, cmd *project.Command, command 
 	// In a subagent the skill gives nothing: its rules are those of the
 	// conversation above, as they are now.
 	var d policy.Decision
-	walled := c.walled(access)
 	if c.sub != nil {
-		d, _, _ = c.decide(tl, input, access, files.Targets(c.env, access))
+		d, _, _ = c.decide(tl, input, access, nil)
+	} else {
+		own := *c.view.Load()
+		own.policy = policy.New(append(own.policy.Rules(), c.grants(cmd.Name, cmd.Path, cmd.AllowedTools)...)...)
+		req := own.request(c.env, tl, input, access, nil)
+		req.ReadWall = c.walled(access)
+		d = own.rules().Decide(req)
 	}
 	err = errors.New("the conversation is over")
 	inside(func() {
-		if c.sub == nil {
-			rules := policy.New(append(c.policy.Rules(), c.grants(cmd.Name, cmd.Path, cmd.AllowedTools)...)...)
-			if c.self != nil {
-				rules = rules.Narrow(c.self.policy())
-			}
-			d = rules.Decide(&policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: c.mode, Roots: c.roots, Cwd: c.env.Cwd(), Home: c.env.Home,
-				Resolved: files.Targets(c.env, access), ReadWall: walled})
-		}
 		switch d.Behavior {
 		case wire.BehaviorAllow:
 			// The intent is on record before the effect.
@@ -411,14 +408,21 @@ func (c *Conversation) attach(t *turn, text string) []*attachment {
 		path := files.Abs(c.env, name)
 		input["file_path"] = path
 		access := []tool.Access{{Kind: tool.Read, Path: path}}
-		resolved := files.Targets(c.env, access)
-		target := resolved[path]
-		info := target.Info
+		var d policy.Decision
+		var req *policy.Request
+		hidden := false
+		c.runWhileServing(func() {
+			v := c.view.Load()
+			req = v.request(c.env, tl, mustJSON(input), access, nil)
+			d = v.rules().Decide(req)
+			target := req.Resolved[path]
+			hidden = c.env.Hidden != nil && target.Info != nil && c.env.Hidden(path, &target)
+		})
+		resolved, info := req.Resolved, req.Resolved[path].Info
 		if info == nil || !info.IsDir() && !info.Mode().IsRegular() {
 			continue // it names no file
 		}
-		d := c.rules().Decide(&policy.Request{Tool: tl.Spec(), Access: access, Input: mustJSON(input), Mode: c.mode, Roots: c.roots, Cwd: c.env.Cwd(), Home: c.env.Home, Resolved: resolved})
-		if d.Behavior != wire.BehaviorAllow || c.env.Hidden != nil && c.env.Hidden(path, &target) {
+		if d.Behavior != wire.BehaviorAllow || hidden {
 			reason := d.Reason
 			if reason == "" {
 				reason = "a rule hides it"
@@ -429,7 +433,7 @@ func (c *Conversation) attach(t *turn, text string) []*attachment {
 		a := &attachment{path: path}
 		var result *tool.Result
 		var err error
-		c.aside(func() {
+		c.runWhileServing(func() {
 			call := &tool.Call{ID: "mention_" + session.NewID(), Input: mustJSON(input), Env: c.env, Resolved: resolved}
 			if info.IsDir() {
 				result, err = c.listDirectory(call, path)

@@ -152,11 +152,25 @@ type view struct {
 	forward        bool
 }
 
+// request is what a policy decides about a call. It looks at the file system, so the owner
+// does not call it by itself.
+func (v *view) request(env *tool.Env, tl tool.Tool, input json.RawMessage, access []tool.Access, resolved map[string]tool.Target) *policy.Request {
+	if resolved == nil {
+		resolved = files.Targets(env, access)
+	}
+	return &policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: v.mode, Roots: v.roots, Cwd: env.Cwd(), Home: env.Home, Resolved: resolved}
+}
+
 // publish lets other goroutines know what the owner has changed.
 func (c *Conversation) publish() {
 	roots := slices.Clone(c.roots)
-	c.view.Store(&view{host: c.host, mode: c.mode, policy: c.policy, self: c.self, roots: roots,
-		hiding: policy.Request{Roots: roots, Home: c.env.Home, Resolved: files.Targets(c.env, nil)}, project: c.set.project, noInstructions: c.set.noInstructions,
+	var hiding policy.Request
+	if old := c.view.Load(); old != nil && slices.Equal(old.roots, roots) {
+		hiding = old.hiding
+	} else {
+		hiding = policy.Request{Roots: roots, Home: c.env.Home, Resolved: files.Targets(c.env, nil)}
+	}
+	c.view.Store(&view{host: c.host, mode: c.mode, policy: c.policy, self: c.self, roots: roots, hiding: hiding, project: c.set.project, noInstructions: c.set.noInstructions,
 		keeper: c.keeper, forward: c.set.forward})
 }
 
@@ -417,15 +431,7 @@ func (c *Conversation) leave(cause error) {
 
 // awaitReports serves calls until the reports of tasks that have begun are emitted.
 func (c *Conversation) awaitReports() {
-	done := c.nested.none()
-	for {
-		select {
-		case f := <-c.calls:
-			f()
-		case <-done:
-			return
-		}
-	}
+	await(context.Background(), c, c.nested.none())
 }
 
 // A pending counts what was begun and is not over. Unlike a [sync.WaitGroup] it may be
@@ -463,21 +469,29 @@ func (p *pending) none() <-chan struct{} {
 	return p.zero
 }
 
-// aside runs something that takes time, and serves the conversation meanwhile.
-func (c *Conversation) aside(f func()) {
+// await serves requests for the conversation until ch delivers or is closed, or ctx ends.
+// It reports whether ch did. Every wait of the owner but that of Run is one of these.
+func await[T any](ctx context.Context, c *Conversation, ch <-chan T) (v T, ok bool) {
+	for {
+		select {
+		case v = <-ch:
+			return v, true
+		case f := <-c.calls:
+			f()
+		case <-ctx.Done():
+			return v, false
+		}
+	}
+}
+
+// runWhileServing runs something that takes time, and serves the conversation meanwhile.
+func (c *Conversation) runWhileServing(f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		f()
 	}()
-	for {
-		select {
-		case <-done:
-			return
-		case f := <-c.calls:
-			f()
-		}
-	}
+	await(context.Background(), c, done)
 }
 
 // Prompt adds a message of the user. What it says about calls that run is their

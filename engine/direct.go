@@ -8,9 +8,7 @@ import (
 	"runtime/debug"
 
 	"github.com/parley-go/parley/engine/mcp"
-	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/tool"
-	"github.com/parley-go/parley/engine/tool/files"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
@@ -42,26 +40,25 @@ func (c *Conversation) Call(ctx context.Context, name string, input json.RawMess
 
 // Allowed says whether the rules and the mode let a call run without anybody being
 // asked. Its error is why not. It may be called from anywhere.
-func (c *Conversation) Allowed(name string, input json.RawMessage) (err error) {
-	if !c.Do(func() {
-		tl := c.findTool(name)
-		if tl == nil {
-			err = fmt.Errorf("there is no tool %s", name)
-			return
-		}
-		var access []tool.Access
-		if access, err = tl.Access(c.env, input); err != nil {
-			return
-		}
-		d := c.policy.Decide(&policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: c.mode, Roots: c.roots, Cwd: c.env.Cwd(), Home: c.env.Home, Resolved: files.Targets(c.env, access)})
-		if d.Behavior != wire.BehaviorAllow {
-			if d.Reason == "" {
-				d.Reason = name + " needs approval"
-			}
-			err = errors.New(d.Reason)
-		}
-	}) {
+func (c *Conversation) Allowed(name string, input json.RawMessage) error {
+	var tl tool.Tool
+	if !c.Do(func() { tl = c.findTool(name) }) {
 		return errors.New("the conversation has ended")
 	}
-	return err
+	if tl == nil {
+		return fmt.Errorf("there is no tool %s", name)
+	}
+	access, err := tl.Access(c.env, input)
+	if err != nil {
+		return err
+	}
+	v := c.view.Load()
+	d := v.policy.Decide(v.request(c.env, tl, input, access, nil))
+	switch {
+	case d.Behavior == wire.BehaviorAllow:
+		return nil
+	case d.Reason == "":
+		return errors.New(name + " needs approval")
+	}
+	return errors.New(d.Reason)
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/project"
 	"github.com/parley-go/parley/engine/tool"
-	"github.com/parley-go/parley/engine/tool/files"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
@@ -38,17 +37,12 @@ func (c *Conversation) runHooks(t *turn, in wire.HookInput, subject string) *hoo
 func (c *Conversation) runHooksAs(t *turn, in wire.HookInput, subject, id string) *hook.Verdict {
 	verdicts := make(chan *hook.Verdict, 1)
 	go func() { verdicts <- c.callHooks(t.ctx, t.promptID, in, subject, id) }()
-	for {
-		select {
-		case v := <-verdicts:
-			c.emitNotes(v)
-			return v
-		case f := <-c.calls:
-			f()
-		case <-t.ctx.Done():
-			return &hook.Verdict{}
-		}
+	v, ok := await(t.ctx, c, verdicts)
+	if !ok {
+		return &hook.Verdict{}
 	}
+	c.emitNotes(v)
+	return v
 }
 
 func (c *Conversation) emitNotes(v *hook.Verdict) {
@@ -201,21 +195,18 @@ func (c *Conversation) Fits(text, name string, input json.RawMessage) bool {
 	if err != nil {
 		return true
 	}
-	fits := true
-	c.Do(func() {
-		tl := c.findTool(name)
-		if tl == nil {
-			return
-		}
-		access, err := tl.Access(c.env, input)
-		if err != nil {
-			return
-		}
-		d := policy.New(rule).Decide(&policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: wire.ModeBypassPermissions,
-			Roots: c.roots, Cwd: c.env.Cwd(), Home: c.env.Home, Resolved: files.Targets(c.env, access)})
-		fits = d.Behavior != wire.BehaviorAllow
-	})
-	return fits
+	var tl tool.Tool
+	c.Do(func() { tl = c.findTool(name) })
+	if tl == nil {
+		return true
+	}
+	access, err := tl.Access(c.env, input)
+	if err != nil {
+		return true
+	}
+	req := c.view.Load().request(c.env, tl, input, access, nil)
+	req.Mode = wire.ModeBypassPermissions
+	return policy.New(rule).Decide(req).Behavior != wire.BehaviorAllow
 }
 
 // SwitchInput is what hooks are told of a change of the model. It reports false if the

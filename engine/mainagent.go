@@ -87,11 +87,11 @@ func allHooks(ctx context.Context, host Host, parts *AgentParts, in wire.HookInp
 
 // rules returns the rules that count: those of the conversation, narrowed by the
 // agent that it is.
-func (c *Conversation) rules() *policy.Policy {
-	if c.self == nil {
-		return c.policy
+func (v *view) rules() *policy.Policy {
+	if v.self == nil {
+		return v.policy
 	}
-	return c.policy.Narrow(c.self.policy())
+	return v.policy.Narrow(v.self.policy())
 }
 
 // beginAgent adds to the first prompt what its agent begins with.
@@ -104,7 +104,7 @@ func (c *Conversation) beginAgent(t *turn, p *prompt) (added []string) {
 	if c.brought != nil {
 		added = append(added, c.brought.Context...)
 	}
-	c.aside(func() { added = append(added, c.preload(t.ctx, def, func(f func()) { c.Do(f) })...) })
+	c.runWhileServing(func() { added = append(added, c.preload(t.ctx, def, func(f func()) { c.Do(f) })...) })
 	if def.First != "" && p.origin == nil {
 		content := wire.Blocks(append([]wire.Block{&wire.TextBlock{Text: def.First}}, p.content().All()...)...)
 		p.expanded = &content

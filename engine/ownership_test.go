@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/parley-go/parley/engine"
 	"github.com/parley-go/parley/engine/agents"
@@ -144,4 +146,42 @@ func TestCallBesideClear(t *testing.T) {
 	}
 	close(stop)
 	wg.Wait()
+}
+
+// TestInterruptWhileDecisionIsStuck: an interrupt is answered within 10 ms while the
+// decision about a call waits for a slow file system, and the turn ends.
+func TestInterruptWhileDecisionIsStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		deciding, release := make(chan struct{}), make(chan struct{})
+		defer engine.StickPolicy(func() { close(deciding); <-release })()
+		ran := false
+		work := &funcTool{"Work", func(context.Context, *tool.Call) (*tool.Result, error) {
+			ran = true
+			return tool.Text("done", nil), nil
+		}}
+		host := newHost()
+		c, err := engine.New(engine.Config{Model: parleytest.Script(parleytest.Call("Work", `{}`)).Model(), Tools: []tool.Tool{work}, Mode: wire.ModeBypassPermissions}, host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		go func() { defer close(ended); c.Run(t.Context()) }()
+		c.Do(func() { c.Prompt(wire.Prompt(wire.Text("go"))) })
+		<-deciding
+		asked := time.Now()
+		c.Do(func() { c.Interrupt(true); c.Stop() })
+		if took := time.Since(asked); took > 10*time.Millisecond {
+			t.Errorf("the interrupt was answered after %v", took)
+		}
+		if r := <-host.results; r.TerminalReason != "aborted_tools" {
+			t.Errorf("the turn ended with %q, want aborted_tools", r.TerminalReason)
+		}
+		close(release)
+		synctest.Wait()
+		if ran {
+			t.Error("the call ran after it was interrupted")
+		}
+		c.Do(c.EndInput)
+		<-ended
+	})
 }

@@ -107,17 +107,6 @@ func (c *Conversation) measure(t *turn, req model.Request, of *transcript) error
 func (c *Conversation) count(t *turn, counter model.Counter, req model.Request) (n int64, err error) {
 	ctx, cancel := context.WithTimeout(t.ctx, 20*time.Second)
 	defer cancel()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		n, err = counter.CountTokens(ctx, req)
-	}()
-	for {
-		select {
-		case <-done:
-			return n, err
-		case f := <-c.calls:
-			f()
-		}
-	}
+	c.runWhileServing(func() { n, err = counter.CountTokens(ctx, req) })
+	return n, err
 }

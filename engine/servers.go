@@ -36,7 +36,7 @@ func (c *Conversation) beginServers(t *turn) {
 	}
 	ctx, cancel := context.WithTimeout(t.ctx, initWait) // of all of them
 	defer cancel()
-	c.aside(func() {
+	c.runWhileServing(func() {
 		for _, m := range managers { // which connect side by side
 			m.Begin(ctx, initWait)
 		}
@@ -52,7 +52,7 @@ func (c *Conversation) awaitServers(t *turn) *ending {
 		return nil
 	}
 	var err error
-	c.aside(func() {
+	c.runWhileServing(func() {
 		for _, m := range managers {
 			err = errors.Join(err, m.Ready(t.ctx))
 		}

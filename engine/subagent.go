@@ -173,7 +173,7 @@ func (c *Conversation) newSubagent(ctx context.Context, call *tool.Call, def *ag
 		cfg.ModelName = c.model.ID
 		cfg.Mode = c.mode
 		cfg.Effort, cfg.Thinking = c.effort, c.thinking
-		cfg.Policy = c.rules().Narrow(s.narrow.policy())
+		cfg.Policy = c.view.Load().rules().Narrow(s.narrow.policy())
 		cfg.SystemPrompt = []string{def.Prompt, subagentNotes, c.surroundings()}
 		if c.set.project != nil {
 			cfg.Project = c.set.project.Clone()

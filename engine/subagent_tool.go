@@ -196,7 +196,7 @@ func (c *Conversation) endSubagents() {
 			wg.Go(func() { s.end("system", errEnded) })
 		}
 	}
-	c.aside(wg.Wait) // they tell how they ended
+	c.runWhileServing(wg.Wait) // they tell how they ended
 }
 
 // stopBackground stops the subagents in the background, because the user wants
@@ -345,45 +345,52 @@ func (n *narrowing) agents(defs []*agents.Definition) []*agents.Definition {
 	})
 }
 
-// decide decides about a call, in the goroutine that owns the topmost
-// conversation: its rules and its mode are those that count, as they are now,
-// narrowed by each agent on the way down.
+// decide decides about a call by the rules and the mode of the topmost conversation, as
+// they are now, narrowed by each agent on the way down. It runs in the goroutine of the
+// call: looking at a slow file system delays nobody else. It is not ok once the
+// conversation is over.
 func (c *Conversation) decide(tl tool.Tool, input json.RawMessage, access []tool.Access, resolved map[string]tool.Target) (d policy.Decision, mode wire.PermissionMode, ok bool) {
 	root := c.root()
-	walled := c.walled(access)
-	ok = root.Do(func() {
-		var chain []*subagent
-		for s := c.sub; s != nil; s = s.parent.sub {
-			chain = append(chain, s)
+	select {
+	case <-root.over:
+		return d, mode, false
+	default:
+	}
+	top := root.view.Load()
+	mode = top.mode
+	if top.self != nil {
+		mode = narrowest(mode, top.self.mode)
+	}
+	var chain []*subagent
+	for s := c.sub; s != nil; s = s.parent.sub {
+		chain = append(chain, s)
+	}
+	for _, s := range slices.Backward(chain) {
+		mode = narrowest(mode, s.narrow.mode)
+	}
+	req := top.request(c.env, tl, input, access, resolved)
+	req.Sandboxed, req.ReadWall = c.unasked(access), c.walled(access)
+	d = leaving(access, decidePolicy(c.view.Load().rules(), req))
+	switch a := tl.(type) {
+	case *agentTool:
+		var in agentInput
+		tool.Decode(input, &in)
+		if def, err := a.find(in.Type); err == nil {
+			d = aboutAgent(top.policy, def.Name, mode, d)
 		}
-		mode = root.mode
-		if root.self != nil {
-			mode = narrowest(mode, root.self.mode)
+	case *messageTool:
+		if s := a.target(input); s != nil {
+			d = aboutAgent(top.policy, s.def.Name, mode, d)
 		}
-		for _, s := range slices.Backward(chain) {
-			mode = narrowest(mode, s.narrow.mode)
-		}
-		d = c.rules().Decide(&policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: root.mode, Roots: root.roots, Cwd: c.env.Cwd(), Home: c.env.Home,
-			Resolved: resolved, Sandboxed: c.unasked(access), ReadWall: walled})
-		d = leaving(access, d)
-		switch a := tl.(type) {
-		case *agentTool:
-			var in agentInput
-			tool.Decode(input, &in)
-			if def, err := a.find(in.Type); err == nil {
-				d = aboutAgent(root.policy, def.Name, mode, d)
-			}
-		case *messageTool:
-			if s := a.target(input); s != nil {
-				d = aboutAgent(root.policy, s.def.Name, mode, d)
-			}
-		}
-		if c.sub != nil && d.Behavior == wire.BehaviorDeny && c.sub.def.ReadOnly && d.ReasonType == "mode" {
-			d.Reason = fmt.Sprintf("the agent %s only looks: it changes nothing", c.sub.def.Name)
-		}
-	})
-	return d, mode, ok
+	}
+	if c.sub != nil && d.Behavior == wire.BehaviorDeny && c.sub.def.ReadOnly && d.ReasonType == "mode" {
+		d.Reason = fmt.Sprintf("the agent %s only looks: it changes nothing", c.sub.def.Name)
+	}
+	return d, mode, true
 }
+
+// decidePolicy asks a policy. A test puts one in its place that is stuck.
+var decidePolicy = (*policy.Policy).Decide
 
 // aboutAgent looks for rules about an agent, such as Agent(Explore).
 func aboutAgent(p *policy.Policy, name string, mode wire.PermissionMode, d policy.Decision) policy.Decision {

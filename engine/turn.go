@@ -106,7 +106,7 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 		return cmd.local(t, p, cmd.args)
 	}
 	if c.sub == nil && c.cfg.Refresh != nil {
-		c.aside(func() { c.cfg.Refresh(t.ctx) })
+		c.runWhileServing(func() { c.cfg.Refresh(t.ctx) })
 	}
 	begun := c.startSession(t)
 	added, blocked, reason := c.promptHooks(t, p)
@@ -189,7 +189,7 @@ func (c *Conversation) say(t *turn, p *prompt, context []string) error {
 	attached := p.attached
 	if hasPicture(content) {
 		var problems []string
-		c.aside(func() { content, problems = fitPictures(content) })
+		c.runWhileServing(func() { content, problems = fitPictures(content) })
 		if len(problems) > 0 {
 			c.tellLeftOut("A picture of the prompt was left out: " + strings.Join(problems, "; ") + ".")
 		}
@@ -571,48 +571,35 @@ func (c *Conversation) collect(t *turn, a *answer, run *toolRun) *ending {
 
 // awaitCall waits for a tool call and serves the conversation meanwhile.
 func (c *Conversation) awaitCall(t *turn, call *toolCall) *outcome {
-	beat := time.NewTicker(heartbeat)
-	defer beat.Stop()
-	for n := 0; ; {
-		if call.answered != nil {
-			c.awaitStop(call)
-			return call.answered
-		}
-		select {
-		case <-call.done:
-			c.tellEvents()
+	for n := 0; ; n++ {
+		ctx, cancel := context.WithTimeout(call.ctx, heartbeat)
+		_, done := await(ctx, c, call.done)
+		cancel()
+		if done || call.ctx.Err() != nil { // the context of a call ends with it, and when it is to stop
+			out := c.awaitStop(call)
+			if t.ctx.Err() == nil {
+				c.tellEvents()
+			}
 			if call.answered != nil {
 				return call.answered
 			}
-			return call.out
-		case <-beat.C:
-			c.rec.Emit(&wire.ToolProgress{ToolUseID: fmt.Sprintf("%s-heartbeat-%d", call.block.id, n), ToolName: call.block.name, ParentToolUseID: call.block.id,
-				ElapsedTimeSeconds: c.now().Sub(call.began).Round(time.Second).Seconds(), Heartbeat: true})
-			n++
-		case f := <-c.calls:
-			f()
-		case <-t.ctx.Done():
-			return c.awaitStop(call)
+			return out
 		}
+		c.rec.Emit(&wire.ToolProgress{ToolUseID: fmt.Sprintf("%s-heartbeat-%d", call.block.id, n), ToolName: call.block.name, ParentToolUseID: call.block.id,
+			ElapsedTimeSeconds: c.now().Sub(call.began).Round(time.Second).Seconds(), Heartbeat: true})
 	}
 }
 
 // awaitStop waits for a call that was told to stop. It does so soon; one that does
 // not is left to itself.
 func (c *Conversation) awaitStop(call *toolCall) *outcome {
-	grace := time.NewTimer(c.grace())
-	defer grace.Stop()
-	for {
-		select {
-		case <-call.done:
-			return call.out
-		case f := <-c.calls:
-			f()
-		case <-grace.C:
-			c.log.Warn("a tool does not stop", "tool", call.block.name)
-			return rejected(call, nil)
-		}
+	ctx, cancel := context.WithTimeout(context.Background(), c.grace())
+	defer cancel()
+	if _, done := await(ctx, c, call.done); !done {
+		c.log.Warn("a tool does not stop", "tool", call.block.name)
+		return rejected(call, nil)
 	}
+	return call.out
 }
 
 // heartbeat is how often a call that takes long is told of.
