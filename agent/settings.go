@@ -276,10 +276,21 @@ func (set *setup) commandEnv() []string {
 }
 
 // isCredential reports whether an environment variable is the agent's own affair:
-// nothing that it starts inherits it, and no project can have it.
+// nothing that it starts inherits it, and no project can have it. Credentials of every
+// provider of models are, whichever one answers.
 func isCredential(name string) bool {
-	return strings.HasPrefix(name, "ANTHROPIC_") || strings.HasPrefix(name, "CLAUDE_CODE_OAUTH") ||
-		slices.Contains([]string{"PARLEY_API_KEY", "OPENAI_API_KEY", "AWS_BEARER_TOKEN_BEDROCK", "PARLEY_SEARCH_HEADER", "PARLEY_TRUST_PROJECT"}, name)
+	return strings.HasPrefix(name, "ANTHROPIC_") || strings.HasPrefix(name, "CLAUDE_CODE_OAUTH") || slices.Contains(providerVars, name)
+}
+
+// providerVars are variables with credentials of providers of models, and what says
+// where they are.
+var providerVars = []string{
+	"PARLEY_API_KEY", "PARLEY_SEARCH_HEADER", "PARLEY_TRUST_PROJECT",
+	"OPENAI_API_KEY", "AZURE_OPENAI_API_KEY", "AZURE_API_KEY", "AZURE_CLIENT_SECRET", "OPENROUTER_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "MISTRAL_API_KEY", "GROQ_API_KEY",
+	"DEEPSEEK_API_KEY", "XAI_API_KEY", "TOGETHER_API_KEY", "FIREWORKS_API_KEY", "COHERE_API_KEY", "PERPLEXITY_API_KEY", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "VLLM_API_KEY", "OLLAMA_API_KEY",
+	"AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN",
+	"AWS_CONTAINER_AUTHORIZATION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_WEB_IDENTITY_TOKEN_FILE",
+	"GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_AUTH_ACCESS_TOKEN", "GOOGLE_OAUTH_ACCESS_TOKEN",
 }
 
 // withFlagSettings returns the settings with changes made to those of --settings, and

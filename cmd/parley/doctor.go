@@ -92,6 +92,7 @@ func doctorCommand(ctx context.Context, p *process, args []string) error {
 	d.lookForCLI(ctx)
 	if s := d.readSettings(); s != nil { // without them nothing starts
 		d.connect(ctx)
+		d.tryWall()
 		d.trySandbox(s)
 	}
 	d.countSessions(ctx)
@@ -291,6 +292,21 @@ func (d *doctor) servers(ctx context.Context, c *parley.Client) {
 		default:
 			d.say("mcp", broken, "run its command yourself to see what it says, or take it out of the configuration", "%s: %s", s.Name, cmp.Or(s.Error, string(s.Status)))
 		}
+	}
+}
+
+// tryWall says which wall commands run behind that nobody approved, and what it
+// guarantees.
+func (d *doctor) tryWall() {
+	w := sandbox.NewWall(sandbox.WallOptions{Home: d.cfg.Home, Path: d.p.getenv("PATH")})
+	defer w.Close()
+	switch r := w.Report(); {
+	case r.Kind == sandbox.None:
+		d.say("wall", noted, "on Linux use a kernel with Landlock (5.13 or newer)", "%s; only a few literal commands run without a question", strings.Join(r.Missing, "; "))
+	case len(r.Missing) > 0:
+		d.say("wall", noted, "", "commands that nobody approved run behind %s:\n%s\nnot guaranteed: %s", r.Kind, strings.Join(r.Guarantees, "\n"), strings.Join(r.Missing, "; "))
+	default:
+		d.say("wall", fine, "", "commands that nobody approved run behind %s:\n%s", r.Kind, strings.Join(r.Guarantees, "\n"))
 	}
 }
 

@@ -21,6 +21,9 @@ import (
 func main() {
 	// A fake CLI with grandchildren starts this program again.
 	peer.RunIfChild()
+	// Other processes of the user, such as the commands that it runs, do not see its
+	// environment, where the key is.
+	hideMemory()
 	p := &process{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.Environ()}
 	os.Exit(run(context.Background(), p, os.Args[1:]))
 }

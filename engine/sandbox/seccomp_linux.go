@@ -153,6 +153,16 @@ func (s *filterSpec) check(nr uint32) (f filter) {
 	case unix.SYS_SOCKET:
 		f.argument(0)
 		f.when(s.sockets, yes)
+		if s.supervised && !slices.Contains(s.sockets, unix.AF_UNIX) {
+			// Every look at users and groups opens one. It is of no use: to connect it
+			// is refused, and reported if it is for another purpose.
+			var local filter
+			local.argument(1)
+			local.add(mask, 0xf, 0, 0)
+			local.when([]uint32{unix.SOCK_STREAM, unix.SOCK_SEQPACKET}, yes)
+			local = append(local, no...)
+			f.when([]uint32{unix.AF_UNIX}, local)
+		}
 		s.report(&f, unix.EACCES)
 	case unix.SYS_SOCKETPAIR:
 		// A datagram can be sent elsewhere than to the other end.

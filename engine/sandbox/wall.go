@@ -31,9 +31,6 @@ type WallOptions struct {
 	// Hide are files and directories that can never be read, such as our own
 	// credentials. Those of well-known programs in Home are hidden anyway.
 	Hide []string
-	// Temp is a directory for files that are made to try the wall; empty means that
-	// of the system.
-	Temp string
 }
 
 // A View is what one command sees behind a wall.
@@ -55,8 +52,8 @@ var ErrNoWall = errors.New("no wall holds on this machine")
 func NewWall(opts WallOptions) *Wall { return &Wall{opts: opts} }
 
 // Ready returns nil if the wall holds on this machine, else an [ErrNoWall] that says
-// why not. The first call starts a command behind the wall that tries to get out, which
-// takes some milliseconds.
+// why not. The first call in a process starts a command behind the wall that tries to get
+// out, which takes some milliseconds.
 func (w *Wall) Ready() error {
 	if w == nil {
 		return ErrNoWall

@@ -23,6 +23,7 @@ import (
 type wallState struct {
 	version  int  // of Landlock
 	listener bool // whether the kernel lets calls be supervised
+	maxTasks int  // if it is not the usual one
 
 	mu      sync.Mutex
 	fixed   []grant // what every command can read
@@ -46,6 +47,7 @@ type Confined struct {
 	done    chan struct{} // closed when the starter has ended and nobody is supervised any more
 	err     error         // why the command was not started; valid when done
 	top     int
+	limit   int // of processes and threads
 	left    int // how many processes may be made before they are counted again
 }
 
@@ -117,13 +119,17 @@ func (w *Wall) confine(cmd *exec.Cmd, v *View) (*Confined, error) {
 	if err != nil {
 		return nil, err
 	}
-	return confineBy(cmd, ruleset, &filterSpec{write: v.Write, scoped: w.version >= 6, supervised: w.listener})
+	c, err := confineBy(cmd, ruleset, &filterSpec{write: v.Write, scoped: w.version >= 6, supervised: w.listener})
+	if err == nil && w.maxTasks > 0 {
+		c.limit, c.left = w.maxTasks, w.maxTasks/2
+	}
+	return c, err
 }
 
 // confineBy has a starter run a command with a ruleset of Landlock, which it closes,
 // and a filter.
 func confineBy(cmd *exec.Cmd, ruleset *os.File, spec *filterSpec) (_ *Confined, err error) {
-	c := &Confined{cmd: cmd, done: make(chan struct{}), left: maxTasks / 2, ours: []*os.File{ruleset}}
+	c := &Confined{cmd: cmd, done: make(chan struct{}), limit: maxTasks, left: maxTasks / 2, ours: []*os.File{ruleset}}
 	before := len(cmd.ExtraFiles)
 	defer func() {
 		if err != nil {
@@ -348,21 +354,36 @@ func receivedFile(oob []byte) *os.File {
 
 // try finds out whether the wall holds.
 func (w *Wall) try() error {
-	if w.version = landlockVersion(); w.version < 1 {
-		return fmt.Errorf("%w: the kernel has no Landlock, or it is switched off", ErrNoWall)
+	m := machine()
+	w.version, w.listener = m.version, m.listener
+	return m.err
+}
+
+// machine tries walls on this machine, once for all of them.
+var machine = sync.OnceValue(func() (m struct {
+	version  int
+	listener bool
+	err      error
+}) {
+	if m.version = landlockVersion(); m.version < 1 {
+		m.err = fmt.Errorf("%w: the kernel has no Landlock, or it is switched off", ErrNoWall)
+		return m
 	}
-	var err error
-	for _, w.listener = range []bool{true, false} {
-		if err = w.attack(); err == nil {
-			return nil
+	for _, m.listener = range []bool{true, false} {
+		w := &Wall{wallState: wallState{version: m.version, listener: m.listener}}
+		m.err = w.attack()
+		w.close()
+		if m.err == nil {
+			return m
 		}
 	}
-	return fmt.Errorf("%w: %w", ErrNoWall, err)
-}
+	m.err = fmt.Errorf("%w: %w", ErrNoWall, m.err)
+	return m
+})
 
 // attack runs a shell behind the wall that tries to get out, and looks for what it did.
 func (w *Wall) attack() error {
-	dir, err := os.MkdirTemp(w.opts.Temp, "parley-wall-")
+	dir, err := os.MkdirTemp("", "parley-wall-")
 	if err != nil {
 		return err
 	}

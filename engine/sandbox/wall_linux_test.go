@@ -4,64 +4,446 @@ package sandbox
 
 import (
 	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-func TestProto(t *testing.T) {
-	w := NewWall(WallOptions{Home: os.Getenv("HOME"), Path: os.Getenv("PATH")})
-	defer w.Close()
-	if err := w.Ready(); err != nil {
+// configKey names the configuration of the machine that a test runs in; see
+// [TestWallInEveryConfiguration].
+const configKey = "PARLEY_TEST_WALL"
+
+// A yard is what a wall protects: files and processes, each of which is a witness.
+type yard struct {
+	t          *testing.T
+	root, home string
+	outside    string
+	victim     *exec.Cmd
+	victimGone chan struct{}
+	dials      chan struct{} // has an element if somebody connected
+	socket     string
+	port       string
+}
+
+func newYard(t *testing.T) *yard {
+	t.Helper()
+	base, err := os.MkdirTemp("", "yard-")
+	if err == nil {
+		base, err = filepath.EvalSymlinks(base)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range []string{"echo hi; cat /etc/shadow; id; ls -la /; touch x; echo a > b; git log --oneline | head -3; node --version; python3 --version; cargo --version; curl -s http://localhost"} {
-		cmd := exec.Command("/bin/bash", "-c", s)
-		cmd.Dir, _ = os.Getwd()
-		var out bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &out
-		c, err := w.Confine(cmd, View{Roots: []string{cmd.Dir}})
+	y := &yard{t: t, root: base + "/root", home: base + "/home", outside: base + "/outside", dials: make(chan struct{}, 100), victimGone: make(chan struct{})}
+	for name, text := range map[string]string{
+		"root/file": "open\n", "root/dir/other": "open\n", "root/.env": "SECRET-env\n", "root/keys/a.pem": "SECRET-pem\n", "root/link": "@" + base + "/outside/file",
+		"home/.ssh/id": "SECRET-ssh\n", "home/.gitconfig": "[user]\nname = Somebody\n[core]\nexcludesFile = ~/excludes\n", "home/excludes": "*.skip\n", "home/notes": "SECRET-notes\n",
+		"home/tool/bin/hello": "#!/bin/sh\ncat \"$(dirname \"$0\")/../share/words\"\n", "home/tool/share/words": "hello\n", "home/.cargo/credentials.toml": "SECRET-cargo\n", "home/.cargo/bin/x": "#!/bin/sh\n",
+		"outside/file": "SECRET-outside\n",
+	} {
+		path := filepath.Join(base, name)
+		os.MkdirAll(filepath.Dir(path), 0o755)
+		if target, ok := strings.CutPrefix(text, "@"); ok {
+			err = os.Symlink(target, path)
+		} else {
+			err = os.WriteFile(path, []byte(text), 0o755)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = cmd.Start()
+	}
+	y.victim = exec.Command("/bin/sleep", "1000")
+	y.victim.Env = []string{"KEY=SECRET-environ"}
+	if err := y.victim.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { y.victim.Wait(); close(y.victimGone) }()
+	y.socket = base + "/socket"
+	for network, address := range map[string]string{"unix": y.socket, "tcp": "127.0.0.1:0"} {
+		l, err := net.Listen(network, address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if network == "tcp" {
+			_, y.port, _ = net.SplitHostPort(l.Addr().String())
+		}
+		t.Cleanup(func() { l.Close() })
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				y.dials <- struct{}{}
+				c.Close()
+			}
+		}()
+	}
+	t.Cleanup(func() {
+		y.victim.Process.Kill()
+		<-y.victimGone
+		filepath.WalkDir(base, func(path string, e fs.DirEntry, err error) error { os.Chmod(path, 0o755); return nil })
+		os.RemoveAll(base)
+	})
+	return y
+}
+
+// state describes all files of the yard: kind, mode, owner, time, size, attributes.
+func (y *yard) state() string {
+	var b strings.Builder
+	filepath.WalkDir(filepath.Dir(y.root), func(path string, e fs.DirEntry, err error) error {
+		var st unix.Stat_t
+		unix.Lstat(path, &st)
+		list := make([]byte, 256)
+		n, _ := unix.Llistxattr(path, list)
+		if path == y.socket {
+			return nil
+		}
+		fmt.Fprintln(&b, path, st.Mode, st.Uid, st.Gid, st.Mtim, st.Size, st.Nlink, string(list[:max(n, 0)]))
+		return nil
+	})
+	return b.String()
+}
+
+// wall returns a wall for the yard.
+func (y *yard) wall() *Wall {
+	w := NewWall(WallOptions{Home: y.home, Path: y.home + "/tool/bin:" + y.home + "/.cargo/bin:/usr/local/bin:/usr/bin:/bin"})
+	y.t.Cleanup(w.Close)
+	return w
+}
+
+// run runs a script in the root, behind a wall unless that is nil.
+func (y *yard) run(w *Wall, script string) (out string, code int, refused []string) {
+	y.t.Helper()
+	cmd := exec.Command("/bin/bash", "-c", script)
+	cmd.Dir = y.root
+	cmd.Env = []string{"HOME=" + y.home, "PATH=" + y.home + "/tool/bin:/usr/local/bin:/usr/bin:/bin", "OUT=" + y.outside, "SOCK=" + y.socket, "PORT=" + y.port, "LC_ALL=C",
+		fmt.Sprint("VICTIM=", y.victim.Process.Pid)}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	var b bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &b, &b
+	cmd.WaitDelay = time.Second
+	var c *Confined
+	if w != nil {
+		var err error
+		if c, err = w.Confine(cmd, View{Roots: []string{y.root}, Hide: []string{y.root + "/.env", y.root + "/**/*.pem"}}); err != nil {
+			y.t.Fatal(err)
+		}
+	}
+	err := cmd.Start()
+	if c != nil {
 		c.Started(err)
-		err = cmd.Wait()
-		t.Log(err, c.Err(), c.Refused(), out.String())
+	}
+	if err != nil {
+		y.t.Fatal(err)
+	}
+	kill := time.AfterFunc(30*time.Second, func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+	cmd.Wait()
+	kill.Stop()
+	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	if err := c.Err(); err != nil {
+		y.t.Fatalf("%s: %v", script, err)
+	}
+	return b.String(), cmd.ProcessState.ExitCode(), c.Refused()
+}
+
+// harm says what a script did that it must not; "" if nothing.
+func (y *yard) harm(before, out string) string {
+	select {
+	case <-y.victimGone:
+		return "the process outside was ended"
+	case <-y.dials:
+		return "a connection was made"
+	default:
+	}
+	if after := y.state(); after != before {
+		return "files changed: " + after
+	}
+	if strings.Contains(out, "SECRET") {
+		return "a secret was read: " + out
+	}
+	if strings.Contains(out, "ESCAPED") {
+		return "it got out: " + out
+	}
+	return ""
+}
+
+// attacks are scripts that do harm without a wall. Those that begin with ! do it as root
+// only, those with ~ are not tried without a wall.
+var attacks = []string{
+	// Changes of files.
+	`echo x > new`, `echo x >> file`, `: > file`, `touch file`, `touch -d 2001-01-01 file`, `mkdir d`, `rmdir dir 2>/dev/null || rm -r dir`, `rm file`, `mv file file2`, `ln file hard`, `ln -s file soft`,
+	`cp file copy`, `chmod 0 file`, `chmod 777 dir`, `mkfifo pipe`, `truncate -s 1 file`, `dd if=/dev/zero of=file bs=1 count=1 2>/dev/null`, `cat > new < file`, `tee new < file`, `sed -i s/o/x/ file`,
+	`echo x > link`, `touch "$OUT/file"`, `chmod 0 "$OUT/file"`, `rm "$OUT/file"`, `echo x >> "$HOME/.gitconfig"`, `chmod 0 "$HOME/.ssh"`, `!chown 1234 file`, `exec 3<>file; echo zz >&3`,
+	`exec 3<file; chmod 0 /proc/self/fd/3`, `perl -e 'open F, "<", "file"; chmod 0, *F'`, `perl -e 'utime 1, 1, "file"'`, `perl -e 'open F, "<", "file"; utime 1, 1, *F'`,
+	`perl -e 'rename "file", "x"'`, `perl -e '($f, $n, $v) = ("file", "user.x", "y"); syscall(SETXATTR, $f, $n, $v, 1, 0)'`, `perl -e 'open F, "<", "file"; ($n, $v) = ("user.x", "y"); syscall(FSETXATTR, fileno(F), $n, $v, 1, 0)'`,
+	`perl -e '$f = syscall(OPENAT, -100, ".", 0x410002 | 0x8000 >> 15 << 16, 0600); exit($f < 0)'; ~`, `git init -q sub`, `git -c user.name=a -c user.email=a@b init -q . && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x`,
+	`sort -o new file`, `uniq file new`, `awk 'BEGIN { print "x" > "new" }'`, `find . -name file -delete`, `find . -name file -exec rm {} +`, `xargs rm < <(echo file)`,
+	`env -i /bin/sh -c 'echo x > new'`, `(echo x > new) &  wait`, `setsid bash -c 'echo x > new'; sleep 0.1`, `perl -e 'fork or exec "touch", "new"; wait'`, `bash -c 'exec bash -c "exec touch new"'`,
+	// Reading what is hidden.
+	`cat .env`, `cat keys/a.pem`, `cat link`, `cat "$OUT/file"`, `cat "$HOME/.ssh/id"`, `cat "$HOME/notes"`, `cat "$HOME/.cargo/credentials.toml"`, `cat < .env`, `head -c 99 /proc/self/cwd/.env`,
+	`cat /proc/self/root"$OUT/file"`, `cd /proc/self/cwd/../outside && cat file`, `perl -e 'open F, "<", ".env"; print <F>'`, `exec 3<.env; cat <&3`, `grep -r SECRET .`, `ln -s .env l 2>/dev/null; cat l .env`,
+	`!head -c 1000 /etc/shadow | sed 's/^root.*/SECRET/'`, `find . -type f -exec cat {} +`, `cp .env /dev/stdout`, `perl -e '($o, $n) = ($ENV{OUT}, "file"); $d = syscall(OPENAT, -100, $o, 0x210000, 0); $f = syscall(OPENAT, $d, $n, 0, 0); open F, "<&=", $f; print <F>'`,
+	// Other processes.
+	`kill $VICTIM; sleep 0.1`, `kill -9 $VICTIM; sleep 0.1`, `perl -e 'kill 9, $ENV{VICTIM}'; sleep 0.1`, `perl -e 'syscall(TGKILL, $ENV{VICTIM} + 0, $ENV{VICTIM} + 0, 9)'; sleep 0.1`,
+	`perl -e '$f = syscall(PIDFD_OPEN, $ENV{VICTIM} + 0, 0); syscall(PIDFD_SEND, $f, 9, 0, 0)'; sleep 0.1`, `perl -e '$i = pack("iiix116", 9, 0, -1); syscall(SIGQUEUE, $ENV{VICTIM} + 0, 9, $i)'; sleep 0.1`,
+	`tr '\0' '\n' < /proc/$VICTIM/environ`, `cat /proc/$VICTIM/cwd/../outside/file /proc/$VICTIM/root"$OUT/file"`, `perl -e 'exit 1 if syscall(PTRACE, 16, $ENV{VICTIM} + 0, 0, 0) < 0; print "ESCAPED"'`,
+	`perl -e '$l = pack("QQ", 9, 9); exit 1 if syscall(PRLIMIT, $ENV{VICTIM} + 0, 7, $l, 0) < 0; print "ESCAPED"'`, `renice 19 $VICTIM >/dev/null && echo ESCAPED`,
+	// The network.
+	`exec 3<>/dev/tcp/127.0.0.1/$PORT; sleep 0.1`, `exec 3<>/dev/udp/127.0.0.1/$PORT && echo ESCAPED`, `perl -MIO::Socket::UNIX -e 'IO::Socket::UNIX->new($ENV{SOCK}) and print "ESCAPED"'`,
+	`perl -MSocket -e 'socket(S, AF_UNIX, SOCK_DGRAM, 0) and print "ESCAPED"'`, `perl -MSocket -e 'socketpair(A, B, AF_UNIX, SOCK_DGRAM, 0) and print "ESCAPED"'`,
+	// The kernel.
+	`perl -e 'exit 1 if syscall(UNSHARE, 0x10000000) < 0; print "ESCAPED"'`, `perl -e '$n = "x"; exit 1 if syscall(MEMFD, $n, 0) < 0; print "ESCAPED"'`, `perl -e 'exit 1 if syscall(KEYCTL, 0, -3, 1) < 0; print "ESCAPED"'`,
+	`perl -e 'exit 1 if syscall(INOTIFY, 0) < 0; print "ESCAPED"'`, `perl -e 'exit 1 if syscall(SHMGET, 0, 4096, 01600) < 0; print "ESCAPED"'`,
+	`perl -e '$u = pack "x200"; exit 1 if syscall(URING, 4, $u) < 0; print "ESCAPED"'; ~`, `!perl -e '($a, $b, $c) = ("none", "/nonexistent", "tmpfs"); exit 1 if syscall(MOUNT, $a, $b, $c, 0, 0) < 0 && $! != 2; print "ESCAPED"'`,
+	`perl -e 'exit 1 if syscall(PRCTL, 4, 0, 0, 0, 0) < 0; print "ESCAPED"'`, `perl -e 'exit 1 if syscall(SIGNAL32) < 0 && $! == 38; print "ESCAPED"'; ~`,
+}
+
+// numbers writes the system calls of a script as numbers of this machine.
+var numbers = strings.NewReplacer("FSETXATTR", fmt.Sprint(unix.SYS_FSETXATTR), "SETXATTR", fmt.Sprint(unix.SYS_SETXATTR), "OPENAT", fmt.Sprint(unix.SYS_OPENAT), "TGKILL", fmt.Sprint(unix.SYS_TGKILL),
+	"PIDFD_OPEN", fmt.Sprint(unix.SYS_PIDFD_OPEN), "PIDFD_SEND", fmt.Sprint(unix.SYS_PIDFD_SEND_SIGNAL), "SIGQUEUE", fmt.Sprint(unix.SYS_RT_SIGQUEUEINFO), "PTRACE", fmt.Sprint(unix.SYS_PTRACE),
+	"PRLIMIT", fmt.Sprint(unix.SYS_PRLIMIT64), "UNSHARE", fmt.Sprint(unix.SYS_UNSHARE), "MEMFD", fmt.Sprint(unix.SYS_MEMFD_CREATE), "KEYCTL", fmt.Sprint(unix.SYS_KEYCTL), "INOTIFY", fmt.Sprint(unix.SYS_INOTIFY_INIT1),
+	"SHMGET", fmt.Sprint(unix.SYS_SHMGET), "URING", fmt.Sprint(unix.SYS_IO_URING_SETUP), "MOUNT", fmt.Sprint(unix.SYS_MOUNT), "PRCTL", fmt.Sprint(unix.SYS_PRCTL), "SIGNAL32", fmt.Sprint(0x40000000+unix.SYS_GETPID))
+
+// Every attack does harm without the wall, and none behind it.
+func TestWallHolds(t *testing.T) {
+	if err := newYard(t).wall().Ready(); err != nil {
+		t.Skip(err)
+	}
+	root := os.Geteuid() == 0
+	for i, script := range attacks {
+		if os.Getenv(configKey) != "" && os.Getenv("PARLEY_TEST_LONG") == "" && i%4 != 0 {
+			continue // one configuration plays all of them
+		}
+		script, never := strings.CutSuffix(script, "; ~")
+		script, rootOnly := strings.CutPrefix(script, "!")
+		script = numbers.Replace(script)
+		t.Run(fmt.Sprintf("%d", i), func(t *testing.T) {
+			// The control of one configuration is enough.
+			if control := newYard(t); os.Getenv(configKey) == "" && !never && (root || !rootOnly) {
+				before := control.state()
+				out, _, _ := control.run(nil, script)
+				if control.harm(before, out) == "" {
+					t.Errorf("%s does no harm without the wall, so it shows nothing: %s", script, out)
+				}
+			}
+			y := newYard(t)
+			before := y.state()
+			out, _, _ := y.run(y.wall(), script)
+			if harm := y.harm(before, out); harm != "" {
+				t.Errorf("%s: %s", script, harm)
+			}
+		})
 	}
 }
 
-func BenchmarkStart(b *testing.B) {
-	dir := b.TempDir()
-	w := NewWall(WallOptions{Home: os.Getenv("HOME"), Path: os.Getenv("PATH")})
-	defer w.Close()
-	for _, walled := range []bool{false, true} {
-		name := "unconfined"
-		if walled {
-			name = "wall"
+// Everyday commands do behind the wall what they do without it.
+func TestWallLetsRead(t *testing.T) {
+	y := newYard(t)
+	w := y.wall()
+	if err := w.Ready(); err != nil {
+		t.Skip(err)
+	}
+	for _, script := range []string{
+		`cat file dir/other`, `ls -la . dir | sed 's/^total.*//'`, `echo a 2>/dev/null >/dev/stderr`, `wc -l < file`, `hello`, `cat <<< here`, `cat <(echo a) <(echo b)`, `echo a | tee /dev/null | cat`, `find . -type d | sort`,
+		`git config --get user.name`, `id -u; umask; ulimit -c`, `for i in 1 2 3; do echo $i | cat; done`, `timeout 5 true; echo $?`, `sleep 0.01 & kill %1 2>/dev/null; wait; echo ok`,
+		`head -1 /etc/passwd; cat /proc/self/comm`, `test -r file && echo yes`, `awk '{print $1}' file`, `grep -c open file dir/other`, `perl -e 'print "a\n"'`, `date +%Y; uname -s; nproc`, `sort file | uniq -c`, `diff file dir/other && echo same`,
+	} {
+		want, code, _ := y.run(nil, script)
+		got, code2, _ := y.run(w, script)
+		if got != want || code != code2 {
+			t.Errorf("%s: %q, status %d; without the wall %q, status %d", script, got, code2, want, code)
 		}
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				cmd := exec.Command("/bin/bash", "-c", "true")
-				cmd.Dir = dir
-				var c *Confined
-				if walled {
-					var err error
-					if c, err = w.Confine(cmd, View{Roots: []string{dir}}); err != nil {
-						b.Fatal(err)
-					}
-				}
-				err := cmd.Start()
-				if walled {
-					c.Started(err)
-				}
-				if err == nil {
-					err = cmd.Wait()
-				}
-				if err != nil {
-					b.Fatal(err)
-				}
+	}
+}
+
+// The wall says what it refused, from what the kernel saw; and that it refused nothing.
+func TestWallReports(t *testing.T) {
+	y := newYard(t)
+	w := y.wall()
+	if err := w.Ready(); err != nil {
+		t.Skip(err)
+	}
+	if !w.listener {
+		t.Skip("calls cannot be supervised here")
+	}
+	for script, want := range map[string]string{
+		`echo x > new`: "change files", `touch file`: "change files", `chmod 0 file`: "change files", `mkdir x`: "change files",
+		`exec 3<>/dev/tcp/127.0.0.1/9`: "use the network", `echo "change files: Read-only file system"; exit 1`: "", `cat missing`: "", `echo a 2>/dev/null; exit 1`: "",
+	} {
+		if _, _, refused := y.run(w, script); strings.Join(refused, ",") != want {
+			t.Errorf("%s: refused %q, want %q", script, refused, want)
+		}
+	}
+}
+
+// A command behind the wall cannot make more processes than it may, as root either, and
+// has limits.
+func TestWallLimits(t *testing.T) {
+	y := newYard(t)
+	w := y.wall()
+	if err := w.Ready(); err != nil || !w.listener {
+		t.Skip(err)
+	}
+	w.maxTasks = 40
+	out, _, refused := y.run(w, `for i in {1..100}; do sleep 100 2>/dev/null & done 2>/dev/null; kill -9 0`)
+	if !slices.Contains(refused, "start more processes") {
+		t.Errorf("100 processes were made where 40 may be: %s %v", out, refused)
+	}
+	if out, _, refused := y.run(w, `for i in {1..100}; do /bin/true; done; echo done`); out != "done\n" || refused != nil {
+		t.Errorf("one process at a time: %s %v", out, refused)
+	}
+	w.maxTasks = 0
+	out, _, _ = y.run(w, `ulimit -t; ulimit -d; ulimit -c; ulimit -t 9999 2>/dev/null && echo raised; perl -e '$x = "a" x (5 << 30); print "large"' 2>/dev/null; cat /proc/self/oom_score_adj`)
+	if want := fmt.Sprintf("%d\n%d\n0\n1000\n", maxTime, maxMemory>>10); out != want {
+		t.Errorf("limits %q, want %q", out, want)
+	}
+}
+
+// A repository's file .git makes no directory readable that does not name it in return.
+func TestWallRepositories(t *testing.T) {
+	y := newYard(t)
+	w := y.wall()
+	if err := w.Ready(); err != nil {
+		t.Skip(err)
+	}
+	if out, err := exec.Command("sh", "-c", `cd "$1" && export HOME=$1 GIT_CONFIG_NOSYSTEM=1 && mkdir main && cd main && git init -q . && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m first && git worktree add -q ../tree`, "sh", y.outside).CombinedOutput(); err != nil {
+		t.Skip(string(out))
+	}
+	linked := *y
+	linked.root = y.outside + "/tree"
+	if out, _, _ := linked.run(w, "git log --format=%s"); out != "first\n" {
+		t.Errorf("a linked work tree: %q", out)
+	}
+	os.WriteFile(y.root+"/.git", []byte("gitdir: "+y.outside+"/main/.git\n"), 0o644)
+	if out, _, _ := y.run(w, "git log --format=%s; cat "+y.outside+"/main/.git/HEAD"); strings.Contains(out, "first") || strings.Contains(out, "ref:") {
+		t.Errorf("a file .git opened another repository: %q", out)
+	}
+}
+
+// The wall holds as root and as another user, where the kernel has no listeners of filters
+// or makes no user namespaces; and without Landlock there is none.
+func TestWallInEveryConfiguration(t *testing.T) {
+	if os.Getenv(configKey) != "" {
+		t.Skip("this is one of them")
+	}
+	errno := func(nr uint32, at int, bits uint32, errno unix.Errno) (f filter) {
+		f.add(loadWord, atNumber, 0, 0)
+		f.add(jumpEqual, nr, 0, 3)
+		f.argument(uint32(at))
+		f.add(jumpSet, bits, 0, 1)
+		f.fail(uint32(errno))
+		return f
+	}
+	for _, c := range []struct {
+		name   string
+		filter filter
+	}{
+		{"as it is", nil},
+		{"no listeners", errno(unix.SYS_SECCOMP, 1, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, unix.EBUSY)},
+		{"no user namespaces", append(errno(unix.SYS_UNSHARE, 0, unix.CLONE_NEWUSER, unix.EPERM), errno(unix.SYS_CLONE, 0, unix.CLONE_NEWUSER, unix.EPERM)...)},
+		{"no Landlock", errno(unix.SYS_LANDLOCK_CREATE_RULESET, 2, unix.LANDLOCK_CREATE_RULESET_VERSION, unix.ENOSYS)},
+	} {
+		for _, user := range []uint32{0, 65534} {
+			if os.Geteuid() != 0 && user != 0 || user == 0 && c.filter == nil {
+				continue
 			}
-		})
+			t.Run(fmt.Sprintf("%s, user %d", c.name, user), func(t *testing.T) {
+				dir, err := os.MkdirTemp("/tmp", "walls-")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer os.RemoveAll(dir)
+				os.Chmod(dir, 0o777)
+				cmd := exec.Command("/proc/self/exe", "-test.run", "^TestWall", "-test.short")
+				cmd.Dir, cmd.Env = dir, []string{configKey + "=" + c.name, "PARLEY_TEST_LONG=" + os.Getenv("PARLEY_TEST_LONG"), "TMPDIR=" + dir, "HOME=" + dir, "PATH=/usr/local/bin:/usr/bin:/bin"}
+				if user != 0 {
+					cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
+				}
+				if c.filter != nil {
+					c.filter.allow()
+					refuse(t, cmd, c.filter)
+				}
+				if out, err := cmd.CombinedOutput(); err != nil {
+					t.Errorf("%v: %s", err, out)
+				}
+			})
+		}
+	}
+}
+
+// refuse has a command run under a filter.
+func refuse(t *testing.T, cmd *exec.Cmd, f filter) {
+	var program []byte
+	for _, i := range f {
+		program = binary.NativeEndian.AppendUint16(program, i.Code)
+		program = append(program, i.Jt, i.Jf)
+		program = binary.NativeEndian.AppendUint32(program, i.K)
+	}
+	var s starter
+	s.call("prctl", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1)
+	s.call("seccomp", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, s.words(uint64(len(f)), s.bytes(program)))
+	self, err := os.Open("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { self.Close() })
+	s.exec(cmd, "/proc/self/fd/4")
+	file, err := s.file(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { file.Close() })
+	cmd.ExtraFiles = []*os.File{file, self}
+	cmd.Path, cmd.Args = "/proc/self/fd/3", []string{"starter"}
+}
+
+// In the configuration without Landlock no wall holds, and it says so.
+func TestWallMissing(t *testing.T) {
+	w := newYard(t).wall()
+	err := w.Ready()
+	if missing := os.Getenv(configKey) == "no Landlock"; missing != errors.Is(err, ErrNoWall) {
+		t.Errorf("Ready returned %v, and Landlock is missing: %v", err, missing)
+	}
+	if os.Getenv(configKey) == "no listeners" && (w.listener || len(w.Report().Missing) == 0) {
+		t.Errorf("listeners: %v, %v", w.listener, w.Report())
+	}
+	if err != nil {
+		if _, err := w.Confine(exec.Command("/bin/true"), View{}); !errors.Is(err, ErrNoWall) {
+			t.Errorf("Confine returned %v", err)
+		}
+	}
+}
+
+// A command that cannot be executed is reported with the reason.
+func TestWallNotStarted(t *testing.T) {
+	y := newYard(t)
+	w := y.wall()
+	if err := w.Ready(); err != nil {
+		t.Skip(err)
+	}
+	cmd := exec.Command("/nonexistent/program")
+	cmd.Err = nil
+	c, err := w.Confine(cmd, View{Roots: []string{y.root}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = cmd.Start()
+	c.Started(err)
+	cmd.Wait()
+	if err := c.Err(); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "/nonexistent/program") {
+		t.Errorf("Err returned %v", err)
 	}
 }

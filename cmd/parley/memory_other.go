@@ -1,0 +1,6 @@
+//go:build !linux
+
+package main
+
+// hideMemory does nothing on this system.
+func hideMemory() {}
