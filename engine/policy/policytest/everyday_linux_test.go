@@ -1,0 +1,118 @@
+package policytest
+
+import (
+	_ "embed"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/parley-go/parley/engine/sandbox"
+)
+
+//go:embed everyday.sh
+var everydayScript string
+
+func init() { workerKinds["everyday"] = (*player).everyday }
+
+// homeTools are commands whose programs are in the home.
+var homeTools = []string{"node --version", "npm --version", "python3.12 --version", "cargo --version", "rustc --version", "which node cargo", "git lg"}
+
+// everyday runs the everyday commands outside and behind the wall, and reports those
+// whose output or exit status differ.
+func (p *player) everyday() error {
+	w := p.world
+	script := exec.Command("bash", "-c", everydayScript)
+	script.Dir, script.Env = w.Base, []string{"PATH=" + os.Getenv("PATH"), "BASE=" + w.Base, "LAYOUT=" + p.job.Layout}
+	if out, err := script.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	root := w.Base + "/w/shop"
+	if p.job.Layout == "submodule" {
+		root = w.Base + "/w/whole/shop"
+	}
+	home := w.Home()
+	os.Setenv("PATH", strings.Join([]string{home + "/.nvm/versions/node/v20.0.0/bin", home + "/.pyenv/shims", home + "/.cargo/bin", os.Getenv("PATH")}, ":"))
+	p.wall = sandbox.NewWall(sandbox.WallOptions{Home: home, Path: os.Getenv("PATH")})
+	defer p.wall.Close()
+	if err := p.wall.Ready(); err != nil {
+		return p.out.Encode(result{Row: -1, Ran: "no wall", Note: err.Error()})
+	}
+	list := EverydayCommands()
+	for _, c := range homeTools {
+		list = append(list, EverydayCommand{Command: c})
+	}
+	for i, c := range list {
+		outside, code, err := p.outside(root, c.Command)
+		if err != nil {
+			return err
+		}
+		inside, walledCode, err := p.behindWall(c.Command, sandbox.View{Roots: []string{root}})
+		if err != nil {
+			return err
+		}
+		res := result{Row: i, Ran: c.Command}
+		if code != walledCode || !c.Volatile && mask(c.Command, outside) != mask(c.Command, inside) {
+			res.Fired, res.Note = true, fmt.Sprintf("status %d and %d\noutside: %s\ninside:  %s", code, walledCode, tail(outside, 400), tail(inside, 400))
+		}
+		if err := p.out.Encode(res); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// outside runs a command with the same environment and no wall.
+func (p *player) outside(dir, command string) ([]byte, int, error) {
+	cmd := exec.Command("bash", "-c", command)
+	cmd.Dir, cmd.Env = dir, sandbox.Environ(p.environ())
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		return nil, 0, err
+	}
+	return out, cmd.ProcessState.ExitCode(), nil
+}
+
+var volatileParts = regexp.MustCompile(`\b[0-9]{2}:[0-9]{2}(:[0-9]{2})?\b|bash: line [0-9]+|\bpid [0-9]+`)
+
+// mask hides times and numbers of processes, and the order in which rg finds files.
+func mask(command string, out []byte) string {
+	text := volatileParts.ReplaceAllString(string(out), "#")
+	if strings.HasPrefix(command, "rg ") {
+		lines := strings.Split(text, "\n")
+		slices.Sort(lines)
+		text = strings.Join(lines, "\n")
+	}
+	return text
+}
+
+// TestEveryday sees that commands of every day print the same behind the wall as
+// outside, and end with the same status.
+func TestEveryday(t *testing.T) {
+	for _, user := range []int{0, anotherUser} {
+		for _, layout := range []string{"plain", "symlink", "worktree", "submodule"} {
+			if os.Getenv("PARLEY_TEST_LONG") == "" && (user == 0) != (layout == "plain") {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s/user %d", layout, user), func(t *testing.T) {
+				same := 0
+				for _, res := range throwaway(t, job{Kind: "everyday", Layout: layout, User: user}) {
+					if res.Row < 0 {
+						t.Skip(res.Note)
+					}
+					if res.Fired {
+						t.Errorf("%s: %s", res.Ran, res.Note)
+						continue
+					}
+					same++
+				}
+				if same < 150 {
+					t.Errorf("%d commands are the same, want at least 150", same)
+				}
+			})
+		}
+	}
+}
