@@ -1,13 +1,16 @@
 package parley
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -113,12 +116,55 @@ func Plan(req *wire.CanUseTool) (plan string, ok bool) {
 	return in.Plan, true
 }
 
+// readOneWay returns an error if an input can be read in more than one way: then whoever
+// approves it may see another value than the one that the tool uses. Package
+// encoding/json takes the last of equal names, and ignores their case.
+func readOneWay(tool string, input json.RawMessage) error {
+	if len(input) == 0 {
+		return nil
+	}
+	d := jsontext.NewDecoder(bytes.NewReader(input)) // refuses invalid UTF-8 and names that stand twice
+	var names []map[string]bool                      // of the objects around
+	for {
+		t, err := d.ReadToken()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("the input of %s is not valid: %w", tool, err)
+		}
+		switch t.Kind() {
+		case '{':
+			names = append(names, map[string]bool{})
+		case '[':
+			names = append(names, nil)
+		case '}', ']':
+			names = names[:len(names)-1]
+		case '"':
+			// Names of an object's members are at even places. Tools of MCP servers
+			// may have parameters that differ in case.
+			kind, n := d.StackIndex(d.StackDepth())
+			if kind != '{' || n%2 == 0 || strings.HasPrefix(tool, "mcp__") {
+				continue
+			}
+			seen, key := names[len(names)-1], strings.ToLower(strings.ToUpper(t.String()))
+			if seen[key] {
+				return fmt.Errorf("the input of %s has two members whose names differ in case only: %q", tool, t.String())
+			}
+			seen[key] = true
+		}
+	}
+}
+
 // canUseTool answers a question of the agent.
 func (s *session) canUseTool(ctx context.Context, req *wire.CanUseTool) (any, error) {
 	if s.cfg.canUseTool == nil {
 		return nil, errors.New("no CanUseTool callback is set; the call is not allowed")
 	}
 	res, err := guard(s, "CanUseTool", func() (*wire.PermissionResult, error) {
+		if err := readOneWay(req.ToolName, req.Input); err != nil {
+			return nil, err
+		}
 		res, err := s.cfg.canUseTool(ctx, req)
 		switch {
 		case err != nil:

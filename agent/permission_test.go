@@ -458,3 +458,47 @@ func TestToolsAreTakenAway(t *testing.T) {
 		})
 	}
 }
+
+// TestInputIsReadOneWay: a call whose input can be read in two ways is shown to nobody and
+// does not run, whoever wrote it: the model, a hook or the host.
+func TestInputIsReadOneWay(t *testing.T) {
+	mark := filepath.Join(t.TempDir(), "mark")
+	bad := []string{
+		`{"command":"touch ` + mark + `","Command":"ls"}`,
+		`{"Command":"ls","command":"touch ` + mark + `"}`,
+		`{"command":"ls","command":"touch ` + mark + `"}`,
+		`{"command":"touch ` + mark + `","\u0043ommand":"ls"}`,
+		`{"command":"touch ` + mark + `\u0000"}`,
+	}
+	for _, input := range bad {
+		for _, by := range []string{"model", "hook", "host"} {
+			dir, _ := workdir(t)
+			given := any(input)
+			if by != "model" {
+				given = map[string]string{"command": "sort -o x a.txt"}
+			}
+			asked := 0
+			p := promptIn(t, dir, parleytest.Script(parleytest.Call("Bash", given), parleytest.Say("done")), func(o *parley.Options, _ *agent.Config) {
+				o.CanUseTool = func(_ context.Context, req *wire.CanUseTool) (*wire.PermissionResult, error) {
+					asked++
+					if by == "host" {
+						return &wire.PermissionResult{Behavior: wire.BehaviorAllow, UpdatedInput: json.RawMessage(input)}, nil
+					}
+					return parley.Allow(), nil
+				}
+				if by == "hook" {
+					o.Hooks = []parley.Hook{before(says(&wire.PreToolUseOutput{PermissionDecision: wire.BehaviorAllow, UpdatedInput: json.RawMessage(input)}))}
+				}
+			})
+			if got := outcomes(p); got == "ran" {
+				t.Errorf("%s by the %s: %s", input, by, got)
+			}
+			if _, err := os.Lstat(mark); err == nil {
+				t.Fatalf("%s by the %s: the command ran", input, by)
+			}
+			if asked > 0 && by != "host" {
+				t.Errorf("%s by the %s: somebody was asked", input, by)
+			}
+		}
+	}
+}

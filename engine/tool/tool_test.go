@@ -45,10 +45,16 @@ func TestValidate(t *testing.T) {
 		`{"path":"a","list":[]}`:              "The parameter `list` needs at least 1 items",
 		`{"path":"a","list":[{},{"name":1}]}`: "The required parameter `list[0].name` is missing\nThe parameter `list[1].name` must be a string, but a number was given",
 		`{"path":"a","list":[{"name":""},{},{}]}`: "The parameter `list` takes at most 2 items, but 3 were given",
-		`[]`:                      "The input must be an object, but an array was given",
-		`{"path":"a"`:             "is not JSON",
-		`{"path":"a","path":"b"}`: "is not JSON (",
-		`{"PATH":"a"}`:            "The required parameter `path` is missing (The file)\nThe parameter `PATH` is not known",
+		`[]`:                       "The input must be an object, but an array was given",
+		`{"path":"a"`:              "is not JSON",
+		`{"path":"a","path":"b"}`:  "is not JSON (",
+		`{"PATH":"a"}`:             "The required parameter `path` is missing (The file)\nThe parameter `PATH` differs from `path` in case only",
+		`{"path":"a","Path":"b"}`:  "The parameter `Path` differs from `path` in case only",
+		`{"path":"a","x":1,"X":2}`: "The parameter `X` differs from `x` in case only\nThe parameter `x` differs from `X` in case only",
+		`{"path":"a","list":[{"name":"","nAme":""}]}`: "The parameter `list[0].nAme` differs from `list[0].name` in case only",
+		`{"path":"a","x":[{"y":{"k":1,"\u212a":2}}]}`: "differs from",
+		"{\"path\":\"a\xff\"}":                        "is not JSON (",
+		`{"path":"\ud800"}`:                           "is not JSON (",
 	} {
 		err := tool.Validate(spec, json.RawMessage(input))
 		if want == "" {

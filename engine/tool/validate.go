@@ -28,7 +28,9 @@ type compiledSchema struct {
 
 // Validate checks an input against the schema of a tool. Members that the schema
 // does not know are let through unless it says otherwise, and so are numbers and booleans given as strings;
-// [Decode] reads them. An input that does not fit is a [UseError] that says what to
+// [Decode] reads them. There is one way to read an input that passes: it is valid
+// UTF-8, no name stands twice in an object, and none differs from another, or from
+// that of a parameter, in case only. An input that does not fit is a [UseError] that says what to
 // change; a schema that is none is another error.
 func Validate(spec *Spec, input json.RawMessage) error {
 	c := spec.compile()
@@ -51,6 +53,7 @@ func Validate(spec *Spec, input json.RawMessage) error {
 	}
 	w := walker{}
 	value = w.walk(c.schema, value, place{})
+	w.names(c.schema, value, place{})
 	if len(w.issues) == 0 {
 		err := c.resolved.Validate(value)
 		if err == nil {
@@ -224,6 +227,41 @@ func (w *walker) walk(s *jsonschema.Schema, value any, at place) any {
 		}
 	}
 	return value
+}
+
+// names finds members whose names differ in case only from another member, or from a
+// parameter: some readers take one for the other, so what a person is shown could be
+// another value than the one that the tool uses. The schema may be nil.
+func (w *walker) names(s *jsonschema.Schema, value any, at place) {
+	if s == nil {
+		s = new(jsonschema.Schema)
+	}
+	switch v := value.(type) {
+	case []any:
+		for i := range v {
+			w.names(s.Items, v[i], at.with(i))
+		}
+	case map[string]any:
+		folded := map[string][]string{}
+		for name := range v {
+			key := strings.ToLower(strings.ToUpper(name)) // as those who ignore case do
+			folded[key] = append(folded[key], name)
+		}
+		for name := range s.Properties {
+			key := strings.ToLower(strings.ToUpper(name))
+			if names, ok := folded[key]; ok && !slices.Contains(names, name) {
+				folded[key] = append(names, name)
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			w.names(s.Properties[name], v[name], at.with(name))
+			names := folded[strings.ToLower(strings.ToUpper(name))]
+			if len(names) > 1 && s.Properties[name] == nil {
+				other := slices.MinFunc(slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == name }), strings.Compare)
+				w.add(at, Issue{Code: "unrecognized_keys", Keys: []string{name}}, "The parameter `%s` differs from `%s` in case only", at.with(name), at.with(other))
+			}
+		}
+	}
 }
 
 // wrongType is the issue that a value is of none of some types.

@@ -154,6 +154,9 @@ func (t *Tool) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, erro
 	if err := tool.Decode(input, &in); err != nil {
 		return nil, err
 	}
+	if strings.ContainsRune(in.Command, 0) {
+		return nil, tool.Misuse("The command has a NUL byte in it, which no shell takes.")
+	}
 	return []tool.Access{{Kind: tool.Execute, Command: in.Command, Sandbox: in.where(env), Unwalled: bool(in.DisableSandbox)}}, nil
 }
 
@@ -170,9 +173,6 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	}
 	if strings.TrimSpace(in.Command) == "" {
 		return nil, tool.Misuse("The command is empty.")
-	}
-	if strings.ContainsRune(in.Command, 0) {
-		return nil, tool.Misuse("The command has a NUL byte in it, which no shell takes.")
 	}
 	if !bool(in.RunInBackground) && loneSleep().MatchString(in.Command) {
 		return nil, tool.Misuse("Blocked: standalone %s. It would only hold up the conversation. To wait for a command, start it with run_in_background and wait for it with TaskOutput; to wait for something else, run a loop that looks for it.", strings.TrimSpace(in.Command))

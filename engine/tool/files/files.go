@@ -40,7 +40,11 @@ func Access[In any](env *tool.Env, input json.RawMessage, kind tool.Kind, path f
 	if err := tool.Decode(input, in); err != nil {
 		return nil, err
 	}
-	return []tool.Access{{Kind: kind, Path: Abs(env, path(in))}}, nil
+	name := path(in)
+	if strings.IndexByte(name, 0) >= 0 {
+		return nil, tool.Misuse("%q is not a path: it contains a NUL character.", name)
+	}
+	return []tool.Access{{Kind: kind, Path: Abs(env, name)}}, nil
 }
 
 // Absolute is the Absolute of a [tool.PathTool] whose input has one member that is a path.
