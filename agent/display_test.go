@@ -227,7 +227,11 @@ func TestExpansionHook(t *testing.T) {
 			opts.Cwd, opts.SettingSources = dir, []string{"project"}
 			opts.Hooks = []parley.Hook{parley.On("greet", func(context.Context, *wire.UserPromptExpansionInput) (*wire.HookOutput, error) { return tt.out, tt.err })}
 			_, r, err := collect(t, opts, "/greet")
-			if err != nil || r == nil || strings.Contains(r.Result, "blocked") != tt.block || m.Done() != nil {
+			want := wire.OutcomeCompleted
+			if tt.block {
+				want = wire.OutcomeBlocked
+			}
+			if (err != nil) != tt.block || r == nil || r.Outcome() != want || m.Done() != nil {
 				t.Errorf("%+v %v %v", r, err, m.Done())
 			}
 		})

@@ -71,7 +71,13 @@ func goMessage(r *report, m wire.Message) map[string]any {
 	return v
 }
 
+// goError reports an error. That a prompt was blocked is one for this SDK alone: the
+// official ones report the result and nothing else.
 func goError(r *report, err error) error {
+	var ended *parley.ResultError
+	if errors.As(err, &ended) && ended.Outcome() == wire.OutcomeBlocked {
+		return nil
+	}
 	r.add("error", map[string]any{"name": fmt.Sprintf("%T", err), "message": err.Error()})
 	return err
 }
