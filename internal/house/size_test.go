@@ -1,0 +1,165 @@
+package house
+
+import (
+	"bufio"
+	"fmt"
+	"go/ast"
+	"go/token"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The limits of a type of the engine, and of a function.
+const (
+	maxFields     = 20
+	maxMethods    = 40
+	maxComplexity = 30
+)
+
+// go.mod and go.sum hold what the code needs and nothing else.
+func TestTidy(t *testing.T) {
+	cmd := exec.Command("go", "mod", "tidy", "-diff")
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "GOPROXY=off", "GOFLAGS=-mod=mod")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		if strings.Contains(string(out), "module lookup disabled") {
+			t.Skip("a module is not in the cache, and this test uses no network")
+		}
+		t.Errorf("run go mod tidy:\n%s", out)
+	}
+}
+
+// Types of the engine stay small, only a Conversation holds a Conversation, and no function
+// is too complex. The exceptions are in testdata/exceptions.txt, which only shrinks: a row
+// says how large a thing is at most, and goes when the thing is within the limit.
+func TestSize(t *testing.T) {
+	size := map[string]int{}
+	holders := map[string]bool{}
+	for _, f := range goFiles(t) {
+		if f.test || f.name == "wire/methods.go" {
+			continue
+		}
+		engine := f.dir == "engine" || strings.HasPrefix(f.dir, "engine/")
+		for _, d := range f.ast.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				name := d.Name.Name
+				if d.Recv != nil {
+					recv := typeName(d.Recv.List[0].Type)
+					name = recv + "." + name
+					if engine {
+						size["methods "+f.dir+"."+recv]++
+					}
+				}
+				size["complexity "+f.dir+"."+name] = complexity(d)
+			case *ast.GenDecl:
+				for _, s := range d.Specs {
+					spec, ok := s.(*ast.TypeSpec)
+					if !ok || !engine {
+						continue
+					}
+					st, ok := spec.Type.(*ast.StructType)
+					if !ok {
+						continue
+					}
+					for _, field := range st.Fields.List {
+						size["fields "+f.dir+"."+spec.Name.Name] += max(1, len(field.Names))
+						if star, ok := field.Type.(*ast.StarExpr); ok {
+							if id, ok := star.X.(*ast.Ident); ok && id.Name == "Conversation" && f.dir == "engine" && spec.Name.Name != "Conversation" {
+								holders["holds "+f.dir+"."+spec.Name.Name] = true
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	large := map[string]int{}
+	for name, n := range size {
+		kind, _, _ := strings.Cut(name, " ")
+		if n > map[string]int{"fields": maxFields, "methods": maxMethods, "complexity": maxComplexity}[kind] {
+			large[name] = n
+		}
+	}
+	for name := range holders {
+		large[name] = 1
+	}
+	file := filepath.Join("testdata", "exceptions.txt")
+	if *update {
+		var b strings.Builder
+		for _, name := range slices.Sorted(maps.Keys(large)) {
+			fmt.Fprintf(&b, "%s %d\n", name, large[name])
+		}
+		if err := os.WriteFile(file, []byte(b.String()), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	rows, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for s := bufio.NewScanner(rows); s.Scan(); {
+		var kind, name string
+		var most int
+		if _, err := fmt.Sscan(s.Text(), &kind, &name, &most); err != nil {
+			t.Fatalf("%s: %q: %v", file, s.Text(), err)
+		}
+		key := kind + " " + name
+		switch n := large[key]; {
+		case n == 0:
+			t.Errorf("%s: %s is within the limit: delete its row", file, key)
+		case n > most:
+			t.Errorf("%s has grown from %d to %d: split it", key, most, n)
+		}
+		delete(large, key)
+	}
+	for _, key := range slices.Sorted(maps.Keys(large)) {
+		t.Errorf("%s is %d: more than the limits (%d fields and %d methods of a type of the engine, complexity %d of a function, nobody else holds a *Conversation)",
+			key, large[key], maxFields, maxMethods, maxComplexity)
+	}
+}
+
+// typeName returns the name of a method's type.
+func typeName(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.StarExpr:
+		return typeName(e.X)
+	case *ast.IndexExpr:
+		return typeName(e.X)
+	case *ast.Ident:
+		return e.Name
+	}
+	return "?"
+}
+
+// complexity is the cyclomatic complexity of a function: one, and one for each branch.
+func complexity(d *ast.FuncDecl) int {
+	n := 1
+	ast.Inspect(d, func(node ast.Node) bool {
+		switch node := node.(type) {
+		case *ast.IfStmt, *ast.ForStmt, *ast.RangeStmt:
+			n++
+		case *ast.CaseClause:
+			if node.List != nil {
+				n++
+			}
+		case *ast.CommClause:
+			if node.Comm != nil {
+				n++
+			}
+		case *ast.BinaryExpr:
+			if node.Op == token.LAND || node.Op == token.LOR {
+				n++
+			}
+		}
+		return true
+	})
+	return n
+}
