@@ -3,7 +3,6 @@ package agent
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -196,53 +195,6 @@ func (s *server) addPlugins(list []*wire.PluginConfig) {
 			*to = append(slices.Clone(*to), p.Path)
 		}
 	}
-}
-
-// controlProject serves the requests about what the user and the project say. It
-// reports false for others.
-func (s *server) controlProject(id string, req wire.Request) bool {
-	switch req := req.(type) {
-	case *wire.ReloadSkills:
-		s.conv.Do(func() {
-			err := s.reload()
-			s.respond(id, &wire.ReloadSkillsResponse{Skills: s.conv.SkillCommands()}, err)
-		})
-	case *wire.ReloadOutputStyles:
-		s.conv.Do(func() {
-			err := s.reload()
-			s.respond(id, &wire.ReloadOutputStylesResponse{AvailableOutputStyles: s.styleNames()}, err)
-		})
-	case *wire.ReloadPlugins:
-		s.conv.Do(func() {
-			if req.RefuseIfBusy && s.conv.Busy() {
-				s.respond(id, nil, refuse("reload_plugins_busy", "reload_plugins: a turn is running"))
-				return
-			}
-			var more []*wire.PluginConfig
-			if len(req.AddPlugins) > 0 && json.Unmarshal(req.AddPlugins, &more) != nil {
-				s.respond(id, nil, refuse("invalid_request", "reload_plugins: add_plugins must be a list of plugins"))
-				return
-			}
-			s.addPlugins(more)
-			if err := s.reload(); err != nil {
-				s.respond(id, nil, fmt.Errorf("reload_plugins: %w", err))
-				return
-			}
-			r := &wire.ReloadPluginsResponse{Commands: s.conv.Commands(), Agents: s.agentInfo(), Plugins: []*wire.InitPlugin{}, MCPServers: s.mcp.Status()}
-			for _, p := range s.conv.Project().Plugins {
-				if p.Err != nil {
-					r.ErrorCount++
-					continue
-				}
-				r.Plugins = append(r.Plugins, &wire.InitPlugin{Name: p.Name, Path: p.Dir, Source: p.Name + "@inline", Version: p.Version})
-			}
-			s.tell(s.conv.CommandsChanged())
-			s.respond(id, r, nil)
-		})
-	default:
-		return false
-	}
-	return true
 }
 
 // trustsFile reports whether a file of the project may grant and run something.

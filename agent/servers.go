@@ -221,56 +221,6 @@ func (s *server) setServers(req *wire.Initialize) map[string]string {
 	return parked
 }
 
-// controlServers serves a request about MCP servers. It reports false for a request
-// about something else.
-func (s *server) controlServers(id string, req wire.Request) bool {
-	// What may take its time does not hold up the requests behind it; what is to change
-	// changes at once, so that they find it changed.
-	later := func(f func(ctx context.Context) (any, error)) {
-		s.beside(id, func() {
-			ctx, cancel := context.WithTimeout(s.jobsCtx, 10*time.Minute)
-			defer cancel()
-			payload, err := f(ctx)
-			s.respond(id, payload, err)
-		})
-	}
-	switch req := req.(type) {
-	case *wire.MCPStatus:
-		s.respond(id, &wire.MCPStatusResponse{MCPServers: s.mcp.Status()}, nil)
-	case *wire.MCPSetServers:
-		settled := s.setDynamic(req.Servers)
-		later(func(ctx context.Context) (any, error) { return settled(ctx) })
-	case *wire.MCPReconnect:
-		settled := s.mcp.Reconnect(req.ServerName)
-		later(func(ctx context.Context) (any, error) { return nil, settled(ctx) })
-	case *wire.MCPToggle:
-		settled := s.mcp.Toggle(req.ServerName, req.Enabled)
-		later(func(ctx context.Context) (any, error) { return nil, settled(ctx) })
-	case *wire.MCPCall:
-		later(func(ctx context.Context) (any, error) { return s.callServer(ctx, req) })
-	case *wire.MCPReadResource:
-		if !strings.HasPrefix(req.URI, "ui://") {
-			s.respond(id, nil, refuse("", "mcp_read_resource: uri must use the ui:// scheme"))
-			break
-		}
-		later(func(ctx context.Context) (any, error) { return s.mcp.ReadResource(ctx, req.ServerName, req.URI) })
-	case *wire.MCPMessage:
-		s.respond(id, nil, nil)
-		s.mcp.Deliver(req.ServerName, req.Message)
-	case *wire.MCPAuthenticate:
-		later(func(ctx context.Context) (any, error) { return s.mcp.Login(ctx, req.ServerName) })
-	case *wire.MCPOAuthCallbackURL:
-		later(func(ctx context.Context) (any, error) {
-			return nil, s.mcp.FinishLogin(ctx, req.ServerName, req.CallbackURL)
-		})
-	case *wire.MCPClearAuth:
-		later(func(ctx context.Context) (any, error) { return nil, s.mcp.Logout(ctx, req.ServerName) })
-	default:
-		return false
-	}
-	return true
-}
-
 // setDynamic uses the MCP servers that the host names in place of those it named
 // before, without those that the settings do not let be used. What it returns waits for them.
 func (s *server) setDynamic(servers map[string]*wire.MCPServerConfig) func(context.Context) (*wire.MCPSetServersResponse, error) {

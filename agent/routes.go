@@ -1,0 +1,292 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/parley-go/parley/engine/tool/files"
+	"github.com/parley-go/parley/wire"
+)
+
+// A route serves the control requests of one type: it says where they run, and how they
+// are answered.
+type route struct {
+	subtype string
+	serve   func(s *server, id string, req wire.Request)
+}
+
+func newRoute[T wire.Request](serve func(s *server, id string, req T)) route {
+	var zero T
+	return route{zero.Subtype(), func(s *server, id string, req wire.Request) { serve(s, id, req.(T)) }}
+}
+
+// byReader serves requests in the goroutine that reads, without the conversation.
+func byReader[T wire.Request](f func(s *server, req T) (any, error)) route {
+	return newRoute(func(s *server, id string, req T) {
+		payload, err := f(s, req)
+		s.respond(id, payload, err)
+	})
+}
+
+// byOwner serves requests in the goroutine that owns the conversation.
+func byOwner[T wire.Request](f func(s *server, req T) (any, error)) route {
+	return newRoute(func(s *server, id string, req T) {
+		s.conv.Do(func() {
+			payload, err := f(s, req)
+			s.respond(id, payload, err)
+		})
+	})
+}
+
+// later serves requests that may take their time in goroutines of their own. The handler
+// changes at once what requests behind this one must find changed, and returns what takes
+// time; what that emits comes before the response.
+func later[T wire.Request](f func(s *server, req T) (func(context.Context) (any, error), error)) route {
+	return newRoute(func(s *server, id string, req T) {
+		finish, err := f(s, req)
+		if err != nil {
+			s.respond(id, nil, err)
+			return
+		}
+		s.beside(id, func() {
+			ctx, cancel := context.WithTimeout(s.jobsCtx, 10*time.Minute)
+			defer cancel()
+			payload, err := finish(ctx)
+			if !s.conv.Do(func() { s.respond(id, payload, err) }) {
+				s.respond(id, payload, err)
+			}
+		})
+	})
+}
+
+// only is a handler of a later route that changes nothing at once.
+func only[T wire.Request](f func(ctx context.Context, s *server, req T) (any, error)) func(*server, T) (func(context.Context) (any, error), error) {
+	return func(s *server, req T) (func(context.Context) (any, error), error) {
+		return func(ctx context.Context) (any, error) { return f(ctx, s, req) }, nil
+	}
+}
+
+// routes has a row for each type of control request that a host may send. Those of
+// newRoute respond by themselves, because something comes before or behind the response.
+var routes = sync.OnceValue(func() map[string]route {
+	table := map[string]route{}
+	for _, r := range []route{
+		newRoute(func(s *server, id string, req *wire.Initialize) { s.initialize(id, req) }),
+		newRoute(func(s *server, id string, req *wire.Interrupt) { s.conv.Do(func() { s.interrupt(id, req) }) }),
+		newRoute(func(s *server, id string, req *wire.SetPermissionMode) { s.conv.Do(func() { s.setMode(id, req) }) }),
+		newRoute(func(s *server, id string, req *wire.SetModel) { s.setModel(id, req) }),
+		newRoute(func(s *server, id string, _ *wire.EndSession) { go s.endSession(id) }),
+		newRoute(func(s *server, id string, req *wire.MCPMessage) {
+			s.respond(id, nil, nil)
+			s.mcp.Deliver(req.ServerName, req.Message)
+		}),
+
+		byReader(func(*server, *wire.SetHasSubscribers) (any, error) { return nil, nil }),
+		byReader(func(s *server, req *wire.SeedReadState) (any, error) {
+			files.Seed(s.set.env, req.Path, time.UnixMilli(int64(req.Mtime)))
+			return nil, nil
+		}),
+		byReader(func(s *server, _ *wire.GetBinaryVersion) (any, error) {
+			return &wire.GetBinaryVersionResponse{Version: s.set.cfg.Version}, nil
+		}),
+		byReader(func(s *server, _ *wire.ListModels) (any, error) {
+			return &wire.ListModelsResponse{Models: s.set.models()}, nil
+		}),
+		byReader(func(s *server, _ *wire.MCPStatus) (any, error) {
+			return &wire.MCPStatusResponse{MCPServers: s.mcp.Status()}, nil
+		}),
+		byReader((*server).taskOutput),
+
+		byOwner((*server).setThinking),
+		byOwner(func(s *server, req *wire.RewindFiles) (any, error) {
+			r, err := s.conv.Rewind(req.UserMessageID, req.DryRun)
+			if err != nil {
+				return nil, refuse("", "%v", err)
+			}
+			return r, nil
+		}),
+		byOwner(func(s *server, _ *wire.GetContextUsage) (any, error) { return s.contextUsage(), nil }),
+		byOwner(func(s *server, _ *wire.GetSettings) (any, error) {
+			return &wire.GetSettingsResponse{Effective: s.set.effective(), Sources: s.set.sources(),
+				Applied: &wire.AppliedSettings{Model: s.conv.Model().ID, Effort: wire.Effort(s.conv.Effort())}}, nil
+		}),
+		byOwner(func(s *server, req *wire.ApplyFlagSettings) (any, error) { return nil, s.applySettings(req.Settings) }),
+		byOwner(func(s *server, _ *wire.GetSessionCost) (any, error) {
+			usd, _ := s.conv.Ledger()
+			return &wire.GetSessionCostResponse{Text: fmt.Sprintf("Total cost: $%.4f", usd)}, nil
+		}),
+		byOwner(func(s *server, _ *wire.GetUsage) (any, error) {
+			usd, models := s.conv.Ledger()
+			total, api := s.conv.Times()
+			return &wire.GetUsageResponse{Session: &wire.SessionUsage{TotalCostUSD: usd, ModelUsage: models,
+				TotalDurationMS: total.Milliseconds(), TotalAPIDurationMS: api.Milliseconds()}}, nil
+		}),
+		byOwner(func(s *server, req *wire.CancelAsyncMessage) (any, error) {
+			return &wire.CancelAsyncMessageResponse{Cancelled: s.conv.CancelPrompt(req.MessageUUID)}, nil
+		}),
+		byOwner(func(s *server, req *wire.RenameSession) (any, error) { return nil, s.conv.Rename(req.Title) }),
+		byOwner(func(s *server, _ *wire.ReloadSkills) (any, error) {
+			err := s.reload()
+			return &wire.ReloadSkillsResponse{Skills: s.conv.SkillCommands()}, err
+		}),
+		byOwner(func(s *server, _ *wire.ReloadOutputStyles) (any, error) {
+			err := s.reload()
+			return &wire.ReloadOutputStylesResponse{AvailableOutputStyles: s.styleNames()}, err
+		}),
+		byOwner((*server).reloadPlugins),
+
+		later((*server).stopTask),
+		later(only(func(_ context.Context, s *server, req *wire.BackgroundTasks) (any, error) {
+			n := s.set.env.Tasks().Background(req.ToolUseID, s.conv.TellTasksNow)
+			answer := map[string]bool{}
+			if req.ToolUseID != "" {
+				answer["backgrounded"] = n > 0
+			}
+			return answer, nil
+		})),
+		later(func(s *server, req *wire.MCPSetServers) (func(context.Context) (any, error), error) {
+			settled := s.setDynamic(req.Servers)
+			return func(ctx context.Context) (any, error) { return settled(ctx) }, nil
+		}),
+		later(func(s *server, req *wire.MCPReconnect) (func(context.Context) (any, error), error) {
+			settled := s.mcp.Reconnect(req.ServerName)
+			return func(ctx context.Context) (any, error) { return nil, settled(ctx) }, nil
+		}),
+		later(func(s *server, req *wire.MCPToggle) (func(context.Context) (any, error), error) {
+			settled := s.mcp.Toggle(req.ServerName, req.Enabled)
+			return func(ctx context.Context) (any, error) { return nil, settled(ctx) }, nil
+		}),
+		later(only(func(ctx context.Context, s *server, req *wire.MCPCall) (any, error) { return s.callServer(ctx, req) })),
+		later(func(s *server, req *wire.MCPReadResource) (func(context.Context) (any, error), error) {
+			if !strings.HasPrefix(req.URI, "ui://") {
+				return nil, refuse("", "mcp_read_resource: uri must use the ui:// scheme")
+			}
+			return func(ctx context.Context) (any, error) { return s.mcp.ReadResource(ctx, req.ServerName, req.URI) }, nil
+		}),
+		later(only(func(ctx context.Context, s *server, req *wire.MCPAuthenticate) (any, error) {
+			return s.mcp.Login(ctx, req.ServerName)
+		})),
+		later(only(func(ctx context.Context, s *server, req *wire.MCPOAuthCallbackURL) (any, error) {
+			return nil, s.mcp.FinishLogin(ctx, req.ServerName, req.CallbackURL)
+		})),
+		later(only(func(ctx context.Context, s *server, req *wire.MCPClearAuth) (any, error) {
+			return nil, s.mcp.Logout(ctx, req.ServerName)
+		})),
+	} {
+		table[r.subtype] = r
+	}
+	return table
+})
+
+// control serves one request of the host. Requests are served in the order in which they
+// come.
+func (s *server) control(m *wire.ControlRequest) {
+	name := m.Request.Subtype()
+	if r, ok := routes()[name]; ok {
+		r.serve(s, m.RequestID, m.Request)
+		return
+	}
+	if name == "" {
+		name = "undefined"
+	}
+	s.respond(m.RequestID, nil, refuse("unsupported_request", "Unsupported control request subtype: %s", name))
+}
+
+// interrupt cuts off the turn that runs. Requests of the turn are withdrawn first, then the
+// receipt is sent, then what is left of the turn. Nothing starts after the receipt, so the
+// turn is cut off before it.
+func (s *server) interrupt(id string, req *wire.Interrupt) {
+	if s.conv.Busy() {
+		s.takeBack(errTakenBack, true, ofTurn)
+	}
+	receipt := s.conv.Interrupt(req.CancelQueued)
+	s.conv.Stop()
+	s.respond(id, receipt, nil)
+}
+
+// setMode changes the permission mode. The response comes before the message that says so.
+func (s *server) setMode(id string, req *wire.SetPermissionMode) {
+	mode, err := s.checkMode(req.Mode)
+	if err != nil {
+		s.respond(id, nil, err)
+		return
+	}
+	s.respond(id, &wire.SetPermissionModeResponse{Mode: mode}, nil)
+	s.conv.SetMode(mode)
+}
+
+// setThinking bounds how much the model reasons.
+func (s *server) setThinking(req *wire.SetMaxThinkingTokens) (any, error) {
+	if raw, ok := req.Extra["max_thinking_tokens"]; ok && string(raw) != "null" {
+		return nil, refuse("invalid_request", "set_max_thinking_tokens: max_thinking_tokens must be a number")
+	}
+	display := string(req.ThinkingDisplay)
+	if display == "" {
+		display = s.set.flags.ThinkingDisplay
+	}
+	s.conv.SetThinking(thinking("", req.MaxThinkingTokens, display))
+	return nil, nil
+}
+
+// endSession ends the conversation once what the host asked for is answered.
+func (s *server) endSession(id string) {
+	s.finishJobs(context.Background())
+	s.conv.Do(func() {
+		if s.conv.Busy() {
+			s.takeBack(errTakenBack, true, ofTurn)
+		}
+		s.respond(id, nil, nil)
+		s.conv.End()
+	})
+}
+
+// taskOutput returns the end of what a task has written.
+func (s *server) taskOutput(req *wire.GetTaskOutput) (any, error) {
+	task, ok := s.set.env.Tasks().Get(req.TaskID)
+	if !ok {
+		return nil, refuse("", "get_task_output: no shell or Monitor task with that task_id in this session")
+	}
+	out := task.Output(8 << 10)
+	return &wire.GetTaskOutputResponse{Output: out.Text, TotalBytes: out.Total, Truncated: out.Truncated}, nil
+}
+
+// stopTask stops a task. Its end is emitted before the response.
+func (s *server) stopTask(req *wire.StopTask) (func(context.Context) (any, error), error) {
+	if req.TaskID == "" {
+		return nil, refuse("", "stop_task: task_id must be a string")
+	}
+	return func(context.Context) (any, error) {
+		s.set.env.Tasks().Stop(req.TaskID)
+		s.conv.TellTasksNow()
+		return struct{}{}, nil
+	}, nil
+}
+
+// reloadPlugins reads what the user and the project say again, with more plugins.
+func (s *server) reloadPlugins(req *wire.ReloadPlugins) (any, error) {
+	if req.RefuseIfBusy && s.conv.Busy() {
+		return nil, refuse("reload_plugins_busy", "reload_plugins: a turn is running")
+	}
+	var more []*wire.PluginConfig
+	if len(req.AddPlugins) > 0 && json.Unmarshal(req.AddPlugins, &more) != nil {
+		return nil, refuse("invalid_request", "reload_plugins: add_plugins must be a list of plugins")
+	}
+	s.addPlugins(more)
+	if err := s.reload(); err != nil {
+		return nil, fmt.Errorf("reload_plugins: %w", err)
+	}
+	r := &wire.ReloadPluginsResponse{Commands: s.conv.Commands(), Agents: s.agentInfo(), Plugins: []*wire.InitPlugin{}, MCPServers: s.mcp.Status()}
+	for _, p := range s.conv.Project().Plugins {
+		if p.Err != nil {
+			r.ErrorCount++
+			continue
+		}
+		r.Plugins = append(r.Plugins, &wire.InitPlugin{Name: p.Name, Path: p.Dir, Source: p.Name + "@inline", Version: p.Version})
+	}
+	s.tell(s.conv.CommandsChanged())
+	return r, nil
+}
