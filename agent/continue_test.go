@@ -307,3 +307,34 @@ func TestUnfinishedTurnEndsWithNextPrompt(t *testing.T) {
 		t.Errorf("the file: %v", err)
 	}
 }
+
+// A prompt that joined the turn before the crash is answered by the same result.
+func TestContinuedTurnAnswersJoinedPrompts(t *testing.T) {
+	store := &tapedStore{}
+	dir := t.TempDir()
+	first, second := session.NewID(), session.NewID()
+	h := dialLines(t, agent.Config{Model: parleytest.Script(
+		parleytest.Call("Bash", map[string]string{"command": "true > x"}),
+		parleytest.Call("Bash", map[string]string{"command": "true > y"}),
+		parleytest.Say("done"),
+	).Model(), Store: store, Cwd: dir, Environ: os.Environ()}, "--session-id", continueID)
+	h.send(fmt.Sprintf(`{"type":"user","uuid":%q,"message":{"role":"user","content":"Do it."}}`, first))
+	for asked := 0; asked < 2; {
+		m, ok := h.next().(*wire.ControlRequest)
+		if !ok {
+			continue
+		}
+		if asked++; asked == 1 {
+			h.send(fmt.Sprintf(`{"type":"user","uuid":%q,"message":{"role":"user","content":"And that."}}`, second))
+			h.send(fmt.Sprintf(`{"type":"control_response","response":{"subtype":"success","request_id":%q,"response":{"behavior":"allow"}}}`, m.RequestID))
+		}
+	}
+	store.mu.Lock()
+	n := len(store.tape)
+	store.mu.Unlock()
+	h2 := dialLines(t, agent.Config{Model: parleytest.Script().When("again", parleytest.FirstUser("Do it."), parleytest.Say("Both.")).Model(), Store: store.crashed(t, n), Cwd: dir, Environ: os.Environ()}, "--resume", continueID)
+	h2.send(`{"type":"control_request","request_id":"i","request":{"subtype":"initialize","continueTurn":true}}`)
+	if r, _, _ := h2.result(); len(r.UserMessageUUIDs) != 2 || r.UserMessageUUIDs[0] != first || r.UserMessageUUIDs[1] != second {
+		t.Errorf("the result is for %v, want %v", r.UserMessageUUIDs, []string{first, second})
+	}
+}

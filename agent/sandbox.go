@@ -55,13 +55,14 @@ func (set *setup) makeWall() {
 }
 
 // secrets are the files of the user that have credentials in them, ours and those of the
-// official command, whether they exist or not.
+// official command, and the directory of the hub with its socket, by which questions are
+// answered, whether they exist or not.
 func (cfg *Config) secrets() (files []string) {
 	if home := cfg.Home; home != "" {
 		files = append(files, filepath.Join(home, ".config", "claude", "config.json"), filepath.Join(home, ".claude", ".credentials.json"))
 	}
 	if dir := cfg.ConfigDir(); dir != "" {
-		files = append(files, filepath.Join(dir, ".credentials.json"), cfg.Logins().File)
+		files = append(files, filepath.Join(dir, ".credentials.json"), cfg.Logins().File, filepath.Join(dir, "hub"))
 	}
 	slices.Sort(files)
 	return slices.Compact(files)

@@ -15,6 +15,7 @@ import (
 type unfinishedTurn struct {
 	prompt   string // uuid
 	promptID string
+	joined   []string          // uuids of prompts that came later and joined the turn
 	calls    []*unfinishedCall // of the last message, without a result, in order
 }
 
@@ -34,6 +35,11 @@ func holdBack(h *session.History, added []*session.Entry) *unfinishedTurn {
 		return nil
 	}
 	u := &unfinishedTurn{prompt: prompt, promptID: promptID}
+	for _, e := range h.Entries {
+		if e.Type == "user" && e.UUID != prompt && string(e.Fields["promptId"]) == string(mustJSON(promptID)) && e.Fields["sourceToolAssistantUUID"] == nil {
+			u.joined = append(u.joined, e.UUID)
+		}
+	}
 	for _, e := range added {
 		_, blocks, err := messageBlocks(e.Message)
 		if err != nil || len(blocks) != 1 {
@@ -114,6 +120,9 @@ func (c *Conversation) abandonUnfinished() error {
 func (c *Conversation) continueTurn(t *turn, u *unfinishedTurn) *ending {
 	c.unfinished = nil
 	t.promptID = u.promptID
+	for _, uuid := range u.joined {
+		t.prompts = append(t.prompts, &prompt{m: &wire.User{UUID: uuid}, uuid: uuid})
+	}
 	added := c.startSession(t)
 	c.beginServers(t)
 	c.rec.Emit(c.init(t))

@@ -232,6 +232,13 @@ func (h *Hub) forgetRoom(r *room) {
 	}
 }
 
+// Busy reports whether a session is in use: it runs, or somebody is attached to it.
+func (h *Hub) Busy() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.rooms) > 0
+}
+
 // Close ends all agents and waits for them: turns that run are interrupted. Viewers
 // receive [ErrClosed].
 func (h *Hub) Close() error {

@@ -221,10 +221,7 @@ func (f *fold) frame(e *Entry) {
 		if len(ids) == 0 && m.UserMessageUUID != "" {
 			ids = []string{m.UserMessageUUID}
 		}
-		if len(ids) == 0 {
-			ids = slices.Clone(f.running)
-		}
-		for _, id := range ids {
+		for _, id := range append(slices.Clone(f.running), ids...) { // whatever joined the turn ends with it
 			f.finish(id)
 		}
 		f.endTurn()

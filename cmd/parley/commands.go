@@ -39,6 +39,7 @@ func commands() []command {
 		ways  = "Other ways to the agent and its tools"
 		rules = "What agents may do"
 		kept  = "Conversations that are kept"
+		runs  = "Sessions in the background (parley --bg PROMPT starts one)"
 		tests = "Test agents with no key, no network and no luck"
 		rest  = "About"
 	)
@@ -53,6 +54,12 @@ func commands() []command {
 		{"trust", "show what a project brings, and let it have effects", rules, trust},
 		{"sessions", "list, read, rename, fork, move and delete conversations", kept, sessions},
 		{"cost", "what a session or a day has cost, by model and by agent", kept, costCommand},
+		{"agents", "list the sessions that run in the background", runs, agentsCommand},
+		{"attach", "watch a session, send prompts, answer its questions", runs, attachCommand},
+		{"logs", "print what happened in a session", runs, logsCommand},
+		{"stop", "interrupt a session and end its agent", runs, stopCommand},
+		{"rm", "remove a session from the hub", runs, rmCommand},
+		{"hub", "hold the sessions of this user; it starts by itself", runs, hubCommand},
 		{"fake-api", "a Messages API that plays a script", tests, fakeAPI},
 		{"fake-cli", "a CLI that plays a script, for an SDK to spawn", tests, fakeCLI},
 		{"fake-host", "an SDK that plays a script, against a CLI", tests, fakeHost},
@@ -95,6 +102,9 @@ func run(ctx context.Context, p *process, args []string) int {
 	case "--help", "-h":
 		return runHelp(ctx, p, nil)
 	}
+	if rest, ok := isBackground(args); ok {
+		return status(p, "parley --bg", runBackground(ctx, p, rest))
+	}
 	if like := nearest(first); like != "" {
 		return status(p, "parley", usagef("there is no command %s. Did you mean %s? (parley help has them all)", first, like))
 	}
@@ -136,7 +146,7 @@ func status(p *process, name string, err error) int {
 // plain is the text of an error without the name of the package it is from.
 func plain(err error) string {
 	text := err.Error()
-	for _, name := range []string{"parleytest: ", "peer: ", "session: "} {
+	for _, name := range []string{"parleytest: ", "peer: ", "session: ", "hub: ", "socket: "} {
 		text = strings.TrimPrefix(text, name)
 	}
 	return text

@@ -191,6 +191,7 @@ var known = map[string]string{
 	"parley": module, "wire": module + "/wire", "transport": module + "/transport", "agent": module + "/agent",
 	"engine": module + "/engine", "model": module + "/engine/model", "parleytest": module + "/parleytest",
 	"peer": module + "/parleytest/peer",
+	"hub":  module + "/hub",
 	"mcp":  "github.com/modelcontextprotocol/go-sdk/mcp",
 
 	"bytes": "bytes", "context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "io": "io",

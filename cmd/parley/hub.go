@@ -1,0 +1,531 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/aymanbagabas/go-udiff"
+	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/hub/socket"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/transport"
+	"github.com/parley-go/parley/wire"
+)
+
+// hubDir is where the hub of this user keeps journals and its socket.
+func hubDir(cfg *agent.Config) (string, error) {
+	dir := cfg.ConfigDir()
+	if dir == "" {
+		return "", errors.New("there is no home directory to keep sessions in; set CLAUDE_CONFIG_DIR")
+	}
+	return filepath.Join(dir, "hub"), nil
+}
+
+// socketPath is where the hub of this user listens. The path of a socket must be short.
+func socketPath(cfg *agent.Config) (string, error) {
+	dir, err := hubDir(cfg)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "socket")
+	if len(path) > 100 {
+		return "", fmt.Errorf("the path of the hub's socket is too long: %s; set CLAUDE_CONFIG_DIR to a shorter one", path)
+	}
+	return path, nil
+}
+
+// An agentSpec is how the agent of a session is made.
+type agentSpec struct {
+	Args []string `json:"args,omitempty"` // flags of the command line
+}
+
+// hubIdle is how long the hub waits for something to do before it ends.
+const hubIdle = 5 * time.Minute
+
+// hubCommand runs the hub of this user until it has nothing to do.
+func hubCommand(ctx context.Context, p *process, args []string) error {
+	fs := newFlags(p, "hub", "", `
+Runs the hub of this user: the process that holds the sessions which "parley --bg" starts and
+"parley attach" shows. It starts by itself when it is needed, and ends when nothing runs and
+nobody is attached. A hub that is killed loses nothing: sessions continue when the next one starts.`)
+	if err := parse(fs, args); err != nil {
+		return err
+	}
+	cfg, err := agentConfig(p)
+	if err != nil {
+		return err
+	}
+	dir, err := hubDir(&cfg)
+	if err != nil {
+		return err
+	}
+	path, err := socketPath(&cfg)
+	if err != nil {
+		return err
+	}
+	l, err := socket.Listen(path)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if err := socket.Adopt(); err != nil {
+		return fmt.Errorf("commands of agents cannot be told from those of people: %w", err)
+	}
+	sessions := &session.Files{Dir: cfg.ConfigDir()}
+	h, err := hub.New(hub.Config{
+		Backend: &hub.Files{Dir: dir}, Sessions: sessions, Name: fmt.Sprintf("hub %d", os.Getpid()), Describe: describeCall,
+		Logger: slog.New(slog.NewTextHandler(p.stderr, nil)),
+		Agent: func(_ context.Context, start hub.Start) (*parley.Options, error) {
+			var spec agentSpec
+			if len(start.Spec) > 0 {
+				if err := json.Unmarshal(start.Spec, &spec); err != nil {
+					return nil, err
+				}
+			}
+			dialer := agent.InProcess(cfg)
+			return &parley.Options{Cwd: start.Cwd, KeepSystemPrompt: true, Dialer: transport.DialerFunc(func(ctx context.Context, s transport.Spec) (transport.Conn, error) {
+				s.Args = append(slices.Clone(spec.Args), s.Args...)
+				return dialer.Dial(ctx, s)
+			})}, nil
+		},
+	})
+	if err != nil {
+		return err
+	}
+	ctx, stop := untilSignal(ctx)
+	defer stop()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go socket.Reap(ctx)
+	go func() {
+		for quiet := time.Duration(0); quiet < hubIdle; {
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+				return
+			}
+			if quiet += time.Second; h.Busy() {
+				quiet = 0
+			}
+		}
+		cancel()
+	}()
+	// Whatever ends it, sessions are left as they are: they continue with the next hub.
+	return socket.Serve(ctx, h, l)
+}
+
+// joinHub returns a client of this user's hub, which it starts if need be.
+func joinHub(ctx context.Context, p *process, start bool) (*socket.Client, *agent.Config, error) {
+	cfg, err := agentConfig(p)
+	if err != nil {
+		return nil, nil, err
+	}
+	path, err := socketPath(&cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	c := socket.NewClient(path)
+	_, err = c.List(ctx)
+	var refused *socket.Error
+	if err == nil || errors.As(err, &refused) {
+		return c, &cfg, err
+	}
+	if !start {
+		return nil, nil, errors.New("no hub runs: parley --bg starts a session in one")
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, nil, err
+	}
+	log, err := os.OpenFile(filepath.Join(filepath.Dir(path), "hub.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer log.Close()
+	cmd := exec.Command(exe, "hub")
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = string(filepath.Separator), p.env, log, log, detached()
+	if err := cmd.Start(); err != nil {
+		return nil, nil, fmt.Errorf("the hub cannot be started: %w", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
+		if _, err = c.List(ctx); err == nil {
+			return c, &cfg, nil
+		}
+		select {
+		case <-ended: // another one may have been faster
+			if _, err = c.List(ctx); err == nil {
+				return c, &cfg, nil
+			}
+			return nil, nil, fmt.Errorf("the hub ended right away; %s says why", log.Name())
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, nil, context.Cause(ctx)
+		}
+	}
+}
+
+// isBackground reports whether a command line asks for a session in the background, and
+// returns it without that flag.
+func isBackground(args []string) ([]string, bool) {
+	i := slices.IndexFunc(args, func(a string) bool { return a == "--bg" || a == "--background" || a == "--" })
+	if i < 0 || args[i] == "--" {
+		return args, false
+	}
+	return slices.Delete(slices.Clone(args), i, i+1), true
+}
+
+// runBackground starts a session in the hub and prints its id.
+func runBackground(ctx context.Context, p *process, args []string) error {
+	flags, err := agent.ParseFlags(args)
+	if err != nil {
+		return err
+	}
+	if strings.TrimSpace(flags.Prompt) == "" {
+		return usagef("--bg needs a prompt: parley --bg \"Which tests are flaky?\"")
+	}
+	c, cfg, err := joinHub(ctx, p, true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if i := slices.Index(args, flags.Prompt); i >= 0 {
+		args = slices.Delete(slices.Clone(args), i, i+1)
+	}
+	args = slices.DeleteFunc(args, func(a string) bool { return a == "-p" || a == "--print" || a == "--" })
+	spec, err := json.Marshal(agentSpec{Args: args})
+	if err != nil {
+		return err
+	}
+	id, err := c.Create(ctx, hub.Spec{Cwd: cfg.Cwd, Title: flags.SessionName, Agent: spec})
+	if err != nil {
+		return err
+	}
+	if _, err := c.Prompt(ctx, id, wire.Prompt(wire.Text(flags.Prompt))); err != nil {
+		return err
+	}
+	fmt.Fprintln(p.stdout, id)
+	return nil
+}
+
+// agentsCommand lists the sessions of the hub.
+func agentsCommand(ctx context.Context, p *process, args []string) error {
+	fs := newFlags(p, "agents", "[--json]", `
+Lists the sessions of the hub: what each is doing, and what it waits for.`)
+	asJSON := fs.Bool("json", false, "print JSON")
+	if err := parse(fs, args); err != nil {
+		return err
+	}
+	c, _, err := joinHub(ctx, p, true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	all, err := c.List(ctx)
+	if err != nil {
+		return err
+	}
+	if *asJSON {
+		return json.NewEncoder(p.stdout).Encode(all)
+	}
+	w := tabwriter.NewWriter(p.stdout, 0, 4, 2, ' ', 0)
+	for _, s := range all {
+		what := s.State.Title
+		for _, wait := range s.State.Waiting {
+			what += " waits for an answer about " + wait.About
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.ID, s.State.Phase, s.State.Cwd, strings.TrimSpace(what))
+	}
+	return w.Flush()
+}
+
+// sessionArg returns the session that the words of a command line name: an id, or the
+// beginning of one.
+func sessionArg(ctx context.Context, c *socket.Client, name string, words []string) (string, error) {
+	if len(words) != 1 {
+		return "", usagef("name one session: parley %s ID (parley agents lists them)", name)
+	}
+	if session.ValidID(words[0]) {
+		return words[0], nil
+	}
+	all, err := c.List(ctx)
+	if err != nil {
+		return "", err
+	}
+	var found []string
+	for _, s := range all {
+		if strings.HasPrefix(s.ID, words[0]) {
+			found = append(found, s.ID)
+		}
+	}
+	if len(found) != 1 {
+		return "", fmt.Errorf("%d sessions begin with %q; parley agents lists them", len(found), words[0])
+	}
+	return found[0], nil
+}
+
+// withSession parses the flags of a command about one session and calls f.
+func withSession(ctx context.Context, p *process, fs *flagSet, args []string, f func(c *socket.Client, id string) error) error {
+	words, err := parseWords(fs, args)
+	if err != nil {
+		return err
+	}
+	c, _, err := joinHub(ctx, p, true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	id, err := sessionArg(ctx, c, fs.Name(), words)
+	if err != nil {
+		return err
+	}
+	return f(c, id)
+}
+
+func stopCommand(ctx context.Context, p *process, args []string) error {
+	fs := newFlags(p, "stop", "ID", `
+Interrupts a session of the hub and ends its agent. The next prompt starts it again.`)
+	return withSession(ctx, p, fs, args, func(c *socket.Client, id string) error { return c.Stop(ctx, id) })
+}
+
+func rmCommand(ctx context.Context, p *process, args []string) error {
+	fs := newFlags(p, "rm", "ID", `
+Stops a session and removes it from the hub. The conversation itself stays: "parley sessions" lists it.`)
+	return withSession(ctx, p, fs, args, func(c *socket.Client, id string) error { return c.Remove(ctx, id) })
+}
+
+func logsCommand(ctx context.Context, p *process, args []string) error {
+	fs := newFlags(p, "logs", "[--json] [--follow] ID", `
+Prints what happened in a session of the hub. With --json it prints the entries of the journal,
+one a line, with their numbers.`)
+	asJSON := fs.Bool("json", false, "print the entries as they are")
+	follow := fs.Bool("follow", false, "go on with what happens")
+	after := fs.Uint64("after", 0, "begin behind the entry with this `number`")
+	return withSession(ctx, p, fs, args, func(c *socket.Client, id string) error {
+		for e, err := range c.Attach(ctx, id, *after) {
+			switch {
+			case err != nil:
+				return err
+			case e.Kind == hub.KindState && !*follow:
+				return nil
+			case *asJSON && e.N > 0:
+				fmt.Fprintf(p.stdout, "%s\n", e.AppendTo(nil))
+			case !*asJSON:
+				printEntry(p.stdout, e)
+			}
+		}
+		return nil
+	})
+}
+
+// attachCommand shows a session, sends lines as prompts, and answers questions.
+func attachCommand(ctx context.Context, p *process, args []string) error {
+	fs := newFlags(p, "attach", "ID", `
+Shows a session of the hub from its beginning, and then what happens. A line that you type is a
+prompt. While a question is open, "y" allows the call, "n" or "n REASON" denies it. The end of the
+input or an interrupt leaves the session as it is.`)
+	after := fs.Uint64("after", 0, "begin behind the entry with this `number`")
+	return withSession(ctx, p, fs, args, func(c *socket.Client, id string) error {
+		ctx, stop := untilSignal(ctx)
+		defer stop()
+		asks := &openAsks{}
+		go typed(ctx, p, c, id, asks)
+		for n := *after; ; {
+			for e, err := range c.Attach(ctx, id, n) {
+				if ctx.Err() != nil {
+					return nil
+				}
+				var refused *socket.Error
+				if errors.As(err, &refused) {
+					return err
+				}
+				if err != nil {
+					break // the hub was started again, or this was too slow: go on behind n
+				}
+				n = max(n, e.N)
+				asks.see(e)
+				printEntry(p.stdout, e)
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(200 * time.Millisecond):
+			}
+			if next, _, err := joinHub(ctx, p, true); err == nil {
+				next.Close()
+			}
+		}
+	})
+}
+
+// openAsks are the questions that nobody has answered, in order.
+type openAsks struct {
+	mu   sync.Mutex
+	list []*hub.Ask
+}
+
+// see takes an entry in.
+func (o *openAsks) see(e hub.Entry) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch e.Kind {
+	case hub.KindAsk:
+		ask := new(hub.Ask)
+		if json.Unmarshal(e.Data, ask) == nil {
+			o.list = append(o.list, ask)
+		}
+	case hub.KindAnswer:
+		var ans hub.Answer
+		json.Unmarshal(e.Data, &ans)
+		o.list = slices.DeleteFunc(o.list, func(a *hub.Ask) bool { return a.ID == ans.Ask })
+	}
+}
+
+func (o *openAsks) first() *hub.Ask {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.list) == 0 {
+		return nil
+	}
+	return o.list[0]
+}
+
+// describeCall returns the file that a call is about, links resolved, and what would
+// change in it.
+func describeCall(req *wire.CanUseTool) (paths []string, diff string) {
+	var in struct {
+		FilePath     string `json:"file_path"`
+		NotebookPath string `json:"notebook_path"`
+		Path         string `json:"path"`
+		Content      string `json:"content"`
+		Old          string `json:"old_string"`
+		New          string `json:"new_string"`
+		All          bool   `json:"replace_all"`
+	}
+	json.Unmarshal(req.Input, &in)
+	for _, path := range []string{in.FilePath, in.NotebookPath, in.Path, req.BlockedPath} {
+		if !filepath.IsAbs(path) {
+			continue
+		}
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			path = real
+		} else if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+			path = filepath.Join(dir, filepath.Base(path))
+		}
+		if !slices.Contains(paths, path) {
+			paths = append(paths, path)
+		}
+	}
+	if len(paths) == 0 || req.ToolName != "Write" && req.ToolName != "Edit" {
+		return paths, ""
+	}
+	info, err := os.Stat(paths[0])
+	if err == nil && (!info.Mode().IsRegular() || info.Size() > 1<<20) {
+		return paths, ""
+	}
+	before, _ := os.ReadFile(paths[0])
+	after := in.Content
+	if req.ToolName == "Edit" {
+		n := 1
+		if in.All {
+			n = -1
+		}
+		after = strings.Replace(string(before), in.Old, in.New, n)
+	}
+	return paths, udiff.Unified(paths[0], paths[0], string(before), after)
+}
+
+// typed sends what the user types.
+func typed(ctx context.Context, p *process, c *socket.Client, id string, asks *openAsks) {
+	in := bufio.NewScanner(p.stdin)
+	for in.Scan() {
+		line := strings.TrimSpace(in.Text())
+		var err error
+		if ask := asks.first(); ask != nil && (line == "y" || line == "n" || strings.HasPrefix(line, "n ")) {
+			answer := hub.Answer{Ask: ask.ID, Shown: ask.Hash, Response: json.RawMessage(`{"behavior":"allow"}`)}
+			if line != "y" {
+				reason, _ := json.Marshal(strings.TrimSpace(strings.TrimPrefix(line, "n")))
+				answer.Response = json.RawMessage(`{"behavior":"deny","message":` + string(reason) + `}`)
+			}
+			err = c.Answer(ctx, id, answer)
+		} else if line != "" {
+			_, err = c.Prompt(ctx, id, wire.Prompt(wire.Text(line)))
+		}
+		if err != nil && ctx.Err() == nil {
+			fmt.Fprintln(p.stderr, "parley attach:", plain(err))
+		}
+	}
+}
+
+// printEntry prints what a person wants to see of an entry.
+func printEntry(w io.Writer, e hub.Entry) {
+	switch e.Kind {
+	case hub.KindPrompt:
+		var pr hub.Prompt
+		if json.Unmarshal(e.Data, &pr) == nil {
+			if m, err := wire.Decode(pr.Message); err == nil {
+				if u, ok := m.(*wire.User); ok {
+					fmt.Fprintf(w, "> %s\n", readable(u.Message.Content.String()))
+				}
+			}
+		}
+	case hub.KindAsk:
+		var ask hub.Ask
+		if json.Unmarshal(e.Data, &ask) == nil {
+			fmt.Fprintf(w, "? %s: %s\n", ask.Tool, visible(string(ask.Request)))
+			if ask.Diff != "" {
+				fmt.Fprint(w, visibleLines(ask.Diff))
+			}
+			fmt.Fprintln(w, "  y: allow it, n: deny it")
+		}
+	case hub.KindAnswer:
+		var ans hub.Answer
+		if json.Unmarshal(e.Data, &ans) == nil {
+			fmt.Fprintf(w, "  %s by %s\n", ans.Outcome, visible(ans.By.Name))
+		}
+	case hub.KindEnded:
+		var x hub.Ended
+		if json.Unmarshal(e.Data, &x) == nil {
+			fmt.Fprintf(w, "! %s\n", visible(x.Reason))
+		}
+	case hub.KindFrame:
+		m, err := wire.Decode(e.Data)
+		if err != nil {
+			return
+		}
+		switch m := m.(type) {
+		case *wire.Assistant:
+			for _, b := range m.Message.Content.All() {
+				switch b := b.(type) {
+				case *wire.TextBlock:
+					fmt.Fprintln(w, readable(b.Text))
+				case *wire.ToolUseBlock:
+					fmt.Fprintf(w, "* %s %s\n", visible(b.Name), visible(string(b.Input)))
+				}
+			}
+		case *wire.Result:
+			if m.IsError {
+				fmt.Fprintf(w, "! %s\n", visible(m.Reason()))
+			}
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package socket
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// errSession is the answer to a process that descends from a session.
+var errSession = errors.New("a command that an agent runs may not use the hub: it could approve its own calls")
+
+// Adopt makes this process the parent of its descendants whose own parents have ended,
+// so that none of them can hide where it comes from. It is called before any session
+// runs.
+func Adopt() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
+
+// checkPeer returns an error unless the process at the other end of a connection may use
+// the hub: it is of the same user, and neither it nor any process that it descends from
+// is this one, runs this program, or is marked as run by an agent.
+func checkPeer(c net.Conn) error {
+	uc, ok := c.(*net.UnixConn)
+	if !ok {
+		return errors.New("the peer cannot be checked")
+	}
+	raw, err := uc.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var cred *unix.Ucred
+	var failed error
+	if err := raw.Control(func(fd uintptr) { cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil || failed != nil {
+		return errors.Join(err, failed)
+	}
+	if int(cred.Uid) != os.Geteuid() {
+		return errors.New("the hub belongs to another user")
+	}
+	if int(cred.Pid) == os.Getpid() {
+		return nil // this process itself, such as a test
+	}
+	return checkAncestors(int(cred.Pid))
+}
+
+// marks are variables in the environment of commands that an agent runs.
+var marks = [][]byte{[]byte("CLAUDECODE="), []byte("PARLEY_CONN_ID="), []byte("PARLEY_EPOCH=")}
+
+func checkAncestors(pid int) error {
+	self, err := os.Stat("/proc/self/exe")
+	if err != nil {
+		return fmt.Errorf("the peer cannot be checked: %w", err)
+	}
+	for first := true; pid > 1; first = false {
+		if pid == os.Getpid() {
+			return errSession
+		}
+		env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		if err != nil && first {
+			return fmt.Errorf("the peer cannot be checked: %w", err)
+		}
+		for _, v := range bytes.Split(env, []byte{0}) {
+			for _, mark := range marks {
+				if bytes.HasPrefix(v, mark) {
+					return errSession
+				}
+			}
+		}
+		if exe, err := os.Stat(fmt.Sprintf("/proc/%d/exe", pid)); err == nil && !first && os.SameFile(exe, self) {
+			return errSession // another agent of this program
+		}
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			return fmt.Errorf("the peer cannot be checked: %w", err)
+		}
+		// The name, in parentheses, may hold anything.
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		if len(fields) < 2 {
+			return errors.New("the peer cannot be checked")
+		}
+		if pid, err = strconv.Atoi(fields[1]); err != nil {
+			return fmt.Errorf("the peer cannot be checked: %w", err)
+		}
+	}
+	return nil
+}
+
+// Reap ends what is left of adopted processes that have ended, until ctx ends. A process
+// that this one started and waits for is gone long before.
+func Reap(ctx context.Context) {
+	before := map[int]bool{}
+	for {
+		select {
+		case <-time.After(30 * time.Second):
+		case <-ctx.Done():
+			return
+		}
+		now := map[int]bool{}
+		dirs, _ := os.ReadDir("/proc")
+		for _, d := range dirs {
+			pid, err := strconv.Atoi(d.Name())
+			if err != nil {
+				continue
+			}
+			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			if err != nil {
+				continue
+			}
+			fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+			if len(fields) > 1 && fields[0] == "Z" && fields[1] == strconv.Itoa(os.Getpid()) {
+				if now[pid] = true; before[pid] {
+					unix.Wait4(pid, nil, unix.WNOHANG, nil)
+				}
+			}
+		}
+		before = now
+	}
+}

@@ -1,0 +1,270 @@
+// Package socket lets the programs of one user on one machine share a hub, over a unix
+// socket that only this user can open.
+//
+// It is a thin layer: requests are HTTP with JSON, events are lines of JSON, and every
+// rule is the hub's but one. A process that descends from a session is refused, so that
+// a command that an agent runs cannot approve its own calls.
+package socket
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/internal/filelock"
+	"github.com/parley-go/parley/wire"
+)
+
+// ErrRunning is returned by [Listen] when another process serves the socket.
+var ErrRunning = errors.New("socket: a hub is running already")
+
+// Listen makes the socket at a path. Its directory is made if need be; both are for
+// this user only. A socket that a process left behind when it died is replaced.
+func Listen(path string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("socket: %w", err)
+	}
+	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("socket: %w", err)
+	}
+	if err := takeLock(lock, path); err != nil {
+		lock.Close()
+		return nil, err
+	}
+	os.Remove(path)
+	// Nobody else can reach it in between: the directory is ours alone.
+	l, err := net.Listen("unix", path)
+	if err == nil {
+		err = os.Chmod(path, 0o600)
+	}
+	if err != nil {
+		lock.Close()
+		return nil, fmt.Errorf("socket: %w", err)
+	}
+	return &listener{l, lock}, nil
+}
+
+// takeLock locks the lock of a socket. A hub that was just killed may leave it locked for
+// a moment, by a process that it was about to start.
+func takeLock(lock *os.File, path string) error {
+	for until := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		err := filelock.Try(lock)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, filelock.ErrHeld) {
+			return fmt.Errorf("socket: %w", err)
+		}
+		if answers(path) {
+			return ErrRunning
+		}
+		if time.Now().After(until) {
+			return ErrRunning
+		}
+	}
+}
+
+// answers reports whether a hub answers at a socket. To be connected is not enough: the
+// process that a dead hub was about to start may hold its socket.
+func answers(path string) bool {
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(500 * time.Millisecond))
+	if _, err := c.Write([]byte("GET /v1/sessions HTTP/1.0\r\n\r\n")); err != nil {
+		return false
+	}
+	n, _ := c.Read(make([]byte, 1))
+	return n == 1
+}
+
+// A listener holds the lock as long as it listens.
+type listener struct {
+	net.Listener
+	lock *os.File
+}
+
+// Close implements [net.Listener].
+func (l *listener) Close() error { return errors.Join(l.Listener.Close(), l.lock.Close()) }
+
+// Serve serves a hub until ctx ends.
+func Serve(ctx context.Context, h *hub.Hub, l net.Listener) error {
+	s := &server{hub: h}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/sessions", s.list)
+	mux.HandleFunc("POST /v1/sessions", s.create)
+	mux.HandleFunc("GET /v1/sessions/{id}/events", s.events)
+	mux.HandleFunc("POST /v1/sessions/{id}/prompt", s.prompt)
+	mux.HandleFunc("POST /v1/sessions/{id}/answer", s.answer)
+	mux.HandleFunc("POST /v1/sessions/{id}/control", s.control)
+	mux.HandleFunc("POST /v1/sessions/{id}/stop", s.stop)
+	mux.HandleFunc("DELETE /v1/sessions/{id}", s.remove)
+	srv := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { guard(w, r, mux) }),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, peerKey{}, checkPeer(c))
+		},
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ReadHeaderTimeout: 10 * time.Second,
+	}
+	stop := context.AfterFunc(ctx, func() { srv.Close() })
+	defer stop()
+	err := srv.Serve(l)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// peerKey is the key of what is known of the process at the other end.
+type peerKey struct{}
+
+// guard refuses processes that may not use the hub.
+func guard(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	if err, _ := r.Context().Value(peerKey{}).(error); err != nil {
+		http.Error(w, err.Error(), http.StatusForbidden)
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, 64<<20)
+	next.ServeHTTP(w, r)
+}
+
+type server struct{ hub *hub.Hub }
+
+// by is who a request is from: the user, who may do everything.
+func by(r *http.Request) hub.Actor {
+	name := r.Header.Get("Parley-Name")
+	if name == "" {
+		name = "user"
+	}
+	return hub.Actor{Name: name, From: "socket", Rights: hub.Everything}
+}
+
+func (s *server) session(r *http.Request) *hub.Session { return s.hub.Session(r.PathValue("id")) }
+
+// reply writes a value, or an error with a status that fits.
+func reply(w http.ResponseWriter, v any, err error) {
+	if err != nil {
+		status := http.StatusBadRequest
+		var late *hub.AnsweredError
+		switch {
+		case errors.Is(err, hub.ErrNotFound):
+			status = http.StatusNotFound
+		case errors.Is(err, hub.ErrForbidden):
+			status = http.StatusForbidden
+		case errors.As(err, &late), errors.Is(err, hub.ErrExists), errors.Is(err, hub.ErrLocked), errors.Is(err, hub.ErrNotShown):
+			status = http.StatusConflict
+		}
+		http.Error(w, err.Error(), status)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(v)
+}
+
+// read decodes the body of a request.
+func read[T any](w http.ResponseWriter, r *http.Request) (v T, ok bool) {
+	if err := json.NewDecoder(r.Body).Decode(&v); err != nil {
+		http.Error(w, "the body cannot be read: "+err.Error(), http.StatusBadRequest)
+		return v, false
+	}
+	return v, true
+}
+
+func (s *server) list(w http.ResponseWriter, r *http.Request) {
+	all, err := s.hub.List(r.Context(), by(r))
+	reply(w, all, err)
+}
+
+// A Created is the answer to a request that creates something.
+type Created struct {
+	ID string `json:"id"`
+}
+
+func (s *server) create(w http.ResponseWriter, r *http.Request) {
+	if spec, ok := read[hub.Spec](w, r); ok {
+		made, err := s.hub.Create(r.Context(), by(r), spec)
+		if err != nil {
+			reply(w, nil, err)
+			return
+		}
+		reply(w, Created{made.ID()}, nil)
+	}
+}
+
+func (s *server) prompt(w http.ResponseWriter, r *http.Request) {
+	if m, ok := read[wire.User](w, r); ok {
+		id, err := s.session(r).Prompt(r.Context(), by(r), &m)
+		reply(w, Created{id}, err)
+	}
+}
+
+func (s *server) answer(w http.ResponseWriter, r *http.Request) {
+	if ans, ok := read[hub.Answer](w, r); ok {
+		reply(w, struct{}{}, s.session(r).Answer(r.Context(), by(r), ans))
+	}
+}
+
+func (s *server) control(w http.ResponseWriter, r *http.Request) {
+	if req, ok := read[json.RawMessage](w, r); ok {
+		resp, err := s.session(r).Control(r.Context(), by(r), req)
+		reply(w, resp, err)
+	}
+}
+
+func (s *server) stop(w http.ResponseWriter, r *http.Request) {
+	reply(w, struct{}{}, s.session(r).Stop(r.Context(), by(r)))
+}
+
+func (s *server) remove(w http.ResponseWriter, r *http.Request) {
+	reply(w, struct{}{}, s.session(r).Remove(r.Context(), by(r)))
+}
+
+// events sends entries and events, one a line, until the viewer leaves.
+func (s *server) events(w http.ResponseWriter, r *http.Request) {
+	after, err := strconv.ParseUint(r.URL.Query().Get("after"), 10, 64)
+	if err != nil && r.URL.Query().Get("after") != "" {
+		reply(w, nil, fmt.Errorf("after is not a number: %w", err))
+		return
+	}
+	out := http.NewResponseController(w)
+	begun := false
+	var line []byte
+	for e, err := range s.session(r).Attach(r.Context(), by(r), after) {
+		if err != nil {
+			if !begun {
+				reply(w, nil, err)
+			} else if r.Context().Err() == nil {
+				text, _ := json.Marshal(err.Error())
+				w.Write([]byte(`{"error":` + string(text) + "}\n"))
+			}
+			return
+		}
+		if !begun {
+			begun = true
+			w.Header().Set("Content-Type", "application/x-ndjson")
+		}
+		line = append(e.AppendTo(line[:0]), '\n')
+		// A viewer that does not read loses its connection, not its place.
+		out.SetWriteDeadline(time.Now().Add(time.Minute))
+		if _, err := w.Write(line); err != nil {
+			return
+		}
+		if e.N == 0 || e.Kind != hub.KindFrame { // a burst of frames goes out together
+			out.Flush()
+		} else if out.Flush() != nil {
+			return
+		}
+	}
+}
