@@ -8,7 +8,7 @@ PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 win
 FUZZTIME ?= 60s
 TEST_TIMEOUT ?= 900s
 
-.PHONY: help check fmt vet staticcheck rules cross test race stores jsonv2 fuzz peers interop release bench bench-check clean
+.PHONY: help check fmt vet staticcheck rules cross test race long stores jsonv2 fuzz peers interop release bench bench-check clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ stores: ## vet and test the modules below stores/, each with a server of its own
 
 race: ## all tests with the race detector
 	go test -race -timeout $(TEST_TIMEOUT) ./...
+
+long: ## all rows of the suites of which make check plays a part: attacks and everyday commands (10 minutes)
+	PARLEY_TEST_LONG=1 go test -timeout 60m -run 'Attacks|PositiveControl|Everyday|Decisions' ./engine/policy/policytest ./agent
 
 test: ## all tests, quickly
 	go test -timeout $(TEST_TIMEOUT) ./...

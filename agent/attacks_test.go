@@ -16,8 +16,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// TestAttacks plays the attacks of the policy's table end to end: a model asks for
-// them, a host is asked and says no. Nothing of them runs: the witness is a file that
+// TestAttacks plays the calls of decisions.txt end to end: a model asks for them, a
+// host is asked and says no. Nothing of them runs: the witness is a file that
 // each would make. Calls that rules allow are left out, for they would run here, and so
 // are those of MCP servers, of which TestServersMeetRules has one.
 func TestAttacks(t *testing.T) {
@@ -69,10 +69,10 @@ func TestAttacks(t *testing.T) {
 			for i, call := range calls {
 				id := fmt.Sprintf("toolu_%d", call.Line)
 				if results[i] == "ran" {
-					t.Errorf("attacks.txt:%d: %s %s ran", call.Line, call.Tool, call.Arg[:min(len(call.Arg), 200)])
+					t.Errorf("decisions.txt:%d: %s %s ran", call.Line, call.Tool, call.Arg[:min(len(call.Arg), 200)])
 				}
 				if call.Want == "asks" && !asked[id] && results[i] == "denied" || call.Want == "denies" && asked[id] {
-					t.Errorf("attacks.txt:%d: %s %s: asked is %v", call.Line, call.Tool, call.Arg[:min(len(call.Arg), 200)], asked[id])
+					t.Errorf("decisions.txt:%d: %s %s: asked is %v", call.Line, call.Tool, call.Arg[:min(len(call.Arg), 200)], asked[id])
 				}
 			}
 			if _, err := os.Lstat(place.Mark); err == nil {

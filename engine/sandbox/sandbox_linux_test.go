@@ -25,6 +25,9 @@ import (
 	"github.com/parley-go/parley/engine/sandbox"
 )
 
+// long says that everything is tried, and not every fifth.
+var long = os.Getenv("PARLEY_TEST_LONG") != ""
+
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if made != "" {

@@ -1,9 +1,13 @@
-// Package policytest holds the attacks that the policy is tried with: a table that
-// people can read (attacks.txt), and what is needed to play it. The policy's own
-// tests play it, those of the agent do so end to end with a scripted model, and
-// those of the sandbox inside of it.
+// Package policytest holds the attacks that Parley is tried with, and what is needed to
+// play them. The directory attacks has the table, a line for each; see its README. A
+// positive control runs every row unconfined in a throwaway namespace and sees its
+// effect. Then the rows are played against the policy, with Parley in between, behind
+// the read wall alone and in the workspace sandbox.
 //
-// It knows the built-in tools and the policy, and nothing of who plays.
+// decisions.txt has calls under rules and the exact decision about each, those that must
+// be allowed as well. everyday.txt has commands that should need no question.
+//
+// The package knows the built-in tools and the policy, and nothing of who plays.
 package policytest
 
 import (
@@ -20,14 +24,14 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-//go:embed attacks.txt
-var attacks string
+//go:embed decisions.txt
+var decisions string
 
 // A Case is some calls under the same rules.
 type Case struct {
 	ID    string // such as a CVE; several cases may have the same
 	Title string
-	Line  int // in attacks.txt
+	Line  int // in decisions.txt
 	Mode  wire.PermissionMode
 	Rules []policy.Rule // with {ws} and the like in them; see [Place.Rules]
 	Calls []Call
@@ -59,7 +63,7 @@ func (c Call) Met(b wire.PermissionBehavior) bool {
 // Cases returns the table.
 func Cases() ([]Case, error) {
 	var cases []Case
-	for i, line := range strings.Split(attacks, "\n") {
+	for i, line := range strings.Split(decisions, "\n") {
 		word, rest, _ := strings.Cut(line, " ")
 		if word == "" || word == "#" {
 			continue
@@ -70,14 +74,14 @@ func Cases() ([]Case, error) {
 			continue
 		}
 		if len(cases) == 0 {
-			return nil, fmt.Errorf("attacks.txt:%d: no case has begun", i+1)
+			return nil, fmt.Errorf("decisions.txt:%d: no case has begun", i+1)
 		}
 		c := &cases[len(cases)-1]
 		switch word {
 		case "mode":
 			c.Mode = wire.PermissionMode(rest)
 		case "allow", "deny", "ask":
-			r, err := policy.Parse(rest, wire.PermissionBehavior(word), policy.Source{Layer: policy.LayerUser, File: "attacks.txt", Line: i + 1})
+			r, err := policy.Parse(rest, wire.PermissionBehavior(word), policy.Source{Layer: policy.LayerUser, File: "decisions.txt", Line: i + 1})
 			if err != nil {
 				return nil, err
 			}
@@ -91,7 +95,7 @@ func Cases() ([]Case, error) {
 			}
 			c.Calls = append(c.Calls, Call{Want: word, Tool: name, Arg: arg, Line: i + 1})
 		default:
-			return nil, fmt.Errorf("attacks.txt:%d: %q is no word of the table", i+1, word)
+			return nil, fmt.Errorf("decisions.txt:%d: %q is no word of the table", i+1, word)
 		}
 	}
 	return cases, nil
@@ -211,5 +215,5 @@ func (p *Place) Request(c Call, mode wire.PermissionMode) (*policy.Request, erro
 		access, err := t.Access(&tool.Env{Roots: []string{p.Workspace}, Home: p.Home}, input)
 		return &policy.Request{Tool: t.Spec(), Access: access, Input: input, Mode: mode, Roots: []string{p.Workspace}, Home: p.Home}, err
 	}
-	return nil, fmt.Errorf("attacks.txt:%d: there is no tool %s", c.Line, c.Tool)
+	return nil, fmt.Errorf("decisions.txt:%d: there is no tool %s", c.Line, c.Tool)
 }

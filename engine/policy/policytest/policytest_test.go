@@ -7,8 +7,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// TestAttacks plays the table against the policy alone.
-func TestAttacks(t *testing.T) {
+// TestDecisions plays decisions.txt against the policy.
+func TestDecisions(t *testing.T) {
 	cases, err := Cases()
 	if err != nil {
 		t.Fatal(err)
@@ -28,16 +28,16 @@ func TestAttacks(t *testing.T) {
 				if call.Want == "stops" && req != nil {
 					continue // the tool refuses it before
 				}
-				t.Errorf("attacks.txt:%d: %v", call.Line, err)
+				t.Errorf("decisions.txt:%d: %v", call.Line, err)
 				continue
 			}
 			if d := p.Decide(req); !call.Met(d.Behavior) {
-				t.Errorf("attacks.txt:%d: %s: %s %s: %s (%s), want %s", call.Line, c.ID, call.Tool, call.Arg[:min(len(call.Arg), 200)], d.Behavior, d.Reason, call.Want)
+				t.Errorf("decisions.txt:%d: %s: %s %s: %s (%s), want %s", call.Line, c.ID, call.Tool, call.Arg[:min(len(call.Arg), 200)], d.Behavior, d.Reason, call.Want)
 			}
 			// A narrowed policy is never wider.
 			for _, mode := range []wire.PermissionMode{"", wire.ModeDefault, wire.ModeAcceptEdits, wire.ModeBypassPermissions, wire.ModePlan} {
 				if d := p.Narrow(policy.Narrowing{Mode: mode, Rules: []policy.Rule{{Behavior: wire.BehaviorAllow, Tool: call.Tool}}}).Decide(req); d.Behavior == wire.BehaviorAllow && call.Want != "allows" {
-					t.Errorf("attacks.txt:%d: a subagent in mode %q may", call.Line, mode)
+					t.Errorf("decisions.txt:%d: a subagent in mode %q may", call.Line, mode)
 				}
 			}
 		}

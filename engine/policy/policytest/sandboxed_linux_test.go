@@ -1,0 +1,125 @@
+package policytest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/parley-go/parley/engine/sandbox"
+)
+
+func init() { workerKinds["sandbox"] = (*player).sandboxed }
+
+// reachesOut reports whether the witness of a row is outside of what a command in the
+// workspace sandbox may change and read.
+func reachesOut(r *Row) bool {
+	return r.Tool == "Bash" && (r.Witness == "mark" || r.Witness == "net" || r.Witness == "kill" || strings.HasPrefix(r.Witness, "~/"))
+}
+
+// sandboxed runs rows in the workspace sandbox, as if everything had been allowed.
+func (p *player) sandboxed() error {
+	rows, err := p.job.table()
+	if err != nil {
+		return err
+	}
+	if err := p.world.Enter("app"); err != nil {
+		return err
+	}
+	set := &sandbox.Settings{Enabled: true}
+	box, err := sandbox.New(sandbox.Options{Settings: set, Dir: p.world.Workspace(), Home: p.world.Home(), Path: os.Getenv("PATH"), Only: p.job.Wall})
+	if err != nil {
+		return p.out.Encode(result{Row: -1, Note: err.Error()})
+	}
+	defer box.Close()
+	for _, i := range p.job.Rows {
+		r := &rows[i]
+		s, err := ParseSetting(r.Setting)
+		if err != nil {
+			return err
+		}
+		if !reachesOut(r) || s.Place != "app" || missingPrograms(r) != "" {
+			continue
+		}
+		if err := p.world.Enter("app"); err != nil {
+			return err
+		}
+		p.listener.forget()
+		p.world.PID = os.Getpid() // a signal to it would end the worker
+		if err := p.inSandbox(box, p.world.Fill(r.Arg)); err != nil {
+			return fmt.Errorf("%s: %w", r.Where(), err)
+		}
+		res := result{Row: i, Ran: "sandbox", Fired: p.world.Fired(r, s, nil) || p.listener.count.Load() > 0}
+		p.world.Played()
+		if err := p.out.Encode(res); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *player) inSandbox(box *sandbox.Sandbox, command string) error {
+	p.output.Truncate(0)
+	p.output.Seek(0, io.SeekStart)
+	cmd := exec.Command("bash", "-c", command)
+	cmd.Dir, cmd.Env = p.world.Workspace(), box.Environ(p.environ())
+	cmd.Stdout, cmd.Stderr = p.output, p.output
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	started, err := box.Confine(cmd)
+	if err != nil {
+		return err
+	}
+	err = cmd.Start()
+	over := started(err)
+	if err != nil {
+		return err
+	}
+	late := time.AfterFunc(walledLimit, func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+	defer late.Stop()
+	var exit *exec.ExitError
+	if err := cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		return err
+	}
+	select {
+	case <-over:
+	case <-time.After(walledLimit):
+	}
+	return nil
+}
+
+// TestSandboxStopsAttacks runs the attacks in the workspace sandbox as if every rule had
+// failed: none changes a file outside, reaches a host or signals a process.
+func TestSandboxStopsAttacks(t *testing.T) {
+	rows, list := played(t)
+	for i, c := range []struct {
+		kind, refuse string
+	}{{sandbox.Bubblewrap, ""}, {sandbox.Landlock, ""}, {sandbox.Bubblewrap, "landlock"}, {sandbox.Landlock, "namespaces"}} {
+		for n, user := range []int{0, anotherUser} {
+			if os.Getenv("PARLEY_TEST_LONG") == "" && i != n {
+				continue // one with each kind
+			}
+			name := c.kind
+			if c.refuse != "" {
+				name += " without " + c.refuse
+			}
+			t.Run(fmt.Sprintf("%s/user %d", name, user), func(t *testing.T) {
+				ran := 0
+				for _, res := range inParallel(t, job{Kind: "sandbox", Wall: c.kind, Refuse: c.refuse, User: user, Rows: list}) {
+					if res.Row < 0 {
+						t.Skip(res.Note)
+					}
+					ran++
+					if r := &rows[res.Row]; res.Fired {
+						t.Errorf("%s: it left its witness in spite of the sandbox:\t%s", r.Where(), r.line)
+					}
+				}
+				t.Logf("%d rows", ran)
+			})
+		}
+	}
+}
