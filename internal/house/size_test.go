@@ -163,3 +163,40 @@ func complexity(d *ast.FuncDecl) int {
 	})
 	return n
 }
+
+// The list of files to touch in CONTRIBUTING.md is true: at least eight kinds of change, at
+// most four files each, and every file holds the example.
+func TestFilesToTouch(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "CONTRIBUTING.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(string(text), "## Files to touch")
+	list, _, _ = strings.Cut(list, "\n## ")
+	plain := func(s string) string { return strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(s)) }
+	rows := 0
+	for line := range strings.Lines(list) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 5 || !strings.Contains(cells[2], "`") {
+			continue
+		}
+		rows++
+		names := strings.Split(cells[2], ",")
+		if len(names) > 4 {
+			t.Errorf("%s: %d files, at most 4 are allowed", strings.TrimSpace(cells[1]), len(names))
+		}
+		example := strings.Trim(strings.TrimSpace(cells[3]), "`")
+		for _, name := range names {
+			name = strings.Trim(strings.TrimSpace(name), "`")
+			held, err := os.ReadFile(filepath.Join(root, name))
+			if err != nil {
+				t.Error(err)
+			} else if !strings.Contains(plain(string(held)), plain(example)) {
+				t.Errorf("%s: %s does not hold the example %s", strings.TrimSpace(cells[1]), name, example)
+			}
+		}
+	}
+	if rows < 8 {
+		t.Errorf("got %d kinds of change, want at least 8", rows)
+	}
+}
