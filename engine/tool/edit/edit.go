@@ -149,8 +149,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	if err := place.Replace(bytes, before); err != nil {
 		return nil, err
 	}
-	original := strings.ToValidUTF8(text.Content, "\ufffd")
-	out.OriginalFile, out.Inexact = &original, change.inexact
+	out.OriginalFile, out.Inexact = files.Original(text.Content), change.inexact
 	if change.was != "" {
 		out.OldString = strings.ToValidUTF8(change.was, "\ufffd")
 	}

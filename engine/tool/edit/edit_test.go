@@ -1,12 +1,15 @@
 package edit_test
 
 import (
+	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/edit"
 	"github.com/parley-go/parley/engine/tool/read"
 	"github.com/parley-go/parley/engine/tool/tooltest"
@@ -147,5 +150,56 @@ func TestStale(t *testing.T) {
 	}
 	if got, _ := os.ReadFile(path); string(got) != "one 2wo\n" {
 		t.Errorf("%q", got)
+	}
+}
+
+func manyLines(word string) string {
+	var b strings.Builder
+	for i := range 19_000 {
+		fmt.Fprintf(&b, "%s%d\n", word, i)
+	}
+	return b.String()
+}
+
+// However much an edit would make of a file, memory stays bounded: what is too big is
+// refused before it is made, and what fits takes a small multiple of its size.
+func TestGrowth(t *testing.T) {
+	allocated := func(f func()) int64 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		f()
+		runtime.ReadMemStats(&after)
+		return int64(after.TotalAlloc - before.TotalAlloc)
+	}
+	for _, tt := range []struct {
+		name, content, old, new string
+		bound                   int64 // of what is allocated
+		ok                      bool
+	}{
+		{"exact", strings.Repeat("a", 1<<20), "a", strings.Repeat("b", 1000), 32 << 20, false},
+		{"folded", strings.Repeat("“", 1<<18), `"`, strings.Repeat("b", 10_000), 64 << 20, false},
+		{"one place", "x" + strings.Repeat("a\n", 1<<19), "x", strings.Repeat("b\n", 1<<10), 64 << 20, true},
+		{"many lines", strings.Repeat("a\n", 1<<19), "a", "bb", 64 << 20, true},
+		{"patch of many lines", strings.Repeat("a\n", 19_000), "a", "bb", 64 << 20, true},
+		{"patch of other lines", manyLines("a"), "a", "b", 64 << 20, true},
+		{"indented", strings.Repeat(" ", 1<<20) + "if x {\n" + strings.Repeat(" ", 1<<20) + "}\n", "\tif x {\n\t}", strings.Repeat("\ty\n", 1000), 64 << 20, false},
+	} {
+		env := tooltest.Env(t)
+		path := tooltest.Write(t, env, "f", tt.content)
+		tooltest.Do(t, env, read.New(), "file_path", path)
+		var r *tool.Result
+		got := allocated(func() {
+			r = tooltest.Do(t, env, edit.New(nil), "file_path", path, "old_string", tt.old, "new_string", tt.new, "replace_all", true)
+		})
+		if r.IsError == tt.ok {
+			t.Errorf("%s: %.200s", tt.name, r.Content.Text)
+		}
+		if got > tt.bound {
+			t.Errorf("%s: %d MB were allocated", tt.name, got>>20)
+		}
+		if data, _ := os.ReadFile(path); !tt.ok && string(data) != tt.content {
+			t.Errorf("%s: the file was changed", tt.name)
+		}
+		t.Logf("%s: %.1f MB", tt.name, float64(got)/(1<<20))
 	}
 }

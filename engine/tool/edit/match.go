@@ -32,6 +32,9 @@ func (t *Tool) apply(text files.Text, in *Input) (*change, error) {
 	}
 	switch n := strings.Count(text.Content, old); {
 	case n == 1 || n > 1 && bool(in.ReplaceAll):
+		if err := fits(len(text.Content)-n*len(old), n, len(new)); err != nil {
+			return nil, err
+		}
 		return &change{content: strings.ReplaceAll(text.Content, old, new), count: n}, nil
 	case n > 1:
 		var at []int
@@ -58,6 +61,15 @@ func (t *Tool) apply(text files.Text, in *Input) (*change, error) {
 		said += "\n\n" + hint
 	}
 	return nil, tool.Misuse("%s", said)
+}
+
+// fits returns an error if a text of so many bytes, with another one put into it
+// several times, is bigger than a file may become. It is asked before the text is made.
+func fits(bytes, times, each int) error {
+	if total := int64(bytes) + int64(times)*int64(each); total > files.MaxSize {
+		return tool.Misuse("The file would have %s after that, and at most %s are written. Nothing was changed.", files.Size(total), files.Size(files.MaxSize))
+	}
+	return nil
 }
 
 // ambiguous says that there are several places.
@@ -144,6 +156,10 @@ func folded(text files.Text, old, new string, all bool) (*change, error) {
 			where = append(where, in.from[i])
 		}
 		return nil, ambiguous(content, old, where)
+	}
+	// A line end of new may become two bytes.
+	if err := fits(len(content), len(at), len(new)+strings.Count(new, "\n")); err != nil {
+		return nil, err
 	}
 	var b strings.Builder
 	last := 0
@@ -244,6 +260,13 @@ func byLines(content, old, new string) (*change, error) {
 	indents, ok := indentation(oldLines, was)
 	if !ok {
 		return nil, tool.Misuse("String to replace not found in file. Lines %d to %d are the same but for white space, but their indentation differs from that of old_string in more than one way; give it exactly as it is in the file.\nString: %s", found+1, found+len(was), old)
+	}
+	longest := 0
+	for _, to := range indents {
+		longest = max(longest, len(to))
+	}
+	if err := fits(len(content)+len(new), len(newLines), longest+2); err != nil {
+		return nil, err
 	}
 	end := ending(strings.Join(was, ""), content)
 	var b strings.Builder

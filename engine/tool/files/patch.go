@@ -18,7 +18,25 @@ type Hunk struct {
 // contextLines is how many lines are shown around a change.
 const contextLines = 3
 
-// Patch returns where two versions of a text differ, never nil.
+// The sizes up to which programs get what an edit changed. A difference of many lines
+// takes many times their size in memory.
+const (
+	maxOriginal = 8 << 20 // bytes of the file as it was
+	maxPatch    = 2 << 20 // bytes in which two versions differ, both together
+	maxChanged  = 40_000  // lines in which they do
+)
+
+// Original returns what a file was, for programs; nil if that is too much.
+func Original(content string) *string {
+	if len(content) > maxOriginal {
+		return nil
+	}
+	content = strings.ToValidUTF8(content, "\ufffd")
+	return &content
+}
+
+// Patch returns where two versions of a text differ, never nil. It is empty if they
+// differ in too much.
 func Patch(before, after string) []Hunk {
 	hunks := []Hunk{}
 	if before == after {
@@ -31,6 +49,9 @@ func Patch(before, after string) []Hunk {
 	before, after = before[head:], after[head:]
 	tail := commonTail(before, after)
 	before, after = before[:len(before)-tail], after[:len(after)-tail]
+	if len(before)+len(after) > maxPatch || strings.Count(before, "\n")+strings.Count(after, "\n") > maxChanged {
+		return hunks
+	}
 
 	diff, err := udiff.ToUnifiedDiff("", "", before, udiff.Lines(before, after), contextLines)
 	if err != nil {

@@ -41,6 +41,7 @@ const schema = `{
 // The limits of a search.
 const (
 	maxFiles = 100
+	maxKept  = 10_000 // matches that are kept at a time
 	maxTime  = 30 * time.Second
 )
 
@@ -152,13 +153,19 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 		time int64
 	}
 	var mu sync.Mutex
-	var all []found
+	var all []found // no more than are shown, and some
+	total := 0
+	byTime := func(a, b found) int { return cmp.Or(cmp.Compare(a.time, b.time), cmp.Compare(a.name, b.name)) }
 	filter := &search.Filter{Globs: []string{pattern}, Hidden: call.Env.Hidden}
 	err = search.Walk(bounded, root, real, filter, search.Workers(), func(_ int, f *search.File) {
 		at, _ := f.ModTime()
 		mu.Lock()
 		defer mu.Unlock()
-		all = append(all, found{f.Path, at})
+		total++
+		if all = append(all, found{f.Path, at}); len(all) >= maxKept {
+			slices.SortFunc(all, byTime)
+			all = slices.Delete(all, 0, len(all)-maxFiles)
+		}
 	})
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -167,8 +174,8 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	if err != nil && !timedOut {
 		return nil, err
 	}
-	slices.SortFunc(all, func(a, b found) int { return cmp.Or(cmp.Compare(a.time, b.time), cmp.Compare(a.name, b.name)) })
-	out := &Output{Filenames: []string{}, TotalMatches: len(all), CountIsComplete: !timedOut, TimedOut: timedOut, Truncated: len(all) > maxFiles}
+	slices.SortFunc(all, byTime)
+	out := &Output{Filenames: []string{}, TotalMatches: total, CountIsComplete: !timedOut, TimedOut: timedOut, Truncated: total > maxFiles}
 	for _, f := range all[max(0, len(all)-maxFiles):] {
 		out.Filenames = append(out.Filenames, Shown(call.Env, dir, f.name))
 	}
@@ -183,7 +190,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	}
 	said := strings.Join(out.Filenames, "\n")
 	if out.Truncated {
-		said += fmt.Sprintf("\n(These are the %d of %d that were changed last. Use a narrower pattern or path to see others.)", out.NumFiles, len(all))
+		said += fmt.Sprintf("\n(These are the %d of %d that were changed last. Use a narrower pattern or path to see others.)", out.NumFiles, total)
 	}
 	if timedOut {
 		said += fmt.Sprintf("\n(The search was stopped after %v; there may be more. Use a narrower path.)", maxTime)

@@ -102,8 +102,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 		if bytes, err = text.Encode(); err != nil {
 			return nil, err
 		}
-		original := strings.ToValidUTF8(old.Content, "\ufffd")
-		out.Type, out.OriginalFile = "update", &original
+		out.Type, out.OriginalFile = "update", files.Original(old.Content)
 		out.StructuredPatch = files.Patch(old.Content, strings.ReplaceAll(text.Content, "\r\n", "\n"))
 	}
 	if ctx.Err() != nil {
