@@ -102,8 +102,8 @@ func (p *commandPattern) covers(c *shell.Call, d shell.Danger) bool {
 }
 
 // suspects tells whether a call may be what the pattern says.
-func (p *commandPattern) suspects(s *shell.Script, c *shell.Call) certainty {
-	found := p.suspectsArgs(s, c.Args)
+func (p *commandPattern) suspects(j *judgement, s *shell.Script, c *shell.Call) certainty {
+	found := p.suspectsArgs(j, s, c.Args)
 	if found == yes || !c.Loose {
 		return found
 	}
@@ -114,7 +114,7 @@ func (p *commandPattern) suspects(s *shell.Script, c *shell.Call) certainty {
 	for i := 1; i < len(c.Args) && found == no; i++ {
 		if a := c.Args[i]; a.Static() {
 			alone := len(p.words) > 1 && a.Text() == program // then the words behind it count
-			if p.suspectsArgs(s, c.Args[i:]) != no || program != "" && !alone && shell.HasWord(a.Text(), filepath.Base(program)) {
+			if p.suspectsArgs(j, s, c.Args[i:]) != no || program != "" && !alone && shell.HasWord(a.Text(), filepath.Base(program)) {
 				found = maybe
 			}
 		}
@@ -126,10 +126,13 @@ func (p *commandPattern) suspects(s *shell.Script, c *shell.Call) certainty {
 const maxLoose = 1000
 
 // suspectsArgs tells whether words may be what the pattern says.
-func (p *commandPattern) suspectsArgs(s *shell.Script, args []shell.Word) certainty {
+func (p *commandPattern) suspectsArgs(j *judgement, s *shell.Script, args []shell.Word) certainty {
 	static := !slices.ContainsFunc(args, func(a shell.Word) bool { return !a.Static() })
+	if name := args[0].Text(); !args[0].Static() || !strings.Contains(name, "/") {
+		return p.suspectsCall(name, args, static) // by far the most
+	}
 	found := no
-	for _, name := range programNames(s, args[0]) {
+	for _, name := range j.programNames(s, args[0].Text()) {
 		if found = max(found, p.suspectsCall(name, args, static)); found == yes {
 			return yes
 		}
@@ -139,16 +142,12 @@ func (p *commandPattern) suspectsArgs(s *shell.Script, args []shell.Word) certai
 
 // programNames returns the names by which a rule may mean a program: as it is written,
 // without its directory, and as the file is called that it leads to.
-func programNames(s *shell.Script, w shell.Word) []string {
-	name := w.Text()
-	if !w.Static() || !strings.Contains(name, "/") {
-		return []string{name}
-	}
+func (j *judgement) programNames(s *shell.Script, name string) []string {
 	names := []string{name, filepath.Base(name)}
 	if !filepath.IsAbs(name) && len(s.Dirs) > 0 {
 		name = s.Dirs[0] + "/" + name
 	}
-	if real := filepath.Base(resolve(name)); real != names[1] {
+	if real := filepath.Base(j.resolve(name)); real != names[1] {
 		names = append(names, real)
 	}
 	return names

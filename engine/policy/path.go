@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 
 	"github.com/bmatcuk/doublestar/v4"
@@ -52,7 +53,7 @@ func (p *Policy) Hidden(req *Request) (patterns []string) {
 	for q := p; q != nil; q = q.parent {
 		for _, r := range q.load().deny {
 			if r.Content != "" && isFileTool(r.Tool) && restricts(r, tool.Read) {
-				patterns = append(patterns, j.wide(r)...)
+				patterns = append(patterns, j.patterns(r, true)...)
 			}
 		}
 	}
@@ -62,27 +63,73 @@ func (p *Policy) Hidden(req *Request) (patterns []string) {
 // touches reports whether a rule about files that restricts is about a path, however
 // it is reached: as it is written or with links followed, relative to any root, by
 // another name of the same file, in other case where that is the same.
-func (j *judgement) touches(r *Rule, path string) bool {
-	real := j.resolve(path)
-	path = filepath.Clean(path)
-	folded := false
-	for _, pattern := range j.wide(r) {
-		for _, p := range []string{path, real} {
-			if matchGlob(pattern, p) {
-				return true
-			}
-			if a, b := strings.ToLower(pattern), strings.ToLower(p); !folded && (a != pattern || b != p) {
-				folded = matchGlob(a, b)
-			}
-			if p == real && real == path {
-				break
-			}
+func (j *judgement) touches(r *Rule, path string) bool { return j.matches(r, j.place(path)) }
+
+// A place is a path that a call may touch, looked at once for a decision.
+type place struct {
+	path, clean, real string // as it is written, without what means nothing, with links followed
+	away              bool   // whether it leads to what another program has open
+	names             bool   // whether the file has several names
+	folds             bool   // whether its name in other case is the same
+}
+
+// place looks at a path.
+func (j *judgement) place(path string) *place {
+	p := j.places[path]
+	if p == nil {
+		if j.places == nil {
+			j.places = map[string]*place{}
 		}
-		if j.linked(pattern, path) {
+		p = &place{path: path, clean: filepath.Clean(path), real: j.resolve(path)}
+		p.away = j.leadsAway(path)
+		if fi := j.stat(p.clean); fi != nil && !fi.IsDir() && links(fi) > 1 {
+			p.names = true
+		}
+		p.folds = j.foldsCase(p.clean)
+		j.places[path] = p
+	}
+	return p
+}
+
+// matches reports whether a rule about files that restricts is about a place.
+func (j *judgement) matches(r *Rule, p *place) bool {
+	globs := j.wide(r)
+	for _, g := range globs {
+		if g.match(p.clean) || p.real != p.clean && g.match(p.real) || p.names && j.linked(g.text, p.clean) {
 			return true
 		}
 	}
-	return folded && foldsCase(path)
+	// In other case it is the same file on some file systems.
+	if p.folds {
+		for _, g := range globs {
+			if g.matchFolded(p.clean) || p.real != p.clean && g.matchFolded(p.real) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// foldsCase reports the same as the function, looking once for each directory.
+func (j *judgement) foldsCase(path string) bool {
+	dir := filepath.Dir(path)
+	folds, ok := j.folds[dir]
+	if !ok {
+		for _, root := range j.req.Roots { // which are on one file system, as a rule
+			if below(root, dir) {
+				dir = root
+				break
+			}
+		}
+		if folds, ok = j.folds[dir]; !ok {
+			folds = foldsCase(dir)
+		}
+		if j.folds == nil {
+			j.folds = map[string]bool{}
+		}
+		j.folds[dir], j.folds[filepath.Dir(path)] = folds, folds
+	}
+	return folds
 }
 
 // within reports whether a rule about files that allows surely covers a path: as it
@@ -106,13 +153,19 @@ func (j *judgement) within(r *Rule, path string) bool {
 }
 
 // wide returns the patterns of a rule that restricts, made once for a decision.
-func (j *judgement) wide(r *Rule) []string {
+func (j *judgement) wide(r *Rule) []*glob {
 	all, ok := j.globs[r]
 	if !ok {
 		if j.globs == nil {
-			j.globs = map[*Rule][]string{}
+			j.globs = map[*Rule][]*glob{}
 		}
-		all = j.patterns(r, true)
+		lexical := j.set.lexical(r, j.req)
+		all = lexical
+		for _, g := range lexical {
+			if other := j.followed(g.text); other != "" {
+				all = append(all[:len(all):len(all)], newGlob(other))
+			}
+		}
 		j.globs[r] = all
 	}
 	return all
@@ -124,6 +177,19 @@ func (j *judgement) wide(r *Rule) []string {
 // .gitignore file. A rule that restricts is about every root, as they are written and
 // with links followed.
 func (j *judgement) patterns(r *Rule, wide bool) []string {
+	all := r.patterns(j.req, wide)
+	if wide {
+		for _, p := range slices.Clone(all) {
+			if other := j.followed(p); other != "" {
+				all = append(all, other)
+			}
+		}
+	}
+	return all
+}
+
+// patterns returns the absolute patterns of a rule without links followed.
+func (r *Rule) patterns(req *Request, wide bool) []string {
 	pattern := filepath.ToSlash(r.Content)
 	var all []string
 	add := func(base, rest string) {
@@ -134,17 +200,16 @@ func (j *judgement) patterns(r *Rule, wide bool) []string {
 	}
 	switch {
 	case strings.HasPrefix(pattern, "//"):
-		pattern = pattern[1:]
-		all = append(all, pattern)
-		return j.followed(all, wide)
+		return []string{pattern[1:]}
 	case pattern == "~", strings.HasPrefix(pattern, "~/"):
-		if j.req.Home != "" {
-			add(j.req.Home, strings.TrimPrefix(pattern[1:], "/"))
+		if req.Home != "" {
+			add(req.Home, strings.TrimPrefix(pattern[1:], "/"))
 		}
-		return j.followed(all, wide)
+		return all
 	}
 	rooted := strings.HasPrefix(pattern, "/")
-	if !rooted && !strings.HasPrefix(pattern, "./") && !strings.HasPrefix(pattern, "../") && pattern != "**" && !strings.Contains(strings.TrimSuffix(strings.TrimSuffix(pattern, "/**"), "/"), "/") {
+	relative := strings.HasPrefix(pattern, "./") || strings.HasPrefix(pattern, "../")
+	if !rooted && !relative && pattern != "**" && !strings.Contains(strings.TrimSuffix(strings.TrimSuffix(pattern, "/**"), "/"), "/") {
 		pattern = "**/" + pattern
 	}
 	pattern = strings.TrimPrefix(strings.TrimPrefix(pattern, "./"), "/")
@@ -154,7 +219,7 @@ func (j *judgement) patterns(r *Rule, wide bool) []string {
 			return all
 		}
 	}
-	for i, root := range j.req.Roots {
+	for i, root := range req.Roots {
 		if i > 0 && !wide {
 			break
 		}
@@ -168,60 +233,55 @@ func (j *judgement) patterns(r *Rule, wide bool) []string {
 			p = rest
 		}
 	}
-	return j.followed(all, wide)
+	return all
 }
 
-// followed adds what patterns stand for when the links in their fixed beginnings are
-// followed.
-func (j *judgement) followed(patterns []string, wide bool) []string {
-	if !wide {
-		return patterns
+// followed returns what a pattern stands for when the links in its fixed beginning are
+// followed, or nothing if that is the same.
+func (j *judgement) followed(p string) string {
+	if literal(p) {
+		if real := j.resolve(p); real != filepath.Clean(p) {
+			return escape(real)
+		}
+		return ""
 	}
-	for _, p := range patterns {
-		if literal(p) {
-			if real := j.resolve(p); real != filepath.Clean(p) {
-				patterns = append(patterns, escape(real))
-			}
-			continue
-		}
-		base, rest := doublestar.SplitPattern(p)
-		if base = unescape(base); base == "/" {
-			continue
-		}
-		if real := j.resolve(base); real != base {
-			patterns = append(patterns, strings.TrimSuffix(escape(real), "/")+"/"+rest)
-		}
+	base, rest := doublestar.SplitPattern(p)
+	if base = unescape(base); base == "/" {
+		return ""
 	}
-	return patterns
+	if real := j.resolve(base); real != base {
+		return strings.TrimSuffix(escape(real), "/") + "/" + rest
+	}
+	return ""
 }
 
-func matchGlob(pattern, path string) bool {
-	pattern = strings.TrimSuffix(pattern, "/")
-	if pattern == "" {
-		return true // everything
+// lexical returns the patterns of a rule that restricts, without links followed. They are
+// kept for the next decision about the same directories.
+func (s *ruleset) lexical(r *Rule, req *Request) []*glob {
+	if s == nil {
+		s = &ruleset{}
 	}
-	path = filepath.ToSlash(path)
-	if base, name, ok := strings.Cut(pattern, "/**/"); ok && literal(base) && literal(name) && !strings.Contains(name, "/") {
-		// A name at any depth, and what is below it: what most rules are.
-		rest, ok := strings.CutPrefix(path, base)
-		if !ok || !strings.HasPrefix(rest, "/") {
-			return false
-		}
-		for part := range strings.SplitSeq(rest[1:], "/") {
-			if part == name {
-				return true
-			}
-		}
-		return false
+	key := strings.Join(req.Roots, "\x00") + "\x00\x00" + req.Home
+	kept := s.kept.Load()
+	if kept == nil || kept.key != key {
+		kept = &keptGlobs{key: key}
+		s.kept.Store(kept)
 	}
-	if ok, err := doublestar.Match(pattern, path); err == nil && ok {
-		return true
+	if globs, ok := kept.byRule.Load(r); ok {
+		return globs.([]*glob)
 	}
-	if strings.HasSuffix(pattern, "/**") {
-		return false
+	var globs []*glob
+	for _, p := range r.patterns(req, true) {
+		globs = append(globs, newGlob(p))
 	}
-	ok, err := doublestar.Match(pattern+"/**", path)
-	return err == nil && ok
+	kept.byRule.Store(r, globs)
+	return globs
+}
+
+// keptGlobs are patterns of rules for some directories.
+type keptGlobs struct {
+	key    string
+	byRule sync.Map // of *Rule to []*glob
 }
 
 // literal reports whether a pattern stands for one path.
@@ -399,13 +459,41 @@ func (j *judgement) resolve(path string) string {
 	real := follow(path, func(p string) string {
 		to, ok := j.links[p]
 		if !ok {
-			to = link(p)
+			to = j.link(p)
 			j.links[p] = to
 		}
 		return to
 	})
 	j.real[path] = real
 	return real
+}
+
+// link returns where a link leads, or nothing. What it sees of a file that is none is
+// kept.
+func (j *judgement) link(path string) string {
+	fi, err := os.Lstat(path)
+	if err == nil && fi.Mode()&os.ModeSymlink != 0 {
+		to, _ := os.Readlink(path)
+		return to
+	}
+	if j.stats == nil {
+		j.stats = map[string]os.FileInfo{}
+	}
+	if _, ok := j.stats[path]; !ok {
+		j.stats[path] = fi // nil if there is none
+	}
+	return ""
+}
+
+// isDir and isFile look at a file once for a decision.
+func (j *judgement) isDir(path string) bool {
+	fi := j.stat(filepath.Clean(j.resolve(path)))
+	return fi != nil && fi.IsDir()
+}
+
+func (j *judgement) isFile(path string) bool {
+	fi := j.stat(filepath.Clean(j.resolve(path)))
+	return fi != nil && !fi.IsDir()
 }
 
 // resolve follows the links of a path as far as it exists. A link that leads to

@@ -52,9 +52,11 @@ type Policy struct {
 	narrow Narrowing
 }
 
-// A ruleset is the rules of a policy at one time. It never changes.
+// A ruleset is the rules of a policy at one time. They never change.
 type ruleset struct {
 	deny, ask, allow []*Rule
+
+	kept atomic.Pointer[keptGlobs]
 }
 
 var noRules ruleset
@@ -167,10 +169,21 @@ type judgement struct {
 	real  map[string]string // paths with links followed
 	links map[string]string // where links lead
 	stats map[string]os.FileInfo
-	globs map[*Rule][]string // what rules about files stand for
+	globs map[*Rule][]*glob // what rules about files stand for
+	named *shell.Script     // whose words are in names
+	names string            // words of programs, each ended by a zero byte
+	open  bool              // whether one of them is not known
 
-	looked int // how often directories were searched for links
-	texts  bool
+	folds  map[string]bool // directories whose names are the same in other case
+	places map[string]*place
+	texts  map[string][]*place    // what texts in commands may have in them
+	words  map[looseWord][]*place // what words of commands may be
+
+	near  []string      // directories that programs which are not known are given
+	nears *shell.Script // the script that they are of
+
+	looked int      // how often directories were searched for links
+	input  bool     // whether the texts of the input were looked at
 	said   []string // the texts in the input of a tool that is not known, once looked at
 }
 
@@ -324,8 +337,8 @@ func (j *judgement) suspects(r *Rule) certainty {
 // namedInInput tells whether the input of a tool of an MCP server names a file or a
 // host of a rule. What the server does with it is not known, so it is never sure.
 func (j *judgement) namedInInput(r *Rule) certainty {
-	if !j.texts {
-		j.texts = true
+	if !j.input {
+		j.input = true
 		dec := json.NewDecoder(bytes.NewReader(j.req.Input))
 		for len(j.said) <= shell.MaxFiles {
 			t, err := dec.Token()
@@ -368,7 +381,7 @@ func (j *judgement) namedInInput(r *Rule) certainty {
 	if len(j.said) <= 20 && r.Tool != "WebFetch" && restricts(r, tool.Write) {
 		for _, dir := range j.said {
 			for _, d := range j.pathsIn(dir) {
-				if !isDir(d) {
+				if !j.isDir(d) {
 					continue
 				}
 				for _, name := range j.said {
@@ -429,12 +442,12 @@ func (j *judgement) patternIn(r *Rule, text string) bool {
 	if len(text) > 200 || strings.ContainsAny(text, " \n") || !strings.ContainsFunc(name, func(c rune) bool { return unicode.IsLetter(c) || unicode.IsDigit(c) }) {
 		return false
 	}
-	for _, p := range j.wide(r) {
+	for _, g := range j.wide(r) {
 		for _, root := range append([]string{""}, j.req.Roots...) {
 			if root != "" {
 				root += "/"
 			}
-			if shell.Overlap(globRunes(p), globRunes(escape(root)+text)) {
+			if shell.Overlap(globRunes(g.text), globRunes(escape(root)+text)) {
 				return true
 			}
 		}
@@ -454,7 +467,7 @@ func (j *judgement) suspectsAccess(r *Rule, a tool.Access, named bool) certainty
 			return mayFetch(j.script(a.Command), r)
 		}
 		if named {
-			return mayRun(j.script(a.Command), r)
+			return j.mayRun(j.script(a.Command), r)
 		}
 	case a.URL != "":
 		if path, ok := filePath(a.URL); ok && isFileTool(r.Tool) {

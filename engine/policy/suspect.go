@@ -13,7 +13,7 @@ import (
 
 // mayRun tells whether a script may run what a rule names: directly, behind others,
 // inside of others, by another path or in other quotes.
-func mayRun(s *shell.Script, r *Rule) certainty {
+func (j *judgement) mayRun(s *shell.Script, r *Rule) certainty {
 	p := r.command()
 	found := no
 	if s.Unclear != "" {
@@ -22,12 +22,41 @@ func mayRun(s *shell.Script, r *Rule) certainty {
 	if text := strings.TrimSpace(s.Text); text == p.text || p.glob != "" && wildcard(p.text, text) {
 		return yes
 	}
+	if program := p.program(); program != "" && !j.mayName(s, program) {
+		return found
+	}
 	for _, c := range s.Calls {
-		if found = max(found, p.suspects(s, c)); found == yes {
+		if found = max(found, p.suspects(j, s, c)); found == yes {
 			return yes
 		}
 	}
 	return found
+}
+
+// mayName reports whether a word of a script may have the name of a program in it. Most
+// rules are told not to match by that.
+func (j *judgement) mayName(s *shell.Script, program string) bool {
+	if j.named != s {
+		j.named, j.names, j.open = s, "", false
+		var b strings.Builder
+		for _, c := range s.Calls {
+			for _, a := range c.Args {
+				if !a.Static() || len(c.Args) > maxLoose {
+					j.open = true
+					break
+				}
+				b.WriteString(a.Text())
+				b.WriteByte(0)
+				if strings.Contains(a.Text(), "/") { // a link to a program has another name
+					names := j.programNames(s, a.Text())
+					b.WriteString(names[len(names)-1])
+					b.WriteByte(0)
+				}
+			}
+		}
+		j.names = b.String()
+	}
+	return j.open || strings.Contains(j.names, unversioned(filepath.Base(program)))
 }
 
 // mayFetch tells whether a script may reach the host that a rule names.
@@ -155,7 +184,7 @@ type touching struct {
 func (t *touching) patterns() [][]rune {
 	if t.globs == nil {
 		for _, p := range t.j.wide(t.r) {
-			g := globRunes(strings.TrimSuffix(p, "/"))
+			g := globRunes(p.text)
 			t.globs = append(t.globs, g, append(slices.Clone(g), '/', shell.AnyText))
 		}
 	}
@@ -201,13 +230,13 @@ func (t *touching) text(f *shell.File, text string, certain certainty) {
 	if f.Loose && t.found == no {
 		t.loose(text)
 	}
-	for _, path := range absolute(t.s, text, f.Loose) {
-		t.path(f, path, certain)
+	for _, p := range t.j.paths(t.s, text, f.Loose) {
+		t.path(f, p, certain)
 	}
 	if t.found != no || text == "" || filepath.IsAbs(text) {
 		return
 	}
-	if f.Loose && slices.ContainsFunc(t.s.Near, func(dir string) bool { return t.near(dir, text) }) {
+	if f.Loose && slices.ContainsFunc(t.j.nearDirs(t.s), func(dir string) bool { return t.j.touches(t.r, dir+"/"+text) }) {
 		t.found = maybe
 	}
 	if t.s.AnyDir && !t.builtIn && overlapAny(t.patterns(), append([]rune{shell.AnyText, '/'}, []rune(text)...)) {
@@ -215,55 +244,109 @@ func (t *touching) text(f *shell.File, text string, certain certainty) {
 	}
 }
 
+// A looseWord is a word of a command that is looked at as a path.
+type looseWord struct {
+	text  string
+	loose bool
+}
+
+// paths returns what a word may be, looked at once for a decision.
+func (j *judgement) paths(s *shell.Script, text string, loose bool) []*place {
+	key := looseWord{text, loose}
+	all, ok := j.words[key]
+	if !ok || s != j.shell {
+		for _, path := range absolute(s, text, loose) {
+			all = append(all, j.place(path))
+		}
+		if s == j.shell {
+			if j.words == nil {
+				j.words = map[looseWord][]*place{}
+			}
+			j.words[key] = all
+		}
+	}
+	return all
+}
+
+// pieces returns the paths that a text may have in it, looked at once for a decision.
+func (j *judgement) pieces(s *shell.Script, text string) []*place {
+	all, ok := j.texts[text]
+	if ok && s == j.shell {
+		return all
+	}
+	for piece := range strings.FieldsFuncSeq(text, func(r rune) bool { return strings.ContainsRune(textMarks, r) }) {
+		for _, p := range j.paths(s, piece, false) {
+			if !special(p.path) {
+				all = append(all, p)
+			}
+		}
+	}
+	if s == j.shell {
+		if j.texts == nil {
+			j.texts = map[string][]*place{}
+		}
+		j.texts[text] = all
+	}
+	return all
+}
+
 // loose looks for files in a word that need not be one: it may have the name of a file
 // in it, or be a pattern of names.
 func (t *touching) loose(text string) {
-	if strings.ContainsAny(text, textMarks) && len(text) < shell.MaxCommand {
-		for piece := range strings.FieldsFuncSeq(text, func(r rune) bool { return strings.ContainsRune(textMarks, r) }) {
-			if slices.ContainsFunc(absolute(t.s, piece, false), func(path string) bool { return !special(path) && t.j.touches(t.r, path) }) {
-				t.found = maybe
-				return
-			}
-		}
+	if strings.ContainsAny(text, textMarks) && len(text) < shell.MaxCommand &&
+		slices.ContainsFunc(t.j.pieces(t.s, text), func(p *place) bool { return t.j.matches(t.r, p) }) {
+		t.found = maybe
+		return
 	}
 	if !t.builtIn && strings.ContainsAny(text, "*?[") && t.j.patternIn(t.r, text) {
 		t.found = maybe
 	}
 }
 
-// near reports whether a word names a file of the rule in a directory that the program
-// is given.
-func (t *touching) near(dir, text string) bool {
-	return slices.ContainsFunc(absolute(t.s, dir, true), func(d string) bool { return d != "" && isDir(d) && t.j.touches(t.r, filepath.Clean(d)+"/"+text) })
+// nearDirs returns the directories that programs which are not known are given: they may
+// work there.
+func (j *judgement) nearDirs(s *shell.Script) []string {
+	if j.nears == s {
+		return j.near
+	}
+	j.nears, j.near = s, nil
+	for _, word := range s.Near {
+		for _, d := range absolute(s, word, true) {
+			if d = filepath.Clean(d); !slices.Contains(j.near, d) && !slices.Contains(s.Dirs, d) && j.isDir(d) {
+				j.near = append(j.near, d)
+			}
+		}
+	}
+	return j.near
 }
 
-// path compares an absolute path.
-func (t *touching) path(f *shell.File, path string, certain certainty) {
-	if t.j.leadsAway(path) {
-		if overlapAny(t.patterns(), specialPattern(path)) {
+// path compares a place.
+func (t *touching) path(f *shell.File, p *place, certain certainty) {
+	if p.away {
+		if overlapAny(t.patterns(), specialPattern(p.path)) {
 			t.found = max(t.found, maybe)
 		}
 		return
 	}
-	if t.j.touches(t.r, path) {
+	if t.j.matches(t.r, p) {
 		t.found = max(t.found, certain)
 		return
 	}
-	if !f.Deep || t.found != no || !t.isDeep(f, path) || t.j.nothingBelow(t.s, t.r, f, path) {
+	if !f.Deep || t.found != no || !t.isDeep(f, p.path) || t.j.nothingBelow(t.s, t.r, f, p.path) {
 		return
 	}
-	if overlapAny(t.patterns(), belowPattern(filepath.Clean(path))) || overlapAny(t.patterns(), belowPattern(t.j.resolve(path))) {
+	if overlapAny(t.patterns(), belowPattern(p.clean)) || overlapAny(t.patterns(), belowPattern(p.real)) {
 		t.found = maybe
 	}
 }
 
 // isDeep reports whether there may be something below a path that is touched with it.
 func (t *touching) isDeep(f *shell.File, path string) bool {
-	if f.Loose && !isDir(path) || !f.Loose && isFile(path) {
+	if f.Loose && !t.j.isDir(path) || !f.Loose && t.j.isFile(path) {
 		return false
 	}
 	return f.From == nil || slices.ContainsFunc(f.From, func(w shell.Word) bool {
-		return !w.Static() || slices.ContainsFunc(absolute(t.s, w.Text(), false), func(p string) bool { return !isFile(p) })
+		return !w.Static() || slices.ContainsFunc(absolute(t.s, w.Text(), false), func(p string) bool { return !t.j.isFile(p) })
 	})
 }
 
@@ -291,11 +374,10 @@ func (j *judgement) nothingBelow(s *shell.Script, r *Rule, f *shell.File, dir st
 		return false
 	}
 	l := &search{}
-	for _, p := range j.wide(r) {
-		p = strings.TrimSuffix(p, "/")
-		l.patterns = append(l.patterns, p)
+	for _, g := range j.wide(r) {
+		l.globs = append(l.globs, g)
 		// A file that has other names may be below by one of those.
-		if fi := j.stat(strings.Replace(p, "/**/", "/", 1)); fi != nil && !fi.IsDir() && links(fi) > 1 {
+		if fi := j.stat(strings.Replace(g.text, "/**/", "/", 1)); fi != nil && !fi.IsDir() && links(fi) > 1 {
 			return false
 		}
 	}
@@ -304,8 +386,8 @@ func (j *judgement) nothingBelow(s *shell.Script, r *Rule, f *shell.File, dir st
 
 // A search looks through a directory for files that fit patterns.
 type search struct {
-	patterns []string
-	seen     int
+	globs []*glob
+	seen  int
 }
 
 // nothing reports whether there is surely no such file below a directory, by the path
@@ -320,8 +402,8 @@ func (l *search) nothing(path, real string) bool {
 		if l.seen++; l.seen > maxBelow || e.Type()&os.ModeSymlink != 0 {
 			return false
 		}
-		for _, pattern := range l.patterns {
-			if matchGlob(pattern, p) || p != q && matchGlob(pattern, q) {
+		for _, g := range l.globs {
+			if g.match(p) || p != q && g.match(q) {
 				return false
 			}
 		}
@@ -622,6 +704,9 @@ func (j *judgement) leadsAway(path string) bool {
 	away := false
 	follow(path, func(p string) string {
 		away = away || strings.HasPrefix(p, "/proc/") || strings.HasPrefix(p, "/dev/fd/")
+		if to, ok := j.links[p]; ok {
+			return to
+		}
 		return link(p)
 	})
 	return away

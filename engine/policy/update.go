@@ -20,12 +20,12 @@ func (p *Policy) Add(rules ...Rule) {
 // are to stay.
 func (p *Policy) Replace(rules []Rule, stays func(Rule) bool) {
 	p.change(func(s *ruleset) {
-		old := *s
-		*s = ruleset{}
+		old := [][]*Rule{s.deny, s.ask, s.allow}
+		s.deny, s.ask, s.allow = nil, nil, nil
 		for _, r := range rules {
 			s.add(r)
 		}
-		for _, list := range [][]*Rule{old.deny, old.ask, old.allow} {
+		for _, list := range old {
 			for _, r := range list {
 				// One that is only on another line is not there twice.
 				again := slices.ContainsFunc(*s.list(r.Behavior), func(have *Rule) bool {

@@ -66,7 +66,7 @@ func describe(s *Script) string {
 		}
 		for _, a := range c.Args {
 			if text := a.Text(); !a.Static() {
-				fmt.Fprintf(&b, " <%s>", text)
+				fmt.Fprintf(&b, " <%s>", strings.NewReplacer("\n", "\\n", "\t", "\\t").Replace(text))
 			} else if consistsOf(text, plainBytes+"=") {
 				b.WriteString(" " + text)
 			} else {

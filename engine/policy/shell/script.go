@@ -196,6 +196,12 @@ func (s *Script) use(f File) {
 		return
 	}
 	f.Owner = s.owner
+	for i := len(s.Files) - 1; i >= 0 && s.Files[i].Owner == f.Owner; i-- {
+		if g := s.Files[i]; f.Word.known && g.Word.known && g.Word.text == f.Word.text && g.Kind == f.Kind && g.Via == f.Via &&
+			g.Loose == f.Loose && g.Hint == f.Hint && g.Deep == f.Deep && f.From == nil && g.From == nil {
+			return // it is there already
+		}
+	}
 	s.Files = append(s.Files, &f)
 }
 
@@ -218,6 +224,9 @@ func (s *Script) parse(text, via string) {
 	if rest := strings.TrimRight(text, "\\"); (len(text)-len(rest))%2 == 1 {
 		s.blur("the command ends with a backslash") // which is one more character, or none
 		text = rest
+	}
+	if strings.Contains(text, ")#") || strings.Contains(text, ")\\\n#") {
+		s.blur("a # behind a bracket is a comment, or it is not") // as in a=(x)#; y
 	}
 	text, ok := joinLines(text)
 	if !ok {
@@ -389,7 +398,9 @@ func (s *Script) withoutDashes(st *syntax.Stmt) *syntax.Stmt {
 			return st
 		}
 		rest := *c
-		rest.Args = c.Args[1:]
+		if rest.Args = c.Args[1:]; len(rest.Args) > 0 && (strings.HasPrefix(rest.Args[0].Lit(), "-") || rest.Args[0].Lit() == "time") {
+			s.blur("time may have an option, or run a program of that name")
+		}
 		other.Cmd = &rest
 	}
 	return &other
