@@ -105,7 +105,7 @@ func FuzzBash(f *testing.F) {
 		}
 		for _, name := range called {
 			r := &Rule{Tool: "Bash", Content: name + ":*"}
-			if newJudgement().mayRun(s, r) == no {
+			if newJudgement(&Request{}, &noRules).mayRun(s, r) == no {
 				t.Errorf("%q ran %s, which was not found", command, name)
 			}
 		}
@@ -153,7 +153,7 @@ func TestBashMade(t *testing.T) {
 		called, _ := realBash(t, dir, command)
 		found += len(called)
 		for _, name := range called {
-			if newJudgement().mayRun(s, &Rule{Tool: "Bash", Content: name + ":*"}) == no {
+			if newJudgement(&Request{}, &noRules).mayRun(s, &Rule{Tool: "Bash", Content: name + ":*"}) == no {
 				t.Errorf("%q ran %s, which was not found", command, name)
 			}
 		}
@@ -162,6 +162,3 @@ func TestBashMade(t *testing.T) {
 		t.Errorf("only %d programs ran: the stubs do not work", found)
 	}
 }
-
-// newJudgement returns one without rules.
-func newJudgement() *judgement { return &judgement{req: &Request{}, set: &noRules} }

@@ -9,6 +9,7 @@ import (
 	"unicode"
 
 	"github.com/bmatcuk/doublestar/v4"
+	"github.com/parley-go/parley/engine/policy/shell"
 	"github.com/parley-go/parley/engine/tool"
 )
 
@@ -29,7 +30,7 @@ func covers(r *Rule, kind tool.Kind) bool {
 // is the file that the path leads to, if that is known; without an Info its names are
 // looked up.
 func (p *Policy) Hides(req *Request, path string, target *tool.Target) bool {
-	j := &judgement{req: req}
+	j := newJudgement(req, &ruleset{})
 	if target != nil {
 		j.real, j.links = map[string]string{path: target.Path}, map[string]string{}
 		if target.Info != nil {
@@ -49,7 +50,7 @@ func (p *Policy) Hides(req *Request, path string, target *tool.Target) bool {
 // Hidden returns absolute patterns of the files that must not be read, by the rules that
 // deny it. In them * ? [ { are wildcards unless a backslash is before them.
 func (p *Policy) Hidden(req *Request) (patterns []string) {
-	j := &judgement{req: req}
+	j := newJudgement(req, &ruleset{})
 	for q := p; q != nil; q = q.parent {
 		for _, r := range q.load().deny {
 			if r.Content != "" && isFileTool(r.Tool) && restricts(r, tool.Read) {
@@ -65,6 +66,29 @@ func (p *Policy) Hidden(req *Request) (patterns []string) {
 // another name of the same file, in other case where that is the same.
 func (j *judgement) touches(r *Rule, path string) bool { return j.matches(r, j.place(path)) }
 
+// A disk is what a decision sees of the file system: it looks at every path once.
+type disk struct {
+	req    *Request
+	real   map[string]string // paths with links followed
+	links  map[string]string // where links lead
+	stats  map[string]os.FileInfo
+	folds  map[string]bool // directories whose names are the same in other case
+	places map[string]*place
+
+	script *shell.Script          // the one that these are of
+	texts  map[string][]*place    // what texts in it may have in them
+	words  map[looseWord][]*place // what words of it may be
+	near   []string               // directories that its programs are given
+	nears  bool                   // whether near was looked for
+}
+
+// about says of which script words are looked at.
+func (j *disk) about(s *shell.Script) {
+	if j.script != s {
+		j.script, j.texts, j.words, j.near, j.nears = s, map[string][]*place{}, map[looseWord][]*place{}, nil, false
+	}
+}
+
 // A place is a path that a call may touch, looked at once for a decision.
 type place struct {
 	path, clean, real string // as it is written, without what means nothing, with links followed
@@ -74,7 +98,7 @@ type place struct {
 }
 
 // place looks at a path.
-func (j *judgement) place(path string) *place {
+func (j *disk) place(path string) *place {
 	p := j.places[path]
 	if p == nil {
 		if j.places == nil {
@@ -111,7 +135,7 @@ func (j *judgement) matches(r *Rule, p *place) bool {
 }
 
 // foldsCase reports the same as the function, looking once for each directory.
-func (j *judgement) foldsCase(path string) bool {
+func (j *disk) foldsCase(path string) bool {
 	dir := filepath.Dir(path)
 	folds, ok := j.folds[dir]
 	if !ok {
@@ -238,7 +262,7 @@ func (r *Rule) patterns(req *Request, wide bool) []string {
 
 // followed returns what a pattern stands for when the links in its fixed beginning are
 // followed, or nothing if that is the same.
-func (j *judgement) followed(p string) string {
+func (j *disk) followed(p string) string {
 	if literal(p) {
 		if real := j.resolve(p); real != filepath.Clean(p) {
 			return escape(real)
@@ -289,7 +313,7 @@ func literal(pattern string) bool { return !strings.ContainsAny(pattern, `*?[{\`
 
 // linked reports whether a path is another name of a file that a pattern names. Of
 // names at any depth, those at the top and beside the path are looked at.
-func (j *judgement) linked(pattern, path string) bool {
+func (j *disk) linked(pattern, path string) bool {
 	fi := j.stat(path)
 	if fi == nil || fi.IsDir() || links(fi) < 2 {
 		return false
@@ -309,7 +333,7 @@ func (j *judgement) linked(pattern, path string) bool {
 }
 
 // stat looks at a file, once for a decision.
-func (j *judgement) stat(path string) os.FileInfo {
+func (j *disk) stat(path string) os.FileInfo {
 	if t, ok := j.req.Resolved[path]; ok && t.Path != "" {
 		return t.Info
 	}
@@ -417,7 +441,7 @@ func (j *judgement) outside() string {
 	return ""
 }
 
-func (j *judgement) inside(path string) bool {
+func (j *disk) inside(path string) bool {
 	return slices.ContainsFunc(j.req.Roots, func(root string) bool {
 		return below(root, filepath.Clean(path)) && below(j.resolve(root), j.resolve(path))
 	})
@@ -446,7 +470,7 @@ func isDir(path string) bool {
 }
 
 // resolve follows the links of a path, looking at each only once for a decision.
-func (j *judgement) resolve(path string) string {
+func (j *disk) resolve(path string) string {
 	if t := j.req.Resolved[path]; t.Path != "" {
 		return t.Path
 	}
@@ -470,7 +494,7 @@ func (j *judgement) resolve(path string) string {
 
 // link returns where a link leads, or nothing. What it sees of a file that is none is
 // kept.
-func (j *judgement) link(path string) string {
+func (j *disk) link(path string) string {
 	fi, err := os.Lstat(path)
 	if err == nil && fi.Mode()&os.ModeSymlink != 0 {
 		to, _ := os.Readlink(path)
@@ -486,12 +510,12 @@ func (j *judgement) link(path string) string {
 }
 
 // isDir and isFile look at a file once for a decision.
-func (j *judgement) isDir(path string) bool {
+func (j *disk) isDir(path string) bool {
 	fi := j.stat(filepath.Clean(j.resolve(path)))
 	return fi != nil && fi.IsDir()
 }
 
-func (j *judgement) isFile(path string) bool {
+func (j *disk) isFile(path string) bool {
 	fi := j.stat(filepath.Clean(j.resolve(path)))
 	return fi != nil && !fi.IsDir()
 }

@@ -32,7 +32,6 @@ package policy
 import (
 	"bytes"
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -143,7 +142,7 @@ func (p *Policy) Decide(req *Request) Decision {
 }
 
 func decide(set *ruleset, req *Request) Decision {
-	j := &judgement{req: req, set: set}
+	j := newJudgement(req, set)
 	d := j.decide()
 	if d.Behavior == wire.BehaviorAsk && req.Mode == wire.ModeDontAsk {
 		d.Behavior, d.DecidedBy = wire.BehaviorDeny, ByMode
@@ -163,28 +162,22 @@ func decide(set *ruleset, req *Request) Decision {
 // A judgement is a decision in the making: a request, and what was found out about
 // it so far.
 type judgement struct {
-	req   *Request
+	disk
 	set   *ruleset
 	shell *shell.Script     // of its command, once looked into
-	real  map[string]string // paths with links followed
-	links map[string]string // where links lead
-	stats map[string]os.FileInfo
 	globs map[*Rule][]*glob // what rules about files stand for
 	named *shell.Script     // whose words are in names
 	names string            // words of programs, each ended by a zero byte
 	open  bool              // whether one of them is not known
 
-	folds  map[string]bool // directories whose names are the same in other case
-	places map[string]*place
-	texts  map[string][]*place    // what texts in commands may have in them
-	words  map[looseWord][]*place // what words of commands may be
-
-	near  []string      // directories that programs which are not known are given
-	nears *shell.Script // the script that they are of
-
 	looked int      // how often directories were searched for links
 	input  bool     // whether the texts of the input were looked at
 	said   []string // the texts in the input of a tool that is not known, once looked at
+}
+
+// newJudgement begins a decision.
+func newJudgement(req *Request, set *ruleset) *judgement {
+	return &judgement{disk: disk{req: req}, set: set}
 }
 
 func (j *judgement) decide() Decision {
@@ -353,50 +346,62 @@ func (j *judgement) namedInInput(r *Rule) certainty {
 	if len(j.said) > shell.MaxFiles {
 		return maybe
 	}
-	for _, text := range j.said {
-		if shell.LooksLikeCommand(text) {
-			// A server may run it.
-			if s := shell.Analyze(text, j.req.env()); r.Tool == "WebFetch" && mayFetch(s, r) != no || r.Tool != "WebFetch" && j.mayTouch(s, r) != no {
-				return maybe
-			}
-		}
-		if r.Tool == "WebFetch" {
-			if strings.ContainsAny(text, " \n") || !strings.Contains(text, ".") && !strings.Contains(text, ":") {
-				continue
-			}
-			if host := hostOf(text); host != "" && (matchURL(r.Content, text) || suspectURL(r.Content, text) || matchURL(r.Content, "x://"+host) || suspectURL(r.Content, "x://"+host)) {
-				return maybe
-			}
-			continue
-		}
-		// Which tools only read is not known.
-		if restricts(r, tool.Write) && slices.ContainsFunc(j.pathsIn(text), func(p string) bool { return j.touches(r, p) }) {
-			return maybe
-		}
-		if strings.ContainsAny(text, "*?[{") && restricts(r, tool.Write) && j.patternIn(r, text) {
-			return maybe
-		}
+	if slices.ContainsFunc(j.said, func(text string) bool { return j.namedInText(r, text) }) {
+		return maybe
 	}
 	// A directory and a name in it may be two members.
-	if len(j.said) <= 20 && r.Tool != "WebFetch" && restricts(r, tool.Write) {
-		for _, dir := range j.said {
-			for _, d := range j.pathsIn(dir) {
-				if !j.isDir(d) {
-					continue
-				}
-				for _, name := range j.said {
-					if !filepath.IsAbs(name) && name != "" && len(name) < 256 && j.touches(r, d+"/"+name) {
-						return maybe
-					}
-				}
-			}
-		}
+	if len(j.said) <= 20 && r.Tool != "WebFetch" && restricts(r, tool.Write) && j.namedInPair(r) {
+		return maybe
 	}
 	return no
 }
 
+// namedInText reports whether a text in the input of a tool may name a file or a host of
+// a rule. Which tools only read is not known.
+func (j *judgement) namedInText(r *Rule, text string) bool {
+	fetch := r.Tool == "WebFetch"
+	if shell.LooksLikeCommand(text) {
+		// A server may run it.
+		if s := shell.Analyze(text, j.req.env()); fetch && mayFetch(s, r) != no || !fetch && j.mayTouch(s, r) != no {
+			return true
+		}
+	}
+	if fetch {
+		return namesHost(r, text)
+	}
+	return restricts(r, tool.Write) &&
+		(slices.ContainsFunc(j.pathsIn(text), func(p string) bool { return j.touches(r, p) }) || strings.ContainsAny(text, "*?[{") && j.patternIn(r, text))
+}
+
+// namesHost reports whether a text may be an address at the host of a rule.
+func namesHost(r *Rule, text string) bool {
+	if strings.ContainsAny(text, " \n") || !strings.Contains(text, ".") && !strings.Contains(text, ":") {
+		return false
+	}
+	host := hostOf(text)
+	if host == "" {
+		return false
+	}
+	return slices.ContainsFunc([]string{text, "x://" + host}, func(address string) bool { return matchURL(r.Content, address) || suspectURL(r.Content, address) })
+}
+
+// namedInPair reports whether a directory and a name in it, which are two texts of the
+// input, are a file of a rule.
+func (j *judgement) namedInPair(r *Rule) bool {
+	for _, dir := range j.said {
+		for _, d := range j.pathsIn(dir) {
+			if j.isDir(d) && slices.ContainsFunc(j.said, func(name string) bool {
+				return name != "" && len(name) < 256 && !filepath.IsAbs(name) && j.touches(r, d+"/"+name)
+			}) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // pathsIn returns the files that a text in the input of a tool may name.
-func (j *judgement) pathsIn(text string) []string {
+func (j *disk) pathsIn(text string) []string {
 	if len(text) > 4096 {
 		return nil // no path is that long
 	}

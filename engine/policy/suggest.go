@@ -38,7 +38,8 @@ func (d Decision) Suggestions() []*wire.PermissionUpdate {
 	for _, a := range req.Access {
 		switch {
 		case a.Kind == tool.Execute:
-			j := &judgement{req: req, set: &noRules, shell: d.seen}
+			j := newJudgement(req, &noRules)
+			j.shell = d.seen
 			s := j.script(a.Command)
 			if rules := j.suggest(s); len(rules) > 0 {
 				all = append(all, add(wire.DestinationLocalSettings, req.Tool.Name, rules...))
@@ -113,7 +114,7 @@ func (j *judgement) suggest(s *shell.Script) []string {
 	for _, rule := range rules {
 		set.add(Rule{Behavior: wire.BehaviorAllow, Tool: j.req.Tool.Name, Content: rule})
 	}
-	again := &judgement{req: j.req, set: set}
+	again := newJudgement(j.req, set)
 	if again.proved(again.script(s.Text)) == nil {
 		return whole()
 	}

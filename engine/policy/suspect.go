@@ -250,40 +250,31 @@ type looseWord struct {
 	loose bool
 }
 
-// paths returns what a word may be, looked at once for a decision.
-func (j *judgement) paths(s *shell.Script, text string, loose bool) []*place {
+// paths returns what a word may be.
+func (j *disk) paths(s *shell.Script, text string, loose bool) []*place {
+	j.about(s)
 	key := looseWord{text, loose}
 	all, ok := j.words[key]
-	if !ok || s != j.shell {
+	if !ok {
 		for _, path := range absolute(s, text, loose) {
 			all = append(all, j.place(path))
 		}
-		if s == j.shell {
-			if j.words == nil {
-				j.words = map[looseWord][]*place{}
-			}
-			j.words[key] = all
-		}
+		j.words[key] = all
 	}
 	return all
 }
 
-// pieces returns the paths that a text may have in it, looked at once for a decision.
-func (j *judgement) pieces(s *shell.Script, text string) []*place {
+// pieces returns the paths that a text may have in it.
+func (j *disk) pieces(s *shell.Script, text string) []*place {
+	j.about(s)
 	all, ok := j.texts[text]
-	if ok && s == j.shell {
-		return all
-	}
-	for piece := range strings.FieldsFuncSeq(text, func(r rune) bool { return strings.ContainsRune(textMarks, r) }) {
-		for _, p := range j.paths(s, piece, false) {
-			if !special(p.path) {
-				all = append(all, p)
+	if !ok {
+		for piece := range strings.FieldsFuncSeq(text, func(r rune) bool { return strings.ContainsRune(textMarks, r) }) {
+			for _, p := range j.paths(s, piece, false) {
+				if !special(p.path) {
+					all = append(all, p)
+				}
 			}
-		}
-	}
-	if s == j.shell {
-		if j.texts == nil {
-			j.texts = map[string][]*place{}
 		}
 		j.texts[text] = all
 	}
@@ -305,11 +296,11 @@ func (t *touching) loose(text string) {
 
 // nearDirs returns the directories that programs which are not known are given: they may
 // work there.
-func (j *judgement) nearDirs(s *shell.Script) []string {
-	if j.nears == s {
+func (j *disk) nearDirs(s *shell.Script) []string {
+	if j.about(s); j.nears {
 		return j.near
 	}
-	j.nears, j.near = s, nil
+	j.nears = true
 	for _, word := range s.Near {
 		for _, d := range absolute(s, word, true) {
 			if d = filepath.Clean(d); !slices.Contains(j.near, d) && !slices.Contains(s.Dirs, d) && j.isDir(d) {
@@ -428,7 +419,7 @@ func deepened(pat []rune, deep bool) []rune {
 }
 
 // resolvePattern follows the links in the fixed beginning of a pattern.
-func (j *judgement) resolvePattern(pat []rune, deep bool) []rune {
+func (j *disk) resolvePattern(pat []rune, deep bool) []rune {
 	slash := 0
 	for i, r := range pat {
 		if r < 0 {
@@ -694,7 +685,7 @@ func special(path string) bool {
 }
 
 // leadsAway reports the same, with links followed as far as such a place.
-func (j *judgement) leadsAway(path string) bool {
+func (j *disk) leadsAway(path string) bool {
 	if special(path) {
 		return true
 	}

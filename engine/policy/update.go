@@ -174,7 +174,7 @@ func (n *Narrowing) offers(req *Request) bool {
 		}
 		set.add(r)
 	}
-	j := &judgement{req: req, set: set}
+	j := newJudgement(req, set)
 	return len(req.Access) > 0 && j.allowed() != nil
 }
 
