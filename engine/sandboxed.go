@@ -11,7 +11,7 @@ import (
 // unasked reports whether a command need not be asked about: it runs inside the
 // sandbox, and the settings say that this is enough.
 func (c *Conversation) unasked(access []tool.Access) bool {
-	return c.env.Sandbox.Settings().AutoAllowBash && len(access) > 0 &&
+	return c.env.Sandbox.Settings().AutoAllowBash && c.env.Sandbox.Complete() && len(access) > 0 &&
 		!slices.ContainsFunc(access, func(a tool.Access) bool { return a.Sandbox != tool.Inside })
 }
 

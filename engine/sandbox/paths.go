@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -23,16 +22,18 @@ const (
 // A plan says what a command may do with files. Everything that it does not name
 // can be read only.
 type plan struct {
-	entries map[string]access // by clean, resolved path; those below others count for themselves
-	held    []*placeholder    // for paths that did not exist
-	weak    []string          // paths that cannot be protected, and why
+	entries    map[string]access // by clean, resolved path; those below others count for themselves
+	held       []*placeholder    // for paths that did not exist
+	weak       []string          // paths that cannot be protected, and why
+	home       string            // of the user; may be empty
+	gitConfigs []string          // git's configuration of the user
 }
 
 // protectedNames are what a command must not write in a directory that it may
 // write to, because somebody else runs or obeys it. Git's are beside them: see
 // [plan.protectGit].
 var (
-	protectedNames = append([]string{".claude", ".mcp.json", ".vscode", ".idea"}, homeFiles...)
+	protectedNames = append([]string{".claude", "CLAUDE.md", "CLAUDE.local.md", "AGENTS.md", ".mcp.json", ".vscode", ".idea"}, homeFiles...)
 	homeFiles      = []string{
 		".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".profile",
 		".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".gitconfig", ".ripgreprc",
@@ -46,13 +47,16 @@ var protectedHome = []string{".ssh", ".gnupg", ".netrc", ".claude.json", ".confi
 // Protected lists the names that commands cannot write to in a working directory,
 // whether they exist or not; those of git are the ones of a repository there.
 func Protected() []string {
-	return append(slices.Clone(protectedNames), ".git/hooks", ".git/config", ".git/commondir")
+	return append(slices.Clone(protectedNames), ".git/hooks", ".git/config", ".git/config.worktree", ".git/commondir")
 }
 
 // makePlan decides about files as they are now. With hold, missing paths that must
 // not come into being are made so that they cannot; the caller releases them.
 func (s *Sandbox) makePlan(roots []string, hold bool) (*plan, error) {
-	p := &plan{entries: map[string]access{}}
+	p := &plan{entries: map[string]access{}, home: s.opts.Home}
+	if p.home != "" {
+		p.gitConfigs = []string{filepath.Join(p.home, ".gitconfig"), filepath.Join(p.home, ".config/git/config")}
+	}
 	fs := &s.set.Filesystem
 	if fs.Disabled {
 		p.entries["/"] = writable
@@ -334,19 +338,31 @@ func (p *plan) protectGitDir(git, tree string, protect func(string, bool)) {
 	protect(filepath.Join(git, "hooks"), false)
 	protect(filepath.Join(git, "config"), false)
 	protect(filepath.Join(git, "commondir"), true)
-	for _, path := range configPaths(filepath.Join(git, "config"), git, tree) {
-		protect(path, false)
+	for _, file := range append([]string{filepath.Join(git, "config"), filepath.Join(git, "config.worktree")}, p.gitConfigs...) {
+		for _, path := range configPaths(file, git, tree, p.home) {
+			protect(path, false)
+		}
 	}
-	for _, pattern := range []string{"worktrees/*/commondir", "worktrees/*/gitdir", "worktrees/*/config.worktree", "config.worktree"} {
+	protect(filepath.Join(git, "config.worktree"), true)
+	for _, pattern := range []string{"worktrees/*/commondir", "worktrees/*/gitdir", "worktrees/*/config.worktree"} {
 		found, _ := filepath.Glob(filepath.Join(escape(git), pattern))
 		for _, path := range found {
 			protect(path, true)
 		}
 	}
-	modules, _ := os.ReadDir(filepath.Join(git, "modules"))
+	p.protectModules(filepath.Join(git, "modules"), 4, protect)
+}
+
+// protectModules protects the repositories of submodules, whose names may have slashes.
+func (p *plan) protectModules(dir string, depth int, protect func(string, bool)) {
+	modules, _ := os.ReadDir(dir)
 	for _, m := range modules {
-		if sub := filepath.Join(git, "modules", m.Name()); exists(filepath.Join(sub, "HEAD")) {
+		switch sub := filepath.Join(dir, m.Name()); {
+		case !m.IsDir():
+		case exists(filepath.Join(sub, "HEAD")):
 			p.protectGitDir(sub, "", protect)
+		case depth > 1:
+			p.protectModules(sub, depth-1, protect)
 		}
 	}
 }
@@ -356,42 +372,26 @@ func escape(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
-// configPaths returns the paths in the work tree that a configuration of git makes
-// it run or obey: its directory of hooks, and files that it includes.
-func configPaths(file, git, tree string) []string {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	var paths []string
-	section := ""
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		line := strings.TrimSpace(lines.Text())
-		if strings.HasPrefix(line, "[") {
-			section = strings.ToLower(strings.TrimLeft(line, "["))
-			if _, rest, ok := strings.Cut(line, "]"); ok {
-				line = strings.TrimSpace(rest)
-			}
-		}
-		key, value, ok := strings.Cut(line, "=")
-		if !ok {
-			continue
-		}
-		key, value = strings.ToLower(strings.TrimSpace(key)), strings.Trim(strings.TrimSpace(value), `"`)
+// configPaths returns the paths that a configuration of git makes it run or obey in a
+// work tree: its directory of hooks, and files that it includes.
+func configPaths(file, git, tree, home string) (paths []string) {
+	for _, v := range configValues(file) {
 		base := ""
-		switch {
-		case key == "hookspath" && strings.HasPrefix(section, "core"):
+		switch v.section + "." + v.key {
+		case "core.hookspath":
 			base = tree
-		case key == "path" && strings.HasPrefix(section, "include"):
-			base = git
+		case "include.path", "includeif.path":
+			base = filepath.Dir(file)
+		}
+		if rest, ok := strings.CutPrefix(v.value, "~/"); ok && home != "" {
+			v.value = filepath.Join(home, rest)
 		}
 		switch {
-		case base == "" || value == "" || strings.HasPrefix(value, "~"):
-		case filepath.IsAbs(value):
-			paths = append(paths, filepath.Clean(value))
+		case base == "" || v.value == "" || strings.HasPrefix(v.value, "~"):
+		case filepath.IsAbs(v.value):
+			paths = append(paths, filepath.Clean(v.value))
 		default:
-			paths = append(paths, filepath.Join(base, value))
+			paths = append(paths, filepath.Join(base, v.value))
 		}
 	}
 	return paths

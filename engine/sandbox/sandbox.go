@@ -134,6 +134,12 @@ func (s *Sandbox) Report() Report {
 // Active reports whether commands are confined.
 func (s *Sandbox) Active() bool { return s != nil && s.kind != None }
 
+// Complete reports whether commands are confined and cannot write the files in their
+// working directories that others run or obey. Landlock alone cannot promise that.
+func (s *Sandbox) Complete() bool {
+	return s != nil && s.kind == Bubblewrap && !s.set.Filesystem.Disabled
+}
+
 // Settings returns what the sandbox was made from.
 func (s *Sandbox) Settings() *Settings {
 	if s == nil {

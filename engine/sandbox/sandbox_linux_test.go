@@ -284,6 +284,7 @@ func equal(a, b map[string]string) bool {
 // Ways to write to what somebody else would run, in a directory that may be
 // written to. Only bubblewrap holds it.
 var takeovers = []string{
+	`echo evil > CLAUDE.md`, `echo evil >> AGENTS.md`, `echo '[core] fsmonitor = evil' > .git/config.worktree`, `mkdir x && echo evil > x/f && mv x AGENTS.md`,
 	`echo evil > .git/hooks/pre-commit`,
 	`mkdir -p .git/hooks; echo evil > .git/hooks/pre-commit`,
 	`echo evil >> .git/config`,

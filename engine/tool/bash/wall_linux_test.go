@@ -1,0 +1,66 @@
+package bash_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/parley-go/parley/engine/sandbox"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/bash"
+	"github.com/parley-go/parley/engine/tool/tooltest"
+)
+
+// A command that only proof allows runs behind the wall: it reads, changes nothing, and
+// says why it failed, from what the kernel saw and not from its output.
+func TestReadWall(t *testing.T) {
+	env := tooltest.Env(t)
+	env.Environ = append(env.Environ, "SOME_TOKEN=hush")
+	env.Wall = sandbox.NewWall(sandbox.WallOptions{Home: env.Home, Path: os.Getenv("PATH")})
+	t.Cleanup(env.Wall.Close)
+	if err := env.Wall.Ready(); err != nil {
+		t.Skip(err)
+	}
+	root := env.Roots[0]
+	if err := os.WriteFile(filepath.Join(root, "file"), []byte("text\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, ".env"), []byte("SECRET\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	env.HiddenPatterns = func() []string { return []string{"/**/.env"} }
+	do := func(place tool.Place, command string) string {
+		t.Helper()
+		call := &tool.Call{ID: "toolu_1", Input: tooltest.Input(t, "command", command), Env: env, Place: place}
+		r, err := bash.New(nil).Run(t.Context(), call)
+		if err != nil {
+			return err.Error()
+		}
+		return r.Content.String()
+	}
+	const note = "(Nobody approved the command"
+	for _, c := range []struct {
+		place   tool.Place
+		command string
+		want    string
+		noted   bool
+	}{
+		{tool.ReadWall, "cat file; echo ${SOME_TOKEN-gone}", "text\ngone", false},
+		{tool.ReadWall, "mkdir -p made", "Exit code 1", true},
+		{tool.ReadWall, "cat .env", "Exit code 1", false},
+		{tool.ReadWall, "echo 'Read-only file system'; exit 3", "Exit code 3", false},
+		{tool.ReadWall, ": " + strings.Repeat("x", 200_000) + "; echo long", "long", false},
+		{tool.Workspace, "echo more >> file && cat file", "text\nmore", false},
+		{tool.Workspace, "echo x > " + filepath.Join(env.Home, "outside"), "Exit code 1", false},
+		{tool.Anywhere, "touch made", "(Bash completed with no output)", false},
+	} {
+		got := do(c.place, c.command)
+		if !strings.HasPrefix(got, c.want) || strings.Contains(got, note) != c.noted || strings.Contains(got, "SECRET") {
+			t.Errorf("%.40s in %q: %q, want %q and a note: %v", c.command, c.place, got, c.want, c.noted)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(root, "made")); err != nil {
+		t.Error("a command that was approved is confined:", err)
+	}
+}
