@@ -50,13 +50,19 @@ func Protected() []string {
 	return append(slices.Clone(protectedNames), ".git/hooks", ".git/config", ".git/config.worktree", ".git/commondir")
 }
 
+// newPlan returns a plan without entries for a user with this home, which may be empty.
+func newPlan(home string) *plan {
+	p := &plan{entries: map[string]access{}, home: home}
+	if home != "" {
+		p.gitConfigs = []string{filepath.Join(home, ".gitconfig"), filepath.Join(home, ".config/git/config")}
+	}
+	return p
+}
+
 // makePlan decides about files as they are now. With hold, missing paths that must
 // not come into being are made so that they cannot; the caller releases them.
 func (s *Sandbox) makePlan(roots []string, hold bool) (*plan, error) {
-	p := &plan{entries: map[string]access{}, home: s.opts.Home}
-	if p.home != "" {
-		p.gitConfigs = []string{filepath.Join(p.home, ".gitconfig"), filepath.Join(p.home, ".config/git/config")}
-	}
+	p := newPlan(s.opts.Home)
 	fs := &s.set.Filesystem
 	if fs.Disabled {
 		p.entries["/"] = writable
