@@ -16,19 +16,20 @@ const (
 	KindFrame  Kind = "frame"  // a message of the agent, as every viewer receives it
 	KindRecord Kind = "record" // a record of the agent's session log, if the journal holds that, too
 
-	KindCreated Kind = "created" // the first entry of a session: see [Created]
-	KindForked  Kind = "forked"  // the first entry of a fork: see [Created]
-	KindOwner   Kind = "owner"   // a hub took the session over: see [Owner]
-	KindPrompt  Kind = "prompt"  // a prompt was accepted: see [Prompt]
-	KindDropped Kind = "dropped" // a prompt that waited was taken back: see [Dropped]
-	KindAsk     Kind = "ask"     // the agent needs an answer: see [Ask]
-	KindAnswer  Kind = "answer"  // the answer to a question: see [Answer]
-	KindControl Kind = "control" // somebody changed something or interrupted a turn: see [Control]
-	KindHost    Kind = "host"    // a host came, took over or left: see [HostChange]
-	KindEnded   Kind = "ended"   // the agent ended unexpectedly, or a turn has no result: see [Ended]
-	KindRewound Kind = "rewound" // the conversation went back: see [Rewound]
-	KindCleared Kind = "cleared" // the conversation began anew: see [Cleared]
-	KindTrimmed Kind = "trimmed" // old entries were removed: see [Trimmed]
+	KindCreated  Kind = "created"  // the first entry of a session: see [Created]
+	KindForked   Kind = "forked"   // the first entry of a fork: see [Created]
+	KindOwner    Kind = "owner"    // a hub took the session over: see [Owner]
+	KindPrompt   Kind = "prompt"   // a prompt was accepted: see [Prompt]
+	KindDropped  Kind = "dropped"  // a prompt that waited was taken back: see [Dropped]
+	KindAsk      Kind = "ask"      // the agent needs an answer: see [Ask]
+	KindAnswer   Kind = "answer"   // the answer to a question: see [Answer]
+	KindControl  Kind = "control"  // somebody changed something or interrupted a turn: see [Control]
+	KindHost     Kind = "host"     // a host came, took over or left: see [HostChange]
+	KindEnded    Kind = "ended"    // the agent ended unexpectedly, or a turn has no result: see [Ended]
+	KindSchedule Kind = "schedule" // a schedule was added, removed, fired or missed: see [Scheduled]
+	KindRewound  Kind = "rewound"  // the conversation went back: see [Rewound]
+	KindCleared  Kind = "cleared"  // the conversation began anew: see [Cleared]
+	KindTrimmed  Kind = "trimmed"  // old entries were removed: see [Trimmed]
 )
 
 // The kinds of events that viewers receive and that no journal holds.

@@ -65,6 +65,8 @@ type Hub struct {
 	stop context.CancelCauseFunc
 	work sync.WaitGroup
 
+	schedules *scheduler
+
 	mu     sync.Mutex
 	rooms  map[string]*room
 	closed bool
@@ -89,7 +91,9 @@ func New(cfg Config) (*Hub, error) {
 	}
 	h := &Hub{cfg: cfg, rooms: map[string]*room{}}
 	h.ctx, h.stop = context.WithCancelCause(context.Background())
+	h.schedules = &scheduler{hub: h, calls: make(chan func(*scheduler) error)}
 	h.work.Go(h.sweep)
+	h.work.Go(h.schedules.run)
 	return h, nil
 }
 
@@ -312,6 +316,9 @@ func (h *Hub) List(ctx context.Context, by Actor) ([]Info, error) {
 	}
 	var all []Info
 	for _, l := range listed {
+		if l.ID == schedulesID {
+			continue
+		}
 		state, err := h.peek(ctx, l)
 		if err != nil {
 			return nil, err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -425,5 +426,46 @@ func TestAttachTime(t *testing.T) {
 	t.Logf("attach with 10,000 events: %v", best)
 	if limit := 60 * time.Millisecond; best > limit && os.Getenv("PARLEY_TEST_LONG") != "" {
 		t.Errorf("attach took %v, want at most %v", best, limit)
+	}
+}
+
+// A thousand sessions that are closed add at most 20 MB.
+func TestClosedSessionsCostLittle(t *testing.T) {
+	n := 100
+	if os.Getenv("PARLEY_TEST_LONG") != "" {
+		n = 1000
+	}
+	r := newRig(t, &hub.Files{Dir: t.TempDir(), Durability: session.Write}, nil)
+	r.cfg.Sessions = &session.Memory{}
+	r.start()
+	defer r.hub.Close()
+	inUse := func() uint64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapInuse + m.StackInuse
+	}
+	before := inUse()
+	for range n {
+		s := r.create()
+		for _, err := range s.Attach(t.Context(), viewer, 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			break
+		}
+	}
+	if all, err := r.hub.List(t.Context(), viewer); err != nil || len(all) != n {
+		t.Fatalf("%d sessions, %v", len(all), err)
+	}
+	for r.hub.Busy() {
+		runtime.Gosched()
+	}
+	after := inUse()
+	added := float64(after) - float64(before)
+	t.Logf("%d closed sessions add %.2f MB", n, added/1e6)
+	if limit := 20e6 * float64(n) / 1000; added > max(limit, 4e6) {
+		t.Errorf("%d closed sessions add %.1f MB, want at most %.1f", n, added/1e6, limit/1e6)
 	}
 }
