@@ -1,35 +1,23 @@
 package agent
 
 import (
-	"slices"
 	"strings"
 	"testing"
 )
 
-func TestFlagHelp(t *testing.T) {
-	described := map[string]bool{}
-	for _, g := range flagHelp {
+// TestFlagRows: every flag has one row with its help, and a value exactly if it takes one.
+func TestFlagRows(t *testing.T) {
+	seen := map[string]bool{}
+	for _, g := range flagTable {
 		for _, f := range g.flags {
-			names := namesOf(f[0])
-			if names == nil {
-				t.Errorf("%s is described and does not exist", f[0])
-			}
-			for _, n := range names {
-				if described[n] {
-					t.Errorf("%s is described twice", n)
+			for _, n := range f.names {
+				if seen[n] {
+					t.Errorf("%s has two rows", n)
 				}
-				described[n] = true
+				seen[n] = true
 			}
-			i := slices.IndexFunc(flagTable, func(s flagSpec) bool { return slices.Contains(s.names, f[0]) })
-			if i >= 0 && (f[1] == "") != (flagTable[i].kind == flagBool || flagTable[i].kind == flagOptional) {
-				t.Errorf("%s: value %q", f[0], f[1])
-			}
-		}
-	}
-	for _, f := range flagTable {
-		for _, n := range f.names {
-			if !described[n] {
-				t.Errorf("%s is not described", n)
+			if f.help == "" || f.set == nil || (f.value == "") != (f.kind == flagBool || f.kind == flagOptional) {
+				t.Errorf("%s: value %q, help %q", f.names[0], f.value, f.help)
 			}
 		}
 	}

@@ -120,142 +120,165 @@ const (
 	flagOptional          // one value, if one follows
 )
 
+// A flagSpec is one flag.
 type flagSpec struct {
 	names  []string
+	value  string // what its value is called; empty if it has none
+	help   string
 	kind   flagKind
 	choice []string
 	set    func(f *Flags, values []string) error
 }
 
+// A flagGroup is flags that are listed together.
+type flagGroup struct {
+	title string
+	flags []flagSpec
+}
+
 // flagTable has every flag that an official SDK or a document of the protocol
-// passes.
-var flagTable = []flagSpec{
-	{names: []string{"-p", "--print"}, set: on(func(f *Flags) *bool { return &f.Print })},
-	{names: []string{"--output-format"}, kind: flagString, choice: []string{"text", "json", "stream-json", "message"}, set: str(func(f *Flags) *string { return &f.OutputFormat })},
-	{names: []string{"--input-format"}, kind: flagString, choice: []string{"text", "stream-json"}, set: str(func(f *Flags) *string { return &f.InputFormat })},
-	{names: []string{"--verbose"}, set: on(func(f *Flags) *bool { return &f.Verbose })},
-	{names: []string{"--include-partial-messages"}, set: on(func(f *Flags) *bool { return &f.Partial })},
-	{names: []string{"--replay-user-messages"}, set: on(func(f *Flags) *bool { return &f.ReplayUsers })},
-	{names: []string{"--include-hook-events"}, set: on(func(f *Flags) *bool { return &f.HookEvents })},
-	{names: []string{"--model"}, kind: flagString, set: str(func(f *Flags) *string { return &f.Model })},
-	{names: []string{"--fallback-model"}, kind: flagString, set: list(func(f *Flags) *[]string { return &f.FallbackModels })},
-	{names: []string{"--effort"}, kind: flagString, choice: []string{"low", "medium", "high", "xhigh", "max"}, set: str(func(f *Flags) *string { return &f.Effort })},
-	{names: []string{"--thinking"}, kind: flagString, choice: []string{"adaptive", "enabled", "disabled"}, set: str(func(f *Flags) *string { return &f.Thinking })},
-	{names: []string{"--thinking-display"}, kind: flagString, set: str(func(f *Flags) *string { return &f.ThinkingDisplay })},
-	{names: []string{"--max-thinking-tokens"}, kind: flagString, set: func(f *Flags, v []string) error {
-		n, err := strconv.Atoi(v[0])
-		if err != nil || n < 0 {
-			return usage("error: option '--max-thinking-tokens <tokens>' argument '%s' is invalid. It must be a number.", v[0])
-		}
-		f.ThinkingTokens = &n
-		return nil
-	}},
-	{names: []string{"--autocompact"}, kind: flagString, set: func(f *Flags, v []string) (err error) {
-		if f.CompactWindow, err = parseWindow(v[0]); err != nil {
-			return usage("error: option '--autocompact <auto|tokens>' argument '%s' is invalid. It must be 'auto', or a number of tokens from 100k to 1M, such as 200000, 200k or 200.", v[0])
-		}
-		return nil
-	}},
-	{names: []string{"--betas"}, kind: flagList, set: list(func(f *Flags) *[]string { return &f.Betas })},
-	{names: []string{"--max-turns"}, kind: flagString, set: func(f *Flags, v []string) error {
-		n, err := strconv.Atoi(v[0])
-		if err != nil || n <= 0 {
-			return usage("error: option '--max-turns <turns>' argument '%s' is invalid. It must be a number above zero.", v[0])
-		}
-		f.MaxTurns = n
-		return nil
-	}},
-	{names: []string{"--max-budget-usd"}, kind: flagString, set: func(f *Flags, v []string) error {
-		n, err := parseDollars(v[0])
-		if err != nil || n <= 0 {
-			return usage("error: option '--max-budget-usd <amount>' argument '%s' is invalid. It must be a number above zero.", v[0])
-		}
-		f.MaxBudget = n
-		return nil
-	}},
-	{names: []string{"--system-prompt"}, kind: flagString, set: func(f *Flags, v []string) error { f.SystemPrompt = &v[0]; return nil }},
-	{names: []string{"--system-prompt-file"}, kind: flagString, set: str(func(f *Flags) *string { return &f.SystemPromptFile })},
-	{names: []string{"--append-system-prompt"}, kind: flagString, set: str(func(f *Flags) *string { return &f.AppendSystemPrompt })},
-	{names: []string{"--append-system-prompt-file"}, kind: flagString, set: str(func(f *Flags) *string { return &f.AppendSystemPromptFile })},
-	{names: []string{"--json-schema"}, kind: flagString, set: func(f *Flags, v []string) error {
-		if !json.Valid([]byte(v[0])) {
-			return usage("Error: --json-schema is not valid JSON: %s", v[0])
-		}
-		f.JSONSchema = json.RawMessage(v[0])
-		return nil
-	}},
-	{names: []string{"--agents"}, kind: flagString, set: func(f *Flags, v []string) (err error) {
-		if f.Agents, err = agents.Parse(v[0], agents.Flag); err != nil {
-			return usage("Error: --agents: %v", err)
-		}
-		return nil
-	}},
-	{names: []string{"--agent"}, kind: flagString, set: str(func(f *Flags) *string { return &f.Agent })},
-	{names: []string{"--forward-subagent-text"}, set: on(func(f *Flags) *bool { return &f.ForwardSubagents })},
-	{names: []string{"--tools"}, kind: flagList, set: list(func(f *Flags) *[]string { return &f.Tools })},
-	{names: []string{"--allowedTools", "--allowed-tools"}, kind: flagList, set: list(func(f *Flags) *[]string { return &f.AllowedTools })},
-	{names: []string{"--disallowedTools", "--disallowed-tools"}, kind: flagList, set: list(func(f *Flags) *[]string { return &f.DisallowedTools })},
-	{names: []string{"--permission-mode"}, kind: flagString, choice: []string{"acceptEdits", "auto", "bypassPermissions", "manual", "dontAsk", "plan", "default", "delegate"},
-		set: func(f *Flags, v []string) error { f.PermissionMode = wire.PermissionMode(v[0]); return nil }},
-	{names: []string{"--permission-prompt-tool"}, kind: flagString, set: str(func(f *Flags) *string { return &f.PromptTool })},
-	{names: []string{"--permission-prompts"}, kind: flagString, choice: []string{"host", "none"}, set: func(f *Flags, v []string) error { f.NoPrompts = v[0] == "none"; return nil }},
-	{names: []string{"--allow-dangerously-skip-permissions"}, set: on(func(f *Flags) *bool { return &f.AllowBypass })},
-	{names: []string{"--dangerously-skip-permissions"}, set: on(func(f *Flags) *bool { return &f.SkipPermissions })},
-	{names: []string{"--add-dir"}, kind: flagRepeat, set: more(func(f *Flags) *[]string { return &f.AddDirs })},
-	{names: []string{"--settings"}, kind: flagString, set: str(func(f *Flags) *string { return &f.Settings })},
-	{names: []string{"--managed-settings"}, kind: flagString, set: str(func(f *Flags) *string { return &f.Managed })},
-	{names: []string{"--init-only"}, set: on(func(f *Flags) *bool { return &f.InitOnly })},
-	{names: []string{"--init"}, set: on(func(f *Flags) *bool { return &f.Init })},
-	{names: []string{"--maintenance"}, set: on(func(f *Flags) *bool { return &f.Maintenance })},
-	{names: []string{"--bare"}, set: on(func(f *Flags) *bool { return &f.Bare })},
-	{names: []string{"--setting-sources"}, kind: flagString, set: func(f *Flags, v []string) error {
-		f.SettingSources = []string{}
-		for s := range strings.SplitSeq(v[0], ",") {
-			if s = strings.TrimSpace(s); s == "" {
-				continue
+// passes, in the order in which help lists them.
+var flagTable = []flagGroup{
+	{"What comes in and goes out", []flagSpec{
+		{names: []string{"-p", "--print"}, help: "answer one prompt and end", set: on(func(f *Flags) *bool { return &f.Print })},
+		{names: []string{"--output-format"}, value: "FORMAT", help: "text, json, stream-json, or message: stream-json without partial messages", kind: flagString, choice: []string{"text", "json", "stream-json", "message"}, set: str(func(f *Flags) *string { return &f.OutputFormat })},
+		{names: []string{"--input-format"}, value: "FORMAT", help: "text, or stream-json for a host", kind: flagString, choice: []string{"text", "stream-json"}, set: str(func(f *Flags) *string { return &f.InputFormat })},
+		{names: []string{"--verbose"}, help: "all messages, not only the result", set: on(func(f *Flags) *bool { return &f.Verbose })},
+		{names: []string{"--include-partial-messages"}, help: "the answer while it is written", set: on(func(f *Flags) *bool { return &f.Partial })},
+		{names: []string{"--include-hook-events"}, help: "what hooks do", set: on(func(f *Flags) *bool { return &f.HookEvents })},
+		{names: []string{"--forward-subagent-text"}, help: "what subagents write, not only what they do", set: on(func(f *Flags) *bool { return &f.ForwardSubagents })},
+		{names: []string{"--replay-user-messages"}, help: "prompts when they are taken up", set: on(func(f *Flags) *bool { return &f.ReplayUsers })},
+		{names: []string{"--json-schema"}, value: "JSON", help: "the form that the answer must have", kind: flagString, set: func(f *Flags, v []string) error {
+			if !json.Valid([]byte(v[0])) {
+				return usage("Error: --json-schema is not valid JSON: %s", v[0])
 			}
-			if !slices.Contains([]string{"user", "project", "local"}, s) {
-				return usage("Error: --setting-sources takes user, project and local, not %q.", s)
+			f.JSONSchema = json.RawMessage(v[0])
+			return nil
+		}},
+	}},
+	{"The model", []flagSpec{
+		{names: []string{"--model"}, value: "NAME", help: "an alias such as sonnet, or the name of a model", kind: flagString, set: str(func(f *Flags) *string { return &f.Model })},
+		{names: []string{"--fallback-model"}, value: "NAME", help: "what answers when the model is overloaded", kind: flagString, set: list(func(f *Flags) *[]string { return &f.FallbackModels })},
+		{names: []string{"--effort"}, value: "LEVEL", help: "low, medium, high, xhigh or max", kind: flagString, choice: []string{"low", "medium", "high", "xhigh", "max"}, set: str(func(f *Flags) *string { return &f.Effort })},
+		{names: []string{"--thinking"}, value: "MODE", help: "adaptive, enabled or disabled", kind: flagString, choice: []string{"adaptive", "enabled", "disabled"}, set: str(func(f *Flags) *string { return &f.Thinking })},
+		{names: []string{"--thinking-display"}, value: "HOW", help: "summarized, or omitted: how much of the reasoning is shown", kind: flagString, set: str(func(f *Flags) *string { return &f.ThinkingDisplay })},
+		{names: []string{"--max-thinking-tokens"}, value: "N", help: "a bound for reasoning", kind: flagString, set: func(f *Flags, v []string) error {
+			n, err := strconv.Atoi(v[0])
+			if err != nil || n < 0 {
+				return usage("error: option '--max-thinking-tokens <tokens>' argument '%s' is invalid. It must be a number.", v[0])
 			}
-			f.SettingSources = append(f.SettingSources, s)
-		}
-		return nil
+			f.ThinkingTokens = &n
+			return nil
+		}},
+		{names: []string{"--betas"}, value: "NAMES", help: "beta features of the API", kind: flagList, set: list(func(f *Flags) *[]string { return &f.Betas })},
+		{names: []string{"--provider"}, value: "NAME", help: "anthropic, bedrock, vertex, openai for any compatible server, or script", kind: flagString, choice: []string{"anthropic", "bedrock", "vertex", "openai", "script"}, set: str(func(f *Flags) *string { return &f.Provider })},
+		{names: []string{"--base-url"}, value: "URL", help: "where the API is", kind: flagString, set: str(func(f *Flags) *string { return &f.BaseURL })},
+		{names: []string{"--api-key"}, value: "KEY", help: "before the environment and the config file; others can see a command line", kind: flagString, set: str(func(f *Flags) *string { return &f.APIKey })},
+		{names: []string{"--api-key-helper"}, value: "COMMAND", help: "a command that prints the key", kind: flagString, set: str(func(f *Flags) *string { return &f.KeyHelper })},
+		{names: []string{"--enable-auth-status"}, help: "tell the host while such a command runs", set: on(func(f *Flags) *bool { return &f.AuthStatus })},
+		{names: []string{"--models"}, value: "FILE", help: "more models and other prices, beside ~/.config/parley/models.json", kind: flagString, set: str(func(f *Flags) *string { return &f.Models })},
+		{names: []string{"--script"}, value: "FILE", help: "what --provider script plays: parley help script", kind: flagString, set: str(func(f *Flags) *string { return &f.Script })},
 	}},
-	{names: []string{"--trust-project"}, kind: flagString, set: func(f *Flags, v []string) error {
-		if v[0] != "all" && !strings.HasPrefix(v[0], "sha256:") {
-			return usage("Error: --trust-project takes all, or the digest that \"parley trust\" prints, not %q.", v[0])
-		}
-		f.TrustProject = v[0]
-		return nil
+	{"Bounds", []flagSpec{
+		{names: []string{"--max-turns"}, value: "N", help: "how often the model may be asked for one prompt", kind: flagString, set: func(f *Flags, v []string) error {
+			n, err := strconv.Atoi(v[0])
+			if err != nil || n <= 0 {
+				return usage("error: option '--max-turns <turns>' argument '%s' is invalid. It must be a number above zero.", v[0])
+			}
+			f.MaxTurns = n
+			return nil
+		}},
+		{names: []string{"--max-budget-usd"}, value: "AMOUNT", help: "how much the conversation may cost", kind: flagString, set: func(f *Flags, v []string) error {
+			n, err := parseDollars(v[0])
+			if err != nil || n <= 0 {
+				return usage("error: option '--max-budget-usd <amount>' argument '%s' is invalid. It must be a number above zero.", v[0])
+			}
+			f.MaxBudget = n
+			return nil
+		}},
+		{names: []string{"--autocompact"}, value: "TOKENS", help: "what counts as the model's window for compaction: 100k to 1M, or auto", kind: flagString, set: func(f *Flags, v []string) (err error) {
+			if f.CompactWindow, err = parseWindow(v[0]); err != nil {
+				return usage("error: option '--autocompact <auto|tokens>' argument '%s' is invalid. It must be 'auto', or a number of tokens from 100k to 1M, such as 200000, 200k or 200.", v[0])
+			}
+			return nil
+		}},
 	}},
-	{names: []string{"--mcp-config"}, kind: flagRepeat, set: more(func(f *Flags) *[]string { return &f.MCPConfig })},
-	{names: []string{"--strict-mcp-config"}, set: on(func(f *Flags) *bool { return &f.StrictMCP })},
-	{names: []string{"--session-id"}, kind: flagString, set: str(func(f *Flags) *string { return &f.SessionID })},
-	{names: []string{"-r", "--resume"}, kind: flagString, set: str(func(f *Flags) *string { return &f.Resume })},
-	{names: []string{"-c", "--continue"}, set: on(func(f *Flags) *bool { return &f.Continue })},
-	{names: []string{"--fork-session"}, set: on(func(f *Flags) *bool { return &f.Fork })},
-	{names: []string{"--resume-session-at"}, kind: flagString, set: str(func(f *Flags) *string { return &f.ResumeAt })},
-	{names: []string{"--resume-drops-turn"}, kind: flagString, set: str(func(f *Flags) *string { return &f.DropsTurn })},
-	{names: []string{"--session-mirror"}, set: on(func(f *Flags) *bool { return &f.Mirror })},
-	{names: []string{"--no-session-persistence"}, set: on(func(f *Flags) *bool { return &f.NoPersist })},
-	{names: []string{"--session-durability"}, kind: flagString, choice: []string{"fsync", "write", "none"}, set: str(func(f *Flags) *string { return &f.Durability })},
-	{names: []string{"-n", "--name"}, kind: flagString, set: str(func(f *Flags) *string { return &f.SessionName })},
-	{names: []string{"--plugin-dir"}, kind: flagRepeat, set: more(func(f *Flags) *[]string { return &f.PluginDirs })},
-	{names: []string{"--plugin-dir-no-mcp"}, kind: flagRepeat, set: more(func(f *Flags) *[]string { return &f.PluginDirsNoMCP })},
-	{names: []string{"--disable-slash-commands"}, set: on(func(f *Flags) *bool { return &f.NoSlashCommands })},
-	{names: []string{"--api-key"}, kind: flagString, set: str(func(f *Flags) *string { return &f.APIKey })},
-	{names: []string{"--api-key-helper"}, kind: flagString, set: str(func(f *Flags) *string { return &f.KeyHelper })},
-	{names: []string{"--enable-auth-status"}, set: on(func(f *Flags) *bool { return &f.AuthStatus })},
-	{names: []string{"--replay-history"}, set: on(func(f *Flags) *bool { return &f.ReplayHistory })},
-	{names: []string{"--models"}, kind: flagString, set: str(func(f *Flags) *string { return &f.Models })},
-	{names: []string{"--provider"}, kind: flagString, choice: []string{"anthropic", "bedrock", "vertex", "openai", "script"}, set: str(func(f *Flags) *string { return &f.Provider })},
-	{names: []string{"--base-url"}, kind: flagString, set: str(func(f *Flags) *string { return &f.BaseURL })},
-	{names: []string{"--script"}, kind: flagString, set: str(func(f *Flags) *string { return &f.Script })},
-	{names: []string{"-d", "--debug"}, kind: flagOptional, set: func(f *Flags, _ []string) error { f.Debug = true; return nil }},
-	{names: []string{"--debug-to-stderr"}, set: on(func(f *Flags) *bool { return &f.DebugToStderr })},
-	{names: []string{"--debug-file"}, kind: flagString, set: str(func(f *Flags) *string { return &f.DebugFile })},
-	{names: []string{"-v", "--version"}, set: on(func(f *Flags) *bool { return &f.Version })},
-	{names: []string{"-h", "--help"}, set: on(func(f *Flags) *bool { return &f.Help })},
+	{"What the model is told", []flagSpec{
+		{names: []string{"--system-prompt"}, value: "TEXT", help: "in place of the agent's own", kind: flagString, set: func(f *Flags, v []string) error { f.SystemPrompt = &v[0]; return nil }},
+		{names: []string{"--system-prompt-file"}, value: "FILE", help: "the same, from a file", kind: flagString, set: str(func(f *Flags) *string { return &f.SystemPromptFile })},
+		{names: []string{"--append-system-prompt"}, value: "TEXT", help: "added to the system prompt", kind: flagString, set: str(func(f *Flags) *string { return &f.AppendSystemPrompt })},
+		{names: []string{"--append-system-prompt-file"}, value: "FILE", help: "the same, from a file", kind: flagString, set: str(func(f *Flags) *string { return &f.AppendSystemPromptFile })},
+		{names: []string{"--setting-sources"}, value: "NAMES", help: "user, project and local: whose files are read", kind: flagString, set: func(f *Flags, v []string) error {
+			f.SettingSources = []string{}
+			for s := range strings.SplitSeq(v[0], ",") {
+				if s = strings.TrimSpace(s); s == "" {
+					continue
+				}
+				if !slices.Contains([]string{"user", "project", "local"}, s) {
+					return usage("Error: --setting-sources takes user, project and local, not %q.", s)
+				}
+				f.SettingSources = append(f.SettingSources, s)
+			}
+			return nil
+		}},
+		{names: []string{"--plugin-dir"}, value: "DIRS", help: "plugins: commands, skills and more", kind: flagRepeat, set: more(func(f *Flags) *[]string { return &f.PluginDirs })},
+		{names: []string{"--plugin-dir-no-mcp"}, value: "DIRS", help: "the same, without their MCP servers", kind: flagRepeat, set: more(func(f *Flags) *[]string { return &f.PluginDirsNoMCP })},
+		{names: []string{"--disable-slash-commands"}, help: "a prompt is never a command; no skills", set: on(func(f *Flags) *bool { return &f.NoSlashCommands })},
+	}},
+	{"What it may do", []flagSpec{
+		{names: []string{"--tools"}, value: "NAMES", help: "the tools there are; \"\" for none", kind: flagList, set: list(func(f *Flags) *[]string { return &f.Tools })},
+		{names: []string{"--agent"}, value: "NAME", help: "be this agent: its prompt, tools and model", kind: flagString, set: str(func(f *Flags) *string { return &f.Agent })},
+		{names: []string{"--agents"}, value: "JSON", help: "subagents by name: {\"NAME\":{\"description\":…,\"prompt\":…}}", kind: flagString, set: func(f *Flags, v []string) (err error) {
+			if f.Agents, err = agents.Parse(v[0], agents.Flag); err != nil {
+				return usage("Error: --agents: %v", err)
+			}
+			return nil
+		}},
+		{names: []string{"--bare"}, help: "no tools but Bash, Edit and Read", set: on(func(f *Flags) *bool { return &f.Bare })},
+		{names: []string{"--allowedTools", "--allowed-tools"}, value: "RULES", help: "calls that need no asking, such as Bash(git diff:*)", kind: flagList, set: list(func(f *Flags) *[]string { return &f.AllowedTools })},
+		{names: []string{"--disallowedTools", "--disallowed-tools"}, value: "RULES", help: "calls that are refused; a name alone takes the tool away", kind: flagList, set: list(func(f *Flags) *[]string { return &f.DisallowedTools })},
+		{names: []string{"--permission-mode"}, value: "MODE", help: "default, acceptEdits, plan, dontAsk or bypassPermissions", kind: flagString, choice: []string{"acceptEdits", "auto", "bypassPermissions", "manual", "dontAsk", "plan", "default", "delegate"},
+			set: func(f *Flags, v []string) error { f.PermissionMode = wire.PermissionMode(v[0]); return nil }},
+		{names: []string{"--permission-prompt-tool"}, value: "NAME", help: "who is asked: stdio for the host, or a tool such as mcp__server__tool", kind: flagString, set: str(func(f *Flags) *string { return &f.PromptTool })},
+		{names: []string{"--permission-prompts"}, value: "WHO", help: "host, or none: what would be asked is refused", kind: flagString, choice: []string{"host", "none"}, set: func(f *Flags, v []string) error { f.NoPrompts = v[0] == "none"; return nil }},
+		{names: []string{"--dangerously-skip-permissions"}, help: "all is allowed that no rule refuses", set: on(func(f *Flags) *bool { return &f.SkipPermissions })},
+		{names: []string{"--allow-dangerously-skip-permissions"}, help: "the host may choose so later", set: on(func(f *Flags) *bool { return &f.AllowBypass })},
+		{names: []string{"--add-dir"}, value: "DIRS", help: "more directories to work in", kind: flagRepeat, set: more(func(f *Flags) *[]string { return &f.AddDirs })},
+		{names: []string{"--settings"}, value: "FILE", help: "settings, or their JSON", kind: flagString, set: str(func(f *Flags) *string { return &f.Settings })},
+		{names: []string{"--managed-settings"}, value: "JSON", help: "settings that only restrict, whatever else is said", kind: flagString, set: str(func(f *Flags) *string { return &f.Managed })},
+		{names: []string{"--trust-project"}, value: "WHAT", help: "all that the project brings may have effects, or what has this digest: parley help trust", kind: flagString, set: func(f *Flags, v []string) error {
+			if v[0] != "all" && !strings.HasPrefix(v[0], "sha256:") {
+				return usage("Error: --trust-project takes all, or the digest that \"parley trust\" prints, not %q.", v[0])
+			}
+			f.TrustProject = v[0]
+			return nil
+		}},
+		{names: []string{"--mcp-config"}, value: "FILES", help: "MCP servers, or their JSON", kind: flagRepeat, set: more(func(f *Flags) *[]string { return &f.MCPConfig })},
+		{names: []string{"--strict-mcp-config"}, help: "no MCP servers from anywhere else", set: on(func(f *Flags) *bool { return &f.StrictMCP })},
+	}},
+	{"Sessions", []flagSpec{
+		{names: []string{"-c", "--continue"}, help: "go on with the last one in this directory", set: on(func(f *Flags) *bool { return &f.Continue })},
+		{names: []string{"-r", "--resume"}, value: "ID", help: "go on with the one of this id or title", kind: flagString, set: str(func(f *Flags) *string { return &f.Resume })},
+		{names: []string{"--fork-session"}, help: "do so in a new session", set: on(func(f *Flags) *bool { return &f.Fork })},
+		{names: []string{"--resume-session-at"}, value: "UUID", help: "go on behind this message", kind: flagString, set: str(func(f *Flags) *string { return &f.ResumeAt })},
+		{names: []string{"--resume-drops-turn"}, value: "UUID", help: "only if that drops no turn but this", kind: flagString, set: str(func(f *Flags) *string { return &f.DropsTurn })},
+		{names: []string{"--replay-history"}, help: "tell the host what was said before", set: on(func(f *Flags) *bool { return &f.ReplayHistory })},
+		{names: []string{"--session-id"}, value: "UUID", help: "the id of a new one", kind: flagString, set: str(func(f *Flags) *string { return &f.SessionID })},
+		{names: []string{"-n", "--name"}, value: "TITLE", help: "the title of a new one", kind: flagString, set: str(func(f *Flags) *string { return &f.SessionName })},
+		{names: []string{"--no-session-persistence"}, help: "keep it nowhere", set: on(func(f *Flags) *bool { return &f.NoPersist })},
+		{names: []string{"--session-mirror"}, help: "tell the host what is written to the session's files, for a store of its own", set: on(func(f *Flags) *bool { return &f.Mirror })},
+		{names: []string{"--session-durability"}, value: "HOW", help: "it survives a power cut (fsync), kill -9 (write) or nothing (none)", kind: flagString, choice: []string{"fsync", "write", "none"}, set: str(func(f *Flags) *string { return &f.Durability })},
+	}},
+	{"Finding out", []flagSpec{
+		{names: []string{"--init"}, help: "run Setup hooks of settings first, with the trigger init", set: on(func(f *Flags) *bool { return &f.Init })},
+		{names: []string{"--init-only"}, help: "run them and those for the start of a session, and end", set: on(func(f *Flags) *bool { return &f.InitOnly })},
+		{names: []string{"--maintenance"}, help: "run Setup hooks first, with the trigger maintenance", set: on(func(f *Flags) *bool { return &f.Maintenance })},
+		{names: []string{"-d", "--debug"}, help: "say more on standard error", kind: flagOptional, set: func(f *Flags, _ []string) error { f.Debug = true; return nil }},
+		{names: []string{"--debug-to-stderr"}, help: "the same", set: on(func(f *Flags) *bool { return &f.DebugToStderr })},
+		{names: []string{"--debug-file"}, value: "FILE", help: "the same, to a file", kind: flagString, set: str(func(f *Flags) *string { return &f.DebugFile })},
+		{names: []string{"-v", "--version"}, help: "the version, as SDKs read it", set: on(func(f *Flags) *bool { return &f.Version })},
+		{names: []string{"-h", "--help"}, help: "the commands", set: on(func(f *Flags) *bool { return &f.Help })},
+	}},
 }
 
 // inert are flags that are accepted for the sake of the SDKs that pass them. What
@@ -279,11 +302,10 @@ var absent = []string{
 // meant is the flag that was meant by one that there is not, as words behind an error.
 func meant(name string) string {
 	var names []string
-	for _, spec := range flagTable {
-		for _, n := range spec.names {
-			names = append(names, strings.TrimLeft(n, "-"))
-		}
+	for n := range flagsByName() {
+		names = append(names, strings.TrimLeft(n, "-"))
 	}
+	slices.Sort(names)
 	if like := spelling.Closest(strings.TrimLeft(name, "-"), names); like != "" {
 		return " (did you mean --" + strings.ReplaceAll(like, " or ", " or --") + "?)"
 	}
@@ -394,9 +416,11 @@ var uuidPattern = sync.OnceValue(func() *regexp.Regexp {
 
 var flagsByName = sync.OnceValue(func() map[string]*flagSpec {
 	byName := map[string]*flagSpec{}
-	for i := range flagTable {
-		for _, n := range flagTable[i].names {
-			byName[n] = &flagTable[i]
+	for _, g := range flagTable {
+		for i := range g.flags {
+			for _, n := range g.flags[i].names {
+				byName[n] = &g.flags[i]
+			}
 		}
 	}
 	return byName
