@@ -103,5 +103,8 @@ func TestTableIsWide(t *testing.T) {
 			t.Errorf("pending.txt: no row of the table is %q", line)
 		}
 	}
+	if len(rows) < 4500 {
+		t.Errorf("%d rows, want at least 4,500", len(rows))
+	}
 	t.Logf("%d rows of %d families", len(rows), len(families))
 }
