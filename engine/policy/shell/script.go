@@ -398,7 +398,7 @@ func (s *Script) withoutDashes(st *syntax.Stmt) *syntax.Stmt {
 			return st
 		}
 		rest := *c
-		if rest.Args = c.Args[1:]; len(rest.Args) > 0 && (strings.HasPrefix(rest.Args[0].Lit(), "-") || rest.Args[0].Lit() == "time") {
+		if rest.Args = c.Args[1:]; len(rest.Args) > 0 && (strings.ContainsAny(litOf(rest.Args[0]), "-=") || rest.Args[0].Lit() == "time") {
 			s.blur("time may have an option, or run a program of that name")
 		}
 		other.Cmd = &rest
