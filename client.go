@@ -84,6 +84,12 @@ func (c *Client) Turn(ctx context.Context, prompt string, attach ...wire.Block) 
 	return c.TurnMessage(ctx, promptMessage(prompt, attach))
 }
 
+// Run is [Client.Turn] that returns the result alone. If the outcome is not completed,
+// both the result and a [*ResultError] are returned.
+func (c *Client) Run(ctx context.Context, prompt string, attach ...wire.Block) (*wire.Result, error) {
+	return lastResult(c.Turn(ctx, prompt, attach...))
+}
+
 // TurnMessage is [Client.Turn] with a message that the caller made.
 func (c *Client) TurnMessage(ctx context.Context, m *wire.User) iter.Seq2[wire.Message, error] {
 	var used atomic.Bool

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -154,8 +155,8 @@ func newConfig(o *Options) (*config, error) {
 		return nil, err
 	}
 	c.needs = o.needInitialize()
-	if names := o.shadowed(); len(names) > 0 {
-		c.warn(fmt.Errorf("parley: CanUseTool is never asked about %s: other options allow it", strings.Join(names, ", ")))
+	if o.CanUseTool != nil && o.PermissionMode == wire.ModeBypassPermissions {
+		c.warn(errors.New("parley: CanUseTool is never asked: PermissionMode allows everything"))
 	}
 	return c, nil
 }
@@ -494,7 +495,6 @@ var (
 	})
 	flagPattern     = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]*$`) })
 	serverPattern   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_.-]+$`) })
-	wholeTool       = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([A-Za-z0-9_-]+)(\(\*?\))?$`) })
 	skillForbidden  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[\x00-\x1f\x7f-\x{9f}(),\x{feff}]|\\\\`) })
 	cmdMetacharFree = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("^[^&|<>^%!\"\r\n]*$") })
 )
@@ -748,30 +748,4 @@ func validSkill(name string) bool {
 	return name != "" && utf8.ValidString(name) && strings.TrimSpace(name) == name && !skillForbidden().MatchString(name) &&
 		name != "*" && !strings.HasSuffix(name, ":*") && !strings.HasSuffix(name, " *") &&
 		!strings.HasPrefix(name, "/") && !strings.HasSuffix(name, `\`)
-}
-
-// shadowed returns the tools that CanUseTool is never asked about though it is
-// set.
-func (o *Options) shadowed() []string {
-	if o.CanUseTool == nil {
-		return nil
-	}
-	if o.PermissionMode == wire.ModeBypassPermissions {
-		return []string{"any tool"}
-	}
-	var names []string
-	add := func(name string) {
-		if !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	for _, rule := range o.AllowedTools {
-		if m := wholeTool().FindStringSubmatch(rule); m != nil {
-			add(m[1])
-		}
-	}
-	if o.AllSkills {
-		add("Skill")
-	}
-	return names
 }

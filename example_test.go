@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 
 	"github.com/parley-go/parley"
@@ -305,6 +306,60 @@ func ExampleClient_SetModel() {
 	// Output:
 	// claude-fake-2
 	// set_permission_mode invalid_mode
+}
+
+// Run is for who wants the result alone.
+func ExampleClient_Run() {
+	ctx := context.Background()
+	c, err := parley.Connect(ctx, &parley.Options{Dialer: echo})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	for _, prompt := range []string{"One.", "Two."} {
+		res, err := c.Run(ctx, prompt)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(res.Result)
+	}
+	// Output:
+	// One.
+	// Two.
+}
+
+// The schema of a type is that of an object, in which any other type is the member value.
+func ExampleSchemaOf() {
+	schema, err := parley.SchemaOf[[]string]()
+	if err != nil {
+		log.Fatal(err)
+	}
+	var object struct {
+		Type     string   `json:"type"`
+		Required []string `json:"required"`
+	}
+	if err := json.Unmarshal(schema, &object); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(object.Type, object.Required)
+	// Output: object [value]
+}
+
+// An agent that already runs is reached through any reader and writer.
+func ExampleOptions_attach() {
+	requests, toAgent := io.Pipe()
+	fromAgent, answers := io.Pipe()
+	go func() {
+		(parrot.Agent{}).Serve(context.Background(), requests, answers)
+		answers.Close()
+	}()
+	opts := &parley.Options{Dialer: transport.Attach(transport.NewConn(fromAgent, toAgent))}
+	res, err := parley.Run(context.Background(), "Are you there?", opts)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(res.Result)
+	// Output: Are you there?
 }
 
 // A dialer says where the agent is: in this process, on another machine, or, without

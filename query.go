@@ -44,8 +44,13 @@ func QueryStream(ctx context.Context, prompts iter.Seq[*wire.User], opts *Option
 // Run asks an agent and returns the result. If the outcome is not completed, both
 // the result and a [*ResultError] are returned.
 func Run(ctx context.Context, prompt string, opts *Options, attach ...wire.Block) (*wire.Result, error) {
+	return lastResult(Query(ctx, prompt, opts, attach...))
+}
+
+// lastResult ranges over messages and returns the last result.
+func lastResult(messages iter.Seq2[wire.Message, error]) (*wire.Result, error) {
 	var last *wire.Result
-	for m, err := range Query(ctx, prompt, opts, attach...) {
+	for m, err := range messages {
 		if err != nil {
 			return last, err
 		}

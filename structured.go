@@ -42,14 +42,46 @@ func RunAs[T any](ctx context.Context, prompt string, opts *Options, attach ...w
 	}
 	o.OutputSchema = form.schema
 	res, err := Run(ctx, prompt, &o, attach...)
+	return decodeAs[T](form, res, err)
+}
+
+// TurnAs is [Client.Run] for an answer of type T. The client must have been connected
+// with an [Options.OutputSchema], usually that of [SchemaOf] for the same type. The
+// answer is checked and decoded as by [RunAs].
+func TurnAs[T any](ctx context.Context, c *Client, prompt string, attach ...wire.Block) (T, *wire.Result, error) {
+	var zero T
+	form, err := newOutputForm(reflect.TypeFor[T]())
 	if err != nil {
-		return zero, res, err
+		return zero, nil, err
 	}
-	if res == nil {
-		return zero, nil, &OutputError{Schema: form.schema, Err: ErrNoResult}
+	if len(c.s.cfg.initialize.JSONSchema) == 0 {
+		return zero, nil, &OptionError{"OutputSchema", "TurnAs needs a client that was connected with it; SchemaOf makes it from the type"}
 	}
-	var v T
-	if err := form.decode(res, &v); err != nil {
+	res, err := c.Run(ctx, prompt, attach...)
+	return decodeAs[T](form, res, err)
+}
+
+// SchemaOf returns the JSON Schema that [RunAs] and [TurnAs] ask the model for an answer
+// of type T with, for [Options.OutputSchema]. It is always that of an object: a type
+// that is not one becomes its member "value". The tags of fields are as for [NewTool].
+func SchemaOf[T any]() (json.RawMessage, error) {
+	form, err := newOutputForm(reflect.TypeFor[T]())
+	if err != nil {
+		return nil, err
+	}
+	return form.schema, nil
+}
+
+// decodeAs takes the answer out of what a turn returned.
+func decodeAs[T any](form *outputForm, res *wire.Result, err error) (T, *wire.Result, error) {
+	var v, zero T
+	if err == nil && res == nil {
+		err = &OutputError{Schema: form.schema, Err: ErrNoResult}
+	}
+	if err == nil {
+		err = form.decode(res, &v)
+	}
+	if err != nil {
 		return zero, res, err
 	}
 	return v, res, nil
@@ -90,7 +122,7 @@ func newOutputForm(t reflect.Type) (*outputForm, error) {
 	}
 	schema, err := jsonschema.ForType(t, nil)
 	if err != nil {
-		return nil, fmt.Errorf("parley: RunAs: there is no schema for %v: %w", t, err)
+		return nil, fmt.Errorf("parley: there is no schema for %v: %w", t, err)
 	}
 	form := &outputForm{}
 	if schema.Type != "object" {
@@ -99,7 +131,7 @@ func newOutputForm(t reflect.Type) (*outputForm, error) {
 		}
 		form.wrapped = true
 		if form.inner, err = schema.CloneSchemas().Resolve(nil); err != nil {
-			return nil, fmt.Errorf("parley: RunAs: the schema of %v: %w", t, err)
+			return nil, fmt.Errorf("parley: the schema of %v: %w", t, err)
 		}
 		schema = &jsonschema.Schema{
 			Type:                 "object",
@@ -112,7 +144,7 @@ func newOutputForm(t reflect.Type) (*outputForm, error) {
 		form.whole, err = schema.Resolve(nil)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("parley: RunAs: the schema of %v: %w", t, err)
+		return nil, fmt.Errorf("parley: the schema of %v: %w", t, err)
 	}
 	return form, nil
 }

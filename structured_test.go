@@ -13,6 +13,7 @@ import (
 
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/transport"
+	"github.com/parley-go/parley/wire"
 )
 
 // answering returns a dialer of agents that answer every prompt with one result,
@@ -154,5 +155,48 @@ func TestRunAsFails(t *testing.T) {
 	long := (&parley.OutputError{Got: strings.Repeat("ä", 1000), Err: errors.New("x")}).Error()
 	if len([]rune(long)) > 300 {
 		t.Errorf("a long error: %s", long)
+	}
+}
+
+// TestTurnAs: a client with a schema gives typed answers, turn by turn; one without is
+// an error.
+func TestTurnAs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		schema, err := parley.SchemaOf[[]int]()
+		if err != nil {
+			t.Fatal(err)
+		}
+		opts := plays(t, strings.Replace(hello, `"initialize"`, `"initialize","jsonSchema":{"properties":{"value":{"type":"array"}}}`, 1)+`
+			< {"type":"user"}
+			> {"type":"result","subtype":"success","is_error":false,"structured_output":{"value":[1,2]}}
+			< {"type":"user"}
+			> {"type":"result","subtype":"success","is_error":false,"result":"no numbers"}
+			< {"type":"user"}
+			> {"type":"result","subtype":"error_max_turns","is_error":true}
+			< eof
+		`)
+		opts.OutputSchema = schema
+		c := connect(t, opts)
+		if got, res, err := parley.TurnAs[[]int](t.Context(), c, "which?"); err != nil || len(got) != 2 || res == nil {
+			t.Errorf("got %v, %v, %v", got, res, err)
+		}
+		var misfit *parley.OutputError
+		if got, _, err := parley.TurnAs[[]int](t.Context(), c, "and?"); !errors.As(err, &misfit) || got != nil {
+			t.Errorf("got %v, %v", got, err)
+		}
+		var failed *parley.ResultError
+		if res, err := c.Run(t.Context(), "and?"); !errors.As(err, &failed) || res == nil || res.Outcome() != wire.OutcomeMaxTurns {
+			t.Errorf("got %v, %v", res, err)
+		}
+	})
+	bubble(t, func(t *testing.T) {
+		c := connect(t, plays(t, hello+"< eof\n"))
+		var bad *parley.OptionError
+		if _, _, err := parley.TurnAs[int](t.Context(), c, "which?"); !errors.As(err, &bad) || bad.Option != "OutputSchema" {
+			t.Errorf("without a schema: %v", err)
+		}
+	})
+	if _, err := parley.SchemaOf[func()](); err == nil {
+		t.Error("there is a schema of a function")
 	}
 }

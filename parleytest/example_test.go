@@ -229,3 +229,21 @@ func ExampleCassette() {
 	//         "role": "user"
 	//       }
 }
+
+// A model of a test fails it if the agent does not follow the scenario to its end.
+func ExampleNewModel() {
+	var t parleytest.TB = printer{} // the *testing.T of a test
+	m := parleytest.NewModel(t, parleytest.Script(parleytest.Say("Hello.")))
+	_ = m // agent.InProcess(agent.Config{Model: m})
+	// Output: a turn was never asked for: true
+}
+
+// A printer ends the test at once, and prints what failed.
+type printer struct{}
+
+func (printer) Helper()                           {}
+func (printer) Cleanup(f func())                  { defer f() }
+func (printer) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+func (printer) Errorf(format string, args ...any) {
+	fmt.Println("a turn was never asked for:", strings.Contains(fmt.Sprintf(format, args...), "never"))
+}

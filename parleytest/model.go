@@ -40,6 +40,23 @@ var _ model.Model = (*Model)(nil)
 // Model returns a model that plays the scenario from its start.
 func (s *Scenario) Model() *Model { return &Model{play: newPlay(s)} }
 
+// NewModel returns a strict model that plays the scenario, and fails the test at its end
+// if the scenario was not followed to its end.
+func NewModel(tb TB, s *Scenario) *Model {
+	tb.Helper()
+	m := s.Model()
+	m.Strict = true
+	if m.play.invalid != nil {
+		tb.Fatalf("%v", m.play.invalid)
+	}
+	tb.Cleanup(func() {
+		if err := m.Done(); err != nil {
+			tb.Errorf("%v", err)
+		}
+	})
+	return m
+}
+
 // Requests returns the requests so far, if Record is set.
 func (m *Model) Requests() []*Request {
 	m.mu.Lock()

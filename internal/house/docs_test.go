@@ -194,7 +194,7 @@ var known = map[string]string{
 	"hub":  module + "/hub",
 	"mcp":  "github.com/modelcontextprotocol/go-sdk/mcp",
 
-	"bytes": "bytes", "context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "io": "io",
+	"bytes": "bytes", "context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "io": "io", "net": "net",
 	"json": "encoding/json", "log": "log", "os": "os", "slog": "log/slog", "strings": "strings", "testing": "testing",
 	"time": "time", "filepath": "path/filepath",
 }

@@ -1,0 +1,81 @@
+package transport
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestNewConn: a connection over any reader and writer ends when the agent does, or
+// when the time that it has is over.
+func TestNewConn(t *testing.T) {
+	for name, tt := range map[string]struct {
+		ends bool
+		want Exit
+		took time.Duration
+	}{
+		"ends":  {true, Exit{}, 0},
+		"hangs": {false, Exit{Code: -1, Step: StepKill}, defaultGrace},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				in, toAgent := io.Pipe()
+				fromAgent, out := io.Pipe()
+				conn := NewConn(fromAgent, toAgent)
+				release := make(chan struct{})
+				go func() {
+					line, _ := bufio.NewReader(in).ReadString('\n')
+					io.WriteString(out, "got "+line)
+					io.Copy(io.Discard, in)
+					if !tt.ends {
+						<-release
+					}
+					out.Close()
+				}()
+				if _, err := io.WriteString(conn, "hello\n"); err != nil {
+					t.Fatal(err)
+				}
+				if line, err := bufio.NewReader(conn).ReadString('\n'); line != "got hello\n" || err != nil {
+					t.Errorf("got %q, %v", line, err)
+				}
+				start := time.Now()
+				if err := conn.Close(t.Context()); err != nil {
+					t.Errorf("Close: %v", err)
+				}
+				if took := time.Since(start); took > tt.took+readerPause {
+					t.Errorf("Close took %v, want %v", took, tt.took)
+				}
+				close(release)
+				if exit, err := conn.Wait(t.Context()); exit != tt.want || err != nil {
+					t.Errorf("Wait: %+v, %v; want %+v", exit, err, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// TestAttach: the connection is handed out once, and what cannot reach an agent that
+// already runs is refused.
+func TestAttach(t *testing.T) {
+	conn, far := Pipe()
+	defer far.Exit(0, "")
+	d := Attach(conn)
+	for option, spec := range map[string]Spec{
+		"Path": {Path: "x"}, "Cwd": {Dir: "x"}, "CleanEnv": {Clean: true}, "Env": {Added: []string{"A=b"}}, "Dialer": {Args: []string{"--model=x"}},
+	} {
+		var bad *SpecError
+		if _, err := d.Dial(t.Context(), spec); !errors.As(err, &bad) || bad.Option != option {
+			t.Errorf("%s: %v", option, err)
+		}
+	}
+	if got, err := d.Dial(t.Context(), Spec{Args: streaming, Env: []string{"A=b"}}); got != conn || err != nil {
+		t.Errorf("Dial: %v, %v", got, err)
+	}
+	if _, err := d.Dial(context.Background(), Spec{}); err == nil {
+		t.Error("a second Dial succeeds")
+	}
+}
