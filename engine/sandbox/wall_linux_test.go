@@ -259,7 +259,7 @@ func TestWallLetsRead(t *testing.T) {
 	for _, script := range []string{
 		`cat file dir/other`, `ls -la . dir | sed 's/^total.*//'`, `echo a 2>/dev/null >/dev/stderr`, `wc -l < file`, `hello`, `cat <<< here`, `cat <(echo a) <(echo b)`, `echo a | tee /dev/null | cat`, `find . -type d | sort`,
 		`git config --get user.name`, `id -u; umask; ulimit -c`, `for i in 1 2 3; do echo $i | cat; done`, `timeout 5 true; echo $?`, `sleep 0.01 & kill %1 2>/dev/null; wait; echo ok`,
-		`head -1 /etc/passwd; cat /proc/self/comm`, `test -r file && echo yes`, `awk '{print $1}' file`, `grep -c open file dir/other`, `perl -e 'print "a\n"'`, `date +%Y; uname -s; nproc`, `sort file | uniq -c`, `diff file dir/other && echo same`,
+		`head -1 /etc/passwd; cat /proc/self/comm`, `test -r file && echo yes`, `awk '{print $1}' file`, `grep -c open file dir/other`, `perl -e 'print "a\n"'`, `date +%Y; uname -s; nproc`, `sort file | uniq -c`, `diff file dir/other && echo same`, `make -s -f <(printf 'all:\n\t@/bin/echo made\n')`,
 	} {
 		want, code, _ := y.run(nil, script)
 		got, code2, _ := y.run(w, script)
