@@ -407,15 +407,18 @@ func protectedName(paths ...string) string {
 		path = filepath.ToSlash(path)
 		for dir := range strings.SplitSeq(path, "/") {
 			switch lower := strings.ToLower(strings.TrimRight(dir, ". ")); lower {
-			case ".git", "git~1", ".hg", ".svn", ".claude", ".parley", ".vscode", ".idea", ".husky", ".devcontainer", ".ssh", ".cargo", ".yarn", ".zed", ".cursor", ".fleet":
+			case ".git", "git~1", ".hg", ".svn", ".claude", ".parley", ".vscode", ".idea", ".husky",
+				".devcontainer", ".ssh", ".cargo", ".yarn", ".zed", ".cursor", ".fleet":
 				return lower
 			}
 		}
 		switch base := strings.ToLower(filepath.Base(path)); base {
 		case ".gitmodules", ".gitconfig", ".mcp.json", ".claude.json", ".envrc", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases",
 			".zshrc", ".zshenv", ".zprofile", ".zlogin", ".profile", ".inputrc", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pypirc", ".netrc", ".ripgreprc",
-			".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".xprofile", ".xinitrc", ".vimrc", ".exrc", ".gdbinit", ".lldbinit", ".curlrc", ".wgetrc", ".hgrc", ".pre-commit-config.yaml",
-			".nvimrc", ".nvim.lua", ".emacs", ".dir-locals.el", ".bazelrc", ".lefthook.yml", "lefthook.yml", ".pnp.cjs", ".pnpmfile.cjs", ".justfile", ".mise.toml", ".pdbrc", ".irbrc", ".pythonrc", ".tmux.conf", ".screenrc":
+			".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".xprofile", ".xinitrc", ".vimrc", ".exrc",
+			".gdbinit", ".lldbinit", ".curlrc", ".wgetrc", ".hgrc", ".pre-commit-config.yaml",
+			".nvimrc", ".nvim.lua", ".emacs", ".dir-locals.el", ".bazelrc", ".lefthook.yml",
+			"lefthook.yml", ".pnp.cjs", ".pnpmfile.cjs", ".justfile", ".mise.toml", ".pdbrc", ".irbrc", ".pythonrc", ".tmux.conf", ".screenrc":
 			return base
 		}
 	}

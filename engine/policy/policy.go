@@ -382,7 +382,9 @@ func namesHost(r *Rule, text string) bool {
 	if host == "" {
 		return false
 	}
-	return slices.ContainsFunc([]string{text, "x://" + host}, func(address string) bool { return matchURL(r.Content, address) || suspectURL(r.Content, address) })
+	return slices.ContainsFunc([]string{text, "x://" + host}, func(address string) bool {
+		return matchURL(r.Content, address) || suspectURL(r.Content, address)
+	})
 }
 
 // namedInPair reports whether a directory and a name in it, which are two texts of the
@@ -444,7 +446,8 @@ func (j *disk) pathsIn(text string) []string {
 // One without a letter or a digit of its own says nothing.
 func (j *judgement) patternIn(r *Rule, text string) bool {
 	name := text[strings.LastIndexByte(text, '/')+1:]
-	if len(text) > 200 || strings.ContainsAny(text, " \n") || !strings.ContainsFunc(name, func(c rune) bool { return unicode.IsLetter(c) || unicode.IsDigit(c) }) {
+	says := strings.ContainsFunc(name, func(c rune) bool { return unicode.IsLetter(c) || unicode.IsDigit(c) })
+	if len(text) > 200 || strings.ContainsAny(text, " \n") || !says {
 		return false
 	}
 	for _, g := range j.wide(r) {

@@ -235,7 +235,10 @@ func holdsProtected(dir string, seen *int) bool {
 		return false // a file, or nothing
 	}
 	for _, e := range entries {
-		if *seen++; *seen > 2000 || e.Type()&os.ModeSymlink != 0 || protectedName(e.Name()) != "" || e.IsDir() && holdsProtected(filepath.Join(dir, e.Name()), seen) {
+		if *seen++; *seen > 2000 || e.Type()&os.ModeSymlink != 0 || protectedName(e.Name()) != "" {
+			return true
+		}
+		if e.IsDir() && holdsProtected(filepath.Join(dir, e.Name()), seen) {
 			return true
 		}
 	}

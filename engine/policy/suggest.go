@@ -51,7 +51,8 @@ func (d Decision) Suggestions() []*wire.PermissionUpdate {
 				}
 			case path != "" && edits(s):
 				if dir := directory(path); dir != "/" {
-					all = append(all, &wire.PermissionUpdate{Type: wire.UpdateAddDirectories, Directories: []string{dir}, Destination: wire.DestinationSession}, acceptEdits)
+					more := &wire.PermissionUpdate{Type: wire.UpdateAddDirectories, Directories: []string{dir}, Destination: wire.DestinationSession}
+					all = append(all, more, acceptEdits)
 				}
 			}
 			return all

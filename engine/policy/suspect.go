@@ -126,7 +126,8 @@ func hostPart(v shell.Value) (text string, whole bool) {
 func suspectHost(domain, text string, network bool) certainty {
 	lower := strings.ToLower(text)
 	switch {
-	case network && !strings.ContainsAny(text, " \"") && !strings.Contains(text, "%{") && strings.ContainsFunc(text, func(r rune) bool { return r >= 0x80 || strings.ContainsRune("[]{}", r) }),
+	case network && !strings.ContainsAny(text, " \"") && !strings.Contains(text, "%{") &&
+		strings.ContainsFunc(text, func(r rune) bool { return r >= 0x80 || strings.ContainsRune("[]{}", r) }),
 		network && !strings.Contains(text, " ") && escaped(text):
 		return maybe // which may be read as other letters
 	case network && strings.ContainsFunc(domain, func(r rune) bool { return r >= 0x80 }) && strings.Contains(lower, "xn--"):
@@ -219,7 +220,8 @@ func (t *touching) pattern(f *shell.File, pat []rune) {
 		if t.builtIn && pat[0] == shell.AnyText {
 			continue
 		}
-		if t.found == no && (t.j.mayLead(t.r, pat) || overlapAny(t.patterns(), t.j.resolvePattern(pat, f.Deep)) || overlapAny(t.patterns(), deepened(pat, f.Deep))) {
+		if t.found == no && (t.j.mayLead(t.r, pat) || overlapAny(t.patterns(), t.j.resolvePattern(pat, f.Deep)) ||
+			overlapAny(t.patterns(), deepened(pat, f.Deep))) {
 			t.found = maybe
 		}
 	}

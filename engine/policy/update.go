@@ -139,7 +139,8 @@ func (p *Policy) decideNarrow(req *Request) Decision {
 		return d
 	}
 	if p.narrow.Tools != nil && !p.narrow.offers(req) {
-		return Decision{Behavior: wire.BehaviorDeny, ReasonType: "rule", DecidedBy: ByRule, Reason: "this agent may not use " + req.Tool.Name + " so", req: req, seen: d.seen}
+		return Decision{Behavior: wire.BehaviorDeny, ReasonType: "rule", DecidedBy: ByRule, req: req, seen: d.seen,
+			Reason: "this agent may not use " + req.Tool.Name + " so"}
 	}
 	own := p.load()
 	if p.narrow.Mode == "" && own.deny == nil && own.ask == nil {

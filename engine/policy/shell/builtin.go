@@ -302,7 +302,8 @@ func xargsEffect(a *argv, w Word, _, at int) {
 	}
 	rest := append(slices.Clone(a.c.Args[at:]), anyWord("{}"))
 	for j, w := range rest {
-		if w.Static() && (strings.Contains(w.Text(), "{}") || slices.ContainsFunc(marks, func(m string) bool { return m != "" && strings.Contains(w.Text(), m) })) {
+		marked := func(m string) bool { return m != "" && strings.Contains(w.Text(), m) }
+		if w.Static() && (marked("{}") || slices.ContainsFunc(marks, marked)) {
 			rest[j] = anyWord(w.Raw)
 		}
 	}

@@ -184,7 +184,7 @@ func (p *sedParser) substitution(c byte) bool {
 		return false
 	}
 	end := p.rest[0]
-	if end == '\\' || end == '\n' || end == ' ' || end == ';' || end == '[' || end >= 'a' && end <= 'z' || end >= 'A' && end <= 'Z' || end >= '0' && end <= '9' || end >= 0x80 {
+	if strings.IndexByte("\\\n ;[", end) >= 0 || isWordByte(end) && end != '_' && end != '-' {
 		return false
 	}
 	p.rest = p.rest[1:]
@@ -281,7 +281,7 @@ func awkWrites(statement string) bool {
 // awkFileEffect notes a file that awk reads, or a variable that it sets.
 func awkFileEffect(a *argv, w Word, _, _ int) {
 	if w.Static() {
-		if name, value, ok := strings.Cut(w.Text(), "="); ok && name != "" && consistsOf(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") {
+		if name, value, ok := strings.Cut(w.Text(), "="); ok && consistsOf(name, nameBytes) && !strings.ContainsAny(name, "-.") {
 			a.s.use(File{Word: Literal(value), Kind: Read, Via: a.via, Loose: true})
 			return
 		}

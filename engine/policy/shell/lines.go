@@ -75,7 +75,11 @@ func (l *lineJoiner) step() bool {
 		}
 		l.put(c)
 		// A substitution has quotes of its own.
-		return c != '$' || !strings.HasPrefix(strings.TrimPrefix(l.text[l.pos:], "\\\n"), "(") && !strings.HasPrefix(strings.TrimPrefix(l.text[l.pos:], "\\\n"), "{")
+		rest := l.text[l.pos:]
+		for strings.HasPrefix(rest, "\\\n") {
+			rest = rest[2:]
+		}
+		return c != '$' || !strings.HasPrefix(rest, "(") && !strings.HasPrefix(rest, "{")
 	case c == '\'' || c == '"':
 		l.quote = c
 		l.put(c)
