@@ -141,7 +141,7 @@ func TestControls(t *testing.T) {
 	client := reflect.TypeFor[*parley.Client]()
 	for method := range client.Methods() {
 		switch method.Name {
-		case "Turn", "TurnMessage", "Send", "SendToolResult", "Messages", "Close", "Shutdown", "Init", "Initialized":
+		case "Run", "Turn", "TurnMessage", "Send", "SendToolResult", "Messages", "Close", "Shutdown", "Init", "Initialized":
 			continue // no control requests
 		}
 		if _, ok := tests[method.Name]; !ok {
