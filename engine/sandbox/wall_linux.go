@@ -266,7 +266,9 @@ func (s *starter) load(spec *filterSpec, channel int) {
 	prog = binary.NativeEndian.AppendUint64(prog, s.bytes(program))
 	var flags uint64
 	if spec.supervised {
-		flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER
+		// A call that we look at is not interrupted by signals: a shell whose child ends
+		// meanwhile would take that for a fork that failed.
+		flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
 	}
 	load := s.call("seccomp", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, s.bytes(prog))
 	if !spec.supervised {
