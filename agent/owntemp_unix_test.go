@@ -60,7 +60,7 @@ func TestForeignTemp(t *testing.T) {
 			for _, msg := range all {
 				if u, ok := msg.(*wire.User); ok {
 					if text, _ := wire.Encode(u); saved.Match(text) {
-						path = strings.Trim(string(saved.FindSubmatch(text)[1]), `"\\n`)
+						path = strings.Trim(string(saved.FindSubmatch(text)[1]), `"\n`)
 					}
 				}
 			}

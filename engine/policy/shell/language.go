@@ -189,7 +189,8 @@ func (p *sedParser) substitution(c byte) bool {
 	}
 	p.rest = p.rest[1:]
 	if c == 'y' {
-		return p.text(end) && p.text(end) && p.ends()
+		from, to := p.text(end), p.text(end)
+		return from && to && p.ends()
 	}
 	if _, ok := p.expression(end); !ok || !p.text(end) {
 		return false
