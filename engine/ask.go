@@ -28,6 +28,9 @@ import (
 // is worth keeping.
 func (c *Conversation) ask(t *turn) (*answer, *toolRun, error) {
 	overloaded, whole := 0, false
+	if c.cfg.Partial {
+		c.rec.Emit(&wire.Status{Status: "requesting", UserMessageUUIDs: t.uuids()})
+	}
 	for attempt := 1; ; attempt++ {
 		a, run, err := c.askOnce(t, whole)
 		if t.ctx.Err() != nil {
@@ -36,6 +39,7 @@ func (c *Conversation) ask(t *turn) (*answer, *toolRun, error) {
 		if err == nil {
 			return a, run, nil
 		}
+		c.closeStream(a, a.open(), false)
 		if errors.Is(err, recorder.ErrUnwritten) || errors.Is(err, errSpent) {
 			return a, run, err
 		}
@@ -188,9 +192,6 @@ func brokenStream(err error) bool {
 
 // askOnce sends one request. With whole the answer comes in one piece.
 func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *toolRun, err error) {
-	if c.cfg.Partial {
-		c.rec.Emit(&wire.Status{Status: "requesting", UserMessageUUIDs: t.uuids()})
-	}
 	a = &answer{}
 	run = newToolRun(c, t)
 	release, err := c.reserve(t)
@@ -297,19 +298,16 @@ func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *toolRun, er
 		case t.ctx.Err() != nil:
 			return a, run, nil
 		case !ok:
-			return a, run, context.Cause(heard)
+			return a, run, c.completeStream(t, a, run, context.Cause(heard))
 		case it.err != nil:
-			return a, run, it.err
+			return a, run, c.completeStream(t, a, run, it.err)
 		case it.response != nil:
 			a.requestID = it.response.RequestID
 			if it.response.Status < 300 { // of a refusal its error tells
 				c.tellLimits(it.response.Status, it.response.Header, 0)
 			}
 		case it.event == nil: // the stream has ended
-			if !a.complete {
-				return a, run, io.ErrUnexpectedEOF
-			}
-			return a, run, nil
+			return a, run, c.completeStream(t, a, run, io.ErrUnexpectedEOF)
 		default:
 			if it.event.Type == "error" {
 				return a, run, streamError(it.event)
@@ -356,6 +354,19 @@ func (c *Conversation) header() http.Header {
 		h.Set("anthropic-beta", strings.Join(betas, ","))
 	}
 	return h
+}
+
+// completeStream handles a stream that broke. An answer whose stop reason has come lacks
+// nothing: it is complete. Otherwise it returns err.
+func (c *Conversation) completeStream(t *turn, a *answer, run *toolRun, err error) error {
+	if a.complete {
+		return nil
+	}
+	if a.stopReason == "" || a.open() != nil || t.ctx.Err() != nil {
+		return err
+	}
+	c.log.Warn("the model's stream broke behind a complete answer", "error", err)
+	return c.hear(t, a, run, &wire.APIEvent{Type: "message_stop"}, json.RawMessage(`{"type":"message_stop"}`))
 }
 
 // hear takes one event of the stream in and tells what it means. The line of a

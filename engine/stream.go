@@ -21,6 +21,7 @@ type answer struct {
 	stopSeq    string
 	started    bool
 	complete   bool // message_stop came
+	closed     bool // hosts saw message_stop, or none is due any more
 	blocks     []*block
 }
 
@@ -117,7 +118,7 @@ func (a *answer) add(ev *wire.APIEvent) (*block, error) {
 			a.mergeUsage(ev.Usage)
 		}
 	case "message_stop":
-		a.complete = true
+		a.complete, a.closed = true, true
 	}
 	return nil, nil
 }

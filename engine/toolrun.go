@@ -68,6 +68,7 @@ type outcome struct {
 	silent    bool            // the host is not told the result
 	interrupt bool            // the turn is to end
 	stop      bool            // a hook ends the turn
+	stopped   bool            // its result is that it was stopped
 	finished  bool            // it ran to its end
 	end       *ending
 }
@@ -140,7 +141,7 @@ func (r *toolRun) start(b *block, uuid string) {
 			}
 		}
 		if stopped || call.ctx.Err() != nil {
-			call.out = rejected(call, nil)
+			call.out = rejected(call, nil, stoppedBefore)
 			return
 		}
 		call.out = r.c.runCall(call.ctx, r.t, call, tl)
@@ -151,13 +152,21 @@ func failed(call *toolCall, err error) *outcome {
 	return &outcome{result: tool.Failed(err), finished: true}
 }
 
-// rejected is the outcome of a call that was stopped. Its input, nil if nobody looked at the
-// call, is as hosts saw it.
-func rejected(call *toolCall, input json.RawMessage) *outcome {
-	const text = "The user stopped the turn. This call was rejected or stopped: it may not have run, or only in part, and what it changed may have been written. " +
-		"Stop here and wait for what the user says next."
+// Texts for the model about a call that was stopped.
+const (
+	// stoppedBefore is of a call that had not started when the turn was stopped.
+	stoppedBefore = "The user stopped the turn before this call ran. It did nothing. Stop here and wait for what the user says next."
+	// stoppedDenied is of a call whose denial stopped the turn.
+	stoppedDenied = "The user denied this call and stopped the turn. The call did not run. Stop here and wait for what the user says next."
+	// stoppedWhile is of a call that was running.
+	stoppedWhile = "The user stopped the turn while this call ran. It may have run only in part, and what it changed until then stays changed. Stop here and wait for what the user says next."
+)
+
+// rejected is the outcome of a call that was stopped, with one of the texts above. Its input, nil
+// if nobody looked at the call, is as hosts saw it.
+func rejected(call *toolCall, input json.RawMessage, text string) *outcome {
 	return &outcome{
-		input:  input,
+		stopped: true, input: input,
 		result: &tool.Result{Content: wire.Text(text), Structured: "User rejected tool use", IsError: true},
 		meta:   &wire.ToolResultMeta{ID: call.block.id, NonExecutionKind: "user-rejected"},
 	}
@@ -186,7 +195,7 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 		return c.misused(call, &outcome{}, tool.Misuse("InputValidationError: %s failed: its input is not a JSON object. Call it again with an object that fits its schema.", spec.Name))
 	}
 	out := &outcome{}
-	input, err := c.prepare(tl, b.input)
+	input, err := prepare(c.env, tl, b.input)
 	if err != nil {
 		return c.misused(call, out, err)
 	}
@@ -197,7 +206,7 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 	hooks := c.preToolHooks(ctx, t, call, spec, &input, out)
 	if hooks.Behavior == wire.BehaviorDeny {
 		out.denied = true
-		out.result = tool.Failed(fmt.Errorf("PreToolUse:%s hook error: %s", spec.Name, hooks.Reason))
+		out.result = tool.Failed(deniedByHook(spec.Name, hooks))
 		c.receipt(call, policy.Decision{}, out, "hook", false)
 		out.meta = &wire.ToolResultMeta{ID: b.id, NonExecutionKind: "permission-rule",
 			PermissionDecision: &wire.PermissionDecision{Decision: "reject", Source: "hook", ReasonType: "hook"}}
@@ -214,7 +223,7 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 		})
 		return out
 	}
-	if input, err = c.prepare(tl, input); err != nil { // hooks may have changed it
+	if input, err = prepare(c.env, tl, input); err != nil { // hooks may have changed it
 		return c.misused(call, out, err)
 	}
 	out.input = input
@@ -225,7 +234,7 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 		return out
 	}
 	if ctx.Err() != nil {
-		return rejected(call, input)
+		return rejected(call, input, stoppedBefore)
 	}
 	changed := func() {}
 	if !call.readOnly {
@@ -241,7 +250,7 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 		}
 		if ctx.Err() != nil { // recording took a moment
 			c.settle(call, true)
-			return rejected(call, input)
+			return rejected(call, input, stoppedBefore)
 		}
 	}
 	began, dir := c.now(), c.env.Cwd()
@@ -257,7 +266,7 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 		c.settle(call, err != nil || failure != "")
 	}
 	if ctx.Err() != nil && (err != nil || result == nil) {
-		return rejected(call, input)
+		return rejected(call, input, stoppedWhile)
 	}
 	if err != nil {
 		result = tool.Failed(err)
@@ -292,14 +301,23 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 	return out
 }
 
+// deniedByHook is the result of a call that a hook denies: its reason alone, but for Bash, as the
+// official command writes it.
+func deniedByHook(name string, v *hook.Verdict) error {
+	if v.Reason != "" && v.Failed == nil && name != "Bash" {
+		return errors.New(v.Reason)
+	}
+	return fmt.Errorf("PreToolUse:%s hook error: %s", name, v.Reason)
+}
+
 // prepare checks an input against the schema of its tool and makes the paths in it absolute:
 // whoever looks at the call from here on sees what the tool will open.
-func (c *Conversation) prepare(tl tool.Tool, input json.RawMessage) (json.RawMessage, error) {
+func prepare(env *tool.Env, tl tool.Tool, input json.RawMessage) (json.RawMessage, error) {
 	if err := tool.Validate(tl.Spec(), input); err != nil {
 		return input, err
 	}
 	if p, ok := tl.(tool.PathTool); ok {
-		return p.Absolute(c.env, input)
+		return p.Absolute(env, input)
 	}
 	return input, nil
 }
@@ -359,7 +377,7 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 	}
 	if !decide() {
 		if out.result == nil {
-			*out = *rejected(call, out.input)
+			*out = *rejected(call, out.input, stoppedBefore)
 		} else {
 			c.receipt(call, d, out, "schema", false)
 		}
@@ -443,7 +461,7 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 	}
 	switch {
 	case ctx.Err() != nil: // nobody said yes
-		*out = *rejected(call, out.input)
+		*out = *rejected(call, out.input, stoppedBefore)
 		out.denied = true
 		return false
 	case err != nil:
@@ -454,8 +472,8 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 		out.denied = true
 		out.interrupt = res.Interrupt
 		if res.Interrupt {
-			rej := rejected(call, out.input)
-			out.result, out.meta = rej.result, rej.meta
+			rej := rejected(call, out.input, stoppedDenied)
+			out.result, out.meta, out.stopped = rej.result, rej.meta, true
 			return false
 		}
 		out.result = tool.Failed(errors.New(res.Message))
@@ -469,7 +487,7 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 	}
 	c.takeUpdates(ctx, spec.Name, res.UpdatedPermissions, out)
 	if res.UpdatedInput != nil && string(res.UpdatedInput) != "null" {
-		changed, err := c.prepare(tl, res.UpdatedInput)
+		changed, err := prepare(c.env, tl, res.UpdatedInput)
 		if err != nil {
 			out.result = tool.Failed(err)
 			return false
@@ -479,7 +497,7 @@ func (c *Conversation) permit(ctx context.Context, t *turn, call *toolCall, tl t
 		// rule.
 		if !decide() {
 			if out.result == nil {
-				*out = *rejected(call, out.input)
+				*out = *rejected(call, out.input, stoppedBefore)
 			}
 			return false
 		}
@@ -564,7 +582,7 @@ func (c *Conversation) question(spec *tool.Spec, id string, input json.RawMessag
 		Pattern     string `json:"pattern"`
 	}
 	json.Unmarshal(input, &in)
-	req.Description = cmp.Or(in.Description, in.Command, c.shortPath(in.FilePath), c.shortPath(in.Notebook), in.Pattern)
+	req.Description = cmp.Or(in.Description, in.Command, shortPath(c.env, in.FilePath), shortPath(c.env, in.Notebook), in.Pattern)
 	req.RequiresUserInteraction = interactive(spec.Name)
 	// Nothing speaks against the call but that nothing allows it.
 	req.ServerPolicyAskOnly = !req.RequiresUserInteraction && d.Reason == "" && d.ReasonType == "" && d.Path == ""
@@ -576,7 +594,7 @@ func (c *Conversation) question(spec *tool.Spec, id string, input json.RawMessag
 
 // shortPath writes a path for people: relative to the working directory or to the home, if it
 // is below one of them.
-func (c *Conversation) shortPath(path string) string {
+func shortPath(env *tool.Env, path string) string {
 	below := func(dir string) (string, bool) {
 		rel, err := filepath.Rel(dir, path)
 		return rel, err == nil && dir != "" && rel != "." && filepath.IsLocal(rel)
@@ -584,10 +602,10 @@ func (c *Conversation) shortPath(path string) string {
 	if !filepath.IsAbs(path) {
 		return path
 	}
-	if rel, ok := below(c.env.Cwd()); ok {
+	if rel, ok := below(env.Cwd()); ok {
 		return rel
 	}
-	if rel, ok := below(c.env.Home); ok {
+	if rel, ok := below(env.Home); ok {
 		return filepath.Join("~", rel)
 	}
 	return path

@@ -513,9 +513,9 @@ func (c *Conversation) collect(t *turn, a *answer, run *toolRun) *ending {
 		if !call.readOnly {
 			c.awaitReports() // a task is reported before the result of its call
 		}
-		if cause := context.Cause(t.ctx); cause != nil && !out.finished {
+		if t.ctx.Err() != nil && !out.finished && !out.stopped {
 			denied := out.denied
-			out = rejected(call, out.input)
+			out = rejected(call, out.input, stoppedBefore)
 			out.denied = denied
 		}
 		call.told = true
@@ -597,7 +597,7 @@ func (c *Conversation) awaitStop(call *toolCall) *outcome {
 	defer cancel()
 	if _, done := await(ctx, c, call.done); !done {
 		c.log.Warn("a tool does not stop", "tool", call.block.name)
-		return rejected(call, nil)
+		return rejected(call, nil, stoppedWhile) // as far as anybody knows
 	}
 	return call.out
 }
@@ -679,9 +679,7 @@ func (c *Conversation) cutOff(t *turn, a *answer, run *toolRun, cause error) *en
 	if run != nil && len(run.calls) > 0 {
 		run.abandon()
 		end := c.collect(t, a, run)
-		if c.cfg.Partial && !a.complete {
-			c.closeStream(a, a.open())
-		}
+		c.closeStream(a, a.open(), true)
 		return end
 	}
 	open := a.open()
@@ -696,9 +694,7 @@ func (c *Conversation) cutOff(t *turn, a *answer, run *toolRun, cause error) *en
 	}
 	marker := "[Request interrupted by user]"
 	end := c.interrupted(t, marker, "aborted_streaming", cause)
-	if c.cfg.Partial {
-		c.closeStream(a, open)
-	}
+	c.closeStream(a, open, true)
 	return end
 }
 
@@ -723,22 +719,33 @@ func (c *Conversation) interrupted(t *turn, marker, reason string, cause error) 
 	return &ending{subtype: "error_during_execution", reason: reason, isError: true, errors: []string{words}}
 }
 
-// closeStream completes the events that a host was told, and says from which block
-// on there is nothing.
-func (c *Conversation) closeStream(a *answer, open *block) {
-	if open != nil {
+// closeStream completes the events of an answer that was interrupted or whose stream broke, if
+// hosts see events. It reports from which block on there is nothing. open is the block that was
+// not complete. A call is not ended then: it would look like one.
+func (c *Conversation) closeStream(a *answer, open *block, interrupted bool) {
+	if !c.cfg.Partial || !a.started || a.closed {
+		return
+	}
+	a.closed = true
+	if open != nil && open.kind != "tool_use" {
 		c.rec.Emit(c.streamEvent(a, mustJSON(map[string]any{"type": "content_block_stop", "index": open.index})))
 	}
-	c.rec.Emit(c.streamEvent(a, mustJSON(map[string]any{"type": "message_delta", "context_management": nil,
-		"delta": map[string]any{"stop_reason": nil, "stop_sequence": nil, "stop_details": nil, "container": nil},
-		"usage": map[string]any{
-			"input_tokens": a.usage.InputTokens, "output_tokens": a.usage.OutputTokens,
-			"cache_creation_input_tokens": a.usage.CacheCreationInputTokens, "cache_read_input_tokens": a.usage.CacheReadInputTokens,
-			"output_tokens_details": orZero(a.usage.OutputTokensDetails), "server_tool_use": orZero(a.usage.ServerToolUse),
-			"iterations": []any{}, "fallback_credit": nil,
-		}})))
+	if interrupted {
+		c.rec.Emit(c.streamEvent(a, mustJSON(map[string]any{"type": "message_delta", "context_management": nil,
+			"delta": map[string]any{"stop_reason": nil, "stop_sequence": nil, "stop_details": nil, "container": nil},
+			"usage": map[string]any{
+				"input_tokens": a.usage.InputTokens, "output_tokens": a.usage.OutputTokens,
+				"cache_creation_input_tokens": a.usage.CacheCreationInputTokens, "cache_read_input_tokens": a.usage.CacheReadInputTokens,
+				"output_tokens_details": orZero(a.usage.OutputTokensDetails), "server_tool_use": orZero(a.usage.ServerToolUse),
+				"iterations": []any{}, "fallback_credit": nil,
+			}})))
+	}
+	blocks := len(a.blocks)
+	if a.open() != nil {
+		blocks--
+	}
 	stop := c.streamEvent(a, json.RawMessage(`{"type":"message_stop"}`))
-	stop.Extra = fields("abandoned_blocks", map[string]any{"api_message_id": a.id, "from_block_index": len(a.blocks)})
+	stop.Extra = fields("abandoned_blocks", map[string]any{"api_message_id": a.id, "from_block_index": blocks})
 	c.rec.Emit(stop)
 }
 

@@ -154,6 +154,41 @@ func Scenarios() []*Scenario {
 			Check: transcript("My name is Ada.", "Hello, Ada.", "Who am I?", "You are Ada.", "Goodbye."),
 		},
 		{
+			Name: "partial-cut",
+			Says: "A stream breaks in its first text, then behind a text: each message ends, and says which blocks are void.",
+			API:  script(pt.Say("One, ", "two.").CutClean().After(3), pt.Say("Three.").Call("Bash", bash("echo no")).CutClean().After(6), pt.Say("Four.")),
+			Runs: []Run{{
+				Job: `{"prompt":"Count.","options":{` + options + `,"includePartialMessages":true}}`,
+				Messages: `
+					{"type":"system","subtype":"init"}
+					{"type":"system","subtype":"status","status":"requesting"}
+					{"type":"stream_event","event":{"type":"message_start"}}
+					{"type":"stream_event","event":{"type":"content_block_start","index":0}}
+					{"type":"stream_event","event":{"type":"content_block_delta","index":0}}
+					{"type":"stream_event","event":{"type":"content_block_stop","index":0}}
+					{"type":"stream_event","event":{"type":"message_stop"},"abandoned_blocks":{"from_block_index":0}}
+					{"type":"system","subtype":"api_retry"}
+					{"type":"stream_event","event":{"type":"message_start"}}
+					{"type":"stream_event","event":{"type":"content_block_start","index":0}}
+					{"type":"stream_event","event":{"type":"content_block_delta","index":0}}
+					{"type":"assistant","message":{"content":[{"type":"text","text":"Three."}]}}
+					{"type":"stream_event","event":{"type":"content_block_stop","index":0}}
+					{"type":"stream_event","event":{"type":"content_block_start","index":1}}
+					{"type":"stream_event","event":{"type":"content_block_delta","index":1}}
+					{"type":"stream_event","event":{"type":"message_stop"},"abandoned_blocks":{"from_block_index":1}}
+					{"type":"user","isSynthetic":true}
+					{"type":"system","subtype":"status","status":"requesting"}
+					{"type":"stream_event","event":{"type":"message_start"}}
+					{"type":"stream_event","event":{"type":"content_block_start","index":0}}
+					{"type":"stream_event","event":{"type":"content_block_delta","index":0}}
+					{"type":"assistant","message":{"content":[{"type":"text","text":"Four."}]}}
+					{"type":"stream_event","event":{"type":"content_block_stop","index":0}}
+					{"type":"stream_event","event":{"type":"message_delta"}}
+					{"type":"stream_event","event":{"type":"message_stop"}}
+					{"type":"result","subtype":"success","result":"Four."}`,
+			}},
+		},
+		{
 			Name: "partial-messages",
 			Says: "The answer while it is written: events of the API, and each block's message before its content_block_stop.",
 			API:  script(pt.Say("One, ", "two.").Call("Bash", bash("echo three")), pt.Expect(pt.ToolResult("three")).Say("Four.")),
@@ -449,36 +484,31 @@ func Scenarios() []*Scenario {
 			Name:  "paths",
 			Says:  "Hosts and hooks see absolute paths, however the model spells them.",
 			Needs: []string{"hooks"},
-			Files: map[string]string{"a.txt": "alpha\n", "b/c.txt": "gamma\n"},
-			API: script(pt.Call("Read", map[string]any{"file_path": "b/../a.txt"}), pt.Call("Write", map[string]any{"file_path": "../out.txt", "content": "x"}),
-				pt.Call("Write", map[string]any{"file_path": "~/out.txt", "content": "x"}), pt.Call("Write", map[string]any{"file_path": "b/./new.txt", "content": "x"}), pt.Say("Done.")),
+			Files: map[string]string{"b/c.txt": "gamma\n"},
+			API: script(pt.Call("Read", map[string]any{"file_path": "b/../b//c.txt"}), pt.Call("Read", map[string]any{"file_path": "../out.txt"}),
+				pt.Call("Read", map[string]any{"file_path": "~/out.txt"}), pt.Call("Write", map[string]any{"file_path": "b/./new.txt", "content": "x"}), pt.Say("Done.")),
 			Runs: []Run{{
-				Job: `{"prompt":"Go.","options":{` + options + `},"hooks":{"PreToolUse":[{}],"PostToolUse":[{}]},
-					"canUseTool":[{"times":1,"answer":{"behavior":"deny","message":"no"}},{"times":1,"answer":{"behavior":"deny","message":"no"}},{"answer":{"behavior":"allow"}}]}`,
+				Job: `{"prompt":"Go.","options":{` + options + `},"canUseTool":[{"answer":{"behavior":"deny","message":"no"}}],"hooks":{"PreToolUse":[
+					{"matcher":"Read","output":{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"no"}}}]}}`,
 				Messages: `
 					{"type":"system","subtype":"init"}
-					{"type":"assistant","message":{"content":[{"type":"tool_use","input":{"file_path":"b/../a.txt"}}]}}
-					{"type":"user","message":{"content":[{"type":"tool_result"}]}}
+					{"type":"assistant","message":{"content":[{"type":"tool_use","input":{"file_path":"b/../b//c.txt"}}]}}
+					{"type":"user","message":{"content":[{"type":"tool_result","is_error":true}]}}
 					{"type":"assistant","message":{"content":[{"type":"tool_use","input":{"file_path":"../out.txt"}}]}}
 					{"type":"user","message":{"content":[{"type":"tool_result","is_error":true}]}}
 					{"type":"assistant","message":{"content":[{"type":"tool_use","input":{"file_path":"~/out.txt"}}]}}
 					{"type":"user","message":{"content":[{"type":"tool_result","is_error":true}]}}
 					{"type":"assistant","message":{"content":[{"type":"tool_use","input":{"file_path":"b/./new.txt"}}]}}
-					{"type":"user","message":{"content":[{"type":"tool_result"}]}}
+					{"type":"user","message":{"content":[{"type":"tool_result","is_error":true}]}}
 					{"type":"assistant"}
-					{"type":"result","subtype":"success","permission_denials":[{"tool_input":{"file_path":"~^/.*/out.txt$"}},{"tool_input":{"file_path":"${home}/out.txt"}}]}`,
+					{"type":"result","subtype":"success","permission_denials":[{"tool_input":{"file_path":"${dir}/b/c.txt"}},{"tool_input":{"file_path":"~^/.*/out.txt$"}},{"tool_input":{"file_path":"${home}/out.txt"}},{"tool_input":{"file_path":"${dir}/b/new.txt"}}]}`,
 				Callbacks: `
-					{"event":"hook","name":"PreToolUse","input":{"tool_input":{"file_path":"${dir}/a.txt"}}}
-					{"event":"hook","name":"PostToolUse","input":{"tool_input":{"file_path":"${dir}/a.txt"}}}
+					{"event":"hook","name":"PreToolUse","input":{"tool_input":{"file_path":"${dir}/b/c.txt"}}}
 					{"event":"hook","name":"PreToolUse","input":{"tool_input":{"file_path":"~^/.*/out.txt$"}}}
-					{"event":"canUseTool","input":{"file_path":"~^/.*/out.txt$"}}
 					{"event":"hook","name":"PreToolUse","input":{"tool_input":{"file_path":"${home}/out.txt"}}}
-					{"event":"canUseTool","input":{"file_path":"${home}/out.txt"}}
-					{"event":"hook","name":"PreToolUse","input":{"tool_input":{"file_path":"${dir}/b/new.txt"}}}
-					{"event":"canUseTool","input":{"file_path":"${dir}/b/new.txt"}}
-					{"event":"hook","name":"PostToolUse","input":{"tool_input":{"file_path":"${dir}/b/new.txt"}}}`,
+					{"event":"canUseTool","input":{"file_path":"${dir}/b/new.txt"}}`,
 			}},
-			Check: file("b/new.txt", "x"),
+			Check: file("b/new.txt", ""),
 		},
 		{
 			Name:  "hook-block-prompt",
