@@ -374,9 +374,10 @@ func (s *session) finish(err error) {
 			err = exitError(exit, s.lastFrames(), err)
 		}
 	}
-	var timeout *TimeoutError
-	if errors.As(err, &timeout) {
-		timeout.Stderr = exit.Stderr
+	if timeout, ok := err.(*TimeoutError); ok {
+		late := *timeout // others may be reading the first one
+		late.Stderr = exit.Stderr
+		err = &late
 	}
 	s.mu.Lock()
 	s.exit, s.ended = exit, err
