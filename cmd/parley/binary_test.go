@@ -42,7 +42,7 @@ func TestBinary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const limit = 20_000_000
+	const limit = 24_000_000
 	if info.Size() >= limit {
 		t.Errorf("the command has %d bytes, and is to have less than %d", info.Size(), limit)
 	}
