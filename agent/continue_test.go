@@ -211,10 +211,13 @@ func TestContinueTurnAfterCrash(t *testing.T) {
 			m.Strict = true
 			crashed := store.crashed(t, n)
 			h := dialLines(t, agent.Config{Model: m, Store: crashed, Cwd: dir, Environ: os.Environ()}, "--resume", continueID)
-			h.send(`{"type":"control_request","request_id":"i","request":{"subtype":"initialize","continueTurn":true}}`)
-			if n == 0 {
-				return // there is no session
+			if n == 0 { // there is no session: the agent ends without reading
+				if r, _, _ := h.result(); !r.IsError || !strings.Contains(fmt.Sprint(r.Errors), "No conversation found") {
+					t.Errorf("without a session the result is %q, error %v", r.Errors, r.IsError)
+				}
+				return
 			}
+			h.send(`{"type":"control_request","request_id":"i","request":{"subtype":"initialize","continueTurn":true}}`)
 			var resp *wire.ControlResponse
 			for resp == nil {
 				resp, _ = h.next().(*wire.ControlResponse)
