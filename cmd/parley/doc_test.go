@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"go/doc/comment"
@@ -13,6 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/hub/socket"
 	"github.com/parley-go/parley/parleytest"
 )
 
@@ -187,8 +190,10 @@ func TestManual(t *testing.T) {
 		}
 	}
 	api := parleytest.NewAPI(t, parleytest.Script(parleytest.Say("It says good morning.").Always()), nil)
+	home := t.TempDir()
+	t.Cleanup(func() { endHub(t, filepath.Join(home, ".claude", "hub", "socket")) })
 	env := []string{"PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0",
-		"ANTHROPIC_API_KEY=any", "ANTHROPIC_BASE_URL=" + api.URL, "HOME=" + t.TempDir(), "GOPROXY=off", "GOTOOLCHAIN=local"}
+		"ANTHROPIC_API_KEY=any", "ANTHROPIC_BASE_URL=" + api.URL, "HOME=" + home, "GOPROXY=off", "GOTOOLCHAIN=local"}
 	out, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE", "GOPATH").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -239,6 +244,46 @@ func TestManual(t *testing.T) {
 	}
 	if ran < 10 {
 		t.Errorf("the documents have %d blocks of commands", ran)
+	}
+}
+
+// endHub ends the hub that serves a socket, if there is one, and returns when it is gone.
+func endHub(t *testing.T, path string) {
+	if _, err := os.Stat(path); err != nil {
+		return
+	}
+	ctx := context.Background()
+	c := socket.NewClient(path)
+	defer c.Close()
+	id, err := c.Create(ctx, hub.Spec{})
+	if err != nil {
+		t.Errorf("the hub cannot be ended: %v", err)
+		return
+	}
+	killed := false
+	for e, err := range c.Attach(ctx, id, 0) {
+		var state hub.State
+		if err != nil || killed || e.Kind != hub.KindState || json.Unmarshal(e.Data, &state) != nil {
+			continue
+		}
+		pid := 0
+		fmt.Sscanf(state.Owner, "hub %d", &pid)
+		if pid <= 1 {
+			t.Errorf("%q names no process", state.Owner)
+			return
+		}
+		hub, err := os.FindProcess(pid)
+		if err == nil {
+			err = hub.Kill()
+		}
+		if err != nil {
+			t.Errorf("the hub cannot be ended: %v", err)
+			return
+		}
+		killed = true
+	}
+	if !killed {
+		t.Error("the hub is not known, and still runs")
 	}
 }
 

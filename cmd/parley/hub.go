@@ -223,6 +223,12 @@ func runBackground(ctx context.Context, p *process, args []string) error {
 	if _, err := c.Prompt(ctx, id, wire.Prompt(wire.Text(flags.Prompt))); err != nil {
 		return err
 	}
+	// It is durable. Whoever uses the id finds it in the journal, too.
+	for e, err := range c.Attach(ctx, id, 0) {
+		if err != nil || e.Kind == hub.KindPrompt {
+			break
+		}
+	}
 	fmt.Fprintln(p.stdout, id)
 	return nil
 }
@@ -341,18 +347,32 @@ one a line, with their numbers.`)
 func attachCommand(ctx context.Context, p *process, args []string) error {
 	fs := newFlags(p, "attach", "ID", `
 Shows a session of the hub from its beginning, and then what happens. A line that you type is a
-prompt. While a question is open, "y" allows the call, "n" or "n REASON" denies it. The end of the
-input or an interrupt leaves the session as it is.`)
+prompt. While a question is open, "y" allows the call, "n" or "n REASON" denies it. Ctrl-D or an
+interrupt leaves the session as it is. If the input is not a terminal, attach ends behind the end
+of the input, as soon as the session is idle or waits for an answer.`)
 	after := fs.Uint64("after", 0, "begin behind the entry with this `number`")
 	return withSession(ctx, p, fs, args, func(c *socket.Client, id string) error {
 		ctx, stop := untilSignal(ctx)
 		defer stop()
 		asks := &openAsks{}
-		go typed(ctx, p, c, id, asks)
+		// At the end of the input, attach again, so that the state comes again.
+		view, attachAgain := context.WithCancel(ctx)
+		defer attachAgain()
+		last := false
+		go func() {
+			typed(ctx, p, c, id, asks)
+			if isTerminal(p.stdin) {
+				stop()
+			}
+			attachAgain()
+		}()
 		for n := *after; ; {
-			for e, err := range c.Attach(ctx, id, n) {
+			for e, err := range c.Attach(view, id, n) {
 				if ctx.Err() != nil {
 					return nil
+				}
+				if !last && view.Err() != nil {
+					break
 				}
 				var refused *socket.Error
 				if errors.As(err, &refused) {
@@ -364,6 +384,14 @@ input or an interrupt leaves the session as it is.`)
 				n = max(n, e.N)
 				asks.see(e)
 				printEntry(p.stdout, e)
+				var state hub.State
+				if last && e.Kind == hub.KindState && json.Unmarshal(e.Data, &state) == nil && state.Phase != hub.Running && asks.allSeen() {
+					return nil
+				}
+			}
+			if !last && view.Err() != nil && ctx.Err() == nil {
+				view, last = ctx, true
+				continue
 			}
 			select {
 			case <-ctx.Done():
@@ -381,6 +409,32 @@ input or an interrupt leaves the session as it is.`)
 type openAsks struct {
 	mu   sync.Mutex
 	list []*hub.Ask
+	sent []string // prompts and questions answered here that the journal has not shown yet
+}
+
+// send calls f, which sends the prompt or the answer to the question with an id.
+func (o *openAsks) send(id string, f func() error) error {
+	o.mu.Lock()
+	o.sent = append(o.sent, id)
+	o.mu.Unlock()
+	err := f()
+	if err != nil {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.forget(id)
+	}
+	return err
+}
+
+func (o *openAsks) forget(id string) {
+	o.sent = slices.DeleteFunc(o.sent, func(s string) bool { return s == id })
+}
+
+// allSeen reports whether the journal has shown everything that was sent.
+func (o *openAsks) allSeen() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.sent) == 0
 }
 
 // see takes an entry in.
@@ -397,6 +451,11 @@ func (o *openAsks) see(e hub.Entry) {
 		var ans hub.Answer
 		json.Unmarshal(e.Data, &ans)
 		o.list = slices.DeleteFunc(o.list, func(a *hub.Ask) bool { return a.ID == ans.Ask })
+		o.forget(ans.Ask)
+	case hub.KindPrompt:
+		var pr hub.Prompt
+		json.Unmarshal(e.Data, &pr)
+		o.forget(pr.UUID)
 	}
 }
 
@@ -466,9 +525,14 @@ func typed(ctx context.Context, p *process, c *socket.Client, id string, asks *o
 				reason, _ := json.Marshal(strings.TrimSpace(strings.TrimPrefix(line, "n")))
 				answer.Response = json.RawMessage(`{"behavior":"deny","message":` + string(reason) + `}`)
 			}
-			err = c.Answer(ctx, id, answer)
+			err = asks.send(ask.ID, func() error { return c.Answer(ctx, id, answer) })
 		} else if line != "" {
-			_, err = c.Prompt(ctx, id, wire.Prompt(wire.Text(line)))
+			m := wire.Prompt(wire.Text(line))
+			m.UUID = session.NewID()
+			err = asks.send(m.UUID, func() error {
+				_, err := c.Prompt(ctx, id, m)
+				return err
+			})
 		}
 		if err != nil && ctx.Err() == nil {
 			fmt.Fprintln(p.stderr, "parley attach:", plain(err))
