@@ -334,11 +334,6 @@ func (c *Client) Send(ctx context.Context, m *wire.User) error {
 
 // send also reports whether the agent has, or may have, the message.
 func (c *Client) send(ctx context.Context, m *wire.User) (taken bool, err error) {
-	if m.UUID == "" { // so that results can name it
-		named := *m
-		named.UUID = sessions.NewID()
-		m = &named
-	}
 	taken, err = c.s.sendPrompt(ctx, c.s.outgoing(m))
 	switch {
 	case err == nil:

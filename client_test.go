@@ -77,6 +77,36 @@ func TestSendDuringTurn(t *testing.T) {
 	})
 }
 
+// TestSendAddsNothing: a message that the caller sends reaches the agent without a uuid
+// unless the caller gave it one, as with the official SDKs.
+func TestSendAddsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := connect(t, agent(t, func(a *agentEnd) int {
+			a.hello()
+			for _, want := range []string{"", "mine"} {
+				if m := a.wait("user"); m.UUID != want {
+					a.t.Errorf("the uuid is %q, want %q", m.UUID, want)
+				}
+				a.done()
+			}
+			a.wait("")
+			return 0
+		}))
+		for _, uuid := range []string{"", "mine"} {
+			m := wire.Prompt(wire.Text("x"))
+			m.UUID = uuid
+			if err := c.Send(t.Context(), m); err != nil {
+				t.Error(err)
+			}
+			for m, err := range c.Messages(t.Context()) {
+				if _, ok := m.(*wire.Result); ok || err != nil {
+					break
+				}
+			}
+		}
+	})
+}
+
 // TestResultForAnotherPrompt: a turn whose prompt no result names ends soon after the
 // agent has nothing more to do, and not with the idle timeout.
 func TestResultForAnotherPrompt(t *testing.T) {
