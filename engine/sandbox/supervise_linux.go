@@ -159,9 +159,9 @@ func textAt(pid int, address uint64) (string, bool) {
 	buf := make([]byte, 64)
 	local := []unix.Iovec{{Base: &buf[0]}}
 	local[0].SetLen(len(buf))
-	// Up to the end of its page: what comes behind may not be there.
+	// In two parts, because the page after that of the address may not be there.
 	size := min(len(buf), int(4096-address%4096))
-	n, err := unix.ProcessVMReadv(pid, local, []unix.RemoteIovec{{Base: uintptr(address), Len: size}}, 0)
+	n, err := unix.ProcessVMReadv(pid, local, []unix.RemoteIovec{{Base: uintptr(address), Len: size}, {Base: uintptr(address) + uintptr(size), Len: len(buf) - size}}, 0)
 	if err != nil || n <= 0 {
 		return "", false
 	}
