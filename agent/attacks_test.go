@@ -4,22 +4,29 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/policy/policytest"
 	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 
 // TestAttacks plays the calls of decisions.txt end to end: a model asks for them, a
-// host is asked and says no. Nothing of them runs: the witness is a file that
-// each would make. Calls that rules allow are left out, for they would run here, and so
-// are those of MCP servers, of which TestServersMeetRules has one.
+// host is asked and says no. The table has the decisions of a machine without a wall. On
+// one with a wall a command that was found to do nothing but read runs unasked, but behind
+// the wall only, as its receipt says. None has an effect: the witness is a file that each
+// would make, the workspace is as it was, and no result has the text of a secret file.
+// Calls that rules allow are left out, for they would run here, and so are those of MCP
+// servers, of which TestServersMeetRules has one.
 func TestAttacks(t *testing.T) {
 	cases, err := policytest.Cases()
 	if err != nil {
@@ -44,8 +51,19 @@ func TestAttacks(t *testing.T) {
 			if len(calls) == 0 {
 				return
 			}
+			const canary = "Zanzibar7Quokka3Fjord"
+			for _, path := range []string{filepath.Join(place.Workspace, ".env"), filepath.Join(place.Home, ".netrc"), filepath.Join(filepath.Dir(place.Workspace), "beside")} {
+				if _, err := os.Lstat(path); err == nil {
+					continue // the case has its own
+				}
+				if err := os.WriteFile(path, []byte(canary+"\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := tree(t, place.Workspace)
 			var mu sync.Mutex
 			asked := map[string]bool{}
+			store := &session.Memory{}
 			p := promptIn(t, place.Workspace, parleytest.Script(turn, parleytest.Say("done")), func(o *parley.Options, cfg *agent.Config) {
 				o.PermissionMode, o.AllowBypass = c.Mode, c.Mode == wire.ModeBypassPermissions
 				o.Env = map[string]string{"HOME": place.Home}
@@ -54,7 +72,7 @@ func TestAttacks(t *testing.T) {
 					permissions[string(r.Behavior)] = append(permissions[string(r.Behavior)], r.String())
 				}
 				o.Settings, _ = json.Marshal(map[string]any{"permissions": permissions})
-				cfg.Home = place.Home
+				cfg.Home, cfg.Store = place.Home, store
 				o.CanUseTool = func(_ context.Context, req *wire.CanUseTool) (*wire.PermissionResult, error) {
 					mu.Lock()
 					defer mu.Unlock()
@@ -66,13 +84,31 @@ func TestAttacks(t *testing.T) {
 			if len(results) != len(calls) {
 				t.Fatalf("%d results of %d calls", len(results), len(calls))
 			}
+			receipts := receiptsOf(t, store, session.Key{Project: session.ProjectKey(place.Workspace), Session: p.r.SessionID})
 			for i, call := range calls {
 				id := fmt.Sprintf("toolu_%d", call.Line)
-				if results[i] == "ran" {
-					t.Errorf("decisions.txt:%d: %s %s ran", call.Line, call.Tool, call.Arg[:min(len(call.Arg), 200)])
+				is := fmt.Sprintf("decisions.txt:%d: %s %s", call.Line, call.Tool, call.Arg[:min(len(call.Arg), 200)])
+				r := receipts[id]
+				if r == nil {
+					t.Errorf("%s: there is no receipt", is)
+					continue
 				}
-				if call.Want == "asks" && !asked[id] && results[i] == "denied" || call.Want == "denies" && asked[id] {
-					t.Errorf("decisions.txt:%d: %s %s: asked is %v", call.Line, call.Tool, call.Arg[:min(len(call.Arg), 200)], asked[id])
+				walled := r.Answer == wire.BehaviorAllow && call.Tool == "Bash" && call.Want != "denies" && r.ReadWall && r.DecidedBy == policy.ByProof
+				if (r.Answer == wire.BehaviorAllow || results[i] == "ran") && !walled {
+					t.Errorf("%s: %s, allowed by %q", is, results[i], r.DecidedBy)
+				}
+				if call.Want == "asks" && !asked[id] && results[i] == "denied" || (call.Want == "denies" || walled) && asked[id] {
+					t.Errorf("%s: asked is %v", is, asked[id])
+				}
+			}
+			if after := tree(t, place.Workspace); after != before {
+				t.Errorf("the workspace was\n%s\nand is\n%s", before, after)
+			}
+			for _, m := range p.all {
+				if u, ok := m.(*wire.User); ok {
+					if text, _ := wire.Encode(u); policytest.Leaks(text, canary) {
+						t.Errorf("a secret is read: %.300s", text)
+					}
 				}
 			}
 			if _, err := os.Lstat(place.Mark); err == nil {
@@ -80,6 +116,60 @@ func TestAttacks(t *testing.T) {
 			}
 		})
 	}
+}
+
+// receiptsOf returns the receipts of a session, by the call that each is about.
+func receiptsOf(t *testing.T, store session.Store, key session.Key) map[string]*policy.Receipt {
+	t.Helper()
+	lines, err := store.Load(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	receipts := map[string]*policy.Receipt{}
+	for _, line := range lines {
+		var rec struct {
+			Type    string          `json:"type"`
+			Receipt *policy.Receipt `json:"receipt"`
+		}
+		if json.Unmarshal(line, &rec) == nil && rec.Type == "parley-receipt" {
+			receipts[rec.Receipt.ToolUseID] = rec.Receipt
+		}
+	}
+	return receipts
+}
+
+// tree returns the names, modes and texts below a directory.
+func tree(t *testing.T, dir string) string {
+	t.Helper()
+	var all strings.Builder
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		text := ""
+		switch {
+		case info.Mode().IsRegular():
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			text = string(data)
+		case info.Mode()&fs.ModeSymlink != 0:
+			if text, err = os.Readlink(path); err != nil {
+				return err
+			}
+		}
+		fmt.Fprintf(&all, "%s %s %q\n", info.Mode(), path, text)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.String()
 }
 
 // TestWitness sees that an attack that is let through leaves the witness.
