@@ -70,8 +70,8 @@ func runHub(dir string) error {
 	return socket.Serve(context.Background(), h, l)
 }
 
-// echo is a model that calls Bash with the last prompt, and is done when it has the
-// result.
+// echo is a model that calls Bash with each prompt of the last message, and is done
+// when it has the results.
 type echo struct{}
 
 // Stream implements [model.Model].
@@ -86,28 +86,31 @@ func (echo) Stream(_ context.Context, req model.Request) iter.Seq2[model.Event, 
 	}
 	json.Unmarshal(req.Body, &body)
 	last := body.Messages[len(body.Messages)-1]
-	text := ""
-	for _, b := range last.Content {
-		if b.Type == "text" && strings.HasPrefix(b.Text, "echo ") || b.Type == "text" && strings.HasPrefix(b.Text, "bash ") {
-			text = b.Text
+	type block struct{ start, delta string }
+	blocks, stop := []block{{`{"type":"text","text":""}`, `{"type":"text_delta","text":"Done."}`}}, "end_turn"
+	for _, b := range last.Content { // prompts that waited together arrive in one message
+		if b.Type == "text" && (strings.HasPrefix(b.Text, "echo ") || strings.HasPrefix(b.Text, "bash ")) {
+			input, _ := json.Marshal(map[string]string{"command": b.Text})
+			partial, _ := json.Marshal(string(input))
+			if stop != "tool_use" {
+				blocks, stop = nil, "tool_use"
+			}
+			blocks = append(blocks, block{
+				start: `{"type":"tool_use","id":"toolu_` + strings.ReplaceAll(session.NewID(), "-", "") + `","name":"Bash","input":{}}`,
+				delta: `{"type":"input_json_delta","partial_json":` + string(partial) + `}`,
+			})
 		}
 	}
-	block, delta, stop := `{"type":"text","text":""}`, `{"type":"text_delta","text":"Done."}`, "end_turn"
-	if text != "" {
-		input, _ := json.Marshal(map[string]string{"command": text})
-		partial, _ := json.Marshal(string(input))
-		block = `{"type":"tool_use","id":"toolu_` + strings.ReplaceAll(session.NewID(), "-", "") + `","name":"Bash","input":{}}`
-		delta, stop = `{"type":"input_json_delta","partial_json":`+string(partial)+`}`, "tool_use"
+	events := []string{`{"type":"message_start","message":{"id":"msg_` + session.NewID() + `","type":"message","role":"assistant","model":"m","content":[],"usage":{"input_tokens":1,"output_tokens":1}}}`}
+	for i, b := range blocks {
+		events = append(events,
+			fmt.Sprintf(`{"type":"content_block_start","index":%d,"content_block":%s}`, i, b.start),
+			fmt.Sprintf(`{"type":"content_block_delta","index":%d,"delta":%s}`, i, b.delta),
+			fmt.Sprintf(`{"type":"content_block_stop","index":%d}`, i))
 	}
+	events = append(events, `{"type":"message_delta","delta":{"stop_reason":"`+stop+`"},"usage":{"output_tokens":2}}`, `{"type":"message_stop"}`)
 	return func(yield func(model.Event, error) bool) {
-		for _, e := range []string{
-			`{"type":"message_start","message":{"id":"msg_` + session.NewID() + `","type":"message","role":"assistant","model":"m","content":[],"usage":{"input_tokens":1,"output_tokens":1}}}`,
-			`{"type":"content_block_start","index":0,"content_block":` + block + `}`,
-			`{"type":"content_block_delta","index":0,"delta":` + delta + `}`,
-			`{"type":"content_block_stop","index":0}`,
-			`{"type":"message_delta","delta":{"stop_reason":"` + stop + `"},"usage":{"output_tokens":2}}`,
-			`{"type":"message_stop"}`,
-		} {
+		for _, e := range events {
 			var typ struct{ Type string }
 			json.Unmarshal([]byte(e), &typ)
 			if !yield(model.Event{Type: typ.Type, Data: json.RawMessage(e)}, nil) {
