@@ -46,23 +46,40 @@ func (p *player) everyday() error {
 		list = append(list, EverydayCommand{Command: c})
 	}
 	for i, c := range list {
-		outside, code, err := p.outside(root, c.Command)
-		if err != nil {
-			return err
-		}
-		inside, walledCode, err := p.behindWall(c.Command, sandbox.View{Roots: []string{root}})
-		if err != nil {
-			return err
-		}
-		res := result{Row: i, Ran: c.Command}
-		if code != walledCode || !c.Volatile && mask(c.Command, outside) != mask(c.Command, inside) {
-			res.Fired, res.Note = true, fmt.Sprintf("status %d and %d\noutside: %s\ninside:  %s", code, walledCode, tail(outside, 400), tail(inside, 400))
+		// A difference counts if it appears twice: see "Forks behind the read wall" in
+		// docs/rough_edges.md.
+		var res result
+		for range 2 {
+			var err error
+			if res, err = p.compare(i, c, root); err != nil {
+				return err
+			}
+			if !res.Fired {
+				break
+			}
 		}
 		if err := p.out.Encode(res); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// compare runs a command outside and behind the wall.
+func (p *player) compare(row int, c EverydayCommand, root string) (result, error) {
+	res := result{Row: row, Ran: c.Command}
+	outside, code, err := p.outside(root, c.Command)
+	if err != nil {
+		return res, err
+	}
+	inside, walledCode, err := p.behindWall(c.Command, sandbox.View{Roots: []string{root}})
+	if err != nil {
+		return res, err
+	}
+	if code != walledCode || !c.Volatile && mask(c.Command, outside) != mask(c.Command, inside) {
+		res.Fired, res.Note = true, fmt.Sprintf("status %d and %d\noutside: %s\ninside:  %s", code, walledCode, tail(outside, 400), tail(inside, 400))
+	}
+	return res, nil
 }
 
 // outside runs a command with the same environment and no wall.
