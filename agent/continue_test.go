@@ -135,7 +135,7 @@ func (h *lineHost) result() (r *wire.Result, asked []string, results map[string]
 const continueID = "77777777-7777-4777-8777-777777777777"
 
 // A turn whose process died continues, wherever that was: every call runs once in all,
-// or the model is told that it may have; it is asked about under the same id; and the
+// or the model learns that it may have; it is asked about under the same id; and the
 // turn ends in one result, for the same prompt.
 func TestContinueTurnAfterCrash(t *testing.T) {
 	dir := t.TempDir()

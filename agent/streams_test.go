@@ -149,7 +149,7 @@ func checkStreams(t *testing.T, all []wire.Message, abandoned bool) {
 	}
 }
 
-// TestStoppedCallSaysWhetherItRan: the model is told that a call did nothing if it did not run,
+// TestStoppedCallSaysWhetherItRan: the model learns that a call did nothing if it did not run,
 // and that it may have run in part if it was running.
 func TestStoppedCallSaysWhetherItRan(t *testing.T) {
 	const interrupt = `{"type":"control_request","request_id":"i","request":{"subtype":"interrupt"}}`
