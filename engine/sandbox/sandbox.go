@@ -35,6 +35,7 @@ import (
 const (
 	Bubblewrap = "bubblewrap"
 	Landlock   = "landlock"
+	Seatbelt   = "seatbelt" // of walls on macOS only
 	None       = "none"
 )
 

@@ -34,6 +34,9 @@ var system = []string{
 	"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/gnu/store", "/run/current-system",
 	"/proc", "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm/transparent_hugepage",
 	"/var/lib/dpkg", "/var/lib/rpm", "/var/lib/pacman/local",
+	// macOS
+	"/System", "/Library/Apple", "/Library/Developer/CommandLineTools", "/Library/Frameworks", "/Applications/Xcode.app", "/opt/homebrew", "/opt/local",
+	"/var/db/dyld", "/var/db/timezone", "/var/db/xcode_select_link", "/var/select",
 }
 
 // devices can be opened by everybody, for writing as well.
@@ -44,7 +47,7 @@ var secrets = []string{
 	".ssh", ".gnupg", ".aws", ".azure", ".kube", ".netrc", ".npmrc", ".yarnrc.yml", ".pypirc", ".git-credentials", ".vault-token", ".password-store", ".pgpass", ".my.cnf",
 	".docker/config.json", ".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials", ".terraform.d/credentials.tfrc.json", ".m2/settings.xml", ".gradle/gradle.properties",
 	".config/git/credentials", ".config/gcloud", ".config/gh", ".config/glab-cli", ".config/hub", ".config/op", ".config/rclone", ".config/doctl", ".config/heroku",
-	".config/google-chrome", ".config/chromium", ".config/BraveSoftware", ".mozilla", ".local/share/keyrings", ".local/share/kwalletd", ".claude/.credentials.json", ".config/claude/config.json",
+	".config/google-chrome", ".config/chromium", ".config/BraveSoftware", ".mozilla", ".local/share/keyrings", ".local/share/kwalletd", "Library/Keychains", "Library/Application Support/Google/Chrome", "Library/Application Support/Firefox", "Library/Cookies", ".claude/.credentials.json", ".config/claude/config.json",
 }
 
 // companions are files and directories of a home that tools on the PATH read, which
@@ -73,7 +76,8 @@ func (w *Wall) base() []grant {
 			grants = append(grants, grant{real, toWrite})
 		}
 	}
-	grants = append(grants, around("/etc", toRead, append(slices.Clone(hide), closed("/etc")...))...)
+	etc := resolved("/etc") // a link on macOS
+	grants = append(grants, around(etc, toRead, append(slices.Clone(hide), closed(etc)...))...)
 	for _, dir := range w.toolDirs() {
 		read(dir)
 	}
@@ -224,7 +228,7 @@ func (w *Wall) toolDirs() []string {
 // holds homes, temporary files or more than one program's files.
 func (w *Wall) narrow(dir string) bool {
 	switch dir {
-	case "/", "/home", "/root", "/tmp", "/var", "/var/tmp", "/opt", "/srv", "/mnt", "/media", "/run", "/etc", "/Users":
+	case "/", "/home", "/root", "/tmp", "/var", "/var/tmp", "/opt", "/srv", "/mnt", "/media", "/run", "/etc", "/Users", "/private", "/private/tmp", "/private/var", "/private/var/tmp", "/private/etc", "/Library", "/Applications", "/Volumes":
 		return false
 	}
 	if w.opts.Home == "" {

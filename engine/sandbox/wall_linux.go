@@ -3,14 +3,12 @@
 package sandbox
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -51,12 +49,10 @@ type Confined struct {
 	left    int // how many processes may be made before they are counted again
 }
 
-// The limits of commands behind a wall. Those of memory and time are for each
-// process.
+// The further limits of commands behind a wall. That of memory is for each process.
 const (
 	maxTasks  = 1024 // processes and threads at a time
 	maxMemory = 4 << 30
-	maxTime   = 600 // seconds of a processor
 )
 
 // refresh is how long the grants for every command are kept.
@@ -383,76 +379,13 @@ var machine = sync.OnceValue(func() (m struct {
 	return m
 })
 
-// attack runs a shell behind the wall that tries to get out, and looks for what it did.
-func (w *Wall) attack() error {
-	dir, err := os.MkdirTemp("", "parley-wall-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	root, other := filepath.Join(dir, "root"), filepath.Join(dir, "other")
-	for _, d := range []string{root, other} {
-		if err := errors.Join(os.Mkdir(d, 0o700), os.WriteFile(filepath.Join(d, "file"), []byte(filepath.Base(d)), 0o600)); err != nil {
-			return err
-		}
-	}
-	before, err := os.Stat(filepath.Join(root, "file"))
-	if err != nil {
-		return err
-	}
-	const script = `read -r a <root/file; echo "read $a"; read -r b <other/file; echo "read $b"
-echo x >root/new; echo x >>root/file; touch root/file; chmod 777 root/file; mkdir root/dir; echo x >/dev/null
-exec 9<>/dev/tcp/127.0.0.1/9; kill -0 "$PPID" && echo "kill"; read -r c <"/proc/$PPID/environ" && echo "environ"; exit 42`
-	cmd := exec.Command("/bin/bash", "-c", script)
-	if _, err := os.Stat(cmd.Path); err != nil {
-		if cmd.Path, err = exec.LookPath("bash"); err != nil {
-			return err
-		}
-	}
-	cmd.Dir, cmd.Env = dir, []string{"PATH=/usr/bin:/bin", "LC_ALL=C"}
-	var out bytes.Buffer
-	cmd.Stdout = &out
-	c, err := w.confine(cmd, &View{Roots: []string{root}})
-	if err != nil {
-		return err
-	}
-	err = cmd.Start()
-	c.Started(err)
-	if err == nil {
-		kill := time.AfterFunc(10*time.Second, func() { cmd.Process.Kill() })
-		err = cmd.Wait()
-		kill.Stop()
-	}
-	if err := c.Err(); err != nil {
-		return err
-	}
-	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 42 {
-		return fmt.Errorf("a command behind it does not run: %w", err)
-	}
-	after, err := os.Stat(filepath.Join(root, "file"))
-	names, err2 := os.ReadDir(root)
-	switch {
-	case err != nil || err2 != nil:
-		return errors.Join(err, err2)
-	case len(names) != 1 || after.Size() != before.Size() || after.Mode() != before.Mode() || !after.ModTime().Equal(before.ModTime()):
-		return errors.New("a command behind it changed a file")
-	case out.String() != "read root\nread \n":
-		return fmt.Errorf("a command behind it printed %q", out.String())
-	case w.listener && len(c.Refused()) != 2:
-		return fmt.Errorf("what it refuses is not reported: %v", c.Refused())
-	}
-	return nil
-}
+// reports says whether the kernel reports what it refuses.
+func (w *Wall) reports() bool { return w.listener }
 
 // describe says what the wall guarantees.
 func (w *Wall) describe() WallReport {
-	r := WallReport{Kind: Landlock, Guarantees: []string{
-		"no file can be changed, nor its mode, times or attributes",
-		"no network and no sockets",
-		"only the working directories, the system and installed tools can be read; credentials, files of deny rules and closed files in /etc cannot",
-		"no signal to processes outside, no tracing, nothing of their memory and environment",
-		fmt.Sprintf("each process has at most %d GiB of memory and %d seconds of a processor", maxMemory>>30, maxTime),
-	}}
+	r := WallReport{Kind: Landlock, Guarantees: append(slices.Clone(wallGuarantees),
+		fmt.Sprintf("each process has at most %d GiB of memory and %d seconds of a processor", maxMemory>>30, maxTime))}
 	if w.listener {
 		r.Guarantees = append(r.Guarantees, fmt.Sprintf("at most %d processes and threads", maxTasks))
 	} else {

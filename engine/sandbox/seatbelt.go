@@ -1,0 +1,72 @@
+package sandbox
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+)
+
+// seatbeltServices are the Mach services that a command can look up: those that
+// answer questions about users and groups, without which ls -l prints numbers.
+var seatbeltServices = []string{
+	"com.apple.system.opendirectoryd.libinfo",
+	"com.apple.system.opendirectoryd.membership",
+}
+
+// seatbeltFacts are the facts about the machine that a command can ask the kernel
+// for. The arguments and environments of other processes (kern.procargs2) are not
+// among them.
+const seatbeltFacts = `(sysctl-name-prefix "hw.") (sysctl-name-prefix "machdep.cpu.") (sysctl-name "kern.argmax" "kern.hostname" "kern.maxfilesperproc" ` +
+	`"kern.maxproc" "kern.ngroups" "kern.osproductversion" "kern.osrelease" "kern.ostype" "kern.osvariant_status" "kern.osversion" "kern.secure_kernel" ` +
+	`"kern.usrstack64" "kern.version" "sysctl.proc_cputype" "sysctl.proc_native" "vm.loadavg" "vm.pagesize")`
+
+// seatbelt returns the profile that makes macOS hold a wall with these grants. The
+// last rule that matches decides, so the hidden paths come last: they stay hidden if
+// they appear while a command runs. It is an error if a hidden path cannot be written
+// in a profile; a grant that cannot is left out.
+func seatbelt(grants []grant, hide []string) (string, error) {
+	var b strings.Builder
+	rule := func(format string, args ...any) { fmt.Fprintf(&b, "("+format+")\n", args...) }
+	rule("version 1")
+	rule("deny default")
+	rule("allow process-fork")
+	rule("allow sysctl-read %s", seatbeltFacts)
+	rule("allow signal process-info* (target same-sandbox)")
+	for _, name := range seatbeltServices {
+		rule("allow mach-lookup (global-name %q)", name)
+	}
+	// Names, sizes and times can be seen, as behind the wall of Linux: without them a
+	// path cannot be resolved.
+	rule("allow file-read-metadata")
+	rule(`allow file-read* (literal "/")`)
+	for _, g := range grants {
+		path, ok := seatbeltString(g.path)
+		if !ok {
+			continue
+		}
+		switch g.right {
+		case toList:
+			rule("allow file-read* (literal %s)", path)
+		case toRead:
+			rule("allow file-read* process-exec* file-map-executable (subpath %s)", path)
+		case toWrite:
+			rule("allow file-read* file-write* file-ioctl process-exec* file-map-executable (subpath %s)", path)
+		}
+	}
+	for _, h := range hide {
+		path, ok := seatbeltString(h)
+		if !ok {
+			return "", fmt.Errorf("sandbox: %q must be hidden, but its name cannot be written in a profile", h)
+		}
+		rule("deny file-read-data file-read-xattr file-write* process-exec* file-map-executable (subpath %s)", path)
+	}
+	return b.String(), nil
+}
+
+// seatbeltString quotes a path for a profile.
+func seatbeltString(path string) (quoted string, ok bool) {
+	if path == "" || strings.ContainsFunc(path, func(r rune) bool { return unicode.IsControl(r) || r == unicode.ReplacementChar }) {
+		return "", false
+	}
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(path) + `"`, true
+}

@@ -1,0 +1,88 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// seatbeltProgram applies a profile to itself and becomes a command. Apple calls it
+// deprecated, and ships and uses it all the same.
+const seatbeltProgram = "/usr/bin/sandbox-exec"
+
+// wallState is what a wall keeps.
+type wallState struct {
+	mu    sync.Mutex
+	fixed []grant // what every command can read
+	cache lookout
+}
+
+// A Confined is a command behind a wall.
+type Confined struct{ refused atomic.Uint32 }
+
+// Started is called with what Start returned.
+func (c *Confined) Started(err error) (over <-chan struct{}) { return atOnce(err) }
+
+// Err returns why the command was not started by the wall, nil if it was.
+func (c *Confined) Err() error { return nil }
+
+func (w *Wall) try() error { return machine() }
+
+// machine tries walls on this machine, once for all of them.
+var machine = sync.OnceValue(func() error {
+	if _, err := os.Stat(seatbeltProgram); err != nil {
+		return fmt.Errorf("%w: %w", ErrNoWall, err)
+	}
+	if err := new(Wall).attack(); err != nil {
+		return fmt.Errorf("%w: %w", ErrNoWall, err)
+	}
+	return nil
+})
+
+// confine has a command started with a profile. A shell sets the limit of processor
+// time, since Go cannot set one for a child.
+func (w *Wall) confine(cmd *exec.Cmd, v *View) (*Confined, error) {
+	if cmd.Path == "" || len(cmd.Args) == 0 {
+		return nil, errors.New("sandbox: the command names no program")
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fixed == nil {
+		w.fixed = w.base()
+	}
+	hide := w.hidden()
+	for _, h := range v.Hide {
+		if path, ok := literal(h); ok && !v.Write {
+			hide = append(hide, resolved(path))
+		}
+	}
+	profile, err := seatbelt(append(slices.Clone(w.fixed), w.grants(v, &w.cache)...), hide)
+	if err != nil {
+		return nil, err
+	}
+	limits := "ulimit -c 0; "
+	if !v.Write {
+		limits += fmt.Sprintf("ulimit -t %d; ", maxTime)
+	}
+	cmd.Args = append([]string{seatbeltProgram, "-p", profile, "/bin/sh", "-c", limits + `exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...)
+	cmd.Path = seatbeltProgram
+	return new(Confined), nil
+}
+
+// reports says whether the kernel reports what it refuses.
+func (w *Wall) reports() bool { return false }
+
+// describe says what the wall guarantees.
+func (w *Wall) describe() WallReport {
+	return WallReport{
+		Kind:       Seatbelt,
+		Guarantees: append(slices.Clone(wallGuarantees), fmt.Sprintf("each process has at most %d seconds of a processor", maxTime)),
+		Missing:    []string{"memory and processes are not limited, and results do not say what was refused: macOS has no way to do either"},
+	}
+}
+
+func (w *Wall) close() {}
