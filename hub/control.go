@@ -77,6 +77,11 @@ func (r *room) control(ctx context.Context, c Control, changes bool) (json.RawMe
 		_, err := r.hub.cfg.Backend.Put(ctx, r.id, Item{Key: controlKey + session.NewID(), Time: time.Now(), Data: mustJSON(c)})
 		return nil, err
 	case client == nil && !pending && settable(name):
+		if name == "rename_session" {
+			var in struct{ Title string }
+			json.Unmarshal(c.Request, &in)
+			return json.RawMessage("{}"), r.renameRecords(ctx, in.Title)
+		}
 		return json.RawMessage("{}"), nil // it counts when the agent is started
 	case client == nil && (name == "interrupt" || name == "end_session"):
 		// The agent is being started. If it continues the turn, it is interrupted before
@@ -103,7 +108,7 @@ func readOnly(name string) bool {
 // start on, or ends something that does not run.
 func settable(name string) bool {
 	switch name {
-	case "interrupt", "end_session", "set_model", "set_permission_mode", "set_max_thinking_tokens", "apply_flag_settings":
+	case "interrupt", "end_session", "set_model", "set_permission_mode", "set_max_thinking_tokens", "apply_flag_settings", "rename_session":
 		return true
 	}
 	return false
@@ -396,7 +401,14 @@ func (s *Session) Remove(ctx context.Context, by Actor) error {
 		r := s.hub.rooms[s.id]
 		s.hub.mu.Unlock()
 		if r == nil {
-			return s.hub.cfg.Backend.Delete(ctx, s.id)
+			if err := s.hub.cfg.Backend.Delete(ctx, s.id); err != nil {
+				return err
+			}
+			s.hub.mu.Lock()
+			delete(s.hub.summaries, s.id)
+			s.hub.mu.Unlock()
+			s.hub.report(Info{ID: s.id, Removed: true})
+			return nil
 		}
 		r.post(ctx, func(*tx) error { r.broken = ErrNotFound; return nil })
 		select {

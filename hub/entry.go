@@ -29,6 +29,7 @@ const (
 	KindSchedule Kind = "schedule" // a schedule was added, removed, fired or missed: see [Scheduled]
 	KindRewound  Kind = "rewound"  // the conversation went back: see [Rewound]
 	KindCleared  Kind = "cleared"  // the conversation began anew: see [Cleared]
+	KindArchived Kind = "archived" // the session is not needed any more, or is again: see [Archived]
 	KindTrimmed  Kind = "trimmed"  // old entries were removed: see [Trimmed]
 )
 

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"iter"
 	"log/slog"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -70,6 +68,9 @@ type Hub struct {
 	mu     sync.Mutex
 	rooms  map[string]*room
 	closed bool
+	// For lists: what sessions that are not open amount to, and who watches them all.
+	summaries map[string]*summary
+	watchers  map[*watcher]bool
 }
 
 // New starts a hub. Sessions that have work to do continue.
@@ -89,7 +90,7 @@ func New(cfg Config) (*Hub, error) {
 	if cfg.ViewerBytes <= 0 {
 		cfg.ViewerBytes = 1 << 20
 	}
-	h := &Hub{cfg: cfg, rooms: map[string]*room{}}
+	h := &Hub{cfg: cfg, rooms: map[string]*room{}, summaries: map[string]*summary{}, watchers: map[*watcher]bool{}}
 	h.ctx, h.stop = context.WithCancelCause(context.Background())
 	h.schedules = &scheduler{hub: h, calls: make(chan func(*scheduler) error)}
 	h.work.Go(h.sweep)
@@ -273,6 +274,8 @@ type Spec struct {
 	ID    string // a UUID; empty means a new one
 	Cwd   string // where its agent works
 	Title string
+	// Worktree is the branch of the session's own worktree, if Cwd is in one.
+	Worktree string
 	// Agent is for [Config.Agent], which knows what it means.
 	Agent json.RawMessage
 }
@@ -285,7 +288,7 @@ func (h *Hub) Create(ctx context.Context, by Actor, spec Spec) (*Session, error)
 	if spec.ID == "" {
 		spec.ID = session.NewID()
 	}
-	r, err := h.enter(ctx, spec.ID, &Created{By: by, Cwd: spec.Cwd, Title: spec.Title, Session: spec.ID, Spec: spec.Agent})
+	r, err := h.enter(ctx, spec.ID, &Created{By: by, Cwd: spec.Cwd, Title: spec.Title, Session: spec.ID, Spec: spec.Agent, Worktree: spec.Worktree})
 	if err != nil {
 		return nil, err
 	}
@@ -297,67 +300,6 @@ func (h *Hub) Create(ctx context.Context, by Actor, spec Spec) (*Session, error)
 // [ErrNotFound] then. A session that was begun outside of a hub becomes one of the
 // hub's when it is first used.
 func (h *Hub) Session(id string) *Session { return &Session{h, id} }
-
-// An Info is what a list shows of a session.
-type Info struct {
-	ID       string
-	Modified time.Time
-	State    State
-}
-
-// List returns all sessions of the backend, the one that changed last first.
-func (h *Hub) List(ctx context.Context, by Actor) ([]Info, error) {
-	if err := by.need(MayView, "see sessions"); err != nil {
-		return nil, err
-	}
-	listed, err := h.cfg.Backend.List(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var all []Info
-	for _, l := range listed {
-		if l.ID == schedulesID {
-			continue
-		}
-		state, err := h.peek(ctx, l)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, Info{ID: l.ID, Modified: l.Modified, State: *state})
-	}
-	slices.SortFunc(all, func(a, b Info) int {
-		if c := b.Modified.Compare(a.Modified); c != 0 {
-			return c
-		}
-		return strings.Compare(a.ID, b.ID)
-	})
-	return all, nil
-}
-
-// peek returns the state of a session without opening it.
-func (h *Hub) peek(ctx context.Context, l Listed) (*State, error) {
-	h.mu.Lock()
-	r := h.rooms[l.ID]
-	h.mu.Unlock()
-	if r != nil {
-		var state *State
-		select {
-		case <-r.opened:
-		case <-r.done:
-		}
-		if r.err == nil && r.do(ctx, func(*tx) error { state = r.state(); return nil }) == nil {
-			return state, nil
-		}
-	}
-	f := newFold()
-	for e, err := range h.cfg.Backend.Read(ctx, l.ID, 0, false) {
-		if err != nil {
-			return nil, err
-		}
-		f.add(&e)
-	}
-	return f.state(), nil
-}
 
 // A Session is a session of a hub. It is safe for concurrent use, costs nothing, and
 // needs no closing.

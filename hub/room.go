@@ -162,6 +162,7 @@ func (r *room) run(create *Created) {
 		r.hub.forgetRoom(r)
 		return
 	}
+	r.reportState()
 	defer r.close()
 	tick := time.NewTimer(0)
 	defer tick.Stop()
@@ -239,6 +240,7 @@ func (r *room) commit(batch []*op) {
 func (r *room) deliver(events []Entry) {
 	if r.fold.dirty {
 		r.fold.dirty = false
+		r.reportState()
 		if len(r.viewers) > 0 {
 			events = append(events, r.stateEvent())
 		}

@@ -35,6 +35,7 @@ type fold struct {
 	sticky   []json.RawMessage // requests that hold until the next one of their kind, in order
 	problem  string
 	title    string
+	archived bool
 
 	since time.Time
 	phase Phase
@@ -71,10 +72,6 @@ func (f *fold) add(e *Entry) {
 	switch e.Kind {
 	case KindFrame:
 		f.frame(e)
-	case KindCreated, KindForked:
-		if c := decode[Created](e); c != nil {
-			f.created, f.agentID, f.title, f.dirty = c, c.Session, c.Title, true
-		}
 	case KindOwner:
 		if o := decode[Owner](e); o != nil {
 			f.epoch, f.owner, f.dirty = e.N, o.Hub, true
@@ -123,6 +120,19 @@ func (f *fold) add(e *Entry) {
 			f.endTurn()
 			f.problem = x.Reason
 		}
+	default:
+		f.addWhole(e)
+	}
+	f.rephase(e.Time)
+}
+
+// addWhole takes in an entry about the session as a whole.
+func (f *fold) addWhole(e *Entry) {
+	switch e.Kind {
+	case KindCreated, KindForked:
+		if c := decode[Created](e); c != nil {
+			f.created, f.agentID, f.title, f.dirty = c, c.Session, c.Title, true
+		}
 	case KindRewound:
 		if r := decode[Rewound](e); r != nil {
 			f.resumeAt = r.To
@@ -131,18 +141,21 @@ func (f *fold) add(e *Entry) {
 		if t := decode[Trimmed](e); t != nil && e.N > 0 {
 			f.restore(t)
 		}
+	case KindArchived:
+		if a := decode[Archived](e); a != nil {
+			f.archived, f.dirty = a.Archived, true
+		}
 	case KindCleared:
 		if c := decode[Cleared](e); c != nil {
 			f.agentID, f.resumeAt = c.Session, ""
 		}
 	}
-	f.rephase(e.Time)
 }
 
 // trimmed returns what must be known of the entries below a number when they are gone.
 // The session is idle.
 func (f *fold) trimmed(before uint64) *Trimmed {
-	t := &Trimmed{Before: before, Created: f.created, Session: f.agentID, Title: f.title, Item: f.item, Sticky: f.sticky, Host: f.host, HostN: f.hostN, Rewound: f.resumeAt}
+	t := &Trimmed{Before: before, Created: f.created, Session: f.agentID, Title: f.title, Item: f.item, Sticky: f.sticky, Host: f.host, HostN: f.hostN, Rewound: f.resumeAt, Archived: f.archived}
 	for uuid, p := range f.prompts {
 		if p.n < before {
 			t.Prompts = append(t.Prompts, uuid)
@@ -158,7 +171,7 @@ func (f *fold) restore(t *Trimmed) {
 		f.created = t.Created
 	}
 	f.covered = t.Record
-	f.agentID, f.title, f.item, f.sticky, f.resumeAt = t.Session, t.Title, max(f.item, t.Item), t.Sticky, t.Rewound
+	f.agentID, f.title, f.item, f.sticky, f.resumeAt, f.archived = t.Session, t.Title, max(f.item, t.Item), t.Sticky, t.Rewound, t.Archived
 	if f.host, f.hostN = t.Host, t.HostN; f.first > 0 {
 		f.first = max(f.first, min(t.Before, f.n))
 	}
@@ -338,9 +351,9 @@ func (f *fold) rephase(at time.Time) {
 
 // state returns what viewers see.
 func (f *fold) state() *State {
-	s := &State{Phase: f.phase, Since: f.since, N: f.n, Queued: slices.Clone(f.queue), Tasks: slices.Clone(f.tasks), Title: f.title, Problem: f.problem}
+	s := &State{Phase: f.phase, Since: f.since, N: f.n, Queued: slices.Clone(f.queue), Tasks: slices.Clone(f.tasks), Title: f.title, Archived: f.archived, Problem: f.problem}
 	if f.created != nil {
-		s.Cwd = f.created.Cwd
+		s.Cwd, s.Worktree = f.created.Cwd, f.created.Worktree
 	}
 	for _, id := range f.openAsks {
 		a := f.asks[id]

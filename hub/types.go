@@ -190,21 +190,28 @@ type Cleared struct {
 	Session string `json:"session"`
 }
 
+// Archived is the data of a [KindArchived] entry.
+type Archived struct {
+	By       Actor `json:"by"`
+	Archived bool  `json:"archived"`
+}
+
 // Trimmed is the data of a [KindTrimmed] entry, which a viewer also receives, without a
 // number, if it asks for entries that are gone.
 type Trimmed struct {
 	Before uint64 `json:"before"` // entries with numbers below it are gone
 	// What is gone and still counts.
-	Created *Created          `json:"created,omitempty"`
-	Session string            `json:"session,omitempty"` // of the agent
-	Title   string            `json:"title,omitempty"`
-	Item    uint64            `json:"item,omitempty"` // of the inbox, up to which all are consumed
-	Prompts []string          `json:"prompts,omitempty"`
-	Sticky  []json.RawMessage `json:"sticky,omitempty"`
-	Host    *HostChange       `json:"host,omitempty"`
-	HostN   uint64            `json:"host_n,omitempty"`
-	Rewound string            `json:"rewound,omitempty"`
-	Record  string            `json:"record,omitempty"` // the last one that had a frame
+	Created  *Created          `json:"created,omitempty"`
+	Session  string            `json:"session,omitempty"` // of the agent
+	Title    string            `json:"title,omitempty"`
+	Item     uint64            `json:"item,omitempty"` // of the inbox, up to which all are consumed
+	Prompts  []string          `json:"prompts,omitempty"`
+	Sticky   []json.RawMessage `json:"sticky,omitempty"`
+	Host     *HostChange       `json:"host,omitempty"`
+	HostN    uint64            `json:"host_n,omitempty"`
+	Rewound  string            `json:"rewound,omitempty"`
+	Archived bool              `json:"archived,omitempty"`
+	Record   string            `json:"record,omitempty"` // the last one that had a frame
 }
 
 // A Phase says what a session is doing.
@@ -227,6 +234,9 @@ type State struct {
 	Tasks   []Task    `json:"tasks,omitempty"`   // that run in the background
 	Title   string    `json:"title,omitempty"`
 	Cwd     string    `json:"cwd,omitempty"`
+	// Worktree is the branch of the session's own worktree, if it has one.
+	Worktree string `json:"worktree,omitempty"`
+	Archived bool   `json:"archived,omitempty"`
 	// Owner is the hub that runs it, empty if none does.
 	Owner string `json:"owner,omitempty"`
 	// Host is the attached host, if there is one.
