@@ -1,16 +1,16 @@
 package policy
 
 import (
-	"bytes"
-	"context"
+	"bufio"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/parley-go/parley/engine/policy/shell"
 )
@@ -18,30 +18,67 @@ import (
 // stubs are programs that write down how they were called and do nothing.
 var stubs = []string{"rm", "touch", "cat", "git", "x", "y"}
 
-// realBash runs a command in a bash whose programs are all stubs, inside of a
-// sandbox without network in which only one directory can be written to, and returns
-// what was called. It reports false if that cannot be done here.
-func realBash(t testing.TB, dir, command string) (called []string, ok bool) {
-	log := filepath.Join(dir, "log")
-	os.Remove(log)
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	// The shell has its builtins, and no program but the stubs.
-	cmd := exec.CommandContext(ctx, "bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--bind", dir, dir, "--chdir", filepath.Join(dir, "work"),
-		"--clearenv", "--setenv", "PATH", filepath.Join(dir, "bin"), "--setenv", "LOG", log, "--setenv", "HOME", dir, "/bin/bash", "--noprofile", "--norc", "-c", command)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.WaitDelay = time.Second
-	err := cmd.Run()
-	if strings.Contains(out.String(), "bwrap: ") {
-		return nil, false
+// A bashRunner is one sandbox without network, in which only one directory can be
+// written to. In it a loop gives commands to a bash whose programs are all stubs.
+type bashRunner struct {
+	home string
+	in   io.WriteCloser
+	out  *bufio.Reader
+}
+
+// runLoop reads commands that end with a zero byte, and answers with what each called
+// and a zero byte. Each has a log of its own, since it may leave processes behind.
+const runLoop = `n=0
+while IFS= read -r -d '' c; do
+	export LOG=$HOME/log.$((n++))
+	timeout -k 1 2 bash --noprofile --norc -c "$c" </dev/null >/dev/null 2>&1
+	[[ ! -e $LOG ]] || printf '%s\n' "$(<"$LOG")"
+	printf '\0'
+done`
+
+// newBashRunner skips the test where there is no bubblewrap.
+func newBashRunner(t testing.TB) *bashRunner {
+	if _, err := exec.LookPath("bwrap"); err != nil {
+		t.Skip("bubblewrap is not installed")
 	}
-	_ = err // whatever the command made of it
-	data, _ := os.ReadFile(log)
-	for line := range strings.Lines(string(data)) {
-		called = append(called, strings.TrimSpace(line))
+	dir := newStubs(t)
+	cmd := exec.Command("bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--bind", dir, dir, "--chdir", filepath.Join(dir, "work"),
+		"--clearenv", "--setenv", "PATH", filepath.Join(dir, "bin"), "--setenv", "HOME", dir, "/bin/bash", "--noprofile", "--norc", "-c", runLoop)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return called, true
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() {
+		in.Close()
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	b := &bashRunner{dir, in, bufio.NewReader(out)}
+	if called, err := b.run("rm"); err != nil || !slices.Equal(called, []string{"rm"}) {
+		t.Skipf("bubblewrap does not work here: %v %v", called, err)
+	}
+	return b
+}
+
+// run returns the programs that a command called.
+func (b *bashRunner) run(command string) (called []string, err error) {
+	if _, err := io.WriteString(b.in, command+"\x00"); err != nil {
+		return nil, err
+	}
+	text, err := b.out.ReadString(0)
+	return strings.Fields(strings.TrimSuffix(text, "\x00")), err
+}
+
+// env is where its commands run.
+func (b *bashRunner) env() shell.Env {
+	return shell.Env{Dir: filepath.Join(b.home, "work"), Home: b.home}
 }
 
 func newStubs(t testing.TB) string {
@@ -76,9 +113,6 @@ func newStubs(t testing.TB) string {
 // program that ran and was not found, in a command that is said to be understood, is
 // a hole.
 func FuzzBash(f *testing.F) {
-	if _, err := exec.LookPath("bwrap"); err != nil {
-		f.Skip("bubblewrap is not installed")
-	}
 	for _, s := range []string{"rm x; touch y", "x $(rm)", "x `rm`", "x <(rm)", "if x; then rm; fi", "f() { rm; }; f", "env A=1 rm", "bash -c 'rm; x'", "eval 'r''m'", "r\\m", "$'r\\x6d'", "x && y || rm | touch",
 		"for i in rm x; do $i; done", "case a in a) rm;; esac", "{ rm; }", "! rm", "time rm", "a=rm; $a", "{rm,x}", "cat <<E\n$(rm)\nE", "cat <<'E'\n$(rm)\nE", "x \"${a:-$(rm)}\"", "(( 1 + $(rm) ))", "[[ $(rm) ]]", "trap rm EXIT", "echo rm | bash", "bash <<< rm",
 		"x # ; rm", "x '; rm'", "x \"; rm\"", "x \\; rm", "x \\\nrm", "a='a[$(rm)]'; ((a))", "command rm", "exec rm", "xargs rm <<< a", "find . -exec rm {} +", "nice -n 1 rm", "alias a=rm\na", "x &>y rm", "a=(rm x); ${a[0]}", "set -- rm; \"$@\"", "select a in b; do rm; done <<< 1",
@@ -90,18 +124,15 @@ func FuzzBash(f *testing.F) {
 		"shopt -s expand_aliases\nalias a=rm\na", "hash -p $HOME/bin/rm x; x", "cd ..; bin/rm", "cd ../bin && ./rm", "PATH= ../bin/rm", "find . -maxdepth 0 -execdir rm \\;", "timeout 1 nice nohup rm", "x $'\\x60'rm$'\\x60'", "x `x \\`rm\\``", "x \"${a-`rm`}\"", "{ x; rm; } <&- 2>&-", "! { ! rm; }", "until ! rm; do x; done", "a=1 b=$(rm) x"} {
 		f.Add(s)
 	}
-	dir := newStubs(f)
-	if called, ok := realBash(f, dir, "rm"); !ok || !slices.Equal(called, []string{"rm"}) {
-		f.Skip("bubblewrap does not work here")
-	}
+	b := newBashRunner(f)
 	f.Fuzz(func(t *testing.T, command string) {
 		if len(command) > 200 || strings.Contains(command, "\x00") {
 			t.Skip()
 		}
-		s := shell.Analyze(command, shell.Env{Dir: filepath.Join(dir, "work"), Home: dir})
-		called, ok := realBash(t, dir, command)
-		if !ok {
-			t.Skip()
+		s := shell.Analyze(command, b.env())
+		called, err := b.run(command)
+		if err != nil {
+			t.Fatal(err)
 		}
 		for _, name := range called {
 			r := &Rule{Tool: "Bash", Content: name + ":*"}
@@ -119,13 +150,7 @@ func FuzzBash(f *testing.F) {
 // TestBashMade compares the same for commands that are put together by chance from
 // what the grammar has.
 func TestBashMade(t *testing.T) {
-	if _, err := exec.LookPath("bwrap"); err != nil {
-		t.Skip("bubblewrap is not installed")
-	}
-	dir := newStubs(t)
-	if _, ok := realBash(t, dir, "rm"); !ok {
-		t.Skip("bubblewrap does not work here")
-	}
+	b := newBashRunner(t)
 	words := []string{"rm", "touch a", `r\m`, "'rm' b", `$'r\x6d'`, "a=rm; $a", "{rm,x}", "x rm", "echo rm", "git rm", "x '$(rm)'", `x "$(rm)"`, "A=1 rm", "x >rm", "rm${IFS}x", "a=x; printf -va rm; $a", "a=x; read a <<< rm; $a", "set -- rm; $1", "a=(x rm); ${a[1]}", "a=xrm; ${a#x}", "xargs rm <<< a", "xargs -IR R <<< rm", "env rm", "nice rm", "b=a; a=rm; ${!b}", ": rm; $_", "{r,x}m", "find . -maxdepth 0 -exec rm {} +", "command -p rm", "touch rm; rm() { x; }; rm"}
 	around := []string{"@; @", "@ && @", "x || @", "@ | @", "x $(@)", "x \"$(@)\"", "x <(@)", "if @; then @; fi", "{ @; }", "( @ )", "f() { @; }; f", "! @", "x ${u:-$(@)}", "cat <<E\n$(@)\nE\n", "cat <<'E'\n$(@)\nE\n", "for i in 1; do @; done",
 		"case x in x) @;; esac", "[[ -z $(@) ]]", "x $(( 1 + $(@ >&2; echo 1) ))", "bash -c \"@\"", "eval \"@\"", "bash <<E\n@\nE\n", "u=$(@)", "while @; do break; done", "x # @", "until x; do @; done", "coproc { @; }; wait", "trap \"@\" EXIT",
@@ -143,14 +168,20 @@ func TestBashMade(t *testing.T) {
 		return text
 	}
 	found := 0
-	rounds := 40
+	rounds := 200
 	if os.Getenv("PARLEY_TEST_LONG") != "" {
-		rounds = 400
+		rounds = 5000
+	}
+	if n, err := strconv.Atoi(os.Getenv("PARLEY_BASH_ROUNDS")); err == nil {
+		rounds = n
 	}
 	for range rounds {
 		command := made(3)
-		s := shell.Analyze(command, shell.Env{Dir: filepath.Join(dir, "work"), Home: dir})
-		called, _ := realBash(t, dir, command)
+		s := shell.Analyze(command, b.env())
+		called, err := b.run(command)
+		if err != nil {
+			t.Fatal(err)
+		}
 		found += len(called)
 		for _, name := range called {
 			if newJudgement(&Request{}, &noRules).mayRun(s, &Rule{Tool: "Bash", Content: name + ":*"}) == no {
@@ -158,6 +189,7 @@ func TestBashMade(t *testing.T) {
 			}
 		}
 	}
+	t.Logf("%d commands ran %d programs", rounds, found)
 	if found < rounds/2 {
 		t.Errorf("only %d programs ran: the stubs do not work", found)
 	}
