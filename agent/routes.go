@@ -100,6 +100,19 @@ var routes = sync.OnceValue(func() map[string]route {
 			return &wire.MCPStatusResponse{MCPServers: s.mcp.Status()}, nil
 		}),
 		byReader((*server).taskOutput),
+		newRoute(func(s *server, id string, req *wire.SideQuestion) { s.sideQuestion(id, req) }),
+		later(only(func(ctx context.Context, s *server, req *wire.ReadFile) (any, error) { return s.readFile(ctx, req) })),
+		later(only(func(ctx context.Context, s *server, req *wire.FileSuggestions) (any, error) {
+			return s.suggestFiles(ctx, req)
+		})),
+		later(only(func(ctx context.Context, s *server, req *wire.GenerateSessionTitle) (any, error) {
+			return s.generateTitle(ctx, req)
+		})),
+		byOwner((*server).updateSettings),
+		byOwner((*server).setServerMode),
+		byOwner((*server).listRules),
+		byOwner((*server).listHooks),
+		byOwner((*server).registerRoot),
 
 		byOwner((*server).setThinking),
 		byOwner(func(s *server, req *wire.RewindFiles) (any, error) {

@@ -19,11 +19,17 @@ func (c *Conversation) consult(ctx context.Context, q tool.Question) (*tool.Repl
 	if c.cfg.SmallModel == "" || len(q.Tools) > 0 && !c.cfg.ServerTools {
 		return nil, tool.ErrNoModel
 	}
+	return inquire(ctx, c, q, "tool")
+}
+
+// inquire puts a question to a model beside the conversation and at its cost. It must not be
+// called by the owner of the conversation.
+func inquire(ctx context.Context, c *Conversation, q tool.Question, purpose string) (*tool.Reply, error) {
 	var info catalog.Info
 	spent := false
 	if !c.Do(func() {
 		info, spent = c.model, c.spent()
-		if q.Small {
+		if q.Small && c.cfg.SmallModel != "" {
 			info = c.resolve(c.cfg.SmallModel)
 		}
 	}) {
@@ -49,7 +55,7 @@ func (c *Conversation) consult(ctx context.Context, q tool.Question) (*tool.Repl
 		Stream    bool              `json:"stream"`
 	}{info.ID, limit, q.System, q.Tools, []any{map[string]string{"role": "user", "content": q.Prompt}}, map[string]string{"user_id": "parley_" + c.rec.ID()}, true}
 	for attempt := 1; ; attempt++ {
-		reply, err := c.consultOnce(ctx, info, mustJSON(body), limit)
+		reply, err := c.consultOnce(ctx, info, mustJSON(body), limit, purpose)
 		if err == nil || ctx.Err() != nil {
 			return reply, err
 		}
@@ -70,7 +76,7 @@ func (c *Conversation) consult(ctx context.Context, q tool.Question) (*tool.Repl
 
 const consultTries = 3 // how often a model is asked before a tool is told that it fails
 
-func (c *Conversation) consultOnce(ctx context.Context, info catalog.Info, body []byte, limit int64) (*tool.Reply, error) {
+func (c *Conversation) consultOnce(ctx context.Context, info catalog.Info, body []byte, limit int64, purpose string) (*tool.Reply, error) {
 	if c.cfg.MaxBudget > 0 {
 		worst, _ := info.Cost(&wire.Usage{InputTokens: int64(len(body)) / 3, OutputTokens: limit})
 		release, ok := c.ledger.Wait(ctx, c.spentBefore+c.cfg.MaxBudget, worst)
@@ -80,7 +86,7 @@ func (c *Conversation) consultOnce(ctx context.Context, info catalog.Info, body 
 		defer release()
 	}
 	a, err := readAnswer(ctx, c.cfg.Model, model.Request{Body: body}, func() {})
-	if !c.Do(func() { c.book(a, info.ID, "tool") }) && a.started {
+	if !c.Do(func() { c.book(a, info.ID, purpose) }) && a.started {
 		c.ledger.Add(a.requestID, info.ID, &a.usage)
 	}
 	if err != nil {

@@ -119,8 +119,9 @@ type Conversation struct {
 type changeable struct {
 	agents         []*agents.Definition
 	agent          *agents.Definition
-	forward        bool // see Config.ForwardSubagents
-	spare          bool // see Config.SpareBackground
+	forward        bool                           // see Config.ForwardSubagents
+	serverModes    map[string]wire.PermissionMode // see SetServerMode
+	spare          bool                           // see Config.SpareBackground
 	questions      []string
 	allowBypass    bool
 	fixedAllows    bool
@@ -150,6 +151,7 @@ type view struct {
 	noInstructions bool
 	keeper         *checkpoint.Keeper
 	forward        bool
+	serverModes    map[string]wire.PermissionMode // of MCP servers that allow less than mode
 }
 
 // request is what a policy decides about a call. It looks at the file system, so the owner
@@ -158,7 +160,7 @@ func (v *view) request(env *tool.Env, tl tool.Tool, input json.RawMessage, acces
 	if resolved == nil {
 		resolved = files.Targets(env, access)
 	}
-	return &policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: v.mode, Roots: v.roots, Cwd: env.Cwd(), Home: env.Home, Resolved: resolved}
+	return &policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: narrowest(v.mode, v.serverModes[tl.Spec().Server]), Roots: v.roots, Cwd: env.Cwd(), Home: env.Home, Resolved: resolved}
 }
 
 // publish lets other goroutines know what the owner has changed.
@@ -171,7 +173,7 @@ func (c *Conversation) publish() {
 		hiding = policy.Request{Roots: roots, Home: c.env.Home, Resolved: files.Targets(c.env, nil)}
 	}
 	c.view.Store(&view{host: c.host, mode: c.mode, policy: c.policy, self: c.self, roots: roots, hiding: hiding, project: c.set.project, noInstructions: c.set.noInstructions,
-		keeper: c.keeper, forward: c.set.forward})
+		keeper: c.keeper, forward: c.set.forward, serverModes: c.set.serverModes})
 }
 
 // A prompt is a message of the user that waits for its turn.

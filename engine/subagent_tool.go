@@ -357,7 +357,7 @@ func (c *Conversation) decide(tl tool.Tool, input json.RawMessage, access []tool
 	default:
 	}
 	top := root.view.Load()
-	mode = top.mode
+	mode = narrowest(top.mode, top.serverModes[tl.Spec().Server])
 	if top.self != nil {
 		mode = narrowest(mode, top.self.mode)
 	}

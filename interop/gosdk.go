@@ -197,7 +197,43 @@ func goCall(ctx context.Context, c *parley.Client, step Step) (any, error) {
 		var settings map[string]json.RawMessage
 		return after(arg(0, &settings), func() (any, error) { return nil, c.ApplySettings(ctx, settings) })
 	}
+	if req := goRequest(step.Call, arg); req != nil {
+		var raw json.RawMessage
+		return after(c.Call(ctx, req, &raw), func() (any, error) { return raw, nil })
+	}
 	return nil, fmt.Errorf("the driver has no method %s", step.Call)
+}
+
+// goRequest is the control request that a method of the TypeScript SDK sends, or the one that is
+// the argument of "control", which no SDK has a method for; nil if there is none.
+func goRequest(method string, arg func(int, any) error) wire.Request {
+	switch method {
+	case "readFile":
+		r := &wire.ReadFile{}
+		var opts struct {
+			MaxBytes int64
+			Encoding string
+		}
+		if errors.Join(arg(0, &r.Path), arg(1, &opts)) == nil {
+			r.MaxBytes, r.Encoding = opts.MaxBytes, opts.Encoding
+			return r
+		}
+	case "updateSettings":
+		if r := (&wire.UpdateSettings{}); errors.Join(arg(0, &r.Source), arg(1, &r.Settings)) == nil {
+			return r
+		}
+	case "setMcpPermissionModeOverride":
+		if r := (&wire.SetMCPPermissionModeOverride{}); errors.Join(arg(0, &r.ServerName), arg(1, &r.Mode)) == nil {
+			return r
+		}
+	case "control":
+		var raw json.RawMessage
+		var of struct{ Subtype string }
+		if arg(0, &raw) == nil && json.Unmarshal(raw, &of) == nil {
+			return &wire.UnknownRequest{Name: of.Subtype, Raw: raw}
+		}
+	}
+	return nil
 }
 
 func after(err error, f func() (any, error)) (any, error) {

@@ -113,7 +113,7 @@ func same(want bool) func(*Outcome) error {
 
 // Scenarios is the list. Who implements a CLI or an SDK is measured by it.
 func Scenarios() []*Scenario {
-	return append(append(toolScenarios(), delegationScenarios()...), []*Scenario{
+	return append(append(append(toolScenarios(), delegationScenarios()...), parityScenarios()...), []*Scenario{
 		{
 			Name: "one-shot",
 			Says: "One question and its answer; the session is on disk.",

@@ -78,54 +78,55 @@ var blockTypes = map[string]reflect.Type{
 
 // requestTypes maps the subtype of a control request to the request.
 var requestTypes = map[string]reflect.Type{
-	"apply_flag_settings":     reflect.TypeFor[ApplyFlagSettings](),
-	"background_tasks":        reflect.TypeFor[BackgroundTasks](),
-	"can_use_tool":            reflect.TypeFor[CanUseTool](),
-	"cancel_async_message":    reflect.TypeFor[CancelAsyncMessage](),
-	"elicitation":             reflect.TypeFor[Elicitation](),
-	"end_session":             reflect.TypeFor[EndSession](),
-	"file_suggestions":        reflect.TypeFor[FileSuggestions](),
-	"generate_session_title":  reflect.TypeFor[GenerateSessionTitle](),
-	"get_binary_version":      reflect.TypeFor[GetBinaryVersion](),
-	"get_context_usage":       reflect.TypeFor[GetContextUsage](),
-	"get_hooks_listing":       reflect.TypeFor[GetHooksListing](),
-	"get_session_cost":        reflect.TypeFor[GetSessionCost](),
-	"get_settings":            reflect.TypeFor[GetSettings](),
-	"get_task_output":         reflect.TypeFor[GetTaskOutput](),
-	"get_usage":               reflect.TypeFor[GetUsage](),
-	"hook_callback":           reflect.TypeFor[HookCallback](),
-	"initialize":              reflect.TypeFor[Initialize](),
-	"interrupt":               reflect.TypeFor[Interrupt](),
-	"list_models":             reflect.TypeFor[ListModels](),
-	"list_permission_rules":   reflect.TypeFor[ListPermissionRules](),
-	"mcp_authenticate":        reflect.TypeFor[MCPAuthenticate](),
-	"mcp_call":                reflect.TypeFor[MCPCall](),
-	"mcp_clear_auth":          reflect.TypeFor[MCPClearAuth](),
-	"mcp_message":             reflect.TypeFor[MCPMessage](),
-	"mcp_oauth_callback_url":  reflect.TypeFor[MCPOAuthCallbackURL](),
-	"mcp_read_resource":       reflect.TypeFor[MCPReadResource](),
-	"mcp_reconnect":           reflect.TypeFor[MCPReconnect](),
-	"mcp_set_servers":         reflect.TypeFor[MCPSetServers](),
-	"mcp_status":              reflect.TypeFor[MCPStatus](),
-	"mcp_toggle":              reflect.TypeFor[MCPToggle](),
-	"read_file":               reflect.TypeFor[ReadFile](),
-	"register_repo_root":      reflect.TypeFor[RegisterRepoRoot](),
-	"reload_output_styles":    reflect.TypeFor[ReloadOutputStyles](),
-	"reload_plugins":          reflect.TypeFor[ReloadPlugins](),
-	"reload_skills":           reflect.TypeFor[ReloadSkills](),
-	"rename_session":          reflect.TypeFor[RenameSession](),
-	"request_user_dialog":     reflect.TypeFor[RequestUserDialog](),
-	"rewind_files":            reflect.TypeFor[RewindFiles](),
-	"sdk_control_interrupt":   reflect.TypeFor[SDKControlInterrupt](),
-	"seed_read_state":         reflect.TypeFor[SeedReadState](),
-	"set_color":               reflect.TypeFor[SetColor](),
-	"set_has_subscribers":     reflect.TypeFor[SetHasSubscribers](),
-	"set_max_thinking_tokens": reflect.TypeFor[SetMaxThinkingTokens](),
-	"set_model":               reflect.TypeFor[SetModel](),
-	"set_permission_mode":     reflect.TypeFor[SetPermissionMode](),
-	"side_question":           reflect.TypeFor[SideQuestion](),
-	"stop_task":               reflect.TypeFor[StopTask](),
-	"update_settings":         reflect.TypeFor[UpdateSettings](),
+	"apply_flag_settings":              reflect.TypeFor[ApplyFlagSettings](),
+	"background_tasks":                 reflect.TypeFor[BackgroundTasks](),
+	"can_use_tool":                     reflect.TypeFor[CanUseTool](),
+	"cancel_async_message":             reflect.TypeFor[CancelAsyncMessage](),
+	"elicitation":                      reflect.TypeFor[Elicitation](),
+	"end_session":                      reflect.TypeFor[EndSession](),
+	"file_suggestions":                 reflect.TypeFor[FileSuggestions](),
+	"generate_session_title":           reflect.TypeFor[GenerateSessionTitle](),
+	"get_binary_version":               reflect.TypeFor[GetBinaryVersion](),
+	"get_context_usage":                reflect.TypeFor[GetContextUsage](),
+	"get_hooks_listing":                reflect.TypeFor[GetHooksListing](),
+	"get_session_cost":                 reflect.TypeFor[GetSessionCost](),
+	"get_settings":                     reflect.TypeFor[GetSettings](),
+	"get_task_output":                  reflect.TypeFor[GetTaskOutput](),
+	"get_usage":                        reflect.TypeFor[GetUsage](),
+	"hook_callback":                    reflect.TypeFor[HookCallback](),
+	"initialize":                       reflect.TypeFor[Initialize](),
+	"interrupt":                        reflect.TypeFor[Interrupt](),
+	"list_models":                      reflect.TypeFor[ListModels](),
+	"list_permission_rules":            reflect.TypeFor[ListPermissionRules](),
+	"mcp_authenticate":                 reflect.TypeFor[MCPAuthenticate](),
+	"mcp_call":                         reflect.TypeFor[MCPCall](),
+	"mcp_clear_auth":                   reflect.TypeFor[MCPClearAuth](),
+	"mcp_message":                      reflect.TypeFor[MCPMessage](),
+	"mcp_oauth_callback_url":           reflect.TypeFor[MCPOAuthCallbackURL](),
+	"mcp_read_resource":                reflect.TypeFor[MCPReadResource](),
+	"mcp_reconnect":                    reflect.TypeFor[MCPReconnect](),
+	"mcp_set_servers":                  reflect.TypeFor[MCPSetServers](),
+	"mcp_status":                       reflect.TypeFor[MCPStatus](),
+	"mcp_toggle":                       reflect.TypeFor[MCPToggle](),
+	"read_file":                        reflect.TypeFor[ReadFile](),
+	"register_repo_root":               reflect.TypeFor[RegisterRepoRoot](),
+	"reload_output_styles":             reflect.TypeFor[ReloadOutputStyles](),
+	"reload_plugins":                   reflect.TypeFor[ReloadPlugins](),
+	"reload_skills":                    reflect.TypeFor[ReloadSkills](),
+	"rename_session":                   reflect.TypeFor[RenameSession](),
+	"request_user_dialog":              reflect.TypeFor[RequestUserDialog](),
+	"rewind_files":                     reflect.TypeFor[RewindFiles](),
+	"sdk_control_interrupt":            reflect.TypeFor[SDKControlInterrupt](),
+	"seed_read_state":                  reflect.TypeFor[SeedReadState](),
+	"set_color":                        reflect.TypeFor[SetColor](),
+	"set_has_subscribers":              reflect.TypeFor[SetHasSubscribers](),
+	"set_mcp_permission_mode_override": reflect.TypeFor[SetMCPPermissionModeOverride](),
+	"set_max_thinking_tokens":          reflect.TypeFor[SetMaxThinkingTokens](),
+	"set_model":                        reflect.TypeFor[SetModel](),
+	"set_permission_mode":              reflect.TypeFor[SetPermissionMode](),
+	"side_question":                    reflect.TypeFor[SideQuestion](),
+	"stop_task":                        reflect.TypeFor[StopTask](),
+	"update_settings":                  reflect.TypeFor[UpdateSettings](),
 }
 
 // hookTypes maps the name of an event to the input of its hooks.
@@ -1990,6 +1991,24 @@ func (x *SetHasSubscribers) UnmarshalJSON(data []byte) error { return unmarshal(
 // Subtype returns "set_has_subscribers".
 func (*SetHasSubscribers) Subtype() string { return "set_has_subscribers" }
 func (*SetHasSubscribers) request()        {}
+
+// MarshalJSON encodes x, with what it was decoded from beyond its fields.
+func (x SetMCPPermissionModeOverride) MarshalJSON() ([]byte, error) { return marshal(&x) }
+
+// UnmarshalJSON decodes x and keeps what it has no field for.
+func (x *SetMCPPermissionModeOverride) UnmarshalJSON(data []byte) error { return unmarshal(data, x) }
+
+// Subtype returns "set_mcp_permission_mode_override".
+func (*SetMCPPermissionModeOverride) Subtype() string { return "set_mcp_permission_mode_override" }
+func (*SetMCPPermissionModeOverride) request()        {}
+
+// MarshalJSON encodes x, with what it was decoded from beyond its fields.
+func (x SetMCPPermissionModeOverrideResponse) MarshalJSON() ([]byte, error) { return marshal(&x) }
+
+// UnmarshalJSON decodes x and keeps what it has no field for.
+func (x *SetMCPPermissionModeOverrideResponse) UnmarshalJSON(data []byte) error {
+	return unmarshal(data, x)
+}
 
 // MarshalJSON encodes x, with what it was decoded from beyond its fields.
 func (x SetMaxThinkingTokens) MarshalJSON() ([]byte, error) { return marshal(&x) }

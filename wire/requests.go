@@ -117,6 +117,14 @@ type MCPToggle struct {
 	Open       `wire:"subtype=mcp_toggle"`
 }
 
+// SetMCPPermissionModeOverride is a request to limit what the permission mode allows for the
+// tools of one MCP server. It is answered with a [SetMCPPermissionModeOverrideResponse].
+type SetMCPPermissionModeOverride struct {
+	ServerName string         `json:"serverName"`
+	Mode       PermissionMode `json:"mode" wire:"null"` // ModeDefault or ModeAuto; empty removes the limit
+	Open       `wire:"subtype=set_mcp_permission_mode_override"`
+}
+
 // MCPMessage is a request that carries a JSON-RPC message between an MCP server
 // in the host and the agent, in either direction. The host answers one of the
 // agent with an [MCPMessageResponse]; the agent answers with nothing.

@@ -108,6 +108,12 @@ type MCPAuthenticateResponse struct {
 	Open
 }
 
+// SetMCPPermissionModeOverrideResponse is the answer to [SetMCPPermissionModeOverride].
+type SetMCPPermissionModeOverrideResponse struct {
+	Warning string `json:"warning,omitzero"` // why the limit has no effect yet
+	Open
+}
+
 // MCPReadResourceResponse is the answer to [MCPReadResource].
 type MCPReadResourceResponse struct {
 	Contents []*MCPResource `json:"contents"`
@@ -272,7 +278,7 @@ type ReadFileResponse struct {
 	AbsPath       string `json:"absPath"`
 	Truncated     bool   `json:"truncated,omitzero"`
 	Encoding      string `json:"encoding,omitzero"` // of Contents: "utf-8" or "base64"
-	Lossy         bool   `json:"lossy,omitzero"`    // the file is not UTF-8, some of it was replaced
+	Lossy         *bool  `json:"lossy,omitzero"`    // the file is not UTF-8, some of it was replaced; nil if it is not text
 	RequestedPath string `json:"requested_path,omitzero"`
 	Open
 }

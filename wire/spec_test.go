@@ -143,7 +143,7 @@ func types() map[string]reflect.Type {
 		reflect.TypeFor[MCPCallResponse](), reflect.TypeFor[RewindFilesResponse](), reflect.TypeFor[GetSettingsResponse](),
 		reflect.TypeFor[GetSessionCostResponse](), reflect.TypeFor[GetUsageResponse](), reflect.TypeFor[ListModelsResponse](),
 		reflect.TypeFor[GetBinaryVersionResponse](), reflect.TypeFor[GetHooksListingResponse](), reflect.TypeFor[ListPermissionRulesResponse](),
-		reflect.TypeFor[ReadFileResponse](), reflect.TypeFor[FileSuggestionsResponse](), reflect.TypeFor[RegisterRepoRootResponse](),
+		reflect.TypeFor[ReadFileResponse](), reflect.TypeFor[SetMCPPermissionModeOverrideResponse](), reflect.TypeFor[FileSuggestionsResponse](), reflect.TypeFor[RegisterRepoRootResponse](),
 		reflect.TypeFor[ReloadPluginsResponse](), reflect.TypeFor[ReloadSkillsResponse](), reflect.TypeFor[ReloadOutputStylesResponse](),
 		reflect.TypeFor[GetTaskOutputResponse](), reflect.TypeFor[CancelAsyncMessageResponse](), reflect.TypeFor[GenerateSessionTitleResponse](),
 		reflect.TypeFor[SideQuestionResponse](), reflect.TypeFor[RequestUserDialogResponse](), reflect.TypeFor[GetContextUsageResponse](),

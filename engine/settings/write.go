@@ -71,6 +71,24 @@ func (s *Settings) Keep(u *wire.PermissionUpdate) (path string, err error) {
 	return f.path, s.opts.Trust.Trust(s.opts.Dir, items, true)
 }
 
+// Set writes one setting whose value is a string to the file of a layer, and returns the path of
+// that file. The rest of the file stays as it is.
+func Set(s *Settings, layer Layer, name, value string) (path string, err error) {
+	f, err := s.open(layer)
+	if err != nil {
+		return "", err
+	}
+	defer f.root.Close()
+	_, err = f.change(layer, func(v *Value) []*Item {
+		v.set(name, textValue(value))
+		return nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("%s: the change is not written: %w", f.path, err)
+	}
+	return f.path, nil
+}
+
 // A file of settings that is about to change, below a directory that no link leads
 // out of.
 type file struct {

@@ -1,0 +1,257 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/parley-go/parley/engine/model"
+	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/files"
+	"github.com/parley-go/parley/engine/tool/read"
+	"github.com/parley-go/parley/engine/tool/search"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+)
+
+// Requests of the host that are answered beside the conversation, of which they do not become
+// part.
+
+//go:embed side_question.md
+var sideQuestionNote string
+
+//go:embed session_title.md
+var sessionTitlePrompt string
+
+// ErrReadDenied says that a file may not be read without a question, or does not exist.
+var ErrReadDenied = errors.New("read denied")
+
+// ReadFile returns the first limit bytes of a file that the rules let the model read without a
+// question. It may be called from any goroutine but the owner's.
+func ReadFile(c *Conversation, path string, limit int64) (abs string, data []byte, truncated bool, err error) {
+	if path == "" {
+		return "", nil, false, ErrReadDenied
+	}
+	abs = files.Abs(c.env, path)
+	access := []tool.Access{{Kind: tool.Read, Path: abs}}
+	tl := read.New()
+	input := mustJSON(map[string]string{"file_path": abs})
+	resolved := files.Targets(c.env, access)
+	d, _, ok := c.decide(tl, input, access, resolved)
+	target := resolved[abs]
+	if !ok || d.Behavior != wire.BehaviorAllow || c.env.Hidden != nil && c.env.Hidden(abs, &target) {
+		return abs, nil, false, ErrReadDenied
+	}
+	place, err := files.Open(&tool.Call{ID: "read_" + session.NewID(), Input: input, Env: c.env, Resolved: resolved}, abs)
+	if err != nil {
+		return abs, nil, false, ErrReadDenied
+	}
+	defer place.Close()
+	f, _, err := place.Read()
+	if err != nil {
+		return abs, nil, false, ErrReadDenied
+	}
+	defer f.Close()
+	data, err = io.ReadAll(io.LimitReader(f, limit+1))
+	if int64(len(data)) > limit {
+		data, truncated = data[:limit], true
+	}
+	return abs, data, truncated, err
+}
+
+// RulesOf returns the permission rules that apply.
+func RulesOf(c *Conversation) []policy.Rule { return c.policy.Rules() }
+
+// RootsOf returns the directories that the conversation may work in.
+func RootsOf(c *Conversation) []string { return slices.Clone(c.roots) }
+
+// SetServerMode limits what the permission mode allows for the tools of an MCP server, by its
+// name in the names of its tools. It can only narrow the mode. Empty removes the limit.
+func SetServerMode(c *Conversation, server string, mode wire.PermissionMode) {
+	modes := maps.Clone(c.set.serverModes)
+	if modes == nil {
+		modes = map[string]wire.PermissionMode{}
+	}
+	if modes[server] = mode; mode == "" {
+		delete(modes, server)
+	}
+	c.set.serverModes = modes
+	c.publish()
+}
+
+// SideQuestion asks the model something about the conversation so far. Neither question nor
+// answer become part of it. It may be called from any goroutine but the owner's.
+func SideQuestion(ctx context.Context, c *Conversation, question string) (string, error) {
+	var req model.Request
+	var name string
+	spent := false
+	if !c.Do(func() {
+		of := transcript{messages: slices.Clone(c.transcript.messages)}
+		of.closeCalls()
+		of.add("user", mustJSON(&wire.TextBlock{Text: reminder(strings.TrimSpace(sideQuestionNote)) + "\n\n" + question}))
+		req, name, spent = model.Request{Body: c.bodyOf(&of, true), Header: c.header()}, c.model.ID, c.spent()
+	}) {
+		return "", errors.New("the conversation has ended")
+	}
+	if spent {
+		return "", errSpent
+	}
+	a, err := readAnswer(ctx, c.cfg.Model, req, func() {})
+	if !c.Do(func() { c.book(a, name, "side question") }) && a.started {
+		c.ledger.Add(a.requestID, name, &a.usage)
+	}
+	if err != nil {
+		return "", asModelError(err)
+	}
+	return answerText(a), nil
+}
+
+// closeCalls gives calls at the end that have no result yet one, as the API demands.
+func (t *transcript) closeCalls() {
+	if len(t.messages) == 0 || t.messages[len(t.messages)-1].role != "assistant" {
+		return
+	}
+	var results []json.RawMessage
+	for _, block := range t.messages[len(t.messages)-1].blocks {
+		var use struct {
+			Type string `json:"type"`
+			ID   string `json:"id"`
+		}
+		if json.Unmarshal(block, &use) == nil && use.Type == "tool_use" {
+			results = append(results, mustJSON(&wire.ToolResultBlock{ToolUseID: use.ID, Content: wire.Text("(The call still runs.)")}))
+		}
+	}
+	t.add("user", results...)
+}
+
+// answerText is the text of an answer.
+func answerText(a *answer) string {
+	var texts []string
+	for _, b := range a.blocks {
+		if b.kind == "text" {
+			texts = append(texts, b.text.String())
+		}
+	}
+	return strings.TrimSpace(strings.Join(texts, ""))
+}
+
+// GenerateTitle asks the model for a title of a session that a text describes. The title is
+// empty if the model gives none. With persist the title is that of this session unless a person
+// names it. It may be called from any goroutine but the owner's.
+func GenerateTitle(ctx context.Context, c *Conversation, description string, persist bool) (string, error) {
+	if strings.TrimSpace(description) == "" {
+		return "", nil
+	}
+	reply, err := inquire(ctx, c, tool.Question{System: strings.TrimSpace(sessionTitlePrompt), Prompt: fmt.Sprintf("<session>\n%s\n</session>", description), MaxTokens: 1024}, "title")
+	if err != nil {
+		return "", err
+	}
+	var answer struct {
+		Title string `json:"title"`
+	}
+	text := strings.TrimSpace(strings.TrimSuffix(strings.TrimPrefix(reply.Text, "```json"), "```"))
+	if json.Unmarshal([]byte(text), &answer) != nil {
+		return "", nil
+	}
+	title := strings.Join(strings.Fields(answer.Title), " ")
+	if title == "" || !persist {
+		return title, nil
+	}
+	c.Do(func() { err = c.rec.Record(&session.Entry{Type: "ai-title", Fields: fields("aiTitle", title)}) })
+	return title, err
+}
+
+// maxSuggestWalk bounds how long files are looked for that a prompt may name.
+const maxSuggestWalk = 2 * time.Second
+
+// SuggestFiles returns up to limit files below the working directory whose paths hold the
+// letters of a query, the best first. With an empty query it lists the working directory, whose
+// directories end in a slash. Files that rules hide are left out. It may be called from any
+// goroutine.
+func SuggestFiles(ctx context.Context, c *Conversation, query string, limit int) []string {
+	real, err := files.Resolve(c.env.Cwd())
+	if err != nil {
+		return nil
+	}
+	root, err := os.OpenRoot(real)
+	if err != nil {
+		return nil
+	}
+	defer root.Close()
+	query = strings.ToLower(strings.TrimPrefix(query, "./"))
+	if query == "" {
+		entries, _ := fs.ReadDir(root.FS(), ".")
+		var names []string
+		for _, e := range entries {
+			name := e.Name()
+			if c.env.Hidden != nil && c.env.Hidden(filepath.Join(real, name), nil) {
+				continue
+			}
+			if e.IsDir() {
+				name += "/"
+			}
+			names = append(names, name)
+		}
+		return names[:min(limit, len(names))]
+	}
+	type found struct {
+		path  string
+		score int
+	}
+	ctx, cancel := context.WithTimeout(ctx, maxSuggestWalk)
+	defer cancel()
+	var mu sync.Mutex
+	var all []found
+	search.Walk(ctx, root, real, &search.Filter{Hidden: c.env.Hidden}, 2, func(_ int, f *search.File) {
+		if score := pathScore(strings.ToLower(f.Path), query); score > 0 {
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, found{f.Path, score})
+		}
+	})
+	slices.SortFunc(all, func(a, b found) int {
+		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(len(a.path), len(b.path)), cmp.Compare(a.path, b.path))
+	})
+	var paths []string
+	for _, f := range all[:min(limit, len(all))] {
+		paths = append(paths, f.path)
+	}
+	return paths
+}
+
+// pathScore says how well a path fits a query, both in lower case; 0 means not at all.
+func pathScore(path, query string) int {
+	name := path[strings.LastIndexByte(path, '/')+1:]
+	switch {
+	case strings.HasPrefix(path, query), strings.HasPrefix(name, query):
+		return 4
+	case strings.Contains(name, query):
+		return 3
+	case strings.Contains(path, query):
+		return 2
+	}
+	rest := query
+	for _, r := range path {
+		if first, size := utf8.DecodeRuneInString(rest); size > 0 && r == first {
+			rest = rest[size:]
+		}
+	}
+	if rest == "" {
+		return 1
+	}
+	return 0
+}
