@@ -126,9 +126,9 @@ func lintCommand(r *Rule, add func(bool, string, string)) {
 		add(true, "never matches", "\":*\" means more words only at the end; use * elsewhere")
 	case r.Behavior == wire.BehaviorAllow && wild && s.Unproven != "" && !strings.Contains(s.Unproven, "which files"):
 		add(true, "never matches", s.Unproven+", which a rule cannot allow but as a whole command")
-	case len(s.Calls) > 1 && wild:
+	case commands(s) > 1 && wild:
 		add(true, "never matches", "every command of a list is judged by itself, so write a rule for each")
-	case r.Behavior == wire.BehaviorAllow && len(s.Calls) == 1 && wild && p.program() == "":
+	case r.Behavior == wire.BehaviorAllow && commands(s) == 1 && wild && p.program() == "":
 		add(false, "is about every program", "begin it with the name of one")
 	case r.Behavior == wire.BehaviorAllow && len(s.Calls) > 0 && wild && len(p.words) == 1:
 		if shell.RunsOthers(p.words[0]) {

@@ -248,7 +248,7 @@ func (j *judgement) decideUnrestricted() Decision {
 		d.Path = changed[0]
 	}
 	switch {
-	case len(j.shell.Calls) > 1:
+	case commands(j.shell) > 1:
 		d.ReasonType = "subcommandResults"
 	case d.Path == "":
 		d.ReasonType = "other"

@@ -96,14 +96,14 @@ func (j *judgement) suggest(s *shell.Script) []string {
 	}
 	var rules []string
 	for _, c := range s.Calls {
-		if c.Guess || c.Clear || c.Quiet && len(s.Calls) > 1 {
+		if c.Guess || c.Clear || c.Quiet && commands(s) > 1 {
 			continue
 		}
 		rule := suggestCall(c)
 		if rule == "" {
 			return whole()
 		}
-		if exact := whole(); len(s.Calls) == 1 && !strings.HasSuffix(rule, " *") && exact != nil && newCommandPattern(text).proves(c) {
+		if exact := whole(); commands(s) == 1 && !strings.HasSuffix(rule, " *") && exact != nil && newCommandPattern(text).proves(c) {
 			rule = text // as it was written
 		}
 		if !slices.Contains(rules, rule) {
@@ -157,4 +157,14 @@ func suggestCall(c *shell.Call) string {
 		return ""
 	}
 	return text
+}
+
+// commands counts the calls that are written in a script, without guesses.
+func commands(s *shell.Script) (n int) {
+	for _, c := range s.Calls {
+		if !c.Guess {
+			n++
+		}
+	}
+	return n
 }

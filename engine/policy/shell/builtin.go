@@ -402,6 +402,12 @@ func (a *argv) shellText(w Word, rest []Word) {
 	}
 }
 
+// runsFile notes that an interpreter runs a file. The file may be a program that is a
+// script: "bash npm" finds it in the PATH, "node /usr/bin/npm" is told where it is.
+func (a *argv) runsFile(w Word, rest []Word) {
+	a.s.call(&Call{Args: append([]Word{w}, rest...), Via: a.via, Guess: true})
+}
+
 // shellFile notes a file of commands.
 func (a *argv) shellFile(w Word, rest []Word) {
 	t := w.Text()
@@ -413,6 +419,7 @@ func (a *argv) shellFile(w Word, rest []Word) {
 		return
 	}
 	a.s.use(File{Word: w, Kind: Read, Via: a.via})
+	a.runsFile(w, rest)
 	if a.s.written(w, a.c) {
 		a.s.blur("a shell runs a file that the command makes")
 	}

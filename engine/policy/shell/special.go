@@ -595,11 +595,13 @@ func (l *languageWords) word(w Word, i int) string {
 			return otherLanguage
 		}
 	case !strings.HasPrefix(t, "-"):
-		if !l.file && l.a.s.written(w, l.a.c) {
-			l.file = true
+		first := !l.file
+		if l.file = true; !first {
+			break
+		}
+		if l.a.runsFile(w, l.args[i+1:]); l.a.s.written(w, l.a.c) {
 			return "it runs a file that the command makes"
 		}
-		l.file = true
 	}
 	return ""
 }
