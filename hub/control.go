@@ -458,3 +458,28 @@ func (r *room) stopAgent(ctx context.Context, by Actor) error {
 		return context.Cause(ctx)
 	}
 }
+
+// Initialized returns what the session's agent answered to initialize: its commands, its
+// models. The agent is started if need be.
+func (s *Session) Initialized(ctx context.Context, by Actor) (*wire.InitializeResponse, error) {
+	if err := by.need(MayView, "see the session"); err != nil {
+		return nil, err
+	}
+	var resp *wire.InitializeResponse
+	err := s.hub.in(ctx, s.id, func(r *room) error {
+		if err := r.do(ctx, func(*tx) error {
+			if r.lease == nil {
+				return ErrLocked
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+		client, err := r.needAgent(ctx, true)
+		if err == nil {
+			resp, err = client.Initialized()
+		}
+		return err
+	})
+	return resp, err
+}

@@ -49,6 +49,7 @@ func commands() []command {
 		{"init", "make a settings file, with an explanation", start, initCommand},
 		{"completion", "completion for bash, zsh or fish", start, completion},
 		{"mcp", "be a server of the Model Context Protocol; log in to others", ways, mcpCommand},
+		{"acp", "be the agent of an editor, by the Agent Client Protocol", ways, acpCommand},
 		{"rpc", "the agent in JSON-RPC 2.0", ways, rpcCommand},
 		{"policy", "what the permission rules make of a call, and which never match", rules, policyCommand},
 		{"trust", "show what a project brings, and let it have effects", rules, trust},

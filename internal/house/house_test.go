@@ -42,7 +42,9 @@ var arrows = map[string][]string{
 	"conformance":    {"wire", "transport", "parleytest"},
 	"hub":            {".", "session", "wire", "internal/filelock"},
 	"hub/...":        {"hub"},
-	"cmd/parley":     {".", "hub/...", "agent", "parleytest", "conformance", "internal/otlp", "internal/spelling"},
+	"acp":            {"hub", "acp/..."},
+	"acp/...":        {},
+	"cmd/parley":     {".", "hub/...", "acp", "agent", "parleytest", "conformance", "internal/otlp", "internal/spelling"},
 
 	// What checks, measures and shows the rest stands above it.
 	"interop/go":    {"interop"},

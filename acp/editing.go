@@ -1,0 +1,502 @@
+package acp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/parley-go/parley/acp/internal/v1"
+	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/wire"
+)
+
+// An editing is a session that a client has open. One goroutine, run, follows the session's
+// journal and writes everything that the client receives about it: updates, questions, and
+// the responses to prompts. So a question never overtakes an update, and the response to a
+// prompt comes behind the last update of its turn.
+type editing struct {
+	srv    *server
+	hub    *hub.Session
+	id     string
+	client client
+
+	ctx  context.Context // ends when the client closes the session
+	stop context.CancelCauseFunc
+	done chan struct{} // closed when run has ended
+
+	gate  sync.Mutex // held while a prompt or an interrupt is on its way to the hub
+	mu    sync.Mutex
+	turns []*turn // prompts without a response, in order
+	chosen
+}
+
+// A turn is a prompt of this client, until it has its response.
+type turn struct {
+	req       *request
+	uuid      string
+	cancelled bool
+	quit      chan struct{} // closed when it is cancelled
+	sent      chan struct{} // closed when the hub has the prompt, or will not get it
+	began     chan struct{} // closed when the agent took it
+	done      chan struct{} // closed when it has its response
+	taken     uint64        // the number of the entry by which the agent took it, 0 before
+}
+
+// opened says how a session is opened.
+type opened struct {
+	fresh   bool // it has no history
+	replay  bool // send its history
+	respond func(*editing) any
+}
+
+// errClosedSession ends an editing that the client closed, or opened again.
+var errClosedSession = errors.New("acp: the session was closed")
+
+// open follows a session and responds to the request that opens it. The response, and all
+// that is behind it, is written by the session's goroutine.
+func (s *server) open(r *request, hs *hub.Session, x *Setup, how opened) (any, error) {
+	if old := s.editing(hs.ID()); old != nil {
+		s.closeEditing(old)
+	}
+	e := &editing{srv: s, hub: hs, id: hs.ID(), client: *s.known(), done: make(chan struct{})}
+	init, err := hs.Initialized(r.ctx, s.cfg.Actor)
+	if err != nil {
+		return nil, err
+	}
+	if !how.fresh && len(x.Servers) > 0 { // the agent may have been running without them
+		if _, err := hs.Control(r.ctx, s.cfg.Actor, mustJSON(map[string]any{"subtype": "mcp_set_servers", "servers": x.Servers})); err != nil {
+			return nil, err
+		}
+	}
+	e.chosen.begin(init)
+	state, err := hs.State(r.ctx, s.cfg.Actor)
+	if err != nil {
+		return nil, err
+	}
+	e.ctx, e.stop = context.WithCancelCause(s.conn.ctx)
+	s.mu.Lock()
+	s.sessions[e.id] = e
+	s.mu.Unlock()
+	s.conn.work.Go(func() { e.run(r, how, state) })
+	return later, nil
+}
+
+// end ends the goroutine and waits for it. Prompts without a response are cancelled.
+func (e *editing) end() {
+	e.stop(errClosedSession)
+	<-e.done
+}
+
+// send sends an update.
+func (e *editing) send(u v1.SessionUpdate) {
+	e.srv.conn.notify("session/update", &v1.SessionNotification{SessionID: e.id, Update: u})
+}
+
+// A follower is what run knows of the journal.
+type follower struct {
+	*editing
+	t    *translator
+	n    uint64              // the last entry that was handled
+	asks map[string]*openAsk // questions that have no answer, by id
+	held []*hub.Ask          // questions of the history
+	own  map[string]bool     // uuids of prompts of this client
+	end  map[string]bool     // prompts that a result must end
+}
+
+// run follows the journal until the session is closed.
+func (e *editing) run(r *request, how opened, state *hub.State) {
+	defer close(e.done)
+	f := &follower{editing: e, asks: map[string]*openAsk{}}
+	f.t = newTranslator(state.Cwd, e.client, e.send)
+	defer func() {
+		for _, a := range f.asks {
+			a.cancel(errClosedSession)
+		}
+		e.finishAll(context.Cause(e.ctx))
+	}()
+	after := state.N
+	if how.replay {
+		after = 0
+	}
+	f.n = after
+	begun := false
+	begin := func() {
+		begun = true
+		r.respond(how.respond(e), nil)
+		f.t.commands(e.init.Commands)
+	}
+	if !how.replay {
+		begin()
+	}
+	var history []hub.Entry
+	for e.ctx.Err() == nil {
+		var failed error
+		for entry, err := range e.hub.Attach(e.ctx, e.srv.cfg.Actor, f.n) {
+			if err != nil {
+				failed = err
+				break
+			}
+			if !begun && entry.Kind != hub.KindState {
+				if history = append(history, entry); entry.N > 0 {
+					f.n = entry.N
+				}
+				continue
+			}
+			if !begun {
+				f.replay(history, entry)
+				history = nil
+				begin()
+			}
+			f.entry(&entry)
+		}
+		var slow *hub.LaggedError
+		if errors.As(failed, &slow) {
+			f.n = max(f.n, slow.After)
+			continue
+		}
+		if e.ctx.Err() == nil && failed != nil {
+			if !begun {
+				r.respond(nil, rpcError(failed))
+			}
+			e.stop(failed)
+		}
+	}
+}
+
+// replay sends the history. What a rewind took back is not part of it.
+func (f *follower) replay(history []hub.Entry, last hub.Entry) {
+	var kept []hub.Entry
+	for _, e := range history {
+		if e.Kind == hub.KindRewound {
+			var x hub.Rewound
+			if json.Unmarshal(e.Data, &x) == nil {
+				if i := slices.IndexFunc(kept, func(k hub.Entry) bool { return k.Record != "" && k.Record == x.To }); i >= 0 {
+					kept = kept[:i+1]
+				}
+			}
+			continue
+		}
+		kept = append(kept, e)
+	}
+	f.t.replay = true
+	for _, e := range kept {
+		switch e.Kind {
+		case hub.KindFrame:
+			if m, err := wire.Decode(e.Data); err == nil { // a record that cannot be read is left out
+				f.note(m)
+				f.t.message(m)
+			}
+		case hub.KindAsk, hub.KindAnswer:
+			f.entry(&e)
+		}
+	}
+	f.t.replay = false
+	var state hub.State
+	if json.Unmarshal(last.Data, &state) == nil && state.Phase == hub.Idle {
+		f.t.endCalls("The call was interrupted.")
+	}
+}
+
+// entry handles one entry of the journal.
+func (f *follower) entry(e *hub.Entry) {
+	if e.N > 0 {
+		f.n = e.N
+	}
+	switch e.Kind {
+	case hub.KindFrame, hub.KindLive:
+		m, err := wire.Decode(e.Data)
+		if err != nil {
+			return
+		}
+		f.frame(e, m)
+	case hub.KindAsk:
+		a := new(hub.Ask)
+		if json.Unmarshal(e.Data, a) == nil {
+			f.held = append(f.held, a)
+		}
+		if !f.t.replay {
+			f.askHeld()
+		}
+	case hub.KindAnswer:
+		var a hub.Answer
+		json.Unmarshal(e.Data, &a)
+		f.held = slices.DeleteFunc(f.held, func(q *hub.Ask) bool { return q.ID == a.Ask })
+		if open := f.asks[a.Ask]; open != nil {
+			delete(f.asks, a.Ask)
+			open.cancel(errAnswered)
+		}
+	case hub.KindControl:
+		var c hub.Control
+		if json.Unmarshal(e.Data, &c) == nil {
+			f.controlled(c.Request)
+		}
+	case hub.KindDropped:
+		var d hub.Dropped
+		json.Unmarshal(e.Data, &d)
+		f.finishTurns(func(t *turn) bool { return t.uuid == d.UUID }, stopped(v1.StopReasonCancelled), nil)
+	case hub.KindEnded:
+		var x hub.Ended
+		json.Unmarshal(e.Data, &x)
+		f.t.endCalls(x.Reason)
+		f.finishTurns(func(t *turn) bool { return t.taken > 0 || slices.Contains(x.Prompts, t.uuid) || len(x.Prompts) == 0 }, nil, errorf(CodeInternal, "%s", x.Reason))
+	case hub.KindState:
+		f.askHeld()
+	}
+}
+
+// note takes in what a message says of the session's settings.
+func (f *follower) note(m wire.Message) (changed bool) {
+	switch m := m.(type) {
+	case *wire.Init:
+		return f.setChosen(func(c *chosen) { c.mode = firstMode(m.PermissionMode, c.mode) })
+	case *wire.Status:
+		return f.setChosen(func(c *chosen) { c.mode = firstMode(m.PermissionMode, c.mode) })
+	case *wire.CommandsChanged:
+		f.setChosen(func(c *chosen) { c.init.Commands = m.Commands })
+	}
+	return false
+}
+
+// frame handles a message of the agent.
+func (f *follower) frame(e *hub.Entry, m wire.Message) {
+	if f.note(m) {
+		f.optionsChanged()
+	}
+	switch m := m.(type) {
+	case *wire.User:
+		if f.took(m.UUID, e.N) {
+			return // the client knows what it sent
+		}
+	case *wire.Result:
+		if m.IsReplay {
+			return
+		}
+		if o := m.Outcome(); o != wire.OutcomeCompleted {
+			f.t.endCalls("The call was interrupted.")
+		}
+		f.t.message(m)
+		result, err := outcome(m)
+		ids := append(slices.Clone(m.UserMessageUUIDs), m.UserMessageUUID)
+		f.finishTurns(func(t *turn) bool { return t.taken > 0 && t.taken < e.N || slices.Contains(ids, t.uuid) }, result, err)
+		return
+	}
+	f.t.message(m)
+}
+
+// took notes that the agent took a prompt. It reports whether the prompt is of this client.
+func (e *editing) took(uuid string, n uint64) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, t := range e.turns {
+		if t.uuid == uuid {
+			if t.taken == 0 {
+				t.taken = n
+				close(t.began)
+			}
+			return true
+		}
+	}
+	return false
+}
+
+func stopped(reason v1.StopReason) *v1.PromptResponse { return &v1.PromptResponse{StopReason: reason} }
+
+// outcome returns the response to the prompts of a turn.
+func outcome(m *wire.Result) (*v1.PromptResponse, error) {
+	switch m.Outcome() {
+	case wire.OutcomeCompleted, wire.OutcomeStopped, wire.OutcomeDeferred, wire.OutcomeBlocked:
+		if m.StopReason == "max_tokens" {
+			return stopped(v1.StopReasonMaxTokens), nil
+		}
+		if m.StopReason == "refusal" {
+			return stopped(v1.StopReasonRefusal), nil
+		}
+		return stopped(v1.StopReasonEndTurn), nil
+	case wire.OutcomeRefused:
+		return stopped(v1.StopReasonRefusal), nil
+	case wire.OutcomeMaxTurns:
+		return stopped(v1.StopReasonMaxTurnRequests), nil
+	case wire.OutcomeInterrupted:
+		return stopped(v1.StopReasonCancelled), nil
+	}
+	e := &Error{Code: CodeInternal, Message: m.Reason(), Data: mustJSON(map[string]any{"subtype": m.Subtype, "outcome": m.Outcome().String()})}
+	if m.APIErrorStatus == 401 || m.APIErrorStatus == 403 {
+		e.Code, e.Data = CodeAuthRequired, mustJSON(map[string]any{"authMethods": authMethods})
+	}
+	return nil, e
+}
+
+// finishTurns responds to prompts. Those that were cancelled end as cancelled, whatever
+// else happened.
+func (e *editing) finishTurns(which func(*turn) bool, result *v1.PromptResponse, err error) {
+	e.mu.Lock()
+	var over []*turn
+	e.turns = slices.DeleteFunc(e.turns, func(t *turn) bool {
+		if !which(t) {
+			return false
+		}
+		over = append(over, t)
+		return true
+	})
+	e.mu.Unlock()
+	for _, t := range over {
+		close(t.done)
+		if t.cancelled {
+			t.req.respond(stopped(v1.StopReasonCancelled), nil)
+		} else if err != nil {
+			t.req.respond(nil, err)
+		} else {
+			t.req.respond(result, nil)
+		}
+	}
+}
+
+// finishAll responds to all prompts when the session is not followed any more.
+func (e *editing) finishAll(cause error) {
+	if errors.Is(cause, errClosedSession) {
+		e.finishTurns(func(*turn) bool { return true }, stopped(v1.StopReasonCancelled), nil)
+		return
+	}
+	e.finishTurns(func(*turn) bool { return true }, nil, errorf(CodeInternal, "the session ended: %v", cause))
+}
+
+// prompt is called by the reader, so that a cancel behind it finds the turn.
+func (s *server) prompt(r *request) {
+	var p v1.PromptRequest
+	err := r.decode(&p)
+	var e *editing
+	if err == nil {
+		e, err = s.opened(p.SessionID)
+	}
+	var m *wire.User
+	if err == nil {
+		m, err = userMessage(p.Prompt)
+	}
+	if err != nil {
+		s.respondBeside(r, err)
+		return
+	}
+	t := &turn{req: r, uuid: m.UUID, quit: make(chan struct{}), sent: make(chan struct{}), began: make(chan struct{}), done: make(chan struct{})}
+	e.mu.Lock()
+	e.turns = append(e.turns, t)
+	e.mu.Unlock()
+	stopWatching := context.AfterFunc(r.ctx, func() {
+		if errors.Is(context.Cause(r.ctx), errCancelled) {
+			e.cancelTurns([]*turn{t})
+		}
+	})
+	s.conn.work.Go(func() {
+		defer stopWatching()
+		e.submit(t, m)
+		<-r.ctx.Done()
+	})
+}
+
+// submit gives a prompt to the hub, behind those before it. It waits for the end of those
+// that were cancelled, so that their interrupt does not end this one.
+func (e *editing) submit(t *turn, m *wire.User) {
+	defer close(t.sent)
+	e.mu.Lock()
+	earlier := slices.Clone(e.turns)
+	e.mu.Unlock()
+	for _, x := range earlier {
+		if x == t {
+			break
+		}
+		wait := x.sent
+		if e.isCancelled(x) {
+			wait = x.done
+		}
+		select {
+		case <-wait:
+		case <-t.quit:
+		case <-e.ctx.Done():
+		}
+	}
+	e.gate.Lock()
+	defer e.gate.Unlock()
+	err := error(nil)
+	if !e.isCancelled(t) {
+		if _, err = e.hub.Prompt(e.ctx, e.srv.cfg.Actor, m); err == nil {
+			return
+		}
+	}
+	e.finishTurns(func(x *turn) bool { return x == t }, stopped(v1.StopReasonCancelled), rpcError(err))
+}
+
+func (e *editing) isCancelled(t *turn) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return t.cancelled
+}
+
+// cancel is called by the reader: session/cancel ends all prompts of a session.
+func (s *server) cancel(r *request) {
+	var p v1.CancelNotification
+	if r.decode(&p) != nil {
+		return
+	}
+	if e := s.editing(p.SessionID); e != nil {
+		e.cancelAll()
+	}
+}
+
+func (e *editing) cancelAll() {
+	e.mu.Lock()
+	turns := slices.Clone(e.turns)
+	e.mu.Unlock()
+	e.cancelTurns(turns)
+}
+
+// cancelTurns marks prompts as cancelled and interrupts what runs. The responses follow
+// when the turn has ended.
+func (e *editing) cancelTurns(turns []*turn) {
+	e.mu.Lock()
+	for _, t := range turns {
+		if !t.cancelled {
+			t.cancelled = true
+			close(t.quit)
+		}
+	}
+	e.mu.Unlock()
+	e.srv.conn.work.Go(func() { e.interrupt(turns) })
+}
+
+// interrupt ends prompts that were cancelled: it takes those back that wait, and interrupts
+// those that run. One that the agent takes while it is interrupted is interrupted again.
+func (e *editing) interrupt(turns []*turn) {
+	for _, t := range slices.Backward(turns) { // so that none takes the place of another
+		select {
+		case <-t.sent:
+		case <-e.ctx.Done():
+			return
+		}
+		e.hub.Drop(e.ctx, e.srv.cfg.Actor, t.uuid)
+	}
+	for first := true; e.ctx.Err() == nil; first = false {
+		e.gate.Lock()
+		e.mu.Lock()
+		i := slices.IndexFunc(turns, func(t *turn) bool { return slices.Contains(e.turns, t) })
+		var began, done chan struct{}
+		if i >= 0 {
+			if done = turns[i].done; turns[i].taken == 0 {
+				began = turns[i].began
+			}
+		}
+		e.mu.Unlock()
+		if i >= 0 || first && len(turns) == 0 {
+			e.hub.Interrupt(e.ctx, e.srv.cfg.Actor)
+		}
+		e.gate.Unlock()
+		if i < 0 {
+			return
+		}
+		select {
+		case <-began:
+		case <-done:
+		case <-e.ctx.Done():
+		}
+	}
+}

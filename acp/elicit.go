@@ -1,0 +1,151 @@
+package acp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/parley-go/parley/acp/internal/v1"
+	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/wire"
+)
+
+// elicit asks the client what an MCP server wants to know.
+func (f *follower) elicit(ctx context.Context, q *hub.Ask) {
+	var req wire.Elicitation
+	json.Unmarshal(q.Request, &req)
+	params := &v1.CreateElicitationRequest{SessionID: f.id, Message: req.Message, Mode: firstOf(req.Mode, "form")}
+	can := f.client.forms
+	if params.Mode == "url" {
+		can = f.client.urls
+		params.URL, params.ElicitationID = req.URL, firstOf(req.ElicitationID, q.ID)
+	} else if params.RequestedSchema = new(v1.ElicitationSchema); json.Unmarshal(req.RequestedSchema, params.RequestedSchema) != nil {
+		can = false
+	}
+	if !can {
+		f.answerLater(q, &wire.ElicitResult{Action: "decline"})
+		return
+	}
+	f.form(ctx, q, params, func(resp *v1.CreateElicitationResponse) any {
+		r := &wire.ElicitResult{Action: wire.ElicitAction(resp.Action)}
+		if resp.Action == "accept" && params.Mode == "form" {
+			r.Content = mustJSON(resp.Content)
+		}
+		return r
+	}, &wire.ElicitResult{Action: "cancel"})
+}
+
+// form sends an elicitation. Failed is the answer if the client cannot show it.
+func (f *follower) form(ctx context.Context, q *hub.Ask, params *v1.CreateElicitationRequest, answer func(*v1.CreateElicitationResponse) any, failed any) {
+	call, err := f.srv.conn.send("elicitation/create", params)
+	if err != nil {
+		return
+	}
+	f.srv.conn.work.Go(func() {
+		var resp v1.CreateElicitationResponse
+		err := call.wait(ctx, &resp)
+		if ctx.Err() != nil || f.ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			f.answer(q, failed)
+			return
+		}
+		f.answer(q, answer(&resp))
+	})
+}
+
+// A question is one of those that the model asks the user.
+type question struct {
+	Question    string `json:"question"`
+	Header      string `json:"header"`
+	MultiSelect bool   `json:"multiSelect"`
+	Options     []struct {
+		Label       string `json:"label"`
+		Description string `json:"description"`
+	} `json:"options"`
+}
+
+// askChoice asks what the model wants the user to choose: with a form if the client can
+// show one, else as a permission request, if that can express it.
+func (f *follower) askChoice(ctx context.Context, q *hub.Ask) {
+	var req wire.CanUseTool
+	var in struct {
+		Questions []question `json:"questions"`
+	}
+	if json.Unmarshal(q.Request, &req) != nil || json.Unmarshal(req.Input, &in) != nil || len(in.Questions) == 0 {
+		f.answerLater(q, deny("The questions cannot be shown."))
+		return
+	}
+	switch first := in.Questions[0]; {
+	case f.client.forms:
+		f.choiceForm(ctx, q, &req, in.Questions)
+	case len(in.Questions) == 1 && !first.MultiSelect:
+		var choices []choice
+		for i, o := range first.Options {
+			choices = append(choices, option(fmt.Sprintf("answer-%d", i+1), o.Label, v1.PermissionOptionKindAllowOnce, answers(&req, map[string]string{first.Question: o.Label})))
+		}
+		choices = append(choices, option("reject", "No answer", v1.PermissionOptionKindRejectOnce, deny(refused)))
+		subject := f.subject(&req)
+		subject.Title = first.Question
+		f.request(ctx, q, subject, choices)
+	default:
+		f.answerLater(q, deny("The editor cannot show several questions at once. Ask one question with a single choice, or ask in the text."))
+	}
+}
+
+// answers allows the call of AskUserQuestion with what the user chose.
+func answers(req *wire.CanUseTool, chosen map[string]string) *wire.PermissionResult {
+	var input map[string]json.RawMessage
+	json.Unmarshal(req.Input, &input)
+	if input == nil {
+		input = map[string]json.RawMessage{}
+	}
+	input["answers"] = mustJSON(chosen)
+	return &wire.PermissionResult{Behavior: wire.BehaviorAllow, UpdatedInput: mustJSON(input)}
+}
+
+// choiceForm asks questions with a form.
+func (f *follower) choiceForm(ctx context.Context, q *hub.Ask, req *wire.CanUseTool, questions []question) {
+	schema := &v1.ElicitationSchema{Type: v1.ElicitationSchemaTypeObject, Properties: map[string]v1.ElicitationPropertySchema{}}
+	name := func(i int) string { return fmt.Sprintf("question_%d", i+1) }
+	for i, x := range questions {
+		var options []v1.EnumOption
+		for _, o := range x.Options {
+			options = append(options, v1.EnumOption{Const: o.Label, Title: o.Label, Description: o.Description})
+		}
+		p := v1.ElicitationPropertySchema{}
+		if x.MultiSelect {
+			p.Array = &v1.MultiSelectPropertySchema{Title: x.Header, Description: x.Question, Items: v1.MultiSelectItems{TitledMultiSelectItems: &v1.TitledMultiSelectItems{AnyOf: options}}}
+		} else {
+			p.String = &v1.StringPropertySchema{Title: x.Header, Description: x.Question, OneOf: options}
+		}
+		schema.Properties[name(i)] = p
+		schema.Required = append(schema.Required, name(i))
+	}
+	message := questions[0].Question
+	if len(questions) > 1 {
+		message = fmt.Sprintf("%d questions", len(questions))
+	}
+	params := &v1.CreateElicitationRequest{SessionID: f.id, Mode: "form", Message: message, RequestedSchema: schema}
+	if c := f.t.calls[req.ToolUseID]; c != nil {
+		params.ToolCallID = c.id
+	}
+	f.form(ctx, q, params, func(resp *v1.CreateElicitationResponse) any {
+		if resp.Action != "accept" {
+			return deny(refused)
+		}
+		chosen := map[string]string{}
+		for i, x := range questions {
+			var one string
+			var many []string
+			if json.Unmarshal(resp.Content[name(i)], &one) == nil {
+				chosen[x.Question] = one
+			} else if json.Unmarshal(resp.Content[name(i)], &many) == nil {
+				chosen[x.Question] = strings.Join(many, ", ")
+			}
+		}
+		return answers(req, chosen)
+	}, deny("The editor could not show the questions."))
+}

@@ -1,0 +1,491 @@
+package acp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/parley-go/parley/acp/internal/v1"
+	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/session"
+)
+
+// A Config says what a connection serves.
+type Config struct {
+	// Hub runs the sessions. It is required.
+	Hub *hub.Hub
+	// Sessions is where agents keep their records, for session/list and session/delete. If it
+	// is nil, the sessions of the hub are listed.
+	Sessions session.Store
+	// Clients is what the hub's [hub.Config.Agent] asks for what clients bring to their
+	// sessions, such as MCP servers. Nil means that clients bring nothing.
+	Clients *Clients
+	// Actor is who the client is. Its zero value means somebody who may do everything.
+	Actor hub.Actor
+	// Name and Version are those of the agent, for initialize.
+	Name, Version string
+	// Auth returns an error if the agent needs a key that it does not have. Nil means that it
+	// has one.
+	Auth func() error
+	// Log receives every line of the connection: "in" from the client, "out" to it. It may be nil.
+	Log func(dir string, line []byte)
+}
+
+// Serve serves one client over a stream in both directions, until the input ends, the
+// stream breaks or ctx ends. Sessions and their agents stay in the hub. If w is an
+// [io.Closer], Serve closes it at the end.
+func Serve(ctx context.Context, cfg Config, r io.Reader, w io.Writer) error {
+	if cfg.Hub == nil {
+		return errors.New("acp: Config.Hub is required")
+	}
+	if cfg.Actor.Rights == 0 {
+		cfg.Actor = hub.Actor{Name: "editor", From: "acp", Rights: hub.Everything}
+	}
+	if cfg.Name == "" {
+		cfg.Name = "parley"
+	}
+	s := &server{cfg: cfg, sessions: map[string]*editing{}}
+	s.conn = newConn(ctx, w, s.handle)
+	s.conn.log = cfg.Log
+	// A reader cannot be woken; whoever ends ctx ends the stream, too.
+	stopped := context.AfterFunc(ctx, func() {
+		if c, ok := r.(io.Closer); ok {
+			c.Close()
+		}
+	})
+	err := s.conn.read(r)
+	stopped()
+	if c, ok := w.(io.Closer); ok {
+		c.Close() // writers may wait for a client that is gone
+	}
+	s.conn.work.Wait()
+	s.forgetAll()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// A client is what is known of the program at the other end.
+type client struct {
+	version    int // of the protocol
+	notices    bool
+	compaction bool
+	forms      bool // elicitation with forms
+	urls       bool // elicitation with pages
+	terminals  bool // the output of commands, streamed
+}
+
+// A server is one connection with an editor. The connection's reader calls handle; every
+// session has a goroutine of its own, which writes all that belongs to it.
+type server struct {
+	cfg  Config
+	conn *conn
+
+	mu       sync.Mutex
+	client   *client // nil before initialize
+	sessions map[string]*editing
+}
+
+// A method serves one kind of request. If inOrder is set, the reader calls it, before it
+// reads on: it must not wait. Otherwise serve runs in a goroutine of its own.
+type method struct {
+	inOrder bool
+	serve   func(*server, *request)
+}
+
+// beside makes a method that runs beside others.
+func beside[P any](f func(*server, *request, *P) (any, error)) method {
+	return method{serve: func(s *server, r *request) {
+		p := new(P)
+		if err := r.decode(p); err != nil {
+			r.respond(nil, err)
+			return
+		}
+		result, err := f(s, r, p)
+		if errors.Is(context.Cause(r.ctx), errCancelled) {
+			result, err = nil, errorf(CodeCancelled, "the request was cancelled")
+		}
+		if result != later || err != nil {
+			r.respond(result, rpcError(err))
+		}
+	}}
+}
+
+// later is the result of a method that responds by itself.
+var later = new(struct{ _ int })
+
+// empty is a result without members.
+type empty struct{}
+
+// methods has a row for each method of version 1.
+var methods = map[string]method{
+	"initialize":                {inOrder: true, serve: (*server).initialize},
+	"authenticate":              beside((*server).authenticate),
+	"logout":                    beside((*server).logout),
+	"session/new":               beside((*server).newSession),
+	"session/load":              beside((*server).loadSession),
+	"session/resume":            beside((*server).resumeSession),
+	"session/fork":              beside((*server).forkSession),
+	"session/list":              beside((*server).listSessions),
+	"session/delete":            beside((*server).deleteSession),
+	"session/close":             beside((*server).closeSession),
+	"session/prompt":            {inOrder: true, serve: (*server).prompt},
+	"session/cancel":            {inOrder: true, serve: (*server).cancel},
+	"session/set_mode":          beside((*server).setMode),
+	"session/set_config_option": beside((*server).setOption),
+	"_session/steering":         beside((*server).steer),
+}
+
+// handle is called by the reader with each request and notification.
+func (s *server) handle(r *request) {
+	m, ok := methods[r.method]
+	switch {
+	case !ok:
+		s.respondBeside(r, errorf(CodeMethodNotFound, "there is no method %s", r.method))
+	case r.method != "initialize" && s.known() == nil:
+		s.respondBeside(r, errorf(CodeInvalidRequest, "%s: the first request must be initialize", r.method))
+	case m.inOrder:
+		m.serve(s, r)
+	default:
+		s.conn.work.Go(func() { m.serve(s, r) })
+	}
+}
+
+// respondBeside responds without making the reader wait.
+func (s *server) respondBeside(r *request, err error) {
+	if r.id != nil {
+		s.conn.work.Go(func() { r.respond(nil, err) })
+	}
+}
+
+func (s *server) known() *client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.client
+}
+
+// rpcError returns err with the code that clients expect.
+func rpcError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, hub.ErrNotFound), errors.Is(err, session.ErrNotFound):
+		return errorf(CodeNotFound, "there is no such session")
+	case errors.Is(err, hub.ErrLocked):
+		return errorf(CodeInternal, "another process runs the session")
+	}
+	return err
+}
+
+// anyVersion is a protocol version; some clients send it as a string.
+type anyVersion int
+
+func (v *anyVersion) UnmarshalJSON(data []byte) error {
+	n, err := strconv.ParseUint(strings.Trim(string(data), `"`), 10, 16)
+	*v = anyVersion(n)
+	if err != nil {
+		return errors.New("protocolVersion must be a number")
+	}
+	return nil
+}
+
+func (s *server) initialize(r *request) {
+	var p struct {
+		ProtocolVersion    *anyVersion           `json:"protocolVersion"`
+		ClientCapabilities v1.ClientCapabilities `json:"clientCapabilities"`
+	}
+	err := r.decode(&p)
+	if err == nil && p.ProtocolVersion == nil {
+		err = errorf(CodeInvalidParams, "initialize: protocolVersion is missing")
+	}
+	s.mu.Lock()
+	if err == nil && len(s.sessions) > 0 {
+		err = errorf(CodeInvalidRequest, "initialize: the connection has sessions already")
+	}
+	if err == nil {
+		c := p.ClientCapabilities
+		s.client = &client{version: 1}
+		if c.Session != nil {
+			s.client.notices, s.client.compaction = c.Session.Notices != nil, c.Session.Compaction != nil
+		}
+		if c.Elicitation != nil {
+			s.client.forms, s.client.urls = c.Elicitation.Form != nil, c.Elicitation.URL != nil
+		}
+		var meta struct {
+			TerminalOutput bool `json:"terminal_output"`
+		}
+		json.Unmarshal(c.Meta, &meta)
+		s.client.terminals = meta.TerminalOutput
+	}
+	s.mu.Unlock()
+	if err != nil {
+		s.respondBeside(r, err)
+		return
+	}
+	result := &v1.InitializeResponse{
+		ProtocolVersion: 1,
+		AgentInfo:       &v1.Implementation{Name: s.cfg.Name, Title: "Parley", Version: firstOf(s.cfg.Version, "0")},
+		AgentCapabilities: &v1.AgentCapabilities{
+			LoadSession:        true,
+			PromptCapabilities: &v1.PromptCapabilities{Image: true, EmbeddedContext: true},
+			McpCapabilities:    &v1.McpCapabilities{Http: true, Sse: true},
+			SessionCapabilities: &v1.SessionCapabilities{List: &v1.SessionListCapabilities{}, Delete: &v1.SessionDeleteCapabilities{}, Resume: &v1.SessionResumeCapabilities{},
+				Close: &v1.SessionCloseCapabilities{}, Fork: &v1.SessionForkCapabilities{}, AdditionalDirectories: &v1.SessionAdditionalDirectoriesCapabilities{}},
+			Auth: &v1.AgentAuthCapabilities{Logout: &v1.LogoutCapabilities{}},
+		},
+		AuthMethods: authMethods,
+		Meta:        json.RawMessage(`{"steering":{"supported":true}}`),
+	}
+	s.conn.work.Go(func() { r.respond(result, nil) })
+}
+
+// authMethods are the ways to have a key. Agents of Parley have theirs from the
+// environment, so that there is nothing to do for a client but to try again.
+var authMethods = []v1.AuthMethod{{AuthMethodAgent: &v1.AuthMethodAgent{ID: "api-key", Name: "API key",
+	Description: "Set ANTHROPIC_API_KEY, or the variables of another provider, in the environment of the agent."}}}
+
+func (s *server) authenticate(_ *request, p *v1.AuthenticateRequest) (any, error) {
+	if p.MethodID != "api-key" {
+		return nil, errorf(CodeInvalidParams, "authenticate: there is no method %q", p.MethodID)
+	}
+	return empty{}, s.authorized()
+}
+
+// logout has nothing to forget: a key is part of the environment.
+func (s *server) logout(*request, *v1.LogoutRequest) (any, error) { return empty{}, nil }
+
+// authorized returns an error if the agent has no key.
+func (s *server) authorized() error {
+	if s.cfg.Auth == nil {
+		return nil
+	}
+	if err := s.cfg.Auth(); err != nil {
+		return &Error{Code: CodeAuthRequired, Message: err.Error(), Data: mustJSON(map[string]any{"authMethods": authMethods})}
+	}
+	return nil
+}
+
+// setup returns what a client brings to a session.
+func setup(cwd string, dirs []string, servers []v1.McpServer, meta json.RawMessage) (*Setup, error) {
+	if !filepath.IsAbs(cwd) {
+		return nil, errorf(CodeInvalidParams, "cwd must be an absolute path")
+	}
+	for _, d := range dirs {
+		if !filepath.IsAbs(d) {
+			return nil, errorf(CodeInvalidParams, "additionalDirectories must be absolute paths")
+		}
+	}
+	x := &Setup{Directories: dirs}
+	if err := x.addServers(servers); err != nil {
+		return nil, err
+	}
+	x.addMeta(meta)
+	return x, nil
+}
+
+func (s *server) newSession(r *request, p *v1.NewSessionRequest) (any, error) {
+	x, err := setup(p.Cwd, p.AdditionalDirectories, p.McpServers, p.Meta)
+	if err == nil {
+		err = s.authorized()
+	}
+	if err != nil {
+		return nil, err
+	}
+	id := session.NewID()
+	s.cfg.Clients.set(id, x)
+	hs, err := s.cfg.Hub.Create(r.ctx, s.cfg.Actor, hub.Spec{ID: id, Cwd: filepath.Clean(p.Cwd)})
+	if err != nil {
+		return nil, err
+	}
+	return s.open(r, hs, x, opened{fresh: true, respond: func(e *editing) any {
+		return &v1.NewSessionResponse{SessionID: id, Modes: e.modes(), ConfigOptions: e.options()}
+	}})
+}
+
+func (s *server) loadSession(r *request, p *v1.LoadSessionRequest) (any, error) {
+	return s.reopen(r, p.SessionID, p.Cwd, p.AdditionalDirectories, p.McpServers, p.Meta, opened{replay: true, respond: func(e *editing) any {
+		return &v1.LoadSessionResponse{Modes: e.modes(), ConfigOptions: e.options()}
+	}})
+}
+
+func (s *server) resumeSession(r *request, p *v1.ResumeSessionRequest) (any, error) {
+	return s.reopen(r, p.SessionID, p.Cwd, p.AdditionalDirectories, p.McpServers, p.Meta, opened{respond: func(e *editing) any {
+		return &v1.ResumeSessionResponse{Modes: e.modes(), ConfigOptions: e.options()}
+	}})
+}
+
+// reopen opens a session that exists.
+func (s *server) reopen(r *request, id, cwd string, dirs []string, servers []v1.McpServer, meta json.RawMessage, how opened) (any, error) {
+	x, err := setup(cwd, dirs, servers, meta)
+	if err == nil {
+		err = s.authorized()
+	}
+	if err == nil && !session.ValidID(id) {
+		err = errorf(CodeNotFound, "there is no session %s", id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	hs := s.cfg.Hub.Session(id)
+	if _, err := hs.State(r.ctx, s.cfg.Actor); err != nil {
+		return nil, err
+	}
+	s.cfg.Clients.set(id, x)
+	return s.open(r, hs, x, how)
+}
+
+func (s *server) forkSession(r *request, p *v1.ForkSessionRequest) (any, error) {
+	x, err := setup(p.Cwd, p.AdditionalDirectories, p.McpServers, p.Meta)
+	if err == nil && !session.ValidID(p.SessionID) {
+		err = errorf(CodeNotFound, "there is no session %s", p.SessionID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	hs, err := s.cfg.Hub.Session(p.SessionID).Fork(r.ctx, s.cfg.Actor, 0)
+	if err != nil {
+		return nil, err
+	}
+	s.cfg.Clients.set(hs.ID(), x)
+	return s.open(r, hs, x, opened{respond: func(e *editing) any {
+		return &v1.ForkSessionResponse{SessionID: hs.ID(), Modes: e.modes(), ConfigOptions: e.options()}
+	}})
+}
+
+// listPage is how many sessions a page of the list has.
+const listPage = 100
+
+func (s *server) listSessions(r *request, p *v1.ListSessionsRequest) (any, error) {
+	if p.Cwd != "" && !filepath.IsAbs(p.Cwd) {
+		return nil, errorf(CodeInvalidParams, "cwd must be an absolute path")
+	}
+	from := 0
+	if p.Cursor != "" {
+		n, err := strconv.Atoi(p.Cursor)
+		if err != nil || n < 0 {
+			return nil, errorf(CodeInvalidParams, "the cursor %q is not one of this list", p.Cursor)
+		}
+		from = n
+	}
+	all, err := s.list(r.ctx, p.Cwd)
+	if err != nil {
+		return nil, err
+	}
+	result := &v1.ListSessionsResponse{Sessions: []v1.SessionInfo{}}
+	if from < len(all) {
+		result.Sessions = all[from:min(len(all), from+listPage)]
+	}
+	if from+listPage < len(all) {
+		result.NextCursor = strconv.Itoa(from + listPage)
+	}
+	return result, nil
+}
+
+// list returns the sessions, the one that changed last first.
+func (s *server) list(ctx context.Context, cwd string) ([]v1.SessionInfo, error) {
+	var all []v1.SessionInfo
+	stamp := func(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+	if s.cfg.Sessions != nil {
+		infos, err := session.List(ctx, s.cfg.Sessions, &session.ListOptions{Dir: cwd, NoWorktrees: true})
+		if err != nil {
+			return nil, err
+		}
+		for _, x := range infos {
+			all = append(all, v1.SessionInfo{SessionID: x.ID, Cwd: x.Cwd, Title: x.Summary, UpdatedAt: stamp(x.Modified)})
+		}
+		return all, nil
+	}
+	infos, err := s.cfg.Hub.List(ctx, s.cfg.Actor)
+	if err != nil {
+		return nil, err
+	}
+	for _, x := range infos {
+		if cwd == "" || filepath.Clean(cwd) == x.State.Cwd {
+			all = append(all, v1.SessionInfo{SessionID: x.ID, Cwd: x.State.Cwd, Title: x.State.Title, UpdatedAt: stamp(x.Modified)})
+		}
+	}
+	return all, nil
+}
+
+func (s *server) deleteSession(r *request, p *v1.DeleteSessionRequest) (any, error) {
+	if !session.ValidID(p.SessionID) {
+		return nil, errorf(CodeNotFound, "there is no session %s", p.SessionID)
+	}
+	if e := s.editing(p.SessionID); e != nil {
+		s.closeEditing(e)
+	}
+	hs := s.cfg.Hub.Session(p.SessionID)
+	if _, err := hs.State(r.ctx, s.cfg.Actor); err != nil {
+		return nil, err
+	}
+	if err := hs.Remove(r.ctx, s.cfg.Actor); err != nil {
+		return nil, err
+	}
+	if s.cfg.Sessions != nil {
+		if err := session.Delete(r.ctx, s.cfg.Sessions, p.SessionID, nil); err != nil && !errors.Is(err, session.ErrNotFound) {
+			return nil, err
+		}
+	}
+	s.cfg.Clients.set(p.SessionID, nil)
+	return empty{}, nil
+}
+
+func (s *server) closeSession(r *request, p *v1.CloseSessionRequest) (any, error) {
+	e, err := s.opened(p.SessionID)
+	if err != nil {
+		return nil, err
+	}
+	e.cancelAll()
+	if err := e.hub.Stop(r.ctx, s.cfg.Actor); err != nil {
+		return nil, err
+	}
+	s.closeEditing(e)
+	return empty{}, nil
+}
+
+// editing returns a session that the client has open, nil if it has not.
+func (s *server) editing(id string) *editing {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sessions[id]
+}
+
+// opened is editing with an error.
+func (s *server) opened(id string) (*editing, error) {
+	if e := s.editing(id); e != nil {
+		return e, nil
+	}
+	return nil, errorf(CodeNotFound, "the session %q is not open; use session/new, session/load or session/resume", id)
+}
+
+// closeEditing ends what the connection does for a session.
+func (s *server) closeEditing(e *editing) {
+	s.mu.Lock()
+	if s.sessions[e.id] == e {
+		delete(s.sessions, e.id)
+	}
+	s.mu.Unlock()
+	e.end()
+}
+
+// forgetAll removes what the client brought to its sessions.
+func (s *server) forgetAll() {
+	s.mu.Lock()
+	ids := make([]string, 0, len(s.sessions))
+	for id := range s.sessions {
+		ids = append(ids, id)
+	}
+	s.mu.Unlock()
+	slices.Sort(ids)
+	for _, id := range ids {
+		s.cfg.Clients.set(id, nil)
+	}
+}

@@ -1,0 +1,353 @@
+package acp
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/parley-go/parley/acp/internal/v1"
+	"github.com/parley-go/parley/wire"
+)
+
+// toolInput has the members of the inputs of built-in tools that editors show.
+type toolInput struct {
+	FilePath     string          `json:"file_path"`
+	NotebookPath string          `json:"notebook_path"`
+	Path         string          `json:"path"`
+	Pattern      string          `json:"pattern"`
+	Glob         string          `json:"glob"`
+	OutputMode   string          `json:"output_mode"`
+	Command      string          `json:"command"`
+	Description  string          `json:"description"`
+	Content      *string         `json:"content"`
+	NewSource    *string         `json:"new_source"`
+	OldString    *string         `json:"old_string"`
+	NewString    *string         `json:"new_string"`
+	Offset       json.Number     `json:"offset"`
+	Limit        json.Number     `json:"limit"`
+	URL          string          `json:"url"`
+	Query        string          `json:"query"`
+	Prompt       string          `json:"prompt"`
+	Plan         string          `json:"plan"`
+	Skill        string          `json:"skill"`
+	Subject      string          `json:"subject"`
+	TaskID       string          `json:"task_id"`
+	Todos        []todo          `json:"todos"`
+	Questions    json.RawMessage `json:"questions"`
+	Edits        []struct {
+		OldString string `json:"old_string"`
+		NewString string `json:"new_string"`
+	} `json:"edits"`
+}
+
+type todo struct {
+	Content string `json:"content"`
+	Status  string `json:"status"`
+}
+
+// A tool says how calls of a tool are shown.
+type tool struct {
+	kind v1.ToolKind
+	// before is the title while the input is not known.
+	before string
+	// title returns the title of a call; rel shortens paths.
+	title func(in *toolInput, rel func(string) string) string
+	// located says that calls have locations, and so an empty list before the input is known.
+	located bool
+	// console says that the result is the output of a command, fenced that it is text to be
+	// shown as it is, silent that the content from before shows it already.
+	console, fenced, silent bool
+}
+
+// tools has a row for each built-in tool. A tool without a row, such as one of an MCP
+// server, is shown by its name.
+var tools = map[string]*tool{
+	"Read": {kind: v1.ToolKindRead, before: "Read File", located: true, fenced: true, title: func(in *toolInput, rel func(string) string) string {
+		offset, _ := in.Offset.Int64()
+		limit, _ := in.Limit.Int64()
+		switch path := rel(in.FilePath); {
+		case path == "":
+			return "Read File"
+		case limit > 0:
+			return fmt.Sprintf("Read %s (%d - %d)", path, max(1, offset), max(1, offset)+limit-1)
+		case offset > 0:
+			return fmt.Sprintf("Read %s (from line %d)", path, offset)
+		default:
+			return "Read " + path
+		}
+	}},
+	"Write":        {kind: v1.ToolKindEdit, before: "Preparing file…", located: true, silent: true, title: pathTitle("Write")},
+	"Edit":         {kind: v1.ToolKindEdit, before: "Edit", located: true, silent: true, title: pathTitle("Edit")},
+	"MultiEdit":    {kind: v1.ToolKindEdit, before: "Edit", located: true, silent: true, title: pathTitle("Edit")},
+	"NotebookEdit": {kind: v1.ToolKindEdit, before: "Edit Notebook", located: true, silent: true, title: pathTitle("Edit")},
+	"Bash":         {kind: v1.ToolKindExecute, before: "Terminal", console: true, title: func(in *toolInput, _ func(string) string) string { return in.Command }},
+	"BashOutput":   {kind: v1.ToolKindExecute, before: "Tail Logs", console: true},
+	"TaskOutput":   {kind: v1.ToolKindExecute, before: "Tail Logs", console: true},
+	"KillShell":    {kind: v1.ToolKindExecute, before: "Kill Process"},
+	"TaskStop":     {kind: v1.ToolKindExecute, before: "Stop task"},
+	"Glob": {kind: v1.ToolKindSearch, before: "Find", located: true, title: func(in *toolInput, rel func(string) string) string {
+		return join("Find", quote(rel(in.Path)), quote(in.Pattern))
+	}},
+	"Grep": {kind: v1.ToolKindSearch, before: "grep", title: func(in *toolInput, rel func(string) string) string {
+		return join("grep", flag(" -l", in.OutputMode == "" || in.OutputMode == "files_with_matches"), flag(" -c", in.OutputMode == "count"),
+			flag(fmt.Sprintf(" --include=%q", in.Glob), in.Glob != ""), fmt.Sprintf(" %q", in.Pattern), flag(" "+rel(in.Path), in.Path != ""))
+	}},
+	"WebFetch":        {kind: v1.ToolKindFetch, before: "Fetch", title: func(in *toolInput, _ func(string) string) string { return "Fetch " + in.URL }},
+	"WebSearch":       {kind: v1.ToolKindFetch, before: "Web search", title: func(in *toolInput, _ func(string) string) string { return fmt.Sprintf("%q", in.Query) }},
+	"Task":            {kind: v1.ToolKindThink, before: "Task", title: func(in *toolInput, _ func(string) string) string { return in.Description }},
+	"Agent":           {kind: v1.ToolKindThink, before: "Task", title: func(in *toolInput, _ func(string) string) string { return in.Description }},
+	"TaskCreate":      {kind: v1.ToolKindThink, before: "Update tasks"},
+	"TaskUpdate":      {kind: v1.ToolKindThink, before: "Update tasks"},
+	"TaskGet":         {kind: v1.ToolKindThink, before: "Get task"},
+	"TaskList":        {kind: v1.ToolKindThink, before: "List tasks"},
+	"TodoWrite":       {kind: v1.ToolKindThink, before: "Update TODOs"},
+	"Skill":           {kind: v1.ToolKindOther, before: "Skill", title: func(in *toolInput, _ func(string) string) string { return "Skill: " + in.Skill }},
+	"AskUserQuestion": {kind: v1.ToolKindOther, before: "Question"},
+	"EnterPlanMode":   {kind: v1.ToolKindSwitchMode, before: "Plan"},
+	"ExitPlanMode":    {kind: v1.ToolKindSwitchMode, before: "Ready to code?"},
+	"ToolSearch":      {kind: v1.ToolKindSearch, before: "Search tools"},
+}
+
+func pathTitle(verb string) func(*toolInput, func(string) string) string {
+	return func(in *toolInput, rel func(string) string) string {
+		path := rel(firstOf(in.FilePath, in.NotebookPath))
+		if path == "" {
+			return ""
+		}
+		return verb + " " + path
+	}
+}
+
+func firstOf(list ...string) string {
+	for _, s := range list {
+		if s != "" {
+			return s
+		}
+	}
+	return ""
+}
+
+func join(parts ...string) string { return strings.Join(parts, "") }
+
+func flag(s string, on bool) string {
+	if on {
+		return s
+	}
+	return ""
+}
+
+func quote(s string) string { return flag(" `"+s+"`", s != "") }
+
+// A shownCall is what an editor shows of a call.
+type shownCall struct {
+	title     string
+	kind      v1.ToolKind
+	content   []v1.ToolCallContent
+	locations []v1.ToolCallLocation
+}
+
+// toolOf returns the row of a tool.
+func toolOf(name string) *tool {
+	if t := tools[name]; t != nil {
+		return t
+	}
+	return &tool{kind: v1.ToolKindOther, before: name}
+}
+
+// show returns how a call is shown. Its input may be a part of what it will be.
+func show(name string, input json.RawMessage, cwd string) shownCall {
+	t := toolOf(name)
+	s := shownCall{title: t.before, kind: t.kind, content: []v1.ToolCallContent{}}
+	if t.located {
+		s.locations = []v1.ToolCallLocation{}
+	}
+	var in toolInput
+	if json.Unmarshal(input, &in) != nil || len(bytes.TrimSpace(input)) <= 2 {
+		return s
+	}
+	if t.title != nil {
+		if title := t.title(&in, func(path string) string { return relative(cwd, path) }); strings.TrimSpace(title) != "" {
+			s.title = title
+		}
+	}
+	path := firstOf(in.FilePath, in.NotebookPath)
+	switch name {
+	case "Read":
+		line, _ := in.Offset.Int64()
+		s.locations = located(path, max(1, line))
+	case "Write", "Edit", "MultiEdit", "NotebookEdit":
+		s.locations = located(path, 0)
+		s.content = diffs(path, &in)
+	case "Glob":
+		s.locations = located(in.Path, 0)
+	case "Bash":
+		s.content = textContent(in.Description)
+	case "Task", "Agent", "WebFetch":
+		s.content = textContent(in.Prompt)
+	case "ExitPlanMode":
+		s.content = textContent(in.Plan)
+	}
+	return s
+}
+
+func located(path string, line int64) []v1.ToolCallLocation {
+	if path == "" {
+		return []v1.ToolCallLocation{}
+	}
+	return []v1.ToolCallLocation{{Path: path, Line: line}}
+}
+
+// diffs returns what a call would change in a file.
+func diffs(path string, in *toolInput) []v1.ToolCallContent {
+	list := []v1.ToolCallContent{}
+	add := func(before *string, after string) {
+		list = append(list, v1.ToolCallContent{Diff: &v1.Diff{Path: path, OldText: before, NewText: after}})
+	}
+	switch {
+	case path == "":
+	case in.Content != nil:
+		add(nil, *in.Content)
+	case in.NewString != nil && in.OldString != nil:
+		if *in.OldString == "" {
+			add(nil, *in.NewString)
+		} else {
+			add(in.OldString, *in.NewString)
+		}
+	case in.NewSource != nil:
+		add(nil, *in.NewSource)
+	}
+	for _, e := range in.Edits {
+		add(&e.OldString, e.NewString)
+	}
+	return list
+}
+
+func text(s string) v1.ContentBlock { return v1.ContentBlock{Text: &v1.TextContent{Text: s}} }
+
+func textContent(s string) []v1.ToolCallContent {
+	if s == "" {
+		return []v1.ToolCallContent{}
+	}
+	return []v1.ToolCallContent{{Content: &v1.Content{Content: text(s)}}}
+}
+
+// relative returns a path as seen from the working directory, if it is below it.
+func relative(cwd, path string) string {
+	if !filepath.IsAbs(path) || cwd == "" {
+		return path
+	}
+	rel, err := filepath.Rel(cwd, path)
+	if err != nil || rel == ".." || strings.HasPrefix(rel, ".."+string(filepath.Separator)) {
+		return path
+	}
+	return rel
+}
+
+// result returns the content that shows the result of a call; nil leaves what is shown.
+func (t *tool) result(r *wire.ToolResultBlock) []v1.ToolCallContent {
+	if t.silent && !r.IsError {
+		return nil
+	}
+	plain := strings.TrimSpace(resultText(r))
+	switch {
+	case r.IsError && plain != "" && !hasPictures(r):
+		return textContent(fence("", plain))
+	case t.console:
+		if plain == "" {
+			return nil
+		}
+		return textContent(fence("console", plain))
+	case t.fenced && !hasPictures(r):
+		return textContent(fence("", plain))
+	}
+	var list []v1.ToolCallContent
+	for _, b := range r.Content.All() {
+		if c, ok := blockOf(b); ok {
+			list = append(list, v1.ToolCallContent{Content: &v1.Content{Content: c}})
+		}
+	}
+	return list
+}
+
+// blockOf returns a block of a message as the protocol has it.
+func blockOf(b wire.Block) (v1.ContentBlock, bool) {
+	switch b := b.(type) {
+	case *wire.TextBlock:
+		return text(b.Text), b.Text != ""
+	case *wire.ImageBlock:
+		if b.Source != nil && b.Source.Type == "base64" {
+			return v1.ContentBlock{Image: &v1.ImageContent{Data: b.Source.Data, MimeType: b.Source.MediaType}}, true
+		}
+	}
+	return v1.ContentBlock{}, false
+}
+
+func hasPictures(r *wire.ToolResultBlock) bool {
+	for _, b := range r.Content.All() {
+		if _, ok := b.(*wire.ImageBlock); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// resultText returns the text of a result.
+func resultText(r *wire.ToolResultBlock) string {
+	var b strings.Builder
+	for _, x := range r.Content.All() {
+		if t, ok := x.(*wire.TextBlock); ok {
+			b.WriteString(t.Text)
+		}
+	}
+	return b.String()
+}
+
+// fence returns text as a code block of Markdown, whatever the text holds.
+func fence(language, s string) string {
+	ticks := "```"
+	for strings.Contains(s, ticks) {
+		ticks += "`"
+	}
+	return ticks + language + "\n" + s + "\n" + ticks
+}
+
+// planOf returns the plan that a list of tasks is.
+func planOf(todos []todo) *v1.Plan {
+	p := &v1.Plan{Entries: []v1.PlanEntry{}}
+	for _, t := range todos {
+		status := v1.PlanEntryStatus(t.Status)
+		switch status {
+		case v1.PlanEntryStatusPending, v1.PlanEntryStatusInProgress, v1.PlanEntryStatusCompleted:
+		default:
+			status = v1.PlanEntryStatusPending
+		}
+		p.Entries = append(p.Entries, v1.PlanEntry{Content: t.Content, Priority: v1.PlanEntryPriorityMedium, Status: status})
+	}
+	return p
+}
+
+// completeMembers returns the members of a JSON object of which the end may be missing,
+// as far as they are complete.
+func completeMembers(partial []byte) map[string]json.RawMessage {
+	d := json.NewDecoder(bytes.NewReader(partial))
+	members := map[string]json.RawMessage{}
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return members
+	}
+	for d.More() {
+		key, err := d.Token()
+		name, ok := key.(string)
+		var value json.RawMessage
+		if err != nil || !ok || d.Decode(&value) != nil {
+			break
+		}
+		// A number at the end of what there is may go on.
+		if d.InputOffset() == int64(len(partial)) && value[len(value)-1] != '"' && value[len(value)-1] != '}' && value[len(value)-1] != ']' {
+			break
+		}
+		members[name] = value
+	}
+	return members
+}

@@ -1,0 +1,457 @@
+package acp
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/parley-go/parley/acp/internal/v1"
+	"github.com/parley-go/parley/wire"
+)
+
+// A translator makes updates of the messages of an agent. It is used by one goroutine.
+//
+// The pieces of an answer may be missing, from some point of a block on: then the rest
+// comes with the whole block. Every call that an update names was announced by a tool_call.
+type translator struct {
+	cwd    string
+	client client
+	emit   func(v1.SessionUpdate)
+
+	replay  bool               // what comes is history
+	streams map[string]*stream // answers that are being written, by parent call
+	calls   map[string]*shown  // calls without a result, by the agent's id
+	order   []string           // their ids, oldest first
+	seen    map[string]int     // how often an id was used
+	tasks   map[string]*todo   // the task list, by id
+	taskIDs []string
+	window  int64 // tokens that fit into the context
+	used    int64 // tokens that are in it
+	compact int   // compactions so far
+}
+
+// A stream is an answer that is being written.
+type stream struct {
+	id     string
+	blocks []*piece
+	next   int // the block that comes next as a whole
+}
+
+// A piece is a block of a stream, as far as it was sent.
+type piece struct {
+	kind string // of the block
+	sent string // text that updates carried
+	call string // the id of a tool call
+	json []byte // of its input, until its path is known
+	path bool   // its path was sent
+}
+
+// A shown is a call that the client knows.
+type shown struct {
+	id      string // as the client knows it
+	name    string
+	silent  bool // no update may name it: it is part of the plan
+	started bool // it was reported as in progress
+	parent  string
+	input   json.RawMessage
+}
+
+func newTranslator(cwd string, c client, emit func(v1.SessionUpdate)) *translator {
+	return &translator{cwd: cwd, client: c, emit: emit, streams: map[string]*stream{}, calls: map[string]*shown{}, seen: map[string]int{}, tasks: map[string]*todo{}, window: 200_000}
+}
+
+// meta returns the member _meta of updates about a call.
+func (c *shown) meta() json.RawMessage {
+	m := map[string]any{"toolName": c.name}
+	if c.parent != "" {
+		m["parentToolUseId"] = c.parent
+	}
+	return mustJSON(map[string]any{"claudeCode": m})
+}
+
+func mustJSON(v any) json.RawMessage {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("acp: %T cannot be encoded: %v", v, err))
+	}
+	return data
+}
+
+// message translates a message of the agent.
+func (t *translator) message(m wire.Message) {
+	switch m := m.(type) {
+	case *wire.StreamEvent:
+		t.event(m)
+	case *wire.Assistant:
+		t.assistant(m)
+	case *wire.User:
+		t.user(m)
+	case *wire.ToolProgress:
+		if c := t.calls[m.ToolUseID]; c != nil && !c.started && !c.silent {
+			c.started = true
+			t.update(c, v1.ToolCallUpdate{Status: v1.ToolCallStatusInProgress})
+		}
+	case *wire.Result:
+		t.result(m)
+	case *wire.Init:
+		t.streams = map[string]*stream{}
+	default:
+		t.aside(m)
+	}
+}
+
+// event translates a piece of an answer.
+func (t *translator) event(m *wire.StreamEvent) {
+	e, err := m.Parse()
+	if err != nil {
+		return
+	}
+	parent := m.ParentToolUseID
+	s := t.streams[parent]
+	switch e.Type {
+	case "message_start":
+		if e.Message != nil {
+			t.streams[parent] = &stream{id: e.Message.ID}
+			t.usage(parent, e.Message.Usage)
+		}
+		return
+	case "message_delta":
+		t.usage(parent, e.Usage)
+		return
+	}
+	if s == nil || e.Index == nil || *e.Index < 0 || *e.Index > 10_000 {
+		return
+	}
+	for len(s.blocks) <= *e.Index {
+		s.blocks = append(s.blocks, nil)
+	}
+	p := s.blocks[*e.Index]
+	switch {
+	case e.Type == "content_block_start" && p == nil:
+		p = &piece{}
+		s.blocks[*e.Index] = p
+		switch b := e.ContentBlock.(type) {
+		case *wire.TextBlock:
+			p.kind = "text"
+			t.chunk(s, parent, p, b.Text)
+		case *wire.ThinkingBlock:
+			p.kind = "thinking"
+			t.chunk(s, parent, p, b.Thinking)
+		case *wire.ToolUseBlock:
+			p.kind, p.call = "tool_use", b.ID
+			t.begin(b.ID, b.Name, parent, nil)
+		case *wire.ServerToolUseBlock:
+			p.kind, p.call = "tool_use", b.ID
+			t.begin(b.ID, b.Name, parent, nil)
+		}
+	case e.Type == "content_block_delta" && p != nil && e.Delta != nil:
+		switch e.Delta.Type {
+		case "text_delta":
+			t.chunk(s, parent, p, e.Delta.Text)
+		case "thinking_delta":
+			t.chunk(s, parent, p, e.Delta.Thinking)
+		case "input_json_delta":
+			t.partialInput(p, e.Delta.PartialJSON)
+		}
+	}
+}
+
+// chunk sends the next piece of a text.
+func (t *translator) chunk(s *stream, parent string, p *piece, more string) {
+	if more == "" || parent != "" {
+		return // a subagent's text is in the result of its call
+	}
+	p.sent += more
+	c := &v1.ContentChunk{Content: text(more), MessageID: s.id}
+	if p.kind == "thinking" {
+		t.emit(v1.SessionUpdate{AgentThoughtChunk: c})
+	} else {
+		t.emit(v1.SessionUpdate{AgentMessageChunk: c})
+	}
+}
+
+// maxPartial is up to how many bytes of an input are searched for its path.
+const maxPartial = 64 << 10
+
+// partialInput sends the path that a call is about as soon as it is known, so that
+// editors follow.
+func (t *translator) partialInput(p *piece, more string) {
+	c := t.calls[p.call]
+	if c == nil || c.silent || p.path || len(p.json) > maxPartial {
+		return
+	}
+	p.json = append(p.json, more...)
+	members := completeMembers(p.json)
+	if members["file_path"] == nil && members["notebook_path"] == nil {
+		return
+	}
+	p.path = true
+	input := mustJSON(members)
+	s := show(c.name, input, t.cwd)
+	t.update(c, v1.ToolCallUpdate{Title: s.title, Locations: s.locations, RawInput: input})
+}
+
+// begin announces a call, unless it is known. Input is nil if it is not known yet.
+func (t *translator) begin(id, name, parent string, input json.RawMessage) *shown {
+	if c := t.calls[id]; c != nil {
+		return c
+	}
+	c := &shown{id: id, name: name, parent: parent, silent: planTool(name)}
+	if t.seen[id]++; t.seen[id] > 1 { // a provider used the id again
+		c.id = fmt.Sprintf("%s#%d", id, t.seen[id])
+	}
+	t.calls[id] = c
+	t.order = append(t.order, id)
+	if c.silent {
+		return c
+	}
+	s := show(name, input, t.cwd)
+	raw := input
+	if raw == nil {
+		raw = json.RawMessage("{}")
+	}
+	t.emit(v1.SessionUpdate{ToolCall: &v1.ToolCall{ToolCallID: c.id, Name: name, Title: s.title, Kind: s.kind, Status: v1.ToolCallStatusPending,
+		RawInput: raw, Content: s.content, Locations: s.locations, Meta: c.meta()}})
+	return c
+}
+
+// planTool reports whether calls of a tool are shown as the plan.
+func planTool(name string) bool {
+	return name == "TodoWrite" || name == "TaskCreate" || name == "TaskUpdate"
+}
+
+// update sends an update of a call.
+func (t *translator) update(c *shown, u v1.ToolCallUpdate) {
+	u.ToolCallID, u.Meta = c.id, c.meta()
+	t.emit(v1.SessionUpdate{ToolCallUpdate: &u})
+}
+
+// assistant translates whole blocks.
+func (t *translator) assistant(m *wire.Assistant) {
+	s := t.streams[m.ParentToolUseID]
+	if s == nil || s.id != m.Message.ID {
+		s = &stream{id: m.Message.ID}
+		t.streams[m.ParentToolUseID] = s
+	}
+	if m.IsAPIError || m.Error != "" {
+		return // the result says it
+	}
+	for _, b := range m.Message.Content.All() {
+		var p *piece
+		if s.next < len(s.blocks) {
+			p = s.blocks[s.next]
+		}
+		if s.next++; p == nil {
+			p = &piece{}
+		}
+		switch b := b.(type) {
+		case *wire.TextBlock:
+			p.kind = "text"
+			t.chunk(s, m.ParentToolUseID, p, strings.TrimPrefix(b.Text, p.sent))
+		case *wire.ThinkingBlock:
+			p.kind = "thinking"
+			t.chunk(s, m.ParentToolUseID, p, strings.TrimPrefix(b.Thinking, p.sent))
+		case *wire.ToolUseBlock:
+			t.called(b.ID, b.Name, m.ParentToolUseID, b.Input)
+		case *wire.ServerToolUseBlock:
+			t.called(b.ID, b.Name, m.ParentToolUseID, b.Input)
+		case *wire.ServerToolResultBlock:
+			if c := t.calls[b.ToolUseID]; c != nil {
+				t.finish(b.ToolUseID, v1.ToolCallUpdate{Status: v1.ToolCallStatusCompleted})
+			}
+		}
+	}
+}
+
+// called translates a call whose input is complete.
+func (t *translator) called(id, name, parent string, input json.RawMessage) {
+	known := t.calls[id] != nil
+	c := t.begin(id, name, parent, input)
+	if c.input = input; c.silent {
+		var in toolInput
+		if json.Unmarshal(input, &in) == nil && name == "TodoWrite" {
+			t.emit(v1.SessionUpdate{Plan: planOf(in.Todos)})
+		}
+		return
+	}
+	if !known {
+		return // tool_call had all of it
+	}
+	s := show(name, input, t.cwd)
+	u := v1.ToolCallUpdate{Title: s.title, RawInput: input}
+	if len(s.content) > 0 {
+		u.Content = s.content
+	}
+	if len(s.locations) > 0 {
+		u.Locations = s.locations
+	}
+	t.update(c, u)
+}
+
+// user translates results of calls, and prompts that this client did not send.
+func (t *translator) user(m *wire.User) {
+	var prompt []wire.Block
+	for _, b := range m.Message.Content.All() {
+		switch b := b.(type) {
+		case *wire.ToolResultBlock:
+			t.resultOf(b, m.ToolUseResult)
+		default:
+			prompt = append(prompt, b)
+		}
+	}
+	if len(prompt) == 0 || m.IsSynthetic || m.ParentToolUseID != "" {
+		return
+	}
+	for _, b := range prompt {
+		c, ok := blockOf(b)
+		if c.Text != nil {
+			c.Text.Text = promptText(c.Text.Text)
+			ok = c.Text.Text != ""
+		}
+		if ok {
+			t.emit(v1.SessionUpdate{UserMessageChunk: &v1.ContentChunk{Content: c, MessageID: m.UUID}})
+		}
+	}
+}
+
+// resultOf translates the result of a call.
+func (t *translator) resultOf(r *wire.ToolResultBlock, structured json.RawMessage) {
+	c := t.calls[r.ToolUseID]
+	if c == nil {
+		return // no client was shown the call
+	}
+	if c.silent {
+		t.planned(c, structured)
+		t.forget(r.ToolUseID)
+		return
+	}
+	u := v1.ToolCallUpdate{Status: v1.ToolCallStatusCompleted, Content: toolOf(c.name).result(r), RawOutput: rawOutput(r)}
+	if r.IsError {
+		u.Status = v1.ToolCallStatusFailed
+	} else {
+		t.patched(&u, structured)
+	}
+	t.finish(r.ToolUseID, u)
+}
+
+func rawOutput(r *wire.ToolResultBlock) json.RawMessage {
+	blocks := r.Content.All()
+	if len(blocks) == 1 {
+		if b, ok := blocks[0].(*wire.TextBlock); ok {
+			return mustJSON(b.Text)
+		}
+	}
+	if len(blocks) == 0 {
+		return mustJSON("")
+	}
+	return mustJSON(r.Content)
+}
+
+// patched adds to the update of an edit where it changed the file.
+func (t *translator) patched(u *v1.ToolCallUpdate, structured json.RawMessage) {
+	var out struct {
+		FilePath        string `json:"filePath"`
+		StructuredPatch []struct {
+			NewStart int64 `json:"newStart"`
+		} `json:"structuredPatch"`
+	}
+	if json.Unmarshal(structured, &out) != nil || out.FilePath == "" {
+		return
+	}
+	for _, h := range out.StructuredPatch {
+		u.Locations = append(u.Locations, v1.ToolCallLocation{Path: out.FilePath, Line: h.NewStart})
+	}
+}
+
+// planned takes the result of a tool that keeps tasks in.
+func (t *translator) planned(c *shown, structured json.RawMessage) {
+	var in struct {
+		Subject string `json:"subject"`
+		TaskID  string `json:"taskId"`
+		Status  string `json:"status"`
+	}
+	var out struct {
+		Task struct {
+			ID string `json:"id"`
+		} `json:"task"`
+	}
+	if json.Unmarshal(c.input, &in) != nil || c.name == "TodoWrite" {
+		return
+	}
+	json.Unmarshal(structured, &out)
+	switch {
+	case c.name == "TaskCreate" && out.Task.ID != "":
+		t.tasks[out.Task.ID] = &todo{Content: in.Subject, Status: "pending"}
+		t.taskIDs = append(t.taskIDs, out.Task.ID)
+	case c.name == "TaskUpdate" && t.tasks[in.TaskID] != nil:
+		task := t.tasks[in.TaskID]
+		if in.Subject != "" {
+			task.Content = in.Subject
+		}
+		if in.Status != "" {
+			task.Status = in.Status
+		}
+	default:
+		return
+	}
+	var list []todo
+	for _, id := range t.taskIDs {
+		if task := t.tasks[id]; task.Status != "deleted" {
+			list = append(list, *task)
+		}
+	}
+	t.emit(v1.SessionUpdate{Plan: planOf(list)})
+}
+
+// finish sends the last update of a call.
+func (t *translator) finish(id string, u v1.ToolCallUpdate) {
+	c := t.calls[id]
+	t.forget(id)
+	if c != nil && !c.silent {
+		t.update(c, u)
+	}
+}
+
+func (t *translator) forget(id string) {
+	delete(t.calls, id)
+	for i, x := range t.order {
+		if x == id {
+			t.order = append(t.order[:i:i], t.order[i+1:]...)
+			break
+		}
+	}
+}
+
+// endCalls reports the calls that have no result as failed: there will be none.
+func (t *translator) endCalls(why string) {
+	for len(t.order) > 0 {
+		t.finish(t.order[0], v1.ToolCallUpdate{Status: v1.ToolCallStatusFailed, Content: textContent(why)})
+	}
+}
+
+// usage reports how full the context is.
+func (t *translator) usage(parent string, u *wire.Usage) {
+	if u == nil || parent != "" {
+		return
+	}
+	in := u.InputTokens + u.CacheCreationInputTokens + u.CacheReadInputTokens
+	if in > 0 {
+		t.used = in
+	}
+	if !t.replay {
+		t.emit(v1.SessionUpdate{UsageUpdate: &v1.UsageUpdate{Used: t.used + u.OutputTokens, Size: t.window}})
+	}
+	t.used = max(t.used, in+u.OutputTokens)
+}
+
+// result translates the end of a turn.
+func (t *translator) result(m *wire.Result) {
+	for _, u := range m.ModelUsage {
+		if u.ContextWindow > 0 {
+			t.window = u.ContextWindow
+		}
+	}
+	if !t.replay {
+		t.emit(v1.SessionUpdate{UsageUpdate: &v1.UsageUpdate{Used: t.used, Size: t.window, Cost: &v1.Cost{Amount: m.TotalCostUSD, Currency: "USD"}}})
+	}
+}
