@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/parleytest"
@@ -63,31 +62,24 @@ func (h *rawHost) say(format string, args ...any) { fmt.Fprintf(h.in, format+"\n
 // its id.
 func (h *rawHost) next(kinds ...string) (word, id string, line map[string]json.RawMessage) {
 	h.t.Helper()
-	late := time.After(30 * time.Second)
-	for {
-		select {
-		case line, ok := <-h.lines:
-			if !ok {
-				h.t.Fatal("the agent ended")
-			}
-			var kind string
-			json.Unmarshal(line["type"], &kind)
-			if !slices.Contains(kinds, kind) {
-				continue
-			}
-			json.Unmarshal(line["request_id"], &id)
-			var req struct {
-				Subtype string
-				Input   struct {
-					FilePath string `json:"file_path"`
-				}
-			}
-			json.Unmarshal(line["request"], &req)
-			return strings.TrimSpace(req.Subtype + " " + filepath.Base(req.Input.FilePath)), id, line
-		case <-late:
-			h.t.Fatal("no line came")
+	for line := range h.lines {
+		var kind string
+		json.Unmarshal(line["type"], &kind)
+		if !slices.Contains(kinds, kind) {
+			continue
 		}
+		json.Unmarshal(line["request_id"], &id)
+		var req struct {
+			Subtype string
+			Input   struct {
+				FilePath string `json:"file_path"`
+			}
+		}
+		json.Unmarshal(line["request"], &req)
+		return strings.TrimSpace(req.Subtype + " " + filepath.Base(req.Input.FilePath)), id, line
 	}
+	h.t.Fatal("the agent ended")
+	return "", "", nil
 }
 
 func (h *rawHost) answer(id, payload string) {

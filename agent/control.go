@@ -26,7 +26,7 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 	asks := s.asks
 	s.mu.Unlock()
 	if again {
-		s.takeBack(errHostAnew, false, isHook)
+		s.failHooks(errHostAnew)
 	}
 	parked := s.setServers(req)
 	more, err := agents.FromMap(req.Agents, agents.Host)
@@ -86,7 +86,7 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 			PendingPermissionRequests: []*wire.ControlRequest{}, PendingUserDialogRequests: []*wire.ControlRequest{}}
 		for _, p := range pending {
 			if _, ok := p.Request.(*wire.CanUseTool); ok {
-				resp.PendingPermissionRequests = append(resp.PendingPermissionRequests, p)
+				resp.PendingPermissionRequests = append(resp.PendingPermissionRequests, p.ControlRequest)
 			}
 		}
 		s.Emit(&wire.ControlResponse{Response: resp})

@@ -304,6 +304,7 @@ func (s *server) hook(ctx context.Context, m *hookMatcher, id string, in wire.Ho
 	}
 	r, err := s.request(bounded, &wire.HookCallback{CallbackID: id, Input: in, ToolUseID: toolUseID})
 	if err != nil {
+		answer.Withdrawn = errors.Is(ctx.Err(), context.Canceled)
 		answer.Late = bounded.Err() != nil && ctx.Err() == nil
 		return failed(err, bounded.Err() == nil && !errors.Is(err, errNoAnswer))
 	}

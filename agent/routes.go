@@ -209,15 +209,13 @@ func (s *server) control(m *wire.ControlRequest) {
 	s.respond(m.RequestID, nil, refuse("unsupported_request", "Unsupported control request subtype: %s", name))
 }
 
-// interrupt cuts off the turn that runs. Requests of the turn are withdrawn first, then the
-// receipt is sent, then what is left of the turn. Nothing starts after the receipt, so the
-// turn is cut off before it.
+// interrupt cuts off the turn that runs. The turn is cut off first, then its requests are
+// withdrawn, then the receipt is sent, then what is left of the turn. Nothing starts after
+// the receipt, and nobody mistakes a withdrawn request for one that failed.
 func (s *server) interrupt(id string, req *wire.Interrupt) {
-	if s.conv.Busy() {
-		s.takeBack(errTakenBack, true, ofTurn)
-	}
-	receipt := s.conv.Interrupt(req.CancelQueued)
 	s.conv.Stop()
+	s.withdraw()
+	receipt := s.conv.Interrupt(req.CancelQueued)
 	s.respond(id, receipt, nil)
 }
 
@@ -249,9 +247,8 @@ func (s *server) setThinking(req *wire.SetMaxThinkingTokens) (any, error) {
 func (s *server) endSession(id string) {
 	s.finishJobs(context.Background())
 	s.conv.Do(func() {
-		if s.conv.Busy() {
-			s.takeBack(errTakenBack, true, ofTurn)
-		}
+		s.conv.Stop()
+		s.withdraw()
 		s.respond(id, nil, nil)
 		s.conv.End()
 	})

@@ -30,9 +30,13 @@ type server struct {
 	mcp    *mcp.Manager
 	inHost []mcp.Server // of the flags, not told to mcp yet; of the goroutine that reads
 
+	// sending is held while a request of ours is sent or withdrawn, so that nothing of a turn
+	// comes between its end and the response to an interrupt. It is taken before mu.
+	sending sync.Mutex
+
 	mu      sync.Mutex
-	pending map[string]chan reply  // our requests that the host has not answered
-	asked   []*wire.ControlRequest // the same, in order, as they were sent
+	pending map[string]chan reply // our requests that the host has not answered
+	asked   []sentRequest         // the same, in order, as they were sent
 	hooks   map[wire.HookEvent][]*hookMatcher
 	runner  *hook.Runner // of the hooks of settings
 	closed  bool         // the host says nothing any more
@@ -59,14 +63,19 @@ type reply struct {
 	err error // why there is none
 }
 
+// A sentRequest is a request of ours that the host has not answered.
+type sentRequest struct {
+	*wire.ControlRequest
+	ctx context.Context // of whoever waits for the answer
+}
+
 // errNoAnswer is behind the errors that say that an answer cannot come any more.
 // What a hook guards is not done then.
 var errNoAnswer = errors.New("no answer can come any more")
 
 var (
-	errHostGone  = fmt.Errorf("%w: the input ended before it came", errNoAnswer)
-	errHostAnew  = fmt.Errorf("%w: the host began anew before it came", errNoAnswer)
-	errTakenBack = fmt.Errorf("%w: the request was taken back", errNoAnswer)
+	errHostGone = fmt.Errorf("%w: the input ended before it came", errNoAnswer)
+	errHostAnew = fmt.Errorf("%w: the host began anew before it came", errNoAnswer)
 )
 
 // outboxGrace is how long a host has to read what is left once the conversation
@@ -336,35 +345,37 @@ func (s *server) hostGone() {
 	s.asked = nil
 }
 
-// takeBack ends requests of ours that are of the turn: nothing that they guard is
-// done. With cancelled it tells the host, which may still be busy with them.
-func (s *server) takeBack(err error, cancelled bool, which func(wire.Request) bool) {
+// withdraw cancels the requests whose context has ended. It returns when the host is sent
+// all of these cancels.
+func (s *server) withdraw() {
+	s.sending.Lock()
+	defer s.sending.Unlock()
 	s.mu.Lock()
-	var taken []*wire.ControlRequest
+	var ended []sentRequest
 	for _, r := range slices.Clone(s.asked) {
-		if !which(r.Request) {
-			continue
+		if r.ctx.Err() != nil {
+			s.forget(r.RequestID)
+			ended = append(ended, r)
 		}
-		if ch := s.pending[r.RequestID]; ch != nil {
-			ch <- reply{err: err}
-		}
-		s.forget(r.RequestID)
-		taken = append(taken, r)
 	}
 	s.mu.Unlock()
-	if cancelled {
-		for _, r := range taken {
-			s.Emit(&wire.ControlCancelRequest{RequestID: r.RequestID})
-		}
+	for _, r := range ended {
+		s.Emit(&wire.ControlCancelRequest{RequestID: r.RequestID})
 	}
 }
 
-// ofTurn reports whether a request belongs to the turn that runs.
-func ofTurn(r wire.Request) bool { return isQuestion(r) || isHook(r) }
-
-func isQuestion(r wire.Request) bool { _, ok := r.(*wire.CanUseTool); return ok }
-
-func isHook(r wire.Request) bool { _, ok := r.(*wire.HookCallback); return ok }
+// failHooks fails the hook callbacks that the host has not answered. Nothing that they
+// guard happens.
+func (s *server) failHooks(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range slices.Clone(s.asked) {
+		if _, ok := r.Request.(*wire.HookCallback); ok {
+			s.pending[r.RequestID] <- reply{err: err}
+			s.forget(r.RequestID)
+		}
+	}
+}
 
 // request asks the host something and waits for the answer.
 func (s *server) request(ctx context.Context, req wire.Request) (*wire.Response, error) {
@@ -382,19 +393,10 @@ func (s *server) requestSent(ctx context.Context, req wire.Request, sent func())
 	}
 	s.pending[m.RequestID] = ch
 	s.mu.Unlock()
-	// A turn that was interrupted asks nothing more: see control.
-	if sent, err := s.out.putUnless(ctx.Done(), m); !sent || err != nil {
-		s.mu.Lock()
-		delete(s.pending, m.RequestID)
-		s.mu.Unlock()
-		return nil, errors.Join(err, context.Cause(ctx))
+	if err := s.send(ctx, m); err != nil {
+		return nil, err
 	}
 	s.noise()
-	s.mu.Lock()
-	if s.pending[m.RequestID] != nil { // it may be answered already
-		s.asked = append(s.asked, m)
-	}
-	s.mu.Unlock()
 	sent()
 	select {
 	case got := <-ch:
@@ -406,15 +408,27 @@ func (s *server) requestSent(ctx context.Context, req wire.Request, sent func())
 		}
 		return got.r, nil
 	case <-ctx.Done():
-		s.mu.Lock()
-		_, waiting := s.pending[m.RequestID]
-		s.forget(m.RequestID)
-		s.mu.Unlock()
-		if waiting {
-			s.Emit(&wire.ControlCancelRequest{RequestID: m.RequestID})
-		}
+		s.withdraw()
 		return nil, context.Cause(ctx)
 	}
+}
+
+// send sends a request unless its context has ended: a turn that was interrupted sends no
+// more requests.
+func (s *server) send(ctx context.Context, m *wire.ControlRequest) error {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	sent, err := s.out.putUnless(ctx.Done(), m)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !sent || err != nil {
+		delete(s.pending, m.RequestID)
+		return errors.Join(err, context.Cause(ctx))
+	}
+	if s.pending[m.RequestID] != nil { // it may be answered already
+		s.asked = append(s.asked, sentRequest{m, ctx})
+	}
+	return nil
 }
 
 // CanAsk reports whether the host takes questions about tools.

@@ -582,12 +582,13 @@ func (c *Conversation) Interrupt(cancelQueued bool) *wire.InterruptResponse {
 	return r
 }
 
-// Stop cuts the turn off that runs, if one does: see [Conversation.Interrupt].
+// Stop cuts the turn off that runs, if one does: see [Conversation.Interrupt]. When it
+// returns, the contexts of the turn and of its subagents have ended.
 func (c *Conversation) Stop() {
 	if c.turn != nil {
 		c.turn.cancel(errInterrupted)
 	}
-	c.stopBackground()
+	c.stopSubagents()
 }
 
 // CancelPrompt takes a prompt back that waits. It reports whether there was one.

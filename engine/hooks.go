@@ -38,7 +38,7 @@ func (c *Conversation) runHooksAs(t *turn, in wire.HookInput, subject, id string
 	verdicts := make(chan *hook.Verdict, 1)
 	go func() { verdicts <- c.callHooks(t.ctx, t.promptID, in, subject, id) }()
 	v, ok := await(t.ctx, c, verdicts)
-	if !ok {
+	if !ok || t.ctx.Err() != nil {
 		return &hook.Verdict{}
 	}
 	c.emitNotes(v)

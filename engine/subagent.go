@@ -352,6 +352,10 @@ func (s *subagent) start(ctx context.Context, background bool) (*tool.Result, er
 		c.backgroundChanged()
 	}
 	s.tell(s.started(info))
+	killer := s.interrupter()
+	if err := context.Cause(ctx); err != nil && !background {
+		s.stop(killer, err) // the turn was stopped before the subagent was on its list
+	}
 	go s.run()
 	if background {
 		return s.launched(), nil
@@ -368,13 +372,17 @@ func (s *subagent) start(ctx context.Context, background bool) (*tool.Result, er
 		return s.launched(), nil
 	default:
 	}
-	killer := "user"
-	if s.depth > 1 {
-		killer = "parent"
-	}
 	s.stop(killer, context.Cause(ctx))
 	s.await(c.grace() * 4 / 5)
 	return nil, context.Cause(ctx)
+}
+
+// interrupter is who stops the subagent when its turn is cut off, as the statistics name it.
+func (s *subagent) interrupter() string {
+	if s.depth > 1 {
+		return "parent"
+	}
+	return "user"
 }
 
 // started tells that the subagent begins.
@@ -446,6 +454,9 @@ func (s *subagent) finish(crash any) {
 		s.spool.Close()
 	}
 	s.info.Ended = c.now()
+	if s.killer == "" { // its context ended with that of its parent
+		s.killer = s.interrupter()
+	}
 	info, result, killer := s.info, s.result, s.killer
 	s.mu.Unlock()
 	s.describe(map[string]any{"finished": info.Status == tool.TaskCompleted})

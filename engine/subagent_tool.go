@@ -199,15 +199,22 @@ func (c *Conversation) endSubagents() {
 	c.runWhileServing(wg.Wait) // they tell how they ended
 }
 
-// stopBackground stops the subagents in the background, because the user wants
-// quiet.
-func (c *Conversation) stopBackground() {
-	if c.set.spare {
-		return
-	}
-	for _, info := range c.env.Tasks().Running() {
-		if info.Kind == tool.TaskAgent {
-			go c.env.Tasks().Stop(info.ID)
+// stopSubagents ends the contexts of the subagents that the turn waits for and, unless the
+// host spares them, of those in the background. It does not wait for their ends.
+func (c *Conversation) stopSubagents() {
+	for _, t := range c.env.Tasks().All() {
+		s, ok := t.(*subagent)
+		if !ok {
+			continue
+		}
+		switch info := s.Info(); {
+		case info.Status != tool.TaskRunning:
+		case !info.Background && s.parent == c:
+			s.stop("user", errInterrupted)
+		case info.Background && !c.set.spare:
+			c.env.Tasks().MarkStopped(info.ID)
+			s.stop("user", errStopped)
+			go s.Stop()
 		}
 	}
 }

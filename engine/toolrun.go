@@ -204,24 +204,8 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 		look(ctx)
 	}
 	hooks := c.preToolHooks(ctx, t, call, spec, &input, out)
-	if hooks.Behavior == wire.BehaviorDeny {
-		out.denied = true
-		out.result = tool.Failed(deniedByHook(spec.Name, hooks))
-		c.receipt(call, policy.Decision{}, out, "hook", false)
-		out.meta = &wire.ToolResultMeta{ID: b.id, NonExecutionKind: "permission-rule",
-			PermissionDecision: &wire.PermissionDecision{Decision: "reject", Source: "hook", ReasonType: "hook"}}
-		return out
-	}
-	if hooks.Behavior == wire.BehaviorDefer {
-		out.end = &ending{reason: "tool_deferred"}
-		out.result = tool.Failed(errors.New("The call was put off."))
-		out.silent = true
-		c.receipt(call, policy.Decision{}, out, "hook", false)
-		c.Do(func() {
-			t.stopReason = "tool_deferred"
-			t.deferred = &wire.DeferredToolUse{ID: b.id, Name: b.name, Input: out.input}
-		})
-		return out
+	if done := c.endedByHooks(ctx, t, call, spec.Name, hooks, out); done != nil {
+		return done
 	}
 	if input, err = prepare(c.env, tl, input); err != nil { // hooks may have changed it
 		return c.misused(call, out, err)
@@ -299,6 +283,34 @@ func (c *Conversation) runCall(ctx context.Context, t *turn, call *toolCall, tl 
 		c.remarkHooks(ctx, t.promptID, &wire.CwdChangedInput{OldCwd: dir, NewCwd: now}, "", out)
 	}
 	return out
+}
+
+// endedByHooks is the outcome of a call that does not run because its hooks were cut off,
+// deny it or put it off, and nil otherwise.
+func (c *Conversation) endedByHooks(ctx context.Context, t *turn, call *toolCall, name string, hooks *hook.Verdict, out *outcome) *outcome {
+	b := call.block
+	switch {
+	case ctx.Err() != nil:
+		return rejected(call, out.input, stoppedBefore)
+	case hooks.Behavior == wire.BehaviorDeny:
+		out.denied = true
+		out.result = tool.Failed(deniedByHook(name, hooks))
+		c.receipt(call, policy.Decision{}, out, "hook", false)
+		out.meta = &wire.ToolResultMeta{ID: b.id, NonExecutionKind: "permission-rule",
+			PermissionDecision: &wire.PermissionDecision{Decision: "reject", Source: "hook", ReasonType: "hook"}}
+		return out
+	case hooks.Behavior == wire.BehaviorDefer:
+		out.end = &ending{reason: "tool_deferred"}
+		out.result = tool.Failed(errors.New("The call was put off."))
+		out.silent = true
+		c.receipt(call, policy.Decision{}, out, "hook", false)
+		c.Do(func() {
+			t.stopReason = "tool_deferred"
+			t.deferred = &wire.DeferredToolUse{ID: b.id, Name: b.name, Input: out.input}
+		})
+		return out
+	}
+	return nil
 }
 
 // deniedByHook is the result of a call that a hook denies: its reason alone, but for Bash, as the

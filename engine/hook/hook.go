@@ -227,6 +227,7 @@ func (r *Runner) one(ctx context.Context, h settings.Hook, event wire.HookEvent,
 			res = c.wait()
 		}
 		a = judge(h, event, res)
+		a.Withdrawn = res.err != nil && errors.Is(run.Err(), context.Canceled)
 		if tell {
 			r.opts.Tell(response(id, name, event, told.ID, res, a))
 		}

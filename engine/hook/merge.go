@@ -18,6 +18,9 @@ type Answer struct {
 	Block  bool             // it failed, and what it guards must not happen
 	Ask    bool             // it failed, and what it guards is to be asked about
 	Late   bool             // it failed because it did not answer in time
+	// Withdrawn says that the hook has no answer because the turn was cut off. That is no
+	// failure to report, but what the hook guards does not happen.
+	Withdrawn bool
 }
 
 // withSubject are the events whose hooks are reported with their subject.
@@ -100,7 +103,7 @@ func Merge(in wire.HookInput, subject string, answers []Answer) *Verdict {
 				v.Failed = a.Err
 			}
 			// Where it decides, the decision says that it came too late, or that it failed.
-			if !(in.Event() == wire.EventPreToolUse && a.Late || in.Event() == wire.EventPermissionRequest && a.Block) {
+			if !a.Withdrawn && !(in.Event() == wire.EventPreToolUse && a.Late || in.Event() == wire.EventPermissionRequest && a.Block) {
 				v.Notes = append(v.Notes, &wire.Informational{Content: fmt.Sprintf("%s hook failed: %v", name, a.Err), Level: "warning", Tag: "hook_callback_failed"})
 			}
 			continue

@@ -128,18 +128,24 @@ func (t *Tasks) Stop(id string) bool {
 		return false
 	}
 	if task.Info().Status == TaskRunning {
-		t.mu.Lock()
-		if t.stopped == nil {
-			t.stopped = map[string]bool{}
-		}
-		t.stopped[id] = true
-		t.mu.Unlock()
+		t.MarkStopped(id)
 	}
 	task.Stop()
 	return true
 }
 
-// Stopped reports whether the task of an id was ended by [Tasks.Stop].
+// MarkStopped records that somebody asked for the end of a task.
+func (t *Tasks) MarkStopped(id string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stopped == nil {
+		t.stopped = map[string]bool{}
+	}
+	t.stopped[id] = true
+}
+
+// Stopped reports whether the task of an id was marked by [Tasks.Stop] or
+// [Tasks.MarkStopped].
 func (t *Tasks) Stopped(id string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

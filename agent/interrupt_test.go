@@ -1,0 +1,121 @@
+package agent_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/parley-go/parley/parleytest"
+)
+
+// TestWithdrawnRequestIsNoFailure checks, for every kind of request to the host, that an
+// interrupt or the end of the session withdraws the request before its response, that no
+// request follows, and that nothing reports the request as failed or denied.
+func TestWithdrawnRequestIsNoFailure(t *testing.T) {
+	waits := []string{"UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure", "PostToolBatch", "PermissionRequest", "PermissionDenied",
+		"SubagentStart", "SubagentStop", "Stop", "can_use_tool", "tools/call"}
+	for _, at := range waits {
+		for _, by := range []string{"interrupt", "end_session"} {
+			t.Run(at+" "+by, func(t *testing.T) {
+				for range 5 { // the order of goroutines differs
+					synctest.Test(t, func(t *testing.T) { cutOffAt(t, at, by) })
+				}
+			})
+		}
+	}
+}
+
+// cutOffAt sends a control request when the agent first waits for an event's hook or for
+// another request.
+func cutOffAt(t *testing.T, at, by string) {
+	dir, outside := workdir(t)
+	call := parleytest.Call("Read", map[string]string{"file_path": filepath.Join(outside, "b.txt")})
+	switch at {
+	case "PostToolUseFailure":
+		call = parleytest.Call("Read", map[string]string{"file_path": filepath.Join(dir, "missing")})
+	case "SubagentStart", "SubagentStop":
+		call = parleytest.Call("Agent", map[string]any{"description": "d", "prompt": "BELOW", "run_in_background": false})
+	case "tools/call":
+		call = parleytest.Call("mcp__s__tool", map[string]any{})
+	}
+	model := parleytest.Script(call, parleytest.Say("done")).When("below", parleytest.FirstUser("BELOW"), parleytest.Say("found"))
+	hooks := map[string]any{}
+	if at != "can_use_tool" && at != "tools/call" {
+		hooks[at] = []any{map[string]any{"hookCallbackIds": []string{at}}}
+	}
+	registered, _ := json.Marshal(hooks)
+	h := newRawHost(t, dir, model, string(registered)+`,"sdkMcpServers":["s"]`)
+	withdrawn, response := "", false
+	waiting := ""
+	for line := range h.lines {
+		text, _ := json.Marshal(line)
+		var m struct {
+			Type      string
+			Subtype   string
+			RequestID string `json:"request_id"`
+			Response  struct {
+				RequestID string `json:"request_id"`
+			}
+			Request struct {
+				Subtype    string
+				CallbackID string `json:"callback_id"`
+				Message    struct {
+					ID     json.RawMessage
+					Method string
+				}
+			}
+		}
+		if err := json.Unmarshal(text, &m); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case m.Type == "control_cancel_request":
+			withdrawn += m.RequestID
+			if response {
+				t.Errorf("after the response: %s", text)
+			}
+		case m.Type == "control_response" && m.Response.RequestID == "cut":
+			response = true
+		case m.Type == "control_request" && response && (m.Request.Subtype != "mcp_message" || m.Request.Message.Method == at):
+			t.Errorf("after the response: %s", text)
+		case m.Type == "control_request" && (m.Request.CallbackID == at || m.Request.Subtype == at || m.Request.Message.Method == at):
+			waiting = m.RequestID
+			h.say(`{"type":"control_request","request_id":"cut","request":{"subtype":%q}}`, by)
+		case m.Type == "control_request":
+			h.answer(m.RequestID, answerFor(at, m.Request.Subtype, m.Request.Message.Method, m.Request.Message.ID))
+		case m.Type == "system" && (m.Subtype == "informational" || m.Subtype == "permission_denied"):
+			t.Errorf("emitted %s", text)
+		case m.Type == "user" && (strings.Contains(string(text), "hook error") || strings.Contains(string(text), "request failed")):
+			t.Errorf("the model gets %s", text)
+		case m.Type == "result":
+			if waiting == "" || withdrawn != waiting || !response {
+				t.Errorf("waited for %q, withdrew %q, responded %v", waiting, withdrawn, response)
+			}
+			if at != "Stop" && !strings.Contains(string(line["subtype"]), "error_during_execution") { // Stop follows the answer
+				t.Errorf("the result is %s", text)
+			}
+			return
+		}
+	}
+	t.Error("no result")
+}
+
+// answerFor answers requests so that the agent gets to the one that a test is about.
+func answerFor(at, subtype, method string, id json.RawMessage) string {
+	switch {
+	case subtype == "can_use_tool" && at == "PermissionDenied":
+		return `{"behavior":"deny","message":"no"}`
+	case subtype == "can_use_tool":
+		return `{"behavior":"allow"}`
+	case method == "initialize":
+		return fmt.Sprintf(`{"mcp_response":{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}}}`, id)
+	case method == "tools/list":
+		return fmt.Sprintf(`{"mcp_response":{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"tool","inputSchema":{"type":"object"}}]}}}`, id)
+	case subtype == "mcp_message":
+		return `{"mcp_response":{"jsonrpc":"2.0","result":{}}}`
+	}
+	return "{}"
+}
