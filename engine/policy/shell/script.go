@@ -623,6 +623,13 @@ func (s *Script) document(r *syntax.Redirect) *Word {
 			quoted = true
 		}
 	}
+	for _, p := range r.Hdoc.Parts {
+		// Bash looks for the end first, line by line, and only then for substitutions: one
+		// of several lines may have the end in it.
+		if _, ok := p.(*syntax.Lit); !ok && p.Pos().Line() != p.End().Line() {
+			s.blur("a document with a substitution of several lines may end elsewhere")
+		}
+	}
 	w := s.evalParts(r.Hdoc.Parts, rawOf(r.Hdoc), !quoted, true)
 	if !w.Static() {
 		s.unprove("a document in it depends on what is not known")
