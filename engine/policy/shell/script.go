@@ -313,8 +313,11 @@ func (s *Script) stmt(st *syntax.Stmt, via string) {
 	}
 	var input *Word // what it reads from a document in the command
 	for _, r := range st.Redirs {
-		if in := s.redirect(r); in != nil {
-			input = in
+		document := s.redirect(r)
+		if isInput(r) {
+			input = document // the last one counts, also a file
+		} else if document != nil && document.Static() {
+			s.aside(document.Text(), r.Op.String())
 		}
 	}
 	if c, ok := st.Cmd.(*syntax.CallExpr); ok {
@@ -566,6 +569,18 @@ func isLit(w *syntax.Word) bool {
 	}
 	_, ok := w.Parts[0].(*syntax.Lit)
 	return ok
+}
+
+// isInput reports whether a redirection is one of the standard input.
+func isInput(r *syntax.Redirect) bool {
+	if r.N != nil {
+		return strings.Trim(r.N.Value, "0") == ""
+	}
+	switch r.Op {
+	case syntax.RdrIn, syntax.RdrInOut, syntax.DplIn, syntax.Hdoc, syntax.DashHdoc, syntax.WordHdoc:
+		return true
+	}
+	return false
 }
 
 // redirect notes the file of a redirection. It returns the text of a document.
