@@ -31,6 +31,7 @@ type Flags struct {
 	Partial     bool
 	ReplayUsers bool
 	HookEvents  bool
+	Suggestions bool // propose the next prompt after a turn
 
 	Model           string
 	FallbackModels  []string
@@ -41,6 +42,7 @@ type Flags struct {
 	Betas           []string
 	MaxTurns        int
 	MaxBudget       int64 // nano-dollars
+	TaskBudget      int64 // tokens that the model knows it has; 0 means none
 	CompactWindow   int64 // tokens that count as the model's window for compaction; 0 means the model's
 
 	SystemPrompt           *string
@@ -148,6 +150,7 @@ var flagTable = []flagGroup{
 		{names: []string{"--include-hook-events"}, help: "what hooks do", set: on(func(f *Flags) *bool { return &f.HookEvents })},
 		{names: []string{"--forward-subagent-text"}, help: "what subagents write, not only what they do", set: on(func(f *Flags) *bool { return &f.ForwardSubagents })},
 		{names: []string{"--replay-user-messages"}, help: "prompts when they are taken up", set: on(func(f *Flags) *bool { return &f.ReplayUsers })},
+		{names: []string{"--prompt-suggestions"}, help: "what the user may want to ask next, after a turn", set: on(func(f *Flags) *bool { return &f.Suggestions })},
 		{names: []string{"--json-schema"}, value: "JSON", help: "the form that the answer must have", kind: flagString, set: func(f *Flags, v []string) error {
 			if !json.Valid([]byte(v[0])) {
 				return usage("Error: --json-schema is not valid JSON: %s", v[0])
@@ -194,6 +197,12 @@ var flagTable = []flagGroup{
 				return usage("error: option '--max-budget-usd <amount>' argument '%s' is invalid. It must be a number above zero.", v[0])
 			}
 			f.MaxBudget = n
+			return nil
+		}},
+		{names: []string{"--task-budget"}, value: "TOKENS", help: "tokens that the model knows it has for its task", kind: flagString, set: func(f *Flags, v []string) (err error) {
+			if f.TaskBudget, err = strconv.ParseInt(v[0], 10, 64); err != nil || f.TaskBudget <= 0 {
+				return usage("error: option '--task-budget <tokens>' argument '%s' is invalid. It must be a number above zero.", v[0])
+			}
 			return nil
 		}},
 		{names: []string{"--autocompact"}, value: "TOKENS", help: "what counts as the model's window for compaction: 100k to 1M, or auto", kind: flagString, set: func(f *Flags, v []string) (err error) {
@@ -285,9 +294,9 @@ var flagTable = []flagGroup{
 // restricts is never among them.
 var inert = map[string]flagKind{
 	"--ax-screen-reader": flagBool, "--brief": flagBool, "--chrome": flagBool, "--no-chrome": flagBool,
-	"--exclude-dynamic-system-prompt-sections": flagBool, "--prompt-suggestions": flagBool,
-	"--system-prompt-snapshot": flagString, "--plugin-url": flagRepeat,
-	"--task-budget": flagString, "--workload": flagString, "--advisor": flagString, "--prefill": flagString,
+	"--exclude-dynamic-system-prompt-sections": flagBool,
+	"--system-prompt-snapshot":                 flagString, "--plugin-url": flagRepeat,
+	"--workload": flagString, "--advisor": flagString, "--prefill": flagString,
 	"--await-initialize": flagBool, "--ide": flagBool,
 	"--file": flagRepeat,
 }

@@ -354,6 +354,9 @@ func (set *setup) userAgent() string {
 	if v := set.vars["CLAUDE_AGENT_SDK_VERSION"]; v != "" {
 		s += ", agent-sdk/" + v
 	}
+	if app := set.vars["CLAUDE_AGENT_SDK_CLIENT_APP"]; app != "" {
+		s += ", client-app/" + app
+	}
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {
 			return -1

@@ -203,11 +203,17 @@ func (set *setup) tools() []tool.Tool {
 	if all == nil {
 		all = set.cfg.builtin(set.flags.Bare)
 	}
-	if search := set.searchEndpoint(); search != nil {
-		all = slices.Clone(all)
-		for i, t := range all {
-			if _, ok := t.(*websearch.Tool); ok {
+	all = slices.Clone(all)
+	search, limits := set.searchEndpoint(), set.bashLimits()
+	for i, t := range all {
+		switch t.(type) {
+		case *websearch.Tool:
+			if search != nil {
 				all[i] = websearch.New(search)
+			}
+		case *bash.Tool:
+			if limits != nil {
+				all[i] = bash.New(limits)
 			}
 		}
 	}
@@ -243,7 +249,7 @@ func (set *setup) questions(asks bool) []string {
 
 // environment makes what tools work in. Credentials are not passed on to commands.
 func (set *setup) environment(sessionID string) *tool.Env {
-	env := &tool.Env{Home: set.cfg.Home, Environ: set.commandEnv(), Roots: set.roots(), Sandbox: set.sandbox, Wall: set.wall}
+	env := &tool.Env{Home: set.cfg.Home, Environ: append(set.commandEnv(), sessionEnv(sessionID, set.vars["CLAUDE_CODE_ENTRYPOINT"])...), Roots: set.roots(), Sandbox: set.sandbox, Wall: set.wall}
 	if set.temp != "" {
 		env.Dir = filepath.Join(set.temp, sessionID)
 	}
@@ -308,11 +314,6 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 	if err != nil {
 		return nil, err
 	}
-	var tokens *int64
-	if f.ThinkingTokens != nil {
-		n := int64(*f.ThinkingTokens)
-		tokens = &n
-	}
 	retries, _ := strconv.Atoi(set.vars["CLAUDE_CODE_MAX_RETRIES"])
 	if v, ok := set.vars["CLAUDE_CODE_MAX_RETRIES"]; ok && v == "0" {
 		retries = -1
@@ -337,7 +338,7 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 		NoPrompts: f.NoPrompts || set.prefs().Bool("permissions", "denyInsteadOfPrompting"),
 		Project:   context, ReadProject: set.loadProject, Git: set.git, SkillTool: set.skillTool(), OutputStyle: set.prefs().String("outputStyle"), NoSlashCommands: f.NoSlashCommands, PromptCommands: promptCommands(servers),
 		SystemPrompt: system, AppendSystemPrompt: appended, JSONSchema: f.JSONSchema,
-		Thinking: thinking(f.Thinking, tokens, f.ThinkingDisplay), Effort: f.Effort, Betas: f.Betas,
+		Thinking: thinking(f.Thinking, set.thinkingTokens(), f.ThinkingDisplay), Effort: set.effort(), Betas: f.Betas, Tuning: set.tuning(),
 		Compaction: set.compaction(), MaxTurns: f.MaxTurns, MaxBudget: f.MaxBudget, Partial: f.Partial, Replay: f.ReplayUsers,
 		States:    set.vars["CLAUDE_CODE_SDK_READS_SESSION_STATE"] == "1",
 		SessionID: id, Log: log, History: history, InitExtra: set.initExtra(), Checkpoints: set.checkpoints(), LoadPart: set.loadPart(id), PartHistory: set.partHistory(), NewLog: set.newLog,

@@ -123,10 +123,10 @@ type Config struct {
 	AppendSystemPrompt string
 	JSONSchema         json.RawMessage // that the answer has to fit
 
-	Thinking  Thinking
-	Effort    string
-	Betas     []string
-	MaxTokens int // bound of one answer; 0 means the model's
+	Thinking Thinking
+	Effort   string
+	Betas    []string
+	Tuning   Tuning
 
 	// Compaction says when the conversation is replaced by a summary.
 	Compaction Compaction

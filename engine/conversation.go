@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -298,7 +299,7 @@ func newConversation(cfg Config, host Host, sub *subagent) (*Conversation, error
 
 // makePrefix writes the beginning of requests anew.
 func (c *Conversation) makePrefix() {
-	c.prefix = newPrefix(c.systemPrompt(), c.tools)
+	c.prefix = newPrefix(c.systemPrompt(), c.tools, !c.cfg.Tuning.NoCaching)
 	c.promptKey = c.keyOfPrompt()
 }
 
@@ -316,8 +317,8 @@ func (c *Conversation) resolve(name string) catalog.Info {
 
 func (c *Conversation) maxTokens() int64 {
 	n := c.model.DefaultOutput
-	if c.cfg.MaxTokens > 0 {
-		n = int64(c.cfg.MaxTokens)
+	if limit := c.cfg.Tuning.MaxTokens; limit > 0 {
+		n = min(limit, cmp.Or(c.model.MaxOutput, limit))
 	}
 	if c.room > 0 {
 		n = min(n, c.room)

@@ -108,10 +108,10 @@ func cached(block json.RawMessage) json.RawMessage {
 
 // appendMessages writes the messages. Two of the four breakpoints are here: behind
 // the last message, and behind the user's message before it, so that a long turn
-// still finds what the one before it wrote.
-func (t *transcript) appendMessages(dst []byte) []byte {
+// still finds what the one before it wrote. Without mark there are none.
+func (t *transcript) appendMessages(dst []byte, mark bool) []byte {
 	marks := map[int]bool{}
-	for i := len(t.messages) - 1; i >= 0 && len(marks) < 2; i-- {
+	for i := len(t.messages) - 1; mark && i >= 0 && len(marks) < 2; i-- {
 		if t.messages[i].role == "user" {
 			marks[i] = true
 		}
@@ -147,8 +147,8 @@ type prefix struct {
 	tools  json.RawMessage
 }
 
-// newPrefix writes the system prompt and the tools. A breakpoint is behind each.
-func newPrefix(system []string, tools []tool.Tool) prefix {
+// newPrefix writes the system prompt and the tools. With mark a breakpoint is behind each.
+func newPrefix(system []string, tools []tool.Tool, mark bool) prefix {
 	var p prefix
 	var blocks []json.RawMessage
 	for _, s := range system {
@@ -157,7 +157,9 @@ func newPrefix(system []string, tools []tool.Tool) prefix {
 		}
 	}
 	if n := len(blocks); n > 0 {
-		blocks[n-1] = cached(blocks[n-1])
+		if mark {
+			blocks[n-1] = cached(blocks[n-1])
+		}
 		p.system = mustJSON(blocks)
 	}
 	var list []json.RawMessage
@@ -170,7 +172,9 @@ func newPrefix(system []string, tools []tool.Tool) prefix {
 		}{spec.Name, spec.Description, spec.Schema}))
 	}
 	if n := len(list); n > 0 {
-		list[n-1] = cached(list[n-1])
+		if mark {
+			list[n-1] = cached(list[n-1])
+		}
 		p.tools = mustJSON(list)
 	}
 	return p
@@ -196,16 +200,14 @@ func (c *Conversation) bodyOf(t *transcript, noTools bool) []byte {
 	member("model", mustJSON(c.model.ID))
 	member("max_tokens", mustJSON(c.maxTokens()))
 	member("thinking", c.thinkingMember())
-	if effort := c.effortLevel(); effort != "" {
-		member("output_config", mustJSON(map[string]string{"effort": effort}))
-	}
+	member("output_config", c.cfg.Tuning.outputConfig(c.effortLevel()))
 	member("system", c.prefix.system)
 	member("tools", c.prefix.tools)
 	if noTools && len(c.prefix.tools) > 0 {
 		member("tool_choice", []byte(`{"type":"none"}`))
 	}
 	b = append(b, `,"messages":`...)
-	b = t.appendMessages(b)
+	b = t.appendMessages(b, !c.cfg.Tuning.NoCaching)
 	member("metadata", mustJSON(map[string]string{"user_id": "parley_" + c.rec.ID()}))
 	b = append(b, `,"stream":true}`...)
 	return b

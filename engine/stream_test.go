@@ -45,7 +45,7 @@ func TestTranscript(t *testing.T) {
 			Role    string
 			Content []struct{ Type string }
 		}
-		if err := json.Unmarshal(tr.appendMessages(nil), &messages); err != nil {
+		if err := json.Unmarshal(tr.appendMessages(nil, true), &messages); err != nil {
 			t.Fatal(err)
 		}
 		var all []string
@@ -115,7 +115,7 @@ func FuzzMessageBlocks(f *testing.F) {
 		for _, b := range blocks {
 			tr.add("user", b)
 		}
-		if out := tr.appendMessages(nil); !json.Valid(out) {
+		if out := tr.appendMessages(nil, true); !json.Valid(out) {
 			t.Errorf("messages %s", out)
 		}
 	})

@@ -206,6 +206,9 @@ func (c *Conversation) newSubagent(ctx context.Context, call *tool.Call, def *ag
 			cfg.ModelName = name
 		}
 	}
+	if name := cfg.Tuning.SubagentModel; name != "" && name != "inherit" {
+		cfg.ModelName = name
+	}
 	for _, effort := range []string{def.Effort, in.Effort} {
 		if effort != "" {
 			cfg.Effort = effort

@@ -13,7 +13,7 @@ import (
 type Thinking struct {
 	Mode    string // "adaptive", "enabled" or "disabled"; empty means what is usual
 	Budget  int64  // tokens, for models that take a bound; 0 means what is usual
-	Display string // how much of it is shown, such as "summarized"; empty means "omitted"
+	Display string // how much of it is shown, such as "summarized"; empty means what is usual
 }
 
 // thinkingMember is the thinking member of a request to the model that answers. A
@@ -37,7 +37,7 @@ func (c *Conversation) thinkingMember() json.RawMessage {
 		Display string `json:"display,omitzero"`
 	}{Display: t.Display}
 	if m.Display == "" {
-		m.Display = "omitted"
+		m.Display = c.cfg.Tuning.display()
 	}
 	switch {
 	case kind == catalog.ThinkingAlways:
@@ -96,6 +96,9 @@ func (c *Conversation) betas() []string {
 	if c.effortLevel() != "" {
 		betas = append(betas, "effort-2025-11-24")
 	}
+	var think struct{ Display string }
+	json.Unmarshal(c.thinkingMember(), &think)
+	betas = append(betas, c.cfg.Tuning.betas(think.Display)...)
 	slices.Sort(betas[len(c.cfg.Betas):])
 	return slices.Compact(betas)
 }

@@ -90,6 +90,11 @@ func New(opts *Options) *Tool {
 		t.opts = *opts
 	}
 	o := &t.opts
+	defer func() {
+		if o.MaxTimeout != 10*time.Minute {
+			t.spec.Schema = json.RawMessage(strings.Replace(schema, "600000", fmt.Sprint(o.MaxTimeout.Milliseconds()), 1))
+		}
+	}()
 	o.Timeout = orElse(o.Timeout, 2*time.Minute)
 	o.MaxTimeout = max(orElse(o.MaxTimeout, 10*time.Minute), o.Timeout)
 	o.MaxBackground = orElse(o.MaxBackground, 30*time.Minute)

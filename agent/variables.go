@@ -1,0 +1,90 @@
+package agent
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/parley-go/parley/engine"
+	"github.com/parley-go/parley/engine/tool/bash"
+)
+
+// switchedOn reports whether an environment variable switches something on.
+func (set *setup) switchedOn(name string) bool {
+	return slices.Contains([]string{"1", "true", "yes", "on"}, strings.ToLower(set.vars[name]))
+}
+
+// number reads an environment variable that is a number above zero; others are 0.
+func (set *setup) number(name string) int64 {
+	n, err := strconv.ParseInt(strings.TrimSpace(set.vars[name]), 10, 64)
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
+}
+
+// tuning is what flags and variables say that few conversations need.
+func (set *setup) tuning() engine.Tuning {
+	return engine.Tuning{
+		MaxTokens:     set.number("CLAUDE_CODE_MAX_OUTPUT_TOKENS"),
+		Anthropic:     set.telemetryProvider() == "anthropic" && set.cfg.Model == nil,
+		NoInterleaved: set.switchedOn("DISABLE_INTERLEAVED_THINKING"),
+		NoCaching:     set.switchedOn("DISABLE_PROMPT_CACHING"),
+		TaskBudget:    set.flags.TaskBudget,
+		SubagentModel: set.vars["CLAUDE_CODE_SUBAGENT_MODEL"],
+		Suggestions:   set.flags.Suggestions,
+	}
+}
+
+// thinkingTokens is the bound for reasoning of the flags, or else of MAX_THINKING_TOKENS; nil if
+// there is none.
+func (set *setup) thinkingTokens() *int64 {
+	if n := set.flags.ThinkingTokens; n != nil {
+		v := int64(*n)
+		return &v
+	}
+	if set.flags.Thinking != "" {
+		return nil
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(set.vars["MAX_THINKING_TOKENS"]), 10, 64)
+	if err != nil || n < 0 {
+		return nil
+	}
+	return &n
+}
+
+// effort is how hard the model is to try: as the flag says, else CLAUDE_CODE_EFFORT_LEVEL, else
+// the setting effortLevel.
+func (set *setup) effort() string {
+	for _, level := range []string{set.flags.Effort, set.vars["CLAUDE_CODE_EFFORT_LEVEL"], set.prefs().String("effortLevel")} {
+		if slices.Contains([]string{"low", "medium", "high", "xhigh", "max"}, level) {
+			return level
+		}
+	}
+	return ""
+}
+
+// bashLimits are the options of Bash where the environment limits commands; nil if it does not.
+func (set *setup) bashLimits() *bash.Options {
+	opts := bash.Options{
+		Timeout:    time.Duration(set.number("BASH_DEFAULT_TIMEOUT_MS")) * time.Millisecond,
+		MaxTimeout: time.Duration(set.number("BASH_MAX_TIMEOUT_MS")) * time.Millisecond,
+		MaxOutput:  int(min(set.number("BASH_MAX_OUTPUT_LENGTH"), 150_000)),
+	}
+	if opts == (bash.Options{}) {
+		return nil
+	}
+	if !set.flags.Bare {
+		opts.Snapshot = set.cfg.Snapshot
+	}
+	return &opts
+}
+
+// sessionEnv is what commands and hooks are told about the session that they run for.
+func sessionEnv(sessionID, entrypoint string) []string {
+	if entrypoint == "" {
+		entrypoint = "sdk-cli"
+	}
+	return []string{"CLAUDECODE=1", "CLAUDE_CODE_ENTRYPOINT=" + entrypoint, "CLAUDE_CODE_SESSION_ID=" + sessionID}
+}

@@ -1,0 +1,80 @@
+package agent_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/parley-go/parley/agent"
+)
+
+// TestVariables: the variables of the official command reach the request. The rows are what that
+// command asks for.
+func TestVariables(t *testing.T) {
+	for _, tt := range []struct {
+		vars, args string
+		path, want string // a member of the request, and its JSON; "" if it must be absent
+	}{
+		{"MAX_THINKING_TOKENS=3000", "--model claude-sonnet-4-5", "thinking.budget_tokens", "3000"},
+		{"MAX_THINKING_TOKENS=0", "--model claude-sonnet-4-5", "thinking.type", `"disabled"`},
+		{"MAX_THINKING_TOKENS=0", "--model sonnet", "thinking.type", `"adaptive"`},
+		{"MAX_THINKING_TOKENS=3000", "--model claude-sonnet-4-5 --max-thinking-tokens 2000", "thinking.budget_tokens", "2000"},
+		{"CLAUDE_CODE_MAX_OUTPUT_TOKENS=5000", "--model claude-sonnet-4-5", "max_tokens", "5000"},
+		{"CLAUDE_CODE_MAX_OUTPUT_TOKENS=5000", "--model claude-sonnet-4-5", "thinking.budget_tokens", "4999"},
+		{"CLAUDE_CODE_MAX_OUTPUT_TOKENS=500000", "--model claude-sonnet-4-5", "max_tokens", "64000"},
+		{"CLAUDE_CODE_EFFORT_LEVEL=low", "--model sonnet", "output_config.effort", `"low"`},
+		{"CLAUDE_CODE_EFFORT_LEVEL=low", "--model sonnet --effort high", "output_config.effort", `"high"`},
+		{"", "--model claude-sonnet-4-5 --task-budget 50000", "output_config.task_budget", `{"total":50000,"type":"tokens"}`},
+		{"", "--model claude-sonnet-4-5", "output_config", ""},
+	} {
+		t.Run(strings.TrimSpace(tt.vars+" "+tt.args), func(t *testing.T) {
+			body, _ := requestWith(t, tt.vars, tt.args)
+			var at any = body
+			for name := range strings.SplitSeq(tt.path, ".") {
+				m, _ := at.(map[string]any)
+				at = m[name]
+			}
+			got, _ := json.Marshal(at)
+			if at == nil {
+				got = nil
+			}
+			if string(got) != tt.want {
+				t.Errorf("%s is %s, want %s", tt.path, got, tt.want)
+			}
+		})
+	}
+	t.Run("prompt caching", func(t *testing.T) {
+		for vars, want := range map[string]bool{"": true, "DISABLE_PROMPT_CACHING=1": false} {
+			body, _ := requestWith(t, vars, "")
+			text, _ := json.Marshal(body)
+			if got := strings.Contains(string(text), "cache_control"); got != want {
+				t.Errorf("%q: marks for the cache: %v, want %v", vars, got, want)
+			}
+		}
+	})
+	t.Run("headers", func(t *testing.T) {
+		_, header := requestWith(t, "DISABLE_INTERLEAVED_THINKING=1 CLAUDE_AGENT_SDK_CLIENT_APP=my-app/1.0 CLAUDE_AGENT_SDK_VERSION=0.3.325 CLAUDE_CODE_ENTRYPOINT=sdk-ts", "--model claude-sonnet-4-5 --task-budget 9")
+		if got, want := header.Get("anthropic-beta"), "task-budgets-2026-03-13,thinking-display-updates-2026-08-18"; got != want {
+			t.Errorf("betas %q, want %q", got, want)
+		}
+		if got := header.Get("user-agent"); !strings.HasSuffix(got, "(sdk-ts, agent-sdk/0.3.325, client-app/my-app/1.0)") {
+			t.Errorf("user agent %q", got)
+		}
+	})
+}
+
+// requestWith returns the first request of an agent with these variables and flags, and its
+// header.
+func requestWith(t *testing.T, vars, args string) (map[string]any, interface{ Get(string) string }) {
+	t.Helper()
+	api := newEndpoint(t)
+	environ := append([]string{"ANTHROPIC_API_KEY=k", "ANTHROPIC_BASE_URL=" + api.URL}, strings.Fields(vars)...)
+	if got := say(t, agent.Config{Environ: environ}, strings.Fields(args), hello); got.code != 0 {
+		t.Fatal(got.stderr)
+	}
+	var body map[string]any
+	if err := json.Unmarshal([]byte(api.bodies[0]), &body); err != nil {
+		t.Fatal(err)
+	}
+	return body, api.asked[0].Header
+}
