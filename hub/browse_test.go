@@ -1,9 +1,11 @@
 package hub_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/parley-go/parley/hub"
 	"github.com/parley-go/parley/parleytest"
@@ -83,6 +85,37 @@ func TestBrowsingOpensNothing(t *testing.T) {
 		r.hub.Close()
 		if err := <-watched; !errors.Is(err, hub.ErrClosed) {
 			t.Errorf("watching ended with %v", err)
+		}
+	})
+}
+
+// A slowBackend takes a second for each lease.
+type slowBackend struct{ hub.Backend }
+
+// Lease implements [hub.Backend].
+func (b slowBackend) Lease(ctx context.Context, id string) (hub.Lease, error) {
+	time.Sleep(time.Second)
+	return b.Backend.Lease(ctx, id)
+}
+
+// Creating a session that exists fails, and disturbs nobody who uses it meanwhile.
+func TestCreatingAgainDisturbsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, slowBackend{&hub.Memory{}}, nil).start()
+		defer r.hub.Close()
+		s := r.create()
+		time.Sleep(time.Minute) // nobody is in it any more
+		created := make(chan error, 1)
+		go func() {
+			_, err := r.hub.Create(t.Context(), ann, hub.Spec{ID: s.ID(), Cwd: r.dir})
+			created <- err
+		}()
+		synctest.Wait()
+		if _, err := s.State(t.Context(), viewer); err != nil {
+			t.Error(err)
+		}
+		if err := <-created; !errors.Is(err, hub.ErrExists) {
+			t.Error(err)
 		}
 	})
 }

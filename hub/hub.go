@@ -177,6 +177,10 @@ func (h *Hub) enter(ctx context.Context, id string, create *Created) (*room, err
 		}
 		if r.err != nil {
 			h.exit(r)
+			if create == nil && errors.Is(r.err, ErrExists) { // somebody tried to create it again
+				<-r.done
+				continue
+			}
 			return nil, r.err
 		}
 		return r, nil

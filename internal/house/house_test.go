@@ -44,7 +44,8 @@ var arrows = map[string][]string{
 	"hub/...":        {"hub"},
 	"acp":            {"hub", "acp/..."},
 	"acp/...":        {},
-	"cmd/parley":     {".", "hub/...", "acp", "agent", "parleytest", "conformance", "internal/otlp", "internal/spelling"},
+	"cmd/parley":     {".", "hub/...", "acp", "serve", "agent", "parleytest", "conformance", "internal/otlp", "internal/spelling"},
+	"serve":          {".", "hub", "hub/...", "session", "wire"},
 
 	// What checks, measures and shows the rest stands above it.
 	"interop/go":    {"interop"},

@@ -1,0 +1,142 @@
+package socket
+
+import (
+	"bufio"
+	"crypto/tls"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// CheckPeer returns an error unless the process at the other end of a connection may use
+// a hub. On a unix socket it is of the same user. In any case it is not a command that
+// an agent runs: neither it nor any process that it descends from is this one, runs this
+// program, or is marked as run by an agent. A peer on another machine is not checked.
+func CheckPeer(c net.Conn) error {
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	if _, ok := c.(*net.TCPConn); ok {
+		return checkTCP(c)
+	}
+	return checkPeer(c)
+}
+
+// checkTCP checks the process of this machine that made a connection.
+func checkTCP(c net.Conn) error {
+	local, ok := c.LocalAddr().(*net.TCPAddr)
+	remote, ok2 := c.RemoteAddr().(*net.TCPAddr)
+	if !ok || !ok2 {
+		return errors.New("the peer cannot be checked")
+	}
+	inode, uid, err := findSocket(remote.AddrPort(), local.AddrPort())
+	if err != nil {
+		return fmt.Errorf("the peer cannot be checked: %w", err)
+	}
+	if inode == "" || inode == "0" || uid != os.Geteuid() {
+		return nil // of another machine, another user or another network namespace, or gone
+	}
+	holders := 0
+	dirs, err := os.ReadDir("/proc")
+	if err != nil {
+		return fmt.Errorf("the peer cannot be checked: %w", err)
+	}
+	for _, d := range dirs {
+		pid, err := strconv.Atoi(d.Name())
+		if err != nil || !holds(pid, inode) {
+			continue
+		}
+		holders++
+		if pid == os.Getpid() {
+			continue // this process itself, such as a test
+		}
+		if err := checkAncestors(pid); err != nil {
+			return err
+		}
+	}
+	if holders == 0 && hasChildren() { // it hid, or was between two processes
+		return errors.New("the peer cannot be checked: no process has the other end")
+	}
+	return nil
+}
+
+// findSocket returns the inode and the user of the socket of this machine with a local
+// and a remote address, "" if there is none.
+func findSocket(local, remote netip.AddrPort) (inode string, uid int, err error) {
+	for _, name := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		f, err := os.Open(name)
+		if err != nil {
+			if name == "/proc/net/tcp6" && os.IsNotExist(err) {
+				break
+			}
+			return "", 0, err
+		}
+		for s := bufio.NewScanner(f); s.Scan(); {
+			fields := strings.Fields(s.Text())
+			if len(fields) < 10 || !sameAddress(fields[1], local) || !sameAddress(fields[2], remote) {
+				continue
+			}
+			if uid, err = strconv.Atoi(fields[7]); err == nil {
+				f.Close()
+				return fields[9], uid, nil
+			}
+		}
+		f.Close()
+	}
+	return "", 0, nil
+}
+
+// sameAddress reports whether an address as the kernel prints it is another one.
+func sameAddress(text string, want netip.AddrPort) bool {
+	host, port, _ := strings.Cut(text, ":")
+	if n, err := strconv.ParseUint(port, 16, 16); err != nil || uint16(n) != want.Port() {
+		return false
+	}
+	raw, err := hex.DecodeString(host)
+	if err != nil || len(raw)%4 != 0 {
+		return false
+	}
+	for i := 0; i < len(raw); i += 4 { // words of this machine's byte order
+		binary.BigEndian.PutUint32(raw[i:], binary.NativeEndian.Uint32(raw[i:]))
+	}
+	ip, ok := netip.AddrFromSlice(raw)
+	return ok && ip.Unmap() == want.Addr().Unmap().WithZone("")
+}
+
+// holds reports whether a process has a socket open.
+func holds(pid int, inode string) bool {
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	fds, err := os.ReadDir(dir)
+	if err != nil {
+		return false
+	}
+	for _, fd := range fds {
+		if to, err := os.Readlink(filepath.Join(dir, fd.Name())); err == nil && to == "socket:["+inode+"]" {
+			return true
+		}
+	}
+	return false
+}
+
+// hasChildren reports whether this process has any. Those that lost their parent are its
+// own: see [Adopt].
+func hasChildren() bool {
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return true
+	}
+	for _, t := range tasks {
+		data, err := os.ReadFile("/proc/self/task/" + t.Name() + "/children")
+		if err != nil || len(data) > 0 {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,306 @@
+package serve_test
+
+import (
+	"bufio"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/parley-go/parley/serve"
+)
+
+// Requests that must have no effect. Each begins as one that works: renaming a session
+// with a token that may. Then something hostile is done to it.
+func TestHostileRequestsHaveNoEffect(t *testing.T) {
+	r := newRig(t, nil, func(c *serve.Config) { c.Hosts = []string{"parley.example"} })
+	id := r.create("")
+	port := r.url[strings.LastIndex(r.url, ":"):]
+	rename := "/v1/sessions/" + id
+	header := func(name, value string) func(*http.Request) {
+		return func(req *http.Request) { req.Header.Set(name, value) }
+	}
+	host := func(name string) func(*http.Request) { return func(req *http.Request) { req.Host = name } }
+	cookie := func(value string) func(*http.Request) {
+		return func(req *http.Request) {
+			req.Header.Del("Authorization")
+			req.AddCookie(&http.Cookie{Name: "parley", Value: value})
+		}
+	}
+	all := func(fs ...func(*http.Request)) func(*http.Request) {
+		return func(req *http.Request) {
+			for _, f := range fs {
+				f(req)
+			}
+		}
+	}
+	noToken := func(req *http.Request) { req.Header.Del("Authorization") }
+	token := r.tokens[serve.ScopeDrive]
+	for _, c := range []struct {
+		name    string
+		hostile func(*http.Request)
+		want    int
+	}{
+		// DNS rebinding: the name of the attacker leads here.
+		{"host of another", host("evil.example" + port), 421},
+		{"host of another, no port", host("evil.example"), 421},
+		{"host that begins as ours", host("127.0.0.1.evil.example" + port), 421},
+		{"host that ends as ours", host("evil-parley.example" + port), 421},
+		{"host below ours", host("a.parley.example"), 421},
+		{"host with a user", host("127.0.0.1@evil.example"), 421},
+		{"another address of this machine", host("127.0.0.2" + port), 421},
+		{"any address", host("0.0.0.0" + port), 421},
+		{"an address as one number", host("2130706433" + port), 421},
+		{"an address in octal", host("0177.0.0.1" + port), 421},
+		{"localhost of another", host("localhost.evil.example" + port), 421},
+		{"localhost with a dot", host("localhost." + port), 421},
+		{"bracketed name", host("[evil.example]" + port), 421},
+		{"address with a zone", host("[::1%25lo]" + port), 421},
+
+		// Pages of other origins.
+		{"origin of another", header("Origin", "https://evil.example"), 403},
+		{"origin null", header("Origin", "null"), 403},
+		{"origin with another port", header("Origin", "http://127.0.0.1:1"), 403},
+		{"origin with another scheme", header("Origin", "https://127.0.0.1"+port), 403},
+		{"origin with our name and another address", header("Origin", "http://localhost"+port), 403},
+		{"origin that begins as ours", header("Origin", "http://127.0.0.1"+port+".evil.example"), 403},
+		{"origin with a path", header("Origin", "http://127.0.0.1"+port+"/x"), 403},
+		{"origin of an extension", header("Origin", "chrome-extension://abc"), 403},
+		{"origin file", header("Origin", "file://"), 403},
+		{"two origins", func(req *http.Request) {
+			req.Header["Origin"] = []string{"http://127.0.0.1" + port, "https://evil.example"}
+		}, 403},
+		{"cross-site without origin", header("Sec-Fetch-Site", "cross-site"), 403},
+		{"same-site without origin", header("Sec-Fetch-Site", "same-site"), 403},
+		{"cross-site navigation", all(header("Sec-Fetch-Site", "cross-site"), header("Sec-Fetch-Mode", "navigate")), 403},
+		{"cookie from another page", all(cookie(token), header("Origin", "https://evil.example")), 403},
+		{"cookie from another port of this host", all(cookie(token), header("Origin", "http://127.0.0.1:1"), header("Sec-Fetch-Site", "same-site")), 403},
+
+		// Tokens.
+		{"no token", noToken, 401},
+		{"empty token", header("Authorization", "Bearer "), 401},
+		{"wrong token", header("Authorization", "Bearer parley_000000000000_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"), 401},
+		{"cut token", header("Authorization", "Bearer "+token[:len(token)-1]), 401},
+		{"long token", header("Authorization", "Bearer "+token+"A"), 401},
+		{"other secret of the same id", header("Authorization", "Bearer "+token[:20]+strings.Repeat("A", len(token)-20)), 401},
+		{"basic", header("Authorization", "Basic "+token), 401},
+		{"token in the query", func(req *http.Request) {
+			noToken(req)
+			req.URL.RawQuery = "token=" + token + "&access_token=" + token + "&t=" + token
+		}, 401},
+		{"token in another header", all(noToken, header("X-Api-Key", token)), 401},
+		{"wrong cookie", cookie("x"), 401},
+		{"cookie of another name", func(req *http.Request) {
+			noToken(req)
+			req.AddCookie(&http.Cookie{Name: "__Host-parley", Value: token})
+		}, 401},
+		{"the hash in place of the token", func(req *http.Request) {
+			data, err := os.ReadFile(filepath.Join(r.state, "serve", "tokens.json"))
+			if err != nil {
+				t.Error(err)
+			}
+			_, hash, _ := strings.Cut(string(data), `"hash": "`)
+			req.Header.Set("Authorization", "Bearer "+hash[:64])
+		}, 401},
+		{"scope view", header("Authorization", "Bearer "+r.tokens[serve.ScopeView]), 403},
+		{"scope approve", header("Authorization", "Bearer "+r.tokens[serve.ScopeApprove]), 403},
+
+		// What headers cannot do.
+		{"another method by header", func(req *http.Request) { req.Method = "GET"; req.Header.Set("X-HTTP-Method-Override", "PATCH") }, 200},
+		{"who it is by header", all(noToken, header("Parley-Name", "user"), header("X-Forwarded-For", "127.0.0.1"), header("X-Forwarded-User", "root")), 401},
+
+		// Bodies and paths.
+		{"a form", header("Content-Type", "application/x-www-form-urlencoded"), 415},
+		{"plain text", header("Content-Type", "text/plain"), 415},
+		{"no type", func(req *http.Request) { req.Header.Del("Content-Type") }, 415},
+		{"path with dots", func(req *http.Request) { req.URL.Opaque = r.url + "/v1/sessions/../sessions/%2e%2e/" + id }, 307},
+		{"id that is a path", func(req *http.Request) { req.URL.Opaque = r.url + "/v1/sessions/..%2f..%2fserve" }, 404},
+		{"the journal of schedules", func(req *http.Request) { req.URL.Path = "/v1/sessions/00000000-0000-4000-8000-000000000001" }, 404},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			req := r.request(serve.ScopeDrive, "PATCH", rename, `{"title":"owned"}`)
+			before := files(t, filepath.Join(r.state, "hub"))
+			// A browser of its own, so that failures of one row do not limit the next.
+			c.hostile(req)
+			got := (&http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, Transport: r.from(c.name)})
+			defer got.CloseIdleConnections()
+			resp, err := got.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != c.want {
+				t.Errorf("status %d, want %d", resp.StatusCode, c.want)
+			}
+			if !maps.Equal(before, files(t, filepath.Join(r.state, "hub"))) {
+				t.Error("it had an effect")
+			}
+			for _, name := range []string{"Access-Control-Allow-Origin", "Set-Cookie"} {
+				if v := resp.Header.Get(name); v != "" {
+					t.Errorf("%s: %s", name, v)
+				}
+			}
+			for name, want := range map[string]string{"Content-Security-Policy": "default-src 'self'", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Cache-Control": "no-store"} {
+				if v := resp.Header.Get(name); !strings.HasPrefix(v, want) {
+					t.Errorf("%s: %q", name, v)
+				}
+			}
+		})
+	}
+	// The same request, with nothing hostile in it, has its effect.
+	for i, req := range []*http.Request{
+		r.request(serve.ScopeDrive, "PATCH", rename, `{"title":"1"}`),
+		r.request(serve.ScopeAdmin, "PATCH", rename, `{"title":"2"}`),
+		r.request("", "PATCH", rename, `{"title":"3"}`),
+		r.request(serve.ScopeDrive, "PATCH", rename, `{"title":"4"}`),
+	} {
+		switch i {
+		case 2: // a page of this server
+			req.AddCookie(&http.Cookie{Name: "parley", Value: token})
+			req.Header.Set("Origin", r.url)
+			req.Header.Set("Sec-Fetch-Site", "same-origin")
+		case 3:
+			req.Host = "PARLEY.example:443"
+		}
+		var info serve.Session
+		if got := r.send(req); got.StatusCode != 200 {
+			t.Errorf("request %d: %s %s", i+1, got.Status, got.body)
+		}
+		if r.do(serve.ScopeView, "GET", rename, nil).decode(t, &info); info.State.Title != fmt.Sprint(i+1) {
+			t.Errorf("after request %d the title is %q", i+1, info.State.Title)
+		}
+	}
+	audit, err := os.ReadFile(filepath.Join(r.state, "serve", "audit.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"by":"my drive"`, `"action":"PATCH /v1/sessions/{id}"`, `"session":"` + id + `"`, `"status":421`, `"status":401`} {
+		if !strings.Contains(string(audit), want) {
+			t.Errorf("the audit log lacks %s", want)
+		}
+	}
+	for _, secret := range r.tokens {
+		for name, data := range files(t, r.state) {
+			if strings.Contains(data, secret) {
+				t.Errorf("%s holds a token", name)
+			}
+		}
+	}
+}
+
+// from returns a transport that sends from a loopback address of its own, so that the
+// failures of one do not limit another.
+func (r *rig) from(name string) *http.Transport {
+	sum := 0
+	for _, c := range name {
+		sum = sum*31 + int(c)
+	}
+	ip := net.IPv4(127, 1+byte(sum>>16)%200, byte(sum>>8), byte(sum)|1)
+	return &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: ip}}).DialContext}
+}
+
+// Guessing is limited, whatever face it uses, and shuts nobody else out.
+func TestFailedAttemptsAreLimited(t *testing.T) {
+	r := newRig(t, nil, nil)
+	if got := r.do(serve.ScopeView, "GET", "/v1/me", nil); got.StatusCode != 200 {
+		t.Fatal(got.Status)
+	}
+	limited := false
+	for i := range 15 {
+		req := r.request("", "GET", "/v1/me", nil)
+		req.Header.Set("Authorization", "Bearer wrong")
+		if i%2 == 1 {
+			req = r.request("", "POST", "/v1/login", `{"token":"wrong"}`)
+		}
+		got := r.send(req).StatusCode
+		if limited = got == http.StatusTooManyRequests; !limited && got != http.StatusUnauthorized {
+			t.Fatalf("attempt %d: %d", i, got)
+		}
+	}
+	if !limited {
+		t.Error("attempt 15 was not limited")
+	}
+	if got := r.do(serve.ScopeAdmin, "GET", "/v1/me", nil); got.StatusCode != http.StatusTooManyRequests {
+		t.Errorf("a token that was never used from there: %s", got.Status)
+	}
+	if got := r.do(serve.ScopeView, "GET", "/v1/me", nil); got.StatusCode != http.StatusOK {
+		t.Errorf("a token that was used from there before: %s", got.Status)
+	}
+	req := r.request(serve.ScopeAdmin, "GET", "/v1/me", nil)
+	other := &http.Client{Transport: r.from("elsewhere")}
+	defer other.CloseIdleConnections()
+	resp, err := other.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("from elsewhere: %s", resp.Status)
+	}
+}
+
+// Bytes that are not a request of HTTP end the connection and nothing else.
+func TestMalformedRequestsEndTheirConnection(t *testing.T) {
+	r := newRig(t, nil, nil)
+	addr := strings.TrimPrefix(r.url, "http://")
+	for _, raw := range []string{
+		"\x16\x03\x01\x00\x00",
+		"GET / HTTP/1.1\r\n\r\n",
+		"GET /v1/me HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: evil.example\r\n\r\n",
+		"GET http://evil.example/v1/me HTTP/1.1\r\nHost: " + addr + "\r\nConnection: close\r\n\r\n",
+		"POST /v1/login HTTP/1.1\r\nHost: " + addr + "\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n0\r\n\r\n",
+		"GET /v1/me HTTP/1.0\r\n\r\n",
+		"GET /v1/me HTTP/1.1\r\nHost: " + addr + "\r\nX: " + strings.Repeat("x", 1<<17) + "\r\n\r\n",
+	} {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.SetDeadline(time.Now().Add(20 * time.Second))
+		go func() {
+			c.Write([]byte(raw))
+			c.(*net.TCPConn).CloseWrite()
+		}()
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err == nil && resp.StatusCode < 400 {
+			t.Errorf("%q: %s", raw[:min(len(raw), 60)], resp.Status)
+		}
+		c.Close()
+	}
+	if got := r.do(serve.ScopeView, "GET", "/v1/me", nil); got.StatusCode != 200 {
+		t.Error(got.Status)
+	}
+}
+
+// A server that others can reach encrypts, or does not start.
+func TestPublicAddressNeedsEncryption(t *testing.T) {
+	for _, c := range []struct {
+		addr       string
+		tls, proxy bool
+		ok         bool
+	}{
+		{"127.0.0.1:1", false, false, true},
+		{"127.9.9.9:1", false, false, true},
+		{"[::1]:1", false, false, true},
+		{"0.0.0.0:1", false, false, false},
+		{"[::]:1", false, false, false},
+		{"192.168.1.7:1", false, false, false},
+		{"[fe80::1]:1", false, false, false},
+		{"192.168.1.7:1", true, false, true},
+		{"0.0.0.0:1", false, true, true},
+	} {
+		r := newRig(t, nil, func(cfg *serve.Config) { cfg.TLS, cfg.BehindProxy = c.tls, c.proxy })
+		addr, err := net.ResolveTCPAddr("tcp", c.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.server.CheckAddress(addr); (err == nil) != c.ok {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}

@@ -1,0 +1,312 @@
+package serve
+
+import (
+	"context"
+	stdjson "encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/hub"
+)
+
+// A route is a row of the API: the server is made of the table of them, and so is its
+// description.
+type route struct {
+	method, path string
+	scope        Scope // empty: no token is needed
+	id           string
+	summary      string
+	in, out      reflect.Type // nil: nothing, or not JSON
+	media        string       // of the response, if it is not JSON
+	serve        func(c *call)
+}
+
+// A call is one request to a route.
+type call struct {
+	*identity // nil if the route needs no token
+	s         *Server
+	w         http.ResponseWriter
+	r         *http.Request
+	route     *route
+}
+
+// session returns the session that the path names.
+func (c *call) session() *hub.Session { return c.s.cfg.Hub.Session(c.r.PathValue("id")) }
+
+// none is what a route takes or returns that takes or returns nothing.
+type none struct{}
+
+// maxBody is the largest body of a request.
+const maxBody = 32 << 20
+
+// endpoint is a route whose request and response are JSON. Members of In with the tag
+// path or query come from there.
+func endpoint[In, Out any](pattern string, scope Scope, id, summary string, f func(c *call, ctx context.Context, in *In) (Out, error)) route {
+	method, path, _ := strings.Cut(pattern, " ")
+	r := route{method: method, path: path, scope: scope, id: id, summary: summary, in: reflect.TypeFor[In](), out: reflect.TypeFor[Out]()}
+	r.serve = func(c *call) {
+		in := new(In)
+		err := c.read(in)
+		var out Out
+		if err == nil {
+			out, err = f(c, c.r.Context(), in)
+		}
+		if err != nil {
+			c.s.fail(c.w, c.r, c.identity, err)
+			return
+		}
+		c.s.note(c.r, c.identity, http.StatusOK, "")
+		c.w.Header().Set("Content-Type", "application/json")
+		json.MarshalWrite(c.w, out, encoding)
+	}
+	return r
+}
+
+// encoding is how this API writes JSON: no value is null that could be an empty list.
+var encoding = json.JoinOptions(json.FormatNilSliceAsNull(false), json.Deterministic(true))
+
+// stream is a route that is not JSON, or takes over the connection.
+func stream(pattern string, scope Scope, id, summary, media string, in any, f func(c *call)) route {
+	method, path, _ := strings.Cut(pattern, " ")
+	return route{method: method, path: path, scope: scope, id: id, summary: summary, in: reflect.TypeOf(in), media: media, serve: f}
+}
+
+// A problem is an error of the caller.
+type problem struct {
+	status int
+	code   string
+	text   string
+}
+
+func (p *problem) Error() string { return p.text }
+
+func badRequest(format string, args ...any) error {
+	return &problem{http.StatusBadRequest, "invalid", fmt.Sprintf(format, args...)}
+}
+
+// read decodes the body, the path and the query of a request.
+func (c *call) read(in any) error {
+	v := reflect.ValueOf(in).Elem()
+	if c.r.Method != http.MethodGet && c.r.ContentLength != 0 {
+		kind, _, err := mime.ParseMediaType(c.r.Header.Get("Content-Type"))
+		if err != nil || kind != "application/json" {
+			return &problem{http.StatusUnsupportedMediaType, "media_type", "the body must be application/json"}
+		}
+		body, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody))
+		var large *http.MaxBytesError
+		if errors.As(err, &large) {
+			return &problem{http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("the body is larger than %d bytes", large.Limit)}
+		}
+		if err != nil {
+			return badRequest("the body cannot be read: %v", err)
+		}
+		if len(body) > 0 {
+			if err := json.Unmarshal(body, in); err != nil {
+				return badRequest("the body cannot be decoded: %v", err)
+			}
+		}
+	}
+	query := c.r.URL.Query()
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		text := ""
+		if name := f.Tag.Get("path"); name != "" {
+			text = c.r.PathValue(name)
+		} else if name := f.Tag.Get("query"); name != "" {
+			text = query.Get(name)
+		}
+		if text == "" {
+			continue
+		}
+		var err error
+		switch field := v.Field(i); field.Kind() {
+		case reflect.String:
+			field.SetString(text)
+		case reflect.Uint64:
+			var n uint64
+			n, err = strconv.ParseUint(text, 10, 64)
+			field.SetUint(n)
+		case reflect.Int:
+			var n int64
+			n, err = strconv.ParseInt(text, 10, 32)
+			field.SetInt(n)
+		case reflect.Bool:
+			var b bool
+			b, err = strconv.ParseBool(text)
+			field.SetBool(b)
+		}
+		if err != nil {
+			return badRequest("%s=%q is not a %s", f.Tag.Get("query"), text, v.Field(i).Kind())
+		}
+	}
+	return nil
+}
+
+// mount makes the mux from the table of routes.
+func (s *Server) mount() {
+	s.mux = http.NewServeMux()
+	s.routes = s.table()
+	for i := range s.routes {
+		r := &s.routes[i]
+		s.mux.HandleFunc(r.method+" "+r.path, func(w http.ResponseWriter, req *http.Request) { s.dispatch(r, w, req) })
+	}
+	s.mux.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) {
+		if _, err := s.identify(r); err != nil { // say nothing of paths to those without a token
+			s.fail(w, r, nil, err)
+			return
+		}
+		s.fail(w, r, nil, errUnknownPath)
+	})
+	console := s.cfg.Console
+	if console == nil {
+		console = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/" {
+				s.fail(w, r, nil, errUnknownPath)
+				return
+			}
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+			io.WriteString(w, "This is parley serve. Its API is described at /openapi.json.\n")
+		})
+	}
+	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			s.fail(w, r, nil, errUnknownPath)
+			return
+		}
+		console.ServeHTTP(w, r)
+	})
+}
+
+// dispatch checks who sends a request and calls its route. The context of a route ends
+// when its token is revoked and, for streams, when the server drains.
+func (s *Server) dispatch(r *route, w http.ResponseWriter, req *http.Request) {
+	c := &call{s: s, w: w, r: req, route: r}
+	if r.scope != "" {
+		id, err := s.identify(req)
+		if err == nil {
+			err = id.require(r.scope)
+		}
+		if err != nil {
+			s.fail(w, req, id, err)
+			return
+		}
+		c.identity = id
+		ctx, cancel := context.WithCancelCause(req.Context())
+		defer cancel(nil)
+		defer context.AfterFunc(id.ctx, func() { cancel(errRevoked) })()
+		if r.media != "" {
+			defer context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })()
+		}
+		c.r = req.WithContext(ctx)
+	}
+	s.work.Add(1)
+	defer s.work.Done()
+	r.serve(c)
+}
+
+// fail answers a request that failed.
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, id *identity, err error) {
+	status, code := http.StatusBadRequest, "invalid"
+	var p *problem
+	var late *hub.AnsweredError
+	var held *hub.HeldError
+	var refused *parley.ControlError
+	switch {
+	case errors.As(err, &p):
+		status, code = p.status, p.code
+	case errors.Is(err, errNoToken):
+		status, code = http.StatusUnauthorized, "no_token"
+	case errors.Is(err, errWrongToken):
+		status, code = http.StatusUnauthorized, "wrong_token"
+	case errors.Is(err, errTooMany):
+		status, code = http.StatusTooManyRequests, "too_many_attempts"
+		w.Header().Set("Retry-After", "60")
+	case errors.Is(err, errScope), errors.Is(err, hub.ErrForbidden):
+		status, code = http.StatusForbidden, "scope"
+	case errors.Is(err, hub.ErrNotFound), errors.Is(err, errUnknownPath):
+		status, code = http.StatusNotFound, "not_found"
+	case errors.As(err, &late):
+		status, code = http.StatusConflict, "answered"
+	case errors.Is(err, hub.ErrNotShown):
+		status, code = http.StatusConflict, "not_shown"
+	case errors.Is(err, hub.ErrExists), errors.Is(err, hub.ErrLocked), errors.As(err, &held):
+		status, code = http.StatusConflict, "conflict"
+	case errors.Is(err, hub.ErrClosed), errors.Is(err, ErrDraining):
+		status, code = http.StatusServiceUnavailable, "going_away"
+		w.Header().Set("Retry-After", "1")
+	case errors.As(err, &refused):
+		status, code = http.StatusBadGateway, "agent"
+	}
+	if status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="parley"`)
+	}
+	text := err.Error()
+	for _, pkg := range []string{"hub: ", "serve: ", "session: "} {
+		text = strings.TrimPrefix(text, pkg)
+	}
+	if !errors.Is(err, errTooMany) { // those who try on do not fill the log
+		s.note(r, id, status, text)
+	}
+	writeError(w, status, code, text)
+}
+
+// An apiError is the body of a response that says what went wrong.
+type apiError struct {
+	Error struct {
+		Code    string `json:"code"`
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+func writeError(w http.ResponseWriter, status int, code, text string) {
+	var e apiError
+	e.Error.Code, e.Error.Message = code, text
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	stdjson.NewEncoder(w).Encode(e)
+}
+
+// refuse answers a request that must not reach a route at all. Refusals count as failed
+// attempts only for the audit log, which they must not fill.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, status int, code, text string) {
+	if s.failures.of("refused " + s.address(r)).Allow() {
+		s.note(r, nil, status, text)
+	}
+	writeError(w, status, code, text)
+}
+
+// note writes a request that changed something, or was refused, to the audit log.
+func (s *Server) note(r *http.Request, id *identity, status int, reason string) {
+	if r.Method == http.MethodGet && status != http.StatusUnauthorized && status != http.StatusForbidden && status != http.StatusMisdirectedRequest {
+		return
+	}
+	if status == http.StatusUnauthorized && reason == errNoToken.Error() {
+		return // nobody tried
+	}
+	action := r.Pattern
+	if action == "" || action == "/" || action == "/v1/" {
+		action = r.Method + " " + clip(r.URL.Path, 200)
+	}
+	e := Event{From: s.address(r), Action: action, Session: clip(r.PathValue("id"), 50), Status: status, Reason: clip(reason, 500)}
+	if id != nil {
+		e.By, e.Token = id.Name, id.token
+	}
+	if err := s.audit.add(e); err != nil {
+		s.logger().Error("the audit log cannot be written", "error", err)
+	}
+}
+
+func clip(s string, n int) string {
+	if len(s) > n {
+		return strings.ToValidUTF8(s[:n], "") + "…"
+	}
+	return s
+}

@@ -1,0 +1,246 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/hub/socket"
+	"github.com/parley-go/parley/session"
+	"golang.org/x/time/rate"
+)
+
+// A Config says how a server works.
+type Config struct {
+	// Hub has the sessions. It is required.
+	Hub *hub.Hub
+	// Dir is where tokens and the audit log are kept, for this user only. Empty means in
+	// memory alone.
+	Dir string
+	// Hosts are names by which the server is reached, besides its addresses and localhost.
+	Hosts []string
+	// Origins are those of pages elsewhere that may use the API with a token of their own,
+	// as "https://example.com". There are none by default.
+	Origins []string
+	// TLS says that connections are encrypted, BehindProxy that a proxy in front of the
+	// server does that, and adds X-Forwarded-For.
+	TLS, BehindProxy bool
+	// Console is mounted at "/". Nil means a page of text.
+	Console http.Handler
+	// Agent returns what [hub.Spec.Agent] is to be for a new session. Nil means that
+	// sessions cannot have settings of their own.
+	Agent func(AgentSettings) (json.RawMessage, error)
+	// Sessions is where agents keep their records, for costs. Nil means that costs are
+	// not known.
+	Sessions session.Store
+	// Logger gets what goes wrong. It may be nil.
+	Logger *slog.Logger
+}
+
+// AgentSettings are what a new session may ask of its agent.
+type AgentSettings struct {
+	Model          string   `json:"model,omitempty"`
+	PermissionMode string   `json:"permission_mode,omitempty"`
+	Args           []string `json:"args,omitempty"` // more flags of the parley command
+}
+
+// A Server serves a hub. It is safe for concurrent use.
+type Server struct {
+	cfg      Config
+	tokens   *tokens
+	audit    *auditLog
+	failures *failures
+	mux      *http.ServeMux
+	routes   []route
+
+	ctx  context.Context // of all streams; ends when the server drains
+	stop context.CancelCauseFunc
+	work sync.WaitGroup // of requests
+
+	mu        sync.Mutex
+	publicURL string // where the console is, for links in responses on the socket
+}
+
+// ErrDraining ends streams when the server ends. Whoever reads one connects again.
+var ErrDraining = errors.New("serve: the server is going away")
+
+// New returns a server. It listens nowhere yet: see [Server.Serve].
+func New(cfg Config) (*Server, error) {
+	if cfg.Hub == nil {
+		return nil, errors.New("serve: Config.Hub is required")
+	}
+	cfg.Hosts = slices.Clone(cfg.Hosts)
+	for i, name := range cfg.Hosts {
+		cfg.Hosts[i] = strings.ToLower(strings.TrimSpace(name))
+		if cfg.Hosts[i] == "" || strings.ContainsAny(cfg.Hosts[i], "*/@ ") {
+			return nil, fmt.Errorf("serve: %q is not the name of a host", name)
+		}
+	}
+	for _, o := range cfg.Origins {
+		u, err := url.Parse(o)
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || o != u.Scheme+"://"+u.Host {
+			return nil, fmt.Errorf("serve: %q is not an origin such as https://example.com", o)
+		}
+	}
+	s := &Server{cfg: cfg, failures: &failures{all: map[string]*rate.Limiter{}}}
+	tokenFile, auditFile := "", ""
+	if cfg.Dir != "" {
+		if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+			return nil, fmt.Errorf("serve: %w", err)
+		}
+		tokenFile, auditFile = filepath.Join(cfg.Dir, "tokens.json"), filepath.Join(cfg.Dir, "audit.jsonl")
+	}
+	var err error
+	if s.tokens, err = openTokens(tokenFile); err != nil {
+		return nil, err
+	}
+	if s.audit, err = openAudit(auditFile); err != nil {
+		return nil, err
+	}
+	s.ctx, s.stop = context.WithCancelCause(context.Background())
+	s.mount()
+	return s, nil
+}
+
+// Close ends all streams and frees what the server holds. The hub stays open.
+func (s *Server) Close() error {
+	s.stop(ErrDraining)
+	s.work.Wait()
+	s.tokens.close()
+	return s.audit.close()
+}
+
+// AddToken makes a token and returns it in full, which is the only time it can be seen.
+func (s *Server) AddToken(name string, scope Scope, expires time.Time) (Token, string, error) {
+	return s.tokens.add(name, scope, expires)
+}
+
+// Tokens returns all tokens, the oldest first.
+func (s *Server) Tokens() []Token { return s.tokens.list() }
+
+// Handler returns the handler for requests over TCP.
+func (s *Server) Handler() http.Handler { return s.secure(s.mux) }
+
+// local is the handler for the unix socket: whoever can open it is the user.
+func (s *Server) local() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		setHeaders(w.Header())
+		if err := peerError(r); err != nil {
+			s.refuse(w, r, http.StatusForbidden, "peer", err.Error())
+			return
+		}
+		if r.Header.Get("Origin") != "" {
+			s.refuse(w, r, http.StatusForbidden, "origin", "a page cannot use the socket")
+			return
+		}
+		s.mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), localKey{}, true)))
+	})
+}
+
+// CheckAddress returns an error if a listener can be reached from other machines and
+// nothing encrypts its connections.
+func (s *Server) CheckAddress(addr net.Addr) error {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok || tcp.IP.IsLoopback() || s.cfg.TLS || s.cfg.BehindProxy {
+		return nil
+	}
+	return fmt.Errorf("serve: %s can be reached from other machines, and nothing encrypts its connections: give a certificate (--tls-cert, --tls-key), or put a proxy that does in front and say --behind-proxy", addr)
+}
+
+// drainTime is how long requests may take to end when the server does.
+const drainTime = 15 * time.Second
+
+// Serve serves a listener until ctx ends, then lets requests end. A unix socket is for
+// this user, who needs no token; its peers are checked. If [Config.TLS] is set, the
+// listener must encrypt.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	if err := s.CheckAddress(l.Addr()); err != nil {
+		l.Close()
+		return err
+	}
+	if base := s.BaseURL(l.Addr()); base != "" {
+		s.mu.Lock()
+		s.publicURL = base
+		s.mu.Unlock()
+	}
+	handler := s.Handler()
+	_, unix := l.Addr().(*net.UnixAddr)
+	if unix {
+		handler = s.local()
+	}
+	srv := &http.Server{
+		Handler: handler,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, peerKey{}, sync.OnceValue(func() error { return socket.CheckPeer(c) }))
+		},
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(s.logger().Handler(), slog.LevelDebug),
+	}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(l) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+	}
+	s.stop(ErrDraining)
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+	defer cancel()
+	if srv.Shutdown(grace) != nil {
+		srv.Close()
+	}
+	<-served
+	return nil
+}
+
+func (s *Server) logger() *slog.Logger {
+	if s.cfg.Logger != nil {
+		return s.cfg.Logger
+	}
+	return slog.New(slog.NewTextHandler(io.Discard, nil))
+}
+
+// Link returns the address of the console, with a token that only the browser sees.
+func (s *Server) Link(base, secret string) string {
+	return strings.TrimSuffix(base, "/") + "/#t=" + secret
+}
+
+// BaseURL returns the address by which a listener is reached from this machine, or by
+// the first configured name.
+func (s *Server) BaseURL(addr net.Addr) string {
+	scheme := "http"
+	if s.cfg.TLS {
+		scheme = "https"
+	}
+	if s.cfg.BehindProxy && len(s.cfg.Hosts) > 0 {
+		return "https://" + s.cfg.Hosts[0]
+	}
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok {
+		return ""
+	}
+	host := tcp.AddrPort()
+	if tcp.IP.IsUnspecified() {
+		host = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), host.Port())
+	}
+	if len(s.cfg.Hosts) > 0 {
+		return fmt.Sprintf("%s://%s:%d", scheme, s.cfg.Hosts[0], host.Port())
+	}
+	return scheme + "://" + host.String()
+}

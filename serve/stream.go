@@ -1,0 +1,298 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/parley-go/parley/hub"
+)
+
+// Why a WebSocket was closed by the server, besides the codes of RFC 6455.
+const (
+	CloseLagged     websocket.StatusCode = 4000 // too slow: connect again behind the last number
+	CloseRevoked    websocket.StatusCode = 4001 // the token was revoked or has expired
+	CloseNotFound   websocket.StatusCode = 4004 // there is no such session any more
+	CloseSuperseded websocket.StatusCode = 4090 // another host took the session over
+)
+
+const (
+	beatTime  = 20 * time.Second // how often a stream shows that it is alive
+	writeTime = 30 * time.Second // how long a peer may take to receive something
+)
+
+type watchQuery struct {
+	ID    string `json:"-" path:"id"`
+	After uint64 `json:"-" query:"after"` // the last number that the viewer has
+}
+
+// after returns the last number that a viewer has: Last-Event-ID, or else the query.
+func (c *call) after() (uint64, error) {
+	text, name := c.r.Header.Get("Last-Event-ID"), "Last-Event-ID"
+	if text == "" {
+		text, name = c.r.URL.Query().Get("after"), "after"
+	}
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, badRequest("%s %q is not a number", name, clip(text, 40))
+	}
+	return n, nil
+}
+
+// An item is one message of a stream.
+type item struct {
+	n    uint64 // its number, 0 for none
+	name string // of the event
+	data []byte
+}
+
+// A source yields the messages of a stream until its context ends.
+type source func(ctx context.Context, yield func(item, error) bool)
+
+// entries returns the source of the entries of a session, and the number up to which
+// they are there already.
+func (c *call) entries() (src source, upTo uint64, err error) {
+	after, err := c.after()
+	if err != nil {
+		return nil, 0, err
+	}
+	info, _, err := c.session().Info(c.r.Context(), c.Actor)
+	if err == nil {
+		upTo = info.State.N
+	} else if !errors.Is(err, hub.ErrNotFound) { // it may have begun outside of the hub
+		return nil, 0, err
+	}
+	return func(ctx context.Context, yield func(item, error) bool) {
+		for e, err := range c.session().Attach(ctx, c.Actor, after) {
+			it := item{n: e.N, name: string(e.Kind)}
+			if err == nil {
+				it.data = e.AppendTo(nil)
+			}
+			if !yield(it, err) || err != nil {
+				return
+			}
+		}
+	}, upTo, nil
+}
+
+// states is the source of the states of all sessions.
+func (c *call) states(ctx context.Context, yield func(item, error) bool) {
+	for i, err := range c.s.cfg.Hub.Watch(ctx, c.Actor) {
+		it := item{name: "session"}
+		if err == nil {
+			it.data, err = json.Marshal(i)
+		}
+		if !yield(it, err) || err != nil {
+			return
+		}
+	}
+}
+
+func sessionEvents(c *call) {
+	src, upTo, err := c.entries()
+	if err != nil {
+		c.s.fail(c.w, c.r, c.identity, err)
+		return
+	}
+	c.sendEvents(src, upTo)
+}
+
+func hubEvents(c *call) {
+	c.sendEvents(func(ctx context.Context, yield func(item, error) bool) {
+		// There may be no session for a long time: the reader learns that it is connected.
+		if yield(item{name: "hub", data: []byte("{}")}, nil) {
+			c.states(ctx, yield)
+		}
+	}, 0)
+}
+
+func watchSession(c *call) {
+	src, _, err := c.entries()
+	if err != nil {
+		c.s.fail(c.w, c.r, c.identity, err)
+		return
+	}
+	c.sendMessages(src)
+}
+
+func watchHub(c *call) { c.sendMessages(c.states) }
+
+// pump hands what a source yields to send, and calls beat, in another goroutine, while
+// nothing happens. It returns why the stream ended.
+func pump(ctx context.Context, src source, send func(item) error, beat func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var last atomic.Int64 // when something was sent
+	note := func() { last.Store(time.Now().UnixNano()) }
+	note()
+	var beats sync.WaitGroup
+	beats.Go(func() {
+		tick := time.NewTicker(beatTime)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+			if time.Since(time.Unix(0, last.Load())) < beatTime {
+				continue
+			}
+			if err := beat(ctx); err != nil {
+				cancel(err)
+			}
+		}
+	})
+	defer func() { cancel(nil); beats.Wait() }()
+	var ended error
+	src(ctx, func(it item, err error) bool {
+		if err == nil {
+			err = send(it)
+			note()
+		}
+		ended = err
+		return err == nil
+	})
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return ended
+}
+
+// sendEvents sends a source as server-sent events. Entries up to a number, which are
+// there already, go out together.
+func (c *call) sendEvents(src source, upTo uint64) {
+	var mu sync.Mutex // of everything below
+	out := http.NewResponseController(c.w)
+	begun := false
+	var buf []byte
+	flush := func() error {
+		if !begun {
+			begun = true
+			c.w.Header().Set("Content-Type", "text/event-stream")
+			c.w.Header().Set("X-Accel-Buffering", "no") // proxies pass events on at once
+			buf = append([]byte("retry: 1000\n\n"), buf...)
+		}
+		out.SetWriteDeadline(time.Now().Add(writeTime))
+		_, err := c.w.Write(buf)
+		buf = buf[:0]
+		return errors.Join(err, out.Flush())
+	}
+	err := pump(c.r.Context(), src, func(it item) error {
+		mu.Lock()
+		defer mu.Unlock()
+		buf = appendEvent(buf, it)
+		if it.n > 0 && it.n < upTo && len(buf) < 64<<10 {
+			return nil
+		}
+		return flush()
+	}, func(context.Context) error {
+		mu.Lock()
+		defer mu.Unlock()
+		buf = append(buf, ":\n\n"...)
+		return flush()
+	})
+	if !begun && endOf(err) != "lagged" {
+		c.s.fail(c.w, c.r, c.identity, err)
+		return
+	}
+	if name := endOf(err); name != "" { // the reader learns why, and connects again
+		text, _ := json.Marshal(map[string]string{"reason": name})
+		buf = appendEvent(buf, item{name: "end", data: text})
+		flush()
+	}
+}
+
+// appendEvent appends a server-sent event. Data is one line.
+func appendEvent(dst []byte, it item) []byte {
+	if it.n > 0 {
+		dst = append(dst, "id: "...)
+		dst = strconv.AppendUint(dst, it.n, 10)
+		dst = append(dst, '\n')
+	}
+	dst = append(dst, "event: "...)
+	dst = append(dst, it.name...)
+	dst = append(dst, "\ndata: "...)
+	dst = append(dst, it.data...)
+	return append(dst, "\n\n"...)
+}
+
+// endOf says in a word why a stream ended, "" if its reader left.
+func endOf(err error) string {
+	var lagged *hub.LaggedError
+	switch {
+	case errors.As(err, &lagged):
+		return "lagged"
+	case errors.Is(err, errRevoked):
+		return "revoked"
+	case errors.Is(err, hub.ErrNotFound):
+		return "removed"
+	case errors.Is(err, ErrDraining), errors.Is(err, hub.ErrClosed):
+		return "going_away"
+	}
+	return ""
+}
+
+// accept makes a WebSocket of a request. The Origin was checked for every request, so
+// that there is one rule for it.
+func (c *call) accept(protocols ...string) (*websocket.Conn, error) {
+	return websocket.Accept(c.w, c.r, &websocket.AcceptOptions{InsecureSkipVerify: true, Subprotocols: protocols, CompressionMode: websocket.CompressionDisabled})
+}
+
+// sendMessages sends a source over a WebSocket.
+func (c *call) sendMessages(src source) {
+	if c.r.Header.Get("Sec-WebSocket-Key") == "" {
+		c.s.fail(c.w, c.r, c.identity, &problem{http.StatusUpgradeRequired, "upgrade", "this is a WebSocket; /events is the same as server-sent events"})
+		return
+	}
+	conn, err := c.accept()
+	if err != nil {
+		return // it has answered
+	}
+	defer conn.CloseNow()
+	conn.SetReadLimit(1 << 10)
+	ctx := conn.CloseRead(c.r.Context()) // it expects no messages
+	err = pump(ctx, src, func(it item) error {
+		ctx, cancel := context.WithTimeout(ctx, writeTime)
+		defer cancel()
+		return conn.Write(ctx, websocket.MessageText, it.data)
+	}, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, writeTime)
+		defer cancel()
+		return conn.Ping(ctx)
+	})
+	closeWith(conn, err)
+}
+
+// closeWith closes a WebSocket with a code that says why.
+func closeWith(conn *websocket.Conn, err error) {
+	code := websocket.StatusNormalClosure
+	var lagged *hub.LaggedError
+	switch {
+	case errors.As(err, &lagged):
+		code = CloseLagged
+		conn.Close(code, fmt.Sprintf("lagged, after=%d", lagged.After))
+		return
+	case errors.Is(err, errRevoked):
+		code = CloseRevoked
+	case errors.Is(err, hub.ErrNotFound):
+		code = CloseNotFound
+	case errors.Is(err, hub.ErrSuperseded):
+		code = CloseSuperseded
+	case errors.Is(err, ErrDraining), errors.Is(err, hub.ErrClosed):
+		code = websocket.StatusGoingAway
+	case err != nil:
+		code = websocket.StatusInternalError
+	}
+	conn.Close(code, endOf(err))
+}

@@ -1,0 +1,129 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/parley-go/parley/hub"
+)
+
+// A Worktree is the git worktree that was made for a session.
+type Worktree struct {
+	Session string `json:"session"`
+	Title   string `json:"title,omitempty"` // of the session
+	Branch  string `json:"branch"`
+	Path    string `json:"path"`
+	Changed int    `json:"changed"`           // files with changes that are in no commit
+	Problem string `json:"problem,omitempty"` // why it cannot be looked at
+}
+
+// WorktreeList is a list of worktrees.
+type WorktreeList struct {
+	Worktrees []Worktree `json:"worktrees"`
+}
+
+// git runs git in a directory. Hooks and programs that the repository names do not run:
+// whoever makes a worktree did not ask for them.
+func git(ctx context.Context, dir string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "git", slices.Concat([]string{"-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-C", dir}, args)...)
+	cmd.Env = append(cmd.Environ(), "GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0", "LC_ALL=C")
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return "", badRequest("git %s: %s", args[0], clip(strings.TrimSpace(string(exit.Stderr)), 300))
+	}
+	return strings.TrimSpace(string(out)), err
+}
+
+// addWorktree makes a worktree beside a repository, with a new branch or one that there
+// is, and returns the directory in it that corresponds to dir.
+func addWorktree(ctx context.Context, dir, branch string) (string, error) {
+	if strings.HasPrefix(branch, "-") {
+		return "", badRequest("%q is not the name of a branch", branch)
+	}
+	if _, err := git(ctx, dir, "check-ref-format", "--branch", branch); err != nil {
+		return "", badRequest("%q is not the name of a branch", branch)
+	}
+	top, err := git(ctx, dir, "rev-parse", "--show-toplevel")
+	if err != nil {
+		return "", err
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return "", err
+	}
+	below, err := filepath.Rel(top, real)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(filepath.Dir(top), filepath.Base(top)+"-"+strings.ReplaceAll(branch, "/", "-"))
+	args := []string{"worktree", "add", "--quiet", "-b", branch, "--", path}
+	if _, err := git(ctx, dir, "rev-parse", "--verify", "--quiet", "refs/heads/"+branch); err == nil {
+		args = []string{"worktree", "add", "--quiet", "--", path, branch}
+	}
+	if _, err := git(ctx, dir, args...); err != nil {
+		return "", err
+	}
+	return filepath.Join(path, below), nil
+}
+
+// removeWorktree removes a worktree; its branch stays. Without force, one with changes
+// that are in no commit stays, too.
+func removeWorktree(ctx context.Context, dir string, force bool) error {
+	top, err := git(ctx, dir, "rev-parse", "--show-toplevel")
+	if err != nil {
+		return err
+	}
+	common, err := git(ctx, dir, "rev-parse", "--path-format=absolute", "--git-common-dir")
+	if err != nil {
+		return err
+	}
+	args := []string{"worktree", "remove"}
+	if force {
+		args = append(args, "--force")
+	}
+	_, err = git(ctx, common, append(args, "--", top)...)
+	return err
+}
+
+func listWorktrees(c *call, ctx context.Context, _ *none) (list WorktreeList, err error) {
+	all, err := c.s.cfg.Hub.List(ctx, c.Actor)
+	for _, i := range all {
+		if i.State.Worktree == "" {
+			continue
+		}
+		w := Worktree{Session: i.ID, Title: i.State.Title, Branch: i.State.Worktree, Path: i.State.Cwd}
+		status, err := git(ctx, i.State.Cwd, "status", "--porcelain")
+		if err != nil {
+			w.Problem = err.Error()
+		} else if status != "" {
+			w.Changed = strings.Count(status, "\n") + 1
+		}
+		list.Worktrees = append(list.Worktrees, w)
+	}
+	return list, err
+}
+
+type worktreePath struct {
+	ID    string `json:"-" path:"id"`
+	Force bool   `json:"-" query:"force"` // also if it has changes that are in no commit
+}
+
+func deleteWorktree(c *call, ctx context.Context, in *worktreePath) (none, error) {
+	info, _, err := c.session().Info(ctx, c.Actor)
+	if err != nil {
+		return none{}, err
+	}
+	if info.State.Worktree == "" {
+		return none{}, fmt.Errorf("serve: the session has no worktree of its own: %w", hub.ErrNotFound)
+	}
+	if info.State.Phase != hub.Idle {
+		return none{}, badRequest("the session is not idle; stop it first")
+	}
+	return none{}, removeWorktree(ctx, info.State.Cwd, in.Force)
+}
