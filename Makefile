@@ -8,7 +8,7 @@ PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 win
 FUZZTIME ?= 60s
 TEST_TIMEOUT ?= 900s
 
-.PHONY: help check fmt vet staticcheck rules cross test race long stores jsonv2 fuzz peers interop release bench bench-check clean
+.PHONY: help check tmux fmt vet staticcheck rules cross test race long stores jsonv2 fuzz peers interop release bench bench-check clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ test: ## all tests, quickly
 
 fuzz: ## every fuzz target for FUZZTIME (60s) each
 	scripts/fuzz $(FUZZTIME)
+
+tmux: ## install tmux, which the tests of terminal/ use, unless it is there
+	scripts/tmux
 
 peers: ## install the official SDKs and CLI, pinned, outside the tree
 	scripts/peers

@@ -96,6 +96,7 @@ type Flags struct {
 	AuthStatus bool   // tell when a helper gets credentials
 
 	ReplayHistory bool // tell what a session that goes on holds
+	Plain         bool // a terminal without a live region
 
 	Debug         bool
 	DebugToStderr bool
@@ -232,6 +233,7 @@ var flagTable = []flagGroup{
 		}},
 		{names: []string{"--plugin-dir"}, value: "DIRS", help: "plugins: commands, skills and more", kind: flagRepeat, set: more(func(f *Flags) *[]string { return &f.PluginDirs })},
 		{names: []string{"--plugin-dir-no-mcp"}, value: "DIRS", help: "the same, without their MCP servers", kind: flagRepeat, set: more(func(f *Flags) *[]string { return &f.PluginDirsNoMCP })},
+		{names: []string{"--plain", "--ax-screen-reader"}, help: "in a terminal, print lines only and redraw nothing, for screen readers", set: on(func(f *Flags) *bool { return &f.Plain })},
 		{names: []string{"--disable-slash-commands"}, help: "a prompt is never a command; no skills", set: on(func(f *Flags) *bool { return &f.NoSlashCommands })},
 	}},
 	{"What it may do", []flagSpec{
@@ -293,7 +295,7 @@ var flagTable = []flagGroup{
 // inert are flags that are accepted for the sake of the SDKs that pass them. What
 // restricts is never among them.
 var inert = map[string]flagKind{
-	"--ax-screen-reader": flagBool, "--brief": flagBool, "--chrome": flagBool, "--no-chrome": flagBool,
+	"--brief": flagBool, "--chrome": flagBool, "--no-chrome": flagBool,
 	"--exclude-dynamic-system-prompt-sections": flagBool,
 	"--system-prompt-snapshot":                 flagString, "--plugin-url": flagRepeat,
 	"--workload": flagString, "--advisor": flagString, "--prefill": flagString,
@@ -501,6 +503,35 @@ func ParseFlags(args []string) (*Flags, error) {
 		}
 	}
 	return f, f.check()
+}
+
+// WithoutFlags returns a command line without the named flags, their values and the prompt.
+func WithoutFlags(args []string, names ...string) (out []string) {
+	byName := flagsByName()
+	for i := 0; i < len(args); i++ {
+		arg := args[i]
+		if arg == "--" {
+			break
+		}
+		if len(arg) < 2 || arg[0] != '-' {
+			continue // a word of the prompt
+		}
+		name, _, joined := strings.Cut(arg, "=")
+		n := 0
+		if !joined {
+			kind := inert[name]
+			if spec := byName[name]; spec != nil {
+				kind = spec.kind
+			}
+			n = flagValues(kind, args[i+1:])
+		}
+		spec := byName[name]
+		if !slices.Contains(names, name) && (spec == nil || !slices.ContainsFunc(spec.names, func(s string) bool { return slices.Contains(names, s) })) {
+			out = append(out, args[i:i+1+n]...)
+		}
+		i += n
+	}
+	return out
 }
 
 // flagValues returns how many of the arguments that follow belong to a flag.

@@ -94,10 +94,18 @@ func (r *room) control(ctx context.Context, c Control, changes bool) (json.RawMe
 			return nil, err
 		}
 	}
+	if name == getInitialize {
+		init, _ := client.Initialized()
+		return json.Marshal(init)
+	}
 	var resp json.RawMessage
 	err = client.Call(ctx, &wire.UnknownRequest{Name: name, Raw: c.Request}, &resp)
 	return resp, err
 }
+
+// getInitialize is a control request that the hub answers itself: with the agent's response
+// to initialize, which has its commands and models.
+const getInitialize = "get_initialize"
 
 // readOnly reports whether a control request changes nothing.
 func readOnly(name string) bool {

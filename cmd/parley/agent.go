@@ -24,6 +24,7 @@ import (
 // runAgent is the agent: the command without a subcommand. It returns the exit
 // status.
 func runAgent(ctx context.Context, p *process, args []string) int {
+	args, pick := picksSession(args)
 	flags, err := agent.ParseFlags(args)
 	if err != nil {
 		fmt.Fprintln(p.stderr, err)
@@ -47,7 +48,14 @@ func runAgent(ctx context.Context, p *process, args []string) int {
 	}
 	person := flags.OutputFormat == "text" && isTerminal(p.stdout) && !flags.InitOnly
 	if person && !flags.Print && isTerminal(p.stdin) {
+		if isInteractive(p, flags) {
+			return interact(ctx, p, cfg, flags, args, pick)
+		}
 		return converse(ctx, p, cfg, flags, args)
+	}
+	if pick {
+		fmt.Fprintln(p.stderr, "error: option '--resume <value>' argument missing: only a terminal can show sessions to choose from")
+		return exitFailure
 	}
 	ctx, stop := untilSignal(ctx)
 	defer stop()

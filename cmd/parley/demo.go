@@ -65,7 +65,7 @@ type demonstration struct {
 	project  string
 	asked    []string // the tools that the agent asked about
 	denied   bool     // the person said no
-	terminal *terminal
+	terminal *lineReader
 }
 
 func (d *demonstration) run(ctx context.Context) (err error) {
@@ -137,7 +137,7 @@ func (d *demonstration) prepare(dir string) error {
 // converse has the agent do it, and shows it.
 func (d *demonstration) converse(ctx context.Context, dir string) (*wire.Result, error) {
 	if d.ask {
-		d.terminal = &terminal{p: d.p, screen: d.screen, in: newTypist(d.p.stdin)}
+		d.terminal = &lineReader{p: d.p, screen: d.screen, in: newTypist(d.p.stdin)}
 	}
 	opts := &parley.Options{
 		Path:             d.agent,

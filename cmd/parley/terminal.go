@@ -96,8 +96,8 @@ func (b *between) Write(p []byte) (int, error) {
 	return b.w.Write(p)
 }
 
-// A terminal holds a conversation with a person.
-type terminal struct {
+// A lineReader holds a conversation with a person.
+type lineReader struct {
 	p       *process
 	screen  *screen
 	client  *parley.Client
@@ -121,7 +121,7 @@ func shownByHooks(cfg agent.Config, flags *agent.Flags) bool {
 
 // converse holds a conversation in the terminal. It returns the exit status.
 func converse(ctx context.Context, p *process, cfg agent.Config, flags *agent.Flags, args []string) int {
-	t := &terminal{p: p, screen: newScreen(p, cfg.Cwd), in: newTypist(p.stdin), signals: make(chan os.Signal, 4)}
+	t := &lineReader{p: p, screen: newScreen(p, cfg.Cwd), in: newTypist(p.stdin), signals: make(chan os.Signal, 4)}
 	signal.Notify(t.signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(t.signals)
 
@@ -178,7 +178,7 @@ func converse(ctx context.Context, p *process, cfg agent.Config, flags *agent.Fl
 }
 
 // readPrompt reads what is typed, until Ctrl-D.
-func (t *terminal) readPrompt(ctx context.Context) (prompt string, ok bool) {
+func (t *lineReader) readPrompt(ctx context.Context) (prompt string, ok bool) {
 	s := t.screen
 	s.print("")
 	mark := "> "
@@ -218,7 +218,7 @@ func (t *terminal) readPrompt(ctx context.Context) (prompt string, ok bool) {
 
 // twice notes a Ctrl-C and reports whether another came just before. It is called by
 // whoever takes signals at the time.
-func (t *terminal) twice() bool {
+func (t *lineReader) twice() bool {
 	last := t.interrupted
 	t.interrupted = time.Now()
 	return time.Since(last) < again
@@ -226,7 +226,7 @@ func (t *terminal) twice() bool {
 
 // turn sends a prompt and shows what comes of it. It reports whether the
 // conversation goes on, and the exit status if it does not.
-func (t *terminal) turn(ctx context.Context, prompt string) (more bool, status int) {
+func (t *lineReader) turn(ctx context.Context, prompt string) (more bool, status int) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	stop := make(chan int, 1)
@@ -290,7 +290,7 @@ func (t *terminal) turn(ctx context.Context, prompt string) (more bool, status i
 }
 
 // question asks about a tool call.
-func (t *terminal) question(ctx context.Context, req *wire.CanUseTool) (*wire.PermissionResult, error) {
+func (t *lineReader) question(ctx context.Context, req *wire.CanUseTool) (*wire.PermissionResult, error) {
 	t.asking.Lock()
 	defer t.asking.Unlock()
 	defer t.screen.ask(ctx, req.ToolUseID)()
@@ -330,7 +330,7 @@ func (t *terminal) question(ctx context.Context, req *wire.CanUseTool) (*wire.Pe
 }
 
 // answer reads the answer to a question: a line that is typed from now on.
-func (t *terminal) answer(ctx context.Context, label string) (string, error) {
+func (t *lineReader) answer(ctx context.Context, label string) (string, error) {
 	s := t.screen
 	wait := t.in.answer()
 	s.mu.Lock()
@@ -348,7 +348,7 @@ func (t *terminal) answer(ctx context.Context, label string) (string, error) {
 }
 
 // questions asks what the model wants to know.
-func (t *terminal) questions(ctx context.Context, req *wire.CanUseTool, questions []parley.Question) (*wire.PermissionResult, error) {
+func (t *lineReader) questions(ctx context.Context, req *wire.CanUseTool, questions []parley.Question) (*wire.PermissionResult, error) {
 	s, answers := t.screen, map[string][]string{}
 	for _, q := range questions {
 		s.print("", s.paint(yellow, "? ")+s.paint(bold, visible(q.Question)))

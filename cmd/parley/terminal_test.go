@@ -37,7 +37,7 @@ func sit(t *testing.T, home, script string, args ...string) *keyboard {
 	if err := os.WriteFile(file, []byte(script), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	return sitAt(t, home, append([]string{"--provider", "script", "--script", file}, args...)...)
+	return sitAt(t, home, append([]string{"--plain", "--provider", "script", "--script", file}, args...)...)
 }
 
 func sitAt(t *testing.T, home string, args ...string) *keyboard {
@@ -185,7 +185,7 @@ func TestTerminalPromptFails(t *testing.T) {
 	if status, screen := k.ends(); status != 1 || !strings.Contains(screen, "nowhere") {
 		t.Errorf("exit status %d\n%s", status, screen)
 	}
-	k = sitAt(t, t.TempDir(), "--resume", "00000000-0000-4000-8000-000000000000", "--provider", "script", "--script", "nowhere")
+	k = sitAt(t, t.TempDir(), "--plain", "--resume", "00000000-0000-4000-8000-000000000000", "--provider", "script", "--script", "nowhere")
 	if status, screen := k.ends(); status != 1 || !strings.Contains(screen, "nowhere") {
 		t.Errorf("exit status %d\n%s", status, screen)
 	}

@@ -325,7 +325,7 @@ func TestMakefile(t *testing.T) {
 			t.Errorf("Makefile: target %s has no ## comment", m[1])
 		}
 	}
-	step := regexp.MustCompile(`^(#.*|set .*|cd .*|(timeout (-k \d+ )?\d+ )?make [a-z0-9-]+)?$`)
+	step := regexp.MustCompile(`^(#.*|set .*|cd .*|(timeout (-k \d+ )?\d+ )?make [a-z0-9-]+( [A-Z_]+=\w+)*)?$`)
 	for line := range strings.Lines(string(read(t, ".ci/run"))) {
 		if line = strings.TrimSpace(line); !step.MatchString(line) {
 			t.Errorf(".ci/run: %q is not a make target", line)

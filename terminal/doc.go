@@ -1,0 +1,12 @@
+// Package terminal is the screen of the command parley: where people type prompts, watch
+// what an agent does, and answer its questions.
+//
+// Finished text is printed once into the normal screen and never touched again, so that
+// scrollback, selection and search stay those of the terminal. Only the last few lines, the
+// live region, are redrawn: what is being written, running tools, the input and a status
+// line. A redraw is one write, and happens only if something changed.
+//
+// The screen is a viewer of a hub session: see [Session]. It knows no model, no tool and no
+// network. Text from models, tools and files never reaches the terminal as it is: control
+// characters and characters that reorder text are made visible.
+package terminal

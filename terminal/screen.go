@@ -1,0 +1,737 @@
+package terminal
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	uv "github.com/charmbracelet/ultraviolet"
+	"github.com/charmbracelet/x/term"
+
+	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+)
+
+// A Config says what a screen shows and where.
+type Config struct {
+	In, Out *os.File // of the terminal
+	Env     []string // "KEY=value"
+	Cwd     string   // where the agent works
+	Home    string   // the user's home directory
+	Title   string   // the first words on the screen, such as "parley 1.0"
+	Prompt  string   // is sent first, if it is not empty
+	// Open opens the session. It is called once, after the first prompt was drawn.
+	Open func(ctx context.Context) (Session, error)
+	// Notes are lines that the agent writes to standard error: warnings, mostly.
+	Notes <-chan string
+	// NoPartials says that pieces of answers are not to be shown as they come.
+	NoPartials bool
+	// History is the file that keeps prompts from session to session. Empty means none.
+	History string
+	// Sessions lists the sessions that can be resumed here. It may be nil.
+	Sessions func(ctx context.Context) ([]Saved, error)
+	// Resume opens another session, for /resume. It may be nil.
+	Resume func(ctx context.Context, id string) (Session, error)
+	// Pick opens the picker of sessions before anything else.
+	Pick bool
+	// Status is a command of the user that prints the status line. Empty means the
+	// built-in one.
+	Status string
+	// Goodbye is printed at the end, with the id of the session.
+	Goodbye func(id string) string
+}
+
+// A screen is one person at one terminal.
+type screen struct {
+	cfg     Config
+	ctx     context.Context
+	p       *printer
+	keys    *keyboard
+	t       *transcript
+	ed      *editor
+	session Session
+
+	inbox  inbox          // entries that were not shown yet
+	posted chan func()    // results of calls
+	work   sync.WaitGroup // goroutines
+
+	queued   []queuedPrompt
+	asks     []*question
+	menu     *menu
+	overlay  overlay // a picker or the pager
+	help     bool    // the keys are listed
+	hint     string  // says something until the next key
+	commands []*wire.SlashCommand
+	ready    bool     // the agent has reported its commands
+	held     []string // commands that wait for that
+	notes    []string // for the model, with the next prompt
+	spare    string   // text for the status line of the user's command
+	branch   string
+	files    fileList
+	after    uint64
+	attached bool
+	opening  bool
+	turns    int
+	prompts  []sentPrompt // of the conversation, for rewinding
+	lastUUID string       // of the last message that has a record
+	closed   func()       // is called when the overlay closes
+
+	dirty     bool
+	drawnAt   time.Time
+	frame     *time.Timer
+	framing   bool
+	spin      int
+	escaped   time.Time // the last Esc that did nothing else
+	leaving   time.Time // the last Ctrl-C that did nothing else
+	done      bool
+	status    int
+	stopWatch context.CancelFunc
+}
+
+// A queuedPrompt was sent, and its turn has not begun.
+type queuedPrompt struct {
+	uuid  string
+	shown string
+}
+
+// A sentPrompt is a prompt of the conversation.
+type sentPrompt struct {
+	uuid   string
+	text   string
+	before string // the uuid of the message before it
+	at     time.Time
+}
+
+// An overlay takes the whole screen, which is another one meanwhile, and all keys.
+type overlay interface {
+	key(k key) (done bool)
+	view(width, height int) (lines []string, cursor position)
+}
+
+const (
+	frameTime = time.Second / 30
+	spinTime  = 120 * time.Millisecond
+	again     = 2 * time.Second        // how soon a second Ctrl-C ends the program
+	twiceTime = 700 * time.Millisecond // how soon a second Esc opens the list of messages
+	drawBytes = 32 << 10               // how much is printed at once
+)
+
+// Run shows a session until the person leaves, and returns the exit status.
+func Run(ctx context.Context, cfg Config) (int, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	look := themeOf(cfg.Env)
+	s := &screen{cfg: cfg, ctx: ctx, ed: &editor{}, posted: make(chan func(), 64), inbox: inbox{bell: make(chan struct{}, 1)}}
+	size := func() (int, int) {
+		w, h, err := term.GetSize(cfg.Out.Fd())
+		if err != nil || w < 1 || h < 1 {
+			return 80, 24
+		}
+		return w, h
+	}
+	s.p = &printer{w: cfg.Out, size: size, cursor: hidden}
+	s.t = newTranscript(look, func() int { w, _ := size(); return max(10, w) }, cfg.Cwd)
+	keys, err := openKeyboard(ctx, cfg.In, cfg.Out, cfg.Env)
+	if err != nil {
+		return 1, err
+	}
+	s.keys = keys
+	defer keys.close()
+	signals, stopSignals := notifySignals()
+	defer stopSignals()
+	defer s.work.Wait()
+	defer cancel()
+
+	s.loadHistory()
+	s.branch = gitBranch(cfg.Cwd)
+	s.t.print(s.t.paint(bold, Visible(cfg.Title))+s.t.paint(dim, clip(" · "+Visible(shortHome(cfg.Cwd, cfg.Home)), max(0, s.width()-columns(cfg.Title)))),
+		s.t.paint(dim, clip("? lists the keys, / the commands. Ctrl-D leaves.", s.width())))
+	s.draw()
+	cfg.Out.WriteString("\x1b]11;?\x1b\\") // which background is it?
+	if cfg.Pick {
+		s.pickSession()
+	} else {
+		s.open()
+	}
+	s.loop(signals)
+	s.finish()
+	return s.status, nil
+}
+
+func (s *screen) width() int { return s.t.width() }
+
+// open opens the session in the background.
+func (s *screen) open() {
+	s.opening = true
+	s.async(func(ctx context.Context) func() {
+		session, err := s.cfg.Open(ctx)
+		return func() { s.opened(session, err) }
+	})
+}
+
+// opened begins to show a session.
+func (s *screen) opened(session Session, err error) {
+	s.opening = false
+	if err != nil {
+		s.fail(err)
+		return
+	}
+	s.attach(session)
+	if s.cfg.Prompt != "" {
+		text := s.cfg.Prompt
+		s.cfg.Prompt = ""
+		s.send(wire.Prompt(wire.Text(text)), text)
+	}
+	for _, text := range s.held {
+		if !strings.HasPrefix(text, "/") {
+			s.send(wire.Prompt(wire.Text(text)), text)
+		}
+	}
+	s.held = slices.DeleteFunc(s.held, func(t string) bool { return !strings.HasPrefix(t, "/") })
+}
+
+// fail ends the program because there is no session.
+func (s *screen) fail(err error) {
+	s.t.warn(err.Error())
+	s.status, s.done = 1, true
+}
+
+// shownEntries is how many entries of an earlier conversation are shown.
+const shownEntries = 60
+
+// attach shows a session from near its end on.
+func (s *screen) attach(session Session) {
+	if s.stopWatch != nil {
+		s.stopWatch()
+	}
+	ctx, cancel := context.WithCancel(s.ctx)
+	s.session, s.stopWatch, s.attached = session, cancel, true
+	s.work.Go(func() { s.inbox.watch(ctx, session) })
+	s.loadCommands()
+}
+
+// loadCommands asks the agent which slash commands there are; that starts it.
+func (s *screen) loadCommands() {
+	session := s.session
+	s.async(func(ctx context.Context) func() {
+		raw, err := session.Control(ctx, json.RawMessage(`{"subtype":"get_initialize"}`))
+		var init wire.InitializeResponse
+		if err == nil {
+			err = json.Unmarshal(raw, &init)
+		}
+		return func() {
+			if err != nil {
+				if !errors.Is(err, context.Canceled) {
+					s.t.warn("the agent cannot be started: " + err.Error())
+				}
+				s.ready = true
+				s.sendHeld()
+				return
+			}
+			s.commands, s.ready = init.Commands, true
+			s.refreshMenu()
+			s.sendHeld()
+		}
+	})
+}
+
+// async calls f in the background, and what it returns in the loop.
+func (s *screen) async(f func(ctx context.Context) func()) {
+	s.work.Go(func() {
+		done := f(s.ctx)
+		if done == nil {
+			return
+		}
+		select {
+		case s.posted <- done:
+		case <-s.ctx.Done():
+		}
+	})
+}
+
+// loop handles events until the person leaves.
+func (s *screen) loop(signals <-chan os.Signal) {
+	resized := make(chan os.Signal, 1)
+	notifyResize(resized)
+	s.frame = time.NewTimer(time.Hour)
+	s.frame.Stop()
+	spin := time.NewTimer(time.Hour)
+	spin.Stop()
+	spinning := false
+	for !s.done {
+		if want := s.t.busy && s.overlay == nil; want && !spinning {
+			spin.Reset(spinTime)
+			spinning = true
+		}
+		select {
+		case m := <-s.keys.events:
+			s.event(m)
+			for range 64 { // what was typed or pasted meanwhile, too
+				select {
+				case m := <-s.keys.events:
+					s.event(m)
+					continue
+				default:
+				}
+				break
+			}
+			s.redraw()
+			continue
+		case <-s.keys.ended:
+			s.done = true
+		case <-s.inbox.bell:
+			for _, e := range s.inbox.take() {
+				s.entry(e)
+			}
+		case f := <-s.posted:
+			f()
+		case note, ok := <-s.cfg.Notes:
+			if !ok {
+				s.cfg.Notes = nil
+				continue
+			}
+			s.note(note)
+		case <-resized:
+			s.dirty = true
+		case <-s.frame.C:
+			s.framing = false
+			s.draw()
+		case <-spin.C:
+			spinning = false
+			s.spin++
+		case sig := <-signals:
+			s.status, s.done = exitOf(sig), true
+		case <-s.ctx.Done():
+			s.done = true
+		}
+		s.schedule()
+	}
+}
+
+// schedule has the screen drawn soon, but not more than 30 times a second.
+func (s *screen) schedule() {
+	if s.framing || s.done {
+		return
+	}
+	s.framing = true
+	s.frame.Reset(max(0, frameTime-time.Since(s.drawnAt)))
+}
+
+// redraw draws the live region at once, after a key.
+func (s *screen) redraw() {
+	if s.overlay != nil {
+		s.drawOverlay()
+		return
+	}
+	live, cursor := s.view()
+	s.p.draw(nil, live, cursor)
+	if len(s.t.out) > 0 {
+		s.schedule()
+	}
+}
+
+// draw prints what is finished and draws the live region.
+func (s *screen) draw() {
+	s.drawnAt = time.Now()
+	if s.overlay != nil {
+		s.drawOverlay()
+		return
+	}
+	n, size := 0, 0
+	for n < len(s.t.out) && size < drawBytes {
+		size += len(s.t.out[n]) + 2
+		n++
+	}
+	live, cursor := s.view()
+	s.p.draw(s.t.out[:n], live, cursor)
+	s.t.out = s.t.out[n:]
+	if len(s.t.out) == 0 {
+		s.t.out = nil
+		s.arm()
+	} else {
+		s.schedule()
+	}
+}
+
+// finish leaves the screen in order.
+func (s *screen) finish() {
+	s.closeOverlay()
+	s.t.endText()
+	s.t.todos = nil
+	if s.session != nil && s.cfg.Goodbye != nil {
+		if text := s.cfg.Goodbye(s.session.ID()); text != "" && s.turns > 0 {
+			s.t.section("note")
+			s.t.print(s.t.wrap([]span{{look: dim, text: Visible(text)}}, s.width(), nil, nil)...)
+		}
+	}
+	for len(s.t.out) > 0 {
+		n := min(len(s.t.out), 1000)
+		s.p.draw(s.t.out[:n], nil, position{})
+		s.t.out = s.t.out[n:]
+	}
+	s.p.draw(nil, nil, position{})
+}
+
+// event handles what comes from the terminal.
+func (s *screen) event(m tea.Msg) {
+	switch m := m.(type) {
+	case uv.PrimaryDeviceAttributesEvent:
+		s.armed()
+	case tea.BackgroundColorMsg:
+		s.setLight(!m.IsDark())
+	case tea.WindowSizeMsg:
+		s.dirty = true
+	default:
+		if k, ok := keyOf(m); ok {
+			s.key(k)
+		}
+	}
+}
+
+func (s *screen) setLight(light bool) {
+	s.t.theme.light = light
+	s.t.text.theme.light = light
+}
+
+// entry shows what happened in the session.
+func (s *screen) entry(e hub.Entry) {
+	switch e.Kind {
+	case hub.KindFrame, hub.KindLive:
+		if m, err := wire.Decode(e.Data); err == nil {
+			s.message(m)
+		}
+	case hub.KindState:
+		if state := decode[hub.State](e); state != nil {
+			s.setState(state)
+		}
+	case hub.KindPrompt:
+		if p := decode[hub.Prompt](e); p != nil {
+			s.prompted(p)
+		}
+	case hub.KindDropped:
+		if d := decode[hub.Dropped](e); d != nil {
+			s.unqueue(d.UUID)
+		}
+	case hub.KindAsk:
+		if ask := decode[hub.Ask](e); ask != nil {
+			s.ask(ask)
+		}
+	case hub.KindAnswer:
+		if ans := decode[hub.Answer](e); ans != nil {
+			s.answered(ans)
+		}
+	case hub.KindEnded:
+		if x := decode[hub.Ended](e); x != nil {
+			for _, uuid := range x.Prompts {
+				s.unqueue(uuid)
+			}
+			s.t.end()
+			s.t.section("end")
+			s.t.paragraph(red, "✗ ", x.Reason)
+		}
+	case hub.KindControl:
+		if c := decode[hub.Control](e); c != nil {
+			s.controlled(c.Request)
+		}
+	case hub.KindRewound:
+		s.divide("the conversation continues from an earlier message")
+	case hub.KindCleared:
+		s.t.todos, s.t.tokens = nil, 0
+		s.divide("a new conversation")
+	}
+}
+
+// decode returns the data of an entry, nil if it cannot be read.
+func decode[T any](e hub.Entry) *T {
+	v := new(T)
+	if json.Unmarshal(e.Data, v) != nil {
+		return nil
+	}
+	return v
+}
+
+// divide prints a line between parts of the conversation.
+func (s *screen) divide(text string) {
+	s.t.endText()
+	s.t.section("note")
+	s.t.print(s.t.paint(dim, clip("── "+text+" ──", s.width())))
+}
+
+// message shows a message of the agent.
+func (s *screen) message(m wire.Message) {
+	switch m := m.(type) {
+	case *wire.CommandLifecycle:
+		if m.State == "started" {
+			s.turnBegins(m.CommandUUID)
+		}
+		return
+	case *wire.Status:
+		s.turnBegins(m.UserMessageUUIDs...)
+	case *wire.StreamEvent:
+		s.turnBegins(m.UserMessageUUIDs...)
+		if s.cfg.NoPartials {
+			return
+		}
+	case *wire.User:
+		if s.userMessage(m) {
+			return
+		}
+		if m.ParentToolUseID == "" && m.UUID != "" {
+			s.lastUUID = m.UUID
+		}
+	case *wire.Assistant:
+		s.turnBegins(m.UserMessageUUIDs...)
+		if m.ParentToolUseID == "" && m.UUID != "" {
+			s.lastUUID = m.UUID
+		}
+	case *wire.CommandsChanged:
+		s.commands, s.ready = m.Commands, true
+		return
+	case *wire.Result:
+		s.turns++
+		s.branch = gitBranch(s.cfg.Cwd)
+		defer s.runStatus()
+	}
+	s.t.message(m)
+}
+
+// prompted notes a prompt that was accepted, from here or elsewhere.
+func (s *screen) prompted(p *hub.Prompt) {
+	if slices.ContainsFunc(s.queued, func(q queuedPrompt) bool { return q.uuid == p.UUID }) ||
+		slices.ContainsFunc(s.prompts, func(x sentPrompt) bool { return x.uuid == p.UUID }) {
+		return
+	}
+	if m, err := wire.Decode(p.Message); err == nil {
+		if u, ok := m.(*wire.User); ok {
+			s.queued = append(s.queued, queuedPrompt{p.UUID, u.Message.Content.String()})
+		}
+	}
+}
+
+// controlled takes in what somebody set.
+func (s *screen) controlled(request json.RawMessage) {
+	var req struct {
+		Subtype string
+		Mode    wire.PermissionMode
+		Model   string
+	}
+	if json.Unmarshal(request, &req) != nil {
+		return
+	}
+	switch req.Subtype {
+	case "set_permission_mode":
+		s.t.mode = req.Mode
+	case "set_model":
+		s.t.model = req.Model
+	}
+}
+
+// unqueue removes a prompt from those that wait.
+func (s *screen) unqueue(uuid string) (queuedPrompt, bool) {
+	for i, q := range s.queued {
+		if q.uuid == uuid {
+			s.queued = slices.Delete(s.queued, i, i+1)
+			return q, true
+		}
+	}
+	return queuedPrompt{}, false
+}
+
+// turnBegins prints prompts whose turn begins.
+func (s *screen) turnBegins(uuids ...string) {
+	for _, uuid := range uuids {
+		if q, ok := s.unqueue(uuid); ok {
+			s.t.endText()
+			s.t.prompt(q.shown)
+			s.t.begin()
+			s.prompts = append(s.prompts, sentPrompt{uuid, q.shown, s.lastUUID, time.Now()})
+		}
+	}
+}
+
+// userMessage shows a message that is a prompt. It reports false for tool results.
+func (s *screen) userMessage(m *wire.User) bool {
+	if m.ParentToolUseID != "" {
+		return false
+	}
+	s.turnBegins(m.UUID)
+	if slices.ContainsFunc(s.prompts, func(p sentPrompt) bool { return p.uuid == m.UUID }) {
+		s.lastUUID = m.UUID
+		return true
+	}
+	for _, b := range m.Message.Content.All() {
+		switch b := b.(type) {
+		case *wire.ToolResultBlock:
+			return false
+		case *wire.TextBlock:
+			if m.IsSynthetic || strings.HasPrefix(b.Text, "<") || strings.HasPrefix(b.Text, "[Request interrupted") {
+				return true
+			}
+		}
+	}
+	if text := m.Message.Content.String(); strings.TrimSpace(text) != "" && !m.IsSynthetic {
+		s.t.endText()
+		s.t.prompt(text)
+		at, err := time.Parse(time.RFC3339, m.Timestamp)
+		if err != nil {
+			at = time.Now()
+		}
+		s.prompts = append(s.prompts, sentPrompt{m.UUID, text, s.lastUUID, at})
+		s.lastUUID = m.UUID
+	}
+	return true
+}
+
+// setState takes in what the session is doing.
+func (s *screen) setState(state *hub.State) {
+	for _, q := range slices.Clone(s.queued) {
+		if q.uuid != "" && !slices.Contains(state.Queued, q.uuid) && state.Phase == hub.Idle {
+			s.unqueue(q.uuid)
+		}
+	}
+	if state.Phase == hub.Idle {
+		s.t.end()
+	} else {
+		s.t.begin()
+	}
+	if state.Problem != "" {
+		s.hint = Visible(state.Problem)
+	}
+}
+
+// note shows a line that the agent wrote to standard error.
+func (s *screen) note(text string) {
+	text = strings.TrimPrefix(strings.TrimSpace(text), "Warning: ")
+	if text != "" {
+		s.t.warn(text)
+	}
+}
+
+// send sends a prompt. It is shown as queued until its turn begins.
+func (s *screen) send(m *wire.User, shown string) {
+	m.UUID = session.NewID()
+	s.queued = append(s.queued, queuedPrompt{m.UUID, shown})
+	to := s.session
+	s.async(func(ctx context.Context) func() {
+		_, err := to.Prompt(ctx, m)
+		if err == nil {
+			return nil
+		}
+		return func() {
+			s.unqueue(m.UUID)
+			s.t.warn("the prompt was not sent: " + err.Error())
+			if s.ed.empty() {
+				s.ed.set(shown)
+			}
+		}
+	})
+}
+
+// control sends a control request and shows an error.
+func (s *screen) control(request any, then func(json.RawMessage)) {
+	if s.session == nil {
+		return
+	}
+	raw, err := json.Marshal(request)
+	if err != nil {
+		return
+	}
+	to := s.session
+	s.async(func(ctx context.Context) func() {
+		resp, err := to.Control(ctx, raw)
+		return func() {
+			if err != nil {
+				if !errors.Is(err, context.Canceled) {
+					s.t.warn(err.Error())
+				}
+				return
+			}
+			if then != nil {
+				then(resp)
+			}
+		}
+	})
+}
+
+// An inbox holds entries of the session until the loop takes them.
+type inbox struct {
+	mu   sync.Mutex
+	list []hub.Entry
+	bell chan struct{}
+}
+
+func (b *inbox) put(e hub.Entry) {
+	b.mu.Lock()
+	b.list = append(b.list, e)
+	b.mu.Unlock()
+	select {
+	case b.bell <- struct{}{}:
+	default:
+	}
+}
+
+func (b *inbox) take() []hub.Entry {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list := b.list
+	b.list = nil
+	return list
+}
+
+// watch fills the inbox until ctx ends. If the session is out of reach for a while, it goes
+// on behind what it has.
+func (b *inbox) watch(ctx context.Context, s Session) {
+	var after uint64
+	if state, err := s.State(ctx); err == nil && state.N > shownEntries {
+		after = state.N - shownEntries
+	}
+	for wait := 50 * time.Millisecond; ctx.Err() == nil; wait = min(2*wait, 2*time.Second) {
+		for e, err := range s.Attach(ctx, after) {
+			if err != nil {
+				break
+			}
+			after = max(after, e.N)
+			wait = 50 * time.Millisecond
+			b.put(e)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+}
+
+// themeOf returns how text is painted, by the environment.
+func themeOf(env []string) theme {
+	t := theme{color: getenv(env, "NO_COLOR") == "" && getenv(env, "TERM") != "dumb", links: true}
+	// The background is the last of the colours, if a terminal tells them at all.
+	if v := getenv(env, "COLORFGBG"); v != "" {
+		bg := v[strings.LastIndexByte(v, ';')+1:]
+		t.light = bg == "7" || bg == "15"
+	}
+	return t
+}
+
+func getenv(env []string, name string) string {
+	for i := len(env) - 1; i >= 0; i-- {
+		if v, ok := strings.CutPrefix(env[i], name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// shortHome writes a path with ~ for the home directory.
+func shortHome(path, home string) string {
+	if home != "" && (path == home || strings.HasPrefix(path, home+string(os.PathSeparator))) {
+		return "~" + path[len(home):]
+	}
+	return path
+}

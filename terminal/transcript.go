@@ -1,0 +1,810 @@
+package terminal
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/parley-go/parley/wire"
+)
+
+// A transcript turns the messages of a conversation into lines to print, and into the state
+// that the live region shows. It is for one goroutine.
+type transcript struct {
+	theme
+	width func() int
+	cwd   string // file names are shown relative to it
+
+	out   []string // lines that are to be printed
+	fresh bool     // nothing was printed yet
+	last  string   // what was printed last: "text", "tool" …
+
+	text     markdown
+	streamed string // the text of the block that was shown as it came
+	thought  *thinking
+
+	calls   []*toolCall // that have no result yet, in order
+	todos   []todo
+	tasks   []*wire.BackgroundTask
+	details []detail // what the pager shows
+	size    int      // bytes in details
+
+	busy    bool // a turn runs
+	doing   string
+	since   time.Time
+	retry   string
+	model   string
+	mode    wire.PermissionMode
+	session string
+	tokens  int64   // in the context
+	window  int64   // of the model
+	cost    float64 // of the session
+	costOK  bool    // the cost is known
+}
+
+// A thinking is a thought of the model as it comes.
+type thinking struct {
+	text  string
+	since time.Time
+}
+
+// A toolCall is a tool call that runs.
+type toolCall struct {
+	id, name, arg string
+	input         json.RawMessage
+	since         time.Time
+	parent        string // the call of the subagent that makes it
+	note          string // the last thing known about it
+	tools         int    // calls of a subagent so far
+	lines         []string
+}
+
+// A todo is an item of the model's list.
+type todo struct {
+	Content    string `json:"content"`
+	Status     string `json:"status"`
+	ActiveForm string `json:"activeForm"`
+}
+
+// A detail is something that the pager shows in full.
+type detail struct {
+	title string
+	body  string
+}
+
+// maxDetails is how many bytes of details are kept.
+const maxDetails = 8 << 20
+
+func newTranscript(t theme, width func() int, cwd string) *transcript {
+	return &transcript{theme: t, width: width, cwd: cwd, fresh: true, costOK: true, text: markdown{theme: t, width: width}}
+}
+
+// print adds lines.
+func (s *transcript) print(lines ...string) {
+	if len(lines) > 0 {
+		s.fresh = false
+		s.out = append(s.out, lines...)
+	}
+}
+
+// section begins something else: an empty line comes before it, but not between tool calls.
+func (s *transcript) section(kind string) {
+	if !s.fresh && (kind != "tool" || s.last != "tool") && s.last != "gap" {
+		s.out = append(s.out, "")
+	}
+	s.last = kind
+}
+
+// paragraph prints text with a look, wrapped, behind a mark.
+func (s *transcript) paragraph(look, mark, text string) {
+	indent := []span{{text: strings.Repeat(" ", columns(mark))}}
+	first := []span{{look: look, text: mark}}
+	for l := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
+		s.print(s.wrap([]span{{look: look, text: expandTabs(Readable(l))}}, s.width(), first, indent)...)
+		first = indent
+	}
+}
+
+// prompt prints what a person sent.
+func (s *transcript) prompt(text string) {
+	s.section("prompt")
+	first, rest := []span{{look: cyan + ";" + bold, text: "> "}}, []span{{text: "  "}}
+	for l := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
+		s.print(s.wrap([]span{{look: bold, text: expandTabs(Readable(l))}}, s.width(), first, rest)...)
+		first = rest
+	}
+	s.keep("> "+text, "")
+}
+
+// warn prints a warning.
+func (s *transcript) warn(text string) {
+	s.endText()
+	s.section("note")
+	s.paragraph(yellow, "! ", text)
+}
+
+// keep keeps something for the pager.
+func (s *transcript) keep(title, body string) {
+	s.details = append(s.details, detail{title, body})
+	s.size += len(title) + len(body)
+	for s.size > maxDetails && len(s.details) > 1 {
+		s.size -= len(s.details[0].title) + len(s.details[0].body)
+		s.details = slices.Delete(s.details, 0, 1)
+	}
+}
+
+func (s *transcript) do(what string) {
+	if s.doing != what {
+		s.doing, s.since = what, time.Now()
+	}
+}
+
+// begin notes that a turn began.
+func (s *transcript) begin() {
+	if !s.busy {
+		s.busy = true
+		s.doing = ""
+		s.do("Thinking")
+	}
+}
+
+// end notes that no turn runs.
+func (s *transcript) end() {
+	s.endText()
+	s.busy, s.retry, s.doing, s.calls = false, "", "", nil
+}
+
+// message takes a message in.
+func (s *transcript) message(m wire.Message) {
+	switch m := m.(type) {
+	case *wire.StreamEvent:
+		if m.ParentToolUseID == "" {
+			s.stream(m)
+		}
+	case *wire.Init:
+		s.model, s.mode, s.session = m.Model, m.PermissionMode, m.SessionID
+		for _, e := range m.PluginErrors {
+			s.warn("plugin: " + fmt.Sprint(e.Plugin, ": ", e.Message))
+		}
+	case *wire.Assistant:
+		s.retry = ""
+		for _, b := range m.Message.Content.All() {
+			s.block(b, m.ParentToolUseID)
+		}
+		if u := m.Message.Usage; u != nil && m.ParentToolUseID == "" {
+			if n := u.InputTokens + u.CacheCreationInputTokens + u.CacheReadInputTokens + u.OutputTokens; n > 0 {
+				s.tokens = n
+			}
+		}
+	case *wire.User:
+		for _, b := range m.Message.Content.All() {
+			if r, ok := b.(*wire.ToolResultBlock); ok {
+				s.result(r, m.ToolUseResult, m.ParentToolUseID)
+			}
+		}
+	case *wire.ToolProgress:
+		s.progress(m)
+	case *wire.TaskStarted, *wire.TaskProgress, *wire.TaskUpdated:
+		s.task(m)
+	case *wire.TaskNotification:
+		s.notified(m)
+	case *wire.BackgroundTasksChanged:
+		s.tasks = m.Tasks
+	case *wire.Status:
+		if m.Status == "compacting" {
+			s.begin()
+			s.do("Compacting the conversation")
+		}
+		if m.PermissionMode != "" {
+			s.mode = m.PermissionMode
+		}
+	case *wire.CompactBoundary:
+		s.endText()
+		s.section("note")
+		s.print(s.paint(dim, "── the conversation was compacted ──"))
+	case *wire.APIRetry:
+		why := string(m.Error)
+		if m.ErrorStatus != 0 {
+			why += " " + strconv.Itoa(m.ErrorStatus)
+		}
+		s.warn(fmt.Sprintf("The model failed (%s). Retrying in %.1f s (%d of %d).", why, float64(m.RetryDelayMS)/1000, m.Attempt, m.MaxRetries))
+		s.do("Waiting")
+	case *wire.Informational:
+		switch {
+		case m.Tag == "session_index":
+			s.do(Visible(m.Content))
+		case m.Level == "warning":
+			s.warn(m.Content)
+		default:
+			s.endText()
+			s.section("note")
+			s.paragraph(dim, "· ", m.Content)
+		}
+	case *wire.Notification:
+		s.endText()
+		s.section("note")
+		s.paragraph(dim, "· ", m.Text)
+	case *wire.LocalCommandOutput:
+		s.endText()
+		s.section("text")
+		s.print(s.text.write(m.Content)...)
+		s.print(s.text.close()...)
+	case *wire.ModelFallback:
+		s.warn(m.Content)
+	case *wire.Result:
+		s.closing(m)
+	}
+}
+
+// stream shows text as it comes.
+func (s *transcript) stream(m *wire.StreamEvent) {
+	ev, err := m.Parse()
+	if err != nil {
+		return
+	}
+	switch ev.Type {
+	case "message_start":
+		s.begin()
+		s.do("Thinking")
+	case "content_block_start":
+		s.endText()
+	case "content_block_delta":
+		switch d := ev.Delta; {
+		case d == nil:
+		case d.Text != "":
+			s.begin()
+			s.write(d.Text)
+		case d.Thinking != "":
+			s.begin()
+			if s.thought == nil {
+				s.thought = &thinking{since: time.Now()}
+			}
+			s.thought.text += d.Thinking
+		case d.PartialJSON != "" && len(s.calls) == 0:
+			s.do("Writing")
+		}
+	}
+}
+
+// write shows text of the model.
+func (s *transcript) write(text string) {
+	s.endThought()
+	if s.streamed == "" {
+		if text = strings.TrimLeft(text, "\n"); text == "" {
+			return
+		}
+		s.section("text")
+	}
+	s.streamed += text
+	s.print(s.text.write(text)...)
+}
+
+// endText prints what is left of the text and the thought.
+func (s *transcript) endText() {
+	s.endThought()
+	if lines := s.text.close(); len(lines) > 0 {
+		s.print(lines...)
+	}
+}
+
+// thoughtLines is how many lines of a thought are printed.
+const thoughtLines = 6
+
+func (s *transcript) endThought() {
+	if s.thought == nil {
+		return
+	}
+	text, took := strings.TrimSpace(s.thought.text), time.Since(s.thought.since)
+	s.thought = nil
+	s.think(text, took)
+}
+
+// think prints a thought, dimmed; the pager has all of it.
+func (s *transcript) think(text string, took time.Duration) {
+	if text == "" {
+		return
+	}
+	s.section("thought")
+	lines := s.thoughtLines(text)
+	if more := len(lines) - thoughtLines; more > 1 {
+		lines = append(lines[:thoughtLines], s.paint(dim, fmt.Sprintf("  … %d more lines (Ctrl-O)", more)))
+	}
+	s.print(lines...)
+	title := "Thinking"
+	if took >= time.Second {
+		title += " for " + seconds(took)
+	}
+	s.keep(title, text)
+}
+
+func (s *transcript) thoughtLines(text string) (out []string) {
+	first, rest := []span{{look: dim, text: "∴ "}}, []span{{text: "  "}}
+	for l := range strings.SplitSeq(text, "\n") {
+		out = append(out, s.wrap([]span{{look: dim + ";" + italic, text: expandTabs(Readable(l))}}, s.width(), first, rest)...)
+		first = rest
+	}
+	return out
+}
+
+// block takes a complete block of a message in.
+func (s *transcript) block(b wire.Block, parent string) {
+	switch b := b.(type) {
+	case *wire.TextBlock:
+		if parent != "" {
+			return
+		}
+		text := b.Text
+		if s.streamed != "" && strings.HasPrefix(strings.TrimLeft(text, "\n"), s.streamed) {
+			text = strings.TrimLeft(text, "\n")[len(s.streamed):] // pieces may have been lost
+		} else if s.streamed != "" {
+			s.endText()
+			s.streamed = ""
+		}
+		if s.write(text); s.streamed != "" {
+			s.endText()
+			s.keep("", b.Text)
+		}
+		s.streamed = ""
+	case *wire.ThinkingBlock:
+		if parent != "" {
+			return
+		}
+		if s.thought != nil {
+			s.thought.text = b.Thinking
+			s.endThought()
+		} else if s.last != "thought" {
+			s.think(strings.TrimSpace(b.Thinking), 0)
+		}
+	case *wire.ToolUseBlock:
+		s.endText()
+		s.streamed = ""
+		s.begin()
+		if b.Name == "TodoWrite" {
+			s.setTodos(b.Input)
+		}
+		if parent != "" {
+			if c := s.call(parent); c != nil {
+				c.tools++
+				c.note = Visible(b.Name) + " " + s.essence(b.Input)
+			}
+		}
+		s.calls = append(s.calls, &toolCall{id: b.ID, name: b.Name, arg: s.essence(b.Input), input: b.Input, since: time.Now(), parent: parent})
+	}
+}
+
+func (s *transcript) setTodos(input json.RawMessage) {
+	var in struct{ Todos []todo }
+	if json.Unmarshal(input, &in) == nil {
+		s.todos = in.Todos
+	}
+}
+
+func (s *transcript) call(id string) *toolCall {
+	for _, c := range s.calls {
+		if c.id == id {
+			return c
+		}
+	}
+	return nil
+}
+
+func (s *transcript) progress(m *wire.ToolProgress) {
+	id := m.ToolUseID
+	if m.Heartbeat || strings.Contains(id, "-heartbeat-") {
+		id = m.ParentToolUseID
+	}
+	if c := s.call(id); c != nil {
+		if began := time.Now().Add(-time.Duration(m.ElapsedTimeSeconds * float64(time.Second))); began.Before(c.since) {
+			c.since = began
+		}
+	}
+}
+
+// task takes in how a subagent or a command in the background fares.
+func (s *transcript) task(m wire.Message) {
+	switch m := m.(type) {
+	case *wire.TaskStarted:
+		if c := s.call(m.ToolUseID); c != nil && m.SubagentType != "" {
+			c.note = "started"
+		}
+	case *wire.TaskProgress:
+		if c := s.call(m.ToolUseID); c != nil {
+			if c.note = Visible(m.LastToolName); m.Summary != "" {
+				c.note = Visible(m.Summary)
+			}
+		}
+	}
+}
+
+// notified prints that a task in the background ended.
+func (s *transcript) notified(m *wire.TaskNotification) {
+	if m.SkipTranscript || m.Ambient {
+		return
+	}
+	if s.call(m.ToolUseID) != nil {
+		return // its result follows
+	}
+	mark := s.paint(green, "✓ ")
+	if m.Status != "completed" {
+		mark = s.paint(red, "✗ ")
+	}
+	s.endText()
+	s.section("tool")
+	text := "background " + m.Status
+	if m.Summary != "" {
+		text += ": " + m.Summary
+	}
+	s.print(mark + clip(Visible(text), s.width()-2))
+}
+
+// result shows a call that is done.
+func (s *transcript) result(r *wire.ToolResultBlock, structured json.RawMessage, parent string) {
+	c := s.call(r.ToolUseID)
+	if c != nil {
+		s.calls = slices.DeleteFunc(s.calls, func(x *toolCall) bool { return x == c || x.parent == c.id })
+	} else {
+		c = &toolCall{name: "?", since: time.Now()}
+	}
+	if len(s.calls) == 0 {
+		s.doing = ""
+		s.do("Thinking")
+	}
+	if parent != "" {
+		return // the line of the subagent counts them
+	}
+	s.endText()
+	mark, look := s.paint(green, "✓"), ""
+	if r.IsError {
+		mark, look = s.paint(red, "✗"), red
+	}
+	name, outcome := Visible(c.name), s.outcome(r, structured)
+	if c.tools > 0 {
+		outcome = strings.TrimSuffix(count(c.tools, "call", "calls")+" · "+outcome, " · ")
+	}
+	if took := time.Since(c.since); took >= 3*time.Second {
+		outcome = strings.TrimSuffix(seconds(took)+" · "+outcome, " · ")
+	}
+	room := s.width() - columns("✓  · ") - columns(name)
+	outcome = clip(outcome, max(room-columns(c.arg), s.width()/3))
+	arg := clip(c.arg, max(10, room-columns(outcome)))
+	text := mark + " " + s.paint(bold, name)
+	if arg != "" {
+		text += " " + arg
+	}
+	if outcome != "" {
+		if look == "" {
+			look = dim
+		}
+		text += s.paint(look, " · "+outcome)
+	}
+	s.section("tool")
+	s.print(text)
+	diff := s.patch(structured)
+	s.print(limit(diff, 24, s.paint(dim, "  … %d more lines (Ctrl-O)"))...)
+	if len(diff) > 0 {
+		s.last = "diff"
+	}
+	body := indented(c.input)
+	if cmd := stringMember(c.input, "command"); cmd != "" {
+		body = "$ " + cmd
+	}
+	s.keep(mark+" "+c.name, body+"\n\n"+resultText(r))
+}
+
+// limit shortens lines; note says how many are left out.
+func limit(lines []string, most int, note string) []string {
+	if len(lines) <= most+1 {
+		return lines
+	}
+	return append(slices.Clip(lines[:most]), fmt.Sprintf(note, len(lines)-most))
+}
+
+func resultText(r *wire.ToolResultBlock) string {
+	text := strings.TrimSpace(r.Content.String())
+	for _, tag := range []string{"<tool_use_error>", "</tool_use_error>"} {
+		text = strings.ReplaceAll(text, tag, "")
+	}
+	return strings.TrimSpace(text)
+}
+
+func indented(raw json.RawMessage) string {
+	var v any
+	if json.Unmarshal(raw, &v) != nil {
+		return string(raw)
+	}
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return string(raw)
+	}
+	return string(text)
+}
+
+// essence is the argument of a call that says the most.
+func (s *transcript) essence(input json.RawMessage) string {
+	var in map[string]json.RawMessage
+	if json.Unmarshal(input, &in) != nil {
+		return clip(Visible(string(input)), 200)
+	}
+	str := func(name string) string { return rawString(in[name]) }
+	var what string
+	switch {
+	case str("command") != "":
+		what = str("command")
+		if first, rest, more := strings.Cut(strings.TrimSpace(what), "\n"); more && strings.TrimSpace(rest) != "" {
+			what = first + " …"
+		}
+	case str("file_path") != "" || str("notebook_path") != "":
+		what = s.relative(str("file_path") + str("notebook_path"))
+	case str("pattern") != "":
+		what = str("pattern")
+		if path := str("path"); path != "" {
+			what += " in " + s.relative(path)
+		}
+	case in["todos"] != nil:
+		var list []todo
+		json.Unmarshal(in["todos"], &list)
+		done := 0
+		for _, t := range list {
+			if t.Status == "completed" {
+				done++
+			}
+		}
+		what = fmt.Sprintf("%d of %d done", done, len(list))
+	default:
+		for _, name := range []string{"url", "query", "description", "subject", "prompt", "path", "task_id", "taskId", "shell_id", "skill", "plan", "message"} {
+			if what = str(name); what != "" {
+				break
+			}
+		}
+		if what == "" && len(in) > 0 {
+			what = string(input)
+		}
+	}
+	return clip(Visible(strings.TrimSpace(what)), 200)
+}
+
+func rawString(raw json.RawMessage) string {
+	var text string
+	json.Unmarshal(raw, &text)
+	return text
+}
+
+func stringMember(input json.RawMessage, name string) string {
+	var in map[string]json.RawMessage
+	json.Unmarshal(input, &in)
+	return rawString(in[name])
+}
+
+// relative is a path as people write it here.
+func (s *transcript) relative(path string) string {
+	if s.cwd == "" || !filepath.IsAbs(path) {
+		return path
+	}
+	if rel, err := filepath.Rel(s.cwd, path); err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator)) {
+		return rel
+	}
+	return path
+}
+
+// A hunk is a part of a structured patch.
+type hunk struct {
+	OldStart int
+	NewStart int
+	Lines    []string
+}
+
+// outcome returns the result of a call in a few words.
+func (s *transcript) outcome(r *wire.ToolResultBlock, structured json.RawMessage) string {
+	var out struct {
+		Stdout *string
+		File   struct{ NumLines int }
+		Type   string
+
+		StructuredPatch []hunk
+		Content         json.RawMessage
+		NumFiles        *int
+		NumLines        *int
+		NumMatches      *int
+
+		BackgroundTaskID string `json:"backgroundTaskId"`
+	}
+	if json.Unmarshal(structured, &out) != nil {
+		out.Stdout = nil // it is a text
+	}
+	text := resultText(r)
+	switch {
+	case r.IsError:
+		first, rest, _ := strings.Cut(text, "\n")
+		if code, ok := strings.CutPrefix(first, "Exit code "); ok {
+			first = "exit " + code
+			if last := lastLine(rest); last != "" {
+				first += " · " + last
+			}
+		}
+		return Visible(strings.TrimPrefix(first, "Error: "))
+	case out.BackgroundTaskID != "":
+		return "in the background as " + Visible(out.BackgroundTaskID)
+	case out.Stdout != nil:
+		return Visible(lastLine(*out.Stdout))
+	case out.File.NumLines > 0:
+		return count(out.File.NumLines, "line", "lines")
+	case len(out.StructuredPatch) > 0:
+		added, removed := 0, 0
+		for _, h := range out.StructuredPatch {
+			for _, l := range h.Lines {
+				switch {
+				case strings.HasPrefix(l, "+"):
+					added++
+				case strings.HasPrefix(l, "-"):
+					removed++
+				}
+			}
+		}
+		return fmt.Sprintf("+%d −%d", added, removed)
+	case out.Type == "create":
+		content := rawString(out.Content)
+		return "new, " + count(strings.Count(strings.TrimSuffix(content, "\n"), "\n")+1, "line", "lines")
+	case out.NumMatches != nil && *out.NumMatches > 0:
+		return count(*out.NumMatches, "match", "matches")
+	case out.NumLines != nil && *out.NumLines > 0:
+		return count(*out.NumLines, "line", "lines")
+	case out.NumFiles != nil:
+		return count(*out.NumFiles, "file", "files")
+	}
+	first, _, _ := strings.Cut(text, "\n")
+	return Visible(first)
+}
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}
+
+func lastLine(text string) string {
+	text = strings.TrimSpace(text)
+	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
+}
+
+// patch returns the diff of an edit that was made.
+func (s *transcript) patch(structured json.RawMessage) (out []string) {
+	var in struct{ StructuredPatch []hunk }
+	if json.Unmarshal(structured, &in) != nil {
+		return nil
+	}
+	for i, h := range in.StructuredPatch {
+		if i > 0 {
+			out = append(out, s.paint(dim, "     ⋮"))
+		}
+		before, after := h.OldStart, h.NewStart
+		for _, l := range h.Lines {
+			if l == "" {
+				l = " "
+			}
+			out = append(out, s.diffLine(l[0], &before, &after, l[1:])...)
+		}
+	}
+	return out
+}
+
+// diffLine returns one line of a diff with its number, and advances the numbers.
+func (s *transcript) diffLine(sign byte, before, after *int, text string) []string {
+	look, n := dim, *after
+	switch sign {
+	case '+':
+		look = green
+		*after++
+	case '-':
+		look, n = red, *before
+		*before++
+	case ' ':
+		*before++
+		*after++
+	default:
+		return []string{s.paint(dim, "       "+Visible(string(sign)+text))} // no newline at the end
+	}
+	number := fmt.Sprintf("%5d ", n)
+	first := []span{{look: dim, text: number}, {look: look, text: string(sign) + " "}}
+	rest := []span{{text: strings.Repeat(" ", columns(number)+2)}}
+	if look == dim {
+		look = ""
+	}
+	return s.wrap([]span{{look: look, text: expandTabs(strings.ReplaceAll(VisibleLines(text), "\n", `\n`))}}, s.width(), first, rest)
+}
+
+// unified returns a unified diff with line numbers.
+func (s *transcript) unified(diff string) (out []string) {
+	before, after := 0, 0
+	for i, l := range strings.Split(strings.TrimSuffix(diff, "\n"), "\n") {
+		switch {
+		case i < 2 && (strings.HasPrefix(l, "--- ") || strings.HasPrefix(l, "+++ ")):
+		case strings.HasPrefix(l, "@@"):
+			if len(out) > 0 {
+				out = append(out, s.paint(dim, "     ⋮"))
+			}
+			fmt.Sscanf(l, "@@ -%d", &before)
+			if _, plus, ok := strings.Cut(l, "+"); ok {
+				fmt.Sscanf(plus, "%d", &after)
+			}
+		case l == "":
+			out = append(out, s.diffLine(' ', &before, &after, "")...)
+		default:
+			out = append(out, s.diffLine(l[0], &before, &after, l[1:])...)
+		}
+	}
+	return out
+}
+
+// closing ends a turn with what it took.
+func (s *transcript) closing(r *wire.Result) {
+	s.endText()
+	s.streamed = ""
+	if len(r.StructuredOutput) > 0 {
+		s.section("text")
+		s.paragraph("", "", indented(r.StructuredOutput))
+	}
+	for _, u := range r.ModelUsage {
+		s.window = max(s.window, u.ContextWindow)
+		s.costOK = s.costOK && u.CostBasis != "unknown"
+	}
+	s.cost = r.TotalCostUSD
+	s.section("end")
+	mark := s.paint(green, "✓ ")
+	if out := r.Outcome(); out != wire.OutcomeCompleted {
+		why := out.String()
+		if reason := r.Reason(); reason != "" && out != wire.OutcomeInterrupted && !strings.Contains(r.Result, reason) {
+			why += ": " + reason
+		}
+		if len(s.out) > 0 && s.last == "end" {
+			s.paragraph(red, "✗ ", why)
+			mark = "  "
+		}
+	}
+	s.print(mark + s.paint(dim, clip(costs(r), s.width()-2)))
+	s.todos = slices.DeleteFunc(s.todos, func(t todo) bool { return t.Status == "completed" })
+	s.end()
+}
+
+// costs is what a turn took.
+func costs(r *wire.Result) string {
+	parts := []string{count(r.NumTurns, "turn", "turns")}
+	if u := r.Usage; u != nil {
+		in := u.InputTokens + u.CacheCreationInputTokens + u.CacheReadInputTokens
+		parts = append(parts, fmt.Sprintf("%s tokens in, %s out", grouped(in), grouped(u.OutputTokens)))
+	}
+	usd, known := r.TotalCostUSD, true
+	if r.ModelUsageSinceLastResult != nil {
+		usd = 0
+		for _, m := range r.ModelUsageSinceLastResult {
+			usd += m.CostUSD
+			known = known && m.CostBasis != "unknown"
+		}
+	}
+	if known {
+		parts = append(parts, fmt.Sprintf("$%.4f", usd))
+	} else {
+		parts = append(parts, "cost unknown")
+	}
+	return strings.Join(append(parts, seconds(time.Duration(r.DurationMS)*time.Millisecond)), " · ")
+}
+
+func seconds(d time.Duration) string {
+	if d < 100*time.Second {
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	}
+	return d.Round(time.Second).String()
+}
+
+// grouped writes a number with commas.
+func grouped(n int64) string {
+	text := strconv.FormatInt(n, 10)
+	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
