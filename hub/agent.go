@@ -35,6 +35,7 @@ type agentRun struct {
 	agentID string                     // of its session
 	covered string                     // see fold
 	again   bool                       // a turn is to continue; set by run
+	spec    json.RawMessage            // what it is made from
 	host    map[string]json.RawMessage // what the host registered
 	rewind  string
 	sticky  []json.RawMessage
@@ -50,6 +51,7 @@ type agentRun struct {
 	waiting []chan struct{}
 	sent    map[string]bool
 	closing bool
+	calls   int       // control requests that it is asked
 	idle    time.Time // since when it has had nothing to do
 	waits   []Waiting // for the host
 }
@@ -58,7 +60,7 @@ type agentRun struct {
 func (r *room) startAgent() {
 	f := r.fold
 	a := &agentRun{r: r, done: make(chan struct{}), sent: map[string]bool{}, mail: mailbox{bell: make(chan struct{}, 1)},
-		from: f.n, agentID: f.agentID, covered: f.covered, rewind: f.resumeAt, sticky: append([]json.RawMessage(nil), f.sticky...), idle: time.Now()}
+		from: f.n, agentID: f.agentID, covered: f.covered, spec: f.created.Spec, rewind: f.resumeAt, sticky: append([]json.RawMessage(nil), f.sticky...), idle: time.Now()}
 	if f.host != nil {
 		a.host = f.host.Initialize
 	}
@@ -303,8 +305,8 @@ func (r *room) manage() time.Duration {
 				a.mail.put(f.prompts[uuid].Message)
 			}
 		}
-		busy := f.midTurn || len(f.queue) > 0 || len(r.waiters) > 0 || len(f.tasks) > 0
-		stale := f.host == nil && len(a.host) > 0 || f.host != nil && !maps.EqualFunc(a.host, f.host.Initialize, func(a, b json.RawMessage) bool { return string(a) == string(b) })
+		busy := f.midTurn || len(f.queue) > 0 || len(r.waiters) > 0 || len(f.tasks) > 0 || a.calls > 0
+		stale := string(a.spec) != string(f.created.Spec) || f.host == nil && len(a.host) > 0 || f.host != nil && !maps.EqualFunc(a.host, f.host.Initialize, func(a, b json.RawMessage) bool { return string(a) == string(b) })
 		if busy {
 			a.idle = now
 		} else if wait := a.idle.Add(r.hub.cfg.IdleAfter).Sub(now); wait <= 0 || stale {

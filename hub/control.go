@@ -52,21 +52,23 @@ func (s *Session) Control(ctx context.Context, by Actor, request json.RawMessage
 
 func (r *room) control(ctx context.Context, c Control, changes bool) (json.RawMessage, error) {
 	name := subtypeOf(c.Request)
-	var client *parley.Client
+	var a *agentRun
 	owned, pending := false, false
 	err := r.do(ctx, func(x *tx) error {
 		if owned = r.lease != nil; !owned {
 			return nil
 		}
-		if r.agent != nil {
-			client = r.agent.client
+		if now := r.agent; now != nil && !now.closing {
+			if pending = now.client == nil; !pending {
+				a = now
+				a.calls++
+			}
 		}
-		pending = client == nil && r.agent != nil
 		if changes {
 			x.append(KindControl, mustJSON(c), nil)
 		}
 		if name == "interrupt" || name == "end_session" {
-			r.withdrawAll(client)
+			r.withdrawAll(a != nil)
 		}
 		return nil
 	})
@@ -76,30 +78,31 @@ func (r *room) control(ctx context.Context, c Control, changes bool) (json.RawMe
 	case !owned:
 		_, err := r.hub.cfg.Backend.Put(ctx, r.id, Item{Key: controlKey + session.NewID(), Time: time.Now(), Data: mustJSON(c)})
 		return nil, err
-	case client == nil && !pending && settable(name):
+	case a == nil && !pending && settable(name):
 		if name == "rename_session" {
 			var in struct{ Title string }
 			json.Unmarshal(c.Request, &in)
 			return json.RawMessage("{}"), r.renameRecords(ctx, in.Title)
 		}
 		return json.RawMessage("{}"), nil // it counts when the agent is started
-	case client == nil && (name == "interrupt" || name == "end_session"):
+	case a == nil && (name == "interrupt" || name == "end_session"):
 		// The agent is being started. If it continues the turn, it is interrupted before
 		// anybody hears that it is; if it does not start, there is nothing to interrupt.
-		if client, err = r.needAgent(ctx, false); client == nil || err != nil {
+		if a, err = r.needAgent(ctx, false); a == nil || err != nil {
 			return json.RawMessage("{}"), nil
 		}
-	case client == nil:
-		if client, err = r.needAgent(ctx, true); err != nil {
+	case a == nil:
+		if a, err = r.needAgent(ctx, true); err != nil {
 			return nil, err
 		}
 	}
+	defer r.post(context.Background(), func(*tx) error { a.calls--; return nil })
 	if name == getInitialize {
-		init, _ := client.Initialized()
+		init, _ := a.client.Initialized()
 		return json.Marshal(init)
 	}
 	var resp json.RawMessage
-	err = client.Call(ctx, &wire.UnknownRequest{Name: name, Raw: c.Request}, &resp)
+	err = a.client.Call(ctx, &wire.UnknownRequest{Name: name, Raw: c.Request}, &resp)
 	return resp, err
 }
 
@@ -124,8 +127,8 @@ func settable(name string) bool {
 
 // withdrawAll withdraws the questions of a turn that ends while no agent runs; one that
 // runs does it itself.
-func (r *room) withdrawAll(client *parley.Client) {
-	if client != nil {
+func (r *room) withdrawAll(agentDoes bool) {
+	if agentDoes {
 		return
 	}
 	for _, id := range r.fold.openAsks {
@@ -134,11 +137,11 @@ func (r *room) withdrawAll(client *parley.Client) {
 	}
 }
 
-// needAgent waits until the agent is connected. With start it starts it if need be;
-// otherwise there may be none.
-func (r *room) needAgent(ctx context.Context, start bool) (*parley.Client, error) {
+// needAgent waits until the agent is connected, and counts a call to it, which the caller
+// takes back. With start it starts it if need be; otherwise there may be none.
+func (r *room) needAgent(ctx context.Context, start bool) (*agentRun, error) {
 	for {
-		var client *parley.Client
+		var a *agentRun
 		var ready chan struct{}
 		var problem string
 		claim := false
@@ -156,9 +159,12 @@ func (r *room) needAgent(ctx context.Context, start bool) (*parley.Client, error
 			if problem = r.lastError; r.agent == nil {
 				return fmt.Errorf("hub: the agent cannot be started: %s", problem)
 			}
-			if client = r.agent.client; client == nil || r.agent.closing {
-				client, ready = nil, make(chan struct{})
+			if r.agent.client == nil || r.agent.closing {
+				ready = make(chan struct{})
 				r.agent.waiting = append(r.agent.waiting, ready)
+			} else {
+				a = r.agent
+				a.calls++
 			}
 			return nil
 		})
@@ -167,8 +173,8 @@ func (r *room) needAgent(ctx context.Context, start bool) (*parley.Client, error
 				continue
 			}
 		}
-		if err != nil || client != nil || ready == nil {
-			return client, err
+		if err != nil || a != nil || ready == nil {
+			return a, err
 		}
 		select {
 		case <-ready:
@@ -248,7 +254,7 @@ func (s *Session) Rewind(ctx context.Context, by Actor, uuid string) error {
 				return errors.New("hub: the session is not idle; interrupt it first")
 			}
 			x.append(KindRewound, mustJSON(Rewound{By: by, To: uuid}), nil)
-			r.withdrawAll(nil)
+			r.withdrawAll(false)
 			if r.agent != nil && !r.agent.closing {
 				r.closeAgent() // the next one starts there
 			}
@@ -260,10 +266,12 @@ func (s *Session) Rewind(ctx context.Context, by Actor, uuid string) error {
 // Fork copies the session, up to the entry n, or all of it if n is 0, into a new one,
 // whose numbers begin with 1.
 func (s *Session) Fork(ctx context.Context, by Actor, n uint64) (*Session, error) {
-	if err := by.need(MayAdmin, "create sessions"); err != nil {
-		return nil, err
-	}
-	r, err := s.hub.enter(ctx, s.id, nil)
+	return s.hub.Create(ctx, by, Spec{From: &Reference{s.id, n}})
+}
+
+func (h *Hub) fork(ctx context.Context, by Actor, spec Spec) (*Session, error) {
+	s, n := &Session{h, spec.From.Session}, spec.From.N
+	r, err := h.enter(ctx, s.id, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -272,6 +280,13 @@ func (s *Session) Fork(ctx context.Context, by Actor, n uint64) (*Session, error
 	agentID := ""
 	err = r.do(ctx, func(*tx) error {
 		created, agentID = *r.fold.created, r.fold.agentID
+		if created.Title = r.fold.title; spec.Title != "" {
+			created.Title = spec.Title
+		}
+		if spec.Agent != nil {
+			created.Spec = spec.Agent
+		}
+		created.Worktree = "" // the original's is not the copy's
 		if n == 0 || n > r.fold.n {
 			n = r.fold.n
 		}
@@ -483,10 +498,12 @@ func (s *Session) Initialized(ctx context.Context, by Actor) (*wire.InitializeRe
 		}); err != nil {
 			return err
 		}
-		client, err := r.needAgent(ctx, true)
-		if err == nil {
-			resp, err = client.Initialized()
+		a, err := r.needAgent(ctx, true)
+		if err != nil {
+			return err
 		}
+		defer r.post(context.Background(), func(*tx) error { a.calls--; return nil })
+		resp, err = a.client.Initialized()
 		return err
 	})
 	return resp, err

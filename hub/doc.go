@@ -6,6 +6,39 @@
 // Whoever attaches names the last number that it has and receives every later entry
 // exactly once and in order, across reconnects, crashes and changes of the owner.
 //
+// # Front ends
+//
+// A terminal, a server or an editor uses a hub by a [Client]. It is the same for a hub in
+// this process ([Hub.Client]), for that of another process (socket.NewClient), and for
+// whichever there is: socket.Join joins the hub that runs, holds one in this process if
+// none does, and goes on with the next one when a hub is killed.
+//
+//	c, err := socket.Join(ctx, path, me, func(private bool) (*hub.Hub, error) { return hub.New(cfg) })
+//	defer c.Close()
+//
+//	id, err := c.Create(ctx, hub.Spec{Cwd: cwd, Agent: hub.Args{Args: []string{"--model", "opus"}}.Spec()})
+//	err = c.Open(ctx, hub.Spec{ID: old, Agent: spec})                              // resume with other options
+//	id, err = c.Create(ctx, hub.Spec{From: &hub.Reference{Session: old, N: n}})    // fork
+//
+//	uuid, err := c.Prompt(ctx, id, wire.Prompt(wire.Text("Which tests are flaky?")))
+//	for e, err := range c.Attach(ctx, id, after) { // entries behind the number after, state, then live
+//		switch e.Kind {
+//		case hub.KindFrame, hub.KindLive: // wire.Decode(e.Data): a message; live ones are pieces and progress
+//		case hub.KindAsk: // a hub.Ask: c.Answer(ctx, id, hub.Allow(&ask)) or hub.Deny(&ask, reason)
+//		case hub.KindState: // a hub.State
+//		}
+//	}
+//	err = hub.Call(ctx, c, id, &wire.SetModel{Model: "sonnet"}, nil) // any control request
+//	link, err := c.Host(ctx, id, hub.HostOptions{Initialize: …, Handle: …}) // hooks, tools, callbacks
+//
+// A viewer keeps the number of the last entry that it received. When Attach ends with a
+// [*LaggedError], it attaches again behind that number. Pieces of an answer may be left
+// out; the whole message always follows as a frame.
+//
+// A session that another process holds can be watched, prompted, answered and
+// interrupted. Its viewers receive whole messages, not pieces. Calls that need its agent
+// in this process, such as Rewind and Host, return [ErrLocked].
+//
 // # The journal
 //
 // An [Entry] is a frame (a message of the agent, as every viewer receives it), an

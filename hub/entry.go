@@ -23,6 +23,7 @@ const (
 	KindDropped  Kind = "dropped"  // a prompt that waited was taken back: see [Dropped]
 	KindAsk      Kind = "ask"      // the agent needs an answer: see [Ask]
 	KindAnswer   Kind = "answer"   // the answer to a question: see [Answer]
+	KindChanged  Kind = "changed"  // the agent's options were changed: see [Changed]
 	KindControl  Kind = "control"  // somebody changed something or interrupted a turn: see [Control]
 	KindHost     Kind = "host"     // a host came, took over or left: see [HostChange]
 	KindEnded    Kind = "ended"    // the agent ended unexpectedly, or a turn has no result: see [Ended]

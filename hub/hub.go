@@ -280,14 +280,21 @@ type Spec struct {
 	Title string
 	// Worktree is the branch of the session's own worktree, if Cwd is in one.
 	Worktree string
-	// Agent is for [Config.Agent], which knows what it means.
+	// Agent is for [Config.Agent], which knows what it means. Of a session that is copied
+	// it takes the place of the original's, unless it is nil.
 	Agent json.RawMessage
+	// From makes the session a copy of another one, up to the entry with the number N, or
+	// all of it if N is 0. The copy gets a new id; Cwd is that of the original.
+	From *Reference
 }
 
 // Create creates a session. Its agent starts with the first prompt.
 func (h *Hub) Create(ctx context.Context, by Actor, spec Spec) (*Session, error) {
 	if err := by.need(MayAdmin, "create sessions"); err != nil {
 		return nil, err
+	}
+	if spec.From != nil {
+		return h.fork(ctx, by, spec)
 	}
 	if spec.ID == "" {
 		spec.ID = session.NewID()

@@ -160,6 +160,7 @@ func (r *room) run(create *Created) {
 	close(r.opened)
 	if r.err != nil {
 		r.hub.forgetRoom(r)
+		r.stop(r.err) // whoever has an op for it does not wait
 		return
 	}
 	r.reportState()

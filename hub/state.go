@@ -101,6 +101,12 @@ func (f *fold) add(e *Entry) {
 				f.unspent = append(f.unspent, a.Ask)
 			}
 		}
+	case KindChanged:
+		if c := decode[Changed](e); c != nil && f.created != nil {
+			created := *f.created
+			created.Spec = c.Spec
+			f.created = &created
+		}
 	case KindControl:
 		if c := decode[Control](e); c != nil {
 			f.control(c.Request)
@@ -352,8 +358,8 @@ func (f *fold) rephase(at time.Time) {
 // state returns what viewers see.
 func (f *fold) state() *State {
 	s := &State{Phase: f.phase, Since: f.since, N: f.n, Queued: slices.Clone(f.queue), Tasks: slices.Clone(f.tasks), Title: f.title, Archived: f.archived, Problem: f.problem}
-	if f.created != nil {
-		s.Cwd, s.Worktree = f.created.Cwd, f.created.Worktree
+	if c := f.created; c != nil {
+		s.Cwd, s.Session, s.Worktree = c.Cwd, f.agentID, c.Worktree
 	}
 	for _, id := range f.openAsks {
 		a := f.asks[id]

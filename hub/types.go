@@ -163,6 +163,12 @@ type Control struct {
 	Request json.RawMessage `json:"request"`
 }
 
+// Changed is the data of a [KindChanged] entry.
+type Changed struct {
+	By   Actor           `json:"by"`
+	Spec json.RawMessage `json:"spec"` // in place of [Created.Spec]
+}
+
 // HostChange is the data of a [KindHost] entry. Its number is the epoch of the host.
 type HostChange struct {
 	By Actor `json:"by"`
@@ -234,6 +240,9 @@ type State struct {
 	Tasks   []Task    `json:"tasks,omitempty"`   // that run in the background
 	Title   string    `json:"title,omitempty"`
 	Cwd     string    `json:"cwd,omitempty"`
+	// Session is the id of the agent's session. It differs from that of the hub's after
+	// the conversation was cleared.
+	Session string `json:"session,omitempty"`
 	// Worktree is the branch of the session's own worktree, if it has one.
 	Worktree string `json:"worktree,omitempty"`
 	Archived bool   `json:"archived,omitempty"`

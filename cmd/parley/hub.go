@@ -49,11 +49,6 @@ func socketPath(cfg *agent.Config) (string, error) {
 	return path, nil
 }
 
-// An agentSpec is how the agent of a session is made.
-type agentSpec struct {
-	Args []string `json:"args,omitempty"` // flags of the command line
-}
-
 // hubIdle is how long the hub waits for something to do before it ends.
 const hubIdle = 5 * time.Minute
 
@@ -86,24 +81,7 @@ nobody is attached. A hub that is killed loses nothing: sessions continue when t
 	if err := socket.Adopt(); err != nil {
 		return fmt.Errorf("commands of agents cannot be told from those of people: %w", err)
 	}
-	sessions := &session.Files{Dir: cfg.ConfigDir()}
-	h, err := hub.New(hub.Config{
-		Backend: &hub.Files{Dir: dir}, Sessions: sessions, Name: fmt.Sprintf("hub %d", os.Getpid()), Describe: describeCall,
-		Logger: slog.New(slog.NewTextHandler(p.stderr, nil)),
-		Agent: func(_ context.Context, start hub.Start) (*parley.Options, error) {
-			var spec agentSpec
-			if len(start.Spec) > 0 {
-				if err := json.Unmarshal(start.Spec, &spec); err != nil {
-					return nil, err
-				}
-			}
-			dialer := agent.InProcess(cfg)
-			return &parley.Options{Cwd: start.Cwd, KeepSystemPrompt: true, Dialer: transport.DialerFunc(func(ctx context.Context, s transport.Spec) (transport.Conn, error) {
-				s.Args = append(slices.Clone(spec.Args), s.Args...)
-				return dialer.Dial(ctx, s)
-			})}, nil
-		},
-	})
+	h, err := newHub(p, cfg, &hub.Files{Dir: dir})
 	if err != nil {
 		return err
 	}
@@ -127,6 +105,47 @@ nobody is attached. A hub that is killed loses nothing: sessions continue when t
 	}()
 	// Whatever ends it, sessions are left as they are: they continue with the next hub.
 	return socket.Serve(ctx, h, l)
+}
+
+// newHub starts a hub in this process, whose agents have the configuration cfg.
+func newHub(p *process, cfg agent.Config, b hub.Backend) (*hub.Hub, error) {
+	return hub.New(hub.Config{
+		Backend: b, Sessions: &session.Files{Dir: cfg.ConfigDir()}, Name: fmt.Sprintf("hub %d", os.Getpid()), Describe: describeCall,
+		Logger: slog.New(slog.NewTextHandler(p.stderr, nil)),
+		Agent: func(_ context.Context, start hub.Start) (*parley.Options, error) {
+			var spec hub.Args
+			if len(start.Spec) > 0 {
+				if err := json.Unmarshal(start.Spec, &spec); err != nil {
+					return nil, err
+				}
+			}
+			dialer := agent.InProcess(cfg)
+			return &parley.Options{Cwd: start.Cwd, KeepSystemPrompt: true, Dialer: transport.DialerFunc(func(ctx context.Context, s transport.Spec) (transport.Conn, error) {
+				s.Args = append(slices.Clone(spec.Args), s.Args...)
+				return dialer.Dial(ctx, s)
+			})}, nil
+		},
+	})
+}
+
+// openHub returns access to the hub of this user: the one that runs, or else one in this
+// process, whose agents have the configuration cfg. The caller closes it.
+func openHub(ctx context.Context, p *process, cfg agent.Config) (hub.Client, error) {
+	dir, err := hubDir(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	path, err := socketPath(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	me := hub.Actor{Name: "user", From: "terminal", Rights: hub.Everything}
+	return socket.Join(ctx, path, me, func(private bool) (*hub.Hub, error) {
+		if private {
+			return newHub(p, cfg, new(hub.Memory))
+		}
+		return newHub(p, cfg, &hub.Files{Dir: dir})
+	})
 }
 
 // joinHub returns a client of this user's hub, which it starts if need be.
@@ -212,11 +231,7 @@ func runBackground(ctx context.Context, p *process, args []string) error {
 		args = slices.Delete(slices.Clone(args), i, i+1)
 	}
 	args = slices.DeleteFunc(args, func(a string) bool { return a == "-p" || a == "--print" || a == "--" })
-	spec, err := json.Marshal(agentSpec{Args: args})
-	if err != nil {
-		return err
-	}
-	id, err := c.Create(ctx, hub.Spec{Cwd: cfg.Cwd, Title: flags.SessionName, Agent: spec})
+	id, err := c.Create(ctx, hub.Spec{Cwd: cfg.Cwd, Title: flags.SessionName, Agent: hub.Args{Args: args}.Spec()})
 	if err != nil {
 		return err
 	}

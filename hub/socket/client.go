@@ -14,34 +14,59 @@ import (
 	"strings"
 
 	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 
 // A Client uses the hub of another process. It is safe for concurrent use.
 type Client struct {
+	// Name is whom others see as the sender of prompts and answers. Empty means "user".
+	Name string
+
 	path string
 	http *http.Client
 }
+
+var _ hub.Client = (*Client)(nil)
 
 // NewClient returns a client of the hub that serves the socket at a path.
 func NewClient(path string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
 	}
-	return &Client{path, &http.Client{Transport: &http.Transport{DialContext: dial}}}
+	return &Client{path: path, http: &http.Client{Transport: &http.Transport{DialContext: dial}}}
 }
 
 // Close closes connections that nobody uses.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
-
-// An Error is an answer of the hub that is not the one that was asked for.
-type Error struct {
-	Status  int // of HTTP
-	Message string
+func (c *Client) Close() error {
+	c.http.CloseIdleConnections()
+	return nil
 }
 
-// Error returns the hub's words.
-func (e *Error) Error() string { return e.Message }
+// A GoneError says that no hub answers, or that it ended before it had answered.
+type GoneError struct {
+	Path string // of the socket
+	Err  error
+	// Sent says that the request may have taken effect.
+	Sent bool
+}
+
+// Error names the socket.
+func (e *GoneError) Error() string {
+	return fmt.Sprintf("socket: no hub answers at %s: %v", e.Path, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *GoneError) Unwrap() error { return e.Err }
+
+// gone returns the error for a request that the hub did not answer.
+func (c *Client) gone(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	var op *net.OpError
+	return &GoneError{c.path, err, !errors.As(err, &op) || op.Op != "dial"}
+}
 
 // do sends a request and decodes the answer into v, which may be nil.
 func (c *Client) do(ctx context.Context, method, path string, body, v any) error {
@@ -57,92 +82,205 @@ func (c *Client) do(ctx context.Context, method, path string, body, v any) error
 		return err
 	}
 	defer resp.Body.Close()
+	if data, err = io.ReadAll(resp.Body); err != nil {
+		return c.gone(ctx, err)
+	}
 	if v == nil {
 		return nil
 	}
-	return json.NewDecoder(resp.Body).Decode(v)
+	return json.Unmarshal(data, v)
 }
 
+// send sends a request. The answer is one with success.
 func (c *Client) send(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, "http://hub/v1/sessions"+path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, "http://hub/v1"+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
+	if c.Name != "" {
+		req.Header.Set("Parley-Name", c.Name)
+	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("socket: no hub answers at %s: %w", c.path, err)
+		return nil, c.gone(ctx, err)
 	}
-	if resp.StatusCode != http.StatusOK {
-		defer resp.Body.Close()
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
-		return nil, &Error{resp.StatusCode, strings.TrimSpace(string(text))}
+	if resp.StatusCode == http.StatusOK {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	var f failure
+	if json.Unmarshal(text, &f) == nil && f.Error != "" {
+		return nil, f.err()
+	}
+	return nil, &Error{Status: resp.StatusCode, Message: strings.TrimSpace(string(text))}
+}
+
+// List implements [hub.Client].
+func (c *Client) List(ctx context.Context) (all []hub.Info, err error) {
+	err = c.do(ctx, "GET", "/sessions", nil, &all)
+	return all, err
+}
+
+// Create implements [hub.Client].
+func (c *Client) Create(ctx context.Context, spec hub.Spec) (string, error) {
+	var made Created
+	err := c.do(ctx, "POST", "/sessions", spec, &made)
+	return made.ID, err
+}
+
+// Open implements [hub.Client].
+func (c *Client) Open(ctx context.Context, spec hub.Spec) error {
+	return c.on(ctx, spec.ID, "open", spec, nil)
+}
+
+// on sends a request about a session.
+func (c *Client) on(ctx context.Context, id, what string, body, v any) error {
+	if !session.ValidID(id) { // it becomes part of a path
+		return &Error{http.StatusNotFound, fmt.Sprintf("%v: %q", hub.ErrNotFound, id), hub.ErrNotFound}
+	}
+	return c.do(ctx, "POST", "/sessions/"+id+"/"+what, body, v)
+}
+
+// State implements [hub.Client].
+func (c *Client) State(ctx context.Context, id string) (*hub.State, error) {
+	state := new(hub.State)
+	if err := c.on(ctx, id, "state", nil, state); err != nil {
+		return nil, err
+	}
+	return state, nil
+}
+
+// Initialized implements [hub.Client].
+func (c *Client) Initialized(ctx context.Context, id string) (*wire.InitializeResponse, error) {
+	resp := new(wire.InitializeResponse)
+	if err := c.on(ctx, id, "initialized", nil, resp); err != nil {
+		return nil, err
 	}
 	return resp, nil
 }
 
-// List returns all sessions.
-func (c *Client) List(ctx context.Context) (all []hub.Info, err error) {
-	return all, c.do(ctx, "GET", "", nil, &all)
-}
-
-// Create creates a session and returns its id.
-func (c *Client) Create(ctx context.Context, spec hub.Spec) (string, error) {
-	var made Created
-	err := c.do(ctx, "POST", "", spec, &made)
-	return made.ID, err
-}
-
-// Prompt sends a prompt and returns its uuid when it is durable.
+// Prompt implements [hub.Client].
 func (c *Client) Prompt(ctx context.Context, id string, m *wire.User) (string, error) {
 	var made Created
-	err := c.do(ctx, "POST", "/"+id+"/prompt", m, &made)
+	err := c.on(ctx, id, "prompt", m, &made)
 	return made.ID, err
 }
 
-// Answer answers a question.
+// Drop implements [hub.Client].
+func (c *Client) Drop(ctx context.Context, id, uuid string) (dropped bool, err error) {
+	err = c.on(ctx, id, "drop", uuid, &dropped)
+	return dropped, err
+}
+
+// Answer implements [hub.Client].
 func (c *Client) Answer(ctx context.Context, id string, ans hub.Answer) error {
-	return c.do(ctx, "POST", "/"+id+"/answer", ans, nil)
+	return c.on(ctx, id, "answer", ans, nil)
 }
 
-// Control sends a control request to the agent of a session.
+// Control implements [hub.Client].
 func (c *Client) Control(ctx context.Context, id string, req json.RawMessage) (resp json.RawMessage, err error) {
-	return resp, c.do(ctx, "POST", "/"+id+"/control", req, &resp)
+	err = c.on(ctx, id, "control", req, &resp)
+	return resp, err
 }
 
-// Stop interrupts a session and ends its agent.
-func (c *Client) Stop(ctx context.Context, id string) error {
-	return c.do(ctx, "POST", "/"+id+"/stop", nil, nil)
+// Interrupt implements [hub.Client].
+func (c *Client) Interrupt(ctx context.Context, id string) error {
+	_, err := c.Control(ctx, id, json.RawMessage(`{"subtype":"interrupt"}`))
+	return err
 }
 
-// Remove removes a session from the hub.
+// Rewind implements [hub.Client].
+func (c *Client) Rewind(ctx context.Context, id, uuid string) error {
+	return c.on(ctx, id, "rewind", uuid, nil)
+}
+
+// Rename implements [hub.Client].
+func (c *Client) Rename(ctx context.Context, id, title string) error {
+	return c.on(ctx, id, "rename", title, nil)
+}
+
+// Stop implements [hub.Client].
+func (c *Client) Stop(ctx context.Context, id string) error { return c.on(ctx, id, "stop", nil, nil) }
+
+// Remove implements [hub.Client].
 func (c *Client) Remove(ctx context.Context, id string) error {
-	return c.do(ctx, "DELETE", "/"+id, nil, nil)
+	return c.on(ctx, id, "remove", nil, nil)
 }
 
-// Attach yields what [hub.Session.Attach] does.
+// Delete implements [hub.Client].
+func (c *Client) Delete(ctx context.Context, id string) error {
+	return c.on(ctx, id, "delete", nil, nil)
+}
+
+// Schedule implements [hub.Client].
+func (c *Client) Schedule(ctx context.Context, x hub.Schedule) (string, error) {
+	var made Created
+	err := c.do(ctx, "POST", "/schedules", x, &made)
+	return made.ID, err
+}
+
+// Unschedule implements [hub.Client].
+func (c *Client) Unschedule(ctx context.Context, id string) error {
+	return c.do(ctx, "POST", "/unschedule", id, nil)
+}
+
+// Schedules implements [hub.Client].
+func (c *Client) Schedules(ctx context.Context, of string) (all []hub.Schedule, err error) {
+	if of != "" && !session.ValidID(of) {
+		return nil, nil
+	}
+	err = c.do(ctx, "GET", "/schedules?session="+of, nil, &all)
+	return all, err
+}
+
+// Attach implements [hub.Client].
 func (c *Client) Attach(ctx context.Context, id string, after uint64) iter.Seq2[hub.Entry, error] {
 	return func(yield func(hub.Entry, error) bool) {
-		resp, err := c.send(ctx, "GET", fmt.Sprintf("/%s/events?after=%d", id, after), nil)
+		if !session.ValidID(id) {
+			yield(hub.Entry{}, c.on(ctx, id, "", nil, nil))
+			return
+		}
+		resp, err := c.send(ctx, "GET", fmt.Sprintf("/sessions/%s/events?after=%d", id, after), nil)
 		if err != nil {
 			yield(hub.Entry{}, err)
 			return
 		}
 		defer resp.Body.Close()
-		r := bufio.NewReaderSize(resp.Body, 64<<10)
-		for {
-			line, err := r.ReadBytes('\n')
+		for line, err := range c.lines(ctx, resp.Body) {
 			var e hub.Entry
 			if err == nil {
-				var failed struct{ Error string }
-				if bytes.HasPrefix(line, []byte(`{"error":`)) && json.Unmarshal(line, &failed) == nil {
-					err = errors.New(failed.Error)
-				} else {
-					e, err = hub.ParseEntry(bytes.TrimSuffix(line, []byte("\n")))
-				}
-			} else if err == io.EOF {
-				err = io.ErrUnexpectedEOF // a hub that ends it says why
+				e, err = hub.ParseEntry(line)
 			}
 			if !yield(e, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// lines yields the lines that the hub sends, until it ends them with an error.
+func (c *Client) lines(ctx context.Context, body io.Reader) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		r := bufio.NewReaderSize(body, 64<<10)
+		for {
+			line, err := r.ReadBytes('\n')
+			if err != nil {
+				if err == io.EOF {
+					err = io.ErrUnexpectedEOF // a hub that ends it says why
+				}
+				yield(nil, c.gone(ctx, err))
+				return
+			}
+			if line = line[:len(line)-1]; bytes.HasPrefix(line, []byte(`{"error":`)) {
+				var f failure
+				if err = json.Unmarshal(line, &f); err == nil {
+					err = f.err()
+				}
+				yield(nil, err)
+				return
+			}
+			if !yield(line, nil) {
 				return
 			}
 		}

@@ -14,9 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errSession is the answer to a process that descends from a session.
-var errSession = errors.New("a command that an agent runs may not use the hub: it could approve its own calls")
-
 // Adopt makes this process the parent of its descendants whose own parents have ended,
 // so that none of them can hide where it comes from. It is called before any session
 // runs.
@@ -48,9 +45,16 @@ func checkPeer(c net.Conn) error {
 	return checkAncestors(int(cred.Pid))
 }
 
-// marks are variables in the environment of commands that an agent runs.
-var marks = [][]byte{[]byte("CLAUDECODE="), []byte("PARLEY_CONN_ID="), []byte("PARLEY_EPOCH=")}
+// descends returns an error if this process descends from a session.
+func descends() error {
+	if err := checkMarks([]byte(strings.Join(os.Environ(), "\x00"))); err != nil {
+		return err
+	}
+	return checkAncestors(os.Getppid())
+}
 
+// checkAncestors returns an error if a process, or one that it descends from, is or may
+// be run by an agent.
 func checkAncestors(pid int) error {
 	self, err := os.Stat("/proc/self/exe")
 	if err != nil {
@@ -64,12 +68,8 @@ func checkAncestors(pid int) error {
 		if err != nil && first {
 			return fmt.Errorf("the peer cannot be checked: %w", err)
 		}
-		for _, v := range bytes.Split(env, []byte{0}) {
-			for _, mark := range marks {
-				if bytes.HasPrefix(v, mark) {
-					return errSession
-				}
-			}
+		if err := checkMarks(env); err != nil {
+			return err
 		}
 		if exe, err := os.Stat(fmt.Sprintf("/proc/%d/exe", pid)); err == nil && !first && os.SameFile(exe, self) {
 			return errSession // another agent of this program

@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/parley-go/parley/hub"
@@ -100,16 +101,59 @@ func (l *listener) Close() error { return errors.Join(l.Listener.Close(), l.lock
 
 // Serve serves a hub until ctx ends.
 func Serve(ctx context.Context, h *hub.Hub, l net.Listener) error {
-	s := &server{hub: h}
+	s := &server{hub: h, hosts: map[string]*remoteHost{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/sessions", s.list)
 	mux.HandleFunc("POST /v1/sessions", s.create)
 	mux.HandleFunc("GET /v1/sessions/{id}/events", s.events)
-	mux.HandleFunc("POST /v1/sessions/{id}/prompt", s.prompt)
-	mux.HandleFunc("POST /v1/sessions/{id}/answer", s.answer)
-	mux.HandleFunc("POST /v1/sessions/{id}/control", s.control)
-	mux.HandleFunc("POST /v1/sessions/{id}/stop", s.stop)
-	mux.HandleFunc("DELETE /v1/sessions/{id}", s.remove)
+	mux.HandleFunc("POST /v1/sessions/{id}/host", s.serveHost)
+	mux.HandleFunc("POST /v1/hosts/{link}/leave", s.hostLeaves)
+	mux.HandleFunc("POST /v1/hosts/{link}/{call}", s.hostAnswers)
+	on := func(what string, f http.HandlerFunc) { mux.HandleFunc("POST /v1/sessions/{id}/"+what, f) }
+	on("open", with(func(c hub.Client, r *http.Request, spec hub.Spec) (any, error) {
+		spec.ID = r.PathValue("id")
+		return struct{}{}, c.Open(r.Context(), spec)
+	}, s))
+	on("state", s.call(func(c hub.Client, r *http.Request, id string) (any, error) { return c.State(r.Context(), id) }))
+	on("initialized", s.call(func(c hub.Client, r *http.Request, id string) (any, error) { return c.Initialized(r.Context(), id) }))
+	on("prompt", with(func(c hub.Client, r *http.Request, m wire.User) (any, error) {
+		uuid, err := c.Prompt(r.Context(), r.PathValue("id"), &m)
+		return Created{uuid}, err
+	}, s))
+	on("drop", with(func(c hub.Client, r *http.Request, uuid string) (any, error) {
+		return c.Drop(r.Context(), r.PathValue("id"), uuid)
+	}, s))
+	on("answer", with(func(c hub.Client, r *http.Request, ans hub.Answer) (any, error) {
+		return struct{}{}, c.Answer(r.Context(), r.PathValue("id"), ans)
+	}, s))
+	on("control", with(func(c hub.Client, r *http.Request, req json.RawMessage) (any, error) {
+		return c.Control(r.Context(), r.PathValue("id"), req)
+	}, s))
+	on("rewind", with(func(c hub.Client, r *http.Request, uuid string) (any, error) {
+		return struct{}{}, c.Rewind(r.Context(), r.PathValue("id"), uuid)
+	}, s))
+	on("rename", with(func(c hub.Client, r *http.Request, title string) (any, error) {
+		return struct{}{}, c.Rename(r.Context(), r.PathValue("id"), title)
+	}, s))
+	on("stop", s.call(func(c hub.Client, r *http.Request, id string) (any, error) {
+		return struct{}{}, c.Stop(r.Context(), id)
+	}))
+	on("remove", s.call(func(c hub.Client, r *http.Request, id string) (any, error) {
+		return struct{}{}, c.Remove(r.Context(), id)
+	}))
+	on("delete", s.call(func(c hub.Client, r *http.Request, id string) (any, error) {
+		return struct{}{}, c.Delete(r.Context(), id)
+	}))
+	mux.HandleFunc("GET /v1/schedules", s.call(func(c hub.Client, r *http.Request, _ string) (any, error) {
+		return c.Schedules(r.Context(), r.URL.Query().Get("session"))
+	}))
+	mux.HandleFunc("POST /v1/schedules", with(func(c hub.Client, r *http.Request, x hub.Schedule) (any, error) {
+		id, err := c.Schedule(r.Context(), x)
+		return Created{id}, err
+	}, s))
+	mux.HandleFunc("POST /v1/unschedule", with(func(c hub.Client, r *http.Request, id string) (any, error) {
+		return struct{}{}, c.Unschedule(r.Context(), id)
+	}, s))
 	srv := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { guard(w, r, mux) }),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
@@ -140,7 +184,12 @@ func guard(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	next.ServeHTTP(w, r)
 }
 
-type server struct{ hub *hub.Hub }
+type server struct {
+	hub *hub.Hub
+
+	mu    sync.Mutex
+	hosts map[string]*remoteHost // by their links
+}
 
 // by is who a request is from: the user, who may do everything.
 func by(r *http.Request) hub.Actor {
@@ -156,21 +205,29 @@ func (s *server) session(r *http.Request) *hub.Session { return s.hub.Session(r.
 // reply writes a value, or an error with a status that fits.
 func reply(w http.ResponseWriter, v any, err error) {
 	if err != nil {
-		status := http.StatusBadRequest
-		var late *hub.AnsweredError
-		switch {
-		case errors.Is(err, hub.ErrNotFound):
-			status = http.StatusNotFound
-		case errors.Is(err, hub.ErrForbidden):
-			status = http.StatusForbidden
-		case errors.As(err, &late), errors.Is(err, hub.ErrExists), errors.Is(err, hub.ErrLocked), errors.Is(err, hub.ErrNotShown):
-			status = http.StatusConflict
-		}
-		http.Error(w, err.Error(), status)
+		fail(w, err)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	json.NewEncoder(w).Encode(v)
+}
+
+// call returns a handler for requests about a session, which have no body.
+func (s *server) call(f func(c hub.Client, r *http.Request, id string) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		v, err := f(s.hub.Client(by(r)), r, r.PathValue("id"))
+		reply(w, v, err)
+	}
+}
+
+// with returns a handler for requests that have a body.
+func with[T any](f func(c hub.Client, r *http.Request, body T) (any, error), s *server) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if body, ok := read[T](w, r); ok {
+			v, err := f(s.hub.Client(by(r)), r, body)
+			reply(w, v, err)
+		}
+	}
 }
 
 // read decodes the body of a request.
@@ -194,41 +251,9 @@ type Created struct {
 
 func (s *server) create(w http.ResponseWriter, r *http.Request) {
 	if spec, ok := read[hub.Spec](w, r); ok {
-		made, err := s.hub.Create(r.Context(), by(r), spec)
-		if err != nil {
-			reply(w, nil, err)
-			return
-		}
-		reply(w, Created{made.ID()}, nil)
-	}
-}
-
-func (s *server) prompt(w http.ResponseWriter, r *http.Request) {
-	if m, ok := read[wire.User](w, r); ok {
-		id, err := s.session(r).Prompt(r.Context(), by(r), &m)
+		id, err := s.hub.Client(by(r)).Create(r.Context(), spec)
 		reply(w, Created{id}, err)
 	}
-}
-
-func (s *server) answer(w http.ResponseWriter, r *http.Request) {
-	if ans, ok := read[hub.Answer](w, r); ok {
-		reply(w, struct{}{}, s.session(r).Answer(r.Context(), by(r), ans))
-	}
-}
-
-func (s *server) control(w http.ResponseWriter, r *http.Request) {
-	if req, ok := read[json.RawMessage](w, r); ok {
-		resp, err := s.session(r).Control(r.Context(), by(r), req)
-		reply(w, resp, err)
-	}
-}
-
-func (s *server) stop(w http.ResponseWriter, r *http.Request) {
-	reply(w, struct{}{}, s.session(r).Stop(r.Context(), by(r)))
-}
-
-func (s *server) remove(w http.ResponseWriter, r *http.Request) {
-	reply(w, struct{}{}, s.session(r).Remove(r.Context(), by(r)))
 }
 
 // events sends entries and events, one a line, until the viewer leaves.
@@ -246,8 +271,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 			if !begun {
 				reply(w, nil, err)
 			} else if r.Context().Err() == nil {
-				text, _ := json.Marshal(err.Error())
-				w.Write([]byte(`{"error":` + string(text) + "}\n"))
+				json.NewEncoder(w).Encode(failureOf(err))
 			}
 			return
 		}

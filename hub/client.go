@@ -1,0 +1,264 @@
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+)
+
+// A Client is one actor's access to a hub, wherever it runs: [Hub.Client] returns one
+// for a hub in this process, socket.NewClient one for the hub of another process, and
+// socket.Join the one or the other. Errors are the same with each: errors.Is and
+// errors.As find [ErrNotFound], [*AnsweredError] and so on.
+//
+// A Client is safe for concurrent use. Sessions are named by their ids.
+type Client interface {
+	// List returns all sessions of the hub, the one that changed last first.
+	List(ctx context.Context) ([]Info, error)
+	// Create creates a session and returns its id. The error is [ErrExists] if Spec.ID is
+	// in use. With Spec.From the new session is a copy of another one.
+	Create(ctx context.Context, spec Spec) (string, error)
+	// Open opens the session Spec.ID, which may have begun outside of the hub, so that it
+	// runs with Spec.Agent from its next turn on, if that is not nil. The error is
+	// [ErrNotFound] if it does not exist. A session need not be opened to be used.
+	Open(ctx context.Context, spec Spec) error
+	// State returns what a session is doing.
+	State(ctx context.Context, id string) (*State, error)
+	// Initialized returns what the agent answered to initialize: its commands, its models.
+	// The agent is started if need be.
+	Initialized(ctx context.Context, id string) (*wire.InitializeResponse, error)
+	// Attach yields the entries behind a number, the state, and then what happens: see
+	// [Session.Attach].
+	Attach(ctx context.Context, id string, after uint64) iter.Seq2[Entry, error]
+
+	// Prompt sends a prompt, and returns its uuid when it is durable.
+	Prompt(ctx context.Context, id string, m *wire.User) (uuid string, err error)
+	// Drop takes back a prompt that waits for its turn. It reports false if it does not
+	// wait any more.
+	Drop(ctx context.Context, id, uuid string) (bool, error)
+	// Answer answers a question: see [Session.Answer], [Allow] and [Deny].
+	Answer(ctx context.Context, id string, ans Answer) error
+	// Control sends a control request of the protocol to the agent and returns its
+	// response: see [Session.Control] and [Call].
+	Control(ctx context.Context, id string, request json.RawMessage) (json.RawMessage, error)
+	// Interrupt ends the turn that runs.
+	Interrupt(ctx context.Context, id string) error
+	// Rewind makes the conversation go on behind the message with a uuid. Files stay as
+	// they are: the control request rewind_files changes them.
+	Rewind(ctx context.Context, id, uuid string) error
+	// Rename changes the title of a session.
+	Rename(ctx context.Context, id, title string) error
+	// Host makes the caller the host of a session, who brings hooks and tools.
+	Host(ctx context.Context, id string, opts HostOptions) (HostLink, error)
+
+	// Stop interrupts a session, drops its prompts and ends its agent. The next prompt
+	// starts it again.
+	Stop(ctx context.Context, id string) error
+	// Remove stops a session and removes its journal. The agent's records stay, so that
+	// it can be opened again.
+	Remove(ctx context.Context, id string) error
+	// Delete removes a session and the agent's records of it.
+	Delete(ctx context.Context, id string) error
+
+	// Schedule adds a schedule and returns its id: see [Hub.Schedule].
+	Schedule(ctx context.Context, x Schedule) (string, error)
+	// Unschedule removes a schedule.
+	Unschedule(ctx context.Context, id string) error
+	// Schedules returns the schedules of a session, or all if it is empty.
+	Schedules(ctx context.Context, session string) ([]Schedule, error)
+
+	// Close ends the access. A hub that [Hub.Client] was called on goes on.
+	Close() error
+}
+
+// A HostLink is the connection of a host to its session. [Host] is one.
+type HostLink interface {
+	// Epoch is the number of the entry by which the host took the session.
+	Epoch() uint64
+	// Done is closed when the host is not attached any more. Err says why.
+	Done() <-chan struct{}
+	Err() error
+	// Close detaches the host. Its hooks and tools wait for it to come back.
+	Close() error
+	// Leave detaches the host for good.
+	Leave(ctx context.Context) error
+}
+
+// Args is the form of [Spec.Agent] that the hub of the parley command understands.
+type Args struct {
+	// Args are flags of the command line: --model, --permission-mode, --mcp-config …
+	Args []string `json:"args,omitempty"`
+}
+
+// Spec returns the args as [Spec.Agent].
+func (a Args) Spec() json.RawMessage { return mustJSON(a) }
+
+// Call sends a control request of the protocol and decodes the response into resp, which
+// may be nil:
+//
+//	hub.Call(ctx, c, id, &wire.SetModel{Model: "opus"}, nil)
+func Call(ctx context.Context, c Client, id string, request wire.Request, resp any) error {
+	raw, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	data, err := c.Control(ctx, id, raw)
+	if err != nil || resp == nil || len(data) == 0 {
+		return err
+	}
+	return json.Unmarshal(data, resp)
+}
+
+// Allow returns the answer that allows a call.
+func Allow(ask *Ask) Answer {
+	return Answer{Ask: ask.ID, Shown: ask.Hash, Response: json.RawMessage(`{"behavior":"allow"}`)}
+}
+
+// Deny returns the answer that denies a call, with a reason for the model.
+func Deny(ask *Ask, reason string) Answer {
+	return Answer{Ask: ask.ID, Shown: ask.Hash, Response: mustJSON(map[string]string{"behavior": "deny", "message": reason})}
+}
+
+// Client returns the access of an actor to the hub.
+func (h *Hub) Client(by Actor) Client { return &local{h, by} }
+
+// local is access to a hub in this process.
+type local struct {
+	hub *Hub
+	by  Actor
+}
+
+var _ Client = (*local)(nil)
+
+func (c *local) List(ctx context.Context) ([]Info, error) { return c.hub.List(ctx, c.by) }
+
+func (c *local) Create(ctx context.Context, spec Spec) (string, error) {
+	s, err := c.hub.Create(ctx, c.by, spec)
+	if err != nil {
+		return "", err
+	}
+	return s.id, nil
+}
+
+func (c *local) Open(ctx context.Context, spec Spec) error {
+	_, err := c.hub.Open(ctx, c.by, spec)
+	return err
+}
+
+func (c *local) State(ctx context.Context, id string) (*State, error) {
+	return c.hub.Session(id).State(ctx, c.by)
+}
+
+func (c *local) Initialized(ctx context.Context, id string) (*wire.InitializeResponse, error) {
+	return c.hub.Session(id).Initialized(ctx, c.by)
+}
+
+func (c *local) Attach(ctx context.Context, id string, after uint64) iter.Seq2[Entry, error] {
+	return c.hub.Session(id).Attach(ctx, c.by, after)
+}
+
+func (c *local) Prompt(ctx context.Context, id string, m *wire.User) (string, error) {
+	return c.hub.Session(id).Prompt(ctx, c.by, m)
+}
+
+func (c *local) Drop(ctx context.Context, id, uuid string) (bool, error) {
+	return c.hub.Session(id).Drop(ctx, c.by, uuid)
+}
+
+func (c *local) Answer(ctx context.Context, id string, ans Answer) error {
+	return c.hub.Session(id).Answer(ctx, c.by, ans)
+}
+
+func (c *local) Control(ctx context.Context, id string, request json.RawMessage) (json.RawMessage, error) {
+	return c.hub.Session(id).Control(ctx, c.by, request)
+}
+
+func (c *local) Interrupt(ctx context.Context, id string) error {
+	return c.hub.Session(id).Interrupt(ctx, c.by)
+}
+
+func (c *local) Rewind(ctx context.Context, id, uuid string) error {
+	return c.hub.Session(id).Rewind(ctx, c.by, uuid)
+}
+
+func (c *local) Rename(ctx context.Context, id, title string) error {
+	return c.hub.Session(id).Rename(ctx, c.by, title)
+}
+
+func (c *local) Host(ctx context.Context, id string, opts HostOptions) (HostLink, error) {
+	h, err := c.hub.Session(id).Host(ctx, c.by, opts)
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+func (c *local) Stop(ctx context.Context, id string) error {
+	return c.hub.Session(id).Stop(ctx, c.by)
+}
+
+func (c *local) Remove(ctx context.Context, id string) error {
+	return c.hub.Session(id).Remove(ctx, c.by)
+}
+
+func (c *local) Delete(ctx context.Context, id string) error {
+	return c.hub.Session(id).Delete(ctx, c.by)
+}
+
+func (c *local) Schedule(ctx context.Context, x Schedule) (string, error) {
+	return c.hub.Schedule(ctx, c.by, x)
+}
+
+func (c *local) Unschedule(ctx context.Context, id string) error {
+	return c.hub.Unschedule(ctx, c.by, id)
+}
+
+func (c *local) Schedules(ctx context.Context, session string) ([]Schedule, error) {
+	return c.hub.Schedules(ctx, c.by, session)
+}
+
+func (c *local) Close() error { return nil }
+
+// Open opens a session that exists: see [Client].
+func (h *Hub) Open(ctx context.Context, by Actor, spec Spec) (*Session, error) {
+	if err := by.need(MayDrive, "open sessions"); err != nil {
+		return nil, err
+	}
+	s := &Session{h, spec.ID}
+	return s, h.in(ctx, spec.ID, func(r *room) error {
+		return r.do(ctx, func(x *tx) error {
+			if spec.Agent == nil || string(spec.Agent) == string(r.fold.created.Spec) {
+				return nil
+			}
+			if r.lease == nil {
+				return ErrLocked
+			}
+			x.append(KindChanged, mustJSON(Changed{By: by, Spec: spec.Agent}), nil)
+			return nil
+		})
+	})
+}
+
+// Delete ends the session and removes its journal and the agent's records.
+func (s *Session) Delete(ctx context.Context, by Actor) error {
+	if err := by.need(MayAdmin, "delete sessions"); err != nil {
+		return err
+	}
+	state, err := s.State(ctx, by)
+	if err != nil {
+		return err
+	}
+	if err := s.Remove(ctx, by); err != nil || s.hub.cfg.Sessions == nil {
+		return err
+	}
+	if err = session.Delete(ctx, s.hub.cfg.Sessions, state.Session, nil); isNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func isNotFound(err error) bool { return errors.Is(err, session.ErrNotFound) }

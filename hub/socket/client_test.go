@@ -1,0 +1,394 @@
+//go:build linux
+
+package socket_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/hub/socket"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+)
+
+var me = hub.Actor{Name: "me", From: "test", Rights: hub.Everything}
+
+// shortDir returns a directory for a socket, whose path must be short.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// newHub starts a hub in a directory.
+func newHub(t *testing.T, dir string, b hub.Backend) *hub.Hub {
+	t.Helper()
+	store := &session.Files{Dir: filepath.Join(dir, "config"), Durability: session.Write, LockWait: 5 * time.Second}
+	h, err := hub.New(hub.Config{Backend: b, Sessions: store, Agent: func(_ context.Context, start hub.Start) (*parley.Options, error) {
+		cfg := agent.Config{Model: echo{}, Store: store, Environ: append(os.Environ(), "HOME="+dir)}
+		return &parley.Options{Cwd: start.Cwd, Dialer: agent.InProcess(cfg)}, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// serve serves a hub at the socket in dir until the test ends.
+func serve(t *testing.T, dir string, h *hub.Hub) string {
+	t.Helper()
+	path := filepath.Join(dir, "socket")
+	l, err := socket.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		socket.Serve(ctx, h, l)
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-done
+		l.Close()
+	})
+	return path
+}
+
+// follow attaches until an event is as wanted, and returns it.
+func follow(t *testing.T, c hub.Client, id string, after uint64, ok func(hub.Entry) bool) hub.Entry {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	for e, err := range c.Attach(ctx, id, after) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok(e) {
+			return e
+		}
+	}
+	t.Fatal("the events ended")
+	return hub.Entry{}
+}
+
+func isResult(e hub.Entry) bool {
+	return e.Kind == hub.KindFrame && wire.PeekType(e.Data) == "result"
+}
+
+// A front end does the same with a hub in its process, behind a socket, and joined.
+func TestClientsAreAlike(t *testing.T) {
+	for name, open := range map[string]func(t *testing.T, dir string, h *hub.Hub) hub.Client{
+		"in process": func(_ *testing.T, _ string, h *hub.Hub) hub.Client { return h.Client(me) },
+		"socket": func(t *testing.T, dir string, h *hub.Hub) hub.Client {
+			c := socket.NewClient(serve(t, dir, h))
+			c.Name = me.Name
+			return c
+		},
+		"joined": func(t *testing.T, dir string, h *hub.Hub) hub.Client {
+			c, err := socket.Join(t.Context(), serve(t, dir, h), me, func(bool) (*hub.Hub, error) { return nil, errors.New("a hub runs") })
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c
+		},
+		"held": func(t *testing.T, dir string, h *hub.Hub) hub.Client {
+			c, err := socket.Join(t.Context(), filepath.Join(dir, "none"), me, func(private bool) (*hub.Hub, error) { return h, nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := shortDir(t)
+			h := newHub(t, dir, new(hub.Memory))
+			defer h.Close()
+			c := open(t, dir, h)
+			defer c.Close()
+			useClient(t, c, dir)
+		})
+	}
+}
+
+func useClient(t *testing.T, c hub.Client, dir string) {
+	ctx := t.Context()
+	id, err := c.Create(ctx, hub.Spec{Cwd: dir, Title: "First", Agent: hub.Args{Args: []string{"--verbose"}}.Spec()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Create(ctx, hub.Spec{ID: id}); !errors.Is(err, hub.ErrExists) {
+		t.Errorf("created twice: %v", err)
+	}
+	for _, unknown := range []string{session.NewID(), "x", "../" + id, ""} {
+		if _, err := c.State(ctx, unknown); !errors.Is(err, hub.ErrNotFound) {
+			t.Errorf("the state of %q: %v", unknown, err)
+		}
+		if err := c.Open(ctx, hub.Spec{ID: unknown}); !errors.Is(err, hub.ErrNotFound) {
+			t.Errorf("%q was opened: %v", unknown, err)
+		}
+		for _, err := range c.Attach(ctx, unknown, 0) {
+			if !errors.Is(err, hub.ErrNotFound) {
+				t.Errorf("attached to %q: %v", unknown, err)
+			}
+		}
+	}
+
+	// A prompt, a question, an answer.
+	first, err := c.Prompt(ctx, id, wire.Prompt(wire.Text("echo 1 >> effects")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ask hub.Ask
+	asked := follow(t, c, id, 0, func(e hub.Entry) bool { return e.Kind == hub.KindAsk })
+	if err := json.Unmarshal(asked.Data, &ask); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Answer(ctx, id, hub.Answer{Ask: ask.ID, Shown: "else", Response: hub.Allow(&ask).Response}); !errors.Is(err, hub.ErrNotShown) {
+		t.Errorf("an answer to something else: %v", err)
+	}
+	if err := c.Answer(ctx, id, hub.Allow(&ask)); err != nil {
+		t.Fatal(err)
+	}
+	var late *hub.AnsweredError
+	if err := c.Answer(ctx, id, hub.Deny(&ask, "no")); !errors.As(err, &late) || late.Answer.By.Name != "me" {
+		t.Errorf("a second answer: %v", err)
+	}
+	deltas := false
+	result := follow(t, c, id, 0, isResult)
+	if got, _ := os.ReadFile(filepath.Join(dir, "effects")); string(got) != "1\n" {
+		t.Errorf("the call left %q", got)
+	}
+
+	// Deltas, and an interrupt.
+	go c.Prompt(ctx, id, wire.Prompt(wire.Text("Hello.")))
+	second := follow(t, c, id, result.N, func(e hub.Entry) bool {
+		deltas = deltas || e.Kind == hub.KindLive && wire.PeekType(e.Data) == "stream_event"
+		return isResult(e)
+	})
+	if !deltas {
+		t.Error("no deltas were received")
+	}
+	if err := c.Interrupt(ctx, id); err != nil {
+		t.Errorf("interrupt: %v", err)
+	}
+	if dropped, err := c.Drop(ctx, id, first); dropped || err != nil {
+		t.Errorf("a prompt that had its turn was taken back: %v, %v", dropped, err)
+	}
+
+	// Control requests, and the agent's refusals.
+	if err := hub.Call(ctx, c, id, &wire.SetPermissionMode{Mode: "default"}, nil); err != nil {
+		t.Error(err)
+	}
+	var refused *parley.ControlError
+	if _, err := c.Control(ctx, id, json.RawMessage(`{"subtype":"no_such_request"}`)); !errors.As(err, &refused) {
+		t.Errorf("an unknown control request: %v", err)
+	}
+
+	if init, err := c.Initialized(ctx, id); err != nil || len(init.Commands) == 0 {
+		t.Errorf("initialized: %v, %v", init, err)
+	}
+
+	// A host, and a second one.
+	calls := make(chan string, 10)
+	opts := hub.HostOptions{
+		Initialize: map[string]json.RawMessage{"hooks": json.RawMessage(`{"PreToolUse":[{"matcher":null,"hookCallbackIds":["h1"]}]}`)},
+		Handle: func(_ context.Context, req *wire.ControlRequest) (json.RawMessage, error) {
+			switch r := req.Request.(type) {
+			case *wire.HookCallback:
+				calls <- r.CallbackID
+				return json.RawMessage(`{}`), nil
+			case *wire.CanUseTool:
+				calls <- r.ToolName
+				return json.RawMessage(`{"behavior":"deny","message":"The host says no."}`), nil
+			}
+			return nil, errors.New("no answer")
+		},
+	}
+	link, err := c.Host(ctx, id, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var held *hub.HeldError
+	if _, err := c.Host(ctx, id, opts); !errors.As(err, &held) || held.Epoch != link.Epoch() {
+		t.Errorf("a second host: %v", err)
+	}
+	if _, err := c.Prompt(ctx, id, wire.Prompt(wire.Text("echo 2 >> effects"))); err != nil {
+		t.Fatal(err)
+	}
+	third := follow(t, c, id, second.N, isResult)
+	if a, b := <-calls, <-calls; a != "h1" || b != "Bash" {
+		t.Errorf("the host got %s and %s", a, b)
+	}
+	if got, _ := os.ReadFile(filepath.Join(dir, "effects")); string(got) != "1\n" {
+		t.Errorf("the host denied, and the call left %q", got)
+	}
+	opts.TakeOver = true
+	link2, err := c.Host(ctx, id, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-link.Done()
+	if !errors.Is(link.Err(), hub.ErrSuperseded) {
+		t.Errorf("the first host ended with %v", link.Err())
+	}
+	if err := link2.Leave(ctx); err != nil {
+		t.Errorf("leave: %v", err)
+	}
+	<-link2.Done()
+
+	// Rename, reopen with other options, fork, rewind.
+	if err := c.Rename(ctx, id, "Second"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Open(ctx, hub.Spec{ID: id, Agent: hub.Args{Args: []string{"--model", "opus"}}.Spec()}); err != nil {
+		t.Fatal(err)
+	}
+	state, err := c.State(ctx, id)
+	if err != nil || state.Title != "Second" || state.Session != id || state.Host != nil {
+		t.Errorf("the state is %+v, %v", state, err)
+	}
+	follow(t, c, id, third.N, func(e hub.Entry) bool {
+		return e.Kind == hub.KindChanged && strings.Contains(string(e.Data), "opus")
+	})
+	fork, err := c.Create(ctx, hub.Spec{From: &hub.Reference{Session: id, N: result.N}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	frames := 0
+	follow(t, c, fork, 0, func(e hub.Entry) bool {
+		if e.Kind == hub.KindFrame {
+			frames++
+		}
+		return e.Kind == hub.KindState
+	})
+	if frames == 0 {
+		t.Error("the fork is empty")
+	}
+	if err := c.Rewind(ctx, id, first); err != nil {
+		t.Errorf("rewind: %v", err)
+	}
+	all, err := c.List(ctx)
+	if err != nil || len(all) != 2 {
+		t.Errorf("the list is %v, %v", all, err)
+	}
+
+	// Schedules.
+	sid, err := c.Schedule(ctx, hub.Schedule{Session: id, Prompt: "Later.", Cron: "0 0 1 1 *"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list, err := c.Schedules(ctx, id); err != nil || len(list) != 1 || list[0].ID != sid || list[0].By.Name != "me" {
+		t.Errorf("schedules: %v, %v", list, err)
+	}
+	if err := c.Unschedule(ctx, sid); err != nil {
+		t.Error(err)
+	}
+	if err := c.Unschedule(ctx, sid); !errors.Is(err, hub.ErrNotFound) {
+		t.Errorf("a schedule was removed twice: %v", err)
+	}
+
+	// Stop, remove, delete.
+	if err := c.Stop(ctx, id); err != nil {
+		t.Error(err)
+	}
+	if err := c.Remove(ctx, fork); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.State(ctx, fork); err != nil {
+		t.Errorf("the records of a removed session are gone: %v", err)
+	}
+	if err := c.Delete(ctx, id); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.State(ctx, id); !errors.Is(err, hub.ErrNotFound) {
+		t.Errorf("the deleted session: %v, behind %d", err, third.N)
+	}
+}
+
+// Whoever joined a hub that is killed goes on: a viewer misses nothing, and a prompt is
+// accepted by the hub that the process then holds itself.
+func TestJoinedGoesOnWhenTheHubIsKilled(t *testing.T) {
+	child := startChild(t)
+	if err := retry(t, func() error { _, err := child.c.List(t.Context()); return err }); err != nil {
+		t.Fatal(err)
+	}
+	c, err := socket.Join(t.Context(), filepath.Join(child.dir, "socket"), me, func(private bool) (*hub.Hub, error) {
+		if private {
+			t.Error("the hub is held in private")
+		}
+		return newHub(t, child.dir, &hub.Files{Dir: filepath.Join(child.dir, "hub"), Durability: session.Write}), nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	id, err := c.Create(t.Context(), hub.Spec{Cwd: child.dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	results, n := 0, uint64(0)
+	send := func() {
+		if _, err := c.Prompt(ctx, id, wire.Prompt(wire.Text("Hello."))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send()
+	for e, err := range c.Attach(ctx, id, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.N > 0 {
+			if e.N != n+1 {
+				t.Fatalf("received %d behind %d", e.N, n)
+			}
+			n = e.N
+		}
+		if isResult(e) {
+			if results++; results == 2 {
+				break
+			}
+			child.kill()
+			send()
+		}
+	}
+	if all, err := c.List(ctx); err != nil || len(all) != 1 || strings.HasPrefix(all[0].State.Owner, "hub ") {
+		t.Errorf("the list is %+v, %v", all, err)
+	}
+}
+
+// A process that an agent runs holds a hub of its own, which shares nothing.
+func TestJoinInsideASessionIsPrivate(t *testing.T) {
+	t.Setenv("CLAUDECODE", "1")
+	dir := shortDir(t)
+	h := newHub(t, dir, new(hub.Memory))
+	path := serve(t, dir, h)
+	defer h.Close()
+	private := false
+	c, err := socket.Join(t.Context(), path, me, func(p bool) (*hub.Hub, error) {
+		private = p
+		return newHub(t, shortDir(t), new(hub.Memory)), nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Close(); !private {
+		t.Error("a command of an agent joined the hub")
+	}
+}
