@@ -306,10 +306,9 @@ func (r *room) manage() time.Duration {
 			}
 		}
 		busy := f.midTurn || len(f.queue) > 0 || len(r.waiters) > 0 || len(f.tasks) > 0 || a.calls > 0
-		stale := string(a.spec) != string(f.created.Spec) || f.host == nil && len(a.host) > 0 || f.host != nil && !maps.EqualFunc(a.host, f.host.Initialize, func(a, b json.RawMessage) bool { return string(a) == string(b) })
 		if busy {
 			a.idle = now
-		} else if wait := a.idle.Add(r.hub.cfg.IdleAfter).Sub(now); wait <= 0 || stale {
+		} else if wait := a.idle.Add(r.hub.cfg.IdleAfter).Sub(now); wait <= 0 || a.stale() {
 			r.closeAgent()
 		} else {
 			next = min(next, wait)
@@ -324,6 +323,18 @@ func (r *room) manage() time.Duration {
 		})
 	}
 	return min(next, r.expire(now))
+}
+
+// stale reports whether the agent was made from something else than what counts now.
+func (a *agentRun) stale() bool {
+	f := a.r.fold
+	if string(a.spec) != string(f.created.Spec) {
+		return true
+	}
+	if f.host == nil {
+		return len(a.host) > 0
+	}
+	return !maps.EqualFunc(a.host, f.host.Initialize, func(a, b json.RawMessage) bool { return string(a) == string(b) })
 }
 
 // later has the room call f in its next batch.

@@ -79,8 +79,9 @@ type Client interface {
 type HostLink interface {
 	// Epoch is the number of the entry by which the host took the session.
 	Epoch() uint64
-	// Done is closed when the host is not attached any more. Err says why.
+	// Done is closed when the host is not attached any more.
 	Done() <-chan struct{}
+	// Err returns why the host is not attached any more, nil while it is.
 	Err() error
 	// Close detaches the host. Its hooks and tools wait for it to come back.
 	Close() error

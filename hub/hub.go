@@ -294,7 +294,12 @@ func (h *Hub) Create(ctx context.Context, by Actor, spec Spec) (*Session, error)
 		return nil, err
 	}
 	if spec.From != nil {
-		return h.fork(ctx, by, spec)
+		for {
+			s, err := h.fork(ctx, by, spec)
+			if !errors.Is(err, errReopen) {
+				return s, err
+			}
+		}
 	}
 	if spec.ID == "" {
 		spec.ID = session.NewID()
