@@ -15,6 +15,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/parley-go/parley/engine/internal/call"
 	"github.com/parley-go/parley/engine/internal/recorder"
 	"github.com/parley-go/parley/engine/mcp"
 	"github.com/parley-go/parley/engine/model"
@@ -26,7 +27,7 @@ import (
 // start meanwhile. Failures that may pass are tried again. The answer is not nil if
 // the model began one; it is not complete if the stream broke behind a block that
 // is worth keeping.
-func (c *Conversation) ask(t *turn) (*answer, *toolRun, error) {
+func (c *Conversation) ask(t *turn) (*answer, *call.Batch, error) {
 	overloaded, whole := 0, false
 	if c.cfg.Partial {
 		c.rec.Emit(&wire.Status{Status: "requesting", UserMessageUUIDs: t.uuids()})
@@ -50,7 +51,7 @@ func (c *Conversation) ask(t *turn) (*answer, *toolRun, error) {
 			return a, run, nil
 		}
 		if run != nil {
-			run.abandon()
+			run.Abandon()
 		}
 		if overflowed(err) != nil {
 			return nil, nil, err
@@ -191,9 +192,9 @@ func brokenStream(err error) bool {
 }
 
 // askOnce sends one request. With whole the answer comes in one piece.
-func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *toolRun, err error) {
+func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *call.Batch, err error) {
 	a = &answer{}
-	run = newToolRun(c, t)
+	run = c.newBatch(t)
 	release, err := c.reserve(t)
 	if err != nil {
 		return a, run, err
@@ -204,7 +205,7 @@ func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *toolRun, er
 	if t.firstSent.IsZero() {
 		t.firstSent = began
 	}
-	parent, span := c.telemetry.Chat(t.ctx, c.cfg.Provider, c.model.ID, c.rec.ID())
+	parent, span := c.runner.Telemetry.Chat(t.ctx, c.cfg.Provider, c.model.ID, c.rec.ID())
 	defer func() {
 		a.endSpan(span, err)
 		t.apiTime += c.now().Sub(began)
@@ -319,6 +320,17 @@ func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *toolRun, er
 	}
 }
 
+// newBatch begins the calls of an answer.
+func (c *Conversation) newBatch(t *turn) *call.Batch {
+	c.running = c.runner.NewBatch(t.ctx)
+	return c.running
+}
+
+// newCall is the call of a block, whose record has the uuid.
+func (c *Conversation) newCall(t *turn, b *block, uuid string) *call.Call {
+	return &call.Call{ID: b.id, Name: b.name, Input: b.input, Text: b.text.String(), Tool: c.findTool(b.name), PromptID: t.promptID, UUID: uuid}
+}
+
 // streamError is the failure that an event of a stream reports.
 func streamError(ev *wire.APIEvent) error {
 	e := &model.Error{Type: "api_error", Message: "the stream reported a failure"}
@@ -358,7 +370,7 @@ func (c *Conversation) header() http.Header {
 
 // completeStream handles a stream that broke. An answer whose stop reason has come lacks
 // nothing: it is complete. Otherwise it returns err.
-func (c *Conversation) completeStream(t *turn, a *answer, run *toolRun, err error) error {
+func (c *Conversation) completeStream(t *turn, a *answer, run *call.Batch, err error) error {
 	if a.complete {
 		return nil
 	}
@@ -371,7 +383,7 @@ func (c *Conversation) completeStream(t *turn, a *answer, run *toolRun, err erro
 
 // hear takes one event of the stream in and tells what it means. The line of a
 // block comes before the event that ends it.
-func (c *Conversation) hear(t *turn, a *answer, run *toolRun, ev *wire.APIEvent, raw json.RawMessage) error {
+func (c *Conversation) hear(t *turn, a *answer, run *call.Batch, ev *wire.APIEvent, raw json.RawMessage) error {
 	b, err := a.add(ev)
 	if err != nil {
 		return err
@@ -399,7 +411,7 @@ func (c *Conversation) hear(t *turn, a *answer, run *toolRun, ev *wire.APIEvent,
 			c.rec.Emit(m)
 		}
 		if b.kind == "tool_use" {
-			run.start(b, m.UUID)
+			run.Start(c.newCall(t, b, m.UUID))
 		}
 	}
 	if c.cfg.Partial && ev.Type != "ping" {

@@ -51,9 +51,9 @@ func ReadFile(c *Conversation, path string, limit int64) (abs string, data []byt
 	tl := read.New()
 	input := mustJSON(map[string]string{"file_path": abs})
 	resolved := files.Targets(c.env, access)
-	d, _, ok := c.decide(tl, input, access, resolved)
+	d, _, over := c.runner.Decide(tl, input, access, resolved)
 	target := resolved[abs]
-	if !ok || d.Behavior != wire.BehaviorAllow || c.env.Hidden != nil && c.env.Hidden(abs, &target) {
+	if over != nil || d.Behavior != wire.BehaviorAllow || c.env.Hidden != nil && c.env.Hidden(abs, &target) {
 		return abs, nil, false, ErrReadDenied
 	}
 	place, err := files.Open(&tool.Call{ID: "read_" + session.NewID(), Input: input, Env: c.env, Resolved: resolved}, abs)

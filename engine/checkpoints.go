@@ -3,13 +3,11 @@ package engine
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"strings"
 	"sync"
 
 	"github.com/parley-go/parley/engine/internal/checkpoint"
-	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/files"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
@@ -57,51 +55,6 @@ func (c *Conversation) newKeeper() *checkpoint.Keeper {
 		},
 		Load: func() ([]json.RawMessage, error) { return load(checkpoint.Part) },
 	}
-}
-
-// keepFiles keeps what a call is about to change, and returns what is to be called
-// when it has.
-func (c *Conversation) keepFiles(call *toolCall, tl tool.Tool, input json.RawMessage) (after func(), err error) {
-	keeper := c.view.Load().keeper
-	if keeper == nil {
-		return func() {}, nil
-	}
-	access, err := tl.Access(c.env, input)
-	if err != nil {
-		return nil, err
-	}
-	var paths, dirs []string
-	anything := len(access) == 0
-	for _, a := range access {
-		switch a.Kind {
-		case tool.Write:
-			if a.Path != "" {
-				path := a.Path
-				if real := call.resolved[a.Path].Path; real != "" {
-					path = real
-				}
-				paths = append(paths, path)
-			}
-		case tool.Execute, tool.Other:
-			anything = true
-		}
-	}
-	if anything {
-		dirs = files.RealRoots(c.env) // where it works; the others are too much
-		dirs = dirs[:min(1, len(dirs))]
-	}
-	if len(paths) == 0 && len(dirs) == 0 {
-		return func() {}, nil
-	}
-	done, err := keeper.Before(call.block.id, paths, dirs)
-	if err != nil {
-		return nil, fmt.Errorf("the call did not run, because what it would change cannot be kept: %w", err)
-	}
-	return func() {
-		if err := done(); err != nil {
-			c.log.Error("what a call changed could not be recorded", "error", err)
-		}
-	}, nil
 }
 
 // Rewind puts files back to what they were before a prompt, or says what that would

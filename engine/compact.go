@@ -493,7 +493,7 @@ func (c *Conversation) summaryText(summary string, tools []string, kept bool) st
 	if len(tools) > 0 {
 		b.WriteString("\n\nTools that were used in it: " + strings.Join(tools, ", ") + ".")
 	}
-	if path := c.logPath(); path != "" {
+	if path := c.runner.Top.Path(); path != "" {
 		b.WriteString("\n\nThe earlier part is on record in " + path + ", a JSON object a line. Look there for details that the summary lacks.")
 	}
 	b.WriteString("\n\nGo on where it stopped. Do not mention the summary, do not repeat what was done, and ask the user nothing that was answered already.")
@@ -596,12 +596,12 @@ func (c *Conversation) readAgain(t *turn, path string) (text string, ok bool) {
 	tl, input := read.New(), mustJSON(map[string]string{"file_path": path})
 	c.runWhileServing(func() {
 		v := c.view.Load()
-		req := v.request(c.env, tl, input, []tool.Access{{Kind: tool.Read, Path: path}}, nil)
+		req := v.Request(c.env, tl, input, []tool.Access{{Kind: tool.Read, Path: path}}, nil)
 		target := req.Resolved[path]
 		if target.Info == nil || !target.Info.Mode().IsRegular() || target.Info.Size() > attachedFile {
 			return
 		}
-		if v.policy.Decide(req).Behavior != wire.BehaviorAllow || c.env.Hidden != nil && c.env.Hidden(path, &target) {
+		if v.Policy.Decide(req).Behavior != wire.BehaviorAllow || c.env.Hidden != nil && c.env.Hidden(path, &target) {
 			return
 		}
 		r, err := tl.Run(t.ctx, &tool.Call{ID: "compact_" + session.NewID(), Input: input, Env: c.env, Resolved: req.Resolved})
@@ -739,7 +739,7 @@ func (c *Conversation) askAside(t *turn, of transcript, noTools bool) (*answer, 
 	if c.room > 0 {
 		req.Body = c.bodyOf(&of, noTools)
 	}
-	parent, span := c.telemetry.Chat(t.ctx, c.cfg.Provider, c.model.ID, c.rec.ID())
+	parent, span := c.runner.Telemetry.Chat(t.ctx, c.cfg.Provider, c.model.ID, c.rec.ID())
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
 	type end struct {

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/parley-go/parley/engine/internal/call"
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/project"
 	"github.com/parley-go/parley/engine/tool"
@@ -57,7 +58,7 @@ func (c *Conversation) tellContext(t *turn) error {
 	}
 	if !c.set.noInstructions && c.sub == nil {
 		for _, f := range p.Instructions {
-			c.runHooks(t, instructionsInput(f, "session_start"), f.Path)
+			c.runHooks(t, call.InstructionsLoaded(f, "session_start"), f.Path)
 		}
 	}
 	var git string
@@ -306,13 +307,13 @@ func (c *Conversation) shell(ctx context.Context, cmd *project.Command, command 
 	// conversation above, as they are now.
 	var d policy.Decision
 	if c.sub != nil {
-		d, _, _ = c.decide(tl, input, access, nil)
+		d, _, _ = c.runner.Decide(tl, input, access, nil)
 	} else {
 		own := *c.view.Load()
-		own.policy = policy.New(append(own.policy.Rules(), c.grants(cmd.Name, cmd.Path, cmd.AllowedTools)...)...)
-		req := own.request(c.env, tl, input, access, nil)
-		req.ReadWall = c.walled(access)
-		d = own.rules().Decide(req)
+		own.Policy = policy.New(append(own.Policy.Rules(), c.grants(cmd.Name, cmd.Path, cmd.AllowedTools)...)...)
+		req := own.Request(c.env, tl, input, access, nil)
+		req.ReadWall = c.runner.Walled(access)
+		d = own.Rules().Decide(req)
 	}
 	err = errors.New("the conversation is over")
 	inside(func() {
@@ -334,25 +335,6 @@ func (c *Conversation) shell(ctx context.Context, cmd *project.Command, command 
 		return "", err
 	}
 	return strings.TrimSpace(r.Content.String()), nil
-}
-
-// nestedFiles returns what the project says about files that a call touched, for the
-// model. It is called in the call's own goroutine.
-func (c *Conversation) nestedFiles(spec *tool.Spec, call *toolCall) []*project.File {
-	v := c.view.Load()
-	if v.noInstructions || v.project == nil {
-		return nil
-	}
-	switch spec.Name {
-	case "Read", "Edit", "Write", "NotebookEdit":
-	default:
-		return nil
-	}
-	var found []*project.File
-	for path := range call.resolved {
-		found = append(found, v.project.Below(path)...)
-	}
-	return found
 }
 
 // tellNested tells the model what was found about files.
@@ -413,8 +395,8 @@ func (c *Conversation) attach(t *turn, text string) []*attachment {
 		hidden := false
 		c.runWhileServing(func() {
 			v := c.view.Load()
-			req = v.request(c.env, tl, mustJSON(input), access, nil)
-			d = v.rules().Decide(req)
+			req = v.Request(c.env, tl, mustJSON(input), access, nil)
+			d = v.Rules().Decide(req)
 			target := req.Resolved[path]
 			hidden = c.env.Hidden != nil && target.Info != nil && c.env.Hidden(path, &target)
 		})
@@ -434,11 +416,11 @@ func (c *Conversation) attach(t *turn, text string) []*attachment {
 		var result *tool.Result
 		var err error
 		c.runWhileServing(func() {
-			call := &tool.Call{ID: "mention_" + session.NewID(), Input: mustJSON(input), Env: c.env, Resolved: resolved}
+			mention := &tool.Call{ID: "mention_" + session.NewID(), Input: mustJSON(input), Env: c.env, Resolved: resolved}
 			if info.IsDir() {
-				result, err = c.listDirectory(call, path)
+				result, err = c.listDirectory(mention, path)
 			} else {
-				result, err = tl.Run(t.ctx, call)
+				result, err = tl.Run(t.ctx, mention)
 			}
 			if c.set.project != nil && err == nil {
 				a.nested = c.set.project.Below(path)

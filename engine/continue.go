@@ -143,16 +143,21 @@ func (c *Conversation) continueTurn(t *turn, u *unfinishedTurn) *ending {
 	c.settleEnv()
 	c.offerServers()
 	a := &answer{started: true, complete: true}
-	run := newToolRun(c, t)
-	for _, call := range u.calls {
-		a.blocks = append(a.blocks, call.block)
-		if call.effect == session.EffectNone {
-			run.start(call.block, call.uuid)
-		} else {
-			run.calls = append(run.calls, c.settledCall(call))
+	run := c.newBatch(t)
+	for _, uc := range u.calls {
+		a.blocks = append(a.blocks, uc.block)
+		tc := c.newCall(t, uc.block, uc.uuid)
+		if uc.effect == session.EffectNone {
+			run.Start(tc)
+			continue
 		}
+		var result wire.ToolResultBlock
+		if _, blocks, err := messageBlocks(uc.answer.Message); err == nil && len(blocks) == 1 {
+			json.Unmarshal(blocks[0], &result)
+		}
+		run.Add(tc, &tool.Result{Content: result.Content, IsError: result.IsError})
 	}
-	if len(run.calls) > 0 {
+	if len(run.Calls) > 0 {
 		if end := c.collect(t, a, run); end != nil {
 			return end
 		}
@@ -167,18 +172,4 @@ func (c *Conversation) continueTurn(t *turn, u *unfinishedTurn) *ending {
 		}
 	}
 	return nil
-}
-
-// settledCall is a call that does not run: what is known of it is its result.
-func (c *Conversation) settledCall(u *unfinishedCall) *toolCall {
-	call := &toolCall{block: u.block, uuid: u.uuid, began: c.now(), final: true, done: make(chan struct{})}
-	close(call.done)
-	call.ctx, call.cancel = context.WithCancelCause(context.Background())
-	call.cancel(nil)
-	var result wire.ToolResultBlock
-	if _, blocks, err := messageBlocks(u.answer.Message); err == nil && len(blocks) == 1 {
-		json.Unmarshal(blocks[0], &result)
-	}
-	call.out = &outcome{result: &tool.Result{Content: result.Content, IsError: result.IsError}, finished: true}
-	return call
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/parley-go/parley/engine/agents"
 	"github.com/parley-go/parley/engine/hook"
+	"github.com/parley-go/parley/engine/internal/call"
 	"github.com/parley-go/parley/engine/internal/checkpoint"
 	"github.com/parley-go/parley/engine/internal/ledger"
 	"github.com/parley-go/parley/engine/internal/recorder"
@@ -34,12 +35,12 @@ import (
 // A Conversation is one conversation. Its methods that are not documented
 // otherwise must be called from the function given to [Conversation.Do].
 type Conversation struct {
-	cfg       Config // never changes
-	rec       *recorder.Recorder
-	log       *slog.Logger
-	telemetry *telemetry.Telemetry
-	now       func() time.Time
-	view      atomic.Pointer[view]
+	cfg    Config // never changes
+	rec    *recorder.Recorder
+	log    *slog.Logger
+	now    func() time.Time
+	view   atomic.Pointer[call.View]
+	runner *call.Runner
 
 	calls chan func()   // run by the goroutine that owns the state
 	over  chan struct{} // closed when Run has returned
@@ -106,7 +107,7 @@ type Conversation struct {
 	began      time.Time
 	lastUsage  *wire.Usage         // of the last answer
 	limits     *wire.RateLimitInfo // as the host was told them last
-	running    *toolRun            // the calls of the answer that are not all told yet
+	running    *call.Batch         // the calls of the answer that are not all told yet
 	nested     pending
 
 	notices []string           // to be told when the first turn begins
@@ -138,43 +139,22 @@ type changeable struct {
 	initExtra      map[string]json.RawMessage
 }
 
-// A view is what goroutines that do not own the conversation, such as tool calls and
-// subagents, may know of what changes. It never changes itself: the owner publishes
-// another one.
-type view struct {
-	host           Host
-	mode           wire.PermissionMode
-	policy         *policy.Policy
-	self           *narrowing
-	roots          []string
-	hiding         policy.Request // tells whether a file must not be read: roots, home and targets
-	project        *project.Context
-	noInstructions bool
-	keeper         *checkpoint.Keeper
-	forward        bool
-	serverModes    map[string]wire.PermissionMode // of MCP servers that allow less than mode
-}
-
-// request is what a policy decides about a call. It looks at the file system, so the owner
-// does not call it by itself.
-func (v *view) request(env *tool.Env, tl tool.Tool, input json.RawMessage, access []tool.Access, resolved map[string]tool.Target) *policy.Request {
-	if resolved == nil {
-		resolved = files.Targets(env, access)
-	}
-	return &policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: narrowest(v.mode, v.serverModes[tl.Spec().Server]), Roots: v.roots, Cwd: env.Cwd(), Home: env.Home, Resolved: resolved}
-}
-
 // publish lets other goroutines know what the owner has changed.
 func (c *Conversation) publish() {
 	roots := slices.Clone(c.roots)
 	var hiding policy.Request
-	if old := c.view.Load(); old != nil && slices.Equal(old.roots, roots) {
-		hiding = old.hiding
+	if old := c.view.Load(); old != nil && slices.Equal(old.Roots, roots) {
+		hiding = old.Hiding
 	} else {
 		hiding = policy.Request{Roots: roots, Home: c.env.Home, Resolved: files.Targets(c.env, nil)}
 	}
-	c.view.Store(&view{host: c.host, mode: c.mode, policy: c.policy, self: c.self, roots: roots, hiding: hiding, project: c.set.project, noInstructions: c.set.noInstructions,
-		keeper: c.keeper, forward: c.set.forward, serverModes: c.set.serverModes})
+	v := &call.View{Host: c.host, Mode: c.mode, Policy: c.policy, Roots: roots, Hiding: hiding, Project: c.set.project, NoInstructions: c.set.noInstructions,
+		Keeper: c.keeper, Forward: c.set.forward, ServerModes: c.set.serverModes}
+	if c.self != nil {
+		n := c.self.policy()
+		v.Self = &n
+	}
+	c.view.Store(v)
 }
 
 // A prompt is a message of the user that waits for its turn.
@@ -196,20 +176,19 @@ func New(cfg Config, host Host) (*Conversation, error) { return newConversation(
 // newConversation returns a conversation, which is that of a subagent unless sub is nil.
 func newConversation(cfg Config, host Host, sub *subagent) (*Conversation, error) {
 	c := &Conversation{
-		sub:       sub,
-		cfg:       cfg,
-		host:      host,
-		log:       cfg.Logger,
-		telemetry: telemetry.New(cfg.Traces, cfg.Metrics),
-		now:       cfg.Now,
-		calls:     make(chan func()),
-		over:      make(chan struct{}),
-		mode:      cfg.Mode,
-		effort:    cfg.Effort,
-		policy:    cfg.Policy,
-		env:       cfg.Env,
-		tools:     slices.Clone(cfg.Tools),
-		uuids:     map[string]bool{},
+		sub:    sub,
+		cfg:    cfg,
+		host:   host,
+		log:    cfg.Logger,
+		now:    cfg.Now,
+		calls:  make(chan func()),
+		over:   make(chan struct{}),
+		mode:   cfg.Mode,
+		effort: cfg.Effort,
+		policy: cfg.Policy,
+		env:    cfg.Env,
+		tools:  slices.Clone(cfg.Tools),
+		uuids:  map[string]bool{},
 
 		forgotten: map[string]bool{},
 
@@ -245,6 +224,7 @@ func newConversation(cfg Config, host Host, sub *subagent) (*Conversation, error
 	if c.cfg.Catalog == nil {
 		c.cfg.Catalog = catalog.New()
 	}
+	c.runner = c.newRunner(sub)
 	c.began = c.now()
 	c.model = c.resolve(cfg.ModelName)
 	c.primary = c.model
@@ -282,11 +262,11 @@ func newConversation(cfg Config, host Host, sub *subagent) (*Conversation, error
 	c.publish()
 	c.env.Hidden = func(path string, target *tool.Target) bool {
 		v := c.view.Load()
-		return v.policy.Hides(&v.hiding, path, target)
+		return v.Policy.Hides(&v.Hiding, path, target)
 	}
 	c.env.HiddenPatterns = func() []string {
 		v := c.view.Load()
-		return v.policy.Hidden(&v.hiding)
+		return v.Policy.Hidden(&v.Hiding)
 	}
 	c.makePrefix()
 	if cfg.History != nil {
@@ -295,6 +275,32 @@ func newConversation(cfg Config, host Host, sub *subagent) (*Conversation, error
 		}
 	}
 	return c, nil
+}
+
+// newRunner returns what runs the calls. It reads views, and reaches the owner through
+// [Conversation.Do] only.
+func (c *Conversation) newRunner(sub *subagent) *call.Runner {
+	r := &call.Runner{Env: c.env, Rec: c.rec, Log: c.log, Telemetry: telemetry.New(c.cfg.Traces, c.cfg.Metrics), Now: c.now, View: c.view.Load, NoPrompts: c.cfg.NoPrompts,
+		SetState: func(state string) { c.Do(func() { c.state(state) }) },
+		AddNotes: func(v *hook.Verdict) { c.Do(func() { c.TellHooks(v) }) }}
+	if sub != nil {
+		above := sub.parent.runner
+		r.Top, r.Agent = above.Top, &call.Agent{ID: sub.id, Name: sub.def.Name, ReadOnly: sub.def.ReadOnly, Modes: []wire.PermissionMode{sub.narrow.mode}}
+		if above.Agent != nil {
+			r.Agent.Modes = append(slices.Clone(above.Agent.Modes), sub.narrow.mode)
+		}
+		return r
+	}
+	r.Top = call.Top{View: c.view.Load, Path: func() string { return c.rec.Place().Path() }, Over: c.over, Refresh: c.cfg.Refresh, Keep: c.cfg.Keep,
+		Apply: func(u *wire.PermissionUpdate) (added []string) {
+			c.Do(func() {
+				before := slices.Clone(c.roots)
+				c.Apply(u)
+				added = slices.DeleteFunc(slices.Clone(c.roots), func(d string) bool { return slices.Contains(before, d) })
+			})
+			return added
+		}}
+	return r
 }
 
 // makePrefix writes the beginning of requests anew.
@@ -723,7 +729,7 @@ func (c *Conversation) SetRules(r Rules) {
 
 // Hooks calls the hooks for an event that is not of a turn. It may be called from anywhere.
 func (c *Conversation) Hooks(ctx context.Context, in wire.HookInput, subject string) *hook.Verdict {
-	return c.callHooks(ctx, "", in, subject, session.NewID())
+	return c.runner.Hooks(ctx, "", in, subject, "")
 }
 
 // settleEnv makes the changes to what tools work in. No tool runs now.
@@ -758,7 +764,7 @@ func (c *Conversation) ToolNames() []string {
 	for _, t := range c.tools {
 		name := t.Spec().Name
 		if _, ok := t.(*agentTool); ok {
-			name = agentToolTold
+			name = call.AgentHostName
 		}
 		names = append(names, name)
 	}

@@ -5,9 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime/debug"
 
-	"github.com/parley-go/parley/engine/mcp"
+	"github.com/parley-go/parley/engine/internal/call"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
@@ -16,26 +15,15 @@ import (
 // Call runs a tool for somebody else than the model, under the same schema, hooks and
 // rules; the model hears nothing of it. Calls do not wait for each other. It may be
 // called from anywhere, while Run runs.
-func (c *Conversation) Call(ctx context.Context, name string, input json.RawMessage) (result *tool.Result) {
+func (c *Conversation) Call(ctx context.Context, name string, input json.RawMessage) *tool.Result {
 	var tl tool.Tool
 	if !c.Do(func() { tl = c.findTool(name) }) {
 		return tool.Failed(errors.New("the conversation has ended"))
 	}
-	if _, form := tl.(*structuredOutput); form {
+	if _, form := tl.(call.Form); form {
 		tl = nil
 	}
-	b := &block{id: "toolu_" + session.NewID(), name: name, input: input}
-	call := &toolCall{block: b, began: c.now(), readOnly: tl != nil && tl.Spec().ReadOnly}
-	if m, ok := tl.(*mcp.Tool); ok {
-		call.server = m.Server()
-	}
-	defer func() {
-		if p := recover(); p != nil {
-			c.log.Error("a tool panicked", "tool", name, "panic", p, "stack", string(debug.Stack()))
-			result = tool.Failed(fmt.Errorf("the tool failed in an unexpected way: %v", p))
-		}
-	}()
-	return c.runCall(ctx, &turn{ctx: ctx, promptID: session.NewID()}, call, tl).result
+	return c.runner.Run(ctx, &call.Call{ID: "toolu_" + session.NewID(), Name: name, Input: input, Tool: tl, PromptID: session.NewID()}).Result
 }
 
 // Allowed says whether the rules and the mode let a call run without anybody being
@@ -53,7 +41,7 @@ func (c *Conversation) Allowed(name string, input json.RawMessage) error {
 		return err
 	}
 	v := c.view.Load()
-	d := v.policy.Decide(v.request(c.env, tl, input, access, nil))
+	d := v.Policy.Decide(v.Request(c.env, tl, input, access, nil))
 	switch {
 	case d.Behavior == wire.BehaviorAllow:
 		return nil

@@ -3,10 +3,8 @@ package engine
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -21,70 +19,13 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// fitPictures makes the pictures of a message fit for models. One that no model
-// would take becomes a line of text; problems says which and why.
-func fitPictures(content wire.Content) (_ wire.Content, problems []string) {
-	var blocks []wire.Block
-	for i, b := range content.Blocks {
-		img, ok := b.(*wire.ImageBlock)
-		if !ok || img.Source != nil && img.Source.Type != "base64" {
-			continue // there is nothing to look at
-		}
-		fit, err := fitPicture(img)
-		if err != nil {
-			problems = append(problems, err.Error())
-			fit = &wire.TextBlock{Text: leftOut(err.Error())}
-		}
-		if blocks == nil {
-			blocks = append(blocks, content.Blocks...)
-		}
-		blocks[i] = fit
-	}
-	if blocks == nil {
-		return content, nil
-	}
-	content.Blocks = blocks
-	return content, problems
-}
-
 func hasPicture(content wire.Content) bool {
 	return slices.ContainsFunc(content.Blocks, func(b wire.Block) bool { _, ok := b.(*wire.ImageBlock); return ok })
 }
 
-// leftOut is told in the place of a picture.
-func leftOut(reason string) string { return "[A picture was left out: " + reason + ".]" }
-
-func fitPicture(img *wire.ImageBlock) (wire.Block, error) {
-	if img.Source == nil {
-		return nil, errors.New("it has no source")
-	}
-	if len(img.Source.Data) > picture.MaxInput*4/3+4 {
-		return nil, fmt.Errorf("it is bigger than %d bytes", picture.MaxInput)
-	}
-	data, err := base64.StdEncoding.DecodeString(img.Source.Data)
-	if err != nil {
-		return nil, errors.New("its data is not base64")
-	}
-	p, err := picture.Fit(data)
-	if err != nil {
-		return nil, err
-	}
-	if !p.Changed && p.Type == img.Source.MediaType {
-		return img, nil
-	}
-	fit := *img
-	src := *img.Source
-	src.MediaType = p.Type
-	if p.Changed {
-		src.Data = base64.StdEncoding.EncodeToString(p.Data)
-	}
-	fit.Source = &src
-	return &fit, nil
-}
-
 // tellLeftOut tells that something does not become part of the conversation.
 func (c *Conversation) tellLeftOut(text string) {
-	c.rec.Emit(&wire.Informational{Content: text, Level: "warning", Tag: "content_quarantined"})
+	c.rec.Emit(picture.LeftOut(text))
 }
 
 // quarantineType is the type of the record that says which blocks the API refused,
@@ -162,7 +103,7 @@ func withoutMedia(raw json.RawMessage, reason string) (json.RawMessage, int) {
 	if !bytes.Contains(raw, []byte(`"image"`)) && !bytes.Contains(raw, []byte(`"document"`)) {
 		return raw, 0
 	}
-	note := mustJSON(&wire.TextBlock{Text: leftOut(reason)})
+	note := mustJSON(picture.Placeholder(reason))
 	switch blockType(raw) {
 	case "image", "document":
 		return note, 1

@@ -8,8 +8,8 @@ import (
 
 	"github.com/parley-go/parley/engine/agents"
 	"github.com/parley-go/parley/engine/hook"
+	"github.com/parley-go/parley/engine/internal/call"
 	"github.com/parley-go/parley/engine/mcp"
-	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/project"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/wire"
@@ -50,7 +50,7 @@ func (c *Conversation) become(def *agents.Definition) error {
 	}
 	c.set.agent, c.self, c.keeps = def, &n, n.keeps
 	c.set.noInstructions = c.set.noInstructions || def.OmitContext
-	c.mode = narrowest(c.mode, def.Mode)
+	c.mode = call.Narrowest(c.mode, def.Mode)
 	c.tools = slices.DeleteFunc(slices.Clone(c.tools), func(t tool.Tool) bool {
 		switch t.(type) {
 		case *agentTool, *messageTool, *structuredOutput, *askUser, *enterPlan, *exitPlan:
@@ -76,22 +76,13 @@ func (h agentHost) Hooks(ctx context.Context, in wire.HookInput, subject, toolUs
 }
 
 // allHooks calls the hooks of the host and those of an agent at once.
-func allHooks(ctx context.Context, host Host, parts *AgentParts, in wire.HookInput, subject, toolUseID string) []hook.Answer {
+func allHooks(ctx context.Context, host call.Host, parts *AgentParts, in wire.HookInput, subject, toolUseID string) []hook.Answer {
 	if parts == nil || parts.Hooks == nil {
 		return host.Hooks(ctx, in, subject, toolUseID)
 	}
 	own := make(chan []hook.Answer, 1)
 	go func() { own <- parts.Hooks(ctx, in, subject) }()
 	return append(host.Hooks(ctx, in, subject, toolUseID), <-own...)
-}
-
-// rules returns the rules that count: those of the conversation, narrowed by the
-// agent that it is.
-func (v *view) rules() *policy.Policy {
-	if v.self == nil {
-		return v.policy
-	}
-	return v.policy.Narrow(v.self.policy())
 }
 
 // beginAgent adds to the first prompt what its agent begins with.

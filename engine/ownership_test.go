@@ -33,6 +33,17 @@ func (f *funcTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, erro
 	return f.run(ctx, call)
 }
 
+// A slowTool is a tool whose paths are on a slow file system.
+type slowTool struct {
+	funcTool
+	wait func()
+}
+
+func (s *slowTool) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) {
+	s.wait()
+	return nil, nil
+}
+
 // A fakeHost receives the messages of a conversation and answers nothing.
 type fakeHost struct {
 	mu      sync.Mutex
@@ -153,12 +164,11 @@ func TestCallBesideClear(t *testing.T) {
 func TestInterruptWhileDecisionIsStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		deciding, release := make(chan struct{}), make(chan struct{})
-		defer engine.StickPolicy(func() { close(deciding); <-release })()
 		ran := false
-		work := &funcTool{"Work", func(context.Context, *tool.Call) (*tool.Result, error) {
+		work := &slowTool{funcTool{"Work", func(context.Context, *tool.Call) (*tool.Result, error) {
 			ran = true
 			return tool.Text("done", nil), nil
-		}}
+		}}, func() { close(deciding); <-release }}
 		host := newHost()
 		c, err := engine.New(engine.Config{Model: parleytest.Script(parleytest.Call("Work", `{}`)).Model(), Tools: []tool.Tool{work}, Mode: wire.ModeBypassPermissions}, host)
 		if err != nil {

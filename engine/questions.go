@@ -34,10 +34,6 @@ func (c *Conversation) questionTools() []tool.Tool {
 	return slices.DeleteFunc(all, func(t tool.Tool) bool { return !slices.Contains(c.set.questions, t.Spec().Name) })
 }
 
-// interactive reports whether a tool is itself a question: it is always put to the
-// host, and no rule or mode answers in its place.
-func interactive(name string) bool { return name == "AskUserQuestion" || name == "ExitPlanMode" }
-
 type askUser struct{}
 
 var askSpec = &tool.Spec{

@@ -54,7 +54,7 @@ func (c *Conversation) init(t *turn) *wire.Init {
 // unseen returns the tools whose calls the host's permission callback is never asked
 // about, because a rule or the mode decides all of them.
 func (c *Conversation) unseen() []string {
-	if c.cfg.NoPrompts || !c.view.Load().host.CanAsk() {
+	if c.cfg.NoPrompts || !c.view.Load().Host.CanAsk() {
 		return nil // nobody is asked about anything
 	}
 	rules := c.policy.Rules()

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/parley-go/parley/engine/internal/recorder"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/wire"
 )
@@ -250,9 +251,5 @@ func (a *answer) calls() []*block {
 
 // mustJSON encodes what can always be encoded.
 func mustJSON(v any) json.RawMessage {
-	raw, err := json.Marshal(v)
-	if err != nil {
-		panic("engine: " + err.Error())
-	}
-	return raw
+	return recorder.JSON(v)
 }

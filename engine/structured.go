@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/parley-go/parley/engine/internal/call"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/internal/markdown"
 	"github.com/parley-go/parley/wire"
@@ -75,10 +76,10 @@ func (s *structuredOutput) Run(context.Context, *tool.Call) (*tool.Result, error
 	return nil, errors.New("engine: StructuredOutput is not run")
 }
 
-// fit returns the value that a model meant, if it fits the schema: what it gave, or
+// Fit returns the value that a model meant, if it fits the schema: what it gave, or
 // that without a member around it, or with values that were written as strings of
 // JSON. Otherwise the error says what is wrong with what it gave.
-func (s *structuredOutput) fit(given json.RawMessage) (json.RawMessage, error) {
+func (s *structuredOutput) Fit(given json.RawMessage) (json.RawMessage, error) {
 	err := s.check(given)
 	if err == nil {
 		return given, nil
@@ -164,7 +165,7 @@ func (s *structuredOutput) inText(text string) json.RawMessage {
 	if !json.Valid(given) {
 		return nil
 	}
-	v, err := s.fit(given)
+	v, err := s.Fit(given)
 	if err != nil {
 		return nil
 	}
@@ -181,32 +182,21 @@ func (c *Conversation) form() *structuredOutput {
 	return nil
 }
 
-// accept ends the turn with a value that fits.
-func (s *structuredOutput) accept(c *Conversation, t *turn, call *toolCall, value json.RawMessage) *outcome {
-	c.Do(func() { t.structured = value })
-	const text = "Structured output provided successfully"
-	return &outcome{
-		result:   &tool.Result{Content: wire.Text(text), Structured: text},
-		meta:     configAccepts(call),
-		finished: true,
-		end:      &ending{reason: "completed", text: string(value)},
-	}
-}
-
-// configAccepts says that a call needs nobody's permission.
-func configAccepts(call *toolCall) *wire.ToolResultMeta {
-	return &wire.ToolResultMeta{ID: call.block.id, PermissionDecision: &wire.PermissionDecision{Decision: "accept", Source: "config"}}
-}
-
-// misfit tells the model what is wrong, and gives up after some tries.
-func (s *structuredOutput) misfit(c *Conversation, t *turn, call *toolCall, err error) *outcome {
-	out := failed(call, err)
-	out.meta = configAccepts(call)
-	c.Do(func() {
+// outcomeEnding returns the ending that the outcome of a call leads to, nil if there is none.
+func (t *turn) outcomeEnding(tc *call.Call, out *call.Outcome) *ending {
+	switch {
+	case out.Deferred:
+		t.stopReason = "tool_deferred"
+		t.deferred = &wire.DeferredToolUse{ID: tc.ID, Name: tc.Name, Input: out.Input}
+		return &ending{reason: "tool_deferred"}
+	case out.Value != nil:
+		t.structured = out.Value
+		return &ending{reason: "completed", text: string(out.Value)}
+	case out.Misfit != nil:
 		if t.schemaFails++; t.schemaFails >= maxMisfits {
-			out.end = &ending{subtype: "error_max_structured_output_retries", reason: "structured_output_retry_exhausted", isError: true,
-				errors: []string{fmt.Sprintf("Failed to provide valid structured output after %d attempts — last StructuredOutput error: %v", maxMisfits, err)}}
+			return &ending{subtype: "error_max_structured_output_retries", reason: "structured_output_retry_exhausted", isError: true,
+				errors: []string{fmt.Sprintf("Failed to provide valid structured output after %d attempts — last StructuredOutput error: %v", maxMisfits, out.Misfit)}}
 		}
-	})
-	return out
+	}
+	return nil
 }

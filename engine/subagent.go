@@ -18,6 +18,7 @@ import (
 
 	"github.com/parley-go/parley/engine/agents"
 	"github.com/parley-go/parley/engine/hook"
+	"github.com/parley-go/parley/engine/internal/call"
 	"github.com/parley-go/parley/engine/internal/ledger"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/files"
@@ -150,11 +151,11 @@ func (c *Conversation) depth() int {
 // newSubagent makes a subagent ready. It is called in the goroutine of the call, whose
 // context is ctx.
 // With what an earlier run of one left it goes on from there.
-func (c *Conversation) newSubagent(ctx context.Context, call *tool.Call, def *agents.Definition, in *agentInput, background bool, again *earlier) (*subagent, error) {
+func (c *Conversation) newSubagent(ctx context.Context, tc *tool.Call, def *agents.Definition, in *agentInput, background bool, again *earlier) (*subagent, error) {
 	var id [8]byte
 	rand.Read(id[:])
 	s := &subagent{
-		id: "a" + hex.EncodeToString(id[:]), def: def, parent: c, depth: c.depth() + 1, prompt: in.Prompt, call: call.ID, asked: in, again: again,
+		id: "a" + hex.EncodeToString(id[:]), def: def, parent: c, depth: c.depth() + 1, prompt: in.Prompt, call: tc.ID, asked: in, again: again,
 		moved: make(chan struct{}), done: make(chan struct{}), began: c.now(),
 	}
 	if again != nil {
@@ -173,7 +174,7 @@ func (c *Conversation) newSubagent(ctx context.Context, call *tool.Call, def *ag
 		cfg.ModelName = c.model.ID
 		cfg.Mode = c.mode
 		cfg.Effort, cfg.Thinking = c.effort, c.thinking
-		cfg.Policy = c.view.Load().rules().Narrow(s.narrow.policy())
+		cfg.Policy = c.view.Load().Rules().Narrow(s.narrow.policy())
 		cfg.SystemPrompt = []string{def.Prompt, subagentNotes, c.surroundings()}
 		if c.set.project != nil {
 			cfg.Project = c.set.project.Clone()
@@ -196,7 +197,7 @@ func (c *Conversation) newSubagent(ctx context.Context, call *tool.Call, def *ag
 	cfg.Questions, cfg.Partial, cfg.Replay, cfg.States = nil, false, false, false
 	cfg.SessionID, cfg.Checkpoints = c.rec.ID(), false
 	cfg.Env = c.env.Child(s.id)
-	if s.depth >= maxDepth || !s.narrow.has(agentToolName, "Task") {
+	if s.depth >= maxDepth || !s.narrow.has(call.AgentName, "Task") {
 		cfg.Agents = nil
 	} else {
 		cfg.Agents = s.narrow.agents(cfg.Agents)
@@ -214,7 +215,7 @@ func (c *Conversation) newSubagent(ctx context.Context, call *tool.Call, def *ag
 			cfg.Effort = effort
 		}
 	}
-	cfg.Mode = narrowest(cfg.Mode, def.Mode)
+	cfg.Mode = call.Narrowest(cfg.Mode, def.Mode)
 	if cfg.Log, err = s.openLog(c, background); err != nil {
 		return nil, err
 	}
@@ -245,10 +246,10 @@ func (c *Conversation) newSubagent(ctx context.Context, call *tool.Call, def *ag
 	s.child.spentBefore = c.spentBefore
 	s.child.env.Hidden, s.child.env.HiddenPatterns = c.env.Hidden, c.env.HiddenPatterns
 	s.child.keeps = s.narrow.keeps
-	s.child.keeper = c.view.Load().keeper
+	s.child.keeper = c.view.Load().Keeper
 	s.child.publish()
 	s.info = tool.TaskInfo{
-		ID: s.id, RunID: tool.NewRunID(), ToolUseID: call.ID, Kind: tool.TaskAgent, AgentType: def.Name, Agent: c.env.Agent,
+		ID: s.id, RunID: tool.NewRunID(), ToolUseID: tc.ID, Kind: tool.TaskAgent, AgentType: def.Name, Agent: c.env.Agent,
 		Description: in.Description, Background: background, Status: tool.TaskRunning, Started: s.began,
 	}
 	if s.info.Description == "" {
@@ -419,7 +420,7 @@ func (s *subagent) converse() (crash any) {
 			s.parent.log.Error("a subagent panicked", "agent", s.def.Name, "panic", crash, "stack", string(debug.Stack()))
 		}
 	}()
-	v := s.child.callHooks(s.ctx, s.promptID, &wire.SubagentStartInput{HookBase: wire.HookBase{Cwd: s.parent.env.Cwd()}}, s.def.Name, session.NewID())
+	v := s.child.runner.Hooks(s.ctx, s.promptID, &wire.SubagentStartInput{HookBase: wire.HookBase{Cwd: s.parent.env.Cwd()}}, s.def.Name, "")
 	s.child.emitNotes(v)
 	s.context = append(s.context, v.Added()...)
 	text := s.prompt
@@ -775,7 +776,7 @@ func (s *subagent) Emit(m wire.Message) {
 			return // what is left of one that was stopped is nobody's concern
 		}
 	}
-	aloud := s.info.Background || c.root().view.Load().forward
+	aloud := s.info.Background || c.root().view.Load().Forward
 	info := s.info
 	switch m := m.(type) {
 	case *wire.Result:
@@ -819,7 +820,7 @@ func (s *subagent) Emit(m wire.Message) {
 		s.tell(m)
 	case *wire.APIRetry:
 		s.mu.Unlock()
-		s.tell(&wire.ToolProgress{ToolUseID: info.ToolUseID, ToolName: agentToolName, ElapsedTimeSeconds: c.now().Sub(s.began).Round(time.Second).Seconds(),
+		s.tell(&wire.ToolProgress{ToolUseID: info.ToolUseID, ToolName: call.AgentName, ElapsedTimeSeconds: c.now().Sub(s.began).Round(time.Second).Seconds(),
 			TaskID: s.id, SubagentType: info.AgentType, SubagentRetry: mustJSON(map[string]any{"agent_id": s.id, "attempt": m.Attempt, "max_retries": m.MaxRetries,
 				"retry_delay_ms": m.RetryDelayMS, "error_status": m.ErrorStatus, "error_category": m.Error})})
 	case *wire.TaskUpdated, *wire.TaskProgress, *wire.TaskNotification, *wire.BackgroundTasksChanged, *wire.Informational, *wire.ModelFallback:
@@ -909,7 +910,7 @@ func activity(name string, input json.RawMessage) string {
 		words = "Fetching " + in.URL
 	case name == "WebSearch":
 		words = "Searching for " + in.Query
-	case (name == agentToolName || name == "Task") && in.Description != "":
+	case (name == call.AgentName || name == "Task") && in.Description != "":
 		words = in.Description
 	}
 	return clip(words, 200)
@@ -949,7 +950,7 @@ func (s *subagent) count(m *wire.User) {
 }
 
 // CanAsk reports whether there is somebody to ask.
-func (s *subagent) CanAsk() bool { return s.parent.view.Load().host.CanAsk() }
+func (s *subagent) CanAsk() bool { return s.parent.view.Load().Host.CanAsk() }
 
 // Ask asks the host about a call of the subagent.
 func (s *subagent) Ask(ctx context.Context, req *wire.CanUseTool, sent func()) (*wire.PermissionResult, error) {
@@ -965,7 +966,7 @@ func (s *subagent) Ask(ctx context.Context, req *wire.CanUseTool, sent func()) (
 			root.state("idle")
 		}
 	})
-	return s.parent.view.Load().host.Ask(ctx, req, sent)
+	return s.parent.view.Load().Host.Ask(ctx, req, sent)
 }
 
 // Hooks calls the hooks of the host. They are told which subagent it is about; the
@@ -982,5 +983,5 @@ func (s *subagent) Hooks(ctx context.Context, in wire.HookInput, subject, toolUs
 		subject = s.def.Name
 	}
 	hook.Fill(in, wire.HookBase{AgentID: s.id, AgentType: s.def.Name})
-	return allHooks(ctx, s.parent.view.Load().host, s.parts, in, subject, toolUseID)
+	return allHooks(ctx, s.parent.view.Load().Host, s.parts, in, subject, toolUseID)
 }

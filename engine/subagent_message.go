@@ -65,13 +65,16 @@ func (m *messageTool) Spec() *tool.Spec { return m.spec }
 
 func (*messageTool) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) { return nil, nil }
 
-// target returns the subagent that a call is about, if this process has run it.
-func (m *messageTool) target(input json.RawMessage) *subagent {
+// AgentType returns the name of the agent that a call is about, if this process has run it.
+func (m *messageTool) AgentType(input json.RawMessage) string {
 	var in messageInput
 	if tool.Decode(input, &in) != nil {
-		return nil
+		return ""
 	}
-	return m.agents.c.startedHere(in.To)
+	if s := m.agents.c.startedHere(in.To); s != nil {
+		return s.def.Name
+	}
+	return ""
 }
 
 // startedHere returns a subagent that the conversation started in this process, nil if

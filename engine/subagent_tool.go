@@ -12,17 +12,11 @@ import (
 	"sync"
 
 	"github.com/parley-go/parley/engine/agents"
+	"github.com/parley-go/parley/engine/internal/call"
 	"github.com/parley-go/parley/engine/mcp"
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/wire"
-)
-
-// The tool that starts subagents has two names: the model and hooks know it as
-// Agent, hosts are told of Task; both are taken.
-const (
-	agentToolName = "Agent"
-	agentToolTold = "Task"
 )
 
 //go:embed subagent_tool.md
@@ -63,11 +57,21 @@ func newAgentTool(c *Conversation, defs []*agents.Definition) *agentTool {
 	return &agentTool{c: c, defs: defs, spec: &tool.Spec{
 		// What it does is decided call by call inside the subagent: to start one
 		// changes nothing.
-		Name: agentToolName, Aliases: []string{agentToolTold}, Description: b.String(), Schema: json.RawMessage(agentToolSchema), ReadOnly: true,
+		Name: call.AgentName, Aliases: []string{call.AgentHostName}, Description: b.String(), Schema: json.RawMessage(agentToolSchema), ReadOnly: true,
 	}}
 }
 
 func (a *agentTool) Spec() *tool.Spec { return a.spec }
+
+// AgentType returns the name of the agent that a call starts.
+func (a *agentTool) AgentType(input json.RawMessage) string {
+	var in agentInput
+	tool.Decode(input, &in)
+	if def, err := a.find(in.Type); err == nil {
+		return def.Name
+	}
+	return ""
+}
 
 func (*agentTool) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) { return nil, nil }
 
@@ -92,9 +96,9 @@ func (a *agentTool) find(name string) (*agents.Definition, error) {
 }
 
 // Run starts a subagent and returns its report, or at once.
-func (a *agentTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
+func (a *agentTool) Run(ctx context.Context, tc *tool.Call) (*tool.Result, error) {
 	var in agentInput
-	if err := tool.Decode(call.Input, &in); err != nil {
+	if err := tool.Decode(tc.Input, &in); err != nil {
 		return nil, err
 	}
 	def, err := a.find(in.Type)
@@ -126,7 +130,7 @@ func (a *agentTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, err
 	if c.cfg.NoBackground {
 		background = false
 	}
-	s, err := c.newSubagent(ctx, call, def, &in, background, nil)
+	s, err := c.newSubagent(ctx, tc, def, &in, background, nil)
 	if err != nil {
 		leave()
 		return nil, err
@@ -161,7 +165,7 @@ func (c *Conversation) admit() (leave func(), err error) {
 // the tool away.
 func (c *Conversation) setAgents(defs []*agents.Definition) {
 	if c.self != nil {
-		if defs = c.self.agents(defs); !c.self.has(agentToolName, agentToolTold) {
+		if defs = c.self.agents(defs); !c.self.has(call.AgentName, call.AgentHostName) {
 			defs = nil
 		}
 	}
@@ -270,7 +274,7 @@ func (n *narrowing) policy() policy.Narrowing {
 	}
 	p.Tools = []string{}
 	for _, r := range n.tools {
-		if isAgentTool(r.Tool) {
+		if call.IsAgentName(r.Tool) {
 			r.Content = "" // which agents is decided by what is on offer
 			p.Tools = append(p.Tools, messageToolName)
 		}
@@ -278,8 +282,6 @@ func (n *narrowing) policy() policy.Narrowing {
 	}
 	return p
 }
-
-func isAgentTool(name string) bool { return name == agentToolName || name == agentToolTold }
 
 // has reports whether the agent has a tool, by one of its names.
 func (n *narrowing) has(names ...string) bool {
@@ -301,11 +303,8 @@ func (n *narrowing) allows(name string) bool {
 
 // startsAgents reports whether a tool starts subagents or lets them go on.
 func startsAgents(t tool.Tool) bool {
-	switch t.(type) {
-	case *agentTool, *messageTool:
-		return true
-	}
-	return false
+	_, ok := t.(call.AgentTool)
+	return ok
 }
 
 // keeps reports whether the agent has a tool.
@@ -338,7 +337,7 @@ func (n *narrowing) choose(tools []tool.Tool) []tool.Tool {
 func (n *narrowing) agents(defs []*agents.Definition) []*agents.Definition {
 	var only []string
 	for _, r := range n.tools {
-		if isAgentTool(r.Tool) && r.Content != "" {
+		if call.IsAgentName(r.Tool) && r.Content != "" {
 			for name := range strings.SplitSeq(r.Content, ",") {
 				only = append(only, strings.TrimSpace(name))
 			}
@@ -346,107 +345,10 @@ func (n *narrowing) agents(defs []*agents.Definition) []*agents.Definition {
 	}
 	return slices.DeleteFunc(slices.Clone(defs), func(d *agents.Definition) bool {
 		not := func(r policy.Rule) bool {
-			return isAgentTool(r.Tool) && r.Content == d.Name
+			return call.IsAgentName(r.Tool) && r.Content == d.Name
 		}
 		return only != nil && !slices.Contains(only, d.Name) || slices.ContainsFunc(n.denied, not)
 	})
-}
-
-// decide decides about a call by the rules and the mode of the topmost conversation, as
-// they are now, narrowed by each agent on the way down. It runs in the goroutine of the
-// call: looking at a slow file system delays nobody else. It is not ok once the
-// conversation is over.
-func (c *Conversation) decide(tl tool.Tool, input json.RawMessage, access []tool.Access, resolved map[string]tool.Target) (d policy.Decision, mode wire.PermissionMode, ok bool) {
-	root := c.root()
-	select {
-	case <-root.over:
-		return d, mode, false
-	default:
-	}
-	top := root.view.Load()
-	mode = narrowest(top.mode, top.serverModes[tl.Spec().Server])
-	if top.self != nil {
-		mode = narrowest(mode, top.self.mode)
-	}
-	var chain []*subagent
-	for s := c.sub; s != nil; s = s.parent.sub {
-		chain = append(chain, s)
-	}
-	for _, s := range slices.Backward(chain) {
-		mode = narrowest(mode, s.narrow.mode)
-	}
-	req := top.request(c.env, tl, input, access, resolved)
-	req.Sandboxed, req.ReadWall = c.unasked(access), c.walled(access)
-	d = leaving(access, decidePolicy(c.view.Load().rules(), req))
-	switch a := tl.(type) {
-	case *agentTool:
-		var in agentInput
-		tool.Decode(input, &in)
-		if def, err := a.find(in.Type); err == nil {
-			d = aboutAgent(top.policy, def.Name, mode, d)
-		}
-	case *messageTool:
-		if s := a.target(input); s != nil {
-			d = aboutAgent(top.policy, s.def.Name, mode, d)
-		}
-	}
-	if c.sub != nil && d.Behavior == wire.BehaviorDeny && c.sub.def.ReadOnly && d.ReasonType == "mode" {
-		d.Reason = fmt.Sprintf("the agent %s only looks: it changes nothing", c.sub.def.Name)
-	}
-	return d, mode, true
-}
-
-// decidePolicy asks a policy. A test puts one in its place that is stuck.
-var decidePolicy = (*policy.Policy).Decide
-
-// aboutAgent looks for rules about an agent, such as Agent(Explore).
-func aboutAgent(p *policy.Policy, name string, mode wire.PermissionMode, d policy.Decision) policy.Decision {
-	for _, rule := range p.Rules() {
-		r := &rule
-		if !isAgentTool(r.Tool) || r.Content == "" || !r.Means(name) {
-			continue
-		}
-		switch {
-		case r.Behavior == wire.BehaviorDeny:
-			return policy.Decision{Behavior: wire.BehaviorDeny, Reason: "denied by the rule " + r.String() + " of " + r.Source.String(), ReasonType: "rule", Rule: r}
-		case r.Behavior == wire.BehaviorAsk && d.Behavior == wire.BehaviorAllow:
-			d = policy.Decision{Behavior: wire.BehaviorAsk, Reason: "the rule " + r.String() + " of " + r.Source.String() + " asks", ReasonType: "rule", Rule: r}
-			if mode == wire.ModeDontAsk {
-				d.Behavior, d.ReasonType, d.Reason = wire.BehaviorDeny, "mode", "nobody is asked in this mode, and "+d.Reason
-			}
-		}
-	}
-	return d
-}
-
-// narrowest returns the mode of an agent under that of its parent: its own where
-// that allows no more than the parent's, the parent's otherwise.
-func narrowest(parent, own wire.PermissionMode) wire.PermissionMode {
-	if own == "" {
-		return parent
-	}
-	switch parent {
-	case wire.ModeBypassPermissions:
-		switch own {
-		case wire.ModeManual, wire.ModeAuto, wire.ModeDelegate:
-			return wire.ModeDefault
-		}
-		return own
-	case wire.ModeAcceptEdits:
-		switch own {
-		case wire.ModeBypassPermissions:
-			return parent
-		case wire.ModeManual, wire.ModeAuto, wire.ModeDelegate:
-			return wire.ModeDefault
-		}
-		return own
-	case wire.ModePlan, wire.ModeDontAsk:
-		return parent
-	}
-	if own == wire.ModePlan || own == wire.ModeDontAsk {
-		return own
-	}
-	return parent
 }
 
 // agentStats counts subagents, for results.

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/parley-go/parley/engine/internal/call"
+	"github.com/parley-go/parley/engine/internal/picture"
 	"github.com/parley-go/parley/engine/internal/recorder"
 	"github.com/parley-go/parley/engine/project"
 	"github.com/parley-go/parley/engine/tool/skill"
@@ -53,7 +55,7 @@ type turn struct {
 // take runs the turn of a prompt.
 func (c *Conversation) take(ctx context.Context, p *prompt) {
 	t := &turn{began: c.now(), prompts: []*prompt{p}, promptID: session.NewID(), id: session.NewID()}
-	ctx, t.span = c.telemetry.Turn(ctx, trace.SpanKindInternal, c.rec.ID(), c.primary.ID, c.agentName())
+	ctx, t.span = c.runner.Telemetry.Turn(ctx, trace.SpanKindInternal, c.rec.ID(), c.primary.ID, c.agentName())
 	if c.sub != nil && c.sub.promptID != "" {
 		t.promptID = c.sub.promptID
 	}
@@ -189,7 +191,7 @@ func (c *Conversation) say(t *turn, p *prompt, context []string) error {
 	attached := p.attached
 	if hasPicture(content) {
 		var problems []string
-		c.runWhileServing(func() { content, problems = fitPictures(content) })
+		c.runWhileServing(func() { content, problems = picture.FitContent(content) })
 		if len(problems) > 0 {
 			c.tellLeftOut("A picture of the prompt was left out: " + strings.Join(problems, "; ") + ".")
 		}
@@ -279,11 +281,7 @@ func (c *Conversation) nudge(t *turn, text, refused string) error {
 }
 
 func fields(pairs ...any) map[string]json.RawMessage {
-	m := map[string]json.RawMessage{}
-	for i := 0; i+1 < len(pairs); i += 2 {
-		m[pairs[i].(string)] = mustJSON(pairs[i+1])
-	}
-	return m
+	return recorder.Fields(pairs...)
 }
 
 func clip(s string, n int) string {
@@ -324,7 +322,7 @@ func (c *Conversation) round(t *turn) *ending {
 	}
 	if errors.Is(err, recorder.ErrUnwritten) {
 		if run != nil {
-			run.abandon()
+			run.Abandon()
 		}
 		return c.broken(err)
 	}
@@ -347,13 +345,13 @@ func (c *Conversation) round(t *turn) *ending {
 		t.lastText, t.shownText = s, a.shownText()
 	}
 	if c.spent() {
-		run.abandon()
+		run.Abandon()
 		if err := c.settleCalls(a); err != nil {
 			return c.broken(err)
 		}
 		return c.overBudget()
 	}
-	if len(run.calls) == 0 {
+	if len(run.Calls) == 0 {
 		return c.answered(t, a)
 	}
 	if end := c.collect(t, a, run); end != nil {
@@ -501,42 +499,42 @@ const maxStops = 20
 
 // collect waits for the tools of an answer and tells their results, in the order
 // in which the model called them.
-func (c *Conversation) collect(t *turn, a *answer, run *toolRun) *ending {
-	run.release()
+func (c *Conversation) collect(t *turn, a *answer, run *call.Batch) *ending {
+	run.Release()
 	var results []json.RawMessage
 	var more, follow []string
 	var nested []*project.File
 	var end *ending
 	stopped := false
-	for _, call := range run.calls {
-		out := c.awaitCall(t, call)
-		if !call.readOnly {
+	for _, tc := range run.Calls {
+		out := c.awaitCall(t, tc)
+		if !tc.ReadOnly() {
 			c.awaitReports() // a task is reported before the result of its call
 		}
-		if t.ctx.Err() != nil && !out.finished && !out.stopped {
-			denied := out.denied
-			out = rejected(call, out.input, stoppedBefore)
-			out.denied = denied
+		if t.ctx.Err() != nil && !out.Finished && !out.Stopped {
+			denied := out.Denied
+			out = call.Rejected(tc, out.Input, call.StoppedBefore)
+			out.Denied = denied
 		}
-		call.told = true
-		raw, err := c.tellResult(t, call, out)
+		tc.Told = true
+		raw, err := c.tellResult(t, tc, out)
 		if err != nil {
-			run.abandon()
+			run.Abandon()
 			return c.broken(err)
 		}
 		results = append(results, raw)
-		more = append(more, out.context...)
-		nested = append(nested, out.nested...)
-		follow = append(follow, out.result.Follow...)
-		if used, ok := out.result.Structured.(*skill.Output); ok {
+		more = append(more, out.Context...)
+		nested = append(nested, out.Nested...)
+		follow = append(follow, out.Result.Follow...)
+		if used, ok := out.Result.Structured.(*skill.Output); ok {
 			c.grant(c.projectCommand(used.CommandName))
 		}
-		stopped = stopped || out.stop
-		if out.interrupt {
+		stopped = stopped || out.Stop
+		if out.Interrupt {
 			t.cancel(errInterrupted)
 		}
-		if out.end != nil && end == nil {
-			end = out.end
+		if e := t.outcomeEnding(tc, out); end == nil {
+			end = e
 		}
 	}
 	c.running = nil
@@ -570,36 +568,36 @@ func (c *Conversation) collect(t *turn, a *answer, run *toolRun) *ending {
 }
 
 // awaitCall waits for a tool call and serves the conversation meanwhile.
-func (c *Conversation) awaitCall(t *turn, call *toolCall) *outcome {
+func (c *Conversation) awaitCall(t *turn, tc *call.Call) *call.Outcome {
 	for n := 0; ; n++ {
-		ctx, cancel := context.WithTimeout(call.ctx, heartbeat)
-		_, done := await(ctx, c, call.done)
+		ctx, cancel := context.WithTimeout(tc.Ctx, heartbeat)
+		_, done := await(ctx, c, tc.Done)
 		cancel()
-		if done || call.ctx.Err() != nil { // the context of a call ends with it, and when it is to stop
-			out := c.awaitStop(call)
+		if done || tc.Ctx.Err() != nil { // the context of a call ends with it, and when it is to stop
+			out := c.awaitStop(tc)
 			if t.ctx.Err() == nil {
 				c.tellEvents()
 			}
-			if call.answered != nil {
-				return call.answered
+			if tc.Posted != nil {
+				return tc.Posted
 			}
 			return out
 		}
-		c.rec.Emit(&wire.ToolProgress{ToolUseID: fmt.Sprintf("%s-heartbeat-%d", call.block.id, n), ToolName: call.block.name, ParentToolUseID: call.block.id,
-			ElapsedTimeSeconds: c.now().Sub(call.began).Round(time.Second).Seconds(), Heartbeat: true})
+		c.rec.Emit(&wire.ToolProgress{ToolUseID: fmt.Sprintf("%s-heartbeat-%d", tc.ID, n), ToolName: tc.Name, ParentToolUseID: tc.ID,
+			ElapsedTimeSeconds: c.now().Sub(tc.Began).Round(time.Second).Seconds(), Heartbeat: true})
 	}
 }
 
 // awaitStop waits for a call that was told to stop. It does so soon; one that does
 // not is left to itself.
-func (c *Conversation) awaitStop(call *toolCall) *outcome {
+func (c *Conversation) awaitStop(tc *call.Call) *call.Outcome {
 	ctx, cancel := context.WithTimeout(context.Background(), c.grace())
 	defer cancel()
-	if _, done := await(ctx, c, call.done); !done {
-		c.log.Warn("a tool does not stop", "tool", call.block.name)
-		return rejected(call, nil, stoppedWhile) // as far as anybody knows
+	if _, done := await(ctx, c, tc.Done); !done {
+		c.log.Warn("a tool does not stop", "tool", tc.Name)
+		return call.Rejected(tc, nil, call.StoppedWhile) // as far as anybody knows
 	}
-	return call.out
+	return tc.Out
 }
 
 // heartbeat is how often a call that takes long is told of.
@@ -613,40 +611,40 @@ const toolGrace = 5 * time.Second
 func (c *Conversation) grace() time.Duration { return toolGrace / time.Duration(1+c.depth()) }
 
 // tellResult records the result of a call and tells it.
-func (c *Conversation) tellResult(t *turn, call *toolCall, out *outcome) (json.RawMessage, error) {
-	b := &wire.ToolResultBlock{ToolUseID: call.block.id, Content: out.result.Content, IsError: out.result.IsError}
-	if call.block.name == "Bash" && !b.IsError && b.Content.Blocks == nil {
+func (c *Conversation) tellResult(t *turn, tc *call.Call, out *call.Outcome) (json.RawMessage, error) {
+	b := &wire.ToolResultBlock{ToolUseID: tc.ID, Content: out.Result.Content, IsError: out.Result.IsError}
+	if tc.Name == "Bash" && !b.IsError && b.Content.Blocks == nil {
 		// Of a command it is always told whether it failed, but with a picture.
 		b.Extra = map[string]json.RawMessage{"is_error": json.RawMessage("false")}
 	}
 	raw := mustJSON(b)
 	structured := json.RawMessage(nil)
-	if out.result.Structured != nil {
-		structured = mustJSON(out.result.Structured)
+	if out.Result.Structured != nil {
+		structured = mustJSON(out.Result.Structured)
 	}
-	said := userEntry(fields("sourceToolAssistantUUID", call.uuid), raw)
+	said := userEntry(fields("sourceToolAssistantUUID", tc.UUID), raw)
 	if structured != nil {
 		said.Fields["toolUseResult"] = structured
 	}
 	if err := c.rec.Record(said); err != nil {
 		return nil, err
 	}
-	for _, m := range out.before {
+	for _, m := range out.Before {
 		c.rec.Emit(m)
 	}
-	if out.silent {
+	if out.Deferred {
 		return raw, nil
 	}
-	if out.denied {
-		t.denials = append(t.denials, &wire.PermissionDenial{ToolName: call.block.name, ToolUseID: call.block.id, ToolInput: orEmpty(out.inputOf(call))})
+	if out.Denied {
+		t.denials = append(t.denials, &wire.PermissionDenial{ToolName: tc.Name, ToolUseID: tc.ID, ToolInput: orEmpty(out.InputOf(tc))})
 	}
 	t.userLines++
 	m := &wire.User{
 		Message: wire.UserMessage{Role: "user", Content: wire.Blocks(b)},
 		UUID:    said.UUID, ToolUseResult: structured,
 	}
-	if out.meta != nil {
-		m.ToolResultMeta = []*wire.ToolResultMeta{out.meta}
+	if out.Meta != nil {
+		m.ToolResultMeta = []*wire.ToolResultMeta{out.Meta}
 	}
 	c.rec.Emit(m)
 	return raw, nil
@@ -672,12 +670,12 @@ func (c *Conversation) settleCalls(a *answer) error {
 }
 
 // cutOff ends a turn that was interrupted while the model wrote.
-func (c *Conversation) cutOff(t *turn, a *answer, run *toolRun, cause error) *ending {
+func (c *Conversation) cutOff(t *turn, a *answer, run *call.Batch, cause error) *ending {
 	if a == nil || !a.started {
 		return c.interrupted(t, "[Request interrupted by user]", "aborted_streaming", cause)
 	}
-	if run != nil && len(run.calls) > 0 {
-		run.abandon()
+	if run != nil && len(run.Calls) > 0 {
+		run.Abandon()
 		end := c.collect(t, a, run)
 		c.closeStream(a, a.open(), true)
 		return end

@@ -5,7 +5,7 @@
 // have it refuse every request after it. Pictures are hostile input: their headers
 // are read before their pixels, and no more pixels are decoded than [MaxPixels].
 //
-// The package works on bytes alone. It knows neither messages nor files.
+// It knows no files.
 package picture
 
 import (

@@ -213,7 +213,7 @@ func (r *Recorder) record(entries []*session.Entry) error {
 			if e.Fields == nil {
 				e.Fields = map[string]json.RawMessage{}
 			}
-			e.Fields["isSidechain"], e.Fields["agentId"] = json.RawMessage("true"), quote(r.opts.Agent)
+			e.Fields["isSidechain"], e.Fields["agentId"] = json.RawMessage("true"), JSON(r.opts.Agent)
 		}
 	}
 	return Unwritten(log.Append(entries...))
@@ -230,7 +230,20 @@ func Unwritten(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnwritten, err)
 }
 
-func quote(s string) json.RawMessage {
-	raw, _ := json.Marshal(s) // a string can always be encoded
+// JSON encodes a value that can always be encoded.
+func JSON(v any) json.RawMessage {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		panic("engine: " + err.Error())
+	}
 	return raw
+}
+
+// Fields returns the fields of a record, from names and values in turn.
+func Fields(pairs ...any) map[string]json.RawMessage {
+	m := map[string]json.RawMessage{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		m[pairs[i].(string)] = JSON(pairs[i+1])
+	}
+	return m
 }

@@ -1,0 +1,293 @@
+package call
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/parley-go/parley/engine/hook"
+	"github.com/parley-go/parley/engine/internal/recorder"
+	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/internal/telemetry"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A fakeTool writes what it is asked to do, or nothing if it is read-only.
+type fakeTool struct {
+	name     string
+	readOnly bool
+	run      func(ctx context.Context, input json.RawMessage) (*tool.Result, error)
+}
+
+func (f *fakeTool) Spec() *tool.Spec {
+	return &tool.Spec{Name: f.name, ReadOnly: f.readOnly, Schema: json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"}}}`)}
+}
+
+func (f *fakeTool) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) {
+	kind := tool.Other
+	if f.readOnly {
+		kind = tool.Read
+	}
+	return []tool.Access{{Kind: kind}}, nil
+}
+
+func (f *fakeTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
+	if f.run == nil {
+		return tool.Text("ran", nil), nil
+	}
+	return f.run(ctx, call.Input)
+}
+
+// A fakeHost answers questions and hooks.
+type fakeHost struct {
+	answer *wire.PermissionResult // nil if there is nobody to ask
+	err    error
+	hooks  map[wire.HookEvent]*wire.HookOutput
+	asked  []*wire.CanUseTool
+}
+
+func (h *fakeHost) CanAsk() bool { return h.answer != nil || h.err != nil }
+
+func (h *fakeHost) Ask(_ context.Context, q *wire.CanUseTool, sent func()) (*wire.PermissionResult, error) {
+	sent()
+	h.asked = append(h.asked, q)
+	return h.answer, h.err
+}
+
+func (h *fakeHost) Hooks(_ context.Context, in wire.HookInput, _, _ string) []hook.Answer {
+	if out := h.hooks[in.Event()]; out != nil {
+		return []hook.Answer{{Name: "h", Source: "host", Output: out}}
+	}
+	return nil
+}
+
+// A fakeLog keeps the types of its records.
+type fakeLog struct {
+	session.Log
+	types []string
+}
+
+func (l *fakeLog) Append(entries ...*session.Entry) error {
+	for _, e := range entries {
+		l.types = append(l.types, strings.TrimPrefix(e.Type, "parley-"))
+	}
+	return nil
+}
+
+// newRunner returns a runner in a mode with rules, and the log that it writes.
+func newRunner(t *testing.T, host *fakeHost, mode wire.PermissionMode, rules ...string) (*Runner, *fakeLog) {
+	t.Helper()
+	log := &fakeLog{}
+	p := policy.New()
+	for _, text := range rules {
+		behavior, text, _ := strings.Cut(text, " ")
+		r, err := policy.Parse(text, wire.PermissionBehavior(behavior), policy.Source{Layer: policy.LayerHost})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Add(r)
+	}
+	v := &View{Host: host, Mode: mode, Policy: p}
+	view := func() *View { return v }
+	return &Runner{
+		Env: &tool.Env{}, Rec: recorder.New(recorder.Options{Place: recorder.Place{ID: "s", Log: log}, Emit: func(wire.Message) {}, Now: time.Now}),
+		Log: slog.New(slog.DiscardHandler), Telemetry: telemetry.New(nil, nil), Now: time.Now, View: view,
+		Top:      Top{View: view, Path: func() string { return "" }, Over: make(chan struct{}), Apply: func(*wire.PermissionUpdate) []string { return nil }},
+		SetState: func(string) {}, AddNotes: func(*hook.Verdict) {},
+	}, log
+}
+
+// TestStages: each stage ends a call as it should, and what is recorded fits to that.
+func TestStages(t *testing.T) {
+	preToolUse := func(behavior wire.PermissionBehavior, input string) map[wire.HookEvent]*wire.HookOutput {
+		out := &wire.PreToolUseOutput{PermissionDecision: behavior, PermissionDecisionReason: "the hook's reason"}
+		if input != "" {
+			out.UpdatedInput = json.RawMessage(input)
+		}
+		return map[wire.HookEvent]*wire.HookOutput{wire.EventPreToolUse: {HookSpecificOutput: out}}
+	}
+	allow := &wire.PermissionResult{Behavior: wire.BehaviorAllow}
+	for _, tt := range []struct {
+		name     string
+		host     *fakeHost
+		mode     wire.PermissionMode
+		rules    []string
+		tool     *fakeTool
+		input    string
+		want     string // part of the result
+		denied   bool
+		records  string
+		decision string // source of the decision
+	}{
+		{name: "no such tool", want: "No such tool"},
+		{name: "no object", tool: &fakeTool{name: "Do"}, want: "not a JSON object", records: "receipt"},
+		{name: "not the schema", tool: &fakeTool{name: "Do"}, input: `{"n":"x"}`, want: "InputValidationError", records: "receipt"},
+		{name: "a hook denies", host: &fakeHost{hooks: preToolUse(wire.BehaviorDeny, "")}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "the hook's reason", denied: true, records: "receipt", decision: "hook"},
+		{name: "a hook allows", host: &fakeHost{hooks: preToolUse(wire.BehaviorAllow, "")}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "ran", records: "receipt intent outcome", decision: "hook"},
+		{name: "a hook's input does not fit", host: &fakeHost{hooks: preToolUse(wire.BehaviorAllow, `{"n":"x"}`)}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "InputValidationError", records: "receipt"},
+		{name: "a deny rule beats a hook", host: &fakeHost{hooks: preToolUse(wire.BehaviorAllow, "")}, rules: []string{"deny Do"}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "rule", denied: true, records: "receipt", decision: "config"},
+		{name: "an allow rule", rules: []string{"allow Do"}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "ran", records: "receipt intent outcome", decision: "config"},
+		{name: "the mode allows", mode: wire.ModeBypassPermissions, tool: &fakeTool{name: "Do"}, input: `{}`, want: "ran", records: "receipt intent outcome", decision: "config"},
+		{name: "nobody is asked", mode: wire.ModeDontAsk, host: &fakeHost{answer: allow}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "nobody is asked", denied: true, records: "receipt", decision: "config"},
+		{name: "nobody is there", tool: &fakeTool{name: "Do"}, input: `{}`, want: "nobody can be asked", denied: true, records: "receipt", decision: "config"},
+		{name: "the host allows", host: &fakeHost{answer: allow}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "ran", records: "receipt intent outcome", decision: "user_temporary"},
+		{name: "the host denies", host: &fakeHost{answer: &wire.PermissionResult{Behavior: wire.BehaviorDeny, Message: "not now"}}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "not now", denied: true, records: "receipt", decision: "user_reject"},
+		{name: "the host fails", host: &fakeHost{err: errors.New("gone")}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "gone", denied: true, records: "receipt"},
+		{name: "the host answers nonsense", host: &fakeHost{answer: &wire.PermissionResult{Behavior: "maybe"}}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "no valid answer", denied: true, records: "receipt"},
+		{name: "the host's input does not fit", host: &fakeHost{answer: &wire.PermissionResult{Behavior: wire.BehaviorAllow, UpdatedInput: json.RawMessage(`{"n":"x"}`)}}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "InputValidationError", records: "receipt"},
+		{name: "the tool panics", mode: wire.ModeBypassPermissions, tool: &fakeTool{name: "Do", run: func(context.Context, json.RawMessage) (*tool.Result, error) { panic("oops") }}, input: `{}`, want: "oops", records: "receipt intent"},
+		{name: "a call without effects has no intent", mode: wire.ModeBypassPermissions, tool: &fakeTool{name: "Look", readOnly: true}, input: `{}`, want: "ran", records: "receipt", decision: "config"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			host := tt.host
+			if host == nil {
+				host = &fakeHost{}
+			}
+			mode := tt.mode
+			if mode == "" {
+				mode = wire.ModeDefault
+			}
+			r, log := newRunner(t, host, mode, tt.rules...)
+			c := &Call{ID: "c1", Name: "Do"}
+			if tt.tool != nil {
+				c.Name, c.Tool = tt.tool.name, tt.tool
+			}
+			if tt.input != "" {
+				c.Input = json.RawMessage(tt.input)
+			}
+			out := r.Run(t.Context(), c)
+			if got := out.Result.Content.String(); !strings.Contains(got, tt.want) {
+				t.Errorf("got the result %q, want %q", got, tt.want)
+			}
+			if out.Denied != tt.denied {
+				t.Errorf("denied: got %v, want %v", out.Denied, tt.denied)
+			}
+			if got := strings.Join(log.types, " "); got != tt.records {
+				t.Errorf("got the records %q, want %q", got, tt.records)
+			}
+			got := ""
+			if out.Meta != nil && out.Meta.PermissionDecision != nil {
+				got = out.Meta.PermissionDecision.Source
+			}
+			if got != tt.decision {
+				t.Errorf("got a decision of %q, want %q", got, tt.decision)
+			}
+		})
+	}
+}
+
+// A fakeForm fits values that are not empty.
+type fakeForm struct{ fakeTool }
+
+func (f *fakeForm) Fit(given json.RawMessage) (json.RawMessage, error) {
+	if string(given) == "{}" {
+		return nil, errors.New("it is empty")
+	}
+	return given, nil
+}
+
+// TestForm: a form is not run; its value, or what is wrong with it, is the outcome.
+func TestForm(t *testing.T) {
+	r, _ := newRunner(t, &fakeHost{}, wire.ModeDefault)
+	for input, want := range map[string]string{`{"a":1}`: "provided successfully", `{}`: "it is empty"} {
+		out := r.Run(t.Context(), &Call{ID: "c1", Name: "Form", Input: json.RawMessage(input), Tool: &fakeForm{}})
+		if got := out.Result.Content.String(); !strings.Contains(got, want) || (out.Misfit == nil) != (string(out.Value) == input) {
+			t.Errorf("%s: got %q with the value %s and %v, want %q", input, got, out.Value, out.Misfit, want)
+		}
+	}
+}
+
+// TestBatchOrder: a call with effects waits for the end of the message and for all calls
+// before it; calls without effects wait for nobody but for those.
+func TestBatchOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := newRunner(t, &fakeHost{}, wire.ModeBypassPermissions)
+		var ran []string
+		release := make(chan struct{})
+		step := func(name string, wait bool) *Call {
+			return &Call{ID: name, Name: name, Input: json.RawMessage(`{}`), Tool: &fakeTool{name: name, readOnly: strings.HasPrefix(name, "look"),
+				run: func(context.Context, json.RawMessage) (*tool.Result, error) {
+					if wait {
+						<-release
+					}
+					ran = append(ran, name)
+					return tool.Text(name, nil), nil
+				}}}
+		}
+		b := r.NewBatch(t.Context())
+		b.Start(step("look1", true))
+		b.Start(step("do1", false))
+		b.Start(step("look2", false))
+		synctest.Wait()
+		if len(ran) != 0 {
+			t.Errorf("got %v before the message was complete, want nothing", ran)
+		}
+		b.Release()
+		synctest.Wait()
+		if len(ran) != 0 {
+			t.Errorf("got %v while the first call runs, want nothing", ran)
+		}
+		close(release)
+		for _, c := range b.Calls {
+			<-c.Done
+		}
+		if got := strings.Join(ran, " "); got != "look1 do1 look2" {
+			t.Errorf("got %s, want look1 do1 look2", got)
+		}
+	})
+}
+
+// TestHostAnswersInPlaceOfCall: the host's result counts, and the call stops.
+func TestHostAnswersInPlaceOfCall(t *testing.T) {
+	r, _ := newRunner(t, &fakeHost{}, wire.ModeBypassPermissions)
+	b := r.NewBatch(t.Context())
+	b.Start(&Call{ID: "c1", Name: "Wait", Input: json.RawMessage(`{}`), Tool: &fakeTool{name: "Wait", run: func(ctx context.Context, _ json.RawMessage) (*tool.Result, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}}})
+	b.Release()
+	result := &wire.ToolResultBlock{ToolUseID: "c1", Content: wire.Text("from the host")}
+	if !b.Answer(result, nil) {
+		t.Fatal("the answer was not used")
+	}
+	if b.Answer(result, nil) {
+		t.Error("a second answer was used")
+	}
+	c := b.Calls[0]
+	<-c.Done
+	if !c.Out.Stopped {
+		t.Errorf("got %q, want a call that was stopped", c.Out.Result.Content.String())
+	}
+	if got := c.Posted.Result.Content.String(); got != "from the host" {
+		t.Errorf("got %q, want the host's result", got)
+	}
+}
+
+// TestNarrowest: the mode of an agent never allows more than that of its parent.
+func TestNarrowest(t *testing.T) {
+	modes := []wire.PermissionMode{wire.ModeDefault, wire.ModeAcceptEdits, wire.ModeBypassPermissions, wire.ModePlan, wire.ModeDontAsk, wire.ModeAuto, wire.ModeManual}
+	for _, parent := range modes {
+		if got := Narrowest(parent, ""); got != parent {
+			t.Errorf("%s without an own mode: got %s", parent, got)
+		}
+		for _, own := range modes {
+			got := Narrowest(parent, own)
+			if got == wire.ModeBypassPermissions && parent != wire.ModeBypassPermissions {
+				t.Errorf("%s under %s: got %s", own, parent, got)
+			}
+			if (parent == wire.ModePlan || parent == wire.ModeDontAsk) && got != parent {
+				t.Errorf("%s under %s: got %s, want %s", own, parent, got, parent)
+			}
+		}
+	}
+}

@@ -1,0 +1,420 @@
+package call
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/parley-go/parley/engine/internal/recorder"
+	"github.com/parley-go/parley/engine/mcp"
+	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/files"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+)
+
+// The tool that starts subagents has two names: the model and hooks know it as Agent, hosts
+// as Task; calls may use both.
+const (
+	AgentName     = "Agent"
+	AgentHostName = "Task"
+)
+
+// IsAgentName reports whether a name is that of the tool that starts subagents.
+func IsAgentName(name string) bool { return name == AgentName || name == AgentHostName }
+
+// interactive reports whether a tool is itself a question: it is always put to the host,
+// and no rule or mode answers in its place.
+func interactive(name string) bool { return name == "AskUserQuestion" || name == "ExitPlanMode" }
+
+// errOver says that the conversation is over.
+var errOver = errors.New("the conversation is over")
+
+// Decide decides about a call by the rules and the mode of the topmost conversation, as
+// they are now, narrowed by each agent on the way down. It runs in the goroutine of the
+// call: looking at a slow file system delays nobody else. Its error says that the
+// conversation is over.
+func (r *Runner) Decide(tl tool.Tool, input json.RawMessage, access []tool.Access, resolved map[string]tool.Target) (d policy.Decision, mode wire.PermissionMode, err error) {
+	select {
+	case <-r.Top.Over:
+		return d, mode, errOver
+	default:
+	}
+	top := r.Top.View()
+	mode = top.modeOf(tl)
+	if top.Self != nil {
+		mode = Narrowest(mode, top.Self.Mode)
+	}
+	if r.Agent != nil {
+		for _, own := range r.Agent.Modes {
+			mode = Narrowest(mode, own)
+		}
+	}
+	req := top.Request(r.Env, tl, input, access, resolved)
+	req.Sandboxed, req.ReadWall = r.sandboxed(access), r.Walled(access)
+	d = leaving(access, r.View().Rules().Decide(req))
+	if a, ok := tl.(AgentTool); ok {
+		if name := a.AgentType(input); name != "" {
+			d = aboutAgent(top.Policy, name, mode, d)
+		}
+	}
+	if r.Agent != nil && d.Behavior == wire.BehaviorDeny && r.Agent.ReadOnly && d.ReasonType == "mode" {
+		d.Reason = fmt.Sprintf("the agent %s only looks: it changes nothing", r.Agent.Name)
+	}
+	return d, mode, nil
+}
+
+// sandboxed reports whether a command need not be asked about: it runs inside the sandbox,
+// and the settings say that this is enough.
+func (r *Runner) sandboxed(access []tool.Access) bool {
+	return r.Env.Sandbox.Settings().AutoAllowBash && r.Env.Sandbox.Complete() && len(access) > 0 &&
+		!slices.ContainsFunc(access, func(a tool.Access) bool { return a.Sandbox != tool.Inside })
+}
+
+// Walled reports whether the read wall holds for the commands of a call. It tries the wall
+// if nobody did, so calls without commands do not ask it.
+func (r *Runner) Walled(access []tool.Access) bool {
+	return slices.ContainsFunc(access, func(a tool.Access) bool { return a.Kind == tool.Execute }) && r.Env.Wall.Ready() == nil
+}
+
+// leaving is what a decision becomes about a command that the model wants to run outside
+// the sandbox: that is asked about, whatever rule or mode allows the command.
+func leaving(access []tool.Access, d policy.Decision) policy.Decision {
+	if d.Behavior == wire.BehaviorAllow && slices.ContainsFunc(access, func(a tool.Access) bool { return a.Sandbox == tool.Outside }) {
+		d.Behavior, d.Rule, d.ReasonType, d.Reason = wire.BehaviorAsk, nil, "sandboxOverride", "the command is to run outside the sandbox"
+	}
+	return d
+}
+
+// aboutAgent looks for rules about an agent, such as Agent(Explore).
+func aboutAgent(p *policy.Policy, name string, mode wire.PermissionMode, d policy.Decision) policy.Decision {
+	for _, rule := range p.Rules() {
+		r := &rule
+		if !IsAgentName(r.Tool) || r.Content == "" || !r.Means(name) {
+			continue
+		}
+		switch {
+		case r.Behavior == wire.BehaviorDeny:
+			return policy.Decision{Behavior: wire.BehaviorDeny, Reason: "denied by the rule " + r.String() + " of " + r.Source.String(), ReasonType: "rule", Rule: r}
+		case r.Behavior == wire.BehaviorAsk && d.Behavior == wire.BehaviorAllow:
+			d = policy.Decision{Behavior: wire.BehaviorAsk, Reason: "the rule " + r.String() + " of " + r.Source.String() + " asks", ReasonType: "rule", Rule: r}
+			if mode == wire.ModeDontAsk {
+				d.Behavior, d.ReasonType, d.Reason = wire.BehaviorDeny, "mode", "nobody is asked in this mode, and "+d.Reason
+			}
+		}
+	}
+	return d
+}
+
+// decide asks the rules about the input as it is now. Unless it reports true, s.out says
+// why the call does not run.
+func (s *run) decide() bool {
+	access, err := s.Tool.Access(s.Env, s.input)
+	if err != nil {
+		s.out.Result = tool.Failed(err)
+		return false
+	}
+	s.resolved = files.Targets(s.Env, access)
+	if s.decision, s.mode, err = s.Decide(s.Tool, s.input, access, s.resolved); err != nil {
+		s.out = Rejected(s.Call, s.out.Input, StoppedBefore)
+		return false
+	}
+	if s.spec.Name == "ExitPlanMode" && s.mode != wire.ModePlan {
+		s.out.Result = tool.Failed(tool.Misuse("The mode is not plan mode, so there is no plan to approve. If it was approved, carry it out; to plan first, call EnterPlanMode."))
+		return false
+	}
+	return true
+}
+
+// decideByRules is the stage of the rules and the mode.
+func (s *run) decideByRules() bool {
+	if s.decide() {
+		return false
+	}
+	if !s.out.Stopped {
+		s.recordDecision(s.decision, "schema", false)
+	}
+	return true
+}
+
+// applyHooks combines the decision of the rules with that of PreToolUse hooks, and with a
+// mode in which nobody is asked.
+func (s *run) applyHooks() bool {
+	d := &s.decision
+	if interactive(s.spec.Name) && d.Behavior == wire.BehaviorAllow {
+		d.Behavior, d.Reason, d.ReasonType, d.Rule = wire.BehaviorAsk, "", "", nil
+	}
+	if d.Behavior == wire.BehaviorDeny {
+		return false
+	}
+	if s.hooks.Behavior == wire.BehaviorAsk {
+		d.Behavior, d.ReasonType, d.Reason = wire.BehaviorAsk, "hook", s.hooks.Reason
+	} else if s.hooks.Behavior == wire.BehaviorAllow && d.Rule == nil && !interactive(s.spec.Name) {
+		// A rule that asks is the user's word; a hook does not answer for him.
+		d.Behavior, d.ReasonType = wire.BehaviorAllow, "hook"
+		if s.mode != wire.ModePlan { // in which nothing changes, whatever a hook allows
+			d.DecidedBy = policy.ByHook
+		}
+	}
+	if d.Behavior == wire.BehaviorAsk && s.mode == wire.ModeDontAsk {
+		d.Behavior, d.ReasonType, d.Reason = wire.BehaviorDeny, "mode", "nobody is asked in this mode, and no rule allows the call"
+	}
+	return false
+}
+
+// applyDecision allows or denies the call, unless the host is to be asked.
+func (s *run) applyDecision() bool {
+	switch d := s.decision; d.Behavior {
+	case wire.BehaviorAllow:
+		source, reason := "config", d.ReasonType
+		if reason == "hook" {
+			source, s.by = "hook", "hook"
+		}
+		if s.StartsAgent() && s.mode != wire.ModeBypassPermissions && d.Rule == nil && reason == "mode" {
+			reason = "" // what a subagent does is decided about call by call
+		}
+		s.place = d.DecidedBy.Place()
+		return s.allow(source, reason)
+	case wire.BehaviorDeny:
+		if s.hooks.Behavior != wire.BehaviorAllow {
+			return s.deny()
+		}
+		// Then the result alone says it, and as of a rule, as with the official command.
+		s.denyQuietly()
+		s.out.Meta.NonExecutionKind = "permission-rule"
+		if s.spec.Name == "Bash" && d.Rule != nil {
+			s.out.Meta.PermissionDecision.ReasonType = "subcommandResults"
+		}
+		return s.refuse()
+	}
+	return false
+}
+
+// allow lets the call run.
+func (s *run) allow(source, reason string) bool {
+	s.allowed, s.out.Meta = true, accepted(s.Call, source, reason)
+	s.recordDecision(s.decision, s.by, true)
+	return false
+}
+
+// refuse ends a call that may not run. s.out says why.
+func (s *run) refuse() bool {
+	s.recordDecision(s.decision, s.by, false)
+	if s.out.Denied && !s.out.Interrupt && s.ctx.Err() == nil {
+		s.callDeniedHooks()
+	}
+	return true
+}
+
+// fail refuses a call because the question about it did not work.
+func (s *run) fail(err error) bool {
+	s.out.Result = tool.Failed(err)
+	return s.refuse()
+}
+
+// deny refuses a call that a rule or the mode does not allow. The host receives a line of
+// its own about it.
+func (s *run) deny() bool {
+	reason := s.denyQuietly()
+	s.out.Before = append(s.out.Before, &wire.PermissionDenied{ToolName: s.Name, ToolUseID: s.ID, DecisionReasonType: s.decision.ReasonType, DecisionReason: reason, Message: reason})
+	return s.refuse()
+}
+
+// denyQuietly makes the outcome of a call that is denied. It returns the reason.
+func (s *run) denyQuietly() string {
+	reason := cmp.Or(s.decision.Reason, "the call is not allowed")
+	s.out.Denied = true
+	s.out.Result = tool.Failed(errors.New(reason))
+	s.out.Meta = &wire.ToolResultMeta{ID: s.ID, NonExecutionKind: "user-rejected",
+		PermissionDecision: &wire.PermissionDecision{Decision: "reject", Source: "config", ReasonType: s.decision.ReasonType}}
+	return reason
+}
+
+// askHost is the stage that asks whoever can answer: the host, and PermissionRequest hooks.
+func (s *run) askHost() bool {
+	if s.allowed {
+		return false
+	}
+	res, by, err := s.requestPermission(s.question())
+	s.by = by
+	if res == nil && err == nil {
+		d := &s.decision
+		d.Reason = cmp.Or(d.Reason, fmt.Sprintf("%s needs approval, and nobody can be asked", s.spec.Name))
+		if interactive(s.spec.Name) {
+			d.Reason = "Nobody is there to answer. Decide by yourself, and say what you decided."
+		}
+		if s.NoPrompts {
+			d.ReasonType = "asyncAgent"
+		}
+		return s.deny()
+	}
+	if s.ctx.Err() != nil { // nobody said yes
+		s.out = Rejected(s.Call, s.out.Input, StoppedBefore)
+		s.out.Denied = true
+		return s.refuse()
+	}
+	if err != nil || res.Behavior != wire.BehaviorAllow {
+		return s.applyDenial(res, err)
+	}
+	return s.applyPermission(res)
+}
+
+// applyDenial ends a call that somebody denied, or that nobody answered about.
+func (s *run) applyDenial(res *wire.PermissionResult, err error) bool {
+	s.out.Denied = true
+	switch {
+	case err != nil:
+		return s.fail(fmt.Errorf("Tool permission request failed: %v", err))
+	case res.Behavior != wire.BehaviorDeny:
+		return s.fail(fmt.Errorf("The permission callback gave no valid answer: it must be allow or deny, and was %q.", res.Behavior))
+	case res.Interrupt:
+		s.out.Interrupt = true
+		rej := Rejected(s.Call, s.out.Input, stoppedDenied)
+		s.out.Result, s.out.Meta, s.out.Stopped = rej.Result, rej.Meta, true
+		return s.refuse()
+	}
+	source := "user_reject"
+	if s.by == "hook" {
+		source = "hook"
+	}
+	s.out.Meta = &wire.ToolResultMeta{ID: s.ID, NonExecutionKind: "permission-rule",
+		PermissionDecision: &wire.PermissionDecision{Decision: "reject", Source: source}}
+	return s.fail(errors.New(res.Message))
+}
+
+// applyPermission lets a call run as somebody answered about it, unless the answer changes
+// the input to one that the rules deny: a person may not be tricked past a rule.
+func (s *run) applyPermission(res *wire.PermissionResult) bool {
+	s.applyUpdates(res.UpdatedPermissions)
+	if res.UpdatedInput != nil && string(res.UpdatedInput) != "null" {
+		if err := s.prepare(res.UpdatedInput); err != nil {
+			return s.fail(err)
+		}
+		if !s.decide() {
+			return s.refuse()
+		}
+		if s.decision.Behavior == wire.BehaviorDeny {
+			return s.deny()
+		}
+	}
+	if s.by == "hook" {
+		s.decision.DecidedBy = policy.ByHook
+		return s.allow("hook", "")
+	}
+	s.decision.DecidedBy = policy.ByAnswer
+	return s.allow("user_temporary", "")
+}
+
+// applyUpdates changes rules as an answer about a call says, for the conversation and for
+// those that follow.
+func (s *run) applyUpdates(updates []*wire.PermissionUpdate) {
+	for _, u := range updates {
+		if u == nil {
+			continue
+		}
+		for _, dir := range s.Top.Apply(u) {
+			s.callEventHooks("", &wire.DirectoryAddedInput{Directory: dir, Source: "permission_update"}, dir)
+		}
+		if s.Top.Keep == nil {
+			continue
+		}
+		path, err := s.Top.Keep(u)
+		switch {
+		case err != nil:
+			s.out.Before = append(s.out.Before, &wire.Informational{Content: fmt.Sprintf("What was said about %s holds for this session only: %v", s.spec.Name, err),
+				Level: "warning"})
+		case path != "":
+			source := map[wire.PermissionDestination]string{wire.DestinationUserSettings: "user_settings", wire.DestinationProjectSettings: "project_settings", wire.DestinationLocalSettings: "local_settings"}[u.Destination]
+			s.callEventHooks("", &wire.ConfigChangeInput{Source: source, FilePath: path}, source)
+		}
+	}
+}
+
+// question returns the question about the call.
+func (s *run) question() *wire.CanUseTool {
+	d := s.decision
+	q := &wire.CanUseTool{ToolName: s.spec.Name, DisplayName: s.spec.Name, Input: s.input, ToolUseID: s.ID,
+		BlockedPath: d.Path, DecisionReason: d.Reason, DecisionReasonType: d.ReasonType, PermissionSuggestions: d.Suggestions()}
+	var in struct {
+		Description string `json:"description"`
+		Command     string `json:"command"`
+		FilePath    string `json:"file_path"`
+		Notebook    string `json:"notebook_path"`
+		Pattern     string `json:"pattern"`
+	}
+	json.Unmarshal(s.input, &in)
+	q.Description = cmp.Or(in.Description, in.Command, shortPath(s.Env, in.FilePath), shortPath(s.Env, in.Notebook), in.Pattern)
+	q.RequiresUserInteraction = interactive(s.spec.Name)
+	// Nothing speaks against the call but that nothing allows it.
+	q.ServerPolicyAskOnly = !q.RequiresUserInteraction && d.Reason == "" && d.ReasonType == "" && d.Path == ""
+	if q.RequiresUserInteraction {
+		q.PermissionSuggestions = nil
+	}
+	if m, ok := s.Tool.(*mcp.Tool); ok {
+		q.MCPServer, q.DisplayName, q.ServerPolicyAskOnly = s.server(), m.DisplayName(), true
+	}
+	if d.ReasonType == "hook" {
+		q.DecisionReasonHookEvent, q.DecisionReasonHookSource = wire.EventPreToolUse, s.hooks.Source
+	}
+	return q
+}
+
+// shortPath writes a path for people: relative to the working directory or to the home, if it
+// is below one of them.
+func shortPath(env *tool.Env, path string) string {
+	below := func(dir string) (string, bool) {
+		rel, err := filepath.Rel(dir, path)
+		return rel, err == nil && dir != "" && rel != "." && filepath.IsLocal(rel)
+	}
+	if !filepath.IsAbs(path) {
+		return path
+	}
+	if rel, ok := below(env.Cwd()); ok {
+		return rel
+	}
+	if rel, ok := below(env.Home); ok {
+		return filepath.Join("~", rel)
+	}
+	return path
+}
+
+// recordDecision records a decision about a call and who made it.
+func (s *run) recordDecision(d policy.Decision, by string, allowed bool) {
+	if s.Rec.Place().Log == nil {
+		return
+	}
+	r := d.Receipt()
+	if s.Agent != nil {
+		r.AgentID = s.Agent.ID
+	}
+	r.ToolUseID, r.Hooks, r.By, r.At = s.ID, s.out.hooks, by, s.Now().UTC()
+	if r.Tool == "" {
+		r.Tool, r.Input, r.Cwd = s.Name, s.out.InputOf(s.Call), s.Env.Cwd()
+	}
+	if r.Behavior == "" && s.out.Result != nil { // the policy was not asked
+		r.Reason = s.out.Result.Content.String()
+	}
+	r.Answer = wire.BehaviorDeny
+	switch {
+	case allowed:
+		r.Answer = wire.BehaviorAllow
+	case s.out.Deferred:
+		r.Answer = wire.BehaviorDefer
+	}
+	e := &session.Entry{Type: "parley-receipt", Time: r.At, Fields: recorder.Fields("receipt", r)}
+	if allowed && !s.ReadOnly() {
+		s.receipt = e // it is written with the intent
+		return
+	}
+	// Nothing happens because of it but that files are read, if at all. The result of the
+	// call comes behind it, and the disk is waited for then.
+	e.Hasty = !allowed || !slices.ContainsFunc(r.Access, func(a tool.Access) bool { return a.Kind != tool.Read })
+	if err := s.Rec.Place().Append(e); err != nil {
+		s.Log.Error("a decision could not be recorded", "error", err)
+		s.out.Before = append(s.out.Before, &wire.Informational{Content: fmt.Sprintf("The decision about %s could not be recorded: %v", s.Name, err), Level: "warning"})
+	}
+}

@@ -1,0 +1,227 @@
+package call
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/parley-go/parley/engine/hook"
+	"github.com/parley-go/parley/engine/internal/recorder"
+	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/engine/project"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+)
+
+// Hooks calls the hooks for an event and merges their answers. An empty id means a new one.
+func (r *Runner) Hooks(ctx context.Context, promptID string, in wire.HookInput, subject, id string) *hook.Verdict {
+	if id == "" {
+		id = session.NewID()
+	}
+	v := r.View()
+	hook.Fill(in, wire.HookBase{SessionID: r.Rec.ID(), TranscriptPath: r.Top.Path(), Cwd: r.Env.Cwd(), PromptID: promptID, PermissionMode: v.Mode})
+	return hook.Merge(in, subject, v.Host.Hooks(ctx, in, subject, id))
+}
+
+// ownHooks calls hooks about the call.
+func (s *run) ownHooks(in wire.HookInput) *hook.Verdict {
+	return s.Hooks(s.ctx, s.PromptID, in, s.spec.Name, s.ID)
+}
+
+// callEventHooks calls hooks for something that has happened because of a call. They can
+// say something about it, and change nothing.
+func (s *run) callEventHooks(promptID string, in wire.HookInput, subject string) {
+	v := s.Hooks(s.ctx, promptID, in, subject, "")
+	s.out.Before = append(s.out.Before, v.Notes...)
+	s.out.Context = append(s.out.Context, v.Added()...)
+}
+
+// callHooks is the stage of PreToolUse hooks. They may change the input, deny the call or
+// put it off.
+func (s *run) callHooks() bool {
+	if s.Top.Refresh != nil {
+		s.Top.Refresh(s.ctx)
+	}
+	s.hooks = s.ownHooks(&wire.PreToolUseInput{ToolName: s.spec.Name, ToolInput: s.input, ToolUseID: s.ID, MCPServer: s.server()})
+	s.out.add(s.hooks)
+	if s.ctx.Err() != nil { // the hooks were cut off
+		return s.end(Rejected(s.Call, s.out.Input, StoppedBefore))
+	}
+	switch s.hooks.Behavior {
+	case wire.BehaviorDeny:
+		s.out.Denied = true
+		s.out.Result = tool.Failed(deniedByHook(s.spec.Name, s.hooks))
+		s.recordDecision(policy.Decision{}, "hook", false)
+		s.out.Meta = &wire.ToolResultMeta{ID: s.ID, NonExecutionKind: "permission-rule",
+			PermissionDecision: &wire.PermissionDecision{Decision: "reject", Source: "hook", ReasonType: "hook"}}
+		return true
+	case wire.BehaviorDefer:
+		s.out.Deferred = true
+		s.out.Result = tool.Failed(errors.New("The call was put off."))
+		s.recordDecision(policy.Decision{}, "hook", false)
+		return true
+	}
+	input := s.input
+	if s.hooks.Input != nil {
+		input = s.hooks.Input
+	}
+	if err := s.prepare(input); err != nil {
+		return s.misused(err)
+	}
+	return false
+}
+
+// deniedByHook is the result of a call that a hook denies: its reason alone, but for Bash, as the
+// official command writes it.
+func deniedByHook(name string, v *hook.Verdict) error {
+	if v.Reason != "" && v.Failed == nil && name != "Bash" {
+		return errors.New(v.Reason)
+	}
+	return fmt.Errorf("PreToolUse:%s hook error: %s", name, v.Reason)
+}
+
+// An answer is the host's to a question.
+type answer struct {
+	res *wire.PermissionResult
+	err error
+}
+
+// requestPermission asks about a call: the hooks for permission requests and the host, both
+// at once. A denial of either counts at once, a permission of the host when no hook has
+// denied. by is who answered; the answer is nil if nobody did.
+func (s *run) requestPermission(q *wire.CanUseTool) (res *wire.PermissionResult, by string, err error) {
+	ctx, cancel := context.WithCancelCause(s.ctx)
+	defer cancel(errors.New("the question was answered elsewhere"))
+	var asked chan answer
+	questioned := make(chan struct{}) // closed when the host is asked
+	sent := sync.OnceFunc(func() { close(questioned) })
+	if host := s.View().Host; !s.NoPrompts && host.CanAsk() {
+		s.SetState("requires_action")
+		defer s.SetState("running")
+		asked = make(chan answer, 1)
+		go s.notifyHooks(ctx, q)
+		go func() {
+			defer sent()
+			r, err := host.Ask(ctx, q, sent)
+			asked <- answer{r, err}
+		}()
+	} else {
+		sent()
+	}
+	hooked := make(chan *hook.Verdict, 1)
+	go func() {
+		<-questioned // the host is asked first
+		in := &wire.PermissionRequestInput{ToolName: q.ToolName, ToolInput: q.Input, PermissionSuggestions: q.PermissionSuggestions, MCPServer: s.server()}
+		in.PermissionMode = s.mode
+		hooked <- s.Hooks(ctx, s.PromptID, in, q.ToolName, q.ToolUseID)
+	}()
+	var host *answer
+	for {
+		select {
+		case v := <-hooked:
+			hooked = nil
+			if ctx.Err() == nil {
+				s.out.add(v)
+				// A hook does not answer in the place of a person who is asked a question.
+				if v.Behavior == wire.BehaviorDeny || v.Behavior == wire.BehaviorAllow && !interactive(q.ToolName) {
+					return v.Result, "hook", nil
+				}
+			}
+			if host != nil || asked == nil {
+				break
+			}
+			continue
+		case a := <-asked:
+			asked, host = nil, &a
+			if hooked != nil && a.err == nil && a.res.Behavior == wire.BehaviorAllow {
+				continue // a hook may still say no
+			}
+		}
+		if host != nil {
+			return host.res, "host", host.err
+		}
+		return nil, "nobody", nil
+	}
+}
+
+// notifyHooks calls the hooks for a notification: somebody is asked about a call.
+func (s *run) notifyHooks(ctx context.Context, q *wire.CanUseTool) {
+	in := &wire.NotificationInput{Message: "The agent needs permission to use " + q.ToolName, Title: "Permission needed", NotificationType: "permission_prompt"}
+	in.PermissionMode = s.mode
+	s.AddNotes(s.Hooks(context.WithoutCancel(ctx), s.PromptID, in, in.NotificationType, ""))
+}
+
+// callDeniedHooks calls the hooks for a call that was denied. One may say that the model
+// should try again.
+func (s *run) callDeniedHooks() {
+	v := s.ownHooks(&wire.PermissionDeniedInput{ToolName: s.spec.Name, ToolInput: s.input, ToolUseID: s.ID, Reason: s.out.Result.Content.String(), MCPServer: s.server()})
+	s.out.Before = append(s.out.Before, v.Notes...)
+	for o := range hook.Outputs[*wire.PermissionDeniedOutput](v) {
+		if o.Retry {
+			s.out.Context = append(s.out.Context, "A hook of the user says that the call which was not allowed may be tried again.")
+		}
+	}
+}
+
+// callResultHooks calls the hooks after a call. They may replace its result.
+func (s *run) callResultHooks() {
+	out, took := s.out, s.Now().Sub(s.began).Milliseconds()
+	var in wire.HookInput
+	if out.Result.IsError {
+		in = &wire.PostToolUseFailureInput{ToolName: s.spec.Name, ToolInput: s.input, ToolUseID: s.ID, Error: out.Result.Content.String(), DurationMS: took, MCPServer: s.server()}
+	} else {
+		in = &wire.PostToolUseInput{ToolName: s.spec.Name, ToolInput: s.input, ToolResponse: recorder.JSON(out.Result.Structured), ToolUseID: s.ID, DurationMS: took, MCPServer: s.server()}
+	}
+	v := s.ownHooks(in)
+	out.Before = append(out.Before, v.Notes...)
+	out.Stop = out.Stop || v.Stopped
+	out.Context = append(out.Context, v.ForModel("the result above")...)
+	for o := range hook.Outputs[*wire.PostToolUseOutput](v) {
+		updated := o.UpdatedToolOutput
+		if updated == nil && s.server() != nil {
+			updated = o.UpdatedMCPToolOutput
+		}
+		if updated != nil {
+			out.Result = replaced(out.Result, updated)
+		}
+	}
+}
+
+// replaced is a result that a hook has put something else in place of: text, blocks as
+// MCP servers answer with, or any other value.
+func replaced(was *tool.Result, updated json.RawMessage) *tool.Result {
+	r := *was
+	r.Structured = updated
+	var text string
+	var blocks []struct{ Type, Text string }
+	switch {
+	case json.Unmarshal(updated, &text) == nil:
+	case json.Unmarshal(updated, &blocks) == nil && !slices.ContainsFunc(blocks, func(b struct{ Type, Text string }) bool { return b.Type != "text" }):
+		for i, b := range blocks {
+			if i > 0 {
+				text += "\n"
+			}
+			text += b.Text
+		}
+	default:
+		text = string(updated)
+	}
+	r.Content = wire.Text(text)
+	return &r
+}
+
+// InstructionsLoaded is the input of hooks for a file of instructions that was read.
+func InstructionsLoaded(f *project.File, reason string) *wire.InstructionsLoadedInput {
+	kind := map[string]string{project.User: "User", project.Local: "Local"}[f.Source]
+	if kind == "" {
+		kind = "Project"
+	}
+	if f.From != "" {
+		reason = "include"
+	}
+	return &wire.InstructionsLoadedInput{FilePath: f.Path, MemoryType: kind, LoadReason: reason, ParentFilePath: f.From}
+}

@@ -1,0 +1,95 @@
+package call
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/parley-go/parley/engine/hook"
+	"github.com/parley-go/parley/engine/internal/checkpoint"
+	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/engine/project"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/files"
+	"github.com/parley-go/parley/wire"
+)
+
+// A Host answers questions about calls. Its methods are called from several goroutines.
+type Host interface {
+	// CanAsk reports whether there is somebody to ask about tool calls.
+	CanAsk() bool
+	// Ask asks about a tool call. It returns when it is answered or ctx ends. It calls sent
+	// once the question is out.
+	Ask(ctx context.Context, req *wire.CanUseTool, sent func()) (*wire.PermissionResult, error)
+	// Hooks calls the hooks for an event whose matcher fits the subject, all at once, and
+	// returns their answers in the order of registration.
+	Hooks(ctx context.Context, in wire.HookInput, subject, toolUseID string) []hook.Answer
+}
+
+// A View is the part of a conversation's state that calls and subagents read. It never
+// changes: the owner of the conversation publishes another one.
+type View struct {
+	Host           Host
+	Mode           wire.PermissionMode
+	Policy         *policy.Policy
+	Self           *policy.Narrowing // of the agent that the conversation is; nil if it is none
+	Roots          []string
+	Hiding         policy.Request // decides whether a file must not be read: roots, home and targets
+	Project        *project.Context
+	NoInstructions bool
+	Keeper         *checkpoint.Keeper             // of files; nil if they are not kept
+	Forward        bool                           // the host receives what subagents write
+	ServerModes    map[string]wire.PermissionMode // of MCP servers that allow less than Mode
+}
+
+// Rules returns the rules that count: those of the conversation, narrowed by the agent that
+// it is.
+func (v *View) Rules() *policy.Policy {
+	if v.Self == nil {
+		return v.Policy
+	}
+	return v.Policy.Narrow(*v.Self)
+}
+
+// Request returns the request that a policy decides about. It looks at the file system, so
+// the owner of the conversation does not call it by itself.
+func (v *View) Request(env *tool.Env, tl tool.Tool, input json.RawMessage, access []tool.Access, resolved map[string]tool.Target) *policy.Request {
+	if resolved == nil {
+		resolved = files.Targets(env, access)
+	}
+	return &policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: v.modeOf(tl), Roots: v.Roots, Cwd: env.Cwd(), Home: env.Home, Resolved: resolved}
+}
+
+// modeOf returns the mode of a tool's calls.
+func (v *View) modeOf(tl tool.Tool) wire.PermissionMode {
+	return Narrowest(v.Mode, v.ServerModes[tl.Spec().Server])
+}
+
+// Narrowest returns the mode of an agent under that of its parent: its own where that
+// allows no more than the parent's, the parent's otherwise.
+func Narrowest(parent, own wire.PermissionMode) wire.PermissionMode {
+	if own == "" {
+		return parent
+	}
+	switch parent {
+	case wire.ModeBypassPermissions:
+		switch own {
+		case wire.ModeManual, wire.ModeAuto, wire.ModeDelegate:
+			return wire.ModeDefault
+		}
+		return own
+	case wire.ModeAcceptEdits:
+		switch own {
+		case wire.ModeBypassPermissions:
+			return parent
+		case wire.ModeManual, wire.ModeAuto, wire.ModeDelegate:
+			return wire.ModeDefault
+		}
+		return own
+	case wire.ModePlan, wire.ModeDontAsk:
+		return parent
+	}
+	if own == wire.ModePlan || own == wire.ModeDontAsk {
+		return own
+	}
+	return parent
+}
