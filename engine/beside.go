@@ -56,7 +56,7 @@ func ReadFile(c *Conversation, path string, limit int64) (abs string, data []byt
 	if over != nil || d.Behavior != wire.BehaviorAllow || c.env.Hidden != nil && c.env.Hidden(abs, &target) {
 		return abs, nil, false, ErrReadDenied
 	}
-	place, err := files.Open(&tool.Call{ID: "read_" + session.NewID(), Input: input, Env: c.env, Resolved: resolved}, abs)
+	place, err := files.Open(&tool.Call{ID: "read_" + session.NewID(), Input: input, Env: c.view.Load().Env, Resolved: resolved}, abs)
 	if err != nil {
 		return abs, nil, false, ErrReadDenied
 	}
@@ -77,7 +77,7 @@ func ReadFile(c *Conversation, path string, limit int64) (abs string, data []byt
 func RulesOf(c *Conversation) []policy.Rule { return c.policy.Rules() }
 
 // RootsOf returns the directories that the conversation may work in.
-func RootsOf(c *Conversation) []string { return slices.Clone(c.roots) }
+func RootsOf(c *Conversation) []string { return slices.Clone(c.view.Load().Env.Roots) }
 
 // SetServerMode limits what the permission mode allows for the tools of an MCP server, by its
 // name in the names of its tools. It can only narrow the mode. Empty removes the limit.

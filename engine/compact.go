@@ -604,7 +604,7 @@ func (c *Conversation) readAgain(t *turn, path string) (text string, ok bool) {
 		if v.Policy.Decide(req).Behavior != wire.BehaviorAllow || c.env.Hidden != nil && c.env.Hidden(path, &target) {
 			return
 		}
-		r, err := tl.Run(t.ctx, &tool.Call{ID: "compact_" + session.NewID(), Input: input, Env: c.env, Resolved: req.Resolved})
+		r, err := tl.Run(t.ctx, &tool.Call{ID: "compact_" + session.NewID(), Input: input, Env: v.Env, Resolved: req.Resolved})
 		if err == nil && !r.IsError && !slices.ContainsFunc(r.Content.Blocks, func(b wire.Block) bool { _, is := b.(*wire.TextBlock); return !is }) {
 			text, ok = r.Content.String(), true
 		}

@@ -330,7 +330,7 @@ func (c *Conversation) shell(ctx context.Context, cmd *project.Command, command 
 	if err != nil {
 		return "", err
 	}
-	r, err := tl.Run(ctx, &tool.Call{ID: "shell_" + session.NewID(), Input: input, Env: c.env, Place: d.DecidedBy.Place()})
+	r, err := tl.Run(ctx, &tool.Call{ID: "shell_" + session.NewID(), Input: input, Env: c.view.Load().Env, Place: d.DecidedBy.Place()})
 	if err != nil {
 		return "", err
 	}
@@ -416,7 +416,7 @@ func (c *Conversation) attach(t *turn, text string) []*attachment {
 		var result *tool.Result
 		var err error
 		c.runWhileServing(func() {
-			mention := &tool.Call{ID: "mention_" + session.NewID(), Input: mustJSON(input), Env: c.env, Resolved: resolved}
+			mention := &tool.Call{ID: "mention_" + session.NewID(), Input: mustJSON(input), Env: c.view.Load().Env, Resolved: resolved}
 			if info.IsDir() {
 				result, err = c.listDirectory(mention, path)
 			} else {

@@ -140,7 +140,6 @@ func (c *Conversation) continueTurn(t *turn, u *unfinishedTurn) *ending {
 	if err := c.keepPrompt(); err != nil {
 		return c.broken(err)
 	}
-	c.settleEnv()
 	c.offerServers()
 	a := &answer{started: true, complete: true}
 	run := c.newBatch(t)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -84,10 +83,6 @@ type Conversation struct {
 	primary   catalog.Info // the model that was asked for; another one may stand in for it
 	fallbacks []string     // models that were not tried in this turn
 
-	// What tools work in changes between rounds, when none runs.
-	roots   []string
-	environ map[string]*string // changes that are still to be made; nil takes a variable away
-
 	unfinished  *unfinishedTurn // of the process that held the session before
 	transcript  transcript
 	ledger      *ledger.Ledger
@@ -141,14 +136,22 @@ type changeable struct {
 
 // publish lets other goroutines know what the owner has changed.
 func (c *Conversation) publish() {
-	roots := slices.Clone(c.roots)
+	env := c.env
+	if old := c.view.Load(); old != nil {
+		env = old.Env
+	}
+	c.publishEnv(env)
+}
+
+// publishEnv is publish with another place where calls work from now on.
+func (c *Conversation) publishEnv(env *tool.Env) {
 	var hiding policy.Request
-	if old := c.view.Load(); old != nil && slices.Equal(old.Roots, roots) {
+	if old := c.view.Load(); old != nil && slices.Equal(old.Env.Roots, env.Roots) {
 		hiding = old.Hiding
 	} else {
-		hiding = policy.Request{Roots: roots, Home: c.env.Home, Resolved: files.Targets(c.env, nil)}
+		hiding = policy.Request{Roots: env.Roots, Home: env.Home, Resolved: files.Targets(env, nil)}
 	}
-	v := &call.View{Host: c.host, Mode: c.mode, Policy: c.policy, Roots: roots, Hiding: hiding, Project: c.set.project, NoInstructions: c.set.noInstructions,
+	v := &call.View{Host: c.host, Mode: c.mode, Policy: c.policy, Env: env, Hiding: hiding, Project: c.set.project, NoInstructions: c.set.noInstructions,
 		Keeper: c.keeper, Forward: c.set.forward, ServerModes: c.set.serverModes}
 	if c.self != nil {
 		n := c.self.policy()
@@ -228,7 +231,6 @@ func newConversation(cfg Config, host Host, sub *subagent) (*Conversation, error
 	c.began = c.now()
 	c.model = c.resolve(cfg.ModelName)
 	c.primary = c.model
-	c.roots = slices.Clone(c.env.Roots)
 	files.RealRoots(c.env) // from now on nothing moves them
 	if c.env.Dir != "" {
 		files.Pin(c.env, c.env.Dir)
@@ -294,9 +296,9 @@ func (c *Conversation) newRunner(sub *subagent) *call.Runner {
 	r.Top = call.Top{View: c.view.Load, Path: func() string { return c.rec.Place().Path() }, Over: c.over, Refresh: c.cfg.Refresh, Keep: c.cfg.Keep,
 		Apply: func(u *wire.PermissionUpdate) (added []string) {
 			c.Do(func() {
-				before := slices.Clone(c.roots)
+				before := RootsOf(c)
 				c.Apply(u)
-				added = slices.DeleteFunc(slices.Clone(c.roots), func(d string) bool { return slices.Contains(before, d) })
+				added = slices.DeleteFunc(RootsOf(c), func(d string) bool { return slices.Contains(before, d) })
 			})
 			return added
 		}}
@@ -673,19 +675,23 @@ func (c *Conversation) Apply(u *wire.PermissionUpdate) {
 		}
 		c.policy.Update(u)
 	case wire.UpdateAddDirectories:
+		env := c.view.Load().Env
+		roots := slices.Clone(env.Roots)
 		for _, d := range u.Directories {
-			if filepath.IsAbs(d) && !slices.Contains(c.roots, filepath.Clean(d)) {
-				c.roots = append(c.roots, filepath.Clean(d))
-				files.Pin(c.env, filepath.Clean(d))
+			if filepath.IsAbs(d) && !slices.Contains(roots, filepath.Clean(d)) {
+				roots = append(roots, filepath.Clean(d))
+				files.Pin(env, filepath.Clean(d))
 			}
 		}
+		c.publishEnv(env.With(roots, env.Environ))
 	case wire.UpdateRemoveDirectories:
+		env := c.view.Load().Env
 		first := true // where the conversation works stays
-		c.roots = slices.DeleteFunc(c.roots, func(d string) bool {
+		c.publishEnv(env.With(slices.DeleteFunc(slices.Clone(env.Roots), func(d string) bool {
 			gone := !first && slices.Contains(u.Directories, d)
 			first = false
 			return gone
-		})
+		}), env.Environ))
 	}
 }
 
@@ -701,10 +707,15 @@ func (c *Conversation) SetEnviron(vars map[string]string) {
 // ChangeEnviron is [Conversation.SetEnviron] that can take variables away, too: those that
 // are nil.
 func (c *Conversation) ChangeEnviron(changes map[string]*string) {
-	if c.environ == nil {
-		c.environ = map[string]*string{}
+	env := c.view.Load().Env
+	environ := slices.Clone(env.Environ)
+	for k, v := range changes {
+		environ = slices.DeleteFunc(environ, func(kv string) bool { return strings.HasPrefix(kv, k+"=") })
+		if v != nil {
+			environ = append(environ, k+"="+*v)
+		}
 	}
-	maps.Copy(c.environ, changes)
+	c.publishEnv(env.With(env.Roots, environ))
 }
 
 // Rules are what of the permissions can change while a conversation runs.
@@ -730,20 +741,6 @@ func (c *Conversation) SetRules(r Rules) {
 // Hooks calls the hooks for an event that is not of a turn. It may be called from anywhere.
 func (c *Conversation) Hooks(ctx context.Context, in wire.HookInput, subject string) *hook.Verdict {
 	return c.runner.Hooks(ctx, "", in, subject, "")
-}
-
-// settleEnv makes the changes to what tools work in. No tool runs now.
-func (c *Conversation) settleEnv() {
-	if !slices.Equal(c.env.Roots, c.roots) {
-		c.env.Roots = slices.Clone(c.roots)
-	}
-	for k, v := range c.environ {
-		c.env.Environ = slices.DeleteFunc(slices.Clone(c.env.Environ), func(kv string) bool { return strings.HasPrefix(kv, k+"=") })
-		if v != nil {
-			c.env.Environ = append(c.env.Environ, k+"="+*v)
-		}
-	}
-	c.environ = nil
 }
 
 // Busy reports whether a turn runs.

@@ -3,6 +3,10 @@ package engine_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"runtime"
+	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -157,6 +161,59 @@ func TestCallBesideClear(t *testing.T) {
 	}
 	close(stop)
 	wg.Wait()
+}
+
+// TestCallBesideChangedDirectories: a call from anywhere may run while the directories and
+// the environment change. It keeps those that it began with.
+func TestCallBesideChangedDirectories(t *testing.T) {
+	first := t.TempDir()
+	work := &funcTool{"Work", func(_ context.Context, call *tool.Call) (*tool.Result, error) {
+		roots, environ := slices.Clone(call.Env.Roots), slices.Clone(call.Env.Environ)
+		runtime.Gosched()
+		if !slices.Equal(roots, call.Env.Roots) || !slices.Equal(environ, call.Env.Environ) {
+			t.Error("the place of a call changed while it ran")
+		}
+		return tool.Text(fmt.Sprint(roots, environ, call.Env.Cwd()), nil), nil
+	}}
+	host := newHost()
+	var answers []*parleytest.Turn
+	for range 10 {
+		answers = append(answers, parleytest.Say("done"))
+	}
+	c := start(t, engine.Config{Model: parleytest.Script(answers...).Model(), Tools: []tool.Tool{work}, Mode: wire.ModeBypassPermissions, Env: &tool.Env{Roots: []string{first}}}, host)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					c.Call(context.Background(), "Work", json.RawMessage(`{}`))
+				}
+			}
+		})
+	}
+	second := t.TempDir()
+	for i := range 10 {
+		c.Do(func() {
+			c.Apply(&wire.PermissionUpdate{Type: wire.UpdateAddDirectories, Directories: []string{second}})
+			c.SetEnviron(map[string]string{"A": strconv.Itoa(i)})
+			c.Prompt(wire.Prompt(wire.Text("go")))
+		})
+		if r := <-host.results; r.IsError {
+			t.Errorf("the turn failed: %+v", r)
+		}
+		c.Do(func() {
+			c.Apply(&wire.PermissionUpdate{Type: wire.UpdateRemoveDirectories, Directories: []string{second}})
+		})
+	}
+	close(stop)
+	wg.Wait()
+	if got := c.Call(context.Background(), "Work", json.RawMessage(`{}`)).Content.String(); got != fmt.Sprint([]string{first}, []string{"A=9"}, first) {
+		t.Errorf("got %s, want the first directory and A=9", got)
+	}
 }
 
 // TestInterruptWhileDecisionIsStuck: an interrupt is answered within 10 ms while the

@@ -25,9 +25,9 @@ func (c *Conversation) init(t *turn) *wire.Init {
 		TerminalSlashCommands: wire.Names{}, AdditionalDirectories: []string{}, ViewMode: "default",
 		FastModeState: "off", FastModeDisabledReason: "sdk_opt_in_required",
 	}
-	if len(c.roots) > 0 {
-		m.OriginalCwd = c.roots[0]
-		m.AdditionalDirectories = append(m.AdditionalDirectories, c.roots[1:]...)
+	if roots := RootsOf(c); len(roots) > 0 {
+		m.OriginalCwd = roots[0]
+		m.AdditionalDirectories = append(m.AdditionalDirectories, roots[1:]...)
 	}
 	m.UserMessageUUIDs = t.uuids()
 	m.Extra = map[string]json.RawMessage{
@@ -222,7 +222,7 @@ func (c *Conversation) systemPrompt() []string {
 // keyOfPrompt tells what the system prompt is made from, apart from the day
 // and the version.
 func (c *Conversation) keyOfPrompt() string {
-	of := []any{c.set.systemPrompt, c.set.appendPrompt, c.roots, c.cfg.Platform, c.model.ID}
+	of := []any{c.set.systemPrompt, c.set.appendPrompt, RootsOf(c), c.cfg.Platform, c.model.ID}
 	if c.set.agent != nil {
 		of = append(of, c.set.agent.Prompt, c.set.agent.Reminder)
 	}
@@ -237,10 +237,11 @@ func (c *Conversation) keyOfPrompt() string {
 func (c *Conversation) surroundings() string {
 	var b strings.Builder
 	b.WriteString("# Where you work\n\n")
-	if len(c.roots) > 0 {
-		b.WriteString("- Working directory: " + c.roots[0] + "\n")
+	roots := RootsOf(c)
+	if len(roots) > 0 {
+		b.WriteString("- Working directory: " + roots[0] + "\n")
 	}
-	for _, d := range c.roots[min(1, len(c.roots)):] {
+	for _, d := range roots[min(1, len(roots)):] {
 		b.WriteString("- Another directory you may work in: " + d + "\n")
 	}
 	if c.cfg.Platform != "" {

@@ -196,7 +196,7 @@ func (c *Conversation) newSubagent(ctx context.Context, tc *tool.Call, def *agen
 	cfg.Git, cfg.NoInstructions, cfg.OutputStyle, cfg.PromptCommands, cfg.Agent, cfg.AgentName = nil, def.OmitContext, "", nil, nil, ""
 	cfg.Questions, cfg.Partial, cfg.Replay, cfg.States = nil, false, false, false
 	cfg.SessionID, cfg.Checkpoints = c.rec.ID(), false
-	cfg.Env = c.env.Child(s.id)
+	cfg.Env = c.view.Load().Env.Child(s.id)
 	if s.depth >= maxDepth || !s.narrow.has(call.AgentName, "Task") {
 		cfg.Agents = nil
 	} else {

@@ -308,7 +308,6 @@ func (c *Conversation) round(t *turn) *ending {
 	if c.spent() {
 		return c.overBudget()
 	}
-	c.settleEnv()
 	c.offerServers()
 	if end := c.makeRoom(t); end != nil {
 		return end

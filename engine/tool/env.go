@@ -10,7 +10,8 @@ import (
 
 // An Env is where the tools of one conversation work: its directories, its
 // environment, what they remember from call to call. It is made by the engine and
-// safe for concurrent use. Tools read nothing of the process they run in.
+// safe for concurrent use: its fields never change once calls run, see [Env.With].
+// Tools read nothing of the process they run in.
 type Env struct {
 	Roots   []string // directories that the conversation may work in, absolute; the first is where it began
 	Home    string   // the user's home; empty if there is none
@@ -48,6 +49,7 @@ type Env struct {
 	mu      sync.Mutex
 	cwd     string
 	values  map[any]any
+	origin  *Env   // holds what this one remembers; nil means this one
 	shared  *Env   // holds the values that subagents share; nil means this one
 	tasks   *Tasks // shared with subagents
 	closed  bool
@@ -58,8 +60,25 @@ type Env struct {
 // [TaskUpdated] or [TaskEnded]. Those of one task are sent one after the other.
 type Event any
 
+// With returns the same place with other directories and another environment. Both
+// remember the same, and a call that runs keeps the one that it began with.
+func (e *Env) With(roots, environ []string) *Env {
+	e = e.first()
+	return &Env{Roots: roots, Home: e.Home, Environ: environ, Dir: e.Dir, Sandbox: e.Sandbox, Wall: e.Wall, Hidden: e.Hidden, HiddenPatterns: e.HiddenPatterns,
+		Model: e.Model, Notify: e.Notify, Agent: e.Agent, origin: e, shared: e.shared}
+}
+
+// first returns the Env that holds what e remembers.
+func (e *Env) first() *Env {
+	if e.origin != nil {
+		return e.origin
+	}
+	return e
+}
+
 // Cwd returns the working directory.
 func (e *Env) Cwd() string {
+	e = e.first()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.cwd == "" && len(e.Roots) > 0 {
@@ -70,6 +89,7 @@ func (e *Env) Cwd() string {
 
 // SetCwd changes the working directory for the calls that follow.
 func (e *Env) SetCwd(dir string) {
+	e = e.first()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.cwd = dir
@@ -78,6 +98,7 @@ func (e *Env) SetCwd(dir string) {
 // Value returns what a package keeps for the conversation under its key, made by
 // init at first.
 func Value[T any](e *Env, key any, init func() T) T {
+	e = e.first()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.values == nil {
@@ -102,6 +123,7 @@ func Shared[T any](e *Env, key any, init func() T) T {
 
 // Tasks returns the work of the conversation that goes on beside the calls.
 func (e *Env) Tasks() *Tasks {
+	e = e.first()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.tasks == nil {
@@ -114,7 +136,7 @@ func (e *Env) Tasks() *Tasks {
 // and the same list of tasks, with a working directory and a memory of its own.
 // Whoever makes it closes it.
 func (e *Env) Child(agent string) *Env {
-	tasks, cwd, shared := e.Tasks(), e.Cwd(), e
+	tasks, cwd, shared := e.Tasks(), e.Cwd(), e.first()
 	if e.shared != nil {
 		shared = e.shared
 	}
@@ -125,6 +147,7 @@ func (e *Env) Child(agent string) *Env {
 // OnClose has f called when the conversation ends, the last one first. If it has
 // ended already f is called at once.
 func (e *Env) OnClose(f func()) {
+	e = e.first()
 	e.mu.Lock()
 	if !e.closed {
 		e.closers = append(e.closers, f)
@@ -138,6 +161,7 @@ func (e *Env) OnClose(f func()) {
 // Close ends what the tools left running. It returns when that is done, within a
 // few seconds, and may be called more than once.
 func (e *Env) Close() {
+	e = e.first()
 	e.mu.Lock()
 	e.closed = true
 	closers := e.closers

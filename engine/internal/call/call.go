@@ -32,7 +32,7 @@ import (
 
 // A Runner runs the calls of one conversation. It is safe for concurrent use.
 type Runner struct {
-	Env       *tool.Env
+	Env       *tool.Env // what it remembers; its directories are those of the View
 	Rec       *recorder.Recorder
 	Log       *slog.Logger
 	Telemetry *telemetry.Telemetry
@@ -189,6 +189,7 @@ func Rejected(c *Call, input json.RawMessage, text string) *Outcome {
 type run struct {
 	*Runner
 	*Call
+	Env      *tool.Env // as it was when the call began
 	ctx      context.Context
 	spec     *tool.Spec
 	input    json.RawMessage
@@ -224,7 +225,7 @@ func (r *Runner) Run(ctx context.Context, c *Call) (out *Outcome) {
 			out = failed(fmt.Errorf("the tool failed in an unexpected way: %v", p))
 		}
 	}()
-	s := &run{Runner: r, Call: c, ctx: ctx, by: "policy", changed: func() {}, out: &Outcome{}}
+	s := &run{Runner: r, Call: c, Env: r.View().Env, ctx: ctx, by: "policy", changed: func() {}, out: &Outcome{}}
 	for _, stage := range stages {
 		if stage(s) {
 			break

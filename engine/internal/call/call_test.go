@@ -97,10 +97,10 @@ func newRunner(t *testing.T, host *fakeHost, mode wire.PermissionMode, rules ...
 		}
 		p.Add(r)
 	}
-	v := &View{Host: host, Mode: mode, Policy: p}
+	v := &View{Host: host, Mode: mode, Policy: p, Env: &tool.Env{}}
 	view := func() *View { return v }
 	return &Runner{
-		Env: &tool.Env{}, Rec: recorder.New(recorder.Options{Place: recorder.Place{ID: "s", Log: log}, Emit: func(wire.Message) {}, Now: time.Now}),
+		Env: v.Env, Rec: recorder.New(recorder.Options{Place: recorder.Place{ID: "s", Log: log}, Emit: func(wire.Message) {}, Now: time.Now}),
 		Log: slog.New(slog.DiscardHandler), Telemetry: telemetry.New(nil, nil), Now: time.Now, View: view,
 		Top:      Top{View: view, Path: func() string { return "" }, Over: make(chan struct{}), Apply: func(*wire.PermissionUpdate) []string { return nil }},
 		SetState: func(string) {}, AddNotes: func(*hook.Verdict) {},

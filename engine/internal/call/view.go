@@ -32,8 +32,8 @@ type View struct {
 	Mode           wire.PermissionMode
 	Policy         *policy.Policy
 	Self           *policy.Narrowing // of the agent that the conversation is; nil if it is none
-	Roots          []string
-	Hiding         policy.Request // decides whether a file must not be read: roots, home and targets
+	Env            *tool.Env         // with the directories and the environment as they are now
+	Hiding         policy.Request    // decides whether a file must not be read: roots, home and targets
 	Project        *project.Context
 	NoInstructions bool
 	Keeper         *checkpoint.Keeper             // of files; nil if they are not kept
@@ -56,7 +56,7 @@ func (v *View) Request(env *tool.Env, tl tool.Tool, input json.RawMessage, acces
 	if resolved == nil {
 		resolved = files.Targets(env, access)
 	}
-	return &policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: v.modeOf(tl), Roots: v.Roots, Cwd: env.Cwd(), Home: env.Home, Resolved: resolved}
+	return &policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: v.modeOf(tl), Roots: v.Env.Roots, Cwd: env.Cwd(), Home: env.Home, Resolved: resolved}
 }
 
 // modeOf returns the mode of a tool's calls.
