@@ -71,6 +71,14 @@ type Client interface {
 	// Schedules returns the schedules of a session, or all if it is empty.
 	Schedules(ctx context.Context, session string) ([]Schedule, error)
 
+	// Worktrees returns the git worktrees of sessions. Spec.AddWorktree makes one.
+	Worktrees(ctx context.Context) ([]Worktree, error)
+	// MergeWorktree merges the worktree of a session into the main one: see
+	// [Session.MergeWorktree].
+	MergeWorktree(ctx context.Context, id string) error
+	// RemoveWorktree removes the worktree of a session, also with changes if force is set.
+	RemoveWorktree(ctx context.Context, id string, force bool) error
+
 	// Close ends the access. A hub that [Hub.Client] was called on goes on.
 	Close() error
 }
@@ -220,6 +228,18 @@ func (c *local) Unschedule(ctx context.Context, id string) error {
 
 func (c *local) Schedules(ctx context.Context, session string) ([]Schedule, error) {
 	return c.hub.Schedules(ctx, c.by, session)
+}
+
+func (c *local) Worktrees(ctx context.Context) ([]Worktree, error) {
+	return c.hub.Worktrees(ctx, c.by)
+}
+
+func (c *local) MergeWorktree(ctx context.Context, id string) error {
+	return c.hub.Session(id).MergeWorktree(ctx, c.by)
+}
+
+func (c *local) RemoveWorktree(ctx context.Context, id string, force bool) error {
+	return c.hub.Session(id).RemoveWorktree(ctx, c.by, force)
 }
 
 func (c *local) Close() error { return nil }

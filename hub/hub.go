@@ -280,6 +280,9 @@ type Spec struct {
 	Title string
 	// Worktree is the branch of the session's own worktree, if Cwd is in one.
 	Worktree string
+	// AddWorktree is the name of a git worktree to make for the session, of the repository
+	// that Cwd is in. The session works there, on a branch of its own.
+	AddWorktree string
 	// Agent is for [Config.Agent], which knows what it means. Of a session that is copied
 	// it takes the place of the original's, unless it is nil.
 	Agent json.RawMessage
@@ -304,8 +307,16 @@ func (h *Hub) Create(ctx context.Context, by Actor, spec Spec) (*Session, error)
 	if spec.ID == "" {
 		spec.ID = session.NewID()
 	}
+	undo := func() {}
+	if spec.AddWorktree != "" {
+		var err error
+		if undo, err = addWorktree(ctx, &spec); err != nil {
+			return nil, err
+		}
+	}
 	r, err := h.enter(ctx, spec.ID, &Created{By: by, Cwd: spec.Cwd, Title: spec.Title, Session: spec.ID, Spec: spec.Agent, Worktree: spec.Worktree})
 	if err != nil {
+		undo()
 		return nil, err
 	}
 	h.exit(r)

@@ -234,6 +234,22 @@ func (c *Client) Schedules(ctx context.Context, of string) (all []hub.Schedule, 
 	return all, err
 }
 
+// Worktrees implements [hub.Client].
+func (c *Client) Worktrees(ctx context.Context) (all []hub.Worktree, err error) {
+	err = c.do(ctx, "GET", "/worktrees", nil, &all)
+	return all, err
+}
+
+// MergeWorktree implements [hub.Client].
+func (c *Client) MergeWorktree(ctx context.Context, id string) error {
+	return c.on(ctx, id, "merge_worktree", nil, nil)
+}
+
+// RemoveWorktree implements [hub.Client].
+func (c *Client) RemoveWorktree(ctx context.Context, id string, force bool) error {
+	return c.on(ctx, id, "remove_worktree", force, nil)
+}
+
 // Attach implements [hub.Client].
 func (c *Client) Attach(ctx context.Context, id string, after uint64) iter.Seq2[hub.Entry, error] {
 	return func(yield func(hub.Entry, error) bool) {

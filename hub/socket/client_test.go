@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -302,6 +303,33 @@ func useClient(t *testing.T, c hub.Client, dir string) {
 		t.Errorf("a schedule was removed twice: %v", err)
 	}
 
+	// Worktrees.
+	gitInit(t, dir)
+	own, err := c.Create(ctx, hub.Spec{Cwd: dir, AddWorktree: "fix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := c.State(ctx, own); err != nil || st.Worktree != "worktree-fix" || st.Cwd == dir {
+		t.Errorf("the session with a worktree: %+v, %v", st, err)
+	} else if err := os.WriteFile(filepath.Join(st.Cwd, "new"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := c.Worktrees(ctx); err != nil || len(list) != 1 || list[0].Files != 1 || list[0].Session != own || list[0].Problem != "" {
+		t.Errorf("worktrees: %+v, %v", list, err)
+	}
+	if err := c.MergeWorktree(ctx, own); !errors.Is(err, hub.ErrChanged) {
+		t.Errorf("merged without its changes: %v", err)
+	}
+	if err := c.RemoveWorktree(ctx, own, false); !errors.Is(err, hub.ErrChanged) {
+		t.Errorf("removed with its changes: %v", err)
+	}
+	if err := c.RemoveWorktree(ctx, own, true); err != nil {
+		t.Error(err)
+	}
+	if err := c.MergeWorktree(ctx, id); !errors.Is(err, hub.ErrNotFound) {
+		t.Errorf("merged the worktree of a session that has none: %v", err)
+	}
+
 	// Stop, remove, delete.
 	if err := c.Stop(ctx, id); err != nil {
 		t.Error(err)
@@ -390,5 +418,17 @@ func TestJoinInsideASessionIsPrivate(t *testing.T) {
 	}
 	if c.Close(); !private {
 		t.Error("a command of an agent joined the hub")
+	}
+}
+
+// gitInit makes a directory a repository with one commit.
+func gitInit(t *testing.T, dir string) {
+	t.Helper()
+	for _, args := range [][]string{{"init", "-q"}, {"-c", "user.email=a@example.com", "-c", "user.name=A", "commit", "-q", "--allow-empty", "-m", "first"}} {
+		cmd := exec.Command("git", args...)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("git %v: %v\n%s", args, err, out)
+		}
 	}
 }

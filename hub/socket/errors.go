@@ -34,6 +34,7 @@ var sentinels = []struct {
 	{"exists", hub.ErrExists, http.StatusConflict},
 	{"locked", hub.ErrLocked, http.StatusConflict},
 	{"not_shown", hub.ErrNotShown, http.StatusConflict},
+	{"changed", hub.ErrChanged, http.StatusConflict},
 	{"superseded", hub.ErrSuperseded, http.StatusConflict},
 	{"closed", hub.ErrClosed, http.StatusServiceUnavailable},
 }

@@ -267,3 +267,16 @@ func (j *joined) Schedules(ctx context.Context, session string) (all []hub.Sched
 	err = j.with(ctx, true, func(c hub.Client) error { all, err = c.Schedules(ctx, session); return err })
 	return all, err
 }
+
+func (j *joined) Worktrees(ctx context.Context) (all []hub.Worktree, err error) {
+	err = j.with(ctx, true, func(c hub.Client) error { all, err = c.Worktrees(ctx); return err })
+	return all, err
+}
+
+func (j *joined) MergeWorktree(ctx context.Context, id string) error {
+	return j.with(ctx, true, func(c hub.Client) error { return c.MergeWorktree(ctx, id) })
+}
+
+func (j *joined) RemoveWorktree(ctx context.Context, id string, force bool) error {
+	return j.with(ctx, false, func(c hub.Client) error { return c.RemoveWorktree(ctx, id, force) })
+}

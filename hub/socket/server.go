@@ -144,6 +144,13 @@ func Serve(ctx context.Context, h *hub.Hub, l net.Listener) error {
 	on("delete", s.call(func(c hub.Client, r *http.Request, id string) (any, error) {
 		return struct{}{}, c.Delete(r.Context(), id)
 	}))
+	on("merge_worktree", s.call(func(c hub.Client, r *http.Request, id string) (any, error) {
+		return struct{}{}, c.MergeWorktree(r.Context(), id)
+	}))
+	on("remove_worktree", with(func(c hub.Client, r *http.Request, force bool) (any, error) {
+		return struct{}{}, c.RemoveWorktree(r.Context(), r.PathValue("id"), force)
+	}, s))
+	mux.HandleFunc("GET /v1/worktrees", s.call(func(c hub.Client, r *http.Request, _ string) (any, error) { return c.Worktrees(r.Context()) }))
 	mux.HandleFunc("GET /v1/schedules", s.call(func(c hub.Client, r *http.Request, _ string) (any, error) {
 		return c.Schedules(r.Context(), r.URL.Query().Get("session"))
 	}))

@@ -40,7 +40,7 @@ var arrows = map[string][]string{
 	"parleytest":     {"wire", "transport", "engine/model", "parleytest/..."},
 	"parleytest/...": {"wire", "transport", "engine/model", "parleytest", "parleytest/..."},
 	"conformance":    {"wire", "transport", "parleytest"},
-	"hub":            {".", "session", "wire", "internal/filelock"},
+	"hub":            {".", "session", "wire", "internal/filelock", "internal/worktree"},
 	"hub/...":        {"hub"},
 	"acp":            {"hub", "acp/..."},
 	"acp/...":        {},
@@ -71,6 +71,7 @@ var arrows = map[string][]string{
 	"internal/spelling":  {},
 	"internal/telemetry": {"wire"},
 	"internal/otlp":      {},
+	"internal/worktree":  {},
 }
 
 // notForSDK names modules that serve models, tools and the sandbox. Who only

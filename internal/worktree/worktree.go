@@ -1,0 +1,232 @@
+// Package worktree makes git worktrees for sessions, so that several can work on one
+// repository at once. It runs git, without the hooks of the repository: a session may
+// have written them.
+package worktree
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// ErrChanged is returned by [Tree.Remove] and [Tree.Merge] for a worktree whose changes
+// would be lost or left out.
+var ErrChanged = errors.New("worktree: it has changes")
+
+// A Tree is a worktree other than the main one.
+type Tree struct {
+	Dir    string // where it is
+	Branch string // that is checked out in it, "" if none is
+	Main   string // the main worktree of its repository
+}
+
+// Folder is where Add makes worktrees, below the main worktree.
+const Folder = ".claude/worktrees"
+
+// ValidName reports whether a worktree can have a name: letters, digits, "-", "_" and
+// "." that make one name of a file and of a branch.
+func ValidName(name string) bool {
+	if name == "" || len(name) > 64 || name[0] == '-' || name[0] == '.' || strings.Contains(name, "..") || strings.HasSuffix(name, ".") || strings.HasSuffix(name, ".lock") {
+		return false
+	}
+	for _, c := range name {
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.ContainsRune("-_.", c)) {
+			return false
+		}
+	}
+	return true
+}
+
+// Add makes a worktree with a name for the repository that dir is in, on a new branch
+// "worktree-NAME" that begins at the commit which is checked out in dir.
+func Add(ctx context.Context, dir, name string) (*Tree, error) {
+	if !ValidName(name) {
+		return nil, fmt.Errorf("worktree: %q is not a name for a worktree: use letters, digits, - and _", name)
+	}
+	all, err := list(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	t := &Tree{Main: all[0].Dir, Branch: "worktree-" + name}
+	folder := filepath.Join(t.Main, filepath.FromSlash(Folder))
+	if err := os.MkdirAll(folder, 0o777); err != nil {
+		return nil, fmt.Errorf("worktree: %w", err)
+	}
+	// A link would make it somewhere else.
+	if real, err := filepath.EvalSymlinks(folder); err != nil || real != folder {
+		return nil, fmt.Errorf("worktree: %s is not a directory of the repository", folder)
+	}
+	if err := ignore(ctx, t.Main); err != nil {
+		return nil, err
+	}
+	t.Dir = filepath.Join(folder, name)
+	if _, err := git(ctx, dir, "worktree", "add", "-q", "-b", t.Branch, "--", t.Dir); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// ignore has the repository ignore its worktrees, unless it does.
+func ignore(ctx context.Context, main string) error {
+	if _, err := git(ctx, main, "check-ignore", "-q", "--", Folder+"/x"); err == nil {
+		return nil
+	}
+	out, err := git(ctx, main, "rev-parse", "--path-format=absolute", "--git-path", "info/exclude")
+	if err != nil {
+		return err
+	}
+	name := strings.TrimSuffix(out, "\n")
+	if err := os.MkdirAll(filepath.Dir(name), 0o777); err != nil {
+		return fmt.Errorf("worktree: %w", err)
+	}
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o666)
+	if err != nil {
+		return fmt.Errorf("worktree: %w", err)
+	}
+	_, err = f.WriteString("\n/" + Folder + "/\n")
+	return errors.Join(err, f.Close())
+}
+
+// List returns the worktrees of the repository that dir is in, except the main one.
+func List(ctx context.Context, dir string) ([]Tree, error) {
+	all, err := list(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	return all[1:], nil
+}
+
+// Open returns the worktree that dir is in. It is an error if that is the main one.
+func Open(ctx context.Context, dir string) (*Tree, error) {
+	all, err := list(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	out, err := git(ctx, dir, "rev-parse", "--path-format=absolute", "--show-toplevel")
+	if err != nil {
+		return nil, err
+	}
+	top := strings.TrimSuffix(out, "\n")
+	i := slices.IndexFunc(all, func(t Tree) bool { return t.Dir == top })
+	if i < 1 {
+		return nil, fmt.Errorf("worktree: %s is not in a worktree of its own", dir)
+	}
+	return &all[i], nil
+}
+
+// list returns all worktrees, the main one first.
+func list(ctx context.Context, dir string) ([]Tree, error) {
+	out, err := git(ctx, dir, "worktree", "list", "--porcelain", "-z")
+	if err != nil {
+		return nil, err
+	}
+	var all []Tree
+	for field := range strings.SplitSeq(out, "\x00") {
+		if path, ok := strings.CutPrefix(field, "worktree "); ok {
+			all = append(all, Tree{Dir: filepath.FromSlash(path)})
+		} else if ref, ok := strings.CutPrefix(field, "branch refs/heads/"); ok && len(all) > 0 {
+			all[len(all)-1].Branch = ref
+		}
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("worktree: %s has no worktree", dir)
+	}
+	for i := range all {
+		all[i].Main = all[0].Dir
+	}
+	return all, nil
+}
+
+// Changes returns how many files of the worktree are not committed, and how many of its
+// commits the main worktree does not have.
+func (t *Tree) Changes(ctx context.Context) (files, commits int, err error) {
+	out, err := git(ctx, t.Dir, "status", "--porcelain", "-z", "--untracked-files=all")
+	if err != nil {
+		return 0, 0, err
+	}
+	files = strings.Count(out, "\x00")
+	main, err := git(ctx, t.Main, "rev-parse", "HEAD")
+	if err != nil {
+		return 0, 0, err
+	}
+	if out, err = git(ctx, t.Dir, "rev-list", "HEAD", "^"+strings.TrimSpace(main)); err != nil {
+		return 0, 0, err
+	}
+	return files, strings.Count(out, "\n"), nil
+}
+
+// Merge merges the worktree's branch into the branch that is checked out in the main
+// worktree. The error is [ErrChanged] if files are not committed. If the branches
+// conflict, nothing is changed.
+func (t *Tree) Merge(ctx context.Context) error {
+	files, _, err := t.Changes(ctx)
+	switch {
+	case err != nil:
+		return err
+	case t.Branch == "":
+		return fmt.Errorf("worktree: no branch is checked out in %s", t.Dir)
+	case files > 0:
+		return fmt.Errorf("%w: %d files in %s are not committed", ErrChanged, files, t.Dir)
+	}
+	if _, err = git(ctx, t.Main, "merge", "-q", "--no-edit", "--", t.Branch); err == nil {
+		return nil
+	}
+	conflicts, _ := git(ctx, t.Main, "diff", "--name-only", "--diff-filter=U")
+	if conflicts == "" {
+		return err
+	}
+	if _, abort := git(ctx, t.Main, "merge", "--abort"); abort != nil {
+		return errors.Join(err, abort)
+	}
+	return fmt.Errorf("worktree: %s and the branch of %s conflict in %s; merge them by hand", t.Branch, t.Main, strings.Join(strings.Fields(conflicts), ", "))
+}
+
+// Remove removes the worktree and its branch. The error is [ErrChanged] if that would
+// lose something, unless force is set.
+func (t *Tree) Remove(ctx context.Context, force bool) error {
+	if !force {
+		files, commits, err := t.Changes(ctx)
+		if err != nil {
+			return err
+		}
+		if files+commits > 0 {
+			return fmt.Errorf("%w that would be lost: %d files are not committed, %d commits are not merged", ErrChanged, files, commits)
+		}
+	}
+	if _, err := git(ctx, t.Main, "worktree", "remove", "--force", "--", t.Dir); err != nil {
+		return err
+	}
+	if t.Branch == "" {
+		return nil
+	}
+	_, err := git(ctx, t.Main, "branch", "-q", "-D", "--", t.Branch)
+	return err
+}
+
+// git runs git in a directory and returns what it prints.
+func git(ctx context.Context, dir string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "git", append([]string{"-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsmonitor=false"}, args...)...)
+	cmd.Dir = dir
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "GIT_") { // such as GIT_DIR, which names another repository
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	cmd.Env = append(cmd.Env, "GIT_TERMINAL_PROMPT=0", "LC_ALL=C")
+	var out, failed bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &failed
+	if err := cmd.Run(); err != nil {
+		text := strings.TrimSpace(failed.String())
+		if text == "" {
+			text = err.Error()
+		}
+		return "", fmt.Errorf("worktree: git %s: %s", args[0], text)
+	}
+	return out.String(), nil
+}

@@ -1,0 +1,156 @@
+package worktree_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/parley-go/parley/internal/worktree"
+)
+
+// newRepo returns a repository with one commit.
+func newRepo(t *testing.T) string {
+	t.Helper()
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("git is not installed")
+	}
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HOME", dir)
+	t.Setenv("GIT_DIR", "/nowhere") // must not count
+	run(t, dir, "init", "-q", "-b", "main")
+	run(t, dir, "config", "user.email", "a@example.com")
+	run(t, dir, "config", "user.name", "A")
+	commit(t, dir, "a", "one\n")
+	return dir
+}
+
+func run(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("git", args...)
+	cmd.Dir = dir
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "GIT_") {
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("git %v: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+func commit(t *testing.T, dir, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	run(t, dir, "add", name)
+	run(t, dir, "commit", "-q", "-m", name)
+}
+
+func TestWorktreesAreAddedListedMergedAndRemoved(t *testing.T) {
+	dir, ctx := newRepo(t), t.Context()
+	hook := filepath.Join(dir, ".git", "hooks", "post-checkout")
+	if err := os.WriteFile(hook, []byte("#!/bin/sh\ntouch '"+dir+"/hooked'\n"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	tree, err := worktree.Add(ctx, dir, "fix")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "hooked")); err == nil {
+		t.Error("a hook of the repository ran")
+	}
+	if got := run(t, dir, "status", "--porcelain"); got != "" {
+		t.Errorf("the main worktree shows %q", got)
+	}
+	if _, err := worktree.Add(ctx, dir, "fix"); err == nil {
+		t.Error("a worktree was added twice")
+	}
+	all, err := worktree.List(ctx, tree.Dir)
+	if err != nil || len(all) != 1 || all[0] != *tree {
+		t.Errorf("listed %+v, %v; want %+v", all, err, *tree)
+	}
+	if found, err := worktree.Open(ctx, tree.Dir); err != nil || *found != *tree {
+		t.Errorf("opened %+v, %v", found, err)
+	}
+	if _, err := worktree.Open(ctx, dir); err == nil {
+		t.Error("the main worktree was opened")
+	}
+
+	if err := os.WriteFile(filepath.Join(tree.Dir, "b"), []byte("two\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for what, err := range map[string]error{"merged": tree.Merge(ctx), "removed": tree.Remove(ctx, false)} {
+		if !errors.Is(err, worktree.ErrChanged) {
+			t.Errorf("a file that is not committed was %s: %v", what, err)
+		}
+	}
+	commit(t, tree.Dir, "b", "two\n")
+	if files, commits, err := tree.Changes(ctx); files != 0 || commits != 1 || err != nil {
+		t.Errorf("%d files, %d commits, %v", files, commits, err)
+	}
+	if err := tree.Remove(ctx, false); !errors.Is(err, worktree.ErrChanged) {
+		t.Errorf("a commit was removed: %v", err)
+	}
+	if err := tree.Merge(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "b")); err != nil {
+		t.Error(err)
+	}
+	if err := tree.Remove(ctx, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(tree.Dir); err == nil {
+		t.Error("the worktree is still there")
+	}
+	if got := run(t, dir, "branch"); strings.Contains(got, "worktree-fix") {
+		t.Errorf("the branch is still there: %s", got)
+	}
+}
+
+func TestMergeThatConflictsChangesNothing(t *testing.T) {
+	dir, ctx := newRepo(t), t.Context()
+	tree, err := worktree.Add(ctx, dir, "fix")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit(t, tree.Dir, "a", "theirs\n")
+	commit(t, dir, "a", "ours\n")
+	if err := tree.Merge(ctx); err == nil || !strings.Contains(err.Error(), "conflict in a") {
+		t.Errorf("merged: %v", err)
+	}
+	if got := run(t, dir, "status", "--porcelain"); got != "" {
+		t.Errorf("the main worktree shows %q", got)
+	}
+	if err := tree.Remove(ctx, true); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestHostileNamesAndFoldersAreRefused(t *testing.T) {
+	dir, ctx := newRepo(t), t.Context()
+	for _, name := range []string{"", "..", ".", "a/b", "../x", "-f", "--force", ".git", "a..b", "x.lock", "a b", "a\nb", "a\x00b", strings.Repeat("a", 65), "ä"} {
+		if _, err := worktree.Add(ctx, dir, name); err == nil {
+			t.Errorf("%q was added", name)
+		}
+	}
+	outside := t.TempDir()
+	if err := os.Symlink(outside, filepath.Join(dir, ".claude")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := worktree.Add(ctx, dir, "fix"); err == nil {
+		t.Error("a worktree was added behind a link")
+	}
+	if _, err := worktree.Add(ctx, outside, "fix"); err == nil {
+		t.Error("a worktree was added without a repository")
+	}
+}
