@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/parley-go/parley/engine/internal/call"
+	"github.com/parley-go/parley/engine/internal/history"
 	"github.com/parley-go/parley/engine/internal/recorder"
 	"github.com/parley-go/parley/engine/mcp"
 	"github.com/parley-go/parley/engine/model"
@@ -214,18 +215,18 @@ func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *call.Batch,
 			usage := a.usage
 			c.lastUsage = &usage
 			c.book(a, c.model.ID, "answer")
-			if n := usage.InputTokens + usage.CacheCreationInputTokens + usage.CacheReadInputTokens; n > 0 {
-				c.measured = measure{int64(sent), n}
+			if n := history.InputTokens(&usage); n > 0 {
+				c.hist.Measured(sent, n)
 			}
 		}
 	}()
 
-	req := model.Request{Body: c.body(), Header: c.header()}
-	if err := c.measure(t, req, &c.transcript); err != nil {
+	req := model.Request{Body: c.body(&c.hist.Transcript, false), Header: c.header()}
+	if err := c.measure(t, req, &c.hist.Transcript); err != nil {
 		return a, run, err
 	}
 	if c.room > 0 {
-		req.Body = c.body()
+		req.Body = c.body(&c.hist.Transcript, false)
 	}
 
 	type item struct {
@@ -254,7 +255,7 @@ func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *call.Batch,
 	defer quiet(nil)
 	silence := time.AfterFunc(idle, func() { quiet(&model.IdleError{After: idle}) })
 	defer silence.Stop()
-	sent = c.transcript.size()
+	sent = c.hist.Size()
 	send := func(it item) bool {
 		select {
 		case items <- it:
@@ -346,7 +347,7 @@ func (c *Conversation) reserve(t *turn) (release func(), err error) {
 	if c.cfg.MaxBudget <= 0 {
 		return func() {}, nil
 	}
-	worst, _ := c.model.Cost(&wire.Usage{InputTokens: int64(len(c.prefix.system)+len(c.prefix.tools)+c.transcript.size()) / 3, OutputTokens: c.maxTokens()})
+	worst, _ := c.model.Cost(&wire.Usage{InputTokens: int64(c.hist.Bytes(&c.hist.Transcript)) / 3, OutputTokens: c.maxTokens()})
 	ok := false
 	c.runWhileServing(func() { release, ok = c.ledger.Wait(t.ctx, c.spentBefore+c.cfg.MaxBudget, worst) })
 	if !ok && t.ctx.Err() == nil {
@@ -359,6 +360,12 @@ const (
 	idleTimeout = 10 * time.Minute // if the config does not say
 	modelGrace  = 5 * time.Second  // how long a model has to end
 )
+
+// body writes a request about a conversation. With noTools the model can call none, though
+// it sees them.
+func (c *Conversation) body(of *history.Transcript, noTools bool) []byte {
+	return c.hist.Prefix.Body(of, history.Request{Model: c.model.ID, MaxTokens: c.maxTokens(), Thinking: c.thinkingMember(), Output: c.cfg.Tuning.outputConfig(c.effortLevel()), NoTools: noTools, User: "parley_" + c.rec.ID()})
+}
 
 func (c *Conversation) header() http.Header {
 	h := http.Header{}
@@ -513,7 +520,7 @@ func (c *Conversation) keepBlock(a *answer, b *block, uuid string, more map[stri
 			Content: wire.Blocks(decodeBlock(b.raw)), Usage: a.startUsage})}); err != nil {
 		return err
 	}
-	c.transcript.answer(a.id, b.raw)
+	c.hist.Answer(a.id, b.raw)
 	return nil
 }
 

@@ -100,10 +100,10 @@ func SideQuestion(ctx context.Context, c *Conversation, question string) (string
 	var name string
 	spent := false
 	if !c.Do(func() {
-		of := transcript{messages: slices.Clone(c.transcript.messages)}
-		of.closeCalls()
-		of.add("user", mustJSON(&wire.TextBlock{Text: reminder(strings.TrimSpace(sideQuestionNote)) + "\n\n" + question}))
-		req, name, spent = model.Request{Body: c.bodyOf(&of, true), Header: c.header()}, c.model.ID, c.spent()
+		of := c.hist.Clone()
+		of.CloseCalls()
+		of.Add("user", mustJSON(&wire.TextBlock{Text: reminder(strings.TrimSpace(sideQuestionNote)) + "\n\n" + question}))
+		req, name, spent = model.Request{Body: c.body(&of, true), Header: c.header()}, c.model.ID, c.spent()
 	}) {
 		return "", errors.New("the conversation has ended")
 	}
@@ -118,24 +118,6 @@ func SideQuestion(ctx context.Context, c *Conversation, question string) (string
 		return "", asModelError(err)
 	}
 	return answerText(a), nil
-}
-
-// closeCalls gives calls at the end that have no result yet one, as the API demands.
-func (t *transcript) closeCalls() {
-	if len(t.messages) == 0 || t.messages[len(t.messages)-1].role != "assistant" {
-		return
-	}
-	var results []json.RawMessage
-	for _, block := range t.messages[len(t.messages)-1].blocks {
-		var use struct {
-			Type string `json:"type"`
-			ID   string `json:"id"`
-		}
-		if json.Unmarshal(block, &use) == nil && use.Type == "tool_use" {
-			results = append(results, mustJSON(&wire.ToolResultBlock{ToolUseID: use.ID, Content: wire.Text("(The call still runs.)")}))
-		}
-	}
-	t.add("user", results...)
 }
 
 // answerText is the text of an answer.

@@ -105,6 +105,6 @@ type Usage struct {
 // Context estimates what fills the model's context.
 func (c *Conversation) Context() Usage {
 	tokens := func(n int) int64 { return int64(n) / 4 }
-	u := Usage{System: tokens(len(c.prefix.system)), Tools: tokens(len(c.prefix.tools)), Messages: tokens(len(c.transcript.appendMessages(nil, true))), Last: c.lastUsage}
+	u := Usage{System: tokens(len(c.hist.Prefix.System)), Tools: tokens(len(c.hist.Prefix.Tools)), Messages: tokens(len(c.hist.AppendMessages(nil, true))), Last: c.lastUsage}
 	return u
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/parley-go/parley/engine/internal/history"
 	"github.com/parley-go/parley/engine/internal/ledger"
 	"github.com/parley-go/parley/engine/internal/recorder"
 	"github.com/parley-go/parley/engine/project"
@@ -335,7 +336,7 @@ func (c *Conversation) clearCommand(t *turn, p *prompt, args string) *ending {
 	c.rec.Emit(&wire.ConversationReset{NewConversationID: reset, Trigger: "clear", UserMessageUUID: p.uuid, UUID: reset})
 	c.rec.Emit(&wire.BackgroundTasksChanged{Tasks: []*wire.BackgroundTask{}})
 	c.rec.Begin(next)
-	c.transcript, c.kept, c.quarantined, c.lastUsage = transcript{}, keptPrompt{}, nil, nil
+	c.hist, c.lastUsage = history.History{}, nil // makePrefix writes its prefix below
 	c.ledger, c.spentBefore = ledger.New(c.cfg.Catalog), 0
 	c.ledger.BeginTurn()
 	if c.keeper != nil {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/parley-go/parley/engine/internal/history"
 	"github.com/parley-go/parley/engine/internal/recorder"
 	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/engine/tool"
@@ -44,13 +45,10 @@ type Compaction struct {
 }
 
 const (
-	keptResults  = 40_000 // tokens of the newest results of tools that are never taken out
-	pruneLeast   = 20_000 // tokens that taking results out must win to be worth it
-	pruneSmall   = 400    // bytes of a result that is not worth it
-	compactFails = 3      // failures in a row after which it is not tried by itself any more
-	compactVain  = 3      // times in a row that it made no room for more than one answer
-	shrinkMost   = 6      // times that a request for a summary is made smaller
-	recoverMost  = 3      // times in one turn that room is made because the API said so
+	compactFails = 3 // failures in a row after which it is not tried by itself any more
+	compactVain  = 3 // times in a row that it made no room for more than one answer
+	shrinkMost   = 6 // times that a request for a summary is made smaller
+	recoverMost  = 3 // times in one turn that room is made because the API said so
 
 	attachedFiles = 5        // files that are shown again behind a summary
 	attachedFile  = 20 << 10 // bytes of each
@@ -58,14 +56,13 @@ const (
 
 // compactState is what a conversation knows of its compactions.
 type compactState struct {
-	trail   []trailing      // what the user said since the last answer
-	pruned  map[string]bool // results that were taken out, by the ids of their calls
-	dropped int64           // tokens that compactions saved
-	made    bool            // there was one
-	answers int             // since then
-	vain    int             // that made no room for long, in a row
-	failed  int             // that failed, in a row
-	given   bool            // it is not tried by itself any more
+	trail   []trailing // what the user said since the last answer
+	dropped int64      // tokens that compactions saved
+	made    bool       // there was one
+	answers int        // since then
+	vain    int        // that made no room for long, in a row
+	failed  int        // that failed, in a row
+	given   bool       // it is not tried by itself any more
 }
 
 // A trailing is a record of the user's side behind the last answer.
@@ -85,8 +82,8 @@ func (s *compactState) follow(e *session.Entry) {
 			s.trail = nil
 		}
 	case e.Type == "user":
-		_, blocks, err := messageBlocks(e.Message)
-		if err != nil || slices.ContainsFunc(blocks, isResult) {
+		_, blocks, err := history.MessageBlocks(e.Message)
+		if err != nil || slices.ContainsFunc(blocks, history.IsResult) {
 			s.trail = nil
 			return
 		}
@@ -94,40 +91,14 @@ func (s *compactState) follow(e *session.Entry) {
 	}
 }
 
-func isResult(block json.RawMessage) bool { return blockType(block) == "tool_result" }
-
-// split takes the last n blocks off a conversation whose last message is the user's.
-// There are fewer if a result of a call is among them.
-func (t *transcript) split(n int) (head transcript, tail []json.RawMessage) {
-	head.messages = slices.Clone(t.messages)
-	last := len(head.messages) - 1
-	if last < 0 || head.messages[last].role != "user" {
-		return head, nil
-	}
-	blocks := head.messages[last].blocks
-	at := len(blocks)
-	for at > 0 && n > 0 && !isResult(blocks[at-1]) {
-		at, n = at-1, n-1
-	}
-	if n > 0 {
-		at = len(blocks) // it is not what we think it is
-	}
-	if tail = blocks[at:]; at == 0 {
-		head.messages = head.messages[:last]
-	} else {
-		head.messages[last].blocks = slices.Clip(blocks[:at])
-	}
-	return head, tail
-}
-
 // parts returns what a compaction summarizes, and what it keeps.
-func (c *Conversation) parts() (head transcript, tail []json.RawMessage, kept []string) {
+func (c *Conversation) parts() (head history.Transcript, tail []json.RawMessage, kept []string) {
 	n := 0
 	for _, r := range c.compaction.trail {
 		n += r.blocks
 		kept = append(kept, r.uuid)
 	}
-	head, tail = c.transcript.split(n)
+	head, tail = c.hist.Split(n)
 	if len(tail) == 0 {
 		kept = nil
 	}
@@ -169,16 +140,29 @@ func (c *Conversation) CompactsAt() (tokens int64, auto bool) {
 	return at, !cfg.Off && !cfg.AutoOff
 }
 
+// prune takes old results of tools out of the conversation, if that is enough; see
+// [history.History.Prune]. It reports whether it did.
+func (c *Conversation) prune(below int64) bool {
+	saved, err := c.hist.Prune(c.model.ContextWindow, below, func(e *session.Entry) error { return c.rec.Record(e) })
+	if err != nil {
+		c.log.Error("that results were taken out could not be recorded", "error", err)
+	}
+	if saved > 0 {
+		c.log.Info("old results of tools were taken out of the conversation", "tokens", saved)
+	}
+	return saved > 0
+}
+
 // makeRoom compacts the conversation if its next request comes near the limit. That it
 // fails ends nothing: there is some room left.
 func (c *Conversation) makeRoom(t *turn) *ending {
 	s := &c.compaction
 	at, auto := c.CompactsAt()
-	if !auto || s.given || s.made && s.answers == 0 || c.contextTokens(&c.transcript) < at {
+	if !auto || s.given || s.made && s.answers == 0 || c.hist.Tokens(&c.hist.Transcript) < at {
 		return nil
 	}
 	head, _, _ := c.parts()
-	if len(head.messages) == 0 || c.transcript.messages[len(c.transcript.messages)-1].role != "user" {
+	if len(head.Messages) == 0 || c.hist.LastRole() != "user" {
 		return nil // there is nothing to win, or an answer is to be gone on with
 	}
 	if c.prune(at) {
@@ -225,7 +209,7 @@ func (c *Conversation) recoverRoom(t *turn, err error) (*ending, error) {
 	switch head, _, _ := c.parts(); {
 	case !auto:
 		return nil, err
-	case len(head.messages) == 0:
+	case len(head.Messages) == 0:
 		if over.local {
 			c.compacting("auto")
 			c.compacted("too_few_groups")
@@ -262,7 +246,7 @@ func (c *Conversation) compactCommand(t *turn, p *prompt, args string) *ending {
 	if c.cfg.Compaction.Off {
 		return fail("Error: compaction is turned off. Use /clear to begin a new conversation.")
 	}
-	if len(c.transcript.messages) == 0 {
+	if len(c.hist.Messages) == 0 {
 		return fail("Error: No messages to compact")
 	}
 	if c.spent() {
@@ -317,9 +301,9 @@ func (c *Conversation) replace(t *turn, trigger, instructions string, tight bool
 	s, began := &c.compaction, c.now()
 	head, tail, kept := c.parts()
 	if trigger == "manual" { // nothing is to be answered
-		head, tail, kept = transcript{messages: slices.Clone(c.transcript.messages)}, nil, nil
+		head, tail, kept = c.hist.Clone(), nil, nil
 	}
-	before := c.contextTokens(&c.transcript)
+	before := c.hist.Tokens(&c.hist.Transcript)
 	more, err := c.preCompact(t, trigger, instructions)
 	if err != nil {
 		if context.Cause(t.ctx) == nil {
@@ -348,9 +332,9 @@ func (c *Conversation) replace(t *turn, trigger, instructions string, tight bool
 		return err
 	}
 
-	next := transcript{}
+	next := history.Transcript{}
 	text := c.summaryText(summary, toolsUsed(head), len(tail) > 0)
-	next.add("user", mustJSON(&wire.TextBlock{Text: text}))
+	next.Add("user", mustJSON(&wire.TextBlock{Text: text}))
 	said := &session.Entry{Type: "user", Fields: fields("isCompactSummary", true, "isVisibleInTranscriptOnly", true),
 		Message: mustJSON(map[string]any{"role": "user", "content": text})}
 	if todos := todowrite.Of(c.env); len(todos) > 0 {
@@ -360,17 +344,17 @@ func (c *Conversation) replace(t *turn, trigger, instructions string, tight bool
 	entries := []*session.Entry{boundary, said}
 	for _, text := range c.shownAgain(t, head) {
 		raw := mustJSON(&wire.TextBlock{Text: reminder(text)})
-		next.add("user", raw)
+		next.Add("user", raw)
 		entries = append(entries, &session.Entry{Type: "user", Fields: fields("isMeta", true),
 			Message: mustJSON(map[string]any{"role": "user", "content": []json.RawMessage{raw}})})
 	}
 	if err := context.Cause(t.ctx); err != nil {
 		return err
 	}
-	next.add("user", tail...)
+	next.Add("user", tail...)
 	c.rec.Identify(entries...)
 
-	after := int64(len(c.prefix.system)+len(c.prefix.tools)+next.size()) / 4
+	after := int64(c.hist.Bytes(&next)) / 4
 	dropped := s.dropped + max(0, before-after)
 	took := c.now().Sub(began).Milliseconds()
 	meta := wire.CompactMetadata{Trigger: trigger, PreTokens: before, PostTokens: &after, CumulativeDroppedTokens: &dropped, DurationMS: &took}
@@ -395,8 +379,9 @@ func (c *Conversation) replace(t *turn, trigger, instructions string, tight bool
 	if len(kept) > 0 {
 		s.trail = append(s.trail, trail...)
 	}
-	c.transcript, c.measured, c.room = next, measure{}, 0
-	s.pruned, s.dropped, s.made, s.answers, s.failed = nil, dropped, true, 0, 0
+	c.hist.SetMessages(next)
+	c.room = 0
+	s.dropped, s.made, s.answers, s.failed = dropped, true, 0, 0
 	c.loseContext()
 
 	c.compacted("")
@@ -504,9 +489,9 @@ func (c *Conversation) summaryText(summary string, tools []string, kept bool) st
 }
 
 // toolsUsed returns the tools that a conversation used, each once.
-func toolsUsed(t transcript) []string {
+func toolsUsed(t history.Transcript) []string {
 	var names []string
-	t.eachCall(func(name string, _ json.RawMessage) {
+	t.EachCall(func(_, name string, _ json.RawMessage) {
 		if !slices.Contains(names, name) {
 			names = append(names, name)
 		}
@@ -514,31 +499,12 @@ func toolsUsed(t transcript) []string {
 	return names
 }
 
-// eachCall calls f with the calls of tools, in order.
-func (t *transcript) eachCall(f func(name string, input json.RawMessage)) {
-	for _, m := range t.messages {
-		if m.role != "assistant" {
-			continue
-		}
-		for _, b := range m.blocks {
-			var call struct {
-				Type  string          `json:"type"`
-				Name  string          `json:"name"`
-				Input json.RawMessage `json:"input"`
-			}
-			if json.Unmarshal(b, &call) == nil && call.Type == "tool_use" {
-				f(call.Name, call.Input)
-			}
-		}
-	}
-}
-
 // shownAgain returns what is put behind a summary because it is likely to be needed:
 // files that were worked on, the list of what is to be done, tasks that run.
-func (c *Conversation) shownAgain(t *turn, head transcript) []string {
+func (c *Conversation) shownAgain(t *turn, head history.Transcript) []string {
 	var parts []string
 	var paths []string
-	head.eachCall(func(name string, input json.RawMessage) {
+	head.EachCall(func(_, name string, input json.RawMessage) {
 		var in struct {
 			FilePath string `json:"file_path"`
 		}
@@ -614,9 +580,9 @@ func (c *Conversation) readAgain(t *turn, path string) (text string, ok bool) {
 
 // summarize has the model summarize a conversation. If that does not fit into a request
 // either, results of tools are left out, and then the oldest messages.
-func (c *Conversation) summarize(t *turn, of transcript, instructions string, tight bool) (string, error) {
+func (c *Conversation) summarize(t *turn, of history.Transcript, instructions string, tight bool) (string, error) {
 	if tight {
-		of, _ = of.withoutResults(nil)
+		of, _ = of.WithoutResults(nil)
 	}
 	for n := 0; ; n++ {
 		text, err := c.askSummary(t, of, instructions)
@@ -625,42 +591,24 @@ func (c *Conversation) summarize(t *turn, of transcript, instructions string, ti
 		}
 		if !tight {
 			tight = true
-			of, _ = of.withoutResults(nil)
+			of, _ = of.WithoutResults(nil)
 			continue
 		}
 		var ok bool
-		if of, ok = of.withoutOldest(); !ok {
+		if of, ok = of.WithoutOldest(); !ok {
 			return "", err
 		}
 	}
 }
 
-// withoutOldest leaves out the first half of the messages. It reports false if there is
-// nothing left to leave out.
-func (t *transcript) withoutOldest() (transcript, bool) {
-	for i := max(1, len(t.messages)/2); i < len(t.messages); i++ {
-		if t.messages[i].role != "assistant" {
-			continue // it may hold results of calls that are left out
-		}
-		var rest transcript
-		rest.add("user", mustJSON(&wire.TextBlock{Text: "[The beginning of the conversation was left out, because it is too long.]"}))
-		rest.messages = append(rest.messages, t.messages[i:]...)
-		return rest, true
-	}
-	return *t, false
-}
-
 // askSummary asks for a summary once, and again if that failed in a way that may pass.
-func (c *Conversation) askSummary(t *turn, of transcript, instructions string) (string, error) {
+func (c *Conversation) askSummary(t *turn, of history.Transcript, instructions string) (string, error) {
 	words := strings.TrimSpace(compactPrompt)
 	if instructions != "" {
 		words += "\n\nThe user wants this to be kept in mind for the summary:\n" + instructions
 	}
-	of.messages = slices.Clone(of.messages)
-	if n := len(of.messages); n > 0 {
-		of.messages[n-1].blocks = slices.Clip(of.messages[n-1].blocks)
-	}
-	of.add("user", mustJSON(&wire.TextBlock{Text: words}))
+	of = of.Clone()
+	of.Add("user", mustJSON(&wire.TextBlock{Text: words}))
 	release, err := c.reserve(t)
 	if err != nil {
 		return "", err
@@ -730,14 +678,14 @@ func summaryOf(a *answer) (string, error) {
 
 // askAside sends a conversation and returns the answer, of which nothing is told. The
 // turn's own usage is without it.
-func (c *Conversation) askAside(t *turn, of transcript, noTools bool) (*answer, error) {
+func (c *Conversation) askAside(t *turn, of history.Transcript, noTools bool) (*answer, error) {
 	began := c.now()
-	req := model.Request{Body: c.bodyOf(&of, noTools), Header: c.header()}
+	req := model.Request{Body: c.body(&of, noTools), Header: c.header()}
 	if err := c.measure(t, req, &of); err != nil {
 		return nil, err
 	}
 	if c.room > 0 {
-		req.Body = c.bodyOf(&of, noTools)
+		req.Body = c.body(&of, noTools)
 	}
 	parent, span := c.runner.Telemetry.Chat(t.ctx, c.cfg.Provider, c.model.ID, c.rec.ID())
 	ctx, cancel := context.WithCancelCause(parent)

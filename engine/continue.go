@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/parley-go/parley/engine/internal/history"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
@@ -41,7 +42,7 @@ func holdBack(h *session.History, added []*session.Entry) *unfinishedTurn {
 		}
 	}
 	for _, e := range added {
-		_, blocks, err := messageBlocks(e.Message)
+		_, blocks, err := history.MessageBlocks(e.Message)
 		if err != nil || len(blocks) != 1 {
 			return nil
 		}
@@ -66,13 +67,13 @@ func findCall(h *session.History, id string) *unfinishedCall {
 		if e.Type != "assistant" {
 			continue
 		}
-		_, blocks, err := messageBlocks(e.Message)
+		_, blocks, err := history.MessageBlocks(e.Message)
 		if err != nil {
 			return nil
 		}
 		for _, raw := range blocks {
 			var b wire.ToolUseBlock
-			if blockType(raw) == "tool_use" && json.Unmarshal(raw, &b) == nil && b.ID == id {
+			if history.BlockType(raw) == "tool_use" && json.Unmarshal(raw, &b) == nil && b.ID == id {
 				call := &block{kind: "tool_use", raw: raw, id: b.ID, name: b.Name, input: b.Input, done: true}
 				call.text.Write(b.Input)
 				return &unfinishedCall{block: call, uuid: e.UUID}
@@ -104,14 +105,14 @@ func (c *Conversation) abandonUnfinished() error {
 	}
 	c.unfinished = nil
 	for _, call := range u.calls {
-		_, blocks, err := messageBlocks(call.answer.Message)
+		_, blocks, err := history.MessageBlocks(call.answer.Message)
 		if err == nil {
 			err = c.rec.Record(call.answer)
 		}
 		if err != nil {
 			return err
 		}
-		c.transcript.add("user", blocks...)
+		c.hist.Add("user", blocks...)
 	}
 	return nil
 }
@@ -151,7 +152,7 @@ func (c *Conversation) continueTurn(t *turn, u *unfinishedTurn) *ending {
 			continue
 		}
 		var result wire.ToolResultBlock
-		if _, blocks, err := messageBlocks(uc.answer.Message); err == nil && len(blocks) == 1 {
+		if _, blocks, err := history.MessageBlocks(uc.answer.Message); err == nil && len(blocks) == 1 {
 			json.Unmarshal(blocks[0], &result)
 		}
 		run.Add(tc, &tool.Result{Content: result.Content, IsError: result.IsError})
@@ -160,7 +161,7 @@ func (c *Conversation) continueTurn(t *turn, u *unfinishedTurn) *ending {
 		if end := c.collect(t, a, run); end != nil {
 			return end
 		}
-	} else if n := len(c.transcript.messages); n > 0 && c.transcript.messages[n-1].role == "assistant" {
+	} else if c.hist.LastRole() == "assistant" {
 		if err := c.nudge(t, "The agent stopped behind your answer above and was started again. Go on where the answer stopped; do not repeat it. If it was complete, say so in a few words.", ""); err != nil {
 			return c.broken(err)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/parley-go/parley/engine/hook"
 	"github.com/parley-go/parley/engine/internal/call"
 	"github.com/parley-go/parley/engine/internal/checkpoint"
+	"github.com/parley-go/parley/engine/internal/history"
 	"github.com/parley-go/parley/engine/internal/ledger"
 	"github.com/parley-go/parley/engine/internal/recorder"
 	"github.com/parley-go/parley/engine/model/catalog"
@@ -61,15 +62,12 @@ type Conversation struct {
 	modeBefore wire.PermissionMode // of plan mode
 	effort     string
 	thinking   Thinking
-	measured   measure // of the last request
-	room       int64   // of the window, for the answer; 0 means enough
+	room       int64 // of the window, for the answer; 0 means enough
 	policy     *policy.Policy
 	env        *tool.Env
 	tools      []tool.Tool
 	offered    uint64 // the generation of the tools of MCP servers among them
-	prefix     prefix
-	promptKey  string // what the system prompt is made from
-	kept       keptPrompt
+	hist       history.History
 
 	compaction compactState
 
@@ -77,14 +75,10 @@ type Conversation struct {
 	contextTold bool            // what the project says was told
 	skillsTold  string          // the list of skills that was told
 
-	// Blocks that the API refused, by their hash, with the reason.
-	quarantined map[string]string
-
 	primary   catalog.Info // the model that was asked for; another one may stand in for it
 	fallbacks []string     // models that were not tried in this turn
 
 	unfinished  *unfinishedTurn // of the process that held the session before
-	transcript  transcript
 	ledger      *ledger.Ledger
 	spentBefore int64 // in nano-dollars, by processes before this one
 
@@ -307,8 +301,9 @@ func (c *Conversation) newRunner(sub *subagent) *call.Runner {
 
 // makePrefix writes the beginning of requests anew.
 func (c *Conversation) makePrefix() {
-	c.prefix = newPrefix(c.systemPrompt(), c.tools, !c.cfg.Tuning.NoCaching)
-	c.promptKey = c.keyOfPrompt()
+	c.hist.Prefix.NoMarks = c.cfg.Tuning.NoCaching
+	c.hist.Prefix.SetSystem(c.keyOfPrompt(), c.systemPrompt())
+	c.hist.Prefix.SetTools(c.tools)
 }
 
 func unpriced(m catalog.Info) error {
@@ -549,7 +544,7 @@ func (c *Conversation) Seed(m *wire.Assistant) {
 			c.log.Error("what was said could not be recorded", "error", err)
 			return
 		}
-		c.transcript.add("assistant", mustJSON(said))
+		c.hist.Add("assistant", mustJSON(said))
 	}
 }
 

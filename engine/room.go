@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/parley-go/parley/engine/internal/history"
 	"github.com/parley-go/parley/engine/model"
 )
 
@@ -61,31 +62,18 @@ func overflowed(err error) *overflow {
 	return nil
 }
 
-// A measure is how large the last request was: its messages in bytes, all of it in
-// tokens.
-type measure struct{ bytes, tokens int64 }
-
-// contextTokens estimates how many tokens a request has: those of the last one, as the
-// API counted them, and a fourth of the bytes that are new.
-func (c *Conversation) contextTokens(of *transcript) int64 {
-	if c.measured.tokens == 0 {
-		return int64(len(c.prefix.system)+len(c.prefix.tools)+of.size()) / 4
-	}
-	return max(0, c.measured.tokens+(int64(of.size())-c.measured.bytes)/4)
-}
-
 // measure sees whether a request fits into the model's window. Near the limit the
 // API counts it, if it can. What is left of the window bounds the answer.
-func (c *Conversation) measure(t *turn, req model.Request, of *transcript) error {
+func (c *Conversation) measure(t *turn, req model.Request, of *history.Transcript) error {
 	c.room = 0
-	window, guess := c.model.ContextWindow, c.contextTokens(of)
+	window, guess := c.model.ContextWindow, c.hist.Tokens(of)
 	if window <= 0 || guess < window-roomReserve-c.maxTokens() {
 		return nil
 	}
 	counter, ok := c.cfg.Model.(model.Counter)
 	if !ok {
 		// Whether it fits the API will say.
-		if c.measured.tokens > 0 {
+		if c.hist.Known() {
 			c.room = max(window-guess-roomLeast, roomLeast)
 		}
 		return nil
@@ -95,7 +83,7 @@ func (c *Conversation) measure(t *turn, req model.Request, of *transcript) error
 		c.log.Warn("the tokens of a request could not be counted", "error", err)
 		return nil
 	}
-	c.measured = measure{int64(of.size()), n}
+	c.hist.Measured(of.Size(), n)
 	if n > window-roomLeast {
 		return &overflow{tokens: n, window: window, local: true}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/parley-go/parley/engine/internal/history"
 	"github.com/parley-go/parley/engine/internal/recorder"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/wire"
@@ -218,7 +219,7 @@ func (a *answer) open() *block {
 func (a *answer) empty() bool {
 	for _, b := range a.blocks {
 		switch {
-		case b.kind == "thinking", blockType(b.first) == "redacted_thinking":
+		case b.kind == "thinking", history.BlockType(b.first) == "redacted_thinking":
 		case b.kind == "text" && strings.TrimSpace(b.text.String()) == "":
 		default:
 			return false
@@ -231,7 +232,7 @@ func (a *answer) empty() bool {
 // that is complete and more than a thought.
 func (a *answer) worthKeeping() bool {
 	for _, b := range a.blocks {
-		if b.done && b.kind != "thinking" && blockType(b.first) != "redacted_thinking" && !(b.kind == "text" && b.text.Len() == 0) {
+		if b.done && b.kind != "thinking" && history.BlockType(b.first) != "redacted_thinking" && !(b.kind == "text" && b.text.Len() == 0) {
 			return true
 		}
 	}

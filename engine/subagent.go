@@ -19,6 +19,7 @@ import (
 	"github.com/parley-go/parley/engine/agents"
 	"github.com/parley-go/parley/engine/hook"
 	"github.com/parley-go/parley/engine/internal/call"
+	"github.com/parley-go/parley/engine/internal/history"
 	"github.com/parley-go/parley/engine/internal/ledger"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/files"
@@ -913,7 +914,7 @@ func activity(name string, input json.RawMessage) string {
 	case (name == call.AgentName || name == "Task") && in.Description != "":
 		words = in.Description
 	}
-	return clip(words, 200)
+	return history.Clip(words, 200)
 }
 
 // count adds the result of a call to what the subagent did.

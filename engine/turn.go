@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/parley-go/parley/engine/internal/call"
+	"github.com/parley-go/parley/engine/internal/history"
 	"github.com/parley-go/parley/engine/internal/picture"
 	"github.com/parley-go/parley/engine/internal/recorder"
 	"github.com/parley-go/parley/engine/project"
@@ -217,7 +218,7 @@ func (c *Conversation) say(t *turn, p *prompt, context []string) error {
 		Type: "user", UUID: p.uuid,
 		Message: mustJSON(map[string]any{"role": "user", "content": blocks}),
 		Fields:  fields("promptId", t.promptID, "permissionMode", c.mode),
-	}, {Type: "last-prompt", Fields: fields("lastPrompt", clip(p.m.Message.Content.String(), 200), "leafUuid", p.uuid)}}
+	}, {Type: "last-prompt", Fields: fields("lastPrompt", history.Clip(p.m.Message.Content.String(), 200), "leafUuid", p.uuid)}}
 	if p == t.prompts[0] && c.sub == nil {
 		entries = append(entries, session.TurnBegan(p.uuid, t.promptID))
 	}
@@ -232,7 +233,7 @@ func (c *Conversation) say(t *turn, p *prompt, context []string) error {
 			return recorder.Unwritten(err)
 		}
 	}
-	c.transcript.add("user", blocks...)
+	c.hist.Add("user", blocks...)
 	if err := c.sayAttachments(attached); err != nil {
 		return err
 	}
@@ -257,7 +258,7 @@ func (c *Conversation) append(f map[string]json.RawMessage, blocks ...json.RawMe
 	if err := c.rec.Record(userEntry(f, blocks...)); err != nil {
 		return err
 	}
-	c.transcript.add("user", blocks...)
+	c.hist.Add("user", blocks...)
 	return nil
 }
 
@@ -282,14 +283,6 @@ func (c *Conversation) nudge(t *turn, text, refused string) error {
 
 func fields(pairs ...any) map[string]json.RawMessage {
 	return recorder.Fields(pairs...)
-}
-
-func clip(s string, n int) string {
-	s = strings.ReplaceAll(s, "\n", " ")
-	if r := []rune(s); len(r) > n {
-		return string(r[:n]) + "…"
-	}
-	return s
 }
 
 // tellPrompts tells prompts back, just before the first answer to them.
@@ -438,7 +431,7 @@ func (c *Conversation) answered(t *turn, a *answer) *ending {
 		}
 	case a.stopReason == "pause_turn":
 		if t.continued++; t.continued <= 10 {
-			c.transcript.goOn()
+			c.hist.GoOn()
 			return nil
 		}
 	case a.stopReason == "refusal":
@@ -537,7 +530,7 @@ func (c *Conversation) collect(t *turn, a *answer, run *call.Batch) *ending {
 		}
 	}
 	c.running = nil
-	c.transcript.add("user", results...)
+	c.hist.Add("user", results...)
 	for _, s := range follow {
 		if err := c.nudge(t, s, ""); err != nil {
 			return c.broken(err)
@@ -705,7 +698,7 @@ func (c *Conversation) interrupted(t *turn, marker, reason string, cause error) 
 	if err := c.rec.Record(said); err != nil {
 		return c.broken(err)
 	}
-	c.transcript.add("user", raw)
+	c.hist.Add("user", raw)
 	t.userLines++
 	c.rec.Emit(&wire.User{Message: wire.UserMessage{Role: "user", Content: wire.Blocks(&wire.TextBlock{Text: marker})},
 		UUID: said.UUID})

@@ -1,0 +1,339 @@
+// Package history is a conversation as the API gets it: its messages, what stands before
+// them in every request, and what is taken out of them to save space or because the API
+// refuses it.
+//
+// It is pure: it starts no goroutines, and neither records nor emits anything.
+package history
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/parley-go/parley/engine/internal/picture"
+	"github.com/parley-go/parley/engine/internal/recorder"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+)
+
+// A History is what the requests of a conversation are made from.
+type History struct {
+	Transcript
+	Prefix Prefix
+
+	bytes, tokens int64             // of the last request: its messages in bytes, all of it in tokens
+	refused       map[string]string // blocks that the API refused, by their hash, with the reason
+	pruned        map[string]bool   // results that were taken out, by the ids of their calls
+	answer        string            // id of the last answer that was restored
+}
+
+// Types of records that say what was taken out. They are cumulative: the last one counts.
+// The blocks themselves stay in the log.
+const (
+	prunedType     = "parley-pruned"     // results of tools, by the ids of their calls
+	quarantineType = "parley-quarantine" // pictures and documents that the API refused, by their hash
+)
+
+// SetMessages puts other messages in the place of the conversation.
+func (h *History) SetMessages(t Transcript) {
+	h.Transcript, h.bytes, h.tokens, h.pruned = t, 0, 0, nil
+}
+
+// Measured says how many tokens a request with so many bytes of messages has.
+func (h *History) Measured(bytes int, tokens int64) { h.bytes, h.tokens = int64(bytes), tokens }
+
+// Known reports whether the size of an earlier request is known.
+func (h *History) Known() bool { return h.tokens > 0 }
+
+// Tokens estimates how many tokens a request with these messages has: those of the last
+// one, as the API counted them, and a fourth of the bytes that are new.
+func (h *History) Tokens(of *Transcript) int64 {
+	if h.tokens == 0 {
+		return int64(h.Bytes(of)) / 4
+	}
+	return max(0, h.tokens+(int64(of.Size())-h.bytes)/4)
+}
+
+// Bytes returns how many bytes a request with these messages has, about.
+func (h *History) Bytes(of *Transcript) int {
+	return len(h.Prefix.System) + len(h.Prefix.Tools) + of.Size()
+}
+
+// Restore takes in a session: what it took out first, then its messages, one by one, with
+// [History.RestoreMessage].
+func (h *History) Restore(latest map[string]*session.Entry) {
+	if e := latest[quarantineType]; e != nil {
+		json.Unmarshal(e.Fields["blocks"], &h.refused)
+	}
+	if e := latest[prunedType]; e != nil {
+		var ids []string
+		json.Unmarshal(e.Fields["toolUseIds"], &ids)
+		h.pruned = map[string]bool{}
+		for _, id := range ids {
+			h.pruned[id] = true
+		}
+	}
+}
+
+// RestoreMessage takes in a recorded message, without what was taken out of it.
+func (h *History) RestoreMessage(e *session.Entry) error {
+	id, blocks, err := MessageBlocks(e.Message)
+	if err != nil {
+		return fmt.Errorf("the session holds a message that cannot be read: %w", err)
+	}
+	if e.Type == "assistant" {
+		h.restoreSize(e)
+		for _, b := range blocks {
+			h.Answer(id, b)
+		}
+		return nil
+	}
+	for _, b := range blocks {
+		if reason, ok := h.refused[hash(b)]; ok {
+			b, _ = withoutMedia(b, reason)
+		}
+		if empty, id, ok := withoutResult(b); ok && h.pruned[id] {
+			b = empty
+		}
+		h.Add("user", b)
+	}
+	return nil
+}
+
+// restoreSize finds out how large the request was that an answer is to.
+func (h *History) restoreSize(e *session.Entry) {
+	var said struct {
+		ID    string      `json:"id"`
+		Usage *wire.Usage `json:"usage"`
+	}
+	if json.Unmarshal(e.Message, &said) != nil || said.ID == h.answer || said.Usage == nil {
+		return
+	}
+	if n := InputTokens(said.Usage); n > 0 {
+		h.answer = said.ID
+		h.Measured(h.Size(), n)
+	}
+}
+
+// InputTokens returns how many tokens a request had.
+func InputTokens(u *wire.Usage) int64 {
+	return u.InputTokens + u.CacheCreationInputTokens + u.CacheReadInputTokens
+}
+
+// MessageBlocks returns the content of a recorded message as it is written there.
+func MessageBlocks(message json.RawMessage) (id string, blocks []json.RawMessage, err error) {
+	var m struct {
+		ID      string          `json:"id"`
+		Content json.RawMessage `json:"content"`
+	}
+	if err := json.Unmarshal(message, &m); err != nil {
+		return "", nil, err
+	}
+	content := bytes.TrimSpace(m.Content)
+	if len(content) > 0 && content[0] == '"' {
+		var text string
+		if err := json.Unmarshal(content, &text); err != nil {
+			return "", nil, err
+		}
+		if text != "" {
+			blocks = append(blocks, recorder.JSON(&wire.TextBlock{Text: text}))
+		}
+		return m.ID, blocks, nil
+	}
+	var all []json.RawMessage
+	if err := json.Unmarshal(content, &all); err != nil {
+		return "", nil, err
+	}
+	for _, b := range all {
+		var text struct {
+			Type string  `json:"type"`
+			Text *string `json:"text"`
+		}
+		if err := json.Unmarshal(b, &text); err != nil {
+			return "", nil, err
+		}
+		if text.Type == "text" && text.Text != nil && *text.Text == "" {
+			continue // the API does not take it
+		}
+		blocks = append(blocks, b)
+	}
+	return m.ID, blocks, nil
+}
+
+const (
+	keptResults = 40_000 // tokens of the newest results of tools that are never taken out
+	pruneLeast  = 20_000 // tokens that taking results out must save to be worth it
+	pruneSmall  = 400    // bytes of a result that is not worth it
+)
+
+// prunedText stands in the place of a result.
+const prunedText = "[The result was taken out to save space. Make the call again if it is needed.]"
+
+// Prune takes old results of tools out of the conversation, if that saves enough for the
+// next request to stay well below a number of tokens of the model's window; 0 means that
+// any saving counts that is worth it. It does so only if record, which is called with the
+// record of it, returns no error. It returns how many tokens that saves.
+func (h *History) Prune(window, below int64, record func(*session.Entry) error) (saved int64, err error) {
+	type place struct{ message, block int }
+	old := map[place]bool{}
+	newest := int64(0)
+	for i, m := range slices.Backward(h.Messages) {
+		if m.Role != "user" {
+			continue
+		}
+		for k, b := range slices.Backward(m.Blocks) {
+			if !IsResult(b) {
+				continue
+			}
+			size := int64(len(b)) / 4
+			if newest += size; newest > min(keptResults, window/5) && len(b) >= pruneSmall {
+				old[place{i, k}] = true
+				saved += size - int64(len(prunedText))/4
+			}
+		}
+	}
+	least := max(pruneLeast, window/10)
+	if saved < least || below > 0 && h.Tokens(&h.Transcript)-saved > below-least/2 {
+		return 0, nil
+	}
+	next, ids := h.WithoutResults(func(i, k int) bool { return old[place{i, k}] })
+	all := maps.Clone(h.pruned)
+	if all == nil {
+		all = map[string]bool{}
+	}
+	for _, id := range ids {
+		all[id] = true
+	}
+	if err := record(&session.Entry{Type: prunedType, Fields: recorder.Fields("toolUseIds", slices.Sorted(maps.Keys(all)))}); err != nil {
+		return 0, err
+	}
+	h.Transcript, h.pruned = next, all
+	return saved, nil
+}
+
+// withoutResult returns the result of a call with nothing in it, and the id of the call.
+// It is not ok if the block is none, or has nothing in it to speak of.
+func withoutResult(block json.RawMessage) (out json.RawMessage, id string, ok bool) {
+	if len(block) < pruneSmall {
+		return nil, "", false
+	}
+	var b struct {
+		Type      string `json:"type"`
+		ToolUseID string `json:"tool_use_id"`
+		IsError   bool   `json:"is_error"`
+	}
+	if json.Unmarshal(block, &b) != nil || b.Type != "tool_result" {
+		return nil, "", false
+	}
+	return recorder.JSON(&wire.ToolResultBlock{ToolUseID: b.ToolUseID, Content: wire.Text(prunedText), IsError: b.IsError}), b.ToolUseID, true
+}
+
+// blockAt finds the block that a failure of the API is about.
+var blockAt = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`messages\.(\d+)\.content\.(\d+)`) })
+
+// Quarantine takes pictures and documents out of the conversation that the API refuses, by
+// the status and message of its error. It returns the record of that, nil if there were
+// none; otherwise the request may be sent again.
+func (h *History) Quarantine(status int, message string) *session.Entry {
+	if status != http.StatusBadRequest && status != http.StatusRequestEntityTooLarge {
+		return nil
+	}
+	lower := strings.ToLower(message)
+	n := 0
+	if at := blockAt().FindStringSubmatch(message); at != nil {
+		i, _ := strconv.Atoi(at[1])
+		k, _ := strconv.Atoi(at[2])
+		if len(h.Messages) > 0 && h.Messages[0].Role != "user" {
+			i-- // one was put in front
+		}
+		if i >= 0 && i < len(h.Messages) && k < len(h.Messages[i].Blocks) {
+			n = h.refuse(i, k, message)
+		}
+	} else if status == http.StatusRequestEntityTooLarge || strings.Contains(lower, "image") || strings.Contains(lower, "pdf") || strings.Contains(lower, "document") {
+		// It does not say which one: the newest are the ones that did not pass yet.
+		for i := len(h.Messages) - 1; i >= 0 && n == 0; i-- {
+			for k := range h.Messages[i].Blocks {
+				n += h.refuse(i, k, message)
+			}
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return &session.Entry{Type: quarantineType, Fields: recorder.Fields("blocks", h.refused)}
+}
+
+// refuse takes the pictures and documents out of a block. It returns how many there were.
+func (h *History) refuse(i, k int, reason string) int {
+	m := &h.Messages[i]
+	if m.Role != "user" {
+		return 0
+	}
+	raw := m.Blocks[k]
+	reason = "the API refused it: " + Clip(reason, 200)
+	without, n := withoutMedia(raw, reason)
+	if n == 0 {
+		return 0
+	}
+	if h.refused == nil {
+		h.refused = map[string]string{}
+	}
+	h.refused[hash(raw)] = reason
+	m.Blocks[k] = without
+	return n
+}
+
+// Clip returns a text in one line, and no more than n characters of it.
+func Clip(s string, n int) string {
+	s = strings.ReplaceAll(s, "\n", " ")
+	if r := []rune(s); len(r) > n {
+		return string(r[:n]) + "…"
+	}
+	return s
+}
+
+func hash(raw json.RawMessage) string {
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:])
+}
+
+// withoutMedia returns a block with text in place of its pictures and documents, and
+// how many there were.
+func withoutMedia(raw json.RawMessage, reason string) (json.RawMessage, int) {
+	if !bytes.Contains(raw, []byte(`"image"`)) && !bytes.Contains(raw, []byte(`"document"`)) {
+		return raw, 0
+	}
+	note := recorder.JSON(picture.Placeholder(reason))
+	switch BlockType(raw) {
+	case "image", "document":
+		return note, 1
+	case "tool_result":
+		var members map[string]json.RawMessage
+		var content []json.RawMessage
+		if json.Unmarshal(raw, &members) != nil || json.Unmarshal(members["content"], &content) != nil {
+			return raw, 0
+		}
+		n := 0
+		for i, b := range content {
+			if t := BlockType(b); t == "image" || t == "document" {
+				content[i] = note
+				n++
+			}
+		}
+		if n == 0 {
+			return raw, 0
+		}
+		members["content"] = recorder.JSON(content)
+		return recorder.JSON(members), n
+	}
+	return raw, 0
+}

@@ -1,0 +1,189 @@
+package history
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/parley-go/parley/engine/internal/recorder"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+)
+
+// TestTranscript: what the API takes only with something behind it waits for that.
+func TestTranscript(t *testing.T) {
+	const (
+		think  = `{"type":"thinking","thinking":"hm","signature":"s"}`
+		search = `{"type":"server_tool_use","id":"s1","name":"web_search","input":{}}`
+		found  = `{"type":"web_search_tool_result","tool_use_id":"s1","content":[]}`
+		text   = `{"type":"text","text":"a"}`
+	)
+	type step struct{ role, id, block string }
+	for _, tt := range []struct {
+		name  string
+		steps []step
+		want  string // roles and types
+	}{
+		{"thought and text", []step{{"user", "", text}, {"a", "1", think}, {"a", "1", text}}, "user:text assistant:thinking,text"},
+		{"only a thought", []step{{"user", "", text}, {"a", "1", think}, {"user", "", text}}, "user:text,text"},
+		{"a thought, and another try", []step{{"user", "", text}, {"a", "1", think}, {"a", "2", think}, {"a", "2", text}}, "user:text assistant:thinking,text"},
+		{"a search", []step{{"user", "", text}, {"a", "1", search}, {"a", "1", found}, {"a", "1", text}}, "user:text assistant:server_tool_use,web_search_tool_result,text"},
+		{"a search that was cut off", []step{{"user", "", text}, {"a", "1", text}, {"a", "1", search}, {"user", "", text}}, "user:text assistant:text user:text"},
+		{"a pause", []step{{"user", "", text}, {"a", "1", think}, {"a", "1", search}, {"a", "2", found}, {"a", "2", text}}, "user:text assistant:thinking,server_tool_use,web_search_tool_result,text"},
+		{"the assistant first", []step{{"a", "1", text}, {"user", "", text}}, "user:text assistant:text user:text"},
+	} {
+		var tr Transcript
+		for _, s := range tt.steps {
+			if s.role == "user" {
+				tr.Add("user", json.RawMessage(s.block))
+			} else {
+				tr.Answer(s.id, json.RawMessage(s.block))
+			}
+		}
+		var messages []struct {
+			Role    string
+			Content []struct{ Type string }
+		}
+		if err := json.Unmarshal(tr.AppendMessages(nil, true), &messages); err != nil {
+			t.Fatal(err)
+		}
+		var all []string
+		for _, m := range messages {
+			var types []string
+			for _, c := range m.Content {
+				types = append(types, c.Type)
+			}
+			all = append(all, m.Role+":"+strings.Join(types, ","))
+		}
+		if got := strings.Join(all, " "); got != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
+		}
+	}
+}
+
+// FuzzMessageBlocks: a recorded message is read or refused.
+func FuzzMessageBlocks(f *testing.F) {
+	f.Add(`{"role":"user","content":"hi"}`)
+	f.Add(`{"id":"m","content":[{"type":"text","text":""},{"type":"text","text":"a"},{"type":"tool_use","id":"t"}]}`)
+	f.Add(`{"content":null}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		_, blocks, err := MessageBlocks(json.RawMessage(text))
+		if err != nil {
+			return
+		}
+		var tr Transcript
+		for _, b := range blocks {
+			tr.Add("user", b)
+		}
+		if out := tr.AppendMessages(nil, true); !json.Valid(out) {
+			t.Errorf("messages %s", out)
+		}
+	})
+}
+
+// result is the result of a call with so many bytes.
+func result(id string, size int) json.RawMessage {
+	return recorder.JSON(&wire.ToolResultBlock{ToolUseID: id, Content: wire.Text(strings.Repeat("x", size))})
+}
+
+// TestPruneKeepsNewest: old results go, the newest stay, and a session that is restored
+// sends the same.
+func TestPruneKeepsNewest(t *testing.T) {
+	var h History
+	var entries []*session.Entry
+	for _, id := range []string{"t1", "t2", "t3"} {
+		e := &session.Entry{Type: "user", Message: recorder.JSON(map[string]any{"role": "user", "content": []json.RawMessage{result(id, 100_000)}})}
+		entries = append(entries, e)
+		h.Add("assistant", json.RawMessage(`{"type":"tool_use","id":"`+id+`","name":"Read","input":{}}`))
+		if err := h.RestoreMessage(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	full := h.Size()
+	if saved, err := h.Prune(200_000, 0, func(*session.Entry) error { return errors.New("full") }); err == nil || saved != 0 || h.Size() != full {
+		t.Errorf("a prune that could not be recorded saved %d tokens: %v", saved, err)
+	}
+	latest := map[string]*session.Entry{}
+	saved, err := h.Prune(200_000, 0, func(e *session.Entry) error { latest[e.Type] = e; return nil })
+	if err != nil || saved < 40_000 || saved > 50_000 {
+		t.Errorf("got %d tokens and %v, want two results", saved, err)
+	}
+	var again History
+	again.Restore(latest)
+	for i, e := range entries {
+		again.Add("assistant", h.Messages[2*i].Blocks...)
+		if err := again.RestoreMessage(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := string(again.AppendMessages(nil, true)), string(h.AppendMessages(nil, true)); got != want {
+		t.Errorf("the restored session sends %d bytes, want the same %d", len(got), len(want))
+	}
+}
+
+// TestQuarantineTakesOutThePicture: the block that the API names goes, the newest picture
+// if it names none, and nothing for other failures.
+func TestQuarantineTakesOutThePicture(t *testing.T) {
+	image := json.RawMessage(`{"type":"image","source":{"type":"base64","media_type":"image/png","data":"eA=="}}`)
+	for _, tt := range []struct {
+		name, message string
+		status        int
+		want          string // which messages still have a picture
+	}{
+		{"by its place", "messages.0.content.0: cannot be read", 400, "2"},
+		{"the newest", "an image cannot be read", 400, "0"},
+		{"too large", "too large", 413, "0"},
+		{"another failure", "no such model", 400, "02"},
+		{"a failure of the server", "messages.0.content.0", 500, "02"},
+		{"a place that does not exist", "messages.9.content.9: image", 400, "02"},
+	} {
+		var h History
+		h.Add("user", image)
+		h.Add("assistant", json.RawMessage(`{"type":"text","text":"a"}`))
+		h.Add("user", image)
+		record := h.Quarantine(tt.status, tt.message)
+		got := ""
+		for i, m := range h.Messages {
+			if BlockType(m.Blocks[0]) == "image" {
+				got += string(rune('0' + i))
+			}
+		}
+		if got != tt.want || (record == nil) != (tt.want == "02") {
+			t.Errorf("%s: pictures are left in %q with the record %v, want %q", tt.name, got, record, tt.want)
+		}
+	}
+}
+
+// TestPrefixIsKept: a prefix that the log has is sent as it was, until what it is made from
+// changes.
+func TestPrefixIsKept(t *testing.T) {
+	var p Prefix
+	p.SetSystem("k1", []string{"one"})
+	e := p.Keep("t1")
+	if e == nil || p.Keep("t1") != nil {
+		t.Fatal("a prefix is recorded once")
+	}
+	var later Prefix
+	later.Restore(map[string]*session.Entry{prefixType: e})
+	later.SetSystem("k1", []string{"the same, told in other words"})
+	if later.Keep("t1") != nil || string(later.System) != string(p.System) {
+		t.Errorf("got %s, want the prefix of the log", later.System)
+	}
+	later.SetSystem("k2", []string{"two"})
+	if later.Keep("t1") == nil || !strings.Contains(string(later.System), "two") {
+		t.Errorf("got %s, want the new prefix", later.System)
+	}
+}
+
+// TestCallsWithoutResultAreClosed: a side question can be asked while calls run.
+func TestCallsWithoutResultAreClosed(t *testing.T) {
+	var h History
+	h.Add("user", json.RawMessage(`{"type":"text","text":"a"}`))
+	h.Add("assistant", json.RawMessage(`{"type":"tool_use","id":"t1","name":"Bash","input":{}}`))
+	of := h.Clone()
+	of.CloseCalls()
+	if of.LastRole() != "user" || !IsResult(of.Messages[2].Blocks[0]) || len(h.Messages) != 2 {
+		t.Errorf("got %s", of.AppendMessages(nil, false))
+	}
+}

@@ -1,0 +1,147 @@
+package history
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/parley-go/parley/engine/internal/recorder"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/session"
+)
+
+// A Prefix is the part of every request that does not change with the conversation. The
+// keys say what its parts are made from.
+type Prefix struct {
+	Key    string
+	System json.RawMessage
+
+	ToolsKey string
+	Tools    json.RawMessage
+
+	NoMarks bool // requests have no breakpoints, behind which the API caches them
+
+	kept *Prefix // as the session's log has it
+}
+
+// prefixType is the type of the record that keeps the prefix. It has no place in the
+// conversation, so that other readers skip it.
+const prefixType = "parley-prefix"
+
+// SetSystem writes the system prompt. A breakpoint is behind it.
+func (p *Prefix) SetSystem(key string, system []string) {
+	p.Key, p.System = key, nil
+	var blocks []json.RawMessage
+	for _, s := range system {
+		if strings.TrimSpace(s) != "" {
+			blocks = append(blocks, recorder.JSON(map[string]string{"type": "text", "text": s}))
+		}
+	}
+	if n := len(blocks); n > 0 {
+		blocks[n-1] = p.marked(blocks[n-1])
+		p.System = recorder.JSON(blocks)
+	}
+}
+
+// marked returns a block with a breakpoint behind it, if there are any.
+func (p *Prefix) marked(block json.RawMessage) json.RawMessage {
+	if p.NoMarks {
+		return block
+	}
+	return cached(block)
+}
+
+// SetTools writes the tools. A breakpoint is behind them.
+func (p *Prefix) SetTools(tools []tool.Tool) {
+	p.Tools = nil
+	var list []json.RawMessage
+	for _, t := range tools {
+		spec := t.Spec()
+		list = append(list, recorder.JSON(struct {
+			Name        string          `json:"name"`
+			Description string          `json:"description"`
+			Schema      json.RawMessage `json:"input_schema"`
+		}{spec.Name, spec.Description, spec.Schema}))
+	}
+	if n := len(list); n > 0 {
+		list[n-1] = p.marked(list[n-1])
+		p.Tools = recorder.JSON(list)
+	}
+}
+
+// Keep holds the prefix still: what the session began with is sent as it was then, also
+// after a resume on another day or by another version, unless what it is made from has
+// changed. It returns the record of the prefix if that is to be written.
+func (p *Prefix) Keep(toolsKey string) *session.Entry {
+	p.ToolsKey = toolsKey
+	kept := p.kept
+	if kept == nil {
+		kept = &Prefix{}
+	}
+	if kept.Key == p.Key && kept.System != nil {
+		p.System = kept.System
+	}
+	if kept.ToolsKey == toolsKey && kept.Tools != nil {
+		p.Tools = kept.Tools
+	}
+	if kept.Key == p.Key && kept.ToolsKey == toolsKey {
+		return nil
+	}
+	p.kept = &Prefix{Key: p.Key, System: p.System, ToolsKey: toolsKey, Tools: p.Tools}
+	f := recorder.Fields("key", p.Key, "toolsKey", toolsKey)
+	if p.System != nil {
+		f["system"] = p.System
+	}
+	if p.Tools != nil {
+		f["tools"] = p.Tools
+	}
+	return &session.Entry{Type: prefixType, Fields: f}
+}
+
+// Restore takes in the prefix of a session.
+func (p *Prefix) Restore(latest map[string]*session.Entry) {
+	e := latest[prefixType]
+	if e == nil {
+		return
+	}
+	p.kept = &Prefix{System: e.Fields["system"], Tools: e.Fields["tools"]}
+	json.Unmarshal(e.Fields["key"], &p.kept.Key)
+	json.Unmarshal(e.Fields["toolsKey"], &p.kept.ToolsKey)
+}
+
+// A Request is what a request says beside the conversation.
+type Request struct {
+	Model     string
+	MaxTokens int64
+	Thinking  json.RawMessage // nil leaves it out
+	Output    json.RawMessage // the same
+	NoTools   bool            // the model can call none, though it sees them
+	User      string
+}
+
+// Body writes a request about a conversation.
+func (p *Prefix) Body(t *Transcript, r Request) []byte {
+	b := make([]byte, 0, 4096)
+	member := func(name string, value []byte) {
+		if len(value) == 0 {
+			return
+		}
+		if len(b) > 1 {
+			b = append(b, ',')
+		}
+		b = append(append(append(append(b, '"'), name...), `":`...), value...)
+	}
+	b = append(b, '{')
+	member("model", recorder.JSON(r.Model))
+	member("max_tokens", recorder.JSON(r.MaxTokens))
+	member("thinking", r.Thinking)
+	member("output_config", r.Output)
+	member("system", p.System)
+	member("tools", p.Tools)
+	if r.NoTools && len(p.Tools) > 0 {
+		member("tool_choice", []byte(`{"type":"none"}`))
+	}
+	b = append(b, `,"messages":`...)
+	b = t.AppendMessages(b, !p.NoMarks)
+	member("metadata", recorder.JSON(map[string]string{"user_id": r.User}))
+	return append(b, `,"stream":true}`...)
+}

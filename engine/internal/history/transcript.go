@@ -1,0 +1,260 @@
+package history
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+
+	"github.com/parley-go/parley/engine/internal/recorder"
+	"github.com/parley-go/parley/wire"
+)
+
+// A Transcript is the messages of a conversation. What was sent once is kept as bytes: the
+// beginning of each request equals that of the one before, which is what prompt caching
+// needs.
+type Transcript struct {
+	Messages []Message
+
+	// Blocks of an answer that the API takes only with another one behind them: thoughts,
+	// and calls that the API itself serves. They become part of the conversation when that
+	// comes.
+	held    []json.RawMessage
+	heldID  string // the message that they are of
+	serving bool   // a call is among them
+}
+
+// A Message is one message of the API.
+type Message struct {
+	Role   string
+	Blocks []json.RawMessage
+}
+
+// BlockType returns the type of a block.
+func BlockType(block json.RawMessage) string {
+	var b struct {
+		Type string `json:"type"`
+	}
+	json.Unmarshal(block, &b)
+	return b.Type
+}
+
+// IsResult reports whether a block is the result of a call.
+func IsResult(block json.RawMessage) bool { return BlockType(block) == "tool_result" }
+
+// Clone returns the same messages, to which others can be added.
+func (t *Transcript) Clone() Transcript {
+	out := Transcript{Messages: slices.Clone(t.Messages)}
+	if n := len(out.Messages); n > 0 {
+		out.Messages[n-1].Blocks = slices.Clip(out.Messages[n-1].Blocks)
+	}
+	return out
+}
+
+// Answer appends a block of the model's message with that id.
+func (t *Transcript) Answer(id string, block json.RawMessage) {
+	if len(t.held) > 0 && t.heldID != id {
+		// Their message ended behind them. If it only paused this one goes on;
+		// what was thought and led to nothing is gone.
+		t.GoOn()
+	}
+	switch BlockType(block) {
+	case "server_tool_use":
+		t.serving = true
+		fallthrough
+	case "thinking", "redacted_thinking":
+		t.held, t.heldID = append(t.held, block), id
+		return
+	}
+	blocks := append(t.held, block)
+	t.held, t.serving = nil, false
+	t.Add("assistant", blocks...)
+}
+
+// GoOn is called when the answer so far is sent back for the model to go on.
+func (t *Transcript) GoOn() {
+	held, serving := t.held, t.serving
+	t.held, t.serving = nil, false
+	if serving {
+		t.Add("assistant", held...)
+	}
+}
+
+// Add appends blocks; those of one role that follow each other are one message.
+func (t *Transcript) Add(role string, blocks ...json.RawMessage) {
+	if len(blocks) == 0 {
+		return
+	}
+	t.held, t.serving = nil, false
+	if n := len(t.Messages); n > 0 && t.Messages[n-1].Role == role {
+		m := &t.Messages[n-1]
+		m.Blocks = append(m.Blocks, blocks...)
+		return
+	}
+	t.Messages = append(t.Messages, Message{Role: role, Blocks: append([]json.RawMessage(nil), blocks...)})
+}
+
+// LastRole returns whose the last message is, empty if there is none.
+func (t *Transcript) LastRole() string {
+	if len(t.Messages) == 0 {
+		return ""
+	}
+	return t.Messages[len(t.Messages)-1].Role
+}
+
+// Size is how many bytes the messages have, about.
+func (t *Transcript) Size() int {
+	n := 0
+	for _, m := range t.Messages {
+		for _, b := range m.Blocks {
+			n += len(b)
+		}
+	}
+	return n
+}
+
+// Split takes the last n blocks off a conversation whose last message is the user's.
+// There are fewer if a result of a call is among them.
+func (t *Transcript) Split(n int) (head Transcript, tail []json.RawMessage) {
+	head.Messages = slices.Clone(t.Messages)
+	last := len(head.Messages) - 1
+	if last < 0 || head.Messages[last].Role != "user" {
+		return head, nil
+	}
+	blocks := head.Messages[last].Blocks
+	at := len(blocks)
+	for at > 0 && n > 0 && !IsResult(blocks[at-1]) {
+		at, n = at-1, n-1
+	}
+	if n > 0 {
+		at = len(blocks) // it is not what we think it is
+	}
+	if tail = blocks[at:]; at == 0 {
+		head.Messages = head.Messages[:last]
+	} else {
+		head.Messages[last].Blocks = slices.Clip(blocks[:at])
+	}
+	return head, tail
+}
+
+// WithoutResults returns the conversation without the results of the calls that want
+// reports, and their ids. A nil want means all.
+func (t *Transcript) WithoutResults(want func(message, block int) bool) (out Transcript, ids []string) {
+	out = *t
+	out.Messages = slices.Clone(t.Messages)
+	for i, m := range out.Messages {
+		if m.Role != "user" {
+			continue
+		}
+		copied := false
+		for k, b := range m.Blocks {
+			if want != nil && !want(i, k) {
+				continue
+			}
+			empty, id, ok := withoutResult(b)
+			if !ok {
+				continue
+			}
+			if !copied {
+				copied = true
+				m.Blocks = slices.Clone(m.Blocks)
+				out.Messages[i].Blocks = m.Blocks
+			}
+			m.Blocks[k] = empty
+			ids = append(ids, id)
+		}
+	}
+	return out, ids
+}
+
+// WithoutOldest leaves out the first half of the messages. It reports false if there is
+// nothing left to leave out.
+func (t *Transcript) WithoutOldest() (Transcript, bool) {
+	for i := max(1, len(t.Messages)/2); i < len(t.Messages); i++ {
+		if t.Messages[i].Role != "assistant" {
+			continue // it may hold results of calls that are left out
+		}
+		var rest Transcript
+		rest.Add("user", recorder.JSON(&wire.TextBlock{Text: "[The beginning of the conversation was left out, because it is too long.]"}))
+		rest.Messages = append(rest.Messages, t.Messages[i:]...)
+		return rest, true
+	}
+	return *t, false
+}
+
+// EachCall calls f with the calls of tools, in order.
+func (t *Transcript) EachCall(f func(id, name string, input json.RawMessage)) {
+	for _, m := range t.Messages {
+		if m.Role != "assistant" {
+			continue
+		}
+		for _, b := range m.Blocks {
+			var call wire.ToolUseBlock
+			if BlockType(b) == "tool_use" && json.Unmarshal(b, &call) == nil {
+				f(call.ID, call.Name, call.Input)
+			}
+		}
+	}
+}
+
+// CloseCalls gives calls at the end that have no result yet one, as the API demands.
+func (t *Transcript) CloseCalls() {
+	if t.LastRole() != "assistant" {
+		return
+	}
+	last := Transcript{Messages: t.Messages[len(t.Messages)-1:]}
+	var results []json.RawMessage
+	last.EachCall(func(id, _ string, _ json.RawMessage) {
+		results = append(results, recorder.JSON(&wire.ToolResultBlock{ToolUseID: id, Content: wire.Text("(The call still runs.)")}))
+	})
+	t.Add("user", results...)
+}
+
+// cacheControl is put into the last block of a prefix that the API is to cache.
+const cacheControl = `"cache_control":{"type":"ephemeral"}`
+
+// cached returns a block with a breakpoint behind it.
+func cached(block json.RawMessage) json.RawMessage {
+	block = bytes.TrimSpace(block)
+	if len(block) < 2 || block[len(block)-1] != '}' || bytes.Contains(block, []byte(`"cache_control"`)) {
+		return block
+	}
+	out := append(json.RawMessage(nil), block[:len(block)-1]...)
+	if len(block) > 2 {
+		out = append(out, ',')
+	}
+	return append(append(out, cacheControl...), '}')
+}
+
+// AppendMessages writes the messages. Two of the four breakpoints are here: behind
+// the last message, and behind the user's message before it, so that a long turn
+// still finds what the one before it wrote. Without mark there are none.
+func (t *Transcript) AppendMessages(dst []byte, mark bool) []byte {
+	marks := map[int]bool{}
+	for i := len(t.Messages) - 1; mark && i >= 0 && len(marks) < 2; i-- {
+		if t.Messages[i].Role == "user" {
+			marks[i] = true
+		}
+	}
+	dst = append(dst, '[')
+	if len(t.Messages) > 0 && t.Messages[0].Role != "user" {
+		// The API wants the user to begin.
+		dst = append(dst, `{"role":"user","content":[{"type":"text","text":"(no content)"}]},`...)
+	}
+	for i, m := range t.Messages {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(append(append(dst, `{"role":"`...), m.Role...), `","content":[`...)
+		for k, b := range m.Blocks {
+			if k > 0 {
+				dst = append(dst, ',')
+			}
+			if marks[i] && k == len(m.Blocks)-1 {
+				b = cached(b)
+			}
+			dst = append(dst, b...)
+		}
+		dst = append(dst, "]}"...)
+	}
+	return append(dst, ']')
+}
