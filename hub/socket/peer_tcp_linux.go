@@ -16,9 +16,10 @@ import (
 )
 
 // CheckPeer returns an error unless the process at the other end of a connection may use
-// a hub. On a unix socket it is of the same user. In any case it is not a command that
-// an agent runs: neither it nor any process that it descends from is this one, runs this
-// program, or is marked as run by an agent. A peer on another machine is not checked.
+// a hub: it is not a command that an agent runs. Neither it nor any process that it
+// descends from is this one, runs this program, or is marked as run by an agent. On a
+// unix socket it is of the same user, too. Over TCP it is checked if it is on this
+// machine and this process runs commands; see [Adopt].
 func CheckPeer(c net.Conn) error {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
@@ -31,6 +32,9 @@ func CheckPeer(c net.Conn) error {
 
 // checkTCP checks the process of this machine that made a connection.
 func checkTCP(c net.Conn) error {
+	if !hasChildren() {
+		return nil // no agent runs a command
+	}
 	local, ok := c.LocalAddr().(*net.TCPAddr)
 	remote, ok2 := c.RemoteAddr().(*net.TCPAddr)
 	if !ok || !ok2 {
@@ -61,7 +65,7 @@ func checkTCP(c net.Conn) error {
 			return err
 		}
 	}
-	if holders == 0 && hasChildren() { // it hid, or was between two processes
+	if holders == 0 { // it hid, or was between two processes
 		return errors.New("the peer cannot be checked: no process has the other end")
 	}
 	return nil
