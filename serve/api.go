@@ -54,6 +54,10 @@ func (s *Server) table() []route {
 		stream("GET /v1/sessions/{id}/events", ScopeView, "sessionEvents", "Entries behind Last-Event-ID (or after), the state, then what happens, as server-sent events.", "text/event-stream", watchQuery{}, sessionEvents),
 		stream("GET /v1/sessions/{id}/watch", ScopeView, "watchSession", "The same over a WebSocket.", "application/json", watchQuery{}, watchSession),
 
+		stream("GET /v1/sessions/{id}/ws", "", "hostSocket", "Messages of the protocol over a WebSocket, for hosts. A token is in the header or in the first message.", "application/json", watchQuery{}, nativeSocket),
+		stream("GET /v1/code/sessions/{id}/events/stream", ScopeView, "hostEvents", "Messages of the protocol as server-sent events, for hosts.", "text/event-stream", watchQuery{}, nativeEvents),
+		endpoint("POST /v1/code/sessions/{id}/events", ScopeView, "hostSend", "Messages of the protocol of a host. What they may do depends on the scope.", nativePost),
+
 		stream("GET /openapi.json", ScopeView, "openAPI", "The description of this API.", "application/json", none{}, func(c *call) {
 			c.w.Header().Set("Content-Type", "application/json")
 			c.w.Write(s.openAPI())

@@ -275,6 +275,11 @@ func TestAPI(t *testing.T) {
 	}
 	stream := r.events("phone", "/v1/events", "")
 	stream.until("session", made.ID)
+	socket, _, err := r.dial("/v1/watch", token.Secret, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket.until(made.ID)
 	for _, body := range []map[string]any{{"name": "x", "scope": "root"}, {"name": "", "scope": "view"}, {"name": "x", "scope": "view", "expires": "2001-01-01T00:00:00Z"}} {
 		if resp := r.do(serve.ScopeAdmin, "POST", "/v1/tokens", body); resp.StatusCode != 400 {
 			t.Errorf("token %v: %s", body, resp.Status)
@@ -282,6 +287,12 @@ func TestAPI(t *testing.T) {
 	}
 	r.do(serve.ScopeAdmin, "DELETE", "/v1/tokens/"+token.Token.ID, nil).decode(t, &struct{}{})
 	stream.until("end", "revoked")
+	for err = nil; err == nil; {
+		_, _, err = socket.conn.Read(t.Context())
+	}
+	if code := websocket.CloseStatus(err); code != serve.CloseRevoked {
+		t.Errorf("the socket of a revoked token ended with %v", err)
+	}
 	if resp := r.do("phone", "GET", "/v1/me", nil); resp.StatusCode != 401 {
 		t.Errorf("a revoked token: %s", resp.Status)
 	}
@@ -305,7 +316,7 @@ func TestRoutes(t *testing.T) {
 			method = strings.ToUpper(method)
 			need := regexp.MustCompile(`scope (\w+)`).FindStringSubmatch(op.Description)
 			if need == nil {
-				if path != "/v1/login" && path != "/v1/logout" && path != "/healthz" {
+				if path != "/v1/login" && path != "/v1/logout" && path != "/healthz" && path != "/v1/sessions/{id}/ws" {
 					t.Errorf("%s %s needs no token", method, path)
 				}
 				continue

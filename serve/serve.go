@@ -47,6 +47,9 @@ type Config struct {
 	// Sessions is where agents keep their records, for costs. Nil means that costs are
 	// not known.
 	Sessions session.Store
+	// CheckPeer returns why the process at the other end of a connection may not use the
+	// server. Nil means [socket.CheckPeer]: it must not be a command that an agent runs.
+	CheckPeer func(net.Conn) error
 	// Logger gets what goes wrong. It may be nil.
 	Logger *slog.Logger
 }
@@ -66,6 +69,7 @@ type Server struct {
 	failures *failures
 	mux      *http.ServeMux
 	routes   []route
+	callers  callers
 
 	ctx  context.Context // of all streams; ends when the server drains
 	stop context.CancelCauseFunc
@@ -83,6 +87,9 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Hub == nil {
 		return nil, errors.New("serve: Config.Hub is required")
 	}
+	if cfg.CheckPeer == nil {
+		cfg.CheckPeer = socket.CheckPeer
+	}
 	cfg.Hosts = slices.Clone(cfg.Hosts)
 	for i, name := range cfg.Hosts {
 		cfg.Hosts[i] = strings.ToLower(strings.TrimSpace(name))
@@ -96,7 +103,7 @@ func New(cfg Config) (*Server, error) {
 			return nil, fmt.Errorf("serve: %q is not an origin such as https://example.com", o)
 		}
 	}
-	s := &Server{cfg: cfg, failures: &failures{all: map[string]*rate.Limiter{}}}
+	s := &Server{cfg: cfg, callers: callers{all: map[callerKey]*caller{}}, failures: &failures{all: map[string]*rate.Limiter{}}}
 	tokenFile, auditFile := "", ""
 	if cfg.Dir != "" {
 		if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
@@ -185,7 +192,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	srv := &http.Server{
 		Handler: handler,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, peerKey{}, sync.OnceValue(func() error { return socket.CheckPeer(c) }))
+			return context.WithValue(ctx, peerKey{}, sync.OnceValue(func() error { return s.cfg.CheckPeer(c) }))
 		},
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,

@@ -25,7 +25,7 @@ const (
 
 const (
 	beatTime  = 20 * time.Second // how often a stream shows that it is alive
-	writeTime = 30 * time.Second // how long a peer may take to receive something
+	writeTime = 10 * time.Second // how long a peer may take to receive something
 )
 
 type watchQuery struct {
@@ -261,13 +261,18 @@ func (c *call) sendMessages(src source) {
 	}
 	defer conn.CloseNow()
 	conn.SetReadLimit(1 << 10)
-	ctx := conn.CloseRead(c.r.Context()) // it expects no messages
+	// To cancel a read or a write would end the connection before it is closed with a code.
+	whole := context.WithoutCancel(c.r.Context())
+	read := conn.CloseRead(whole) // it expects no messages
+	ctx, cancel := context.WithCancelCause(c.r.Context())
+	defer cancel(nil)
+	defer context.AfterFunc(read, func() { cancel(context.Cause(read)) })()
 	err = pump(ctx, src, func(it item) error {
-		ctx, cancel := context.WithTimeout(ctx, writeTime)
+		ctx, cancel := context.WithTimeout(whole, writeTime)
 		defer cancel()
 		return conn.Write(ctx, websocket.MessageText, it.data)
-	}, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, writeTime)
+	}, func(context.Context) error {
+		ctx, cancel := context.WithTimeout(whole, writeTime)
 		defer cancel()
 		return conn.Ping(ctx)
 	})

@@ -1,0 +1,190 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/parley-go/parley/session"
+)
+
+// A caller is a host that reads server-sent events and writes with POST. It is known by
+// its token and the session. It ends some time after its last stream.
+type caller struct {
+	*native
+	streams map[*queue]bool
+	kept    []frame // responses and requests without a number, for a stream that comes back
+	timer   *time.Timer
+}
+
+type callerKey struct{ token, name, session string }
+
+const (
+	callerTime = 30 * time.Second // how long a host without a stream is kept
+	keptFrames = 100
+)
+
+// callers are the hosts that use POST.
+type callers struct {
+	mu  sync.Mutex
+	all map[callerKey]*caller
+}
+
+// caller returns the host of a request, which the request uses until it calls leave. A
+// stream gets the frames that it may have missed.
+func (c *call) caller(q *queue) (x *caller, leave func()) {
+	key := callerKey{c.token, c.Name, c.r.PathValue("id")}
+	all := &c.s.callers
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	x = all.all[key]
+	if x == nil || x.ctx.Err() != nil {
+		x = &caller{streams: map[*queue]bool{}}
+		x.native = c.s.newNative(c.s.ctx, c.identity, key.session, func(f frame) {
+			all.mu.Lock()
+			defer all.mu.Unlock()
+			if !f.once || len(x.streams) == 0 {
+				x.kept = append(x.kept, f)
+				x.kept = x.kept[max(0, len(x.kept)-keptFrames):]
+			}
+			for q := range x.streams {
+				q.put(f)
+			}
+		})
+		unbind := context.AfterFunc(c.identity.ctx, func() { x.stop(errRevoked) })
+		x.timer = time.AfterFunc(callerTime, func() {
+			all.mu.Lock()
+			idle := len(x.streams) == 0
+			all.mu.Unlock()
+			if idle {
+				x.stop(nil)
+			}
+		})
+		mine := x
+		c.s.work.Go(func() {
+			<-mine.ctx.Done()
+			unbind()
+			mine.timer.Stop()
+			mine.close(context.Cause(mine.ctx))
+			all.mu.Lock()
+			defer all.mu.Unlock()
+			if all.all[key] == mine {
+				delete(all.all, key)
+			}
+		})
+		all.all[key] = x
+	}
+	x.timer.Reset(callerTime)
+	if q == nil {
+		return x, func() {}
+	}
+	x.streams[q] = true
+	for _, f := range x.kept {
+		q.put(f)
+	}
+	x.kept = slices.DeleteFunc(x.kept, func(f frame) bool { return f.once })
+	return x, func() {
+		all.mu.Lock()
+		defer all.mu.Unlock()
+		delete(x.streams, q)
+		x.timer.Reset(callerTime)
+	}
+}
+
+// nativeEvents streams frames to a host. Each connection follows the journal itself;
+// what has no number comes through the caller.
+func nativeEvents(c *call) {
+	after, err := c.after()
+	if err != nil {
+		c.s.fail(c.w, c.r, c.identity, err)
+		return
+	}
+	if _, _, err := c.session().Info(c.r.Context(), c.Actor); err != nil {
+		c.s.fail(c.w, c.r, c.identity, err)
+		return
+	}
+	q := newQueue()
+	x, leave := c.caller(q)
+	defer leave()
+	ctx, cancel := context.WithCancelCause(c.r.Context())
+	defer cancel(nil)
+	defer context.AfterFunc(x.ctx, func() { cancel(context.Cause(x.ctx)) })()
+	view := &native{s: c.s, by: c.identity, on: c.session(), ctx: ctx, send: q.put, shared: x.native}
+	var work sync.WaitGroup
+	work.Go(func() { cancel(view.follow(after, true)) })
+	defer work.Wait()
+	defer cancel(nil)
+	id := c.r.PathValue("id")
+	c.sendEvents(func(ctx context.Context, yield func(item, error) bool) {
+		if !yield(item{name: "connected", data: []byte("{}")}, nil) {
+			return
+		}
+		err := q.wait(ctx, func(f frame) error {
+			if !yield(item{n: f.n, name: "client_event", data: envelope(id, f)}, nil) {
+				return context.Canceled
+			}
+			return nil
+		})
+		yield(item{}, err)
+	}, 0)
+}
+
+// envelope puts a frame into the form in which hosts receive it.
+func envelope(id string, f frame) []byte {
+	var kind struct {
+		Type string `json:"type"`
+		UUID string `json:"uuid"`
+	}
+	json.Unmarshal(f.data, &kind)
+	e := struct {
+		EventID     string          `json:"event_id"`
+		SequenceNum uint64          `json:"sequence_num,omitempty"`
+		EventType   string          `json:"event_type"`
+		Source      string          `json:"source"`
+		Payload     json.RawMessage `json:"payload"`
+		CreatedAt   string          `json:"created_at,omitempty"`
+	}{kind.UUID, f.n, kind.Type, "worker", f.data, ""}
+	if f.n > 0 && e.EventID == "" {
+		e.EventID = id + "-" + strconv.FormatUint(f.n, 10)
+	} else if e.EventID == "" {
+		e.EventID = session.NewID()
+	}
+	if !f.time.IsZero() {
+		e.CreatedAt = f.time.UTC().Format(time.RFC3339Nano)
+	}
+	data, _ := json.Marshal(e)
+	return data
+}
+
+// A ClientEvents is what a host sends: messages of the protocol.
+type ClientEvents struct {
+	ID      string        `json:"-" path:"id"`
+	Session string        `json:"session_id,omitempty"`
+	Events  []ClientEvent `json:"events"`
+}
+
+// A ClientEvent is one message of a host.
+type ClientEvent struct {
+	Payload json.RawMessage `json:"payload"`
+}
+
+// nativePost takes messages of a host.
+func nativePost(c *call, _ context.Context, in *ClientEvents) (none, error) {
+	if len(in.Events) == 0 {
+		return none{}, badRequest("there are no events")
+	}
+	if in.Session != "" && in.Session != in.ID {
+		return none{}, &problem{http.StatusConflict, "conflict", "session_id is not the session of the path"}
+	}
+	x, _ := c.caller(nil)
+	for _, e := range in.Events {
+		if err := x.receive(e.Payload); err != nil {
+			return none{}, err
+		}
+	}
+	return none{}, nil
+}
