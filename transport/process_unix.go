@@ -28,6 +28,9 @@ type processTree struct {
 	released bool
 }
 
+// sleep is [time.Sleep] but in tests.
+var sleep = time.Sleep
+
 func startTree(cmd *exec.Cmd, id string) (*processTree, error) {
 	t := &processTree{cmd: cmd, id: id}
 	cmd.SysProcAttr = sysProcAttr()
@@ -41,7 +44,7 @@ func startTree(cmd *exec.Cmd, id string) (*processTree, error) {
 		}
 		// An executable that is being written, by an installer or by another
 		// goroutine of ours whose child has not yet let go of it, is free in a moment.
-		time.Sleep(10 * time.Millisecond << try)
+		sleep(10 * time.Millisecond << try)
 		// A Cmd can be started once.
 		t.cmd = &exec.Cmd{
 			Path: cmd.Path, Args: cmd.Args, Env: cmd.Env, Dir: cmd.Dir,

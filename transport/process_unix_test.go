@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parley-go/parley/internal/testwait"
 	"go.uber.org/goleak"
 )
 
@@ -48,12 +49,12 @@ var peers = map[string]func(args []string){
 	"sleep": func([]string) {
 		signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 		fmt.Println("ready")
-		time.Sleep(time.Minute)
+		testwait.Hang()
 	},
 	// Ends for SIGTERM only.
 	"ignores-eof": func([]string) {
 		fmt.Println("ready")
-		time.Sleep(time.Minute)
+		testwait.Hang()
 	},
 	"cleans-up": func([]string) {
 		c := make(chan os.Signal, 1)
@@ -70,7 +71,7 @@ var peers = map[string]func(args []string){
 	"closes-stdin": func([]string) {
 		os.Stdin.Close()
 		fmt.Println("ready")
-		time.Sleep(time.Minute)
+		testwait.Hang()
 	},
 	"floods-stderr": func([]string) {
 		os.Stderr.Write(bytes.Repeat([]byte("x"), 1<<20))
@@ -145,9 +146,9 @@ var peers = map[string]func(args []string){
 		for range args {
 			fmt.Println(<-pids)
 		}
-		time.Sleep(50 * time.Millisecond) // let the thread be gone
+		testwait.Pause(50 * time.Millisecond) // let the thread be gone
 		fmt.Println("ready")
-		time.Sleep(time.Minute)
+		testwait.Hang()
 	},
 }
 
@@ -187,9 +188,13 @@ func peerSpec(mode string, args ...string) Spec {
 	return Spec{Path: exe, Args: args, Env: append(os.Environ(), peerKey+"="+mode, "GORACE=atexit_sleep_ms=0")}
 }
 
-// impatient climbs the ladder fast. KillGrace stays long: it is not waited for
-// unless something is wrong.
-var impatient = &Process{EOFGrace: 50 * time.Millisecond, TermGrace: 50 * time.Millisecond, Linger: 100 * time.Millisecond}
+// A step of the ladder that a test reaches takes a moment, and one that it must not go
+// beyond an hour: a busy machine is no reason to climb.
+var (
+	patient   = &Process{EOFGrace: time.Hour, TermGrace: time.Hour, KillGrace: time.Hour}
+	untilTerm = &Process{EOFGrace: time.Millisecond, TermGrace: time.Hour, KillGrace: time.Hour, Linger: 100 * time.Millisecond}
+	untilKill = &Process{EOFGrace: time.Millisecond, TermGrace: time.Millisecond, KillGrace: time.Hour, Linger: 100 * time.Millisecond}
+)
 
 func dial(t *testing.T, p *Process, spec Spec) Conn {
 	t.Helper()
@@ -218,21 +223,15 @@ func closeConn(t *testing.T, conn Conn) Exit {
 // closeOnly closes the connection and leaves its output alone.
 func closeOnly(t *testing.T, conn Conn) Exit {
 	t.Helper()
-	start := time.Now()
 	if err := conn.Close(context.Background()); err != nil {
 		t.Errorf("Close: %v", err)
-	}
-	if d := time.Since(start); d > 4*time.Second {
-		t.Errorf("Close took %v", d)
 	}
 	return wait(t, conn)
 }
 
 func wait(t *testing.T, conn Conn) Exit {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	exit, err := conn.Wait(ctx)
+	exit, err := conn.Wait(context.Background())
 	if err != nil {
 		t.Fatalf("Wait: %v", err)
 	}
@@ -277,16 +276,8 @@ func alive(pid int) bool {
 
 func mustVanish(t *testing.T, pids ...int) {
 	t.Helper()
-	deadline := time.Now().Add(5 * time.Second)
 	for _, pid := range pids {
-		for alive(pid) {
-			if time.Now().After(deadline) {
-				t.Errorf("process %d still runs", pid)
-				syscall.Kill(pid, syscall.SIGKILL)
-				break
-			}
-			time.Sleep(2 * time.Millisecond)
-		}
+		testwait.Until(t, fmt.Sprintf("the end of process %d", pid), func() bool { return !alive(pid) })
 	}
 }
 
@@ -306,16 +297,7 @@ func noLeaks(t *testing.T) {
 	})
 	before := countFDs()
 	t.Cleanup(func() {
-		var fds int
-		var kids []string
-		for range 100 {
-			fds, kids = countFDs(), children()
-			if fds <= before && len(kids) == 0 {
-				return
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
-		t.Errorf("left behind: %d file descriptors, children %v", fds-before, kids)
+		testwait.Until(t, "file descriptors and children are left behind", func() bool { return countFDs() <= before && len(children()) == 0 })
 	})
 }
 
@@ -340,7 +322,7 @@ func children() (list []string) {
 }
 
 func TestProcessEcho(t *testing.T) {
-	conn := dial(t, new(Process), peerSpec("echo"))
+	conn := dial(t, patient, peerSpec("echo"))
 	if _, err := io.WriteString(conn, "hello\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -369,16 +351,15 @@ func TestProcessEcho(t *testing.T) {
 }
 
 func TestProcessLadder(t *testing.T) {
-	patient := &Process{EOFGrace: 50 * time.Millisecond, Linger: 100 * time.Millisecond}
 	for _, tt := range []struct {
 		mode   string
 		dialer *Process
 		want   Exit
 	}{
-		{"echo", new(Process), Exit{Step: StepEOF}},
-		{"ignores-eof", patient, Exit{Code: -1, Signal: "terminated", Step: StepTerminate}},
-		{"cleans-up", patient, Exit{Code: 7, Step: StepTerminate}},
-		{"sleep", impatient, Exit{Code: -1, Signal: "killed", Step: StepKill}},
+		{"echo", patient, Exit{Step: StepEOF}},
+		{"ignores-eof", untilTerm, Exit{Code: -1, Signal: "terminated", Step: StepTerminate}},
+		{"cleans-up", untilTerm, Exit{Code: 7, Step: StepTerminate}},
+		{"sleep", untilKill, Exit{Code: -1, Signal: "killed", Step: StepKill}},
 	} {
 		t.Run(tt.mode, func(t *testing.T) {
 			conn := dial(t, tt.dialer, peerSpec(tt.mode))
@@ -394,7 +375,7 @@ func TestProcessLadder(t *testing.T) {
 }
 
 func TestProcessStopped(t *testing.T) {
-	conn := dial(t, &Process{EOFGrace: 50 * time.Millisecond}, peerSpec("ignores-eof"))
+	conn := dial(t, untilTerm, peerSpec("ignores-eof"))
 	readLine(t, bufio.NewReader(conn))
 	syscall.Kill(conn.(*processConn).tree.pid(), syscall.SIGSTOP)
 	if got := closeConn(t, conn); got.Step != StepTerminate {
@@ -407,7 +388,7 @@ func TestProcessExitedByItself(t *testing.T) {
 	if _, err := os.Stat(spec.Path); err != nil {
 		spec.Path = "/usr/bin/false"
 	}
-	conn := dial(t, new(Process), spec)
+	conn := dial(t, patient, spec)
 	if rest, err := io.ReadAll(conn); err != nil || len(rest) > 0 {
 		t.Errorf("read %q, %v", rest, err)
 	}
@@ -420,27 +401,23 @@ func TestProcessExitedByItself(t *testing.T) {
 }
 
 func TestProcessDiesMidLine(t *testing.T) {
-	start := time.Now()
-	conn := dial(t, new(Process), peerSpec("dies-mid-line"))
+	conn := dial(t, patient, peerSpec("dies-mid-line"))
 	if rest, err := io.ReadAll(conn); err != nil || string(rest) != `{"type":"assis` {
 		t.Errorf("read %q, %v", rest, err)
 	}
 	if exit := wait(t, conn); exit != (Exit{Code: 3, Stderr: "out of cheese\n"}) {
 		t.Errorf("exit %+v", exit)
 	}
-	if d := time.Since(start); d > time.Second {
-		t.Errorf("took %v", d)
-	}
 }
 
 func TestProcessClosesOnlyStdout(t *testing.T) {
-	conn := dial(t, new(Process), peerSpec("closes-stdout"))
+	conn := dial(t, patient, peerSpec("closes-stdout"))
 	if rest, err := io.ReadAll(conn); err != nil || len(rest) > 0 {
 		t.Errorf("read %q, %v", rest, err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	if exit, err := conn.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if exit, err := conn.Wait(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("Wait: %+v, %v", exit, err)
 	}
 	if exit := closeConn(t, conn); exit.Step != StepEOF || exit.Code != 0 {
@@ -449,7 +426,7 @@ func TestProcessClosesOnlyStdout(t *testing.T) {
 }
 
 func TestProcessClosesOnlyStdin(t *testing.T) {
-	conn := dial(t, impatient, peerSpec("closes-stdin"))
+	conn := dial(t, untilTerm, peerSpec("closes-stdin"))
 	readLine(t, bufio.NewReader(conn))
 	_, err := conn.Write([]byte("anyone?\n"))
 	if !errors.Is(err, ErrInputClosed) || !errors.Is(err, syscall.EPIPE) {
@@ -461,26 +438,21 @@ func TestProcessClosesOnlyStdin(t *testing.T) {
 }
 
 func TestProcessStopsReading(t *testing.T) {
-	conn := dial(t, impatient, peerSpec("ignores-eof"))
+	conn := dial(t, untilTerm, peerSpec("ignores-eof"))
 	wrote := make(chan error, 1)
 	go func() {
 		_, err := conn.Write(make([]byte, 4<<20))
 		wrote <- err
 	}()
 	readLine(t, bufio.NewReader(conn))
-	select {
-	case err := <-wrote:
-		t.Fatalf("Write did not block: %v", err)
-	case <-time.After(20 * time.Millisecond):
-	}
 	closeConn(t, conn)
-	if err := <-wrote; !errors.Is(err, ErrInputClosed) {
+	if err := <-wrote; !errors.Is(err, ErrInputClosed) { // or it did not block
 		t.Errorf("Write: %v", err)
 	}
 }
 
 func TestProcessLongLine(t *testing.T) {
-	conn := dial(t, new(Process), peerSpec("long-line"))
+	conn := dial(t, patient, peerSpec("long-line"))
 	n, err := io.Copy(io.Discard, conn)
 	if err != nil || n != 20<<20+1 {
 		t.Errorf("read %d bytes, %v", n, err)
@@ -500,7 +472,7 @@ func TestProcessSlowConsumer(t *testing.T) {
 	} {
 		conn := dial(t, &Process{Linger: 20 * time.Millisecond}, spec)
 		<-conn.(*processConn).exited
-		time.Sleep(100 * time.Millisecond)
+		testwait.Pause(100 * time.Millisecond)
 		r := bufio.NewReaderSize(slowReader{conn}, 8<<10)
 		if spec.Args != nil {
 			defer syscall.Kill(readPids(t, r, 1)[0], syscall.SIGKILL)
@@ -516,7 +488,7 @@ func TestProcessSlowConsumer(t *testing.T) {
 type slowReader struct{ io.Reader }
 
 func (r slowReader) Read(p []byte) (int, error) {
-	time.Sleep(10 * time.Millisecond)
+	testwait.Pause(10 * time.Millisecond)
 	return r.Reader.Read(p)
 }
 
@@ -561,7 +533,7 @@ func TestProcessStderrCallbackPanics(t *testing.T) {
 		panic("oh " + line)
 	}
 	noLeaks(t)
-	conn, err := new(Process).Dial(t.Context(), spec)
+	conn, err := patient.Dial(t.Context(), spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -596,7 +568,7 @@ func TestProcessStderrCallbackBlocks(t *testing.T) {
 			defer close(release)
 			spec := peerSpec("floods-stderr")
 			spec.Stderr = func(string) { act(release) }
-			conn := dial(t, new(Process), spec)
+			conn := dial(t, patient, spec)
 			if got := readLine(t, bufio.NewReader(conn)); got != "done" {
 				t.Errorf("got %q", got)
 			}
@@ -616,8 +588,7 @@ func TestProcessDescendants(t *testing.T) {
 				if stay {
 					args = append(args, "stay")
 				}
-				start := time.Now()
-				conn := dial(t, &Process{Linger: 100 * time.Millisecond}, peerSpec("family", args...))
+				conn := dial(t, &Process{EOFGrace: time.Hour, Linger: 100 * time.Millisecond}, peerSpec("family", args...))
 				r := bufio.NewReader(conn)
 				pid := readPids(t, r, 1)[0]
 				var exit Exit
@@ -634,9 +605,6 @@ func TestProcessDescendants(t *testing.T) {
 				}
 				if exit.Code != 0 {
 					t.Errorf("exit %+v", exit)
-				}
-				if d := time.Since(start); d > 3*time.Second {
-					t.Errorf("took %v", d)
 				}
 				mustVanish(t, pid)
 			})
@@ -692,7 +660,7 @@ func TestProcessKilledHost(t *testing.T) {
 
 // Somebody else kills the command while we read.
 func TestProcessKilled(t *testing.T) {
-	conn := dial(t, new(Process), peerSpec("sleep"))
+	conn := dial(t, patient, peerSpec("sleep"))
 	readLine(t, bufio.NewReader(conn))
 	syscall.Kill(conn.(*processConn).tree.pid(), syscall.SIGKILL)
 	if exit := waitAll(t, conn); exit != (Exit{Code: -1, Signal: "killed"}) {
@@ -712,7 +680,7 @@ func TestWatchdogMissing(t *testing.T) {
 		w.remove(1<<30 + 1)
 	})
 	t.Run("killed", func(t *testing.T) {
-		conn := dial(t, new(Process), peerSpec("echo"))
+		conn := dial(t, patient, peerSpec("echo"))
 		fmt.Fprintln(conn, "hello")
 		readLine(t, bufio.NewReader(conn))
 		theWatchdog.begin()
@@ -735,7 +703,7 @@ func TestProcessMany(t *testing.T) {
 	var failed atomic.Int32
 	for i := range 50 {
 		wg.Go(func() {
-			conn, err := new(Process).Dial(context.Background(), Spec{Path: "/bin/cat"})
+			conn, err := patient.Dial(context.Background(), Spec{Path: "/bin/cat"})
 			if err != nil {
 				t.Error(err)
 				return
@@ -762,7 +730,7 @@ func TestProcessMany(t *testing.T) {
 }
 
 func TestProcessCloseAtOnce(t *testing.T) {
-	conn := dial(t, impatient, peerSpec("sleep"))
+	conn := dial(t, untilKill, peerSpec("sleep"))
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() { closeConn(t, conn) })
@@ -773,7 +741,7 @@ func TestProcessCloseAtOnce(t *testing.T) {
 func TestProcessCloseWithoutTime(t *testing.T) {
 	for _, mode := range []string{"sleep", "family"} {
 		t.Run(mode, func(t *testing.T) {
-			conn := dial(t, new(Process), peerSpec(mode, "group", "session", "stay"))
+			conn := dial(t, patient, peerSpec(mode, "group", "session", "stay"))
 			r := bufio.NewReader(conn)
 			var pids []int
 			if mode == "family" {
@@ -783,12 +751,8 @@ func TestProcessCloseWithoutTime(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
-			start := time.Now()
-			if err := conn.Close(ctx); err != nil {
+			if err := conn.Close(ctx); err != nil { // or it waits for an hour
 				t.Error(err)
-			}
-			if d := time.Since(start); d > 2*time.Second {
-				t.Errorf("took %v", d)
 			}
 			mustVanish(t, append(pids, conn.(*processConn).tree.pid())...)
 		})
@@ -798,7 +762,7 @@ func TestProcessCloseWithoutTime(t *testing.T) {
 // Close reads what the consumer does not, so that a command which is blocked on
 // its output can end gently.
 func TestProcessCloseDiscards(t *testing.T) {
-	conn := dial(t, new(Process), peerSpec("chatty"))
+	conn := dial(t, patient, peerSpec("chatty"))
 	buf := make([]byte, 16)
 	if _, err := io.ReadFull(conn, buf); err != nil {
 		t.Fatal(err)
@@ -813,7 +777,7 @@ func TestProcessCloseDiscards(t *testing.T) {
 
 // A consumer that does read loses nothing to Close.
 func TestProcessCloseWhileReading(t *testing.T) {
-	conn := dial(t, new(Process), peerSpec("chatty"))
+	conn := dial(t, patient, peerSpec("chatty"))
 	read := make(chan int)
 	go func() {
 		var n int
@@ -824,11 +788,11 @@ func TestProcessCloseWhileReading(t *testing.T) {
 			if err != nil {
 				break
 			}
-			time.Sleep(time.Millisecond)
+			testwait.Pause(time.Millisecond)
 		}
 		read <- n
 	}()
-	time.Sleep(20 * time.Millisecond)
+	testwait.Pause(20 * time.Millisecond)
 	go closeOnly(t, conn)
 	if n := <-read; n != 1<<20 {
 		t.Errorf("read %d bytes of %d", n, 1<<20)
@@ -865,7 +829,7 @@ func TestProcessStartErrors(t *testing.T) {
 		{"NUL", Spec{Path: "/bin/sh", Args: []string{"a\x00b"}}, []string{"NUL"}, syscall.EINVAL, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			conn, err := new(Process).Dial(t.Context(), tt.spec)
+			conn, err := patient.Dial(t.Context(), tt.spec)
 			if err == nil {
 				conn.Close(t.Context())
 				t.Fatal("started")
@@ -887,7 +851,7 @@ func TestProcessStartErrors(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := new(Process).Dial(ctx, peerSpec("echo")); !errors.Is(err, context.Canceled) {
+	if _, err := patient.Dial(ctx, peerSpec("echo")); !errors.Is(err, context.Canceled) {
 		t.Errorf("with a cancelled context: %v", err)
 	}
 }
@@ -907,11 +871,17 @@ func TestProcessTextBusy(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Write(script)
-	if _, err := new(Process).Dial(t.Context(), Spec{Path: path}); !errors.Is(err, syscall.ETXTBSY) || !strings.Contains(err.Error(), "installer") {
+	defer func() { sleep = time.Sleep }()
+	var slept time.Duration
+	sleep = func(d time.Duration) { slept += d }
+	if _, err := patient.Dial(t.Context(), Spec{Path: path}); !errors.Is(err, syscall.ETXTBSY) || !strings.Contains(err.Error(), "installer") {
 		t.Errorf("got %v", err)
 	}
-	time.AfterFunc(30*time.Millisecond, func() { f.Close() })
-	conn := dial(t, new(Process), Spec{Path: path})
+	if slept < 300*time.Millisecond || slept > time.Second {
+		t.Errorf("waited %v for an executable that is being written", slept)
+	}
+	sleep = func(time.Duration) { f.Close() }
+	conn := dial(t, patient, Spec{Path: path})
 	if exit := closeConn(t, conn); exit.Code != 0 {
 		t.Errorf("exit %+v", exit)
 	}
@@ -925,7 +895,7 @@ func TestProcessEnvironment(t *testing.T) {
 	spec := peerSpec("env")
 	spec.Env = []string{peerKey + "=env", "GORACE=atexit_sleep_ms=0", "A=1", "A=2", connIDKey + "=outer"}
 	spec.Dir = dir
-	conn := dial(t, new(Process), spec)
+	conn := dial(t, patient, spec)
 	text, _ := io.ReadAll(conn)
 	for _, want := range []string{"\nA=2\n", "\n" + connIDKey + "=outer,", "\ndir " + dir + "\n"} {
 		if !strings.Contains("\n"+string(text), want) {
@@ -947,6 +917,6 @@ func TestProcessRelativePath(t *testing.T) {
 		t.Skip(err)
 	}
 	exe.Path, exe.Dir = rel, t.TempDir()
-	conn := dial(t, new(Process), exe)
+	conn := dial(t, patient, exe)
 	closeConn(t, conn)
 }

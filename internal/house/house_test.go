@@ -65,6 +65,7 @@ var arrows = map[string][]string{
 	"internal/house":    {},
 	"internal/loopback": {},
 	"internal/sbom":     {},
+	"internal/testwait": {},
 
 	"internal/filelock":  {},
 	"internal/markdown":  {},

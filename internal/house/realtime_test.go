@@ -1,0 +1,152 @@
+package house
+
+import (
+	"bufio"
+	"fmt"
+	"go/ast"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// clocks are the functions that make a test depend on the speed of the machine.
+var clocks = []string{"time.Sleep", "time.After", "time.AfterFunc", "time.Tick", "time.NewTimer", "time.NewTicker",
+	"context.WithTimeout", "context.WithTimeoutCause", "context.WithDeadline", "context.WithDeadlineCause"}
+
+// Tests wait for events, or in the virtual time of testing/synctest. Only package testwait
+// looks at something again and again; the deadline of the test binary is the one limit. The
+// exceptions are in testdata/realtime.txt, which only shrinks: a row says how many calls a
+// file has at most.
+func TestNoRealTime(t *testing.T) {
+	used := map[string]int{}
+	where := map[string][]string{}
+	for dir, list := range testFilesByDir(t) {
+		if dir == "internal/testwait" {
+			continue
+		}
+		virtual := virtualFuncs(list)
+		for _, f := range list {
+			for _, d := range f.ast.Decls {
+				fn, ok := d.(*ast.FuncDecl)
+				if ok && virtual[fn.Name.Name] {
+					continue
+				}
+				ast.Inspect(d, func(n ast.Node) bool {
+					if sel, ok := n.(*ast.SelectorExpr); ok {
+						if x, ok := sel.X.(*ast.Ident); ok && slices.Contains(clocks, x.Name+"."+sel.Sel.Name) {
+							used[f.name]++
+							where[f.name] = append(where[f.name], fmt.Sprintf("%v: %s.%s", f.fset.Position(n.Pos()), x.Name, sel.Sel.Name))
+						}
+					}
+					return true
+				})
+			}
+		}
+	}
+	file := filepath.Join("testdata", "realtime.txt")
+	if *update {
+		var b strings.Builder
+		for _, name := range slices.Sorted(maps.Keys(used)) {
+			fmt.Fprintf(&b, "%s %d\n", name, used[name])
+		}
+		if err := os.WriteFile(file, []byte(b.String()), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	rows, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	most := map[string]int{}
+	for s := bufio.NewScanner(rows); s.Scan(); {
+		var name string
+		var n int
+		if _, err := fmt.Sscan(s.Text(), &name, &n); err != nil {
+			t.Fatalf("%s: %q: %v", file, s.Text(), err)
+		}
+		most[name] = n
+	}
+	for name, n := range most {
+		if used[name] < n {
+			t.Errorf("%s: %s has %d calls: lower its row from %d", file, name, used[name], n)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(used)) {
+		if used[name] > most[name] {
+			t.Errorf("%s waits in real time. Wait for an event, with testwait.Until, or in testing/synctest:\n\t%s", name, strings.Join(where[name], "\n\t"))
+		}
+	}
+}
+
+// testFilesByDir returns the test files of each directory.
+func testFilesByDir(t *testing.T) map[string][]goFile {
+	t.Helper()
+	dirs := map[string][]goFile{}
+	for _, f := range goFiles(t) {
+		if f.test {
+			dirs[f.dir] = append(dirs[f.dir], f)
+		}
+	}
+	return dirs
+}
+
+// virtualFuncs returns the functions of a package's tests that run in virtual time: those that
+// call synctest.Test, themselves or through such a function, and those that only such
+// functions use.
+func virtualFuncs(list []goFile) map[string]bool {
+	uses := map[string]map[string]bool{} // by function, the names it uses
+	for _, f := range list {
+		for _, d := range f.ast.Decls {
+			name := ""
+			if fn, ok := d.(*ast.FuncDecl); ok {
+				name = fn.Name.Name
+			}
+			if uses[name] == nil {
+				uses[name] = map[string]bool{}
+			}
+			ast.Inspect(d, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.SelectorExpr:
+					if x, ok := n.X.(*ast.Ident); ok && x.Name == "synctest" {
+						uses[name]["synctest."+n.Sel.Name] = true
+					}
+				case *ast.Ident:
+					if fn, ok := d.(*ast.FuncDecl); !ok || n != fn.Name {
+						uses[name][n.Name] = true
+					}
+				}
+				return true
+			})
+		}
+	}
+	virtual := map[string]bool{}
+	for grown := true; grown; {
+		grown = false
+		for name, used := range uses {
+			if virtual[name] || name == "" {
+				continue
+			}
+			runs := used["synctest.Test"]
+			for other := range used {
+				runs = runs || virtual[other] && uses[other]["synctest.Test"]
+			}
+			users := 0
+			only := true
+			for user, used := range uses {
+				if used[name] {
+					users++
+					only = only && virtual[user]
+				}
+			}
+			if runs || users > 0 && only {
+				virtual[name], grown = true, true
+			}
+		}
+	}
+	return virtual
+}

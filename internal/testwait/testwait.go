@@ -1,0 +1,36 @@
+// Package testwait is how tests wait in real time, for what sends no event and cannot run in
+// the virtual time of testing/synctest: other processes, files, the network. No test has a
+// time limit of its own, because a busy machine would turn it red. The one limit is the
+// deadline of the test binary.
+package testwait
+
+import (
+	"testing"
+	"time"
+)
+
+// Until returns when f reports true. If it does not before the deadline of the test binary is
+// near, the test fails with what.
+func Until(t testing.TB, what string, f func() bool) {
+	t.Helper()
+	var end time.Time
+	if d, ok := t.(interface{ Deadline() (time.Time, bool) }); ok {
+		if at, ok := d.Deadline(); ok {
+			end = at.Add(-10 * time.Second)
+		}
+	}
+	for pause := time.Millisecond; !f(); pause = min(2*pause, 50*time.Millisecond) {
+		if !end.IsZero() && time.Now().After(end) {
+			t.Fatalf("still waiting: %s", what)
+		}
+		time.Sleep(pause)
+	}
+}
+
+// Pause makes one of the parties of a test slow. The test must pass whatever d is, also if
+// the pause is much longer or the other parties are slower still.
+func Pause(d time.Duration) { time.Sleep(d) }
+
+// Hang blocks a helper process until somebody ends it. A process that was left behind goes
+// after ten minutes.
+func Hang() { time.Sleep(10 * time.Minute) }
