@@ -79,8 +79,8 @@ func (f *frozen) Inbox(ctx context.Context, id string, after uint64, follow bool
 }
 
 // A question that was asked before its hub was lost is answered after it, while no hub
-// runs the session and while another one does, and the call runs once. It makes no
-// difference whether the first hub is stopped for long or still runs without knowing.
+// runs the session and while another one does. The call never runs twice, whether the first
+// hub is stopped for long or still runs without knowing.
 func TestQuestionSurvivesItsHub(t *testing.T) {
 	for _, when := range []string{"before the next hub", "by the next hub"} {
 		for _, first := range []string{"stopped", "running"} {
@@ -140,7 +140,9 @@ func questionSurvives(t *testing.T, late, stopped bool) {
 	one.cancel() // the viewer of the hub that lost the session
 	<-one.done
 	first.hub.Close()
-	if got, _ := os.ReadFile(file); string(got) != "once\n" {
+	// A first hub that still runs may deliver the answer and lose the session while the call
+	// starts. Then the call was cut off, and is not repeated.
+	if got, _ := os.ReadFile(file); string(got) != "once\n" && (stopped || late || len(got) > 0) {
 		t.Errorf("effects: %q", got)
 	}
 	if got, want := numbered(two.all), stored(t, m, s.ID()); !slices.Equal(got, want) {

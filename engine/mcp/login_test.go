@@ -1,7 +1,6 @@
 package mcp
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -13,10 +12,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/parley-go/parley/engine/tool/tooltest"
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -163,7 +162,7 @@ func (d *doorman) begin(t *testing.T, m *Manager) *url.URL {
 // state waits for the state of the only server.
 func state(t *testing.T, m *Manager, want wire.MCPState) {
 	t.Helper()
-	eventually(t, "the server is "+string(want), func() bool { return m.Status()[0].Status == want })
+	testwait.Until(t, "the server is "+string(want), func() bool { return m.Status()[0].Status == want })
 }
 
 func TestLogin(t *testing.T) {
@@ -246,7 +245,7 @@ func TestLoginByBrowser(t *testing.T) {
 	}
 	first := d.begin(t, m)
 	back := d.begin(t, m)
-	eventually(t, "nobody listens for the first", func() bool { code, _ := get(first.String()); return code == 0 })
+	testwait.Until(t, "nobody listens for the first", func() bool { code, _ := get(first.String()); return code == 0 })
 	if code, _ := get("http://" + back.Host + "/else"); code != http.StatusNotFound {
 		t.Error(code)
 	}
@@ -257,7 +256,7 @@ func TestLoginByBrowser(t *testing.T) {
 		t.Fatal(code, text)
 	}
 	state(t, m, wire.MCPConnected)
-	eventually(t, "nobody listens any more", func() bool { code, _ := get(back.String()); return code == 0 })
+	testwait.Until(t, "nobody listens any more", func() bool { code, _ := get(back.String()); return code == 0 })
 }
 
 // A token that the host gives as a header reaches the server, and the host may give
@@ -398,9 +397,7 @@ func TestLoginConfigured(t *testing.T) {
 		t.Error(err)
 	}
 	state(t, m, wire.MCPConnected)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	if err := m.Logout(ctx, "web"); err != nil {
+	if err := m.Logout(t.Context(), "web"); err != nil {
 		t.Error(err)
 	}
 }

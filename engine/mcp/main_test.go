@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/parley-go/parley/internal/testwait"
 	"go.uber.org/goleak"
 )
 
@@ -24,7 +25,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	maxLine = 4 << 20
-	promptWait = 500 * time.Millisecond
+	promptWait = time.Hour
 	pauses = []time.Duration{0, 10 * time.Millisecond, 20 * time.Millisecond}
 	goleak.VerifyTestMain(m)
 }
@@ -70,8 +71,9 @@ func newServer() *mcp.Server {
 			Progress bool
 		}
 		json.Unmarshal(r.Params.Arguments, &in)
-		end := time.After(time.Duration(in.MS) * time.Millisecond)
-		tick := time.NewTicker(20 * time.Millisecond)
+		length := time.Duration(in.MS) * time.Millisecond
+		end := time.After(length)
+		tick := time.NewTicker(max(length/20, 20*time.Millisecond))
 		defer tick.Stop()
 		for {
 			select {
@@ -309,9 +311,9 @@ func play(role string) {
 		select {}
 	case "deaf": // it never reads
 		fmt.Println(`{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"deaf","version":"0"}}}`)
-		time.Sleep(300 * time.Millisecond)
+		testwait.Pause(300 * time.Millisecond)
 		fmt.Println(`{"jsonrpc":"2.0","id":2,"result":{"tools":[{"name":"t"}]}}`)
-		time.Sleep(time.Hour)
+		testwait.Hang()
 	case "old":
 		answers(map[string]string{
 			"initialize": `{"protocolVersion":"2024-11-05","capabilities":{"tools":{}},"serverInfo":{"name":"old","version":"0"}}`,

@@ -10,6 +10,7 @@ import (
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/tooltest"
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -173,12 +174,14 @@ func TestPrompts(t *testing.T) {
 	if c, err := prompts[1].Expand(t.Context(), ""); err != nil || c.String() != "More." {
 		t.Error(c, err)
 	}
-	eventually(t, "there is a new prompt", func() bool { list, e := m.Prompts(); return len(list) == 3 && e != edition })
+	testwait.Until(t, "there is a new prompt", func() bool { list, e := m.Prompts(); return len(list) == 3 && e != edition })
 }
 
 // A server that lies about prompts and resources, or never tells them, keeps its tools.
 func TestFibs(t *testing.T) {
-	m := manager(t, func(o *Options) { o.ConnectTimeout = time.Second })
+	defer func(d time.Duration) { promptWait = d }(promptWait)
+	promptWait = 500 * time.Millisecond
+	m := manager(t)
 	m.Set("dynamic", Server{Name: "mute", Config: child("mute")}, Server{Name: "fib", Config: child("fibber")})
 	for name, s := range ready(t, m) {
 		if s.Status != wire.MCPConnected || len(s.Tools) != 1 {
@@ -200,6 +203,7 @@ func TestFibs(t *testing.T) {
 	if r := tooltest.Call(t.Context(), env, find(t, m, "mcp__fib__t"), json.RawMessage(`{}`)); r.Content.String() != "first" {
 		t.Error("again:", r.Content)
 	}
+	m.opts.ConnectTimeout = 100 * time.Millisecond // which bounds lists, too
 	for tl, in := range map[tool.Tool]string{m.list: `{}`, m.read: `{"server":"fib","uri":"x:y"}`} {
 		if r := tooltest.Call(t.Context(), env, tl, json.RawMessage(in)); !r.IsError {
 			t.Error(in, r.Content)
@@ -210,7 +214,7 @@ func TestFibs(t *testing.T) {
 // Who is waited for is what the configuration says; a lazy server is not connected
 // before a turn begins.
 func TestStartup(t *testing.T) {
-	m := manager(t, func(o *Options) { o.ConnectTimeout = 2 * time.Second })
+	m := manager(t)
 	with := func(role, startup, timeout string) *wire.MCPServerConfig {
 		cfg := child(role)
 		cfg.Extra = map[string]json.RawMessage{"startup": json.RawMessage(`"` + startup + `"`)}
@@ -220,21 +224,17 @@ func TestStartup(t *testing.T) {
 		return cfg
 	}
 	m.Set("dynamic", Server{Name: "optional", Config: with("silent", "optional", "")}, Server{Name: "short", Config: with("silent", "optional", "50")}, Server{Name: "lazy", Config: with("good", "lazy", "")})
-	eventually(t, "one failed by its own deadline", func() bool { return m.Status()[1].Status == wire.MCPFailed })
+	testwait.Until(t, "one failed by its own deadline", func() bool { return m.Status()[1].Status == wire.MCPFailed })
 	for _, s := range m.Status() {
 		if s.Name != "short" && s.Status != wire.MCPPending {
 			t.Errorf("%+v", s)
 		}
 	}
-	began := time.Now()
-	m.Begin(t.Context(), time.Minute)
-	if err := m.Ready(t.Context()); err != nil || time.Since(began) > 20*time.Second {
-		t.Error(err, time.Since(began))
+	m.Begin(t.Context(), time.Hour)
+	if err := m.Ready(t.Context()); err != nil {
+		t.Error(err)
 	}
-	eventually(t, "each has an end", func() bool {
-		s := m.Status()
-		return s[0].Status == wire.MCPFailed && s[2].Status == wire.MCPConnected
-	})
+	testwait.Until(t, "the lazy server is connected", func() bool { return m.Status()[2].Status == wire.MCPConnected })
 	m.Set("dynamic", Server{Name: "must", Config: with("silent", "required", "100")})
 	if err := m.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "Failed to connect to MCP server must: the server did not answer within 100ms") {
 		t.Error(err)
