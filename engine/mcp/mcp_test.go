@@ -472,10 +472,11 @@ func TestDeath(t *testing.T) {
 	}
 	// It does not come back for ever.
 	die := find(t, m, "mcp__p__die")
-	for range 4 {
+	testwait.Until(t, "the server is given up", func() bool {
 		tooltest.Call(t.Context(), env, die, json.RawMessage(`{}`))
-	}
-	if st := m.Status()[0]; st.Status != wire.MCPFailed || !strings.Contains(st.Error, "exit code 7") {
+		return m.Status()[0].Status == wire.MCPFailed
+	})
+	if st := m.Status()[0]; !strings.Contains(st.Error, "exit code 7") {
 		t.Errorf("%+v", st)
 	}
 	if err := m.Reconnect("p")(t.Context()); err != nil {
