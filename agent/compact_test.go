@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -543,7 +544,9 @@ func TestPrune(t *testing.T) {
 	if strings.Contains(before, "taken out") || !strings.Contains(after, "taken out") || strings.Contains(after, "look 1 ") || !strings.Contains(after, "look 6 ") {
 		t.Errorf("%d bytes, then %d", len(before), len(after))
 	}
-	if !bytes.Equal(once[7].Body, often[7].Body) {
+	// The two have working directories of their own.
+	place := regexp.MustCompile(`Working directory: [^\\]*`)
+	if !bytes.Equal(place.ReplaceAll(once[7].Body, nil), place.ReplaceAll(often[7].Body, nil)) {
 		t.Error("another process sends another request")
 	}
 }

@@ -36,7 +36,8 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 	}
 	s.conv.Do(func() {
 		opts := engine.Changes{SystemPrompt: req.SystemPrompt, AppendSystemPrompt: req.AppendSystemPrompt, JSONSchema: req.JSONSchema, Skills: req.Skills,
-			Agents: more, Agent: s.set.mainAgent(more), ForwardSubagents: req.ForwardSubagentText, SpareBackground: req.PerTaskStopAffordance, Questions: s.set.questions(asks)}
+			Agents: more, Agent: s.set.mainAgent(more), ForwardSubagents: req.ForwardSubagentText, SpareBackground: req.PerTaskStopAffordance, Questions: s.set.questions(asks),
+			ToolAliases: req.ToolAliases, PlanInstructions: req.PlanModeInstructions, Suggestions: req.PromptSuggestions}
 		if err = s.conv.Change(opts); err != nil {
 			s.respond(id, nil, err)
 			return

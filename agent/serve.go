@@ -46,7 +46,7 @@ type server struct {
 
 	refreshing chan struct{} // full while somebody looks for files that have changed
 	watch      watch
-	replayed   sync.Once // what the session held was told
+	replayed   sync.Once // what follows the first init was sent
 
 	heard   chan struct{} // the host or we said something
 	changed chan struct{} // something about MCP servers is new
@@ -205,10 +205,23 @@ func (s *server) Emit(m wire.Message) {
 	if err := s.out.put(m); err != nil {
 		s.unencoded(m, err)
 	}
-	if _, ok := m.(*wire.Init); ok && s.set.flags.ReplayHistory {
-		s.replayed.Do(func() { s.replayHistory(s.set.history) })
+	if _, ok := m.(*wire.Init); ok {
+		s.replayed.Do(s.afterFirstInit)
 	}
 	s.noise()
+}
+
+// afterFirstInit sends what the host is to know once: what the session held, if it asked for that,
+// and what of the settings has no effect.
+func (s *server) afterFirstInit() {
+	if s.set.flags.ReplayHistory {
+		s.replayHistory(s.set.history)
+	}
+	for _, n := range s.set.notices {
+		m := &wire.Informational{Content: n, Level: "warning"}
+		engine.Stamp(m, s.set.sessionID)
+		s.out.put(m)
+	}
 }
 
 // unencoded reports that a message cannot be sent as it is. A request that it would have

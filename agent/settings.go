@@ -70,7 +70,36 @@ func ReadSettings(cfg Config, flags *Flags) (*settings.Settings, error) {
 			opts.TrustProject = v
 		}
 	}
+	if opts.TrustProject == "" && trustsProject(cfg, flags) {
+		opts.TrustProject = "all"
+	}
 	return settings.Load(opts)
+}
+
+// trustsProject reports whether somebody trusts what the project brings at the start: a host that
+// names the project's settings in --setting-sources, or the user in a dialog of the official
+// command, which ~/.claude.json records.
+func trustsProject(cfg Config, flags *Flags) bool {
+	if slices.Contains(flags.SettingSources, "project") || slices.Contains(flags.SettingSources, "local") {
+		return true
+	}
+	file := filepath.Join(cfg.Home, ".claude.json")
+	if cfg.Home == "" {
+		return false
+	}
+	if dir := cfg.ConfigDir(); dir != filepath.Join(cfg.Home, ".claude") {
+		file = filepath.Join(dir, ".claude.json")
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return false
+	}
+	var user struct {
+		Projects map[string]struct {
+			Accepted bool `json:"hasTrustDialogAccepted"`
+		} `json:"projects"`
+	}
+	return json.Unmarshal(text, &user) == nil && user.Projects[cfg.Cwd].Accepted
 }
 
 // loadSettings reads the settings, and gives the agent the environment that they
@@ -251,6 +280,18 @@ func (set *setup) initExtra() map[string]json.RawMessage {
 		extra["rule_findings"], _ = json.Marshal(list)
 	}
 	return extra
+}
+
+// inertNames lists a few of the things that a project brings.
+func inertNames(items []settings.Item) string {
+	var names []string
+	for _, it := range items[:min(3, len(items))] {
+		names = append(names, strings.TrimSpace(it.Kind+" "+it.Name))
+	}
+	if len(items) > 3 {
+		names = append(names, "…")
+	}
+	return strings.Join(names, ", ")
 }
 
 // effective returns the settings that count.

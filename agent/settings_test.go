@@ -41,8 +41,10 @@ func play(t *testing.T, cfg agent.Config, m *parleytest.Scenario, args ...string
 	cfg.Environ = append(cfg.Environ, "PATH="+os.Getenv("PATH"))
 	var stdout, stderr bytes.Buffer
 	agent.Run(t.Context(), cfg, append([]string{"-p", "hi", "--output-format", "stream-json", "--verbose"}, args...), strings.NewReader(""), &stdout, &stderr)
-	if stderr.Len() > 0 {
-		t.Errorf("standard error: %s", stderr.String())
+	for line := range strings.Lines(stderr.String()) {
+		if !strings.Contains(line, "parley trust") {
+			t.Errorf("standard error: %s", line)
+		}
 	}
 	var all []wire.Message
 	for line := range bytes.Lines(stdout.Bytes()) {
@@ -76,6 +78,44 @@ func TestNoTrace(t *testing.T) {
 	}
 	if r := all[len(all)-1].(*wire.Result); len(r.PermissionDenials) != 3 {
 		t.Errorf("denials %+v", r.PermissionDenials)
+	}
+}
+
+// TestTrustedByHost: a host that names the project's settings in --setting-sources trusts what the
+// project brings, and so does a user who said so to the official command.
+func TestTrustedByHost(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the hooks are for a POSIX shell")
+	}
+	for _, tt := range []struct {
+		name    string
+		sources []string // of the config
+		args    []string
+		user    string // ~/.claude.json
+		want    bool
+	}{
+		{"a flag", nil, []string{"--setting-sources", "project"}, "", true},
+		{"the default", []string{"project"}, nil, "", false},
+		{"the user", []string{"project"}, nil, `{"projects":{"$DIR":{"hasTrustDialogAccepted":true}}}`, true},
+		{"a user who declined", []string{"project"}, nil, `{"projects":{"$DIR":{"hasTrustDialogAccepted":false}}}`, false},
+		{"another project", []string{"project"}, nil, `{"projects":{"/":{"hasTrustDialogAccepted":true}}}`, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir, _ := workdir(t)
+			home := filepath.Join(filepath.Dir(dir), "home")
+			writeFile(t, filepath.Join(dir, ".claude", "settings.json"), `{"permissions": {"allow": ["Bash(touch *)"]},
+				"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": "touch hooked"}]}]}}`)
+			if tt.user != "" {
+				writeFile(t, filepath.Join(home, ".claude.json"), strings.ReplaceAll(tt.user, "$DIR", dir))
+			}
+			play(t, agent.Config{Cwd: dir, Home: home, SettingSources: tt.sources},
+				parleytest.Script(parleytest.Call("Bash", map[string]string{"command": "touch made"}), parleytest.Say("done")), tt.args...)
+			for _, name := range []string{"hooked", "made"} {
+				if _, err := os.Stat(filepath.Join(dir, name)); (err == nil) != tt.want {
+					t.Errorf("%s: exists is %v, want %v", name, err == nil, tt.want)
+				}
+			}
+		})
 	}
 }
 
@@ -116,6 +156,10 @@ func TestUntrustedProject(t *testing.T) {
 	}
 	if r := all[len(all)-1].(*wire.Result); len(r.PermissionDenials) != 2 || init.PermissionMode != wire.ModeDefault {
 		t.Errorf("denials %+v, mode %s", r.PermissionDenials, init.PermissionMode)
+	}
+
+	if m, ok := all[1].(*wire.Informational); !ok || !strings.Contains(m.Content, "parley trust") {
+		t.Errorf("behind init comes %+v, without a word about what has no effect", all[1])
 	}
 
 	// The host says that it is trusted. What it forbids still holds.

@@ -24,6 +24,10 @@ type Changes struct {
 	ForwardSubagents bool                 // see [Config]; false changes nothing
 	SpareBackground  bool                 // see [Config]; false changes nothing
 	Questions        []string             // see [Config]; they are added if there were none
+
+	ToolAliases      map[string]string // see [Tuning]; nil changes nothing
+	PlanInstructions string            // see [Tuning]; empty changes nothing
+	Suggestions      bool              // see [Tuning]; false changes nothing
 }
 
 // Change changes what the conversation is told from the start.
@@ -57,6 +61,13 @@ func (c *Conversation) Change(ch Changes) error {
 		c.set.questions = ch.Questions
 		c.tools = append(slices.Clone(c.tools), c.questionTools()...)
 	}
+	if ch.ToolAliases != nil {
+		c.set.tuning.ToolAliases = ch.ToolAliases
+	}
+	if ch.PlanInstructions != "" {
+		c.set.tuning.PlanInstructions = ch.PlanInstructions
+	}
+	c.set.tuning.Suggestions = c.set.tuning.Suggestions || ch.Suggestions
 	c.set.forward = c.set.forward || ch.ForwardSubagents
 	c.set.spare = c.set.spare || ch.SpareBackground
 	c.makePrefix()

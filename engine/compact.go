@@ -18,6 +18,7 @@ import (
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/files"
 	"github.com/parley-go/parley/engine/tool/read"
+	"github.com/parley-go/parley/engine/tool/tasklist"
 	"github.com/parley-go/parley/engine/tool/todowrite"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
@@ -533,6 +534,14 @@ func (c *Conversation) shownAgain(t *turn, head history.Transcript) []string {
 	}
 	if n := min(len(others), 20); n > 0 {
 		parts = append(parts, "You worked on these, too; read them if you need them:\n"+strings.Join(others[:n], "\n"))
+	}
+	if tasks := tasklist.Of(c.env); len(tasks) > 0 {
+		var b strings.Builder
+		b.WriteString("Your tasks, as TaskList shows them:")
+		for _, task := range tasks {
+			fmt.Fprintf(&b, "\n- #%s [%s] %s", task.ID, task.Status, task.Subject)
+		}
+		parts = append(parts, b.String())
 	}
 	if todos := todowrite.Of(c.env); len(todos) > 0 {
 		var b strings.Builder

@@ -41,10 +41,10 @@ const gitTime = 3 * time.Second
 // tellContext tells the model what the user and the project say, if it was not told.
 func (c *Conversation) tellContext(t *turn) error {
 	p := c.set.project
-	if p == nil || c.contextTold {
+	if p == nil || c.told.context {
 		return c.tellSkills()
 	}
-	c.contextTold = true
+	c.told.context = true
 	var parts []string
 	var paths []string
 	if len(p.Instructions) > 0 && !c.set.noInstructions {
@@ -71,7 +71,7 @@ func (c *Conversation) tellContext(t *turn) error {
 		parts = append(parts, "# Repository\n\n"+git)
 	}
 	list := c.skillList()
-	c.skillsTold = list
+	c.told.skills = list
 	if list != "" {
 		parts = append(parts, list)
 	}
@@ -112,16 +112,16 @@ func (c *Conversation) restoreContext(e *session.Entry) {
 	var paths []string
 	json.Unmarshal(raw, &paths)
 	c.set.project.Told(paths...)
-	if !c.contextTold {
-		c.contextTold = true
-		c.skillsTold = c.skillList()
+	if !c.told.context {
+		c.told.context = true
+		c.told.skills = c.skillList()
 	}
 }
 
 // loseContext is called when what was told is not part of the conversation any more:
 // it is told again with the next prompt.
 func (c *Conversation) loseContext() {
-	c.contextTold, c.skillsTold = false, ""
+	c.told = told{tasks: c.told.tasks}
 	if c.set.project != nil {
 		c.set.project.Forget()
 	}
@@ -163,10 +163,10 @@ func (c *Conversation) tellSkills() error {
 		return nil
 	}
 	list := c.skillList()
-	if list == c.skillsTold {
+	if list == c.told.skills {
 		return nil
 	}
-	c.skillsTold = list
+	c.told.skills = list
 	if list == "" {
 		list = "There are no skills any more."
 	} else {

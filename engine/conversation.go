@@ -71,9 +71,8 @@ type Conversation struct {
 
 	compaction compactState
 
-	forgotten   map[string]bool // tasks that /clear ended
-	contextTold bool            // what the project says was told
-	skillsTold  string          // the list of skills that was told
+	forgotten map[string]bool // tasks that /clear ended
+	told      told
 
 	primary   catalog.Info // the model that was asked for; another one may stand in for it
 	fallbacks []string     // models that were not tried in this turn
@@ -126,6 +125,7 @@ type changeable struct {
 	maxTurns       int
 	loadPart       func(part string) ([]json.RawMessage, error)
 	initExtra      map[string]json.RawMessage
+	tuning         Tuning
 }
 
 // publish lets other goroutines know what the owner has changed.
@@ -198,7 +198,7 @@ func newConversation(cfg Config, host Host, sub *subagent) (*Conversation, error
 	if c.now == nil {
 		c.now = time.Now
 	}
-	c.set = changeable{
+	c.set = changeable{tuning: cfg.Tuning,
 		agents: cfg.Agents, forward: cfg.ForwardSubagents, spare: cfg.SpareBackground, questions: cfg.Questions, allowBypass: cfg.AllowBypass,
 		fixedAllows: cfg.FixedAllows, project: cfg.Project, skills: cfg.Skills, noInstructions: cfg.NoInstructions, outputStyle: cfg.OutputStyle,
 		systemPrompt: cfg.SystemPrompt, appendPrompt: cfg.AppendSystemPrompt, jsonSchema: cfg.JSONSchema, maxTurns: cfg.MaxTurns, loadPart: cfg.LoadPart, initExtra: cfg.InitExtra,
@@ -764,6 +764,9 @@ func (c *Conversation) ToolNames() []string {
 }
 
 func (c *Conversation) findTool(name string) tool.Tool {
+	if to, ok := c.set.tuning.ToolAliases[name]; ok {
+		name = to
+	}
 	for _, t := range c.tools {
 		if s := t.Spec(); s.Name == name || slices.Contains(s.Aliases, name) {
 			return t

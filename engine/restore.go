@@ -63,6 +63,7 @@ func (c *Conversation) restore(h *session.History) error {
 		}
 		c.spentBefore = c.ledger.Total().Nanos
 	}
+	restoreTasks(c, h.Latest[tasksType])
 	return nil
 }
 

@@ -207,6 +207,9 @@ func (c *Conversation) systemPrompt() []string {
 				parts = append(parts, s)
 			}
 		}
+		if c.sub == nil { // the prompt of a subagent holds it
+			parts = append(parts, c.surroundings())
+		}
 	} else {
 		parts = append(parts, basePrompt, c.surroundings())
 	}

@@ -659,7 +659,7 @@ func framed(text string) string {
 func (s *subagent) launched() *tool.Result {
 	info := s.Info()
 	text := fmt.Sprintf("The subagent works in the background.\nagentId: %s\nYou will be told when it has ended, with its report. Until then you know nothing of what it found: go on with other work, "+
-		"or answer the user, and do not do its work twice. TaskOutput with this id tells how far it is, KillShell stops it.", s.id+s.howToContinue())
+		"or answer the user, and do not do its work twice. TaskOutput with this id tells how far it is, TaskStop stops it.", s.id+s.howToContinue())
 	if info.OutputFile != "" {
 		text += "\noutput_file: " + info.OutputFile
 	}

@@ -75,6 +75,7 @@ func (c *Conversation) take(ctx context.Context, p *prompt) {
 	c.revoke()
 	c.finish(t, end)
 	c.turn, c.running = nil, nil
+	suggestPrompt(c, end)
 }
 
 // An ending says how a turn ended.
@@ -156,6 +157,9 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 	if err := c.tellContext(t); err != nil {
 		return c.broken(err)
 	}
+	if err := tellMode(c, t); err != nil {
+		return c.broken(err)
+	}
 	if end := c.expandPrompt(t, p, cmd); end != nil {
 		return end
 	}
@@ -214,9 +218,13 @@ func (c *Conversation) say(t *turn, p *prompt, context []string) error {
 	if len(blocks) == 0 {
 		blocks = append(blocks, mustJSON(&wire.TextBlock{Text: "(no content)"}))
 	}
+	said := any(blocks)
+	if content.Blocks == nil && content.Text != "" { // as the host sent it
+		said = content.Text
+	}
 	entries := []*session.Entry{{
 		Type: "user", UUID: p.uuid,
-		Message: mustJSON(map[string]any{"role": "user", "content": blocks}),
+		Message: mustJSON(map[string]any{"role": "user", "content": said}),
 		Fields:  fields("promptId", t.promptID, "permissionMode", c.mode),
 	}, {Type: "last-prompt", Fields: fields("lastPrompt", history.Clip(p.m.Message.Content.String(), 200), "leafUuid", p.uuid)}}
 	if p == t.prompts[0] && c.sub == nil {
@@ -751,6 +759,9 @@ func (c *Conversation) finish(t *turn, end *ending) {
 	c.tellPrompts(t)
 	over := []*session.Entry{{Type: recorder.CostType, Fields: c.ledger.State()}}
 	if c.sub == nil {
+		if e := taskRecord(c); e != nil {
+			over = append(over, e)
+		}
 		over = append(over, session.TurnEnded())
 	}
 	if err := c.rec.Record(over...); err != nil && end.subtype == "" {

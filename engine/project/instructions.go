@@ -21,7 +21,7 @@ type conditionalRule struct {
 }
 
 // instructions reads CLAUDE.md files and rules: the user's, then those of the
-// project from its root down to where the work is.
+// project (AGENTS.md in a directory without CLAUDE.md) from its root down to where the work is.
 func (l *loader) instructions() {
 	o := &l.c.opts
 	if o.Has(User) && o.ConfigDir != "" {
@@ -40,8 +40,12 @@ func (l *loader) instructions() {
 func (l *loader) directory(dir string) {
 	if l.c.opts.Has(Project) {
 		p := place{Project, l.c.Root}
+		before := len(l.c.Instructions)
 		l.instruct(p, filepath.Join(dir, "CLAUDE.md"))
 		l.instruct(p, filepath.Join(dir, ".claude", "CLAUDE.md"))
+		if len(l.c.Instructions) == before {
+			l.instruct(p, filepath.Join(dir, "AGENTS.md"))
+		}
 		l.rules(p, filepath.Join(dir, ".claude", "rules"), dir)
 	}
 	if l.c.opts.Has(Local) {

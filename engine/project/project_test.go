@@ -366,3 +366,32 @@ func ExampleLoad() {
 	}
 	// Output: CLAUDE.md project Use tabs.
 }
+
+// TestAgentsFile: AGENTS.md is read in directories that have no CLAUDE.md, nested ones too.
+func TestAgentsFile(t *testing.T) {
+	dir := tree(t, map[string]string{
+		".git/HEAD": "ref: refs/heads/main\n", "AGENTS.md": "root", "with/CLAUDE.md": "claude", "with/AGENTS.md": "agents", "sub/AGENTS.md": "sub", "sub/f.go": "package sub",
+	})
+	c := project.Load(project.Options{Cwd: dir, Sources: []string{project.Project}})
+	if got := paths(dir, c.Instructions); got != "AGENTS.md" {
+		t.Errorf("read at the start: %q, want AGENTS.md", got)
+	}
+	if got := paths(dir, c.Below(filepath.Join(dir, "sub", "f.go"))); got != "sub/AGENTS.md" {
+		t.Errorf("read for a file below: %q, want sub/AGENTS.md", got)
+	}
+	c = project.Load(project.Options{Cwd: filepath.Join(dir, "with"), Sources: []string{project.Project}})
+	if got := paths(dir, c.Instructions); got != "AGENTS.md with/CLAUDE.md" {
+		t.Errorf("beside CLAUDE.md: %q, want AGENTS.md with/CLAUDE.md", got)
+	}
+}
+
+// TestBuiltinStyles: three styles are always there, and a file of the same name comes first.
+func TestBuiltinStyles(t *testing.T) {
+	dir := tree(t, map[string]string{".claude/output-styles/concise.md": "---\nname: Concise\n---\nmine"})
+	c := project.Load(project.Options{Cwd: dir, Sources: []string{project.Project}})
+	for _, name := range []string{"Explanatory", "Learning", "Concise"} {
+		if s := c.Style(name); s == nil || s.Text == "" || name == "Concise" && s.Text != "mine" {
+			t.Errorf("the style %s is %+v", name, s)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package project
 
 import (
+	"embed"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,10 +18,38 @@ type Style struct {
 	Text        string
 }
 
+// builtinStyles are the files of the styles that are always there.
+//
+//go:embed style/*.md
+var builtinStyles embed.FS
+
+// BuiltinStyles returns the styles that are always there, unless a file has a style of the same
+// name.
+func BuiltinStyles() []*Style {
+	var styles []*Style
+	for _, name := range []string{"explanatory", "learning", "concise"} {
+		text, err := builtinStyles.ReadFile("style/" + name + ".md")
+		if err != nil {
+			panic(err)
+		}
+		doc, err := frontmatter.Parse(text)
+		if err != nil {
+			panic(err)
+		}
+		styles = append(styles, &Style{Name: doc.String("name"), Description: doc.String("description"), Source: "built-in", Text: doc.Body})
+	}
+	return styles
+}
+
 // styles reads output styles.
 func (l *loader) styles() {
 	for _, h := range l.homes() {
 		l.stylesOf(h, "")
+	}
+	for _, s := range BuiltinStyles() {
+		if l.c.Style(s.Name) == nil {
+			l.c.Styles = append(l.c.Styles, s)
+		}
 	}
 }
 

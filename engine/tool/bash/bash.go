@@ -183,7 +183,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 		return nil, tool.Misuse("Blocked: standalone %s. It would only hold up the conversation. To wait for a command, start it with run_in_background and wait for it with TaskOutput; to wait for something else, run a loop that looks for it.", strings.TrimSpace(in.Command))
 	}
 	if n := len(call.Env.Tasks().Running()); n >= maxBackground {
-		return nil, tool.Misuse("%d commands run in the background, which is as many as may. Stop some with KillShell.", n)
+		return nil, tool.Misuse("%d commands run in the background, which is as many as may. Stop some with TaskStop.", n)
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -250,7 +250,7 @@ func (t *Tool) moved(run *run, timeout time.Duration) *tool.Result {
 	} else {
 		out.BackgroundedByUser = true
 	}
-	said += whereTo(info) + fmt.Sprintf(" It is still running, so do not start it again. You will be told when it ends; after %v it is stopped. Look at its output with TaskOutput, stop it with KillShell.", t.opts.MaxBackground)
+	said += whereTo(info) + fmt.Sprintf(" It is still running, so do not start it again. You will be told when it ends; after %v it is stopped. Look at its output with TaskOutput, stop it with TaskStop.", t.opts.MaxBackground)
 	if text != "" {
 		said = text + "\n" + said
 	}

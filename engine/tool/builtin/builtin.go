@@ -8,11 +8,14 @@ import (
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/bash"
 	"github.com/parley-go/parley/engine/tool/edit"
+	"github.com/parley-go/parley/engine/tool/findings"
 	"github.com/parley-go/parley/engine/tool/glob"
 	"github.com/parley-go/parley/engine/tool/grep"
 	"github.com/parley-go/parley/engine/tool/killshell"
+	"github.com/parley-go/parley/engine/tool/listagents"
 	"github.com/parley-go/parley/engine/tool/notebookedit"
 	"github.com/parley-go/parley/engine/tool/read"
+	"github.com/parley-go/parley/engine/tool/tasklist"
 	"github.com/parley-go/parley/engine/tool/taskoutput"
 	"github.com/parley-go/parley/engine/tool/todowrite"
 	"github.com/parley-go/parley/engine/tool/webfetch"
@@ -33,7 +36,7 @@ func All(opts *Options) []tool.Tool {
 	if opts == nil {
 		opts = new(Options)
 	}
-	return []tool.Tool{
+	tools := []tool.Tool{
 		taskoutput.New(),
 		bash.New(&opts.Bash),
 		glob.New(),
@@ -46,5 +49,8 @@ func All(opts *Options) []tool.Tool {
 		todowrite.New(),
 		websearch.New(&opts.WebSearch),
 		killshell.New(),
+		findings.New(),
+		listagents.New(),
 	}
+	return append(tools, tasklist.Tools()...)
 }

@@ -1,4 +1,4 @@
-// Package killshell is the tool KillShell: it stops a task in the background.
+// Package killshell is the tool TaskStop, formerly KillShell: it stops a task in the background.
 package killshell
 
 import (
@@ -22,12 +22,12 @@ const schema = `{
 	}
 }`
 
-// Tool is KillShell.
+// Tool is TaskStop.
 type Tool struct{ spec tool.Spec }
 
 // New returns the tool.
 func New() *Tool {
-	return &Tool{spec: tool.Spec{Name: "KillShell", Aliases: []string{"TaskStop", "KillBash"}, Description: description, Schema: json.RawMessage(schema)}}
+	return &Tool{spec: tool.Spec{Name: "TaskStop", Aliases: []string{"KillShell", "KillBash"}, Description: description, Schema: json.RawMessage(schema)}}
 }
 
 // Input is what the model gives.
