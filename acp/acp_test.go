@@ -27,7 +27,7 @@ func writes(dir string) *pt.Scenario {
 // The protocol in one test: a session, a prompt whose answer streams, a tool call that is
 // allowed, and the end of the turn.
 func TestPrompt(t *testing.T) {
-	run(t, setting{model: writes}, func(e *editor) {
+	run(t, setting{model: writes}, func(t *testing.T, e *editor) {
 		e.permit = func(f *frame) any { return selects("allow-once") }
 		id := e.newSession()
 		if got := e.call("session/prompt", prompt(id, "Write it."))["stopReason"]; got != "end_turn" {
@@ -89,7 +89,7 @@ func TestCancel(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			run(t, setting{model: func(dir string) *pt.Scenario {
 				return pt.Script(pt.Say("Wait.").Pause(1e9).Call("Write", object{"file_path": filepath.Join(dir, "new.txt"), "content": "hello\n"}), pt.Say("Done.").Always())
-			}}, func(e *editor) {
+			}}, func(t *testing.T, e *editor) {
 				id := e.newSession()
 				req := e.send("session/prompt", prompt(id, "Write it."))
 				if when != nil {
@@ -133,7 +133,7 @@ func open(e *editor) (list []string) {
 
 // Prompts that wait behind others are answered in order; a cancel ends all of them.
 func TestPromptsQueue(t *testing.T) {
-	run(t, setting{model: script(pt.Say("One.").Pause(1e9), pt.Say("Two.").Pause(1e9), pt.Say("Three.").Always())}, func(e *editor) {
+	run(t, setting{model: script(pt.Say("One.").Pause(1e9), pt.Say("Two.").Pause(1e9), pt.Say("Three.").Always())}, func(t *testing.T, e *editor) {
 		id := e.newSession()
 		one, two := e.send("session/prompt", prompt(id, "1")), e.send("session/prompt", prompt(id, "2"))
 		for _, id := range []string{one, two} {

@@ -62,10 +62,10 @@ func (s *server) open(r *request, hs *hub.Session, x *Setup, how opened) (any, e
 	}
 	e := &editing{srv: s, hub: hs, id: hs.ID(), client: *s.known(), done: make(chan struct{})}
 	init, err := hs.Initialized(r.ctx, s.cfg.Actor)
-	if err != nil {
-		return nil, err
+	if err != nil && (!how.replay || errors.Is(err, hub.ErrNotFound) || errors.Is(err, hub.ErrLocked) || r.ctx.Err() != nil) {
+		return nil, err // otherwise the history can be shown, though no agent can go on
 	}
-	if !how.fresh && len(x.Servers) > 0 { // the agent may have been running without them
+	if !how.fresh && init != nil && len(x.Servers) > 0 { // the agent may have been running without them
 		if _, err := hs.Control(r.ctx, s.cfg.Actor, mustJSON(map[string]any{"subtype": "mcp_set_servers", "servers": x.Servers})); err != nil {
 			return nil, err
 		}
@@ -100,9 +100,9 @@ type follower struct {
 	t    *translator
 	n    uint64              // the last entry that was handled
 	asks map[string]*openAsk // questions that have no answer, by id
-	held []*hub.Ask          // questions of the history
-	own  map[string]bool     // uuids of prompts of this client
-	end  map[string]bool     // prompts that a result must end
+	held []*hub.Ask          // questions that the client was not asked yet
+	wait []*wire.User        // prompts that the agent has not taken yet, in order
+	echo string              // the uuid of the prompt of another client that was shown last
 }
 
 // run follows the journal until the session is closed.
@@ -211,6 +211,14 @@ func (f *follower) entry(e *hub.Entry) {
 			return
 		}
 		f.frame(e, m)
+	case hub.KindPrompt:
+		var p hub.Prompt
+		json.Unmarshal(e.Data, &p)
+		if m, err := wire.Decode(p.Message); err == nil {
+			if u, ok := m.(*wire.User); ok {
+				f.wait = append(f.wait, u)
+			}
+		}
 	case hub.KindAsk:
 		a := new(hub.Ask)
 		if json.Unmarshal(e.Data, a) == nil {
@@ -235,6 +243,7 @@ func (f *follower) entry(e *hub.Entry) {
 	case hub.KindDropped:
 		var d hub.Dropped
 		json.Unmarshal(e.Data, &d)
+		f.wait = slices.DeleteFunc(f.wait, func(u *wire.User) bool { return u.UUID == d.UUID })
 		f.finishTurns(func(t *turn) bool { return t.uuid == d.UUID }, stopped(v1.StopReasonCancelled), nil)
 	case hub.KindEnded:
 		var x hub.Ended
@@ -265,9 +274,21 @@ func (f *follower) frame(e *hub.Entry, m wire.Message) {
 		f.optionsChanged()
 	}
 	switch m := m.(type) {
+	case *wire.Init: // a turn begins; the echo of its prompt may come behind the first pieces of the answer
+		if len(f.wait) > 0 {
+			f.taken(f.wait[0])
+		}
 	case *wire.User:
 		if f.took(m.UUID, e.N) {
+			f.wait = slices.DeleteFunc(f.wait, func(u *wire.User) bool { return u.UUID == m.UUID })
 			return // the client knows what it sent
+		}
+		if m.UUID != "" && m.UUID == f.echo {
+			return
+		}
+		if i := slices.IndexFunc(f.wait, func(u *wire.User) bool { return u.UUID == m.UUID }); i >= 0 {
+			f.taken(f.wait[i])
+			return
 		}
 	case *wire.Result:
 		if m.IsReplay {
@@ -283,6 +304,22 @@ func (f *follower) frame(e *hub.Entry, m wire.Message) {
 		return
 	}
 	f.t.message(m)
+}
+
+// taken shows a prompt that another client sent.
+func (f *follower) taken(m *wire.User) {
+	if slices.ContainsFunc(f.pending(), func(t *turn) bool { return t.uuid == m.UUID }) {
+		return
+	}
+	f.wait = slices.DeleteFunc(f.wait, func(u *wire.User) bool { return u == m })
+	f.echo = m.UUID
+	f.t.message(m)
+}
+
+func (e *editing) pending() []*turn {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.turns)
 }
 
 // took notes that the agent took a prompt. It reports whether the prompt is of this client.
@@ -398,10 +435,7 @@ func (s *server) prompt(r *request) {
 // that were cancelled, so that their interrupt does not end this one.
 func (e *editing) submit(t *turn, m *wire.User) {
 	defer close(t.sent)
-	e.mu.Lock()
-	earlier := slices.Clone(e.turns)
-	e.mu.Unlock()
-	for _, x := range earlier {
+	for _, x := range e.pending() {
 		if x == t {
 			break
 		}
@@ -444,10 +478,7 @@ func (s *server) cancel(r *request) {
 }
 
 func (e *editing) cancelAll() {
-	e.mu.Lock()
-	turns := slices.Clone(e.turns)
-	e.mu.Unlock()
-	e.cancelTurns(turns)
+	e.cancelTurns(e.pending())
 }
 
 // cancelTurns marks prompts as cancelled and interrupts what runs. The responses follow

@@ -50,9 +50,12 @@ type editor struct {
 	all     []*frame // that were received
 	id      int
 	version int
+	hold    sync.Mutex // held while the editor does not read
 	mu      sync.Mutex
 	methods map[string]string // of requests, by id
 	served  chan error
+	cfg     acp.Config
+	caps    object
 
 	// permit answers permission requests. Nil leaves them to the test.
 	permit func(*frame) any
@@ -71,11 +74,11 @@ type setting struct {
 }
 
 // run plays a test in a bubble.
-func run(t *testing.T, s setting, f func(e *editor)) {
+func run(t *testing.T, s setting, f func(t *testing.T, e *editor)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		e := start(t, s)
-		f(e)
+		f(t, e)
 		e.close()
 	})
 }
@@ -110,31 +113,49 @@ func start(t *testing.T, s setting) *editor {
 	if s.config != nil {
 		s.config(&cfg)
 	}
-	e.connect(cfg)
-	if s.caps == nil {
-		s.caps = object{}
-	}
+	e.cfg, e.caps = cfg, s.caps
+	e.connect()
 	if s.version >= 0 {
-		e.call("initialize", object{"protocolVersion": e.version, "clientCapabilities": s.caps, "capabilities": s.caps, "info": object{"name": "test", "version": "1"}})
+		e.initialize()
 	}
 	return e
 }
 
+func (e *editor) initialize() object {
+	e.t.Helper()
+	if e.caps == nil {
+		e.caps = object{}
+	}
+	return e.call("initialize", object{"protocolVersion": e.version, "clientCapabilities": e.caps, "capabilities": e.caps, "info": object{"name": "test", "version": "1"}})
+}
+
+// reconnect ends the connection and opens another one with the same hub.
+func (e *editor) reconnect() {
+	e.t.Helper()
+	e.disconnect()
+	e.all, e.in = nil, make(chan *frame, 1<<16)
+	e.connect()
+	e.initialize()
+}
+
 // connect opens a connection.
-func (e *editor) connect(cfg acp.Config) {
+func (e *editor) connect() {
+	in := e.in
 	fromEditor, toServer := io.Pipe()
 	fromServer, toEditor := io.Pipe()
 	e.w = toServer
-	go func() { e.served <- acp.Serve(context.Background(), cfg, fromEditor, toEditor) }()
+	go func() { e.served <- acp.Serve(context.Background(), e.cfg, fromEditor, toEditor) }()
 	go func() {
-		defer close(e.in)
+		defer close(in)
 		lines := bufio.NewReader(fromServer)
 		for {
+			e.hold.Lock()
+			f := new(frame)
+			e.hold.Unlock()
 			line, err := lines.ReadBytes('\n')
 			if err != nil {
 				return
 			}
-			f := new(frame)
 			if err := json.Unmarshal(line, f); err != nil {
 				e.t.Errorf("received %q: %v", line, err)
 				continue
@@ -145,7 +166,7 @@ func (e *editor) connect(cfg acp.Config) {
 					go e.write(object{"jsonrpc": "2.0", "id": f.ID, "result": answer})
 				}
 			}
-			e.in <- f
+			in <- f
 		}
 	}()
 }
