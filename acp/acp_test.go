@@ -36,7 +36,7 @@ func TestPrompt(t *testing.T) {
 		want := []string{
 			`agent_thought_chunk "How?"`, `agent_message_chunk "I write"`, `agent_message_chunk " it."`,
 			"tool_call CALL pending Preparing file…", "tool_call_update CALL Write new.txt",
-			"tool_call_update CALL completed", `agent_message_chunk "Done."`,
+			"tool_call_update CALL", "tool_call_update CALL completed", `agent_message_chunk "Done."`,
 		}
 		var got []string
 		call := ""

@@ -14,7 +14,16 @@ import (
 
 // An openAsk is a question that the client was asked.
 type openAsk struct {
-	cancel context.CancelCauseFunc // ends it; the client receives $/cancel_request
+	call   *call // the request, nil if there is none
+	cancel context.CancelCauseFunc
+}
+
+// withdraw ends a question that has an answer, or whose session is closed.
+func (a *openAsk) withdraw(cause error) {
+	a.cancel(cause)
+	if a.call != nil {
+		a.call.withdraw()
+	}
 }
 
 // errAnswered ends a question that has an answer already.
@@ -42,7 +51,7 @@ func (f *follower) ask(q *hub.Ask) {
 		return
 	}
 	ctx, cancel := context.WithCancelCause(f.ctx)
-	f.asks[q.ID] = &openAsk{cancel}
+	f.asks[q.ID] = &openAsk{cancel: cancel}
 	switch q.Kind {
 	case hub.AskElicitation:
 		f.elicit(ctx, q)
@@ -91,6 +100,9 @@ func (f *follower) subject(req *wire.CanUseTool) v1.ToolCallUpdate {
 	if c := f.t.calls[req.ToolUseID]; c != nil {
 		u.ToolCallID, u.Meta = c.id, c.meta()
 	}
+	if len(u.Locations) == 0 && req.BlockedPath != "" {
+		u.Locations = located(req.BlockedPath, 0)
+	}
 	return u
 }
 
@@ -105,6 +117,7 @@ func (f *follower) request(ctx context.Context, q *hub.Ask, subject v1.ToolCallU
 	if err != nil {
 		return
 	}
+	f.asks[q.ID].call = call
 	f.srv.conn.work.Go(func() {
 		var resp v1.RequestPermissionResponse
 		err := call.wait(ctx, &resp)
@@ -135,32 +148,29 @@ func option(id, name string, kind v1.PermissionOptionKind, answer any) choice {
 var allow = &wire.PermissionResult{Behavior: wire.BehaviorAllow}
 
 // refused is the reason of a denial by a person.
-const refused = "The user doesn't want to proceed with this tool use. The tool use was rejected."
+const refused = "The user rejected this call."
 
 // permissionChoices are the options of an ordinary question.
 func permissionChoices(req *wire.CanUseTool) []choice {
 	list := []choice{option("allow-once", "Yes", v1.PermissionOptionKindAllowOnce, allow)}
 	if words := suggestion(req.PermissionSuggestions); words != "" && !req.SuppressAlwaysAllowRule {
+		if !strings.HasPrefix(words, "allow all edits") {
+			words = "and " + words
+		}
 		list = append(list, option("allow-with-updates", "Yes, "+words, v1.PermissionOptionKindAllowAlways,
 			&wire.PermissionResult{Behavior: wire.BehaviorAllow, UpdatedPermissions: req.PermissionSuggestions}))
 	}
 	return append(list, option("reject", "No", v1.PermissionOptionKindRejectOnce, deny(refused)))
 }
 
-// destinations says for how long a rule holds.
-var destinations = map[wire.PermissionDestination]string{
-	"session": "during this session", "localSettings": "in this project", "projectSettings": "in this project, for everybody", "userSettings": "in all projects",
-}
-
 // suggestion returns what the suggestions of an agent come to, in words.
 func suggestion(list []*wire.PermissionUpdate) string {
 	var words []string
 	for _, u := range list {
-		where := destinations[u.Destination]
 		switch u.Type {
 		case wire.UpdateSetMode:
 			if u.Mode == wire.ModeAcceptEdits {
-				words = append(words, "allow all edits "+firstOf(where, "during this session"))
+				words = append(words, "allow all edits during this session")
 			} else {
 				words = append(words, fmt.Sprintf("switch to the mode %s", u.Mode))
 			}
@@ -173,11 +183,11 @@ func suggestion(list []*wire.PermissionUpdate) string {
 				rules = append(rules, ruleWords(r))
 			}
 			if len(rules) > 0 {
-				words = append(words, strings.TrimSpace("don't ask again for "+strings.Join(rules, ", ")+" "+where))
+				words = append(words, "don't ask again for "+strings.Join(rules, ", "))
 			}
 		case wire.UpdateAddDirectories:
 			if len(u.Directories) > 0 {
-				words = append(words, strings.TrimSpace("allow access to "+strings.Join(u.Directories, ", ")+" "+where))
+				words = append(words, "allow access to "+strings.Join(u.Directories, ", "))
 			}
 		}
 	}
@@ -191,7 +201,9 @@ func ruleWords(r *wire.PermissionRule) string {
 	case content == "":
 		return r.ToolName
 	case r.ToolName == "Bash":
-		return "`" + strings.Replace(content, ":*", " *", 1) + "`"
+		return strings.Replace(content, ":*", " *", 1) + " commands"
+	case r.ToolName == "WebFetch":
+		return strings.TrimPrefix(content, "domain:")
 	}
 	return r.ToolName + "(" + content + ")"
 }
@@ -202,8 +214,9 @@ func planChoices() []choice {
 		return &wire.PermissionResult{Behavior: wire.BehaviorAllow, UpdatedPermissions: []*wire.PermissionUpdate{{Type: wire.UpdateSetMode, Mode: m, Destination: "session"}}}
 	}
 	return []choice{
-		option(string(wire.ModeAcceptEdits), "Yes, and accept edits", v1.PermissionOptionKindAllowAlways, mode(wire.ModeAcceptEdits)),
-		option(string(wire.ModeDefault), "Yes, and ask before edits", v1.PermissionOptionKindAllowOnce, mode(wire.ModeDefault)),
-		option(string(wire.ModePlan), "No, keep planning", v1.PermissionOptionKindRejectOnce, deny(refused)),
+		option("exit-plan-default", "Yes, and ask before edits", v1.PermissionOptionKindAllowOnce, mode(wire.ModeDefault)),
+		option("exit-plan-accept-edits", "Yes, and accept edits", v1.PermissionOptionKindAllowAlways, mode(wire.ModeAcceptEdits)),
+		option("reject", "No, keep planning", v1.PermissionOptionKindRejectOnce,
+			&wire.PermissionResult{Behavior: wire.BehaviorDeny, Message: "The user wants to keep planning.", Interrupt: true}),
 	}
 }

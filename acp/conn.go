@@ -349,8 +349,7 @@ func (c *conn) send(method string, params any) (*call, error) {
 	return x, c.write(&frame{Version: "2.0", ID: x.id, Method: method, Params: data})
 }
 
-// wait waits for the response. If ctx ends first, the peer receives $/cancel_request, and
-// the response is dropped.
+// wait waits for the response, until ctx ends.
 func (x *call) wait(ctx context.Context, result any) error {
 	select {
 	case f := <-x.ch:
@@ -359,12 +358,20 @@ func (x *call) wait(ctx context.Context, result any) error {
 		}
 		return json.Unmarshal(f.Result, result)
 	case <-ctx.Done():
-		x.c.mu.Lock()
-		delete(x.c.calls, string(x.id))
-		x.c.mu.Unlock()
-		x.c.notify("$/cancel_request", map[string]any{"requestId": x.id})
 		return context.Cause(ctx)
 	case <-x.c.ctx.Done():
 		return context.Cause(x.c.ctx)
+	}
+}
+
+// withdraw sends $/cancel_request, unless the response is there. A response that comes
+// later is dropped.
+func (x *call) withdraw() {
+	x.c.mu.Lock()
+	_, open := x.c.calls[string(x.id)]
+	delete(x.c.calls, string(x.id))
+	x.c.mu.Unlock()
+	if open {
+		x.c.notify("$/cancel_request", map[string]any{"requestId": x.id})
 	}
 }

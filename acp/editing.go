@@ -112,7 +112,7 @@ func (e *editing) run(r *request, how opened, state *hub.State) {
 	f.t = newTranslator(state.Cwd, e.client, e.send)
 	defer func() {
 		for _, a := range f.asks {
-			a.cancel(errClosedSession)
+			a.withdraw(errClosedSession)
 		}
 		e.finishAll(context.Cause(e.ctx))
 	}()
@@ -233,7 +233,7 @@ func (f *follower) entry(e *hub.Entry) {
 		f.held = slices.DeleteFunc(f.held, func(q *hub.Ask) bool { return q.ID == a.Ask })
 		if open := f.asks[a.Ask]; open != nil {
 			delete(f.asks, a.Ask)
-			open.cancel(errAnswered)
+			open.withdraw(errAnswered)
 		}
 	case hub.KindControl:
 		var c hub.Control

@@ -42,6 +42,7 @@ func (f *follower) form(ctx context.Context, q *hub.Ask, params *v1.CreateElicit
 	if err != nil {
 		return
 	}
+	f.asks[q.ID].call = call
 	f.srv.conn.work.Go(func() {
 		var resp v1.CreateElicitationResponse
 		err := call.wait(ctx, &resp)
@@ -109,7 +110,7 @@ func answers(req *wire.CanUseTool, chosen map[string]string) *wire.PermissionRes
 // choiceForm asks questions with a form.
 func (f *follower) choiceForm(ctx context.Context, q *hub.Ask, req *wire.CanUseTool, questions []question) {
 	schema := &v1.ElicitationSchema{Type: v1.ElicitationSchemaTypeObject, Properties: map[string]v1.ElicitationPropertySchema{}}
-	name := func(i int) string { return fmt.Sprintf("question_%d", i+1) }
+	name := func(i int) string { return fmt.Sprintf("question_%d", i) }
 	for i, x := range questions {
 		var options []v1.EnumOption
 		for _, o := range x.Options {
@@ -122,7 +123,7 @@ func (f *follower) choiceForm(ctx context.Context, q *hub.Ask, req *wire.CanUseT
 			p.String = &v1.StringPropertySchema{Title: x.Header, Description: x.Question, OneOf: options}
 		}
 		schema.Properties[name(i)] = p
-		schema.Required = append(schema.Required, name(i))
+		schema.Properties[name(i)+"_custom"] = v1.ElicitationPropertySchema{String: &v1.StringPropertySchema{Title: "Other", Description: "An answer of your own, in place of the options"}}
 	}
 	message := questions[0].Question
 	if len(questions) > 1 {
@@ -138,8 +139,12 @@ func (f *follower) choiceForm(ctx context.Context, q *hub.Ask, req *wire.CanUseT
 		}
 		chosen := map[string]string{}
 		for i, x := range questions {
-			var one string
+			var one, own string
 			var many []string
+			if json.Unmarshal(resp.Content[name(i)+"_custom"], &own) == nil && own != "" {
+				chosen[x.Question] = own
+				continue
+			}
 			if json.Unmarshal(resp.Content[name(i)], &one) == nil {
 				chosen[x.Question] = one
 			} else if json.Unmarshal(resp.Content[name(i)], &many) == nil {

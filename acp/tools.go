@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/parley-go/parley/acp/internal/v1"
@@ -13,33 +14,41 @@ import (
 
 // toolInput has the members of the inputs of built-in tools that editors show.
 type toolInput struct {
-	FilePath     string          `json:"file_path"`
-	NotebookPath string          `json:"notebook_path"`
-	Path         string          `json:"path"`
-	Pattern      string          `json:"pattern"`
-	Glob         string          `json:"glob"`
-	OutputMode   string          `json:"output_mode"`
-	Command      string          `json:"command"`
-	Description  string          `json:"description"`
-	Content      *string         `json:"content"`
-	NewSource    *string         `json:"new_source"`
-	OldString    *string         `json:"old_string"`
-	NewString    *string         `json:"new_string"`
-	Offset       json.Number     `json:"offset"`
-	Limit        json.Number     `json:"limit"`
-	URL          string          `json:"url"`
-	Query        string          `json:"query"`
-	Prompt       string          `json:"prompt"`
-	Plan         string          `json:"plan"`
-	Skill        string          `json:"skill"`
-	Subject      string          `json:"subject"`
-	TaskID       string          `json:"task_id"`
-	Todos        []todo          `json:"todos"`
-	Questions    json.RawMessage `json:"questions"`
+	FilePath     string      `json:"file_path"`
+	NotebookPath string      `json:"notebook_path"`
+	Path         string      `json:"path"`
+	Pattern      string      `json:"pattern"`
+	Glob         string      `json:"glob"`
+	OutputMode   string      `json:"output_mode"`
+	Command      string      `json:"command"`
+	Description  string      `json:"description"`
+	Content      *string     `json:"content"`
+	NewSource    *string     `json:"new_source"`
+	OldString    *string     `json:"old_string"`
+	NewString    *string     `json:"new_string"`
+	Offset       json.Number `json:"offset"`
+	Limit        json.Number `json:"limit"`
+	URL          string      `json:"url"`
+	Query        string      `json:"query"`
+	Prompt       string      `json:"prompt"`
+	Plan         string      `json:"plan"`
+	Skill        string      `json:"skill"`
+	Subject      string      `json:"subject"`
+	TaskID       string      `json:"task_id"`
+	Todos        []todo      `json:"todos"`
+	Questions    []question  `json:"questions"`
 	Edits        []struct {
 		OldString string `json:"old_string"`
 		NewString string `json:"new_string"`
 	} `json:"edits"`
+}
+
+// question returns the first question of a call of AskUserQuestion.
+func (in *toolInput) question() string {
+	if len(in.Questions) == 0 {
+		return ""
+	}
+	return in.Questions[0].Question
 }
 
 type todo struct {
@@ -104,9 +113,9 @@ var tools = map[string]*tool{
 	"TaskList":        {kind: v1.ToolKindThink, before: "List tasks"},
 	"TodoWrite":       {kind: v1.ToolKindThink, before: "Update TODOs"},
 	"Skill":           {kind: v1.ToolKindOther, before: "Skill", title: func(in *toolInput, _ func(string) string) string { return "Skill: " + in.Skill }},
-	"AskUserQuestion": {kind: v1.ToolKindOther, before: "Question"},
+	"AskUserQuestion": {kind: v1.ToolKindOther, before: "Question", title: func(in *toolInput, _ func(string) string) string { return in.question() }},
 	"EnterPlanMode":   {kind: v1.ToolKindSwitchMode, before: "Plan"},
-	"ExitPlanMode":    {kind: v1.ToolKindSwitchMode, before: "Ready to code?"},
+	"ExitPlanMode":    {kind: v1.ToolKindSwitchMode, before: "Approve Plan"},
 	"ToolSearch":      {kind: v1.ToolKindSearch, before: "Search tools"},
 }
 
@@ -188,6 +197,8 @@ func show(name string, input json.RawMessage, cwd string) shownCall {
 		s.content = textContent(in.Prompt)
 	case "ExitPlanMode":
 		s.content = textContent(in.Plan)
+	case "AskUserQuestion":
+		s.content = textContent(in.question())
 	}
 	return s
 }
@@ -245,22 +256,30 @@ func relative(cwd, path string) string {
 	return rel
 }
 
+// emptyLine is the number of a last line that is empty, as Read writes it.
+var emptyLine = regexp.MustCompile(`\n\s*\d+\t$`)
+
 // result returns the content that shows the result of a call; nil leaves what is shown.
-func (t *tool) result(r *wire.ToolResultBlock) []v1.ToolCallContent {
+func (t *tool) result(r *wire.ToolResultBlock, structured json.RawMessage) []v1.ToolCallContent {
 	if t.silent && !r.IsError {
 		return nil
 	}
-	plain := strings.TrimSpace(resultText(r))
+	plain := strings.Trim(resultText(r), "\n")
 	switch {
-	case r.IsError && plain != "" && !hasPictures(r):
+	case hasPictures(r):
+	case r.IsError && plain != "":
 		return textContent(fence("", plain))
 	case t.console:
+		var out struct{ Stdout, Stderr *string }
+		if json.Unmarshal(structured, &out) == nil && out.Stdout != nil && out.Stderr != nil && *out.Stdout+*out.Stderr == "" {
+			plain = "" // the text is for the model
+		}
 		if plain == "" {
 			return nil
 		}
 		return textContent(fence("console", plain))
-	case t.fenced && !hasPictures(r):
-		return textContent(fence("", plain))
+	case t.fenced && plain != "":
+		return textContent(fence("", emptyLine.ReplaceAllString(plain, "")))
 	}
 	var list []v1.ToolCallContent
 	for _, b := range r.Content.All() {

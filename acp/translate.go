@@ -53,6 +53,8 @@ type shown struct {
 	silent  bool // no update may name it: it is part of the plan
 	started bool // it was reported as in progress
 	parent  string
+	title   string // as it was sent last
+	content string // the same, as JSON
 	input   json.RawMessage
 }
 
@@ -206,6 +208,7 @@ func (t *translator) begin(id, name, parent string, input json.RawMessage) *show
 		return c
 	}
 	s := show(name, input, t.cwd)
+	c.title, c.content = s.title, string(mustJSON(s.content))
 	raw := input
 	if raw == nil {
 		raw = json.RawMessage("{}")
@@ -223,6 +226,16 @@ func planTool(name string) bool {
 // update sends an update of a call.
 func (t *translator) update(c *shown, u v1.ToolCallUpdate) {
 	u.ToolCallID, u.Meta = c.id, c.meta()
+	if u.Title == c.title {
+		u.Title = ""
+	} else if u.Title != "" {
+		c.title = u.Title
+	}
+	if content := string(mustJSON(u.Content)); content == c.content {
+		u.Content = nil
+	} else if u.Content != nil {
+		c.content = content
+	}
 	t.emit(v1.SessionUpdate{ToolCallUpdate: &u})
 }
 
@@ -325,7 +338,7 @@ func (t *translator) resultOf(r *wire.ToolResultBlock, structured json.RawMessag
 		t.forget(r.ToolUseID)
 		return
 	}
-	u := v1.ToolCallUpdate{Status: v1.ToolCallStatusCompleted, Content: toolOf(c.name).result(r), RawOutput: rawOutput(r)}
+	u := v1.ToolCallUpdate{Status: v1.ToolCallStatusCompleted, Content: toolOf(c.name).result(r, structured), RawOutput: rawOutput(r)}
 	if r.IsError {
 		u.Status = v1.ToolCallStatusFailed
 	} else {
@@ -335,30 +348,39 @@ func (t *translator) resultOf(r *wire.ToolResultBlock, structured json.RawMessag
 }
 
 func rawOutput(r *wire.ToolResultBlock) json.RawMessage {
-	blocks := r.Content.All()
-	if len(blocks) == 1 {
-		if b, ok := blocks[0].(*wire.TextBlock); ok {
-			return mustJSON(b.Text)
-		}
-	}
-	if len(blocks) == 0 {
-		return mustJSON("")
+	if r.Content.Blocks == nil {
+		return mustJSON(r.Content.Text)
 	}
 	return mustJSON(r.Content)
 }
 
-// patched adds to the update of an edit where it changed the file.
+// patched adds to the update of an edit what it changed in the file, and where.
 func (t *translator) patched(u *v1.ToolCallUpdate, structured json.RawMessage) {
 	var out struct {
 		FilePath        string `json:"filePath"`
 		StructuredPatch []struct {
-			NewStart int64 `json:"newStart"`
+			NewStart int64    `json:"newStart"`
+			Lines    []string `json:"lines"`
 		} `json:"structuredPatch"`
 	}
 	if json.Unmarshal(structured, &out) != nil || out.FilePath == "" {
 		return
 	}
 	for _, h := range out.StructuredPatch {
+		var before, after []string
+		for _, l := range h.Lines {
+			if l == "" || l[0] == '\\' { // no newline at the end of the file
+				continue
+			}
+			if l[0] != '+' {
+				before = append(before, l[1:])
+			}
+			if l[0] != '-' {
+				after = append(after, l[1:])
+			}
+		}
+		old := strings.Join(before, "\n")
+		u.Content = append(u.Content, v1.ToolCallContent{Diff: &v1.Diff{Path: out.FilePath, OldText: &old, NewText: strings.Join(after, "\n")}})
 		u.Locations = append(u.Locations, v1.ToolCallLocation{Path: out.FilePath, Line: h.NewStart})
 	}
 }

@@ -257,7 +257,9 @@ func (c *acpClient) handle(f *acpFrame) error {
 	var result any
 	switch f.Method {
 	case "session/request_permission":
-		var p struct{ Options []struct{ OptionID, Kind string } }
+		var p struct {
+			Options []struct{ OptionID, Kind string }
+		}
 		json.Unmarshal(f.Params, &p)
 		result = map[string]any{"outcome": map[string]string{"outcome": "cancelled"}}
 		for _, o := range slices.Backward(p.Options) {
@@ -280,7 +282,9 @@ func acpKind(f *acpFrame) string {
 	if f.Method != "session/update" {
 		return f.Method
 	}
-	var p struct{ Update struct{ SessionUpdate string } }
+	var p struct {
+		Update struct{ SessionUpdate string }
+	}
 	json.Unmarshal(f.Params, &p)
 	return p.Update.SessionUpdate
 }
@@ -315,7 +319,7 @@ func (c *acpClient) note(f *acpFrame) {
 		v = map[string]any{"response": method, "is": v}
 	case kind == f.Method:
 		json.Unmarshal(f.Params, &v)
-		v = map[string]any{"request": f.Method, "is": v}
+		v = map[string]any{"request": f.Method, "is": c.clean(v)}
 	default:
 		var p struct{ Update any }
 		json.Unmarshal(f.Params, &p)
@@ -329,7 +333,7 @@ func (c *acpClient) clean(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		for k, x := range v {
-			if k == "_meta" || k == "messageId" || k == "sessionId" || x == nil && k != "oldText" {
+			if k == "_meta" || k == "messageId" || k == "sessionId" || k == "requestId" || x == nil && k != "oldText" {
 				delete(v, k)
 			} else {
 				v[k] = c.clean(x)
@@ -513,7 +517,16 @@ func TestACPLikeAdapter(t *testing.T) {
 			play := func(env, command []string) []any {
 				ctx, cancel := context.WithTimeout(t.Context(), limit)
 				defer cancel()
-				seen, err := playACP(ctx, ar, t.TempDir(), t.TempDir(), env, command)
+				dir, err := os.MkdirTemp("", "acp") // the official CLI may still write to it at the end
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer os.RemoveAll(dir)
+				work := filepath.Join(dir, "work")
+				if err := os.MkdirAll(work, 0o755); err != nil {
+					t.Fatal(err)
+				}
+				seen, err := playACP(ctx, ar, work, filepath.Join(dir, "home"), env, command)
 				if err != nil {
 					t.Fatalf("%s: %v", command[0], err)
 				}

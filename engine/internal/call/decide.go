@@ -123,16 +123,22 @@ func (s *run) decide() bool {
 		s.out = Rejected(s.Call, s.out.Input, StoppedBefore)
 		return false
 	}
-	if s.spec.Name == "ExitPlanMode" && s.mode != wire.ModePlan {
-		s.out.Result = tool.Failed(tool.Misuse("The mode is not plan mode, so there is no plan to approve. If it was approved, carry it out; to plan first, call EnterPlanMode."))
-		return false
-	}
 	return true
+}
+
+// hasPlan reports false for a plan that there is nobody to approve: the mode is another one.
+// It is asked before an answer, which may leave plan mode at once.
+func (s *run) hasPlan() bool {
+	if s.spec.Name != "ExitPlanMode" || s.mode == wire.ModePlan {
+		return true
+	}
+	s.out.Result = tool.Failed(tool.Misuse("The mode is not plan mode, so there is no plan to approve. If it was approved, carry it out; to plan first, call EnterPlanMode."))
+	return false
 }
 
 // decideByRules is the stage of the rules and the mode.
 func (s *run) decideByRules() bool {
-	if s.decide() {
+	if s.decide() && s.hasPlan() {
 		return false
 	}
 	if !s.out.Stopped {

@@ -1,0 +1,267 @@
+package acp_test
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/parley-go/parley/acp"
+	pt "github.com/parley-go/parley/parleytest"
+)
+
+// option returns the current value of an option, and its values.
+func option(t *testing.T, list any, id string) (current any, values []string) {
+	t.Helper()
+	for _, x := range list.([]any) {
+		o := x.(object)
+		if o["id"] == id {
+			for _, v := range o["options"].([]any) {
+				values = append(values, v.(object)["value"].(string))
+			}
+			return o["currentValue"], values
+		}
+	}
+	t.Fatalf("there is no option %s in %v", id, list)
+	return nil, nil
+}
+
+// Modes, models and effort are options; a change of one is seen in all of them.
+func TestOptions(t *testing.T) {
+	run(t, setting{model: script(pt.Say("Hello.").Always())}, func(t *testing.T, e *editor) {
+		first := e.call("session/new", object{"cwd": e.dir, "mcpServers": []any{}})
+		id := first["sessionId"].(string)
+		if mode := first["modes"].(object)["currentModeId"]; mode != "default" {
+			t.Errorf("mode %v", mode)
+		}
+		e.call("session/set_mode", object{"sessionId": id, "modeId": "acceptEdits"})
+		if !strings.Contains(e.received(), "config_option_update") {
+			t.Errorf("session/set_mode did not send the options:\n%s", e.received())
+		}
+		got := e.call("session/set_config_option", object{"sessionId": id, "configId": "mode", "value": "plan"})
+		if mode, _ := option(t, got["configOptions"], "mode"); mode != "plan" {
+			t.Errorf("mode %v", mode)
+		}
+		_, models := option(t, got["configOptions"], "model")
+		got = e.call("session/set_config_option", object{"sessionId": id, "configId": "model", "value": models[len(models)-1]})
+		if model, _ := option(t, got["configOptions"], "model"); model != models[len(models)-1] {
+			t.Errorf("model %v, want %s", model, models[len(models)-1])
+		}
+		got = e.call("session/set_config_option", object{"sessionId": id, "configId": "model", "value": models[0]})
+		if _, levels := option(t, got["configOptions"], "effort"); len(levels) > 1 {
+			got = e.call("session/set_config_option", object{"sessionId": id, "configId": "effort", "value": levels[1]})
+			if level, _ := option(t, got["configOptions"], "effort"); level != levels[1] {
+				t.Errorf("effort %v, want %s", level, levels[1])
+			}
+		}
+		// The settings hold for whoever opens the session next.
+		e.reconnect()
+		again := e.call("session/load", object{"sessionId": id, "cwd": e.dir, "mcpServers": []any{}})
+		if mode := again["modes"].(object)["currentModeId"]; mode != "plan" {
+			t.Errorf("the mode of the session that was loaded is %v", mode)
+		}
+	})
+}
+
+// A plan that is approved is carried out, in the mode that was selected with it.
+func TestPlanApproval(t *testing.T) {
+	run(t, setting{model: func(dir string) *pt.Scenario {
+		return pt.Script(
+			pt.Call("ExitPlanMode", object{"plan": "1. Write it."}),
+			pt.Call("Write", object{"file_path": filepath.Join(dir, "new.txt"), "content": "x"}),
+			pt.Say("Done."),
+		)
+	}}, func(t *testing.T, e *editor) {
+		asked := 0
+		e.permit = func(f *frame) any {
+			asked++
+			return selects("exit-plan-accept-edits")
+		}
+		id := e.newSession()
+		e.call("session/set_mode", object{"sessionId": id, "modeId": "plan"})
+		e.call("session/prompt", prompt(id, "Go on."))
+		if asked != 1 {
+			t.Errorf("asked %d times, want once: the edits were accepted with the plan\n%s", asked, e.received())
+		}
+		if strings.Contains(e.received(), "failed") || !strings.Contains(e.received(), "current_mode_update acceptEdits") {
+			t.Errorf("received\n%s", e.received())
+		}
+	})
+}
+
+const choose = `{"questions":[{"question":"Which one?","header":"Choice","multiSelect":false,"options":[{"label":"Red","description":"r"},{"label":"Blue","description":"b"}]}]}`
+
+// A question of the model is a form, or a permission request whose options are the answers.
+func TestQuestion(t *testing.T) {
+	answered := func(dir string) *pt.Scenario {
+		return pt.Script(pt.Call("AskUserQuestion", json.RawMessage(choose)), pt.Expect(pt.ToolResult("Blue")).Say("Blue it is."))
+	}
+	t.Run("form", func(t *testing.T) {
+		run(t, setting{model: answered, caps: object{"elicitation": object{"form": object{}}}}, func(t *testing.T, e *editor) {
+			id := e.newSession()
+			req := e.send("session/prompt", prompt(id, "Go on."))
+			f := e.until("form", func(f *frame) bool { return f.Method == "elicitation/create" })
+			e.write(object{"jsonrpc": "2.0", "id": f.ID, "result": object{"action": "accept", "content": object{"question_0": "Blue"}}})
+			if f := e.response(req); !strings.Contains(string(f.Result), "end_turn") {
+				t.Errorf("%s\n%s", brief(f), e.received())
+			}
+		})
+	})
+	t.Run("options", func(t *testing.T) {
+		run(t, setting{model: answered}, func(t *testing.T, e *editor) {
+			e.permit = func(f *frame) any { return selects("answer-2") }
+			id := e.newSession()
+			if got := e.call("session/prompt", prompt(id, "Go on."))["stopReason"]; got != "end_turn" {
+				t.Errorf("%v\n%s", got, e.received())
+			}
+		})
+	})
+}
+
+// A prompt holds text, links, resources and pictures, and the model gets all of them.
+func TestPromptContent(t *testing.T) {
+	const pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+	run(t, setting{model: script(pt.Expect(pt.Check("all of it", func(r *pt.Request) error {
+		for _, want := range []string{"Look at", "[site](https://example.com/x)", "unsaved text", `"image"`, "context ref"} {
+			if !strings.Contains(string(r.Body), want) {
+				t.Errorf("the request lacks %q", want)
+			}
+		}
+		return nil
+	})).Say("Seen."))}, func(t *testing.T, e *editor) {
+		id := e.newSession()
+		got := e.call("session/prompt", object{"sessionId": id, "prompt": []any{
+			object{"type": "text", "text": "Look at "},
+			object{"type": "resource_link", "name": "site", "uri": "https://example.com/x"},
+			object{"type": "resource", "resource": object{"uri": "file:///a/b.txt", "text": "unsaved text"}},
+			object{"type": "image", "mimeType": "image/png", "data": pixel},
+		}})
+		if got["stopReason"] != "end_turn" {
+			t.Error(got)
+		}
+	})
+}
+
+// A session is forked, resumed and closed.
+func TestSessions(t *testing.T) {
+	run(t, setting{model: script(pt.Say("Hello.").Always())}, func(t *testing.T, e *editor) {
+		id := e.newSession()
+		e.call("session/prompt", prompt(id, "One."))
+		fork := e.call("session/fork", object{"sessionId": id, "cwd": e.dir, "mcpServers": []any{}})["sessionId"].(string)
+		if fork == id {
+			t.Error("the fork is the session itself")
+		}
+		e.call("session/prompt", prompt(fork, "Two."))
+		n := len(e.all)
+		e.call("session/resume", object{"sessionId": id, "cwd": e.dir})
+		for _, f := range e.all[n:] {
+			if strings.Contains(brief(f), "chunk") {
+				t.Errorf("session/resume replayed %s", brief(f))
+			}
+		}
+		n = len(e.all)
+		e.call("session/load", object{"sessionId": fork, "cwd": e.dir, "mcpServers": []any{}})
+		var prompts []string
+		for _, f := range e.all[n:] {
+			if s := brief(f); strings.HasPrefix(s, "user_message_chunk") {
+				prompts = append(prompts, s)
+			}
+		}
+		if want := []string{`user_message_chunk "One."`, `user_message_chunk "Two."`}; !slices.Equal(prompts, want) {
+			t.Errorf("the fork holds %q, want %q", prompts, want)
+		}
+		e.call("session/close", object{"sessionId": id})
+		e.fails(acp.CodeNotFound, "session/prompt", prompt(id, "Three."))
+	})
+}
+
+// A turn that is closed ends as cancelled.
+func TestCloseWhileRunning(t *testing.T) {
+	run(t, setting{model: writes}, func(t *testing.T, e *editor) {
+		id := e.newSession()
+		req := e.send("session/prompt", prompt(id, "Write it."))
+		e.until("question", func(f *frame) bool { return f.Method == "session/request_permission" })
+		e.call("session/close", object{"sessionId": id})
+		if f := e.response(req); !strings.Contains(string(f.Result), "cancelled") {
+			t.Error(brief(f))
+		}
+	})
+}
+
+// Steering reaches the turn that runs; without one a prompt is required.
+func TestSteering(t *testing.T) {
+	run(t, setting{model: writes}, func(t *testing.T, e *editor) {
+		id := e.newSession()
+		if got := e.call("_session/steering", prompt(id, "Left."))["outcome"]; got != "promptRequired" {
+			t.Errorf("outcome %v", got)
+		}
+		req := e.send("session/prompt", prompt(id, "Write it."))
+		ask := e.until("question", func(f *frame) bool { return f.Method == "session/request_permission" })
+		if got := e.call("_session/steering", prompt(id, "Left."))["outcome"]; got != "injected" {
+			t.Errorf("outcome %v", got)
+		}
+		e.write(object{"jsonrpc": "2.0", "id": ask.ID, "result": selects("allow-once")})
+		e.response(req)
+	})
+}
+
+// How a turn ends is the stop reason, or an error with its code.
+func TestOutcomes(t *testing.T) {
+	for name, c := range map[string]struct {
+		turn *pt.Turn
+		want string
+	}{
+		"max tokens":  {pt.Say("Long.").Stop("max_tokens").Always(), `"stopReason":"max_tokens"`},
+		"refusal":     {pt.Say("No.").Stop("refusal").Always(), `"stopReason":"refusal"`},
+		"bad request": {new(pt.Turn).Fail(400).Always(), "error -32603"},
+		"bad key":     {new(pt.Turn).Fail(401).Always(), "error -32000"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, setting{model: script(c.turn)}, func(t *testing.T, e *editor) {
+				id := e.newSession()
+				f := e.response(e.send("session/prompt", prompt(id, "Go on.")))
+				got := string(f.Result)
+				if f.Error != nil {
+					got = strings.Replace(brief(f), " "+string(f.ID), "", 1)
+				}
+				if !strings.Contains(got, c.want) {
+					t.Errorf("got %s, want %s", got, c.want)
+				}
+			})
+		})
+	}
+}
+
+// A client that knows notices hears of retries; another one does not.
+func TestNotices(t *testing.T) {
+	for name, caps := range map[string]object{"": nil, "notice": {"session": object{"notices": object{}}}} {
+		run(t, setting{model: script(new(pt.Turn).Fail(529), pt.Say("Now.")), caps: caps}, func(t *testing.T, e *editor) {
+			id := e.newSession()
+			e.call("session/prompt", prompt(id, "Go on."))
+			if got := strings.Contains(e.received(), "notice"); got != (name != "") {
+				t.Errorf("with %v: notice %v\n%s", caps, got, e.received())
+			}
+		})
+	}
+}
+
+// A task list is the plan, and no call.
+func TestPlanUpdates(t *testing.T) {
+	run(t, setting{model: script(
+		pt.Call("TodoWrite", object{"todos": []object{{"content": "First", "status": "in_progress", "activeForm": "Doing"}, {"content": "Second", "status": "pending", "activeForm": "Doing"}}}),
+		pt.Say("Done."),
+	)}, func(t *testing.T, e *editor) {
+		id := e.newSession()
+		e.call("session/prompt", prompt(id, "Go on."))
+		var plans []any
+		for _, f := range e.all {
+			if u := update(f); u != nil && u["sessionUpdate"] == "plan" {
+				plans = append(plans, u["entries"])
+			}
+		}
+		if len(plans) != 1 || len(plans[0].([]any)) != 2 || strings.Contains(e.received(), "tool_call") {
+			t.Errorf("plans %v\n%s", plans, e.received())
+		}
+	})
+}
