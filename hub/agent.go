@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -96,7 +97,7 @@ func (a *agentRun) run(start Start) error {
 	if err != nil {
 		return err
 	}
-	if opts.SessionID, opts.Resume = a.agentID, ""; records != nil {
+	if opts.SessionID, opts.Resume = a.agentID, ""; slices.ContainsFunc(records, isMessage) {
 		opts.SessionID, opts.Resume, opts.ResumeAt = "", a.agentID, a.rewind
 	}
 	opts.PartialMessages, opts.ReplayUserMessages = true, true
@@ -131,6 +132,14 @@ func (a *agentRun) run(start Start) error {
 		a.mu.Unlock()
 	}
 	return nil
+}
+
+// isMessage reports whether a record is a message of the conversation. An agent that was
+// killed early may have left other records, and cannot resume those alone.
+func isMessage(record json.RawMessage) bool {
+	var r struct{ Type string }
+	json.Unmarshal(record, &r)
+	return r.Type == "user" || r.Type == "assistant"
 }
 
 // inOrder waits until the room has the messages that the agent sent before a request.

@@ -100,6 +100,9 @@ func (f *fold) add(e *Entry) {
 			if f.dirty = true; a.Outcome == Answered {
 				f.unspent = append(f.unspent, a.Ask)
 			}
+			if a.Kept != "" { // it was for one call
+				f.unspent = without(f.unspent, a.Kept)
+			}
 		}
 	case KindChanged:
 		if c := decode[Changed](e); c != nil && f.created != nil {

@@ -20,6 +20,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(1)
 	}
+	hubRole()
 	flag.Parse()
 	// A scenario mostly waits: for a process to start, for a retry. Twice as many
 	// as there are processors keep those busy.

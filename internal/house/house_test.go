@@ -50,7 +50,7 @@ var arrows = map[string][]string{
 
 	// What checks, measures and shows the rest stands above it.
 	"interop/go":    {"interop"},
-	"interop":       {".", "agent", "parleytest", "conformance"},
+	"interop":       {".", "agent", "hub/...", "parleytest", "conformance"},
 	"bench":         {".", "agent", "parleytest"},
 	"bench/fakecli": {"parleytest"},
 	"bench/sdk":     {"."},

@@ -1,0 +1,342 @@
+package interop
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/hub/socket"
+	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+)
+
+// hubVar makes this program a hub in the directory that it names, whose agents are the
+// CLI that hubCLIVar names.
+const hubVar, hubCLIVar = "PARLEY_INTEROP_HUB", "PARLEY_INTEROP_HUB_CLI"
+
+// hubRole makes this program a hub if it was started as one.
+func hubRole() {
+	if dir := os.Getenv(hubVar); dir != "" {
+		if err := runHub(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		os.Exit(1)
+	}
+}
+
+// runHub is a hub, until it is killed.
+func runHub(dir string) error {
+	cli := os.Getenv(hubCLIVar)
+	os.Unsetenv(hubVar)
+	os.Unsetenv(hubCLIVar)
+	if err := socket.Adopt(); err != nil {
+		return err
+	}
+	l, err := socket.Listen(filepath.Join(dir, "socket"))
+	if err != nil {
+		return err
+	}
+	h, err := hub.New(hub.Config{
+		Backend:  &hub.Files{Dir: filepath.Join(dir, "hub"), Durability: session.Write},
+		Sessions: &session.Files{Dir: filepath.Join(dir, "home", ".claude")},
+		Agent: func(_ context.Context, start hub.Start) (*parley.Options, error) {
+			return &parley.Options{Path: cli, Cwd: start.Cwd, Model: "claude-sonnet-4-5", SettingSources: []string{}}, nil
+		},
+	})
+	if err != nil {
+		return err
+	}
+	return socket.Serve(context.Background(), h, l)
+}
+
+// A hubProcess is a hub in another process, in front of a CLI.
+type hubProcess struct {
+	t   *testing.T
+	dir string
+	env []string
+	cmd *exec.Cmd
+	c   *socket.Client
+	id  string // of its session
+}
+
+// startHub starts a hub and creates a session. The model plays a script.
+func startHub(t *testing.T, cli string, script *parleytest.Scenario) *hubProcess {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hub") // the path of a socket must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	for _, name := range []string{"home", "project"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	api := parleytest.NewAPI(t, script, nil)
+	h := &hubProcess{t: t, dir: dir, c: socket.NewClient(filepath.Join(dir, "socket"))}
+	h.env = append(os.Environ(), hubVar+"="+dir, hubCLIVar+"="+cli, "HOME="+filepath.Join(dir, "home"), "ANTHROPIC_BASE_URL="+api.URL, "ANTHROPIC_API_KEY="+fakeKey)
+	t.Cleanup(func() {
+		h.kill()
+		h.c.Close()
+	})
+	h.start()
+	if h.id, err = h.c.Create(t.Context(), hub.Spec{Cwd: filepath.Join(dir, "project")}); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func (h *hubProcess) start() {
+	h.t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.cmd = exec.Command(exe)
+	h.cmd.Env, h.cmd.Stderr = h.env, os.Stderr
+	if err := h.cmd.Start(); err != nil {
+		h.t.Fatal(err)
+	}
+	within(h.t, limit, "the hub answers", func() bool { _, err := h.c.List(h.t.Context()); return err == nil })
+}
+
+func (h *hubProcess) kill() {
+	h.cmd.Process.Kill()
+	h.cmd.Wait()
+}
+
+func (h *hubProcess) prompt(text string) {
+	h.t.Helper()
+	if _, err := h.c.Prompt(h.t.Context(), h.id, wire.Prompt(wire.Text(text))); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// until attaches behind a number until an event is as wanted.
+func (h *hubProcess) until(what string, after uint64, ok func(hub.Entry) bool) hub.Entry {
+	h.t.Helper()
+	ctx, cancel := context.WithTimeout(h.t.Context(), limit)
+	defer cancel()
+	var seen []string
+	for e, err := range h.c.Attach(ctx, h.id, after) {
+		if err != nil {
+			h.t.Fatalf("no %s: %v, after\n%s", what, err, strings.Join(seen, "\n"))
+		}
+		if ok(e) {
+			return e
+		}
+		if e.N > 0 {
+			seen = append(seen, fmt.Sprintf("%.300s", e.AppendTo(nil)))
+		}
+	}
+	return hub.Entry{}
+}
+
+func (h *hubProcess) ask(after uint64) (*hub.Ask, uint64) {
+	h.t.Helper()
+	ask := new(hub.Ask)
+	e := h.until("question", after, func(e hub.Entry) bool { return e.Kind == hub.KindAsk })
+	if err := json.Unmarshal(e.Data, ask); err != nil {
+		h.t.Fatal(err)
+	}
+	return ask, e.N
+}
+
+func (h *hubProcess) answer(ans hub.Answer) {
+	h.t.Helper()
+	if err := h.c.Answer(h.t.Context(), h.id, ans); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *hubProcess) result(after uint64) uint64 {
+	h.t.Helper()
+	return h.until("result", after, func(e hub.Entry) bool { return e.Kind == hub.KindFrame && wire.PeekType(e.Data) == "result" }).N
+}
+
+// effects returns what the calls have left.
+func (h *hubProcess) effects() string {
+	data, err := os.ReadFile(filepath.Join(h.dir, "project", "effects"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		h.t.Fatal(err)
+	}
+	return string(data)
+}
+
+// clis are the agents that the hub must drive as processes.
+func clis(t *testing.T) map[string]string {
+	all := map[string]string{"claude": peers(t).CLI()}
+	if own := os.Getenv("PARLEY_CLI"); own != "" {
+		all["parley"] = own
+	}
+	return all
+}
+
+// The hub in front of a CLI: a call that is allowed runs once, one that is denied does
+// not, the first answer wins, and two viewers have the same log by number and bytes.
+func TestHubApprovesAndDeniesForTwoViewers(t *testing.T) {
+	t.Parallel()
+	for name, cli := range clis(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := startHub(t, cli, parleytest.Script(
+				parleytest.Call("Bash", bash("echo 1 >> effects")), parleytest.Say("One."),
+				parleytest.Call("Bash", bash("echo 2 >> effects")), parleytest.Say("Two."),
+			))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			logs := make([][]string, 2)
+			results := make(chan int, 10)
+			var viewers sync.WaitGroup
+			for v := range logs {
+				viewers.Go(func() {
+					n := 0
+					for e, err := range h.c.Attach(ctx, h.id, 0) {
+						if err != nil {
+							return
+						}
+						if e.N > 0 {
+							logs[v] = append(logs[v], string(e.AppendTo(nil)))
+						}
+						if e.Kind == hub.KindFrame && wire.PeekType(e.Data) == "result" {
+							if n++; n == 2 {
+								results <- v
+								return
+							}
+						}
+					}
+				})
+			}
+			h.prompt("Do it.")
+			ask, _ := h.ask(0)
+			if ask.Tool != "Bash" || ask.ToolUseID == "" {
+				t.Errorf("the question is %+v", ask)
+			}
+			h.answer(hub.Allow(ask))
+			var late *hub.AnsweredError
+			if err := h.c.Answer(t.Context(), h.id, hub.Deny(ask, "no")); !errors.As(err, &late) {
+				t.Errorf("the second answer: %v", err)
+			}
+			n := h.result(0)
+			if got := h.effects(); got != "1\n" {
+				t.Errorf("the call that was allowed left %q", got)
+			}
+			h.prompt("And again.")
+			ask, _ = h.ask(n)
+			h.answer(hub.Deny(ask, "Not this one."))
+			h.result(n)
+			if got := h.effects(); got != "1\n" {
+				t.Errorf("the call that was denied left %q", got)
+			}
+			for range logs {
+				select {
+				case <-results:
+				case <-time.After(limit):
+					t.Fatal("a viewer has not seen both results")
+				}
+			}
+			cancel()
+			viewers.Wait()
+			if !slices.Equal(logs[0], logs[1]) {
+				t.Errorf("the viewers have different logs\n%s\n---\n%s", strings.Join(logs[0], "\n"), strings.Join(logs[1], "\n"))
+			}
+		})
+	}
+}
+
+// An interrupt ends the turn of a CLI, and the next prompt has its turn.
+func TestHubInterrupts(t *testing.T) {
+	t.Parallel()
+	for name, cli := range clis(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := startHub(t, cli, parleytest.Script(
+				parleytest.Call("Bash", bash("echo begun >> effects; while [ ! -e stop ]; do sleep 0.1; done; echo ended >> effects")),
+				parleytest.Say("Hello."),
+			))
+			h.prompt("Wait.")
+			ask, n := h.ask(0)
+			h.answer(hub.Allow(ask))
+			within(t, limit, "the command runs", func() bool { return h.effects() == "begun\n" })
+			if err := h.c.Interrupt(t.Context(), h.id); err != nil {
+				t.Fatal(err)
+			}
+			n = h.result(n)
+			if err := os.WriteFile(filepath.Join(h.dir, "project", "stop"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			h.prompt("Hello?")
+			h.result(n)
+			if got := h.effects(); got != "begun\n" {
+				t.Errorf("the command went on: %q", got)
+			}
+		})
+	}
+}
+
+// The hub is killed while a question is open. It is answered afterwards, and the call
+// runs once: parley continues its turn, and for claude, which cannot, the answer is kept
+// for its next identical call.
+func TestHubKeepsAnAnswerAcrossARestart(t *testing.T) {
+	t.Parallel()
+	for name, cli := range clis(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			call := parleytest.Call("Bash", bash("echo 1 >> effects"))
+			script := parleytest.Script(call, parleytest.Say("Done."))
+			if name == "claude" {
+				script = parleytest.Script(call, call, parleytest.Say("Done."), call, parleytest.Say("Done again."))
+			}
+			h := startHub(t, cli, script)
+			h.prompt("Do it.")
+			ask, n := h.ask(0)
+			h.kill()
+			h.start()
+			if name == "claude" {
+				n = h.until("end of the turn", n, func(e hub.Entry) bool { return e.Kind == hub.KindEnded }).N
+			}
+			h.answer(hub.Allow(ask))
+			if name != "claude" {
+				h.result(n)
+				if got := h.effects(); got != "1\n" {
+					t.Errorf("the call left %q", got)
+				}
+				return
+			}
+			if got := h.effects(); got != "" {
+				t.Errorf("before the next prompt, the call left %q", got)
+			}
+			h.prompt("Go on.")
+			n = h.result(n)
+			if got := h.effects(); got != "1\n" {
+				t.Errorf("the call left %q", got)
+			}
+			kept := h.until("kept answer", 0, func(e hub.Entry) bool {
+				return e.Kind == hub.KindAnswer && strings.Contains(string(e.Data), `"kept":"`+ask.ID+`"`)
+			})
+			// It was kept for one call. The next one is a question again.
+			h.prompt("And again.")
+			again, _ := h.ask(n)
+			if again.ID == ask.ID || kept.N > n {
+				t.Errorf("the question is %+v, the kept answer is entry %d", again, kept.N)
+			}
+			h.answer(hub.Deny(again, "Once is enough."))
+			h.result(n)
+			if got := h.effects(); got != "1\n" {
+				t.Errorf("the kept answer was used twice: %q", got)
+			}
+		})
+	}
+}
