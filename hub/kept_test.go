@@ -8,32 +8,32 @@ import (
 // An answer is kept for one identical call of an agent that cannot continue its turn,
 // whatever the order of the members of the input, and for no other.
 func TestKeptAnswerCountsOnce(t *testing.T) {
-	ask := func(id, use, input string) *Ask {
+	question := func(id, use, input string) *Ask {
 		return &Ask{ID: id, Kind: AskPermission, Tool: "Bash", ToolUseID: use, Request: json.RawMessage(`{"subtype":"can_use_tool","tool_name":"Bash","input":` + input + `,"tool_use_id":"` + use + `"}`)}
 	}
 	f := newFold()
-	add := func(kind Kind, v any) {
+	apply := func(kind Kind, v any) {
 		f.add(&Entry{N: f.n + 1, Kind: kind, Data: mustJSON(v)})
 	}
-	add(KindAsk, ask("one", "u1", `{"command":"make","timeout":5}`))
+	apply(KindAsk, question("one", "u1", `{"command":"make","timeout":5}`))
 	from := f.n // another agent begins
-	add(KindAnswer, Answer{Ask: "one", Outcome: Answered})
-	if f.sameAsk(ask("two", "u2", `{"command":"make test","timeout":5}`), from) != nil {
+	apply(KindAnswer, Answer{Ask: "one", Outcome: Answered})
+	if f.sameAsk(question("two", "u2", `{"command":"make test","timeout":5}`), from) != nil {
 		t.Error("the answer counts for another call")
 	}
-	again := ask("two", "u2", `{"timeout":5,"command":"make"}`)
+	again := question("two", "u2", `{"timeout":5,"command":"make"}`)
 	if old := f.sameAsk(again, 0); old != nil {
 		t.Error("the answer counts for a second call of the same agent")
 	}
 	if old := f.sameAsk(again, from); old == nil || old.ID != "one" {
 		t.Fatalf("the answer is not kept: %+v", old)
 	}
-	add(KindAsk, again)
-	add(KindAnswer, Answer{Ask: "two", Kept: "one", Outcome: Answered})
-	if old := f.sameAsk(ask("three", "u3", `{"command":"make","timeout":5}`), from); old != nil {
+	apply(KindAsk, again)
+	apply(KindAnswer, Answer{Ask: "two", Kept: "one", Outcome: Answered})
+	if old := f.sameAsk(question("three", "u3", `{"command":"make","timeout":5}`), from); old != nil {
 		t.Errorf("the answer to %s counts twice", old.ID)
 	}
-	if old := f.sameAsk(ask("two", "u2", `{"timeout":5,"command":"make"}`), from); old == nil || old.ID != "two" {
+	if old := f.sameAsk(question("two", "u2", `{"timeout":5,"command":"make"}`), from); old == nil || old.ID != "two" {
 		t.Errorf("the call that was answered is asked again: %+v", old)
 	}
 }

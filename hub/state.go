@@ -94,16 +94,7 @@ func (f *fold) add(e *Entry) {
 			f.dirty = true
 		}
 	case KindAnswer:
-		if a := decode[Answer](e); a != nil && f.asks[a.Ask] != nil && f.asks[a.Ask].answer == nil {
-			f.asks[a.Ask].answer = a
-			f.openAsks = without(f.openAsks, a.Ask)
-			if f.dirty = true; a.Outcome == Answered {
-				f.unspent = append(f.unspent, a.Ask)
-			}
-			if a.Kept != "" { // it was for one call
-				f.unspent = without(f.unspent, a.Kept)
-			}
-		}
+		f.answer(decode[Answer](e))
 	case KindChanged:
 		if c := decode[Changed](e); c != nil && f.created != nil {
 			created := *f.created
@@ -158,6 +149,21 @@ func (f *fold) addWhole(e *Entry) {
 		if c := decode[Cleared](e); c != nil {
 			f.agentID, f.resumeAt = c.Session, ""
 		}
+	}
+}
+
+// answer takes the answer to a question in.
+func (f *fold) answer(a *Answer) {
+	if a == nil || f.asks[a.Ask] == nil || f.asks[a.Ask].answer != nil {
+		return
+	}
+	f.asks[a.Ask].answer = a
+	f.openAsks = without(f.openAsks, a.Ask)
+	if f.dirty = true; a.Outcome == Answered {
+		f.unspent = append(f.unspent, a.Ask)
+	}
+	if a.Kept != "" { // it was for one call
+		f.unspent = without(f.unspent, a.Kept)
 	}
 }
 
