@@ -12,8 +12,8 @@ func TestKeptAnswerCountsOnce(t *testing.T) {
 		return &Ask{ID: id, Kind: AskPermission, Tool: "Bash", ToolUseID: use, Request: json.RawMessage(`{"subtype":"can_use_tool","tool_name":"Bash","input":` + input + `,"tool_use_id":"` + use + `"}`)}
 	}
 	f := newFold()
-	apply := func(kind Kind, v any) {
-		f.add(&Entry{N: f.n + 1, Kind: kind, Data: mustJSON(v)})
+	apply := func(k Kind, v any) {
+		f.add(&Entry{N: f.n + 1, Kind: k, Data: mustJSON(v)})
 	}
 	apply(KindAsk, question("one", "u1", `{"command":"make","timeout":5}`))
 	from := f.n // another agent begins
