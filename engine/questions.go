@@ -125,6 +125,10 @@ func (e *exitPlan) Run(_ context.Context, call *tool.Call) (*tool.Result, error)
 			e.c.SetMode(back)
 		}
 	})
-	return tool.Text("The user has approved the plan. You may carry it out now.",
+	text := "The user has approved the plan. You may carry it out now."
+	if in.Plan != nil && *in.Plan != "" { // it may have been edited
+		text += "\n\nThe approved plan:\n\n" + *in.Plan
+	}
+	return tool.Text(text,
 		map[string]any{"plan": in.Plan, "isAgent": false}), nil
 }

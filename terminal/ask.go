@@ -110,15 +110,15 @@ func (s *screen) current() *question {
 	return q
 }
 
-// arm is called when everything is on the screen. It asks the terminal for an answer: what
-// was typed before the question appeared arrives before that.
+// arm is called when the next write brings everything to the screen. It asks the terminal
+// for an answer: what was typed before the question appeared arrives before that.
 func (s *screen) arm() {
 	q := s.current()
-	if q == nil || q.queried || len(s.t.out) > 0 {
+	if q == nil || q.queried {
 		return
 	}
 	q.queried = true
-	s.cfg.Out.WriteString("\x1b[c")
+	s.p.query = "\x1b[c"
 	s.async(func(ctx context.Context) func() { // a terminal that does not answer
 		select {
 		case <-time.After(2 * time.Second):
@@ -343,11 +343,11 @@ func (s *screen) plan(q *question, req *wire.CanUseTool, plan string) {
 			in["plan"] = encode(edited)
 			res = parley.AllowInput(in)
 		}
-		mode := wire.ModeDefault
-		if st.picked == "edits" {
-			mode = wire.ModeAcceptEdits
+		if st.picked == "edits" { // leaving plan mode sets another mode first
+			s.onResult[req.ToolUseID] = func() {
+				s.control(map[string]any{"subtype": "set_permission_mode", "mode": wire.ModeAcceptEdits}, nil)
+			}
 		}
-		res.UpdatedPermissions = []*wire.PermissionUpdate{{Type: wire.UpdateSetMode, Mode: mode, Destination: wire.DestinationSession}}
 		return encode(res), nil
 	}
 }

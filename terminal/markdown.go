@@ -409,7 +409,13 @@ func (r *renderer) inline(n ast.Node, look string, out []span) []span {
 		case *ast.String:
 			add(look, "", string(c.Value))
 		case *ast.CodeSpan:
-			add(with(cyan), "", string(c.Text(r.src))) //nolint:staticcheck // the text of its children
+			code := ""
+			for t := c.FirstChild(); t != nil; t = t.NextSibling() {
+				if t, ok := t.(*ast.Text); ok {
+					code += string(t.Segment.Value(r.src))
+				}
+			}
+			add(with(cyan), "", code)
 		case *ast.Emphasis:
 			if c.Level >= 2 {
 				out = r.inline(c, with(bold), out)

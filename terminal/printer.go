@@ -19,6 +19,7 @@ type printer struct {
 	shown  bool     // the cursor is visible
 	sizes  []seenSize
 	buf    []byte
+	query  string // is sent behind what is drawn next, in the same write
 }
 
 // A position is a place in the live region.
@@ -60,7 +61,7 @@ func (p *printer) draw(print, live []string, cursor position) error {
 	width, _ := p.size()
 	wide := p.widest(width)
 	settled := len(p.sizes) == 1
-	if len(print) == 0 && cursor == p.cursor && settled && equal(live, p.drawn) {
+	if len(print) == 0 && p.query == "" && cursor == p.cursor && settled && equal(live, p.drawn) {
 		return nil
 	}
 	b := append(p.buf[:0], "\x1b[?2026h"...)
@@ -130,7 +131,8 @@ func (p *printer) draw(print, live []string, cursor position) error {
 	if p.shown = cursor != hidden; p.shown {
 		b = append(b, "\x1b[?25h"...)
 	}
-	b = append(b, "\x1b[?2026l"...)
+	b = append(append(b, "\x1b[?2026l"...), p.query...)
+	p.query = ""
 	p.drawn, p.cursor, p.buf = append(p.drawn[:0], live...), cursor, b
 	_, err := p.w.Write(b)
 	return err

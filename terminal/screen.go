@@ -75,13 +75,14 @@ type screen struct {
 	spare    string   // text for the status line of the user's command
 	branch   string
 	files    fileList
-	after    uint64
 	attached bool
 	opening  bool
 	turns    int
-	prompts  []sentPrompt // of the conversation, for rewinding
-	lastUUID string       // of the last message that has a record
-	closed   func()       // is called when the overlay closes
+	noted    string            // the last line of standard error
+	prompts  []sentPrompt      // of the conversation, for rewinding
+	lastUUID string            // of the last message that has a record
+	closed   func()            // is called when the overlay closes
+	onResult map[string]func() // is called with the result of a tool call
 
 	dirty     bool
 	drawnAt   time.Time
@@ -128,7 +129,7 @@ func Run(ctx context.Context, cfg Config) (int, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	look := themeOf(cfg.Env)
-	s := &screen{cfg: cfg, ctx: ctx, ed: &editor{}, posted: make(chan func(), 64), inbox: inbox{bell: make(chan struct{}, 1)}}
+	s := &screen{cfg: cfg, ctx: ctx, ed: &editor{}, onResult: map[string]func(){}, posted: make(chan func(), 64), inbox: inbox{bell: make(chan struct{}, 1)}}
 	size := func() (int, int) {
 		w, h, err := term.GetSize(cfg.Out.Fd())
 		if err != nil || w < 1 || h < 1 {
@@ -197,10 +198,21 @@ func (s *screen) opened(session Session, err error) {
 	s.held = slices.DeleteFunc(s.held, func(t string) bool { return !strings.HasPrefix(t, "/") })
 }
 
-// fail ends the program because there is no session.
+// fail ends the program because there is no session. The agent may have given the reason on
+// standard error already.
 func (s *screen) fail(err error) {
-	s.t.warn(err.Error())
-	s.status, s.done = 1, true
+	for drained := false; !drained; {
+		select {
+		case note := <-s.cfg.Notes:
+			s.note(note)
+		default:
+			drained = true
+		}
+	}
+	if s.noted == "" || !strings.Contains(err.Error(), s.noted) {
+		s.t.warn(err.Error())
+	}
+	s.status, s.done, s.queued = 1, true, nil
 }
 
 // shownEntries is how many entries of an earlier conversation are shown.
@@ -228,16 +240,52 @@ func (s *screen) loadCommands() {
 		}
 		return func() {
 			if err != nil {
-				if !errors.Is(err, context.Canceled) {
-					s.t.warn("the agent cannot be started: " + err.Error())
+				if s.turns == 0 && !errors.Is(err, context.Canceled) {
+					s.fail(err)
+					return
 				}
 				s.ready = true
 				s.sendHeld()
 				return
 			}
 			s.commands, s.ready = init.Commands, true
+			if init.CurrentPermissionMode != "" && s.t.mode == "" {
+				s.t.mode = init.CurrentPermissionMode
+			}
 			s.refreshMenu()
 			s.sendHeld()
+			s.checkServers()
+		}
+	})
+}
+
+// checkServers warns about MCP servers that do not work, once all have been tried.
+func (s *screen) checkServers() {
+	to := s.session
+	s.async(func(ctx context.Context) func() {
+		for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+			raw, err := to.Control(ctx, json.RawMessage(`{"subtype":"mcp_status"}`))
+			var list wire.MCPStatusResponse
+			if err != nil || json.Unmarshal(raw, &list) != nil {
+				return nil
+			}
+			if !slices.ContainsFunc(list.MCPServers, func(m *wire.MCPServerStatus) bool { return m.Status == wire.MCPPending }) {
+				return func() {
+					for _, m := range list.MCPServers {
+						switch m.Status {
+						case wire.MCPFailed:
+							s.t.warn("the MCP server " + m.Name + " does not work: " + m.Error)
+						case wire.MCPNeedsAuth:
+							s.t.warn("the MCP server " + m.Name + " needs a log-in: parley mcp login " + m.Name)
+						}
+					}
+				}
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(wait):
+			}
 		}
 	})
 }
@@ -266,9 +314,15 @@ func (s *screen) loop(signals <-chan os.Signal) {
 	spin.Stop()
 	spinning := false
 	for !s.done {
-		if want := s.t.busy && s.overlay == nil; want && !spinning {
-			spin.Reset(spinTime)
-			spinning = true
+		if s.overlay == nil && !spinning {
+			switch {
+			case s.t.busy:
+				spin.Reset(spinTime)
+				spinning = true
+			case len(s.t.agents) > 0: // their elapsed time
+				spin.Reset(time.Second)
+				spinning = true
+			}
 		}
 		select {
 		case m := <-s.keys.events:
@@ -344,17 +398,19 @@ func (s *screen) draw() {
 		s.drawOverlay()
 		return
 	}
+	live, cursor := s.view() // may print a question
 	n, size := 0, 0
 	for n < len(s.t.out) && size < drawBytes {
 		size += len(s.t.out[n]) + 2
 		n++
 	}
-	live, cursor := s.view()
-	s.p.draw(s.t.out[:n], live, cursor)
-	s.t.out = s.t.out[n:]
-	if len(s.t.out) == 0 {
-		s.t.out = nil
+	n = min(n, len(s.t.out))
+	if n == len(s.t.out) {
 		s.arm()
+	}
+	s.p.draw(s.t.out[:n], live, cursor)
+	if s.t.out = s.t.out[n:]; len(s.t.out) == 0 {
+		s.t.out = nil
 	} else {
 		s.schedule()
 	}
@@ -483,6 +539,12 @@ func (s *screen) message(m wire.Message) {
 		if s.userMessage(m) {
 			return
 		}
+		for _, b := range m.Message.Content.All() {
+			if r, ok := b.(*wire.ToolResultBlock); ok && s.onResult[r.ToolUseID] != nil {
+				s.onResult[r.ToolUseID]()
+				delete(s.onResult, r.ToolUseID)
+			}
+		}
 		if m.ParentToolUseID == "" && m.UUID != "" {
 			s.lastUUID = m.UUID
 		}
@@ -601,15 +663,13 @@ func (s *screen) setState(state *hub.State) {
 	} else {
 		s.t.begin()
 	}
-	if state.Problem != "" {
-		s.hint = Visible(state.Problem)
-	}
 }
 
 // note shows a line that the agent wrote to standard error.
 func (s *screen) note(text string) {
 	text = strings.TrimPrefix(strings.TrimSpace(text), "Warning: ")
 	if text != "" {
+		s.noted = text
 		s.t.warn(text)
 	}
 }

@@ -43,6 +43,8 @@ set -g status off
 // A pane is a terminal in tmux, with a program in it and a person before it.
 type pane struct {
 	t      *testing.T
+	dir    string // of the sockets
+	starts int
 	socket string
 	home   string // and the directory where it works
 	env    []string
@@ -74,7 +76,7 @@ func newPane(t *testing.T) *pane {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	return &pane{t: t, socket: filepath.Join(dir, "s"), home: home}
+	return &pane{t: t, dir: dir, home: home}
 }
 
 // start starts parley with a scripted model.
@@ -93,12 +95,15 @@ func (p *pane) run(width, height int, args ...string) *pane {
 		words = append(words, "'"+strings.ReplaceAll(a, "'", `'\''`)+"'")
 	}
 	command := strings.Join(words, " ") + "; echo exit status $?; exec sleep 1000000"
+	p.starts++
+	p.socket = fmt.Sprintf("%s/%d", p.dir, p.starts) // another server each time: one that ends is still there for a moment
 	conf := p.socket + ".conf"
 	if err := os.WriteFile(conf, []byte(tmuxConf), 0o666); err != nil {
 		p.t.Fatal(err)
 	}
 	p.tmux("-f", conf, "new-session", "-d", "-s", "p", "-x", fmt.Sprint(width), "-y", fmt.Sprint(height), "-c", p.home, command)
-	p.t.Cleanup(func() { exec.Command("tmux", "-S", p.socket, "kill-server").Run() })
+	socket := p.socket
+	p.t.Cleanup(func() { exec.Command("tmux", "-S", socket, "kill-server").Run() })
 	return p
 }
 

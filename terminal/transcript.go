@@ -28,6 +28,7 @@ type transcript struct {
 	thought  *thinking
 
 	calls   []*toolCall // that have no result yet, in order
+	agents  []*subagent // that run, in the background, too
 	todos   []todo
 	tasks   []*wire.BackgroundTask
 	details []detail // what the pager shows
@@ -57,10 +58,19 @@ type toolCall struct {
 	id, name, arg string
 	input         json.RawMessage
 	since         time.Time
-	parent        string // the call of the subagent that makes it
-	note          string // the last thing known about it
-	tools         int    // calls of a subagent so far
-	lines         []string
+}
+
+// A subagent is one that runs.
+type subagent struct {
+	call       string // the id of the tool call that started it
+	task       string // its id as a task
+	name       string // what it does
+	kind       string
+	depth      int
+	background bool
+	since      time.Time
+	tools      int    // calls so far
+	note       string // the last of them
 }
 
 // A todo is an item of the model's list.
@@ -188,9 +198,10 @@ func (s *transcript) message(m wire.Message) {
 		}
 	case *wire.ToolProgress:
 		s.progress(m)
-	case *wire.TaskStarted, *wire.TaskProgress, *wire.TaskUpdated:
-		s.task(m)
+	case *wire.TaskStarted:
+		s.startAgent(m)
 	case *wire.TaskNotification:
+		s.endAgent(m.ToolUseID)
 		s.notified(m)
 	case *wire.BackgroundTasksChanged:
 		s.tasks = m.Tasks
@@ -360,19 +371,20 @@ func (s *transcript) block(b wire.Block, parent string) {
 			s.think(strings.TrimSpace(b.Thinking), 0)
 		}
 	case *wire.ToolUseBlock:
+		if parent != "" { // the line of the subagent shows it
+			if a := s.agent(parent); a != nil {
+				a.tools++
+				a.note = Visible(b.Name) + " " + s.essence(b.Input)
+			}
+			return
+		}
 		s.endText()
 		s.streamed = ""
 		s.begin()
 		if b.Name == "TodoWrite" {
 			s.setTodos(b.Input)
 		}
-		if parent != "" {
-			if c := s.call(parent); c != nil {
-				c.tools++
-				c.note = Visible(b.Name) + " " + s.essence(b.Input)
-			}
-		}
-		s.calls = append(s.calls, &toolCall{id: b.ID, name: b.Name, arg: s.essence(b.Input), input: b.Input, since: time.Now(), parent: parent})
+		s.calls = append(s.calls, &toolCall{id: b.ID, name: b.Name, arg: s.essence(b.Input), input: b.Input, since: time.Now()})
 	}
 }
 
@@ -404,20 +416,38 @@ func (s *transcript) progress(m *wire.ToolProgress) {
 	}
 }
 
-// task takes in how a subagent or a command in the background fares.
-func (s *transcript) task(m wire.Message) {
-	switch m := m.(type) {
-	case *wire.TaskStarted:
-		if c := s.call(m.ToolUseID); c != nil && m.SubagentType != "" {
-			c.note = "started"
-		}
-	case *wire.TaskProgress:
-		if c := s.call(m.ToolUseID); c != nil {
-			if c.note = Visible(m.LastToolName); m.Summary != "" {
-				c.note = Visible(m.Summary)
-			}
+// startAgent notes that a subagent began.
+func (s *transcript) startAgent(m *wire.TaskStarted) {
+	if m.SubagentType == "" || m.ToolUseID == "" || s.agent(m.ToolUseID) != nil {
+		return
+	}
+	a := &subagent{call: m.ToolUseID, task: m.TaskID, name: Visible(m.Description), kind: Visible(m.SubagentType), since: time.Now()}
+	if m.IsBackgrounded != nil {
+		a.background = *m.IsBackgrounded
+	}
+	at := len(s.agents)
+	for i, p := range s.agents { // below the one that started it
+		if p.task == m.ParentTaskID && p.task != "" {
+			a.depth, at = p.depth+1, i+1
 		}
 	}
+	s.agents = slices.Insert(s.agents, at, a)
+}
+
+func (s *transcript) agent(call string) *subagent {
+	for _, a := range s.agents {
+		if a.call == call {
+			return a
+		}
+	}
+	return nil
+}
+
+// endAgent notes that a subagent ended, and returns it.
+func (s *transcript) endAgent(call string) *subagent {
+	a := s.agent(call)
+	s.agents = slices.DeleteFunc(s.agents, func(x *subagent) bool { return x == a })
+	return a
 }
 
 // notified prints that a task in the background ended.
@@ -443,9 +473,12 @@ func (s *transcript) notified(m *wire.TaskNotification) {
 
 // result shows a call that is done.
 func (s *transcript) result(r *wire.ToolResultBlock, structured json.RawMessage, parent string) {
+	if parent != "" {
+		return // the line of the subagent counts its calls
+	}
 	c := s.call(r.ToolUseID)
 	if c != nil {
-		s.calls = slices.DeleteFunc(s.calls, func(x *toolCall) bool { return x == c || x.parent == c.id })
+		s.calls = slices.DeleteFunc(s.calls, func(x *toolCall) bool { return x == c })
 	} else {
 		c = &toolCall{name: "?", since: time.Now()}
 	}
@@ -453,22 +486,23 @@ func (s *transcript) result(r *wire.ToolResultBlock, structured json.RawMessage,
 		s.doing = ""
 		s.do("Thinking")
 	}
-	if parent != "" {
-		return // the line of the subagent counts them
-	}
 	s.endText()
 	mark, look := s.paint(green, "✓"), ""
 	if r.IsError {
 		mark, look = s.paint(red, "✗"), red
 	}
 	name, outcome := Visible(c.name), s.outcome(r, structured)
-	if c.tools > 0 {
-		outcome = strings.TrimSuffix(count(c.tools, "call", "calls")+" · "+outcome, " · ")
+	if a := s.agent(r.ToolUseID); a != nil && !a.background {
+		s.endAgent(r.ToolUseID)
+		outcome = strings.TrimSuffix(count(a.tools, "call", "calls")+" · "+outcome, " · ")
+	}
+	if c.name == "TodoWrite" && !r.IsError {
+		outcome = ""
 	}
 	if took := time.Since(c.since); took >= 3*time.Second {
 		outcome = strings.TrimSuffix(seconds(took)+" · "+outcome, " · ")
 	}
-	room := s.width() - columns("✓  · ") - columns(name)
+	room := s.width() - columns("✓   · ") - columns(name)
 	outcome = clip(outcome, max(room-columns(c.arg), s.width()/3))
 	arg := clip(c.arg, max(10, room-columns(outcome)))
 	text := mark + " " + s.paint(bold, name)

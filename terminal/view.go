@@ -149,29 +149,19 @@ func (s *screen) spinLine(w int) string {
 	return t.paint(cyan, spinner[s.spin%len(spinner)]) + " " + t.paint(dim, clip(text, w-2))
 }
 
-// callLines returns the calls that run: those of subagents below them, with elapsed times
-// and the last lines of commands.
+// callLines returns the calls that run, with elapsed times, and subagents as a tree.
 func (s *screen) callLines(w, most int) (lines []string) {
 	t := s.t
 	for _, c := range t.calls {
-		if c.parent != "" && t.call(c.parent) != nil {
-			continue // the line of the subagent shows it
+		if t.agent(c.id) == nil {
+			lines = append(lines, s.runLine(w, "● ", Visible(c.name)+" "+c.arg, c.since))
 		}
-		elapsed := ""
-		if d := time.Since(c.since); d >= 2*time.Second {
-			elapsed = fmt.Sprintf(" %ds", int(d.Seconds()))
-		}
-		head := Visible(c.name) + " " + c.arg
-		lines = append(lines, t.paint(yellow, "● ")+clip(head, w-2-len(elapsed))+t.paint(dim, elapsed))
-		if c.note != "" {
-			note := c.note
-			if c.tools > 0 {
-				note = count(c.tools, "call", "calls") + " · " + note
-			}
-			lines = append(lines, t.paint(dim, clip("  └ "+note, w)))
-		}
-		for _, l := range c.lines {
-			lines = append(lines, t.paint(dim, clip("  │ "+l, w)))
+	}
+	for _, a := range t.agents {
+		indent := strings.Repeat("  ", a.depth)
+		lines = append(lines, s.runLine(w, indent+"◆ ", a.kind+": "+a.name, a.since))
+		if a.tools > 0 {
+			lines = append(lines, t.paint(dim, clip(indent+"  └ "+count(a.tools, "call", "calls")+" · "+a.note, w)))
 		}
 	}
 	if n := len(lines); n > most {
@@ -181,6 +171,15 @@ func (s *screen) callLines(w, most int) (lines []string) {
 		lines = append(lines[:most-1], t.paint(dim, fmt.Sprintf("  … %d more lines", n-most+1)))
 	}
 	return lines
+}
+
+// runLine is a line for something that runs.
+func (s *screen) runLine(w int, mark, text string, since time.Time) string {
+	elapsed := ""
+	if d := time.Since(since); d >= 2*time.Second {
+		elapsed = fmt.Sprintf(" %ds", int(d.Seconds()))
+	}
+	return s.t.paint(yellow, mark) + clip(text, w-columns(mark)-len(elapsed)) + s.t.paint(dim, elapsed)
 }
 
 // todoLines returns the model's list, from what is being done on.

@@ -67,6 +67,12 @@ func interact(ctx context.Context, p *process, cfg agent.Config, flags *agent.Fl
 		c.Sessions, c.Resume = room.list, room.resume
 		c.Goodbye = func(id string) string { return "parley --continue goes on; so does parley --resume " + id }
 	}
+	if prefs, err := agent.ReadSettings(cfg, flags); err == nil {
+		var line struct{ Command string }
+		if prefs.Decode(&line, "statusLine") {
+			c.Status = line.Command
+		}
+	}
 	status, err := terminal.Run(ctx, c)
 	if err != nil {
 		fmt.Fprintln(p.stderr, err)
@@ -97,7 +103,7 @@ func newLocalHub(cfg agent.Config, flags *agent.Flags, args []string, notes chan
 		IdleAfter: math.MaxInt64, // rules for this session live in the agent
 		Agent: func(_ context.Context, start hub.Start) (*parley.Options, error) {
 			return &parley.Options{
-				Cwd: start.Cwd, KeepSystemPrompt: true,
+				Cwd: start.Cwd, KeepSystemPrompt: true, Checkpoints: l.store != nil,
 				Stderr: func(line string) {
 					select {
 					case notes <- line:
