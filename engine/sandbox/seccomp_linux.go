@@ -199,6 +199,14 @@ func (s *filterSpec) check(nr uint32) (f filter) {
 			hide = hide[1:]
 		}
 		except(0, hide...)
+	case unix.SYS_RT_SIGACTION:
+		if s.supervised {
+			var report filter
+			s.report(&report, 0)
+			f.argument(0)
+			f.when([]uint32{uint32(unix.SIGCHLD)}, report) // see restartCalls
+		}
+		f = append(f, yes...)
 	case unix.SYS_SECCOMP:
 		f.argument(1)
 		f.add(jumpSet, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, 0, 1)

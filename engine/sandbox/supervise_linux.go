@@ -4,6 +4,8 @@ package sandbox
 
 import (
 	"bytes"
+	"encoding/binary"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -70,6 +72,9 @@ func (c *Confined) answer(fd uintptr) {
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, fd, unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&n))); errno != 0 {
 		return // it was killed
 	}
+	if n.nr == unix.SYS_RT_SIGACTION {
+		restartCalls(fd, &n)
+	}
 	v := verdict{id: n.id}
 	if errno := c.judge(&n); errno != 0 {
 		v.errno = -int32(errno)
@@ -94,6 +99,8 @@ func (c *Confined) judge(n *notice) unix.Errno {
 		}
 		c.note(refusedWrite)
 		return unix.EROFS
+	case n.nr == unix.SYS_RT_SIGACTION:
+		return 0
 	case a == forking || n.nr == unix.SYS_CLONE || n.nr == unix.SYS_CLONE3:
 		if !c.mayFork() {
 			c.note(refusedFork)
@@ -167,6 +174,35 @@ func textAt(pid int, address uint64) (string, bool) {
 	}
 	text, _, ok := bytes.Cut(buf[:n], []byte{0})
 	return string(text), ok || n == len(buf)
+}
+
+// restartCalls changes the action for SIGCHLD that a process is about to set, if it can: the
+// kernel then restarts a call that the signal interrupts. Between a call that is reported and
+// the moment when the supervisor receives the notice, every signal with a handler interrupts
+// the call. Without this flag a shell whose child ends in that moment fails to fork.
+func restartCalls(listener uintptr, n *notice) {
+	if n.args[1] == 0 {
+		return
+	}
+	memory, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", n.pid), os.O_RDWR, 0)
+	if err != nil {
+		return
+	}
+	defer memory.Close()
+	// The file is that of the process which waits, and not of a later one with its number.
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, listener, unix.SECCOMP_IOCTL_NOTIF_ID_VALID, uintptr(unsafe.Pointer(&n.id))); errno != 0 {
+		return
+	}
+	const saRestart = 0x10000000
+	var action [16]byte // the handler and the flags, with which struct sigaction starts
+	if _, err := memory.ReadAt(action[:], int64(n.args[1])); err != nil {
+		return
+	}
+	handler, flags := binary.NativeEndian.Uint64(action[:]), binary.NativeEndian.Uint64(action[8:])
+	if handler > 1 && flags&saRestart == 0 { // 0 is SIG_DFL, 1 SIG_IGN
+		binary.NativeEndian.PutUint64(action[8:], flags|saRestart)
+		memory.WriteAt(action[8:], int64(n.args[1])+8)
+	}
 }
 
 // mayFork reports whether another process or thread may be made. They are counted

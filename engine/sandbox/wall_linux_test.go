@@ -149,7 +149,7 @@ func (y *yard) run(w *Wall, script string) (out string, code int, refused []stri
 	if err != nil {
 		y.t.Fatal(err)
 	}
-	kill := time.AfterFunc(30*time.Second, func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+	kill := time.AfterFunc(10*time.Minute, func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 	cmd.Wait()
 	kill.Stop()
 	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
