@@ -6,15 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
-	"net/url"
-	"runtime/debug"
 	"strings"
 	"time"
 	"unicode/utf8"
 
+	"github.com/parley-go/parley/engine/internal/ask"
 	"github.com/parley-go/parley/engine/internal/call"
 	"github.com/parley-go/parley/engine/internal/history"
 	"github.com/parley-go/parley/engine/internal/recorder"
@@ -28,149 +25,81 @@ import (
 // start meanwhile. Failures that may pass are tried again. The answer is not nil if
 // the model began one; it is not complete if the stream broke behind a block that
 // is worth keeping.
-func (c *Conversation) ask(t *turn) (*answer, *call.Batch, error) {
-	overloaded, whole := 0, false
+func (c *Conversation) ask(t *turn) (a *answer, run *call.Batch, err error) {
+	whole := false
 	if c.cfg.Partial {
 		c.rec.Emit(&wire.Status{Status: "requesting", UserMessageUUIDs: t.uuids()})
 	}
-	for attempt := 1; ; attempt++ {
-		a, run, err := c.askOnce(t, whole)
-		if t.ctx.Err() != nil {
-			return a, run, nil
+	loop := c.loop(t)
+	loop.Repair = func(err error, failure *model.Error, spent bool) bool {
+		if c.quarantine(failure) {
+			return true
 		}
-		if err == nil {
-			return a, run, nil
+		// Streams keep breaking: the answer is asked for in one piece.
+		_, can := c.cfg.Model.(model.Completer)
+		was := whole
+		whole = whole || can && spent && ask.Broken(err)
+		return whole != was
+	}
+	err = loop.Do(t.ctx, func() error {
+		var err error
+		a, run, err = c.askOnce(t, whole)
+		if err == nil || t.ctx.Err() != nil {
+			return nil
 		}
 		c.closeStream(a, a.open(), false)
-		if errors.Is(err, recorder.ErrUnwritten) || errors.Is(err, errSpent) {
-			return a, run, err
+		if errors.Is(err, recorder.ErrUnwritten) {
+			return ask.Final(err)
 		}
 		if a.worthKeeping() {
 			// What is complete was told and stays. The rest is for the caller.
 			c.log.Warn("the model's stream broke", "error", err)
 			c.dropOpen(a)
-			return a, run, nil
+			return nil
 		}
-		if run != nil {
-			run.Abandon()
-		}
+		run.Abandon()
+		a, run = nil, nil
 		if overflowed(err) != nil {
-			return nil, nil, err
+			return ask.Final(err)
 		}
-		failure := asModelError(err)
-		if failure.Status == http.StatusTooManyRequests {
+		if failure := ask.Failure(err); failure.Status == http.StatusTooManyRequests {
 			c.tellLimits(failure.Status, failure.Header, failure.RetryAfter)
 		}
-		if failure.Status == 529 || failure.Type == "overloaded_error" {
-			overloaded++
-		}
-		if overloaded >= 3 && c.fallBack(t) {
-			attempt, overloaded = 0, 0
-			continue
-		}
-		if c.quarantine(failure) {
-			attempt--
-			continue
-		}
-		limit := c.maxRetries()
-		if _, ok := c.cfg.Model.(model.Completer); ok && attempt > limit && !whole && brokenStream(err) {
-			// Streams keep breaking: the answer is asked for in one piece.
-			whole = true
-			continue
-		}
-		if !retryable(failure) || errors.Is(err, model.ErrNoCredentials) || attempt > limit {
-			return nil, nil, err
-		}
-		delay := backoff(attempt, failure.RetryAfter)
-		c.rec.Emit(&wire.APIRetry{
-			Attempt: attempt, MaxRetries: limit, RetryDelayMS: delay.Milliseconds(),
-			ErrorStatus: failure.Status, Error: retryCode(failure),
-		})
-		if err := c.rec.Record(&session.Entry{Type: "system", Fields: fields("subtype", "api_error", "level", "error",
-			"retryInMs", delay.Milliseconds(), "retryAttempt", attempt, "maxRetries", limit)}); err != nil {
-			return nil, nil, err
-		}
-		if !c.sleep(t, delay) {
-			return nil, nil, nil
-		}
-	}
+		return err
+	})
+	return a, run, err
 }
 
-func (c *Conversation) maxRetries() int {
-	switch n := c.cfg.MaxRetries; {
-	case n < 0:
-		return 0
-	case n == 0:
-		return 10
-	default:
-		return n
+// loop returns how requests of a turn are tried again: others are served meanwhile, and the
+// host receives each wait.
+func (c *Conversation) loop(t *turn) *ask.Loop {
+	limit := c.cfg.MaxRetries
+	if limit == 0 {
+		limit = 10
 	}
-}
-
-// sleep waits and serves the conversation meanwhile. It reports false if the turn
-// ended first.
-func (c *Conversation) sleep(t *turn, d time.Duration) bool {
-	_, ok := await(t.ctx, c, time.After(d))
-	return ok
-}
-
-// backoff is how long to wait before another try: what the API asks for, or half a
-// second, doubled each time, with some luck in it.
-func backoff(attempt int, asked time.Duration) time.Duration {
-	if asked > 0 {
-		return min(asked, 5*time.Minute)
+	limit = max(limit, 0)
+	return &ask.Loop{
+		MaxRetries: limit,
+		Reserve: func() (release func(), err error) {
+			b, info, bytes, limit := c.budget(), c.model, c.hist.Bytes(&c.hist.Transcript), c.maxTokens()
+			c.runWhileServing(func() { release, err = b.reserve(t.ctx, info, bytes, limit) })
+			return release, err
+		},
+		FallBack: c.fallBack,
+		Sleep: func(ctx context.Context, d time.Duration) bool {
+			_, ok := await(ctx, c, time.After(d))
+			return ok
+		},
+		Report: func(attempt int, delay time.Duration, failure *model.Error) error {
+			c.rec.Emit(&wire.APIRetry{Attempt: attempt, MaxRetries: limit, RetryDelayMS: delay.Milliseconds(), ErrorStatus: failure.Status, Error: ask.Code(failure)})
+			return c.rec.Record(&session.Entry{Type: "system", Fields: fields("subtype", "api_error", "level", "error",
+				"retryInMs", delay.Milliseconds(), "retryAttempt", attempt, "maxRetries", limit)})
+		},
 	}
-	d := min(500*time.Millisecond<<min(attempt-1, 10), 32*time.Second)
-	return d + time.Duration(rand.Int64N(int64(d)/4+1))
-}
-
-// asModelError returns what is known of a failure.
-func asModelError(err error) *model.Error {
-	var e *model.Error
-	if errors.As(err, &e) {
-		return e
-	}
-	message := err.Error()
-	var request *url.Error
-	if errors.As(err, &request) {
-		if u, bad := url.Parse(request.URL); bad == nil {
-			message = fmt.Sprintf("%s://%s: %v", u.Scheme, u.Host, request.Err)
-		}
-		var dial *net.OpError
-		if errors.As(err, &dial) && dial.Op == "dial" {
-			message += ". Check the network, a proxy, and the address of the API"
-		}
-	}
-	return &model.Error{Message: message}
-}
-
-// retryable reports whether a failure may pass by itself. A refused key does not.
-func retryable(e *model.Error) bool {
-	switch {
-	case e.Status == 0:
-		// The connection failed, or the stream told of a failure.
-		return e.Type != "invalid_request_error" && e.Type != "authentication_error" && e.Type != "permission_error"
-	case e.Status == http.StatusRequestTimeout, e.Status == http.StatusConflict, e.Status == http.StatusTooManyRequests:
-		return true
-	}
-	return e.Status >= 500
-}
-
-// retryCode is the protocol's word for a failure that is tried again.
-func retryCode(e *model.Error) wire.AssistantError {
-	switch {
-	case e.Status == 529 || e.Type == "overloaded_error":
-		return wire.ErrorOverloaded
-	case e.Status == 429:
-		return wire.ErrorRateLimit
-	case e.Status >= 500 || e.Type == "api_error":
-		return wire.ErrorServer
-	}
-	return wire.ErrorUnknown
 }
 
 // fallBack goes over to the next model. It reports false if there is none.
-func (c *Conversation) fallBack(t *turn) bool {
+func (c *Conversation) fallBack() bool {
 	for len(c.fallbacks) > 0 {
 		next := c.resolve(c.fallbacks[0])
 		c.fallbacks = c.fallbacks[1:]
@@ -186,22 +115,11 @@ func (c *Conversation) fallBack(t *turn) bool {
 	return false
 }
 
-// brokenStream reports whether an answer began and did not arrive.
-func brokenStream(err error) bool {
-	var bad *model.EventError
-	return errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &bad)
-}
-
 // askOnce sends one request. With whole the answer comes in one piece.
 func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *call.Batch, err error) {
 	a = &answer{}
 	run = c.newBatch(t)
-	release, err := c.reserve(t)
-	if err != nil {
-		return a, run, err
-	}
-	defer release() // when it is added
-	sent := 0       // bytes
+	sent := 0 // bytes
 	began := c.now()
 	if t.firstSent.IsZero() {
 		t.firstSent = began
@@ -229,92 +147,30 @@ func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *call.Batch,
 		req.Body = c.body(&c.hist.Transcript, false)
 	}
 
-	type item struct {
-		event    *wire.APIEvent
-		raw      json.RawMessage
-		response *model.Response
-		err      error
-	}
-	ctx, cancel := context.WithCancel(parent)
-	items := make(chan item)
-	ended := make(chan struct{})
-	defer func() {
-		cancel()
-		// A model ends soon. One that does not is left to itself.
-		select {
-		case <-ended:
-		case <-time.After(modelGrace):
-			c.log.Warn("the model does not stop")
-		}
-	}()
-	idle := c.cfg.IdleTimeout
-	if idle <= 0 {
-		idle = idleTimeout
-	}
-	heard, quiet := context.WithCancelCause(t.ctx) // ends when the model is silent for too long
-	defer quiet(nil)
-	silence := time.AfterFunc(idle, func() { quiet(&model.IdleError{After: idle}) })
-	defer silence.Stop()
 	sent = c.hist.Size()
-	send := func(it item) bool {
-		select {
-		case items <- it:
-			return true
-		case <-ctx.Done():
-			return false
-		}
-	}
-	req.OnResponse = func(r model.Response) { send(item{response: &r}) }
-	go func() {
-		defer close(ended)
-		defer close(items)
-		defer func() {
-			if p := recover(); p != nil {
-				c.log.Error("the model panicked", "panic", p, "stack", string(debug.Stack()))
-				send(item{err: &model.Error{Type: "invalid_request_error", Message: fmt.Sprintf("the model's client failed in an unexpected way: %v", p)}})
-			}
-		}()
-		stream := c.cfg.Model.Stream
-		if m, ok := c.cfg.Model.(model.Completer); ok && whole {
-			stream = m.Complete
-		}
-		for ev, err := range stream(ctx, req) {
-			if err != nil {
-				send(item{err: err})
-				return
-			}
-			event := new(wire.APIEvent)
-			if err := event.UnmarshalJSON(ev.Data); err != nil {
-				send(item{err: err})
-				return
-			}
-			if !send(item{event: event, raw: append(json.RawMessage(nil), ev.Data...)}) {
-				return
-			}
-		}
-	}()
+	stream := ask.Open(parent, c.cfg.Model, req, c.cfg.IdleTimeout, whole, c.log)
+	defer stream.Close()
 	for {
-		it, ok := await(heard, c, items)
-		silence.Reset(idle)
+		it, ok := await(stream.Ctx, c, stream.Items)
 		switch {
 		case t.ctx.Err() != nil:
 			return a, run, nil
 		case !ok:
-			return a, run, c.completeStream(t, a, run, context.Cause(heard))
-		case it.err != nil:
-			return a, run, c.completeStream(t, a, run, it.err)
-		case it.response != nil:
-			a.requestID = it.response.RequestID
-			if it.response.Status < 300 { // of a refusal its error tells
-				c.tellLimits(it.response.Status, it.response.Header, 0)
+			return a, run, c.completeStream(t, a, run, stream.Err(context.Cause(stream.Ctx)))
+		case it.Err != nil:
+			return a, run, c.completeStream(t, a, run, stream.Err(it.Err))
+		case it.Response != nil:
+			a.requestID = it.Response.RequestID
+			if it.Response.Status < 300 { // of a refusal its error tells
+				c.tellLimits(it.Response.Status, it.Response.Header, 0)
 			}
-		case it.event == nil: // the stream has ended
-			return a, run, c.completeStream(t, a, run, io.ErrUnexpectedEOF)
+		case it.Event == nil: // the stream has ended
+			return a, run, c.completeStream(t, a, run, stream.Err(io.ErrUnexpectedEOF))
 		default:
-			if it.event.Type == "error" {
-				return a, run, streamError(it.event)
+			if err := ask.Failed(it.Event); err != nil {
+				return a, run, err
 			}
-			if err := c.hear(t, a, run, it.event, it.raw); err != nil {
+			if err := c.hear(t, a, run, it.Event, it.Raw); err != nil {
 				return a, run, err
 			}
 		}
@@ -331,35 +187,6 @@ func (c *Conversation) newBatch(t *turn) *call.Batch {
 func (c *Conversation) newCall(t *turn, b *block, uuid string) *call.Call {
 	return &call.Call{ID: b.id, Name: b.name, Input: b.input, Text: b.text.String(), Tool: c.findTool(b.name), PromptID: t.promptID, UUID: uuid}
 }
-
-// streamError is the failure that an event of a stream reports.
-func streamError(ev *wire.APIEvent) error {
-	e := &model.Error{Type: "api_error", Message: "the stream reported a failure"}
-	if ev.Error != nil {
-		e.Type, e.Message = ev.Error.Type, ev.Error.Message
-	}
-	return e
-}
-
-// reserve waits until a request fits into what is left of the budget, together with
-// those of subagents and of the conversation above.
-func (c *Conversation) reserve(t *turn) (release func(), err error) {
-	if c.cfg.MaxBudget <= 0 {
-		return func() {}, nil
-	}
-	worst, _ := c.model.Cost(&wire.Usage{InputTokens: int64(c.hist.Bytes(&c.hist.Transcript)) / 3, OutputTokens: c.maxTokens()})
-	ok := false
-	c.runWhileServing(func() { release, ok = c.ledger.Wait(t.ctx, c.spentBefore+c.cfg.MaxBudget, worst) })
-	if !ok && t.ctx.Err() == nil {
-		return nil, errSpent
-	}
-	return release, nil
-}
-
-const (
-	idleTimeout = 10 * time.Minute // if the config does not say
-	modelGrace  = 5 * time.Second  // how long a model has to end
-)
 
 // body writes a request about a conversation. With noTools the model can call none, though
 // it sees them.
@@ -534,7 +361,7 @@ func (c *Conversation) dropOpen(a *answer) {
 // refused ends a turn because the model cannot be reached or does not take the
 // request. The failure is told in the answer's place.
 func (c *Conversation) refused(t *turn, err error) *ending {
-	e := asModelError(err)
+	e := ask.Failure(err)
 	end := &ending{isError: true, reason: "api_error", status: e.Status, apiType: e.Type}
 	s := syntheticError{code: wire.ErrorUnknown, status: e.Status, apiType: e.Type, requestID: e.RequestID}
 	lower := strings.ToLower(e.Message)

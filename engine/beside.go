@@ -19,6 +19,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/parley-go/parley/engine/model"
+	"github.com/parley-go/parley/engine/model/catalog"
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/files"
@@ -97,25 +98,20 @@ func SetServerMode(c *Conversation, server string, mode wire.PermissionMode) {
 // answer become part of it. It may be called from any goroutine but the owner's.
 func SideQuestion(ctx context.Context, c *Conversation, question string) (string, error) {
 	var req model.Request
-	var name string
-	spent := false
+	var info catalog.Info
+	var limit int64
+	var b budget
 	if !c.Do(func() {
 		of := c.hist.Clone()
 		of.CloseCalls()
 		of.Add("user", mustJSON(&wire.TextBlock{Text: reminder(strings.TrimSpace(sideQuestionNote)) + "\n\n" + question}))
-		req, name, spent = model.Request{Body: c.body(&of, true), Header: c.header()}, c.model.ID, c.spent()
+		req, info, limit, b = model.Request{Body: c.body(&of, true), Header: c.header()}, c.model, c.maxTokens(), c.budget()
 	}) {
 		return "", errors.New("the conversation has ended")
 	}
-	if spent {
-		return "", errSpent
-	}
-	a, err := readAnswer(ctx, c.cfg.Model, req, func() {})
-	if !c.Do(func() { c.book(a, name, "side question") }) && a.started {
-		c.ledger.Add(a.requestID, name, &a.usage)
-	}
+	a, err := askBeside(ctx, c, b, info, req, limit, "side question")
 	if err != nil {
-		return "", asModelError(err)
+		return "", err
 	}
 	return answerText(a), nil
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/parley-go/parley/engine/internal/ask"
 	"github.com/parley-go/parley/engine/internal/history"
 	"github.com/parley-go/parley/engine/internal/recorder"
 	"github.com/parley-go/parley/engine/model"
@@ -191,7 +192,7 @@ func (c *Conversation) compactEnding(t *turn, err error) *ending {
 		return c.interrupted(t, "[Request interrupted by user]", "aborted_streaming", cause)
 	case errors.Is(err, recorder.ErrUnwritten):
 		return c.broken(err)
-	case errors.Is(err, errSpent):
+	case errors.Is(err, ask.ErrSpent):
 		return c.overBudget()
 	case err != nil:
 		c.log.Warn("the conversation could not be compacted", "error", err)
@@ -256,7 +257,7 @@ func (c *Conversation) compactCommand(t *turn, p *prompt, args string) *ending {
 	}
 	err := c.replace(t, "manual", args, false)
 	switch {
-	case context.Cause(t.ctx) != nil, errors.Is(err, recorder.ErrUnwritten), errors.Is(err, errSpent):
+	case context.Cause(t.ctx) != nil, errors.Is(err, recorder.ErrUnwritten), errors.Is(err, ask.ErrSpent):
 		c.rec.Emit(c.init(t))
 		end := c.compactEnding(t, err)
 		end.noTurns, end.localCommand = true, "compact"
@@ -618,47 +619,32 @@ func (c *Conversation) askSummary(t *turn, of history.Transcript, instructions s
 	}
 	of = of.Clone()
 	of.Add("user", mustJSON(&wire.TextBlock{Text: words}))
-	release, err := c.reserve(t)
-	if err != nil {
-		return "", err
-	}
-	defer release()
-	noTools := false
-	overloaded := 0
-	for attempt := 1; ; attempt++ {
-		a, err := c.askAside(t, of, noTools)
+	for _, noTools := range []bool{false, true} {
+		var a *answer
+		loop := c.loop(t)
+		loop.Report = func(attempt int, delay time.Duration, failure *model.Error) error {
+			c.rec.Emit(&wire.APIRetry{Attempt: attempt, MaxRetries: loop.MaxRetries, RetryDelayMS: delay.Milliseconds(), ErrorStatus: failure.Status, Error: ask.Code(failure)})
+			return nil
+		}
+		err := loop.Do(t.ctx, func() (err error) {
+			if a, err = c.askAside(t, of, noTools); overflowed(err) != nil {
+				return ask.Final(err)
+			}
+			return err
+		})
 		if cause := context.Cause(t.ctx); cause != nil {
 			return "", cause
 		}
-		if err == nil {
-			text, problem := summaryOf(a)
-			if problem != nil && !noTools && len(a.calls()) > 0 {
-				// It went on instead. This time it cannot.
-				noTools, attempt = true, 0
-				continue
-			}
+		if err != nil {
+			return "", err
+		}
+		text, problem := summaryOf(a)
+		if problem == nil || noTools || len(a.calls()) == 0 {
 			return text, problem
 		}
-		if overflowed(err) != nil {
-			return "", err
-		}
-		failure := asModelError(err)
-		if failure.Status == 529 || failure.Type == "overloaded_error" {
-			if overloaded++; overloaded >= 3 && c.fallBack(t) {
-				attempt, overloaded = 0, 0
-				continue
-			}
-		}
-		if !retryable(failure) || errors.Is(err, model.ErrNoCredentials) || attempt > c.maxRetries() {
-			return "", err
-		}
-		delay := backoff(attempt, failure.RetryAfter)
-		c.rec.Emit(&wire.APIRetry{Attempt: attempt, MaxRetries: c.maxRetries(), RetryDelayMS: delay.Milliseconds(),
-			ErrorStatus: failure.Status, Error: retryCode(failure)})
-		if !c.sleep(t, delay) {
-			return "", context.Cause(t.ctx)
-		}
+		// It went on instead. This time it cannot.
 	}
+	panic("unreachable")
 }
 
 // summaryOf takes the summary out of an answer.
@@ -697,66 +683,52 @@ func (c *Conversation) askAside(t *turn, of history.Transcript, noTools bool) (*
 		req.Body = c.body(&of, noTools)
 	}
 	parent, span := c.runner.Telemetry.Chat(t.ctx, c.cfg.Provider, c.model.ID, c.rec.ID())
-	ctx, cancel := context.WithCancelCause(parent)
-	defer cancel(nil)
 	type end struct {
 		a   *answer
 		err error
 	}
 	ends := make(chan end, 1)
-	idle := c.cfg.IdleTimeout
-	if idle <= 0 {
-		idle = idleTimeout
-	}
 	go func() {
-		silence := time.AfterFunc(idle, func() { cancel(&model.IdleError{After: idle}) })
-		defer silence.Stop()
-		a, err := readAnswer(ctx, c.cfg.Model, req, func() { silence.Reset(idle) })
-		var silent *model.IdleError
-		if err != nil && errors.As(context.Cause(ctx), &silent) {
-			err = silent
-		}
+		a, err := c.readAnswer(parent, req)
 		ends <- end{a, err}
 	}()
-	e, ok := await(t.ctx, c, ends)
-	if !ok { // the turn ends; the model has a moment to do so, too
-		bounded, stop := context.WithTimeout(context.Background(), modelGrace)
-		defer stop()
-		if e, ok = await(bounded, c, ends); !ok {
-			c.log.Warn("the model does not stop")
-			e = end{&answer{}, context.Cause(t.ctx)}
-		}
-	}
+	e, _ := await(context.Background(), c, ends) // which ends soon after the turn
 	e.a.endSpan(span, e.err)
 	c.ledger.AddAPITime(c.now().Sub(began))
 	c.book(e.a, c.model.ID, "summary")
 	return e.a, e.err
 }
 
-// readAnswer reads an answer to its end, and calls heard with each event.
-func readAnswer(ctx context.Context, m model.Model, req model.Request, heard func()) (*answer, error) {
+// readAnswer reads an answer to its end. It may be called from anywhere.
+func (c *Conversation) readAnswer(ctx context.Context, req model.Request) (*answer, error) {
 	a := &answer{}
-	req.OnResponse = func(r model.Response) { a.requestID = r.RequestID }
-	for ev, err := range m.Stream(ctx, req) {
-		if err != nil {
-			return a, err
+	stream := ask.Open(ctx, c.cfg.Model, req, c.cfg.IdleTimeout, false, c.log)
+	defer stream.Close()
+	for {
+		var it ask.Item
+		select {
+		case it = <-stream.Items:
+		case <-stream.Ctx.Done():
+			return a, stream.Err(context.Cause(stream.Ctx))
 		}
-		heard()
-		event := new(wire.APIEvent)
-		if err := event.UnmarshalJSON(ev.Data); err != nil {
-			return a, err
-		}
-		if event.Type == "error" {
-			return a, streamError(event)
-		}
-		if _, err := a.add(event); err != nil {
-			return a, err
+		switch {
+		case it.Err != nil:
+			return a, stream.Err(it.Err)
+		case it.Response != nil:
+			a.requestID = it.Response.RequestID
+		case it.Event == nil && a.complete:
+			return a, nil
+		case it.Event == nil:
+			return a, stream.Err(io.ErrUnexpectedEOF)
+		default:
+			if err := ask.Failed(it.Event); err != nil {
+				return a, err
+			}
+			if _, err := a.add(it.Event); err != nil {
+				return a, err
+			}
 		}
 	}
-	if !a.complete {
-		return a, io.ErrUnexpectedEOF
-	}
-	return a, nil
 }
 
 // restore takes in what the record of a compaction says.

@@ -4,9 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"strings"
 	"time"
 
+	"github.com/parley-go/parley/engine/internal/ask"
+	"github.com/parley-go/parley/engine/internal/ledger"
 	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/engine/model/catalog"
 	"github.com/parley-go/parley/engine/tool"
@@ -26,19 +27,16 @@ func (c *Conversation) consult(ctx context.Context, q tool.Question) (*tool.Repl
 // called by the owner of the conversation.
 func inquire(ctx context.Context, c *Conversation, q tool.Question, purpose string) (*tool.Reply, error) {
 	var info catalog.Info
-	spent := false
+	var b budget
 	if !c.Do(func() {
-		info, spent = c.model, c.spent()
+		info, b = c.model, c.budget()
 		if q.Small && c.cfg.SmallModel != "" {
 			info = c.resolve(c.cfg.SmallModel)
 		}
 	}) {
 		return nil, errors.New("the conversation has ended")
 	}
-	switch {
-	case spent:
-		return nil, errors.New("the budget is spent")
-	case c.cfg.MaxBudget > 0 && !info.Priced():
+	if b.limit > 0 && !info.Priced() {
 		return nil, unpriced(info)
 	}
 	limit := info.DefaultOutput
@@ -54,52 +52,63 @@ func inquire(ctx context.Context, c *Conversation, q tool.Question, purpose stri
 		Metadata  map[string]string `json:"metadata"`
 		Stream    bool              `json:"stream"`
 	}{info.ID, limit, q.System, q.Tools, []any{map[string]string{"role": "user", "content": q.Prompt}}, map[string]string{"user_id": "parley_" + c.rec.ID()}, true}
-	for attempt := 1; ; attempt++ {
-		reply, err := c.consultOnce(ctx, info, mustJSON(body), limit, purpose)
-		if err == nil || ctx.Err() != nil {
-			return reply, err
-		}
-		if errors.Is(err, errSpent) {
-			return nil, err
-		}
-		failure := asModelError(err)
-		if attempt == consultTries || !retryable(failure) || errors.Is(err, model.ErrNoCredentials) {
-			return nil, errors.New(failure.Message)
-		}
-		select {
-		case <-time.After(min(backoff(attempt, failure.RetryAfter), 10*time.Second)):
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
-}
-
-const consultTries = 3 // how often a model is asked before a tool is told that it fails
-
-func (c *Conversation) consultOnce(ctx context.Context, info catalog.Info, body []byte, limit int64, purpose string) (*tool.Reply, error) {
-	if c.cfg.MaxBudget > 0 {
-		worst, _ := info.Cost(&wire.Usage{InputTokens: int64(len(body)) / 3, OutputTokens: limit})
-		release, ok := c.ledger.Wait(ctx, c.spentBefore+c.cfg.MaxBudget, worst)
-		if !ok {
-			return nil, errSpent
-		}
-		defer release()
-	}
-	a, err := readAnswer(ctx, c.cfg.Model, model.Request{Body: body}, func() {})
-	if !c.Do(func() { c.book(a, info.ID, purpose) }) && a.started {
-		c.ledger.Add(a.requestID, info.ID, &a.usage)
-	}
+	a, err := askBeside(ctx, c, b, info, model.Request{Body: mustJSON(body)}, limit, purpose)
 	if err != nil {
 		return nil, err
 	}
-	r := &tool.Reply{}
-	var texts []string
+	r := &tool.Reply{Text: answerText(a)}
 	for _, b := range a.blocks {
-		if b.kind == "text" {
-			texts = append(texts, b.text.String())
-		}
 		r.Blocks = append(r.Blocks, b.raw)
 	}
-	r.Text = strings.TrimSpace(strings.Join(texts, ""))
 	return r, nil
+}
+
+// askBeside sends a request beside the conversation and at its cost, three times if it
+// fails.
+func askBeside(ctx context.Context, c *Conversation, b budget, info catalog.Info, req model.Request, limit int64, purpose string) (a *answer, err error) {
+	loop := ask.Loop{MaxRetries: 2, MaxDelay: 10 * time.Second, Reserve: func() (func(), error) { return b.reserve(ctx, info, len(req.Body), limit) }}
+	err = loop.Do(ctx, func() error {
+		var err error
+		a, err = c.readAnswer(ctx, req)
+		if !c.Do(func() { c.book(a, info.ID, purpose) }) && a.started {
+			b.ledger.Add(a.requestID, info.ID, &a.usage)
+		}
+		return err
+	})
+	if err == nil || ctx.Err() != nil || errors.Is(err, ask.ErrSpent) {
+		return a, err
+	}
+	return nil, errors.New(ask.Failure(err).Message)
+}
+
+// A budget is what requests may still cost, together with those of subagents and of the
+// conversation above.
+type budget struct {
+	ledger *ledger.Ledger
+	limit  int64 // in nano-dollars; 0 means none
+}
+
+// budget returns what is left for requests. What earlier processes of the session spent
+// does not count.
+func (c *Conversation) budget() budget {
+	if c.cfg.MaxBudget <= 0 {
+		return budget{ledger: c.ledger}
+	}
+	return budget{c.ledger, c.spentBefore + c.cfg.MaxBudget}
+}
+
+// reserve waits until a request of so many bytes fits into the budget.
+func (b budget) reserve(ctx context.Context, info catalog.Info, bytes int, limit int64) (release func(), err error) {
+	if b.limit == 0 {
+		return func() {}, nil
+	}
+	worst, _ := info.Cost(&wire.Usage{InputTokens: int64(bytes) / 3, OutputTokens: limit})
+	release, ok := b.ledger.Wait(ctx, b.limit, worst)
+	switch {
+	case ok:
+		return release, nil
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	}
+	return nil, ask.ErrSpent
 }

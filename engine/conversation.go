@@ -789,6 +789,5 @@ func (c *Conversation) state(state string) {
 
 var (
 	errInterrupted = errors.New("interrupted by the user")
-	errSpent       = errors.New("the budget is spent")
 	errSuperseded  = errors.New("another prompt came first")
 )

@@ -89,7 +89,7 @@ func suggestPrompt(c *Conversation, end *ending) {
 	go func() {
 		defer close(done)
 		defer cancel()
-		a, err := readAnswer(ctx, c.cfg.Model, req, func() {})
+		a, err := c.readAnswer(ctx, req)
 		// It must not wait: a conversation that ends waits for this goroutine.
 		go c.Do(func() {
 			c.book(a, name, "suggestion")

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/parley-go/parley/engine/internal/ask"
 	"github.com/parley-go/parley/engine/internal/call"
 	"github.com/parley-go/parley/engine/internal/history"
 	"github.com/parley-go/parley/engine/internal/picture"
@@ -317,7 +318,7 @@ func (c *Conversation) round(t *turn) *ending {
 		return c.overBudget()
 	}
 	a, run, err := c.ask(t)
-	if errors.Is(err, errSpent) {
+	if errors.Is(err, ask.ErrSpent) {
 		return c.overBudget()
 	}
 	if errors.Is(err, recorder.ErrUnwritten) {
@@ -373,7 +374,8 @@ func (c *Conversation) round(t *turn) *ending {
 // spent reports whether the budget is used up. What earlier processes of the
 // session spent does not count.
 func (c *Conversation) spent() bool {
-	return c.cfg.MaxBudget > 0 && c.ledger.Exceeds(c.spentBefore+c.cfg.MaxBudget)
+	b := c.budget()
+	return b.limit > 0 && b.ledger.Exceeds(b.limit)
 }
 
 // fold takes prompts that came meanwhile into this turn.

@@ -193,12 +193,6 @@ func (p *plan) add(sf reflect.StructField, base, index int) {
 		null:  sf.Tag.Get("wire") == "null", // "optional" is for the schema: we write it, others need not
 		codec: codecOf(sf.Type),
 	}
-	switch name {
-	case "session_id", "api_message_id", "model", "role", "type", "service_tier", "stop_reason":
-		if sf.Type.Kind() == reflect.String {
-			f.codec = &codec{dec: repeatedString(), enc: f.codec.enc}
-		}
-	}
 	n := len(p.fields)
 	if n == 128 {
 		panic("wire: " + p.name + " has too many fields")
@@ -448,33 +442,6 @@ func decodeString(x item, v reflect.Value) (bool, error) {
 	s, exact := x.string()
 	v.SetString(s)
 	return exact, nil
-}
-
-// A shared is a string that mostly is the same from one message to the next, such
-// as the id of the session: equal ones share memory.
-type shared struct{ last atomic.Pointer[string] }
-
-func (s *shared) share(text []byte) string {
-	if last := s.last.Load(); last != nil && *last == string(text) {
-		return *last
-	}
-	fresh := string(text)
-	if len(fresh) <= 64 {
-		s.last.Store(&fresh)
-	}
-	return fresh
-}
-
-// repeatedString is decodeString for a member that is [shared].
-func repeatedString() func(x item, v reflect.Value) (bool, error) {
-	var repeated shared
-	return func(x item, v reflect.Value) (bool, error) {
-		if x.kind() != '"' || x.d.tape[x.i].escaped {
-			return decodeString(x, v)
-		}
-		v.SetString(repeated.share(x.inner()))
-		return true, nil
-	}
 }
 
 func isNumber(x item) bool {

@@ -16,6 +16,8 @@ import (
 type cursor struct {
 	line []byte
 	i    int
+	rest string // a copy of the line from a place on, empty before [cursor.keep]
+	from int
 }
 
 // skip moves behind s if it is what comes next.
@@ -126,25 +128,20 @@ var (
 	cacheLabels = []string{`"ephemeral_5m_input_tokens":`, `"ephemeral_1h_input_tokens":`}
 )
 
-// Strings that repeat from line to line.
-var lastSessionID, lastMessageID, lastModel, lastStopReason, lastTier, lastGeo shared
+// keep copies the rest of the line at once: the strings in it share that copy.
+func (c *cursor) keep() { c.rest, c.from = string(c.line[c.i:]), c.i }
 
-// shareQuoted reads a string into dst.
-func (c *cursor) shareQuoted(dst *string, from *shared) bool {
-	text := c.quoted()
-	if text == nil {
-		return false
-	}
-	*dst = from.share(text)
-	return true
-}
-
+// copyQuoted reads a string into dst.
 func (c *cursor) copyQuoted(dst *string) bool {
 	text := c.quoted()
 	if text == nil {
 		return false
 	}
-	*dst = string(text)
+	if end := c.i - 1 - c.from; c.rest != "" {
+		*dst = c.rest[end-len(text) : end]
+	} else {
+		*dst = string(text)
+	}
 	return true
 }
 
@@ -162,17 +159,18 @@ func decodeDelta(line []byte) *StreamEvent {
 	if !c.skip(",") {
 		return nil
 	}
+	c.keep()
 	var e StreamEvent
 	seen, ok := c.members(eventLabels, func(k int) bool {
 		switch k {
 		case 0:
-			return c.shareQuoted(&e.SessionID, &lastSessionID)
+			return c.copyQuoted(&e.SessionID)
 		case 1:
 			return c.skip("null")
 		case 2:
 			return c.copyQuoted(&e.UUID)
 		case 3:
-			return c.shareQuoted(&e.APIMessageID, &lastMessageID)
+			return c.copyQuoted(&e.APIMessageID)
 		default:
 			return c.copyQuoted(&e.Timestamp)
 		}
@@ -224,12 +222,13 @@ func decodeAssistant(line []byte) *Assistant {
 	if !c.message(a) || !c.skip(",") {
 		return nil
 	}
+	c.keep()
 	seen, ok := c.members(assistantLabels, func(k int) bool {
 		switch k {
 		case 0:
 			return c.skip("null") || c.copyQuoted(&a.ParentToolUseID)
 		case 1:
-			return c.shareQuoted(&a.SessionID, &lastSessionID)
+			return c.copyQuoted(&a.SessionID)
 		case 2:
 			return c.copyQuoted(&a.UUID)
 		case 3:
@@ -252,9 +251,9 @@ func (c *cursor) message(a *answer) bool {
 		var null *[4]byte
 		switch k {
 		case 0:
-			return c.shareQuoted(&m.Model, &lastModel)
+			return c.copyQuoted(&m.Model)
 		case 1:
-			return c.shareQuoted(&m.ID, &lastMessageID)
+			return c.copyQuoted(&m.ID)
 		case 2:
 			m.Type = "message"
 			return c.skip(`"message"`)
@@ -264,7 +263,7 @@ func (c *cursor) message(a *answer) bool {
 		case 4:
 			return c.content(a)
 		case 5:
-			return c.skip("null") || c.shareQuoted(&m.StopReason, &lastStopReason)
+			return c.skip("null") || c.copyQuoted(&m.StopReason)
 		case 6:
 			return c.skip("null") || c.copyQuoted(&m.StopSequence)
 		case 7:
@@ -327,9 +326,9 @@ func (c *cursor) usage(a *answer) bool {
 			case 4:
 				u.OutputTokens, ok = c.count()
 			case 5:
-				return c.shareQuoted(&u.ServiceTier, &lastTier)
+				return c.copyQuoted(&u.ServiceTier)
 			case 6:
-				return c.shareQuoted(&u.InferenceGeo, &lastGeo)
+				return c.copyQuoted(&u.InferenceGeo)
 			}
 			return ok
 		})

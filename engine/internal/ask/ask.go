@@ -1,0 +1,287 @@
+// Package ask asks a model: one loop for retry, fallback and budget, and one stream with an
+// idle timeout. Turns, summaries and side questions use both.
+package ask
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"time"
+
+	"github.com/parley-go/parley/engine/model"
+	"github.com/parley-go/parley/wire"
+)
+
+// ErrSpent says that the budget is spent.
+var ErrSpent = errors.New("the budget is spent")
+
+// A Loop says how a request is tried again. The functions may be nil.
+type Loop struct {
+	MaxRetries int
+	MaxDelay   time.Duration // 0 means no bound but that of [Delay]
+	// Reserve waits until the request fits into the budget. release is called when it was
+	// answered.
+	Reserve func() (release func(), err error)
+	// FallBack goes over to another model, because this one is overloaded. It reports false
+	// if there is none.
+	FallBack func() bool
+	// Repair changes the request so that it may be sent again at once. It reports false if
+	// there is nothing to change. spent says that no retry is left.
+	Repair func(err error, failure *model.Error, spent bool) bool
+	// Report is called before each wait.
+	Report func(attempt int, delay time.Duration, failure *model.Error) error
+	// Sleep waits. It reports false if ctx ends first.
+	Sleep func(ctx context.Context, d time.Duration) bool
+}
+
+// A final is an error after which a request is not sent again.
+type final struct{ error }
+
+func (f final) Unwrap() error { return f.error }
+
+// Final has [Loop.Do] return err at once.
+func Final(err error) error { return final{err} }
+
+// overloads is how often a model may be overloaded before another one is asked.
+const overloads = 3
+
+// Do calls send until it returns nil, fails in a way that does not pass, or ctx ends.
+func (l *Loop) Do(ctx context.Context, send func() error) error {
+	overloaded := 0
+	for attempt := 1; ; attempt++ {
+		err := l.once(send)
+		if end, ok := errors.AsType[final](err); ok {
+			return end.error
+		}
+		if err == nil || ctx.Err() != nil || errors.Is(err, ErrSpent) {
+			return err
+		}
+		failure := Failure(err)
+		if Overloaded(failure) {
+			overloaded++
+		}
+		if overloaded >= overloads && l.FallBack != nil && l.FallBack() {
+			attempt, overloaded = 0, 0
+			continue
+		}
+		if l.Repair != nil && l.Repair(err, failure, attempt > l.MaxRetries) {
+			attempt--
+			continue
+		}
+		if !Retryable(failure) || errors.Is(err, model.ErrNoCredentials) || attempt > l.MaxRetries {
+			return err
+		}
+		delay := Delay(attempt, failure.RetryAfter)
+		if l.MaxDelay > 0 {
+			delay = min(delay, l.MaxDelay)
+		}
+		if l.Report != nil {
+			if err := l.Report(attempt, delay, failure); err != nil {
+				return err
+			}
+		}
+		if !l.sleep(ctx, delay) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (l *Loop) once(send func() error) error {
+	if l.Reserve != nil {
+		release, err := l.Reserve()
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
+	return send()
+}
+
+func (l *Loop) sleep(ctx context.Context, d time.Duration) bool {
+	if l.Sleep != nil {
+		return l.Sleep(ctx, d)
+	}
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Delay is how long to wait before another try: what the API asks for, or half a second,
+// doubled each time, with some luck in it.
+func Delay(attempt int, asked time.Duration) time.Duration {
+	if asked > 0 {
+		return min(asked, 5*time.Minute)
+	}
+	d := min(500*time.Millisecond<<min(attempt-1, 10), 32*time.Second)
+	return d + time.Duration(rand.Int64N(int64(d)/4+1))
+}
+
+// Failure returns what is known of a failure.
+func Failure(err error) *model.Error {
+	var e *model.Error
+	if errors.As(err, &e) {
+		return e
+	}
+	message := err.Error()
+	var request *url.Error
+	if errors.As(err, &request) {
+		if u, bad := url.Parse(request.URL); bad == nil {
+			message = fmt.Sprintf("%s://%s: %v", u.Scheme, u.Host, request.Err)
+		}
+		var dial *net.OpError
+		if errors.As(err, &dial) && dial.Op == "dial" {
+			message += ". Check the network, a proxy, and the address of the API"
+		}
+	}
+	return &model.Error{Message: message}
+}
+
+// Overloaded reports whether a failure says that the model has too much to do.
+func Overloaded(e *model.Error) bool { return e.Status == 529 || e.Type == "overloaded_error" }
+
+// Retryable reports whether a failure may pass by itself. A refused key does not.
+func Retryable(e *model.Error) bool {
+	switch {
+	case e.Status == 0:
+		// The connection failed, or the stream reported a failure.
+		return e.Type != "invalid_request_error" && e.Type != "authentication_error" && e.Type != "permission_error"
+	case e.Status == http.StatusRequestTimeout, e.Status == http.StatusConflict, e.Status == http.StatusTooManyRequests:
+		return true
+	}
+	return e.Status >= 500
+}
+
+// Code is the protocol's word for a failure that is tried again.
+func Code(e *model.Error) wire.AssistantError {
+	switch {
+	case Overloaded(e):
+		return wire.ErrorOverloaded
+	case e.Status == 429:
+		return wire.ErrorRateLimit
+	case e.Status >= 500 || e.Type == "api_error":
+		return wire.ErrorServer
+	}
+	return wire.ErrorUnknown
+}
+
+// Broken reports whether an answer began and did not arrive.
+func Broken(err error) bool {
+	var bad *model.EventError
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &bad)
+}
+
+const (
+	idleTimeout = 10 * time.Minute // if the caller does not say
+	grace       = 5 * time.Second  // how long a model has to end
+)
+
+// An Item is one piece of a stream.
+type Item struct {
+	Event    *wire.APIEvent
+	Raw      json.RawMessage // the same, as the API wrote it
+	Response *model.Response
+	Err      error // nothing comes behind it
+}
+
+// A Stream is the answer to a request, as it arrives.
+type Stream struct {
+	Items <-chan Item     // closed at the end
+	Ctx   context.Context // ends when the model is silent for too long, and with the stream
+
+	cancel context.CancelCauseFunc
+	ended  chan struct{}
+	log    *slog.Logger
+}
+
+// Open sends a request. The answer breaks off if the model is silent for longer than idle;
+// 0 means 10 minutes. With whole it arrives in one piece, if the model can do that. Whoever
+// opens a stream closes it.
+func Open(ctx context.Context, m model.Model, req model.Request, idle time.Duration, whole bool, log *slog.Logger) *Stream {
+	if idle <= 0 {
+		idle = idleTimeout
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	items := make(chan Item)
+	s := &Stream{Items: items, Ctx: ctx, cancel: cancel, ended: make(chan struct{}), log: log}
+	silence := time.AfterFunc(idle, func() { cancel(&model.IdleError{After: idle}) })
+	send := func(it Item) bool {
+		silence.Stop() // it is not the model that is silent now
+		defer silence.Reset(idle)
+		select {
+		case items <- it:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	req.OnResponse = func(r model.Response) { send(Item{Response: &r}) }
+	stream := m.Stream
+	if c, ok := m.(model.Completer); ok && whole {
+		stream = c.Complete
+	}
+	go func() {
+		defer close(s.ended)
+		defer close(items)
+		defer silence.Stop()
+		defer func() {
+			if p := recover(); p != nil {
+				log.Error("the model panicked", "panic", p, "stack", string(debug.Stack()))
+				send(Item{Err: &model.Error{Type: "invalid_request_error", Message: fmt.Sprintf("the model's client failed in an unexpected way: %v", p)}})
+			}
+		}()
+		for ev, err := range stream(ctx, req) {
+			event := new(wire.APIEvent)
+			if err == nil {
+				err = event.UnmarshalJSON(ev.Data)
+			}
+			if err != nil {
+				send(Item{Err: err})
+				return
+			}
+			if !send(Item{Event: event, Raw: append(json.RawMessage(nil), ev.Data...)}) {
+				return
+			}
+		}
+	}()
+	return s
+}
+
+// Err returns why the stream broke: the model was silent for too long, or else err.
+func (s *Stream) Err(err error) error {
+	if idle, ok := errors.AsType[*model.IdleError](context.Cause(s.Ctx)); ok {
+		return idle
+	}
+	return err
+}
+
+// Close ends the stream. A model ends soon; one that does not is left to itself.
+func (s *Stream) Close() {
+	s.cancel(nil)
+	select {
+	case <-s.ended:
+	case <-time.After(grace):
+		s.log.Warn("the model does not stop")
+	}
+}
+
+// Failed returns the failure that an event reports, nil if it reports none.
+func Failed(ev *wire.APIEvent) error {
+	switch {
+	case ev.Type != "error":
+		return nil
+	case ev.Error == nil:
+		return &model.Error{Type: "api_error", Message: "the stream reported a failure"}
+	}
+	return &model.Error{Type: ev.Error.Type, Message: ev.Error.Message}
+}
