@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"slices"
 	"strings"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -27,6 +28,7 @@ func ToolServer(ctx context.Context, cfg Config, flags *Flags, stderr io.Writer)
 		return nil, nil, errors.New("Error: an MCP server takes no prompt")
 	}
 	f := *flags
+	f.DisallowedTools = append(slices.Clone(f.DisallowedTools), "ListAgents") // there are none
 	f.NoPersist, f.NoSlashCommands, f.PromptTool, f.JSONSchema = true, true, "", nil
 	f.Resume, f.Continue, f.MCPConfig, f.StrictMCP, f.PluginDirs, f.PluginDirsNoMCP = "", false, nil, true, nil, nil
 	cfg.Model = noModel{}

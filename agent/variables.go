@@ -34,7 +34,21 @@ func (set *setup) tuning() engine.Tuning {
 		TaskBudget:    set.flags.TaskBudget,
 		SubagentModel: set.vars["CLAUDE_CODE_SUBAGENT_MODEL"],
 		Suggestions:   set.flags.Suggestions,
+		ToolSearch:    set.toolSearch(),
 	}
+}
+
+// toolSearch says whether ENABLE_TOOL_SEARCH decides about deferring tools.
+func (set *setup) toolSearch() string {
+	switch v := strings.ToLower(set.vars["ENABLE_TOOL_SEARCH"]); v {
+	case "":
+		return ""
+	case "false", "0", "no", "off", "never":
+		return "never"
+	case "true", "1", "yes", "on", "always":
+		return "always"
+	}
+	return ""
 }
 
 // thinkingTokens is the bound for reasoning of the flags, or else of MAX_THINKING_TOKENS; nil if

@@ -121,7 +121,7 @@ func (c *Conversation) restoreContext(e *session.Entry) {
 // loseContext is called when what was told is not part of the conversation any more:
 // it is told again with the next prompt.
 func (c *Conversation) loseContext() {
-	c.told = told{tasks: c.told.tasks}
+	c.told = told{tasks: c.told.tasks, loaded: c.told.loaded}
 	if c.set.project != nil {
 		c.set.project.Forget()
 	}

@@ -303,7 +303,7 @@ func (c *Conversation) newRunner(sub *subagent) *call.Runner {
 func (c *Conversation) makePrefix() {
 	c.hist.Prefix.NoMarks = c.cfg.Tuning.NoCaching
 	c.hist.Prefix.SetSystem(c.keyOfPrompt(), c.systemPrompt())
-	c.hist.Prefix.SetTools(c.tools)
+	offerTools(c)
 }
 
 func unpriced(m catalog.Info) error {

@@ -44,6 +44,7 @@ func (c *Conversation) restore(h *session.History) error {
 		}
 		c.restoreContext(e)
 		c.restoreTodos(e)
+		restoreLoaded(c, e)
 		if string(e.Fields["isApiErrorMessage"]) == "true" {
 			continue // the model was never told
 		}
@@ -84,10 +85,10 @@ func (c *Conversation) keepPrompt() error {
 // from version to version; what those of servers say is part of them.
 func (c *Conversation) keyOfTools() string {
 	var all []any
-	for _, t := range c.tools {
+	for _, t := range shownTools(c) {
 		spec := t.Spec()
 		switch t.(type) {
-		case *mcp.Tool, *structuredOutput:
+		case *mcp.Tool, *structuredOutput, *toolSearch:
 			all = append(all, []any{spec.Name, spec.Description, spec.Schema})
 		default:
 			all = append(all, spec.Name)

@@ -86,7 +86,7 @@ func (c *Conversation) offerServers() {
 		tools = slices.DeleteFunc(slices.Clone(tools), func(t tool.Tool) bool { return !c.keeps(t) })
 	}
 	c.tools = append(slices.DeleteFunc(slices.Clone(c.tools), mcp.Offers), tools...)
-	c.hist.Prefix.SetTools(c.tools)
+	offerTools(c)
 }
 
 func (c *Conversation) initServers() []*wire.InitMCPServer {

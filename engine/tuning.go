@@ -16,6 +16,9 @@ type Tuning struct {
 	ToolAliases map[string]string
 	// PlanInstructions say how to work in plan mode, in place of our own words.
 	PlanInstructions string
+	// ToolSearch says when tools of MCP servers are deferred: "always", "never", or empty for when
+	// they are too many.
+	ToolSearch string
 	// Suggestions has the model propose the user's next prompt after a turn.
 	Suggestions bool
 }

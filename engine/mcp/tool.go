@@ -34,6 +34,7 @@ type Tool struct {
 	spec   *tool.Spec
 	hints  hints
 	limit  int // of the characters of a result; 0 means the manager's
+	always bool
 }
 
 type hints struct {
@@ -51,7 +52,8 @@ type listed struct {
 	InputSchema json.RawMessage `json:"inputSchema"`
 	Annotations hints           `json:"annotations"`
 	Meta        struct {
-		MaxResult int `json:"anthropic/maxResultSizeChars"`
+		MaxResult  int  `json:"anthropic/maxResultSizeChars"`
+		AlwaysLoad bool `json:"anthropic/alwaysLoad"`
 	} `json:"_meta"`
 }
 
@@ -70,6 +72,9 @@ func (t *Tool) ServerTitle() string {
 	}
 	return t.server.name
 }
+
+// AlwaysLoad reports whether the model is shown the tool from the start, however many there are.
+func (t *Tool) AlwaysLoad() bool { return t.always || t.server.cfg != nil && t.server.cfg.AlwaysLoad }
 
 // ServerName returns the name that the server has for the tool.
 func (t *Tool) ServerName() string { return t.name }
@@ -194,6 +199,7 @@ func (s *server) offer(raw json.RawMessage) (*Tool, error) {
 	if t.title == "" {
 		t.title = l.Annotations.Title
 	}
+	t.always = l.Meta.AlwaysLoad
 	if l.Meta.MaxResult > 0 {
 		t.limit = min(l.Meta.MaxResult, 500_000)
 	}

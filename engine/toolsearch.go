@@ -1,0 +1,219 @@
+package engine
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/parley-go/parley/engine/mcp"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/session"
+)
+
+// Many tools of MCP servers would fill the model's context before the first prompt. Above a limit
+// the model is shown their names alone, and ToolSearch loads those that it wants to call. That
+// happens on our side, so that it works with every provider and for the tools of hosts.
+
+//go:embed toolsearch.md
+var toolSearchText string
+
+// toolSearchName is the tool that loads others.
+const toolSearchName = "ToolSearch"
+
+// deferAbove is how much the tools of servers may say of themselves before they are deferred, in
+// bytes: about 8,000 tokens.
+const deferAbove = 32 << 10
+
+// How ENABLE_TOOL_SEARCH chooses whether tools are deferred.
+const (
+	searchAlways = "always"
+	searchNever  = "never"
+)
+
+// deferrable reports whether a tool may be deferred.
+func deferrable(t tool.Tool) bool {
+	m, ok := t.(*mcp.Tool)
+	return ok && !m.AlwaysLoad()
+}
+
+// offerTools shows the model the tools that there are: all of them, or the names of those of
+// servers if they are too many.
+func offerTools(c *Conversation) {
+	c.tools = slices.DeleteFunc(slices.Clone(c.tools), func(t tool.Tool) bool { return t.Spec().Name == toolSearchName })
+	var deferred []tool.Tool
+	size := 0
+	for _, t := range c.tools {
+		if deferrable(t) {
+			deferred = append(deferred, t)
+			size += len(t.Spec().Description) + len(t.Spec().Schema)
+		}
+	}
+	how := c.cfg.Tuning.ToolSearch
+	if len(deferred) > 0 && how != searchNever && (how == searchAlways || size > deferAbove) {
+		c.tools = append(c.tools, newToolSearch(deferred, func(names []string) { c.Do(func() { loadTools(c, names) }) }))
+	}
+	c.hist.Prefix.SetTools(shownTools(c))
+}
+
+// loadTools shows the model tools that were deferred.
+func loadTools(c *Conversation, names []string) {
+	for _, name := range names {
+		if !slices.Contains(c.told.loaded, name) {
+			c.told.loaded = append(slices.Clone(c.told.loaded), name)
+		}
+	}
+	c.hist.Prefix.SetTools(shownTools(c))
+}
+
+// shownTools returns the tools that the model is shown whole. Those that were loaded come last, in
+// the order in which they were: what a request begins with changes as little as possible.
+func shownTools(c *Conversation) []tool.Tool {
+	if !slices.ContainsFunc(c.tools, func(t tool.Tool) bool { return t.Spec().Name == toolSearchName }) {
+		return c.tools
+	}
+	shown := slices.DeleteFunc(slices.Clone(c.tools), deferrable)
+	for _, name := range c.told.loaded {
+		if i := slices.IndexFunc(c.tools, func(t tool.Tool) bool { return t.Spec().Name == name && deferrable(t) }); i >= 0 {
+			shown = append(shown, c.tools[i])
+		}
+	}
+	return shown
+}
+
+// restoreLoaded remembers the tools that a session loaded, from one of its records.
+func restoreLoaded(c *Conversation, e *session.Entry) {
+	raw := e.Fields["toolUseResult"]
+	if !bytes.Contains(raw, []byte(`"total_deferred_tools"`)) {
+		return
+	}
+	var found toolsFound
+	if json.Unmarshal(raw, &found) == nil {
+		loadTools(c, found.Matches)
+	}
+}
+
+const toolSearchSchema = `{
+	"type": "object",
+	"properties": {
+		"query": {"type": "string", "minLength": 1, "description": "select:NAME,NAME or words"},
+		"max_results": {"type": "number", "minimum": 1, "description": "How many tools to load at most; 5 if it is missing"}
+	},
+	"required": ["query"]
+}`
+
+// A toolSearch is the tool ToolSearch.
+type toolSearch struct {
+	spec  tool.Spec
+	tools []tool.Tool // that are deferred
+	load  func(names []string)
+}
+
+// toolsFound is what programs get.
+type toolsFound struct {
+	Matches []string `json:"matches"`
+	Query   string   `json:"query"`
+	Total   int      `json:"total_deferred_tools"`
+}
+
+func newToolSearch(tools []tool.Tool, load func([]string)) *toolSearch {
+	byServer := map[string][]string{}
+	var servers []string
+	for _, t := range tools {
+		spec := t.Spec()
+		prefix := mcp.ToolName(spec.Server, "")
+		if !strings.HasPrefix(spec.Name, prefix) {
+			prefix = ""
+		}
+		if byServer[prefix] == nil {
+			servers = append(servers, prefix)
+		}
+		byServer[prefix] = append(byServer[prefix], strings.TrimPrefix(spec.Name, prefix))
+	}
+	var b strings.Builder
+	b.WriteString(strings.TrimSpace(toolSearchText) + "\n")
+	for _, prefix := range servers {
+		if prefix == "" {
+			fmt.Fprintf(&b, "\nNames: %s", strings.Join(byServer[prefix], " "))
+			continue
+		}
+		fmt.Fprintf(&b, "\nNames that begin with %s: %s", prefix, strings.Join(byServer[prefix], " "))
+	}
+	return &toolSearch{tool.Spec{Name: toolSearchName, Description: b.String(), Schema: json.RawMessage(toolSearchSchema), ReadOnly: true}, tools, load}
+}
+
+// Spec says what the tool is.
+func (t *toolSearch) Spec() *tool.Spec { return &t.spec }
+
+// Access is none: what the tools are is no secret.
+func (t *toolSearch) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) { return nil, nil }
+
+// Run loads the tools that fit the query.
+func (t *toolSearch) Run(_ context.Context, call *tool.Call) (*tool.Result, error) {
+	var in struct {
+		Query string   `json:"query"`
+		Max   tool.Int `json:"max_results"`
+	}
+	if err := tool.Decode(call.Input, &in); err != nil {
+		return nil, err
+	}
+	found := toolsFound{Matches: t.find(in.Query, int(in.Max)), Query: in.Query, Total: len(t.tools)}
+	if len(found.Matches) == 0 {
+		return tool.Text("No tool fits. Try other words, or select one of the names by select:NAME.", &found), nil
+	}
+	t.load(found.Matches)
+	var b strings.Builder
+	b.WriteString("These tools are loaded and can be called from now on:")
+	for _, name := range found.Matches {
+		b.WriteString("\n- " + name)
+	}
+	return tool.Text(b.String(), &found), nil
+}
+
+// find returns the names of the tools that fit a query, the best first.
+func (t *toolSearch) find(query string, limit int) []string {
+	matches := []string{}
+	if names, ok := strings.CutPrefix(query, "select:"); ok {
+		for name := range strings.SplitSeq(names, ",") {
+			name = strings.TrimSpace(name)
+			for _, tl := range t.tools {
+				if spec := tl.Spec(); (strings.EqualFold(spec.Name, name) || strings.HasSuffix(spec.Name, "__"+name)) && !slices.Contains(matches, spec.Name) {
+					matches = append(matches, spec.Name)
+				}
+			}
+		}
+		return matches
+	}
+	if limit <= 0 {
+		limit = 5
+	}
+	score := map[string]int{}
+	for _, tl := range t.tools {
+		spec := tl.Spec()
+		name, text := strings.ToLower(spec.Name), strings.ToLower(spec.Description)
+		for word := range strings.FieldsSeq(strings.ToLower(query)) {
+			word, must := strings.CutPrefix(word, "+")
+			n := 0
+			if strings.Contains(name, word) {
+				n += 3
+			}
+			if strings.Contains(text, word) {
+				n++
+			}
+			if must && n == 0 {
+				score[spec.Name] = 0
+				break
+			}
+			score[spec.Name] += n
+		}
+		if score[spec.Name] > 0 {
+			matches = append(matches, spec.Name)
+		}
+	}
+	slices.SortStableFunc(matches, func(a, b string) int { return cmp.Compare(score[b], score[a]) })
+	return matches[:min(limit, len(matches))]
+}
