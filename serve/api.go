@@ -188,7 +188,7 @@ func listSessions(c *call, ctx context.Context, in *listQuery) (SessionList, err
 	if err != nil {
 		return SessionList{}, err
 	}
-	var found []Session
+	found := []Session{}
 	for _, i := range all {
 		if i.State.Archived && !in.Archived {
 			continue
@@ -499,6 +499,7 @@ func (list *ApprovalList) add(info *hub.Info, asks []hub.Ask) {
 }
 
 func sessionApprovals(c *call, ctx context.Context, _ *sessionPath) (list ApprovalList, err error) {
+	list.Approvals = []Approval{}
 	info, asks, err := c.session().Info(ctx, c.Actor)
 	if err == nil {
 		list.add(info, asks)
@@ -507,6 +508,7 @@ func sessionApprovals(c *call, ctx context.Context, _ *sessionPath) (list Approv
 }
 
 func allApprovals(c *call, ctx context.Context, _ *none) (list ApprovalList, err error) {
+	list.Approvals = []Approval{}
 	all, err := c.s.cfg.Hub.List(ctx, c.Actor)
 	for _, i := range all {
 		if !slices.ContainsFunc(i.State.Waiting, func(w hub.Waiting) bool { return w.Kind == "ask" }) {
@@ -560,7 +562,7 @@ type ScheduleList struct {
 
 func listSchedules(c *call, ctx context.Context, in *scheduleQuery) (ScheduleList, error) {
 	all, err := c.s.cfg.Hub.Schedules(ctx, c.Actor, in.Session)
-	return ScheduleList{all}, err
+	return ScheduleList{append([]hub.Schedule{}, all...)}, err
 }
 
 // NewSchedule is a schedule to add.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -368,15 +369,21 @@ func TestOpenAPI(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if want, err := os.ReadFile(golden); err != nil || string(want) != got {
-		t.Errorf("the API changed; if that is meant, run go test ./serve -run TestOpenAPI -update (%v)", err)
-	}
-	var doc struct {
-		Paths      map[string]any
+	type document struct {
+		Paths      map[string]map[string]map[string]any
 		Components struct{ Schemas map[string]json.RawMessage }
 	}
+	var doc, want document
 	if err := json.Unmarshal([]byte(got), &doc); err != nil {
 		t.Fatal(err)
+	}
+	data, err := os.ReadFile(golden)
+	if err == nil {
+		err = json.Unmarshal(data, &want)
+	}
+	// Types of the hub are in it, too, and may gain members without a change here.
+	if err != nil || !reflect.DeepEqual(doc.Paths, want.Paths) {
+		t.Errorf("the API changed; if that is meant, run go test ./serve -run TestOpenAPI -update (%v)", err)
 	}
 	for _, m := range regexp.MustCompile(`"#/components/schemas/(\w+)"`).FindAllStringSubmatch(got, -1) {
 		if doc.Components.Schemas[m[1]] == nil {

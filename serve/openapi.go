@@ -1,13 +1,12 @@
 package serve
 
 import (
-	stdjson "encoding/json"
+	"encoding/json"
 	"reflect"
 	"regexp"
 	"strings"
 	"time"
 
-	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/parley-go/parley/hub"
 )
 
@@ -15,21 +14,11 @@ import (
 // types in it.
 func (s *Server) openAPI() []byte {
 	type object = map[string]any
-	any := &jsonschema.Schema{}
 	schemas := object{}
 	ref := func(t reflect.Type) object {
 		name := strings.ToUpper(t.Name()[:1]) + t.Name()[1:]
 		if schemas[name] == nil {
-			schema, err := jsonschema.ForType(t, &jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
-				reflect.TypeFor[stdjson.RawMessage](): any,
-				reflect.TypeFor[time.Time]():          {Type: "string", Format: "date-time"},
-				reflect.TypeFor[Scope]():              {Type: "string", Enum: []interface{}{ScopeView, ScopeApprove, ScopeDrive, ScopeAdmin}},
-				reflect.TypeFor[hub.Phase]():          {Type: "string", Enum: []interface{}{hub.Idle, hub.Running, hub.RequiresAction}},
-			}})
-			if err != nil {
-				panic("serve: " + t.String() + " has no schema: " + err.Error())
-			}
-			schemas[name] = open(schema)
+			schemas[name] = schemaOf(t)
 		}
 		return object{"$ref": "#/components/schemas/" + name}
 	}
@@ -61,7 +50,7 @@ func (s *Server) openAPI() []byte {
 		}
 		at[strings.ToLower(r.method)] = op
 	}
-	data, err := stdjson.MarshalIndent(object{
+	data, err := json.MarshalIndent(object{
 		"openapi":  "3.1.0",
 		"info":     object{"title": "parley serve", "version": "1", "description": "Sessions that outlive their connections. GET changes nothing."},
 		"paths":    paths,
@@ -77,16 +66,47 @@ func (s *Server) openAPI() []byte {
 	return append(data, '\n')
 }
 
-// open lets a schema accept members that it does not name: later versions have more.
-func open(s *jsonschema.Schema) *jsonschema.Schema {
-	s.AdditionalProperties = nil
-	for _, p := range s.Properties {
-		open(p)
+// schemaOf returns the JSON Schema of a type. It accepts members that it does not name:
+// later versions have more.
+func schemaOf(t reflect.Type) map[string]any {
+	type object = map[string]any
+	switch t {
+	case reflect.TypeFor[json.RawMessage]():
+		return object{}
+	case reflect.TypeFor[time.Time]():
+		return object{"type": "string", "format": "date-time"}
+	case reflect.TypeFor[Scope]():
+		return object{"type": "string", "enum": scopes}
+	case reflect.TypeFor[hub.Phase]():
+		return object{"type": "string", "enum": []hub.Phase{hub.Idle, hub.Running, hub.RequiresAction}}
 	}
-	if s.Items != nil {
-		open(s.Items)
+	switch t.Kind() {
+	case reflect.Pointer:
+		return schemaOf(t.Elem())
+	case reflect.Slice:
+		return object{"type": "array", "items": schemaOf(t.Elem())}
+	case reflect.Map:
+		return object{"type": "object", "additionalProperties": schemaOf(t.Elem())}
+	case reflect.Struct:
+		properties, required := object{}, []string{}
+		for _, f := range reflect.VisibleFields(t) {
+			name, rest, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if f.Anonymous || name == "-" || name == "" {
+				continue
+			}
+			if properties[name] = schemaOf(f.Type); rest == "" {
+				required = append(required, name)
+			}
+		}
+		return object{"type": "object", "properties": properties, "required": required}
+	case reflect.String:
+		return object{"type": "string"}
+	case reflect.Bool:
+		return object{"type": "boolean"}
+	case reflect.Float64:
+		return object{"type": "number"}
 	}
-	return s
+	return object{"type": "integer"}
 }
 
 // hasBody reports whether a type has members that come from the body.

@@ -2,7 +2,7 @@ package serve
 
 import (
 	"context"
-	stdjson "encoding/json"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/hub"
 )
@@ -47,31 +47,41 @@ type none struct{}
 // maxBody is the largest body of a request.
 const maxBody = 32 << 20
 
-// endpoint is a route whose request and response are JSON. Members of In with the tag
-// path or query come from there.
-func endpoint[In, Out any](pattern string, scope Scope, id, summary string, f func(c *call, ctx context.Context, in *In) (Out, error)) route {
+// endpoint is a route whose request and response are JSON. Its function is
+//
+//	func(c *call, ctx context.Context, in *In) (Out, error)
+//
+// Members of In with the tag path or query come from there.
+func endpoint(pattern string, scope Scope, id, summary string, f any) route {
 	method, path, _ := strings.Cut(pattern, " ")
-	r := route{method: method, path: path, scope: scope, id: id, summary: summary, in: reflect.TypeFor[In](), out: reflect.TypeFor[Out]()}
+	v := reflect.ValueOf(f) // not generic: an instance for each route would add 50 KB to programs
+	r := route{method: method, path: path, scope: scope, id: id, summary: summary, in: v.Type().In(2).Elem(), out: v.Type().Out(0)}
 	r.serve = func(c *call) {
-		in := new(In)
-		err := c.read(in)
-		var out Out
-		if err == nil {
-			out, err = f(c, c.r.Context(), in)
-		}
-		if err != nil {
-			c.s.fail(c.w, c.r, c.identity, err)
-			return
-		}
-		c.s.note(c.r, c.identity, http.StatusOK, "")
-		c.w.Header().Set("Content-Type", "application/json")
-		json.MarshalWrite(c.w, out, encoding)
+		in := reflect.New(r.in)
+		c.answer(in.Interface(), func() (any, error) {
+			out := v.Call([]reflect.Value{reflect.ValueOf(c), reflect.ValueOf(c.r.Context()), in})
+			err, _ := out[1].Interface().(error)
+			return out[0].Interface(), err
+		})
 	}
 	return r
 }
 
-// encoding is how this API writes JSON: no value is null that could be an empty list.
-var encoding = json.JoinOptions(json.FormatNilSliceAsNull(false), json.Deterministic(true))
+// answer reads a request, calls f and writes what it returns.
+func (c *call) answer(in any, f func() (any, error)) {
+	err := c.read(in)
+	var out any
+	if err == nil {
+		out, err = f()
+	}
+	if err != nil {
+		c.s.fail(c.w, c.r, c.identity, err)
+		return
+	}
+	c.s.note(c.r, c.identity, http.StatusOK, "")
+	c.w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(c.w).Encode(out)
+}
 
 // stream is a route that is not JSON, or takes over the connection.
 func stream(pattern string, scope Scope, id, summary, media string, in any, f func(c *call)) route {
@@ -109,6 +119,10 @@ func (c *call) read(in any) error {
 			return badRequest("the body cannot be read: %v", err)
 		}
 		if len(body) > 0 {
+			// A name that stands twice would be read in two ways.
+			if !jsontext.Value(body).IsValid() {
+				return badRequest("the body is not JSON, or has a name twice")
+			}
 			if err := json.Unmarshal(body, in); err != nil {
 				return badRequest("the body cannot be decoded: %v", err)
 			}
@@ -271,7 +285,7 @@ func writeError(w http.ResponseWriter, status int, code, text string) {
 	e.Error.Code, e.Error.Message = code, text
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	stdjson.NewEncoder(w).Encode(e)
+	json.NewEncoder(w).Encode(e)
 }
 
 // refuse answers a request that must not reach a route at all. Refusals count as failed

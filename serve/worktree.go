@@ -92,6 +92,7 @@ func removeWorktree(ctx context.Context, dir string, force bool) error {
 }
 
 func listWorktrees(c *call, ctx context.Context, _ *none) (list WorktreeList, err error) {
+	list.Worktrees = []Worktree{}
 	all, err := c.s.cfg.Hub.List(ctx, c.Actor)
 	for _, i := range all {
 		if i.State.Worktree == "" {

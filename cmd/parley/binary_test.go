@@ -63,7 +63,7 @@ func TestBinary(t *testing.T) {
 
 // serve starts the command as a server that prints its variables, and returns its
 // URL. It ends with the test; end ends it earlier and returns what it said.
-func serve(t *testing.T, path string, args ...string) (url string, end func() string) {
+func serveHandler(t *testing.T, path string, args ...string) (url string, end func() string) {
 	t.Helper()
 	cmd := exec.Command(path, args...)
 	var stderr bytes.Buffer
@@ -159,13 +159,13 @@ turn
 		}
 		return all
 	}
-	api, endAPI := serve(t, path, "fake-api", "--script", script)
+	api, endAPI := serveHandler(t, path, "fake-api", "--script", script)
 	tape := filepath.Join(dir, "all.cassette")
-	recorder, endRecorder := serve(t, path, "record", "--upstream", api, "--to", tape)
+	recorder, endRecorder := serveHandler(t, path, "record", "--upstream", api, "--to", tape)
 	recorded := talk(recorder)
 	endRecorder()
 	endAPI()
-	player, endPlayer := serve(t, path, "replay", "--from", tape)
+	player, endPlayer := serveHandler(t, path, "replay", "--from", tape)
 	replayed := talk(player)
 	endPlayer()
 	for i, want := range recorded {
@@ -298,7 +298,7 @@ func TestManualPeers(t *testing.T) {
 				t.Log(stderr.String())
 			}
 			run("fake-api", "--script", "read.script")
-			api, end := serve(t, path, "fake-api", "--script", filepath.Join(dir, "read.script"))
+			api, end := serveHandler(t, path, "fake-api", "--script", filepath.Join(dir, "read.script"))
 			tape := agent[1] + ".cassette"
 			run("record", "--upstream", api, "--to", tape)
 			end()

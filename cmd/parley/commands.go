@@ -60,6 +60,7 @@ func commands() []command {
 		{"logs", "print what happened in a session", runs, logsCommand},
 		{"stop", "interrupt a session and end its agent", runs, stopCommand},
 		{"rm", "remove a session from the hub", runs, rmCommand},
+		{"serve", "serve sessions to pages, phones and programs", runs, serveCommand},
 		{"hub", "hold the sessions of this user; it starts by itself", runs, hubCommand},
 		{"fake-api", "a Messages API that plays a script", tests, fakeAPI},
 		{"fake-cli", "a CLI that plays a script, for an SDK to spawn", tests, fakeCLI},
@@ -147,7 +148,7 @@ func status(p *process, name string, err error) int {
 // plain is the text of an error without the name of the package it is from.
 func plain(err error) string {
 	text := err.Error()
-	for _, name := range []string{"parleytest: ", "peer: ", "session: ", "hub: ", "socket: "} {
+	for _, name := range []string{"parleytest: ", "peer: ", "session: ", "hub: ", "socket: ", "serve: "} {
 		text = strings.TrimPrefix(text, name)
 	}
 	return text

@@ -191,8 +191,8 @@ var known = map[string]string{
 	"parley": module, "wire": module + "/wire", "transport": module + "/transport", "agent": module + "/agent",
 	"engine": module + "/engine", "model": module + "/engine/model", "parleytest": module + "/parleytest",
 	"peer": module + "/parleytest/peer",
-	"hub":  module + "/hub",
-	"mcp":  "github.com/modelcontextprotocol/go-sdk/mcp",
+	"hub":  module + "/hub", "serve": module + "/serve",
+	"mcp": "github.com/modelcontextprotocol/go-sdk/mcp",
 
 	"bytes": "bytes", "context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "io": "io", "net": "net",
 	"json": "encoding/json", "log": "log", "os": "os", "slog": "log/slog", "strings": "strings", "testing": "testing",

@@ -1,0 +1,435 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/hub/socket"
+	"github.com/parley-go/parley/serve"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+	"rsc.io/qr"
+)
+
+const serveHelp = `
+Serves your sessions, so that people, programs and pages drive them from anywhere: a JSON API
+(GET /openapi.json describes it), events that miss nothing, and hosts that speak the protocol.
+Without --addr it is for your own programs, over the unix socket hub/serve in the configuration
+directory. With --addr it listens on TCP as well, where every request needs a token; the first
+token is printed as a link and a QR code.
+
+  parley serve --addr 127.0.0.1:8080
+  parley serve --addr 0.0.0.0:8443 --tls-cert cert.pem --tls-key key.pem --host parley.example.com
+  parley serve token add phone --scope approve     make a token, and show it as a link
+  parley serve token list                          list them
+  parley serve token revoke ID                     revoke one; its streams end at once
+
+Scopes: view, approve (answer questions), drive (send prompts), admin (create sessions, tokens).
+SIGTERM ends it within 20 seconds; turns that run continue when it starts again.`
+
+// serveFlags are the flags of parley serve.
+type serveFlags struct {
+	addr            string
+	hosts, origins  list
+	tlsCert, tlsKey string
+	behindProxy     bool
+	demo            bool
+}
+
+// serveCommand serves the hub of this user on the network.
+func serveCommand(ctx context.Context, p *process, args []string) error {
+	if len(args) > 0 && args[0] == "token" {
+		return tokenCommand(ctx, p, args[1:])
+	}
+	fs := newFlags(p, "serve", "[--addr HOST:PORT]", serveHelp)
+	f := &serveFlags{}
+	fs.StringVar(&f.addr, "addr", "", "also listen at this `HOST:PORT`")
+	fs.Var(&f.hosts, "host", "a `NAME` by which the server is reached, besides its address; may be repeated")
+	fs.Var(&f.origins, "origin", "the `ORIGIN` of a page elsewhere that may use the API with a token of its own; may be repeated")
+	fs.StringVar(&f.tlsCert, "tls-cert", "", "the `FILE` of the certificate")
+	fs.StringVar(&f.tlsKey, "tls-key", "", "the `FILE` of its key")
+	fs.BoolVar(&f.behindProxy, "behind-proxy", false, "a proxy in front encrypts and adds X-Forwarded-For")
+	fs.BoolVar(&f.demo, "demo", false, "serve a session with a scripted model and a small project: no key, no network")
+	if err := parse(fs, args); err != nil {
+		return err
+	}
+	if fs.NArg() > 0 {
+		return usagef("it takes no arguments, and %q is one", fs.Arg(0))
+	}
+	if (f.tlsCert == "") != (f.tlsKey == "") {
+		return usagef("--tls-cert and --tls-key belong together")
+	}
+	ctx, stop := untilSignal(ctx)
+	defer stop()
+	return f.run(ctx, p)
+}
+
+func (f *serveFlags) run(ctx context.Context, p *process) (err error) {
+	var demoSession func(*hub.Hub) error
+	var demoArgs []string
+	if f.demo {
+		dir, err := os.MkdirTemp("", "parley-serve-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		d := &demonstration{p: p, screen: newScreen(p, ""), watched: true}
+		if err := d.prepare(dir); err != nil {
+			return err
+		}
+		p = &process{stdin: p.stdin, stdout: p.stdout, stderr: p.stderr, env: append(p.env, "CLAUDE_CONFIG_DIR="+filepath.Join(dir, "config"))}
+		demoArgs = []string{"--provider", "script", "--script", filepath.Join(dir, "demo.script"), "--model", "sonnet", "--setting-sources", "", "--allowedTools", "Bash(sh test.sh)", "Bash(grep:*)"}
+		demoSession = func(h *hub.Hub) error {
+			me := hub.Actor{Name: "demo", Rights: hub.Everything}
+			s, err := h.Create(ctx, me, hub.Spec{Cwd: d.project, Title: "Demo", Agent: hub.Args{Args: demoArgs}.Spec()})
+			if err == nil {
+				_, err = s.Prompt(ctx, me, wire.Prompt(wire.Text(demoPrompt)))
+			}
+			return err
+		}
+		if f.addr == "" {
+			f.addr = "127.0.0.1:0"
+		}
+	}
+	cfg, err := agentConfig(p)
+	if err != nil {
+		return err
+	}
+	flush := exportTelemetry(ctx, p, &cfg, false)
+	defer flush()
+	dir, err := hubDir(&cfg)
+	if err != nil {
+		return err
+	}
+	listeners, err := f.listen()
+	if err != nil {
+		return err
+	}
+	if err := socket.Adopt(); err != nil {
+		return fmt.Errorf("commands of agents cannot be told from those of people: %w", err)
+	}
+	h, err := newHub(p, cfg, &hub.Files{Dir: dir})
+	if err != nil {
+		return err
+	}
+	s, err := serve.New(serve.Config{
+		Hub: h, Dir: filepath.Join(dir, "serve.d"), Hosts: f.hosts, Origins: f.origins, TLS: f.tlsCert != "", BehindProxy: f.behindProxy,
+		Sessions: &session.Files{Dir: cfg.ConfigDir()}, Logger: slog.New(slog.NewTextHandler(p.stderr, nil)),
+		Agent: func(a serve.AgentSettings) (json.RawMessage, error) {
+			args := append([]string(nil), demoArgs...)
+			if a.Model != "" {
+				args = append(args, "--model", a.Model)
+			}
+			if a.PermissionMode != "" {
+				args = append(args, "--permission-mode", a.PermissionMode)
+			}
+			args = append(args, a.Args...)
+			if _, err := agent.ParseFlags(args); err != nil {
+				return nil, err
+			}
+			return hub.Args{Args: args}.Spec(), nil
+		},
+	})
+	if err != nil {
+		return err
+	}
+	for _, l := range listeners {
+		if err := s.CheckAddress(l.Addr()); err != nil {
+			return err
+		}
+	}
+	if listeners, err = f.encrypt(listeners); err != nil {
+		return err
+	}
+	own, err := socket.Listen(filepath.Join(dir, "serve"))
+	if errors.Is(err, socket.ErrRunning) {
+		return errors.New("another parley serve of yours is running")
+	}
+	if err != nil {
+		return err
+	}
+	go socket.Reap(ctx)
+	if err := f.announce(p, s, listeners, filepath.Join(dir, "serve")); err != nil {
+		return err
+	}
+	if demoSession != nil {
+		if err := demoSession(h); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var work sync.WaitGroup
+	for _, l := range append(listeners, own) {
+		work.Go(func() {
+			if err := s.Serve(ctx, l); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	// Commands such as parley attach find the hub here, unless another process has it.
+	if path, err := socketPath(&cfg); err == nil {
+		if l, err := socket.Listen(path); err == nil {
+			work.Go(func() {
+				defer l.Close()
+				socket.Serve(ctx, h, l)
+			})
+		}
+	}
+	<-ctx.Done()
+	cause := context.Cause(ctx)
+	settle(ctx, h)
+	work.Wait()
+	s.Close()
+	if f.demo { // nothing of it is kept
+		h.Close()
+	}
+	// Sessions are left as they are: those that run continue with the next hub.
+	var ended *agent.SignalError
+	if errors.As(cause, &ended) {
+		return nil
+	}
+	return cause
+}
+
+// encrypt returns the listeners with TLS, if there is a certificate.
+func (f *serveFlags) encrypt(listeners []net.Listener) ([]net.Listener, error) {
+	if f.tlsCert == "" {
+		return listeners, nil
+	}
+	cert, err := tls.LoadX509KeyPair(f.tlsCert, f.tlsKey)
+	if err != nil {
+		return nil, err
+	}
+	for i, l := range listeners {
+		listeners[i] = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"http/1.1"}})
+	}
+	return listeners, nil
+}
+
+// settleTime is how long turns that run may take to end when the server does.
+const settleTime = 10 * time.Second
+
+// settle waits until no turn runs, for a while.
+func settle(ctx context.Context, h *hub.Hub) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	defer cancel()
+	running := map[string]bool{}
+	all, err := h.List(ctx, hub.Actor{Rights: hub.MayView})
+	if err != nil {
+		return
+	}
+	for _, i := range all {
+		if i.State.Phase == hub.Running && i.State.Owner != "" {
+			running[i.ID] = true
+		}
+	}
+	if len(running) == 0 {
+		return
+	}
+	for i, err := range h.Watch(ctx, hub.Actor{Rights: hub.MayView}) {
+		if err != nil {
+			return
+		}
+		if i.Removed || i.State.Phase != hub.Running {
+			if delete(running, i.ID); len(running) == 0 {
+				return
+			}
+		}
+	}
+}
+
+// listen returns the listeners for TCP: those of socket activation, and --addr.
+func (f *serveFlags) listen() (all []net.Listener, err error) {
+	if n, _ := strconv.Atoi(os.Getenv("LISTEN_FDS")); os.Getenv("LISTEN_PID") == strconv.Itoa(os.Getpid()) {
+		for fd := range n {
+			file := os.NewFile(uintptr(3+fd), "socket "+strconv.Itoa(fd))
+			l, err := net.FileListener(file)
+			file.Close()
+			if err != nil {
+				return nil, fmt.Errorf("the socket of the service manager cannot be used: %w", err)
+			}
+			all = append(all, l)
+		}
+		os.Unsetenv("LISTEN_FDS")
+		os.Unsetenv("LISTEN_PID")
+	}
+	if f.addr == "" {
+		return all, nil
+	}
+	host, _, err := net.SplitHostPort(f.addr)
+	if err != nil {
+		return nil, usagef("--addr %s is not HOST:PORT, such as 127.0.0.1:8080", f.addr)
+	}
+	if ip := net.ParseIP(host); f.tlsCert == "" && !f.behindProxy && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return nil, usagef("--addr %s can be reached from other machines, and nothing encrypts its connections: add --tls-cert and --tls-key, or put a proxy that encrypts in front and add --behind-proxy", f.addr)
+	}
+	l, err := net.Listen("tcp", f.addr)
+	if err != nil {
+		return nil, err
+	}
+	return append(all, l), nil
+}
+
+// announce says where the server is. The first token is shown once.
+func (f *serveFlags) announce(p *process, s *serve.Server, listeners []net.Listener, path string) error {
+	if len(listeners) == 0 {
+		fmt.Fprintf(p.stdout, "Serving %s\n", path)
+		return nil
+	}
+	for i, l := range listeners {
+		base := s.BaseURL(l.Addr())
+		fmt.Fprintf(p.stdout, "Serving %s\n", base)
+		if i > 0 || len(s.Tokens()) > 0 {
+			continue
+		}
+		_, secret, err := s.AddToken("first", serve.ScopeAdmin, time.Time{})
+		if err != nil {
+			return err
+		}
+		if err := showLink(p.stdout, s.Link(base, secret)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// showLink prints a link and its QR code.
+func showLink(w io.Writer, link string) error {
+	code, err := qr.Encode(link, qr.L)
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n\n", link)
+	const quiet = 2
+	for y := -quiet; y < code.Size+quiet; y += 2 {
+		for x := -quiet; x < code.Size+quiet; x++ {
+			// Light on dark: a terminal is usually dark.
+			b.WriteString([]string{"█", "▀", "▄", " "}[btoi(code.Black(x, y+1))+2*btoi(code.Black(x, y))][:])
+		}
+		b.WriteByte('\n')
+	}
+	_, err = io.WriteString(w, b.String()+"\n")
+	return err
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// tokenCommand makes, lists and revokes tokens of the server that runs.
+func tokenCommand(ctx context.Context, p *process, args []string) error {
+	fs := newFlags(p, "serve token", "add NAME | list | revoke ID", `
+Makes, lists and revokes tokens of the "parley serve" that runs. A token is shown once, as a link
+that opens the console and as a QR code of it.`)
+	scope := fs.String("scope", "view", "what the token is for: view, approve, drive or admin")
+	expires := fs.Duration("expires", 0, "how long it is valid, such as 24h; for ever if it is left out")
+	words, err := parseWords(fs, args)
+	if err != nil {
+		return err
+	}
+	cfg, err := agentConfig(p)
+	if err != nil {
+		return err
+	}
+	dir, err := hubDir(&cfg)
+	if err != nil {
+		return err
+	}
+	api := &serveClient{path: filepath.Join(dir, "serve")}
+	switch {
+	case len(words) == 2 && words[0] == "add":
+		in := serve.NewToken{Name: words[1], Scope: serve.Scope(*scope)}
+		if *expires > 0 {
+			in.Expires = time.Now().Add(*expires)
+		}
+		var made serve.MadeToken
+		if err := api.do(ctx, "POST", "/v1/tokens", in, &made); err != nil {
+			return err
+		}
+		if made.Link == "" {
+			fmt.Fprintln(p.stdout, made.Secret)
+			return nil
+		}
+		return showLink(p.stdout, made.Link)
+	case len(words) == 1 && words[0] == "list":
+		var all serve.TokenList
+		if err := api.do(ctx, "GET", "/v1/tokens", nil, &all); err != nil {
+			return err
+		}
+		w := tabwriter.NewWriter(p.stdout, 0, 4, 2, ' ', 0)
+		for _, t := range all.Tokens {
+			used := "never used"
+			if !t.Used.IsZero() {
+				used = "used " + ago(time.Since(t.Used)) + " ago from " + t.From
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", t.ID, t.Scope, visible(t.Name), visible(used))
+		}
+		return w.Flush()
+	case len(words) == 2 && words[0] == "revoke":
+		return api.do(ctx, "DELETE", "/v1/tokens/"+words[1], nil, nil)
+	}
+	return usagef("it is: parley serve token add NAME [--scope SCOPE], list, or revoke ID")
+}
+
+// A serveClient uses the API of the server that runs, over its socket.
+type serveClient struct{ path string }
+
+func (c *serveClient) do(ctx context.Context, method, path string, in, out any) error {
+	var body io.Reader
+	if in != nil {
+		data, err := json.Marshal(in)
+		if err != nil {
+			return err
+		}
+		body = bytes.NewReader(data)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://serve"+path, body)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	t := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", c.path)
+	}}
+	defer t.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: t}).Do(req)
+	if err != nil {
+		return fmt.Errorf("no server runs: start one with parley serve (%w)", err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		var failed struct{ Error struct{ Message string } }
+		json.Unmarshal(data, &failed)
+		return errors.New(failed.Error.Message)
+	}
+	if out == nil {
+		return nil
+	}
+	return json.Unmarshal(data, out)
+}

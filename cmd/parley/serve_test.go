@@ -1,0 +1,143 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/parley-go/parley/serve"
+)
+
+// The demo is served, the shell of docs/serve.md approves its edit with a token that may
+// do no more, the turn ends, and SIGTERM ends the server in time.
+func TestApproveFromAPhone(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("it needs a shell")
+	}
+	for _, name := range []string{"curl", "jq", "sh"} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skip(err)
+		}
+	}
+	script := ""
+	for _, b := range blocks(t, filepath.Join("..", "..", "docs", "serve.md")) {
+		if strings.Contains(b.info, "TestApproveFromAPhone") {
+			script = b.code
+		}
+	}
+	if n := strings.Count(script, "\n"); n == 0 || n > 10 {
+		t.Fatalf("docs/serve.md approves in %d lines", n)
+	}
+	path := filepath.Join(t.TempDir(), "parley")
+	build(t, path)
+	began := time.Now()
+	server := exec.Command(path, "serve", "--demo")
+	server.Env = append(os.Environ(), "HOME="+t.TempDir())
+	server.Stderr = os.Stderr
+	out, err := server.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	t.Cleanup(func() { server.Process.Kill(); <-ended })
+	lines := bufio.NewScanner(out)
+	url, admin := "", ""
+	for admin == "" && lines.Scan() {
+		if m := regexp.MustCompile(`^(http://\S+)/#t=(\S+)$`).FindStringSubmatch(lines.Text()); m != nil {
+			url, admin = m[1], m[2]
+		}
+	}
+	t.Logf("listening after %v", time.Since(began))
+	go func() {
+		io.Copy(io.Discard, out)
+		ended <- server.Wait()
+		close(ended)
+	}()
+	call := func(method, path, body string) string {
+		t.Helper()
+		req, err := http.NewRequest(method, url+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+admin)
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		data, _ := io.ReadAll(resp.Body)
+		if resp.StatusCode != 200 {
+			t.Fatalf("%s %s: %s %s", method, path, resp.Status, data)
+		}
+		return string(data)
+	}
+	defer http.DefaultClient.CloseIdleConnections()
+	var made struct{ Secret string }
+	decode(t, call("POST", "/v1/tokens", `{"name":"phone","scope":"approve"}`), &made)
+	phone := exec.Command("sh", "-eu", "-c", script)
+	phone.Env = append(os.Environ(), "URL="+url, "TOKEN="+made.Secret)
+	phone.Stdin = strings.NewReader("y\n")
+	shown, err := phone.CombinedOutput()
+	if err != nil || !strings.Contains(string(shown), "split.sh") || !strings.Contains(string(shown), "+echo") && !strings.Contains(string(shown), "+\techo") && !strings.Contains(string(shown), "($1 + $2 - 1)") {
+		t.Fatalf("%v: %s", err, shown)
+	}
+	var list serve.SessionList
+	decode(t, call("GET", "/v1/sessions", ""), &list)
+	id := list.Sessions[0].ID
+	req, err := http.NewRequest("GET", url+"/v1/sessions/"+id+"/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+made.Secret)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	events := bufio.NewScanner(resp.Body)
+	events.Buffer(nil, 1<<24)
+	for events.Scan() && !strings.Contains(events.Text(), `"type":"result"`) {
+	}
+	if !strings.Contains(events.Text(), `"subtype":"success"`) {
+		t.Errorf("the turn ended with %s", events.Text())
+	}
+	began = time.Now()
+	if err := server.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil || time.Since(began) > 20*time.Second {
+		t.Errorf("it ended after %v with %v", time.Since(began), err)
+	}
+}
+
+func decode(t *testing.T, data string, v any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(data), v); err != nil {
+		t.Fatalf("%s: %v", data, err)
+	}
+}
+
+// A server that others can reach encrypts, or does not start.
+func TestServeRefusesPublicAddresses(t *testing.T) {
+	for _, addr := range []string{"0.0.0.0:0", ":0", "[::]:0", "192.0.2.1:0", "example.com:0"} {
+		var stderr strings.Builder
+		p := &process{stdin: strings.NewReader(""), stdout: io.Discard, stderr: &stderr, env: []string{"HOME=" + t.TempDir()}}
+		if status := run(t.Context(), p, []string{"serve", "--addr", addr}); status != exitUsage || !strings.Contains(stderr.String(), "--behind-proxy") {
+			t.Errorf("--addr %s: status %d, %s", addr, status, &stderr)
+		}
+	}
+}
