@@ -163,16 +163,21 @@ var cliArgs = []string{"--output-format", "stream-json", "--verbose", "--input-f
 func (p *Program) tryCLI(ctx context.Context, r *Rule, s *peer.Script, at *place, o *Outcome) (problem, err error) {
 	quoted, _ := json.Marshal(at.project) // a string always encodes
 	text := strings.ReplaceAll(r.model, "${dir}", strings.Trim(string(quoted), `"`))
+	args, options := cliArgs, (*parleytest.APIOptions)(nil)
+	if p.Side == ACP { // how an agent uses its model is not part of the protocol
+		text += besides
+		args, options = nil, &parleytest.APIOptions{Lenient: true}
+	}
 	scenario, err := parleytest.ParseScript(r.Name+" model", []byte(text))
 	if err != nil {
 		return nil, err
 	}
-	api := parleytest.NewHandler(scenario, nil)
+	api := parleytest.NewHandler(scenario, options)
 	if err := api.Listen("127.0.0.1:0"); err != nil {
 		return nil, err
 	}
 	defer api.Close()
-	args := append(append(append([]string(nil), p.Command[1:]...), cliArgs...), r.args...)
+	args = append(append(append([]string(nil), p.Command[1:]...), args...), r.args...)
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], "${dir}", at.project)
 	}
@@ -191,11 +196,20 @@ func (p *Program) tryCLI(ctx context.Context, r *Rule, s *peer.Script, at *place
 	if report != nil {
 		o.Stderr = report.Stderr
 	}
-	if err == nil {
+	if err == nil && p.Side != ACP {
 		err = api.Err()
 	}
 	return p.verdict(ctx, err)
 }
+
+// besides answers what agents ask their model beside the conversation, such as for a title.
+const besides = `
+script beside
+when user ~ SUGGESTION MODE|^<session>
+turn
+  say Beside.
+  always
+`
 
 // verdict tells a program that is not as the rule says from one that could not be
 // tried.

@@ -36,6 +36,7 @@ type Side string
 const (
 	CLI Side = "cli" // an agent: the kit is its host
 	SDK Side = "sdk" // a host: the kit is its CLI
+	ACP Side = "acp" // an agent that speaks the Agent Client Protocol: the kit is its editor
 )
 
 // A Rule is something that a peer can rely on. Its file is a txtar archive. The
@@ -57,7 +58,8 @@ const (
 //	file NAME      a file of the project
 //
 // In steps there are shorthands: "hello" is the handshake, "prompt TEXT" a prompt,
-// "done TEXT" a result with that text, "bye" the end of the input and a clean exit.
+// "done TEXT" a result with that text, "bye" the end of the input and a clean exit. For
+// ACP "new" opens a session, and "done REASON" is the response to the prompt.
 // Frames that no step expects are skipped.
 type Rule struct {
 	Name  string // such as "cli/permission-deny"
@@ -210,8 +212,12 @@ func (r *Rule) script(x reading, dir string) (*peer.Script, error) {
 		text, _ := json.Marshal(s) // a string always encodes
 		return string(text)
 	}
-	for line := range strings.Lines(strings.ReplaceAll(x.steps, "${dir}", strings.Trim(quoted(dir), `"`))) {
+	for line := range strings.Lines(x.steps) {
 		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if r.Side == ACP {
+			b.WriteString(editorSteps(word, rest, line))
+			continue
+		}
 		switch word {
 		case "hello":
 			if r.Side == CLI {
@@ -244,7 +250,27 @@ func (r *Rule) script(x reading, dir string) (*peer.Script, error) {
 			b.WriteString(line)
 		}
 	}
-	return peer.Parse(r.Name, []byte(b.String()))
+	return peer.Parse(r.Name, []byte(strings.ReplaceAll(b.String(), "${dir}", strings.Trim(quoted(dir), `"`))))
+}
+
+// editorSteps writes out the shorthands of an editor.
+func editorSteps(word, rest, line string) string {
+	text, _ := json.Marshal(rest) // a string always encodes
+	switch word {
+	case "hello":
+		return `> {"jsonrpc":"2.0","id":"hello","method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{}}}` + "\n" +
+			`< {"jsonrpc":"2.0","id":"hello","result":{"protocolVersion":1}}` + "\n"
+	case "new":
+		return `> {"jsonrpc":"2.0","id":"new","method":"session/new","params":{"cwd":"${dir}","mcpServers":[]}}` + "\n" +
+			`< {"jsonrpc":"2.0","id":"new","result":{"sessionId":"$session"}}` + "\n"
+	case "prompt":
+		return `> {"jsonrpc":"2.0","id":"prompt","method":"session/prompt","params":{"sessionId":"$session","prompt":[{"type":"text","text":` + string(text) + `}]}}` + "\n"
+	case "done":
+		return `< {"jsonrpc":"2.0","id":"prompt","result":{"stopReason":` + string(text) + `}}` + "\n"
+	case "bye":
+		return "close\n< eof\n"
+	}
+	return line
 }
 
 // What a CLI says at the beginning and the end of a turn.
