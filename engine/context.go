@@ -201,25 +201,39 @@ func (c *Conversation) projectCommand(name string) *project.Command {
 	return c.set.project.Command(name)
 }
 
-// library is what the Skill tool asks. It is used by tool calls.
-type library struct{ c *Conversation }
-
-func (l library) Names() (names []string) {
-	l.c.Do(func() {
-		for _, cmd := range l.c.skills() {
-			names = append(names, cmd.Name)
-		}
-	})
-	return names
+// library is what the Skill tool asks. It is used by tool calls, and each of its functions
+// asks the owner of the conversation.
+type library struct {
+	skills func() []*project.Command
+	find   func(name string) *project.Command
+	expand func(ctx context.Context, cmd *project.Command, args string) (string, error)
 }
 
-func (l library) find(name string) (cmd *project.Command) {
-	l.c.Do(func() {
-		if found := l.c.projectCommand(name); found != nil && slices.Contains(l.c.skills(), found) {
-			cmd = found
-		}
-	})
-	return cmd
+func newLibrary(c *Conversation) library {
+	return library{
+		skills: func() (list []*project.Command) {
+			c.Do(func() { list = c.skills() })
+			return list
+		},
+		find: func(name string) (cmd *project.Command) {
+			c.Do(func() {
+				if found := c.projectCommand(name); found != nil && slices.Contains(c.skills(), found) {
+					cmd = found
+				}
+			})
+			return cmd
+		},
+		expand: func(ctx context.Context, cmd *project.Command, args string) (string, error) {
+			return c.expandParts(ctx, cmd, args, func(f func()) { c.Do(f) })
+		},
+	}
+}
+
+func (l library) Names() (names []string) {
+	for _, cmd := range l.skills() {
+		names = append(names, cmd.Name)
+	}
+	return names
 }
 
 func (l library) Find(name string) *skill.Skill {
@@ -239,7 +253,7 @@ func (l library) Text(ctx context.Context, name, args string) (string, error) {
 	if cmd == nil {
 		return "", fmt.Errorf("the skill %s is gone", name)
 	}
-	return l.c.expandParts(ctx, cmd, args, func(f func()) { l.c.Do(f) })
+	return l.expand(ctx, cmd, args)
 }
 
 // commandLayer is the layer of rules that a command or skill gives its turn.

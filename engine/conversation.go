@@ -242,7 +242,7 @@ func newConversation(cfg Config, host Host, sub *subagent) (*Conversation, error
 	}
 	c.tools = append(c.tools, c.questionTools()...)
 	if cfg.SkillTool {
-		c.tools = append(c.tools, skill.New(library{c}))
+		c.tools = append(c.tools, skill.New(newLibrary(c)))
 	}
 	c.setAgents(cfg.Agents)
 	if cfg.Agent != nil {

@@ -30,7 +30,7 @@ func QuestionTools() []string { return []string{"AskUserQuestion", "EnterPlanMod
 
 // questionTools returns those of them that the conversation has.
 func (c *Conversation) questionTools() []tool.Tool {
-	all := []tool.Tool{&askUser{}, &enterPlan{c: c}, &exitPlan{c: c}}
+	all := []tool.Tool{&askUser{}, &enterPlan{set: func() { c.Do(func() { c.SetMode(wire.ModePlan) }) }}, &exitPlan{set: func() { c.Do(c.leavePlan) }}}
 	return slices.DeleteFunc(all, func(t tool.Tool) bool { return !slices.Contains(c.set.questions, t.Spec().Name) })
 }
 
@@ -84,7 +84,7 @@ func (*askUser) Run(_ context.Context, call *tool.Call) (*tool.Result, error) {
 	return tool.Text("The user answered: "+strings.Join(parts, ", ")+". Go on with that.", structured), nil
 }
 
-type enterPlan struct{ c *Conversation }
+type enterPlan struct{ set func() } // which sets the mode
 
 var enterPlanSpec = &tool.Spec{Name: "EnterPlanMode", Description: enterPlanDescription, ReadOnly: true,
 	Schema: json.RawMessage(`{"type":"object","properties":{}}`)}
@@ -94,12 +94,12 @@ func (*enterPlan) Spec() *tool.Spec { return enterPlanSpec }
 func (*enterPlan) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) { return nil, nil }
 
 func (e *enterPlan) Run(context.Context, *tool.Call) (*tool.Result, error) {
-	e.c.Do(func() { e.c.SetMode(wire.ModePlan) })
+	e.set()
 	const text = "You are in plan mode: look and think, change nothing. Present the plan with ExitPlanMode."
 	return tool.Text(text, map[string]string{"message": text}), nil
 }
 
-type exitPlan struct{ c *Conversation }
+type exitPlan struct{ set func() } // which sets the mode
 
 var exitPlanSpec = &tool.Spec{Name: "ExitPlanMode", Description: exitPlanDescription, ReadOnly: true,
 	Schema: json.RawMessage(`{"type":"object","properties":{"plan":{"type":"string","description":"The plan, in Markdown"}}}`)}
@@ -116,19 +116,23 @@ func (e *exitPlan) Run(_ context.Context, call *tool.Call) (*tool.Result, error)
 		Plan *string `json:"plan"`
 	}
 	json.Unmarshal(call.Input, &in)
-	e.c.Do(func() {
-		if e.c.mode == wire.ModePlan {
-			back := e.c.modeBefore
-			if back == "" || back == wire.ModePlan {
-				back = wire.ModeDefault
-			}
-			e.c.SetMode(back)
-		}
-	})
+	e.set()
 	text := "The user has approved the plan. You may carry it out now."
 	if in.Plan != nil && *in.Plan != "" { // it may have been edited
 		text += "\n\nThe approved plan:\n\n" + *in.Plan
 	}
 	return tool.Text(text,
 		map[string]any{"plan": in.Plan, "isAgent": false}), nil
+}
+
+// leavePlan sets the mode that was before plan mode.
+func (c *Conversation) leavePlan() {
+	if c.mode != wire.ModePlan {
+		return
+	}
+	back := c.modeBefore
+	if back == "" || back == wire.ModePlan {
+		back = wire.ModeDefault
+	}
+	c.SetMode(back)
 }

@@ -131,6 +131,12 @@ var (
 // keep copies the rest of the line at once: the strings in it share that copy.
 func (c *cursor) keep() { c.rest, c.from = string(c.line[c.i:]), c.i }
 
+// set sets dst, and reports true.
+func set(dst *string, s string) bool {
+	*dst = s
+	return true
+}
+
 // copyQuoted reads a string into dst.
 func (c *cursor) copyQuoted(dst *string) bool {
 	text := c.quoted()
@@ -326,7 +332,7 @@ func (c *cursor) usage(a *answer) bool {
 			case 4:
 				u.OutputTokens, ok = c.count()
 			case 5:
-				return c.copyQuoted(&u.ServiceTier)
+				return c.skip(`"standard"`) && set(&u.ServiceTier, "standard") || c.copyQuoted(&u.ServiceTier)
 			case 6:
 				return c.copyQuoted(&u.InferenceGeo)
 			}

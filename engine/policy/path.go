@@ -450,12 +450,6 @@ func (j *disk) inside(path string) bool {
 	})
 }
 
-// Within reports whether a path is a directory or below it, both as they are
-// written and with links resolved.
-func Within(root, path string) bool {
-	return below(root, path) && below(resolve(root), resolve(path))
-}
-
 func below(root, path string) bool {
 	rel, err := filepath.Rel(root, path)
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))

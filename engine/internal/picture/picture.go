@@ -41,9 +41,6 @@ type Picture struct {
 	Changed        bool // Data is not what was given
 }
 
-// Types are the types of pictures that models take.
-func Types() []string { return []string{"image/png", "image/jpeg", "image/gif", "image/webp"} }
-
 // TypeOf tells the type of a picture from its first bytes, "" if it is none that
 // models take.
 func TypeOf(data []byte) string {

@@ -110,28 +110,6 @@ func Seed(env *tool.Env, path string, at time.Time) {
 	m.files[real] = version{stamp: StampOf(info)}
 }
 
-// Forget drops what the conversation knows of files; the next write to them needs
-// a read first.
-func Forget(env *tool.Env) {
-	m := memoryOf(env)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	clear(m.files)
-}
-
-// Names returns the resolved paths of the files that the conversation knows, with
-// when they were changed last, in nanoseconds.
-func Names(env *tool.Env) map[string]int64 {
-	m := memoryOf(env)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	names := make(map[string]int64, len(m.files))
-	for name, v := range m.files {
-		names[name] = v.stamp.ModTime
-	}
-	return names
-}
-
 // LinksNote says in words that a file has other names, which a write does not
 // reach; empty if it has none. info may be nil.
 func LinksNote(info fs.FileInfo) string {
