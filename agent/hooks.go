@@ -60,7 +60,7 @@ func (s *server) commandHooks(prefs *settings.Settings, held ...settings.Hook) (
 // newRunner makes what runs hooks that are commands.
 func (s *server) newRunner(hooks []settings.Hook) (*hook.Runner, error) {
 	for _, h := range hooks {
-		if h.Command == "" {
+		if !h.CanRun() {
 			s.tell(&wire.Informational{Content: fmt.Sprintf("%v: a %s hook of the type %q is not run by this version", h.Origin, h.Event, h.Kind), Level: "warning"})
 		}
 		if h.If == "" {
@@ -70,9 +70,10 @@ func (s *server) newRunner(hooks []settings.Hook) (*hook.Runner, error) {
 			return nil, &settings.Error{Origin: h.Origin, Text: fmt.Sprintf("the condition %q of a %s hook cannot be read: %v", h.If, h.Event, err), Hint: "Write a rule such as Bash(git push:*)."}
 		}
 	}
-	hooks = slices.DeleteFunc(hooks, func(h settings.Hook) bool { return h.Command == "" })
+	hooks = slices.DeleteFunc(hooks, func(h settings.Hook) bool { return !h.CanRun() })
 	return hook.New(hook.Options{
 		Fits:  s.fits,
+		Kinds: s.hookKinds(),
 		Hooks: hooks, Dir: s.set.cfg.Cwd, Env: s.set.commandEnv(), Tell: s.tell, All: s.set.flags.HookEvents,
 		// It must not wait: a conversation that ends waits for its hooks.
 		Rewake: func(text string) { go s.conv.Do(func() { s.conv.Remark(text) }) },
@@ -100,7 +101,7 @@ func (set *setup) setUp(ctx context.Context, stderr io.Writer) int {
 			fmt.Fprintln(stderr, "Error:", err)
 			return 1
 		}
-		hooks = append(hooks, slices.DeleteFunc(more, func(h settings.Hook) bool { return h.Command == "" })...)
+		hooks = append(hooks, slices.DeleteFunc(more, func(h settings.Hook) bool { return !h.CanRun() })...)
 	}
 	runner, err := hook.New(hook.Options{Hooks: hooks, Dir: set.cfg.Cwd, Env: set.commandEnv()})
 	if err != nil {

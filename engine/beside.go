@@ -127,6 +127,16 @@ func answerText(a *answer) string {
 	return strings.TrimSpace(strings.Join(texts, ""))
 }
 
+// AskModel puts a question to a model beside the conversation and at its cost. It may be called
+// from any goroutine but the owner's.
+func AskModel(ctx context.Context, c *Conversation, q tool.Question, purpose string) (string, error) {
+	reply, err := inquire(ctx, c, q, purpose)
+	if err != nil {
+		return "", err
+	}
+	return reply.Text, nil
+}
+
 // GenerateTitle asks the model for a title of a session that a text describes. The title is
 // empty if the model gives none. With persist the title is that of this session unless a person
 // names it. It may be called from any goroutine but the owner's.

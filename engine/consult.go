@@ -30,7 +30,9 @@ func inquire(ctx context.Context, c *Conversation, q tool.Question, purpose stri
 	var b budget
 	if !c.Do(func() {
 		info, b = c.model, c.budget()
-		if q.Small && c.cfg.SmallModel != "" {
+		if q.Model != "" {
+			info = c.resolve(q.Model)
+		} else if q.Small && c.cfg.SmallModel != "" {
 			info = c.resolve(c.cfg.SmallModel)
 		}
 	}) {

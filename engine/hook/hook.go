@@ -74,6 +74,9 @@ type Options struct {
 	// Fits reports whether what a hook is told of may be what the rule of its condition
 	// is about. Nil means that everything is.
 	Fits func(rule string, in wire.HookInput) bool
+	// Kinds run hooks that are no commands, by their kind. A function returns what a command would
+	// print; refused is why the hook says no, empty if it does not.
+	Kinds map[string]func(ctx context.Context, h *settings.Hook, input []byte) (said, refused string, err error)
 	// Rewake takes what a hook in the background wants the model to know.
 	Rewake func(text string)
 }
@@ -136,7 +139,7 @@ func (r *Runner) Run(ctx context.Context, in wire.HookInput, subject string) []A
 	seen := map[string]bool{}
 	r.mu.Lock()
 	for i, h := range r.hooks {
-		key := h.Command + "\x00" + strings.Join(h.Args, "\x00") + "\x00" + h.Shell
+		key := h.Kind + h.Line() + "\x00" + h.Command + "\x00" + strings.Join(h.Args, "\x00") + "\x00" + h.Shell
 		if h.Event != in.Event() || !h.fits.Match(subject) || seen[key] || h.Once && r.done[i] {
 			continue
 		}
@@ -207,6 +210,18 @@ func (r *Runner) one(ctx context.Context, h settings.Hook, event wire.HookEvent,
 		id = session.NewID()
 		r.opts.Tell(&wire.HookStarted{HookID: id, HookName: name, HookEvent: event, SessionID: told.ID})
 	}
+	if h.Spec != nil {
+		report := func(res result, a Answer) {
+			if tell {
+				r.opts.Tell(response(id, name, event, told.ID, res, a))
+			}
+		}
+		if h.Async {
+			r.behind.Go(func() { r.other(r.ctx, h, event, input, report) })
+			return answer(h, nil)
+		}
+		return r.other(ctx, h, event, input, report)
+	}
 	run, cancel := ctx, context.CancelFunc(func() {})
 	if h.Async {
 		run, cancel = context.WithCancel(r.ctx)
@@ -255,6 +270,37 @@ func (r *Runner) one(ctx context.Context, h settings.Hook, event wire.HookEvent,
 		}
 	}
 	return finish()
+}
+
+// other runs a hook that is no command.
+func (r *Runner) other(ctx context.Context, h settings.Hook, event wire.HookEvent, input []byte, report func(result, Answer)) Answer {
+	limit := h.Timeout
+	if limit <= 0 {
+		limit = Timeout
+	}
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	res := result{code: -1}
+	if run := r.opts.Kinds[h.Kind]; run == nil {
+		res.err = fmt.Errorf("hooks of the type %s cannot run here", h.Kind)
+	} else {
+		said, refused, err := run(bounded, &h, input)
+		switch {
+		case err != nil:
+			res.err, res.late, res.cancelled = err, bounded.Err() != nil && ctx.Err() == nil, ctx.Err() != nil
+			if res.late {
+				res.err = fmt.Errorf("it did not answer within %v", limit)
+			}
+		case refused != "":
+			res.code, res.stderr = 2, refused
+		default:
+			res.code, res.stdout = 0, said
+		}
+	}
+	a := judge(h, event, res)
+	a.Withdrawn = res.err != nil && errors.Is(ctx.Err(), context.Canceled)
+	report(res, a)
+	return a
 }
 
 // response tells how a hook ended.

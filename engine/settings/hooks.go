@@ -15,6 +15,7 @@ type Hook struct {
 	Matcher string // which tools, or other subjects; empty means all
 
 	Kind    string   // of one that is no command: "prompt", "agent", "http" or "mcp_tool"
+	Spec    *Spec    // of one that is no command and can be run
 	Command string   // a line for the shell; with Args a program
 	Args    []string // nil means that Command is a line for the shell
 	Shell   string   // "bash", "sh" or "powershell"; empty means the system's
@@ -32,6 +33,34 @@ type Hook struct {
 	If string
 	Origin
 }
+
+// A Spec says what a hook is that is no command.
+type Spec struct {
+	URL            string            `json:"url"`            // of "http": where the input is sent
+	Headers        map[string]string `json:"headers"`        // of "http"
+	AllowedEnvVars []string          `json:"allowedEnvVars"` // that Headers may name as $NAME
+	Prompt         string            `json:"prompt"`         // of "prompt": what a model judges; $ARGUMENTS is the input
+	Model          string            `json:"model"`          // of "prompt"; empty means a small one
+	Server         string            `json:"server"`         // of "mcp_tool"
+	Tool           string            `json:"tool"`           // of "mcp_tool"
+	Input          json.RawMessage   `json:"input"`          // of "mcp_tool"; ${a.b} in a string is a member of the input of the hook
+}
+
+// lacks says what a hook of a kind needs and does not have; empty if that is nothing.
+func (s *Spec) lacks(kind string) string {
+	switch {
+	case kind == "http" && s.URL == "":
+		return "url"
+	case kind == "prompt" && s.Prompt == "":
+		return "prompt"
+	case kind == "mcp_tool" && (s.Server == "" || s.Tool == ""):
+		return "server and tool"
+	}
+	return ""
+}
+
+// CanRun reports whether this version can run the hook.
+func (h *Hook) CanRun() bool { return h.Command != "" || h.Spec != nil }
 
 // Decides reports whether hooks of an event can keep something from happening
 // before it does.
@@ -79,13 +108,13 @@ func (s *Settings) HooksIn(file string, text []byte) ([]Hook, error) {
 
 // Hooks returns the hooks that count, the lowest layer first.
 func (s *Settings) Hooks() []Hook {
-	return slices.DeleteFunc(s.hooks(), func(h Hook) bool { return h.Command == "" })
+	return slices.DeleteFunc(s.hooks(), func(h Hook) bool { return !h.CanRun() })
 }
 
 // HooksNotRun returns the hooks that count and that this version cannot run: they are
 // no commands, and can forbid nothing.
 func (s *Settings) HooksNotRun() []Hook {
-	return slices.DeleteFunc(s.hooks(), func(h Hook) bool { return h.Command != "" })
+	return slices.DeleteFunc(s.hooks(), func(h Hook) bool { return h.CanRun() })
 }
 
 // hooksOf reads the hooks of a layer.
@@ -133,12 +162,13 @@ func hookOf(l *layer, event wire.HookEvent, matcher string, v *Value) (Hook, err
 	if kind == "" && v.Get("command") != nil {
 		kind = "command"
 	}
-	if kind != "command" && !Decides(event) {
+	other := slices.Contains([]string{"http", "prompt", "mcp_tool"}, kind)
+	if kind != "command" && !other && !Decides(event) {
 		h.Kind = kind
 		return h, nil // it can forbid nothing
 	}
-	if kind != "command" {
-		return h, l.wrong(v, "Use a hook of the type command, or leave it out.", "a %s hook is of the type %q, which this version does not run", event, kind)
+	if kind != "command" && !other {
+		return h, l.wrong(v, "Use a hook of the type command, http, prompt or mcp_tool, or leave it out.", "a %s hook is of the type %q, which this version does not run", event, kind)
 	}
 	if c := v.Get("if"); c != nil {
 		var ok bool
@@ -164,7 +194,16 @@ func hookOf(l *layer, event wire.HookEvent, matcher string, v *Value) (Hook, err
 	if err := json.Unmarshal(v.Raw(), &in); err != nil {
 		return h, l.wrong(v, "Mend it.", "a %s hook cannot be read: %v", event, err)
 	}
-	if in.Command == nil || *in.Command == "" {
+	if other {
+		h.Kind, h.Spec = kind, new(Spec)
+		if err := json.Unmarshal(v.Raw(), h.Spec); err != nil {
+			return h, l.wrong(v, "Correct it.", "a %s hook cannot be read: %v", event, err)
+		}
+		if missing := h.Spec.lacks(kind); missing != "" {
+			return h, l.wrong(v, "Add it.", "a %s hook of the type %s has no %s", event, kind, missing)
+		}
+		in.Command = new(string)
+	} else if in.Command == nil || *in.Command == "" {
 		return h, l.wrong(v, "Write what it is to run.", "a %s hook has no command", event)
 	}
 	h.Command, h.Args, h.Shell, h.Async, h.Rewake, h.Once, h.Status = *in.Command, in.Args, in.Shell, in.Async || in.Rewake, in.Rewake, in.Once, in.Status
@@ -188,6 +227,14 @@ func hookOf(l *layer, event wire.HookEvent, matcher string, v *Value) (Hook, err
 
 // Line returns what the hook runs, for people.
 func (h *Hook) Line() string {
+	switch h.Kind {
+	case "http":
+		return "POST " + h.Spec.URL
+	case "prompt":
+		return "prompt: " + h.Spec.Prompt
+	case "mcp_tool":
+		return h.Spec.Server + "/" + h.Spec.Tool
+	}
 	if h.Args == nil {
 		return h.Command
 	}

@@ -9,7 +9,8 @@ import (
 // A Question is put to a model beside the conversation, by a tool. It costs what it
 // costs, and the conversation pays.
 type Question struct {
-	Small     bool // a small model will do; otherwise the one of the conversation
+	Model     string // an alias or the name of a model; empty leaves it to Small
+	Small     bool   // a small model will do; otherwise the one of the conversation
 	System    string
 	Prompt    string
 	Tools     []json.RawMessage // that the model's provider runs by itself

@@ -1,0 +1,79 @@
+package agent_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/parleytest"
+)
+
+// TestHookKinds: hooks of settings that are no commands decide as commands do, and what fails fails
+// closed.
+func TestHookKinds(t *testing.T) {
+	asked := make(chan *http.Request, 10)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(strings.NewReader(string(body)))
+		asked <- r
+		switch r.URL.Path {
+		case "/allow":
+			fmt.Fprint(w, `{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow"}}`)
+		case "/deny":
+			fmt.Fprint(w, `{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"not today"}}`)
+		case "/away":
+			http.Redirect(w, r, "/allow", http.StatusFound)
+		default:
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	}))
+	defer srv.Close()
+	judge := func(answer string) *parleytest.Turn {
+		return parleytest.Expect(parleytest.LastUser("Is it safe?")).Say(answer)
+	}
+	for _, tt := range []struct {
+		name, hook string
+		judge      *parleytest.Turn
+		made       bool
+		told       string
+	}{
+		{"http allows", `{"type":"http","url":"$URL/allow","headers":{"X-Token":"$TOKEN$OTHER"},"allowedEnvVars":["TOKEN"]}`, nil, true, ""},
+		{"http denies", `{"type":"http","url":"$URL/deny"}`, nil, false, "not today"},
+		{"http fails", `{"type":"http","url":"$URL/broken"}`, nil, false, "status 500"},
+		{"http fails and may", `{"type":"http","url":"$URL/broken","onFailure":"continue"}`, nil, true, ""},
+		{"http redirects", `{"type":"http","url":"$URL/away"}`, nil, false, "status 302"},
+		{"prompt agrees", `{"type":"prompt","prompt":"Is it safe? $ARGUMENTS"}`, judge(`{"ok":true}`), true, ""},
+		{"prompt objects", `{"type":"prompt","prompt":"Is it safe?"}`, judge(`{"ok":false,"reason":"it touches"}`), false, "it touches"},
+		{"prompt babbles", `{"type":"prompt","prompt":"Is it safe?"}`, judge(`Sure!`), false, "in place of"},
+		{"no such server", `{"type":"mcp_tool","server":"nobody","tool":"check","input":{"c":"${tool_input.command}"}}`, nil, false, "nobody"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir, _ := workdir(t)
+			s := parleytest.Script(parleytest.Call("Bash", map[string]string{"command": "touch made"}), parleytest.Expect(parleytest.ToolResult(tt.told)).Say("done"))
+			if tt.judge != nil {
+				s.When("judge", parleytest.LastUser("Is it safe?"), tt.judge)
+			}
+			settings := `{"permissions":{"allow":["Bash(touch *)"]},"hooks":{"PreToolUse":[{"matcher":"Bash","hooks":[` + strings.ReplaceAll(tt.hook, "$URL", srv.URL) + `]}]}}`
+			play(t, agent.Config{Cwd: dir, Environ: []string{"TOKEN=secret", "OTHER=hidden"}}, s, "--settings", settings)
+			if _, err := os.Stat(filepath.Join(dir, "made")); (err == nil) != tt.made {
+				t.Errorf("the command ran: %v, want %v", err == nil, tt.made)
+			}
+			if strings.HasPrefix(tt.name, "http") {
+				r := <-asked
+				body, _ := io.ReadAll(r.Body)
+				if !strings.Contains(string(body), `"tool_name":"Bash"`) || !strings.Contains(string(body), "touch made") {
+					t.Errorf("the server was sent %s", body)
+				}
+				if got := r.Header.Get("X-Token"); tt.name == "http allows" && got != "secret" {
+					t.Errorf("the header is %q, want only the variable that the hook may name", got)
+				}
+			}
+		})
+	}
+}
