@@ -54,6 +54,16 @@ func build(t *testing.T) (bin string) {
 // returns what it prints.
 func play(t *testing.T, name string, runs int, env []string, command ...string) string {
 	t.Helper()
+	input, err := os.ReadFile(filepath.Join(name, "input.txt"))
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return playInput(t, name, runs, input, env, command...)
+}
+
+// playInput is play with what is typed.
+func playInput(t *testing.T, name string, runs int, input []byte, env []string, command ...string) string {
+	t.Helper()
 	script, err := parleytest.ReadScript(filepath.Join(name, "model.script"))
 	if err != nil {
 		t.Fatal(err)
@@ -61,10 +71,6 @@ func play(t *testing.T, name string, runs int, env []string, command ...string) 
 	api := parleytest.NewAPI(t, script, nil)
 	dir := filepath.Join(t.TempDir(), "work")
 	if err := os.CopyFS(dir, without{os.DirFS(name)}); err != nil {
-		t.Fatal(err)
-	}
-	input, err := os.ReadFile(filepath.Join(name, "input.txt"))
-	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}
 	var all bytes.Buffer
@@ -121,6 +127,29 @@ func TestExamples(t *testing.T) {
 			}
 		})
 	}
+	// The example of permissions works whatever a person answers, and without one.
+	for input, want := range map[string]string{
+		"y\ny\n":      "The notes are in the directory old.\ndenied: Bash {\"command\": \"rm notes.txt\"}\n",
+		"a\nalways\n": "The notes are in the directory old.\n",
+		"n\n":         "the notes stay where they are.\n",
+		"n\ny\n":      "The notes are in the directory old.\n",
+		"y\nn\n":      "the notes stay where they are.\n",
+		"":            "the notes stay where they are.\n",
+	} {
+		t.Run(fmt.Sprintf("permissions %q", input), func(t *testing.T) {
+			got := playInput(t, "permissions", 1, []byte(input), []string{"CLAUDE_BIN=" + filepath.Join(bin, "parley")}, filepath.Join(bin, "permissions"))
+			if !strings.Contains(got, want) {
+				t.Errorf("it prints\n%s\nwhich lacks\n%s", got, want)
+			}
+		})
+	}
+	t.Run("toolserver by an agent", func(t *testing.T) {
+		config := fmt.Sprintf(`{"mcpServers":{"text":{"command":%q}}}`, filepath.Join(bin, "toolserver"))
+		got := play(t, "toolserver", 1, nil, filepath.Join(bin, "parley"), "-p", "How many words has: To be or not to be?", "--allowedTools", "mcp__text__count", "--mcp-config", config)
+		if want, err := os.ReadFile(filepath.Join("toolserver", "output.txt")); err != nil || got != string(want) {
+			t.Errorf("it prints\n%s\nand should (%v)\n%s", got, err, want)
+		}
+	})
 	t.Run("toolserver", func(t *testing.T) {
 		config := fmt.Sprintf(`{"mcpServers":{"text":{"command":%q}}}`, filepath.Join(bin, "toolserver"))
 		cmd := exec.Command(filepath.Join(bin, "parley"), "doctor", "--", "--mcp-config", config)

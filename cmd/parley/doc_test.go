@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -207,6 +208,9 @@ func TestManual(t *testing.T) {
 	}
 	ran := 0
 	for _, file := range append(documents, filepath.Join(root, "README.md")) {
+		if filepath.Base(file) == "getting-started.md" {
+			continue // see TestGettingStarted
+		}
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			dir := t.TempDir()
 			module(t, root, dir)
@@ -244,6 +248,93 @@ func TestManual(t *testing.T) {
 	}
 	if ran < 10 {
 		t.Errorf("the documents have %d blocks of commands", ran)
+	}
+}
+
+// TestGettingStarted pastes the blocks of docs/getting-started.md into one shell in an empty
+// directory, exactly as they are, and saves those with a name as files in the directory
+// that the shell is in.
+func TestGettingStarted(t *testing.T) {
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(root, ".git")); err != nil {
+		t.Skip(err) // a source archive cannot be cloned
+	}
+	out, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache := strings.Fields(string(out))
+	shell := exec.Command("sh")
+	shell.Dir = t.TempDir()
+	path := os.Getenv("PATH")
+	if os.Getenv("PARLEY_TEST_LONG") == "" {
+		// A clone is compiled anew, which takes a minute. This one is the repository itself.
+		bin := t.TempDir()
+		clone := fmt.Sprintf("#!/bin/sh\n[ \"$1\" = clone ] && exec ln -s %q \"${2##*/}\"\n", root)
+		if err := os.WriteFile(filepath.Join(bin, "git"), []byte(clone), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		path = bin + string(os.PathListSeparator) + path
+	}
+	shell.Env = []string{"PATH=" + path, "GOFLAGS=" + os.Getenv("GOFLAGS"), "HOME=" + t.TempDir(), "GOPATH=" + t.TempDir(), "GOCACHE=" + cache[0], "GOMODCACHE=" + cache[1],
+		"GOPROXY=off", "GOSUMDB=off", "GOTOOLCHAIN=local", "GORACE=atexit_sleep_ms=0",
+		// The clone is one of this repository.
+		"GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=url." + root + ".insteadOf", "GIT_CONFIG_VALUE_0=https://github.com/parley-go/parley",
+		"GIT_CONFIG_KEY_1=safe.directory", "GIT_CONFIG_VALUE_1=*"}
+	in, err := shell.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	printed, err := shell.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := shell.Start(); err != nil {
+		t.Skip(err)
+	}
+	defer shell.Wait()
+	defer in.Close()
+	lines := bufio.NewReader(printed)
+	// paste runs a block in the shell, which lives on, and returns what it prints.
+	paste := func(code string) (out string, status int, dir string) {
+		fmt.Fprintf(in, "{\n%s\n} </dev/null 2>&1; printf '\\n@@@ %%s %%s\\n' \"$?\" \"$PWD\"\n", code)
+		for {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				t.Fatalf("the shell ended in\n%s\n%s", code, out)
+			}
+			if _, err := fmt.Sscanf(line, "@@@ %d %s", &status, &dir); err == nil {
+				return out, status, dir
+			}
+			out += line
+		}
+	}
+	_, _, dir := paste(":")
+	last := ""
+	for _, b := range blocks(t, filepath.Join(root, "docs", "getting-started.md")) {
+		if title := b.title(); title != "" {
+			if err := os.WriteFile(filepath.Join(dir, title), []byte(b.code), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if b.lang != "sh" || strings.HasPrefix(b.info, "not-run:") {
+			continue
+		}
+		want, status := 0, 0
+		fmt.Sscanf(b.info, "exit=%d", &want)
+		last, status, dir = paste(b.code)
+		if strings.Contains(last, "module lookup disabled") {
+			t.Skip("a module is not in the cache, and this test uses no network")
+		}
+		if status != want {
+			t.Fatalf("docs/getting-started.md:%d: status %d, want %d\n%s\n%s", b.line, status, want, b.code, last)
+		}
+	}
+	if !strings.Contains(last, "A warm coat.\n") {
+		t.Errorf("the last block prints\n%s", last)
 	}
 }
 

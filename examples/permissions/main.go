@@ -1,5 +1,6 @@
 // Permissions asks the person at the keyboard before an agent does something that no
-// rule allows. What is not answered with yes is denied, with the reason for the model.
+// rule allows. Any answer but yes or always denies the call, and the model reads it as
+// the reason.
 package main
 
 import (
@@ -23,7 +24,8 @@ func main() {
 		defer oneAtATime.Unlock()
 		fmt.Printf("May it use %s with %s? [y]es, [a]lways, or why not: ", req.ToolName, req.Input)
 		if !keyboard.Scan() {
-			return parley.DenyAndStop("nobody is there to ask"), nil
+			fmt.Println()
+			return parley.Deny("nobody is there to ask"), nil
 		}
 		answer := strings.TrimSpace(keyboard.Text())
 		fmt.Println(answer)
