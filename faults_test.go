@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/parleytest/peer"
 	"github.com/parley-go/parley/transport"
 	"github.com/parley-go/parley/wire"
@@ -289,41 +290,20 @@ func residue(t *testing.T) func(cmd fakeCLI) {
 	return func(cmd fakeCLI) {
 		t.Helper()
 		goleak.VerifyNone(t, before)
-		deadline := time.Now().Add(2 * time.Second)
-		for runtime.GOOS == "linux" {
-			now := openFiles(t)
-			if len(now) <= len(files) {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Errorf("open files: %d before, now %v", len(files), now)
-				break
-			}
-			time.Sleep(10 * time.Millisecond)
+		if runtime.GOOS == "linux" {
+			testwait.Until(t, "files are left open", func() bool { return len(openFiles(t)) <= len(files) })
 		}
 		rec, err := peer.ReadRecord(cmd.record)
 		if err != nil {
 			return // it never ran
 		}
 		for _, pid := range rec.PIDs() {
-			if err := waitGone(pid, deadline); err != nil {
-				t.Error(err)
-			}
+			testwait.Until(t, fmt.Sprintf("the end of process %d", pid), func() bool {
+				state, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+				return syscall.Kill(pid, 0) != nil || bytes.Contains(state, []byte(") Z ")) // dead, and nobody of ours is to reap it
+			})
 		}
 	}
-}
-
-func waitGone(pid int, deadline time.Time) error {
-	for syscall.Kill(pid, 0) == nil {
-		if state, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); bytes.Contains(state, []byte(") Z ")) {
-			return nil // dead, and nobody of ours is to reap it
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("process %d is still there", pid)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	return nil
 }
 
 func openFiles(t *testing.T) []string {

@@ -5,6 +5,7 @@ package hook_test
 import (
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/parley-go/parley/engine/hook"
 	"github.com/parley-go/parley/engine/settings"
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -125,18 +127,22 @@ func describe(a hook.Answer) string {
 // yes.
 func TestCancelled(t *testing.T) {
 	dir := t.TempDir()
-	mark := filepath.Join(dir, "after")
-	r := runner(t, hook.Options{Dir: dir, Hooks: []settings.Hook{{Event: wire.EventPreToolUse, Command: "sleep 2; touch " + mark}}})
+	r := runner(t, hook.Options{Dir: dir, Hooks: []settings.Hook{{Event: wire.EventPreToolUse, Command: "mkfifo p; echo $$ >pid; mv pid begun; cat p"}}})
 	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(200*time.Millisecond, cancel)
+	pid := ""
+	go func() {
+		testwait.Until(t, "the hook begins", func() bool {
+			data, err := os.ReadFile(filepath.Join(dir, "begun"))
+			pid = strings.TrimSpace(string(data))
+			return err == nil
+		})
+		cancel()
+	}()
 	all := r.Run(ctx, bash("ls"), "Bash")
 	if len(all) != 1 || !all[0].Block {
 		t.Errorf("answers %+v", all)
 	}
-	time.Sleep(2200 * time.Millisecond)
-	if _, err := os.Stat(mark); err == nil {
-		t.Error("the hook went on")
-	}
+	testwait.Until(t, "the hook ends", func() bool { return exec.Command("kill", "-0", pid).Run() != nil })
 }
 
 // Hooks of a moment run at once, equal ones only once, those of other tools not at
