@@ -97,18 +97,10 @@ func (r *room) control(ctx context.Context, c Control, changes bool) (json.RawMe
 		}
 	}
 	defer r.post(context.Background(), func(*tx) error { a.calls--; return nil })
-	if name == getInitialize {
-		init, _ := a.client.Initialized()
-		return json.Marshal(init)
-	}
 	var resp json.RawMessage
 	err = a.client.Call(ctx, &wire.UnknownRequest{Name: name, Raw: c.Request}, &resp)
 	return resp, err
 }
-
-// getInitialize is a control request that the hub answers itself: with the agent's response
-// to initialize, which has its commands and models.
-const getInitialize = "get_initialize"
 
 // readOnly reports whether a control request changes nothing.
 func readOnly(name string) bool {

@@ -710,7 +710,7 @@ func (s *screen) sendAnswer(q *question, resp json.RawMessage) {
 	q.sent = true
 	to := s.session
 	s.async(func(ctx context.Context) func() {
-		err := to.Answer(ctx, hub.Answer{Ask: q.ask.ID, Shown: q.shown, Response: resp})
+		err := to.answer(ctx, hub.Answer{Ask: q.ask.ID, Shown: q.shown, Response: resp})
 		var late *hub.AnsweredError
 		if err == nil || errors.As(err, &late) {
 			return nil

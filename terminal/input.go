@@ -175,7 +175,7 @@ func (s *screen) takeBackQueued() {
 	q := s.queued[len(s.queued)-1]
 	to := s.session
 	s.async(func(ctx context.Context) func() {
-		ok, err := to.Drop(ctx, q.uuid)
+		ok, err := to.drop(ctx, q.uuid)
 		return func() {
 			switch {
 			case err != nil:

@@ -483,7 +483,7 @@ func (s *screen) rewind(uuid, what string) {
 		}
 		x, to := s.prompts[i], s.session
 		s.async(func(ctx context.Context) func() {
-			err := to.Rewind(ctx, x.before)
+			err := to.rewind(ctx, x.before)
 			return func() {
 				if err != nil {
 					s.t.warn("the conversation was not changed: " + err.Error())

@@ -28,7 +28,7 @@ type Config struct {
 	Title   string   // the first words on the screen, such as "parley 1.0"
 	Prompt  string   // is sent first, if it is not empty
 	// Open opens the session. It is called once, after the first prompt was drawn.
-	Open func(ctx context.Context) (Session, error)
+	Open func(ctx context.Context) (*Session, error)
 	// Notes are lines that the agent writes to standard error: warnings, mostly.
 	Notes <-chan string
 	// NoPartials says that pieces of answers are not to be shown as they come.
@@ -38,7 +38,7 @@ type Config struct {
 	// Sessions lists the sessions that can be resumed here. It may be nil.
 	Sessions func(ctx context.Context) ([]Saved, error)
 	// Resume opens another session, for /resume. It may be nil.
-	Resume func(ctx context.Context, id string) (Session, error)
+	Resume func(ctx context.Context, id string) (*Session, error)
 	// Pick opens the picker of sessions before anything else.
 	Pick bool
 	// Status is a command of the user that prints the status line. Empty means the
@@ -56,7 +56,7 @@ type screen struct {
 	keys    *keyboard
 	t       *transcript
 	ed      *editor
-	session Session
+	session *Session
 
 	inbox  inbox          // entries that were not shown yet
 	posted chan func()    // results of calls
@@ -178,7 +178,7 @@ func (s *screen) open() {
 }
 
 // opened begins to show a session.
-func (s *screen) opened(session Session, err error) {
+func (s *screen) opened(session *Session, err error) {
 	s.opening = false
 	if err != nil {
 		s.fail(err)
@@ -219,7 +219,7 @@ func (s *screen) fail(err error) {
 const shownEntries = 60
 
 // attach shows a session from near its end on.
-func (s *screen) attach(session Session) {
+func (s *screen) attach(session *Session) {
 	if s.stopWatch != nil {
 		s.stopWatch()
 	}
@@ -233,11 +233,7 @@ func (s *screen) attach(session Session) {
 func (s *screen) loadCommands() {
 	session := s.session
 	s.async(func(ctx context.Context) func() {
-		raw, err := session.Control(ctx, json.RawMessage(`{"subtype":"get_initialize"}`))
-		var init wire.InitializeResponse
-		if err == nil {
-			err = json.Unmarshal(raw, &init)
-		}
+		init, err := session.initialized(ctx)
 		return func() {
 			if err != nil {
 				if s.turns == 0 && !errors.Is(err, context.Canceled) {
@@ -264,7 +260,7 @@ func (s *screen) checkServers() {
 	to := s.session
 	s.async(func(ctx context.Context) func() {
 		for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-			raw, err := to.Control(ctx, json.RawMessage(`{"subtype":"mcp_status"}`))
+			raw, err := to.control(ctx, json.RawMessage(`{"subtype":"mcp_status"}`))
 			var list wire.MCPStatusResponse
 			if err != nil || json.Unmarshal(raw, &list) != nil {
 				return nil
@@ -680,7 +676,7 @@ func (s *screen) send(m *wire.User, shown string) {
 	s.queued = append(s.queued, queuedPrompt{m.UUID, shown})
 	to := s.session
 	s.async(func(ctx context.Context) func() {
-		_, err := to.Prompt(ctx, m)
+		err := to.prompt(ctx, m)
 		if err == nil {
 			return nil
 		}
@@ -705,7 +701,7 @@ func (s *screen) control(request any, then func(json.RawMessage)) {
 	}
 	to := s.session
 	s.async(func(ctx context.Context) func() {
-		resp, err := to.Control(ctx, raw)
+		resp, err := to.control(ctx, raw)
 		return func() {
 			if err != nil {
 				if !errors.Is(err, context.Canceled) {
@@ -747,13 +743,13 @@ func (b *inbox) take() []hub.Entry {
 
 // watch fills the inbox until ctx ends. If the session is out of reach for a while, it goes
 // on behind what it has.
-func (b *inbox) watch(ctx context.Context, s Session) {
+func (b *inbox) watch(ctx context.Context, s *Session) {
 	var after uint64
-	if state, err := s.State(ctx); err == nil && state.N > shownEntries {
+	if state, err := s.state(ctx); err == nil && state.N > shownEntries {
 		after = state.N - shownEntries
 	}
 	for wait := 50 * time.Millisecond; ctx.Err() == nil; wait = min(2*wait, 2*time.Second) {
-		for e, err := range s.Attach(ctx, after) {
+		for e, err := range s.attach(ctx, after) {
 			if err != nil {
 				break
 			}

@@ -361,12 +361,20 @@ one a line, with their numbers.`)
 // attachCommand shows a session, sends lines as prompts, and answers questions.
 func attachCommand(ctx context.Context, p *process, args []string) error {
 	fs := newFlags(p, "attach", "ID", `
-Shows a session of the hub from its beginning, and then what happens. A line that you type is a
-prompt. While a question is open, "y" allows the call, "n" or "n REASON" denies it. Ctrl-D or an
-interrupt leaves the session as it is. If the input is not a terminal, attach ends behind the end
-of the input, as soon as the session is idle or waits for an answer.`)
+Shows a session of the hub: at a terminal on the same screen as parley itself, from near its end on.
+Ctrl-D leaves the session as it is. If the input is not a terminal, or with --after, or if TERM is
+dumb, it prints lines from the beginning: a line that you type is a prompt, and while a question is
+open, "y" allows the call, "n" or "n REASON" denies it. If the input is not a terminal, attach ends
+behind the end of the input, as soon as the session is idle or waits for an answer.`)
 	after := fs.Uint64("after", 0, "begin behind the entry with this `number`")
 	return withSession(ctx, p, fs, args, func(c *socket.Client, id string) error {
+		if *after == 0 && isTerminal(p.stdin) && isTerminal(p.stdout) && p.getenv("TERM") != "dumb" {
+			state, err := c.State(ctx, id)
+			if err != nil {
+				return err
+			}
+			return attachScreen(ctx, p, c, state.Cwd, id)
+		}
 		ctx, stop := untilSignal(ctx)
 		defer stop()
 		asks := &openAsks{}

@@ -80,13 +80,24 @@ func interact(ctx context.Context, p *process, cfg agent.Config, flags *agent.Fl
 	return status
 }
 
+// attachScreen shows a session of another process on a screen until the person leaves it.
+func attachScreen(ctx context.Context, p *process, c hub.Client, cwd, id string) error {
+	_, err := terminal.Run(ctx, terminal.Config{
+		In: p.stdin.(*os.File), Out: p.stdout.(*os.File), Env: p.env, Cwd: cwd, Home: p.getenv("HOME"), Title: "parley attach " + id,
+		Open:    func(context.Context) (*terminal.Session, error) { return terminal.NewSession(c, id), nil },
+		Goodbye: func(id string) string { return "The session goes on; parley attach " + id + " shows it again." },
+	})
+	return err
+}
+
 // A localHub is a hub in this process, for the sessions of one screen.
 type localHub struct {
-	hub   *hub.Hub
-	store session.Store // nil if sessions are not kept
-	cfg   agent.Config
-	flags *agent.Flags
-	args  []string
+	hub    *hub.Hub
+	client hub.Client
+	store  session.Store // nil if sessions are not kept
+	cfg    agent.Config
+	flags  *agent.Flags
+	args   []string
 }
 
 var person = hub.Actor{Name: "terminal", From: "terminal", Rights: hub.Everything}
@@ -117,12 +128,15 @@ func newLocalHub(cfg agent.Config, flags *agent.Flags, args []string, notes chan
 			}, nil
 		},
 	})
-	l.hub = h
-	return l, err
+	if err != nil {
+		return nil, err
+	}
+	l.hub, l.client = h, h.Client(person)
+	return l, nil
 }
 
 // open opens the session that the command line names.
-func (l *localHub) open(ctx context.Context) (terminal.Session, error) {
+func (l *localHub) open(ctx context.Context) (*terminal.Session, error) {
 	id := l.flags.Resume
 	switch {
 	case l.flags.Continue && l.store != nil:
@@ -148,30 +162,29 @@ func (l *localHub) open(ctx context.Context) (terminal.Session, error) {
 			if err != nil {
 				return nil, err
 			}
-			s = terminal.Local(fork, person)
+			s = terminal.NewSession(l.client, fork.ID())
 		}
 		if l.flags.ResumeAt != "" {
-			err = s.Rewind(ctx, l.flags.ResumeAt)
+			err = l.client.Rewind(ctx, s.ID(), l.flags.ResumeAt)
 		}
 		return s, err
 	}
-	s, err := l.hub.Create(ctx, person, hub.Spec{ID: l.flags.SessionID, Cwd: l.cfg.Cwd, Title: l.flags.SessionName})
+	id, err := l.client.Create(ctx, hub.Spec{ID: l.flags.SessionID, Cwd: l.cfg.Cwd, Title: l.flags.SessionName})
 	if err != nil {
 		return nil, err
 	}
-	return terminal.Local(s, person), nil
+	return terminal.NewSession(l.client, id), nil
 }
 
 // resume opens a session that exists.
-func (l *localHub) resume(ctx context.Context, id string) (terminal.Session, error) {
-	s := l.hub.Session(id)
-	if _, err := s.State(ctx, person); err != nil {
+func (l *localHub) resume(ctx context.Context, id string) (*terminal.Session, error) {
+	if err := l.client.Open(ctx, hub.Spec{ID: id}); err != nil {
 		if errors.Is(err, hub.ErrNotFound) || errors.Is(err, session.ErrNotFound) {
 			return nil, fmt.Errorf("No conversation found with session ID: %s", id)
 		}
 		return nil, err
 	}
-	return terminal.Local(s, person), nil
+	return terminal.NewSession(l.client, id), nil
 }
 
 // list returns the sessions of this directory.

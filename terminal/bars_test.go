@@ -1,0 +1,295 @@
+//go:build unix
+
+package terminal_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+)
+
+// TestBytesOfABurst streams 10,000 lines of 80 columns and looks at every byte that was
+// written: at most 1.15 times the text, and nothing that clears, switches the screen or
+// takes the mouse.
+func TestBytesOfABurst(t *testing.T) {
+	t.Parallel()
+	const n = 10_000
+	p := newPane(t).start(100, 30, numbered(n, 80, ""))
+	p.see("\n>")
+	file := filepath.Join(p.home, "raw")
+	p.tmux("pipe-pane", "-t", "p", "cat > "+file)
+	p.enter("go")
+	p.see("tokens in")
+	p.idle()
+	checkNumbered(t, p.all(), n)
+	p.tmux("pipe-pane", "-t", "p")
+	raw := p.read("raw")
+	if ratio := float64(len(raw)) / (n * 81); ratio > 1.15 || ratio < 1 {
+		t.Errorf("%d bytes were written, %.3f times the text", len(raw), ratio)
+	} else {
+		t.Logf("%.3f times the text", ratio)
+	}
+	if bad := regexp.MustCompile(`\x1b\[[0-3]?J|\x1b\[\?(1049|47|1047|1000|1002|1003|1006)h|\x1bc`).FindString(raw); bad != "" {
+		t.Errorf("%q was written", bad)
+	}
+}
+
+// TestLinksAreLinks looks at the bytes of a link: OSC 8, which tmux does not show.
+func TestLinksAreLinks(t *testing.T) {
+	t.Parallel()
+	p := newPane(t).start(100, 30, "turn\n\tsay See [the page](https://example.org/x) and <https://example.org/y>.\n")
+	p.see("\n>")
+	p.tmux("pipe-pane", "-t", "p", "cat > "+filepath.Join(p.home, "raw"))
+	p.enter("go")
+	p.see("See the page (https://example.org/x) and https://example.org/y.", "tokens in")
+	p.idle()
+	p.tmux("pipe-pane", "-t", "p")
+	raw := p.read("raw")
+	for _, want := range []string{"\x1b]8;;https://example.org/x\x1b\\", "\x1b]8;;https://example.org/y\x1b\\"} {
+		if !strings.Contains(raw, want) {
+			t.Errorf("%q was not written: %q", want, raw)
+		}
+	}
+}
+
+// TestAttachIsTheSameScreen attaches to a session that runs in the background.
+func TestAttachIsTheSameScreen(t *testing.T) {
+	t.Parallel()
+	p := newPane(t)
+	p.write("model.script", "turn\n\tsay From the background.\nturn\n\tcall Bash {\"command\": \"touch made.txt\"}\nturn\n\tsay Made.\n")
+	// The hub ends commands of agents, so tests start it outside of one; the directory of
+	// its socket must have a short path.
+	home, err := os.MkdirTemp("", "ph")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(home) })
+	cmd := exec.Command(parleyPath, "--bg", "--provider", "script", "--script", filepath.Join(p.home, "model.script"), "hello")
+	cmd.Dir = p.home
+	cmd.Env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir()}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	id := strings.TrimSpace(string(out))
+	t.Cleanup(func() {
+		rm := exec.Command(parleyPath, "rm", id)
+		rm.Env = cmd.Env
+		rm.Run()
+	})
+	p.env = []string{"HOME=" + home}
+	p.run(80, 24, parleyPath, "attach", id)
+	p.see("> hello", "From the background.", "✓ 1 turn")
+	p.enter("make it")
+	p.see("May it run this command?", "❯ y  Yes, once")
+	p.keys("y")
+	p.see("Made.")
+	p.idle()
+	p.keys("C-d")
+	p.see("The session goes on", "exit status 0")
+}
+
+// TestPackageInit bounds what all packages of the command do before main, at every start.
+func TestPackageInit(t *testing.T) {
+	best := time.Hour
+	for i := 0; i < 40 && best > 5*time.Millisecond; i++ { // a busy machine makes some runs slow
+		cmd := exec.Command(parleyPath, "--version")
+		cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := 0.0
+		for _, m := range regexp.MustCompile(`(?m)^init .* ([0-9.]+) ms clock`).FindAllSubmatch(out, -1) {
+			ms, _ := strconv.ParseFloat(string(m[1]), 64)
+			sum += ms
+		}
+		if sum == 0 {
+			t.Fatalf("no trace in %q", out)
+		}
+		best = min(best, time.Duration(sum*float64(time.Millisecond)))
+	}
+	if t.Logf("%v", best); best > 5*time.Millisecond {
+		t.Errorf("package init takes %v, at most 5 ms are allowed", best)
+	}
+}
+
+// A desk is the program at a pseudo-terminal whose bytes are read as fast as they come.
+type desk struct {
+	t   *testing.T
+	tty *os.File
+	cmd *exec.Cmd
+
+	mu   sync.Mutex
+	out  []byte
+	news chan struct{}
+}
+
+func newDesk(t *testing.T, home string, args ...string) *desk {
+	t.Helper()
+	d := &desk{t: t, cmd: exec.Command(parleyPath, args...), news: make(chan struct{}, 1)}
+	d.cmd.Dir = home
+	d.cmd.Env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "TERM=xterm-256color", "LANG=C.UTF-8"}
+	var err error
+	if d.tty, err = pty.StartWithSize(d.cmd, &pty.Winsize{Rows: 30, Cols: 100}); err != nil {
+		t.Skip("there is no pseudo-terminal: ", err)
+	}
+	go func() {
+		buf := make([]byte, 1<<16)
+		for {
+			n, err := d.tty.Read(buf)
+			d.mu.Lock()
+			d.out = append(d.out, buf[:n]...)
+			d.mu.Unlock()
+			select {
+			case d.news <- struct{}{}:
+			default:
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		d.cmd.Process.Kill()
+		d.cmd.Wait()
+		d.tty.Close()
+	})
+	return d
+}
+
+// wait returns how long it takes until a text was written.
+func (d *desk) wait(text string) time.Duration {
+	d.t.Helper()
+	begin := time.Now()
+	for {
+		d.mu.Lock()
+		ok := bytes.Contains(d.out, []byte(text))
+		if ok {
+			d.out = nil
+		} else if len(d.out) > 1<<20 {
+			d.out = d.out[len(d.out)-1<<16:]
+		}
+		rest := string(d.out)
+		d.mu.Unlock()
+		if ok {
+			return time.Since(begin)
+		}
+		select {
+		case <-d.news:
+		case <-time.After(time.Minute):
+			d.t.Fatalf("%q was not written, only %q", text, rest)
+		}
+	}
+}
+
+// TestBars measures what people feel. It is part of the long tests: a busy machine would
+// fail it.
+func TestBars(t *testing.T) {
+	if os.Getenv("PARLEY_TEST_LONG") == "" {
+		t.Skip("PARLEY_TEST_LONG=1 measures latencies")
+	}
+	home := t.TempDir()
+	script := filepath.Join(home, "model.script")
+	stream := numbered(4000, 80, "\tdrip 1ms\n")
+	stream = strings.Replace(stream, "chunks 4000", "chunks 200", 1)
+	if err := os.WriteFile(script, []byte(stream), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"--provider", "script", "--script", script}
+
+	first := func(args ...string) time.Duration {
+		best := time.Hour
+		for range 10 {
+			begin := time.Now()
+			d := newDesk(t, home, args...)
+			d.wait("\x1b[?25h")
+			best = min(best, time.Since(begin))
+			d.cmd.Process.Kill()
+		}
+		return best
+	}
+	fresh := first(args...)
+	if t.Logf("first prompt: %v", fresh); fresh > 50*time.Millisecond {
+		t.Errorf("the first prompt appears after %v", fresh)
+	}
+	echo := func(name string, args ...string) {
+		d := newDesk(t, home, args...)
+		d.wait("\x1b[?25h")
+		d.tty.WriteString("go\r")
+		d.wait("line 00010")
+		var times []time.Duration
+		for i := range 60 {
+			d.tty.WriteString("Q")
+			times = append(times, d.wait("> \x1b[0m"+strings.Repeat("Q", i+1)))
+		}
+		slices.Sort(times)
+		median, late := times[len(times)/2], times[len(times)*95/100]
+		if t.Logf("%s: a key echoes after %v (median), %v (95 of 100)", name, median, late); median > 5*time.Millisecond {
+			t.Errorf("%s: a key echoes after %v", name, median)
+		}
+	}
+	echo("new session", args...)
+
+	// A session of 5,000 turns.
+	const turns = 5000
+	long := filepath.Join(home, "long.script")
+	if err := os.WriteFile(long, []byte("turn\n\talways\n\tsay An answer of a few words.\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	var in strings.Builder
+	for i := range turns {
+		fmt.Fprintf(&in, `{"type":"user","message":{"role":"user","content":"prompt %d"}}`+"\n", i)
+	}
+	id := "22222222-2222-4222-8222-222222222222"
+	cmd := exec.Command(parleyPath, "-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose", "--session-id", id,
+		"--session-durability", "none", "--provider", "script", "--script", long)
+	cmd.Dir, cmd.Env, cmd.Stdin = home, []string{"HOME=" + home, "PATH=" + os.Getenv("PATH")}, strings.NewReader(in.String())
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d results", bytes.Count(out, []byte(`"type":"result"`)))
+	continued := append([]string{"--continue"}, args...)
+	again := first(continued...)
+	if t.Logf("first prompt after --continue: %v", again); float64(again) > 1.2*float64(fresh) {
+		t.Errorf("the first prompt after --continue appears after %v, that of a new session after %v", again, fresh)
+	}
+	echo("after 5,000 turns", continued...)
+
+	// Idle.
+	d := newDesk(t, home, args...)
+	d.wait("\x1b[?25h")
+	time.Sleep(2 * time.Second) // the agent starts
+	before := cpuTime(t, d.cmd.Process.Pid)
+	time.Sleep(5 * time.Second)
+	if used := cpuTime(t, d.cmd.Process.Pid) - before; used > 1 {
+		t.Errorf("idle for 5 s it used %d ticks", used)
+	} else {
+		t.Logf("idle for 5 s: %d ticks", used)
+	}
+}
+
+// cpuTime returns how many ticks of 10 ms a process has used.
+func cpuTime(t *testing.T, pid int) int {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Skip(err)
+	}
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	user, _ := strconv.Atoi(fields[11])
+	system, _ := strconv.Atoi(fields[12])
+	return user + system
+}
