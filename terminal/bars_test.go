@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/creack/pty"
+
+	"github.com/parley-go/parley/internal/testwait"
 )
 
 // TestBytesOfABurst streams 10,000 lines of 80 columns and looks at every byte that was
@@ -180,16 +182,11 @@ func (d *desk) wait(text string) {
 		} else if len(d.out) > 1<<20 {
 			d.out = d.out[len(d.out)-1<<16:]
 		}
-		rest := string(d.out)
 		d.mu.Unlock()
 		if ok {
 			return
 		}
-		select {
-		case <-d.news:
-		case <-time.After(time.Minute):
-			d.t.Fatalf("%q was not written, only %q", text, rest)
-		}
+		<-d.news
 	}
 }
 
@@ -275,7 +272,7 @@ func TestBars(t *testing.T) {
 	used := 1 << 30
 	for range 4 { // the agent starts, too
 		before := cpuTime(t, d.cmd.Process.Pid)
-		time.Sleep(5 * time.Second)
+		testwait.Pause(5 * time.Second)
 		used = min(used, cpuTime(t, d.cmd.Process.Pid)-before)
 	}
 	if t.Logf("idle for 5 s: %d ticks", used); used > 1 {

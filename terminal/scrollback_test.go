@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/parley-go/parley/internal/testwait"
 )
 
 // numbered returns a script whose answer has numbered lines of a width.
@@ -36,7 +38,7 @@ func TestScrollbackIsComplete(t *testing.T) {
 				for i := 0; !strings.Contains(p.screen(), "tokens in"); i++ {
 					s := sizes[i%len(sizes)]
 					p.tmux("resize-window", "-t", "p", "-x", strconv.Itoa(s[0]), "-y", strconv.Itoa(s[1]))
-					time.Sleep(15 * time.Millisecond)
+					testwait.Pause(15 * time.Millisecond)
 				}
 				p.tmux("resize-window", "-t", "p", "-x", "100", "-y", "30")
 			}

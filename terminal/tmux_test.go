@@ -9,7 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/parley-go/parley/internal/testwait"
 )
 
 // parleyPath is the command under test, which TestMain builds.
@@ -175,17 +176,17 @@ func (p *pane) enter(text string) {
 // until waits until something holds for the screen.
 func (p *pane) until(what string, ok func(screen string) bool) string {
 	p.t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for {
-		screen := p.screen()
-		if ok(screen) {
-			return screen
+	var screen string
+	defer func() {
+		if p.t.Failed() {
+			p.t.Logf("the screen is\n%s", screen)
 		}
-		if time.Now().After(deadline) {
-			p.t.Fatalf("%s: not within a minute; the screen is\n%s", what, screen)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	}()
+	testwait.Until(p.t, what, func() bool {
+		screen = p.screen()
+		return ok(screen)
+	})
+	return screen
 }
 
 // see waits until texts are on the screen.
