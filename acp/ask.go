@@ -71,7 +71,7 @@ func (f *follower) answerLater(q *hub.Ask, response any) {
 
 // answer gives the hub an answer. If another one was first, that one counts.
 func (e *editing) answer(q *hub.Ask, response any) {
-	e.hub.Answer(e.ctx, e.srv.cfg.Actor, hub.Answer{Ask: q.ID, Shown: q.Hash, Response: mustJSON(response)})
+	e.hub.Answer(e.ctx, e.id, hub.Answer{Ask: q.ID, Shown: q.Hash, Response: mustJSON(response)})
 }
 
 func deny(why string) *wire.PermissionResult {

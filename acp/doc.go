@@ -4,13 +4,8 @@
 // sessions are those of a [hub.Hub]: what an editor begins can be watched and continued
 // elsewhere, and the other way round.
 //
-//	var clients acp.Clients
-//	h, err := hub.New(hub.Config{Agent: func(ctx context.Context, start hub.Start) (*parley.Options, error) {
-//		opts := &parley.Options{Cwd: start.Cwd}
-//		clients.Apply(start.ID, opts) // MCP servers and directories of the client
-//		return opts, nil
-//	}, …})
-//	err = acp.Serve(ctx, acp.Config{Hub: h, Clients: &clients}, os.Stdin, os.Stdout)
+//	me := hub.Actor{Name: "editor", Rights: hub.Everything}
+//	err = acp.Serve(ctx, acp.Config{Hub: h.Client(me)}, os.Stdin, os.Stdout)
 //
 // # Goroutines
 //

@@ -18,13 +18,16 @@ import (
 // prompt comes behind the last update of its turn.
 type editing struct {
 	srv    *server
-	hub    *hub.Session
+	hub    hub.Client
 	id     string
 	client client
+	setup  *setup
 
 	ctx  context.Context // ends when the client closes the session
 	stop context.CancelCauseFunc
 	done chan struct{} // closed when run has ended
+
+	choosing sync.Mutex // held by who sets an option
 
 	gate  sync.Mutex // held while a prompt or an interrupt is on its way to the hub
 	mu    sync.Mutex
@@ -46,7 +49,6 @@ type turn struct {
 
 // opened says how a session is opened.
 type opened struct {
-	fresh   bool // it has no history
 	replay  bool // send its history
 	respond func(*editing) any
 }
@@ -56,22 +58,22 @@ var errClosedSession = errors.New("acp: the session was closed")
 
 // open follows a session and responds to the request that opens it. The response, and all
 // that is behind it, is written by the session's goroutine.
-func (s *server) open(r *request, hs *hub.Session, x *Setup, how opened) (any, error) {
-	if old := s.editing(hs.ID()); old != nil {
+func (s *server) open(r *request, id string, x *setup, how opened) (any, error) {
+	if old := s.editing(id); old != nil {
 		s.closeEditing(old)
 	}
-	e := &editing{srv: s, hub: hs, id: hs.ID(), client: *s.known(), done: make(chan struct{})}
-	init, err := hs.Initialized(r.ctx, s.cfg.Actor)
+	e := &editing{srv: s, hub: s.cfg.Hub, id: id, client: *s.known(), setup: x, done: make(chan struct{})}
+	init, err := e.hub.Initialized(r.ctx, id)
 	if err != nil && (!how.replay || errors.Is(err, hub.ErrNotFound) || errors.Is(err, hub.ErrLocked) || r.ctx.Err() != nil) {
 		return nil, err // otherwise the history can be shown, though no agent can go on
 	}
-	if !how.fresh && init != nil && len(x.Servers) > 0 { // the agent may have been running without them
-		if _, err := hs.Control(r.ctx, s.cfg.Actor, mustJSON(map[string]any{"subtype": "mcp_set_servers", "servers": x.Servers})); err != nil {
+	if init != nil {
+		if err := e.setServers(r.ctx); err != nil {
 			return nil, err
 		}
 	}
 	e.chosen.begin(init)
-	state, err := hs.State(r.ctx, s.cfg.Actor)
+	state, err := e.hub.State(r.ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -81,6 +83,16 @@ func (s *server) open(r *request, hs *hub.Session, x *Setup, how opened) (any, e
 	s.mu.Unlock()
 	s.conn.work.Go(func() { e.run(r, how, state) })
 	return later, nil
+}
+
+// setServers gives the agent the MCP servers of the client. They are not stored, so that the
+// agent, which may have been started again, gets them before each prompt.
+func (e *editing) setServers(ctx context.Context) error {
+	if len(e.setup.servers) == 0 {
+		return nil
+	}
+	_, err := e.hub.Control(ctx, e.id, mustJSON(map[string]any{"subtype": "mcp_set_servers", "servers": e.setup.servers}))
+	return err
 }
 
 // end ends the goroutine and waits for it. Prompts without a response are cancelled.
@@ -122,32 +134,32 @@ func (e *editing) run(r *request, how opened, state *hub.State) {
 	}
 	f.n = after
 	begun := false
-	begin := func() {
-		begun = true
-		r.respond(how.respond(e), nil)
-		f.t.commands(e.init.Commands)
-	}
-	if !how.replay {
-		begin()
-	}
-	var history []hub.Entry
+	var before []hub.Entry // what comes before the state: the history
 	for e.ctx.Err() == nil {
 		var failed error
-		for entry, err := range e.hub.Attach(e.ctx, e.srv.cfg.Actor, f.n) {
+		for entry, err := range e.hub.Attach(e.ctx, e.id, f.n) {
 			if err != nil {
 				failed = err
 				break
 			}
 			if !begun && entry.Kind != hub.KindState {
-				if history = append(history, entry); entry.N > 0 {
+				if before = append(before, entry); entry.N > 0 {
 					f.n = entry.N
 				}
 				continue
 			}
-			if !begun {
-				f.replay(history, entry)
-				history = nil
-				begin()
+			if !begun { // attached: nothing is missed from now on
+				begun = true
+				if how.replay {
+					f.replay(before, entry)
+					before = nil
+				}
+				r.respond(how.respond(e), nil)
+				f.t.commands(e.init.Commands)
+				for i := range before {
+					f.entry(&before[i])
+				}
+				before = nil
 			}
 			f.entry(&entry)
 		}
@@ -453,7 +465,10 @@ func (e *editing) submit(t *turn, m *wire.User) {
 	defer e.gate.Unlock()
 	err := error(nil)
 	if !e.isCancelled(t) {
-		if _, err = e.hub.Prompt(e.ctx, e.srv.cfg.Actor, m); err == nil {
+		if err = e.setServers(e.ctx); err == nil {
+			_, err = e.hub.Prompt(e.ctx, e.id, m)
+		}
+		if err == nil {
 			return
 		}
 	}
@@ -504,7 +519,7 @@ func (e *editing) interrupt(turns []*turn) {
 		case <-e.ctx.Done():
 			return
 		}
-		e.hub.Drop(e.ctx, e.srv.cfg.Actor, t.uuid)
+		e.hub.Drop(e.ctx, e.id, t.uuid)
 	}
 	for first := true; e.ctx.Err() == nil; first = false {
 		e.gate.Lock()
@@ -518,7 +533,7 @@ func (e *editing) interrupt(turns []*turn) {
 		}
 		e.mu.Unlock()
 		if i >= 0 || first && len(turns) == 0 {
-			e.hub.Interrupt(e.ctx, e.srv.cfg.Actor)
+			e.hub.Interrupt(e.ctx, e.id)
 		}
 		e.gate.Unlock()
 		if i < 0 {

@@ -32,6 +32,8 @@ type chosen struct {
 	mode   string
 	model  string
 	effort string
+	// setting is the option that the client is setting: what the journal says of it is older.
+	setting string
 }
 
 func (c *chosen) begin(init *wire.InitializeResponse) {
@@ -52,12 +54,21 @@ func firstMode(m wire.PermissionMode, other string) string {
 	return string(m)
 }
 
-// setChosen changes what was chosen, and reports whether that made a difference.
+// setChosen changes what was chosen as the journal says, and reports whether that made a
+// difference.
 func (e *editing) setChosen(f func(*chosen)) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	mode, model, effort := e.mode, e.model, e.effort
 	f(&e.chosen)
+	switch e.setting {
+	case optionMode:
+		e.mode = mode
+	case optionModel:
+		e.model = model
+	case optionEffort:
+		e.effort = effort
+	}
 	return mode != e.mode || model != e.model || effort != e.effort
 }
 
@@ -174,6 +185,7 @@ func (s *server) setMode(r *request, p *v1.SetSessionModeRequest) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer e.startSetting(optionMode)()
 	if err := e.choose(r, optionMode, p.ModeID); err != nil {
 		return nil, err
 	}
@@ -190,6 +202,7 @@ func (s *server) setOption(r *request, p *v1.SetSessionConfigOptionRequest) (any
 	if json.Unmarshal(p.Value, &value) != nil {
 		return nil, errorf(CodeInvalidParams, "the value of %s must be a string", p.ConfigID)
 	}
+	defer e.startSetting(p.ConfigID)()
 	if err := e.choose(r, p.ConfigID, value); err != nil {
 		return nil, err
 	}
@@ -197,6 +210,21 @@ func (s *server) setOption(r *request, p *v1.SetSessionConfigOptionRequest) (any
 		e.send(v1.SessionUpdate{CurrentModeUpdate: &v1.CurrentModeUpdate{CurrentModeID: value}})
 	}
 	return &v1.SetSessionConfigOptionResponse{ConfigOptions: e.options()}, nil
+}
+
+// startSetting makes the caller the one who sets an option, until it calls the function that
+// is returned.
+func (e *editing) startSetting(id string) (end func()) {
+	e.choosing.Lock()
+	e.mu.Lock()
+	e.setting = id
+	e.mu.Unlock()
+	return func() {
+		e.mu.Lock()
+		e.setting = ""
+		e.mu.Unlock()
+		e.choosing.Unlock()
+	}
 }
 
 // choose sets an option.
@@ -210,23 +238,20 @@ func (e *editing) choose(r *request, id, value string) error {
 		if !slices.ContainsFunc(values, func(v v1.SessionConfigSelectOption) bool { return v.Value == value }) {
 			return errorf(CodeInvalidParams, "%s cannot be %q", id, value)
 		}
-		var old chosen
-		e.setChosen(func(c *chosen) {
-			old = *c
-			switch id {
-			case optionMode:
-				c.mode = value
-			case optionModel:
-				c.model = value
-			case optionEffort:
-				c.effort = value
-			}
-		})
-		_, err := e.hub.Control(r.ctx, e.srv.cfg.Actor, controlFor(id, value))
-		if err != nil {
-			e.setChosen(func(c *chosen) { c.mode, c.model, c.effort = old.mode, old.model, old.effort })
+		if _, err := e.hub.Control(r.ctx, e.id, controlFor(id, value)); err != nil {
+			return err
 		}
-		return err
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		switch id {
+		case optionMode:
+			e.mode = value
+		case optionModel:
+			e.model = value
+		case optionEffort:
+			e.effort = value
+		}
+		return nil
 	}
 	return errorf(CodeInvalidParams, "there is no option %q", id)
 }

@@ -102,7 +102,7 @@ func (s *server) steer(r *request, p *v1.PromptRequest) (any, error) {
 		return map[string]string{"outcome": "promptRequired"}, nil
 	}
 	m.Priority = "now"
-	if _, err := e.hub.Prompt(r.ctx, s.cfg.Actor, m); err != nil {
+	if _, err := e.hub.Prompt(r.ctx, e.id, m); err != nil {
 		return map[string]string{"outcome": "failed"}, nil
 	}
 	return map[string]string{"outcome": "injected"}, nil

@@ -21,6 +21,7 @@ import (
 	"github.com/parley-go/parley/hub"
 	pt "github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/transport"
 	"go.uber.org/goleak"
 )
 
@@ -92,7 +93,6 @@ func start(t *testing.T, s setting) *editor {
 	if s.dir == "" {
 		s.dir = t.TempDir()
 	}
-	clients := new(acp.Clients)
 	h, err := hub.New(hub.Config{Backend: s.backend, Sessions: s.store, Name: "test", Agent: func(_ context.Context, start hub.Start) (*parley.Options, error) {
 		cfg := agent.Config{Model: s.model(s.dir).Model(), Store: start.Store, Environ: os.Environ()}
 		if s.store != nil {
@@ -101,15 +101,19 @@ func start(t *testing.T, s setting) *editor {
 		if s.agent != nil {
 			s.agent(&cfg)
 		}
-		opts := &parley.Options{Cwd: start.Cwd, Dialer: agent.InProcess(cfg)}
-		clients.Apply(start.ID, opts)
-		return opts, nil
+		var spec hub.Args
+		json.Unmarshal(start.Spec, &spec)
+		dialer := agent.InProcess(cfg)
+		return &parley.Options{Cwd: start.Cwd, Dialer: transport.DialerFunc(func(ctx context.Context, s transport.Spec) (transport.Conn, error) {
+			s.Args = append(spec.Args, s.Args...)
+			return dialer.Dial(ctx, s)
+		})}, nil
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	e := &editor{t: t, dir: s.dir, hub: h, version: max(1, s.version), in: make(chan *frame, 1<<16), methods: map[string]string{}, served: make(chan error, 1)}
-	cfg := acp.Config{Hub: h, Sessions: s.store, Clients: clients}
+	cfg := acp.Config{Hub: h.Client(hub.Actor{Name: "editor", Rights: hub.Everything}), Sessions: s.store}
 	if s.config != nil {
 		s.config(&cfg)
 	}

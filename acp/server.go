@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,16 +18,14 @@ import (
 
 // A Config says what a connection serves.
 type Config struct {
-	// Hub runs the sessions. It is required.
-	Hub *hub.Hub
-	// Sessions is where agents keep their records, for session/list and session/delete. If it
-	// is nil, the sessions of the hub are listed.
+	// Hub runs the sessions, on behalf of whoever uses the client. It is required. The
+	// agents of sessions get [hub.Args] as [hub.Spec.Agent].
+	Hub hub.Client
+	// Args are flags of the agent, for every session that is opened.
+	Args []string
+	// Sessions is where agents keep their records, for session/list. If it is nil, the
+	// sessions of the hub are listed.
 	Sessions session.Store
-	// Clients is what the hub's [hub.Config.Agent] asks for what clients bring to their
-	// sessions, such as MCP servers. Nil means that clients bring nothing.
-	Clients *Clients
-	// Actor is who the client is. Its zero value means somebody who may do everything.
-	Actor hub.Actor
 	// Name and Version are those of the agent, for initialize.
 	Name, Version string
 	// Auth returns an error if the agent needs a key that it does not have. Nil means that it
@@ -44,9 +41,6 @@ type Config struct {
 func Serve(ctx context.Context, cfg Config, r io.Reader, w io.Writer) error {
 	if cfg.Hub == nil {
 		return errors.New("acp: Config.Hub is required")
-	}
-	if cfg.Actor.Rights == 0 {
-		cfg.Actor = hub.Actor{Name: "editor", From: "acp", Rights: hub.Everything}
 	}
 	if cfg.Name == "" {
 		cfg.Name = "parley"
@@ -66,7 +60,6 @@ func Serve(ctx context.Context, cfg Config, r io.Reader, w io.Writer) error {
 		c.Close() // writers may wait for a client that is gone
 	}
 	s.conn.work.Wait()
-	s.forgetAll()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -273,39 +266,16 @@ func (s *server) authorized() error {
 	return nil
 }
 
-// setup returns what a client brings to a session.
-func setup(cwd string, dirs []string, servers []v1.McpServer, meta json.RawMessage) (*Setup, error) {
-	if !filepath.IsAbs(cwd) {
-		return nil, errorf(CodeInvalidParams, "cwd must be an absolute path")
-	}
-	for _, d := range dirs {
-		if !filepath.IsAbs(d) {
-			return nil, errorf(CodeInvalidParams, "additionalDirectories must be absolute paths")
-		}
-	}
-	x := &Setup{Directories: dirs}
-	if err := x.addServers(servers); err != nil {
-		return nil, err
-	}
-	x.addMeta(meta)
-	return x, nil
-}
-
 func (s *server) newSession(r *request, p *v1.NewSessionRequest) (any, error) {
-	x, err := setup(p.Cwd, p.AdditionalDirectories, p.McpServers, p.Meta)
-	if err == nil {
-		err = s.authorized()
-	}
+	x, err := s.newSetup(p.Cwd, p.AdditionalDirectories, p.McpServers, p.Meta)
 	if err != nil {
 		return nil, err
 	}
-	id := session.NewID()
-	s.cfg.Clients.set(id, x)
-	hs, err := s.cfg.Hub.Create(r.ctx, s.cfg.Actor, hub.Spec{ID: id, Cwd: filepath.Clean(p.Cwd)})
+	id, err := s.cfg.Hub.Create(r.ctx, hub.Spec{Cwd: filepath.Clean(p.Cwd), Agent: x.spec()})
 	if err != nil {
 		return nil, err
 	}
-	return s.open(r, hs, x, opened{fresh: true, respond: func(e *editing) any {
+	return s.open(r, id, x, opened{respond: func(e *editing) any {
 		return &v1.NewSessionResponse{SessionID: id, Modes: e.modes(), ConfigOptions: e.options()}
 	}})
 }
@@ -324,39 +294,44 @@ func (s *server) resumeSession(r *request, p *v1.ResumeSessionRequest) (any, err
 
 // reopen opens a session that exists.
 func (s *server) reopen(r *request, id, cwd string, dirs []string, servers []v1.McpServer, meta json.RawMessage, how opened) (any, error) {
-	x, err := setup(cwd, dirs, servers, meta)
-	if err == nil {
-		err = s.authorized()
-	}
-	if err == nil && !session.ValidID(id) {
-		err = errorf(CodeNotFound, "there is no session %s", id)
-	}
+	x, err := s.newSetup(cwd, dirs, servers, meta)
 	if err != nil {
 		return nil, err
 	}
-	hs := s.cfg.Hub.Session(id)
-	if _, err := hs.State(r.ctx, s.cfg.Actor); err != nil {
+	if err := s.exists(r.ctx, id); err != nil {
 		return nil, err
 	}
-	s.cfg.Clients.set(id, x)
-	return s.open(r, hs, x, how)
+	if spec := x.spec(); spec != nil {
+		if err := s.cfg.Hub.Open(r.ctx, hub.Spec{ID: id, Agent: spec}); err != nil {
+			return nil, err
+		}
+	}
+	return s.open(r, id, x, how)
+}
+
+// exists returns an error unless there is a session with an id.
+func (s *server) exists(ctx context.Context, id string) error {
+	if !session.ValidID(id) {
+		return errorf(CodeNotFound, "there is no session %s", id)
+	}
+	_, err := s.cfg.Hub.State(ctx, id)
+	return err
 }
 
 func (s *server) forkSession(r *request, p *v1.ForkSessionRequest) (any, error) {
-	x, err := setup(p.Cwd, p.AdditionalDirectories, p.McpServers, p.Meta)
-	if err == nil && !session.ValidID(p.SessionID) {
-		err = errorf(CodeNotFound, "there is no session %s", p.SessionID)
-	}
+	x, err := s.newSetup(p.Cwd, p.AdditionalDirectories, p.McpServers, p.Meta)
 	if err != nil {
 		return nil, err
 	}
-	hs, err := s.cfg.Hub.Session(p.SessionID).Fork(r.ctx, s.cfg.Actor, 0)
+	if err := s.exists(r.ctx, p.SessionID); err != nil {
+		return nil, err
+	}
+	id, err := s.cfg.Hub.Create(r.ctx, hub.Spec{From: &hub.Reference{Session: p.SessionID}, Agent: x.spec()})
 	if err != nil {
 		return nil, err
 	}
-	s.cfg.Clients.set(hs.ID(), x)
-	return s.open(r, hs, x, opened{respond: func(e *editing) any {
-		return &v1.ForkSessionResponse{SessionID: hs.ID(), Modes: e.modes(), ConfigOptions: e.options()}
+	return s.open(r, id, x, opened{respond: func(e *editing) any {
+		return &v1.ForkSessionResponse{SessionID: id, Modes: e.modes(), ConfigOptions: e.options()}
 	}})
 }
 
@@ -403,7 +378,7 @@ func (s *server) list(ctx context.Context, cwd string) ([]v1.SessionInfo, error)
 		}
 		return all, nil
 	}
-	infos, err := s.cfg.Hub.List(ctx, s.cfg.Actor)
+	infos, err := s.cfg.Hub.List(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -416,26 +391,13 @@ func (s *server) list(ctx context.Context, cwd string) ([]v1.SessionInfo, error)
 }
 
 func (s *server) deleteSession(r *request, p *v1.DeleteSessionRequest) (any, error) {
-	if !session.ValidID(p.SessionID) {
-		return nil, errorf(CodeNotFound, "there is no session %s", p.SessionID)
+	if err := s.exists(r.ctx, p.SessionID); err != nil {
+		return nil, err
 	}
 	if e := s.editing(p.SessionID); e != nil {
 		s.closeEditing(e)
 	}
-	hs := s.cfg.Hub.Session(p.SessionID)
-	if _, err := hs.State(r.ctx, s.cfg.Actor); err != nil {
-		return nil, err
-	}
-	if err := hs.Remove(r.ctx, s.cfg.Actor); err != nil {
-		return nil, err
-	}
-	if s.cfg.Sessions != nil {
-		if err := session.Delete(r.ctx, s.cfg.Sessions, p.SessionID, nil); err != nil && !errors.Is(err, session.ErrNotFound) {
-			return nil, err
-		}
-	}
-	s.cfg.Clients.set(p.SessionID, nil)
-	return empty{}, nil
+	return empty{}, s.cfg.Hub.Delete(r.ctx, p.SessionID)
 }
 
 func (s *server) closeSession(r *request, p *v1.CloseSessionRequest) (any, error) {
@@ -444,7 +406,7 @@ func (s *server) closeSession(r *request, p *v1.CloseSessionRequest) (any, error
 		return nil, err
 	}
 	e.cancelAll()
-	if err := e.hub.Stop(r.ctx, s.cfg.Actor); err != nil {
+	if err := e.hub.Stop(r.ctx, e.id); err != nil {
 		return nil, err
 	}
 	s.closeEditing(e)
@@ -474,18 +436,4 @@ func (s *server) closeEditing(e *editing) {
 	}
 	s.mu.Unlock()
 	e.end()
-}
-
-// forgetAll removes what the client brought to its sessions.
-func (s *server) forgetAll() {
-	s.mu.Lock()
-	ids := make([]string, 0, len(s.sessions))
-	for id := range s.sessions {
-		ids = append(ids, id)
-	}
-	s.mu.Unlock()
-	slices.Sort(ids)
-	for _, id := range ids {
-		s.cfg.Clients.set(id, nil)
-	}
 }
