@@ -8,7 +8,7 @@ PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 win
 FUZZTIME ?= 60s
 TEST_TIMEOUT ?= 900s
 
-.PHONY: help check tmux fmt vet staticcheck rules cross test race long stores jsonv2 fuzz peers interop release bench bench-check clean
+.PHONY: help check tmux browser fmt vet staticcheck rules cross test race long stores jsonv2 fuzz peers interop release bench bench-check clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,10 @@ stores: ## vet and test the modules below stores/, each with a server of its own
 		echo "stores: $${module%/go.mod}"; \
 		(cd "$${module%/go.mod}" && go vet ./... && go test -timeout $(TEST_TIMEOUT) ./...) || exit 1; \
 	done
+
+browser: ## vet the tests of the console and run them in a real Chromium, which scripts/chromium installs (PARLEY_NO_BROWSER=1 does without)
+	[ "$${PARLEY_NO_BROWSER:-}" = 1 ] || scripts/chromium
+	cd console/testdata/browsertest && go vet ./... && go test -count=1 -timeout 300s ./...
 
 race: ## all tests with the race detector
 	go test -race -timeout $(TEST_TIMEOUT) ./...

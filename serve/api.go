@@ -49,6 +49,10 @@ func (s *Server) table() []route {
 		endpoint("POST /v1/schedules", ScopeDrive, "createSchedule", "Send a prompt by a cron expression, or once.", createSchedule),
 		endpoint("DELETE /v1/schedules/{schedule}", ScopeDrive, "deleteSchedule", "Remove a schedule.", deleteSchedule),
 
+		endpoint("GET /v1/costs", ScopeView, "listCosts", "What sessions spent, by day and model.", listCosts),
+		endpoint("GET /v1/audit", ScopeAdmin, "listAudit", "The latest events of the audit log: who changed something, and who was refused.", listAudit),
+		reading(endpoint("POST /v1/render", ScopeView, "render", "Read Markdown and diffs for a page. It changes nothing.", render)),
+
 		stream("GET /v1/events", ScopeView, "hubEvents", "Every session, then each one that changes, as server-sent events.", "text/event-stream", none{}, hubEvents),
 		stream("GET /v1/watch", ScopeView, "watchHub", "The same over a WebSocket.", "application/json", none{}, watchHub),
 		stream("GET /v1/sessions/{id}/events", ScopeView, "sessionEvents", "Entries behind Last-Event-ID (or after), the state, then what happens, as server-sent events.", "text/event-stream", watchQuery{}, sessionEvents),

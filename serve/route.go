@@ -26,6 +26,7 @@ type route struct {
 	summary      string
 	in, out      reflect.Type // nil: nothing, or not JSON
 	media        string       // of the response, if it is not JSON
+	reads        bool         // it changes nothing, whatever its method: it is not in the audit log
 	serve        func(c *call)
 }
 
@@ -78,7 +79,9 @@ func (c *call) answer(in any, f func() (any, error)) {
 		c.s.fail(c.w, c.r, c.identity, err)
 		return
 	}
-	c.s.note(c.r, c.identity, http.StatusOK, "")
+	if !c.route.reads {
+		c.s.note(c.r, c.identity, http.StatusOK, "")
+	}
 	c.w.Header().Set("Content-Type", "application/json")
 	json.NewEncoder(c.w).Encode(out)
 }

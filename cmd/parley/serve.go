@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/console"
 	"github.com/parley-go/parley/hub"
 	"github.com/parley-go/parley/hub/socket"
 	"github.com/parley-go/parley/serve"
@@ -131,7 +132,7 @@ func (f *serveFlags) run(ctx context.Context, p *process) (err error) {
 	}
 	s, err := serve.New(serve.Config{
 		Hub: h, Dir: filepath.Join(dir, "serve.d"), Hosts: f.hosts, Origins: f.origins, TLS: f.tlsCert != "", BehindProxy: f.behindProxy,
-		Sessions: &session.Files{Dir: cfg.ConfigDir()}, Logger: slog.New(slog.NewTextHandler(p.stderr, nil)),
+		Sessions: &session.Files{Dir: cfg.ConfigDir()}, Console: console.Handler(), Logger: slog.New(slog.NewTextHandler(p.stderr, nil)),
 		Agent: func(a serve.AgentSettings) (json.RawMessage, error) {
 			args := append([]string(nil), demoArgs...)
 			if a.Model != "" {

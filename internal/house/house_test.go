@@ -44,8 +44,9 @@ var arrows = map[string][]string{
 	"hub/...":        {"hub"},
 	"acp":            {"hub", "acp/..."},
 	"acp/...":        {},
-	"cmd/parley":     {".", "hub/...", "acp", "serve", "terminal", "agent", "parleytest", "conformance", "internal/otlp", "internal/spelling"},
-	"serve":          {".", "hub", "hub/...", "session", "wire"},
+	"cmd/parley":     {".", "hub/...", "acp", "serve", "console", "terminal", "agent", "parleytest", "conformance", "internal/otlp", "internal/spelling"},
+	"serve":          {".", "hub", "hub/...", "session", "wire", "console"},
+	"console":        {},
 	"terminal":       {".", "hub", "session", "wire", "internal/spelling"},
 
 	// What checks, measures and shows the rest stands above it.

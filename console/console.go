@@ -1,0 +1,95 @@
+// Package console is the page of parley serve: it watches, approves and steers sessions in
+// a browser.
+//
+// The page is plain ES modules and CSS, embedded here and built by nothing. Two files are
+// from others, whole and unchanged; page/vendor.txt says which. The page holds no data: it
+// logs in and reads everything from the API of package serve, whose documentation says
+// how. Everything that a model or a tool wrote reaches the page as text. [Markdown] and
+// [Diff] turn it into trees, from which the page builds elements of a fixed list, never
+// from HTML.
+package console
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"net/http"
+	"path"
+	"strings"
+	"sync"
+)
+
+//go:embed page
+var page embed.FS
+
+// types are the kinds of files that the page has, by how their names end.
+var types = map[string]string{
+	".html":        "text/html; charset=utf-8",
+	".js":          "text/javascript; charset=utf-8",
+	".css":         "text/css; charset=utf-8",
+	".svg":         "image/svg+xml",
+	".webmanifest": "application/manifest+json",
+}
+
+// A file is one that the page is made of.
+type file struct {
+	kind           string
+	tag            string // changes whenever the file does
+	whole, smaller []byte // smaller is compressed
+}
+
+// files are the files of the page by their paths.
+var files = sync.OnceValue(func() map[string]*file {
+	all := map[string]*file{}
+	list, err := page.ReadDir("page")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	for _, e := range list {
+		kind := types[path.Ext(e.Name())]
+		if kind == "" {
+			continue
+		}
+		data, err := page.ReadFile("page/" + e.Name())
+		if err != nil {
+			panic(err)
+		}
+		var b bytes.Buffer
+		w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression)
+		w.Write(data)
+		w.Close()
+		sum := sha256.Sum256(data)
+		all["/"+e.Name()] = &file{kind, `"` + hex.EncodeToString(sum[:8]) + `"`, data, b.Bytes()}
+	}
+	all["/"] = all["/index.html"]
+	return all
+})
+
+// Handler serves the files of the page, for Config.Console of package serve.
+func Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f := files()[r.URL.Path]
+		if f == nil {
+			http.NotFound(w, r)
+			return
+		}
+		h := w.Header()
+		h.Set("Content-Type", f.kind)
+		h.Set("Cache-Control", "no-cache")
+		h.Set("Vary", "Accept-Encoding")
+		h.Set("ETag", f.tag)
+		data := f.whole
+		if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+			h.Set("Content-Encoding", "gzip")
+			data = f.smaller
+		}
+		if r.Header.Get("If-None-Match") == f.tag {
+			h.Del("Content-Encoding")
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		w.Write(data)
+	})
+}

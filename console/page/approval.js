@@ -1,0 +1,173 @@
+// Approval cards: what is asked, exactly, and the answer to it.
+import {html, nothing} from './lit-html.js';
+import {attempt, may, notice, post} from './api.js';
+import {diff, flat, link, markdown, visible} from './text.js';
+
+// A card takes keys only when it has been seen: what was typed before it came is no answer.
+const seen = 350; // milliseconds
+
+const cards = new Map(); // by the id of the question: what the person has entered
+
+function cardOf(ask, session, again) {
+  let c = cards.get(ask.id);
+  if (!c) {
+    c = {ask, session, reason: '', choices: {}, texts: {}, fields: {}, ready: false, sent: false};
+    cards.set(ask.id, c);
+    setTimeout(() => { c.ready = true; c.again(); }, seen);
+  }
+  c.again = again;
+  return c;
+}
+
+export function forget(id) { cards.delete(id); }
+
+// always returns the changes of the rules that make a question unnecessary in this session.
+export function always(req) {
+  if (req.suppress_always_allow_rule || req.requires_user_interaction) return [];
+  return (req.permission_suggestions ?? []).map(u => ({...u, destination: 'session'}));
+}
+
+// covers says what a change of the rules allows.
+export function covers(u) {
+  switch (u.type) {
+  case 'setMode': return u.mode === 'acceptEdits' ? 'edits of files here, without asking' : `the mode ${u.mode}`;
+  case 'addDirectories': return `work in ${(u.directories ?? []).join(', ')}`;
+  }
+  return (u.rules ?? []).map(r => r.ruleContent ? `${r.toolName}(${r.ruleContent})` : `every use of ${r.toolName}`).join(', ');
+}
+
+async function send(c, body) {
+  if (c.sent) return;
+  c.sent = true;
+  c.again();
+  const ok = await attempt(() => post(`/sessions/${c.session}/approvals/${c.ask.id}`, {shown: c.ask.hash, ...body}));
+  if (!ok) { c.sent = false; c.again(); }
+}
+
+const denied = 'The user said no.';
+
+const act = {
+  allow(c) { send(c, answerOf(c, true)); },
+  always(c) {
+    const updates = always(c.ask.request);
+    if (!updates.length || !may('drive')) { notice('There is no rule for this that you may add.'); return; }
+    send(c, {response: {behavior: 'allow', updatedPermissions: updates}});
+  },
+  deny(c) { send(c, answerOf(c, false)); },
+  reason(c) { document.getElementById('reason-' + c.ask.id)?.focus(); },
+};
+
+// answerOf returns the body of an answer with yes or no.
+function answerOf(c, yes) {
+  const req = c.ask.request;
+  if (c.ask.kind === 'elicitation') return {response: yes ? {action: 'accept', ...(req.requested_schema ? {content: c.fields} : {})} : {action: 'decline'}};
+  if (c.ask.kind === 'dialog') return {response: {behavior: yes ? 'completed' : 'cancelled'}};
+  if (!yes) return {behavior: 'deny', message: c.reason.trim() || denied};
+  if (c.ask.kind === 'choice') {
+    const answers = {};
+    for (const q of req.input?.questions ?? []) {
+      const list = [...(c.choices[q.question] ?? [])];
+      if (c.texts[q.question]?.trim()) list.push(c.texts[q.question].trim());
+      answers[q.question] = list.join(', ');
+    }
+    return {response: {behavior: 'allow', updatedInput: {...req.input, answers}}};
+  }
+  return {behavior: 'allow'};
+}
+
+const keys = {y: 'allow', Y: 'always', n: 'deny', N: 'reason'};
+
+// key handles a key for the card that has the focus, or else the first one.
+export function key(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return false;
+  if (event.target.closest?.('input, textarea, select, [contenteditable]')) return false;
+  const el = event.target.closest?.('.approval') ?? document.querySelector('.approval');
+  const c = el && cards.get(el.dataset.ask);
+  if (!c) return false;
+  event.preventDefault();
+  if (event.repeat || !c.ready || c.sent || !may('approve')) return true;
+  act[keys[event.key]](c);
+  return true;
+}
+
+// card shows a question. again draws it anew.
+export function card(ask, session, again) {
+  const c = cardOf(ask, session, again), req = ask.request ?? {};
+  const rules = ask.kind === 'permission' && may('drive') ? always(req) : [];
+  const open = c.ready && !c.sent && may('approve');
+  const yes = {plan: 'Carry out the plan', choice: 'Send the answer', elicitation: 'Accept', dialog: 'OK'}[ask.kind] ?? 'Allow once';
+  const no = {plan: 'Keep planning', choice: 'Do not answer', elicitation: 'Decline', dialog: 'Cancel'}[ask.kind] ?? 'Deny';
+  return html`<section class="approval" data-ask=${ask.id} data-ready=${String(c.ready)} aria-label="Approval" tabindex="-1">
+    <h3>${title(ask)}</h3>
+    ${body(c)}
+    <dl class="facts">
+      ${(ask.paths ?? []).map(p => html`<dt>File</dt><dd><code class="exact">${visible(p, true)}</code></dd>`)}
+      ${req.blocked_path && !(ask.paths ?? []).includes(req.blocked_path) ? html`<dt>About</dt><dd><code class="exact">${visible(req.blocked_path, true)}</code></dd>` : nothing}
+      ${req.agent_id ? html`<dt>For</dt><dd>a subagent</dd>` : nothing}
+      <dt>Why</dt><dd>${why(req, ask)}</dd>
+      ${rules.length ? html`<dt>Always</dt><dd>would allow, in this session: ${rules.map((u, i) => html`${i ? '; ' : ''}<code class="exact">${visible(covers(u), true)}</code>`)}</dd>` : nothing}
+      ${ask.expires ? html`<dt>Expires</dt><dd>${new Date(ask.expires).toLocaleString()}; then the answer is no</dd>` : nothing}
+    </dl>
+    ${!may('approve') ? html`<p class="muted">Your token may watch, not answer.</p>` : html`
+    <div class="answers">
+      <button class="yes" ?disabled=${!open} @click=${() => act.allow(c)}>${yes} <kbd>y</kbd></button>
+      ${rules.length ? html`<button ?disabled=${!open} @click=${() => act.always(c)}>Always <kbd>Y</kbd></button>` : nothing}
+      <button class="no" ?disabled=${!open} @click=${() => act.deny(c)}>${no} <kbd>n</kbd></button>
+    </div>
+    ${ask.kind === 'permission' || ask.kind === 'plan' ? html`<form class="reason" @submit=${e => { e.preventDefault(); if (c.ready) act.deny(c); }}>
+      <label for="reason-${ask.id}">Deny with a reason <kbd>N</kbd></label>
+      <div class="row"><input id="reason-${ask.id}" autocomplete="off" placeholder="What should it do instead?" .value=${c.reason} @input=${e => { c.reason = e.target.value; }} @keydown=${e => { if (e.key === 'Escape') e.target.blur(); }}>
+      <button class="no" ?disabled=${!open}>Deny</button></div></form>` : nothing}`}
+    ${c.sent ? html`<p class="muted" role="status">Sent …</p>` : nothing}
+  </section>`;
+}
+
+function title(ask) {
+  const tool = flat(ask.request?.display_name || ask.tool);
+  return {plan: 'Carry out this plan?', choice: 'A question', elicitation: `The MCP server ${flat(ask.request?.mcp_server_name)} asks`, dialog: `The agent shows a dialog: ${flat(ask.request?.dialog_kind)}`}[ask.kind] ?? `May it use ${tool}?`;
+}
+
+function why(req, ask) {
+  if (ask.kind !== 'permission') return 'the agent asks you';
+  const parts = [];
+  if (req.decision_reason) parts.push(visible(req.decision_reason, true));
+  if (req.matched_ask_rule) parts.push(html` the rule <code>${visible(`${req.matched_ask_rule.tool_name}(${req.matched_ask_rule.rule_content ?? ''})`, true)}</code> of ${visible(req.matched_ask_rule.source, true)}`);
+  return parts.length ? parts : 'no rule allows it in this mode';
+}
+
+// body shows what is asked: a command and a change whole, and everything else as JSON.
+function body(c) {
+  const {ask, again} = c, req = ask.request ?? {}, input = req.input ?? {};
+  if (ask.kind === 'choice') return questions(c, input.questions ?? []);
+  if (ask.kind === 'plan') return markdown(String(input.plan ?? ''), again);
+  if (ask.kind === 'elicitation') return elicitation(c, req);
+  const raw = JSON.stringify(ask.kind === 'dialog' ? req : input, null, 2);
+  const all = shown => html`<details class="raw" ?open=${!shown}><summary>Everything it is given</summary><pre class="code exact" tabindex="0">${visible(raw, true)}</pre></details>`;
+  const said = req.description ? html`<p class="muted">The agent says: “<bdi>${visible(req.description, true)}</bdi>”</p>` : nothing;
+  if (typeof input.command === 'string') return html`<pre class="code exact command" tabindex="0">${visible(input.command, true)}</pre>${said}${all(true)}`;
+  if (ask.diff) return html`${diff(ask.diff, again, true)}${said}${all(true)}`;
+  return html`${said}${all(false)}`;
+}
+
+function questions(c, list) {
+  return list.map((q, i) => html`<fieldset><legend>${visible(q.question, true)}</legend>
+    ${(q.options ?? []).map((o, j) => html`<label class="option"><input type=${q.multiSelect ? 'checkbox' : 'radio'} name="q${i}-${c.ask.id}" .checked=${c.choices[q.question]?.has(o.label) ?? false}
+      @change=${e => {
+        const set = q.multiSelect ? (c.choices[q.question] ?? new Set()) : new Set();
+        if (e.target.checked) set.add(o.label); else set.delete(o.label);
+        c.choices[q.question] = set;
+      }}> <span>${visible(o.label, true)} <span class="muted">${visible(o.description, true)}</span></span></label>`)}
+    <label class="option">Another answer <input autocomplete="off" @input=${e => { c.texts[q.question] = e.target.value; }}></label></fieldset>`);
+}
+
+function elicitation(c, req) {
+  const fields = Object.entries(req.requested_schema?.properties ?? {});
+  return html`<p dir="auto">${visible(req.message, true)}</p>${req.url ? html`<p>${link(req.url, visible(req.url, true), req.url)}</p>` : nothing}
+    ${fields.map(([name, f]) => {
+      const label = html`${visible(f.title || name, true)} <span class="muted">${visible(f.description, true)}</span>`;
+      if (f.enum) return html`<label class="option">${label} <select @change=${e => { c.fields[name] = e.target.value; }}><option></option>${f.enum.map(v => html`<option>${flat(v)}</option>`)}</select></label>`;
+      if (f.type === 'boolean') return html`<label class="option"><input type="checkbox" @change=${e => { c.fields[name] = e.target.checked; }}> ${label}</label>`;
+      const number = f.type === 'number' || f.type === 'integer';
+      return html`<label class="option">${label} <input type=${number ? 'number' : 'text'} autocomplete="off" @input=${e => { c.fields[name] = number ? e.target.valueAsNumber : e.target.value; }}></label>`;
+    })}`;
+}

@@ -1,0 +1,118 @@
+// A List shows a long list of items, of which only those near the screen are in the page.
+// Each item has an element of its own, so that what is open in it stays open.
+
+const guess = 90, margin = 900; // pixels
+
+export class List {
+  constructor(scroller, draw) {
+    this.scroller = scroller;
+    this.draw = draw; // draws an item into an element
+    this.items = [];
+    this.parts = new Map(); // by key: {el, height, stale}
+    this.top = document.createElement('div');
+    this.bottom = document.createElement('div');
+    scroller.append(this.top, this.bottom);
+    this.stick = true; // it shows the end, and goes on to
+    scroller.addEventListener('scroll', () => {
+      this.stick = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 40;
+      this.schedule();
+    }, {passive: true});
+    this.sizes = new ResizeObserver(list => {
+      for (const {target} of list) {
+        const part = target === scroller ? null : this.parts.get(target.dataset.key);
+        if (part && target.isConnected) part.height = target.offsetHeight;
+      }
+      this.schedule();
+    });
+    this.sizes.observe(scroller);
+  }
+
+  // set shows items; changed are the keys of those that are to be drawn again.
+  set(items, changed) {
+    this.items = items;
+    for (const key of changed) {
+      const part = this.parts.get(key);
+      if (part) part.stale = true;
+    }
+    this.schedule();
+  }
+
+  redraw(key) {
+    const part = this.parts.get(key);
+    if (part) { part.stale = true; this.schedule(); }
+  }
+
+  schedule() {
+    this.frame ??= requestAnimationFrame(() => { this.frame = undefined; this.layout(); });
+  }
+
+  part(item) {
+    let part = this.parts.get(item.key);
+    if (!part) {
+      const el = document.createElement('div');
+      el.className = 'item is-' + item.kind;
+      el.dataset.key = item.key;
+      part = {el, height: guess, stale: true};
+      this.parts.set(item.key, part);
+      this.sizes.observe(el);
+    }
+    return part;
+  }
+
+  layout() {
+    const {scroller, items} = this;
+    const view = scroller.clientHeight || 800;
+    const parts = items.map(item => this.parts.get(item.key));
+    const height = i => parts[i]?.height ?? guess;
+    let total = 0;
+    for (let i = 0; i < items.length; i++) total += height(i);
+    const y = this.stick ? Math.max(0, total - view) : scroller.scrollTop;
+    let from = 0, above = 0;
+    while (from < items.length && above + height(from) < y - margin) above += height(from++);
+    let to = from, end = above;
+    while (to < items.length && end < y + view + margin) end += height(to++);
+    // What is at the top of the screen stays there when heights turn out to be others.
+    let anchor = null, before = 0;
+    if (!this.stick) {
+      for (let el = this.top.nextSibling; el !== this.bottom; el = el.nextSibling) {
+        if (el.offsetTop + el.offsetHeight > scroller.scrollTop) { anchor = el; before = el.offsetTop - scroller.scrollTop; break; }
+      }
+    }
+    let next = this.top.nextSibling;
+    for (let i = from; i < to; i++) {
+      const part = this.part(items[i]);
+      if (part.stale) { part.stale = false; this.draw(items[i], part.el); }
+      if (next === part.el) next = next.nextSibling;
+      else scroller.insertBefore(part.el, next);
+    }
+    while (next !== this.bottom) {
+      const gone = next;
+      next = next.nextSibling;
+      gone.remove();
+    }
+    this.top.style.height = above + 'px';
+    this.bottom.style.height = Math.max(0, total - end) + 'px';
+    if (this.stick) scroller.scrollTop = scroller.scrollHeight;
+    else if (anchor?.isConnected) {
+      const moved = anchor.offsetTop - scroller.scrollTop - before;
+      if (Math.abs(moved) > 1) scroller.scrollTop += moved;
+    }
+  }
+
+  // show scrolls to an item.
+  show(key) {
+    let y = 0;
+    for (const item of this.items) {
+      if (item.key === key) break;
+      y += this.parts.get(item.key)?.height ?? guess;
+    }
+    this.stick = false;
+    this.scroller.scrollTop = y;
+    this.schedule();
+  }
+
+  close() {
+    this.sizes.disconnect();
+    cancelAnimationFrame(this.frame);
+  }
+}

@@ -1,0 +1,162 @@
+// The screens beside sessions: schedules, devices, costs and the audit log.
+import {html, nothing, render} from './lit-html.js';
+import {attempt, call, get, may, post} from './api.js';
+import {flat, money, visible, when} from './text.js';
+
+// A Screen loads something and shows it.
+class Screen {
+  constructor(root, title) {
+    this.root = root;
+    document.title = `${title} – Parley`;
+    this.load();
+  }
+
+  close() { this.closed = true; }
+
+  async load() {
+    const data = await attempt(() => this.read());
+    if (this.closed || !data) return;
+    this.data = data;
+    this.draw();
+  }
+
+  draw() { render(html`<div class="manage">${this.view()}</div>`, this.root); }
+
+  // act sends something and loads the screen again.
+  async act(work) {
+    const out = await attempt(work);
+    if (out) await this.load();
+    return out;
+  }
+}
+
+export class Schedules extends Screen {
+  constructor(root) { super(root, 'Schedules'); }
+
+  async read() {
+    const [schedules, sessions] = await Promise.all([get('/schedules'), get('/sessions')]);
+    return {...schedules, ...sessions};
+  }
+
+  view() {
+    const {schedules, sessions} = this.data;
+    const name = id => flat(sessions.find(s => s.id === id)?.state.title || id.slice(0, 8));
+    return html`<h1>Schedules</h1>
+      ${schedules.length ? html`<div class="wide" tabindex="0" role="group" aria-label="Schedules"><table><thead><tr><th>Prompt</th><th>When</th><th>Session</th><th>Last</th><td></td></tr></thead><tbody>${schedules.map(s => html`<tr><td dir="auto">${visible(s.prompt)}</td><td>${s.cron ? html`<code>${visible(s.cron)}</code>` : new Date(s.at).toLocaleString()}</td>
+        <td><a href="#/s/${s.session}">${name(s.session)}</a></td><td>${s.fired ? when(s.fired) : 'never'}${s.missed ? ` (${s.missed} missed)` : ''}</td>
+        <td>${may('drive') ? html`<button class="no" @click=${() => this.act(() => call('DELETE', '/schedules/' + s.id))}>Remove</button>` : nothing}</td></tr>`)}</tbody></table></div>` : html`<p class="empty">There are no schedules.</p>`}
+      ${may('drive') && sessions.length ? html`<form class="new" @submit=${e => { e.preventDefault(); this.add(e.target); }}><h2>Add a schedule</h2>
+        <label>Session <select name="session">${sessions.map(s => html`<option value=${s.id}>${name(s.id)}</option>`)}</select></label>
+        <label>Prompt <textarea name="prompt" rows="2" required></textarea></label>
+        <label>Cron expression, five fields <input name="cron" placeholder="0 9 * * 1-5" autocomplete="off"></label>
+        <label>or once at <input name="at" type="datetime-local"></label>
+        <button class="yes">Add</button></form>` : nothing}`;
+  }
+
+  async add(form) {
+    const {session, prompt, cron, at} = Object.fromEntries(new FormData(form));
+    if (await this.act(() => post('/schedules', {session, prompt, ...(cron ? {cron} : {}), ...(at ? {at: new Date(at).toISOString()} : {})}))) form.reset();
+  }
+}
+
+export class Devices extends Screen {
+  constructor(root) { super(root, 'Devices'); }
+
+  read() { return get('/tokens'); }
+
+  view() {
+    return html`<h1>Devices and tokens</h1>
+      ${this.made ? html`<section class="made" aria-label="New token"><h2>Token of ${visible(this.made.token.name)}</h2><p>It is shown this once. Open this link on the device:</p><pre class="code" tabindex="0">${visible(this.made.link || this.made.secret)}</pre></section>` : nothing}
+      <div class="wide" tabindex="0" role="group" aria-label="Tokens"><table><thead><tr><th>Name</th><th>Scope</th><th>Made</th><th>Used</th><th>Expires</th><td></td></tr></thead><tbody>${this.data.tokens.map(t => html`<tr><td>${visible(t.name)}</td><td>${visible(t.scope)}</td><td>${when(t.created)}</td><td>${t.used ? html`${when(t.used)} ${visible(t.from)}` : 'never'}</td><td>${t.expires ? when(t.expires) : 'never'}</td>
+        <td><button class="no" @click=${() => this.act(() => call('DELETE', '/tokens/' + t.id))}>Revoke</button></td></tr>`)}</tbody></table></div>
+      <form class="new" @submit=${e => { e.preventDefault(); this.add(e.target); }}><h2>Add a device</h2>
+        <label>Name <input name="name" required autocomplete="off" placeholder="my phone"></label>
+        <label>It may <select name="scope"><option value="view">watch</option><option value="approve">watch and approve</option><option value="drive">watch, approve and send prompts</option><option value="admin">do everything</option></select></label>
+        <button class="yes">Make a token</button></form>`;
+  }
+
+  async add(form) {
+    const made = await attempt(() => post('/tokens', Object.fromEntries(new FormData(form))));
+    if (!made) return;
+    this.made = made;
+    form.reset();
+    await this.load();
+  }
+}
+
+export class Audit extends Screen {
+  constructor(root) { super(root, 'Audit log'); }
+
+  read() { return get('/audit?limit=500'); }
+
+  view() {
+    return html`<h1>Audit log</h1><p class="muted">Everything that changed something or was refused, the latest first.</p>
+      ${this.data.events.length ? html`<div class="wide" tabindex="0" role="group" aria-label="Audit log"><table><thead><tr><th>When</th><th>Who</th><th>From</th><th>Action</th><th>Result</th></tr></thead><tbody>${this.data.events.map(e => html`<tr><td>${new Date(e.time).toLocaleString()}</td><td>${visible(e.by || 'nobody')}</td><td>${visible(e.from)}</td>
+        <td><code>${visible(e.action)}</code> ${e.session ? html`<a href="#/s/${e.session}">${visible(e.session.slice(0, 8))}</a>` : nothing}</td><td class=${e.status >= 400 ? 'problem' : ''}>${e.status}${e.reason ? html` ${visible(e.reason)}` : nothing}</td></tr>`)}</tbody></table></div>` : html`<p class="empty">It is empty.</p>`}`;
+  }
+}
+
+const sum = (list, of) => list.reduce((n, x) => n + of(x), 0);
+const tokens = c => c.input_tokens + c.output_tokens + c.cache_read_tokens + c.cache_write_tokens;
+
+export class Cost extends Screen {
+  constructor(root) {
+    super(root, 'Cost');
+    this.by = 'model';
+    this.unit = 'usd';
+  }
+
+  close() { super.close(); this.plot?.destroy(); }
+
+  async read() {
+    const [costs, sessions] = await Promise.all([get('/costs'), get('/sessions?archived=true')]);
+    await plots();
+    return {...costs, ...sessions};
+  }
+
+  label(key) { return this.by === 'session' ? flat(this.data.sessions.find(s => s.id === key)?.state.title || key.slice(0, 8)) : flat(key); }
+
+  view() {
+    const {costs} = this.data;
+    if (!costs.length) return html`<h1>Cost</h1><p class="empty">Nothing was spent.</p>`;
+    const groups = [...Map.groupBy(costs, c => c[this.by])].sort((a, b) => sum(b[1], c => c.usd) - sum(a[1], c => c.usd));
+    return html`<h1>Cost</h1><p>${money(sum(costs, c => c.usd))} and ${sum(costs, tokens).toLocaleString()} tokens in all.</p>
+      <div class="row"><label>By <select id="by" @change=${e => { this.by = e.target.value; this.draw(); }}>${['model', 'session', 'day'].map(x => html`<option ?selected=${x === this.by}>${x}</option>`)}</select></label>
+      <label>Show <select id="unit" @change=${e => { this.unit = e.target.value; this.draw(); }}><option value="usd">money</option><option value="tokens">tokens</option></select></label></div>
+      <div id="plot" role="img" aria-label="Costs by day"></div>
+      <div class="wide" tabindex="0" role="group" aria-label="Costs"><table><thead><tr><th>${this.by}</th><th>Cost</th><th>Input</th><th>Output</th><th>Cache read</th><th>Cache written</th></tr></thead><tbody>${groups.map(([key, list]) => html`<tr><td>${this.by === 'session' ? html`<a href="#/s/${key}">${this.label(key)}</a>` : this.label(key)}</td><td>${money(sum(list, c => c.usd))}</td>
+        ${['input_tokens', 'output_tokens', 'cache_read_tokens', 'cache_write_tokens'].map(k => html`<td>${sum(list, c => c[k]).toLocaleString()}</td>`)}</tr>`)}</tbody></table></div>`;
+  }
+
+  draw() {
+    super.draw();
+    const el = this.root.querySelector('#plot');
+    this.plot?.destroy();
+    if (!el) return;
+    const {costs} = this.data;
+    const by = this.by === 'day' ? 'model' : this.by;
+    const days = [...new Set(costs.map(c => c.day))].sort();
+    const keys = [...new Set(costs.map(c => c[by]))].slice(0, 6);
+    const value = c => this.unit === 'usd' ? c.usd : tokens(c);
+    const ink = getComputedStyle(document.body).color;
+    const colors = ['#3b7dd8', '#d9822b', '#2f9e63', '#a35bd0', '#c8434b', '#8a8f98'];
+    const axis = {stroke: ink, grid: {stroke: ink + '22', width: 1}, ticks: {show: false}};
+    this.plot = new uPlot({
+      width: Math.max(280, el.clientWidth), height: 240, legend: {live: false},
+      axes: [axis, {...axis, size: 70, values: (_, list) => list.map(v => this.unit === 'usd' ? money(v) : v.toLocaleString())}],
+      scales: {y: {range: (_, low, high) => [0, high || 1]}},
+      series: [{}, ...keys.map((k, i) => ({label: this.by === 'session' ? this.label(k) : flat(k), stroke: colors[i], fill: colors[i] + '33', width: 2, points: {size: 7, fill: colors[i]}}))],
+    }, [days.map(d => new Date(d + 'T00:00').getTime() / 1000), ...keys.map(k => days.map(d => sum(costs.filter(c => c.day === d && c[by] === k), value)))], el);
+  }
+}
+
+// plots loads what draws plots, which is larger than the rest of the page.
+let loading;
+function plots() {
+  loading ??= new Promise((ok, fail) => {
+    const style = Object.assign(document.createElement('link'), {rel: 'stylesheet', href: 'uplot.css'});
+    const script = Object.assign(document.createElement('script'), {src: 'uplot.js', onload: ok, onerror: () => fail(new Error('The plots cannot be loaded.'))});
+    document.head.append(style, script);
+  });
+  return loading;
+}

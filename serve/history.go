@@ -1,0 +1,129 @@
+package serve
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"slices"
+
+	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/wire"
+)
+
+type auditQuery struct {
+	Limit int `json:"-" query:"limit"` // 200 if it is left out
+}
+
+// AuditList is the end of the audit log, the latest event first.
+type AuditList struct {
+	Events []Event `json:"events"`
+}
+
+func listAudit(c *call, _ context.Context, in *auditQuery) (AuditList, error) {
+	events, err := c.s.audit.latest(cmp.Or(max(in.Limit, 0), 200))
+	return AuditList{events}, err
+}
+
+// latest returns up to n events, the latest first.
+func (a *auditLog) latest(n int) (out []Event, err error) {
+	if a.path == "" {
+		return nil, nil
+	}
+	for _, name := range []string{a.path, a.path + ".1"} {
+		data, err := os.ReadFile(name)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+		lines := bytes.Split(data, []byte("\n"))
+		slices.Reverse(lines)
+		for _, line := range lines {
+			var e Event
+			if len(line) == 0 || json.Unmarshal(line, &e) != nil {
+				continue // a crash may have cut it
+			}
+			if out = append(out, e); len(out) == n {
+				return out, nil
+			}
+		}
+	}
+	return out, nil
+}
+
+// A Cost is what a session spent on a model on a day.
+type Cost struct {
+	Day              string  `json:"day"` // in the time zone of the server, as 2026-11-15
+	Session          string  `json:"session"`
+	Model            string  `json:"model"`
+	USD              float64 `json:"usd"`
+	InputTokens      int64   `json:"input_tokens"`
+	OutputTokens     int64   `json:"output_tokens"`
+	CacheReadTokens  int64   `json:"cache_read_tokens"`
+	CacheWriteTokens int64   `json:"cache_write_tokens"`
+}
+
+// CostList is what all sessions spent, the first day first.
+type CostList struct {
+	Costs []Cost `json:"costs"`
+}
+
+func listCosts(c *call, ctx context.Context, _ *none) (list CostList, err error) {
+	all, err := c.s.cfg.Hub.List(ctx, c.Actor)
+	if err != nil {
+		return list, err
+	}
+	for _, i := range all {
+		costs, err := c.s.costsOf(ctx, c.Actor, i.ID)
+		if err != nil && !errors.Is(err, hub.ErrNotFound) { // it may have been removed meanwhile
+			return list, err
+		}
+		list.Costs = append(list.Costs, costs...)
+	}
+	slices.SortFunc(list.Costs, func(a, b Cost) int {
+		return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Session, b.Session), cmp.Compare(a.Model, b.Model))
+	})
+	return list, nil
+}
+
+// costsOf adds up the results of a session.
+func (s *Server) costsOf(ctx context.Context, by hub.Actor, id string) (out []Cost, err error) {
+	before := map[string]*wire.ModelUsage{} // what the results so far say
+	for e, err := range s.cfg.Hub.Session(id).Entries(ctx, by, 0) {
+		if err != nil {
+			return nil, err
+		}
+		if e.Kind != hub.KindFrame || wire.PeekType(e.Data) != "result" {
+			continue
+		}
+		m, err := wire.Decode(e.Data)
+		r, ok := m.(*wire.Result)
+		if err != nil || !ok {
+			continue
+		}
+		day := e.Time.Local().Format("2006-01-02")
+		for model, u := range r.ModelUsage {
+			if u == nil {
+				continue
+			}
+			// They add up since the agent's session began, which may be more than once.
+			old := before[model]
+			if old == nil || old.CostUSD > u.CostUSD || old.OutputTokens > u.OutputTokens {
+				old = new(wire.ModelUsage)
+			}
+			before[model] = u
+			i := slices.IndexFunc(out, func(c Cost) bool { return c.Day == day && c.Model == model })
+			if i < 0 {
+				i = len(out)
+				out = append(out, Cost{Day: day, Session: id, Model: model})
+			}
+			out[i].USD += u.CostUSD - old.CostUSD
+			out[i].InputTokens += u.InputTokens - old.InputTokens
+			out[i].OutputTokens += u.OutputTokens - old.OutputTokens
+			out[i].CacheReadTokens += u.CacheReadInputTokens - old.CacheReadInputTokens
+			out[i].CacheWriteTokens += u.CacheCreationInputTokens - old.CacheCreationInputTokens
+		}
+	}
+	return out, nil
+}
