@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,12 +29,12 @@ func TestToolSearch(t *testing.T) {
 	}
 	store := &session.Memory{}
 	const id = "3f1f7c1e-0f5b-4d3c-9c55-2f6a6c8f0a11"
-	run := func(s *parleytest.Scenario, resume bool) []*parleytest.Request {
+	run := func(s *parleytest.Scenario, resume bool, environ ...string) []*parleytest.Request {
 		t.Helper()
 		m := s.Model()
 		m.Strict, m.Record = true, true
 		opts := &parley.Options{Cwd: t.TempDir(), ToolServers: map[string]*mcp.Server{"big": parley.ToolServer("big", tools...)}, AllowedTools: []string{"mcp__big"},
-			Dialer: agent.InProcess(agent.Config{Model: m, Store: store})}
+			Dialer: agent.InProcess(agent.Config{Model: m, Store: store, Environ: environ})}
 		if resume {
 			opts.Resume = id
 		} else {
@@ -79,5 +80,9 @@ func TestToolSearch(t *testing.T) {
 	requests = run(parleytest.Script(parleytest.Say("again")), true)
 	if names, _ = size(requests[0]); names[len(names)-1] != "mcp__big__tool_42" {
 		t.Errorf("the resumed session has %s", names)
+	}
+	requests = run(parleytest.Script(parleytest.Say("all of them")), true, "ENABLE_TOOL_SEARCH=false")
+	if names, _ = size(requests[0]); slices.Contains(names, "ToolSearch") || !slices.Contains(names, "mcp__big__tool_149") {
+		t.Errorf("with ENABLE_TOOL_SEARCH=false the request has %s", names)
 	}
 }

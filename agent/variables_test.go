@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/parleytest"
 )
 
 // TestVariables: the variables of the official command reach the request. The rows are what that
@@ -52,6 +53,13 @@ func TestVariables(t *testing.T) {
 			}
 		}
 	})
+	t.Run("timeouts of Bash", func(t *testing.T) {
+		body, _ := requestWith(t, "BASH_DEFAULT_TIMEOUT_MS=1500 BASH_MAX_TIMEOUT_MS=2500", "--tools Bash")
+		text, _ := json.Marshal(body["tools"])
+		if !strings.Contains(string(text), "at most 2500") {
+			t.Errorf("the model is offered %s", text)
+		}
+	})
 	t.Run("headers", func(t *testing.T) {
 		_, header := requestWith(t, "DISABLE_INTERLEAVED_THINKING=1 CLAUDE_AGENT_SDK_CLIENT_APP=my-app/1.0 CLAUDE_AGENT_SDK_VERSION=0.3.325 CLAUDE_CODE_ENTRYPOINT=sdk-ts", "--model claude-sonnet-4-5 --task-budget 9")
 		if got, want := header.Get("anthropic-beta"), "task-budgets-2026-03-13,thinking-display-updates-2026-08-18"; got != want {
@@ -77,4 +85,14 @@ func requestWith(t *testing.T, vars, args string) (map[string]any, interface{ Ge
 		t.Fatal(err)
 	}
 	return body, api.asked[0].Header
+}
+
+// TestSubagentModel: CLAUDE_CODE_SUBAGENT_MODEL is the model of every subagent.
+func TestSubagentModel(t *testing.T) {
+	dir, _ := workdir(t)
+	s := parleytest.Script(
+		parleytest.Call("Agent", map[string]any{"description": "look", "prompt": "SUBPROMPT", "subagent_type": "general-purpose", "model": "opus", "run_in_background": false}),
+		parleytest.Say("done"),
+	).When("sub", parleytest.FirstUser("SUBPROMPT"), parleytest.Expect(parleytest.ModelName("claude-haiku-4-5")).Say("report"))
+	play(t, agent.Config{Cwd: dir, Environ: []string{"CLAUDE_CODE_SUBAGENT_MODEL=claude-haiku-4-5"}}, s)
 }

@@ -213,3 +213,26 @@ func TestTold(t *testing.T) {
 		t.Errorf("woken by %q", text)
 	}
 }
+
+// TestHookProgress: what a hook that still runs has printed is sent.
+func TestHookProgress(t *testing.T) {
+	dir := t.TempDir()
+	var mu sync.Mutex
+	var said []string
+	r := runner(t, hook.Options{Dir: dir, All: true,
+		Hooks: []settings.Hook{{Event: wire.EventPreToolUse, Command: "echo one; while [ ! -e enough ]; do sleep 0.05; done", Timeout: time.Minute}},
+		Tell: func(m wire.Message) {
+			if p, ok := m.(*wire.HookProgress); ok {
+				mu.Lock()
+				defer mu.Unlock()
+				said = append(said, p.Stdout)
+				os.WriteFile(filepath.Join(dir, "enough"), nil, 0o600)
+			}
+		}})
+	r.Run(t.Context(), bash("x"), "Bash")
+	mu.Lock()
+	defer mu.Unlock()
+	if len(said) == 0 || said[0] != "one\n" {
+		t.Errorf("progress %q, want one line", said)
+	}
+}
