@@ -47,6 +47,7 @@ func commands() []command {
 		{"demo", "a whole conversation, with no key and no network", first, demo},
 		{"doctor", "what is found here, what works, and what to do about the rest", start, doctorCommand},
 		{"init", "make a settings file, with an explanation", start, initCommand},
+		{"auth", "where credentials for the model come from, as JSON", start, authCommand},
 		{"completion", "completion for bash, zsh or fish", start, completion},
 		{"mcp", "be a server of the Model Context Protocol; log in to others", ways, mcpCommand},
 		{"acp", "be the agent of an editor, by the Agent Client Protocol", ways, acpCommand},
