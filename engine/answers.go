@@ -9,14 +9,14 @@ import (
 // message is returned, nil if there is none.
 // A result for any other call is no result: it stays in the message, where it is ignored.
 func (c *Conversation) answerCalls(m *wire.User) *wire.User {
-	if c.running == nil {
+	if c.batch == nil {
 		return m
 	}
 	var rest []wire.Block
 	taken := false
 	for _, b := range m.Message.Content.All() {
 		result, ok := b.(*wire.ToolResultBlock)
-		if !ok || !c.running.Answer(result, m.ToolUseResult) {
+		if !ok || !c.batch.Answer(result, m.ToolUseResult) {
 			rest = append(rest, b)
 			continue
 		}

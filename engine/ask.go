@@ -53,7 +53,7 @@ func (c *Conversation) ask(t *turn) (a *answer, run *call.Batch, err error) {
 		}
 		if a.worthKeeping() {
 			// What is complete was told and stays. The rest is for the caller.
-			c.log.Warn("the model's stream broke", "error", err)
+			c.runner.Log.Warn("the model's stream broke", "error", err)
 			c.dropOpen(a)
 			return nil
 		}
@@ -120,15 +120,15 @@ func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *call.Batch,
 	a = &answer{}
 	run = c.newBatch(t)
 	sent := 0 // bytes
-	began := c.now()
+	began := c.runner.Now()
 	if t.firstSent.IsZero() {
 		t.firstSent = began
 	}
 	parent, span := c.runner.Telemetry.Chat(t.ctx, c.cfg.Provider, c.model.ID, c.rec.ID())
 	defer func() {
 		a.endSpan(span, err)
-		t.apiTime += c.now().Sub(began)
-		c.ledger.AddAPITime(c.now().Sub(began))
+		t.apiTime += c.runner.Now().Sub(began)
+		c.ledger.AddAPITime(c.runner.Now().Sub(began))
 		if a.started {
 			usage := a.usage
 			c.lastUsage = &usage
@@ -148,7 +148,7 @@ func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *call.Batch,
 	}
 
 	sent = c.hist.Size()
-	stream := ask.Open(parent, c.cfg.Model, req, c.cfg.IdleTimeout, whole, c.log)
+	stream := ask.Open(parent, c.cfg.Model, req, c.cfg.IdleTimeout, whole, c.runner.Log)
 	defer stream.Close()
 	for {
 		it, ok := await(stream.Ctx, c, stream.Items)
@@ -179,8 +179,8 @@ func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *call.Batch,
 
 // newBatch begins the calls of an answer.
 func (c *Conversation) newBatch(t *turn) *call.Batch {
-	c.running = c.runner.NewBatch(t.ctx)
-	return c.running
+	c.batch = c.runner.NewBatch(t.ctx)
+	return c.batch
 }
 
 // newCall is the call of a block, whose record has the uuid.
@@ -194,14 +194,6 @@ func (c *Conversation) body(of *history.Transcript, noTools bool) []byte {
 	return c.hist.Prefix.Body(of, history.Request{Model: c.model.ID, MaxTokens: c.maxTokens(), Thinking: c.thinkingMember(), Output: c.cfg.Tuning.outputConfig(c.effortLevel()), NoTools: noTools, User: "parley_" + c.rec.ID()})
 }
 
-func (c *Conversation) header() http.Header {
-	h := http.Header{}
-	if betas := c.betas(); len(betas) > 0 {
-		h.Set("anthropic-beta", strings.Join(betas, ","))
-	}
-	return h
-}
-
 // completeStream handles a stream that broke. An answer whose stop reason has come lacks
 // nothing: it is complete. Otherwise it returns err.
 func (c *Conversation) completeStream(t *turn, a *answer, run *call.Batch, err error) error {
@@ -211,7 +203,7 @@ func (c *Conversation) completeStream(t *turn, a *answer, run *call.Batch, err e
 	if a.stopReason == "" || a.open() != nil || t.ctx.Err() != nil {
 		return err
 	}
-	c.log.Warn("the model's stream broke behind a complete answer", "error", err)
+	c.runner.Log.Warn("the model's stream broke behind a complete answer", "error", err)
 	return c.hear(t, a, run, &wire.APIEvent{Type: "message_stop"}, json.RawMessage(`{"type":"message_stop"}`))
 }
 
@@ -223,7 +215,7 @@ func (c *Conversation) hear(t *turn, a *answer, run *call.Batch, ev *wire.APIEve
 		return err
 	}
 	if ev.Type == "message_start" && t.firstToken.IsZero() {
-		t.firstToken = c.now()
+		t.firstToken = c.runner.Now()
 	}
 	c.hearThought(t, a, ev)
 	if b != nil {
@@ -251,7 +243,7 @@ func (c *Conversation) hear(t *turn, a *answer, run *call.Batch, ev *wire.APIEve
 	if c.cfg.Partial && ev.Type != "ping" {
 		e := c.streamEvent(a, raw)
 		if ev.Type == "message_start" {
-			e.TTFTMS = c.now().Sub(t.firstSent).Milliseconds()
+			e.TTFTMS = c.runner.Now().Sub(t.firstSent).Milliseconds()
 			e.UserMessageUUIDs = t.uuids()
 			e.UserMessageUUID = firstOf(e.UserMessageUUIDs)
 		}
@@ -272,7 +264,7 @@ func (c *Conversation) hearThought(t *turn, a *answer, ev *wire.APIEvent) {
 	b := a.blocks[*ev.Index]
 	switch {
 	case ev.Type == "content_block_start":
-		b.began = c.now()
+		b.began = c.runner.Now()
 	case ev.Delta != nil && ev.Delta.Type == "thinking_delta":
 		n := ev.Delta.EstimatedTokens
 		if n <= 0 {
@@ -295,14 +287,6 @@ func thinks(ev *wire.APIEvent) bool {
 	return ev.Type == "message_start" || ev.Delta != nil && ev.Delta.Type == "thinking_delta"
 }
 
-// thinkingDisplay is how much is shown of what the model thinks.
-func (c *Conversation) thinkingDisplay() string {
-	if c.thinking.Display != "" {
-		return c.thinking.Display
-	}
-	return "updates"
-}
-
 func (c *Conversation) streamEvent(a *answer, raw json.RawMessage) *wire.StreamEvent {
 	return &wire.StreamEvent{Event: raw, APIMessageID: a.id}
 }
@@ -319,7 +303,7 @@ func (c *Conversation) assistantLine(a *answer, b *block) *wire.Assistant {
 	case "tool_use":
 		m.ToolUseMeta = c.toolUseMeta(b)
 	case "thinking":
-		m.ThinkingDurationMS, m.ThinkingDisplay = max(1, c.now().Sub(b.began).Milliseconds()), c.thinkingDisplay()
+		m.ThinkingDurationMS, m.ThinkingDisplay = max(1, c.runner.Now().Sub(b.began).Milliseconds()), c.thinkingDisplay()
 	}
 	return m
 }

@@ -94,7 +94,7 @@ func (c *Conversation) Effort() string { return c.effortLevel() }
 // Times returns how long the conversation has been held by this process, and how
 // long the session waited for models.
 func (c *Conversation) Times() (total, api time.Duration) {
-	return c.now().Sub(c.began), c.ledger.APITime()
+	return c.runner.Now().Sub(c.began), c.ledger.APITime()
 }
 
 // Rename gives the session a title and says so.

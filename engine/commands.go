@@ -329,7 +329,7 @@ func (c *Conversation) clearCommand(t *turn, p *prompt, args string) *ending {
 			return c.complained(t, "clear", "clear", args, "Error: the new session cannot be begun, so nothing was cleared: "+err.Error())
 		}
 		if err := old.Log.Close(); err != nil {
-			c.log.Error("the session could not be closed", "error", err)
+			c.runner.Log.Error("the session could not be closed", "error", err)
 		}
 	}
 	reset := session.NewID()
@@ -406,7 +406,7 @@ func (c *Conversation) costCommand(t *turn, p *prompt, args string) *ending {
 	if c.ledger.Unknown() {
 		b.WriteString(" and what has no known price")
 	}
-	fmt.Fprintf(&b, "\nTotal duration (API): %s\nTotal duration (wall): %s", c.ledger.APITime().Round(time.Second), c.now().Sub(c.began).Round(time.Second))
+	fmt.Fprintf(&b, "\nTotal duration (API): %s\nTotal duration (wall): %s", c.ledger.APITime().Round(time.Second), c.runner.Now().Sub(c.began).Round(time.Second))
 	for _, name := range slices.Sorted(maps.Keys(models)) {
 		m := models[name]
 		fmt.Fprintf(&b, "\n%s: %d input, %d output, %d cache read, %d cache write ($%.4f)", name, m.InputTokens, m.OutputTokens, m.CacheReadInputTokens, m.CacheCreationInputTokens, m.CostUSD)

@@ -147,10 +147,10 @@ func (c *Conversation) CompactsAt() (tokens int64, auto bool) {
 func (c *Conversation) prune(below int64) bool {
 	saved, err := c.hist.Prune(c.model.ContextWindow, below, func(e *session.Entry) error { return c.rec.Record(e) })
 	if err != nil {
-		c.log.Error("that results were taken out could not be recorded", "error", err)
+		c.runner.Log.Error("that results were taken out could not be recorded", "error", err)
 	}
 	if saved > 0 {
-		c.log.Info("old results of tools were taken out of the conversation", "tokens", saved)
+		c.runner.Log.Info("old results of tools were taken out of the conversation", "tokens", saved)
 	}
 	return saved > 0
 }
@@ -195,7 +195,7 @@ func (c *Conversation) compactEnding(t *turn, err error) *ending {
 	case errors.Is(err, ask.ErrSpent):
 		return c.overBudget()
 	case err != nil:
-		c.log.Warn("the conversation could not be compacted", "error", err)
+		c.runner.Log.Warn("the conversation could not be compacted", "error", err)
 	}
 	return nil
 }
@@ -300,7 +300,7 @@ func (c *Conversation) compacted(problem string) {
 // replace puts a summary in the place of the conversation. If it fails the conversation
 // is what it was. tight says that the conversation does not fit into a request.
 func (c *Conversation) replace(t *turn, trigger, instructions string, tight bool) (err error) {
-	s, began := &c.compaction, c.now()
+	s, began := &c.compaction, c.runner.Now()
 	head, tail, kept := c.parts()
 	if trigger == "manual" { // nothing is to be answered
 		head, tail, kept = c.hist.Clone(), nil, nil
@@ -358,7 +358,7 @@ func (c *Conversation) replace(t *turn, trigger, instructions string, tight bool
 
 	after := int64(c.hist.Bytes(&next)) / 4
 	dropped := s.dropped + max(0, before-after)
-	took := c.now().Sub(began).Milliseconds()
+	took := c.runner.Now().Sub(began).Milliseconds()
 	meta := wire.CompactMetadata{Trigger: trigger, PreTokens: before, PostTokens: &after, CumulativeDroppedTokens: &dropped, DurationMS: &took}
 	recorded := map[string]any{"trigger": trigger, "preTokens": before, "postTokens": after, "cumulativeDroppedTokens": dropped, "durationMs": took}
 	if len(kept) > 0 {
@@ -674,7 +674,7 @@ func summaryOf(a *answer) (string, error) {
 // askAside sends a conversation and returns the answer, of which nothing is told. The
 // turn's own usage is without it.
 func (c *Conversation) askAside(t *turn, of history.Transcript, noTools bool) (*answer, error) {
-	began := c.now()
+	began := c.runner.Now()
 	req := model.Request{Body: c.body(&of, noTools), Header: c.header()}
 	if err := c.measure(t, req, &of); err != nil {
 		return nil, err
@@ -694,7 +694,7 @@ func (c *Conversation) askAside(t *turn, of history.Transcript, noTools bool) (*
 	}()
 	e, _ := await(context.Background(), c, ends) // which ends soon after the turn
 	e.a.endSpan(span, e.err)
-	c.ledger.AddAPITime(c.now().Sub(began))
+	c.ledger.AddAPITime(c.runner.Now().Sub(began))
 	c.book(e.a, c.model.ID, "summary")
 	return e.a, e.err
 }
@@ -702,7 +702,7 @@ func (c *Conversation) askAside(t *turn, of history.Transcript, noTools bool) (*
 // readAnswer reads an answer to its end. It may be called from anywhere.
 func (c *Conversation) readAnswer(ctx context.Context, req model.Request) (*answer, error) {
 	a := &answer{}
-	stream := ask.Open(ctx, c.cfg.Model, req, c.cfg.IdleTimeout, false, c.log)
+	stream := ask.Open(ctx, c.cfg.Model, req, c.cfg.IdleTimeout, false, c.runner.Log)
 	defer stream.Close()
 	for {
 		var it ask.Item

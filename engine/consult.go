@@ -92,11 +92,11 @@ type budget struct {
 
 // budget returns what is left for requests. What earlier processes of the session spent
 // does not count.
-func (c *Conversation) budget() budget {
-	if c.cfg.MaxBudget <= 0 {
+func (c *money) budget() budget {
+	if c.maxBudget <= 0 {
 		return budget{ledger: c.ledger}
 	}
-	return budget{c.ledger, c.spentBefore + c.cfg.MaxBudget}
+	return budget{c.ledger, c.spentBefore + c.maxBudget}
 }
 
 // reserve waits until a request of so many bytes fits into the budget.

@@ -264,7 +264,7 @@ const commandLayer policy.Layer = "command"
 func (c *Conversation) grants(name, file string, tools []string) []policy.Rule {
 	rules, err := policy.ParseList(strings.Join(tools, ", "), wire.BehaviorAllow, policy.Source{Layer: commandLayer, File: file})
 	if err != nil {
-		c.log.Warn("the allowed tools of a command cannot be read", "command", name, "error", err)
+		c.runner.Log.Warn("the allowed tools of a command cannot be read", "command", name, "error", err)
 		return nil
 	}
 	return rules

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,75 +33,32 @@ import (
 
 // A Conversation is one conversation. Its methods that are not documented
 // otherwise must be called from the function given to [Conversation.Do].
+//
+// Its state is in parts, each with the methods that need nothing else.
 type Conversation struct {
 	cfg    Config // never changes
 	rec    *recorder.Recorder
-	log    *slog.Logger
-	now    func() time.Time
 	view   atomic.Pointer[call.View]
 	runner *call.Runner
-
-	calls chan func()   // run by the goroutine that owns the state
-	over  chan struct{} // closed when Run has returned
-
-	sub     *subagent            // what it is, if another conversation started it
-	base    context.Context      // of Run
-	keeps   func(tool.Tool) bool // whether it has a tool; nil means all
-	brought *AgentParts          // what its agent brings; nil means nothing
-	self    *narrowing           // what its agent may do, if it is one and no subagent
-	stats   agentStats
-	crew    atomic.Int64 // how many subagents run, of it and below
+	env    *tool.Env
+	owner
+	crew
 
 	// Everything below belongs to Run.
 
 	set        changeable
-	host       Host
-	model      catalog.Info
-	mode       wire.PermissionMode
-	modeBefore wire.PermissionMode // of plan mode
-	effort     string
-	thinking   Thinking
-	room       int64 // of the window, for the answer; 0 means enough
-	policy     *policy.Policy
-	env        *tool.Env
-	tools      []tool.Tool
-	offered    uint64 // the generation of the tools of MCP servers among them
 	hist       history.History
-
 	compaction compactState
-
-	forgotten map[string]bool // tasks that /clear ended
-	told      told
-
-	primary   catalog.Info // the model that was asked for; another one may stand in for it
-	fallbacks []string     // models that were not tried in this turn
-
-	unfinished  *unfinishedTurn // of the process that held the session before
-	ledger      *ledger.Ledger
-	spentBefore int64 // in nano-dollars, by processes before this one
-
-	inbox      []*prompt
-	inputEnded bool
-	begun      bool            // what its agent begins with was told
-	started    bool            // the hooks for the start of the session ran
-	opening    string          // what a hook wants to be said before the first prompt
-	fromHooks  []string        // what hooks of a new session tell the model with the next prompt
-	ended      bool            // it is over, whatever is left to do
-	uuids      map[string]bool // of prompts that were taken
-	turn       *turn           // nil while idle
-	results    int
-	last       *wire.Result
-	began      time.Time
-	lastUsage  *wire.Usage         // of the last answer
-	limits     *wire.RateLimitInfo // as the host was told them last
-	running    *call.Batch         // the calls of the answer that are not all told yet
-	nested     pending
-
-	notices []string           // to be told when the first turn begins
-	keeper  *checkpoint.Keeper // of files; nil if they are not kept
-	// What happened beside the calls and is not told yet. Tools add to it.
-	eventsMu sync.Mutex
-	events   []tool.Event
+	keeper     *checkpoint.Keeper // of files; nil if they are not kept
+	permissions
+	choice
+	toolset
+	money
+	queue
+	beginning
+	current
+	tally
+	taskWatch
 }
 
 // changeable is what of a [Config] may change while the conversation runs.
@@ -172,38 +128,27 @@ func New(cfg Config, host Host) (*Conversation, error) { return newConversation(
 
 // newConversation returns a conversation, which is that of a subagent unless sub is nil.
 func newConversation(cfg Config, host Host, sub *subagent) (*Conversation, error) {
-	c := &Conversation{
-		sub:    sub,
-		cfg:    cfg,
-		host:   host,
-		log:    cfg.Logger,
-		now:    cfg.Now,
-		calls:  make(chan func()),
-		over:   make(chan struct{}),
-		mode:   cfg.Mode,
-		effort: cfg.Effort,
-		policy: cfg.Policy,
-		env:    cfg.Env,
-		tools:  slices.Clone(cfg.Tools),
-		uuids:  map[string]bool{},
-
-		forgotten: map[string]bool{},
-
-		thinking:  cfg.Thinking,
-		fallbacks: slices.Clone(cfg.Fallbacks),
+	c := &Conversation{cfg: cfg, env: cfg.Env}
+	c.sub, c.host = sub, host
+	c.calls, c.over = make(chan func()), make(chan struct{})
+	c.mode, c.policy = cfg.Mode, cfg.Policy
+	c.choice = choice{tuning: &c.cfg.Tuning, betas: cfg.Betas, effort: cfg.Effort, thinking: cfg.Thinking, fallbacks: slices.Clone(cfg.Fallbacks)}
+	c.tools = slices.Clone(cfg.Tools)
+	c.uuids, c.forgotten = map[string]bool{}, map[string]bool{}
+	c.maxBudget = cfg.MaxBudget
+	log, now := cfg.Logger, cfg.Now
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
 	}
-	if c.log == nil {
-		c.log = slog.New(slog.DiscardHandler)
-	}
-	if c.now == nil {
-		c.now = time.Now
+	if now == nil {
+		now = time.Now
 	}
 	c.set = changeable{tuning: cfg.Tuning,
 		agents: cfg.Agents, forward: cfg.ForwardSubagents, spare: cfg.SpareBackground, questions: cfg.Questions, allowBypass: cfg.AllowBypass,
 		fixedAllows: cfg.FixedAllows, project: cfg.Project, skills: cfg.Skills, noInstructions: cfg.NoInstructions, outputStyle: cfg.OutputStyle,
 		systemPrompt: cfg.SystemPrompt, appendPrompt: cfg.AppendSystemPrompt, jsonSchema: cfg.JSONSchema, maxTurns: cfg.MaxTurns, loadPart: cfg.LoadPart, initExtra: cfg.InitExtra,
 	}
-	opts := recorder.Options{Place: recorder.Place{ID: cfg.SessionID, Log: cfg.Log}, Emit: host.Emit, Now: c.now, Follow: c.compaction.follow,
+	opts := recorder.Options{Place: recorder.Place{ID: cfg.SessionID, Log: cfg.Log}, Emit: host.Emit, Now: now, Follow: c.compaction.follow,
 		Sum: func() *session.Entry { return &session.Entry{Type: recorder.CostType, Fields: c.ledger.State()} }}
 	if sub != nil {
 		opts.Agent = sub.id
@@ -221,8 +166,8 @@ func newConversation(cfg Config, host Host, sub *subagent) (*Conversation, error
 	if c.cfg.Catalog == nil {
 		c.cfg.Catalog = catalog.New()
 	}
-	c.runner = c.newRunner(sub)
-	c.began = c.now()
+	c.runner = c.newRunner(sub, log, now)
+	c.began = c.runner.Now()
 	c.model = c.resolve(cfg.ModelName)
 	c.primary = c.model
 	files.RealRoots(c.env) // from now on nothing moves them
@@ -275,8 +220,8 @@ func newConversation(cfg Config, host Host, sub *subagent) (*Conversation, error
 
 // newRunner returns what runs the calls. It reads views, and reaches the owner through
 // [Conversation.Do] only.
-func (c *Conversation) newRunner(sub *subagent) *call.Runner {
-	r := &call.Runner{Env: c.env, Rec: c.rec, Log: c.log, Telemetry: telemetry.New(c.cfg.Traces, c.cfg.Metrics), Now: c.now, View: c.view.Load, NoPrompts: c.cfg.NoPrompts,
+func (c *Conversation) newRunner(sub *subagent, log *slog.Logger, now func() time.Time) *call.Runner {
+	r := &call.Runner{Env: c.env, Rec: c.rec, Log: log, Telemetry: telemetry.New(c.cfg.Traces, c.cfg.Metrics), Now: now, View: c.view.Load, NoPrompts: c.cfg.NoPrompts,
 		SetState: func(state string) { c.Do(func() { c.state(state) }) },
 		AddNotes: func(v *hook.Verdict) { c.Do(func() { c.TellHooks(v) }) }}
 	if sub != nil {
@@ -316,17 +261,6 @@ func (c *Conversation) resolve(name string) catalog.Info {
 	}
 	info, _ := c.cfg.Catalog.Resolve(name)
 	return info
-}
-
-func (c *Conversation) maxTokens() int64 {
-	n := c.model.DefaultOutput
-	if limit := c.cfg.Tuning.MaxTokens; limit > 0 {
-		n = min(limit, cmp.Or(c.model.MaxOutput, limit))
-	}
-	if c.room > 0 {
-		n = min(n, c.room)
-	}
-	return n
 }
 
 // ID returns the id of the session, which /clear changes. It may be called from
@@ -398,29 +332,6 @@ func (c *Conversation) Run(ctx context.Context) {
 	}
 }
 
-// nextPrompt takes the prompt whose turn it is: the first of those that are wanted the
-// most.
-func (c *Conversation) nextPrompt() *prompt {
-	rank := func(p *prompt) int {
-		switch p.m.Priority {
-		case "now":
-			return 0
-		case "later":
-			return 2
-		}
-		return 1 // next, which is meant where nothing is said
-	}
-	at := 0
-	for i, p := range c.inbox {
-		if rank(p) < rank(c.inbox[at]) {
-			at = i
-		}
-	}
-	p := c.inbox[at]
-	c.inbox = slices.Delete(slices.Clone(c.inbox), at, at+1)
-	return p
-}
-
 // leave answers prompts that will have no turn any more.
 func (c *Conversation) leave(cause error) {
 	waiting := c.inbox
@@ -430,7 +341,7 @@ func (c *Conversation) leave(cause error) {
 			continue // nobody waits for it
 		}
 		c.ledger.BeginTurn()
-		c.finish(&turn{began: c.now(), prompts: []*prompt{p}}, &ending{subtype: "error_during_execution", reason: "aborted_streaming", isError: true, noTurns: true,
+		c.finish(&turn{began: c.runner.Now(), prompts: []*prompt{p}}, &ending{subtype: "error_during_execution", reason: "aborted_streaming", isError: true, noTurns: true,
 			errors: []string{"The prompt was not answered: " + cause.Error()}})
 	}
 }
@@ -529,7 +440,7 @@ func (c *Conversation) Prompt(m *wire.User) {
 // anything. Only its text counts.
 func (c *Conversation) Seed(m *wire.Assistant) {
 	if err := c.abandonUnfinished(); err != nil {
-		c.log.Error("what was said could not be recorded", "error", err)
+		c.runner.Log.Error("what was said could not be recorded", "error", err)
 		return
 	}
 	id := session.NewID()
@@ -541,7 +452,7 @@ func (c *Conversation) Seed(m *wire.Assistant) {
 		said := &wire.TextBlock{Text: text.Text}
 		if err := c.rec.Record(&session.Entry{Type: "assistant",
 			Message: mustJSON(&wire.APIMessage{ID: id, Type: "message", Role: "assistant", Model: c.model.ID, Content: wire.Blocks(said)})}); err != nil {
-			c.log.Error("what was said could not be recorded", "error", err)
+			c.runner.Log.Error("what was said could not be recorded", "error", err)
 			return
 		}
 		c.hist.Add("assistant", mustJSON(said))

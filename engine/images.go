@@ -27,7 +27,7 @@ func (c *Conversation) quarantine(e *model.Error) bool {
 		return false
 	}
 	if err := c.rec.Record(record); err != nil {
-		c.log.Error("what the API refused could not be recorded", "error", err)
+		c.runner.Log.Error("what the API refused could not be recorded", "error", err)
 	}
 	c.tellLeftOut(fmt.Sprintf("The API refused a picture or document, which was taken out of the conversation: %s", history.Clip(e.Message, 300)))
 	return true

@@ -13,7 +13,7 @@ import (
 // tellLimits tells the host how far the API's limits are used, when that has changed
 // enough to matter. Status is that of the answer.
 func (c *Conversation) tellLimits(status int, h http.Header, retryAfter time.Duration) {
-	info := limits(status, h, retryAfter, c.now())
+	info := limits(status, h, retryAfter, c.runner.Now())
 	if info == nil {
 		return
 	}

@@ -60,7 +60,7 @@ func (c *Conversation) restore(h *session.History) error {
 	}
 	if e := h.Latest["cost-state"]; e != nil {
 		if err := c.ledger.Restore(e.Fields); err != nil {
-			c.log.Warn("the cost of the session cannot be read", "error", err)
+			c.runner.Log.Warn("the cost of the session cannot be read", "error", err)
 		}
 		c.spentBefore = c.ledger.Total().Nanos
 	}

@@ -106,7 +106,7 @@ func (c *Conversation) result(t *turn, end *ending) *wire.Result {
 	r := &wire.Result{
 		Subtype: "success", IsError: end.isError,
 		TerminalReason: end.reason, StopReason: t.stopReason, NumTurns: 1 + t.userLines, ResultIndex: &index,
-		DurationMS: c.now().Sub(t.began).Milliseconds(), DurationAPIMS: t.apiTime.Milliseconds(),
+		DurationMS: c.runner.Now().Sub(t.began).Milliseconds(), DurationAPIMS: t.apiTime.Milliseconds(),
 		TotalCostUSD: c.ledger.TotalUSD(), Usage: usage, ModelUsage: c.ledger.ModelUsage(),
 		ModelUsageSinceLastResult: c.ledger.TakeModelUsage(),
 		PermissionDenials:         t.denials, DeferredToolUse: t.deferred, StructuredOutput: t.structured,
@@ -250,7 +250,7 @@ func (c *Conversation) surroundings() string {
 	if c.cfg.Platform != "" {
 		b.WriteString("- Platform: " + c.cfg.Platform + "\n")
 	}
-	b.WriteString("- Date: " + c.now().Format("2006-01-02") + "\n")
+	b.WriteString("- Date: " + c.runner.Now().Format("2006-01-02") + "\n")
 	b.WriteString("- Model: " + c.model.ID + "\n")
 	return b.String()
 }

@@ -80,7 +80,7 @@ func (c *Conversation) measure(t *turn, req model.Request, of *history.Transcrip
 	}
 	n, err := c.count(t, counter, req)
 	if err != nil {
-		c.log.Warn("the tokens of a request could not be counted", "error", err)
+		c.runner.Log.Warn("the tokens of a request could not be counted", "error", err)
 		return nil
 	}
 	c.hist.Measured(of.Size(), n)

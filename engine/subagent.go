@@ -157,7 +157,7 @@ func (c *Conversation) newSubagent(ctx context.Context, tc *tool.Call, def *agen
 	rand.Read(id[:])
 	s := &subagent{
 		id: "a" + hex.EncodeToString(id[:]), def: def, parent: c, depth: c.depth() + 1, prompt: in.Prompt, call: tc.ID, asked: in, again: again,
-		moved: make(chan struct{}), done: make(chan struct{}), began: c.now(),
+		moved: make(chan struct{}), done: make(chan struct{}), began: c.runner.Now(),
 	}
 	if again != nil {
 		s.id, s.call, s.memory = again.id, again.call, again.memory
@@ -310,7 +310,7 @@ func (s *subagent) describe(more map[string]any) {
 		f[k] = mustJSON(v)
 	}
 	if err := s.log.Append(&session.Entry{Type: "agent_metadata", Fields: f}); err != nil {
-		s.parent.log.Warn("what is known of a subagent cannot be kept", "error", err)
+		s.parent.runner.Log.Warn("what is known of a subagent cannot be kept", "error", err)
 	}
 }
 
@@ -418,7 +418,7 @@ func (s *subagent) converse() (crash any) {
 			if !ran {
 				close(s.child.over) // who wants to tell it something waits for that
 			}
-			s.parent.log.Error("a subagent panicked", "agent", s.def.Name, "panic", crash, "stack", string(debug.Stack()))
+			s.parent.runner.Log.Error("a subagent panicked", "agent", s.def.Name, "panic", crash, "stack", string(debug.Stack()))
 		}
 	}()
 	v := s.child.runner.Hooks(s.ctx, s.promptID, &wire.SubagentStartInput{HookBase: wire.HookBase{Cwd: s.parent.env.Cwd()}}, s.def.Name, "")
@@ -458,7 +458,7 @@ func (s *subagent) finish(crash any) {
 	if s.spool != nil {
 		s.spool.Close()
 	}
-	s.info.Ended = c.now()
+	s.info.Ended = c.runner.Now()
 	if s.killer == "" { // its context ended with that of its parent
 		s.killer = s.interrupter()
 	}
@@ -560,7 +560,7 @@ func (s *subagent) tellEnd(info tool.TaskInfo) {
 
 // usage is what the subagent used so far.
 func (s *subagent) usage() *wire.TaskUsage {
-	return &wire.TaskUsage{TotalTokens: s.report.tokens, ToolUses: int64(s.report.uses), DurationMS: s.parent.now().Sub(s.began).Milliseconds()}
+	return &wire.TaskUsage{TotalTokens: s.report.tokens, ToolUses: int64(s.report.uses), DurationMS: s.parent.runner.Now().Sub(s.began).Milliseconds()}
 }
 
 // An agentOutput is what programs get of a call that waited.
@@ -700,11 +700,11 @@ func (s *subagent) await(grace time.Duration) {
 		return
 	}
 	s.over = true
-	s.info.Status, s.info.Ended, s.info.Summary = tool.TaskKilled, s.parent.now(), s.info.Description
+	s.info.Status, s.info.Ended, s.info.Summary = tool.TaskKilled, s.parent.runner.Now(), s.info.Description
 	s.report.failed = "the subagent did not stop in time"
 	info, killer := s.info, s.killer
 	s.mu.Unlock()
-	s.parent.log.Warn("a subagent does not stop", "agent", s.def.Name)
+	s.parent.runner.Log.Warn("a subagent does not stop", "agent", s.def.Name)
 	if s.again == nil {
 		s.parent.root().stats.ended(info.Status, killer)
 	}
@@ -821,7 +821,7 @@ func (s *subagent) Emit(m wire.Message) {
 		s.tell(m)
 	case *wire.APIRetry:
 		s.mu.Unlock()
-		s.tell(&wire.ToolProgress{ToolUseID: info.ToolUseID, ToolName: call.AgentName, ElapsedTimeSeconds: c.now().Sub(s.began).Round(time.Second).Seconds(),
+		s.tell(&wire.ToolProgress{ToolUseID: info.ToolUseID, ToolName: call.AgentName, ElapsedTimeSeconds: c.runner.Now().Sub(s.began).Round(time.Second).Seconds(),
 			TaskID: s.id, SubagentType: info.AgentType, SubagentRetry: mustJSON(map[string]any{"agent_id": s.id, "attempt": m.Attempt, "max_retries": m.MaxRetries,
 				"retry_delay_ms": m.RetryDelayMS, "error_status": m.ErrorStatus, "error_category": m.Error})})
 	case *wire.TaskUpdated, *wire.TaskProgress, *wire.TaskNotification, *wire.BackgroundTasksChanged, *wire.Informational, *wire.ModelFallback:

@@ -153,12 +153,12 @@ func (c *Conversation) admit() (leave func(), err error) {
 		stats.refuse("budget")
 		return nil, errors.New("The budget is used up, so no subagent was started.")
 	}
-	if root.crew.Add(1) > maxSubagents {
-		root.crew.Add(-1)
+	if root.running.Add(1) > maxSubagents {
+		root.running.Add(-1)
 		stats.refuse("concurrency_limit")
 		return nil, fmt.Errorf("%d subagents are running already. Wait until some have ended.", maxSubagents)
 	}
-	return sync.OnceFunc(func() { root.crew.Add(-1) }), nil
+	return sync.OnceFunc(func() { root.running.Add(-1) }), nil
 }
 
 // setAgents gives the conversation the agents that its tool can start; none takes

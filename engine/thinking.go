@@ -1,8 +1,11 @@
 package engine
 
 import (
+	"cmp"
 	"encoding/json"
+	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/parley-go/parley/engine/model/catalog"
 )
@@ -19,7 +22,7 @@ type Thinking struct {
 // thinkingMember is the thinking member of a request to the model that answers. A
 // model gets what it takes: one that reasons as it sees fit has no bound, and some
 // cannot be kept from it. A model that nothing is known of gets what was asked for.
-func (c *Conversation) thinkingMember() json.RawMessage {
+func (c *choice) thinkingMember() json.RawMessage {
 	t, kind := c.thinking, c.model.Thinking
 	if kind == catalog.ThinkingNone {
 		switch {
@@ -37,7 +40,7 @@ func (c *Conversation) thinkingMember() json.RawMessage {
 		Display string `json:"display,omitzero"`
 	}{Display: t.Display}
 	if m.Display == "" {
-		m.Display = c.cfg.Tuning.display()
+		m.Display = c.tuning.display()
 	}
 	switch {
 	case kind == catalog.ThinkingAlways:
@@ -63,7 +66,7 @@ const minThinking = 1024
 
 // effortLevel is how hard the model that answers is to try: what was asked for, or
 // the next lower level that it has. It is empty if the model has no levels.
-func (c *Conversation) effortLevel() string {
+func (c *choice) effortLevel() string {
 	have := c.model.Efforts
 	if len(have) == 0 {
 		if c.model.Known {
@@ -88,8 +91,8 @@ func (c *Conversation) effortLevel() string {
 
 // betas are the features of the API that a request needs, with those that were
 // asked for.
-func (c *Conversation) betas() []string {
-	betas := slices.Clone(c.cfg.Betas)
+func (c *choice) allBetas() []string {
+	betas := slices.Clone(c.betas)
 	if c.model.LongContext {
 		betas = append(betas, "context-1m-2025-08-07")
 	}
@@ -98,7 +101,36 @@ func (c *Conversation) betas() []string {
 	}
 	var think struct{ Display string }
 	json.Unmarshal(c.thinkingMember(), &think)
-	betas = append(betas, c.cfg.Tuning.betas(think.Display)...)
-	slices.Sort(betas[len(c.cfg.Betas):])
+	betas = append(betas, c.tuning.betas(think.Display)...)
+	slices.Sort(betas[len(c.betas):])
 	return slices.Compact(betas)
+}
+
+// header returns the header of requests.
+func (c *choice) header() http.Header {
+	h := http.Header{}
+	if betas := c.allBetas(); len(betas) > 0 {
+		h.Set("anthropic-beta", strings.Join(betas, ","))
+	}
+	return h
+}
+
+// thinkingDisplay is how much is shown of what the model thinks.
+func (c *choice) thinkingDisplay() string {
+	if c.thinking.Display != "" {
+		return c.thinking.Display
+	}
+	return "updates"
+}
+
+// maxTokens bounds the answer.
+func (c *choice) maxTokens() int64 {
+	n := c.model.DefaultOutput
+	if limit := c.tuning.MaxTokens; limit > 0 {
+		n = min(limit, cmp.Or(c.model.MaxOutput, limit))
+	}
+	if c.room > 0 {
+		n = min(n, c.room)
+	}
+	return n
 }

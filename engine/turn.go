@@ -56,7 +56,7 @@ type turn struct {
 
 // take runs the turn of a prompt.
 func (c *Conversation) take(ctx context.Context, p *prompt) {
-	t := &turn{began: c.now(), prompts: []*prompt{p}, promptID: session.NewID(), id: session.NewID()}
+	t := &turn{began: c.runner.Now(), prompts: []*prompt{p}, promptID: session.NewID(), id: session.NewID()}
 	ctx, t.span = c.runner.Telemetry.Turn(ctx, trace.SpanKindInternal, c.rec.ID(), c.primary.ID, c.agentName())
 	if c.sub != nil && c.sub.promptID != "" {
 		t.promptID = c.sub.promptID
@@ -75,7 +75,7 @@ func (c *Conversation) take(ctx context.Context, p *prompt) {
 	}
 	c.revoke()
 	c.finish(t, end)
-	c.turn, c.running = nil, nil
+	c.turn, c.batch = nil, nil
 	suggestPrompt(c, end)
 }
 
@@ -373,7 +373,7 @@ func (c *Conversation) round(t *turn) *ending {
 
 // spent reports whether the budget is used up. What earlier processes of the
 // session spent does not count.
-func (c *Conversation) spent() bool {
+func (c *money) spent() bool {
 	b := c.budget()
 	return b.limit > 0 && b.ledger.Exceeds(b.limit)
 }
@@ -539,7 +539,7 @@ func (c *Conversation) collect(t *turn, a *answer, run *call.Batch) *ending {
 			end = e
 		}
 	}
-	c.running = nil
+	c.batch = nil
 	c.hist.Add("user", results...)
 	for _, s := range follow {
 		if err := c.nudge(t, s, ""); err != nil {
@@ -586,7 +586,7 @@ func (c *Conversation) awaitCall(t *turn, tc *call.Call) *call.Outcome {
 			return out
 		}
 		c.rec.Emit(&wire.ToolProgress{ToolUseID: fmt.Sprintf("%s-heartbeat-%d", tc.ID, n), ToolName: tc.Name, ParentToolUseID: tc.ID,
-			ElapsedTimeSeconds: c.now().Sub(tc.Began).Round(time.Second).Seconds(), Heartbeat: true})
+			ElapsedTimeSeconds: c.runner.Now().Sub(tc.Began).Round(time.Second).Seconds(), Heartbeat: true})
 	}
 }
 
@@ -596,7 +596,7 @@ func (c *Conversation) awaitStop(tc *call.Call) *call.Outcome {
 	ctx, cancel := context.WithTimeout(context.Background(), c.grace())
 	defer cancel()
 	if _, done := await(ctx, c, tc.Done); !done {
-		c.log.Warn("a tool does not stop", "tool", tc.Name)
+		c.runner.Log.Warn("a tool does not stop", "tool", tc.Name)
 		return call.Rejected(tc, nil, call.StoppedWhile) // as far as anybody knows
 	}
 	return tc.Out
