@@ -135,7 +135,7 @@ func TestProjectContext(t *testing.T) {
 	if c := answer.Commands[1]; c.Description != "Foo it (project)" || c.ArgumentHint != "[x]" || c.Builtin {
 		t.Errorf("%+v", c)
 	}
-	if !slices.Equal(answer.AvailableOutputStyles, []string{"default", "Pirate"}) {
+	if !slices.Equal(answer.AvailableOutputStyles, []string{"default", "Pirate", "Explanatory", "Learning", "Concise"}) {
 		t.Error(answer.AvailableOutputStyles)
 	}
 
@@ -482,7 +482,7 @@ func TestReload(t *testing.T) {
 		t.Error(got)
 	}
 	var styles wire.ReloadOutputStylesResponse
-	if err := k.Call(t.Context(), &wire.ReloadOutputStyles{}, &styles); err != nil || len(styles.AvailableOutputStyles) != 2 {
+	if err := k.Call(t.Context(), &wire.ReloadOutputStyles{}, &styles); err != nil || len(styles.AvailableOutputStyles) != 5 {
 		t.Error(styles, err)
 	}
 	var plugins wire.ReloadPluginsResponse
