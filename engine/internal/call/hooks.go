@@ -96,6 +96,7 @@ type answer struct {
 func (s *run) requestPermission(q *wire.CanUseTool) (res *wire.PermissionResult, by string, err error) {
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	defer cancel(errors.New("the question was answered elsewhere"))
+	mode := s.mode // an answer may change it while hooks run
 	var asked chan answer
 	questioned := make(chan struct{}) // closed when the host is asked
 	sent := sync.OnceFunc(func() { close(questioned) })
@@ -103,7 +104,7 @@ func (s *run) requestPermission(q *wire.CanUseTool) (res *wire.PermissionResult,
 		s.SetState("requires_action")
 		defer s.SetState("running")
 		asked = make(chan answer, 1)
-		go s.notifyHooks(ctx, q)
+		go s.notifyHooks(ctx, q, mode)
 		go func() {
 			defer sent()
 			r, err := host.Ask(ctx, q, sent)
@@ -116,7 +117,7 @@ func (s *run) requestPermission(q *wire.CanUseTool) (res *wire.PermissionResult,
 	go func() {
 		<-questioned // the host is asked first
 		in := &wire.PermissionRequestInput{ToolName: q.ToolName, ToolInput: q.Input, PermissionSuggestions: q.PermissionSuggestions, MCPServer: s.server()}
-		in.PermissionMode = s.mode
+		in.PermissionMode = mode
 		hooked <- s.Hooks(ctx, s.PromptID, in, q.ToolName, q.ToolUseID)
 	}()
 	var host *answer
@@ -149,9 +150,9 @@ func (s *run) requestPermission(q *wire.CanUseTool) (res *wire.PermissionResult,
 }
 
 // notifyHooks calls the hooks for a notification: somebody is asked about a call.
-func (s *run) notifyHooks(ctx context.Context, q *wire.CanUseTool) {
+func (s *run) notifyHooks(ctx context.Context, q *wire.CanUseTool, mode wire.PermissionMode) {
 	in := &wire.NotificationInput{Message: "The agent needs permission to use " + q.ToolName, Title: "Permission needed", NotificationType: "permission_prompt"}
-	in.PermissionMode = s.mode
+	in.PermissionMode = mode
 	s.AddNotes(s.Hooks(context.WithoutCancel(ctx), s.PromptID, in, in.NotificationType, ""))
 }
 
