@@ -305,6 +305,12 @@ func (h *Hub) Schedule(ctx context.Context, by Actor, x Schedule) (string, error
 	})
 }
 
+// Pending reports whether schedules wait for their time, for which a hub must run.
+func (h *Hub) Pending(ctx context.Context) (bool, error) {
+	all, err := h.Schedules(ctx, Actor{Rights: MayView}, "")
+	return len(all) > 0, err
+}
+
 // Unschedule removes a schedule.
 func (h *Hub) Unschedule(ctx context.Context, by Actor, id string) error {
 	if err := by.need(MayDrive, "remove schedules"); err != nil {

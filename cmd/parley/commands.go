@@ -62,6 +62,8 @@ func commands() []command {
 		{"stop", "interrupt a session and end its agent", runs, stopCommand},
 		{"rm", "remove a session from the hub", runs, rmCommand},
 		{"serve", "serve sessions to pages, phones and programs", runs, serveCommand},
+		{"schedules", "send prompts to a session at certain times", runs, schedulesCommand},
+		{"worktrees", "list, merge and remove the git worktrees of sessions", runs, worktreesCommand},
 		{"hub", "hold the sessions of this user; it starts by itself", runs, hubCommand},
 		{"fake-api", "a Messages API that plays a script", tests, fakeAPI},
 		{"fake-cli", "a CLI that plays a script, for an SDK to spawn", tests, fakeCLI},

@@ -56,10 +56,20 @@ const hubIdle = 5 * time.Minute
 func hubCommand(ctx context.Context, p *process, args []string) error {
 	fs := newFlags(p, "hub", "", `
 Runs the hub of this user: the process that holds the sessions which "parley --bg" starts and
-"parley attach" shows. It starts by itself when it is needed, and ends when nothing runs and
-nobody is attached. A hub that is killed loses nothing: sessions continue when the next one starts.`)
+"parley attach" shows. It starts by itself when it is needed, and ends when nothing runs, nobody is
+attached and no schedule waits. A hub that is killed loses nothing: sessions continue when the next
+one starts.`)
+	end := fs.Bool("stop", false, "end the hub that runs; sessions are left as they are")
 	if err := parse(fs, args); err != nil {
 		return err
+	}
+	if *end {
+		c, _, err := joinHub(ctx, p, false)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return c.Shutdown(ctx)
 	}
 	cfg, err := agentConfig(p)
 	if err != nil {
@@ -99,6 +109,10 @@ nobody is attached. A hub that is killed loses nothing: sessions continue when t
 			}
 			if quiet += time.Second; h.Busy() {
 				quiet = 0
+			} else if quiet >= hubIdle {
+				if pending, err := h.Pending(ctx); pending || err != nil {
+					quiet = 0
+				}
 			}
 		}
 		cancel()
@@ -125,26 +139,6 @@ func newHub(p *process, cfg agent.Config, b hub.Backend) (*hub.Hub, error) {
 				return dialer.Dial(ctx, s)
 			})}, nil
 		},
-	})
-}
-
-// openHub returns access to the hub of this user: the one that runs, or else one in this
-// process, whose agents have the configuration cfg. The caller closes it.
-func openHub(ctx context.Context, p *process, cfg agent.Config) (hub.Client, error) {
-	dir, err := hubDir(&cfg)
-	if err != nil {
-		return nil, err
-	}
-	path, err := socketPath(&cfg)
-	if err != nil {
-		return nil, err
-	}
-	me := hub.Actor{Name: "user", From: "terminal", Rights: hub.Everything}
-	return socket.Join(ctx, path, me, func(private bool) (*hub.Hub, error) {
-		if private {
-			return newHub(p, cfg, new(hub.Memory))
-		}
-		return newHub(p, cfg, &hub.Files{Dir: dir})
 	})
 }
 
@@ -187,8 +181,8 @@ func joinHub(ctx context.Context, p *process, start bool) (*socket.Client, *agen
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
-		if _, err = c.List(ctx); err == nil {
-			return c, &cfg, nil
+		if _, err = c.List(ctx); err == nil || errors.As(err, &refused) {
+			return c, &cfg, err
 		}
 		select {
 		case <-ended: // another one may have been faster
@@ -215,12 +209,19 @@ func isBackground(args []string) ([]string, bool) {
 
 // runBackground starts a session in the hub and prints its id.
 func runBackground(ctx context.Context, p *process, args []string) error {
+	args, tree, err := takeWorktree(args)
+	if err != nil {
+		return err
+	}
 	flags, err := agent.ParseFlags(args)
 	if err != nil {
 		return err
 	}
 	if strings.TrimSpace(flags.Prompt) == "" {
 		return usagef("--bg needs a prompt: parley --bg \"Which tests are flaky?\"")
+	}
+	if flags.Continue || flags.Fork {
+		return usagef("--bg goes on with a session by its id: parley --bg --resume ID PROMPT")
 	}
 	c, cfg, err := joinHub(ctx, p, true)
 	if err != nil {
@@ -230,8 +231,15 @@ func runBackground(ctx context.Context, p *process, args []string) error {
 	if i := slices.Index(args, flags.Prompt); i >= 0 {
 		args = slices.Delete(slices.Clone(args), i, i+1)
 	}
-	args = slices.DeleteFunc(args, func(a string) bool { return a == "-p" || a == "--print" || a == "--" })
-	id, err := c.Create(ctx, hub.Spec{Cwd: cfg.Cwd, Title: flags.SessionName, Agent: hub.Args{Args: args}.Spec()})
+	args = slices.DeleteFunc(agent.WithoutFlags(args, sessionFlags...), func(a string) bool { return a == "-p" || a == "--print" || a == "--" })
+	spec := hub.Spec{ID: flags.SessionID, Cwd: cfg.Cwd, Title: flags.SessionName, AddWorktree: tree, Agent: hub.Args{Args: args}.Spec()}
+	id := flags.Resume
+	if id != "" {
+		spec.ID = id
+		err = c.Open(ctx, spec)
+	} else {
+		id, err = c.Create(ctx, spec)
+	}
 	if err != nil {
 		return err
 	}
@@ -246,6 +254,28 @@ func runBackground(ctx context.Context, p *process, args []string) error {
 	}
 	fmt.Fprintln(p.stdout, id)
 	return nil
+}
+
+// takeWorktree returns the command line without --worktree, and the name that it has.
+func takeWorktree(args []string) (rest []string, name string, err error) {
+	for i, arg := range args {
+		switch value, long := strings.CutPrefix(arg, "--worktree="); {
+		case arg == "--":
+			return args, "", nil
+		case long:
+			name, rest = value, slices.Delete(slices.Clone(args), i, i+1)
+		case (arg == "--worktree" || arg == "-w") && i+1 < len(args):
+			name, rest = args[i+1], slices.Delete(slices.Clone(args), i, i+2)
+		case arg == "--worktree" || arg == "-w":
+		default:
+			continue
+		}
+		if name == "" {
+			return nil, "", usagef("name the worktree: parley --bg --worktree NAME PROMPT")
+		}
+		return rest, name, nil
+	}
+	return args, "", nil
 }
 
 // agentsCommand lists the sessions of the hub.
@@ -377,7 +407,7 @@ behind the end of the input, as soon as the session is idle or waits for an answ
 		}
 		ctx, stop := untilSignal(ctx)
 		defer stop()
-		asks := &openAsks{}
+		asks := &openAsks{bell: make(chan struct{}, 1)}
 		// At the end of the input, attach again, so that the state comes again.
 		view, attachAgain := context.WithCancel(ctx)
 		defer attachAgain()
@@ -433,6 +463,26 @@ type openAsks struct {
 	mu   sync.Mutex
 	list []*hub.Ask
 	sent []string // prompts and questions answered here that the journal has not shown yet
+	rest bool     // the session does not run, as far as it was shown
+	bell chan struct{}
+}
+
+// settle waits until the session does not run and has shown everything that was sent, so
+// that a line of a script is what its writer expects: an answer or a prompt.
+func (o *openAsks) settle(ctx context.Context) {
+	for {
+		o.mu.Lock()
+		settled := o.rest && len(o.sent) == 0
+		o.mu.Unlock()
+		if settled {
+			return
+		}
+		select {
+		case <-o.bell:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // send calls f, which sends the prompt or the answer to the question with an id.
@@ -464,7 +514,17 @@ func (o *openAsks) allSeen() bool {
 func (o *openAsks) see(e hub.Entry) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	defer func() {
+		select {
+		case o.bell <- struct{}{}:
+		default:
+		}
+	}()
 	switch e.Kind {
+	case hub.KindState:
+		var state hub.State
+		json.Unmarshal(e.Data, &state)
+		o.rest = state.Phase != hub.Running
 	case hub.KindAsk:
 		ask := new(hub.Ask)
 		if json.Unmarshal(e.Data, ask) == nil {
@@ -475,10 +535,12 @@ func (o *openAsks) see(e hub.Entry) {
 		json.Unmarshal(e.Data, &ans)
 		o.list = slices.DeleteFunc(o.list, func(a *hub.Ask) bool { return a.ID == ans.Ask })
 		o.forget(ans.Ask)
+		o.rest = false // until the state is shown
 	case hub.KindPrompt:
 		var pr hub.Prompt
 		json.Unmarshal(e.Data, &pr)
 		o.forget(pr.UUID)
+		o.rest = false
 	}
 }
 
@@ -541,6 +603,9 @@ func typed(ctx context.Context, p *process, c *socket.Client, id string, asks *o
 	in := bufio.NewScanner(p.stdin)
 	for in.Scan() {
 		line := strings.TrimSpace(in.Text())
+		if !isTerminal(p.stdin) {
+			asks.settle(ctx)
+		}
 		var err error
 		if ask := asks.first(); ask != nil && (line == "y" || line == "n" || strings.HasPrefix(line, "n ")) {
 			answer := hub.Answer{Ask: ask.ID, Shown: ask.Hash, Response: json.RawMessage(`{"behavior":"allow"}`)}

@@ -38,14 +38,32 @@ func TestMain(m *testing.M) {
 //	freeport NAME           sets a variable to a port that is free
 //
 // and the program ask, a small agent.
-func TestScripts(t *testing.T) {
+func TestScripts(t *testing.T) { runScripts(t, filepath.Join("testdata", "script"), nil) }
+
+// TestBackground plays the command lines of testdata/background. They are about the hub,
+// which refuses a process that descends from its own program, such as this test. So the
+// command is a program of its own here.
+func TestBackground(t *testing.T) {
+	bin := t.TempDir()
+	build(t, filepath.Join(bin, "parley"))
+	runScripts(t, filepath.Join("testdata", "background"), func(env *testscript.Env) {
+		env.Setenv("PATH", bin+string(os.PathListSeparator)+env.Getenv("PATH"))
+		hub := filepath.Join(env.WorkDir, "c", "hub", "socket")
+		env.Defer(func() { endHub(t, hub) })
+	})
+}
+
+func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 	testscript.Run(t, testscript.Params{
-		Dir:                 filepath.Join("testdata", "script"),
+		Dir:                 dir,
 		RequireExplicitExec: true,
 		UpdateScripts:       *update,
 		Setup: func(env *testscript.Env) error {
 			// With the race detector, an exit takes a second otherwise.
 			env.Setenv("GORACE", "atexit_sleep_ms=0")
+			if setup != nil {
+				setup(env)
+			}
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){

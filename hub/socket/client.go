@@ -234,6 +234,10 @@ func (c *Client) Schedules(ctx context.Context, of string) (all []hub.Schedule, 
 	return all, err
 }
 
+// Shutdown ends the process of the hub, or what it does for this socket. Sessions are left
+// as they are, and continue with the next hub.
+func (c *Client) Shutdown(ctx context.Context) error { return c.do(ctx, "POST", "/shutdown", nil, nil) }
+
 // Worktrees implements [hub.Client].
 func (c *Client) Worktrees(ctx context.Context) (all []hub.Worktree, err error) {
 	err = c.do(ctx, "GET", "/worktrees", nil, &all)

@@ -99,8 +99,10 @@ type listener struct {
 // Close implements [net.Listener].
 func (l *listener) Close() error { return errors.Join(l.Listener.Close(), l.lock.Close()) }
 
-// Serve serves a hub until ctx ends.
+// Serve serves a hub until ctx ends or a client asks for its end: see [Client.Shutdown].
 func Serve(ctx context.Context, h *hub.Hub, l net.Listener) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	s := &server{hub: h, hosts: map[string]*remoteHost{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/sessions", s.list)
@@ -150,6 +152,11 @@ func Serve(ctx context.Context, h *hub.Hub, l net.Listener) error {
 	on("remove_worktree", with(func(c hub.Client, r *http.Request, force bool) (any, error) {
 		return struct{}{}, c.RemoveWorktree(r.Context(), r.PathValue("id"), force)
 	}, s))
+	mux.HandleFunc("POST /v1/shutdown", func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, struct{}{}, nil)
+		http.NewResponseController(w).Flush()
+		end()
+	})
 	mux.HandleFunc("GET /v1/worktrees", s.call(func(c hub.Client, r *http.Request, _ string) (any, error) { return c.Worktrees(r.Context()) }))
 	mux.HandleFunc("GET /v1/schedules", s.call(func(c hub.Client, r *http.Request, _ string) (any, error) {
 		return c.Schedules(r.Context(), r.URL.Query().Get("session"))

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/parley-go/parley/hub"
+)
+
+// schedulesCommand lists, adds and removes schedules.
+func schedulesCommand(ctx context.Context, p *process, args []string) error {
+	fs := newFlags(p, "schedules", "[--json] | add (--cron EXPRESSION | --in DURATION) ID PROMPT | rm SCHEDULE", `
+Lists, adds and removes schedules: prompts that the hub sends to a session by a cron expression of
+five fields, or once. They fire while nobody is attached and survive the hub. Times that were missed
+while no hub ran are reported with the next prompt; a prompt to be sent once is sent late.`)
+	asJSON := fs.Bool("json", false, "print JSON")
+	cron := fs.String("cron", "", "send the prompt by this `expression`, such as \"0 9 * * 1-5\"")
+	in := fs.Duration("in", 0, "send the prompt once, after this `duration`, such as 90m")
+	words, err := parseWords(fs, args)
+	if err != nil {
+		return err
+	}
+	c, _, err := joinHub(ctx, p, true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	switch {
+	case len(words) == 0:
+		return listSchedules(ctx, p, c, *asJSON)
+	case words[0] == "rm" && len(words) == 2:
+		all, err := c.Schedules(ctx, "")
+		if err != nil {
+			return err
+		}
+		id, err := oneOf("schedules", words[1], all, func(x hub.Schedule) string { return x.ID })
+		if err != nil {
+			return err
+		}
+		return c.Unschedule(ctx, id)
+	case words[0] == "add" && len(words) >= 3 && (*cron == "") != (*in <= 0):
+		id, err := sessionArg(ctx, c, "schedules", words[1:2])
+		if err != nil {
+			return err
+		}
+		x := hub.Schedule{Session: id, Prompt: strings.Join(words[2:], " "), Cron: *cron}
+		if *in > 0 {
+			x.At = time.Now().Add(*in)
+		}
+		made, err := c.Schedule(ctx, x)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(p.stdout, made)
+		return nil
+	}
+	return usagef("parley schedules add --cron \"0 9 * * 1-5\" ID PROMPT, or parley schedules rm SCHEDULE")
+}
+
+func listSchedules(ctx context.Context, p *process, c hub.Client, asJSON bool) error {
+	all, err := c.Schedules(ctx, "")
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return json.NewEncoder(p.stdout).Encode(all)
+	}
+	w := tabwriter.NewWriter(p.stdout, 0, 4, 2, ' ', 0)
+	for _, x := range all {
+		when := cmp.Or(x.Cron, x.At.Local().Format("2006-01-02 15:04"))
+		if x.Missed > 0 {
+			when += fmt.Sprintf(" (%d missed)", x.Missed)
+		}
+		fmt.Fprintf(w, "%.8s\t%.8s\t%s\t%s\n", x.ID, x.Session, when, visible(x.Prompt))
+	}
+	return w.Flush()
+}
+
+// oneOf returns the id that begins with a word.
+func oneOf[T any](what, word string, all []T, id func(T) string) (string, error) {
+	var found []string
+	for _, x := range all {
+		if strings.HasPrefix(id(x), word) {
+			found = append(found, id(x))
+		}
+	}
+	if len(found) != 1 {
+		return "", fmt.Errorf("%d %s begin with %q", len(found), what, word)
+	}
+	return found[0], nil
+}
+
+// worktreesCommand lists, merges and removes the worktrees of sessions.
+func worktreesCommand(ctx context.Context, p *process, args []string) error {
+	fs := newFlags(p, "worktrees", "[--json] | merge ID | rm [--force] ID", `
+Lists, merges and removes the git worktrees of sessions, which "parley --bg --worktree NAME PROMPT"
+makes. ID is the session. Merging needs everything to be committed, and changes nothing if the
+branches conflict. Removing refuses to lose changes unless it is forced.`)
+	asJSON := fs.Bool("json", false, "print JSON")
+	force := fs.Bool("force", false, "remove it with its changes")
+	words, err := parseWords(fs, args)
+	if err != nil {
+		return err
+	}
+	c, _, err := joinHub(ctx, p, true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if len(words) == 2 && (words[0] == "merge" || words[0] == "rm") {
+		id, err := sessionArg(ctx, c, "worktrees", words[1:])
+		if err != nil {
+			return err
+		}
+		if words[0] == "merge" {
+			return c.MergeWorktree(ctx, id)
+		}
+		return c.RemoveWorktree(ctx, id, *force)
+	}
+	if len(words) > 0 {
+		return usagef("parley worktrees merge ID, or parley worktrees rm [--force] ID")
+	}
+	all, err := c.Worktrees(ctx)
+	if err != nil {
+		return err
+	}
+	if *asJSON {
+		return json.NewEncoder(p.stdout).Encode(all)
+	}
+	w := tabwriter.NewWriter(p.stdout, 0, 4, 2, ' ', 0)
+	for _, t := range all {
+		state := cmp.Or(t.Problem, fmt.Sprintf("%d files not committed, %d commits not merged", t.Files, t.Commits))
+		fmt.Fprintf(w, "%.8s\t%s\t%s\t%s\n", t.Session, t.Branch, t.Dir, visible(state))
+	}
+	return w.Flush()
+}
