@@ -48,6 +48,10 @@ type Config struct {
 	// Describe returns the files that a call is about, links resolved, and what it would
 	// change, for people to see before they allow it. Nil means that nothing is known.
 	Describe func(*wire.CanUseTool) (paths []string, diff string)
+	// OwnOnly is for a hub that belongs to one front end: it runs the sessions that are used
+	// by it, and leaves those that other processes left behind, and all schedules, to the
+	// hub of the user.
+	OwnOnly bool
 	// Logger gets what goes wrong without ending anything. It may be nil.
 	Logger *slog.Logger
 }
@@ -93,7 +97,9 @@ func New(cfg Config) (*Hub, error) {
 	h := &Hub{cfg: cfg, rooms: map[string]*room{}, summaries: map[string]*summary{}, watchers: map[*watcher]bool{}}
 	h.ctx, h.stop = context.WithCancelCause(context.Background())
 	h.schedules = &scheduler{hub: h, calls: make(chan func(*scheduler) error)}
-	h.work.Go(h.sweep)
+	if !cfg.OwnOnly {
+		h.work.Go(h.sweep)
+	}
 	h.work.Go(h.schedules.run)
 	return h, nil
 }

@@ -81,7 +81,9 @@ func (s *scheduler) run() {
 	defer s.release()
 	for s.hub.ctx.Err() == nil {
 		wait := sweepTime
-		if s.lease == nil {
+		if s.hub.cfg.OwnOnly {
+			s.release()
+		} else if s.lease == nil {
 			if err := s.open(); err != nil && !errors.Is(err, ErrLocked) {
 				s.hub.warn("schedules cannot be read", err)
 			}
@@ -308,6 +310,9 @@ func (h *Hub) Schedule(ctx context.Context, by Actor, x Schedule) (string, error
 // Pending reports whether schedules wait for their time, for which a hub must run.
 func (h *Hub) Pending(ctx context.Context) (bool, error) {
 	all, err := h.Schedules(ctx, Actor{Rights: MayView}, "")
+	if errors.Is(err, ErrLocked) {
+		return false, nil // another hub fires them
+	}
 	return len(all) > 0, err
 }
 

@@ -81,3 +81,34 @@ func TestSchedules(t *testing.T) {
 		}
 	})
 }
+
+// A hub of one front end leaves schedules, and sessions that another process left behind,
+// to the hub of the user.
+func TestOwnOnlyHubLeavesTheRestAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &hub.Memory{}
+		model := func() *parleytest.Model { return parleytest.Script().Default(parleytest.Say("ok")).Model() }
+		own := newRig(t, m, model)
+		own.cfg.OwnOnly = true
+		own.start()
+		defer own.hub.Close()
+		user := newRig(t, m, model).start()
+		s := user.create()
+		time.Sleep(time.Minute)
+		if _, err := user.hub.Schedule(t.Context(), ann, hub.Schedule{Session: s.ID(), Prompt: "hourly", Cron: "0 * * * *"}); err != nil {
+			t.Fatalf("the hub of the user cannot add a schedule: %v", err)
+		}
+		user.hub.Close()
+		if err := m.Wake(t.Context(), s.ID()); err != nil {
+			t.Fatal(err)
+		}
+		before := len(stored(t, m, s.ID()))
+		time.Sleep(3 * time.Hour)
+		if got := len(stored(t, m, s.ID())); got != before {
+			t.Errorf("it wrote %d entries to a session of another hub", got-before)
+		}
+		if all, err := own.hub.Schedules(t.Context(), viewer, ""); err != nil || len(all) != 1 {
+			t.Errorf("schedules %+v, %v", all, err)
+		}
+	})
+}

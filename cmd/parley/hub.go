@@ -69,7 +69,14 @@ one starts.`)
 			return err
 		}
 		defer c.Close()
-		return c.Shutdown(ctx)
+		if err := c.Shutdown(ctx); err != nil {
+			return err
+		}
+		for err == nil && ctx.Err() == nil { // until it is gone
+			time.Sleep(10 * time.Millisecond)
+			_, err = c.List(ctx)
+		}
+		return ctx.Err()
 	}
 	cfg, err := agentConfig(p)
 	if err != nil {
@@ -123,7 +130,11 @@ one starts.`)
 
 // newHub starts a hub in this process, whose agents have the configuration cfg.
 func newHub(p *process, cfg agent.Config, b hub.Backend) (*hub.Hub, error) {
-	return hub.New(hub.Config{
+	return hub.New(hubConfig(p, cfg, b))
+}
+
+func hubConfig(p *process, cfg agent.Config, b hub.Backend) hub.Config {
+	return hub.Config{
 		Backend: b, Sessions: &session.Files{Dir: cfg.ConfigDir()}, Name: fmt.Sprintf("hub %d", os.Getpid()), Describe: describeCall,
 		Logger: slog.New(slog.NewTextHandler(p.stderr, nil)),
 		Agent: func(_ context.Context, start hub.Start) (*parley.Options, error) {
@@ -139,6 +150,29 @@ func newHub(p *process, cfg agent.Config, b hub.Backend) (*hub.Hub, error) {
 				return dialer.Dial(ctx, s)
 			})}, nil
 		},
+	}
+}
+
+// openHub returns access to the hub of this user: the one that runs, or else one in this
+// process, whose agents have the configuration cfg. The caller closes it.
+func openHub(ctx context.Context, p *process, cfg agent.Config) (hub.Client, error) {
+	dir, err := hubDir(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	path, err := socketPath(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	me := hub.Actor{Name: "user", From: "terminal", Rights: hub.Everything}
+	return socket.Join(ctx, path, me, func(private bool) (*hub.Hub, error) {
+		var b hub.Backend = new(hub.Memory)
+		if !private {
+			b = &hub.Files{Dir: dir}
+		}
+		config := hubConfig(p, cfg, b)
+		config.OwnOnly = true
+		return hub.New(config)
 	})
 }
 
