@@ -140,11 +140,11 @@ export class Cost extends Screen {
     const value = c => this.unit === 'usd' ? c.usd : tokens(c);
     const ink = getComputedStyle(document.body).color;
     const colors = ['#3b7dd8', '#d9822b', '#2f9e63', '#a35bd0', '#c8434b', '#8a8f98'];
-    const axis = {stroke: ink, grid: {stroke: ink + '22', width: 1}, ticks: {show: false}};
+    const axis = {stroke: ink, grid: {stroke: '#8886', width: 1}, ticks: {show: false}};
     this.plot = new uPlot({
       width: Math.max(280, el.clientWidth), height: 240, legend: {live: false},
       axes: [axis, {...axis, size: 70, values: (_, list) => list.map(v => this.unit === 'usd' ? money(v) : v.toLocaleString())}],
-      scales: {y: {range: (_, low, high) => [0, high || 1]}},
+      scales: {x: {range: (_, low, high) => [low - 43200, high + 43200]}, y: {range: (_, low, high) => [0, high || 1]}},
       series: [{}, ...keys.map((k, i) => ({label: this.by === 'session' ? this.label(k) : flat(k), stroke: colors[i], fill: colors[i] + '33', width: 2, points: {size: 7, fill: colors[i]}}))],
     }, [days.map(d => new Date(d + 'T00:00').getTime() / 1000), ...keys.map(k => days.map(d => sum(costs.filter(c => c.day === d && c[by] === k), value)))], el);
   }

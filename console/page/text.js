@@ -12,8 +12,7 @@ const emoji = /\p{Extended_Pictographic}|\p{Emoji_Modifier}|[\d#*]/u;
 // person is about to approve, shows every odd character; in others an emoji may have its own.
 export function visible(text, exact = false) {
   text = String(text ?? '');
-  odd.lastIndex = 0;
-  if (!odd.test(text)) return text;
+  if (text.search(odd) < 0) return text;
   const parts = [];
   let from = 0;
   for (const match of text.matchAll(odd)) {
