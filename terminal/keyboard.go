@@ -37,7 +37,8 @@ func openKeyboard(ctx context.Context, in, out *os.File, env []string) (*keyboar
 		return nil, err
 	}
 	k.program = tea.NewProgram(forwarder{k.events, k.ended}, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(io.Discard), tea.WithEnvironment(env),
-		tea.WithoutRenderer(), tea.WithoutSignalHandler(), tea.WithoutCatchPanics())
+		tea.WithoutRenderer(), tea.WithoutSignalHandler(), tea.WithoutCatchPanics(),
+		tea.WithFPS(1)) // it ticks even without a renderer, by default 60 times a second
 	go func() {
 		defer close(k.ended)
 		k.program.Run()
