@@ -62,6 +62,8 @@ func (s *Server) table() []route {
 		stream("GET /v1/code/sessions/{id}/events/stream", ScopeView, "hostEvents", "Messages of the protocol as server-sent events, for hosts.", "text/event-stream", watchQuery{}, nativeEvents),
 		endpoint("POST /v1/code/sessions/{id}/events", ScopeView, "hostSend", "Messages of the protocol of a host. What they may do depends on the scope.", nativePost),
 
+		stream("GET /healthz", "", "health", "Whether the server takes requests.", "text/plain", none{}, health),
+		stream("GET /metrics", ScopeView, "metrics", "Measurements in the text format of Prometheus.", "text/plain", none{}, metrics),
 		stream("GET /openapi.json", ScopeView, "openAPI", "The description of this API.", "application/json", none{}, func(c *call) {
 			c.w.Header().Set("Content-Type", "application/json")
 			c.w.Write(s.openAPI())

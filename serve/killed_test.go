@@ -29,6 +29,7 @@ import (
 	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/hub"
 	"github.com/parley-go/parley/hub/socket"
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/serve"
 	"github.com/parley-go/parley/session"
 )
@@ -147,13 +148,11 @@ func startChild(t *testing.T) *child {
 		http.DefaultClient.CloseIdleConnections()
 	})
 	c.start()
-	for until := time.Now().Add(time.Minute); c.url == ""; pause() {
-		if addr, err := os.ReadFile(filepath.Join(dir, "addr")); err == nil {
-			c.url = "http://" + string(addr)
-		} else if time.Now().After(until) {
-			t.Fatal("the server does not start")
-		}
-	}
+	testwait.Until(t, "the server starts", func() bool {
+		addr, err := os.ReadFile(filepath.Join(dir, "addr"))
+		c.url = "http://" + string(addr)
+		return err == nil
+	})
 	token, err := os.ReadFile(filepath.Join(dir, "token"))
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +162,7 @@ func startChild(t *testing.T) *child {
 }
 
 // pause lets other processes go on.
-func pause() { time.Sleep(5 * time.Millisecond) }
+func pause() { testwait.Pause(5 * time.Millisecond) }
 
 func (c *child) start() {
 	exe, err := os.Executable()
@@ -189,7 +188,7 @@ func (c *child) call(ctx context.Context, method, path string, in, out any) erro
 	if err != nil {
 		return err
 	}
-	for until := time.Now().Add(2 * time.Minute); ; pause() {
+	for ; ; pause() {
 		req, err := http.NewRequestWithContext(ctx, method, c.url+path, bytes.NewReader(data))
 		if err != nil {
 			return err
@@ -210,7 +209,7 @@ func (c *child) call(ctx context.Context, method, path string, in, out any) erro
 				return json.Unmarshal(body, out)
 			}
 		}
-		if ctx.Err() != nil || time.Now().After(until) {
+		if ctx.Err() != nil {
 			return err
 		}
 	}
@@ -363,17 +362,11 @@ func TestKilledServerLosesNothing(t *testing.T) {
 		}
 	}
 	await := func() {
-		for until := time.Now().Add(2 * time.Minute); ; pause() {
+		testwait.Until(t, "every prompt ends", func() bool {
 			mu.Lock()
-			done := !slices.ContainsFunc(prompts, func(u string) bool { return !over[u] })
-			mu.Unlock()
-			if done {
-				return
-			}
-			if time.Now().After(until) {
-				t.Fatalf("a prompt of %d has no end", len(prompts))
-			}
-		}
+			defer mu.Unlock()
+			return !slices.ContainsFunc(prompts, func(u string) bool { return !over[u] })
+		})
 	}
 	for range kills {
 		send()

@@ -205,6 +205,7 @@ func (s *Server) mount() {
 // dispatch checks who sends a request and calls its route. The context of a route ends
 // when its token is revoked and, for streams, when the server drains.
 func (s *Server) dispatch(r *route, w http.ResponseWriter, req *http.Request) {
+	s.counters.requests.Add(1)
 	c := &call{s: s, w: w, r: req, route: r}
 	if r.scope != "" {
 		id, err := s.identify(req)
@@ -220,6 +221,8 @@ func (s *Server) dispatch(r *route, w http.ResponseWriter, req *http.Request) {
 		defer cancel(nil)
 		defer context.AfterFunc(id.ctx, func() { cancel(errRevoked) })()
 		if r.media != "" {
+			s.counters.streams.Add(1)
+			defer s.counters.streams.Add(-1)
 			defer context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })()
 		}
 		c.r = req.WithContext(ctx)
@@ -262,7 +265,9 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, id *identity, err 
 	case errors.As(err, &refused):
 		status, code = http.StatusBadGateway, "agent"
 	}
+	s.counters.failed.Add(1)
 	if status == http.StatusUnauthorized {
+		s.counters.refused.Add(1)
 		w.Header().Set("WWW-Authenticate", `Bearer realm="parley"`)
 	}
 	text := err.Error()
@@ -294,6 +299,7 @@ func writeError(w http.ResponseWriter, status int, code, text string) {
 // refuse answers a request that must not reach a route at all. Refusals count as failed
 // attempts only for the audit log, which they must not fill.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, status int, code, text string) {
+	s.counters.refused.Add(1)
 	if s.failures.of("refused " + s.address(r)).Allow() {
 		s.note(r, nil, status, text)
 	}

@@ -47,6 +47,8 @@ type Config struct {
 	// Sessions is where agents keep their records, for costs. Nil means that costs are
 	// not known.
 	Sessions session.Store
+	// Notify is called when a session needs attention, one call at a time. It may be nil.
+	Notify func(context.Context, Notice) error
 	// CheckPeer returns why the process at the other end of a connection may not use the
 	// server. Nil means [socket.CheckPeer]: it must not be a command that an agent runs.
 	CheckPeer func(net.Conn) error
@@ -70,6 +72,7 @@ type Server struct {
 	mux      *http.ServeMux
 	routes   []route
 	callers  callers
+	counters counters
 
 	ctx  context.Context // of all streams; ends when the server drains
 	stop context.CancelCauseFunc
@@ -120,6 +123,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	s.mount()
+	if cfg.Notify != nil {
+		s.work.Go(s.notify)
+	}
 	return s, nil
 }
 
@@ -165,7 +171,7 @@ func (s *Server) CheckAddress(addr net.Addr) error {
 	if !ok || tcp.IP.IsLoopback() || s.cfg.TLS || s.cfg.BehindProxy {
 		return nil
 	}
-	return fmt.Errorf("serve: %s can be reached from other machines, and nothing encrypts its connections: give a certificate (--tls-cert, --tls-key), or put a proxy that does in front and say --behind-proxy", addr)
+	return fmt.Errorf("serve: %s can be reached from other machines, and nothing encrypts its connections: put a proxy that does in front and add --behind-proxy", addr)
 }
 
 // drainTime is how long requests may take to end when the server does.

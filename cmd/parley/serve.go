@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -37,7 +37,7 @@ directory. With --addr it listens on TCP as well, where every request needs a to
 token is printed as a link and a QR code.
 
   parley serve --addr 127.0.0.1:8080
-  parley serve --addr 0.0.0.0:8443 --tls-cert cert.pem --tls-key key.pem --host parley.example.com
+  parley serve --addr 127.0.0.1:8080 --behind-proxy --host parley.example.com
   parley serve token add phone --scope approve     make a token, and show it as a link
   parley serve token list                          list them
   parley serve token revoke ID                     revoke one; its streams end at once
@@ -49,9 +49,9 @@ SIGTERM ends it within 20 seconds; turns that run continue when it starts again.
 type serveFlags struct {
 	addr            string
 	hosts, origins  list
-	tlsCert, tlsKey string
 	behindProxy     bool
 	demo            bool
+	webhook, notify string
 }
 
 // serveCommand serves the hub of this user on the network.
@@ -64,18 +64,15 @@ func serveCommand(ctx context.Context, p *process, args []string) error {
 	fs.StringVar(&f.addr, "addr", "", "also listen at this `HOST:PORT`")
 	fs.Var(&f.hosts, "host", "a `NAME` by which the server is reached, besides its address; may be repeated")
 	fs.Var(&f.origins, "origin", "the `ORIGIN` of a page elsewhere that may use the API with a token of its own; may be repeated")
-	fs.StringVar(&f.tlsCert, "tls-cert", "", "the `FILE` of the certificate")
-	fs.StringVar(&f.tlsKey, "tls-key", "", "the `FILE` of its key")
 	fs.BoolVar(&f.behindProxy, "behind-proxy", false, "a proxy in front encrypts and adds X-Forwarded-For")
+	fs.StringVar(&f.webhook, "webhook", "", "post to this `URL`, in the format of ntfy, when a session needs attention")
+	fs.StringVar(&f.notify, "notify", "", "run this shell `COMMAND` with a JSON notice on its input when a session needs attention")
 	fs.BoolVar(&f.demo, "demo", false, "serve a session with a scripted model and a small project: no key, no network")
 	if err := parse(fs, args); err != nil {
 		return err
 	}
 	if fs.NArg() > 0 {
 		return usagef("it takes no arguments, and %q is one", fs.Arg(0))
-	}
-	if (f.tlsCert == "") != (f.tlsKey == "") {
-		return usagef("--tls-cert and --tls-key belong together")
 	}
 	ctx, stop := untilSignal(ctx)
 	defer stop()
@@ -130,8 +127,12 @@ func (f *serveFlags) run(ctx context.Context, p *process) (err error) {
 	if err != nil {
 		return err
 	}
+	notify, err := f.notices()
+	if err != nil {
+		return err
+	}
 	s, err := serve.New(serve.Config{
-		Hub: h, Dir: filepath.Join(dir, "serve.d"), Hosts: f.hosts, Origins: f.origins, TLS: f.tlsCert != "", BehindProxy: f.behindProxy,
+		Notify: notify, Hub: h, Dir: filepath.Join(dir, "serve.d"), Hosts: f.hosts, Origins: f.origins, BehindProxy: f.behindProxy,
 		Sessions: &session.Files{Dir: cfg.ConfigDir()}, Console: console.Handler(), Logger: slog.New(slog.NewTextHandler(p.stderr, nil)),
 		Agent: func(a serve.AgentSettings) (json.RawMessage, error) {
 			args := append([]string(nil), demoArgs...)
@@ -155,9 +156,6 @@ func (f *serveFlags) run(ctx context.Context, p *process) (err error) {
 		if err := s.CheckAddress(l.Addr()); err != nil {
 			return err
 		}
-	}
-	if listeners, err = f.encrypt(listeners); err != nil {
-		return err
 	}
 	own, err := socket.Listen(filepath.Join(dir, "serve"))
 	if errors.Is(err, socket.ErrRunning) {
@@ -210,19 +208,36 @@ func (f *serveFlags) run(ctx context.Context, p *process) (err error) {
 	return cause
 }
 
-// encrypt returns the listeners with TLS, if there is a certificate.
-func (f *serveFlags) encrypt(listeners []net.Listener) ([]net.Listener, error) {
-	if f.tlsCert == "" {
-		return listeners, nil
+// notices returns what to do when a session needs attention, nil if nothing.
+func (f *serveFlags) notices() (func(context.Context, serve.Notice) error, error) {
+	var all []func(context.Context, serve.Notice) error
+	if f.webhook != "" {
+		send, err := serve.Webhook(f.webhook)
+		if err != nil {
+			return nil, usagef("%s", plain(err))
+		}
+		all = append(all, send)
 	}
-	cert, err := tls.LoadX509KeyPair(f.tlsCert, f.tlsKey)
-	if err != nil {
-		return nil, err
+	if f.notify != "" {
+		all = append(all, func(ctx context.Context, n serve.Notice) error {
+			data, err := json.Marshal(n)
+			if err != nil {
+				return err
+			}
+			cmd := exec.CommandContext(ctx, "sh", "-c", f.notify)
+			cmd.Stdin = bytes.NewReader(data)
+			return cmd.Run()
+		})
 	}
-	for i, l := range listeners {
-		listeners[i] = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"http/1.1"}})
+	if len(all) == 0 {
+		return nil, nil
 	}
-	return listeners, nil
+	return func(ctx context.Context, n serve.Notice) (err error) {
+		for _, send := range all {
+			err = errors.Join(err, send(ctx, n))
+		}
+		return err
+	}, nil
 }
 
 // settleTime is how long turns that run may take to end when the server does.
@@ -279,8 +294,8 @@ func (f *serveFlags) listen() (all []net.Listener, err error) {
 	if err != nil {
 		return nil, usagef("--addr %s is not HOST:PORT, such as 127.0.0.1:8080", f.addr)
 	}
-	if ip := net.ParseIP(host); f.tlsCert == "" && !f.behindProxy && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return nil, usagef("--addr %s can be reached from other machines, and nothing encrypts its connections: add --tls-cert and --tls-key, or put a proxy that encrypts in front and add --behind-proxy", f.addr)
+	if ip := net.ParseIP(host); !f.behindProxy && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return nil, usagef("--addr %s can be reached from other machines, and nothing encrypts its connections: put a proxy that encrypts in front and add --behind-proxy", f.addr)
 	}
 	l, err := net.Listen("tcp", f.addr)
 	if err != nil {

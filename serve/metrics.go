@@ -1,0 +1,94 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"runtime"
+	"sync/atomic"
+
+	"github.com/parley-go/parley/hub"
+)
+
+// counters count what happened since the server started.
+type counters struct {
+	requests, failed, refused, streams atomic.Int64
+}
+
+// health says whether the server takes requests. It needs no token and says no more.
+func health(c *call) {
+	status, text := http.StatusOK, "ok\n"
+	if c.s.ctx.Err() != nil {
+		status, text = http.StatusServiceUnavailable, "going away\n"
+	}
+	c.w.Header().Set("Content-Type", "text/plain")
+	c.w.WriteHeader(status)
+	fmt.Fprint(c.w, text)
+}
+
+// A measurement is one number of the server. Those that count only grow.
+type measurement struct {
+	name, help string
+	counts     bool
+	label      string // as phase="idle", or empty
+	value      int64
+}
+
+// measure returns all measurements.
+func (s *Server) measure(ctx context.Context) ([]measurement, error) {
+	all, err := s.cfg.Hub.List(ctx, hub.Actor{Name: "metrics", Rights: hub.MayView})
+	if err != nil {
+		return nil, err
+	}
+	phases := map[hub.Phase]int64{}
+	asks := int64(0)
+	for _, i := range all {
+		phases[i.State.Phase]++
+		for _, w := range i.State.Waiting {
+			if w.Kind == "ask" {
+				asks++
+			}
+		}
+	}
+	var list []measurement
+	for _, p := range []hub.Phase{hub.Idle, hub.Running, hub.RequiresAction} {
+		list = append(list, measurement{"parley_sessions", "Sessions by what they are doing.", false, `phase="` + string(p) + `"`, phases[p]})
+	}
+	var mem runtime.MemStats
+	runtime.ReadMemStats(&mem)
+	return append(list,
+		measurement{"parley_approvals_open", "Questions that nobody has answered.", false, "", asks},
+		measurement{"parley_streams", "Connections that receive events now.", false, "", s.counters.streams.Load()},
+		measurement{"parley_requests_total", "Requests.", true, "", s.counters.requests.Load()},
+		measurement{"parley_requests_failed_total", "Requests that failed.", true, "", s.counters.failed.Load()},
+		measurement{"parley_requests_refused_total", "Requests that were refused: no token, a wrong one, a wrong host or origin.", true, "", s.counters.refused.Load()},
+		measurement{"parley_memory_bytes", "Memory that the process has of the system.", false, "", int64(mem.Sys - mem.HeapReleased)},
+		measurement{"parley_goroutines", "Goroutines.", false, "", int64(runtime.NumGoroutine())},
+	), nil
+}
+
+// metrics writes the measurements in the text format of Prometheus.
+func metrics(c *call) {
+	list, err := c.s.measure(c.r.Context())
+	if err != nil {
+		c.s.fail(c.w, c.r, c.identity, err)
+		return
+	}
+	c.w.Header().Set("Content-Type", "text/plain; version=0.0.4")
+	last := ""
+	for _, m := range list {
+		if m.name != last {
+			kind := "gauge"
+			if m.counts {
+				kind = "counter"
+			}
+			fmt.Fprintf(c.w, "# HELP %s %s\n# TYPE %s %s\n", m.name, m.help, m.name, kind)
+			last = m.name
+		}
+		label := m.label
+		if label != "" {
+			label = "{" + label + "}"
+		}
+		fmt.Fprintf(c.w, "%s%s %d\n", m.name, label, m.value)
+	}
+}
