@@ -447,14 +447,7 @@ func (s *server) prompt(r *request) {
 // that were cancelled, so that their interrupt does not end this one.
 func (e *editing) submit(t *turn, m *wire.User) {
 	defer close(t.sent)
-	for _, x := range e.pending() {
-		if x == t {
-			break
-		}
-		wait := x.sent
-		if e.isCancelled(x) {
-			wait = x.done
-		}
+	for _, wait := range e.before(t) {
 		select {
 		case <-wait:
 		case <-t.quit:
@@ -473,6 +466,26 @@ func (e *editing) submit(t *turn, m *wire.User) {
 		}
 	}
 	e.finishTurns(func(x *turn) bool { return x == t }, stopped(v1.StopReasonCancelled), rpcError(err))
+}
+
+// before returns what a prompt waits for: the one before it is with the hub, and those that
+// were cancelled are over.
+func (e *editing) before(t *turn) (list []<-chan struct{}) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var last *turn
+	for _, x := range e.turns {
+		if x == t {
+			break
+		}
+		if last = x; x.cancelled {
+			list = append(list, x.done)
+		}
+	}
+	if last != nil && !last.cancelled {
+		list = append(list, last.sent)
+	}
+	return list
 }
 
 func (e *editing) isCancelled(t *turn) bool {

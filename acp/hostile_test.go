@@ -167,17 +167,30 @@ func TestWrongPermissionAnswers(t *testing.T) {
 	}
 }
 
-// Many prompts at once are all answered.
+// Many prompts at once are all answered: those that wait are cancelled, and those that are
+// too many are refused.
 func TestFlood(t *testing.T) {
-	run(t, setting{model: script(pt.Say("Hello.").Always())}, func(t *testing.T, e *editor) {
+	run(t, setting{model: script(pt.Say("Hello.").Stall().Always())}, func(t *testing.T, e *editor) {
 		id := e.newSession()
 		var ids []string
-		for range 1200 {
+		for range 1050 {
 			ids = append(ids, e.send("session/prompt", prompt(id, "More.")))
 		}
 		e.notify("session/cancel", object{"sessionId": id})
-		for _, x := range ids {
-			e.response(x)
+		answers := map[string]int{}
+		for range ids {
+			f := e.until("an answer", func(f *frame) bool { return f.Method == "" })
+			switch {
+			case f.Error != nil:
+				answers[fmt.Sprint(f.Error.Code)]++
+			case strings.Contains(string(f.Result), "cancelled"):
+				answers["cancelled"]++
+			default:
+				t.Error(brief(f))
+			}
+		}
+		if answers["cancelled"] != 1024 || answers["-32600"] != 26 {
+			t.Errorf("answers %v, want 1024 that are cancelled and 26 that are refused", answers)
 		}
 	})
 }
