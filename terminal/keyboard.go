@@ -18,6 +18,7 @@ type keyboard struct {
 	events  chan tea.Msg
 	program *tea.Program
 	ended   chan struct{}
+	stop    context.CancelFunc
 
 	mu    sync.Mutex
 	state *term.State
@@ -32,8 +33,10 @@ const (
 
 // openKeyboard puts the terminal into raw mode and begins to read.
 func openKeyboard(ctx context.Context, in, out *os.File, env []string) (*keyboard, error) {
-	k := &keyboard{in: in, out: out, events: make(chan tea.Msg, 256), ended: make(chan struct{})}
+	ctx, stop := context.WithCancel(ctx)
+	k := &keyboard{stop: stop, in: in, out: out, events: make(chan tea.Msg, 256), ended: make(chan struct{})}
 	if err := k.raw(); err != nil {
+		stop()
 		return nil, err
 	}
 	k.program = tea.NewProgram(forwarder{k.events, k.ended}, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(io.Discard), tea.WithEnvironment(env),
@@ -86,7 +89,7 @@ func (k *keyboard) pause(f func() error) error {
 
 // close leaves the terminal as it was.
 func (k *keyboard) close() {
-	k.program.Kill()
+	k.stop() // not Kill, which panics if the program has not begun yet
 	<-k.ended
 	k.cooked()
 }
