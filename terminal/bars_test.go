@@ -104,8 +104,12 @@ func TestAttachIsTheSameScreen(t *testing.T) {
 
 // TestPackageInit bounds what all packages of the command do before main, at every start.
 func TestPackageInit(t *testing.T) {
+	most := 5 * time.Millisecond
+	if os.Getenv("PARLEY_TEST_LONG") == "" {
+		most = 12 * time.Millisecond // on a busy machine; one bad package alone cost 22 ms
+	}
 	best := time.Hour
-	for i := 0; i < 40 && best > 5*time.Millisecond; i++ { // a busy machine makes some runs slow
+	for i := 0; i < 40 && best > most; i++ { // a busy machine makes some runs slow
 		cmd := exec.Command(parleyPath, "--version")
 		cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")
 		out, err := cmd.CombinedOutput()
@@ -122,8 +126,8 @@ func TestPackageInit(t *testing.T) {
 		}
 		best = min(best, time.Duration(sum*float64(time.Millisecond)))
 	}
-	if t.Logf("%v", best); best > 5*time.Millisecond {
-		t.Errorf("package init takes %v, at most 5 ms are allowed", best)
+	if t.Logf("%v", best); best > most {
+		t.Errorf("package init takes %v, at most %v are allowed", best, most)
 	}
 }
 
