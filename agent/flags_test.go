@@ -290,7 +290,7 @@ func TestStartErrors(t *testing.T) {
 		{"a sandbox", "the sandbox is not available", []string{"hi", "--settings", `{"sandbox":{"enabled":true,"bwrapPath":"/nonexistent"}}`}, nil},
 		{"a managed sandbox", "the sandbox is not available", []string{"hi", "--managed-settings", `{"sandbox":{"enabled":true,"failIfUnavailable":true,"bwrapPath":"/nonexistent"}}`}, nil},
 		{"a sandbox that makes no sense", "the sandbox settings cannot be read", []string{"hi", "--settings", `{"sandbox":{"enabled":"yes"}}`}, nil},
-		{"hooks", "of the type \"http\"", []string{"hi", "--settings", `{"hooks":{"PreToolUse":[{"hooks":[{"type":"http","url":"http://x"}]}]}}`}, nil},
+		{"hooks", "of the type \"agent\"", []string{"hi", "--settings", `{"hooks":{"PreToolUse":[{"hooks":[{"type":"agent","prompt":"x"}]}]}}`}, nil},
 		{"a matcher that makes no sense", "the matcher \"(\" of a PreToolUse hook", []string{"hi", "--settings", `{"hooks":{"PreToolUse":[{"matcher":"(","hooks":[{"type":"command","command":"x"}]}]}}`}, nil},
 		{"a digest that makes no sense", "--trust-project takes all", []string{"hi", "--trust-project", "yes"}, nil},
 		{"a project that is another", "is not the one that is trusted", []string{"hi", "--trust-project", "sha256:0"}, nil},

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -176,8 +177,11 @@ func useClient(t *testing.T, c hub.Client, dir string) {
 	}
 
 	// Deltas, and an interrupt.
-	go c.Prompt(ctx, id, wire.Prompt(wire.Text("Hello.")))
+	var once sync.Once
 	second := follow(t, c, id, result.N, func(e hub.Entry) bool {
+		if e.Kind == hub.KindState { // from here on nothing is missed
+			once.Do(func() { go c.Prompt(ctx, id, wire.Prompt(wire.Text("Hello."))) })
+		}
 		deltas = deltas || e.Kind == hub.KindLive && wire.PeekType(e.Data) == "stream_event"
 		return isResult(e)
 	})

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"strconv"
@@ -65,7 +66,14 @@ func checkAncestors(pid int) error {
 			return errSession
 		}
 		env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-		if err != nil && first {
+		switch {
+		case errors.Is(err, fs.ErrPermission):
+			// The process cannot be traced, as this program and that of another user. What it
+			// descends from is seen all the same.
+			if !first && isHidden(pid) {
+				return errSession
+			}
+		case err != nil && first:
 			return fmt.Errorf("the peer cannot be checked: %w", err)
 		}
 		if err := checkMarks(env); err != nil {
@@ -88,6 +96,27 @@ func checkAncestors(pid int) error {
 		}
 	}
 	return nil
+}
+
+// isHidden reports whether a process that cannot be traced may be this program: it is of
+// this user and has the same name.
+func isHidden(pid int) bool {
+	ours, err := os.ReadFile("/proc/self/comm")
+	theirs, err2 := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	return err != nil || err2 != nil || userOf(pid) == os.Getuid() && bytes.Equal(ours, theirs)
+}
+
+// userOf returns the user of a process, -1 if it is gone. The owner of its files in /proc
+// is root if it cannot be traced.
+func userOf(pid int) int {
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	_, rest, _ := bytes.Cut(status, []byte("\nUid:"))
+	if fields := bytes.Fields(rest); len(fields) > 0 {
+		if uid, err := strconv.Atoi(string(fields[0])); err == nil {
+			return uid
+		}
+	}
+	return -1
 }
 
 // Reap ends what is left of adopted processes that have ended, until ctx ends. A process

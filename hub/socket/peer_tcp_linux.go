@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -48,13 +49,21 @@ func checkTCP(c net.Conn) error {
 		return nil // of another machine, another user or another network namespace, or gone
 	}
 	holders := 0
+	var hidden []int // processes of this user that cannot be looked into
 	dirs, err := os.ReadDir("/proc")
 	if err != nil {
 		return fmt.Errorf("the peer cannot be checked: %w", err)
 	}
 	for _, d := range dirs {
 		pid, err := strconv.Atoi(d.Name())
-		if err != nil || !holds(pid, inode) {
+		if err != nil {
+			continue
+		}
+		has, err := holds(pid, inode)
+		if errors.Is(err, fs.ErrPermission) && userOf(pid) == os.Getuid() {
+			hidden = append(hidden, pid)
+		}
+		if !has {
 			continue
 		}
 		holders++
@@ -65,7 +74,17 @@ func checkTCP(c net.Conn) error {
 			return err
 		}
 	}
-	if holders == 0 { // it hid, or was between two processes
+	if holders > 0 {
+		return nil
+	}
+	// One of those has it, such as sshd for a forwarded port. No command of an agent may be
+	// among them.
+	for _, pid := range hidden {
+		if err := checkAncestors(pid); err != nil {
+			return err
+		}
+	}
+	if len(hidden) == 0 { // it was between two processes
 		return errors.New("the peer cannot be checked: no process has the other end")
 	}
 	return nil
@@ -115,18 +134,18 @@ func sameAddress(text string, want netip.AddrPort) bool {
 }
 
 // holds reports whether a process has a socket open.
-func holds(pid int, inode string) bool {
+func holds(pid int, inode string) (bool, error) {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	fds, err := os.ReadDir(dir)
 	if err != nil {
-		return false
+		return false, err
 	}
 	for _, fd := range fds {
 		if to, err := os.Readlink(filepath.Join(dir, fd.Name())); err == nil && to == "socket:["+inode+"]" {
-			return true
+			return true, nil
 		}
 	}
-	return false
+	return false, nil
 }
 
 // hasChildren reports whether this process has any. Those that lost their parent are its

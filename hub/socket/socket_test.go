@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -33,7 +34,13 @@ import (
 // hubEnv makes this program a hub, in the directory that it names.
 const hubEnv = "PARLEY_TEST_HUB"
 
+// asClient makes this program a client, if the environment says so.
+var asClient = func() bool { return false }
+
 func TestMain(m *testing.M) {
+	if asClient() {
+		return
+	}
 	if dir := os.Getenv(hubEnv); dir != "" {
 		if err := runHub(dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -122,18 +129,32 @@ func (echo) Stream(_ context.Context, req model.Request) iter.Seq2[model.Event, 
 
 // A child is a hub in another process, which can be killed and started again.
 type child struct {
-	t   *testing.T
-	dir string
-	cmd *exec.Cmd
-	c   *socket.Client
+	t    *testing.T
+	dir  string
+	exe  string
+	attr *syscall.SysProcAttr
+	cmd  *exec.Cmd
+	c    *socket.Client
 }
 
 func startChild(t *testing.T) *child {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startChildAs(t, exe, nil)
+}
+
+// startChildAs starts a program as a hub, with the attributes of a process.
+func startChildAs(t *testing.T, exe string, attr *syscall.SysProcAttr) *child {
 	dir, err := os.MkdirTemp("", "hub") // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &child{t: t, dir: dir, c: socket.NewClient(filepath.Join(dir, "socket"))}
+	if attr != nil {
+		os.Chown(dir, int(attr.Credential.Uid), int(attr.Credential.Gid))
+	}
+	h := &child{t: t, dir: dir, exe: exe, attr: attr, c: socket.NewClient(filepath.Join(dir, "socket"))}
 	t.Cleanup(func() {
 		h.kill()
 		h.c.Close()
@@ -144,13 +165,10 @@ func startChild(t *testing.T) *child {
 }
 
 func (h *child) start() {
-	exe, err := os.Executable()
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	h.cmd = exec.Command(exe)
+	h.cmd = exec.Command(h.exe)
+	h.cmd.Dir = h.dir
 	h.cmd.Env = append(os.Environ(), hubEnv+"="+h.dir, "HOME="+h.dir)
-	h.cmd.Stderr = os.Stderr
+	h.cmd.Stderr, h.cmd.SysProcAttr = os.Stderr, h.attr
 	if err := h.cmd.Start(); err != nil {
 		h.t.Fatal(err)
 	}
