@@ -36,17 +36,10 @@ func hubDir(cfg *agent.Config) (string, error) {
 	return filepath.Join(dir, "hub"), nil
 }
 
-// socketPath is where the hub of this user listens. The path of a socket must be short.
+// socketPath is where the hub of this user listens.
 func socketPath(cfg *agent.Config) (string, error) {
 	dir, err := hubDir(cfg)
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "socket")
-	if len(path) > 100 {
-		return "", fmt.Errorf("the path of the hub's socket is too long: %s; set CLAUDE_CONFIG_DIR to a shorter one", path)
-	}
-	return path, nil
+	return filepath.Join(dir, "socket"), err
 }
 
 // hubIdle is how long the hub waits for something to do before it ends.

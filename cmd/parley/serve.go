@@ -427,7 +427,7 @@ func (c *serveClient) do(ctx context.Context, method, path string, in, out any) 
 	}
 	req.Header.Set("Content-Type", "application/json")
 	t := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", c.path)
+		return socket.Dial(ctx, c.path)
 	}}
 	defer t.CloseIdleConnections()
 	resp, err := (&http.Client{Transport: t}).Do(req)

@@ -31,10 +31,8 @@ var _ hub.Client = (*Client)(nil)
 
 // NewClient returns a client of the hub that serves the socket at a path.
 func NewClient(path string) *Client {
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", path)
-	}
-	return &Client{path: path, http: &http.Client{Transport: &http.Transport{DialContext: dial}}}
+	dialer := func(ctx context.Context, _, _ string) (net.Conn, error) { return Dial(ctx, path) }
+	return &Client{path: path, http: &http.Client{Transport: &http.Transport{DialContext: dialer}}}
 }
 
 // Close closes connections that nobody uses.

@@ -137,3 +137,20 @@ func copyProgram(t *testing.T, to string) {
 		t.Fatal(err)
 	}
 }
+
+// The path of the socket may be longer than the kernel's limit.
+func TestLongPath(t *testing.T) {
+	dir := filepath.Join(shortDir(t), strings.Repeat("a", 120))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	path := serve(t, dir, newHub(t, dir, &hub.Memory{}))
+	c := socket.NewClient(path)
+	defer c.Close()
+	if id, err := c.Create(t.Context(), hub.Spec{Cwd: dir}); id == "" || err != nil {
+		t.Errorf("got %q, %v", id, err)
+	}
+	if l, err := socket.Listen(path); !errors.Is(err, socket.ErrRunning) {
+		t.Errorf("a second hub: %v, %v", l, err)
+	}
+}

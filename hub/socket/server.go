@@ -43,15 +43,20 @@ func Listen(path string) (net.Listener, error) {
 	}
 	os.Remove(path)
 	// Nobody else can reach it in between: the directory is ours alone.
-	l, err := net.Listen("unix", path)
+	name, dir, err := short(path)
+	var l net.Listener
+	if err == nil {
+		l, err = net.Listen("unix", name)
+	}
 	if err == nil {
 		err = os.Chmod(path, 0o600)
 	}
 	if err != nil {
 		lock.Close()
+		dir.Close()
 		return nil, fmt.Errorf("socket: %w", err)
 	}
-	return &listener{l, lock}, nil
+	return &listener{l, lock, dir}, nil
 }
 
 // takeLock locks the lock of a socket. A hub that was just killed may leave it locked for
@@ -77,7 +82,7 @@ func takeLock(lock *os.File, path string) error {
 // answers reports whether a hub answers at a socket. To be connected is not enough: the
 // process that a dead hub was about to start may hold its socket.
 func answers(path string) bool {
-	c, err := net.Dial("unix", path)
+	c, err := Dial(context.Background(), path)
 	if err != nil {
 		return false
 	}
@@ -94,10 +99,25 @@ func answers(path string) bool {
 type listener struct {
 	net.Listener
 	lock *os.File
+	dir  *os.File // of a socket with a long path, otherwise nil
 }
 
 // Close implements [net.Listener].
-func (l *listener) Close() error { return errors.Join(l.Listener.Close(), l.lock.Close()) }
+func (l *listener) Close() error {
+	err := errors.Join(l.Listener.Close(), l.lock.Close())
+	l.dir.Close()
+	return err
+}
+
+// Dial connects to the socket at a path.
+func Dial(ctx context.Context, path string) (net.Conn, error) {
+	name, dir, err := short(path)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	return (&net.Dialer{}).DialContext(ctx, "unix", name)
+}
 
 // Serve serves a hub until ctx ends or a client asks for its end: see [Client.Shutdown].
 func Serve(ctx context.Context, h *hub.Hub, l net.Listener) error {
