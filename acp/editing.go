@@ -31,7 +31,8 @@ type editing struct {
 
 	gate  sync.Mutex // held while a prompt or an interrupt is on its way to the hub
 	mu    sync.Mutex
-	turns []*turn // prompts without a response, in order
+	turns []*turn         // prompts without a response, in order
+	stops []chan struct{} // cancels while there was no prompt, until they are over
 	chosen
 }
 
@@ -468,11 +469,14 @@ func (e *editing) submit(t *turn, m *wire.User) {
 	e.finishTurns(func(x *turn) bool { return x == t }, stopped(v1.StopReasonCancelled), rpcError(err))
 }
 
-// before returns what a prompt waits for: the one before it is with the hub, and those that
-// were cancelled are over.
+// before returns what a prompt waits for: the one before it is with the hub, those that
+// were cancelled are over, and so is a cancel of nothing: it must not end this one.
 func (e *editing) before(t *turn) (list []<-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	for _, over := range e.stops {
+		list = append(list, over)
+	}
 	var last *turn
 	for _, x := range e.turns {
 		if x == t {
@@ -519,8 +523,18 @@ func (e *editing) cancelTurns(turns []*turn) {
 			close(t.quit)
 		}
 	}
+	over := make(chan struct{})
+	if len(turns) == 0 {
+		e.stops = append(e.stops, over)
+	}
 	e.mu.Unlock()
-	e.srv.conn.work.Go(func() { e.interrupt(turns) })
+	e.srv.conn.work.Go(func() {
+		e.interrupt(turns)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.stops = slices.DeleteFunc(e.stops, func(c chan struct{}) bool { return c == over })
+		close(over)
+	})
 }
 
 // interrupt ends prompts that were cancelled: it takes those back that wait, and interrupts

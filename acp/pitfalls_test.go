@@ -348,3 +348,16 @@ func TestPromptFromElsewhere(t *testing.T) {
 		}
 	})
 }
+
+// A cancel while nothing runs does not end the prompt behind it.
+func TestCancelOfNothing(t *testing.T) {
+	run(t, setting{model: script(pt.Say("Hello.").Always())}, func(t *testing.T, e *editor) {
+		id := e.newSession()
+		for range 20 {
+			e.notify("session/cancel", object{"sessionId": id})
+			if got := e.call("session/prompt", prompt(id, "hi"))["stopReason"]; got != "end_turn" {
+				t.Fatalf("stop reason %v", got)
+			}
+		}
+	})
+}
