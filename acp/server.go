@@ -240,8 +240,8 @@ func (s *server) initialize(r *request) {
 	s.conn.work.Go(func() { r.respond(result, nil) })
 }
 
-// authMethods are the ways to have a key. Agents of Parley have theirs from the
-// environment, so that there is nothing to do for a client but to try again.
+// authMethods lists the ways to get a key. Agents of Parley take theirs from the
+// environment, so a client can only try again.
 var authMethods = []v1.AuthMethod{{AuthMethodAgent: &v1.AuthMethodAgent{ID: "api-key", Name: "API key",
 	Description: "Set ANTHROPIC_API_KEY, or the variables of another provider, in the environment of the agent."}}}
 

@@ -95,7 +95,7 @@ func (set *setup) bashLimits() *bash.Options {
 	return &opts
 }
 
-// sessionEnv is what commands and hooks are told about the session that they run for.
+// sessionEnv returns the variables that tell commands and hooks which session they run for.
 func sessionEnv(sessionID, entrypoint string) []string {
 	if entrypoint == "" {
 		entrypoint = "sdk-cli"

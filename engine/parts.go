@@ -97,10 +97,11 @@ func (c *queue) nextPrompt() *prompt {
 	return p
 }
 
-// beginning is what was said and is still to be said when a session or its first turn begins.
+// beginning records what the model has been sent, and what it still needs, when a session or
+// its first turn begins.
 type beginning struct {
 	told      told
-	begun     bool     // what its agent begins with was told
+	begun     bool     // its agent has sent its first context
 	started   bool     // the hooks for the start of the session ran
 	opening   string   // what a hook wants to be said before the first prompt
 	fromHooks []string // what hooks of a new session tell the model with the next prompt

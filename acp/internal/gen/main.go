@@ -245,8 +245,8 @@ func (n *node) tag() (member, value string) {
 	return "", ""
 }
 
-// isTagged reports whether a definition is a union whose variants are told apart by a
-// member, and nothing else.
+// isTagged reports whether a definition is nothing but a union in which one member names
+// the variant.
 func (n *node) isTagged() bool {
 	if n.Properties != nil || len(n.variants()) == 0 {
 		return false
