@@ -155,7 +155,7 @@ func (s *screen) permission(q *question) {
 	if len(always) > 0 {
 		var covers []string
 		for _, u := range always {
-			covers = append(covers, describe(u))
+			covers = append(covers, Describe(u))
 		}
 		st.options = append(st.options, option{key: "a", label: "Yes, always in this session: " + strings.Join(covers, "; "), value: "always"})
 	}
@@ -275,8 +275,8 @@ func (s *screen) always(req *wire.CanUseTool) []*wire.PermissionUpdate {
 	return updates
 }
 
-// describe says what a change of the rules allows.
-func describe(u *wire.PermissionUpdate) string {
+// Describe says what a change of the rules allows.
+func Describe(u *wire.PermissionUpdate) string {
 	switch u.Type {
 	case wire.UpdateSetMode:
 		if u.Mode == wire.ModeAcceptEdits {

@@ -38,7 +38,7 @@ func (s *screen) statusLine(w int) string {
 	if t.tokens > 0 && t.window > 0 {
 		add(fmt.Sprintf("context %d %%", min(100, t.tokens*100/t.window)))
 	} else if t.tokens > 0 {
-		add(fmt.Sprintf("context %s tokens", grouped(t.tokens)))
+		add(fmt.Sprintf("context %s tokens", Grouped(t.tokens)))
 	}
 	switch {
 	case !t.costOK:

@@ -327,7 +327,7 @@ func (s *transcript) think(text string, took time.Duration) {
 	s.print(lines...)
 	title := "Thinking"
 	if took >= time.Second {
-		title += " for " + seconds(took)
+		title += " for " + Seconds(took)
 	}
 	s.keep(title, text)
 }
@@ -500,7 +500,7 @@ func (s *transcript) result(r *wire.ToolResultBlock, structured json.RawMessage,
 		outcome = ""
 	}
 	if took := time.Since(c.since); took >= 3*time.Second {
-		outcome = strings.TrimSuffix(seconds(took)+" · "+outcome, " · ")
+		outcome = strings.TrimSuffix(Seconds(took)+" · "+outcome, " · ")
 	}
 	room := s.width() - columns("✓   · ") - columns(name)
 	outcome = clip(outcome, max(room-columns(c.arg), s.width()/3))
@@ -799,17 +799,17 @@ func (s *transcript) closing(r *wire.Result) {
 			mark = "  "
 		}
 	}
-	s.print(mark + s.paint(dim, clip(costs(r), s.width()-2)))
+	s.print(mark + s.paint(dim, clip(Costs(r), s.width()-2)))
 	s.todos = slices.DeleteFunc(s.todos, func(t todo) bool { return t.Status == "completed" })
 	s.end()
 }
 
-// costs is what a turn took.
-func costs(r *wire.Result) string {
+// Costs says what a turn took: turns, tokens, money and time.
+func Costs(r *wire.Result) string {
 	parts := []string{count(r.NumTurns, "turn", "turns")}
 	if u := r.Usage; u != nil {
 		in := u.InputTokens + u.CacheCreationInputTokens + u.CacheReadInputTokens
-		parts = append(parts, fmt.Sprintf("%s tokens in, %s out", grouped(in), grouped(u.OutputTokens)))
+		parts = append(parts, fmt.Sprintf("%s tokens in, %s out", Grouped(in), Grouped(u.OutputTokens)))
 	}
 	usd, known := r.TotalCostUSD, true
 	if r.ModelUsageSinceLastResult != nil {
@@ -824,18 +824,19 @@ func costs(r *wire.Result) string {
 	} else {
 		parts = append(parts, "cost unknown")
 	}
-	return strings.Join(append(parts, seconds(time.Duration(r.DurationMS)*time.Millisecond)), " · ")
+	return strings.Join(append(parts, Seconds(time.Duration(r.DurationMS)*time.Millisecond)), " · ")
 }
 
-func seconds(d time.Duration) string {
+// Seconds writes a duration as a person reads it.
+func Seconds(d time.Duration) string {
 	if d < 100*time.Second {
 		return fmt.Sprintf("%.1f s", d.Seconds())
 	}
 	return d.Round(time.Second).String()
 }
 
-// grouped writes a number with commas.
-func grouped(n int64) string {
+// Grouped writes a number with commas.
+func Grouped(n int64) string {
 	text := strconv.FormatInt(n, 10)
 	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
 		text = text[:i] + "," + text[i:]

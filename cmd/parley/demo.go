@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/terminal"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -101,7 +102,7 @@ func (d *demonstration) run(ctx context.Context) (err error) {
 	s.print(s.paint(dim, "  The script charges what a model would; nothing was spent."), "",
 		"Next: parley help, or the same from Go: go doc github.com/parley-go/parley")
 	if d.keep {
-		s.print("The project is in " + visible(d.project))
+		s.print("The project is in " + terminal.Visible(d.project))
 	}
 	return nil
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/parley-go/parley/engine/sandbox"
 	"github.com/parley-go/parley/engine/settings"
 	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/terminal"
 	"github.com/parley-go/parley/transport"
 	"github.com/parley-go/parley/wire"
 )
@@ -63,7 +64,7 @@ type doctor struct {
 }
 
 func (d *doctor) say(name string, s state, do, format string, args ...any) {
-	d.findings = append(d.findings, finding{name, s, visibleLines(fmt.Sprintf(format, args...)), visibleLines(do)})
+	d.findings = append(d.findings, finding{name, s, terminal.VisibleLines(fmt.Sprintf(format, args...)), terminal.VisibleLines(do)})
 }
 
 // doctorCommand is the command that finds out what is wrong.

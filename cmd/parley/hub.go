@@ -23,6 +23,7 @@ import (
 	"github.com/parley-go/parley/hub"
 	"github.com/parley-go/parley/hub/socket"
 	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/terminal"
 	"github.com/parley-go/parley/transport"
 	"github.com/parley-go/parley/wire"
 )
@@ -663,28 +664,28 @@ func printEntry(w io.Writer, e hub.Entry) {
 		if json.Unmarshal(e.Data, &pr) == nil {
 			if m, err := wire.Decode(pr.Message); err == nil {
 				if u, ok := m.(*wire.User); ok {
-					fmt.Fprintf(w, "> %s\n", readable(u.Message.Content.String()))
+					fmt.Fprintf(w, "> %s\n", terminal.Readable(u.Message.Content.String()))
 				}
 			}
 		}
 	case hub.KindAsk:
 		var ask hub.Ask
 		if json.Unmarshal(e.Data, &ask) == nil {
-			fmt.Fprintf(w, "? %s: %s\n", ask.Tool, visible(string(ask.Request)))
+			fmt.Fprintf(w, "? %s: %s\n", ask.Tool, terminal.Visible(string(ask.Request)))
 			if ask.Diff != "" {
-				fmt.Fprint(w, visibleLines(ask.Diff))
+				fmt.Fprint(w, terminal.VisibleLines(ask.Diff))
 			}
 			fmt.Fprintln(w, "  y: allow it, n: deny it")
 		}
 	case hub.KindAnswer:
 		var ans hub.Answer
 		if json.Unmarshal(e.Data, &ans) == nil {
-			fmt.Fprintf(w, "  %s by %s\n", ans.Outcome, visible(ans.By.Name))
+			fmt.Fprintf(w, "  %s by %s\n", ans.Outcome, terminal.Visible(ans.By.Name))
 		}
 	case hub.KindEnded:
 		var x hub.Ended
 		if json.Unmarshal(e.Data, &x) == nil {
-			fmt.Fprintf(w, "! %s\n", visible(x.Reason))
+			fmt.Fprintf(w, "! %s\n", terminal.Visible(x.Reason))
 		}
 	case hub.KindFrame:
 		m, err := wire.Decode(e.Data)
@@ -696,14 +697,14 @@ func printEntry(w io.Writer, e hub.Entry) {
 			for _, b := range m.Message.Content.All() {
 				switch b := b.(type) {
 				case *wire.TextBlock:
-					fmt.Fprintln(w, readable(b.Text))
+					fmt.Fprintln(w, terminal.Readable(b.Text))
 				case *wire.ToolUseBlock:
-					fmt.Fprintf(w, "* %s %s\n", visible(b.Name), visible(string(b.Input)))
+					fmt.Fprintf(w, "* %s %s\n", terminal.Visible(b.Name), terminal.Visible(string(b.Input)))
 				}
 			}
 		case *wire.Result:
 			if m.IsError {
-				fmt.Fprintf(w, "! %s\n", visible(m.Reason()))
+				fmt.Fprintf(w, "! %s\n", terminal.Visible(m.Reason()))
 			}
 		}
 	}

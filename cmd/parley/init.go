@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/parley-go/parley/terminal"
 )
 
 // settingsExplained is settings with comments. What is read is the same without them
@@ -47,7 +49,7 @@ func initCommand(_ context.Context, p *process, args []string) error {
 	dir, name := ".claude", "settings"
 	if fs.NArg() == 1 {
 		if info, err := os.Stat(fs.Arg(0)); err != nil || !info.IsDir() {
-			return fmt.Errorf("%s is not a directory", visible(fs.Arg(0)))
+			return fmt.Errorf("%s is not a directory", terminal.Visible(fs.Arg(0)))
 		}
 		dir = filepath.Join(fs.Arg(0), dir)
 	}
@@ -71,7 +73,7 @@ func initCommand(_ context.Context, p *process, args []string) error {
 	if !*force {
 		for _, file := range []string{plain, explained} {
 			if _, err := os.Lstat(file); err == nil {
-				return fmt.Errorf("%s is there already; --force overwrites it, and \"parley help settings\" says what can be in it", visible(file))
+				return fmt.Errorf("%s is there already; --force overwrites it, and \"parley help settings\" says what can be in it", terminal.Visible(file))
 			}
 		}
 	}
@@ -80,7 +82,7 @@ func initCommand(_ context.Context, p *process, args []string) error {
 			return err
 		}
 	}
-	fmt.Fprintf(p.stdout, "%s is what agents read.\n%s explains it, and is read by nobody but you.\n", visible(plain), visible(explained))
+	fmt.Fprintf(p.stdout, "%s is what agents read.\n%s explains it, and is read by nobody but you.\n", terminal.Visible(plain), terminal.Visible(explained))
 	if !*user {
 		fmt.Fprintln(p.stdout, "What it forbids holds at once. What it allows counts when you have said: parley trust")
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/engine/mcp"
+	"github.com/parley-go/parley/terminal"
 )
 
 const mcpSynopsis = "serve [AGENT FLAGS] | login NAME [AGENT FLAGS] | logins | logout NAME"
@@ -91,7 +92,7 @@ func mcpLogin(ctx context.Context, p *process, name string, args []string) error
 	ctx, stop := untilSignal(ctx)
 	defer stop()
 	err = agent.Login(ctx, *cfg, flags, name, func(address string) {
-		fmt.Fprintf(p.stdout, "Open this address in your browser, on this machine, and log in there within ten minutes:\n\n%s\n\n", visible(address))
+		fmt.Fprintf(p.stdout, "Open this address in your browser, on this machine, and log in there within ten minutes:\n\n%s\n\n", terminal.Visible(address))
 	})
 	var signal *agent.SignalError
 	switch {
@@ -100,7 +101,7 @@ func mcpLogin(ctx context.Context, p *process, name string, args []string) error
 	case err != nil:
 		return errors.New(withoutPrefix(err))
 	}
-	fmt.Fprintf(p.stdout, "You are logged in to %s. \"parley mcp logout %s\" ends that.\n", visible(name), visible(name))
+	fmt.Fprintf(p.stdout, "You are logged in to %s. \"parley mcp logout %s\" ends that.\n", terminal.Visible(name), terminal.Visible(name))
 	return nil
 }
 
@@ -123,7 +124,7 @@ func mcpLogins(p *process) error {
 		default:
 			until = " (until " + k.Expires.Local().Format(time.DateTime) + ")"
 		}
-		fmt.Fprintf(p.stdout, "%s at %s%s\n", visible(k.Server), visible(k.URL), until)
+		fmt.Fprintf(p.stdout, "%s at %s%s\n", terminal.Visible(k.Server), terminal.Visible(k.URL), until)
 	}
 	if len(list) == 0 {
 		fmt.Fprintln(p.stdout, "No log-in is kept.")
@@ -144,12 +145,12 @@ func mcpLogout(ctx context.Context, p *process, name string) error {
 		return err
 	}
 	if len(gone) == 0 {
-		return fmt.Errorf("no log-in to a server named %s is kept (parley mcp logins has them)", visible(name))
+		return fmt.Errorf("no log-in to a server named %s is kept (parley mcp logins has them)", terminal.Visible(name))
 	}
 	for _, k := range gone {
-		fmt.Fprintf(p.stdout, "The log-in to %s at %s is forgotten.\n", visible(k.Server), visible(k.URL))
+		fmt.Fprintf(p.stdout, "The log-in to %s at %s is forgotten.\n", terminal.Visible(k.Server), terminal.Visible(k.URL))
 		if err := k.GiveBack(ctx, cfg.Environ); err != nil {
-			fmt.Fprintf(p.stderr, "parley mcp: its tokens could not be given back, so they may be good until they expire: %s\n", visible(err.Error()))
+			fmt.Fprintf(p.stderr, "parley mcp: its tokens could not be given back, so they may be good until they expire: %s\n", terminal.Visible(err.Error()))
 		}
 	}
 	return nil

@@ -18,6 +18,7 @@ import (
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/builtin"
 	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/terminal"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -205,11 +206,11 @@ func (c *policyRun) describe(r *policy.Receipt) []byte {
 		reason = "no rule allows it, and neither does the mode"
 	}
 	if reason != "" {
-		fmt.Fprintf(&b, ": %s", visible(reason))
+		fmt.Fprintf(&b, ": %s", terminal.Visible(reason))
 	}
 	fmt.Fprintf(&b, "\n  mode     %s\n", r.Mode)
 	if r.Rule != nil {
-		fmt.Fprintf(&b, "  rule     %s %s\n  from     %s\n", r.Rule.Behavior, visible(r.Rule.String()), visible(r.Rule.Source.String()))
+		fmt.Fprintf(&b, "  rule     %s %s\n  from     %s\n", r.Rule.Behavior, terminal.Visible(r.Rule.String()), terminal.Visible(r.Rule.Source.String()))
 	}
 	for _, cmd := range r.Commands {
 		var words []string
@@ -218,7 +219,7 @@ func (c *policyRun) describe(r *policy.Receipt) []byte {
 		}
 		fmt.Fprintf(&b, "  runs     %s", strings.Join(words, " "))
 		if cmd.Via != "" {
-			fmt.Fprintf(&b, "  (by %s)", visible(cmd.Via))
+			fmt.Fprintf(&b, "  (by %s)", terminal.Visible(cmd.Via))
 		}
 		if cmd.Unclear {
 			b.WriteString("  (not all of it is known)")
@@ -230,26 +231,26 @@ func (c *policyRun) describe(r *policy.Receipt) []byte {
 		if f.Kind == tool.Write {
 			verb = "changes"
 		}
-		fmt.Fprintf(&b, "  %-8s %s", verb, visible(f.Path))
+		fmt.Fprintf(&b, "  %-8s %s", verb, terminal.Visible(f.Path))
 		if f.Resolved != "" {
-			fmt.Fprintf(&b, " -> %s", visible(f.Resolved))
+			fmt.Fprintf(&b, " -> %s", terminal.Visible(f.Resolved))
 		}
 		b.WriteByte('\n')
 	}
 	for _, a := range r.Access {
 		if a.URL != "" {
-			fmt.Fprintf(&b, "  fetches  %s\n", visible(a.URL))
+			fmt.Fprintf(&b, "  fetches  %s\n", terminal.Visible(a.URL))
 		}
 	}
 	if r.Unclear != "" {
-		fmt.Fprintf(&b, "  unclear  %s\n", visible(r.Unclear))
+		fmt.Fprintf(&b, "  unclear  %s\n", terminal.Visible(r.Unclear))
 	}
 	return b.Bytes()
 }
 
 // quoteWord writes a word so that its end is seen.
 func quoteWord(w string) string {
-	w = visible(w)
+	w = terminal.Visible(w)
 	if w == "" || strings.ContainsAny(w, " '\"") {
 		return "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
 	}
@@ -263,7 +264,7 @@ func (c *policyRun) lint() error {
 		if f.Never {
 			never++
 		}
-		fmt.Fprintln(c.p.stdout, visible(f.String()))
+		fmt.Fprintln(c.p.stdout, terminal.Visible(f.String()))
 	}
 	fmt.Fprintf(c.p.stdout, "%d rules, %d that can never have an effect\n", len(c.rules), never)
 	if never > 0 {
@@ -323,7 +324,7 @@ func (c *policyRun) replay(ctx context.Context, word string) error {
 				}
 				continue
 			}
-			fmt.Fprintf(c.p.stdout, "%s %s: was %s, would be %s", visible(r.Tool), visible(string(r.Input)), r.Behavior, c.describe(d.Receipt()))
+			fmt.Fprintf(c.p.stdout, "%s %s: was %s, would be %s", terminal.Visible(r.Tool), terminal.Visible(string(r.Input)), r.Behavior, c.describe(d.Receipt()))
 		}
 	}
 	if err := lines.Err(); err != nil {

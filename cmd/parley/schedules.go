@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/terminal"
 )
 
 // schedulesCommand lists, adds and removes schedules.
@@ -76,7 +77,7 @@ func listSchedules(ctx context.Context, p *process, c hub.Client, asJSON bool) e
 		if x.Missed > 0 {
 			when += fmt.Sprintf(" (%d missed)", x.Missed)
 		}
-		fmt.Fprintf(w, "%.8s\t%.8s\t%s\t%s\n", x.ID, x.Session, when, visible(x.Prompt))
+		fmt.Fprintf(w, "%.8s\t%.8s\t%s\t%s\n", x.ID, x.Session, when, terminal.Visible(x.Prompt))
 	}
 	return w.Flush()
 }
@@ -135,7 +136,7 @@ branches conflict. Removing refuses to lose changes unless it is forced.`)
 	w := tabwriter.NewWriter(p.stdout, 0, 4, 2, ' ', 0)
 	for _, t := range all {
 		state := cmp.Or(t.Problem, fmt.Sprintf("%d files not committed, %d commits not merged", t.Files, t.Commits))
-		fmt.Fprintf(w, "%.8s\t%s\t%s\t%s\n", t.Session, t.Branch, t.Dir, visible(state))
+		fmt.Fprintf(w, "%.8s\t%s\t%s\t%s\n", t.Session, t.Branch, t.Dir, terminal.Visible(state))
 	}
 	return w.Flush()
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/parley-go/parley/terminal"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -297,14 +298,14 @@ func (s *screen) message(m wire.Message) {
 			why += " " + strconv.Itoa(m.ErrorStatus)
 		}
 		s.line(s.paint(yellow, fmt.Sprintf("! The model failed (%s); trying again in %.1f s (%d of %d)",
-			visible(why), float64(m.RetryDelayMS)/1000, m.Attempt, m.MaxRetries)))
+			terminal.Visible(why), float64(m.RetryDelayMS)/1000, m.Attempt, m.MaxRetries)))
 		s.do("Waiting")
 	case *wire.Informational:
 		if m.Tag == "session_index" {
-			s.do(visible(m.Content))
+			s.do(terminal.Visible(m.Content))
 		}
 	case *wire.ModelFallback:
-		s.line(s.paint(yellow, "! "+clip(visible(m.Content), s.width()-2)))
+		s.line(s.paint(yellow, "! "+clip(terminal.Visible(m.Content), s.width()-2)))
 	case *wire.Result:
 		s.closing(m)
 	}
@@ -342,7 +343,7 @@ func (s *screen) stream(m *wire.StreamEvent) {
 
 // text writes text of the model.
 func (s *screen) text(text string) {
-	text = readable(strings.ReplaceAll(text, "\r\n", "\n"))
+	text = terminal.Readable(strings.ReplaceAll(text, "\r\n", "\n"))
 	if text == "" {
 		return
 	}
@@ -385,7 +386,7 @@ func (s *screen) doCalls() {
 		return
 	}
 	c := s.calls[0]
-	s.do(visible(c.name) + " " + c.arg)
+	s.do(terminal.Visible(c.name) + " " + c.arg)
 }
 
 // result shows a call that is done.
@@ -402,7 +403,7 @@ func (s *screen) result(r *wire.ToolResultBlock, structured json.RawMessage) {
 	if r.IsError {
 		mark = s.paint(red, "✗")
 	}
-	name := visible(call.name)
+	name := terminal.Visible(call.name)
 	room := s.width() - columns("✓  · ") - columns(name) - 1
 	outcome := clip(outcomeOf(r, structured), max(room-columns(call.arg), s.width()/3))
 	arg := clip(call.arg, max(10, room-columns(outcome)))
@@ -422,7 +423,7 @@ func (s *screen) result(r *wire.ToolResultBlock, structured json.RawMessage) {
 func (s *screen) essence(tool string, input json.RawMessage) string {
 	var in map[string]json.RawMessage
 	if json.Unmarshal(input, &in) != nil {
-		return clip(visible(string(input)), 200)
+		return clip(terminal.Visible(string(input)), 200)
 	}
 	str := func(name string) string {
 		var text string
@@ -453,7 +454,7 @@ func (s *screen) essence(tool string, input json.RawMessage) string {
 			what = string(input)
 		}
 	}
-	return clip(visible(strings.TrimSpace(what)), 200)
+	return clip(terminal.Visible(strings.TrimSpace(what)), 200)
 }
 
 // relative is a path as people write it here.
@@ -504,11 +505,11 @@ func outcomeOf(r *wire.ToolResultBlock, structured json.RawMessage) string {
 				first += " · " + last
 			}
 		}
-		return visible(strings.TrimPrefix(first, "Error: "))
+		return terminal.Visible(strings.TrimPrefix(first, "Error: "))
 	case out.BackgroundTaskID != "":
-		return "in the background as " + visible(out.BackgroundTaskID)
+		return "in the background as " + terminal.Visible(out.BackgroundTaskID)
 	case out.Stdout != nil:
-		return visible(lastLine(*out.Stdout))
+		return terminal.Visible(lastLine(*out.Stdout))
 	case out.File.NumLines > 0:
 		return count(out.File.NumLines, "line", "lines")
 	case len(out.StructuredPatch) > 0:
@@ -536,7 +537,7 @@ func outcomeOf(r *wire.ToolResultBlock, structured json.RawMessage) string {
 		return count(*out.NumFiles, "file", "files")
 	}
 	first, _, _ := strings.Cut(text, "\n")
-	return visible(first)
+	return terminal.Visible(first)
 }
 
 func lastLine(text string) string {
@@ -548,7 +549,7 @@ func lastLine(text string) string {
 func (s *screen) closing(r *wire.Result) {
 	if len(r.StructuredOutput) > 0 {
 		s.space()
-		s.line(visibleLines(string(r.StructuredOutput)))
+		s.line(terminal.VisibleLines(string(r.StructuredOutput)))
 	}
 	s.section("end")
 	mark := s.paint(green, "✓ ")
@@ -558,93 +559,9 @@ func (s *screen) closing(r *wire.Result) {
 		if reason := r.Reason(); reason != "" && out != wire.OutcomeInterrupted && !strings.Contains(r.Result, reason) {
 			why += ": " + reason
 		}
-		mark += s.paint(red, visible(why)+" · ")
+		mark += s.paint(red, terminal.Visible(why)+" · ")
 	}
-	s.line(mark + s.paint(dim, costs(r)))
-}
-
-// costs is what a turn took.
-func costs(r *wire.Result) string {
-	turns := "1 turn"
-	if r.NumTurns != 1 {
-		turns = strconv.Itoa(r.NumTurns) + " turns"
-	}
-	parts := []string{turns}
-	if u := r.Usage; u != nil {
-		in := u.InputTokens + u.CacheCreationInputTokens + u.CacheReadInputTokens
-		parts = append(parts, fmt.Sprintf("%s tokens in, %s out", grouped(in), grouped(u.OutputTokens)))
-	}
-	usd, known := r.TotalCostUSD, true
-	if r.ModelUsageSinceLastResult != nil {
-		usd = 0
-		for _, m := range r.ModelUsageSinceLastResult {
-			usd += m.CostUSD
-			known = known && m.CostBasis != "unknown"
-		}
-	}
-	if known {
-		parts = append(parts, fmt.Sprintf("$%.4f", usd))
-	} else {
-		parts = append(parts, "cost unknown")
-	}
-	return strings.Join(append(parts, seconds(time.Duration(r.DurationMS)*time.Millisecond)), " · ")
-}
-
-func seconds(d time.Duration) string {
-	if d < 100*time.Second {
-		return fmt.Sprintf("%.1f s", d.Seconds())
-	}
-	return d.Round(time.Second).String()
-}
-
-// grouped writes a number with commas.
-func grouped(n int64) string {
-	text := strconv.FormatInt(n, 10)
-	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
-}
-
-// visible makes text of one line that shows all that is in it: what moves a
-// cursor, hides or turns text around is written as an escape.
-func visible(text string) string { return escape(text, "", true) }
-
-// visibleLines is visible for text of many lines.
-func visibleLines(text string) string { return escape(text, "\n\t", true) }
-
-// readable is visibleLines for prose, which may hold joined pictures and spaces of
-// any kind.
-func readable(text string) string { return escape(text, "\n\t\u200d", false) }
-
-func escape(text, keep string, strict bool) string {
-	var b strings.Builder
-	for i, r := range text {
-		switch {
-		case strings.ContainsRune(keep, r):
-			b.WriteRune(r)
-		case r == unicode.ReplacementChar && text[i] != "\uFFFD"[0]:
-			fmt.Fprintf(&b, `\x%02x`, text[i])
-		case r == '\n':
-			b.WriteString(`\n`)
-		case r == '\t':
-			b.WriteString(`\t`)
-		case r == '\r':
-			b.WriteString(`\r`)
-		case r < ' ' || r == 0x7F:
-			fmt.Fprintf(&b, `\x%02x`, r)
-		case unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp), strict && r != ' ' && blank(r):
-			fmt.Fprintf(&b, `\u%04x`, r)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
-
-// blank reports whether nothing is seen of a letter.
-func blank(r rune) bool {
-	return unicode.Is(unicode.Zs, r) || unicode.Is(unicode.Variation_Selector, r) || strings.ContainsRune("\u034f\u115f\u1160\u2800\u3164\uffa0", r)
+	s.line(mark + s.paint(dim, terminal.Costs(r)))
 }
 
 // columns is how wide text is.

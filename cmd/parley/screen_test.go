@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/parley-go/parley/terminal"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -22,11 +23,11 @@ func TestVisible(t *testing.T) {
 		"\U000E0041":            `\ue0041`,
 		"é 漢字 �":                "é 漢字 �",
 	} {
-		if got := visible(in); got != want {
-			t.Errorf("visible(%q) = %q, want %q", in, got, want)
+		if got := terminal.Visible(in); got != want {
+			t.Errorf("terminal.Visible(%q) = %q, want %q", in, got, want)
 		}
 	}
-	if got, want := readable("a\tb\nc\x1b[0m 👨\u200d👩 \u00a0"), "a\tb\nc\\x1b[0m 👨\u200d👩 \u00a0"; got != want {
+	if got, want := terminal.Readable("a\tb\nc\x1b[0m 👨\u200d👩 \u00a0"), "a\tb\nc\\x1b[0m 👨\u200d👩 \u00a0"; got != want {
 		t.Errorf("readable: %q, want %q", got, want)
 	}
 }
@@ -42,8 +43,8 @@ func TestClip(t *testing.T) {
 		}
 	}
 	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1234: "-1,234", -123: "-123"} {
-		if got := grouped(n); got != want {
-			t.Errorf("grouped(%d) = %s, want %s", n, got, want)
+		if got := terminal.Grouped(n); got != want {
+			t.Errorf("Grouped(%d) = %s, want %s", n, got, want)
 		}
 	}
 }

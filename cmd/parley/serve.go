@@ -25,6 +25,7 @@ import (
 	"github.com/parley-go/parley/hub/socket"
 	"github.com/parley-go/parley/serve"
 	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/terminal"
 	"github.com/parley-go/parley/wire"
 	"rsc.io/qr"
 )
@@ -400,7 +401,7 @@ that opens the console and as a QR code of it.`)
 			if !t.Used.IsZero() {
 				used = "used " + ago(time.Since(t.Used)) + " ago from " + t.From
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", t.ID, t.Scope, visible(t.Name), visible(used))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", t.ID, t.Scope, terminal.Visible(t.Name), terminal.Visible(used))
 		}
 		return w.Flush()
 	case len(words) == 2 && words[0] == "revoke":

@@ -20,6 +20,7 @@ import (
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/engine/settings"
+	"github.com/parley-go/parley/terminal"
 	"github.com/parley-go/parley/transport"
 	"github.com/parley-go/parley/wire"
 )
@@ -150,7 +151,7 @@ func converse(ctx context.Context, p *process, cfg agent.Config, flags *agent.Fl
 	defer client.Close()
 	t.client = client
 
-	t.screen.print(t.screen.paint(bold, "parley "+parley.Version)+t.screen.paint(dim, " · "+visible(cfg.Cwd)),
+	t.screen.print(t.screen.paint(bold, "parley "+parley.Version)+t.screen.paint(dim, " · "+terminal.Visible(cfg.Cwd)),
 		t.screen.paint(dim, `A \ at the end goes on in the next line. Ctrl-C interrupts, Ctrl-D ends.`))
 	code := exitOK
 	prompt, typed := flags.Prompt, !flags.HasPrompt
@@ -277,7 +278,7 @@ func (t *lineReader) turn(ctx context.Context, prompt string) (more bool, status
 				return false, status
 			default:
 			}
-			t.screen.print(t.screen.paint(red, "✗ "+visibleLines(err.Error())))
+			t.screen.print(t.screen.paint(red, "✗ "+terminal.VisibleLines(err.Error())))
 			return false, exitFailure
 		}
 	}
@@ -351,9 +352,9 @@ func (t *lineReader) answer(ctx context.Context, label string) (string, error) {
 func (t *lineReader) questions(ctx context.Context, req *wire.CanUseTool, questions []parley.Question) (*wire.PermissionResult, error) {
 	s, answers := t.screen, map[string][]string{}
 	for _, q := range questions {
-		s.print("", s.paint(yellow, "? ")+s.paint(bold, visible(q.Question)))
+		s.print("", s.paint(yellow, "? ")+s.paint(bold, terminal.Visible(q.Question)))
 		for i, o := range q.Options {
-			s.print(fmt.Sprintf("  %d %s", i+1, visible(o.Label)) + s.paint(dim, " "+visible(o.Description)))
+			s.print(fmt.Sprintf("  %d %s", i+1, terminal.Visible(o.Label)) + s.paint(dim, " "+terminal.Visible(o.Description)))
 		}
 		hint := "a number, or an answer "
 		if q.MultiSelect {
@@ -395,22 +396,22 @@ func (s *screen) request(req *wire.CanUseTool, limit int) {
 		All       bool    `json:"replace_all"`
 	}
 	json.Unmarshal(req.Input, &in)
-	path := visible(s.relative(in.FilePath))
-	title, body := "run "+visible(req.ToolName), visibleLines(indented(req.Input))
+	path := terminal.Visible(s.relative(in.FilePath))
+	title, body := "run "+terminal.Visible(req.ToolName), terminal.VisibleLines(indented(req.Input))
 	switch plan, isPlan := parley.Plan(req); {
 	case isPlan:
-		title, body, limit = "carry out this plan", readable(plan), 0
+		title, body, limit = "carry out this plan", terminal.Readable(plan), 0
 	case req.ToolName == "Bash":
-		title, body, limit = "run this command", visibleLines(in.Command), 0
+		title, body, limit = "run this command", terminal.VisibleLines(in.Command), 0
 	case req.ToolName == "Edit" && in.OldString != nil:
 		title, body = "edit "+path, s.diff(*in.OldString, in.NewString)
 		if in.All {
 			title += " everywhere"
 		}
 	case req.ToolName == "Write" && in.Content != nil:
-		title, body = "write "+path, s.paintLines(green, "+ ", visibleLines(*in.Content))
+		title, body = "write "+path, s.paintLines(green, "+ ", terminal.VisibleLines(*in.Content))
 	case req.ToolName == "Read":
-		title, body = "read "+visible(in.FilePath), ""
+		title, body = "read "+terminal.Visible(in.FilePath), ""
 	}
 	s.section("ask")
 	s.line(s.paint(yellow, "? ") + s.paint(bold, "May it "+title+"?"))
@@ -425,10 +426,10 @@ func (s *screen) request(req *wire.CanUseTool, limit int) {
 		}
 	}
 	if req.DecisionReason != "" && req.DecisionReasonType != "mode" {
-		s.line(s.paint(dim, "  "+visible(req.DecisionReason)))
+		s.line(s.paint(dim, "  "+terminal.Visible(req.DecisionReason)))
 	}
 	for _, u := range s.always(req) {
-		s.line(s.paint(dim, "  always would mean: "+describe(u)))
+		s.line(s.paint(dim, "  always would mean: "+terminal.Describe(u)))
 	}
 	s.last = "tool" // the call's own line follows at once
 }
@@ -451,7 +452,7 @@ func (s *screen) diff(before, after string) string {
 	if strings.HasSuffix(before, "\n") && strings.HasSuffix(after, "\n") {
 		before, after = before[:len(before)-1], after[:len(after)-1]
 	}
-	a, b := strings.Split(visibleLines(before), "\n"), strings.Split(visibleLines(after), "\n")
+	a, b := strings.Split(terminal.VisibleLines(before), "\n"), strings.Split(terminal.VisibleLines(after), "\n")
 	if before == "" {
 		a = nil
 	}
@@ -506,28 +507,6 @@ func (s *screen) always(req *wire.CanUseTool) []*wire.PermissionUpdate {
 		updates = append(updates, &here)
 	}
 	return updates
-}
-
-// describe says what a change of the rules is.
-func describe(u *wire.PermissionUpdate) string {
-	switch u.Type {
-	case wire.UpdateSetMode:
-		if u.Mode == wire.ModeAcceptEdits {
-			return "edit files here without asking"
-		}
-		return "mode " + visible(string(u.Mode))
-	case wire.UpdateAddDirectories:
-		return "work in " + visible(strings.Join(u.Directories, ", "))
-	}
-	var rules []string
-	for _, r := range u.Rules {
-		rule := r.ToolName
-		if r.RuleContent != "" {
-			rule += "(" + r.RuleContent + ")"
-		}
-		rules = append(rules, visible(rule))
-	}
-	return strings.Join(rules, ", ")
 }
 
 // A typist reads lines from a keyboard. What is typed while a turn runs is kept

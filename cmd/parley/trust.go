@@ -13,6 +13,7 @@ import (
 
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/engine/settings"
+	"github.com/parley-go/parley/terminal"
 )
 
 const trustHelp = `
@@ -63,12 +64,12 @@ func trust(_ context.Context, p *process, args []string) error {
 	if *revoke {
 		was, err := store.Revoke(cfg.Cwd)
 		if err == nil && !was {
-			err = fmt.Errorf("%s was not trusted", visible(cfg.Cwd))
+			err = fmt.Errorf("%s was not trusted", terminal.Visible(cfg.Cwd))
 		}
 		return err
 	}
 	if info, err := os.Stat(cfg.Cwd); err != nil || !info.IsDir() {
-		return fmt.Errorf("%s is not a directory", visible(cfg.Cwd))
+		return fmt.Errorf("%s is not a directory", terminal.Visible(cfg.Cwd))
 	}
 	if cfg.Cwd, err = filepath.EvalSymlinks(cfg.Cwd); err != nil {
 		return err
@@ -107,7 +108,7 @@ func trust(_ context.Context, p *process, args []string) error {
 	if err := store.Trust(cfg.Cwd, items, false); err != nil {
 		return err
 	}
-	fmt.Fprintf(p.stdout, "\n%s is trusted as it is now. \"parley trust --revoke\" takes it back.\n", visible(cfg.Cwd))
+	fmt.Fprintf(p.stdout, "\n%s is trusted as it is now. \"parley trust --revoke\" takes it back.\n", terminal.Visible(cfg.Cwd))
 	return nil
 }
 
@@ -115,7 +116,7 @@ func trust(_ context.Context, p *process, args []string) error {
 // trust and has none.
 func showTrust(p *process, dir string, items []settings.Item) (open int) {
 	if len(items) == 0 {
-		fmt.Fprintf(p.stdout, "%s brings nothing that needs trust.\n", visible(dir))
+		fmt.Fprintf(p.stdout, "%s brings nothing that needs trust.\n", terminal.Visible(dir))
 		return 0
 	}
 	for _, it := range items {
@@ -135,9 +136,9 @@ func showTrust(p *process, dir string, items []settings.Item) (open int) {
 		if it.Line > 0 {
 			where = fmt.Sprintf("%s:%d", where, it.Line)
 		}
-		fmt.Fprintf(p.stdout, "%s %s (%s; %s)\n", it.Kind, visible(it.Name), visible(where), state)
+		fmt.Fprintf(p.stdout, "%s %s (%s; %s)\n", it.Kind, terminal.Visible(it.Name), terminal.Visible(where), state)
 		if it.Kind != "file" && it.Text != it.Name {
-			fmt.Fprintf(p.stdout, "    %s\n", visible(it.Text))
+			fmt.Fprintf(p.stdout, "    %s\n", terminal.Visible(it.Text))
 		}
 	}
 	return open
@@ -150,7 +151,7 @@ func listTrust(p *process, store *settings.Store) error {
 		return err
 	}
 	for _, dir := range slices.Sorted(maps.Keys(all)) {
-		fmt.Fprintf(p.stdout, "%s (%d things)\n", visible(dir), len(all[dir].Items))
+		fmt.Fprintf(p.stdout, "%s (%d things)\n", terminal.Visible(dir), len(all[dir].Items))
 	}
 	if len(all) == 0 {
 		fmt.Fprintln(p.stdout, "No project is trusted.")
