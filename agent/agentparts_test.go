@@ -52,7 +52,7 @@ func nowhere(text string) parleytest.Matcher {
 
 // An agent's skills, hooks, servers and memory have effect, and it is told what the
 // project says, about files below as well. Of a file that nobody trusts neither hooks
-// nor servers run.
+// nor servers run, and calls that its hooks guard need permission.
 func TestAgentBrings(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the hook is a line for a shell")
@@ -78,6 +78,9 @@ func TestAgentBrings(t *testing.T) {
 			sub := []*parleytest.Turn{
 				first.Call("Read", fmt.Sprintf(`{"file_path":%q}`, filepath.Join(dir, "below", "x"))),
 				parleytest.Expect(anywhere("THE-DIRECTORY-SAYS"), nowhere("THE-OTHER-SKILL")).Call("Skill", `{"skill":"other"}`),
+			}
+			if !trusted { // the hook may not look at the call, so the call needs permission
+				sub[1] = parleytest.Expect(anywhere("did not run"), nowhere("THE-DIRECTORY-SAYS"), nowhere("THE-OTHER-SKILL")).Call("Skill", `{"skill":"other"}`)
 			}
 			if trusted {
 				sub = append(sub, parleytest.Expect(anywhere("THE-OTHER-SKILL")).Call("mcp__web__hello", `{}`), parleytest.Expect(parleytest.ToolResult("HELLO")).Say("report"))

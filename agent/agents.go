@@ -17,6 +17,7 @@ import (
 	"github.com/parley-go/parley/engine/hook"
 	"github.com/parley-go/parley/engine/mcp"
 	"github.com/parley-go/parley/engine/project"
+	"github.com/parley-go/parley/engine/settings"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -141,7 +142,7 @@ func (s *server) agentParts(def *agents.Definition) (*engine.AgentParts, error) 
 	if !def.Trusted && (def.Hooks != nil || servers != nil) {
 		s.tell(&wire.Informational{Content: fmt.Sprintf("The hooks and MCP servers of the agent %s are left out: %s is not trusted. \"parley trust\" shows it.", def.Name, def.Path),
 			Level: "warning"})
-		return parts, nil
+		servers = nil
 	}
 	var runner *hook.Runner
 	if def.Hooks != nil {
@@ -159,6 +160,9 @@ func (s *server) agentParts(def *agents.Definition) (*engine.AgentParts, error) 
 				h.Event = wire.EventSubagentStop
 				hooks = append(hooks, h)
 			}
+		}
+		if !def.Trusted {
+			hooks = settings.Guarding(hooks)
 		}
 		if runner, err = s.newRunner(hooks); err != nil {
 			return nil, err

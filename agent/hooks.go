@@ -46,7 +46,7 @@ func (s *server) registerHooks(hooks map[wire.HookEvent][]*wire.HookMatcher) {
 
 // commandHooks makes the hooks of settings ready, and more of them.
 func (s *server) commandHooks(prefs *settings.Settings, held ...settings.Hook) (*hook.Runner, error) {
-	hooks := append(prefs.Hooks(), held...)
+	hooks := slices.Concat(prefs.Hooks(), settings.Guards(prefs), held)
 	for _, p := range s.plugins() {
 		more, err := s.set.pluginHooks(prefs, p)
 		if err != nil {
@@ -59,7 +59,7 @@ func (s *server) commandHooks(prefs *settings.Settings, held ...settings.Hook) (
 
 // newRunner makes what runs hooks that are commands.
 func (s *server) newRunner(hooks []settings.Hook) (*hook.Runner, error) {
-	for _, h := range hooks {
+	for i, h := range hooks {
 		if !h.CanRun() {
 			s.tell(&wire.Informational{Content: fmt.Sprintf("%v: a %s hook of the type %q is not run by this version", h.Origin, h.Event, h.Kind), Level: "warning"})
 		}
@@ -67,6 +67,10 @@ func (s *server) newRunner(hooks []settings.Hook) (*hook.Runner, error) {
 			continue
 		}
 		if _, err := policy.Parse(h.If, wire.BehaviorDeny, policy.Source{File: h.File, Line: h.Origin.Line}); err != nil {
+			if h.Inactive {
+				hooks[i].If = "" // it guards every call
+				continue
+			}
 			return nil, &settings.Error{Origin: h.Origin, Text: fmt.Sprintf("the condition %q of a %s hook cannot be read: %v", h.If, h.Event, err), Hint: "Write a rule such as Bash(git push:*)."}
 		}
 	}

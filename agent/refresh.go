@@ -95,7 +95,7 @@ func (s *server) adopt(next *settings.Settings) (func(), error) {
 	if err != nil {
 		return nil, err
 	}
-	guards := heldHooks(set.held, old.Hooks(), next.Hooks())
+	guards := heldHooks(set.held, slices.Concat(old.Hooks(), settings.Guards(old)), slices.Concat(next.Hooks(), settings.Guards(next)))
 	commands, err := s.commandHooks(next, guards...)
 	if err != nil {
 		return nil, err
@@ -139,7 +139,7 @@ func heldHooks(held, old, next []settings.Hook) []settings.Hook {
 	same := func(a settings.Hook) func(settings.Hook) bool {
 		return func(b settings.Hook) bool {
 			return a.Event == b.Event && a.Matcher == b.Matcher && a.Command == b.Command && slices.Equal(a.Args, b.Args) && a.Shell == b.Shell &&
-				a.If == b.If && a.OnFailure == b.OnFailure && a.Async == b.Async
+				a.If == b.If && a.OnFailure == b.OnFailure && a.Async == b.Async && (a.Inactive || !b.Inactive)
 		}
 	}
 	var all []settings.Hook

@@ -107,6 +107,26 @@ func (w *changing) warned(text string) bool {
 	})
 }
 
+// TestUntrustedGuardStays: a guard that nobody trusts is there as soon as the project brings
+// it, and cannot be taken back in the same conversation.
+func TestUntrustedGuardStays(t *testing.T) {
+	w := changingFiles(t, map[string]string{"user": allowTouch}, nil)
+	if !w.touches() {
+		t.Fatal("the user's rule does not allow the command")
+	}
+	w.write("project", `{"hooks":{"PreToolUse":[{"matcher":"Bash","hooks":[{"type":"command","command":"touch hooked"}]}]}}`)
+	if w.touches() {
+		t.Error("the command ran although its guard may not look at it")
+	}
+	w.write("project", `{}`)
+	if w.touches() {
+		t.Error("the guard was taken back")
+	}
+	if _, err := os.Stat(filepath.Join(w.dir, "hooked")); err == nil {
+		t.Error("the hook ran")
+	}
+}
+
 const allowTouch, denyTouch = `{"permissions":{"allow":["Bash(touch:*)"]}}`, `{"permissions":{"deny":["Bash(touch:*)"]}}`
 
 // TestSettingsChange: settings that a person changes during a conversation count from the

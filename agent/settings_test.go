@@ -301,3 +301,52 @@ func TestReceipts(t *testing.T) {
 		t.Errorf("receipts: %s", text)
 	}
 }
+
+// TestGuardThatMayNotRunNeedsPermission: calls that match a hook of a project that nobody
+// trusts are asked about, whatever allows them otherwise; other calls are not.
+func TestGuardThatMayNotRunNeedsPermission(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the command is for a POSIX shell")
+	}
+	guard := func(matcher, more string) string {
+		return `{"hooks": {"PreToolUse": [{"matcher": "` + matcher + `", "hooks": [{"type": "command", "command": "touch hooked"` + more + `}]}]}}`
+	}
+	for _, tt := range []struct {
+		name, settings string
+		args           []string
+		made           bool
+	}{
+		{"a rule allows it", guard("Bash", ""), []string{"--allowedTools", "Bash(touch made)"}, false},
+		{"the mode allows it", guard("Bash", ""), []string{"--permission-mode", "bypassPermissions"}, false},
+		{"a hook of the user allows it", guard("Bash", ""), []string{"--settings",
+			`{"hooks":{"PreToolUse":[{"hooks":[{"type":"command","command":"echo '{\"hookSpecificOutput\":{\"hookEventName\":\"PreToolUse\",\"permissionDecision\":\"allow\"}}'"}]}]}}`}, false},
+		{"nobody is asked", guard("Bash", ""), []string{"--permission-mode", "dontAsk", "--allowedTools", "Bash"}, false},
+		{"every call", guard("", ""), []string{"--allowedTools", "Bash"}, false},
+		{"once", guard("Bash", `, "once": true`), []string{"--allowedTools", "Bash"}, false},
+		{"a matcher that is no pattern", guard("Ba(", ""), []string{"--allowedTools", "Bash"}, false},
+		{"a condition that fits", guard("Bash", `, "if": "Bash(touch *)"`), []string{"--allowedTools", "Bash"}, false},
+		{"a condition that is no rule", guard("Bash", `, "if": "Bash(("`), []string{"--allowedTools", "Bash"}, false},
+		{"a model judges", `{"hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "prompt", "prompt": "May it?"}]}]}}`, []string{"--allowedTools", "Bash"}, false},
+		{"another tool", guard("Write", ""), []string{"--allowedTools", "Bash"}, true},
+		{"another condition", guard("Bash", `, "if": "Bash(rm *)"`), []string{"--allowedTools", "Bash"}, true},
+		{"nobody waits for it", guard("Bash", `, "async": true`), []string{"--allowedTools", "Bash"}, true},
+		{"trusted", guard("Bash", ""), []string{"--allowedTools", "Bash", "--trust-project", "all"}, true},
+		{"no hooks at all", guard("Bash", ""), []string{"--allowedTools", "Bash", "--settings", `{"disableAllHooks": true}`}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir, _ := workdir(t)
+			writeFile(t, filepath.Join(dir, ".claude", "settings.json"), tt.settings)
+			all := play(t, agent.Config{Cwd: dir, SettingSources: []string{"project"}, Environ: []string{"IS_SANDBOX=1"}},
+				parleytest.Script(parleytest.Call("Bash", map[string]string{"command": "touch made"}), parleytest.Say("done")), tt.args...)
+			if _, err := os.Stat(filepath.Join(dir, "made")); (err == nil) != tt.made {
+				t.Errorf("the command ran: %v, want %v", err == nil, tt.made)
+			}
+			if _, err := os.Stat(filepath.Join(dir, "hooked")); err == nil && tt.name != "trusted" {
+				t.Error("a hook ran that nobody trusts")
+			}
+			if r := all[len(all)-1].(*wire.Result); (len(r.PermissionDenials) == 0) != tt.made {
+				t.Errorf("denials: %+v", r.PermissionDenials)
+			}
+		})
+	}
+}

@@ -91,7 +91,7 @@ func New(opts Options) (*Runner, error) {
 	r := &Runner{opts: opts, done: map[int]bool{}}
 	for _, h := range opts.Hooks {
 		m, err := Compile(h.Matcher)
-		if err != nil {
+		if err != nil && !h.Inactive { // an inactive one then guards every call
 			return nil, &settings.Error{Origin: h.Origin, Text: fmt.Sprintf("the matcher %q of a %s hook cannot be read: %v", h.Matcher, h.Event, err),
 				Hint: "Write the name of a tool, several as \"Write|Edit\", or a regular expression without look-around."}
 		}
@@ -164,6 +164,10 @@ func (r *Runner) Run(ctx context.Context, in wire.HookInput, subject string) []A
 	input = append(input, '\n')
 	var wg sync.WaitGroup
 	for i, h := range jobs {
+		if h.Inactive {
+			answers[i] = inactive(h.Hook)
+			continue
+		}
 		if err != nil {
 			answers[i] = failed(h.Hook, err)
 			continue
@@ -172,6 +176,12 @@ func (r *Runner) Run(ctx context.Context, in wire.HookInput, subject string) []A
 	}
 	wg.Wait()
 	return answers
+}
+
+// inactive is the answer of a hook that nobody trusts: the call needs permission.
+func inactive(h settings.Hook) Answer {
+	reason := fmt.Sprintf("the hook of %s that guards this call is not trusted and did not run; look at it with \"parley trust\"", h.Origin)
+	return answer(h, &wire.HookOutput{HookSpecificOutput: &wire.PreToolUseOutput{PermissionDecision: wire.BehaviorAsk, PermissionDecisionReason: reason}})
 }
 
 // answer is the answer of a hook of settings.

@@ -31,7 +31,11 @@ type Hook struct {
 	// If is a rule such as "Bash(git push:*)": the hook is only for calls that may be
 	// what it is about. Empty means all.
 	If string
+	// Inactive says that nobody trusts the hook: it does not run, and the calls that it
+	// guards are asked about.
+	Inactive bool
 	Origin
+	value *Value
 }
 
 // A Spec says what a hook is that is no command.
@@ -106,6 +110,38 @@ func (s *Settings) HooksIn(file string, text []byte) ([]Hook, error) {
 	return hooksOf(l, v)
 }
 
+// Guards returns the hooks of PreToolUse in settings that do not run because nobody trusts them.
+func Guards(s *Settings) []Hook {
+	if s == nil || s.managed("disableAllHooks") || s.managed("allowManagedHooksOnly") || s.Bool("disableAllHooks") {
+		return nil
+	}
+	var all []Hook
+	for _, l := range s.layers {
+		if l.active == l.all {
+			continue
+		}
+		active, _ := hooksOf(l, l.active)
+		brought, _ := hooksOf(l, l.all)
+		all = append(all, slices.DeleteFunc(brought, func(h Hook) bool {
+			return slices.ContainsFunc(active, func(a Hook) bool { return a.value == h.value })
+		})...)
+	}
+	return Guarding(all)
+}
+
+// Guarding returns those of the hooks that can keep a call from running, as inactive ones. Each
+// guards at least the calls that it would guard if it ran.
+func Guarding(hooks []Hook) []Hook {
+	var all []Hook
+	for _, h := range hooks {
+		if h.Event == wire.EventPreToolUse && !h.Async && h.CanRun() {
+			h.Inactive, h.Once = true, false
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
 // Hooks returns the hooks that count, the lowest layer first.
 func (s *Settings) Hooks() []Hook {
 	return slices.DeleteFunc(s.hooks(), func(h Hook) bool { return !h.CanRun() })
@@ -157,7 +193,7 @@ func hooksOf(l *layer, in *Value) ([]Hook, error) {
 }
 
 func hookOf(l *layer, event wire.HookEvent, matcher string, v *Value) (Hook, error) {
-	h := Hook{Event: event, Matcher: matcher, Origin: l.at(v)}
+	h := Hook{Event: event, Matcher: matcher, Origin: l.at(v), value: v}
 	kind, _ := v.Get("type").text()
 	if kind == "" && v.Get("command") != nil {
 		kind = "command"
