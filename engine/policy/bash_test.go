@@ -92,7 +92,7 @@ func newStubs(t testing.TB) string {
 		}
 	}
 	for _, name := range stubs {
-		if err := os.WriteFile(filepath.Join(dir, "bin", name), []byte("#!/bin/bash\necho "+name+" >> \"$LOG\"\n"), 0o755); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "bin", name), []byte("#!/bin/sh\necho "+name+" >> \"$LOG\"\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -155,7 +155,11 @@ func TestBashMade(t *testing.T) {
 	around := []string{"@; @", "@ && @", "x || @", "@ | @", "x $(@)", "x \"$(@)\"", "x <(@)", "if @; then @; fi", "{ @; }", "( @ )", "f() { @; }; f", "! @", "x ${u:-$(@)}", "cat <<E\n$(@)\nE\n", "cat <<'E'\n$(@)\nE\n", "for i in 1; do @; done",
 		"case x in x) @;; esac", "[[ -z $(@) ]]", "x $(( 1 + $(@ >&2; echo 1) ))", "bash -c \"@\"", "eval \"@\"", "bash <<E\n@\nE\n", "u=$(@)", "while @; do break; done", "x # @", "until x; do @; done", "coproc { @; }; wait", "trap \"@\" EXIT",
 		"bash < <(echo \"@\")", "bash 3<<< \"@\" <&3", "case x in x) x;;& *) @;; esac", "g() ( @ ); g", "@ &\nwait", "select s in 1; do @; break; done <<< 1", "x \"${u/x/$(@)}\"", "[[ x ]] && @", "time @", "exec 4< <(@); cat <&4", "a=($(@))", "declare v=$(@)", "bash -c '$0' rm; @", "{ @; } 2>&1 | x", "env -i PATH=\"$PATH\" LOG=\"$LOG\" bash -c \"@\"", "x \"`@`\"", "cat <<-E\n\t$(@)\n\tE\n", "while read l; do @; done <<< a", "printf -v v %s \"$(@)\""}
-	r := rand.New(rand.NewPCG(1, 2))
+	seed := uint64(1)
+	if n, err := strconv.ParseUint(os.Getenv("PARLEY_BASH_SEED"), 10, 64); err == nil {
+		seed = n
+	}
+	r := rand.New(rand.NewPCG(seed, 2))
 	var made func(depth int) string
 	made = func(depth int) string {
 		if depth == 0 {

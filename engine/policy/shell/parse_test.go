@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,25 +16,33 @@ import (
 // A bashParser is one bash that parses commands and prints how it read them. It runs in
 // a sandbox: a command that ends the function around it is run.
 type bashParser struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Reader
+	cmd  *exec.Cmd
+	file string
+	in   io.WriteCloser
+	out  *bufio.Reader
 }
 
-// The parser reads commands that end with a zero byte, and answers with the body of a
-// function or nothing, and a zero byte.
+// The parser reads a line, then a file of commands that each end with a zero byte. It answers
+// each with the body of a function or nothing, and a zero byte.
 const parseLoop = `PATH=
-while IFS= read -r -d '' c; do
-	unset -f f
-	eval 'f() {
+while read -r; do
+	mapfile -d '' -t commands </tmp/commands
+	for c in "${commands[@]}"; do
+		unset -f f
+		eval 'f() {
 '"$c"'
-}' 2>/dev/null </dev/null >/dev/null && declare -f f 2>/dev/null
-	printf '\0'
+}' && declare -f f
+		printf '\0'
+	done </dev/null 2>/dev/null
 done`
 
 func newBashParser(t testing.TB) *bashParser {
+	file := filepath.Join(t.TempDir(), "commands")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.Command("bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp",
-		"--clearenv", "--chdir", "/tmp", "/bin/bash", "--noprofile", "--norc", "-c", parseLoop)
+		"--ro-bind", file, "/tmp/commands", "--clearenv", "--chdir", "/tmp", "/bin/bash", "--noprofile", "--norc", "-c", parseLoop)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +54,7 @@ func newBashParser(t testing.TB) *bashParser {
 	if err := cmd.Start(); err != nil {
 		t.Skip(err)
 	}
-	return &bashParser{cmd: cmd, in: in, out: bufio.NewReader(out)}
+	return &bashParser{cmd: cmd, file: file, in: in, out: bufio.NewReader(out)}
 }
 
 func (p *bashParser) close() {
@@ -54,23 +63,29 @@ func (p *bashParser) close() {
 	p.cmd.Wait()
 }
 
-// parse returns a command as bash reads it. It reports false if bash does not read it,
-// or is gone.
-func (p *bashParser) parse(command string) (body string, ok, alive bool) {
-	if _, err := io.WriteString(p.in, command+"\x00"); err != nil {
-		return "", false, false
+// parse gives each command as bash reads it to yield, and false if bash does not read it.
+// It returns how many it gave: a command may end the bash.
+func (p *bashParser) parse(commands []string, yield func(i int, body string, ok bool)) int {
+	if err := os.WriteFile(p.file, []byte(strings.Join(commands, "\x00")+"\x00"), 0o600); err != nil {
+		return 0
 	}
-	text, err := p.out.ReadString(0)
-	if err != nil {
-		return "", false, false
+	if _, err := io.WriteString(p.in, "\n"); err != nil {
+		return 0
 	}
-	text = strings.TrimSuffix(text, "\x00")
-	body, found := strings.CutPrefix(text, "f () \n{ \n")
-	if !found {
-		return "", false, true
+	for i := range commands {
+		text, err := p.out.ReadString(0)
+		if err != nil {
+			return i
+		}
+		body, found := strings.CutPrefix(text, "f () \n{ \n")
+		if !found {
+			yield(i, "", false)
+			continue
+		}
+		body, found = strings.CutSuffix(body, "\n}\n\x00")
+		yield(i, body, found)
 	}
-	body, found = strings.CutSuffix(body, "\n}\n")
-	return body, found, true
+	return len(commands)
 }
 
 // effectsOf writes down what counts of a script: programs with their words, files,
@@ -134,34 +149,20 @@ func TestBashReadsAlike(t *testing.T) {
 	}
 	p := newBashParser(t)
 	defer func() { p.close() }()
-	if _, ok, _ := p.parse("ls -l"); !ok {
+	works := false
+	p.parse([]string{"ls -l"}, func(_ int, _ string, ok bool) { works = ok })
+	if !works {
 		t.Skip("bubblewrap does not work here")
 	}
 	compared, rejected, unprintable, failures := 0, 0, 0, 0
-	m := &commandMaker{r: rand.New(rand.NewPCG(seed, 77))}
-	for range rounds {
-		command := m.command()
-		ours := Analyze(command, Env{Dir: "/w", Home: "/home/u"})
-		if ours.Unclear != "" || strings.Contains(command, "\x00") {
-			continue
-		}
-		body, ok, alive := p.parse(command)
-		if !alive {
-			p.close()
-			p = newBashParser(t)
-			continue
-		}
-		if !ok {
-			rejected++
-			continue
-		}
+	compare := func(command, body string, ours *Script) {
 		theirs := Analyze(body, Env{Dir: "/w", Home: "/home/u"})
 		if theirs.Unclear == notShell || theirs.Unclear == hasControls || strings.Contains(body, "time !") || strings.Contains(body, "time -p !") {
 			unprintable++ // what bash prints is not always what it reads
 			if os.Getenv("PARLEY_PARSE_SHOW") != "" && strings.ContainsAny(command, "`(") {
 				t.Logf("%q is printed as %q", command, body)
 			}
-			continue
+			return
 		}
 		compared++
 		if a, b := effectsOf(ours), effectsOf(theirs); a != b {
@@ -170,6 +171,33 @@ func TestBashReadsAlike(t *testing.T) {
 			if failures > 10 {
 				t.Fatal("and so on")
 			}
+		}
+	}
+	m := &commandMaker{r: rand.New(rand.NewPCG(seed, 77))}
+	var commands []string
+	var ours []*Script
+	for made := range rounds {
+		command := m.command()
+		if s := Analyze(command, Env{Dir: "/w", Home: "/home/u"}); s.Unclear == "" && !strings.Contains(command, "\x00") {
+			commands, ours = append(commands, command), append(ours, s)
+		}
+		if len(commands) < 200 && made < rounds-1 {
+			continue
+		}
+		for len(commands) > 0 {
+			n := p.parse(commands, func(i int, body string, ok bool) {
+				if !ok {
+					rejected++
+					return
+				}
+				compare(commands[i], body, ours[i])
+			})
+			if n < len(commands) {
+				p.close()
+				p = newBashParser(t)
+				n++
+			}
+			commands, ours = commands[n:], ours[n:]
 		}
 	}
 	t.Logf("%d made, %d compared, %d that bash rejects, %d that it prints wrongly", rounds, compared, rejected, unprintable)
