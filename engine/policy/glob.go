@@ -17,10 +17,16 @@ type glob struct {
 	base, name string
 	namePrefix string // every name that fits begins with it
 	upper      bool   // whether it has other case
+	fixed      string // the directories, or the whole path, that no character of a pattern is in
+	rest       string // what follows these
 }
 
 func newGlob(pattern string) *glob {
-	g := &glob{text: strings.TrimSuffix(pattern, "/"), prefix: literalPrefix(pattern), literal: literal(pattern), upper: hasUpper(pattern)}
+	g := &glob{text: strings.TrimSuffix(pattern, "/"), prefix: literalPrefix(pattern), literal: literal(pattern), upper: hasUpper(pattern), fixed: pattern}
+	if !g.literal {
+		base, rest := doublestar.SplitPattern(pattern)
+		g.fixed, g.rest = unescape(base), rest
+	}
 	if base, name, ok := strings.Cut(g.text, "/**/"); ok && literal(base) && name != "" && !strings.Contains(name, "/") && !strings.Contains(name, "**") {
 		g.anyDepth, g.base, g.name, g.namePrefix = true, base, name, literalPrefix(name)
 	}

@@ -4,5 +4,23 @@ package policy
 
 import "os"
 
-// links returns how many names a file may have: more than one, for all that is known.
-func links(os.FileInfo) int { return 2 }
+// An entry is what a directory says of a name. The zero value says that there is none.
+type entry struct{ info os.FileInfo }
+
+// lookAt looks at a path without following a link at its end.
+func lookAt(path string) entry {
+	fi, err := os.Lstat(path)
+	if err != nil {
+		return entry{}
+	}
+	return entry{fi}
+}
+
+// entryOf returns the entry of a file that was looked at.
+func entryOf(fi os.FileInfo) entry { return entry{fi} }
+
+func (e entry) exists() bool      { return e.info != nil }
+func (e entry) isDir() bool       { return e.info != nil && e.info.IsDir() }
+func (e entry) isLink() bool      { return e.info != nil && e.info.Mode()&os.ModeSymlink != 0 }
+func (e entry) names() uint64     { return 2 } // for all that is known
+func (e entry) same(o entry) bool { return os.SameFile(e.info, o.info) }

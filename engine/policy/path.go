@@ -5,11 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"unicode"
 
 	"github.com/bmatcuk/doublestar/v4"
-	"github.com/parley-go/parley/engine/policy/shell"
 	"github.com/parley-go/parley/engine/tool"
 )
 
@@ -30,15 +27,17 @@ func covers(r *Rule, kind tool.Kind) bool {
 // is the file that the path leads to, if that is known; without an Info its names are
 // looked up.
 func (p *Policy) Hides(req *Request, path string, target *tool.Target) bool {
-	j := newJudgement(req, &ruleset{})
+	j := newJudgement(req, &noRules)
 	if target != nil {
-		j.real, j.links = map[string]string{path: target.Path}, map[string]string{}
+		j.keep(path, sight{real: target.Path})
 		if target.Info != nil {
-			j.stats = map[string]os.FileInfo{path: target.Info}
+			j.keep(target.Path, sight{looked: true, entry: entryOf(target.Info), real: target.Path})
 		}
 	}
 	for q := p; q != nil; q = q.parent {
-		for _, r := range q.load().deny {
+		set := q.load()
+		j.use(set)
+		for _, r := range set.deny {
 			if r.Content != "" && restricts(r, tool.Read) && j.touches(r, path) {
 				return true
 			}
@@ -66,55 +65,6 @@ func (p *Policy) Hidden(req *Request) (patterns []string) {
 // another name of the same file, in other case where that is the same.
 func (j *judgement) touches(r *Rule, path string) bool { return j.matches(r, j.place(path)) }
 
-// A disk is what a decision sees of the file system: it looks at every path once.
-type disk struct {
-	req    *Request
-	real   map[string]string // paths with links followed
-	links  map[string]string // where links lead
-	stats  map[string]os.FileInfo
-	folds  map[string]bool // directories whose names are the same in other case
-	places map[string]*place
-
-	script *shell.Script          // the one that these are of
-	texts  map[string][]*place    // what texts in it may have in them
-	words  map[looseWord][]*place // what words of it may be
-	near   []string               // directories that its programs are given
-	nears  bool                   // whether near was looked for
-}
-
-// about says of which script words are looked at.
-func (j *disk) about(s *shell.Script) {
-	if j.script != s {
-		j.script, j.texts, j.words, j.near, j.nears = s, map[string][]*place{}, map[looseWord][]*place{}, nil, false
-	}
-}
-
-// A place is a path that a call may touch, looked at once for a decision.
-type place struct {
-	path, clean, real string // as it is written, without what means nothing, with links followed
-	away              bool   // whether it leads to what another program has open
-	names             bool   // whether the file has several names
-	folds             bool   // whether its name in other case is the same
-}
-
-// place looks at a path.
-func (j *disk) place(path string) *place {
-	p := j.places[path]
-	if p == nil {
-		if j.places == nil {
-			j.places = map[string]*place{}
-		}
-		p = &place{path: path, clean: filepath.Clean(path), real: j.resolve(path)}
-		p.away = j.leadsAway(path)
-		if fi := j.stat(p.clean); fi != nil && !fi.IsDir() && links(fi) > 1 {
-			p.names = true
-		}
-		p.folds = j.foldsCase(p.clean)
-		j.places[path] = p
-	}
-	return p
-}
-
 // matches reports whether a rule about files that restricts is about a place.
 func (j *judgement) matches(r *Rule, p *place) bool {
 	globs := j.wide(r)
@@ -132,28 +82,6 @@ func (j *judgement) matches(r *Rule, p *place) bool {
 		}
 	}
 	return false
-}
-
-// foldsCase reports the same as the function, looking once for each directory.
-func (j *disk) foldsCase(path string) bool {
-	dir := filepath.Dir(path)
-	folds, ok := j.folds[dir]
-	if !ok {
-		for _, root := range j.req.Roots { // which are on one file system, as a rule
-			if below(root, dir) {
-				dir = root
-				break
-			}
-		}
-		if folds, ok = j.folds[dir]; !ok {
-			folds = foldsCase(dir)
-		}
-		if j.folds == nil {
-			j.folds = map[string]bool{}
-		}
-		j.folds[dir], j.folds[filepath.Dir(path)] = folds, folds
-	}
-	return folds
 }
 
 // within reports whether a rule about files that allows surely covers a path: as it
@@ -178,19 +106,20 @@ func (j *judgement) within(r *Rule, path string) bool {
 
 // wide returns the patterns of a rule that restricts, made once for a decision.
 func (j *judgement) wide(r *Rule) []*glob {
-	all, ok := j.globs[r]
+	lexical, ok := j.kept.rules[r]
 	if !ok {
-		if j.globs == nil {
-			j.globs = map[*Rule][]*glob{}
+		lexical.globs, lexical.index = r.globs(j.req), -1
+	} else if all := j.globs[lexical.index]; all != nil {
+		return all
+	}
+	all := lexical.globs
+	for _, g := range lexical.globs {
+		if other := j.followed(g); other != "" {
+			all = append(all[:len(all):len(all)], newGlob(other))
 		}
-		lexical := j.set.lexical(r, j.req)
-		all = lexical
-		for _, g := range lexical {
-			if other := j.followed(g.text); other != "" {
-				all = append(all[:len(all):len(all)], newGlob(other))
-			}
-		}
-		j.globs[r] = all
+	}
+	if ok {
+		j.globs[lexical.index] = all
 	}
 	return all
 }
@@ -204,7 +133,7 @@ func (j *judgement) patterns(r *Rule, wide bool) []string {
 	all := r.patterns(j.req, wide)
 	if wide {
 		for _, p := range slices.Clone(all) {
-			if other := j.followed(p); other != "" {
+			if other := j.followed(newGlob(p)); other != "" {
 				all = append(all, other)
 			}
 		}
@@ -262,50 +191,59 @@ func (r *Rule) patterns(req *Request, wide bool) []string {
 
 // followed returns what a pattern stands for when the links in its fixed beginning are
 // followed, or nothing if that is the same.
-func (j *disk) followed(p string) string {
-	if literal(p) {
-		if real := j.resolve(p); real != filepath.Clean(p) {
+func (j *disk) followed(g *glob) string {
+	switch real := ""; {
+	case g.fixed == "/":
+		return ""
+	case g.literal:
+		if real = j.resolve(g.fixed); real != filepath.Clean(g.fixed) {
 			return escape(real)
 		}
-		return ""
-	}
-	base, rest := doublestar.SplitPattern(p)
-	if base = unescape(base); base == "/" {
-		return ""
-	}
-	if real := j.resolve(base); real != base {
-		return strings.TrimSuffix(escape(real), "/") + "/" + rest
+	default:
+		if real = j.resolve(g.fixed); real != g.fixed {
+			return strings.TrimSuffix(escape(real), "/") + "/" + g.rest
+		}
 	}
 	return ""
 }
 
-// lexical returns the patterns of a rule that restricts, without links followed. They are
-// kept for the next decision about the same directories.
-func (s *ruleset) lexical(r *Rule, req *Request) []*glob {
-	if s == nil {
-		s = &ruleset{}
-	}
-	key := strings.Join(req.Roots, "\x00") + "\x00\x00" + req.Home
+// keptGlobs are the patterns of all rules about files that restrict, for some
+// directories and without links followed.
+type keptGlobs struct {
+	roots []string
+	home  string
+	rules map[*Rule]keptRule
+}
+
+type keptRule struct {
+	globs []*glob
+	index int // among the rules
+}
+
+// keep returns the patterns for the directories of a request. They are kept for the next
+// decision about the same.
+func (s *ruleset) keep(req *Request) *keptGlobs {
 	kept := s.kept.Load()
-	if kept == nil || kept.key != key {
-		kept = &keptGlobs{key: key}
+	if kept == nil || kept.home != req.Home || !slices.Equal(kept.roots, req.Roots) {
+		kept = &keptGlobs{roots: slices.Clone(req.Roots), home: req.Home, rules: map[*Rule]keptRule{}}
+		for _, list := range [][]*Rule{s.deny, s.ask} {
+			for _, r := range list {
+				if r.Content != "" && isFileTool(r.Tool) {
+					kept.rules[r] = keptRule{r.globs(req), len(kept.rules)}
+				}
+			}
+		}
 		s.kept.Store(kept)
 	}
-	if globs, ok := kept.byRule.Load(r); ok {
-		return globs.([]*glob)
-	}
-	var globs []*glob
+	return kept
+}
+
+// globs returns the patterns of a rule that restricts, without links followed.
+func (r *Rule) globs(req *Request) (globs []*glob) {
 	for _, p := range r.patterns(req, true) {
 		globs = append(globs, newGlob(p))
 	}
-	kept.byRule.Store(r, globs)
 	return globs
-}
-
-// keptGlobs are patterns of rules for some directories.
-type keptGlobs struct {
-	key    string
-	byRule sync.Map // of *Rule to []*glob
 }
 
 // literal reports whether a pattern stands for one path.
@@ -314,13 +252,13 @@ func literal(pattern string) bool { return !strings.ContainsAny(pattern, `*?[{\`
 // linked reports whether a path is another name of a file that a pattern names. Of
 // names at any depth, those at the top and beside the path are looked at.
 func (j *disk) linked(pattern, path string) bool {
-	fi := j.stat(path)
-	if fi == nil || fi.IsDir() || links(fi) < 2 {
+	e := j.stat(path)
+	if !e.exists() || e.isDir() || e.names() < 2 {
 		return false
 	}
 	same := func(other string) bool {
 		o := j.stat(other)
-		return o != nil && os.SameFile(fi, o)
+		return o.exists() && e.same(o)
 	}
 	if literal(pattern) {
 		return same(pattern)
@@ -330,46 +268,6 @@ func (j *disk) linked(pattern, path string) bool {
 		return false
 	}
 	return same(filepath.Join(base, name)) || below(base, path) && same(filepath.Join(filepath.Dir(path), name))
-}
-
-// stat looks at a file, once for a decision.
-func (j *disk) stat(path string) os.FileInfo {
-	if t, ok := j.req.Resolved[path]; ok && t.Path != "" {
-		return t.Info
-	}
-	fi, ok := j.stats[path]
-	if !ok {
-		if j.stats == nil {
-			j.stats = map[string]os.FileInfo{}
-		}
-		fi, _ = os.Stat(path)
-		j.stats[path] = fi
-	}
-	return fi
-}
-
-// foldsCase reports whether the file system of a path takes names in other case as
-// the same.
-func foldsCase(path string) bool {
-	for p := path; p != filepath.Dir(p); p = filepath.Dir(p) {
-		base := filepath.Base(p)
-		other := strings.Map(func(r rune) rune {
-			if unicode.IsUpper(r) {
-				return unicode.ToLower(r)
-			}
-			return unicode.ToUpper(r)
-		}, base)
-		if other == base {
-			continue
-		}
-		x, err := os.Stat(p)
-		if err != nil {
-			continue
-		}
-		y, err := os.Stat(filepath.Join(filepath.Dir(p), other))
-		return err == nil && os.SameFile(x, y)
-	}
-	return false
 }
 
 // protected returns a file that a call would change and that says what programs
@@ -450,7 +348,12 @@ func (j *disk) inside(path string) bool {
 	})
 }
 
+// below reports whether a path is a directory, or below it.
 func below(root, path string) bool {
+	if filepath.Separator == '/' && strings.HasPrefix(root, "/") && strings.HasPrefix(path, "/") {
+		rest, ok := strings.CutPrefix(filepath.Clean(path), strings.TrimSuffix(filepath.Clean(root), "/"))
+		return ok && (rest == "" || rest[0] == '/')
+	}
 	rel, err := filepath.Rel(root, path)
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
 }
@@ -464,57 +367,6 @@ func isFile(path string) bool {
 func isDir(path string) bool {
 	fi, err := os.Stat(path)
 	return err == nil && fi.IsDir()
-}
-
-// resolve follows the links of a path, looking at each only once for a decision.
-func (j *disk) resolve(path string) string {
-	if t := j.req.Resolved[path]; t.Path != "" {
-		return t.Path
-	}
-	if real, ok := j.real[path]; ok {
-		return real
-	}
-	if j.real == nil {
-		j.real, j.links = map[string]string{}, map[string]string{}
-	}
-	real := follow(path, func(p string) string {
-		to, ok := j.links[p]
-		if !ok {
-			to = j.link(p)
-			j.links[p] = to
-		}
-		return to
-	})
-	j.real[path] = real
-	return real
-}
-
-// link returns where a link leads, or nothing. What it sees of a file that is none is
-// kept.
-func (j *disk) link(path string) string {
-	fi, err := os.Lstat(path)
-	if err == nil && fi.Mode()&os.ModeSymlink != 0 {
-		to, _ := os.Readlink(path)
-		return to
-	}
-	if j.stats == nil {
-		j.stats = map[string]os.FileInfo{}
-	}
-	if _, ok := j.stats[path]; !ok {
-		j.stats[path] = fi // nil if there is none
-	}
-	return ""
-}
-
-// isDir and isFile look at a file once for a decision.
-func (j *disk) isDir(path string) bool {
-	fi := j.stat(filepath.Clean(j.resolve(path)))
-	return fi != nil && fi.IsDir()
-}
-
-func (j *disk) isFile(path string) bool {
-	fi := j.stat(filepath.Clean(j.resolve(path)))
-	return fi != nil && !fi.IsDir()
 }
 
 // resolve follows the links of a path as far as it exists. A link that leads to

@@ -14,7 +14,8 @@
 //
 //	policy.go   the order of decision, the modes
 //	rule.go     what a rule is and where it is from
-//	path.go     rules about files: patterns, links, the case of names
+//	path.go     rules about files: patterns
+//	disk.go     what a decision sees of the file system: links, the case of names
 //	command.go  rules about commands: their words
 //	suspect.go  what a command may do that a rule denies or asks about
 //	prove.go    what a command surely does and rules allow
@@ -164,11 +165,12 @@ func decide(set *ruleset, req *Request) Decision {
 type judgement struct {
 	disk
 	set   *ruleset
-	shell *shell.Script     // of its command, once looked into
-	globs map[*Rule][]*glob // what rules about files stand for
-	named *shell.Script     // whose words are in names
-	names string            // words of programs, each ended by a zero byte
-	open  bool              // whether one of them is not known
+	shell *shell.Script // of its command, once looked into
+	kept  *keptGlobs
+	globs [][]*glob     // what rules about files stand for, in the order of kept
+	named *shell.Script // whose words are in names
+	names string        // words of programs, each ended by a zero byte
+	open  bool          // whether one of them is not known
 
 	looked int      // how often directories were searched for links
 	input  bool     // whether the texts of the input were looked at
@@ -177,7 +179,15 @@ type judgement struct {
 
 // newJudgement begins a decision.
 func newJudgement(req *Request, set *ruleset) *judgement {
-	return &judgement{disk: disk{req: req}, set: set}
+	j := &judgement{disk: disk{req: req}}
+	j.use(set)
+	return j
+}
+
+// use says which rules are looked at.
+func (j *judgement) use(set *ruleset) {
+	j.set, j.kept = set, set.keep(j.req)
+	j.globs = make([][]*glob, len(j.kept.rules))
 }
 
 func (j *judgement) decide() Decision {

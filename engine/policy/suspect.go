@@ -161,9 +161,9 @@ func (j *judgement) mayTouch(s *shell.Script, r *Rule) certainty {
 	if s.Unclear != "" && !t.builtIn {
 		t.found = maybe
 	}
-	for _, f := range s.Files {
+	for i, f := range s.Files {
 		if restricts(r, tool.Kind(f.Kind)) {
-			if t.file(f); t.found == yes {
+			if t.file(f, j.word(s, i)); t.found == yes {
 				return yes
 			}
 		}
@@ -193,21 +193,21 @@ func (t *touching) patterns() [][]rune {
 }
 
 // file compares one file of the script.
-func (t *touching) file(f *shell.File) {
+func (t *touching) file(f *shell.File, vals []seenWord) {
 	certain := yes
 	if f.Loose && isEditTool(t.r.Tool) || f.Hint {
 		certain = maybe
 	}
-	vals := f.Word.Values()
 	if !f.Word.Static() || len(vals) > 1 {
 		certain = maybe
 	}
-	for _, v := range vals {
+	for i := range vals {
+		v := &vals[i]
 		if certain <= t.found {
 			return
 		}
 		if v.Pat == nil {
-			t.text(f, v.Text, certain)
+			t.text(f, v, certain)
 			continue
 		}
 		t.pattern(f, v.Pat)
@@ -228,89 +228,31 @@ func (t *touching) pattern(f *shell.File, pat []rune) {
 }
 
 // text compares a word that is known.
-func (t *touching) text(f *shell.File, text string, certain certainty) {
+func (t *touching) text(f *shell.File, w *seenWord, certain certainty) {
 	if f.Loose && t.found == no {
-		t.loose(text)
+		t.loose(w)
 	}
-	for _, p := range t.j.paths(t.s, text, f.Loose) {
+	for _, p := range w.paths {
 		t.path(f, p, certain)
 	}
-	if t.found != no || text == "" || filepath.IsAbs(text) {
+	if t.found != no || w.Text == "" || filepath.IsAbs(w.Text) {
 		return
 	}
-	if f.Loose && slices.ContainsFunc(t.j.nearDirs(t.s), func(dir string) bool { return t.j.touches(t.r, dir+"/"+text) }) {
+	if slices.ContainsFunc(w.near, func(p *place) bool { return t.j.matches(t.r, p) }) {
 		t.found = maybe
 	}
-	if t.s.AnyDir && !t.builtIn && overlapAny(t.patterns(), append([]rune{shell.AnyText, '/'}, []rune(text)...)) {
+	if t.s.AnyDir && !t.builtIn && overlapAny(t.patterns(), append([]rune{shell.AnyText, '/'}, []rune(w.Text)...)) {
 		t.found = maybe
 	}
-}
-
-// A looseWord is a word of a command that is looked at as a path.
-type looseWord struct {
-	text  string
-	loose bool
-}
-
-// paths returns what a word may be.
-func (j *disk) paths(s *shell.Script, text string, loose bool) []*place {
-	j.about(s)
-	key := looseWord{text, loose}
-	all, ok := j.words[key]
-	if !ok {
-		for _, path := range absolute(s, text, loose) {
-			all = append(all, j.place(path))
-		}
-		j.words[key] = all
-	}
-	return all
-}
-
-// pieces returns the paths that a text may have in it.
-func (j *disk) pieces(s *shell.Script, text string) []*place {
-	j.about(s)
-	all, ok := j.texts[text]
-	if !ok {
-		for piece := range strings.FieldsFuncSeq(text, func(r rune) bool { return strings.ContainsRune(textMarks, r) }) {
-			for _, p := range j.paths(s, piece, false) {
-				if !special(p.path) {
-					all = append(all, p)
-				}
-			}
-		}
-		j.texts[text] = all
-	}
-	return all
 }
 
 // loose looks for files in a word that need not be one: it may have the name of a file
 // in it, or be a pattern of names.
-func (t *touching) loose(text string) {
-	if strings.ContainsAny(text, textMarks) && len(text) < shell.MaxCommand &&
-		slices.ContainsFunc(t.j.pieces(t.s, text), func(p *place) bool { return t.j.matches(t.r, p) }) {
-		t.found = maybe
-		return
-	}
-	if !t.builtIn && strings.ContainsAny(text, "*?[") && t.j.patternIn(t.r, text) {
+func (t *touching) loose(w *seenWord) {
+	if slices.ContainsFunc(w.pieces, func(p *place) bool { return t.j.matches(t.r, p) }) ||
+		!t.builtIn && strings.ContainsAny(w.Text, "*?[") && t.j.patternIn(t.r, w.Text) {
 		t.found = maybe
 	}
-}
-
-// nearDirs returns the directories that programs which are not known are given: they may
-// work there.
-func (j *disk) nearDirs(s *shell.Script) []string {
-	if j.about(s); j.nears {
-		return j.near
-	}
-	j.nears = true
-	for _, word := range s.Near {
-		for _, d := range absolute(s, word, true) {
-			if d = filepath.Clean(d); !slices.Contains(j.near, d) && !slices.Contains(s.Dirs, d) && j.isDir(d) {
-				j.near = append(j.near, d)
-			}
-		}
-	}
-	return j.near
 }
 
 // path compares a place.
@@ -363,14 +305,14 @@ func (j *judgement) nothingBelow(s *shell.Script, r *Rule, f *shell.File, dir st
 		return false
 	}
 	real := j.resolve(dir)
-	if foldsCase(real) {
+	if j.folding(real) {
 		return false
 	}
 	l := &search{}
 	for _, g := range j.wide(r) {
 		l.globs = append(l.globs, g)
 		// A file that has other names may be below by one of those.
-		if fi := j.stat(strings.Replace(g.text, "/**/", "/", 1)); fi != nil && !fi.IsDir() && links(fi) > 1 {
+		if e := j.stat(strings.Replace(g.text, "/**/", "/", 1)); e.exists() && !e.isDir() && e.names() > 1 {
 			return false
 		}
 	}
@@ -412,6 +354,10 @@ const maxBelow = 3000
 
 // textMarks are between the words of a text that is not understood.
 const textMarks = " \t\n\"'`;|&<>()=@,:"
+
+func hasMark(text string) bool { return strings.ContainsAny(text, textMarks) }
+
+func isMark(r rune) bool { return strings.ContainsRune(textMarks, r) }
 
 func deepened(pat []rune, deep bool) []rune {
 	if deep {
@@ -681,28 +627,8 @@ func cleanPattern(pat []rune) []rune {
 }
 
 // special reports whether a path leads to what another program has open.
-func special(path string) bool {
-	clean := filepath.Clean(path)
+func special(path, clean string) bool {
 	return strings.HasPrefix(clean, "/proc/") || strings.HasPrefix(clean, "/dev/fd/") || strings.Contains(path, "/dev/fd/") || strings.Contains(path, "/proc/")
-}
-
-// leadsAway reports the same, with links followed as far as such a place.
-func (j *disk) leadsAway(path string) bool {
-	if special(path) {
-		return true
-	}
-	if j.resolve(path) == filepath.Clean(path) {
-		return false
-	}
-	away := false
-	follow(path, func(p string) string {
-		away = away || strings.HasPrefix(p, "/proc/") || strings.HasPrefix(p, "/dev/fd/")
-		if to, ok := j.links[p]; ok {
-			return to
-		}
-		return link(p)
-	})
-	return away
 }
 
 // specialPattern returns the files that such a path may be.

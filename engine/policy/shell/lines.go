@@ -10,13 +10,19 @@ func joinLines(text string) (string, bool) {
 	if !strings.Contains(text, "\\\n") {
 		return text, true
 	}
-	// Quotes inside of what stands in quotes are read in other ways.
-	for _, hard := range []string{"`", "$'", `$"`, "(("} {
-		if strings.Contains(strings.ReplaceAll(text, "\\\n", ""), hard) {
+	// Quotes inside of what stands in quotes are read in other ways. An operator that is
+	// in two parts may begin a document.
+	joined := strings.ReplaceAll(text, "\\\n", "")
+	for _, hard := range []string{"`", "$'", `$"`, "((", ")#"} {
+		if strings.Contains(joined, hard) {
 			return text, false
 		}
 	}
-	l := &lineJoiner{text: text}
+	if strings.Contains(text, "<\\\n") {
+		return text, false
+	}
+	// In brackets of these kinds a # may begin no comment.
+	l := &lineJoiner{text: text, brackets: strings.Contains(joined, "${") || strings.Contains(joined, "[")}
 	for l.pos < len(text) {
 		if !l.step() {
 			return text, false
@@ -32,6 +38,7 @@ type lineJoiner struct {
 	out       strings.Builder
 	quote     byte           // ', " or 0
 	last      byte           // what was written last, outside of quotes
+	brackets  bool           // whether there are brackets in which a # is a character
 	documents []documentMark // that begin on this line
 }
 
@@ -84,6 +91,9 @@ func (l *lineJoiner) step() bool {
 		l.quote = c
 		l.put(c)
 	case c == '#' && (l.last == 0 || strings.IndexByte(" \t\n;&|()<>", l.last) >= 0):
+		if l.brackets || l.last == '(' {
+			return false
+		}
 		for l.pos < len(l.text) && l.text[l.pos] != '\n' {
 			l.pos++
 		}

@@ -225,7 +225,7 @@ func (s *Script) parse(text, via string) {
 		s.blur("the command ends with a backslash") // which is one more character, or none
 		text = rest
 	}
-	if strings.Contains(text, ")#") || strings.Contains(text, ")\\\n#") {
+	if strings.Contains(text, ")#") {
 		s.blur("a # behind a bracket is a comment, or it is not") // as in a=(x)#; y
 	}
 	text, ok := joinLines(text)
