@@ -27,16 +27,15 @@ func covers(r *Rule, kind tool.Kind) bool {
 // is the file that the path leads to, if that is known; without an Info its names are
 // looked up.
 func (p *Policy) Hides(req *Request, path string, target *tool.Target) bool {
-	j := newJudgement(req, &noRules)
-	if target != nil {
-		j.keep(path, sight{real: target.Path})
-		if target.Info != nil {
-			j.keep(target.Path, sight{looked: true, entry: entryOf(target.Info), real: target.Path})
-		}
-	}
 	for q := p; q != nil; q = q.parent {
 		set := q.load()
-		j.use(set)
+		j := newJudgement(req, set)
+		if target != nil {
+			j.keep(path, sight{real: target.Path})
+			if target.Info != nil {
+				j.keep(target.Path, sight{looked: true, entry: entryOf(target.Info), real: target.Path})
+			}
+		}
 		for _, r := range set.deny {
 			if r.Content != "" && restricts(r, tool.Read) && j.touches(r, path) {
 				return true

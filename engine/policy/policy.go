@@ -179,15 +179,8 @@ type judgement struct {
 
 // newJudgement begins a decision.
 func newJudgement(req *Request, set *ruleset) *judgement {
-	j := &judgement{disk: disk{req: req}}
-	j.use(set)
-	return j
-}
-
-// use says which rules are looked at.
-func (j *judgement) use(set *ruleset) {
-	j.set, j.kept = set, set.keep(j.req)
-	j.globs = make([][]*glob, len(j.kept.rules))
+	kept := set.keep(req)
+	return &judgement{disk: disk{req: req}, set: set, kept: kept, globs: make([][]*glob, len(kept.rules))}
 }
 
 func (j *judgement) decide() Decision {
