@@ -37,3 +37,24 @@ func TestKeptAnswerCountsOnce(t *testing.T) {
 		t.Errorf("the call that was answered is asked again: %+v", old)
 	}
 }
+
+// A subagent in the background sends messages after the result of the turn that started it:
+// the session is idle nevertheless.
+func TestSubagentInTheBackgroundIsNoTurn(t *testing.T) {
+	f := newFold()
+	for _, c := range []struct {
+		message string
+		want    Phase
+	}{
+		{`{"type":"assistant","message":{"role":"assistant","content":[]},"parent_tool_use_id":null}`, Running},
+		{`{"type":"assistant","message":{"role":"assistant","content":[]},"parent_tool_use_id":"u1"}`, Running},
+		{`{"type":"result","subtype":"success","is_error":false}`, Idle},
+		{`{"type":"assistant","message":{"role":"assistant","content":[]},"parent_tool_use_id":"u1"}`, Idle},
+		{`{"type":"assistant","message":{"role":"assistant","content":[]}}`, Running},
+	} {
+		f.add(&Entry{N: f.n + 1, Kind: KindFrame, Data: json.RawMessage(c.message)})
+		if got := f.state().Phase; got != c.want {
+			t.Errorf("after %s: %s, want %s", c.message, got, c.want)
+		}
+	}
+}

@@ -213,7 +213,11 @@ func without(list []string, s string) []string {
 func (f *fold) frame(e *Entry) {
 	switch wire.PeekType(e.Data) {
 	case "assistant":
-		if !e.Recovered { // it may be of a turn that ended long ago, outside
+		// It may be of a turn that ended long ago, outside, or of a subagent in the background.
+		var m struct {
+			Parent string `json:"parent_tool_use_id"`
+		}
+		if json.Unmarshal(e.Data, &m); !e.Recovered && m.Parent == "" {
 			f.begin()
 		}
 		return

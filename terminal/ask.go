@@ -29,8 +29,9 @@ type question struct {
 	own    func(answer string) // for questions of the screen itself
 
 	printed bool
-	queried bool // the terminal was asked whether it has shown the question
-	armed   bool // it has: keys are answers from now on
+	listed  *step // the step whose answers were printed; only without a live region
+	queried bool  // the terminal was asked whether it has shown the question
+	armed   bool  // it has: keys are answers from now on
 	sent    bool
 	shown   string // the hash of what was shown
 }
@@ -155,7 +156,7 @@ func (s *screen) permission(q *question) {
 	if len(always) > 0 {
 		var covers []string
 		for _, u := range always {
-			covers = append(covers, Describe(u))
+			covers = append(covers, describe(u))
 		}
 		st.options = append(st.options, option{key: "a", label: "Yes, always in this session: " + strings.Join(covers, "; "), value: "always"})
 	}
@@ -227,7 +228,9 @@ func (s *screen) printRequest(a *hub.Ask, req *wire.CanUseTool) {
 	t.print(t.wrap([]span{{look: bold, text: "May it " + title + "?"}}, t.width(), []span{{look: yellow, text: "? "}}, []span{{text: "  "}})...)
 	if short {
 		t.keep("May it "+title+"?", indented(req.Input)+"\n"+a.Diff)
-		body = limit(body, 40, t.paint(dim, "    … %d more lines (Ctrl-O shows them all)"))
+		if !s.cfg.Plain {
+			body = limit(body, 40, t.paint(dim, "    … %d more lines (Ctrl-O shows them all)"))
+		}
 	}
 	t.print(body...)
 	for _, p := range a.Paths {
@@ -275,8 +278,8 @@ func (s *screen) always(req *wire.CanUseTool) []*wire.PermissionUpdate {
 	return updates
 }
 
-// Describe says what a change of the rules allows.
-func Describe(u *wire.PermissionUpdate) string {
+// describe says what a change of the rules allows.
+func describe(u *wire.PermissionUpdate) string {
 	switch u.Type {
 	case wire.UpdateSetMode:
 		if u.Mode == wire.ModeAcceptEdits {

@@ -6,6 +6,8 @@
 // live region, are redrawn: what is being written, running tools, the input and a status
 // line. A redraw is one write, and happens only if something changed.
 //
+// With [Config.Plain] there is no live region: the screen prints lines only.
+//
 // The screen is a viewer of a hub session: see [Session]. It knows no model, no tool and no
 // network. Text from models, tools and files never reaches the terminal as it is: control
 // characters and characters that reorder text are made visible.

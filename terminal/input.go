@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -195,7 +196,17 @@ func (s *screen) takeBackQueued() {
 
 func (s *screen) interrupt() {
 	s.t.do("Interrupting")
-	s.control(map[string]any{"subtype": "interrupt"}, nil)
+	if s.session == nil {
+		return
+	}
+	to := s.session
+	s.async(func(ctx context.Context) func() { // it waits for nothing
+		_, err := to.control(ctx, json.RawMessage(`{"subtype":"interrupt"}`))
+		if err == nil || errors.Is(err, context.Canceled) {
+			return nil
+		}
+		return func() { s.t.warn(err.Error()) }
+	})
 }
 
 // The permission modes that Shift-Tab goes through.
@@ -255,7 +266,7 @@ func (s *screen) sendText(text, shown string, images []chip) {
 	if s.session == nil {
 		if s.opening {
 			s.held = append(s.held, text)
-			s.queued = append(s.queued, queuedPrompt{"", shown})
+			s.queued = append(s.queued, queuedPrompt{shown: shown})
 		}
 		return
 	}
@@ -336,7 +347,7 @@ func (s *screen) slash(text string) {
 	}
 	if !s.ready {
 		s.held = append(s.held, text)
-		s.queued = append(s.queued, queuedPrompt{"", text})
+		s.queued = append(s.queued, queuedPrompt{shown: text})
 		return
 	}
 	names := s.commandNames()
@@ -394,7 +405,7 @@ func (s *screen) runCommand(command string) {
 			}
 			s.t.end()
 			if text != "" {
-				s.t.print(limit(s.t.indentedLines("  ", text), 60, s.t.paint(dim, "  … %d more lines (Ctrl-O)"))...)
+				s.t.print(limit(s.t.indentedLines("  ", text), 60, s.t.paint(dim, "  … %d more lines ("+s.t.more+")"))...)
 				s.t.keep("! "+command, text)
 			}
 			var exit *exec.ExitError

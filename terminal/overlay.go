@@ -31,6 +31,10 @@ func (s *screen) drawOverlay() {
 
 // openOverlay switches to the alternate screen; what the session prints waits.
 func (s *screen) openOverlay(o overlay) {
+	if s.cfg.Plain {
+		s.openPlain(o)
+		return
+	}
 	if s.overlay == nil {
 		s.cfg.Out.WriteString("\x1b[?1049h")
 	}
@@ -329,7 +333,9 @@ func (s *screen) pickSession() {
 	}
 	p := &picker{s: s, title: "Continue a session", loading: true, empty: "There are no sessions in this directory yet."}
 	p.chosen = func(it pick) { s.resume(it.id) }
-	s.openOverlay(p)
+	if !s.cfg.Plain {
+		s.openOverlay(p)
+	}
 	s.async(func(ctx context.Context) func() {
 		list, err := s.cfg.Sessions(ctx)
 		return func() {
@@ -355,7 +361,9 @@ func (s *screen) pickSession() {
 				}
 				p.items = append(p.items, it)
 			}
-			if s.overlay == p {
+			if s.cfg.Plain {
+				s.openOverlay(p)
+			} else if s.overlay == p {
 				s.drawOverlay()
 			}
 		}
@@ -441,7 +449,7 @@ func (s *screen) showTask(it pick) {
 		}
 		s.t.section("tool")
 		s.t.print(s.t.paint(bold, clip(Visible(it.label), s.width()-1)))
-		s.t.print(limit(s.t.indentedLines("  ", strings.TrimRight(text, "\n")), 40, s.t.paint(dim, "  … %d more lines (Ctrl-O)"))...)
+		s.t.print(limit(s.t.indentedLines("  ", strings.TrimRight(text, "\n")), 40, s.t.paint(dim, "  … %d more lines ("+s.t.more+")"))...)
 		s.t.keep(it.label, text)
 	})
 }

@@ -14,6 +14,9 @@ type printer struct {
 	w    io.Writer
 	size func() (columns, rows int)
 
+	plain   bool // no escape sequences except for looks
+	printed int  // lines; only if plain
+
 	drawn  []string // the lines of the live region, as they are on the screen
 	cursor position // in the live region
 	shown  bool     // the cursor is visible
@@ -58,6 +61,9 @@ func (p *printer) widest(width int) int {
 // draw prints finished lines and replaces the live region, in one write. Each line fits in
 // the width of the terminal and has no line feed.
 func (p *printer) draw(print, live []string, cursor position) error {
+	if p.plain {
+		return p.printPlain(print, live)
+	}
 	width, _ := p.size()
 	wide := p.widest(width)
 	settled := len(p.sizes) == 1

@@ -27,6 +27,7 @@ type Config struct {
 	Home    string   // the user's home directory
 	Title   string   // the first words on the screen, such as "parley 1.0"
 	Prompt  string   // is sent first, if it is not empty
+	Plain   bool     // print lines only, without a live region
 	// Open opens the session. It is called once, after the first prompt was drawn.
 	Open func(ctx context.Context) (*Session, error)
 	// Notes are lines that the agent writes to standard error: warnings, mostly.
@@ -76,11 +77,13 @@ type screen struct {
 	branch   string
 	files    fileList
 	attached bool
+	ended    bool // the input has ended; only without a live region
 	opening  bool
 	turns    int
 	noted    string            // the last line of standard error
 	prompts  []sentPrompt      // of the conversation, for rewinding
 	lastUUID string            // of the last message that has a record
+	sending  chan struct{}     // is closed when what was sent last was accepted
 	closed   func()            // is called when the overlay closes
 	onResult map[string]func() // is called with the result of a tool call
 
@@ -98,8 +101,10 @@ type screen struct {
 
 // A queuedPrompt was sent, and its turn has not begun.
 type queuedPrompt struct {
-	uuid  string
-	shown string
+	uuid     string
+	shown    string
+	accepted bool // the journal has it
+	echoed   int  // 1 + how many lines were printed when the terminal echoed it; 0 if it did not
 }
 
 // A sentPrompt is a prompt of the conversation.
@@ -137,14 +142,21 @@ func Run(ctx context.Context, cfg Config) (int, error) {
 		}
 		return w, h
 	}
-	s.p = &printer{w: cfg.Out, size: size, cursor: hidden}
+	s.p = &printer{w: cfg.Out, size: size, cursor: hidden, plain: cfg.Plain}
 	s.t = newTranscript(look, func() int { w, _ := size(); return max(10, w) }, cfg.Cwd)
-	keys, err := openKeyboard(ctx, cfg.In, cfg.Out, cfg.Env)
-	if err != nil {
-		return 1, err
+	intro := "? lists the keys, / the commands. Ctrl-D leaves."
+	if cfg.Plain {
+		s.t.links, s.t.text.links, s.t.more = false, false, "/verbose"
+		s.keys = readLines(ctx, cfg.In)
+		intro = "/keys lists the commands. Ctrl-C interrupts, Ctrl-D leaves."
+	} else {
+		keys, err := openKeyboard(ctx, cfg.In, cfg.Out, cfg.Env)
+		if err != nil {
+			return 1, err
+		}
+		s.keys = keys
+		defer keys.close()
 	}
-	s.keys = keys
-	defer keys.close()
 	signals, stopSignals := notifySignals()
 	defer stopSignals()
 	defer s.work.Wait()
@@ -153,9 +165,11 @@ func Run(ctx context.Context, cfg Config) (int, error) {
 	s.loadHistory()
 	s.branch = gitBranch(cfg.Cwd)
 	s.t.print(s.t.paint(bold, Visible(cfg.Title))+s.t.paint(dim, clip(" · "+Visible(shortHome(cfg.Cwd, cfg.Home)), max(0, s.width()-columns(cfg.Title)))),
-		s.t.paint(dim, clip("? lists the keys, / the commands. Ctrl-D leaves.", s.width())))
+		s.t.paint(dim, clip(intro, s.width())))
 	s.draw()
-	cfg.Out.WriteString("\x1b]11;?\x1b\\") // which background is it?
+	if !cfg.Plain {
+		cfg.Out.WriteString("\x1b]11;?\x1b\\") // which background is it?
+	}
 	if cfg.Pick {
 		s.pickSession()
 	} else {
@@ -300,6 +314,23 @@ func (s *screen) async(f func(ctx context.Context) func()) {
 	})
 }
 
+// inOrder is like async, but f begins when the one before it has returned: the agent receives
+// prompts and settings in the order in which the person gave them.
+func (s *screen) inOrder(f func(ctx context.Context) func()) {
+	before, done := s.sending, make(chan struct{})
+	s.sending = done
+	s.async(func(ctx context.Context) func() {
+		defer close(done)
+		if before != nil {
+			select {
+			case <-before:
+			case <-ctx.Done():
+			}
+		}
+		return f(ctx)
+	})
+}
+
 // loop handles events until the person leaves.
 func (s *screen) loop(signals <-chan os.Signal) {
 	resized := make(chan os.Signal, 1)
@@ -310,7 +341,7 @@ func (s *screen) loop(signals <-chan os.Signal) {
 	spin.Stop()
 	spinning := false
 	for !s.done {
-		if s.overlay == nil && !spinning {
+		if s.overlay == nil && !spinning && !s.cfg.Plain {
 			switch {
 			case s.t.busy:
 				spin.Reset(spinTime)
@@ -358,7 +389,7 @@ func (s *screen) loop(signals <-chan os.Signal) {
 			spinning = false
 			s.spin++
 		case sig := <-signals:
-			s.status, s.done = exitOf(sig), true
+			s.onSignal(sig)
 		case <-s.ctx.Done():
 			s.done = true
 		}
@@ -381,6 +412,10 @@ func (s *screen) redraw() {
 		s.drawOverlay()
 		return
 	}
+	if s.cfg.Plain {
+		s.draw()
+		return
+	}
 	live, cursor := s.view()
 	s.p.draw(nil, live, cursor)
 	if len(s.t.out) > 0 {
@@ -397,7 +432,7 @@ func (s *screen) draw() {
 	}
 	live, cursor := s.view() // may print a question
 	n, size := 0, 0
-	for n < len(s.t.out) && size < drawBytes {
+	for n < len(s.t.out) && (size < drawBytes || s.cfg.Plain) {
 		size += len(s.t.out[n]) + 2
 		n++
 	}
@@ -435,6 +470,10 @@ func (s *screen) finish() {
 // event handles what comes from the terminal.
 func (s *screen) event(m tea.Msg) {
 	switch m := m.(type) {
+	case typedLine:
+		s.line(string(m))
+	case inputEnd:
+		s.ended = true
 	case uv.PrimaryDeviceAttributesEvent:
 		s.armed()
 	case tea.BackgroundColorMsg:
@@ -563,13 +602,18 @@ func (s *screen) message(m wire.Message) {
 
 // prompted notes a prompt that was accepted, from here or elsewhere.
 func (s *screen) prompted(p *hub.Prompt) {
-	if slices.ContainsFunc(s.queued, func(q queuedPrompt) bool { return q.uuid == p.UUID }) ||
-		slices.ContainsFunc(s.prompts, func(x sentPrompt) bool { return x.uuid == p.UUID }) {
+	for i := range s.queued {
+		if s.queued[i].uuid == p.UUID {
+			s.queued[i].accepted = true
+			return
+		}
+	}
+	if slices.ContainsFunc(s.prompts, func(x sentPrompt) bool { return x.uuid == p.UUID }) {
 		return
 	}
 	if m, err := wire.Decode(p.Message); err == nil {
 		if u, ok := m.(*wire.User); ok {
-			s.queued = append(s.queued, queuedPrompt{p.UUID, u.Message.Content.String()})
+			s.queued = append(s.queued, queuedPrompt{uuid: p.UUID, shown: u.Message.Content.String(), accepted: true})
 		}
 	}
 }
@@ -608,7 +652,12 @@ func (s *screen) turnBegins(uuids ...string) {
 	for _, uuid := range uuids {
 		if q, ok := s.unqueue(uuid); ok {
 			s.t.endText()
-			s.t.prompt(q.shown)
+			if q.echoed == s.p.printed+1 && len(s.t.out) == 0 { // it is the last line on the screen
+				s.t.last = "prompt"
+				s.t.keep("> "+q.shown, "")
+			} else {
+				s.t.prompt(q.shown)
+			}
 			s.t.begin()
 			s.prompts = append(s.prompts, sentPrompt{uuid, q.shown, s.lastUUID, time.Now()})
 		}
@@ -651,7 +700,7 @@ func (s *screen) userMessage(m *wire.User) bool {
 // setState takes in what the session is doing.
 func (s *screen) setState(state *hub.State) {
 	for _, q := range slices.Clone(s.queued) {
-		if q.uuid != "" && !slices.Contains(state.Queued, q.uuid) && state.Phase == hub.Idle {
+		if q.accepted && !slices.Contains(state.Queued, q.uuid) && state.Phase == hub.Idle {
 			s.unqueue(q.uuid)
 		}
 	}
@@ -674,9 +723,9 @@ func (s *screen) note(text string) {
 // send sends a prompt. It is shown as queued until its turn begins.
 func (s *screen) send(m *wire.User, shown string) {
 	m.UUID = session.NewID()
-	s.queued = append(s.queued, queuedPrompt{m.UUID, shown})
+	s.queued = append(s.queued, queuedPrompt{uuid: m.UUID, shown: shown})
 	to := s.session
-	s.async(func(ctx context.Context) func() {
+	s.inOrder(func(ctx context.Context) func() {
 		err := to.prompt(ctx, m)
 		if err == nil {
 			return nil
@@ -701,7 +750,7 @@ func (s *screen) control(request any, then func(json.RawMessage)) {
 		return
 	}
 	to := s.session
-	s.async(func(ctx context.Context) func() {
+	s.inOrder(func(ctx context.Context) func() {
 		resp, err := to.control(ctx, raw)
 		return func() {
 			if err != nil {

@@ -18,6 +18,7 @@ type transcript struct {
 	theme
 	width func() int
 	cwd   string // file names are shown relative to it
+	more  string // shows what was left out
 
 	out   []string // lines that are to be printed
 	fresh bool     // nothing was printed yet
@@ -90,7 +91,7 @@ type detail struct {
 const maxDetails = 8 << 20
 
 func newTranscript(t theme, width func() int, cwd string) *transcript {
-	return &transcript{theme: t, width: width, cwd: cwd, fresh: true, costOK: true, text: markdown{theme: t, width: width}}
+	return &transcript{theme: t, width: width, cwd: cwd, more: "Ctrl-O", fresh: true, costOK: true, text: markdown{theme: t, width: width}}
 }
 
 // print adds lines.
@@ -322,7 +323,7 @@ func (s *transcript) think(text string, took time.Duration) {
 	s.section("thought")
 	lines := s.thoughtLines(text)
 	if more := len(lines) - thoughtLines; more > 1 {
-		lines = append(lines[:thoughtLines], s.paint(dim, fmt.Sprintf("  … %d more lines (Ctrl-O)", more)))
+		lines = append(lines[:thoughtLines], s.paint(dim, fmt.Sprintf("  … %d more lines (%s)", more, s.more)))
 	}
 	s.print(lines...)
 	title := "Thinking"
@@ -518,7 +519,7 @@ func (s *transcript) result(r *wire.ToolResultBlock, structured json.RawMessage,
 	s.section("tool")
 	s.print(text)
 	diff := s.patch(structured)
-	s.print(limit(diff, 24, s.paint(dim, "  … %d more lines (Ctrl-O)"))...)
+	s.print(limit(diff, 24, s.paint(dim, "  … %d more lines ("+s.more+")"))...)
 	if len(diff) > 0 {
 		s.last = "diff"
 	}

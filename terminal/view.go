@@ -13,6 +13,9 @@ var spinner = []string{"⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "
 
 // view returns the live region.
 func (s *screen) view() (lines []string, cursor position) {
+	if s.cfg.Plain {
+		return s.plainView(), hidden
+	}
 	w, h := s.p.size()
 	w-- // the last column stays free: a cursor there is ambiguous
 	most := max(2, min(maxLive, h-1))

@@ -48,10 +48,7 @@ func runAgent(ctx context.Context, p *process, args []string) int {
 	}
 	person := flags.OutputFormat == "text" && isTerminal(p.stdout) && !flags.InitOnly
 	if person && !flags.Print && isTerminal(p.stdin) {
-		if isInteractive(p, flags) {
-			return interact(ctx, p, cfg, flags, args, pick)
-		}
-		return converse(ctx, p, cfg, flags, args)
+		return interact(ctx, p, cfg, flags, args, pick)
 	}
 	if pick {
 		fmt.Fprintln(p.stderr, "error: option '--resume <value>' argument missing: only a terminal can show sessions to choose from")

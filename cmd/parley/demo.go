@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -63,10 +65,9 @@ type demonstration struct {
 	keep    bool
 	watched bool // somebody sees it as it happens
 
-	project  string
-	asked    []string // the tools that the agent asked about
-	denied   bool     // the person said no
-	terminal *lineReader
+	project string
+	asked   []string // the tools that the agent asked about
+	denied  bool     // the person said no
 }
 
 func (d *demonstration) run(ctx context.Context) (err error) {
@@ -137,9 +138,6 @@ func (d *demonstration) prepare(dir string) error {
 
 // converse has the agent do it, and shows it.
 func (d *demonstration) converse(ctx context.Context, dir string) (*wire.Result, error) {
-	if d.ask {
-		d.terminal = &lineReader{p: d.p, screen: d.screen, in: newTypist(d.p.stdin)}
-	}
 	opts := &parley.Options{
 		Path:             d.agent,
 		ExtraArgs:        map[string]string{"provider": "script", "script": filepath.Join(dir, "demo.script")},
@@ -171,32 +169,43 @@ func (d *demonstration) converse(ctx context.Context, dir string) (*wire.Result,
 // question answers for the person, unless the person does.
 func (d *demonstration) question(ctx context.Context, req *wire.CanUseTool) (*wire.PermissionResult, error) {
 	d.asked = append(d.asked, req.ToolName)
-	if d.terminal != nil {
-		res, err := d.terminal.question(ctx, req)
-		d.denied = err == nil && res.Behavior == wire.BehaviorDeny
-		return res, err
-	}
 	s := d.screen
 	defer s.ask(ctx, req.ToolUseID)()
-	plain := *req
-	plain.PermissionSuggestions = nil
-	s.request(&plain, 0)
-	s.mu.Lock()
-	s.put(s.paint(yellow, "  y = yes, n = no > "))
-	s.open = true
-	s.mu.Unlock()
-	if d.watched {
-		select {
-		case <-time.After(900 * time.Millisecond):
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+	s.request(req)
+	label, typed := "  y = yes, n = no > ", make(chan string, 1)
+	switch {
+	case d.ask:
+		label = "  y = yes, n = no (or n and why) > "
+		go func() {
+			line, _ := bufio.NewReader(d.p.stdin).ReadString('\n')
+			typed <- strings.TrimSpace(line)
+		}()
+	case d.watched:
+		time.AfterFunc(900*time.Millisecond, func() { typed <- "y" })
+	default:
+		typed <- "y"
 	}
 	s.mu.Lock()
-	s.put("y" + s.paint(dim, "  (the demo answers; with --ask you do)"))
-	s.endLine()
+	s.put(s.paint(yellow, label))
+	s.open = true
 	s.mu.Unlock()
-	return parley.Allow(), nil
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case line := <-typed:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.open = !d.ask; !d.ask { // Enter ended the line
+			s.put("y" + s.paint(dim, "  (the demo answers; with --ask you do)"))
+			s.endLine()
+		}
+		word, why, _ := strings.Cut(line, " ")
+		if strings.EqualFold(word, "y") || strings.EqualFold(word, "yes") {
+			return parley.Allow(), nil
+		}
+		d.denied = true
+		return parley.Deny(cmp.Or(strings.TrimSpace(why), "The user said no.")), nil
+	}
 }
 
 // check looks whether everything really happened.

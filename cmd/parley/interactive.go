@@ -23,11 +23,6 @@ import (
 // sessionFlags are the flags that say which session a conversation is in.
 var sessionFlags = []string{"--continue", "--resume", "--fork-session", "--resume-session-at", "--resume-drops-turn", "--session-id", "--plain"}
 
-// isInteractive reports whether a person can be shown the screen with a live region.
-func isInteractive(p *process, flags *agent.Flags) bool {
-	return !flags.Plain && p.getenv("TERM") != "dumb"
-}
-
 // picksSession reports whether --resume stands without an id, which asks for the list of
 // sessions, and returns the command line without it.
 func picksSession(args []string) ([]string, bool) {
@@ -58,7 +53,7 @@ func interact(ctx context.Context, p *process, cfg agent.Config, flags *agent.Fl
 	c := terminal.Config{
 		In: p.stdin.(*os.File), Out: p.stdout.(*os.File), Env: p.env, Cwd: cfg.Cwd, Home: home,
 		Title: "parley " + parley.Version, Prompt: flags.Prompt, Notes: notes, NoPartials: shownByHooks(cfg, flags),
-		Open: room.open, Pick: pick,
+		Open: room.open, Pick: pick, Plain: flags.Plain || p.getenv("TERM") == "dumb",
 	}
 	if !flags.NoPersist {
 		if dir := cfg.ConfigDir(); dir != "" {

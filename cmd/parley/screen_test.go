@@ -112,33 +112,20 @@ func TestScreenHolds(t *testing.T) {
 		s.show(call("2"))
 	}()
 	done := s.ask(context.Background(), "2")
-	s.request(&wire.CanUseTool{ToolName: "Bash", Input: json.RawMessage(`{"command":"x"}`)}, 0)
+	s.request(&wire.CanUseTool{ToolName: "Tool", Input: json.RawMessage(`{"query":"2"}`)})
 	s.show(answer("1"))
 	s.print("  answered")
 	done()
 	s.show(answer("2"))
 	s.end()
-	want := "Two calls.\n\n? May it run this command?\n    x\n  answered\n✓ Tool 1 · ok\n✓ Tool 2 · ok\n"
+	want := "Two calls.\n\n? May it use Tool?\n    {\"query\":\"2\"}\n  answered\n✓ Tool 1 · ok\n✓ Tool 2 · ok\n"
 	if out.String() != want {
 		t.Errorf("%s\nwant\n%s", out.String(), want)
 	}
 }
 
-// TestRequestLimit shows a long file in part, and a command whole.
-func TestRequestLimit(t *testing.T) {
-	var out bytes.Buffer
-	s := newScreen(&process{stdout: &out}, "")
-	long, err := json.Marshal(map[string]string{"file_path": "a", "content": strings.Repeat("line\n", 100), "command": strings.Repeat("line\n", 100)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for tool, want := range map[string]int{"Write": 5, "Bash": 100} {
-		out.Reset()
-		s.request(&wire.CanUseTool{ToolName: tool, Input: long}, 5)
-		if got := strings.Count(out.String(), "line\n"); got != want {
-			t.Errorf("%s: %d lines, want %d:\n%s", tool, got, want, out.String())
-		}
-	}
+func TestDiff(t *testing.T) {
+	s := &screen{}
 	if got := s.diff("a\nb\nc\n", "a\nX\nc\n"); got != "  a\n- b\n+ X\n  c" {
 		t.Errorf("%q", got)
 	}
