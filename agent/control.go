@@ -66,6 +66,9 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 			"remote_control_available": no, "remote_control_auto_enable": no, "remote_control_auto_on_by_default": no,
 			"remote_control_auto_connect_default": no, "ide_rc_auto_enable_gate": no,
 		}
+		if string(req.Extra["keepsSchedules"]) == "true" {
+			engine.KeepSchedules(s.conv, hostSchedules{s})
+		}
 		if string(req.Extra["continueTurn"]) == "true" && s.conv.Continue() {
 			r.Extra["turn_continued"] = json.RawMessage("true")
 		}

@@ -129,7 +129,7 @@ func TestProjectContext(t *testing.T) {
 	for _, c := range answer.Commands {
 		names = append(names, c.Name)
 	}
-	if got := strings.Join(names, " "); got != "pdf foo run plug:pc clear compact context cost help init model pr-comments release-notes review security-review" {
+	if got := strings.Join(names, " "); got != "pdf foo run plug:pc clear compact context cost help init loop model pr-comments release-notes review security-review" {
 		t.Error(got)
 	}
 	if c := answer.Commands[1]; c.Description != "Foo it (project)" || c.ArgumentHint != "[x]" || c.Builtin {

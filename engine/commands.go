@@ -59,6 +59,7 @@ type builtin struct {
 	aliases                 []string
 	local                   func(c *Conversation, t *turn, p *prompt, args string) *ending
 	prompt                  string
+	expand                  func(ctx context.Context, c *Conversation, args string) (string, error) // in place of prompt
 }
 
 // builtins are the commands that are built in, in the order in which they are told.
@@ -70,6 +71,7 @@ func builtins() []*builtin {
 		{name: "cost", aliases: []string{"usage"}, description: "Show what the session has cost so far", local: (*Conversation).costCommand},
 		{name: "help", description: "List the commands", local: (*Conversation).helpCommand},
 		{name: "init", description: "Write a CLAUDE.md file that tells agents about the project", prompt: initPrompt},
+		{name: "loop", hint: "[interval] <prompt>", description: "Send a prompt again and again: at an interval such as 5m, or when the model sees fit", expand: expandLoop},
 		{name: "model", hint: "<model>", description: "Show or change the model", local: (*Conversation).modelCommand},
 		{name: "pr-comments", hint: "<pull request>", description: "Show the comments of a pull request", prompt: prCommentsPrompt},
 		{name: "release-notes", hint: "<version>", description: "Tell which version this is, and what it and former ones brought", local: (*Conversation).releaseNotesCommand},
@@ -149,7 +151,8 @@ type slashCommand struct {
 	local      func(t *turn, p *prompt, args string) *ending // nil for one that is a prompt
 	file       *project.Command
 	from       *PromptCommand
-	text       string // of one that is built in
+	text       string                                                 // of one that is built in
+	expand     func(ctx context.Context, args string) (string, error) // in place of text
 }
 
 var slashPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^/([\pL\pN_][\pL\pN_.:-]*)(?:\s+([\s\S]*))?$`) })
@@ -202,6 +205,9 @@ func (c *Conversation) slash(p *prompt) *slashCommand {
 		s := &slashCommand{name: name, args: args, text: b.prompt}
 		if b.local != nil {
 			s.local = func(t *turn, p *prompt, args string) *ending { return b.local(c, t, p, args) }
+		}
+		if b.expand != nil {
+			s.expand = func(ctx context.Context, args string) (string, error) { return b.expand(ctx, c, args) }
 		}
 		return s
 	}
@@ -257,6 +263,10 @@ func (c *Conversation) expandPrompt(t *turn, p *prompt, cmd *slashCommand) *endi
 		var content wire.Content
 		c.runWhileServing(func() { content, err = cmd.from.Expand(t.ctx, cmd.args) })
 		said = content.All()
+	case cmd.expand != nil:
+		var text string
+		c.runWhileServing(func() { text, err = cmd.expand(t.ctx, cmd.args) })
+		said = append(said, &wire.TextBlock{Text: text})
 	default:
 		text := strings.TrimSpace(strings.ReplaceAll(cmd.text, "$ARGUMENTS", cmd.args))
 		said = append(said, &wire.TextBlock{Text: text})

@@ -121,6 +121,9 @@ type prompt struct {
 	expanded *wire.Content // what is said to the model, if it is another thing
 	attached []*attachment // files that it names
 	recorded func()        // called when it is in the log; may be nil
+
+	job    *timedJob // what scheduled it, if something did
+	wakeup string    // the same, as hosts know it
 }
 
 // New returns a conversation. [Conversation.Run] runs it.
@@ -196,6 +199,9 @@ func newConversation(cfg Config, host Host, sub *subagent) (*Conversation, error
 		}
 	}
 	c.watchTasks()
+	if sub == nil { // a subagent has those of the conversation
+		watchSchedules(c)
+	}
 	c.env.Model = c.consult
 	if cfg.Checkpoints {
 		c.keeper = c.newKeeper()
@@ -688,7 +694,11 @@ func (c *Conversation) findTool(name string) tool.Tool {
 
 func (c *Conversation) lifecycle(p *prompt, state string) {
 	if p.m.UUID != "" {
-		c.rec.Emit(&wire.CommandLifecycle{CommandUUID: p.m.UUID, State: state})
+		m := &wire.CommandLifecycle{CommandUUID: p.m.UUID, State: state}
+		if p.wakeup != "" && state == "started" {
+			m.Extra = fields("wakeup_source", p.wakeup)
+		}
+		c.rec.Emit(m)
 	}
 }
 

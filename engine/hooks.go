@@ -62,7 +62,7 @@ func (c *Conversation) promptHooks(t *turn, p *prompt) (more []string, blocked b
 // stopHooks asks whether the turn may end. more is why not; added is what the model is to
 // know before it does, and goes on for.
 func (c *Conversation) stopHooks(t *turn) (more string, added []string, stopped bool) {
-	v := c.runHooks(t, &wire.StopInput{StopHookActive: t.stops > 0, LastAssistantMessage: t.lastText, BackgroundTasks: c.hookTasks(), SessionCrons: []*wire.HookCron{}}, "")
+	v := c.runHooks(t, &wire.StopInput{StopHookActive: t.stops > 0, LastAssistantMessage: t.lastText, BackgroundTasks: c.hookTasks(), SessionCrons: hookCrons(t.ctx, c)}, "")
 	if v.Stopped {
 		return "", nil, true
 	}

@@ -125,6 +125,7 @@ type tally struct {
 
 // taskWatch is what happens beside the calls.
 type taskWatch struct {
+	timers    *timers         // of the topmost conversation
 	forgotten map[string]bool // tasks that /clear ended
 	nested    pending
 	// What is not told yet. Tools add to it.

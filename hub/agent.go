@@ -179,6 +179,10 @@ func (a *agentRun) connect(opts *parley.Options) (client *parley.Client, continu
 			if own[r.ServerName] != nil {
 				return nil, parley.ErrNotHandled
 			}
+		case *wire.UnknownRequest:
+			if r.Name == "schedule" {
+				return a.schedule(ctx, r.Raw)
+			}
 		}
 		return a.askHost(ctx, req)
 	}
@@ -187,6 +191,7 @@ func (a *agentRun) connect(opts *parley.Options) (client *parley.Client, continu
 		opts.ExtraInitialize = map[string]json.RawMessage{}
 	}
 	maps.Copy(opts.ExtraInitialize, a.host)
+	opts.ExtraInitialize["keepsSchedules"] = json.RawMessage("true")
 	if a.again {
 		opts.ExtraInitialize["continueTurn"] = json.RawMessage("true")
 	}

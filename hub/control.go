@@ -411,6 +411,9 @@ func (s *Session) Remove(ctx context.Context, by Actor) error {
 	if err := s.Stop(ctx, by); err != nil && !errors.Is(err, ErrNotFound) {
 		return err
 	}
+	if err := s.hub.unscheduleAll(ctx, s.id); err != nil { // they would open it again
+		return err
+	}
 	for {
 		s.hub.mu.Lock()
 		r := s.hub.rooms[s.id]

@@ -52,6 +52,9 @@ type Config struct {
 	// by it, and leaves those that other processes left behind, and all schedules, to the
 	// hub of the user.
 	OwnOnly bool
+	// OnSchedule is called when a schedule was added, so that a hub runs which fires it. It
+	// may be nil.
+	OnSchedule func(ctx context.Context) error
 	// Logger gets what goes wrong without ending anything. It may be nil.
 	Logger *slog.Logger
 }
@@ -96,11 +99,11 @@ func New(cfg Config) (*Hub, error) {
 	}
 	h := &Hub{cfg: cfg, rooms: map[string]*room{}, summaries: map[string]*summary{}, watchers: map[*watcher]bool{}}
 	h.ctx, h.stop = context.WithCancelCause(context.Background())
-	h.schedules = &scheduler{hub: h, calls: make(chan func(*scheduler) error)}
+	h.schedules = &scheduler{hub: h}
 	if !cfg.OwnOnly {
 		h.work.Go(h.sweep)
+		h.work.Go(h.schedules.run)
 	}
-	h.work.Go(h.schedules.run)
 	return h, nil
 }
 

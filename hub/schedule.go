@@ -4,9 +4,13 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/adhocore/gronx"
@@ -25,11 +29,15 @@ type Schedule struct {
 	Session string    `json:"session"`
 	By      Actor     `json:"by"`
 	Prompt  string    `json:"prompt"`
-	Cron    string    `json:"cron,omitempty"` // five fields, in the hub's time zone
-	At      time.Time `json:"at,omitzero"`    // in place of Cron: once
+	Cron    string    `json:"cron,omitempty"`   // five fields, in the hub's time zone
+	Once    bool      `json:"once,omitempty"`   // Cron fires at its next time alone
+	At      time.Time `json:"at,omitzero"`      // in place of Cron: once
+	Until   time.Time `json:"until,omitzero"`   // it does not fire after this time; zero means no end
+	Wakeup  bool      `json:"wakeup,omitempty"` // the session wants to go on by itself then
 	Created time.Time `json:"created"`
 	// Fired is when it was last due and fired, Missed how often it was due since then
-	// while no hub ran. A wake-up that was missed fires late instead.
+	// while no hub ran, or while its last prompt still waited. One that fires once and was
+	// missed fires late instead.
 	Fired  time.Time `json:"fired,omitzero"`
 	Missed int       `json:"missed,omitempty"`
 }
@@ -43,20 +51,27 @@ type Scheduled struct {
 	Missed   int       `json:"missed,omitempty"`
 }
 
+// recurs reports whether a schedule fires more than once.
+func (s *Schedule) recurs() bool { return s.Cron != "" && !s.Once }
+
 // next returns when a schedule is due behind a time, zero if never.
 func (s *Schedule) next(after time.Time) time.Time {
-	if s.Cron == "" {
-		if s.Fired.IsZero() {
-			return s.At
-		}
+	switch {
+	case !s.recurs() && !s.Fired.IsZero():
 		return time.Time{}
+	case s.Cron == "":
+		return s.At
 	}
-	t, err := gronx.NextTickAfter(s.Cron, after, false)
-	if err != nil {
+	// A time that was read has the offset of the day it was written on, and no other.
+	t, err := gronx.NextTickAfter(s.Cron, after.In(time.Local), false)
+	if err != nil || !s.Until.IsZero() && t.After(s.Until) {
 		return time.Time{}
 	}
 	return t
 }
+
+// Next returns when the schedule is due next, zero if never.
+func (s *Schedule) Next() time.Time { return s.next(s.last()) }
 
 // last returns the time behind which a schedule is due next.
 func (s *Schedule) last() time.Time {
@@ -66,117 +81,25 @@ func (s *Schedule) last() time.Time {
 	return s.Created
 }
 
-// A scheduler fires schedules as long as it owns their journal. One goroutine runs it.
-type scheduler struct {
-	hub   *Hub
-	calls chan func(*scheduler) error
-	lease Lease
-	n     uint64 // the last number
-	owned bool
-	all   map[string]*Schedule
+// uuid returns the uuid of the prompt for the time that a schedule fired last. It is the
+// same whenever it is sent.
+func (s *Schedule) uuid() string {
+	sum := sha256.Sum256([]byte(s.ID + s.Fired.UTC().Format(time.RFC3339Nano)))
+	sum[6], sum[8] = sum[6]&0x0f|0x40, sum[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
 }
 
-// run fires schedules until the hub ends.
-func (s *scheduler) run() {
-	defer s.release()
-	for s.hub.ctx.Err() == nil {
-		wait := sweepTime
-		if s.hub.cfg.OwnOnly {
-			s.release()
-		} else if s.lease == nil {
-			if err := s.open(); err != nil && !errors.Is(err, ErrLocked) {
-				s.hub.warn("schedules cannot be read", err)
-			}
-		}
-		if s.lease != nil {
-			next, err := s.fire(time.Now())
-			if err != nil {
-				s.hub.warn("a schedule cannot be fired", err)
-				s.release()
-			} else if wait = time.Hour; !next.IsZero() {
-				wait = min(wait, max(0, time.Until(next)))
-			}
-		}
-		timer := time.NewTimer(wait)
-		select {
-		case f := <-s.calls:
-			f(s)
-		case <-timer.C:
-		case <-s.hub.ctx.Done():
-		}
-		timer.Stop()
-	}
-}
-
-func (s *scheduler) release() {
-	if s.lease != nil {
-		s.lease.Close()
-		s.lease = nil
-	}
-}
-
-// open takes the schedules over: what fired last is sent again, should the hub have died
-// in between, and what was missed is counted.
-func (s *scheduler) open() error {
-	ctx, b := s.hub.ctx, s.hub.cfg.Backend
-	lease, err := b.Lease(ctx, schedulesID)
-	if err != nil {
-		return err
-	}
-	s.lease, s.n, s.owned, s.all = lease, 0, false, map[string]*Schedule{}
-	for e, err := range b.Read(ctx, schedulesID, 0, false) {
-		if err != nil {
-			s.release()
-			return err
-		}
-		s.n = max(s.n, e.N)
-		if x := decode[Scheduled](&e); e.Kind == KindSchedule && x != nil {
-			s.add(x)
-		}
-	}
-	for _, x := range s.sorted() {
-		if err = s.catchUp(x, time.Now()); err != nil {
-			s.release()
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *scheduler) sorted() []*Schedule {
-	var all []*Schedule
-	for _, x := range s.all {
-		all = append(all, x)
-	}
-	slices.SortFunc(all, func(a, b *Schedule) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID)) })
-	return all
-}
-
-// catchUp sends what fired last again, which changes nothing if it was sent, and notes
-// what was missed.
-func (s *scheduler) catchUp(x *Schedule, now time.Time) error {
-	if !x.Fired.IsZero() {
-		if err := s.send(x); err != nil {
-			return err
-		}
-	}
-	if x.Cron == "" {
-		return nil
-	}
-	missed, last := 0, time.Time{}
-	for t := x.next(x.last()); !t.IsZero() && t.Before(now) && missed < 10_000; t = x.next(t) {
-		missed, last = missed+1, t
-	}
-	if missed == 0 {
-		return nil
-	}
-	return s.append(&Scheduled{Action: "miss", ID: x.ID, Due: last, Missed: missed})
+// schedules are what the journal of schedules, and items of its inbox, amount to.
+type schedules struct {
+	n    uint64 // the last number
+	item uint64 // of the inbox, up to which all are consumed
+	all  map[string]*Schedule
 }
 
 // add takes an entry in.
-func (s *scheduler) add(x *Scheduled) {
+func (s *schedules) add(x *Scheduled) {
 	switch y := s.all[x.ID]; {
-	case x.Action == "add" && x.Schedule != nil:
+	case x.Action == "add" && x.Schedule != nil && y == nil:
 		s.all[x.ID] = x.Schedule
 	case y == nil:
 	case x.Action == "remove":
@@ -189,8 +112,159 @@ func (s *scheduler) add(x *Scheduled) {
 	}
 }
 
-// append adds an entry to the journal of schedules.
-func (s *scheduler) append(x *Scheduled) error {
+func (s *schedules) sorted() []*Schedule {
+	return slices.SortedFunc(maps.Values(s.all), func(a, b *Schedule) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
+	})
+}
+
+// readSchedules reads the journal of schedules.
+func (h *Hub) readSchedules(ctx context.Context) (*schedules, error) {
+	s := &schedules{all: map[string]*Schedule{}}
+	for e, err := range h.cfg.Backend.Read(ctx, schedulesID, 0, false) {
+		if err != nil {
+			return nil, err
+		}
+		s.n, s.item = max(s.n, e.N), max(s.item, e.Item)
+		if x := decode[Scheduled](&e); e.Kind == KindSchedule && x != nil {
+			s.add(x)
+		}
+	}
+	return s, nil
+}
+
+// A scheduler fires schedules as long as it owns their journal. One goroutine runs it.
+// Whoever adds or removes a schedule puts that into the journal's inbox, so that it
+// reaches the scheduler in whichever process that is.
+type scheduler struct {
+	hub    *Hub
+	firing atomic.Bool // it owns the journal
+
+	*schedules
+	lease  Lease
+	owned  bool
+	unsent map[string]bool // those that fired and whose prompt could not be sent yet
+	items  chan Item
+	end    context.CancelFunc // of the goroutine that reads the inbox
+	ended  chan struct{}
+}
+
+// checkTime is how long the scheduler waits at most before it looks at the clock again,
+// which may have been changed. A timer does not count the time that the machine sleeps.
+const checkTime = time.Minute
+
+// run fires schedules until the hub ends.
+func (s *scheduler) run() {
+	defer s.release()
+	for s.hub.ctx.Err() == nil {
+		wait := sweepTime
+		if s.lease == nil {
+			if err := s.open(); err != nil && !errors.Is(err, ErrLocked) {
+				s.hub.warn("schedules cannot be read", err)
+			}
+		}
+		if s.lease != nil {
+			next, err := s.fire(time.Now())
+			if err != nil {
+				s.hub.warn("a schedule cannot be fired", err)
+				s.release()
+			} else if wait = checkTime; !next.IsZero() {
+				wait = min(wait, max(0, time.Until(next)))
+			}
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case item := <-s.items:
+			if err := s.take(item); err != nil {
+				s.hub.warn("schedules cannot be changed", err)
+				s.release()
+			}
+		case <-timer.C:
+		case <-s.hub.ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+func (s *scheduler) release() {
+	if s.lease == nil {
+		return
+	}
+	s.firing.Store(false)
+	s.end()
+	<-s.ended
+	s.lease.Close()
+	s.lease, s.items = nil, nil
+}
+
+// open takes the schedules over: what fired last is sent again, should the hub have died
+// in between, and what was missed is counted.
+func (s *scheduler) open() error {
+	ctx, b := s.hub.ctx, s.hub.cfg.Backend
+	lease, err := b.Lease(ctx, schedulesID)
+	if err != nil {
+		return err
+	}
+	if s.schedules, err = s.hub.readSchedules(ctx); err != nil {
+		return errors.Join(err, lease.Close())
+	}
+	s.lease, s.owned, s.unsent, s.items, s.ended = lease, false, map[string]bool{}, make(chan Item), make(chan struct{})
+	inbox, end := context.WithCancel(ctx)
+	s.end = end
+	go func(items chan<- Item, from uint64, ended chan<- struct{}) {
+		defer close(ended)
+		for item, err := range b.Inbox(inbox, schedulesID, from, true) {
+			if err != nil {
+				if inbox.Err() == nil {
+					s.hub.warn("the inbox of schedules cannot be read", err)
+				}
+				return
+			}
+			select {
+			case items <- item:
+			case <-inbox.Done():
+				return
+			}
+		}
+	}(s.items, s.item, s.ended)
+	s.firing.Store(true)
+	now := time.Now()
+	for _, x := range s.sorted() {
+		if s.unsent[x.ID] = !x.Fired.IsZero(); !x.recurs() {
+			continue
+		}
+		if due, missed := x.missed(now); missed > 0 {
+			if err := s.append(&Scheduled{Action: "miss", ID: x.ID, Due: due, Missed: missed}, 0); err != nil {
+				s.release()
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// missed returns how often a schedule was due before a time, and when it was last.
+func (s *Schedule) missed(now time.Time) (last time.Time, n int) {
+	for t := s.Next(); !t.IsZero() && t.Before(now) && n < 10_000; t = s.next(t) {
+		last, n = t, n+1
+	}
+	return last, n
+}
+
+// take consumes an item of the inbox.
+func (s *scheduler) take(item Item) error {
+	if item.Number <= s.item {
+		return nil
+	}
+	x := new(Scheduled)
+	if json.Unmarshal(item.Data, x) != nil || x.Action != "add" && x.Action != "remove" {
+		x = &Scheduled{Action: "ignore"} // of a later version
+	}
+	return s.append(x, item.Number)
+}
+
+// append adds an entry to the journal of schedules, which consumes an item unless that is 0.
+func (s *scheduler) append(x *Scheduled, item uint64) error {
 	var entries []Entry
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	n := s.n
@@ -198,11 +272,11 @@ func (s *scheduler) append(x *Scheduled) error {
 		n++
 		entries = append(entries, Entry{N: n, Kind: KindOwner, Time: now, Epoch: n, Data: mustJSON(Owner{Hub: s.hub.cfg.Name})})
 	}
-	entries = append(entries, Entry{N: n + 1, Kind: KindSchedule, Time: now, Data: mustJSON(x)})
+	entries = append(entries, Entry{N: n + 1, Kind: KindSchedule, Time: now, Item: item, Data: mustJSON(x)})
 	if err := s.hub.cfg.Backend.Append(s.hub.ctx, schedulesID, s.n, entries); err != nil {
 		return err
 	}
-	s.n, s.owned = n+1, true
+	s.n, s.item, s.owned = n+1, max(s.item, item), true
 	s.add(x)
 	return nil
 }
@@ -210,109 +284,142 @@ func (s *scheduler) append(x *Scheduled) error {
 // fire fires what is due, and returns when the next one is.
 func (s *scheduler) fire(now time.Time) (next time.Time, err error) {
 	for _, x := range s.sorted() {
-		due := x.next(x.last())
-		if due.IsZero() {
-			continue
+		over, err := s.fireOne(x, now)
+		if over && err == nil {
+			err = s.append(&Scheduled{Action: "remove", ID: x.ID}, 0)
 		}
-		if !due.After(now) {
-			// First it is on record that it fires, then it does: once, also if the hub
-			// dies in between.
-			missed := x.Missed
-			if err := s.append(&Scheduled{Action: "fire", ID: x.ID, Due: due, Missed: missed}); err != nil {
-				return next, err
-			}
-			x.Missed = missed
-			err := s.send(x)
-			x.Missed = 0
-			if err != nil && !errors.Is(err, ErrNotFound) {
-				return next, err
-			}
-			if errors.Is(err, ErrNotFound) || x.Cron == "" { // it has nothing left to do
-				if err := s.append(&Scheduled{Action: "remove", ID: x.ID}); err != nil {
-					return next, err
-				}
-				continue
-			}
-			due = x.next(x.last())
+		if err != nil {
+			return next, err
 		}
-		if next.IsZero() || due.Before(next) {
+		if due := x.Next(); !over && !due.IsZero() && (next.IsZero() || due.Before(next)) {
 			next = due
 		}
 	}
 	return next, nil
 }
 
-// send sends the prompt of the time that a schedule fired last.
-func (s *scheduler) send(x *Schedule) error {
-	due := x.Fired.UTC()
-	sum := sha256.Sum256([]byte(x.ID + due.Format(time.RFC3339Nano)))
-	sum[6], sum[8] = sum[6]&0x0f|0x40, sum[8]&0x3f|0x80
-	uuid := fmt.Sprintf("%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
-	text := x.Prompt
-	if x.Missed > 0 {
-		text += fmt.Sprintf("\n\n(This is scheduled. %d earlier times were missed because no hub ran.)", x.Missed)
+// fireOne fires a schedule if it is due. It reports whether it has nothing left to do.
+func (s *scheduler) fireOne(x *Schedule, now time.Time) (over bool, err error) {
+	if s.unsent[x.ID] {
+		if over = s.send(x, 0); over {
+			return true, nil
+		}
 	}
-	m := wire.Prompt(wire.Text(text))
+	due := x.Next()
+	switch {
+	case due.IsZero():
+		return !s.unsent[x.ID], nil // it fired, or its end is over
+	case due.After(now):
+		return false, nil
+	}
+	missed := x.Missed
+	if x.recurs() {
+		// Of several times that are due, as after a sleep of the machine, the last one fires.
+		last, n := x.missed(now.Add(time.Nanosecond))
+		if s.unsent[x.ID] || s.waits(x) { // so that prompts do not pile up
+			return false, s.append(&Scheduled{Action: "miss", ID: x.ID, Due: last, Missed: n}, 0)
+		}
+		due, missed = last, missed+n-1
+	}
+	// First it is on record that it fires, then it does: once, also if the hub dies in
+	// between.
+	if err := s.append(&Scheduled{Action: "fire", ID: x.ID, Due: due, Missed: missed}, 0); err != nil {
+		return false, err
+	}
+	return s.send(x, missed) || !x.recurs() && !s.unsent[x.ID], nil
+}
+
+// waits reports whether the prompt that a schedule sent last has not had its turn yet.
+func (s *scheduler) waits(x *Schedule) (waits bool) {
+	if x.Fired.IsZero() {
+		return false
+	}
+	s.hub.in(s.hub.ctx, x.Session, func(r *room) error {
+		return r.do(s.hub.ctx, func(*tx) error {
+			p := r.fold.prompts[x.uuid()]
+			waits = p != nil && !p.consumed && !p.over
+			return nil
+		})
+	})
+	return waits
+}
+
+// send sends the prompt of the time that a schedule fired last. Sent again, it changes
+// nothing. It reports whether the session is gone; any other failure is tried again later.
+func (s *scheduler) send(x *Schedule, missed int) (gone bool) {
+	due, uuid := x.Fired.UTC(), x.uuid()
+	said := []wire.Block{&wire.TextBlock{Text: x.Prompt}}
+	if missed > 0 {
+		said = append(said, &wire.TextBlock{Text: fmt.Sprintf("(This is scheduled. %d earlier times were missed.)", missed)})
+	}
+	m := wire.Prompt(wire.Blocks(said...))
 	m.UUID = uuid
 	line, err := wire.Encode(m)
-	if err != nil {
+	if err == nil {
+		p := Prompt{UUID: uuid, By: Actor{Name: x.By.Name, From: "schedule"}, Message: line, Schedule: x.ID, Due: &due}
+		err = s.hub.Session(x.Session).put(s.hub.ctx, Item{Key: promptKey + uuid, Data: mustJSON(p)})
+	}
+	if gone = errors.Is(err, ErrNotFound); err != nil && !gone {
+		s.hub.warn("the prompt of a schedule cannot be sent yet", err)
+		s.unsent[x.ID] = true
+		return false
+	}
+	delete(s.unsent, x.ID)
+	return gone
+}
+
+// change puts a change of the schedules into their inbox.
+func (h *Hub) change(ctx context.Context, x *Scheduled) error {
+	if _, err := h.cfg.Backend.Put(ctx, schedulesID, Item{Key: x.Action + "/" + x.ID, Time: time.Now(), Data: mustJSON(x)}); err != nil {
 		return err
 	}
-	p := Prompt{UUID: uuid, By: Actor{Name: x.By.Name, From: "schedule"}, Message: line, Schedule: x.ID, Due: &due}
-	return s.hub.Session(x.Session).put(s.hub.ctx, Item{Key: promptKey + uuid, Data: mustJSON(p)})
+	if h.cfg.OnSchedule != nil && x.Action == "add" {
+		return h.cfg.OnSchedule(ctx)
+	}
+	return nil
 }
 
-// onSchedules calls f in the goroutine that fires schedules.
-func (h *Hub) onSchedules(ctx context.Context, f func(*scheduler) error) error {
-	done := make(chan error, 1)
-	call := func(s *scheduler) error {
-		if s.lease == nil {
-			if err := s.open(); err != nil {
-				done <- err
-				return nil
-			}
-		}
-		done <- f(s)
-		return nil
-	}
-	select {
-	case h.schedules.calls <- call:
-		return <-done
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-h.ctx.Done():
-		return ErrClosed
-	}
-}
+// maxSchedules is how many schedules a session can have.
+const maxSchedules = 50
 
 // Schedule adds a schedule for its Session, with its Prompt and either Cron or At, and
-// returns its id.
+// returns its id. It does not matter which hub fires schedules.
 func (h *Hub) Schedule(ctx context.Context, by Actor, x Schedule) (string, error) {
+	made, err := h.schedule(ctx, by, x)
+	return made.ID, err
+}
+
+func (h *Hub) schedule(ctx context.Context, by Actor, x Schedule) (Schedule, error) {
+	none := Schedule{}
 	if err := by.need(MayDrive, "add schedules"); err != nil {
-		return "", err
+		return none, err
 	}
 	if (x.Cron == "") == x.At.IsZero() {
-		return "", errors.New("hub: a schedule has either Cron or At")
+		return none, errors.New("hub: a schedule has either Cron or At")
 	}
-	if x.Cron != "" && !gronx.IsValid(x.Cron) {
-		return "", fmt.Errorf("hub: %q is no cron expression", x.Cron)
+	if x.Cron != "" && (len(strings.Fields(x.Cron)) != 5 || !gronx.IsValid(x.Cron)) {
+		return none, fmt.Errorf("hub: %q is no cron expression of five fields", x.Cron)
 	}
 	if _, err := h.Session(x.Session).State(ctx, by); err != nil {
-		return "", err
+		return none, err
+	}
+	if all, err := h.Schedules(ctx, by, x.Session); err != nil || len(all) >= maxSchedules {
+		return none, cmp.Or(err, fmt.Errorf("hub: the session has %d schedules, and cannot have more", maxSchedules))
 	}
 	now := time.Now().Truncate(time.Millisecond)
 	x.ID, x.By, x.Created, x.Fired, x.Missed = session.NewID(), by, now, time.Time{}, 0
-	return x.ID, h.onSchedules(ctx, func(s *scheduler) error {
-		return s.append(&Scheduled{Action: "add", ID: x.ID, Schedule: &x})
-	})
+	if x.Next().IsZero() {
+		return none, fmt.Errorf("hub: no time matches the cron expression %q", x.Cron)
+	}
+	return x, h.change(ctx, &Scheduled{Action: "add", ID: x.ID, Schedule: &x})
 }
 
-// Pending reports whether schedules wait for their time, for which a hub must run.
+// Pending reports whether schedules wait for their time, for which this hub must run.
 func (h *Hub) Pending(ctx context.Context) (bool, error) {
-	all, err := h.Schedules(ctx, Actor{Rights: MayView}, "")
-	if errors.Is(err, ErrLocked) {
+	if !h.schedules.firing.Load() {
 		return false, nil // another hub fires them
 	}
+	all, err := h.Schedules(ctx, Actor{Rights: MayView}, "")
 	return len(all) > 0, err
 }
 
@@ -321,12 +428,14 @@ func (h *Hub) Unschedule(ctx context.Context, by Actor, id string) error {
 	if err := by.need(MayDrive, "remove schedules"); err != nil {
 		return err
 	}
-	return h.onSchedules(ctx, func(s *scheduler) error {
-		if s.all[id] == nil {
-			return fmt.Errorf("hub: there is no schedule %s: %w", id, ErrNotFound)
-		}
-		return s.append(&Scheduled{Action: "remove", ID: id})
-	})
+	all, err := h.Schedules(ctx, Actor{Rights: MayView}, "")
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(all, func(x Schedule) bool { return x.ID == id }) {
+		return fmt.Errorf("hub: there is no schedule %s: %w", id, ErrNotFound)
+	}
+	return h.change(ctx, &Scheduled{Action: "remove", ID: id})
 }
 
 // Schedules returns the schedules of a session, or all if it is empty, oldest first.
@@ -334,13 +443,31 @@ func (h *Hub) Schedules(ctx context.Context, by Actor, id string) (all []Schedul
 	if err := by.need(MayView, "see schedules"); err != nil {
 		return nil, err
 	}
-	err = h.onSchedules(ctx, func(s *scheduler) error {
-		for _, x := range s.sorted() {
-			if id == "" || x.Session == id {
-				all = append(all, *x)
-			}
+	s, err := h.readSchedules(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for item, err := range h.cfg.Backend.Inbox(ctx, schedulesID, s.item, false) {
+		if err != nil {
+			return nil, err
 		}
-		return nil
-	})
-	return all, err
+		if x := new(Scheduled); json.Unmarshal(item.Data, x) == nil {
+			s.add(x)
+		}
+	}
+	for _, x := range s.sorted() {
+		if id == "" || x.Session == id {
+			all = append(all, *x)
+		}
+	}
+	return all, nil
+}
+
+// unscheduleAll removes the schedules of a session that is removed.
+func (h *Hub) unscheduleAll(ctx context.Context, id string) error {
+	all, err := h.Schedules(ctx, Actor{Rights: MayView}, id)
+	for _, x := range all {
+		err = errors.Join(err, h.change(ctx, &Scheduled{Action: "remove", ID: x.ID}))
+	}
+	return err
 }

@@ -37,6 +37,9 @@ type Env struct {
 	// be nil, and is called from several goroutines.
 	Model func(ctx context.Context, q Question) (*Reply, error)
 
+	// Schedules keep prompts for later. Nil means that nothing can be scheduled.
+	Schedules Schedules
+
 	// Notify is called with what happens beside the calls: a background task that
 	// started or ended. It may be nil. It must not block nor ask the task, which may hold
 	// its lock.
@@ -65,7 +68,7 @@ type Event any
 func (e *Env) With(roots, environ []string) *Env {
 	e = e.first()
 	return &Env{Roots: roots, Home: e.Home, Environ: environ, Dir: e.Dir, Sandbox: e.Sandbox, Wall: e.Wall, Hidden: e.Hidden, HiddenPatterns: e.HiddenPatterns,
-		Model: e.Model, Notify: e.Notify, Agent: e.Agent, origin: e, shared: e.shared}
+		Model: e.Model, Schedules: e.Schedules, Notify: e.Notify, Agent: e.Agent, origin: e, shared: e.shared}
 }
 
 // first returns the Env that holds what e remembers.
@@ -140,7 +143,7 @@ func (e *Env) Child(agent string) *Env {
 	if e.shared != nil {
 		shared = e.shared
 	}
-	return &Env{Roots: slices.Clone(e.Roots), Home: e.Home, Environ: slices.Clone(e.Environ), Dir: e.Dir, Sandbox: e.Sandbox, Wall: e.Wall, Hidden: e.Hidden, HiddenPatterns: e.HiddenPatterns, Model: e.Model,
+	return &Env{Roots: slices.Clone(e.Roots), Home: e.Home, Environ: slices.Clone(e.Environ), Dir: e.Dir, Sandbox: e.Sandbox, Wall: e.Wall, Hidden: e.Hidden, HiddenPatterns: e.HiddenPatterns, Model: e.Model, Schedules: e.Schedules,
 		Agent: agent, cwd: cwd, tasks: tasks, shared: shared}
 }
 

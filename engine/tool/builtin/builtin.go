@@ -5,6 +5,8 @@
 package builtin
 
 import (
+	"slices"
+
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/bash"
 	"github.com/parley-go/parley/engine/tool/edit"
@@ -15,6 +17,7 @@ import (
 	"github.com/parley-go/parley/engine/tool/listagents"
 	"github.com/parley-go/parley/engine/tool/notebookedit"
 	"github.com/parley-go/parley/engine/tool/read"
+	"github.com/parley-go/parley/engine/tool/schedule"
 	"github.com/parley-go/parley/engine/tool/tasklist"
 	"github.com/parley-go/parley/engine/tool/taskoutput"
 	"github.com/parley-go/parley/engine/tool/todowrite"
@@ -52,5 +55,5 @@ func All(opts *Options) []tool.Tool {
 		findings.New(),
 		listagents.New(),
 	}
-	return append(tools, tasklist.Tools()...)
+	return slices.Concat(tools, schedule.Tools(), tasklist.Tools())
 }

@@ -1,0 +1,231 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+)
+
+// timers keep the jobs of a conversation: they end with it. If the host keeps jobs, they
+// are its.
+type timers struct {
+	do    func(func()) bool // see [Conversation.Do]
+	queue *queue            // of the conversation; its owner alone uses it
+
+	mu   sync.Mutex
+	jobs []*timedJob
+	host tool.Schedules // nil if it keeps none
+}
+
+type timedJob struct {
+	tool.Job
+	until time.Time
+	timer *time.Timer
+}
+
+// watchSchedules lets the tools of the conversation schedule prompts.
+func watchSchedules(c *Conversation) {
+	t := &timers{do: c.Do, queue: &c.queue}
+	c.env.Schedules, c.timers = t, t
+	c.env.OnClose(func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		for _, j := range t.jobs {
+			j.timer.Stop()
+		}
+		t.jobs = nil
+	})
+}
+
+// KeepSchedules has the host keep the jobs of the conversation. It may be called from
+// anywhere.
+func KeepSchedules(c *Conversation, host tool.Schedules) {
+	c.timers.mu.Lock()
+	defer c.timers.mu.Unlock()
+	c.timers.host = host
+}
+
+func (t *timers) keeper() tool.Schedules {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.host
+}
+
+// Add implements [tool.Schedules].
+func (t *timers) Add(ctx context.Context, job tool.Job) (tool.Job, error) {
+	if host := t.keeper(); host != nil {
+		return host.Add(ctx, job)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.jobs) >= tool.MaxJobs {
+		return job, tool.Misuse("There are %d jobs already. Remove one first.", tool.MaxJobs)
+	}
+	job.ID = tool.NewTaskID("")
+	j := &timedJob{Job: job, until: time.Now().Add(tool.JobLife)}
+	t.jobs = append(t.jobs, j)
+	t.arm(j)
+	return job, nil
+}
+
+// arm has a job fire when it is due. The caller holds mu.
+func (t *timers) arm(j *timedJob) {
+	j.timer = time.AfterFunc(time.Until(j.At), func() { t.do(func() { t.fire(j) }) })
+}
+
+// fire gives the conversation the prompt of a job, unless its last one still waits.
+func (t *timers) fire(j *timedJob) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := slices.Index(t.jobs, j)
+	if i < 0 {
+		return // removed meanwhile
+	}
+	source := "schedule_wakeup"
+	if j.Wakeup {
+		source = "loop_wakeup"
+	}
+	if !slices.ContainsFunc(t.queue.inbox, func(p *prompt) bool { return p.job == j }) {
+		m := wire.Prompt(wire.Text(j.Prompt))
+		m.UUID = session.NewID()
+		t.queue.inbox = append(t.queue.inbox, &prompt{m: m, uuid: m.UUID, job: j, wakeup: source})
+	}
+	next, err := tool.NextTime(j.Cron, time.Now())
+	if !j.Recurring || err != nil || next.After(j.until) {
+		t.jobs = slices.Delete(t.jobs, i, i+1)
+		return
+	}
+	j.At = next
+	t.arm(j)
+}
+
+// Remove implements [tool.Schedules].
+func (t *timers) Remove(ctx context.Context, id string) error {
+	if host := t.keeper(); host != nil {
+		return host.Remove(ctx, id)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := slices.IndexFunc(t.jobs, func(j *timedJob) bool { return j.ID == id })
+	if i < 0 {
+		return tool.NoJob(id)
+	}
+	t.jobs[i].timer.Stop()
+	t.jobs = slices.Delete(t.jobs, i, i+1)
+	return nil
+}
+
+// List implements [tool.Schedules].
+func (t *timers) List(ctx context.Context) ([]tool.Job, error) {
+	if host := t.keeper(); host != nil {
+		return host.List(ctx)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var all []tool.Job
+	for _, j := range t.jobs {
+		all = append(all, j.Job)
+	}
+	return all, nil
+}
+
+// hookCrons tells hooks what prompts are to come.
+func hookCrons(ctx context.Context, c *Conversation) []*wire.HookCron {
+	crons := []*wire.HookCron{}
+	s := c.env.Schedules
+	if s == nil {
+		return crons
+	}
+	c.runWhileServing(func() {
+		jobs, _ := s.List(ctx)
+		for _, j := range jobs {
+			at := j.At.Local()
+			crons = append(crons, &wire.HookCron{ID: j.ID, Schedule: cmp.Or(j.Cron, fmt.Sprintf("%d %d * * *", at.Minute(), at.Hour())), Recurring: j.Recurring, Prompt: j.Prompt})
+		}
+	})
+	return crons
+}
+
+//go:embed command_loop.md
+var loopPrompt string
+
+var (
+	loopFirst = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(\d+)([smhd])(?:\s+|$)`) })
+	loopLast  = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?i)(?:^|\s+)every\s+(\d+)?\s*(s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)$`)
+	})
+)
+
+// loopInterval takes the interval out of what /loop is given. It is 0 if there is none.
+func loopInterval(args string) (every time.Duration, rest string) {
+	m, rest := loopFirst().FindStringSubmatch(args), args
+	if m != nil {
+		rest = args[len(m[0]):]
+	} else if m = loopLast().FindStringSubmatch(args); m != nil {
+		rest = args[:len(args)-len(m[0])]
+	} else {
+		return 0, args
+	}
+	n, err := strconv.Atoi(cmp.Or(m[1], "1"))
+	if err != nil || n < 1 || n > 1_000_000 {
+		return 0, args
+	}
+	unit := map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour}[strings.ToLower(m[2])[0]]
+	return time.Duration(n) * unit, strings.TrimSpace(rest)
+}
+
+// loopCron returns the cron expression that is nearest to an interval.
+func loopCron(every time.Duration) string {
+	// The nearest of those that divide an hour or a day, so that the times are evenly spaced.
+	nearest := func(n float64, of ...int) int {
+		return slices.MinFunc(of, func(a, b int) int {
+			return cmp.Compare(max(n/float64(a), float64(a)/n), max(n/float64(b), float64(b)/n))
+		})
+	}
+	switch minutes := every.Minutes(); {
+	case minutes <= 1:
+		return "* * * * *"
+	case minutes < 45:
+		return fmt.Sprintf("*/%d * * * *", nearest(minutes, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30))
+	case minutes < 90:
+		return "0 * * * *"
+	case minutes < 18*60:
+		return fmt.Sprintf("0 */%d * * *", nearest(minutes/60, 2, 3, 4, 6, 8, 12))
+	case minutes < 36*60:
+		return "0 0 * * *"
+	}
+	return fmt.Sprintf("0 0 */%d * *", min(max(int(every.Hours()/24+0.5), 2), 28))
+}
+
+// expandLoop is what /loop says to the model. With an interval the prompt is scheduled
+// here; without one the model is told how to go on at its own pace.
+func expandLoop(ctx context.Context, c *Conversation, args string) (string, error) {
+	every, rest := loopInterval(args)
+	if rest == "" {
+		return "", fmt.Errorf("Usage: /loop [interval] <prompt>, such as /loop 5m look at the build, or /loop look at the build until it is green")
+	}
+	if every == 0 {
+		return strings.TrimSpace(strings.ReplaceAll(loopPrompt, "$ARGUMENTS", rest)), nil
+	}
+	cron := loopCron(every)
+	at, err := tool.NextTime(cron, time.Now())
+	if err != nil {
+		return "", err
+	}
+	job, err := c.env.Schedules.Add(ctx, tool.Job{Cron: cron, At: at, Prompt: rest, Recurring: true})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s\n\n%s", rest, reminder(fmt.Sprintf("The user runs this as a loop. It is scheduled already as the job %s (%s, cron %q), and ends by itself after 7 days; CronDelete ends it sooner. Tell the user so in one sentence, then do it now for the first time. If it is a slash command, use the Skill tool.", job.ID, tool.HumanSchedule(cron), cron))), nil
+}
