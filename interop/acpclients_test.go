@@ -61,15 +61,25 @@ func (s *acpSeen) check(t *testing.T, out string) {
 	}
 }
 
-// The official TypeScript SDK of the Agent Client Protocol drives parley acp.
+// The official TypeScript SDK of the Agent Client Protocol drives parley acp, and parley
+// serve over both of its transports for other machines.
 func TestACPTypeScriptSDK(t *testing.T) {
 	t.Parallel()
 	peers(t)
 	here, _ := os.Getwd()
-	out, _ := acpClientRun(t, "node", filepath.Join(here, "ts", "acp.mjs"), parleyCLI(t), "acp")
-	var s acpSeen
-	if s.check(t, out); s.Second != "cancelled" {
-		t.Errorf("the prompt that was cancelled ended as %q", s.Second)
+	for transport, command := range map[string][]string{
+		"stdio": {"acp"},
+		"http":  {"serve", "--addr", "127.0.0.1:0"},
+		"ws":    {"serve", "--addr", "127.0.0.1:0"},
+	} {
+		t.Run(transport, func(t *testing.T) {
+			t.Parallel()
+			out, _ := acpClientRun(t, append([]string{"node", "--experimental-websocket", filepath.Join(here, "ts", "acp.mjs"), transport, parleyCLI(t)}, command...)...)
+			var s acpSeen
+			if s.check(t, out); s.Second != "cancelled" {
+				t.Errorf("the prompt that was cancelled ended as %q", s.Second)
+			}
+		})
 	}
 }
 

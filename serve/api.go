@@ -18,7 +18,7 @@ import (
 
 // table is the API. To add a route is to add a row. GET changes nothing.
 func (s *Server) table() []route {
-	return []route{
+	all := []route{
 		endpoint("POST /v1/login", "", "login", "Log a page in: the response sets a cookie.", login),
 		endpoint("POST /v1/logout", "", "logout", "Remove the cookie of a page.", logout),
 		endpoint("GET /v1/me", ScopeView, "me", "Who the token belongs to.", me),
@@ -69,6 +69,14 @@ func (s *Server) table() []route {
 			c.w.Write(s.openAPI())
 		}),
 	}
+	if s.cfg.ACP != nil {
+		// An editor chooses directories and programs (MCP servers) on this machine.
+		all = append(all,
+			stream("GET /acp", ScopeAdmin, "acpStream", "The Agent Client Protocol, for editors: a WebSocket, or the messages of a connection or session as server-sent events.", "text/event-stream", none{}, acpGet),
+			route{method: "POST", path: "/acp", scope: ScopeAdmin, id: "acpSend", summary: "Send a message of the Agent Client Protocol. The first is initialize.", serve: acpPost},
+			route{method: "DELETE", path: "/acp", scope: ScopeAdmin, id: "acpClose", summary: "End a connection of the Agent Client Protocol. Its sessions stay.", serve: acpDelete})
+	}
+	return all
 }
 
 // Login is the request of a page that logs in.

@@ -112,7 +112,7 @@ func (s *Server) originAllowed(r *http.Request) bool {
 
 // isAPI reports whether a path is one of the API, not of the console.
 func isAPI(path string) bool {
-	return strings.HasPrefix(path, "/v1/") || path == "/v1" || path == "/openapi.json" || path == "/metrics"
+	return strings.HasPrefix(path, "/v1/") || path == "/v1" || path == "/acp" || path == "/openapi.json" || path == "/metrics"
 }
 
 // allowCORS lets pages of configured origins read responses. They use a token, not the
@@ -131,7 +131,7 @@ func (s *Server) allowCORS(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	h.Set("Access-Control-Allow-Methods", "GET, POST, PATCH, DELETE")
-	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Last-Event-ID, Cache-Control, Anthropic-Version, Anthropic-Beta, X-Organization-Uuid")
+	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Last-Event-ID, Acp-Connection-Id, Acp-Session-Id, Cache-Control, Anthropic-Version, Anthropic-Beta, X-Organization-Uuid")
 	h.Set("Access-Control-Max-Age", "600")
 	w.WriteHeader(http.StatusNoContent)
 	return true

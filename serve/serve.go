@@ -47,6 +47,9 @@ type Config struct {
 	// Sessions is where agents keep their records, for costs. Nil means that costs are
 	// not known.
 	Sessions session.Store
+	// ACP serves the Agent Client Protocol to an editor that connects at /acp, as acp.Serve
+	// does. Nil means that there is no such path.
+	ACP func(ctx context.Context, h hub.Client, r io.Reader, w io.Writer) error
 	// Notify is called when a session needs attention, one call at a time. It may be nil.
 	Notify func(context.Context, Notice) error
 	// CheckPeer returns why the process at the other end of a connection may not use the
@@ -72,6 +75,7 @@ type Server struct {
 	mux      *http.ServeMux
 	routes   []route
 	callers  callers
+	editors  editors
 	counters counters
 
 	ctx  context.Context // of all streams; ends when the server drains
@@ -106,7 +110,7 @@ func New(cfg Config) (*Server, error) {
 			return nil, fmt.Errorf("serve: %q is not an origin such as https://example.com", o)
 		}
 	}
-	s := &Server{cfg: cfg, callers: callers{all: map[callerKey]*caller{}}, failures: &failures{all: map[string]*rate.Limiter{}}}
+	s := &Server{cfg: cfg, callers: callers{all: map[callerKey]*caller{}}, editors: editors{all: map[string]*editor{}}, failures: &failures{all: map[string]*rate.Limiter{}}}
 	tokenFile, auditFile := "", ""
 	if cfg.Dir != "" {
 		if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
@@ -171,7 +175,7 @@ func (s *Server) CheckAddress(addr net.Addr) error {
 	if !ok || tcp.IP.IsLoopback() || s.cfg.TLS || s.cfg.BehindProxy {
 		return nil
 	}
-	return fmt.Errorf("serve: %s can be reached from other machines, and nothing encrypts its connections: put a proxy that does in front and add --behind-proxy", addr)
+	return fmt.Errorf("serve: %s can be reached from other machines, and nothing encrypts its connections: add --tls-cert and --tls-key, or put a proxy that encrypts in front and add --behind-proxy", addr)
 }
 
 // drainTime is how long requests may take to end when the server does.
@@ -203,6 +207,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
+		Protocols:         protocols(),
 		ErrorLog:          slog.NewLogLogger(s.logger().Handler(), slog.LevelDebug),
 	}
 	served := make(chan error, 1)
@@ -220,6 +225,15 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	<-served
 	return nil
+}
+
+// protocols are those of connections. Editors stream over HTTP/2, also without encryption.
+func protocols() *http.Protocols {
+	var p http.Protocols
+	p.SetHTTP1(true)
+	p.SetHTTP2(true)
+	p.SetUnencryptedHTTP2(true)
+	return &p
 }
 
 func (s *Server) logger() *slog.Logger {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,12 +14,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"text/tabwriter"
 	"time"
 
+	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/acp"
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/console"
 	"github.com/parley-go/parley/hub"
@@ -38,6 +42,7 @@ directory. With --addr it listens on TCP as well, where every request needs a to
 token is printed as a link and a QR code.
 
   parley serve --addr 127.0.0.1:8080
+  parley serve --addr :8443 --tls-cert cert.pem --tls-key key.pem --host parley.example.com
   parley serve --addr 127.0.0.1:8080 --behind-proxy --host parley.example.com
   parley serve token add phone --scope approve     make a token, and show it as a link
   parley serve token list                          list them
@@ -51,6 +56,7 @@ type serveFlags struct {
 	addr            string
 	hosts, origins  list
 	behindProxy     bool
+	cert, key       string
 	demo            bool
 	webhook, notify string
 }
@@ -66,6 +72,8 @@ func serveCommand(ctx context.Context, p *process, args []string) error {
 	fs.Var(&f.hosts, "host", "a `NAME` by which the server is reached, besides its address; may be repeated")
 	fs.Var(&f.origins, "origin", "the `ORIGIN` of a page elsewhere that may use the API with a token of its own; may be repeated")
 	fs.BoolVar(&f.behindProxy, "behind-proxy", false, "a proxy in front encrypts and adds X-Forwarded-For")
+	fs.StringVar(&f.cert, "tls-cert", "", "encrypt connections with the certificate in this `FILE`; it is read again when it changes")
+	fs.StringVar(&f.key, "tls-key", "", "the `FILE` with the key of the certificate")
 	fs.StringVar(&f.webhook, "webhook", "", "post to this `URL`, in the format of ntfy, when a session needs attention")
 	fs.StringVar(&f.notify, "notify", "", "run this shell `COMMAND` with a JSON notice on its input when a session needs attention")
 	fs.BoolVar(&f.demo, "demo", false, "serve a session with a scripted model and a small project: no key, no network")
@@ -81,26 +89,14 @@ func serveCommand(ctx context.Context, p *process, args []string) error {
 }
 
 func (f *serveFlags) run(ctx context.Context, p *process) (err error) {
-	var demoSession func(*hub.Hub) error
-	var demoArgs []string
+	demo := &serveDemo{}
 	if f.demo {
 		dir, err := os.MkdirTemp("", "parley-serve-")
 		if err != nil {
 			return err
 		}
 		defer os.RemoveAll(dir)
-		d := &demonstration{p: p, screen: newScreen(p, ""), watched: true}
-		if err := d.prepare(dir); err != nil {
-			return err
-		}
-		p = &process{stdin: p.stdin, stdout: p.stdout, stderr: p.stderr, env: append(p.env, "CLAUDE_CONFIG_DIR="+filepath.Join(dir, "config"))}
-		demoArgs = []string{"--provider", "script", "--script", filepath.Join(dir, "demo.script"), "--model", "sonnet", "--setting-sources", "", "--allowedTools", "Bash(sh test.sh)", "Bash(grep:*)"}
-		demoSession = func(h *hub.Hub) error {
-			me := hub.Actor{Name: "demo", Rights: hub.Everything}
-			s, err := h.Create(ctx, me, hub.Spec{Cwd: d.project, Title: "Demo", Agent: hub.Args{Args: demoArgs}.Spec()})
-			if err == nil {
-				_, err = s.Prompt(ctx, me, wire.Prompt(wire.Text(demoPrompt)))
-			}
+		if p, err = demo.prepare(p, dir); err != nil {
 			return err
 		}
 		if f.addr == "" {
@@ -121,6 +117,15 @@ func (f *serveFlags) run(ctx context.Context, p *process) (err error) {
 	if err != nil {
 		return err
 	}
+	if f.cert != "" || f.key != "" {
+		config, err := encryption(f.cert, f.key)
+		if err != nil {
+			return err
+		}
+		for i, l := range listeners {
+			listeners[i] = tls.NewListener(l, config)
+		}
+	}
 	if err := socket.Adopt(); err != nil {
 		return fmt.Errorf("commands of agents cannot be told from those of people: %w", err)
 	}
@@ -133,10 +138,13 @@ func (f *serveFlags) run(ctx context.Context, p *process) (err error) {
 		return err
 	}
 	s, err := serve.New(serve.Config{
-		Notify: notify, Hub: h, Dir: filepath.Join(dir, "serve.d"), Hosts: f.hosts, Origins: f.origins, BehindProxy: f.behindProxy,
+		Notify: notify, Hub: h, Dir: filepath.Join(dir, "serve.d"), Hosts: f.hosts, Origins: f.origins, BehindProxy: f.behindProxy, TLS: f.cert != "",
 		Sessions: &session.Files{Dir: cfg.ConfigDir()}, Console: console.Handler(), Logger: slog.New(slog.NewTextHandler(p.stderr, nil)),
+		ACP: func(ctx context.Context, h hub.Client, r io.Reader, w io.Writer) error {
+			return acp.Serve(ctx, acp.Config{Hub: h, Args: demo.args, Sessions: &session.Files{Dir: cfg.ConfigDir()}, Version: parley.Version}, r, w)
+		},
 		Agent: func(a serve.AgentSettings) (json.RawMessage, error) {
-			args := append([]string(nil), demoArgs...)
+			args := slices.Clone(demo.args)
 			if a.Model != "" {
 				args = append(args, "--model", a.Model)
 			}
@@ -169,8 +177,8 @@ func (f *serveFlags) run(ctx context.Context, p *process) (err error) {
 	if err := f.announce(p, s, listeners, filepath.Join(dir, "serve")); err != nil {
 		return err
 	}
-	if demoSession != nil {
-		if err := demoSession(h); err != nil {
+	if f.demo {
+		if err := demo.start(ctx, h); err != nil {
 			return err
 		}
 	}
@@ -207,6 +215,34 @@ func (f *serveFlags) run(ctx context.Context, p *process) (err error) {
 		return nil
 	}
 	return cause
+}
+
+// A serveDemo is the session of parley serve --demo.
+type serveDemo struct {
+	project string
+	args    []string // of agents
+}
+
+// prepare writes the project and the script, and returns a process whose sessions are
+// in the directory.
+func (d *serveDemo) prepare(p *process, dir string) (*process, error) {
+	x := &demonstration{p: p, screen: newScreen(p, ""), watched: true}
+	if err := x.prepare(dir); err != nil {
+		return nil, err
+	}
+	d.project = x.project
+	d.args = []string{"--provider", "script", "--script", filepath.Join(dir, "demo.script"), "--model", "sonnet", "--setting-sources", "", "--allowedTools", "Bash(sh test.sh)", "Bash(grep:*)"}
+	return &process{stdin: p.stdin, stdout: p.stdout, stderr: p.stderr, env: append(p.env, "CLAUDE_CONFIG_DIR="+filepath.Join(dir, "config"))}, nil
+}
+
+// start creates the session and sends its prompt.
+func (d *serveDemo) start(ctx context.Context, h *hub.Hub) error {
+	me := hub.Actor{Name: "demo", Rights: hub.Everything}
+	s, err := h.Create(ctx, me, hub.Spec{Cwd: d.project, Title: "Demo", Agent: hub.Args{Args: d.args}.Spec()})
+	if err == nil {
+		_, err = s.Prompt(ctx, me, wire.Prompt(wire.Text(demoPrompt)))
+	}
+	return err
 }
 
 // notices returns what to do when a session needs attention, nil if nothing.
@@ -295,14 +331,44 @@ func (f *serveFlags) listen() (all []net.Listener, err error) {
 	if err != nil {
 		return nil, usagef("--addr %s is not HOST:PORT, such as 127.0.0.1:8080", f.addr)
 	}
-	if ip := net.ParseIP(host); !f.behindProxy && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return nil, usagef("--addr %s can be reached from other machines, and nothing encrypts its connections: put a proxy that encrypts in front and add --behind-proxy", f.addr)
+	if ip := net.ParseIP(host); !f.behindProxy && f.cert == "" && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return nil, usagef("--addr %s can be reached from other machines, and nothing encrypts its connections: add --tls-cert and --tls-key, or put a proxy that encrypts in front and add --behind-proxy", f.addr)
 	}
 	l, err := net.Listen("tcp", f.addr)
 	if err != nil {
 		return nil, err
 	}
 	return append(all, l), nil
+}
+
+// encryption returns how connections are encrypted. A certificate that is renewed while
+// the server runs is read at the next connection; if that fails, the old one stays.
+func encryption(certFile, keyFile string) (*tls.Config, error) {
+	if certFile == "" || keyFile == "" {
+		return nil, usagef("--tls-cert and --tls-key belong together")
+	}
+	first, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		return nil, fmt.Errorf("the certificate cannot be used: %w", err)
+	}
+	changed := func() (t time.Time) {
+		if info, err := os.Stat(certFile); err == nil {
+			t = info.ModTime()
+		}
+		return t
+	}
+	var mu sync.Mutex
+	current, read := &first, changed()
+	return &tls.Config{NextProtos: []string{"h2", "http/1.1"}, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if now := changed(); !now.Equal(read) {
+			if next, err := tls.LoadX509KeyPair(certFile, keyFile); err == nil {
+				current, read = &next, now
+			}
+		}
+		return current, nil
+	}}, nil
 }
 
 // announce says where the server is. The first token is shown once.

@@ -2,8 +2,18 @@ package main
 
 import (
 	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
+	"errors"
 	"io"
+	"math/big"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -139,5 +149,94 @@ func TestServeRefusesPublicAddresses(t *testing.T) {
 		if status := run(t.Context(), p, []string{"serve", "--addr", addr}); status != exitUsage || !strings.Contains(stderr.String(), "--behind-proxy") {
 			t.Errorf("--addr %s: status %d, %s", addr, status, &stderr)
 		}
+	}
+}
+
+// The server encrypts with a certificate of the user, and takes a renewed one without a
+// restart.
+func TestServeEncrypts(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	serial := func(n int64) *x509.CertPool {
+		t.Helper()
+		private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		template := &x509.Certificate{SerialNumber: big.NewInt(n), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotAfter: time.Now().Add(time.Hour)}
+		der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, block := range map[string]*pem.Block{key: {Type: "PRIVATE KEY", Bytes: pkcs8}, cert: {Type: "CERTIFICATE", Bytes: der}} {
+			if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Chtimes(cert, time.Time{}, time.Unix(n, 0)); err != nil {
+			t.Fatal(err)
+		}
+		parsed, err := x509.ParseCertificate(der)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pool := x509.NewCertPool()
+		pool.AddCert(parsed)
+		return pool
+	}
+	pool := serial(1)
+	out, w := io.Pipe()
+	ctx, cancel := context.WithCancel(t.Context())
+	p := &process{stdin: strings.NewReader(""), stdout: w, stderr: io.Discard, env: []string{"CLAUDE_CONFIG_DIR=" + dir}}
+	ended := make(chan int, 1)
+	go func() {
+		ended <- run(ctx, p, []string{"serve", "--addr", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key})
+		w.Close()
+	}()
+	lines := bufio.NewScanner(out)
+	var link []string
+	for link == nil && lines.Scan() {
+		link = regexp.MustCompile(`^(https://\S+)/#t=(\S+)$`).FindStringSubmatch(lines.Text())
+	}
+	if link == nil {
+		t.Fatal("no link was printed")
+	}
+	go io.Copy(io.Discard, out)
+	defer func() { cancel(); <-ended }()
+	get := func(pool *x509.CertPool) (int64, error) {
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: true}}
+		defer client.CloseIdleConnections()
+		req, err := http.NewRequest("GET", link[1]+"/v1/me", nil)
+		if err != nil {
+			return 0, err
+		}
+		req.Header.Set("Authorization", "Bearer "+link[2])
+		resp, err := client.Do(req)
+		if err != nil {
+			return 0, err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != 200 || resp.ProtoMajor != 2 {
+			t.Errorf("%s %s", resp.Proto, resp.Status)
+		}
+		return resp.TLS.PeerCertificates[0].SerialNumber.Int64(), nil
+	}
+	if n, err := get(pool); n != 1 || err != nil {
+		t.Errorf("certificate %d, %v", n, err)
+	}
+	if n, err := get(serial(2)); n != 2 || err != nil {
+		t.Errorf("the renewed certificate is %d, %v", n, err)
+	}
+	// One that cannot be read does not end what works.
+	if err := os.WriteFile(cert, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var unknown *tls.CertificateVerificationError
+	if _, err := get(pool); !errors.As(err, &unknown) {
+		t.Errorf("with an unreadable certificate: %v", err)
 	}
 }
