@@ -211,7 +211,7 @@ func SuggestFiles(ctx context.Context, c *Conversation, query string, limit int)
 			all = append(all, found{f.Path, score})
 		}
 	})
-	slices.SortFunc(all, func(a, b found) int {
+	slices.SortStableFunc(all, func(a, b found) int {
 		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(len(a.path), len(b.path)), cmp.Compare(a.path, b.path))
 	})
 	var paths []string

@@ -102,7 +102,7 @@ func (h *Hub) List(ctx context.Context, by Actor) ([]Info, error) {
 		}
 		all = append(all, Info{ID: l.ID, Modified: l.Modified, State: *state})
 	}
-	slices.SortFunc(all, func(a, b Info) int {
+	slices.SortStableFunc(all, func(a, b Info) int {
 		if c := b.Modified.Compare(a.Modified); c != 0 {
 			return c
 		}

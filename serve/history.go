@@ -81,7 +81,7 @@ func listCosts(c *call, ctx context.Context, _ *none) (list CostList, err error)
 		}
 		list.Costs = append(list.Costs, costs...)
 	}
-	slices.SortFunc(list.Costs, func(a, b Cost) int {
+	slices.SortStableFunc(list.Costs, func(a, b Cost) int {
 		return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Session, b.Session), cmp.Compare(a.Model, b.Model))
 	})
 	return list, nil

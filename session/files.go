@@ -467,7 +467,7 @@ func (f *Files) places(ctx context.Context, root *os.Root, in []string) ([]place
 		all = append(all, placesIn(root, project)...)
 	}
 	all = append(all, f.oldPlaces(root, in, every)...)
-	slices.SortFunc(all, func(a, b place) int {
+	slices.SortStableFunc(all, func(a, b place) int {
 		if c := b.mtime.Compare(a.mtime); c != 0 {
 			return c
 		}

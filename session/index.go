@@ -113,7 +113,7 @@ func scanFrom(file io.ReaderAt, size int64, x *index) (*scan, int64, error) {
 	r := &lineReader{r: file}
 	d := jsontext.NewDecoder(new(bytes.Buffer), lenient...)
 	kept := slices.Clone(x.Kept)
-	slices.SortFunc(kept, func(a, b jsonSpan) int { return int(a.Off - b.Off) })
+	slices.SortStableFunc(kept, func(a, b jsonSpan) int { return int(a.Off - b.Off) })
 	for _, k := range kept {
 		line, err := r.read(span{k.Off, k.Len})
 		if err != nil {

@@ -144,7 +144,7 @@ func listed(ctx context.Context, s Store, in *In, others bool) ([]Listed, error)
 		}
 	}
 	all = slices.DeleteFunc(all, func(l Listed) bool { return !ValidID(l.Key.Session) })
-	slices.SortFunc(all, func(a, b Listed) int {
+	slices.SortStableFunc(all, func(a, b Listed) int {
 		if c := b.Modified.Compare(a.Modified); c != 0 {
 			return c
 		}

@@ -24,7 +24,15 @@ func build(t *testing.T, path string) {
 	if runtime.GOOS == "windows" {
 		path += ".exe"
 	}
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w -funcalign=8", "-o", path, ".")
+	small, err := os.ReadFile(filepath.Join("..", "..", "scripts", "small.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"build", "-trimpath", "-ldflags=-s -w -funcalign=8", "-o", path}
+	for _, pkg := range strings.Fields(string(small)) {
+		args = append(args, "-gcflags="+pkg+"=-l")
+	}
+	cmd := exec.Command("go", append(args, ".")...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)

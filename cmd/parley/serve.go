@@ -143,20 +143,7 @@ func (f *serveFlags) run(ctx context.Context, p *process) (err error) {
 		ACP: func(ctx context.Context, h hub.Client, r io.Reader, w io.Writer) error {
 			return acp.Serve(ctx, acp.Config{Hub: h, Args: demo.args, Sessions: &session.Files{Dir: cfg.ConfigDir()}, Version: parley.Version}, r, w)
 		},
-		Agent: func(a serve.AgentSettings) (json.RawMessage, error) {
-			args := slices.Clone(demo.args)
-			if a.Model != "" {
-				args = append(args, "--model", a.Model)
-			}
-			if a.PermissionMode != "" {
-				args = append(args, "--permission-mode", a.PermissionMode)
-			}
-			args = append(args, a.Args...)
-			if _, err := agent.ParseFlags(args); err != nil {
-				return nil, err
-			}
-			return hub.Args{Args: args}.Spec(), nil
-		},
+		Agent: demo.agent,
 	})
 	if err != nil {
 		return err
@@ -217,7 +204,7 @@ func (f *serveFlags) run(ctx context.Context, p *process) (err error) {
 	return cause
 }
 
-// A serveDemo is the session of parley serve --demo.
+// A serveDemo is the session of parley serve --demo. Without --demo it is empty.
 type serveDemo struct {
 	project string
 	args    []string // of agents
@@ -233,6 +220,22 @@ func (d *serveDemo) prepare(p *process, dir string) (*process, error) {
 	d.project = x.project
 	d.args = []string{"--provider", "script", "--script", filepath.Join(dir, "demo.script"), "--model", "sonnet", "--setting-sources", "", "--allowedTools", "Bash(sh test.sh)", "Bash(grep:*)"}
 	return &process{stdin: p.stdin, stdout: p.stdout, stderr: p.stderr, env: append(p.env, "CLAUDE_CONFIG_DIR="+filepath.Join(dir, "config"))}, nil
+}
+
+// agent returns what the agent of a new session is started with.
+func (d *serveDemo) agent(a serve.AgentSettings) (json.RawMessage, error) {
+	args := slices.Clone(d.args)
+	if a.Model != "" {
+		args = append(args, "--model", a.Model)
+	}
+	if a.PermissionMode != "" {
+		args = append(args, "--permission-mode", a.PermissionMode)
+	}
+	args = append(args, a.Args...)
+	if _, err := agent.ParseFlags(args); err != nil {
+		return nil, err
+	}
+	return hub.Args{Args: args}.Spec(), nil
 }
 
 // start creates the session and sends its prompt.

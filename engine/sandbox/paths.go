@@ -315,7 +315,7 @@ func (p *plan) mounts() []mount {
 	for path, a := range all {
 		list = append(list, mount{path, a})
 	}
-	slices.SortFunc(list, func(a, b mount) int { return strings.Compare(a.path+"/", b.path+"/") })
+	slices.SortStableFunc(list, func(a, b mount) int { return strings.Compare(a.path+"/", b.path+"/") })
 	return list
 }
 

@@ -152,7 +152,7 @@ func around(path string, r right, hide []string) []grant {
 
 // compact leaves out what another grant covers.
 func compact(grants []grant) []grant {
-	slices.SortFunc(grants, func(a, b grant) int {
+	slices.SortStableFunc(grants, func(a, b grant) int {
 		if c := strings.Compare(a.path+"/", b.path+"/"); c != 0 {
 			return c
 		}
