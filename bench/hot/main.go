@@ -16,6 +16,7 @@ import (
 
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/engine/policy/policytest"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/wire"
@@ -75,6 +76,17 @@ var paths = map[string]func(n int) error{
 		}
 		for range n {
 			p.Decide(req)
+		}
+		return nil
+	},
+	"decide with fifty rules": func(n int) error {
+		rules, err := policytest.FiftyRules()
+		if err != nil {
+			return err
+		}
+		p := policy.New(rules...)
+		for i := range n {
+			p.Decide(policytest.CostRequest(policytest.FiveCommands[i%len(policytest.FiveCommands)], os.TempDir()))
 		}
 		return nil
 	},

@@ -16,6 +16,7 @@ type commandPattern struct {
 	words  []string // if no word has a *
 	prefix bool     // whether more words may follow
 	glob   string   // otherwise: words separated by a zero byte
+	bare   string   // the name of the program alone, without its version
 }
 
 // sep is between the words of a command.
@@ -23,6 +24,7 @@ const sep = "\x00"
 
 func newCommandPattern(content string) *commandPattern {
 	p := &commandPattern{text: strings.TrimSpace(content)}
+	defer func() { p.bare = unversioned(filepath.Base(p.program())) }()
 	text, ok := strings.CutSuffix(p.text, ":*")
 	if !ok {
 		text, ok = strings.CutSuffix(p.text, " *")
@@ -143,14 +145,15 @@ func (p *commandPattern) suspectsArgs(j *judgement, s *shell.Script, args []shel
 // programNames returns the names by which a rule may mean a program: as it is written,
 // without its directory, and as the file is called that it leads to.
 func (j *judgement) programNames(s *shell.Script, name string) []string {
-	names := []string{name, filepath.Base(name)}
+	return []string{name, filepath.Base(name), filepath.Base(j.programFile(s, name))}
+}
+
+// programFile returns the file that a program with a slash in its name leads to.
+func (j *disk) programFile(s *shell.Script, name string) string {
 	if !filepath.IsAbs(name) && len(s.Dirs) > 0 {
 		name = s.Dirs[0] + "/" + name
 	}
-	if real := filepath.Base(j.resolve(name)); real != names[1] {
-		names = append(names, real)
-	}
-	return names
+	return j.resolve(name)
 }
 
 // suspectsCall tells whether words may be what the pattern says, if the program has a

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 
 	"github.com/parley-go/parley/engine/policy/shell"
@@ -12,15 +13,38 @@ import (
 
 // A disk is what a decision sees of the file system: it looks at every path once.
 type disk struct {
-	req    *Request
-	seen   map[string]sight
-	folds  map[string]bool // directories whose names are the same in other case
-	places map[string]*place
+	req *Request
+	*sights
 
 	script *shell.Script // the one that these are of
 	words  [][]seenWord  // what its files may be, in their order, once looked at
 	near   []string      // directories that its programs are given
 	nears  bool          // whether near was looked for
+}
+
+// sights are what a decision saw. Their memory is used again.
+type sights struct {
+	seen   map[string]sight
+	folds  map[string]bool // directories whose names are the same in other case
+	places map[string]*place
+	room   []place // for more of them
+}
+
+var oldSights = sync.Pool{New: func() any {
+	return &sights{seen: map[string]sight{}, folds: map[string]bool{}, places: map[string]*place{}}
+}}
+
+// forget ends a decision: nothing that it saw counts for another.
+func (s *sights) forget() {
+	if len(s.seen) > 200 {
+		return
+	}
+	clear(s.seen)
+	clear(s.folds)
+	clear(s.places)
+	clear(s.room)
+	s.room = s.room[:0]
+	oldSights.Put(s)
 }
 
 // A sight is what was seen of a path.
@@ -37,6 +61,7 @@ type seenWord struct {
 	paths  []*place
 	pieces []*place // in a text that need not be one file
 	near   []*place // in a directory that a program is given
+	wild   bool     // whether it may be a pattern of names
 }
 
 // about says of which script words are looked at.
@@ -63,6 +88,7 @@ func (j *disk) word(s *shell.Script, i int) []seenWord {
 		if !f.Loose {
 			continue
 		}
+		w.wild = strings.ContainsAny(v.Text, "*?[")
 		if hasMark(v.Text) && len(v.Text) < shell.MaxCommand {
 			for piece := range strings.FieldsFuncSeq(v.Text, isMark) {
 				w.pieces = j.pathsOf(s, w.pieces, piece, false)
@@ -95,8 +121,8 @@ func (j *disk) nearDirs(s *shell.Script) []string {
 	}
 	j.nears = true
 	for _, word := range s.Near {
-		for _, d := range absolute(s, word, true) {
-			if d = filepath.Clean(d); !slices.Contains(j.near, d) && !slices.Contains(s.Dirs, d) && j.isDir(d) {
+		for _, p := range j.pathsOf(s, nil, word, true) {
+			if d := p.clean; j.stat(p.real).isDir() && !slices.Contains(j.near, d) && !slices.Contains(s.Dirs, d) {
 				j.near = append(j.near, d)
 			}
 		}
@@ -116,10 +142,11 @@ type place struct {
 func (j *disk) place(path string) *place {
 	p := j.places[path]
 	if p == nil {
-		if j.places == nil {
-			j.places = map[string]*place{}
+		if len(j.room) == cap(j.room) {
+			j.room = make([]place, 0, 16)
 		}
-		p = &place{path: path, clean: filepath.Clean(path), real: j.resolve(path)}
+		j.room = append(j.room, place{path: path, clean: filepath.Clean(path), real: j.resolve(path)})
+		p = &j.room[len(j.room)-1]
 		p.away = j.leadsAway(p)
 		e := j.stat(p.clean)
 		p.names = e.exists() && !e.isDir() && e.names() > 1
@@ -132,18 +159,15 @@ func (j *disk) place(path string) *place {
 // foldsCase reports whether the file system of a path takes names in other case as
 // the same, looking once for each directory.
 func (j *disk) foldsCase(path string) bool {
-	dir := filepath.Dir(path)
+	dir := path[:max(strings.LastIndexByte(path, filepath.Separator), 0)]
 	for _, root := range j.req.Roots { // which are on one file system, as a rule
-		if below(root, dir) {
+		if begins(root, dir) {
 			dir = root
 			break
 		}
 	}
 	folds, ok := j.folds[dir]
 	if !ok {
-		if j.folds == nil {
-			j.folds = map[string]bool{}
-		}
 		folds = j.folding(dir)
 		j.folds[dir] = folds
 	}
@@ -193,12 +217,7 @@ func (j *disk) look(path string) sight {
 	return s
 }
 
-func (j *disk) keep(path string, s sight) {
-	if j.seen == nil {
-		j.seen = make(map[string]sight, 32)
-	}
-	j.seen[path] = s
-}
+func (j *disk) keep(path string, s sight) { j.seen[path] = s }
 
 // isDir and isFile look at a file once for a decision.
 func (j *disk) isDir(path string) bool { return j.stat(filepath.Clean(j.resolve(path))).isDir() }
@@ -217,10 +236,15 @@ func (j *disk) resolve(path string) string {
 	if s.real != "" {
 		return s.real
 	}
-	if filepath.Separator == '/' && strings.HasPrefix(path, "/") && filepath.Clean(path) == path {
-		return j.resolveClean(path)
+	if filepath.Separator == '/' && strings.HasPrefix(path, "/") && !strings.Contains(path, "/..") {
+		clean := filepath.Clean(path) // which leads to the same
+		if clean == path {
+			return j.resolveClean(path)
+		}
+		s.real = j.resolveClean(clean)
+	} else {
+		s.real = follow(path, j.lead)
 	}
-	s.real = follow(path, j.lead)
 	j.keep(path, s)
 	return s.real
 }

@@ -13,6 +13,7 @@ type glob struct {
 	text       string
 	prefix     string // every path that fits begins with it
 	literal    bool   // whether the pattern is one path
+	all        bool   // whether it is base/**: what is below a directory, and that itself
 	anyDepth   bool   // whether it is base/**/name: a name at any depth, as most rules are
 	base, name string
 	namePrefix string // every name that fits begins with it
@@ -26,8 +27,10 @@ func newGlob(pattern string) *glob {
 	if !g.literal {
 		base, rest := doublestar.SplitPattern(pattern)
 		g.fixed, g.rest = unescape(base), rest
+		g.all = rest == "**" && g.fixed == g.prefix
 	}
-	if base, name, ok := strings.Cut(g.text, "/**/"); ok && literal(base) && name != "" && !strings.Contains(name, "/") && !strings.Contains(name, "**") {
+	// What is below the name at any depth is found with it.
+	if base, name, ok := strings.Cut(strings.TrimSuffix(g.text, "/**"), "/**/"); ok && literal(base) && name != "" && !strings.Contains(name, "/") && !strings.Contains(name, "**") {
 		g.anyDepth, g.base, g.name, g.namePrefix = true, base, name, literalPrefix(name)
 	}
 	return g
@@ -46,7 +49,7 @@ func (g *glob) match(path string) bool {
 	switch {
 	case !ok:
 		return false
-	case g.literal:
+	case g.literal, g.all:
 		return rest == "" || rest[0] == '/'
 	case g.anyDepth:
 		return strings.HasPrefix(path[len(g.base):], "/") && g.matchName(path[len(g.base)+1:])

@@ -41,6 +41,7 @@ func (p *Policy) Hides(req *Request, path string, target *tool.Target) bool {
 				return true
 			}
 		}
+		j.forget()
 	}
 	return false
 }
@@ -62,11 +63,10 @@ func (p *Policy) Hidden(req *Request) (patterns []string) {
 // touches reports whether a rule about files that restricts is about a path, however
 // it is reached: as it is written or with links followed, relative to any root, by
 // another name of the same file, in other case where that is the same.
-func (j *judgement) touches(r *Rule, path string) bool { return j.matches(r, j.place(path)) }
+func (j *judgement) touches(r *Rule, path string) bool { return j.fits(j.wide(r), j.place(path)) }
 
-// matches reports whether a rule about files that restricts is about a place.
-func (j *judgement) matches(r *Rule, p *place) bool {
-	globs := j.wide(r)
+// fits reports whether a place is one of the patterns of a rule that restricts.
+func (j *disk) fits(globs []*glob, p *place) bool {
 	for _, g := range globs {
 		if g.match(p.clean) || p.real != p.clean && g.match(p.real) || p.names && j.linked(g.text, p.clean) {
 			return true
@@ -343,24 +343,23 @@ func (j *judgement) outside() string {
 
 func (j *disk) inside(path string) bool {
 	return slices.ContainsFunc(j.req.Roots, func(root string) bool {
-		return below(root, filepath.Clean(path)) && below(j.resolve(root), j.resolve(path))
+		return below(root, path) && below(j.resolve(root), j.resolve(path))
 	})
 }
 
 // below reports whether a path is a directory, or below it.
 func below(root, path string) bool {
 	if filepath.Separator == '/' && strings.HasPrefix(root, "/") && strings.HasPrefix(path, "/") {
-		rest, ok := strings.CutPrefix(filepath.Clean(path), strings.TrimSuffix(filepath.Clean(root), "/"))
-		return ok && (rest == "" || rest[0] == '/')
+		return begins(strings.TrimSuffix(filepath.Clean(root), "/"), filepath.Clean(path))
 	}
 	rel, err := filepath.Rel(root, path)
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
 }
 
-// isFile reports whether a path is that of a file that is no directory.
-func isFile(path string) bool {
-	fi, err := os.Stat(path)
-	return err == nil && !fi.IsDir()
+// begins reports the same of paths that have nothing in them that means nothing.
+func begins(root, path string) bool {
+	rest, ok := strings.CutPrefix(path, root)
+	return ok && (rest == "" || rest[0] == filepath.Separator)
 }
 
 func isDir(path string) bool {

@@ -157,6 +157,7 @@ func decide(set *ruleset, req *Request) Decision {
 		d.Path = filepath.Clean(d.Path)
 	}
 	d.req, d.seen = req, j.shell
+	j.forget()
 	return d
 }
 
@@ -180,7 +181,7 @@ type judgement struct {
 // newJudgement begins a decision.
 func newJudgement(req *Request, set *ruleset) *judgement {
 	kept := set.keep(req)
-	return &judgement{disk: disk{req: req}, set: set, kept: kept, globs: make([][]*glob, len(kept.rules))}
+	return &judgement{disk: disk{req: req, sights: oldSights.Get().(*sights)}, set: set, kept: kept, globs: make([][]*glob, len(kept.rules))}
 }
 
 func (j *judgement) decide() Decision {

@@ -266,49 +266,6 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// fiftyRules are as many rules as somebody with many has, of all kinds.
-func fiftyRules(b testing.TB) []Rule {
-	var rules []Rule
-	add := func(behavior wire.PermissionBehavior, texts ...string) {
-		for _, text := range texts {
-			r, err := Parse(text, behavior, Source{Layer: LayerUser})
-			if err != nil {
-				b.Fatal(err)
-			}
-			rules = append(rules, r)
-		}
-	}
-	add(wire.BehaviorDeny, "Bash(rm -rf:*)", "Bash(sudo:*)", "Bash(git push --force:*)", "Bash(curl:*)", "Bash(wget:*)", "Bash(ssh:*)", "Bash(dd:*)",
-		"Read(.env)", "Read(.env.*)", "Read(~/.ssh/**)", "Read(~/.aws/**)", "Read(//etc/shadow)", "Read(secrets/**)", "Edit(.github/**)", "Edit(//etc/**)",
-		"WebFetch(domain:evil.test)", "WebFetch(domain:*.internal)", "mcp__prod")
-	add(wire.BehaviorAsk, "Bash(git push:*)", "Bash(npm publish:*)", "Bash(docker:*)", "Bash(kubectl:*)", "Edit(package.json)", "Edit(go.mod)")
-	add(wire.BehaviorAllow, "Bash(git diff:*)", "Bash(git log:*)", "Bash(git add:*)", "Bash(git commit:*)", "Bash(git status)", "Bash(npm run test:*)",
-		"Bash(npm run build)", "Bash(npm run lint:*)", "Bash(go test:*)", "Bash(go build:*)", "Bash(go vet:*)", "Bash(make:*)", "Bash(cargo test:*)", "Bash(pytest:*)",
-		"Bash(eslint:*)", "Bash(tsc:*)", "Bash(ls:*)", "Bash(mkdir:*)", "Bash(touch:*)", "Edit(src/**)", "Edit(docs/**)", "Read(//usr/share/**)",
-		"WebFetch(domain:go.dev)", "WebFetch(domain:docs.rs)", "mcp__docs", "Skill(review)")
-	return rules
-}
-
-// BenchmarkFiftyRules decides about commands of every day with fifty rules.
-func BenchmarkFiftyRules(b *testing.B) {
-	rules := fiftyRules(b)
-	if len(rules) != 50 {
-		b.Fatalf("%d rules, want 50", len(rules))
-	}
-	p, dir := New(rules...), b.TempDir()
-	for _, command := range []string{"git diff HEAD -- engine/policy/policy.go", "go test -run TestX -count=1 ./engine/...", "ls -la src", "npm run test 2>&1 | tail -20", "cat src/main.go | grep -n func"} {
-		b.Run(strings.Fields(command)[0], func(b *testing.B) {
-			req := &Request{Tool: &tool.Spec{Name: "Bash"}, Access: []tool.Access{{Kind: tool.Execute, Command: command}}, Roots: []string{dir}, Home: "/home/u", ReadWall: true}
-			if d := p.Decide(req); d.Behavior != wire.BehaviorAllow {
-				b.Fatalf("%s: %s (%s)", command, d.Behavior, d.Reason)
-			}
-			for b.Loop() {
-				p.Decide(req)
-			}
-		})
-	}
-}
-
 // BenchmarkNoRules is what a call costs that no rule and no mode has a say in.
 func BenchmarkNoRules(b *testing.B) {
 	p := New()

@@ -131,7 +131,7 @@ func (j *judgement) strangeRepository(s *shell.Script) bool {
 	switch {
 	case len(s.Dirs) > 1 || s.AnyDir && j.req.cwd() != "":
 		unprove(s, "git in another directory does what is configured there")
-	case bareRepository(j.req.cwd()):
+	case j.bareRepository(j.req.cwd()):
 		unprove(s, "the directory looks like a repository itself, and git does what is configured there")
 	default:
 		return false
@@ -141,12 +141,12 @@ func (j *judgement) strangeRepository(s *shell.Script) bool {
 
 // bareRepository reports whether git would take a directory, or one above it, for a
 // repository because of what files there are in it, before it finds a .git.
-func bareRepository(dir string) bool {
+func (j *disk) bareRepository(dir string) bool {
 	for ; dir != ""; dir = filepath.Dir(dir) {
-		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
+		if lookAt(filepath.Join(dir, ".git")).exists() {
 			return false
 		}
-		if isFile(filepath.Join(dir, "HEAD")) && isDir(filepath.Join(dir, "objects")) && isDir(filepath.Join(dir, "refs")) {
+		if j.isFile(filepath.Join(dir, "HEAD")) && j.isDir(filepath.Join(dir, "objects")) && j.isDir(filepath.Join(dir, "refs")) {
 			return true
 		}
 		if dir == filepath.Dir(dir) {

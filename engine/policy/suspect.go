@@ -22,7 +22,7 @@ func (j *judgement) mayRun(s *shell.Script, r *Rule) certainty {
 	if text := strings.TrimSpace(s.Text); text == p.text || p.glob != "" && wildcard(p.text, text) {
 		return yes
 	}
-	if program := p.program(); program != "" && !j.mayName(s, program) {
+	if p.program() != "" && !j.mayName(s, p.bare) {
 		return found
 	}
 	for _, c := range s.Calls {
@@ -33,7 +33,7 @@ func (j *judgement) mayRun(s *shell.Script, r *Rule) certainty {
 	return found
 }
 
-// mayName reports whether a word of a script may have the name of a program in it. Most
+// mayName reports whether a word of a script may have the bare name of a program in it. Most
 // rules are told not to match by that.
 func (j *judgement) mayName(s *shell.Script, program string) bool {
 	if j.named != s {
@@ -48,15 +48,14 @@ func (j *judgement) mayName(s *shell.Script, program string) bool {
 				b.WriteString(a.Text())
 				b.WriteByte(0)
 				if strings.Contains(a.Text(), "/") { // a link to a program has another name
-					names := j.programNames(s, a.Text())
-					b.WriteString(names[len(names)-1])
+					b.WriteString(filepath.Base(j.programFile(s, a.Text())))
 					b.WriteByte(0)
 				}
 			}
 		}
 		j.names = b.String()
 	}
-	return j.open || strings.Contains(j.names, unversioned(filepath.Base(program)))
+	return j.open || strings.Contains(j.names, program)
 }
 
 // mayFetch tells whether a script may reach the host that a rule names.
@@ -157,7 +156,10 @@ func isHex(b byte) bool { return b >= '0' && b <= '9' || b >= 'a' && b <= 'f' ||
 
 // mayTouch tells whether a script may touch a file that a rule names.
 func (j *judgement) mayTouch(s *shell.Script, r *Rule) certainty {
-	t := &touching{j: j, s: s, r: r, builtIn: r.Source.File == BuiltIn}
+	if len(s.Files) == 0 && s.Unclear == "" {
+		return no
+	}
+	t := &touching{j: j, s: s, r: r, builtIn: r.Source.File == BuiltIn, wide: j.wide(r)}
 	if s.Unclear != "" && !t.builtIn {
 		t.found = maybe
 	}
@@ -178,13 +180,14 @@ type touching struct {
 	r       *Rule
 	builtIn bool // whether nobody wrote the rule
 	found   certainty
-	globs   [][]rune // of the rule, made when needed
+	wide    []*glob  // of the rule
+	globs   [][]rune // the same, made when needed
 }
 
 // patterns returns the patterns of the rule, and of what is below them.
 func (t *touching) patterns() [][]rune {
 	if t.globs == nil {
-		for _, p := range t.j.wide(t.r) {
+		for _, p := range t.wide {
 			g := globRunes(p.text)
 			t.globs = append(t.globs, g, append(slices.Clone(g), '/', shell.AnyText))
 		}
@@ -238,7 +241,7 @@ func (t *touching) text(f *shell.File, w *seenWord, certain certainty) {
 	if t.found != no || w.Text == "" || filepath.IsAbs(w.Text) {
 		return
 	}
-	if slices.ContainsFunc(w.near, func(p *place) bool { return t.j.matches(t.r, p) }) {
+	if t.matchesAny(w.near) {
 		t.found = maybe
 	}
 	if t.s.AnyDir && !t.builtIn && overlapAny(t.patterns(), append([]rune{shell.AnyText, '/'}, []rune(w.Text)...)) {
@@ -249,10 +252,18 @@ func (t *touching) text(f *shell.File, w *seenWord, certain certainty) {
 // loose looks for files in a word that need not be one: it may have the name of a file
 // in it, or be a pattern of names.
 func (t *touching) loose(w *seenWord) {
-	if slices.ContainsFunc(w.pieces, func(p *place) bool { return t.j.matches(t.r, p) }) ||
-		!t.builtIn && strings.ContainsAny(w.Text, "*?[") && t.j.patternIn(t.r, w.Text) {
+	if t.matchesAny(w.pieces) || w.wild && !t.builtIn && t.j.patternIn(t.r, w.Text) {
 		t.found = maybe
 	}
+}
+
+func (t *touching) matchesAny(places []*place) bool {
+	for _, p := range places {
+		if t.j.fits(t.wide, p) {
+			return true
+		}
+	}
+	return false
 }
 
 // path compares a place.
@@ -263,7 +274,7 @@ func (t *touching) path(f *shell.File, p *place, certain certainty) {
 		}
 		return
 	}
-	if t.j.matches(t.r, p) {
+	if t.j.fits(t.wide, p) {
 		t.found = max(t.found, certain)
 		return
 	}

@@ -178,8 +178,10 @@ func TestBashReadsAlike(t *testing.T) {
 	var ours []*Script
 	for made := range rounds {
 		command := m.command()
-		if s := Analyze(command, Env{Dir: "/w", Home: "/home/u"}); s.Unclear == "" && !strings.Contains(command, "\x00") {
-			commands, ours = append(commands, command), append(ours, s)
+		if parses(command) {
+			if s := Analyze(command, Env{Dir: "/w", Home: "/home/u"}); s.Unclear == "" {
+				commands, ours = append(commands, command), append(ours, s)
+			}
 		}
 		if len(commands) < 200 && made < rounds-1 {
 			continue
@@ -204,6 +206,21 @@ func TestBashReadsAlike(t *testing.T) {
 	if compared < rounds/10 {
 		t.Errorf("only %d of %d commands were compared", compared, rounds)
 	}
+}
+
+// parses reports whether a command may be clear: half of those that are made are not, and
+// are told apart more quickly so.
+func parses(command string) bool {
+	if strings.ContainsFunc(command, isControl) {
+		return false
+	}
+	text, ok := joinLines(command)
+	if !ok {
+		return false
+	}
+	parser := *newParser
+	_, err := parser.Parse(strings.NewReader(text), "")
+	return err == nil
 }
 
 // A commandMaker puts commands together by chance: from pieces of the grammar, then with

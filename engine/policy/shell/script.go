@@ -32,6 +32,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -205,6 +206,12 @@ func (s *Script) use(f File) {
 	s.Files = append(s.Files, &f)
 }
 
+// parsers are memory that is used again; newParser is one that has read nothing.
+var (
+	parsers   = sync.Pool{New: func() any { return &syntax.Parser{} }}
+	newParser = syntax.NewParser(syntax.Variant(syntax.LangBash))
+)
+
 // parse takes a text apart that a shell reads.
 func (s *Script) parse(text, via string) {
 	if len(text) > MaxCommand || s.depth >= maxDepth {
@@ -238,7 +245,10 @@ func (s *Script) parse(text, via string) {
 		s.guess(text)
 		return
 	}
-	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
+	parser := parsers.Get().(*syntax.Parser)
+	*parser = *newParser // what it read before must not count
+	file, err := parser.Parse(strings.NewReader(text), "")
+	parsers.Put(parser)
 	if err != nil {
 		s.blur(notShell)
 		s.guess(text)
