@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -23,8 +24,8 @@ import (
 
 // agents returns the subagents that the model can start: those that come with us,
 // those of the files that the setting sources name, those of the flags. None if
-// the tool that starts them is taken away. A file that is no agent is told to the
-// log and left out.
+// the tool that starts them is taken away. A file that cannot be read is left out
+// with a warning.
 func (set *setup) agents(p *project.Context) []*agents.Definition {
 	set.agentList = set.allAgents(p)
 	if !set.offered("Task", "Agent") {
@@ -75,8 +76,8 @@ func ofUser(string, []byte) bool { return true }
 func (set *setup) readAgents(dir string, source agents.Source, trusted func(string, []byte) bool) []*agents.Definition {
 	list, problems := agents.ReadDir(dir, source, trusted)
 	for _, err := range problems {
-		if set.cfg.Logger != nil {
-			set.cfg.Logger.Warn("an agent cannot be used", "error", err)
+		if !errors.Is(err, agents.ErrNoHeader) {
+			set.skipped = append(set.skipped, err.Error())
 		}
 	}
 	return list

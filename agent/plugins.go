@@ -62,9 +62,7 @@ func (s *server) connectPlugins() {
 		}
 		servers, err := s.set.pluginServers(p)
 		if err != nil {
-			if s.set.cfg.Logger != nil {
-				s.set.cfg.Logger.Warn("the MCP servers of a plugin cannot be read", "plugin", p.Name, "error", err)
-			}
+			fmt.Fprintf(s.stderr, "Warning: %s: the MCP servers of the plugin %s cannot be read: %v\n", p.MCP, p.Name, err)
 			continue
 		}
 		s.mcp.Set("plugin", servers...)

@@ -51,8 +51,10 @@ func (set *setup) model() (model.Model, error) {
 	case "vertex":
 		set.provider = "vertex"
 		m, err = set.vertex()
-	default:
+	case "anthropic":
 		m, err = set.anthropic()
+	default:
+		err = fmt.Errorf("PARLEY_PROVIDER is %q; it must be anthropic, bedrock, openai, script or vertex", set.providerName())
 	}
 	if err != nil {
 		return nil, startError(err)
@@ -61,6 +63,19 @@ func (set *setup) model() (model.Model, error) {
 		set.closers = append(set.closers, c.Close)
 	}
 	return m, nil
+}
+
+// MissingCredentials reports whether an agent with this config and these flags has no key, token
+// or provider that would let it ask a model. It connects to nothing.
+func MissingCredentials(cfg Config, flags *Flags) bool {
+	set := &setup{cfg: cfg, flags: flags, vars: variables(cfg.Environ)}
+	defer set.close()
+	if set.loadSettings() != nil {
+		return false // the agent reports it
+	}
+	m, err := set.model()
+	f, ok := m.(failing)
+	return err == nil && ok && errors.Is(f.err, model.ErrNoCredentials)
 }
 
 // startError makes a sentence of an error that keeps the agent from starting.
@@ -77,6 +92,8 @@ func (set *setup) providerName() string {
 	switch {
 	case set.flags.Provider != "":
 		return set.flags.Provider
+	case set.vars["PARLEY_PROVIDER"] != "":
+		return set.vars["PARLEY_PROVIDER"]
 	case isOn(set.vars["CLAUDE_CODE_USE_BEDROCK"]):
 		return "bedrock"
 	case isOn(set.vars["CLAUDE_CODE_USE_VERTEX"]):

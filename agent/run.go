@@ -32,6 +32,7 @@ func Run(ctx context.Context, cfg Config, args []string, stdin io.Reader, stdout
 
 func run(ctx context.Context, cfg Config, flags *Flags, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx = traceOf(ctx, cfg.Environ)
+	stderr = &lockedWriter{w: stderr}
 	debug := io.Discard
 	switch {
 	case flags.DebugFile != "":
@@ -51,7 +52,6 @@ func run(ctx context.Context, cfg Config, flags *Flags, stdin io.Reader, stdout,
 		defer f.Close()
 		debug = f
 	case flags.Debug || flags.DebugToStderr:
-		stderr = &lockedWriter{w: stderr}
 		debug = stderr
 	}
 	if debug != io.Discard && cfg.Logger == nil {
@@ -150,7 +150,7 @@ func tellRetry(stderr io.Writer, m wire.Message) {
 	if r, ok := m.(*wire.APIRetry); ok {
 		what := "the API could not be reached"
 		if r.ErrorStatus != 0 {
-			what = fmt.Sprintf("the API answered %d", r.ErrorStatus)
+			what = fmt.Sprintf("the API answered with status %d", r.ErrorStatus)
 		}
 		wait := time.Duration(r.RetryDelayMS) * time.Millisecond
 		fmt.Fprintf(stderr, "parley: %s; trying again in %v (%d of %d)\n", what, wait.Round(100*time.Millisecond), r.Attempt, r.MaxRetries)

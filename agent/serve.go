@@ -16,6 +16,7 @@ import (
 	"github.com/parley-go/parley/engine"
 	"github.com/parley-go/parley/engine/hook"
 	"github.com/parley-go/parley/engine/mcp"
+	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
@@ -47,6 +48,8 @@ type server struct {
 	refreshing chan struct{} // full while somebody looks for files that have changed
 	watch      watch
 	replayed   sync.Once // what follows the first init was sent
+
+	reported map[string]wire.MCPState // states of MCP servers that standard error has
 
 	heard   chan struct{} // the host or we said something
 	changed chan struct{} // something about MCP servers is new
@@ -105,6 +108,9 @@ func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) in
 	if err != nil {
 		return s.startFailed(err)
 	}
+	for _, problem := range set.skipped {
+		fmt.Fprintf(stderr, "Warning: %s\n", problem)
+	}
 	s.conv = conv
 	set.env.OnClose(s.mcp.Close)
 	if err := s.startHooks(); err != nil {
@@ -128,7 +134,11 @@ func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) in
 		conv.Run(run)
 	}()
 	go s.keepAlive(ended)
-	go s.watchServers(ended)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		s.watchServers(ended)
+	}()
 	defer s.stopJobs(nil)
 
 	fatal := make(chan error, 1)
@@ -148,6 +158,7 @@ func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) in
 		<-ended
 	case <-ended:
 	}
+	<-watched
 	if crash != nil {
 		code = 1
 	}
@@ -211,9 +222,17 @@ func (s *server) Emit(m wire.Message) {
 	s.noise()
 }
 
+// Retrying writes to standard error why the first request of a turn failed.
+func (s *server) Retrying(failure *model.Error) {
+	if failure.Status == 0 && failure.Message != "" {
+		fmt.Fprintf(s.stderr, "Warning: the model could not be reached: %s\n", failure.Message)
+	}
+}
+
 // afterFirstInit sends what the host is to know once: what the session held, if it asked for that,
 // and what of the settings has no effect.
 func (s *server) afterFirstInit() {
+	s.reportServers(false)
 	if s.set.flags.ReplayHistory {
 		s.replayHistory(s.set.history)
 	}

@@ -78,14 +78,24 @@ func (s *server) serversChanged() {
 	}
 }
 
+// slowServer is how long an MCP server may take to start before people learn what they wait for.
+const slowServer = 3 * time.Second
+
 // watchServers tells a host that has greeted us when the prompts of MCP servers, which
 // are slash commands, are others.
 func (s *server) watchServers(ended <-chan struct{}) {
 	var told uint64
+	slow := time.NewTimer(slowServer)
+	defer slow.Stop()
 	for {
 		select {
 		case <-s.changed:
+			s.reportServers(false)
+		case <-slow.C:
+			s.reportServers(true)
+			continue
 		case <-ended:
+			s.reportServers(false)
 			return
 		}
 		_, edition := s.mcp.Prompts()
@@ -98,6 +108,36 @@ func (s *server) watchServers(ended <-chan struct{}) {
 		told = edition
 		if greeted {
 			s.conv.Do(func() { s.tell(s.conv.CommandsChanged()) })
+		}
+	}
+}
+
+// reportServers writes to standard error which MCP servers failed, each once, and which the
+// turn waits for. A host that speaks the protocol finds the same in init and mcp_status.
+func (s *server) reportServers(waiting bool) {
+	if s.set.flags.InputFormat == "stream-json" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.mcp.Status() {
+		text := ""
+		switch m.Status {
+		case wire.MCPFailed:
+			text = fmt.Sprintf("the MCP server %s failed: %s. The turn continues without its tools; \"parley doctor\" tests the servers", m.Name, strings.TrimSuffix(m.Error, "."))
+		case wire.MCPNeedsAuth:
+			text = fmt.Sprintf("the MCP server %s needs a log-in: run \"parley mcp login %s\"", m.Name, m.Name)
+		case wire.MCPPending:
+			if waiting {
+				text = fmt.Sprintf("the MCP server %s does not answer yet; the turn waits for it (MCP_TIMEOUT sets for how many milliseconds)", m.Name)
+			}
+		}
+		if text != "" && s.reported[m.Name] != m.Status {
+			if s.reported == nil {
+				s.reported = map[string]wire.MCPState{}
+			}
+			s.reported[m.Name] = m.Status
+			fmt.Fprintf(s.stderr, "Warning: %s\n", text)
 		}
 	}
 }

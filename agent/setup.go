@@ -129,6 +129,7 @@ type setup struct {
 
 	findings []policy.Finding // about the rules
 	notices  []string         // for people, once
+	skipped  []string         // files that could not be used, and why
 	temp     string           // for what tools put aside; may be empty
 }
 
@@ -137,6 +138,17 @@ type resumeError struct{ id, text string }
 
 func (e *resumeError) Error() string { return e.text }
 
+// variables returns an environment, "KEY=value", as a map.
+func variables(environ []string) map[string]string {
+	vars := map[string]string{}
+	for _, kv := range environ {
+		if k, v, ok := strings.Cut(kv, "="); ok {
+			vars[k] = v
+		}
+	}
+	return vars
+}
+
 func newSetup(cfg Config, flags *Flags) (*setup, error) {
 	if cfg.Version == "" {
 		cfg.Version = CompatibleVersion
@@ -144,12 +156,7 @@ func newSetup(cfg Config, flags *Flags) (*setup, error) {
 	if cfg.Catalog == nil {
 		cfg.Catalog = catalog.New()
 	}
-	set := &setup{cfg: cfg, flags: flags, vars: map[string]string{}}
-	for _, kv := range cfg.Environ {
-		if k, v, ok := strings.Cut(kv, "="); ok {
-			set.vars[k] = v
-		}
-	}
+	set := &setup{cfg: cfg, flags: flags, vars: variables(cfg.Environ)}
 	if cfg.Cwd == "" || !filepath.IsAbs(cfg.Cwd) {
 		return nil, fmt.Errorf("Error: the working directory %q is not an absolute path.", cfg.Cwd)
 	}
@@ -179,6 +186,7 @@ func newSetup(cfg Config, flags *Flags) (*setup, error) {
 	if len(inert) > 0 {
 		set.notices = append(set.notices, fmt.Sprintf("%d things that the project brings have no effect, because nobody trusts them: %s. Run \"parley trust\" in %s to look at them and trust them", len(inert), inertNames(inert), set.cfg.Cwd))
 	}
+	set.checkDirectories()
 	set.makeWall()
 	set.lint()
 	for _, h := range set.prefs().HooksNotRun() {
@@ -272,6 +280,23 @@ func (set *setup) roots() []string {
 	return roots
 }
 
+// checkDirectories reports directories that the flags and the settings name and that do not
+// exist. Plugins are reported when they are loaded.
+func (set *setup) checkDirectories() {
+	check := func(where string, dirs []string) {
+		for _, d := range dirs {
+			switch info, err := os.Stat(d); {
+			case err != nil:
+				set.notices = append(set.notices, fmt.Sprintf("%s: %v. Create the directory, or correct the path", where, err))
+			case !info.IsDir():
+				set.notices = append(set.notices, fmt.Sprintf("%s: %s is not a directory. Name a directory", where, d))
+			}
+		}
+	}
+	check("--add-dir", set.absolute(set.flags.AddDirs))
+	check("permissions.additionalDirectories in the settings", set.prefs().Directories())
+}
+
 // absolute returns directories as seen from where the conversation works.
 func (set *setup) absolute(dirs []string) []string {
 	var all []string
@@ -323,6 +348,11 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 		retries = -1
 	}
 	context := set.loadProject()
+	for _, p := range context.Problems {
+		if !p.Expected {
+			set.skipped = append(set.skipped, p.Path+": "+p.Reason)
+		}
+	}
 	offered := set.agents(context)
 	self := set.mainAgent(set.agentList)
 	if f.Agent != "" && self == nil && f.InputFormat != "stream-json" {

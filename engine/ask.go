@@ -91,6 +91,9 @@ func (c *Conversation) loop(t *turn) *ask.Loop {
 			return ok
 		},
 		Report: func(attempt int, delay time.Duration, failure *model.Error) error {
+			if h, ok := c.host.(interface{ Retrying(*model.Error) }); ok && attempt == 1 {
+				h.Retrying(failure)
+			}
 			c.rec.Emit(&wire.APIRetry{Attempt: attempt, MaxRetries: limit, RetryDelayMS: delay.Milliseconds(), ErrorStatus: failure.Status, Error: ask.Code(failure)})
 			return c.rec.Record(&session.Entry{Type: "system", Fields: fields("subtype", "api_error", "level", "error",
 				"retryInMs", delay.Milliseconds(), "retryAttempt", attempt, "maxRetries", limit)})
@@ -355,7 +358,7 @@ func (c *Conversation) refused(t *turn, err error) *ending {
 	case errors.As(err, &missing):
 		s.code, end.text = wire.ErrorAuthentication, "Not logged in · "+missing.Message
 	case errors.Is(err, model.ErrNoCredentials):
-		s.code, end.text = wire.ErrorAuthentication, "Not logged in · Set ANTHROPIC_API_KEY, or pass --api-key"
+		s.code, end.text = wire.ErrorAuthentication, "Not logged in · Set ANTHROPIC_API_KEY, or pass --api-key. A local model needs no key (--provider openai --base-url URL), and neither does \"parley demo\"."
 	case e.Status == 401 || e.Status == 403:
 		s.code, end.text = wire.ErrorAuthentication, fmt.Sprintf("Failed to authenticate. API Error: %d %s", e.Status, e.Message)
 		if from := c.cfg.APIKeySource; from != "" && from != "none" {

@@ -269,9 +269,12 @@ func (s *screen) loadCommands() {
 	})
 }
 
-// checkServers warns about MCP servers that do not work, once all have been tried.
+// checkServers warns about each MCP server that does not work, and once about those that take
+// long to start.
 func (s *screen) checkServers() {
 	to := s.session
+	warned := map[string]wire.MCPState{}
+	began := time.Now()
 	s.async(func(ctx context.Context) func() {
 		for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 			raw, err := to.control(ctx, json.RawMessage(`{"subtype":"mcp_status"}`))
@@ -279,17 +282,38 @@ func (s *screen) checkServers() {
 			if err != nil || json.Unmarshal(raw, &list) != nil {
 				return nil
 			}
-			if !slices.ContainsFunc(list.MCPServers, func(m *wire.MCPServerStatus) bool { return m.Status == wire.MCPPending }) {
-				return func() {
-					for _, m := range list.MCPServers {
-						switch m.Status {
-						case wire.MCPFailed:
-							s.t.warn("the MCP server " + m.Name + " does not work: " + m.Error)
-						case wire.MCPNeedsAuth:
-							s.t.warn("the MCP server " + m.Name + " needs a log-in: parley mcp login " + m.Name)
-						}
+			var warnings []string
+			pending := false
+			for _, m := range list.MCPServers {
+				text := ""
+				switch m.Status {
+				case wire.MCPFailed:
+					text = "the MCP server " + m.Name + " failed: " + m.Error
+				case wire.MCPNeedsAuth:
+					text = "the MCP server " + m.Name + " needs a log-in: parley mcp login " + m.Name
+				case wire.MCPPending:
+					pending = true
+					if time.Since(began) > 2*time.Second {
+						text = "the MCP server " + m.Name + " does not answer yet; prompts wait for it"
 					}
 				}
+				if text != "" && warned[m.Name] != m.Status {
+					warned[m.Name] = m.Status
+					warnings = append(warnings, text)
+				}
+			}
+			show := func() {
+				for _, text := range warnings {
+					s.t.warn(text)
+				}
+			}
+			if !pending {
+				return show
+			}
+			select {
+			case s.posted <- show:
+			case <-ctx.Done():
+				return nil
 			}
 			select {
 			case <-ctx.Done():
@@ -717,6 +741,7 @@ func (s *screen) note(text string) {
 	if text != "" {
 		s.noted = text
 		s.t.warn(text)
+		s.t.noted = append(s.t.noted, text) // the agent sends some of them as messages, too
 	}
 }
 

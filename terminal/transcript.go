@@ -46,6 +46,8 @@ type transcript struct {
 	window  int64   // of the model
 	cost    float64 // of the session
 	costOK  bool    // the cost is known
+
+	noted []string // warnings of the agent's standard error that are shown
 }
 
 // A thinking is a thought of the model as it comes.
@@ -133,6 +135,9 @@ func (s *transcript) prompt(text string) {
 
 // warn prints a warning.
 func (s *transcript) warn(text string) {
+	if slices.Contains(s.noted, text) {
+		return
+	}
 	s.endText()
 	s.section("note")
 	s.paragraph(yellow, "! ", text)

@@ -48,6 +48,10 @@ func runAgent(ctx context.Context, p *process, args []string) int {
 	}
 	person := flags.OutputFormat == "text" && isTerminal(p.stdout) && !flags.InitOnly
 	if person && !flags.Print && isTerminal(p.stdin) {
+		if agent.MissingCredentials(cfg, flags) {
+			fmt.Fprint(p.stderr, waysForward)
+			return exitFailure
+		}
 		return interact(ctx, p, cfg, flags, args, pick)
 	}
 	if pick {
@@ -61,6 +65,18 @@ func runAgent(ctx context.Context, p *process, args []string) int {
 	}
 	return agent.Run(ctx, cfg, args, p.stdin, p.stdout, p.stderr)
 }
+
+// waysForward is what a person sees who starts a conversation without credentials.
+const waysForward = `Parley has no credentials for a model yet. There are three ways forward:
+
+  1. A key of the Claude API:   export ANTHROPIC_API_KEY=sk-ant-…
+  2. A model of your own, such as Ollama's, without a key:
+                                parley --provider openai --base-url http://127.0.0.1:11434/v1 --model qwen3
+  3. No model at all:           parley demo
+
+docs/providers.md describes Bedrock, Vertex, vLLM and llama.cpp, and how to save the choice.
+"parley doctor" shows what Parley found on this machine.
+`
 
 // tellIndexing shows a person how far the reading of a long session is, on one line
 // that goes away.

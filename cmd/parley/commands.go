@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"strings"
 	"unicode"
@@ -143,9 +145,19 @@ func status(p *process, name string, err error) int {
 		fmt.Fprintf(p.stderr, "%s: %v\n", name, err)
 		return exitUsage
 	default:
-		fmt.Fprintf(p.stderr, "%s: %v\n", name, plain(err))
+		fmt.Fprintf(p.stderr, "%s: %s%s\n", name, plain(err), homeHint(p, err))
 		return exitFailure
 	}
+}
+
+// homeHint is what to do about an error with a file in the user's own directory.
+func homeHint(p *process, err error) string {
+	var file *fs.PathError
+	dir := cmp.Or(p.getenv("CLAUDE_CONFIG_DIR"), p.getenv("HOME"))
+	if !errors.As(err, &file) || dir == "" || !strings.HasPrefix(file.Path, dir) || errors.Is(err, fs.ErrExist) {
+		return ""
+	}
+	return ". Make the directory writable, or name another one in CLAUDE_CONFIG_DIR"
 }
 
 // plain is the text of an error without the name of the package it is from.

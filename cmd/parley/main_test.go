@@ -91,6 +91,13 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 				ts.Setenv(args[0], strconv.Itoa(ln.Addr().(*net.TCPAddr).Port))
 				ts.Check(ln.Close())
 			},
+			// takenport sets a variable to a port that is in use while the script runs.
+			"takenport": func(ts *testscript.TestScript, _ bool, args []string) {
+				ln, err := net.Listen("tcp", "127.0.0.1:0")
+				ts.Check(err)
+				ts.Defer(func() { ln.Close() })
+				ts.Setenv(args[0], strconv.Itoa(ln.Addr().(*net.TCPAddr).Port))
+			},
 		},
 	})
 }

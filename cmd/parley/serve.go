@@ -337,7 +337,7 @@ func (f *serveFlags) listen() (all []net.Listener, err error) {
 	if ip := net.ParseIP(host); !f.behindProxy && f.cert == "" && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
 		return nil, usagef("--addr %s can be reached from other machines, and nothing encrypts its connections: add --tls-cert and --tls-key, or put a proxy that encrypts in front and add --behind-proxy", f.addr)
 	}
-	l, err := net.Listen("tcp", f.addr)
+	l, err := listenTCP(f.addr)
 	if err != nil {
 		return nil, err
 	}

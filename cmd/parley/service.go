@@ -44,13 +44,27 @@ func (s *service) onceFlag(fs *flagSet) {
 	fs.BoolVar(&s.once, "once", false, "end when everything was asked for, or something went wrong")
 }
 
+// listenTCP listens at the address that --addr names.
+func listenTCP(addr string) (net.Listener, error) {
+	l, err := net.Listen("tcp", addr)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("--addr %s: another program uses this port. Stop it, or choose another port; port 0 picks a free one", addr)
+	case errors.Is(err, syscall.EACCES):
+		return nil, fmt.Errorf("--addr %s: this user may not use the port. Choose one above 1023", addr)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return nil, fmt.Errorf("--addr %s: this machine does not have the address. Use one of its own, such as 127.0.0.1", addr)
+	}
+	return l, err
+}
+
 // listen takes the address, so that one that is taken is found first.
 func (s *service) listen(p *process) error {
 	host, _, err := net.SplitHostPort(s.addr)
 	if err != nil {
 		return usagef("--addr %s is not HOST:PORT, such as 127.0.0.1:8080", s.addr)
 	}
-	s.ln, err = net.Listen("tcp", s.addr)
+	s.ln, err = listenTCP(s.addr)
 	if err != nil {
 		return err
 	}

@@ -435,3 +435,19 @@ func TestDemoAsks(t *testing.T) {
 	}
 	wants(t, screen, "✗ Edit split.sh · The user said no.", "", "All right, split.sh stays as it is.")
 }
+
+// A person who starts a conversation without credentials sees what can be done, and no screen that
+// cannot answer.
+func TestNoKey(t *testing.T) {
+	for _, args := range [][]string{{"--verbose"}, {"--plain"}, {"a prompt"}} {
+		status, screen := sitAt(t, t.TempDir(), args...).ends()
+		if status != 1 {
+			t.Errorf("%q: exit status %d, want 1", args, status)
+		}
+		for _, want := range []string{"three ways forward", "export ANTHROPIC_API_KEY=", "--provider openai --base-url http://127.0.0.1:11434/v1", "parley demo", "parley doctor"} {
+			if !strings.Contains(screen, want) {
+				t.Errorf("%q: %q is missing in\n%s", args, want, screen)
+			}
+		}
+	}
+}

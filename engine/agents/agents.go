@@ -181,14 +181,23 @@ func readFile(root *os.Root, dir, name string, source Source, trusted func(strin
 	return def, nil
 }
 
+// ErrNoHeader reports a file without a header, such as a README, which is not an agent.
+var ErrNoHeader = errors.New("it has no header with a name and a description")
+
 // parseFile reads the definition that a file holds.
 func parseFile(text []byte, source Source) (*Definition, error) {
 	doc, err := frontmatter.Parse(text)
 	if err != nil {
 		return nil, err
 	}
+	if doc.Problem != "" {
+		return nil, errors.New(doc.Problem)
+	}
+	if len(doc.Fields) == 0 {
+		return nil, ErrNoHeader
+	}
 	if !doc.Has("name") && !doc.Has("description") {
-		return nil, errors.New("it has no head with a name and a description")
+		return nil, errors.New("its header has neither a name nor a description")
 	}
 	def := &Definition{
 		Name: doc.String("name"), Description: doc.String("description"), Prompt: doc.Body,

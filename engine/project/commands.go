@@ -77,6 +77,13 @@ func (l *loader) command(p place, path, name, plugin string, skill bool) {
 	}
 	f := l.read(p, path, kind)
 	if f == nil {
+		if skill {
+			for _, other := range l.list(p, filepath.Dir(path)) {
+				if strings.EqualFold(other, "SKILL.md") && other != "SKILL.md" {
+					l.problem(filepath.Join(filepath.Dir(path), other), "a skill is read from SKILL.md: rename the file")
+				}
+			}
+		}
 		return
 	}
 	text := f.Text
@@ -86,8 +93,15 @@ func (l *loader) command(p place, path, name, plugin string, skill bool) {
 		l.problem(path, "%v", err)
 		return
 	}
+	if doc.Problem != "" {
+		l.problem(path, "%s", doc.Problem)
+	}
+	if skill && doc.Body == "" {
+		l.problem(path, "the skill has no text: write its instructions below the header")
+		return
+	}
 	if !namePattern().MatchString(name) || utf8.RuneCountInString(name) > 100 {
-		l.problem(path, "%q cannot be the name of a command", name)
+		l.problem(path, "%q cannot be the name of a command: use letters, digits, '.', '-' and '_', and start with a letter or a digit", name)
 		return
 	}
 	c := &Command{Name: name, Skill: skill, Source: p.source, PluginName: plugin, Path: path, Sum: f.Sum,
@@ -120,7 +134,7 @@ func (l *loader) command(p place, path, name, plugin string, skill bool) {
 		}
 	}
 	if l.c.Command(c.Name) != nil {
-		l.problem(path, "there is another command with the name %s, which counts", c.Name)
+		l.expected(path, "another command has the name %s; the first one counts", c.Name)
 		return
 	}
 	l.c.Commands = append(l.c.Commands, c)

@@ -162,7 +162,7 @@ func (l *loader) imports(p place, from *File, depth int) {
 			if !strings.ContainsAny(ref, "/\\.") {
 				continue // such as @alice
 			}
-			l.problem(path, "%s imports it from outside of the project, so it was not read", from.Path)
+			l.expected(path, "%s imports it from outside of the project, so it was not read", from.Path)
 			continue
 		}
 		if depth >= maxImports {

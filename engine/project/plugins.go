@@ -34,7 +34,11 @@ func (l *loader) plugins() {
 		}
 		p, err := l.plugin(filepath.Clean(dir))
 		if err != nil {
-			l.problem(dir, "%v", err)
+			if errors.Is(err, ErrNoPlugin) {
+				l.problem(dir, "--plugin-dir: there is no such directory. Create it, or correct the path")
+			} else {
+				l.problem(dir, "%v", err)
+			}
 			p = &PluginInfo{Name: fmt.Sprintf("inline[%d]", i), Dir: dir, Err: err}
 		}
 		if slices.Contains(l.c.opts.NoServers, named) {

@@ -86,8 +86,9 @@ type File struct {
 
 // A Problem is something that was not read, and why.
 type Problem struct {
-	Path   string
-	Reason string
+	Path     string
+	Reason   string
+	Expected bool // by design: nothing is wrong with the file
 }
 
 // A Context is what was read. Its exported fields do not change. Its methods are
@@ -152,7 +153,15 @@ type loader struct {
 
 func (l *loader) problem(path, format string, args ...any) {
 	if len(l.c.Problems) < 200 {
-		l.c.Problems = append(l.c.Problems, Problem{path, fmt.Sprintf(format, args...)})
+		l.c.Problems = append(l.c.Problems, Problem{Path: path, Reason: fmt.Sprintf(format, args...)})
+	}
+}
+
+// expected is like problem, for a file that is left out by design.
+func (l *loader) expected(path, format string, args ...any) {
+	n := len(l.c.Problems)
+	if l.problem(path, format, args...); len(l.c.Problems) > n {
+		l.c.Problems[n].Expected = true
 	}
 }
 

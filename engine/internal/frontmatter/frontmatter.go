@@ -22,6 +22,9 @@ type Document struct {
 	Fields map[string]any // of the head: strings, numbers, booleans, lists and maps of them; never nil
 	Body   string         // the text behind the head, without space around it
 	Loose  bool           // the head is no YAML and was read line by line
+	// Problem describes a part of the head that could not be understood at all; it is empty
+	// if there is none.
+	Problem string
 }
 
 // Parse takes a file apart. One without a head is all body. The error says that it
@@ -33,12 +36,15 @@ func Parse(text []byte) (*Document, error) {
 	head, body, ok := split(string(text))
 	d := &Document{Fields: map[string]any{}, Body: strings.TrimSpace(body)}
 	if !ok {
+		if first, _, _ := strings.Cut(d.Body, "\n"); strings.TrimRight(first, " \t\r") == "---" {
+			d.Problem = "line 1: the header that starts with --- has no closing line ---"
+		}
 		return d, nil
 	}
 	fields, err := parseYAML(head)
 	if err != nil {
 		d.Loose = true
-		fields = parseLines(head)
+		fields, d.Problem = parseLines(head)
 	}
 	if fields != nil {
 		d.Fields = fields
@@ -77,11 +83,18 @@ func parseYAML(head string) (map[string]any, error) {
 }
 
 // parseLines reads names and the rest of their lines. Lines that are indented go on
-// the one before; those that begin with a dash are a list.
-func parseLines(head string) map[string]any {
-	fields := map[string]any{}
-	last := ""
+// the one before; those that begin with a dash are a list. The problem is the first line
+// that is neither, or whose value ends too early.
+func parseLines(head string) (fields map[string]any, problem string) {
+	fields = map[string]any{}
+	report := func(n int, reason string) {
+		if problem == "" {
+			problem = fmt.Sprintf("line %d: the header is not valid YAML: %s", n+1, reason)
+		}
+	}
+	last, n := "", 0
 	for line := range strings.Lines(head) {
+		n++
 		line = strings.TrimRight(line, " \t\n")
 		bare := strings.TrimSpace(line)
 		if bare == "" || strings.HasPrefix(bare, "#") {
@@ -104,6 +117,9 @@ func parseLines(head string) map[string]any {
 			if have, is := fields[last].(string); is && last != "" {
 				fields[last] = strings.TrimSpace(have + "\n" + bare)
 			}
+			if last == "" {
+				report(n, "it must be \"name: value\"")
+			}
 			continue
 		}
 		last = strings.TrimSpace(name)
@@ -116,10 +132,12 @@ func parseLines(head string) map[string]any {
 		if value != "" && (value[0] == '[' || value[0] == '{') {
 			if one, err := parseYAML("v: " + value); err == nil && one["v"] != nil {
 				fields[last] = one["v"]
+			} else {
+				report(n, fmt.Sprintf("the value of %s starts with %c and does not end; close it, or put the value in quotes", last, value[0]))
 			}
 		}
 	}
-	return fields
+	return fields, problem
 }
 
 func unquote(s string) string {
