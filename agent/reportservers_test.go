@@ -17,6 +17,7 @@ func TestReportServers(t *testing.T) {
 	var stderr strings.Builder
 	release := make(chan struct{})
 	s := newServer(&setup{flags: &Flags{}}, newOutbox(io.Discard), &stderr)
+	defer s.out.close()
 	s.mcp = mcp.New(mcp.Options{Host: func(context.Context, string, json.RawMessage) (json.RawMessage, error) {
 		<-release
 		return nil, errors.New("it is gone")
