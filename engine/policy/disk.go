@@ -30,9 +30,14 @@ type sights struct {
 	room   []place // for more of them
 }
 
-var oldSights = sync.Pool{New: func() any {
-	return &sights{seen: map[string]sight{}, folds: map[string]bool{}, places: map[string]*place{}}
-}}
+var oldSights = sync.Pool{New: func() any { return &sights{} }}
+
+// begin makes room for what is seen.
+func (s *sights) begin() {
+	if s.seen == nil {
+		s.seen, s.folds, s.places = map[string]sight{}, map[string]bool{}, map[string]*place{}
+	}
+}
 
 // forget ends a decision: nothing that it saw counts for another.
 func (s *sights) forget() {
@@ -151,6 +156,7 @@ func (j *disk) place(path string) *place {
 		e := j.stat(p.clean)
 		p.names = e.exists() && !e.isDir() && e.names() > 1
 		p.folds = j.foldsCase(p.clean)
+		j.begin()
 		j.places[path] = p
 	}
 	return p
@@ -169,6 +175,7 @@ func (j *disk) foldsCase(path string) bool {
 	folds, ok := j.folds[dir]
 	if !ok {
 		folds = j.folding(dir)
+		j.begin()
 		j.folds[dir] = folds
 	}
 	return folds
@@ -217,7 +224,10 @@ func (j *disk) look(path string) sight {
 	return s
 }
 
-func (j *disk) keep(path string, s sight) { j.seen[path] = s }
+func (j *disk) keep(path string, s sight) {
+	j.begin()
+	j.seen[path] = s
+}
 
 // isDir and isFile look at a file once for a decision.
 func (j *disk) isDir(path string) bool { return j.stat(filepath.Clean(j.resolve(path))).isDir() }
