@@ -8,12 +8,12 @@ PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 win
 FUZZTIME ?= 60s
 TEST_TIMEOUT ?= 900s
 
-.PHONY: help check tmux browser fmt vet staticcheck rules cross test race long stores jsonv2 fuzz peers interop release bench bench-check clean
+.PHONY: help check tmux browser fmt vet staticcheck rules cross test race long stores fleet jsonv2 fuzz peers interop release bench bench-check clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-check: fmt vet staticcheck rules cross jsonv2 stores race ## everything a change must pass: all the lines below down to race
+check: fmt vet staticcheck rules cross jsonv2 stores fleet race ## everything a change must pass: all the lines below down to race
 
 fmt: ## fail on files that gofmt would change
 	@bad=$$(git ls-files -co --exclude-standard -z -- '*.go' | xargs -0 -r gofmt -l 2>&1); \
@@ -44,6 +44,9 @@ stores: ## vet and test the modules below stores/, each with a server of its own
 		echo "stores: $${module%/go.mod}"; \
 		(cd "$${module%/go.mod}" && go vet ./... && go test -timeout $(TEST_TIMEOUT) ./...) || exit 1; \
 	done
+
+fleet: ## vet and test the module fleet/ with the race detector, with NATS servers of its own on loopback
+	cd fleet && go vet ./... && go test -race -timeout 300s ./...
 
 browser: ## vet the tests of the console and run them in a real Chromium, which scripts/chromium installs (PARLEY_NO_BROWSER=1 does without)
 	[ "$${PARLEY_NO_BROWSER:-}" = 1 ] || scripts/chromium

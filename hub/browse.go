@@ -117,7 +117,7 @@ func (s *Session) Info(ctx context.Context, by Actor) (*Info, []Ask, error) {
 	if err := by.need(MayView, "see the session"); err != nil {
 		return nil, nil, err
 	}
-	if err := checkID(s.id); err != nil || s.id == schedulesID {
+	if err := CheckID(s.id); err != nil || s.id == schedulesID {
 		return nil, nil, ErrNotFound
 	}
 	listed, err := s.hub.cfg.Backend.List(ctx)
@@ -140,7 +140,7 @@ func (s *Session) Info(ctx context.Context, by Actor) (*Info, []Ask, error) {
 func (s *Session) Entries(ctx context.Context, by Actor, after uint64) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		err := by.need(MayView, "see the session")
-		if err == nil && (checkID(s.id) != nil || s.id == schedulesID) {
+		if err == nil && (CheckID(s.id) != nil || s.id == schedulesID) {
 			err = ErrNotFound
 		}
 		if err != nil {

@@ -157,7 +157,7 @@ func (f *Files) write(file *os.File, size int64, lines []byte) error {
 
 // Append implements [Backend].
 func (f *Files) Append(ctx context.Context, id string, expect uint64, entries []Entry) error {
-	if err := checkAppend(ctx, id, expect, entries); err != nil || len(entries) == 0 {
+	if err := CheckAppend(ctx, id, expect, entries); err != nil || len(entries) == 0 {
 		return err
 	}
 	file, size, err := f.edit(ctx, id, journalName)
@@ -439,7 +439,7 @@ func (r *fileReader) lines(size int64) iter.Seq2[[]byte, error] {
 
 // Trim implements [Backend].
 func (f *Files) Trim(ctx context.Context, id string, before uint64) (err error) {
-	if err := errors.Join(ctx.Err(), checkID(id)); err != nil {
+	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return err
 	}
 	if _, err := os.Stat(f.path(id, journalName)); errors.Is(err, fs.ErrNotExist) {
@@ -493,7 +493,7 @@ func (f *Files) Trim(ctx context.Context, id string, before uint64) (err error) 
 
 // Lease implements [Backend]. It ends with the process.
 func (f *Files) Lease(ctx context.Context, id string) (Lease, error) {
-	if err := errors.Join(ctx.Err(), checkID(id)); err != nil {
+	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(filepath.Join(f.Dir, id), 0o700); err != nil {
@@ -557,7 +557,7 @@ type itemLine struct {
 
 // Put implements [Backend].
 func (f *Files) Put(ctx context.Context, id string, item Item) (Item, error) {
-	if err := errors.Join(ctx.Err(), checkID(id), checkItem(item)); err != nil {
+	if err := errors.Join(ctx.Err(), CheckID(id), CheckItem(item)); err != nil {
 		return Item{}, err
 	}
 	file, size, err := f.edit(ctx, id, inboxName)
@@ -640,7 +640,7 @@ func (f *Files) Inbox(ctx context.Context, id string, after uint64, follow bool)
 
 // Wake implements [Backend].
 func (f *Files) Wake(ctx context.Context, id string) error {
-	if err := errors.Join(ctx.Err(), checkID(id)); err != nil {
+	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return err
 	}
 	name := filepath.Join(f.Dir, workDir, id)
@@ -671,7 +671,7 @@ func (f *Files) Wake(ctx context.Context, id string) error {
 
 // Rest implements [Backend].
 func (f *Files) Rest(ctx context.Context, id string) error {
-	if err := errors.Join(ctx.Err(), checkID(id)); err != nil {
+	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return err
 	}
 	if err := os.Remove(filepath.Join(f.Dir, workDir, id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -742,7 +742,7 @@ func (f *Files) List(ctx context.Context) ([]Listed, error) {
 
 // Delete implements [Backend].
 func (f *Files) Delete(ctx context.Context, id string) error {
-	if err := errors.Join(ctx.Err(), checkID(id)); err != nil {
+	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(f.Dir, id)); err == nil {

@@ -147,7 +147,7 @@ func (h *Hub) poke(id string) {
 
 // enter returns the room of a session. The caller must call exit.
 func (h *Hub) enter(ctx context.Context, id string, create *Created) (*room, error) {
-	if err := checkID(id); err != nil {
+	if err := CheckID(id); err != nil {
 		return nil, err
 	}
 	for {

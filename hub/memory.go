@@ -53,7 +53,7 @@ func (m *Memory) get(id string) *memorySession {
 
 // Append implements [Backend].
 func (m *Memory) Append(ctx context.Context, id string, expect uint64, entries []Entry) error {
-	if err := checkAppend(ctx, id, expect, entries); err != nil || len(entries) == 0 {
+	if err := CheckAppend(ctx, id, expect, entries); err != nil || len(entries) == 0 {
 		return err
 	}
 	m.mu.Lock()
@@ -75,9 +75,10 @@ func (m *Memory) Append(ctx context.Context, id string, expect uint64, entries [
 	return nil
 }
 
-// checkAppend is what every backend checks before it appends.
-func checkAppend(ctx context.Context, id string, expect uint64, entries []Entry) error {
-	if err := errors.Join(ctx.Err(), checkID(id)); err != nil {
+// CheckAppend returns why a [Backend] must refuse what its Append got. It does not look
+// at the journal.
+func CheckAppend(ctx context.Context, id string, expect uint64, entries []Entry) error {
+	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return err
 	}
 	last := expect
@@ -90,7 +91,8 @@ func checkAppend(ctx context.Context, id string, expect uint64, entries []Entry)
 	return checkEntries(last, entries)
 }
 
-func checkID(id string) error {
+// CheckID returns an error unless id can be that of a session.
+func CheckID(id string) error {
 	if !session.ValidID(id) {
 		return fmt.Errorf("hub: %q is no id of a session: %w", id, ErrNotFound)
 	}
@@ -160,7 +162,7 @@ func wait[T any](ctx context.Context, bell <-chan struct{}, follow bool, yield f
 
 // Trim implements [Backend].
 func (m *Memory) Trim(ctx context.Context, id string, before uint64) error {
-	if err := errors.Join(ctx.Err(), checkID(id)); err != nil {
+	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return err
 	}
 	m.mu.Lock()
@@ -183,7 +185,7 @@ func (m *Memory) Trim(ctx context.Context, id string, before uint64) error {
 
 // Lease implements [Backend].
 func (m *Memory) Lease(ctx context.Context, id string) (Lease, error) {
-	if err := errors.Join(ctx.Err(), checkID(id)); err != nil {
+	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return nil, err
 	}
 	m.mu.Lock()
@@ -227,7 +229,7 @@ func (l *memoryLease) Close() error {
 
 // Put implements [Backend].
 func (m *Memory) Put(ctx context.Context, id string, item Item) (Item, error) {
-	if err := errors.Join(ctx.Err(), checkID(id), checkItem(item)); err != nil {
+	if err := errors.Join(ctx.Err(), CheckID(id), CheckItem(item)); err != nil {
 		return Item{}, err
 	}
 	m.mu.Lock()
@@ -246,7 +248,8 @@ func (m *Memory) Put(ctx context.Context, id string, item Item) (Item, error) {
 	return cloneItem(item), nil
 }
 
-func checkItem(item Item) error {
+// CheckItem returns why a [Backend] must refuse an item.
+func CheckItem(item Item) error {
 	switch {
 	case item.Key == "" || len(item.Key) > 200:
 		return fmt.Errorf("hub: %q is no key of an item", item.Key)
@@ -286,7 +289,7 @@ func (m *Memory) Inbox(ctx context.Context, id string, after uint64, follow bool
 
 // Wake implements [Backend].
 func (m *Memory) Wake(ctx context.Context, id string) error {
-	if err := errors.Join(ctx.Err(), checkID(id)); err != nil {
+	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return err
 	}
 	m.mu.Lock()
@@ -299,7 +302,7 @@ func (m *Memory) Wake(ctx context.Context, id string) error {
 
 // Rest implements [Backend].
 func (m *Memory) Rest(ctx context.Context, id string) error {
-	if err := errors.Join(ctx.Err(), checkID(id)); err != nil {
+	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return err
 	}
 	m.mu.Lock()
@@ -354,7 +357,7 @@ func (m *Memory) List(ctx context.Context) ([]Listed, error) {
 
 // Delete implements [Backend].
 func (m *Memory) Delete(ctx context.Context, id string) error {
-	if err := errors.Join(ctx.Err(), checkID(id)); err != nil {
+	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return err
 	}
 	m.mu.Lock()

@@ -62,6 +62,9 @@ var arrows = map[string][]string{
 	"stores/...":              {"session"},
 	"stores/postgres/example": {"agent", "stores/postgres"},
 
+	// The fleet, a module of its own.
+	"fleet": {"hub", "session"},
+
 	// Programs that scripts use, and this package.
 	"internal/house":    {},
 	"internal/loopback": {},
@@ -462,9 +465,9 @@ var parseOnce = sync.OnceValues(func() ([]goFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	nested := map[string]bool{} // directories with a module of their own; the rules count for those of stores
+	nested := map[string]bool{} // directories with a module of their own; the rules count for those of stores and the fleet
 	for _, name := range names {
-		if path.Base(name) == "go.mod" && name != "go.mod" && !strings.HasPrefix(name, "stores/") {
+		if path.Base(name) == "go.mod" && name != "go.mod" && !strings.HasPrefix(name, "stores/") && !strings.HasPrefix(name, "fleet/") {
 			nested[path.Dir(name)] = true
 		}
 	}

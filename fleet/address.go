@@ -1,0 +1,65 @@
+package fleet
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// clusterName is that of every cluster of embedded servers.
+const clusterName = "parley"
+
+// setAddresses sets where the server listens and what it joins.
+func (cfg ServerConfig) setAddresses(opts *server.Options) (err error) {
+	if cfg.Listen != "" {
+		if opts.Host, opts.Port, err = splitAddress(cfg.Listen); err != nil {
+			return err
+		}
+	}
+	if cfg.Cluster == "" {
+		if len(cfg.Routes) > 0 {
+			return fmt.Errorf("fleet: routes need an address for the other servers: set ServerConfig.Cluster")
+		}
+		return nil
+	}
+	if len(cfg.Routes) != 3 {
+		return fmt.Errorf("fleet: a cluster has three nodes, and %d are given: two have no majority when one is down, so use one or three", len(cfg.Routes))
+	}
+	c := &opts.Cluster
+	c.Name, c.Advertise, c.NoAdvertise = clusterName, cfg.Advertise, cfg.Advertise == ""
+	if c.Host, c.Port, err = splitAddress(cfg.Cluster); err != nil {
+		return err
+	}
+	if cfg.Token != "" {
+		c.Username, c.Password = "fleet", cfg.Token
+	}
+	for _, r := range cfg.Routes {
+		if _, _, err := splitAddress(r); err != nil {
+			return err
+		}
+		u := &url.URL{Scheme: "nats-route", Host: r}
+		if cfg.Token != "" {
+			u.User = url.UserPassword("fleet", cfg.Token)
+		}
+		opts.Routes = append(opts.Routes, u)
+	}
+	return nil
+}
+
+// splitAddress takes "host:port" apart. The port 0 means any.
+func splitAddress(s string) (host string, port int, err error) {
+	host, text, err := net.SplitHostPort(s)
+	if err == nil {
+		port, err = strconv.Atoi(text)
+	}
+	if err != nil || port < 0 || port > 65535 {
+		return "", 0, fmt.Errorf("fleet: %q is not an address such as 10.0.0.1:6222", s)
+	}
+	if port == 0 {
+		port = server.RANDOM_PORT
+	}
+	return host, port, nil
+}

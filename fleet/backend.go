@@ -1,0 +1,216 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/session"
+)
+
+// A Config says where a [Backend] keeps sessions.
+type Config struct {
+	// Conn is the connection to NATS. It is required. The backend does not close it.
+	Conn *nats.Conn
+	// Name is the beginning of all subjects and streams, so that fleets can share a
+	// cluster. It has lower-case letters and digits. Empty means "parley".
+	Name string
+	// Replicas is how many servers store each entry: 1 or 3. Zero means 1. It counts when
+	// the streams are created.
+	Replicas int
+	// Lease is how long a process that is silent keeps its sessions. Zero means 30
+	// seconds. It counts when the streams are created.
+	Lease time.Duration
+	// Worker is the name of this process, for people. Empty means its id.
+	Worker string
+}
+
+// Backend is a [hub.Backend] on NATS JetStream. Each one is a process of its own to the
+// others. Close it to give up its leases.
+type Backend struct {
+	cfg   Config
+	nc    *nats.Conn
+	js    jetstream.JetStream
+	id    string // of this process
+	blobs jetstream.ObjectStore
+	// leases says who holds each session; workers, whose entries expire, who is alive.
+	leases, workers jetstream.KeyValue
+
+	mu    sync.Mutex
+	tails map[string]tail // of logs: where this process believes they end
+	index *index          // of all sessions; nil until it is needed
+
+	beat    beat
+	metrics Metrics
+
+	ctx  context.Context // ends with Close
+	stop context.CancelFunc
+	work sync.WaitGroup
+}
+
+var _ hub.Backend = (*Backend)(nil)
+
+// Metrics count what a backend has seen since it was opened.
+type Metrics struct {
+	Appends   atomic.Int64 // messages that were stored in a log
+	Fenced    atomic.Int64 // appends that were refused because another process owns the session
+	Retries   atomic.Int64 // publishes that were repeated: no leader, no answer, or one in flight
+	Takeovers atomic.Int64 // leases that were taken from a process that had died or was silent
+}
+
+// Metrics returns the counters of the backend.
+func (b *Backend) Metrics() *Metrics { return &b.metrics }
+
+// validName matches names of fleets.
+var validName = regexp.MustCompile(`^[a-z][a-z0-9]{0,31}$`)
+
+// Open opens a backend, and creates its streams if they do not exist.
+func Open(ctx context.Context, cfg Config) (*Backend, error) {
+	if cfg.Conn == nil {
+		return nil, errors.New("fleet: Config.Conn is required")
+	}
+	if cfg.Name == "" {
+		cfg.Name = "parley"
+	}
+	if !validName.MatchString(cfg.Name) {
+		return nil, fmt.Errorf("fleet: %q is not a name of a fleet: use up to 32 lower-case letters and digits", cfg.Name)
+	}
+	switch cfg.Replicas {
+	case 0:
+		cfg.Replicas = 1
+	case 1, 3:
+	default:
+		return nil, fmt.Errorf("fleet: %d replicas are not possible: use 1 or 3", cfg.Replicas)
+	}
+	if cfg.Lease == 0 {
+		cfg.Lease = 30 * time.Second
+	}
+	if cfg.Lease < time.Second {
+		return nil, fmt.Errorf("fleet: a lease of %v is too short: use at least 1s, and 15s with three nodes", cfg.Lease)
+	}
+	js, err := jetstream.New(cfg.Conn)
+	if err != nil {
+		return nil, fmt.Errorf("fleet: %w", err)
+	}
+	b := &Backend{cfg: cfg, nc: cfg.Conn, js: js, id: session.NewID(), tails: map[string]tail{}}
+	if cfg.Worker == "" {
+		b.cfg.Worker = b.id
+	}
+	b.ctx, b.stop = context.WithCancel(context.Background())
+	b.beat.held = map[string]*lease{}
+	if err := b.createStreams(ctx); err != nil {
+		b.stop()
+		return nil, err
+	}
+	return b, nil
+}
+
+// The streams and buckets of a fleet, without its name.
+const (
+	logStream  = "log"  // a subject per session: its journal
+	inStream   = "in"   // a subject per item of an inbox
+	workStream = "work" // a subject per session that has work to do
+	blobBucket = "blobs"
+	leaseKV    = "leases"
+	workerKV   = "workers"
+)
+
+func (b *Backend) stream(kind string) string { return b.cfg.Name + "-" + kind }
+
+// createStreams makes what is not there. Another process may do the same meanwhile.
+func (b *Backend) createStreams(ctx context.Context) error {
+	n := b.cfg.Name
+	for _, kind := range []string{logStream, inStream, workStream} {
+		cfg := jetstream.StreamConfig{
+			Name: b.stream(kind), Subjects: []string{n + "." + kind + ".>"}, Replicas: b.cfg.Replicas, Storage: jetstream.FileStorage,
+			Compression: jetstream.S2Compression, AllowDirect: true, Duplicates: 2 * time.Minute,
+			RePublish: &jetstream.RePublish{Source: n + "." + kind + ".>", Destination: n + ".live." + kind + ".>"},
+		}
+		if kind == workStream { // a session is in it once, since it was first woken
+			cfg.MaxMsgsPerSubject, cfg.Discard, cfg.DiscardNewPerSubject = 1, jetstream.DiscardNew, true
+		}
+		if err := b.create(ctx, func(ctx context.Context) error {
+			_, err := b.js.CreateStream(ctx, cfg)
+			if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+				err = nil // it has other replicas than these: a fleet changes those on purpose only
+			}
+			return err
+		}); err != nil {
+			return fmt.Errorf("fleet: the stream %s cannot be created: %w", cfg.Name, err)
+		}
+	}
+	return b.create(ctx, func(ctx context.Context) (err error) {
+		if b.blobs, err = b.js.ObjectStore(ctx, n+"-"+blobBucket); errors.Is(err, jetstream.ErrBucketNotFound) {
+			b.blobs, err = b.js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: n + "-" + blobBucket, Replicas: b.cfg.Replicas})
+		}
+		if err != nil {
+			return fmt.Errorf("fleet: the bucket of large entries cannot be created: %w", err)
+		}
+		for _, kv := range []struct {
+			to  *jetstream.KeyValue
+			cfg jetstream.KeyValueConfig
+		}{
+			{&b.leases, jetstream.KeyValueConfig{Bucket: n + "-" + leaseKV, Replicas: b.cfg.Replicas}},
+			{&b.workers, jetstream.KeyValueConfig{Bucket: n + "-" + workerKV, Replicas: b.cfg.Replicas, TTL: b.cfg.Lease}},
+		} {
+			if *kv.to, err = b.js.KeyValue(ctx, kv.cfg.Bucket); errors.Is(err, jetstream.ErrBucketNotFound) {
+				*kv.to, err = b.js.CreateKeyValue(ctx, kv.cfg)
+			}
+			if err != nil {
+				return fmt.Errorf("fleet: the bucket %s cannot be created: %w", kv.cfg.Bucket, err)
+			}
+		}
+		status, err := b.workers.Status(ctx)
+		if err == nil {
+			b.cfg.Lease = status.TTL()
+		}
+		return err
+	})
+}
+
+// create calls f until it works: a cluster that was just started has no leader yet, and
+// another process may create the same.
+func (b *Backend) create(ctx context.Context, f func(context.Context) error) error {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		try, cancel := context.WithTimeout(ctx, 5*time.Second)
+		err := f(try)
+		cancel()
+		var api *jetstream.APIError
+		passing := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrBucketExists) ||
+			errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.As(err, &api) && (api.Code == 503 || api.Code == 500)
+		if err == nil || !passing || ctx.Err() != nil {
+			return err
+		}
+		if sleep(ctx, wait) != nil {
+			return fmt.Errorf("%w (the last error was: %w)", context.Cause(ctx), err)
+		}
+	}
+}
+
+// sleep waits, unless ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Close gives up all leases and ends what the backend does in the background.
+func (b *Backend) Close() error {
+	b.beat.closeAll()
+	b.stop()
+	b.work.Wait()
+	b.beat.leave(b)
+	return nil
+}

@@ -1,0 +1,30 @@
+// Package fleet runs the sessions of a hub on many machines.
+//
+// A [Backend] stores journals, inboxes and leases in NATS JetStream, embedded in this
+// process ([StartServer]) or in a cluster that exists. Every process that opens one with the
+// same name sees the same sessions: it can run them, show them, and answer their questions.
+//
+//	s, err := fleet.StartServer(fleet.ServerConfig{Name: "one", Dir: dir})
+//	nc, err := fleet.Connect(s)
+//	b, err := fleet.Open(ctx, fleet.Config{Conn: nc})
+//	h, err := hub.New(hub.Config{Backend: b, Agent: …})
+//
+// # The log is the lock
+//
+// Each session is one subject of one stream. An append names the message that it expects to
+// be the last one of its session, and the server refuses it otherwise. So a process that
+// was paused, and whose session another one took meanwhile, can write nothing. Leases only
+// say who should try.
+//
+// # What is where
+//
+//	<name>.log.<session>        the journal; entries that are appended together are one message
+//	<name>.in.<session>.<key>   the inbox: each item has a subject, so it is created once
+//	<name>.work.<session>       there while the session has work to do
+//	KV <name>-leases            which process runs a session
+//	KV <name>-workers           which processes are alive; entries expire
+//	Objects <name>-blobs        entries of more than 256 KB
+//
+// Viewers need no consumer: they subscribe to what the server republishes, read what is stored,
+// and leave out by its sequence what they have seen.
+package fleet

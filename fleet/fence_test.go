@@ -1,0 +1,188 @@
+package fleet
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/hub/hubtest"
+	"github.com/parley-go/parley/session"
+)
+
+// A process that died has no connection: its sessions can be taken long before its entry
+// expires, and it learns of that if it lives after all.
+func TestLeaseOfDeadProcessIsTakenAtOnce(t *testing.T) {
+	open, id := place(t), session.NewID()
+	one, two := open(), open()
+	l, err := one.Lease(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one.nc.Close()
+	next, err := two.Lease(t.Context(), id)
+	if err != nil {
+		t.Fatalf("after its holder has died: %v", err)
+	}
+	if n := two.Metrics().Takeovers.Load(); n != 1 {
+		t.Errorf("%d takeovers, want 1", n)
+	}
+	l.Close() // which must not touch the lease of the other
+	three := open()
+	if _, err := three.Lease(t.Context(), id); !errors.Is(err, hub.ErrLocked) {
+		t.Errorf("a third process: %v, want ErrLocked", err)
+	}
+	next.Close()
+}
+
+// A holder whose session was taken learns of it, and so does one whose entry expired.
+func TestLeaseIsLost(t *testing.T) {
+	open, x, y := place(t), session.NewID(), session.NewID()
+	one, two := open(), open()
+	lx, err := one.Lease(t.Context(), x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ly, err := one.Lease(t.Context(), y)
+	if err != nil {
+		t.Fatal(err)
+	}
+	two.nc.Publish(two.workerSubject(one.id), []byte(x))
+	<-lx.Lost()
+	select {
+	case <-ly.Lost():
+		t.Error("the lease of another session is lost, too")
+	default:
+	}
+	one.beat.loseAll()
+	<-ly.Lost()
+	if err := one.workers.Purge(t.Context(), one.id); err != nil { // as if it had expired
+		t.Fatal(err)
+	}
+	next, err := two.Lease(t.Context(), y)
+	if err != nil {
+		t.Fatalf("after the entry of its holder is gone: %v", err)
+	}
+	next.Close()
+}
+
+// An append whose answer was lost is repeated, and counts once.
+func TestAppendThatLandedCountsOnce(t *testing.T) {
+	open, id := place(t), session.NewID()
+	b := open()
+	if err := b.Append(t.Context(), id, 0, hubtest.Entries(0, 1)); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := b.knownTail(id)
+	more := hubtest.Entries(1, 2)
+	if err := b.Append(t.Context(), id, 1, more); err != nil {
+		t.Fatal(err)
+	}
+	last, err := b.leaderGet(t.Context(), logStream, getRequest{LastFor: b.logSubject(id)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := chunk{data: last.data, n: 3}
+	b.setTail(id, before)
+	if err := b.appendChunk(t.Context(), id, 1, same, 0, last.header.Get(headerID)); err != nil {
+		t.Errorf("repeated: %v", err)
+	}
+	b.setTail(id, before)
+	if err := b.appendChunk(t.Context(), id, 1, same, 0, "another"); !errors.Is(err, hub.ErrConflict) {
+		t.Errorf("by another process: %v, want ErrConflict", err)
+	}
+	if after, err := b.readTail(t.Context(), id); err != nil || after.seq != last.seq {
+		t.Errorf("the journal ends with message %d, %v; want %d", after.seq, err, last.seq)
+	}
+	if err := b.Append(t.Context(), id, 1, more); !errors.Is(err, hub.ErrConflict) {
+		t.Errorf("appended again: %v, want ErrConflict", err)
+	}
+	if n := b.Metrics().Fenced.Load(); n != 1 {
+		t.Errorf("%d fenced, want 1", n)
+	}
+}
+
+// Large entries and items are objects, which are removed with their session, and by a writer
+// that is fenced.
+func TestLargeEntriesAreObjects(t *testing.T) {
+	open, id := place(t), session.NewID()
+	b, stale := open(), open()
+	objects := func() int {
+		t.Helper()
+		all, err := b.blobs.List(t.Context())
+		if err != nil && !errors.Is(err, jetstream.ErrNoObjectsFound) {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	large, _ := json.Marshal(strings.Repeat("x", maxMessage))
+	e := hubtest.Entries(0, 2)
+	e[1].Data = large
+	if err := b.Append(t.Context(), id, 0, e); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Put(t.Context(), id, hub.Item{Key: "k", Data: large}); err != nil {
+		t.Fatal(err)
+	}
+	for item, err := range b.Inbox(t.Context(), id, 0, false) {
+		if err != nil || string(item.Data) != string(large) {
+			t.Errorf("the item has %d bytes, %v; want %d", len(item.Data), err, len(large))
+		}
+	}
+	if n := objects(); n != 2 {
+		t.Errorf("%d objects, want 2", n)
+	}
+	late := hubtest.Entries(1, 1)
+	late[0].Data = large
+	if err := stale.Append(t.Context(), id, 1, late); !errors.Is(err, hub.ErrConflict) {
+		t.Errorf("by a stale writer: %v, want ErrConflict", err)
+	}
+	if n := objects(); n != 2 {
+		t.Errorf("%d objects after a writer was fenced, want 2", n)
+	}
+	if err := b.Delete(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if n := objects(); n != 0 {
+		t.Errorf("%d objects are left, want 0", n)
+	}
+}
+
+// Messages of a stream are as few as possible: what is appended together is stored together.
+func TestEntriesOfOneAppendAreOneMessage(t *testing.T) {
+	open, id := place(t), session.NewID()
+	b := open()
+	if err := b.Append(t.Context(), id, 0, hubtest.Entries(0, 200)); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.Metrics().Appends.Load(); n != 1 {
+		t.Errorf("%d messages, want 1", n)
+	}
+}
+
+func TestConfigErrors(t *testing.T) {
+	s, err := oneServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc := connect(t, s)
+	for want, cfg := range map[string]Config{
+		"Conn is required": {}, "not a name": {Conn: nc, Name: "a.b"}, "use 1 or 3": {Conn: nc, Replicas: 2}, "too short": {Conn: nc, Lease: 1},
+	} {
+		if _, err := Open(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	for want, cfg := range map[string]ServerConfig{
+		"Dir is required":        {},
+		"three nodes, and 2":     {Dir: t.TempDir(), Cluster: "127.0.0.1:0", Routes: []string{"a:1", "b:1"}},
+		"not an address":         {Dir: t.TempDir(), Listen: "nowhere"},
+		"routes need an address": {Dir: t.TempDir(), Routes: []string{"a:1", "b:1", "c:1"}},
+	} {
+		if _, err := StartServer(cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}

@@ -1,0 +1,189 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// A stored is a message of a stream.
+type stored struct {
+	subject string
+	seq     uint64
+	time    time.Time
+	header  nats.Header
+	data    []byte
+}
+
+// number returns the value of a header that is one.
+func (s *stored) number(name string) uint64 {
+	n, _ := strconv.ParseUint(s.header.Get(name), 10, 64)
+	return n
+}
+
+// A getRequest asks for messages. Only some of its members go together.
+type getRequest struct {
+	Seq      uint64 `json:"seq,omitempty"`
+	LastFor  string `json:"last_by_subj,omitempty"`
+	NextFor  string `json:"next_by_subj,omitempty"`
+	Batch    int    `json:"batch,omitempty"`
+	MaxBytes int    `json:"max_bytes,omitempty"`
+}
+
+// leaderGet asks the leader of a stream for one message. It is nil if there is none. Other
+// servers may not have the last ones yet.
+func (b *Backend) leaderGet(ctx context.Context, kind string, req getRequest) (*stored, error) {
+	var resp struct {
+		Message struct {
+			Subject string    `json:"subject"`
+			Seq     uint64    `json:"seq"`
+			Header  []byte    `json:"hdrs"`
+			Data    []byte    `json:"data"`
+			Time    time.Time `json:"time"`
+		} `json:"message"`
+	}
+	err := b.call(ctx, "STREAM.MSG.GET."+b.stream(kind), req, &resp)
+	var api *apiError
+	if errors.As(err, &api) && api.ErrCode == codeNotFound {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	m := &stored{subject: resp.Message.Subject, seq: resp.Message.Seq, time: resp.Message.Time, data: resp.Message.Data}
+	if len(resp.Message.Header) > 0 {
+		if m.header, err = nats.DecodeHeadersMsg(resp.Message.Header); err != nil {
+			return nil, fmt.Errorf("fleet: message %d of %s cannot be read: %w", m.seq, b.stream(kind), err)
+		}
+	}
+	return m, nil
+}
+
+// parseDirect reads the answer to a direct get.
+func parseDirect(m *nats.Msg) (*stored, error) {
+	s := &stored{subject: m.Header.Get("Nats-Subject"), header: m.Header, data: m.Data}
+	if s.seq = s.number(headerSeq); s.seq == 0 {
+		return nil, errors.New("fleet: a message without a sequence")
+	}
+	s.time, _ = time.Parse(time.RFC3339Nano, m.Header.Get(headerTime))
+	return s, nil
+}
+
+// How much one request for many messages returns at most.
+const (
+	batchCount = 1000
+	batchBytes = 8 << 20
+)
+
+// directGet asks any server that has the stream for messages of a subject, from a sequence
+// on. It returns none if that server has none, which may lag behind the leader.
+func (b *Backend) directGet(ctx context.Context, kind, subject string, from uint64, count int) ([]*stored, error) {
+	data, err := json.Marshal(getRequest{Seq: max(from, 1), NextFor: subject, Batch: count, MaxBytes: batchBytes})
+	if err != nil {
+		return nil, err
+	}
+	reply := b.nc.NewInbox()
+	sub, err := b.nc.SubscribeSync(reply)
+	if err != nil {
+		return nil, fmt.Errorf("fleet: %w", err)
+	}
+	defer sub.Unsubscribe()
+	sub.SetPendingLimits(-1, -1)
+	if err := b.nc.PublishMsg(&nats.Msg{Subject: "$JS.API.DIRECT.GET." + b.stream(kind), Reply: reply, Data: data}); err != nil {
+		return nil, fmt.Errorf("fleet: %w", err)
+	}
+	var all []*stored
+	for {
+		try, cancel := context.WithTimeout(ctx, tryTime)
+		m, err := sub.NextMsgWithContext(try)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case err != nil:
+			return all, err // the answers before it are good
+		}
+		switch m.Header.Get("Status") {
+		case "":
+		case "204", "404":
+			return all, nil
+		default:
+			return all, fmt.Errorf("fleet: direct get: %s %s", m.Header.Get("Status"), m.Header.Get("Description"))
+		}
+		s, err := parseDirect(m)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	}
+}
+
+// each calls f with the messages of a subject with sequences from through to, in order, until f
+// returns false. The one with the sequence to exists, so it waits for servers that lag.
+func (b *Backend) each(ctx context.Context, kind, subject string, from, to uint64, f func(*stored) (bool, error)) (goOn bool, err error) {
+	count := 16 // most readers want little
+	for from <= to {
+		all, err := b.directGet(ctx, kind, subject, from, count)
+		if ctx.Err() != nil {
+			return false, context.Cause(ctx)
+		}
+		if len(all) == 0 { // no answer, or a server that lags: the leader knows
+			m, leaderErr := b.leaderGet(ctx, kind, getRequest{Seq: from, NextFor: subject})
+			if leaderErr != nil {
+				return false, errors.Join(leaderErr, err)
+			}
+			if m == nil {
+				return true, nil // they were removed meanwhile
+			}
+			all = append(all, m)
+		}
+		for _, m := range all {
+			if m.seq > to {
+				return true, nil
+			}
+			if goOn, err := f(m); err != nil || !goOn {
+				return false, err
+			}
+			from = m.seq + 1
+		}
+		count = batchCount
+	}
+	return true, nil
+}
+
+// search returns the sequence of the first message of a subject, up to the one with the
+// sequence to, whose number is at least n. That of the last one is.
+func (b *Backend) search(ctx context.Context, kind, subject string, n, to uint64) (uint64, error) {
+	from := uint64(1)
+	if n == 0 {
+		return from, nil
+	}
+	for from < to {
+		mid := from + (to-from)/2
+		all, err := b.directGet(ctx, kind, subject, mid, 1)
+		if ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
+		if len(all) == 0 {
+			m, leaderErr := b.leaderGet(ctx, kind, getRequest{Seq: mid, NextFor: subject})
+			if leaderErr != nil {
+				return 0, errors.Join(leaderErr, err)
+			}
+			if m == nil {
+				return from, nil
+			}
+			all = append(all, m)
+		}
+		if m := all[0]; m.seq >= to || m.number(headerN) >= n {
+			to = mid
+		} else {
+			from = m.seq + 1
+		}
+	}
+	return from, nil
+}

@@ -1,0 +1,128 @@
+package fleet
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/parley-go/parley/hub"
+)
+
+func (b *Backend) inSubject(id, token string) string {
+	return b.cfg.Name + "." + inStream + "." + id + "." + token
+}
+
+// keyToken returns the part of a subject that stands for the key of an item.
+func keyToken(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:16])
+}
+
+// An inboxItem is an item as it is stored.
+type inboxItem struct {
+	Key  string          `json:"key"`
+	Time time.Time       `json:"time"`
+	Data json.RawMessage `json:"data"`
+}
+
+// item returns the item that a message holds.
+func (b *Backend) item(ctx context.Context, m *stored) (hub.Item, error) {
+	data, err := b.resolve(ctx, m.data)
+	if err != nil {
+		return hub.Item{}, err
+	}
+	var in inboxItem
+	if err := json.Unmarshal(data, &in); err != nil {
+		return hub.Item{}, fmt.Errorf("fleet: an item of an inbox cannot be read: %w", err)
+	}
+	return hub.Item{Number: m.number(headerN), Key: in.Key, Time: in.Time, Data: in.Data}, nil
+}
+
+// Put implements [hub.Backend]. Each item has a subject of its own, so it is created once; all
+// of an inbox are numbered in order, because each names the one before it.
+func (b *Backend) Put(ctx context.Context, id string, item hub.Item) (hub.Item, error) {
+	if err := errors.Join(ctx.Err(), hub.CheckID(id), hub.CheckItem(item)); err != nil {
+		return hub.Item{}, err
+	}
+	data, err := json.Marshal(inboxItem{item.Key, item.Time.UTC().Truncate(time.Millisecond), item.Data})
+	if err != nil {
+		return hub.Item{}, err
+	}
+	if len(data) > maxMessage {
+		if data, err = b.putBlob(ctx, id, data); err != nil {
+			return hub.Item{}, err
+		}
+	}
+	subject, all := b.inSubject(id, keyToken(item.Key)), b.inSubject(id, "*")
+	name := subject
+	for try := 0; ; try++ {
+		last, err := b.leaderGet(ctx, inStream, getRequest{LastFor: all})
+		if err != nil {
+			return hub.Item{}, err
+		}
+		// Behind the last one: what comes later changes that.
+		if there, err := b.leaderGet(ctx, inStream, getRequest{LastFor: subject}); err != nil {
+			return hub.Item{}, err
+		} else if there != nil {
+			b.wakeLater(id)
+			return b.item(ctx, there)
+		}
+		t := tailOf(last)
+		_, duplicate, err := b.publish(ctx, newMsg(subject, data, headerID, name, headerExpect, number(t.seq), headerSubject, all, headerPrev, number(t.seq), headerN, number(t.n+1)))
+		var wrong *sequenceError
+		switch {
+		case errors.As(err, &wrong):
+		case err != nil:
+			return hub.Item{}, err
+		case duplicate && try > 10: // it was removed with its session a moment ago
+			name = subject + "." + number(t.seq)
+		case duplicate:
+		default:
+			b.wakeLater(id)
+			item.Number, item.Time = t.n+1, item.Time.UTC().Truncate(time.Millisecond)
+			item.Data = append(json.RawMessage(nil), item.Data...)
+			return item, nil
+		}
+		if try > 0 && sleep(ctx, min(time.Duration(try)*time.Millisecond, 20*time.Millisecond)) != nil {
+			return hub.Item{}, context.Cause(ctx)
+		}
+	}
+}
+
+// wakeLater notes that a session has work to do, and does not wait for it: whoever put the
+// item noted it before, and a worker that rested in between must learn of it again.
+func (b *Backend) wakeLater(id string) {
+	b.nc.PublishMsg(newMsg(b.workSubject(id), nil))
+}
+
+// Inbox implements [hub.Backend].
+func (b *Backend) Inbox(ctx context.Context, id string, after uint64, follow bool) iter.Seq2[hub.Item, error] {
+	return func(yield func(hub.Item, error) bool) {
+		err := context.Cause(ctx)
+		if err == nil {
+			err = hub.CheckID(id)
+		}
+		if err == nil {
+			err = b.follow(ctx, follow, &reading{
+				kind: inStream, subject: b.inSubject(id, "*"), live: b.cfg.Name + ".live." + inStream + "." + id + ".*", from: after + 1, least: func() uint64 { return 0 },
+			}, func(m *stored, _ tail) (bool, error) {
+				if m.number(headerN) <= after {
+					return true, nil
+				}
+				item, err := b.item(ctx, m)
+				if err != nil {
+					return false, err
+				}
+				return yield(item, nil), nil
+			})
+		}
+		if err != nil {
+			yield(hub.Item{}, err)
+		}
+	}
+}

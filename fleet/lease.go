@@ -1,0 +1,342 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/parley-go/parley/hub"
+)
+
+// A lease says who runs a session, for liveness: safety is the fence of the log. All leases
+// of a process live as long as its one entry in the bucket of workers, which it renews and
+// which expires by the clock of the servers. A process whose entry is there and that does
+// not answer any more, because its connection is gone, has died.
+
+// A holder is the value of a lease.
+type holder struct {
+	ID   string `json:"id"`   // of the process
+	Name string `json:"name"` // for people
+}
+
+// A WorkerInfo is what a process tells the others about itself.
+type WorkerInfo struct {
+	ID      string    `json:"id"`
+	Name    string    `json:"name"`
+	Version string    `json:"version,omitempty"`
+	Since   time.Time `json:"since"`
+	// Sessions is how many it runs, Slots how many it can run.
+	Sessions int `json:"sessions"`
+	Slots    int `json:"slots,omitempty"`
+}
+
+// A beat keeps the entry of this process, and with it its leases, alive.
+type beat struct {
+	mu      sync.Mutex
+	started bool
+	held    map[string]*lease // by session
+	info    WorkerInfo
+}
+
+// workerSubject is where a process answers that it is alive.
+func (b *Backend) workerSubject(id string) string { return b.cfg.Name + ".worker." + id }
+
+// Announce sets what the others see of this process, and starts to tell them.
+func (b *Backend) Announce(ctx context.Context, version string, slots int) error {
+	b.beat.mu.Lock()
+	b.beat.info.Version, b.beat.info.Slots = version, slots
+	b.beat.mu.Unlock()
+	return b.startBeat(ctx)
+}
+
+// startBeat writes the entry of this process and keeps it.
+func (b *Backend) startBeat(ctx context.Context) error {
+	b.beat.mu.Lock()
+	defer b.beat.mu.Unlock()
+	if b.beat.started {
+		return nil
+	}
+	b.beat.info.ID, b.beat.info.Name, b.beat.info.Since = b.id, b.cfg.Worker, time.Now().UTC()
+	sub, err := b.nc.Subscribe(b.workerSubject(b.id), func(m *nats.Msg) {
+		if m.Reply != "" {
+			m.Respond(nil)
+			return
+		}
+		b.beat.lose(string(m.Data)) // another process has taken this session
+	})
+	if err != nil {
+		return fmt.Errorf("fleet: %w", err)
+	}
+	if err := b.putBeat(ctx, b.beat.info); err != nil {
+		sub.Unsubscribe()
+		return err
+	}
+	b.beat.started = true
+	b.work.Go(func() {
+		defer sub.Unsubscribe()
+		b.keepBeat()
+	})
+	return nil
+}
+
+func (b *Backend) putBeat(ctx context.Context, info WorkerInfo) error {
+	data, err := json.Marshal(info)
+	if err != nil {
+		return err
+	}
+	return b.create(ctx, func(ctx context.Context) error {
+		_, err := b.workers.Put(ctx, b.id, data)
+		return err
+	})
+}
+
+// keepBeat renews the entry of this process. When it could not for as long as it lasts, all
+// leases are lost. Only the clock of this process that never jumps counts.
+func (b *Backend) keepBeat() {
+	renewed := time.Now()
+	tick := time.NewTicker(b.cfg.Lease / 4)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-b.ctx.Done():
+			return
+		}
+		b.beat.mu.Lock()
+		info := b.beat.info
+		info.Sessions = len(b.beat.held)
+		b.beat.mu.Unlock()
+		began := time.Now()
+		if began.Sub(renewed) > b.cfg.Lease { // this process was paused: others may have its sessions
+			b.beat.loseAll()
+		}
+		ctx, cancel := context.WithTimeout(b.ctx, b.cfg.Lease*2/3)
+		err := b.putBeat(ctx, info)
+		cancel()
+		if err == nil {
+			renewed = began
+		} else if time.Since(renewed) > b.cfg.Lease {
+			b.beat.loseAll()
+		}
+	}
+}
+
+// lose ends the lease of one session.
+func (t *beat) lose(id string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if l := t.held[id]; l != nil {
+		l.lose()
+		delete(t.held, id)
+	}
+}
+
+func (t *beat) loseAll() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id, l := range t.held {
+		l.lose()
+		delete(t.held, id)
+	}
+}
+
+func (t *beat) closeAll() {
+	t.mu.Lock()
+	var all []*lease
+	for _, l := range t.held {
+		all = append(all, l)
+	}
+	t.mu.Unlock()
+	for _, l := range all {
+		l.Close()
+	}
+}
+
+// leave removes the entry of this process.
+func (t *beat) leave(b *Backend) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.started && !b.nc.IsClosed() {
+		ctx, cancel := context.WithTimeout(context.Background(), tryTime)
+		defer cancel()
+		b.workers.Purge(ctx, b.id)
+	}
+}
+
+// A lease is the right to run a session.
+type lease struct {
+	b        *Backend
+	id       string // of the session
+	revision uint64
+	lost     chan struct{}
+	lostOnce sync.Once
+	close    sync.Once
+}
+
+func (l *lease) lose() { l.lostOnce.Do(func() { close(l.lost) }) }
+
+// Lost implements [hub.Lease].
+func (l *lease) Lost() <-chan struct{} { return l.lost }
+
+// Close implements [hub.Lease].
+func (l *lease) Close() error {
+	l.close.Do(func() {
+		t := &l.b.beat
+		t.mu.Lock()
+		mine := t.held[l.id] == l
+		if mine {
+			delete(t.held, l.id)
+		}
+		t.mu.Unlock()
+		if !mine || l.b.nc.IsClosed() {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), l.b.cfg.Lease)
+		defer cancel()
+		l.b.create(ctx, func(ctx context.Context) error {
+			err := l.b.leases.Delete(ctx, l.id, jetstream.LastRevision(l.revision))
+			if isWrongRevision(err) {
+				return nil
+			}
+			return err
+		})
+	})
+	return nil
+}
+
+func isWrongRevision(err error) bool {
+	var api *jetstream.APIError
+	return errors.Is(err, jetstream.ErrKeyExists) || errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence
+}
+
+// Lease implements [hub.Backend].
+func (b *Backend) Lease(ctx context.Context, id string) (hub.Lease, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	if err := hub.CheckID(id); err != nil {
+		return nil, err
+	}
+	if b.ctx.Err() != nil {
+		return nil, errClosed
+	}
+	if err := b.startBeat(ctx); err != nil {
+		return nil, err
+	}
+	value, err := json.Marshal(holder{b.id, b.cfg.Worker})
+	if err != nil {
+		return nil, err
+	}
+	l := &lease{b: b, id: id, lost: make(chan struct{})}
+	err = b.create(ctx, func(ctx context.Context) (err error) {
+		if l.revision, err = b.leases.Create(ctx, id, value); !isWrongRevision(err) {
+			return err
+		}
+		old, err := b.leases.Get(ctx, id)
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
+			return hub.ErrLocked // it is changing hands
+		}
+		if err != nil {
+			return err
+		}
+		var by holder
+		json.Unmarshal(old.Value(), &by)
+		if by.ID == b.id && b.beat.holds(id) {
+			return hub.ErrLocked
+		}
+		if by.ID != b.id {
+			if alive, err := b.alive(ctx, by.ID); alive || err != nil {
+				return errors.Join(hub.ErrLocked, err)
+			}
+		}
+		if l.revision, err = b.leases.Update(ctx, id, value, old.Revision()); isWrongRevision(err) {
+			return hub.ErrLocked
+		}
+		if err == nil {
+			b.metrics.Takeovers.Add(1)
+			b.nc.Publish(b.workerSubject(by.ID), []byte(id)) // in case it is only slow
+		}
+		return err
+	})
+	if err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return nil, err
+	}
+	b.beat.mu.Lock()
+	b.beat.held[id] = l
+	b.beat.mu.Unlock()
+	return l, nil
+}
+
+func (t *beat) holds(id string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.held[id] != nil
+}
+
+// alive reports whether a process can still run its sessions: it has an entry that did not
+// expire, and answers. One that does not answer because it is paused has a connection, so
+// its entry decides; one that was killed has none, which is known at once.
+func (b *Backend) alive(ctx context.Context, id string) (bool, error) {
+	_, err := b.workers.Get(ctx, id)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	// It may be connecting again: it is gone only if it stays away.
+	for range 3 {
+		try, cancel := context.WithTimeout(ctx, tryTime)
+		_, err := b.nc.RequestWithContext(try, b.workerSubject(id), nil)
+		cancel()
+		if !errors.Is(err, nats.ErrNoResponders) {
+			return true, nil
+		}
+		if err := sleep(ctx, goneTime/3); err != nil {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// goneTime is how long nobody must answer for a process until its sessions are taken.
+const goneTime = 1500 * time.Millisecond
+
+// Workers returns the processes that are alive.
+func (b *Backend) Workers(ctx context.Context) (all []WorkerInfo, err error) {
+	entries, err := b.scan(ctx, "KV_"+b.cfg.Name+"-"+workerKV, ">", false)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range entries {
+		var w WorkerInfo
+		if m.header.Get("KV-Operation") == "" && json.Unmarshal(m.data, &w) == nil {
+			all = append(all, w)
+		}
+	}
+	return all, nil
+}
+
+// Holders returns the names of the processes that run sessions, by session.
+func (b *Backend) Holders(ctx context.Context) (map[string]string, error) {
+	entries, err := b.scan(ctx, "KV_"+b.cfg.Name+"-"+leaseKV, ">", false)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]string{}
+	for _, m := range entries {
+		var h holder
+		if m.header.Get("KV-Operation") == "" && json.Unmarshal(m.data, &h) == nil {
+			all[idOf(m.subject)] = h.Name
+		}
+	}
+	return all, nil
+}

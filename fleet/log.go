@@ -1,0 +1,413 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+	"github.com/parley-go/parley/hub"
+)
+
+// A tail is where a journal or an inbox ends.
+type tail struct {
+	seq  uint64 // of the last message; 0 means that there is none
+	n    uint64 // the last number
+	trim uint64 // entries with numbers below it are gone
+}
+
+func tailOf(m *stored) tail {
+	if m == nil {
+		return tail{}
+	}
+	return tail{m.seq, m.number(headerN), m.number(headerTrim)}
+}
+
+func (b *Backend) logSubject(id string) string { return b.cfg.Name + "." + logStream + "." + id }
+
+// readTail asks the leader where a journal ends. It does not return an end before the one
+// that this process has seen already, unless the session was deleted.
+func (b *Backend) readTail(ctx context.Context, id string) (tail, error) {
+	m, err := b.leaderGet(ctx, logStream, getRequest{LastFor: b.logSubject(id)})
+	if err != nil {
+		return tail{}, err
+	}
+	t := tailOf(m)
+	b.setTail(id, t)
+	return t, nil
+}
+
+func (b *Backend) knownTail(id string) (tail, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t, ok := b.tails[id]
+	return t, ok
+}
+
+// maxTails is how many ends are remembered. To ask for one costs a request.
+const maxTails = 4096
+
+func (b *Backend) setTail(id string, t tail) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.tails) >= maxTails {
+		for other := range b.tails {
+			delete(b.tails, other)
+			break
+		}
+	}
+	b.tails[id] = t
+}
+
+// maxMessage is how large a message is at most. An entry that is larger goes to the object
+// store first, and the message refers to it.
+const maxMessage = 256 << 10
+
+// blobMark begins a line that names an object in place of an entry or an item.
+const blobMark = '@'
+
+// putBlob stores something large and returns the line that refers to it.
+func (b *Backend) putBlob(ctx context.Context, id string, data []byte) ([]byte, error) {
+	sum := sha256.Sum256(data)
+	name := id + "/" + hex.EncodeToString(sum[:])
+	limit, cancel := context.WithTimeout(ctx, b.cfg.Lease)
+	defer cancel()
+	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) {
+		_, err := b.blobs.PutBytes(limit, name, data)
+		if err == nil {
+			return append([]byte{blobMark}, name...), nil
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if sleep(limit, wait) != nil {
+			return nil, fmt.Errorf("fleet: a large entry could not be stored: %w", err)
+		}
+	}
+}
+
+// resolve returns the data that a line stands for.
+func (b *Backend) resolve(ctx context.Context, line []byte) ([]byte, error) {
+	if len(line) == 0 || line[0] != blobMark {
+		return line, nil
+	}
+	name := string(line[1:])
+	for try := 0; ; try++ {
+		data, err := b.blobs.GetBytes(ctx, name)
+		if err == nil {
+			return data, nil
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		// A server that lags may not have it yet.
+		if try == 20 || sleep(ctx, 100*time.Millisecond) != nil {
+			return nil, fmt.Errorf("fleet: the large entry %s cannot be read: %w", name, err)
+		}
+	}
+}
+
+// A chunk is the entries of one message.
+type chunk struct {
+	data  []byte
+	n     uint64   // the last number in it, 0 if there is none
+	blobs []string // objects that it refers to
+}
+
+// pack makes as few messages as possible of entries, which are stored all or none each.
+func (b *Backend) pack(ctx context.Context, id string, entries []hub.Entry) (all []chunk, err error) {
+	var c chunk
+	for i := range entries {
+		line := entries[i].AppendTo(nil)
+		blob := ""
+		if len(line) > maxMessage {
+			if line, err = b.putBlob(ctx, id, line); err != nil {
+				return nil, err
+			}
+			blob = string(line[1:])
+		}
+		if len(c.data)+len(line) >= maxMessage {
+			all = append(all, c)
+			c = chunk{}
+		}
+		if len(c.data) > 0 {
+			c.data = append(c.data, '\n')
+		}
+		if c.data = append(c.data, line...); blob != "" {
+			c.blobs = append(c.blobs, blob)
+		}
+		c.n = max(c.n, entries[i].N)
+	}
+	return append(all, c), nil
+}
+
+// Append implements [hub.Backend].
+func (b *Backend) Append(ctx context.Context, id string, expect uint64, entries []hub.Entry) error {
+	if err := hub.CheckAppend(ctx, id, expect, entries); err != nil || len(entries) == 0 {
+		return err
+	}
+	chunks, err := b.pack(ctx, id, entries)
+	if err != nil {
+		return err
+	}
+	for i, c := range chunks {
+		if err := b.appendChunk(ctx, id, expect, c, 0, nuid.Next()); err != nil {
+			if errors.Is(err, hub.ErrConflict) {
+				b.metrics.Fenced.Add(1)
+				for _, c := range chunks[i:] {
+					for _, name := range c.blobs {
+						b.blobs.Delete(ctx, name) // nothing refers to it
+					}
+				}
+			}
+			return err
+		}
+		if c.n > 0 {
+			expect = c.n
+		}
+	}
+	return nil
+}
+
+// appendChunk stores one message at the end of a journal whose last number is expect. Trim,
+// unless it is 0, is the first number that is not gone. The name is for this message alone.
+//
+// This is the fence: the server stores the message only if the journal ends with the
+// message that this process has seen as its last one. If it does not, that one and those
+// behind it decide. Titles and the like come without a number, so they are no reason to stop;
+// an owner entry has one.
+func (b *Backend) appendChunk(ctx context.Context, id string, expect uint64, c chunk, trim uint64, name string) error {
+	subject := b.logSubject(id)
+	t, known := b.knownTail(id)
+	for {
+		var err error
+		if !known || expect != hub.AnyNumber && t.n != expect {
+			if t, err = b.readTail(ctx, id); err != nil {
+				return err
+			}
+			if known = true; expect != hub.AnyNumber && t.n != expect {
+				return hub.ErrConflict
+			}
+		}
+		next := tail{n: max(c.n, t.n), trim: max(trim, t.trim)}
+		msg := newMsg(subject, c.data, headerID, name, headerExpect, number(t.seq), headerPrev, number(t.seq), headerN, number(next.n), headerTrim, number(next.trim))
+		next.seq, _, err = b.publish(ctx, msg)
+		if err == nil {
+			b.metrics.Appends.Add(1)
+			b.setTail(id, next)
+			return nil
+		}
+		var wrong *sequenceError
+		if !errors.As(err, &wrong) {
+			return err
+		}
+		// An earlier try may have been stored, though no answer came.
+		first, err := b.leaderGet(ctx, logStream, getRequest{Seq: t.seq + 1, NextFor: subject})
+		if err != nil {
+			return err
+		}
+		landed := first != nil && first.header.Get(headerID) == name
+		if t, err = b.readTail(ctx, id); err != nil {
+			return err
+		}
+		if landed {
+			return nil
+		}
+		if t.seq < wrong.last && sleep(ctx, 20*time.Millisecond) != nil { // an old leader answered
+			return context.Cause(ctx)
+		}
+		known = t.seq >= wrong.last
+	}
+}
+
+// Read implements [hub.Backend].
+func (b *Backend) Read(ctx context.Context, id string, after uint64, follow bool) iter.Seq2[hub.Entry, error] {
+	return func(yield func(hub.Entry, error) bool) {
+		if err := b.read(ctx, id, after, follow, yield); err != nil {
+			yield(hub.Entry{}, err)
+		}
+	}
+}
+
+func (b *Backend) read(ctx context.Context, id string, after uint64, follow bool, yield func(hub.Entry, error) bool) error {
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	if err := hub.CheckID(id); err != nil {
+		return err
+	}
+	begun := false // everything from here on is behind the number after
+	return b.follow(ctx, follow, &reading{
+		kind: logStream, subject: b.logSubject(id), live: b.cfg.Name + ".live." + logStream + "." + id, from: after,
+		least: func() uint64 { t, _ := b.knownTail(id); return t.seq },
+	}, func(m *stored, t tail) (bool, error) {
+		lines := bytes.Split(m.data, []byte("\n"))
+		if len(m.data) == 0 { // it only says what is gone
+			lines = nil
+		}
+		entries := make([]hub.Entry, len(lines))
+		start := 0
+		for i, line := range lines {
+			line, err := b.resolve(ctx, line)
+			if err != nil {
+				return false, err
+			}
+			if entries[i], err = hub.ParseEntry(line); err != nil {
+				return false, fmt.Errorf("fleet: message %d of session %s: %w", m.seq, id, err)
+			}
+			if !begun && after > 0 && entries[i].N == min(after, t.n) {
+				start = i + 1
+			}
+		}
+		begun = true
+		for _, e := range entries[start:] {
+			if e.N > 0 && (e.N <= after || e.N < t.trim) {
+				continue
+			}
+			if !yield(e, nil) {
+				return false, nil
+			}
+			if ctx.Err() != nil {
+				return false, context.Cause(ctx)
+			}
+		}
+		return true, nil
+	})
+}
+
+// A reading says what to follow.
+type reading struct {
+	kind, subject, live string
+	from                uint64        // the number to begin with
+	least               func() uint64 // the sequence up to which there are messages for sure
+}
+
+// pollTime is how often a reader asks for the end of what it follows: live messages can be
+// lost when a connection breaks.
+const pollTime = 5 * time.Second
+
+// follow calls f with the messages of a journal or an inbox, from the first one whose number
+// is at least that of the reading on, until f returns false. Without follow it ends with the
+// last one. There is no consumer: it subscribes, then reads what there is, and leaves out
+// by its sequence what it has seen.
+func (b *Backend) follow(ctx context.Context, follow bool, r *reading, f func(*stored, tail) (bool, error)) error {
+	var live chan *nats.Msg
+	if follow {
+		live = make(chan *nats.Msg, 256)
+		sub, err := b.nc.ChanSubscribe(r.live, live)
+		if err != nil {
+			return fmt.Errorf("fleet: %w", err)
+		}
+		defer sub.Unsubscribe()
+		if err := b.nc.FlushWithContext(ctx); err != nil && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	var last uint64 // the sequence of the last message that f got
+	started := false
+	// catchUp reads what is stored.
+	catchUp := func(least uint64) (bool, error) {
+		m, err := b.leaderGet(ctx, r.kind, getRequest{LastFor: r.subject})
+		if err != nil {
+			return false, err
+		}
+		t := tailOf(m)
+		to := max(t.seq, least, r.least())
+		if to == 0 || to <= last {
+			return true, nil
+		}
+		from := last + 1
+		if !started {
+			if from, err = b.search(ctx, r.kind, r.subject, min(r.from, t.n), to); err != nil {
+				return false, err
+			}
+			started = true
+		}
+		return b.each(ctx, r.kind, r.subject, from, to, func(m *stored) (bool, error) {
+			last = m.seq
+			return f(m, tail{to, t.n, max(t.trim, m.number(headerTrim))})
+		})
+	}
+	if goOn, err := catchUp(0); err != nil || !goOn || !follow {
+		return err
+	}
+	poll := time.NewTicker(pollTime)
+	defer poll.Stop()
+	for {
+		select {
+		case m := <-live:
+			s, err := parseDirect(m)
+			if err != nil {
+				return err
+			}
+			if s.seq <= last {
+				continue
+			}
+			if !started || s.number(headerPrev) != last {
+				if goOn, err := catchUp(s.seq); err != nil || !goOn {
+					return err
+				}
+				continue
+			}
+			last = s.seq
+			if goOn, err := f(s, tailOf(s)); err != nil || !goOn {
+				return err
+			}
+		case <-poll.C:
+			if goOn, err := catchUp(0); err != nil || !goOn {
+				return err
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-b.ctx.Done():
+			return errClosed
+		}
+	}
+}
+
+var errClosed = errors.New("fleet: the backend is closed")
+
+// Trim implements [hub.Backend].
+func (b *Backend) Trim(ctx context.Context, id string, before uint64) error {
+	if err := errors.Join(ctx.Err(), hub.CheckID(id)); err != nil {
+		return err
+	}
+	t, err := b.readTail(ctx, id)
+	if before = min(before, t.n); err != nil || before <= max(1, t.trim) {
+		return err
+	}
+	if err := b.appendChunk(ctx, id, hub.AnyNumber, chunk{}, before, nuid.Next()); err != nil {
+		return err
+	}
+	// Messages that hold nothing else are removed.
+	stream, err := b.js.Stream(ctx, b.stream(logStream))
+	if err != nil {
+		return fmt.Errorf("fleet: %w", err)
+	}
+	var gone []uint64
+	_, err = b.each(ctx, logStream, b.logSubject(id), 1, t.seq, func(m *stored) (bool, error) {
+		if m.number(headerN) >= before {
+			return false, nil
+		}
+		for _, line := range bytes.Split(m.data, []byte("\n")) {
+			if e, err := hub.ParseEntry(line); err != nil || e.N == 0 {
+				return true, nil // a record, or a large entry
+			}
+		}
+		gone = append(gone, m.seq)
+		return true, nil
+	})
+	for _, seq := range gone {
+		if err := stream.DeleteMsg(ctx, seq); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) && ctx.Err() == nil {
+			return fmt.Errorf("fleet: %w", err)
+		}
+	}
+	return err
+}

@@ -1,0 +1,177 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// The headers of messages in the streams of logs and inboxes.
+const (
+	headerN    = "Parley-N"    // the last number in the journal or the inbox, this message included
+	headerTrim = "Parley-Trim" // entries with numbers below it are gone
+	headerPrev = "Parley-Prev" // the sequence of the message before it in its journal or inbox
+
+	headerID      = "Nats-Msg-Id"
+	headerExpect  = "Nats-Expected-Last-Subject-Sequence"
+	headerSubject = "Nats-Expected-Last-Subject-Sequence-Subject"
+	headerSeq     = "Nats-Sequence"
+	headerTime    = "Nats-Time-Stamp"
+)
+
+// Error codes of JetStream.
+const (
+	codeWrongSequence = 10071 // a definite no, with the last sequence
+	codeInFlight      = 10164 // the message before it is being stored: repeat the same bytes
+	codeNotFound      = 10037
+	codeMaxPerSubject = 10077
+)
+
+// An apiError is an error that JetStream returned.
+type apiError struct {
+	Code        int    `json:"code"`
+	ErrCode     int    `json:"err_code"`
+	Description string `json:"description"`
+}
+
+// Error names the code, so that it can be looked up.
+func (e *apiError) Error() string {
+	text := e.Description
+	if e.ErrCode == 10023 || e.ErrCode == 10047 || e.ErrCode == 10028 || strings.Contains(text, "no space left") {
+		text += "; the disk or the storage limit of the NATS server is full: free space, then the work continues"
+	}
+	return fmt.Sprintf("JetStream error %d: %s", e.ErrCode, text)
+}
+
+// passing reports whether repeating a request can help.
+func (e *apiError) passing() bool {
+	return e.Code == 503 && e.ErrCode != codeMaxPerSubject || e.ErrCode == codeInFlight
+}
+
+// A sequenceError says that a subject does not end where the writer thought.
+type sequenceError struct{ last uint64 }
+
+func (e *sequenceError) Error() string {
+	return "the journal ends at another message: " + strconv.FormatUint(e.last, 10)
+}
+
+// tryTime is how long one request may take before it is repeated.
+const tryTime = 2 * time.Second
+
+// request sends a message until there is an answer to it, for at most as long as a lease
+// lasts. The same bytes are sent each time.
+func (b *Backend) request(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
+	limit, cancel := context.WithTimeout(ctx, b.cfg.Lease)
+	defer cancel()
+	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) {
+		try, cancel := context.WithTimeout(limit, tryTime)
+		resp, err := b.nc.RequestMsgWithContext(try, msg)
+		cancel()
+		switch {
+		case err == nil:
+			return resp, nil
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrConnectionDraining):
+			return nil, fmt.Errorf("fleet: %w", err)
+		}
+		b.metrics.Retries.Add(1)
+		if sleep(limit, wait) != nil {
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			return nil, fmt.Errorf("fleet: no NATS server that can do it has answered for %v (majority lost, or the link is down): %w", b.cfg.Lease, err)
+		}
+	}
+}
+
+// call calls the API of JetStream.
+func (b *Backend) call(ctx context.Context, subject string, in, out any) error {
+	data, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	limit, cancel := context.WithTimeout(ctx, b.cfg.Lease)
+	defer cancel()
+	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) {
+		resp, err := b.request(limit, &nats.Msg{Subject: "$JS.API." + subject, Data: data})
+		if err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return err
+		}
+		var failed struct {
+			Error *apiError `json:"error"`
+		}
+		if err := json.Unmarshal(resp.Data, &failed); err != nil {
+			return fmt.Errorf("fleet: %s: %w", subject, err)
+		}
+		if failed.Error == nil {
+			return json.Unmarshal(resp.Data, out)
+		}
+		if !failed.Error.passing() || sleep(limit, wait) != nil {
+			return failed.Error
+		}
+		b.metrics.Retries.Add(1)
+	}
+}
+
+// publish stores a message, and returns its sequence. The error is a [*sequenceError] if
+// the subject does not end where the message expects.
+func (b *Backend) publish(ctx context.Context, msg *nats.Msg) (seq uint64, duplicate bool, err error) {
+	limit, cancel := context.WithTimeout(ctx, b.cfg.Lease)
+	defer cancel()
+	for wait := 2 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) {
+		resp, err := b.request(limit, msg)
+		if err != nil {
+			if ctx.Err() != nil {
+				err = context.Cause(ctx)
+			}
+			return 0, false, err
+		}
+		var ack struct {
+			Seq       uint64    `json:"seq"`
+			Duplicate bool      `json:"duplicate"`
+			Error     *apiError `json:"error"`
+		}
+		if err := json.Unmarshal(resp.Data, &ack); err != nil {
+			return 0, false, fmt.Errorf("fleet: the acknowledgement cannot be read: %w", err)
+		}
+		switch {
+		case ack.Error == nil:
+			return ack.Seq, ack.Duplicate, nil
+		case ack.Error.ErrCode == codeWrongSequence:
+			_, number, _ := strings.Cut(ack.Error.Description, ": ")
+			last, _ := strconv.ParseUint(number, 10, 64)
+			return 0, false, &sequenceError{last}
+		case !ack.Error.passing():
+			return 0, false, ack.Error
+		}
+		b.metrics.Retries.Add(1)
+		if sleep(limit, wait) != nil {
+			if ctx.Err() != nil {
+				return 0, false, context.Cause(ctx)
+			}
+			return 0, false, fmt.Errorf("fleet: the entry could not be stored for %v: %w", b.cfg.Lease, ack.Error)
+		}
+	}
+}
+
+// newMsg returns a message with headers.
+func newMsg(subject string, data []byte, headers ...string) *nats.Msg {
+	m := nats.NewMsg(subject)
+	m.Data = data
+	for i := 0; i < len(headers); i += 2 {
+		m.Header[headers[i]] = []string{headers[i+1]}
+	}
+	return m
+}
+
+func number(n uint64) string { return strconv.FormatUint(n, 10) }

@@ -1,0 +1,59 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+// A ServerConfig says how a NATS server in this process works.
+type ServerConfig struct {
+	Name string // of the server
+	Dir  string // where it stores everything; required
+	// Listen is the address for other processes, "host:port". Empty means that only this
+	// process can use it.
+	Listen string
+	// Cluster, Advertise and Routes make it one of three servers. Cluster is the address for
+	// the others, and Routes are those of all three.
+	Cluster, Advertise string
+	Routes             []string
+	// Token is what other processes and servers must know. Empty means nothing.
+	Token string
+}
+
+// StartServer starts a NATS server with JetStream that syncs every write to the disk. The
+// caller shuts it down.
+func StartServer(cfg ServerConfig) (*server.Server, error) {
+	if cfg.Dir == "" {
+		return nil, errors.New("fleet: ServerConfig.Dir is required")
+	}
+	opts := &server.Options{
+		ServerName: cfg.Name, JetStream: true, StoreDir: cfg.Dir, SyncAlways: true, NoSigs: true, NoLog: true,
+		DontListen: cfg.Listen == "", Authorization: cfg.Token, MaxPayload: 1 << 20,
+	}
+	if err := cfg.setAddresses(opts); err != nil {
+		return nil, err
+	}
+	s, err := server.NewServer(opts)
+	if err != nil {
+		return nil, fmt.Errorf("fleet: the NATS server cannot be started: %w", err)
+	}
+	s.Start()
+	if !s.ReadyForConnections(30 * time.Second) {
+		s.Shutdown()
+		return nil, fmt.Errorf("fleet: the NATS server in %s is not ready after 30s", cfg.Dir)
+	}
+	if !s.JetStreamEnabled() {
+		s.Shutdown()
+		return nil, fmt.Errorf("fleet: the NATS server cannot store anything in %s: check that the directory can be written and that the disk has room", cfg.Dir)
+	}
+	return s, nil
+}
+
+// Connect connects to a server in this process, without a network.
+func Connect(s *server.Server, opts ...nats.Option) (*nats.Conn, error) {
+	return nats.Connect("", append([]nats.Option{nats.InProcessServer(s), nats.MaxReconnects(-1)}, opts...)...)
+}
