@@ -157,7 +157,7 @@ func (b *Backend) createStreams(ctx context.Context) error {
 			to  *jetstream.KeyValue
 			cfg jetstream.KeyValueConfig
 		}{
-			{&b.leases, jetstream.KeyValueConfig{Bucket: n + "-" + leaseKV, Replicas: b.cfg.Replicas}},
+			{&b.leases, jetstream.KeyValueConfig{Bucket: n + "-" + leaseKV, Replicas: b.cfg.Replicas, LimitMarkerTTL: time.Minute}},
 			{&b.workers, jetstream.KeyValueConfig{Bucket: n + "-" + workerKV, Replicas: b.cfg.Replicas, TTL: b.cfg.Lease}},
 		} {
 			if *kv.to, err = b.js.KeyValue(ctx, kv.cfg.Bucket); errors.Is(err, jetstream.ErrBucketNotFound) {

@@ -33,6 +33,8 @@ type getRequest struct {
 	NextFor  string `json:"next_by_subj,omitempty"`
 	Batch    int    `json:"batch,omitempty"`
 	MaxBytes int    `json:"max_bytes,omitempty"`
+
+	MultiLast []string `json:"multi_last,omitempty"`
 }
 
 // leaderGet asks the leader of a stream for one message. It is nil if there is none. Other
@@ -83,7 +85,15 @@ const (
 // directGet asks any server that has the stream for messages of a subject, from a sequence
 // on. It returns none if that server has none, which may lag behind the leader.
 func (b *Backend) directGet(ctx context.Context, kind, subject string, from uint64, count int) ([]*stored, error) {
-	data, err := json.Marshal(getRequest{Seq: max(from, 1), NextFor: subject, Batch: count, MaxBytes: batchBytes})
+	return b.direct(ctx, b.stream(kind), getRequest{Seq: max(from, 1), NextFor: subject, Batch: count, MaxBytes: batchBytes})
+}
+
+// errTooMany is returned when a request matches too many subjects.
+var errTooMany = errors.New("fleet: too many subjects for one request")
+
+// direct asks any server that has the stream.
+func (b *Backend) direct(ctx context.Context, stream string, req getRequest) ([]*stored, error) {
+	data, err := json.Marshal(req)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +104,7 @@ func (b *Backend) directGet(ctx context.Context, kind, subject string, from uint
 	}
 	defer sub.Unsubscribe()
 	sub.SetPendingLimits(-1, -1)
-	if err := b.nc.PublishMsg(&nats.Msg{Subject: "$JS.API.DIRECT.GET." + b.stream(kind), Reply: reply, Data: data}); err != nil {
+	if err := b.nc.PublishMsg(&nats.Msg{Subject: "$JS.API.DIRECT.GET." + stream, Reply: reply, Data: data}); err != nil {
 		return nil, fmt.Errorf("fleet: %w", err)
 	}
 	var all []*stored
@@ -112,6 +122,8 @@ func (b *Backend) directGet(ctx context.Context, kind, subject string, from uint
 		case "":
 		case "204", "404":
 			return all, nil
+		case "413":
+			return nil, errTooMany
 		default:
 			return all, fmt.Errorf("fleet: direct get: %s %s", m.Header.Get("Status"), m.Header.Get("Description"))
 		}

@@ -183,6 +183,9 @@ func (l *lease) lose() { l.lostOnce.Do(func() { close(l.lost) }) }
 // Lost implements [hub.Lease].
 func (l *lease) Lost() <-chan struct{} { return l.lost }
 
+// markerTime is how long a lease that was given up leaves a mark.
+const markerTime = 2 * time.Second
+
 // Close implements [hub.Lease].
 func (l *lease) Close() error {
 	l.close.Do(func() {
@@ -199,7 +202,7 @@ func (l *lease) Close() error {
 		ctx, cancel := context.WithTimeout(context.Background(), l.b.cfg.Lease)
 		defer cancel()
 		l.b.create(ctx, func(ctx context.Context) error {
-			err := l.b.leases.Delete(ctx, l.id, jetstream.LastRevision(l.revision))
+			err := l.b.leases.Purge(ctx, l.id, jetstream.LastRevision(l.revision), jetstream.PurgeTTL(markerTime))
 			if isWrongRevision(err) {
 				return nil
 			}
@@ -312,7 +315,7 @@ const goneTime = 1500 * time.Millisecond
 
 // Workers returns the processes that are alive.
 func (b *Backend) Workers(ctx context.Context) (all []WorkerInfo, err error) {
-	entries, err := b.scan(ctx, "KV_"+b.cfg.Name+"-"+workerKV, ">", false)
+	entries, err := b.last(ctx, "KV_"+b.cfg.Name+"-"+workerKV)
 	if err != nil {
 		return nil, err
 	}
@@ -325,18 +328,71 @@ func (b *Backend) Workers(ctx context.Context) (all []WorkerInfo, err error) {
 	return all, nil
 }
 
-// Holders returns the names of the processes that run sessions, by session.
-func (b *Backend) Holders(ctx context.Context) (map[string]string, error) {
-	entries, err := b.scan(ctx, "KV_"+b.cfg.Name+"-"+leaseKV, ">", false)
+// holderIDs returns who has the leases, by session.
+func (b *Backend) holderIDs(ctx context.Context) (map[string]holder, error) {
+	entries, err := b.last(ctx, "KV_"+b.cfg.Name+"-"+leaseKV)
 	if err != nil {
 		return nil, err
 	}
-	all := map[string]string{}
+	all := map[string]holder{}
 	for _, m := range entries {
 		var h holder
 		if m.header.Get("KV-Operation") == "" && json.Unmarshal(m.data, &h) == nil {
-			all[idOf(m.subject)] = h.Name
+			all[idOf(m.subject)] = h
 		}
 	}
 	return all, nil
+}
+
+// A Status is what a fleet is doing.
+type Status struct {
+	Workers []WorkerInfo `json:"workers"`
+	// Queued is how many sessions have work and no worker, Running how many have one.
+	Queued  int `json:"queued"`
+	Running int `json:"running"`
+	// Oldest is how long the oldest of the queued ones has waited.
+	Oldest   time.Duration `json:"oldest"`
+	Sessions int           `json:"sessions"` // all that exist
+	// Owners are the names of the workers, by session.
+	Owners map[string]string `json:"owners,omitempty"`
+}
+
+// Status returns what the fleet is doing.
+func (b *Backend) Status(ctx context.Context) (*Status, error) {
+	workers, err := b.Workers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	queued, err := b.last(ctx, b.stream(workStream))
+	if err != nil {
+		return nil, err
+	}
+	held, err := b.holderIDs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	listed, err := b.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	alive := map[string]bool{}
+	for _, w := range workers {
+		alive[w.ID] = true
+	}
+	s := &Status{Workers: workers, Sessions: len(listed), Owners: map[string]string{}}
+	for id, h := range held {
+		if alive[h.ID] {
+			s.Owners[id] = h.Name
+		}
+	}
+	for _, m := range queued {
+		if s.Owners[idOf(m.subject)] != "" {
+			s.Running++
+			continue
+		}
+		if s.Queued++; s.Queued == 1 {
+			s.Oldest = max(0, time.Since(m.time))
+		}
+	}
+	return s, nil
 }

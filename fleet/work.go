@@ -46,6 +46,25 @@ func (b *Backend) purge(ctx context.Context, kind, subject string) error {
 	return b.call(ctx, "STREAM.PURGE."+b.stream(kind), map[string]string{"filter": subject}, &done)
 }
 
+// last returns the last message of each subject of a stream of small messages, oldest first.
+func (b *Backend) last(ctx context.Context, stream string) ([]*stored, error) {
+	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) {
+		all, err := b.direct(ctx, stream, getRequest{MultiLast: []string{">"}})
+		switch {
+		case errors.Is(err, errTooMany):
+			return b.scan(ctx, stream, ">", false)
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case err == nil:
+			slices.SortFunc(all, func(x, y *stored) int { return int(x.seq) - int(y.seq) })
+			return all, nil
+		}
+		if sleep(ctx, wait) != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
 // scan returns the last message of each subject of a stream, oldest first, without data if
 // that is not wanted. It takes a consumer, which it removes.
 func (b *Backend) scan(ctx context.Context, stream, filter string, headersOnly bool) (all []*stored, err error) {
@@ -114,7 +133,7 @@ func (b *Backend) Work(ctx context.Context, follow bool) iter.Seq2[string, error
 		poll := time.NewTicker(pollTime)
 		defer poll.Stop()
 		for {
-			all, err := b.scan(ctx, b.stream(workStream), ">", true)
+			all, err := b.last(ctx, b.stream(workStream))
 			if err != nil {
 				yield("", err)
 				return

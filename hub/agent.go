@@ -19,6 +19,9 @@ type Start struct {
 	ID   string          // of the session
 	Cwd  string          // where it works
 	Spec json.RawMessage // what [Spec.Agent] was when the session was created
+	// Epoch is the number of the owner entry that the agent runs under. A later owner has a
+	// higher one.
+	Epoch uint64
 	// Store keeps the agent's records in the session's journal. An agent in this process
 	// should use it if [Config.Sessions] is nil.
 	Store session.Store
@@ -66,7 +69,7 @@ func (r *room) startAgent() {
 		a.host = f.host.Initialize
 	}
 	a.ctx, a.stop = context.WithCancelCause(r.ctx)
-	start := Start{ID: r.id, Cwd: f.created.Cwd, Spec: f.created.Spec, Store: r.store()}
+	start := Start{ID: r.id, Cwd: f.created.Cwd, Spec: f.created.Spec, Epoch: f.epoch, Store: r.store()}
 	r.agent = a
 	go func() {
 		defer close(a.done)

@@ -146,7 +146,9 @@ func (a *agentRun) ask(ctx context.Context, req *wire.ControlRequest) (json.RawM
 		return q.response(ans), nil
 	case <-ctx.Done():
 	}
-	if errors.Is(context.Cause(ctx), parley.ErrWithdrawn) {
+	// An agent that ends because another process has taken its session withdraws nothing.
+	alive := func(*tx) error { return nil }
+	if errors.Is(context.Cause(ctx), parley.ErrWithdrawn) && a.r.do(a.ctx, alive) == nil {
 		a.r.putAnswer(&Answer{Ask: q.ID, By: Actor{Name: "agent"}, Outcome: Withdrawn})
 	}
 	// The question stays open: the agent is gone, and asks again when it continues.

@@ -55,6 +55,10 @@ type Config struct {
 	// OnSchedule is called when a schedule was added, so that a hub runs which fires it. It
 	// may be nil.
 	OnSchedule func(ctx context.Context) error
+	// Gateway is for a hub that runs no agents: it creates sessions, shows them, and takes
+	// prompts, answers and interrupts for them, which another process that shares the
+	// backend carries out.
+	Gateway bool
 	// Logger gets what goes wrong without ending anything. It may be nil.
 	Logger *slog.Logger
 }
@@ -101,7 +105,9 @@ func New(cfg Config) (*Hub, error) {
 	h.ctx, h.stop = context.WithCancelCause(context.Background())
 	h.schedules = &scheduler{hub: h}
 	if !cfg.OwnOnly {
-		h.work.Go(h.sweep)
+		if !cfg.Gateway {
+			h.work.Go(h.sweep)
+		}
 		h.work.Go(h.schedules.run)
 	}
 	return h, nil
@@ -228,7 +234,7 @@ func (h *Hub) exit(r *room) {
 // takes nobody in any more.
 func (h *Hub) leaveRoom(r *room) bool {
 	f := r.fold
-	busy := r.agent != nil || r.lease != nil && (f.midTurn && !f.stopped || len(f.queue) > 0 && f.problem == "")
+	busy := r.agent != nil || r.lease != nil && (!r.seen || f.midTurn && !f.stopped || len(f.queue) > 0 && f.problem == "")
 	for _, id := range f.openAsks {
 		busy = busy || r.lease != nil && f.asks[id].Expires != nil
 	}
@@ -439,8 +445,8 @@ func (s *Session) attach(ctx context.Context, after *uint64, yield func(Entry, e
 			return true, nil
 		case lagged:
 			return false, &LaggedError{After: *after}
-		case errors.Is(over, errReopen):
-			return true, nil
+		case errors.Is(over, errReopen), errors.Is(over, ErrConflict), errors.Is(over, ErrLocked):
+			return true, nil // another process owns the session now
 		case over != nil:
 			return false, over
 		default:

@@ -38,6 +38,7 @@ type room struct {
 	fold        *fold
 	lease       Lease // nil if another process owns the session
 	owner       bool  // the journal has an owner entry of this lease
+	seen        bool  // it has seen what was in its inbox when it was opened
 	records     recordLogs
 	logLeases   map[string]*journalLease // by the id of the agent's session
 	viewers     map[*viewer]bool
@@ -278,9 +279,11 @@ func (r *room) state() *State {
 
 // open reads the journal, and takes the session over if no other process has it.
 func (r *room) open(ctx context.Context, create *Created) (err error) {
-	lease, err := r.hub.cfg.Backend.Lease(ctx, r.id)
-	if err != nil && !errors.Is(err, ErrLocked) {
-		return err
+	var lease Lease
+	if !r.hub.cfg.Gateway || create != nil {
+		if lease, err = r.hub.cfg.Backend.Lease(ctx, r.id); err != nil && !errors.Is(err, ErrLocked) {
+			return err
+		}
 	}
 	frames, err := r.read(ctx)
 	switch {
@@ -301,6 +304,10 @@ func (r *room) open(ctx context.Context, create *Created) (err error) {
 	}
 	if err != nil {
 		return errors.Join(err, lease.Close())
+	}
+	if r.hub.cfg.Gateway {
+		r.follow()
+		return lease.Close()
 	}
 	r.lease = lease
 	r.watchInbox()
@@ -366,6 +373,9 @@ var errReopen = errors.New("hub: the session must be opened again")
 
 // tryLease ends the room if the owner of its session has left.
 func (r *room) tryLease() {
+	if r.hub.cfg.Gateway {
+		return
+	}
 	if lease, err := r.hub.cfg.Backend.Lease(r.ctx, r.id); err == nil {
 		lease.Close()
 		r.broken = errReopen
@@ -391,18 +401,23 @@ func (r *room) follow() {
 	})
 }
 
-// watchInbox has the room consume its inbox.
+// watchInbox has the room consume its inbox. The room stays at least until it has seen what
+// is there.
 func (r *room) watchInbox() {
 	from := r.fold.item
 	r.spawn(func(ctx context.Context) {
-		for item, err := range r.hub.cfg.Backend.Inbox(ctx, r.id, from, true) {
-			if err != nil {
-				if ctx.Err() == nil {
-					r.post(ctx, func(*tx) error { r.broken = err; return nil })
+		for _, follow := range []bool{false, true} {
+			for item, err := range r.hub.cfg.Backend.Inbox(ctx, r.id, from, follow) {
+				if err != nil {
+					if ctx.Err() == nil {
+						r.post(ctx, func(*tx) error { r.broken = err; return nil })
+					}
+					return
 				}
-				return
+				from = item.Number
+				r.post(ctx, func(x *tx) error { r.consume(x, item); return nil })
 			}
-			r.post(ctx, func(x *tx) error { r.consume(x, item); return nil })
+			r.post(ctx, func(*tx) error { r.seen = true; return nil })
 		}
 	})
 }

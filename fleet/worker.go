@@ -1,0 +1,260 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/parley-go/parley/hub"
+)
+
+// A Worker claims sessions that have work to do, as many as it has slots, and has a hub run
+// them. Create it, give [Worker.Backend] to the hub, then call [Worker.Run].
+type Worker struct {
+	b      *Backend
+	slots  int
+	logger *slog.Logger
+
+	mu       sync.Mutex
+	grants   map[string]*grant
+	draining bool
+}
+
+// A grant says that the hub may run a session that has work to do. The lease is held until
+// the hub asks for it.
+type grant struct{ lease hub.Lease }
+
+// NewWorker returns a worker with a number of slots. With 0 it claims nothing. The logger may
+// be nil.
+func NewWorker(b *Backend, slots int, logger *slog.Logger) *Worker {
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	return &Worker{b: b, slots: slots, logger: logger, grants: map[string]*grant{}}
+}
+
+// Backend returns the backend for the hub of the worker. It refuses leases that the worker
+// has not claimed, unless a slot is free and the session has no work to do.
+func (w *Worker) Backend() hub.Backend { return &gate{w.b, w} }
+
+// A gate is a backend whose leases the worker decides about.
+type gate struct {
+	*Backend
+	w *Worker
+}
+
+// Work yields nothing: the worker claims what has work to do.
+func (g *gate) Work(context.Context, bool) iter.Seq2[string, error] {
+	return func(func(string, error) bool) {}
+}
+
+// Lease implements [hub.Backend].
+func (g *gate) Lease(ctx context.Context, id string) (hub.Lease, error) {
+	g.w.mu.Lock()
+	x := g.w.grants[id]
+	if x != nil && x.lease != nil {
+		l := x.lease
+		x.lease = nil
+		g.w.mu.Unlock()
+		return l, nil
+	}
+	draining := g.w.draining
+	g.w.mu.Unlock()
+	if x == nil {
+		if draining {
+			return nil, hub.ErrLocked
+		}
+		exists, err := g.exists(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if exists && g.beat.count() >= g.w.slots {
+			return nil, hub.ErrLocked
+		}
+		if queued, err := g.queued(ctx, id); queued || err != nil {
+			return nil, errors.Join(hub.ErrLocked, err)
+		}
+	}
+	return g.Backend.Lease(ctx, id)
+}
+
+// exists reports whether a session has a journal.
+func (b *Backend) exists(ctx context.Context, id string) (bool, error) {
+	if err := hub.CheckID(id); err != nil {
+		return false, err
+	}
+	t, err := b.readTail(ctx, id)
+	return t.seq > 0, err
+}
+
+// queued reports whether a session has work to do.
+func (b *Backend) queued(ctx context.Context, id string) (bool, error) {
+	m, err := b.leaderGet(ctx, workStream, getRequest{LastFor: b.workSubject(id)})
+	return m != nil, err
+}
+
+// count returns how many sessions this process runs.
+func (t *beat) count() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.held)
+}
+
+// claimTime is how often a worker looks for sessions whose worker is gone.
+const claimTime = time.Second
+
+// Run claims sessions for the hub until ctx ends.
+func (w *Worker) Run(ctx context.Context, h *hub.Hub) error {
+	woken := make(chan *nats.Msg, 4096)
+	sub, err := w.b.nc.ChanSubscribe(w.b.cfg.Name+".live."+workStream+".*", woken)
+	if err != nil {
+		return fmt.Errorf("fleet: %w", err)
+	}
+	defer sub.Unsubscribe()
+	var work sync.WaitGroup
+	defer work.Wait()
+	tick := time.NewTicker(claimTime)
+	defer tick.Stop()
+	for {
+		if err := w.claimAll(ctx, h, &work); err != nil && ctx.Err() == nil {
+			w.logger.Warn("sessions that have work cannot be found", "error", err)
+		}
+		select {
+		case <-woken:
+			for len(woken) > 0 {
+				<-woken
+			}
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// room reports how many more sessions the worker can run.
+func (w *Worker) room() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.draining {
+		return 0
+	}
+	return w.slots - w.b.beat.count()
+}
+
+// claimAll claims sessions that have work and nobody who does it, the oldest first.
+func (w *Worker) claimAll(ctx context.Context, h *hub.Hub, work *sync.WaitGroup) error {
+	if w.room() <= 0 {
+		return nil
+	}
+	queued, err := w.b.last(ctx, w.b.stream(workStream))
+	if err != nil || len(queued) == 0 {
+		return err
+	}
+	held, err := w.b.holderIDs(ctx)
+	if err != nil {
+		return err
+	}
+	gone := map[string]bool{w.b.id: false}
+	for _, m := range queued {
+		if w.room() <= 0 || ctx.Err() != nil {
+			return nil
+		}
+		id := idOf(m.subject)
+		if by, ok := held[id]; ok {
+			dead, known := gone[by.ID]
+			if !known {
+				alive, err := w.b.alive(ctx, by.ID)
+				if err != nil {
+					return err
+				}
+				dead = !alive
+				gone[by.ID] = dead
+			}
+			if !dead {
+				continue
+			}
+		}
+		w.claim(ctx, h, id, work)
+	}
+	return nil
+}
+
+// claim takes the lease of a session, and has the hub open it.
+func (w *Worker) claim(ctx context.Context, h *hub.Hub, id string, work *sync.WaitGroup) {
+	w.mu.Lock()
+	busy := w.grants[id] != nil
+	w.mu.Unlock()
+	if busy {
+		return
+	}
+	l, err := w.b.Lease(ctx, id)
+	if err != nil {
+		if !errors.Is(err, hub.ErrLocked) && ctx.Err() == nil {
+			w.logger.Warn("a session cannot be claimed", "session", id, "error", err)
+		}
+		return
+	}
+	x := &grant{lease: l}
+	w.mu.Lock()
+	w.grants[id] = x
+	w.mu.Unlock()
+	work.Go(func() {
+		_, err := h.Session(id).State(ctx, hub.Actor{Name: w.b.cfg.Worker, Rights: hub.MayView})
+		// A room that follows the session asks for the lease within a second or so.
+		for until := time.Now().Add(3 * time.Second); err == nil && w.waits(x) && time.Now().Before(until); {
+			err = sleep(ctx, 20*time.Millisecond)
+		}
+		w.mu.Lock()
+		left := x.lease
+		x.lease = nil
+		delete(w.grants, id)
+		w.mu.Unlock()
+		if left != nil {
+			left.Close()
+		}
+		if errors.Is(err, hub.ErrNotFound) {
+			w.b.Rest(ctx, id)
+		} else if err != nil && ctx.Err() == nil {
+			w.logger.Warn("a session that has work cannot be opened", "session", id, "error", err)
+		}
+	})
+}
+
+func (w *Worker) waits(x *grant) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return x.lease != nil
+}
+
+// Drain stops claiming, and waits until no turn runs here or ctx ends. Then close the backend:
+// others continue what is left.
+func (w *Worker) Drain(ctx context.Context, h *hub.Hub) {
+	w.mu.Lock()
+	w.draining = true
+	w.mu.Unlock()
+	for ctx.Err() == nil {
+		busy := false
+		for _, id := range w.b.beat.ids() {
+			info, err := h.Session(id).State(ctx, hub.Actor{Name: w.b.cfg.Worker, Rights: hub.MayView})
+			busy = busy || err == nil && info.Phase == hub.Running
+		}
+		if !busy || sleep(ctx, 50*time.Millisecond) != nil {
+			return
+		}
+	}
+}
+
+// ids returns the sessions that this process runs.
+func (t *beat) ids() (all []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id := range t.held {
+		all = append(all, id)
+	}
+	return all
+}

@@ -1,0 +1,185 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/internal/testwait"
+	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/wire"
+)
+
+var ann = hub.Actor{Name: "ann", From: "test", Rights: hub.Everything}
+
+// A crew is a worker with its hub, as a process has them.
+type crew struct {
+	b    *Backend
+	w    *Worker
+	hub  *hub.Hub
+	stop func()
+}
+
+// newCrew starts a worker whose agents play a script that notes each effect in a file, with the epoch.
+func newCrew(t *testing.T, b *Backend, slots int, file string) *crew {
+	t.Helper()
+	c := &crew{b: b, w: NewWorker(b, slots, nil)}
+	cfg := hub.Config{Backend: c.w.Backend(), Name: b.cfg.Worker, Gateway: slots == 0, Agent: func(_ context.Context, start hub.Start) (*parley.Options, error) {
+		m := parleytest.Script(
+			parleytest.FirstOf(
+				parleytest.Expect(parleytest.ToolResult("")).Say("Done."),
+				parleytest.Say("I write it.").Call("Bash", map[string]string{"command": "echo $PARLEY_EPOCH >> " + file}),
+			),
+			parleytest.Say("Done."),
+		).Model()
+		return &parley.Options{Cwd: start.Cwd, Dialer: agent.InProcess(agent.Config{Model: m, Store: start.Store, Environ: os.Environ()}),
+			Env: map[string]string{"PARLEY_EPOCH": strconv.FormatUint(start.Epoch, 10)}}, nil
+	}}
+	h, err := hub.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.hub = h
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if slots > 0 {
+			c.w.Run(ctx, h)
+		}
+	}()
+	c.stop = func() { cancel(); <-done; h.Close() }
+	t.Cleanup(c.stop)
+	return c
+}
+
+// until attaches to a session and returns the first entry of a kind that is as wanted. The
+// numbers of the entries before it have no gap.
+func until(t *testing.T, s *hub.Session, after *uint64, kind hub.Kind, ok func(hub.Entry) bool) hub.Entry {
+	t.Helper()
+	for e, err := range s.Attach(t.Context(), ann, *after) {
+		if err != nil {
+			t.Fatalf("no %s: %v", kind, err)
+		}
+		if e.N > 0 {
+			if e.N != *after+1 {
+				t.Fatalf("entry %d follows %d", e.N, *after)
+			}
+			*after = e.N
+		}
+		if e.Kind == kind && (ok == nil || ok(e)) {
+			return e
+		}
+	}
+	panic("unreachable")
+}
+
+func isResult(e hub.Entry) bool { return wire.PeekType(e.Data) == "result" }
+
+// A session is created and prompted at a gateway, and run by a worker, which dies while a
+// question is open. The answer is given while no worker has the session. The next worker
+// carries it out, once, with its own epoch.
+func TestAnswerCountsWhileNoWorkerOwnsTheSession(t *testing.T) {
+	open, file := place(t), filepath.Join(t.TempDir(), "effects")
+	gateway := newCrew(t, open(), 0, file)
+	one := newCrew(t, open(), 4, file)
+	s, err := gateway.hub.Create(t.Context(), ann, hub.Spec{Cwd: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Prompt(t.Context(), ann, wire.Prompt(wire.Text("Do it."))); err != nil {
+		t.Fatal(err)
+	}
+	var last uint64
+	e := until(t, s, &last, hub.KindAsk, nil)
+	one.b.nc.Close() // as if it was killed: nothing of it reaches the others
+	ask := new(hub.Ask)
+	if err := json.Unmarshal(e.Data, ask); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Answer(t.Context(), ann, hub.Allow(ask)); err != nil {
+		t.Fatal(err)
+	}
+	newCrew(t, open(), 4, file)
+	owner := until(t, s, &last, hub.KindOwner, nil)
+	until(t, s, &last, hub.KindFrame, isResult)
+	if got, err := os.ReadFile(file); err != nil || string(got) != strconv.FormatUint(owner.N, 10)+"\n" {
+		t.Errorf("the effects are %q, %v; want the epoch %d once", got, err, owner.N)
+	}
+}
+
+// A worker that drains claims nothing more, and what it ran goes on with another one.
+func TestDrainHandsBack(t *testing.T) {
+	open, file := place(t), filepath.Join(t.TempDir(), "effects")
+	gateway := newCrew(t, open(), 0, file)
+	one := newCrew(t, open(), 4, file)
+	s, err := gateway.hub.Create(t.Context(), ann, hub.Spec{Cwd: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Prompt(t.Context(), ann, wire.Prompt(wire.Text("Do it."))); err != nil {
+		t.Fatal(err)
+	}
+	var last uint64
+	e := until(t, s, &last, hub.KindAsk, nil)
+	one.w.Drain(t.Context(), one.hub) // the turn waits for a person: that is no reason to stay
+	if one.w.room() != 0 {
+		t.Errorf("a worker that drains has room for %d", one.w.room())
+	}
+	one.b.Close()
+	newCrew(t, open(), 4, file)
+	until(t, s, &last, hub.KindOwner, nil)
+	ask := new(hub.Ask)
+	if err := json.Unmarshal(e.Data, ask); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Answer(t.Context(), ann, hub.Deny(ask, "no")); err != nil {
+		t.Fatal(err)
+	}
+	until(t, s, &last, hub.KindFrame, isResult)
+	if got, err := os.ReadFile(file); err == nil {
+		t.Errorf("what was denied ran: %q", got)
+	}
+}
+
+// No worker runs more sessions than it has slots; the status shows what waits.
+func TestSlots(t *testing.T) {
+	open, file := place(t), filepath.Join(t.TempDir(), "effects")
+	gateway := newCrew(t, open(), 0, file)
+	one := newCrew(t, open(), 1, file)
+	if err := one.b.Announce(t.Context(), "test", 1); err != nil {
+		t.Fatal(err)
+	}
+	var sessions []*hub.Session
+	for range 3 {
+		s, err := gateway.hub.Create(t.Context(), ann, hub.Spec{Cwd: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Prompt(t.Context(), ann, wire.Prompt(wire.Text("Do it."))); err != nil {
+			t.Fatal(err)
+		}
+		sessions = append(sessions, s)
+	}
+	testwait.Until(t, "one session runs and two wait", func() bool {
+		st, err := gateway.b.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := one.b.beat.count(); n > 1 {
+			t.Fatalf("a worker with one slot runs %d sessions", n)
+		}
+		return st.Running == 1 && st.Queued == 2 && st.Sessions == 3 && len(st.Workers) >= 1
+	})
+	newCrew(t, open(), 2, file) // it takes the rest
+	for _, s := range sessions {
+		var last uint64
+		until(t, s, &last, hub.KindAsk, nil)
+	}
+}
