@@ -28,6 +28,9 @@ func (cfg ServerConfig) setAddresses(opts *server.Options) (err error) {
 	if len(cfg.Routes) != 3 {
 		return fmt.Errorf("fleet: a cluster has three nodes, and %d are given: two have no majority when one is down, so use one or three", len(cfg.Routes))
 	}
+	if cfg.Listen == "" { // NATS starts routes only once it listens for clients
+		opts.DontListen, opts.Host, opts.Port = false, "127.0.0.1", server.RANDOM_PORT
+	}
 	c := &opts.Cluster
 	c.Name, c.Advertise, c.NoAdvertise = clusterName, cfg.Advertise, cfg.Advertise == ""
 	if c.Host, c.Port, err = splitAddress(cfg.Cluster); err != nil {

@@ -28,6 +28,8 @@ type Config struct {
 	// Lease is how long a process that is silent keeps its sessions. Zero means 30
 	// seconds. It counts when the streams are created.
 	Lease time.Duration
+	// MustExist says that Open fails if there is no fleet of that name, instead of creating it.
+	MustExist bool
 	// Worker is the name of this process, for people. Empty means its id.
 	Worker string
 }
@@ -105,6 +107,12 @@ func Open(ctx context.Context, cfg Config) (*Backend, error) {
 	}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	b.beat.held = map[string]*lease{}
+	if cfg.MustExist {
+		if _, err := js.KeyValue(ctx, cfg.Name+"-"+workerKV); err != nil {
+			b.stop()
+			return nil, fmt.Errorf("fleet: there is no fleet %q: start a node first (%w)", cfg.Name, err)
+		}
+	}
 	if err := b.createStreams(ctx); err != nil {
 		b.stop()
 		return nil, err

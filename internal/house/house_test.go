@@ -63,7 +63,8 @@ var arrows = map[string][]string{
 	"stores/postgres/example": {"agent", "stores/postgres"},
 
 	// The fleet, a module of its own.
-	"fleet": {"hub", "session"},
+	"fleet":                  {"hub", "session"},
+	"fleet/cmd/parley-fleet": {"fleet", "agent", "serve", "parleytest"},
 
 	// Programs that scripts use, and this package.
 	"internal/house":    {},

@@ -1,0 +1,401 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/console"
+	"github.com/parley-go/parley/engine/model"
+	"github.com/parley-go/parley/fleet"
+	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/hub/socket"
+	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/serve"
+	"github.com/parley-go/parley/transport"
+)
+
+// nodeFlags are the flags of up and worker.
+type nodeFlags struct {
+	natsFlags
+	addr, listen, name, agent string
+	hosts, origins            string
+	behindProxy               bool
+	slots                     int
+	lease, idle               time.Duration
+	cluster, join, tokenFile  string
+	metrics                   string
+}
+
+func (f *nodeFlags) addWorker(fs *flag.FlagSet) {
+	f.natsFlags.add(fs)
+	host, _ := os.Hostname()
+	fs.StringVar(&f.name, "name", host, "the `NAME` of this node, for people")
+	fs.IntVar(&f.slots, "slots", 16, "how many sessions run here at once; 0 means none")
+	fs.StringVar(&f.agent, "agent", "", "the `PROGRAM` that is the agent, such as claude; empty means the agent of Parley, in this process")
+	fs.DurationVar(&f.lease, "lease", 30*time.Second, "how long a worker that is silent keeps its sessions; counts when the fleet is created")
+	fs.DurationVar(&f.idle, "idle", 10*time.Second, "how long an agent that has nothing to do keeps its slot")
+	fs.StringVar(&f.metrics, "metrics", "", "serve metrics for Prometheus at this `HOST:PORT`, without a token")
+}
+
+// drainTime is how long turns may take to end after SIGTERM. With what follows, the node is
+// gone within 20 seconds.
+const drainTime = 15 * time.Second
+
+// up runs a node.
+func up(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := &nodeFlags{}
+	fs := newFlags("up", stdout)
+	f.addWorker(fs)
+	fs.StringVar(&f.addr, "addr", "127.0.0.1:8080", "serve the API and the page at this `HOST:PORT`; empty means not at all")
+	fs.StringVar(&f.hosts, "host", "", "`NAMES` by which the server is reached, besides its address; several with commas")
+	fs.StringVar(&f.origins, "origin", "", "`ORIGINS` of pages elsewhere that may use the API; several with commas")
+	fs.BoolVar(&f.behindProxy, "behind-proxy", false, "a proxy in front encrypts and adds X-Forwarded-For")
+	fs.StringVar(&f.listen, "listen", "127.0.0.1:0", "where the embedded NATS server listens for workers, status and top")
+	fs.StringVar(&f.cluster, "cluster", "", "where the embedded NATS server listens for the other two nodes, `HOST:PORT`")
+	fs.StringVar(&f.join, "join", "", "the --cluster addresses of all three `NODES` with commas, the node that has the sessions first")
+	fs.StringVar(&f.tokenFile, "token-file", "", "a `FILE` with the secret that the nodes and workers share; needed with --join")
+	if err := parse(fs, args, nil); err != nil {
+		return err
+	}
+	if f.data == "" {
+		return usagef("it needs --data DIRECTORY to keep tokens and, without --nats, the sessions")
+	}
+	if host, _, err := net.SplitHostPort(f.addr); f.addr != "" {
+		if err != nil {
+			return usagef("--addr %s is not HOST:PORT", f.addr)
+		}
+		if ip := net.ParseIP(host); !f.behindProxy && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			return usagef("--addr %s can be reached from other machines, and nothing encrypts its connections: put a proxy that does in front and add --behind-proxy", f.addr)
+		}
+	}
+	return f.run(ctx, stdout, stderr)
+}
+
+// worker runs a worker without an API.
+func worker(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := &nodeFlags{}
+	fs := newFlags("worker", stdout)
+	f.addWorker(fs)
+	if err := parse(fs, args, nil); err != nil {
+		return err
+	}
+	if f.slots < 1 {
+		return usagef("a worker needs at least one of --slots")
+	}
+	nc, err := f.connect(f.name)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	return f.work(ctx, nc, 0, nil, stdout, stderr)
+}
+
+// run starts the server, or connects to the cluster that exists, and works.
+func (f *nodeFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
+	if err := os.MkdirAll(f.data, 0o700); err != nil {
+		return err
+	}
+	listener, err := f.listenHTTP()
+	if err != nil {
+		return err
+	}
+	if f.url != "" {
+		if f.cluster != "" || f.join != "" {
+			return usagef("--nats uses a cluster that exists; --cluster and --join make one: use either")
+		}
+		nc, err := f.connect(f.name)
+		if err != nil {
+			return err
+		}
+		defer nc.Close()
+		return f.work(ctx, nc, 0, listener, stdout, stderr)
+	}
+	s, replicas, err := f.startServer(ctx, stdout)
+	if err != nil {
+		return err
+	}
+	defer func() { s.Shutdown(); s.WaitForShutdown() }()
+	token, err := clusterToken(f.data, f.tokenFile)
+	if err != nil {
+		return err
+	}
+	nc, err := fleet.Connect(s, nats.Name(f.name), nats.Token(token))
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	node := nodeFile{NATS: s.ClientURL(), Token: token}
+	if listener != nil {
+		node.URL = "http://" + listener.Addr().String()
+	}
+	file := filepath.Join(f.data, "node.json")
+	if err := writeJSON(file, node); err != nil {
+		return err
+	}
+	defer os.Remove(file)
+	return f.work(ctx, nc, replicas, listener, stdout, stderr)
+}
+
+func (f *nodeFlags) listenHTTP() (net.Listener, error) {
+	if f.addr == "" {
+		return nil, nil
+	}
+	l, err := net.Listen("tcp", f.addr)
+	if err != nil {
+		return nil, fmt.Errorf("--addr %s: %w", f.addr, err)
+	}
+	return l, nil
+}
+
+// startServer starts the embedded server: alone, or as one of three nodes.
+func (f *nodeFlags) startServer(ctx context.Context, stdout io.Writer) (*server.Server, int, error) {
+	cfg := fleet.NodeConfig{Name: f.name, Dir: f.data, Fleet: f.fleet, Listen: f.listen, Cluster: f.cluster}
+	if f.join != "" {
+		cfg.Join = strings.Split(f.join, ",")
+		if f.tokenFile == "" {
+			return nil, 0, usagef("--join needs --token-file: the nodes must share a secret. Copy %s of the first node to the others", filepath.Join(f.data, "token"))
+		}
+	}
+	var err error
+	if cfg.Token, err = clusterToken(f.data, f.tokenFile); err != nil {
+		return nil, 0, err
+	}
+	return fleet.StartNode(ctx, cfg, func(step string) { fmt.Fprintln(stdout, step) })
+}
+
+// work runs sessions and serves the API, until ctx ends. Then it drains.
+func (f *nodeFlags) work(ctx context.Context, nc *nats.Conn, replicas int, listener net.Listener, stdout, stderr io.Writer) error {
+	logger := slog.New(slog.NewTextHandler(stderr, nil))
+	b, err := fleet.Open(ctx, fleet.Config{Conn: nc, Name: f.fleet, Replicas: replicas, Lease: f.lease, Worker: f.name})
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	if err := b.Announce(ctx, parley.Version, f.slots); err != nil {
+		return err
+	}
+	w := fleet.NewWorker(b, f.slots, logger)
+	config, err := f.hubConfig(w, logger)
+	if err != nil {
+		return err
+	}
+	h, err := hub.New(config)
+	if err != nil {
+		return err
+	}
+	faces, cancelFaces := context.WithCancelCause(context.Background())
+	defer cancelFaces(nil)
+	var work sync.WaitGroup
+	failed := make(chan error, 4)
+	if listener != nil {
+		s, err := f.faces(h, logger)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		own, err := socket.Listen(filepath.Join(f.data, "serve"))
+		if err != nil {
+			return fmt.Errorf("another node uses %s: %w", f.data, err)
+		}
+		if err := announce(stdout, s, listener.Addr()); err != nil {
+			return err
+		}
+		for _, l := range []net.Listener{listener, own} {
+			work.Go(func() {
+				if err := s.Serve(faces, l); err != nil {
+					failed <- err
+				}
+			})
+		}
+	}
+	if f.metrics != "" {
+		l, err := net.Listen("tcp", f.metrics)
+		if err != nil {
+			return fmt.Errorf("--metrics %s: %w", f.metrics, err)
+		}
+		srv := &http.Server{Handler: metricsHandler(b), ReadHeaderTimeout: 10 * time.Second}
+		work.Go(func() { srv.Serve(l) })
+		defer srv.Close()
+	}
+	claiming, stopClaiming := context.WithCancel(context.Background())
+	defer stopClaiming()
+	if f.slots > 0 {
+		work.Go(func() {
+			if err := w.Run(claiming, h); err != nil {
+				failed <- err
+			}
+		})
+	}
+	fmt.Fprintf(stdout, "%s is ready: %d slots, fleet %s\n", f.name, f.slots, f.fleet)
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	fmt.Fprintf(stdout, "%s drains\n", f.name)
+	stopClaiming()
+	cancelFaces(serve.ErrDraining)
+	limit, cancel := context.WithTimeout(context.Background(), drainTime)
+	defer cancel()
+	w.Drain(limit, h)
+	// Sessions are left as they are: other workers continue them.
+	return err
+}
+
+// A sessionSpec is what a session of the fleet asks of its agent.
+type sessionSpec struct {
+	hub.Args
+}
+
+// hubConfig returns how sessions run here.
+func (f *nodeFlags) hubConfig(w *fleet.Worker, logger *slog.Logger) (hub.Config, error) {
+	cfg, err := agent.FromProcess()
+	if err != nil {
+		return hub.Config{}, err
+	}
+	cfg.OwnVersion = parley.Version
+	cfg.Script = func(file string) (model.Model, error) {
+		s, err := parleytest.ReadScript(file)
+		if err != nil {
+			return nil, err
+		}
+		return s.Model(), nil
+	}
+	return hub.Config{
+		Backend: w.Backend(), Name: f.name, IdleAfter: f.idle, Gateway: f.slots == 0, Logger: logger,
+		Agent: func(_ context.Context, start hub.Start) (*parley.Options, error) {
+			var spec sessionSpec
+			if len(start.Spec) > 0 {
+				if err := json.Unmarshal(start.Spec, &spec); err != nil {
+					return nil, err
+				}
+			}
+			if start.Cwd != "" {
+				if info, err := os.Stat(start.Cwd); err != nil || !info.IsDir() {
+					return nil, fmt.Errorf("the directory %s of the session does not exist on %s", start.Cwd, f.name)
+				}
+			}
+			opts := &parley.Options{Cwd: start.Cwd, KeepSystemPrompt: true, Env: map[string]string{"PARLEY_EPOCH": strconv.FormatUint(start.Epoch, 10), "PARLEY_SESSION": start.ID}}
+			var dialer transport.Dialer = &transport.Process{}
+			if f.agent != "" {
+				opts.Path, opts.SessionStore = f.agent, start.Store
+			} else {
+				cfg := cfg
+				cfg.Store = start.Store
+				dialer = agent.InProcess(cfg)
+			}
+			opts.Dialer = transport.DialerFunc(func(ctx context.Context, s transport.Spec) (transport.Conn, error) {
+				s.Args = append(slices.Clone(spec.Args.Args), s.Args...)
+				return dialer.Dial(ctx, s)
+			})
+			return opts, nil
+		},
+	}, nil
+}
+
+// faces returns the server of the API and the page.
+func (f *nodeFlags) faces(h *hub.Hub, logger *slog.Logger) (*serve.Server, error) {
+	list := func(s string) []string {
+		if s == "" {
+			return nil
+		}
+		return strings.Split(s, ",")
+	}
+	return serve.New(serve.Config{
+		Hub: h, Dir: filepath.Join(f.data, "serve.d"), Hosts: list(f.hosts), Origins: list(f.origins), BehindProxy: f.behindProxy, Console: console.Handler(), Logger: logger,
+		Agent: func(a serve.AgentSettings) (json.RawMessage, error) {
+			var args []string
+			if a.Model != "" {
+				args = append(args, "--model", a.Model)
+			}
+			if a.PermissionMode != "" {
+				args = append(args, "--permission-mode", a.PermissionMode)
+			}
+			args = append(args, a.Args...)
+			if f.agent == "" {
+				if _, err := agent.ParseFlags(args); err != nil {
+					return nil, err
+				}
+			}
+			return hub.Args{Args: args}.Spec(), nil
+		},
+	})
+}
+
+// announce prints where the API is. The first token is shown once.
+func announce(stdout io.Writer, s *serve.Server, addr net.Addr) error {
+	base := s.BaseURL(addr)
+	fmt.Fprintf(stdout, "Serving %s\n", base)
+	if len(s.Tokens()) > 0 {
+		return nil
+	}
+	_, secret, err := s.AddToken("first", serve.ScopeAdmin, time.Time{})
+	if err == nil {
+		fmt.Fprintln(stdout, s.Link(base, secret))
+	}
+	return err
+}
+
+// token makes a token for the API of the node that runs.
+func token(ctx context.Context, args []string, stdout, _ io.Writer) error {
+	fs := newFlags("token --data DIRECTORY NAME", stdout)
+	data := fs.String("data", "", "the `DIRECTORY` of the node")
+	scope := fs.String("scope", "view", "what the token is for: view, approve, drive or admin")
+	var words []string
+	if err := parse(fs, args, &words); err != nil {
+		return err
+	}
+	if len(words) != 1 || *data == "" {
+		return usagef("it is: parley-fleet token --data DIRECTORY [--scope SCOPE] NAME")
+	}
+	body, err := json.Marshal(serve.NewToken{Name: words[0], Scope: serve.Scope(*scope)})
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, "POST", "http://serve/v1/tokens", strings.NewReader(string(body)))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	t := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return socket.Dial(ctx, filepath.Join(*data, "serve"))
+	}}
+	defer t.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: t}).Do(req)
+	if err != nil {
+		return fmt.Errorf("no node runs in %s: start one with parley-fleet up (%w)", *data, err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		var failed struct{ Error struct{ Message string } }
+		json.Unmarshal(answer, &failed)
+		return errors.New(failed.Error.Message)
+	}
+	var made serve.MadeToken
+	if err := json.Unmarshal(answer, &made); err != nil {
+		return err
+	}
+	fmt.Fprintln(stdout, made.Secret)
+	return nil
+}

@@ -1,0 +1,464 @@
+package fleet
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// A NodeConfig says how a node with an embedded server works.
+type NodeConfig struct {
+	Name  string // of the node
+	Dir   string // where it keeps everything; required
+	Fleet string // the name of the fleet; empty means "parley"
+	// Listen is where workers and other programs connect, "host:port".
+	Listen string
+	// Cluster is where the other nodes connect, and Join are these addresses of all three nodes,
+	// the one that has the sessions first. They are remembered: they need to be given
+	// once. Nil means a node alone, or whatever is remembered.
+	Cluster string
+	Join    []string
+	Token   string // that the nodes share
+}
+
+// A membership is what a node of three remembers.
+type membership struct {
+	Cluster string   `json:"cluster"`
+	Routes  []string `json:"routes"`
+	// Migrating says that the sessions of the time when the node was alone are not in the
+	// cluster yet: they are in snapshots.
+	Migrating bool `json:"migrating,omitempty"`
+}
+
+func (n *NodeConfig) path(name string) string { return filepath.Join(n.Dir, name) }
+
+// The files and directories of a node.
+const (
+	membershipFile = "cluster.json"
+	serverDirName  = "nats"            // of the server
+	asideDirName   = "nats.standalone" // of the server when the node was alone
+	snapshotDir    = "migration"
+)
+
+// StartNode starts the server of a node, and returns how many servers store each entry.
+//
+// A node that is alone becomes one of three by Join. Its streams are written to snapshots, its
+// directory is moved aside, and the snapshots are restored in the cluster: a server that
+// was alone must never be started with routes, because NATS would delete its streams. If
+// it is killed on the way, the next StartNode continues; nothing is removed before
+// everything is in the cluster. Report is called with what is being done.
+func StartNode(ctx context.Context, cfg NodeConfig, report func(string)) (*server.Server, int, error) {
+	if cfg.Dir == "" {
+		return nil, 0, errors.New("fleet: NodeConfig.Dir is required")
+	}
+	if cfg.Fleet == "" {
+		cfg.Fleet = "parley"
+	}
+	m, err := cfg.membership()
+	if err != nil {
+		return nil, 0, err
+	}
+	if m == nil && len(cfg.Join) == 0 {
+		s, err := StartServer(ServerConfig{Name: cfg.Name, Dir: cfg.path(serverDirName), Listen: cfg.Listen, Token: cfg.Token})
+		return s, 1, err
+	}
+	if m == nil {
+		if m, err = cfg.join(ctx, report); err != nil {
+			return nil, 0, err
+		}
+	}
+	first := m.Routes[0] == m.Cluster
+	if m.Migrating {
+		if _, err := os.Stat(cfg.path(asideDirName)); errors.Is(err, fs.ErrNotExist) {
+			if err := os.Rename(cfg.path(serverDirName), cfg.path(asideDirName)); err != nil {
+				return nil, 0, fmt.Errorf("fleet: %w", err)
+			}
+		}
+	}
+	s, err := StartServer(ServerConfig{Name: cfg.Name, Dir: cfg.path(serverDirName), Listen: cfg.Listen, Cluster: m.Cluster, Advertise: m.Cluster, Routes: m.Routes, Token: cfg.Token})
+	if err != nil {
+		return nil, 0, err
+	}
+	report("waiting for the other nodes")
+	if err := cfg.settle(ctx, s, m, first, report); err != nil {
+		s.Shutdown()
+		return nil, 0, err
+	}
+	return s, 3, nil
+}
+
+// membership returns what the node remembers, nil if it is alone.
+func (n *NodeConfig) membership() (*membership, error) {
+	data, err := os.ReadFile(n.path(membershipFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	m := new(membership)
+	if err == nil {
+		err = json.Unmarshal(data, m)
+	}
+	if err == nil && len(m.Routes) != 3 {
+		err = fmt.Errorf("it has %d routes, want 3", len(m.Routes))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("fleet: %s cannot be read: %w", n.path(membershipFile), err)
+	}
+	if len(n.Join) > 0 && !slices.Equal(n.Join, m.Routes) {
+		return nil, fmt.Errorf("fleet: the node belongs to the cluster %q already, and --join says %q: leave it out", m.Routes, n.Join)
+	}
+	return m, nil
+}
+
+// join makes the node one of three. Nothing has changed unless it returns no error.
+func (n *NodeConfig) join(ctx context.Context, report func(string)) (*membership, error) {
+	if len(n.Join) != 3 {
+		return nil, fmt.Errorf("fleet: a cluster has three nodes, and --join names %d: two have no majority when one is down, so use one or three", len(n.Join))
+	}
+	for i, a := range n.Join {
+		if _, _, err := splitAddress(a); err != nil {
+			return nil, err
+		}
+		if slices.Contains(n.Join[:i], a) {
+			return nil, fmt.Errorf("fleet: --join names %s twice", a)
+		}
+	}
+	if !slices.Contains(n.Join, n.Cluster) {
+		return nil, fmt.Errorf("fleet: --join %q does not contain this node: --cluster is %q", n.Join, n.Cluster)
+	}
+	m := &membership{Cluster: n.Cluster, Routes: n.Join}
+	if err := os.MkdirAll(n.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("fleet: %w", err)
+	}
+	_, err := os.Stat(n.path(serverDirName))
+	if m.Migrating = err == nil; m.Migrating {
+		if n.Join[0] != n.Cluster {
+			return nil, fmt.Errorf("fleet: %s holds sessions of this node alone. Put it first in --join, or start with an empty directory", n.Dir)
+		}
+		if err := n.snapshotAll(ctx, report); err != nil {
+			return nil, err
+		}
+	}
+	return m, n.remember(m)
+}
+
+// remember writes the membership so that it is whole after a crash.
+func (n *NodeConfig) remember(m *membership) error {
+	data, err := json.MarshalIndent(m, "", "  ")
+	if err == nil {
+		err = writeSynced(n.path(membershipFile), func(w io.Writer) error { _, err := w.Write(data); return err })
+	}
+	if err != nil {
+		return fmt.Errorf("fleet: %w", err)
+	}
+	return nil
+}
+
+// writeSynced replaces a file. It is whole, or as it was before, after a crash.
+func writeSynced(file string, write func(io.Writer) error) error {
+	f, err := os.CreateTemp(filepath.Dir(file), ".new-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	w := bufio.NewWriter(f)
+	if err := errors.Join(write(w), w.Flush(), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), file); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(file))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// migrated are the streams that move to a cluster. Leases and the entries of workers do not: they
+// are about processes that have ended.
+func (n *NodeConfig) migrated() []string {
+	return []string{n.Fleet + "-" + logStream, n.Fleet + "-" + inStream, n.Fleet + "-" + workStream, "OBJ_" + n.Fleet + "-" + blobBucket}
+}
+
+// A streamState is what must be the same after a migration.
+type streamState struct {
+	Messages uint64 `json:"messages"`
+	FirstSeq uint64 `json:"first_seq"`
+	LastSeq  uint64 `json:"last_seq"`
+	Subjects int    `json:"num_subjects"`
+}
+
+// A streamFile describes a snapshot, in a file beside it.
+type streamFile struct {
+	Config json.RawMessage `json:"config"`
+	State  json.RawMessage `json:"state"`
+}
+
+// snapshotAll writes the streams of a node that is alone to files.
+func (n *NodeConfig) snapshotAll(ctx context.Context, report func(string)) error {
+	s, err := StartServer(ServerConfig{Name: n.Name, Dir: n.path(serverDirName)})
+	if err != nil {
+		return err
+	}
+	defer func() { s.Shutdown(); s.WaitForShutdown() }()
+	nc, err := Connect(s)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	if err := errors.Join(os.RemoveAll(n.path(snapshotDir)), os.MkdirAll(n.path(snapshotDir), 0o700)); err != nil {
+		return fmt.Errorf("fleet: %w", err)
+	}
+	for _, stream := range n.migrated() {
+		report("writing a snapshot of " + stream)
+		file := filepath.Join(n.path(snapshotDir), stream)
+		var about *streamFile
+		err := writeSynced(file, func(w io.Writer) (err error) {
+			about, err = snapshot(ctx, nc, stream, w)
+			return err
+		})
+		if err == nil && about == nil {
+			err = os.Remove(file) // there is no such stream
+		} else if err == nil {
+			var data []byte
+			if data, err = json.Marshal(about); err == nil {
+				err = writeSynced(file+".json", func(w io.Writer) error { _, err := w.Write(data); return err })
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("fleet: the snapshot of %s failed; nothing has changed: %w", stream, err)
+		}
+	}
+	return nil
+}
+
+// snapshotTime is how long the server may be silent during a snapshot or a restore.
+const snapshotTime = 30 * time.Second
+
+// snapshot writes a stream to w. It returns nil if the stream does not exist.
+func snapshot(ctx context.Context, nc *nats.Conn, stream string, w io.Writer) (*streamFile, error) {
+	inbox := nc.NewInbox()
+	sub, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		return nil, err
+	}
+	defer sub.Unsubscribe()
+	sub.SetPendingLimits(-1, -1)
+	var resp struct {
+		streamFile
+		Error *apiError `json:"error"`
+	}
+	if err := ask(ctx, nc, "$JS.API.STREAM.SNAPSHOT."+stream, map[string]any{"deliver_subject": inbox, "no_consumers": true, "jsck": true}, &resp); err != nil {
+		return nil, err
+	}
+	if resp.Error != nil {
+		if resp.Error.Code == 404 {
+			return nil, nil
+		}
+		return nil, resp.Error
+	}
+	for {
+		try, cancel := context.WithTimeout(ctx, snapshotTime)
+		m, err := sub.NextMsgWithContext(try)
+		cancel()
+		if err != nil {
+			return nil, err
+		}
+		if len(m.Data) == 0 {
+			if status := m.Header.Get("Status"); status != "" && status != "204" {
+				return nil, fmt.Errorf("%s %s", status, m.Header.Get("Description"))
+			}
+			return &resp.streamFile, nil
+		}
+		if _, err := w.Write(m.Data); err != nil {
+			return nil, err
+		}
+		if m.Reply != "" {
+			m.Respond(nil)
+		}
+	}
+}
+
+// ask sends a request to the API and decodes the answer.
+func ask(ctx context.Context, nc *nats.Conn, subject string, in, out any) error {
+	data, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	try, cancel := context.WithTimeout(ctx, snapshotTime)
+	defer cancel()
+	m, err := nc.RequestWithContext(try, subject, data)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(m.Data, out)
+}
+
+// settle brings a node of three to where it can be used: the first one restores what it has,
+// the others wait for that.
+func (n *NodeConfig) settle(ctx context.Context, s *server.Server, m *membership, first bool, report func(string)) error {
+	nc, err := Connect(s, nats.Token(n.Token))
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	ready := n.Fleet + "-ready"
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		err := n.settleOnce(ctx, nc, js, m, first, ready, report)
+		if err == nil || errors.Is(err, errRestore) {
+			return err
+		}
+		if sleep(ctx, wait) != nil {
+			return fmt.Errorf("fleet: the cluster is not ready: %w (the last error was: %w)", context.Cause(ctx), err)
+		}
+	}
+}
+
+// errRestore marks errors that repeating does not help against.
+var errRestore = errors.New("fleet: the sessions could not be restored in the cluster")
+
+// settleOnce tries once. It fails while there is no majority.
+func (n *NodeConfig) settleOnce(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, m *membership, first bool, ready string, report func(string)) error {
+	try, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if _, err := js.Stream(try, ready); err == nil && !m.Migrating {
+		return nil
+	} else if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return err
+	} else if !first {
+		return errors.New("the first node has not made the streams yet")
+	}
+	if m.Migrating {
+		for _, stream := range n.migrated() {
+			if err := n.restore(ctx, nc, js, stream, report); err != nil {
+				return err
+			}
+		}
+	}
+	try, cancel = context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if _, err := js.CreateOrUpdateStream(try, jetstream.StreamConfig{Name: ready, Subjects: []string{n.Fleet + ".ready"}, Replicas: 3}); err != nil {
+		return err
+	}
+	if m.Migrating {
+		m.Migrating = false
+		if err := n.remember(m); err != nil {
+			return errors.Join(errRestore, err)
+		}
+		report("the sessions are in the cluster; " + n.path(asideDirName) + " and " + n.path(snapshotDir) + " can be removed")
+	}
+	return nil
+}
+
+// restore restores a stream from its snapshot with three replicas, unless it is there, and
+// compares it.
+func (n *NodeConfig) restore(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, stream string, report func(string)) error {
+	file := filepath.Join(n.path(snapshotDir), stream)
+	data, err := os.ReadFile(file + ".json")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // there was no such stream
+	}
+	var about streamFile
+	var want streamState
+	var config map[string]any
+	if err == nil {
+		err = json.Unmarshal(data, &about)
+	}
+	if err == nil {
+		err = errors.Join(json.Unmarshal(about.State, &want), json.Unmarshal(about.Config, &config))
+	}
+	if err != nil {
+		return errors.Join(errRestore, err)
+	}
+	if got, err := stateOf(ctx, nc, stream); err != nil {
+		return err
+	} else if got != nil && *got == want {
+		return nil
+	} else if got != nil { // a restore was interrupted, and nobody has used it
+		if err := js.DeleteStream(ctx, stream); err != nil {
+			return err
+		}
+	}
+	report("restoring " + stream)
+	f, err := os.Open(file)
+	if err != nil {
+		return errors.Join(errRestore, err)
+	}
+	defer f.Close()
+	config["num_replicas"] = 3
+	var resp struct {
+		Deliver string    `json:"deliver_subject"`
+		Error   *apiError `json:"error"`
+	}
+	if err := ask(ctx, nc, "$JS.API.STREAM.RESTORE."+stream, map[string]any{"config": config, "state": about.State}, &resp); err != nil {
+		return err
+	}
+	if resp.Error != nil {
+		return resp.Error
+	}
+	chunk := make([]byte, 128<<10)
+	for end := false; !end; {
+		k, err := io.ReadFull(f, chunk)
+		if end = errors.Is(err, io.EOF); err != nil && !end && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return errors.Join(errRestore, err)
+		}
+		try, cancel := context.WithTimeout(ctx, snapshotTime)
+		m, err := nc.RequestWithContext(try, resp.Deliver, chunk[:k])
+		cancel()
+		if err != nil {
+			return err
+		}
+		var answer struct {
+			Error *apiError `json:"error"`
+		}
+		if len(m.Data) > 0 && json.Unmarshal(m.Data, &answer) == nil && answer.Error != nil {
+			return answer.Error
+		}
+	}
+	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		got, err := stateOf(ctx, nc, stream)
+		if err == nil && got != nil && *got == want {
+			return nil
+		}
+		if err == nil && got != nil && wait == time.Second {
+			return fmt.Errorf("%w: %s has %+v, want %+v; the data of before is in %s", errRestore, stream, *got, want, n.path(asideDirName))
+		}
+		if sleep(ctx, wait) != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// stateOf returns the state of a stream, nil if it does not exist.
+func stateOf(ctx context.Context, nc *nats.Conn, stream string) (*streamState, error) {
+	var resp struct {
+		State streamState `json:"state"`
+		Error *apiError   `json:"error"`
+	}
+	if err := ask(ctx, nc, "$JS.API.STREAM.INFO."+stream, struct{}{}, &resp); err != nil {
+		return nil, err
+	}
+	if resp.Error != nil {
+		if resp.Error.Code == 404 {
+			return nil, nil
+		}
+		return nil, resp.Error
+	}
+	return &resp.State, nil
+}
