@@ -65,6 +65,7 @@ type Flags struct {
 	AllowBypass     bool
 	SkipPermissions bool
 
+	Worktree        *string // begin in a worktree of that name; "" means any
 	AddDirs         []string
 	Settings        string
 	Managed         string // settings that only restrict
@@ -120,7 +121,8 @@ const (
 	flagString            // one value
 	flagList              // values up to the next flag, separated by commas or spaces outside of parentheses
 	flagRepeat            // values up to the next flag, each as it is
-	flagOptional          // one value, if one follows
+	flagOptional          // one value, if one follows behind "="
+	flagNext              // one value, if the next word is no flag
 )
 
 // A flagSpec is one flag.
@@ -254,6 +256,13 @@ var flagTable = []flagGroup{
 		{names: []string{"--permission-prompts"}, value: "WHO", help: "host, or none: what would be asked is refused", kind: flagString, choice: []string{"host", "none"}, set: func(f *Flags, v []string) error { f.NoPrompts = v[0] == "none"; return nil }},
 		{names: []string{"--dangerously-skip-permissions"}, help: "all is allowed that no rule refuses", set: on(func(f *Flags) *bool { return &f.SkipPermissions })},
 		{names: []string{"--allow-dangerously-skip-permissions"}, help: "the host may choose so later", set: on(func(f *Flags) *bool { return &f.AllowBypass })},
+		{names: []string{"-w", "--worktree"}, value: "NAME", help: "begin in a git worktree of its own, which is removed at the end if nothing changed in it", kind: flagNext, set: func(f *Flags, v []string) error {
+			f.Worktree = new(string)
+			if len(v) > 0 {
+				*f.Worktree = v[0]
+			}
+			return nil
+		}},
 		{names: []string{"--add-dir"}, value: "DIRS", help: "more directories to work in", kind: flagRepeat, set: more(func(f *Flags) *[]string { return &f.AddDirs })},
 		{names: []string{"--settings"}, value: "FILE", help: "settings, or their JSON", kind: flagString, set: str(func(f *Flags) *string { return &f.Settings })},
 		{names: []string{"--managed-settings"}, value: "JSON", help: "settings that only restrict, whatever else is said", kind: flagString, set: str(func(f *Flags) *string { return &f.Managed })},
@@ -307,7 +316,7 @@ var inert = map[string]flagKind{
 // restrict it, and that are refused for that.
 var absent = []string{
 	"--bg", "--background", "--cloud", "--desktop", "--environment", "--from-pr", "--remote-control", "--remote-control-session-name-prefix",
-	"--restricted", "--rewind-files", "--safe-mode", "--sdk-url", "--teleport", "--tmux", "-w", "--worktree", "--await-claim", "--managed-settings-in-initialize",
+	"--restricted", "--rewind-files", "--safe-mode", "--sdk-url", "--teleport", "--tmux", "--await-claim", "--managed-settings-in-initialize",
 }
 
 // meant is the flag that was meant by one that there is not, as words behind an error.
@@ -541,7 +550,7 @@ func flagValues(kind flagKind, rest []string) int {
 		switch kind {
 		case flagBool:
 			return 0
-		case flagString:
+		case flagString, flagNext:
 			return 1
 		case flagOptional:
 			return 0 // it is only taken with "="

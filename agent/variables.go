@@ -35,6 +35,7 @@ func (set *setup) tuning() engine.Tuning {
 		SubagentModel: set.vars["CLAUDE_CODE_SUBAGENT_MODEL"],
 		Suggestions:   set.flags.Suggestions,
 		ToolSearch:    set.toolSearch(),
+		Worktrees:     set.offered("EnterWorktree") && set.cfg.Cwd != "",
 	}
 }
 

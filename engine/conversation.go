@@ -96,10 +96,11 @@ func (c *Conversation) publish() {
 // publishEnv is publish with another place where calls work from now on.
 func (c *Conversation) publishEnv(env *tool.Env) {
 	var hiding policy.Request
-	if old := c.view.Load(); old != nil && slices.Equal(old.Env.Roots, env.Roots) {
+	if old := c.view.Load(); old != nil && slices.Equal(old.Env.Roots, env.Roots) && slices.Equal(old.Env.Outer, env.Outer) {
 		hiding = old.Hiding
 	} else {
-		hiding = policy.Request{Roots: env.Roots, Home: env.Home, Resolved: files.Targets(env, nil)}
+		roots, _ := env.Judged()
+		hiding = policy.Request{Roots: roots, Home: env.Home, Resolved: files.Targets(env, nil)}
 	}
 	v := &call.View{Host: c.host, Mode: c.mode, Policy: c.policy, Env: env, Hiding: hiding, Project: c.set.project, NoInstructions: c.set.noInstructions,
 		Keeper: c.keeper, Forward: c.set.forward, ServerModes: c.set.serverModes}
@@ -189,6 +190,9 @@ func newConversation(cfg Config, host Host, sub *subagent) (*Conversation, error
 		c.tools = append(c.tools, st)
 	}
 	c.tools = append(c.tools, c.questionTools()...)
+	if cfg.Tuning.Worktrees && sub == nil {
+		c.tools = append(c.tools, worktreeTools(c)...)
+	}
 	if cfg.SkillTool {
 		c.tools = append(c.tools, skill.New(newLibrary(c)))
 	}
@@ -302,6 +306,7 @@ func (c *Conversation) Run(ctx context.Context) {
 	c.base = ctx
 	defer close(c.over)
 	defer c.env.Close()
+	defer leaveWorktree(c)
 	defer c.endSession()
 	defer c.endSubagents()
 	var patience <-chan time.Time

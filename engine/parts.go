@@ -112,6 +112,7 @@ type beginning struct {
 type current struct {
 	turn  *turn       // nil while idle
 	batch *call.Batch // the calls of the answer that are not all told yet
+	place *workplace  // the worktree that it works in; nil if it is in none
 }
 
 // tally is what is known of the turns so far.

@@ -65,6 +65,7 @@ func (c *Conversation) restore(h *session.History) error {
 		c.spentBefore = c.ledger.Total().Nanos
 	}
 	restoreTasks(c, h.Latest[tasksType])
+	restorePlace(c, h.Latest[worktreeType])
 	return nil
 }
 

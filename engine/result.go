@@ -197,7 +197,7 @@ func (c *Conversation) systemPrompt() []string {
 	var parts []string
 	given := strings.TrimSpace(strings.Join(c.set.systemPrompt, "")) != ""
 	if def := c.set.agent; def != nil && !given {
-		parts = append(parts, def.Prompt, c.surroundings())
+		parts = append(parts, def.Prompt, c.surroundings(RootsOf(c)))
 		if def.Reminder != "" {
 			parts = append(parts, def.Reminder)
 		}
@@ -208,10 +208,10 @@ func (c *Conversation) systemPrompt() []string {
 			}
 		}
 		if c.sub == nil { // the prompt of a subagent holds it
-			parts = append(parts, c.surroundings())
+			parts = append(parts, c.surroundings(RootsOf(c)))
 		}
 	} else {
-		parts = append(parts, basePrompt, c.surroundings())
+		parts = append(parts, basePrompt, c.surroundings(RootsOf(c)))
 	}
 	if s := c.style(); s != nil {
 		parts = append(parts, "# Output style: "+s.Name+"\n\n"+s.Text)
@@ -237,10 +237,9 @@ func (c *Conversation) keyOfPrompt() string {
 }
 
 // surroundings tells the model where it works.
-func (c *Conversation) surroundings() string {
+func (c *Conversation) surroundings(roots []string) string {
 	var b strings.Builder
 	b.WriteString("# Where you work\n\n")
-	roots := RootsOf(c)
 	if len(roots) > 0 {
 		b.WriteString("- Working directory: " + roots[0] + "\n")
 	}

@@ -54,6 +54,8 @@ type subagent struct {
 
 	continues bool // it can go on once it has ended
 
+	place *workplace // the worktree of its own; nil if it has none
+
 	log    session.Log
 	memory *session.Memory // that holds the log, if the session has none
 	parts  *AgentParts     // what its agent brings; nil means nothing
@@ -71,9 +73,14 @@ type subagent struct {
 	over   bool   // nothing is told of it any more
 	result *wire.Result
 	report report
-	spool  *os.File // what it says, for people and for the model
-	said   []byte   // the end of that
-	total  int64
+	speech
+}
+
+// speech is what a subagent says, for people and for the model.
+type speech struct {
+	spool *os.File
+	said  []byte // the end of it
+	total int64
 }
 
 // A report is what a subagent hands back.
@@ -152,7 +159,7 @@ func (c *Conversation) depth() int {
 // newSubagent makes a subagent ready. It is called in the goroutine of the call, whose
 // context is ctx.
 // With what an earlier run of one left it goes on from there.
-func (c *Conversation) newSubagent(ctx context.Context, tc *tool.Call, def *agents.Definition, in *agentInput, background bool, again *earlier) (*subagent, error) {
+func (c *Conversation) newSubagent(ctx context.Context, tc *tool.Call, def *agents.Definition, in *agentInput, background bool, again *earlier) (_ *subagent, err error) {
 	var id [8]byte
 	rand.Read(id[:])
 	s := &subagent{
@@ -162,9 +169,19 @@ func (c *Conversation) newSubagent(ctx context.Context, tc *tool.Call, def *agen
 	if again != nil {
 		s.id, s.call, s.memory = again.id, again.call, again.memory
 	}
-	var err error
 	if s.narrow, err = newNarrowing(def); err != nil {
 		return nil, err
+	}
+	env := c.view.Load().Env.Child(s.id)
+	if in.Isolation != "" {
+		if err = s.isolate(ctx, env); err != nil {
+			return nil, err
+		}
+		defer func() {
+			if err != nil {
+				s.place.tidy(c)
+			}
+		}()
 	}
 	var cfg Config
 	alive := c.Do(func() {
@@ -176,7 +193,7 @@ func (c *Conversation) newSubagent(ctx context.Context, tc *tool.Call, def *agen
 		cfg.Mode = c.mode
 		cfg.Effort, cfg.Thinking = c.effort, c.thinking
 		cfg.Policy = c.view.Load().Rules().Narrow(s.narrow.policy())
-		cfg.SystemPrompt = []string{def.Prompt, subagentNotes, c.surroundings()}
+		cfg.SystemPrompt = []string{def.Prompt, subagentNotes, c.surroundings(env.Roots)}
 		if c.set.project != nil {
 			cfg.Project = c.set.project.Clone()
 		}
@@ -197,7 +214,7 @@ func (c *Conversation) newSubagent(ctx context.Context, tc *tool.Call, def *agen
 	cfg.Git, cfg.NoInstructions, cfg.OutputStyle, cfg.PromptCommands, cfg.Agent, cfg.AgentName = nil, def.OmitContext, "", nil, nil, ""
 	cfg.Questions, cfg.Partial, cfg.Replay, cfg.States = nil, false, false, false
 	cfg.SessionID, cfg.Checkpoints = c.rec.ID(), false
-	cfg.Env = c.view.Load().Env.Child(s.id)
+	cfg.Env = env
 	if s.depth >= maxDepth || !s.narrow.has(call.AgentName, "Task") {
 		cfg.Agents = nil
 	} else {
@@ -245,7 +262,9 @@ func (c *Conversation) newSubagent(ctx context.Context, tc *tool.Call, def *agen
 	s.model = s.child.primary.ID
 	s.child.ledger = c.ledger.Child()
 	s.child.spentBefore = c.spentBefore
-	s.child.env.Hidden, s.child.env.HiddenPatterns = c.env.Hidden, c.env.HiddenPatterns
+	if s.place == nil {
+		s.child.env.Hidden, s.child.env.HiddenPatterns = c.env.Hidden, c.env.HiddenPatterns
+	}
 	s.child.keeps = s.narrow.keeps
 	s.child.keeper = c.view.Load().Keeper
 	s.child.publish()
@@ -301,6 +320,9 @@ func (s *subagent) describe(more map[string]any) {
 	}
 	if s.asked.Model != "" {
 		meta["model"] = s.asked.Model
+	}
+	if s.place != nil {
+		meta["worktreePath"], meta["worktreeBranch"], meta["spawnedWithWorktree"] = s.place.Path, s.place.Branch, true
 	}
 	for k, v := range more {
 		meta[k] = v
@@ -399,6 +421,9 @@ func (s *subagent) started(info tool.TaskInfo) wire.Message {
 // run is the goroutine of the subagent.
 func (s *subagent) run() {
 	crash := s.converse()
+	if s.place != nil && s.place.tidy(s.parent) {
+		s.place = nil
+	}
 	s.leave()
 	s.finish(crash)
 	s.cancel(nil)
@@ -581,6 +606,8 @@ type agentOutput struct {
 	Usage         *wire.Usage      `json:"usage"`
 	ToolStats     *toolStats       `json:"toolStats,omitempty"` // nil if it used none
 	CanContinue   bool             `json:"canContinueAgent"`
+	Worktree      string           `json:"worktreePath,omitempty"`
+	Branch        string           `json:"worktreeBranch,omitempty"`
 }
 
 // returned is the result of a call that waited for the subagent.
@@ -605,6 +632,9 @@ func (s *subagent) returned() (*tool.Result, error) {
 	}
 	if out.Usage == nil {
 		out.Usage = &wire.Usage{}
+	}
+	if s.place != nil {
+		out.Worktree, out.Branch = s.place.Path, s.place.Branch
 	}
 	if r.uses > 0 {
 		out.ToolStats = &r.stats
@@ -644,6 +674,9 @@ func (s *subagent) handBack() string {
 	}
 	if r.failed != "" {
 		b.WriteString("It failed: " + r.failed + "\n")
+	}
+	if s.place != nil {
+		fmt.Fprintf(&b, "It left its changes in the worktree.\nworktreePath: %s\nworktreeBranch: %s\n", s.place.Path, s.place.Branch)
 	}
 	fmt.Fprintf(&b, "agentId: %s%s\n<usage>subagent_tokens: %d\ntool_uses: %d\nduration_ms: %d</usage>", s.id, s.howToContinue(), r.tokens, r.uses, s.info.Ended.Sub(s.began).Milliseconds())
 	return b.String()

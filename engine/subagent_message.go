@@ -159,7 +159,7 @@ func (m *messageTool) resume(ctx context.Context, call *tool.Call, in *messageIn
 	}
 	if was != nil {
 		again.call, more.Description = was.call, was.Info().Description
-		more.Model, more.Effort = was.asked.Model, was.asked.Effort
+		more.Model, more.Effort, more.Isolation = was.asked.Model, was.asked.Effort, was.asked.Isolation
 		return c.newSubagent(ctx, call, was.def, more, !c.cfg.NoBackground, again)
 	}
 	var meta struct {
@@ -168,6 +168,7 @@ func (m *messageTool) resume(ctx context.Context, call *tool.Call, in *messageIn
 		ToolUseID     string `json:"toolUseId"`
 		ParentAgentID string `json:"parentAgentId"`
 		Model         string `json:"model"`
+		Worktree      bool   `json:"spawnedWithWorktree"`
 	}
 	if e := again.history.Latest["agent_metadata"]; e == nil || json.Unmarshal(mustJSON(e.Fields), &meta) != nil || meta.ParentAgentID != c.env.Agent {
 		return nil, session.ErrNotFound
@@ -177,6 +178,9 @@ func (m *messageTool) resume(ctx context.Context, call *tool.Call, in *messageIn
 		return nil, err
 	}
 	again.call, more.Description, more.Model = meta.ToolUseID, meta.Description, meta.Model
+	if meta.Worktree {
+		more.Isolation = "worktree"
+	}
 	return c.newSubagent(ctx, call, def, more, !c.cfg.NoBackground, again)
 }
 

@@ -28,6 +28,7 @@ const agentToolSchema = `{"type":"object","required":["description","prompt"],"p
 	"subagent_type":{"type":"string","description":"Which agent; general-purpose without it"},
 	"model":{"type":"string","description":"A model in place of the agent's own, such as haiku, sonnet or opus"},
 	"effort":{"type":"string","enum":["low","medium","high","xhigh","max"],"description":"How hard it tries, if that is not to be as here"},
+	"isolation":{"type":"string","enum":["worktree"],"description":"worktree: it works in a git worktree of its own, which stays if it changed something"},
 	"run_in_background":{"type":"boolean","description":"Whether to go on at once; false waits for the report"}}}`
 
 // An agentInput is what the model gives.
@@ -108,8 +109,11 @@ func (a *agentTool) Run(ctx context.Context, tc *tool.Call) (*tool.Result, error
 	if strings.TrimSpace(in.Prompt) == "" {
 		return nil, tool.Misuse("InputValidationError: Agent failed: the prompt is empty. The subagent knows nothing but its prompt.")
 	}
-	if in.Isolation != "" {
-		return nil, tool.Misuse("InputValidationError: Agent failed: isolation is not available here. Leave it out.")
+	if in.Isolation == "" {
+		in.Isolation = def.Isolation
+	}
+	if in.Isolation != "" && in.Isolation != "worktree" {
+		return nil, tool.Misuse("InputValidationError: Agent failed: the isolation %q is not available here. Use worktree, or leave it out.", in.Isolation)
 	}
 	c := a.c
 	stats := &c.root().stats
@@ -320,7 +324,7 @@ func (n *narrowing) choose(tools []tool.Tool) []tool.Tool {
 	var kept []tool.Tool
 	for _, t := range tools {
 		switch t.(type) {
-		case *agentTool, *messageTool, *structuredOutput, *askUser, *enterPlan, *exitPlan, *mcp.Tool, *mcp.ResourceTool:
+		case *agentTool, *messageTool, *structuredOutput, *askUser, *enterPlan, *exitPlan, *worktreeTool, *mcp.Tool, *mcp.ResourceTool:
 			continue
 		}
 		if t.Spec().Name == "Skill" { // it loads into the conversation it belongs to

@@ -21,6 +21,8 @@ type Tuning struct {
 	ToolSearch string
 	// Suggestions has the model propose the user's next prompt after a turn.
 	Suggestions bool
+	// Worktrees says that the model has EnterWorktree and ExitWorktree.
+	Worktrees bool
 }
 
 // The features of the API that requests name.

@@ -50,8 +50,8 @@ type Definition struct {
 	Skills      []string            // that its prompt begins with
 	MCPServers  []*wire.MCPServerRef
 	Hooks       json.RawMessage // as in settings; nil means none
-	Memory      string          // where it keeps what it learned: "user", "project" or "local"; empty means nowhere
 	First       string          // its first prompt, if it is the conversation itself
+	Places
 
 	// Trusted says that its hooks and servers may run. Those of a file that a
 	// stranger may have written do not without it.
@@ -61,13 +61,19 @@ type Definition struct {
 	Path   string // of its file, if it is from one
 }
 
+// Places are where an agent works and remembers.
+type Places struct {
+	Memory    string // where it keeps what it learned: "user", "project" or "local"; empty means nowhere
+	Isolation string // "worktree" for a worktree of its own; empty means none
+}
+
 // FromWire makes a definition from what a host or a flag says.
 func FromWire(name string, d *wire.AgentDefinition, source Source) (*Definition, error) {
 	def := &Definition{
 		Name: strings.TrimSpace(name), Description: d.Description, Prompt: d.Prompt, Tools: d.Tools, Disallowed: d.DisallowedTools,
 		Model: d.Model, Effort: string(d.Effort), Mode: d.PermissionMode, MaxTurns: d.MaxTurns, Background: d.Background,
 		OmitContext: d.OmitClaudeMD, Reminder: d.CriticalSystemReminder, Skills: d.Skills, MCPServers: d.MCPServers, Source: source,
-		Memory: d.Memory, First: d.InitialPrompt, Trusted: true,
+		Places: Places{Memory: d.Memory}, First: d.InitialPrompt, Trusted: true,
 	}
 	return def, def.check()
 }
@@ -116,6 +122,9 @@ func (d *Definition) check() error {
 	case "", "user", "project", "local":
 	default:
 		return fmt.Errorf("the agent %q has the memory %q: user, project and local can be", d.Name, d.Memory)
+	}
+	if d.Isolation != "" && d.Isolation != "worktree" {
+		return fmt.Errorf("the agent %q has the isolation %q: worktree can be", d.Name, d.Isolation)
 	}
 	switch d.Mode {
 	case "", wire.ModeDefault, wire.ModeAcceptEdits, wire.ModePlan, wire.ModeDontAsk, wire.ModeBypassPermissions, wire.ModeAuto, wire.ModeManual, wire.ModeDelegate:
@@ -203,7 +212,7 @@ func parseFile(text []byte, source Source) (*Definition, error) {
 		Name: doc.String("name"), Description: doc.String("description"), Prompt: doc.Body,
 		Tools: doc.List("tools"), Disallowed: doc.List("disallowedTools"), Skills: doc.List("skills"),
 		Model: doc.String("model"), Effort: doc.String("effort"), Mode: wire.PermissionMode(doc.String("permissionMode")), Hooks: doc.JSON("hooks"), Source: source,
-		Memory: doc.String("memory"), First: doc.String("initialPrompt"),
+		Places: Places{Memory: doc.String("memory"), Isolation: doc.String("isolation")}, First: doc.String("initialPrompt"),
 	}
 	if doc.Has("maxTurns") {
 		n, ok := doc.Int("maxTurns")

@@ -401,6 +401,8 @@ func contextOutput(event wire.HookEvent, text string) *wire.HookOutput {
 	switch event {
 	case wire.EventUserPromptSubmit:
 		return &wire.HookOutput{HookSpecificOutput: &wire.UserPromptSubmitOutput{AdditionalContext: text}}
+	case wire.EventWorktreeCreate:
+		return &wire.HookOutput{HookSpecificOutput: &wire.WorktreeCreateOutput{WorktreePath: text}}
 	case wire.EventSetup:
 		return &wire.HookOutput{HookSpecificOutput: &wire.SetupOutput{AdditionalContext: text}}
 	case wire.EventSessionStart:

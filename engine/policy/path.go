@@ -275,18 +275,30 @@ func (j *judgement) protected() string {
 	for _, a := range j.req.Access {
 		switch {
 		case a.Kind == tool.Write && a.Path != "":
-			if name := protectedName(a.Path, j.resolve(a.Path)); name != "" && !j.allowedByName(name, a.Path) {
+			if name := protectedName(j.inWorktree(a.Path), j.inWorktree(j.resolve(a.Path))); name != "" && !j.allowedByName(name, a.Path) {
 				return a.Path
 			}
 		case a.Kind == tool.Execute:
 			for _, f := range writes(j.script(a.Command)) {
-				if name := protectedName(f, j.resolve(f)); name != "" && !j.allowedByName(name, f) {
+				if name := protectedName(j.inWorktree(f), j.inWorktree(j.resolve(f))); name != "" && !j.allowedByName(name, f) {
 					return f
 				}
 			}
 		}
 	}
 	return ""
+}
+
+// inWorktree returns a path in a root that is a worktree without the way to it, which leads through
+// .claude.
+func (j *disk) inWorktree(path string) string {
+	for _, root := range j.req.Roots {
+		if filepath.Base(filepath.Dir(root)) == "worktrees" && filepath.Base(filepath.Dir(filepath.Dir(root))) == ".claude" && below(root, filepath.Clean(path)) {
+			path, _ = filepath.Rel(root, path)
+			return path
+		}
+	}
+	return path
 }
 
 // allowedByName reports whether a rule allows the change of a protected file, and
@@ -341,8 +353,34 @@ func (j *judgement) outside() string {
 	return ""
 }
 
+// unbound returns a path of the call that it may not touch because it is bound to a worktree.
+func unbound(j *judgement) string {
+	if j.req.Bound == 0 {
+		return ""
+	}
+	for _, a := range j.req.Access {
+		if a.Path != "" && !j.inside(a.Path) && (j.allows(a) == nil || slices.ContainsFunc(j.req.Roots[j.req.Bound:], func(root string) bool {
+			return below(root, filepath.Clean(a.Path)) || below(j.resolve(root), j.resolve(a.Path))
+		})) {
+			return a.Path
+		}
+		if a.Kind == tool.Execute {
+			for _, f := range paths(j.script(a.Command)) {
+				if !j.inside(f) {
+					return f
+				}
+			}
+		}
+	}
+	return ""
+}
+
 func (j *disk) inside(path string) bool {
-	return slices.ContainsFunc(j.req.Roots, func(root string) bool {
+	roots := j.req.Roots
+	if j.req.Bound > 0 {
+		roots = roots[:j.req.Bound]
+	}
+	return slices.ContainsFunc(roots, func(root string) bool {
 		return below(root, path) && below(j.resolve(root), j.resolve(path))
 	})
 }

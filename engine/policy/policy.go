@@ -98,8 +98,11 @@ type Request struct {
 	Input  json.RawMessage // for the receipt
 	Mode   wire.PermissionMode
 	Roots  []string // directories that may be worked in; the first is where the conversation began
-	Cwd    string   // where commands start; empty means the first root
-	Home   string   // of the user, that "~/" in rules means; may be empty
+	// Bound is how many of the roots, the first ones, may be touched if a path elsewhere is denied;
+	// 0 means that it is asked about.
+	Bound int
+	Cwd   string // where commands start; empty means the first root
+	Home  string // of the user, that "~/" in rules means; may be empty
 	// Resolved has the targets of the paths in Access and of the roots: the files
 	// that the tool opens if the call is allowed. The policy itself follows the
 	// links of other paths.
@@ -124,7 +127,8 @@ func (req *Request) cwd() string {
 
 // Decide decides about a call, in this order; the first that answers wins.
 //
-//  1. A rule that denies it.
+//  1. A rule that denies it, and a path outside of the worktree that the call is bound to, unless a
+//     rule allows that path.
 //  2. Mode plan, if it may have an effect: denied.
 //  3. A rule that asks about it, and one that may deny it and cannot be told.
 //  4. Mode bypassPermissions: allowed.
@@ -188,6 +192,10 @@ func (j *judgement) decide() Decision {
 	deny, sure := j.find(j.set.deny)
 	if deny != nil && sure {
 		return byRule(deny, wire.BehaviorDeny, "denied by the rule "+deny.String()+" of "+deny.Source.String())
+	}
+	if path := unbound(j); path != "" {
+		return Decision{Behavior: wire.BehaviorDeny, ReasonType: "workingDir", DecidedBy: BySafety, Path: path,
+			Reason: path + " is outside of the worktree " + j.req.Roots[0] + ", and this work is bound to it"}
 	}
 	if j.req.Mode == wire.ModePlan && !j.effectless() {
 		return Decision{Behavior: wire.BehaviorDeny, ReasonType: "mode", DecidedBy: ByMode,

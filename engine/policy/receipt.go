@@ -35,7 +35,7 @@ const (
 	BySandbox Basis = "sandbox" // the settings: commands in the workspace sandbox are not asked about
 	ByProof   Basis = "proof"   // the call was found to do nothing but read
 	ByTable   Basis = "table"   // a command of literal words that is listed as harmless; it needs no wall
-	BySafety  Basis = "safety"  // the call changes a file that says what programs run
+	BySafety  Basis = "safety"  // the call changes a file that says what programs run, or touches one outside of its worktree
 	ByEdits   Basis = "edits"   // mode acceptEdits: the call was found to change nothing but files in the roots
 	ByJudge   Basis = "judge"   // the model that judges calls in mode auto
 	ByHook    Basis = "hook"    // a hook
@@ -68,8 +68,7 @@ type Receipt struct {
 	Roots     []string            `json:"roots,omitempty"`
 	Cwd       string              `json:"cwd,omitempty"`
 	Home      string              `json:"home,omitempty"`
-	Sandboxed bool                `json:"sandboxed,omitempty"`
-	ReadWall  bool                `json:"read_wall,omitempty"`
+	Confinement
 
 	Commands []Command `json:"commands,omitempty"` // that a shell would run, wrappers taken off
 	Files    []File    `json:"files,omitempty"`
@@ -87,6 +86,13 @@ type Receipt struct {
 	Answer wire.PermissionBehavior `json:"answer,omitempty"` // what came of it in the end
 	By     string                  `json:"by,omitempty"`     // who said so: "policy", "hook", "host", "person", "nobody"
 	At     time.Time               `json:"at,omitzero"`
+}
+
+// A Confinement is what a call is bound to; see [Request].
+type Confinement struct {
+	Bound     int  `json:"bound,omitempty"`
+	Sandboxed bool `json:"sandboxed,omitempty"`
+	ReadWall  bool `json:"read_wall,omitempty"`
 }
 
 // A Command is one program that a shell command runs.
@@ -122,7 +128,7 @@ func (d Decision) Receipt() *Receipt {
 	}
 	req := d.req
 	r.Tool, r.Server, r.ReadOnly, r.Access, r.Mode, r.Input = req.Tool.Name, req.Tool.Server, req.Tool.ReadOnly, req.Access, req.Mode, req.Input
-	r.Roots, r.Cwd, r.Home, r.Sandboxed, r.ReadWall = req.Roots, req.Cwd, req.Home, req.Sandboxed, req.ReadWall
+	r.Roots, r.Bound, r.Cwd, r.Home, r.Sandboxed, r.ReadWall = req.Roots, req.Bound, req.Cwd, req.Home, req.Sandboxed, req.ReadWall
 	for _, a := range req.Access {
 		if a.Path != "" {
 			r.Files = append(r.Files, newFile(a.Kind, a.Path, ""))
@@ -145,5 +151,5 @@ func newFile(kind tool.Kind, path, via string) File {
 // Request returns the question that a receipt answers, to decide it again.
 func (r *Receipt) Request() *Request {
 	return &Request{Tool: &tool.Spec{Name: r.Tool, Server: r.Server, ReadOnly: r.ReadOnly}, Access: r.Access, Input: r.Input, Mode: r.Mode,
-		Roots: r.Roots, Cwd: r.Cwd, Home: r.Home, Sandboxed: r.Sandboxed, ReadWall: r.ReadWall}
+		Roots: r.Roots, Bound: r.Bound, Cwd: r.Cwd, Home: r.Home, Sandboxed: r.Sandboxed, ReadWall: r.ReadWall}
 }

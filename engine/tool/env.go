@@ -2,6 +2,7 @@ package tool
 
 import (
 	"context"
+	"path/filepath"
 	"slices"
 	"sync"
 
@@ -13,7 +14,10 @@ import (
 // safe for concurrent use: its fields never change once calls run, see [Env.With].
 // Tools read nothing of the process they run in.
 type Env struct {
-	Roots   []string // directories that the conversation may work in, absolute; the first is where it began
+	Roots []string // directories that the conversation may work in, absolute; the first is where it began
+	// Outer are the directories that a conversation in a worktree worked in before. Rules are still
+	// about them, and nothing outside of Roots may be touched; nil means that there are none.
+	Outer   []string
 	Home    string   // the user's home; empty if there is none
 	Environ []string // the environment of commands, "KEY=value"
 	Dir     string   // a directory of the session for what tools put aside; made when needed
@@ -49,12 +53,17 @@ type Env struct {
 	// itself.
 	Agent string
 
-	mu      sync.Mutex
-	cwd     string
-	values  map[any]any
-	origin  *Env   // holds what this one remembers; nil means this one
-	shared  *Env   // holds the values that subagents share; nil means this one
-	tasks   *Tasks // shared with subagents
+	mu     sync.Mutex
+	cwd    string
+	values map[any]any
+	origin *Env   // holds what this one remembers; nil means this one
+	shared *Env   // holds the values that subagents share; nil means this one
+	tasks  *Tasks // shared with subagents
+	ending
+}
+
+// ending is what happens when a conversation ends.
+type ending struct {
 	closed  bool
 	closers []func()
 }
@@ -66,9 +75,33 @@ type Event any
 // With returns the same place with other directories and another environment. Both
 // remember the same, and a call that runs keeps the one that it began with.
 func (e *Env) With(roots, environ []string) *Env {
+	outer := e.Outer
 	e = e.first()
-	return &Env{Roots: roots, Home: e.Home, Environ: environ, Dir: e.Dir, Sandbox: e.Sandbox, Wall: e.Wall, Hidden: e.Hidden, HiddenPatterns: e.HiddenPatterns,
+	return &Env{Roots: roots, Outer: outer, Home: e.Home, Environ: environ, Dir: e.Dir, Sandbox: e.Sandbox, Wall: e.Wall, Hidden: e.Hidden, HiddenPatterns: e.HiddenPatterns,
 		Model: e.Model, Schedules: e.Schedules, Notify: e.Notify, Agent: e.Agent, origin: e, shared: e.shared}
+}
+
+// In returns the same place bound to a worktree: its directory takes the place of the first root and
+// of those inside of the repository.
+func (e *Env) In(dir, repository string) *Env {
+	roots := []string{dir}
+	for i, r := range e.Roots {
+		if rel, err := filepath.Rel(repository, r); i > 0 && (err != nil || !filepath.IsLocal(rel)) {
+			roots = append(roots, r)
+		}
+	}
+	in := e.With(roots, e.Environ)
+	in.Outer = append(slices.Clone(e.Roots), e.Outer...)
+	return in
+}
+
+// Judged returns the directories that rules are about. If bound is not 0, only the first bound of
+// them may be touched.
+func (e *Env) Judged() (roots []string, bound int) {
+	if e.Outer == nil {
+		return e.Roots, 0
+	}
+	return append(slices.Clone(e.Roots), e.Outer...), len(e.Roots)
 }
 
 // first returns the Env that holds what e remembers.
@@ -143,7 +176,7 @@ func (e *Env) Child(agent string) *Env {
 	if e.shared != nil {
 		shared = e.shared
 	}
-	return &Env{Roots: slices.Clone(e.Roots), Home: e.Home, Environ: slices.Clone(e.Environ), Dir: e.Dir, Sandbox: e.Sandbox, Wall: e.Wall, Hidden: e.Hidden, HiddenPatterns: e.HiddenPatterns, Model: e.Model, Schedules: e.Schedules,
+	return &Env{Roots: slices.Clone(e.Roots), Outer: e.Outer, Home: e.Home, Environ: slices.Clone(e.Environ), Dir: e.Dir, Sandbox: e.Sandbox, Wall: e.Wall, Hidden: e.Hidden, HiddenPatterns: e.HiddenPatterns, Model: e.Model, Schedules: e.Schedules,
 		Agent: agent, cwd: cwd, tasks: tasks, shared: shared}
 }
 

@@ -35,7 +35,7 @@ var arrows = map[string][]string{
 	"session/...":    {"session"},
 	".":              {"transport", "session", "internal/telemetry", "internal/markdown"},
 	"engine/...":     {"wire", "session", "engine/...", "internal/filelock", "internal/telemetry", "internal/markdown"},
-	"engine":         {"engine/..."},
+	"engine":         {"engine/...", "internal/worktree"},
 	"agent":          {"engine", "transport", "wire", "internal/spelling"},
 	"parleytest":     {"wire", "transport", "engine/model", "parleytest/..."},
 	"parleytest/...": {"wire", "transport", "engine/model", "parleytest", "parleytest/..."},

@@ -23,20 +23,24 @@ var ErrChanged = errors.New("worktree: it has changes")
 type Tree struct {
 	Dir    string // where it is
 	Branch string // that is checked out in it, "" if none is
-	Main   string // the main worktree of its repository
+	Main   string // the main worktree of its repository; empty if Adopt took it
+	// Base is the commit that it began at, and gitDir what git keeps of it. Both are known of
+	// one that Add made or Adopt took.
+	Base   string
+	gitDir string
 }
 
 // Folder is where Add makes worktrees, below the main worktree.
 const Folder = ".claude/worktrees"
 
-// ValidName reports whether a worktree can have a name: letters, digits, "-", "_" and
+// ValidName reports whether a worktree can have a name: letters, digits, "-", "_", "+" and
 // "." that make one name of a file and of a branch.
 func ValidName(name string) bool {
 	if name == "" || len(name) > 64 || name[0] == '-' || name[0] == '.' || strings.Contains(name, "..") || strings.HasSuffix(name, ".") || strings.HasSuffix(name, ".lock") {
 		return false
 	}
 	for _, c := range name {
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.ContainsRune("-_.", c)) {
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.ContainsRune("-_.+", c)) {
 			return false
 		}
 	}
@@ -66,10 +70,36 @@ func Add(ctx context.Context, dir, name string) (*Tree, error) {
 		return nil, err
 	}
 	t.Dir = filepath.Join(folder, name)
-	if _, err := git(ctx, dir, "worktree", "add", "-q", "-b", t.Branch, "--", t.Dir); err != nil {
+	head, err := git(ctx, dir, "rev-parse", "--verify", "HEAD")
+	if err != nil {
+		return nil, fmt.Errorf("worktree: the repository of %s has no commit to begin at", dir)
+	}
+	t.Base = strings.TrimSpace(head)
+	if _, err := git(ctx, dir, "worktree", "add", "-q", "-b", t.Branch, "--", t.Dir, t.Base); err != nil {
 		return nil, err
 	}
-	return t, nil
+	gitDir, err := git(ctx, t.Dir, "rev-parse", "--absolute-git-dir")
+	t.gitDir = strings.TrimSuffix(gitDir, "\n")
+	return t, err
+}
+
+// Adopt returns a checkout that somebody else made, to look whether it changes from now on.
+func Adopt(ctx context.Context, dir string) (*Tree, error) {
+	out, err := git(ctx, dir, "rev-parse", "--absolute-git-dir", "HEAD")
+	if err != nil {
+		return nil, err
+	}
+	gitDir, head, _ := strings.Cut(strings.TrimSuffix(out, "\n"), "\n")
+	return &Tree{Dir: dir, Base: head, gitDir: gitDir}, nil
+}
+
+// Top returns the directory whose files git works on in dir, empty if dir is in no repository.
+func Top(ctx context.Context, dir string) string {
+	out, err := git(ctx, dir, "rev-parse", "--path-format=absolute", "--show-toplevel")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSuffix(out, "\n")
 }
 
 // ignore has the repository ignore its worktrees, unless it does.
@@ -143,19 +173,44 @@ func list(ctx context.Context, dir string) ([]Tree, error) {
 	return all, nil
 }
 
-// Changes returns how many files of the worktree are not committed, and how many of its
-// commits the main worktree does not have.
+// Changes returns how many files of the worktree are not committed, and how many of its commits are
+// neither in the main worktree nor where it began.
 func (t *Tree) Changes(ctx context.Context) (files, commits int, err error) {
-	out, err := git(ctx, t.Dir, "status", "--porcelain", "-z", "--untracked-files=all")
+	// Whoever worked there may have put another repository in its place: git is told which one it is.
+	// It does not look into submodules, whose configuration names programs.
+	in := func(args ...string) (string, error) {
+		if t.gitDir != "" {
+			args = append([]string{"--git-dir=" + t.gitDir, "--work-tree=" + t.Dir}, args...)
+		}
+		return git(ctx, t.Dir, args...)
+	}
+	out, err := in("status", "--porcelain", "-z", "--untracked-files=all", "--ignore-submodules=all")
 	if err != nil {
 		return 0, 0, err
 	}
 	files = strings.Count(out, "\x00")
-	main, err := git(ctx, t.Main, "rev-parse", "HEAD")
-	if err != nil {
+	if out, err = in("ls-files", "-s", "-z"); err != nil {
 		return 0, 0, err
 	}
-	if out, err = git(ctx, t.Dir, "rev-list", "HEAD", "^"+strings.TrimSpace(main)); err != nil {
+	for entry := range strings.SplitSeq(out, "\x00") {
+		if meta, path, ok := strings.Cut(entry, "\t"); ok && strings.HasPrefix(meta, "160000 ") {
+			if inside, err := os.ReadDir(filepath.Join(t.Dir, filepath.FromSlash(path))); err != nil || len(inside) > 0 {
+				files++ // what is in a submodule may have changed
+			}
+		}
+	}
+	known := []string{"rev-list", "HEAD"}
+	if t.Main != "" {
+		main, err := git(ctx, t.Main, "rev-parse", "HEAD")
+		if err != nil {
+			return 0, 0, err
+		}
+		known = append(known, "^"+strings.TrimSpace(main))
+	}
+	if t.Base != "" {
+		known = append(known, "^"+t.Base)
+	}
+	if out, err = in(known...); err != nil {
 		return 0, 0, err
 	}
 	return files, strings.Count(out, "\n"), nil
@@ -209,7 +264,12 @@ func (t *Tree) Remove(ctx context.Context, force bool) error {
 	return err
 }
 
-// git runs git in a directory and returns what it prints.
+// Git runs git in a directory, without the hooks and the monitor that the repository names, and
+// returns what it prints.
+func Git(ctx context.Context, dir string, args ...string) (string, error) {
+	return git(ctx, dir, args...)
+}
+
 func git(ctx context.Context, dir string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "git", append([]string{"-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsmonitor=false"}, args...)...)
 	cmd.Dir = dir
@@ -218,7 +278,7 @@ func git(ctx context.Context, dir string, args ...string) (string, error) {
 			cmd.Env = append(cmd.Env, v)
 		}
 	}
-	cmd.Env = append(cmd.Env, "GIT_TERMINAL_PROMPT=0", "LC_ALL=C")
+	cmd.Env = append(cmd.Env, "GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0", "LC_ALL=C")
 	var out, failed bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &failed
 	if err := cmd.Run(); err != nil {
@@ -226,7 +286,17 @@ func git(ctx context.Context, dir string, args ...string) (string, error) {
 		if text == "" {
 			text = err.Error()
 		}
-		return "", fmt.Errorf("worktree: git %s: %s", args[0], text)
+		return "", fmt.Errorf("worktree: git %s: %s", command(args), text)
 	}
 	return out.String(), nil
+}
+
+// command returns the command among the words for git.
+func command(args []string) string {
+	for _, a := range args {
+		if !strings.HasPrefix(a, "-") {
+			return a
+		}
+	}
+	return ""
 }

@@ -75,10 +75,11 @@ func TestWorktreesAreAddedListedMergedAndRemoved(t *testing.T) {
 		t.Error("a worktree was added twice")
 	}
 	all, err := worktree.List(ctx, tree.Dir)
-	if err != nil || len(all) != 1 || all[0] != *tree {
-		t.Errorf("listed %+v, %v; want %+v", all, err, *tree)
+	want := worktree.Tree{Dir: tree.Dir, Branch: tree.Branch, Main: tree.Main}
+	if err != nil || len(all) != 1 || all[0] != want {
+		t.Errorf("listed %+v, %v; want %+v", all, err, want)
 	}
-	if found, err := worktree.Open(ctx, tree.Dir); err != nil || *found != *tree {
+	if found, err := worktree.Open(ctx, tree.Dir); err != nil || *found != want {
 		t.Errorf("opened %+v, %v", found, err)
 	}
 	if _, err := worktree.Open(ctx, dir); err == nil {
@@ -152,5 +153,69 @@ func TestHostileNamesAndFoldersAreRefused(t *testing.T) {
 	}
 	if _, err := worktree.Add(ctx, outside, "fix"); err == nil {
 		t.Error("a worktree was added without a repository")
+	}
+}
+
+// A worktree that was made into another repository is still looked at as the one that it is, so
+// that no program runs that the other one names.
+func TestChangesDoNotTrustWhatIsInTheWorktree(t *testing.T) {
+	dir, ctx := newRepo(t), t.Context()
+	tree, err := worktree.Add(ctx, dir, "fix")
+	if err != nil {
+		t.Fatal(err)
+	}
+	evil := func(at string) {
+		run(t, at, "init", "-q")
+		run(t, at, "config", "filter.x.clean", "touch '"+dir+"/ran'; cat")
+		for name, text := range map[string]string{".gitattributes": "* filter=x\n", "f": "1\n"} {
+			if err := os.WriteFile(filepath.Join(at, name), []byte(text), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	sub := filepath.Join(tree.Dir, "sub")
+	if err := os.Mkdir(sub, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	run(t, sub, "init", "-q")
+	run(t, sub, "-c", "user.email=a@example.com", "-c", "user.name=A", "commit", "-q", "--allow-empty", "-m", "x")
+	run(t, tree.Dir, "add", "sub")
+	run(t, tree.Dir, "commit", "-q", "-m", "sub")
+	evil(sub)
+	if files, commits, err := tree.Changes(ctx); files != 1 || commits != 1 || err != nil {
+		t.Errorf("with a submodule: %d files, %d commits, %v; want 1, 1", files, commits, err)
+	}
+	if err := os.Remove(filepath.Join(tree.Dir, ".git")); err != nil {
+		t.Fatal(err)
+	}
+	evil(tree.Dir)
+	if files, _, err := tree.Changes(ctx); files == 0 || err != nil {
+		t.Errorf("with another repository: %d files, %v", files, err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "ran")); err == nil {
+		t.Error("a program ran that a repository in the worktree names")
+	}
+}
+
+// The base is the commit that is checked out where the worktree was asked for.
+func TestWorktreeBeginsAtTheParentsHead(t *testing.T) {
+	dir, ctx := newRepo(t), t.Context()
+	first, err := worktree.Add(ctx, dir, "first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit(t, first.Dir, "b", "two\n")
+	second, err := worktree.Add(ctx, first.Dir, "second")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(second.Dir, "b")); err != nil {
+		t.Error(err)
+	}
+	if files, commits, err := second.Changes(ctx); files != 0 || commits != 0 || err != nil {
+		t.Errorf("a new worktree has %d files and %d commits that are its own, %v", files, commits, err)
+	}
+	if err := second.Remove(ctx, false); err != nil {
+		t.Error(err)
 	}
 }

@@ -388,7 +388,7 @@ func (s *run) reportOutcome() bool {
 	for _, f := range s.out.Nested {
 		s.callEventHooks("", InstructionsLoaded(f, "nested_traversal"), f.Path)
 	}
-	if now := s.Env.Cwd(); now != s.dir && !s.ReadOnly() {
+	if now := s.Env.Cwd(); now != s.dir && !s.ReadOnly() && !strings.HasSuffix(s.spec.Name, "Worktree") { // as the official command
 		s.callEventHooks(s.PromptID, &wire.CwdChangedInput{OldCwd: s.dir, NewCwd: now}, "")
 	}
 	return true

@@ -55,6 +55,10 @@ func (r *Runner) Decide(tl tool.Tool, input json.RawMessage, access []tool.Acces
 		}
 	}
 	req := top.Request(r.Env, tl, input, access, resolved)
+	// One that is in a worktree, or is not while the topmost conversation is, keeps its place.
+	if own := r.View().Env; own.Outer != nil || top.Env.Outer != nil {
+		req.Roots, req.Bound = own.Judged()
+	}
 	req.Sandboxed, req.ReadWall = r.sandboxed(access), r.Walled(access)
 	d = leaving(access, r.View().Rules().Decide(req))
 	if a, ok := tl.(AgentTool); ok {

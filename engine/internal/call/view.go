@@ -56,7 +56,8 @@ func (v *View) Request(env *tool.Env, tl tool.Tool, input json.RawMessage, acces
 	if resolved == nil {
 		resolved = files.Targets(env, access)
 	}
-	return &policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: v.modeOf(tl), Roots: v.Env.Roots, Cwd: env.Cwd(), Home: env.Home, Resolved: resolved}
+	roots, bound := v.Env.Judged()
+	return &policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: v.modeOf(tl), Roots: roots, Bound: bound, Cwd: env.Cwd(), Home: env.Home, Resolved: resolved}
 }
 
 // modeOf returns the mode of a tool's calls.

@@ -1,0 +1,400 @@
+package engine
+
+import (
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/parley-go/parley/engine/hook"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/files"
+	"github.com/parley-go/parley/internal/worktree"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+)
+
+//go:embed worktree_enter.md
+var enterWorktreeDescription string
+
+//go:embed worktree_exit.md
+var exitWorktreeDescription string
+
+// worktreeType is the record of the worktree that a session works in, as the official command
+// writes it.
+const worktreeType = "worktree-state"
+
+// A workplace is the worktree that a conversation works in.
+type workplace struct {
+	OriginalCwd string `json:"originalCwd"`
+	Path        string `json:"worktreePath"`
+	Name        string `json:"worktreeName"`
+	Branch      string `json:"worktreeBranch,omitempty"`
+	Base        string `json:"originalHeadCommit,omitempty"`
+	HookBased   bool   `json:"hookBased,omitempty"` // a hook made it
+	Entered     bool   `json:"enteredExisting,omitempty"`
+
+	tree   *worktree.Tree // nil if a hook made it and it is none of git
+	before *tool.Env      // where the conversation worked
+}
+
+// addWorktree makes a worktree at the commit that is checked out where a conversation works. A
+// WorktreeCreate hook does it in the place of git.
+func addWorktree(ctx context.Context, c *Conversation, promptID, name string) (*workplace, error) {
+	w := &workplace{OriginalCwd: c.env.Cwd(), Name: name}
+	v := c.runner.Hooks(ctx, promptID, &wire.WorktreeCreateInput{Name: name}, "", "")
+	if len(v.Answers) == 0 {
+		tree, err := worktree.Add(ctx, w.OriginalCwd, name)
+		if err != nil {
+			return nil, err
+		}
+		w.tree, w.Path, w.Branch, w.Base = tree, tree.Dir, tree.Branch, tree.Base
+		return w, nil
+	}
+	w.HookBased = true
+	for o := range hook.Outputs[*wire.WorktreeCreateOutput](v) {
+		w.Path = o.WorktreePath
+	}
+	for _, a := range v.Answers {
+		if a.Err != nil {
+			return nil, fmt.Errorf("the WorktreeCreate hook failed: %w", a.Err)
+		}
+	}
+	if reason, blocked := v.Blocked(); blocked {
+		return nil, fmt.Errorf("a WorktreeCreate hook objects: %s", reason)
+	}
+	if !filepath.IsAbs(w.Path) {
+		return nil, errors.New("the WorktreeCreate hook returned no path of a worktree: a command prints the path, others return hookSpecificOutput.worktreePath")
+	}
+	real, err := files.Resolve(w.Path)
+	if err != nil {
+		return nil, fmt.Errorf("the worktree of the WorktreeCreate hook cannot be used: %w", err)
+	}
+	// Otherwise git would work on files outside of it.
+	if top := worktree.Top(ctx, real); top != "" && top != real {
+		return nil, fmt.Errorf("the worktree of the WorktreeCreate hook cannot be used: git works on %s there", top)
+	}
+	w.Path = real
+	if tree, err := worktree.Adopt(ctx, real); err == nil {
+		w.tree = tree
+	}
+	return w, nil
+}
+
+// removeWorktree removes a worktree that this conversation made.
+func removeWorktree(ctx context.Context, c *Conversation, w *workplace, force bool) error {
+	if !w.HookBased {
+		return w.tree.Remove(ctx, force)
+	}
+	if files, commits, err := w.changes(ctx); !force && (err != nil || files+commits > 0) {
+		return errors.Join(err, worktree.ErrChanged)
+	}
+	v := c.runner.Hooks(ctx, "", &wire.WorktreeRemoveInput{WorktreePath: w.Path}, "", "")
+	if reason, blocked := v.Blocked(); blocked {
+		return fmt.Errorf("the WorktreeRemove hook failed: %s", reason)
+	}
+	return nil
+}
+
+// changes counts what would be lost with the worktree.
+func (w *workplace) changes(ctx context.Context) (files, commits int, err error) {
+	if w.tree == nil {
+		return 0, 0, errors.New("git does not know the worktree")
+	}
+	return w.tree.Changes(ctx)
+}
+
+// tidy removes the worktree of somebody who has ended, unless something would be lost. It reports
+// whether it is gone.
+func (w *workplace) tidy(c *Conversation) bool {
+	if w.Entered {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.base), c.grace())
+	defer cancel()
+	err := removeWorktree(ctx, c, w, false)
+	if err != nil && !errors.Is(err, worktree.ErrChanged) {
+		c.runner.Log.Warn("a worktree cannot be removed", "path", w.Path, "error", err)
+	}
+	return err == nil
+}
+
+// repository returns the directory whose files the worktree is a copy of.
+func (w *workplace) repository() string {
+	if w.tree != nil && w.tree.Main != "" {
+		return w.tree.Main
+	}
+	return w.OriginalCwd
+}
+
+// moveInto has the conversation work in a worktree. The owner calls it.
+func moveInto(c *Conversation, w *workplace) {
+	w.before = c.view.Load().Env
+	in := w.before.In(w.Path, w.repository())
+	files.Pin(in, w.Path)
+	c.place = w
+	c.publishEnv(in)
+	c.env.SetCwd(w.Path)
+	recordPlace(c, w)
+}
+
+// moveBack has the conversation work where it did before. The owner calls it.
+func moveBack(c *Conversation) {
+	w := c.place
+	c.place = nil
+	c.publishEnv(w.before.With(w.before.Roots, c.view.Load().Env.Environ))
+	c.env.SetCwd(w.OriginalCwd)
+	recordPlace(c, nil)
+}
+
+func recordPlace(c *Conversation, w *workplace) {
+	if err := c.rec.Place().Append(&session.Entry{Type: worktreeType, Fields: fields("worktreeSession", w)}); err != nil {
+		c.runner.Log.Warn("the worktree of the session cannot be recorded", "error", err)
+	}
+}
+
+// StartInWorktree has a conversation that does not run yet begin in a new worktree, or in the one
+// of that name. An empty name means any.
+func StartInWorktree(ctx context.Context, c *Conversation, name string) error {
+	if c.place != nil { // a session that goes on is in one
+		return nil
+	}
+	name, err := worktreeName(name)
+	if err != nil {
+		return err
+	}
+	w, err := addWorktree(ctx, c, "", name)
+	if err != nil {
+		if w, _ = existing(ctx, c, filepath.Join(worktree.Folder, name)); w == nil {
+			return err
+		}
+	}
+	moveInto(c, w)
+	return nil
+}
+
+// restorePlace has a session that goes on work in the worktree that it was in. If that is gone, the
+// model is told.
+func restorePlace(c *Conversation, e *session.Entry) {
+	var w *workplace
+	if e == nil || c.sub != nil || json.Unmarshal(e.Fields["worktreeSession"], &w) != nil || w == nil {
+		return
+	}
+	ctx := context.Background()
+	if w.HookBased {
+		if real, err := files.Resolve(w.Path); err == nil && real == w.Path {
+			if top := worktree.Top(ctx, real); top == "" || top == real {
+				moveInto(c, w)
+				return
+			}
+		}
+	} else if found, err := existing(ctx, c, w.Path); err == nil {
+		w.tree = found.tree
+		w.tree.Base = w.Base
+		moveInto(c, w)
+		return
+	}
+	recordPlace(c, nil)
+	c.fromHooks = append(c.fromHooks, "The worktree "+w.Path+" that you worked in does not exist any more. You work in "+c.env.Cwd()+" again.")
+}
+
+// isolate gives the subagent a worktree of its own to work in, or the one that it had before.
+func (s *subagent) isolate(ctx context.Context, env *tool.Env) (err error) {
+	c, name := s.parent, "agent-"+s.id
+	c.Do(func() {
+		if c.turn != nil {
+			s.promptID = c.turn.promptID
+		}
+	})
+	if s.again != nil {
+		if s.place, err = existing(ctx, c, filepath.Join(worktree.Folder, name)); err == nil {
+			s.place.Entered = false
+		}
+	}
+	if s.place == nil {
+		if s.place, err = addWorktree(ctx, c, s.promptID, name); err != nil {
+			return err
+		}
+	}
+	bound := env.In(s.place.Path, s.place.repository())
+	env.Roots, env.Outer = bound.Roots, bound.Outer
+	env.SetCwd(s.place.Path)
+	return nil
+}
+
+// existing finds a worktree of the repository, below the folder that they are made in.
+func existing(ctx context.Context, c *Conversation, path string) (*workplace, error) {
+	cwd := c.env.Cwd()
+	all, err := worktree.List(ctx, cwd)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range all {
+		folder := filepath.Join(t.Main, filepath.FromSlash(worktree.Folder))
+		if path != t.Dir && filepath.Join(t.Main, path) != t.Dir && filepath.Join(cwd, path) != t.Dir || filepath.Dir(t.Dir) != folder || worktree.Top(ctx, t.Dir) != t.Dir {
+			continue
+		}
+		return &workplace{OriginalCwd: cwd, Path: t.Dir, Name: filepath.Base(t.Dir), Branch: t.Branch, Entered: true, tree: &t}, nil
+	}
+	return nil, fmt.Errorf("%s is not a worktree of this repository below %s", path, worktree.Folder)
+}
+
+// leaveWorktree removes the worktree of a conversation that ends, unless something would be lost.
+func leaveWorktree(c *Conversation) {
+	if c.place != nil {
+		c.place.tidy(c)
+	}
+}
+
+// worktreeName returns the name for a worktree that the model or a flag gives, or one of its own.
+func worktreeName(name string) (string, error) {
+	if name == "" {
+		var id [4]byte
+		rand.Read(id[:])
+		return "work-" + hex.EncodeToString(id[:]), nil
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if !worktree.ValidName(part) {
+			return "", fmt.Errorf("%q is not a name for a worktree: use letters, digits, \"-\", \"_\" and \".\"", name)
+		}
+	}
+	if name = strings.ReplaceAll(name, "/", "+"); !worktree.ValidName(name) {
+		return "", fmt.Errorf("the name of the worktree is too long: %q", name)
+	}
+	return name, nil
+}
+
+// A worktreeTool enters or leaves a worktree.
+type worktreeTool struct {
+	spec *tool.Spec
+	run  func(ctx context.Context, call *tool.Call) (*tool.Result, error)
+}
+
+func (t *worktreeTool) Spec() *tool.Spec { return t.spec }
+
+func (*worktreeTool) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) { return nil, nil }
+
+func (t *worktreeTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
+	return t.run(ctx, call)
+}
+
+// worktreeTools returns the tools that enter and leave worktrees.
+func worktreeTools(c *Conversation) []tool.Tool {
+	return []tool.Tool{
+		&worktreeTool{enterWorktreeSpec, func(ctx context.Context, call *tool.Call) (*tool.Result, error) { return enterWorktree(ctx, c, call) }},
+		&worktreeTool{exitWorktreeSpec, func(ctx context.Context, call *tool.Call) (*tool.Result, error) { return exitWorktree(ctx, c, call) }},
+	}
+}
+
+var enterWorktreeSpec = &tool.Spec{Name: "EnterWorktree", Description: enterWorktreeDescription,
+	Schema: json.RawMessage(`{"type":"object","additionalProperties":false,"properties":{
+		"name":{"type":"string","description":"Name of a new worktree"},
+		"path":{"type":"string","description":"A worktree of this repository that exists; not with name"}}}`)}
+
+func enterWorktree(ctx context.Context, c *Conversation, call *tool.Call) (*tool.Result, error) {
+	var in struct {
+		Name string `json:"name"`
+		Path string `json:"path"`
+	}
+	if err := tool.Decode(call.Input, &in); err != nil {
+		return nil, err
+	}
+	promptID := ""
+	var at *workplace
+	c.Do(func() {
+		at = c.place
+		if c.turn != nil {
+			promptID = c.turn.promptID
+		}
+	})
+	if at != nil {
+		return nil, tool.Misuse("The conversation is in the worktree %s. Leave it with ExitWorktree first.", at.Path)
+	}
+	if in.Name != "" && in.Path != "" {
+		return nil, tool.Misuse("Give name or path, not both.")
+	}
+	name, err := worktreeName(in.Name)
+	if err != nil {
+		return nil, tool.Misuse("%v", err)
+	}
+	var w *workplace
+	verb := "Made"
+	if in.Path != "" {
+		verb = "Entered"
+		w, err = existing(ctx, c, in.Path)
+	} else {
+		w, err = addWorktree(ctx, c, promptID, name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.Do(func() { moveInto(c, w) })
+	text := fmt.Sprintf("%s the worktree %s%s. It is the working directory now, and files outside of it cannot be touched. ExitWorktree leaves it.", verb, w.Path, onBranch(w))
+	out := map[string]any{"worktreePath": w.Path, "message": text}
+	if w.Branch != "" {
+		out["worktreeBranch"] = w.Branch
+	}
+	return tool.Text(text, out), nil
+}
+
+func onBranch(w *workplace) string {
+	if w.Branch == "" {
+		return ""
+	}
+	return " on the branch " + w.Branch
+}
+
+var exitWorktreeSpec = &tool.Spec{Name: "ExitWorktree", Description: exitWorktreeDescription,
+	Schema: json.RawMessage(`{"type":"object","required":["action"],"additionalProperties":false,"properties":{
+		"action":{"type":"string","enum":["keep","remove"],"description":"What becomes of the worktree"},
+		"discard_changes":{"type":"boolean","description":"Remove it although work in it is lost"}}}`)}
+
+func exitWorktree(ctx context.Context, c *Conversation, call *tool.Call) (*tool.Result, error) {
+	var in struct {
+		Action  string `json:"action"`
+		Discard bool   `json:"discard_changes"`
+	}
+	if err := tool.Decode(call.Input, &in); err != nil {
+		return nil, err
+	}
+	var w *workplace
+	c.Do(func() { w = c.place })
+	remove := in.Action == "remove"
+	switch {
+	case w == nil:
+		return nil, tool.Misuse("The conversation is in no worktree that EnterWorktree entered. Nothing was changed.")
+	case remove && w.Entered:
+		return nil, tool.Misuse("This session did not make the worktree %s, so it does not remove it. Use the action keep.", w.Path)
+	}
+	out := map[string]any{"action": in.Action, "originalCwd": w.OriginalCwd, "worktreePath": w.Path, "restoredCwd": w.OriginalCwd, "originalCwdMissing": false}
+	if w.Branch != "" {
+		out["worktreeBranch"] = w.Branch
+	}
+	text := fmt.Sprintf("Left the worktree %s%s; it stays as it is.", w.Path, onBranch(w))
+	if remove {
+		lost, commits, err := w.changes(ctx)
+		if err != nil && !in.Discard {
+			return nil, tool.Misuse("Whether the worktree holds work that would be lost cannot be found out: %v. Ask the user, then call ExitWorktree with discard_changes, or keep it.", err)
+		}
+		if lost+commits > 0 && !in.Discard {
+			return nil, tool.Misuse("The worktree holds work that would be lost: %d files that are not committed and %d commits. Ask the user, then call ExitWorktree with discard_changes, or keep it.", lost, commits)
+		}
+		if err := removeWorktree(ctx, c, w, true); err != nil {
+			return nil, err
+		}
+		out["discardedFiles"], out["discardedCommits"] = lost, commits
+		text = fmt.Sprintf("Removed the worktree %s.", w.Path)
+		if lost+commits > 0 {
+			text += fmt.Sprintf(" %d files and %d commits were discarded.", lost, commits)
+		}
+	}
+	c.Do(func() { moveBack(c) })
+	text += " The working directory is " + w.OriginalCwd + " again."
+	out["message"] = text
+	return tool.Text(text, out), nil
+}
