@@ -3,6 +3,7 @@ package agents
 import (
 	_ "embed"
 	"fmt"
+	"sync"
 
 	"github.com/parley-go/parley/engine/internal/frontmatter"
 )
@@ -26,6 +27,16 @@ const Default = "general-purpose"
 // that writes, and are marked so that whatever they call must change nothing.
 func BuiltIn() []*Definition {
 	var list []*Definition
+	for _, d := range builtIn() {
+		own := *d
+		list = append(list, &own)
+	}
+	return list
+}
+
+// builtIn reads the files once: sessions share what they say.
+var builtIn = sync.OnceValue(func() []*Definition {
+	var list []*Definition
 	for _, text := range [][]byte{generalPurpose, explore, plan, bash} {
 		d, err := parseFile(text, Builtin)
 		if err != nil {
@@ -36,4 +47,4 @@ func BuiltIn() []*Definition {
 		list = append(list, d)
 	}
 	return list
-}
+})

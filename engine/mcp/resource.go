@@ -37,21 +37,25 @@ type ResourceTool struct {
 	run  func(ctx context.Context, call *tool.Call, servers []*server, uri string) (*tool.Result, error)
 }
 
-// newResourceTools makes the tools that list, read, and list a directory.
-func newResourceTools(m *Manager) (list, read, dir *ResourceTool) {
+// The specs of the tools, which all conversations share.
+var listSpec, readSpec, dirSpec = func() (list, read, dir *tool.Spec) {
 	const server = `"server":{"type":"string","description":"the server that has the resource"}`
 	one := func(uri string) json.RawMessage {
 		return json.RawMessage(`{"type":"object","properties":{` + server + `,"uri":{"type":"string","description":"` + uri + `"}},"required":["server","uri"],"additionalProperties":false}`)
 	}
-	list = &ResourceTool{m: m, spec: &tool.Spec{Name: "ListMcpResourcesTool", Aliases: []string{"ListMcpResources"}, Description: listDescription, ReadOnly: true,
-		Schema: json.RawMessage(`{"type":"object","properties":{"server":{"type":"string","description":"the server whose resources to list; without it, those of all servers"}},"additionalProperties":false}`)}}
-	list.run = list.list
-	read = &ResourceTool{m: m, spec: &tool.Spec{Name: "ReadMcpResourceTool", Aliases: []string{"ReadMcpResource"}, Description: readDescription, ReadOnly: true,
-		Schema: one("the URI of the resource, as it is listed, or of a template, filled in")}}
-	read.run = read.read
-	dir = &ResourceTool{m: m, spec: &tool.Spec{Name: "ReadMcpResourceDirTool", Aliases: []string{"ReadMcpResourceDir"}, Description: dirDescription, ReadOnly: true,
-		Schema: one("the URI of the directory")}}
-	dir.run = dir.directory
+	list = &tool.Spec{Name: "ListMcpResourcesTool", Aliases: []string{"ListMcpResources"}, Description: listDescription, ReadOnly: true,
+		Schema: json.RawMessage(`{"type":"object","properties":{"server":{"type":"string","description":"the server whose resources to list; without it, those of all servers"}},"additionalProperties":false}`)}
+	read = &tool.Spec{Name: "ReadMcpResourceTool", Aliases: []string{"ReadMcpResource"}, Description: readDescription, ReadOnly: true,
+		Schema: one("the URI of the resource, as it is listed, or of a template, filled in")}
+	dir = &tool.Spec{Name: "ReadMcpResourceDirTool", Aliases: []string{"ReadMcpResourceDir"}, Description: dirDescription, ReadOnly: true,
+		Schema: one("the URI of the directory")}
+	return list, read, dir
+}()
+
+// newResourceTools makes the tools that list, read, and list a directory.
+func newResourceTools(m *Manager) (list, read, dir *ResourceTool) {
+	list, read, dir = &ResourceTool{m: m, spec: listSpec}, &ResourceTool{m: m, spec: readSpec}, &ResourceTool{m: m, spec: dirSpec}
+	list.run, read.run, dir.run = list.list, read.read, dir.directory
 	return list, read, dir
 }
 
