@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -294,6 +295,38 @@ func TestFallbackModel(t *testing.T) {
 	}
 	if len(p.r.ModelUsage) != 1 {
 		t.Errorf("usage of %v", p.r.ModelUsage)
+	}
+}
+
+// TestFallbackTriggers: another model answers at once where this one is not there, may not be used or
+// fails, and the host is told why; a request that is wrong is wrong for every model.
+func TestFallbackTriggers(t *testing.T) {
+	for status, trigger := range map[int]string{404: "model_not_found", 403: "permission_denied", 500: "server_error", 400: "", 401: ""} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			turns := []*parleytest.Turn{parleytest.Expect(parleytest.ModelName("haiku").Not()).Fail(status)}
+			if trigger != "" {
+				turns = append(turns, parleytest.Expect(parleytest.ModelName("haiku")).Say("ok"))
+			}
+			s := parleytest.Script(turns...)
+			p := prompt(t, s, func(o *parley.Options, _ *agent.Config) {
+				o.Model, o.FallbackModels = "opus", []string{"haiku"}
+			})
+			got := ""
+			for _, m := range p.all {
+				if m, ok := m.(*wire.ModelFallback); ok {
+					got += m.Trigger + " " + m.FallbackModel
+				}
+			}
+			if trigger == "" {
+				if got != "" || !p.r.IsError {
+					t.Errorf("fell back with %q; result %+v", got, p.r)
+				}
+				return
+			}
+			if !strings.HasPrefix(got, trigger+" ") || !strings.Contains(got, "haiku") || p.r.IsError || p.r.Result != "ok" {
+				t.Errorf("fell back with %q, want %s; result %+v", got, trigger, p.r)
+			}
+		})
 	}
 }
 

@@ -101,8 +101,12 @@ func (c *Conversation) loop(t *turn) *ask.Loop {
 	}
 }
 
+// whyFallBack says for people why another model answers.
+var whyFallBack = map[string]string{ask.TriggerOverloaded: "is overloaded", ask.TriggerNotFound: "is not available", ask.TriggerDenied: "may not be used with these credentials",
+	ask.TriggerServer: "fails"}
+
 // fallBack goes over to the next model. It reports false if there is none.
-func (c *Conversation) fallBack() bool {
+func (c *Conversation) fallBack(trigger string) bool {
 	for len(c.fallbacks) > 0 {
 		next := c.resolve(c.fallbacks[0])
 		c.fallbacks = c.fallbacks[1:]
@@ -111,8 +115,8 @@ func (c *Conversation) fallBack() bool {
 		}
 		was := c.model
 		c.model = next
-		c.rec.Emit(&wire.ModelFallback{Trigger: "overloaded", OriginalModel: was.ID, FallbackModel: next.ID,
-			Content: fmt.Sprintf("%s is overloaded; %s answers instead.", was.ID, next.ID)})
+		c.rec.Emit(&wire.ModelFallback{Trigger: trigger, OriginalModel: was.ID, FallbackModel: next.ID,
+			Content: fmt.Sprintf("%s %s; %s answers instead.", was.ID, whyFallBack[trigger], next.ID)})
 		return true
 	}
 	return false

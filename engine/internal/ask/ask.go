@@ -30,9 +30,9 @@ type Loop struct {
 	// Reserve waits until the request fits into the budget. release is called when it was
 	// answered.
 	Reserve func() (release func(), err error)
-	// FallBack goes over to another model, because this one is overloaded. It reports false
-	// if there is none.
-	FallBack func() bool
+	// FallBack goes over to another model, because of what happened to this one; see [Trigger].
+	// It reports false if there is none.
+	FallBack func(trigger string) bool
 	// Repair changes the request so that it may be sent again at once. It reports false if
 	// there is nothing to change. spent says that no retry is left.
 	Repair func(err error, failure *model.Error, spent bool) bool
@@ -68,7 +68,8 @@ func (l *Loop) Do(ctx context.Context, send func() error) error {
 		if Overloaded(failure) {
 			overloaded++
 		}
-		if overloaded >= overloads && l.FallBack != nil && l.FallBack() {
+		trigger := Trigger(failure)
+		if (trigger != TriggerOverloaded || overloaded >= overloads) && trigger != "" && l.FallBack != nil && l.FallBack(trigger) {
 			attempt, overloaded = 0, 0
 			continue
 		}
@@ -145,6 +146,29 @@ func Failure(err error) *model.Error {
 		}
 	}
 	return &model.Error{Message: message}
+}
+
+// Why another model is asked, in the protocol's words.
+const (
+	TriggerOverloaded = "overloaded" // several times
+	TriggerNotFound   = "model_not_found"
+	TriggerDenied     = "permission_denied" // this account may not use the model
+	TriggerServer     = "server_error"
+)
+
+// Trigger returns why another model may answer where this one failed, empty if none would.
+func Trigger(e *model.Error) string {
+	switch {
+	case Overloaded(e):
+		return TriggerOverloaded
+	case e.Status == http.StatusNotFound:
+		return TriggerNotFound
+	case e.Status == http.StatusForbidden:
+		return TriggerDenied
+	case e.Status >= 500:
+		return TriggerServer
+	}
+	return ""
 }
 
 // Overloaded reports whether a failure says that the model has too much to do.

@@ -68,7 +68,7 @@ func TestLoop(t *testing.T) {
 func TestLoopFallsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sends, fallbacks := 0, 1
-		l := Loop{MaxRetries: 4, FallBack: func() bool { fallbacks--; return fallbacks >= 0 }}
+		l := Loop{MaxRetries: 4, FallBack: func(string) bool { fallbacks--; return fallbacks >= 0 }}
 		if err := l.Do(t.Context(), func() error { sends++; return overloaded }); err != overloaded {
 			t.Errorf("got %v, want %v", err, overloaded)
 		}
