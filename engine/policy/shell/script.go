@@ -256,6 +256,10 @@ func (s *Script) parse(text, via string) {
 			return
 		}
 	}
+	if strings.Contains(text, "`") && backquotesDiffer(file, text) {
+		s.blur("a backquote ends a substitution, or it does not")
+		s.guess(text)
+	}
 	s.depth++
 	defer func() { s.depth-- }()
 	if s.vars == nil && !s.anyVars {
@@ -263,6 +267,34 @@ func (s *Script) parse(text, via string) {
 	}
 	s.declare(file)
 	s.stmts(file.Stmts, via)
+}
+
+// backquotesDiffer reports whether a substitution in backquotes has one inside that not
+// exactly one backslash stands before. With none bash ends it there, whatever quotes are
+// around; with several it is inside of others, which the parser does not see.
+func backquotesDiffer(file *syntax.File, text string) (differ bool) {
+	syntax.Walk(file, func(n syntax.Node) bool {
+		c, ok := n.(*syntax.CmdSubst)
+		if !ok || !c.Backquotes {
+			return true
+		}
+		from, to := int(c.Left.Offset())+1, int(c.Right.Offset())
+		if from > to || to > len(text) {
+			differ = true
+			return false
+		}
+		backslashes := 0
+		for _, b := range []byte(text[from:to]) {
+			if b == '\\' {
+				backslashes++
+				continue
+			}
+			differ = differ || b == '`' && backslashes != 1
+			backslashes = 0
+		}
+		return false
+	})
+	return differ
 }
 
 // Why a command is not clear that cannot be parsed.
