@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/parleytest/peer"
 	"github.com/parley-go/parley/transport"
 	"github.com/parley-go/parley/wire"
@@ -42,7 +43,7 @@ func ask(ctx context.Context, opts *parley.Options, slow time.Duration) outcome 
 			break
 		}
 		if slow > 0 && len(o.messages)%100 == 1 {
-			time.Sleep(slow)
+			testwait.Pause(slow)
 		}
 	}
 	o.took = time.Since(start)

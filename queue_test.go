@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -334,7 +335,7 @@ func TestQueueModel(t *testing.T) {
 					t.Error(err)
 				}
 				if pushed.IntN(100) == 0 {
-					time.Sleep(time.Duration(pushed.IntN(200)) * time.Microsecond)
+					testwait.Pause(time.Duration(pushed.IntN(200)) * time.Microsecond)
 				}
 			}
 			q.close(io.EOF)
@@ -343,7 +344,7 @@ func TestQueueModel(t *testing.T) {
 			ctx, cancel := t.Context(), func() {}
 			switch popped.IntN(60) {
 			case 0:
-				time.Sleep(time.Duration(popped.IntN(500)) * time.Microsecond)
+				testwait.Pause(time.Duration(popped.IntN(500)) * time.Microsecond)
 			case 1:
 				ctx, cancel = context.WithTimeout(ctx, time.Duration(popped.IntN(50))*time.Microsecond)
 			}
@@ -385,7 +386,7 @@ func TestQueueDiscardWhilePushing(t *testing.T) {
 				q.addNumber(i, 10<<10)
 			}
 		})
-		time.Sleep(time.Duration(rand.IntN(4000)) * time.Microsecond)
+		testwait.Pause(time.Duration(rand.IntN(4000)) * time.Microsecond)
 		q.discard()
 		producer.Wait()
 		if len(q.spill.files) != 0 || len(q.items) != 0 {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/transport"
 	"go.uber.org/goleak"
 )
@@ -146,7 +147,7 @@ func (a *toolAgent) await(answer chan string) string {
 			a.t.Fatalf("the host answered %s", s)
 		}
 		return string(payload.MCPResponse)
-	case <-time.After(10 * time.Second):
+	case <-testwait.Late(a.t):
 		a.t.Fatal("the host did not answer")
 		return ""
 	}
@@ -500,7 +501,7 @@ func TestToolServerNotifications(t *testing.T) {
 	select {
 	case m := <-a.pushed:
 		wantContains(t, string(m), "notifications/tools/list_changed")
-	case <-time.After(5 * time.Second):
+	case <-testwait.Late(t):
 		t.Error("the agent was not told of a new tool")
 	}
 	wantJSON(t, a.call("p", callAdd), answerAdd)
@@ -523,10 +524,7 @@ func TestToolServerFlood(t *testing.T) {
 		a.took = func(string, json.RawMessage) (string, string) { <-hold; return "{}", "" }
 	})
 	_, answer := a.start("p", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"work"}}`)
-	deadline := time.Now().Add(10 * time.Second)
-	for len(w.all()) == 0 && time.Now().Before(deadline) {
-		time.Sleep(time.Millisecond)
-	}
+	testwait.Until(t, "a warning", func() bool { return len(w.all()) > 0 })
 	close(hold)
 	a.await(answer)
 	if got := fmt.Sprint(w.all()); !strings.Contains(got, "messages are lost") {
@@ -704,12 +702,8 @@ func TestServeLines(t *testing.T) {
 // What was asked before the input ended is answered.
 func TestServeLinesAnswersAll(t *testing.T) {
 	slow := NewTool("slow", "", func(ctx context.Context, _ struct{}) (string, error) {
-		select {
-		case <-time.After(20 * time.Millisecond):
-			return "done", nil
-		case <-ctx.Done():
-			return "", ctx.Err()
-		}
+		testwait.Pause(20 * time.Millisecond)
+		return "done", ctx.Err()
 	})
 	asks := NewTool("asks", "", func(ctx context.Context, _ struct{}) (string, error) {
 		return "", ToolRequest(ctx).Session.Ping(ctx, nil)

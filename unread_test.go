@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -44,7 +45,7 @@ func unread(t *testing.T, n, size int, opts parley.Options, then func()) {
 		if read++; read == 1 {
 			select {
 			case <-asked:
-			case <-time.After(30 * time.Second):
+			case <-testwait.Late(t):
 				t.Fatal("the question waits for the loop")
 			}
 			if then != nil {
@@ -110,7 +111,7 @@ func TestOverflowEndsTurn(t *testing.T) {
 				for m, err := range seq {
 					o.add(m, err)
 					if len(o.messages) == 1 && err == nil {
-						time.Sleep(300 * time.Millisecond)
+						testwait.Pause(300 * time.Millisecond)
 					}
 				}
 				var overflow *parley.OverflowError

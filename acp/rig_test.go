@@ -12,13 +12,13 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/acp"
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/internal/testwait"
 	pt "github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/transport"
@@ -190,7 +190,7 @@ func (e *editor) disconnect() {
 		if err != nil {
 			e.t.Errorf("Serve: %v", err)
 		}
-	case <-time.After(time.Hour):
+	case <-testwait.Late(e.t):
 		e.t.Fatal("the connection does not end")
 	}
 }
@@ -240,7 +240,7 @@ func (e *editor) until(what string, ok func(*frame) bool) *frame {
 			if ok(f) {
 				return f
 			}
-		case <-time.After(time.Hour): // in a bubble: nothing happens any more
+		case <-testwait.Late(e.t): // in a bubble: nothing happens any more
 			e.t.Fatalf("no %s after\n%s", what, e.received())
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
@@ -201,7 +202,7 @@ func TestControlsDoNotLie(t *testing.T) {
 			stream(w, "tool_use", "", calling("Edit", fmt.Sprintf(`{"file_path":%s,"old_string":"one","new_string":"two"}`, file)))
 			return
 		}
-		time.Sleep(20 * time.Millisecond)
+		testwait.Pause(20 * time.Millisecond)
 		sayOK(w)
 	}
 	control := func(id, request string) string {

@@ -19,6 +19,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
@@ -284,7 +285,7 @@ func TestSlowServerIsThere(t *testing.T) {
 // called.
 func hostileServer(role string) {
 	if pause, err := time.ParseDuration(os.Getenv("PARLEY_AGENT_TEST_SLOW")); err == nil {
-		time.Sleep(pause)
+		testwait.Pause(pause)
 	}
 	in := bufio.NewScanner(os.Stdin)
 	var call json.RawMessage

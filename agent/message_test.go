@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -231,11 +232,13 @@ func TestSendMessageLater(t *testing.T) {
 	dir, home := t.TempDir(), t.TempDir()
 	s := parleytest.Script(launch(false), parleytest.Say("main"))
 	s.When("sub", parleytest.FirstUser("P1"), parleytest.Say("answer one"))
+	asked := make(chan struct{})
+	close(asked)
 	run := func(s *parleytest.Scenario, o *parley.Options, text string) ([]wire.Message, *wire.Result) {
 		t.Helper()
 		m := s.Model()
 		m.Strict = true
-		o.Cwd, o.Dialer = dir, agent.InProcess(agent.Config{Home: home, Model: addressing{Model: m}})
+		o.Cwd, o.Dialer = dir, agent.InProcess(agent.Config{Home: home, Model: &lateAnswer{Model: addressing{Model: m}, asked: asked}})
 		all, r, err := collect(t, o, text)
 		if err != nil {
 			t.Fatal(err)
@@ -246,6 +249,7 @@ func TestSendMessageLater(t *testing.T) {
 		return all, r
 	}
 	_, r := run(s, &parley.Options{}, "hi")
+	asked = make(chan struct{})
 	s = parleytest.Script(
 		parleytest.Expect().Chunks(10000).CallID("toolu_later", "SendMessage", `{"to":"AGENT","message":"and two"}`),
 		parleytest.Expect(parleytest.ToolResult("resumedAgentId")).Say("main"),
@@ -264,4 +268,22 @@ func TestSendMessageLater(t *testing.T) {
 	if err != nil || len(ids) != 1 {
 		t.Error("one subagent, with one log", ids, err)
 	}
+}
+
+// A lateAnswer lets the subagent P1 answer after the request that follows its start, which
+// would carry its answer otherwise.
+type lateAnswer struct {
+	model.Model
+	asked chan struct{}
+	once  sync.Once
+}
+
+func (m *lateAnswer) Stream(ctx context.Context, req model.Request) iter.Seq2[model.Event, error] {
+	switch body := string(req.Body); {
+	case strings.Contains(body, `"text":"P1"`):
+		<-m.asked
+	case strings.Contains(body, "resumedAgentId"):
+		m.once.Do(func() { close(m.asked) })
+	}
+	return m.Model.Stream(ctx, req)
 }

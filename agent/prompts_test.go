@@ -15,6 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
@@ -140,7 +141,7 @@ func TestCallBeforeEnd(t *testing.T) {
 			if strings.Contains(<-seen, `"connected"`) {
 				break
 			}
-			time.Sleep(10 * time.Millisecond)
+			testwait.Pause(10 * time.Millisecond)
 		}
 		send(`{"type":"control_request","request_id":"a","request":{"subtype":"mcp_call","tool":"mcp__slow__wait","check_permissions":true}}`)
 		send(`{"type":"control_request","request_id":"u","request":{"subtype":"mcp_read_resource","serverName":"slow","uri":"file:///x"}}`)
@@ -169,7 +170,7 @@ func TestCallBeforeEnd(t *testing.T) {
 func slowServer() {
 	type none struct{}
 	wait := parley.NewTool("wait", "Waits.", func(context.Context, none) (string, error) {
-		time.Sleep(300 * time.Millisecond)
+		testwait.Pause(300 * time.Millisecond)
 		return "waited", nil
 	})
 	if err := parley.ServeTools(context.Background(), wait); err != nil {

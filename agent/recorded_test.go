@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/session"
 )
@@ -267,6 +268,7 @@ func (p *replay) play(t *testing.T) (order []string, messages []any) {
 	asked := map[string]string{} // subtypes of our requests
 	seen := map[string]int{}
 	listed := 0
+	ending := false // the input has ended
 	send := func(line string) {
 		t.Helper()
 		var m struct {
@@ -280,16 +282,19 @@ func (p *replay) play(t *testing.T) (order []string, messages []any) {
 		}
 	}
 	// next takes a message, and answers it if it is a request.
-	next := func(wait time.Duration) bool {
+	next := func(late <-chan time.Time) bool {
 		t.Helper()
 		var line []byte
 		select {
 		case l, ok := <-lines:
-			if !ok {
+			if !ok && !ending {
 				t.Fatal("the agent ended")
 			}
+			if !ok {
+				return false
+			}
 			line = l
-		case <-time.After(wait):
+		case <-late:
 			return false
 		}
 		var m struct {
@@ -358,18 +363,17 @@ func (p *replay) play(t *testing.T) (order []string, messages []any) {
 		kind, waits := strings.CutPrefix(step, "wait ")
 		switch {
 		case step == "settled": // what the last answer leads to is not told: it is looked for
-			for end := time.Now().Add(20 * time.Second); listed < len(p.tools) && time.Now().Before(end); {
-				next(50 * time.Millisecond)
+			for listed < len(p.tools) && next(testwait.Late(t)) {
 			}
-			for next(300 * time.Millisecond) {
+			for next(time.After(300 * time.Millisecond)) {
 			}
 		case waits:
 			used[kind]++
 			if kind == "control_request mcp_message tools/list" {
 				used[kind] = len(p.tools)
 			}
-			for end := time.Now().Add(30 * time.Second); seen[kind] < used[kind]; {
-				if !next(time.Second) && time.Now().After(end) {
+			for seen[kind] < used[kind] {
+				if !next(testwait.Late(t)) {
 					t.Fatalf("%s never came; there were %s", kind, strings.Join(order, ", "))
 				}
 			}
@@ -377,7 +381,8 @@ func (p *replay) play(t *testing.T) (order []string, messages []any) {
 			send(step)
 		}
 	}
-	for next(100 * time.Millisecond) {
+	w.Close()
+	for ending = true; next(testwait.Late(t)); {
 	}
 	return order, messages
 }

@@ -11,9 +11,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/session"
 )
@@ -96,7 +96,7 @@ func (c *rpcClient) until(f func(*rpcLine) bool) (*rpcLine, []*rpcLine) {
 				return m, before
 			}
 			before = append(before, m)
-		case <-time.After(20 * time.Second):
+		case <-testwait.Late(c.t):
 			c.t.Fatal("it never came")
 		}
 	}

@@ -9,11 +9,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/wire"
 )
@@ -123,18 +123,13 @@ func TestToolsGrow(t *testing.T) {
 		return r
 	}
 	turn("grow")
-	for end := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	testwait.Until(t, "a fourth tool", func() bool {
 		list, err := c.MCPStatus(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(list) == 1 && len(list[0].Tools) == 4 {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the tool never came: %+v", list[0])
-		}
-	}
+		return len(list) == 1 && len(list[0].Tools) == 4
+	})
 	if r := turn("use it"); r.Result != "Done." {
 		t.Errorf("%+v", r)
 	}

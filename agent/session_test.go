@@ -18,6 +18,7 @@ import (
 
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
@@ -610,7 +611,7 @@ func TestOldSessionsCompress(t *testing.T) {
 	if err := os.Chtimes(logs[0], old, old); err != nil {
 		t.Fatal(err)
 	}
-	packed := func(settings string, wait time.Duration) bool {
+	packed := func(settings string, want bool) bool {
 		t.Helper()
 		os.MkdirAll(filepath.Dir(settings), 0o700)
 		if err := os.WriteFile(settings, []byte(`{"compressSessionsAfterDays": 7}`), 0o600); err != nil {
@@ -623,17 +624,21 @@ func TestOldSessionsCompress(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		for end := time.Now().Add(wait); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-			if _, err := os.Stat(logs[0] + ".gz"); err == nil {
-				return true
-			}
+		is := func() bool {
+			_, err := os.Stat(logs[0] + ".gz")
+			return err == nil
 		}
-		return false
+		if want {
+			testwait.Until(t, "the session is compressed", is)
+		} else {
+			testwait.Pause(50 * time.Millisecond)
+		}
+		return is()
 	}
-	if packed(filepath.Join(dir, ".claude", "settings.json"), 50*time.Millisecond) {
+	if packed(filepath.Join(dir, ".claude", "settings.json"), false) {
 		t.Error("a project has the sessions of the user compressed")
 	}
-	if !packed(filepath.Join(home, ".claude", "settings.json"), 30*time.Second) {
+	if !packed(filepath.Join(home, ".claude", "settings.json"), true) {
 		t.Fatal("it was not compressed")
 	}
 	opts.Resume = id

@@ -16,6 +16,7 @@ import (
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/hub"
 	"github.com/parley-go/parley/hub/socket"
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
@@ -108,7 +109,7 @@ func (h *hubProcess) start() {
 	if err := h.cmd.Start(); err != nil {
 		h.t.Fatal(err)
 	}
-	within(h.t, limit, "the hub answers", func() bool { _, err := h.c.List(h.t.Context()); return err == nil })
+	testwait.Until(h.t, "the hub answers", func() bool { _, err := h.c.List(h.t.Context()); return err == nil })
 }
 
 func (h *hubProcess) kill() {
@@ -264,7 +265,7 @@ func TestHubInterrupts(t *testing.T) {
 			h.prompt("Wait.")
 			ask, n := h.ask(0)
 			h.answer(hub.Allow(ask))
-			within(t, limit, "the command runs", func() bool { return h.effects() == "begun\n" })
+			testwait.Until(t, "the command runs", func() bool { return h.effects() == "begun\n" })
 			if err := h.c.Interrupt(t.Context(), h.id); err != nil {
 				t.Fatal(err)
 			}

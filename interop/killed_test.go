@@ -11,9 +11,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/parleytest"
 )
 
@@ -77,7 +77,7 @@ func TestKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	tool := 0
-	within(t, limit, "the tool starts", func() bool {
+	testwait.Until(t, "the tool starts", func() bool {
 		data, err := os.ReadFile(filepath.Join(dir, "pid"))
 		if err == nil {
 			tool, err = strconv.Atoi(strings.TrimSpace(string(data)))
@@ -90,15 +90,6 @@ func TestKilled(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	within(t, 10*time.Second, "the CLI is gone", func() bool { return !runs(cli) })
-	within(t, 10*time.Second, "the tool is gone", func() bool { return !runs(tool) })
-}
-
-func within(t *testing.T, limit time.Duration, what string, f func() bool) {
-	t.Helper()
-	for end := time.Now().Add(limit); !f(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within %v: %s", limit, what)
-		}
-	}
+	testwait.Until(t, "the CLI is gone", func() bool { return !runs(cli) })
+	testwait.Until(t, "the tool is gone", func() bool { return !runs(tool) })
 }

@@ -11,9 +11,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/internal/testwait"
 	pt "github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/wire"
 )
@@ -65,15 +65,14 @@ func listening(t *testing.T, node, file, transport string) int {
 		cmd.Process.Kill()
 		cmd.Wait()
 	})
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if c, err := net.Dial("tcp", fmt.Sprint("127.0.0.1:", port)); err == nil {
+	testwait.Until(t, "the server listens", func() bool {
+		c, err := net.Dial("tcp", fmt.Sprint("127.0.0.1:", port))
+		if err == nil {
 			c.Close()
-			return port
 		}
-		if time.Now().After(end) {
-			t.Fatal("the server does not listen")
-		}
-	}
+		return err == nil
+	})
+	return port
 }
 
 // The official reference servers work with our command: tools called side by side,
@@ -170,7 +169,7 @@ func TestReferenceServers(t *testing.T) {
 				t.Error(string(made), err)
 			}
 			// The server has these tools only once it knows what its client can do.
-			for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+			testwait.Until(t, "the tools that come later", func() bool {
 				status, err := c.MCPStatus(ctx)
 				if err != nil {
 					t.Fatal(err)
@@ -182,13 +181,8 @@ func TestReferenceServers(t *testing.T) {
 					}
 					late = late || slices.ContainsFunc(s.Tools, func(i *wire.MCPToolInfo) bool { return i.Name == "get-roots-list" })
 				}
-				if late {
-					break
-				}
-				if time.Now().After(end) {
-					t.Fatal("the tools that come later never came")
-				}
-			}
+				return late
+			})
 			if r, err := askTurn(ctx, t, c, "ask me"); err != nil || r.Result != "Asked." {
 				t.Error(r, err)
 			}

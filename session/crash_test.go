@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/session/sessiontest"
 )
@@ -167,7 +168,7 @@ func TestKill(t *testing.T) {
 	for began := time.Now(); kills < 40 && time.Since(began) < 6*time.Second; kills++ {
 		c := start(t, "alone", dir, id, strconv.Itoa(acked))
 		<-c.any
-		time.Sleep(time.Duration(rand.IntN(20_000)) * time.Microsecond)
+		testwait.Pause(time.Duration(rand.IntN(20_000)) * time.Microsecond)
 		firsts := map[int]bool{acked: true}
 		for _, line := range c.end() {
 			var first, next int
@@ -229,7 +230,7 @@ func TestManyProcesses(t *testing.T) {
 		wg.Go(func() {
 			if i%3 == 0 {
 				<-c.any
-				time.Sleep(time.Duration(rand.IntN(300)) * time.Millisecond)
+				testwait.Pause(time.Duration(rand.IntN(300)) * time.Millisecond)
 			} else {
 				<-c.eof
 			}
@@ -318,7 +319,7 @@ func TestSharedFiles(t *testing.T) {
 		wg.Go(func() {
 			if kill {
 				<-c.any
-				time.Sleep(time.Duration(rand.IntN(writes*3)) * time.Millisecond)
+				testwait.Pause(time.Duration(rand.IntN(writes*3)) * time.Millisecond)
 			} else {
 				<-c.eof
 			}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/parley-go/parley/internal/testwait"
 )
 
 const testID = "0b7d9a66-6f7e-4a55-9a3b-8c1f6f1d2e3a"
@@ -415,13 +417,13 @@ func TestNoDurability(t *testing.T) {
 
 func TestLockWait(t *testing.T) {
 	f := put(t, rec("user", 1, 0, ""))
-	f.LockWait = 5 * time.Second
+	f.LockWait = time.Hour
 	log, _, err := Open(t.Context(), f, testID, Meta{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	go func() {
-		time.Sleep(100 * time.Millisecond)
+		testwait.Pause(100 * time.Millisecond)
 		log.Close()
 	}()
 	next, _, err := Open(t.Context(), f, testID, Meta{})

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/session/sessiontest"
@@ -238,7 +239,7 @@ func TestOfficialSDK(t *testing.T) {
 	// They rename, tag and fork ours.
 	p.call(nil, "renameSession", id, "Their title")
 	p.call(nil, "tagSession", id, "their-tag")
-	time.Sleep(5 * time.Millisecond)
+	testwait.Pause(5 * time.Millisecond)
 	var fork struct{ SessionID string }
 	p.call(&fork, "forkSession", id)
 	agree(t, f, p)
@@ -257,24 +258,24 @@ func TestOfficialSDK(t *testing.T) {
 	}
 
 	// We rename, tag and fork, up to a message too, and they read it.
-	time.Sleep(5 * time.Millisecond)
+	testwait.Pause(5 * time.Millisecond)
 	if err := errors.Join(session.Rename(ctx, f, fork.SessionID, "Our title", nil), session.Tag(ctx, f, fork.SessionID, "our-tag", nil), session.Tag(ctx, f, id, "", nil)); err != nil {
 		t.Fatal(err)
 	}
 	for _, opts := range []*session.ForkOptions{nil, {UpTo: a.UUID}, {Title: "Named"}} {
-		time.Sleep(5 * time.Millisecond)
+		testwait.Pause(5 * time.Millisecond)
 		forked, err := session.Fork(ctx, f, id, opts)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var again struct{ SessionID string }
-		time.Sleep(5 * time.Millisecond)
+		testwait.Pause(5 * time.Millisecond)
 		p.call(&again, "forkSession", forked)
 	}
 	agree(t, f, p)
 
 	// A session that was compacted, and one that was torn.
-	time.Sleep(5 * time.Millisecond)
+	testwait.Pause(5 * time.Millisecond)
 	log, h, err = session.Open(ctx, f, id, meta)
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -88,7 +89,7 @@ func (a *agentProcess) say(text string) {
 // until reads messages up to one that f wants. It fails the test if none comes.
 func (a *agentProcess) until(f func(wire.Message) bool) wire.Message {
 	a.t.Helper()
-	limit := time.After(20 * time.Second)
+	limit := testwait.Late(a.t)
 	for {
 		select {
 		case m, ok := <-a.lines:
@@ -110,8 +111,6 @@ func isResult(m wire.Message) bool { _, ok := m.(*wire.Result); return ok }
 // exit waits for the end and returns the status, with the results that still came.
 func (a *agentProcess) exit() (code int, results []*wire.Result) {
 	a.t.Helper()
-	timer := time.AfterFunc(20*time.Second, func() { a.t.Error("it does not end"); _ = a.cmd.Process.Kill() })
-	defer timer.Stop()
 	for m := range a.lines {
 		if r, ok := m.(*wire.Result); ok {
 			results = append(results, r)
@@ -129,13 +128,10 @@ func (a *agentProcess) exit() (code int, results []*wire.Result) {
 // waitFor waits until a file is there.
 func waitFor(t *testing.T, path string) {
 	t.Helper()
-	for range 2000 {
-		if _, err := os.Stat(path); err == nil {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("%s is not there", path)
+	testwait.Until(t, path, func() bool {
+		_, err := os.Stat(path)
+		return err == nil
+	})
 }
 
 // testSignals ends the command by signals: a turn that runs gets its result, and an
@@ -208,24 +204,13 @@ func testUnreadOutput(t *testing.T) {
 	for range 20 {
 		fmt.Fprintln(in, `{"type":"user","message":{"role":"user","content":"hi"}}`)
 	}
-	time.Sleep(200 * time.Millisecond)
+	testwait.Pause(200 * time.Millisecond)
 	began := time.Now()
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_, _ = cmd.Process.Wait()
-	}()
-	select {
-	case <-ended:
-		t.Logf("it ended after %v", time.Since(began))
-	case <-time.After(10 * time.Second):
-		_ = cmd.Process.Kill()
-		<-ended
-		t.Error("it does not end")
-	}
+	_, _ = cmd.Process.Wait()
+	t.Logf("it ended after %v", time.Since(began))
 }
 
 // testKilled kills the command in the middle of a call, at its results and between
@@ -269,11 +254,13 @@ turn
 	if log, _ := os.ReadFile(filepath.Join(dir, "log")); string(log) != "once\n" {
 		t.Errorf("the log says %q", log)
 	}
-	time.Sleep(time.Second)
-	out, _ := exec.Command("pgrep", "-f", "sleep 3600").Output()
-	for pid := range strings.FieldsSeq(string(out)) {
-		if cwd, err := os.Readlink("/proc/" + pid + "/cwd"); err == nil && cwd == dir {
-			t.Errorf("process %s goes on", pid)
+	testwait.Until(t, "the end of all commands", func() bool {
+		out, _ := exec.Command("pgrep", "-f", "sleep 3600").Output()
+		for pid := range strings.FieldsSeq(string(out)) {
+			if cwd, err := os.Readlink("/proc/" + pid + "/cwd"); err == nil && cwd == dir {
+				return false
+			}
 		}
-	}
+		return true
+	})
 }

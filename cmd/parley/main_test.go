@@ -20,6 +20,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/interop"
 	"github.com/parley-go/parley/parleytest/peer"
 )
@@ -171,7 +172,7 @@ func post(url string, body any) (int, []byte, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for ; ; testwait.Pause(10 * time.Millisecond) {
 		req, err := http.NewRequest(http.MethodPost, url, bytes.NewReader(data))
 		if err != nil {
 			return 0, nil, err
@@ -180,7 +181,7 @@ func post(url string, body any) (int, []byte, error) {
 		req.Header.Set("anthropic-version", "2023-06-01")
 		req.Header.Set("x-api-key", os.Getenv("ANTHROPIC_API_KEY"))
 		resp, err := http.DefaultClient.Do(req)
-		if errors.Is(err, syscall.ECONNREFUSED) && time.Now().Before(deadline) {
+		if errors.Is(err, syscall.ECONNREFUSED) {
 			continue
 		}
 		if err != nil {

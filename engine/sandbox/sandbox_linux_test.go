@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/parley-go/parley/engine/sandbox"
+	"github.com/parley-go/parley/internal/testwait"
 )
 
 // long says that everything is tried, and not every fifth.
@@ -632,7 +633,7 @@ Y
 				t.Errorf("%s: %s", settings, out)
 			}
 		}
-		time.Sleep(20 * time.Millisecond)
+		testwait.Pause(20 * time.Millisecond)
 		for len(reached) > 0 {
 			t.Errorf("%s was reached", <-reached)
 		}
@@ -917,9 +918,9 @@ func TestEnds(t *testing.T) {
 	if _, err := p.run(`(setsid bash -c 'while :; do date +%N > beat; sleep 0.02; done' >/dev/null 2>&1 &) ; while [ ! -e beat ]; do sleep 0.01; done`); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(50 * time.Millisecond)
+	testwait.Pause(50 * time.Millisecond)
 	first, _ := os.ReadFile(filepath.Join(p.work, "beat"))
-	time.Sleep(100 * time.Millisecond)
+	testwait.Pause(100 * time.Millisecond)
 	second, _ := os.ReadFile(filepath.Join(p.work, "beat"))
 	if !bytes.Equal(first, second) {
 		t.Error("something goes on")

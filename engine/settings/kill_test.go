@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/parley-go/parley/engine/settings"
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -86,7 +87,10 @@ func TestKeepKilled(t *testing.T) {
 			for lines := bufio.NewScanner(out); lines.Scan(); {
 				said[i] = append(said[i], lines.Text())
 				if i%4 != 0 && len(said[i]) == stop {
-					time.AfterFunc(time.Duration(rand.IntN(5000))*time.Microsecond, func() { cmd.Process.Kill() })
+					wg.Go(func() {
+						testwait.Pause(time.Duration(rand.IntN(5000)) * time.Microsecond)
+						cmd.Process.Kill()
+					})
 				}
 			}
 			cmd.Wait()

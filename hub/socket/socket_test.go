@@ -27,6 +27,7 @@ import (
 	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/hub"
 	"github.com/parley-go/parley/hub/socket"
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
@@ -192,7 +193,7 @@ func retry(t *testing.T, f func() error) error {
 }
 
 // pause lets other processes go on.
-func pause() { time.Sleep(5 * time.Millisecond) }
+func pause() { testwait.Pause(5 * time.Millisecond) }
 
 // The hub's process is killed again and again while viewers come and go: their logs are
 // the same by number and bytes, no prompt is lost, no effect runs twice, and no question

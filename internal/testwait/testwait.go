@@ -13,18 +13,38 @@ import (
 // near, the test fails with what.
 func Until(t testing.TB, what string, f func() bool) {
 	t.Helper()
-	var end time.Time
-	if d, ok := t.(interface{ Deadline() (time.Time, bool) }); ok {
-		if at, ok := d.Deadline(); ok {
-			end = at.Add(-10 * time.Second)
-		}
-	}
+	end := end(t)
 	for pause := time.Millisecond; !f(); pause = min(2*pause, 50*time.Millisecond) {
 		if !end.IsZero() && time.Now().After(end) {
 			t.Fatalf("still waiting: %s", what)
 		}
 		time.Sleep(pause)
 	}
+}
+
+// Late returns a channel for a select that waits for events: it receives when the deadline of
+// the test binary is near.
+func Late(t testing.TB) <-chan time.Time {
+	if end := end(t); !end.IsZero() {
+		return time.After(time.Until(end))
+	}
+	return nil
+}
+
+// end returns when a test gives up, zero for never. In the virtual time of a bubble, where a
+// test has no deadline, it is a day.
+func end(t testing.TB) (at time.Time) {
+	defer func() {
+		if recover() != nil {
+			at = time.Now().Add(24 * time.Hour)
+		}
+	}()
+	if d, ok := t.(interface{ Deadline() (time.Time, bool) }); ok {
+		if at, ok := d.Deadline(); ok {
+			return at.Add(-10 * time.Second)
+		}
+	}
+	return time.Time{}
 }
 
 // Pause makes one of the parties of a test slow. The test must pass whatever d is, also if

@@ -37,3 +37,20 @@ func TestUntilEndsWithTheTest(t *testing.T) {
 		}
 	})
 }
+
+func TestLateInABubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		<-Late(t)
+		if took := time.Since(start); took != 24*time.Hour {
+			t.Errorf("after %v", took)
+		}
+	})
+	if d, ok := t.Deadline(); ok && time.Until(d) > time.Minute {
+		select {
+		case <-Late(t):
+			t.Error("the deadline is not near")
+		default:
+		}
+	}
+}

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/parleytest/peer"
 )
 
@@ -48,15 +49,13 @@ func start(t *testing.T, s *peer.Script, record string) (*exec.Cmd, io.WriteClos
 // await reads the record of a peer until it says what is waited for.
 func await(t *testing.T, path string, ready func(*peer.Record) bool) *peer.Record {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		r, err := peer.ReadRecord(path)
-		if err == nil && ready(r) {
-			return r
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the peer does not get there: %v, %+v", err, r)
-		}
-	}
+	var r *peer.Record
+	testwait.Until(t, "the record of the peer", func() (ok bool) {
+		var err error
+		r, err = peer.ReadRecord(path)
+		return err == nil && ready(r)
+	})
+	return r
 }
 
 func noted(text string) func(*peer.Record) bool {
@@ -233,22 +232,18 @@ func TestFaultsAsProcesses(t *testing.T) {
 					if err != nil || (group == cmd.Process.Pid) != (f.Name == "grandchildren") {
 						t.Errorf("the grandchild is in group %d (%v), the peer is %d", group, err, cmd.Process.Pid)
 					}
+					testwait.Pause(50 * time.Millisecond)
 					select {
 					case <-done:
 						t.Error("the output ended before the grandchild did")
-					case <-time.After(50 * time.Millisecond):
+					default:
 					}
 					_ = syscall.Kill(r.PIDs()[1], syscall.SIGKILL)
 				} else {
 					_ = syscall.Kill(-cmd.Process.Pid, tt.end)
 				}
 			}
-			select {
-			case <-done:
-			case <-time.After(10 * time.Second):
-				_ = cmd.Process.Kill()
-				t.Error("it does not end")
-			}
+			<-done
 			_ = cmd.Wait()
 			stdin.Close()
 			r := await(t, record, func(r *peer.Record) bool { return len(r.Running()) == 0 })

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/parley-go/parley/internal/testwait"
 )
 
 // The tests run against a real PostgreSQL, started here on loopback in a directory of
@@ -119,7 +121,7 @@ func start() (skip string, err error) {
 		return "", err
 	}
 	server.cmd = cmd
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	for {
 		conn, err := pgx.Connect(ctx, dsn(server.address, ""))
@@ -131,7 +133,7 @@ func start() (skip string, err error) {
 			out, _ := os.ReadFile(filepath.Join(dir, "out"))
 			return "", fmt.Errorf("PostgreSQL does not start: %v: %s", err, out)
 		}
-		time.Sleep(20 * time.Millisecond)
+		testwait.Pause(20 * time.Millisecond)
 	}
 }
 

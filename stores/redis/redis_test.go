@@ -15,6 +15,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/session/sessiontest"
 	"github.com/parley-go/parley/stores/redis"
@@ -162,7 +163,7 @@ func start() (skip string, err error) {
 		return "", err
 	}
 	server.cmd = cmd
-	for until := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for until := time.Now().Add(5 * time.Minute); ; testwait.Pause(10 * time.Millisecond) {
 		conn, err := net.Dial("tcp", server.address)
 		if err == nil {
 			conn.Close()

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/parley-go/parley/engine/model"
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/parleytest"
 )
 
@@ -376,7 +377,7 @@ func TestCancel(t *testing.T) {
 			}
 			select {
 			case <-gone:
-			case <-time.After(5 * time.Second):
+			case <-testwait.Late(t):
 				t.Error("the connection is still open")
 			}
 		})
@@ -439,7 +440,7 @@ func TestKey(t *testing.T) {
 	good := "key-1"
 	var mu sync.Mutex
 	cl := served(t, Config{Key: func(ctx context.Context) (string, error) {
-		time.Sleep(time.Millisecond)
+		testwait.Pause(time.Millisecond)
 		return fmt.Sprintf(" key-%d\n", asked.Add(1)), nil
 	}}, func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
@@ -614,7 +615,7 @@ func TestKeepAlive(t *testing.T) {
 		seen[r.RemoteAddr] = true
 		io.WriteString(w, "data: {\"type\":\"message_stop\"}\n\n")
 		w.(http.Flusher).Flush()
-		time.Sleep(time.Millisecond)
+		testwait.Pause(time.Millisecond)
 	})
 	for range 5 {
 		if _, err := all(cl.Stream(t.Context(), request(ask))); err != nil {

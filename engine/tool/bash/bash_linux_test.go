@@ -16,6 +16,7 @@ import (
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/bash"
 	"github.com/parley-go/parley/engine/tool/tooltest"
+	"github.com/parley-go/parley/internal/testwait"
 )
 
 func TestResults(t *testing.T) {
@@ -151,32 +152,19 @@ func TestEndless(t *testing.T) {
 // pid reads a process id that a command wrote.
 func pid(t *testing.T, file string) int {
 	t.Helper()
-	for range 500 {
-		var n int
-		if data, err := os.ReadFile(file); err == nil && strings.HasSuffix(string(data), "\n") {
-			fmt.Sscan(string(data), &n)
-			return n
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatal("the command did not start")
-	return 0
+	var n int
+	testwait.Until(t, file, func() bool {
+		data, err := os.ReadFile(file)
+		fmt.Sscan(string(data), &n)
+		return err == nil && strings.HasSuffix(string(data), "\n")
+	})
+	return n
 }
 
 func mustVanish(t *testing.T, pids ...int) {
 	t.Helper()
 	for _, p := range pids {
-		gone := false
-		for range 300 {
-			if gone = !alive(p); gone {
-				break
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		if !gone {
-			t.Errorf("process %d still runs", p)
-			syscall.Kill(p, syscall.SIGKILL)
-		}
+		testwait.Until(t, fmt.Sprintf("the end of process %d", p), func() bool { return !alive(p) })
 	}
 }
 
@@ -268,12 +256,7 @@ func TestTimeout(t *testing.T) {
 	if !ok {
 		t.Fatal("no task")
 	}
-	for range 500 {
-		if task.Output(100).Text == "a\nb\n" {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	testwait.Until(t, "b", func() bool { return task.Output(100).Text == "a\nb\n" })
 	data, _ := os.ReadFile(task.Info().OutputFile)
 	if got := task.Output(100); got.Text != "a\nb\n" || got.Total != 4 || got.Truncated || string(data) != "a\nb\n" {
 		t.Errorf("%+v %q", got, data)
@@ -308,13 +291,8 @@ func TestBackground(t *testing.T) {
 	task, _ := env.Tasks().Get(out.BackgroundTaskID)
 	<-task.Done()
 	var ended tool.TaskInfo
-	for range 100 {
-		if all := events.All(); len(all) == 2 {
-			ended = all[1].(tool.TaskEnded).Info
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	testwait.Until(t, "the event of the end", func() bool { return len(events.All()) == 2 })
+	ended = events.All()[1].(tool.TaskEnded).Info
 	if ended.Status != "failed" || *ended.ExitCode != 3 || ended.Summary != `Background command "say x" failed with exit code 3` {
 		t.Errorf("%+v", ended)
 	}
@@ -335,7 +313,7 @@ func TestForegroundTask(t *testing.T) {
 	}
 	go func() {
 		for env.Tasks().Background("", nil) == 0 {
-			time.Sleep(5 * time.Millisecond)
+			testwait.Pause(5 * time.Millisecond)
 		}
 	}()
 	r = tooltest.Do(t, env, b, "command", "sleep 0.5; echo y")
@@ -348,12 +326,8 @@ func TestForegroundTask(t *testing.T) {
 	}
 	task, _ := env.Tasks().Get(out.BackgroundTaskID)
 	<-task.Done()
-	for range 100 {
-		if all = events.All()[2:]; len(all) == 3 {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	testwait.Until(t, "the event of the end", func() bool { return len(events.All()) == 5 })
+	all = events.All()[2:]
 	if len(all) != 3 || all[0].(tool.TaskStarted).Info.Background || !all[1].(tool.TaskUpdated).Info.Background || all[2].(tool.TaskEnded).Info.Summary != `Background command "sleep 0.5; echo y" completed (exit code 0)` {
 		t.Errorf("%+v", all)
 	}

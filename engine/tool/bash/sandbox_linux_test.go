@@ -14,6 +14,7 @@ import (
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/bash"
 	"github.com/parley-go/parley/engine/tool/tooltest"
+	"github.com/parley-go/parley/internal/testwait"
 )
 
 // confined makes an environment with a sandbox, and a directory outside of it.
@@ -67,12 +68,10 @@ func TestSandbox(t *testing.T) {
 		t.Fatal(got)
 	}
 	beat := filepath.Join(env.Roots[0], "sub", "beat")
-	for range 200 {
-		if _, err := os.Stat(beat); err == nil {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	testwait.Until(t, beat, func() bool {
+		_, err := os.Stat(beat)
+		return err == nil
+	})
 	for _, info := range env.Tasks().Running() {
 		if task, ok := env.Tasks().Get(info.ID); ok {
 			task.Stop()
@@ -82,7 +81,7 @@ func TestSandbox(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(100 * time.Millisecond)
+	testwait.Pause(100 * time.Millisecond)
 	if second, _ := os.ReadFile(beat); string(first) != string(second) {
 		t.Error("it goes on")
 	}

@@ -3,7 +3,6 @@ package killshell_test
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/parley-go/parley/engine/tool/killshell"
 	"github.com/parley-go/parley/engine/tool/taskoutput"
 	"github.com/parley-go/parley/engine/tool/tooltest"
+	"github.com/parley-go/parley/internal/testwait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -31,12 +31,10 @@ func TestLifeOfATask(t *testing.T) {
 		return out, r.Content.Text
 	}
 	var out *taskoutput.Output
-	for range 100 {
-		if out, _ = look("block", "false"); out.Task.Output == "one" {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	testwait.Until(t, "the output", func() bool {
+		out, _ = look("block", "false")
+		return out.Task.Output == "one"
+	})
 	if out.RetrievalStatus != "not_ready" || out.Task.Status != "running" || out.Task.Output != "one" {
 		t.Errorf("%+v", out)
 	}
