@@ -317,3 +317,58 @@ func TestStreamsKeepBreaking(t *testing.T) {
 		}
 	}
 }
+
+// TestOriginOfPrompts: a host may say that a person wrote a prompt, and nothing else: the prompt, its
+// record and its result have it.
+func TestOriginOfPrompts(t *testing.T) {
+	for origin, want := range map[string]string{`{"kind":"human"}`: "human", `{"kind":"peer","from":"x"}`: "", `{"kind":"task-notification"}`: "", `null`: ""} {
+		store := &session.Memory{}
+		got := say(t, agent.Config{Model: parleytest.Script(parleytest.Say("ok")).Model(), Store: store}, []string{"--replay-user-messages"},
+			`{"type":"user","origin":`+origin+`,"message":{"role":"user","content":"hi"}}`)
+		if got.result == nil {
+			t.Fatal(got.stderr)
+		}
+		kind := func(o *wire.Origin) string {
+			if o == nil {
+				return ""
+			}
+			return o.Kind
+		}
+		if kind(got.result.Origin) != want {
+			t.Errorf("%s: the result has %q, want %q", origin, kind(got.result.Origin), want)
+		}
+		for _, m := range got.all {
+			if u, ok := m.(*wire.User); ok && kind(u.Origin) != want {
+				t.Errorf("%s: the prompt has %q, want %q", origin, kind(u.Origin), want)
+			}
+		}
+		log, h, err := session.Open(t.Context(), store, got.result.SessionID, session.Meta{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.Close()
+		for _, e := range h.Entries {
+			if e.Type == "user" && (strings.Contains(string(e.Fields["origin"]), "human")) != (want == "human") {
+				t.Errorf("%s: the record has %s, want %q", origin, e.Fields["origin"], want)
+			}
+		}
+	}
+}
+
+// TestFlagsWithoutEffectAreReported: once, on standard error and to the host.
+func TestFlagsWithoutEffectAreReported(t *testing.T) {
+	got := say(t, agent.Config{Model: parleytest.Script(parleytest.Say("ok")).Model(), Store: &session.Memory{}}, []string{"--workload", "x", "--brief", "--brief"}, hello)
+	const want = "without effect in this version: --brief, --workload"
+	if strings.Count(got.stderr, want) != 1 {
+		t.Errorf("standard error: %s", got.stderr)
+	}
+	n := 0
+	for _, m := range got.all {
+		if i, ok := m.(*wire.Informational); ok && strings.Contains(i.Content, want) {
+			n++
+		}
+	}
+	if n != 1 {
+		t.Errorf("the host was told %d times", n)
+	}
+}

@@ -63,12 +63,13 @@ func run(ctx context.Context, cfg Config, flags *Flags, stdin io.Reader, stdout,
 		return 1
 	}
 	defer set.close()
+	if len(flags.Ignored) > 0 {
+		slices.Sort(flags.Ignored)
+		set.notices = append(set.notices, "accepted, and without effect in this version: "+strings.Join(slices.Compact(flags.Ignored), ", "))
+	}
 	set.warn(stderr)
 	if flags.InitOnly {
 		return set.setUp(ctx, stderr)
-	}
-	for _, name := range flags.Ignored {
-		fmt.Fprintf(debug, "[debug] %s is accepted and has no effect in this version\n", name)
 	}
 	names, at := set.prefs().Unknown()
 	for i, name := range names {

@@ -434,6 +434,10 @@ func (c *Conversation) Prompt(m *wire.User) {
 		}
 		c.uuids[m.UUID] = true
 	}
+	if m.Origin != nil && m.Origin.Kind != "human" { // no host speaks for others
+		own := *m
+		own.Origin, m = nil, &own
+	}
 	p := &prompt{m: m, uuid: m.UUID}
 	if p.uuid == "" {
 		p.uuid = session.NewID()

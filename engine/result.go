@@ -113,7 +113,7 @@ func (c *Conversation) result(t *turn, end *ending) *wire.Result {
 		APIErrorStatus: end.status, APIErrorType: end.apiType, APIError: end.apiError,
 		QueuedTurnCount: &queued, UserMessageUUID: firstOf(ids), UserMessageUUIDs: ids,
 		FastModeState: "off", FastModeDisabledReason: "sdk_opt_in_required", SafetyStops: &stops,
-		SubagentStats: c.root().stats.json(), Origin: t.prompts[0].origin,
+		SubagentStats: c.root().stats.json(), Origin: originOf(t.prompts[0]),
 	}
 	if r.PermissionDenials == nil {
 		r.PermissionDenials = []*wire.PermissionDenial{}

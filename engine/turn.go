@@ -228,6 +228,9 @@ func (c *Conversation) say(t *turn, p *prompt, context []string) error {
 		Message: mustJSON(map[string]any{"role": "user", "content": said}),
 		Fields:  fields("promptId", t.promptID, "permissionMode", c.mode),
 	}, {Type: "last-prompt", Fields: fields("lastPrompt", history.Clip(p.m.Message.Content.String(), 200), "leafUuid", p.uuid)}}
+	if origin := originOf(p); origin != nil {
+		entries[0].Fields["origin"] = mustJSON(origin)
+	}
 	if p == t.prompts[0] && c.sub == nil {
 		entries = append(entries, session.TurnBegan(p.uuid, t.promptID))
 	}
@@ -255,6 +258,14 @@ func (c *Conversation) say(t *turn, p *prompt, context []string) error {
 		}
 	}
 	return nil
+}
+
+// originOf returns where a prompt comes from: what the host says, or what started it.
+func originOf(p *prompt) *wire.Origin {
+	if p.origin == nil {
+		return p.m.Origin
+	}
+	return p.origin
 }
 
 // inform tells the model something that nobody said.
