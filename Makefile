@@ -7,8 +7,10 @@ SHELL := bash
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 FUZZTIME ?= 60s
 TEST_TIMEOUT ?= 900s
+SEED ?= 1
+FOR ?= 10m
 
-.PHONY: help check tmux browser fmt vet staticcheck rules cross test race long stores fleet jsonv2 fuzz peers interop release bench bench-check clean
+.PHONY: help check tmux browser fmt vet staticcheck rules cross test race long stores fleet chaos jsonv2 fuzz peers interop release bench bench-check clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +49,10 @@ stores: ## vet and test the modules below stores/, each with a server of its own
 
 fleet: ## vet and test the module fleet/ with the race detector, with NATS servers of its own on loopback
 	cd fleet && go vet ./... && go test -race -timeout 300s ./...
+
+chaos: ## three nodes and four workers as processes, killed, paused and cut off: nothing is lost, nothing runs twice (SEED, FOR=10m)
+	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; \
+	(cd fleet && go build -o "$$dir/chaos" ./internal/chaos) && "$$dir/chaos" -seed $(SEED) -for $(FOR)
 
 browser: ## vet the tests of the console and run them in a real Chromium, which scripts/chromium installs (PARLEY_NO_BROWSER=1 does without)
 	[ "$${PARLEY_NO_BROWSER:-}" = 1 ] || scripts/chromium

@@ -48,6 +48,7 @@ func connect(t testing.TB, s *server.Server) *nats.Conn {
 }
 
 func TestBackend(t *testing.T) {
+	t.Parallel()
 	hubtest.Run(t, func(t *testing.T) func() hub.Backend {
 		open := place(t)
 		return func() hub.Backend { return open() }

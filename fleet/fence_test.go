@@ -15,6 +15,7 @@ import (
 // A process that died has no connection: its sessions can be taken long before its entry
 // expires, and it learns of that if it lives after all.
 func TestLeaseOfDeadProcessIsTakenAtOnce(t *testing.T) {
+	t.Parallel()
 	open, id := place(t), session.NewID()
 	one, two := open(), open()
 	l, err := one.Lease(t.Context(), id)
@@ -107,6 +108,7 @@ func TestAppendThatLandedCountsOnce(t *testing.T) {
 // Large entries and items are objects, which are removed with their session, and by a writer
 // that is fenced.
 func TestLargeEntriesAreObjects(t *testing.T) {
+	t.Parallel()
 	open, id := place(t), session.NewID()
 	b, stale := open(), open()
 	objects := func() int {

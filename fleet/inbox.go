@@ -97,7 +97,9 @@ func (b *Backend) Put(ctx context.Context, id string, item hub.Item) (hub.Item, 
 // wakeLater notes that a session has work to do, and does not wait for it: whoever put the
 // item noted it before, and a worker that rested in between must learn of it again.
 func (b *Backend) wakeLater(id string) {
-	b.nc.PublishMsg(newMsg(b.workSubject(id), nil))
+	if id != hub.SchedulesID { // its owner never rests
+		b.nc.PublishMsg(newMsg(b.workSubject(id), nil))
+	}
 }
 
 // Inbox implements [hub.Backend].

@@ -65,10 +65,10 @@ func (g *gate) Lease(ctx context.Context, id string) (hub.Lease, error) {
 	}
 	draining := g.w.draining
 	g.w.mu.Unlock()
-	if x == nil {
-		if draining {
-			return nil, hub.ErrLocked
-		}
+	if draining {
+		return nil, hub.ErrLocked
+	}
+	if x == nil && id != hub.SchedulesID {
 		exists, err := g.exists(ctx, id)
 		if err != nil {
 			return nil, err
@@ -165,6 +165,9 @@ func (w *Worker) claimAll(ctx context.Context, h *hub.Hub, work *sync.WaitGroup)
 			return nil
 		}
 		id := idOf(m.subject)
+		if id == hub.SchedulesID { // the scheduler of a hub looks into that inbox by itself
+			continue
+		}
 		if by, ok := held[id]; ok {
 			dead, known := gone[by.ID]
 			if !known {

@@ -86,6 +86,7 @@ func isResult(e hub.Entry) bool { return wire.PeekType(e.Data) == "result" }
 // question is open. The answer is given while no worker has the session. The next worker
 // carries it out, once, with its own epoch.
 func TestAnswerCountsWhileNoWorkerOwnsTheSession(t *testing.T) {
+	t.Parallel()
 	open, file := place(t), filepath.Join(t.TempDir(), "effects")
 	gateway := newCrew(t, open(), 0, file)
 	one := newCrew(t, open(), 4, file)
@@ -116,6 +117,7 @@ func TestAnswerCountsWhileNoWorkerOwnsTheSession(t *testing.T) {
 
 // A worker that drains claims nothing more, and what it ran goes on with another one.
 func TestDrainHandsBack(t *testing.T) {
+	t.Parallel()
 	open, file := place(t), filepath.Join(t.TempDir(), "effects")
 	gateway := newCrew(t, open(), 0, file)
 	one := newCrew(t, open(), 4, file)
@@ -150,6 +152,7 @@ func TestDrainHandsBack(t *testing.T) {
 
 // No worker runs more sessions than it has slots; the status shows what waits.
 func TestSlots(t *testing.T) {
+	t.Parallel()
 	open, file := place(t), filepath.Join(t.TempDir(), "effects")
 	gateway := newCrew(t, open(), 0, file)
 	one := newCrew(t, open(), 1, file)

@@ -90,7 +90,7 @@ func (h *Hub) List(ctx context.Context, by Actor) ([]Info, error) {
 	}
 	all := []Info{}
 	for _, l := range listed {
-		if l.ID == schedulesID {
+		if l.ID == SchedulesID {
 			continue
 		}
 		state, _, err := h.summarize(ctx, l)
@@ -117,7 +117,7 @@ func (s *Session) Info(ctx context.Context, by Actor) (*Info, []Ask, error) {
 	if err := by.need(MayView, "see the session"); err != nil {
 		return nil, nil, err
 	}
-	if err := CheckID(s.id); err != nil || s.id == schedulesID {
+	if err := CheckID(s.id); err != nil || s.id == SchedulesID {
 		return nil, nil, ErrNotFound
 	}
 	listed, err := s.hub.cfg.Backend.List(ctx)
@@ -140,7 +140,7 @@ func (s *Session) Info(ctx context.Context, by Actor) (*Info, []Ask, error) {
 func (s *Session) Entries(ctx context.Context, by Actor, after uint64) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		err := by.need(MayView, "see the session")
-		if err == nil && (CheckID(s.id) != nil || s.id == schedulesID) {
+		if err == nil && (CheckID(s.id) != nil || s.id == SchedulesID) {
 			err = ErrNotFound
 		}
 		if err != nil {

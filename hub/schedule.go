@@ -18,9 +18,9 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// schedulesID is the journal of all schedules. It has one owner as every other one, so
+// SchedulesID is the journal of all schedules. It has one owner as every other one, so
 // that one hub fires them.
-const schedulesID = "00000000-0000-4000-8000-000000000001"
+const SchedulesID = "00000000-0000-4000-8000-000000000001"
 
 // A Schedule sends a prompt to a session again and again, or once, whether somebody is
 // attached or not. It survives the hub, and fires at most once for each time.
@@ -121,7 +121,7 @@ func (s *schedules) sorted() []*Schedule {
 // readSchedules reads the journal of schedules.
 func (h *Hub) readSchedules(ctx context.Context) (*schedules, error) {
 	s := &schedules{all: map[string]*Schedule{}}
-	for e, err := range h.cfg.Backend.Read(ctx, schedulesID, 0, false) {
+	for e, err := range h.cfg.Backend.Read(ctx, SchedulesID, 0, false) {
 		if err != nil {
 			return nil, err
 		}
@@ -201,7 +201,7 @@ func (s *scheduler) release() {
 // in between, and what was missed is counted.
 func (s *scheduler) open() error {
 	ctx, b := s.hub.ctx, s.hub.cfg.Backend
-	lease, err := b.Lease(ctx, schedulesID)
+	lease, err := b.Lease(ctx, SchedulesID)
 	if err != nil {
 		return err
 	}
@@ -213,7 +213,7 @@ func (s *scheduler) open() error {
 	s.end = end
 	go func(items chan<- Item, from uint64, ended chan<- struct{}) {
 		defer close(ended)
-		for item, err := range b.Inbox(inbox, schedulesID, from, true) {
+		for item, err := range b.Inbox(inbox, SchedulesID, from, true) {
 			if err != nil {
 				if inbox.Err() == nil {
 					s.hub.warn("the inbox of schedules cannot be read", err)
@@ -273,7 +273,7 @@ func (s *scheduler) append(x *Scheduled, item uint64) error {
 		entries = append(entries, Entry{N: n, Kind: KindOwner, Time: now, Epoch: n, Data: mustJSON(Owner{Hub: s.hub.cfg.Name})})
 	}
 	entries = append(entries, Entry{N: n + 1, Kind: KindSchedule, Time: now, Item: item, Data: mustJSON(x)})
-	if err := s.hub.cfg.Backend.Append(s.hub.ctx, schedulesID, s.n, entries); err != nil {
+	if err := s.hub.cfg.Backend.Append(s.hub.ctx, SchedulesID, s.n, entries); err != nil {
 		return err
 	}
 	s.n, s.item, s.owned = n+1, max(s.item, item), true
@@ -370,7 +370,7 @@ func (s *scheduler) send(x *Schedule, missed int) (gone bool) {
 
 // change puts a change of the schedules into their inbox.
 func (h *Hub) change(ctx context.Context, x *Scheduled) error {
-	if _, err := h.cfg.Backend.Put(ctx, schedulesID, Item{Key: x.Action + "/" + x.ID, Time: time.Now(), Data: mustJSON(x)}); err != nil {
+	if _, err := h.cfg.Backend.Put(ctx, SchedulesID, Item{Key: x.Action + "/" + x.ID, Time: time.Now(), Data: mustJSON(x)}); err != nil {
 		return err
 	}
 	if h.cfg.OnSchedule != nil && x.Action == "add" {
@@ -447,7 +447,7 @@ func (h *Hub) Schedules(ctx context.Context, by Actor, id string) (all []Schedul
 	if err != nil {
 		return nil, err
 	}
-	for item, err := range h.cfg.Backend.Inbox(ctx, schedulesID, s.item, false) {
+	for item, err := range h.cfg.Backend.Inbox(ctx, SchedulesID, s.item, false) {
 		if err != nil {
 			return nil, err
 		}

@@ -65,6 +65,7 @@ var arrows = map[string][]string{
 	// The fleet, a module of its own.
 	"fleet":                  {"hub", "session"},
 	"fleet/cmd/parley-fleet": {"fleet", "agent", "serve", "parleytest"},
+	"fleet/internal/chaos":   {"fleet", ".", "agent", "parleytest"},
 
 	// Programs that scripts use, and this package.
 	"internal/house":    {},

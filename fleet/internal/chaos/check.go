@@ -1,0 +1,362 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/fleet"
+	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+)
+
+var chaos = hub.Actor{Name: "chaos", Rights: hub.Everything}
+
+// A load is people who send prompts, at gateways on all nodes.
+type load struct {
+	hubs     []*hub.Hub
+	sessions []string
+	accepted [][]string // by session, the uuids of prompts in order
+	stop     chan struct{}
+	work     sync.WaitGroup
+	results  atomic.Int64
+}
+
+// startLoad starts sessions, each of which gets its next prompt when it is idle.
+func (w *world) startLoad(ctx context.Context, sessions int) (*load, error) {
+	l := &load{stop: make(chan struct{}), accepted: make([][]string, sessions)}
+	for _, b := range w.backends {
+		h, err := hub.New(hub.Config{Backend: b, Gateway: true, Name: "gateway", Agent: func(context.Context, hub.Start) (*parley.Options, error) {
+			return nil, errors.New("a gateway runs no agents")
+		}})
+		if err != nil {
+			return nil, err
+		}
+		l.hubs = append(l.hubs, h)
+	}
+	for i := range sessions {
+		id := session.NewID()
+		create := func() error { _, err := l.hubs[0].Create(ctx, chaos, hub.Spec{ID: id, Cwd: w.dir}); return err }
+		if err := again(ctx, create); err != nil && !errors.Is(err, hub.ErrExists) {
+			return nil, err
+		}
+		l.sessions = append(l.sessions, id)
+		l.work.Go(func() { l.drive(ctx, i) })
+	}
+	return l, nil
+}
+
+// again calls f until it works.
+func again(ctx context.Context, f func() error) error {
+	for {
+		err := f()
+		if err == nil || ctx.Err() != nil || errors.Is(err, hub.ErrExists) {
+			return err
+		}
+		pause(ctx, 200*time.Millisecond)
+	}
+}
+
+// drive sends prompts to one session, one after the other, and waits for each result.
+func (l *load) drive(ctx context.Context, i int) {
+	var after uint64
+	for n := 0; ; n++ {
+		select {
+		case <-l.stop:
+			return
+		case <-ctx.Done():
+			return
+		default:
+		}
+		s := l.hubs[(i+n)%3].Session(l.sessions[i])
+		m := wire.Prompt(wire.Text(fmt.Sprintf("prompt-%d-%d", i, n)))
+		m.UUID = session.NewID()
+		if again(ctx, func() error { _, err := s.Prompt(ctx, chaos, m); return err }) != nil {
+			return
+		}
+		l.accepted[i] = append(l.accepted[i], m.UUID)
+		again(ctx, func() error {
+			for e, err := range s.Attach(ctx, chaos, after) {
+				if err != nil {
+					return err
+				}
+				after = max(after, e.N)
+				if e.Kind == hub.KindFrame && wire.PeekType(e.Data) == "result" || e.Kind == hub.KindEnded {
+					l.results.Add(1)
+					return nil
+				}
+			}
+			return ctx.Err()
+		})
+	}
+}
+
+func (l *load) finish(context.Context) {
+	close(l.stop)
+	l.work.Wait()
+	for _, h := range l.hubs {
+		h.Close()
+	}
+}
+
+// A history is what clients did to logs and leases, for porcupine.
+type history struct {
+	mu   sync.Mutex
+	ops  map[string][]porcupine.Operation // by log or lease
+	stop chan struct{}
+	work sync.WaitGroup
+}
+
+type (
+	// An input is an append behind a number, or, for a lease, nothing.
+	input struct{ expect uint64 }
+	// An output says whether it took place, as far as that is known.
+	output struct {
+		ok, unknown bool
+		value       uint64
+	}
+)
+
+// startHistory has a client on each node append to the same logs.
+func (w *world) startHistory(ctx context.Context) *history {
+	h := &history{ops: map[string][]porcupine.Operation{}, stop: make(chan struct{})}
+	ids := []string{session.NewID(), session.NewID()}
+	began := time.Now()
+	for c, b := range w.backends {
+		h.work.Go(func() {
+			for k := 0; ; k++ {
+				select {
+				case <-h.stop:
+					return
+				case <-time.After(100 * time.Millisecond):
+				}
+				id := ids[k%len(ids)]
+				h.appendOnce(ctx, b, c, id, began)
+				if k%10 == 0 {
+					h.leaseOnce(ctx, b, c, ids[0], began)
+				}
+			}
+		})
+	}
+	return h
+}
+
+func (h *history) add(name string, op porcupine.Operation) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ops[name] = append(h.ops[name], op)
+}
+
+func (h *history) appendOnce(ctx context.Context, b *fleet.Backend, client int, id string, began time.Time) {
+	var last uint64
+	for e, err := range b.Read(ctx, id, 0, false) {
+		if err != nil {
+			return
+		}
+		last = max(last, e.N)
+	}
+	e := hub.Entry{N: last + 1, Kind: hub.KindFrame, Time: time.Now(), Data: json.RawMessage(fmt.Sprintf(`{"by":%d}`, client))}
+	call := time.Since(began).Nanoseconds()
+	err := b.Append(ctx, id, last, []hub.Entry{e})
+	out := output{ok: err == nil, unknown: err != nil && !errors.Is(err, hub.ErrConflict)}
+	end := time.Since(began).Nanoseconds()
+	if out.unknown {
+		end = time.Hour.Nanoseconds() // it may take place until the end
+	}
+	h.add("log "+id, porcupine.Operation{ClientId: client, Input: input{last}, Call: call, Output: out, Return: end})
+}
+
+// leaseOnce takes a lease and gives it up. No two clients may have it at once, as none of them dies.
+func (h *history) leaseOnce(ctx context.Context, b *fleet.Backend, client int, id string, began time.Time) {
+	call := time.Since(began).Nanoseconds()
+	l, err := b.Lease(ctx, id)
+	if err != nil {
+		return
+	}
+	got := time.Since(began).Nanoseconds()
+	select {
+	case <-l.Lost():
+	case <-time.After(50 * time.Millisecond):
+	}
+	lost := false
+	select {
+	case <-l.Lost():
+		lost = true
+	default:
+	}
+	give := time.Since(began).Nanoseconds()
+	l.Close()
+	if lost {
+		return
+	}
+	h.add("lease "+id, porcupine.Operation{ClientId: client, Input: input{1}, Call: call, Output: output{ok: true}, Return: got})
+	h.add("lease "+id, porcupine.Operation{ClientId: client, Input: input{0}, Call: give, Output: output{ok: true}, Return: time.Since(began).Nanoseconds()})
+}
+
+func (h *history) finish() {
+	close(h.stop)
+	h.work.Wait()
+}
+
+// logModel is a log to which a client appends behind the number that it expects to be the last.
+var logModel = porcupine.NondeterministicModel{
+	Init: func() []any { return []any{uint64(0)} },
+	Step: func(state, in, out any) []any {
+		n, i, o := state.(uint64), in.(input), out.(output)
+		switch {
+		case o.ok && i.expect == n:
+			return []any{n + 1}
+		case o.ok:
+			return nil
+		case o.unknown && i.expect == n:
+			return []any{n, n + 1}
+		}
+		return []any{n}
+	},
+	Equal: func(a, b any) bool { return a == b },
+}
+
+// leaseModel is a lock: 1 takes it, 0 gives it up.
+var leaseModel = porcupine.Model{
+	Init: func() any { return uint64(0) },
+	Step: func(state, in, _ any) (bool, any) {
+		want := in.(input).expect
+		return state.(uint64) != want, want
+	},
+}
+
+// check looks at everything that is left, and prints what it found.
+func (w *world) check(ctx context.Context, l *load, h *history) error {
+	var problems []string
+	complain := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	prompts, lost, entries, stale, ended, unknown := 0, 0, 0, 0, 0, 0
+	var takeovers, resumed []time.Duration
+	for i, id := range l.sessions {
+		var n, epoch uint64
+		owner, over := "", map[string]int{}
+		consumed := map[string]int{}
+		for e, err := range w.backends[0].Read(ctx, id, 0, false) {
+			if err != nil {
+				return fmt.Errorf("session %d: %w", i, err)
+			}
+			entries++
+			if e.N > 0 {
+				if e.N != n+1 {
+					complain("session %d: entry %d follows %d", i, e.N, n)
+				}
+				n = e.N
+			}
+			if e.Kind == hub.KindOwner {
+				var o hub.Owner
+				json.Unmarshal(e.Data, &o)
+				if o.Hub != owner {
+					takeovers = append(takeovers, since(w.killed[owner], e.Time)...)
+					resumed = append(resumed, since(w.paused[owner], e.Time)...)
+				}
+				owner, epoch = o.Hub, e.N
+			}
+			if e.Epoch != epoch && e.Kind != hub.KindCreated {
+				stale++
+			}
+			if strings.Contains(string(e.Data), "outcome unknown") && e.Kind == hub.KindRecord {
+				unknown++
+			}
+			switch {
+			case e.Kind == hub.KindEnded:
+				var x hub.Ended
+				json.Unmarshal(e.Data, &x)
+				ended++
+				for _, uuid := range x.Prompts {
+					over[uuid]++
+				}
+			case e.Kind == hub.KindFrame && wire.PeekType(e.Data) == "user" && e.Record != "":
+				consumed[e.Record]++
+			}
+		}
+		for _, uuid := range l.accepted[i] {
+			if prompts++; consumed[uuid] != 1 && over[uuid] == 0 {
+				lost++
+				complain("session %d: the prompt %s was consumed %d times", i, uuid, consumed[uuid])
+			}
+		}
+	}
+	if int64(prompts) != l.results.Load() {
+		complain("%d prompts have %d results", prompts, l.results.Load())
+	}
+	if stale > 0 {
+		complain("%d entries are by a process that was not the owner", stale)
+	}
+	effects, twice := w.readLedger(complain)
+	for name, ops := range h.ops {
+		ok := false
+		if strings.HasPrefix(name, "log ") {
+			model := logModel.ToModel()
+			ok = porcupine.CheckOperations(model, ops)
+		} else {
+			ok = porcupine.CheckOperations(leaseModel, ops)
+		}
+		fmt.Printf("porcupine: %s: %d operations, linearizable: %v\n", name[:strings.IndexByte(name, ' ')], len(ops), ok)
+		if !ok {
+			complain("the history of a %s is not linearizable", name)
+		}
+	}
+	fmt.Printf("prompts %d, lost %d, turns without a result %d, entries %d, by a process that was not the owner %d\n", prompts, lost, ended, entries, stale)
+	fmt.Printf("effects %d, run twice %d, outcome unknown to the model %d\n", effects, twice, unknown)
+	fmt.Printf("takeover after a kill: %s; after a pause: %s\n", summary(takeovers), summary(resumed))
+	if len(problems) > 0 {
+		return fmt.Errorf("%d problems (the log is %s):\n  %s", len(problems), w.log.Name(), strings.Join(problems[:min(20, len(problems))], "\n  "))
+	}
+	return nil
+}
+
+// since returns how long ago the last of some times was, if it was in the last minute.
+func since(times []time.Time, at time.Time) (d []time.Duration) {
+	for _, t := range times {
+		if gap := at.Sub(t); gap > -time.Second && gap < time.Minute {
+			d = []time.Duration{max(gap, 0)}
+		}
+	}
+	return d
+}
+
+func summary(all []time.Duration) string {
+	if len(all) == 0 {
+		return "none"
+	}
+	slices.Sort(all)
+	return fmt.Sprintf("p50 %v, max %v of %d", all[len(all)/2].Round(100*time.Millisecond), all[len(all)-1].Round(100*time.Millisecond), len(all))
+}
+
+// readLedger looks for effects that took place twice.
+func (w *world) readLedger(complain func(string, ...any)) (effects, twice int) {
+	f, err := os.Open(w.ledger)
+	if err != nil {
+		complain("there is no ledger: %v", err)
+		return 0, 0
+	}
+	defer f.Close()
+	seen := map[string]bool{}
+	for s := bufio.NewScanner(f); s.Scan(); {
+		effects++
+		prompt, call, _ := strings.Cut(s.Text(), " ")
+		for _, key := range []string{prompt, call} {
+			if seen[key] {
+				twice++
+				complain("%s took place twice", s.Text())
+			}
+			seen[key] = true
+		}
+	}
+	return effects, twice
+}

@@ -1,0 +1,69 @@
+// Command chaos proves that a fleet loses nothing: three nodes and four workers run as processes,
+// which are killed, paused and cut off while sessions work. `make chaos` runs it.
+//
+// Every prompt leads to one tool call that adds a line to a ledger file. In the end each prompt has
+// one result, no line is there twice, no entry is by a process that was not the owner, and
+// porcupine finds an order for everything that clients did to logs and leases.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"time"
+)
+
+func main() {
+	role := flag.String("role", "", "what this process is; for processes that chaos starts")
+	spec := flag.String("spec", "", "for processes that chaos starts")
+	seed := flag.Uint64("seed", 1, "of the faults")
+	duration := flag.Duration("for", 45*time.Second, "how long to cause faults")
+	sessions := flag.Int("sessions", 12, "how many sessions work")
+	lease := flag.Duration("lease", 15*time.Second, "of the workers")
+	keep := flag.Bool("keep", false, "keep the directory")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	var err error
+	switch *role {
+	case "node":
+		err = runNode(ctx, *spec)
+	case "worker":
+		err = runWorker(ctx, *spec)
+	default:
+		err = run(ctx, *seed, *duration, *sessions, *lease, *keep)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		os.Exit(1)
+	}
+}
+
+// run plays one run and prints what it found.
+func run(ctx context.Context, seed uint64, duration time.Duration, sessions int, lease time.Duration, keep bool) error {
+	dir, err := os.MkdirTemp("", "chaos-")
+	if err != nil {
+		return err
+	}
+	if !keep {
+		defer os.RemoveAll(dir)
+	}
+	fmt.Printf("seed %d, %v of faults, %d sessions, lease %v\n", seed, duration, sessions, lease)
+	w, err := newWorld(ctx, dir, lease, rand.New(rand.NewPCG(seed, 1)))
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	load, err := w.startLoad(ctx, sessions)
+	if err != nil {
+		return err
+	}
+	hist := w.startHistory(ctx)
+	w.faults(ctx, duration)
+	load.finish(ctx)
+	hist.finish()
+	return w.check(ctx, load, hist)
+}

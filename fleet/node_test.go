@@ -1,0 +1,210 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/hub/hubtest"
+	"github.com/parley-go/parley/session"
+)
+
+const secret = "a secret that nodes share"
+
+// freeAddresses returns addresses on which nobody listens.
+func freeAddresses(t *testing.T, n int) (all []string) {
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		all = append(all, l.Addr().String())
+	}
+	return all
+}
+
+// backendOf opens the fleet of a node.
+func backendOf(t *testing.T, s *server.Server, replicas int) *Backend {
+	t.Helper()
+	nc, err := Connect(s, nats.Token(secret))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := Open(t.Context(), Config{Conn: nc, Replicas: replicas})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close(); nc.Close() })
+	return b
+}
+
+func stop(s *server.Server) {
+	s.Shutdown()
+	s.WaitForShutdown()
+}
+
+// journal returns all entries of a session as lines.
+func journal(t *testing.T, b *Backend, id string) (lines []string) {
+	t.Helper()
+	for e, err := range b.Read(t.Context(), id, 0, false) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, string(e.AppendTo(nil)))
+	}
+	return lines
+}
+
+// A node that was alone becomes one of three. It is stopped at every step of that. Its sessions
+// keep their numbers and go on, and a node whose first route is dead joins again.
+func TestMigrationToThreeNodes(t *testing.T) {
+	t.Parallel()
+	dir, addresses := t.TempDir(), freeAddresses(t, 3)
+	node := func(i int) NodeConfig {
+		return NodeConfig{Name: string(rune('a' + i)), Dir: filepath.Join(dir, string(rune('a'+i))), Cluster: addresses[i], Join: addresses, Token: secret}
+	}
+	quiet := func(string) {}
+	alone := node(0)
+	alone.Join, alone.Cluster = nil, ""
+	s, replicas, err := StartNode(t.Context(), alone, quiet)
+	if err != nil || replicas != 1 {
+		t.Fatal(replicas, err)
+	}
+	b, id := backendOf(t, s, 1), session.NewID()
+	entries := hubtest.Entries(0, 5)
+	entries[2].Data, _ = json.Marshal(strings.Repeat("large ", 60_000))
+	for i := range entries {
+		if err := b.Append(t.Context(), id, uint64(i), entries[i:i+1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.Put(t.Context(), id, hub.Item{Key: "prompt", Data: json.RawMessage(`"hello"`)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Wake(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	want := journal(t, b, id)
+	b.Close()
+	stop(s)
+
+	two := node(0)
+	two.Join = addresses[:2]
+	if _, _, err := StartNode(t.Context(), two, quiet); err == nil || !strings.Contains(err.Error(), "use one or three") {
+		t.Errorf("two nodes: %v", err)
+	}
+	var servers [3]*server.Server
+	type started struct {
+		i   int
+		s   *server.Server
+		err error
+	}
+	up := make(chan started, 3)
+	start := func(i int) {
+		s, _, err := StartNode(t.Context(), node(i), quiet)
+		up <- started{i, s, err}
+	}
+	go start(1)
+	go start(2)
+	// The first one is stopped where it reports something, each time one step later.
+	steps := []int{3, 7, 99} // while it writes snapshots, while it restores them, and never
+	if os.Getenv("PARLEY_TEST_LONG") != "" {
+		steps = []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 99}
+	}
+	for _, step := range steps {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		n, at := 0, ""
+		killed := errors.New("killed")
+		s, _, err := StartNode(ctx, node(0), func(what string) {
+			if n++; n == step {
+				at = what
+				cancel(killed)
+			}
+		})
+		cancel(nil)
+		if step == 99 && err != nil {
+			t.Fatal(err)
+		}
+		if t.Logf("step %d: %s: %v", step, at, err); err == nil {
+			servers[0] = s
+			break
+		}
+	}
+	for range 2 {
+		x := <-up
+		if x.err != nil {
+			t.Fatal(x.err)
+		}
+		servers[x.i] = x.s
+	}
+	defer func() {
+		for _, s := range servers {
+			stop(s)
+		}
+	}()
+	b = backendOf(t, servers[1], 3)
+	if got := journal(t, b, id); strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("the journal has %d entries after the migration, want the same %d", len(got), len(want))
+	}
+	if err := b.Append(t.Context(), id, 5, hubtest.Entries(5, 1)); err != nil {
+		t.Errorf("the session goes on: %v", err)
+	}
+	for item, err := range b.Inbox(t.Context(), id, 0, false) {
+		if err != nil || item.Number != 1 || string(item.Data) != `"hello"` {
+			t.Errorf("the inbox holds %+v, %v", item, err)
+		}
+	}
+	if queued, err := b.queued(t.Context(), id); err != nil || !queued {
+		t.Errorf("the session has work: %v, %v", queued, err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "a", asideDirName)); err != nil {
+		t.Errorf("the directory of before is gone: %v", err)
+	}
+
+	// The first node, which is the first route of all, dies. The others go on, and one that is
+	// started again without any flags finds its way back.
+	stop(servers[0])
+	stop(servers[2])
+	again := node(2)
+	again.Join, again.Cluster = nil, ""
+	if servers[2], _, err = StartNode(t.Context(), again, quiet); err != nil {
+		t.Fatal(err)
+	}
+	if err := backendOf(t, servers[2], 3).Append(t.Context(), id, 6, hubtest.Entries(6, 1)); err != nil {
+		t.Errorf("without the first node: %v", err)
+	}
+	if servers[0], _, err = StartNode(t.Context(), node(0), quiet); err != nil {
+		t.Fatal(err)
+	}
+	if got := journal(t, backendOf(t, servers[0], 3), id); len(got) != 7 {
+		t.Errorf("the first node sees %d entries, want 7", len(got))
+	}
+}
+
+func TestJoinErrors(t *testing.T) {
+	own := t.TempDir()
+	if err := os.Mkdir(filepath.Join(own, serverDirName), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for want, cfg := range map[string]NodeConfig{
+		"use one or three":           {Dir: t.TempDir(), Cluster: "a:1", Join: []string{"a:1", "b:1"}},
+		"twice":                      {Dir: t.TempDir(), Cluster: "a:1", Join: []string{"a:1", "b:1", "a:1"}},
+		"does not contain":           {Dir: t.TempDir(), Cluster: "d:1", Join: []string{"a:1", "b:1", "c:1"}},
+		"not an address":             {Dir: t.TempDir(), Cluster: "a", Join: []string{"a", "b:1", "c:1"}},
+		"Put it first":               {Dir: own, Cluster: "b:1", Join: []string{"a:1", "b:1", "c:1"}},
+		"NodeConfig.Dir is required": {},
+	} {
+		if _, _, err := StartNode(t.Context(), cfg, func(string) {}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
