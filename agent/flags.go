@@ -78,6 +78,7 @@ type Flags struct {
 	StrictMCP       bool
 
 	SessionID   string
+	SDKURL      string
 	Resume      string
 	Continue    bool
 	Fork        bool
@@ -286,6 +287,7 @@ var flagTable = []flagGroup{
 		{names: []string{"--session-id"}, value: "UUID", help: "the id of a new one", kind: flagString, set: str(func(f *Flags) *string { return &f.SessionID })},
 		{names: []string{"-n", "--name"}, value: "TITLE", help: "the title of a new one", kind: flagString, set: str(func(f *Flags) *string { return &f.SessionName })},
 		{names: []string{"--no-session-persistence"}, help: "keep it nowhere", set: on(func(f *Flags) *bool { return &f.NoPersist })},
+		{names: []string{"--sdk-url"}, value: "URL", help: "speak the protocol over a WebSocket of this server, not over standard input and output", kind: flagString, set: str(func(f *Flags) *string { return &f.SDKURL })},
 		{names: []string{"--session-mirror"}, help: "tell the host what is written to the session's files, for a store of its own", set: on(func(f *Flags) *bool { return &f.Mirror })},
 		{names: []string{"--session-durability"}, value: "HOW", help: "it survives a power cut (fsync), kill -9 (write) or nothing (none)", kind: flagString, choice: []string{"fsync", "write", "none"}, set: str(func(f *Flags) *string { return &f.Durability })},
 	}},
@@ -316,7 +318,7 @@ var inert = map[string]flagKind{
 // restrict it, and that are refused for that.
 var absent = []string{
 	"--bg", "--background", "--cloud", "--desktop", "--environment", "--from-pr", "--remote-control", "--remote-control-session-name-prefix",
-	"--restricted", "--rewind-files", "--safe-mode", "--sdk-url", "--teleport", "--tmux", "--await-claim", "--managed-settings-in-initialize",
+	"--restricted", "--rewind-files", "--safe-mode", "--teleport", "--tmux", "--await-claim", "--managed-settings-in-initialize",
 }
 
 // meant is the flag that was meant by one that there is not, as words behind an error.

@@ -281,6 +281,9 @@ func InProcess(cfg Config) transport.Dialer {
 		if err != nil {
 			return nil, err
 		}
+		if flags.SDKURL != "" {
+			return nil, &transport.SpecError{Option: "Dialer", Reason: "an agent in this process connects to no server: --sdk-url is for the command"}
+		}
 		cfg := cfg
 		if spec.Dir != "" || cfg.Cwd == "" {
 			if cfg.Cwd, err = filepath.Abs(spec.Dir); err != nil {

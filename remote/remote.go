@@ -21,6 +21,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/coder/websocket"
 	"github.com/parley-go/parley/transport"
@@ -174,16 +175,17 @@ type lines struct {
 	end  context.CancelFunc
 	in   []byte // received, not read
 	out  []byte // the beginning of a line that was written
+
+	closed atomic.Bool // by this end
 }
 
 func (l *lines) Read(p []byte) (int, error) {
 	for len(l.in) == 0 {
 		_, data, err := l.conn.Read(l.ctx)
 		if err != nil {
-			ended := l.ctx.Err() != nil
 			l.end()
 			code := websocket.CloseStatus(err)
-			if ended || code == websocket.StatusNormalClosure {
+			if l.closed.Load() || code == websocket.StatusNormalClosure {
 				return 0, io.EOF
 			}
 			if why := reasons[code]; why != "" {
@@ -216,6 +218,7 @@ func (l *lines) Write(p []byte) (int, error) {
 
 // Close ends the connection. Who reads gets [io.EOF].
 func (l *lines) Close() error {
+	l.closed.Store(true)
 	defer l.end()
 	return l.conn.Close(websocket.StatusNormalClosure, "")
 }

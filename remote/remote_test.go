@@ -89,7 +89,7 @@ func TestServer(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "a")
 	h, server := newServer(t, pt.Script(
-		pt.Expect(pt.LastUser("one")).Call("Write", map[string]string{"file_path": file, "content": strings.Repeat("x", 200_000)}).Call("mcp__mine__double", map[string]int{"n": 21}),
+		pt.Expect(pt.LastUser("one")).Call("Write", map[string]string{"file_path": file, "content": strings.Repeat("x", 70_000)}).Call("mcp__mine__double", map[string]int{"n": 21}),
 		pt.Expect(pt.ToolResult("42")).Say("First."),
 		pt.Expect(pt.LastUser("two")).Say("Second."),
 	).Model())
@@ -111,7 +111,9 @@ func TestServer(t *testing.T) {
 		})},
 		ToolServers: map[string]*mcp.Server{"mine": parley.ToolServer("mine", parley.NewTool("double", "Doubles.", func(_ context.Context, in struct {
 			N int `json:"n"`
-		}) (int, error) { return 2 * in.N, nil }))},
+		}) (int, error) {
+			return 2 * in.N, nil
+		}))},
 	}
 	text, err := ask(t, "one", opts)
 	if err != nil || text != "First." {
@@ -122,7 +124,7 @@ func TestServer(t *testing.T) {
 	if fmt.Sprint(asked) != "[Write mcp__mine__double]" || fmt.Sprint(hooked) != "[Write mcp__mine__double]" {
 		t.Errorf("asked about %v, hooks for %v", asked, hooked)
 	}
-	if info, err := os.Stat(file); err != nil || info.Size() != 200_000 {
+	if info, err := os.Stat(file); err != nil || info.Size() != 70_000 {
 		t.Error(err)
 	}
 	all, err := h.List(t.Context(), hub.Actor{Rights: hub.MayView})

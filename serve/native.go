@@ -63,6 +63,7 @@ type native struct {
 	waits map[string]chan *wire.Response // requests of the agent that it is to answer
 	calls map[string]context.CancelFunc  // its own requests that run
 	host  *hub.Host
+	ended bool
 	work  sync.WaitGroup
 }
 
@@ -78,11 +79,21 @@ func (x *native) close(cause error) {
 	x.stop(cause)
 	x.mu.Lock()
 	host := x.host
+	x.ended = true
 	x.mu.Unlock()
 	if host != nil {
 		host.Close()
 	}
 	x.work.Wait()
+}
+
+// begin runs a function that close waits for, unless it was called already.
+func (x *native) begin(f func()) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !x.ended {
+		x.work.Go(f)
+	}
 }
 
 // receive takes a line of the host. What changes something is in the audit log.
@@ -126,7 +137,7 @@ func (x *native) take(m wire.Message) (kind string, err error) {
 		x.mu.Lock()
 		x.calls[m.RequestID] = cancel
 		x.mu.Unlock()
-		x.work.Go(func() {
+		x.begin(func() {
 			defer cancel()
 			resp, err := x.control(ctx, request)
 			x.mu.Lock()
@@ -226,7 +237,11 @@ func (x *native) attachHost(ctx context.Context, members map[string]json.RawMess
 	}
 	x.mu.Lock()
 	x.host = h
+	ended := x.ended
 	x.mu.Unlock()
+	if ended { // close did not see it
+		return h.Close()
+	}
 	x.work.Go(func() {
 		select {
 		case <-h.Done():
@@ -497,10 +512,11 @@ func nativeSocket(c *call) {
 		defer cancel()
 		return conn.Write(ctx, websocket.MessageText, append(slices.Clip(f.data), '\n'))
 	})
-	x.close(err)
+	x.stop(err)
 	closeWith(conn, err)
 	conn.CloseNow()
-	work.Wait()
+	work.Wait() // nothing is received any more
+	x.close(err)
 }
 
 // firstMessage takes the token of a host from its first message.

@@ -7,9 +7,12 @@ import (
 	"io"
 	"io/fs"
 	"iter"
+	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -19,6 +22,7 @@ import (
 	"github.com/parley-go/parley/engine/tool/bash"
 	"github.com/parley-go/parley/internal/otlp"
 	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/remote"
 )
 
 // runAgent is the agent: the command without a subcommand. It returns the exit
@@ -47,7 +51,7 @@ func runAgent(ctx context.Context, p *process, args []string) int {
 		cfg.OnIndexing = func(done, total int64) { tellIndexing(p.stderr, done, total) }
 	}
 	person := flags.OutputFormat == "text" && isTerminal(p.stdout) && !flags.InitOnly
-	if person && !flags.Print && isTerminal(p.stdin) {
+	if person = person && flags.SDKURL == ""; person && !flags.Print && isTerminal(p.stdin) {
 		if agent.MissingCredentials(cfg, flags) {
 			fmt.Fprint(p.stderr, waysForward)
 			return exitFailure
@@ -60,6 +64,9 @@ func runAgent(ctx context.Context, p *process, args []string) int {
 	}
 	ctx, stop := untilSignal(ctx)
 	defer stop()
+	if flags.SDKURL != "" {
+		return runForServer(ctx, p, cfg, flags, args)
+	}
 	if person {
 		return runInTerminal(ctx, p, cfg, flags, args)
 	}
@@ -77,6 +84,33 @@ const waysForward = `Parley has no credentials for a model yet. There are three 
 docs/providers.md describes Bedrock, Vertex, vLLM and llama.cpp, and how to save the choice.
 "parley doctor" shows what Parley found on this machine.
 `
+
+// runForServer is the agent of a server that it connects to, from behind a firewall.
+func runForServer(ctx context.Context, p *process, cfg agent.Config, flags *agent.Flags, args []string) int {
+	fail := func(err error) int {
+		fmt.Fprintln(p.stderr, "Error:", err)
+		return exitFailure
+	}
+	u, err := url.Parse(flags.SDKURL)
+	switch {
+	case err != nil || u.Host == "" || !slices.Contains([]string{"ws", "wss", "http", "https"}, u.Scheme):
+		return fail(fmt.Errorf("--sdk-url %q is not an address such as wss://example.com/agent", flags.SDKURL))
+	case u.Scheme == "ws" || u.Scheme == "http":
+		if ip := net.ParseIP(u.Hostname()); u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			return fail(fmt.Errorf("--sdk-url %q is not encrypted, and %s is another machine: use wss", flags.SDKURL, u.Hostname()))
+		}
+	}
+	connecting, cancel := context.WithTimeout(ctx, 30*time.Second)
+	conn, err := remote.Connect(connecting, flags.SDKURL, p.getenv("CLAUDE_CODE_SESSION_ACCESS_TOKEN"), nil)
+	cancel()
+	if err != nil {
+		return fail(err)
+	}
+	defer conn.Close()
+	// What the protocol needs goes before the words of the caller, which may be prompts.
+	args = append([]string{"--print", "--verbose", "--input-format", "stream-json", "--output-format", "stream-json", "--permission-prompt-tool", "stdio"}, args...)
+	return agent.Run(ctx, cfg, args, conn, conn, p.stderr)
+}
 
 // tellIndexing shows a person how far the reading of a long session is, on one line
 // that goes away.

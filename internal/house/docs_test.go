@@ -191,7 +191,7 @@ var known = map[string]string{
 	"parley": module, "wire": module + "/wire", "transport": module + "/transport", "agent": module + "/agent",
 	"engine": module + "/engine", "model": module + "/engine/model", "parleytest": module + "/parleytest",
 	"peer": module + "/parleytest/peer",
-	"hub":  module + "/hub", "serve": module + "/serve", "acp": module + "/acp",
+	"hub":  module + "/hub", "serve": module + "/serve", "acp": module + "/acp", "remote": module + "/remote",
 	"mcp": "github.com/modelcontextprotocol/go-sdk/mcp",
 
 	"bytes": "bytes", "context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "io": "io", "net": "net",
