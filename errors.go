@@ -164,7 +164,7 @@ func (e *BufferError) Error() string {
 func (e *BufferError) Unwrap() error { return e.Err }
 
 // A ProtocolError says that the agent broke the protocol in a way that cannot be
-// passed over.
+// skipped.
 type ProtocolError struct {
 	Message string   // what it did
 	Frames  []string // the last lines of the conversation

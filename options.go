@@ -60,7 +60,7 @@ type Options struct {
 
 	Tools           []string          // the built-in tools there are; nil means the agent's own set, empty means none
 	AllowedTools    []string          // rules for calls that need no asking, such as "Bash(git diff:*)"
-	DisallowedTools []string          // tools that there are not, or rules for calls that are refused
+	DisallowedTools []string          // tools to remove, or rules for calls that are denied
 	ToolAliases     map[string]string // other names that the model may call tools by
 	Skills          []string          // the skills there are; nil leaves it to the agent
 	AllSkills       bool              // all skills may be used without asking

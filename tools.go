@@ -471,7 +471,7 @@ func ToolRequest(ctx context.Context) *mcp.CallToolRequest {
 // ToolServer makes an MCP server of tools. It can be one of [Options.ToolServers],
 // for several agents at once, or be served over any transport of the MCP SDK.
 //
-// A call that cannot be served, such as one of a tool that there is not, is
+// A call that cannot be served, such as one of a tool that does not exist, is
 // answered with a result whose IsError is set, for the model to read.
 //
 // ToolServer panics if two tools have the same name, or a schema is wrong.

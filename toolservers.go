@@ -807,7 +807,7 @@ func ServeTools(ctx context.Context, tools ...*Tool) error {
 
 // ServeMCP serves an MCP server to a client that reads and writes lines, as
 // [ServeTools] does with tools alone. It takes what clients of all ages say: an
-// initialize without a version, "initialized" without its prefix. What makes no sense
+// initialize without a version, "initialized" without its prefix. What is malformed
 // is answered with the error codes of JSON-RPC and ends nothing.
 func ServeMCP(ctx context.Context, server *mcp.Server, in io.Reader, out io.Writer) error {
 	var mu sync.Mutex

@@ -352,7 +352,7 @@ func TestToolServerCancel(t *testing.T) {
 	// it began does not begin.
 	a.call("b", `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":6}}`)
 	wantContains(t, a.call("b", callBlock("6", "x")), `"id":6,`, "context canceled")
-	// One that makes no sense does no harm.
+	// One that is malformed does no harm.
 	a.call("b", `{"jsonrpc":"2.0","method":"notifications/cancelled"}`)
 	a.call("b", `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":{}}}`)
 }

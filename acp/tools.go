@@ -362,7 +362,7 @@ func completeMembers(partial []byte) map[string]json.RawMessage {
 		if err != nil || !ok || d.Decode(&value) != nil {
 			break
 		}
-		// A number at the end of what there is may go on.
+		// A number at the end of the input so far may continue.
 		if d.InputOffset() == int64(len(partial)) && value[len(value)-1] != '"' && value[len(value)-1] != '}' && value[len(value)-1] != ']' {
 			break
 		}

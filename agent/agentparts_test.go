@@ -152,7 +152,7 @@ func TestPluginBrings(t *testing.T) {
 }
 
 // With --agent the conversation itself is the agent, wherever that is defined; one
-// that there is not answers nothing.
+// that does not exist answers nothing.
 func TestMainAgent(t *testing.T) {
 	defined := `{"smith":{"description":"d","prompt":"You forge.","tools":["Read","Bash(echo:*)","Agent(Explore)"],"model":"haiku","initialPrompt":"BEGIN","maxTurns":3}}`
 	play := func() *parleytest.Model {

@@ -132,7 +132,7 @@ func TestCompactResume(t *testing.T) {
 	play := func(restart bool) []*parleytest.Request {
 		s := parleytest.Script(
 			parleytest.Think("hm").Say("I look.").Call("Read", map[string]string{"file_path": filepath.Join(dir, "a.txt")}),
-			parleytest.Call("TodoWrite", `{"todos":[{"content":"Mend it","status":"pending","activeForm":"Mending it"}]}`),
+			parleytest.Call("TodoWrite", `{"todos":[{"content":"Fix it","status":"pending","activeForm":"Fixing it"}]}`),
 			parleytest.Say("done one"),
 			summary("By hand."),
 			parleytest.Say("done two").Usage(full),
@@ -181,7 +181,7 @@ func TestCompactResume(t *testing.T) {
 	if before, sum := prefixOf(once[2].Body), prefixOf(once[3].Body); !strings.HasPrefix(sum, before) {
 		t.Errorf("the summary is not asked for on the cached prefix:\n%s\n%s", before, sum)
 	}
-	for text, want := range map[string]bool{"By hand.": true, "alpha": true, "Mend it": true, "done one": false, "said two": true} {
+	for text, want := range map[string]bool{"By hand.": true, "alpha": true, "Fix it": true, "done one": false, "said two": true} {
 		if got := strings.Contains(string(once[4].Body), text); got != want {
 			t.Errorf("after the compaction the request has %q: %v", text, got)
 		}

@@ -206,7 +206,7 @@ func (s *server) contextUsage() *wire.GetContextUsageResponse {
 }
 
 // applySettings changes the settings that have an effect here while it runs: all
-// of them, or none if one makes no sense.
+// of them, or none if one is malformed.
 func (s *server) applySettings(changes map[string]json.RawMessage) error {
 	text := func(name string) (value string, err error) {
 		raw := changes[name]

@@ -20,6 +20,6 @@
 // A host that fails, answers nonsense or is gone while it is asked about a call
 // denies it. A hook that does not answer in time, or cannot any more, or whose
 // answer is invalid, blocks what it guards; one that answers that it failed is
-// passed over, unless it was registered to block. Settings that restrict in a way
+// skipped, unless it was registered to block. Settings that restrict in a way
 // that this version does not know are refused when it starts.
 package agent

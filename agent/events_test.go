@@ -371,7 +371,7 @@ func TestReceiptsOfSubagents(t *testing.T) {
 }
 
 // TestPluginHooksNotRun: a hook of a plugin that this version cannot run is told, not
-// passed over in silence; one that could forbid something refuses the start.
+// skipped in silence; one that could forbid something refuses the start.
 func TestPluginHooksNotRun(t *testing.T) {
 	for _, event := range []string{"Stop", "PreToolUse"} {
 		plugin := filepath.Join(t.TempDir(), "kit")

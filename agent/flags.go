@@ -109,7 +109,7 @@ type Flags struct {
 	Ignored []string
 }
 
-// A UsageError is a command line that makes no sense. Its text is for people.
+// A UsageError is a command line that is malformed. Its text is for people.
 type UsageError struct{ Message string }
 
 // Error returns the message.
@@ -321,7 +321,7 @@ var absent = []string{
 	"--restricted", "--rewind-files", "--safe-mode", "--teleport", "--tmux", "--await-claim", "--managed-settings-in-initialize",
 }
 
-// meant is the flag that was meant by one that there is not, as words behind an error.
+// meant is the flag that was meant by one that does not exist, as words behind an error.
 func meant(name string) string {
 	var names []string
 	for n := range flagsByName() {

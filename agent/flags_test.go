@@ -148,7 +148,7 @@ func TestOfficialFlags(t *testing.T) {
 	}
 }
 
-// TestDebugFile: what is said under --debug goes to the file that is named.
+// TestDebugFile: debug output goes to the file that is named.
 func TestDebugFile(t *testing.T) {
 	dir := t.TempDir()
 	var stdout, stderr bytes.Buffer
@@ -276,23 +276,23 @@ func TestStartErrors(t *testing.T) {
 		args       []string
 		change     func(*Config)
 	}{
-		{"a config file that is cut off", "config.json makes no sense: it must be a JSON object such as", []string{"hi"}, home(".config/claude/config.json", `{"apiKey":`)},
-		{"a config file of something else", "config.json makes no sense: it must be a JSON object such as", []string{"hi"}, home(".config/claude/config.json", `["sk"]`)},
+		{"a config file that is cut off", "config.json is malformed: it must be a JSON object such as", []string{"hi"}, home(".config/claude/config.json", `{"apiKey":`)},
+		{"a config file of something else", "config.json is malformed: it must be a JSON object such as", []string{"hi"}, home(".config/claude/config.json", `["sk"]`)},
 		{"no prompt", "Error: Input must be provided either through stdin or as a prompt argument when using --print", []string{"-p"}, nil},
 		{"a flag that takes the prompt", "--tools takes all words up to the next option: put -- before the prompt", []string{"-p", "--tools", "Read", "hi"}, nil},
 		{"a session that cannot be kept", "the session cannot be kept: ", []string{"hi"}, home(".claude/projects", "a file")},
 		{"a server whose models nobody knows", "--provider openai needs --model NAME", []string{"hi", "--provider", "openai"}, func(c *Config) { c.Model = nil }},
 		{"settings that are not there", "Error: Settings file not found: none.json", []string{"hi", "--settings", "none.json"}, nil},
 		{"settings that are not JSON", "Error: Invalid JSON provided to --settings", []string{"hi", "--settings", "{oops"}, nil},
-		{"a rule that makes no sense", "no closing parenthesis", []string{"hi", "--settings", "s.json"}, nil},
-		{"permissions that make no sense", "permissions.deny is a string", []string{"hi", "--settings", `{"permissions":{"deny":"Bash"}}`}, nil},
+		{"a rule that is malformed", "no closing parenthesis", []string{"hi", "--settings", "s.json"}, nil},
+		{"permissions that are malformed", "permissions.deny is a string", []string{"hi", "--settings", `{"permissions":{"deny":"Bash"}}`}, nil},
 		{"a mode that is not there", `there is no permission mode "yolo"`, []string{"hi", "--settings", `{"permissions":{"defaultMode":"yolo"}}`}, nil},
 		{"a sandbox", "the sandbox is not available", []string{"hi", "--settings", `{"sandbox":{"enabled":true,"bwrapPath":"/nonexistent"}}`}, nil},
 		{"a managed sandbox", "the sandbox is not available", []string{"hi", "--managed-settings", `{"sandbox":{"enabled":true,"failIfUnavailable":true,"bwrapPath":"/nonexistent"}}`}, nil},
-		{"a sandbox that makes no sense", "the sandbox settings cannot be read", []string{"hi", "--settings", `{"sandbox":{"enabled":"yes"}}`}, nil},
+		{"a sandbox that is malformed", "the sandbox settings cannot be read", []string{"hi", "--settings", `{"sandbox":{"enabled":"yes"}}`}, nil},
 		{"hooks", "of the type \"agent\"", []string{"hi", "--settings", `{"hooks":{"PreToolUse":[{"hooks":[{"type":"agent","prompt":"x"}]}]}}`}, nil},
-		{"a matcher that makes no sense", "the matcher \"(\" of a PreToolUse hook", []string{"hi", "--settings", `{"hooks":{"PreToolUse":[{"matcher":"(","hooks":[{"type":"command","command":"x"}]}]}}`}, nil},
-		{"a digest that makes no sense", "--trust-project takes all", []string{"hi", "--trust-project", "yes"}, nil},
+		{"a matcher that is malformed", "the matcher \"(\" of a PreToolUse hook", []string{"hi", "--settings", `{"hooks":{"PreToolUse":[{"matcher":"(","hooks":[{"type":"command","command":"x"}]}]}}`}, nil},
+		{"a digest that is malformed", "--trust-project takes all", []string{"hi", "--trust-project", "yes"}, nil},
 		{"a project that is another", "is not the one that is trusted", []string{"hi", "--trust-project", "sha256:0"}, nil},
 		{"bypass that is disabled", "do not allow the mode bypassPermissions", []string{"hi", "--dangerously-skip-permissions", "--managed-settings", `{"permissions":{"disableBypassPermissionsMode":"disable"}}`}, nil},
 		{"bypass as root", "--dangerously-skip-permissions cannot be used with root/sudo privileges for security reasons. Run it as another user", []string{"hi", "--dangerously-skip-permissions"}, func(c *Config) { c.Root = true }},

@@ -294,7 +294,7 @@ func (s *server) hook(ctx context.Context, m *hookMatcher, id string, in wire.Ho
 	decides := settings.Decides(in.Event())
 	// A hook that can decide and does not decides no, or has it asked if that is what the
 	// host registered. One that says itself that it failed may have been registered to
-	// be passed over.
+	// be skipped.
 	failed := func(err error, passable bool) hook.Answer {
 		answer.Err = err
 		switch {

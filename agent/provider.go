@@ -183,7 +183,7 @@ func (set *setup) configKey() (string, error) {
 		return "", fmt.Errorf("Error: the config file cannot be read: %v. Make it readable, or remove it", err)
 	}
 	if json.Unmarshal(text, &file) != nil {
-		return "", fmt.Errorf(`Error: the config file %s makes no sense: it must be a JSON object such as {"apiKey": "sk-ant-…"}. Mend it, or remove it`, path)
+		return "", fmt.Errorf(`Error: the config file %s is malformed: it must be a JSON object such as {"apiKey": "sk-ant-…"}. Fix it, or remove it`, path)
 	}
 	return cmp.Or(file.APIKey, file.APIKey2), nil
 }
@@ -446,7 +446,7 @@ func (set *setup) loadModels() error {
 		}
 		change()
 		if err := set.cfg.Catalog.Extend(text); err != nil {
-			return fmt.Errorf("Error: the file of models %s makes no sense: %v", path, err)
+			return fmt.Errorf("Error: the file of models %s is malformed: %v", path, err)
 		}
 	}
 	if name := set.providerName(); name == "bedrock" || name == "vertex" {

@@ -378,7 +378,7 @@ func TestModelsFile(t *testing.T) {
 		}
 	}
 	write(t, filepath.Join(home, ".config/parley/models.json"), `{"models":[{"id":""}]}`)
-	if got := say(t, agent.Config{Home: home}, nil, hello); got.code != 1 || !strings.Contains(got.stderr, "makes no sense") {
+	if got := say(t, agent.Config{Home: home}, nil, hello); got.code != 1 || !strings.Contains(got.stderr, "is malformed") {
 		t.Errorf("exit %d, %q", got.code, got.stderr)
 	}
 }

@@ -176,7 +176,7 @@ func (e *envelope) fail(req rpcRequest, code int, format string, args ...any) er
 	return e.reply(req, &rpcMessage{Error: &rpcError{Code: code, Message: fmt.Sprintf(format, args...)}})
 }
 
-// read takes what the client says until it ends. A message that makes no sense is
+// read takes what the client says until it ends. A message that is malformed is
 // answered, and does not end it.
 func (e *envelope) read(r io.Reader) error {
 	lines := bufio.NewScanner(r)

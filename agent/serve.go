@@ -294,7 +294,7 @@ func (s *server) keepAlive(ended <-chan struct{}) {
 const lineShape = `With --input-format stream-json a prompt is a line such as {"type":"user","message":{"role":"user","content":"Hello"}}`
 
 // read takes what the host says until it ends. Its error is a line that cannot be
-// passed over.
+// skipped.
 func (s *server) read(r io.Reader) error {
 	lines := wire.NewReader(r, &wire.ReaderOptions{MaxLine: 256 << 20})
 	known, strange := false, false // whether there were such lines

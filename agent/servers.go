@@ -408,7 +408,7 @@ func (set *setup) loadProjectServers() error {
 			return fmt.Errorf("Error: %v: the MCP server %s cannot be read: %w", have.Origin, have.Name, err)
 		}
 		if err := checkServer(cfg); err != nil || cfg.Type == "sdk" {
-			return fmt.Errorf("Error: %v: the MCP server %s makes no sense: %v", have.Origin, have.Name, err)
+			return fmt.Errorf("Error: %v: the MCP server %s is malformed: %v", have.Origin, have.Name, err)
 		}
 		if slices.ContainsFunc(set.servers, func(srv mcp.Server) bool { return srv.Name == have.Name }) {
 			continue

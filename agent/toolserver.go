@@ -85,7 +85,7 @@ func ToolServer(ctx context.Context, cfg Config, flags *Flags, stderr io.Writer)
 				return callResult(conv.Call(ctx, spec.Name, input)), nil
 			})
 	}
-	// A tool that there is not is something for the model behind the client to read.
+	// A tool that does not exist is something for the model behind the client to read.
 	server.AddReceivingMiddleware(func(next sdk.MethodHandler) sdk.MethodHandler {
 		return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
 			if call, ok := req.(*sdk.CallToolRequest); ok && !known[call.Params.Name] {

@@ -188,6 +188,6 @@ func Example() {
 		fmt.Println(o.Status, r.Title)
 	}
 	// Output:
-	// holds Initialize is answered with what there is: commands, models, an account and output styles.
+	// holds The response to initialize lists commands, models, an account and output styles.
 	// broken A prompt needs no initialize before it.
 }

@@ -123,7 +123,7 @@ func Rules(side Side) ([]*Rule, error) {
 	return rules, err
 }
 
-// Parse reads a rule. What makes no sense is an error, before anything runs.
+// Parse reads a rule. What is malformed is an error, before anything runs.
 func Parse(side Side, name string, data []byte) (*Rule, error) {
 	r := &Rule{Name: name, Side: side, files: map[string]string{}}
 	fail := func(format string, args ...any) (*Rule, error) {

@@ -47,7 +47,7 @@ type PromptCommand struct {
 	Name         string // without the slash
 	Description  string
 	ArgumentHint string
-	// Expand returns what is said to the model in the command's place. It is not
+	// Expand returns the text that the model gets in the command's place. It is not
 	// called by the goroutine that owns the conversation.
 	Expand func(ctx context.Context, args string) (wire.Content, error)
 }

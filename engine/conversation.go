@@ -119,7 +119,7 @@ type prompt struct {
 
 	continued *unfinishedTurn // the turn that it stands for, if it is no new prompt
 
-	expanded *wire.Content // what is said to the model, if it is another thing
+	expanded *wire.Content // the text for the model, if it differs
 	attached []*attachment // files that it names
 	recorded func()        // called when it is in the log; may be nil
 

@@ -43,7 +43,7 @@ type block struct {
 	shown    *string         // what hooks want to be shown in place of a text; nil means the text
 }
 
-var errStream = errors.New("the model's stream makes no sense")
+var errStream = errors.New("the model's stream is malformed")
 
 // add takes one event in. It returns the block that the event completed, if it
 // did.

@@ -295,7 +295,7 @@ const pollTime = 5 * time.Second
 
 // follow calls f with the messages of a journal or an inbox, from the first one whose number
 // is at least that of the reading on, until f returns false. Without follow it ends with the
-// last one. There is no consumer: it subscribes, then reads what there is, and leaves out
+// last one. There is no consumer: it subscribes, then reads the log, and leaves out
 // by its sequence what it has seen.
 func (b *Backend) follow(ctx context.Context, follow bool, r *reading, f func(*stored, tail) (bool, error)) error {
 	var live chan *nats.Msg

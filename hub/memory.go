@@ -144,7 +144,7 @@ func behind(entries []Entry, n uint64) int {
 	return 0
 }
 
-// wait waits for a bell at the end of what there is. It reports whether to look again.
+// wait waits for a bell at the end of the journal. It reports whether to look again.
 func wait[T any](ctx context.Context, bell <-chan struct{}, follow bool, yield func(T, error) bool) bool {
 	if follow && ctx.Err() == nil {
 		select {

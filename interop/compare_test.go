@@ -149,7 +149,7 @@ func compareAll(t *testing.T, d Driver, a, b string, names ...string) []Differen
 }
 
 // recordOnce is [Record], and where PARLEY_INTEROP_CACHE names a directory, what was
-// recorded there before: the official CLI does not change while ours is mended.
+// recorded there before: the official CLI does not change while ours is fixed.
 func recordOnce(ctx context.Context, t *testing.T, s *Scenario, d Driver, cli, dir string) *Outcome {
 	cache := os.Getenv("PARLEY_INTEROP_CACHE")
 	if cache == "" {

@@ -21,7 +21,7 @@ import (
 )
 
 // every returns options that together have everything set, as far as one thing does
-// not rule out another; the last resumes a session that there is not.
+// not rule out another; the last resumes a session that does not exist.
 func every(t *testing.T, dir string) []*parley.Options {
 	plugin := filepath.Join(dir, "plugin")
 	prompt := filepath.Join(dir, "prompt.txt")
@@ -135,7 +135,7 @@ func TestClaudeKnowsOurFlags(t *testing.T) {
 	// One that it does not know is found out.
 	_, err := parley.Run(t.Context(), "Say hello.", &parley.Options{Path: p.CLI(), Env: map[string]string{"HOME": t.TempDir()}, ExtraArgs: map[string]string{"no-such-flag": ""}})
 	if exit := new(parley.ExitError); !errors.As(err, &exit) || !strings.Contains(err.Error(), "unknown option '--no-such-flag'") {
-		t.Errorf("a flag that there is not: %v", err)
+		t.Errorf("a flag that does not exist: %v", err)
 	}
 
 	// What the source says can be passed, was.

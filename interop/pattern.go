@@ -132,7 +132,7 @@ var asides = map[string]bool{
 }
 
 // checkStream compares what came with the patterns, in order. Asides that no
-// pattern names are passed over.
+// pattern names are ignored.
 func checkStream(what string, came []map[string]any, patterns []any) []string {
 	named := map[string]bool{}
 	for _, p := range patterns {

@@ -174,7 +174,7 @@ func (h *pyHost) drive(ctx context.Context) error {
 	probing, cancel := context.WithTimeout(ctx, 2*time.Second)
 	probe := exec.CommandContext(probing, h.job.CLI, "-v")
 	probe.Env = env
-	version, err := probe.Output() // a failure is passed over
+	version, err := probe.Output() // a failure is ignored
 	cancel()
 	if m := regexp.MustCompile(`^(\d+)\.\d+\.\d+`).FindSubmatch(version); err == nil && (m == nil || string(m[1]) < "2") {
 		h.report.add("warning", map[string]any{"message": fmt.Sprintf("the version %q is too old", version)})

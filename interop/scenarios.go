@@ -1068,7 +1068,7 @@ func Scenarios() []*Scenario {
 		},
 		{
 			Name: "resume-unknown",
-			Says: "A session that there is not: an error result that says so, and no request.",
+			Says: "A session that does not exist: an error result that says so, and no request.",
 			API:  script(),
 			Runs: []Run{{
 				Job:      `{"prompt":"Go on.","options":{` + options + `,"resume":"00000000-0000-4000-8000-000000000000"}}`,

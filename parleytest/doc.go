@@ -111,7 +111,7 @@
 //	malformed TEXT     sends an event whose data is the text
 //	error TYPE TEXT    ends with an error event
 //
-// What is said of the turn as a whole, in any order:
+// Words for the turn as a whole, in any order:
 //
 //	expect MATCHER     what the request must be
 //	fail STATUS TEXT   refuses the request; the text is optional

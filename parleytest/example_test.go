@@ -82,7 +82,7 @@ func ExampleFirstOf() {
 	// 	say All done.
 }
 
-// A script file, and what is said of a bad one.
+// A script file, and the error of a bad one.
 func ExampleParseScript() {
 	_, err := parleytest.ParseScript("greet.script", []byte(`
 turn

@@ -387,12 +387,12 @@ func load(file *os.File, path string) (*scan, bool, error) {
 	if err != nil {
 		return nil, false, fmt.Errorf("session: %w", err)
 	}
-	torn, err := mend(s, file, path, info.Size(), end)
+	torn, err := repairEnd(s, file, path, info.Size(), end)
 	return s, torn, err
 }
 
-// mend cuts off what the last writer of a file did not finish.
-func mend(s *scan, file *os.File, path string, size, end int64) (torn bool, err error) {
+// repairEnd cuts off what the last writer of a file did not finish.
+func repairEnd(s *scan, file *os.File, path string, size, end int64) (torn bool, err error) {
 	if end == size {
 		if s.unended {
 			if _, err := file.Write([]byte("\n")); err != nil {

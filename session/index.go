@@ -142,7 +142,7 @@ func (f *Files) loadHistory(root *os.Root, p place, file *os.File) (*History, er
 		s, end, err := scanFrom(file, size, x)
 		if err == nil {
 			if h, path, ok := s.tail(file); ok {
-				torn, err := mend(s, file, f.pathOf(p), size, end)
+				torn, err := repairEnd(s, file, f.pathOf(p), size, end)
 				if err != nil {
 					return nil, err
 				}
@@ -158,7 +158,7 @@ func (f *Files) loadHistory(root *os.Root, p place, file *os.File) (*History, er
 	if err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}
-	torn, err := mend(s, file, f.pathOf(p), size, end)
+	torn, err := repairEnd(s, file, f.pathOf(p), size, end)
 	if err != nil {
 		return nil, err
 	}

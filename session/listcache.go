@@ -36,7 +36,7 @@ type listCacheFile struct {
 	Sessions map[string]cachedDigest
 }
 
-// readListCache reads what was kept. If nothing was, or it makes no sense, it is
+// readListCache reads what was kept. If nothing was, or it is malformed, it is
 // empty.
 func (f *Files) readListCache() *listCache {
 	c := &listCache{fresh: map[string]cachedDigest{}}

@@ -123,7 +123,7 @@ type oldAbout struct {
 	cost    map[string]json.RawMessage
 }
 
-// readAbout reads what there is of the files beside the messages.
+// readAbout reads those files beside the messages.
 func readAbout(root *os.Root, id string) *oldAbout {
 	about := &oldAbout{meta: Meta{ID: id}}
 	for _, name := range []string{oldSession, oldState} {

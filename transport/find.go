@@ -18,7 +18,7 @@ import (
 // bare name, which is looked up on PATH.
 //
 // getenv answers for the environment; nil means [os.Getenv]. Relative entries
-// of PATH are passed over, so that a checked-out project cannot offer an agent.
+// of PATH are skipped, so that a checked-out project cannot offer an agent.
 // When there is none the error is a [*NotFoundError].
 func Find(path string, getenv func(string) string) (string, error) {
 	if getenv == nil {

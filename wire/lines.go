@@ -19,7 +19,7 @@ type ReaderOptions struct {
 }
 
 // A Reader reads messages from a stream of lines. Lines end at "\n" alone; a
-// carriage return before it, blank lines and a byte order mark are passed over,
+// carriage return before it, blank lines and a byte order mark are skipped,
 // and a last line needs no end. A line that cannot be taken apart is a
 // [*BadLine]: the stream goes on behind it. A Reader is not safe for concurrent
 // use.

@@ -38,7 +38,7 @@ type SpecObject struct {
 type SpecField struct {
 	Name     string
 	Doc      string
-	Group    string // what is said of the fields from this one on
+	Group    string // describes the fields from this one on
 	Required bool   // it is always there
 	Null     bool   // it is null where others are left out
 	As       string

@@ -23,7 +23,7 @@ import (
 var manual = filepath.Join("..", "..", "docs", "testing.md")
 
 // TestFormats compares what help says of file formats, and the manual, with the
-// documentation of the packages that read them. -update mends both.
+// documentation of the packages that read them. -update updates both.
 func TestFormats(t *testing.T) {
 	for _, c := range []struct {
 		file, source string

@@ -141,7 +141,7 @@ func (d *doctor) lookForCLI(ctx context.Context) {
 		self, _ := os.Executable()
 		do := fmt.Sprintf("SDKs start nothing by themselves. This program is an agent: put it on the PATH, or set CLAUDE_BIN=%s", self)
 		if d.p.getenv("CLAUDE_BIN") != "" {
-			d.say("cli", broken, "mend CLAUDE_BIN, or unset it", "CLAUDE_BIN names %s, which cannot be started", d.p.getenv("CLAUDE_BIN"))
+			d.say("cli", broken, "fix CLAUDE_BIN, or unset it", "CLAUDE_BIN names %s, which cannot be started", d.p.getenv("CLAUDE_BIN"))
 			return
 		}
 		d.say("cli", noted, do, "neither claude nor parley is where SDKs look")
@@ -165,7 +165,7 @@ func (d *doctor) lookForCLI(ctx context.Context) {
 func (d *doctor) readSettings() *settings.Settings {
 	s, err := agent.ReadSettings(d.cfg, d.flags)
 	if err != nil {
-		d.say("settings", broken, "no agent starts until this is mended: a file that cannot be read may hold a restriction", "%v", err)
+		d.say("settings", broken, "no agent starts until this is fixed: a file that cannot be read may hold a restriction", "%v", err)
 		return nil
 	}
 	var files []string
@@ -362,7 +362,7 @@ func (d *doctor) countSessions(ctx context.Context) {
 		err = writable(filepath.Join(dir, "projects"))
 	}
 	if err != nil {
-		d.say("sessions", broken, "mend the rights of the directory, or name another in CLAUDE_CONFIG_DIR", "%v", err)
+		d.say("sessions", broken, "fix the rights of the directory, or name another in CLAUDE_CONFIG_DIR", "%v", err)
 		return
 	}
 	d.say("sessions", fine, "", "%d in %s", len(all), dir)

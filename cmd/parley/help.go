@@ -108,7 +108,7 @@ func overview() string {
 		fmt.Fprintf(&b, "  %-11s %s\n", c.name, c.short)
 	}
 	b.WriteString("\n" + examples)
-	b.WriteString("\n\"parley help COMMAND\" says more of one. So it does of\n")
+	b.WriteString("\nRun \"parley help COMMAND\" for details. Other topics:\n")
 	for _, t := range topics() {
 		fmt.Fprintf(&b, "  %-11s %s\n", t.name, t.short)
 	}

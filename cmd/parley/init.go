@@ -84,7 +84,7 @@ func initCommand(_ context.Context, p *process, args []string) error {
 	}
 	fmt.Fprintf(p.stdout, "%s is what agents read.\n%s explains it, and is read by nobody but you.\n", terminal.Visible(plain), terminal.Visible(explained))
 	if !*user {
-		fmt.Fprintln(p.stdout, "What it forbids holds at once. What it allows counts when you have said: parley trust")
+		fmt.Fprintln(p.stdout, "Its deny rules apply at once. Its allow rules apply after you run: parley trust")
 	}
 	fmt.Fprintln(p.stdout, "Try a rule: parley policy explain Read '{\"file_path\":\".env\"}'")
 	return nil

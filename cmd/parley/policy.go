@@ -36,7 +36,7 @@ tool runs.
 
 The settings are those of the user and of the project here, and --settings; replay
 decides by --settings alone, if they are given. INPUT is what a model would send; -
-reads it from standard input. SESSION is an id, the begin of one, or a file. Exit
+reads it from standard input. SESSION is an id, the beginning of one, or a file. Exit
 status: explain 0, whatever is decided; lint 1 if a rule can never match; replay 1 if
 something is decided differently.`
 

@@ -33,7 +33,7 @@ func TestSettingsExplained(t *testing.T) {
 	for line := range strings.Lines(string(settingsExplained)) {
 		trimmed := strings.TrimSpace(line)
 		if rest, ok := strings.CutPrefix(trimmed, "// , "); ok {
-			rest, _, _ = strings.Cut(rest, "   ") // what is said behind it
+			rest, _, _ = strings.Cut(rest, "   ") // the description
 			on = append(on, ", "+rest)
 		} else if !strings.HasPrefix(trimmed, "//") {
 			on = append(on, strings.TrimRight(line, "\n"))

@@ -24,7 +24,7 @@ func Compile(text string) (Matcher, error) {
 var formerly = map[string]string{"Agent": "Task", "Task": "Agent", "KillShell": "TaskStop", "TaskStop": "KillShell", "BashOutput": "TaskOutput", "TaskOutput": "BashOutput"}
 
 // Match reports whether a hook is for a subject. A moment without one, such as a prompt,
-// is for every hook of its event, whatever its matcher: a guard is not passed over.
+// is for every hook of its event, whatever its matcher: a guard is not skipped.
 func (m Matcher) Match(subject string) bool {
 	if m.pattern == nil || subject == "" || m.pattern.MatchString(subject) {
 		return true

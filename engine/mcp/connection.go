@@ -238,8 +238,8 @@ func (s *server) guarded(next mcp.MethodHandler) mcp.MethodHandler {
 		}
 		defer func() {
 			if r := recover(); r != nil {
-				s.m.log.Warn("a message of an MCP server makes no sense", "server", s.name, "method", clip(method, 100), "error", r)
-				res, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "the message makes no sense"}
+				s.m.log.Warn("a message of an MCP server is malformed", "server", s.name, "method", clip(method, 100), "error", r)
+				res, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "the message is malformed"}
 			}
 		}()
 		return next(ctx, method, req)
@@ -397,7 +397,7 @@ func (s *server) elicit(ctx context.Context, c *connection, req *mcp.ElicitReque
 }
 
 // elicited says that a question was answered on a page of the server's. One that was
-// not asked is passed over.
+// not asked is skipped.
 func (s *server) elicited(c *connection, p *mcp.ElicitationCompleteParams) {
 	if p == nil || s.m.opts.Elicited == nil {
 		return

@@ -25,7 +25,7 @@ const (
 )
 
 // A lineConn is a connection to a process: a message is a line. Lines that are no
-// messages are passed over, as many servers print greetings.
+// messages are skipped, as many servers print greetings.
 type lineConn struct {
 	w        io.WriteCloser
 	r        io.ReadCloser

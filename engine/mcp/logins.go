@@ -66,7 +66,7 @@ type loginFile struct {
 // List returns the log-ins that are kept.
 func (l *Logins) List() ([]*KeptLogin, error) {
 	fail := func(why error) ([]*KeptLogin, error) {
-		return nil, fmt.Errorf("%s: the log-ins to MCP servers cannot be read: %w. Mend the file, or remove it and log in anew", l.File, why)
+		return nil, fmt.Errorf("%s: the log-ins to MCP servers cannot be read: %w. Fix the file, or remove it and log in anew", l.File, why)
 	}
 	f, err := os.Open(l.File)
 	if errors.Is(err, fs.ErrNotExist) {

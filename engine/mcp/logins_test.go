@@ -159,7 +159,7 @@ func TestKeptLoginBound(t *testing.T) {
 	}
 	mu.Unlock()
 
-	// A file that others can read, or that makes no sense, is no reason to fail.
+	// A file that others can read, or that is malformed, is no reason to fail.
 	text, err := os.ReadFile(logins.File)
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@
 // mcp__server__tool, resources, which three more tools list and read, and prompts.
 //
 // A server is not trusted. It gets no credentials of ours, only those that its
-// configuration names. One that hangs, dies, floods, or says what makes no sense
+// configuration names. One that hangs, dies, floods, or says what is malformed
 // loses its own connection and calls, and nothing else: what it sends is bounded in
 // size and rate, its tools in number and size. What it says of its own tools, such
 // as that one only reads, is never a reason to allow a call.
@@ -489,7 +489,7 @@ func (m *Manager) SetDynamic(configs map[string]*wire.MCPServerConfig) (settled 
 }
 
 // Deliver takes a message that a server in the host sends by itself. A server that
-// there is none of is passed over.
+// there is none of is skipped.
 func (m *Manager) Deliver(name string, message json.RawMessage) {
 	m.mu.Lock()
 	s, err := m.find(name)

@@ -121,7 +121,7 @@ func (t *Tool) call(ctx context.Context, toolUseID string, arguments json.RawMes
 	return conn.call(ctx, t.server, t.name, toolUseID, arguments)
 }
 
-// list reads the tools of a server. One that makes no sense is passed over.
+// list reads the tools of a server. One that is malformed is skipped.
 func (s *server) list(ctx context.Context, conn *connection) ([]*Tool, error) {
 	if r := conn.session.InitializeResult(); r != nil && r.Capabilities != nil && r.Capabilities.Tools == nil {
 		return nil, nil // it has none
@@ -129,7 +129,7 @@ func (s *server) list(ctx context.Context, conn *connection) ([]*Tool, error) {
 	var tools []*Tool
 	seen, size := map[string]bool{}, 0
 	skip := func(name string, err error) {
-		s.m.log.Warn("a tool of an MCP server is passed over", "server", s.name, "tool", clip(name, 100), "error", err)
+		s.m.log.Warn("a tool of an MCP server is skipped", "server", s.name, "tool", clip(name, 100), "error", err)
 	}
 	err := s.pages(ctx, conn, rawTools, "tools", "", func(one json.RawMessage) bool {
 		t, err := s.offer(one)

@@ -112,7 +112,7 @@ func (s *Settings) Changed() []File {
 }
 
 // Reload reads the files again, but for those in keep, which are taken as they were. A
-// file that makes no sense any more is taken as it was, too, and is an error of the list.
+// file that is malformed any more is taken as it was, too, and is an error of the list.
 //
 // What of the project was trusted is so as long as it says the same; what is new needs the
 // record of trust, even if whoever started the conversation trusted all that there was.

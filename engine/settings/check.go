@@ -59,7 +59,7 @@ var knownPermissions = map[string]shape{
 }
 
 // unkept are settings that restrict in a way that this agent cannot keep to. They are
-// refused rather than passed over.
+// refused rather than skipped.
 var unkept = [][]string{
 	{"permissions", "blockReadsOutsideWorkingDirectories"}, {"permissions", "blockWritesOutsideWorkingDirectories"},
 	{"availableModels"}, {"deniedModels"}, {"allowedProviders"},

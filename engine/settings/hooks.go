@@ -105,7 +105,7 @@ func (s *Settings) HooksIn(file string, text []byte) ([]Hook, error) {
 	v, line, err := parse(text)
 	if err != nil {
 		l.Line = line
-		return nil, &Error{l.Origin, "the hooks are no valid JSON: " + err.Error(), "Mend the file."}
+		return nil, &Error{l.Origin, "the hooks are not valid JSON: " + err.Error(), "Fix the file."}
 	}
 	return hooksOf(l, v)
 }
@@ -213,7 +213,7 @@ func hookOf(l *layer, event wire.HookEvent, matcher string, v *Value) (Hook, err
 			h.If, ok = c.text()
 		}
 		if !ok || h.If == "" {
-			return h, l.wrong(c, "Write a rule such as \"Bash(git push:*)\", for an event of a tool, or leave it out.", "the condition (if) of a %s hook makes no sense", event)
+			return h, l.wrong(c, "Write a rule such as \"Bash(git push:*)\", for an event of a tool, or leave it out.", "the condition (if) of a %s hook is malformed", event)
 		}
 	}
 	var in struct {
@@ -228,7 +228,7 @@ func hookOf(l *layer, event wire.HookEvent, matcher string, v *Value) (Hook, err
 		Status    string   `json:"statusMessage"`
 	}
 	if err := json.Unmarshal(v.Raw(), &in); err != nil {
-		return h, l.wrong(v, "Mend it.", "a %s hook cannot be read: %v", event, err)
+		return h, l.wrong(v, "Fix it.", "a %s hook cannot be read: %v", event, err)
 	}
 	if other {
 		h.Kind, h.Spec = kind, new(Spec)

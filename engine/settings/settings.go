@@ -18,7 +18,7 @@
 // # What is wrong is said
 //
 // A file that cannot be read as settings is an error with its file, line and what to
-// do, and never passed over: it may hold a restriction.
+// do, and never skipped: it may hold a restriction.
 //
 // The package reads files that its options name, writes the record of trust and what
 // a person wants kept ([Settings.Keep]), and nothing else. It does not know what settings are for: who uses a value judges it.
@@ -193,7 +193,7 @@ func Load(opts Options) (*Settings, error) {
 	return s, s.sift()
 }
 
-// load reads the layers. When they are read again, one that makes no sense is as it was.
+// load reads the layers. When they are read again, one that is malformed is as it was.
 func (s *Settings) load() (errs []error) {
 	opts := s.opts
 	s.places = places(opts) // what changes while it is read has changed
@@ -315,7 +315,7 @@ func readFile(name Layer, path string) (*layer, error) {
 	var line int
 	if l.all, line, err = parse(text); err != nil {
 		l.Line = line
-		return nil, &Error{l.Origin, "the settings are no valid JSON: " + err.Error(), "Mend the file; it is not passed over, because it may forbid something."}
+		return nil, &Error{l.Origin, "the settings are not valid JSON: " + err.Error(), "Fix the file; it is not skipped, because it may forbid something."}
 	}
 	return l, nil
 }
@@ -364,7 +364,7 @@ func readFlag(given, name string, in Layer, dir string) (*layer, error) {
 	var err error
 	if l.all, line, err = parse(text); err != nil {
 		l.Line = line
-		return nil, fmt.Errorf("Invalid JSON provided to %s: %w", name, &Error{l.Origin, err.Error(), "Mend it, or leave the flag out."})
+		return nil, fmt.Errorf("Invalid JSON provided to %s: %w", name, &Error{l.Origin, err.Error(), "Fix it, or leave the flag out."})
 	}
 	return l, nil
 }

@@ -473,7 +473,7 @@ func (st *Store) read() (*recordFile, error) {
 		err = fmt.Errorf("it is of version %d, and this program knows version 1", doc.Version)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: what is trusted cannot be read: %w. Mend the file, or remove it and trust anew with \"parley trust\"", st.Path(), err)
+		return nil, fmt.Errorf("%s: what is trusted cannot be read: %w. Fix the file, or remove it and trust anew with \"parley trust\"", st.Path(), err)
 	}
 	if doc.Projects == nil {
 		doc.Projects = map[string]*Record{}

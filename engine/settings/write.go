@@ -33,7 +33,7 @@ func LayerOf(d wire.PermissionDestination) (Layer, bool) {
 }
 
 // Keep writes what an update of permissions says to the file of its destination, whose
-// path it returns; there is none for what is said of the session. The
+// path it returns; there is none for rules of the session. The
 // rest of the file stays as it is, in its order. What is added to a file of the
 // project is recorded as trusted: a person has said so. The settings themselves do not
 // change; they are what was read.

@@ -11,7 +11,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// Fix has an agent mend one file. It may read the directory and edit that file.
+// Fix has an agent fix one file. It may read the directory and edit that file.
 func Fix(ctx context.Context, file string, opts parley.Options) (string, error) {
 	dir, name := filepath.Split(file)
 	opts.Cwd = dir
@@ -19,7 +19,7 @@ func Fix(ctx context.Context, file string, opts parley.Options) (string, error) 
 	opts.CanUseTool = func(_ context.Context, req *wire.CanUseTool) (*wire.PermissionResult, error) {
 		return parley.Deny("only " + name + " may be changed"), nil
 	}
-	res, err := parley.Run(ctx, "Mend the typing errors in "+name+".", &opts)
+	res, err := parley.Run(ctx, "Fix the typing errors in "+name+".", &opts)
 	if err != nil {
 		return "", err
 	}

@@ -34,9 +34,9 @@ func TestFix(t *testing.T) {
 		parleytest.Expect(parleytest.LastUser("readme.txt")).Call("Read", `{"file_path":"readme.txt"}`),
 		parleytest.Expect(parleytest.ToolResult("helo")).
 			Call("Edit", `{"file_path":"readme.txt","old_string":"helo","new_string":"hello"}`),
-		parleytest.Say("One error mended.")))
+		parleytest.Say("One error fixed.")))
 	said, err := Fix(t.Context(), file, opts)
-	if err != nil || said != "One error mended." {
+	if err != nil || said != "One error fixed." {
 		t.Errorf("%q, %v", said, err)
 	}
 	if data, err := os.ReadFile(file); err != nil || string(data) != "hello\n" {

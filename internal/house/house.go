@@ -1,7 +1,7 @@
 // Package house holds the rules of this repository as tests.
 //
 // A rule that nobody checks is a wish. The tests of this package read the tree
-// and the module graph and fail with the file to mend: who may import whom, what
+// and the module graph and fail with the file to fix: who may import whom, what
 // the SDK may link, that everything exported is documented, that links and code
 // in the documentation work, and that nothing of one machine or one working day
 // is left behind. The package has no code for others to import.

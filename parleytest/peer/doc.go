@@ -21,7 +21,7 @@
 //
 // What begins with < is expected from the other side, what begins with > is sent to
 // it, whichever side the script plays. Blank lines and lines that begin with # are
-// skipped. A script that makes no sense is refused before it is played, with file,
+// skipped. A script that is malformed is refused before it is played, with file,
 // line and reason (a [*ScriptError]).
 //
 // # Steps

@@ -33,7 +33,7 @@ func ExamplePlay() {
 	// 1 0 <nil>
 }
 
-// What is said when a script is not followed.
+// The report when a script is not followed.
 func ExampleMismatchError() {
 	script := peer.MustParse("strict.txtar", `-- steps --
 < {"type":"user","message":{"role":"user"}}

@@ -54,7 +54,7 @@ func Takeover(t *testing.T, address string, within time.Duration, open func(t *t
 	if err := second.Append(ctx, "", []json.RawMessage{b}); err != nil {
 		t.Fatal(err)
 	}
-	link.mend()
+	link.restore()
 	late := func(when, sub string) {
 		t.Helper()
 		// The first calls may still meet connections that were cut.
@@ -145,7 +145,7 @@ func (p *proxy) cut() {
 	clear(p.conns)
 }
 
-func (p *proxy) mend() {
+func (p *proxy) restore() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.dead = false

@@ -77,7 +77,7 @@ func (l limits) fit(data []byte) (*Picture, error) {
 	}
 	given := len(data)
 	if kind == "image/png" {
-		data = mended(data)
+		data = repaired(data)
 	}
 	w, h, err := size(kind, data)
 	if err != nil {
@@ -108,9 +108,9 @@ func (l limits) fit(data []byte) (*Picture, error) {
 	return p, p.shrink(src, turn, l)
 }
 
-// mended returns a PNG picture without those parts that readers may do without and whose
+// repaired returns a PNG picture without those parts that readers may do without and whose
 // checksums are wrong: some programs write such colour profiles.
-func mended(data []byte) []byte {
+func repaired(data []byte) []byte {
 	const head, frame = 8, 12 // the signature; length, type and checksum of a part
 	kept, all := data[:head:head], true
 	for rest := data[head:]; len(rest) > 0; {

@@ -295,7 +295,7 @@ func (c *Catalog) changed(e *entry) (*Info, error) {
 	set(&m.Efforts, e.Efforts)
 	set(&m.DefaultEffort, e.DefaultEffort)
 	if m.ContextWindow <= 0 || m.MaxOutput <= 0 || m.DefaultOutput <= 0 || m.DefaultOutput > m.MaxOutput {
-		return nil, errors.New("its limits make no sense")
+		return nil, errors.New("its limits are malformed")
 	}
 	if e.Thinking != nil {
 		i := slices.Index([]string{"none", "budget", "adaptive", "always"}, *e.Thinking)

@@ -97,7 +97,7 @@ func (s *Spool) keep(p []byte) {
 	}
 }
 
-// open creates the file with what there is so far, which is in the head.
+// open creates the file with the output so far, which is in the head.
 func (s *Spool) open() {
 	if s.store == nil {
 		s.err = errors.New("there is no directory to put output in")

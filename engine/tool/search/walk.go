@@ -256,7 +256,7 @@ func (w *walk) work(worker int) {
 	}
 }
 
-// enter reads a directory, which it lets go, and puts down what there is to do in
+// enter reads a directory, which it lets go, and records the work to do in
 // it.
 func (w *walk) enter(dir *directory, at string, above *layer) {
 	defer dir.release()

@@ -51,7 +51,7 @@ type Hit struct {
 // An Answer is what a search found.
 type Answer struct {
 	Hits []Hit
-	Text string // what is said about them, if anything
+	Text string // text of the model about them; may be empty
 
 	Searches int    // how often was searched; 0 means once
 	ID       string // what the provider calls its first search; empty for the id of the call

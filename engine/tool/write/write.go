@@ -54,7 +54,7 @@ type Output struct {
 	UserModified    bool         `json:"userModified"`
 }
 
-// CurrentNote follows what is said of a write, for the model: the conversation
+// CurrentNote follows the result of a write, for the model: the conversation
 // knows the file now.
 const CurrentNote = " (file state is current in your context — no need to Read it back)"
 
