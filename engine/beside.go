@@ -103,7 +103,7 @@ func SideQuestion(ctx context.Context, c *Conversation, question string) (string
 	var b budget
 	if !c.Do(func() {
 		of := c.hist.Clone()
-		of.CloseCalls()
+		of.CloseCalls("(The call still runs.)")
 		of.Add("user", mustJSON(&wire.TextBlock{Text: reminder(strings.TrimSpace(sideQuestionNote)) + "\n\n" + question}))
 		req, info, limit, b = model.Request{Body: c.body(&of, true), Header: c.header()}, c.model, c.maxTokens(), c.budget()
 	}) {

@@ -186,8 +186,13 @@ func (c *Conversation) tellBlocked(reason string) {
 	})
 }
 
-// broken ends a turn because the engine itself cannot go on.
+// unrecorded is the result of a call whose own result could not be written.
+const unrecorded = "[The result of this call could not be recorded, so its outcome is unknown: it may have taken effect in full, in part or not at all. Find out before you repeat it.]"
+
+// broken ends a turn because the engine itself cannot go on. Another prompt may come, so
+// that every call needs a result.
 func (c *Conversation) broken(err error) *ending {
+	c.hist.CloseCalls(unrecorded)
 	return &ending{subtype: "error_during_execution", isError: true, errors: []string{err.Error()}}
 }
 
@@ -533,6 +538,7 @@ func (c *Conversation) collect(t *turn, a *answer, run *call.Batch) *ending {
 		raw, err := c.tellResult(t, tc, out)
 		if err != nil {
 			run.Abandon()
+			c.hist.Add("user", results...)
 			return c.broken(err)
 		}
 		results = append(results, raw)

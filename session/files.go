@@ -1,11 +1,13 @@
 package session
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path"
 	"path/filepath"
@@ -215,7 +217,7 @@ func (f *Files) create(meta Meta) (*fileLog, error) {
 			err = taken(root, p, file)
 		}
 		if err == nil {
-			if _, there := f.lookup(root, p.id, nil); there == nil { // compressed, or in the older layout
+			if at, there := f.lookup(root, p.id, nil); there == nil && (at.packed || at.name() != p.name()) { // compressed, or in the older layout
 				err = ErrExists
 				root.Remove(p.name())
 			}
@@ -232,11 +234,31 @@ func (f *Files) create(meta Meta) (*fileLog, error) {
 	return nil, ErrExists
 }
 
+// beginAgain makes a file fit for a new session: it is empty, or its process died before a
+// message was written (see [isPartOfTree]). A line that was cut off is removed.
+func beginAgain(file *os.File) error {
+	whole := int64(0)
+	for lines := bufio.NewReader(io.NewSectionReader(file, 0, math.MaxInt64)); ; {
+		line, err := lines.ReadBytes('\n')
+		if err == io.EOF {
+			break
+		}
+		if err != nil || isPartOfTree(line) {
+			return errors.Join(ErrExists, err)
+		}
+		whole += int64(len(line))
+	}
+	if info, err := file.Stat(); err != nil || info.Size() == whole {
+		return err
+	}
+	return file.Truncate(whole)
+}
+
 // taken reports whether a new file is not the only one of its id. Of two that
 // begin at once in two projects, each sees the other, and neither goes on.
 func taken(root *os.Root, p place, file *os.File) error {
-	if info, err := file.Stat(); err != nil || info.Size() > 0 {
-		return errors.Join(ErrExists, err)
+	if err := beginAgain(file); err != nil {
+		return err
 	}
 	all, err := projects(root)
 	if err != nil {

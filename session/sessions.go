@@ -36,12 +36,22 @@ func Create(ctx context.Context, s Store, meta Meta) (Log, error) {
 	}
 	there, err := s.List(ctx, Key{Session: meta.ID})
 	if err == nil && len(there) > 0 {
-		err = ErrExists
+		var records []json.RawMessage
+		if records, err = s.Load(ctx, key); err == nil && (len(there) > 1 || slices.ContainsFunc(records, isPartOfTree)) || errors.Is(err, ErrNotFound) {
+			err = ErrExists
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, lease.Close())
 	}
 	return newLeaseLog(lease, key, meta), nil
+}
+
+// isPartOfTree reports whether a record is a part of a conversation. A log without one was left by
+// a process that died before its first prompt was written: nobody can resume it, and its
+// session begins again.
+func isPartOfTree(record json.RawMessage) bool {
+	return RecordUUID(record) != "" || !json.Valid(record)
 }
 
 // Open opens a session to go on with it, and returns what it holds. The error is

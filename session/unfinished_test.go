@@ -2,6 +2,7 @@ package session_test
 
 import (
 	"encoding/json"
+	"errors"
 	"testing"
 
 	"github.com/parley-go/parley/session"
@@ -54,6 +55,35 @@ func TestUnfinished(t *testing.T) {
 			if c.want && (uuid != prompt.UUID || id != "p1") || !c.want && (uuid != "" || id != "") {
 				t.Errorf("got %q, %q", uuid, id)
 			}
+		})
+	}
+}
+
+// TestSessionWithoutMessageBeginsAgain: a process that died between the first record and the
+// first prompt leaves a log that cannot be resumed. Its session can be begun again, and one
+// that has a message cannot.
+func TestSessionWithoutMessageBeginsAgain(t *testing.T) {
+	const id = "00000000-0000-4000-8000-0000000000aa"
+	dir := t.TempDir()
+	for name, store := range map[string]session.Store{"files": &session.Files{Dir: dir}, "memory": &session.Memory{}} {
+		t.Run(name, func(t *testing.T) {
+			for i, e := range []*session.Entry{{Type: "parley-prefix"}, {Type: "user", UUID: session.NewID(), Message: json.RawMessage(`{"role":"user","content":"hi"}`)}} {
+				log, err := session.Create(t.Context(), store, session.Meta{ID: id, Cwd: "/w"})
+				if err != nil {
+					t.Fatal(i, err)
+				}
+				if err := errors.Join(log.Append(e), log.Close()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := session.Create(t.Context(), store, session.Meta{ID: id, Cwd: "/w"}); !errors.Is(err, session.ErrExists) {
+				t.Errorf("a session with a message: got %v, want %v", err, session.ErrExists)
+			}
+			log, h, err := session.Open(t.Context(), store, id, session.Meta{Cwd: "/w"})
+			if err != nil || len(h.Entries) != 1 {
+				t.Fatalf("got %+v, %v", h, err)
+			}
+			log.Close()
 		})
 	}
 }

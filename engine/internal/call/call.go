@@ -344,7 +344,15 @@ func (s *run) recordOutcome(failed bool) {
 func (s *run) execute() bool {
 	s.began, s.dir = s.Now(), s.Env.Cwd()
 	ctx, span := s.Telemetry.Tool(s.ctx, s.spec.Name, s.ID)
+	returned := s.ReadOnly()
+	defer func() {
+		if !returned { // the tool panicked or ended its goroutine: nothing of it runs any more
+			s.changed()
+			s.recordOutcome(true)
+		}
+	}()
 	result, err := s.Tool.Run(ctx, &tool.Call{ID: s.ID, Input: s.input, Env: s.Env, Resolved: s.resolved, Place: s.place})
+	returned = true
 	failure := ""
 	if result != nil && result.IsError {
 		failure = "tool_error"

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -145,7 +146,7 @@ func TestStages(t *testing.T) {
 		{name: "the host fails", host: &fakeHost{err: errors.New("gone")}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "gone", denied: true, records: "receipt"},
 		{name: "the host answers nonsense", host: &fakeHost{answer: &wire.PermissionResult{Behavior: "maybe"}}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "no valid answer", denied: true, records: "receipt"},
 		{name: "the host's input does not fit", host: &fakeHost{answer: &wire.PermissionResult{Behavior: wire.BehaviorAllow, UpdatedInput: json.RawMessage(`{"n":"x"}`)}}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "InputValidationError", records: "receipt"},
-		{name: "the tool panics", mode: wire.ModeBypassPermissions, tool: &fakeTool{name: "Do", run: func(context.Context, json.RawMessage) (*tool.Result, error) { panic("oops") }}, input: `{}`, want: "oops", records: "receipt intent"},
+		{name: "the tool panics", mode: wire.ModeBypassPermissions, tool: &fakeTool{name: "Do", run: func(context.Context, json.RawMessage) (*tool.Result, error) { panic("oops") }}, input: `{}`, want: "oops", records: "receipt intent outcome"},
 		{name: "a call without effects has no intent", mode: wire.ModeBypassPermissions, tool: &fakeTool{name: "Look", readOnly: true}, input: `{}`, want: "ran", records: "receipt", decision: "config"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -288,6 +289,22 @@ func TestNarrowest(t *testing.T) {
 			if (parent == wire.ModePlan || parent == wire.ModeDontAsk) && got != parent {
 				t.Errorf("%s under %s: got %s, want %s", own, parent, got, parent)
 			}
+		}
+	}
+}
+
+// TestToolThatPanicsHasAnOutcome: every intent has an outcome while the process lives, so that
+// only a process that died leaves calls whose effect is unknown.
+func TestToolThatPanicsHasAnOutcome(t *testing.T) {
+	for name, end := range map[string]func(){"panics": func() { panic("oops") }, "ends its goroutine": runtime.Goexit} {
+		r, log := newRunner(t, &fakeHost{}, wire.ModeBypassPermissions)
+		tl := &fakeTool{name: "Do", run: func(context.Context, json.RawMessage) (*tool.Result, error) { end(); return nil, nil }}
+		b := r.NewBatch(t.Context())
+		b.Start(&Call{ID: "t", Name: "Do", Input: json.RawMessage("{}"), Tool: tl})
+		b.Release()
+		<-b.Calls[0].Done
+		if got := strings.Join(log.types, " "); got != "receipt intent outcome" {
+			t.Errorf("a tool that %s: the log has %s", name, got)
 		}
 	}
 }

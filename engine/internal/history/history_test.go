@@ -182,8 +182,22 @@ func TestCallsWithoutResultAreClosed(t *testing.T) {
 	h.Add("user", json.RawMessage(`{"type":"text","text":"a"}`))
 	h.Add("assistant", json.RawMessage(`{"type":"tool_use","id":"t1","name":"Bash","input":{}}`))
 	of := h.Clone()
-	of.CloseCalls()
+	of.CloseCalls("(The call still runs.)")
 	if of.LastRole() != "user" || !IsResult(of.Messages[2].Blocks[0]) || len(h.Messages) != 2 {
 		t.Errorf("got %s", of.AppendMessages(nil, false))
+	}
+}
+
+// TestOnlyOpenCallsAreClosed: a turn that ended between two results leaves the calls
+// without one, and a request with such a call is refused.
+func TestOnlyOpenCallsAreClosed(t *testing.T) {
+	var h History
+	h.Add("user", json.RawMessage(`{"type":"text","text":"a"}`))
+	h.Add("assistant", json.RawMessage(`{"type":"tool_use","id":"t1","name":"A","input":{}}`), json.RawMessage(`{"type":"tool_use","id":"t2","name":"B","input":{}}`))
+	h.Add("user", json.RawMessage(`{"type":"tool_result","tool_use_id":"t1","content":"x"}`))
+	h.CloseCalls("unknown")
+	h.CloseCalls("unknown")
+	if n := len(h.Messages); n != 3 || len(h.Messages[2].Blocks) != 2 || !strings.Contains(string(h.Messages[2].Blocks[1]), `"t2"`) {
+		t.Errorf("got %s", h.AppendMessages(nil, false))
 	}
 }

@@ -196,15 +196,29 @@ func (t *Transcript) EachCall(f func(id, name string, input json.RawMessage)) {
 	}
 }
 
-// CloseCalls gives calls at the end that have no result yet one, as the API demands.
-func (t *Transcript) CloseCalls() {
-	if t.LastRole() != "assistant" {
+// CloseCalls gives calls of the last answer that have no result yet one that is text, as
+// the API demands.
+func (t *Transcript) CloseCalls(text string) {
+	at := len(t.Messages) - 1
+	answered := map[string]bool{}
+	if at > 0 && t.LastRole() == "user" {
+		for _, b := range t.Messages[at].Blocks {
+			var result wire.ToolResultBlock
+			if IsResult(b) && json.Unmarshal(b, &result) == nil {
+				answered[result.ToolUseID] = true
+			}
+		}
+		at--
+	}
+	if at < 0 {
 		return
 	}
-	last := Transcript{Messages: t.Messages[len(t.Messages)-1:]}
 	var results []json.RawMessage
-	last.EachCall(func(id, _ string, _ json.RawMessage) {
-		results = append(results, recorder.JSON(&wire.ToolResultBlock{ToolUseID: id, Content: wire.Text("(The call still runs.)")}))
+	answer := Transcript{Messages: t.Messages[at : at+1]}
+	answer.EachCall(func(id, _ string, _ json.RawMessage) {
+		if !answered[id] {
+			results = append(results, recorder.JSON(&wire.ToolResultBlock{ToolUseID: id, Content: wire.Text(text)}))
+		}
 	})
 	t.Add("user", results...)
 }

@@ -203,7 +203,7 @@ func (r *Recorder) record(entries []*session.Entry) error {
 		}
 		entries = append(owed, entries...)
 	}
-	now := r.opts.Now()
+	now, parent := r.opts.Now(), r.parent
 	for _, e := range entries {
 		e.Time = now
 		if e.UUID != "" {
@@ -216,7 +216,11 @@ func (r *Recorder) record(entries []*session.Entry) error {
 			e.Fields["isSidechain"], e.Fields["agentId"] = json.RawMessage("true"), JSON(r.opts.Agent)
 		}
 	}
-	return Unwritten(log.Append(entries...))
+	err := log.Append(entries...)
+	if err != nil { // the next record stands behind one that the log holds
+		r.parent = parent
+	}
+	return Unwritten(err)
 }
 
 // Unwritten says that a log does not take what happened, and what can be done.

@@ -105,3 +105,22 @@ func TestErrorsAreReturned(t *testing.T) {
 		}
 	}
 }
+
+// TestFailedRecordIsNoParent: a record behind one that could not be written stands behind
+// the last one that was. Otherwise all before it would be lost when the session is resumed.
+func TestFailedRecordIsNoParent(t *testing.T) {
+	log := &fakeLog{}
+	r, _ := newRecorder(log, "")
+	first, lost, next := &session.Entry{Type: "user"}, &session.Entry{Type: "assistant"}, &session.Entry{Type: "user"}
+	if err := r.Record(first); err != nil {
+		t.Fatal(err)
+	}
+	log.err = errors.New("no space left")
+	if r.Record(lost) == nil {
+		t.Fatal("the record was written")
+	}
+	log.err = nil
+	if err := r.Record(next); err != nil || next.ParentUUID != first.UUID {
+		t.Errorf("the parent is %q, want %q; error %v", next.ParentUUID, first.UUID, err)
+	}
+}
