@@ -66,6 +66,11 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 			"remote_control_available": no, "remote_control_auto_enable": no, "remote_control_auto_on_by_default": no,
 			"remote_control_auto_connect_default": no, "ide_rc_auto_enable_gate": no,
 		}
+		var updates []*wire.PermissionUpdate // that an agent which ran before had in its memory
+		json.Unmarshal(req.Extra["permissionUpdates"], &updates)
+		for _, u := range updates {
+			s.conv.Apply(u)
+		}
 		if string(req.Extra["keepsSchedules"]) == "true" {
 			engine.KeepSchedules(s.conv, hostSchedules{s})
 		}

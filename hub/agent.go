@@ -43,6 +43,7 @@ type agentRun struct {
 	host    map[string]json.RawMessage // what the host registered
 	rewind  string
 	sticky  []json.RawMessage
+	granted []json.RawMessage
 
 	mail mailbox // prompts to send
 
@@ -64,7 +65,7 @@ type agentRun struct {
 func (r *room) startAgent() {
 	f := r.fold
 	a := &agentRun{r: r, done: make(chan struct{}), sent: map[string]bool{}, mail: mailbox{bell: make(chan struct{}, 1)},
-		from: f.n, agentID: f.agentID, covered: f.covered, spec: f.created.Spec, rewind: f.resumeAt, sticky: append([]json.RawMessage(nil), f.sticky...), idle: time.Now()}
+		from: f.n, agentID: f.agentID, covered: f.covered, spec: f.created.Spec, rewind: f.resumeAt, sticky: slices.Clone(f.sticky), granted: slices.Clone(f.granted), idle: time.Now()}
 	if f.host != nil {
 		a.host = f.host.Initialize
 	}
@@ -195,6 +196,9 @@ func (a *agentRun) connect(opts *parley.Options) (client *parley.Client, continu
 	}
 	maps.Copy(opts.ExtraInitialize, a.host)
 	opts.ExtraInitialize["keepsSchedules"] = json.RawMessage("true")
+	if len(a.granted) > 0 {
+		opts.ExtraInitialize["permissionUpdates"] = mustJSON(a.granted)
+	}
 	if a.again {
 		opts.ExtraInitialize["continueTurn"] = json.RawMessage("true")
 	}

@@ -292,3 +292,41 @@ func TestInterruptedTurnDoesNotContinue(t *testing.T) {
 		first.hub.Close()
 	})
 }
+
+// What an answer allows for the session holds when its agent was closed and starts again,
+// also behind a trim: a rule, and a mode.
+func TestAnswersForTheSessionOutliveTheAgent(t *testing.T) {
+	for name, update := range map[string]string{
+		"rule": `{"type":"addRules","behavior":"allow","destination":"session","rules":[{"toolName":"Bash","ruleContent":"touch:*"}]}`,
+		"mode": `{"type":"setMode","mode":"acceptEdits","destination":"session"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, &hub.Memory{}, func() *parleytest.Model {
+					return parleytest.Script().When("go", parleytest.LastUser("go"), parleytest.Call("Bash", map[string]string{"command": "touch made"}), parleytest.Say("done")).Default(parleytest.Say("ok")).Model()
+				}).start()
+				defer r.hub.Close()
+				s := r.create()
+				w := attach(t, s, ann, 0)
+				prompt(t, s, "go")
+				ask := data[hub.Ask](t, w.kind(hub.KindAsk))
+				if err := s.Answer(t.Context(), ann, hub.Answer{Ask: ask.ID, Shown: ask.Hash, Response: json.RawMessage(`{"behavior":"allow","updatedPermissions":[` + update + `]}`)}); err != nil {
+					t.Fatal(err)
+				}
+				w.result()
+				for i := range 2 {
+					time.Sleep(2 * time.Minute)
+					prompt(t, s, "go")
+					e := w.until("result or question", func(e hub.Entry) bool { return e.Kind == hub.KindAsk || typeOf(e) == "result" })
+					if e.Kind == hub.KindAsk {
+						t.Fatalf("start %d: it asks again", i+2)
+					}
+					if err := s.Trim(t.Context(), ann, e.N); err != nil {
+						t.Fatal(err)
+					}
+				}
+				w.stop()
+			})
+		})
+	}
+}

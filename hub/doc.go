@@ -13,7 +13,7 @@
 // whichever there is: socket.Join joins the hub that runs, holds one in this process if
 // none does, and goes on with the next one when a hub is killed.
 //
-//	c, err := socket.Join(ctx, path, me, func(private bool) (*hub.Hub, error) { return hub.New(cfg) })
+//	c, err := socket.Join(ctx, path, me, nil, func(socket.Own) (*hub.Hub, error) { return hub.New(cfg) })
 //	defer c.Close()
 //
 //	id, err := c.Create(ctx, hub.Spec{Cwd: cwd, Agent: hub.Args{Args: []string{"--model", "opus"}}.Spec()})

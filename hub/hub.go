@@ -59,6 +59,9 @@ type Config struct {
 	// prompts, answers and interrupts for them, which another process that shares the
 	// backend carries out.
 	Gateway bool
+	// Environment names what agents get from the process of the hub, one "NAME=digest" for
+	// each variable: see socket.Join.
+	Environment []string
 	// Logger gets what goes wrong without ending anything. It may be nil.
 	Logger *slog.Logger
 }
@@ -255,6 +258,9 @@ func (h *Hub) forgetRoom(r *room) {
 		delete(h.rooms, r.id)
 	}
 }
+
+// Environment returns [Config.Environment].
+func (h *Hub) Environment() []string { return h.cfg.Environment }
 
 // Busy reports whether a session is in use: it runs, or somebody is attached to it.
 func (h *Hub) Busy() bool {

@@ -33,6 +33,7 @@ type fold struct {
 	resumeAt string            // where the conversation continues after a rewind
 	covered  string            // the last record whose frame was trimmed
 	sticky   []json.RawMessage // requests that hold until the next one of their kind, in order
+	granted  []json.RawMessage // changes of the rules that answers made for the session, in order
 	problem  string
 	title    string
 	archived bool
@@ -161,16 +162,34 @@ func (f *fold) answer(a *Answer) {
 	f.openAsks = without(f.openAsks, a.Ask)
 	if f.dirty = true; a.Outcome == Answered {
 		f.unspent = append(f.unspent, a.Ask)
+		f.grant(a.Response)
 	}
 	if a.Kept != "" { // it was for one call
 		f.unspent = without(f.unspent, a.Kept)
 	}
 }
 
+// grant takes in the changes of the rules that an answer makes for the session. The agent
+// keeps them in its memory alone, and the next one must have them, too.
+func (f *fold) grant(response json.RawMessage) {
+	var r struct{ Behavior, UpdatedPermissions json.RawMessage }
+	var updates []json.RawMessage
+	if json.Unmarshal(response, &r) != nil || string(r.Behavior) != `"allow"` || json.Unmarshal(r.UpdatedPermissions, &updates) != nil {
+		return
+	}
+	for _, u := range updates {
+		var to struct{ Type, Destination string }
+		// The mode comes back as a message of the agent.
+		if json.Unmarshal(u, &to) == nil && to.Destination == "session" && to.Type != "setMode" && !slices.ContainsFunc(f.granted, func(old json.RawMessage) bool { return string(old) == string(u) }) {
+			f.granted = append(f.granted, u)
+		}
+	}
+}
+
 // trimmed returns what must be known of the entries below a number when they are gone.
 // The session is idle.
 func (f *fold) trimmed(before uint64) *Trimmed {
-	t := &Trimmed{Before: before, Created: f.created, Session: f.agentID, Title: f.title, Item: f.item, Sticky: f.sticky, Host: f.host, HostN: f.hostN, Rewound: f.resumeAt, Archived: f.archived}
+	t := &Trimmed{Before: before, Created: f.created, Session: f.agentID, Title: f.title, Item: f.item, Sticky: f.sticky, Granted: f.granted, Host: f.host, HostN: f.hostN, Rewound: f.resumeAt, Archived: f.archived}
 	for uuid, p := range f.prompts {
 		if p.n < before {
 			t.Prompts = append(t.Prompts, uuid)
@@ -185,7 +204,7 @@ func (f *fold) restore(t *Trimmed) {
 	if f.created == nil {
 		f.created = t.Created
 	}
-	f.covered = t.Record
+	f.covered, f.granted = t.Record, t.Granted
 	f.agentID, f.title, f.item, f.sticky, f.resumeAt, f.archived = t.Session, t.Title, max(f.item, t.Item), t.Sticky, t.Rewound, t.Archived
 	if f.host, f.hostN = t.Host, t.HostN; f.first > 0 {
 		f.first = max(f.first, min(t.Before, f.n))
@@ -244,6 +263,10 @@ func (f *fold) frame(e *Entry) {
 	case *wire.Init:
 		if !e.Recovered {
 			f.begin()
+		}
+	case *wire.Status:
+		if m.PermissionMode != "" { // whatever changed it: a person, an answer, the end of a plan
+			f.control(mustJSON(map[string]any{"subtype": "set_permission_mode", "mode": m.PermissionMode}))
 		}
 	case *wire.Result:
 		if m.IsReplay {

@@ -213,6 +213,7 @@ type Trimmed struct {
 	Item     uint64            `json:"item,omitempty"` // of the inbox, up to which all are consumed
 	Prompts  []string          `json:"prompts,omitempty"`
 	Sticky   []json.RawMessage `json:"sticky,omitempty"`
+	Granted  []json.RawMessage `json:"granted,omitempty"`
 	Host     *HostChange       `json:"host,omitempty"`
 	HostN    uint64            `json:"host_n,omitempty"`
 	Rewound  string            `json:"rewound,omitempty"`

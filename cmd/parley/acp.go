@@ -9,6 +9,8 @@ import (
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/acp"
 	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/hub/socket"
 	"github.com/parley-go/parley/session"
 )
 
@@ -33,7 +35,8 @@ func acpCommand(ctx context.Context, p *process, args []string) error {
 		return err
 	}
 	defer exportTelemetry(ctx, p, &cfg, false)()
-	h, err := openHub(ctx, p, cfg)
+	args, env, keepSecrets := splitSecrets(p, append(slices.Clone(args), "--allow-dangerously-skip-permissions")) // a mode that the user may select
+	h, err := openHub(ctx, p, cfg, env, func(c *hub.Config, _ socket.Own) { keepSecrets(c) })
 	if err != nil {
 		return err
 	}
@@ -41,7 +44,7 @@ func acpCommand(ctx context.Context, p *process, args []string) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
 	err = acp.Serve(ctx, acp.Config{
-		Hub: h, Args: append(slices.Clone(args), "--allow-dangerously-skip-permissions"), // a mode that the user may select
+		Hub: h, Args: args,
 		Sessions: &session.Files{Dir: cfg.ConfigDir()}, Name: "parley", Version: parley.Version,
 	}, p.stdin, p.stdout)
 	if ctx.Err() != nil || errors.Is(err, os.ErrClosed) {

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -130,7 +131,7 @@ func newHub(p *process, cfg agent.Config, b hub.Backend) (*hub.Hub, error) {
 func hubConfig(p *process, cfg agent.Config, b hub.Backend) hub.Config {
 	return hub.Config{
 		Backend: b, Sessions: &session.Files{Dir: cfg.ConfigDir()}, Name: fmt.Sprintf("hub %d", os.Getpid()), Describe: describeCall,
-		Logger: slog.New(slog.NewTextHandler(p.stderr, nil)),
+		Logger: slog.New(slog.NewTextHandler(p.stderr, nil)), Environment: digests(p.env),
 		Agent: func(_ context.Context, start hub.Start) (*parley.Options, error) {
 			var spec hub.Args
 			if len(start.Spec) > 0 {
@@ -139,7 +140,7 @@ func hubConfig(p *process, cfg agent.Config, b hub.Backend) hub.Config {
 				}
 			}
 			dialer := agent.InProcess(cfg)
-			return &parley.Options{Cwd: start.Cwd, KeepSystemPrompt: true, Dialer: transport.DialerFunc(func(ctx context.Context, s transport.Spec) (transport.Conn, error) {
+			return &parley.Options{Cwd: start.Cwd, KeepSystemPrompt: true, Checkpoints: true, Dialer: transport.DialerFunc(func(ctx context.Context, s transport.Spec) (transport.Conn, error) {
 				s.Args = append(slices.Clone(spec.Args), s.Args...)
 				return dialer.Dial(ctx, s)
 			})}, nil
@@ -147,9 +148,73 @@ func hubConfig(p *process, cfg agent.Config, b hub.Backend) hub.Config {
 	}
 }
 
-// openHub returns access to the hub of this user: the one that runs, or else one in this
-// process, whose agents have the configuration cfg. The caller closes it.
-func openHub(ctx context.Context, p *process, cfg agent.Config) (hub.Client, error) {
+// ownVariables are those of a terminal and of its shell, which do not matter to agents.
+var ownVariables = []string{"_", "COLORTERM", "COLUMNS", "GPG_TTY", "HISTFILE", "INVOCATION_ID", "JOURNAL_STREAM", "LINES", "OLDPWD", "PWD", "SHLVL", "SSH_CLIENT", "SSH_CONNECTION",
+	"SSH_TTY", "STY", "TERM", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "TERM_SESSION_ID", "TMUX", "TMUX_PANE", "VTE_VERSION", "WINDOW", "WINDOWID", "XDG_SESSION_ID"}
+
+// digests returns "NAME=digest" for the variables that matter to agents. Two processes with
+// the same ones can share a hub.
+func digests(env []string) []string {
+	all := []string{}
+	for _, v := range env {
+		if name, value, ok := strings.Cut(v, "="); ok && name != "" && !slices.Contains(ownVariables, name) {
+			sum := sha256.Sum256([]byte(value))
+			all = append(all, fmt.Sprintf("%s=%x", name, sum[:8]))
+		}
+	}
+	return all
+}
+
+// someOf names the first of some variables.
+func someOf(names []string) string {
+	if len(names) > 3 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:3], ", "), len(names)-3)
+	}
+	return strings.Join(names, ", ")
+}
+
+// secretFlags have values that no journal may hold.
+var secretFlags = []string{"--api-key"}
+
+// splitSecrets returns a command line without secrets, which other processes may learn, and
+// the digests of the environment. With a secret those fit no other hub, so that one in this
+// process runs the sessions; keep adds the secrets to what that one starts.
+func splitSecrets(p *process, args []string) (kept, env []string, keep func(*hub.Config)) {
+	var secrets []string
+	for i, arg := range args {
+		name, _, joined := strings.Cut(arg, "=")
+		switch {
+		case !slices.Contains(secretFlags, name):
+		case joined:
+			secrets = append(secrets, arg)
+		case i+1 < len(args):
+			secrets = append(secrets, arg, args[i+1])
+		}
+	}
+	kept, env = agent.WithoutFlags(args, secretFlags...), digests(p.env)
+	if secrets == nil {
+		return kept, env, func(*hub.Config) {}
+	}
+	return kept, append(env, strings.Join(secretFlags, " ")), func(c *hub.Config) {
+		base := c.Agent
+		c.Agent = func(ctx context.Context, start hub.Start) (*parley.Options, error) {
+			var spec hub.Args
+			if len(start.Spec) > 0 {
+				if err := json.Unmarshal(start.Spec, &spec); err != nil {
+					return nil, err
+				}
+			}
+			start.Spec = hub.Args{Args: slices.Concat(secrets, spec.Args)}.Spec()
+			return base(ctx, start)
+		}
+	}
+}
+
+// openHub returns access to the hub of this user: the one that runs, if its environment has
+// the digests env, or else one in this process, whose agents have the configuration cfg. A hub
+// of this process shares its journals, so that its sessions are listed and attached to as
+// all others. Own changes its configuration. The caller closes it.
+func openHub(ctx context.Context, p *process, cfg agent.Config, env []string, own func(*hub.Config, socket.Own)) (hub.Client, error) {
 	dir, err := hubDir(&cfg)
 	if err != nil {
 		return nil, err
@@ -159,13 +224,28 @@ func openHub(ctx context.Context, p *process, cfg agent.Config) (hub.Client, err
 		return nil, err
 	}
 	me := hub.Actor{Name: "user", From: "terminal", Rights: hub.Everything}
-	return socket.Join(ctx, path, me, func(private bool) (*hub.Hub, error) {
+	return socket.Join(ctx, path, me, env, func(why socket.Own) (*hub.Hub, error) {
 		var b hub.Backend = new(hub.Memory)
-		if !private {
+		if !why.Private {
 			b = &hub.Files{Dir: dir}
+			// A command of an agent that loses its parent must not become a stranger.
+			if err := socket.Adopt(); err != nil {
+				return nil, fmt.Errorf("commands of agents cannot be told from those of people: %w", err)
+			}
+			go socket.Reap(ctx)
 		}
 		config := hubConfig(p, cfg, b)
-		config.OwnOnly = true
+		config.OwnOnly = !why.Private
+		if config.OwnOnly {
+			config.OnSchedule = func(ctx context.Context) error { // fires it, also when this process is gone
+				c, _, err := joinHub(ctx, p, true)
+				if err != nil {
+					return fmt.Errorf("the schedule is kept, and no hub runs that fires it: %w", err)
+				}
+				return c.Close()
+			}
+		}
+		own(&config, why)
 		return hub.New(config)
 	})
 }
@@ -251,15 +331,18 @@ func runBackground(ctx context.Context, p *process, args []string) error {
 	if flags.Continue || flags.Fork {
 		return usagef("--bg goes on with a session by its id: parley --bg --resume ID PROMPT")
 	}
+	args = agent.WithoutFlags(args, append([]string{"--print"}, sessionFlags...)...)
+	if kept, _, _ := splitSecrets(p, args); len(kept) < len(args) {
+		return usagef("--bg takes no --api-key, which would be written to disk: set ANTHROPIC_API_KEY where the hub is started")
+	}
 	c, cfg, err := joinHub(ctx, p, true)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	if i := slices.Index(args, flags.Prompt); i >= 0 {
-		args = slices.Delete(slices.Clone(args), i, i+1)
+	if names, err := c.Differs(ctx, digests(p.env)); err == nil && len(names) > 0 {
+		fmt.Fprintf(p.stderr, "Warning: the session runs with the environment of the hub, which has other values of %s; parley hub --stop ends that hub.\n", someOf(names))
 	}
-	args = slices.DeleteFunc(agent.WithoutFlags(args, sessionFlags...), func(a string) bool { return a == "-p" || a == "--print" || a == "--" })
 	spec := hub.Spec{ID: flags.SessionID, Cwd: cfg.Cwd, Title: flags.SessionName, AddWorktree: tree, Agent: hub.Args{Args: args}.Spec()}
 	id := flags.Resume
 	if id != "" {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,13 +11,15 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/hub/socket"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/terminal"
-	"github.com/parley-go/parley/transport"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -40,12 +43,12 @@ func picksSession(args []string) ([]string, bool) {
 // interact holds a conversation on a screen. It returns the exit status.
 func interact(ctx context.Context, p *process, cfg agent.Config, flags *agent.Flags, args []string, pick bool) int {
 	notes := make(chan string, 256)
-	room, err := newLocalHub(cfg, flags, args, notes)
+	room, err := newScreenHub(ctx, p, cfg, flags, args, notes)
 	if err != nil {
 		fmt.Fprintln(p.stderr, err)
 		return exitFailure
 	}
-	defer room.hub.Close()
+	defer room.close()
 	home, _ := os.UserHomeDir()
 	if h := p.getenv("HOME"); h != "" {
 		home = h
@@ -60,7 +63,7 @@ func interact(ctx context.Context, p *process, cfg agent.Config, flags *agent.Fl
 			c.History = filepath.Join(dir, "history.jsonl")
 		}
 		c.Sessions, c.Resume = room.list, room.resume
-		c.Goodbye = func(id string) string { return "parley --continue goes on; so does parley --resume " + id }
+		c.Goodbye = func(id string) string { return room.goodbye(id) }
 	}
 	if prefs, err := agent.ReadSettings(cfg, flags); err == nil {
 		var line struct{ Command string }
@@ -85,53 +88,117 @@ func attachScreen(ctx context.Context, p *process, c hub.Client, cwd, id string)
 	return err
 }
 
-// A localHub is a hub in this process, for the sessions of one screen.
-type localHub struct {
-	hub    *hub.Hub
+// A screenHub is access to the hub for the sessions of one screen: the hub of this user, or
+// one in this process.
+type screenHub struct {
 	client hub.Client
+	own    bool          // the hub is in this process
 	store  session.Store // nil if sessions are not kept
 	cfg    agent.Config
 	flags  *agent.Flags
-	args   []string
+	spec   json.RawMessage
+
+	mu     sync.Mutex
+	opened map[string]bool // sessions of this screen, and whether it created them
+}
+
+func newScreenHub(ctx context.Context, p *process, cfg agent.Config, flags *agent.Flags, args []string, notes chan<- string) (*screenHub, error) {
+	kept, env, keepSecrets := splitSecrets(p, agent.WithoutFlags(args, sessionFlags...))
+	l := &screenHub{cfg: cfg, flags: flags, opened: map[string]bool{}, spec: hub.Args{Args: kept}.Spec()}
+	note := func(line string) {
+		select {
+		case notes <- line:
+		default:
+		}
+	}
+	cfg.OnIndexing = nil // the screen shows it
+	tune := func(c *hub.Config) {
+		l.own = true
+		c.Sessions, c.Name, c.Logger = l.store, fmt.Sprintf("terminal %d", os.Getpid()), nil
+		c.IdleAfter = math.MaxInt64
+		keepSecrets(c)
+		base := c.Agent
+		c.Agent = func(ctx context.Context, start hub.Start) (*parley.Options, error) {
+			opts, err := base(ctx, start)
+			if err == nil {
+				opts.Stderr, opts.Checkpoints = note, l.store != nil
+			}
+			return opts, err
+		}
+	}
+	dir := cfg.ConfigDir()
+	if dir == "" || flags.NoPersist {
+		config := hubConfig(p, cfg, new(hub.Memory))
+		tune(&config)
+		h, err := hub.New(config)
+		if err != nil {
+			return nil, err
+		}
+		l.client = ownedHub{h.Client(person), h}
+		return l, nil
+	}
+	l.store = &session.Files{Dir: dir}
+	c, err := openHub(ctx, p, cfg, env, func(c *hub.Config, why socket.Own) {
+		tune(c)
+		if len(why.Differs) > 0 {
+			note("The session runs in this process: the hub has other values of " + someOf(why.Differs) + ".")
+		}
+	})
+	l.client = c
+	return l, err
 }
 
 var person = hub.Actor{Name: "terminal", From: "terminal", Rights: hub.Everything}
 
-func newLocalHub(cfg agent.Config, flags *agent.Flags, args []string, notes chan<- string) (*localHub, error) {
-	l := &localHub{cfg: cfg, flags: flags, args: agent.WithoutFlags(args, sessionFlags...)}
-	if dir := cfg.ConfigDir(); dir != "" && !flags.NoPersist {
-		l.store = &session.Files{Dir: dir}
+// An ownedHub is access to a hub that ends with it.
+type ownedHub struct {
+	hub.Client
+	hub *hub.Hub
+}
+
+// Close implements [hub.Client].
+func (o ownedHub) Close() error { return o.hub.Close() }
+
+// close leaves the hub. A session that nothing was said in is removed. What runs in this
+// process ends with it: no other hub is to go on with what a person has left.
+func (l *screenHub) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, created := range l.opened {
+		state, err := l.client.State(ctx, id)
+		switch {
+		case err != nil:
+		case created && state.N <= 2 && len(state.Queued) == 0: // created, owner
+			l.client.Remove(ctx, id)
+		case l.own && state.Phase != hub.Idle:
+			l.client.Stop(ctx, id)
+		}
 	}
-	cfg.OnIndexing = nil // the screen shows it
-	dialer := agent.InProcess(cfg)
-	h, err := hub.New(hub.Config{
-		Backend: new(hub.Memory), Sessions: l.store, Name: fmt.Sprintf("terminal %d", os.Getpid()), Describe: describeCall,
-		IdleAfter: math.MaxInt64, // rules for this session live in the agent
-		Agent: func(_ context.Context, start hub.Start) (*parley.Options, error) {
-			return &parley.Options{
-				Cwd: start.Cwd, KeepSystemPrompt: true, Checkpoints: l.store != nil,
-				Stderr: func(line string) {
-					select {
-					case notes <- line:
-					default:
-					}
-				},
-				Dialer: transport.DialerFunc(func(ctx context.Context, s transport.Spec) (transport.Conn, error) {
-					s.Args = append(slices.Clone(l.args), s.Args...)
-					return dialer.Dial(ctx, s)
-				}),
-			}, nil
-		},
-	})
-	if err != nil {
-		return nil, err
+	l.client.Close()
+}
+
+func (l *screenHub) goodbye(id string) string {
+	text := "parley --continue goes on; so does parley --resume " + id
+	if !l.own {
+		if state, err := l.client.State(context.Background(), id); err == nil && state.Phase != hub.Idle {
+			text = "The session goes on in the hub; parley attach " + id + " shows it again."
+		}
 	}
-	l.hub, l.client = h, h.Client(person)
-	return l, nil
+	return text
+}
+
+// session returns a session of this screen.
+func (l *screenHub) session(id string, created bool) *terminal.Session {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.opened[id] = created
+	return terminal.NewSession(l.client, id)
 }
 
 // open opens the session that the command line names.
-func (l *localHub) open(ctx context.Context) (*terminal.Session, error) {
+func (l *screenHub) open(ctx context.Context) (*terminal.Session, error) {
 	id := l.flags.Resume
 	switch {
 	case l.flags.Continue && l.store != nil:
@@ -147,43 +214,57 @@ func (l *localHub) open(ctx context.Context) (*terminal.Session, error) {
 		}
 		id = found
 	}
-	if id != "" {
-		s, err := l.resume(ctx, id)
-		if err != nil || !l.flags.Fork && l.flags.ResumeAt == "" {
-			return s, err
-		}
-		if l.flags.Fork {
-			fork, err := l.hub.Session(id).Fork(ctx, person, 0)
-			if err != nil {
-				return nil, err
-			}
-			s = terminal.NewSession(l.client, fork.ID())
-		}
-		if l.flags.ResumeAt != "" {
-			err = l.client.Rewind(ctx, s.ID(), l.flags.ResumeAt)
+	if id == "" {
+		// Its id is known first: should the person leave before it is made, it is removed all the same.
+		s := l.session(cmp.Or(l.flags.SessionID, session.NewID()), true)
+		_, err := l.client.Create(ctx, hub.Spec{ID: s.ID(), Cwd: l.cfg.Cwd, Title: l.flags.SessionName, Agent: l.spec})
+		if errors.Is(err, hub.ErrExists) {
+			l.session(s.ID(), false)
 		}
 		return s, err
 	}
-	id, err := l.client.Create(ctx, hub.Spec{ID: l.flags.SessionID, Cwd: l.cfg.Cwd, Title: l.flags.SessionName})
-	if err != nil {
-		return nil, err
+	if l.flags.Fork {
+		fork, err := l.client.Create(ctx, hub.Spec{From: &hub.Reference{Session: id}, Agent: l.spec})
+		if err != nil {
+			return nil, l.explain(id, err)
+		}
+		id = fork
 	}
-	return terminal.NewSession(l.client, id), nil
+	s, err := l.resume(ctx, id)
+	if err == nil && l.flags.ResumeAt != "" {
+		err = l.client.Rewind(ctx, id, l.flags.ResumeAt)
+	}
+	return s, err
 }
 
-// resume opens a session that exists.
-func (l *localHub) resume(ctx context.Context, id string) (*terminal.Session, error) {
-	if err := l.client.Open(ctx, hub.Spec{ID: id}); err != nil {
-		if errors.Is(err, hub.ErrNotFound) || errors.Is(err, session.ErrNotFound) {
-			return nil, fmt.Errorf("No conversation found with session ID: %s", id)
-		}
-		return nil, err
+// resume opens a session that exists, with what the command line says.
+func (l *screenHub) resume(ctx context.Context, id string) (*terminal.Session, error) {
+	if err := l.client.Open(ctx, hub.Spec{ID: id, Agent: l.spec}); err != nil {
+		return nil, l.explain(id, err)
 	}
-	return terminal.NewSession(l.client, id), nil
+	// What was chosen in the session before must not win over the command line.
+	var err error
+	if mode := l.flags.PermissionMode; mode != "" {
+		err = hub.Call(ctx, l.client, id, &wire.SetPermissionMode{Mode: wire.PermissionMode(mode)}, nil)
+	}
+	if model := l.flags.Model; model != "" && err == nil {
+		err = hub.Call(ctx, l.client, id, &wire.SetModel{Model: model}, nil)
+	}
+	return l.session(id, false), err
+}
+
+func (l *screenHub) explain(id string, err error) error {
+	switch {
+	case errors.Is(err, hub.ErrNotFound) || errors.Is(err, session.ErrNotFound):
+		return fmt.Errorf("No conversation found with session ID: %s", id)
+	case errors.Is(err, hub.ErrLocked):
+		return fmt.Errorf("The session runs in another process of parley: parley attach %s shows it", id)
+	}
+	return err
 }
 
 // list returns the sessions of this directory.
-func (l *localHub) list(ctx context.Context) ([]terminal.Saved, error) {
+func (l *screenHub) list(ctx context.Context) ([]terminal.Saved, error) {
 	all, err := session.List(ctx, l.store, &session.ListOptions{Dir: l.cfg.Cwd})
 	if err != nil {
 		return nil, err
@@ -203,7 +284,7 @@ func (l *localHub) list(ctx context.Context) ([]terminal.Saved, error) {
 const previewMessages = 6
 
 // preview returns the end of a conversation as Markdown.
-func (l *localHub) preview(ctx context.Context, id string) string {
+func (l *screenHub) preview(ctx context.Context, id string) string {
 	all, err := session.Messages(ctx, l.store, id, nil)
 	if err != nil {
 		return err.Error()

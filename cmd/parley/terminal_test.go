@@ -47,13 +47,20 @@ func sitAt(t *testing.T, home string, args ...string) *keyboard {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &keyboard{t: t, cmd: exec.Command(self, args...), home: home, eof: make(chan struct{})}
-	k.cmd.Dir = home
-	k.cmd.Env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "TERM=xterm", "TMPDIR=" + t.TempDir(), "GORACE=atexit_sleep_ms=0"}
+	env := []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "TERM=xterm", "TMPDIR=" + t.TempDir(), "GORACE=atexit_sleep_ms=0"}
 	if n := len(args) - 1; args[n] == "TERM=dumb" { // instead of --plain
-		k.cmd.Env = append(k.cmd.Env, args[n])
-		k.cmd.Args = append(k.cmd.Args[:1], k.cmd.Args[2:n+1]...)
+		env = append(env, args[n])
+		args = args[1:n]
 	}
+	return sitWith(t, self, home, env, args...)
+}
+
+// sitWith starts a program in a terminal with an environment.
+func sitWith(t *testing.T, self, home string, env []string, args ...string) *keyboard {
+	t.Helper()
+	k := &keyboard{t: t, cmd: exec.Command(self, args...), home: home, eof: make(chan struct{})}
+	k.cmd.Dir, k.cmd.Env = home, env
+	var err error
 	k.tty, err = pty.StartWithSize(k.cmd, &pty.Winsize{Rows: 24, Cols: 80})
 	if err != nil {
 		t.Skip("no terminal can be had here: ", err)

@@ -11,6 +11,7 @@ import (
 	"iter"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/parley-go/parley/hub"
@@ -112,6 +113,24 @@ func (c *Client) send(ctx context.Context, method, path string, body []byte) (*h
 		return nil, f.err()
 	}
 	return nil, &Error{Status: resp.StatusCode, Message: strings.TrimSpace(string(text))}
+}
+
+// Differs returns the names of the variables that are not the same in an environment and
+// in that of the hub: see [hub.Config].
+func (c *Client) Differs(ctx context.Context, env []string) (names []string, err error) {
+	var theirs []string
+	if err := c.do(ctx, "GET", "/environment", nil, &theirs); err != nil {
+		return nil, err
+	}
+	for _, side := range [2][2][]string{{env, theirs}, {theirs, env}} {
+		for _, v := range side[0] {
+			if name, _, _ := strings.Cut(v, "="); !slices.Contains(side[1], v) && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names, nil
 }
 
 // List implements [hub.Client].

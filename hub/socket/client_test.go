@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -102,14 +103,14 @@ func TestClientsAreAlike(t *testing.T) {
 			return c
 		},
 		"joined": func(t *testing.T, dir string, h *hub.Hub) hub.Client {
-			c, err := socket.Join(t.Context(), serve(t, dir, h), me, func(bool) (*hub.Hub, error) { return nil, errors.New("a hub runs") })
+			c, err := socket.Join(t.Context(), serve(t, dir, h), me, nil, func(socket.Own) (*hub.Hub, error) { return nil, errors.New("a hub runs") })
 			if err != nil {
 				t.Fatal(err)
 			}
 			return c
 		},
 		"held": func(t *testing.T, dir string, h *hub.Hub) hub.Client {
-			c, err := socket.Join(t.Context(), filepath.Join(dir, "none"), me, func(private bool) (*hub.Hub, error) { return h, nil })
+			c, err := socket.Join(t.Context(), filepath.Join(dir, "none"), me, nil, func(own socket.Own) (*hub.Hub, error) { return h, nil })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -359,8 +360,8 @@ func TestJoinedGoesOnWhenTheHubIsKilled(t *testing.T) {
 	if err := retry(t, func() error { _, err := child.c.List(t.Context()); return err }); err != nil {
 		t.Fatal(err)
 	}
-	c, err := socket.Join(t.Context(), filepath.Join(child.dir, "socket"), me, func(private bool) (*hub.Hub, error) {
-		if private {
+	c, err := socket.Join(t.Context(), filepath.Join(child.dir, "socket"), me, nil, func(own socket.Own) (*hub.Hub, error) {
+		if own.Private {
 			t.Error("the hub is held in private")
 		}
 		return newHub(t, child.dir, &hub.Files{Dir: filepath.Join(child.dir, "hub"), Durability: session.Write}), nil
@@ -413,8 +414,8 @@ func TestJoinInsideASessionIsPrivate(t *testing.T) {
 	path := serve(t, dir, h)
 	defer h.Close()
 	private := false
-	c, err := socket.Join(t.Context(), path, me, func(p bool) (*hub.Hub, error) {
-		private = p
+	c, err := socket.Join(t.Context(), path, me, nil, func(own socket.Own) (*hub.Hub, error) {
+		private = own.Private
 		return newHub(t, shortDir(t), new(hub.Memory)), nil
 	})
 	if err != nil {
@@ -422,6 +423,49 @@ func TestJoinInsideASessionIsPrivate(t *testing.T) {
 	}
 	if c.Close(); !private {
 		t.Error("a command of an agent joined the hub")
+	}
+}
+
+// A process with another environment than the hub holds its own, on the same journals, and
+// learns which variables differ.
+func TestJoinNeedsTheSameEnvironment(t *testing.T) {
+	dir := shortDir(t)
+	b := new(hub.Memory)
+	config := func(env ...string) hub.Config {
+		return hub.Config{Backend: b, Environment: env, Agent: func(context.Context, hub.Start) (*parley.Options, error) { return nil, errors.New("none") }}
+	}
+	h, err := hub.New(config("A=1", "B=1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	path := serve(t, dir, h)
+	id, err := h.Client(me).Create(t.Context(), hub.Spec{Cwd: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		env  []string
+		want string // what differs, or "joined"
+	}{{nil, "joined"}, {[]string{"B=1", "A=1"}, "joined"}, {[]string{"A=1", "B=2"}, "[B]"}, {[]string{"A=1"}, "[B]"}, {[]string{"A=1", "B=1", "C=1"}, "[C]"}, {[]string{}, "[A B]"}} {
+		got := "joined"
+		j, err := socket.Join(t.Context(), path, me, c.env, func(own socket.Own) (*hub.Hub, error) {
+			if got = fmt.Sprint(own.Differs); own.Private {
+				t.Error("held in private")
+			}
+			config := config(c.env...)
+			config.OwnOnly = true
+			return hub.New(config)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all, err := j.List(t.Context()); err != nil || len(all) != 1 || all[0].ID != id {
+			t.Errorf("%v: sessions %+v, %v", c.env, all, err)
+		}
+		if j.Close(); got != c.want {
+			t.Errorf("%v: %s, want %s", c.env, got, c.want)
+		}
 	}
 }
 

@@ -13,15 +13,22 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// Join returns access to the hub that serves the socket at a path. If none does, hold
-// makes one in this process, which the access closes. The hub may be killed: the access
-// then joins the next one, or holds its own, and viewers go on where they were.
-//
-// If private is true, this process descends from a session or may not use the hub for
-// another reason. The hub that hold returns must then share no journals with others, so
-// that a command of an agent cannot approve the agent's calls.
-func Join(ctx context.Context, path string, by hub.Actor, hold func(private bool) (*hub.Hub, error)) (hub.Client, error) {
-	j := &joined{path: path, by: by, hold: hold}
+// Own says why a process holds a hub of its own.
+type Own struct {
+	// Private means that this process descends from a session or may not use the hub for
+	// another reason. Its hub must share no journals with others, so that a command of an
+	// agent cannot approve the agent's calls.
+	Private bool
+	// Differs names variables that are not the same in the hub that runs.
+	Differs []string
+}
+
+// Join returns access to the hub that serves the socket at a path. If none does, or if its
+// environment is not env, hold makes one in this process, which the access closes. A nil env
+// is as every other. The hub may be killed: the access then joins the next one, or holds its
+// own, and viewers go on where they were.
+func Join(ctx context.Context, path string, by hub.Actor, env []string, hold func(Own) (*hub.Hub, error)) (hub.Client, error) {
+	j := &joined{path: path, by: by, env: env, hold: hold}
 	_, err := j.client(ctx, nil)
 	if err != nil {
 		return nil, err
@@ -33,7 +40,8 @@ func Join(ctx context.Context, path string, by hub.Actor, hold func(private bool
 type joined struct {
 	path string
 	by   hub.Actor
-	hold func(private bool) (*hub.Hub, error)
+	env  []string
+	hold func(Own) (*hub.Hub, error)
 
 	mu     sync.Mutex
 	now    hub.Client
@@ -57,25 +65,29 @@ func (j *joined) client(ctx context.Context, lost hub.Client) (hub.Client, error
 		j.now.Close()
 		j.now = nil
 	}
-	private := descends() != nil
-	if !private {
+	own := Own{Private: descends() != nil}
+	if !own.Private {
 		c := NewClient(j.path)
 		c.Name = j.by.Name
 		_, err := c.List(ctx)
+		if err == nil && j.env != nil {
+			own.Differs, err = c.Differs(ctx, j.env)
+		}
 		var refused *Error
 		switch {
-		case err == nil:
+		case err == nil && len(own.Differs) == 0:
 			j.now = c
 			return c, nil
+		case err == nil:
 		case ctx.Err() != nil:
 			return nil, err
-		case errors.As(err, &refused) && refused.Status != http.StatusForbidden:
+		case errors.As(err, &refused) && refused.Status != http.StatusForbidden && refused.Status != http.StatusNotFound:
 			return nil, err
 		}
-		private = refused != nil
+		own.Private = refused != nil && refused.Status == http.StatusForbidden
 		c.Close()
 	}
-	held, err := j.hold(private)
+	held, err := j.hold(own)
 	if err != nil {
 		return nil, err
 	}

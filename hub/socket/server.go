@@ -177,6 +177,7 @@ func Serve(ctx context.Context, h *hub.Hub, l net.Listener) error {
 		http.NewResponseController(w).Flush()
 		end()
 	})
+	mux.HandleFunc("GET /v1/environment", func(w http.ResponseWriter, _ *http.Request) { reply(w, h.Environment(), nil) })
 	mux.HandleFunc("GET /v1/worktrees", s.call(func(c hub.Client, r *http.Request, _ string) (any, error) { return c.Worktrees(r.Context()) }))
 	mux.HandleFunc("GET /v1/schedules", s.call(func(c hub.Client, r *http.Request, _ string) (any, error) {
 		return c.Schedules(r.Context(), r.URL.Query().Get("session"))
