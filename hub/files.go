@@ -23,7 +23,8 @@ import (
 
 // Files is a [Backend] that keeps each session in a directory below Dir, readable for
 // its owner only. Several processes may use the directory; one that follows what
-// another one writes looks for it five times a second.
+// another one writes looks for it five times a second, and once a second when nothing has
+// come for ten seconds.
 //
 //	<id>/journal.jsonl   the journal, one entry a line
 //	<id>/inbox.jsonl     the inbox, one item a line
@@ -56,8 +57,11 @@ const (
 	lockName    = "lock"
 	workDir     = "work"
 
-	// pollTime is how often a follower looks for what other processes wrote.
-	pollTime = 200 * time.Millisecond
+	// pollTime is how often a follower looks for what other processes wrote, and idleTime
+	// how often after idlePolls times in vain.
+	pollTime  = 200 * time.Millisecond
+	idleTime  = time.Second
+	idlePolls = 50
 )
 
 func (f *Files) path(id string, name string) string { return filepath.Join(f.Dir, id, name) }
@@ -134,10 +138,24 @@ func wholeLines(file io.ReaderAt, size int64) (int64, error) {
 	return 0, nil
 }
 
-// write puts lines at the end of a file, all or none.
+// put puts lines at the end of a file. If that fails, the whole lines that were written
+// stay, because somebody may have read them, and the rest goes.
+func put(file interface {
+	io.WriterAt
+	Truncate(size int64) error
+}, size int64, lines []byte) error {
+	n, err := file.WriteAt(lines, size)
+	if err != nil {
+		whole := bytes.LastIndexByte(lines[:n], '\n') + 1
+		err = errors.Join(err, file.Truncate(size+int64(whole)))
+	}
+	return err
+}
+
+// write puts lines at the end of a file.
 func (f *Files) write(file *os.File, size int64, lines []byte) error {
-	if _, err := file.WriteAt(lines, size); err != nil {
-		return fmt.Errorf("hub: %w", errors.Join(err, file.Truncate(size)))
+	if err := put(file, size, lines); err != nil {
+		return fmt.Errorf("hub: %w", err)
 	}
 	if f.Durability != session.Fsync {
 		return nil
@@ -309,7 +327,7 @@ func (f *Files) Read(ctx context.Context, id string, after uint64, follow bool) 
 	return func(yield func(Entry, error) bool) {
 		r := &fileReader{path: f.path(id, journalName)}
 		defer r.close()
-		look(ctx, f, id, follow, yield, func() (bool, error) {
+		look(ctx, f, id, follow, yield, func(count func()) (bool, error) {
 			size, fresh, err := r.open()
 			if err == nil && fresh {
 				r.place, err = searchBehind(r.file, size, after)
@@ -329,6 +347,7 @@ func (f *Files) Read(ctx context.Context, id string, after uint64, follow bool) 
 					continue
 				}
 				after = max(after, e.N)
+				count()
 				if !yield(e, nil) {
 					return false, nil
 				}
@@ -342,13 +361,14 @@ func (f *Files) Read(ctx context.Context, id string, after uint64, follow bool) 
 }
 
 // look calls more, and with follow again and again when something may be new, until
-// more returns false. An error is yielded, and so is the end of ctx.
-func look[T any](ctx context.Context, f *Files, id string, follow bool, yield func(T, error) bool, more func() (bool, error)) {
+// more returns false. More counts what it yields. An error is yielded, and so is the end of
+// ctx.
+func look[T any](ctx context.Context, f *Files, id string, follow bool, yield func(T, error) bool, more func(count func()) (bool, error)) {
 	var none T
-	for {
+	for quiet := 0; ; quiet++ {
 		bell := f.bells.wait(id, follow)
 		if ctx.Err() == nil {
-			if goOn, err := more(); err != nil {
+			if goOn, err := more(func() { quiet = 0 }); err != nil {
 				yield(none, err)
 				return
 			} else if !goOn {
@@ -359,9 +379,14 @@ func look[T any](ctx context.Context, f *Files, id string, follow bool, yield fu
 			if !follow {
 				return
 			}
-			poll := time.NewTimer(pollTime)
+			wait := pollTime
+			if quiet > idlePolls {
+				wait = idleTime
+			}
+			poll := time.NewTimer(wait)
 			select {
 			case <-bell:
+				quiet = 0
 			case <-poll.C:
 			case <-ctx.Done():
 			}
@@ -609,7 +634,7 @@ func (f *Files) Inbox(ctx context.Context, id string, after uint64, follow bool)
 	return func(yield func(Item, error) bool) {
 		r := &fileReader{path: f.path(id, inboxName)}
 		defer r.close()
-		look(ctx, f, id, follow, yield, func() (bool, error) {
+		look(ctx, f, id, follow, yield, func(count func()) (bool, error) {
 			size, _, err := r.open()
 			if err != nil {
 				return false, err
@@ -626,6 +651,7 @@ func (f *Files) Inbox(ctx context.Context, id string, after uint64, follow bool)
 					continue
 				}
 				after = item.Number
+				count()
 				if !yield(item, nil) {
 					return false, nil
 				}
@@ -752,7 +778,14 @@ func (f *Files) Delete(ctx context.Context, id string) error {
 		}
 		defer lease.Close()
 	}
-	if err := errors.Join(os.RemoveAll(filepath.Join(f.Dir, id)), f.Rest(ctx, id)); err != nil {
+	// It goes at once: whoever uses its name meanwhile begins a new one, and loses nothing of it.
+	dir := filepath.Join(f.Dir, id)
+	gone := dir + ".removed"
+	err := os.RemoveAll(gone) // of a process that was killed here
+	if err == nil && os.Rename(dir, gone) != nil {
+		gone = dir // there is none, or the system does not rename what is open
+	}
+	if err = errors.Join(err, os.RemoveAll(gone), f.Rest(ctx, id)); err != nil {
 		return fmt.Errorf("hub: %w", err)
 	}
 	return nil

@@ -500,13 +500,23 @@ func (s *Session) Prompt(ctx context.Context, by Actor, m *wire.User) (uuid stri
 func (s *Session) put(ctx context.Context, item Item) error {
 	item.Time = time.Now()
 	return s.hub.in(ctx, s.id, func(*room) error {
-		b := s.hub.cfg.Backend
-		if err := b.Wake(ctx, s.id); err != nil {
-			return err
-		}
-		_, err := b.Put(ctx, s.id, item)
+		_, err := s.hub.put(ctx, s.id, item)
 		return err
 	})
+}
+
+// put puts an item into the inbox of a session and notes that it has work to do: before,
+// should this process die, and behind it, because the session's owner may have gone to rest
+// in between, with an inbox that was empty.
+func (h *Hub) put(ctx context.Context, id string, item Item) (stored Item, err error) {
+	b := h.cfg.Backend
+	if err = b.Wake(ctx, id); err != nil {
+		return stored, err
+	}
+	if stored, err = b.Put(ctx, id, item); err != nil {
+		return stored, err
+	}
+	return stored, b.Wake(ctx, id)
 }
 
 // Answer answers a question. ans.Ask, ans.Shown and ans.Response are required. It
@@ -535,12 +545,8 @@ func (r *room) answer(ctx context.Context, by Actor, ans *Answer) error {
 	if err != nil {
 		return err
 	}
-	b := r.hub.cfg.Backend
-	if err := b.Wake(ctx, r.id); err != nil {
-		return err
-	}
 	item := answerItem(ans)
-	stored, err := b.Put(ctx, r.id, item)
+	stored, err := r.hub.put(ctx, r.id, item)
 	if err != nil {
 		return err
 	}

@@ -215,9 +215,9 @@ func (l *screenHub) open(ctx context.Context) (*terminal.Session, error) {
 		id = found
 	}
 	if id == "" {
-		// Its id is known first: should the person leave before it is made, it is removed all the same.
+		// Should the person leave meanwhile, it is removed all the same.
 		s := l.session(cmp.Or(l.flags.SessionID, session.NewID()), true)
-		_, err := l.client.Create(ctx, hub.Spec{ID: s.ID(), Cwd: l.cfg.Cwd, Title: l.flags.SessionName, Agent: l.spec})
+		_, err := l.client.Create(context.WithoutCancel(ctx), hub.Spec{ID: s.ID(), Cwd: l.cfg.Cwd, Title: l.flags.SessionName, Agent: l.spec})
 		if errors.Is(err, hub.ErrExists) {
 			l.session(s.ID(), false)
 		}
