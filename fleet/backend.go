@@ -192,7 +192,7 @@ func (b *Backend) create(ctx context.Context, f func(context.Context) error) err
 		cancel()
 		var api *jetstream.APIError
 		passing := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrBucketExists) ||
-			errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.As(err, &api) && (api.Code == 503 || api.Code == 500)
+			errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.As(err, &api) && (api.Code == 503 || api.Code == 500 || api.ErrorCode == codeInFlight)
 		if err == nil || !passing || ctx.Err() != nil {
 			return err
 		}

@@ -59,6 +59,12 @@ func TestLeaseIsLost(t *testing.T) {
 	}
 	one.beat.loseAll()
 	<-ly.Lost()
+	lx.Close() // which gives it up, as nobody has taken it
+	if free, err := two.Lease(t.Context(), x); err != nil {
+		t.Errorf("after a lost lease was closed: %v", err)
+	} else {
+		free.Close()
+	}
 	if err := one.workers.Purge(t.Context(), one.id); err != nil { // as if it had expired
 		t.Fatal(err)
 	}

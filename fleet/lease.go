@@ -191,14 +191,14 @@ func (l *lease) Close() error {
 	l.close.Do(func() {
 		t := &l.b.beat
 		t.mu.Lock()
-		mine := t.held[l.id] == l
-		if mine {
+		if t.held[l.id] == l {
 			delete(t.held, l.id)
 		}
 		t.mu.Unlock()
-		if !mine || l.b.nc.IsClosed() {
+		if l.b.nc.IsClosed() {
 			return
 		}
+		// Also if it was lost: nobody else may have taken it. The revision is that of this lease.
 		ctx, cancel := context.WithTimeout(context.Background(), l.b.cfg.Lease)
 		defer cancel()
 		l.b.create(ctx, func(ctx context.Context) error {

@@ -159,7 +159,7 @@ func (w *Worker) claimAll(ctx context.Context, h *hub.Hub, work *sync.WaitGroup)
 	if err != nil {
 		return err
 	}
-	gone := map[string]bool{w.b.id: false}
+	gone := map[string]bool{}
 	for _, m := range queued {
 		if w.room() <= 0 || ctx.Err() != nil {
 			return nil
@@ -168,7 +168,12 @@ func (w *Worker) claimAll(ctx context.Context, h *hub.Hub, work *sync.WaitGroup)
 		if id == hub.SchedulesID { // the scheduler of a hub looks into that inbox by itself
 			continue
 		}
-		if by, ok := held[id]; ok {
+		by, ok := held[id]
+		if ok && by.ID == w.b.id {
+			if w.b.beat.holds(id) {
+				continue
+			}
+		} else if ok { // a lease of this process that was lost is free
 			dead, known := gone[by.ID]
 			if !known {
 				alive, err := w.b.alive(ctx, by.ID)

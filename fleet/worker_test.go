@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/parley-go/parley"
@@ -184,5 +185,36 @@ func TestSlots(t *testing.T) {
 	for _, s := range sessions {
 		var last uint64
 		until(t, s, &last, hub.KindAsk, nil)
+	}
+}
+
+// A worker that was paused for longer than its lease loses its sessions. If nobody has taken them
+// meanwhile, it claims them again.
+func TestLostSessionsAreClaimedAgain(t *testing.T) {
+	t.Parallel()
+	open, file := place(t), filepath.Join(t.TempDir(), "effects")
+	gateway := newCrew(t, open(), 0, file)
+	one := newCrew(t, open(), 4, file)
+	s, err := gateway.hub.Create(t.Context(), ann, hub.Spec{Cwd: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Prompt(t.Context(), ann, wire.Prompt(wire.Text("Do it."))); err != nil {
+		t.Fatal(err)
+	}
+	var last uint64
+	e := until(t, s, &last, hub.KindAsk, nil)
+	one.b.beat.loseAll()
+	until(t, s, &last, hub.KindOwner, nil)
+	ask := new(hub.Ask)
+	if err := json.Unmarshal(e.Data, ask); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Answer(t.Context(), ann, hub.Allow(ask)); err != nil {
+		t.Fatal(err)
+	}
+	until(t, s, &last, hub.KindFrame, isResult)
+	if got, err := os.ReadFile(file); err != nil || len(strings.Fields(string(got))) != 1 {
+		t.Errorf("the effects are %q, %v; want one", got, err)
 	}
 }
