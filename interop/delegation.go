@@ -1,7 +1,9 @@
 package interop
 
 import (
+	"bytes"
 	"regexp"
+	"sync"
 	"time"
 
 	pt "github.com/parley-go/parley/parleytest"
@@ -20,6 +22,24 @@ func message(text string) *pt.Turn {
 	})
 }
 
+// later returns two matchers that put the requests of two conversations in order: one for the
+// script of a subagent, whose requests with the text are answered only after a request that
+// the other one matched. A busy CLI may send them in any order otherwise.
+func later(text string) (held, first pt.Matcher) {
+	asked := make(chan struct{})
+	ask := sync.OnceFunc(func() { close(asked) })
+	held = pt.Check("after the main conversation", func(r *pt.Request) error {
+		if bytes.Contains(r.Body, []byte(text)) {
+			select {
+			case <-asked:
+			case <-time.After(time.Minute): // the scenario fails anyway
+			}
+		}
+		return nil
+	})
+	return held, pt.Check("before the subagent", func(*pt.Request) error { ask(); return nil })
+}
+
 // delegate is the input of a call of Agent.
 func delegate(background bool) map[string]any {
 	return map[string]any{"description": "do sub", "prompt": "SUBPROMPT go", "subagent_type": "general-purpose", "run_in_background": background}
@@ -34,8 +54,9 @@ func delegationScenarios() []*Scenario {
 			Says:  "A subagent in the background: the turn ends without it, hooks hear of it and of what it does, its end starts a turn.",
 			Needs: []string{"hooks"},
 			API: func(string) *pt.Scenario {
-				return pt.Script(pt.Call("Agent", delegate(true)), pt.Say("Main done."), pt.Expect(pt.LastUser("SUB REPORT")).Say("Heard.")).
-					When("sub", pt.FirstUser("SUBPROMPT"), pt.Pause(time.Second).Call("Bash", bash("echo from-sub")), pt.Expect(pt.ToolResult("from-sub")).Pause(time.Second).Say("SUB REPORT"))
+				held, first := later("SUBPROMPT")
+				return pt.Script(pt.Call("Agent", delegate(true)), pt.Expect(first).Say("Main done."), pt.Expect(pt.LastUser("SUB REPORT")).Say("Heard.")).
+					When("sub", pt.FirstUser("SUBPROMPT"), pt.Pause(time.Second).Call("Bash", bash("echo from-sub")), pt.Expect(pt.ToolResult("from-sub")).Pause(time.Second).Say("SUB REPORT")).And(held)
 			},
 			Runs: []Run{{
 				Job: `{"options":{` + options + `},"hooks":{"SubagentStart":[{"output":{}}],"SubagentStop":[{"output":{}}],"PreToolUse":[{"matcher":"Bash","output":{}}],"PostToolUse":[{"matcher":"Bash","output":{}}]},
@@ -69,9 +90,10 @@ func delegationScenarios() []*Scenario {
 			Name: "subagent-message",
 			Says: "SendMessage to a subagent that has ended: it goes on from what it knows, in the background, and its answer starts a turn.",
 			API: func(string) *pt.Scenario {
+				held, first := later("MORE please")
 				return pt.Script(pt.Call("Agent", delegate(false)), pt.Expect(pt.ToolResult("REPORT ONE")).Say("First.").Usage(pt.Usage{Input: 100, Output: 10}),
-					message("MORE please"), pt.Say("Sent."), pt.Expect(pt.LastUser("REPORT TWO")).Say("Heard.")).
-					When("sub", pt.FirstUser("SUBPROMPT"), pt.Say("REPORT ONE"), pt.Expect(pt.LastUser("MORE please"), mentions("REPORT ONE")).Pause(time.Second).Say("REPORT TWO"))
+					message("MORE please"), pt.Expect(first).Say("Sent."), pt.Expect(pt.LastUser("REPORT TWO")).Say("Heard.")).
+					When("sub", pt.FirstUser("SUBPROMPT"), pt.Say("REPORT ONE"), pt.Expect(pt.LastUser("MORE please"), mentions("REPORT ONE")).Pause(time.Second).Say("REPORT TWO")).And(held)
 			},
 			Runs: []Run{{
 				Job: `{"options":{` + options + `},"steps":[{"send":"Delegate."},{"until":{"type":"result"}},{"send":"Ask again."},{"until":{"type":"result"}},{"until":{"type":"result"}}]}`,
@@ -106,8 +128,9 @@ func delegationScenarios() []*Scenario {
 			Says: "A subagent that is waited for goes on in the background when the host says so.",
 			Not:  []string{"py"}, // its SDK has no such method
 			API: func(string) *pt.Scenario {
-				return pt.Script(pt.Call("Agent", delegate(false)), pt.Say("Main done."), pt.Expect(pt.LastUser("SUB REPORT")).Say("Heard.")).
-					When("sub", pt.FirstUser("SUBPROMPT"), pt.Call("Bash", bash("echo from-sub")), pt.Expect(pt.ToolResult("from-sub")).Pause(4*time.Second).Say("SUB REPORT"))
+				held, first := later("from-sub")
+				return pt.Script(pt.Call("Agent", delegate(false)), pt.Expect(first).Say("Main done."), pt.Expect(pt.LastUser("SUB REPORT")).Say("Heard.")).
+					When("sub", pt.FirstUser("SUBPROMPT"), pt.Call("Bash", bash("echo from-sub")), pt.Expect(pt.ToolResult("from-sub")).Pause(time.Second).Say("SUB REPORT")).And(held)
 			},
 			Runs: []Run{{
 				Job: `{"options":{` + options + `},"steps":[{"send":"Delegate."},{"until":{"type":"user","parent_tool_use_id":"toolu_main_1_1","message":{"content":[{"type":"tool_result"}]}}},
