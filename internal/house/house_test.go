@@ -68,6 +68,10 @@ var arrows = map[string][]string{
 	"fleet/cmd/parley-fleet": {"fleet", "agent", "serve", "parleytest"},
 	"fleet/internal/chaos":   {"fleet", ".", "agent", "parleytest"},
 
+	"internal/sim":         {".", "agent", "hub"},
+	"internal/sim/overlay": {},
+	"internal/sim/cmd/sim": {"internal/sim", "internal/sim/overlay"},
+
 	// Programs that scripts use, and this package.
 	"internal/house":    {},
 	"internal/loopback": {},

@@ -1,0 +1,248 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/transport"
+)
+
+// dialer returns what connects the host of a life to its agent.
+func (w *world) dialer(l *life, cfg agent.Config) transport.Dialer {
+	return transport.DialerFunc(func(ctx context.Context, spec transport.Spec) (transport.Conn, error) {
+		host, peer := transport.Pipe()
+		stderr := peer.Stderr(spec.Stderr)
+		out := &agentEnd{w: w, life: l, peer: peer}
+		cfg := cfg
+		cfg.Environ = append(cfg.Environ[:len(cfg.Environ):len(cfg.Environ)], spec.Added...)
+		w.agents.Go(func() {
+			ctx, cancel := context.WithCancel(peer.Context())
+			defer cancel()
+			go func() { // an agent that is killed does nothing more and says nothing
+				select {
+				case <-l.killed:
+					peer.CloseWrite()
+					peer.CloseRead()
+					cancel()
+				case <-ctx.Done():
+				}
+			}()
+			code := agent.Run(ctx, cfg, spec.Args, peer, out, stderr)
+			w.log("agent", "exits with %d", code)
+			peer.Exit(code, "")
+		})
+		return &hostEnd{Conn: host, w: w, life: l, peer: peer, in: source(w.plan.Seed, "pipe in"), out: source(w.plan.Seed, "pipe out")}, nil
+	})
+}
+
+// An agentEnd is the agent's output, seen at the moment when it is written.
+type agentEnd struct {
+	w    *world
+	life *life
+	peer *transport.Peer
+	rest []byte
+}
+
+// Write implements [io.Writer]. The agent has one writer.
+func (a *agentEnd) Write(p []byte) (int, error) {
+	if !a.w.gate(a.life) {
+		return 0, errKilled
+	}
+	a.rest = append(a.rest, p...)
+	for {
+		i := bytes.IndexByte(a.rest, '\n')
+		if i < 0 {
+			break
+		}
+		a.w.emitted(a.life, a.rest[:i])
+		a.rest = a.rest[i+1:]
+	}
+	return a.peer.Write(p)
+}
+
+// A hostEnd is the pipe as the host has it: late, in pieces, and not for ever.
+type hostEnd struct {
+	transport.Conn
+	w       *world
+	life    *life
+	peer    *transport.Peer
+	in, out *rand.Rand
+
+	mu     sync.Mutex
+	broken bool // nothing is read or written any more
+	eof    bool // nothing is read any more
+	rest   []byte
+}
+
+// fault is what happens to the pipe at each read and write.
+func (h *hostEnd) fault() error {
+	f := h.w.fault("pipe.cut", "pipe.input", "pipe.output", "host.dies")
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if f != nil {
+		h.w.mu.Lock()
+		h.life.healthy, h.life.cut = false, true
+		h.w.mu.Unlock()
+		switch f.Kind {
+		case "pipe.cut", "host.dies":
+			h.broken = true
+			h.peer.CloseRead()
+			h.Conn.CloseWrite()
+			h.peer.CloseWrite()
+			if f.Kind == "host.dies" {
+				h.life.cancel()
+			}
+		case "pipe.input":
+			h.Conn.CloseWrite()
+		case "pipe.output":
+			h.eof = true
+			h.peer.CloseWrite()
+		}
+	}
+	if h.broken {
+		return errors.New("sim: the pipe broke")
+	}
+	return nil
+}
+
+// Read implements [transport.Conn].
+func (h *hostEnd) Read(p []byte) (int, error) {
+	pause(h.in, 3*time.Millisecond)
+	if err := h.fault(); err != nil {
+		return 0, err
+	}
+	if h.in.IntN(2) == 0 && len(p) > 1 {
+		p = p[:1+h.in.IntN(min(len(p)-1, 400))]
+	}
+	n, err := h.Conn.Read(p)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.eof && n == 0 {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// Write implements [transport.Conn].
+func (h *hostEnd) Write(p []byte) (n int, err error) {
+	for _, line := range bytes.SplitAfter(p, []byte("\n")) {
+		if len(line) == 0 {
+			continue
+		}
+		h.rest = append(h.rest, line...)
+		if line[len(line)-1] == '\n' {
+			h.w.sent(h.life, h.rest)
+			if strings.Contains(string(h.rest), `"control_response"`) && h.w.fault("host.twice") != nil {
+				line = append(bytes.Clone(line), h.rest...)
+			}
+			h.rest = nil
+		}
+		for len(line) > 0 {
+			pause(h.out, 2*time.Millisecond)
+			if err := h.fault(); err != nil {
+				return n, err
+			}
+			piece := line
+			if h.out.IntN(4) == 0 && len(line) > 1 {
+				piece = line[:1+h.out.IntN(len(line)-1)]
+			}
+			k, err := h.Conn.Write(piece)
+			if err != nil {
+				return n, err
+			}
+			line = line[k:]
+		}
+	}
+	return len(p), nil
+}
+
+// sent notes what the host writes.
+func (w *world) sent(l *life, line []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.logLocked("host", "%s", line)
+	var m struct {
+		Type      string
+		UUID      string
+		RequestID string `json:"request_id"`
+		Request   struct{ Subtype string }
+	}
+	json.Unmarshal(line, &m)
+	switch {
+	case m.Type == "user":
+		l.prompts = append(l.prompts, m.UUID)
+	case m.Request.Subtype == "interrupt":
+		l.interrupts[m.RequestID] = true
+	}
+}
+
+// emitted checks what the agent writes, at the moment when it does.
+func (w *world) emitted(l *life, line []byte) {
+	var m struct {
+		Type             string
+		Subtype          string
+		Request          struct{ Subtype string }
+		UserMessageUUID  string   `json:"user_message_uuid"`
+		UserMessageUUIDs []string `json:"user_message_uuids"`
+		ParentToolUseID  string   `json:"parent_tool_use_id"`
+		IsReplay         bool     `json:"isReplay"`
+		Message          json.RawMessage
+		Response         struct {
+			Subtype   string
+			RequestID string `json:"request_id"`
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	seq := w.logLocked("agent", "%s", line)
+	if err := json.Unmarshal(line, &m); err != nil {
+		w.violateLocked("lines are JSON: %v: %.200s", err, line)
+		return
+	}
+	switch m.Type {
+	case "control_response":
+		if l.interrupts[m.Response.RequestID] {
+			l.acks = append(l.acks, seq)
+		}
+	case "result":
+		ids := m.UserMessageUUIDs
+		if len(ids) == 0 && m.UserMessageUUID != "" {
+			ids = []string{m.UserMessageUUID}
+		}
+		l.results = append(l.results, ids...)
+		for _, id := range slices.Sorted(maps.Keys(l.open)) {
+			if l.unwritten {
+				break // what is not in the log did not happen
+			}
+			w.violateLocked("every tool call has a result: a turn ends and %s has none", id)
+		}
+		clear(l.open)
+	case "user", "assistant":
+		var said message
+		json.Unmarshal(m.Message, &said)
+		for _, b := range said.blocks() {
+			switch b.Type {
+			case "tool_use":
+				if m.ParentToolUseID == "" {
+					l.open[b.ID] = true
+				}
+			case "tool_result":
+				delete(l.open, b.ToolUseID)
+				c := w.call(b.ToolUseID)
+				if c.results++; c.results > 1 && !m.IsReplay {
+					w.violateLocked("every tool call has one result: %s has %d", b.ToolUseID, c.results)
+				}
+			}
+		}
+	}
+}

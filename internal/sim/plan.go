@@ -1,0 +1,147 @@
+package sim
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Plan is one run: a workload and what goes wrong in it.
+type Plan struct {
+	Seed    uint64
+	Hub     bool   // a hub with viewers, in place of one client
+	Yield   uint32 // one in so many locks and channel operations yields; 0 is never
+	Shuffle uint32 // one in so many goroutines that become ready changes its place; 0 is never
+	Prompts int    // of each life
+	Lives   int    // at most so many agents, one after the other
+	Faults  []Fault
+}
+
+// A Fault happens when its actor does something for the Nth time, counted over all lives.
+type Fault struct {
+	Kind string
+	N    int
+	D    time.Duration // how long it takes, where it takes time
+}
+
+// String returns the fault as a trace shows it.
+func (f Fault) String() string {
+	if f.D == 0 {
+		return fmt.Sprintf("%s@%d", f.Kind, f.N)
+	}
+	return fmt.Sprintf("%s@%d(%v)", f.Kind, f.N, f.D)
+}
+
+// String returns the plan in a line.
+func (p Plan) String() string {
+	var faults []string
+	for _, f := range p.Faults {
+		faults = append(faults, f.String())
+	}
+	world := "pair"
+	if p.Hub {
+		world = "hub"
+	}
+	return fmt.Sprintf("seed %d, %s, %d prompts, %d lives, yield %d, shuffle %d, faults [%s]", p.Seed, world, p.Prompts, p.Lives, p.Yield, p.Shuffle, strings.Join(faults, " "))
+}
+
+// A kind of fault happens to one of the first most operations of its actor.
+type kind struct {
+	name string
+	most int
+	time time.Duration // the longest that it takes
+}
+
+// pairKinds are the faults of the pair of ends.
+var pairKinds = []kind{
+	{"model.refuse", 12, 0},    // the API answers with an error that passes
+	{"model.deny", 12, 0},      // the API answers with an error that does not pass
+	{"model.cut", 12, 0},       // the stream breaks
+	{"model.stall", 12, 0},     // the stream is open and silent
+	{"model.malformed", 12, 0}, // an event is not JSON
+	{"model.slow", 12, 30 * time.Second},
+	{"host.silent", 6, 0},                // a callback never answers
+	{"host.twice", 10, 0},                // an answer is sent twice
+	{"host.late", 6, 8 * time.Second},    // a callback answers after its request was withdrawn
+	{"host.fail", 6, 0},                  // a callback fails
+	{"host.sleep", 60, 90 * time.Second}, // the consumer stops reading
+	{"host.dies", 120, 0},                // the host is gone
+	{"pipe.cut", 160, 0},                 // both directions end
+	{"pipe.input", 100, 0},               // the agent's input ends
+	{"pipe.output", 100, 0},              // the agent's output ends
+	{"store.after", 40, 0},               // an append fails after it was committed
+	{"store.before", 40, 0},              // an append fails and nothing is written
+	{"store.slow", 40, 20 * time.Second},
+	{"store.full", 40, 0},  // the disk is full from here on, for ten appends
+	{"store.lease", 40, 0}, // another process has the lease
+	{"tool.fail", 8, 0},
+	{"tool.panic", 8, 0},
+	{"tool.deaf", 8, 20 * time.Second}, // the tool does not stop when it is told to
+	{"kill", 200, 0},                   // the agent is killed between two operations
+	{"interrupt", 40, 2 * time.Second}, // the host interrupts so long after a message
+	{"interrupt", 40, 200 * time.Millisecond},
+}
+
+// hubKinds are the faults of the hub, beside those of the pair.
+var hubKinds = []kind{
+	{"viewer.slow", 60, 40 * time.Second},
+	{"viewer.gone", 60, 20 * time.Second},
+	{"journal.after", 60, 0},
+	{"journal.before", 60, 0},
+	{"journal.slow", 60, 15 * time.Second},
+	{"lease.lost", 60, 0}, // the hub is paused, and another takes the session over
+	{"hub.killed", 200, 0},
+	{"answer.twice", 6, 0},
+}
+
+// NewPlan makes the plan of a seed.
+func NewPlan(seed uint64) Plan {
+	r := source(seed, "plan")
+	p := Plan{Seed: seed, Prompts: 1 + r.IntN(3), Lives: 1}
+	p.Hub = r.IntN(4) == 0
+	if r.IntN(4) > 0 {
+		p.Yield = uint32(4 << r.IntN(6))
+	}
+	if r.IntN(4) > 0 {
+		p.Shuffle = uint32(1 << r.IntN(4))
+	}
+	kinds := pairKinds
+	if p.Hub {
+		kinds = slices.Concat(pairKinds, hubKinds, hubKinds)
+	}
+	for range r.IntN(6) {
+		k := kinds[r.IntN(len(kinds))]
+		if p.Hub && !inHub(k.name) {
+			continue
+		}
+		f := Fault{Kind: k.name, N: 1 + r.IntN(k.most)}
+		if k.time > 0 {
+			f.D = 1 + time.Duration(r.Int64N(int64(k.time)))
+		}
+		if f.Kind == "kill" || f.Kind == "hub.killed" || f.Kind == "lease.lost" {
+			p.Lives++
+		}
+		p.Faults = append(p.Faults, f)
+	}
+	return p
+}
+
+// inHub reports whether the world of the hub has a fault: a hub is the host there.
+func inHub(name string) bool {
+	actor, _, _ := strings.Cut(name, ".")
+	switch actor {
+	case "host", "pipe", "store", "kill":
+		return false
+	}
+	return true
+}
+
+// source returns the random source of an actor. No two actors share one.
+func source(seed uint64, actor string) *rand.Rand {
+	h := fnv.New64a()
+	h.Write([]byte(actor))
+	return rand.New(rand.NewPCG(seed, h.Sum64()))
+}

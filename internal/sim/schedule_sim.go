@@ -1,0 +1,12 @@
+//go:build simulation
+
+package sim
+
+import "runtime"
+
+// Deterministic says that the runtime is the one of package overlay.
+const Deterministic = true
+
+func seedSchedule(seed uint64, yield, shuffle uint32) { runtime.SimSeed(seed, yield, shuffle) }
+
+func endSchedule() { runtime.SimOff() }

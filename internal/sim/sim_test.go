@@ -1,0 +1,138 @@
+package sim
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"testing"
+	"time"
+)
+
+var (
+	from    = flag.Uint64("sim.from", 0, "the first seed")
+	seeds   = flag.Uint64("sim.seeds", 0, "how many seeds to play")
+	atMost  = flag.Duration("sim.time", 0, "stop after this time")
+	twice   = flag.Bool("sim.twice", false, "play each seed twice and compare")
+	verbose = flag.Bool("sim.trace", false, "print the trace of each run")
+	planArg = flag.String("sim.plan", "", "play this plan, as JSON")
+)
+
+// TestWorker plays the seeds that the command sim asks for. It prints a line of JSON for each
+// failure, and one for all at the end.
+func TestWorker(t *testing.T) {
+	if *seeds == 0 && *planArg == "" {
+		t.Skip("for the command sim")
+	}
+	debug.SetGCPercent(-1)
+	runtime.MemProfileRate = 0
+	dir := t.TempDir()
+	out := json.NewEncoder(os.Stdout)
+	if *planArg != "" {
+		var plan Plan
+		if err := json.Unmarshal([]byte(*planArg), &plan); err != nil {
+			t.Fatal(err)
+		}
+		r := Run(t, plan, dir, *verbose)
+		out.Encode(r)
+		return
+	}
+	began := time.Now()
+	var sum Totals
+	for i := range 3 { // what is made once for a process
+		Run(t, NewPlan(uint64(i)), dir, false)
+	}
+	for seed := *from; seed < *from+*seeds; seed++ {
+		if *atMost > 0 && time.Since(began) > *atMost {
+			break
+		}
+		out.Encode(map[string]uint64{"At": seed})
+		plan := NewPlan(seed)
+		r := Run(t, plan, dir, *twice)
+		sum.Done++
+		sum.Events += uint64(r.Events)
+		sum.Hits += uint64(len(r.Hit))
+		sum.Virtual += r.Virtual
+		if len(r.Violations) > 0 {
+			out.Encode(map[string]any{"Failed": r})
+		}
+		if *twice {
+			if again := Run(t, plan, dir, true); again.Hash != r.Hash {
+				sum.Differ++
+				t.Logf("seed %d differs: %s", seed, difference(r.Trace, again.Trace))
+			}
+		}
+		if sum.Done%100 == 0 {
+			runtime.GC()
+		}
+	}
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	sum.Heap = m.HeapAlloc
+	out.Encode(map[string]any{"Totals": sum})
+}
+
+// difference shows where two traces differ first.
+func difference(a, b []string) string {
+	for i := range min(len(a), len(b)) {
+		if a[i] == b[i] {
+			continue
+		}
+		k := 0
+		for k < min(len(a[i]), len(b[i])) && a[i][k] == b[i][k] {
+			k++
+		}
+		k = max(0, k-80)
+		return fmt.Sprintf("event %d:\n- %.40s … %.200s\n+ %.40s … %.200s", i, a[i], a[i][k:], b[i], b[i][k:])
+	}
+	return fmt.Sprintf("%d and %d events", len(a), len(b))
+}
+
+// TestPromises plays seeds with the schedules that Go happens to choose. PARLEY_TEST_LONG=1 plays
+// more of them; make sim plays them with schedules from the seed.
+func TestPromises(t *testing.T) {
+	count := uint64(16)
+	if os.Getenv("PARLEY_TEST_LONG") != "" {
+		count = 5000
+	}
+	dir := t.TempDir()
+	for seed := range count {
+		if plan := NewPlan(seed); !plan.Hub || len(plan.Faults) == 0 {
+			check(t, plan, dir)
+		}
+	}
+}
+
+func check(t *testing.T, plan Plan, dir string) {
+	t.Helper()
+	r := Run(t, plan, dir, false)
+	if len(r.Violations) == 0 {
+		return
+	}
+	for _, line := range r.Trace {
+		t.Logf("%.300s", line)
+	}
+	t.Errorf("%v:\n%s", plan, strings.Join(r.Violations, "\n"))
+}
+
+// TestFoundSeeds plays the plans that found a defect, each named for it.
+func TestFoundSeeds(t *testing.T) {
+	data, err := os.ReadFile("testdata/found.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []struct {
+		Defect string
+		Plan   Plan
+	}
+	if err := json.Unmarshal(data, &found); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range found {
+		t.Run(f.Defect, func(t *testing.T) { check(t, f.Plan, t.TempDir()) })
+	}
+}

@@ -1,0 +1,191 @@
+package sim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/parley-go/parley/session"
+)
+
+// A disk is where the sessions of all lives are. Its records survive an agent that is killed.
+type disk struct {
+	w     *world
+	inner *session.Memory
+	mu    sync.Mutex
+	lease session.Lease // of the life that runs
+	key   session.Key   // of the session
+	full  int           // so many appends more fail, because the disk is full
+	rand  *rand.Rand
+}
+
+func newDisk(w *world) *disk {
+	return &disk{w: w, inner: &session.Memory{}, rand: source(w.plan.Seed, "store")}
+}
+
+// release ends the lease of an agent that was killed.
+func (d *disk) release() {
+	if d.lease != nil {
+		d.lease.Close()
+		d.lease = nil
+	}
+}
+
+// A store is the disk as the agent of one life has it.
+type store struct {
+	*disk
+	life *life
+}
+
+var _ session.Store = (*store)(nil)
+
+// write is what every append goes through.
+func (s *store) write(ctx context.Context, records []json.RawMessage, commit func() error) error {
+	if !s.w.gate(s.life) {
+		return errKilled
+	}
+	f := s.w.fault("store.after", "store.before", "store.slow", "store.full", "store.lease")
+	s.mu.Lock()
+	delay := time.Duration(s.rand.Int64N(int64(2 * time.Millisecond)))
+	full := s.full > 0
+	if full {
+		s.full--
+	}
+	s.mu.Unlock()
+	if f != nil {
+		s.w.mu.Lock()
+		if f.Kind != "store.slow" {
+			s.life.healthy, s.life.unwritten = false, true
+		}
+		s.w.mu.Unlock()
+		switch f.Kind {
+		case "store.slow":
+			delay = f.D
+		case "store.full":
+			s.mu.Lock()
+			s.full = 10
+			s.mu.Unlock()
+			full = true
+		case "store.before":
+			return errors.New("sim: input/output error")
+		case "store.lease":
+			s.steal()
+		}
+	}
+	time.Sleep(1 + delay)
+	if full {
+		s.w.log("store", "disk full")
+		return syscall.ENOSPC
+	}
+	if !s.w.gate(s.life) {
+		return errKilled
+	}
+	// Nothing happens between the last look at whether the agent is alive and the commit.
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	if s.life.dead {
+		return errKilled
+	}
+	err := commit()
+	s.w.observe(records, err)
+	if err == nil && f != nil && f.Kind == "store.after" {
+		return errors.New("sim: the connection to the store broke")
+	}
+	return err
+}
+
+// steal gives the lease to another process, which writes nothing.
+func (s *store) steal() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lease != nil {
+		s.lease.Close()
+		s.lease, _ = s.inner.Lease(context.Background(), s.key)
+	}
+}
+
+// Append implements [session.Store].
+func (s *store) Append(ctx context.Context, key session.Key, records []json.RawMessage) error {
+	return s.write(ctx, records, func() error { return s.inner.Append(context.WithoutCancel(ctx), key, records) })
+}
+
+// Load implements [session.Store].
+func (s *store) Load(ctx context.Context, key session.Key) ([]json.RawMessage, error) {
+	return s.inner.Load(ctx, key)
+}
+
+// List implements [session.Store].
+func (s *store) List(ctx context.Context, match session.Key) ([]session.Listed, error) {
+	return s.inner.List(ctx, match)
+}
+
+// Delete implements [session.Store].
+func (s *store) Delete(ctx context.Context, key session.Key) error {
+	if !s.w.gate(s.life) {
+		return errKilled
+	}
+	return s.inner.Delete(ctx, key)
+}
+
+// Subkeys implements [session.Store].
+func (s *store) Subkeys(ctx context.Context, key session.Key) ([]string, error) {
+	return s.inner.Subkeys(ctx, key)
+}
+
+// Lease implements [session.Store].
+func (s *store) Lease(ctx context.Context, key session.Key) (session.Lease, error) {
+	if !s.w.gate(s.life) {
+		return nil, errKilled
+	}
+	l, err := s.inner.Lease(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lease, s.key = l, key
+	return &lease{s, l}, nil
+}
+
+type lease struct {
+	*store
+	inner session.Lease
+}
+
+// Append implements [session.Lease].
+func (l *lease) Append(ctx context.Context, sub string, records []json.RawMessage) error {
+	return l.write(ctx, records, func() error { return l.inner.Append(context.WithoutCancel(ctx), sub, records) })
+}
+
+// Close implements [session.Lease].
+func (l *lease) Close() error { return l.inner.Close() }
+
+// observe notes what of the calls is on record. The lock of the world is held.
+func (w *world) observe(records []json.RawMessage, err error) {
+	for _, r := range records {
+		var line struct {
+			Type, ToolUseID string
+			Receipt         struct {
+				ToolUseID string `json:"tool_use_id"`
+				Answer    string
+			}
+		}
+		json.Unmarshal(r, &line)
+		w.logLocked("store", "%s %s%s %s %v", line.Type, line.ToolUseID, line.Receipt.ToolUseID, line.Receipt.Answer, err)
+		if err != nil {
+			continue
+		}
+		switch line.Type {
+		case "parley-receipt":
+			w.call(line.Receipt.ToolUseID).receipt = line.Receipt.Answer
+		case "parley-intent":
+			w.call(line.ToolUseID).intents++
+		case "parley-outcome":
+			w.call(line.ToolUseID).outcomes++
+		}
+	}
+}

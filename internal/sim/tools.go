@@ -1,0 +1,138 @@
+package sim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/parley-go/parley/engine/tool"
+)
+
+// A called tool is a call of the model, with all that the world knows of it.
+type called struct {
+	id       string
+	life     *life // in which the model made it
+	name     string
+	asked    int    // when the request began that it is an answer to
+	began    int    // how often it began
+	done     int    // how often it had its effect
+	receipt  string // the last decision that is on record
+	intents  int    // on record
+	outcomes int    // on record
+	results  int    // that the host got, in this life
+	denied   bool   // the host or a hook said no
+	told     bool   // the model got a result
+	deaf     bool   // it did not stop when it was told to, and nobody waited for it
+}
+
+// call returns what is known of a call. The lock of the world is held.
+func (w *world) call(id string) *called {
+	c := w.calls[id]
+	if c == nil {
+		c = &called{id: id}
+		w.calls[id] = c
+	}
+	return c
+}
+
+// A simTool is a tool of the agent.
+type simTool struct {
+	w        *world
+	life     *life
+	name     string
+	readOnly bool
+}
+
+// tools returns the tools of an agent.
+func (w *world) tools(l *life) []tool.Tool {
+	return []tool.Tool{&simTool{w, l, "Look", true}, &simTool{w, l, "Do", false}, &simTool{w, l, "Make", false}}
+}
+
+// Spec implements [tool.Tool].
+func (s *simTool) Spec() *tool.Spec {
+	return &tool.Spec{Name: s.name, Description: s.name, Schema: json.RawMessage(`{"type":"object"}`), ReadOnly: s.readOnly}
+}
+
+// Access implements [tool.Tool].
+func (s *simTool) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) {
+	if s.readOnly {
+		return nil, nil
+	}
+	return []tool.Access{{Kind: tool.Other, Name: s.name}}, nil
+}
+
+// Run implements [tool.Tool].
+func (s *simTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
+	w := s.w
+	if !w.gate(s.life) {
+		return nil, errKilled
+	}
+	f := w.fault("tool.fail", "tool.panic", "tool.deaf")
+	r := source(w.plan.Seed, "tool "+call.ID)
+	if !s.readOnly {
+		w.begin(s.life, call.ID, s.name)
+	} else {
+		w.log("tool", "%s %s reads", s.name, call.ID)
+	}
+	d := time.Duration(r.Int64N(int64(300 * time.Millisecond)))
+	if r.IntN(8) == 0 {
+		d *= 20
+	}
+	switch {
+	case f == nil:
+	case f.Kind == "tool.deaf":
+		w.mu.Lock()
+		w.call(call.ID).deaf = true
+		w.mu.Unlock()
+		time.Sleep(f.D)
+	case f.Kind == "tool.panic":
+		panic("sim: the tool panics")
+	}
+	if err := sleep(ctx, 1+d); err != nil {
+		w.log("tool", "%s stopped", call.ID)
+		return nil, err
+	}
+	if !w.gate(s.life) {
+		return nil, errKilled
+	}
+	if !s.readOnly {
+		w.mu.Lock()
+		if !s.life.dead {
+			w.call(call.ID).done++
+			w.logLocked("tool", "%s %s has its effect", s.name, call.ID)
+		}
+		w.mu.Unlock()
+	}
+	if f != nil && f.Kind == "tool.fail" {
+		return nil, errors.New("the tool failed")
+	}
+	return tool.Text(fmt.Sprintf("%s %s is done", s.name, call.ID), nil), nil
+}
+
+// begin checks what must hold when an effect begins.
+func (w *world) begin(l *life, id, name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := w.call(id)
+	c.began++
+	w.logLocked("tool", "%s %s begins", name, id)
+	if c.began > 1 {
+		w.violateLocked("effects happen at most once: %s began %d times", id, c.began)
+	}
+	if c.denied {
+		w.violateLocked("deny wins: %s began though it was denied", id)
+	}
+	if c.intents != 1 {
+		w.violateLocked("intent before effect: %s began with %d intents on record", id, c.intents)
+	}
+	if c.receipt != "allow" {
+		w.violateLocked("receipts: %s began and the decision on record is %q", id, c.receipt)
+	}
+	for _, ack := range l.acks {
+		if c.asked > 0 && c.asked < ack {
+			w.violateLocked("nothing starts after a cancel was acknowledged: %s was asked for at %d, the interrupt was acknowledged at %d", id, c.asked, ack)
+		}
+	}
+}

@@ -1,0 +1,255 @@
+package sim
+
+import (
+	"context"
+	cryptorand "crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A Report is what came of a run.
+type Report struct {
+	Plan       Plan
+	Hash       uint64 // of the trace
+	Events     int    // in the trace
+	Virtual    time.Duration
+	Hit        []string // the faults that happened
+	Violations []string // the promises that did not hold; none is good
+	Trace      []string // if it was asked for, or if there are violations
+}
+
+// Totals are what many runs did.
+type Totals struct {
+	Done, Events, Hits, Differ uint64
+	Virtual                    time.Duration
+	Heap                       uint64 // in bytes, the most
+}
+
+// Add adds those of another process.
+func (t *Totals) Add(o Totals) {
+	t.Done, t.Events, t.Hits, t.Differ = t.Done+o.Done, t.Events+o.Events, t.Hits+o.Hits, t.Differ+o.Differ
+	t.Virtual, t.Heap = t.Virtual+o.Virtual, max(t.Heap, o.Heap)
+}
+
+// errKilled is what operations of an agent return that was killed: they have no effect.
+var errKilled = errors.New("sim: killed")
+
+// A world is what outlives the agents of a run.
+type world struct {
+	plan  Plan
+	mu    sync.Mutex
+	seq   int            // counts events
+	count map[string]int // operations, by the kind of fault that can happen to them
+	hit   []string
+	bad   []string
+	hash  uint64
+	trace []event
+	start time.Time
+	lived time.Duration // of earlier lives
+
+	disk  *disk
+	calls map[string]*called
+	asks  map[string]string // what the host answered about calls: "allow", "deny"
+	bill  bill
+	last  int // the highest number of a prompt
+
+	agents *sync.WaitGroup // those that run
+}
+
+type event struct {
+	at    time.Duration
+	actor string
+	text  string
+}
+
+// A life is one agent and one host, in one bubble.
+type life struct {
+	n         int
+	dead      bool // killed: nothing that the agent does has an effect
+	cut       bool // the pipe was cut, or an end of it closed
+	fenced    bool // another hub has the session
+	unwritten bool // the store failed
+	healthy   bool // nothing happened yet that ends a conversation early
+	killed    chan struct{}
+	acks      []int // when interrupts were acknowledged
+	results   []string
+	prompts   []string
+	cancel    context.CancelFunc
+
+	interrupts map[string]bool // the ids of the requests
+	open       map[string]bool // calls that the host knows of and that have no result yet
+}
+
+func newLife(n int) *life {
+	return &life{n: n, healthy: true, interrupts: map[string]bool{}, open: map[string]bool{}}
+}
+
+// log adds an event to the trace.
+func (w *world) log(actor, format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.logLocked(actor, format, args...)
+}
+
+func (w *world) logLocked(actor, format string, args ...any) int {
+	text := format
+	if len(args) > 0 {
+		text = fmt.Sprintf(format, args...)
+	}
+	at := w.lived
+	if !w.start.IsZero() {
+		at += time.Since(w.start)
+	}
+	w.hash = mix(w.hash, uint64(at), actor, text)
+	w.trace = append(w.trace, event{at, actor, text})
+	w.seq++
+	return w.seq
+}
+
+func mix(h, n uint64, words ...string) uint64 {
+	const prime = 1099511628211
+	h = (h ^ n) * prime
+	for _, s := range words {
+		for i := range len(s) {
+			h = (h ^ uint64(s[i])) * prime
+		}
+		h = (h ^ 255) * prime
+	}
+	return h
+}
+
+// violate notes that a promise does not hold.
+func (w *world) violate(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.violateLocked(format, args...)
+}
+
+func (w *world) violateLocked(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if len(w.bad) < 20 {
+		w.bad = append(w.bad, text)
+	}
+	w.logLocked("VIOLATION", "%s", text)
+}
+
+// fault counts an operation that any of kinds can happen to and returns the fault that does.
+func (w *world) fault(kinds ...string) *Fault {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.faultLocked(kinds...)
+}
+
+func (w *world) faultLocked(kinds ...string) (found *Fault) {
+	for _, k := range kinds {
+		w.count[k]++
+		for i := range w.plan.Faults {
+			if f := &w.plan.Faults[i]; f.Kind == k && f.N == w.count[k] && found == nil {
+				found = f
+			}
+		}
+	}
+	if found != nil {
+		w.hit = append(w.hit, found.String())
+		w.logLocked("FAULT", "%v", *found)
+	}
+	return found
+}
+
+// gate is passed by everything that the agent does to the world. It reports false, and what
+// the agent wants to do must not happen, if the agent has been killed.
+func (w *world) gate(l *life) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !l.dead && w.faultLocked("kill") != nil {
+		l.dead, l.healthy = true, false
+		w.disk.release()
+		close(l.killed)
+	}
+	return !l.dead
+}
+
+// pause sleeps for a random time below most. Times are odd numbers of nanoseconds, so that
+// wake-ups of different actors never fall together by rounding.
+func pause(r *rand.Rand, most time.Duration) {
+	if most > 0 {
+		time.Sleep(1 + time.Duration(r.Int64N(int64(most))))
+	}
+}
+
+// sleep sleeps until d has passed or ctx is done.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// ids are random bytes from the seed, in place of those of crypto/rand.
+type ids struct {
+	mu sync.Mutex
+	r  *rand.Rand
+}
+
+func (i *ids) Read(p []byte) (int, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	var b [8]byte
+	for n := 0; n < len(p); n += 8 {
+		binary.LittleEndian.PutUint64(b[:], i.r.Uint64())
+		copy(p[n:], b[:])
+	}
+	return len(p), nil
+}
+
+// reading guards crypto/rand.Reader, which is one for the process.
+var reading sync.Mutex
+
+// Run plays a plan. With trace, the report has the trace even if nothing is wrong. dir is an
+// empty directory that the agents work in.
+func Run(t *testing.T, plan Plan, dir string, trace bool) *Report {
+	reading.Lock()
+	defer reading.Unlock()
+	var reader io.Reader = &ids{r: source(plan.Seed, "ids")}
+	reader, cryptorand.Reader = cryptorand.Reader, reader
+	defer func() { cryptorand.Reader = reader }()
+
+	w := &world{plan: plan, count: map[string]int{}, calls: map[string]*called{}, asks: map[string]string{}, hash: 14695981039346656037}
+	w.disk = newDisk(w)
+	if plan.Hub {
+		w.runHub(t, dir)
+	} else {
+		w.runPair(t, dir)
+	}
+	r := &Report{Plan: plan, Hash: w.hash, Events: len(w.trace), Virtual: w.lived, Hit: w.hit, Violations: w.bad}
+	if trace || len(w.bad) > 0 {
+		for _, e := range w.trace {
+			r.Trace = append(r.Trace, fmt.Sprintf("%14v  %-10s %s", e.at, e.actor, strings.TrimSpace(e.text)))
+		}
+	}
+	return r
+}
+
+// bubble runs f in virtual time and a schedule of its own.
+func (w *world) bubble(t *testing.T, n int, f func(t *testing.T)) {
+	seedSchedule(w.plan.Seed*31+uint64(n), w.plan.Yield, w.plan.Shuffle)
+	defer endSchedule()
+	synctest.Test(t, func(t *testing.T) {
+		w.start = time.Now()
+		f(t)
+		w.lived += time.Since(w.start)
+		w.start = time.Time{}
+	})
+}
