@@ -63,6 +63,7 @@ race: ## all tests with the race detector
 
 long: ## all rows of the suites of which make check plays a part: attacks and everyday commands (10 minutes)
 	PARLEY_TEST_LONG=1 go test -timeout 60m -run 'Attacks|PositiveControl|Everyday|Decisions' ./engine/policy/policytest ./agent
+	cd fleet && PARLEY_TEST_LONG=1 go test -timeout 15m -run Migration .
 
 test: ## all tests, quickly
 	go test -timeout $(TEST_TIMEOUT) ./...

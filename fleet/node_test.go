@@ -66,7 +66,12 @@ func journal(t *testing.T, b *Backend, id string) (lines []string) {
 
 // A node that was alone becomes one of three. It is stopped at every step of that. Its sessions
 // keep their numbers and go on, and a node whose first route is dead joins again.
+//
+// It waits for elections, which take a machine that has nothing else to do: see make long.
 func TestMigrationToThreeNodes(t *testing.T) {
+	if os.Getenv("PARLEY_TEST_LONG") == "" {
+		t.Skip("PARLEY_TEST_LONG is not set")
+	}
 	t.Parallel()
 	dir, addresses := t.TempDir(), freeAddresses(t, 3)
 	node := func(i int) NodeConfig {
@@ -116,11 +121,7 @@ func TestMigrationToThreeNodes(t *testing.T) {
 	go start(1)
 	go start(2)
 	// The first one is stopped where it reports something, each time one step later.
-	steps := []int{3, 7, 99} // while it writes snapshots, while it restores them, and never
-	if os.Getenv("PARLEY_TEST_LONG") != "" {
-		steps = []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 99}
-	}
-	for _, step := range steps {
+	for _, step := range []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 99} { // the last one never comes
 		ctx, cancel := context.WithCancelCause(t.Context())
 		n, at := 0, ""
 		killed := errors.New("killed")
