@@ -14,8 +14,9 @@ import (
 
 // The limits of notebooks.
 const (
-	maxNotebook   = 16 << 20
-	maxCellOutput = 10_000 // characters of what a cell printed
+	maxNotebook     = 16 << 20
+	maxNotebookText = 1 << 20 // of all that is shown
+	maxCellOutput   = 10_000  // characters of what a cell printed
 )
 
 // NotebookFile is a notebook that was read.
@@ -104,8 +105,9 @@ func readNotebook(place *files.Place) (*tool.Result, error) {
 	out := &NotebookFile{FilePath: place.Path, Cells: []Cell{}}
 	blocks := []wire.Block{}
 	var text strings.Builder
+	shown := 0
 	flush := func() {
-		if text.Len() > 0 {
+		if shown += text.Len(); text.Len() > 0 {
 			blocks = append(blocks, &wire.TextBlock{Text: text.String()})
 			text.Reset()
 		}
@@ -165,6 +167,9 @@ func readNotebook(place *files.Place) (*tool.Result, error) {
 		out.Cells = append(out.Cells, cell)
 	}
 	flush()
+	if shown > maxNotebookText {
+		return nil, tool.Misuse("%s has %d cells with %s of text, too much to be read at once. Look at some with a command, such as: jq '.cells[0:20]'", place.Path, len(nb.Cells), files.Size(int64(shown)))
+	}
 	if len(blocks) == 0 {
 		blocks = append(blocks, &wire.TextBlock{Text: "(The notebook has no cells.)"})
 	}

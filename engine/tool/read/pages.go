@@ -44,6 +44,7 @@ const (
 	maxDepth    = 60
 	maxPages    = 20_000
 	maxInflated = 64 << 20
+	maxFailed   = 2 << 20 // bytes of what looks like a value and is none
 )
 
 var errPDF = errors.New("it is damaged, or of a kind that is not understood")
@@ -52,15 +53,19 @@ var errPDF = errors.New("it is damaged, or of a kind that is not understood")
 func parsePDF(data []byte) (*document, error) {
 	d := &document{objects: map[int]object{}, parents: map[ref]ref{}}
 	var catalog any
-	inflated := 0
+	inflated, failed := 0, 0
+	find := &finder{data: data, obj: -1, trailer: -1}
 	for at := 0; ; {
-		num, start, kind := nextObject(data, at)
+		num, start, kind := find.object(at)
 		if kind == "" {
 			break
 		}
 		l := &lexer{data: data, at: start}
 		value, err := l.value(0)
 		if err != nil {
+			if failed += l.at - start; failed > maxFailed {
+				return nil, errPDF // most of it is read again and again
+			}
 			at = start
 			continue
 		}
@@ -121,18 +126,34 @@ func orElse(v, other any) any {
 	return v
 }
 
-// nextObject finds the next "1 0 obj" or "trailer" and where its value begins.
-func nextObject(data []byte, at int) (num, start int, kind string) {
-	for at < len(data) {
-		i := bytes.Index(data[at:], []byte("obj"))
-		t := bytes.Index(data[at:], []byte("trailer"))
-		if t >= 0 && (i < 0 || t < i) {
-			return 0, at + t + len("trailer"), "trailer"
+// A finder looks for words in a file, and for each only once.
+type finder struct {
+	data         []byte
+	obj, trailer int // where the next ones are
+}
+
+// next brings the place of a word up to where it is at or behind at.
+func (f *finder) next(place *int, word string, at int) int {
+	if *place < at {
+		*place = len(f.data)
+		if i := bytes.Index(f.data[at:], []byte(word)); i >= 0 {
+			*place = at + i
 		}
-		if i < 0 {
+	}
+	return *place
+}
+
+// object finds the next "1 0 obj" or "trailer" and where its value begins.
+func (f *finder) object(at int) (num, start int, kind string) {
+	data := f.data
+	for at < len(data) {
+		i, t := f.next(&f.obj, "obj", at), f.next(&f.trailer, "trailer", at)
+		if t < i {
+			return 0, t + len("trailer"), "trailer"
+		}
+		if i == len(data) {
 			return 0, 0, ""
 		}
-		i += at
 		at = i + 3
 		if i >= 3 && string(data[i-3:i]) == "end" {
 			continue
@@ -432,6 +453,7 @@ func (l *lexer) value(depth int) (any, error) {
 		}
 		end := bytes.IndexByte(l.data[l.at:], '>')
 		if end < 0 {
+			l.at = len(l.data)
 			return nil, errPDF
 		}
 		l.at += end + 1
@@ -529,7 +551,7 @@ func (l *lexer) stream(value any) (body []byte, after int, ok bool) {
 	}
 	i := bytes.Index(l.data[start:], []byte(end))
 	if i < 0 {
-		return nil, 0, false
+		return l.data[start:], len(l.data), true // it is not looked through again for each object
 	}
 	return bytes.TrimRight(l.data[start:start+i], "\r\n"), start + i + len(end), true
 }
