@@ -46,7 +46,7 @@ func Login(ctx context.Context, cfg Config, flags *Flags, name string, show func
 	if logins == nil {
 		return fmt.Errorf("Error: the log-in could not be kept: there is no config directory, or the settings of the user are left out")
 	}
-	all := append(slices.Clone(set.servers), set.projectServers...)
+	all := slices.Concat(set.servers, set.projectServers, set.userServers)
 	i := slices.IndexFunc(all, func(srv mcp.Server) bool { return srv.Name == name })
 	if i < 0 {
 		names := []string{}

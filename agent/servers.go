@@ -223,6 +223,7 @@ func (s *server) connectServers() {
 		}
 	}
 	s.mcp.Set("project", s.set.projectServers...)
+	s.mcp.Set("user", s.set.userServers...)
 	s.connectPlugins()
 }
 

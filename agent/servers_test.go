@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -310,6 +312,45 @@ func TestPromptTool(t *testing.T) {
 			}
 			if err := m.Done(); err != nil {
 				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestUserServers: the servers that the user has added with "mcp add", in the official file, are there
+// if the sources name them.
+func TestUserServers(t *testing.T) {
+	url := webServer(t)
+	for _, tt := range []struct {
+		name    string
+		sources []string
+		args    []string
+		want    string
+	}{
+		{"user and local", []string{"user", "local"}, nil, "everywhere here"},
+		{"user", []string{"user"}, nil, "everywhere"},
+		{"local", []string{"local"}, nil, "here"},
+		{"neither", []string{"project"}, nil, ""},
+		{"strict", []string{"user", "local"}, []string{"--strict-mcp-config"}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir, _ := workdir(t)
+			home := filepath.Join(filepath.Dir(dir), "home")
+			server := func(name string) string { return `{"` + name + `":{"type":"http","url":"` + url + `"}}` }
+			writeFile(t, filepath.Join(home, ".claude.json"),
+				`{"mcpServers":`+server("everywhere")+`,"projects":{"`+dir+`":{"mcpServers":`+server("here")+`},"/other":{"mcpServers":`+server("elsewhere")+`}}}`)
+			var want []parleytest.Matcher
+			for _, name := range []string{"everywhere", "here", "elsewhere"} {
+				m := parleytest.Tools("mcp__" + name + "__hello")
+				if !slices.Contains(strings.Fields(tt.want), name) {
+					m = m.Not()
+				}
+				want = append(want, m)
+			}
+			m := parleytest.Script(parleytest.Expect(want...).Say("ok")).Model()
+			got := say(t, agent.Config{Cwd: dir, Home: home, Model: m, Store: &session.Memory{}, SettingSources: tt.sources}, append([]string{"--setting-sources", strings.Join(tt.sources, ",")}, tt.args...), initialize, hello)
+			if got.result == nil || got.result.Result != "ok" {
+				t.Errorf("%+v %v %s", got.result, m.Err(), got.stderr)
 			}
 		})
 	}

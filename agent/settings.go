@@ -83,14 +83,7 @@ func trustsProject(cfg Config, flags *Flags) bool {
 	if slices.Contains(flags.SettingSources, "project") || slices.Contains(flags.SettingSources, "local") {
 		return true
 	}
-	file := filepath.Join(cfg.Home, ".claude.json")
-	if cfg.Home == "" {
-		return false
-	}
-	if dir := cfg.ConfigDir(); dir != filepath.Join(cfg.Home, ".claude") {
-		file = filepath.Join(dir, ".claude.json")
-	}
-	text, err := os.ReadFile(file)
+	text, err := os.ReadFile(cfg.UserFile())
 	if err != nil {
 		return false
 	}

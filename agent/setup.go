@@ -110,6 +110,7 @@ type setup struct {
 	parts     func(*agents.Definition) (*engine.AgentParts, error)
 
 	projectServers []mcp.Server // those of the project that are trusted
+	userServers    []mcp.Server // those that the user has added
 
 	current   atomic.Pointer[settings.Settings]
 	held      []settings.Hook            // of the project, which its settings do not have any more
@@ -172,6 +173,7 @@ func newSetup(cfg Config, flags *Flags) (*setup, error) {
 	if err := set.loadProjectServers(); err != nil {
 		return nil, err
 	}
+	set.loadUserServers()
 	if set.mode() == wire.ModeBypassPermissions && set.prefs().BypassDisabled() {
 		return nil, errors.New("Error: the settings do not allow the mode bypassPermissions.")
 	}

@@ -51,7 +51,7 @@ func commands() []command {
 		{"init", "make a settings file, with an explanation", start, initCommand},
 		{"auth", "where credentials for the model come from, as JSON", start, authCommand},
 		{"completion", "completion for bash, zsh or fish", start, completion},
-		{"mcp", "be a server of the Model Context Protocol; log in to others", ways, mcpCommand},
+		{"mcp", "add, list and remove MCP servers; log in to them; be one", ways, mcpCommand},
 		{"acp", "be the agent of an editor, by the Agent Client Protocol", ways, acpCommand},
 		{"rpc", "the agent in JSON-RPC 2.0", ways, rpcCommand},
 		{"policy", "what the permission rules make of a call, and which never match", rules, policyCommand},

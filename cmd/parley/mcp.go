@@ -13,7 +13,7 @@ import (
 	"github.com/parley-go/parley/terminal"
 )
 
-const mcpSynopsis = "serve [AGENT FLAGS] | login NAME [AGENT FLAGS] | logins | logout NAME"
+const mcpSynopsis = "serve [AGENT FLAGS] | add [FLAGS] NAME COMMAND-OR-URL [ARGS] | list | get NAME | remove NAME | login NAME [AGENT FLAGS] | logins | logout NAME"
 
 const mcpText = `
 parley mcp serve offers the agent's built-in tools (Read, Grep, Edit, Bash and the rest)
@@ -27,6 +27,17 @@ can be asked, so what would be asked is denied.
 
 A client starts it by a configuration such as
   {"mcpServers":{"files":{"command":"parley","args":["mcp","serve"]}}}
+
+parley mcp add writes a server where the agent and the official command find it: with
+--scope local (which is meant without it) for you in this directory, with user for you
+everywhere, with project in .mcp.json for everybody who works here. The flags are
+--transport stdio, http or sse, --env NAME=VALUE and --header "NAME: VALUE"; behind --
+everything belongs to the command of the server.
+
+  parley mcp add files -- npx my-server --root .
+  parley mcp add --transport http --header "X-Key: abc" web https://example.com/mcp
+
+parley mcp list and get show the servers; remove takes one out.
 
 parley mcp login logs in to a server on the network that asks for it, by a page in your
 browser. It takes the servers of --mcp-config and those of a project that you trust.
@@ -46,6 +57,10 @@ func mcpCommand(ctx context.Context, p *process, args []string) error {
 	switch verb, rest := args[0], args[1:]; verb {
 	case "serve":
 		return mcpServe(ctx, p, rest)
+	case "add":
+		return mcpAdd(p, rest)
+	case "list", "get", "remove":
+		return mcpServers(p, verb, rest)
 	case "login":
 		if len(rest) == 0 || strings.HasPrefix(rest[0], "-") {
 			return usagef("parley mcp login takes the name of a server, and flags behind it")
@@ -62,7 +77,7 @@ func mcpCommand(ctx context.Context, p *process, args []string) error {
 		}
 		return mcpLogout(ctx, p, rest[0])
 	default:
-		return usagef("there is no parley mcp %s, only serve, login, logins and logout", verb)
+		return usagef("there is no parley mcp %s, only serve, add, list, get, remove, login, logins and logout", verb)
 	}
 }
 

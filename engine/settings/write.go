@@ -298,3 +298,52 @@ func plainRule(text string) string {
 	}
 	return text
 }
+
+// SetServer writes the configuration of an MCP server to a file that has servers by their names below
+// some keys, or takes it out if config is nil. It reports whether there was one. The rest of the file
+// stays as it is.
+func SetServer(path string, below []string, name string, config json.RawMessage) (had bool, err error) {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	root, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		return false, err
+	}
+	defer root.Close()
+	var next *Value
+	if config != nil {
+		if next, _, err = parse(config); err != nil {
+			return false, err
+		}
+	}
+	layer := User
+	if len(below) == 1 && filepath.Base(path) == ".mcp.json" {
+		layer = Project
+	}
+	f := &file{root, path, filepath.Base(path)}
+	_, err = f.change(layer, func(v *Value) []*Item {
+		for _, key := range below {
+			inner := v.Get(key)
+			if inner == nil || inner.members == nil {
+				if config == nil {
+					return nil
+				}
+				inner = &Value{members: map[string]*Value{}}
+				v.set(key, inner)
+			}
+			v = inner
+		}
+		if had = v.Get(name) != nil; next != nil {
+			v.set(name, next)
+		} else if had {
+			delete(v.members, name)
+			v.names = slices.DeleteFunc(v.names, func(n string) bool { return n == name })
+		}
+		return nil
+	})
+	if err != nil {
+		return had, fmt.Errorf("%s: the change is not written: %w", path, err)
+	}
+	return had, nil
+}
