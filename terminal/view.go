@@ -26,7 +26,6 @@ func (s *screen) view() (lines []string, cursor position) {
 	if status := s.statusLine(w); status != "" && most > 3 {
 		bottom = append(bottom, status)
 	}
-	cursor = hidden
 	var middle []string
 	q := s.current()
 	switch {

@@ -112,7 +112,6 @@ type host struct {
 	mu     sync.Mutex
 	ended  bool
 	wakes  []chan time.Duration
-	busy   bool // an interrupt is under way
 }
 
 func (h *host) options(d transport.Dialer) *parley.Options {
