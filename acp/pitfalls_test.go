@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -114,8 +115,12 @@ func TestAnswerFromElsewhereWithdrawsQuestion(t *testing.T) {
 // The turn that the end of a background task starts is not taken for the answer to the
 // next prompt, and its updates arrive though no prompt runs.
 func TestBackgroundTurnIsNotAnAnswer(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := exec.Command("mkfifo", pipe).Run(); err != nil {
+		t.Skip(err)
+	}
 	run(t, setting{model: script(
-		pt.Say("I start it.").Call("Bash", object{"command": "true", "run_in_background": true}),
+		pt.Say("I start it.").Call("Bash", object{"command": "cat " + pipe, "run_in_background": true}),
 		pt.Say("It runs."),
 		pt.Say("It has ended."),
 		pt.Say("Yes.").Always(),
@@ -123,6 +128,10 @@ func TestBackgroundTurnIsNotAnAnswer(t *testing.T) {
 		e.permit = func(*frame) any { return selects("allow-once") }
 		id := e.newSession()
 		e.call("session/prompt", prompt(id, "Start it."))
+		// The task ends now. If it ended in the turn, the turn itself would hear of it.
+		if err := os.WriteFile(pipe, []byte("end\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 		e.until("the turn of the task", func(f *frame) bool { return strings.HasSuffix(brief(f), `"It has ended."`) })
 		n := len(e.all)
 		e.call("session/prompt", prompt(id, "Well?"))
