@@ -153,10 +153,10 @@ func TestDebugFile(t *testing.T) {
 	dir := t.TempDir()
 	var stdout, stderr bytes.Buffer
 	cfg := Config{Cwd: dir, Model: parleytest.Script(parleytest.Say("hello")).Model(), Store: &session.Memory{}}
-	if code := Run(t.Context(), cfg, []string{"-p", "hi", "--debug-file", "log/debug.txt", "--brief"}, strings.NewReader(""), &stdout, &stderr); code != 0 || stderr.Len() > 0 {
+	if code := Run(t.Context(), cfg, []string{"-p", "hi", "--debug-file", "log/debug.txt", "--settings", `{"ofLater":1}`}, strings.NewReader(""), &stdout, &stderr); code != 0 || stderr.Len() > 0 {
 		t.Errorf("exit status %d, %s", code, &stderr)
 	}
-	if text, err := os.ReadFile(filepath.Join(dir, "log", "debug.txt")); err != nil || !strings.Contains(string(text), "--brief is accepted and has no effect") {
+	if text, err := os.ReadFile(filepath.Join(dir, "log", "debug.txt")); err != nil || !strings.Contains(string(text), "the setting ofLater is not known") {
 		t.Errorf("%q %v", text, err)
 	}
 	cfg.Model = parleytest.Script(parleytest.Say("hello")).Model()
