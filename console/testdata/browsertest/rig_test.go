@@ -309,7 +309,11 @@ func (p *page) do(steps ...chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
-	if err := chromedp.Do(ctx, steps...); err != nil {
+	err := chromedp.Do(ctx, steps...)
+	for err != nil && strings.Contains(err.Error(), "Could not find node") && ctx.Err() == nil {
+		err = chromedp.Do(ctx, steps...) // the page was drawn anew after the node was found
+	}
+	if err != nil {
 		p.t.Fatalf("%v\n%s", err, p.seen())
 	}
 }
