@@ -96,7 +96,7 @@ func TestReconnect(t *testing.T) {
 	r := newRig(t, turns...)
 	s := r.create("Network", "prompt 0")
 	p := open(t, r.link(serve.ScopeDrive))
-	p.click(".entry a")
+	p.enter()
 	p.shows(".answer:not(.live)", "answer 0")
 	p.write("#prompt", "a draft")
 	for i := 1; i < 12; i++ {
@@ -141,7 +141,7 @@ func TestTwoBrowsers(t *testing.T) {
 	s := r.create("Shared", "Touch it.")
 	one, two := open(t, r.link(serve.ScopeApprove)), open(t, r.link(serve.ScopeView))
 	one.ready() // on the overview
-	two.click(".entry a")
+	two.enter()
 	two.shows(".approval", "Your token may watch, not answer.")
 	two.key("y")
 	if two.gone("#prompt, .approval button"); len(r.answers(s)) != 0 {

@@ -94,7 +94,7 @@ func TestReview(t *testing.T) {
 	p := open(t, r.link(serve.ScopeDrive))
 	p.ready()
 	p.click(".approval .yes")
-	p.click(".entry a")
+	p.enter()
 	p.shows(".answer", "Written.")
 	p.click(".bar nav button:last-child")
 	p.shows(".file h2", "notes.txt")

@@ -323,6 +323,12 @@ func (p *page) click(sel string) {
 	p.do(chromedp.Click(chromedp.CSS(sel), chromedp.NodeVisible))
 }
 
+// enter opens the first session of the overview, which may be moving to another group.
+func (p *page) enter() {
+	p.t.Helper()
+	p.until(`(e => e && (e.click(), true))(document.querySelector(".entry a"))`)
+}
+
 func (p *page) write(sel, text string) {
 	p.t.Helper()
 	p.do(chromedp.SendKeys(chromedp.CSS(sel), text, chromedp.NodeVisible))
