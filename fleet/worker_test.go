@@ -81,6 +81,19 @@ func until(t *testing.T, s *hub.Session, after *uint64, kind hub.Kind, ok func(h
 	panic("unreachable")
 }
 
+// begin creates a session and sends it a prompt.
+func (c *crew) begin(t *testing.T) *hub.Session {
+	t.Helper()
+	s, err := c.hub.Create(t.Context(), ann, hub.Spec{Cwd: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Prompt(t.Context(), ann, wire.Prompt(wire.Text("Do it."))); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 func isResult(e hub.Entry) bool { return wire.PeekType(e.Data) == "result" }
 
 // A session is created and prompted at a gateway, and run by a worker, which dies while a
@@ -91,13 +104,7 @@ func TestAnswerCountsWhileNoWorkerOwnsTheSession(t *testing.T) {
 	open, file := place(t), filepath.Join(t.TempDir(), "effects")
 	gateway := newCrew(t, open(), 0, file)
 	one := newCrew(t, open(), 4, file)
-	s, err := gateway.hub.Create(t.Context(), ann, hub.Spec{Cwd: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Prompt(t.Context(), ann, wire.Prompt(wire.Text("Do it."))); err != nil {
-		t.Fatal(err)
-	}
+	s := gateway.begin(t)
 	var last uint64
 	e := until(t, s, &last, hub.KindAsk, nil)
 	one.b.nc.Close() // as if it was killed: nothing of it reaches the others
@@ -122,13 +129,7 @@ func TestDrainHandsBack(t *testing.T) {
 	open, file := place(t), filepath.Join(t.TempDir(), "effects")
 	gateway := newCrew(t, open(), 0, file)
 	one := newCrew(t, open(), 4, file)
-	s, err := gateway.hub.Create(t.Context(), ann, hub.Spec{Cwd: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Prompt(t.Context(), ann, wire.Prompt(wire.Text("Do it."))); err != nil {
-		t.Fatal(err)
-	}
+	s := gateway.begin(t)
 	var last uint64
 	e := until(t, s, &last, hub.KindAsk, nil)
 	one.w.Drain(t.Context(), one.hub) // the turn waits for a person: that is no reason to stay
@@ -162,13 +163,7 @@ func TestSlots(t *testing.T) {
 	}
 	var sessions []*hub.Session
 	for range 3 {
-		s, err := gateway.hub.Create(t.Context(), ann, hub.Spec{Cwd: t.TempDir()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Prompt(t.Context(), ann, wire.Prompt(wire.Text("Do it."))); err != nil {
-			t.Fatal(err)
-		}
+		s := gateway.begin(t)
 		sessions = append(sessions, s)
 	}
 	testwait.Until(t, "one session runs and two wait", func() bool {
@@ -195,13 +190,7 @@ func TestLostSessionsAreClaimedAgain(t *testing.T) {
 	open, file := place(t), filepath.Join(t.TempDir(), "effects")
 	gateway := newCrew(t, open(), 0, file)
 	one := newCrew(t, open(), 4, file)
-	s, err := gateway.hub.Create(t.Context(), ann, hub.Spec{Cwd: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Prompt(t.Context(), ann, wire.Prompt(wire.Text("Do it."))); err != nil {
-		t.Fatal(err)
-	}
+	s := gateway.begin(t)
 	var last uint64
 	e := until(t, s, &last, hub.KindAsk, nil)
 	one.b.beat.loseAll()

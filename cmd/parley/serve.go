@@ -10,7 +10,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -443,7 +442,13 @@ that opens the console and as a QR code of it.`)
 	if err != nil {
 		return err
 	}
-	api := &serveClient{path: filepath.Join(dir, "serve")}
+	do := func(method, path string, in, out any) error {
+		err := serve.Local{Path: filepath.Join(dir, "serve")}.Do(ctx, method, path, in, out)
+		if errors.Is(err, serve.ErrNotRunning) {
+			return fmt.Errorf("no server runs: start one with parley serve (%w)", err)
+		}
+		return err
+	}
 	switch {
 	case len(words) == 2 && words[0] == "add":
 		in := serve.NewToken{Name: words[1], Scope: serve.Scope(*scope)}
@@ -451,7 +456,7 @@ that opens the console and as a QR code of it.`)
 			in.Expires = time.Now().Add(*expires)
 		}
 		var made serve.MadeToken
-		if err := api.do(ctx, "POST", "/v1/tokens", in, &made); err != nil {
+		if err := do("POST", "/v1/tokens", in, &made); err != nil {
 			return err
 		}
 		if made.Link == "" {
@@ -461,7 +466,7 @@ that opens the console and as a QR code of it.`)
 		return showLink(p.stdout, made.Link)
 	case len(words) == 1 && words[0] == "list":
 		var all serve.TokenList
-		if err := api.do(ctx, "GET", "/v1/tokens", nil, &all); err != nil {
+		if err := do("GET", "/v1/tokens", nil, &all); err != nil {
 			return err
 		}
 		w := tabwriter.NewWriter(p.stdout, 0, 4, 2, ' ', 0)
@@ -474,48 +479,7 @@ that opens the console and as a QR code of it.`)
 		}
 		return w.Flush()
 	case len(words) == 2 && words[0] == "revoke":
-		return api.do(ctx, "DELETE", "/v1/tokens/"+words[1], nil, nil)
+		return do("DELETE", "/v1/tokens/"+words[1], nil, nil)
 	}
 	return usagef("it is: parley serve token add NAME [--scope SCOPE], list, or revoke ID")
-}
-
-// A serveClient uses the API of the server that runs, over its socket.
-type serveClient struct{ path string }
-
-func (c *serveClient) do(ctx context.Context, method, path string, in, out any) error {
-	var body io.Reader
-	if in != nil {
-		data, err := json.Marshal(in)
-		if err != nil {
-			return err
-		}
-		body = bytes.NewReader(data)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://serve"+path, body)
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	t := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return socket.Dial(ctx, c.path)
-	}}
-	defer t.CloseIdleConnections()
-	resp, err := (&http.Client{Transport: t}).Do(req)
-	if err != nil {
-		return fmt.Errorf("no server runs: start one with parley serve (%w)", err)
-	}
-	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return err
-	}
-	if resp.StatusCode != http.StatusOK {
-		var failed struct{ Error struct{ Message string } }
-		json.Unmarshal(data, &failed)
-		return errors.New(failed.Error.Message)
-	}
-	if out == nil {
-		return nil
-	}
-	return json.Unmarshal(data, out)
 }

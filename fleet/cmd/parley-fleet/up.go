@@ -365,35 +365,12 @@ func token(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if len(words) != 1 || *data == "" {
 		return usagef("it is: parley-fleet token --data DIRECTORY [--scope SCOPE] NAME")
 	}
-	body, err := json.Marshal(serve.NewToken{Name: words[0], Scope: serve.Scope(*scope)})
-	if err != nil {
-		return err
-	}
-	req, err := http.NewRequestWithContext(ctx, "POST", "http://serve/v1/tokens", strings.NewReader(string(body)))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	t := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return socket.Dial(ctx, filepath.Join(*data, "serve"))
-	}}
-	defer t.CloseIdleConnections()
-	resp, err := (&http.Client{Transport: t}).Do(req)
-	if err != nil {
+	var made serve.MadeToken
+	err := serve.Local{Path: filepath.Join(*data, "serve")}.Do(ctx, "POST", "/v1/tokens", serve.NewToken{Name: words[0], Scope: serve.Scope(*scope)}, &made)
+	if errors.Is(err, serve.ErrNotRunning) {
 		return fmt.Errorf("no node runs in %s: start one with parley-fleet up (%w)", *data, err)
 	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return err
-	}
-	if resp.StatusCode != http.StatusOK {
-		var failed struct{ Error struct{ Message string } }
-		json.Unmarshal(answer, &failed)
-		return errors.New(failed.Error.Message)
-	}
-	var made serve.MadeToken
-	if err := json.Unmarshal(answer, &made); err != nil {
 		return err
 	}
 	fmt.Fprintln(stdout, made.Secret)
