@@ -299,7 +299,7 @@ func TestFallbackModel(t *testing.T) {
 }
 
 // TestFallbackTriggers: another model answers at once where this one is not there, may not be used or
-// fails, and the host is told why; a request that is wrong is wrong for every model.
+// fails, and the host learns why; a wrong request is wrong for every model.
 func TestFallbackTriggers(t *testing.T) {
 	for status, trigger := range map[int]string{404: "model_not_found", 403: "permission_denied", 500: "server_error", 400: "", 401: ""} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {

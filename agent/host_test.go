@@ -369,6 +369,6 @@ func TestFlagsWithoutEffectAreReported(t *testing.T) {
 		}
 	}
 	if n != 1 {
-		t.Errorf("the host was told %d times", n)
+		t.Errorf("the host received the notice %d times", n)
 	}
 }

@@ -149,7 +149,7 @@ func TestWorktreeEditsAreAccepted(t *testing.T) {
 }
 
 // A worktree in which nothing changed goes with the conversation, another one stays, and a session
-// that goes on is in it again, or is told that it is gone.
+// that is resumed works in it again, or the model learns that it is gone.
 func TestWorktreeAtTheEnd(t *testing.T) {
 	dir, git := repository(t)
 	tree := filepath.Join(dir, ".claude", "worktrees", "foo")

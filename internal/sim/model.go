@@ -112,10 +112,10 @@ func (w *world) told(id string, b block) {
 	text := string(b.Content)
 	did := contains(text, "is done")
 	if did && c.name != "Look" && c.name != "mcp__host__add" && c.done != 1 {
-		w.violateLocked("the model is told the truth: %s is reported as done, and its effect happened %d times", id, c.done)
+		w.violateLocked("the model must learn the truth: %s is reported as done, and its effect happened %d times", id, c.done)
 	}
 	if c.done > 0 && (contains(text, "did not run") || contains(text, "changed nothing")) {
-		w.violateLocked("the model is told the truth: %s is reported as not run, and its effect happened: %s", id, text)
+		w.violateLocked("the model must learn the truth: %s is reported as not run, and its effect happened: %s", id, text)
 	}
 }
 
