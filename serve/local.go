@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -13,8 +12,14 @@ import (
 	"github.com/parley-go/parley/hub/socket"
 )
 
-// ErrNotRunning is returned by [Local.Do] if no server listens at the socket.
-var ErrNotRunning = errors.New("serve: no server runs")
+// A NotRunningError is returned by [Local.Do] if no server can be reached at the socket.
+type NotRunningError struct{ Err error }
+
+// Error says that no server runs, and why that seems so.
+func (e *NotRunningError) Error() string { return "serve: no server runs: " + e.Err.Error() }
+
+// Unwrap returns why the socket could not be used.
+func (e *NotRunningError) Unwrap() error { return e.Err }
 
 // A Local uses the API of a server of this user over its unix socket, without a token.
 type Local struct {
@@ -42,7 +47,7 @@ func (l Local) Do(ctx context.Context, method, path string, in, out any) error {
 	defer t.CloseIdleConnections()
 	resp, err := (&http.Client{Transport: t}).Do(req)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrNotRunning, err)
+		return &NotRunningError{err}
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)

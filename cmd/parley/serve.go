@@ -444,8 +444,8 @@ that opens the console and as a QR code of it.`)
 	}
 	do := func(method, path string, in, out any) error {
 		err := serve.Local{Path: filepath.Join(dir, "serve")}.Do(ctx, method, path, in, out)
-		if errors.Is(err, serve.ErrNotRunning) {
-			return fmt.Errorf("no server runs: start one with parley serve (%w)", err)
+		if down := (*serve.NotRunningError)(nil); errors.As(err, &down) {
+			return fmt.Errorf("no server runs: start one with parley serve (%w)", down.Err)
 		}
 		return err
 	}

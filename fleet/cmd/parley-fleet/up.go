@@ -367,8 +367,8 @@ func token(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	}
 	var made serve.MadeToken
 	err := serve.Local{Path: filepath.Join(*data, "serve")}.Do(ctx, "POST", "/v1/tokens", serve.NewToken{Name: words[0], Scope: serve.Scope(*scope)}, &made)
-	if errors.Is(err, serve.ErrNotRunning) {
-		return fmt.Errorf("no node runs in %s: start one with parley-fleet up (%w)", *data, err)
+	if down := (*serve.NotRunningError)(nil); errors.As(err, &down) {
+		return fmt.Errorf("no node runs in %s: start one with parley-fleet up (%w)", *data, down.Err)
 	}
 	if err != nil {
 		return err
