@@ -190,6 +190,7 @@ func TestAPI(t *testing.T) {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}
+	t.Setenv("GIT_DIR", filepath.Join(r.state, "elsewhere")) // worktrees are those of the session's repository
 	ran := filepath.Join(r.state, "hook-ran")
 	if err := os.WriteFile(filepath.Join(r.dir, ".git/hooks/post-checkout"), []byte("#!/bin/sh\ntouch "+ran+"\n"), 0o777); err != nil {
 		t.Fatal(err)

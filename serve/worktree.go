@@ -2,14 +2,12 @@ package serve
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/internal/worktree"
 )
 
 // A Worktree is the git worktree that was made for a session.
@@ -27,17 +25,14 @@ type WorktreeList struct {
 	Worktrees []Worktree `json:"worktrees"`
 }
 
-// git runs git in a directory. Hooks and programs that the repository names do not run:
-// whoever makes a worktree did not ask for them.
+// git runs git in a directory, as for the worktrees of agents. What it says against a
+// request is the caller's mistake.
 func git(ctx context.Context, dir string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, "git", slices.Concat([]string{"-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-C", dir}, args)...)
-	cmd.Env = append(cmd.Environ(), "GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0", "LC_ALL=C")
-	out, err := cmd.Output()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		return "", badRequest("git %s: %s", args[0], clip(strings.TrimSpace(string(exit.Stderr)), 300))
+	out, err := worktree.Git(ctx, dir, args...)
+	if err != nil {
+		return "", badRequest("%s", clip(strings.TrimPrefix(err.Error(), "worktree: "), 300))
 	}
-	return strings.TrimSpace(string(out)), err
+	return strings.TrimSpace(out), nil
 }
 
 // addWorktree makes a worktree beside a repository, with a new branch or one that there
