@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -535,12 +536,12 @@ func (c *Conversation) style() *project.Style {
 	return c.set.project.Style(c.set.outputStyle)
 }
 
-// OutputStyle returns the name of the output style.
+// OutputStyle returns the name of the output style: that of the settings even if there is no such style, as the official CLI does.
 func (c *Conversation) OutputStyle() string {
 	if s := c.style(); s != nil {
 		return s.Name
 	}
-	return "default"
+	return cmp.Or(c.set.outputStyle, "default")
 }
 
 // SetOutputStyle changes the output style from the next turn on; empty or "default"
