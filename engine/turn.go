@@ -777,16 +777,21 @@ func orZero[T any](v *T) *T {
 func (c *Conversation) finish(t *turn, end *ending) {
 	c.tellPrompts(t)
 	over := []*session.Entry{{Type: recorder.CostType, Fields: c.ledger.State()}}
+	r := c.result(t, end)
 	if c.sub == nil {
 		if e := taskRecord(c); e != nil {
 			over = append(over, e)
 		}
-		over = append(over, session.TurnEnded())
+		c.rec.Stamp(r)
+		line, _ := wire.Encode(r) // only other messages cannot be encoded
+		over = append(over, session.TurnEnded(line))
 	}
 	if err := c.rec.Record(over...); err != nil && end.subtype == "" {
 		end = c.broken(err)
+		since := r.ModelUsageSinceLastResult
+		r = c.result(t, end)
+		r.ModelUsageSinceLastResult = since
 	}
-	r := c.result(t, end)
 	c.last = r
 	c.results++
 	final := "completed"

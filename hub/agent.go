@@ -266,8 +266,9 @@ func (r *room) agentReady(x *tx, a *agentRun, client *parley.Client, continued b
 		close(ch)
 	}
 	a.waiting = nil
-	if r.fold.midTurn && !continued && a.again {
-		// The agent cannot continue its turn, or had ended it before it was killed.
+	if f := r.fold; f.midTurn && !continued && a.again && (len(f.running) > 0 || len(f.queue) == 0) {
+		// The agent cannot continue its turn. A prompt that the agent before it had not recorded
+		// when it was killed is still queued, and is sent again.
 		x.append(KindEnded, mustJSON(Ended{Prompts: r.fold.running, Reason: "the agent ended before it sent the result of the turn"}), nil)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -327,6 +328,137 @@ func TestAnswersForTheSessionOutliveTheAgent(t *testing.T) {
 				}
 				w.stop()
 			})
+		})
+	}
+}
+
+// A taped backend notes everything that is written, so that one can be made that holds what a
+// process had written when it died at any time.
+type taped struct {
+	hub.Backend
+	mu   sync.Mutex
+	tape []written
+}
+
+type written struct {
+	entries []hub.Entry // if it was an append
+	do      func(hub.Backend) error
+}
+
+func (b *taped) note(w written) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	err := w.do(b.Backend)
+	if err == nil {
+		b.tape = append(b.tape, w)
+	}
+	return err
+}
+
+func (b *taped) Append(_ context.Context, id string, expect uint64, entries []hub.Entry) error {
+	return b.note(written{entries, func(b hub.Backend) error { return b.Append(context.Background(), id, expect, entries) }})
+}
+
+func (b *taped) Put(_ context.Context, id string, item hub.Item) (got hub.Item, err error) {
+	return got, b.note(written{do: func(b hub.Backend) error { got, err = b.Put(context.Background(), id, item); return err }})
+}
+
+func (b *taped) Wake(_ context.Context, id string) error {
+	return b.note(written{do: func(b hub.Backend) error { return b.Wake(context.Background(), id) }})
+}
+
+func (b *taped) Rest(_ context.Context, id string) error {
+	return b.note(written{do: func(b hub.Backend) error { return b.Rest(context.Background(), id) }})
+}
+
+// crashed returns a backend with what was written.
+func crashed(t *testing.T, tape []written) *taped {
+	t.Helper()
+	b := &taped{Backend: &hub.Memory{}}
+	for _, w := range tape {
+		if err := b.note(w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b
+}
+
+// A prompt that was accepted has one result, wherever its hub dies, and wherever the
+// next one does: also between the last record of the turn and its result, and before its prompt
+// is recorded. No turn ends without a result.
+func TestPromptHasOneResultWhereverHubsDie(t *testing.T) {
+	model := func() *parleytest.Model {
+		return parleytest.Script(
+			parleytest.FirstOf(
+				parleytest.Expect(parleytest.ToolResult("")).Say("Done."),
+				parleytest.Say("I look.").Call("Bash", map[string]string{"command": "true", "description": "nothing"}),
+			),
+			parleytest.Say("Done."),
+		).Model()
+	}
+	dir := t.TempDir()
+	// play runs a hub until the session is idle.
+	play := func(t *testing.T, b *taped, id, uuid string, begin bool) {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, b, model).start()
+			defer r.hub.Close()
+			s := r.hub.Session(id)
+			if begin {
+				if _, err := r.hub.Create(t.Context(), ann, hub.Spec{ID: id, Cwd: dir}); err != nil {
+					t.Fatal(err)
+				}
+				m := wire.Prompt(wire.Text("Do it."))
+				m.UUID = uuid
+				if _, err := s.Prompt(t.Context(), ann, m); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w := attach(t, s, ann, 0)
+			w.result()
+			w.phase(hub.Idle)
+			w.stop()
+			results := 0
+			for _, e := range w.all {
+				if e.Kind == hub.KindEnded {
+					t.Errorf("a turn ended without a result: %s", e.Data)
+				}
+				if typeOf(e) != "result" {
+					continue
+				}
+				if results++; !strings.Contains(string(e.Data), uuid) || !strings.Contains(string(e.Data), `"is_error":false`) {
+					t.Errorf("result %s", e.Data)
+				}
+			}
+			if results != 1 {
+				t.Errorf("%d results", results)
+			}
+		})
+	}
+	id, uuid := "22222222-2222-4222-8222-222222222222", "11111111-1111-4111-8111-111111111111"
+	whole := &taped{Backend: &hub.Memory{}}
+	play(t, whole, id, uuid, true)
+	has := func(tape []written, ok func(e hub.Entry) bool) bool {
+		return slices.ContainsFunc(tape, func(w written) bool { return slices.ContainsFunc(w.entries, ok) })
+	}
+	step := 7 // of the places where the second hub dies
+	if os.Getenv("PARLEY_TEST_LONG") != "" {
+		step = 1
+	}
+	for n := range len(whole.tape) + 1 {
+		tape := whole.tape[:n]
+		if !has(tape, func(e hub.Entry) bool { return e.Kind == hub.KindPrompt }) {
+			continue // it was not accepted
+		}
+		if !has(tape[:n-1], func(e hub.Entry) bool { return typeOf(e) == "system/init" }) && has(tape, func(e hub.Entry) bool { return typeOf(e) == "system/init" }) {
+			// The record of the prompt comes from another goroutine, and may be missing.
+			tape = slices.DeleteFunc(slices.Clone(tape), func(w written) bool { return len(w.entries) > 0 && w.entries[0].Kind == hub.KindRecord })
+		}
+		t.Run(strconv.Itoa(n), func(t *testing.T) {
+			b := crashed(t, tape)
+			play(t, b, id, uuid, false)
+			for m := len(tape) + 1 + n%step; m < len(b.tape); m += step {
+				t.Run(strconv.Itoa(m-len(tape)), func(t *testing.T) { play(t, crashed(t, b.tape[:m]), id, uuid, false) })
+			}
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
 )
 
 // A room is a session that somebody in this process uses: it is watched, or its agent
@@ -322,11 +323,17 @@ func (r *room) read(ctx context.Context) (frames map[string]bool, err error) {
 			return nil, err
 		}
 		r.take(&e)
-		if e.Record != "" {
-			frames[e.Record] = true
-		}
+		frames[e.shows()] = true
 	}
 	return frames, nil
+}
+
+// shows returns the uuid of the record or the result that an entry shows, empty if it is something else.
+func (e *Entry) shows() string {
+	if e.Record == "" && e.Kind == KindFrame && wire.PeekType(e.Data) == "result" {
+		return session.RecordUUID(e.Data)
+	}
+	return e.Record
 }
 
 // take takes an entry in that is in the journal already.
@@ -494,9 +501,13 @@ func (r *room) rereadRecords() error {
 	return nil
 }
 
-// appendFrames adds frames of records that have none.
+// appendFrames adds frames of records that have none. A result is added if a turn waits for
+// it: those of turns that ran outside of the hub end nothing.
 func (x *tx) appendFrames(missing []Entry) {
 	for _, m := range missing {
+		if wire.PeekType(m.Data) == "result" && !x.r.fold.awaits(m.Data) {
+			continue
+		}
 		x.append(KindFrame, m.Data, func(e *Entry) { e.Record, e.Recovered = m.Record, true })
 	}
 }
@@ -516,7 +527,12 @@ func missingFrames(records []json.RawMessage, covered string, frames map[string]
 	if i := slices.IndexFunc(records, func(rec json.RawMessage) bool { return covered != "" && session.RecordUUID(rec) == covered }); i >= 0 {
 		records = records[i+1:]
 	}
+	var over json.RawMessage // the result of the last turn, unless one runs
 	for _, record := range records {
+		if result, ok := session.TurnResult(record); ok {
+			over = result
+			continue
+		}
 		uuid := session.RecordUUID(record)
 		if uuid == "" || frames[uuid] {
 			continue
@@ -525,6 +541,10 @@ func missingFrames(records []json.RawMessage, covered string, frames map[string]
 			missing = append(missing, Entry{Record: uuid, Data: data})
 			frames[uuid] = true
 		}
+	}
+	// Behind it are no messages: those of a turn come before its end.
+	if uuid := session.RecordUUID(over); uuid != "" && !frames[uuid] {
+		missing = append(missing, Entry{Data: over})
 	}
 	return missing
 }
@@ -537,9 +557,7 @@ func (r *room) catchUp(ctx context.Context, agentID, covered string) ([]json.Raw
 		if err != nil {
 			return nil, err
 		}
-		if e.Record != "" {
-			frames[e.Record] = true
-		}
+		frames[e.shows()] = true
 	}
 	records, err := r.agentRecords(ctx, agentID)
 	if err != nil {

@@ -300,6 +300,20 @@ func (f *fold) frame(e *Entry) {
 	}
 }
 
+// awaits reports whether a result that was found in the log ends a turn which has none yet.
+func (f *fold) awaits(result json.RawMessage) bool {
+	var r struct {
+		UUIDs []string `json:"user_message_uuids"`
+	}
+	json.Unmarshal(result, &r)
+	for _, uuid := range r.UUIDs {
+		if p := f.prompts[uuid]; p != nil {
+			return !p.over
+		}
+	}
+	return f.midTurn && len(f.running)+len(f.queue) == 0 // a turn that no prompt started
+}
+
 func (f *fold) withoutTask(id string) []Task {
 	return slices.DeleteFunc(slices.Clone(f.tasks), func(t Task) bool { return t.ID == id })
 }

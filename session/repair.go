@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -80,9 +81,28 @@ func TurnBegan(uuid, promptID string) *Entry {
 	}}
 }
 
-// TurnEnded returns the record that says that no turn runs any more.
-func TurnEnded() *Entry {
-	return &Entry{Type: typeTurn, Time: time.Now(), Fields: map[string]json.RawMessage{"state": quote("ended")}}
+// TurnEnded returns the record that says that no turn runs any more. The result is the
+// message that ends the turn for the host, which the process may not live to send.
+// It may be nil.
+func TurnEnded(result json.RawMessage) *Entry {
+	e := &Entry{Type: typeTurn, Time: time.Now(), Fields: map[string]json.RawMessage{"state": quote("ended")}}
+	if len(result) > 0 {
+		e.Fields["result"] = result
+	}
+	return e
+}
+
+// TurnResult returns the message that a [TurnEnded] record holds. The record of a turn that
+// runs, or that has no result, gives nil. Ok reports whether the record is about a turn at all.
+func TurnResult(record json.RawMessage) (result json.RawMessage, ok bool) {
+	var r struct {
+		Type   string          `json:"type"`
+		Result json.RawMessage `json:"result"`
+	}
+	if !bytes.Contains(record, []byte(typeTurn)) || json.Unmarshal(record, &r) != nil || r.Type != typeTurn {
+		return nil, false
+	}
+	return r.Result, true
 }
 
 // Unfinished returns the prompt whose turn ran when the process that wrote the log

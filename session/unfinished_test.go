@@ -31,7 +31,7 @@ func TestUnfinished(t *testing.T) {
 		{"in the middle of an answer", []*session.Entry{prompt, began, answer}, true},
 		{"with a prompt that joined it", []*session.Entry{prompt, began, answer, joined}, true},
 		{"with a note", []*session.Entry{prompt, began, answer, note}, true},
-		{"ended", []*session.Entry{prompt, began, answer, session.TurnEnded()}, false},
+		{"ended", []*session.Entry{prompt, began, answer, session.TurnEnded(nil)}, false},
 		{"interrupted", []*session.Entry{prompt, began, answer, mark}, false},
 		{"another prompt came, from elsewhere", []*session.Entry{prompt, began, answer, other}, false},
 		{"rewound", []*session.Entry{prompt, began, answer, sessiontest.Say("user", "from the start", "")}, false},
