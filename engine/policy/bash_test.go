@@ -198,3 +198,46 @@ func TestBashMade(t *testing.T) {
 		t.Errorf("only %d programs ran: the stubs do not work", found)
 	}
 }
+
+// TestSubstitutionsAreFound puts substitutions of every kind into every place of the
+// grammar that may expand them: a program that bash runs there is found. Without
+// PARLEY_TEST_LONG each place gets one of them.
+func TestSubstitutionsAreFound(t *testing.T) {
+	b := newBashRunner(t)
+	data, err := os.ReadFile("testdata/places.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := []string{"$(rm)", "<(rm)", "${u:-$(rm)}", "`rm`", "'$(rm)'", ">(rm)", "${u:-<(rm)}", "$((1+$(rm)0))", "@($(rm))", "a\\\n$(rm)", `"$(rm)"`, "$'$(rm)'", `$"$(rm)"`, `\$(rm)`, `"${u:-'$(rm)'}"`, "a[$(rm)]"}
+	places, played, ran := 0, 0, 0
+	for place := range strings.Lines(string(data)) {
+		if place = strings.ReplaceAll(strings.TrimSuffix(place, "\n"), `\n`, "\n"); strings.HasPrefix(place, "#") {
+			continue
+		}
+		places++
+		for i, kind := range kinds {
+			if os.Getenv("PARLEY_TEST_LONG") == "" && i != places%len(kinds) {
+				continue
+			}
+			command := strings.ReplaceAll(place, "@", kind)
+			called, err := b.run(command + "\nwait")
+			if err != nil {
+				t.Fatal(err)
+			}
+			played++
+			if slices.Contains(called, "rm") {
+				ran++
+			}
+			s := shell.Analyze(command, b.env())
+			for _, name := range slices.Compact(called) {
+				if newJudgement(&Request{}, &noRules).mayRun(s, &Rule{Tool: "Bash", Content: name + ":*"}) == no {
+					t.Errorf("%q ran %s, which was not found", command, name)
+				}
+			}
+		}
+	}
+	t.Logf("%d commands of %d places, %d of them ran the substitution", played, places, ran)
+	if ran < played/4 {
+		t.Error("too few substitutions ran: the stubs do not work")
+	}
+}

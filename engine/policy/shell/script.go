@@ -260,6 +260,10 @@ func (s *Script) parse(text, via string) {
 		s.blur("a backquote ends a substitution, or it does not")
 		s.guess(text)
 	}
+	if (strings.Contains(text, "${") || strings.Contains(text, "=~")) && hasHiddenText(file, text) {
+		s.blur("an expansion in it may run something")
+		s.guess(text)
+	}
 	s.depth++
 	defer func() { s.depth-- }()
 	if s.vars == nil && !s.anyVars {
@@ -295,6 +299,35 @@ func backquotesDiffer(file *syntax.File, text string) (differ bool) {
 		return false
 	})
 	return differ
+}
+
+// hasHiddenText reports whether bash expands what is mere text to the parser: <(x) in an
+// expansion such as ${v:-<(x)} and in the expression behind =~, and what stands in single
+// quotes in an expansion, which in double quotes are none.
+func hasHiddenText(file *syntax.File, text string) (hidden bool) {
+	runs := func(text string) bool { return strings.Contains(text, "<(") || strings.Contains(text, ">(") }
+	syntax.Walk(file, func(n syntax.Node) bool {
+		switch n := n.(type) {
+		case *syntax.ParamExp:
+			syntax.Walk(n, func(n syntax.Node) bool {
+				switch n := n.(type) {
+				case *syntax.CmdSubst, *syntax.ProcSubst:
+					return false
+				case *syntax.Lit:
+					hidden = hidden || runs(n.Value)
+				case *syntax.SglQuoted:
+					hidden = hidden || strings.ContainsAny(n.Value, "$`\"}") || n.Dollar && strings.Contains(n.Value, `\'`)
+				}
+				return true
+			})
+		case *syntax.BinaryTest:
+			if n.Op == syntax.TsReMatch {
+				hidden = hidden || runs(text[n.Y.Pos().Offset():min(int(n.Y.End().Offset()), len(text))])
+			}
+		}
+		return !hidden
+	})
+	return hidden
 }
 
 // Why a command is not clear that cannot be parsed.
@@ -647,6 +680,11 @@ func (s *Script) redirect(r *syntax.Redirect) *Word {
 		w := s.eval(r.Word)
 		if lit := litOf(r.Word); strings.HasPrefix(lit, "-") && (lit != "-" || len(r.Word.Parts) > 1) {
 			s.blur("what follows >&- is another word to a shell")
+		}
+		if !w.Static() || strings.ContainsAny(w.Text(), "$`<>") {
+			// Bash expands it once more for the message that it is not a file.
+			s.blur("a text in it may be evaluated")
+			s.guess(w.Text())
 		}
 		if t := strings.TrimSuffix(w.Text(), "-"); w.Static() && (t == "" || isNumber(t)) {
 			return nil

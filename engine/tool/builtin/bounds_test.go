@@ -80,6 +80,8 @@ func TestBounds(t *testing.T) {
 		{"Grep", []any{"pattern", "needle", "path", root, "output_mode", "content", "-C", 100_000}},
 		{"Grep", []any{"pattern", "(needle )*", "path", at("line.txt"), "output_mode", "content", "multiline", true}},
 		{"Grep", []any{"pattern", "(?s).*", "path", at("matches.txt"), "output_mode", "content", "multiline", true}},
+		{"Grep", []any{"pattern", "(?s).", "path", at("line.txt"), "output_mode", "content", "multiline", true, "-o", true}},
+		{"Grep", []any{"pattern", "(?s).*", "path", root, "output_mode", "count"}},
 		{"Grep", []any{"pattern", "^", "path", at("matches.txt"), "output_mode", "count"}},
 		{"Grep", []any{"pattern", "needle", "path", root}},
 		{"Glob", []any{"pattern", "**/*", "path", root}},

@@ -153,19 +153,18 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 		s.limit = int(*in.HeadLimit)
 	}
 	path := glob.Where(call.Env, in.Path)
-	info, err := os.Stat(path)
-	switch {
-	case err == nil && !info.IsDir():
-		err = s.file(call, path)
-	default:
-		bounded, cancel := context.WithTimeout(ctx, maxTime)
-		defer cancel()
-		if err = s.tree(bounded, call, path, filter); errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-			s.timedOut, err = true, nil
-		}
+	bounded, cancel := context.WithTimeout(ctx, maxTime)
+	defer cancel()
+	if info, statErr := os.Stat(path); statErr == nil && !info.IsDir() {
+		err = s.file(bounded, call, path)
+	} else {
+		err = s.tree(bounded, call, path, filter)
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
+	}
+	if s.timedOut = bounded.Err() != nil; s.timedOut && errors.Is(err, context.DeadlineExceeded) {
+		err = nil
 	}
 	if err != nil {
 		return nil, err
@@ -197,7 +196,7 @@ func (s *scan) tree(ctx context.Context, call *tool.Call, dir string, filter *se
 	workers := search.Workers()
 	searchers := make([]*search.Searcher, workers)
 	for i := range searchers {
-		searchers[i] = s.pattern.NewSearcher()
+		searchers[i] = s.pattern.NewSearcher(ctx)
 	}
 	return search.Walk(ctx, root, real, filter, workers, func(worker int, f *search.File) {
 		searcher := searchers[worker]
@@ -222,7 +221,7 @@ func (s *scan) tree(ctx context.Context, call *tool.Call, dir string, filter *se
 }
 
 // file searches one file.
-func (s *scan) file(call *tool.Call, path string) error {
+func (s *scan) file(ctx context.Context, call *tool.Call, path string) error {
 	s.single = true
 	place, err := files.Open(call, path)
 	if err != nil {
@@ -236,7 +235,7 @@ func (s *scan) file(call *tool.Call, path string) error {
 	if data = search.Text(data); bytes.IndexByte(data, 0) >= 0 {
 		return fmt.Errorf("%s is a binary file, which is not searched", path)
 	}
-	if h := s.look(s.pattern.NewSearcher(), data, func() string { return glob.Shown(call.Env, filepath.Dir(path), filepath.Base(path)) }); h != nil {
+	if h := s.look(s.pattern.NewSearcher(ctx), data, func() string { return glob.Shown(call.Env, filepath.Dir(path), filepath.Base(path)) }); h != nil {
 		s.hits = append(s.hits, h)
 	}
 	return nil
@@ -323,7 +322,7 @@ func (v *view) match(start, end int) {
 	v.lines(from, start, '-')
 	if v.s.in.OnlyMatch {
 		v.numberAt(start)
-		for _, part := range v.searcher.Matches(v.data[start:end]) {
+		for part := range v.searcher.Matches(v.data[start:end]) {
 			v.line(part, ':')
 		}
 	} else {

@@ -3,7 +3,10 @@ package search
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
+	"io"
+	"iter"
 	"regexp"
 	"regexp/syntax"
 	"slices"
@@ -154,10 +157,12 @@ func isPure(re *syntax.Regexp, list []needle) bool {
 
 // A Searcher looks for a pattern. It is used by one goroutine.
 type Searcher struct {
-	p   *Pattern
-	dfa *automaton
-	vm  machine
-	buf []byte
+	p       *Pattern
+	ctx     context.Context
+	dfa     *automaton
+	vm      machine
+	buf     []byte
+	foreign int // the end of what package regexp would be wrong about, in the data of nextMulti
 	// What to look for first, and where each is next, at or after where the last
 	// look began; -1 if nowhere.
 	needles []needle
@@ -169,9 +174,10 @@ type Searcher struct {
 // worth is how many bytes there must be from one needle to the next, or the automaton is faster.
 const worth = 100
 
-// NewSearcher returns a searcher for the pattern.
-func (p *Pattern) NewSearcher() *Searcher {
-	return &Searcher{p: p, vm: machine{prog: p.prog}, needles: p.needles, next: make([]int, len(p.needles))}
+// NewSearcher returns a searcher for the pattern. It finds nothing more once the context
+// has ended, whatever the pattern and however long the text.
+func (p *Pattern) NewSearcher(ctx context.Context) *Searcher {
+	return &Searcher{p: p, ctx: ctx, vm: machine{ctx: ctx, prog: p.prog}, needles: p.needles, next: make([]int, len(p.needles))}
 }
 
 // automaton returns the automaton of the searcher.
@@ -209,6 +215,12 @@ func (s *Searcher) Next(data []byte, from int) (start, end int, ok bool) {
 		for i := range s.next {
 			s.next[i] = -2
 		}
+		if s.p.multiline {
+			s.foreign = s.foreignEnd(data)
+		}
+	}
+	if s.ctx.Err() != nil {
+		return 0, 0, false
 	}
 	if s.p.multiline {
 		return s.nextMulti(data, from)
@@ -247,7 +259,7 @@ func (s *Searcher) nextMulti(data []byte, from int) (start, end int, ok bool) {
 		return 0, 0, false
 	}
 	// What comes before matters for ^ and \b; from is where a line begins.
-	first, last := s.match(data[from:], 0)
+	first, last := s.match(data[from:], from < s.foreign)
 	if first < 0 || from+first == len(data) && len(data) > 0 && data[len(data)-1] == '\n' {
 		return 0, 0, false
 	}
@@ -271,26 +283,64 @@ func (s *Searcher) matches(line []byte) bool {
 
 // asked reports whether the regular expression matches a line.
 func (s *Searcher) asked(line []byte) bool {
-	start, _ := s.match(line, 0)
+	start, _ := s.match(line, s.foreignEnd(line) > 0)
 	return start >= 0
 }
 
-// match returns where the first match in text is, at or after an offset; negative
-// if there is none.
-func (s *Searcher) match(text []byte, from int) (start, end int) {
-	if s.foreign(text) {
-		return s.vm.find(text, from)
+// longText is how many bytes package regexp gets at most without a look at the context.
+const longText = 256 << 10
+
+// match returns where the first match in text is; negative if there is none. foreign says
+// that package regexp would be wrong about the text.
+func (s *Searcher) match(text []byte, foreign bool) (start, end int) {
+	if foreign {
+		return s.vm.find(text, 0)
 	}
-	if loc := s.p.re.FindIndex(text[from:]); loc != nil {
-		return from + loc[0], from + loc[1]
+	var loc []int
+	if len(text) > longText {
+		loc = s.p.re.FindReaderIndex(&textReader{s.ctx, text, 0})
+	} else {
+		loc = s.p.re.FindIndex(text)
 	}
-	return -1, -1
+	if loc == nil || s.ctx.Err() != nil {
+		return -1, -1
+	}
+	return loc[0], loc[1]
 }
 
-// foreign reports whether package regexp would be wrong about text: about words
-// that are not ASCII, and about bytes that are no characters.
-func (s *Searcher) foreign(text []byte) bool {
-	return !isASCII(text) && (s.p.words || !utf8.Valid(text))
+// A textReader reads a text that ends when the context does.
+type textReader struct {
+	ctx  context.Context
+	text []byte
+	at   int
+}
+
+func (r *textReader) ReadRune() (rune, int, error) {
+	if r.at == len(r.text) || r.at&0xffff == 0 && r.ctx.Err() != nil {
+		return 0, 0, io.EOF
+	}
+	if c := r.text[r.at]; c < utf8.RuneSelf {
+		r.at++
+		return rune(c), 1, nil
+	}
+	c, size := utf8.DecodeRune(r.text[r.at:])
+	r.at += size
+	return c, size, nil
+}
+
+// foreignEnd returns the end of what package regexp would be wrong about: words that are
+// not ASCII, and bytes that are no characters. It is 0 if there is nothing of that kind.
+func (s *Searcher) foreignEnd(text []byte) (end int) {
+	if isASCII(text) || !s.p.words && utf8.Valid(text) {
+		return 0
+	}
+	for at := 0; at < len(text); {
+		r, size := decode(text[at:])
+		if at += size; r < 0 || s.p.words && size > 1 {
+			end = at
+		}
+	}
+	return end
 }
 
 func isASCII(text []byte) bool {
@@ -303,30 +353,30 @@ func isASCII(text []byte) bool {
 }
 
 // Matches returns the parts of a line, or of lines, that match.
-func (s *Searcher) Matches(line []byte) [][]byte {
-	var parts [][]byte
-	if !s.foreign(line) {
-		for _, loc := range s.p.re.FindAllIndex(line, -1) {
-			if loc[0] < loc[1] {
-				parts = append(parts, line[loc[0]:loc[1]])
+func (s *Searcher) Matches(line []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		if len(line) <= longText && s.foreignEnd(line) == 0 {
+			for _, loc := range s.p.re.FindAllIndex(line, -1) {
+				if loc[0] < loc[1] && !yield(line[loc[0]:loc[1]]) {
+					return
+				}
 			}
+			return
 		}
-		return parts
+		for from := 0; from <= len(line) && s.ctx.Err() == nil; {
+			start, end := s.vm.find(line, from)
+			if start < 0 {
+				return
+			}
+			if start == end {
+				_, size := utf8.DecodeRune(line[end:])
+				end += max(size, 1)
+			} else if !yield(line[start:end]) {
+				return
+			}
+			from = end
+		}
 	}
-	for from := 0; from <= len(line); {
-		start, end := s.vm.find(line, from)
-		if start < 0 {
-			break
-		}
-		if start < end {
-			parts = append(parts, line[start:end])
-		} else {
-			_, size := utf8.DecodeRune(line[end:])
-			end += max(size, 1)
-		}
-		from = end
-	}
-	return parts
 }
 
 // lineAt returns the beginning and the end of the line that an offset is in.
@@ -347,12 +397,7 @@ func (s *Searcher) candidate(data []byte, from int) int {
 	if a := s.automaton(); !a.hopeless() {
 		return a.find(data, from)
 	}
-	// A match of the whole text begins in a line that may match, and there is none
-	// in the lines before it.
-	if loc := s.p.re.FindIndex(data[from:]); loc != nil && from+loc[0] < len(data) {
-		return from + loc[0]
-	}
-	return -1
+	return from // any line may match
 }
 
 // needle finds the first of the needles at or after an offset.

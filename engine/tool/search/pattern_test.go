@@ -2,6 +2,8 @@ package search
 
 import (
 	"bytes"
+	"context"
+	"slices"
 	"testing"
 	"unicode/utf8"
 )
@@ -35,7 +37,7 @@ func FuzzPattern(f *testing.F) {
 		if err != nil || len(expr) > 100 {
 			return
 		}
-		s := p.NewSearcher()
+		s := p.NewSearcher(t.Context())
 		want := lines(s, data)
 		var got []int
 		for from := 0; ; {
@@ -67,7 +69,7 @@ func FuzzMachine(f *testing.F) {
 		if err != nil || len(expr) > 100 || p.words || !utf8.Valid(data) {
 			return
 		}
-		s := p.NewSearcher()
+		s := p.NewSearcher(t.Context())
 		got := [2]int{}
 		got[0], got[1] = s.vm.find(data, 0)
 		want := [2]int{-1, -1}
@@ -95,7 +97,7 @@ func TestAutomatonBounded(t *testing.T) {
 		x = x*1664525 + 1013904223
 		data[i] = 'a' + byte(x>>31)
 	}
-	s := p.NewSearcher()
+	s := p.NewSearcher(t.Context())
 	if _, _, ok := s.Next(data, 0); ok {
 		t.Error("there is nothing to find")
 	}
@@ -105,5 +107,79 @@ func TestAutomatonBounded(t *testing.T) {
 	copy(data[len(data)-17:], "aaaaaaaaaaaaaaaac")
 	if _, _, ok := s.Next(data, 0); !ok {
 		t.Error("there is something to find")
+	}
+}
+
+// endingContext ends when it has been looked at a number of times.
+type endingContext struct {
+	context.Context
+	looks int
+}
+
+func (c *endingContext) Err() error {
+	if c.looks--; c.looks < 0 {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// A search ends soon after its context, whatever the pattern and however long the text,
+// and finds nothing then.
+func TestSearchEnds(t *testing.T) {
+	ascii, foreign := bytes.Repeat([]byte("ab "), 1<<20), bytes.Repeat([]byte("ab\xff "), 1<<19)
+	lines := bytes.Repeat([]byte("ab\n"), 1<<18)
+	for _, c := range []struct {
+		pattern string
+		data    []byte
+		looks   int // at the context before it ends
+	}{
+		{"(?s).*", ascii, 3}, {"(?s).*", foreign, 3}, {"(a|b| )*?x", ascii, 3}, {`\b(a|b| |.)*?x`, foreign, 3}, {"(?s).*", lines, 3},
+		{"a", lines, 1000}, {"(?s)a.*?b", lines, 1000},
+	} {
+		for _, multiline := range []bool{false, true} {
+			p, err := Compile(c.pattern, false, multiline)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx := &endingContext{t.Context(), c.looks}
+			s := p.NewSearcher(ctx)
+			found, end, ok := 0, -1, true
+			for ok {
+				if _, end, ok = s.Next(c.data, end+1); ok {
+					found++
+				}
+			}
+			for range s.Matches(c.data) {
+				found++
+			}
+			if found > c.looks {
+				t.Errorf("%s: found %d times, and the context was looked at %d times before it ended", c.pattern, found, c.looks)
+			}
+			if whole := p.NewSearcher(t.Context()); c.looks > 3 {
+				if _, _, ok := whole.Next(c.data, 0); !ok {
+					t.Errorf("%s: nothing found with time enough", c.pattern)
+				}
+			}
+		}
+	}
+}
+
+// Parts that match are the same in a text of any length.
+func TestMatchesOfLongText(t *testing.T) {
+	for _, expr := range []string{"a+", `\bab\b`, "^a|b$", "x*", "(a|ab)(c|bcd)?"} {
+		p, err := Compile(expr, false, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, text := p.NewSearcher(t.Context()), bytes.Repeat([]byte("ab aab\ncab "), longText/10)
+		var want [][]byte
+		for _, loc := range p.re.FindAllIndex(text, -1) {
+			if loc[0] < loc[1] {
+				want = append(want, text[loc[0]:loc[1]])
+			}
+		}
+		if got := slices.Collect(s.Matches(text)); !slices.EqualFunc(got, want, bytes.Equal) {
+			t.Errorf("%s: %d parts, want %d", expr, len(got), len(want))
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package search
 
 import (
+	"context"
 	"regexp/syntax"
 	"strings"
 	"unicode"
@@ -117,6 +118,7 @@ func isWord(r rune) bool {
 // A machine runs a program where package regexp would not do: to that a \b knows
 // ASCII only, and a byte that is no UTF-8 is a character. It is slow.
 type machine struct {
+	ctx       context.Context
 	prog      *syntax.Prog
 	now, next []thread
 	seen      []bool
@@ -130,7 +132,7 @@ type thread struct {
 }
 
 // find returns where the first match at or after an offset is: the one that package
-// regexp would find. start is negative if there is none.
+// regexp would find. start is negative if there is none, or if the context ends.
 func (m *machine) find(data []byte, from int) (start, end int) {
 	if m.seen == nil {
 		m.seen = make([]bool, len(m.prog.Inst))
@@ -141,7 +143,10 @@ func (m *machine) find(data []byte, from int) (start, end int) {
 		before, _ = decodeLast(data[:from])
 	}
 	m.now = m.now[:0]
-	for at := from; ; {
+	for at, steps := from, 0; ; steps++ {
+		if steps&0xffff == 0xffff && m.ctx.Err() != nil {
+			return -1, -1
+		}
 		r, size := rune(-1), 0
 		if at < len(data) {
 			r, size = decode(data[at:])
