@@ -16,7 +16,7 @@ import (
 // request follows, and that nothing reports the request as failed or denied.
 func TestWithdrawnRequestIsNoFailure(t *testing.T) {
 	waits := []string{"UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure", "PostToolBatch", "PermissionRequest", "PermissionDenied",
-		"SubagentStart", "SubagentStop", "Stop", "can_use_tool", "tools/call"}
+		"SubagentStart", "SubagentStop", "Stop", "can_use_tool", "tools/call", "Elicitation", "elicitation", "ElicitationResult"}
 	for _, at := range waits {
 		for _, by := range []string{"interrupt", "end_session"} {
 			t.Run(at+" "+by, func(t *testing.T) {
@@ -32,24 +32,24 @@ func TestWithdrawnRequestIsNoFailure(t *testing.T) {
 // another request.
 func cutOffAt(t *testing.T, at, by string) {
 	dir, outside := workdir(t)
-	call := parleytest.Call("Read", map[string]string{"file_path": filepath.Join(outside, "b.txt")})
+	turn := parleytest.Call("Read", map[string]string{"file_path": filepath.Join(outside, "b.txt")})
 	switch at {
 	case "PostToolUseFailure":
-		call = parleytest.Call("Read", map[string]string{"file_path": filepath.Join(dir, "missing")})
+		turn = parleytest.Call("Read", map[string]string{"file_path": filepath.Join(dir, "missing")})
 	case "SubagentStart", "SubagentStop":
-		call = parleytest.Call("Agent", map[string]any{"description": "d", "prompt": "BELOW", "run_in_background": false})
-	case "tools/call":
-		call = parleytest.Call("mcp__s__tool", map[string]any{})
+		turn = parleytest.Call("Agent", map[string]any{"description": "d", "prompt": "BELOW", "run_in_background": false})
+	case "tools/call", "Elicitation", "elicitation", "ElicitationResult":
+		turn = parleytest.Call("mcp__s__tool", map[string]any{})
 	}
-	model := parleytest.Script(call, parleytest.Say("done")).When("below", parleytest.FirstUser("BELOW"), parleytest.Say("found"))
+	model := parleytest.Script(turn, parleytest.Say("done")).When("below", parleytest.FirstUser("BELOW"), parleytest.Say("found"))
 	hooks := map[string]any{}
-	if at != "can_use_tool" && at != "tools/call" {
+	if at != "can_use_tool" && at != "tools/call" && at != "elicitation" {
 		hooks[at] = []any{map[string]any{"hookCallbackIds": []string{at}}}
 	}
 	registered, _ := json.Marshal(hooks)
 	h := newRawHost(t, dir, model, string(registered)+`,"sdkMcpServers":["s"]`)
-	withdrawn, response := "", false
-	waiting := ""
+	response, reached := false, false
+	open := map[string]string{} // requests that were neither answered nor withdrawn
 	for line := range h.lines {
 		text, _ := json.Marshal(line)
 		var m struct {
@@ -61,38 +61,44 @@ func cutOffAt(t *testing.T, at, by string) {
 			}
 			Request struct {
 				Subtype    string
-				CallbackID string `json:"callback_id"`
-				Message    struct {
-					ID     json.RawMessage
-					Method string
-				}
+				CallbackID string          `json:"callback_id"`
+				Message    json.RawMessage // of an elicitation, a text
 			}
 		}
 		if err := json.Unmarshal(text, &m); err != nil {
 			t.Fatal(err)
 		}
+		var call struct {
+			ID     json.RawMessage
+			Method string
+		}
+		json.Unmarshal(m.Request.Message, &call)
 		switch {
 		case m.Type == "control_cancel_request":
-			withdrawn += m.RequestID
-			if response {
-				t.Errorf("after the response: %s", text)
+			if _, ok := open[m.RequestID]; !ok || response {
+				t.Errorf("after the response, or not open: %s", text)
 			}
+			delete(open, m.RequestID)
 		case m.Type == "control_response" && m.Response.RequestID == "cut":
 			response = true
-		case m.Type == "control_request" && response && (m.Request.Subtype != "mcp_message" || m.Request.Message.Method == at):
+		case m.Type == "control_request" && response && (m.Request.Subtype != "mcp_message" || call.Method == at):
 			t.Errorf("after the response: %s", text)
-		case m.Type == "control_request" && (m.Request.CallbackID == at || m.Request.Subtype == at || m.Request.Message.Method == at):
-			waiting = m.RequestID
+		case m.Type == "control_request" && (m.Request.CallbackID == at || m.Request.Subtype == at || call.Method == at):
+			reached = true
+			open[m.RequestID] = string(text)
 			h.say(`{"type":"control_request","request_id":"cut","request":{"subtype":%q}}`, by)
+		case m.Type == "control_request" && call.Method == "tools/call": // it asks the user something
+			open[m.RequestID] = string(text)
+			h.say(`{"type":"control_request","request_id":"e","request":{"subtype":"mcp_message","server_name":"s","message":{"jsonrpc":"2.0","id":9,"method":"elicitation/create","params":{"message":"Your name?","requestedSchema":{"type":"object","properties":{}}}}}}`)
 		case m.Type == "control_request":
-			h.answer(m.RequestID, answerFor(at, m.Request.Subtype, m.Request.Message.Method, m.Request.Message.ID))
+			h.answer(m.RequestID, answerFor(at, m.Request.Subtype, call.Method, call.ID))
 		case m.Type == "system" && (m.Subtype == "informational" || m.Subtype == "permission_denied"):
 			t.Errorf("emitted %s", text)
 		case m.Type == "user" && (strings.Contains(string(text), "hook error") || strings.Contains(string(text), "request failed")):
 			t.Errorf("the model gets %s", text)
 		case m.Type == "result":
-			if waiting == "" || withdrawn != waiting || !response {
-				t.Errorf("waited for %q, withdrew %q, responded %v", waiting, withdrawn, response)
+			if !reached || len(open) > 0 || !response {
+				t.Errorf("reached %v, not withdrawn %q, responded %v", reached, open, response)
 			}
 			if at != "Stop" && !strings.Contains(string(line["subtype"]), "error_during_execution") { // Stop follows the answer
 				t.Errorf("the result is %s", text)
@@ -110,6 +116,8 @@ func answerFor(at, subtype, method string, id json.RawMessage) string {
 		return `{"behavior":"deny","message":"no"}`
 	case subtype == "can_use_tool":
 		return `{"behavior":"allow"}`
+	case subtype == "elicitation":
+		return `{"action":"accept","content":{}}`
 	case method == "initialize":
 		return fmt.Sprintf(`{"mcp_response":{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}}}`, id)
 	case method == "tools/list":

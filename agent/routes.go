@@ -213,10 +213,16 @@ func (s *server) control(m *wire.ControlRequest) {
 // withdrawn, then the receipt is sent, then what is left of the turn. Nothing starts after
 // the receipt, and nobody mistakes a withdrawn request for one that failed.
 func (s *server) interrupt(id string, req *wire.Interrupt) {
-	s.conv.Stop()
-	s.withdraw()
+	s.stopTurn()
 	receipt := s.conv.Interrupt(req.CancelQueued)
 	s.respond(id, receipt, nil)
+}
+
+// stopTurn cuts off the turn that runs and returns when its requests are withdrawn.
+func (s *server) stopTurn() {
+	s.conv.Stop()
+	s.mcp.CancelQuestions()
+	s.withdraw()
 }
 
 // setMode changes the permission mode. The response comes before the message that says so.
@@ -247,8 +253,7 @@ func (s *server) setThinking(req *wire.SetMaxThinkingTokens) (any, error) {
 func (s *server) endSession(id string) {
 	s.finishJobs(context.Background())
 	s.conv.Do(func() {
-		s.conv.Stop()
-		s.withdraw()
+		s.stopTurn()
 		s.respond(id, nil, nil)
 		s.conv.End()
 	})

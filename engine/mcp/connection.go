@@ -87,10 +87,24 @@ type connection struct {
 	err         error         // of the session, once ended
 	stop        context.CancelFunc
 
-	tokens atomic.Int64
-	mu     sync.Mutex
-	alive  map[int64]func() // calls by their progress tokens
-	pages  []string         // ids of questions that are answered on a page of the server's
+	tokens    atomic.Int64
+	mu        sync.Mutex
+	alive     map[int64]func() // calls by their progress tokens
+	pages     []string         // ids of questions that are answered on a page of the server's
+	requests  []*sentRequest   // to the server: those that run, and the cancelled ones before the next
+	questions map[*question]bool
+}
+
+// A sentRequest is a request to a server.
+type sentRequest struct {
+	ctx      context.Context
+	answered bool // or failed; not cancelled
+}
+
+// A question is an elicitation that the user has not answered.
+type question struct {
+	requests []*sentRequest // each may be the one that it is part of; a server does not name it
+	cancel   context.CancelFunc
 }
 
 // A link is a transport and what is behind it.
@@ -144,7 +158,7 @@ func (s *server) connect(ctx context.Context) (*connection, error) {
 
 // open makes a connection. An empty version means the newest.
 func (s *server) open(ctx context.Context, version string) (*connection, error) {
-	c := &connection{listChanged: make(chan struct{}, 1), ended: make(chan struct{}), alive: map[int64]func(){}, stop: func() {}}
+	c := &connection{listChanged: make(chan struct{}, 1), ended: make(chan struct{}), alive: map[int64]func(){}, questions: map[*question]bool{}, stop: func() {}}
 	link, err := s.dial(ctx, c)
 	if err != nil {
 		return nil, err
@@ -325,6 +339,11 @@ func (c *connection) call(ctx context.Context, s *server, name, toolUseID string
 func (c *connection) ask(ctx context.Context, s *server, token int64, send func(context.Context) (*rawResult, error)) (json.RawMessage, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	request := &sentRequest{ctx: ctx}
+	c.mu.Lock()
+	c.requests = append(slices.DeleteFunc(c.requests, func(r *sentRequest) bool { return r.answered || r.ctx.Err() != nil }), request)
+	c.mu.Unlock()
+	defer context.AfterFunc(ctx, c.cancelQuestions)()
 	limit, silence := s.timeout()
 	timer := time.AfterFunc(limit, func() { cancel(&errTimeout{s.name, limit}) })
 	defer timer.Stop()
@@ -339,6 +358,10 @@ func (c *connection) ask(ctx context.Context, s *server, token int64, send func(
 		}()
 	}
 	r, err := send(ctx)
+	c.mu.Lock()
+	request.answered = err == nil || ctx.Err() == nil
+	c.mu.Unlock()
+	c.cancelQuestions()
 	if err == nil {
 		return r.bytes, nil
 	}
@@ -360,9 +383,42 @@ func (c *connection) ask(ctx context.Context, s *server, token int64, send func(
 	return nil, fmt.Errorf("The MCP server %s was lost during the call: %w. The call may still have had its effect.", s.name, err)
 }
 
+// cancelQuestions cancels the questions whose requests have all ended, at least one of them
+// because it was cancelled.
+func (c *connection) cancelQuestions() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for q := range c.questions {
+		running := slices.ContainsFunc(q.requests, func(r *sentRequest) bool { return !r.answered && r.ctx.Err() == nil })
+		if !running && slices.ContainsFunc(q.requests, func(r *sentRequest) bool { return !r.answered }) {
+			q.cancel()
+		}
+	}
+}
+
 // elicit asks the user what a server wants to know.
 func (s *server) elicit(ctx context.Context, c *connection, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 	p := req.Params
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	asked := &question{cancel: cancel}
+	c.mu.Lock()
+	for _, r := range c.requests {
+		if !r.answered {
+			asked.requests = append(asked.requests, r)
+		}
+	}
+	c.questions[asked] = true
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		delete(c.questions, asked)
+		c.mu.Unlock()
+	}()
+	c.cancelQuestions()
+	if ctx.Err() != nil { // its request was cancelled before it came
+		return &mcp.ElicitResult{Action: string(wire.ElicitCancel)}, nil
+	}
 	if p.ElicitationID != "" {
 		c.mu.Lock()
 		if c.pages = append(c.pages, p.ElicitationID); len(c.pages) > maxRequests {
@@ -383,6 +439,9 @@ func (s *server) elicit(ctx context.Context, c *connection, req *mcp.ElicitReque
 		q.PropertyOrder = properties(p.Meta, raw)
 	}
 	r, err := s.m.opts.Elicit(ctx, q)
+	if ctx.Err() != nil {
+		return &mcp.ElicitResult{Action: string(wire.ElicitCancel)}, nil
+	}
 	if err != nil {
 		s.m.log.Warn("a question of an MCP server was not answered", "server", s.name, "error", err)
 		return &mcp.ElicitResult{Action: string(wire.ElicitCancel)}, nil

@@ -503,6 +503,18 @@ func (m *Manager) Deliver(name string, message json.RawMessage) {
 	}
 }
 
+// CancelQuestions cancels the questions of servers whose requests were cancelled. Without it
+// that happens a moment after the request is cancelled.
+func (m *Manager) CancelQuestions() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range m.servers {
+		if s.conn != nil {
+			s.conn.cancelQuestions()
+		}
+	}
+}
+
 // Call calls a tool by its full name, without the model, and returns what the
 // server answered.
 func (m *Manager) Call(ctx context.Context, name string, arguments json.RawMessage) (*wire.MCPCallResponse, error) {

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -593,6 +594,67 @@ func TestElicitation(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A question is withdrawn when the calls that it may be part of have ended and one of them was
+// cancelled. One that comes after that is not asked.
+func TestCancelledCallsWithdrawTheirQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked, open atomic.Int32
+		m, _ := inHost(t, func(o *Options) {
+			o.Elicit = func(ctx context.Context, q *wire.Elicitation) (*wire.ElicitResult, error) {
+				asked.Add(1)
+				open.Add(1)
+				defer open.Add(-1)
+				<-ctx.Done()
+				return nil, context.Cause(ctx)
+			}
+		})
+		m.Set("sdk", Server{Name: "calc", Config: &wire.MCPServerConfig{Type: "sdk"}})
+		ready(t, m)
+		env := tooltest.Env(t)
+		wait := find(t, m, "mcp__calc__wait")
+		call := func(ms int) context.CancelFunc {
+			ctx, cancel := context.WithCancel(t.Context())
+			go wait.Run(ctx, &tool.Call{Input: fmt.Appendf(nil, `{"ms":%d}`, ms), Env: env})
+			synctest.Wait()
+			return cancel
+		}
+		question := func() {
+			m.Deliver("calc", json.RawMessage(fmt.Sprintf(`{"jsonrpc":"2.0","id":"q%d","method":"elicitation/create","params":{"message":"?"}}`, asked.Load())))
+		}
+		check := func(when string, wantAsked, wantOpen int32) {
+			t.Helper()
+			synctest.Wait()
+			if asked.Load() != wantAsked || open.Load() != wantOpen {
+				t.Errorf("%s: asked %d, open %d, want %d and %d", when, asked.Load(), open.Load(), wantAsked, wantOpen)
+			}
+		}
+		first := call(3600000)
+		call(10000)
+		question()
+		check("two calls run", 1, 1)
+		first()
+		check("one is cancelled, one runs", 1, 1)
+		time.Sleep(10 * time.Second)
+		check("one was cancelled, one is answered", 1, 0)
+		question()
+		check("the last call was cancelled", 1, 0)
+		last := call(3600000)
+		call(10000)
+		question()
+		time.Sleep(10 * time.Second)
+		check("another call is answered", 2, 1)
+		last()
+		m.CancelQuestions()
+		if synctest.Wait(); open.Load() != 0 {
+			t.Error("the question is open after CancelQuestions")
+		}
+		call(10000)
+		question()
+		time.Sleep(10 * time.Second)
+		check("all calls are answered", 3, 1)
+	})
 }
 
 // A question that is answered on a page of the server's is told to be answered once,
