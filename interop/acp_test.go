@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/parley-go/parley/internal/testwait"
 	pt "github.com/parley-go/parley/parleytest"
 	"golang.org/x/tools/txtar"
 )
@@ -512,8 +513,7 @@ func TestACPLikeAdapter(t *testing.T) {
 				t.Fatal(err)
 			}
 			play := func(env, command []string) []any {
-				ctx, cancel := context.WithTimeout(t.Context(), limit)
-				defer cancel()
+				ctx := testwait.Context(t)
 				dir, err := os.MkdirTemp("", "acp") // the official CLI may still write to it at the end
 				if err != nil {
 					t.Fatal(err)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/parley-go/parley/internal/testwait"
 )
 
 // recorded is an outcome of lines, for tests of the comparison itself.
@@ -126,8 +128,7 @@ func compareAll(t *testing.T, d Driver, a, b string, names ...string) []Differen
 				if b == os.Getenv("PARLEY_CLI") {
 					skipLacking(t, s)
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), 2*limit)
-				defer cancel()
+				ctx := testwait.Context(t)
 				dir := t.TempDir()
 				first := recordOnce(ctx, t, s, d, a, filepath.Join(dir, "a"))
 				second := Record(ctx, s, d, b, filepath.Join(dir, "b"))

@@ -2,9 +2,8 @@ package interop
 
 import (
 	"bytes"
+	"context"
 	"regexp"
-	"sync"
-	"time"
 
 	pt "github.com/parley-go/parley/parleytest"
 )
@@ -22,22 +21,18 @@ func message(text string) *pt.Turn {
 	})
 }
 
-// later returns two matchers that put the requests of two conversations in order: one for the
-// script of a subagent, whose requests with the text are answered only after a request that
-// the other one matched. A busy CLI may send them in any order otherwise.
-func later(text string) (held, first pt.Matcher) {
-	asked := make(chan struct{})
-	ask := sync.OnceFunc(func() { close(asked) })
-	held = pt.Check("after the main conversation", func(r *pt.Request) error {
+// gate is the file that a step of a scenario in a directory marks when held requests may go on.
+func gate(dir string) string { return dir + ".gate" }
+
+// afterGate holds the requests with a text until a step has marked ${gate}. Two conversations
+// of a CLI have no order of their own.
+func afterGate(dir, text string) pt.Matcher {
+	return pt.Check("after the gate is marked", func(r *pt.Request) error {
 		if bytes.Contains(r.Body, []byte(text)) {
-			select {
-			case <-asked:
-			case <-time.After(time.Minute): // the scenario fails anyway
-			}
+			return await(context.Background(), gate(dir), 1) // play marks it in the end
 		}
 		return nil
 	})
-	return held, pt.Check("before the subagent", func(*pt.Request) error { ask(); return nil })
 }
 
 // delegate is the input of a call of Agent.
@@ -53,14 +48,13 @@ func delegationScenarios() []*Scenario {
 			Name:  "subagent-background",
 			Says:  "A subagent in the background: the turn ends without it, hooks hear of it and of what it does, its end starts a turn.",
 			Needs: []string{"hooks"},
-			API: func(string) *pt.Scenario {
-				held, first := later("SUBPROMPT")
-				return pt.Script(pt.Call("Agent", delegate(true)), pt.Expect(first).Say("Main done."), pt.Expect(pt.LastUser("SUB REPORT")).Say("Heard.")).
-					When("sub", pt.FirstUser("SUBPROMPT"), pt.Pause(time.Second).Call("Bash", bash("echo from-sub")), pt.Expect(pt.ToolResult("from-sub")).Pause(time.Second).Say("SUB REPORT")).And(held)
+			API: func(dir string) *pt.Scenario {
+				return pt.Script(pt.Call("Agent", delegate(true)), pt.Say("Main done."), pt.Expect(pt.LastUser("SUB REPORT")).Say("Heard.")).
+					When("sub", pt.FirstUser("SUBPROMPT"), pt.Call("Bash", bash("echo from-sub")), pt.Expect(pt.ToolResult("from-sub")).Say("SUB REPORT")).And(afterGate(dir, "SUBPROMPT"))
 			},
 			Runs: []Run{{
 				Job: `{"options":{` + options + `},"hooks":{"SubagentStart":[{"output":{}}],"SubagentStop":[{"output":{}}],"PreToolUse":[{"matcher":"Bash","output":{}}],"PostToolUse":[{"matcher":"Bash","output":{}}]},
-					"steps":[{"send":"Delegate."},{"until":{"type":"result"}},{"until":{"type":"result"}}]}`,
+					"steps":[{"send":"Delegate."},{"until":{"type":"result"}},{"mark":"${gate}"},{"until":{"type":"result"}}]}`,
 				Messages: `
 					{"type":"system","subtype":"init"}
 					{"type":"assistant","message":{"content":[{"type":"tool_use","id":"toolu_main_1_1","name":"Agent"}]},"parent_tool_use_id":null}
@@ -89,14 +83,13 @@ func delegationScenarios() []*Scenario {
 		{
 			Name: "subagent-message",
 			Says: "SendMessage to a subagent that has ended: it goes on from what it knows, in the background, and its answer starts a turn.",
-			API: func(string) *pt.Scenario {
-				held, first := later("MORE please")
+			API: func(dir string) *pt.Scenario {
 				return pt.Script(pt.Call("Agent", delegate(false)), pt.Expect(pt.ToolResult("REPORT ONE")).Say("First.").Usage(pt.Usage{Input: 100, Output: 10}),
-					message("MORE please"), pt.Expect(first).Say("Sent."), pt.Expect(pt.LastUser("REPORT TWO")).Say("Heard.")).
-					When("sub", pt.FirstUser("SUBPROMPT"), pt.Say("REPORT ONE"), pt.Expect(pt.LastUser("MORE please"), mentions("REPORT ONE")).Pause(time.Second).Say("REPORT TWO")).And(held)
+					message("MORE please"), pt.Say("Sent."), pt.Expect(pt.LastUser("REPORT TWO")).Say("Heard.")).
+					When("sub", pt.FirstUser("SUBPROMPT"), pt.Say("REPORT ONE"), pt.Expect(pt.LastUser("MORE please"), mentions("REPORT ONE")).Say("REPORT TWO")).And(afterGate(dir, "MORE please"))
 			},
 			Runs: []Run{{
-				Job: `{"options":{` + options + `},"steps":[{"send":"Delegate."},{"until":{"type":"result"}},{"send":"Ask again."},{"until":{"type":"result"}},{"until":{"type":"result"}}]}`,
+				Job: `{"options":{` + options + `},"steps":[{"send":"Delegate."},{"until":{"type":"result"}},{"send":"Ask again."},{"until":{"type":"result"}},{"mark":"${gate}"},{"until":{"type":"result"}}]}`,
 				Messages: `
 					{"type":"system","subtype":"init"}
 					{"type":"assistant","message":{"content":[{"type":"tool_use","name":"Agent"}]}}
@@ -127,14 +120,13 @@ func delegationScenarios() []*Scenario {
 			Name: "subagent-moved",
 			Says: "A subagent that is waited for goes on in the background when the host says so.",
 			Not:  []string{"py"}, // its SDK has no such method
-			API: func(string) *pt.Scenario {
-				held, first := later("from-sub")
-				return pt.Script(pt.Call("Agent", delegate(false)), pt.Expect(first).Say("Main done."), pt.Expect(pt.LastUser("SUB REPORT")).Say("Heard.")).
-					When("sub", pt.FirstUser("SUBPROMPT"), pt.Call("Bash", bash("echo from-sub")), pt.Expect(pt.ToolResult("from-sub")).Pause(time.Second).Say("SUB REPORT")).And(held)
+			API: func(dir string) *pt.Scenario {
+				return pt.Script(pt.Call("Agent", delegate(false)), pt.Say("Main done."), pt.Expect(pt.LastUser("SUB REPORT")).Say("Heard.")).
+					When("sub", pt.FirstUser("SUBPROMPT"), pt.Call("Bash", bash("echo from-sub")), pt.Expect(pt.ToolResult("from-sub")).Say("SUB REPORT")).And(afterGate(dir, "tool_result"))
 			},
 			Runs: []Run{{
 				Job: `{"options":{` + options + `},"steps":[{"send":"Delegate."},{"until":{"type":"user","parent_tool_use_id":"toolu_main_1_1","message":{"content":[{"type":"tool_result"}]}}},
-					{"call":"backgroundTasks","args":["toolu_main_1_1"]},{"until":{"type":"result"}},{"until":{"type":"result"}}]}`,
+					{"call":"backgroundTasks","args":["toolu_main_1_1"]},{"until":{"type":"result"}},{"mark":"${gate}"},{"until":{"type":"result"}}]}`,
 				Messages: `
 					{"type":"system","subtype":"init"}
 					{"type":"assistant","message":{"content":[{"type":"tool_use","name":"Agent"}]}}

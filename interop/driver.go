@@ -251,8 +251,13 @@ func (q *quota) take() bool {
 
 // behave does what a rule says instead of or before an answer.
 func (rule *Rule) behave(ctx context.Context, kind string, r *report) error {
-	if rule.DelayMs > 0 {
-		time.Sleep(time.Duration(rule.DelayMs) * time.Millisecond)
+	if rule.Mark != "" {
+		if err := mark(rule.Mark); err != nil {
+			return err
+		}
+		if err := await(ctx, rule.Mark, rule.Await); err != nil {
+			return err
+		}
 	}
 	if rule.Hang {
 		<-ctx.Done()
@@ -263,6 +268,33 @@ func (rule *Rule) behave(ctx context.Context, kind string, r *report) error {
 		return errors.New(rule.Throw)
 	}
 	return nil
+}
+
+// mark makes a file one byte longer. Files are how the parties of a scenario, which are
+// several processes, wait for one another.
+func mark(file string) error {
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString("x")
+	return errors.Join(err, f.Close())
+}
+
+// await returns when a file has so many bytes.
+func await(ctx context.Context, file string, size int) error {
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for {
+		if info, err := os.Stat(file); size == 0 || err == nil && info.Size() >= int64(size) {
+			return nil
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s: %w", file, context.Cause(ctx))
+		}
+	}
 }
 
 // schema is the JSON Schema of a tool's arguments.

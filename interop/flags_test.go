@@ -14,6 +14,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/transport"
@@ -114,9 +115,7 @@ func TestClaudeKnowsOurFlags(t *testing.T) {
 				stderr.WriteString(line + "\n")
 			}
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), limit)
-		res, err := parley.Run(ctx, "Say hello.", o)
-		cancel()
+		res, err := parley.Run(testwait.Context(t), "Say hello.", o)
 		mu.Lock()
 		said := stderr.String()
 		mu.Unlock()

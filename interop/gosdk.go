@@ -147,8 +147,14 @@ func converse(ctx context.Context, job *Job, opts *parley.Options, r *report) (e
 			} else {
 				call()
 			}
-		case step.SleepMs > 0:
-			time.Sleep(time.Duration(step.SleepMs) * time.Millisecond)
+		case step.Mark != "":
+			if err := mark(step.Mark); err != nil {
+				return err
+			}
+		case step.Await != "":
+			if err := await(ctx, step.Await, 1); err != nil {
+				return err
+			}
 		default:
 			return fmt.Errorf("a step that says nothing: %+v", step)
 		}

@@ -1,7 +1,6 @@
 package interop
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"net"
@@ -10,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/parley-go/parley/internal/testwait"
 )
 
 func TestMain(m *testing.M) {
@@ -96,8 +97,7 @@ func playAll(t *testing.T, d Driver, cli string, names ...string) {
 			if cli == os.Getenv("PARLEY_CLI") {
 				skipLacking(t, s)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), limit)
-			defer cancel()
+			ctx := testwait.Context(t)
 			o := Play(ctx, s, d, cli, t.TempDir())
 			for _, p := range o.Problems {
 				t.Error(p)

@@ -48,9 +48,10 @@ type Rule struct {
 	Input       map[string]string `json:"input,omitzero"` // the types of a tool's arguments
 	Annotations json.RawMessage   `json:"annotations,omitzero"`
 
-	DelayMs int    `json:"delayMs,omitzero"`
-	Throw   string `json:"throw,omitzero"`
-	Hang    bool   `json:"hang,omitzero"`
+	Mark  string `json:"mark,omitzero"`  // a file that each call makes one byte longer
+	Await int    `json:"await,omitzero"` // the call returns once the file has so many bytes
+	Throw string `json:"throw,omitzero"`
+	Hang  bool   `json:"hang,omitzero"`
 
 	Answer json.RawMessage `json:"answer,omitzero"` // of a permission or an elicitation
 	Output json.RawMessage `json:"output,omitzero"` // of a hook
@@ -68,7 +69,8 @@ type Step struct {
 	Args       []json.RawMessage `json:"args,omitzero"`
 	Background bool              `json:"background,omitzero"`
 
-	SleepMs int `json:"sleepMs,omitzero"`
+	Mark  string `json:"mark,omitzero"`  // make a file one byte longer
+	Await string `json:"await,omitzero"` // wait until a file is not empty
 }
 
 // An Event is one line of what a driver reports; README.md lists them.

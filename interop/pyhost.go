@@ -285,8 +285,14 @@ func (h *pyHost) talk(ctx context.Context) error {
 			} else {
 				call()
 			}
-		default:
-			time.Sleep(time.Duration(step.SleepMs) * time.Millisecond)
+		case step.Mark != "":
+			if err := mark(step.Mark); err != nil {
+				return err
+			}
+		case step.Await != "":
+			if err := await(ctx, step.Await, 1); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

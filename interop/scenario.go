@@ -18,7 +18,7 @@ import (
 // is written with and whatever CLI it talks to.
 //
 // In the texts ${dir} is the project directory, ${home} the home directory, ${exe}
-// this program (see [Role]) and ${session} the id of the session before.
+// this program (see [Role]), ${gate} a file that a step marks (see [afterGate]) and ${session} the id of the session before.
 type Scenario struct {
 	Name string
 	Says string // what it is about, in a sentence
@@ -166,7 +166,7 @@ func (o *Outcome) play(ctx context.Context, d Driver, cli, dir string) (err erro
 	if err != nil {
 		return err
 	}
-	vars := map[string]string{"dir": o.Dir, "home": o.Home, "exe": exe}
+	vars := map[string]string{"dir": o.Dir, "home": o.Home, "exe": exe, "gate": gate(o.Dir)}
 
 	api := parleytest.NewHandler(s.API(o.Dir), nil)
 	if err := api.Listen("127.0.0.1:0"); err != nil {
@@ -175,7 +175,7 @@ func (o *Outcome) play(ctx context.Context, d Driver, cli, dir string) (err erro
 	o.url = api.URL
 	defer func() {
 		o.Requests = api.Requests()
-		err = errors.Join(err, api.Done(), api.Close())
+		err = errors.Join(err, mark(gate(o.Dir)), api.Done(), api.Close())
 		if err == nil && s.Check != nil {
 			err = s.Check(o)
 		}

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	pt "github.com/parley-go/parley/parleytest"
 )
@@ -651,7 +650,7 @@ func Scenarios() []*Scenario {
 			),
 			Runs: []Run{{
 				Job: `{"prompt":"Look three times.","options":{` + options + `,"allowedTools":["mcp__calc__look"]},"tools":{"calc":[
-					{"name":"look","description":"Looks.","input":{"n":"number"},"annotations":{"readOnlyHint":true},"delayMs":500,"result":{"content":[{"type":"text","text":"seen"}]}}]}}`,
+					{"name":"look","description":"Looks.","input":{"n":"number"},"annotations":{"readOnlyHint":true},"mark":"${dir}.looks","await":3,"result":{"content":[{"type":"text","text":"seen"}]}}]}}`,
 				Messages: `
 					{"type":"system","subtype":"init"}
 					{"type":"assistant","message":{"content":[{"type":"tool_use","input":{"n":1}}]}}
@@ -810,7 +809,7 @@ func Scenarios() []*Scenario {
 			),
 			Runs: []Run{{
 				Job: `{"options":{` + options + `,"allowedTools":["Bash"]},"steps":[
-					{"send":"Wait."},{"until":{"type":"assistant"}},{"sleepMs":1000},
+					{"send":"Wait."},{"until":{"type":"assistant"}},{"await":"${dir}/pid"},
 					{"call":"interrupt"},{"until":{"type":"result"}},
 					{"send":"Are you there?"},{"until":{"type":"result"}}]}`,
 				Messages: `
@@ -826,9 +825,6 @@ func Scenarios() []*Scenario {
 			}},
 			Check: func(o *Outcome) error {
 				data, err := os.ReadFile(filepath.Join(o.Dir, "pid"))
-				if errors.Is(err, os.ErrNotExist) {
-					return nil // on a busy machine the tool may not have come to it
-				}
 				if err != nil {
 					return err
 				}
@@ -847,8 +843,8 @@ func Scenarios() []*Scenario {
 			Says: "The host interrupts while it is being asked; the question is taken back.",
 			API:  script(pt.Call("Bash", bash("touch made.txt")), pt.Expect(pt.LastUser("Are you there")).Say("Yes.")),
 			Runs: []Run{{
-				Job: `{"options":{` + options + `},"canUseTool":[{"hang":true}],"steps":[
-					{"send":"Make a file."},{"until":{"type":"assistant"}},{"sleepMs":1500},
+				Job: `{"options":{` + options + `},"canUseTool":[{"mark":"${dir}.asked","hang":true}],"steps":[
+					{"send":"Make a file."},{"until":{"type":"assistant"}},{"await":"${dir}.asked"},
 					{"call":"interrupt"},{"until":{"type":"result"}},
 					{"send":"Are you there?"},{"until":{"type":"result"}}]}`,
 				Messages: `
@@ -949,30 +945,32 @@ func Scenarios() []*Scenario {
 			Name: "queued",
 			Says: "A message that comes while a tool runs joins the turn.",
 			API: script(
-				pt.Call("Bash", bash("for i in 1 2 3; do sleep 0.5; done; echo slept")),
+				pt.Call("Bash", bash("until [ -e sent ]; do sleep 0.1; done; echo slept")),
 				pt.Expect(pt.ToolResult("slept"), mentions("and hurry up")).Say("Both."),
 			),
 			Runs: []Run{{
 				Job: `{"options":{` + options + `,"allowedTools":["Bash"]},"steps":[
-					{"send":"Sleep."},{"until":{"type":"assistant"}},{"send":"and hurry up"},{"until":{"type":"result"}}]}`,
+					{"send":"Sleep."},{"until":{"type":"assistant"}},{"send":"and hurry up"},{"call":"mcpServerStatus"},{"mark":"${dir}/sent"},{"until":{"type":"result"}}]}`,
 				Messages: `
 					{"type":"system","subtype":"init"}
 					{"type":"assistant","message":{"content":[{"type":"tool_use"}]}}
 					{"type":"user","message":{"content":[{"type":"tool_result","content":"slept"}]}}
 					{"type":"assistant","message":{"content":[{"type":"text","text":"Both."}]}}
 					{"type":"result","subtype":"success","num_turns":2,"result":"Both."}`,
+				// Its response says that the CLI has read the message before it.
+				Calls: `{"event":"call","method":"mcpServerStatus","error":null}`,
 			}},
 		},
 		{
 			Name: "queued-turn",
 			Says: "A message that comes while the model only talks is a turn of its own.",
-			API: script(
-				pt.Pause(700*time.Millisecond).Say("First."),
-				pt.Expect(pt.LastUser("second thing")).Say("Second."),
-			),
+			API: func(dir string) *pt.Scenario {
+				return pt.Script(pt.Expect(pt.LastUser("second thing")).Say("Second.")).
+					When("first", pt.LastUser("first thing"), pt.Say("First.")).And(afterGate(dir, "first thing"))
+			},
 			Runs: []Run{{
 				Job: `{"options":{` + options + `},"steps":[
-					{"send":"The first thing."},{"until":{"type":"system","subtype":"init"}},{"send":"The second thing."},{"until":{"type":"result"}},{"until":{"type":"result"}}]}`,
+					{"send":"The first thing."},{"until":{"type":"system","subtype":"init"}},{"send":"The second thing."},{"call":"mcpServerStatus"},{"mark":"${gate}"},{"until":{"type":"result"}},{"until":{"type":"result"}}]}`,
 				Messages: `
 					{"type":"system","subtype":"init"}
 					{"type":"assistant","message":{"content":[{"type":"text","text":"First."}]}}
@@ -980,6 +978,7 @@ func Scenarios() []*Scenario {
 					{"type":"system","subtype":"init"}
 					{"type":"assistant","message":{"content":[{"type":"text","text":"Second."}]}}
 					{"type":"result","subtype":"success","result":"Second.","result_index":1}`,
+				Calls: `{"event":"call","method":"mcpServerStatus","error":null}`,
 			}},
 		},
 		{

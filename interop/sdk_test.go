@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/internal/testwait"
 	pt "github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/wire"
 )
@@ -18,8 +19,7 @@ func claude(t *testing.T, s *pt.Scenario) (context.Context, *parley.Options) {
 	p := peers(t)
 	api := pt.NewAPI(t, s, nil)
 	dir := t.TempDir()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	t.Cleanup(cancel)
+	ctx := testwait.Context(t)
 	return ctx, &parley.Options{
 		Path: p.CLI(), Cwd: dir, Model: "claude-sonnet-4-5", SettingSources: []string{},
 		Env: map[string]string{"HOME": filepath.Join(dir, "home"), "ANTHROPIC_BASE_URL": api.URL, "ANTHROPIC_API_KEY": fakeKey},

@@ -14,6 +14,7 @@ import (
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/internal/testwait"
 	pt "github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/serve"
 	"github.com/parley-go/parley/session"
@@ -67,9 +68,7 @@ func TestBrowserSDK(t *testing.T) {
 			if _, err := h.Create(t.Context(), hub.Actor{Name: "test", Rights: hub.Everything}, hub.Spec{ID: id, Cwd: dir}); err != nil {
 				t.Fatal(err)
 			}
-			ran, stop := context.WithTimeout(t.Context(), min(limit, time.Minute))
-			defer stop()
-			cmd := exec.CommandContext(ran, "node", "--experimental-websocket", filepath.Join("ts", "browser.mjs"), transport, "http://"+l.Addr().String(), id, token)
+			cmd := exec.CommandContext(testwait.Context(t), "node", "--experimental-websocket", filepath.Join("ts", "browser.mjs"), transport, "http://"+l.Addr().String(), id, token)
 			cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "PARLEY_PEERS="+p.Dir)
 			cmd.Stderr = os.Stderr
 			out, err := cmd.Output()

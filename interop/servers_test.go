@@ -24,8 +24,7 @@ func withParley(t *testing.T, s *pt.Scenario) (context.Context, *parley.Options)
 	cli := parleyCLI(t)
 	api := pt.NewAPI(t, s, nil)
 	dir := t.TempDir()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	t.Cleanup(cancel)
+	ctx := testwait.Context(t)
 	return ctx, &parley.Options{
 		Path: cli, Cwd: dir, Model: "claude-sonnet-4-5", SettingSources: []string{},
 		Env: map[string]string{"HOME": filepath.Join(dir, "home"), "ANTHROPIC_BASE_URL": api.URL, "ANTHROPIC_API_KEY": fakeKey},

@@ -1,7 +1,6 @@
 package interop
 
 import (
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/internal/testwait"
 	pt "github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
@@ -31,8 +31,7 @@ func TestSessionStore(t *testing.T) {
 			), nil)
 			store := &session.Memory{}
 			cwd := t.TempDir()
-			ctx, cancel := context.WithTimeout(t.Context(), limit)
-			defer cancel()
+			ctx := testwait.Context(t)
 			id := session.NewID()
 			say := func(prompt, want string, o parley.Options) {
 				t.Helper()

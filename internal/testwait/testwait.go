@@ -5,6 +5,8 @@
 package testwait
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 )
@@ -29,6 +31,18 @@ func Late(t testing.TB) <-chan time.Time {
 		return time.After(time.Until(end))
 	}
 	return nil
+}
+
+// Context returns the context of a test, which also ends when the deadline of the test binary
+// is near.
+func Context(t testing.TB) context.Context {
+	end := end(t)
+	if end.IsZero() {
+		return t.Context()
+	}
+	ctx, cancel := context.WithDeadlineCause(t.Context(), end, errors.New("the deadline of the test binary is near"))
+	t.Cleanup(cancel)
+	return ctx
 }
 
 // end returns when a test gives up, zero for never. In the virtual time of a bubble, where a

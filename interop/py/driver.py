@@ -80,10 +80,23 @@ def snake(name):
     return re.sub(r"(?<!^)([A-Z])", lambda m: "_" + m[1].lower(), name)
 
 
+def mark(file):
+    """Makes a file one byte longer."""
+    with open(file, "a") as f:
+        f.write("x")
+
+
+async def size(file, count):
+    """Returns when a file has so many bytes."""
+    while (os.path.getsize(file) if os.path.exists(file) else 0) < count:
+        await asyncio.sleep(0.01)
+
+
 async def behave(rule, event):
     """Does what a rule says instead of or before an answer."""
-    if rule.get("delayMs"):
-        await asyncio.sleep(rule["delayMs"] / 1000)
+    if rule.get("mark"):
+        mark(rule["mark"])
+        await size(rule["mark"], rule.get("await", 0))
     if rule.get("hang"):
         try:
             await asyncio.Event().wait()
@@ -250,8 +263,10 @@ async def converse(client, steps):
                 background.append(task)
                 if not step.get("background"):
                     await task
-            elif "sleepMs" in step:
-                await asyncio.sleep(step["sleepMs"] / 1000)
+            elif "mark" in step:
+                mark(step["mark"])
+            elif "await" in step:
+                await size(step["await"], 1)
             else:
                 raise RuntimeError(f"unknown step {step}")
         await asyncio.gather(*background)

@@ -1,7 +1,7 @@
 // Drives a CLI with the official TypeScript SDK as a scenario says, and prints
 // what the SDK's user sees, one JSON object a line. The scenario is the first
 // argument (JSON, or a file) or standard input; interop/README.md has the format.
-import {readFileSync, existsSync} from 'node:fs';
+import {appendFileSync, existsSync, readFileSync, statSync} from 'node:fs';
 import {createRequire} from 'node:module';
 
 const require = createRequire(`${process.env.PARLEY_PEERS}/driver.js`);
@@ -17,12 +17,19 @@ function print(event, fields) {
 }
 
 const sleep = ms => new Promise(resolve => setTimeout(resolve, ms));
+// Returns when a file has so many bytes.
+const size = async (file, bytes) => {
+  while ((statSync(file, {throwIfNoEntry: false})?.size ?? 0) < bytes) await sleep(10);
+};
 const words = error => error?.message ?? String(error);
 
 // Does what a rule says instead of or before an answer: wait, fail, or hang
 // until the SDK cancels the callback.
 async function behave(rule, event, signal) {
-  if (rule.delayMs) await sleep(rule.delayMs);
+  if (rule.mark) {
+    appendFileSync(rule.mark, 'x');
+    await size(rule.mark, rule.await ?? 0);
+  }
   if (rule.hang) {
     await new Promise(resolve => signal?.addEventListener('abort', resolve, {once: true}));
     print(event, {cancelled: true});
@@ -125,8 +132,10 @@ async function* steps() {
         result => print('call', {method: step.call, result: result ?? null}),
         error => print('call', {method: step.call, error: words(error)}));
       if (!step.background) await call;
-    } else if ('sleepMs' in step) {
-      await sleep(step.sleepMs);
+    } else if ('mark' in step) {
+      appendFileSync(step.mark, 'x');
+    } else if ('await' in step) {
+      await size(step.await, 1);
     } else {
       throw new Error(`unknown step ${JSON.stringify(step)}`);
     }
