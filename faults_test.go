@@ -171,6 +171,7 @@ func TestFaults(t *testing.T) {
 			if _, err := parley.Connect(e.ctx, e.opts); !errors.As(err, &timeout) {
 				t.Errorf("Connect: %v", err)
 			}
+			e.opts.InitTimeout = time.Hour
 			ctx, cancel := context.WithTimeout(e.ctx, 50*time.Millisecond)
 			defer cancel()
 			if _, err := parley.Connect(ctx, e.opts); !errors.Is(err, context.DeadlineExceeded) {
@@ -243,10 +244,8 @@ func TestFaults(t *testing.T) {
 			}
 			left := residue(t)
 			cmd := command(t, fault)
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-			defer cancel()
 			tt.check(t, env{
-				ctx: ctx,
+				ctx: testwait.Context(t),
 				opts: &parley.Options{
 					Path:         cmd.path,
 					Env:          cmd.env,

@@ -4,7 +4,6 @@ package examples_test
 
 import (
 	"bytes"
-	"context"
 	"flag"
 	"fmt"
 	"io/fs"
@@ -15,8 +14,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/parleytest"
 )
 
@@ -76,9 +75,7 @@ func playInput(t *testing.T, name string, runs int, input []byte, env []string, 
 	var all bytes.Buffer
 	home := t.TempDir()
 	for range runs {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+		cmd := exec.CommandContext(testwait.Context(t), command[0], command[1:]...)
 		cmd.Dir = dir
 		cmd.Env = append([]string{
 			"PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + t.TempDir(), "GORACE=atexit_sleep_ms=0",

@@ -16,10 +16,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/coder/websocket"
 	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/serve"
 )
@@ -151,8 +151,7 @@ func TestApproveThroughTheAPI(t *testing.T) {
 		t.Errorf("after %s came %v, want %v", first.ids[cut], second.ids, first.ids[cut+1:])
 	}
 	// The same over a WebSocket.
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := testwait.Context(t)
 	conn, _, err := websocket.Dial(ctx, r.url+session+"/watch?after="+first.ids[cut], &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + r.tokens[serve.ScopeView]}}})
 	if err != nil {
 		t.Fatal(err)
@@ -341,7 +340,7 @@ func TestRoutes(t *testing.T) {
 				continue
 			}
 			before := files(t, r.state)
-			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			ctx, cancel := context.WithCancel(testwait.Context(t))
 			if resp, err := http.DefaultClient.Do(r.request(serve.ScopeAdmin, "GET", real, nil).WithContext(ctx)); err == nil {
 				resp.Body.Close()
 			}

@@ -2,7 +2,6 @@ package serve_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -10,9 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/coder/websocket"
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/serve"
 )
 
@@ -50,8 +49,7 @@ func (p *peer) write(line string) {
 // until returns the first message that contains all texts, or fails at the end.
 func (p *peer) until(texts ...string) string {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
-	defer cancel()
+	ctx := testwait.Context(p.t)
 next:
 	for {
 		_, data, err := p.conn.Read(ctx)

@@ -101,9 +101,7 @@ func clean(t *testing.T, p *place) {
 // run runs a script inside and returns what it printed.
 func (p *place) run(script string) (string, error) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "/bin/bash", "-c", script)
+	cmd := exec.CommandContext(testwait.Context(p.t), "/bin/bash", "-c", script)
 	cmd.Dir, cmd.Env = p.work, p.Environ(p.env)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

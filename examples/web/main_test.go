@@ -10,10 +10,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/parleytest"
 )
 
@@ -75,7 +75,7 @@ func TestAskNothing(t *testing.T) {
 // A client that goes away ends the agent: the server can be closed.
 func TestGone(t *testing.T) {
 	server, _ := serve(t, parleytest.Script(parleytest.Say("Wait.").Stall()))
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithCancel(testwait.Context(t))
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/ask?prompt=hello", nil)
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/hub"
 	"github.com/parley-go/parley/hub/socket"
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
@@ -75,7 +76,7 @@ func serve(t *testing.T, dir string, h *hub.Hub) string {
 // follow attaches until an event is as wanted, and returns it.
 func follow(t *testing.T, c hub.Client, id string, after uint64, ok func(hub.Entry) bool) hub.Entry {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithCancel(testwait.Context(t))
 	defer cancel()
 	for e, err := range c.Attach(ctx, id, after) {
 		if err != nil {
@@ -374,7 +375,7 @@ func TestJoinedGoesOnWhenTheHubIsKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithCancel(testwait.Context(t))
 	defer cancel()
 	results, n := 0, uint64(0)
 	send := func() {

@@ -13,7 +13,8 @@ import (
 )
 
 // clocks are the functions that make a test depend on the speed of the machine.
-var clocks = []string{"time.Sleep", "time.After", "time.AfterFunc", "time.Tick", "time.NewTimer", "time.NewTicker"}
+var clocks = []string{"time.Sleep", "time.After", "time.AfterFunc", "time.Tick", "time.NewTimer", "time.NewTicker",
+	"context.WithTimeout", "context.WithTimeoutCause", "context.WithDeadline", "context.WithDeadlineCause"}
 
 // Tests wait for events, or in the virtual time of testing/synctest. Only package testwait
 // looks at something again and again; the deadline of the test binary is the one limit. The
@@ -77,7 +78,7 @@ func TestNoRealTime(t *testing.T) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(used)) {
 		if used[name] > most[name] {
-			t.Errorf("%s waits in real time. Wait for an event, with testwait.Until, or in testing/synctest:\n\t%s", name, strings.Join(where[name], "\n\t"))
+			t.Errorf("%s waits in real time. Wait for an event, with testwait.Until or testwait.Context, or in testing/synctest:\n\t%s", name, strings.Join(where[name], "\n\t"))
 		}
 	}
 }

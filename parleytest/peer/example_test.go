@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/parley-go/parley/parleytest/parrot"
 	"github.com/parley-go/parley/parleytest/peer"
@@ -103,8 +102,7 @@ close
 		fmt.Println(err)
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := context.Background()
 	_, err = peer.Drive(ctx, script, cli.Command(ctx), nil)
 	fmt.Println(err)
 	// Output: <nil>

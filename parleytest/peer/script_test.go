@@ -182,20 +182,22 @@ func TestVirtualTime(t *testing.T) {
 
 func TestPlayEndsWithContext(t *testing.T) {
 	for _, steps := range []string{"< {}", "wait 1h", "! hang", "! ignore-eof", "> {}", "< eof"} {
-		ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Millisecond, errors.New("enough"))
-		r, inw := io.Pipe()
-		outr, w := io.Pipe()
-		_, err := peer.Play(ctx, peer.MustParse("x", "-- steps --\n"+steps+"\n"), r, w, nil)
-		if err == nil || err.Error() != "enough" {
-			t.Errorf("%s: %v", steps, err)
-		}
-		if _, err := inw.Write([]byte("x")); err == nil {
-			t.Errorf("%s: the input is still open", steps)
-		}
-		if _, err := outr.Read(make([]byte, 1)); err == nil {
-			t.Errorf("%s: the output is still open", steps)
-		}
-		cancel()
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Millisecond, errors.New("enough"))
+			r, inw := io.Pipe()
+			outr, w := io.Pipe()
+			_, err := peer.Play(ctx, peer.MustParse("x", "-- steps --\n"+steps+"\n"), r, w, nil)
+			if err == nil || err.Error() != "enough" {
+				t.Errorf("%s: %v", steps, err)
+			}
+			if _, err := inw.Write([]byte("x")); err == nil {
+				t.Errorf("%s: the input is still open", steps)
+			}
+			if _, err := outr.Read(make([]byte, 1)); err == nil {
+				t.Errorf("%s: the output is still open", steps)
+			}
+			cancel()
+		})
 	}
 }
 

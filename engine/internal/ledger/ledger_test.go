@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -309,40 +310,42 @@ func TestChild(t *testing.T) {
 // What a child spends is the parent's, and its turn alone is its own; calls beyond
 // the budget wait until they are alone, and none is made once it is spent.
 func TestWaitAtDepth(t *testing.T) {
-	top := New(catalog.New())
-	child := top.Child().Child()
-	if a := child.Add("r", "claude-haiku-4-5", &wire.Usage{InputTokens: 1000}); a.Nanos == 0 || top.Total().Nanos != a.Nanos || child.Total().Nanos != a.Nanos {
-		t.Errorf("the child spent %v, of which the parent knows %v", a, top.Total())
-	}
-	budget := top.Total().Nanos + 100
-	release, ok := child.Wait(t.Context(), budget, 80)
-	if !ok {
-		t.Fatal("a call that fits is refused")
-	}
-	// Another one does not fit beside it.
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	if _, ok := top.Wait(ctx, budget, 80); ok {
-		t.Error("two calls are made that exceed the budget together")
-	}
-	made := make(chan bool)
-	go func() {
-		release, ok := top.Wait(t.Context(), budget, 80)
+	synctest.Test(t, func(t *testing.T) {
+		top := New(catalog.New())
+		child := top.Child().Child()
+		if a := child.Add("r", "claude-haiku-4-5", &wire.Usage{InputTokens: 1000}); a.Nanos == 0 || top.Total().Nanos != a.Nanos || child.Total().Nanos != a.Nanos {
+			t.Errorf("the child spent %v, of which the parent knows %v", a, top.Total())
+		}
+		budget := top.Total().Nanos + 100
+		release, ok := child.Wait(t.Context(), budget, 80)
+		if !ok {
+			t.Fatal("a call that fits is refused")
+		}
+		// Another one does not fit beside it.
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		if _, ok := top.Wait(ctx, budget, 80); ok {
+			t.Error("two calls are made that exceed the budget together")
+		}
+		made := make(chan bool)
+		go func() {
+			release, ok := top.Wait(t.Context(), budget, 80)
+			release()
+			made <- ok
+		}()
 		release()
-		made <- ok
-	}()
-	release()
-	if !<-made {
-		t.Error("a call is not made although it is alone")
-	}
-	// One that costs more than is left is made alone, none after it.
-	release, ok = top.Child().Wait(t.Context(), budget, 1000)
-	child.Add("s", "claude-haiku-4-5", &wire.Usage{InputTokens: 1000})
-	release()
-	if !ok {
-		t.Error("a call is refused although some of the budget is left")
-	}
-	if _, ok := child.Wait(t.Context(), budget, 1); ok {
-		t.Error("a call is made although the budget is spent")
-	}
+		if !<-made {
+			t.Error("a call is not made although it is alone")
+		}
+		// One that costs more than is left is made alone, none after it.
+		release, ok = top.Child().Wait(t.Context(), budget, 1000)
+		child.Add("s", "claude-haiku-4-5", &wire.Usage{InputTokens: 1000})
+		release()
+		if !ok {
+			t.Error("a call is refused although some of the budget is left")
+		}
+		if _, ok := child.Wait(t.Context(), budget, 1); ok {
+			t.Error("a call is made although the budget is spent")
+		}
+	})
 }

@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -14,8 +13,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/wire"
 )
@@ -106,9 +105,7 @@ func ask(t *testing.T, cli, name string, u use, env []string, args ...string) *a
 		api.ServeHTTP(w, r)
 	}))
 	defer srv.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	c := exec.CommandContext(ctx, cli, append([]string{"-p", "hi", "--output-format", "json", "--model", name}, args...)...)
+	c := exec.CommandContext(testwait.Context(t), cli, append([]string{"-p", "hi", "--output-format", "json", "--model", name}, args...)...)
 	c.Dir = t.TempDir()
 	c.Env = append([]string{
 		"HOME=" + t.TempDir(), "PATH=/usr/bin:/bin",
