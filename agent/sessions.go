@@ -104,7 +104,7 @@ func (set *setup) partHistory() func(id, part string) (*session.History, error) 
 
 // meta is what is known of a session.
 func (set *setup) meta(id string) session.Meta {
-	m := session.Meta{ID: id, Cwd: set.cfg.Cwd, Version: set.cfg.Version, Entrypoint: set.vars["CLAUDE_CODE_ENTRYPOINT"]}
+	m := session.Meta{ID: id, Cwd: set.cfg.Cwd, Version: set.cfg.Version, GitBranch: session.GitBranch(set.cfg.Cwd), Entrypoint: set.vars["CLAUDE_CODE_ENTRYPOINT"]}
 	if m.Entrypoint == "" {
 		m.Entrypoint = "sdk-cli"
 	}

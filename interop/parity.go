@@ -64,5 +64,43 @@ func parityScenarios() []*Scenario {
 					{"event":"call","error":null,"result":{"response":"About files.","synthetic":false}}`,
 			}},
 		},
+		{
+			Name:  "hook-tasks",
+			Says:  "Hooks are asked before a task is put on the list and before it is ticked off; one that blocks keeps it from happening.",
+			Needs: []string{"hooks"},
+			Not:   []string{"py"}, // whose types do not name the events
+			API: script(
+				pt.Call("TaskCreate", `{"subject":"Walk","description":"Far"}`),
+				pt.Expect(pt.ToolError("NOT YET")).Call("TaskCreate", `{"subject":"Run","description":"Fast"}`),
+				pt.Expect(pt.ToolResult("Run")).Call("TaskUpdate", `{"taskId":"2","status":"completed"}`),
+				pt.Expect(mentions("NOT DONE")).Call("TaskUpdate", `{"taskId":"2","status":"completed"}`),
+				pt.Expect(pt.ToolResult("")).Call("TaskList", `{}`),
+				pt.Expect(mentions("completed")).Say("Done."),
+			),
+			Runs: []Run{{
+				Job: `{"prompt":"Plan.","options":{` + options + `,"allowedTools":["TaskCreate","TaskUpdate","TaskList"]},"hooks":{
+					"TaskCreated":[{"times":1,"output":{"decision":"block","reason":"NOT YET"}}],
+					"TaskCompleted":[{"times":1,"output":{"decision":"block","reason":"NOT DONE"}}]}}`,
+				Messages: `
+					{"type":"system","subtype":"init"}
+					{"type":"assistant"}
+					{"type":"user","message":{"content":[{"type":"tool_result","is_error":true}]}}
+					{"type":"assistant"}
+					{"type":"user"}
+					{"type":"assistant"}
+					{"type":"user"}
+					{"type":"assistant"}
+					{"type":"user"}
+					{"type":"assistant"}
+					{"type":"user"}
+					{"type":"assistant"}
+					{"type":"result","subtype":"success"}`,
+				Callbacks: `
+					{"event":"hook","name":"TaskCreated","input":{"task_id":"1","task_subject":"Walk","task_description":"Far","prompt_id":"*","permission_mode":null}}
+					{"event":"hook","name":"TaskCreated","input":{"task_subject":"Run"}}
+					{"event":"hook","name":"TaskCompleted","input":{"task_id":"2","task_subject":"Run","task_description":"Fast"}}
+					{"event":"hook","name":"TaskCompleted","input":{"task_id":"2"}}`,
+			}},
+		},
 	}
 }

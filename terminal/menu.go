@@ -3,7 +3,6 @@ package terminal
 import (
 	"context"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"sort"
@@ -265,36 +264,4 @@ func listFiles(ctx context.Context, root string) (list []string) {
 		return nil
 	})
 	return list
-}
-
-// gitBranch returns the branch of the repository that a directory is in, empty if it is in
-// none. It runs nothing.
-func gitBranch(dir string) string {
-	for {
-		git := filepath.Join(dir, ".git")
-		if info, err := os.Stat(git); err == nil {
-			if !info.IsDir() { // a worktree: the file names the directory
-				text, _ := os.ReadFile(git)
-				if path, ok := strings.CutPrefix(strings.TrimSpace(string(text)), "gitdir: "); ok {
-					if git = path; !filepath.IsAbs(git) {
-						git = filepath.Join(dir, git)
-					}
-				}
-			}
-			head, err := os.ReadFile(filepath.Join(git, "HEAD"))
-			if err != nil {
-				return ""
-			}
-			text := strings.TrimSpace(string(head))
-			if name, ok := strings.CutPrefix(text, "ref: refs/heads/"); ok {
-				return name
-			}
-			return text[:min(8, len(text))]
-		}
-		parent := filepath.Dir(dir)
-		if parent == dir {
-			return ""
-		}
-		dir = parent
-	}
 }

@@ -163,7 +163,7 @@ func Run(ctx context.Context, cfg Config) (int, error) {
 	defer cancel()
 
 	s.loadHistory()
-	s.branch = gitBranch(cfg.Cwd)
+	s.branch = session.GitBranch(cfg.Cwd)
 	s.t.print(s.t.paint(bold, Visible(cfg.Title))+s.t.paint(dim, clip(" · "+Visible(shortHome(cfg.Cwd, cfg.Home)), max(0, s.width()-columns(cfg.Title)))),
 		s.t.paint(dim, clip(intro, s.width())))
 	s.draw()
@@ -618,7 +618,7 @@ func (s *screen) message(m wire.Message) {
 		return
 	case *wire.Result:
 		s.turns++
-		s.branch = gitBranch(s.cfg.Cwd)
+		s.branch = session.GitBranch(s.cfg.Cwd)
 		defer s.runStatus()
 	}
 	s.t.message(m)

@@ -32,7 +32,7 @@ var withSubject = map[wire.HookEvent]bool{
 // withoutMode are the events whose hooks do not depend on the permission mode, and of
 // these withoutPrompt those that belong to no prompt.
 var (
-	withoutMode = map[wire.HookEvent]bool{wire.EventWorktreeCreate: true, wire.EventWorktreeRemove: true, wire.EventMessageDisplay: true, wire.EventCwdChanged: true, wire.EventSubagentStart: true, wire.EventElicitation: true, wire.EventElicitationResult: true,
+	withoutMode = map[wire.HookEvent]bool{wire.EventTaskCreated: true, wire.EventTaskCompleted: true, wire.EventWorktreeCreate: true, wire.EventWorktreeRemove: true, wire.EventMessageDisplay: true, wire.EventCwdChanged: true, wire.EventSubagentStart: true, wire.EventElicitation: true, wire.EventElicitationResult: true,
 		wire.EventFileChanged: true, wire.EventSessionStart: true, wire.EventSessionEnd: true, wire.EventSetup: true, wire.EventInstructionsLoaded: true, wire.EventDirectoryAdded: true, wire.EventConfigChange: true}
 	withoutPrompt = map[wire.HookEvent]bool{wire.EventPreModelSwitch: true, wire.EventPostModelSwitch: true, wire.EventElicitation: true, wire.EventElicitationResult: true,
 		wire.EventFileChanged: true, wire.EventSessionStart: true, wire.EventSessionEnd: true, wire.EventSetup: true, wire.EventInstructionsLoaded: true, wire.EventDirectoryAdded: true, wire.EventConfigChange: true}

@@ -118,6 +118,18 @@ type Call struct {
 
 	// Place says where a command of the call runs.
 	Place Place
+
+	// Hooks calls hooks about something that the call is about to do. It reports why they keep it from
+	// happening. Nil means that there are none; see [Call.Blocked].
+	Hooks func(wire.HookInput) (reason string, blocked bool)
+}
+
+// Blocked calls hooks, and reports why they keep the call from doing what the input is about.
+func (c *Call) Blocked(in wire.HookInput) (reason string, blocked bool) {
+	if c.Hooks == nil {
+		return "", false
+	}
+	return c.Hooks(in)
 }
 
 // A Target is the file that a path leads to. The policy judges it, and the tool

@@ -351,7 +351,7 @@ func (s *run) execute() bool {
 			s.recordOutcome(true)
 		}
 	}()
-	result, err := s.Tool.Run(ctx, &tool.Call{ID: s.ID, Input: s.input, Env: s.Env, Resolved: s.resolved, Place: s.place})
+	result, err := s.Tool.Run(ctx, &tool.Call{ID: s.ID, Input: s.input, Env: s.Env, Resolved: s.resolved, Place: s.place, Hooks: s.callGuardHooks})
 	returned = true
 	failure := ""
 	if result != nil && result.IsError {

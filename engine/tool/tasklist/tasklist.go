@@ -8,6 +8,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"sync"
 
 	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/wire"
 )
 
 //go:embed create.md
@@ -137,20 +139,28 @@ func Tools() []tool.Tool {
 // A listTool is one of the tools.
 type listTool struct {
 	spec tool.Spec
-	run  func(*tool.Env, json.RawMessage) (*tool.Result, error)
+	run  func(*tool.Call) (*tool.Result, error)
 }
 
-func run[In any](f func(*list, *In) *tool.Result) func(*tool.Env, json.RawMessage) (*tool.Result, error) {
-	return func(env *tool.Env, input json.RawMessage) (*tool.Result, error) {
+func run[In any](f func(*tool.Call, *list, *In) *tool.Result) func(*tool.Call) (*tool.Result, error) {
+	return func(call *tool.Call) (*tool.Result, error) {
 		var in In
-		if err := tool.Decode(input, &in); err != nil {
+		if err := tool.Decode(call.Input, &in); err != nil {
 			return nil, err
 		}
-		l := listOf(env)
+		l := listOf(call.Env)
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return f(l, &in), nil
+		return f(call, l, &in), nil
 	}
+}
+
+// blocked calls hooks about a task. The list is not locked meanwhile.
+func (l *list) blocked(call *tool.Call, in wire.HookInput) (feedback string, blocked bool) {
+	l.mu.Unlock()
+	defer l.mu.Lock()
+	reason, blocked := call.Blocked(in)
+	return string(in.Event()) + " hook feedback:\n" + reason, blocked
 }
 
 // Spec says what the tool is.
@@ -161,7 +171,7 @@ func (t *listTool) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) { r
 
 // Run reads or changes the list.
 func (t *listTool) Run(_ context.Context, call *tool.Call) (*tool.Result, error) {
-	return t.run(call.Env, call.Input)
+	return t.run(call)
 }
 
 type createInput struct {
@@ -171,10 +181,13 @@ type createInput struct {
 	Metadata    map[string]any `json:"metadata"`
 }
 
-func create(l *list, in *createInput) *tool.Result {
+func create(call *tool.Call, l *list, in *createInput) *tool.Result {
 	l.last++
 	t := &Task{ID: strconv.Itoa(l.last), Subject: in.Subject, Description: in.Description, ActiveForm: in.ActiveForm, Status: "pending",
 		Blocks: []string{}, BlockedBy: []string{}, Metadata: in.Metadata}
+	if feedback, blocked := l.blocked(call, &wire.TaskCreatedInput{TaskID: t.ID, TaskSubject: t.Subject, TaskDescription: t.Description}); blocked {
+		return tool.Failed(errors.New(feedback))
+	}
 	l.tasks = append(l.tasks, t)
 	return tool.Text(fmt.Sprintf("Task #%s created successfully: %s", t.ID, t.Subject),
 		map[string]any{"task": map[string]string{"id": t.ID, "subject": t.Subject, "description": t.Description}})
@@ -184,7 +197,7 @@ type getInput struct {
 	TaskID string `json:"taskId"`
 }
 
-func get(l *list, in *getInput) *tool.Result {
+func get(_ *tool.Call, l *list, in *getInput) *tool.Result {
 	t := l.find(in.TaskID)
 	if t == nil {
 		return tool.Text("Task not found", map[string]any{"task": nil})
@@ -223,8 +236,15 @@ type Update struct {
 	StatusChange  map[string]string `json:"statusChange,omitempty"`
 }
 
-func update(l *list, in *updateInput) *tool.Result {
+func update(call *tool.Call, l *list, in *updateInput) *tool.Result {
 	t := l.find(in.TaskID)
+	if t != nil && in.Status != nil && *in.Status == "completed" && t.Status != "completed" {
+		feedback, blocked := l.blocked(call, &wire.TaskCompletedInput{TaskID: t.ID, TaskSubject: t.Subject, TaskDescription: t.Description})
+		if blocked {
+			return tool.Text(feedback, &Update{TaskID: t.ID, UpdatedFields: []string{}, Error: feedback})
+		}
+		t = l.find(in.TaskID) // another call may have removed it meanwhile
+	}
 	if t == nil {
 		return tool.Text("Task not found", &Update{TaskID: in.TaskID, UpdatedFields: []string{}, Error: "Task not found"})
 	}
@@ -297,7 +317,7 @@ func (l *list) remove(t *Task) {
 	}
 }
 
-func show(l *list, _ *struct{}) *tool.Result {
+func show(_ *tool.Call, l *list, _ *struct{}) *tool.Result {
 	type row struct {
 		ID        string   `json:"id"`
 		Subject   string   `json:"subject"`

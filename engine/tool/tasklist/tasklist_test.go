@@ -2,10 +2,13 @@ package tasklist_test
 
 import (
 	"encoding/json"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/tasklist"
+	"github.com/parley-go/parley/wire"
 )
 
 // TestTaskTools: what the tools answer, to the model and to programs, is what the official command
@@ -47,5 +50,40 @@ func TestTaskTools(t *testing.T) {
 	tasklist.Restore(other, tasklist.Of(env))
 	if got := tasklist.Of(other); len(got) != 2 || got[1].Subject != "Last" {
 		t.Errorf("restored %+v", got)
+	}
+}
+
+// Hooks keep a task from being put on the list and from being ticked off.
+func TestHooksBlock(t *testing.T) {
+	env := new(tool.Env)
+	block := true
+	var asked []wire.HookEvent
+	run := func(n int, input string) *tool.Result {
+		t.Helper()
+		r, err := tasklist.Tools()[n].Run(t.Context(), &tool.Call{Env: env, Input: json.RawMessage(input), Hooks: func(in wire.HookInput) (string, bool) {
+			asked = append(asked, in.Event())
+			return "NOT YET", block
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	const create, update = 0, 2
+	if r := run(create, `{"subject":"Walk","description":"Far"}`); !r.IsError || !strings.Contains(r.Content.String(), "NOT YET") || len(tasklist.Of(env)) != 0 {
+		t.Errorf("a blocked task: %+v, the list has %d", r, len(tasklist.Of(env)))
+	}
+	block = false
+	run(create, `{"subject":"Run","description":"Fast"}`)
+	block = true
+	if r := run(update, `{"taskId":"2","status":"completed"}`); r.IsError || !strings.Contains(r.Content.String(), "NOT YET") || tasklist.Of(env)[0].Status != "pending" {
+		t.Errorf("a blocked completion: %+v, %+v", r, tasklist.Of(env))
+	}
+	run(update, `{"taskId":"2","status":"in_progress"}`) // nobody is asked
+	block = false
+	run(update, `{"taskId":"2","status":"completed"}`)
+	run(update, `{"taskId":"2","status":"completed"}`) // it is already
+	if want := []wire.HookEvent{"TaskCreated", "TaskCreated", "TaskCompleted", "TaskCompleted"}; !slices.Equal(asked, want) || tasklist.Of(env)[0].Status != "completed" {
+		t.Errorf("asked %v, want %v; %+v", asked, want, tasklist.Of(env))
 	}
 }
