@@ -190,7 +190,9 @@ type Options struct {
 	// alone.
 	ExtraArgs map[string]string
 	// ExtraInitialize are more members of the first request, as JSON. They may also
-	// take the place of members that no option sets.
+	// take the place of members that no option sets. With "keepsTurns": true, a turn that
+	// runs when the client is closed, or when this process dies, is not ended but cut off,
+	// so that another agent can continue it: see package hub.
 	ExtraInitialize map[string]json.RawMessage
 	// Dialer makes the connection. Nil means that the agent is a process of
 	// this machine, started by [transport.Process].

@@ -494,7 +494,7 @@ const handlerGrace = 5 * time.Second
 // shortest ctx counts. ctx may be that of a callback, which is not waited for.
 func (s *session) shutdown(ctx context.Context, cause error) error {
 	if !s.interruptForGood(cause) {
-		// It works on and cannot be told to stop, so it gets no time to end by itself.
+		// It works on and no request stops it, so it gets no time to end by itself.
 		hurried, cancel := context.WithCancel(ctx)
 		cancel()
 		ctx = hurried
@@ -522,7 +522,7 @@ func (s *session) shutdown(ctx context.Context, cause error) error {
 
 // interruptForGood makes the session one that is closing: no prompt is sent any more,
 // nothing that the agent asks for starts, and what it does is interrupted. It reports
-// false if the agent works and cannot be interrupted.
+// false if the agent works and cannot be interrupted, or if the host keeps its turns.
 func (s *session) interruptForGood(cause error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -532,6 +532,9 @@ func (s *session) interruptForGood(cause error) bool {
 	s.closing = cause
 	if s.unanswered == 0 && !s.midTurn.Load() && len(s.tasks) == 0 {
 		return true
+	}
+	if string(s.cfg.initialize.Extra["keepsTurns"]) == "true" {
+		return false // another agent continues the turn: nothing may end it
 	}
 	err := s.interrupt(&wire.Interrupt{CancelQueued: true})
 	if s.cfg.initialize.PerTaskStopAffordance { // an interrupt spares them

@@ -341,3 +341,40 @@ func TestContinuedTurnAnswersJoinedPrompts(t *testing.T) {
 		t.Errorf("the result is for %v, want %v", r.UserMessageUUIDs, []string{first, second})
 	}
 }
+
+// A host that keeps its turns leaves in the middle of one, or kills the agent. The log then
+// has nothing of an end, and another agent continues the turn.
+func TestTurnOfAHostThatKeepsIt(t *testing.T) {
+	for _, end := range []string{"input ends", "killed"} {
+		t.Run(end, func(t *testing.T) {
+			store := &tapedStore{}
+			dir := t.TempDir()
+			cfg := agent.Config{Model: parleytest.Script(parleytest.Call("Bash", map[string]string{"command": "echo once >> effects"}), parleytest.Say("Done.")).Model(), Store: store, Cwd: dir, Environ: os.Environ()}
+			h := dialLines(t, cfg, "--session-id", continueID)
+			h.send(`{"type":"control_request","request_id":"i","request":{"subtype":"initialize","keepsTurns":true}}`)
+			h.send(`{"type":"user","message":{"role":"user","content":"Do it."}}`)
+			for asked := false; !asked; {
+				_, asked = h.next().(*wire.ControlRequest)
+			}
+			if end == "killed" {
+				gone, cancel := context.WithCancel(t.Context())
+				cancel()
+				h.conn.Close(gone)
+			} else if err := h.conn.CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			for err := error(nil); err == nil; {
+				_, err = h.lines.Next()
+			}
+			h.conn.Close(t.Context())
+			h2 := dialLines(t, cfg, "--resume", continueID)
+			h2.send(`{"type":"control_request","request_id":"i","request":{"subtype":"initialize","keepsTurns":true,"continueTurn":true}}`)
+			if r, asked, _ := h2.result(); r.IsError || r.Result != "Done." || len(asked) != 1 {
+				t.Errorf("asked about %v, result %q, error %v", asked, r.Result, r.IsError)
+			}
+			if wrote, _ := os.ReadFile(filepath.Join(dir, "effects")); string(wrote) != "once\n" {
+				t.Errorf("the call left %q", wrote)
+			}
+		})
+	}
+}

@@ -74,6 +74,7 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 		if string(req.Extra["keepsSchedules"]) == "true" {
 			engine.KeepSchedules(s.conv, hostSchedules{s})
 		}
+		s.keepsTurns.Store(string(req.Extra["keepsTurns"]) == "true")
 		if string(req.Extra["continueTurn"]) == "true" && s.conv.Continue() {
 			r.Extra["turn_continued"] = json.RawMessage("true")
 		}

@@ -104,13 +104,18 @@ func (o *outbox) watch(grace time.Duration) {
 
 var errUnread = errors.New("the host does not read")
 
-// close writes what is left and returns when it is written, or given up.
-func (o *outbox) close() error {
+// end takes no more messages. Those that wait are still written.
+func (o *outbox) end() {
 	o.mu.Lock()
+	defer o.mu.Unlock()
 	o.ended = true
 	o.room.Broadcast()
 	o.poke()
-	o.mu.Unlock()
+}
+
+// close writes what is left and returns when it is written, or given up.
+func (o *outbox) close() error {
+	o.end()
 	select {
 	case <-o.done:
 	case <-o.gone:

@@ -72,6 +72,7 @@ func (set *setup) newLog(id string) (session.Log, error) {
 	log, err := session.Create(context.Background(), store, set.meta(id))
 	if err == nil {
 		set.closers = append(set.closers, log.Close)
+		log = sealableLog{log, &set.sealed}
 	}
 	return log, err
 }

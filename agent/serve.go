@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/parley-go/parley/engine"
@@ -47,7 +48,8 @@ type server struct {
 
 	refreshing chan struct{} // full while somebody looks for files that have changed
 	watch      watch
-	replayed   sync.Once // what follows the first init was sent
+	replayed   sync.Once   // what follows the first init was sent
+	keepsTurns atomic.Bool // the host continues turns that it leaves, in other agents
 
 	reported map[string]wire.MCPState // states of MCP servers that standard error has
 
@@ -125,8 +127,14 @@ func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) in
 	}
 	s.connectServers()
 
-	run, cancel := context.WithCancelCause(ctx)
+	run, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
+	defer context.AfterFunc(ctx, func() {
+		if s.keepsTurns.Load() {
+			s.cutOff()
+		}
+		cancel(context.Cause(ctx))
+	})()
 	ended := make(chan struct{})
 	var crash any
 	go func() {
@@ -158,6 +166,14 @@ func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) in
 			cancel(err)
 			code = 1
 		}
+		if s.keepsTurns.Load() {
+			conv.Do(func() {
+				if conv.Busy() {
+					s.cutOff()
+					cancel(errHostGone)
+				}
+			})
+		}
 		s.hostGone()
 		s.finishJobs(ctx)
 		conv.Do(conv.EndInput)
@@ -184,6 +200,12 @@ func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) in
 	}
 	set.close()
 	return code
+}
+
+// cutOff has nothing more written or sent, so that another agent can continue the turn.
+func (s *server) cutOff() {
+	s.out.end()
+	s.set.sealed.Store(true)
 }
 
 // startFailed tells that the conversation cannot begin.

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/parley-go/parley/session"
@@ -38,8 +39,35 @@ func (set *setup) tellProgress(done, total int64) {
 	}
 }
 
-// mirrored returns the log so that the host is told what is written to it, if it wants
-// to. Of a session that is in no file it is told the file that it would be in.
+// A sealableLog takes nothing any more once it is sealed, nor do its parts.
+type sealableLog struct {
+	session.Log
+	sealed *atomic.Bool
+}
+
+var errSealed = errors.New("the host has left, and continues the turn in another agent")
+
+// Append implements [session.Log].
+func (l sealableLog) Append(entries ...*session.Entry) error {
+	if l.sealed.Load() {
+		return errSealed
+	}
+	return l.Log.Append(entries...)
+}
+
+// Sub implements [session.Log].
+func (l sealableLog) Sub(name string) (session.Log, error) {
+	part, err := l.Log.Sub(name)
+	return sealableLog{part, l.sealed}, err
+}
+
+// opened prepares a log for the conversation. The host receives what is written to it, if
+// it wants to. Of a session that is in no file it receives the path of the file that it
+// would be in.
+func (set *setup) opened(log session.Log) session.Log {
+	return sealableLog{set.mirrored(log), &set.sealed}
+}
+
 func (set *setup) mirrored(log session.Log) session.Log {
 	if !set.flags.Mirror {
 		return log
@@ -152,7 +180,7 @@ func (set *setup) session() (id string, log session.Log, history *session.Histor
 		if err != nil {
 			return "", nil, nil, err
 		}
-		return meta.ID, set.mirrored(log), nil, nil
+		return meta.ID, set.opened(log), nil, nil
 	}
 	meta.ID = resume
 	log, history, err = session.Open(ctx, store, resume, meta)
@@ -182,7 +210,7 @@ func (set *setup) session() (id string, log session.Log, history *session.Histor
 		history.Entries = history.Entries[:n+1]
 	}
 	if !f.Fork && !f.NoPersist {
-		return resume, set.mirrored(log), history, nil
+		return resume, set.opened(log), history, nil
 	}
 	log.Close()
 	meta.ID = newSessionID(f)
@@ -192,7 +220,7 @@ func (set *setup) session() (id string, log session.Log, history *session.Histor
 	if log, err = session.Create(ctx, store, meta); err != nil {
 		return "", nil, nil, err
 	}
-	log = set.mirrored(log)
+	log = set.opened(log)
 	if err := log.Append(copied(history, resume)...); err != nil {
 		log.Close()
 		return "", nil, nil, err

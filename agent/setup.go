@@ -101,6 +101,8 @@ type setup struct {
 	flags *Flags
 	vars  map[string]string
 
+	sealed atomic.Bool // the logs take nothing any more
+
 	env     *tool.Env
 	sandbox *sandbox.Sandbox // nil if the settings leave it off
 	wall    *sandbox.Wall    // of commands that nobody approved

@@ -196,6 +196,7 @@ func (a *agentRun) connect(opts *parley.Options) (client *parley.Client, continu
 	}
 	maps.Copy(opts.ExtraInitialize, a.host)
 	opts.ExtraInitialize["keepsSchedules"] = json.RawMessage("true")
+	opts.ExtraInitialize["keepsTurns"] = json.RawMessage("true")
 	if len(a.granted) > 0 {
 		opts.ExtraInitialize["permissionUpdates"] = mustJSON(a.granted)
 	}

@@ -81,18 +81,19 @@ func (f *frozen) Inbox(ctx context.Context, id string, after uint64, follow bool
 
 // A question that was asked before its hub was lost is answered after it, while no hub
 // runs the session and while another one does. The call never runs twice, whether the first
-// hub is stopped for long or still runs without knowing.
+// hub is stopped for long, still runs without knowing, or was closed.
 func TestQuestionSurvivesItsHub(t *testing.T) {
 	for _, when := range []string{"before the next hub", "by the next hub"} {
-		for _, first := range []string{"stopped", "running"} {
+		for _, first := range []string{"stopped", "running", "closed"} {
 			t.Run(when+"/"+first, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { questionSurvives(t, when == "by the next hub", first == "stopped") })
+				synctest.Test(t, func(t *testing.T) { questionSurvives(t, when == "by the next hub", first) })
 			})
 		}
 	}
 }
 
-func questionSurvives(t *testing.T, late, stopped bool) {
+func questionSurvives(t *testing.T, late bool, fate string) {
+	stopped := fate == "stopped"
 	m := &hub.Memory{}
 	file := filepath.Join(t.TempDir(), "effects")
 	ice := &frozen{Backend: m}
@@ -103,6 +104,9 @@ func questionSurvives(t *testing.T, late, stopped bool) {
 	ask := data[hub.Ask](t, one.kind(hub.KindAsk))
 	if stopped {
 		ice.freeze()
+	}
+	if fate == "closed" {
+		first.hub.Close()
 	}
 	m.Expire(s.ID())
 	if !late {
@@ -126,7 +130,7 @@ func questionSurvives(t *testing.T, late, stopped bool) {
 	over := two.until("end of the turn", func(e hub.Entry) bool {
 		// A first hub that still runs may end the turn itself, and lose the session with
 		// the result.
-		return typeOf(e) == "result" || e.Kind == hub.KindEnded && !stopped
+		return typeOf(e) == "result" || e.Kind == hub.KindEnded && fate == "running"
 	})
 	if !strings.Contains(string(over.Data), uuid) || typeOf(over) == "result" && !strings.Contains(string(over.Data), `"result":"Done."`) {
 		t.Errorf("the turn ended with %s", over.Data)
@@ -143,7 +147,7 @@ func questionSurvives(t *testing.T, late, stopped bool) {
 	first.hub.Close()
 	// A first hub that still runs may deliver the answer and lose the session while the call
 	// starts. Then the call was cut off, and is not repeated.
-	if got, _ := os.ReadFile(file); string(got) != "once\n" && (stopped || late || len(got) > 0) {
+	if got, _ := os.ReadFile(file); string(got) != "once\n" && (fate != "running" || late || len(got) > 0) {
 		t.Errorf("effects: %q", got)
 	}
 	if got, want := numbered(two.all), stored(t, m, s.ID()); !slices.Equal(got, want) {

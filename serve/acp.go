@@ -80,6 +80,7 @@ type mailbox struct {
 	waiting int    // bytes of those that were not
 	bell    chan struct{}
 	reader  context.CancelCauseFunc // of the stream that reads it
+	readers int
 }
 
 // newEditor starts a connection for somebody, which lives until ctx ends.
@@ -179,6 +180,7 @@ func (x *editor) read(ctx context.Context, name string, after uint64, send func(
 		b.reader(errors.New("another stream took over"))
 	}
 	b.reader = cancel
+	b.readers++
 	if x.open++; x.idle != nil {
 		x.idle.Stop()
 	}
@@ -187,6 +189,7 @@ func (x *editor) read(ctx context.Context, name string, after uint64, send func(
 	defer func() {
 		x.mu.Lock()
 		defer x.mu.Unlock()
+		b.readers--
 		if x.open--; x.open == 0 && x.idle != nil {
 			x.idle.Reset(editorIdleTime)
 		}
@@ -356,9 +359,11 @@ func acpPost(c *call) {
 	}
 	x, err := c.editor()
 	if err == nil {
-		if name := c.r.Header.Get(sessionHeader); len(m.ID) > 0 && m.Method != "" && name != "" && !opensSession[m.Method] {
+		if name := c.r.Header.Get(sessionHeader); len(m.ID) > 0 && m.Method != "" && name != "" {
 			x.mu.Lock()
-			x.waits[string(m.ID)] = name
+			if b := x.streams[name]; !opensSession[m.Method] || b != nil && b.readers > 0 {
+				x.waits[string(m.ID)] = name
+			}
 			x.mu.Unlock()
 		}
 		err = x.receive(line.Bytes())
@@ -373,8 +378,9 @@ func acpPost(c *call) {
 	c.w.WriteHeader(http.StatusAccepted)
 }
 
-// opensSession are the requests whose answers go to the stream of the connection: until
-// then the client may not have that of the session.
+// opensSession are the requests whose answers go to the stream of the connection if the
+// client does not read that of the session yet. If it does, the answer goes there: behind
+// the history that session/load replays, which it could overtake on another stream.
 var opensSession = map[string]bool{"session/new": true, "session/load": true, "session/resume": true, "session/fork": true}
 
 // noteEditor writes what a client asks for to the audit log.
