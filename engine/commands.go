@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -338,7 +339,7 @@ func (c *Conversation) clearCommand(t *turn, p *prompt, args string) *ending {
 			c.rec.Emit(c.init(t))
 			return c.complained(t, "clear", "clear", args, "Error: the new session cannot be begun, so nothing was cleared: "+err.Error())
 		}
-		if err := old.Log.Close(); err != nil {
+		if err := errors.Join(c.rec.Record(), old.Log.Close()); err != nil {
 			c.runner.Log.Error("the session could not be closed", "error", err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/parley-go/parley/hub"
 )
 
@@ -127,4 +128,29 @@ func (b *Backend) Inbox(ctx context.Context, id string, after uint64, follow boo
 			yield(hub.Item{}, err)
 		}
 	}
+}
+
+// TrimInbox implements [hub.Backend].
+func (b *Backend) TrimInbox(ctx context.Context, id string, before uint64) error {
+	if err := errors.Join(ctx.Err(), hub.CheckID(id)); err != nil {
+		return err
+	}
+	all := b.inSubject(id, "*")
+	last, err := b.leaderGet(ctx, inStream, getRequest{LastFor: all})
+	if err != nil || last == nil {
+		return err
+	}
+	t := tailOf(last)
+	seq, err := b.search(ctx, inStream, all, min(before, t.n), t.seq)
+	if err != nil {
+		return err
+	}
+	stream, err := b.js.Stream(ctx, b.stream(inStream))
+	if err == nil {
+		err = stream.Purge(ctx, jetstream.WithPurgeSubject(all), jetstream.WithPurgeSequence(seq))
+	}
+	if err != nil {
+		return fmt.Errorf("fleet: %w", err)
+	}
+	return nil
 }

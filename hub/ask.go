@@ -176,7 +176,7 @@ func (f *fold) sameAsk(q *Ask, from uint64) *askState {
 		}
 	}
 	for _, id := range f.unspent {
-		if a := f.asks[id]; a.Kind == q.Kind && a.n <= from && a.call() == call {
+		if a := f.asks[id]; a.Kind == q.Kind && a.n <= from && a.answer.Outcome == Answered && a.call() == call {
 			return a
 		}
 	}
@@ -225,6 +225,9 @@ func (a *Ask) response(ans *Answer) json.RawMessage {
 	res.ToolUseID = a.ToolUseID
 	return mustJSON(&res)
 }
+
+// expired reports whether an answer that is given at a time comes too late.
+func (a *Ask) expired(at time.Time) bool { return a.Expires != nil && !at.Before(*a.Expires) }
 
 // check returns an error unless an actor may give an answer.
 func (a *Ask) check(by Actor, ans *Answer) error {
@@ -283,23 +286,26 @@ func (r *room) expire(now time.Time) time.Duration {
 	next := time.Hour
 	for _, id := range r.fold.openAsks {
 		a := r.fold.asks[id]
-		if a.Expires == nil || r.expiring[id] {
+		if a.Expires == nil {
 			continue
 		}
-		if wait := a.Expires.Sub(now); wait > 0 {
+		if wait := max(a.Expires.Sub(now), r.expiring[id].Sub(now)); wait > 0 {
 			next = min(next, wait)
 			continue
 		}
-		r.expiring[id] = true
+		r.expiring[id] = now.Add(putTime) // then again, should it fail
 		ans := &Answer{Ask: id, By: Actor{Name: r.hub.cfg.Name}, Outcome: Expired}
 		r.spawn(func(context.Context) { r.putAnswer(ans) })
 	}
 	return next
 }
 
+// putTime is how long the hub tries to store an answer of its own.
+const putTime = 10 * time.Second
+
 // putAnswer puts an answer of the hub itself into the inbox. Another one may be there.
 func (r *room) putAnswer(ans *Answer) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), putTime)
 	defer cancel()
 	_, err := r.hub.cfg.Backend.Put(ctx, r.id, answerItem(ans))
 	if err != nil && r.hub.cfg.Logger != nil {
@@ -334,6 +340,10 @@ func (r *room) consume(x *tx, item Item) {
 	case bytes.HasPrefix([]byte(item.Key), []byte(answerKey)):
 		var ans Answer
 		if json.Unmarshal(item.Data, &ans) == nil && r.fold.asks[ans.Ask] != nil && r.fold.asks[ans.Ask].answer == nil {
+			if ans.Outcome == Answered && r.fold.asks[ans.Ask].expired(item.Time) {
+				ans = Answer{Ask: ans.Ask, By: Actor{Name: r.hub.cfg.Name}, Outcome: Expired}
+				item.Data = mustJSON(&ans)
+			}
 			x.append(KindAnswer, item.Data, mark)
 			if ch := r.waiters[ans.Ask]; ch != nil {
 				ch <- &ans

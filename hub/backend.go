@@ -63,12 +63,17 @@ type Backend interface {
 
 	// Put adds an item to the inbox of a session, unless one with the same key is
 	// there, and returns the one that is there then, with its number, when it
-	// survives a crash. Who put it is seen by comparing Data.
+	// survives a crash. Who put it is seen by comparing Data. Of an item that was
+	// trimmed nothing is known: the journal says what became of it.
 	Put(ctx context.Context, id string, item Item) (Item, error)
 
 	// Inbox yields the items with numbers above after, in the order in which they
 	// were put. With follow it goes on with those to come, until ctx ends.
 	Inbox(ctx context.Context, id string, after uint64, follow bool) iter.Seq2[Item, error]
+
+	// TrimInbox removes the items with numbers below before, but not the last item. It may
+	// leave some for later while they are few. Numbers stay as they are.
+	TrimInbox(ctx context.Context, id string, before uint64) error
 
 	// Wake notes that a session has work to do.
 	Wake(ctx context.Context, id string) error

@@ -68,6 +68,11 @@ func (f *frozen) Append(ctx context.Context, id string, expect uint64, entries [
 	return f.Backend.Append(ctx, id, expect, entries)
 }
 
+func (f *frozen) Put(ctx context.Context, id string, item hub.Item) (hub.Item, error) {
+	f.wait()
+	return f.Backend.Put(ctx, id, item)
+}
+
 func (f *frozen) Inbox(ctx context.Context, id string, after uint64, follow bool) iter.Seq2[hub.Item, error] {
 	return func(yield func(hub.Item, error) bool) {
 		for i, err := range f.Backend.Inbox(ctx, id, after, follow) {

@@ -463,7 +463,7 @@ func (r *fileReader) lines(size int64) iter.Seq2[[]byte, error] {
 }
 
 // Trim implements [Backend].
-func (f *Files) Trim(ctx context.Context, id string, before uint64) (err error) {
+func (f *Files) Trim(ctx context.Context, id string, before uint64) error {
 	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return err
 	}
@@ -479,14 +479,31 @@ func (f *Files) Trim(ctx context.Context, id string, before uint64) (err error) 
 	if err != nil {
 		return err
 	}
-	temp := f.path(id, journalName+".new")
+	err = f.rewrite(ctx, file, size, func(line []byte) bool {
+		n := numberOf(line)
+		return n == 0 || n >= min(before, last)
+	})
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	if _, known := f.ends[id]; known {
+		f.ends[id] = journalEnd{size: -1}
+	}
+	f.mu.Unlock()
+	return nil
+}
+
+// rewrite replaces a file, which is locked, by one with those of its lines that are kept.
+func (f *Files) rewrite(ctx context.Context, file *os.File, size int64, keep func(line []byte) bool) (err error) {
+	temp := file.Name() + ".new"
 	out, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return fmt.Errorf("hub: %w", err)
 	}
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("hub: the journal was not trimmed: %w", errors.Join(err, out.Close(), os.Remove(temp)))
+			err = fmt.Errorf("hub: the file was not trimmed: %w", errors.Join(err, out.Close(), os.Remove(temp)))
 		}
 	}()
 	w := bufio.NewWriterSize(out, 64<<10)
@@ -494,7 +511,7 @@ func (f *Files) Trim(ctx context.Context, id string, before uint64) (err error) 
 		if err == nil {
 			err = ctx.Err()
 		}
-		if n := numberOf(line); err == nil && (n == 0 || n >= min(before, last)) {
+		if err == nil && keep(line) {
 			w.Write(line)
 			err = w.WriteByte('\n')
 		}
@@ -508,11 +525,6 @@ func (f *Files) Trim(ctx context.Context, id string, before uint64) (err error) 
 	if err = os.Rename(temp, file.Name()); err != nil {
 		return err
 	}
-	f.mu.Lock()
-	if _, known := f.ends[id]; known {
-		f.ends[id] = journalEnd{size: -1}
-	}
-	f.mu.Unlock()
 	return syncDir(filepath.Dir(temp))
 }
 
@@ -599,7 +611,7 @@ func (f *Files) Put(ctx context.Context, id string, item Item) (Item, error) {
 		if err != nil {
 			return Item{}, err
 		}
-		item.Number++
+		item.Number = itemNumber(line)
 		if !bytes.Contains(line[:min(len(line), len(key)+40)], key) {
 			continue
 		}
@@ -610,7 +622,7 @@ func (f *Files) Put(ctx context.Context, id string, item Item) (Item, error) {
 	item.Number++
 	item.Time = item.Time.UTC().Truncate(time.Millisecond)
 	item.Data = bytes.Clone(item.Data)
-	line, err := json.Marshal(itemLine(item))
+	line, err := json.Marshal(itemLine(item)) // it begins as itemNumber expects
 	if err != nil {
 		return Item{}, err
 	}
@@ -627,6 +639,40 @@ func parseItem(line []byte) (Item, error) {
 		return Item{}, fmt.Errorf("hub: an item cannot be read: %w", err)
 	}
 	return Item(l), nil
+}
+
+// itemNumber returns the number of an item.
+func itemNumber(line []byte) uint64 {
+	s := scanner{rest: line}
+	s.skip(`{"number":`)
+	n, _ := s.number()
+	return n
+}
+
+// fewItems is the size of an inbox that is not worth trimming.
+const fewItems = 64 << 10
+
+// TrimInbox implements [Backend].
+func (f *Files) TrimInbox(ctx context.Context, id string, before uint64) error {
+	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
+		return err
+	}
+	if info, err := os.Stat(f.path(id, inboxName)); err != nil || info.Size() < fewItems {
+		return nil // also if there is none
+	}
+	file, size, err := f.edit(ctx, id, inboxName)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	last := uint64(0)
+	for line, err := range linesFrom(file, 0, size) {
+		if err != nil {
+			return err
+		}
+		last = itemNumber(line)
+	}
+	return f.rewrite(ctx, file, size, func(line []byte) bool { return itemNumber(line) >= min(before, last) })
 }
 
 // Inbox implements [Backend].

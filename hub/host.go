@@ -239,14 +239,17 @@ func (a *agentRun) askHost(ctx context.Context, req *wire.ControlRequest) (json.
 			return nil, a.unanswered(err)
 		}
 		if h != nil {
+			if h.ctx.Err() != nil {
+				continue // it was superseded before it was asked
+			}
 			resp, err, answered := h.handle(ctx, req)
 			if answered {
 				return resp, err
 			}
-			if _, tool := req.Request.(*wire.MCPMessage); tool {
+			if callsTool(req.Request) {
 				return nil, errHostLost
 			}
-			continue // a hook only decides: the next host may
+			continue // a hook only decides, and a server only describes itself: the next host may
 		}
 		select {
 		case <-changed:
@@ -269,6 +272,13 @@ func (a *agentRun) askHost(ctx context.Context, req *wire.ControlRequest) (json.
 			return nil, err
 		}
 	}
+}
+
+// callsTool reports whether a request runs a tool of a host's server.
+func callsTool(req wire.Request) bool {
+	m, ok := req.(*wire.MCPMessage)
+	var call struct{ Method string }
+	return ok && (json.Unmarshal(m.Message, &call) != nil || call.Method == "tools/call")
 }
 
 // handle has the host answer. Answered is false if it went away meanwhile.

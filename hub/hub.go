@@ -168,7 +168,7 @@ func (h *Hub) enter(ctx context.Context, id string, create *Created) (*room, err
 		r := h.rooms[id]
 		if r == nil {
 			r = &room{hub: h, id: id, ops: make(chan *op), done: make(chan struct{}), opened: make(chan struct{}), fold: newFold(),
-				logLeases: map[string]*journalLease{}, viewers: map[*viewer]bool{}, waiters: map[string]chan *Answer{}, expiring: map[string]bool{}, hostAsks: map[string]*hostAsk{}, nudge: make(chan struct{}, 1)}
+				logLeases: map[string]*journalLease{}, viewers: map[*viewer]bool{}, waiters: map[string]chan *Answer{}, expiring: map[string]time.Time{}, hostAsks: map[string]*hostAsk{}, nudge: make(chan struct{}, 1)}
 			r.ctx, r.stop = context.WithCancelCause(h.ctx)
 			h.rooms[id] = r
 			h.work.Go(func() { r.run(create) })
@@ -493,15 +493,52 @@ func (s *Session) Prompt(ctx context.Context, by Actor, m *wire.User) (uuid stri
 	if err != nil {
 		return "", err
 	}
-	return msg.UUID, s.put(ctx, Item{Key: promptKey + msg.UUID, Data: mustJSON(Prompt{UUID: msg.UUID, By: by, Message: line})})
+	p := Prompt{UUID: msg.UUID, By: by, Message: line}
+	return msg.UUID, s.put(ctx, &p)
 }
 
-// put puts an item into the inbox and sees to it that somebody consumes it.
-func (s *Session) put(ctx context.Context, item Item) error {
-	item.Time = time.Now()
-	return s.hub.in(ctx, s.id, func(*room) error {
-		_, err := s.hub.put(ctx, s.id, item)
-		return err
+// ErrOtherPrompt is returned for a prompt whose uuid is that of another prompt.
+var ErrOtherPrompt = errors.New("hub: another prompt has the same uuid; give every prompt a uuid of its own")
+
+// hashPrompt identifies what a prompt says, whoever sends it and when.
+func hashPrompt(line json.RawMessage) string {
+	var m struct {
+		Message json.RawMessage `json:"message"`
+	}
+	json.Unmarshal(line, &m)
+	return hashOf(mustJSON(canonical(m.Message)))
+}
+
+// put puts a prompt into the inbox and sees to it that somebody consumes it.
+func (s *Session) put(ctx context.Context, p *Prompt) error {
+	said := hashPrompt(p.Message)
+	return s.hub.in(ctx, s.id, func(r *room) error {
+		there := "" // what the prompt that was accepted under the uuid says
+		known := false
+		err := r.do(ctx, func(*tx) error {
+			if old := r.fold.prompts[p.UUID]; old != nil {
+				known, there = true, old.said
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if !known {
+			stored, err := s.hub.put(ctx, s.id, Item{Key: promptKey + p.UUID, Time: time.Now(), Data: mustJSON(p)})
+			if err != nil {
+				return err
+			}
+			var first Prompt
+			if err := json.Unmarshal(stored.Data, &first); err != nil {
+				return err
+			}
+			there = hashPrompt(first.Message)
+		}
+		if there != "" && there != said {
+			return ErrOtherPrompt
+		}
+		return nil
 	})
 }
 
@@ -529,7 +566,9 @@ func (s *Session) Answer(ctx context.Context, by Actor, ans Answer) error {
 
 // answer puts an answer into the inbox.
 func (r *room) answer(ctx context.Context, by Actor, ans *Answer) error {
+	at, n := time.Now().UTC().Truncate(time.Millisecond), uint64(0)
 	err := r.do(ctx, func(*tx) error {
+		n = r.fold.n
 		q := r.fold.asks[ans.Ask]
 		switch {
 		case q == nil:
@@ -540,12 +579,19 @@ func (r *room) answer(ctx context.Context, by Actor, ans *Answer) error {
 			}
 			return &AnsweredError{*q.answer}
 		}
-		return q.check(by, ans)
+		if err := q.check(by, ans); err != nil {
+			return err
+		}
+		if q.expired(at) {
+			return &AnsweredError{Answer{Ask: ans.Ask, By: Actor{Name: r.hub.cfg.Name}, Outcome: Expired}}
+		}
+		return nil
 	})
 	if err != nil {
 		return err
 	}
 	item := answerItem(ans)
+	item.Time = at
 	stored, err := r.hub.put(ctx, r.id, item)
 	if err != nil {
 		return err
@@ -556,6 +602,19 @@ func (r *room) answer(ctx context.Context, by Actor, ans *Answer) error {
 			return err
 		}
 		return &AnsweredError{*first}
+	}
+	// An earlier answer may have been consumed and its item trimmed meanwhile. Then the
+	// journal has it.
+	for e, err := range r.hub.cfg.Backend.Read(ctx, r.id, n, false) {
+		if err != nil {
+			return err
+		}
+		if e.Kind != KindAnswer || e.Item == stored.Number {
+			continue
+		}
+		if first := decode[Answer](&e); first != nil && first.Ask == ans.Ask {
+			return &AnsweredError{*first}
+		}
 	}
 	return nil
 }

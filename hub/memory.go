@@ -31,8 +31,9 @@ type memorySession struct {
 	modified time.Time
 	changes  int64
 	trims    int
-	items    []Item
-	keys     map[string]int // index in items
+	items    []Item            // in order, the first one with the number gone+1
+	gone     uint64            // how many items were trimmed
+	keys     map[string]uint64 // numbers of items
 	lease    *memoryLease
 }
 
@@ -45,7 +46,7 @@ func (m *Memory) get(id string) *memorySession {
 		if m.sessions == nil {
 			m.sessions = map[string]*memorySession{}
 		}
-		s = &memorySession{keys: map[string]int{}}
+		s = &memorySession{keys: map[string]uint64{}}
 		m.sessions[id] = s
 	}
 	return s
@@ -234,14 +235,14 @@ func (m *Memory) Put(ctx context.Context, id string, item Item) (Item, error) {
 	}
 	m.mu.Lock()
 	s := m.get(id)
-	if i, ok := s.keys[item.Key]; ok {
+	if n, ok := s.keys[item.Key]; ok {
 		defer m.mu.Unlock()
-		return cloneItem(s.items[i]), nil
+		return cloneItem(s.items[n-s.gone-1]), nil
 	}
 	item = cloneItem(item)
 	item.Time = item.Time.UTC().Truncate(time.Millisecond)
-	item.Number = uint64(len(s.items)) + 1
-	s.keys[item.Key] = len(s.items)
+	item.Number = s.gone + uint64(len(s.items)) + 1
+	s.keys[item.Key] = item.Number
 	s.items = append(s.items, item)
 	m.mu.Unlock()
 	m.bells.ring(id)
@@ -275,8 +276,14 @@ func (m *Memory) Inbox(ctx context.Context, id string, after uint64, follow bool
 				items = s.items
 			}
 			m.mu.Unlock()
-			for ; after < uint64(len(items)) && ctx.Err() == nil; after++ {
-				if !yield(cloneItem(items[after]), nil) {
+			for _, item := range items {
+				if item.Number <= after {
+					continue
+				}
+				if ctx.Err() != nil {
+					break
+				}
+				if after = item.Number; !yield(cloneItem(item), nil) {
 					return
 				}
 			}
@@ -285,6 +292,24 @@ func (m *Memory) Inbox(ctx context.Context, id string, after uint64, follow bool
 			}
 		}
 	}
+}
+
+// TrimInbox implements [Backend].
+func (m *Memory) TrimInbox(ctx context.Context, id string, before uint64) error {
+	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.sessions[id]
+	if s == nil {
+		return nil
+	}
+	for len(s.items) > 1 && s.items[0].Number < before {
+		delete(s.keys, s.items[0].Key)
+		s.items, s.gone = s.items[1:], s.gone+1
+	}
+	return nil
 }
 
 // Wake implements [Backend].

@@ -37,14 +37,15 @@ type room struct {
 	// Everything below belongs to the goroutine.
 
 	fold        *fold
-	lease       Lease // nil if another process owns the session
-	owner       bool  // the journal has an owner entry of this lease
-	seen        bool  // it has seen what was in its inbox when it was opened
+	lease       Lease  // nil if another process owns the session
+	owner       bool   // the journal has an owner entry of this lease
+	seen        bool   // it has seen what was in its inbox when it was opened
+	trimmed     uint64 // the last item of the inbox that was consumed when that was last trimmed
 	records     recordLogs
 	logLeases   map[string]*journalLease // by the id of the agent's session
 	viewers     map[*viewer]bool
 	waiters     map[string]chan *Answer // who waits for answers, by question
-	expiring    map[string]bool         // questions that are being answered with no
+	expiring    map[string]time.Time    // when questions that are being answered with no are looked at again
 	agent       *agentRun               // nil if there is none
 	attempts    int                     // how often the agent failed since the last result
 	lastError   string                  // why it ended last
@@ -236,6 +237,20 @@ func (r *room) commit(batch []*op) {
 	}
 	if r.broken == nil {
 		r.deliver(x.events)
+		if item := r.fold.item; item >= r.trimmed+inboxBatch && r.lease != nil {
+			r.trimmed = item
+			r.spawn(func(ctx context.Context) { r.trimInbox(ctx, item) })
+		}
+	}
+}
+
+// inboxBatch is how many items of the inbox are consumed before it is trimmed.
+const inboxBatch = 100
+
+// trimInbox removes items that the journal has entries of. Sent again, they are known by those.
+func (r *room) trimInbox(ctx context.Context, last uint64) {
+	if err := r.hub.cfg.Backend.TrimInbox(ctx, r.id, last+1); err != nil && ctx.Err() == nil {
+		r.hub.warn("the inbox of a session cannot be trimmed", err)
 	}
 }
 
@@ -412,6 +427,7 @@ func (r *room) follow() {
 // is there.
 func (r *room) watchInbox() {
 	from := r.fold.item
+	r.trimmed = from
 	r.spawn(func(ctx context.Context) {
 		for _, follow := range []bool{false, true} {
 			for item, err := range r.hub.cfg.Backend.Inbox(ctx, r.id, from, follow) {
@@ -468,6 +484,9 @@ func (r *room) rest() (again bool) {
 	}
 	for range b.Inbox(ctx, r.id, r.fold.item, false) {
 		return b.Wake(ctx, r.id) == nil
+	}
+	if r.fold.item > r.trimmed {
+		r.trimInbox(ctx, r.fold.item)
 	}
 	return false
 }

@@ -278,6 +278,9 @@ func (s *scheduler) append(x *Scheduled, item uint64) error {
 	}
 	s.n, s.item, s.owned = n+1, max(s.item, item), true
 	s.add(x)
+	if item > 0 && item%inboxBatch == 0 {
+		return s.hub.cfg.Backend.TrimInbox(s.hub.ctx, SchedulesID, item+1)
+	}
 	return nil
 }
 
@@ -357,7 +360,10 @@ func (s *scheduler) send(x *Schedule, missed int) (gone bool) {
 	line, err := wire.Encode(m)
 	if err == nil {
 		p := Prompt{UUID: uuid, By: Actor{Name: x.By.Name, From: "schedule"}, Message: line, Schedule: x.ID, Due: &due}
-		err = s.hub.Session(x.Session).put(s.hub.ctx, Item{Key: promptKey + uuid, Data: mustJSON(p)})
+		err = s.hub.Session(x.Session).put(s.hub.ctx, &p)
+	}
+	if errors.Is(err, ErrOtherPrompt) {
+		err = nil // it was sent before, with another number of missed times
 	}
 	if gone = errors.Is(err, ErrNotFound); err != nil && !gone {
 		s.hub.warn("the prompt of a schedule cannot be sent yet", err)

@@ -45,6 +45,7 @@ type fold struct {
 
 type promptState struct {
 	Prompt
+	said     string // the hash of its message; empty if that was trimmed
 	n        uint64
 	consumed bool
 	over     bool
@@ -80,7 +81,7 @@ func (f *fold) add(e *Entry) {
 		}
 	case KindPrompt:
 		if p := decode[Prompt](e); p != nil && f.prompts[p.UUID] == nil {
-			f.prompts[p.UUID] = &promptState{Prompt: *p, n: e.N}
+			f.prompts[p.UUID] = &promptState{Prompt: *p, said: hashPrompt(p.Message), n: e.N}
 			f.queue = append(f.queue, p.UUID)
 			f.problem, f.dirty = "", true
 		}
@@ -160,9 +161,13 @@ func (f *fold) answer(a *Answer) {
 	}
 	f.asks[a.Ask].answer = a
 	f.openAsks = without(f.openAsks, a.Ask)
-	if f.dirty = true; a.Outcome == Answered {
+	f.dirty = true
+	switch a.Outcome {
+	case Answered:
 		f.unspent = append(f.unspent, a.Ask)
 		f.grant(a.Response)
+	case Expired: // it means no, also to an agent that continues its turn later
+		f.unspent = append(f.unspent, a.Ask)
 	}
 	if a.Kept != "" { // it was for one call
 		f.unspent = without(f.unspent, a.Kept)

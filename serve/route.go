@@ -257,7 +257,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, id *identity, err 
 		status, code = http.StatusConflict, "answered"
 	case errors.Is(err, hub.ErrNotShown):
 		status, code = http.StatusConflict, "not_shown"
-	case errors.Is(err, hub.ErrExists), errors.Is(err, hub.ErrLocked), errors.As(err, &held):
+	case errors.Is(err, hub.ErrExists), errors.Is(err, hub.ErrLocked), errors.Is(err, hub.ErrOtherPrompt), errors.As(err, &held):
 		status, code = http.StatusConflict, "conflict"
 	case errors.Is(err, hub.ErrClosed), errors.Is(err, ErrDraining):
 		status, code = http.StatusServiceUnavailable, "going_away"

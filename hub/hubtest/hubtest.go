@@ -59,6 +59,7 @@ func Run(t *testing.T, open func(t *testing.T) func() hub.Backend) {
 		{"PutRaceHasOneWinner", putRace},
 		{"InboxOrder", inboxOrder},
 		{"InboxFollows", inboxFollows},
+		{"InboxTrimKeepsNumbers", inboxTrim},
 		{"WorkListsWoken", work},
 		{"WorkFollows", workFollows},
 		{"List", list},
@@ -628,6 +629,58 @@ func inboxFollows(t *testing.T, open func() hub.Backend) {
 	}
 }
 
+func inboxTrim(t *testing.T, open func() hub.Backend) {
+	one, two, id := open(), open(), session.NewID()
+	text := strings.Repeat("x", 20_000)
+	numbers := func() (all []uint64) {
+		for _, i := range collect(t, open().Inbox(t.Context(), id, 0, false)) {
+			all = append(all, i.Number)
+		}
+		return all
+	}
+	trimTo := func(b hub.Backend, before uint64) {
+		t.Helper()
+		if err := b.TrimInbox(t.Context(), id, before); err != nil {
+			t.Fatal(err)
+		}
+	}
+	trimTo(one, 3) // there is none
+	for i := range 8 {
+		put(t, one, id, item(fmt.Sprint("k", i), text))
+	}
+	// A reader that follows misses nothing, and receives nothing twice.
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	got := next(t, 10, func(ctx context.Context) iter.Seq2[hub.Item, error] { return two.Inbox(ctx, id, 0, true) }, func() {
+		wg.Go(func() {
+			trimTo(one, 6)
+			if all := numbers(); !slices.Equal(all, []uint64{6, 7, 8}) {
+				t.Errorf("after trimming below 6: %v", all)
+			}
+			if i := put(t, two, id, item("k7", "another")); i.Number != 8 || len(i.Data) < len(text) {
+				t.Errorf("an item that is there: %d, %d bytes", i.Number, len(i.Data))
+			}
+			if i := put(t, two, id, item("k0", text)); i.Number != 9 {
+				t.Errorf("an item that was trimmed: %d", i.Number)
+			}
+			put(t, one, id, item("k9", text))
+		})
+	})
+	for i, g := range got {
+		if g.Number != uint64(i)+1 {
+			t.Errorf("the reader received %d as item %d", g.Number, i+1)
+		}
+	}
+	wg.Wait()
+	trimTo(two, 1000)
+	if all := numbers(); !slices.Equal(all, []uint64{10}) {
+		t.Errorf("after trimming everything: %v", all)
+	}
+	if i := put(t, one, id, item("k10", text)); i.Number != 11 {
+		t.Errorf("the next number is %d", i.Number)
+	}
+}
+
 func work(t *testing.T, open func() hub.Backend) {
 	b := open()
 	is := func(want ...string) {
@@ -784,7 +837,7 @@ func cancelled(t *testing.T, open func() hub.Backend) {
 	_, putErr := b.Put(ctx, id, item("k2", "v"))
 	_, listErr := b.List(ctx)
 	for name, err := range map[string]error{"Append": b.Append(ctx, id, 1, Entries(1, 1)), "Lease": leaseErr, "Put": putErr, "List": listErr,
-		"Delete": b.Delete(ctx, id), "Read": last(b.Read(ctx, id, 0, false)), "Inbox": last(b.Inbox(ctx, id, 0, true)), "Work": last(b.Work(ctx, true))} {
+		"Delete": b.Delete(ctx, id), "TrimInbox": b.TrimInbox(ctx, id, 1), "Read": last(b.Read(ctx, id, 0, false)), "Inbox": last(b.Inbox(ctx, id, 0, true)), "Work": last(b.Work(ctx, true))} {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v, want the error of the context", name, err)
 		}

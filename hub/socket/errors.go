@@ -35,6 +35,7 @@ var sentinels = []struct {
 	{"locked", hub.ErrLocked, http.StatusConflict},
 	{"not_shown", hub.ErrNotShown, http.StatusConflict},
 	{"changed", hub.ErrChanged, http.StatusConflict},
+	{"other_prompt", hub.ErrOtherPrompt, http.StatusConflict},
 	{"superseded", hub.ErrSuperseded, http.StatusConflict},
 	{"closed", hub.ErrClosed, http.StatusServiceUnavailable},
 }

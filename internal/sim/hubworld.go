@@ -108,6 +108,17 @@ func (j *journal) Put(ctx context.Context, id string, item hub.Item) (hub.Item, 
 	return j.Memory.Put(ctx, id, item)
 }
 
+// TrimInbox implements [hub.Backend].
+func (j *journal) TrimInbox(ctx context.Context, id string, before uint64) error {
+	j.c.w.mu.Lock()
+	dead := j.life.dead
+	j.c.w.mu.Unlock()
+	if dead {
+		return errKilled
+	}
+	return j.Memory.TrimInbox(ctx, id, before)
+}
+
 // A watched store tells the world what an agent has on record.
 type watched struct {
 	session.Store

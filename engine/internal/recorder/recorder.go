@@ -94,7 +94,8 @@ func (r *Recorder) Place() *Place { return r.place.Load() }
 // ID returns the id of the session.
 func (r *Recorder) ID() string { return r.Place().ID }
 
-// Begin records another session from now on.
+// Begin records another session from now on. [Recorder.Record] without records writes what
+// is owed to the one before.
 func (r *Recorder) Begin(place Place) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -193,10 +194,11 @@ func (r *Recorder) record(entries []*session.Entry) error {
 		}
 	}
 	log := r.Place().Log
-	if log == nil {
+	if log == nil || len(entries)+len(r.owed) == 0 {
 		return nil
 	}
-	if owed := r.owed; len(owed) > 0 {
+	owes := r.owed
+	if owed := slices.Clone(owes); len(owed) > 0 {
 		r.owed = nil
 		if r.opts.Sum != nil && !slices.ContainsFunc(entries, func(e *session.Entry) bool { return e.Type == CostType }) {
 			owed = append(owed, r.opts.Sum())
@@ -218,7 +220,7 @@ func (r *Recorder) record(entries []*session.Entry) error {
 	}
 	err := log.Append(entries...)
 	if err != nil { // the next record stands behind one that the log holds
-		r.parent = parent
+		r.parent, r.owed = parent, owes
 	}
 	return Unwritten(err)
 }

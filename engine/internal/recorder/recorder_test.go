@@ -124,3 +124,36 @@ func TestFailedRecordIsNoParent(t *testing.T) {
 		t.Errorf("the parent is %q, want %q; error %v", next.ParentUUID, first.UUID, err)
 	}
 }
+
+// TestOwedRecordsSurviveAFailure: what is owed is written once, with the next record that the
+// log takes, and before another session begins.
+func TestOwedRecordsSurviveAFailure(t *testing.T) {
+	log := &fakeLog{}
+	r, _ := newRecorder(log, "")
+	r.Owe(&session.Entry{Type: "request"})
+	log.err = errors.New("no space left")
+	for range 2 {
+		if r.Record(&session.Entry{Type: "assistant"}) == nil {
+			t.Fatal("the record was written")
+		}
+	}
+	log.err = nil
+	r.Owe(&session.Entry{Type: "request"})
+	if err := r.Record(&session.Entry{Type: "user"}); err != nil {
+		t.Fatal(err)
+	}
+	r.Owe(&session.Entry{Type: "request"})
+	for range 2 { // the second time nothing is owed
+		if err := r.Record(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.Begin(recorder.Place{ID: "next"})
+	var types string
+	for _, e := range log.all {
+		types += e.Type + " "
+	}
+	if want := "request request cost-state user request cost-state "; types != want {
+		t.Errorf("got %s, want %s", types, want)
+	}
+}
