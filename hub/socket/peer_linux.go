@@ -57,45 +57,36 @@ func descends() error {
 // checkAncestors returns an error if a process, or one that it descends from, is or may
 // be run by an agent.
 func checkAncestors(pid int) error {
+	return checkChain(pid, lookUp, time.Time{})
+}
+
+// lookUp reads what /proc holds of a process.
+func lookUp(pid int) (p process, err error) {
 	self, err := os.Stat("/proc/self/exe")
 	if err != nil {
-		return fmt.Errorf("the peer cannot be checked: %w", err)
+		return p, err
 	}
-	for first := true; pid > 1; first = false {
-		if pid == os.Getpid() {
-			return errSession
-		}
-		env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-		switch {
-		case errors.Is(err, fs.ErrPermission):
-			// The process cannot be traced, as this program and that of another user. What it
-			// descends from is seen all the same.
-			if !first && isHidden(pid) {
-				return errSession
-			}
-		case err != nil && first:
-			return fmt.Errorf("the peer cannot be checked: %w", err)
-		}
-		if err := checkMarks(env); err != nil {
-			return err
-		}
-		if exe, err := os.Stat(fmt.Sprintf("/proc/%d/exe", pid)); err == nil && !first && os.SameFile(exe, self) {
-			return errSession // another agent of this program
-		}
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			return fmt.Errorf("the peer cannot be checked: %w", err)
-		}
-		// The name, in parentheses, may hold anything.
-		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-		if len(fields) < 2 {
-			return errors.New("the peer cannot be checked")
-		}
-		if pid, err = strconv.Atoi(fields[1]); err != nil {
-			return fmt.Errorf("the peer cannot be checked: %w", err)
-		}
+	if p.env, err = os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)); errors.Is(err, fs.ErrPermission) {
+		// The process cannot be traced, as this program and that of another user. What it
+		// descends from is seen all the same.
+		p.ours = isHidden(pid)
+	} else if err != nil {
+		p.unread = err
 	}
-	return nil
+	if exe, err := os.Stat(fmt.Sprintf("/proc/%d/exe", pid)); err == nil && os.SameFile(exe, self) {
+		p.ours = true
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return p, err
+	}
+	// The name, in parentheses, may hold anything.
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) < 2 {
+		return p, errors.New("its parent is not known")
+	}
+	p.parent, err = strconv.Atoi(fields[1])
+	return p, err
 }
 
 // isHidden reports whether a process that cannot be traced may be this program: it is of

@@ -435,16 +435,29 @@ func TestCommandsOfAgentsAreRefused(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("curl is not installed")
 	}
-	// Each line writes what it got to a file of its own. The last ones have no parent that
-	// belongs to the session any more, and nothing in their environment that names it.
+	// Each writes what it got to a file of its own. The last ones have no parent that belongs
+	// to the session any more, and nothing in their environment that names it. An attack
+	// whose program is missing, or may not do what it does, gets nothing.
+	const get = `curl -s --unix-socket "$S" http://hub/v1/sessions`
 	attacks := []string{
-		`curl -s --unix-socket "$S" http://hub/v1/sessions > out0`,
-		`bash -c 'curl -s --unix-socket "'$S'" http://hub/v1/sessions > out1'`,
-		`env -i PATH="$PATH" curl -s --unix-socket "$S" http://hub/v1/sessions > out2`,
-		`(env -i PATH="$PATH" setsid bash -c 'sleep 0.3; curl -s --unix-socket '"$S"' http://hub/v1/sessions > out3' < /dev/null > /dev/null 2>&1 &)`,
-		`(env -i PATH="$PATH" setsid -f setsid -f bash -c 'sleep 0.3; curl -s --unix-socket '"$S"' http://hub/v1/sessions > out4.new; mv out4.new out4' < /dev/null > /dev/null 2>&1 &)`,
+		`curl -s --unix-socket "$S" -H "Authorization: Bearer $(cat "$D"/* 2>/dev/null | tr -d "\n\r" | head -c 500)" http://hub/v1/sessions`,
+		`bash -c '` + get + `'`,
+		`env -i PATH="$PATH" S="$S" ` + get,
+		`exec -a parley env -i PATH="$PATH" S="$S" ` + get,
+		`nsenter -t 1 -a env -i PATH="$PATH" S="$S" ` + get,
+		`nsenter -t $$ -m -p -U env -i PATH="$PATH" S="$S" ` + get,
+		`unshare -Urpf env -i PATH="$PATH" S="$S" ` + get,
+		`systemd-run --user --pipe --wait ` + get,
+		`env -i PATH="$PATH" S="$S" setsid bash -c 'sleep 0.3; ` + get + `' < /dev/null &`,
+		`env -i PATH="$PATH" S="$S" setsid -f setsid -f bash -c 'sleep 0.3; ` + get + `' < /dev/null`,
 	}
-	script := "S=" + filepath.Join(h.dir, "socket") + "\n" + strings.Join(attacks, "\n") + "\nfor i in $(seq 100); do [ -e out4 ] && break; sleep 0.1; done\n"
+	refused := map[int]bool{0: true, 1: true, 2: true, 3: true, 8: true, 9: true} // those that any system can run
+	script := "D=" + h.dir + "\nexport S=$D/socket\n"
+	for i, attack := range attacks {
+		script += fmt.Sprintf("(%s) > out%d.new 2>/dev/null\n", attack, i)
+	}
+	// The ones in the background have no end that could be waited for but their output.
+	script += "for i in $(seq 100); do [ -s out8.new ] && [ -s out9.new ] && break; sleep 0.1; done\nfor i in out*.new; do mv $i ${i%.new}; done\n"
 	if err := os.WriteFile(filepath.Join(h.dir, "attack.sh"), []byte(script), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -468,8 +481,8 @@ func TestCommandsOfAgentsAreRefused(t *testing.T) {
 	}
 	for i := range attacks {
 		got, err := os.ReadFile(filepath.Join(h.dir, fmt.Sprint("out", i)))
-		if err != nil || !strings.Contains(string(got), "may not use the hub") {
-			t.Errorf("attack %d got %q, %v", i, got, err)
+		if err != nil || strings.Contains(string(got), id) || refused[i] && !strings.Contains(string(got), "may not use the hub") {
+			t.Errorf("%s\ngot %q, %v", attacks[i], got, err)
 		}
 	}
 }
