@@ -324,7 +324,7 @@ func (f *failing) Put(ctx context.Context, id string, item hub.Item) (hub.Item, 
 // is decided by a host and runs once, the tools of the host stay available, and whoever is
 // superseded learns it.
 func TestHostTakeoverAtRandomMoments(t *testing.T) {
-	for seed := range uint64(8) {
+	for seed := range uint64(4) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { takeovers(t, rand.New(rand.NewPCG(seed, 0))) })
 		})
@@ -405,6 +405,9 @@ func takeovers(t *testing.T, random *rand.Rand) {
 	}
 	close(done)
 	work.Wait()
+	time.Sleep(time.Second) // hosts that were superseded while they answered
+	mu.Lock()
+	defer mu.Unlock()
 	for i, h := range hosts {
 		if i > 0 && h.Epoch() <= hosts[i-1].Epoch() {
 			t.Errorf("epoch %d behind %d", h.Epoch(), hosts[i-1].Epoch())
