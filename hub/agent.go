@@ -365,7 +365,8 @@ func (r *room) later(f func(*tx) error) {
 	r.spawn(func(ctx context.Context) { r.post(ctx, f) })
 }
 
-// closeAgent ends the agent that has nothing to do.
+// closeAgent ends the agent. It stops what the agent does in the background first: an agent
+// whose input ends waits for that.
 func (r *room) closeAgent() {
 	a := r.agent
 	a.closing = true
@@ -374,7 +375,15 @@ func (r *room) closeAgent() {
 		a.stop(ErrClosed)
 		return
 	}
-	go client.Close() // it ends what run ranges over
+	tasks := slices.Clone(r.fold.tasks)
+	go func() {
+		for _, task := range tasks {
+			if client.Call(a.ctx, &wire.StopTask{TaskID: task.ID}, nil) != nil {
+				break
+			}
+		}
+		client.Close() // it ends what run ranges over
+	}()
 }
 
 // kill ends the agent at once.

@@ -557,3 +557,40 @@ func TestClearAndForkWithViewersAttached(t *testing.T) {
 		late.stop()
 	})
 }
+
+// A command that runs in the background does not delay the end of a hub or of a session.
+func TestBackgroundCommandDelaysNoEnd(t *testing.T) {
+	for _, how := range []string{"close", "stop"} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, &hub.Memory{}, func() *parleytest.Model {
+					return parleytest.Script(parleytest.Call("Bash", map[string]any{"command": "exec sleep 1000000", "run_in_background": true})).Default(parleytest.Say("It runs.")).Model()
+				}).start()
+				s := r.create()
+				w := attach(t, s, ann, 0)
+				prompt(t, s, "go")
+				ask := data[hub.Ask](t, w.kind(hub.KindAsk))
+				if err := s.Answer(t.Context(), ann, allow(ask)); err != nil {
+					t.Fatal(err)
+				}
+				w.result()
+				if st := w.phase(hub.Idle); len(st.Tasks) != 1 {
+					t.Fatalf("%d tasks", len(st.Tasks))
+				}
+				begin := time.Now()
+				if how == "stop" {
+					if err := s.Stop(t.Context(), ann); err != nil {
+						t.Fatal(err)
+					}
+				} else {
+					r.hub.Close()
+				}
+				if took := time.Since(begin); took > 100*time.Millisecond {
+					t.Errorf("it took %v", took)
+				}
+				w.stop()
+				r.hub.Close()
+			})
+		})
+	}
+}

@@ -637,6 +637,7 @@ func frameOf(record json.RawMessage) json.RawMessage {
 		Message          json.RawMessage `json:"message"`
 		ToolUseResult    json.RawMessage `json:"toolUseResult"`
 		PromptID         string          `json:"promptId"`
+		Origin           json.RawMessage `json:"origin"`
 		CompactMetadata  json.RawMessage `json:"compactMetadata"`
 		IsMeta           bool            `json:"isMeta"`
 		IsSidechain      bool            `json:"isSidechain"`
@@ -656,11 +657,12 @@ func frameOf(record json.RawMessage) json.RawMessage {
 		Timestamp       string          `json:"timestamp,omitempty"`
 		ToolUseResult   json.RawMessage `json:"tool_use_result,omitempty"`
 		IsReplay        bool            `json:"isReplay,omitempty"`
+		Origin          json.RawMessage `json:"origin,omitempty"`
 	}
 	f := frame{Type: rec.Type, SessionID: rec.SessionID, UUID: rec.UUID, Timestamp: rec.Timestamp}
 	switch {
 	case (rec.Type == "user" || rec.Type == "assistant") && rec.Message != nil:
-		f.Message, f.ToolUseResult = rec.Message, rec.ToolUseResult
+		f.Message, f.ToolUseResult, f.Origin = rec.Message, rec.ToolUseResult, rec.Origin
 		f.IsReplay = rec.Type == "user" && rec.PromptID != "" && rec.ToolUseResult == nil
 	case rec.Type == "system" && rec.Subtype == "compact_boundary":
 		f.Subtype, f.Metadata = rec.Subtype, rec.CompactMetadata

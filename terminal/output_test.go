@@ -186,6 +186,35 @@ default
 	wantLines(t, p.all(), "It runs.", "✓ background completed", "The build has ended.", "> next", "The build has ended.")
 }
 
+// TestNoticeIsNoPrompt continues a session in which a command in the background ended: what
+// the agent was notified of is not shown as a prompt of the user.
+func TestNoticeIsNoPrompt(t *testing.T) {
+	t.Parallel()
+	script := `
+turn
+	call Bash {"command": "until test -e gate; do sleep 0.05; done", "run_in_background": true, "description": "the build"}
+turn
+	say It runs.
+default
+	say The build has ended.
+`
+	p := newPane(t).start(80, 24, script, "--allowedTools", "Bash")
+	p.enter("go")
+	p.see("It runs.")
+	p.idle()
+	p.write("gate", "")
+	p.see("The build has ended.")
+	p.idle()
+	p.keys("C-d")
+	p.see("exit status 0")
+	p.start(80, 24, script, "--continue")
+	p.see("The build has ended.")
+	p.idle()
+	if all := p.all(); strings.Contains(all, "> The background task") || !strings.Contains(all, "· The background task") {
+		t.Errorf("the notice is not shown as one:\n%s", all)
+	}
+}
+
 // TestWarningsAtStart shows what is wrong with the settings before the first prompt.
 func TestWarningsAtStart(t *testing.T) {
 	t.Parallel()

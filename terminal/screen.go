@@ -708,7 +708,17 @@ func (s *screen) userMessage(m *wire.User) bool {
 			}
 		}
 	}
-	if text := m.Message.Content.String(); strings.TrimSpace(text) != "" && !m.IsSynthetic {
+	text := m.Message.Content.String()
+	if o := m.Origin; o != nil && o.Kind != "" && o.Kind != "human" { // the agent said it to itself
+		if line, _, _ := strings.Cut(text, "\n"); o.Kind == "task-notification" {
+			s.t.endText()
+			s.t.section("note")
+			s.t.paragraph(dim, "· ", line)
+		}
+		s.lastUUID = m.UUID
+		return true
+	}
+	if strings.TrimSpace(text) != "" && !m.IsSynthetic {
 		s.t.endText()
 		s.t.prompt(text)
 		at, err := time.Parse(time.RFC3339, m.Timestamp)
