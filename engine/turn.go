@@ -314,7 +314,7 @@ func fields(pairs ...any) map[string]json.RawMessage {
 func (c *Conversation) tellPrompts(t *turn) {
 	for _, p := range t.unspoken {
 		m := *p.m
-		m.IsReplay, m.UUID, m.SessionID, m.Timestamp = true, p.uuid, "", ""
+		m.IsReplay, m.UUID, m.SessionID, m.Timestamp, m.Origin = true, p.uuid, "", "", originOf(p)
 		c.rec.Emit(&m)
 	}
 	t.unspoken = nil

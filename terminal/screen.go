@@ -710,7 +710,7 @@ func (s *screen) userMessage(m *wire.User) bool {
 	}
 	text := m.Message.Content.String()
 	if o := m.Origin; o != nil && o.Kind != "" && o.Kind != "human" { // the agent said it to itself
-		if line, _, _ := strings.Cut(text, "\n"); o.Kind == "task-notification" {
+		if line, _, _ := strings.Cut(text, "\n"); o.Kind == "task-notification" && !s.t.showed(line) {
 			s.t.endText()
 			s.t.section("note")
 			s.t.paragraph(dim, "· ", line)

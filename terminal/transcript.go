@@ -32,6 +32,7 @@ type transcript struct {
 	agents  []*subagent // that run, in the background, too
 	todos   []todo
 	tasks   []*wire.BackgroundTask
+	ended   []string // tasks whose end was printed
 	details []detail // what the pager shows
 	size    int      // bytes in details
 
@@ -468,6 +469,7 @@ func (s *transcript) notified(m *wire.TaskNotification) {
 	if m.Status != "completed" {
 		mark = s.paint(red, "✗ ")
 	}
+	s.ended = append(s.ended, m.TaskID)
 	s.endText()
 	s.section("tool")
 	text := "background " + m.Status
@@ -475,6 +477,11 @@ func (s *transcript) notified(m *wire.TaskNotification) {
 		text += ": " + m.Summary
 	}
 	s.print(mark + clip(Visible(text), s.width()-2))
+}
+
+// showed reports whether the end of the task that a notice to the model names is on the screen.
+func (s *transcript) showed(notice string) bool {
+	return slices.ContainsFunc(s.ended, func(id string) bool { return strings.Contains(notice, id) })
 }
 
 // result shows a call that is done.
