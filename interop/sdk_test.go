@@ -5,7 +5,6 @@ import (
 	"errors"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/internal/testwait"
@@ -103,12 +102,8 @@ func TestTurns(t *testing.T) {
 	if init := c.Init(); init == nil || init.ClaudeCodeVersion == "" {
 		t.Error("no init line is remembered:", init)
 	}
-	start := time.Now()
 	if err := c.Close(); err != nil {
 		t.Error(err)
-	}
-	if took := time.Since(start); took > 5*time.Second {
-		t.Errorf("closing took %v", took)
 	}
 }
 

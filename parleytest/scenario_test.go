@@ -310,7 +310,6 @@ func TestManyTurns(t *testing.T) {
 	}
 	first, second := ask("go"), result("toolu_1", "contents of the file", false)
 	var before uint64
-	start := time.Now()
 	for i := range turns / 2 {
 		for _, q := range []string{first, second} {
 			for _, err := range m.Stream(t.Context(), model.Request{Body: []byte(q)}) {
@@ -323,12 +322,7 @@ func TestManyTurns(t *testing.T) {
 			before = heap()
 		}
 	}
-	took, after := time.Since(start), heap()
-	t.Logf("%d turns in %v", turns, took)
-	if took > 20*time.Second {
-		t.Errorf("%d turns took %v", turns, took)
-	}
-	if after > before+1<<20 {
+	if after := heap(); after > before+1<<20 {
 		t.Errorf("the heap grew from %d to %d bytes", before, after)
 	}
 }

@@ -165,7 +165,7 @@ func TestKill(t *testing.T) {
 	dir, id := t.TempDir(), session.NewID()
 	store := &session.Files{Dir: dir}
 	acked, kills, torn, extra := 0, 0, 0, 0
-	for began := time.Now(); kills < 40 && time.Since(began) < 6*time.Second; kills++ {
+	for began := time.Now(); kills < 5 || kills < 40 && time.Since(began) < 6*time.Second; kills++ {
 		c := start(t, "alone", dir, id, strconv.Itoa(acked))
 		<-c.any
 		testwait.Pause(time.Duration(rand.IntN(20_000)) * time.Microsecond)
@@ -200,9 +200,6 @@ func TestKill(t *testing.T) {
 		}
 	}
 	t.Logf("%d kills, %d entries, %d torn, %d not yet acknowledged", kills, acked, torn, extra)
-	if kills < 5 {
-		t.Errorf("only %d kills in the time", kills)
-	}
 	lines(t, dir)
 }
 

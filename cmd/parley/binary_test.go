@@ -56,16 +56,16 @@ func TestBinary(t *testing.T) {
 	}
 	var took []time.Duration
 	for range 11 {
-		begin := time.Now()
-		if err := exec.Command(path, "version").Run(); err != nil {
+		c := exec.Command(path, "version")
+		if err := c.Run(); err != nil {
 			t.Fatal(err)
 		}
-		took = append(took, time.Since(begin))
+		took = append(took, c.ProcessState.UserTime()+c.ProcessState.SystemTime())
 	}
 	slices.Sort(took)
-	t.Logf("%.1f MB, starts and ends in %v (median of 11; the aim is 10ms)", float64(info.Size())/1e6, took[5].Round(100*time.Microsecond))
-	if took[5] > 500*time.Millisecond { // machines are busy
-		t.Errorf("it takes %v to start", took[5])
+	t.Logf("%.1f MB, starts and ends with %v of processor time (median of 11; the aim is 10ms)", float64(info.Size())/1e6, took[5].Round(100*time.Microsecond))
+	if took[5] > 500*time.Millisecond {
+		t.Errorf("it takes %v of processor time to start", took[5])
 	}
 }
 

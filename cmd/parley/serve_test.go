@@ -125,12 +125,11 @@ func TestApproveFromAPhone(t *testing.T) {
 	if !strings.Contains(events.Text(), `"subtype":"success"`) {
 		t.Errorf("the turn ended with %s", events.Text())
 	}
-	began = time.Now()
 	if err := server.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-ended; err != nil || time.Since(began) > 20*time.Second {
-		t.Errorf("it ended after %v with %v", time.Since(began), err)
+	if err := <-ended; err != nil {
+		t.Errorf("it ended with %v", err)
 	}
 }
 

@@ -3,7 +3,6 @@ package policy
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/wire"
@@ -41,11 +40,7 @@ func TestHostileSizes(t *testing.T) {
 		"64 MB":                        again("x ", 32<<20),
 		"64 MB and a quote":            "'" + again("x ", 32<<20),
 	} {
-		start := time.Now()
 		d := p.Decide(&Request{Tool: &tool.Spec{Name: "Bash"}, Access: []tool.Access{{Kind: tool.Execute, Command: command}}, Roots: []string{"/w"}, Home: "/h", Mode: wire.ModeBypassPermissions})
-		if took := time.Since(start); took > 20*time.Second {
-			t.Errorf("%s: a decision took %v", name, took)
-		}
 		if d.Behavior == wire.BehaviorAllow {
 			t.Errorf("%s is allowed: %s", name, d.Reason)
 		}

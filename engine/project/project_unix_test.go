@@ -7,7 +7,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/parley-go/parley/engine/project"
 )
@@ -20,9 +19,8 @@ func TestPipe(t *testing.T) {
 			t.Skip(err)
 		}
 	}
-	began := time.Now()
 	c := project.Load(project.Options{Cwd: dir, Sources: all})
-	if len(c.Commands) != 1 || !strings.Contains(problems(c), "named pipe") || time.Since(began) > 5*time.Second {
-		t.Errorf("%d commands after %v\n%s", len(c.Commands), time.Since(began), problems(c))
+	if len(c.Commands) != 1 || !strings.Contains(problems(c), "named pipe") {
+		t.Errorf("%d commands\n%s", len(c.Commands), problems(c))
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 // clocks are the functions that make a test depend on the speed of the machine.
 var clocks = []string{"time.Sleep", "time.After", "time.AfterFunc", "time.Tick", "time.NewTimer", "time.NewTicker",
-	"context.WithTimeout", "context.WithTimeoutCause", "context.WithDeadline", "context.WithDeadlineCause"}
+	"time.Since", "context.WithTimeout", "context.WithTimeoutCause", "context.WithDeadline", "context.WithDeadlineCause"}
 
 // Tests wait for events, or in the virtual time of testing/synctest. Only package testwait
 // looks at something again and again; the deadline of the test binary is the one limit. The

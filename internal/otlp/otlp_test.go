@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
@@ -166,10 +165,6 @@ func TestBadCollector(t *testing.T) {
 		}
 		_, span := telemetry.New(e.Traces, nil).Turn(t.Context(), trace.SpanKindInternal, "", "", "")
 		span.End(nil, "")
-		began := time.Now()
 		e.Shutdown(t.Context())
-		if took := time.Since(began); took > 5*time.Second {
-			t.Errorf("it took %v", took)
-		}
 	}
 }

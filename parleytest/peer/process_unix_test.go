@@ -344,9 +344,8 @@ func TestLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := c.Command(t.Context())
-	start := time.Now()
-	if err := cmd.Run(); cmd.ProcessState.ExitCode() != peer.ExitMismatch || time.Since(start) > 10*time.Second {
-		t.Errorf("%v after %v", err, time.Since(start))
+	if err := cmd.Run(); cmd.ProcessState.ExitCode() != peer.ExitMismatch {
+		t.Error(err)
 	}
 }
 

@@ -27,9 +27,6 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// patience is how long anything on a page may take on a machine that is busy.
-const patience = 20 * time.Second
-
 // chromium is the browser of all tests. Each of them has pages of its own in it.
 var chromium context.Context
 
@@ -304,10 +301,19 @@ func open(t *testing.T, url string) *page {
 	return p
 }
 
+// limited returns the context of the page, which ends when the deadline of the tests is near.
+// Nothing else limits how long a page may take: the machine may be busy.
+func (p *page) limited() (context.Context, context.CancelFunc) {
+	if end, ok := p.t.Deadline(); ok {
+		return context.WithDeadline(p.ctx, end.Add(-15*time.Second))
+	}
+	return context.WithCancel(p.ctx)
+}
+
 // do does something as a person would.
 func (p *page) do(steps ...chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	ctx, cancel := p.limited()
 	defer cancel()
 	err := chromedp.Do(ctx, steps...)
 	for err != nil && strings.Contains(err.Error(), "Could not find node") && ctx.Err() == nil {
@@ -339,7 +345,7 @@ func (p *page) key(keys string) { p.t.Helper(); p.do(chromedp.KeyEvent(keys)) }
 // eval returns the value of an expression on a page.
 func eval[T any](p *page, js string) T {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	ctx, cancel := p.limited()
 	defer cancel()
 	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](js))
 	if err != nil {
@@ -352,7 +358,7 @@ func eval[T any](p *page, js string) T {
 func (p *page) until(format string, args ...any) {
 	p.t.Helper()
 	js := fmt.Sprintf(format, args...)
-	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	ctx, cancel := p.limited()
 	defer cancel()
 	tick := time.NewTicker(15 * time.Millisecond)
 	defer tick.Stop()
@@ -398,7 +404,7 @@ func (p *page) shot(name string) {
 	if dir == "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	ctx, cancel := p.limited()
 	defer cancel()
 	data, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
 	if err != nil {

@@ -132,12 +132,11 @@ func TestEndless(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	start := time.Now()
 	r := tooltest.Do(t, env, bash.New(&bash.Options{MaxDisk: 4 << 20}), "command", "yes")
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	if !r.IsError || !strings.Contains(r.Content.Text, "stopped because it printed more than 4MB") || time.Since(start) > 10*time.Second {
-		t.Errorf("%v %.100q … %.200q", time.Since(start), r.Content.Text, r.Content.Text[max(0, len(r.Content.Text)-200):])
+	if !r.IsError || !strings.Contains(r.Content.Text, "stopped because it printed more than 4MB") {
+		t.Errorf("%.100q … %.200q", r.Content.Text, r.Content.Text[max(0, len(r.Content.Text)-200):])
 	}
 	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 2<<20 {
 		t.Errorf("memory grew by %d", grown)
@@ -180,12 +179,12 @@ func alive(pid int) bool {
 // Cancelling ends the whole tree, whatever it does about it.
 func TestCancel(t *testing.T) {
 	for _, c := range []struct{ name, command string }{
-		{"plain", "echo $$ >pid; sleep 100"},
-		{"child", "sh -c 'echo $$ >pid; sleep 100; true'; true"},
+		{"plain", "echo $$ >pid; sleep 1000"},
+		{"child", "sh -c 'echo $$ >pid; sleep 1000; true'; true"},
 		{"ignores SIGTERM", "trap '' TERM; echo $$ >pid; while :; do sleep 1; done"},
 		{"child ignores SIGTERM", "bash -c 'trap \"\" TERM; echo $$ >pid; while :; do sleep 1; done' & wait"},
-		{"left the group", "setsid sh -c 'echo $$ >pid; sleep 100; true' >/dev/null 2>&1 </dev/null & wait"},
-		{"closed its pipes", "exec >/dev/null 2>&1; echo $$ >pid; sleep 100; true"},
+		{"left the group", "setsid sh -c 'echo $$ >pid; sleep 1000; true' >/dev/null 2>&1 </dev/null & wait"},
+		{"closed its pipes", "exec >/dev/null 2>&1; echo $$ >pid; sleep 1000; true"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -199,13 +198,9 @@ func TestCancel(t *testing.T) {
 			}()
 			p := pid(t, filepath.Join(env.Roots[0], "pid"))
 			why := errors.New("enough")
-			start := time.Now()
 			cancel(why)
 			if err := <-done; err != why {
 				t.Errorf("error %v", err)
-			}
-			if d := time.Since(start); d > 4*time.Second {
-				t.Errorf("it took %v", d)
 			}
 			mustVanish(t, p)
 		})
@@ -216,28 +211,23 @@ func TestCancel(t *testing.T) {
 // conversation.
 func TestLeftBehind(t *testing.T) {
 	for _, c := range []struct{ name, command string }{
-		{"with the output", "sh -c 'echo $$ >pid; sleep 100; true' & echo started"},
-		{"without", "sh -c 'echo $$ >pid; sleep 100; true' >/dev/null 2>&1 & echo started"},
-		{"daemon", "setsid sh -c 'echo $$ >pid; sleep 100; true' >/dev/null 2>&1 </dev/null & echo started"},
-		{"daemon with the output", "setsid sh -c 'echo $$ >pid; sleep 100; true' & echo started"},
+		{"with the output", "sh -c 'echo $$ >pid; sleep 1000; true' & echo started"},
+		{"without", "sh -c 'echo $$ >pid; sleep 1000; true' >/dev/null 2>&1 & echo started"},
+		{"daemon", "setsid sh -c 'echo $$ >pid; sleep 1000; true' >/dev/null 2>&1 </dev/null & echo started"},
+		{"daemon with the output", "setsid sh -c 'echo $$ >pid; sleep 1000; true' & echo started"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			env := tooltest.Env(t)
-			start := time.Now()
 			r := tooltest.Do(t, env, bash.New(nil), "command", c.command)
-			if r.Content.Text != "started" || time.Since(start) > 3*time.Second {
-				t.Errorf("%q after %v", r.Content.Text, time.Since(start))
+			if r.Content.Text != "started" {
+				t.Errorf("%q", r.Content.Text)
 			}
 			p := pid(t, filepath.Join(env.Roots[0], "pid"))
 			if !alive(p) {
 				t.Error("it was killed")
 			}
-			start = time.Now()
 			env.Close()
-			if d := time.Since(start); d > 4*time.Second {
-				t.Errorf("closing took %v", d)
-			}
 			mustVanish(t, p)
 		})
 	}
@@ -247,7 +237,7 @@ func TestLeftBehind(t *testing.T) {
 func TestTimeout(t *testing.T) {
 	env := tooltest.Env(t)
 	events := tooltest.Listen(env)
-	r := tooltest.Do(t, env, bash.New(nil), "command", "echo a; read -t 1 </dev/zero; sleep 1; echo b; sleep 100", "timeout", 300)
+	r := tooltest.Do(t, env, bash.New(nil), "command", "echo a; read -t 1 </dev/zero; sleep 1; echo b; sleep 1000", "timeout", 300)
 	out := r.Structured.(*bash.Output)
 	if !strings.HasPrefix(r.Content.Text, "a\nCommand did not complete within its 300ms timeout and was moved to the background (ID: "+out.BackgroundTaskID+"). Output is being written to: ") || out.TimedOutAfterMS != 300 || out.Stdout != "a" {
 		t.Fatalf("%q %+v", r.Content.Text, out)

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/builtin"
@@ -51,14 +50,10 @@ func TestOddFiles(t *testing.T) {
 			t.Run(name+" "+strings.ReplaceAll(file, "/", " "), func(t *testing.T) {
 				var before, after runtime.MemStats
 				runtime.ReadMemStats(&before)
-				start := time.Now()
 				r := tooltest.Do(t, env, byName[name], append(slices.Clone(pairs), filepath.Join(root, filepath.FromSlash(file)))...)
 				runtime.ReadMemStats(&after)
 				if !r.IsError || len(r.Content.Text) < 10 {
 					t.Errorf("it says %q", r.Content.Text)
-				}
-				if d := time.Since(start); d > 20*time.Second {
-					t.Errorf("it took %v", d)
 				}
 				if grown := after.TotalAlloc - before.TotalAlloc; grown > 64<<20 {
 					t.Errorf("it took %d bytes of memory", grown)

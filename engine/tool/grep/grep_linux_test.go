@@ -6,7 +6,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/parley-go/parley/engine/tool/glob"
 	"github.com/parley-go/parley/engine/tool/grep"
@@ -35,7 +34,6 @@ func TestOddPlaces(t *testing.T) {
 	if err := os.Truncate(huge, 10<<30); err != nil {
 		t.Skip(err)
 	}
-	start := time.Now()
 	r := tooltest.Do(t, env, grep.New(), "pattern", "needle", "output_mode", "content", "glob", "!locked")
 	if r.IsError || !strings.HasPrefix(r.Content.Text, "a.txt:1:needle") || strings.Contains(r.Content.Text, "secret") || strings.Contains(r.Content.Text, "dir") {
 		t.Errorf("%q", r.Content.Text)
@@ -48,8 +46,5 @@ func TestOddPlaces(t *testing.T) {
 	r = tooltest.Do(t, env, glob.New(), "pattern", "**")
 	if r.IsError || strings.Contains(r.Content.Text, "secret") || strings.Contains(r.Content.Text, "loop") || strings.Contains(r.Content.Text, "pipe") {
 		t.Errorf("%q", r.Content.Text)
-	}
-	if d := time.Since(start); d > 5*time.Second {
-		t.Errorf("it took %v", d)
 	}
 }
