@@ -7,6 +7,24 @@ import (
 	"strings"
 )
 
+// A FlagInfo describes a flag of the agent, for completion and documentation.
+type FlagInfo struct {
+	Names   []string
+	Value   string   // what its value is called; empty if it has none
+	Help    string   // one line
+	Choices []string // the values it accepts; empty if any
+}
+
+// AllFlags returns every flag that [ParseFlags] gives a meaning, in the order of the help.
+func AllFlags() (all []FlagInfo) {
+	for _, g := range flagTable {
+		for _, f := range g.flags {
+			all = append(all, FlagInfo{f.names, f.value, f.help, f.choice})
+		}
+	}
+	return all
+}
+
 // FlagHelp lists every flag that [ParseFlags] takes, for people.
 func FlagHelp() string {
 	const indent, wide = 34, 80

@@ -5,168 +5,274 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/engine/agents"
+	"github.com/parley-go/parley/engine/model/catalog"
+	"github.com/parley-go/parley/session"
 )
 
 const completionHelp = `
-Prints what makes a shell complete commands, their flags and words, and the flags of
-the agent.
+Prints a script that makes a shell complete commands, flags and their values: models, agents,
+sessions, permission modes and the like.
 
   bash   echo 'source <(parley completion bash)' >> ~/.bashrc
   zsh    parley completion zsh > "${fpath[1]}/_parley"
-  fish   parley completion fish > ~/.config/fish/completions/parley.fish`
+  fish   parley completion fish > ~/.config/fish/completions/parley.fish
 
-// completion prints a script for a shell.
+The scripts run "parley completion words WORD…", which prints the completions of the last word,
+one a line, each with a description behind a tab. Without completions the shell offers files.`
+
+// The scripts for the shells. Everything that can change is asked of the program itself.
+var completionScripts = map[string]string{
+	"bash": `# Completion of parley for bash.
+_parley() {
+  mapfile -t COMPREPLY < <(parley completion words "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | cut -f1)
+}
+complete -o default -F _parley parley
+`,
+	"zsh": `#compdef parley
+# Completion of parley for zsh.
+_parley() {
+  local -a found
+  local line
+  for line in "${(@f)$(parley completion words "${(@)words[2,CURRENT]}" 2>/dev/null)}"; do
+    [[ -z $line ]] || found+=("${${line%%$'\t'*}//:/\\:}:${line#*$'\t'}")
+  done
+  if (( $#found )); then _describe -V parley found; else _files; fi
+}
+compdef _parley parley
+`,
+	"fish": `# Completion of parley for fish.
+function __parley_words
+  parley completion words (commandline -opc)[2..] (commandline -ct) 2>/dev/null
+end
+complete -c parley -n 'test -n "$(__parley_words)"' -f -a '(__parley_words)'
+`,
+}
+
+// completion prints a script for a shell, or the completions of a command line.
 func completion(ctx context.Context, p *process, args []string) error {
+	if len(args) > 0 && args[0] == "words" {
+		var out bytes.Buffer
+		for _, c := range completeWord(ctx, p, args[1:]) {
+			fmt.Fprintf(&out, "%s\t%s\n", c[0], clean(c[1]))
+		}
+		_, err := p.stdout.Write(out.Bytes())
+		return err
+	}
 	fs := newFlags(p, "completion", "bash|zsh|fish", completionHelp)
 	if err := parse(fs, args); err != nil {
 		return err
 	}
-	shells := map[string]func(io.Writer, []completed){"bash": completeBash, "zsh": completeZsh, "fish": completeFish}
 	if fs.NArg() != 1 {
-		return usagef("say for which shell: bash, zsh or fish")
+		return usagef("name one shell: bash, zsh or fish")
 	}
-	write, ok := shells[fs.Arg(0)]
+	script, ok := completionScripts[fs.Arg(0)]
 	if !ok {
 		return usagef("there is no completion for %s, only for bash, zsh and fish", fs.Arg(0))
 	}
-	all, err := completions(ctx)
-	if err != nil {
-		return err
-	}
-	var out bytes.Buffer
-	write(&out, all)
-	_, err = p.stdout.Write(out.Bytes())
+	_, err := io.WriteString(p.stdout, script)
 	return err
 }
 
-// A completed is a command and what can stand behind it. The first is the program
-// itself, with the commands as its words.
-type completed struct {
-	name, short string
-	flags       [][2]string // with what they are for
-	words       []string
+// takeSession has the commands whose argument is a session: one that is kept, or one of the hub.
+var takeSession = map[string]func(context.Context, *process) [][2]string{
+	"sessions show": keptSessions, "sessions rename": keptSessions, "sessions tag": keptSessions, "sessions fork": keptSessions,
+	"sessions delete": keptSessions, "sessions export": keptSessions, "cost": keptSessions, "policy replay": keptSessions,
+	"attach": hubSessions, "logs": hubSessions, "stop": hubSessions, "rm": hubSessions,
+	"worktrees merge": hubSessions, "worktrees rm": hubSessions, "schedules add": hubSessions,
 }
 
 var (
-	helpFlag = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^  (--[a-z][a-z-]*)(?: [^ ]+)*?  +(\S.*)$`) })
-	helpWord = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^  parley [a-z-]+ ([a-z]+)(?: |$)`) })
-	longFlag = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`(?m)^  (?:-[a-z], )?(--[A-Za-z-]+)(?:.*?  +(\S.*)|.*)$`)
+	helpFlag = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?m)^  (--[a-z][a-z-]*)(?: ([^ ]+))*?  +(\S.*)$`)
 	})
+	helpWord = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^  parley [a-z-]+ ([a-z]+)(?: |$)`) })
+	synopsis = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:^parley [a-z]+|\|) \[?([a-z]+)\b`) })
 )
 
-// completions reads the help of every command, so that nothing has to be said twice.
-func completions(ctx context.Context) ([]completed, error) {
-	self := completed{name: "parley"}
-	for _, m := range longFlag().FindAllStringSubmatch(agent.FlagHelp(), -1) {
-		self.flags = append(self.flags, [2]string{m[1], m[2]})
+// completeWord returns what the last word can become, each with a description.
+func completeWord(ctx context.Context, p *process, words []string) (found [][2]string) {
+	if len(words) == 0 {
+		words = []string{""}
 	}
-	all := []completed{self}
+	last := words[len(words)-1]
+	words = words[:len(words)-1]
+	// bash makes a word of "=".
+	if last == "=" {
+		last = ""
+	} else if n := len(words); n > 0 && words[n-1] == "=" {
+		words = words[:n-1]
+	}
+	flag, prefix := "", ""
+	if name, value, ok := strings.Cut(last, "="); ok && strings.HasPrefix(name, "--") {
+		flag, prefix, last = name, name+"=", value
+	} else if n := len(words); n > 0 {
+		flag = words[n-1]
+	}
+	for _, c := range candidates(ctx, p, words, flag, strings.HasPrefix(last, "-")) {
+		if strings.HasPrefix(c[0], last) {
+			found = append(found, [2]string{prefix + c[0], c[1]})
+		}
+	}
+	return found
+}
+
+// candidates returns what can stand behind words, of which flag may be the last.
+func candidates(ctx context.Context, p *process, words []string, flag string, wantFlags bool) (all [][2]string) {
+	var flags []agent.FlagInfo
+	var subcommands [][2]string
+	name := ""
+	if len(words) > 0 {
+		name = words[0]
+	}
+	if c, ok := lookup(name); ok {
+		flags, subcommands = describeCommand(ctx, p, c)
+	} else {
+		flags = agent.AllFlags()
+		if len(words) == 0 {
+			subcommands = commandWords()
+		}
+	}
+	for _, f := range flags {
+		if f.Value != "" && slices.Contains(f.Names, flag) {
+			return flagValues(ctx, p, f)
+		}
+		if wantFlags {
+			all = append(all, [2]string{longName(f), f.Help})
+		}
+	}
+	if wantFlags {
+		return all
+	}
+	path := strings.Join(slices.DeleteFunc(slices.Clone(words), func(w string) bool { return strings.HasPrefix(w, "-") }), " ")
+	if list, ok := takeSession[path]; ok {
+		return list(ctx, p)
+	}
+	if path == name {
+		return subcommands
+	}
+	return nil
+}
+
+// longName returns the first name of a flag that is not a single letter.
+func longName(f agent.FlagInfo) string {
+	return f.Names[max(0, slices.IndexFunc(f.Names, func(n string) bool { return strings.HasPrefix(n, "--") }))]
+}
+
+func commandWords() (all [][2]string) {
 	for _, c := range commands() {
-		all[0].words = append(all[0].words, c.name)
-		var out bytes.Buffer
-		quiet := &process{stdin: strings.NewReader(""), stdout: &out, stderr: io.Discard}
-		if code := status(quiet, c.name, c.run(ctx, quiet, []string{"--help"})); code != exitOK {
-			return nil, fmt.Errorf("the help of %s cannot be had", c.name)
-		}
-		one := completed{name: c.name, short: c.short, flags: [][2]string{{"--help", "say how it works"}}}
-		for _, m := range helpFlag().FindAllStringSubmatch(out.String(), -1) {
-			one.flags = append(one.flags, [2]string{m[1], m[2]})
-		}
-		for _, m := range helpWord().FindAllStringSubmatch(out.String(), -1) {
-			if !slices.Contains(one.words, m[1]) {
-				one.words = append(one.words, m[1])
-			}
-		}
-		switch c.name {
-		case "help":
-			for _, other := range commands() {
-				one.words = append(one.words, other.name)
-			}
-			for _, t := range topics() {
-				one.words = append(one.words, t.name)
-			}
-		case "completion":
-			one.words = []string{"bash", "zsh", "fish"}
-		}
-		all = append(all, one)
+		all = append(all, [2]string{c.name, c.short})
 	}
-	return all, nil
+	return all
 }
 
-func (c completed) all() string {
-	words := slices.Clone(c.words)
-	for _, f := range c.flags {
-		words = append(words, f[0])
+// describeCommand reads the flags and subcommands of a command from its help.
+func describeCommand(ctx context.Context, p *process, c command) (flags []agent.FlagInfo, words [][2]string) {
+	switch c.name {
+	case "help":
+		words = commandWords()
+		for _, t := range topics() {
+			words = append(words, [2]string{t.name, t.short})
+		}
+	case "completion":
+		words = [][2]string{{"bash"}, {"zsh"}, {"fish"}}
 	}
-	return strings.Join(words, " ")
+	flags = []agent.FlagInfo{{Names: []string{"--help"}, Help: "describe the command"}}
+	var out bytes.Buffer
+	_ = c.run(ctx, &process{stdin: strings.NewReader(""), stdout: &out, stderr: io.Discard, env: p.env}, []string{"--help"})
+	for _, m := range helpFlag().FindAllStringSubmatch(out.String(), -1) {
+		flags = append(flags, agent.FlagInfo{Names: m[1:2], Value: m[2], Help: m[3]})
+	}
+	if c.name == "mcp" || c.name == "acp" || c.name == "rpc" { // they take the agent's
+		flags = append(flags, agent.AllFlags()...)
+	}
+	first, _, _ := strings.Cut(out.String(), "\n")
+	for _, m := range append(synopsis().FindAllStringSubmatch(first, -1), helpWord().FindAllStringSubmatch(out.String(), -1)...) {
+		if !slices.Contains(words, [2]string{m[1]}) && len(words) < 20 {
+			words = append(words, [2]string{m[1]})
+		}
+	}
+	return flags, words
 }
 
-func completeBash(w io.Writer, all []completed) {
-	fmt.Fprint(w, "# Completion of parley for bash.\n_parley() {\n  local cur=${COMP_WORDS[COMP_CWORD]} words\n  case ${COMP_WORDS[1]-} in\n")
-	for _, c := range all[1:] {
-		fmt.Fprintf(w, "    %s) words=%q ;;\n", c.name, c.all())
+// flagValues returns the values of a flag. Nothing means that the shell offers files.
+func flagValues(ctx context.Context, p *process, f agent.FlagInfo) (all [][2]string) {
+	switch longName(f) {
+	case "--model", "--fallback-model":
+		return modelNames(p)
+	case "--agent":
+		return agentNames(p)
+	case "--resume":
+		return keptSessions(ctx, p)
+	case "--permission-mode":
+		f.Choices = []string{"default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"}
 	}
-	fmt.Fprintf(w, "    *) words=%q ;;\n  esac\n", all[0].all())
-	fmt.Fprintf(w, "  if [ \"$COMP_CWORD\" = 1 ]; then words=%q; fi\n", all[0].all())
-	fmt.Fprint(w, "  COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n}\ncomplete -o default -F _parley parley\n")
+	for _, c := range f.Choices {
+		all = append(all, [2]string{c})
+	}
+	return all
 }
 
-func completeZsh(w io.Writer, all []completed) {
-	quote := func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
-	describe := func(name, short string) string {
-		return quote(strings.ReplaceAll(name, ":", `\:`) + ":" + short)
-	}
-	fmt.Fprint(w, "#compdef parley\n# Completion of parley for zsh.\n_parley() {\n  local -a words_ flags_\n  if (( CURRENT == 2 )); then\n    words_=(")
-	for _, c := range all[1:] {
-		fmt.Fprintf(w, "\n      %s", describe(c.name, c.short))
-	}
-	fmt.Fprint(w, ")\n  fi\n  case ${words[2]} in\n")
-	for i, c := range append(all[1:], all[0]) {
-		pattern := c.name
-		if i == len(all)-1 {
-			pattern = "*"
+func modelNames(p *process) (all [][2]string) {
+	models := catalog.New()
+	if cfg, err := agentConfig(p); err == nil {
+		if text, err := os.ReadFile(filepath.Join(cfg.Home, ".config", "parley", "models.json")); err == nil {
+			_ = models.Extend(text)
 		}
-		fmt.Fprintf(w, "    %s)\n", pattern)
-		if pattern != "*" && len(c.words) > 0 {
-			fmt.Fprint(w, "      words_+=(")
-			for _, word := range c.words {
-				fmt.Fprint(w, quote(word)+" ")
-			}
-			fmt.Fprint(w, ")\n")
-		}
-		fmt.Fprint(w, "      flags_=(")
-		for _, f := range c.flags {
-			fmt.Fprintf(w, "\n        %s", describe(f[0], f[1]))
-		}
-		fmt.Fprint(w, ") ;;\n")
 	}
-	fmt.Fprint(w, "  esac\n  _describe -t commands command words_\n  _describe -t flags flag flags_\n  _files\n}\ncompdef _parley parley\n")
+	for _, m := range models.All() {
+		for _, alias := range append(slices.Clone(m.Aliases), m.ID) {
+			all = append(all, [2]string{alias, m.Name})
+		}
+	}
+	return all
 }
 
-func completeFish(w io.Writer, all []completed) {
-	quote := func(s string) string {
-		return "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(s) + "'"
-	}
-	fmt.Fprint(w, "# Completion of parley for fish.\n")
-	for _, c := range all[1:] {
-		fmt.Fprintf(w, "complete -c parley -n __fish_use_subcommand -a %s -d %s\n", c.name, quote(c.short))
-	}
-	for i, c := range all {
-		when := quote("__fish_seen_subcommand_from " + c.name)
-		if i == 0 {
-			when = quote("not __fish_seen_subcommand_from " + strings.Join(c.words, " "))
-		} else if len(c.words) > 0 {
-			fmt.Fprintf(w, "complete -c parley -n %s -a %s\n", when, quote(strings.Join(c.words, " ")))
-		}
-		for _, f := range c.flags {
-			fmt.Fprintf(w, "complete -c parley -n %s -l %s -d %s\n", when, strings.TrimPrefix(f[0], "--"), quote(f[1]))
+func agentNames(p *process) (all [][2]string) {
+	list := agents.BuiltIn()
+	if cfg, err := agentConfig(p); err == nil {
+		for _, dir := range []string{filepath.Join(cfg.ConfigDir(), "agents"), filepath.Join(".claude", "agents")} {
+			more, _ := agents.ReadDir(dir, agents.User, func(string, []byte) bool { return true })
+			list = append(list, more...)
 		}
 	}
+	for _, a := range agents.Merge(list) {
+		text, _, _ := strings.Cut(a.Description, "\n")
+		all = append(all, [2]string{a.Name, cutColumns(text, 60)})
+	}
+	return all
+}
+
+func keptSessions(ctx context.Context, p *process) (all [][2]string) {
+	store, cwd, err := sessionFiles(p)
+	if err != nil {
+		return nil
+	}
+	list, _ := session.List(ctx, store, &session.ListOptions{Dir: cwd, Limit: 50})
+	for _, s := range list {
+		all = append(all, [2]string{s.ID, cutColumns(clean(s.Summary), 60)})
+	}
+	return all
+}
+
+// hubSessions returns the sessions of the hub, if one runs.
+func hubSessions(ctx context.Context, p *process) (all [][2]string) {
+	c, _, err := joinHub(ctx, p, false)
+	if err != nil {
+		return nil
+	}
+	defer c.Close()
+	list, _ := c.List(ctx)
+	for _, s := range list {
+		all = append(all, [2]string{s.ID, cutColumns(clean(strings.TrimSpace(string(s.State.Phase)+" "+s.State.Title)), 60)})
+	}
+	return all
 }
