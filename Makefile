@@ -10,7 +10,7 @@ TEST_TIMEOUT ?= 900s
 SEED ?= 1
 FOR ?= 10m
 
-.PHONY: help check tmux browser fmt vet staticcheck rules cross test race long stores fleet chaos jsonv2 fuzz sim peers interop release bench bench-check clean
+.PHONY: help check tmux browser fmt vet staticcheck rules cross test race long stores fleet chaos jsonv2 fuzz sim peers interop release packages shells bench bench-check clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,7 +62,7 @@ race: ## all tests with the race detector
 	go test -race -timeout $(TEST_TIMEOUT) ./...
 
 long: ## all rows of the suites of which make check plays a part: attacks and everyday commands (10 minutes)
-	PARLEY_TEST_LONG=1 go test -timeout 60m -run 'Attacks|PositiveControl|Everyday|Decisions' ./engine/policy/policytest ./agent
+	PARLEY_TEST_LONG=1 go test -timeout 60m -run 'Attacks|PositiveControl|Everyday|Decisions|Packages' ./engine/policy/policytest ./agent ./internal/pack
 	cd fleet && PARLEY_TEST_LONG=1 go test -timeout 15m -run Migration .
 
 test: ## all tests, quickly
@@ -75,7 +75,10 @@ fuzz: ## every fuzz target for FUZZTIME (60s) each
 	scripts/fuzz $(FUZZTIME)
 
 tmux: ## install tmux, which the tests of terminal/ use, unless it is there
-	scripts/tmux
+	scripts/programs tmux
+
+shells: ## install zsh and fish, in which the tests of completion run, if that is possible
+	scripts/programs zsh fish || true
 
 peers: ## install the official SDKs and CLI, pinned, outside the tree
 	scripts/peers
@@ -92,6 +95,9 @@ bench-check: ## fail if a hot path needs more instructions than before (needs va
 
 release: ## the command for every platform into dist/, static and reproducible, with sums and what each is made of
 	scripts/release
+
+packages: ## the release as archives, deb, rpm, apk, a Homebrew formula and npm packages in dist/
+	scripts/packages
 
 clean: ## remove what builds and tests leave in the tree
 	rm -rf bin dist

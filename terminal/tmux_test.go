@@ -57,9 +57,9 @@ func needTmux(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("tmux"); err != nil {
 		if os.Getenv("PARLEY_NEED_TMUX") != "" {
-			t.Fatal("tmux is not installed; scripts/tmux installs it")
+			t.Fatal("tmux is not installed; make tmux installs it")
 		}
-		t.Skip("tmux is not installed; scripts/tmux installs it")
+		t.Skip("tmux is not installed; make tmux installs it")
 	}
 }
 

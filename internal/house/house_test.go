@@ -75,6 +75,7 @@ var arrows = map[string][]string{
 	// Programs that scripts use, and this package.
 	"internal/house":    {},
 	"internal/loopback": {},
+	"internal/pack":     {"agent"},
 	"internal/sbom":     {},
 	"internal/testwait": {},
 
