@@ -36,7 +36,7 @@ func (set *setup) loadProject() *project.Context {
 	dirs := set.absolute(append(slices.Clone(set.flags.PluginDirs), set.flags.PluginDirsNoMCP...))
 	return project.Load(project.Options{
 		Cwd: set.cfg.Cwd, ConfigDir: set.cfg.ConfigDir(), Home: set.cfg.Home, Sources: sources,
-		PluginDirs: dirs, NoServers: set.absolute(set.flags.PluginDirsNoMCP), Trusted: set.trustsFile, Hidden: set.hides(),
+		PluginDirs: dirs, NoServers: set.absolute(set.flags.PluginDirsNoMCP), Trusted: set.trustsFile, Hidden: set.hides(), Excluded: set.prefs().List("claudeMdExcludes"),
 	})
 }
 

@@ -368,15 +368,15 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 	}
 	on := map[string]bool{"1": true, "true": true}
 	return engine.New(engine.Config{
-		Model: m, Catalog: set.cfg.Catalog, ModelName: set.modelName(), Fallbacks: f.FallbackModels, MaxRetries: retries,
+		Model: m, Catalog: set.cfg.Catalog, ModelName: set.modelName(), Fallbacks: set.fallbacks(), MaxRetries: retries,
 		SmallModel: set.smallModel(), ServerTools: set.serverTools(), Tools: set.tools(), Questions: set.questions(set.flags.PromptTool == "stdio"),
 		Agents: offered, Agent: self, AgentName: f.Agent, AgentParts: set.parts, NoSendMessage: set.noSendMessage(), ForwardSubagents: f.ForwardSubagents,
 		NoBackground: on[set.vars["CLAUDE_CODE_DISABLE_BACKGROUND_TASKS"]], MCP: servers, Env: set.environment(id),
 		Policy: rules, Mode: set.mode(), AllowBypass: set.bypassAllowed(), FixedAllows: set.prefs().ManagedRulesOnly(), Keep: set.keep, Refresh: set.refresh, Setup: f.setupTrigger(),
 		NoPrompts: f.NoPrompts || set.prefs().Bool("permissions", "denyInsteadOfPrompting"),
-		Project:   context, ReadProject: set.loadProject, Git: set.git, SkillTool: set.skillTool(), OutputStyle: set.prefs().String("outputStyle"), NoSlashCommands: f.NoSlashCommands, PromptCommands: promptCommands(servers),
-		SystemPrompt: system, AppendSystemPrompt: appended, JSONSchema: f.JSONSchema,
-		Thinking: thinking(f.Thinking, set.thinkingTokens(), f.ThinkingDisplay), Effort: set.effort(), Betas: f.Betas, Tuning: set.tuning(),
+		Project:   context, ReadProject: set.loadProject, Git: set.git, SkillTool: set.skillTool(), OutputStyle: set.prefs().String("outputStyle"), NoSlashCommands: f.NoSlashCommands, NoCommandShell: set.prefs().Bool("disableSkillShellExecution"), PromptCommands: promptCommands(servers),
+		SystemPrompt: system, AppendSystemPrompt: set.withLanguage(appended), JSONSchema: f.JSONSchema,
+		Thinking: thinking(set.thinkingMode(), set.thinkingTokens(), f.ThinkingDisplay), Effort: set.effort(), Betas: f.Betas, Tuning: set.tuning(),
 		Compaction: set.compaction(), MaxTurns: f.MaxTurns, MaxBudget: f.MaxBudget, Partial: f.Partial, Replay: f.ReplayUsers,
 		States:    set.vars["CLAUDE_CODE_SDK_READS_SESSION_STATE"] == "1",
 		SessionID: id, Log: log, History: history, InitExtra: set.initExtra(), Checkpoints: set.checkpoints(), LoadPart: set.loadPart(id), PartHistory: set.partHistory(), NewLog: set.newLog,

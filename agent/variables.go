@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"cmp"
+	"encoding/json"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,6 +71,33 @@ func (set *setup) thinkingTokens() *int64 {
 	return &n
 }
 
+// thinkingMode is that of the flag, or else of the setting alwaysThinkingEnabled.
+func (set *setup) thinkingMode() string {
+	raw, _ := set.prefs().Get("alwaysThinkingEnabled")
+	return cmp.Or(set.flags.Thinking, map[string]string{"true": "adaptive", "false": "disabled"}[string(raw)])
+}
+
+// fallbacks are the models that answer in place of one that cannot: those of the flag, or else
+// of the setting fallbackModel, a name or a list of names.
+func (set *setup) fallbacks() (names []string) {
+	if set.flags.FallbackModels != nil {
+		return set.flags.FallbackModels
+	}
+	raw, _ := set.prefs().Get("fallbackModel")
+	if json.Unmarshal(raw, &names) != nil {
+		return splitList(set.prefs().String("fallbackModel"))
+	}
+	return names
+}
+
+// withLanguage adds the setting language to the system prompt.
+func (set *setup) withLanguage(prompt string) string {
+	if language := set.prefs().String("language"); language != "" {
+		return strings.TrimSpace(prompt + "\n\nAnswer in this language, unless the user asks for another: " + language + ".")
+	}
+	return prompt
+}
+
 // effort is how hard the model is to try: as the flag says, else CLAUDE_CODE_EFFORT_LEVEL, else
 // the setting effortLevel.
 func (set *setup) effort() string {
@@ -86,6 +115,9 @@ func (set *setup) bashLimits() *bash.Options {
 		Timeout:    time.Duration(set.number("BASH_DEFAULT_TIMEOUT_MS")) * time.Millisecond,
 		MaxTimeout: time.Duration(set.number("BASH_MAX_TIMEOUT_MS")) * time.Millisecond,
 		MaxOutput:  int(min(set.number("BASH_MAX_OUTPUT_LENGTH"), 150_000)),
+	}
+	if n, ok := set.prefs().Int("bashOutputMaxChars"); ok && n > 0 && opts.MaxOutput == 0 {
+		opts.MaxOutput = min(n, 150_000)
 	}
 	if opts == (bash.Options{}) {
 		return nil

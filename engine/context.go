@@ -293,6 +293,10 @@ func (c *Conversation) expandParts(ctx context.Context, cmd *project.Command, ar
 			b.WriteString(part.Text)
 			continue
 		}
+		if c.cfg.NoCommandShell {
+			fmt.Fprintf(&b, "[The command `%s` of %s did not run, because the settings disable shell commands in commands and skills.]", part.Text, cmd.Path)
+			continue
+		}
 		if !cmd.Trusted {
 			fmt.Fprintf(&b, "[The command `%s` of %s did not run, because that file is not trusted. Run it if it is needed.]", part.Text, cmd.Path)
 			continue

@@ -90,7 +90,28 @@ func playInput(t *testing.T, name string, runs int, input []byte, env []string, 
 		}
 		all.Write(out)
 	}
+	// The example did not change its own files.
+	if got, want := tree(t, os.DirFS(dir)), tree(t, without{os.DirFS(name)}); got != want {
+		t.Errorf("the example changed its directory to\n%sfrom\n%s", got, want)
+	}
 	return all.String()
+}
+
+// tree lists files with their content.
+func tree(t *testing.T, dir fs.FS) string {
+	t.Helper()
+	var b strings.Builder
+	if err := fs.WalkDir(dir, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := fs.ReadFile(dir, path)
+		fmt.Fprintf(&b, "%s: %q\n", path, data)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
 }
 
 // without is a file system without the program itself.
@@ -229,6 +250,9 @@ func TestEveryExample(t *testing.T) {
 		}
 		if own, err := filepath.Glob(filepath.Join(e.Name(), "*_test.go")); !tested[e.Name()] && (err != nil || len(own) == 0) {
 			t.Errorf("examples/%s is run by no test", e.Name())
+		}
+		if _, err := os.Stat(filepath.Join(e.Name(), "model.script")); err != nil && e.Name() != "testing" { // it is a test itself
+			t.Errorf("examples/%s has no script: %v", e.Name(), err)
 		}
 		if !bytes.Contains(readme, []byte("](examples/"+e.Name())) {
 			t.Errorf("README.md has no link to examples/%s", e.Name())

@@ -55,13 +55,24 @@ func (l *loader) directory(dir string) {
 
 // instruct reads one file of instructions and what it imports.
 func (l *loader) instruct(p place, path string) {
-	if l.has(path) {
+	if l.has(path) || l.c.opts.excludes(path) {
 		return
 	}
 	if f := l.read(p, path, "instructions"); f != nil {
 		l.c.Instructions = append(l.c.Instructions, f)
 		l.imports(p, f, 0)
 	}
+}
+
+// excludes reports whether a pattern of the settings leaves a file of instructions out.
+func (o *Options) excludes(path string) bool {
+	return slices.ContainsFunc(o.Excluded, func(pattern string) bool {
+		if !filepath.IsAbs(pattern) {
+			pattern = "**/" + pattern
+		}
+		ok, _ := doublestar.Match(filepath.ToSlash(pattern), filepath.ToSlash(path))
+		return ok
+	})
 }
 
 func (l *loader) has(path string) bool {

@@ -71,6 +71,9 @@ type Options struct {
 	// Hidden reports whether a rule denies that a file of the project is read, as
 	// that of [tool.Env] does. It may be nil.
 	Hidden func(path string, target *tool.Target) bool
+	// Excluded are patterns of files of instructions that are not read, such as
+	// "vendor/**/CLAUDE.md": absolute, or as seen from Cwd and the directories above.
+	Excluded []string
 }
 
 // A File is one that was read.

@@ -44,11 +44,11 @@ func (s shape) fits(v *Value) bool {
 var known = map[string]shape{
 	"$schema": anything, "permissions": object, "hooks": object, "env": object, "sandbox": object,
 	"model": text, "fallbackModel": anything, "effortLevel": text, "apiKeyHelper": text, "outputStyle": text, "language": text,
-	"cleanupPeriodDays": number, "compressSessionsAfterDays": number, "includeCoAuthoredBy": truth, "attribution": anything, "includeGitInstructions": truth,
-	"alwaysThinkingEnabled": truth, "autoCompactEnabled": truth, "autoCompactWindow": number, "claudeMdExcludes": texts, "respectGitignore": truth, "bashOutputMaxChars": number,
+	"compressSessionsAfterDays": number,
+	"alwaysThinkingEnabled":     truth, "autoCompactEnabled": truth, "autoCompactWindow": number, "claudeMdExcludes": texts, "bashOutputMaxChars": number,
 	"disableAllHooks": truth, "allowManagedHooksOnly": truth, "allowManagedPermissionRulesOnly": truth, "allowManagedMcpServersOnly": truth,
-	"enableAllProjectMcpServers": truth, "enabledMcpjsonServers": texts, "disabledMcpjsonServers": texts,
-	"allowedMcpServers": list, "deniedMcpServers": list, "disableSkillShellExecution": truth,
+	"disabledMcpjsonServers": texts,
+	"allowedMcpServers":      list, "deniedMcpServers": list, "disableSkillShellExecution": truth,
 	"availableModels": texts, "deniedModels": texts, "allowedProviders": texts,
 }
 

@@ -63,6 +63,19 @@ func (s *Spec) lacks(kind string) string {
 	return ""
 }
 
+// hookFields are the members of a hook that all kinds, or commands, have.
+type hookFields struct {
+	Command   *string  `json:"command"`
+	Args      []string `json:"args"`
+	Shell     string   `json:"shell"`
+	Timeout   *float64 `json:"timeout"`
+	OnFailure string   `json:"onFailure"`
+	Async     bool     `json:"async"`
+	Rewake    bool     `json:"asyncRewake"`
+	Once      bool     `json:"once"`
+	Status    string   `json:"statusMessage"`
+}
+
 // CanRun reports whether this version can run the hook.
 func (h *Hook) CanRun() bool { return h.Command != "" || h.Spec != nil }
 
@@ -216,17 +229,7 @@ func hookOf(l *layer, event wire.HookEvent, matcher string, v *Value) (Hook, err
 			return h, l.wrong(c, "Write a rule such as \"Bash(git push:*)\", for an event of a tool, or leave it out.", "the condition (if) of a %s hook is malformed", event)
 		}
 	}
-	var in struct {
-		Command   *string  `json:"command"`
-		Args      []string `json:"args"`
-		Shell     string   `json:"shell"`
-		Timeout   *float64 `json:"timeout"`
-		OnFailure string   `json:"onFailure"`
-		Async     bool     `json:"async"`
-		Rewake    bool     `json:"asyncRewake"`
-		Once      bool     `json:"once"`
-		Status    string   `json:"statusMessage"`
-	}
+	var in hookFields
 	if err := json.Unmarshal(v.Raw(), &in); err != nil {
 		return h, l.wrong(v, "Fix it.", "a %s hook cannot be read: %v", event, err)
 	}

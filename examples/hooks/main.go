@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log"
+	"os"
 	"strings"
 	"sync/atomic"
 
@@ -44,7 +45,17 @@ func main() {
 		return nil, nil
 	})
 
+	// The agent works on a copy: the example itself stays as it is.
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := os.CopyFS(dir, os.DirFS(".")); err != nil {
+		log.Fatal(err)
+	}
 	res, err := parley.Run(context.Background(), "Add the column to migrations/001.sql.", &parley.Options{
+		Cwd:            dir,
 		PermissionMode: wire.ModeAcceptEdits,
 		AllowedTools:   []string{"Bash(sh test.sh)"},
 		Hooks:          []parley.Hook{guard, audit, insist},

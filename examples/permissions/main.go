@@ -37,7 +37,17 @@ func main() {
 		}
 		return parley.Deny(answer), nil
 	}
+	// The agent works on a copy: the example itself stays as it is.
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := os.CopyFS(dir, os.DirFS(".")); err != nil {
+		log.Fatal(err)
+	}
 	res, err := parley.Run(context.Background(), "Tidy up this directory.", &parley.Options{
+		Cwd:             dir,
 		AllowedTools:    []string{"Read", "Glob"},
 		DisallowedTools: []string{"Bash(rm:*)"}, // never asked: deny wins
 		CanUseTool:      ask,

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -26,7 +28,7 @@ func serve(t *testing.T, s *parleytest.Scenario) (*httptest.Server, *parleytest.
 		t.Fatal(err)
 	}
 	model := s.Model()
-	server := httptest.NewServer(ask(parley.Options{
+	server := httptest.NewServer(newServer(parley.Options{
 		Dialer:       agent.InProcess(agent.Config{Cwd: dir, Model: model}),
 		AllowedTools: []string{"Read"},
 	}))
@@ -91,4 +93,85 @@ func TestGone(t *testing.T) {
 	}
 	cancel()
 	server.Close() // waits until the agent has ended
+}
+
+// A call that no rule allows becomes a question; the answer decides whether it runs.
+func TestApproval(t *testing.T) {
+	for allow, want := range map[string]string{"true": "The summary is written.", "false": "You denied the file."} {
+		t.Run("allow="+allow, func(t *testing.T) {
+			script, err := parleytest.ReadScript("model.script")
+			if err != nil {
+				t.Fatal(err)
+			}
+			server, model := serve(t, script)
+			resp, err := http.Get(server.URL + "/ask?prompt=Sum+up+the+notes")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			var all strings.Builder
+			asked := false
+			for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+				all.WriteString(lines.Text() + "\n")
+				var q struct{ ID, Tool string }
+				data, ok := strings.CutPrefix(lines.Text(), `data: {"id"`)
+				if !ok || asked {
+					continue
+				}
+				if err := json.Unmarshal([]byte(`{"id"`+data), &q); err != nil || q.Tool != "Write" {
+					t.Fatalf("the question is %s (%v)", lines.Text(), err)
+				}
+				asked = true
+				for i, status := range []int{http.StatusNoContent, http.StatusNotFound} { // the first answer counts
+					answer, err := http.PostForm(server.URL+"/answer", url.Values{"id": {q.ID}, "allow": {allow}})
+					if err != nil {
+						t.Fatal(err)
+					}
+					answer.Body.Close()
+					if answer.StatusCode != status {
+						t.Errorf("answer %d has the status %s, want %d", i+1, answer.Status, status)
+					}
+				}
+			}
+			if !asked || !strings.Contains(all.String(), want) {
+				t.Errorf("no question, or no %q, in\n%s", want, all.String())
+			}
+			if err := model.Done(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A page that closes while a question is open ends the agent.
+func TestGoneWhileAsked(t *testing.T) {
+	server, _ := serve(t, parleytest.Script(parleytest.Call("Write", `{"file_path":"made.txt","content":"x"}`)))
+	ctx, cancel := context.WithCancel(testwait.Context(t))
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/ask?prompt=hello", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	for lines := bufio.NewScanner(resp.Body); lines.Scan() && lines.Text() != "event: question"; {
+	}
+	cancel()
+	server.Close() // waits until the agent has ended
+}
+
+func TestPage(t *testing.T) {
+	server, _ := serve(t, parleytest.Script())
+	resp, err := http.Get(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || !strings.Contains(string(body), `addEventListener("question"`) {
+		t.Errorf("the page (%v) does not handle questions:\n%s", err, body)
+	}
 }
