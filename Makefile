@@ -10,7 +10,7 @@ TEST_TIMEOUT ?= 900s
 SEED ?= 1
 FOR ?= 10m
 
-.PHONY: help check tmux browser fmt vet staticcheck rules cross test race long stores fleet chaos jsonv2 fuzz sim peers interop release packages shells bench bench-check clean
+.PHONY: help check tmux browser fmt vet staticcheck rules cross test race long stores fleet chaos jsonv2 fuzz sim peers interop release packages shells site scoreboard bench bench-check clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -95,6 +95,12 @@ bench-check: ## fail if a hot path needs more instructions than before (needs va
 
 release: ## the command for every platform into dist/, static and reproducible, with sums and what each is made of
 	scripts/release
+
+site: ## the documentation as a web site in dist/site, searchable offline; fails on dead links
+	go run ./internal/site dist/site
+
+scoreboard: ## one page from one run: conformance of all peers, faults survived, performance, versions; dist/scoreboard.md
+	scripts/scoreboard
 
 packages: ## the release as archives, deb, rpm, apk, a Homebrew formula and npm packages in dist/
 	scripts/packages

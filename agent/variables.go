@@ -29,15 +29,16 @@ func (set *setup) number(name string) int64 {
 // tuning is what flags and variables say that few conversations need.
 func (set *setup) tuning() engine.Tuning {
 	return engine.Tuning{
-		MaxTokens:     set.number("CLAUDE_CODE_MAX_OUTPUT_TOKENS"),
-		Anthropic:     set.telemetryProvider() == "anthropic" && set.cfg.Model == nil,
-		NoInterleaved: set.switchedOn("DISABLE_INTERLEAVED_THINKING"),
-		NoCaching:     set.switchedOn("DISABLE_PROMPT_CACHING"),
-		TaskBudget:    set.flags.TaskBudget,
-		SubagentModel: set.vars["CLAUDE_CODE_SUBAGENT_MODEL"],
-		Suggestions:   set.flags.Suggestions,
-		ToolSearch:    set.toolSearch(),
-		Worktrees:     set.offered("EnterWorktree") && set.cfg.Cwd != "",
+		NoCommandShell: set.prefs().Bool("disableSkillShellExecution"),
+		MaxTokens:      set.number("CLAUDE_CODE_MAX_OUTPUT_TOKENS"),
+		Anthropic:      set.telemetryProvider() == "anthropic" && set.cfg.Model == nil,
+		NoInterleaved:  set.switchedOn("DISABLE_INTERLEAVED_THINKING"),
+		NoCaching:      set.switchedOn("DISABLE_PROMPT_CACHING"),
+		TaskBudget:     set.flags.TaskBudget,
+		SubagentModel:  set.vars["CLAUDE_CODE_SUBAGENT_MODEL"],
+		Suggestions:    set.flags.Suggestions,
+		ToolSearch:     set.toolSearch(),
+		Worktrees:      set.offered("EnterWorktree") && set.cfg.Cwd != "",
 	}
 }
 

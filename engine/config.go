@@ -114,7 +114,6 @@ type Config struct {
 	NoInstructions  bool                    // what the project says about its files is not told
 	OutputStyle     string                  // by its name; empty means the default
 	NoSlashCommands bool                    // a prompt is never a command
-	NoCommandShell  bool                    // shell commands in the text of commands and skills do not run
 	// PromptCommands are slash commands from elsewhere, such as the prompts of MCP
 	// servers. It is called by the goroutine that owns the conversation; nil means
 	// that there are none.

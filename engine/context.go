@@ -293,7 +293,7 @@ func (c *Conversation) expandParts(ctx context.Context, cmd *project.Command, ar
 			b.WriteString(part.Text)
 			continue
 		}
-		if c.cfg.NoCommandShell {
+		if c.cfg.Tuning.NoCommandShell {
 			fmt.Fprintf(&b, "[The command `%s` of %s did not run, because the settings disable shell commands in commands and skills.]", part.Text, cmd.Path)
 			continue
 		}

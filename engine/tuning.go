@@ -2,7 +2,8 @@ package engine
 
 // Tuning is what few conversations need. The zero value is the default.
 type Tuning struct {
-	MaxTokens int64 // bound of one answer; 0 means the model's
+	NoCommandShell bool  // shell commands in the text of commands and skills do not run
+	MaxTokens      int64 // bound of one answer; 0 means the model's
 	// Anthropic says that Anthropic's own API answers: it knows features that other providers
 	// of its models refuse.
 	Anthropic     bool

@@ -77,6 +77,7 @@ var arrows = map[string][]string{
 	"internal/loopback": {},
 	"internal/pack":     {"agent"},
 	"internal/sbom":     {},
+	"internal/site":     {},
 	"internal/testwait": {},
 
 	"internal/filelock":  {},
