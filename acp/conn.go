@@ -123,8 +123,8 @@ type conn struct {
 	w       io.Writer
 
 	mu     sync.Mutex
-	open   map[string]*request    // requests of the peer without a response, by id
-	calls  map[string]chan *frame // requests to the peer without a response, by id
+	open   map[string]*request // requests of the peer without a response, by id
+	calls  map[string]*call    // requests to the peer without a response, by id
 	nextID int64
 
 	refusing chan struct{}  // holds a token for each refusal that is being written
@@ -134,7 +134,7 @@ type conn struct {
 }
 
 func newConn(ctx context.Context, w io.Writer, handle func(*request)) *conn {
-	c := &conn{handle: handle, w: w, open: map[string]*request{}, calls: map[string]chan *frame{}, refusing: make(chan struct{}, 64)}
+	c := &conn{handle: handle, w: w, open: map[string]*request{}, calls: map[string]*call{}, refusing: make(chan struct{}, 64)}
 	c.ctx, c.stop = context.WithCancelCause(ctx)
 	return c
 }
@@ -291,11 +291,15 @@ func (c *conn) cancelled(r *request) {
 // answered brings a response to the call that waits for it.
 func (c *conn) answered(f *frame) {
 	c.mu.Lock()
-	ch := c.calls[string(f.ID)]
+	x := c.calls[string(f.ID)]
 	delete(c.calls, string(f.ID))
 	c.mu.Unlock()
-	if ch != nil {
-		ch <- f
+	switch {
+	case x == nil:
+	case x.then != nil:
+		x.then(f)
+	default:
+		x.ch <- f
 	}
 }
 
@@ -330,21 +334,27 @@ func (c *conn) notify(method string, params any) error {
 
 // A call is a request to the peer.
 type call struct {
-	c  *conn
-	id json.RawMessage
-	ch chan *frame
+	c    *conn
+	id   json.RawMessage
+	ch   chan *frame
+	then func(*frame) // if it is set, the reader calls it with the response; it must not wait
 }
 
 // send sends a request. It is written before send returns.
 func (c *conn) send(method string, params any) (*call, error) {
+	return c.sendThen(method, params, nil)
+}
+
+// sendThen is send with a function that the reader calls with the response, before it reads on.
+func (c *conn) sendThen(method string, params any, then func(*frame)) (*call, error) {
 	data, err := json.Marshal(params)
 	if err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
 	c.nextID++
-	x := &call{c, json.RawMessage(strconv.FormatInt(c.nextID, 10)), make(chan *frame, 1)}
-	c.calls[string(x.id)] = x.ch
+	x := &call{c, json.RawMessage(strconv.FormatInt(c.nextID, 10)), make(chan *frame, 1), then}
+	c.calls[string(x.id)] = x
 	c.mu.Unlock()
 	return x, c.write(&frame{Version: "2.0", ID: x.id, Method: method, Params: data})
 }

@@ -7,6 +7,9 @@
 //	me := hub.Actor{Name: "editor", Rights: hub.Everything}
 //	err = acp.Serve(ctx, acp.Config{Hub: h.Client(me)}, os.Stdin, os.Stdout)
 //
+// [Agent] is the other direction: a [transport.Dialer] by which the SDK and the hub drive any
+// agent that speaks the protocol.
+//
 // # Goroutines
 //
 // One goroutine reads the connection. It hands requests on and never waits, so that a

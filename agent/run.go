@@ -284,6 +284,9 @@ func InProcess(cfg Config) transport.Dialer {
 		if flags.SDKURL != "" {
 			return nil, &transport.SpecError{Option: "Dialer", Reason: "an agent in this process connects to no server: --sdk-url is for the command"}
 		}
+		if flags.ACP != "" {
+			return nil, &transport.SpecError{Option: "Dialer", Reason: "an agent in this process is Parley itself: use acp.Agent in place of --acp"}
+		}
 		cfg := cfg
 		if spec.Dir != "" || cfg.Cwd == "" {
 			if cfg.Cwd, err = filepath.Abs(spec.Dir); err != nil {

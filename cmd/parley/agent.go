@@ -52,7 +52,7 @@ func runAgent(ctx context.Context, p *process, args []string) int {
 	}
 	person := flags.OutputFormat == "text" && isTerminal(p.stdout) && !flags.InitOnly
 	if person = person && flags.SDKURL == ""; person && !flags.Print && isTerminal(p.stdin) {
-		if agent.MissingCredentials(cfg, flags) {
+		if flags.ACP == "" && agent.MissingCredentials(cfg, flags) {
 			fmt.Fprint(p.stderr, waysForward)
 			return exitFailure
 		}
@@ -60,6 +60,10 @@ func runAgent(ctx context.Context, p *process, args []string) int {
 	}
 	if pick {
 		fmt.Fprintln(p.stderr, "error: option '--resume <value>' argument missing: only a terminal can show sessions to choose from")
+		return exitFailure
+	}
+	if flags.ACP != "" {
+		fmt.Fprintln(p.stderr, "Error: --acp is for a conversation in a terminal, for --bg and for sessions of parley serve")
 		return exitFailure
 	}
 	ctx, stop := untilSignal(ctx)

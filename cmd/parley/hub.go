@@ -20,6 +20,7 @@ import (
 
 	"github.com/aymanbagabas/go-udiff"
 	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/acp"
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/hub"
 	"github.com/parley-go/parley/hub/socket"
@@ -139,13 +140,21 @@ func hubConfig(p *process, cfg agent.Config, b hub.Backend) hub.Config {
 					return nil, err
 				}
 			}
-			dialer := agent.InProcess(cfg)
-			return &parley.Options{Cwd: start.Cwd, KeepSystemPrompt: true, Checkpoints: true, Dialer: transport.DialerFunc(func(ctx context.Context, s transport.Spec) (transport.Conn, error) {
-				s.Args = append(slices.Clone(spec.Args), s.Args...)
-				return dialer.Dial(ctx, s)
-			})}, nil
+			if flags, err := agent.ParseFlags(spec.Args); err == nil && flags.ACP != "" {
+				other := &acp.Agent{Command: strings.Fields(flags.ACP), Sessions: filepath.Join(cfg.ConfigDir(), "hub", "acp")}
+				return agentOptions(start.Cwd, other, agent.WithoutFlags(spec.Args, "--acp")), nil
+			}
+			return agentOptions(start.Cwd, agent.InProcess(cfg), spec.Args), nil
 		},
 	}
+}
+
+// agentOptions returns the options of an agent that has flags of its own.
+func agentOptions(cwd string, dialer transport.Dialer, args []string) *parley.Options {
+	return &parley.Options{Cwd: cwd, KeepSystemPrompt: true, Checkpoints: true, Dialer: transport.DialerFunc(func(ctx context.Context, s transport.Spec) (transport.Conn, error) {
+		s.Args = append(slices.Clone(args), s.Args...)
+		return dialer.Dial(ctx, s)
+	})}
 }
 
 // ownVariables are those of a terminal and of its shell, which do not matter to agents.
