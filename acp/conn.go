@@ -9,6 +9,7 @@ import (
 	"io"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/parley-go/parley/wire"
 )
@@ -118,6 +119,7 @@ func (r *request) respond(result any, err error) {
 type conn struct {
 	handle func(*request) // called by the reader, in order; it must not wait
 	log    func(dir string, line []byte)
+	draft  atomic.Pointer[draft] // translates if the peer speaks version 2
 
 	writing sync.Mutex
 	w       io.Writer
@@ -294,6 +296,11 @@ func (c *conn) answered(f *frame) {
 	x := c.calls[string(f.ID)]
 	delete(c.calls, string(f.ID))
 	c.mu.Unlock()
+	if d := c.draft.Load(); d != nil {
+		if id, ok := d.answered(f.ID); ok {
+			c.work.Go(func() { c.notify(stateMethod, map[string]any{"sessionId": id}) })
+		}
+	}
 	switch {
 	case x == nil:
 	case x.then != nil:
@@ -305,13 +312,27 @@ func (c *conn) answered(f *frame) {
 
 // write writes a frame.
 func (c *conn) write(f *frame) error {
-	data, err := json.Marshal(f)
-	if err != nil {
-		return err
-	}
 	c.writing.Lock()
 	defer c.writing.Unlock()
+	d := c.draft.Load()
+	if d == nil {
+		return c.writeNow(f)
+	}
+	for _, f := range d.outgoing(f) {
+		if err := c.writeNow(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeNow writes a frame as it is.
+func (c *conn) writeNow(f *frame) error {
 	if err := context.Cause(c.ctx); err != nil {
+		return err
+	}
+	data, err := json.Marshal(f)
+	if err != nil {
 		return err
 	}
 	if c.log != nil {

@@ -124,6 +124,7 @@ type update struct {
 	Error             string
 	Meta              struct {
 		ClaudeCode struct{ ToolName, ParentToolUseID string }
+		Goose      struct{ ToolCall struct{ ToolName string } }
 	} `json:"_meta"`
 }
 
@@ -599,15 +600,15 @@ func (b *bridge) promptNext() {
 			err = errors.New(b.failed)
 		}
 		if err != nil {
-			b.finish("", errorf(CodeInvalidParams, "%v", err))
+			b.finish(&promptResult{}, errorf(CodeInvalidParams, "%v", err))
 			continue
 		}
 		b.request("session/prompt", object{"sessionId": b.session, "prompt": blocks}, func(result json.RawMessage, e *Error) {
-			var r struct{ StopReason string }
+			var r promptResult
 			if e == nil && json.Unmarshal(result, &r) != nil {
 				e = errorf(CodeInternal, "the response to the prompt is not valid")
 			}
-			b.finish(r.StopReason, e)
+			b.finish(&r, e)
 			b.promptNext()
 		})
 	}
@@ -706,16 +707,23 @@ func (b *bridge) withdraw(id string) {
 
 var cancelledOutcome = object{"outcome": object{"outcome": "cancelled"}}
 
+// A promptResult is the response to a prompt. Not all agents count tokens.
+type promptResult struct {
+	StopReason string
+	Usage      struct{ InputTokens, OutputTokens, CachedReadTokens, CachedWriteTokens int64 }
+}
+
 // finish ends the turn with a result.
-func (b *bridge) finish(stop string, e *Error) {
-	t := b.turn
+func (b *bridge) finish(p *promptResult, e *Error) {
+	t, stop := b.turn, p.StopReason
 	b.endMessage("end_turn")
 	for _, c := range b.calls { // their results will not come
 		b.finishCall(c, "The call was interrupted.", true)
 	}
 	b.calls = nil
 	r := object{"type": "result", "subtype": "success", "is_error": false, "result": b.last, "stop_reason": "end_turn", "num_turns": max(1, t.rounds),
-		"duration_ms": time.Since(t.began).Milliseconds(), "duration_api_ms": 0, "total_cost_usd": b.cost, "usage": object{"input_tokens": 0, "output_tokens": 0},
+		"duration_ms": time.Since(t.began).Milliseconds(), "duration_api_ms": 0, "total_cost_usd": b.cost, "usage": object{"input_tokens": p.Usage.InputTokens, "output_tokens": p.Usage.OutputTokens,
+			"cache_read_input_tokens": p.Usage.CachedReadTokens, "cache_creation_input_tokens": p.Usage.CachedWriteTokens},
 		"permission_denials": append([]object{}, t.denials...), "user_message_uuid": t.uuids[0], "user_message_uuids": t.uuids}
 	if b.window > 0 {
 		r["modelUsage"] = object{firstOf(b.current(indexModel), "default"): object{"contextWindow": b.window}}
@@ -964,7 +972,7 @@ func (b *bridge) call(u *update) *driven {
 // merge takes the members of an update in.
 func (c *driven) merge(u *update) {
 	v := &c.v
-	v.Name = firstOf(u.Name, u.Meta.ClaudeCode.ToolName, v.Name)
+	v.Name = firstOf(u.Name, u.Meta.ClaudeCode.ToolName, u.Meta.Goose.ToolCall.ToolName, v.Name)
 	v.Title, v.Kind = firstOf(u.Title, v.Title), firstOf(u.Kind, v.Kind)
 	v.Meta.ClaudeCode.ParentToolUseID = firstOf(u.Meta.ClaudeCode.ParentToolUseID, v.Meta.ClaudeCode.ParentToolUseID)
 	if len(u.RawInput) > 0 && string(u.RawInput) != "null" {

@@ -317,6 +317,7 @@ func TestAgentDialects(t *testing.T) {
 		"texts":          {frames: []object{say("A"), say("B")}, answer: end, want: "text AB"},
 		"thought":        {frames: []object{up(object{"sessionUpdate": "agent_thought_chunk", "content": object{"type": "text", "text": "Hm."}}), say("A")}, answer: end, want: "thinking Hm.|text A"},
 		"empty":          {answer: end, want: ""},
+		"tokens":         {answer: object{"stopReason": "end_turn", "usage": object{"inputTokens": 3, "outputTokens": 2, "totalTokens": 5}}},
 		"only completed": {frames: []object{up(object{"sessionUpdate": "tool_call_update", "toolCallId": "c", "title": "List", "kind": "execute", "status": "completed", "rawOutput": object{"n": 1}})}, answer: end, want: `call execute {"title":"List"}|result c {"n":1} false`},
 		"never ended":    {frames: []object{up(object{"sessionUpdate": "tool_call", "toolCallId": "c", "title": "List", "kind": "read", "rawInput": object{"path": "x"}})}, answer: end, want: `call read {"path":"x"}|result c The call was interrupted. true`},
 		"diff": {frames: []object{up(object{"sessionUpdate": "tool_call", "toolCallId": "c", "title": "Edit", "kind": "edit", "status": "in_progress", "rawInput": object{"path": "x"}}),
@@ -399,6 +400,9 @@ func TestAgentDialects(t *testing.T) {
 				want := c.outcome
 				if c.answer != nil && c.answer["stopReason"] == "end_turn" {
 					want = wire.OutcomeCompleted
+				}
+				if c.answer["usage"] != nil && (last == nil || last.Usage == nil || last.Usage.InputTokens != 3) {
+					t.Errorf("got %+v, want the tokens of the agent", last)
 				}
 				if last == nil || last.Outcome() != want {
 					t.Errorf("got %+v, want %v", last, want)

@@ -288,6 +288,7 @@ func (f *follower) frame(e *hub.Entry, m wire.Message) {
 	}
 	switch m := m.(type) {
 	case *wire.Init: // a turn begins; the echo of its prompt may come behind the first pieces of the answer
+		f.state(map[string]any{"state": "running"})
 		if len(f.wait) > 0 {
 			f.taken(f.wait[0])
 		}
@@ -391,16 +392,15 @@ func (e *editing) finishTurns(which func(*turn) bool, result *v1.PromptResponse,
 		return true
 	})
 	e.mu.Unlock()
+	last, failed := result, err
 	for _, t := range over {
 		close(t.done)
-		if t.cancelled {
-			t.req.respond(stopped(v1.StopReasonCancelled), nil)
-		} else if err != nil {
-			t.req.respond(nil, err)
-		} else {
-			t.req.respond(result, nil)
+		if last, failed = result, err; t.cancelled {
+			last, failed = stopped(v1.StopReasonCancelled), nil
 		}
+		t.req.respond(last, failed)
 	}
+	e.idle(last, failed)
 }
 
 // finishAll responds to all prompts when the session is not followed any more.
@@ -439,6 +439,9 @@ func (s *server) prompt(r *request) {
 	})
 	s.conn.work.Go(func() {
 		defer stopWatching()
+		if e.client.version == 2 {
+			e.acceptDraft(t, p.Prompt)
+		}
 		e.submit(t, m)
 		<-r.ctx.Done()
 	})

@@ -102,10 +102,16 @@ func TestInitialize(t *testing.T) {
 		e.fails(-32602, "initialize", object{})
 		e.fails(-32602, "initialize", object{"protocolVersion": "latest"})
 		e.notify("session/cancel", object{"sessionId": "x"})
-		for asked, want := range map[any]float64{1: 1, "1": 1, 0: 1, 7: 1} {
-			got := e.call("initialize", object{"protocolVersion": asked})
-			if got["protocolVersion"] != want {
-				t.Errorf("asked for %v, got %v, want %v", asked, got["protocolVersion"], want)
+		for _, c := range []struct {
+			asked any
+			want  int
+		}{{7, 2}, {"2", 2}, {2, 2}, {0, 1}, {"1", 1}, {1, 1}} {
+			e.mu.Lock()
+			e.version = c.want
+			e.mu.Unlock()
+			got := e.call("initialize", object{"protocolVersion": c.asked})
+			if got["protocolVersion"] != float64(c.want) {
+				t.Errorf("asked for %v, got %v, want %v", c.asked, got["protocolVersion"], c.want)
 			}
 		}
 		e.newSession()

@@ -139,6 +139,12 @@ var methods = map[string]method{
 
 // handle is called by the reader with each request and notification.
 func (s *server) handle(r *request) {
+	if d := s.conn.draft.Load(); d != nil {
+		if err := d.incoming(r); err != nil {
+			s.respondBeside(r, err)
+			return
+		}
+	}
 	m, ok := methods[r.method]
 	switch {
 	case !ok:
@@ -194,6 +200,7 @@ func (s *server) initialize(r *request) {
 	var p struct {
 		ProtocolVersion    *anyVersion           `json:"protocolVersion"`
 		ClientCapabilities v1.ClientCapabilities `json:"clientCapabilities"`
+		Capabilities       v1.ClientCapabilities `json:"capabilities"` // of version 2
 	}
 	err := r.decode(&p)
 	if err == nil && p.ProtocolVersion == nil {
@@ -206,6 +213,10 @@ func (s *server) initialize(r *request) {
 	if err == nil {
 		c := p.ClientCapabilities
 		s.client = &client{version: 1}
+		if *p.ProtocolVersion >= 2 {
+			c = p.Capabilities
+			s.client = &client{version: 2, notices: true, compaction: true}
+		}
 		if c.Session != nil {
 			s.client.notices, s.client.compaction = c.Session.Notices != nil, c.Session.Compaction != nil
 		}
@@ -223,6 +234,12 @@ func (s *server) initialize(r *request) {
 		s.respondBeside(r, err)
 		return
 	}
+	if s.known().version == 2 {
+		s.conn.draft.Store(newDraft())
+		s.conn.work.Go(func() { r.respond(s.initializeDraft(), nil) })
+		return
+	}
+	s.conn.draft.Store(nil)
 	result := &v1.InitializeResponse{
 		ProtocolVersion: 1,
 		AgentInfo:       &v1.Implementation{Name: s.cfg.Name, Title: "Parley", Version: firstOf(s.cfg.Version, "0")},

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,7 +37,9 @@ type Outcome struct {
 }
 
 // A Program is what is under test: a command line. For a CLI the arguments of the
-// protocol are appended to it, for a program with an SDK the file of the job.
+// protocol are appended to it, for a program with an SDK the file of the job. In that of an
+// editor {agent} stands for the command of the agent and {prompt} for the prompt; they are
+// appended if it has neither.
 type Program struct {
 	Side    Side
 	Command []string
@@ -117,6 +120,8 @@ func (p *Program) try(ctx context.Context, r *Rule, x reading, o *Outcome) (prob
 	}
 	if p.Side == SDK {
 		problem, err = p.trySDK(ctx, r, s, at, o)
+	} else if p.Side == ACPClient {
+		problem, err = p.tryClient(ctx, r, s, at, o)
 	} else {
 		problem, err = p.tryCLI(ctx, r, s, at, o)
 	}
@@ -280,6 +285,18 @@ func (p *Program) trySDK(ctx context.Context, r *Rule, s *peer.Script, at *place
 		}
 		return problem, err
 	}
+	// What the CLI saw goes first: the rest follows from it.
+	if seen := o.note(r, passed); seen != "" {
+		return errors.New("the CLI: " + seen), nil
+	}
+	if problem, err = p.verdict(ctx, err); problem != nil {
+		problem = fmt.Errorf("the program: %w", problem)
+	}
+	return problem, err
+}
+
+// note keeps the frames of a record, and returns what its peer found wrong.
+func (o *Outcome) note(r *Rule, passed *peer.Record) string {
 	o.Frames = nil
 	for _, e := range passed.Events {
 		switch e.Dir {
@@ -289,17 +306,65 @@ func (p *Program) trySDK(ctx context.Context, r *Rule, s *peer.Script, at *place
 			o.Frames = append(o.Frames, "> "+string(e.Msg))
 		}
 	}
-	// What the CLI saw goes first: the rest follows from it.
 	for _, note := range passed.Notes {
 		if strings.HasPrefix(note, r.Name) {
 			_, text, _ := strings.Cut(note, ": ")
-			return errors.New("the CLI: " + text), nil
+			return text
 		}
 	}
-	if problem, err = p.verdict(ctx, err); problem != nil {
-		problem = fmt.Errorf("the program: %w", problem)
+	return ""
+}
+
+// tryClient tries a rule with an editor: a program that starts an agent and sends it a prompt.
+func (p *Program) tryClient(ctx context.Context, r *Rule, s *peer.Script, at *place, o *Outcome) (problem, err error) {
+	record := filepath.Join(at.root, "record.jsonl")
+	agent, err := peer.Command(s, &peer.CommandOptions{Record: record, Limit: time.Minute})
+	if err != nil {
+		return nil, err
 	}
-	return problem, err
+	path, err := agent.Install(at.root, "agent")
+	if err != nil {
+		return nil, err
+	}
+	args := append([]string(nil), p.Command[1:]...)
+	named := false
+	for i, a := range args {
+		args[i] = strings.NewReplacer("{agent}", path, "{prompt}", "Hello.").Replace(a)
+		named = named || args[i] != a
+	}
+	if !named {
+		args = append(args, path, "Hello.")
+	}
+	limit := p.Timeout
+	if limit == 0 {
+		limit = 10 * time.Second
+	}
+	limited, cancel := context.WithTimeout(ctx, 3*limit)
+	defer cancel()
+	cmd := exec.CommandContext(limited, p.Command[0], args...)
+	cmd.Dir, cmd.Env, cmd.WaitDelay = at.project, p.environ(at, r.env...), time.Second
+	var printed bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &printed, &printed
+	runErr := cmd.Run()
+	o.Stderr = printed.String()
+	var exit *exec.ExitError
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case runErr != nil && !errors.As(runErr, &exit) && limited.Err() == nil:
+		return p.verdict(ctx, runErr)
+	}
+	passed, err := peer.ReadRecord(record)
+	if err != nil {
+		return errors.New("the program did not start the agent that it was given"), nil
+	}
+	if seen := o.note(r, passed); seen != "" {
+		return errors.New("the agent: " + seen), nil
+	}
+	if limited.Err() != nil {
+		return fmt.Errorf("the program did not end within %v", 3*limit), nil
+	}
+	return nil, nil
 }
 
 // A recorder keeps what was played.

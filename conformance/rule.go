@@ -37,6 +37,8 @@ const (
 	CLI Side = "cli" // an agent: the kit is its host
 	SDK Side = "sdk" // a host: the kit is its CLI
 	ACP Side = "acp" // an agent that speaks the Agent Client Protocol: the kit is its editor
+
+	ACPClient Side = "acp-client" // an editor: the kit is its agent
 )
 
 // A Rule is something that a peer can rely on. Its file is a txtar archive. The
@@ -59,7 +61,8 @@ const (
 //
 // In steps there are shorthands: "hello" is the handshake, "prompt TEXT" a prompt,
 // "done TEXT" a result with that text, "bye" the end of the input and a clean exit. For
-// ACP "new" opens a session, and "done REASON" is the response to the prompt.
+// ACP "new" opens a session, and "done REASON" is the response to the prompt; as the agent
+// of an editor, "say TEXT" is a piece of the answer.
 // Frames that no step expects are skipped.
 type Rule struct {
 	Name  string // such as "cli/permission-deny"
@@ -214,8 +217,12 @@ func (r *Rule) script(x reading, dir string) (*peer.Script, error) {
 	}
 	for line := range strings.Lines(x.steps) {
 		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if r.Side == ACP {
-			b.WriteString(editorSteps(word, rest, line))
+		if r.Side == ACP || r.Side == ACPClient {
+			steps := editorSteps
+			if r.Side == ACPClient {
+				steps = agentSteps
+			}
+			b.WriteString(steps(word, rest, line))
 			continue
 		}
 		switch word {
@@ -269,6 +276,28 @@ func editorSteps(word, rest, line string) string {
 		return `< {"jsonrpc":"2.0","id":"prompt","result":{"stopReason":` + string(text) + `}}` + "\n"
 	case "bye":
 		return "close\n< eof\n"
+	}
+	return line
+}
+
+// agentSteps writes out the shorthands of an agent for editors.
+func agentSteps(word, rest, line string) string {
+	text, _ := json.Marshal(rest) // a string always encodes
+	switch word {
+	case "hello":
+		return `< {"jsonrpc":"2.0","id":"$hello","method":"initialize","params":{"protocolVersion":"$_"}}` + "\n" +
+			`> {"jsonrpc":"2.0","id":"$hello","result":{"protocolVersion":1,"agentInfo":{"name":"conform","version":"1"},"agentCapabilities":{},"authMethods":[]}}` + "\n"
+	case "new":
+		return `< {"jsonrpc":"2.0","id":"$new","method":"session/new","params":{"cwd":"$~^(/|[A-Za-z]:)","mcpServers":"$_"}}` + "\n" +
+			`> {"jsonrpc":"2.0","id":"$new","result":{"sessionId":"s-1"}}` + "\n"
+	case "prompt":
+		return `< {"jsonrpc":"2.0","id":"$prompt","method":"session/prompt","params":{"sessionId":"s-1","prompt":"$_"}}` + "\n"
+	case "say":
+		return `> {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s-1","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":` + string(text) + `}}}}` + "\n"
+	case "done":
+		return `> {"jsonrpc":"2.0","id":"$prompt","result":{"stopReason":` + string(text) + `}}` + "\n"
+	case "bye":
+		return "< eof\n"
 	}
 	return line
 }

@@ -23,21 +23,24 @@ which of them hold.
   parley conform cli -- claude                 plays the host against a CLI
   parley conform sdk -- node driver.mjs        plays the CLI against a program with an SDK
   parley conform acp -- parley acp             plays an editor against an agent for editors
+  parley conform acp-client -- acpx --agent {agent} exec {prompt}
+                                               plays an agent against an editor
   parley conform cli --list                    prints the rules
 
 A CLI gets the arguments of the protocol appended to the command, and a fake
 Messages API on loopback. A program with an SDK gets a file with a job as its last
-argument; interop/README.md describes it, and has drivers for three SDKs.
+argument; interop/README.md describes it, and has drivers for three SDKs. An editor
+is a program that starts the agent {agent}, sends it {prompt}, allows calls and ends.
 
 The exit status is 0 if every rule holds, 1 if not.`
 
 // conform checks a program by the rules of the conformance kit.
 func conform(ctx context.Context, p *process, args []string) error {
-	if len(args) == 0 || args[0] != "cli" && args[0] != "sdk" && args[0] != "acp" {
+	if len(args) == 0 || !slices.Contains([]string{"cli", "sdk", "acp", "acp-client"}, args[0]) {
 		if len(args) > 0 && (args[0] == "-h" || args[0] == "--help") {
 			args = append([]string{"cli"}, args...)
 		} else {
-			return usagef("say what is under test: parley conform cli -- CLI ARGS…, parley conform sdk -- PROGRAM ARGS…, or parley conform acp -- AGENT ARGS…")
+			return usagef("say what is under test: parley conform cli -- CLI ARGS…, parley conform sdk -- PROGRAM ARGS…, parley conform acp -- AGENT ARGS…, or parley conform acp-client -- EDITOR ARGS…")
 		}
 	}
 	side := conformance.Side(args[0])

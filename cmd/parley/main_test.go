@@ -20,16 +20,20 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/acp"
 	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/interop"
 	"github.com/parley-go/parley/parleytest/peer"
+	"github.com/parley-go/parley/wire"
 )
 
 var update = flag.Bool("update", false, "rewrite what the tests compare with")
 
 func TestMain(m *testing.M) {
 	peer.RunIfChild()
-	testscript.Main(m, map[string]func(){"parley": main, "ask": func() { os.Exit(ask(os.Args[1:])) }, "driver": func() { os.Exit(drive(os.Args[1:])) }})
+	testscript.Main(m, map[string]func(){"parley": main, "ask": func() { os.Exit(ask(os.Args[1:])) }, "driver": func() { os.Exit(drive(os.Args[1:])) },
+		"editor": func() { os.Exit(edit(os.Args[1:])) }})
 }
 
 // TestScripts plays the command lines of testdata/script. Beyond the commands of
@@ -249,6 +253,19 @@ func drive(args []string) int {
 	for _, e := range events {
 		err = errors.Join(err, json.NewEncoder(os.Stdout).Encode(e))
 	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// edit is the program editor: it sends a prompt to an agent that speaks the Agent Client
+// Protocol, and allows every call.
+func edit(args []string) int {
+	_, err := parley.Run(context.Background(), args[1], &parley.Options{Dialer: &acp.Agent{Command: args[:1]}, CanUseTool: func(context.Context, *wire.CanUseTool) (*wire.PermissionResult, error) {
+		return parley.Allow(), nil
+	}})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
