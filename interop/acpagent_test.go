@@ -1,0 +1,62 @@
+package interop
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/acp"
+	pt "github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/wire"
+)
+
+// adapterOnParley is the command of the reference adapter, with parley below it.
+func adapterOnParley(t *testing.T) []string {
+	p := peers(t)
+	return []string{"env", "CLAUDE_CODE_EXECUTABLE=" + parleyCLI(t), "node", filepath.Join(p.Dir, "node_modules/@agentclientprotocol/claude-agent-acp/dist/index.js")}
+}
+
+// The reference adapter runs on top of parley: the official TypeScript SDK drives it.
+func TestACPAdapterOnParley(t *testing.T) {
+	t.Parallel()
+	here, _ := os.Getwd()
+	out, _ := acpClientRun(t, append([]string{"node", filepath.Join(here, "ts", "acp.mjs"), "stdio"}, adapterOnParley(t)...)...)
+	var s acpSeen
+	if s.check(t, out); s.Second != "cancelled" {
+		t.Errorf("the prompt that was cancelled ended as %q", s.Second)
+	}
+}
+
+// The SDK drives agents that speak the Agent Client Protocol, as processes: parley acp, and
+// the reference adapter on top of parley.
+func TestACPAgents(t *testing.T) {
+	t.Parallel()
+	peers(t)
+	for name, command := range map[string][]string{"parley": {parleyCLI(t), "acp"}, "adapter": adapterOnParley(t)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			file := filepath.Join(dir, "new.txt")
+			api := pt.NewAPI(t, pt.Script(
+				pt.Say("I write it.").Call("Write", map[string]string{"file_path": file, "content": "hello\n"}),
+				pt.Say("Done."),
+			), &pt.APIOptions{Partial: true, Lenient: true})
+			var asked []string
+			r, err := parley.Run(t.Context(), "Write it.", &parley.Options{
+				Cwd: dir, Dialer: &acp.Agent{Command: command}, Env: map[string]string{"HOME": filepath.Join(dir, "home"), "ANTHROPIC_BASE_URL": api.URL, "ANTHROPIC_API_KEY": fakeKey},
+				CanUseTool: func(_ context.Context, r *wire.CanUseTool) (*wire.PermissionResult, error) {
+					asked = append(asked, r.ToolName)
+					return parley.Allow(), nil
+				},
+			})
+			if err != nil || r.Result != "Done." || r.Outcome() != wire.OutcomeCompleted || len(asked) != 1 || asked[0] != "Write" {
+				t.Errorf("%+v, %v, asked %q", r, err, asked)
+			}
+			if data, err := os.ReadFile(file); string(data) != "hello\n" {
+				t.Errorf("new.txt holds %q, %v", data, err)
+			}
+		})
+	}
+}
