@@ -6,7 +6,9 @@
 //	bench -n 11      with so many runs of each
 //	bench -only deltas   one measure; "agent" is the command beside the official
 //	                     one, "search" is Grep and Glob beside ripgrep, "sessions"
-//	                     appends to, resumes and lists sessions
+//	                     appends to, resumes and lists sessions, "acp" is parley
+//	                     acp beside the reference adapter, and goose if PARLEY_GOOSE
+//	                     names it
 //
 // It is started by make bench, which builds the fake CLI, finds the official SDK
 // and sees to it that there is no network but loopback.
@@ -46,7 +48,7 @@ func run(args []string) error {
 	}
 	fs := flag.NewFlagSet("bench", flag.ExitOnError)
 	n := fs.Int("n", 7, "runs of each measure")
-	only := fs.String("only", "", "one measure or section alone: deltas, messages, permissions, first, later, memory, memory20, agent, sessions, search, scale")
+	only := fs.String("only", "", "one measure or section alone: deltas, messages, permissions, first, later, memory, memory20, agent, sessions, search, scale, acp")
 	write := fs.String("write", "", "write the table to this `FILE`, and the plot to img/performance.svg beside it")
 	fs.Parse(args)
 	many := 11 // of sections whose medians are of 11
@@ -84,6 +86,7 @@ func run(args []string) error {
 		{"scale", func() error { return compareScale(b, official, ours) }},
 		{"sessions", func() error { return compareSessions(b, official, ours, peers, many) }},
 		{"search", func() error { return compareSearch(b, many) }},
+		{"acp", func() error { return compareEditors(b, official, ours, peers, *n) }},
 	} {
 		if *only != "" && *only != s.name {
 			continue
