@@ -265,3 +265,41 @@ func TestPlanUpdates(t *testing.T) {
 		}
 	})
 }
+
+// A client that shows terminals receives the output of a command in one; a replay, and a
+// client that does not, have it as content.
+func TestTerminalOutput(t *testing.T) {
+	model := func(string) *pt.Scenario {
+		return pt.Script(pt.Say("").Call("Bash", map[string]string{"command": "echo out; exit 3", "description": "Fails"}), pt.Say("Done.").Always())
+	}
+	run(t, setting{model: model, caps: object{"_meta": object{"terminal_output": true}}}, func(t *testing.T, e *editor) {
+		e.permit = func(*frame) any { return selects("allow-once") }
+		id := e.newSession()
+		e.call("session/prompt", prompt(id, "Run it."))
+		find := func() (info, output, exit, content string) {
+			for _, f := range e.all {
+				u := update(f)
+				meta, _ := u["_meta"].(object)
+				if meta["terminal_info"] != nil {
+					info, content = string(mustJSON(meta["terminal_info"])), string(mustJSON(u["content"]))
+				}
+				if o, ok := meta["terminal_output"].(object); ok {
+					output += o["data"].(string)
+				}
+				if meta["terminal_exit"] != nil {
+					exit = string(mustJSON(meta["terminal_exit"]))
+				}
+			}
+			return info, output, exit, content
+		}
+		info, output, exit, content := find()
+		if !strings.Contains(info, `"terminal_id"`) || !strings.Contains(output, "out") || strings.Contains(output, "Exit code") || !strings.Contains(exit, `"exit_code":3`) || !strings.Contains(content, `"type":"terminal"`) {
+			t.Errorf("terminal %s, output %q, exit %s, content %s in\n%s", info, output, exit, content, e.received())
+		}
+		e.reconnect()
+		e.call("session/load", object{"sessionId": id, "cwd": e.dir, "mcpServers": []any{}})
+		if info, output, _, _ := find(); info != "" || output != "" {
+			t.Errorf("the replay has a terminal: %s %q", info, output)
+		}
+	})
+}

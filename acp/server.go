@@ -227,7 +227,7 @@ func (s *server) initialize(r *request) {
 			TerminalOutput bool `json:"terminal_output"`
 		}
 		json.Unmarshal(c.Meta, &meta)
-		s.client.terminals = meta.TerminalOutput
+		s.client.terminals = meta.TerminalOutput && s.client.version == 1 // version 2 has terminals of its own
 	}
 	s.mu.Unlock()
 	if err != nil {

@@ -3,6 +3,8 @@ package acp
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/parley-go/parley/acp/internal/v1"
@@ -56,6 +58,10 @@ type shown struct {
 	title   string // as it was sent last
 	content string // the same, as JSON
 	input   json.RawMessage
+	// terminal says that the client shows the output of the call in a terminal, whose id is that
+	// of the call.
+	terminal bool
+	extra    map[string]any // of the member _meta of the next update
 }
 
 func newTranslator(cwd string, c client, emit func(v1.SessionUpdate)) *translator {
@@ -68,7 +74,12 @@ func (c *shown) meta() json.RawMessage {
 	if c.parent != "" {
 		m["parentToolUseId"] = c.parent
 	}
-	return mustJSON(map[string]any{"claudeCode": m})
+	all := map[string]any{"claudeCode": m}
+	for k, v := range c.extra {
+		all[k] = v
+	}
+	c.extra = nil
+	return mustJSON(all)
 }
 
 func mustJSON(v any) json.RawMessage {
@@ -208,6 +219,10 @@ func (t *translator) begin(id, name, parent string, input json.RawMessage) *show
 		return c
 	}
 	s := show(name, input, t.cwd)
+	if name == "Bash" && t.client.terminals && !t.replay { // a terminal of the history is gone
+		c.terminal, c.extra = true, map[string]any{"terminal_info": map[string]string{"terminal_id": c.id}}
+		s.content = []v1.ToolCallContent{{Terminal: &v1.Terminal{TerminalID: c.id}}}
+	}
 	c.title, c.content = s.title, string(mustJSON(s.content))
 	raw := input
 	if raw == nil {
@@ -292,7 +307,7 @@ func (t *translator) called(id, name, parent string, input json.RawMessage) {
 	}
 	s := show(name, input, t.cwd)
 	u := v1.ToolCallUpdate{Title: s.title, RawInput: input}
-	if len(s.content) > 0 {
+	if len(s.content) > 0 && !c.terminal {
 		u.Content = s.content
 	}
 	if len(s.locations) > 0 {
@@ -344,7 +359,30 @@ func (t *translator) resultOf(r *wire.ToolResultBlock, structured json.RawMessag
 	} else {
 		t.patched(&u, structured)
 	}
+	if c.terminal {
+		t.terminalOutput(c, r, len(u.Content) > 0)
+		u.Content = nil
+	}
 	t.finish(r.ToolUseID, u)
+}
+
+var exitCode = regexp.MustCompile(`^Exit code (\d+)\n?`)
+
+// terminalOutput sends the output of a command, if there is any, to the client's terminal. The update that
+// ends the call says how the command ended.
+func (t *translator) terminalOutput(c *shown, r *wire.ToolResultBlock, printed bool) {
+	output, code := r.Content.String(), 0
+	if m := exitCode.FindStringSubmatch(output); m != nil {
+		code, _ = strconv.Atoi(m[1])
+		output = output[len(m[0]):]
+	} else if r.IsError {
+		code = 1
+	}
+	if printed && output != "" {
+		c.extra = map[string]any{"terminal_output": map[string]string{"terminal_id": c.id, "data": output}}
+		t.update(c, v1.ToolCallUpdate{})
+	}
+	c.extra = map[string]any{"terminal_exit": map[string]any{"terminal_id": c.id, "exit_code": code, "signal": nil}}
 }
 
 func rawOutput(r *wire.ToolResultBlock) json.RawMessage {
