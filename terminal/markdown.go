@@ -29,6 +29,21 @@ type markdown struct {
 	kind   blockKind       // of what is in source
 }
 
+// Markdown renders Markdown for a terminal as it comes, block by block.
+type Markdown struct{ m markdown }
+
+// NewMarkdown returns a renderer for a terminal of some width. Without looks it writes no
+// escape sequences.
+func NewMarkdown(looks bool, width func() int) *Markdown {
+	return &Markdown{markdown{theme: theme{color: looks, links: looks}, width: width}}
+}
+
+// Write adds text and returns the lines that are complete.
+func (m *Markdown) Write(text string) []string { return m.m.write(text) }
+
+// Close returns the lines that are left. More text begins anew.
+func (m *Markdown) Close() []string { return m.m.close() }
+
 // A blockKind says when a block is complete.
 type blockKind int
 

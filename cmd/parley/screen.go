@@ -29,13 +29,14 @@ type screen struct {
 	cwd   string // file names are shown relative to it
 
 	mu       sync.Mutex
-	fresh    bool        // nothing was written yet
-	last     string      // what was written last: "text", "tool" …
-	open     bool        // the cursor is behind text
-	spaced   bool        // the last line is empty
-	streamed bool        // the text of the block was shown as it came
-	calls    []*toolLine // that have no result yet, in order
-	doing    string      // what the indicator says; empty for none
+	fresh    bool               // nothing was written yet
+	last     string             // what was written last: "text", "tool" …
+	open     bool               // the cursor is behind text
+	spaced   bool               // the last line is empty
+	streamed bool               // the text of the block was shown as it came
+	markdown *terminal.Markdown // renders it; nil if this is no terminal
+	calls    []*toolLine        // that have no result yet, in order
+	doing    string             // what the indicator says; empty for none
 	since    time.Time
 	drawn    bool // the indicator is on the screen
 	asking   bool // a question is on the screen: all else waits
@@ -65,6 +66,7 @@ func newScreen(p *process, cwd string) *screen {
 				}
 				return 80
 			}
+			s.markdown = terminal.NewMarkdown(s.color, s.width)
 		}
 	}
 	return s
@@ -190,6 +192,7 @@ func (s *screen) space() {
 
 // section is space, but between tool calls. The caller holds mu.
 func (s *screen) section(kind string) {
+	s.endText()
 	if kind != "tool" || s.last != "tool" {
 		s.space()
 	}
@@ -337,18 +340,37 @@ func (s *screen) stream(m *wire.StreamEvent) {
 			s.do("Writing")
 		}
 	case "content_block_stop":
+		s.endText()
 		s.endLine()
 	}
 }
 
 // text writes text of the model.
 func (s *screen) text(text string) {
+	if s.markdown != nil {
+		s.do("Writing")
+		s.lines(s.markdown.Write(text))
+		return
+	}
 	text = terminal.Readable(strings.ReplaceAll(text, "\r\n", "\n"))
 	if text == "" {
 		return
 	}
 	s.put(text)
 	s.open = !strings.HasSuffix(text, "\n")
+}
+
+// endText writes text that was not complete.
+func (s *screen) endText() {
+	if s.markdown != nil {
+		s.lines(s.markdown.Close())
+	}
+}
+
+func (s *screen) lines(all []string) {
+	for _, l := range all {
+		s.line(l)
+	}
 }
 
 func (s *screen) block(b wire.Block) {
@@ -359,6 +381,7 @@ func (s *screen) block(b wire.Block) {
 			s.text(b.Text)
 		}
 		s.streamed = false
+		s.endText()
 		s.endLine()
 	case *wire.ToolUseBlock:
 		s.endLine()

@@ -186,6 +186,41 @@ turn
 	}
 }
 
+// A prompt of the command line is answered with the renderer of the screen: Markdown is
+// rendered, and what follows a paragraph that was cut off comes behind it. Into a pipe it is
+// written as it is.
+func TestTerminalPromptRendersMarkdown(t *testing.T) {
+	home := t.TempDir()
+	script := `
+turn
+	say "# Title\n\nSome **bold** text and ` + "`code`" + `.\n\n- one\n- two\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\nThe " "end"
+`
+	k := sit(t, home, script, "-p", "hello")
+	status, screen := k.ends()
+	if status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+	wants(t, screen, "Title", "", "Some bold text and code.", "", "The end", "", "✓ 1 turn · ")
+	for _, raw := range []string{"**", "|---|", "# Title", "Writing"} {
+		if strings.Contains(screen, raw) {
+			t.Errorf("%q is on the screen:\n%s", raw, screen)
+		}
+	}
+	self, err := exec.LookPath("parley")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(home, "s")
+	if err := os.WriteFile(file, []byte(script), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, "-p", "hi", "--provider", "script", "--script", file)
+	cmd.Env = append(os.Environ(), "HOME="+home)
+	if out, err := cmd.Output(); err != nil || !strings.HasPrefix(string(out), "# Title\n\nSome **bold** text") {
+		t.Errorf("into a pipe: %q, %v", out, err)
+	}
+}
+
 func TestTerminalPromptFails(t *testing.T) {
 	k := sit(t, t.TempDir(), "turn\n\tfail 401 no such key\n", "-p", "hello")
 	status, screen := k.ends()
