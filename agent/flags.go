@@ -146,17 +146,17 @@ type flagGroup struct {
 // flagTable has every flag that an official SDK or a document of the protocol
 // passes, in the order in which help lists them.
 var flagTable = []flagGroup{
-	{"What comes in and goes out", []flagSpec{
+	{"Input and output", []flagSpec{
 		{names: []string{"-p", "--print"}, help: "answer one prompt and end", set: on(func(f *Flags) *bool { return &f.Print })},
 		{names: []string{"--output-format"}, value: "FORMAT", help: "text, json, stream-json, or message: stream-json without partial messages", kind: flagString, choice: []string{"text", "json", "stream-json", "message"}, set: str(func(f *Flags) *string { return &f.OutputFormat })},
 		{names: []string{"--input-format"}, value: "FORMAT", help: "text, or stream-json for a host", kind: flagString, choice: []string{"text", "stream-json"}, set: str(func(f *Flags) *string { return &f.InputFormat })},
-		{names: []string{"--verbose"}, help: "all messages, not only the result", set: on(func(f *Flags) *bool { return &f.Verbose })},
-		{names: []string{"--include-partial-messages"}, help: "the answer while it is written", set: on(func(f *Flags) *bool { return &f.Partial })},
-		{names: []string{"--include-hook-events"}, help: "what hooks do", set: on(func(f *Flags) *bool { return &f.HookEvents })},
-		{names: []string{"--forward-subagent-text"}, help: "what subagents write, not only what they do", set: on(func(f *Flags) *bool { return &f.ForwardSubagents })},
-		{names: []string{"--replay-user-messages"}, help: "prompts when they are taken up", set: on(func(f *Flags) *bool { return &f.ReplayUsers })},
-		{names: []string{"--prompt-suggestions"}, help: "what the user may want to ask next, after a turn", set: on(func(f *Flags) *bool { return &f.Suggestions })},
-		{names: []string{"--json-schema"}, value: "JSON", help: "the form that the answer must have", kind: flagString, set: func(f *Flags, v []string) error {
+		{names: []string{"--verbose"}, help: "print all messages, not only the result", set: on(func(f *Flags) *bool { return &f.Verbose })},
+		{names: []string{"--include-partial-messages"}, help: "send the answer while the model writes it", set: on(func(f *Flags) *bool { return &f.Partial })},
+		{names: []string{"--include-hook-events"}, help: "send events of hooks", set: on(func(f *Flags) *bool { return &f.HookEvents })},
+		{names: []string{"--forward-subagent-text"}, help: "send the text of subagents, not only their tool calls", set: on(func(f *Flags) *bool { return &f.ForwardSubagents })},
+		{names: []string{"--replay-user-messages"}, help: "repeat each prompt when its turn starts", set: on(func(f *Flags) *bool { return &f.ReplayUsers })},
+		{names: []string{"--prompt-suggestions"}, help: "suggest the next prompt after each turn", set: on(func(f *Flags) *bool { return &f.Suggestions })},
+		{names: []string{"--json-schema"}, value: "JSON", help: "a JSON Schema that the answer must match", kind: flagString, set: func(f *Flags, v []string) error {
 			if !json.Valid([]byte(v[0])) {
 				return usage("Error: --json-schema is not valid JSON: %s", v[0])
 			}
@@ -166,11 +166,11 @@ var flagTable = []flagGroup{
 	}},
 	{"The model", []flagSpec{
 		{names: []string{"--model"}, value: "NAME", help: "an alias such as sonnet, or the name of a model", kind: flagString, set: str(func(f *Flags) *string { return &f.Model })},
-		{names: []string{"--fallback-model"}, value: "NAME", help: "what answers when the model is overloaded", kind: flagString, set: list(func(f *Flags) *[]string { return &f.FallbackModels })},
+		{names: []string{"--fallback-model"}, value: "NAME", help: "the model that answers while the first cannot", kind: flagString, set: list(func(f *Flags) *[]string { return &f.FallbackModels })},
 		{names: []string{"--effort"}, value: "LEVEL", help: "low, medium, high, xhigh or max", kind: flagString, choice: []string{"low", "medium", "high", "xhigh", "max"}, set: str(func(f *Flags) *string { return &f.Effort })},
 		{names: []string{"--thinking"}, value: "MODE", help: "adaptive, enabled or disabled", kind: flagString, choice: []string{"adaptive", "enabled", "disabled"}, set: str(func(f *Flags) *string { return &f.Thinking })},
 		{names: []string{"--thinking-display"}, value: "HOW", help: "summarized, or omitted: how much of the reasoning is shown", kind: flagString, set: str(func(f *Flags) *string { return &f.ThinkingDisplay })},
-		{names: []string{"--max-thinking-tokens"}, value: "N", help: "a bound for reasoning", kind: flagString, set: func(f *Flags, v []string) error {
+		{names: []string{"--max-thinking-tokens"}, value: "N", help: "the limit of tokens for thinking", kind: flagString, set: func(f *Flags, v []string) error {
 			n, err := strconv.Atoi(v[0])
 			if err != nil || n < 0 {
 				return usage("error: option '--max-thinking-tokens <tokens>' argument '%s' is invalid. It must be a number.", v[0])
@@ -180,15 +180,15 @@ var flagTable = []flagGroup{
 		}},
 		{names: []string{"--betas"}, value: "NAMES", help: "beta features of the API", kind: flagList, set: list(func(f *Flags) *[]string { return &f.Betas })},
 		{names: []string{"--provider"}, value: "NAME", help: "anthropic, bedrock, vertex, openai for any compatible server, or script", kind: flagString, choice: []string{"anthropic", "bedrock", "vertex", "openai", "script"}, set: str(func(f *Flags) *string { return &f.Provider })},
-		{names: []string{"--base-url"}, value: "URL", help: "where the API is", kind: flagString, set: str(func(f *Flags) *string { return &f.BaseURL })},
-		{names: []string{"--api-key"}, value: "KEY", help: "before the environment and the config file; others can see a command line", kind: flagString, set: str(func(f *Flags) *string { return &f.APIKey })},
+		{names: []string{"--base-url"}, value: "URL", help: "the address of the API", kind: flagString, set: str(func(f *Flags) *string { return &f.BaseURL })},
+		{names: []string{"--api-key"}, value: "KEY", help: "the API key; prefer the environment: others can see a command line", kind: flagString, set: str(func(f *Flags) *string { return &f.APIKey })},
 		{names: []string{"--api-key-helper"}, value: "COMMAND", help: "a command that prints the key", kind: flagString, set: str(func(f *Flags) *string { return &f.KeyHelper })},
-		{names: []string{"--enable-auth-status"}, help: "tell the host while such a command runs", set: on(func(f *Flags) *bool { return &f.AuthStatus })},
-		{names: []string{"--models"}, value: "FILE", help: "more models and other prices, beside ~/.config/parley/models.json", kind: flagString, set: str(func(f *Flags) *string { return &f.Models })},
-		{names: []string{"--script"}, value: "FILE", help: "what --provider script plays: parley help script", kind: flagString, set: str(func(f *Flags) *string { return &f.Script })},
+		{names: []string{"--enable-auth-status"}, help: "send auth_status while that command runs", set: on(func(f *Flags) *bool { return &f.AuthStatus })},
+		{names: []string{"--models"}, value: "FILE", help: "more models and prices, besides ~/.config/parley/models.json", kind: flagString, set: str(func(f *Flags) *string { return &f.Models })},
+		{names: []string{"--script"}, value: "FILE", help: "the script for --provider script; see parley help script", kind: flagString, set: str(func(f *Flags) *string { return &f.Script })},
 	}},
 	{"Bounds", []flagSpec{
-		{names: []string{"--max-turns"}, value: "N", help: "how often the model may be asked for one prompt", kind: flagString, set: func(f *Flags, v []string) error {
+		{names: []string{"--max-turns"}, value: "N", help: "the limit of requests to the model for one prompt", kind: flagString, set: func(f *Flags, v []string) error {
 			n, err := strconv.Atoi(v[0])
 			if err != nil || n <= 0 {
 				return usage("error: option '--max-turns <turns>' argument '%s' is invalid. It must be a number above zero.", v[0])
@@ -196,7 +196,7 @@ var flagTable = []flagGroup{
 			f.MaxTurns = n
 			return nil
 		}},
-		{names: []string{"--max-budget-usd"}, value: "AMOUNT", help: "how much the conversation may cost", kind: flagString, set: func(f *Flags, v []string) error {
+		{names: []string{"--max-budget-usd"}, value: "AMOUNT", help: "the limit of the cost, in dollars", kind: flagString, set: func(f *Flags, v []string) error {
 			n, err := parseDollars(v[0])
 			if err != nil || n <= 0 {
 				return usage("error: option '--max-budget-usd <amount>' argument '%s' is invalid. It must be a number above zero.", v[0])
@@ -217,12 +217,12 @@ var flagTable = []flagGroup{
 			return nil
 		}},
 	}},
-	{"What the model is told", []flagSpec{
-		{names: []string{"--system-prompt"}, value: "TEXT", help: "in place of the agent's own", kind: flagString, set: func(f *Flags, v []string) error { f.SystemPrompt = &v[0]; return nil }},
+	{"Instructions for the model", []flagSpec{
+		{names: []string{"--system-prompt"}, value: "TEXT", help: "replace the system prompt", kind: flagString, set: func(f *Flags, v []string) error { f.SystemPrompt = &v[0]; return nil }},
 		{names: []string{"--system-prompt-file"}, value: "FILE", help: "the same, from a file", kind: flagString, set: str(func(f *Flags) *string { return &f.SystemPromptFile })},
-		{names: []string{"--append-system-prompt"}, value: "TEXT", help: "added to the system prompt", kind: flagString, set: str(func(f *Flags) *string { return &f.AppendSystemPrompt })},
+		{names: []string{"--append-system-prompt"}, value: "TEXT", help: "add to the system prompt", kind: flagString, set: str(func(f *Flags) *string { return &f.AppendSystemPrompt })},
 		{names: []string{"--append-system-prompt-file"}, value: "FILE", help: "the same, from a file", kind: flagString, set: str(func(f *Flags) *string { return &f.AppendSystemPromptFile })},
-		{names: []string{"--setting-sources"}, value: "NAMES", help: "user, project and local: whose files are read", kind: flagString, set: func(f *Flags, v []string) error {
+		{names: []string{"--setting-sources"}, value: "NAMES", help: "read settings files of user, project and local", kind: flagString, set: func(f *Flags, v []string) error {
 			f.SettingSources = []string{}
 			for s := range strings.SplitSeq(v[0], ",") {
 				if s = strings.TrimSpace(s); s == "" {
@@ -238,10 +238,10 @@ var flagTable = []flagGroup{
 		{names: []string{"--plugin-dir"}, value: "DIRS", help: "plugins: commands, skills and more", kind: flagRepeat, set: more(func(f *Flags) *[]string { return &f.PluginDirs })},
 		{names: []string{"--plugin-dir-no-mcp"}, value: "DIRS", help: "the same, without their MCP servers", kind: flagRepeat, set: more(func(f *Flags) *[]string { return &f.PluginDirsNoMCP })},
 		{names: []string{"--plain", "--ax-screen-reader"}, help: "in a terminal, print lines only and redraw nothing, for screen readers", set: on(func(f *Flags) *bool { return &f.Plain })},
-		{names: []string{"--disable-slash-commands"}, help: "a prompt is never a command; no skills", set: on(func(f *Flags) *bool { return &f.NoSlashCommands })},
+		{names: []string{"--disable-slash-commands"}, help: "disable slash commands and skills", set: on(func(f *Flags) *bool { return &f.NoSlashCommands })},
 	}},
-	{"What it may do", []flagSpec{
-		{names: []string{"--tools"}, value: "NAMES", help: "the tools there are; \"\" for none", kind: flagList, set: list(func(f *Flags) *[]string { return &f.Tools })},
+	{"Tools and permissions", []flagSpec{
+		{names: []string{"--tools"}, value: "NAMES", help: "offer only these tools; \"\" for none", kind: flagList, set: list(func(f *Flags) *[]string { return &f.Tools })},
 		{names: []string{"--agent"}, value: "NAME", help: "be this agent: its prompt, tools and model", kind: flagString, set: str(func(f *Flags) *string { return &f.Agent })},
 		{names: []string{"--agents"}, value: "JSON", help: "subagents by name: {\"NAME\":{\"description\":…,\"prompt\":…}}", kind: flagString, set: func(f *Flags, v []string) (err error) {
 			if f.Agents, err = agents.Parse(v[0], agents.Flag); err != nil {
@@ -249,15 +249,15 @@ var flagTable = []flagGroup{
 			}
 			return nil
 		}},
-		{names: []string{"--bare"}, help: "no tools but Bash, Edit and Read", set: on(func(f *Flags) *bool { return &f.Bare })},
-		{names: []string{"--allowedTools", "--allowed-tools"}, value: "RULES", help: "calls that need no asking, such as Bash(git diff:*)", kind: flagList, set: list(func(f *Flags) *[]string { return &f.AllowedTools })},
-		{names: []string{"--disallowedTools", "--disallowed-tools"}, value: "RULES", help: "calls that are refused; a name alone takes the tool away", kind: flagList, set: list(func(f *Flags) *[]string { return &f.DisallowedTools })},
+		{names: []string{"--bare"}, help: "offer only Bash, Edit and Read", set: on(func(f *Flags) *bool { return &f.Bare })},
+		{names: []string{"--allowedTools", "--allowed-tools"}, value: "RULES", help: "allow these calls without a question, such as Bash(git diff:*)", kind: flagList, set: list(func(f *Flags) *[]string { return &f.AllowedTools })},
+		{names: []string{"--disallowedTools", "--disallowed-tools"}, value: "RULES", help: "deny these calls; a name alone removes the tool", kind: flagList, set: list(func(f *Flags) *[]string { return &f.DisallowedTools })},
 		{names: []string{"--permission-mode"}, value: "MODE", help: "default, acceptEdits, plan, dontAsk or bypassPermissions", kind: flagString, choice: []string{"acceptEdits", "auto", "bypassPermissions", "manual", "dontAsk", "plan", "default", "delegate"},
 			set: func(f *Flags, v []string) error { f.PermissionMode = wire.PermissionMode(v[0]); return nil }},
-		{names: []string{"--permission-prompt-tool"}, value: "NAME", help: "who is asked: stdio for the host, or a tool such as mcp__server__tool", kind: flagString, set: str(func(f *Flags) *string { return &f.PromptTool })},
-		{names: []string{"--permission-prompts"}, value: "WHO", help: "host, or none: what would be asked is refused", kind: flagString, choice: []string{"host", "none"}, set: func(f *Flags, v []string) error { f.NoPrompts = v[0] == "none"; return nil }},
-		{names: []string{"--dangerously-skip-permissions"}, help: "all is allowed that no rule refuses", set: on(func(f *Flags) *bool { return &f.SkipPermissions })},
-		{names: []string{"--allow-dangerously-skip-permissions"}, help: "the host may choose so later", set: on(func(f *Flags) *bool { return &f.AllowBypass })},
+		{names: []string{"--permission-prompt-tool"}, value: "NAME", help: "send questions to the host (stdio) or a tool such as mcp__server__tool", kind: flagString, set: str(func(f *Flags) *string { return &f.PromptTool })},
+		{names: []string{"--permission-prompts"}, value: "WHO", help: "host, or none: deny calls that need an answer", kind: flagString, choice: []string{"host", "none"}, set: func(f *Flags, v []string) error { f.NoPrompts = v[0] == "none"; return nil }},
+		{names: []string{"--dangerously-skip-permissions"}, help: "allow every call that no rule denies", set: on(func(f *Flags) *bool { return &f.SkipPermissions })},
+		{names: []string{"--allow-dangerously-skip-permissions"}, help: "let the host choose that mode later", set: on(func(f *Flags) *bool { return &f.AllowBypass })},
 		{names: []string{"-w", "--worktree"}, value: "NAME", help: "begin in a git worktree of its own, which is removed at the end if nothing changed in it", kind: flagNext, set: func(f *Flags, v []string) error {
 			f.Worktree = new(string)
 			if len(v) > 0 {
@@ -266,38 +266,38 @@ var flagTable = []flagGroup{
 			return nil
 		}},
 		{names: []string{"--add-dir"}, value: "DIRS", help: "more directories to work in", kind: flagRepeat, set: more(func(f *Flags) *[]string { return &f.AddDirs })},
-		{names: []string{"--settings"}, value: "FILE", help: "settings, or their JSON", kind: flagString, set: str(func(f *Flags) *string { return &f.Settings })},
-		{names: []string{"--managed-settings"}, value: "JSON", help: "settings that only restrict, whatever else is said", kind: flagString, set: str(func(f *Flags) *string { return &f.Managed })},
-		{names: []string{"--trust-project"}, value: "WHAT", help: "all that the project brings may have effects, or what has this digest: parley help trust", kind: flagString, set: func(f *Flags, v []string) error {
+		{names: []string{"--settings"}, value: "FILE", help: "a settings file, or JSON", kind: flagString, set: str(func(f *Flags) *string { return &f.Settings })},
+		{names: []string{"--managed-settings"}, value: "JSON", help: "settings that only restrict, and win over all others", kind: flagString, set: str(func(f *Flags) *string { return &f.Managed })},
+		{names: []string{"--trust-project"}, value: "WHAT", help: "trust the project: all, or only the content with this digest; see parley help trust", kind: flagString, set: func(f *Flags, v []string) error {
 			if v[0] != "all" && !strings.HasPrefix(v[0], "sha256:") {
 				return usage("Error: --trust-project takes all, or the digest that \"parley trust\" prints, not %q.", v[0])
 			}
 			f.TrustProject = v[0]
 			return nil
 		}},
-		{names: []string{"--mcp-config"}, value: "FILES", help: "MCP servers, or their JSON", kind: flagRepeat, set: more(func(f *Flags) *[]string { return &f.MCPConfig })},
-		{names: []string{"--strict-mcp-config"}, help: "no MCP servers from anywhere else", set: on(func(f *Flags) *bool { return &f.StrictMCP })},
+		{names: []string{"--mcp-config"}, value: "FILES", help: "files with MCP servers, or JSON", kind: flagRepeat, set: more(func(f *Flags) *[]string { return &f.MCPConfig })},
+		{names: []string{"--strict-mcp-config"}, help: "use only the MCP servers of --mcp-config", set: on(func(f *Flags) *bool { return &f.StrictMCP })},
 	}},
 	{"Sessions", []flagSpec{
-		{names: []string{"-c", "--continue"}, help: "go on with the last one in this directory", set: on(func(f *Flags) *bool { return &f.Continue })},
-		{names: []string{"-r", "--resume"}, value: "ID", help: "go on with the one of this id or title", kind: flagString, set: str(func(f *Flags) *string { return &f.Resume })},
-		{names: []string{"--fork-session"}, help: "do so in a new session", set: on(func(f *Flags) *bool { return &f.Fork })},
-		{names: []string{"--resume-session-at"}, value: "UUID", help: "go on behind this message", kind: flagString, set: str(func(f *Flags) *string { return &f.ResumeAt })},
-		{names: []string{"--resume-drops-turn"}, value: "UUID", help: "only if that drops no turn but this", kind: flagString, set: str(func(f *Flags) *string { return &f.DropsTurn })},
-		{names: []string{"--replay-history"}, help: "tell the host what was said before", set: on(func(f *Flags) *bool { return &f.ReplayHistory })},
-		{names: []string{"--session-id"}, value: "UUID", help: "the id of a new one", kind: flagString, set: str(func(f *Flags) *string { return &f.SessionID })},
-		{names: []string{"-n", "--name"}, value: "TITLE", help: "the title of a new one", kind: flagString, set: str(func(f *Flags) *string { return &f.SessionName })},
-		{names: []string{"--no-session-persistence"}, help: "keep it nowhere", set: on(func(f *Flags) *bool { return &f.NoPersist })},
+		{names: []string{"-c", "--continue"}, help: "continue the last session of this directory", set: on(func(f *Flags) *bool { return &f.Continue })},
+		{names: []string{"-r", "--resume"}, value: "ID", help: "continue the session with this id or title", kind: flagString, set: str(func(f *Flags) *string { return &f.Resume })},
+		{names: []string{"--fork-session"}, help: "continue in a copy, a new session", set: on(func(f *Flags) *bool { return &f.Fork })},
+		{names: []string{"--resume-session-at"}, value: "UUID", help: "continue after this message", kind: flagString, set: str(func(f *Flags) *string { return &f.ResumeAt })},
+		{names: []string{"--resume-drops-turn"}, value: "UUID", help: "fail if that drops a turn other than this one", kind: flagString, set: str(func(f *Flags) *string { return &f.DropsTurn })},
+		{names: []string{"--replay-history"}, help: "send the messages of the session so far to the host", set: on(func(f *Flags) *bool { return &f.ReplayHistory })},
+		{names: []string{"--session-id"}, value: "UUID", help: "the id of the new session", kind: flagString, set: str(func(f *Flags) *string { return &f.SessionID })},
+		{names: []string{"-n", "--name"}, value: "TITLE", help: "the title of the new session", kind: flagString, set: str(func(f *Flags) *string { return &f.SessionName })},
+		{names: []string{"--no-session-persistence"}, help: "do not store the session", set: on(func(f *Flags) *bool { return &f.NoPersist })},
 		{names: []string{"--sdk-url"}, value: "URL", help: "speak the protocol over a WebSocket of this server, not over standard input and output", kind: flagString, set: str(func(f *Flags) *string { return &f.SDKURL })},
 		{names: []string{"--acp"}, value: "COMMAND", help: "drive another agent, which speaks the Agent Client Protocol, such as 'goose acp'; in a terminal, with --bg and in parley serve", kind: flagString, set: str(func(f *Flags) *string { return &f.ACP })},
-		{names: []string{"--session-mirror"}, help: "tell the host what is written to the session's files, for a store of its own", set: on(func(f *Flags) *bool { return &f.Mirror })},
+		{names: []string{"--session-mirror"}, help: "send records of the session to the host, for a store of its own", set: on(func(f *Flags) *bool { return &f.Mirror })},
 		{names: []string{"--session-durability"}, value: "HOW", help: "it survives a power cut (fsync), kill -9 (write) or nothing (none)", kind: flagString, choice: []string{"fsync", "write", "none"}, set: str(func(f *Flags) *string { return &f.Durability })},
 	}},
-	{"Finding out", []flagSpec{
+	{"Setup and debugging", []flagSpec{
 		{names: []string{"--init"}, help: "run Setup hooks of settings first, with the trigger init", set: on(func(f *Flags) *bool { return &f.Init })},
 		{names: []string{"--init-only"}, help: "run them and those for the start of a session, and end", set: on(func(f *Flags) *bool { return &f.InitOnly })},
 		{names: []string{"--maintenance"}, help: "run Setup hooks first, with the trigger maintenance", set: on(func(f *Flags) *bool { return &f.Maintenance })},
-		{names: []string{"-d", "--debug"}, help: "say more on standard error", kind: flagOptional, set: func(f *Flags, _ []string) error { f.Debug = true; return nil }},
+		{names: []string{"-d", "--debug"}, help: "log to standard error", kind: flagOptional, set: func(f *Flags, _ []string) error { f.Debug = true; return nil }},
 		{names: []string{"--debug-to-stderr"}, help: "the same", set: on(func(f *Flags) *bool { return &f.DebugToStderr })},
 		{names: []string{"--debug-file"}, value: "FILE", help: "the same, to a file", kind: flagString, set: str(func(f *Flags) *string { return &f.DebugFile })},
 		{names: []string{"-v", "--version"}, help: "the version, as SDKs read it", set: on(func(f *Flags) *bool { return &f.Version })},

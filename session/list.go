@@ -18,7 +18,7 @@ type ListOptions struct {
 	Dir            string // only those that began in this directory or in another worktree of its git repository
 	NoWorktrees    bool   // with Dir: not in other worktrees
 	NoProgrammatic bool   // leave out those that a program began by an SDK
-	Offset         int    // how many to leave out at the begin
+	Offset         int    // how many to skip
 	Limit          int    // how many to return at most; zero or less: all
 }
 

@@ -30,7 +30,7 @@ type Message struct {
 type MessagesOptions struct {
 	In
 	System bool // those of the system too, such as the boundaries of compactions
-	Offset int  // how many to leave out at the begin
+	Offset int  // how many to skip
 	Limit  int  // how many to return at most; zero or less: all
 }
 

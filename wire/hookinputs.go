@@ -4,7 +4,7 @@ import "encoding/json"
 
 // All inputs embed [HookBase]; [HookInput.Base] returns it.
 
-// PreToolUseInput is what a hook is told before a tool runs.
+// PreToolUseInput is the input of a hook that runs before a tool runs.
 type PreToolUseInput struct {
 	HookBase
 	ToolName  string          `json:"tool_name"`
@@ -14,7 +14,7 @@ type PreToolUseInput struct {
 	Open      `wire:"hook_event_name=PreToolUse"`
 }
 
-// PostToolUseInput is what a hook is told after a tool has succeeded.
+// PostToolUseInput is the input of a hook that runs after a tool has succeeded.
 type PostToolUseInput struct {
 	HookBase
 	ToolName     string          `json:"tool_name"`
@@ -26,7 +26,7 @@ type PostToolUseInput struct {
 	Open         `wire:"hook_event_name=PostToolUse"`
 }
 
-// PostToolUseFailureInput is what a hook is told after a tool has failed.
+// PostToolUseFailureInput is the input of a hook that runs after a tool has failed.
 type PostToolUseFailureInput struct {
 	HookBase
 	ToolName    string          `json:"tool_name"`
@@ -39,7 +39,7 @@ type PostToolUseFailureInput struct {
 	Open        `wire:"hook_event_name=PostToolUseFailure"`
 }
 
-// PostToolBatchInput is what a hook is told once all tools that the model
+// PostToolBatchInput is the input of a hook that runs once all tools that the model
 // called together are done, before the model goes on.
 type PostToolBatchInput struct {
 	HookBase
@@ -47,7 +47,7 @@ type PostToolBatchInput struct {
 	Open      `wire:"hook_event_name=PostToolBatch"`
 }
 
-// UserPromptSubmitInput is what a hook is told before a prompt goes to the
+// UserPromptSubmitInput is the input of a hook that runs before a prompt goes to the
 // model.
 type UserPromptSubmitInput struct {
 	HookBase
@@ -57,7 +57,7 @@ type UserPromptSubmitInput struct {
 	Open         `wire:"hook_event_name=UserPromptSubmit"`
 }
 
-// UserPromptExpansionInput is what a hook is told when a command becomes the
+// UserPromptExpansionInput is the input of a hook that runs when a command becomes the
 // prompt that it stands for.
 type UserPromptExpansionInput struct {
 	HookBase
@@ -69,7 +69,7 @@ type UserPromptExpansionInput struct {
 	Open          `wire:"hook_event_name=UserPromptExpansion"`
 }
 
-// SessionStartInput is what a hook is told when a session starts or goes on.
+// SessionStartInput is the input of a hook that runs when a session starts or goes on.
 type SessionStartInput struct {
 	HookBase
 	Source                   string   `json:"source"` // "startup", "resume", "clear", "compact" or "fork"
@@ -82,14 +82,14 @@ type SessionStartInput struct {
 	Open                     `wire:"hook_event_name=SessionStart"`
 }
 
-// SessionEndInput is what a hook is told when a session ends.
+// SessionEndInput is the input of a hook that runs when a session ends.
 type SessionEndInput struct {
 	HookBase
 	Reason string `json:"reason"` // "clear", "resume", "logout", "prompt_input_exit" or "other"
 	Open   `wire:"hook_event_name=SessionEnd"`
 }
 
-// StopInput is what a hook is told when the model has finished its turn.
+// StopInput is the input of a hook that runs when the model has finished its turn.
 type StopInput struct {
 	HookBase
 	StopHookActive       bool        `json:"stop_hook_active"` // a Stop hook already kept this turn going
@@ -99,7 +99,7 @@ type StopInput struct {
 	Open                 `wire:"hook_event_name=Stop"`
 }
 
-// StopFailureInput is what a hook is told when a turn ends because the model
+// StopFailureInput is the input of a hook that runs when a turn ends because the model
 // could not be reached or refused.
 type StopFailureInput struct {
 	HookBase
@@ -109,14 +109,14 @@ type StopFailureInput struct {
 	Open                 `wire:"hook_event_name=StopFailure"`
 }
 
-// SubagentStartInput is what a hook is told when a subagent starts: AgentID and
+// SubagentStartInput is the input of a hook that runs when a subagent starts: AgentID and
 // AgentType say which.
 type SubagentStartInput struct {
 	HookBase
 	Open `wire:"hook_event_name=SubagentStart"`
 }
 
-// SubagentStopInput is what a hook is told when a subagent has finished:
+// SubagentStopInput is the input of a hook that runs when a subagent has finished:
 // AgentID and AgentType say which.
 type SubagentStopInput struct {
 	HookBase
@@ -128,7 +128,7 @@ type SubagentStopInput struct {
 	Open                 `wire:"hook_event_name=SubagentStop"`
 }
 
-// PreCompactInput is what a hook is told before a conversation is shortened.
+// PreCompactInput is the input of a hook that runs before a conversation is shortened.
 type PreCompactInput struct {
 	HookBase
 	Trigger            string `json:"trigger"`                         // "manual" or "auto"
@@ -136,7 +136,7 @@ type PreCompactInput struct {
 	Open               `wire:"hook_event_name=PreCompact"`
 }
 
-// PostCompactInput is what a hook is told after a conversation was shortened.
+// PostCompactInput is the input of a hook that runs after a conversation was shortened.
 type PostCompactInput struct {
 	HookBase
 	Trigger        string `json:"trigger"` // "manual" or "auto"
@@ -144,7 +144,7 @@ type PostCompactInput struct {
 	Open           `wire:"hook_event_name=PostCompact"`
 }
 
-// NotificationInput is what a hook is told when the agent wants a person to
+// NotificationInput is the input of a hook that runs when the agent wants a person to
 // look.
 type NotificationInput struct {
 	HookBase
@@ -154,7 +154,7 @@ type NotificationInput struct {
 	Open             `wire:"hook_event_name=Notification"`
 }
 
-// PermissionRequestInput is what a hook is told before somebody is asked
+// PermissionRequestInput is the input of a hook that runs before somebody is asked
 // whether a tool may run.
 type PermissionRequestInput struct {
 	HookBase
@@ -165,7 +165,7 @@ type PermissionRequestInput struct {
 	Open                  `wire:"hook_event_name=PermissionRequest"`
 }
 
-// PermissionDeniedInput is what a hook is told when a tool was not allowed to
+// PermissionDeniedInput is the input of a hook that runs when a tool was not allowed to
 // run.
 type PermissionDeniedInput struct {
 	HookBase
@@ -177,7 +177,7 @@ type PermissionDeniedInput struct {
 	Open      `wire:"hook_event_name=PermissionDenied"`
 }
 
-// PreModelSwitchInput is what a hook is told before the session changes its
+// PreModelSwitchInput is the input of a hook that runs before the session changes its
 // model.
 type PreModelSwitchInput struct {
 	HookBase
@@ -193,7 +193,7 @@ type PreModelSwitchInput struct {
 	Open                   `wire:"hook_event_name=PreModelSwitch"`
 }
 
-// PostModelSwitchInput is what a hook is told after the session changed its
+// PostModelSwitchInput is the input of a hook that runs after the session changed its
 // model.
 type PostModelSwitchInput struct {
 	HookBase
@@ -209,14 +209,14 @@ type PostModelSwitchInput struct {
 	Open                   `wire:"hook_event_name=PostModelSwitch"`
 }
 
-// SetupInput is what a hook is told when a workspace is prepared.
+// SetupInput is the input of a hook that runs when a workspace is prepared.
 type SetupInput struct {
 	HookBase
 	Trigger string `json:"trigger"` // "init" or "maintenance"
 	Open    `wire:"hook_event_name=Setup"`
 }
 
-// TaskCreatedInput is what a hook is told when a task was put on the list.
+// TaskCreatedInput is the input of a hook that runs when a task was put on the list.
 type TaskCreatedInput struct {
 	HookBase
 	TaskID          string `json:"task_id"`
@@ -227,7 +227,7 @@ type TaskCreatedInput struct {
 	Open            `wire:"hook_event_name=TaskCreated"`
 }
 
-// TaskCompletedInput is what a hook is told when a task is about to be ticked
+// TaskCompletedInput is the input of a hook that runs when a task is about to be ticked
 // off.
 type TaskCompletedInput struct {
 	HookBase
@@ -239,7 +239,7 @@ type TaskCompletedInput struct {
 	Open            `wire:"hook_event_name=TaskCompleted"`
 }
 
-// TeammateIdleInput is what a hook is told when a teammate has nothing left to
+// TeammateIdleInput is the input of a hook that runs when a teammate has nothing left to
 // do.
 type TeammateIdleInput struct {
 	HookBase
@@ -248,7 +248,7 @@ type TeammateIdleInput struct {
 	Open         `wire:"hook_event_name=TeammateIdle"`
 }
 
-// ElicitationInput is what a hook is told when an MCP server asks the user
+// ElicitationInput is the input of a hook that runs when an MCP server asks the user
 // something.
 type ElicitationInput struct {
 	HookBase
@@ -261,7 +261,7 @@ type ElicitationInput struct {
 	Open            `wire:"hook_event_name=Elicitation"`
 }
 
-// ElicitationResultInput is what a hook is told before the answer goes back to
+// ElicitationResultInput is the input of a hook that runs before the answer goes back to
 // the MCP server.
 type ElicitationResultInput struct {
 	HookBase
@@ -273,7 +273,7 @@ type ElicitationResultInput struct {
 	Open          `wire:"hook_event_name=ElicitationResult"`
 }
 
-// ConfigChangeInput is what a hook is told when a settings file changed.
+// ConfigChangeInput is the input of a hook that runs when a settings file changed.
 type ConfigChangeInput struct {
 	HookBase
 	Source   string `json:"source"` // "user_settings", "project_settings", "local_settings", "policy_settings" or "skills"
@@ -281,7 +281,7 @@ type ConfigChangeInput struct {
 	Open     `wire:"hook_event_name=ConfigChange"`
 }
 
-// InstructionsLoadedInput is what a hook is told when a file of instructions
+// InstructionsLoadedInput is the input of a hook that runs when a file of instructions
 // was read.
 type InstructionsLoadedInput struct {
 	HookBase
@@ -294,7 +294,7 @@ type InstructionsLoadedInput struct {
 	Open            `wire:"hook_event_name=InstructionsLoaded"`
 }
 
-// WorktreeCreateInput is what a hook is told when a worktree is wanted; its
+// WorktreeCreateInput is the input of a hook that runs when a worktree is wanted; its
 // answer is where it made one.
 type WorktreeCreateInput struct {
 	HookBase
@@ -302,7 +302,7 @@ type WorktreeCreateInput struct {
 	Open `wire:"hook_event_name=WorktreeCreate"`
 }
 
-// WorktreeRemoveInput is what a hook is told when a worktree is no longer
+// WorktreeRemoveInput is the input of a hook that runs when a worktree is no longer
 // needed.
 type WorktreeRemoveInput struct {
 	HookBase
@@ -310,7 +310,7 @@ type WorktreeRemoveInput struct {
 	Open         `wire:"hook_event_name=WorktreeRemove"`
 }
 
-// CwdChangedInput is what a hook is told when the working directory changed.
+// CwdChangedInput is the input of a hook that runs when the working directory changed.
 type CwdChangedInput struct {
 	HookBase
 	OldCwd string `json:"old_cwd"`
@@ -318,7 +318,7 @@ type CwdChangedInput struct {
 	Open   `wire:"hook_event_name=CwdChanged"`
 }
 
-// FileChangedInput is what a hook is told when a watched file changed.
+// FileChangedInput is the input of a hook that runs when a watched file changed.
 type FileChangedInput struct {
 	HookBase
 	FilePath string `json:"file_path"`
@@ -326,7 +326,7 @@ type FileChangedInput struct {
 	Open     `wire:"hook_event_name=FileChanged"`
 }
 
-// DirectoryAddedInput is what a hook is told when the session got one more
+// DirectoryAddedInput is the input of a hook that runs when the session got one more
 // directory.
 type DirectoryAddedInput struct {
 	HookBase
@@ -335,7 +335,7 @@ type DirectoryAddedInput struct {
 	Open      `wire:"hook_event_name=DirectoryAdded"`
 }
 
-// MessageDisplayInput is what a hook is told when text of the model is about to
+// MessageDisplayInput is the input of a hook that runs when text of the model is about to
 // be shown.
 type MessageDisplayInput struct {
 	HookBase

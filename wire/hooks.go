@@ -44,7 +44,7 @@ const (
 	EventMessageDisplay      HookEvent = "MessageDisplay"      // when text is about to be shown
 )
 
-// A HookInput is what a hook is told. Its concrete types are the structs of this
+// A HookInput is the input of a hook. Its concrete types are the structs of this
 // package whose name ends in Input; for an event of another name it is an
 // [*UnknownInput].
 type HookInput interface {

@@ -30,12 +30,12 @@ type topic struct {
 
 func topics() []topic {
 	return []topic{
-		{"flags", "everything that the agent can be told", agent.FlagHelp},
-		{"settings", "the settings that there are, each explained", func() string { return string(settingsExplained) }},
-		{"environment", "the variables that count", func() string { return environment }},
+		{"flags", "all flags of the agent", agent.FlagHelp},
+		{"settings", "all settings, with explanations", func() string { return string(settingsExplained) }},
+		{"environment", "the environment variables", func() string { return environment }},
 		{"script", "the files that fake-api plays", func() string { return scriptFormat }},
 		{"steps", "the files that fake-cli and fake-host play", func() string { return stepsFormat }},
-		{"faults", "what fake-cli can do wrong by name", faultList},
+		{"faults", "the faults that fake-cli can play", faultList},
 	}
 }
 

@@ -24,13 +24,13 @@ the newest first, those of the claude command among them. With --all, those of e
 directory. An ID may be cut short, and a title stands for it.
 
   parley sessions                          the table
-  parley sessions show ID                  what was said
+  parley sessions show ID                  print the conversation
   parley sessions rename ID TITLE          give it a title
   parley sessions tag ID [TAG]             give it a tag, or take it away
   parley sessions fork ID                  copy it, and print the id of the copy
   parley sessions delete ID…               remove it and all that is kept beside it
   parley sessions export ID [FILE]         write it to one file (standard output: -)
-  parley sessions import FILE              take such a file in, on any machine
+  parley sessions import FILE              read such a file, on any machine
   parley sessions compress                 compress those that are old
 
 Go on with one: parley --resume ID`
@@ -40,12 +40,12 @@ func sessions(ctx context.Context, p *process, args []string) error {
 	fs := newFlags(p, "sessions", "[show|rename|tag|fork|delete|export|import|compress] [ID] …", sessionsHelp)
 	all := fs.Bool("all", false, "of every directory")
 	limit := fs.Int("limit", 20, "how `many` to list; 0 means all")
-	offset := fs.Int("offset", 0, "how `many` to leave out at the begin")
+	offset := fs.Int("offset", 0, "how `many` to skip")
 	asJSON := fs.Bool("json", false, "print JSON, a line each")
 	upTo := fs.String("up-to", "", "fork: the `UUID` of the last message to take over")
 	title := fs.String("title", "", "fork: the `title` of the copy")
-	system := fs.Bool("system", false, "show: what the system said, too")
-	agent := fs.String("agent", "", "show: what the subagent with this `id` said")
+	system := fs.Bool("system", false, "show: messages of the system, too")
+	agent := fs.String("agent", "", "show: messages of the subagent with this `id`")
 	days := fs.Int("older-than", 30, "compress: those not written for so many `days`")
 	words, err := parseWords(fs, args)
 	if err != nil {
