@@ -77,6 +77,9 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 		s.keepsTurns.Store(string(req.Extra["keepsTurns"]) == "true")
 		if string(req.Extra["continueTurn"]) == "true" && s.conv.Continue() {
 			r.Extra["turn_continued"] = json.RawMessage("true")
+			var texts []string // a turn that continues has no prompt with which the model could learn of them
+			json.Unmarshal(req.Extra["informModel"], &texts)
+			s.conv.Inform(texts...)
 		}
 		yes := true
 		if len(req.Hooks) > 0 {

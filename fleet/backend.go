@@ -44,10 +44,12 @@ type Backend struct {
 	blobs jetstream.ObjectStore
 	// leases says who holds each session; workers, whose entries expire, who is alive.
 	leases, workers jetstream.KeyValue
+	state           jetstream.KeyValue // see stateKV
 
 	mu    sync.Mutex
 	tails map[string]tail // of logs: where this process believes they end
-	index *index          // of all sessions; nil until it is needed
+	began map[string]*hub.Created
+	index *index // of all sessions; nil until it is needed
 
 	beat    beat
 	metrics Metrics
@@ -101,7 +103,7 @@ func Open(ctx context.Context, cfg Config) (*Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fleet: %w", err)
 	}
-	b := &Backend{cfg: cfg, nc: cfg.Conn, js: js, id: session.NewID(), tails: map[string]tail{}}
+	b := &Backend{cfg: cfg, nc: cfg.Conn, js: js, id: session.NewID(), tails: map[string]tail{}, began: map[string]*hub.Created{}}
 	if cfg.Worker == "" {
 		b.cfg.Worker = b.id
 	}
@@ -167,6 +169,7 @@ func (b *Backend) createStreams(ctx context.Context) error {
 		}{
 			{&b.leases, jetstream.KeyValueConfig{Bucket: n + "-" + leaseKV, Replicas: b.cfg.Replicas, LimitMarkerTTL: time.Minute}},
 			{&b.workers, jetstream.KeyValueConfig{Bucket: n + "-" + workerKV, Replicas: b.cfg.Replicas, TTL: b.cfg.Lease}},
+			{&b.state, jetstream.KeyValueConfig{Bucket: n + "-" + stateKV, Replicas: b.cfg.Replicas}},
 		} {
 			if *kv.to, err = b.js.KeyValue(ctx, kv.cfg.Bucket); errors.Is(err, jetstream.ErrBucketNotFound) {
 				*kv.to, err = b.js.CreateKeyValue(ctx, kv.cfg)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/parley-go/parley/fleet/workspace"
 	"github.com/parley-go/parley/hub"
 )
 
@@ -33,6 +34,10 @@ type WorkerInfo struct {
 	// Sessions is how many it runs, Slots how many it can run.
 	Sessions int `json:"sessions"`
 	Slots    int `json:"slots,omitempty"`
+	// Machine and Warm say which files it has: those of the sessions that ran there last, and
+	// mirrors of repositories.
+	Machine string   `json:"machine,omitempty"`
+	Warm    []string `json:"warm,omitempty"`
 }
 
 // A beat keeps the entry of this process, and with it its leases, alive.
@@ -41,6 +46,7 @@ type beat struct {
 	started bool
 	held    map[string]*lease // by session
 	info    WorkerInfo
+	files   *workspace.Manager // nil if there are no workspaces
 }
 
 // workerSubject is where a process answers that it is alive.
@@ -72,7 +78,7 @@ func (b *Backend) startBeat(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("fleet: %w", err)
 	}
-	if err := b.putBeat(ctx, b.beat.info); err != nil {
+	if err := b.putBeat(ctx, b.beat.describeLocked()); err != nil {
 		sub.Unsubscribe()
 		return err
 	}
@@ -107,10 +113,7 @@ func (b *Backend) keepBeat() {
 		case <-b.ctx.Done():
 			return
 		}
-		b.beat.mu.Lock()
-		info := b.beat.info
-		info.Sessions = len(b.beat.held)
-		b.beat.mu.Unlock()
+		info := b.beat.describe()
 		began := time.Now()
 		if began.Sub(renewed) > b.cfg.Lease { // this process was paused: others may have its sessions
 			b.beat.loseAll()

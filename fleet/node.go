@@ -189,7 +189,7 @@ func writeSynced(file string, write func(io.Writer) error) error {
 // migrated are the streams that move to a cluster. Leases and the entries of workers do not: they
 // are about processes that have ended.
 func (n *NodeConfig) migrated() []string {
-	return []string{n.Fleet + "-" + logStream, n.Fleet + "-" + inStream, n.Fleet + "-" + workStream, "OBJ_" + n.Fleet + "-" + blobBucket}
+	return []string{n.Fleet + "-" + logStream, n.Fleet + "-" + inStream, n.Fleet + "-" + workStream, "OBJ_" + n.Fleet + "-" + blobBucket, "KV_" + n.Fleet + "-" + stateKV}
 }
 
 // A streamState is what must be the same after a migration.

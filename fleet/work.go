@@ -291,8 +291,9 @@ func (b *Backend) Delete(ctx context.Context, id string) error {
 	err = errors.Join(b.purge(ctx, workStream, b.workSubject(id)), b.purge(ctx, inStream, b.inSubject(id, "*")), b.purge(ctx, logStream, b.logSubject(id)))
 	b.mu.Lock()
 	delete(b.tails, id)
+	delete(b.began, id)
 	b.mu.Unlock()
-	return err
+	return errors.Join(err, b.deleteState(ctx, id))
 }
 
 // deleteBlobs removes the objects that the messages of a subject refer to.

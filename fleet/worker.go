@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,6 +23,7 @@ type Worker struct {
 
 	mu       sync.Mutex
 	grants   map[string]*grant
+	seen     map[string]time.Time // since when sessions wait that another worker should have
 	draining bool
 }
 
@@ -35,7 +37,7 @@ func NewWorker(b *Backend, slots int, logger *slog.Logger) *Worker {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	return &Worker{b: b, slots: slots, logger: logger, grants: map[string]*grant{}}
+	return &Worker{b: b, slots: slots, logger: logger, grants: map[string]*grant{}, seen: map[string]time.Time{}}
 }
 
 // Backend returns the backend for the hub of the worker. It refuses leases that the worker
@@ -160,6 +162,14 @@ func (w *Worker) claimAll(ctx context.Context, h *hub.Hub, work *sync.WaitGroup)
 		return err
 	}
 	gone := map[string]bool{}
+	var workers []WorkerInfo // nil until they are needed
+	w.mu.Lock()
+	for id := range w.seen {
+		if !slices.ContainsFunc(queued, func(m *stored) bool { return idOf(m.subject) == id }) {
+			delete(w.seen, id)
+		}
+	}
+	w.mu.Unlock()
 	for _, m := range queued {
 		if w.room() <= 0 || ctx.Err() != nil {
 			return nil
@@ -186,6 +196,11 @@ func (w *Worker) claimAll(ctx context.Context, h *hub.Hub, work *sync.WaitGroup)
 			if !dead {
 				continue
 			}
+		}
+		if other, err := w.better(ctx, id, &workers); err != nil {
+			return err
+		} else if other {
+			continue
 		}
 		w.claim(ctx, h, id, work)
 	}

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/parley-go/parley"
@@ -25,6 +27,9 @@ type Start struct {
 	// Store keeps the agent's records in the session's journal. An agent in this process
 	// should use it if [Config.Sessions] is nil.
 	Store session.Store
+	// Inform has the agent's model learn something before its next answer, such as that files
+	// were restored. [Config.Agent] may call it before it returns.
+	Inform func(text string)
 }
 
 // An agentRun is an agent of a room, from its start to its end.
@@ -44,6 +49,9 @@ type agentRun struct {
 	rewind  string
 	sticky  []json.RawMessage
 	granted []json.RawMessage
+	notices []string // for the model
+
+	informed atomic.Bool // the model has the notices
 
 	mail mailbox // prompts to send
 
@@ -70,7 +78,7 @@ func (r *room) startAgent() {
 		a.host = f.host.Initialize
 	}
 	a.ctx, a.stop = context.WithCancelCause(r.ctx)
-	start := Start{ID: r.id, Cwd: f.created.Cwd, Spec: f.created.Spec, Epoch: f.epoch, Store: r.store()}
+	start := Start{ID: r.id, Cwd: f.created.Cwd, Spec: f.created.Spec, Epoch: f.epoch, Store: r.store(), Inform: func(text string) { a.notices = append(a.notices, text) }}
 	r.agent = a
 	go func() {
 		defer close(a.done)
@@ -170,6 +178,9 @@ func (a *agentRun) inOrder(ctx context.Context) {
 	}
 }
 
+// noticeHook is the id of the hook by which the model gets what [Start.Inform] has.
+const noticeHook = "hub-notice"
+
 // connect connects the agent. It reports whether a turn continues.
 func (a *agentRun) connect(opts *parley.Options) (client *parley.Client, continued bool, err error) {
 	own := opts.ToolServers
@@ -179,6 +190,10 @@ func (a *agentRun) connect(opts *parley.Options) (client *parley.Client, continu
 			return a.ask(ctx, req)
 		case *wire.SDKControlInterrupt:
 			return nil, parley.ErrNotHandled
+		case *wire.HookCallback:
+			if r.CallbackID == noticeHook {
+				return mustJSON(a.notice()), nil
+			}
 		case *wire.MCPMessage:
 			if own[r.ServerName] != nil {
 				return nil, parley.ErrNotHandled
@@ -195,6 +210,13 @@ func (a *agentRun) connect(opts *parley.Options) (client *parley.Client, continu
 		opts.ExtraInitialize = map[string]json.RawMessage{}
 	}
 	maps.Copy(opts.ExtraInitialize, a.host)
+	if len(a.notices) > 0 {
+		hooks := map[string][]json.RawMessage{}
+		json.Unmarshal(a.host["hooks"], &hooks) // those of the host stay
+		event := string(wire.EventUserPromptSubmit)
+		hooks[event] = append(hooks[event], mustJSON(map[string][]string{"hookCallbackIds": {noticeHook}}))
+		opts.ExtraInitialize["hooks"] = mustJSON(hooks)
+	}
 	opts.ExtraInitialize["keepsSchedules"] = json.RawMessage("true")
 	opts.ExtraInitialize["keepsTurns"] = json.RawMessage("true")
 	if len(a.granted) > 0 {
@@ -202,6 +224,9 @@ func (a *agentRun) connect(opts *parley.Options) (client *parley.Client, continu
 	}
 	if a.again {
 		opts.ExtraInitialize["continueTurn"] = json.RawMessage("true")
+		if len(a.notices) > 0 {
+			opts.ExtraInitialize["informModel"] = mustJSON(a.notices)
+		}
 	}
 	client, err = parley.Connect(a.ctx, opts)
 	if err != nil {
@@ -210,7 +235,19 @@ func (a *agentRun) connect(opts *parley.Options) (client *parley.Client, continu
 	if init, _ := client.Initialized(); init != nil {
 		continued = string(init.Extra["turn_continued"]) == "true"
 	}
+	if continued {
+		a.informed.Store(true)
+	}
 	return client, continued, nil
+}
+
+// notice returns what the model gets with the first prompt, unless it knows already.
+func (a *agentRun) notice() *wire.HookOutput {
+	out := &wire.HookOutput{}
+	if !a.informed.Swap(true) {
+		out.HookSpecificOutput = &wire.UserPromptSubmitOutput{AdditionalContext: strings.Join(a.notices, "\n")}
+	}
+	return out
 }
 
 // message hands a message to the room.

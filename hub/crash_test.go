@@ -449,7 +449,7 @@ func TestPromptHasOneResultWhereverHubsDie(t *testing.T) {
 	has := func(tape []written, ok func(e hub.Entry) bool) bool {
 		return slices.ContainsFunc(tape, func(w written) bool { return slices.ContainsFunc(w.entries, ok) })
 	}
-	step := 7 // of the places where the second hub dies
+	step := 19 // of the places where the second hub dies
 	if os.Getenv("PARLEY_TEST_LONG") != "" {
 		step = 1
 	}

@@ -305,10 +305,14 @@ type Made struct {
 }
 
 func createSession(c *call, ctx context.Context, in *NewSession) (Made, error) {
-	if info, err := os.Stat(in.Cwd); !filepath.IsAbs(in.Cwd) || err != nil || !info.IsDir() {
-		return Made{}, badRequest("cwd %q is not the absolute path of a directory here", in.Cwd)
+	cwd := in.Cwd
+	if cwd != "" || !c.s.cfg.NoDirectory {
+		if info, err := os.Stat(cwd); !filepath.IsAbs(cwd) || err != nil || !info.IsDir() {
+			return Made{}, badRequest("cwd %q is not the absolute path of a directory here", cwd)
+		}
+		cwd = filepath.Clean(cwd)
 	}
-	spec := hub.Spec{ID: in.ID, Cwd: filepath.Clean(in.Cwd), Title: strings.TrimSpace(in.Title)}
+	spec := hub.Spec{ID: in.ID, Cwd: cwd, Title: strings.TrimSpace(in.Title)}
 	asked := in.Model != "" || in.PermissionMode != "" || len(in.Args) > 0
 	if c.s.cfg.Agent != nil {
 		agent, err := c.s.cfg.Agent(in.AgentSettings)

@@ -44,6 +44,9 @@ type Config struct {
 	// Agent returns what [hub.Spec.Agent] is to be for a new session. Nil means that
 	// sessions cannot have settings of their own.
 	Agent func(AgentSettings) (json.RawMessage, error)
+	// NoDirectory says that a session can be created without a directory: its settings say where it
+	// works.
+	NoDirectory bool
 	// Sessions is where agents keep their records, for costs. Nil means that costs are
 	// not known.
 	Sessions session.Store

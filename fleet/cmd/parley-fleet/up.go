@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,6 +26,7 @@ import (
 	"github.com/parley-go/parley/console"
 	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/fleet"
+	"github.com/parley-go/parley/fleet/workspace"
 	"github.com/parley-go/parley/hub"
 	"github.com/parley-go/parley/hub/socket"
 	"github.com/parley-go/parley/parleytest"
@@ -41,7 +43,7 @@ type nodeFlags struct {
 	slots                     int
 	lease, idle               time.Duration
 	cluster, join, tokenFile  string
-	metrics                   string
+	metrics, workspaces       string
 }
 
 func (f *nodeFlags) addWorker(fs *flag.FlagSet) {
@@ -52,6 +54,7 @@ func (f *nodeFlags) addWorker(fs *flag.FlagSet) {
 	fs.StringVar(&f.agent, "agent", "", "the `PROGRAM` that is the agent, such as claude; empty means the agent of Parley, in this process")
 	fs.DurationVar(&f.lease, "lease", 30*time.Second, "how long a worker that is silent keeps its sessions; counts when the fleet is created")
 	fs.DurationVar(&f.idle, "idle", 10*time.Second, "how long an agent that has nothing to do keeps its slot")
+	fs.StringVar(&f.workspaces, "workspaces", "", "the `DIRECTORY` of mirrors and worktrees on this machine; empty means one in --data, or in the cache of the user")
 	fs.StringVar(&f.metrics, "metrics", "", "serve metrics for Prometheus at this `HOST:PORT`, without a token")
 }
 
@@ -189,11 +192,15 @@ func (f *nodeFlags) work(ctx context.Context, nc *nats.Conn, replicas int, liste
 		return err
 	}
 	defer b.Close()
+	w := fleet.NewWorker(b, f.slots, logger)
+	files, err := f.openWorkspaces(ctx, b, logger)
+	if err != nil {
+		return err
+	}
 	if err := b.Announce(ctx, parley.Version, f.slots); err != nil {
 		return err
 	}
-	w := fleet.NewWorker(b, f.slots, logger)
-	config, err := f.hubConfig(w, logger)
+	config, err := f.hubConfig(w, files, logger)
 	if err != nil {
 		return err
 	}
@@ -262,10 +269,50 @@ func (f *nodeFlags) work(ctx context.Context, nc *nats.Conn, replicas int, liste
 // A sessionSpec is what a session of the fleet asks of its agent.
 type sessionSpec struct {
 	hub.Args
+	Workspace *workspace.Spec `json:"workspace,omitempty"`
+}
+
+// openWorkspaces returns where sessions of this worker work, nil if it runs none.
+func (f *nodeFlags) openWorkspaces(ctx context.Context, b *fleet.Backend, logger *slog.Logger) (*fleet.Workspaces, error) {
+	if f.slots == 0 {
+		return nil, nil
+	}
+	dir := f.workspaces
+	if dir == "" && f.data != "" {
+		dir = filepath.Join(f.data, "workspaces")
+	} else if dir == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			return nil, fmt.Errorf("--workspaces is needed: %w", err)
+		}
+		dir = filepath.Join(cache, "parley-fleet", f.name)
+	}
+	return b.OpenWorkspaces(ctx, dir, logger)
+}
+
+// takeWorkspace removes --workspace from the flags of a session, which are otherwise those of the agent.
+func takeWorkspace(args []string) (rest []string, spec *workspace.Spec, err error) {
+	for i := 0; i < len(args); i++ {
+		value, ok := strings.CutPrefix(args[i], "--workspace=")
+		if args[i] == "--workspace" && i+1 < len(args) {
+			i++
+			value, ok = args[i], true
+		}
+		if !ok {
+			rest = append(rest, args[i])
+			continue
+		}
+		s, err := workspace.Parse(value)
+		if err != nil {
+			return nil, nil, err
+		}
+		spec = &s
+	}
+	return rest, spec, nil
 }
 
 // hubConfig returns how sessions run here.
-func (f *nodeFlags) hubConfig(w *fleet.Worker, logger *slog.Logger) (hub.Config, error) {
+func (f *nodeFlags) hubConfig(w *fleet.Worker, files *fleet.Workspaces, logger *slog.Logger) (hub.Config, error) {
 	cfg, err := agent.FromProcess()
 	if err != nil {
 		return hub.Config{}, err
@@ -280,22 +327,26 @@ func (f *nodeFlags) hubConfig(w *fleet.Worker, logger *slog.Logger) (hub.Config,
 	}
 	return hub.Config{
 		Backend: w.Backend(), Name: f.name, IdleAfter: f.idle, Gateway: f.slots == 0, Logger: logger,
-		Agent: func(_ context.Context, start hub.Start) (*parley.Options, error) {
+		Agent: func(ctx context.Context, start hub.Start) (*parley.Options, error) {
 			var spec sessionSpec
 			if len(start.Spec) > 0 {
 				if err := json.Unmarshal(start.Spec, &spec); err != nil {
 					return nil, err
 				}
 			}
-			if start.Cwd != "" {
+			if spec.Workspace == nil {
+				if start.Cwd == "" {
+					return nil, errors.New("the session has neither a directory nor a workspace: create it with cwd, or with --workspace in args")
+				}
 				if info, err := os.Stat(start.Cwd); err != nil || !info.IsDir() {
 					return nil, fmt.Errorf("the directory %s of the session does not exist on %s", start.Cwd, f.name)
 				}
 			}
 			opts := &parley.Options{Cwd: start.Cwd, KeepSystemPrompt: true, Env: map[string]string{"PARLEY_EPOCH": strconv.FormatUint(start.Epoch, 10), "PARLEY_SESSION": start.ID}}
 			var dialer transport.Dialer = &transport.Process{}
-			if f.agent != "" {
-				opts.Path, opts.SessionStore = f.agent, start.Store
+			elsewhere := spec.Workspace != nil && (spec.Workspace.Provider == workspace.Container || spec.Workspace.Provider == workspace.Command)
+			if f.agent != "" || elsewhere {
+				opts.Path, opts.SessionStore = cmp.Or(f.agent, "parley"), start.Store
 			} else {
 				cfg := cfg
 				cfg.Store = start.Store
@@ -305,6 +356,9 @@ func (f *nodeFlags) hubConfig(w *fleet.Worker, logger *slog.Logger) (hub.Config,
 				s.Args = append(slices.Clone(spec.Args.Args), s.Args...)
 				return dialer.Dial(ctx, s)
 			})
+			if spec.Workspace != nil {
+				return opts, files.Prepare(ctx, start, *spec.Workspace, opts)
+			}
 			return opts, nil
 		},
 	}, nil
@@ -319,7 +373,7 @@ func (f *nodeFlags) faces(h *hub.Hub, logger *slog.Logger) (*serve.Server, error
 		return strings.Split(s, ",")
 	}
 	return serve.New(serve.Config{
-		Hub: h, Dir: filepath.Join(f.data, "serve.d"), Hosts: list(f.hosts), Origins: list(f.origins), BehindProxy: f.behindProxy, Console: console.Handler(), Logger: logger,
+		Hub: h, NoDirectory: true, Dir: filepath.Join(f.data, "serve.d"), Hosts: list(f.hosts), Origins: list(f.origins), BehindProxy: f.behindProxy, Console: console.Handler(), Logger: logger,
 		Agent: func(a serve.AgentSettings) (json.RawMessage, error) {
 			var args []string
 			if a.Model != "" {
@@ -328,13 +382,17 @@ func (f *nodeFlags) faces(h *hub.Hub, logger *slog.Logger) (*serve.Server, error
 			if a.PermissionMode != "" {
 				args = append(args, "--permission-mode", a.PermissionMode)
 			}
-			args = append(args, a.Args...)
+			rest, files, err := takeWorkspace(a.Args)
+			if err != nil {
+				return nil, err
+			}
+			args = append(args, rest...)
 			if f.agent == "" {
 				if _, err := agent.ParseFlags(args); err != nil {
 					return nil, err
 				}
 			}
-			return hub.Args{Args: args}.Spec(), nil
+			return json.Marshal(sessionSpec{hub.Args{Args: args}, files})
 		},
 	})
 }

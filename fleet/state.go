@@ -1,0 +1,170 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/parley-go/parley/fleet/workspace"
+	"github.com/parley-go/parley/hub"
+)
+
+// stateKV is the bucket of what the fleet knows besides journals: where the files of sessions are,
+// tenants, and what they spent.
+const stateKV = "state"
+
+// getState reads an entry of the bucket. The revision is 0 if there is none.
+func (b *Backend) getState(ctx context.Context, key string, v any) (revision uint64, err error) {
+	err = b.create(ctx, func(ctx context.Context) error {
+		e, err := b.state.Get(ctx, key)
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		revision = e.Revision()
+		return json.Unmarshal(e.Value(), v)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("fleet: %s cannot be read: %w", key, err)
+	}
+	return revision, nil
+}
+
+// changeState changes an entry of the bucket: change sees the value of v as it is stored, until nobody
+// else changed it meanwhile.
+func (b *Backend) changeState(ctx context.Context, key string, v any, change func() error) error {
+	for {
+		revision, err := b.getState(ctx, key, v)
+		if err != nil {
+			return err
+		}
+		if err := change(); err != nil {
+			return err
+		}
+		data, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		err = b.create(ctx, func(ctx context.Context) (err error) {
+			if revision == 0 {
+				_, err = b.state.Create(ctx, key, data)
+			} else {
+				_, err = b.state.Update(ctx, key, data, revision)
+			}
+			return err
+		})
+		if err == nil {
+			return nil
+		}
+		if !isWrongRevision(err) {
+			return fmt.Errorf("fleet: %s cannot be stored: %w", key, err)
+		}
+		if sleep(ctx, 5*time.Millisecond) != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// A workspaceEntry is the workspace of a session as it is stored.
+type workspaceEntry struct {
+	Epoch uint64          `json:"epoch"`
+	State workspace.State `json:"state"`
+}
+
+func workspaceKey(id string) string { return "workspace." + id }
+
+// WorkspaceState returns where the files of a session are.
+func (b *Backend) WorkspaceState(ctx context.Context, id string) (workspace.State, error) {
+	var e workspaceEntry
+	_, err := b.getState(ctx, workspaceKey(id), &e)
+	return e.State, err
+}
+
+// SetWorkspaceState stores where the files of a session are. It returns [hub.ErrConflict] if a
+// later owner has stored something.
+func (b *Backend) SetWorkspaceState(ctx context.Context, id string, epoch uint64, s workspace.State) error {
+	var e workspaceEntry
+	return b.changeState(ctx, workspaceKey(id), &e, func() error {
+		if e.Epoch > epoch {
+			return hub.ErrConflict
+		}
+		e = workspaceEntry{epoch, s}
+		return nil
+	})
+}
+
+// PutObject implements [workspace.Objects].
+func (b *Backend) PutObject(ctx context.Context, name string, r io.Reader) error {
+	_, err := b.blobs.Put(ctx, jetstream.ObjectMeta{Name: name}, r)
+	return err
+}
+
+// GetObject implements [workspace.Objects].
+func (b *Backend) GetObject(ctx context.Context, name string, w io.Writer) error {
+	o, err := b.blobs.Get(ctx, name)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(w, o)
+	return errors.Join(err, o.Close())
+}
+
+// DeleteObject implements [workspace.Objects].
+func (b *Backend) DeleteObject(ctx context.Context, name string) error {
+	return b.blobs.Delete(ctx, name)
+}
+
+// deleteState removes what is known of a session that is deleted.
+func (b *Backend) deleteState(ctx context.Context, id string) error {
+	s, err := b.WorkspaceState(ctx, id)
+	if err != nil || s == (workspace.State{}) {
+		return err
+	}
+	if s.Last != nil && s.Last.Object != "" {
+		b.DeleteObject(ctx, s.Last.Object)
+	}
+	return b.state.Purge(ctx, workspaceKey(id))
+}
+
+// created returns how a session began, nil if it does not exist. It does not change, so it is
+// remembered.
+func (b *Backend) created(ctx context.Context, id string) (*hub.Created, error) {
+	b.mu.Lock()
+	c := b.began[id]
+	b.mu.Unlock()
+	if c != nil {
+		return c, nil
+	}
+	for e, err := range b.Read(ctx, id, 0, false) {
+		if err != nil {
+			return nil, err
+		}
+		if e.Kind != hub.KindCreated && e.Kind != hub.KindForked && e.Kind != hub.KindTrimmed {
+			continue
+		}
+		c = new(hub.Created)
+		if e.Kind == hub.KindTrimmed {
+			var t hub.Trimmed
+			if json.Unmarshal(e.Data, &t) != nil || t.Created == nil {
+				continue
+			}
+			c = t.Created
+		} else if json.Unmarshal(e.Data, c) != nil {
+			return nil, nil
+		}
+		b.mu.Lock()
+		if len(b.began) >= maxTails {
+			clear(b.began)
+		}
+		b.began[id] = c
+		b.mu.Unlock()
+		return c, nil
+	}
+	return nil, nil
+}
