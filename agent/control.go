@@ -79,7 +79,7 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 			r.Extra["turn_continued"] = json.RawMessage("true")
 			var texts []string // a turn that continues has no prompt with which the model could learn of them
 			json.Unmarshal(req.Extra["informModel"], &texts)
-			s.conv.Inform(texts...)
+			engine.Inform(s.conv, texts...)
 		}
 		yes := true
 		if len(req.Hooks) > 0 {

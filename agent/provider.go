@@ -27,6 +27,39 @@ import (
 
 // model returns what answers. It connects to nothing yet.
 func (set *setup) model() (model.Model, error) {
+	m, err := set.anyModel()
+	if err != nil || set.cfg.AllowModel == nil {
+		return m, err
+	}
+	g := guarded{m, set.cfg.AllowModel}
+	if c, ok := m.(model.Counter); ok {
+		return struct {
+			guarded
+			model.Counter
+		}{g, c}, nil
+	}
+	return g, nil
+}
+
+// A guarded model sends a request only if its model is allowed.
+type guarded struct {
+	model.Model
+	allow func(id string) error
+}
+
+func (g guarded) Stream(ctx context.Context, req model.Request) iter.Seq2[model.Event, error] {
+	var body struct{ Model string }
+	json.Unmarshal(req.Body, &body)
+	if err := g.allow(body.Model); err != nil {
+		return func(yield func(model.Event, error) bool) {
+			yield(model.Event{}, &model.Error{Status: 403, Type: "permission_error", Message: err.Error()})
+		}
+	}
+	return g.Model.Stream(ctx, req)
+}
+
+// anyModel returns the model of the configuration or of the flags.
+func (set *setup) anyModel() (model.Model, error) {
 	set.keySource, set.tokenFrom, set.provider = "none", "none", "firstParty"
 	if set.cfg.Model != nil {
 		return set.cfg.Model, nil

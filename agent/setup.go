@@ -57,6 +57,8 @@ type Config struct {
 	OnIndexing func(done, total int64)
 	// Model answers. Nil means what the flags say.
 	Model model.Model
+	// AllowModel decides about each request to a model: with an error it is not sent. Nil allows all.
+	AllowModel func(id string) error
 	// Script makes a model that plays a file, for --provider script. Nil means
 	// that there is none.
 	Script func(file string) (model.Model, error)

@@ -97,7 +97,7 @@ func (c *Conversation) Continue() bool {
 }
 
 // Inform has the model learn something in the turn that begins next.
-func (c *Conversation) Inform(texts ...string) { c.fromHooks = append(c.fromHooks, texts...) }
+func Inform(c *Conversation, texts ...string) { c.fromHooks = append(c.fromHooks, texts...) }
 
 // abandonUnfinished ends the turn that was not continued: the model is told of its
 // calls that they did not run, or what is known of them.

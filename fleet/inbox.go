@@ -99,7 +99,7 @@ func (b *Backend) Put(ctx context.Context, id string, item hub.Item) (hub.Item, 
 // item noted it before, and a worker that rested in between must learn of it again.
 func (b *Backend) wakeLater(id string) {
 	if id != hub.SchedulesID { // its owner never rests
-		b.nc.PublishMsg(newMsg(b.workSubject(id), nil))
+		b.nc.PublishMsg(b.workMsg(b.ctx, id))
 	}
 }
 

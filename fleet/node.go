@@ -188,8 +188,13 @@ func writeSynced(file string, write func(io.Writer) error) error {
 
 // migrated are the streams that move to a cluster. Leases and the entries of workers do not: they
 // are about processes that have ended.
-func (n *NodeConfig) migrated() []string {
-	return []string{n.Fleet + "-" + logStream, n.Fleet + "-" + inStream, n.Fleet + "-" + workStream, "OBJ_" + n.Fleet + "-" + blobBucket, "KV_" + n.Fleet + "-" + stateKV}
+func (n *NodeConfig) migrated() []string { return keptStreams(n.Fleet) }
+
+// keptStreams are the streams of a fleet that hold sessions. The order is that of a backup of a fleet that
+// works: an inbox may be ahead of its journal, never behind it, and large entries are there before the
+// journal refers to them.
+func keptStreams(fleet string) []string {
+	return []string{fleet + "-" + logStream, fleet + "-" + inStream, fleet + "-" + workStream, "OBJ_" + fleet + "-" + blobBucket, "KV_" + fleet + "-" + stateKV}
 }
 
 // A streamState is what must be the same after a migration.
@@ -221,9 +226,17 @@ func (n *NodeConfig) snapshotAll(ctx context.Context, report func(string)) error
 	if err := errors.Join(os.RemoveAll(n.path(snapshotDir)), os.MkdirAll(n.path(snapshotDir), 0o700)); err != nil {
 		return fmt.Errorf("fleet: %w", err)
 	}
-	for _, stream := range n.migrated() {
+	if err := writeSnapshots(ctx, nc, n.migrated(), n.path(snapshotDir), report); err != nil {
+		return fmt.Errorf("%w; nothing has changed", err)
+	}
+	return nil
+}
+
+// writeSnapshots writes streams to files of a directory, in this order.
+func writeSnapshots(ctx context.Context, nc *nats.Conn, streams []string, dir string, report func(string)) error {
+	for _, stream := range streams {
 		report("writing a snapshot of " + stream)
-		file := filepath.Join(n.path(snapshotDir), stream)
+		file := filepath.Join(dir, stream)
 		var about *streamFile
 		err := writeSynced(file, func(w io.Writer) (err error) {
 			about, err = snapshot(ctx, nc, stream, w)
@@ -238,7 +251,7 @@ func (n *NodeConfig) snapshotAll(ctx context.Context, report func(string)) error
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("fleet: the snapshot of %s failed; nothing has changed: %w", stream, err)
+			return fmt.Errorf("fleet: the snapshot of %s failed: %w", stream, err)
 		}
 	}
 	return nil
@@ -331,7 +344,7 @@ func (n *NodeConfig) settle(ctx context.Context, s *server.Server, m *membership
 }
 
 // errRestore marks errors that repeating does not help against.
-var errRestore = errors.New("fleet: the sessions could not be restored in the cluster")
+var errRestore = errors.New("fleet: the sessions could not be restored")
 
 // settleOnce tries once. It fails while there is no majority.
 func (n *NodeConfig) settleOnce(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, m *membership, first bool, ready string, report func(string)) error {
@@ -346,8 +359,8 @@ func (n *NodeConfig) settleOnce(ctx context.Context, nc *nats.Conn, js jetstream
 	}
 	if m.Migrating {
 		for _, stream := range n.migrated() {
-			if err := n.restore(ctx, nc, js, stream, report); err != nil {
-				return err
+			if err := restoreStream(ctx, nc, js, n.path(snapshotDir), stream, 3, report); err != nil {
+				return fmt.Errorf("%w; the data of before is in %s", err, n.path(asideDirName))
 			}
 		}
 	}
@@ -366,10 +379,10 @@ func (n *NodeConfig) settleOnce(ctx context.Context, nc *nats.Conn, js jetstream
 	return nil
 }
 
-// restore restores a stream from its snapshot with three replicas, unless it is there, and
-// compares it.
-func (n *NodeConfig) restore(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, stream string, report func(string)) error {
-	file := filepath.Join(n.path(snapshotDir), stream)
+// restoreStream restores a stream from its snapshot in a directory, unless it is there, and compares
+// it.
+func restoreStream(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, dir, stream string, replicas int, report func(string)) error {
+	file := filepath.Join(dir, stream)
 	data, err := os.ReadFile(file + ".json")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // there was no such stream
@@ -401,7 +414,7 @@ func (n *NodeConfig) restore(ctx context.Context, nc *nats.Conn, js jetstream.Je
 		return errors.Join(errRestore, err)
 	}
 	defer f.Close()
-	config["num_replicas"] = 3
+	config["num_replicas"] = replicas
 	var resp struct {
 		Deliver string    `json:"deliver_subject"`
 		Error   *apiError `json:"error"`
@@ -437,7 +450,7 @@ func (n *NodeConfig) restore(ctx context.Context, nc *nats.Conn, js jetstream.Je
 			return nil
 		}
 		if err == nil && got != nil && wait == time.Second {
-			return fmt.Errorf("%w: %s has %+v, want %+v; the data of before is in %s", errRestore, stream, *got, want, n.path(asideDirName))
+			return fmt.Errorf("%w: %s has %+v, want %+v", errRestore, stream, *got, want)
 		}
 		if sleep(ctx, wait) != nil {
 			return context.Cause(ctx)

@@ -24,7 +24,7 @@ func (b *Backend) Wake(ctx context.Context, id string) error {
 	if err := errors.Join(ctx.Err(), hub.CheckID(id)); err != nil {
 		return err
 	}
-	_, _, err := b.publish(ctx, newMsg(b.workSubject(id), nil))
+	_, _, err := b.publish(ctx, b.workMsg(ctx, id))
 	var api *apiError
 	if errors.As(err, &api) && api.ErrCode == codeMaxPerSubject {
 		return nil // it is noted already

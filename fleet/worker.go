@@ -7,11 +7,13 @@ import (
 	"iter"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/wire"
 )
 
 // A Worker claims sessions that have work to do, as many as it has slots, and has a hub run
@@ -83,6 +85,35 @@ func (g *gate) Lease(ctx context.Context, id string) (hub.Lease, error) {
 		}
 	}
 	return g.Backend.Lease(ctx, id)
+}
+
+// Put implements [hub.Backend]. A prompt of a tenant that is over its limit is refused, unless it
+// was accepted before.
+func (g *gate) Put(ctx context.Context, id string, item hub.Item) (hub.Item, error) {
+	if strings.HasPrefix(item.Key, promptPrefix) {
+		if err := g.checkPrompt(ctx, id); err != nil {
+			there, getErr := g.leaderGet(ctx, inStream, getRequest{LastFor: g.inSubject(id, keyToken(item.Key))})
+			if getErr != nil || there == nil {
+				return hub.Item{}, err
+			}
+		}
+	}
+	return g.Backend.Put(ctx, id, item)
+}
+
+// Append implements [hub.Backend]. It adds the cost of turns that end to what their tenant spent.
+func (g *gate) Append(ctx context.Context, id string, expect uint64, entries []hub.Entry) error {
+	if err := g.Backend.Append(ctx, id, expect, entries); err != nil {
+		return err
+	}
+	for i := range entries {
+		if e := &entries[i]; e.Kind == hub.KindFrame && wire.PeekType(e.Data) == "result" {
+			if err := g.account(ctx, id, e.Data); err != nil {
+				g.w.logger.Warn("the cost of a turn could not be added to its tenant", "session", id, "error", err)
+			}
+		}
+	}
+	return nil
 }
 
 // exists reports whether a session has a journal.
@@ -170,11 +201,14 @@ func (w *Worker) claimAll(ctx context.Context, h *hub.Hub, work *sync.WaitGroup)
 		}
 	}
 	w.mu.Unlock()
-	for _, m := range queued {
+	order, err := w.order(ctx, queued, held)
+	if err != nil {
+		return err
+	}
+	for _, id := range order {
 		if w.room() <= 0 || ctx.Err() != nil {
 			return nil
 		}
-		id := idOf(m.subject)
 		if id == hub.SchedulesID { // the scheduler of a hub looks into that inbox by itself
 			continue
 		}

@@ -18,6 +18,9 @@ var (
 	// ErrClosed is returned by calls on a hub that was closed.
 	ErrClosed = errors.New("hub: it is closed")
 
+	// ErrLimit is returned when a backend accepts nothing more of somebody for now.
+	ErrLimit = errors.New("hub: a limit is reached")
+
 	// ErrExists is returned when a session is created whose id is in use.
 	ErrExists = errors.New("hub: the session exists already")
 )

@@ -249,6 +249,9 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, id *identity, err 
 	case errors.Is(err, errTooMany):
 		status, code = http.StatusTooManyRequests, "too_many_attempts"
 		w.Header().Set("Retry-After", "60")
+	case errors.Is(err, hub.ErrLimit):
+		status, code = http.StatusTooManyRequests, "limit"
+		w.Header().Set("Retry-After", "10")
 	case errors.Is(err, errScope), errors.Is(err, hub.ErrForbidden):
 		status, code = http.StatusForbidden, "scope"
 	case errors.Is(err, hub.ErrNotFound), errors.Is(err, errUnknownPath):

@@ -136,8 +136,11 @@ type State struct {
 
 // Objects store snapshots that a repository does not accept.
 type Objects interface {
+	// PutObject stores what r returns under a name.
 	PutObject(ctx context.Context, name string, r io.Reader) error
+	// GetObject writes what is stored under a name to w.
 	GetObject(ctx context.Context, name string, w io.Writer) error
+	// DeleteObject removes it.
 	DeleteObject(ctx context.Context, name string) error
 }
 

@@ -64,8 +64,9 @@ var arrows = map[string][]string{
 	"stores/postgres/example": {"agent", "stores/postgres"},
 
 	// The fleet, a module of its own.
-	"fleet":                  {"hub", "session"},
-	"fleet/cmd/parley-fleet": {"fleet", "agent", "serve", "parleytest"},
+	"fleet":                  {"hub", "session", "fleet/workspace"},
+	"fleet/workspace":        {},
+	"fleet/cmd/parley-fleet": {"fleet", "fleet/workspace", "agent", "serve", "parleytest"},
 	"fleet/internal/chaos":   {"fleet", ".", "agent", "parleytest"},
 
 	"internal/sim":         {".", "agent", "hub"},

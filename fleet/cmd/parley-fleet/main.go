@@ -26,6 +26,9 @@ const usage = `parley-fleet runs the sessions of Parley on many machines.
   parley-fleet status   what the fleet is doing, as a table or as JSON
   parley-fleet top      the same, again every two seconds
   parley-fleet token    make a token for the API of a node
+  parley-fleet tenant   show, set or remove the limits of a tenant
+  parley-fleet backup   write all sessions to a directory, while the fleet works
+  parley-fleet restore  read a backup into a fleet that has no sessions
 
 Run "parley-fleet COMMAND --help" for the flags. docs/fleet.md is the manual.
 `
@@ -46,7 +49,7 @@ func main() {
 // run runs a command and returns the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	commands := map[string]func(context.Context, []string, io.Writer, io.Writer) error{
-		"up": up, "worker": worker, "status": status, "top": top, "token": token,
+		"up": up, "worker": worker, "status": status, "top": top, "token": token, "tenant": tenant, "backup": backup, "restore": restore,
 	}
 	if len(args) == 0 || args[0] == "help" || args[0] == "--help" || args[0] == "-h" {
 		fmt.Fprint(stdout, usage)

@@ -93,16 +93,38 @@ func TestUp(t *testing.T) {
 	var created struct{ ID string }
 	call("POST", "/v1/sessions", map[string]any{"cwd": project, "args": []string{"--provider", "script", "--script", script, "--allowedTools", "Bash"}}, &created)
 	call("POST", "/v1/sessions/"+created.ID+"/prompts", map[string]any{"text": "go"}, nil)
-	var last string
-	testwait.Until(t, "the turn is over", func() bool {
+	entries := func(id string) string {
 		var history json.RawMessage
-		call("GET", "/v1/sessions/"+created.ID+"/entries", nil, &history)
-		last = string(history)
-		return strings.Contains(last, "All done.")
-	})
+		call("GET", "/v1/sessions/"+id+"/entries", nil, &history)
+		return string(history)
+	}
+	testwait.Until(t, "the turn is over", func() bool { return strings.Contains(entries(created.ID), "All done.") })
 	var table bytes.Buffer
 	if code := run(t.Context(), []string{"status", "--data", data}, &table, &errs); code != 0 || !strings.Contains(table.String(), "1 sessions") || !strings.Contains(table.String(), "one") {
 		t.Errorf("status: %d\n%s%s", code, &table, &errs)
+	}
+	for want, args := range map[string][]string{
+		"":                     {"tenant", "--data", data, "--running", "3", "--models", "a,b*", "acme"},
+		"has no limits":        {"tenant", "--data", data, "--show", "nobody"},
+		"not a name of a tena": {"tenant", "--data", data, "Not A Name"},
+	} {
+		var out, errs bytes.Buffer
+		if code := run(t.Context(), args, &out, &errs); (code == 0) != (want == "") || !strings.Contains(errs.String(), want) {
+			t.Errorf("%v: %d\n%s%s", args, code, &out, &errs)
+		}
+	}
+	table.Reset()
+	if code := run(t.Context(), []string{"tenant", "--data", data, "--show", "acme"}, &table, &errs); code != 0 || !strings.Contains(table.String(), `"running": 3`) || !strings.Contains(table.String(), `"b*"`) {
+		t.Errorf("tenant --show: %d\n%s", code, &table)
+	}
+	table.Reset()
+	if code := run(t.Context(), []string{"token", "--data", data, "--scope", "admin", "--tenant", "acme", "alice"}, &table, &errs); code != 0 {
+		t.Fatalf("token: %d\n%s", code, &errs)
+	}
+	secret = strings.TrimSpace(table.String())
+	call("POST", "/v1/sessions", map[string]any{"cwd": project}, &created)
+	if got := entries(created.ID); !strings.Contains(got, `"name":"acme/alice"`) {
+		t.Errorf("a session of acme begins with %s", got)
 	}
 	cancel()
 	if code := <-exit; code != 0 {
@@ -120,7 +142,8 @@ func TestUsage(t *testing.T) {
 		"not a flag":                {"status", "now"},
 		"at least one of --slots":   {"worker", "--slots", "0"},
 		"belong together":           {"status", "--nats", "nats://127.0.0.1:1", "--tls-cert", "x"},
-		"[--scope SCOPE] NAME":      {"token"},
+		"[--scope SCOPE]":           {"token"},
+		"tenant [flags] NAME":       {"tenant"},
 	} {
 		var out, errs bytes.Buffer
 		if code := run(t.Context(), args, &out, &errs); code != 2 || !strings.Contains(errs.String(), want) {

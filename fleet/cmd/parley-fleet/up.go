@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -66,6 +67,15 @@ const drainTime = 15 * time.Second
 func up(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := &nodeFlags{}
 	fs := newFlags("up", stdout)
+	f.addUp(fs)
+	if err := parse(fs, args, nil); err != nil {
+		return err
+	}
+	return f.check(ctx, stdout, stderr)
+}
+
+// addUp adds the flags of up.
+func (f *nodeFlags) addUp(fs *flag.FlagSet) {
 	f.addWorker(fs)
 	fs.StringVar(&f.addr, "addr", "127.0.0.1:8080", "serve the API and the page at this `HOST:PORT`; empty means not at all")
 	fs.StringVar(&f.hosts, "host", "", "`NAMES` by which the server is reached, besides its address; several with commas")
@@ -75,9 +85,10 @@ func up(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	fs.StringVar(&f.cluster, "cluster", "", "where the embedded NATS server listens for the other two nodes, `HOST:PORT`")
 	fs.StringVar(&f.join, "join", "", "the --cluster addresses of all three `NODES` with commas, the node that has the sessions first")
 	fs.StringVar(&f.tokenFile, "token-file", "", "a `FILE` with the secret that the nodes and workers share; needed with --join")
-	if err := parse(fs, args, nil); err != nil {
-		return err
-	}
+}
+
+// check runs the node if its flags belong together.
+func (f *nodeFlags) check(ctx context.Context, stdout, stderr io.Writer) error {
 	if f.data == "" {
 		return usagef("it needs --data DIRECTORY to keep tokens and, without --nats, the sessions")
 	}
@@ -349,13 +360,18 @@ func (f *nodeFlags) hubConfig(w *fleet.Worker, files *fleet.Workspaces, logger *
 				opts.Path, opts.SessionStore = cmp.Or(f.agent, "parley"), start.Store
 			} else {
 				cfg := cfg
-				cfg.Store = start.Store
+				cfg.Store, cfg.AllowModel = start.Store, func(id string) error { return w.AllowModel(start.ID, id) }
 				dialer = agent.InProcess(cfg)
 			}
 			opts.Dialer = transport.DialerFunc(func(ctx context.Context, s transport.Spec) (transport.Conn, error) {
 				s.Args = append(slices.Clone(spec.Args.Args), s.Args...)
 				return dialer.Dial(ctx, s)
 			})
+			secrets, err := w.Secrets(ctx, start.ID, os.LookupEnv)
+			if err != nil {
+				return nil, err
+			}
+			maps.Copy(opts.Env, secrets)
 			if spec.Workspace != nil {
 				return opts, files.Prepare(ctx, start, *spec.Workspace, opts)
 			}
@@ -416,12 +432,16 @@ func token(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	fs := newFlags("token --data DIRECTORY NAME", stdout)
 	data := fs.String("data", "", "the `DIRECTORY` of the node")
 	scope := fs.String("scope", "view", "what the token is for: view, approve, drive or admin")
+	of := fs.String("tenant", "", "the `TENANT` that the sessions of its holder belong to; empty means none")
 	var words []string
 	if err := parse(fs, args, &words); err != nil {
 		return err
 	}
 	if len(words) != 1 || *data == "" {
-		return usagef("it is: parley-fleet token --data DIRECTORY [--scope SCOPE] NAME")
+		return usagef("it is: parley-fleet token --data DIRECTORY [--scope SCOPE] [--tenant TENANT] NAME")
+	}
+	if *of != "" {
+		words[0] = *of + "/" + words[0]
 	}
 	var made serve.MadeToken
 	err := serve.Local{Path: filepath.Join(*data, "serve")}.Do(ctx, "POST", "/v1/tokens", serve.NewToken{Name: words[0], Scope: serve.Scope(*scope)}, &made)

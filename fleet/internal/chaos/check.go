@@ -122,10 +122,7 @@ type (
 	// An input is an append behind a number, or, for a lease, nothing.
 	input struct{ expect uint64 }
 	// An output says whether it took place, as far as that is known.
-	output struct {
-		ok, unknown bool
-		value       uint64
-	}
+	output struct{ ok, unknown bool }
 )
 
 // startHistory has a client on each node append to the same logs.
