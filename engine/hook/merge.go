@@ -85,6 +85,8 @@ type Verdict struct {
 	Result   *wire.PermissionResult // the same, of hooks for permission requests
 	Input    json.RawMessage        // in place of a call's input; nil leaves that as it is
 	Noted    []policy.HookAnswer    // for the record of the decision
+
+	ofInput wire.PermissionBehavior // what the hook that gave Input decides
 }
 
 var rank = map[wire.PermissionBehavior]int{wire.BehaviorAllow: 1, wire.BehaviorAsk: 2, wire.BehaviorDefer: 3, wire.BehaviorDeny: 4}
@@ -125,6 +127,9 @@ func Merge(in wire.HookInput, subject string, answers []Answer) *Verdict {
 			v.Context = append(v.Context, text)
 		}
 	}
+	if v.Behavior == wire.BehaviorAllow && v.Input != nil && v.ofInput != wire.BehaviorAllow {
+		v.Behavior, v.Reason, v.Source, v.Result = "", "", "", nil // another input was allowed
+	}
 	return v
 }
 
@@ -141,7 +146,7 @@ func (v *Verdict) decide(event wire.HookEvent, a Answer) {
 	behavior, reason, result := decision(event, a)
 	if a.Output != nil {
 		if o, ok := a.Output.HookSpecificOutput.(*wire.PreToolUseOutput); ok && o.UpdatedInput != nil {
-			input, v.Input = o.UpdatedInput, o.UpdatedInput
+			input, v.Input, v.ofInput = o.UpdatedInput, o.UpdatedInput, behavior
 		}
 		if result != nil {
 			input = result.UpdatedInput

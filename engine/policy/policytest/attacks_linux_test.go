@@ -7,7 +7,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
+
+	"github.com/parley-go/parley/engine/sandbox"
 )
 
 // played returns the rows that this run plays: every tenth, or all with
@@ -51,89 +55,139 @@ func inParallel(t *testing.T, j job) []result {
 	return slices.Concat(parts...)
 }
 
-// TestPositiveControl runs the attacks with nothing in between: each leaves its
-// witness, or it is none.
-func TestPositiveControl(t *testing.T) {
-	rows, list := played(t)
-	results := inParallel(t, job{Kind: "control", Rows: list})
-	missing := map[string]int{}
-	fired, slow := 0, int64(0)
-	for _, res := range results {
-		r := &rows[res.Row]
-		slow += res.Millis
-		switch {
-		case res.Ran == "missing":
-			missing[res.Note]++
-		case res.Fired:
-			fired++
-		default:
-			t.Errorf("%s: the witness is not there: %s: %s", r.Where(), r.line, res.Note)
-		}
-		if res.Millis > 1500 {
-			t.Logf("%s: %d ms: %s", r.Where(), res.Millis, r.line)
-		}
-	}
-	t.Logf("%d of %d rows left their witness in %d ms; skipped for want of a program: %v", fired, len(results), slow, missing)
+// A machine is what attacks are played on.
+type machine struct {
+	name    string
+	refuse  string // what the kernel refuses
+	sandbox sandbox.Settings
+	kind    string // the only kind of workspace sandbox to use
+	walled  string // the machine whose read wall is the same, if there is one before this
 }
 
-// configurations are the machines that attacks are played on: what the kernel refuses.
-var configurations = []struct{ name, refuse string }{
-	{"landlock", ""},
-	{"no namespaces", "namespaces"},
-	{"no landlock", "landlock"},
+var machines = []machine{
+	{name: "landlock only", kind: sandbox.Landlock},
+	{name: "namespaces", kind: sandbox.Bubblewrap, sandbox: sandbox.Settings{NestedNamespaces: true}, walled: "landlock only"},
+	{name: "bubblewrap", kind: sandbox.Bubblewrap, walled: "landlock only"},
+	{name: "no user namespaces", refuse: "namespaces", kind: sandbox.Landlock},
+	{name: "no landlock", refuse: "landlock", kind: sandbox.Bubblewrap},
 }
 
-// inEveryConfiguration plays rows on every kind of machine, as root and as another user.
-func inEveryConfiguration(t *testing.T, j job, check func(t *testing.T, rows []Row, results []result)) {
+// TestAttacks plays the attacks on every machine, as root and as another user: with
+// nothing in between, with Parley in between, behind the read wall alone, and in the
+// workspace sandbox. Without PARLEY_TEST_LONG it plays every tenth row, on each machine as
+// one user.
+func TestAttacks(t *testing.T) {
 	rows, list := played(t)
-	for i, c := range configurations {
+	long := os.Getenv("PARLEY_TEST_LONG") != ""
+	for i, m := range machines {
 		for n, user := range []int{0, anotherUser} {
-			if os.Getenv("PARLEY_TEST_LONG") == "" && i%2 != n {
+			if !long && i%2 != n {
 				continue
 			}
-			t.Run(fmt.Sprintf("%s/user %d", c.name, user), func(t *testing.T) {
-				j := j
-				j.Refuse, j.User, j.Rows = c.refuse, user, list
-				check(t, rows, inParallel(t, j))
+			t.Run(fmt.Sprintf("%s/user %d", m.name, user), func(t *testing.T) {
+				start, before := time.Now(), processorTime()
+				play := func(kind string, check func(t *testing.T, rows []Row, results []result)) {
+					t.Run(kind, func(t *testing.T) {
+						check(t, rows, inParallel(t, job{Kind: kind, Refuse: m.refuse, User: user, Rows: list, Wall: m.kind, Sandbox: m.sandbox}))
+					})
+				}
+				if i == 0 { // it is the same on every machine
+					play("control", checkControl(user))
+				}
+				if m.walled == "" {
+					play("parley", checkParley)
+					play("wall", checkWall)
+				}
+				play("sandbox", checkSandbox)
+				t.Logf("%d rows in %v, with %v of processors", len(list), time.Since(start).Round(time.Second/10), (processorTime() - before).Round(time.Second/10))
 			})
 		}
 	}
 }
 
-// TestParleyStopsAttacks plays the attacks with Parley in between: the policy decides,
-// and what it lets run runs where it would. No witness is there.
-func TestParleyStopsAttacks(t *testing.T) {
-	pending := Pending()
-	inEveryConfiguration(t, job{Kind: "parley"}, func(t *testing.T, rows []Row, results []result) {
-		ran := map[string]int{}
-		for _, res := range results {
-			r := &rows[res.Row]
-			ran[res.Ran]++
-			if res.Fired && !r.IsPending(pending) {
-				t.Errorf("%s: it ran (%s) and left its witness:\t%s\t%s", r.Where(), res.Ran, r.line, res.Note)
-			}
-		}
-		t.Logf("%d rows; ran: %v", len(results), ran)
-	})
+// processorTime is what the processes that ended have used.
+func processorTime() time.Duration {
+	var u syscall.Rusage
+	syscall.Getrusage(syscall.RUSAGE_CHILDREN, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// TestWallStopsAttacks plays the attacks that need no rule as if every one of them was
-// taken for harmless: the wall alone stops them.
-func TestWallStopsAttacks(t *testing.T) {
-	inEveryConfiguration(t, job{Kind: "wall"}, func(t *testing.T, rows []Row, results []result) {
-		ran := 0
+// checkControl: run with nothing in between, each attack leaves its witness, or it is
+// none. Some work for root only.
+func checkControl(user int) func(t *testing.T, rows []Row, results []result) {
+	return func(t *testing.T, rows []Row, results []result) {
+		missing := map[string]int{}
+		fired, needRoot, slow := 0, 0, int64(0)
 		for _, res := range results {
-			if res.Row < 0 {
-				t.Skip(res.Note)
-			}
-			ran++
-			if r := &rows[res.Row]; res.Fired {
-				t.Errorf("%s: it left its witness behind the wall:\t%s\t%s", r.Where(), r.line, res.Note)
+			r := &rows[res.Row]
+			slow += res.Millis
+			switch {
+			case res.Ran == "missing":
+				missing[res.Note]++
+			case res.Fired:
+				fired++
+			case user != 0:
+				needRoot++
+				t.Logf("%s: only root can: %s", r.Where(), r.line)
+			default:
+				t.Errorf("%s: the witness is not there: %s: %s", r.Where(), r.line, res.Note)
 			}
 			if res.Millis > 1500 {
-				t.Logf("%s: %d ms: %s", rows[res.Row].Where(), res.Millis, rows[res.Row].line)
+				t.Logf("%s: %d ms: %s", r.Where(), res.Millis, r.line)
 			}
 		}
-		t.Logf("%d rows", ran)
-	})
+		if needRoot > len(results)/20 {
+			t.Errorf("%d of %d rows left no witness", needRoot, len(results))
+		}
+		t.Logf("%d of %d rows left their witness in %d ms; skipped for want of a program: %v", fired, len(results), slow, missing)
+	}
+}
+
+// checkParley: the policy decided, and what it let run ran where it would. No witness is
+// there.
+func checkParley(t *testing.T, rows []Row, results []result) {
+	pending, ran := Pending(), map[string]int{}
+	for _, res := range results {
+		r := &rows[res.Row]
+		ran[res.Ran]++
+		if res.Fired && !r.IsPending(pending) {
+			t.Errorf("%s: it ran (%s) and left its witness:\t%s\t%s", r.Where(), res.Ran, r.line, res.Note)
+		}
+	}
+	t.Logf("%d rows; ran: %v", len(results), ran)
+}
+
+// checkWall: the attacks that need no rule ran as if every one of them was taken for
+// harmless. The wall alone stopped them.
+func checkWall(t *testing.T, rows []Row, results []result) {
+	ran := 0
+	for _, res := range results {
+		if res.Row < 0 {
+			t.Skip(res.Note)
+		}
+		ran++
+		if r := &rows[res.Row]; res.Fired {
+			t.Errorf("%s: it left its witness behind the wall:\t%s\t%s", r.Where(), r.line, res.Note)
+		}
+		if res.Millis > 1500 {
+			t.Logf("%s: %d ms: %s", rows[res.Row].Where(), res.Millis, rows[res.Row].line)
+		}
+	}
+	t.Logf("%d rows", ran)
+}
+
+// checkSandbox: the attacks ran in the workspace sandbox as if every rule had failed. None
+// changed a file outside, reached a host or signalled a process.
+func checkSandbox(t *testing.T, rows []Row, results []result) {
+	ran := 0
+	for _, res := range results {
+		if res.Row < 0 {
+			t.Skip(res.Note)
+		}
+		ran++
+		if r := &rows[res.Row]; res.Fired {
+			t.Errorf("%s: it left its witness in spite of the sandbox:\t%s", r.Where(), r.line)
+		}
+	}
+	t.Logf("%d rows", ran)
 }

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"strings"
 	"syscall"
-	"testing"
 	"time"
 
 	"github.com/parley-go/parley/engine/sandbox"
@@ -31,8 +30,9 @@ func (p *player) sandboxed() error {
 	if err := p.world.Enter("app"); err != nil {
 		return err
 	}
-	set := &sandbox.Settings{Enabled: true}
-	box, err := sandbox.New(sandbox.Options{Settings: set, Dir: p.world.Workspace(), Home: p.world.Home(), Path: os.Getenv("PATH"), Only: p.job.Wall})
+	set := p.job.Sandbox
+	set.Enabled = true
+	box, err := sandbox.New(sandbox.Options{Settings: &set, Dir: p.world.Workspace(), Home: p.world.Home(), Path: os.Getenv("PATH"), Only: p.job.Wall})
 	if err != nil {
 		return p.out.Encode(result{Row: -1, Note: err.Error()})
 	}
@@ -90,36 +90,4 @@ func (p *player) inSandbox(box *sandbox.Sandbox, command string) error {
 	case <-time.After(walledLimit):
 	}
 	return nil
-}
-
-// TestSandboxStopsAttacks runs the attacks in the workspace sandbox as if every rule had
-// failed: none changes a file outside, reaches a host or signals a process.
-func TestSandboxStopsAttacks(t *testing.T) {
-	rows, list := played(t)
-	for i, c := range []struct {
-		kind, refuse string
-	}{{sandbox.Bubblewrap, ""}, {sandbox.Landlock, ""}, {sandbox.Bubblewrap, "landlock"}, {sandbox.Landlock, "namespaces"}} {
-		for n, user := range []int{0, anotherUser} {
-			if os.Getenv("PARLEY_TEST_LONG") == "" && i != n {
-				continue // one with each kind
-			}
-			name := c.kind
-			if c.refuse != "" {
-				name += " without " + c.refuse
-			}
-			t.Run(fmt.Sprintf("%s/user %d", name, user), func(t *testing.T) {
-				ran := 0
-				for _, res := range inParallel(t, job{Kind: "sandbox", Wall: c.kind, Refuse: c.refuse, User: user, Rows: list}) {
-					if res.Row < 0 {
-						t.Skip(res.Note)
-					}
-					ran++
-					if r := &rows[res.Row]; res.Fired {
-						t.Errorf("%s: it left its witness in spite of the sandbox:\t%s", r.Where(), r.line)
-					}
-				}
-				t.Logf("%d rows", ran)
-			})
-		}
-	}
 }

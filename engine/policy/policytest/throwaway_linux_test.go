@@ -16,6 +16,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/parley-go/parley/engine/sandbox"
 )
 
 // The stages of a worker: the first process of its namespaces prepares them and
@@ -46,14 +48,16 @@ func TestMain(m *testing.M) {
 
 // A job is what a worker does.
 type job struct {
-	Kind   string // "control", "parley", "wall" or "everyday"
-	Wall   string // the only kind of wall to use; empty means that the wall chooses
+	Kind   string // "control", "parley", "wall", "sandbox" or "everyday"
+	Wall   string // the only kind of workspace sandbox to use
 	Refuse string // what the kernel refuses: "", "namespaces" or "landlock"
 	User   int    // 0 or anotherUser
 	Layout string // of everyday
 	Rows   []int
 	Table  string // rows to play in place of the table, to try them
 	Name   string // of the file that these rows are for
+
+	Sandbox sandbox.Settings
 }
 
 // table returns the rows that the numbers of the job are about.

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -118,4 +119,20 @@ func describe(s *Script) string {
 		b.WriteString("  works in " + strings.Join(s.Dirs, ", ") + "\n")
 	}
 	return b.String()
+}
+
+// A # in the middle of a word begins no comment, wherever the word is: what follows it is
+// found, or the command is not clear.
+func TestHashInWord(t *testing.T) {
+	places := []string{"@", "case a in a) @;; esac", "x $(@)", "x `@`", "x <(@)", "( @ )", "{ @; }", "a=(@)", "f() { @; }", "f() ( @ )", "if @; then :; fi", "while @; do :; done", "for i in 1; do @; done", "x \"$(@)\"", "cat <<E\n$(@)\nE", "case a in a) x;& b) @;; esac", "case a in a) $(@);; esac", "x ${v:-$(@)}", "(( $(@) ))", "[[ -n $(@) ]]", "coproc { @; }", "a=$(@)", "a=($(@))", "select i in 1; do @; done", "! @", "time @", "x | @", "x && @", "case $(@) in a) :;; esac", "x $(case a in a) @;; esac)", "case a in a) if @; then :; fi;; esac", "case a in a) { @; };; esac", "case a in a) ( @ );; esac", "case a in a) f() { @; };; esac", "case a in a) x=1 @;; esac", "case a in\na) # b\n@;; esac", "x $(\n@)", "case a in a) for i in 1; do @; done;; esac"}
+	words := []string{"'a'#", "\"a\"#", "$v#", "${v}#", "$'a'#", "x 'a'#", "x $v#", "x \"$v\"#b", "x ${v}#", "x $?#", "x a'b'#", "x {a,b}#", "x [a]#", "v='a'#", "v=$v#", "x >'a'#", "x >$v#", "x <<<'a'#", "x @(a)#", "x $(y)#", "x `y`#", "x $((1))#", "x <(y)#", "x a\\ #", "x \\'#", "x -#", "x a,#", "x =#", "x %#", "x ^#", "x ~#", "x !#"}
+	for _, place := range places {
+		for _, word := range words {
+			command := strings.ReplaceAll(place, "@", word+" ; rm x\n")
+			s := Analyze(command, Env{Dir: "/w", Home: "/h"})
+			if s.Unclear == "" && !slices.ContainsFunc(s.Calls, func(c *Call) bool { return c.Args[0].Text() == "rm" }) {
+				t.Errorf("%q: the program behind the # is not found", command)
+			}
+		}
+	}
 }

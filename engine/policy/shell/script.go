@@ -209,7 +209,7 @@ func (s *Script) use(f File) {
 // parsers are memory that is used again; newParser is one that has read nothing.
 var (
 	parsers   = sync.Pool{New: func() any { return &syntax.Parser{} }}
-	newParser = syntax.NewParser(syntax.Variant(syntax.LangBash))
+	newParser = syntax.NewParser(syntax.Variant(syntax.LangBash), syntax.KeepComments(true))
 )
 
 // parse takes a text apart that a shell reads.
@@ -260,6 +260,10 @@ func (s *Script) parse(text, via string) {
 		s.blur("a backquote ends a substitution, or it does not")
 		s.guess(text)
 	}
+	if strings.Contains(text, "#") && commentsDiffer(file, text) {
+		s.blur("a # begins a comment, or it does not")
+		s.guess(text)
+	}
 	if (strings.Contains(text, "${") || strings.Contains(text, "=~")) && hasHiddenText(file, text) {
 		s.blur("an expansion in it may run something")
 		s.guess(text)
@@ -297,6 +301,19 @@ func backquotesDiffer(file *syntax.File, text string) (differ bool) {
 			backslashes = 0
 		}
 		return false
+	})
+	return differ
+}
+
+// commentsDiffer reports whether the parser takes a # for a comment that is in the middle of
+// a word, as in 'a'#b, which it does inside of substitutions and case.
+func commentsDiffer(file *syntax.File, text string) (differ bool) {
+	syntax.Walk(file, func(n syntax.Node) bool {
+		if c, ok := n.(*syntax.Comment); ok {
+			at := int(c.Hash.Offset())
+			differ = differ || at >= len(text) || at > 0 && strings.IndexByte(" \t\n;&|()<>", text[at-1]) < 0
+		}
+		return !differ
 	})
 	return differ
 }
@@ -476,7 +493,7 @@ func (s *Script) withoutDashes(st *syntax.Stmt) *syntax.Stmt {
 			return st
 		}
 		rest := *c
-		if rest.Args = c.Args[1:]; len(rest.Args) > 0 && (strings.ContainsAny(litOf(rest.Args[0]), "-=") || rest.Args[0].Lit() == "time") {
+		if rest.Args = c.Args[1:]; len(rest.Args) > 0 && (strings.ContainsAny(litOf(rest.Args[0]), "-=") || rest.Args[0].Lit() == "time" || rest.Args[0].Lit() == "!") {
 			s.blur("time may have an option, or run a program of that name")
 		}
 		other.Cmd = &rest
@@ -719,6 +736,9 @@ func (s *Script) document(r *syntax.Redirect) *Word {
 		}
 	}
 	for _, p := range r.Hdoc.Parts {
+		if _, ok := p.(*syntax.Lit); !ok && quoted {
+			s.blur("the end of a document in it is quoted, or it is not")
+		}
 		// Bash looks for the end first, line by line, and only then for substitutions: one
 		// of several lines may have the end in it.
 		if _, ok := p.(*syntax.Lit); !ok && p.Pos().Line() != p.End().Line() {

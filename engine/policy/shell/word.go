@@ -513,8 +513,12 @@ func decodeANSI(s string) (string, bool) {
 			continue
 		}
 		v, n := leadingNumber(s[start:], most, base)
+		if n == 0 { // both characters stay
+			b.WriteString(s[i-1 : i+1])
+			continue
+		}
 		if v == 0 {
-			return "", false // no digits, or the text ends there
+			return "", false // the text ends there
 		}
 		if most > 3 {
 			b.WriteRune(rune(v))
