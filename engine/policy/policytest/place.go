@@ -157,6 +157,14 @@ func (w *World) Fired(r *Row, s *Setting, output []byte) bool {
 	return err == nil && (was == nil || !was.same(is))
 }
 
+// SameData reports whether a file has the content that it had, whatever its mode and time.
+func (w *World) SameData(name string) bool {
+	path := w.Path(name)
+	was := w.Original(path)
+	is, err := readNode(path)
+	return err == nil && was != nil && bytes.Equal(was.Data, is.Data)
+}
+
 // A Node is a file of a [Tree].
 type Node struct {
 	Mode   fs.FileMode

@@ -55,6 +55,9 @@ func (p *player) sandboxed() error {
 			return fmt.Errorf("%s: %w", r.Where(), err)
 		}
 		res := result{Row: i, Ran: "sandbox", Fired: p.world.Fired(r, s, nil) || p.listener.count.Load() > 0}
+		if p.job.Wall == sandbox.Landlock && strings.HasPrefix(r.Witness, "~/") && p.world.SameData(r.Witness) {
+			res.Fired = false // Landlock does not know modes and times, and the report of the sandbox says so
+		}
 		p.world.Played()
 		if err := p.out.Encode(res); err != nil {
 			return err
