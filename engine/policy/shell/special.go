@@ -508,7 +508,6 @@ func project(a *argv, args []Word, at int) {
 func runner(a *argv, args []Word, at int) {
 	s := a.s
 	project(a, args, at)
-	a.c.Danger = nil
 	// poetry run pytest, bundle exec rspec: the options are those of that program.
 	if len(args) > 1 && args[0].Static() && (args[0].Text() == "run" || args[0].Text() == "exec") && args[1].Static() {
 		if p := lookup(filepath.Base(args[1].Text())); p != nil && (p.code == "" || p.code == "project") {

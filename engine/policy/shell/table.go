@@ -268,6 +268,7 @@ func (p *program) addOption(word string) error {
 // it may be cut from, it is the one that does most. Without one, ok is false.
 func (p *program) find(name string) (o option, ok bool) {
 	if o, ok = p.long[name]; ok {
+		o.name = name
 		return o, true
 	}
 	if len(name) < 4 || p.trait["onedash"] {
@@ -276,7 +277,7 @@ func (p *program) find(name string) (o option, ok bool) {
 	for full, other := range p.long {
 		if strings.HasPrefix(full, name) && (!ok || other.kind != "" && other.kind != "text") {
 			o, ok = other, true
-			o.name = name
+			o.name = full
 		}
 	}
 	return o, ok

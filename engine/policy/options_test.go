@@ -1,0 +1,40 @@
+package policy
+
+import (
+	"testing"
+
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/wire"
+)
+
+// TestRuleCoversNoDangerousOption: a rule that allows a program, or a subcommand of it, does
+// not cover an option by which it runs, writes or sends something else. An option that only
+// looks like the beginning of a harmless one is not that one.
+func TestRuleCoversNoDangerousOption(t *testing.T) {
+	for _, c := range []struct{ rule, command string }{
+		{"prettier", "prettier --config evil.js --write a.js"}, {"pytest", "pytest --conf=evil"}, {"vitest", "vitest --run --test=x"},
+		{"terraform plan", "terraform plan -out=/etc/x"}, {"terraform plan", "terraform -chdir=/x plan"}, {"terraform init", "terraform init -plugin-dir=x"},
+		{"helm template", "helm template . --post-renderer ./evil"}, {"helm list", "helm list --kubeconfig=evil"},
+		{"dotnet test", "dotnet test -s evil.runsettings"}, {"dotnet build", "dotnet build -p:CustomBeforeMicrosoftCommonTargets=evil"},
+		{"swift test", "swift test --package-path /x"}, {"swift build", "swift build -Xswiftc -load"},
+		{"poetry run", "poetry run -C /x pytest"}, {"uv run", "uv run --with evil pytest"}, {"pip list", "pip list --log /etc/x"}, {"pip install", "pip install --target /x y"},
+		{"webpack", "webpack -c evil.js"}, {"vite build", "vite build --config evil.js"}, {"ctest", "ctest -S evil.cmake"}, {"meson test", "meson test --wrapper=./evil"},
+	} {
+		p := New(Rule{Behavior: wire.BehaviorAllow, Tool: "Bash", Content: c.rule + ":*"})
+		req := &Request{Tool: &tool.Spec{Name: "Bash"}, Access: []tool.Access{{Kind: tool.Execute, Command: c.command}}, Roots: []string{"/w"}, Home: "/h", Mode: wire.ModeDefault}
+		if d := p.Decide(req); d.Behavior != wire.BehaviorAsk {
+			t.Errorf("the rule %s: %s: %s (%s)", c.rule, c.command, d.Behavior, d.Reason)
+		}
+	}
+	for _, c := range []struct{ rule, command string }{
+		{"prettier", "prettier --check src"}, {"terraform plan", "terraform plan -input=false"}, {"helm template", "helm template ."}, {"dotnet test", "dotnet test --no-build"},
+		{"swift test", "swift test --parallel"}, {"poetry run pytest", "poetry run pytest -q"}, {"uv run pytest", "uv run pytest -q"}, {"pip list", "pip list --outdated"},
+		{"webpack", "webpack --mode production"}, {"vite build", "vite build"}, {"meson test", "meson test -v"},
+	} {
+		p := New(Rule{Behavior: wire.BehaviorAllow, Tool: "Bash", Content: c.rule + ":*"})
+		req := &Request{Tool: &tool.Spec{Name: "Bash"}, Access: []tool.Access{{Kind: tool.Execute, Command: c.command}}, Roots: []string{"/w"}, Home: "/h", Mode: wire.ModeDefault}
+		if d := p.Decide(req); d.Behavior != wire.BehaviorAllow {
+			t.Errorf("the rule %s: %s: %s (%s), want allow", c.rule, c.command, d.Behavior, d.Reason)
+		}
+	}
+}
