@@ -331,6 +331,7 @@ func init() {
 		{"resume", "[title]", "Continue another session", func(s *screen, _ string) { s.pickSession() }},
 		{"rewind", "", "Go back to an earlier message", func(s *screen, _ string) { s.openRewind() }},
 		{"tasks", "", "List work in the background", func(s *screen, _ string) { s.openTasks() }},
+		{"login", "<server>", "Log in to an MCP server", func(s *screen, arg string) { s.login(arg) }},
 		{"copy", "", "Copy the last answer", func(s *screen, _ string) { s.copyAnswer() }},
 		{"verbose", "", "Show everything in full, as Ctrl-O does", func(s *screen, _ string) { s.openPager() }},
 	}

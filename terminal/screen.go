@@ -290,7 +290,7 @@ func (s *screen) checkServers() {
 				case wire.MCPFailed:
 					text = "the MCP server " + m.Name + " failed: " + m.Error
 				case wire.MCPNeedsAuth:
-					text = "the MCP server " + m.Name + " needs a log-in: parley mcp login " + m.Name
+					text = "the MCP server " + m.Name + " needs a log-in: /login " + m.Name
 				case wire.MCPPending:
 					pending = true
 					if time.Since(began) > 2*time.Second {
@@ -319,6 +319,56 @@ func (s *screen) checkServers() {
 			case <-ctx.Done():
 				return nil
 			case <-time.After(wait):
+			}
+		}
+	})
+}
+
+// login has the person log in to an MCP server: it shows the address of the page, and says
+// when that has led back.
+func (s *screen) login(server string) {
+	if server == "" {
+		s.hint = "Name the MCP server: /login SERVER."
+		return
+	}
+	to := s.session
+	s.async(func(ctx context.Context) func() {
+		request, _ := json.Marshal(map[string]string{"subtype": "mcp_authenticate", "serverName": server})
+		raw, err := to.control(ctx, request)
+		var login wire.MCPAuthenticateResponse
+		if err == nil {
+			err = json.Unmarshal(raw, &login)
+		}
+		if err != nil {
+			return func() { s.t.warn("the log-in to " + server + " failed: " + err.Error()) }
+		}
+		if !login.RequiresUserAction {
+			return func() { s.t.notice("You are logged in to " + server + ".") }
+		}
+		select {
+		case s.posted <- func() { s.t.notice("Open this page to log in to " + server + ":"); s.t.link(login.AuthURL) }:
+		case <-ctx.Done():
+			return nil
+		}
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(500 * time.Millisecond):
+			}
+			raw, err := to.control(ctx, json.RawMessage(`{"subtype":"mcp_status"}`))
+			var list wire.MCPStatusResponse
+			if err != nil || json.Unmarshal(raw, &list) != nil {
+				return nil
+			}
+			for _, m := range list.MCPServers {
+				switch {
+				case m.Name != server:
+				case m.Status == wire.MCPConnected:
+					return func() { s.t.notice("You are logged in to " + server + ".") }
+				case m.Status == wire.MCPFailed:
+					return func() { s.t.warn("the MCP server " + server + " failed: " + m.Error) }
+				}
 			}
 		}
 	})
@@ -711,9 +761,7 @@ func (s *screen) userMessage(m *wire.User) bool {
 	text := m.Message.Content.String()
 	if o := m.Origin; o != nil && o.Kind != "" && o.Kind != "human" { // the agent said it to itself
 		if line, _, _ := strings.Cut(text, "\n"); o.Kind == "task-notification" && !s.t.showed(line) {
-			s.t.endText()
-			s.t.section("note")
-			s.t.paragraph(dim, "· ", line)
+			s.t.notice(line)
 		}
 		s.lastUUID = m.UUID
 		return true

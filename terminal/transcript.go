@@ -113,6 +113,18 @@ func (s *transcript) section(kind string) {
 	s.last = kind
 }
 
+// notice prints a line that is not part of the conversation.
+func (s *transcript) notice(text string) {
+	s.endText()
+	s.section("note")
+	s.paragraph(dim, "· ", text)
+}
+
+// link prints an address.
+func (s *transcript) link(address string) {
+	s.print(s.wrap([]span{{text: Visible(address), link: Visible(address)}}, s.width(), nil, nil)...)
+}
+
 // paragraph prints text with a look, wrapped, behind a mark.
 func (s *transcript) paragraph(look, mark, text string) {
 	indent := []span{{text: strings.Repeat(" ", columns(mark))}}
@@ -238,14 +250,10 @@ func (s *transcript) message(m wire.Message) {
 		case m.Level == "warning":
 			s.warn(m.Content)
 		default:
-			s.endText()
-			s.section("note")
-			s.paragraph(dim, "· ", m.Content)
+			s.notice(m.Content)
 		}
 	case *wire.Notification:
-		s.endText()
-		s.section("note")
-		s.paragraph(dim, "· ", m.Text)
+		s.notice(m.Text)
 	case *wire.LocalCommandOutput:
 		s.endText()
 		s.section("text")
