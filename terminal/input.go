@@ -265,7 +265,7 @@ func isCommand(text string) bool {
 func (s *screen) sendText(text, shown string, images []chip) {
 	if s.session == nil {
 		if s.opening {
-			s.held = append(s.held, text)
+			s.held = append(s.held, heldPrompt{text, shown, images})
 			s.queued = append(s.queued, queuedPrompt{shown: shown})
 		}
 		return
@@ -296,11 +296,11 @@ func (s *screen) sendHeld() {
 	held := s.held
 	s.held = nil
 	s.queued = deleteHeld(s.queued)
-	for _, text := range held {
-		if isCommand(text) {
-			s.slash(text)
+	for _, h := range held {
+		if isCommand(h.text) {
+			s.slash(h.text)
 		} else {
-			s.sendText(text, text, nil)
+			s.sendText(h.text, h.shown, h.images)
 		}
 	}
 }
@@ -347,7 +347,7 @@ func (s *screen) slash(text string) {
 		}
 	}
 	if !s.ready {
-		s.held = append(s.held, text)
+		s.held = append(s.held, heldPrompt{text: text, shown: text})
 		s.queued = append(s.queued, queuedPrompt{shown: text})
 		return
 	}

@@ -70,8 +70,8 @@ type screen struct {
 	help     bool    // the keys are listed
 	hint     string  // says something until the next key
 	commands []*wire.SlashCommand
-	ready    bool     // the agent has reported its commands
-	held     []string // commands that wait for that
+	ready    bool // the agent has reported its commands
+	held     []heldPrompt
 	notes    []string // for the model, with the next prompt
 	spare    string   // text for the status line of the user's command
 	branch   string
@@ -204,12 +204,18 @@ func (s *screen) opened(session *Session, err error) {
 		s.cfg.Prompt = ""
 		s.send(wire.Prompt(wire.Text(text)), text)
 	}
-	for _, text := range s.held {
-		if !strings.HasPrefix(text, "/") {
-			s.send(wire.Prompt(wire.Text(text)), text)
+	for _, h := range s.held {
+		if !isCommand(h.text) {
+			s.sendText(h.text, h.shown, h.images)
 		}
 	}
-	s.held = slices.DeleteFunc(s.held, func(t string) bool { return !strings.HasPrefix(t, "/") })
+	s.held = slices.DeleteFunc(s.held, func(h heldPrompt) bool { return !isCommand(h.text) })
+}
+
+// A heldPrompt waits for the session or, if it is a command, for the commands of the agent.
+type heldPrompt struct {
+	text, shown string
+	images      []chip
 }
 
 // fail ends the program because there is no session. The agent may have given the reason on

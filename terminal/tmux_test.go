@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -104,8 +105,30 @@ func (p *pane) run(width, height int, args ...string) *pane {
 	}
 	p.tmux("-f", conf, "new-session", "-d", "-s", "p", "-x", fmt.Sprint(width), "-y", fmt.Sprint(height), "-c", p.home, command)
 	socket := p.socket
-	p.t.Cleanup(func() { exec.Command("tmux", "-S", socket, "kill-server").Run() })
+	p.t.Cleanup(func() {
+		programs := children(socket)
+		exec.Command("tmux", "-S", socket, "kill-server").Run()
+		// A program that ends still writes to its home.
+		testwait.Until(p.t, "the end of the programs", func() bool {
+			return !slices.ContainsFunc(programs, func(pid string) bool {
+				state, err := exec.Command("ps", "-o", "stat=", "-p", pid).Output()
+				return err == nil && !strings.HasPrefix(strings.TrimSpace(string(state)), "Z")
+			})
+		})
+	})
 	return p
+}
+
+// children returns the processes that the shells of a tmux server have started.
+func children(socket string) (pids []string) {
+	shells, _ := exec.Command("tmux", "-S", socket, "list-panes", "-a", "-F", "#{pane_pid}").Output()
+	all, _ := exec.Command("ps", "-A", "-o", "pid=,ppid=").Output()
+	for line := range strings.Lines(string(all)) {
+		if ids := strings.Fields(line); len(ids) == 2 && slices.Contains(strings.Fields(string(shells)), ids[1]) {
+			pids = append(pids, ids[0])
+		}
+	}
+	return pids
 }
 
 // tmux runs a command of tmux and returns what it prints.
