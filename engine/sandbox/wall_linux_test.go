@@ -448,3 +448,44 @@ func TestWallNotStarted(t *testing.T) {
 		t.Errorf("Err returned %v", err)
 	}
 }
+
+// BenchmarkReadWall compares a command behind the read wall with a bare one, in turns, so
+// that both meet the same load. The least of each counts: the wall may add 4.5 ms.
+func BenchmarkReadWall(b *testing.B) {
+	dir := b.TempDir()
+	wall := NewWall(WallOptions{Home: dir, Path: os.Getenv("PATH")})
+	defer wall.Close()
+	if err := wall.Ready(); err != nil {
+		b.Skip(err)
+	}
+	run := func(walled bool) time.Duration {
+		began := time.Now()
+		cmd := exec.Command("/bin/bash", "-c", "true")
+		cmd.Dir, cmd.Env = dir, []string{"PATH=/usr/bin:/bin"}
+		var confined *Confined
+		if walled {
+			var err error
+			if confined, err = wall.Confine(cmd, View{Roots: []string{dir}}); err != nil {
+				b.Fatal(err)
+			}
+		}
+		err := cmd.Start()
+		if walled {
+			over := confined.Started(err)
+			defer func() { <-over }()
+		}
+		if err == nil {
+			err = cmd.Wait()
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		return time.Since(began)
+	}
+	bare, walled := time.Hour, time.Hour
+	for b.Loop() {
+		bare, walled = min(bare, run(false)), min(walled, run(true))
+	}
+	b.ReportMetric(float64(bare)/1e6, "bare-ms")
+	b.ReportMetric(float64(walled-bare)/1e6, "added-ms")
+}
