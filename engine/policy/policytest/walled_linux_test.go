@@ -114,6 +114,9 @@ func (p *player) playAll(rows []Row, list []int, settings map[string]*Setting) e
 	}
 	var since []int // rows that ran and after which nobody looked
 	look := func() error {
+		if p.world.place == "" {
+			return nil // nothing was played
+		}
 		changed := p.world.Changes()
 		if changed == nil {
 			since = nil
