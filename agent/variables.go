@@ -29,6 +29,7 @@ func (set *setup) number(name string) int64 {
 // tuning is what flags and variables say that few conversations need.
 func (set *setup) tuning() engine.Tuning {
 	return engine.Tuning{
+		PreviewFormat:  set.vars["CLAUDE_CODE_QUESTION_PREVIEW_FORMAT"],
 		NoCommandShell: set.prefs().Bool("disableSkillShellExecution"),
 		MaxTokens:      set.number("CLAUDE_CODE_MAX_OUTPUT_TOKENS"),
 		Anthropic:      set.telemetryProvider() == "anthropic" && set.cfg.Model == nil,

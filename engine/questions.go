@@ -5,8 +5,10 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/wire"
@@ -30,11 +32,24 @@ func QuestionTools() []string { return []string{"AskUserQuestion", "EnterPlanMod
 
 // questionTools returns those of them that the conversation has.
 func (c *Conversation) questionTools() []tool.Tool {
-	all := []tool.Tool{&askUser{}, &enterPlan{set: func() { c.Do(func() { c.SetMode(wire.ModePlan) }) }}, &exitPlan{set: func() { c.Do(c.leavePlan) }}}
+	all := []tool.Tool{newAskUser(c.cfg.Tuning.PreviewFormat), &enterPlan{set: func() { c.Do(func() { c.SetMode(wire.ModePlan) }) }}, &exitPlan{set: func() { c.Do(c.leavePlan) }}}
 	return slices.DeleteFunc(all, func(t tool.Tool) bool { return !slices.Contains(c.set.questions, t.Spec().Name) })
 }
 
-type askUser struct{}
+type askUser struct {
+	previews string // their format: "markdown", "html" or empty
+	spec     *tool.Spec
+}
+
+// newAskUser returns the tool for previews in a format.
+func newAskUser(previews string) *askUser {
+	text := previewTexts[previews]
+	if text == "" {
+		return &askUser{spec: askSpec}
+	}
+	text = askDescription + "\nAn option can have a preview of what choosing it leads to, if seeing it helps to decide. Write it " + text + " Questions with multiSelect have no previews.\n"
+	return &askUser{previews, &tool.Spec{Name: askSpec.Name, Description: text, ReadOnly: true, Schema: askSpec.Schema}}
+}
 
 var askSpec = &tool.Spec{
 	Name: "AskUserQuestion", Description: askDescription, ReadOnly: true,
@@ -50,9 +65,35 @@ var askSpec = &tool.Spec{
 		"answers":{"type":"object","description":"Filled in by the user"}}}`),
 }
 
-func (*askUser) Spec() *tool.Spec { return askSpec }
+// previewTexts explain previews to the model, by their format.
+var previewTexts = map[string]string{
+	"markdown": "as Markdown, shown in a box with letters of one width: a sketch of a page in plain characters, a piece of code, a configuration.",
+	"html":     "as a fragment of HTML that needs nothing else: style attributes only, and no html, head, body, script or style element.",
+}
 
-func (*askUser) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) {
+func (a *askUser) Spec() *tool.Spec { return a.spec }
+
+// notFragment finds elements that a fragment of HTML must not have.
+var notFragment = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)<\s*(!doctype|html|head|body|script|style)\b`) })
+
+// Access checks the previews: a page that shows them is not to run what the model writes.
+func (a *askUser) Access(_ *tool.Env, input json.RawMessage) ([]tool.Access, error) {
+	var in struct {
+		Questions []struct {
+			Options []struct {
+				Preview string `json:"preview"`
+			} `json:"options"`
+		} `json:"questions"`
+	}
+	if json.Unmarshal(input, &in) == nil && a.previews == "html" {
+		for _, q := range in.Questions {
+			for _, o := range q.Options {
+				if found := notFragment().FindString(o.Preview); found != "" {
+					return nil, fmt.Errorf("A preview has %q. Write a fragment of HTML with style attributes, without html, head, body, script and style elements.", found)
+				}
+			}
+		}
+	}
 	return []tool.Access{{Kind: tool.Other}}, nil
 }
 
