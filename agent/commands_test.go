@@ -94,8 +94,22 @@ func TestLocalCommands(t *testing.T) {
 		{"/usage", "usage", []string{"Total cost: $0.0"}, false},
 		{"/context", "context", []string{"## Context Usage", "| System tools |", "| Messages |", "| Free space |"}, false},
 		{"/help", "help", []string{"/compact <what to keep in mind>", "/release-notes <version>"}, false},
+		{"/agents", "agents", []string{"- general-purpose: "}, false},
+		{"/list-agents", "list-agents", []string{"- Explore: "}, false},
+		{"/config", "config", []string{"- Model: claude-", "- Output style: default", "- Permission mode: default"}, false},
+		{"/mcp", "mcp", []string{"no MCP servers"}, false},
+		{"/output-style", "output-style", []string{"The output style is default", "Explanatory"}, false},
+		{"/output-style Concise", "output-style", []string{"now Concise"}, false},
+		{"/output-style Nobody", "output-style", []string{"no output style named Nobody"}, true},
+		{"/output-style default", "output-style", []string{"now default"}, false},
+		{"/rename", "rename", []string{"a title is missing"}, true},
+		{"/reload-skills", "reload-skills", []string{"were read again"}, false},
+		{"/reload-plugins", "reload-plugins", []string{"were read again"}, false},
 		{"/model", "model", []string{"The model is claude-"}, false},
 		{"/model opus", "model", []string{"Set model to claude-opus"}, false},
+		{"/effort", "effort", []string{"The effort is ", "low"}, false},
+		{"/effort low", "effort", []string{"now low"}, false},
+		{"/effort silly", "effort", []string{`no effort "silly"`}, true},
 		{"/release-notes", "release-notes", []string{"This is parley 0.1.0, compatible with version 2.1.0 ", "\n## 0.1.0\n", "- MCP servers"}, false},
 		{"/release-notes v0.1.0", "release-notes", []string{"This is parley 0.1.0", "\n## 0.1.0\n", "- MCP servers"}, false},
 		{"/release-notes 99.9.9", "release-notes", []string{"no notes of a version 99.9.9", "0.1.0"}, true},
@@ -191,4 +205,21 @@ func TestNoSlashCommands(t *testing.T) {
 			t.Errorf("%s: the model was asked %d times", prompt, len(reqs))
 		}
 	}
+}
+
+// TestMorePromptCommands: commands that are prompts of our own reach the model with what was typed behind them.
+func TestMorePromptCommands(t *testing.T) {
+	names := strings.Fields("batch code-review debug deep-research doctor fewer-permission-prompts recap run simplify team-onboarding update-config verify")
+	k := talkTo(t, agent.Config{}, parley.Options{Cwd: checkout(t, nil)}, parleytest.Say("ok").Times(len(names)), parleytest.Say("ok"))
+	k.say("/rename A better title")
+	sent := map[string]bool{}
+	for _, name := range names {
+		_, r := k.say("/" + name + " the-words-of-" + name)
+		_, prompt, _ := strings.Cut(k.sent(), "<command-name>/"+name)
+		if r.Result != "ok" || !strings.Contains(prompt, "the-words-of-"+name) || len(prompt) < 100 || sent[prompt] {
+			t.Errorf("/%s: result %q, the model got %.300q", name, r.Result, prompt)
+		}
+		sent[prompt] = true
+	}
+	k.say("hello")
 }

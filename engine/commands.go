@@ -61,11 +61,22 @@ type builtin struct {
 	local                   func(c *Conversation, t *turn, p *prompt, args string) *ending
 	prompt                  string
 	expand                  func(ctx context.Context, c *Conversation, args string) (string, error) // in place of prompt
+	unlisted                bool                                                                    // only /help lists it
 }
 
-// builtins are the commands that are built in, in the order in which they are told.
+// builtins are the commands that are built in, in the order in which they are told. All conversations share them.
 func builtins() []*builtin {
-	return []*builtin{
+	builtinOnce.Do(func() { builtinList = makeBuiltins() })
+	return builtinList
+}
+
+var (
+	builtinOnce sync.Once
+	builtinList []*builtin
+)
+
+func makeBuiltins() []*builtin {
+	return append([]*builtin{
 		{name: "clear", aliases: []string{"reset", "new"}, description: "Begin a new conversation; what was said is kept in its own session", local: (*Conversation).clearCommand},
 		{name: "compact", hint: "<what to keep in mind>", description: "Replace what was said by a summary of it", local: (*Conversation).compactCommand},
 		{name: "context", description: "Show what fills the model's context", local: (*Conversation).contextCommand},
@@ -78,12 +89,15 @@ func builtins() []*builtin {
 		{name: "release-notes", hint: "<version>", description: "Tell which version this is, and what it and former ones brought", local: (*Conversation).releaseNotesCommand},
 		{name: "review", hint: "<pull request>", description: "Review a pull request or the changes at hand", prompt: reviewPrompt},
 		{name: "security-review", description: "Look for weaknesses in the changes at hand", prompt: securityReviewPrompt},
-	}
+	}, sessionCommands()...)
 }
 
-// Commands lists the slash commands there are: of the project and the user, from
-// elsewhere, built in.
-func (c *Conversation) Commands() []*wire.SlashCommand {
+// Commands lists the slash commands for hosts: of the project and the user, from
+// elsewhere, built in. Those that work when they are typed and few sessions need are left out: hosts keep the list in memory, once a
+// session.
+func (c *Conversation) Commands() []*wire.SlashCommand { return listCommands(c, false) }
+
+func listCommands(c *Conversation, all bool) []*wire.SlashCommand {
 	list := []*wire.SlashCommand{}
 	if c.cfg.NoSlashCommands {
 		return list
@@ -103,7 +117,7 @@ func (c *Conversation) Commands() []*wire.SlashCommand {
 		}
 	}
 	for _, b := range builtins() {
-		if !seen[b.name] {
+		if !seen[b.name] && (all || !b.unlisted) {
 			list = append(list, &wire.SlashCommand{Name: b.name, Description: b.description, ArgumentHint: b.hint, Aliases: b.aliases, Builtin: true})
 		}
 	}
@@ -430,7 +444,7 @@ func (c *Conversation) costCommand(t *turn, p *prompt, args string) *ending {
 func (c *Conversation) helpCommand(t *turn, p *prompt, args string) *ending {
 	var b strings.Builder
 	b.WriteString("The commands are:\n")
-	for _, cmd := range c.Commands() {
+	for _, cmd := range listCommands(c, true) {
 		b.WriteString("\n- /" + cmd.Name)
 		if cmd.ArgumentHint != "" {
 			b.WriteString(" " + cmd.ArgumentHint)

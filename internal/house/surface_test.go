@@ -13,7 +13,7 @@ import (
 // A surfaceRow is one thing of the official surface.
 type surfaceRow struct{ kind, name, state, evidence, how string }
 
-// TestSurface: every control request, message, hook event, flag, tool, variable and option of the
+// TestSurface: every control request, message, hook event, flag, tool, variable, slash command and option of the
 // official surface has a row in testdata/surface.txt, and each row that claims something names a
 // test, a script or a scenario that exists. docs/surface.md is made from it; -update rewrites it.
 func TestSurface(t *testing.T) {
@@ -42,6 +42,7 @@ func TestSurface(t *testing.T) {
 		"hook event":      {"wire/hooks.go", `HookEvent = "(\w+)"`},
 		"flag":            {"agent/flags.go", `"(--[a-z][a-zA-Z-]*)"[,}:]`},
 		"tool":            {"engine/tool/tasklist/tasklist.go", `Name: "(\w+)"`},
+		"slash command":   {"engine/commands.go", `\{name: "([a-z-]+)"`},
 	} {
 		text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(in.file)))
 		if err != nil {
@@ -135,8 +136,8 @@ func surfacePage(rows []surfaceRow) string {
 		count[r.state]++
 	}
 	fmt.Fprintf(&b, "\n%d rows: %d same, %d better, %d different on purpose, %d absent.\n", len(rows), count["same"], count["better"], count["different"], count["absent"])
-	titles := map[string]string{"option": "Options", "control request": "Control requests", "message": "Messages", "hook event": "Hook events", "tool": "Tools", "flag": "Flags", "variable": "Variables"}
-	for _, kind := range []string{"option", "control request", "message", "hook event", "tool", "flag", "variable"} {
+	titles := map[string]string{"option": "Options", "control request": "Control requests", "message": "Messages", "hook event": "Hook events", "tool": "Tools", "flag": "Flags", "variable": "Variables", "slash command": "Slash commands"}
+	for _, kind := range []string{"option", "control request", "message", "hook event", "tool", "flag", "variable", "slash command"} {
 		fmt.Fprintf(&b, "\n## %s\n\n| %s | state | evidence | how, or why not |\n|---|---|---|---|\n", titles[kind], kind)
 		for _, r := range rows {
 			if r.kind == kind {
