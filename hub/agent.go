@@ -362,7 +362,7 @@ func (r *room) manage() time.Duration {
 			if !a.sent[uuid] {
 				a.sent[uuid] = true
 				a.idle = now
-				a.mail.put(f.prompts[uuid].Message)
+				a.mail.put(letter{message: f.prompts[uuid].Message})
 			}
 		}
 		busy := f.midTurn || len(f.queue) > 0 || len(r.waiters) > 0 || len(f.tasks) > 0 || a.calls > 0
@@ -436,13 +436,19 @@ func (a *agentRun) kill(cause error) {
 // A mailbox is a queue of prompts to send. It has no bound: they are accepted by then.
 type mailbox struct {
 	mu   sync.Mutex
-	list []json.RawMessage
+	list []letter
 	bell chan struct{}
 }
 
-func (m *mailbox) put(message json.RawMessage) {
+// A letter is a prompt, or a channel to close when the prompts before it are sent.
+type letter struct {
+	message json.RawMessage
+	sent    chan struct{}
+}
+
+func (m *mailbox) put(l letter) {
 	m.mu.Lock()
-	m.list = append(m.list, message)
+	m.list = append(m.list, l)
 	m.mu.Unlock()
 	select {
 	case m.bell <- struct{}{}:
@@ -450,7 +456,22 @@ func (m *mailbox) put(message json.RawMessage) {
 	}
 }
 
-func (m *mailbox) take() []json.RawMessage {
+// flush returns when all prompts of the mailbox are sent. The error is that of the first
+// context that ends.
+func (m *mailbox) flush(ctx, agent context.Context) error {
+	l := letter{sent: make(chan struct{})}
+	m.put(l)
+	select {
+	case <-l.sent:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-agent.Done():
+		return context.Cause(agent)
+	}
+}
+
+func (m *mailbox) take() []letter {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	list := m.list
@@ -461,8 +482,12 @@ func (m *mailbox) take() []json.RawMessage {
 // each calls f with the messages, until it returns false or ctx ends.
 func (m *mailbox) each(ctx context.Context, f func(*wire.User) bool) {
 	for {
-		for _, raw := range m.take() {
-			msg, err := wire.Decode(raw)
+		for _, l := range m.take() {
+			if l.sent != nil {
+				close(l.sent)
+				continue
+			}
+			msg, err := wire.Decode(l.message)
 			if u, ok := msg.(*wire.User); err == nil && ok && !f(u) {
 				return
 			}

@@ -324,6 +324,29 @@ func answerItem(ans *Answer) Item {
 	return Item{Key: answerKey + ans.Ask, Time: time.Now(), Data: mustJSON(ans)}
 }
 
+// consumeAll consumes what is in the inbox now.
+func (r *room) consumeAll(ctx context.Context) error {
+	from := uint64(0)
+	if err := r.do(ctx, func(*tx) error { from = r.fold.item; return nil }); err != nil {
+		return err
+	}
+	for item, err := range r.hub.cfg.Backend.Inbox(ctx, r.id, from, false) {
+		if err == nil {
+			err = r.do(ctx, func(x *tx) error {
+				if r.lease == nil {
+					return ErrLocked
+				}
+				r.consume(x, item)
+				return nil
+			})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // consume makes an entry of an item of the inbox.
 func (r *room) consume(x *tx, item Item) {
 	if item.Number <= r.fold.item {

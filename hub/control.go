@@ -197,7 +197,10 @@ func (s *Session) Drop(ctx context.Context, by Actor, uuid string) (bool, error)
 }
 
 func (r *room) drop(ctx context.Context, by Actor, uuid string) (bool, error) {
-	var client *parley.Client
+	if err := r.consumeAll(ctx); err != nil { // it may be in the inbox still
+		return false, err
+	}
+	var a *agentRun
 	waits, sent := false, false
 	err := r.do(ctx, func(x *tx) error {
 		if r.lease == nil {
@@ -207,8 +210,8 @@ func (r *room) drop(ctx context.Context, by Actor, uuid string) (bool, error) {
 		if waits = p != nil && !p.consumed && !p.over; !waits {
 			return nil
 		}
-		if r.agent != nil {
-			client, sent = r.agent.client, r.agent.sent[uuid]
+		if a = r.agent; a != nil {
+			sent = a.sent[uuid]
 		}
 		if !sent {
 			x.append(KindDropped, mustJSON(Dropped{UUID: uuid, By: by, Reason: "taken back"}), nil)
@@ -218,10 +221,11 @@ func (r *room) drop(ctx context.Context, by Actor, uuid string) (bool, error) {
 	if err != nil || !waits || !sent {
 		return waits, err
 	}
-	if client == nil {
-		return false, nil
+	// The agent must have it before it can forget it.
+	if err := a.mail.flush(ctx, a.ctx); err != nil {
+		return false, err
 	}
-	gone, err := client.CancelMessage(ctx, uuid)
+	gone, err := a.client.CancelMessage(ctx, uuid)
 	if err != nil || !gone {
 		return false, err
 	}

@@ -175,7 +175,7 @@ func (s *screen) escape() {
 func (s *screen) takeBackQueued() {
 	q := s.queued[len(s.queued)-1]
 	to := s.session
-	s.async(func(ctx context.Context) func() {
+	s.inOrder(func(ctx context.Context) func() { // it may still be on its way
 		ok, err := to.drop(ctx, q.uuid)
 		return func() {
 			switch {
