@@ -1,8 +1,12 @@
 package history
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
+	"io"
 	"strings"
+	"sync"
 
 	"github.com/parley-go/parley/engine/internal/recorder"
 	"github.com/parley-go/parley/engine/tool"
@@ -53,19 +57,59 @@ func (p *Prefix) marked(block json.RawMessage) json.RawMessage {
 // SetTools writes the tools. A breakpoint is behind them.
 func (p *Prefix) SetTools(tools []tool.Tool) {
 	p.Tools = nil
-	var list []json.RawMessage
+	if len(tools) == 0 {
+		return
+	}
+	h := sha256.New()
+	var size [9]byte
+	if p.NoMarks {
+		size[8] = 1
+	}
 	for _, t := range tools {
 		spec := t.Spec()
-		list = append(list, recorder.JSON(struct {
-			Name        string          `json:"name"`
-			Description string          `json:"description"`
-			Schema      json.RawMessage `json:"input_schema"`
-		}{spec.Name, spec.Description, spec.Schema}))
+		for _, n := range []int{len(spec.Name), len(spec.Description), len(spec.Schema)} {
+			binary.LittleEndian.PutUint64(size[:], uint64(n))
+			h.Write(size[:])
+		}
+		io.WriteString(h, spec.Name)
+		io.WriteString(h, spec.Description)
+		h.Write(spec.Schema)
 	}
-	if n := len(list); n > 0 {
-		list[n-1] = p.marked(list[n-1])
-		p.Tools = recorder.JSON(list)
+	p.Tools = sharedTools.get([sha256.Size]byte(h.Sum(nil)), func() json.RawMessage {
+		list := make([]json.RawMessage, len(tools))
+		for i, t := range tools {
+			spec := t.Spec()
+			list[i] = recorder.JSON(struct {
+				Name        string          `json:"name"`
+				Description string          `json:"description"`
+				Schema      json.RawMessage `json:"input_schema"`
+			}{spec.Name, spec.Description, spec.Schema})
+		}
+		list[len(list)-1] = p.marked(list[len(list)-1])
+		return recorder.JSON(list)
+	})
+}
+
+// sharedTools holds the last lists of tools that were written. Most conversations of a
+// process have the same, and writing one costs more than anything else at their start.
+var sharedTools written
+
+type written struct {
+	mu  sync.Mutex
+	all map[[sha256.Size]byte]json.RawMessage
+}
+
+func (w *written) get(key [sha256.Size]byte, write func() json.RawMessage) json.RawMessage {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	text, ok := w.all[key]
+	if !ok {
+		if text = write(); w.all == nil || len(w.all) >= 16 {
+			w.all = map[[sha256.Size]byte]json.RawMessage{}
+		}
+		w.all[key] = text
 	}
+	return text
 }
 
 // Keep holds the prefix still: what the session began with is sent as it was then, also
