@@ -378,3 +378,29 @@ func TestTurnOfAHostThatKeepsIt(t *testing.T) {
 		})
 	}
 }
+
+// A host that keeps the session elsewhere receives what is written to it, also after /clear.
+func TestMirrorAfterClear(t *testing.T) {
+	cfg := agent.Config{Model: parleytest.Script(parleytest.Say("One."), parleytest.Say("Two.")).Model(), Store: &session.Memory{}, Cwd: t.TempDir()}
+	h := dialLines(t, cfg, "--session-id", continueID, "--session-mirror")
+	mirrored := map[string]string{} // by session
+	for _, prompt := range []string{"First.", "/clear", "Second."} {
+		h.send(fmt.Sprintf(`{"type":"user","message":{"role":"user","content":%q}}`, prompt))
+		for over := false; !over; {
+			switch m := h.next().(type) {
+			case *wire.TranscriptMirror:
+				for _, e := range m.Entries {
+					mirrored[strings.TrimSuffix(filepath.Base(m.FilePath), ".jsonl")] += string(e)
+				}
+			case *wire.Result:
+				over = true
+				if r := mirrored[m.SessionID]; prompt != "/clear" && (!strings.Contains(r, prompt) || !strings.Contains(r, m.Result)) {
+					t.Errorf("of %s the host received %q", prompt, r)
+				}
+			}
+		}
+	}
+	if len(mirrored) != 2 {
+		t.Errorf("the host received %d sessions", len(mirrored))
+	}
+}

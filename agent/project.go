@@ -72,7 +72,7 @@ func (set *setup) newLog(id string) (session.Log, error) {
 	log, err := session.Create(context.Background(), store, set.meta(id))
 	if err == nil {
 		set.closers = append(set.closers, log.Close)
-		log = sealableLog{log, &set.sealed}
+		log = set.opened(log)
 	}
 	return log, err
 }
