@@ -20,6 +20,8 @@ type disk struct {
 	words  [][]seenWord  // what its files may be, in their order, once looked at
 	near   []string      // directories that its programs are given
 	nears  bool          // whether near was looked for
+
+	ways map[string][]string // what waysOut found
 }
 
 // sights are what a decision saw. Their memory is used again.
@@ -235,6 +237,33 @@ func (j *disk) isDir(path string) bool { return j.stat(filepath.Clean(j.resolve(
 func (j *disk) isFile(path string) bool {
 	e := j.stat(filepath.Clean(j.resolve(path)))
 	return e.exists() && !e.isDir()
+}
+
+// isOther reports whether an entry is a link, or one of several names of a file.
+func (e entry) isOther() bool { return e.exists() && (e.isLink() || !e.isDir() && e.names() > 1) }
+
+// waysOut returns the links below a directory and the files with several names, of the
+// first files there. It looks only once for a decision.
+func (j *disk) waysOut(dir string) []string {
+	found, ok := j.ways[dir]
+	if ok {
+		return found
+	}
+	seen := 0
+	_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if seen++; seen > maxBelow {
+			return filepath.SkipAll
+		}
+		if err == nil && !d.IsDir() && lookAt(path).isOther() {
+			found = append(found, path)
+		}
+		return nil
+	})
+	if j.ways == nil {
+		j.ways = map[string][]string{}
+	}
+	j.ways[dir] = found
+	return found
 }
 
 // resolve follows the links of a path, looking at each only once for a decision.

@@ -281,9 +281,17 @@ func (t *touching) path(f *shell.File, p *place, certain certainty) {
 	if !f.Deep || t.found != no || !t.isDeep(f, p.path) || t.j.nothingBelow(t.s, t.r, f, p.path) {
 		return
 	}
-	if overlapAny(t.patterns(), belowPattern(p.clean)) || overlapAny(t.patterns(), belowPattern(p.real)) {
+	if overlapAny(t.patterns(), belowPattern(p.clean)) || overlapAny(t.patterns(), belowPattern(p.real)) || f.Via != "rm" && t.otherWay(p.real) {
 		t.found = maybe
 	}
+}
+
+// otherWay reports whether something below a directory leads to a file of the rule that
+// is elsewhere: a link, or another name of that file.
+func (t *touching) otherWay(dir string) bool {
+	return slices.ContainsFunc(t.j.waysOut(dir), func(path string) bool {
+		return t.j.fits(t.wide, t.j.place(path)) || t.j.isDir(path) && overlapAny(t.patterns(), belowPattern(t.j.resolve(path)))
+	})
 }
 
 // isDeep reports whether there may be something below a path that is touched with it.
@@ -428,7 +436,7 @@ func (j *judgement) mayLead(r *Rule, pat []rune) bool {
 	if len(names) > 5000 {
 		return true
 	}
-	return slices.ContainsFunc(names, func(name string) bool { return link(name) != "" && j.touches(r, name) })
+	return slices.ContainsFunc(names, func(name string) bool { return lookAt(name).isOther() && j.touches(r, name) })
 }
 
 func overlapAny(globs [][]rune, pat []rune) bool {

@@ -1,0 +1,63 @@
+package policy
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/wire"
+)
+
+// TestOtherWaysToADeniedFile: a file outside of the project that a rule denies has another
+// name in it, or a link leads to it. A command that reads a whole directory, or files by a
+// pattern, is not allowed because the file itself is elsewhere.
+func TestOtherWaysToADeniedFile(t *testing.T) {
+	for _, c := range []struct {
+		way, command string
+		want         wire.PermissionBehavior
+	}{
+		{"hard", "grep -r x .", wire.BehaviorAsk}, {"hard", "cat d/?", wire.BehaviorAsk}, {"hard", "cp -r d e", wire.BehaviorAsk},
+		{"hard", "cat d/a", wire.BehaviorDeny}, {"hard", "rg x d", wire.BehaviorAsk}, {"hard", "tar cf - d", wire.BehaviorAsk}, {"hard", "zip -r - .", wire.BehaviorAsk},
+		{"link", "grep -R x .", wire.BehaviorAsk}, {"link", "cat d/?", wire.BehaviorAsk}, {"link", "cp -rL d e", wire.BehaviorAsk}, {"link", "tar chf - d", wire.BehaviorAsk},
+		{"directory", "grep -R x .", wire.BehaviorAsk}, {"directory", "cp -rL d e", wire.BehaviorAsk}, {"directory", "rg -L x", wire.BehaviorAsk},
+		{"none", "grep -r x .", wire.BehaviorAllow}, {"none", "cp -r d e", wire.BehaviorAllow}, {"none", "rg -L x", wire.BehaviorAllow}, {"none", "cat d/?", wire.BehaviorAllow},
+		{"elsewhere", "grep -R x .", wire.BehaviorAllow},
+	} {
+		t.Run(c.way+" "+filepath.Base(c.command), func(t *testing.T) {
+			top, err := filepath.EvalSymlinks(t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			root, secret := top+"/w", top+"/out/secret"
+			for _, err := range []error{os.MkdirAll(root+"/d", 0o700), os.Mkdir(top+"/out", 0o700), os.WriteFile(secret, nil, 0o600), os.WriteFile(top+"/other", nil, 0o600)} {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, name := range []string{root + "/d/a", root + "/b"} {
+				switch c.way {
+				case "hard":
+					err = os.Link(secret, name)
+				case "link":
+					err = os.Symlink(secret, name)
+				case "directory":
+					err = os.Symlink(top+"/out", name)
+				case "elsewhere":
+					err = os.Symlink(top+"/other", name)
+				}
+				if err != nil {
+					t.Skip(err)
+				}
+			}
+			rules := []Rule{{Behavior: wire.BehaviorDeny, Tool: "Read", Content: "/" + secret}}
+			for _, program := range []string{"grep", "cat", "cp", "rg", "tar", "zip"} {
+				rules = append(rules, Rule{Behavior: wire.BehaviorAllow, Tool: "Bash", Content: program + ":*"})
+			}
+			req := &Request{Tool: &tool.Spec{Name: "Bash"}, Access: []tool.Access{{Kind: tool.Execute, Command: c.command}}, Cwd: root, Roots: []string{root}, Home: "/h", Mode: wire.ModeDefault}
+			if d := New(rules...).Decide(req); d.Behavior != c.want {
+				t.Errorf("%s: %s (%s), want %s", c.command, d.Behavior, d.Reason, c.want)
+			}
+		})
+	}
+}
