@@ -404,3 +404,27 @@ func TestMirrorAfterClear(t *testing.T) {
 		t.Errorf("the host received %d sessions", len(mirrored))
 	}
 }
+
+// A request to end the session is answered, also if the input ends right behind it.
+func TestEndIsAnswered(t *testing.T) {
+	for range 100 {
+		h := dialLines(t, agent.Config{Model: parleytest.Script().Model(), Cwd: t.TempDir()})
+		h.send(`{"type":"control_request","request_id":"e","request":{"subtype":"end_session"}}`)
+		if err := h.conn.CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		answered := false
+		for {
+			m, err := h.lines.Next()
+			if err != nil {
+				break
+			}
+			if _, ok := m.(*wire.ControlResponse); ok {
+				answered = true
+			}
+		}
+		if h.conn.Close(t.Context()); !answered {
+			t.Fatal("the request was not answered")
+		}
+	}
+}

@@ -79,7 +79,7 @@ var routes = sync.OnceValue(func() map[string]route {
 		newRoute(func(s *server, id string, req *wire.Interrupt) { s.conv.Do(func() { s.interrupt(id, req) }) }),
 		newRoute(func(s *server, id string, req *wire.SetPermissionMode) { s.conv.Do(func() { s.setMode(id, req) }) }),
 		newRoute(func(s *server, id string, req *wire.SetModel) { s.setModel(id, req) }),
-		newRoute(func(s *server, id string, _ *wire.EndSession) { go s.endSession(id) }),
+		newRoute(func(s *server, id string, _ *wire.EndSession) { s.ends.Go(func() { s.endSession(id) }) }),
 		newRoute(func(s *server, id string, req *wire.MCPMessage) {
 			s.respond(id, nil, nil)
 			s.mcp.Deliver(req.ServerName, req.Message)

@@ -56,6 +56,8 @@ type server struct {
 	heard   chan struct{} // the host or we said something
 	changed chan struct{} // something about MCP servers is new
 
+	ends sync.WaitGroup // requests to end the session that are not answered
+
 	// What the host asked of MCP servers and is not answered yet.
 	jobs     sync.WaitGroup
 	jobsCtx  context.Context
@@ -176,6 +178,7 @@ func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) in
 		}
 		s.hostGone()
 		s.finishJobs(ctx)
+		s.ends.Wait()
 		conv.Do(conv.EndInput)
 		<-ended
 	case <-ended:
