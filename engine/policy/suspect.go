@@ -224,7 +224,7 @@ func (t *touching) pattern(f *shell.File, pat []rune) {
 			continue
 		}
 		if t.found == no && (t.j.mayLead(t.r, pat) || overlapAny(t.patterns(), t.j.resolvePattern(pat, f.Deep)) ||
-			overlapAny(t.patterns(), deepened(pat, f.Deep))) {
+			overlapAny(t.patterns(), deepened(pat, f.Deep)) || t.otherWayBelow(pat)) {
 			t.found = maybe
 		}
 	}
@@ -292,6 +292,16 @@ func (t *touching) otherWay(dir string) bool {
 	return slices.ContainsFunc(t.j.waysOut(dir), func(path string) bool {
 		return t.j.fits(t.wide, t.j.place(path)) || t.j.isDir(path) && overlapAny(t.patterns(), belowPattern(t.j.resolve(path)))
 	})
+}
+
+// otherWayBelow is otherWay for a pattern of anything below a directory.
+func (t *touching) otherWayBelow(pat []rune) bool {
+	i := slices.IndexFunc(pat, func(r rune) bool { return r == shell.AnyText || r == shell.AnyDeep })
+	if i < 0 || slices.ContainsFunc(pat[:i], func(r rune) bool { return r < 0 }) {
+		return false
+	}
+	slash := strings.LastIndexByte(string(pat[:i]), '/')
+	return slash > 0 && t.otherWay(t.j.resolve(string(pat[:i])[:slash]))
 }
 
 // isDeep reports whether there may be something below a path that is touched with it.

@@ -131,11 +131,52 @@ func (a *argv) findCommand(args []Word, i int, found Word) int {
 	return i
 }
 
+// risks are options of programs without a list of options by which they run, write or
+// send something else, or talk to another machine. One letter counts in a cluster.
+var risks = map[string]string{
+	"docker": "v o H --volume --mount --output --privileged --device --cap-add --pid --security-opt --volumes-from --host --context --config --env-file --secret --ssh" +
+		" --build-context --iidfile --cidfile --metadata-file --runtime --userns --ipc --uts --add-host --allow --cache-to",
+	"kubectl": "--kubeconfig --server --token --certificate-authority --client-certificate --client-key --insecure-skip-tls-verify --cache-dir --profile-output" +
+		" --output-directory --proxy-url --as --as-group --as-uid --tls-server-name",
+	"bun":  "r c --preload --require --import --config --cwd --env-file --define --loader --tsconfig-override --registry --outfile --outdir",
+	"deno": "A R W N E S r c --allow- --preload --import --import-map --config --env-file --unsafely- --require --location --cert --lock --v8-flags --output",
+}
+
+// risky notes the options of a program that no rule covers which does not have them.
+func risky(a *argv, args []Word, at int) {
+	name := a.via
+	switch name {
+	case "podman", "nerdctl", "buildah":
+		name = "docker"
+	case "oc":
+		name = "kubectl"
+	}
+	for i, w := range args {
+		t, _, joined := strings.Cut(w.Text(), "=")
+		if !strings.HasPrefix(t, "-") || t == "-" {
+			continue
+		}
+		if t == "--" {
+			return
+		}
+		// Of a command in a container the options are not known: node -v.
+		last := name == "docker" && i+1 == len(args) && !joined && !strings.ContainsAny(t, ":/")
+		for risk := range strings.FieldsSeq(risks[name]) {
+			if long := strings.HasPrefix(risk, "--"); long && (t == risk || strings.HasSuffix(risk, "-") && strings.HasPrefix(t, risk)) ||
+				!long && t[1] != '-' && !last && strings.Contains(t[1:], risk) {
+				a.c.Danger = append(a.c.Danger, Danger{Arg: at + i, Word: w.Text()})
+				break
+			}
+		}
+	}
+}
+
 // deeply is for programs that take whole directories: what is below their words is
 // touched, and the files whose names they read.
-func deeply(a *argv, args []Word, _ int) {
+func deeply(a *argv, args []Word, at int) {
 	s, c, name := a.s, a.c, a.via
 	c.Loose = true
+	risky(a, args, at)
 	c.Reads = asksVersion(a.p, args)
 	s.arguments(c, args)
 	s.hidden(name, args)
@@ -532,6 +573,9 @@ const (
 func language(a *argv, args []Word, at int) {
 	s, c, name := a.s, a.c, a.via
 	c.Loose = true
+	if len(args) > 0 && !strings.HasPrefix(args[0].Text(), "-") {
+		risky(a, args, at) // behind a subcommand
+	}
 	s.arguments(c, args)
 	if s.steered(name) {
 		s.blurOnly("it writes what " + name + " takes its commands from")
