@@ -21,7 +21,8 @@ type editor struct {
 	text string
 	pos  int // of the cursor, in bytes
 	// chips are pieces that are shown as one word and sent whole: long pastes and
-	// pictures. In text each is one rune from firstChip on.
+	// pictures. In text each is one rune from firstChip on. They stay after the text was
+	// sent, for it may come back: from the history, or because it was taken back.
 	chips []chip
 
 	killed  string
@@ -61,14 +62,18 @@ const (
 	chipBytes = 800
 )
 
+// set replaces the text. Labels of chips become the chips again.
 func (e *editor) set(text string) {
 	e.save()
+	for i, c := range e.chips {
+		text = strings.ReplaceAll(text, c.label, string(rune(firstChip+i)))
+	}
 	e.text, e.pos, e.typing = text, len(text), false
 }
 
 // reset empties the editor after its text was sent.
 func (e *editor) reset() {
-	*e = editor{killed: e.killed, history: e.history, at: len(e.history)}
+	*e = editor{chips: e.chips, killed: e.killed, history: e.history, at: len(e.history)}
 }
 
 func (e *editor) empty() bool { return e.text == "" }

@@ -43,10 +43,10 @@ func (s *screen) loadHistory() {
 	s.ed.at = len(s.ed.history)
 }
 
-// remember adds a prompt to the history and its file.
-func (s *screen) remember(text string) {
-	s.ed.remember(text)
-	if s.cfg.History == "" || len(text) > maxPastPrompt {
+// remember adds a prompt to the history and, as later sessions can use it, to its file.
+func (s *screen) remember(prompt, text string) {
+	s.ed.remember(prompt)
+	if s.cfg.History == "" || text == "" || len(text) > maxPastPrompt {
 		return
 	}
 	if info, err := os.Stat(s.cfg.History); err == nil && info.Size() > maxHistoryFile {

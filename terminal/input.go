@@ -48,6 +48,20 @@ func (s *screen) key(k key) {
 		s.questionKey(q, k)
 		return
 	}
+	s.input(k)
+}
+
+// input handles a key for the editor. While a picture is read from the clipboard keys wait,
+// so that it is part of the prompt that it was pasted into.
+func (s *screen) input(k key) {
+	if s.reading != nil {
+		if k.name == "esc" || k.name == "ctrl+c" {
+			s.reading()
+		} else {
+			s.waiting = append(s.waiting, k)
+		}
+		return
+	}
 	if s.ed.search != nil && s.ed.searchKey(k) || s.menu != nil && s.menuKey(k) {
 		return
 	}
@@ -239,7 +253,8 @@ func (s *screen) submit() {
 		s.done = true
 		return
 	}
-	s.remember(text)
+	// The file keeps no pictures, only their paths.
+	s.remember(text, strings.TrimSpace(s.ed.value(func(c chip) string { return c.content + c.image })))
 	s.ed.reset()
 	s.menu = nil
 	switch {
@@ -579,21 +594,34 @@ var clipboardCommands = [][]string{
 // pasteImage inserts the picture in the clipboard.
 func (s *screen) pasteImage() {
 	env := s.cfg.Env
-	s.async(func(ctx context.Context) func() {
+	ctx, cancel := context.WithCancel(s.ctx)
+	s.reading = cancel
+	then := func(f func()) func() {
+		return func() {
+			cancel()
+			f()
+			keys := s.waiting
+			s.reading, s.waiting = nil, nil
+			for _, k := range keys {
+				s.input(k)
+			}
+		}
+	}
+	s.async(func(context.Context) func() {
 		for _, c := range clipboardCommands {
 			path, err := exec.LookPath(c[0])
 			if err != nil {
 				continue
 			}
 			cmd := exec.CommandContext(ctx, path, c[1:]...)
-			cmd.Env = env
+			cmd.Env, cmd.WaitDelay = env, time.Second
 			if out, err := cmd.Output(); err == nil && strings.HasPrefix(http.DetectContentType(out), "image/") {
-				return func() {
+				return then(func() {
 					s.ed.addChip(chip{label: fmt.Sprintf("[Image #%d]", len(s.ed.chips)+1), data: out})
-				}
+				})
 			}
 		}
-		return func() { s.hint = "There is no picture in the clipboard (wl-paste, xclip or pngpaste reads it)." }
+		return then(func() { s.hint = "There is no picture in the clipboard (wl-paste, xclip or pngpaste reads it)." })
 	})
 }
 

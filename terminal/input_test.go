@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -112,7 +113,7 @@ turn
 	p.typeText("look: ")
 	p.paste(strings.Join(many, "\n"))
 	p.typeText(" please")
-	p.see("> look: [Pasted #1: 50 lines] please")
+	p.see("> look: [Pasted #2: 50 lines] please")
 	p.keys("Enter")
 	p.see("The whole paste.")
 	if all := p.all(); strings.Contains(all, "pasted line 3") {
@@ -318,11 +319,14 @@ func TestExternalEditor(t *testing.T) {
 	p.see("Edited.")
 }
 
+// onePixel is a picture.
+const onePixel = "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x02\x00\x00\x00\x90wS\xde\x00\x00\x00\x0cIDATx\x9cc\xf8\xcf\xc0\x00\x00\x03\x01\x01\x00\xc9\xfe\x92\xef\x00\x00\x00\x00IEND\xaeB`\x82"
+
 // TestImages sends a picture by its path.
 func TestImages(t *testing.T) {
 	t.Parallel()
 	p := newPane(t)
-	p.write("pic.png", "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x02\x00\x00\x00\x90wS\xde\x00\x00\x00\x0cIDATx\x9cc\xf8\xcf\xc0\x00\x00\x03\x01\x01\x00\xc9\xfe\x92\xef\x00\x00\x00\x00IEND\xaeB`\x82")
+	p.write("pic.png", onePixel)
 	p.start(80, 24, "turn\n\texpect field messages image/png\n\texpect user what is\n\tsay A picture.\n")
 	p.see("\n>")
 	p.typeText("what is ")
@@ -330,4 +334,134 @@ func TestImages(t *testing.T) {
 	p.see("[Image #1: pic.png]")
 	p.keys("Enter")
 	p.see("A picture.")
+}
+
+// clipboard puts a picture into the clipboard. If it waits, it can be read when the function
+// that is returned was called.
+func (p *pane) clipboard(waits bool) (release func()) {
+	p.t.Helper()
+	p.write("pic.png", onePixel)
+	script := "#!/bin/sh\n"
+	if waits {
+		gate := filepath.Join(p.home, "gate")
+		if err := syscall.Mkfifo(gate, 0o600); err != nil {
+			p.t.Fatal(err)
+		}
+		f, err := os.OpenFile(gate, os.O_RDWR, 0)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		p.t.Cleanup(func() { f.Close() })
+		release = func() { f.WriteString("open\n") }
+		script += ": > \"$HOME/reads\"; read line < \"$HOME/gate\"\n"
+	}
+	p.write("bin/wl-paste", script+"cat \"$HOME/pic.png\"\n")
+	if err := os.Chmod(filepath.Join(p.home, "bin/wl-paste"), 0o777); err != nil {
+		p.t.Fatal(err)
+	}
+	p.env = append(p.env, "PATH="+filepath.Join(p.home, "bin")+":"+os.Getenv("PATH"))
+	return release
+}
+
+// TestClipboardImage sends a picture from the clipboard, after the prompt was in an editor. It
+// comes back with the prompt from the history.
+func TestClipboardImage(t *testing.T) {
+	t.Parallel()
+	p := newPane(t)
+	p.clipboard(false)
+	p.write("edit.sh", "#!/bin/sh\necho added >> \"$1\"\n")
+	if err := os.Chmod(filepath.Join(p.home, "edit.sh"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	p.env = append(p.env, "EDITOR=./edit.sh")
+	p.start(80, 24, "turn\n\texpect field messages image/png\n\texpect user what is\n\tsay A picture.\n")
+	p.see("\n>")
+	p.typeText("what is ")
+	p.see("> what is")
+	p.keys("C-v")
+	p.see("> what is [Image #1]")
+	p.keys("C-g")
+	p.see("> what is [Image #1]added")
+	p.keys("Enter")
+	p.see("A picture.")
+	p.idle()
+	p.keys("Up", "C-e", "BSpace", "BSpace", "BSpace", "BSpace", "BSpace", "BSpace") // a picture is one character
+	p.typeText("that")
+	p.see("\n> what is that")
+}
+
+// TestSlowClipboard sends the prompt while the picture is still read: it is part of this
+// prompt, and of no later one.
+func TestSlowClipboard(t *testing.T) {
+	t.Parallel()
+	p := newPane(t)
+	release := p.clipboard(true)
+	p.start(80, 24, "turn\n\texpect field messages image/png\n\texpect user in it\n\tsay A picture.\n")
+	p.see("\n>")
+	p.typeText("what is ")
+	p.see("> what is")
+	p.keys("C-v")
+	p.until("the clipboard is read", func(string) bool {
+		_, err := os.Stat(filepath.Join(p.home, "reads"))
+		return err == nil
+	})
+	p.typeText(" in it")
+	p.keys("Enter")
+	p.typeText("later")
+	release()
+	p.see("> what is [Image #1] in it", "A picture.", "> later")
+}
+
+// TestSuspend presses Ctrl-Z: the shell has the terminal until it continues the program.
+func TestSuspend(t *testing.T) {
+	t.Parallel()
+	p := newPane(t)
+	p.write("model.script", "turn\n\texpect user = draft and more\n\tsay Still here.\n")
+	p.write("run.sh", "exec "+parleyPath+" --provider script --script model.script\n")
+	p.env = []string{"PS1=shell:", "ENV="}
+	p.run(80, 24, "sh", "-i")
+	p.see("shell:")
+	p.typeText("sh run.sh\n")
+	p.see("\n>")
+	p.typeText("draft")
+	p.see("> draft")
+	p.keys("C-z")
+	p.gone("> draft")
+	p.see("shell:\n")
+	p.typeText("stty -a | grep -c -e -icanon; echo $((40+2))\n")
+	p.see("\n0\n42\n")
+	p.typeText("fg\n")
+	p.see("> draft")
+	p.typeText(" and more")
+	p.see("> draft and more")
+	p.keys("Enter")
+	p.see("Still here.")
+	p.idle()
+	p.keys("C-d") // and is gone before its home is
+	p.until("the shell is back", func(s string) bool { return strings.HasSuffix(strings.TrimSpace(s), "shell:") })
+}
+
+// TestCtrlJ begins a new line.
+func TestCtrlJ(t *testing.T) {
+	t.Parallel()
+	p := newPane(t)
+	p.start(80, 24, "turn\n\texpect user = \"one\\ntwo\"\n\tsay Two lines.\n")
+	p.see("\n>")
+	p.typeText("one")
+	p.keys("C-j")
+	p.typeText("two")
+	p.see("> one\n  two")
+	p.keys("Enter")
+	p.see("Two lines.")
+}
+
+// TestPrintAtTerminal prints an answer at a terminal, rendered, and ends.
+func TestPrintAtTerminal(t *testing.T) {
+	t.Parallel()
+	p := newPane(t)
+	p.start(80, 24, "turn\n\texpect user = hello\n\tsay Some **bold** words.\n", "-p", "hello")
+	p.see("Some bold words.", "exit status 0")
+	if colors := p.colors(); !strings.Contains(colors, "\x1b[1mbold") {
+		t.Errorf("the word is not bold: %q", colors)
+	}
 }

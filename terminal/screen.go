@@ -72,8 +72,10 @@ type screen struct {
 	commands []*wire.SlashCommand
 	ready    bool // the agent has reported its commands
 	held     []heldPrompt
-	notes    []string // for the model, with the next prompt
-	spare    string   // text for the status line of the user's command
+	reading  context.CancelFunc // ends reading the clipboard; nil if nothing is read
+	waiting  []key              // typed while the clipboard was read
+	notes    []string           // for the model, with the next prompt
+	spare    string             // text for the status line of the user's command
 	branch   string
 	files    fileList
 	attached bool

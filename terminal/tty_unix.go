@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
 
 // enableSequences makes a terminal understand escape sequences, which it does.
@@ -15,4 +16,18 @@ func enableSequences(*os.File) {}
 func notifyResize(ch chan<- os.Signal) { signal.Notify(ch, syscall.SIGWINCH) }
 
 // stopProcess stops the program as Ctrl-Z does, until the shell continues it.
-func stopProcess() error { return syscall.Kill(0, syscall.SIGTSTP) }
+func stopProcess() error {
+	continued := make(chan os.Signal, 1)
+	signal.Notify(continued, syscall.SIGCONT)
+	defer signal.Stop(continued)
+	if err := syscall.Kill(0, syscall.SIGTSTP); err != nil {
+		return err
+	}
+	// The call may return before the program stops. Without a shell that could continue it,
+	// the system does not stop it at all.
+	select {
+	case <-continued:
+	case <-time.After(200 * time.Millisecond):
+	}
+	return nil
+}
