@@ -129,7 +129,7 @@ var (
 	timeRE    = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 	addressRE = regexp.MustCompile(`127\.0\.0\.1:\d+`)
 	socketRE  = regexp.MustCompile(`\S*/\d+\.sock\b`) // elsewhere if the path would be too long for a socket
-	taskIDRE  = regexp.MustCompile(`"task_id":"([0-9a-z]+)"`)
+	taskIDRE  = regexp.MustCompile(`"task_id":"([0-9a-z]{6,})"`)
 	measureRE = regexp.MustCompile(`(?i)(_ms|Ms|duration|^pid|mtime|end_time|elapsed_time_seconds|retry_delay)$|^duration`)
 )
 

@@ -42,7 +42,7 @@ func (s *run) callEventHooks(promptID string, in wire.HookInput, subject string)
 
 // callGuardHooks calls hooks for something that the call is about to do, and reports why they keep it from happening.
 func (s *run) callGuardHooks(in wire.HookInput) (reason string, blocked bool) {
-	v := s.Hooks(s.ctx, s.PromptID, in, "", s.ID)
+	v := s.Hooks(s.ctx, s.PromptID, in, "", "")
 	s.out.Before = append(s.out.Before, v.Notes...)
 	s.out.Context = append(s.out.Context, v.Added()...)
 	s.out.Stop = s.out.Stop || v.Stopped
