@@ -430,6 +430,8 @@ func (s *server) withdraw() {
 // failHooks fails the hook callbacks that the host has not answered. Nothing that they
 // guard happens.
 func (s *server) failHooks(err error) {
+	s.sending.Lock() // the host may have read one that is not in asked yet
+	defer s.sending.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range slices.Clone(s.asked) {

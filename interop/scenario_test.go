@@ -9,7 +9,7 @@ import (
 
 // What a scenario says can be read, without any peer.
 func TestScenariosAreWellFormed(t *testing.T) {
-	vars := map[string]string{"dir": "/d", "home": "/h", "exe": "/e", "session": "s", "before": "b"}
+	vars := map[string]string{"dir": "/d", "home": "/h", "exe": "/e", "session": "s", "before": "b", "gate": "/d.gate"}
 	names := map[string]bool{}
 	for _, s := range Scenarios() {
 		t.Run(s.Name, func(t *testing.T) {

@@ -72,38 +72,38 @@ type Output struct {
 // Spec says what the tool is.
 func (t *Tool) Spec() *tool.Spec { return &t.spec }
 
-func name(input json.RawMessage) (Input, error) {
+// find returns the skill that an input names.
+func (t *Tool) find(input json.RawMessage) (*Skill, Input, error) {
 	var in Input
-	err := tool.Decode(input, &in)
+	if err := tool.Decode(input, &in); err != nil {
+		return nil, in, err
+	}
 	in.Skill = strings.TrimPrefix(strings.TrimSpace(in.Skill), "/")
-	return in, err
-}
-
-// Access is to the skill by its name.
-func (t *Tool) Access(_ *tool.Env, input json.RawMessage) ([]tool.Access, error) {
-	in, err := name(input)
-	if err != nil {
-		return nil, err
-	}
-	if s := t.lib.Find(in.Skill); s != nil {
-		in.Skill = s.Name
-	}
-	return []tool.Access{{Kind: tool.Skill, Name: in.Skill}}, nil
-}
-
-// Run loads the skill.
-func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
-	in, err := name(call.Input)
-	if err != nil {
-		return nil, err
-	}
 	s := t.lib.Find(in.Skill)
 	if s == nil {
 		known := "There are none."
 		if names := t.lib.Names(); len(names) > 0 {
 			known = "There are: " + strings.Join(names, ", ") + "."
 		}
-		return nil, tool.Misuse("There is no skill %q that can be loaded. %s", in.Skill, known)
+		return nil, in, tool.Misuse("There is no skill %q that can be loaded. %s", in.Skill, known)
+	}
+	return s, in, nil
+}
+
+// Access is to the skill by its name.
+func (t *Tool) Access(_ *tool.Env, input json.RawMessage) ([]tool.Access, error) {
+	s, _, err := t.find(input)
+	if err != nil {
+		return nil, err // nobody is asked about a skill that does not exist
+	}
+	return []tool.Access{{Kind: tool.Skill, Name: s.Name}}, nil
+}
+
+// Run loads the skill.
+func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
+	s, in, err := t.find(call.Input)
+	if err != nil {
+		return nil, err
 	}
 	text, err := t.lib.Text(ctx, s.Name, in.Args)
 	if err != nil {

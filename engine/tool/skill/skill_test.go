@@ -53,6 +53,9 @@ func TestSkill(t *testing.T) {
 	if _, err := call(`{"skill":"nope"}`); err == nil || !strings.Contains(err.Error(), "broken, pdf") {
 		t.Error(err)
 	}
+	if _, err := tl.Access(nil, json.RawMessage(`{"skill":"nope"}`)); err == nil {
+		t.Error("a person is asked about a skill that does not exist")
+	}
 	if _, err := call(`{"skill":"broken"}`); err == nil {
 		t.Error("a failure is not told")
 	}

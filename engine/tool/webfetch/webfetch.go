@@ -150,6 +150,9 @@ func (t *Tool) address(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err == nil && u.Scheme == "" {
 		u, err = url.Parse("https://" + strings.TrimPrefix(text, "//"))
+		if err == nil && u.Hostname() != "localhost" && !strings.ContainsAny(u.Hostname(), ".:") {
+			u.Host = "" // a word is no address
+		}
 	}
 	switch {
 	case err == nil && u.Scheme != "http" && u.Scheme != "https":

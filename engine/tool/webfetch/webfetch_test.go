@@ -113,7 +113,7 @@ func TestRefused(t *testing.T) {
 		}
 	}
 	for address, want := range map[string]string{
-		"file:///etc/passwd": "Only http and https", "https://user:pw@example.com/": "user name or password", "": "must not be empty", "https://": "Invalid URL", "https://x.example/" + strings.Repeat("a", 3000): "longer than 2000",
+		"file:///etc/passwd": "Only http and https", "https://user:pw@example.com/": "user name or password", "": "must not be empty", "https://": "Invalid URL", "word": "Invalid URL", "//word/x": "Invalid URL", "https://x.example/" + strings.Repeat("a", 3000): "longer than 2000",
 	} {
 		if r := tooltest.Do(t, env, to, "url", address, "prompt", "?"); !r.IsError || !strings.Contains(r.Content.Text, want) {
 			t.Errorf("%s: %q", address, r.Content.Text)
