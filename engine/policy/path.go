@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"slices"
@@ -275,18 +276,58 @@ func (j *judgement) protected() string {
 	for _, a := range j.req.Access {
 		switch {
 		case a.Kind == tool.Write && a.Path != "":
-			if name := protectedName(j.inWorktree(a.Path), j.inWorktree(j.resolve(a.Path))); name != "" && !j.allowedByName(name, a.Path) {
+			if j.keeps(a.Path) {
 				return a.Path
 			}
 		case a.Kind == tool.Execute:
 			for _, f := range writes(j.script(a.Command)) {
-				if name := protectedName(j.inWorktree(f), j.inWorktree(j.resolve(f))); name != "" && !j.allowedByName(name, f) {
+				if j.keeps(f) {
 					return f
 				}
 			}
 		}
 	}
 	return ""
+}
+
+// keeps reports whether a path is protected, and no rule allows by name that it changes.
+func (j *judgement) keeps(path string) bool {
+	real := j.resolve(path)
+	name := protectedName(j.inWorktree(path), j.inWorktree(real))
+	if name == "" {
+		name = cmp.Or(j.inHome(path), j.inHome(real))
+	}
+	return name != "" && !j.allowedByName(name, path)
+}
+
+// inHome returns the hidden file or directory of the user's home that a path is in, if the
+// project is not in the same one: programs keep there what they run.
+func (j *disk) inHome(path string) string {
+	if j.req.Home == "" {
+		return ""
+	}
+	for _, home := range []string{j.req.Home, j.resolve(j.req.Home)} {
+		name := hiddenBelow(home, path)
+		if name != "" && !slices.ContainsFunc(j.req.Roots, func(root string) bool {
+			return hiddenBelow(home, root) == name || hiddenBelow(home, j.resolve(root)) == name
+		}) {
+			return name
+		}
+	}
+	return ""
+}
+
+// hiddenBelow returns the first name of the way from a directory to a path, if it is hidden.
+func hiddenBelow(dir, path string) string {
+	rest, err := filepath.Rel(dir, path)
+	if err != nil {
+		return ""
+	}
+	name, _, _ := strings.Cut(filepath.ToSlash(rest), "/")
+	if len(name) < 2 || name[0] != '.' || name == ".." {
+		return ""
+	}
+	return name
 }
 
 // inWorktree returns a path in a root that is a worktree without the way to it, which leads through
