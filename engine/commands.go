@@ -64,7 +64,7 @@ type builtin struct {
 	unlisted                bool                                                                    // only /help lists it
 }
 
-// builtins are the commands that are built in, in the order in which they are told. All conversations share them.
+// builtins are the commands that are built in, in the order of the list. All conversations share them.
 func builtins() []*builtin {
 	builtinOnce.Do(func() { builtinList = makeBuiltins() })
 	return builtinList

@@ -2,7 +2,7 @@ package engine
 
 // Tuning is what few conversations need. The zero value is the default.
 type Tuning struct {
-	// PreviewFormat is that of previews in questions to the user: "markdown" or "html". Empty means that the model is told nothing about them.
+	// PreviewFormat is the format of previews in questions to the user: "markdown" or "html". If it is empty, the tool does not mention previews.
 	PreviewFormat  string
 	NoCommandShell bool  // shell commands in the text of commands and skills do not run
 	MaxTokens      int64 // bound of one answer; 0 means the model's

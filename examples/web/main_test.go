@@ -74,11 +74,9 @@ func TestAskNothing(t *testing.T) {
 	}
 }
 
-// A client that goes away ends the agent: the server can be closed.
-func TestGone(t *testing.T) {
-	server, _ := serve(t, parleytest.Script(parleytest.Say("Wait.").Stall()))
-	ctx, cancel := context.WithCancel(testwait.Context(t))
-	defer cancel()
+// ask sends a prompt, as the page does.
+func ask(ctx context.Context, t *testing.T, server *httptest.Server) *http.Response {
+	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/ask?prompt=hello", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +85,16 @@ func TestGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
+	t.Cleanup(func() { resp.Body.Close() })
+	return resp
+}
+
+// A client that goes away ends the agent: the server can be closed.
+func TestGone(t *testing.T) {
+	server, _ := serve(t, parleytest.Script(parleytest.Say("Wait.").Stall()))
+	ctx, cancel := context.WithCancel(testwait.Context(t))
+	defer cancel()
+	resp := ask(ctx, t, server)
 	if _, err := resp.Body.Read(make([]byte, 10)); err != nil {
 		t.Fatal(err)
 	}
@@ -148,15 +155,7 @@ func TestGoneWhileAsked(t *testing.T) {
 	server, _ := serve(t, parleytest.Script(parleytest.Call("Write", `{"file_path":"made.txt","content":"x"}`)))
 	ctx, cancel := context.WithCancel(testwait.Context(t))
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/ask?prompt=hello", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
+	resp := ask(ctx, t, server)
 	for lines := bufio.NewScanner(resp.Body); lines.Scan() && lines.Text() != "event: question"; {
 	}
 	cancel()
