@@ -10,7 +10,7 @@ TEST_TIMEOUT ?= 900s
 SEED ?= 1
 FOR ?= 10m
 
-.PHONY: help check tmux browser fmt vet staticcheck rules cross test race long stores fleet chaos jsonv2 fuzz sim peers interop release packages shells site scoreboard bench bench-check clean
+.PHONY: help check room tmux browser fmt vet staticcheck rules cross test race long stores fleet chaos jsonv2 fuzz sim peers interop release packages shells site scoreboard bench bench-check clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ sim: ## play the simulation: SEEDS=100000, SIMTIME=1m, ONE=17 for one seed with 
 
 fuzz: ## every fuzz target for FUZZTIME (60s) each
 	scripts/fuzz $(FUZZTIME)
+
+room: ## empty the build cache if less than 20 GB of its disk are free
+	scripts/room
 
 tmux: ## install tmux, which the tests of terminal/ use, unless it is there
 	scripts/programs tmux
