@@ -11,6 +11,7 @@ import (
 
 	"github.com/parley-go/parley/engine"
 	"github.com/parley-go/parley/engine/agents"
+	"github.com/parley-go/parley/engine/settings"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -42,6 +43,7 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 			s.respond(id, nil, err)
 			return
 		}
+		s.notice(ignoredMembers(req))
 		if len(req.Plugins) > 0 {
 			s.addPlugins(req.Plugins)
 			if err = s.reload(); err != nil {
@@ -110,6 +112,49 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 			s.conv.Rename(req.Title)
 		}
 	})
+}
+
+// ignoredMembers reports the members of initialize that are given and have no effect; it is empty if there are none.
+func ignoredMembers(req *wire.Initialize) string {
+	var names []string
+	for name, given := range map[string]bool{
+		"agentProgressSummaries": req.AgentProgressSummaries, "excludeDynamicSections": req.ExcludeDynamicSections,
+		"supportedDialogKinds": len(req.SupportedDialogKinds) > 0, "systemPromptSnapshot": req.SystemPromptSnapshot != nil && !*req.SystemPromptSnapshot,
+	} {
+		if given {
+			names = append(names, name)
+		}
+	}
+	own := []string{"permissionUpdates", "keepsSchedules", "keepsTurns", "continueTurn", "informModel"}
+	nothing := []string{"null", "false", "[]", "{}", `""`}
+	for name, value := range req.Extra {
+		if !slices.Contains(own, name) && !slices.Contains(nothing, string(value)) {
+			names = append(names, fmt.Sprintf("%.60q", name))
+		}
+	}
+	if names == nil {
+		return ""
+	}
+	slices.Sort(names)
+	return "members of initialize without effect in this version: " + strings.Join(names, ", ")
+}
+
+// ignoredSettings reports the settings that have no effect and that older settings, which may be nil, do not have; it is empty if there are none.
+func ignoredSettings(prefs, older *settings.Settings) string {
+	var before, texts []string
+	if older != nil {
+		before, _ = settings.Ignored(older)
+	}
+	names, at := settings.Ignored(prefs)
+	for i, name := range names {
+		if !slices.Contains(before, name) {
+			texts = append(texts, fmt.Sprintf("%s (%v)", name, at[i]))
+		}
+	}
+	if texts == nil {
+		return ""
+	}
+	return "settings without effect in this version: " + strings.Join(texts, ", ")
 }
 
 // agentInfo tells what agents the model can start.
@@ -264,6 +309,7 @@ func (s *server) applySettings(changes map[string]json.RawMessage) error {
 		s.conv.SetEffort(effort)
 	}
 	s.set.flags.Settings = flag
+	s.notice(ignoredSettings(prefs, s.set.prefs()))
 	adopt()
 	return nil
 }

@@ -67,6 +67,9 @@ func run(ctx context.Context, cfg Config, flags *Flags, stdin io.Reader, stdout,
 		slices.Sort(flags.Ignored)
 		set.notices = append(set.notices, "accepted, and without effect in this version: "+strings.Join(slices.Compact(flags.Ignored), ", "))
 	}
+	if text := ignoredSettings(set.prefs(), nil); text != "" {
+		set.notices = append(set.notices, text)
+	}
 	set.warn(stderr)
 	if flags.InitOnly {
 		return set.setUp(ctx, stderr)

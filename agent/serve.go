@@ -49,6 +49,7 @@ type server struct {
 	refreshing chan struct{} // full while somebody looks for files that have changed
 	watch      watch
 	replayed   sync.Once   // what follows the first init was sent
+	opened     bool        // the same, for the goroutine that owns the conversation
 	keepsTurns atomic.Bool // the host continues turns that it leaves, in other agents
 
 	reported map[string]wire.MCPState // states of MCP servers that standard error has
@@ -268,9 +269,27 @@ func (s *server) afterFirstInit() {
 		s.replayHistory(s.set.history)
 	}
 	for _, n := range s.set.notices {
-		m := &wire.Informational{Content: n, Level: "warning"}
-		engine.Stamp(m, s.set.sessionID)
-		s.out.put(m)
+		s.sendNotice(n)
+	}
+	s.opened = true
+}
+
+func (s *server) sendNotice(text string) {
+	m := &wire.Informational{Content: text, Level: "warning"}
+	engine.Stamp(m, s.set.sessionID)
+	s.out.put(m)
+}
+
+// notice reports something once, on standard error and, behind the first init, to the host. It is
+// called by the goroutine that owns the conversation.
+func (s *server) notice(text string) {
+	if text == "" || slices.Contains(s.set.notices, text) {
+		return
+	}
+	s.set.notices = append(s.set.notices, text)
+	fmt.Fprintf(s.stderr, "Warning: %s\n", text)
+	if s.opened {
+		s.sendNotice(text)
 	}
 }
 

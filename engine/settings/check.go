@@ -43,7 +43,7 @@ func (s shape) fits(v *Value) bool {
 // known has the settings that have an effect in this agent, or that restrict.
 var known = map[string]shape{
 	"$schema": anything, "permissions": object, "hooks": object, "env": object, "sandbox": object,
-	"model": text, "fallbackModel": anything, "effortLevel": text, "apiKeyHelper": text, "outputStyle": text, "language": text,
+	"model": text, "fallbackModel": anything, "effortLevel": text, "apiKeyHelper": text, "awsCredentialExport": text, "statusLine": anything, "outputStyle": text, "language": text,
 	"compressSessionsAfterDays": number,
 	"alwaysThinkingEnabled":     truth, "autoCompactEnabled": truth, "autoCompactWindow": number, "claudeMdExcludes": texts, "bashOutputMaxChars": number,
 	"disableAllHooks": truth, "allowManagedHooksOnly": truth, "allowManagedPermissionRulesOnly": truth, "allowManagedMcpServersOnly": truth,
@@ -57,6 +57,31 @@ var knownPermissions = map[string]shape{
 	"disableBypassPermissionsMode": text, "disableAutoMode": text, "denyInsteadOfPrompting": truth,
 	"blockReadsOutsideWorkingDirectories": truth, "blockWritesOutsideWorkingDirectories": truth,
 }
+
+// ignored are the settings of the official CLI that have no effect in this agent.
+const ignored = `
+additionalMarketplaces advisorModel agent agentPushNotifEnabled allowAllClaudeAiMcps allowClaudeInChromeWithManagedMcp allowedChannelPlugins
+allowedHttpHookUrls allowedMarketplaces appendPlugins askUserQuestionTimeout attribution attributionProject attributionProjectPolicy
+autoContinueAtUsageLimit autoDreamEnabled autoMemoryDirectory autoMemoryEnabled autoMode autoScrollEnabled autoUpdatesChannel autoUploadSessions
+availableModelsMatch awsAuthRefresh bashEditDiffEnabled blockedMarketplaces channelsEnabled claudeMd cleanupPeriodDays companyAnnouncements
+crossSessionInbound daemonColdStart defaultShell defaultView desktopSessionCleanupPeriodDays dialogExpiry disableAgentView disableArtifact
+disableAutoMode disableBundledSkills disableClaudeAiConnectors disableCommandPluginSources disableDeepLinkRegistration disableRemoteControl
+disableReplyCheck disableSideloadFlags disableWindowsBashCommandSplit disableWorkflows editorMode emojiCompletionEnabled enableAllProjectMcpServers
+enableArtifact enabledMcpjsonServers enabledPlugins enableWorkflows enforceAvailableModels extraKnownMarketplaces fastMode fastModePerSessionOptIn
+feedbackDrafts feedbackSurveyRate fileCheckpointingEnabled fileSuggestion footerLinksRegexes forceLoginGatewayUrl forceLoginMethod forceLoginOrgUUID
+forceRemoteSettingsRefresh gatewayInternalNetworks gcpAuthRefresh httpHookAllowedEnvVars idleCompaction includeCoAuthoredBy includeGitInstructions
+inputNeededNotifEnabled isolatePeerMachines keybindingFlavor managedMcpServers managedSourcesBehavior maxEffortLevel maxProseWidth minimumVersion
+modelOverrides modelPicker modelPricing modelSettings otelHeadersHelper parentSettingsBehavior permissions.blockReadsExemptPaths
+permissions.workingDirectoriesAsGiven plansDirectory pluginConfigs pluginSuggestionMarketplaces pluginTrustMessage policyHelper
+precomputeCompactionEnabled preferredNotifChannel prefersReducedMotion prependPlugins processWrapper promptCacheTtl promptSuggestionEnabled
+proxyAuthHelper prUrlTemplate remote remoteControlAtStartup requiredMaximumVersion requiredMinimumVersion respectGitignore respondToBashCommands
+showClearContextOnPlanAccept showMessageTimestamps showThinkingSummaries showTurnDuration skillListingBudgetFraction skillListingMaxDescChars
+skillOverrides skipAutoPermissionPrompt skipDangerousModePermissionPrompt skipWebFetchPreflight spellcheck spinnerTipsEnabled spinnerTipsOverride
+spinnerVerbs sshConfigs sshHostCommands strictKnownMarketplaces strictPluginOnlyCustomization subagentPromptCacheTtl subagentStatusLine
+switchModelsOnFlag syncClaudeAiPlugins syncClaudeAiSkills syntaxHighlightingDisabled taskOutputMaxChars teammateMode terminalProgressBarEnabled
+terminalTitleFromRename theme timeFormat timeZone todoFeatureEnabled tui ultracode useAutoModeDuringPlan verbose viewMode vimInsertModeRemaps voice
+voiceEnabled wheelScrollAccelerationEnabled workflowKeywordTriggerEnabled workflowSizeGuideline worktree wslInheritsWindowsSettings
+`
 
 // unkept are settings that restrict in a way that this agent cannot keep to. They are
 // refused rather than skipped.

@@ -401,6 +401,17 @@ func (s *Settings) Layer(name Layer) json.RawMessage {
 // are kept, and may mean something to others.
 func (s *Settings) Unknown() (names []string, at []Origin) { return s.names, s.unknown }
 
+// Ignored returns the unknown keys of settings that have an effect in the official CLI, with their places.
+func Ignored(s *Settings) (names []string, at []Origin) {
+	official := strings.Fields(ignored)
+	for i, name := range s.names {
+		if slices.Contains(official, name) && !slices.Contains(names, name) {
+			names, at = append(names, name), append(at, s.unknown[i])
+		}
+	}
+	return names, at
+}
+
 // Effective returns what counts, merged, without what is inert.
 func (s *Settings) Effective() json.RawMessage {
 	if s == nil || s.merged == nil {
