@@ -240,9 +240,9 @@ func (s *server) refuseModel(id, text string) {
 func (s *server) contextUsage() *wire.GetContextUsageResponse {
 	u := s.conv.Context()
 	info := s.conv.Model()
-	total, window := u.System+u.Tools+u.Messages, s.conv.Window()
+	total, window := u.System+u.Tools+u.Messages, u.Window
 	r := &wire.GetContextUsageResponse{
-		Model: info.ID, TotalTokens: total, MaxTokens: window, RawMaxTokens: window, AutocompactSource: s.conv.WindowFrom(),
+		Model: info.ID, TotalTokens: total, MaxTokens: window, RawMaxTokens: window, AutocompactSource: u.WindowFrom,
 		MemoryFiles: []*wire.ContextMemoryFile{}, MCPTools: []*wire.ContextMCPTool{}, Agents: []*wire.ContextAgent{},
 		Categories: []*wire.ContextCategory{
 			{ID: "system_prompt", Name: "System prompt", Tokens: u.System, Kind: "used"},
@@ -252,7 +252,7 @@ func (s *server) contextUsage() *wire.GetContextUsageResponse {
 		},
 		APIUsage: u.Last,
 	}
-	r.AutoCompactThreshold, r.IsAutoCompactEnabled = s.conv.CompactsAt()
+	r.AutoCompactThreshold, r.IsAutoCompactEnabled = u.CompactsAt, u.AutoCompact
 	if window > 0 {
 		r.Percentage = float64(total*100) / float64(window)
 	}

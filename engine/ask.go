@@ -59,7 +59,7 @@ func (c *Conversation) ask(t *turn) (a *answer, run *call.Batch, err error) {
 		}
 		run.Abandon()
 		a, run = nil, nil
-		if overflowed(err) != nil {
+		if ask.Overflowed(err) != nil {
 			return ask.Final(err)
 		}
 		if failure := ask.Failure(err); failure.Status == http.StatusTooManyRequests {
@@ -357,7 +357,7 @@ func (c *Conversation) refused(t *turn, err error) *ending {
 	s := syntheticError{code: wire.ErrorUnknown, status: e.Status, apiType: e.Type, requestID: e.RequestID}
 	lower := strings.ToLower(e.Message)
 	var missing *model.CredentialsError
-	large := overflowed(err)
+	large := ask.Overflowed(err)
 	switch {
 	case errors.As(err, &missing):
 		s.code, end.text = wire.ErrorAuthentication, "Not logged in · "+missing.Message
@@ -374,7 +374,7 @@ func (c *Conversation) refused(t *turn, err error) *ending {
 		s.code, end.text = wire.ErrorModelNotFound, fmt.Sprintf("API Error: 404 %s. The model may not exist, or this key may not use it: %s", e.Message, c.model.ID)
 	case e.Status == 413:
 		s.code, end.reason, end.text = wire.ErrorInvalidRequest, "image_error", "API Error: 413 "+e.Message
-	case large != nil && large.local:
+	case large != nil && large.Local:
 		s.code, end.reason, end.text = wire.ErrorInvalidRequest, "blocking_limit", large.Error()+". Start a new conversation, or take something out of this one."
 	case large != nil:
 		s.code, end.reason, end.text = wire.ErrorInvalidRequest, "prompt_too_long", large.Error()

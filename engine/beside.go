@@ -18,6 +18,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/parley-go/parley/engine/internal/history"
 	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/engine/model/catalog"
 	"github.com/parley-go/parley/engine/policy"
@@ -104,7 +105,7 @@ func SideQuestion(ctx context.Context, c *Conversation, question string) (string
 	if !c.Do(func() {
 		of := c.hist.Clone()
 		of.CloseCalls("(The call still runs.)")
-		of.Add("user", mustJSON(&wire.TextBlock{Text: reminder(strings.TrimSpace(sideQuestionNote)) + "\n\n" + question}))
+		of.Add("user", mustJSON(&wire.TextBlock{Text: history.Reminder(strings.TrimSpace(sideQuestionNote)) + "\n\n" + question}))
 		req, info, limit, b = model.Request{Body: c.body(&of, true), Header: c.header()}, c.model, c.maxTokens(), c.budget()
 	}) {
 		return "", errors.New("the conversation has ended")

@@ -111,11 +111,17 @@ func (c *Conversation) Rename(title string) error {
 type Usage struct {
 	System, Tools, Messages int64
 	Last                    *wire.Usage // of the last answer; nil if there was none
+
+	Window      int64  // tokens that count as the model's window; 0 if they are not known
+	WindowFrom  string // where Window is from, in the words of hosts
+	CompactsAt  int64  // tokens from which on the conversation is compacted
+	AutoCompact bool   // that happens by itself
 }
 
 // Context estimates what fills the model's context.
 func (c *Conversation) Context() Usage {
 	tokens := func(n int) int64 { return int64(n) / 4 }
-	u := Usage{System: tokens(len(c.hist.Prefix.System)), Tools: tokens(len(c.hist.Prefix.Tools)), Messages: tokens(len(c.hist.AppendMessages(nil, true))), Last: c.lastUsage}
-	return u
+	limits, window := c.cfg.Compaction.limits(c.model.ContextWindow)
+	return Usage{System: tokens(len(c.hist.Prefix.System)), Tools: tokens(len(c.hist.Prefix.Tools)), Messages: tokens(len(c.hist.AppendMessages(nil, true))), Last: c.lastUsage,
+		Window: window, WindowFrom: c.cfg.Compaction.windowFrom(), CompactsAt: limits.At, AutoCompact: limits.Auto}
 }

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/parley-go/parley/engine/hook"
 	"github.com/parley-go/parley/engine/internal/history"
 	"github.com/parley-go/parley/engine/internal/ledger"
 	"github.com/parley-go/parley/engine/internal/recorder"
@@ -257,7 +258,7 @@ func (c *Conversation) expandPrompt(t *turn, p *prompt, cmd *slashCommand) *endi
 		text := p.m.Message.Content.String()
 		p.attached = c.attach(t, text)
 		if name, _, ok := typed(p); ok && !c.cfg.NoSlashCommands {
-			note := &wire.TextBlock{Text: reminder(fmt.Sprintf("The prompt below begins like a slash command, but there is no command /%s here, so nothing was run. Take it as plain words.", name))}
+			note := &wire.TextBlock{Text: history.Reminder(fmt.Sprintf("The prompt below begins like a slash command, but there is no command /%s here, so nothing was run. Take it as plain words.", name))}
 			content := wire.Blocks(append([]wire.Block{note}, p.m.Message.Content.All()...)...)
 			p.expanded = &content
 		}
@@ -369,6 +370,7 @@ func (c *Conversation) clearCommand(t *turn, p *prompt, args string) *ending {
 		c.keeper = c.newKeeper()
 		c.publish()
 	}
+	c.compaction.Reset()
 	c.loseContext()
 	if c.set.project != nil && c.cfg.ReadProject != nil {
 		c.SetProject(c.cfg.ReadProject()) // an agent may have written it, as /init asks it to
@@ -382,7 +384,7 @@ func (c *Conversation) clearCommand(t *turn, p *prompt, args string) *ending {
 
 func (c *Conversation) contextCommand(t *turn, p *prompt, args string) *ending {
 	u := c.Context()
-	total, window := u.System+u.Tools+u.Messages, c.Window()
+	total, window := u.System+u.Tools+u.Messages, u.Window
 	share := func(n int64) string {
 		if window <= 0 {
 			return "-"
@@ -475,7 +477,7 @@ func (c *Conversation) modelCommand(t *turn, p *prompt, args string) *ending {
 		return c.complained(t, "model", "model", args, "Error: "+err.Error())
 	}
 	if another {
-		c.fromHooks = append(c.fromHooks, c.runHooks(t, PostSwitch(in), in.ToModel).ForModel(aboveHooks)...)
+		c.fromHooks = append(c.fromHooks, c.runHooks(t, PostSwitch(in), in.ToModel).ForModel(hook.Above)...)
 	}
 	return c.printed(t, "model", "model", args, "Set model to "+c.model.ID+" for this session.")
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/parley-go/parley/engine/internal/call"
+	"github.com/parley-go/parley/engine/internal/history"
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/project"
 	"github.com/parley-go/parley/engine/tool"
@@ -91,17 +92,12 @@ func showInstructions(f *project.File) string {
 	return fmt.Sprintf("Contents of %s (%s):\n\n%s", f.Path, whose, strings.TrimSpace(f.Text))
 }
 
-// reminder wraps what the model is told that nobody said. Text in it cannot end it.
-func reminder(text string) string {
-	return "<system-reminder>\n" + strings.ReplaceAll(text, "</system-reminder>", "</ system-reminder>") + "\n</system-reminder>"
-}
-
 // remind tells the model of files, and keeps which.
 func (c *Conversation) remind(text string, paths []string) error {
 	if paths == nil {
 		paths = []string{}
 	}
-	return c.append(fields("isMeta", true, contextField, paths), mustJSON(&wire.TextBlock{Text: reminder(text)}))
+	return c.append(fields("isMeta", true, contextField, paths), mustJSON(&wire.TextBlock{Text: history.Reminder(text)}))
 }
 
 // restoreContext remembers what a session told, from one of its records.
@@ -459,7 +455,7 @@ func (c *Conversation) attach(t *turn, text string) []*attachment {
 			what = "What is in the directory"
 		}
 		head := fmt.Sprintf("The prompt names @%s, which is %s. %s:\n", m, path, what)
-		a.blocks = append(a.blocks, mustJSON(&wire.TextBlock{Text: reminder(head + text)}))
+		a.blocks = append(a.blocks, mustJSON(&wire.TextBlock{Text: history.Reminder(head + text)}))
 		for _, b := range result.Content.Blocks {
 			if _, ok := b.(*wire.TextBlock); !ok {
 				a.blocks = append(a.blocks, mustJSON(b))

@@ -17,6 +17,7 @@ import (
 	"github.com/parley-go/parley/engine/hook"
 	"github.com/parley-go/parley/engine/internal/call"
 	"github.com/parley-go/parley/engine/internal/checkpoint"
+	"github.com/parley-go/parley/engine/internal/compact"
 	"github.com/parley-go/parley/engine/internal/history"
 	"github.com/parley-go/parley/engine/internal/ledger"
 	"github.com/parley-go/parley/engine/internal/recorder"
@@ -48,7 +49,7 @@ type Conversation struct {
 
 	set        changeable
 	hist       history.History
-	compaction compactState
+	compaction compact.Compactor
 	keeper     *checkpoint.Keeper // of files; nil if they are not kept
 	permissions
 	choice
@@ -152,7 +153,7 @@ func newConversation(cfg Config, host Host, sub *subagent) (*Conversation, error
 		fixedAllows: cfg.FixedAllows, project: cfg.Project, skills: cfg.Skills, noInstructions: cfg.NoInstructions, outputStyle: cfg.OutputStyle,
 		systemPrompt: cfg.SystemPrompt, appendPrompt: cfg.AppendSystemPrompt, jsonSchema: cfg.JSONSchema, maxTurns: cfg.MaxTurns, loadPart: cfg.LoadPart, initExtra: cfg.InitExtra,
 	}
-	opts := recorder.Options{Place: recorder.Place{ID: cfg.SessionID, Log: cfg.Log}, Emit: host.Emit, Now: now, Follow: c.compaction.follow,
+	opts := recorder.Options{Place: recorder.Place{ID: cfg.SessionID, Log: cfg.Log}, Emit: host.Emit, Now: now, Follow: c.compaction.Follow,
 		Sum: func() *session.Entry { return &session.Entry{Type: recorder.CostType, Fields: c.ledger.State()} }}
 	if sub != nil {
 		opts.Agent = sub.id
@@ -172,6 +173,12 @@ func newConversation(cfg Config, host Host, sub *subagent) (*Conversation, error
 	}
 	c.runner = c.newRunner(sub, log, now)
 	c.began = c.runner.Now()
+	c.compaction = compact.Compactor{Hist: &c.hist, Rec: c.rec, Env: c.env, Log: log, Now: now, View: c.view.Load, Serve: c.runWhileServing, Path: c.runner.Top.Path,
+		HasTool: func(name string) bool { return c.findTool(name) != nil },
+		Limits: func() compact.Limits {
+			l, _ := c.cfg.Compaction.limits(c.model.ContextWindow)
+			return l
+		}}
 	c.model = c.resolve(cfg.ModelName)
 	c.primary = c.model
 	files.RealRoots(c.env) // from now on nothing moves them

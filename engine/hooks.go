@@ -38,9 +38,6 @@ func (c *Conversation) emitNotes(v *hook.Verdict) {
 	}
 }
 
-// aboveHooks names what hooks behind an event object to.
-const aboveHooks = "what is above"
-
 // promptHooks runs the hooks for a prompt. It is called by the owner of the
 // conversation.
 func (c *Conversation) promptHooks(t *turn, p *prompt) (more []string, blocked bool, reason string) {
@@ -129,7 +126,7 @@ func (c *Conversation) batchHooks(t *turn, run *call.Batch) (more []string, stop
 			ToolResponse: mustJSON(tc.Out.Result.Content.String())})
 	}
 	v := c.runHooks(t, in, "")
-	return v.ForModel(aboveHooks), v.Stopped
+	return v.ForModel(hook.Above), v.Stopped
 }
 
 // SwitchRefused returns why hooks do not let the model change, or nil.
@@ -156,7 +153,7 @@ func PostSwitch(in *wire.PreModelSwitchInput) *wire.PostModelSwitchInput {
 // prompt.
 func (c *Conversation) TellHooks(v *hook.Verdict) {
 	c.emitNotes(v)
-	c.fromHooks = append(c.fromHooks, v.ForModel(aboveHooks)...)
+	c.fromHooks = append(c.fromHooks, v.ForModel(hook.Above)...)
 }
 
 // startSession runs the hooks for the start of the session, once, and returns what
@@ -176,7 +173,7 @@ func (c *Conversation) startSession(t *turn) []string {
 		source = "resume"
 	}
 	if c.cfg.Setup != "" {
-		begun = append(begun, c.runHooks(t, &wire.SetupInput{Trigger: c.cfg.Setup}, c.cfg.Setup).ForModel(aboveHooks)...)
+		begun = append(begun, c.runHooks(t, &wire.SetupInput{Trigger: c.cfg.Setup}, c.cfg.Setup).ForModel(hook.Above)...)
 	}
 	return append(begun, c.sessionHooks(t, source)...)
 }
@@ -196,7 +193,7 @@ func (c *Conversation) sessionHooks(t *turn, source string) []string {
 			c.opening = o.InitialUserMessage
 		}
 	}
-	return v.ForModel(aboveHooks)
+	return v.ForModel(hook.Above)
 }
 
 // open says what a hook wants to be said first, before the first prompt and in its turn.

@@ -30,10 +30,10 @@ func (c *Conversation) restore(h *session.History) error {
 	c.hist.Prefix.Restore(h.Latest)
 	for _, e := range h.Entries {
 		if e.Type == "system" {
-			c.compaction.restore(e)
+			c.compaction.Restore(e)
 		}
 		if e.UUID != "" {
-			c.compaction.follow(e)
+			c.compaction.Follow(e)
 			c.rec.Resume(e.UUID)
 			if e.Type == "user" && e.Fields["promptId"] != nil {
 				c.uuids[e.UUID] = true
@@ -43,7 +43,7 @@ func (c *Conversation) restore(h *session.History) error {
 			continue
 		}
 		c.restoreContext(e)
-		c.restoreTodos(e)
+		c.compaction.RestoreTodos(e)
 		restoreLoaded(c, e)
 		if string(e.Fields["isApiErrorMessage"]) == "true" {
 			continue // the model was never told
@@ -52,7 +52,7 @@ func (c *Conversation) restore(h *session.History) error {
 			return err
 		}
 		if e.Type == "assistant" {
-			c.compaction.answers++
+			c.compaction.Answered()
 		}
 	}
 	if err := c.rec.Place().Append(added...); err != nil {

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/parley-go/parley/engine/internal/history"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
@@ -227,5 +228,5 @@ func expandLoop(ctx context.Context, c *Conversation, args string) (string, erro
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s\n\n%s", rest, reminder(fmt.Sprintf("The user runs this as a loop. It is scheduled already as the job %s (%s, cron %q), and ends by itself after 7 days; CronDelete ends it sooner. Tell the user so in one sentence, then do it now for the first time. If it is a slash command, use the Skill tool.", job.ID, tool.HumanSchedule(cron), cron))), nil
+	return fmt.Sprintf("%s\n\n%s", rest, history.Reminder(fmt.Sprintf("The user runs this as a loop. It is scheduled already as the job %s (%s, cron %q), and ends by itself after 7 days; CronDelete ends it sooner. Tell the user so in one sentence, then do it now for the first time. If it is a slash command, use the Skill tool.", job.ID, tool.HumanSchedule(cron), cron))), nil
 }

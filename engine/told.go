@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"strings"
 
+	"github.com/parley-go/parley/engine/internal/history"
 	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/engine/tool/tasklist"
 	"github.com/parley-go/parley/session"
@@ -71,7 +72,7 @@ func tellMode(c *Conversation, t *turn) error {
 			text += "\n\nWhen the plan is ready, call " + exitPlanName + " to have it approved. Do not ask for approval in any other way."
 		}
 	}
-	return c.inform(t, reminder(text))
+	return c.inform(t, history.Reminder(text))
 }
 
 // suggestPrompt proposes the user's next prompt once a turn has ended, unless another turn begins
@@ -82,7 +83,7 @@ func suggestPrompt(c *Conversation, end *ending) {
 		return
 	}
 	of := c.hist.Clone()
-	of.Add("user", mustJSON(&wire.TextBlock{Text: reminder(strings.TrimSpace(suggestText))}))
+	of.Add("user", mustJSON(&wire.TextBlock{Text: history.Reminder(strings.TrimSpace(suggestText))}))
 	req, name, turns := model.Request{Body: c.body(&of, true), Header: c.header()}, c.model.ID, c.results
 	ctx, cancel := context.WithCancel(c.base)
 	done := make(chan struct{})

@@ -42,7 +42,6 @@ type turn struct {
 	stops       int // times that a Stop hook kept it going
 	nudges      int
 	continued   int // times that it went on behind a cut-off answer
-	recovered   int // times that room was made because a request did not fit
 	refusals    int // times that a safety check of the provider stopped the model
 	enforced    int // times that it was told to give the answer in its form
 	denials     []*wire.PermissionDenial
@@ -66,6 +65,7 @@ func (c *Conversation) take(ctx context.Context, p *prompt) {
 	c.turn = t
 	c.model, c.fallbacks = c.primary, slices.Clone(c.cfg.Fallbacks)
 	c.ledger.BeginTurn()
+	c.compaction.BeginTurn()
 	c.lifecycle(p, "started")
 	c.state("running")
 
@@ -327,8 +327,10 @@ func (c *Conversation) round(t *turn) *ending {
 		return c.overBudget()
 	}
 	c.offerServers()
-	if end := c.makeRoom(t); end != nil {
-		return end
+	if err := c.compaction.MakeRoom(c.compactTurn(t)); err != nil {
+		if end := c.compactEnding(t, err); end != nil {
+			return end
+		}
 	}
 	if c.spent() {
 		return c.overBudget()
@@ -346,16 +348,21 @@ func (c *Conversation) round(t *turn) *ending {
 	if cause := context.Cause(t.ctx); cause != nil {
 		return c.cutOff(t, a, run, cause)
 	}
-	if overflowed(err) != nil {
-		var end *ending
-		if end, err = c.recoverRoom(t, err); err == nil || end != nil {
-			return end
+	if ask.Overflowed(err) != nil {
+		var failed error
+		if failed, err = c.compaction.Recover(c.compactTurn(t), err); err == nil {
+			return nil
+		}
+		if failed != nil {
+			if end := c.compactEnding(t, failed); end != nil {
+				return end
+			}
 		}
 	}
 	if err != nil {
 		return c.refused(t, err)
 	}
-	c.compaction.answers++
+	c.compaction.Answered()
 	t.rounds++
 	t.stopReason = a.stopReason
 	if s := a.text(); s != "" {

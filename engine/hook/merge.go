@@ -206,6 +206,9 @@ func (v *Verdict) Blocked() (reason string, blocked bool) {
 	return v.StopReason, v.Stopped || len(v.Objections) > 0
 }
 
+// Above names what hooks behind an event object to, for [Verdict.ForModel].
+const Above = "what is above"
+
 // ForModel returns what the model gets to know: objections to what is named, and what
 // hooks add.
 func (v *Verdict) ForModel(about string) []string {

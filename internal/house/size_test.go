@@ -35,8 +35,9 @@ func TestTidy(t *testing.T) {
 }
 
 // Types of the engine stay small, only a Conversation holds a Conversation, and no function
-// is too complex. The exceptions are in testdata/exceptions.txt, which only shrinks: a row
-// says how large a thing is at most, and goes when the thing is within the limit.
+// is too complex. A function that takes a *Conversation counts as one of its methods. The
+// exceptions are in testdata/exceptions.txt, which only shrinks: a row says how large a thing
+// is, is lowered with it, and goes when the thing is within the limit.
 func TestSize(t *testing.T) {
 	size := map[string]int{}
 	holders := map[string]bool{}
@@ -56,6 +57,9 @@ func TestSize(t *testing.T) {
 						size["methods "+f.dir+"."+recv]++
 					}
 				}
+				if f.dir == "engine" && !strings.HasPrefix(name, "Conversation.") && slices.ContainsFunc(d.Type.Params.List, func(p *ast.Field) bool { return isConversation(p.Type) }) {
+					size["methods engine.Conversation"]++
+				}
 				size["complexity "+f.dir+"."+name] = complexity(d)
 			case *ast.GenDecl:
 				for _, s := range d.Specs {
@@ -69,10 +73,8 @@ func TestSize(t *testing.T) {
 					}
 					for _, field := range st.Fields.List {
 						size["fields "+f.dir+"."+spec.Name.Name] += max(1, len(field.Names))
-						if star, ok := field.Type.(*ast.StarExpr); ok {
-							if id, ok := star.X.(*ast.Ident); ok && id.Name == "Conversation" && f.dir == "engine" && spec.Name.Name != "Conversation" {
-								holders["holds "+f.dir+"."+spec.Name.Name] = true
-							}
+						if isConversation(field.Type) && f.dir == "engine" && spec.Name.Name != "Conversation" {
+							holders["holds "+f.dir+"."+spec.Name.Name] = true
 						}
 					}
 				}
@@ -117,6 +119,8 @@ func TestSize(t *testing.T) {
 			t.Errorf("%s: %s is within the limit: delete its row", file, key)
 		case n > most:
 			t.Errorf("%s has grown from %d to %d: split it", key, most, n)
+		case n < most:
+			t.Errorf("%s: %s has shrunk from %d to %d: lower its row", file, key, most, n)
 		}
 		delete(large, key)
 	}
@@ -124,6 +128,16 @@ func TestSize(t *testing.T) {
 		t.Errorf("%s is %d: more than the limits (%d fields and %d methods of a type of the engine, complexity %d of a function, nobody else holds a *Conversation)",
 			key, large[key], maxFields, maxMethods, maxComplexity)
 	}
+}
+
+// isConversation reports whether a type is *Conversation.
+func isConversation(e ast.Expr) bool {
+	star, ok := e.(*ast.StarExpr)
+	if !ok {
+		return false
+	}
+	id, ok := star.X.(*ast.Ident)
+	return ok && id.Name == "Conversation"
 }
 
 // typeName returns the name of a method's type.

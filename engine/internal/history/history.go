@@ -292,6 +292,11 @@ func (h *History) refuse(i, k int, reason string) int {
 	return n
 }
 
+// Reminder wraps a text for the model that nobody wrote. Text in it cannot end it.
+func Reminder(text string) string {
+	return "<system-reminder>\n" + strings.ReplaceAll(text, "</system-reminder>", "</ system-reminder>") + "\n</system-reminder>"
+}
+
 // Clip returns a text in one line, and no more than n characters of it.
 func Clip(s string, n int) string {
 	s = strings.ReplaceAll(s, "\n", " ")

@@ -1,0 +1,59 @@
+package ask
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/parley-go/parley/engine/model"
+)
+
+// An Overflow says that a conversation is larger than the model's window. It is found before
+// a request is sent, or reported by the API.
+type Overflow struct {
+	Tokens, Window int64        // 0 if they are not known
+	Local          bool         // nothing was sent
+	Why            error        // why the conversation was not made smaller; nil if that was not tried
+	Reported       *model.Error // by the API; nil if it was not asked
+}
+
+// Error says so to people.
+func (o *Overflow) Error() string {
+	text := "Prompt is too long"
+	if o.Tokens > 0 {
+		text += fmt.Sprintf(": it has %d tokens, and the model takes %d", o.Tokens, o.Window)
+	}
+	if o.Why != nil {
+		text += " · It could not be made shorter: " + Sentence(o.Why)
+	}
+	return text
+}
+
+// Unwrap returns the error of the API.
+func (o *Overflow) Unwrap() error {
+	if o.Reported == nil {
+		return nil
+	}
+	return o.Reported
+}
+
+// Overflowed returns the overflow that an error is, nil if it is none.
+func Overflowed(err error) *Overflow {
+	if o, ok := errors.AsType[*Overflow](err); ok {
+		return o
+	}
+	e, ok := errors.AsType[*model.Error](err)
+	if ok && e.Status == http.StatusBadRequest && strings.Contains(strings.ToLower(e.Message), "prompt is too long") {
+		return &Overflow{Reported: e}
+	}
+	return nil
+}
+
+// Sentence describes an error for people.
+func Sentence(err error) string {
+	if e, ok := errors.AsType[*model.Error](err); ok && e.Status != 0 {
+		return fmt.Sprintf("API Error: %d %s", e.Status, e.Message)
+	}
+	return err.Error()
+}

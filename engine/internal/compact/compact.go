@@ -1,0 +1,401 @@
+// Package compact makes a conversation smaller that outgrows the model's window, in two
+// steps. Old results of tools are taken out first, if that is enough. Otherwise the model
+// writes a summary, on the request that it has seen before and one message more, so that
+// nearly all of it is read from the cache; the summary replaces the messages that it is of.
+// Prompts without an answer are kept as they are behind the summary.
+package compact
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/parley-go/parley/engine/hook"
+	"github.com/parley-go/parley/engine/internal/ask"
+	"github.com/parley-go/parley/engine/internal/call"
+	"github.com/parley-go/parley/engine/internal/history"
+	"github.com/parley-go/parley/engine/internal/recorder"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/todowrite"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+)
+
+const (
+	maxFails   = 3 // failures in a row after which it is not tried by itself any more
+	maxVain    = 3 // times in a row that it made no room for more than one answer
+	maxShrinks = 6 // times that a request for a summary is made smaller
+	maxRecover = 3 // times in one turn that room is made because the API said so
+)
+
+// The triggers of a compaction, in the protocol's words.
+const (
+	Auto   = "auto"
+	Manual = "manual"
+)
+
+var errNothingToCompact = errors.New("there is nothing to compact: the conversation is a single exchange")
+
+// Limits say when a conversation is compacted.
+type Limits struct {
+	Window int64 // tokens of the model's window
+	At     int64 // tokens that the conversation may have
+	Auto   bool  // it is compacted by itself
+}
+
+// A Compactor compacts one conversation. It belongs to the goroutine that owns the
+// conversation. The exported fields are set before it is used.
+type Compactor struct {
+	Hist    *history.History
+	Rec     *recorder.Recorder
+	Env     *tool.Env
+	Log     *slog.Logger
+	Now     func() time.Time
+	View    func() *call.View
+	Serve   func(f func())         // runs f beside the owner and returns when f has
+	Limits  func() Limits          // as they are now
+	HasTool func(name string) bool // whether the model has a tool
+	Path    func() string          // of the log of the session; empty if there is none
+
+	state
+}
+
+// state is what is known of the compactions of a session.
+type state struct {
+	trail     []trailing // the user's records since the last answer
+	dropped   int64      // tokens that compactions saved
+	made      bool       // there was one
+	answers   int        // since then
+	vain      int        // that made no room for long, in a row
+	failed    int        // that failed, in a row
+	gaveUp    bool       // it is not tried by itself any more
+	recovered int        // times that room was made in this turn because a request did not fit
+}
+
+// A trailing is a record of the user's side behind the last answer.
+type trailing struct {
+	uuid   string
+	blocks int // that the record has
+}
+
+// A Turn is the turn in which a conversation is compacted.
+type Turn struct {
+	Ctx context.Context
+	// Hooks runs the hooks of an event. There are no answers if the turn has ended.
+	Hooks func(in wire.HookInput, subject string) *hook.Verdict
+	// Ask sends a conversation to the model. Failures that may pass are retried.
+	Ask func(of history.Transcript, noTools bool) (Reply, error)
+	// Replaced is called when the summary has replaced the conversation.
+	Replaced func()
+	// EmitInit and EmitUser send messages to the host.
+	EmitInit func()
+	EmitUser func(*wire.User)
+	// SendContext sends the model the context that a session begins with.
+	SendContext func() error
+	// SessionHooks runs the hooks for the start of a session and returns their texts for the model.
+	SessionHooks func() []string
+	// Inform sends the model a text that nobody wrote.
+	Inform func(text string) error
+}
+
+// A Reply is the model's answer to a request for a summary.
+type Reply struct {
+	Text    string
+	Refused bool
+	Called  bool // it calls tools instead
+}
+
+// Reset forgets everything: another session begins.
+func (c *Compactor) Reset() { c.state = state{} }
+
+// BeginTurn is called when a turn begins.
+func (c *Compactor) BeginTurn() { c.recovered = 0 }
+
+// Answered is called with each answer of the model.
+func (c *Compactor) Answered() { c.answers++ }
+
+// Follow keeps which records are behind the last answer. It is called with each record of
+// the conversation.
+func (c *Compactor) Follow(e *session.Entry) {
+	switch {
+	case e.Type == "assistant":
+		if string(e.Fields["isApiErrorMessage"]) != "true" { // that the model never sees
+			c.trail = nil
+		}
+	case e.Type == "user":
+		_, blocks, err := history.MessageBlocks(e.Message)
+		if err != nil || slices.ContainsFunc(blocks, history.IsResult) {
+			c.trail = nil
+			return
+		}
+		c.trail = append(c.trail, trailing{e.UUID, len(blocks)})
+	}
+}
+
+// Restore reads the record of a compaction of a process before this one.
+func (c *Compactor) Restore(e *session.Entry) {
+	var subtype string
+	if json.Unmarshal(e.Fields["subtype"], &subtype); subtype != "compact_boundary" {
+		return
+	}
+	var meta struct {
+		Dropped int64 `json:"cumulativeDroppedTokens"`
+	}
+	json.Unmarshal(e.Fields["compactMetadata"], &meta)
+	c.made, c.answers, c.dropped = true, 0, meta.Dropped
+}
+
+// parts returns the messages that a compaction summarizes, and those that it keeps.
+func (c *Compactor) parts() (head history.Transcript, tail []json.RawMessage, kept []string) {
+	n := 0
+	for _, r := range c.trail {
+		n += r.blocks
+		kept = append(kept, r.uuid)
+	}
+	head, tail = c.Hist.Split(n)
+	if len(tail) == 0 {
+		kept = nil
+	}
+	return head, tail, kept
+}
+
+// prune takes old results of tools out of the conversation, if that is enough; see
+// [history.History.Prune]. It reports whether it did.
+func (c *Compactor) prune(below int64) bool {
+	saved, err := c.Hist.Prune(c.Limits().Window, below, func(e *session.Entry) error { return c.Rec.Record(e) })
+	if err != nil {
+		c.Log.Error("that results were taken out could not be recorded", "error", err)
+	}
+	if saved > 0 {
+		c.Log.Info("old results of tools were taken out of the conversation", "tokens", saved)
+	}
+	return saved > 0
+}
+
+// MakeRoom compacts the conversation if its next request comes near the limit. After an
+// error the turn can still go on: there is some room left.
+func (c *Compactor) MakeRoom(t Turn) error {
+	limits := c.Limits()
+	if !limits.Auto || c.gaveUp || c.made && c.answers == 0 || c.Hist.Tokens(&c.Hist.Transcript) < limits.At {
+		return nil
+	}
+	head, _, _ := c.parts()
+	if len(head.Messages) == 0 || c.Hist.LastRole() != "user" {
+		return nil // there is nothing to win, or an answer is to be gone on with
+	}
+	if c.prune(limits.At) {
+		return nil
+	}
+	if c.made && c.answers <= 1 {
+		c.vain++
+	} else {
+		c.vain = 0
+	}
+	if c.vain >= maxVain {
+		c.giveUp("The conversation is not compacted by itself any more: each time it was full again at once.")
+		return nil
+	}
+	return c.Replace(t, Auto, "", false)
+}
+
+// giveUp stops compactions that nobody asks for.
+func (c *Compactor) giveUp(why string) {
+	c.gaveUp = true
+	c.Rec.Emit(&wire.Informational{Content: why + " Use /compact, or /clear to begin a new one.", Level: "warning"})
+}
+
+// Recover makes room after a request did not fit, which is err. If rest is nil there is some
+// now; otherwise rest is the error to report. failed is why a compaction failed.
+func (c *Compactor) Recover(t Turn, err error) (failed, rest error) {
+	over := ask.Overflowed(err)
+	switch head, _, _ := c.parts(); {
+	case !c.Limits().Auto:
+		return nil, err
+	case len(head.Messages) == 0:
+		if over.Local {
+			c.emitBegin(Auto)
+			c.emitEnd("too_few_groups")
+		}
+		over.Why = errNothingToCompact
+		return nil, over
+	}
+	if c.recovered++; c.recovered > maxRecover {
+		over.Why = errors.New("it was compacted, and is too long again")
+		return nil, over
+	}
+	if c.recovered == 1 && c.prune(0) {
+		return nil, nil
+	}
+	if failed = c.Replace(t, Auto, "", true); failed == nil {
+		return nil, nil
+	}
+	over.Why = failed
+	return failed, over
+}
+
+// emitBegin reports that a compaction begins.
+func (c *Compactor) emitBegin(trigger string) {
+	m := &wire.Status{Status: "compacting"}
+	if trigger == Auto {
+		m.CompactOutputChars = new(int64)
+	}
+	c.Rec.Emit(m)
+}
+
+// emitEnd reports how it ended; an empty problem means well.
+func (c *Compactor) emitEnd(problem string) {
+	m := &wire.Status{CompactResult: "success"}
+	if problem != "" {
+		m.CompactResult, m.CompactError = "failed", problem
+	}
+	c.Rec.Emit(m)
+}
+
+// countFailure counts a compaction that came to nothing.
+func (c *Compactor) countFailure(trigger string) {
+	if c.failed++; trigger == Auto && c.failed >= maxFails && !c.gaveUp {
+		c.giveUp(fmt.Sprintf("The conversation could not be compacted %d times, and that is not tried by itself any more.", c.failed))
+	}
+}
+
+// Replace replaces the conversation by a summary. If it fails the conversation is the same
+// as before. tight says that the conversation does not fit into a request.
+func (c *Compactor) Replace(t Turn, trigger, instructions string, tight bool) (err error) {
+	began := c.Now()
+	head, tail, kept := c.parts()
+	if trigger == Manual { // nothing is to be answered
+		head, tail, kept = c.Hist.Clone(), nil, nil
+	}
+	before := c.Hist.Tokens(&c.Hist.Transcript)
+	more, err := c.preHooks(t, trigger, instructions)
+	if err != nil {
+		if context.Cause(t.Ctx) == nil {
+			c.countFailure(trigger)
+		}
+		return err
+	}
+	instructions = strings.TrimSpace(strings.Join(append([]string{instructions}, more...), "\n\n"))
+
+	c.emitBegin(trigger)
+	defer func() {
+		switch {
+		case err == nil:
+		case context.Cause(t.Ctx) != nil:
+			c.emitEnd("Compaction was interrupted.")
+		default:
+			c.emitEnd("Error during compaction: " + ask.Sentence(err))
+			c.countFailure(trigger)
+		}
+	}()
+	summary, err := summarize(t, head, instructions, tight)
+	if err != nil {
+		return err
+	}
+	if err := context.Cause(t.Ctx); err != nil {
+		return err
+	}
+
+	next := history.Transcript{}
+	text := summaryText(summary, toolsUsed(head), c.Path(), len(tail) > 0)
+	next.Add("user", recorder.JSON(&wire.TextBlock{Text: text}))
+	said := &session.Entry{Type: "user", Fields: recorder.Fields("isCompactSummary", true, "isVisibleInTranscriptOnly", true),
+		Message: recorder.JSON(map[string]any{"role": "user", "content": text})}
+	if todos := todowrite.Of(c.Env); len(todos) > 0 {
+		said.Fields[todosField] = recorder.JSON(todos)
+	}
+	boundary := &session.Entry{Type: "system", Fields: recorder.Fields("subtype", "compact_boundary", "content", "Conversation compacted", "level", "info")}
+	entries := []*session.Entry{boundary, said}
+	for _, text := range c.shownAgain(t, head) {
+		raw := recorder.JSON(&wire.TextBlock{Text: history.Reminder(text)})
+		next.Add("user", raw)
+		entries = append(entries, &session.Entry{Type: "user", Fields: recorder.Fields("isMeta", true),
+			Message: recorder.JSON(map[string]any{"role": "user", "content": []json.RawMessage{raw}})})
+	}
+	if err := context.Cause(t.Ctx); err != nil {
+		return err
+	}
+	next.Add("user", tail...)
+	c.Rec.Identify(entries...)
+
+	after := int64(c.Hist.Bytes(&next)) / 4
+	dropped := c.dropped + max(0, before-after)
+	took := c.Now().Sub(began).Milliseconds()
+	meta := wire.CompactMetadata{Trigger: trigger, PreTokens: before, PostTokens: &after, CumulativeDroppedTokens: &dropped, DurationMS: &took}
+	recorded := map[string]any{"trigger": trigger, "preTokens": before, "postTokens": after, "cumulativeDroppedTokens": dropped, "durationMs": took}
+	if len(kept) > 0 {
+		first, last, anchor := kept[0], kept[len(kept)-1], entries[len(entries)-1].UUID
+		meta.PreservedSegment = recorder.JSON(map[string]string{"head_uuid": first, "anchor_uuid": anchor, "tail_uuid": last})
+		meta.PreservedMessages = recorder.JSON(map[string]any{"anchor_uuid": anchor, "uuids": kept, "all_uuids": kept})
+		recorded["preservedSegment"] = map[string]string{"headUuid": first, "anchorUuid": anchor, "tailUuid": last}
+		recorded["preservedMessages"] = map[string]any{"anchorUuid": anchor, "uuids": kept, "allUuids": kept}
+	}
+	boundary.Fields["compactMetadata"] = recorder.JSON(recorded)
+	was, trail := c.Rec.Parent(), c.trail
+	if was != "" {
+		boundary.Fields["logicalParentUuid"] = recorder.JSON(was)
+	}
+	c.trail = nil
+	if err := c.Rec.Replace(entries...); err != nil {
+		c.trail = trail
+		return err
+	}
+	if len(kept) > 0 {
+		c.trail = append(c.trail, trail...)
+	}
+	c.Hist.SetMessages(next)
+	c.dropped, c.made, c.answers, c.failed = dropped, true, 0, 0
+	t.Replaced()
+
+	c.emitEnd("")
+	if trigger == Manual {
+		t.EmitInit()
+	}
+	c.Rec.Emit(&wire.CompactBoundary{Metadata: meta, LogicalParentUUID: was, UUID: boundary.UUID})
+	m := &wire.User{Message: wire.UserMessage{Role: "user", Content: wire.Blocks(&wire.TextBlock{Text: text})},
+		UUID: said.UUID, IsSynthetic: true}
+	if trigger == Manual {
+		m.Message.Content = wire.Text(text)
+		m.Extra = map[string]json.RawMessage{"isReplay": json.RawMessage("false")}
+	}
+	t.EmitUser(m)
+	return c.postHooks(t, trigger, summary)
+}
+
+// preHooks runs the hooks before a compaction. They add instructions for the summary, or
+// object.
+func (c *Compactor) preHooks(t Turn, trigger, instructions string) (more []string, err error) {
+	v := t.Hooks(&wire.PreCompactInput{Trigger: trigger, CustomInstructions: instructions}, trigger)
+	if cause := context.Cause(t.Ctx); cause != nil {
+		return nil, cause
+	}
+	if v.Failed != nil {
+		return nil, fmt.Errorf("a PreCompact hook failed, so nothing was compacted: %w", v.Failed)
+	}
+	if reason, blocked := v.Blocked(); blocked {
+		return nil, fmt.Errorf("a PreCompact hook does not let it: %s", reason)
+	}
+	return v.Context, nil
+}
+
+// postHooks runs the hooks after a compaction, and sends the model again what it received
+// when the session began.
+func (c *Compactor) postHooks(t Turn, trigger, summary string) error {
+	if trigger == Auto {
+		if err := t.SendContext(); err != nil {
+			return err
+		}
+	}
+	more := t.Hooks(&wire.PostCompactInput{Trigger: trigger, CompactSummary: summary}, trigger).ForModel(hook.Above)
+	for _, text := range append(more, t.SessionHooks()...) {
+		if err := t.Inform(text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
