@@ -1,6 +1,7 @@
 package policytest
 
 import (
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -107,4 +108,53 @@ func TestTableIsWide(t *testing.T) {
 		t.Errorf("%d rows, want at least 4,500", len(rows))
 	}
 	t.Logf("%d rows of %d families", len(rows), len(families))
+}
+
+// TestPlaceIsRestored changes a place in every way and makes it anew.
+func TestPlaceIsRestored(t *testing.T) {
+	for _, program := range []string{"bash", "git"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skip(err)
+		}
+	}
+	world, err := NewWorld(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := world.Enter("app"); err != nil {
+		t.Fatal(err)
+	}
+	want, err := ReadTree(world.Base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range []string{
+		"touch ../../out/mark", "echo alphA >a.txt", "truncate -s1 a.txt; touch -d 2020-01-01 a.txt", "rm a.txt", "rm -r src", "chmod 600 a.txt", "chmod 000 src", "chmod 700 src", "mkdir -p n/e/w; touch n/e/w/x",
+		"rm -r src; echo x >src", "rm a.txt; mkdir a.txt; touch a.txt/x", "ln -sf b.txt a.txt", "rm e; echo x >e", "cp h h2; mv h2 h", "cp .env e2; mv e2 .env", "echo x >>h", "rm .env h", "mv a.txt z; mv b.txt a.txt; mv z b.txt",
+		"ln a.txt a2.txt", "cp -p a.txt a2; echo alphb >a.txt; touch -r a2 a.txt; rm a2", "git commit -qam x", "rm -rf .git", ":",
+	} {
+		for range 2 { // the second time with stamps that say something
+			cmd := exec.Command("bash", "-c", change)
+			cmd.Dir, cmd.Env = world.Workspace(), append(os.Environ(), "HOME="+world.Home())
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%s: %v: %s", change, err, out)
+			}
+			world.Played()
+			if changed := world.Changes(); (changed == nil) != (change == ":") {
+				t.Errorf("%s: changed %q", change, changed)
+			}
+			if err := world.Enter("app"); err != nil {
+				t.Errorf("%s: %v", change, err)
+			}
+			if changed := want.Changes(world.Base); changed != nil {
+				t.Errorf("%s: restored but for %q", change, changed)
+			}
+		}
+	}
+	if err := world.Enter("extdiff"); err != nil || want.Changes(world.Base) == nil {
+		t.Errorf("another place is the same (%v)", err)
+	}
+	if err := world.Enter("app"); err != nil || want.Changes(world.Base) != nil {
+		t.Errorf("the place is not as it was after another: %v", err)
+	}
 }

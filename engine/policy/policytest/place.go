@@ -91,10 +91,6 @@ func (w *World) Enter(place string) error {
 	if w.place == place && w.clean {
 		return nil
 	}
-	if w.place == place && w.trees[place].Changes(w.Base) == nil {
-		w.clean = true
-		return nil
-	}
 	w.clean = false
 	if tree := w.trees[place]; tree != nil {
 		w.place, w.clean = place, true
@@ -171,10 +167,21 @@ type Node struct {
 	Time   time.Time
 	Data   []byte // of a file; where a link leads
 	linked string // another name of the same file
+	stamp  stamp
 }
 
+// A stamp says without reading a file that it is as it was: the kernel changes it with
+// everything that it does to the file. The zero value says nothing.
+type stamp struct {
+	file    uint64
+	changed int64 // nanoseconds
+}
+
+// tick is more than the time between two stamps that a kernel can give.
+const tick = 50 * time.Millisecond
+
 func (n *Node) same(o *Node) bool {
-	return n.Mode == o.Mode && bytes.Equal(n.Data, o.Data) && (n.Time.Equal(o.Time) || !n.Mode.IsRegular())
+	return n == o || n.Mode == o.Mode && bytes.Equal(n.Data, o.Data) && n.linked == o.linked && (n.Time.Equal(o.Time) || !n.Mode.IsRegular())
 }
 
 // A Tree is what was in a directory at one time.
@@ -201,47 +208,78 @@ func readNode(path string) (*Node, error) {
 }
 
 // ReadTree reads a directory.
-func ReadTree(dir string) (*Tree, error) {
-	t := &Tree{nodes: map[string]*Node{}}
-	var linked []os.FileInfo
-	names := map[int]string{}
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+func ReadTree(dir string) (*Tree, error) { return (&Tree{}).read(dir) }
+
+// read reads a directory. The nodes of files that are as they are in t are those of t.
+func (t *Tree) read(dir string) (*Tree, error) {
+	now := &Tree{nodes: make(map[string]*Node, len(t.nodes))}
+	names := map[uint64]string{}
+	start := time.Now()
+	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || path == dir {
 			return err
 		}
 		rel := path[len(dir)+1:]
-		n, err := readNode(path)
+		is, links, err := stampOf(path)
 		if err != nil {
 			return err
 		}
-		if n.Mode.IsRegular() {
-			info, err := d.Info()
-			if err != nil {
+		was := t.nodes[rel]
+		n := was
+		if was == nil || was.stamp == (stamp{}) || was.stamp != is {
+			if n, err = readNode(path); err != nil {
 				return err
 			}
-			if i := slices.IndexFunc(linked, func(o os.FileInfo) bool { return os.SameFile(o, info) }); i >= 0 {
-				n.linked = names[i]
-			} else if hardLinked(info) {
-				names[len(linked)] = rel
-				linked = append(linked, info)
+			if n.Mode.IsRegular() && links > 1 {
+				n.linked = names[is.file]
+			}
+			if was != nil && was.same(n) {
+				n = was
+			}
+			if n.stamp = is; start.UnixNano()-is.changed < int64(tick) {
+				n.stamp = stamp{} // it may change again and have the same stamp
 			}
 		}
-		t.nodes[rel] = n
-		t.order = append(t.order, rel)
+		if links > 1 && names[is.file] == "" {
+			names[is.file] = rel
+		}
+		now.nodes[rel] = n
+		now.order = append(now.order, rel)
 		return nil
 	})
-	return t, err
+	return now, err
 }
 
 // Restore makes a directory what it was.
 func (t *Tree) Restore(dir string) error {
-	if err := empty(dir); err != nil {
-		return err
+	now, err := t.read(dir)
+	if err != nil { // something in it cannot be read
+		if err := empty(dir); err != nil {
+			return err
+		}
+		now = &Tree{}
+	}
+	for _, rel := range slices.Backward(now.order) {
+		was, is := t.nodes[rel], now.nodes[rel]
+		if was != nil && (was.same(is) || was.Mode.IsDir() && is.Mode.IsDir()) {
+			continue
+		}
+		if err := remove(filepath.Join(dir, rel)); err != nil {
+			return err
+		}
+		delete(now.nodes, rel)
 	}
 	for _, rel := range t.order {
 		n, path := t.nodes[rel], filepath.Join(dir, rel)
+		is := now.nodes[rel]
+		if is != nil && n.same(is) {
+			continue
+		}
+		n.stamp = stamp{}
 		var err error
 		switch {
+		case n.Mode.IsDir() && is != nil:
+			err = os.Chmod(path, 0o755)
 		case n.Mode.IsDir():
 			err = os.Mkdir(path, 0o755)
 		case n.Mode&fs.ModeSymlink != 0:
@@ -267,7 +305,7 @@ func (t *Tree) Restore(dir string) error {
 
 // Changes returns the paths that differ; nil if none does.
 func (t *Tree) Changes(dir string) []string {
-	now, err := ReadTree(dir)
+	now, err := t.read(dir)
 	if err != nil {
 		return []string{err.Error()}
 	}
@@ -292,21 +330,25 @@ func empty(dir string) error {
 		return err
 	}
 	for _, e := range entries {
-		path := filepath.Join(dir, e.Name())
-		if err := os.RemoveAll(path); err == nil {
-			continue
-		}
-		filepath.WalkDir(path, func(path string, d fs.DirEntry, err error) error {
-			if d != nil && d.IsDir() {
-				os.Chmod(path, 0o755)
-			}
-			return nil
-		})
-		if err := os.RemoveAll(path); err != nil {
+		if err := remove(filepath.Join(dir, e.Name())); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// remove removes a file, or a directory with all that is in it, whatever its mode.
+func remove(path string) error {
+	if err := os.RemoveAll(path); err == nil {
+		return nil
+	}
+	filepath.WalkDir(path, func(path string, d fs.DirEntry, err error) error {
+		if d != nil && d.IsDir() {
+			os.Chmod(path, 0o755)
+		}
+		return nil
+	})
+	return os.RemoveAll(path)
 }
 
 // Leaks reports whether output holds a part of a secret that is long enough not to be

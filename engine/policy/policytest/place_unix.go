@@ -2,12 +2,13 @@
 
 package policytest
 
-import (
-	"os"
-	"syscall"
-)
+import "golang.org/x/sys/unix"
 
-func hardLinked(info os.FileInfo) bool {
-	s, ok := info.Sys().(*syscall.Stat_t)
-	return ok && s.Nlink > 1
+// stampOf returns the stamp of a file and how many names it has.
+func stampOf(path string) (stamp, int, error) {
+	var s unix.Stat_t
+	if err := unix.Lstat(path, &s); err != nil {
+		return stamp{}, 0, err
+	}
+	return stamp{file: s.Ino, changed: s.Ctim.Nano()}, int(s.Nlink), nil
 }
