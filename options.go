@@ -192,7 +192,8 @@ type Options struct {
 	// ExtraInitialize are more members of the first request, as JSON. They may also
 	// take the place of members that no option sets. With "keepsTurns": true, a turn that
 	// runs when the client is closed, or when this process dies, is not ended but cut off,
-	// so that another agent can continue it: see package hub.
+	// so that another agent can continue it: see package hub. With "toolOutput": true,
+	// [wire.ToolProgress] messages hold what a command prints while it runs.
 	ExtraInitialize map[string]json.RawMessage
 	// Dialer makes the connection. Nil means that the agent is a process of
 	// this machine, started by [transport.Process].

@@ -2,6 +2,7 @@ package acp_test
 
 import (
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -264,6 +265,29 @@ func TestPlanUpdates(t *testing.T) {
 			t.Errorf("plans %v\n%s", plans, e.received())
 		}
 	})
+}
+
+// What a command prints is shown while it runs.
+func TestRunningOutput(t *testing.T) {
+	model := func(string) *pt.Scenario {
+		return pt.Script(pt.Say("").Call("Bash", map[string]string{"command": "echo early; until test -e gate; do sleep 0.05; done; echo late", "description": "Waits"}), pt.Say("Done.").Always())
+	}
+	e := start(t, setting{model: model}) // commands need real time
+	defer e.close()
+	e.permit = func(*frame) any { return selects("allow-once") }
+	id := e.newSession()
+	n := e.send("session/prompt", prompt(id, "Run it."))
+	e.until("early output", func(f *frame) bool {
+		u := update(f)
+		return u["sessionUpdate"] == "tool_call_update" && strings.Contains(string(mustJSON(u["content"])), `console\nearly`)
+	})
+	if strings.Contains(e.received(), `console\nearly\nlate`) {
+		t.Errorf("it was not shown before the end:\n%s", e.received())
+	}
+	if err := os.WriteFile(filepath.Join(e.dir, "gate"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e.response(n)
 }
 
 // A client that shows terminals receives the output of a command in one; a replay, and a

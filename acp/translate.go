@@ -100,9 +100,17 @@ func (t *translator) message(m wire.Message) {
 	case *wire.User:
 		t.user(m)
 	case *wire.ToolProgress:
-		if c := t.calls[m.ToolUseID]; c != nil && !c.started && !c.silent {
-			c.started = true
-			t.update(c, v1.ToolCallUpdate{Status: v1.ToolCallStatusInProgress})
+		if c := t.calls[m.ToolUseID]; c != nil && !c.silent {
+			u := v1.ToolCallUpdate{}
+			if !c.started {
+				c.started, u.Status = true, v1.ToolCallStatusInProgress
+			}
+			if m.Output != "" && !c.terminal {
+				u.Content = textContent(fence("console", m.Output))
+			}
+			if u.Status != "" || u.Content != nil && string(mustJSON(u.Content)) != c.content {
+				t.update(c, u)
+			}
 		}
 	case *wire.Result:
 		t.result(m)

@@ -379,6 +379,36 @@ func TestTurnOfAHostThatKeepsIt(t *testing.T) {
 	}
 }
 
+// A host that asks for it sees what a command prints while it runs; others do not.
+func TestToolOutput(t *testing.T) {
+	for member, want := range map[string]string{"": "", `,"toolOutput":true`: "one\ntwo"} {
+		dir := t.TempDir()
+		command := "printf 'one\ntwo\n'; sleep 1.2" // it is shown after a second
+		if want != "" {
+			command = "printf 'one\ntwo\n'; until test -e gate; do sleep 0.05; done"
+		}
+		cfg := agent.Config{Model: parleytest.Script(parleytest.Call("Bash", map[string]string{"command": command}), parleytest.Say("Done.")).Model(), Store: &session.Memory{}, Cwd: dir, Environ: os.Environ()}
+		h := dialLines(t, cfg, "--permission-mode", "bypassPermissions", "--allow-dangerously-skip-permissions")
+		h.send(`{"type":"control_request","request_id":"i","request":{"subtype":"initialize"` + member + `}}`)
+		h.send(`{"type":"user","message":{"role":"user","content":"Do it."}}`)
+		got := ""
+		for over := false; !over; {
+			switch m := h.next().(type) {
+			case *wire.ToolProgress:
+				got = m.Output
+				if err := os.WriteFile(filepath.Join(dir, "gate"), nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			case *wire.Result:
+				over = true
+			}
+		}
+		if got != want {
+			t.Errorf("with %q: %q, want %q", member, got, want)
+		}
+	}
+}
+
 // A host that keeps the session elsewhere receives what is written to it, also after /clear.
 func TestMirrorAfterClear(t *testing.T) {
 	cfg := agent.Config{Model: parleytest.Script(parleytest.Say("One."), parleytest.Say("Two.")).Model(), Store: &session.Memory{}, Cwd: t.TempDir()}

@@ -77,6 +77,7 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 			engine.KeepSchedules(s.conv, hostSchedules{s})
 		}
 		s.keepsTurns.Store(string(req.Extra["keepsTurns"]) == "true")
+		s.toolOutput.Store(string(req.Extra["toolOutput"]) == "true")
 		if string(req.Extra["continueTurn"]) == "true" && s.conv.Continue() {
 			r.Extra["turn_continued"] = json.RawMessage("true")
 			var texts []string // a turn that continues has no prompt with which the model could learn of them
@@ -125,7 +126,7 @@ func ignoredMembers(req *wire.Initialize) string {
 			names = append(names, name)
 		}
 	}
-	own := []string{"permissionUpdates", "keepsSchedules", "keepsTurns", "continueTurn", "informModel"}
+	own := []string{"permissionUpdates", "keepsSchedules", "keepsTurns", "toolOutput", "continueTurn", "informModel"}
 	nothing := []string{"null", "false", "[]", "{}", `""`}
 	for name, value := range req.Extra {
 		if !slices.Contains(own, name) && !slices.Contains(nothing, string(value)) {

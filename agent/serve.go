@@ -51,6 +51,7 @@ type server struct {
 	replayed   sync.Once   // what follows the first init was sent
 	opened     bool        // the same, for the goroutine that owns the conversation
 	keepsTurns atomic.Bool // the host continues turns that it leaves, in other agents
+	toolOutput atomic.Bool // the host shows what commands print while they run
 
 	reported map[string]wire.MCPState // states of MCP servers that standard error has
 
@@ -245,6 +246,9 @@ func (s *server) tell(m wire.Message) {
 
 // Emit sends a message to the host. One that cannot be encoded is reported in its place.
 func (s *server) Emit(m wire.Message) {
+	if p, ok := m.(*wire.ToolProgress); ok && p.Output != "" && !s.toolOutput.Load() {
+		return
+	}
 	if err := s.out.put(m); err != nil {
 		s.unencoded(m, err)
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/session"
@@ -73,6 +74,10 @@ func (c *Conversation) taskEvent(ev tool.Event) {
 		info := ev.Info
 		c.backgroundChanged()
 		c.rec.Emit(&wire.TaskUpdated{TaskID: info.ID, RunID: info.RunID, Patch: wire.TaskPatch{IsBackgrounded: &info.Background}})
+	case tool.TaskPrinted:
+		info := ev.Info
+		c.rec.Emit(&wire.ToolProgress{ToolUseID: info.ToolUseID, ToolName: "Bash", Output: ev.Tail,
+			ElapsedTimeSeconds: c.runner.Now().Sub(info.Started).Round(time.Second).Seconds()})
 	case tool.TaskEnded:
 		c.taskEnded(ev.Info)
 	}

@@ -219,6 +219,7 @@ func (a *agentRun) connect(opts *parley.Options) (client *parley.Client, continu
 	}
 	opts.ExtraInitialize["keepsSchedules"] = json.RawMessage("true")
 	opts.ExtraInitialize["keepsTurns"] = json.RawMessage("true")
+	opts.ExtraInitialize["toolOutput"] = json.RawMessage("true")
 	if len(a.granted) > 0 {
 		opts.ExtraInitialize["permissionUpdates"] = mustJSON(a.granted)
 	}

@@ -129,6 +129,23 @@ turn
 	p.see("Done.")
 }
 
+// TestLastLinesOfACommand shows what a command prints while it runs, and takes it away when it ends.
+func TestLastLinesOfACommand(t *testing.T) {
+	t.Parallel()
+	p := newPane(t).start(80, 24, `
+turn
+	call Bash {"command": "seq 1 40; printf '10%%\\r50%%\\r'; until test -e gate; do sleep 0.05; done", "description": "counts"}
+turn
+	say Done.
+`, "--allowedTools", "Bash")
+	p.enter("go")
+	p.see("● Bash seq 1 40", "\n  39\n", "\n  40\n", "\n  50%\n")
+	p.write("gate", "")
+	p.see("Done.")
+	p.gone("\n  39\n")
+	wantLines(t, p.all(), "> go", "✓ Bash seq 1 40", "", "Done.")
+}
+
 // TestSubagentTree shows what a subagent does while it works.
 func TestSubagentTree(t *testing.T) {
 	t.Parallel()

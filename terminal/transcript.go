@@ -62,6 +62,7 @@ type toolCall struct {
 	id, name, arg string
 	input         json.RawMessage
 	since         time.Time
+	output        []string // the last lines that it printed
 }
 
 // A subagent is one that runs.
@@ -428,7 +429,22 @@ func (s *transcript) progress(m *wire.ToolProgress) {
 		if began := time.Now().Add(-time.Duration(m.ElapsedTimeSeconds * float64(time.Second))); began.Before(c.since) {
 			c.since = began
 		}
+		if m.Output != "" {
+			c.output = lastLines(m.Output, 3)
+		}
 	}
+}
+
+// lastLines returns the last lines of some output, as a terminal would show them: a carriage
+// return begins a line anew.
+func lastLines(output string, n int) (lines []string) {
+	all := strings.Split(strings.TrimSpace(output), "\n")
+	for _, line := range all[max(0, len(all)-n):] {
+		line = strings.TrimRight(line, "\r")
+		line = line[strings.LastIndexByte(line, '\r')+1:]
+		lines = append(lines, Visible(strings.ReplaceAll(line, "\t", "    ")))
+	}
+	return lines
 }
 
 // startAgent notes that a subagent began.
@@ -723,7 +739,7 @@ func count(n int, one, many string) string {
 
 func lastLine(text string) string {
 	text = strings.TrimSpace(text)
-	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
+	return strings.TrimSpace(text[strings.LastIndexAny(text, "\r\n")+1:])
 }
 
 // patch returns the diff of an edit that was made.

@@ -157,6 +157,9 @@ func (s *screen) callLines(w, most int) (lines []string) {
 	for _, c := range t.calls {
 		if t.agent(c.id) == nil {
 			lines = append(lines, s.runLine(w, "● ", Visible(c.name)+" "+c.arg, c.since))
+			for _, line := range c.output {
+				lines = append(lines, t.paint(dim, clip("  "+line, w)))
+			}
 		}
 	}
 	for _, a := range t.agents {

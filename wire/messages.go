@@ -343,6 +343,7 @@ type ToolProgress struct {
 	ParentToolUseID    string          `json:"parent_tool_use_id" wire:"null"`
 	ElapsedTimeSeconds float64         `json:"elapsed_time_seconds"`
 	Heartbeat          bool            `json:"heartbeat,omitzero"`
+	Output             string          `json:"output,omitzero"` // the last that a command printed; a host that wants it initializes with "toolOutput": true
 	TaskID             string          `json:"task_id,omitzero"`
 	SubagentType       string          `json:"subagent_type,omitzero"`
 	SubagentRetry      json.RawMessage `json:"subagent_retry,omitzero"`

@@ -74,6 +74,12 @@ type TaskStarted struct{ Info TaskInfo }
 // background.
 type TaskUpdated struct{ Info TaskInfo }
 
+// TaskPrinted is the [Event] that a command whose call waits for it has printed something.
+type TaskPrinted struct {
+	Info TaskInfo
+	Tail string // the end of what it printed so far
+}
+
 // TaskEnded is the [Event] that a task which was told of has ended.
 type TaskEnded struct{ Info TaskInfo }
 

@@ -207,8 +207,13 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	defer late.Stop()
 	tell := time.NewTimer(t.opts.Tell)
 	defer tell.Stop()
+	look := time.NewTicker(time.Second)
+	defer look.Stop()
+	shown := int64(0)
 	for {
 		select {
+		case <-look.C:
+			shown = run.show(shown)
 		case <-run.ended:
 			run.finishForeground()
 			return t.finished(call.Env, run)

@@ -277,6 +277,21 @@ func (r *run) tell() {
 	r.env.Send(tool.TaskStarted{Info: info})
 }
 
+// show sends the end of the output if there is more than was shown. It returns how much there is.
+func (r *run) show(shown int64) int64 {
+	total := r.spool.Total()
+	if total > shown {
+		r.mu.Lock()
+		info := r.info
+		r.mu.Unlock()
+		r.env.Send(tool.TaskPrinted{Info: info, Tail: clean(r.spool.Tail(tailShown))})
+	}
+	return total
+}
+
+// tailShown is how many bytes of the output of a running command are sent.
+const tailShown = 2 << 10
+
 // toBackground lets the command go on beside the calls, for so long at most if
 // that is not zero.
 func (r *run) toBackground(limit time.Duration) {
