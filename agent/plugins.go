@@ -4,19 +4,49 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/parley-go/parley/engine/mcp"
 	"github.com/parley-go/parley/engine/project"
+	"github.com/parley-go/parley/engine/project/market"
 	"github.com/parley-go/parley/engine/settings"
 )
 
 // pluginRoot is what a plugin writes for the directory that it is in.
 const pluginRoot = "${CLAUDE_PLUGIN_ROOT}"
 
-// A plugin is there because the user or the host named its directory. So what it
-// brings runs as if they had written it: agents, hooks and MCP servers. Commands,
+// A plugin is there because the user or the host named its directory, or the user installed
+// and enabled it. So what it brings runs as if they had written it: agents, hooks and MCP servers. Commands,
 // skills and styles are the matter of package project.
+
+// installedPlugins returns the ids of the plugins that the user installed and the settings
+// enable, by their directories. A project enables none.
+func (set *setup) installedPlugins() map[string]string {
+	dir := set.cfg.ConfigDir()
+	raw, _ := set.prefs().Get("enabledPlugins")
+	var enabled map[string]json.RawMessage
+	if dir == "" || !set.prefs().Sources().User || json.Unmarshal(raw, &enabled) != nil {
+		return nil
+	}
+	store := &market.Store{Dir: filepath.Join(dir, "plugins")}
+	have, err := store.Installed()
+	if err != nil {
+		have = nil // each of them is reported as missing
+	}
+	ids := map[string]string{}
+	for id, on := range enabled {
+		if string(on) == "false" || string(on) == "null" {
+			continue
+		}
+		at := have[id].InstallPath
+		if !filepath.IsAbs(at) {
+			at = filepath.Join(store.Dir, "cache", filepath.Base(id))
+		}
+		ids[filepath.Clean(at)] = id
+	}
+	return ids
+}
 
 // plugins returns the plugins that there are.
 func (s *server) plugins() []*project.PluginInfo {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,9 +35,11 @@ func (set *setup) loadProject() *project.Context {
 		}
 	}
 	dirs := set.absolute(append(slices.Clone(set.flags.PluginDirs), set.flags.PluginDirsNoMCP...))
+	ids := set.installedPlugins()
+	dirs = append(dirs, slices.Sorted(maps.Keys(ids))...)
 	return project.Load(project.Options{
 		Cwd: set.cfg.Cwd, ConfigDir: set.cfg.ConfigDir(), Home: set.cfg.Home, Sources: sources,
-		PluginDirs: dirs, NoServers: set.absolute(set.flags.PluginDirsNoMCP), Trusted: set.trustsFile, Hidden: set.hides(), Excluded: set.prefs().List("claudeMdExcludes"),
+		PluginDirs: dirs, PluginIDs: ids, NoServers: set.absolute(set.flags.PluginDirsNoMCP), Trusted: set.trustsFile, Hidden: set.hides(), Excluded: set.prefs().List("claudeMdExcludes"),
 	})
 }
 

@@ -300,7 +300,7 @@ func (s *server) reloadPlugins(req *wire.ReloadPlugins) (any, error) {
 			r.ErrorCount++
 			continue
 		}
-		r.Plugins = append(r.Plugins, &wire.InitPlugin{Name: p.Name, Path: p.Dir, Source: p.Name + "@inline", Version: p.Version})
+		r.Plugins = append(r.Plugins, &wire.InitPlugin{Name: p.Name, Path: p.Dir, Source: p.ID(), Version: p.Version})
 	}
 	s.tell(s.conv.CommandsChanged())
 	return r, nil

@@ -587,7 +587,7 @@ func (c *Conversation) initContext(m *wire.Init) {
 			m.PluginErrors = append(m.PluginErrors, e)
 			continue
 		}
-		m.Plugins = append(m.Plugins, &wire.InitPlugin{Name: pl.Name, Path: pl.Dir, Source: pl.Name + "@inline", Version: pl.Version})
+		m.Plugins = append(m.Plugins, &wire.InitPlugin{Name: pl.Name, Path: pl.Dir, Source: pl.ID(), Version: pl.Version})
 	}
 	list := []contextFile{}
 	for _, f := range p.Files {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/parley-go/parley/engine/tool/files"
 )
@@ -23,7 +24,22 @@ type PluginInfo struct {
 	Hooks       string // a file of hooks
 	MCP         string // a file of MCP servers
 	Err         error  // why it is not loaded; then only Name and Dir are set
+
+	id      string
+	Ignored []string // members of its manifest that have no effect in this version
 }
+
+// ID returns NAME@MARKETPLACE, or NAME@inline for a plugin whose directory was named.
+func (p *PluginInfo) ID() string {
+	if p.id != "" {
+		return p.id
+	}
+	return p.Name + "@inline"
+}
+
+// parts are the members of a manifest that name more components; only those in the usual
+// directories are read.
+var parts = []string{"agents", "channels", "commands", "hooks", "lspServers", "mcpServers", "monitors", "outputStyles", "skills", "themes", "userConfig"}
 
 // plugins reads the plugins that the user named.
 func (l *loader) plugins() {
@@ -34,7 +50,9 @@ func (l *loader) plugins() {
 		}
 		p, err := l.plugin(filepath.Clean(dir))
 		if err != nil {
-			if errors.Is(err, ErrNoPlugin) {
+			if id := l.c.opts.PluginIDs[named]; errors.Is(err, ErrNoPlugin) && id != "" {
+				l.problem(dir, "the plugin %s is enabled in your settings and is not here. Run \"parley plugin install %s\", or \"parley plugin disable %s\"", id, id, id)
+			} else if errors.Is(err, ErrNoPlugin) {
 				l.problem(dir, "--plugin-dir: there is no such directory. Create it, or correct the path")
 			} else {
 				l.problem(dir, "%v", err)
@@ -56,7 +74,10 @@ func (l *loader) plugin(dir string) (*PluginInfo, error) {
 		return nil, fmt.Errorf("%w: %s", ErrNoPlugin, dir)
 	}
 	at := place{Plugin, dir}
-	p := &PluginInfo{Name: filepath.Base(dir), Dir: dir}
+	p := &PluginInfo{Name: filepath.Base(dir), Dir: dir, id: l.c.opts.PluginIDs[dir]}
+	if name, _, ok := strings.Cut(p.id, "@"); ok {
+		p.Name = name
+	}
 	path := filepath.Join(dir, ".claude-plugin", "plugin.json")
 	if f := l.read(at, path, "plugin"); f != nil {
 		var manifest struct {
@@ -64,6 +85,16 @@ func (l *loader) plugin(dir string) (*PluginInfo, error) {
 		}
 		if err := json.Unmarshal([]byte(f.Text), &manifest); err != nil {
 			return nil, fmt.Errorf("plugin.json cannot be read: %w", err)
+		}
+		var all map[string]json.RawMessage
+		_ = json.Unmarshal([]byte(f.Text), &all) // it is an object
+		for _, name := range parts {
+			if raw := string(all[name]); raw != "" && raw != "null" && raw != "[]" && raw != "{}" {
+				p.Ignored = append(p.Ignored, name)
+			}
+		}
+		if p.Ignored != nil {
+			l.problem(path, "without effect in this version: %s; the components of a plugin are in its directories", strings.Join(p.Ignored, ", "))
 		}
 		f.Text = ""
 		if manifest.Name != "" {

@@ -62,6 +62,8 @@ type Options struct {
 	Sources []string
 	// PluginDirs are plugins that the user named.
 	PluginDirs []string
+	// PluginIDs are the ids of those among them that were installed, NAME@MARKETPLACE, by directory.
+	PluginIDs map[string]string
 	// NoServers are those among them whose MCP servers are left alone.
 	NoServers []string
 	// Trusted reports whether a file of the project may grant and run something.

@@ -1,6 +1,9 @@
 package settings
 
 import (
+	"encoding/json"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -47,8 +50,8 @@ var known = map[string]shape{
 	"compressSessionsAfterDays": number,
 	"alwaysThinkingEnabled":     truth, "autoCompactEnabled": truth, "autoCompactWindow": number, "claudeMdExcludes": texts, "bashOutputMaxChars": number,
 	"disableAllHooks": truth, "allowManagedHooksOnly": truth, "allowManagedPermissionRulesOnly": truth, "allowManagedMcpServersOnly": truth,
-	"disabledMcpjsonServers": texts,
-	"allowedMcpServers":      list, "deniedMcpServers": list, "disableSkillShellExecution": truth,
+	"disabledMcpjsonServers": texts, "enabledPlugins": object, "extraKnownMarketplaces": object,
+	"allowedMcpServers": list, "deniedMcpServers": list, "disableSkillShellExecution": truth,
 	"availableModels": texts, "deniedModels": texts, "allowedProviders": texts,
 }
 
@@ -67,7 +70,7 @@ availableModelsMatch awsAuthRefresh bashEditDiffEnabled blockedMarketplaces chan
 crossSessionInbound daemonColdStart defaultShell defaultView desktopSessionCleanupPeriodDays dialogExpiry disableAgentView disableArtifact
 disableAutoMode disableBundledSkills disableClaudeAiConnectors disableCommandPluginSources disableDeepLinkRegistration disableRemoteControl
 disableReplyCheck disableSideloadFlags disableWindowsBashCommandSplit disableWorkflows editorMode emojiCompletionEnabled enableAllProjectMcpServers
-enableArtifact enabledMcpjsonServers enabledPlugins enableWorkflows enforceAvailableModels extraKnownMarketplaces fastMode fastModePerSessionOptIn
+enableArtifact enabledMcpjsonServers enableWorkflows enforceAvailableModels fastMode fastModePerSessionOptIn
 feedbackDrafts feedbackSurveyRate fileCheckpointingEnabled fileSuggestion footerLinksRegexes forceLoginGatewayUrl forceLoginMethod forceLoginOrgUUID
 forceRemoteSettingsRefresh gatewayInternalNetworks gcpAuthRefresh httpHookAllowedEnvVars idleCompaction includeCoAuthoredBy includeGitInstructions
 inputNeededNotifEnabled isolatePeerMachines keybindingFlavor managedMcpServers managedSourcesBehavior maxEffortLevel maxProseWidth minimumVersion
@@ -82,6 +85,36 @@ switchModelsOnFlag syncClaudeAiPlugins syncClaudeAiSkills syntaxHighlightingDisa
 terminalTitleFromRename theme timeFormat timeZone todoFeatureEnabled tui ultracode useAutoModeDuringPlan verbose viewMode vimInsertModeRemaps voice
 voiceEnabled wheelScrollAccelerationEnabled workflowKeywordTriggerEnabled workflowSizeGuideline worktree wslInheritsWindowsSettings
 `
+
+// choices are the values of settings that are one of a list.
+var choices = map[string][]string{
+	"permissions.defaultMode":                  {"default", "acceptEdits", "plan", "dontAsk", "bypassPermissions", "auto", "manual", "delegate"},
+	"permissions.disableBypassPermissionsMode": {"disable"},
+	"hooks.hooks.type":                         {"command", "http", "prompt", "mcp_tool"},
+	"hooks.hooks.onFailure":                    {"block", "ask", "continue", "allow"},
+	"hooks.hooks.shell":                        {"bash", "sh", "powershell"},
+	"effortLevel":                              {"low", "medium", "high", "xhigh", "max"},
+}
+
+// Names returns the names that settings have below a key, sorted; nil if any name is one.
+func Names(below ...string) []string {
+	switch strings.Join(below, ".") {
+	case "":
+		return slices.Sorted(maps.Keys(known))
+	case "permissions":
+		return slices.Sorted(maps.Keys(knownPermissions))
+	}
+	return nil
+}
+
+// CheckChoice returns an error if a setting is one of a list of words, and the value is not in it.
+func CheckChoice(key string, value json.RawMessage) error {
+	var word string
+	if all := choices[key]; all != nil && (json.Unmarshal(value, &word) != nil || !slices.Contains(all, word)) {
+		return fmt.Errorf("%s is one of %s, not %s", key, strings.Join(all, ", "), value)
+	}
+	return nil
+}
 
 // unkept are settings that restrict in a way that this agent cannot keep to. They are
 // refused rather than skipped.

@@ -20,16 +20,6 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the schema and the reference in docs")
 
-// choices are the values of settings that are one of a list.
-var choices = map[string][]any{
-	"permissions.defaultMode":                  {"default", "acceptEdits", "plan", "dontAsk", "bypassPermissions", "auto", "manual", "delegate"},
-	"permissions.disableBypassPermissionsMode": {"disable"},
-	"hooks.hooks.type":                         {"command", "http", "prompt", "mcp_tool"},
-	"hooks.hooks.onFailure":                    {"block", "ask", "continue", "allow"},
-	"hooks.hooks.shell":                        {"bash", "sh", "powershell"},
-	"effortLevel":                              {"low", "medium", "high", "xhigh", "max"},
-}
-
 // A schemaWriter makes the schema, and the rows of the reference in its order.
 type schemaWriter struct {
 	t     *testing.T
@@ -44,7 +34,9 @@ func (w *schemaWriter) describe(path string, s *jsonschema.Schema) *jsonschema.S
 		w.t.Errorf("testdata/settings.txt does not describe %s", path)
 	}
 	w.used[path] = true
-	s.Enum = choices[path]
+	for _, c := range choices[path] {
+		s.Enum = append(s.Enum, c)
+	}
 	kind := s.Type
 	if s.Items != nil && s.Items.Type == "string" {
 		kind = "list of strings"
@@ -153,7 +145,7 @@ Settings are JSON files. Objects are merged, lists are joined, and of other valu
 | ` + "`--settings`" + ` | one run: a file or JSON |
 | managed settings | the machine, by its [administrator](administrators.md) |
 
-` + "`parley init`" + ` writes a first file, ` + "`parley doctor`" + ` reports files and unknown settings, and [settings.schema.json](settings.schema.json) lets an editor complete and check them.
+` + "`parley init`" + ` writes a first file, ` + "`parley config`" + ` reads and changes yours, ` + "`parley doctor`" + ` reports files and unknown settings, and [settings.schema.json](settings.schema.json) lets an editor complete and check them.
 A file that is malformed is an error: it can hold deny rules, so Parley never skips it.
 
 | setting | type | description |
