@@ -12,11 +12,11 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/parley-go/parley/internal/durable"
 	"github.com/parley-go/parley/internal/filelock"
 	"github.com/parley-go/parley/session"
 )
@@ -37,6 +37,7 @@ type Files struct {
 
 	mu    sync.Mutex
 	ends  map[string]journalEnd // of journals of sessions that are leased here
+	named map[string]bool       // files whose names this process has seen on disk
 	bells bells
 
 	woken     []string // ids, as they were woken in this process
@@ -160,16 +161,34 @@ func (f *Files) write(file *os.File, size int64, lines []byte) error {
 	if f.Durability != session.Fsync {
 		return nil
 	}
-	if err := file.Sync(); err != nil {
+	if err := durable.File(file); err != nil {
 		return fmt.Errorf("hub: %w", err)
 	}
-	if size == 0 { // its name, and that of its directory
-		for _, dir := range []string{filepath.Dir(file.Name()), f.Dir} {
-			if err := syncDir(dir); err != nil {
-				return fmt.Errorf("hub: %w", err)
-			}
-		}
+	if err := f.syncName(file.Name(), size == 0); err != nil {
+		return fmt.Errorf("hub: %w", err)
 	}
+	return nil
+}
+
+// syncName waits until a name below Dir would survive a power cut, unless this process has done
+// so before and the name is not fresh: another process may have made the file, and died before
+// its name was on disk.
+func (f *Files) syncName(path string, fresh bool) error {
+	f.mu.Lock()
+	known := f.named[path]
+	f.mu.Unlock()
+	if known && !fresh {
+		return nil
+	}
+	if err := durable.Names(path, f.Dir); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.named == nil || len(f.named) >= 1024 {
+		f.named = map[string]bool{}
+	}
+	f.named[path] = true
 	return nil
 }
 
@@ -519,13 +538,13 @@ func (f *Files) rewrite(ctx context.Context, file *os.File, size int64, keep fun
 			return err
 		}
 	}
-	if err = errors.Join(w.Flush(), out.Sync(), out.Close()); err != nil {
+	if err = errors.Join(w.Flush(), durable.File(out), out.Close()); err != nil {
 		return err
 	}
 	if err = os.Rename(temp, file.Name()); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(temp))
+	return durable.Dir(filepath.Dir(temp))
 }
 
 // Lease implements [Backend]. It ends with the process.
@@ -726,7 +745,7 @@ func (f *Files) Wake(ctx context.Context, id string) error {
 		err = file.Close()
 	}
 	if err == nil && f.Durability == session.Fsync {
-		err = syncDir(filepath.Dir(name))
+		err = errors.Join(durable.Dir(filepath.Dir(name)), f.syncName(filepath.Dir(name), false))
 	}
 	if err != nil {
 		return fmt.Errorf("hub: %w", err)
@@ -835,18 +854,4 @@ func (f *Files) Delete(ctx context.Context, id string) error {
 		return fmt.Errorf("hub: %w", err)
 	}
 	return nil
-}
-
-// syncDir waits until the names in a directory would survive a power cut. Not every
-// system can.
-func syncDir(name string) error {
-	if runtime.GOOS == "windows" {
-		return nil
-	}
-	dir, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
 }

@@ -17,6 +17,8 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/parley-go/parley/internal/durable"
 )
 
 // Title is the entry that gives a session a title, for its log.
@@ -245,10 +247,13 @@ func (f *Files) writeFork(ctx context.Context, fork *forked, key Key, file io.Re
 		err = w.Flush()
 	}
 	if err == nil && f.Durability == Fsync {
-		err = syncFile(out)
+		err = durable.File(out)
 	}
 	if err = errors.Join(err, out.Close()); err == nil {
 		err = root.Rename(temp, key.fileName())
+	}
+	if err == nil && f.Durability == Fsync {
+		err = durable.Names(f.keyPath(key), f.Dir)
 	}
 	if err != nil {
 		root.Remove(temp)

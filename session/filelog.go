@@ -9,6 +9,8 @@ import (
 	"path"
 	"slices"
 	"sync"
+
+	"github.com/parley-go/parley/internal/durable"
 )
 
 // gather is how much a log without durability keeps back.
@@ -34,7 +36,7 @@ type fileLog struct {
 	// group, and one of them writes for all.
 	turn  chan struct{}
 	file  *os.File
-	named bool // the name of the file is known to be on disk
+	named bool // the name of the file is on disk; of a file that another process made it may not be
 	hasty bool // the last write did not wait for the disk
 }
 
@@ -47,11 +49,9 @@ type group struct {
 }
 
 func (f *Files) newLog(p place, file *os.File, meta Meta) *fileLog {
-	info, err := file.Stat()
 	return &fileLog{
 		files: f, place: p, name: p.name(), path: f.pathOf(p),
 		encoder: newEncoder(meta), turn: make(chan struct{}, 1), file: file,
-		named: err == nil && info.Size() > 0,
 	}
 }
 
@@ -229,12 +229,12 @@ func (l *fileLog) write(lines []byte, sync bool) (broken bool, err error) {
 	if l.hasty = !sync; l.hasty {
 		return false, nil
 	}
-	if err := syncFile(l.file); err != nil {
+	if err := durable.File(l.file); err != nil {
 		// What is on disk now cannot be known, not even by another attempt.
 		return true, fmt.Errorf("session: %w", err)
 	}
 	if !l.named {
-		if err := l.syncNames(); err != nil {
+		if err := durable.Names(l.path, l.files.Dir); err != nil {
 			return true, fmt.Errorf("session: %w", err)
 		}
 		l.named = true
@@ -299,7 +299,7 @@ func (l *fileLog) Close() error {
 		err = g.err
 	}
 	if l.hasty {
-		err = errors.Join(err, syncFile(l.file))
+		err = errors.Join(err, durable.File(l.file))
 	}
 	if info, statErr := l.file.Stat(); statErr == nil && info.Size() == 0 {
 		if root, openErr := l.files.root(false); openErr == nil {

@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/parley-go/parley/internal/durable"
 )
 
 // metaType is the type of the record that tells of a subagent. In files it has a
@@ -161,7 +163,7 @@ func (f *Files) replace(root *os.Root, name string, text []byte) error {
 	}
 	_, err = file.Write(text)
 	if err == nil && f.Durability == Fsync {
-		err = syncFile(file)
+		err = durable.File(file)
 	}
 	if err = errors.Join(err, file.Close()); err == nil {
 		err = root.Rename(temp, name)

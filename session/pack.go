@@ -11,6 +11,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/parley-go/parley/internal/durable"
 )
 
 // packedSuffix is the end of the name of a session that is compressed.
@@ -81,7 +83,7 @@ func (f *Files) pack(ctx context.Context, root *os.Root, p place) (int64, error)
 	_, err = io.Copy(z, &until{ctx, io.NewSectionReader(file, 0, p.size)})
 	err = errors.Join(err, z.Close())
 	if err == nil {
-		err = syncFile(out) // the other one is removed
+		err = durable.File(out) // the other one is removed
 	}
 	info, statErr := out.Stat()
 	if err = errors.Join(err, statErr, out.Close()); err == nil {
@@ -204,7 +206,7 @@ func (f *Files) place(root *os.Root, name string, write func(io.Writer) error, m
 	defer root.Remove(temp)
 	err = write(out)
 	if err == nil {
-		err = syncFile(out) // the other one may be removed
+		err = durable.File(out) // the other one may be removed
 	}
 	if err = errors.Join(err, out.Close()); err != nil {
 		return fmt.Errorf("session: %w", err)

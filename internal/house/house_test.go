@@ -31,7 +31,7 @@ var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 var arrows = map[string][]string{
 	"wire":           {},
 	"transport":      {"wire"},
-	"session":        {"wire", "internal/filelock"},
+	"session":        {"wire", "internal/filelock", "internal/durable"},
 	"session/...":    {"session"},
 	".":              {"transport", "session", "internal/telemetry", "internal/markdown"},
 	"engine/...":     {"wire", "session", "engine/...", "internal/filelock", "internal/telemetry", "internal/markdown"},
@@ -40,7 +40,7 @@ var arrows = map[string][]string{
 	"parleytest":     {"wire", "transport", "engine/model", "parleytest/..."},
 	"parleytest/...": {"wire", "transport", "engine/model", "parleytest", "parleytest/..."},
 	"conformance":    {"wire", "transport", "parleytest"},
-	"hub":            {".", "session", "wire", "internal/filelock", "internal/worktree"},
+	"hub":            {".", "session", "wire", "internal/filelock", "internal/durable", "internal/worktree"},
 	"hub/...":        {"hub"},
 	"acp":            {"hub", "acp/..."},
 	"acp/...":        {},
@@ -81,12 +81,14 @@ var arrows = map[string][]string{
 	"internal/site":     {},
 	"internal/testwait": {},
 
-	"internal/filelock":  {},
-	"internal/markdown":  {},
-	"internal/spelling":  {},
-	"internal/telemetry": {"wire"},
-	"internal/otlp":      {},
-	"internal/worktree":  {},
+	"internal/filelock":    {},
+	"internal/durable":     {},
+	"internal/durable/...": {"internal/durable"},
+	"internal/markdown":    {},
+	"internal/spelling":    {},
+	"internal/telemetry":   {"wire"},
+	"internal/otlp":        {},
+	"internal/worktree":    {},
 }
 
 // notForSDK names modules that serve models, tools and the sandbox. Who only

@@ -1,4 +1,4 @@
-package session
+package durable
 
 import (
 	"errors"
@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// syncFile waits until what was written would survive a power cut.
-func syncFile(f *os.File) error {
+// syncData is fdatasync.
+func syncData(f *os.File) error {
 	c, err := f.SyscallConn()
 	if err != nil {
 		return err
