@@ -44,6 +44,7 @@ type city struct {
 var (
 	first  = hub.Actor{Name: "first", From: "sim", Rights: hub.Everything}
 	second = hub.Actor{Name: "second", From: "sim", Rights: hub.MayView | hub.MayApprove}
+	guest  = hub.Actor{Name: "guest", From: "sim", Rights: hub.MayView}
 )
 
 // Append implements [hub.Backend].
@@ -261,7 +262,7 @@ func (c *city) play(ctx context.Context) {
 		for range 20 { // the same prompt again is the same prompt
 			_, err := c.session().Prompt(ctx, first, m)
 			w.log("first", "prompt %d: %v", n+1, err)
-			if err == nil {
+			if err == nil && r.IntN(4) > 0 {
 				break
 			}
 			time.Sleep(time.Second)
@@ -287,12 +288,26 @@ func (c *city) play(ctx context.Context) {
 	time.Sleep(2 * time.Minute) // viewers that are slow or away come to the end
 	stop()
 	viewers.Wait()
+	c.checkJournal(ctx, logs)
+}
+
+// checkJournal compares the journal with what viewers received and what was acknowledged.
+func (c *city) checkJournal(ctx context.Context, logs [][]string) {
+	w := c.w
 	var want []string
-	asked := map[string]int{}
+	asked, prompts, kept := map[string]int{}, map[string]int{}, map[string]bool{}
 	for e, err := range c.mem.Read(ctx, c.id, 0, false) {
 		if err != nil {
 			w.violate("the journal can be read: %v", err)
 			break
+		}
+		if e.Kind == hub.KindRecord {
+			var line struct{ Type, UUID, ToolUseID string }
+			json.Unmarshal(e.Data, &line)
+			kept[line.UUID] = true
+			if line.Type == "parley-intent" {
+				kept["intent "+line.ToolUseID] = true
+			}
 		}
 		if e.N == 0 {
 			continue
@@ -304,6 +319,20 @@ func (c *city) play(ctx context.Context) {
 		var a hub.Answer
 		if e.Kind == hub.KindAnswer && json.Unmarshal(e.Data, &a) == nil {
 			asked[a.Ask]++
+		}
+		var p hub.Prompt
+		if e.Kind == hub.KindPrompt && json.Unmarshal(e.Data, &p) == nil {
+			prompts[p.UUID]++
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(w.written)) {
+		if !kept[id] {
+			w.violate("what was acknowledged is durable: the journal does not have %s", id)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(prompts)) {
+		if prompts[id] != 1 {
+			w.violate("a prompt that is sent again is the same prompt: %s is in the journal %d times", id, prompts[id])
 		}
 	}
 	for i, log := range logs {
@@ -371,6 +400,18 @@ func (c *city) answer(ctx context.Context, by hub.Actor, e hub.Entry, yes bool, 
 	answer := hub.Allow(&ask)
 	if !yes {
 		answer = hub.Deny(&ask, "no")
+	}
+	if by.Name == second.Name { // who may only see, and who was shown something else, cannot answer
+		other := answer
+		other.Shown = "0" + other.Shown[1:] + "0"
+		for _, try := range []struct {
+			by  hub.Actor
+			ans hub.Answer
+		}{{guest, hub.Allow(&ask)}, {by, other}} {
+			if err := c.session().Answer(ctx, try.by, try.ans); err == nil {
+				w.violate("only an actor who may answer does, to what it was shown: %s answered %s", try.by.Name, ask.ID)
+			}
+		}
 	}
 	times := 1
 	if w.fault("answer.twice") != nil {

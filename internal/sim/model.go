@@ -114,8 +114,8 @@ func (w *world) told(id string, b block) {
 	if did && c.name != "Look" && c.name != "mcp__host__add" && c.done != 1 {
 		w.violateLocked("the model must learn the truth: %s is reported as done, and its effect happened %d times", id, c.done)
 	}
-	if c.done > 0 && (contains(text, "did not run") || contains(text, "changed nothing")) {
-		w.violateLocked("the model must learn the truth: %s is reported as not run, and its effect happened: %s", id, text)
+	if c.began > 0 && (contains(text, "did not run") || contains(text, "changed nothing") || contains(text, "did nothing")) {
+		w.violateLocked("the model must learn the truth: %s is reported as not run, and it began: %s", id, text)
 	}
 }
 
@@ -137,6 +137,12 @@ func (s *simModel) stream(ctx context.Context, req model.Request, yield func(mod
 	f := w.fault("model.refuse", "model.deny", "model.cut", "model.stall", "model.malformed", "model.slow")
 	w.mu.Lock()
 	n := w.count["model.refuse"]
+	w.streaming[strconv.Itoa(n)] = true
+	defer func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.streaming, strconv.Itoa(n))
+	}()
 	began := w.logLocked("model", "request %d: %s round %d", n, name, round)
 	w.mu.Unlock()
 	r := source(w.plan.Seed, "model "+strconv.Itoa(n))
@@ -234,6 +240,9 @@ func (s *simModel) stream(ctx context.Context, req model.Request, yield func(mod
 		var ev struct{ Type string }
 		json.Unmarshal([]byte(data), &ev)
 		w.mu.Lock()
+		if ev.Type == "message_stop" {
+			delete(w.streaming, strconv.Itoa(n))
+		}
 		switch ev.Type {
 		case "message_start":
 			w.bill.requests++

@@ -176,9 +176,18 @@ func (w *world) sent(l *life, line []byte) {
 		UUID      string
 		RequestID string `json:"request_id"`
 		Request   struct{ Subtype string }
+		Response  struct {
+			RequestID string `json:"request_id"`
+		}
 	}
 	json.Unmarshal(line, &m)
 	switch {
+	case m.Type == "control_response":
+		id := m.Response.RequestID
+		delete(l.questions, id)
+		if l.answers[id]++; l.answers[id] > 1 {
+			w.violateLocked("a request is answered once: the host answers %s again", id)
+		}
 	case m.Type == "user":
 		l.prompts = append(l.prompts, m.UUID)
 	case m.Request.Subtype == "interrupt":
@@ -191,6 +200,9 @@ func (w *world) emitted(l *life, line []byte) {
 	var m struct {
 		Type             string
 		Subtype          string
+		UUID             string
+		RequestID        string `json:"request_id"`
+		ModelUsage       map[string]struct{ InputTokens, OutputTokens int64 }
 		Request          struct{ Subtype string }
 		UserMessageUUID  string   `json:"user_message_uuid"`
 		UserMessageUUIDs []string `json:"user_message_uuids"`
@@ -210,7 +222,17 @@ func (w *world) emitted(l *life, line []byte) {
 		return
 	}
 	switch m.Type {
+	case "control_request":
+		switch m.Request.Subtype {
+		case "can_use_tool", "hook_callback":
+			l.questions[m.RequestID] = m.Request.Subtype
+		}
+	case "control_cancel_request":
+		delete(l.questions, m.RequestID)
 	case "control_response":
+		if l.requests[m.Response.RequestID]++; l.requests[m.Response.RequestID] > 1 {
+			w.violateLocked("a request is answered once: the agent answers %s again", m.Response.RequestID)
+		}
 		if l.interrupts[m.Response.RequestID] {
 			l.acks = append(l.acks, seq)
 		}
@@ -227,6 +249,22 @@ func (w *world) emitted(l *life, line []byte) {
 			w.violateLocked("every tool call has a result: a turn ends and %s has none", id)
 		}
 		clear(l.open)
+		for _, id := range slices.Sorted(maps.Keys(l.questions)) {
+			if !l.healthy {
+				break // nobody can answer, or the agent that asked is gone
+			}
+			w.violateLocked("nothing is asked behind the result: the %s %s is open", l.questions[id], id)
+		}
+		clear(l.questions)
+		// A process that ends before it has recorded what it used takes that with it.
+		var sum bill
+		for _, u := range m.ModelUsage {
+			sum.input, sum.output = sum.input+u.InputTokens, sum.output+u.OutputTokens
+		}
+		if got := (bill{w.bill.requests, sum.input, sum.output}); !l.unbilled && !(w.plan.Hub && !l.healthy) && got != w.bill {
+			w.violateLocked("money is exact: the result has %d and %d tokens, the requests used %d and %d", got.input, got.output, w.bill.input, w.bill.output)
+			l.unbilled = true
+		}
 	case "user", "assistant":
 		var said message
 		json.Unmarshal(m.Message, &said)
@@ -238,6 +276,9 @@ func (w *world) emitted(l *life, line []byte) {
 				}
 			case "tool_result":
 				delete(l.open, b.ToolUseID)
+				if !m.IsReplay && !w.written[m.UUID] {
+					w.violateLocked("what is not in the log did not happen: the result of %s was sent and is not on record", b.ToolUseID)
+				}
 				c := w.call(b.ToolUseID)
 				if c.results++; c.results > 1 && !m.IsReplay {
 					w.violateLocked("every tool call has one result: %s has %d", b.ToolUseID, c.results)

@@ -92,6 +92,9 @@ func (s *store) write(ctx context.Context, records []json.RawMessage, commit fun
 	}
 	err := commit()
 	s.w.observe(records, err)
+	if err == nil && s.life.stolen {
+		s.w.violateLocked("only the owner writes: an append went through after the lease was lost")
+	}
 	if err == nil && f != nil && f.Kind == "store.after" {
 		return errors.New("sim: the connection to the store broke")
 	}
@@ -105,6 +108,9 @@ func (s *store) steal() {
 	if s.lease != nil {
 		s.lease.Close()
 		s.lease, _ = s.inner.Lease(context.Background(), s.key)
+		s.w.mu.Lock()
+		s.life.stolen = s.lease != nil
+		s.w.mu.Unlock()
 	}
 }
 
@@ -168,8 +174,8 @@ func (l *lease) Close() error { return l.inner.Close() }
 func (w *world) observe(records []json.RawMessage, err error) {
 	for _, r := range records {
 		var line struct {
-			Type, ToolUseID string
-			Receipt         struct {
+			Type, UUID, ToolUseID string
+			Receipt               struct {
 				ToolUseID string `json:"tool_use_id"`
 				Answer    string
 			}
@@ -179,11 +185,19 @@ func (w *world) observe(records []json.RawMessage, err error) {
 		if err != nil {
 			continue
 		}
+		if line.UUID != "" {
+			w.written[line.UUID] = true
+		}
 		switch line.Type {
 		case "parley-receipt":
 			w.call(line.Receipt.ToolUseID).receipt = line.Receipt.Answer
 		case "parley-intent":
-			w.call(line.ToolUseID).intents++
+			c := w.call(line.ToolUseID)
+			c.intents++
+			w.written["intent "+line.ToolUseID] = true
+			if c.receipt != "allow" && c.name != "" {
+				w.violateLocked("receipts: the intent of %s is on record before the decision, which is %q", line.ToolUseID, c.receipt)
+			}
 		case "parley-outcome":
 			w.call(line.ToolUseID).outcomes++
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/parley-go/parley/engine/tool"
@@ -17,6 +18,7 @@ type called struct {
 	name     string
 	asked    int    // when the request began that it is an answer to
 	began    int    // how often it began
+	running  bool   // it began and has not returned
 	done     int    // how often it had its effect
 	receipt  string // the last decision that is on record
 	intents  int    // on record
@@ -73,6 +75,11 @@ func (s *simTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error
 	r := source(w.plan.Seed, "tool "+call.ID)
 	if !s.readOnly {
 		w.begin(s.life, call.ID, s.name)
+		defer func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.call(call.ID).running = false
+		}()
 	} else {
 		w.log("tool", "%s %s reads", s.name, call.ID)
 	}
@@ -117,7 +124,16 @@ func (w *world) begin(l *life, id, name string) {
 	defer w.mu.Unlock()
 	c := w.call(id)
 	c.began++
+	c.running = true
 	w.logLocked("tool", "%s %s begins", name, id)
+	if w.streaming[requestOf(id)] {
+		w.violateLocked("a call with effects waits for the end of its message: %s began while the model wrote", id)
+	}
+	for _, other := range sortedCalls(w.calls) {
+		if o := w.calls[other]; o != c && o.running && !o.deaf && o.life == l && requestOf(other) == requestOf(id) {
+			w.violateLocked("calls with effects run one after the other: %s began while %s ran", id, other)
+		}
+	}
 	if c.began > 1 {
 		w.violateLocked("effects happen at most once: %s began %d times", id, c.began)
 	}
@@ -135,4 +151,10 @@ func (w *world) begin(l *life, id, name string) {
 			w.violateLocked("nothing starts after a cancel was acknowledged: %s was asked for at %d, the interrupt was acknowledged at %d", id, c.asked, ack)
 		}
 	}
+}
+
+// requestOf returns the part of the id of a call that is that of its request.
+func requestOf(id string) string {
+	request, _, _ := strings.Cut(strings.TrimPrefix(id, "toolu_"), "_")
+	return request
 }

@@ -61,6 +61,9 @@ type world struct {
 	bill  bill
 	last  int // the highest number of a prompt
 
+	streaming map[string]bool // requests that the model answers at the moment
+	written   map[string]bool // uuids of records, and the ids of intents, that were acknowledged
+
 	agents *sync.WaitGroup // those that run
 }
 
@@ -84,12 +87,18 @@ type life struct {
 	prompts   []string
 	cancel    context.CancelFunc
 
-	interrupts map[string]bool // the ids of the requests
-	open       map[string]bool // calls that the host knows of and that have no result yet
+	interrupts map[string]bool   // the ids of the requests
+	open       map[string]bool   // calls that the host knows of and that have no result yet
+	questions  map[string]string // requests of the agent that are neither answered nor withdrawn, by id
+	requests   map[string]int    // how often requests of the host were answered
+	answers    map[string]int    // how often the host answered requests
+	stolen     bool              // another process has the lease
+	unbilled   bool              // the ledger of the agent began without what was used before
 }
 
 func newLife(n int) *life {
-	return &life{n: n, healthy: true, interrupts: map[string]bool{}, open: map[string]bool{}}
+	return &life{n: n, healthy: true, interrupts: map[string]bool{}, open: map[string]bool{},
+		questions: map[string]string{}, requests: map[string]int{}, answers: map[string]int{}, unbilled: n > 0}
 }
 
 // log adds an event to the trace.
@@ -226,7 +235,8 @@ func Run(t *testing.T, plan Plan, dir string, trace bool) *Report {
 	reader, cryptorand.Reader = cryptorand.Reader, reader
 	defer func() { cryptorand.Reader = reader }()
 
-	w := &world{plan: plan, count: map[string]int{}, calls: map[string]*called{}, asks: map[string]string{}, hash: 14695981039346656037}
+	w := &world{plan: plan, count: map[string]int{}, calls: map[string]*called{}, asks: map[string]string{},
+		streaming: map[string]bool{}, written: map[string]bool{}, hash: 14695981039346656037}
 	w.disk = newDisk(w)
 	if plan.Hub {
 		w.runHub(t, dir)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 )
 
@@ -60,8 +61,8 @@ var Product = []Edit{
 }
 
 // Write writes an overlay for go build into dir and returns its file. root is that of this
-// module.
-func Write(dir, goroot, root string) (string, error) {
+// module. With planted, the build has the bugs of [Planted].
+func Write(dir, goroot, root string, planted bool) (string, error) {
 	replace := map[string]string{}
 	texts := map[string]string{}
 	apply := func(tree string, edits []Edit) error {
@@ -96,6 +97,11 @@ func Write(dir, goroot, root string) (string, error) {
 	if err := apply(root, Product); err != nil {
 		return "", err
 	}
+	if planted {
+		if err := plant(root, func(edits []Edit) error { return apply(root, edits) }, write); err != nil {
+			return "", err
+		}
+	}
 	for path, text := range texts {
 		if err := write(path, []byte(text)); err != nil {
 			return "", err
@@ -107,4 +113,17 @@ func Write(dir, goroot, root string) (string, error) {
 	}
 	file := filepath.Join(dir, "overlay.json")
 	return file, os.WriteFile(file, data, 0o666)
+}
+
+// bugWord finds the words of planted bugs.
+var bugWord = regexp.MustCompile(`\b(BUG|OK)\b`)
+
+// expand writes the conditions of a planted bug out.
+func expand(text, name string) string {
+	return bugWord.ReplaceAllStringFunc(text, func(word string) string {
+		if word == "BUG" {
+			return fmt.Sprintf("plantedBug == %q", name)
+		}
+		return fmt.Sprintf("plantedBug != %q", name)
+	})
 }

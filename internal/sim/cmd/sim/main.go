@@ -5,6 +5,7 @@
 //	go run ./internal/sim/cmd/sim -seeds 100000       so many seeds
 //	go run ./internal/sim/cmd/sim -seed 17            one seed, with its trace
 //	go run ./internal/sim/cmd/sim -twice -seeds 1000  each seed twice, and compare
+//	go run ./internal/sim/cmd/sim -planted            which seed finds each planted bug
 //
 // A seed that fails is played again with ever fewer faults. The exit status is 1 if one fails.
 package main
@@ -12,6 +13,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -36,6 +38,8 @@ var (
 	seeds   = flag.Uint64("seeds", 1<<62, "how many seeds to play")
 	limit   = flag.Duration("time", 0, "stop after this time; 0 means when all seeds are played")
 	twice   = flag.Bool("twice", false, "play each seed twice and compare the traces")
+	planted = flag.Bool("planted", false, "look for the first of -seeds (100000) that finds each planted bug")
+	only    = flag.String("bug", "", "with -planted, only bugs whose name contains this; otherwise, play with this bug")
 	workers = flag.Int("workers", runtime.NumCPU(), "how many processes play")
 	keep    = flag.String("binary", "", "build into this file, and use it if it is there")
 	long    = flag.Int("width", 300, "cut the lines of traces to this length; 0 means whole lines")
@@ -64,6 +68,10 @@ func run() error {
 			return err
 		}
 	}
+	if *planted {
+		return findPlanted(binary)
+	}
+	bug = *only
 	if *seed >= 0 {
 		r := play(binary, sim.NewPlan(uint64(*seed)))
 		fmt.Println(r.Plan)
@@ -112,7 +120,7 @@ func build(dir, binary string) error {
 	if err != nil {
 		return err
 	}
-	file, err := overlay.Write(files, strings.TrimSpace(string(goroot)), root)
+	file, err := overlay.Write(files, strings.TrimSpace(string(goroot)), root, *planted || *only != "")
 	if err != nil {
 		return err
 	}
@@ -128,8 +136,58 @@ func build(dir, binary string) error {
 // worker returns a command that plays in a process of its own.
 func worker(binary string, args ...string) *exec.Cmd {
 	cmd := exec.Command(binary, append([]string{"-test.run=^TestWorker$", "-test.timeout=0"}, args...)...)
-	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1", "GOGC=off")
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1", "GOGC=off", overlay.PlantedEnv+"="+bug)
 	return cmd
+}
+
+// bug is the planted bug that workers have.
+var bug string
+
+// findPlanted reports for each planted bug the first seed that finds it. A seed that fails
+// without the bug, too, does not count.
+func findPlanted(binary string) error {
+	count := min(*seeds, 100_000)
+	missed := 0
+	fmt.Println("| planted bug | first seed | promise that does not hold |\n|---|---|---|")
+	for _, b := range overlay.Planted {
+		if !strings.Contains(b.Name, *only) {
+			continue
+		}
+		found := findBug(binary, b.Name, count)
+		if found == nil {
+			missed++
+			fmt.Printf("| %s | none of %d | |\n", b.Name, count)
+			continue
+		}
+		promise, rest, _ := strings.Cut(found.Violations[0], ": ")
+		if promise == "panic" {
+			promise = rest
+		}
+		fmt.Printf("| %s | %d | %s |\n", b.Name, found.Plan.Seed, promise)
+	}
+	if missed > 0 {
+		return fmt.Errorf("%d planted bugs were not found", missed)
+	}
+	return nil
+}
+
+// findBug returns the report of the first seed that fails with a bug and not without it.
+func findBug(binary, name string, count uint64) *sim.Report {
+	defer func() { bug = "" }()
+	for next := *from; next < *from+count; {
+		bug = name
+		n := min(max(8, next-*from), batch)
+		failed := new(total).playBatch(binary, next, n, 0)
+		slices.SortFunc(failed, func(a, b *sim.Report) int { return cmp.Compare(a.Plan.Seed, b.Plan.Seed) })
+		bug = ""
+		for _, r := range failed {
+			if again := play(binary, r.Plan); len(again.Violations) == 0 {
+				return r
+			}
+		}
+		next += n
+	}
+	return nil
 }
 
 // A total is what all workers did.
