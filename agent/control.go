@@ -184,6 +184,9 @@ func (s *server) checkMode(mode wire.PermissionMode) (wire.PermissionMode, error
 	if mode == wire.ModeBypassPermissions && !s.set.bypassAllowed() {
 		return "", refuse("bypass_not_launched", "Cannot set permission mode to bypassPermissions because the session was not launched with --dangerously-skip-permissions")
 	}
+	if mode == wire.ModeAuto && s.set.autoDisabled() {
+		return "", refuse("auto_disabled", "Cannot set permission mode to auto because the settings disable it (permissions.disableAutoMode)")
+	}
 	return mode, nil
 }
 

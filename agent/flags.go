@@ -252,7 +252,7 @@ var flagTable = []flagGroup{
 		{names: []string{"--bare"}, help: "offer only Bash, Edit and Read", set: on(func(f *Flags) *bool { return &f.Bare })},
 		{names: []string{"--allowedTools", "--allowed-tools"}, value: "RULES", help: "allow these calls without a question, such as Bash(git diff:*)", kind: flagList, set: list(func(f *Flags) *[]string { return &f.AllowedTools })},
 		{names: []string{"--disallowedTools", "--disallowed-tools"}, value: "RULES", help: "deny these calls; a name alone removes the tool", kind: flagList, set: list(func(f *Flags) *[]string { return &f.DisallowedTools })},
-		{names: []string{"--permission-mode"}, value: "MODE", help: "default, acceptEdits, plan, dontAsk or bypassPermissions", kind: flagString, choice: []string{"acceptEdits", "auto", "bypassPermissions", "manual", "dontAsk", "plan", "default", "delegate"},
+		{names: []string{"--permission-mode"}, value: "MODE", help: "default, acceptEdits, plan, dontAsk, auto or bypassPermissions", kind: flagString, choice: []string{"acceptEdits", "auto", "bypassPermissions", "manual", "dontAsk", "plan", "default", "delegate"},
 			set: func(f *Flags, v []string) error { f.PermissionMode = wire.PermissionMode(v[0]); return nil }},
 		{names: []string{"--permission-prompt-tool"}, value: "NAME", help: "send questions to the host (stdio) or a tool such as mcp__server__tool", kind: flagString, set: str(func(f *Flags) *string { return &f.PromptTool })},
 		{names: []string{"--permission-prompts"}, value: "WHO", help: "host, or none: deny calls that need an answer", kind: flagString, choice: []string{"host", "none"}, set: func(f *Flags, v []string) error { f.NoPrompts = v[0] == "none"; return nil }},

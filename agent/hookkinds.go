@@ -30,7 +30,7 @@ const maxHookAnswer = 1 << 20
 // hookKinds run the hooks of settings that are no commands.
 func (s *server) hookKinds() map[string]func(context.Context, *settings.Hook, []byte) (said, refused string, err error) {
 	return map[string]func(context.Context, *settings.Hook, []byte) (string, string, error){
-		"http": s.httpHook, "prompt": s.promptHook, "mcp_tool": s.toolHook,
+		"http": s.httpHook, "prompt": s.promptHook, "agent": s.agentHook, "mcp_tool": s.toolHook,
 	}
 }
 
@@ -73,15 +73,40 @@ func (s *server) httpHook(ctx context.Context, h *settings.Hook, input []byte) (
 
 // promptHook has a model judge the input of a hook.
 func (s *server) promptHook(ctx context.Context, h *settings.Hook, input []byte) (said, refused string, err error) {
+	reply, err := engine.AskModel(ctx, s.conv, tool.Question{Model: h.Spec.Model, Small: true, System: strings.TrimSpace(hookPrompt), Prompt: checkOf(h, input), MaxTokens: 2048}, "hook")
+	if err != nil {
+		return "", "", err
+	}
+	return verdictOf(h, reply.Text)
+}
+
+// agentHook has an agent look into the input of a hook. It has tools that only read.
+func (s *server) agentHook(ctx context.Context, h *settings.Hook, input []byte) (said, refused string, err error) {
+	answer, err := engine.CheckByAgent(ctx, s.conv, h.Spec.Model, strings.TrimSpace(hookPrompt)+"\n\n"+agentHookNote, checkOf(h, input))
+	if err != nil {
+		return "", "", err
+	}
+	if _, refused, err = verdictOf(h, string(answer)); refused != "" {
+		refused = "Agent hook condition was not met: " + refused
+	}
+	return "", refused, err
+}
+
+// agentHookNote is what an agent that checks something learns beside hookPrompt.
+const agentHookNote = "Look into files with your tools where the check needs it. Then give the answer by calling StructuredOutput."
+
+// checkOf is what a model is asked: the check, with the input of the hook.
+func checkOf(h *settings.Hook, input []byte) string {
 	facts := strings.TrimSpace(string(input))
 	text := strings.ReplaceAll(h.Spec.Prompt, "$ARGUMENTS", facts)
 	if text == h.Spec.Prompt {
 		text += "\n\n" + facts
 	}
-	answer, err := engine.AskModel(ctx, s.conv, tool.Question{Model: h.Spec.Model, Small: true, System: strings.TrimSpace(hookPrompt), Prompt: text, MaxTokens: 2048}, "hook")
-	if err != nil {
-		return "", "", err
-	}
+	return text
+}
+
+// verdictOf reads the answer of a model about a check.
+func verdictOf(h *settings.Hook, answer string) (said, refused string, err error) {
 	var verdict struct {
 		OK     *bool  `json:"ok"`
 		Reason string `json:"reason"`

@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,6 +14,31 @@ import (
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/parleytest"
 )
+
+// TestAgentHookLooks: a hook of the kind agent reads files before it answers, and changes none: tools
+// that have effects are not offered, and files of deny rules stay hidden. Its cost is part of the result.
+func TestAgentHookLooks(t *testing.T) {
+	dir, _ := workdir(t)
+	s := parleytest.Script(parleytest.Call("Bash", map[string]string{"command": "touch made"}), parleytest.Expect(parleytest.ToolResult("it says alpha")).Say("done"))
+	offered := parleytest.Check("only tools that read", func(r *parleytest.Request) error {
+		if body := string(r.Body); strings.Contains(body, `"name":"Bash"`) || strings.Contains(body, `"name":"Write"`) || !strings.Contains(body, `"name":"Read"`) {
+			return errors.New("the tools are " + body)
+		}
+		return nil
+	})
+	read := func(name string) map[string]string { return map[string]string{"file_path": filepath.Join(dir, name)} }
+	s.When("check", parleytest.FirstUser("Is it safe?"),
+		parleytest.Expect(offered).Call("Read", read("a.txt")),
+		parleytest.Expect(parleytest.ToolResult("alpha")).Call("Read", read(".env")),
+		parleytest.Expect(parleytest.ToolError("denied")).Call("Write", map[string]string{"file_path": filepath.Join(dir, "new"), "content": "x"}),
+		parleytest.Expect(parleytest.ToolError("No such tool")).Call("StructuredOutput", `{"ok":false,"reason":"it says alpha"}`))
+	play(t, agent.Config{Cwd: dir}, s, "--settings", `{"permissions":{"allow":["Bash(touch *)"],"deny":["Read(.env)"]},"hooks":{"PreToolUse":[{"hooks":[{"type":"agent","prompt":"Is it safe?"}]}]}}`)
+	for _, name := range []string{"made", "new"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			t.Errorf("%s exists", name)
+		}
+	}
+}
 
 // TestHookKinds: hooks of settings that are no commands decide as commands do, and what fails fails
 // closed.
@@ -51,6 +77,9 @@ func TestHookKinds(t *testing.T) {
 		{"prompt agrees", `{"type":"prompt","prompt":"Is it safe? $ARGUMENTS"}`, judge(`{"ok":true}`), true, ""},
 		{"prompt objects", `{"type":"prompt","prompt":"Is it safe?"}`, judge(`{"ok":false,"reason":"it touches"}`), false, "it touches"},
 		{"prompt babbles", `{"type":"prompt","prompt":"Is it safe?"}`, judge(`Sure!`), false, "in place of"},
+		{"agent agrees", `{"type":"agent","prompt":"Is it safe?"}`, judge(`{"ok":true}`), true, ""},
+		{"agent objects", `{"type":"agent","prompt":"Is it safe? $ARGUMENTS"}`, judge(`{"ok":false,"reason":"it touches"}`), false, "Agent hook condition was not met: it touches"},
+		{"agent fails", `{"type":"agent","prompt":"Is it safe?"}`, parleytest.Fail(400), false, "400"},
 		{"no such server", `{"type":"mcp_tool","server":"nobody","tool":"check","input":{"c":"${tool_input.command}"}}`, nil, false, "nobody"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

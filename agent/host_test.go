@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -98,7 +99,7 @@ func TestHostAnswersCall(t *testing.T) {
 				if code := a.wait(); code != 0 || last == nil || last.Result != "ok" || last.NumTurns < 2 || time.Since(began) > time.Minute {
 					t.Errorf("exit %d, result %+v after %v; %s", code, last, time.Since(began), a.stderr)
 				}
-				if len(results) == 0 || results[len(results)-1] != "by hand" || ran != tt.ran || stops != tt.stops {
+				if len(results) == 0 || !slices.Contains(results, "by hand") || ran != tt.ran || stops != tt.stops {
 					t.Errorf("results %q, the tool ran %d times and was stopped %d times", results, ran, stops)
 				}
 				if tt.name == "asks" && !cancelled {

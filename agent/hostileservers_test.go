@@ -176,16 +176,7 @@ func TestHostileServersInTurn(t *testing.T) {
 	if err := m.Err(); err != nil {
 		t.Error(err)
 	}
-	var results []*wire.ToolResultBlock
-	for _, m := range all {
-		if u, ok := m.(*wire.User); ok {
-			for _, b := range u.Message.Content.All() {
-				if b, ok := b.(*wire.ToolResultBlock); ok {
-					results = append(results, b)
-				}
-			}
-		}
-	}
+	results := resultsByCall(all)
 	if len(results) != len(roles)+1 {
 		t.Fatalf("%d results", len(results))
 	}

@@ -2,12 +2,14 @@ package agent_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -48,25 +50,44 @@ func outcomes(p played) string {
 		denied[d.ToolUseID] = true
 	}
 	var all []string
-	for _, m := range p.all {
-		u, ok := m.(*wire.User)
-		if !ok {
-			continue
-		}
-		for _, b := range u.Message.Content.Blocks {
-			if b, ok := b.(*wire.ToolResultBlock); ok {
-				switch {
-				case denied[b.ToolUseID]:
-					all = append(all, "denied")
-				case b.IsError:
-					all = append(all, "failed")
-				default:
-					all = append(all, "ran")
-				}
-			}
+	for _, b := range resultsByCall(p.all) {
+		switch {
+		case denied[b.ToolUseID]:
+			all = append(all, "denied")
+		case b.IsError:
+			all = append(all, "failed")
+		default:
+			all = append(all, "ran")
 		}
 	}
 	return strings.Join(all, " ")
+}
+
+// resultsByCall returns the results of calls in the order in which the model made the calls.
+func resultsByCall(all []wire.Message) []*wire.ToolResultBlock {
+	var ids []string
+	var results []*wire.ToolResultBlock
+	for _, m := range all {
+		var content wire.Content
+		switch m := m.(type) {
+		case *wire.Assistant:
+			content = m.Message.Content
+		case *wire.User:
+			content = m.Message.Content
+		}
+		for _, b := range content.Blocks {
+			switch b := b.(type) {
+			case *wire.ToolUseBlock:
+				ids = append(ids, b.ID)
+			case *wire.ToolResultBlock:
+				results = append(results, b)
+			}
+		}
+	}
+	slices.SortStableFunc(results, func(a, b *wire.ToolResultBlock) int {
+		return cmp.Compare(slices.Index(ids, a.ToolUseID), slices.Index(ids, b.ToolUseID))
+	})
+	return results
 }
 
 // TestPermissionModes plays calls of several tools in every mode, with a host that

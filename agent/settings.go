@@ -131,12 +131,15 @@ func (set *setup) mode() wire.PermissionMode {
 	if mode == "" {
 		mode = set.prefs().Mode()
 	}
-	switch mode {
-	case "", wire.ModeManual, wire.ModeAuto, wire.ModeDelegate:
-		// What no model decides here is asked.
+	if slices.Contains([]wire.PermissionMode{"", wire.ModeManual, wire.ModeDelegate}, mode) || mode == wire.ModeAuto && set.autoDisabled() {
 		return wire.ModeDefault
 	}
 	return mode
+}
+
+// autoDisabled reports whether settings forbid the mode auto.
+func (set *setup) autoDisabled() bool {
+	return set.prefs().String("permissions", "disableAutoMode") == "disable" || set.prefs().String("disableAutoMode") == "disable"
 }
 
 func (set *setup) bypassAllowed() bool {

@@ -128,16 +128,6 @@ func answerText(a *answer) string {
 	return strings.TrimSpace(strings.Join(texts, ""))
 }
 
-// AskModel puts a question to a model beside the conversation and at its cost. It may be called
-// from any goroutine but the owner's.
-func AskModel(ctx context.Context, c *Conversation, q tool.Question, purpose string) (string, error) {
-	reply, err := inquire(ctx, c, q, purpose)
-	if err != nil {
-		return "", err
-	}
-	return reply.Text, nil
-}
-
 // GenerateTitle asks the model for a title of a session that a text describes. The title is
 // empty if the model gives none. With persist the title is that of this session unless a person
 // names it. It may be called from any goroutine but the owner's.
@@ -145,7 +135,7 @@ func GenerateTitle(ctx context.Context, c *Conversation, description string, per
 	if strings.TrimSpace(description) == "" {
 		return "", nil
 	}
-	reply, err := inquire(ctx, c, tool.Question{System: strings.TrimSpace(sessionTitlePrompt), Prompt: fmt.Sprintf("<session>\n%s\n</session>", description), MaxTokens: 1024}, "title")
+	reply, err := AskModel(ctx, c, tool.Question{System: strings.TrimSpace(sessionTitlePrompt), Prompt: fmt.Sprintf("<session>\n%s\n</session>", description), MaxTokens: 1024}, "title")
 	if err != nil {
 		return "", err
 	}

@@ -372,6 +372,7 @@ func (c *Conversation) clearCommand(t *turn, p *prompt, args string) *ending {
 	}
 	c.compaction.Reset()
 	c.loseContext()
+	c.brief.forget()
 	if c.set.project != nil && c.cfg.ReadProject != nil {
 		c.SetProject(c.cfg.ReadProject()) // an agent may have written it, as /init asks it to
 	}

@@ -20,12 +20,12 @@ func (c *Conversation) consult(ctx context.Context, q tool.Question) (*tool.Repl
 	if c.cfg.SmallModel == "" || len(q.Tools) > 0 && !c.cfg.ServerTools {
 		return nil, tool.ErrNoModel
 	}
-	return inquire(ctx, c, q, "tool")
+	return AskModel(ctx, c, q, "tool")
 }
 
-// inquire puts a question to a model beside the conversation and at its cost. It must not be
-// called by the owner of the conversation.
-func inquire(ctx context.Context, c *Conversation, q tool.Question, purpose string) (*tool.Reply, error) {
+// AskModel puts a question to a model beside the conversation and at its cost. It may be called
+// from any goroutine but the owner's.
+func AskModel(ctx context.Context, c *Conversation, q tool.Question, purpose string) (*tool.Reply, error) {
 	var info catalog.Info
 	var b budget
 	if !c.Do(func() {
@@ -58,7 +58,7 @@ func inquire(ctx context.Context, c *Conversation, q tool.Question, purpose stri
 	if err != nil {
 		return nil, err
 	}
-	r := &tool.Reply{Text: answerText(a)}
+	r := &tool.Reply{Text: answerText(a), Model: info.ID}
 	for _, b := range a.blocks {
 		r.Blocks = append(r.Blocks, b.raw)
 	}

@@ -240,8 +240,14 @@ func newConversation(cfg Config, host Host, sub *subagent) (*Conversation, error
 func (c *Conversation) newRunner(sub *subagent, log *slog.Logger, now func() time.Time) *call.Runner {
 	r := &call.Runner{Env: c.env, Rec: c.rec, Log: log, Telemetry: telemetry.New(c.cfg.Traces, c.cfg.Metrics), Now: now, View: c.view.Load, NoPrompts: c.cfg.NoPrompts,
 		SetState: func(state string) { c.Do(func() { c.state(state) }) },
-		AddNotes: func(v *hook.Verdict) { c.Do(func() { c.TellHooks(v) }) }}
+		AddNotes: func(v *hook.Verdict) { c.Do(func() { c.TellHooks(v) }) },
+		Judge: func(ctx context.Context, s *tool.Spec, input json.RawMessage) *policy.Judgement {
+			ask := func(ctx context.Context, q tool.Question) (*tool.Reply, error) { return AskModel(ctx, c, q, "judge") }
+			return c.brief.judge(ctx, ask, RootsOf(c), s, input)
+		}}
+	c.brief = &brief{}
 	if sub != nil {
+		c.brief = sub.parent.brief
 		above := sub.parent.runner
 		r.Top, r.Agent = above.Top, &call.Agent{ID: sub.id, Name: sub.def.Name, ReadOnly: sub.def.ReadOnly, Modes: []wire.PermissionMode{sub.narrow.mode}}
 		if above.Agent != nil {

@@ -12,7 +12,8 @@
 // model's stream are goroutines of their own that report to it; others reach it
 // through [Conversation.Do]. Read-only tools start as soon as the model has
 // written their call, tools with effects when the message is complete; a call never
-// overtakes an earlier one that has effects. Results go back in the model's order.
+// overtakes an earlier one that has effects. A result is emitted
+// when its call ends; requests have the results in the order of the calls.
 //
 // # What is written down
 //

@@ -28,6 +28,7 @@ type crew struct {
 	brought *AgentParts // what its agent brings; nil means nothing
 	stats   agentStats
 	running atomic.Int64 // how many subagents run, of it and below
+	brief   *brief       // for the judge of mode auto; that of the topmost conversation
 }
 
 // permissions are what calls may do.

@@ -35,6 +35,7 @@ func (c *Conversation) restore(h *session.History) error {
 		if e.UUID != "" {
 			c.compaction.Follow(e)
 			c.rec.Resume(e.UUID)
+			c.brief.restore(e)
 			if e.Type == "user" && e.Fields["promptId"] != nil {
 				c.uuids[e.UUID] = true
 			}

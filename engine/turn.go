@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -244,6 +245,9 @@ func (c *Conversation) say(t *turn, p *prompt, context []string) error {
 	}
 	if p.recorded != nil {
 		p.recorded()
+	}
+	if c.sub == nil {
+		c.brief.add(p.m.Message.Content.String(), originOf(p))
 	}
 	if c.keeper != nil && c.sub == nil { // what a subagent changes is of the prompt above
 		if err := c.keeper.Begin(p.uuid); err != nil {
@@ -522,17 +526,24 @@ func (c *Conversation) answered(t *turn, a *answer) *ending {
 // maxStops is how often Stop hooks may keep a turn going.
 const maxStops = 20
 
-// collect waits for the tools of an answer and tells their results, in the order
-// in which the model called them.
+// collect waits for the tools of an answer and emits each result when its call ends. The
+// next request has them in the order in which the model made the calls.
 func (c *Conversation) collect(t *turn, a *answer, run *call.Batch) *ending {
 	run.Release()
-	var results []json.RawMessage
+	results := make([]json.RawMessage, len(run.Calls)) // nil: not emitted
+	outs := make([]*call.Outcome, len(run.Calls))
 	var more, follow []string
 	var nested []*project.File
 	var end *ending
 	stopped := false
-	for _, tc := range run.Calls {
-		out := c.awaitCall(t, tc)
+	for range run.Calls {
+		i := c.awaitEnd(run)
+		tc := run.Calls[i]
+		out := c.awaitStop(tc)
+		if t.ctx.Err() == nil {
+			c.tellEvents()
+		}
+		out = cmp.Or(tc.Posted, out)
 		if !tc.ReadOnly() {
 			c.awaitReports() // a task is reported before the result of its call
 		}
@@ -545,13 +556,10 @@ func (c *Conversation) collect(t *turn, a *answer, run *call.Batch) *ending {
 		raw, err := c.tellResult(t, tc, out)
 		if err != nil {
 			run.Abandon()
-			c.hist.Add("user", results...)
+			c.hist.Add("user", slices.DeleteFunc(results, func(r json.RawMessage) bool { return r == nil })...)
 			return c.broken(err)
 		}
-		results = append(results, raw)
-		more = append(more, out.Context...)
-		nested = append(nested, out.Nested...)
-		follow = append(follow, out.Result.Follow...)
+		results[i], outs[i] = raw, out
 		if used, ok := out.Result.Structured.(*skill.Output); ok {
 			c.grant(c.projectCommand(used.CommandName))
 		}
@@ -559,11 +567,16 @@ func (c *Conversation) collect(t *turn, a *answer, run *call.Batch) *ending {
 		if out.Interrupt {
 			t.cancel(errInterrupted)
 		}
-		if e := t.outcomeEnding(tc, out); end == nil {
+	}
+	c.batch = nil
+	for i, out := range outs {
+		more = append(more, out.Context...)
+		nested = append(nested, out.Nested...)
+		follow = append(follow, out.Result.Follow...)
+		if e := t.outcomeEnding(run.Calls[i], out); end == nil {
 			end = e
 		}
 	}
-	c.batch = nil
 	c.hist.Add("user", results...)
 	for _, s := range follow {
 		if err := c.nudge(t, s, ""); err != nil {
@@ -593,24 +606,28 @@ func (c *Conversation) collect(t *turn, a *answer, run *call.Batch) *ending {
 	return end
 }
 
-// awaitCall waits for a tool call and serves the conversation meanwhile.
-func (c *Conversation) awaitCall(t *turn, tc *call.Call) *call.Outcome {
-	for n := 0; ; n++ {
-		ctx, cancel := context.WithTimeout(tc.Ctx, heartbeat)
-		_, done := await(ctx, c, tc.Done)
-		cancel()
-		if done || tc.Ctx.Err() != nil { // the context of a call ends with it, and when it is to stop
-			out := c.awaitStop(tc)
-			if t.ctx.Err() == nil {
-				c.tellEvents()
+// awaitEnd waits until a call without a result ends, or is to stop, and serves the
+// conversation meanwhile. It returns the index of the call. Of several, that is the one
+// that the model made first.
+func (c *Conversation) awaitEnd(run *call.Batch) int {
+	for {
+		var first *call.Call
+		for i, tc := range run.Calls {
+			if tc.Told {
+				continue
 			}
-			if tc.Posted != nil {
-				return tc.Posted
+			if tc.Ctx.Err() != nil { // the context of a call ends with it, and when it is to stop
+				return i
 			}
-			return out
+			first = cmp.Or(first, tc)
 		}
-		c.rec.Emit(&wire.ToolProgress{ToolUseID: fmt.Sprintf("%s-heartbeat-%d", tc.ID, n), ToolName: tc.Name, ParentToolUseID: tc.ID,
-			ElapsedTimeSeconds: c.runner.Now().Sub(tc.Began).Round(time.Second).Seconds(), Heartbeat: true})
+		ctx, cancel := context.WithTimeout(context.Background(), heartbeat)
+		if _, ended := await(ctx, c, run.Ended); !ended {
+			c.rec.Emit(&wire.ToolProgress{ToolUseID: fmt.Sprintf("%s-heartbeat-%d", first.ID, first.Beats), ToolName: first.Name, ParentToolUseID: first.ID,
+				ElapsedTimeSeconds: c.runner.Now().Sub(first.Began).Round(time.Second).Seconds(), Heartbeat: true})
+			first.Beats++
+		}
+		cancel()
 	}
 }
 

@@ -81,10 +81,15 @@ type Receipt struct {
 	DecidedBy  Basis                   `json:"decided_by,omitempty"`
 	Path       string                  `json:"path,omitempty"`
 
-	// Filled in by the engine.
+	Answers
+}
+
+// Answers are what came of the decision about a call. The engine fills them in.
+type Answers struct {
 	Hooks  []HookAnswer            `json:"hooks,omitempty"`
+	Judge  *Judgement              `json:"judge,omitempty"`  // of the model that judges calls in mode auto
 	Answer wire.PermissionBehavior `json:"answer,omitempty"` // what came of it in the end
-	By     string                  `json:"by,omitempty"`     // who said so: "policy", "hook", "host", "person", "nobody"
+	By     string                  `json:"by,omitempty"`     // who said so: "policy", "judge", "hook", "host", "person", "nobody"
 	At     time.Time               `json:"at,omitzero"`
 }
 
@@ -118,6 +123,22 @@ type HookAnswer struct {
 	Reason   string `json:"reason,omitempty"`
 	Changed  bool   `json:"changed,omitempty"` // whether it changed the input
 	Error    string `json:"error,omitempty"`
+}
+
+// Access returns what the tool said that it would touch.
+func (d Decision) Access() []tool.Access {
+	if d.req == nil {
+		return nil
+	}
+	return d.req.Access
+}
+
+// A Judgement is what the model that judges calls in mode auto said about a call.
+type Judgement struct {
+	Behavior wire.PermissionBehavior `json:"behavior"` // allow or ask
+	Reason   string                  `json:"reason,omitempty"`
+	Model    string                  `json:"model,omitempty"`
+	Error    string                  `json:"error,omitempty"` // why it could not judge
 }
 
 // Receipt returns the record of a decision that [Policy.Decide] made.

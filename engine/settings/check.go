@@ -47,8 +47,8 @@ func (s shape) fits(v *Value) bool {
 var known = map[string]shape{
 	"$schema": anything, "permissions": object, "hooks": object, "env": object, "sandbox": object,
 	"model": text, "fallbackModel": anything, "effortLevel": text, "apiKeyHelper": text, "awsCredentialExport": text, "statusLine": anything, "outputStyle": text, "language": text,
-	"compressSessionsAfterDays": number,
-	"alwaysThinkingEnabled":     truth, "autoCompactEnabled": truth, "autoCompactWindow": number, "claudeMdExcludes": texts, "bashOutputMaxChars": number,
+	"compressSessionsAfterDays": number, "disableAutoMode": text,
+	"alwaysThinkingEnabled": truth, "autoCompactEnabled": truth, "autoCompactWindow": number, "claudeMdExcludes": texts, "bashOutputMaxChars": number,
 	"disableAllHooks": truth, "allowManagedHooksOnly": truth, "allowManagedPermissionRulesOnly": truth, "allowManagedMcpServersOnly": truth,
 	"disabledMcpjsonServers": texts, "enabledPlugins": object, "extraKnownMarketplaces": object,
 	"allowedMcpServers": list, "deniedMcpServers": list, "disableSkillShellExecution": truth,
@@ -68,7 +68,7 @@ allowedHttpHookUrls allowedMarketplaces appendPlugins askUserQuestionTimeout att
 autoContinueAtUsageLimit autoDreamEnabled autoMemoryDirectory autoMemoryEnabled autoMode autoScrollEnabled autoUpdatesChannel autoUploadSessions
 availableModelsMatch awsAuthRefresh bashEditDiffEnabled blockedMarketplaces channelsEnabled claudeMd cleanupPeriodDays companyAnnouncements
 crossSessionInbound daemonColdStart defaultShell defaultView desktopSessionCleanupPeriodDays dialogExpiry disableAgentView disableArtifact
-disableAutoMode disableBundledSkills disableClaudeAiConnectors disableCommandPluginSources disableDeepLinkRegistration disableRemoteControl
+disableBundledSkills disableClaudeAiConnectors disableCommandPluginSources disableDeepLinkRegistration disableRemoteControl
 disableReplyCheck disableSideloadFlags disableWindowsBashCommandSplit disableWorkflows editorMode emojiCompletionEnabled enableAllProjectMcpServers
 enableArtifact enabledMcpjsonServers enableWorkflows enforceAvailableModels fastMode fastModePerSessionOptIn
 feedbackDrafts feedbackSurveyRate fileCheckpointingEnabled fileSuggestion footerLinksRegexes forceLoginGatewayUrl forceLoginMethod forceLoginOrgUUID

@@ -43,8 +43,8 @@ type Spec struct {
 	URL            string            `json:"url"`            // of "http": where the input is sent
 	Headers        map[string]string `json:"headers"`        // of "http"
 	AllowedEnvVars []string          `json:"allowedEnvVars"` // that Headers may name as $NAME
-	Prompt         string            `json:"prompt"`         // of "prompt": what a model judges; $ARGUMENTS is the input
-	Model          string            `json:"model"`          // of "prompt"; empty means a small one
+	Prompt         string            `json:"prompt"`         // of "prompt" and "agent": what a model judges; $ARGUMENTS is the input
+	Model          string            `json:"model"`          // of both; empty means a small one
 	Server         string            `json:"server"`         // of "mcp_tool"
 	Tool           string            `json:"tool"`           // of "mcp_tool"
 	Input          json.RawMessage   `json:"input"`          // of "mcp_tool"; ${a.b} in a string is a member of the input of the hook
@@ -55,7 +55,7 @@ func (s *Spec) lacks(kind string) string {
 	switch {
 	case kind == "http" && s.URL == "":
 		return "url"
-	case kind == "prompt" && s.Prompt == "":
+	case (kind == "prompt" || kind == "agent") && s.Prompt == "":
 		return "prompt"
 	case kind == "mcp_tool" && (s.Server == "" || s.Tool == ""):
 		return "server and tool"
@@ -211,13 +211,13 @@ func hookOf(l *layer, event wire.HookEvent, matcher string, v *Value) (Hook, err
 	if kind == "" && v.Get("command") != nil {
 		kind = "command"
 	}
-	other := slices.Contains([]string{"http", "prompt", "mcp_tool"}, kind)
+	other := slices.Contains([]string{"http", "prompt", "agent", "mcp_tool"}, kind)
 	if kind != "command" && !other && !Decides(event) {
 		h.Kind = kind
 		return h, nil // it can forbid nothing
 	}
 	if kind != "command" && !other {
-		return h, l.wrong(v, "Use a hook of the type command, http, prompt or mcp_tool, or leave it out.", "a %s hook is of the type %q, which this version does not run", event, kind)
+		return h, l.wrong(v, "Use a hook of the type command, http, prompt, agent or mcp_tool, or leave it out.", "a %s hook is of the type %q, which this version does not run", event, kind)
 	}
 	if c := v.Get("if"); c != nil {
 		var ok bool
@@ -269,8 +269,8 @@ func (h *Hook) Line() string {
 	switch h.Kind {
 	case "http":
 		return "POST " + h.Spec.URL
-	case "prompt":
-		return "prompt: " + h.Spec.Prompt
+	case "prompt", "agent":
+		return h.Kind + ": " + h.Spec.Prompt
 	case "mcp_tool":
 		return h.Spec.Server + "/" + h.Spec.Tool
 	}

@@ -118,7 +118,7 @@ func TestWrong(t *testing.T) {
 		{"env", `{"env":{"A":{}}}`, `variable "A"`},
 		{"hooks", `{"hooks":{"PreToolUse":{}}}`, "hooks.PreToolUse is an object"},
 		{"hook without command", `{"hooks":{"PreToolUse":[{"hooks":[{"type":"command"}]}]}}`, "has no command"},
-		{"hook of a kind", `{"hooks":{"PreToolUse":[{"hooks":[{"type":"agent","prompt":"x"}]}]}}`, `of the type "agent"`},
+		{"hook of a kind", `{"hooks":{"PreToolUse":[{"hooks":[{"type":"dance","prompt":"x"}]}]}}`, `of the type "dance"`},
 		{"hook with a condition", `{"hooks":{"PreToolUse":[{"hooks":[{"type":"command","command":"x","if":7}]}]}}`, "condition"},
 		{"hook with a condition about no tool", `{"hooks":{"Stop":[{"hooks":[{"type":"command","command":"x","if":"Bash(git:*)"}]}]}}`, "condition"},
 		{"hook failing", `{"hooks":{"PreToolUse":[{"hooks":[{"type":"command","command":"x","onFailure":"shrug"}]}]}}`, `onFailure of a PreToolUse hook is "shrug"`},

@@ -20,6 +20,7 @@ type Question struct {
 // A Reply is what a model says to a [Question].
 type Reply struct {
 	Text   string
+	Model  string            // that answered
 	Blocks []json.RawMessage // its content, whole
 }
 

@@ -17,6 +17,8 @@ import (
 // Its methods are called by the owner of the conversation.
 type Batch struct {
 	Calls []*Call
+	// Ended receives after a call has ended or is to stop. It may stand for several.
+	Ended chan struct{}
 
 	runner   *Runner
 	released chan struct{} // closed when calls with effects may start
@@ -27,7 +29,7 @@ type Batch struct {
 
 // NewBatch returns a batch without calls. They stop when ctx ends.
 func (r *Runner) NewBatch(ctx context.Context) *Batch {
-	b := &Batch{runner: r, released: make(chan struct{})}
+	b := &Batch{runner: r, Ended: make(chan struct{}, 1), released: make(chan struct{})}
 	b.ctx, b.cancel = context.WithCancelCause(ctx)
 	return b
 }
@@ -45,6 +47,12 @@ func (b *Batch) Abandon() {
 func (b *Batch) Start(c *Call) {
 	c.Began, c.Done = b.runner.Now(), make(chan struct{})
 	c.Ctx, c.cancel = context.WithCancelCause(b.ctx)
+	context.AfterFunc(c.Ctx, func() {
+		select {
+		case b.Ended <- struct{}{}:
+		default:
+		}
+	})
 	_, c.final = c.Tool.(Form)
 	var before []*Call
 	for _, other := range b.Calls {

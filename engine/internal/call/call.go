@@ -44,6 +44,9 @@ type Runner struct {
 	Agent     *Agent
 	NoPrompts bool // what would be asked is denied
 
+	// Judge has a model judge a call in mode auto. It never returns nil.
+	Judge func(context.Context, *tool.Spec, json.RawMessage) *policy.Judgement
+
 	// SetState reports to the host that somebody is asked, or not any more.
 	SetState func(state string)
 	// AddNotes emits what hooks say beside a call; the model gets it with the next prompt.
@@ -102,6 +105,7 @@ type Call struct {
 	Out    *Outcome
 	Posted *Outcome // the host's result, in place of Out; of the owner's goroutine
 	Told   bool     // the result was emitted; of the owner's goroutine
+	Beats  int      // heartbeats that were emitted; of the owner's goroutine
 
 	cancel   context.CancelCauseFunc
 	final    bool                   // nobody answers in its place
@@ -196,7 +200,8 @@ type run struct {
 	hooks    *hook.Verdict // for PreToolUse
 	mode     wire.PermissionMode
 	decision policy.Decision
-	by       string // who decided: "policy", "hook", "host" or "nobody"
+	judged   *policy.Judgement // nil if no model was asked
+	by       string            // who decided: "policy", "judge", "hook", "host" or "nobody"
 	allowed  bool
 	changed  func() // records what the call has changed
 	began    time.Time
@@ -211,6 +216,7 @@ var stages = []func(*run) bool{
 	(*run).decideByRules,
 	(*run).applyHooks,
 	(*run).applyDecision,
+	(*run).judge,
 	(*run).askHost,
 	(*run).recordIntent,
 	(*run).execute,

@@ -204,6 +204,46 @@ func (s *run) applyDecision() bool {
 	return false
 }
 
+// judge is the stage of mode auto: a model judges the call, unless something wants that a
+// person does. A command that it allows runs in the workspace sandbox.
+func (s *run) judge() bool {
+	if s.allowed || s.mode != wire.ModeAuto || !s.judgeable() {
+		return false
+	}
+	s.judged = s.Judge(s.ctx, s.spec, s.input)
+	d := &s.decision
+	d.ReasonType, d.Reason = "classifier", s.judged.Reason
+	if s.judged.Behavior != wire.BehaviorAllow || s.ctx.Err() != nil {
+		return false
+	}
+	d.Behavior, d.DecidedBy, s.by = wire.BehaviorAllow, policy.ByJudge, "judge"
+	s.place = d.DecidedBy.Place()
+	return s.allow("config", "classifier")
+}
+
+// judgeable reports whether a model may judge the call: no rule, hook or check asks about
+// it, it touches no file outside of the working directories, and its commands can be
+// confined.
+func (s *run) judgeable() bool {
+	d := &s.decision
+	if interactive(s.spec.Name) || d.Rule != nil || d.DecidedBy != "" || slices.Contains([]string{"hook", "sandboxOverride", "workingDir"}, d.ReasonType) {
+		return false
+	}
+	access := d.Access()
+	commands := false
+	for _, a := range access {
+		if a.Unwalled || a.Sandbox == tool.Outside {
+			return false
+		}
+		commands = commands || a.Kind == tool.Execute
+	}
+	if !commands {
+		return d.Path == ""
+	}
+	inside := s.Env.Sandbox.Complete() && !slices.ContainsFunc(access, func(a tool.Access) bool { return a.Sandbox != tool.Inside })
+	return inside || s.Walled(access)
+}
+
 // allow lets the call run.
 func (s *run) allow(source, reason string) bool {
 	s.allowed, s.out.Meta = true, accepted(s.Call, source, reason)
@@ -401,7 +441,7 @@ func (s *run) recordDecision(d policy.Decision, by string, allowed bool) {
 	if s.Agent != nil {
 		r.AgentID = s.Agent.ID
 	}
-	r.ToolUseID, r.Hooks, r.By, r.At = s.ID, s.out.hooks, by, s.Now().UTC()
+	r.ToolUseID, r.Hooks, r.Judge, r.By, r.At = s.ID, s.out.hooks, s.judged, by, s.Now().UTC()
 	if r.Tool == "" {
 		r.Tool, r.Input, r.Cwd = s.Name, s.out.InputOf(s.Call), s.Env.Cwd()
 	}

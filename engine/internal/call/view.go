@@ -74,10 +74,18 @@ func Narrowest(parent, own wire.PermissionMode) wire.PermissionMode {
 	switch parent {
 	case wire.ModeBypassPermissions:
 		switch own {
-		case wire.ModeManual, wire.ModeAuto, wire.ModeDelegate:
+		case wire.ModeManual, wire.ModeDelegate:
 			return wire.ModeDefault
 		}
 		return own
+	case wire.ModeAuto:
+		switch own {
+		case wire.ModeBypassPermissions, wire.ModeAcceptEdits, wire.ModeAuto:
+			return parent
+		case wire.ModePlan, wire.ModeDontAsk:
+			return own
+		}
+		return wire.ModeDefault
 	case wire.ModeAcceptEdits:
 		switch own {
 		case wire.ModeBypassPermissions:

@@ -33,7 +33,8 @@ type History struct {
 	bytes, tokens int64             // of the last request: its messages in bytes, all of it in tokens
 	refused       map[string]string // blocks that the API refused, by their hash, with the reason
 	pruned        map[string]bool   // results that were taken out, by the ids of their calls
-	answer        string            // id of the last answer that was restored
+	answer        string            // id of the last answer that was restored with its size
+	restored      string            // id of the last answer that was restored
 }
 
 // Types of records that say what was taken out. They are cumulative: the last one counts.
@@ -92,9 +93,13 @@ func (h *History) RestoreMessage(e *session.Entry) error {
 	}
 	if e.Type == "assistant" {
 		h.restoreSize(e)
+		// Results that were emitted before the answer was complete stand behind it.
+		early := h.takeResults(id != "" && id == h.restored)
+		h.restored = id
 		for _, b := range blocks {
 			h.Answer(id, b)
 		}
+		h.Messages = append(h.Messages, early...)
 		return nil
 	}
 	for _, b := range blocks {

@@ -201,3 +201,39 @@ func TestOnlyOpenCallsAreClosed(t *testing.T) {
 		t.Errorf("got %s", h.AppendMessages(nil, false))
 	}
 }
+
+// TestRestoreInModelOrder: results that were recorded as they came, also in the middle of an
+// answer, are restored behind the answer and in the order of its calls.
+func TestRestoreInModelOrder(t *testing.T) {
+	record := func(kind, id, blocks string) *session.Entry {
+		return &session.Entry{Type: kind, Message: json.RawMessage(`{"role":"` + kind + `","id":"` + id + `","content":[` + blocks + `]}`)}
+	}
+	call := func(id string) string { return `{"type":"tool_use","id":"` + id + `","name":"Read","input":{}}` }
+	result := func(id string) string { return `{"type":"tool_result","tool_use_id":"` + id + `","content":"x"}` }
+	const think, text = `{"type":"thinking","thinking":"hm","signature":"s"}`, `{"type":"text","text":"t"}`
+	var h History
+	for _, e := range []*session.Entry{
+		record("user", "", text),
+		record("assistant", "m1", call("a")), record("user", "", result("a")), record("assistant", "m1", think), record("assistant", "m1", call("b")),
+		record("assistant", "m1", call("c")), record("user", "", result("c")), record("user", "", result("b")), record("user", "", text),
+		record("assistant", "m2", call("d")), record("assistant", "m2", call("e")), record("user", "", result("e")), record("user", "", result("d")),
+	} {
+		if err := h.RestoreMessage(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var live Transcript
+	for _, m := range [][]string{{"user", text}, {"m1", call("a"), think, call("b"), call("c")}, {"user", result("a"), result("b"), result("c")}, {"user", text},
+		{"m2", call("d"), call("e")}, {"user", result("d"), result("e")}} {
+		for _, b := range m[1:] {
+			if m[0] == "user" {
+				live.Add("user", json.RawMessage(b))
+			} else {
+				live.Answer(m[0], json.RawMessage(b))
+			}
+		}
+	}
+	if got, want := string(h.AppendMessages(nil, true)), string(live.AppendMessages(nil, true)); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}

@@ -2,6 +2,7 @@ package history
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"slices"
 
@@ -79,7 +80,8 @@ func (t *Transcript) GoOn() {
 	}
 }
 
-// Add appends blocks; those of one role that follow each other are one message.
+// Add appends blocks; those of one role that follow each other are one message. Results
+// come first in it, in the order of their calls.
 func (t *Transcript) Add(role string, blocks ...json.RawMessage) {
 	if len(blocks) == 0 {
 		return
@@ -88,9 +90,49 @@ func (t *Transcript) Add(role string, blocks ...json.RawMessage) {
 	if n := len(t.Messages); n > 0 && t.Messages[n-1].Role == role {
 		m := &t.Messages[n-1]
 		m.Blocks = append(m.Blocks, blocks...)
+		if role == "user" && IsResult(blocks[0]) {
+			t.sortResults()
+		}
 		return
 	}
 	t.Messages = append(t.Messages, Message{Role: role, Blocks: append([]json.RawMessage(nil), blocks...)})
+}
+
+// sortResults puts the results of calls in the last message first, in the order in which
+// the answer before it has the calls.
+func (t *Transcript) sortResults() {
+	n := len(t.Messages)
+	if n < 2 {
+		return
+	}
+	at := map[string]int{}
+	answer := Transcript{Messages: t.Messages[n-2 : n-1]}
+	answer.EachCall(func(id, _ string, _ json.RawMessage) { at[id] = len(at) - len(t.Messages[n-2].Blocks) })
+	key := func(b json.RawMessage) int {
+		var result struct {
+			Type      string `json:"type"`
+			ToolUseID string `json:"tool_use_id"`
+		}
+		if json.Unmarshal(b, &result); result.Type == "tool_result" {
+			return at[result.ToolUseID]
+		}
+		return 1
+	}
+	byCall := func(a, b json.RawMessage) int { return cmp.Compare(key(a), key(b)) }
+	if m := &t.Messages[n-1]; !slices.IsSortedFunc(m.Blocks, byCall) { // others may have the slice
+		m.Blocks = slices.SortedStableFunc(slices.Values(m.Blocks), byCall)
+	}
+}
+
+// takeResults takes off and returns the last message if it holds nothing but results.
+func (t *Transcript) takeResults(want bool) (taken []Message) {
+	n := len(t.Messages)
+	if !want || n == 0 || t.Messages[n-1].Role != "user" || slices.ContainsFunc(t.Messages[n-1].Blocks, func(b json.RawMessage) bool { return !IsResult(b) }) {
+		return nil
+	}
+	taken = []Message{t.Messages[n-1]}
+	t.Messages = t.Messages[:n-1]
+	return taken
 }
 
 // LastRole returns whose the last message is, empty if there is none.

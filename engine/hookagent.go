@@ -1,0 +1,74 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/parley-go/parley/engine/agents"
+	"github.com/parley-go/parley/engine/hook"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+)
+
+// verdictSchema is what an agent that checks something answers.
+const verdictSchema = `{"type":"object","properties":{"ok":{"type":"boolean"},"reason":{"type":"string"}},"required":["ok"],"additionalProperties":false}`
+
+// A silentHost keeps the result of a conversation that nobody sees. It has no hooks, so that
+// an agent that runs as a hook starts no other.
+type silentHost struct{ result *wire.Result }
+
+func (h *silentHost) Emit(m wire.Message) {
+	if r, ok := m.(*wire.Result); ok {
+		h.result = r
+	}
+}
+
+func (*silentHost) CanAsk() bool { return false }
+
+func (*silentHost) Ask(context.Context, *wire.CanUseTool, func()) (*wire.PermissionResult, error) {
+	return nil, errors.New("nobody can be asked")
+}
+
+func (*silentHost) Hooks(context.Context, wire.HookInput, string, string) []hook.Answer { return nil }
+
+// CheckByAgent has an agent with tools that only read answer whether a check is met, beside the
+// conversation and at its cost. The answer has the members ok and reason. It must not be called by
+// the owner of the conversation.
+func CheckByAgent(ctx context.Context, c *Conversation, model, system, check string) (json.RawMessage, error) {
+	n, err := newNarrowing(&agents.Definition{Name: "hook", Tools: []string{"Read", "Glob", "Grep"}, ReadOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	id := session.NewID()
+	env := c.view.Load().Env.Child(id)
+	var cfg Config
+	if !c.Do(func() {
+		cfg = Config{Model: c.cfg.Model, Catalog: c.cfg.Catalog, ModelName: cmp.Or(model, c.cfg.SmallModel, c.model.ID), MaxRetries: c.cfg.MaxRetries, IdleTimeout: c.cfg.IdleTimeout,
+			Tools: n.choose(c.tools), Env: env, Policy: c.view.Load().Rules().Narrow(n.policy()), Mode: wire.ModeDontAsk, NoPrompts: true, NoSlashCommands: true, NoInstructions: true,
+			SystemPrompt: []string{system, c.surroundings(env.Roots)}, JSONSchema: json.RawMessage(verdictSchema), Betas: c.cfg.Betas, MaxTurns: 30, MaxBudget: c.cfg.MaxBudget,
+			SessionID: id, Version: c.cfg.Version, OwnVersion: c.cfg.OwnVersion, Platform: c.cfg.Platform, Provider: c.cfg.Provider, Logger: c.cfg.Logger, Now: c.cfg.Now}
+	}) {
+		return nil, errEnded
+	}
+	host := &silentHost{}
+	child, err := newConversation(cfg, host, nil)
+	if err != nil {
+		return nil, err
+	}
+	child.ledger, child.spentBefore = c.ledger.Child(), c.spentBefore
+	child.env.Hidden, child.env.HiddenPatterns = c.env.Hidden, c.env.HiddenPatterns
+	child.inbox = []*prompt{{m: wire.Prompt(wire.Text(check)), uuid: session.NewID()}}
+	child.inputEnded = true
+	child.Run(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case host.result == nil:
+		return nil, errors.New("the agent gave no answer")
+	case host.result.IsError:
+		return nil, errors.New(cmp.Or(host.result.Result, firstOf(host.result.Errors), "the agent failed"))
+	}
+	return host.result.StructuredOutput, nil
+}

@@ -1,0 +1,134 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/parley-go/parley/engine/internal/history"
+	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/internal/markdown"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+)
+
+//go:embed judge.md
+var judgeCriteria string
+
+// Bounds of one judgement. A call that exceeds them is asked about.
+const (
+	judgeTime    = 30 * time.Second
+	judgeTokens  = 400
+	judgeBytes   = 48 << 10 // of a call
+	judgePrompts = 12       // the newest
+	judgePrompt  = 4000     // characters of each
+)
+
+// An asker puts a question to a model.
+type asker = func(context.Context, tool.Question) (*tool.Reply, error)
+
+// A brief is what the model that judges calls in mode auto learns of a conversation: the
+// prompts of its user. Subagents share that of the topmost conversation, because their own
+// prompts are a model's.
+type brief struct {
+	mu      sync.Mutex
+	prompts []string
+}
+
+// add adds a prompt, unless it came from something other than a person.
+func (b *brief) add(text string, origin *wire.Origin) {
+	if text = strings.TrimSpace(text); text == "" || origin != nil && origin.Kind != "human" {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if r := []rune(text); len(r) > judgePrompt {
+		text = string(r[:judgePrompt]) + "…"
+	}
+	b.prompts = append(b.prompts, text)
+	if n := len(b.prompts) - judgePrompts; n > 0 {
+		b.prompts = slices.Delete(b.prompts, 0, n)
+	}
+}
+
+// restore adds the prompt of a record.
+func (b *brief) restore(e *session.Entry) {
+	if e.Type != "user" || e.Fields["promptId"] == nil || e.Fields["sourceToolAssistantUUID"] != nil || e.Fields["isMeta"] != nil {
+		return
+	}
+	var origin *wire.Origin
+	if raw := e.Fields["origin"]; raw != nil && json.Unmarshal(raw, &origin) != nil {
+		return
+	}
+	_, blocks, _ := history.MessageBlocks(e.Message)
+	for _, raw := range blocks {
+		var text wire.TextBlock
+		if history.BlockType(raw) == "text" && json.Unmarshal(raw, &text) == nil {
+			b.add(text.Text, origin)
+		}
+	}
+}
+
+func (b *brief) forget() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.prompts = nil
+}
+
+// judge has a small model decide whether a call may run without a question. It sees the
+// call and the prompts of the user, and nothing that was read, fetched or written by a model.
+// A failure and an answer in another form mean no.
+func (b *brief) judge(ctx context.Context, ask asker, roots []string, spec *tool.Spec, input json.RawMessage) *policy.Judgement {
+	j := &policy.Judgement{Behavior: wire.BehaviorAsk}
+	fail := func(err error) *policy.Judgement {
+		j.Error = err.Error()
+		j.Reason = "the call could not be judged: " + j.Error
+		return j
+	}
+	var members map[string]json.RawMessage
+	if len(input) > judgeBytes || json.Unmarshal(input, &members) != nil {
+		return fail(fmt.Errorf("its input is longer than %d bytes", judgeBytes))
+	}
+	if spec.Name == "Bash" || spec.Name == "Monitor" {
+		delete(members, "description") // a claim, not what the call does
+	}
+	b.mu.Lock()
+	facts := mustJSON(map[string]any{"user_prompts": slices.Clone(b.prompts), "call": map[string]any{"tool": spec.Name, "input": members}, "directories": roots})
+	b.mu.Unlock()
+	ctx, cancel := context.WithTimeoutCause(ctx, judgeTime, errors.New("the model took too long"))
+	defer cancel()
+	reply, err := ask(ctx, tool.Question{Small: true, System: strings.TrimSpace(judgeCriteria), Prompt: string(facts), MaxTokens: judgeTokens})
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return fail(err)
+	}
+	j.Model = reply.Model
+	var answer struct {
+		Allow  *bool  `json:"allow"`
+		Reason string `json:"reason"`
+	}
+	d := json.NewDecoder(bytes.NewReader([]byte(markdown.Unfenced(reply.Text))))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&answer); err != nil || answer.Allow == nil {
+		return fail(fmt.Errorf("the model answered %.80q", reply.Text))
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return fail(fmt.Errorf("the model answered %.80q", reply.Text))
+	}
+	j.Reason = history.Clip(answer.Reason, 300)
+	if *answer.Allow {
+		j.Behavior = wire.BehaviorAllow
+	}
+	return j
+}
