@@ -3,7 +3,6 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/parley-go/parley/engine/project"
 	"github.com/parley-go/parley/engine/project/market"
 	"github.com/parley-go/parley/engine/settings"
+	"github.com/parley-go/parley/internal/regular"
 )
 
 // pluginRoot is what a plugin writes for the directory that it is in.
@@ -58,7 +58,7 @@ func (s *server) plugins() []*project.PluginInfo {
 
 // readPlugin reads a file of JSON of a plugin, with its directory in place.
 func readPlugin(p *project.PluginInfo, path string) ([]byte, error) {
-	text, err := os.ReadFile(path)
+	text, err := regular.Read(path, maxFile)
 	return []byte(strings.ReplaceAll(string(text), pluginRoot, jsonText(p.Dir))), err
 }
 

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -23,6 +24,7 @@ import (
 	"github.com/parley-go/parley/engine/model/openai"
 	"github.com/parley-go/parley/engine/model/vertex"
 	"github.com/parley-go/parley/engine/tool/websearch"
+	"github.com/parley-go/parley/internal/regular"
 )
 
 // model returns what answers. It connects to nothing yet.
@@ -208,7 +210,7 @@ func (set *setup) configKey() (string, error) {
 		APIKey2 string `json:"apiKey"`
 	}
 	path := filepath.Join(set.cfg.Home, ".config", "claude", "config.json")
-	text, err := os.ReadFile(path)
+	text, err := regular.Read(path, maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
@@ -271,13 +273,12 @@ func (set *setup) bedrock() (model.Model, error) {
 func (set *setup) awsProfile(name string) (map[string]string, error) {
 	values := map[string]string{}
 	read := func(path, section string) error {
-		f, err := os.Open(path)
+		text, err := regular.Read(path, maxFile)
 		if err != nil {
 			return nil // which is as if it were empty
 		}
-		defer f.Close()
 		in := false
-		lines := bufio.NewScanner(f)
+		lines := bufio.NewScanner(bytes.NewReader(text))
 		for lines.Scan() {
 			line := strings.TrimSpace(lines.Text())
 			switch {
@@ -470,7 +471,7 @@ func (set *setup) loadModels() error {
 		}
 	}
 	for i, path := range files {
-		text, err := os.ReadFile(path)
+		text, err := regular.Read(path, maxFile)
 		if errors.Is(err, fs.ErrNotExist) && i == 0 && set.cfg.Home != "" {
 			continue
 		}

@@ -403,6 +403,10 @@ func (set *setup) loadProjectServers() error {
 	}
 	vars := maps.Clone(set.vars)
 	maps.DeleteFunc(vars, func(k, _ string) bool { return isCredential(k) })
+	file := filepath.Join(set.cfg.Cwd, ".mcp.json")
+	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() && set.prefs().Sources().Project {
+		set.notices = append(set.notices, file+" is skipped: it is not a regular file")
+	}
 	for _, have := range set.prefs().Servers() {
 		cfg := new(wire.MCPServerConfig)
 		if err := json.Unmarshal(have.Config, cfg); err != nil {

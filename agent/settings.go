@@ -14,6 +14,7 @@ import (
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/sandbox"
 	"github.com/parley-go/parley/engine/settings"
+	"github.com/parley-go/parley/internal/regular"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -76,6 +77,12 @@ func ReadSettings(cfg Config, flags *Flags) (*settings.Settings, error) {
 	return settings.Load(opts)
 }
 
+// maxFile and maxUserFile are how large files of the user may be. The official command keeps much in ~/.claude.json.
+const (
+	maxFile     = 4 << 20
+	maxUserFile = 256 << 20
+)
+
 // trustsProject reports whether somebody trusts what the project brings at the start: a host that
 // names the project's settings in --setting-sources, or the user in a dialog of the official
 // command, which ~/.claude.json records.
@@ -83,7 +90,7 @@ func trustsProject(cfg Config, flags *Flags) bool {
 	if slices.Contains(flags.SettingSources, "project") || slices.Contains(flags.SettingSources, "local") {
 		return true
 	}
-	text, err := os.ReadFile(cfg.UserFile())
+	text, err := regular.Read(cfg.UserFile(), maxUserFile)
 	if err != nil {
 		return false
 	}

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 
 	"github.com/parley-go/parley/engine/mcp"
+	"github.com/parley-go/parley/internal/regular"
 )
 
 // UserFile is the file of the user in which the official command keeps MCP servers and which projects
@@ -40,7 +40,7 @@ func (set *setup) loadUserServers() {
 	if set.flags.StrictMCP || file == "" || !sources.User && !sources.Local {
 		return
 	}
-	text, err := os.ReadFile(file)
+	text, err := regular.Read(file, maxUserFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}

@@ -258,10 +258,10 @@ func newNarrowing(def *agents.Definition) (narrowing, error) {
 		var servers []string
 		for _, ref := range def.MCPServers {
 			if ref.Name != "" {
-				servers = append(servers, strings.TrimSuffix(mcp.ToolName(ref.Name, ""), "__"))
+				servers = append(servers, mcp.ToolName(ref.Name, "")+"*")
 			}
 			for _, name := range slices.Sorted(maps.Keys(ref.Configs)) {
-				servers = append(servers, strings.TrimSuffix(mcp.ToolName(name, ""), "__"))
+				servers = append(servers, mcp.ToolName(name, "")+"*")
 			}
 		}
 		more, err3 := parse(servers, wire.BehaviorAllow)
@@ -290,8 +290,11 @@ func (n *narrowing) policy() policy.Narrowing {
 // has reports whether the agent has a tool, by one of its names.
 func (n *narrowing) has(names ...string) bool {
 	is := func(r policy.Rule) bool {
+		server, all := strings.CutSuffix(r.Tool, "__*")
+		// mcp__a__b names a tool, and mcp__a__b__* a server. A rule that denies is for both.
+		all = all || r.Behavior == wire.BehaviorDeny || strings.Count(server, "__") < 2
 		return slices.ContainsFunc(names, func(name string) bool {
-			return r.Tool == name || strings.HasPrefix(r.Tool, "mcp__") && strings.HasPrefix(name, strings.TrimSuffix(r.Tool, "__*")+"__")
+			return r.Tool == name || all && strings.HasPrefix(server, "mcp__") && strings.HasPrefix(name, server+"__")
 		})
 	}
 	if slices.ContainsFunc(n.denied, func(r policy.Rule) bool { return r.Content == "" && (is(r) || r.Tool == "*") }) {

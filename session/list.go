@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/parley-go/parley/internal/regular"
 )
 
 // ListOptions say which sessions a list holds. The zero value, and nil, is all.
@@ -226,11 +228,7 @@ func below(dir, path string) string {
 }
 
 func firstLine(name string) string {
-	info, err := os.Stat(name)
-	if err != nil || !info.Mode().IsRegular() || info.Size() > 64<<10 {
-		return ""
-	}
-	text, _ := os.ReadFile(name)
+	text, _ := regular.Read(name, 64<<10)
 	line, _, _ := strings.Cut(string(text), "\n")
 	return strings.TrimSpace(line)
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/parley-go/parley/engine/internal/frontmatter"
+	"github.com/parley-go/parley/internal/regular"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -170,14 +171,7 @@ func ReadDir(dir string, source Source, trusted func(path string, content []byte
 }
 
 func readFile(root *os.Root, dir, name string, source Source, trusted func(string, []byte) bool) (*Definition, error) {
-	info, err := root.Stat(filepath.FromSlash(name))
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() || info.Size() > frontmatter.MaxSize {
-		return nil, errors.New("it is no file, or too big a one")
-	}
-	text, err := root.ReadFile(filepath.FromSlash(name))
+	text, err := regular.ReadIn(root, filepath.FromSlash(name), frontmatter.MaxSize)
 	if err != nil {
 		return nil, err
 	}

@@ -215,7 +215,12 @@ func TestServerNames(t *testing.T) {
 		{"mcp__s", "s__x", "mcp__s__x__read", false},
 		{"mcp__s__*", "s__x", "mcp__s__x__read", false},
 		{"mcp__s__x*", "s__x", "mcp__s__x__read", false},
-		{"mcp__s__x", "s__x", "mcp__s__x__read", true},
+		{"mcp__s__x", "s__x", "mcp__s__x__read", false}, // it is the tool x of s
+		{"mcp__s__x__*", "s", "mcp__s__x__read", false}, // it is the server s__x
+		{"mcp__s__r*", "s", "mcp__s__read", true},
+		{"mcp__s_", "s_", "mcp__s___read", true},
+		{"mcp__s_", "s", "mcp__s___read", false},
+		{"mcp__s___*", "s", "mcp__s___read", false},
 		{"mcp__s__x__*", "s__x", "mcp__s__x__read", true},
 		{"mcp__s*", "s__x", "mcp__s__x__read", true},
 		{"mcp__*", "s__x", "mcp__s__x__read", true},

@@ -193,32 +193,28 @@ func (r *Rule) Means(name string) bool {
 }
 
 // namesServer reports whether the rule is about a tool of an MCP server: all of the
-// server's, or those that fit a wildcard. A server whose name begins with that of
-// another and two underscores is not covered by what allows the other; what denies
-// or asks holds for both.
+// server's, or those that fit a wildcard. What allows names one server: that before the
+// last two underscores of mcp__server__*, else that before the first two. What denies or
+// asks holds for every server that may be meant.
 func (r *Rule) namesServer(spec *tool.Spec) bool {
 	if r.Behavior != wire.BehaviorAllow {
 		return wildcard(r.Tool, spec.Name) || strings.HasPrefix(spec.Name, r.Tool+"__")
 	}
-	prefix := "mcp__" + spec.Server + "__"
-	if spec.Server == "" { // the shortest name is the one that is meant
-		i := strings.Index(strings.TrimPrefix(spec.Name, "mcp__"), "__")
-		if i < 0 {
+	server, rest := spec.Server, strings.TrimPrefix(r.Tool, "mcp__")
+	if server == "" {
+		var found bool
+		if server, _, found = strings.Cut(strings.TrimPrefix(spec.Name, "mcp__"), "__"); !found {
 			return false
 		}
-		prefix = spec.Name[:len("mcp__")+i+2]
 	}
-	if r.Tool+"__" == prefix {
-		return true
+	if whole, ok := strings.CutSuffix(rest, "__*"); ok && !strings.Contains(whole, "*") {
+		return whole == server
 	}
-	literal, _, star := strings.Cut(r.Tool, "*")
-	if !star || !wildcard(r.Tool, spec.Name) {
-		return false
+	if !strings.Contains(rest, "*") {
+		return rest == server && !strings.Contains(rest, "__")
 	}
-	// What stands before the wildcard reaches into the name of a tool, or the
-	// wildcard begins in the name of the server.
-	rest := strings.TrimPrefix(literal, "mcp__")
-	return strings.HasPrefix(literal, prefix) || !strings.Contains(rest, "__")
+	named, _, _ := strings.Cut(rest, "__")
+	return (named == server || strings.Contains(named, "*")) && wildcard(r.Tool, spec.Name)
 }
 
 // alias returns the name under which a tool with several is known.

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/parley-go/parley/internal/regular"
 )
 
 // An access is what a command may do with a path and what is below it.
@@ -440,8 +442,8 @@ func nestedRepositories(root string) []string {
 // claims it makes nothing writable.
 func linkedRepository(dir string) string {
 	file := filepath.Join(dir, ".git")
-	text, err := os.ReadFile(file)
-	if err != nil || len(text) > 8192 {
+	text, err := regular.Read(file, 8192)
+	if err != nil {
 		return ""
 	}
 	git, ok := strings.CutPrefix(strings.TrimSpace(string(text)), "gitdir: ")
@@ -454,7 +456,7 @@ func linkedRepository(dir string) string {
 	if git, err = filepath.EvalSymlinks(git); err != nil {
 		return ""
 	}
-	back, err := os.ReadFile(filepath.Join(git, "gitdir"))
+	back, err := regular.Read(filepath.Join(git, "gitdir"), 8192)
 	if err != nil || resolved(strings.TrimSpace(string(back))) != resolved(file) {
 		return ""
 	}

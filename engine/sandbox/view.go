@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"bufio"
 	"io/fs"
 	"os"
 	"path"
@@ -11,6 +10,8 @@ import (
 	"time"
 
 	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/parley-go/parley/internal/regular"
 )
 
 // A right is what a command may do with a path and what is below it.
@@ -284,14 +285,13 @@ type configValue struct{ section, key, value string }
 // configValues reads a file of git's configuration, well enough to find paths in it.
 // Sections and keys are in lower case, sections without what is in quotes.
 func configValues(file string) (values []configValue) {
-	f, err := os.Open(file)
+	text, err := regular.Read(file, 1<<20)
 	if err != nil {
 		return nil
 	}
-	defer f.Close()
 	section := ""
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		line := strings.TrimSpace(lines.Text())
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
 		if strings.HasPrefix(line, "[") {
 			head, rest, _ := strings.Cut(line[1:], "]")
 			name, _, _ := strings.Cut(head, " ")
@@ -418,8 +418,8 @@ func moduleRepository(dir string) string {
 
 // gitFile returns the directory that a file .git names, resolved; "" if it names none.
 func gitFile(file string) string {
-	text, err := os.ReadFile(file)
-	if err != nil || len(text) > 8192 {
+	text, err := regular.Read(file, 8192)
+	if err != nil {
 		return ""
 	}
 	git, ok := strings.CutPrefix(strings.TrimSpace(string(text)), "gitdir: ")

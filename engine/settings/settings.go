@@ -28,13 +28,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"sort"
 	"strings"
+
+	"github.com/parley-go/parley/internal/regular"
 )
 
 // A Layer is where settings are from.
@@ -253,7 +254,13 @@ func (s *Settings) load() (errs []error) {
 		read(Managed, path)
 	}
 	if opts.Dir != "" && opts.Sources.Project {
-		l, err := readFile(Project, filepath.Join(opts.Dir, ".mcp.json"))
+		// It holds no rules: something that is no file is as good as none.
+		var l *layer
+		var err error
+		path := filepath.Join(opts.Dir, ".mcp.json")
+		if info, e := os.Stat(path); e != nil || info.Mode().IsRegular() {
+			l, err = readFile(Project, path)
+		}
 		if err == nil && l != nil {
 			err = checkServers(l)
 		}
@@ -324,24 +331,11 @@ var errNoDir = errors.New("not a directory")
 
 // readAll reads a regular file of a reasonable size.
 func readAll(path string) ([]byte, error) {
-	info, err := os.Stat(path)
+	text, err := regular.Read(path, maxFile)
 	if err != nil {
 		if below, e := os.Stat(filepath.Dir(path)); e == nil && !below.IsDir() {
 			return nil, errNoDir
 		}
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errors.New("it is not a regular file")
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err == nil && len(text) > maxFile {
-		err = fmt.Errorf("it is larger than %d MB", maxFile>>20)
 	}
 	return text, err
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"slices"
 	"strings"
 	"syscall"
@@ -65,6 +66,9 @@ func work(in io.Reader, out io.Writer) error {
 	if j.Kind != "control" {
 		return p.playAll(rows, list, settings)
 	}
+	// Signals that the test was started without reach commands: a shell cannot trap one that
+	// is ignored when it starts.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGQUIT)
 	for _, i := range list {
 		r := &rows[i]
 		s := settings[r.Setting]

@@ -1,0 +1,8 @@
+//go:build unix
+
+package regular
+
+import "syscall"
+
+// nonblock keeps an open from waiting for the other end of a pipe.
+const nonblock = syscall.O_NONBLOCK
