@@ -39,8 +39,32 @@ func (set *setup) loadProject() *project.Context {
 	dirs = append(dirs, slices.Sorted(maps.Keys(ids))...)
 	return project.Load(project.Options{
 		Cwd: set.cfg.Cwd, ConfigDir: set.cfg.ConfigDir(), Home: set.cfg.Home, Sources: sources,
-		PluginDirs: dirs, PluginIDs: ids, NoServers: set.absolute(set.flags.PluginDirsNoMCP), Trusted: set.trustsFile, Hidden: set.hides(), Excluded: set.prefs().List("claudeMdExcludes"),
+		PluginDirs: dirs, PluginIDs: ids, MemoryDir: set.memoryDir(), NoServers: set.absolute(set.flags.PluginDirsNoMCP), Trusted: set.trustsFile, Hidden: set.hides(), Excluded: set.prefs().List("claudeMdExcludes"),
 	})
+}
+
+// memoryDir returns where the model keeps notes about the project between sessions; it is empty if it
+// keeps none. It does if the user has switched that on, or has such a directory and not switched it off.
+func (set *setup) memoryDir() string {
+	prefs := set.prefs()
+	raw, _ := prefs.Get("autoMemoryEnabled")
+	off := set.vars["CLAUDE_CODE_DISABLE_AUTO_MEMORY"]
+	if set.cfg.ConfigDir() == "" || set.flags.Bare || string(raw) == "false" || off != "" && off != "0" && !strings.EqualFold(off, "false") {
+		return ""
+	}
+	dir := prefs.String("autoMemoryDirectory")
+	if rest, ok := strings.CutPrefix(dir, "~/"); ok && set.cfg.Home != "" {
+		dir = filepath.Join(set.cfg.Home, rest)
+	}
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(set.cfg.ConfigDir(), "projects", session.ProjectKey(set.cfg.Cwd), "memory")
+	}
+	if string(raw) != "true" {
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() || !prefs.Sources().User {
+			return ""
+		}
+	}
+	return filepath.Clean(dir)
 }
 
 // hides returns a function that reports whether a rule denies that a file is read. It

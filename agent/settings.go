@@ -180,6 +180,16 @@ func (set *setup) rules() (*policy.Policy, error) {
 			add(text, wire.BehaviorAllow, policy.Source{Layer: policy.LayerCLI, File: "--allowedTools"})
 		}
 	}
+	if dir := set.memoryDir(); dir != "" && !set.prefs().ManagedRulesOnly() {
+		for _, tool := range []string{"Read", "Edit"} {
+			r, err := policy.ForFile(tool, dir, wire.BehaviorAllow, policy.Source{Layer: policy.LayerCLI, File: policy.BuiltIn})
+			if err != nil {
+				errs = append(errs, fmt.Errorf("Error: %v", err))
+				continue
+			}
+			p.Add(r)
+		}
+	}
 	for _, file := range set.cfg.secrets() {
 		if _, err := os.Stat(file); err != nil {
 			continue

@@ -72,6 +72,9 @@ func (c *Conversation) tellContext(t *turn) error {
 	if git != "" {
 		parts = append(parts, "# Repository\n\n"+git)
 	}
+	if !c.set.noInstructions && c.sub == nil && p.MemoryDir != "" {
+		parts = append(parts, showNotes(p, c.set.systemPrompt == nil)...)
+	}
 	list := c.skillList()
 	c.told.skills = list
 	if list != "" {
@@ -81,6 +84,21 @@ func (c *Conversation) tellContext(t *turn) error {
 		return nil
 	}
 	return c.remind(strings.Join(parts, "\n\n"), paths)
+}
+
+//go:embed memory.md
+var memoryIntro string
+
+// showNotes describes the notes that the model keeps, unless the host has a system prompt of its own,
+// and shows their index. Subagents keep none.
+func showNotes(p *project.Context, describe bool) (parts []string) {
+	if describe {
+		parts = append(parts, fmt.Sprintf(strings.TrimSpace(memoryIntro), p.MemoryDir))
+	}
+	if text := strings.TrimSpace(p.Memory); text != "" {
+		parts = append(parts, fmt.Sprintf("Contents of %s (your notes from earlier sessions of this project):\n\n%s", filepath.Join(p.MemoryDir, "MEMORY.md"), text))
+	}
+	return parts
 }
 
 // showInstructions writes a file of instructions for the model.
@@ -577,6 +595,9 @@ func (c *Conversation) initContext(m *wire.Init) {
 		if cmd.Skill && (c.set.skills == nil || slices.Contains(c.set.skills, cmd.Name)) && !cmd.NoPerson {
 			m.Skills = append(m.Skills, cmd.Name)
 		}
+	}
+	if p.MemoryDir != "" {
+		m.MemoryPaths = mustJSON(map[string]string{"auto": p.MemoryDir + string(filepath.Separator)})
 	}
 	for _, pl := range p.Plugins {
 		if pl.Err != nil {

@@ -36,6 +36,7 @@ const (
 	Project = "project" // what is checked in
 	Local   = "local"   // what is in the project and not checked in
 	Plugin  = "plugin"  // of a plugin that was named
+	Memory  = "memory"  // notes that the model keeps
 )
 
 // The limits of what is read.
@@ -60,6 +61,8 @@ type Options struct {
 	Home string
 	// Sources are those that are read: [User], [Project], [Local].
 	Sources []string
+	// MemoryDir is where the model keeps notes about the project; empty means nowhere.
+	MemoryDir string
 	// PluginDirs are plugins that the user named.
 	PluginDirs []string
 	// PluginIDs are the ids of those among them that were installed, NAME@MARKETPLACE, by directory.
@@ -81,8 +84,8 @@ type Options struct {
 // A File is one that was read.
 type File struct {
 	Path   string
-	Kind   string // "instructions", "rule", "import", "command", "skill", "style" or "plugin"
-	Source string // [User], [Project], [Local] or [Plugin]
+	Kind   string // "instructions", "rule", "import", "command", "skill", "style", "plugin" or "memory"
+	Source string // [User], [Project], [Local], [Plugin] or [Memory]
 	Sum    [32]byte
 	Size   int
 	Text   string // of instructions; empty for others
@@ -104,6 +107,8 @@ type Context struct {
 	Commands     []*Command // skills among them
 	Styles       []*Style
 	Plugins      []*PluginInfo
+	MemoryDir    string  // where the model keeps notes; may be empty
+	Memory       string  // the index of the notes
 	Files        []*File // all that were read, in order
 	Problems     []Problem
 
@@ -117,12 +122,13 @@ type Context struct {
 // Load reads what the options name. It does not fail: what cannot be read is a
 // problem.
 func Load(opts Options) *Context {
-	c := &Context{opts: opts, Root: repositoryRoot(opts.Cwd), told: map[string]bool{}}
+	c := &Context{opts: opts, Root: repositoryRoot(opts.Cwd), MemoryDir: opts.MemoryDir, told: map[string]bool{}}
 	l := &loader{c: c}
 	l.instructions()
 	l.commands()
 	l.styles()
 	l.plugins()
+	l.memory()
 	for _, f := range c.Instructions {
 		c.told[f.Path] = true
 	}

@@ -50,7 +50,7 @@ var known = map[string]shape{
 	"compressSessionsAfterDays": number, "disableAutoMode": text,
 	"alwaysThinkingEnabled": truth, "autoCompactEnabled": truth, "autoCompactWindow": number, "claudeMdExcludes": texts, "bashOutputMaxChars": number,
 	"disableAllHooks": truth, "allowManagedHooksOnly": truth, "allowManagedPermissionRulesOnly": truth, "allowManagedMcpServersOnly": truth,
-	"disabledMcpjsonServers": texts, "enabledPlugins": object, "extraKnownMarketplaces": object,
+	"disabledMcpjsonServers": texts, "autoMemoryEnabled": truth, "autoMemoryDirectory": text, "enabledPlugins": object, "extraKnownMarketplaces": object,
 	"allowedMcpServers": list, "deniedMcpServers": list, "disableSkillShellExecution": truth,
 	"availableModels": texts, "deniedModels": texts, "allowedProviders": texts,
 }
@@ -65,7 +65,7 @@ var knownPermissions = map[string]shape{
 const ignored = `
 additionalMarketplaces advisorModel agent agentPushNotifEnabled allowAllClaudeAiMcps allowClaudeInChromeWithManagedMcp allowedChannelPlugins
 allowedHttpHookUrls allowedMarketplaces appendPlugins askUserQuestionTimeout attribution attributionProject attributionProjectPolicy
-autoContinueAtUsageLimit autoDreamEnabled autoMemoryDirectory autoMemoryEnabled autoMode autoScrollEnabled autoUpdatesChannel autoUploadSessions
+autoContinueAtUsageLimit autoDreamEnabled autoMode autoScrollEnabled autoUpdatesChannel autoUploadSessions
 availableModelsMatch awsAuthRefresh bashEditDiffEnabled blockedMarketplaces channelsEnabled claudeMd cleanupPeriodDays companyAnnouncements
 crossSessionInbound daemonColdStart defaultShell defaultView desktopSessionCleanupPeriodDays dialogExpiry disableAgentView disableArtifact
 disableBundledSkills disableClaudeAiConnectors disableCommandPluginSources disableDeepLinkRegistration disableRemoteControl

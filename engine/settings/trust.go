@@ -172,7 +172,7 @@ var never = map[string]bool{
 	"allowManagedPermissionRulesOnly": true, "allowManagedMcpServersOnly": true, "skipDangerousModePermissionPrompt": true,
 	"skipAutoPermissionPrompt": true, "policyHelper": true, "cleanupPeriodDays": true, "compressSessionsAfterDays": true,
 	"apiKeyHelper": true, "awsAuthRefresh": true, "awsCredentialExport": true, "gcpAuthRefresh": true, "proxyAuthHelper": true, "otelHeadersHelper": true,
-	"enabledPlugins": true, "extraKnownMarketplaces": true, "statusLine": true, "subagentStatusLine": true, "fileSuggestion": true, "forceLoginMethod": true, "forceLoginOrgUUID": true,
+	"autoMemoryEnabled": true, "autoMemoryDirectory": true, "enabledPlugins": true, "extraKnownMarketplaces": true, "statusLine": true, "subagentStatusLine": true, "fileSuggestion": true, "forceLoginMethod": true, "forceLoginOrgUUID": true,
 }
 
 // siftLayer returns what of a layer counts: what restricts, and what is trusted.
