@@ -371,7 +371,11 @@ func (c *city) view(ctx context.Context, by hub.Actor) (log []string) {
 				w.log(by.Name, "receives %d %s", e.N, e.Kind)
 			}
 			if e.Kind == hub.KindAsk && e.N > 0 {
-				c.answer(ctx, by, e, r.IntN(5) > 0, time.Duration(r.Int64N(int64(2*time.Second))))
+				after := time.Duration(r.Int64N(int64(2 * time.Second)))
+				if source(w.plan.Seed, fmt.Sprint("ask ", e.N)).IntN(2) == 0 {
+					after = 0 // all viewers answer at once
+				}
+				c.answer(ctx, by, e, r.IntN(5) > 0, after)
 			}
 			f := w.fault("viewer.slow", "viewer.gone")
 			if f == nil {

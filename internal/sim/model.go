@@ -239,10 +239,15 @@ func (s *simModel) stream(ctx context.Context, req model.Request, yield func(mod
 		}
 		var ev struct{ Type string }
 		json.Unmarshal([]byte(data), &ev)
-		w.mu.Lock()
 		if ev.Type == "message_stop" {
+			w.mu.Lock()
 			delete(w.streaming, strconv.Itoa(n))
+			w.mu.Unlock()
 		}
+		if !yield(model.Event{Type: ev.Type, Data: []byte(data)}, nil) {
+			return nil // the agent has stopped, and does not know of this event
+		}
+		w.mu.Lock()
 		switch ev.Type {
 		case "message_start":
 			w.bill.requests++
@@ -252,9 +257,6 @@ func (s *simModel) stream(ctx context.Context, req model.Request, yield func(mod
 			w.bill.output += output - counted
 		}
 		w.mu.Unlock()
-		if !yield(model.Event{Type: ev.Type, Data: []byte(data)}, nil) {
-			return nil
-		}
 	}
 	return nil
 }

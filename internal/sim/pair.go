@@ -188,6 +188,9 @@ func (h *host) callback(ctx context.Context, what, id string, one int) (bool, er
 	if !yes {
 		h.deny(id)
 	}
+	if w.fault("host.both") != nil {
+		h.wake(0)
+	}
 	w.log("host", "%s %s: %v", what, id, yes)
 	return yes, nil
 }
@@ -303,7 +306,7 @@ func (h *host) meddle(ctx context.Context) {
 		select {
 		case d, ok := <-wake:
 			t.Stop()
-			if !ok || sleep(ctx, d) != nil {
+			if !ok || d > 0 && sleep(ctx, d) != nil {
 				return
 			}
 			what = "interrupt"

@@ -83,6 +83,7 @@ var pairKinds = []kind{
 	{"kill", 200, 0},                   // the agent is killed between two operations
 	{"interrupt", 40, 2 * time.Second}, // the host interrupts so long after a message
 	{"interrupt", 40, 200 * time.Millisecond},
+	{"host.both", 6, 0}, // the host answers a question and interrupts in one moment
 }
 
 // hubKinds are the faults of the hub, beside those of the pair.

@@ -50,7 +50,7 @@ func (s *store) write(ctx context.Context, records []json.RawMessage, commit fun
 	}
 	f := s.w.fault("store.after", "store.before", "store.slow", "store.full", "store.lease")
 	s.mu.Lock()
-	delay := time.Duration(s.rand.Int64N(int64(2 * time.Millisecond)))
+	delay := max(0, time.Duration(s.rand.Int64N(int64(2*time.Millisecond)))-500*time.Microsecond)
 	full := s.full > 0
 	if full {
 		s.full--
@@ -76,7 +76,9 @@ func (s *store) write(ctx context.Context, records []json.RawMessage, commit fun
 			s.steal()
 		}
 	}
-	time.Sleep(1 + delay)
+	if delay > 0 {
+		time.Sleep(delay)
+	}
 	if full {
 		s.w.log("store", "disk full")
 		return syscall.ENOSPC

@@ -186,12 +186,17 @@ func (w *world) gate(l *life) bool {
 	return !l.dead
 }
 
-// pause sleeps for a random time below most. Times are odd numbers of nanoseconds, so that
-// wake-ups of different actors never fall together by rounding.
+// pause sleeps for a random time below most, a hundred times as long once in a while, and not
+// at all just as often, so that what happens next happens in the same moment.
 func pause(r *rand.Rand, most time.Duration) {
-	if most > 0 {
-		time.Sleep(1 + time.Duration(r.Int64N(int64(most))))
+	d := 1 + time.Duration(r.Int64N(int64(most)))
+	switch r.IntN(8) {
+	case 0, 1:
+		return
+	case 2:
+		d *= 100
 	}
+	time.Sleep(d)
 }
 
 // sleep sleeps until d has passed or ctx is done.
