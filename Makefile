@@ -10,7 +10,7 @@ TEST_TIMEOUT ?= 900s
 SEED ?= 1
 FOR ?= 10m
 
-.PHONY: help check room tmux browser fmt vet staticcheck rules cross test race long stores fleet chaos jsonv2 fuzz sim planted peers interop release packages shells site scoreboard bench bench-check clean
+.PHONY: help check room tmux browser fmt vet staticcheck rules cross test race long stores fleet chaos jsonv2 fuzz sim planted mutate peers interop release packages shells site scoreboard bench bench-check clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ test: ## all tests, quickly
 
 planted: ## the first seed of the simulation that finds each planted bug (SEEDS=100000, BUG=part of its name)
 	go run ./internal/sim/cmd/sim -planted $(if $(SEEDS),-seeds $(SEEDS)) $(if $(BUG),-bug "$(BUG)")
+
+mutate: ## change packages in one place at a time and run their tests: MUTANTS=20 of each of PKG, chosen by SEED
+	go run ./internal/mutate -n $(or $(MUTANTS),20) -seed $(SEED) $(or $(PKG),./engine/policy ./session ./wire . ./hub)
 
 sim: ## play the simulation: SEEDS=100000, SIMTIME=1m, ONE=17 for one seed with its trace, TWICE=1 to compare two runs of each
 	go run ./internal/sim/cmd/sim $(if $(ONE),-seed $(ONE)) $(if $(SEEDS),-seeds $(SEEDS)) $(if $(SIMTIME),-time $(SIMTIME)) $(if $(TWICE),-twice)
