@@ -290,7 +290,7 @@ func TestStartErrors(t *testing.T) {
 		{"a sandbox", "the sandbox is not available", []string{"hi", "--settings", `{"sandbox":{"enabled":true,"bwrapPath":"/nonexistent"}}`}, nil},
 		{"a managed sandbox", "the sandbox is not available", []string{"hi", "--managed-settings", `{"sandbox":{"enabled":true,"failIfUnavailable":true,"bwrapPath":"/nonexistent"}}`}, nil},
 		{"a sandbox that is malformed", "the sandbox settings cannot be read", []string{"hi", "--settings", `{"sandbox":{"enabled":"yes"}}`}, nil},
-		{"hooks", "of the type \"agent\"", []string{"hi", "--settings", `{"hooks":{"PreToolUse":[{"hooks":[{"type":"agent","prompt":"x"}]}]}}`}, nil},
+		{"hooks", "of the type \"script\"", []string{"hi", "--settings", `{"hooks":{"PreToolUse":[{"hooks":[{"type":"script","prompt":"x"}]}]}}`}, nil},
 		{"a matcher that is malformed", "the matcher \"(\" of a PreToolUse hook", []string{"hi", "--settings", `{"hooks":{"PreToolUse":[{"matcher":"(","hooks":[{"type":"command","command":"x"}]}]}}`}, nil},
 		{"a digest that is malformed", "--trust-project takes all", []string{"hi", "--trust-project", "yes"}, nil},
 		{"a project that is another", "is not the one that is trusted", []string{"hi", "--trust-project", "sha256:0"}, nil},

@@ -73,7 +73,7 @@ func (s *server) httpHook(ctx context.Context, h *settings.Hook, input []byte) (
 
 // promptHook has a model judge the input of a hook.
 func (s *server) promptHook(ctx context.Context, h *settings.Hook, input []byte) (said, refused string, err error) {
-	reply, err := engine.AskModel(ctx, s.conv, tool.Question{Model: h.Spec.Model, Small: true, System: strings.TrimSpace(hookPrompt), Prompt: checkOf(h, input), MaxTokens: 2048}, "hook")
+	reply, err := s.conv.AskModel(ctx, tool.Question{Model: h.Spec.Model, Small: true, System: strings.TrimSpace(hookPrompt), Prompt: checkOf(h, input), MaxTokens: 2048}, "hook")
 	if err != nil {
 		return "", "", err
 	}

@@ -127,7 +127,7 @@ func (s *server) setServerMode(req *wire.SetMCPPermissionModeOverride) (any, err
 	default:
 		return nil, refuse("", "set_mcp_permission_mode_override: mode must be 'default', 'auto' or null")
 	}
-	engine.SetServerMode(s.conv, req.ServerName, req.Mode)
+	s.conv.SetServerMode(req.ServerName, req.Mode)
 	r := &wire.SetMCPPermissionModeOverrideResponse{}
 	if !slices.ContainsFunc(s.mcp.Status(), func(m *wire.MCPServerStatus) bool { return m.Name == req.ServerName }) {
 		r.Warning = fmt.Sprintf("MCP server '%s' is not yet known; override stored but will not apply until a server with that exact name connects.", req.ServerName)
@@ -145,7 +145,7 @@ var ruleSources = map[policy.Layer][2]string{
 // listRules returns the permission rules and the directories that apply.
 func (s *server) listRules(*wire.ListPermissionRules) (any, error) {
 	state := &wire.PermissionState{Rules: []*wire.ListedRule{}, WorkspaceDirectories: []*wire.WorkspaceDirectory{}, OriginalCwd: s.set.cfg.Cwd, ManagedOnly: s.set.prefs().ManagedRulesOnly()}
-	rules := engine.RulesOf(s.conv)
+	rules := s.conv.Rules()
 	for _, behavior := range []wire.PermissionBehavior{wire.BehaviorAllow, wire.BehaviorAsk, wire.BehaviorDeny} {
 		for i := range rules {
 			r := &rules[i]
@@ -160,7 +160,7 @@ func (s *server) listRules(*wire.ListPermissionRules) (any, error) {
 		}
 	}
 	begun := s.set.absolute(s.set.flags.AddDirs)
-	for _, dir := range engine.RootsOf(s.conv) {
+	for _, dir := range s.conv.Roots() {
 		if dir == s.set.cfg.Cwd {
 			continue
 		}
@@ -305,7 +305,7 @@ func (s *server) registerRoot(req *wire.RegisterRepoRoot) (any, error) {
 			below = true
 		}
 	}
-	if slices.Contains(engine.RootsOf(s.conv), dir) {
+	if slices.Contains(s.conv.Roots(), dir) {
 		return nil, refuse("", "register_repo_root: %s is already a registered working directory", req.Directory)
 	}
 	if !below {
@@ -327,7 +327,7 @@ func (s *server) registerRoot(req *wire.RegisterRepoRoot) (any, error) {
 func (s *server) sideQuestion(id string, req *wire.SideQuestion) {
 	s.conv.Do(func() { s.tell(&wire.ControlRequestProgress{RequestID: id, Status: "started"}) })
 	s.beside(id, func() {
-		text, err := engine.SideQuestion(s.jobsCtx, s.conv, req.Question)
+		text, err := s.conv.SideQuestion(s.jobsCtx, req.Question)
 		r := &wire.SideQuestionResponse{Response: text}
 		if err != nil {
 			r.Response, r.Synthetic = fmt.Sprintf("(API error: %v)", err), true
@@ -338,7 +338,7 @@ func (s *server) sideQuestion(id string, req *wire.SideQuestion) {
 
 // generateTitle has the model name the session. Without a title the answer has none.
 func (s *server) generateTitle(ctx context.Context, req *wire.GenerateSessionTitle) (any, error) {
-	title, err := engine.GenerateTitle(ctx, s.conv, req.Description, req.Persist)
+	title, err := s.conv.GenerateTitle(ctx, req.Description, req.Persist)
 	if err != nil && s.set.cfg.Logger != nil {
 		s.set.cfg.Logger.Warn("the session got no title", "error", err)
 	}

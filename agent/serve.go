@@ -124,7 +124,7 @@ func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) in
 		return s.startFailed(err)
 	}
 	if set.flags.Worktree != nil {
-		if err := engine.StartInWorktree(ctx, conv, *set.flags.Worktree); err != nil {
+		if err := conv.StartInWorktree(ctx, *set.flags.Worktree); err != nil {
 			set.env.Close()
 			return s.startFailed(fmt.Errorf("Error: --worktree: %w", err))
 		}

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/parley-go/parley/engine/internal/ask"
@@ -30,7 +29,7 @@ func (c *Conversation) ask(t *turn) (a *answer, run *call.Batch, err error) {
 	if c.cfg.Partial {
 		c.rec.Emit(&wire.Status{Status: "requesting", UserMessageUUIDs: t.uuids()})
 	}
-	loop := c.loop(t)
+	loop := c.loop(t.ctx)
 	loop.Repair = func(err error, failure *model.Error, spent bool) bool {
 		if c.quarantine(failure) {
 			return true
@@ -70,58 +69,6 @@ func (c *Conversation) ask(t *turn) (a *answer, run *call.Batch, err error) {
 	return a, run, err
 }
 
-// loop returns how requests of a turn are tried again: others are served meanwhile, and the
-// host receives each wait.
-func (c *Conversation) loop(t *turn) *ask.Loop {
-	limit := c.cfg.MaxRetries
-	if limit == 0 {
-		limit = 10
-	}
-	limit = max(limit, 0)
-	return &ask.Loop{
-		MaxRetries: limit,
-		Reserve: func() (release func(), err error) {
-			b, info, bytes, limit := c.budget(), c.model, c.hist.Bytes(&c.hist.Transcript), c.maxTokens()
-			c.runWhileServing(func() { release, err = b.reserve(t.ctx, info, bytes, limit) })
-			return release, err
-		},
-		FallBack: c.fallBack,
-		Sleep: func(ctx context.Context, d time.Duration) bool {
-			_, ok := await(ctx, c, time.After(d))
-			return ok
-		},
-		Report: func(attempt int, delay time.Duration, failure *model.Error) error {
-			if h, ok := c.host.(interface{ Retrying(*model.Error) }); ok && attempt == 1 {
-				h.Retrying(failure)
-			}
-			c.rec.Emit(&wire.APIRetry{Attempt: attempt, MaxRetries: limit, RetryDelayMS: delay.Milliseconds(), ErrorStatus: failure.Status, Error: ask.Code(failure)})
-			return c.rec.Record(&session.Entry{Type: "system", Fields: fields("subtype", "api_error", "level", "error",
-				"retryInMs", delay.Milliseconds(), "retryAttempt", attempt, "maxRetries", limit)})
-		},
-	}
-}
-
-// whyFallBack says for people why another model answers.
-var whyFallBack = map[string]string{ask.TriggerOverloaded: "is overloaded", ask.TriggerNotFound: "is not available", ask.TriggerDenied: "may not be used with these credentials",
-	ask.TriggerServer: "fails"}
-
-// fallBack goes over to the next model. It reports false if there is none.
-func (c *Conversation) fallBack(trigger string) bool {
-	for len(c.fallbacks) > 0 {
-		next := c.resolve(c.fallbacks[0])
-		c.fallbacks = c.fallbacks[1:]
-		if next.ID == c.model.ID || c.cfg.MaxBudget > 0 && !next.Priced() {
-			continue
-		}
-		was := c.model
-		c.model = next
-		c.rec.Emit(&wire.ModelFallback{Trigger: trigger, OriginalModel: was.ID, FallbackModel: next.ID,
-			Content: fmt.Sprintf("%s %s; %s answers instead.", was.ID, whyFallBack[trigger], next.ID)})
-		return true
-	}
-	return false
-}
-
 // askOnce sends one request. With whole the answer comes in one piece.
 func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *call.Batch, err error) {
 	a = &answer{}
@@ -147,7 +94,7 @@ func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *call.Batch,
 	}()
 
 	req := model.Request{Body: c.body(&c.hist.Transcript, false), Header: c.header()}
-	if err := c.measure(t, req, &c.hist.Transcript); err != nil {
+	if err := c.measure(t.ctx, req, &c.hist.Transcript); err != nil {
 		return a, run, err
 	}
 	if c.room > 0 {
@@ -158,7 +105,7 @@ func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *call.Batch,
 	stream := ask.Open(parent, c.cfg.Model, req, c.cfg.IdleTimeout, whole, c.runner.Log)
 	defer stream.Close()
 	for {
-		it, ok := await(stream.Ctx, c, stream.Items)
+		it, ok := await(stream.Ctx, &c.owner, stream.Items)
 		switch {
 		case t.ctx.Err() != nil:
 			return a, run, nil
@@ -193,12 +140,6 @@ func (c *Conversation) newBatch(t *turn) *call.Batch {
 // newCall is the call of a block, whose record has the uuid.
 func (c *Conversation) newCall(t *turn, b *block, uuid string) *call.Call {
 	return &call.Call{ID: b.id, Name: b.name, Input: b.input, Text: b.text.String(), Tool: c.findTool(b.name), PromptID: t.promptID, UUID: uuid}
-}
-
-// body writes a request about a conversation. With noTools the model can call none, though
-// it sees them.
-func (c *Conversation) body(of *history.Transcript, noTools bool) []byte {
-	return c.hist.Prefix.Body(of, history.Request{Model: c.model.ID, MaxTokens: c.maxTokens(), Thinking: c.thinkingMember(), Output: c.cfg.Tuning.outputConfig(c.effortLevel()), NoTools: noTools, User: "parley_" + c.rec.ID()})
 }
 
 // completeStream handles a stream that broke. An answer whose stop reason has come lacks

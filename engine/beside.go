@@ -4,12 +4,9 @@ import (
 	"cmp"
 	"context"
 	_ "embed"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,10 +15,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/parley-go/parley/engine/internal/history"
-	"github.com/parley-go/parley/engine/model"
-	"github.com/parley-go/parley/engine/model/catalog"
-	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/files"
 	"github.com/parley-go/parley/engine/tool/read"
@@ -75,48 +68,6 @@ func ReadFile(c *Conversation, path string, limit int64) (abs string, data []byt
 	return abs, data, truncated, err
 }
 
-// RulesOf returns the permission rules that apply.
-func RulesOf(c *Conversation) []policy.Rule { return c.policy.Rules() }
-
-// RootsOf returns the directories that the conversation may work in.
-func RootsOf(c *Conversation) []string { return slices.Clone(c.view.Load().Env.Roots) }
-
-// SetServerMode limits what the permission mode allows for the tools of an MCP server, by its
-// name in the names of its tools. It can only narrow the mode. Empty removes the limit.
-func SetServerMode(c *Conversation, server string, mode wire.PermissionMode) {
-	modes := maps.Clone(c.set.serverModes)
-	if modes == nil {
-		modes = map[string]wire.PermissionMode{}
-	}
-	if modes[server] = mode; mode == "" {
-		delete(modes, server)
-	}
-	c.set.serverModes = modes
-	c.publish()
-}
-
-// SideQuestion asks the model something about the conversation so far. Neither question nor
-// answer become part of it. It may be called from any goroutine but the owner's.
-func SideQuestion(ctx context.Context, c *Conversation, question string) (string, error) {
-	var req model.Request
-	var info catalog.Info
-	var limit int64
-	var b budget
-	if !c.Do(func() {
-		of := c.hist.Clone()
-		of.CloseCalls("(The call still runs.)")
-		of.Add("user", mustJSON(&wire.TextBlock{Text: history.Reminder(strings.TrimSpace(sideQuestionNote)) + "\n\n" + question}))
-		req, info, limit, b = model.Request{Body: c.body(&of, true), Header: c.header()}, c.model, c.maxTokens(), c.budget()
-	}) {
-		return "", errors.New("the conversation has ended")
-	}
-	a, err := askBeside(ctx, c, b, info, req, limit, "side question")
-	if err != nil {
-		return "", err
-	}
-	return answerText(a), nil
-}
-
 // answerText is the text of an answer.
 func answerText(a *answer) string {
 	var texts []string
@@ -126,32 +77,6 @@ func answerText(a *answer) string {
 		}
 	}
 	return strings.TrimSpace(strings.Join(texts, ""))
-}
-
-// GenerateTitle asks the model for a title of a session that a text describes. The title is
-// empty if the model gives none. With persist the title is that of this session unless a person
-// names it. It may be called from any goroutine but the owner's.
-func GenerateTitle(ctx context.Context, c *Conversation, description string, persist bool) (string, error) {
-	if strings.TrimSpace(description) == "" {
-		return "", nil
-	}
-	reply, err := AskModel(ctx, c, tool.Question{System: strings.TrimSpace(sessionTitlePrompt), Prompt: fmt.Sprintf("<session>\n%s\n</session>", description), MaxTokens: 1024}, "title")
-	if err != nil {
-		return "", err
-	}
-	var answer struct {
-		Title string `json:"title"`
-	}
-	text := strings.TrimSpace(strings.TrimSuffix(strings.TrimPrefix(reply.Text, "```json"), "```"))
-	if json.Unmarshal([]byte(text), &answer) != nil {
-		return "", nil
-	}
-	title := strings.Join(strings.Fields(answer.Title), " ")
-	if title == "" || !persist {
-		return title, nil
-	}
-	c.Do(func() { err = c.rec.Record(&session.Entry{Type: "ai-title", Fields: fields("aiTitle", title)}) })
-	return title, err
 }
 
 // maxSuggestWalk bounds how long files are looked for that a prompt may name.

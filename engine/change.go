@@ -62,7 +62,7 @@ func (c *Conversation) Change(ch Changes) error {
 		c.tools = append(slices.Clone(c.tools), c.questionTools()...)
 	}
 	if ch.ToolAliases != nil {
-		c.set.tuning.ToolAliases = ch.ToolAliases
+		c.aliases = ch.ToolAliases
 	}
 	if ch.PlanInstructions != "" {
 		c.set.tuning.PlanInstructions = ch.PlanInstructions
@@ -85,12 +85,6 @@ func withoutStructured(tools []tool.Tool) []tool.Tool {
 	return rest
 }
 
-// SetEffort changes how hard the model tries; empty leaves it to the model.
-func (c *Conversation) SetEffort(effort string) { c.effort = effort }
-
-// Effort returns how hard the model that answers tries; empty if it has no levels.
-func (c *Conversation) Effort() string { return c.effortLevel() }
-
 // Times returns how long the conversation has been held by this process, and how
 // long the session waited for models.
 func (c *Conversation) Times() (total, api time.Duration) {
@@ -105,23 +99,4 @@ func (c *Conversation) Rename(title string) error {
 	}
 	c.rec.Emit(&wire.SessionTitleChanged{Title: title})
 	return nil
-}
-
-// Usage is what fills the model's context, estimated in tokens.
-type Usage struct {
-	System, Tools, Messages int64
-	Last                    *wire.Usage // of the last answer; nil if there was none
-
-	Window      int64  // tokens that count as the model's window; 0 if they are not known
-	WindowFrom  string // where Window is from, in the words of hosts
-	CompactsAt  int64  // tokens from which on the conversation is compacted
-	AutoCompact bool   // that happens by itself
-}
-
-// Context estimates what fills the model's context.
-func (c *Conversation) Context() Usage {
-	tokens := func(n int) int64 { return int64(n) / 4 }
-	limits, window := c.cfg.Compaction.limits(c.model.ContextWindow)
-	return Usage{System: tokens(len(c.hist.Prefix.System)), Tools: tokens(len(c.hist.Prefix.Tools)), Messages: tokens(len(c.hist.AppendMessages(nil, true))), Last: c.lastUsage,
-		Window: window, WindowFrom: c.cfg.Compaction.windowFrom(), CompactsAt: limits.At, AutoCompact: limits.Auto}
 }

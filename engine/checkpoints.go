@@ -67,7 +67,7 @@ func (c *Conversation) Rewind(uuid string, dry bool) (*wire.RewindFilesResponse,
 		return nil, errors.New("Files cannot be rewound while a turn runs. Interrupt it first.")
 	}
 	var roots []string
-	for _, root := range RootsOf(c) {
+	for _, root := range c.Roots() {
 		if real := files.Pin(c.env, root); real != "" {
 			roots = append(roots, real)
 		}

@@ -230,14 +230,12 @@ func (c *Conversation) slash(p *prompt) *slashCommand {
 	return nil
 }
 
-// commandModel gives the turn the model that its command names.
-func (c *Conversation) commandModel(cmd *slashCommand) {
-	if cmd == nil || cmd.file == nil || cmd.file.Model == "" || cmd.file.Model == "inherit" {
-		return
+// model returns the model that the command names, empty if it names none.
+func (s *slashCommand) model() string {
+	if s == nil || s.file == nil {
+		return ""
 	}
-	if next := c.resolve(cmd.file.Model); c.cfg.MaxBudget == 0 || next.Priced() {
-		c.model = next
-	}
+	return s.file.Model
 }
 
 // content is what a prompt says to the model.
@@ -343,7 +341,7 @@ func (c *Conversation) clearCommand(t *turn, p *prompt, args string) *ending {
 	}
 	for _, task := range c.env.Tasks().All() {
 		if info := task.Info(); info.Status == tool.TaskRunning {
-			c.forgotten[info.ID] = true
+			c.tasks.Forget(info.ID)
 			c.runWhileServing(task.Stop)
 		}
 	}

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"io"
 	"time"
 
 	"github.com/parley-go/parley/engine/hook"
@@ -127,13 +126,13 @@ func (c *Conversation) compactCommand(t *turn, p *prompt, args string) *ending {
 // askSummary sends a conversation that asks for a summary, and again if that failed in a way
 // that may pass.
 func (c *Conversation) askSummary(t *turn, of history.Transcript, noTools bool) (reply compact.Reply, err error) {
-	loop := c.loop(t)
+	loop := c.loop(t.ctx)
 	loop.Report = func(attempt int, delay time.Duration, failure *model.Error) error {
 		c.rec.Emit(&wire.APIRetry{Attempt: attempt, MaxRetries: loop.MaxRetries, RetryDelayMS: delay.Milliseconds(), ErrorStatus: failure.Status, Error: ask.Code(failure)})
 		return nil
 	}
 	err = loop.Do(t.ctx, func() error {
-		a, err := c.askAside(t, of, noTools)
+		a, err := c.askAside(t.ctx, of, noTools)
 		if ask.Overflowed(err) != nil {
 			return ask.Final(err)
 		}
@@ -143,57 +142,4 @@ func (c *Conversation) askSummary(t *turn, of history.Transcript, noTools bool) 
 		return err
 	})
 	return reply, err
-}
-
-// askAside sends a conversation and returns the answer, of which nothing is told. The
-// turn's own usage is without it.
-func (c *Conversation) askAside(t *turn, of history.Transcript, noTools bool) (*answer, error) {
-	began := c.runner.Now()
-	req := model.Request{Body: c.body(&of, noTools), Header: c.header()}
-	if err := c.measure(t, req, &of); err != nil {
-		return nil, err
-	}
-	if c.room > 0 {
-		req.Body = c.body(&of, noTools)
-	}
-	parent, span := c.runner.Telemetry.Chat(t.ctx, c.cfg.Provider, c.model.ID, c.rec.ID())
-	var a *answer
-	var err error
-	c.runWhileServing(func() { a, err = c.readAnswer(parent, req) }) // which ends soon after the turn
-	a.endSpan(span, err)
-	c.ledger.AddAPITime(c.runner.Now().Sub(began))
-	c.book(a, c.model.ID, "summary")
-	return a, err
-}
-
-// readAnswer reads an answer to its end. It may be called from anywhere.
-func (c *Conversation) readAnswer(ctx context.Context, req model.Request) (*answer, error) {
-	a := &answer{}
-	stream := ask.Open(ctx, c.cfg.Model, req, c.cfg.IdleTimeout, false, c.runner.Log)
-	defer stream.Close()
-	for {
-		var it ask.Item
-		select {
-		case it = <-stream.Items:
-		case <-stream.Ctx.Done():
-			return a, stream.Err(context.Cause(stream.Ctx))
-		}
-		switch {
-		case it.Err != nil:
-			return a, stream.Err(it.Err)
-		case it.Response != nil:
-			a.requestID = it.Response.RequestID
-		case it.Event == nil && a.complete:
-			return a, nil
-		case it.Event == nil:
-			return a, stream.Err(io.ErrUnexpectedEOF)
-		default:
-			if err := ask.Failed(it.Event); err != nil {
-				return a, err
-			}
-			if _, err := a.add(it.Event); err != nil {
-				return a, err
-			}
-		}
-	}
 }

@@ -136,7 +136,7 @@ func (c *Conversation) restoreContext(e *session.Entry) {
 // loseContext is called when what was told is not part of the conversation any more:
 // it is told again with the next prompt.
 func (c *Conversation) loseContext() {
-	c.told = told{tasks: c.told.tasks, loaded: c.told.loaded}
+	c.told = told{tasks: c.told.tasks}
 	if c.set.project != nil {
 		c.set.project.Forget()
 	}
@@ -269,32 +269,6 @@ func (l library) Text(ctx context.Context, name, args string) (string, error) {
 		return "", fmt.Errorf("the skill %s is gone", name)
 	}
 	return l.expand(ctx, cmd, args)
-}
-
-// commandLayer is the layer of rules that a command or skill gives its turn.
-const commandLayer policy.Layer = "command"
-
-// grants returns the rules of a command or skill. Only what is trusted has any
-// effect.
-func (c *Conversation) grants(name, file string, tools []string) []policy.Rule {
-	rules, err := policy.ParseList(strings.Join(tools, ", "), wire.BehaviorAllow, policy.Source{Layer: commandLayer, File: file})
-	if err != nil {
-		c.runner.Log.Warn("the allowed tools of a command cannot be read", "command", name, "error", err)
-		return nil
-	}
-	return rules
-}
-
-// grant gives the turn what a command or skill may use without a question.
-func (c *Conversation) grant(cmd *project.Command) {
-	if cmd != nil && cmd.Trusted {
-		c.policy.Add(c.grants(cmd.Name, cmd.Path, cmd.AllowedTools)...)
-	}
-}
-
-// revoke takes back what the turn was given.
-func (c *Conversation) revoke() {
-	c.policy.Update(&wire.PermissionUpdate{Type: wire.UpdateReplaceRules, Behavior: wire.BehaviorAllow, Destination: wire.PermissionDestination(commandLayer)})
 }
 
 // expandParts writes the text of a command. Its shell commands run if the file is

@@ -128,18 +128,20 @@ func (c *Conversation) continueTurn(t *turn, u *unfinishedTurn) *ending {
 		t.prompts = append(t.prompts, &prompt{m: &wire.User{UUID: uuid}, uuid: uuid})
 	}
 	added := c.startSession(t)
-	c.beginServers(t)
+	c.beginServers(t.ctx)
 	c.rec.Emit(c.init(t))
 	for _, text := range c.notices {
 		c.rec.Emit(&wire.Informational{Content: text, Level: "warning"})
 	}
 	c.notices = nil
-	failed := c.awaitServers(t)
+	failed := c.awaitServers(t.ctx)
 	if cause := context.Cause(t.ctx); cause != nil {
 		return c.interrupted(t, "[Request interrupted by user]", "aborted_streaming", cause)
 	}
 	if failed != nil {
-		return failed
+		end := c.broken(failed)
+		end.noTurns = true
+		return end
 	}
 	if err := c.keepPrompt(); err != nil {
 		return c.broken(err)

@@ -4,13 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
-	"path/filepath"
 	"slices"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/parley-go/parley/engine/agents"
@@ -18,9 +13,11 @@ import (
 	"github.com/parley-go/parley/engine/internal/call"
 	"github.com/parley-go/parley/engine/internal/checkpoint"
 	"github.com/parley-go/parley/engine/internal/compact"
+	"github.com/parley-go/parley/engine/internal/crew"
 	"github.com/parley-go/parley/engine/internal/history"
 	"github.com/parley-go/parley/engine/internal/ledger"
 	"github.com/parley-go/parley/engine/internal/recorder"
+	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/engine/model/catalog"
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/project"
@@ -39,11 +36,10 @@ import (
 type Conversation struct {
 	cfg    Config // never changes
 	rec    *recorder.Recorder
-	view   atomic.Pointer[call.View]
 	runner *call.Runner
 	env    *tool.Env
 	owner
-	crew
+	subagents
 
 	// Everything below belongs to Run.
 
@@ -55,23 +51,21 @@ type Conversation struct {
 	choice
 	toolset
 	money
+	requester
 	queue
 	beginning
 	current
+	trees worktrees
 	tally
-	taskWatch
 }
 
 // changeable is what of a [Config] may change while the conversation runs.
 type changeable struct {
 	agents         []*agents.Definition
 	agent          *agents.Definition
-	forward        bool                           // see Config.ForwardSubagents
-	serverModes    map[string]wire.PermissionMode // see SetServerMode
-	spare          bool                           // see Config.SpareBackground
+	forward        bool // see Config.ForwardSubagents
+	spare          bool // see Config.SpareBackground
 	questions      []string
-	allowBypass    bool
-	fixedAllows    bool
 	project        *project.Context
 	skills         []string
 	noInstructions bool
@@ -81,35 +75,7 @@ type changeable struct {
 	jsonSchema     json.RawMessage
 	maxTurns       int
 	loadPart       func(part string) ([]json.RawMessage, error)
-	initExtra      map[string]json.RawMessage
 	tuning         Tuning
-}
-
-// publish lets other goroutines know what the owner has changed.
-func (c *Conversation) publish() {
-	env := c.env
-	if old := c.view.Load(); old != nil {
-		env = old.Env
-	}
-	c.publishEnv(env)
-}
-
-// publishEnv is publish with another place where calls work from now on.
-func (c *Conversation) publishEnv(env *tool.Env) {
-	var hiding policy.Request
-	if old := c.view.Load(); old != nil && slices.Equal(old.Env.Roots, env.Roots) && slices.Equal(old.Env.Outer, env.Outer) {
-		hiding = old.Hiding
-	} else {
-		roots, _ := env.Judged()
-		hiding = policy.Request{Roots: roots, Home: env.Home, Resolved: files.Targets(env, nil)}
-	}
-	v := &call.View{Host: c.host, Mode: c.mode, Policy: c.policy, Env: env, Hiding: hiding, Project: c.set.project, NoInstructions: c.set.noInstructions,
-		Keeper: c.keeper, Forward: c.set.forward, ServerModes: c.set.serverModes}
-	if c.self != nil {
-		n := c.self.policy()
-		v.Self = &n
-	}
-	c.view.Store(v)
 }
 
 // A prompt is a message of the user that waits for its turn.
@@ -129,17 +95,20 @@ type prompt struct {
 }
 
 // New returns a conversation. [Conversation.Run] runs it.
-func New(cfg Config, host Host) (*Conversation, error) { return newConversation(cfg, host, nil) }
+func New(cfg Config, host Host) (*Conversation, error) {
+	return newConversation(cfg, host, nil, nil)
+}
 
-// newConversation returns a conversation, which is that of a subagent unless sub is nil.
-func newConversation(cfg Config, host Host, sub *subagent) (*Conversation, error) {
+// newConversation returns a conversation, which is that of a subagent of above unless sub is nil.
+func newConversation(cfg Config, host Host, sub *crew.Subagent, above *Conversation) (*Conversation, error) {
 	c := &Conversation{cfg: cfg, env: cfg.Env}
 	c.sub, c.host = sub, host
+	c.allowBypass, c.fixedAllows, c.noPrompts, c.initExtra = cfg.AllowBypass, cfg.FixedAllows, cfg.NoPrompts, cfg.InitExtra
 	c.calls, c.over = make(chan func()), make(chan struct{})
 	c.mode, c.policy = cfg.Mode, cfg.Policy
-	c.choice = choice{tuning: &c.cfg.Tuning, betas: cfg.Betas, effort: cfg.Effort, thinking: cfg.Thinking, fallbacks: slices.Clone(cfg.Fallbacks)}
-	c.tools = slices.Clone(cfg.Tools)
-	c.uuids, c.forgotten = map[string]bool{}, map[string]bool{}
+	c.choice = choice{budgeted: cfg.MaxBudget > 0, tuning: &c.cfg.Tuning, betas: cfg.Betas, effort: cfg.Effort, thinking: cfg.Thinking, fallbacks: slices.Clone(cfg.Fallbacks)}
+	c.toolset = toolset{tools: slices.Clone(cfg.Tools), aliases: cfg.Tuning.ToolAliases, servers: cfg.MCP, search: cfg.Tuning.ToolSearch, prefix: &c.hist.Prefix, serving: &c.owner}
+	c.uuids = map[string]bool{}
 	c.maxBudget = cfg.MaxBudget
 	log, now := cfg.Logger, cfg.Now
 	if log == nil {
@@ -149,14 +118,14 @@ func newConversation(cfg Config, host Host, sub *subagent) (*Conversation, error
 		now = time.Now
 	}
 	c.set = changeable{tuning: cfg.Tuning,
-		agents: cfg.Agents, forward: cfg.ForwardSubagents, spare: cfg.SpareBackground, questions: cfg.Questions, allowBypass: cfg.AllowBypass,
-		fixedAllows: cfg.FixedAllows, project: cfg.Project, skills: cfg.Skills, noInstructions: cfg.NoInstructions, outputStyle: cfg.OutputStyle,
-		systemPrompt: cfg.SystemPrompt, appendPrompt: cfg.AppendSystemPrompt, jsonSchema: cfg.JSONSchema, maxTurns: cfg.MaxTurns, loadPart: cfg.LoadPart, initExtra: cfg.InitExtra,
+		agents: cfg.Agents, forward: cfg.ForwardSubagents, spare: cfg.SpareBackground, questions: cfg.Questions,
+		project: cfg.Project, skills: cfg.Skills, noInstructions: cfg.NoInstructions, outputStyle: cfg.OutputStyle,
+		systemPrompt: cfg.SystemPrompt, appendPrompt: cfg.AppendSystemPrompt, jsonSchema: cfg.JSONSchema, maxTurns: cfg.MaxTurns, loadPart: cfg.LoadPart,
 	}
 	opts := recorder.Options{Place: recorder.Place{ID: cfg.SessionID, Log: cfg.Log}, Emit: host.Emit, Now: now, Follow: c.compaction.Follow,
 		Sum: func() *session.Entry { return &session.Entry{Type: recorder.CostType, Fields: c.ledger.State()} }}
 	if sub != nil {
-		opts.Agent = sub.id
+		opts.Agent = sub.ID
 	}
 	c.rec = recorder.New(opts)
 	if c.mode == "" {
@@ -171,7 +140,32 @@ func newConversation(cfg Config, host Host, sub *subagent) (*Conversation, error
 	if c.cfg.Catalog == nil {
 		c.cfg.Catalog = catalog.New()
 	}
-	c.runner = c.newRunner(sub, log, now)
+	c.start, c.permissions.rec, c.permissions.log = c.env, c.rec, log
+	c.others = func(v *call.View) {
+		v.Project, v.NoInstructions, v.Keeper, v.Forward = c.set.project, c.set.noInstructions, c.keeper, c.set.forward
+	}
+	var aboveRunner *call.Runner
+	var top *crew.Top
+	c.brief = &brief{}
+	if sub != nil {
+		aboveRunner, top, c.brief = above.runner, above.crew.Top, above.brief
+	}
+	c.runner = c.newRunner(sub, aboveRunner, log, now)
+	c.crew = c.newCrew(sub, top)
+	c.requester = requester{owner: &c.owner, choice: &c.choice, money: &c.money, cfg: &c.cfg, hist: &c.hist, rec: c.rec, runner: c.runner,
+		retry: func(failure *model.Error) {
+			if h, ok := c.host.(interface{ Retrying(*model.Error) }); ok {
+				h.Retrying(failure)
+			}
+		}}
+	c.trees = worktrees{env: c.env, runner: c.runner, rec: c.rec, owner: &c.owner, grace: c.crew.Grace, move: c.publishEnv,
+		view: func() *tool.Env { return c.view.Load().Env },
+		promptID: func() string {
+			if c.turn == nil {
+				return ""
+			}
+			return c.turn.promptID
+		}}
 	c.began = c.runner.Now()
 	c.compaction = compact.Compactor{Hist: &c.hist, Rec: c.rec, Env: c.env, Log: log, Now: now, View: c.view.Load, Serve: c.runWhileServing, Path: c.runner.Top.Path,
 		HasTool: func(name string) bool { return c.findTool(name) != nil },
@@ -179,15 +173,17 @@ func newConversation(cfg Config, host Host, sub *subagent) (*Conversation, error
 			l, _ := c.cfg.Compaction.limits(c.model.ContextWindow)
 			return l
 		}}
-	c.model = c.resolve(cfg.ModelName)
-	c.primary = c.model
 	files.RealRoots(c.env) // from now on nothing moves them
 	if c.env.Dir != "" {
 		files.Pin(c.env, c.env.Dir)
 	}
 	c.ledger = ledger.New(c.cfg.Catalog)
-	if cfg.MaxBudget > 0 && !c.model.Priced() {
-		return nil, unpriced(c.model)
+	c.catalog, c.notify, c.owe = c.cfg.Catalog, c.rec.Emit, c.rec.Owe
+	if sub != nil {
+		c.money.agent = sub.Def.Name
+	}
+	if err := c.use(cfg.ModelName); err != nil {
+		return nil, err
 	}
 	if cfg.JSONSchema != nil {
 		st, err := newStructuredOutput(cfg.JSONSchema)
@@ -198,7 +194,7 @@ func newConversation(cfg Config, host Host, sub *subagent) (*Conversation, error
 	}
 	c.tools = append(c.tools, c.questionTools()...)
 	if cfg.Tuning.Worktrees && sub == nil {
-		c.tools = append(c.tools, worktreeTools(c)...)
+		c.tools = append(c.tools, c.trees.tools()...)
 	}
 	if cfg.SkillTool {
 		c.tools = append(c.tools, skill.New(newLibrary(c)))
@@ -209,7 +205,6 @@ func newConversation(cfg Config, host Host, sub *subagent) (*Conversation, error
 			return nil, err
 		}
 	}
-	c.watchTasks()
 	if sub == nil { // a subagent has those of the conversation
 		watchSchedules(c)
 	}
@@ -237,30 +232,27 @@ func newConversation(cfg Config, host Host, sub *subagent) (*Conversation, error
 
 // newRunner returns what runs the calls. It reads views, and reaches the owner through
 // [Conversation.Do] only.
-func (c *Conversation) newRunner(sub *subagent, log *slog.Logger, now func() time.Time) *call.Runner {
+func (c *Conversation) newRunner(sub *crew.Subagent, above *call.Runner, log *slog.Logger, now func() time.Time) *call.Runner {
 	r := &call.Runner{Env: c.env, Rec: c.rec, Log: log, Telemetry: telemetry.New(c.cfg.Traces, c.cfg.Metrics), Now: now, View: c.view.Load, NoPrompts: c.cfg.NoPrompts,
 		SetState: func(state string) { c.Do(func() { c.state(state) }) },
 		AddNotes: func(v *hook.Verdict) { c.Do(func() { c.TellHooks(v) }) },
 		Judge: func(ctx context.Context, s *tool.Spec, input json.RawMessage) *policy.Judgement {
-			ask := func(ctx context.Context, q tool.Question) (*tool.Reply, error) { return AskModel(ctx, c, q, "judge") }
-			return c.brief.judge(ctx, ask, RootsOf(c), s, input)
+			ask := func(ctx context.Context, q tool.Question) (*tool.Reply, error) { return c.AskModel(ctx, q, "judge") }
+			return c.brief.judge(ctx, ask, c.Roots(), s, input)
 		}}
-	c.brief = &brief{}
 	if sub != nil {
-		c.brief = sub.parent.brief
-		above := sub.parent.runner
-		r.Top, r.Agent = above.Top, &call.Agent{ID: sub.id, Name: sub.def.Name, ReadOnly: sub.def.ReadOnly, Modes: []wire.PermissionMode{sub.narrow.mode}}
+		r.Top, r.Agent = above.Top, &call.Agent{ID: sub.ID, Name: sub.Def.Name, ReadOnly: sub.Def.ReadOnly, Modes: []wire.PermissionMode{sub.Narrow.Mode}}
 		if above.Agent != nil {
-			r.Agent.Modes = append(slices.Clone(above.Agent.Modes), sub.narrow.mode)
+			r.Agent.Modes = append(slices.Clone(above.Agent.Modes), sub.Narrow.Mode)
 		}
 		return r
 	}
 	r.Top = call.Top{View: c.view.Load, Path: func() string { return c.rec.Place().Path() }, Over: c.over, Refresh: c.cfg.Refresh, Keep: c.cfg.Keep,
 		Apply: func(u *wire.PermissionUpdate) (added []string) {
 			c.Do(func() {
-				before := RootsOf(c)
+				before := c.Roots()
 				c.Apply(u)
-				added = slices.DeleteFunc(RootsOf(c), func(d string) bool { return slices.Contains(before, d) })
+				added = slices.DeleteFunc(c.Roots(), func(d string) bool { return slices.Contains(before, d) })
 			})
 			return added
 		}}
@@ -271,19 +263,7 @@ func (c *Conversation) newRunner(sub *subagent, log *slog.Logger, now func() tim
 func (c *Conversation) makePrefix() {
 	c.hist.Prefix.NoMarks = c.cfg.Tuning.NoCaching
 	c.hist.Prefix.SetSystem(c.keyOfPrompt(), c.systemPrompt())
-	offerTools(c)
-}
-
-func unpriced(m catalog.Info) error {
-	return fmt.Errorf("the price of %s is not known, so a budget cannot be kept; name a model with a known price or leave the budget out", m.ID)
-}
-
-func (c *Conversation) resolve(name string) catalog.Info {
-	if name == "" {
-		name = "default"
-	}
-	info, _ := c.cfg.Catalog.Resolve(name)
-	return info
+	c.offerTools()
 }
 
 // ID returns the id of the session, which /clear changes. It may be called from
@@ -298,20 +278,6 @@ func (c *Conversation) Emit(m wire.Message) { c.rec.Emit(m) }
 // and the id of a session unless that is empty.
 func Stamp(m wire.Message, sessionID string) { recorder.Stamp(m, sessionID) }
 
-// Do runs f in the goroutine that owns the conversation and waits for it. It
-// reports false, and does not run f, if the conversation is over. It may be called
-// from anywhere but from inside another Do.
-func (c *Conversation) Do(f func()) bool {
-	done := make(chan struct{})
-	select {
-	case c.calls <- func() { defer close(done); f() }:
-		<-done
-		return true
-	case <-c.over:
-		return false
-	}
-}
-
 // Run holds the conversation until its input has ended and everything is
 // answered, or ctx ends: then a turn that runs is cut off but still gets its
 // result.
@@ -319,9 +285,13 @@ func (c *Conversation) Run(ctx context.Context) {
 	c.base = ctx
 	defer close(c.over)
 	defer c.env.Close()
-	defer leaveWorktree(c)
+	defer func() {
+		if c.trees.place != nil {
+			c.trees.tidy(c.trees.place)
+		}
+	}()
 	defer c.endSession()
-	defer c.endSubagents()
+	defer c.runWhileServing(c.crew.EndAll) // they report how they ended
 	var patience <-chan time.Time
 	for {
 		if ctx.Err() != nil {
@@ -342,7 +312,7 @@ func (c *Conversation) Run(ctx context.Context) {
 		// older than the last call that could change them.
 		var quiet <-chan struct{}
 		if c.inputEnded && len(c.env.Tasks().RunningOf(c.env.Agent)) == 0 {
-			quiet = c.nested.none() // a task begins to report its end before it counts as ended
+			quiet = c.tasks.Reports.None() // a task begins to report its end before it counts as ended
 		}
 		select {
 		case f := <-c.calls:
@@ -368,71 +338,6 @@ func (c *Conversation) leave(cause error) {
 		c.finish(&turn{began: c.runner.Now(), prompts: []*prompt{p}}, &ending{subtype: "error_during_execution", reason: "aborted_streaming", isError: true, noTurns: true,
 			errors: []string{"The prompt was not answered: " + cause.Error()}})
 	}
-}
-
-// awaitReports serves calls until the reports of tasks that have begun are emitted.
-func (c *Conversation) awaitReports() {
-	await(context.Background(), c, c.nested.none())
-}
-
-// A pending counts what was begun and is not over. Unlike a [sync.WaitGroup] it may be
-// waited for while more begins.
-type pending struct {
-	mu   sync.Mutex
-	n    int
-	zero chan struct{} // closed when n is 0; nil if nothing was begun yet
-}
-
-func (p *pending) begin() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.n++; p.n == 1 {
-		p.zero = make(chan struct{})
-	}
-}
-
-func (p *pending) end() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.n--; p.n == 0 {
-		close(p.zero)
-	}
-}
-
-// none is closed once all that was begun before is over.
-func (p *pending) none() <-chan struct{} {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.zero == nil {
-		p.zero = make(chan struct{})
-		close(p.zero)
-	}
-	return p.zero
-}
-
-// await serves requests for the conversation until ch delivers or is closed, or ctx ends.
-// It reports whether ch did. Every wait of the owner but that of Run is one of these.
-func await[T any](ctx context.Context, c *Conversation, ch <-chan T) (v T, ok bool) {
-	for {
-		select {
-		case v = <-ch:
-			return v, true
-		case f := <-c.calls:
-			f()
-		case <-ctx.Done():
-			return v, false
-		}
-	}
-}
-
-// runWhileServing runs something that takes time, and serves the conversation meanwhile.
-func (c *Conversation) runWhileServing(f func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f()
-	}()
-	await(context.Background(), c, done)
 }
 
 // Prompt adds a message of the user. What it says about calls that run is their
@@ -531,7 +436,7 @@ func (c *Conversation) Stop() {
 	if c.turn != nil {
 		c.turn.cancel(errInterrupted)
 	}
-	c.stopSubagents()
+	c.crew.Interrupt(errInterrupted, c.set.spare)
 }
 
 // CancelPrompt takes a prompt back that waits. It reports whether there was one.
@@ -546,130 +451,16 @@ func (c *Conversation) CancelPrompt(uuid string) bool {
 	return false
 }
 
-// Model returns the model that answers.
-func (c *Conversation) Model() catalog.Info { return c.model }
-
 // SetModel changes the model; an empty name means the default. It reports whether
 // that is another one. A model without a known price is refused if there is a
 // budget.
 func (c *Conversation) SetModel(name string) (changed bool, err error) {
-	next := c.resolve(name)
-	if c.cfg.MaxBudget > 0 && !next.Priced() {
-		return false, unpriced(next)
-	}
 	was := c.model.ID
-	c.model, c.primary = next, next
-	if next.ID == was {
-		return false, nil
+	if err := c.use(name); err != nil || c.model.ID == was {
+		return false, err
 	}
 	c.makePrefix()
 	return true, nil
-}
-
-// Mode returns the permission mode.
-func (c *Conversation) Mode() wire.PermissionMode { return c.mode }
-
-// SetMode changes the permission mode and says so.
-func (c *Conversation) SetMode(mode wire.PermissionMode) {
-	if mode == c.mode {
-		return
-	}
-	if mode == wire.ModePlan {
-		c.modeBefore = c.mode
-	}
-	c.mode = mode
-	c.publish()
-	c.rec.Emit(&wire.Status{PermissionMode: mode})
-}
-
-// SetThinking changes how the model reasons.
-func (c *Conversation) SetThinking(t Thinking) { c.thinking = t }
-
-// Apply changes the rules as the host said.
-func (c *Conversation) Apply(u *wire.PermissionUpdate) {
-	defer c.publish()
-	switch u.Type {
-	case wire.UpdateSetMode:
-		mode := u.Mode
-		switch mode {
-		case wire.ModeManual:
-			mode = wire.ModeDefault
-		case wire.ModeDefault, wire.ModeAcceptEdits, wire.ModePlan, wire.ModeDontAsk, wire.ModeAuto:
-		case wire.ModeBypassPermissions:
-			if !c.set.allowBypass {
-				return
-			}
-		default:
-			return // there is no such mode
-		}
-		c.SetMode(mode)
-	case wire.UpdateAddRules, wire.UpdateReplaceRules, wire.UpdateRemoveRules:
-		if c.set.fixedAllows && u.Behavior == wire.BehaviorAllow && u.Type != wire.UpdateRemoveRules {
-			return // one call may be allowed, not those that follow
-		}
-		c.policy.Update(u)
-	case wire.UpdateAddDirectories:
-		env := c.view.Load().Env
-		roots := slices.Clone(env.Roots)
-		for _, d := range u.Directories {
-			if filepath.IsAbs(d) && !slices.Contains(roots, filepath.Clean(d)) {
-				roots = append(roots, filepath.Clean(d))
-				files.Pin(env, filepath.Clean(d))
-			}
-		}
-		c.publishEnv(env.With(roots, env.Environ))
-	case wire.UpdateRemoveDirectories:
-		env := c.view.Load().Env
-		first := true // where the conversation works stays
-		c.publishEnv(env.With(slices.DeleteFunc(slices.Clone(env.Roots), func(d string) bool {
-			gone := !first && slices.Contains(u.Directories, d)
-			first = false
-			return gone
-		}), env.Environ))
-	}
-}
-
-// SetEnviron changes the environment of commands that start from now on.
-func (c *Conversation) SetEnviron(vars map[string]string) {
-	changes := map[string]*string{}
-	for k, v := range vars {
-		changes[k] = &v
-	}
-	c.ChangeEnviron(changes)
-}
-
-// ChangeEnviron is [Conversation.SetEnviron] that can take variables away, too: those that
-// are nil.
-func (c *Conversation) ChangeEnviron(changes map[string]*string) {
-	env := c.view.Load().Env
-	environ := slices.Clone(env.Environ)
-	for k, v := range changes {
-		environ = slices.DeleteFunc(environ, func(kv string) bool { return strings.HasPrefix(kv, k+"=") })
-		if v != nil {
-			environ = append(environ, k+"="+*v)
-		}
-	}
-	c.publishEnv(env.With(env.Roots, environ))
-}
-
-// Rules are what of the permissions can change while a conversation runs.
-type Rules struct {
-	// Rules take the place of those there are, but for those that Keep wants to stay.
-	Rules       []policy.Rule
-	Keep        func(policy.Rule) bool
-	AllowBypass bool // see [Config]; a mode that is not allowed any more ends
-	FixedAllows bool // see [Config]
-	InitExtra   map[string]json.RawMessage
-}
-
-// SetRules changes the rules, for subagents that run as well.
-func (c *Conversation) SetRules(r Rules) {
-	c.policy.Replace(r.Rules, r.Keep)
-	c.set.allowBypass, c.set.fixedAllows, c.set.initExtra = r.AllowBypass, r.FixedAllows, r.InitExtra
-	if c.mode == wire.ModeBypassPermissions && !r.AllowBypass {
-		c.SetMode(wire.ModeDefault)
-	}
-	c.publish()
 }
 
 // Hooks calls the hooks for an event that is not of a turn. It may be called from anywhere.
@@ -687,31 +478,6 @@ func (c *Conversation) LastResult() *wire.Result { return c.last }
 // Ledger gives the cost so far, in dollars and by model.
 func (c *Conversation) Ledger() (usd float64, models map[string]*wire.ModelUsage) {
 	return c.ledger.TotalUSD(), c.ledger.ModelUsage()
-}
-
-// ToolNames returns the names of the tools, as hosts are told them.
-func (c *Conversation) ToolNames() []string {
-	names := make([]string, 0, len(c.tools))
-	for _, t := range c.tools {
-		name := t.Spec().Name
-		if _, ok := t.(*agentTool); ok {
-			name = call.AgentHostName
-		}
-		names = append(names, name)
-	}
-	return names
-}
-
-func (c *Conversation) findTool(name string) tool.Tool {
-	if to, ok := c.set.tuning.ToolAliases[name]; ok {
-		name = to
-	}
-	for _, t := range c.tools {
-		if s := t.Spec(); s.Name == name || slices.Contains(s.Aliases, name) {
-			return t
-		}
-	}
-	return nil
 }
 
 func (c *Conversation) lifecycle(p *prompt, state string) {

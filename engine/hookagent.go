@@ -8,6 +8,7 @@ import (
 
 	"github.com/parley-go/parley/engine/agents"
 	"github.com/parley-go/parley/engine/hook"
+	"github.com/parley-go/parley/engine/internal/crew"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
@@ -37,7 +38,7 @@ func (*silentHost) Hooks(context.Context, wire.HookInput, string, string) []hook
 // conversation and at its cost. The answer has the members ok and reason. It must not be called by
 // the owner of the conversation.
 func CheckByAgent(ctx context.Context, c *Conversation, model, system, check string) (json.RawMessage, error) {
-	n, err := newNarrowing(&agents.Definition{Name: "hook", Tools: []string{"Read", "Glob", "Grep"}, ReadOnly: true})
+	n, err := crew.NewNarrowing(&agents.Definition{Name: "hook", Tools: []string{"Read", "Glob", "Grep"}, ReadOnly: true})
 	if err != nil {
 		return nil, err
 	}
@@ -46,14 +47,14 @@ func CheckByAgent(ctx context.Context, c *Conversation, model, system, check str
 	var cfg Config
 	if !c.Do(func() {
 		cfg = Config{Model: c.cfg.Model, Catalog: c.cfg.Catalog, ModelName: cmp.Or(model, c.cfg.SmallModel, c.model.ID), MaxRetries: c.cfg.MaxRetries, IdleTimeout: c.cfg.IdleTimeout,
-			Tools: n.choose(c.tools), Env: env, Policy: c.view.Load().Rules().Narrow(n.policy()), Mode: wire.ModeDontAsk, NoPrompts: true, NoSlashCommands: true, NoInstructions: true,
+			Tools: chooseTools(&n, c.tools), Env: env, Policy: c.view.Load().Rules().Narrow(n.Policy()), Mode: wire.ModeDontAsk, NoPrompts: true, NoSlashCommands: true, NoInstructions: true,
 			SystemPrompt: []string{system, c.surroundings(env.Roots)}, JSONSchema: json.RawMessage(verdictSchema), Betas: c.cfg.Betas, MaxTurns: 30, MaxBudget: c.cfg.MaxBudget,
 			SessionID: id, Version: c.cfg.Version, OwnVersion: c.cfg.OwnVersion, Platform: c.cfg.Platform, Provider: c.cfg.Provider, Logger: c.cfg.Logger, Now: c.cfg.Now}
 	}) {
-		return nil, errEnded
+		return nil, crew.ErrEnded
 	}
 	host := &silentHost{}
-	child, err := newConversation(cfg, host, nil)
+	child, err := newConversation(cfg, host, nil, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ func (c *Conversation) runHooks(t *turn, in wire.HookInput, subject string) *hoo
 func (c *Conversation) runHooksAs(t *turn, in wire.HookInput, subject, id string) *hook.Verdict {
 	verdicts := make(chan *hook.Verdict, 1)
 	go func() { verdicts <- c.runner.Hooks(t.ctx, t.promptID, in, subject, id) }()
-	v, ok := await(t.ctx, c, verdicts)
+	v, ok := await(t.ctx, &c.owner, verdicts)
 	if !ok || t.ctx.Err() != nil {
 		return &hook.Verdict{}
 	}
@@ -103,15 +103,6 @@ func (c *Conversation) Fits(text, name string, input json.RawMessage) bool {
 	req := c.view.Load().Request(c.env, tl, input, access, nil)
 	req.Mode = wire.ModeBypassPermissions
 	return policy.New(rule).Decide(req).Behavior != wire.BehaviorAllow
-}
-
-// SwitchInput is what hooks are told of a change of the model. It reports false if the
-// model stays what it is.
-func (c *Conversation) SwitchInput(name, source string) (*wire.PreModelSwitchInput, bool) {
-	next := c.resolve(name)
-	usage := c.Context()
-	return &wire.PreModelSwitchInput{FromModel: c.model.ID, ToModel: next.ID, RequestedModel: name, Source: source,
-		ContextTokens: int64(usage.System + usage.Tools + usage.Messages), PromptCacheWarm: c.lastUsage != nil, CacheTTL: "5m", Pricing: "catalog"}, next.ID != c.model.ID
 }
 
 // batchHooks runs the hooks after all calls of an answer. It returns what they tell

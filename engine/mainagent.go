@@ -9,6 +9,7 @@ import (
 	"github.com/parley-go/parley/engine/agents"
 	"github.com/parley-go/parley/engine/hook"
 	"github.com/parley-go/parley/engine/internal/call"
+	"github.com/parley-go/parley/engine/internal/crew"
 	"github.com/parley-go/parley/engine/mcp"
 	"github.com/parley-go/parley/engine/project"
 	"github.com/parley-go/parley/engine/tool"
@@ -18,16 +19,14 @@ import (
 // become makes the conversation an agent: its prompt, tools, model and mode are the
 // agent's. It is called before the first prompt.
 func (c *Conversation) become(def *agents.Definition) error {
-	n, err := newNarrowing(def)
+	n, err := crew.NewNarrowing(def)
 	if err != nil {
 		return err
 	}
 	if def.Model != "" && def.Model != "inherit" {
-		model := c.resolve(def.Model)
-		if c.cfg.MaxBudget > 0 && !model.Priced() {
-			return unpriced(model)
+		if err := c.use(def.Model); err != nil {
+			return err
 		}
-		c.model, c.primary = model, model
 	}
 	if def.Effort != "" {
 		c.effort = def.Effort
@@ -40,7 +39,7 @@ func (c *Conversation) become(def *agents.Definition) error {
 		if err != nil {
 			return fmt.Errorf("the agent %s cannot be used: %w", def.Name, err)
 		}
-		c.brought = parts
+		c.brought, c.own = parts, parts.MCP
 		if parts.Close != nil {
 			c.env.OnClose(parts.Close)
 		}
@@ -48,17 +47,17 @@ func (c *Conversation) become(def *agents.Definition) error {
 			c.host = agentHost{c.host, parts}
 		}
 	}
-	c.set.agent, c.self, c.keeps = def, &n, n.keeps
+	c.set.agent, c.self, c.keeps = def, &n, n.Keeps
 	c.set.noInstructions = c.set.noInstructions || def.OmitContext
 	c.mode = call.Narrowest(c.mode, def.Mode)
 	c.tools = slices.DeleteFunc(slices.Clone(c.tools), func(t tool.Tool) bool {
 		switch t.(type) {
-		case *agentTool, *messageTool, *structuredOutput, *askUser, *enterPlan, *exitPlan:
+		case call.AgentTool, *structuredOutput, *askUser, *enterPlan, *exitPlan:
 			return false
 		case *mcp.Tool:
 			return true // they come by themselves
 		}
-		return !n.keeps(t)
+		return !n.Keeps(t)
 	})
 	c.offered = 0
 	c.setAgents(c.set.agents)
@@ -72,17 +71,7 @@ type agentHost struct {
 }
 
 func (h agentHost) Hooks(ctx context.Context, in wire.HookInput, subject, toolUseID string) []hook.Answer {
-	return allHooks(ctx, h.Host, h.parts, in, subject, toolUseID)
-}
-
-// allHooks calls the hooks of the host and those of an agent at once.
-func allHooks(ctx context.Context, host call.Host, parts *AgentParts, in wire.HookInput, subject, toolUseID string) []hook.Answer {
-	if parts == nil || parts.Hooks == nil {
-		return host.Hooks(ctx, in, subject, toolUseID)
-	}
-	own := make(chan []hook.Answer, 1)
-	go func() { own <- parts.Hooks(ctx, in, subject) }()
-	return append(host.Hooks(ctx, in, subject, toolUseID), <-own...)
+	return crew.AllHooks(ctx, h.Host, h.parts.Hooks, in, subject, toolUseID)
 }
 
 // beginAgent adds to the first prompt what its agent begins with.

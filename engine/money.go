@@ -1,7 +1,13 @@
 package engine
 
 import (
+	"context"
+
+	"github.com/parley-go/parley/engine/internal/ask"
+	"github.com/parley-go/parley/engine/internal/ledger"
+	"github.com/parley-go/parley/engine/model/catalog"
 	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
 )
 
 // requestType is the type of the record of what one request used and cost. It has no
@@ -11,7 +17,7 @@ const requestType = "parley-request"
 // book enters what a request used, if it was answered, in the ledger and in the
 // session's log. What it was for is "answer", "summary" or "tool"; summaries are no part
 // of what the turn used, only of what it cost.
-func (c *Conversation) book(a *answer, model, purpose string) {
+func (c *money) book(a *answer, model, purpose string) {
 	if !a.started {
 		return
 	}
@@ -24,8 +30,47 @@ func (c *Conversation) book(a *answer, model, purpose string) {
 	if cost.Unknown {
 		f["costUnknown"] = mustJSON(true)
 	}
-	if c.sub != nil {
-		f["agentType"] = mustJSON(c.sub.def.Name)
+	if c.agent != "" {
+		f["agentType"] = mustJSON(c.agent)
 	}
-	c.rec.Owe(&session.Entry{Type: requestType, Fields: f})
+	c.owe(&session.Entry{Type: requestType, Fields: f})
+}
+
+// spent reports whether the budget is used up. What earlier processes of the
+// session spent does not count.
+func (c *money) spent() bool {
+	b := c.budget()
+	return b.limit > 0 && b.ledger.Exceeds(b.limit)
+}
+
+// A budget is what requests may still cost, together with those of subagents and of the
+// conversation above.
+type budget struct {
+	ledger *ledger.Ledger
+	limit  int64 // in nano-dollars; 0 means none
+}
+
+// budget returns what is left for requests. What earlier processes of the session spent
+// does not count.
+func (c *money) budget() budget {
+	if c.maxBudget <= 0 {
+		return budget{ledger: c.ledger}
+	}
+	return budget{c.ledger, c.spentBefore + c.maxBudget}
+}
+
+// reserve waits until a request of so many bytes fits into the budget.
+func (b budget) reserve(ctx context.Context, info catalog.Info, bytes int, limit int64) (release func(), err error) {
+	if b.limit == 0 {
+		return func() {}, nil
+	}
+	worst, _ := info.Cost(&wire.Usage{InputTokens: int64(bytes) / 3, OutputTokens: limit})
+	release, ok := b.ledger.Wait(ctx, b.limit, worst)
+	switch {
+	case ok:
+		return release, nil
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	}
+	return nil, ask.ErrSpent
 }

@@ -1,43 +1,25 @@
 package engine
 
 import (
-	"context"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/parley-go/parley/engine/internal/call"
+	"github.com/parley-go/parley/engine/internal/crew"
 	"github.com/parley-go/parley/engine/internal/ledger"
 	"github.com/parley-go/parley/engine/model/catalog"
-	"github.com/parley-go/parley/engine/policy"
-	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 
-// owner is how other goroutines reach the one that owns a conversation.
-type owner struct {
-	calls chan func()     // run by the goroutine that owns the state
-	over  chan struct{}   // closed when Run has returned
-	base  context.Context // of Run
-}
-
-// crew is what a conversation knows of subagents.
-type crew struct {
-	sub     *subagent   // what it is, if another conversation started it
-	brought *AgentParts // what its agent brings; nil means nothing
-	stats   agentStats
-	running atomic.Int64 // how many subagents run, of it and below
-	brief   *brief       // for the judge of mode auto; that of the topmost conversation
-}
-
-// permissions are what calls may do.
-type permissions struct {
-	host       Host
-	mode       wire.PermissionMode
-	modeBefore wire.PermissionMode // of plan mode
-	policy     *policy.Policy
-	self       *narrowing // what its agent may do, if it is one and no subagent
+// subagents is what a conversation knows of subagents.
+type subagents struct {
+	sub     *crew.Subagent // what it is, if another conversation started it
+	crew    *crew.Parent   // of those that it starts
+	tasks   *crew.Watch    // of those that run beside the calls
+	brought *AgentParts    // what its agent brings; nil means nothing
+	first   []string       // what a subagent receives with its first prompt
+	brief   *brief         // for the judge of mode auto; that of the topmost conversation
 }
 
 // choice is which model answers, and how.
@@ -50,13 +32,10 @@ type choice struct {
 	betas     []string // see Config
 	tuning    *Tuning  // see Config
 	room      int64    // of the window, for the answer; 0 means enough
-}
 
-// toolset is the tools that the model has.
-type toolset struct {
-	tools   []tool.Tool
-	keeps   func(tool.Tool) bool // whether it has a tool; nil means all
-	offered uint64               // the generation of the tools of MCP servers among them
+	catalog  *catalog.Catalog
+	budgeted bool // models need a known price
+	notify   func(wire.Message)
 }
 
 // money is what requests cost.
@@ -64,6 +43,9 @@ type money struct {
 	ledger      *ledger.Ledger
 	spentBefore int64 // in nano-dollars, by processes before this one
 	maxBudget   int64 // see Config
+
+	owe   func(*session.Entry) // has the log of the session get a record
+	agent string               // whose requests they are, if they are a subagent's
 }
 
 // queue is the prompts that wait.
@@ -72,6 +54,7 @@ type queue struct {
 	inputEnded bool
 	ended      bool            // it is over, whatever is left to do
 	uuids      map[string]bool // of prompts that were taken
+	timers     *timers         // of prompts to come; of the topmost conversation
 	unfinished *unfinishedTurn // of the process that held the session before
 }
 
@@ -113,24 +96,11 @@ type beginning struct {
 type current struct {
 	turn  *turn       // nil while idle
 	batch *call.Batch // the calls of the answer that are not all told yet
-	place *workplace  // the worktree that it works in; nil if it is in none
 }
 
 // tally is what is known of the turns so far.
 type tally struct {
-	results   int
-	last      *wire.Result
-	began     time.Time
-	lastUsage *wire.Usage         // of the last answer
-	limits    *wire.RateLimitInfo // as the host was told them last
-}
-
-// taskWatch is what happens beside the calls.
-type taskWatch struct {
-	timers    *timers         // of the topmost conversation
-	forgotten map[string]bool // tasks that /clear ended
-	nested    pending
-	// What is not told yet. Tools add to it.
-	eventsMu sync.Mutex
-	events   []tool.Event
+	results int
+	last    *wire.Result
+	began   time.Time
 }

@@ -165,15 +165,3 @@ func (e *exitPlan) Run(_ context.Context, call *tool.Call) (*tool.Result, error)
 	return tool.Text(text,
 		map[string]any{"plan": in.Plan, "isAgent": false}), nil
 }
-
-// leavePlan sets the mode that was before plan mode.
-func (c *Conversation) leavePlan() {
-	if c.mode != wire.ModePlan {
-		return
-	}
-	back := c.modeBefore
-	if back == "" || back == wire.ModePlan {
-		back = wire.ModeDefault
-	}
-	c.SetMode(back)
-}

@@ -2,43 +2,12 @@ package engine
 
 import (
 	"net/http"
-	"reflect"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/parley-go/parley/wire"
 )
-
-// tellLimits tells the host how far the API's limits are used, when that has changed
-// enough to matter. Status is that of the answer.
-func (c *Conversation) tellLimits(status int, h http.Header, retryAfter time.Duration) {
-	info := limits(status, h, retryAfter, c.runner.Now())
-	if info == nil {
-		return
-	}
-	quiet := info.Status == "allowed"
-	if c.limits == nil && quiet && info.RateLimitType == "" {
-		return // a limit that is far away is no news
-	}
-	if was := c.limits; was != nil {
-		a, b := *was, *info
-		if a.Utilization != nil && b.Utilization != nil && int(*a.Utilization*20) == int(*b.Utilization*20) {
-			a.Utilization, b.Utilization = nil, nil
-		}
-		if quiet {
-			a.Utilization, b.Utilization = nil, nil
-		}
-		if a.RateLimitType == "" { // those of a minute move on all the time
-			a.ResetsAt, b.ResetsAt = 0, 0
-		}
-		if reflect.DeepEqual(a, b) {
-			return
-		}
-	}
-	c.limits = info
-	c.rec.Emit(&wire.RateLimitEvent{Info: *info})
-}
 
 // nearLimit is the part of a limit from which on there is a warning.
 const nearLimit = 0.8

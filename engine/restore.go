@@ -1,11 +1,8 @@
 package engine
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 
-	"github.com/parley-go/parley/engine/mcp"
 	"github.com/parley-go/parley/session"
 )
 
@@ -45,7 +42,7 @@ func (c *Conversation) restore(h *session.History) error {
 		}
 		c.restoreContext(e)
 		c.compaction.RestoreTodos(e)
-		restoreLoaded(c, e)
+		c.restoreLoaded(e)
 		if string(e.Fields["isApiErrorMessage"]) == "true" {
 			continue // the model was never told
 		}
@@ -66,7 +63,11 @@ func (c *Conversation) restore(h *session.History) error {
 		c.spentBefore = c.ledger.Total().Nanos
 	}
 	restoreTasks(c, h.Latest[tasksType])
-	restorePlace(c, h.Latest[worktreeType])
+	if c.sub == nil {
+		if gone := c.trees.restore(h.Latest[worktreeType]); gone != "" {
+			c.fromHooks = append(c.fromHooks, gone)
+		}
+	}
 	return nil
 }
 
@@ -81,21 +82,4 @@ func (c *Conversation) keepPrompt() error {
 		return c.rec.Record(e)
 	}
 	return nil
-}
-
-// keyOfTools tells which tools there are. What our own say of themselves may differ
-// from version to version; what those of servers say is part of them.
-func (c *Conversation) keyOfTools() string {
-	var all []any
-	for _, t := range shownTools(c) {
-		spec := t.Spec()
-		switch t.(type) {
-		case *mcp.Tool, *structuredOutput, *toolSearch:
-			all = append(all, []any{spec.Name, spec.Description, spec.Schema})
-		default:
-			all = append(all, spec.Name)
-		}
-	}
-	sum := sha256.Sum256(mustJSON(all))
-	return hex.EncodeToString(sum[:16])
 }

@@ -5,27 +5,29 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/parley-go/parley/engine/internal/ledger"
-	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 
 // init tells what the agent is and has, at the beginning of a turn.
 func (c *Conversation) init(t *turn) *wire.Init {
+	agents := wire.Names{}
+	for _, d := range c.set.agents {
+		agents = append(agents, d.Name)
+	}
 	m := &wire.Init{
 		Cwd: c.env.Cwd(), Tools: wire.Names(c.ToolNames()), MCPServers: c.initServers(),
 		Model: c.model.ID, PermissionMode: c.mode, SlashCommands: wire.Names{}, APIKeySource: c.cfg.APIKeySource,
-		ClaudeCodeVersion: c.cfg.Version, OutputStyle: "default", Agents: wire.Names(c.agentNames()), Skills: wire.Names{},
+		ClaudeCodeVersion: c.cfg.Version, OutputStyle: "default", Agents: agents, Skills: wire.Names{},
 		Plugins: []*wire.InitPlugin{}, Capabilities: Capabilities(),
 		TerminalSlashCommands: wire.Names{}, AdditionalDirectories: []string{}, ViewMode: "default",
 		FastModeState: "off", FastModeDisabledReason: "sdk_opt_in_required",
 	}
-	if roots := RootsOf(c); len(roots) > 0 {
+	if roots := c.Roots(); len(roots) > 0 {
 		m.OriginalCwd = roots[0]
 		m.AdditionalDirectories = append(m.AdditionalDirectories, roots[1:]...)
 	}
@@ -41,38 +43,14 @@ func (c *Conversation) init(t *turn) *wire.Init {
 		m.Extra["sandbox"] = mustJSON(c.env.Sandbox.Report())
 	}
 	c.initContext(m)
-	maps.Copy(m.Extra, c.set.initExtra)
-	if unseen := c.unseen(); len(unseen) > 0 {
+	maps.Copy(m.Extra, c.initExtra)
+	if unseen := c.unseen(c.tools); len(unseen) > 0 {
 		m.Extra["callback_never_sees"] = mustJSON(unseen)
 	}
 	if c.cfg.OwnVersion != "" {
 		m.Extra["parley_version"] = mustJSON(c.cfg.OwnVersion)
 	}
 	return m
-}
-
-// unseen returns the tools whose calls the host's permission callback is never asked
-// about, because a rule or the mode decides all of them.
-func (c *Conversation) unseen() []string {
-	if c.cfg.NoPrompts || !c.view.Load().Host.CanAsk() {
-		return nil // nobody is asked about anything
-	}
-	rules := c.policy.Rules()
-	names := func(r policy.Rule, name string) bool {
-		return r.Tool == name || r.Tool == "*" || strings.HasPrefix(name, strings.TrimSuffix(r.Tool, "__*")+"__")
-	}
-	var unseen []string
-	for _, t := range c.tools {
-		name := t.Spec().Name
-		if slices.Contains(QuestionTools(), name) || slices.ContainsFunc(rules, func(r policy.Rule) bool { return r.Behavior == wire.BehaviorAsk && names(r, name) }) {
-			continue
-		}
-		whole := slices.ContainsFunc(rules, func(r policy.Rule) bool { return r.Content == "" && names(r, name) })
-		if whole || c.mode == wire.ModeBypassPermissions || c.mode == wire.ModeDontAsk {
-			unseen = append(unseen, name)
-		}
-	}
-	return unseen
 }
 
 // Capabilities are the features that hosts may rely on.
@@ -113,7 +91,7 @@ func (c *Conversation) result(t *turn, end *ending) *wire.Result {
 		APIErrorStatus: end.status, APIErrorType: end.apiType, APIError: end.apiError,
 		QueuedTurnCount: &queued, UserMessageUUID: firstOf(ids), UserMessageUUIDs: ids,
 		FastModeState: "off", FastModeDisabledReason: "sdk_opt_in_required", SafetyStops: &stops,
-		SubagentStats: c.root().stats.json(), Origin: originOf(t.prompts[0]),
+		SubagentStats: c.crew.Top.Stats.JSON(), Origin: originOf(t.prompts[0]),
 	}
 	if r.PermissionDenials == nil {
 		r.PermissionDenials = []*wire.PermissionDenial{}
@@ -197,7 +175,7 @@ func (c *Conversation) systemPrompt() []string {
 	var parts []string
 	given := strings.TrimSpace(strings.Join(c.set.systemPrompt, "")) != ""
 	if def := c.set.agent; def != nil && !given {
-		parts = append(parts, def.Prompt, c.surroundings(RootsOf(c)))
+		parts = append(parts, def.Prompt, c.surroundings(c.Roots()))
 		if def.Reminder != "" {
 			parts = append(parts, def.Reminder)
 		}
@@ -208,10 +186,10 @@ func (c *Conversation) systemPrompt() []string {
 			}
 		}
 		if c.sub == nil { // the prompt of a subagent holds it
-			parts = append(parts, c.surroundings(RootsOf(c)))
+			parts = append(parts, c.surroundings(c.Roots()))
 		}
 	} else {
-		parts = append(parts, basePrompt, c.surroundings(RootsOf(c)))
+		parts = append(parts, basePrompt, c.surroundings(c.Roots()))
 	}
 	if s := c.style(); s != nil {
 		parts = append(parts, "# Output style: "+s.Name+"\n\n"+s.Text)
@@ -225,7 +203,7 @@ func (c *Conversation) systemPrompt() []string {
 // keyOfPrompt tells what the system prompt is made from, apart from the day
 // and the version.
 func (c *Conversation) keyOfPrompt() string {
-	of := []any{c.set.systemPrompt, c.set.appendPrompt, RootsOf(c), c.cfg.Platform, c.model.ID}
+	of := []any{c.set.systemPrompt, c.set.appendPrompt, c.Roots(), c.cfg.Platform, c.model.ID}
 	if c.set.agent != nil {
 		of = append(of, c.set.agent.Prompt, c.set.agent.Reminder)
 	}

@@ -172,16 +172,6 @@ func (s *structuredOutput) inText(text string) json.RawMessage {
 	return v
 }
 
-// form returns the tool for the answer's form; nil if it has none.
-func (c *Conversation) form() *structuredOutput {
-	for _, t := range c.tools {
-		if s, ok := t.(*structuredOutput); ok {
-			return s
-		}
-	}
-	return nil
-}
-
 // outcomeEnding returns the ending that the outcome of a call leads to, nil if there is none.
 func (t *turn) outcomeEnding(tc *call.Call, out *call.Outcome) *ending {
 	switch {

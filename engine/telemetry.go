@@ -12,7 +12,7 @@ import (
 // agentName is the name of the agent that the conversation is, if it has one.
 func (c *Conversation) agentName() string {
 	if c.sub != nil {
-		return c.sub.def.Name
+		return c.sub.Def.Name
 	}
 	return c.cfg.AgentName
 }

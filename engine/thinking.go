@@ -3,11 +3,14 @@ package engine
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 
+	"github.com/parley-go/parley/engine/internal/ask"
 	"github.com/parley-go/parley/engine/model/catalog"
+	"github.com/parley-go/parley/wire"
 )
 
 // Thinking says how a model reasons before it answers. The zero value is what is
@@ -133,4 +136,70 @@ func (c *choice) maxTokens() int64 {
 		n = min(n, c.room)
 	}
 	return n
+}
+
+// Model returns the model that answers.
+func (c *choice) Model() catalog.Info { return c.model }
+
+// SetThinking changes how the model reasons.
+func (c *choice) SetThinking(t Thinking) { c.thinking = t }
+
+// SetEffort changes how hard the model tries; empty leaves it to the model.
+func (c *choice) SetEffort(effort string) { c.effort = effort }
+
+// Effort returns how hard the model that answers tries; empty if it has no levels.
+func (c *choice) Effort() string { return c.effortLevel() }
+
+func unpriced(m catalog.Info) error {
+	return fmt.Errorf("the price of %s is not known, so a budget cannot be kept; name a model with a known price or leave the budget out", m.ID)
+}
+
+func (c *choice) resolve(name string) catalog.Info {
+	if name == "" {
+		name = "default"
+	}
+	info, _ := c.catalog.Resolve(name)
+	return info
+}
+
+// whyFallBack says for people why another model answers.
+var whyFallBack = map[string]string{ask.TriggerOverloaded: "is overloaded", ask.TriggerNotFound: "is not available", ask.TriggerDenied: "may not be used with these credentials",
+	ask.TriggerServer: "fails"}
+
+// fallBack goes over to the next model. It reports false if there is none.
+func (c *choice) fallBack(trigger string) bool {
+	for len(c.fallbacks) > 0 {
+		next := c.resolve(c.fallbacks[0])
+		c.fallbacks = c.fallbacks[1:]
+		if next.ID == c.model.ID || c.budgeted && !next.Priced() {
+			continue
+		}
+		was := c.model
+		c.model = next
+		c.notify(&wire.ModelFallback{Trigger: trigger, OriginalModel: was.ID, FallbackModel: next.ID,
+			Content: fmt.Sprintf("%s %s; %s answers instead.", was.ID, whyFallBack[trigger], next.ID)})
+		return true
+	}
+	return false
+}
+
+// use has the model of that name answer from now on; an empty name means the default. A
+// model without a known price is refused if there is a budget.
+func (c *choice) use(name string) error {
+	next := c.resolve(name)
+	if c.budgeted && !next.Priced() {
+		return unpriced(next)
+	}
+	c.model, c.primary = next, next
+	return nil
+}
+
+// useForTurn has the model that a command names answer in this turn.
+func (c *choice) useForTurn(name string) {
+	if name == "" || name == "inherit" {
+		return
+	}
+	if next := c.resolve(name); !c.budgeted || next.Priced() {
+		c.model = next
+	}
 }

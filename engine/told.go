@@ -18,11 +18,10 @@ const exitPlanName = "ExitPlanMode"
 
 // told is what the model was told beside prompts and results, and is part of the conversation.
 type told struct {
-	context bool     // what the user and the project say
-	skills  string   // the list of skills
-	plan    bool     // that plan mode is on
-	tasks   string   // the list of TaskCreate, as the log has it
-	loaded  []string // tools that ToolSearch loaded
+	context bool   // what the user and the project say
+	skills  string // the list of skills
+	plan    bool   // that plan mode is on
+	tasks   string // the list of TaskCreate, as the log has it
 }
 
 // tasksType is the record of the list of TaskCreate.

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	_ "embed"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/parley-go/parley/engine/mcp"
 	"github.com/parley-go/parley/engine/tool"
-	"github.com/parley-go/parley/session"
 )
 
 // Many tools of MCP servers would fill the model's context before the first prompt. Above a limit
@@ -39,62 +37,6 @@ const (
 func deferrable(t tool.Tool) bool {
 	m, ok := t.(*mcp.Tool)
 	return ok && !m.AlwaysLoad()
-}
-
-// offerTools shows the model the tools that there are: all of them, or the names of those of
-// servers if they are too many.
-func offerTools(c *Conversation) {
-	c.tools = slices.DeleteFunc(slices.Clone(c.tools), func(t tool.Tool) bool { return t.Spec().Name == toolSearchName })
-	var deferred []tool.Tool
-	size := 0
-	for _, t := range c.tools {
-		if deferrable(t) {
-			deferred = append(deferred, t)
-			size += len(t.Spec().Description) + len(t.Spec().Schema)
-		}
-	}
-	how := c.cfg.Tuning.ToolSearch
-	if len(deferred) > 0 && how != searchNever && (how == searchAlways || size > deferAbove) {
-		c.tools = append(c.tools, newToolSearch(deferred, func(names []string) { c.Do(func() { loadTools(c, names) }) }))
-	}
-	c.hist.Prefix.SetTools(shownTools(c))
-}
-
-// loadTools shows the model tools that were deferred.
-func loadTools(c *Conversation, names []string) {
-	for _, name := range names {
-		if !slices.Contains(c.told.loaded, name) {
-			c.told.loaded = append(slices.Clone(c.told.loaded), name)
-		}
-	}
-	c.hist.Prefix.SetTools(shownTools(c))
-}
-
-// shownTools returns the tools that the model is shown whole. Those that were loaded come last, in
-// the order in which they were: what a request begins with changes as little as possible.
-func shownTools(c *Conversation) []tool.Tool {
-	if !slices.ContainsFunc(c.tools, func(t tool.Tool) bool { return t.Spec().Name == toolSearchName }) {
-		return c.tools
-	}
-	shown := slices.DeleteFunc(slices.Clone(c.tools), deferrable)
-	for _, name := range c.told.loaded {
-		if i := slices.IndexFunc(c.tools, func(t tool.Tool) bool { return t.Spec().Name == name && deferrable(t) }); i >= 0 {
-			shown = append(shown, c.tools[i])
-		}
-	}
-	return shown
-}
-
-// restoreLoaded remembers the tools that a session loaded, from one of its records.
-func restoreLoaded(c *Conversation, e *session.Entry) {
-	raw := e.Fields["toolUseResult"]
-	if !bytes.Contains(raw, []byte(`"total_deferred_tools"`)) {
-		return
-	}
-	var found toolsFound
-	if json.Unmarshal(raw, &found) == nil {
-		loadTools(c, found.Matches)
-	}
 }
 
 const toolSearchSchema = `{

@@ -58,8 +58,8 @@ type turn struct {
 func (c *Conversation) take(ctx context.Context, p *prompt) {
 	t := &turn{began: c.runner.Now(), prompts: []*prompt{p}, promptID: session.NewID(), id: session.NewID()}
 	ctx, t.span = c.runner.Telemetry.Turn(ctx, trace.SpanKindInternal, c.rec.ID(), c.primary.ID, c.agentName())
-	if c.sub != nil && c.sub.promptID != "" {
-		t.promptID = c.sub.promptID
+	if c.sub != nil && c.sub.PromptID != "" {
+		t.promptID = c.sub.PromptID
 	}
 	t.ctx, t.cancel = context.WithCancelCause(ctx)
 	defer t.cancel(nil)
@@ -123,10 +123,10 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 		added = append(added, more...)
 	}
 	if c.sub != nil && c.results == 0 {
-		added = append(added, c.sub.context...)
+		added = append(added, c.first...)
 	}
-	c.beginServers(t)
-	c.commandModel(cmd)
+	c.beginServers(t.ctx)
+	c.useForTurn(cmd.model())
 	c.rec.Emit(c.init(t))
 	for _, text := range c.notices {
 		c.rec.Emit(&wire.Informational{Content: text, Level: "warning"})
@@ -136,7 +136,7 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 		c.tellBlocked(reason)
 		return &ending{noTurns: true, blocked: true, text: "The prompt was blocked by a hook: " + reason}
 	}
-	failed := c.awaitServers(t)
+	failed := c.awaitServers(t.ctx)
 	if cmd == nil {
 		cmd = c.slash(p) // a prompt of a server that was not there before
 	}
@@ -146,7 +146,9 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 		return c.interrupted(t, "[Request interrupted by user]", "aborted_streaming", cause)
 	}
 	if failed != nil {
-		return failed
+		end := c.broken(failed)
+		end.noTurns = true
+		return end
 	}
 	if c.cfg.AgentName != "" && c.set.agent == nil {
 		end := c.broken(fmt.Errorf("There is no agent named %s, which this conversation is to be.", c.cfg.AgentName))
@@ -398,13 +400,6 @@ func (c *Conversation) round(t *turn) *ending {
 	return c.fold(t)
 }
 
-// spent reports whether the budget is used up. What earlier processes of the
-// session spent does not count.
-func (c *money) spent() bool {
-	b := c.budget()
-	return b.limit > 0 && b.ledger.Exceeds(b.limit)
-}
-
 // fold takes prompts that came meanwhile into this turn.
 func (c *Conversation) fold(t *turn) *ending {
 	waiting := c.inbox
@@ -541,11 +536,11 @@ func (c *Conversation) collect(t *turn, a *answer, run *call.Batch) *ending {
 		tc := run.Calls[i]
 		out := c.awaitStop(tc)
 		if t.ctx.Err() == nil {
-			c.tellEvents()
+			c.tasks.Report()
 		}
 		out = cmp.Or(tc.Posted, out)
 		if !tc.ReadOnly() {
-			c.awaitReports() // a task is reported before the result of its call
+			await(context.Background(), &c.owner, c.tasks.Reports.None()) // a task is reported before the result of its call
 		}
 		if t.ctx.Err() != nil && !out.Finished && !out.Stopped {
 			denied := out.Denied
@@ -622,7 +617,7 @@ func (c *Conversation) awaitEnd(run *call.Batch) int {
 			first = cmp.Or(first, tc)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), heartbeat)
-		if _, ended := await(ctx, c, run.Ended); !ended {
+		if _, ended := await(ctx, &c.owner, run.Ended); !ended {
 			c.rec.Emit(&wire.ToolProgress{ToolUseID: fmt.Sprintf("%s-heartbeat-%d", first.ID, first.Beats), ToolName: first.Name, ParentToolUseID: first.ID,
 				ElapsedTimeSeconds: c.runner.Now().Sub(first.Began).Round(time.Second).Seconds(), Heartbeat: true})
 			first.Beats++
@@ -634,9 +629,9 @@ func (c *Conversation) awaitEnd(run *call.Batch) int {
 // awaitStop waits for a call that was told to stop. It does so soon; one that does
 // not is left to itself.
 func (c *Conversation) awaitStop(tc *call.Call) *call.Outcome {
-	ctx, cancel := context.WithTimeout(context.Background(), c.grace())
+	ctx, cancel := context.WithTimeout(context.Background(), c.crew.Grace())
 	defer cancel()
-	if _, done := await(ctx, c, tc.Done); !done {
+	if _, done := await(ctx, &c.owner, tc.Done); !done {
 		c.runner.Log.Warn("a tool does not stop", "tool", tc.Name)
 		return call.Rejected(tc, nil, call.StoppedWhile) // as far as anybody knows
 	}
@@ -645,13 +640,6 @@ func (c *Conversation) awaitStop(tc *call.Call) *call.Outcome {
 
 // heartbeat is how often a call that takes long is told of.
 const heartbeat = 30 * time.Second
-
-// toolGrace is how long a tool has to end once its turn has.
-const toolGrace = 5 * time.Second
-
-// grace is toolGrace, less in subagents, so that those who wait for them have
-// theirs.
-func (c *Conversation) grace() time.Duration { return toolGrace / time.Duration(1+c.depth()) }
 
 // tellResult records the result of a call and tells it.
 func (c *Conversation) tellResult(t *turn, tc *call.Call, out *call.Outcome) (json.RawMessage, error) {

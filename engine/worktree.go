@@ -10,8 +10,12 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/parley-go/parley/engine/hook"
+	"github.com/parley-go/parley/engine/internal/call"
+	"github.com/parley-go/parley/engine/internal/crew"
+	"github.com/parley-go/parley/engine/internal/recorder"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/files"
 	"github.com/parley-go/parley/internal/worktree"
@@ -43,9 +47,24 @@ type workplace struct {
 	before *tool.Env      // where the conversation worked
 }
 
-// addWorktree makes a worktree at the commit that is checked out where a conversation works. A
+// worktrees is the worktree that a conversation works in, and how it gets there. The owner of
+// the conversation moves it.
+type worktrees struct {
+	place *workplace // nil if it is in none
+
+	env      *tool.Env
+	runner   *call.Runner
+	rec      *recorder.Recorder
+	owner    *owner
+	grace    func() time.Duration
+	promptID func() string    // of the turn; empty if none runs
+	view     func() *tool.Env // where calls work
+	move     func(*tool.Env)  // has them work elsewhere
+}
+
+// add makes a worktree at the commit that is checked out where a conversation works. A
 // WorktreeCreate hook does it in the place of git.
-func addWorktree(ctx context.Context, c *Conversation, promptID, name string) (*workplace, error) {
+func (c *worktrees) add(ctx context.Context, promptID, name string) (*workplace, error) {
 	w := &workplace{OriginalCwd: c.env.Cwd(), Name: name}
 	v := c.runner.Hooks(ctx, promptID, &wire.WorktreeCreateInput{Name: name}, "", "")
 	if len(v.Answers) == 0 {
@@ -86,8 +105,8 @@ func addWorktree(ctx context.Context, c *Conversation, promptID, name string) (*
 	return w, nil
 }
 
-// removeWorktree removes a worktree that this conversation made.
-func removeWorktree(ctx context.Context, c *Conversation, w *workplace, force bool) error {
+// remove removes a worktree that this conversation made.
+func (c *worktrees) remove(ctx context.Context, w *workplace, force bool) error {
 	if !w.HookBased {
 		return w.tree.Remove(ctx, force)
 	}
@@ -111,13 +130,13 @@ func (w *workplace) changes(ctx context.Context) (files, commits int, err error)
 
 // tidy removes the worktree of somebody who has ended, unless something would be lost. It reports
 // whether it is gone.
-func (w *workplace) tidy(c *Conversation) bool {
+func (c *worktrees) tidy(w *workplace) bool {
 	if w.Entered {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.base), c.grace())
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.owner.base), c.grace())
 	defer cancel()
-	err := removeWorktree(ctx, c, w, false)
+	err := c.remove(ctx, w, false)
 	if err != nil && !errors.Is(err, worktree.ErrChanged) {
 		c.runner.Log.Warn("a worktree cannot be removed", "path", w.Path, "error", err)
 	}
@@ -133,26 +152,26 @@ func (w *workplace) repository() string {
 }
 
 // moveInto has the conversation work in a worktree. The owner calls it.
-func moveInto(c *Conversation, w *workplace) {
-	w.before = c.view.Load().Env
+func (c *worktrees) moveInto(w *workplace) {
+	w.before = c.view()
 	in := w.before.In(w.Path, w.repository())
 	files.Pin(in, w.Path)
 	c.place = w
-	c.publishEnv(in)
+	c.move(in)
 	c.env.SetCwd(w.Path)
-	recordPlace(c, w)
+	c.record(w)
 }
 
 // moveBack has the conversation work where it did before. The owner calls it.
-func moveBack(c *Conversation) {
+func (c *worktrees) moveBack() {
 	w := c.place
 	c.place = nil
-	c.publishEnv(w.before.With(w.before.Roots, c.view.Load().Env.Environ))
+	c.move(w.before.With(w.before.Roots, c.view().Environ))
 	c.env.SetCwd(w.OriginalCwd)
-	recordPlace(c, nil)
+	c.record(nil)
 }
 
-func recordPlace(c *Conversation, w *workplace) {
+func (c *worktrees) record(w *workplace) {
 	if err := c.rec.Place().Append(&session.Entry{Type: worktreeType, Fields: fields("worktreeSession", w)}); err != nil {
 		c.runner.Log.Warn("the worktree of the session cannot be recorded", "error", err)
 	}
@@ -160,7 +179,11 @@ func recordPlace(c *Conversation, w *workplace) {
 
 // StartInWorktree has a conversation that does not run yet begin in a new worktree, or in the one
 // of that name. An empty name means any.
-func StartInWorktree(ctx context.Context, c *Conversation, name string) error {
+func (c *Conversation) StartInWorktree(ctx context.Context, name string) error {
+	return c.trees.begin(ctx, name)
+}
+
+func (c *worktrees) begin(ctx context.Context, name string) error {
 	if c.place != nil { // a session that goes on is in one
 		return nil
 	}
@@ -168,67 +191,65 @@ func StartInWorktree(ctx context.Context, c *Conversation, name string) error {
 	if err != nil {
 		return err
 	}
-	w, err := addWorktree(ctx, c, "", name)
+	w, err := c.add(ctx, "", name)
 	if err != nil {
-		if w, _ = existing(ctx, c, filepath.Join(worktree.Folder, name)); w == nil {
+		if w, _ = c.existing(ctx, filepath.Join(worktree.Folder, name)); w == nil {
 			return err
 		}
 	}
-	moveInto(c, w)
+	c.moveInto(w)
 	return nil
 }
 
-// restorePlace has a session that goes on work in the worktree that it was in. If that is gone, the
-// model is told.
-func restorePlace(c *Conversation, e *session.Entry) {
+// restore has a session that goes on work in the worktree that it was in. If that is gone, it
+// returns a text that says so to the model.
+func (c *worktrees) restore(e *session.Entry) (gone string) {
 	var w *workplace
-	if e == nil || c.sub != nil || json.Unmarshal(e.Fields["worktreeSession"], &w) != nil || w == nil {
-		return
+	if e == nil || json.Unmarshal(e.Fields["worktreeSession"], &w) != nil || w == nil {
+		return ""
 	}
 	ctx := context.Background()
 	if w.HookBased {
 		if real, err := files.Resolve(w.Path); err == nil && real == w.Path {
 			if top := worktree.Top(ctx, real); top == "" || top == real {
-				moveInto(c, w)
-				return
+				c.moveInto(w)
+				return ""
 			}
 		}
-	} else if found, err := existing(ctx, c, w.Path); err == nil {
+	} else if found, err := c.existing(ctx, w.Path); err == nil {
 		w.tree = found.tree
 		w.tree.Base = w.Base
-		moveInto(c, w)
-		return
+		c.moveInto(w)
+		return ""
 	}
-	recordPlace(c, nil)
-	c.fromHooks = append(c.fromHooks, "The worktree "+w.Path+" that you worked in does not exist any more. You work in "+c.env.Cwd()+" again.")
+	c.record(nil)
+	return "The worktree " + w.Path + " that you worked in does not exist any more. You work in " + c.env.Cwd() + " again."
 }
 
-// isolate gives the subagent a worktree of its own to work in, or the one that it had before.
-func (s *subagent) isolate(ctx context.Context, env *tool.Env) (err error) {
-	c, name := s.parent, "agent-"+s.id
-	c.Do(func() {
-		if c.turn != nil {
-			s.promptID = c.turn.promptID
-		}
-	})
-	if s.again != nil {
-		if s.place, err = existing(ctx, c, filepath.Join(worktree.Folder, name)); err == nil {
-			s.place.Entered = false
+// isolate gives a subagent a worktree of its own to work in, or the one that it had before.
+func (c *worktrees) isolate(ctx context.Context, s *crew.Subagent, env *tool.Env) (err error) {
+	name := "agent-" + s.ID
+	c.owner.Do(func() { s.PromptID = c.promptID() })
+	var w *workplace
+	if s.Again != nil {
+		if w, err = c.existing(ctx, filepath.Join(worktree.Folder, name)); err == nil {
+			w.Entered = false
 		}
 	}
-	if s.place == nil {
-		if s.place, err = addWorktree(ctx, c, s.promptID, name); err != nil {
+	if w == nil {
+		if w, err = c.add(ctx, s.PromptID, name); err != nil {
 			return err
 		}
 	}
-	bound := env.In(s.place.Path, s.place.repository())
+	bound := env.In(w.Path, w.repository())
 	env.Roots, env.Outer = bound.Roots, bound.Outer
-	env.SetCwd(s.place.Path)
+	env.SetCwd(w.Path)
+	s.Place = &crew.Place{Path: w.Path, Branch: w.Branch, Tidy: func() bool { return c.tidy(w) }}
 	return nil
 }
 
 // existing finds a worktree of the repository, below the folder that they are made in.
-func existing(ctx context.Context, c *Conversation, path string) (*workplace, error) {
+func (c *worktrees) existing(ctx context.Context, path string) (*workplace, error) {
 	cwd := c.env.Cwd()
 	all, err := worktree.List(ctx, cwd)
 	if err != nil {
@@ -242,13 +263,6 @@ func existing(ctx context.Context, c *Conversation, path string) (*workplace, er
 		return &workplace{OriginalCwd: cwd, Path: t.Dir, Name: filepath.Base(t.Dir), Branch: t.Branch, Entered: true, tree: &t}, nil
 	}
 	return nil, fmt.Errorf("%s is not a worktree of this repository below %s", path, worktree.Folder)
-}
-
-// leaveWorktree removes the worktree of a conversation that ends, unless something would be lost.
-func leaveWorktree(c *Conversation) {
-	if c.place != nil {
-		c.place.tidy(c)
-	}
 }
 
 // worktreeName returns the name for a worktree that the model or a flag gives, or one of its own.
@@ -283,12 +297,9 @@ func (t *worktreeTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, 
 	return t.run(ctx, call)
 }
 
-// worktreeTools returns the tools that enter and leave worktrees.
-func worktreeTools(c *Conversation) []tool.Tool {
-	return []tool.Tool{
-		&worktreeTool{enterWorktreeSpec, func(ctx context.Context, call *tool.Call) (*tool.Result, error) { return enterWorktree(ctx, c, call) }},
-		&worktreeTool{exitWorktreeSpec, func(ctx context.Context, call *tool.Call) (*tool.Result, error) { return exitWorktree(ctx, c, call) }},
-	}
+// tools returns the tools that enter and leave worktrees.
+func (c *worktrees) tools() []tool.Tool {
+	return []tool.Tool{&worktreeTool{enterWorktreeSpec, c.enter}, &worktreeTool{exitWorktreeSpec, c.exit}}
 }
 
 var enterWorktreeSpec = &tool.Spec{Name: "EnterWorktree", Description: enterWorktreeDescription,
@@ -296,7 +307,7 @@ var enterWorktreeSpec = &tool.Spec{Name: "EnterWorktree", Description: enterWork
 		"name":{"type":"string","description":"Name of a new worktree"},
 		"path":{"type":"string","description":"A worktree of this repository that exists; not with name"}}}`)}
 
-func enterWorktree(ctx context.Context, c *Conversation, call *tool.Call) (*tool.Result, error) {
+func (c *worktrees) enter(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	var in struct {
 		Name string `json:"name"`
 		Path string `json:"path"`
@@ -306,12 +317,7 @@ func enterWorktree(ctx context.Context, c *Conversation, call *tool.Call) (*tool
 	}
 	promptID := ""
 	var at *workplace
-	c.Do(func() {
-		at = c.place
-		if c.turn != nil {
-			promptID = c.turn.promptID
-		}
-	})
+	c.owner.Do(func() { at, promptID = c.place, c.promptID() })
 	if at != nil {
 		return nil, tool.Misuse("The conversation is in the worktree %s. Leave it with ExitWorktree first.", at.Path)
 	}
@@ -326,14 +332,14 @@ func enterWorktree(ctx context.Context, c *Conversation, call *tool.Call) (*tool
 	verb := "Made"
 	if in.Path != "" {
 		verb = "Entered"
-		w, err = existing(ctx, c, in.Path)
+		w, err = c.existing(ctx, in.Path)
 	} else {
-		w, err = addWorktree(ctx, c, promptID, name)
+		w, err = c.add(ctx, promptID, name)
 	}
 	if err != nil {
 		return nil, err
 	}
-	c.Do(func() { moveInto(c, w) })
+	c.owner.Do(func() { c.moveInto(w) })
 	text := fmt.Sprintf("%s the worktree %s%s. It is the working directory now, and files outside of it cannot be touched. ExitWorktree leaves it.", verb, w.Path, onBranch(w))
 	out := map[string]any{"worktreePath": w.Path, "message": text}
 	if w.Branch != "" {
@@ -354,7 +360,7 @@ var exitWorktreeSpec = &tool.Spec{Name: "ExitWorktree", Description: exitWorktre
 		"action":{"type":"string","enum":["keep","remove"],"description":"What becomes of the worktree"},
 		"discard_changes":{"type":"boolean","description":"Remove it although work in it is lost"}}}`)}
 
-func exitWorktree(ctx context.Context, c *Conversation, call *tool.Call) (*tool.Result, error) {
+func (c *worktrees) exit(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	var in struct {
 		Action  string `json:"action"`
 		Discard bool   `json:"discard_changes"`
@@ -363,7 +369,7 @@ func exitWorktree(ctx context.Context, c *Conversation, call *tool.Call) (*tool.
 		return nil, err
 	}
 	var w *workplace
-	c.Do(func() { w = c.place })
+	c.owner.Do(func() { w = c.place })
 	remove := in.Action == "remove"
 	switch {
 	case w == nil:
@@ -384,7 +390,7 @@ func exitWorktree(ctx context.Context, c *Conversation, call *tool.Call) (*tool.
 		if lost+commits > 0 && !in.Discard {
 			return nil, tool.Misuse("The worktree holds work that would be lost: %d files that are not committed and %d commits. Ask the user, then call ExitWorktree with discard_changes, or keep it.", lost, commits)
 		}
-		if err := removeWorktree(ctx, c, w, true); err != nil {
+		if err := c.remove(ctx, w, true); err != nil {
 			return nil, err
 		}
 		out["discardedFiles"], out["discardedCommits"] = lost, commits
@@ -393,7 +399,7 @@ func exitWorktree(ctx context.Context, c *Conversation, call *tool.Call) (*tool.
 			text += fmt.Sprintf(" %d files and %d commits were discarded.", lost, commits)
 		}
 	}
-	c.Do(func() { moveBack(c) })
+	c.owner.Do(c.moveBack)
 	text += " The working directory is " + w.OriginalCwd + " again."
 	out["message"] = text
 	return tool.Text(text, out), nil

@@ -79,12 +79,6 @@ var me = hub.Actor{Name: "test", Rights: hub.Everything}
 
 func newRig(t *testing.T, turns ...*parleytest.Turn) *rig {
 	t.Helper()
-	return newRigWith(t, func(*serve.Config) {}, turns...)
-}
-
-// newRigWith changes the configuration of the server before it starts.
-func newRigWith(t *testing.T, change func(*serve.Config), turns ...*parleytest.Turn) *rig {
-	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -113,9 +107,7 @@ func newRigWith(t *testing.T, change func(*serve.Config), turns ...*parleytest.T
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.hub.Close() })
-	cfg := serve.Config{Hub: r.hub, Dir: t.TempDir(), Console: console.Handler()}
-	change(&cfg)
-	if r.server, err = serve.New(cfg); err != nil {
+	if r.server, err = serve.New(serve.Config{Hub: r.hub, Dir: t.TempDir(), Console: console.Handler()}); err != nil {
 		t.Fatal(err)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")

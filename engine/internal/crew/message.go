@@ -1,4 +1,4 @@
-package engine
+package crew
 
 import (
 	"context"
@@ -8,18 +8,19 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/parley-go/parley/engine/internal/recorder"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 
-// messageToolName is the tool that says something to a subagent.
-const messageToolName = "SendMessage"
+// MessageToolName is the tool that says something to a subagent.
+const MessageToolName = "SendMessage"
 
-//go:embed subagent_message.md
-var messageToolDescription string
+//go:embed message.md
+var messageDescription string
 
-const messageToolSchema = `{"type":"object","required":["to","message"],"properties":{
+const messageSchema = `{"type":"object","required":["to","message"],"properties":{
 	"to":{"type":"string","description":"The agentId of the subagent"},
 	"message":{"type":"string","description":"What to say to it"},
 	"summary":{"type":"string","description":"What it is about, in five to ten words"}}}`
@@ -39,56 +40,59 @@ type messageOutput struct {
 	Revived string `json:"revivedAgentId,omitempty"` // the same: one that has ended
 }
 
-// An earlier is what is left of a subagent that has ended: enough to go on with it.
-type earlier struct {
+// An Earlier is what is left of a subagent that has ended: enough to go on with it.
+type Earlier struct {
 	id      string
 	call    string // that started it
-	history *session.History
+	History *session.History
 	memory  *session.Memory // that holds its log, if the session has none
 }
 
-// messageTool says something to subagents of a conversation. One that has ended goes
+// A MessageTool says something to subagents of a conversation. One that has ended goes
 // on.
-type messageTool struct {
-	agents *agentTool
+type MessageTool struct {
+	agents *Tool
 	spec   *tool.Spec
 }
 
-func newMessageTool(a *agentTool) *messageTool {
-	return &messageTool{agents: a, spec: &tool.Spec{
+// NewMessageTool returns the tool for the subagents that a starts.
+func NewMessageTool(a *Tool) *MessageTool {
+	return &MessageTool{agents: a, spec: &tool.Spec{
 		// As the tool that starts them.
-		Name: messageToolName, Description: messageToolDescription, Schema: json.RawMessage(messageToolSchema), ReadOnly: true,
+		Name: MessageToolName, Description: messageDescription, Schema: json.RawMessage(messageSchema), ReadOnly: true,
 	}}
 }
 
-func (m *messageTool) Spec() *tool.Spec { return m.spec }
+// Spec describes the tool.
+func (m *MessageTool) Spec() *tool.Spec { return m.spec }
 
-func (*messageTool) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) { return nil, nil }
+// Access is none: each call of the subagent has its own.
+func (*MessageTool) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) { return nil, nil }
 
 // AgentType returns the name of the agent that a call is about, if this process has run it.
-func (m *messageTool) AgentType(input json.RawMessage) string {
+func (m *MessageTool) AgentType(input json.RawMessage) string {
 	var in messageInput
 	if tool.Decode(input, &in) != nil {
 		return ""
 	}
-	if s := m.agents.c.startedHere(in.To); s != nil {
-		return s.def.Name
+	if s := m.agents.parent.startedHere(in.To); s != nil {
+		return s.Def.Name
 	}
 	return ""
 }
 
 // startedHere returns a subagent that the conversation started in this process, nil if
 // there is none of that id. Those of others are not its own to speak to.
-func (c *Conversation) startedHere(id string) *subagent {
-	task, _ := c.env.Tasks().Get(strings.TrimSpace(id))
-	if s, ok := task.(*subagent); ok && s.parent == c {
+func (p *Parent) startedHere(id string) *Subagent {
+	task, _ := p.Env.Tasks().Get(strings.TrimSpace(id))
+	if s, ok := task.(*Subagent); ok && s.parent == p {
 		return s
 	}
 	return nil
 }
 
 // Run says something to a subagent.
-func (m *messageTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
+func (m *MessageTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	var in messageInput
 	if err := tool.Decode(call.Input, &in); err != nil {
 		return nil, err
@@ -96,8 +100,8 @@ func (m *messageTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, e
 	if strings.TrimSpace(in.Message) == "" {
 		return nil, tool.Misuse("InputValidationError: SendMessage failed: the message is empty.")
 	}
-	c := m.agents.c
-	was := c.startedHere(in.To)
+	p := m.agents.parent
+	was := p.startedHere(in.To)
 	if was != nil {
 		heard, err := was.tellChild(ctx, in.Message)
 		if err != nil {
@@ -105,7 +109,7 @@ func (m *messageTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, e
 		}
 		if heard {
 			return said(&messageOutput{Success: true, Message: fmt.Sprintf(
-				"The subagent %s hears the message behind its next tool call. If it ends first, it goes on with the message. You are told when it has ended.", was.id)}), nil
+				"The subagent %s hears the message behind its next tool call. If it ends first, it goes on with the message. You are told when it has ended.", was.ID)}), nil
 		}
 		select {
 		case <-was.done: // all that it did is on record
@@ -113,7 +117,7 @@ func (m *messageTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, e
 			return nil, context.Cause(ctx)
 		}
 	}
-	leave, err := c.admit()
+	leave, err := p.admit()
 	if err != nil {
 		return nil, err
 	}
@@ -128,39 +132,39 @@ func (m *messageTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, e
 		return nil, err
 	}
 	s.leave = leave
-	wait := c.cfg.NoBackground
+	wait := p.NoBackground
 	res, err := s.start(ctx, !wait)
 	if wait || err != nil {
 		return res, err
 	}
-	return said(&messageOutput{Success: true, Message: "The subagent goes on in the background. You are told when it has ended.", Resumed: s.id, Revived: s.id}), nil
+	return said(&messageOutput{Success: true, Message: "The subagent goes on in the background. You are told when it has ended.", Resumed: s.ID, Revived: s.ID}), nil
 }
 
 func said(out *messageOutput) *tool.Result {
-	return &tool.Result{Content: wire.Blocks(&wire.TextBlock{Text: string(mustJSON(out))}), Structured: out}
+	return &tool.Result{Content: wire.Blocks(&wire.TextBlock{Text: string(recorder.JSON(out))}), Structured: out}
 }
 
 // resume makes a subagent ready to go on that has ended here, or in a process before.
-func (m *messageTool) resume(ctx context.Context, call *tool.Call, in *messageInput, was *subagent) (*subagent, error) {
-	c := m.agents.c
-	again := &earlier{id: strings.TrimSpace(in.To)}
-	more := &agentInput{Prompt: in.Message}
+func (m *MessageTool) resume(ctx context.Context, call *tool.Call, in *messageInput, was *Subagent) (*Subagent, error) {
+	p := m.agents.parent
+	again := &Earlier{id: strings.TrimSpace(in.To)}
+	more := &Input{Prompt: in.Message}
 	var err error
 	if was != nil && was.memory != nil {
 		again.memory = was.memory
-		again.history, err = session.PartHistory(context.Background(), was.memory, was.log.ID(), "", nil)
-	} else if root := c.root(); root.cfg.PartHistory == nil || root.rec.Place().Log == nil {
+		again.History, err = session.PartHistory(context.Background(), was.memory, was.log.ID(), "", nil)
+	} else if p.Top.PartHistory == nil || p.Top.Place().Log == nil {
 		return nil, session.ErrNotFound
 	} else {
-		again.history, err = root.cfg.PartHistory(root.ID(), agentPart(again.id))
+		again.History, err = p.Top.PartHistory(p.Top.Place().ID, agentPart(again.id))
 	}
 	if err != nil {
 		return nil, err
 	}
 	if was != nil {
 		again.call, more.Description = was.call, was.Info().Description
-		more.Model, more.Effort, more.Isolation = was.asked.Model, was.asked.Effort, was.asked.Isolation
-		return c.newSubagent(ctx, call, was.def, more, !c.cfg.NoBackground, again)
+		more.Model, more.Effort, more.Isolation = was.Asked.Model, was.Asked.Effort, was.Asked.Isolation
+		return p.newSubagent(ctx, call, was.Def, more, !p.NoBackground, again)
 	}
 	var meta struct {
 		AgentType     string `json:"agentType"`
@@ -170,7 +174,7 @@ func (m *messageTool) resume(ctx context.Context, call *tool.Call, in *messageIn
 		Model         string `json:"model"`
 		Worktree      bool   `json:"spawnedWithWorktree"`
 	}
-	if e := again.history.Latest["agent_metadata"]; e == nil || json.Unmarshal(mustJSON(e.Fields), &meta) != nil || meta.ParentAgentID != c.env.Agent {
+	if e := again.History.Latest["agent_metadata"]; e == nil || json.Unmarshal(recorder.JSON(e.Fields), &meta) != nil || meta.ParentAgentID != p.Env.Agent {
 		return nil, session.ErrNotFound
 	}
 	def, err := m.agents.find(meta.AgentType)
@@ -181,12 +185,12 @@ func (m *messageTool) resume(ctx context.Context, call *tool.Call, in *messageIn
 	if meta.Worktree {
 		more.Isolation = "worktree"
 	}
-	return c.newSubagent(ctx, call, def, more, !c.cfg.NoBackground, again)
+	return p.newSubagent(ctx, call, def, more, !p.NoBackground, again)
 }
 
 // tellChild puts a message before a subagent that works. It reports whether it still
 // does.
-func (s *subagent) tellChild(ctx context.Context, text string) (bool, error) {
+func (s *Subagent) tellChild(ctx context.Context, text string) (bool, error) {
 	s.mu.Lock()
 	child := s.child
 	s.mu.Unlock()
@@ -194,11 +198,7 @@ func (s *subagent) tellChild(ctx context.Context, text string) (bool, error) {
 		return false, nil
 	}
 	told := make(chan bool, 1)
-	go func() {
-		told <- child.Do(func() {
-			child.inbox = append(child.inbox, &prompt{m: wire.Prompt(wire.Text(fromStarter(text))), uuid: session.NewID(), origin: &wire.Origin{Kind: "agent"}})
-		})
-	}()
+	go func() { told <- child.Tell(fromStarter(text)) }()
 	select {
 	case ok := <-told:
 		return ok, nil
@@ -213,8 +213,8 @@ func fromStarter(text string) string {
 }
 
 // howToContinue tells the model how the subagent can go on once it has ended.
-func (s *subagent) howToContinue() string {
-	if !s.continues {
+func (s *Subagent) howToContinue() string {
+	if !s.Continues {
 		return ""
 	}
 	return " (SendMessage with this id goes on with it)"

@@ -1,0 +1,210 @@
+// Package crew runs the subagents and background tasks of a conversation: the tools that
+// start subagents and speak to them, what they may do, and the reports of their ends.
+//
+// It never sees a conversation: a [Parent] is what it needs of the one that starts
+// subagents, a [Child] of the one that a subagent holds.
+package crew
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/parley-go/parley/engine/agents"
+	"github.com/parley-go/parley/engine/hook"
+	"github.com/parley-go/parley/engine/internal/call"
+	"github.com/parley-go/parley/engine/internal/recorder"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Grace is how long a tool has to end once its turn has.
+const Grace = 5 * time.Second
+
+// A Parent is a conversation that starts subagents. It is safe for concurrent use.
+type Parent struct {
+	Env          *tool.Env
+	Log          *slog.Logger
+	Now          func() time.Time
+	Depth        int  // 0 for the topmost conversation
+	NoBackground bool // subagents are always waited for
+	Watch        *Watch
+	Top          *Top
+
+	Context func() context.Context // that the conversation runs in
+	Do      func(func()) bool      // runs a function in the goroutine that owns the conversation
+	View    func() *call.View
+	Spent   func() bool // the budget is used up
+	// Spawn makes the conversation of a subagent and sets the fields of it that are its to set.
+	Spawn func(ctx context.Context, s *Subagent, background bool) (*Child, error)
+}
+
+// A Top is the topmost conversation, which all subagents of a session share.
+type Top struct {
+	Emit  func(wire.Message)
+	View  func() *call.View
+	Place func() *recorder.Place
+	// SetAsking reports that a subagent asks about a call, or not any more.
+	SetAsking func(bool)
+	// AddDenials adds calls that were denied to the result of the turn.
+	AddDenials func([]*wire.PermissionDenial)
+	// PartHistory reads the log of a subagent of a session; see engine.Config. It may be nil.
+	PartHistory func(session, part string) (*session.History, error)
+
+	Stats   Stats
+	running atomic.Int64 // subagents
+}
+
+// A Child is the conversation that a subagent holds.
+type Child struct {
+	// Run holds the conversation about a prompt until it has ended. It calls recorded, which
+	// may be nil, when the prompt is in the log.
+	Run func(ctx context.Context, text string, recorded func(*wire.User))
+	// Tell adds a prompt. It reports false if the conversation has ended.
+	Tell func(text string) bool
+	// LastUsage is that of the last answer. The goroutine that owns the conversation calls it.
+	LastUsage func() *wire.Usage
+	// Watch follows the tasks of the conversation.
+	Watch *Watch
+}
+
+// A Place is a worktree that a subagent works in.
+type Place struct {
+	Path, Branch string
+	Tidy         func() bool // removes it, unless something would be lost; reports whether it is gone
+}
+
+// Grace is how long the tools of the conversation have to end: less in subagents, so that
+// those who wait for them have their time, too.
+func (p *Parent) Grace() time.Duration { return Grace / time.Duration(1+p.Depth) }
+
+// newSubagent makes a subagent ready. It is called in the goroutine of the call, whose
+// context is ctx. With an earlier run it goes on from there.
+func (p *Parent) newSubagent(ctx context.Context, tc *tool.Call, def *agents.Definition, in *Input, background bool, again *Earlier) (*Subagent, error) {
+	var id [8]byte
+	rand.Read(id[:])
+	s := &Subagent{ID: "a" + hex.EncodeToString(id[:]), Def: def, Asked: in, Again: again, parent: p, call: tc.ID, began: p.Now()}
+	s.moved, s.done = make(chan struct{}), make(chan struct{})
+	if again != nil {
+		s.ID, s.call, s.memory = again.id, again.call, again.memory
+	}
+	var err error
+	if s.Narrow, err = NewNarrowing(def); err != nil {
+		return nil, err
+	}
+	if s.child, err = p.Spawn(ctx, s, background); err != nil {
+		s.closeLog()
+		return nil, err
+	}
+	s.info = tool.TaskInfo{
+		ID: s.ID, RunID: tool.NewRunID(), ToolUseID: tc.ID, Kind: tool.TaskAgent, AgentType: def.Name, Agent: p.Env.Agent,
+		Description: in.Description, Background: background, Status: tool.TaskRunning, Started: s.began,
+	}
+	if s.info.Description == "" {
+		s.info.Description = def.Name
+	}
+	s.openSpool()
+	// It may outlive the call, and its span is part of the call's.
+	s.ctx, s.cancel = context.WithCancelCause(trace.ContextWithSpan(p.Context(), trace.SpanFromContext(ctx)))
+	return s, nil
+}
+
+// EndAll ends the subagents of the conversation, which ends itself, and waits for them.
+func (p *Parent) EndAll() {
+	var wg sync.WaitGroup
+	for _, t := range p.Env.Tasks().All() {
+		if s, ok := t.(*Subagent); ok && s.parent == p {
+			wg.Go(func() { s.end("system", ErrEnded) })
+		}
+	}
+	wg.Wait()
+}
+
+// Interrupt ends the contexts of the subagents that the turn waits for and, unless spare is
+// set, of all in the background. It does not wait for their ends.
+func (p *Parent) Interrupt(cause error, spare bool) {
+	for _, t := range p.Env.Tasks().All() {
+		s, ok := t.(*Subagent)
+		if !ok {
+			continue
+		}
+		switch info := s.Info(); {
+		case info.Status != tool.TaskRunning:
+		case !info.Background && s.parent == p:
+			s.stop("user", cause)
+		case info.Background && !spare:
+			p.Env.Tasks().MarkStopped(info.ID)
+			s.stop("user", errStopped)
+			go s.Stop()
+		}
+	}
+}
+
+// ReportAll reports the events of the tasks of all subagents that run.
+func (p *Parent) ReportAll() {
+	for _, t := range p.Env.Tasks().All() {
+		s, ok := t.(*Subagent)
+		if !ok {
+			continue
+		}
+		s.mu.Lock()
+		child := s.child
+		s.mu.Unlock()
+		if child != nil {
+			child.Watch.reportLater()
+		}
+	}
+}
+
+// AllHooks calls the hooks of a host and those of an agent, which may be nil, at once.
+func AllHooks(ctx context.Context, host call.Host, own func(ctx context.Context, in wire.HookInput, subject string) []hook.Answer, in wire.HookInput, subject, toolUseID string) []hook.Answer {
+	if own == nil {
+		return host.Hooks(ctx, in, subject, toolUseID)
+	}
+	answers := make(chan []hook.Answer, 1)
+	go func() { answers <- own(ctx, in, subject) }()
+	return append(host.Hooks(ctx, in, subject, toolUseID), <-answers...)
+}
+
+// A Pending counts what has begun and is not over. Unlike a [sync.WaitGroup] it may be
+// waited for while more begins.
+type Pending struct {
+	mu   sync.Mutex
+	n    int
+	zero chan struct{} // closed when n is 0; nil if nothing has begun yet
+}
+
+// Begin adds one.
+func (p *Pending) Begin() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.n++; p.n == 1 {
+		p.zero = make(chan struct{})
+	}
+}
+
+// End takes one away.
+func (p *Pending) End() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.n--; p.n == 0 {
+		close(p.zero)
+	}
+}
+
+// None is closed once everything that began before is over.
+func (p *Pending) None() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.zero == nil {
+		p.zero = make(chan struct{})
+		close(p.zero)
+	}
+	return p.zero
+}

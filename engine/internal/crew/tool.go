@@ -1,0 +1,162 @@
+package crew
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/parley-go/parley/engine/agents"
+	"github.com/parley-go/parley/engine/internal/call"
+	"github.com/parley-go/parley/engine/tool"
+)
+
+//go:embed tool.md
+var toolDescription string
+
+const toolSchema = `{"type":"object","required":["description","prompt"],"properties":{
+	"description":{"type":"string","description":"What it does, in three to five words"},
+	"prompt":{"type":"string","description":"The whole task: the subagent knows nothing else"},
+	"subagent_type":{"type":"string","description":"Which agent; general-purpose without it"},
+	"model":{"type":"string","description":"A model in place of the agent's own, such as haiku, sonnet or opus"},
+	"effort":{"type":"string","enum":["low","medium","high","xhigh","max"],"description":"How hard it tries, if that is not to be as here"},
+	"isolation":{"type":"string","enum":["worktree"],"description":"worktree: it works in a git worktree of its own, which stays if it changed something"},
+	"run_in_background":{"type":"boolean","description":"Whether to go on at once; false waits for the report"}}}`
+
+// An Input is what the model gives to start a subagent.
+type Input struct {
+	Description string     `json:"description"`
+	Prompt      string     `json:"prompt"`
+	Type        string     `json:"subagent_type"`
+	Model       string     `json:"model"`
+	Effort      string     `json:"effort"`
+	Background  *tool.Bool `json:"run_in_background"`
+	Isolation   string     `json:"isolation"`
+}
+
+// A Tool starts subagents of a conversation.
+type Tool struct {
+	parent *Parent
+	spec   *tool.Spec
+	defs   []*agents.Definition
+}
+
+// NewTool returns the tool that starts the agents.
+func NewTool(p *Parent, defs []*agents.Definition) *Tool {
+	var b strings.Builder
+	b.WriteString(toolDescription)
+	for _, d := range defs {
+		fmt.Fprintf(&b, "- %s: %s\n", d.Name, strings.Join(strings.Fields(d.Description), " "))
+	}
+	return &Tool{parent: p, defs: defs, spec: &tool.Spec{
+		// What it does is decided call by call inside the subagent: to start one
+		// changes nothing.
+		Name: call.AgentName, Aliases: []string{call.AgentHostName}, Description: b.String(), Schema: json.RawMessage(toolSchema), ReadOnly: true,
+	}}
+}
+
+// Spec describes the tool.
+func (a *Tool) Spec() *tool.Spec { return a.spec }
+
+// AgentType returns the name of the agent that a call starts.
+func (a *Tool) AgentType(input json.RawMessage) string {
+	var in Input
+	tool.Decode(input, &in)
+	if def, err := a.find(in.Type); err == nil {
+		return def.Name
+	}
+	return ""
+}
+
+// Access is none: each call of the subagent has its own.
+func (*Tool) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) { return nil, nil }
+
+// find returns the agent that a call means.
+func (a *Tool) find(name string) (*agents.Definition, error) {
+	if name == "" {
+		name = agents.Default
+	}
+	var names []string
+	for _, d := range a.defs {
+		if d.Name == name {
+			return d, nil
+		}
+		names = append(names, d.Name)
+	}
+	for _, d := range a.defs {
+		if strings.EqualFold(d.Name, name) {
+			return d, nil
+		}
+	}
+	return nil, fmt.Errorf("Agent type '%s' not found. Available agents: %s", name, strings.Join(names, ", "))
+}
+
+// Run starts a subagent and returns its report, or at once.
+func (a *Tool) Run(ctx context.Context, tc *tool.Call) (*tool.Result, error) {
+	var in Input
+	if err := tool.Decode(tc.Input, &in); err != nil {
+		return nil, err
+	}
+	def, err := a.find(in.Type)
+	if err != nil {
+		return nil, err
+	}
+	if strings.TrimSpace(in.Prompt) == "" {
+		return nil, tool.Misuse("InputValidationError: Agent failed: the prompt is empty. The subagent knows nothing but its prompt.")
+	}
+	if in.Isolation == "" {
+		in.Isolation = def.Isolation
+	}
+	if in.Isolation != "" && in.Isolation != "worktree" {
+		return nil, tool.Misuse("InputValidationError: Agent failed: the isolation %q is not available here. Use worktree, or leave it out.", in.Isolation)
+	}
+	p := a.parent
+	leave, err := p.admit()
+	if err != nil {
+		return nil, err
+	}
+	// The conversation itself does not wait unless it is told to; a subagent does,
+	// whose report would be early otherwise.
+	background := p.Depth == 0 || def.Background
+	asked := "unset"
+	if in.Background != nil {
+		background, asked = bool(*in.Background), "foreground"
+		if background {
+			asked = "background"
+		}
+	}
+	if p.NoBackground {
+		background = false
+	}
+	s, err := p.newSubagent(ctx, tc, def, &in, background, nil)
+	if err != nil {
+		leave()
+		return nil, err
+	}
+	s.leave = leave
+	p.Top.Stats.start(s, asked, background)
+	return s.start(ctx, background)
+}
+
+// admit reports why no subagent can start now. If one can, it has its place among
+// those that run until leave is called.
+func (p *Parent) admit() (leave func(), err error) {
+	stats := &p.Top.Stats
+	if p.Depth >= MaxDepth {
+		stats.refuse("depth_limit")
+		return nil, fmt.Errorf("Subagents start subagents at most %d deep. Do the work yourself.", MaxDepth)
+	}
+	if p.Spent() {
+		stats.refuse("budget")
+		return nil, errors.New("The budget is used up, so no subagent was started.")
+	}
+	if p.Top.running.Add(1) > maxSubagents {
+		p.Top.running.Add(-1)
+		stats.refuse("concurrency_limit")
+		return nil, fmt.Errorf("%d subagents are running already. Wait until some have ended.", maxSubagents)
+	}
+	return sync.OnceFunc(func() { p.Top.running.Add(-1) }), nil
+}

@@ -1,0 +1,147 @@
+package crew
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/wire"
+)
+
+// A Watch follows the tasks of a conversation: it reports them to the host, and adds a
+// prompt when one that went on in the background has ended.
+type Watch struct {
+	Env  *tool.Env
+	Emit func(wire.Message)
+	Now  func() time.Time
+	Do   func(func()) bool // runs a function in the goroutine that owns the conversation
+	// AddPrompt adds a prompt for the model. The goroutine that owns the conversation calls it.
+	AddPrompt func(text string, origin *wire.Origin)
+
+	Reports Pending // of events that are not reported yet
+
+	forgotten map[string]bool // tasks that /clear ended; of the owner
+
+	mu     sync.Mutex
+	events []tool.Event // that are not reported yet
+}
+
+// Notify receives an event of a task. Tools call it, which must not wait for the
+// conversation.
+func (w *Watch) Notify(ev tool.Event) {
+	w.mu.Lock()
+	w.events = append(w.events, ev)
+	w.mu.Unlock()
+	w.Reports.Begin()
+	go func() {
+		defer w.Reports.End()
+		w.Do(w.Report)
+	}()
+}
+
+// Report reports the events so far. Those before the end of a call are reported before its
+// result. The goroutine that owns the conversation calls it.
+func (w *Watch) Report() {
+	w.mu.Lock()
+	events := w.events
+	w.events = nil
+	w.mu.Unlock()
+	for _, ev := range events {
+		w.report(ev)
+	}
+}
+
+// reportLater is Report for other goroutines than the owner's.
+func (w *Watch) reportLater() {
+	w.mu.Lock()
+	n := len(w.events)
+	w.mu.Unlock()
+	if n > 0 {
+		w.Do(w.Report)
+	}
+}
+
+func (w *Watch) report(ev tool.Event) {
+	switch ev := ev.(type) {
+	case tool.TaskStarted:
+		info := ev.Info
+		if info.Background {
+			w.Changed()
+		}
+		w.Emit(&wire.TaskStarted{TaskID: info.ID, RunID: info.RunID, ToolUseID: info.ToolUseID, Description: info.Description,
+			IsBackgrounded: &info.Background, TaskType: info.Kind})
+	case tool.TaskUpdated:
+		info := ev.Info
+		w.Changed()
+		w.Emit(&wire.TaskUpdated{TaskID: info.ID, RunID: info.RunID, Patch: wire.TaskPatch{IsBackgrounded: &info.Background}})
+	case tool.TaskPrinted:
+		info := ev.Info
+		w.Emit(&wire.ToolProgress{ToolUseID: info.ToolUseID, ToolName: "Bash", Output: ev.Tail,
+			ElapsedTimeSeconds: w.Now().Sub(info.Started).Round(time.Second).Seconds()})
+	case tool.TaskEnded:
+		w.ended(ev.Info)
+	}
+}
+
+// ended reports that a task is over. If it ran in the background, the model gets a turn of
+// its own about it, unless somebody stopped it; otherwise the result of the call says so.
+func (w *Watch) ended(info tool.TaskInfo) {
+	m := &wire.TaskNotification{TaskID: info.ID, RunID: info.RunID, ToolUseID: info.ToolUseID, Status: statusOf(info),
+		OutputFile: info.OutputFile, Summary: info.Summary}
+	if !info.Background {
+		m.OutputFile = ""
+		w.Emit(m)
+		return
+	}
+	w.Emit(&wire.TaskUpdated{TaskID: info.ID, RunID: info.RunID, Patch: wire.TaskPatch{Status: info.Status, EndTime: info.Ended.UnixMilli()}})
+	w.Emit(m)
+	w.Changed()
+	w.addPrompt(info, nil)
+}
+
+// statusOf is the status of a task that has ended, in the words of hosts.
+func statusOf(info tool.TaskInfo) string {
+	if info.Status == tool.TaskKilled {
+		return "stopped"
+	}
+	return info.Status
+}
+
+// addPrompt reports to the model that a task in the background has ended, with the report of
+// a subagent. There is no prompt if the conversation of the task is gone, or whoever stopped
+// it knows.
+func (w *Watch) addPrompt(info tool.TaskInfo, report func() string) {
+	if w.forgotten[info.ID] || info.Status == tool.TaskKilled && w.Env.Tasks().Stopped(info.ID) {
+		return
+	}
+	text := fmt.Sprintf("The background task %s has ended (%s): ", info.ID, statusOf(info))
+	if report != nil {
+		text += info.Description + "\n" + report()
+	} else {
+		text += info.Summary
+	}
+	if info.OutputFile != "" {
+		text += "\nIts output is in " + info.OutputFile
+	}
+	w.AddPrompt(text, &wire.Origin{Kind: "task-notification", Producer: "session-task", RunID: info.RunID})
+}
+
+// Forget has the model not learn of the end of a task. The goroutine that owns the
+// conversation calls it.
+func (w *Watch) Forget(id string) {
+	if w.forgotten == nil {
+		w.forgotten = map[string]bool{}
+	}
+	w.forgotten[id] = true
+}
+
+// Changed reports to the host what runs in the background. It may be called from anywhere.
+func (w *Watch) Changed() {
+	m := &wire.BackgroundTasksChanged{Tasks: []*wire.BackgroundTask{}}
+	for _, info := range w.Env.Tasks().Running() {
+		m.Tasks = append(m.Tasks, &wire.BackgroundTask{TaskID: info.ID, RunID: info.RunID, TaskType: info.Kind, SubagentType: info.AgentType,
+			Description: info.Description, ParentTaskID: info.Agent})
+	}
+	w.Emit(m)
+}
