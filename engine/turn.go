@@ -105,10 +105,7 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 		return c.broken(err)
 	}
 	cmd := c.slash(p)
-	if cmd != nil && cmd.local != nil {
-		if c.cfg.Replay {
-			t.unspoken = append(t.unspoken, p)
-		}
+	if cmd != nil && cmd.local != nil { // not told back, as with the official command
 		return cmd.local(t, p, cmd.args)
 	}
 	if c.sub == nil && c.cfg.Refresh != nil {
@@ -230,6 +227,10 @@ func (c *Conversation) say(t *turn, p *prompt, context []string) error {
 	said := any(blocks)
 	if content.Blocks == nil && content.Text != "" { // as the host sent it
 		said = content.Text
+	} else if c.sub != nil && len(content.Blocks) == 1 { // as the official command stores it
+		if b, ok := content.Blocks[0].(*wire.TextBlock); ok && b.Text != "" {
+			said = b.Text
+		}
 	}
 	entries := []*session.Entry{{
 		Type: "user", UUID: p.uuid,
