@@ -14,7 +14,7 @@ import (
 )
 
 // A bill is what the model's provider asks for, in tokens.
-type bill struct{ requests, input, output int64 }
+type bill struct{ open, input, output int64 }
 
 // A simModel is the model of one life.
 type simModel struct {
@@ -138,9 +138,11 @@ func (s *simModel) stream(ctx context.Context, req model.Request, yield func(mod
 	w.mu.Lock()
 	n := w.count["model.refuse"]
 	w.streaming[strconv.Itoa(n)] = true
+	w.bill.open++
 	defer func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
+		w.bill.open--
 		delete(w.streaming, strconv.Itoa(n))
 	}()
 	began := w.logLocked("model", "request %d: %s round %d", n, name, round)
@@ -250,7 +252,6 @@ func (s *simModel) stream(ctx context.Context, req model.Request, yield func(mod
 		w.mu.Lock()
 		switch ev.Type {
 		case "message_start":
-			w.bill.requests++
 			w.bill.input += input
 			w.bill.output += counted
 		case "message_delta":

@@ -98,7 +98,7 @@ func (w *world) live(t *testing.T, l *life, dir string) {
 	if d := time.Since(began); d > 20*time.Second {
 		w.violate("it ends: Close took %v", d)
 	}
-	if err != nil && l.healthy {
+	if err != nil && l.healthy && !w.plan.slow() {
 		w.violate("Close of a healthy connection returns no error: %v", err)
 	}
 }
@@ -335,7 +335,7 @@ func (h *host) meddle(ctx context.Context) {
 		d := time.Since(began)
 		w.log("host", "%s took %v: %v", what, d, err)
 		w.mu.Lock()
-		healthy := h.life.healthy && !slices.ContainsFunc(w.plan.Faults, func(f Fault) bool { return f.Kind == "store.slow" || f.Kind == "tool.deaf" })
+		healthy := h.life.healthy && !w.plan.slow()
 		if healthy && ctx.Err() == nil {
 			switch {
 			case errors.Is(err, parley.ErrClosed):

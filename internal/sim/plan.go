@@ -130,6 +130,11 @@ func NewPlan(seed uint64) Plan {
 	return p
 }
 
+// slow reports whether something of the plan takes longer than an agent waits for it.
+func (p Plan) slow() bool {
+	return slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == "store.slow" || f.Kind == "journal.slow" || f.Kind == "tool.deaf" })
+}
+
 // inHub reports whether the world of the hub has a fault: a hub is the host there.
 func inHub(name string) bool {
 	actor, _, _ := strings.Cut(name, ".")
