@@ -21,7 +21,15 @@ type disk struct {
 	near   []string      // directories that its programs are given
 	nears  bool          // whether near was looked for
 
-	ways map[string][]string // what waysOut found
+	ways   map[string][]string // what waysOut found
+	led    map[string]names    // what others found
+	looked int                 // how often it looked
+}
+
+// names are those of files that fit a pattern; if ok is false there may be more.
+type names struct {
+	list []string
+	ok   bool
 }
 
 // sights are what a decision saw. Their memory is used again.
@@ -264,6 +272,33 @@ func (j *disk) waysOut(dir string) []string {
 	}
 	j.ways[dir] = found
 	return found
+}
+
+// others returns the links and the files with several names that fit a pattern, looking once
+// for a decision. Looking is bounded: false means that the pattern goes through several
+// directories of any name, or that there are very many.
+func (j *disk) others(pattern string) ([]string, bool) {
+	found, known := j.led[pattern]
+	if known {
+		return found.list, found.ok
+	}
+	wild := 0
+	for part := range strings.SplitSeq(pattern, "/") {
+		if strings.ContainsAny(part, "*?") {
+			wild++
+		}
+	}
+	if j.looked++; wild <= 2 && j.looked <= 50 {
+		all, _ := filepath.Glob(pattern)
+		if found.ok = len(all) <= 5000; found.ok {
+			found.list = slices.DeleteFunc(all, func(name string) bool { return !lookAt(name).isOther() })
+		}
+	}
+	if j.led == nil {
+		j.led = map[string]names{}
+	}
+	j.led[pattern] = found
+	return found.list, found.ok
 }
 
 // resolve follows the links of a path, looking at each only once for a decision.

@@ -177,9 +177,8 @@ type judgement struct {
 	names string        // words of programs, each ended by a zero byte
 	open  bool          // whether one of them is not known
 
-	looked int      // how often directories were searched for links
-	input  bool     // whether the texts of the input were looked at
-	said   []string // the texts in the input of a tool that is not known, once looked at
+	input bool     // whether the texts of the input were looked at
+	said  []string // the texts in the input of a tool that is not known, once looked at
 }
 
 // newJudgement begins a decision.

@@ -431,22 +431,8 @@ func (j *judgement) mayLead(r *Rule, pat []rune) bool {
 			glob.WriteRune(c)
 		}
 	}
-	// Looking is bounded: what goes through several directories of any name, or is
-	// one of very many, may lead there.
-	wild := 0
-	for part := range strings.SplitSeq(glob.String(), "/") {
-		if strings.ContainsAny(part, "*?") {
-			wild++
-		}
-	}
-	if j.looked++; wild > 2 || j.looked > 50 {
-		return true
-	}
-	names, _ := filepath.Glob(glob.String())
-	if len(names) > 5000 {
-		return true
-	}
-	return slices.ContainsFunc(names, func(name string) bool { return lookAt(name).isOther() && j.touches(r, name) })
+	names, ok := j.others(glob.String())
+	return !ok || slices.ContainsFunc(names, func(name string) bool { return j.touches(r, name) })
 }
 
 func overlapAny(globs [][]rune, pat []rune) bool {

@@ -1,6 +1,8 @@
 package policytest
 
 import (
+	"flag"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,11 +27,58 @@ func BenchmarkFiftyRules(b *testing.B) {
 			}
 			least := time.Hour
 			for b.Loop() {
-				start := time.Now()
-				p.Decide(req)
-				least = min(least, time.Since(start))
+				decideIn(p, req, &least)
 			}
 			b.ReportMetric(float64(least.Nanoseconds()), "least-ns")
 		})
 	}
 }
+
+// decideIn decides, and notes the time if it is the least so far.
+func decideIn(p *policy.Policy, req *policy.Request, least *time.Duration) {
+	start := time.Now()
+	p.Decide(req)
+	*least = min(*least, time.Since(start))
+}
+
+// BenchmarkEveryday decides about every command of the everyday table, without rules and
+// with fifty, and reports the time of the slowest and of the one in the middle.
+func BenchmarkEveryday(b *testing.B) {
+	fifty, err := FiftyRules()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, rules := range map[string][]policy.Rule{"no rules": nil, "fifty rules": fifty} {
+		b.Run(name, func(b *testing.B) {
+			p, dir, list := policy.New(rules...), b.TempDir(), EverydayCommands()
+			least := make([]time.Duration, len(list))
+			for i := range least {
+				least[i] = time.Hour
+			}
+			for b.Loop() {
+				for i := range list {
+					decideIn(p, CostRequest(list[i].Command, dir), &least[i])
+				}
+			}
+			at := 0
+			for i := range least {
+				if least[i] > least[at] {
+					at = i
+				}
+			}
+			b.Logf("the slowest is %s", list[at].Command)
+			if *slow > 0 {
+				for i := range least {
+					if least[i] >= *slow {
+						b.Logf("%v %s", least[i], list[i].Command)
+					}
+				}
+			}
+			b.ReportMetric(float64(least[at].Nanoseconds()), "slowest-ns")
+			slices.Sort(least)
+			b.ReportMetric(float64(least[len(least)/2].Nanoseconds()), "median-ns")
+		})
+	}
+}
+
+var slow = flag.Duration("slow", 0, "name the commands that take at least as long")

@@ -899,8 +899,14 @@ func (s *Script) steered(program string) bool {
 }
 
 // arguments notes words that may be files, and may be read or written.
-func (s *Script) arguments(c *Call, args []Word) {
+func (s *Script) arguments(c *Call, args []Word) { argumentsBut(s, c, args, nil) }
+
+// argumentsBut notes such words but for those that a function names.
+func argumentsBut(s *Script, c *Call, args []Word, but func(text string) bool) {
 	for i, a := range args {
+		if but != nil && a.Static() && but(a.Text()) {
+			continue
+		}
 		s.use(File{Word: a, Kind: Write, Via: c.Args[0].Text(), Loose: true})
 		if !a.Static() || !strings.HasPrefix(a.Text(), "-") {
 			continue

@@ -537,12 +537,37 @@ func project(a *argv, args []Word, at int) {
 		s.blur("it writes what " + a.via + " takes its commands from")
 	}
 	a.c.Loose = true
-	s.arguments(a.c, args)
+	plain, near := a.plainOption(args), len(s.Near)
+	argumentsBut(s, a.c, args, plain)
 	s.hidden(a.via, args)
+	s.Near = append(s.Near[:near], slices.DeleteFunc(s.Near[near:], plain)...)
 	s.fed(a.input)
 	a.all(at)
 	a.c.Quiet = false
 	a.c.Reads = a.c.Reads || asksVersion(a.p, args)
+}
+
+// plainOption returns a function that reports whether a word is an option that the line
+// lists, with no value or one that is no file. Without exception none is if some of the
+// words are handed on to another program.
+func (a *argv) plainOption(args []Word) func(text string) bool {
+	p := a.p
+	if p.is("sub") && len(args) > 0 {
+		if sub := lookup(p.name + " " + args[0].Text()); sub != nil {
+			p = sub
+		}
+	}
+	if slices.ContainsFunc(args, func(w Word) bool { return w.Text() == "--" || strings.TrimLeft(w.Text(), "-") == "args" }) {
+		p = nil
+	}
+	return func(text string) bool {
+		if p == nil || len(text) < 2 || text[0] != '-' || text[1] != '-' && !p.is("onedash") {
+			return false
+		}
+		name, _, _ := strings.Cut(text, "=")
+		o, ok := p.long[name]
+		return ok && (o.kind == "" || o.kind == "text")
+	}
 }
 
 // runner is for programs that run what a project has, in ways that are not known.
