@@ -55,7 +55,7 @@ chaos: ## three nodes and four workers as processes, killed, paused and cut off:
 	(cd fleet && go build -o "$$dir/chaos" ./internal/chaos) && "$$dir/chaos" -seed $(SEED) -for $(FOR)
 
 browser: ## vet the tests of the console and run them in a real Chromium, which scripts/chromium installs (PARLEY_NO_BROWSER=1 does without)
-	[ "$${PARLEY_NO_BROWSER:-}" = 1 ] || scripts/chromium
+	[ "$${PARLEY_NO_BROWSER:-}" = 1 ] || { scripts/chromium && scripts/axe && { scripts/peers || true; }; }
 	cd console/testdata/browsertest && go vet ./... && go test -count=1 -timeout 300s ./...
 
 race: ## all tests with the race detector

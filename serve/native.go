@@ -137,9 +137,17 @@ func (x *native) take(m wire.Message) (kind string, err error) {
 		x.mu.Lock()
 		x.calls[m.RequestID] = cancel
 		x.mu.Unlock()
+		// A prompt that follows must find its hooks and tools.
+		var refused error
+		if m.Request.Subtype() == "initialize" && x.by.scope.allows(ScopeDrive) {
+			refused = x.attachHost(ctx, request)
+		}
 		x.begin(func() {
 			defer cancel()
-			resp, err := x.control(ctx, request)
+			resp, err := json.RawMessage(nil), refused
+			if err == nil {
+				resp, err = x.control(ctx, request)
+			}
 			x.mu.Lock()
 			delete(x.calls, m.RequestID)
 			x.mu.Unlock()
@@ -190,16 +198,6 @@ func (x *native) control(ctx context.Context, request json.RawMessage) (json.Raw
 	if r.Subtype != "initialize" {
 		return x.on.Control(ctx, x.by.Actor, request)
 	}
-	members := map[string]json.RawMessage{}
-	if err := json.Unmarshal(request, &members); err != nil {
-		return nil, err
-	}
-	delete(members, "subtype")
-	if x.by.scope.allows(ScopeDrive) {
-		if err := x.attachHost(ctx, members); err != nil {
-			return nil, err
-		}
-	}
 	resp, err := x.on.Initialized(ctx, x.by.Actor)
 	if err != nil {
 		return nil, err
@@ -217,8 +215,13 @@ func brings(members map[string]json.RawMessage) bool {
 	return false
 }
 
-// attachHost makes it the host of the session.
-func (x *native) attachHost(ctx context.Context, members map[string]json.RawMessage) error {
+// attachHost makes it the host of the session, with what its initialize request brings.
+func (x *native) attachHost(ctx context.Context, request json.RawMessage) error {
+	members := map[string]json.RawMessage{}
+	if err := json.Unmarshal(request, &members); err != nil {
+		return err
+	}
+	delete(members, "subtype")
 	opts := hub.HostOptions{Initialize: members, Handle: x.handle}
 	h, err := x.on.Host(ctx, x.by.Actor, opts)
 	var held *hub.HeldError

@@ -12,6 +12,7 @@ import (
 
 	"github.com/coder/websocket"
 	"github.com/parley-go/parley/internal/testwait"
+	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/serve"
 )
 
@@ -62,6 +63,25 @@ next:
 			}
 		}
 		return string(data)
+	}
+}
+
+// A prompt that a host sends right behind its initialize request finds the host's hooks.
+func TestPromptWaitsForInitialize(t *testing.T) {
+	r := newRig(t, func() *parleytest.Model {
+		return parleytest.Script(parleytest.Call("Bash", map[string]string{"command": "true"})).Default(parleytest.Say("Done.")).Model()
+	}, nil)
+	for range 10 {
+		p, _, err := r.dial("/v1/sessions/"+r.create("")+"/ws", r.tokens[serve.ScopeDrive], nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.write(`{"type":"control_request","request_id":"1","request":{"subtype":"initialize","hooks":{"PreToolUse":[{"matcher":"Bash","hookCallbackIds":["h"]}]}}}
+{"type":"user","message":{"role":"user","content":"Go."}}`)
+		if got := p.until(`"control_request"`); !strings.Contains(got, "hook_callback") {
+			t.Fatalf("the first request is %s", got)
+		}
+		p.conn.CloseNow()
 	}
 }
 

@@ -9,6 +9,7 @@ import {flat} from './text.js';
 
 const top = document.getElementById('top'), banner = document.getElementById('banner');
 let main = document.getElementById('main'), screen = null;
+top.replaceChildren(); // until here it was the one of the file, for the first paint
 
 const screens = [
   [/^#?\/?$/, root => new Overview(root)],

@@ -23,6 +23,7 @@ export class Overview {
       message: info => this.add(info),
     });
     this.draw();
+    performance.mark('shown');
   }
 
   close() {

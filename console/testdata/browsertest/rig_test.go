@@ -79,6 +79,12 @@ var me = hub.Actor{Name: "test", Rights: hub.Everything}
 
 func newRig(t *testing.T, turns ...*parleytest.Turn) *rig {
 	t.Helper()
+	return newRigWith(t, func(*serve.Config) {}, turns...)
+}
+
+// newRigWith changes the configuration of the server before it starts.
+func newRigWith(t *testing.T, change func(*serve.Config), turns ...*parleytest.Turn) *rig {
+	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +113,9 @@ func newRig(t *testing.T, turns ...*parleytest.Turn) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.hub.Close() })
-	if r.server, err = serve.New(serve.Config{Hub: r.hub, Dir: t.TempDir(), Console: console.Handler()}); err != nil {
+	cfg := serve.Config{Hub: r.hub, Dir: t.TempDir(), Console: console.Handler()}
+	change(&cfg)
+	if r.server, err = serve.New(cfg); err != nil {
 		t.Fatal(err)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
