@@ -49,6 +49,9 @@ func (s *Server) table() []route {
 		endpoint("POST /v1/schedules", ScopeDrive, "createSchedule", "Send a prompt by a cron expression, or once.", createSchedule),
 		endpoint("DELETE /v1/schedules/{schedule}", ScopeDrive, "deleteSchedule", "Remove a schedule.", deleteSchedule),
 
+		endpoint("GET /v1/push", ScopeView, "pushSettings", "What a browser needs to subscribe to push messages, and the subscriptions of the token.", pushSettings),
+		endpoint("POST /v1/push", ScopeView, "subscribe", "Send push messages to a browser when a session needs attention.", subscribe),
+		endpoint("DELETE /v1/push/{subscription}", ScopeView, "unsubscribe", "Remove a subscription.", unsubscribe),
 		endpoint("GET /v1/costs", ScopeView, "listCosts", "What sessions spent, by day and model.", listCosts),
 		endpoint("GET /v1/audit", ScopeAdmin, "listAudit", "The latest events of the audit log: who changed something, and who was refused.", listAudit),
 		reading(endpoint("POST /v1/render", ScopeView, "render", "Read Markdown and diffs for a page. It changes nothing.", render)),

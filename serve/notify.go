@@ -22,7 +22,8 @@ type Notice struct {
 	Time    time.Time `json:"time"`
 }
 
-// notify calls [Config.Notify] whenever a session needs attention, until the server ends.
+// notify calls [Config.Notify] and sends push messages whenever a session needs attention,
+// until the server ends.
 // What needed it before the server started is left out.
 func (s *Server) notify() {
 	by := hub.Actor{Name: "notifications", Rights: hub.MayView}
@@ -72,7 +73,11 @@ func (s *Server) send(i hub.Info, n Notice) {
 	s.mu.Unlock()
 	n.Session, n.Title, n.Time = i.ID, i.State.Title, time.Now()
 	if base != "" {
-		n.Link = base + "/#s=" + i.ID
+		n.Link = base + "/#/s/" + i.ID
+	}
+	s.push(n)
+	if s.cfg.Notify == nil {
+		return
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, 30*time.Second)
 	defer cancel()

@@ -55,6 +55,9 @@ type Config struct {
 	ACP func(ctx context.Context, h hub.Client, r io.Reader, w io.Writer) error
 	// Notify is called when a session needs attention, one call at a time. It may be nil.
 	Notify func(context.Context, Notice) error
+	// PushClient sends messages to the push services of browsers. Nil means a client that
+	// reaches public addresses only.
+	PushClient *http.Client
 	// CheckPeer returns why the process at the other end of a connection may not use the
 	// server. Nil means [socket.CheckPeer]: it must not be a command that an agent runs.
 	CheckPeer func(net.Conn) error
@@ -80,6 +83,10 @@ type Server struct {
 	callers  callers
 	editors  editors
 	counters counters
+
+	pushes     *pushes
+	pushClient *http.Client
+	watchOnce  sync.Once // starts notify
 
 	ctx  context.Context // of all streams; ends when the server drains
 	stop context.CancelCauseFunc
@@ -114,12 +121,12 @@ func New(cfg Config) (*Server, error) {
 		}
 	}
 	s := &Server{cfg: cfg, callers: callers{all: map[callerKey]*caller{}}, editors: editors{all: map[string]*editor{}}, failures: &failures{all: map[string]*rate.Limiter{}}}
-	tokenFile, auditFile := "", ""
+	tokenFile, auditFile, pushFile := "", "", ""
 	if cfg.Dir != "" {
 		if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 			return nil, fmt.Errorf("serve: %w", err)
 		}
-		tokenFile, auditFile = filepath.Join(cfg.Dir, "tokens.json"), filepath.Join(cfg.Dir, "audit.jsonl")
+		tokenFile, auditFile, pushFile = filepath.Join(cfg.Dir, "tokens.json"), filepath.Join(cfg.Dir, "audit.jsonl"), filepath.Join(cfg.Dir, "push.json")
 	}
 	var err error
 	if s.tokens, err = openTokens(tokenFile); err != nil {
@@ -128,10 +135,14 @@ func New(cfg Config) (*Server, error) {
 	if s.audit, err = openAudit(auditFile); err != nil {
 		return nil, err
 	}
+	if s.pushes, err = openPushes(pushFile); err != nil {
+		return nil, err
+	}
+	s.pushClient = pushClient()
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	s.mount()
-	if cfg.Notify != nil {
-		s.work.Go(s.notify)
+	if cfg.Notify != nil || len(s.pushes.all) > 0 {
+		s.watchOnce.Do(func() { s.work.Go(s.notify) })
 	}
 	return s, nil
 }
@@ -140,6 +151,8 @@ func New(cfg Config) (*Server, error) {
 func (s *Server) Close() error {
 	s.stop(ErrDraining)
 	s.work.Wait()
+	s.pushes.work.Wait()
+	s.pushClient.CloseIdleConnections()
 	s.tokens.close()
 	return s.audit.close()
 }

@@ -207,6 +207,14 @@ func (t *tokens) find(text string) *credential {
 	return c
 }
 
+// valid reports whether a token is there and has not expired.
+func (t *tokens) valid(id string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.all[id]
+	return c != nil && c.ctx.Err() == nil
+}
+
 // used notes the use of a token. It is stored with the next change of the file.
 func (t *tokens) used(c *credential, from string) {
 	t.mu.Lock()
