@@ -54,6 +54,7 @@ func (s *Server) table() []route {
 		endpoint("DELETE /v1/push/{subscription}", ScopeView, "unsubscribe", "Remove a subscription.", unsubscribe),
 		endpoint("GET /v1/costs", ScopeView, "listCosts", "What sessions spent, by day and model.", listCosts),
 		endpoint("GET /v1/audit", ScopeAdmin, "listAudit", "The latest events of the audit log: who changed something, and who was refused.", listAudit),
+		reading(endpoint("POST /v1/sessions/{id}/rules", ScopeDrive, "rules", "The permission rules where a session works, and what they make of a call. It changes nothing.", rulesOf)),
 		reading(endpoint("POST /v1/render", ScopeView, "render", "Read Markdown and diffs for a page. It changes nothing.", render)),
 
 		stream("GET /v1/events", ScopeView, "hubEvents", "Every session, then each one that changes, as server-sent events.", "text/event-stream", none{}, hubEvents),

@@ -47,6 +47,8 @@ type Config struct {
 	// NoDirectory says that a session can be created without a directory: its settings say where it
 	// works.
 	NoDirectory bool
+	// Rules returns the permission rules of a directory and explains a call. It may be nil.
+	Rules func(cwd string, q *RulesQuery) (Rules, error)
 	// Sessions is where agents keep their records, for costs. Nil means that costs are
 	// not known.
 	Sessions session.Store

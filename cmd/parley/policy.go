@@ -17,6 +17,7 @@ import (
 	"github.com/parley-go/parley/engine/settings"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/builtin"
+	"github.com/parley-go/parley/serve"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/terminal"
 	"github.com/parley-go/parley/wire"
@@ -90,8 +91,10 @@ type policyRun struct {
 // load reads the rules of this place; with only, those of --settings alone.
 func (c *policyRun) load(flagSettings string, only bool) error {
 	var err error
-	if c.cwd, err = os.Getwd(); err != nil {
-		return err
+	if c.cwd == "" {
+		if c.cwd, err = os.Getwd(); err != nil {
+			return err
+		}
 	}
 	c.home = c.p.getenv("HOME")
 	if c.home == "" {
@@ -144,8 +147,21 @@ func (c *policyRun) explain(name, input string) error {
 		}
 		input = string(data)
 	}
+	r, err := c.receipt(name, input)
+	if err != nil {
+		return err
+	}
+	if c.json {
+		return json.NewEncoder(c.p.stdout).Encode(r)
+	}
+	_, err = c.p.stdout.Write(c.describe(r))
+	return err
+}
+
+// receipt returns what is decided about a call.
+func (c *policyRun) receipt(name, input string) (*policy.Receipt, error) {
 	if !json.Valid([]byte(input)) {
-		return usagef(`the input of the call is not JSON; it is an object such as '{"command":"ls"}'`)
+		return nil, usagef(`the input of the call is not JSON; it is an object such as '{"command":"ls"}'`)
 	}
 	req := &policy.Request{Tool: &tool.Spec{Name: name}, Access: []tool.Access{{Kind: tool.Other}}, Input: json.RawMessage(input),
 		Mode: c.mode, Roots: c.roots, Cwd: c.cwd, Home: c.home}
@@ -156,20 +172,35 @@ func (c *policyRun) explain(name, input string) error {
 		}
 		req.Tool = t.Spec()
 		if err := tool.Validate(t.Spec(), req.Input); err != nil {
-			return usagef("%v", err)
+			return nil, usagef("%v", err)
 		}
 		access, err := t.Access(&tool.Env{Roots: c.roots, Home: c.home}, req.Input)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		req.Access = access
 	}
-	r := policy.New(c.rules...).Decide(req).Receipt()
-	if c.json {
-		return json.NewEncoder(c.p.stdout).Encode(r)
+	return policy.New(c.rules...).Decide(req).Receipt(), nil
+}
+
+// rulesOf returns what the console shows of the rules of a directory.
+func rulesOf(p *process, cwd string, q *serve.RulesQuery) (out serve.Rules, err error) {
+	c := &policyRun{p: p, cwd: cwd, mode: wire.PermissionMode(q.Mode)}
+	if err := c.load("", false); err != nil {
+		return out, err
 	}
-	_, err := c.p.stdout.Write(c.describe(r))
-	return err
+	out.Mode, out.Rules = string(c.mode), []serve.Rule{}
+	for _, r := range c.rules {
+		out.Rules = append(out.Rules, serve.Rule{Behavior: string(r.Behavior), Rule: r.String(), Source: r.Source.String()})
+	}
+	if q.Tool == "" {
+		return out, nil
+	}
+	r, err := c.receipt(q.Tool, string(q.Input))
+	if err == nil {
+		out.Explanation = string(c.describe(r))
+	}
+	return out, err
 }
 
 // named returns what a call of a tool is about that only a conversation has: an agent, a

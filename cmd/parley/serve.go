@@ -143,6 +143,7 @@ func (f *serveFlags) run(ctx context.Context, p *process) (err error) {
 			return acp.Serve(ctx, acp.Config{Hub: h, Args: demo.args, Sessions: &session.Files{Dir: cfg.ConfigDir()}, Version: parley.Version}, r, w)
 		},
 		Agent: demo.agent,
+		Rules: func(cwd string, q *serve.RulesQuery) (serve.Rules, error) { return rulesOf(p, cwd, q) },
 	})
 	if err != nil {
 		return err

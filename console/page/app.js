@@ -3,6 +3,7 @@ import {html, nothing, render} from './lit-html.js';
 import {attempt, call, may, notice, post, state} from './api.js';
 import {key} from './approval.js';
 import {Audit, Cost, Devices, Schedules} from './manage.js';
+import {Settings} from './settings.js';
 import {Overview} from './overview.js';
 import {Session} from './session.js';
 import {flat} from './text.js';
@@ -18,9 +19,10 @@ const screens = [
   [/^#\/schedules$/, root => new Schedules(root)],
   [/^#\/devices$/, root => new Devices(root)],
   [/^#\/audit$/, root => new Audit(root)],
+  [/^#\/settings$/, root => new Settings(root)],
 ];
 
-const places = [['#/', 'Sessions', 'view'], ['#/cost', 'Cost', 'view'], ['#/schedules', 'Schedules', 'view'], ['#/devices', 'Devices', 'admin'], ['#/audit', 'Audit log', 'admin']];
+const places = [['#/', 'Sessions', 'view'], ['#/cost', 'Cost', 'view'], ['#/schedules', 'Schedules', 'view'], ['#/devices', 'Devices', 'admin'], ['#/audit', 'Audit log', 'admin'], ['#/settings', 'Settings', 'view']];
 
 // fresh replaces what is shown by an empty place.
 function fresh() {
@@ -90,6 +92,7 @@ state.onconnection = () => {
 };
 
 addEventListener('hashchange', route);
+navigator.serviceWorker?.addEventListener('message', event => { location.hash = new URL(event.data).hash; }); // a notification was clicked
 addEventListener('keydown', event => {
   if (key(event)) return;
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.('input, textarea, select')) return;

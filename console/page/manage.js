@@ -4,7 +4,7 @@ import {attempt, call, get, may, post} from './api.js';
 import {flat, money, visible, when} from './text.js';
 
 // A Screen loads something and shows it.
-class Screen {
+export class Screen {
   constructor(root, title) {
     this.root = root;
     document.title = `${title} – Parley`;

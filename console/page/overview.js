@@ -69,8 +69,7 @@ export class Overview {
     const list = this.found ?? [...this.sessions.values()].filter(i => !i.state.archived).sort((a, b) => b.modified < a.modified ? -1 : 1);
     render(html`<div class="overview">
       <div class="row tools"><label class="hidden" for="search">Search</label><input id="search" type="search" placeholder="Search prompts, answers and directories" .value=${this.query} @input=${e => this.search(e.target.value)}>
-        ${may('admin') ? html`<button id="new" class="yes" aria-expanded=${Boolean(this.making)} @click=${() => { this.making = !this.making; this.schedule(); }}>New session</button>` : nothing}
-        ${'Notification' in window && Notification.permission === 'default' ? html`<button class="quiet" @click=${() => Notification.requestPermission().then(() => this.schedule())}>Notify me</button>` : nothing}</div>
+        ${may('admin') ? html`<button id="new" class="yes" aria-expanded=${Boolean(this.making)} @click=${() => { this.making = !this.making; this.schedule(); }}>New session</button>` : nothing}</div>
       ${this.making ? this.form() : nothing}
       ${this.found && !this.found.length ? html`<p class="empty" role="status">Nothing was found.</p>` : nothing}
       ${groups.map(([phase, name, none]) => {

@@ -126,7 +126,7 @@ export class Session {
     const m = this.model, busy = m.state.phase !== 'idle';
     const commands = /^\/\S*$/.test(this.draft) ? m.info.commands.filter(c => ('/' + c).startsWith(this.draft)).slice(0, 8) : [];
     const known = modes.includes(m.info.mode) || !m.info.mode ? modes : [...modes, m.info.mode];
-    return html`<form class="composer" @submit=${e => { e.preventDefault(); this.send(); }}>
+    return html`<form class="composer" @submit=${e => { e.preventDefault(); this.send(); }} @dragover=${e => e.preventDefault()} @drop=${e => { e.preventDefault(); this.attach(e.dataTransfer.files); }}>
       ${commands.length ? html`<div class="commands" role="group" aria-label="Commands">${commands.map(c => html`<button type="button" @click=${() => this.write('/' + c + ' ')}>/${visible(c)}</button>`)}</div>` : nothing}
       ${this.files.length ? html`<div class="commands">${this.files.map((f, i) => html`<button type="button" aria-label="Remove ${flat(f.name)}" @click=${() => { this.files.splice(i, 1); this.schedule(); }}>${visible(f.name)} ✕</button>`)}</div>` : nothing}
       <label class="hidden" for="prompt">Prompt</label>

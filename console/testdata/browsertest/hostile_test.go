@@ -139,7 +139,7 @@ func TestScreens(t *testing.T) {
 	session := eval[string](p, "location.hash")
 	for _, colours := range []string{"light", "dark"} {
 		p.look(390, 844, colours)
-		for _, hash := range []string{session, "#/", "#/cost", "#/schedules", "#/devices", "#/audit"} {
+		for _, hash := range []string{session, "#/", "#/cost", "#/schedules", "#/devices", "#/audit", "#/settings"} {
 			eval[any](p, fmt.Sprintf("location.hash = %q; 0", hash))
 			p.until("document.querySelector('h1, h2') && document.querySelector('main').childElementCount > 0")
 			if wide := eval[int](p, "document.documentElement.scrollWidth"); wide > 390 {
