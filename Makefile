@@ -10,7 +10,7 @@ TEST_TIMEOUT ?= 900s
 SEED ?= 1
 FOR ?= 10m
 
-.PHONY: help check room tmux browser fmt vet staticcheck rules cross test race long stores fleet chaos jsonv2 fuzz sim planted mutate peers interop release packages shells site scoreboard bench bench-check clean
+.PHONY: help check room tmux browser pictures fmt vet staticcheck rules cross test race long stores fleet chaos jsonv2 fuzz sim planted mutate peers interop release packages shells site scoreboard bench bench-check clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ chaos: ## three nodes and four workers as processes, killed, paused and cut off:
 browser: ## vet the tests of the console and run them in a real Chromium, which scripts/chromium installs (PARLEY_NO_BROWSER=1 does without)
 	[ "$${PARLEY_NO_BROWSER:-}" = 1 ] || { scripts/chromium && scripts/axe && { scripts/peers || true; }; }
 	cd console/testdata/browsertest && go vet ./... && go test -count=1 -timeout 300s ./...
+
+pictures: ## make the pictures of the console in docs/img again
+	cd console/testdata/browsertest && PARLEY_SHOTS=$(CURDIR)/docs/img go test -count=1 -run TestPictures .
 
 race: ## all tests with the race detector
 	go test -race -timeout $(TEST_TIMEOUT) ./...

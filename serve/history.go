@@ -74,26 +74,48 @@ func listCosts(c *call, ctx context.Context, _ *none) (list CostList, err error)
 	if err != nil {
 		return list, err
 	}
+	c.s.spent.Lock()
+	defer c.s.spent.Unlock()
+	known := map[string]*spending{}
 	for _, i := range all {
-		costs, err := c.s.costsOf(ctx, c.Actor, i.ID)
-		if err != nil && !errors.Is(err, hub.ErrNotFound) { // it may have been removed meanwhile
-			return list, err
+		x := c.s.spent.all[i.ID]
+		if x == nil || i.State.N < x.n {
+			x = &spending{before: map[string]*wire.ModelUsage{}}
 		}
-		list.Costs = append(list.Costs, costs...)
+		if x.n < i.State.N {
+			err := c.s.addCosts(ctx, c.Actor, i.ID, x)
+			if errors.Is(err, hub.ErrNotFound) { // it was removed meanwhile
+				continue
+			}
+			if err != nil {
+				return list, err
+			}
+		}
+		known[i.ID] = x
+		list.Costs = append(list.Costs, x.costs...)
 	}
+	c.s.spent.all = known
 	slices.SortStableFunc(list.Costs, func(a, b Cost) int {
 		return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Session, b.Session), cmp.Compare(a.Model, b.Model))
 	})
 	return list, nil
 }
 
-// costsOf adds up the results of a session.
-func (s *Server) costsOf(ctx context.Context, by hub.Actor, id string) (out []Cost, err error) {
-	before := map[string]*wire.ModelUsage{} // what the results so far say
-	for e, err := range s.cfg.Hub.Session(id).Entries(ctx, by, 0) {
+// A spending is what a session spent up to an entry. Journals only grow, so that each
+// entry is read once.
+type spending struct {
+	n      uint64 // the last entry that is in it
+	costs  []Cost
+	before map[string]*wire.ModelUsage // what the last result says
+}
+
+// addCosts adds the results of a session that are not in x yet.
+func (s *Server) addCosts(ctx context.Context, by hub.Actor, id string, x *spending) error {
+	for e, err := range s.cfg.Hub.Session(id).Entries(ctx, by, x.n) {
 		if err != nil {
-			return nil, err
+			return err
 		}
+		x.n = max(x.n, e.N)
 		if e.Kind != hub.KindFrame || wire.PeekType(e.Data) != "result" {
 			continue
 		}
@@ -108,22 +130,22 @@ func (s *Server) costsOf(ctx context.Context, by hub.Actor, id string) (out []Co
 				continue
 			}
 			// They add up since the agent's session began, which may be more than once.
-			old := before[model]
+			old := x.before[model]
 			if old == nil || old.CostUSD > u.CostUSD || old.OutputTokens > u.OutputTokens {
 				old = new(wire.ModelUsage)
 			}
-			before[model] = u
-			i := slices.IndexFunc(out, func(c Cost) bool { return c.Day == day && c.Model == model })
+			x.before[model] = u
+			i := slices.IndexFunc(x.costs, func(c Cost) bool { return c.Day == day && c.Model == model })
 			if i < 0 {
-				i = len(out)
-				out = append(out, Cost{Day: day, Session: id, Model: model})
+				i = len(x.costs)
+				x.costs = append(x.costs, Cost{Day: day, Session: id, Model: model})
 			}
-			out[i].USD += u.CostUSD - old.CostUSD
-			out[i].InputTokens += u.InputTokens - old.InputTokens
-			out[i].OutputTokens += u.OutputTokens - old.OutputTokens
-			out[i].CacheReadTokens += u.CacheReadInputTokens - old.CacheReadInputTokens
-			out[i].CacheWriteTokens += u.CacheCreationInputTokens - old.CacheCreationInputTokens
+			x.costs[i].USD += u.CostUSD - old.CostUSD
+			x.costs[i].InputTokens += u.InputTokens - old.InputTokens
+			x.costs[i].OutputTokens += u.OutputTokens - old.OutputTokens
+			x.costs[i].CacheReadTokens += u.CacheReadInputTokens - old.CacheReadInputTokens
+			x.costs[i].CacheWriteTokens += u.CacheCreationInputTokens - old.CacheCreationInputTokens
 		}
 	}
-	return out, nil
+	return nil
 }

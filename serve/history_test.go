@@ -18,9 +18,14 @@ func TestHistory(t *testing.T) {
 	id := r.create("first")
 	events := r.events(serve.ScopeView, "/v1/sessions/"+id+"/events", "")
 	events.until("frame", `"type":"result"`)
+	var costs serve.CostList
+	for range 2 {
+		if r.do(serve.ScopeView, "GET", "/v1/costs", nil).decode(t, &costs); len(costs.Costs) != 1 || costs.Costs[0].OutputTokens != 10 {
+			t.Errorf("costs %+v after the first turn", costs)
+		}
+	}
 	r.do(serve.ScopeDrive, "POST", "/v1/sessions/"+id+"/prompts", map[string]string{"text": "second"})
 	last := events.until("frame", `"type":"result"`)
-	var costs serve.CostList
 	r.do(serve.ScopeView, "GET", "/v1/costs", nil).decode(t, &costs)
 	if len(costs.Costs) != 1 || costs.Costs[0].Session != id || costs.Costs[0].OutputTokens != 20 || math.Abs(costs.Costs[0].USD-0.0012) > 1e-9 {
 		t.Errorf("costs %+v after the result %s", costs, last)

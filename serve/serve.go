@@ -90,6 +90,11 @@ type Server struct {
 	pushClient *http.Client
 	watchOnce  sync.Once // starts notify
 
+	spent struct {
+		sync.Mutex
+		all map[string]*spending // by session
+	}
+
 	ctx  context.Context // of all streams; ends when the server drains
 	stop context.CancelCauseFunc
 	work sync.WaitGroup // of requests

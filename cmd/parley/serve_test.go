@@ -25,8 +25,61 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/serve"
 )
+
+// A socket that the service manager opened is served, and its address is printed with the
+// first token.
+func TestSocketActivation(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("it needs a shell")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "http://" + l.Addr().String()
+	file, err := l.(*net.TCPListener).File()
+	l.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := exec.CommandContext(testwait.Context(t), "sh", "-c", "LISTEN_PID=$$ LISTEN_FDS=1 exec parley serve")
+	server.Env = append(os.Environ(), "CLAUDE_CONFIG_DIR="+t.TempDir())
+	server.ExtraFiles = []*os.File{file}
+	server.Stderr = os.Stderr
+	out, err := server.StdoutPipe()
+	if err == nil {
+		err = server.Start()
+	}
+	file.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	printed := ""
+	for !strings.Contains(printed, "#t=") && lines.Scan() {
+		printed += lines.Text() + "\n"
+	}
+	if !strings.HasPrefix(printed, "Serving "+url+"\n"+url+"/#t=") {
+		t.Errorf("it printed %q", printed)
+	}
+	resp, err := http.Get(url + "/healthz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+	if resp.StatusCode != 200 {
+		t.Errorf("health: %s", resp.Status)
+	}
+	server.Process.Signal(syscall.SIGTERM)
+	io.Copy(io.Discard, out)
+	if err := server.Wait(); err != nil {
+		t.Error(err)
+	}
+}
 
 // The demo is served, the shell of docs/serve.md approves its edit with a token that may
 // do no more, the turn ends, and SIGTERM ends the server in time.

@@ -136,6 +136,7 @@ export class Cost extends Screen {
     const {costs} = this.data;
     const by = this.by === 'day' ? 'model' : this.by;
     const days = [...new Set(costs.map(c => c.day))].sort();
+    const times = days.map(d => new Date(d + 'T00:00').getTime() / 1000);
     const keys = [...new Set(costs.map(c => c[by]))].slice(0, 6);
     const value = c => this.unit === 'usd' ? c.usd : tokens(c);
     const ink = getComputedStyle(document.body).color;
@@ -144,9 +145,9 @@ export class Cost extends Screen {
     this.plot = new uPlot({
       width: Math.max(280, el.clientWidth), height: 240, legend: {live: false},
       axes: [axis, {...axis, size: 70, values: (_, list) => list.map(v => this.unit === 'usd' ? money(v) : v.toLocaleString())}],
-      scales: {x: {range: (_, low, high) => [low - 43200, high + 43200]}, y: {range: (_, low, high) => [0, high || 1]}},
+      scales: {x: {range: () => [times[0] - 86400, times.at(-1) + 86400]}, y: {range: (_, low, high) => [0, high * 1.1 || 1]}},
       series: [{}, ...keys.map((k, i) => ({label: this.by === 'session' ? this.label(k) : flat(k), stroke: colors[i], fill: colors[i] + '33', width: 2, points: {size: 7, fill: colors[i]}}))],
-    }, [days.map(d => new Date(d + 'T00:00').getTime() / 1000), ...keys.map(k => days.map(d => sum(costs.filter(c => c.day === d && c[by] === k), value)))], el);
+    }, [times, ...keys.map(k => days.map(d => sum(costs.filter(c => c.day === d && c[by] === k), value)))], el);
   }
 }
 
