@@ -13,7 +13,7 @@ export class Settings extends Screen {
     const [push, list] = await Promise.all([get('/push'), get('/sessions')]);
     const dirs = new Map(list.sessions.map(s => [s.state.cwd, s.id])); // a session for each directory
     this.session ??= dirs.values().next().value;
-    const rules = this.session && may('drive') ? await post(`/sessions/${this.session}/rules`, {}) : null;
+    const rules = this.session && may('drive') ? await post(`/sessions/${this.session}/rules`, {}).catch(err => ({error: err.message})) : null;
     return {push, dirs, rules};
   }
 
@@ -27,13 +27,17 @@ export class Settings extends Screen {
         <button class="yes">Turn on</button></form></section>
       ${rules ? html`<section aria-label="Rules"><h2>Permission rules</h2>
         <label>Directory <select id="directory" @change=${e => { this.session = e.target.value; this.said = ''; this.load(); }}>${[...dirs].map(([dir, id]) => html`<option value=${id} ?selected=${id === this.session}>${flat(dir)}</option>`)}</select></label>
-        <p class="muted">Those of the settings files, in the mode ${visible(rules.mode)}. What a session was started with counts as well.</p>
+        ${rules.error ? html`<p class="problem">${visible(rules.error)}</p>` : this.rules(rules)}</section>` : nothing}`;
+  }
+
+  rules(rules) {
+    return html`<p class="muted">Those of the settings files, in the mode ${visible(rules.mode)}. What a session was started with counts as well.</p>
         ${rules.rules.length ? html`<div class="wide" tabindex="0" role="group" aria-label="Permission rules"><table id="rules"><thead><tr><th>Then</th><th>Rule</th><th>From</th></tr></thead><tbody>${rules.rules.map(r => html`<tr><td>${visible(r.behavior)}</td><td><code class="exact">${visible(r.rule, true)}</code></td><td class="path">${visible(r.source)}</td></tr>`)}</tbody></table></div>` : html`<p class="empty">There are none.</p>`}
         <form class="new" id="explain" @submit=${e => { e.preventDefault(); this.explain(e.target); }}><h2>What would be decided?</h2>
           <label>Tool <input name="tool" required autocomplete="off" value="Bash"></label>
           <label>Command, or the input as JSON <textarea name="input" rows="2" required placeholder="git push"></textarea></label>
           <button class="yes">Explain</button>
-          ${this.said ? html`<pre class="code" id="said" role="status" tabindex="0">${visible(this.said)}</pre>` : nothing}</form></section>` : nothing}`;
+          ${this.said ? html`<pre class="code" id="said" role="status" tabindex="0">${visible(this.said)}</pre>` : nothing}</form>`;
   }
 
   async explain(form) {
