@@ -80,3 +80,17 @@ func FuzzQuote(f *testing.F) {
 		}
 	})
 }
+
+// Each of the four digits of an escape must be one.
+func TestEscapesHaveFourDigits(t *testing.T) {
+	for i := range 4 {
+		digits := []byte("00e9")
+		digits[i] = 'g'
+		if m, err := Decode([]byte(`{"type":"keep_alive","x":"\u` + string(digits) + `"}`)); err == nil {
+			t.Errorf("\\u%s was decoded as %+v", digits, m)
+		}
+	}
+	if _, err := Decode([]byte(`{"type":"keep_alive","x":"\u00e9"}`)); err != nil {
+		t.Error(err)
+	}
+}
