@@ -2,7 +2,11 @@
 
 package sandbox
 
-import "golang.org/x/sys/unix"
+import (
+	"maps"
+
+	"golang.org/x/sys/unix"
+)
 
 // An answer is what a wall says to a system call. The zero value is for calls that
 // the tables do not name: those of later kernels do not exist behind a wall.
@@ -19,8 +23,17 @@ const (
 	opening                // it opens a file: the same if it opens it for writing
 	linking                // it uses sockets that are not of a pair: refused and reported where there are none
 	forking                // it makes a process or thread: counted
+	viewing                // allowed where files may not be changed
 	checked                // its arguments decide: see [filterSpec.check]
 )
+
+// modeOf says which argument of a system call is the mode of a file. Others, which only one
+// kind of machine has, are in machineModes.
+var modeOf = func() map[uint32]uint32 {
+	m := map[uint32]uint32{unix.SYS_FCHMOD: 1, unix.SYS_FCHMODAT: 2, unix.SYS_FCHMODAT2: 2, unix.SYS_MKNODAT: 2}
+	maps.Copy(m, machineModes)
+	return m
+}()
 
 // calls says what becomes of each system call behind a wall; those that only one
 // kind of machine has are in machineCalls. It is a list of what is allowed: nothing
@@ -31,7 +44,7 @@ var calls = map[answer][]uint32{
 		unix.SYS_READ, unix.SYS_WRITE, unix.SYS_READV, unix.SYS_WRITEV, unix.SYS_PREAD64, unix.SYS_PWRITE64,
 		unix.SYS_PREADV, unix.SYS_PWRITEV, unix.SYS_PREADV2, unix.SYS_PWRITEV2, unix.SYS_LSEEK, unix.SYS_CLOSE, unix.SYS_CLOSE_RANGE,
 		unix.SYS_DUP, unix.SYS_DUP3, unix.SYS_FLOCK, unix.SYS_FSYNC, unix.SYS_FDATASYNC, unix.SYS_FADVISE64, unix.SYS_READAHEAD,
-		unix.SYS_SENDFILE, unix.SYS_SPLICE, unix.SYS_TEE, unix.SYS_VMSPLICE, unix.SYS_COPY_FILE_RANGE, unix.SYS_OPENAT2,
+		unix.SYS_SENDFILE, unix.SYS_SPLICE, unix.SYS_TEE, unix.SYS_VMSPLICE, unix.SYS_COPY_FILE_RANGE,
 		unix.SYS_FSTAT, unix.SYS_STATX, unix.SYS_FACCESSAT, unix.SYS_FACCESSAT2, unix.SYS_READLINKAT, unix.SYS_GETDENTS64,
 		unix.SYS_GETCWD, unix.SYS_CHDIR, unix.SYS_FCHDIR, unix.SYS_STATFS, unix.SYS_FSTATFS, unix.SYS_UMASK,
 		unix.SYS_GETXATTR, unix.SYS_LGETXATTR, unix.SYS_FGETXATTR, unix.SYS_LISTXATTR, unix.SYS_LLISTXATTR, unix.SYS_FLISTXATTR,
@@ -88,6 +101,7 @@ var calls = map[answer][]uint32{
 	},
 	linking: {unix.SYS_CONNECT, unix.SYS_BIND, unix.SYS_LISTEN, unix.SYS_ACCEPT, unix.SYS_ACCEPT4},
 	opening: {unix.SYS_OPENAT},
+	viewing: {unix.SYS_OPENAT2},
 	// Refused in a way that programs expect, and not absent, because they would take
 	// an older call in its place.
 	refused: {

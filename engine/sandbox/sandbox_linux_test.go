@@ -748,11 +748,19 @@ pid = os.fork()
 if pid == 0: os.execvp("sleep", ["sleep", "1"])
 r = ctypes.CDLL(None).ptrace(16, pid, 0, 0); os.kill(pid, 9); sys.exit(r == -1)'`,
 			`cp /bin/sh sh; chmod u+s sh; su nobody -s ./sh -c 'test "$(id -u)" != "$(id -ru)"' `,
+			// Outside of the sandbox anybody could run such a program as its owner.
+			`cp /bin/true raised && chmod u+s raised`, `cp /bin/true raised && chmod 6755 raised`, `install -m 4755 /bin/true raised`,
+			`python3 -c 'import os; os.close(os.open("raised1", os.O_CREAT|os.O_WRONLY, 0o4755))'`, `python3 -c 'import os; os.mknod("raised2", 0o104755)'`,
+			`python3 -c 'import os; os.open(".", os.O_TMPFILE|os.O_WRONLY, 0o4755)'`,
+			`python3 -c 'import ctypes, sys; sys.exit(ctypes.CDLL(None).syscall(437, -100, b"raised3", (ctypes.c_uint64*3)(0o101, 0o4755, 0), 24) == -1)'`, // openat2
 			`hostname changed`, `dmesg`, `ip link set lo down`,
 		} {
 			if out, err := p.run(script); err == nil {
 				t.Errorf("%s went well: %s", script, out)
 			}
+		}
+		if out, err := p.run(`mkdir shared && chmod 2755 shared && chmod 755 shared && touch shared/x && chmod +x shared/x && find . -perm -4000`); err != nil || out != "" {
+			t.Errorf("ordinary modes: %v: %s", err, out)
 		}
 		if out, err := p.run(`grep -E 'NoNewPrivs:.1|Seccomp:.2' /proc/self/status | wc -l; grep -E 'Cap(Prm|Eff|Amb)' /proc/self/status; true`); err != nil || !strings.HasPrefix(out, "2\n") || strings.Contains(out, "000001ff") {
 			t.Errorf("%v: %s", err, out)

@@ -66,6 +66,12 @@ func (s *filterSpec) part(nr uint32, a answer) (f filter) {
 		f.allow()
 	case absent:
 		f.fail(uint32(unix.ENOSYS))
+	case viewing:
+		if s.write {
+			f.fail(uint32(unix.ENOSYS)) // its mode cannot be seen
+		} else {
+			f.allow()
+		}
 	case working, sharing, nesting:
 		switch {
 		case nr == unix.SYS_CLONE3 && !s.namespaces:
@@ -81,16 +87,26 @@ func (s *filterSpec) part(nr uint32, a answer) (f filter) {
 		}
 	case changing:
 		if s.write {
+			if at, ok := modeOf[nr]; ok {
+				f.denyRaising(at)
+			}
 			f.allow()
 		} else {
 			s.report(&f, unix.EROFS)
 		}
 	case opening:
-		if !s.write && s.supervised {
-			at := uint32(1)
-			if nr != unix.SYS_OPENAT { // the older one
-				at = 0
-			}
+		at := uint32(1)
+		if nr != unix.SYS_OPENAT { // the older one
+			at = 0
+		}
+		switch {
+		case s.write:
+			f.argument(at + 1)
+			var mode filter
+			mode.denyRaising(at + 2)
+			f.add(jumpSet, makesFile, 0, uint8(len(mode))) // else there is no mode
+			f = append(f, mode...)
+		case s.supervised:
 			f.argument(at + 1)
 			f.add(jumpSet, forWriting, 0, 1)
 			f.add(giveBack, unix.SECCOMP_RET_USER_NOTIF, 0, 0)
@@ -114,6 +130,17 @@ func (s *filterSpec) part(nr uint32, a answer) (f filter) {
 		f.fail(uint32(unix.EPERM))
 	}
 	return f
+}
+
+// makesFile are the flags of open with which its mode counts.
+const makesFile = unix.O_CREAT | unix.O_TMPFILE&^unix.O_DIRECTORY
+
+// denyRaising refuses a mode with which a program runs as the owner of its file: outside of
+// the sandbox anybody could run it. The one for its group stays: directories have it, too.
+func (f *filter) denyRaising(at uint32) {
+	f.argument(at)
+	f.add(jumpSet, unix.S_ISUID, 0, 1)
+	f.fail(uint32(unix.EPERM))
 }
 
 // report refuses a call, and has somebody told if somebody listens.

@@ -24,3 +24,5 @@ var machineCalls = map[answer][]uint32{
 	working: {unix.SYS_INOTIFY_INIT},
 	refused: {unix.SYS_IOPL, unix.SYS_IOPERM, unix.SYS_MODIFY_LDT},
 }
+
+var machineModes = map[uint32]uint32{unix.SYS_CHMOD: 1, unix.SYS_CREAT: 1, unix.SYS_MKNOD: 1}

@@ -13,3 +13,5 @@ var machineCalls = map[answer][]uint32{
 	allowed:  {unix.SYS_NEWFSTATAT},
 	changing: {unix.SYS_RENAMEAT},
 }
+
+var machineModes map[uint32]uint32
