@@ -441,7 +441,7 @@ func TestHooks(t *testing.T) {
 }
 
 // TestHooksByName checks that an agent which calls hooks by name reaches all of
-// them that match, and that one which objects is heard.
+// them that match, and that an objection takes effect.
 func TestHooksByName(t *testing.T) {
 	var called []string
 	hook := func(name, matcher string, out *wire.HookOutput) parley.Hook {

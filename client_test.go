@@ -542,8 +542,8 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// TestCloseDuringTurn checks that whoever reads a turn learns of the end, and that
-// the agent is told to stop.
+// TestCloseDuringTurn checks that the reader of a turn learns of its end, and that
+// the agent is stopped.
 func TestCloseDuringTurn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := connect(t, plays(t, hello+`
@@ -759,7 +759,7 @@ func TestCloseTimeout(t *testing.T) {
 				a.hello()
 				a.wait("user")
 				a.done()
-				<-a.Context().Done() // whatever it is told
+				<-a.Context().Done() // ignores the end of its input
 				return 0
 			})
 			opts.CloseTimeout = limit

@@ -31,7 +31,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// Version is the version of this SDK, which agents are told.
+// Version is the version of this SDK, as it is sent to agents.
 const Version = "0.1.0"
 
 // A config is what Options come down to: what is dialled, what is sent first, and

@@ -128,8 +128,8 @@ func (c *Client) RewindFiles(ctx context.Context, userMessageUUID string, dryRun
 	return call[wire.RewindFilesResponse](ctx, c, &wire.RewindFiles{UserMessageID: userMessageUUID, DryRun: dryRun})
 }
 
-// StopTask stops a subagent or a command that runs in the background. That it has
-// ended is told by a [wire.TaskNotification].
+// StopTask stops a subagent or a command that runs in the background. A
+// [wire.TaskNotification] reports its end.
 func (c *Client) StopTask(ctx context.Context, taskID string) error {
 	return c.Call(ctx, &wire.StopTask{TaskID: taskID}, nil)
 }

@@ -41,12 +41,12 @@
 // # Slow consumers
 //
 // Callbacks, interrupts and answers never wait for the loop that reads messages.
-// What the loop has not read is held in memory up to [Options.MaxBuffered] bytes,
+// Messages that wait for the loop are held in memory up to [Options.MaxBuffered] bytes,
 // then in a temporary file up to [Options.MaxQueued].
 //
 // # The end
 //
 // An agent that is a process ends with its query or client, and so does everything
-// it started: it is told to by the end of its input, asked by SIGTERM, made to by
-// SIGKILL. If this process dies, the agent does, too.
+// it started: first its input is closed, then it receives SIGTERM, and then SIGKILL.
+// If this process dies, the agent dies, too.
 package parley

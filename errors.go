@@ -174,7 +174,7 @@ type ProtocolError struct {
 func (e *ProtocolError) Error() string { return "parley: protocol: " + e.Message }
 
 // A CallbackError says that a callback of the host failed or panicked. It goes to
-// [Options.OnWarning]; the agent was told no.
+// [Options.OnWarning]; the agent received a denial or an error.
 type CallbackError struct {
 	Callback string // such as "CanUseTool" or "hook PreToolUse"
 	Err      error  // what it returned

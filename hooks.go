@@ -28,8 +28,8 @@ import (
 //
 // Hooks for one event run at once, each in its own goroutine; they may call
 // methods of the [Client]. A hook that fails or panics fails closed: before a
-// tool runs it denies the call, before a prompt is taken it blocks it. After the
-// fact there is nothing to close; the agent is told of the failure.
+// tool runs it denies the call, before a prompt is accepted it blocks the prompt.
+// Afterwards there is nothing to deny; the agent receives the error.
 type Hook struct {
 	// Timeout is how long the agent waits for the hook. Zero means as long as
 	// the agent likes, usually 60 seconds.
@@ -121,7 +121,7 @@ func guards(event wire.HookEvent) bool {
 // HookAllow lets a tool run without asking. It is an answer to PreToolUse.
 func HookAllow() *wire.HookOutput { return preToolUse(wire.BehaviorAllow, "") }
 
-// HookDeny does not let a tool run; the model is told the reason. It is an answer
+// HookDeny does not let a tool run; the model receives the reason. It is an answer
 // to PreToolUse.
 func HookDeny(reason string) *wire.HookOutput { return preToolUse(wire.BehaviorDeny, reason) }
 
@@ -186,8 +186,8 @@ func (s *session) hookCallback(ctx context.Context, req *wire.HookCallback) (any
 }
 
 // namedHooks answers an agent that calls hooks by the name of their event: all of
-// them, in order, up to the first that objects. What the last one said that said
-// anything is the answer.
+// them, in order, up to the first that objects. The last output that is not
+// empty is the answer.
 func (s *session) namedHooks(ctx context.Context, req *wire.HookCallback) (any, error) {
 	var answer any
 	var failed error

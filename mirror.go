@@ -32,7 +32,7 @@ type mirror struct {
 	pending []mirrored
 	records int
 	bytes   int
-	failed  []wire.Message // to be told
+	failed  []wire.Message // for the consumer
 	busy    chan struct{}  // closed when the goroutine that writes has nothing left; nil if there is none
 
 	held []wire.Message // the consumer's own: what comes behind an error
@@ -228,7 +228,7 @@ func (m *mirror) flush(ctx context.Context) error {
 	}
 }
 
-// told returns what the consumer is to be told, and forgets it.
+// told returns the failures that the consumer has not received yet, and forgets them.
 func (m *mirror) told() []wire.Message {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -237,8 +237,8 @@ func (m *mirror) told() []wire.Message {
 	return told
 }
 
-// pop returns the next message for the consumer. What the agent wrote before a result
-// is in the store before that, or an error says that it is not.
+// pop returns the next message for the consumer. Before it returns a result, the records
+// that the agent wrote before that result are in the store, or a message reports the failure.
 func (s *session) pop(ctx context.Context) (wire.Message, error) {
 	m := s.cfg.mirror
 	if m == nil {
@@ -286,7 +286,7 @@ func configDir(env []string) (dir, home string) {
 }
 
 // fromStore makes the session that is to be resumed a file of a directory of its own,
-// where the agent finds it and the settings of the user. What it returns removes the
+// where the agent finds it and the settings of the user. The returned function removes the
 // directory. Without such a session in the store the agent looks for itself.
 func (c *config) fromStore(ctx context.Context) (remove func(), err error) {
 	remove = func() {}
@@ -376,7 +376,7 @@ func materialise(ctx context.Context, store sessions.Store, key sessions.Key, di
 
 // copyConfig copies what an agent needs of the user's configuration: who it is, without
 // what would renew a login, since the copy would make the user's own invalid, and its
-// settings, without what leads elsewhere. What cannot be read is left out.
+// settings, without what leads elsewhere. Files that cannot be read are left out.
 func copyConfig(from, home, to string) error {
 	edit := map[string]func(map[string]json.RawMessage){
 		".credentials.json": func(all map[string]json.RawMessage) {

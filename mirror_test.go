@@ -18,7 +18,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A recorder is a store that fails as often as it is told to.
+// A recorder is a store that fails a given number of times.
 type recorder struct {
 	session.Memory
 	mu    sync.Mutex
@@ -58,8 +58,8 @@ func mirrors(t *testing.T, dir string) *parley.Options {
 	return o
 }
 
-// What the agent writes is in the store before the result is there: one append for
-// each file, in order. What comes at the end is in it when the query has ended.
+// Records of the agent are in the store before the result: one append for
+// each file, in order. The last records are in it when the query has ended.
 func TestSessionStore(t *testing.T) {
 	dir := t.TempDir()
 	bubble(t, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestSessionStore(t *testing.T) {
 }
 
 // A store that fails now and then is asked again; one that goes on failing costs the
-// batch, and the consumer is told so before the result.
+// batch, and the consumer receives the error before the result.
 func TestSessionStoreFails(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []struct{ fails, errors int }{{2, 0}, {3, 1}, {6, 2}} {
@@ -141,7 +141,7 @@ func TestSessionStoreResume(t *testing.T) {
 		t.Fatal(err)
 	}
 	script := filepath.Join(t.TempDir(), "agent")
-	// It says where its files are and what it was told, and fails.
+	// It prints the directory of its files and its input, and fails.
 	err := os.WriteFile(script, []byte("#!/bin/sh\nprintf '%s\\n' \"$CLAUDE_CONFIG_DIR\" \"$*\" >&2\ncd \"$CLAUDE_CONFIG_DIR\" && find . -type f >&2\ncat settings.json .credentials.json >&2\nexit 3\n"), 0o700)
 	if err != nil {
 		t.Fatal(err)

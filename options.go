@@ -20,7 +20,7 @@ import (
 //
 // Lists tell unset (nil) from empty where the protocol does.
 type Options struct {
-	// What answers.
+	// The agent and its model.
 
 	Model          string      // an alias such as "sonnet", or the name of a model; empty means the agent's choice
 	FallbackModels []string    // tried in order when the model is overloaded
@@ -28,7 +28,7 @@ type Options struct {
 	Effort         wire.Effort // "low", "medium", "high", "xhigh" or "max"
 	Betas          []string    // beta features of the API to ask for
 
-	// What it is told.
+	// Instructions.
 
 	// SystemPrompt is the system prompt. If it is empty there is none, unless
 	// KeepSystemPrompt is set.
@@ -56,7 +56,7 @@ type Options struct {
 	// mentions.
 	VerbatimPrompts bool
 
-	// What it may use.
+	// Tools.
 
 	Tools           []string          // the built-in tools there are; nil means the agent's own set, empty means none
 	AllowedTools    []string          // rules for calls that need no asking, such as "Bash(git diff:*)"
@@ -80,7 +80,7 @@ type Options struct {
 	Plugins        []*wire.PluginConfig             // plugins to load
 	PluginsInStart bool                             // name plugins in the first request instead of the command line
 
-	// Who decides.
+	// Permissions.
 
 	PermissionMode wire.PermissionMode // which calls need no asking; empty means as the settings have it
 	// CanUseTool is asked about calls that no rule decides. If it is nil they
@@ -110,7 +110,7 @@ type Options struct {
 	// asks about tools though CanUseTool is nil.
 	OnRequest func(ctx context.Context, req *wire.ControlRequest) (json.RawMessage, error)
 
-	// Where it works.
+	// Directories and environment.
 
 	Cwd             string                // working directory; empty means that of this process
 	AddDirs         []string              // more directories that it may work in
@@ -134,8 +134,8 @@ type Options struct {
 	NoPersistence   bool   // keep the session nowhere
 	Checkpoints     bool   // keep what files were before, for [Client.RewindFiles]
 	// SessionStore keeps a copy of the session: what the agent writes to its files is
-	// in it before each result is yielded. A batch that it does not take, tried three
-	// times, is told of with a [wire.MirrorError] and left out. Resume with an id, and
+	// in it before each result is yielded. A batch that fails three times
+	// is left out, and reported with a [wire.MirrorError]. Resume with an id, and
 	// Continue, look for the session there first; it then comes to the agent in a
 	// directory of its own, with the user's settings, that is removed afterwards. With a
 	// Dialer it is a copy only.
@@ -145,11 +145,11 @@ type Options struct {
 
 	MaxTurns     int     // rounds of one turn; 0 means no limit
 	MaxBudgetUSD float64 // 0 means no limit
-	TaskBudget   int     // tokens that the model is told to make do with
+	TaskBudget   int     // tokens for the whole task; the model receives the number
 	// OutputSchema is a JSON Schema that the answer has to fit; see [RunAs].
 	OutputSchema json.RawMessage
 
-	// What is reported.
+	// Reports.
 
 	PartialMessages    bool   // yield the answer while it is written, as [wire.StreamEvent]
 	HookEvents         bool   // yield what hooks of the settings do
@@ -175,7 +175,7 @@ type Options struct {
 	Logger *slog.Logger
 	// Traces and Metrics are where OpenTelemetry's spans and measurements go: a span
 	// for each turn and each callback, by the conventions for generative AI, without
-	// the text of prompts and answers. Nil means that nothing is told. A span in the
+	// the text of prompts and answers. Nil means that nothing is exported. A span in the
 	// context of [Query] or [Connect] is handed on to the agent as TRACEPARENT
 	// either way, so that its spans belong to the same trace.
 	Traces  trace.TracerProvider
@@ -205,7 +205,7 @@ type Options struct {
 	ControlTimeout time.Duration // for the answer to other requests; 60 s
 	WriteTimeout   time.Duration // for the agent to read what it is sent; 60 s
 	IdleTimeout    time.Duration // how long the agent may be silent in a turn while no callback runs; 30 min, negative means for ever
-	CloseTimeout   time.Duration // for the agent to end by itself once it is told to; 5 s
+	CloseTimeout   time.Duration // for the agent to end by itself after its input is closed; 5 s
 	MaxLine        int           // longest line in bytes; 64 MiB
 	// MaxCallbacks is how many callbacks run at once; 1024. Requests of the agent
 	// beyond that wait for one to return, and up to 64 times as many may.

@@ -12,8 +12,8 @@ import (
 
 // An outbox is what writes to a connection, one at a time. Frames that wait are
 // written together by its goroutine; a sender waits for its frame or for its
-// context, never for the lock of another. Who finds nobody writing may write
-// itself.
+// context, never for the lock of another. A sender writes itself
+// if nobody else does.
 type outbox struct {
 	conn    transport.Conn
 	record  func(dir byte, line []byte)

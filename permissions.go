@@ -46,7 +46,7 @@ func AllowAlways(req *wire.CanUseTool) *wire.PermissionResult {
 	}
 }
 
-// Deny does not let the tool run. The model is told the reason and goes on.
+// Deny does not let the tool run. The model receives the reason and continues.
 func Deny(reason string) *wire.PermissionResult {
 	return &wire.PermissionResult{Behavior: wire.BehaviorDeny, Message: reason}
 }

@@ -139,8 +139,8 @@ func (q *query) run(ctx context.Context, prompts iter.Seq[*wire.User], yield fun
 	}()
 
 	if err := s.initialize(); err != nil {
-		// An agent that cannot start may be gone before it is greeted. What it
-		// said comes first.
+		// An agent that cannot start may be gone before initialize is sent.
+		// Its own error comes first.
 		gone := time.NewTimer(s.cfg.exitGrace)
 		defer gone.Stop()
 		select {
@@ -180,7 +180,7 @@ func (q *query) run(ctx context.Context, prompts iter.Seq[*wire.User], yield fun
 	}
 }
 
-// stop ends the session. Whatever still runs is interrupted.
+// stop ends the session. It interrupts a running turn.
 func (q *query) stop(cause error) {
 	q.mu.Lock()
 	q.over = true
@@ -243,7 +243,7 @@ func (q *query) feed(ctx context.Context, prompts iter.Seq[*wire.User]) {
 	q.settle(false)
 }
 
-// resulted is told of each result, by the reader.
+// resulted is called by the reader for each result.
 func (q *query) resulted(r *wire.Result) {
 	q.mu.Lock()
 	if byPrompt(r) {
@@ -258,7 +258,7 @@ func (q *query) resulted(r *wire.Result) {
 	q.settle(false)
 }
 
-// tasksDone is told when no task of the agent runs any more, by the reader.
+// tasksDone is called by the reader when no task of the agent runs any more.
 func (q *query) tasksDone() { q.settle(true) }
 
 // turnRunning reports whether the agent owes an answer: not while the host thinks

@@ -292,7 +292,7 @@ func (q *queue) pop(ctx context.Context) (wire.Message, error) {
 	}
 }
 
-// tell says that there is room again.
+// tell signals that there is room again.
 func (q *queue) tell() {
 	q.slow = false
 	select {
@@ -301,7 +301,7 @@ func (q *queue) tell() {
 	}
 }
 
-// What take did.
+// Outcomes of take.
 const (
 	tookNone = iota
 	tookOne

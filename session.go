@@ -24,8 +24,8 @@ import (
 //
 // One goroutine reads: it wakes whoever waits for a control response, has each
 // control request handled, and queues all else for the consumer. It waits for the
-// consumer (queue.pace) and for a callback (attend) no longer than a moment. What is
-// written goes through the outbox, a frame at a time.
+// consumer (queue.pace) and for a callback (attend) no longer than a moment. All writes
+// go through the outbox, a frame at a time.
 // When the reader ends, the session is over: it waits for the agent to be gone,
 // fails what is pending, and closes the queue.
 type session struct {
@@ -44,7 +44,7 @@ type session struct {
 	lastID   int
 	calls    map[string]chan *wire.Response     // our requests that wait for an answer
 	handlers map[string]context.CancelCauseFunc // their requests that we work on
-	seen     map[string]bool                    // ids of their requests, so that one that is told twice runs once
+	seen     map[string]bool                    // ids of their requests, so that a repeated one runs once
 	tasks    map[string]bool                    // tasks of theirs that may still need us
 	frames   frameRing
 	owed     bool // an answer to the agent could not be written
@@ -409,7 +409,7 @@ func (s *session) fail(err error) {
 	})
 }
 
-// inputFailed is told that the agent does not read any more. It may have all it
+// inputFailed is called when the agent does not read any more. It may have all it
 // needs, or be on its way out. Only if it falls silent while an answer is owed to
 // it is that an end: it waits for what can never come.
 func (s *session) inputFailed(err error) {
@@ -489,8 +489,8 @@ func (s *session) turnRunning() bool {
 // context.
 const handlerGrace = 5 * time.Second
 
-// shutdown ends the session and returns when the agent is gone. Whatever the agent
-// does is interrupted first. It may be called more than once, and at once: the
+// shutdown ends the session and returns when the agent is gone. It interrupts a running
+// turn first. It may be called more than once, and at once: the
 // shortest ctx counts. ctx may be that of a callback, which is not waited for.
 func (s *session) shutdown(ctx context.Context, cause error) error {
 	if !s.interruptForGood(cause) {

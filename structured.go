@@ -24,7 +24,7 @@ import (
 //	}
 //	bugs, res, err := parley.RunAs[[]Bug](ctx, "What is wrong with this code?", opts)
 //
-// T may be any type that there is a schema for. An answer in plain text that is
+// T may be any type that has a schema. An answer in plain text that is
 // JSON and fits the schema is accepted, too. If nothing that came fits, the error
 // is an [*OutputError]. The result is returned whenever there is one.
 func RunAs[T any](ctx context.Context, prompt string, opts *Options, attach ...wire.Block) (T, *wire.Result, error) {

@@ -10,8 +10,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// observe begins the span of a turn. What is yielded goes through see; end gets the
-// error that the turn ended with.
+// observe starts the span of a turn. Every yielded message is passed to see; end gets
+// the error that the turn ended with.
 func (c *config) observe(ctx context.Context) (_ context.Context, see func(wire.Message), end func(error)) {
 	ctx, span := c.telemetry.Turn(ctx, trace.SpanKindClient, "", c.model, c.agent)
 	if span == nil {

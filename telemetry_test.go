@@ -20,7 +20,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// recording returns a provider and what it was told.
+// recording returns a provider and its recorded spans.
 func recording(t *testing.T) (*sdktrace.TracerProvider, *tracetest.InMemoryExporter) {
 	spans := tracetest.NewInMemoryExporter()
 	p := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
@@ -98,8 +98,8 @@ func TestTelemetry(t *testing.T) {
 	}
 }
 
-// TestTelemetryTurns checks that the turns of a client belong to the trace of who
-// connected, or of who began them, and that a failure is told.
+// TestTelemetryTurns checks that the turns of a client belong to the trace of the
+// connection, or of the caller of the turn, and that a failure is reported.
 func TestTelemetryTurns(t *testing.T) {
 	traces, spans := recording(t)
 	ctx, root := traces.Tracer("test").Start(t.Context(), "root")
@@ -127,7 +127,7 @@ func TestTelemetryTurns(t *testing.T) {
 }
 
 // TestNoTelemetry checks that a span in the context is handed on even if nothing is
-// to be told, and that without one nothing is changed.
+// to report, and that without one nothing is changed.
 func TestNoTelemetry(t *testing.T) {
 	t.Setenv("TRACEPARENT", "inherited")
 	for _, valid := range []bool{false, true} {

@@ -28,7 +28,7 @@ import (
 // A tool may run several times at once.
 type Tool struct {
 	Name        string // what the model calls it by
-	Description string // what the model is told about it
+	Description string // for the model
 	Title       string // what people are shown
 
 	// InputSchema says what arguments the tool takes. NewTool infers it; what
@@ -65,7 +65,7 @@ type Tool struct {
 // omitzero is required, and the jsonschema tag of a field is its description.
 // Arguments that do not fit the schema do not reach the function.
 //
-// What the model gets is what Out is:
+// The model receives a result that depends on Out:
 //
 //   - a string is text,
 //   - an [mcp.Content], a [wire.Block], a slice of them, and a [wire.Content] is
@@ -74,7 +74,7 @@ type Tool struct {
 //   - any other value is JSON, and if that is an object it is the structured
 //     content of the result, too.
 //
-// If the function returns an error, the model is told its text and can try again.
+// If the function returns an error, the model receives its text and can try again.
 // So it is with a panic, which is also reported to [Options.OnWarning]. The context
 // ends when the agent gives the call up. [ToolRequest] returns the request that the
 // function is called for.
@@ -415,7 +415,7 @@ func errorResult(err error) *mcp.CallToolResult {
 		text = strings.TrimPrefix(text, "parley: ")
 	}
 	if strings.TrimSpace(text) == "" {
-		text = noReason // a model must not be told nothing
+		text = noReason // an error result must not be empty
 	}
 	return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: text}}}
 }

@@ -48,7 +48,7 @@ type serverRun struct {
 	ended   chan struct{} // closed when the server has ended and none of its tools runs
 	drained chan struct{} // closed when no answer comes any more
 
-	// What the server sends, in its order. forward takes it from here, so that
+	// Messages of the server, in its order. forward takes them from here, so that
 	// the server never waits for the agent.
 	mu     sync.Mutex
 	queue  []*outgoing
@@ -153,7 +153,7 @@ func (t *toolServers) run(name string, m *rpcMessage) (*serverRun, *jsonrpc.Erro
 	if run != nil {
 		run.Close()
 	}
-	// An agent that was told beforehand what the server would say begins without
+	// An agent that received the server's description beforehand begins without
 	// initialize.
 	state := &mcp.ServerSessionState{}
 	if !initialize {
@@ -247,9 +247,9 @@ func (r *serverRun) enqueue(o *outgoing) error {
 	return nil
 }
 
-// forward brings what the server sends to whom it is for: answers to their calls,
-// requests and notifications to the agent. What a tool reported before its result
-// is written before it.
+// forward delivers the messages of the server: answers to their calls, requests and
+// notifications to the agent. Notifications that a tool sent before its result are
+// written before it.
 func (r *serverRun) forward() {
 	s := r.t.s
 	ctx, cancel := context.WithCancel(s.ctx)
@@ -289,8 +289,8 @@ func (r *serverRun) forward() {
 	acknowledged.Wait()
 }
 
-// forwarded is told how the agent took a message. The answer to a request usually
-// comes in a message of its own; one that cannot come is an error for the server.
+// forwarded is called with the agent's response to a message. The answer to a request
+// usually comes in a message of its own; if none can come, the server gets an error.
 func (r *serverRun) forwarded(o *outgoing, resp *wire.Response, err error) {
 	r.mu.Lock()
 	r.busy--
@@ -806,9 +806,9 @@ func ServeTools(ctx context.Context, tools ...*Tool) error {
 }
 
 // ServeMCP serves an MCP server to a client that reads and writes lines, as
-// [ServeTools] does with tools alone. It takes what clients of all ages say: an
-// initialize without a version, "initialized" without its prefix. What is malformed
-// is answered with the error codes of JSON-RPC and ends nothing.
+// [ServeTools] does with tools alone. It accepts old forms of requests: initialize
+// without a version, "initialized" without its prefix. A malformed message is answered
+// with an error code of JSON-RPC, and the connection stays open.
 func ServeMCP(ctx context.Context, server *mcp.Server, in io.Reader, out io.Writer) error {
 	var mu sync.Mutex
 	write := func(line []byte) error {

@@ -177,7 +177,7 @@ func connectTools(t *testing.T, servers map[string]*mcp.Server, options ...func(
 // closed.
 var leakChecked sync.Map
 
-// warnings collects what OnWarning is told.
+// warnings collects the warnings of OnWarning.
 type warnings struct {
 	mu   sync.Mutex
 	list []error
@@ -348,8 +348,8 @@ func TestToolServerCancel(t *testing.T) {
 		a.call("b", `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`+id+`,"reason":"enough"}}`)
 		wantContains(t, a.await(answer), `"id":`+id+`,`, `"isError":true`, "context canceled")
 	}
-	// A cancellation may be quicker than what it cancels. What was cancelled before
-	// it began does not begin.
+	// A cancellation may be quicker than what it cancels. A call that was cancelled
+	// before it began does not begin.
 	a.call("b", `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":6}}`)
 	wantContains(t, a.call("b", callBlock("6", "x")), `"id":6,`, "context canceled")
 	// One that is malformed does no harm.
@@ -699,7 +699,7 @@ func TestServeLines(t *testing.T) {
 	wantContains(t, strings.Join(out[1:], " "), `"code":-32600`, `"code":-32700`)
 }
 
-// What was asked before the input ended is answered.
+// Requests that were sent before the input ended are answered.
 func TestServeLinesAnswersAll(t *testing.T) {
 	slow := NewTool("slow", "", func(ctx context.Context, _ struct{}) (string, error) {
 		testwait.Pause(20 * time.Millisecond)

@@ -264,7 +264,7 @@ func TestAgentResumed(t *testing.T) {
 	})
 }
 
-// What the protocol cannot express is an error that names it.
+// An option that the protocol cannot express is an error that names it.
 func TestAgentCannotExpress(t *testing.T) {
 	hook := parley.On("", func(context.Context, *wire.PreToolUseInput) (*wire.HookOutput, error) { return nil, nil })
 	for want, opts := range map[string]parley.Options{

@@ -178,7 +178,7 @@ func (e *editing) run(r *request, how opened, state *hub.State) {
 	}
 }
 
-// replay sends the history. What a rewind took back is not part of it.
+// replay sends the history, without the turns that a rewind removed.
 func (f *follower) replay(history []hub.Entry, last hub.Entry) {
 	var kept []hub.Entry
 	for _, e := range history {

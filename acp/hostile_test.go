@@ -8,7 +8,7 @@ import (
 	pt "github.com/parley-go/parley/parleytest"
 )
 
-// Whatever a client sends is answered as JSON-RPC says, and the connection goes on.
+// Every message of a client is answered as JSON-RPC requires, and the connection stays open.
 func TestHostileFrames(t *testing.T) {
 	const none = "null"
 	for _, c := range []struct {

@@ -267,7 +267,7 @@ func TestPlanUpdates(t *testing.T) {
 	})
 }
 
-// What a command prints is shown while it runs.
+// The output of a command is shown while it runs.
 func TestRunningOutput(t *testing.T) {
 	model := func(string) *pt.Scenario {
 		return pt.Script(pt.Say("").Call("Bash", map[string]string{"command": "echo early; until test -e gate; do sleep 0.05; done; echo late", "description": "Waits"}), pt.Say("Done.").Always())

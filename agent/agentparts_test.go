@@ -50,8 +50,8 @@ func nowhere(text string) parleytest.Matcher {
 	})
 }
 
-// An agent's skills, hooks, servers and memory have effect, and it is told what the
-// project says, about files below as well. Of a file that nobody trusts neither hooks
+// An agent's skills, hooks, servers and memory have effect, and it receives the
+// instructions of the project, about files below as well. Of a file that nobody trusts neither hooks
 // nor servers run, and calls that its hooks guard need permission.
 func TestAgentBrings(t *testing.T) {
 	if runtime.GOOS == "windows" {

@@ -40,7 +40,7 @@ func (set *setup) noSendMessage() bool {
 	return f.Tools != nil && !slices.Contains(f.Tools, "default") && !slices.Contains(f.Tools, "SendMessage") || slices.Contains(f.DisallowedTools, "SendMessage")
 }
 
-// allAgents reads the agents that there are.
+// allAgents reads all agents.
 func (set *setup) allAgents(p *project.Context) []*agents.Definition {
 	lists := [][]*agents.Definition{agents.BuiltIn(), set.pluginAgents(p)}
 	for _, d := range set.agentDirs() {
@@ -116,8 +116,8 @@ func (set *setup) mainAgent(list []*agents.Definition) *agents.Definition {
 	return &d
 }
 
-// agentParts makes ready what an agent brings: hooks, MCP servers, memory. What a
-// file of the project brings needs trust; without it the host is told.
+// agentParts prepares the parts of an agent: hooks, MCP servers, memory. The parts of a
+// file of the project need trust; without it they are reported to the host.
 func (s *server) agentParts(def *agents.Definition) (*engine.AgentParts, error) {
 	set := s.set
 	parts := &engine.AgentParts{}
@@ -197,7 +197,7 @@ func (s *server) agentParts(def *agents.Definition) (*engine.AgentParts, error) 
 	return parts, nil
 }
 
-// The bounds of what an agent is told of its memory.
+// The limits of the memory that an agent receives.
 const (
 	memoryLines = 200
 	memoryBytes = 25 << 10

@@ -143,7 +143,7 @@ func TestLocalCommands(t *testing.T) {
 	if n := len(k.model.Requests()); n != 1 {
 		t.Errorf("the model was asked %d times", n)
 	}
-	// What they said is no part of the conversation, and the model that was chosen answers.
+	// Their output is not part of the conversation, and the chosen model answers.
 	k.say("and now")
 	if got := k.sent(); strings.Contains(got, "local-command") || strings.Contains(got, "Context Usage") || !strings.Contains(got, `"model":"claude-opus`) {
 		t.Error(got)

@@ -43,8 +43,8 @@ type held struct {
 	all   []wire.Message
 }
 
-// hold holds a conversation with a scripted model, in virtual time. What the strict API
-// would refuse fails the test, as does a script that is not followed.
+// hold holds a conversation with a scripted model, in virtual time. A request that the strict API
+// rejects fails the test, as does a script that is not followed.
 func hold(t *testing.T, s *parleytest.Scenario, change func(*parley.Options, *agent.Config), f func(*held)) *held {
 	t.Helper()
 	k := &held{}
@@ -400,7 +400,7 @@ func TestAutocompact(t *testing.T) {
 	}
 }
 
-// TestCompactHooks: hooks are told before and after, add to the request, and can say no.
+// TestCompactHooks: hooks run before and after, add to the request, and can block it.
 func TestCompactHooks(t *testing.T) {
 	var told []string
 	hooks := func(block bool) func(*parley.Options, *agent.Config) {

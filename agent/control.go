@@ -18,7 +18,7 @@ import (
 func (s *server) initialize(id string, req *wire.Initialize) {
 	s.registerHooks(req.Hooks)
 	// A host that greets again has forgotten the hooks that it was asked for; what
-	// they guard is not done. Questions it is told again.
+	// they guard is not done. Open questions are sent again.
 	s.mu.Lock()
 	again := s.greeted
 	s.greeted = true

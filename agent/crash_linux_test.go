@@ -117,9 +117,9 @@ func (c *crashRun) run(t *testing.T) (told []string, died bool) {
 	return told, cmd.Wait() != nil
 }
 
-// TestCrash kills the agent after each line that it told, while its command runs,
-// and at bytes of its log, and goes on with the session each time. What was told is
-// there; each command ran once or not at all, and the model is told which.
+// TestCrash kills the agent after each line that it sent, while its command runs,
+// and at bytes of its log, and continues the session each time. Every message that was
+// sent is there; each command ran once or not at all, and the model learns which.
 func TestCrash(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it starts many processes")
@@ -170,9 +170,9 @@ func TestCrash(t *testing.T) {
 			}
 			got := resumeAfterCrash(t, dir, home, told, died)
 			if got == nil {
-				return // nothing was told, and nothing is there
+				return // nothing was sent, and nothing is there
 			}
-			// But for what is told of the crash, it is the beginning of the other one.
+			// Except for the report of the crash, it is the beginning of the other one.
 			if len(got) > len(whole) || !slices.Equal(got, whole[:len(got)]) || !died && len(got) != len(whole) {
 				t.Errorf("the conversation is another one:\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(whole, "\n"))
 			}
@@ -183,9 +183,9 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// TestCrashInSubagent kills the agent while a command of a subagent runs. The model is told
+// TestCrashInSubagent kills the agent while a command of a subagent runs. The model learns
 // that the outcome of its call is unknown, and nothing runs again by itself; the subagent
-// can be gone on with, and is told the same of its command.
+// can be continued, and learns the same of its command.
 func TestCrashInSubagent(t *testing.T) {
 	dir, _ := workdir(t)
 	home := t.TempDir()

@@ -95,7 +95,7 @@ func (l *dyingLease) Append(ctx context.Context, sub string, records []json.RawM
 // messages, intents, outcomes, receipts, the ledger, what files were, the transcript of a
 // subagent. It goes on with the session each time: the next request begins, byte for byte,
 // as that of a run which nothing interrupted, or is that; each effect came once or not at
-// all, and the model is told which; and a rewind names every file that it does not put back.
+// all, and the model learns which; and a rewind names every file that it does not put back.
 // A third of the points, others each time, or all with PARLEY_TEST_LONG.
 func TestCrashPoints(t *testing.T) {
 	if testing.Short() {
@@ -140,7 +140,7 @@ func TestCrashPoints(t *testing.T) {
 				}
 				got := resumeAtPoint(t, dir, home, told)
 				if got == nil {
-					return // nothing was told, and nothing is there
+					return // nothing was sent, and nothing is there
 				}
 				if len(got) > len(whole) || !slices.Equal(got, whole[:len(got)]) {
 					t.Errorf("the conversation is another one:\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(whole, "\n"))
@@ -267,7 +267,7 @@ func resumeAtPoint(t *testing.T, dir, home string, told []string) []string {
 }
 
 // rewindAtPoint puts files back to what they were before the prompt that was
-// interrupted. What it leaves, it names, or says that it may not know all.
+// interrupted. It names the files that it leaves, or reports that the list may be incomplete.
 func rewindAtPoint(t *testing.T, client *parley.Client, dir string, log []byte) {
 	t.Helper()
 	prompt := ""

@@ -54,7 +54,7 @@ func TestManySubagents(t *testing.T) {
 	}
 }
 
-// TestBudgetAtDepth: several at once, three deep, spend one budget. Whoever notices, the
+// TestBudgetAtDepth: several at once, three deep, spend one budget. Whichever notices, the
 // turn ends in one result that says so, and all of them together exceed the budget by one
 // request at most.
 func TestBudgetAtDepth(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// texts are the texts of the model that were told.
+// texts are the texts of the model that were sent.
 func texts(all []wire.Message) string {
 	var said []string
 	for _, m := range all {

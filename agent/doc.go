@@ -5,7 +5,7 @@
 // returns the exit status. [InProcess] is a dialer for the SDK that runs the same
 // agent in the same process: no subprocess, nothing shared between sessions. The
 // conversation itself is package engine's; this package owns flags and settings,
-// the order of what is told, what the host is asked, and how it ends.
+// the order of messages, the requests to the host, and the end of the conversation.
 //
 // # How it ends
 //
@@ -13,7 +13,7 @@
 // it back: also when the context ends, when standard input holds a line that makes
 // no sense, and when a tool or a model does not stop. The exit status follows the
 // last result; an error never exits with 0. A tool has 5 seconds to stop, a host 2
-// to read what is left once the agent was told to end.
+// to read the remaining messages after the end of the input.
 //
 // # What fails closed
 //

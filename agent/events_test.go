@@ -43,7 +43,7 @@ func (h *heard) String() string {
 }
 
 // TestEventsOfCalls: hooks hear that a call changed the directory, that an answer added a
-// directory and wrote a settings file; what they add is told to the model.
+// directory and wrote a settings file; their additions reach the model.
 func TestEventsOfCalls(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the command is one for bash")
@@ -370,8 +370,8 @@ func TestReceiptsOfSubagents(t *testing.T) {
 	}
 }
 
-// TestPluginHooksNotRun: a hook of a plugin that this version cannot run is told, not
-// skipped in silence; one that could forbid something refuses the start.
+// TestPluginHooksNotRun: a hook of a plugin that this version cannot run is reported, not
+// silently skipped; one that could forbid something refuses the start.
 func TestPluginHooksNotRun(t *testing.T) {
 	for _, event := range []string{"Stop", "PreToolUse"} {
 		plugin := filepath.Join(t.TempDir(), "kit")

@@ -26,8 +26,8 @@ type played struct {
 	took  time.Duration
 }
 
-// prompt puts one prompt to an agent in this process, in virtual time. What the
-// strict API would refuse fails the test, as does a script that is not followed.
+// prompt puts one prompt to an agent in this process, in virtual time. A request
+// that the strict API rejects fails the test, as does a script that is not followed.
 func prompt(t *testing.T, s *parleytest.Scenario, change func(*parley.Options, *agent.Config)) (p played) {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -86,7 +86,7 @@ func TestModelRefuses(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		turn    *parleytest.Turn
-		retries int // that are told before it is given up
+		retries int // that are reported before it is given up
 		code    wire.AssistantError
 		text    string
 		reason  string

@@ -29,7 +29,7 @@ func AllFlags() (all []FlagInfo) {
 func FlagHelp() string {
 	const indent, wide = 34, 80
 	var b strings.Builder
-	b.WriteString("Flags of the agent. A value may stand behind the flag or after \"=\"; what ends in S\ntakes several, with commas or spaces between. \"--\" ends the flags.\n")
+	b.WriteString("Flags of the agent. A value follows its flag, or \"=\". A plural such as NAMES takes\nseveral values, separated by commas or spaces. \"--\" ends the flags.\n")
 	for _, g := range flagTable {
 		fmt.Fprintf(&b, "\n%s:\n", g.title)
 		for _, f := range g.flags {
@@ -57,7 +57,7 @@ func FlagHelp() string {
 			b.WriteByte('\n')
 		}
 	}
-	b.WriteString("\nAccepted for the sake of those who pass them, with no effect in this version:\n ")
+	b.WriteString("\nAccepted for compatibility, with no effect:\n ")
 	column := 1
 	for _, name := range slices.Sorted(maps.Keys(inert)) {
 		if column+1+len(name) > wide {

@@ -333,7 +333,7 @@ func meant(name string) string {
 	if like := spelling.Closest(strings.TrimLeft(name, "-"), names); like != "" {
 		return " (did you mean --" + strings.ReplaceAll(like, " or ", " or --") + "?)"
 	}
-	return " (parley --help has them)"
+	return ". Run \"parley help flags\" for the list"
 }
 
 func on(field func(*Flags) *bool) func(*Flags, []string) error {

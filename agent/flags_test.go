@@ -175,9 +175,9 @@ func TestSessionName(t *testing.T) {
 			t.Errorf("%q: exit status %d, %s", args, code, &stderr)
 		}
 	}
-	// Where there is none, a person is told once.
+	// If there is none, a person gets one message.
 	var stdout, stderr bytes.Buffer
-	if code := Run(t.Context(), cfg, []string{"-p", "hi", "--resume", "Wednesday"}, strings.NewReader(""), &stdout, &stderr); code != 1 || stdout.Len() > 0 || stderr.String() != "No conversation found with the title: Wednesday. parley sessions lists those that there are.\n" {
+	if code := Run(t.Context(), cfg, []string{"-p", "hi", "--resume", "Wednesday"}, strings.NewReader(""), &stdout, &stderr); code != 1 || stdout.Len() > 0 || stderr.String() != "No conversation found with the title: Wednesday. \"parley sessions\" lists all.\n" {
 		t.Errorf("exit status %d, %q %q", code, &stdout, &stderr)
 	}
 }
@@ -213,7 +213,7 @@ func TestBadFlags(t *testing.T) {
 		args []string
 		text string
 	}{
-		{[]string{"--bogus"}, "error: unknown option '--bogus' (parley --help has them)"},
+		{[]string{"--bogus"}, "error: unknown option '--bogus'. Run \"parley help flags\" for the list"},
 		{[]string{"--bogus=1"}, "error: unknown option '--bogus'"},
 		{[]string{"--modle", "x"}, "error: unknown option '--modle' (did you mean --model?)"},
 		{[]string{"--permission-mode", "bogus"}, "error: option '--permission-mode <mode>' argument 'bogus' is invalid. Allowed choices are acceptEdits, auto, bypassPermissions, manual, dontAsk, plan"},
@@ -256,8 +256,8 @@ func TestBadFlags(t *testing.T) {
 	}
 }
 
-// TestStartErrors: what cannot be is told in one sentence, and restrictions that
-// cannot be kept to are refused.
+// TestStartErrors: impossible options are reported in one sentence, and restrictions that
+// cannot be enforced are refused.
 func TestStartErrors(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "s.json"), []byte(`{"permissions":{"deny":["Bash("]}}`), 0o666); err != nil {
@@ -280,7 +280,7 @@ func TestStartErrors(t *testing.T) {
 		{"a config file of something else", "config.json is malformed: it must be a JSON object such as", []string{"hi"}, home(".config/claude/config.json", `["sk"]`)},
 		{"no prompt", "Error: Input must be provided either through stdin or as a prompt argument when using --print", []string{"-p"}, nil},
 		{"a flag that takes the prompt", "--tools takes all words up to the next option: put -- before the prompt", []string{"-p", "--tools", "Read", "hi"}, nil},
-		{"a session that cannot be kept", "the session cannot be kept: ", []string{"hi"}, home(".claude/projects", "a file")},
+		{"a session that cannot be kept", "the session cannot be saved: ", []string{"hi"}, home(".claude/projects", "a file")},
 		{"a server whose models nobody knows", "--provider openai needs --model NAME", []string{"hi", "--provider", "openai"}, func(c *Config) { c.Model = nil }},
 		{"settings that are not there", "Error: Settings file not found: none.json", []string{"hi", "--settings", "none.json"}, nil},
 		{"settings that are not JSON", "Error: Invalid JSON provided to --settings", []string{"hi", "--settings", "{oops"}, nil},
@@ -356,7 +356,7 @@ func TestRunPrints(t *testing.T) {
 	}
 }
 
-// TestRunCannotPrint: an answer that cannot be written down is told of elsewhere.
+// TestRunCannotPrint: an answer that cannot be printed is reported on standard error.
 func TestRunCannotPrint(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "full")
 	if err := os.WriteFile(file, nil, 0o666); err != nil {

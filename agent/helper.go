@@ -85,7 +85,7 @@ func (h *helper) aws(ctx context.Context) (creds bedrock.Credentials, err error)
 }
 
 // run runs the helper and hands over what it prints. Under --enable-auth-status the
-// host is told that it runs, and then what it said on standard error.
+// host receives a message while it runs, and then its standard error.
 func (h *helper) run(ctx context.Context, take func(printed []byte) error) error {
 	h.tell(&wire.AuthStatus{IsAuthenticating: true, Output: []string{}})
 	out, said, err := h.start(ctx)
@@ -193,7 +193,7 @@ func (set *setup) helperNamed(setting string) (*helper, error) {
 	}
 	var command string
 	if err := json.Unmarshal(raw, &command); err != nil {
-		return nil, errors.New("Error: the setting " + setting + " is to be a command, as text.")
+		return nil, errors.New("Error: the setting " + setting + " must be a command, as a string.")
 	}
 	if strings.TrimSpace(command) == "" {
 		return nil, nil

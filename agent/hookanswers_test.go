@@ -36,9 +36,9 @@ func TestHookAnswersBothWays(t *testing.T) {
 	for _, tt := range []struct {
 		name, event, matcher, answer string
 		made                         string // the file that is there
-		told                         string // that the model is told
+		told                         string // text for the model
 		end                          string // the terminal reason, if it is another than completed
-		says                         string // that the user is told
+		says                         string // text for the user
 	}{
 		{name: "allow", event: "PreToolUse", matcher: "Bash", answer: pre(`"permissionDecision":"allow"`), made: "made"},
 		{name: "approve, as of old", event: "PreToolUse", matcher: "Bash", answer: `{"decision":"approve"}`, made: "made"},
@@ -149,7 +149,7 @@ func answering(t *testing.T, dir string, m *parleytest.Model, settings json.RawM
 }
 
 // TestSetup: hooks of settings for setting up run when a flag says so, before those for the
-// start, and what they say is told to the model. The host's own are not called.
+// start, and the model receives their output. The host's own are not called.
 func TestSetup(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the hooks are lines for a shell")

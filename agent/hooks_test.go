@@ -47,7 +47,7 @@ func TestPreToolUse(t *testing.T) {
 		hooks []parley.Hook
 		asked int
 		made  string // the file that is there
-		told  string // that the model is told
+		told  string // text for the model
 		end   string // the terminal reason
 		kinds string
 	}{
@@ -310,7 +310,7 @@ func TestHookConditions(t *testing.T) {
 	}
 }
 
-// TestHooksNotRun: hooks of a kind that is not run are told when they can forbid nothing,
+// TestHooksNotRun: hooks of a kind that is not run are reported when they can forbid nothing,
 // and refused when they can.
 func TestHooksNotRun(t *testing.T) {
 	for _, kind := range []string{"agent", "other"} {

@@ -132,7 +132,7 @@ func TestReplayHistory(t *testing.T) {
 	}
 }
 
-// TestRateLimits: what the API says of its limits is told, once it matters.
+// TestRateLimits: the limits that the API reports are sent to the host, once they matter.
 func TestRateLimits(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -187,8 +187,8 @@ func TestRateLimits(t *testing.T) {
 	}
 }
 
-// TestControlsDoNotLie: what the host sets is what it is told, and what it seeds is
-// what holds.
+// TestControlsDoNotLie: the values that the host sets are those that it receives, and its
+// seeds apply.
 func TestControlsDoNotLie(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "seen.txt"), "one\n")
@@ -251,7 +251,7 @@ func TestControlsDoNotLie(t *testing.T) {
 	}
 }
 
-// TestTimestamps: every message says when it was told, once.
+// TestTimestamps: every message has the time at which it was sent, once.
 func TestTimestamps(t *testing.T) {
 	api := newEndpoint(t)
 	api.answer = func(n int, w http.ResponseWriter, _ *http.Request) {

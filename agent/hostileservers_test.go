@@ -64,7 +64,7 @@ func TestServerLogin(t *testing.T) {
 	}
 	defer c.Close()
 	ctx := t.Context()
-	if err := c.ReconnectMCPServer(ctx, "web"); err == nil || !strings.Contains(err.Error(), "wants a log-in: 401") {
+	if err := c.ReconnectMCPServer(ctx, "web"); err == nil || !strings.Contains(err.Error(), "needs a login: 401") {
 		t.Error(err)
 	}
 	status := func() wire.MCPState {
@@ -92,7 +92,7 @@ func TestServerLogin(t *testing.T) {
 		t.Errorf("%+v %v", r, err)
 	}
 	back := u.Query().Get("redirect_uri") + "?code=x&state="
-	if err := c.Call(ctx, &wire.MCPOAuthCallbackURL{ServerName: "web", CallbackURL: back + "wrong"}, nil); err == nil || !strings.Contains(err.Error(), "another log-in") {
+	if err := c.Call(ctx, &wire.MCPOAuthCallbackURL{ServerName: "web", CallbackURL: back + "wrong"}, nil); err == nil || !strings.Contains(err.Error(), "another login") {
 		t.Error(err)
 	}
 	if err := c.Call(ctx, &wire.MCPOAuthCallbackURL{ServerName: "web", CallbackURL: back + r.State}, nil); err != nil {
@@ -120,8 +120,8 @@ func TestServerLogin(t *testing.T) {
 	}
 }
 
-// What a server asks on a page of its own is told to the host, and that it is answered
-// as well.
+// A question that a server asks on a page of its own is reported to the host, and so is
+// its answer.
 func TestElicitationComplete(t *testing.T) {
 	opts, _, _ := inProcess(t, parleytest.Script(parleytest.Call("mcp__p__t", `{}`), parleytest.Say("Done.")))
 	asked := ""
@@ -353,8 +353,8 @@ func hostileServer(role string) {
 	}
 }
 
-// What a host changes of servers is changed when its next line is read, though the answer
-// comes when the servers have settled.
+// Servers that a host changes are changed when its next line is read, though the response
+// comes when they are connected or have failed.
 func TestServerChangesInOrder(t *testing.T) {
 	srv := `{"command":` + string(mustMarshal(t, self(t))) + `,"env":{"PARLEY_AGENT_TEST_SERVER":"good","PARLEY_AGENT_TEST_SLOW":"300ms"}}`
 	control := func(id, request string) string {

@@ -13,8 +13,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// Logins is where the user's log-ins to MCP servers are kept: a file of the config directory.
-// Nil means that there is none.
+// Logins is where the user's logins to MCP servers are kept: a file of the config directory.
+// Nil means no config directory.
 func (cfg *Config) Logins() *mcp.Logins {
 	dir := cfg.ConfigDir()
 	if dir == "" {
@@ -23,7 +23,7 @@ func (cfg *Config) Logins() *mcp.Logins {
 	return &mcp.Logins{File: filepath.Join(dir, "parley-logins.json")}
 }
 
-// logins is where log-ins are kept, where the user's settings count. Else a log-in ends with
+// logins is where logins are kept, where the user's settings count. Else a login ends with
 // the conversation: what one user of a service did is nothing for the next.
 func (set *setup) logins() *mcp.Logins {
 	if !set.prefs().Sources().User {
@@ -33,7 +33,7 @@ func (set *setup) logins() *mcp.Logins {
 }
 
 // Login has the user log in to an MCP server on the network that the flags name, or the
-// project if it is trusted, and keeps the log-in for the conversations to come. It calls show
+// project if it is trusted, and keeps the login for the conversations to come. It calls show
 // with the address that the user has to open, and returns when that is done, or when ctx ends.
 func Login(ctx context.Context, cfg Config, flags *Flags, name string, show func(address string)) error {
 	cfg.Model = noModel{}
@@ -44,7 +44,7 @@ func Login(ctx context.Context, cfg Config, flags *Flags, name string, show func
 	defer set.close()
 	logins := set.logins()
 	if logins == nil {
-		return fmt.Errorf("Error: the log-in could not be kept: there is no config directory, or the settings of the user are left out")
+		return fmt.Errorf("Error: the login cannot be saved: there is no config directory, or --setting-sources leaves out the user's settings")
 	}
 	all := slices.Concat(set.servers, set.projectServers, set.userServers)
 	i := slices.IndexFunc(all, func(srv mcp.Server) bool { return srv.Name == name })
@@ -53,11 +53,11 @@ func Login(ctx context.Context, cfg Config, flags *Flags, name string, show func
 		for _, srv := range all {
 			names = append(names, srv.Name)
 		}
-		have := "there is none here; name one with --mcp-config, or trust those of the project (parley trust)"
+		have := "no server is configured; name one with --mcp-config, or trust the project's servers with \"parley trust\""
 		if len(names) > 0 {
-			have = "there are " + strings.Join(names, ", ")
+			have = "use one of " + strings.Join(names, ", ")
 		}
-		return fmt.Errorf("Error: there is no MCP server named %s: %s", name, have)
+		return fmt.Errorf("Error: no MCP server is named %s: %s", name, have)
 	}
 	changed := make(chan struct{}, 1)
 	m := mcp.New(mcp.Options{Env: cfg.Environ, Dir: cfg.Cwd, Sandbox: set.sandbox, Version: cfg.OwnVersion, Logger: cfg.Logger, Logins: logins,
@@ -70,14 +70,14 @@ func Login(ctx context.Context, cfg Config, flags *Flags, name string, show func
 	defer m.Close()
 	m.Set("dynamic", all[i])
 	m.Begin(ctx, 0)
-	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Minute, errors.New("the ten minutes for it are over"))
+	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Minute, errors.New("the login took longer than ten minutes"))
 	defer cancel()
 	begun := false
 	for {
 		switch s := m.Status()[0]; {
 		case s.Status == wire.MCPConnected:
 			if !begun {
-				return fmt.Errorf("Error: the MCP server %s wants no log-in, or you are logged in already (parley mcp logout %s ends that)", name, name)
+				return fmt.Errorf("Error: the MCP server %s needs no login, or you are logged in already (\"parley mcp logout %s\" logs out)", name, name)
 			}
 			return nil
 		case s.Status == wire.MCPNeedsAuth && !begun:
@@ -90,7 +90,7 @@ func Login(ctx context.Context, cfg Config, flags *Flags, name string, show func
 		case s.Status == wire.MCPNeedsAuth:
 			if list, err := logins.List(); err == nil && slices.ContainsFunc(list, func(k *mcp.KeptLogin) bool { return k.Server == name && k.URL == all[i].Config.URL }) {
 				if err := m.Reconnect(name)(ctx); err != nil {
-					return fmt.Errorf("Error: you logged in, and the MCP server %s does not take it: %w", name, err)
+					return fmt.Errorf("Error: you logged in, but the MCP server %s rejects the login: %w", name, err)
 				}
 				return nil
 			}
@@ -100,7 +100,7 @@ func Login(ctx context.Context, cfg Config, flags *Flags, name string, show func
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("Error: nobody logged in: %w", context.Cause(ctx))
+			return fmt.Errorf("Error: the login was not completed: %w", context.Cause(ctx))
 		}
 	}
 }

@@ -20,7 +20,7 @@ import (
 )
 
 // guarded is an MCP server that answers in plain JSON, and only who shows the token that its
-// log-in ends with.
+// login ends with.
 func guarded(t *testing.T) *httptest.Server {
 	var srv *httptest.Server
 	srv = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -111,13 +111,13 @@ func TestLoginOnce(t *testing.T) {
 	if got := state("user"); got != "needs-auth" {
 		t.Fatal(got)
 	}
-	for name, want := range map[string]string{"nobody": "no MCP server named nobody: there are web, p", "p": "not connected"} {
+	for name, want := range map[string]string{"nobody": "no MCP server is named nobody: use one of web, p", "p": "not connected"} {
 		if err := login(cfg, name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Error(name, err)
 		}
 	}
 	for _, cfg := range []agent.Config{{Cwd: dir, SettingSources: []string{"user"}}, {Home: home, Cwd: dir}} {
-		if err := login(cfg, "web"); err == nil || !strings.Contains(err.Error(), "could not be kept") {
+		if err := login(cfg, "web"); err == nil || !strings.Contains(err.Error(), "cannot be saved") {
 			t.Error(err)
 		}
 	}
@@ -128,7 +128,7 @@ func TestLoginOnce(t *testing.T) {
 		t.Error(got)
 	}
 	if got := state(); got != "needs-auth" {
-		t.Error("a conversation without the user's settings has the user's log-in:", got)
+		t.Error("a conversation without the user's settings has the user's login:", got)
 	}
 	if err := login(cfg, "web"); err == nil || !strings.Contains(err.Error(), "logged in already") {
 		t.Error(err)

@@ -22,7 +22,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// addressing is a model that writes the id of a subagent that it was told of in place of
+// addressing is a model that writes the id of a subagent that it knows in place of
 // AGENT: the last one, or the first one in the last result.
 type addressing struct {
 	model.Model

@@ -75,8 +75,8 @@ func (o *outbox) poke() {
 	}
 }
 
-// watch lets nobody wait any longer once the host has not read for so long. What it
-// did not read is lost. It returns when the outbox is closed.
+// watch ends all waits when the host has not read for that long. Unread messages
+// are lost. It returns when the outbox is closed.
 func (o *outbox) watch(grace time.Duration) {
 	tick := time.NewTicker(grace / 4)
 	defer tick.Stop()

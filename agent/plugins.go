@@ -48,7 +48,7 @@ func (set *setup) installedPlugins() map[string]string {
 	return ids
 }
 
-// plugins returns the plugins that there are.
+// plugins returns all plugins.
 func (s *server) plugins() []*project.PluginInfo {
 	if s.conv == nil || s.conv.Project() == nil {
 		return nil

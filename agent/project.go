@@ -94,7 +94,7 @@ func (set *setup) skillTool() bool {
 func (set *setup) newLog(id string) (session.Log, error) {
 	store := set.openStore()
 	if store == nil {
-		return nil, errors.New("there is nowhere to keep it")
+		return nil, errors.New("there is no config directory to save it in")
 	}
 	log, err := session.Create(context.Background(), store, set.meta(id))
 	if err == nil {
@@ -172,7 +172,7 @@ func (set *setup) findProgram(name string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("there is no %s on the path", name)
+	return "", fmt.Errorf("%s is not on the PATH", name)
 }
 
 // styleNames lists the output styles.

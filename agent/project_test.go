@@ -114,7 +114,7 @@ var exampleProject = map[string]string{
 	"elsewhere/.claude/commands/bar.md": "unreached words",
 }
 
-// What the project says reaches the model, once and in the same bytes; init has each
+// Instructions of the project reach the model, once and in the same bytes; init has each
 // file with its hash.
 func TestProjectContext(t *testing.T) {
 	dir := checkout(t, exampleProject)
@@ -330,7 +330,7 @@ func TestSlashCommands(t *testing.T) {
 	}
 }
 
-// What a project brings grants and runs nothing until it is trusted.
+// The content of a project grants and runs nothing until it is trusted.
 func TestProjectTrust(t *testing.T) {
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("no bash here")
@@ -364,7 +364,7 @@ func TestProjectTrust(t *testing.T) {
 		if wrote := err == nil; wrote != trusted || (len(r.PermissionDenials) == 0) != trusted {
 			t.Errorf("trusted %v, wrote %v, denials %v", trusted, wrote, r.PermissionDenials)
 		}
-		// What a turn was given is gone with it.
+		// Permissions for a turn end with it.
 		if _, r := k.say("write again"); len(r.PermissionDenials) != 1 {
 			t.Errorf("trusted %v: the grant outlives its turn", trusted)
 		}
@@ -434,7 +434,7 @@ func TestOutputStyle(t *testing.T) {
 	}
 }
 
-// The state of a repository is told by git itself only if its configuration starts
+// The state of a repository comes from git itself only if its configuration starts
 // nothing.
 func TestGitStatus(t *testing.T) {
 	git, err := exec.LookPath("git")

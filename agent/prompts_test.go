@@ -34,7 +34,7 @@ func richServer() *mcp.Server {
 	return s
 }
 
-// A prompt of a server is a slash command, and a host that is there is told of it.
+// A prompt of a server is a slash command, and a connected host is notified of it.
 func TestPromptsAreCommands(t *testing.T) {
 	opts, m, _ := inProcess(t, parleytest.Script(
 		parleytest.Expect(parleytest.LastUser("Greet Ann Lee!")).Say("Hello, Ann Lee."),

@@ -74,7 +74,7 @@ func (set *setup) anyModel() (model.Model, error) {
 	case "openai":
 		set.provider = "gateway"
 		if set.modelName() == "" {
-			return nil, errors.New("Error: --provider openai needs --model NAME: which models there are is up to the server")
+			return nil, errors.New("Error: --provider openai needs --model NAME: use a name that the server lists at /v1/models")
 		}
 		m, err = openai.New(openai.Config{
 			BaseURL: cmp.Or(set.flags.BaseURL, set.vars["OPENAI_BASE_URL"]), APIKey: cmp.Or(set.flags.APIKey, set.vars["OPENAI_API_KEY"]),
@@ -188,7 +188,7 @@ func (set *setup) anthropic() (model.Model, error) {
 		if text := set.vars["CLAUDE_CODE_API_KEY_HELPER_TTL_MS"]; text != "" {
 			ms, err := strconv.Atoi(text)
 			if err != nil || ms <= 0 {
-				return nil, fmt.Errorf("Error: CLAUDE_CODE_API_KEY_HELPER_TTL_MS is %q and should be a number of milliseconds.", text)
+				return nil, fmt.Errorf("Error: CLAUDE_CODE_API_KEY_HELPER_TTL_MS is %q; it must be a number of milliseconds.", text)
 			}
 			cfg.KeyTTL = time.Duration(ms) * time.Millisecond
 		}
@@ -399,7 +399,7 @@ func (set *setup) searchEndpoint() *websearch.Options {
 	return opts
 }
 
-// userAgent is what servers of models are told.
+// userAgent is the User-Agent header for model servers.
 func (set *setup) userAgent() string {
 	s := "parley/" + cmp.Or(set.cfg.OwnVersion, "dev") + " (" + cmp.Or(set.vars["CLAUDE_CODE_ENTRYPOINT"], "sdk-cli")
 	if v := set.vars["CLAUDE_AGENT_SDK_VERSION"]; v != "" {
@@ -425,7 +425,7 @@ func (set *setup) customHeader() (http.Header, error) {
 		}
 		name, value, ok := strings.Cut(line, ":")
 		if name = strings.TrimSpace(name); !ok || name == "" || strings.ContainsAny(name, " \t") {
-			return nil, errors.New("Error: ANTHROPIC_CUSTOM_HEADERS is to have a header on each line, as Name: value.")
+			return nil, errors.New("Error: ANTHROPIC_CUSTOM_HEADERS must have one header per line, as Name: value.")
 		}
 		header.Add(name, strings.TrimSpace(value))
 	}
@@ -476,15 +476,15 @@ func (set *setup) loadModels() error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("Error: the file of models cannot be read: %v", err)
+			return fmt.Errorf("Error: the model catalog cannot be read: %v", err)
 		}
 		change()
 		if err := set.cfg.Catalog.Extend(text); err != nil {
-			return fmt.Errorf("Error: the file of models %s is malformed: %v", path, err)
+			return fmt.Errorf("Error: the model catalog %s is malformed: %v", path, err)
 		}
 	}
 	if name := set.providerName(); name == "bedrock" || name == "vertex" {
-		// What everybody has there, as the official agent has it.
+		// The default catalog file, if it exists.
 		change()
 		set.cfg.Catalog.Alias("sonnet", "claude-sonnet-4-5-20250929")
 		set.cfg.Catalog.Alias("haiku", "claude-haiku-4-5-20251001")

@@ -280,7 +280,7 @@ func TestPlatforms(t *testing.T) {
 		home  string
 		path  string
 		auth  string
-		named string // the provider as hosts are told
+		named string // the provider as hosts receive it
 	}{
 		{"bedrock keys", []string{"CLAUDE_CODE_USE_BEDROCK=1", "AWS_REGION=us-east-1", "AWS_ACCESS_KEY_ID=AKIAENV", "AWS_SECRET_ACCESS_KEY=s"}, []string{"--model", "sonnet"}, "",
 			"/model/us.anthropic.claude-sonnet-4-5-20250929-v1:0/invoke-with-response-stream", "AWS4-HMAC-SHA256 Credential=AKIAENV/", "bedrock"},
@@ -340,7 +340,7 @@ func TestPlatformErrors(t *testing.T) {
 		{"bad header", []string{"ANTHROPIC_API_KEY=k", "ANTHROPIC_CUSTOM_HEADERS=nothing"}, nil, "Error: ANTHROPIC_CUSTOM_HEADERS"},
 		{"bad lifetime", []string{"CLAUDE_CODE_API_KEY_HELPER_TTL_MS=soon"}, []string{"--api-key-helper", "echo k"}, "Error: CLAUDE_CODE_API_KEY_HELPER_TTL_MS"},
 		{"bad helper", nil, []string{"--settings", `{"apiKeyHelper":7}`}, "apiKeyHelper is a number that is not of the right kind"},
-		{"no models", nil, []string{"--models", "nowhere.json"}, "Error: the file of models cannot be read"},
+		{"no models", nil, []string{"--models", "nowhere.json"}, "Error: the model catalog cannot be read"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := say(t, agent.Config{Environ: tt.env}, tt.args, hello)

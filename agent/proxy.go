@@ -36,7 +36,7 @@ func proxyOf(environ []string) func(*http.Request) (*url.URL, error) {
 		if err != nil || proxy.Scheme == "" || proxy.Host == "" {
 			// Most people write host:port.
 			if proxy, err = url.Parse("http://" + name); err != nil {
-				return nil, fmt.Errorf("the proxy %q is no address: %w", name, err)
+				return nil, fmt.Errorf("the proxy %q is not an address: %w", name, err)
 			}
 		}
 		return proxy, nil

@@ -65,7 +65,7 @@ func TestPublished(t *testing.T) {
 			}
 		})
 	}
-	// What is tried would be seen: with trust the hook runs.
+	// The attempt would have a visible effect: with trust the hook runs.
 	dir := filepath.Join(base, "trusted")
 	write(t, filepath.Join(dir, ".claude", "settings.json"), hook)
 	say(t, agent.Config{Cwd: dir, Home: filepath.Join(base, "home"), Model: parleytest.Script(parleytest.Say("done")).Model(), Store: &session.Memory{}, SettingSources: []string{"project"}, TrustProject: "all",

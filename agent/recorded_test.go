@@ -193,8 +193,8 @@ func TestRecordedMCP(t *testing.T) {
 				t.Fatal("there is no such recording")
 			}
 			order, messages := p.play(t)
-			// Who is greeted first, the host or its servers, is a race in the
-			// recordings; so is when commands are told to have changed.
+			// The order of initialize for the host and for its servers is a race in the
+			// recordings; so is the time of commands_changed.
 			for _, channel := range []string{"control_request", "control_response", ""} {
 				pick := func(order []string) (list []string) {
 					for _, kind := range order {

@@ -32,8 +32,8 @@ func (s *server) refresh(ctx context.Context) {
 	s.filesChanged(ctx)
 }
 
-// settingsChanged has settings read again. Hooks are told of each file first, and may have
-// it left as it was, but for those of the administrator.
+// settingsChanged has settings read again. Hooks run for each file first, and can block
+// its change, except for managed settings.
 func (s *server) settingsChanged(ctx context.Context, changed []settings.File) {
 	var keep []settings.File
 	for _, f := range changed {
@@ -77,7 +77,7 @@ func (s *server) warn(format string, args ...any) {
 	s.tell(&wire.Informational{Content: fmt.Sprintf(format, args...), Level: "warning"})
 }
 
-// configSource is a layer as ConfigChange hooks are told it.
+// configSource is a layer as ConfigChange hooks receive it.
 func configSource(l settings.Layer) string {
 	if l == settings.Managed {
 		return "policy_settings"
@@ -86,8 +86,8 @@ func configSource(l settings.Layer) string {
 }
 
 // adopt makes ready that settings count from now on: rules, hooks, directories, the
-// environment of commands, and whether the mode bypassPermissions is allowed. What a
-// project forbade and guarded in this conversation it cannot take back. It and what it
+// environment of commands, and whether the mode bypassPermissions is allowed. A
+// project cannot remove deny rules and hooks that it had in this conversation. It and what it
 // returns are called inside of one [engine.Conversation.Do].
 func (s *server) adopt(next *settings.Settings) (func(), error) {
 	set, old := s.set, s.set.prefs()

@@ -131,7 +131,7 @@ func TestToolIgnoresItsContext(t *testing.T) {
 	})
 }
 
-// A deafModel does not end when it is told to.
+// A deafModel ignores the end of its context.
 type deafModel struct{ stop chan struct{} }
 
 func (d deafModel) Stream(context.Context, model.Request) iter.Seq2[model.Event, error] {
@@ -176,8 +176,8 @@ func TestHostStopsReading(t *testing.T) {
 	})
 }
 
-// TestRounds plays 500 rounds with a tool. What is left in memory of each is what
-// the conversation holds, and no more.
+// TestRounds plays 500 rounds with a tool. Memory grows only by the size of the
+// conversation.
 func TestRounds(t *testing.T) {
 	rounds := 500
 	if raceEnabled {

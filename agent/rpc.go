@@ -38,7 +38,7 @@ const maxRPCLine = 64 << 20
 func ServeRPC(ctx context.Context, cfg Config, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	flags, err := ParseFlags(append([]string{"--print", "--verbose", "--input-format=stream-json", "--output-format=stream-json"}, args...))
 	if err == nil && (flags.HasPrompt || flags.InputFormat != "stream-json" || flags.OutputFormat != "stream-json") {
-		err = errors.New("Error: a prompt is the parameter of the method run, and the formats are those of JSON-RPC. Leave prompt and formats out.")
+		err = errors.New("Error: parley rpc takes no prompt and no formats: the method \"run\" carries the prompt. Remove them.")
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, err)

@@ -174,7 +174,7 @@ func TestRPCInterrupt(t *testing.T) {
 	c.end()
 }
 
-// What the agent asks is a request.
+// A question of the agent is a request.
 func TestRPCAsked(t *testing.T) {
 	c := rpc(t, parleytest.Script(
 		parleytest.Call("Bash", `{"command":"touch x"}`),

@@ -241,7 +241,7 @@ func (t *textPrinter) Write(p []byte) (int, error) {
 func FromProcess() (Config, error) {
 	cwd, err := os.Getwd()
 	if err != nil {
-		return Config{}, fmt.Errorf("the working directory cannot be told: %w", err)
+		return Config{}, fmt.Errorf("cannot find the working directory: %w", err)
 	}
 	if real, err := filepath.EvalSymlinks(cwd); err == nil {
 		cwd = real
@@ -260,7 +260,7 @@ func FromProcess() (Config, error) {
 // cfg.Environ. Options.Path and CleanEnv are errors: there is no executable, and
 // cfg.Environ is the whole environment.
 func InProcess(cfg Config) transport.Dialer {
-	// What never changes is made once for all of them.
+	// Values that never change are created once for all of them.
 	if cfg.Catalog == nil {
 		cfg.Catalog = catalog.New()
 	}

@@ -27,7 +27,7 @@ func (set *setup) startSandbox() error {
 			opts.Temp = append(opts.Temp, dir)
 		}
 	}
-	// What tools put aside is read by commands, and written by us alone.
+	// Commands read the output files of tools; only the agent writes them.
 	if set.temp != "" {
 		opts.Protect = append(opts.Protect, set.temp)
 	}

@@ -85,7 +85,7 @@ func TestSandbox(t *testing.T) {
 	}
 }
 
-// What is not held is told.
+// Restrictions that cannot be enforced are reported.
 func TestNoSandbox(t *testing.T) {
 	var said []string
 	p := prompt(t, parleytest.Script(parleytest.Say("hi")), func(o *parley.Options, cfg *agent.Config) {

@@ -60,7 +60,7 @@ type server struct {
 
 	ends sync.WaitGroup // requests to end the session that are not answered
 
-	// What the host asked of MCP servers and is not answered yet.
+	// Requests of the host to MCP servers that are not answered yet.
 	jobs     sync.WaitGroup
 	jobsCtx  context.Context
 	stopJobs context.CancelCauseFunc
@@ -79,12 +79,12 @@ type sentRequest struct {
 }
 
 // errNoAnswer is behind the errors that say that an answer cannot come any more.
-// What a hook guards is not done then.
-var errNoAnswer = errors.New("no answer can come any more")
+// An action that a hook guards is then not done.
+var errNoAnswer = errors.New("no answer can arrive any more")
 
 var (
-	errHostGone = fmt.Errorf("%w: the input ended before it came", errNoAnswer)
-	errHostAnew = fmt.Errorf("%w: the host began anew before it came", errNoAnswer)
+	errHostGone = fmt.Errorf("%w: the input ended first", errNoAnswer)
+	errHostAnew = fmt.Errorf("%w: the host sent initialize again first", errNoAnswer)
 )
 
 // outboxGrace is how long a host has to read what is left once the conversation
@@ -220,7 +220,7 @@ func (s *server) startFailed(err error) int {
 		err = startError(err)
 	}
 	if missing != nil && s.set.flags.OutputFormat == "text" { // which a person reads, and once
-		fmt.Fprintf(s.stderr, "%v. parley sessions lists those that there are.\n", err)
+		fmt.Fprintf(s.stderr, "%v. \"parley sessions\" lists all.\n", err)
 	} else {
 		fmt.Fprintln(s.stderr, err)
 	}
@@ -394,7 +394,7 @@ func (s *server) read(r io.Reader) error {
 }
 
 // answered wakes whoever waits for the host. With --replay-user-messages answers
-// are told back, as hosts expect.
+// are echoed, as hosts expect.
 func (s *server) answered(m *wire.ControlResponse) {
 	s.mu.Lock()
 	ch := s.pending[m.Response.RequestID]
@@ -419,7 +419,7 @@ func (s *server) forget(id string) {
 	}
 }
 
-// hostGone fails what the host was asked: no answer can come any more.
+// hostGone fails what the host was asked: no answer can arrive any more.
 func (s *server) hostGone() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

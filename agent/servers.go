@@ -126,7 +126,7 @@ func (s *server) reportServers(waiting bool) {
 		case wire.MCPFailed:
 			text = fmt.Sprintf("the MCP server %s failed: %s. The turn continues without its tools; \"parley doctor\" tests the servers", m.Name, strings.TrimSuffix(m.Error, "."))
 		case wire.MCPNeedsAuth:
-			text = fmt.Sprintf("the MCP server %s needs a log-in: run \"parley mcp login %s\"", m.Name, m.Name)
+			text = fmt.Sprintf("the MCP server %s needs a login: run \"parley mcp login %s\"", m.Name, m.Name)
 		case wire.MCPPending:
 			if waiting {
 				text = fmt.Sprintf("the MCP server %s does not answer yet; the turn waits for it (MCP_TIMEOUT sets for how many milliseconds)", m.Name)
@@ -189,7 +189,7 @@ func (s *server) askTool(ctx context.Context, name string, req *wire.CanUseTool)
 	}
 	res := new(wire.PermissionResult)
 	if err := json.Unmarshal([]byte(text), res); err != nil {
-		return nil, fmt.Errorf("the answer of the tool %s is no permission result: %w", name, err)
+		return nil, fmt.Errorf("the answer of the tool %s is not a permission result: %w", name, err)
 	}
 	return res, nil
 }
@@ -266,7 +266,7 @@ func (s *server) setServers(req *wire.Initialize) map[string]string {
 }
 
 // setDynamic uses the MCP servers that the host names in place of those it named
-// before, without those that the settings do not let be used. What it returns waits for them.
+// before, without those that the settings do not let be used. The returned function waits for them.
 func (s *server) setDynamic(servers map[string]*wire.MCPServerConfig) func(context.Context) (*wire.MCPSetServersResponse, error) {
 	admitted, refused := map[string]*wire.MCPServerConfig{}, []string{}
 	for name, cfg := range servers {
@@ -341,7 +341,7 @@ func (s *server) beside(id string, answer func()) {
 const jobsGrace = 10 * time.Second
 
 // finishJobs waits for the answers to what the host asked for, such as of MCP servers.
-// What takes too long is given up, and answered so.
+// A request that takes too long is cancelled, with an error response.
 func (s *server) finishJobs(ctx context.Context) {
 	s.mu.Lock()
 	s.ending = true
@@ -391,8 +391,8 @@ func (set *setup) loadServers() error {
 }
 
 // loadProjectServers reads the MCP servers of the project's .mcp.json that are trusted.
-// Those of the flags come before them. What a server of a project is told of the
-// environment holds no credential.
+// Those of the flags come before them. The environment of a project's server
+// holds no credentials.
 func (set *setup) loadProjectServers() error {
 	set.servers = slices.DeleteFunc(set.servers, func(srv mcp.Server) bool {
 		if set.admits(srv.Name, srv.Config) {
@@ -437,11 +437,11 @@ func parseServers(text []byte, vars map[string]string) ([]mcp.Server, error) {
 		return nil, fmt.Errorf("it is not valid JSON: %w", err)
 	}
 	if doc.Servers == nil {
-		return nil, errors.New("mcpServers: there is no such member")
+		return nil, errors.New("the member \"mcpServers\" is missing")
 	}
 	d := json.NewDecoder(bytes.NewReader(doc.Servers))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return nil, errors.New("mcpServers: it is not an object")
+		return nil, errors.New("mcpServers: expected an object")
 	}
 	var servers []mcp.Server
 	for d.More() {
@@ -479,7 +479,7 @@ func checkServer(cfg *wire.MCPServerConfig) error {
 		}
 	case "sdk":
 	default:
-		return fmt.Errorf("type: there are no servers of the type %q", cfg.Type)
+		return fmt.Errorf("type: expected \"stdio\", \"http\", \"sse\" or \"sdk\", not %q", cfg.Type)
 	}
 	return nil
 }

@@ -70,7 +70,7 @@ func TestToolsOfHost(t *testing.T) {
 	}
 }
 
-// What a server says of its own tool is no reason not to ask.
+// The annotations of a server's own tool do not replace a question.
 func TestHintsAllowNothing(t *testing.T) {
 	opts, _, _ := inProcess(t, parleytest.Script(parleytest.Call("mcp__calc__meet", `{}`), parleytest.Say("Done.")))
 	opts.ToolServers = map[string]*mcp.Server{"calc": toolServer()}
@@ -249,12 +249,12 @@ func TestServerConfig(t *testing.T) {
 		{"a file and more", file + "|" + `{"mcpServers":{"b":{"command":"/nonexistent/b"}}}`, "z failed, a failed, b failed"},
 		{"no file", "nowhere.json", "MCP config file not found"},
 		{"no JSON", "{", "not valid JSON"},
-		{"no servers", `{"servers":{}}`, "there is no such member"},
-		{"no object", `{"mcpServers":[]}`, "it is not an object"},
+		{"no servers", `{"servers":{}}`, "is missing"},
+		{"no object", `{"mcpServers":[]}`, "mcpServers: expected an object"},
 		{"no command", `{"mcpServers":{"a":{}}}`, "mcpServers.a: command: expected a string"},
 		{"no URL", `{"mcpServers":{"a":{"type":"http"}}}`, "mcpServers.a: url: expected a string"},
 		{"no startup", `{"mcpServers":{"a":{"command":"x","startup":"require"}}}`, `mcpServers.a: startup: expected "required", "optional" or "lazy", not "require"`},
-		{"no type", `{"mcpServers":{"a":{"type":"ws"}}}`, `there are no servers of the type "ws"`},
+		{"no type", `{"mcpServers":{"a":{"type":"ws"}}}`, `type: expected "stdio", "http", "sse" or "sdk", not "ws"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			args := append([]string{"-p", "hi", "--output-format=stream-json", "--verbose", "--mcp-config"}, strings.Split(tt.config, "|")...)

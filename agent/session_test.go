@@ -469,8 +469,8 @@ func withoutMeta(records []json.RawMessage) []json.RawMessage {
 	return slices.DeleteFunc(records, func(r json.RawMessage) bool { return bytes.Contains(r, []byte(`"agent_metadata"`)) })
 }
 
-// TestIndexingIsTold goes on with a long session that has no index: the host is told
-// how far that is, and the next time there is nothing to tell.
+// TestIndexingIsTold continues a long session that has no index: the host receives the
+// progress, and the next time there is nothing to report.
 func TestIndexingIsTold(t *testing.T) {
 	dir, _ := workdir(t)
 	home := t.TempDir()

@@ -78,8 +78,8 @@ func (set *setup) mirrored(log session.Log) session.Log {
 }
 
 // compressOld compresses, beside the conversation, the sessions that were not written
-// for as many days as the setting compressSessionsAfterDays says. What it does not
-// finish, another agent does.
+// for as many days as the setting compressSessionsAfterDays says. Another agent continues
+// an unfinished pass.
 func (set *setup) compressOld() {
 	files, ok := set.store.(*session.Files)
 	days, _ := set.prefs().Int("compressSessionsAfterDays")
@@ -175,7 +175,7 @@ func (set *setup) session() (id string, log session.Log, history *session.Histor
 			err = fmt.Errorf("Error: Session ID %s is already in use.", meta.ID)
 		}
 		if file := new(fs.PathError); errors.As(err, &file) {
-			err = fmt.Errorf("Error: the session cannot be kept: %w. Make the directory writable, name another one in CLAUDE_CONFIG_DIR, or keep none with --no-session-persistence", file)
+			err = fmt.Errorf("Error: the session cannot be saved: %w. Make the directory writable, set CLAUDE_CONFIG_DIR to another one, or save nothing with --no-session-persistence", file)
 		}
 		if err != nil {
 			return "", nil, nil, err
@@ -188,7 +188,7 @@ func (set *setup) session() (id string, log session.Log, history *session.Histor
 		return "", nil, nil, &resumeError{resume, "No conversation found with session ID: " + resume}
 	}
 	if errors.Is(err, session.ErrLocked) {
-		return "", nil, nil, fmt.Errorf("Error: The session %s is open in another process. Close it there, or go on in a copy: parley sessions fork %s", resume, resume)
+		return "", nil, nil, fmt.Errorf("Error: The session %s is open in another process. Close it there, or continue in a copy: parley sessions fork %s", resume, resume)
 	}
 	if err != nil {
 		return "", nil, nil, err

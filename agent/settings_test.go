@@ -30,7 +30,7 @@ func writeFile(t *testing.T, path, text string) {
 	}
 }
 
-// play answers one prompt, in real time, with nobody to ask. It returns what was told.
+// play answers one prompt, in real time, with nobody to ask. It returns the messages.
 func play(t *testing.T, cfg agent.Config, m *parleytest.Scenario, args ...string) []wire.Message {
 	t.Helper()
 	model := m.Model()
@@ -162,7 +162,7 @@ func TestUntrustedProject(t *testing.T) {
 		t.Errorf("behind init comes %+v, without a word about what has no effect", all[1])
 	}
 
-	// The host says that it is trusted. What it forbids still holds.
+	// The host trusts it. Its deny rules still apply.
 	all = play(t, cfg, script(), "--trust-project", "all", "--strict-mcp-config")
 	if !there("hooked") || !there("made-it") || there("served") {
 		t.Error("what is trusted has no effect, or a server runs that --strict-mcp-config keeps out")

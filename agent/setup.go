@@ -52,8 +52,8 @@ type Config struct {
 	Cwd string
 	// Store keeps sessions. Nil means files below Home, or none without one.
 	Store session.Store
-	// OnIndexing is told how far the reading of a long session is that has no index
-	// yet or is compressed. Nil means that the host is told.
+	// OnIndexing reports the progress of reading a long session that has no index
+	// yet or is compressed. Nil means that the host receives it.
 	OnIndexing func(done, total int64)
 	// Model answers. Nil means what the flags say.
 	Model model.Model
@@ -110,7 +110,7 @@ type setup struct {
 	wall    *sandbox.Wall    // of commands that nobody approved
 	servers []mcp.Server     // those of the flags
 
-	agentList []*agents.Definition // all that there are
+	agentList []*agents.Definition // all agents
 	parts     func(*agents.Definition) (*engine.AgentParts, error)
 
 	projectServers []mcp.Server // those of the project that are trusted
@@ -120,9 +120,9 @@ type setup struct {
 	held      []settings.Hook            // of the project, which its settings do not have any more
 	written   sync.Map                   // files of settings as they looked when we wrote them, by path
 	settings  map[string]json.RawMessage // those that count, by name
-	keySource string                     // where the key is from, as hosts are told
-	tokenFrom string                     // where a token is from, as hosts are told
-	provider  string                     // of the model, as hosts are told
+	keySource string                     // the source of the key, for hosts
+	tokenFrom string                     // the source of a token, for hosts
+	provider  string                     // of the model, for hosts
 	sessionID string
 	history   *session.History      // of a session that goes on
 	refresh   func(context.Context) // looks for files that have changed; may be nil
@@ -214,8 +214,8 @@ func (cfg *Config) builtin(bare bool) []tool.Tool {
 	return builtin.All(opts)
 }
 
-// tools returns what the model is shown: the tools that there are, without those
-// that a flag takes away whole.
+// tools returns the tools for the model, without those that a flag removes
+// entirely.
 func (set *setup) tools() []tool.Tool {
 	all := set.cfg.Tools
 	if all == nil {
@@ -293,9 +293,9 @@ func (set *setup) checkDirectories() {
 		for _, d := range dirs {
 			switch info, err := os.Stat(d); {
 			case err != nil:
-				set.notices = append(set.notices, fmt.Sprintf("%s: %v. Create the directory, or correct the path", where, err))
+				set.notices = append(set.notices, fmt.Sprintf("%s %s: %v. Create the directory, or correct the path", where, d, errors.Unwrap(err)))
 			case !info.IsDir():
-				set.notices = append(set.notices, fmt.Sprintf("%s: %s is not a directory. Name a directory", where, d))
+				set.notices = append(set.notices, fmt.Sprintf("%s %s: this is not a directory. Name a directory", where, d))
 			}
 		}
 	}
@@ -366,7 +366,7 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 		for _, d := range set.agentList {
 			names = append(names, d.Name)
 		}
-		return nil, fmt.Errorf("Error: there is no agent named %s. There are: %s.", f.Agent, strings.Join(names, ", "))
+		return nil, fmt.Errorf("Error: unknown agent %q: use one of %s.", f.Agent, strings.Join(names, ", "))
 	}
 	on := map[string]bool{"1": true, "true": true}
 	return engine.New(engine.Config{

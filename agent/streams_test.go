@@ -26,8 +26,8 @@ func longAnswer() *parleytest.Turn {
 // longEvents is how many events longAnswer has: message_start, four of each block, two at the end.
 const longEvents = 1 + 4*4 + 2
 
-// TestBrokenStreamsAreClosed cuts a stream after each of its events. Whoever shows the events
-// as they come sees each message end, and which of its blocks are void.
+// TestBrokenStreamsAreClosed cuts a stream after each of its events. A viewer of the
+// events sees the end of each message, and which of its blocks are void.
 func TestBrokenStreamsAreClosed(t *testing.T) {
 	for _, how := range []struct {
 		name string

@@ -152,8 +152,8 @@ func TestBuiltInAgents(t *testing.T) {
 	}
 }
 
-// What subagents use between turns is in the next result: all results together are what
-// the session has cost.
+// The usage of subagents between turns is in the next result: all results together are
+// the cost of the session.
 func TestResultsAddUp(t *testing.T) {
 	s := parleytest.Script(launch(true), parleytest.Say("main"), parleytest.Say("told"))
 	s.When("sub", parleytest.FirstUser("P1"), parleytest.Pause(200*time.Millisecond).Call("Glob", `{"pattern":"*"}`), parleytest.Pause(200*time.Millisecond).Say("the report"))
@@ -176,7 +176,7 @@ func TestResultsAddUp(t *testing.T) {
 }
 
 // Everything that is waited for goes on in the background when a host says so, a command
-// of a subagent as well, which is not over before its command. All of it is told before
+// of a subagent as well, which is not over before its command. All of it is reported before
 // the request is answered.
 func TestEverythingMoves(t *testing.T) {
 	if _, err := exec.LookPath("bash"); err != nil {

@@ -66,7 +66,7 @@ func TestTelemetry(t *testing.T) {
 	}
 }
 
-// TestTelemetryOfSubagents: the turn of a subagent is told by the subagent's name, as part of
+// TestTelemetryOfSubagents: the turn of a subagent is exported under the subagent's name, as part of
 // the call that started it, whether that waits for it or not.
 func TestTelemetryOfSubagents(t *testing.T) {
 	for _, background := range []bool{false, true} {

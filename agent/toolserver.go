@@ -25,7 +25,7 @@ import (
 // The function that it returns ends everything that calls have left running.
 func ToolServer(ctx context.Context, cfg Config, flags *Flags, stderr io.Writer) (*sdk.Server, func(), error) {
 	if flags.HasPrompt {
-		return nil, nil, errors.New("Error: an MCP server takes no prompt")
+		return nil, nil, errors.New("Error: parley mcp serve takes no prompt. Remove it.")
 	}
 	f := *flags
 	f.DisallowedTools = append(slices.Clone(f.DisallowedTools), "ListAgents") // there are none
@@ -133,6 +133,6 @@ type noModel struct{}
 // Stream says so.
 func (noModel) Stream(context.Context, model.Request) iter.Seq2[model.Event, error] {
 	return func(yield func(model.Event, error) bool) {
-		yield(model.Event{}, &model.Error{Status: 400, Type: "invalid_request_error", Message: "there is no model here"})
+		yield(model.Event{}, &model.Error{Status: 400, Type: "invalid_request_error", Message: "this server has no model"})
 	}
 }

@@ -115,7 +115,7 @@ func TestToolServerEdits(t *testing.T) {
 	if got, failed := callTool(t, cs, "Write", map[string]any{"file_path": file, "content": "x\n"}); failed {
 		t.Error(got)
 	}
-	// What one call has seen the next one knows.
+	// A call knows the files that an earlier call has read.
 	if got, failed := callTool(t, cs, "Edit", map[string]any{"file_path": file, "old_string": "x", "new_string": "y"}); failed {
 		t.Error(got)
 	}

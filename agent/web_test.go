@@ -89,7 +89,7 @@ func TestWebSearch(t *testing.T) {
 }
 
 // TestWebSearchElsewhere: without a provider that searches, an endpoint does, or the
-// model is told that nothing can.
+// model learns that nothing can.
 func TestWebSearchElsewhere(t *testing.T) {
 	search := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Key") != "secret" {

@@ -11,7 +11,7 @@
 //	                     names it
 //
 // It is started by make bench, which builds the fake CLI, finds the official SDK
-// and sees to it that there is no network but loopback.
+// and allows no network except loopback.
 package main
 
 import (

@@ -49,7 +49,7 @@ func compareSessions(b *board, official, ours, peers string, n int) error {
 			return err
 		}
 		resume := func(cmd *exec.Cmd) {
-			// What is live is more than the window of most models.
+			// The live part exceeds the window of most models.
 			cmd.Args = append(cmd.Args, "--resume", id, "--no-session-persistence", "--model", "claude-opus-5-5")
 			cmd.Env = append(cmd.Env, "CLAUDE_CONFIG_DIR="+filepath.Join(home, ".claude"), "DISABLE_AUTO_COMPACT=1")
 		}

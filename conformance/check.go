@@ -19,7 +19,7 @@ import (
 // A Status says whether a rule holds.
 type Status string
 
-// What can come of a rule.
+// The outcomes of a rule.
 const (
 	Holds  Status = "holds"
 	Broken Status = "broken"
@@ -85,7 +85,7 @@ func (p *Program) place(r *Rule) (*place, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What programs tell of their directory is its real name.
+	// Programs report the real name of their directory.
 	if real, err := filepath.EvalSymlinks(root); err == nil {
 		root = real
 	}
@@ -285,7 +285,7 @@ func (p *Program) trySDK(ctx context.Context, r *Rule, s *peer.Script, at *place
 		}
 		return problem, err
 	}
-	// What the CLI saw goes first: the rest follows from it.
+	// The problems that the CLI reports come first: the rest follows from them.
 	if seen := o.note(r, passed); seen != "" {
 		return errors.New("the CLI: " + seen), nil
 	}

@@ -50,7 +50,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// A rule that holds and one that does not are told apart, and what is broken is shown.
+// A broken rule is distinguished from one that holds, and its problem is shown.
 func TestCheck(t *testing.T) {
 	p := parrot(t)
 	parse := func(text string) *conformance.Rule {

@@ -126,7 +126,7 @@ func Rules(side Side) ([]*Rule, error) {
 	return rules, err
 }
 
-// Parse reads a rule. What is malformed is an error, before anything runs.
+// Parse reads a rule. A malformed rule is an error, before anything runs.
 func Parse(side Side, name string, data []byte) (*Rule, error) {
 	r := &Rule{Name: name, Side: side, files: map[string]string{}}
 	fail := func(format string, args ...any) (*Rule, error) {
@@ -302,7 +302,7 @@ func agentSteps(word, rest, line string) string {
 	return line
 }
 
-// What a CLI says at the beginning and the end of a turn.
+// Messages of a CLI at the beginning and the end of a turn.
 const (
 	initLine = `> {"type":"system","subtype":"init","cwd":"/","session_id":"5e551011-0000-4000-8000-000000000001","tools":["Bash","Read"],"mcp_servers":[],` +
 		`"model":"claude-fake-1","permissionMode":"default","slash_commands":[],"apiKeySource":"ANTHROPIC_API_KEY","claude_code_version":"2.1.325",` +

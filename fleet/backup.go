@@ -12,7 +12,7 @@ import (
 )
 
 // Backup writes all sessions of a fleet to a directory that is empty or does not exist, while the
-// fleet works. What is accepted meanwhile may be part of it.
+// fleet works. Entries that are accepted meanwhile may be part of it.
 func Backup(ctx context.Context, nc *nats.Conn, fleet, dir string, report func(string)) error {
 	if s, err := stateOf(ctx, nc, fleet+"-"+logStream); err != nil || s == nil {
 		return errors.Join(fmt.Errorf("fleet: there is no fleet %q to write a backup of", fleet), err)

@@ -18,7 +18,7 @@ import (
 
 // A tail is where a journal or an inbox ends.
 type tail struct {
-	seq  uint64 // of the last message; 0 means that there is none
+	seq  uint64 // of the last message; 0 means none
 	n    uint64 // the last number
 	trim uint64 // entries with numbers below it are gone
 }

@@ -116,7 +116,7 @@ func (n *NodeConfig) membership() (*membership, error) {
 		return nil, fmt.Errorf("fleet: %s cannot be read: %w", n.path(membershipFile), err)
 	}
 	if len(n.Join) > 0 && !slices.Equal(n.Join, m.Routes) {
-		return nil, fmt.Errorf("fleet: the node belongs to the cluster %q already, and --join says %q: leave it out", m.Routes, n.Join)
+		return nil, fmt.Errorf("fleet: the node belongs to the cluster %q already, but --join is %q: remove --join", m.Routes, n.Join)
 	}
 	return m, nil
 }
@@ -355,12 +355,12 @@ func (n *NodeConfig) settleOnce(ctx context.Context, nc *nats.Conn, js jetstream
 	} else if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return err
 	} else if !first {
-		return errors.New("the first node has not made the streams yet")
+		return errors.New("the first node has not created the streams yet")
 	}
 	if m.Migrating {
 		for _, stream := range n.migrated() {
 			if err := restoreStream(ctx, nc, js, n.path(snapshotDir), stream, 3, report); err != nil {
-				return fmt.Errorf("%w; the data of before is in %s", err, n.path(asideDirName))
+				return fmt.Errorf("%w; the earlier data is in %s", err, n.path(asideDirName))
 			}
 		}
 	}

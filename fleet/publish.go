@@ -86,7 +86,7 @@ func (b *Backend) request(ctx context.Context, msg *nats.Msg) (*nats.Msg, error)
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
 			}
-			return nil, fmt.Errorf("fleet: no NATS server that can do it has answered for %v (majority lost, or the link is down): %w", b.cfg.Lease, err)
+			return nil, fmt.Errorf("fleet: no NATS server has answered for %v (majority lost, or the link is down): %w", b.cfg.Lease, err)
 		}
 	}
 }

@@ -179,7 +179,7 @@ func (b *Backend) checkPrompt(ctx context.Context, id string) error {
 			return err
 		}
 		if n >= t.Queued {
-			return fmt.Errorf("%w: %d prompts of %s wait, and it may have %d; try again when some have begun", hub.ErrLimit, n, name, t.Queued)
+			return fmt.Errorf("%w: %d prompts of %s are queued, and its limit is %d; retry when some have started", hub.ErrLimit, n, name, t.Queued)
 		}
 	}
 	return nil

@@ -37,7 +37,7 @@ func TestClaimsAreFairByWeight(t *testing.T) {
 	if order[0] != "heavy0" || len(order) != 10_202 {
 		t.Errorf("the first is %s of %d", order[0], len(order))
 	}
-	// What runs already counts.
+	// Running sessions count.
 	order = fairOrder(waiting, of, tenants, map[string]int{"heavy": 30, "small": 2})
 	if got := count(order[:20]); got["heavy"] != 0 || got["small"] != 0 || got["flood"] != 10 {
 		t.Errorf("with 30 of heavy running: %v", got)

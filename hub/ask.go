@@ -58,7 +58,7 @@ func (r *room) newAsk(req wire.Request) (*Ask, error) {
 	case *wire.RequestUserDialog:
 		a.Kind, a.ToolUseID = AskDialog, req.ToolUseID
 	default:
-		return nil, fmt.Errorf("hub: %s is no question", req.Subtype())
+		return nil, fmt.Errorf("hub: %s is not a question", req.Subtype())
 	}
 	if d := r.hub.cfg.AskExpiry; d > 0 {
 		at := time.Now().Add(d).UTC().Truncate(time.Millisecond)

@@ -63,8 +63,8 @@ type Backend interface {
 
 	// Put adds an item to the inbox of a session, unless one with the same key is
 	// there, and returns the one that is there then, with its number, when it
-	// survives a crash. Who put it is seen by comparing Data. Of an item that was
-	// trimmed nothing is known: the journal says what became of it.
+	// survives a crash. Compare Data to find out who put it. Nothing is known about
+	// an item that was trimmed: the journal records its outcome.
 	Put(ctx context.Context, id string, item Item) (Item, error)
 
 	// Inbox yields the items with numbers above after, in the order in which they

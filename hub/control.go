@@ -387,7 +387,7 @@ func (r *room) trim(ctx context.Context, before uint64) error {
 			return errors.New("hub: the session is not idle")
 		}
 		before = min(before, r.fold.n)
-		// What the entries amount to must be known without them.
+		// The state must be known without the entries.
 		t := r.fold.trimmed(before)
 		if t.Record = record; record == "" {
 			t.Record = r.fold.covered

@@ -303,8 +303,8 @@ func TestInterruptedTurnDoesNotContinue(t *testing.T) {
 	})
 }
 
-// What an answer allows for the session holds when its agent was closed and starts again,
-// also behind a trim: a rule, and a mode.
+// Rules and modes that an answer sets for the session still apply after its agent was
+// closed and started again, also after a trim.
 func TestAnswersForTheSessionOutliveTheAgent(t *testing.T) {
 	for name, update := range map[string]string{
 		"rule": `{"type":"addRules","behavior":"allow","destination":"session","rules":[{"toolName":"Bash","ruleContent":"touch:*"}]}`,

@@ -3,7 +3,7 @@
 // A session is a conversation with an agent, to which any number of people, programs
 // and schedules attach. Everything that they see, and everything that was accepted,
 // asked, answered and owned, is an entry of the session's journal, numbered 1, 2, 3 …
-// Whoever attaches names the last number that it has and receives every later entry
+// A viewer that attaches names the last number that it has and receives every later entry
 // exactly once and in order, across reconnects, crashes and changes of the owner.
 //
 // # Front ends
@@ -44,8 +44,8 @@
 // An [Entry] is a frame (a message of the agent, as every viewer receives it), an
 // entry of the hub itself (a prompt, a question, an answer, a new owner …), or a
 // record of the agent's session log. Frames and entries of the hub have a number;
-// records have none. What is not worth keeping, such as the pieces of an answer that
-// is being written, goes to viewers and not into the journal.
+// records have none. Messages that are not worth keeping, such as the pieces of an answer
+// that is being written, go to viewers and not into the journal.
 //
 // The order is always the same: first the agent's record, then the frame that shows
 // it, then the viewers. After a crash the journal may lack frames of the last records,

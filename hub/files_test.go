@@ -76,7 +76,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// A session that is removed goes at once. What a process that was killed left of it is of no
+// A session that is removed disappears at once. Files that a killed process left of it do no
 // harm.
 func TestDeleteAgain(t *testing.T) {
 	f := &Files{Dir: t.TempDir()}

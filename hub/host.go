@@ -139,7 +139,7 @@ func (h *Host) detach() {
 	})
 }
 
-// Close detaches the host. What it registered stays: its hooks and tools wait for it to
+// Close detaches the host. Its hooks and tools stay registered, and wait for it to
 // come back.
 func (h *Host) Close() error {
 	h.stop(ErrClosed)

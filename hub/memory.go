@@ -95,7 +95,7 @@ func CheckAppend(ctx context.Context, id string, expect uint64, entries []Entry)
 // CheckID returns an error unless id can be that of a session.
 func CheckID(id string) error {
 	if !session.ValidID(id) {
-		return fmt.Errorf("hub: %q is no id of a session: %w", id, ErrNotFound)
+		return fmt.Errorf("hub: %q is not a session id: %w", id, ErrNotFound)
 	}
 	return nil
 }
@@ -253,7 +253,7 @@ func (m *Memory) Put(ctx context.Context, id string, item Item) (Item, error) {
 func CheckItem(item Item) error {
 	switch {
 	case item.Key == "" || len(item.Key) > 200:
-		return fmt.Errorf("hub: %q is no key of an item", item.Key)
+		return fmt.Errorf("hub: %q is not the key of an item", item.Key)
 	case len(item.Data) == 0 || bytes.IndexByte(item.Data, '\n') >= 0 || !json.Valid(item.Data):
 		return fmt.Errorf("hub: the data of the item %q is not JSON on one line", item.Key)
 	}

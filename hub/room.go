@@ -390,7 +390,7 @@ func (r *room) own(ctx context.Context, create *Created, frames map[string]bool)
 }
 
 // errReopen ends a room that must be opened anew: the owner of its session has left, or
-// was not quite gone. Whoever is in it enters the next one.
+// was not quite gone. Its users enter the next one.
 var errReopen = errors.New("hub: the session must be opened again")
 
 // tryLease ends the room if the owner of its session has left.

@@ -134,8 +134,8 @@ func (h *Hub) readSchedules(ctx context.Context) (*schedules, error) {
 }
 
 // A scheduler fires schedules as long as it owns their journal. One goroutine runs it.
-// Whoever adds or removes a schedule puts that into the journal's inbox, so that it
-// reaches the scheduler in whichever process that is.
+// Additions and removals of schedules go through the journal's inbox, so that they
+// reach the scheduler in any process.
 type scheduler struct {
 	hub    *Hub
 	firing atomic.Bool // it owns the journal
@@ -404,7 +404,7 @@ func (h *Hub) schedule(ctx context.Context, by Actor, x Schedule) (Schedule, err
 		return none, errors.New("hub: a schedule has either Cron or At")
 	}
 	if x.Cron != "" && (len(strings.Fields(x.Cron)) != 5 || !gronx.IsValid(x.Cron)) {
-		return none, fmt.Errorf("hub: %q is no cron expression of five fields", x.Cron)
+		return none, fmt.Errorf("hub: %q is not a cron expression of five fields", x.Cron)
 	}
 	if _, err := h.Session(x.Session).State(ctx, by); err != nil {
 		return none, err
@@ -439,7 +439,7 @@ func (h *Hub) Unschedule(ctx context.Context, by Actor, id string) error {
 		return err
 	}
 	if !slices.ContainsFunc(all, func(x Schedule) bool { return x.ID == id }) {
-		return fmt.Errorf("hub: there is no schedule %s: %w", id, ErrNotFound)
+		return fmt.Errorf("hub: unknown schedule %s: %w", id, ErrNotFound)
 	}
 	return h.change(ctx, &Scheduled{Action: "remove", ID: id})
 }

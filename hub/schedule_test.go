@@ -140,7 +140,7 @@ func promptTexts(t *testing.T, b hub.Backend, id string) (texts []string) {
 
 func sayOK() *parleytest.Model { return parleytest.Script().Default(parleytest.Say("ok")).Model() }
 
-// What the tools of an agent schedule is kept by the hub: it fires when the agent has long
+// The hub keeps the schedules of an agent's tools: they fire when the agent has long
 // ended and after a restart, once for each time, and /loop is one of its schedules.
 func TestScheduledByTheAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

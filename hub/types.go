@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// An Actor is who does something: a person, a program, a schedule. Whoever calls the
-// hub has checked who it is.
+// An Actor is a person, a program or a schedule that does something. The caller of the
+// hub has authenticated it.
 type Actor struct {
 	Name   string `json:"name"`           // of a user, a device, a program
 	From   string `json:"from,omitempty"` // where from: "socket", an address, "schedule"
@@ -117,7 +117,7 @@ type Ask struct {
 	Diff  string   `json:"diff,omitempty"`
 	// Expires is when the question answers itself with no. Nil means never.
 	Expires *time.Time `json:"expires,omitempty"`
-	// Hash is of everything that there is to be shown. Whoever answers returns it.
+	// Hash is of everything that a question shows. An answer repeats it.
 	Hash string `json:"hash"`
 }
 
@@ -173,7 +173,7 @@ type Changed struct {
 type HostChange struct {
 	By Actor `json:"by"`
 	// Initialize is what the host registered: members of the initialize request. Nil
-	// means that there is no host any more.
+	// means that the host is gone.
 	Initialize map[string]json.RawMessage `json:"initialize,omitempty"`
 }
 
@@ -206,7 +206,7 @@ type Archived struct {
 // number, if it asks for entries that are gone.
 type Trimmed struct {
 	Before uint64 `json:"before"` // entries with numbers below it are gone
-	// What is gone and still counts.
+	// Removed entries that still count.
 	Created  *Created          `json:"created,omitempty"`
 	Session  string            `json:"session,omitempty"` // of the agent
 	Title    string            `json:"title,omitempty"`

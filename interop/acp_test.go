@@ -287,7 +287,7 @@ func acpKind(f *acpFrame) string {
 	return p.Update.SessionUpdate
 }
 
-// What is not compared: usage floats, options and commands are lists of what the two
+// Not compared: usage floats, options and commands are lists of what the two
 // products have, a title comes when it comes.
 var notCompared = []string{"usage_update", "available_commands_update", "config_option_update", "session_info_update", "_auth/status_update"}
 

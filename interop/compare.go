@@ -32,7 +32,7 @@ func (d Difference) String() string {
 
 // Compare lists how what the second CLI wrote differs from what the first did: in
 // the order of lines; in the paths of their members and the JSON kinds of these,
-// at any depth; and in values. What differs from run to run is taken for equal:
+// at any depth; and in values. Values that differ from run to run count as equal:
 // ids, times, durations, paths and ports. Both outcomes are of [Record].
 func Compare(a, b *Outcome) []Difference {
 	var all []Difference
@@ -176,7 +176,7 @@ func (o *Outcome) plainer() func(v any, name string) any {
 			if idNames[name] {
 				return "${id}"
 			}
-			// What is wrong with an input is told as JSON behind a marker.
+			// The errors of an input are JSON after a marker.
 			if list, ok := strings.CutPrefix(s, "InputValidationError: "); ok {
 				d := json.NewDecoder(strings.NewReader(list))
 				d.UseNumber()
@@ -341,7 +341,7 @@ func markers(s string) string {
 
 var markersRE = regexp.MustCompile(`^(<tool_use_error>)?(Error: )?(InputValidationError: )?(Exit code \d+|E[A-Z]{3,}: |<persisted-output>|\[Request interrupted)?`)
 
-// shape enters the JSON kinds that there are at each path, each with an example.
+// shape records the JSON kinds at each path, each with an example.
 func shape(v any, path string, into map[string]map[string]any) {
 	kind := "null"
 	switch v := v.(type) {

@@ -97,7 +97,7 @@ func TestAccepted(t *testing.T) {
 	}
 }
 
-// What is accepted is told to users.
+// Accepted differences are documented for users.
 func TestAcceptedIsDocumented(t *testing.T) {
 	list, err := Accepted()
 	if err != nil {
@@ -195,7 +195,7 @@ func TestClaudeLikeClaude(t *testing.T) {
 }
 
 // Our command is like the official one, but for what is accepted. A difference that
-// is found in many scenarios is told once.
+// is found in many scenarios is reported once.
 func TestParleyLikeClaude(t *testing.T) {
 	cli := parleyCLI(t)
 	p := peers(t)
@@ -220,7 +220,7 @@ func TestParleyLikeClaude(t *testing.T) {
 		seen[key] = 0
 	}
 	if d != (GoSDK{}) || t.Failed() || strings.Contains(flag.Lookup("test.run").Value.String(), "/") {
-		return // not all that there is was seen
+		return // only a part was seen
 	}
 	for _, a := range unused {
 		t.Errorf("accepted.txt:%d covers nothing any more: %s", a.Line, a.Reason)

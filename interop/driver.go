@@ -80,7 +80,7 @@ func (p *program) Drive(ctx context.Context, job *Job) ([]Event, error) {
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, p.command[0], append(p.command[1:], file)...)
-	// The SDK is told to end and ends its CLI before anything is killed.
+	// The SDK is asked to end and ends its CLI before anything is killed.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 5 * time.Second
 	var stdout, stderr bytes.Buffer

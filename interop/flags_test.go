@@ -137,7 +137,7 @@ func TestClaudeKnowsOurFlags(t *testing.T) {
 		t.Errorf("a flag that does not exist: %v", err)
 	}
 
-	// What the source says can be passed, was.
+	// Every flag in the source was passed.
 	source, err := os.ReadFile("../config.go")
 	if err != nil {
 		t.Fatal(err)

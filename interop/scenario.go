@@ -39,8 +39,8 @@ type Scenario struct {
 	Check func(o *Outcome) error
 }
 
-// A Run is one process of a scenario: a [Job], and what its host must see. What is
-// expected is written as patterns, one JSON object a line: a part of what must
+// A Run is one process of a scenario: a [Job], and what its host must see.
+// Expectations are patterns, one JSON object a line: a part of what must
 // come. They stand for all that comes, in order, but for messages that may come
 // at any time.
 type Run struct {

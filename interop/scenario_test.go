@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What a scenario says can be read, without any peer.
+// Every scenario can be parsed, without any peer.
 func TestScenariosAreWellFormed(t *testing.T) {
 	vars := map[string]string{"dir": "/d", "home": "/h", "exe": "/e", "session": "s", "before": "b", "gate": "/d.gate"}
 	names := map[string]bool{}

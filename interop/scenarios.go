@@ -110,7 +110,7 @@ func same(want bool) func(*Outcome) error {
 	}
 }
 
-// Scenarios is the list. Who implements a CLI or an SDK is measured by it.
+// Scenarios is the list that CLIs and SDKs are measured by.
 func Scenarios() []*Scenario {
 	return append(append(append(toolScenarios(), delegationScenarios()...), parityScenarios()...), []*Scenario{
 		{

@@ -101,7 +101,7 @@ func TestReferenceServers(t *testing.T) {
 				pt.Say("Asked."),
 				pt.Expect(pt.LastUser("Berlin")).Say("And the prompt."),
 			))
-			o.Cwd = files                      // which servers are told as the root
+			o.Cwd = files                      // the root that servers receive
 			o.Env["MCP_TOOL_TIMEOUT"] = "3000" // of silence
 			o.AllowedTools = []string{"mcp__every", "mcp__files"}
 			every := &wire.MCPServerConfig{Command: node, Args: []string{everything, "stdio"}}

@@ -48,7 +48,7 @@ func TestSessionsChangeHands(t *testing.T) {
 				if err != nil || !strings.Contains(string(out), answer) {
 					t.Fatalf("%s, %s: %v: %s", name, prompt, err, out)
 				}
-				// The model was told all that was said before.
+				// The model received the whole earlier conversation.
 				requests := api.Requests()
 				last := requests[len(requests)-1].Body
 				said = append(said, prompt)

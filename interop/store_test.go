@@ -15,7 +15,7 @@ import (
 )
 
 // A session that is mirrored to a store is resumed from it where none of its files are:
-// the model is told what was said before.
+// the model receives the earlier conversation.
 func TestSessionStore(t *testing.T) {
 	for name, cli := range map[string]func(t *testing.T) string{
 		"claude": func(t *testing.T) string { return peers(t).CLI() },

@@ -17,8 +17,8 @@ type toolCall struct {
 }
 
 // toolScenario calls tools one after the other, each in a turn of its own: with good
-// input and with bad. What comes back is compared by TestParleyLikeClaude; here
-// only that it fails where it must.
+// input and with bad. TestParleyLikeClaude compares the results; here
+// only failures are checked.
 func toolScenario(name, says string, files map[string]string, calls ...toolCall) *Scenario {
 	allowed := map[string]bool{}
 	var tools []string
@@ -81,7 +81,7 @@ func (s *Scenario) with(options, job, callbacks string) *Scenario {
 	return s
 }
 
-// suggestions asks about commands, one after the other: what a host is told of each,
+// suggestions asks about commands, one after the other: the question about each,
 // and what it could say so that it is not asked again.
 func suggestions(name, says string, commands ...string) *Scenario {
 	var calls []toolCall

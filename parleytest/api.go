@@ -55,7 +55,7 @@ type APIOptions struct {
 //
 // It answers POST /v1/messages, POST /v1/messages/count_tokens,
 // POST /v1/chat/completions and GET /v1/models; everything else is not found.
-// What the real API would refuse it refuses, by the rules of [Rules].
+// It rejects the requests that the real API rejects, by the rules of [Rules].
 type API struct {
 	URL string // where it serves, such as http://127.0.0.1:4711; empty before [API.Listen]
 

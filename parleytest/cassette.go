@@ -594,8 +594,8 @@ func refuseReplay(w http.ResponseWriter, r *http.Request, status int, typ, messa
 	w.Write(f.failure(typ, message, "req_cassette"))
 }
 
-// volatile is what changes from run to run. What it finds is numbered in the
-// order of its first appearance, so that two that were different stay so.
+// volatile is what changes from run to run. Matches are numbered in the
+// order of their first appearance, so that different values stay different.
 var volatile = sync.OnceValue(func() []pattern {
 	return []pattern{
 		{"uuid", regexp.MustCompile(`(?i)\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`)},

@@ -187,7 +187,7 @@ func TestCassetteNormalised(t *testing.T) {
 	if resp, _ := post(t, c.URL+"/v1/messages", other); resp.StatusCode != 400 {
 		t.Errorf("another request was answered: %d", resp.StatusCode)
 	}
-	// job-abc and job-xyz are told apart unless the test says otherwise.
+	// job-abc and job-xyz differ unless the test ignores such names.
 	if resp, _ := post(t, c.URL+"/v1/messages", two); resp.StatusCode != 400 {
 		t.Errorf("another job was answered: %d", resp.StatusCode)
 	}

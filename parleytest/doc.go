@@ -1,7 +1,7 @@
 // Package parleytest tests agents with no key, no network and no luck.
 //
-// A [Scenario] says what the model answers, turn by turn, and what it expects to
-// have been asked. The same scenario is played
+// A [Scenario] lists the model's answers, turn by turn, and what each request must
+// contain. The same scenario is played
 //
 //   - in process, as a [Model] for the engine ([Scenario.Model]);
 //   - over loopback, as a strict fake of the Messages API ([NewAPI]) to which any
@@ -11,7 +11,7 @@
 // A [Cassette] records traffic with a real API and replays it offline.
 //
 // The package reads no file it was not given and touches no network but
-// loopback, a recorder excepted, which goes where it was told to. It knows
+// loopback. The exception is a recorder, which connects to its upstream. It knows
 // nothing of the engine but its model interface.
 //
 // # Scenarios in Go
@@ -65,7 +65,7 @@
 //
 // # Script files
 //
-// A scenario can be written as text, with the same power, but for [Check].
+// A scenario can be written as text, with all features except for [Check].
 // [ParseScript] reads it and [Format] writes it:
 //
 //	# Lines that begin with # are comments. Indentation is free.
@@ -81,14 +81,14 @@
 //		expect result ~ (?i)hello
 //		say Found it.
 //
-// Each line is a word and what belongs to it. The words outside of turns:
+// Each line is a word and its arguments. The words outside of turns:
 //
 //	turn               begins a turn
 //	or                 begins an alternative to the turn before it
 //	default            begins the turn that answers when a script has ended
-//	script NAME        begins another script; turns before the first are of main
+//	script NAME        begins another script; turns before the first belong to main
 //	when MATCHER       after script: the requests that the script takes; all must match
-//	each               after script: it starts anew for each conversation
+//	each               after script: it starts again for each conversation
 //	count-tokens N     what the token counting endpoint answers
 //
 // The content of a turn, in order:
@@ -104,7 +104,7 @@
 //
 //	pause 200ms        waits
 //	ping               sends a ping event
-//	cut                breaks the connection off
+//	cut                breaks the connection
 //	cut-clean          ends the stream early
 //	reset              resets the connection
 //	stall              sends nothing more
@@ -113,7 +113,7 @@
 //
 // Words for the turn as a whole, in any order:
 //
-//	expect MATCHER     what the request must be
+//	expect MATCHER     a condition for the request
 //	fail STATUS TEXT   refuses the request; the text is optional
 //	error-type TYPE    the type of the error, if it is not the usual one
 //	retry-after 1s     a header of the answer
@@ -125,10 +125,10 @@
 //	drip 10ms          waits between events
 //	times N            answers N requests
 //	always             answers every request from here on
-//	goto NAME          goes on with another script
+//	goto NAME          continues with another script
 //
-// A matcher is a kind, with not before it if the opposite is wanted, and a text
-// that must occur; "= TEXT" must be all, "~ TEXT" is a regular expression:
+// A matcher is a kind, with not before it for the opposite, and a text that must
+// occur; "= TEXT" must be the whole text, "~ TEXT" is a regular expression:
 //
 //	user, first-user   the text of the last or the first user message
 //	system             the system prompt
@@ -139,8 +139,8 @@
 //	header NAME        a header of the request
 //
 // TEXT is the rest of the line; or one or more Go strings in quotes; or, after
-// <<END, the lines up to one that is END, or another tag. So is JSON, which may
-// be quoted to be something else.
+// <<END, the lines up to a line END (any tag will do). JSON is written in the same
+// ways; in quotes it may be malformed.
 //
 // # Cassettes
 //

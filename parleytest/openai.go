@@ -315,7 +315,7 @@ func ChatRules() []Rule {
 	return out
 }
 
-// Where the shapes of the refusals are known from.
+// Sources for the shapes of the refusals.
 const (
 	fromOpenAI     = "https://platform.openai.com/docs/api-reference/chat/create (the constraint); the wording is close to its own"
 	fromOpenAICode = "https://platform.openai.com/docs/guides/error-codes"

@@ -72,7 +72,7 @@ type bodyBlock struct {
 	IsError   bool            `json:"is_error"`
 }
 
-// A Result is the outcome of a tool call as the model is told it.
+// A Result is the outcome of a tool call as the model receives it.
 type Result struct {
 	ID      string // of the call
 	Tool    string // its name, if the call is in the request
@@ -134,8 +134,8 @@ func (r *Request) FirstUser() string {
 	return ""
 }
 
-// LastUser is the text of the last user message that has any. What tools
-// returned is not part of it.
+// LastUser is the text of the last user message that has any. Tool
+// results are not part of it.
 func (r *Request) LastUser() string {
 	ms := r.parse().Messages
 	for i := len(ms) - 1; i >= 0; i-- {

@@ -47,7 +47,7 @@ type Rule struct {
 // Rules returns the table of what the strict API refuses.
 func Rules() []Rule { return slices.Clone(rules) }
 
-// Where the shapes of the refusals are known from.
+// Sources for the shapes of the refusals.
 const (
 	fromErrors  = "https://docs.claude.com/en/api/errors"
 	fromMessage = "https://docs.claude.com/en/api/messages (the constraint); the wording follows its validator"

@@ -64,7 +64,7 @@ func (s *Scenario) Named(name string, turns ...*Turn) *Scenario {
 
 // EachConversation makes the script that was added last start anew for each
 // conversation, where it otherwise is walked through once by all of them
-// together. Conversations are told apart by the text of their first user
+// together. Conversations are distinguished by the text of their first user
 // message and by their x-claude-code-session-id header.
 func (s *Scenario) EachConversation() *Scenario {
 	s.scripts[len(s.scripts)-1].each = true

@@ -216,7 +216,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close ends the connection. Who reads gets [io.EOF].
+// Close ends the connection. A blocked Read returns [io.EOF].
 func (l *lines) Close() error {
 	l.closed.Store(true)
 	defer l.end()

@@ -217,7 +217,7 @@ var (
 	errWrongToken  = errors.New("the token is not valid")
 	errTooMany     = errors.New("too many failed attempts; try again in a minute")
 	errScope       = errors.New("the token does not have the scope")
-	errUnknownPath = errors.New("there is no such path")
+	errUnknownPath = errors.New("unknown path")
 )
 
 // authenticate returns the credential of a secret. Failed attempts are limited by

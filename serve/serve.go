@@ -198,7 +198,7 @@ func (s *Server) CheckAddress(addr net.Addr) error {
 	if !ok || tcp.IP.IsLoopback() || s.cfg.TLS || s.cfg.BehindProxy {
 		return nil
 	}
-	return fmt.Errorf("serve: %s can be reached from other machines, and nothing encrypts its connections: add --tls-cert and --tls-key, or put a proxy that encrypts in front and add --behind-proxy", addr)
+	return fmt.Errorf("serve: %s is reachable from other machines without encryption: add --tls-cert and --tls-key, or put an encrypting proxy in front and add --behind-proxy", addr)
 }
 
 // drainTime is how long requests may take to end when the server does.

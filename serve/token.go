@@ -168,7 +168,7 @@ func (t *tokens) add(name string, scope Scope, expires time.Time) (Token, string
 	name = strings.TrimSpace(name)
 	switch {
 	case name == "" || len(name) > 100:
-		return Token{}, "", errors.New("serve: a token has a name of 1 to 100 bytes")
+		return Token{}, "", errors.New("serve: the name of a token must have 1 to 100 bytes")
 	case !slices.Contains(scopes, scope):
 		return Token{}, "", fmt.Errorf("serve: %q is not a scope: it is one of %v", scope, scopes)
 	case !expires.IsZero() && !expires.After(time.Now()):
@@ -251,7 +251,7 @@ func (t *tokens) remove(id string) error {
 	defer t.mu.Unlock()
 	c := t.all[id]
 	if c == nil {
-		return fmt.Errorf("serve: there is no token %q: %w", id, hub.ErrNotFound)
+		return fmt.Errorf("serve: unknown token %q: %w", id, hub.ErrNotFound)
 	}
 	delete(t.all, id)
 	if err := t.save(); err != nil {

@@ -87,7 +87,7 @@ func (f *Files) note(ctx context.Context, id string, in *In, e *Entry) error {
 	file, err := openLocked(root, p)
 	switch {
 	case err == nil:
-		// Nobody writes. What the last writer did not finish must not take this along.
+		// Nobody writes. An unfinished line of the last writer must not swallow this one.
 		if _, _, err := load(file, f.pathOf(p)); err != nil {
 			file.Close()
 			return err
@@ -178,7 +178,7 @@ type ForkOptions struct {
 }
 
 // Fork copies a session into a new one beside it, and returns its id. Every record
-// gets a uuid of its own and says which one it was. What subagents said stays behind.
+// gets a uuid of its own and names the original. Conversations of subagents are not copied.
 func Fork(ctx context.Context, s Store, id string, opts *ForkOptions) (string, error) {
 	if opts == nil {
 		opts = &ForkOptions{}
@@ -353,8 +353,8 @@ func (k *forked) write(ctx context.Context, w io.Writer, r *lineReader) error {
 	return nil
 }
 
-// line turns a record of the session into one of the fork. What it does not know
-// stays as it is, byte for byte.
+// line turns a record of the session into one of the fork. Unknown members
+// stay as they are, byte for byte.
 func (k *forked) line(line []byte, n *node, at time.Time) ([]byte, error) {
 	d := jsontext.NewDecoder(bytes.NewBuffer(line), lenient...)
 	if _, err := d.ReadToken(); err != nil {

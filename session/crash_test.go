@@ -158,8 +158,8 @@ func (c *child) end() []string {
 	return strings.Split(strings.TrimSpace(c.out.String()), "\n")
 }
 
-// TestKill kills a writer again and again. What it acknowledged is there, in
-// order; what it wrote at once is there as a whole or not at all.
+// TestKill kills a writer again and again. Acknowledged records are there, in
+// order; a batch is there as a whole or not at all.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	dir, id := t.TempDir(), session.NewID()

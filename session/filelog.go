@@ -202,7 +202,7 @@ func (l *fileLog) flush(g *group) {
 	if g.err == nil {
 		var broken bool
 		broken, g.err = l.write(g.lines, g.sync)
-		if broken || g.err != nil && l.files.Durability == None { // who appended it was told that all is well
+		if broken || g.err != nil && l.files.Durability == None { // its Append has returned without an error
 			l.mu.Lock()
 			l.failed = g.err
 			l.mu.Unlock()
@@ -230,7 +230,7 @@ func (l *fileLog) write(lines []byte, sync bool) (broken bool, err error) {
 		return false, nil
 	}
 	if err := durable.File(l.file); err != nil {
-		// What is on disk now cannot be known, not even by another attempt.
+		// The state of the disk is unknown now, and another attempt cannot find it out.
 		return true, fmt.Errorf("session: %w", err)
 	}
 	if !l.named {

@@ -38,8 +38,8 @@ type Files struct {
 	Dir        string // the configuration directory, such as that in CLAUDE_CONFIG_DIR
 	Durability Durability
 	LockWait   time.Duration // how long Open waits for another to close the session; zero: a moment
-	// Progress is told how much was read of a long log that has no index yet or is
-	// compressed, again and again until it is all. It may be nil.
+	// Progress is called repeatedly while a long log is read that has no index yet or is
+	// compressed, until done equals total. It may be nil.
 	Progress func(done, total int64)
 }
 

@@ -185,7 +185,7 @@ func (s *scan) tail(file io.ReaderAt) (*History, []*node, bool) {
 	return h, path, true
 }
 
-// progressMin is how much must be read for [Files.Progress] to be told of it.
+// progressMin is how much must be read before [Files.Progress] is called.
 const progressMin = 32 << 20
 
 // progress returns a reader that tells [Files.Progress] how far it is, if what it

@@ -95,7 +95,7 @@ func (p *peer) call(out any, name string, args ...any) {
 	}
 }
 
-// What the SDK returns.
+// The output of the SDK.
 type (
 	peerInfo struct {
 		SessionID, Summary, CustomTitle, FirstPrompt, GitBranch, Cwd, Tag string

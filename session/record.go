@@ -255,7 +255,7 @@ func appendRaw(dst []byte, name string, value json.RawMessage) ([]byte, error) {
 	return append(dst, v...), nil
 }
 
-// decodeEntry takes a line apart. What it returns shares no memory with it.
+// decodeEntry decodes a line. The result shares no memory with it.
 func decodeEntry(line []byte) (*Entry, Meta, error) {
 	e, meta := &Entry{}, Meta{}
 	d := jsontext.NewDecoder(bytes.NewBuffer(bytes.Clone(line)), lenient...)

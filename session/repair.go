@@ -18,7 +18,7 @@ const (
 // An Effect says how often what a call does has happened.
 type Effect int
 
-// What is known of the effect of a call.
+// The effect of a call, as far as it is known.
 const (
 	EffectNone    Effect = iota // there was no intent: it did not run
 	EffectUnknown               // there was an intent and no outcome: it ran once, in part, or not at all
@@ -182,7 +182,7 @@ func (h *History) Orphans() []string {
 	return orphans
 }
 
-// What the model is told of a call whose process died.
+// The results of calls whose process died, as the model receives them.
 const (
 	toldNone    = "[Tool call interrupted: the agent stopped before this call began. It did not run and changed nothing. Make the call again if it is still wanted.]"
 	toldUnknown = "[Tool call interrupted, outcome unknown: the agent stopped while this call ran. It may have taken effect in full, in part or not at all, and it was not run again. Find out before you repeat it.]"

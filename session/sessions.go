@@ -226,7 +226,7 @@ func Records(ctx context.Context, s Store, id, part string, in *In) ([]json.RawM
 }
 
 // PartHistory returns what a part of a session holds, such as the conversation of a
-// subagent, to go on with it. What tells of a subagent is its Latest of the type
+// subagent, to continue it. The description of a subagent is its Latest of the type
 // "agent_metadata". The error is [ErrNotFound] if there is none.
 func PartHistory(ctx context.Context, s Store, id, part string, in *In) (*History, error) {
 	records, err := Records(ctx, s, id, part, in)

@@ -30,8 +30,8 @@ type Store interface {
 	// List returns the sessions of a project, of an id, or of both; what is empty
 	// in match fits all. Sub does not count. The order is any.
 	List(ctx context.Context, match Key) ([]Listed, error)
-	// Delete removes a log. With that of a session its parts go too; that of a
-	// part goes alone. What is not there is no error. Leases do not count.
+	// Delete removes a log. The log of a session is removed with its parts; the log of
+	// a part alone. A log that does not exist is not an error. Leases are ignored.
 	Delete(ctx context.Context, key Key) error
 	// Subkeys returns the names of the parts of a session, in any order.
 	Subkeys(ctx context.Context, key Key) ([]string, error)
@@ -57,7 +57,7 @@ type Lease interface {
 // it, so that a list need not load all of them.
 type Summarizer interface {
 	// Summaries returns what [Fold] made of the records of each session of a
-	// project, or of all if it is empty. What was appended to parts does not count.
+	// project, or of all if it is empty. Records of parts do not count.
 	Summaries(ctx context.Context, project string) ([]Summary, error)
 }
 

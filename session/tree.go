@@ -47,8 +47,8 @@ type scan struct {
 	missing   bool  // a message that a compaction kept was not found
 	unended   bool  // the last line is whole and lacks its newline
 
-	// What was written at once and is not yet complete: at the end of the log
-	// nothing of it counts.
+	// A batch that is not yet complete. If the log ends here, none of it
+	// counts.
 	batch      []func()
 	batchLeft  int
 	batchStart int64

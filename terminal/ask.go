@@ -16,7 +16,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A question is something that a person must answer. What it is about is printed once; the
+// A question is something that a person must answer. Its subject is printed once; the
 // live region has the choices.
 type question struct {
 	ask    *hub.Ask // nil for questions of the screen itself

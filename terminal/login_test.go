@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// guardedServer is an MCP server that answers only those who show the token that its log-in
+// guardedServer is an MCP server that answers only those who show the token that its login
 // ends with.
 func guardedServer(t *testing.T) *httptest.Server {
 	var srv *httptest.Server
@@ -62,11 +62,11 @@ func TestLogin(t *testing.T) {
 	t.Parallel()
 	srv := guardedServer(t)
 	p := newPane(t).start(400, 24, "turn\n\tsay Hello.\n", "--mcp-config", `{"mcpServers":{"web":{"type":"http","url":"`+srv.URL+`/mcp","oauth":{"clientId":"me"}}}}`)
-	p.see("the MCP server web needs a log-in: /login web")
+	p.see("the MCP server web needs a login: /login web")
 	p.enter("/login")
 	p.see("Name the MCP server")
 	p.enter("/login nowhere")
-	p.see("the log-in to nowhere failed")
+	p.see("the login to nowhere failed")
 	p.enter("/login web")
 	screen := p.see("Open this page to log in to web:", srv.URL+"/authorize?")
 	address, err := url.Parse(regexp.MustCompile(regexp.QuoteMeta(srv.URL) + `/authorize\S+`).FindString(screen))

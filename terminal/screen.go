@@ -298,7 +298,7 @@ func (s *screen) checkServers() {
 				case wire.MCPFailed:
 					text = "the MCP server " + m.Name + " failed: " + m.Error
 				case wire.MCPNeedsAuth:
-					text = "the MCP server " + m.Name + " needs a log-in: /login " + m.Name
+					text = "the MCP server " + m.Name + " needs a login: /login " + m.Name
 				case wire.MCPPending:
 					pending = true
 					if time.Since(began) > 2*time.Second {
@@ -348,7 +348,7 @@ func (s *screen) login(server string) {
 			err = json.Unmarshal(raw, &login)
 		}
 		if err != nil {
-			return func() { s.t.warn("the log-in to " + server + " failed: " + err.Error()) }
+			return func() { s.t.warn("the login to " + server + " failed: " + err.Error()) }
 		}
 		if !login.RequiresUserAction {
 			return func() { s.t.notice("You are logged in to " + server + ".") }

@@ -20,8 +20,8 @@ func (s *screen) view() (lines []string, cursor position) {
 	w-- // the last column stays free: a cursor there is ambiguous
 	most := max(2, min(maxLive, h-1))
 
-	// From the bottom up: the status line, the menu, the input. What is left is for what
-	// happens.
+	// From the bottom up: the status line, the menu, the input. The rest is for
+	// progress.
 	var bottom []string
 	if status := s.statusLine(w); status != "" && most > 3 {
 		bottom = append(bottom, status)

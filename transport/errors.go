@@ -13,7 +13,7 @@ import (
 // data is not the end of what the peer said.
 var ErrClosed = errors.New("transport: connection is closed")
 
-// A NotFoundError says that there is no agent to start. It matches
+// A NotFoundError reports that no agent was found to start. It matches
 // [fs.ErrNotExist] and [exec.ErrNotFound].
 type NotFoundError struct {
 	// Tried holds every place that was looked at, in order, each with a reason in

@@ -260,7 +260,7 @@ type stream struct {
 	finished bool
 	broken   bool
 
-	// Each holds at most one token. Whoever takes one and leaves work for another
+	// Each holds at most one token. A goroutine that takes one and leaves work for another
 	// waiter passes it on.
 	readable chan struct{}
 	writable chan struct{}

@@ -165,7 +165,7 @@ func TestPipeBound(t *testing.T) {
 		if err := <-errs; !errors.Is(err, ErrClosed) {
 			t.Errorf("agent's Write: %v", err)
 		}
-		// What was written before the exit is there.
+		// Output from before the exit can be read.
 		if all, err := io.ReadAll(host); len(all) != PipeBuffer || err != nil {
 			t.Errorf("read %d bytes, %v", len(all), err)
 		}

@@ -51,7 +51,7 @@ type Process struct {
 	KillGrace time.Duration
 	// Linger is how long, after the command has ended, others that hold its output
 	// open may stay silent before they are killed. They may talk for ten times as
-	// long in all. What was written by then is not lost, however slowly it is
+	// long in all. Output from before that is not lost, however slowly it is
 	// read. Zero means 500 milliseconds.
 	Linger time.Duration
 	// StderrTail is how many bytes of standard error are kept. Zero means 64 KiB,
@@ -454,7 +454,7 @@ func (p *peerPipe) Read(b []byte) (int, error) {
 			if p.leftover > maxLeftover {
 				return 0, io.EOF
 			}
-			// What the command wrote is in the pipe, so it is there without waiting.
+			// The output of the command is in the pipe, so it is there without waiting.
 			// The deadline is not in the past because then nothing would be read.
 			p.file.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
 		}

@@ -135,7 +135,7 @@ var theWatchdog = watchdog{shell: "/bin/sh"}
 // itself. It is a shell that reads our connections from a pipe of which only we
 // hold the writing end: when that ends and groups are left, we were killed. The
 // shell runs as long as there are connections that are not new, in a group of its own
-// so that a signal for our group does not end it. Where there is no shell there is no
+// so that a signal for our group does not end it. Without a shell there is no
 // watchdog.
 type watchdog struct {
 	shell string

@@ -16,8 +16,8 @@ const (
 	// in pieces of this size.
 	maxStderrPiece = 64 << 10
 
-	// stderrQueue is how much text may wait for the callback. What does not fit is
-	// dropped: a peer that waits for standard error waits everywhere.
+	// stderrQueue is how much text may wait for the callback. Text that does not fit
+	// is dropped: a peer that waits for standard error waits everywhere.
 	stderrQueue = 8 << 20
 )
 

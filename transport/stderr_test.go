@@ -64,7 +64,7 @@ func TestStderrTail(t *testing.T) {
 	}
 }
 
-// A callback that hangs for a while loses lines and is told how many; reading
+// A callback that hangs for a while loses lines and receives their number; reading
 // goes on meanwhile.
 func TestStderrFallsBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,7 +1,7 @@
 // Package transport carries protocol lines between a host and an agent.
 //
 // A [Conn] is one connection: a byte stream in each direction and the means to
-// end it. What the bytes mean is not known here; package wire takes lines apart.
+// end it. This package does not know what the bytes mean; package wire decodes lines.
 // A [Dialer] makes one connection for each conversation. [Process] is the dialer
 // that starts a command, [Pipe] makes an in-memory pair for tests and for agents
 // that live in the same process.
@@ -30,8 +30,8 @@ type Conn interface {
 	// Write sends bytes to the peer. It may block while the peer does not read;
 	// Close unblocks it.
 	io.Writer
-	// CloseWrite ends the input: the peer reads EOF. What the peer still writes
-	// can be read. It is idempotent.
+	// CloseWrite ends the input: the peer reads EOF. Output of the peer can still
+	// be read. It is idempotent.
 	CloseWrite() error
 	// Wait blocks until the peer is gone and says how it ended, or until ctx is
 	// done. A process is not gone before its output was read to the end, or

@@ -791,8 +791,8 @@ func marshal(v any) ([]byte, error) {
 	return codecOf(rv.Type()).enc(nil, rv)
 }
 
-// unmarshal is the UnmarshalJSON of every type; v is a pointer. What it held before
-// is gone, as with a new value; null changes nothing, as usual in Go. It is one
+// unmarshal is the UnmarshalJSON of every type; v is a pointer. Earlier fields are
+// cleared, as in a new value; null changes nothing, as usual in Go. It is one
 // function for all of them: a generic one makes the command a megabyte larger.
 func unmarshal(data []byte, v any) error {
 	d, err := scan(validUTF8(data))

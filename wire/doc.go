@@ -15,9 +15,9 @@
 //
 // # Nothing is lost
 //
-// Peers of this protocol change every day. What a Go type has no field for is
+// Peers of this protocol change every day. Members without a field in the Go type are
 // kept in its Extra map, at any depth, and so is a value of a shape that its field
-// cannot take; messages, content blocks, control requests, hook inputs and hook
+// cannot hold; messages, content blocks, control requests, hook inputs and hook
 // outputs of unknown kinds are [*Unknown], [*UnknownBlock], [*UnknownRequest],
 // [*UnknownInput] and [*UnknownOutput]; enumerations are strings. A decoded value
 // encodes to JSON with the same meaning as what it was decoded from: an explicit

@@ -191,7 +191,7 @@ func ExampleResult_Outcome() {
 	// interrupted: ""
 }
 
-// What this package does not know passes through.
+// Unknown messages pass through.
 func ExampleUnknown() {
 	m, err := wire.Decode([]byte(`{"type":"hologram","beam":{"angle":1.50}}`))
 	if err != nil {

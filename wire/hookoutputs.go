@@ -26,8 +26,8 @@ type HookOutput struct {
 // A HookDecision is what a hook makes of an event.
 type HookDecision string
 
-// The decisions. What is blocked depends on the event: a prompt, a tool call, the
-// end of a turn.
+// The decisions. The event determines what a hook blocks: a prompt, a tool call, or
+// the end of a turn.
 const (
 	DecisionBlock   HookDecision = "block"
 	DecisionApprove HookDecision = "approve" // deprecated: see [PreToolUseOutput]

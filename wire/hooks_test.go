@@ -12,7 +12,7 @@ import (
 )
 
 // Each line decodes to exactly the value beside it. BASE stands for what every
-// hook is told.
+// hook receives.
 var hookInputs = []struct {
 	line string
 	want wire.HookInput

@@ -255,7 +255,7 @@ func TestInvalidUTF8(t *testing.T) {
 		t.Errorf("through encoding/json: %q", got)
 	}
 
-	// What others put into a message becomes UTF-8, too.
+	// Strings that others put into a message become UTF-8, too.
 	made := wire.Prompt(wire.Text("a\xff"))
 	made.UUID = "\xc3"
 	made.ToolUseResult = raw("\"\xff\"")
@@ -710,7 +710,7 @@ func TestUnmarshalIsFresh(t *testing.T) {
 	if got := encode(t, &u); got != before {
 		t.Errorf("got %s, want %s", got, before)
 	}
-	// What is read without saying what it is, says so when it is written.
+	// A message that was read without a type is written with one.
 	if err := json.Unmarshal([]byte(`{"message":{"role":"user","content":"a"}}`), &u); err != nil {
 		t.Fatal(err)
 	}

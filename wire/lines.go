@@ -194,8 +194,8 @@ func (r *Reader) unmark(line []byte) []byte {
 	return line
 }
 
-// tooLong makes a BadLine of as much of a line as there is. What it keeps does
-// not depend on how much that is.
+// tooLong makes a BadLine of the part of a line that was read. Its size does not
+// depend on the length of that part.
 func (r *Reader) tooLong(line []byte) *BadLine {
 	r.begun = true
 	return badLine(line[:min(len(line), r.limit)], int64(len(line)), ErrLineTooLong)

@@ -156,22 +156,22 @@ type MCPCall struct {
 	Open              `wire:"subtype=mcp_call"`
 }
 
-// MCPAuthenticate is a request to begin a log-in to an MCP server. It is answered
+// MCPAuthenticate is a request to begin a login to an MCP server. It is answered
 // with an [MCPAuthenticateResponse].
 type MCPAuthenticate struct {
 	ServerName string `json:"serverName"`
 	Open       `wire:"subtype=mcp_authenticate"`
 }
 
-// MCPOAuthCallbackURL is a request to end a log-in to an MCP server with the address
-// that the page of the log-in has led the user to.
+// MCPOAuthCallbackURL is a request to end a login to an MCP server with the address
+// that the page of the login has led the user to.
 type MCPOAuthCallbackURL struct {
 	ServerName  string `json:"serverName"`
 	CallbackURL string `json:"callbackUrl"`
 	Open        `wire:"subtype=mcp_oauth_callback_url"`
 }
 
-// MCPClearAuth is a request to forget the log-in to an MCP server.
+// MCPClearAuth is a request to forget the login to an MCP server.
 type MCPClearAuth struct {
 	ServerName string `json:"serverName"`
 	Open       `wire:"subtype=mcp_clear_auth"`
@@ -386,7 +386,7 @@ type CanUseTool struct {
 	// from now on.
 	PermissionSuggestions []*PermissionUpdate `json:"permission_suggestions,omitzero"`
 
-	// What to show to people.
+	// Texts for people.
 	Title       string `json:"title,omitzero"`
 	DisplayName string `json:"display_name,omitzero"` // of the tool
 	Description string `json:"description,omitzero"`  // of the call
@@ -435,7 +435,7 @@ func (h *HookCallback) derived(p *plan) {
 	h.derive(p.fieldOf("input"), namedInput(h.HookName, h.HookData))
 }
 
-// namedInput reads what a hook is told if its name is beside its data.
+// namedInput reads the input of a hook whose name is beside its data.
 func namedInput(name string, data []byte) HookInput {
 	if d, err := scan(data); err == nil {
 		defer d.release()

@@ -63,7 +63,7 @@ type Result struct {
 	SafetyStops            *int            `json:"safety_stops,omitzero"`
 	CredentialExpiresAt    json.RawMessage `json:"credential_expires_at,omitzero"`
 
-	// Where the time went.
+	// Durations.
 	TTFTMS                          *int64 `json:"ttft_ms,omitzero"`
 	TTFTStreamMS                    *int64 `json:"ttft_stream_ms,omitzero"`
 	TimeToRequestMS                 *int64 `json:"time_to_request_ms,omitzero"`

@@ -2,8 +2,8 @@ package wire
 
 import "encoding/json"
 
-// SandboxSettings say how commands are kept apart from the rest of the machine.
-// What is nil is left to the agent's other settings.
+// SandboxSettings configure how commands are isolated from the rest of the machine.
+// Fields that are nil leave the agent's other settings as they are.
 type SandboxSettings struct {
 	Enabled                      *bool               `json:"enabled,omitzero"`
 	FailIfUnavailable            *bool               `json:"failIfUnavailable,omitzero"`        // rather than run without

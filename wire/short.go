@@ -8,8 +8,8 @@ import (
 
 // Nearly all lines of an answer are stream events and assistant messages that have
 // none but the usual members, written the usual way. They are read here without a
-// tape and without reflection, in a fraction of the time. Whatever is unusual about
-// a line is left to decodeMessage; the fuzz targets FuzzDelta and FuzzAssistant
+// tape and without reflection, in a fraction of the time. Lines with anything
+// unusual are left to decodeMessage; the fuzz targets FuzzDelta and FuzzAssistant
 // hold that the two agree.
 
 // A cursor is a place in a line.

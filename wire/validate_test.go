@@ -252,7 +252,7 @@ func (s *schema) mutate(t *testing.T, def string, text []byte, tried map[string]
 
 // TestSchemaTranscripts validates recorded conversations, if there are any:
 // PARLEY_TRANSCRIPTS names their directory. Answers are validated by what was asked.
-// What a recorded host sent in a wrong shape on purpose must not have been taken: a request
+// A line that a recorded host malformed on purpose must not have been accepted: a request
 // did not succeed, any other line ended the agent.
 func TestSchemaTranscripts(t *testing.T) {
 	dir := os.Getenv("PARLEY_TRANSCRIPTS")

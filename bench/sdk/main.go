@@ -125,7 +125,7 @@ func throughput(ctx context.Context, prompt string, n int, opts *parley.Options)
 		if err != nil {
 			return 0, err
 		}
-		// What is counted is read as well, as the other side does.
+		// Counted messages are read as well, as on the other side.
 		switch m := m.(type) {
 		case *wire.StreamEvent:
 			text += len(m.Text())

@@ -16,10 +16,10 @@ import (
 
 const acpText = `
 Serves the Agent Client Protocol over standard input and output, for editors: Zed, JetBrains,
-Neovim, Emacs, VS Code and many others start it as their agent. All flags of the agent work:
-they hold for every session. Sessions are those of "parley sessions" and "parley attach".
+Neovim, Emacs, VS Code and many others start it as their agent. All flags of the agent
+work and apply to every session. Sessions are those of "parley sessions" and "parley attach".
 
-docs/acp.md says how to set each editor up.`
+docs/acp.md has the setup for each editor.`
 
 // acpCommand is parley acp.
 func acpCommand(ctx context.Context, p *process, args []string) error {

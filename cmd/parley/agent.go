@@ -85,7 +85,7 @@ const waysForward = `Parley has no credentials for a model yet. There are three 
                                 parley --provider openai --base-url http://127.0.0.1:11434/v1 --model qwen3
   3. No model at all:           parley demo
 
-docs/providers.md describes Bedrock, Vertex, vLLM and llama.cpp, and how to save the choice.
+docs/local-models.md describes Ollama, vLLM and llama.cpp, and how to save the choice; docs/providers.md Bedrock and Vertex.
 "parley doctor" shows what Parley found on this machine.
 `
 
@@ -101,7 +101,7 @@ func runForServer(ctx context.Context, p *process, cfg agent.Config, flags *agen
 		return fail(fmt.Errorf("--sdk-url %q is not an address such as wss://example.com/agent", flags.SDKURL))
 	case u.Scheme == "ws" || u.Scheme == "http":
 		if ip := net.ParseIP(u.Hostname()); u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
-			return fail(fmt.Errorf("--sdk-url %q is not encrypted, and %s is another machine: use wss", flags.SDKURL, u.Hostname()))
+			return fail(fmt.Errorf("--sdk-url %q: a connection to another machine (%s) must be encrypted; use wss://", flags.SDKURL, u.Hostname()))
 		}
 	}
 	connecting, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -111,7 +111,7 @@ func runForServer(ctx context.Context, p *process, cfg agent.Config, flags *agen
 		return fail(err)
 	}
 	defer conn.Close()
-	// What the protocol needs goes before the words of the caller, which may be prompts.
+	// Flags of the protocol come before the caller's arguments, which may be prompts.
 	args = append([]string{"--print", "--verbose", "--input-format", "stream-json", "--output-format", "stream-json", "--permission-prompt-tool", "stdio"}, args...)
 	return agent.Run(ctx, cfg, args, conn, conn, p.stderr)
 }
@@ -126,9 +126,9 @@ func tellIndexing(w io.Writer, done, total int64) {
 	fmt.Fprintf(w, "\r\x1b[K%s", text)
 }
 
-// exportTelemetry has the agent tell a collector what it does, if the environment names
-// one. Whatever goes wrong with that hurts nothing else. The function that it returns
-// sends what is left.
+// exportTelemetry has the agent export telemetry, if the environment names a collector.
+// Its failures have no other effect. The returned function
+// sends the rest.
 func exportTelemetry(ctx context.Context, p *process, cfg *agent.Config, debug bool) (flush func()) {
 	e, err := otlp.FromEnv(p.getenv, parley.Version)
 	if err != nil {
@@ -164,7 +164,7 @@ func agentConfig(p *process) (agent.Config, error) {
 	cfg.Script = func(file string) (model.Model, error) {
 		s, err := parleytest.ReadScript(file)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("Error: the script %s does not exist; parley help script says how to write one", file)
+			return nil, fmt.Errorf("Error: the script %s does not exist; \"parley help script\" describes the format", file)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("Error: %w", err)

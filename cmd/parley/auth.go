@@ -14,9 +14,9 @@ import (
 )
 
 const authText = `
-parley auth status prints where credentials for the model come from, as JSON, and nothing
-of the credentials themselves. It takes the flags of the agent, such as --provider. The
-exit status is 1 if there are none. Whether the API accepts them shows the first prompt.
+Prints as JSON where the credentials for the model come from, but never the credentials.
+It accepts the flags of the agent, such as --provider. The exit status is 1 if there are
+no credentials. It does not test whether the API accepts them.
 
   parley auth status`
 
@@ -39,7 +39,7 @@ func authCommand(ctx context.Context, p *process, args []string) error {
 		return nil
 	}
 	if args[0] != "status" {
-		return usagef("parley auth takes status, and not %q", args[0])
+		return usagef("unknown subcommand %q: use status", args[0])
 	}
 	var rest []string
 	for _, a := range args[1:] {
@@ -71,7 +71,7 @@ func authCommand(ctx context.Context, p *process, args []string) error {
 		return err
 	}
 	if r.Account == nil {
-		return errors.New("the agent does not say who answers")
+		return errors.New("the agent does not report its provider")
 	}
 	dir := cfg.ConfigDir()
 	s := authStatus{AuthMethod: "none", APIProvider: r.Account.APIProvider, AnalyticsDisabled: true, ConfigDirectory: dir, ProjectsDirectory: filepath.Join(dir, "projects")}

@@ -12,13 +12,12 @@ import (
 )
 
 const recordHelp = `
-Stands between an agent and an API, passes requests on, and writes the traffic to a
-file, from which "parley replay" answers without the API. Keys and tokens do not
-reach the file.
+Forwards requests from an agent to an API, and writes the traffic to a file, from which
+"parley replay" answers without the API. Keys and tokens are not written.
 
 With a command after --, the command is run with ANTHROPIC_BASE_URL set, and the
 recording ends with it. Without one, the line to set is printed, and it records until
-Ctrl-C. The key is your own: it is passed on.`
+Ctrl-C. Your own key is forwarded.`
 
 // record is the command that records a cassette.
 func record(ctx context.Context, p *process, args []string) error {
@@ -27,7 +26,7 @@ func record(ctx context.Context, p *process, args []string) error {
 	s.flags(fs)
 	upstream := fs.String("upstream", "", "the `URL` of the API, such as https://api.anthropic.com")
 	to := fs.String("to", "", "the `FILE` to write")
-	force := fs.Bool("force", false, "write over a file that is there")
+	force := fs.Bool("force", false, "overwrite an existing file")
 	openai := fs.Bool("openai", false, "the API is OpenAI-compatible: set OPENAI_BASE_URL")
 	var vars list
 	fs.Var(&vars, "var", "`NAME=VALUE`: the file has ${NAME} in place of the value, which\ndiffers from run to run; may be given several times")
@@ -37,9 +36,9 @@ func record(ctx context.Context, p *process, args []string) error {
 	s.command = fs.Args()
 	switch {
 	case *upstream == "":
-		return usagef("--upstream URL is missing: where requests are passed on to")
+		return usagef("--upstream URL is missing: the API that receives the requests")
 	case *to == "":
-		return usagef("--to FILE is missing: where the traffic is written to")
+		return usagef("--to FILE is missing: the file for the recording")
 	}
 	if u, err := url.Parse(*upstream); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return usagef("--upstream %s is not an http or https URL", *upstream)
@@ -52,7 +51,7 @@ func record(ctx context.Context, p *process, args []string) error {
 		if err != nil {
 			return err
 		}
-		return fmt.Errorf("%s is there already; --force writes over it", *to)
+		return fmt.Errorf("%s exists already; --force overwrites it", *to)
 	}
 	if err := s.listen(p); err != nil {
 		return err
@@ -81,16 +80,16 @@ func record(ctx context.Context, p *process, args []string) error {
 
 const replayHelp = `
 Answers requests from a file that "parley record" wrote, byte for byte and without
-the API. What changes from run to run (ids, dates, temporary and home directories)
-makes no difference; any other request that is not in the file is refused, with the
-nearest one that is and how they differ.
+the API. Values that change from run to run (ids, dates, temporary and home
+directories) are ignored. Any other request that is not in the file is rejected, with
+the difference to the nearest one that is.
 
 With a command after --, the command is run with ANTHROPIC_BASE_URL and
 ANTHROPIC_API_KEY set, and the replay ends with it. Without one, the two lines to set
 are printed, and it replays until Ctrl-C.
 
-The exit status is 1 if a request was not in the file or a recorded one never came;
-that of the command, if it failed.`
+The exit status is 1 if a request was not in the file, or a recorded one was not sent.
+If the command failed, it is that of the command.`
 
 // replay is the command that plays a cassette.
 func replay(ctx context.Context, p *process, args []string) error {
@@ -100,12 +99,12 @@ func replay(ctx context.Context, p *process, args []string) error {
 	s.onceFlag(fs)
 	from := fs.String("from", "", "the `FILE` to replay")
 	openai := fs.Bool("openai", false, "the API is OpenAI-compatible: set OPENAI_BASE_URL")
-	repeat := fs.Bool("repeat", false, "a request may come more often than it was recorded")
-	pace := fs.Bool("pace", false, "take as long as it took")
-	partial := fs.Bool("partial", false, "recorded requests that never come are fine")
+	repeat := fs.Bool("repeat", false, "allow a request more often than it was recorded")
+	pace := fs.Bool("pace", false, "keep the recorded pace")
+	partial := fs.Bool("partial", false, "accept recorded requests that were not sent")
 	var vars, ignore list
 	fs.Var(&vars, "var", "`NAME=VALUE`: the value, in this run, of ${NAME} in the file; may be\ngiven several times")
-	fs.Var(&ignore, "ignore", "a `REGEXP`: what it finds in requests makes no difference; may be\ngiven several times")
+	fs.Var(&ignore, "ignore", "a `REGEXP`: ignore its matches in requests; may be given several\ntimes")
 	if err := parse(fs, args); err != nil {
 		return err
 	}

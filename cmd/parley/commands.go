@@ -15,8 +15,8 @@ import (
 	"github.com/parley-go/parley/internal/spelling"
 )
 
-// What the command exits with. A command may exit with a status of its own, such
-// as that of a program it ran; its help says so.
+// The exit statuses. A command may exit with another status, such as that of a program
+// it ran; its help describes that.
 const (
 	exitOK      = 0
 	exitFailure = 1
@@ -38,45 +38,45 @@ func commands() []command {
 	const (
 		first = "See it work"
 		start = "Set it up"
-		ways  = "Other ways to the agent and its tools"
-		rules = "What agents may do"
-		kept  = "Conversations that are kept"
+		ways  = "Connect it to other programs"
+		rules = "Permissions"
+		kept  = "Saved conversations"
 		runs  = "Sessions in the background (parley --bg PROMPT starts one)"
-		tests = "Test agents with no key, no network and no luck"
+		tests = "Test agents without a key or a network"
 		rest  = "About"
 	)
 	return []command{
-		{"demo", "a whole conversation, with no key and no network", first, demo},
-		{"doctor", "what is found here, what works, and what to do about the rest", start, doctorCommand},
-		{"init", "make a settings file, with an explanation", start, initCommand},
+		{"demo", "watch a whole conversation, with no key and no network", first, demo},
+		{"doctor", "check the setup, and what to do about each problem", start, doctorCommand},
+		{"init", "create a settings file, with an explanation", start, initCommand},
 		{"config", "read and change your settings", start, configCommand},
-		{"auth", "where credentials for the model come from, as JSON", start, authCommand},
-		{"completion", "completion for bash, zsh or fish", start, completion},
-		{"mcp", "add, list and remove MCP servers; log in to them; be one", ways, mcpCommand},
+		{"auth", "show where the credentials for the model come from, as JSON", start, authCommand},
+		{"completion", "print a completion script for bash, zsh or fish", start, completion},
+		{"mcp", "add, list and remove MCP servers; log in to them; act as one", ways, mcpCommand},
 		{"plugin", "install, list and remove plugins; check one", ways, pluginCommand},
-		{"acp", "be the agent of an editor, by the Agent Client Protocol", ways, acpCommand},
-		{"rpc", "the agent in JSON-RPC 2.0", ways, rpcCommand},
-		{"policy", "what the permission rules make of a call, and which never match", rules, policyCommand},
-		{"trust", "show what a project brings, and let it have effects", rules, trust},
+		{"acp", "act as the agent of an editor (Agent Client Protocol)", ways, acpCommand},
+		{"rpc", "act as an agent that speaks JSON-RPC 2.0", ways, rpcCommand},
+		{"policy", "explain permission decisions; find rules that never match", rules, policyCommand},
+		{"trust", "show and trust the hooks, servers and rules of a project", rules, trust},
 		{"sessions", "list, read, rename, fork, move and delete conversations", kept, sessions},
-		{"cost", "what a session or a day has cost, by model and by agent", kept, costCommand},
+		{"cost", "show the cost of a session or a day, by model and agent", kept, costCommand},
 		{"agents", "list the sessions that run in the background", runs, agentsCommand},
 		{"attach", "watch a session, send prompts, answer its questions", runs, attachCommand},
 		{"logs", "print what happened in a session", runs, logsCommand},
 		{"stop", "interrupt a session and end its agent", runs, stopCommand},
 		{"rm", "remove a session from the hub", runs, rmCommand},
 		{"serve", "serve sessions to pages, phones and programs", runs, serveCommand},
-		{"schedules", "send prompts to a session at certain times", runs, schedulesCommand},
+		{"schedules", "send prompts to a session at set times", runs, schedulesCommand},
 		{"worktrees", "list, merge and remove the git worktrees of sessions", runs, worktreesCommand},
-		{"hub", "hold the sessions of this user; it starts by itself", runs, hubCommand},
+		{"hub", "run the sessions of this user; it starts by itself", runs, hubCommand},
 		{"fake-api", "a Messages API that plays a script", tests, fakeAPI},
 		{"fake-cli", "a CLI that plays a script, for an SDK to spawn", tests, fakeCLI},
 		{"fake-host", "an SDK that plays a script, against a CLI", tests, fakeHost},
 		{"record", "pass requests on to an API and record the traffic", tests, record},
 		{"replay", "answer requests from a recording", tests, replay},
 		{"conform", "check a CLI or an SDK by the rules of the protocol", tests, conform},
-		{"version", "say which version this is", rest, version},
-		{"help", "say how a command or a file format works", rest, help},
+		{"version", "print the version", rest, version},
+		{"help", "explain a command or a file format", rest, help},
 	}
 }
 
@@ -115,7 +115,7 @@ func run(ctx context.Context, p *process, args []string) int {
 		return status(p, "parley --bg", runBackground(ctx, p, rest))
 	}
 	if like := nearest(first); like != "" {
-		return status(p, "parley", usagef("there is no command %s. Did you mean %s? (parley help has them all)", first, like))
+		return status(p, "parley", usagef("unknown command %q. Did you mean %s? Run \"parley help\" for the list", first, like))
 	}
 	return runAgent(ctx, p, args)
 }
@@ -229,7 +229,7 @@ func printFlags(w io.Writer, fs *flag.FlagSet) {
 	}
 }
 
-// parse parses flags. What is wrong with them is a usageError with a hint.
+// parse parses flags. An error is a usageError with a hint.
 func parse(fs *flagSet, args []string) error {
 	err := fs.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
@@ -240,15 +240,15 @@ func parse(fs *flagSet, args []string) error {
 	}
 	text := err.Error()
 	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
-		text = "there is no flag --" + strings.TrimLeft(name, "-")
+		text = "unknown flag --" + strings.TrimLeft(name, "-")
 		var names []string
 		fs.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
 		if like := spelling.Closest(strings.TrimLeft(name, "-"), names); like != "" {
-			text += ". Did you mean --" + strings.ReplaceAll(like, " or ", " or --") + "?"
+			text += " (did you mean --" + strings.ReplaceAll(like, " or ", " or --") + "?)"
 		}
 	}
 	text = strings.NewReplacer("flag needs an argument: -", "a value is missing after --", "for flag -", "for --").Replace(text)
-	return usagef("%s (parley help %s has its flags)", text, fs.Name())
+	return usagef("%s. Run \"parley help %s\" for its flags", text, fs.Name())
 }
 
 // parseWords parses flags that stand before and behind words, and returns the words.

@@ -19,15 +19,15 @@ import (
 )
 
 const completionHelp = `
-Prints a script that makes a shell complete commands, flags and their values: models, agents,
-sessions, permission modes and the like.
+Prints a completion script for a shell. It completes commands, flags, models, agents, sessions,
+permission modes and other values.
 
   bash   echo 'source <(parley completion bash)' >> ~/.bashrc
   zsh    parley completion zsh > "${fpath[1]}/_parley"
   fish   parley completion fish > ~/.config/fish/completions/parley.fish
 
 The scripts run "parley completion words WORD…", which prints the completions of the last word,
-one a line, each with a description behind a tab. Without completions the shell offers files.`
+one per line, each followed by a tab and a description. If there are none, the shell offers files.`
 
 // The scripts for the shells. Everything that can change is asked of the program itself.
 var completionScripts = map[string]string{
@@ -76,7 +76,7 @@ func completion(ctx context.Context, p *process, args []string) error {
 	}
 	script, ok := completionScripts[fs.Arg(0)]
 	if !ok {
-		return usagef("there is no completion for %s, only for bash, zsh and fish", fs.Arg(0))
+		return usagef("unknown shell %q: use bash, zsh or fish", fs.Arg(0))
 	}
 	_, err := io.WriteString(p.stdout, script)
 	return err

@@ -17,8 +17,8 @@ import (
 	"github.com/parley-go/parley/conformance"
 )
 
-const conformHelp = `Checks a program that speaks the protocol against a corpus of rules, and says
-which of them hold.
+const conformHelp = `Checks a program that speaks the protocol against a set of rules, and reports which
+of them hold.
 
   parley conform cli -- claude                 plays the host against a CLI
   parley conform sdk -- node driver.mjs        plays the CLI against a program with an SDK
@@ -40,7 +40,7 @@ func conform(ctx context.Context, p *process, args []string) error {
 		if len(args) > 0 && (args[0] == "-h" || args[0] == "--help") {
 			args = append([]string{"cli"}, args...)
 		} else {
-			return usagef("say what is under test: parley conform cli -- CLI ARGS…, parley conform sdk -- PROGRAM ARGS…, parley conform acp -- AGENT ARGS…, or parley conform acp-client -- EDITOR ARGS…")
+			return usagef("name the kind of program to check: parley conform cli -- CLI ARGS…, parley conform sdk -- PROGRAM ARGS…, parley conform acp -- AGENT ARGS…, or parley conform acp-client -- EDITOR ARGS…")
 		}
 	}
 	side := conformance.Side(args[0])
@@ -51,9 +51,9 @@ func conform(ctx context.Context, p *process, args []string) error {
 	junit := fs.String("junit", "", "write a report for build servers to a `FILE`")
 	list := fs.Bool("list", false, "print the rules and run nothing")
 	timeout := fs.Duration("timeout", 10*time.Second, "the `TIME` that each step may take")
-	jobs := fs.Int("j", runtime.NumCPU(), "how `MANY` rules are tried at once")
+	jobs := fs.Int("j", runtime.NumCPU(), "how `MANY` rules run at once")
 	brief := fs.Bool("brief", false, "leave out the frames of broken rules")
-	name := fs.String("name", "", "what the report calls the program; the command if not given")
+	name := fs.String("name", "", "the name of the program in the report; default: the command")
 	if err := parse(fs, args[1:]); err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func conform(ctx context.Context, p *process, args []string) error {
 	if *only != "" {
 		rules = slices.DeleteFunc(rules, func(r *conformance.Rule) bool { return !chosen(r, *only) })
 		if len(rules) == 0 {
-			return usagef("no rule is called %s, and no area; --list prints them", *only)
+			return usagef("no rule or area matches %s; --list prints them", *only)
 		}
 	}
 	if *list {
@@ -74,7 +74,7 @@ func conform(ctx context.Context, p *process, args []string) error {
 		return nil
 	}
 	if fs.NArg() == 0 {
-		return usagef("say what to run: -- COMMAND ARGS…")
+		return usagef("name the program to check: -- COMMAND ARGS…")
 	}
 	report := &conformance.Report{Program: cmp.Or(*name, strings.Join(fs.Args(), " ")), Side: side}
 	program := &conformance.Program{Side: side, Command: fs.Args(), Environ: p.env, Timeout: *timeout}

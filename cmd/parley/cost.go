@@ -18,18 +18,17 @@ import (
 )
 
 const costHelp = `
-Shows what a session has cost, by model and by agent, from the records that it keeps of
-each request: those that were tried again, those of subagents, and those for summaries
-among them. Without SESSION it is the last one of this directory. An id may be cut short,
-and a title stands for it.
+Shows the cost of a session by model and agent, from its record of each request. Retries,
+subagents and summaries are included. Without SESSION it shows the last session of this
+directory. An id can be shortened, and a title can replace it.
 
-  parley cost                     the last session here
-  parley cost 1f2e3d4c            that one
+  parley cost                     the last session of this directory
+  parley cost 1f2e3d4c           this session
   parley cost --day today         all sessions of a day, of every directory
   parley cost --day 2026-11-15
 
-A price that is not known is not counted as nothing: the sum says that it is more.
-Sessions of the claude command have no such records; their own sum is shown.`
+If the price of a model is unknown, the total is marked as incomplete. Sessions of the
+claude command have no such records; the total that they recorded is shown.`
 
 // A costAccount adds up requests.
 type costAccount struct {
@@ -85,7 +84,7 @@ func costCommand(ctx context.Context, p *process, args []string) error {
 		return err
 	}
 	if len(words) > 1 || len(words) == 1 && *day != "" {
-		return usagef("it is: parley cost [SESSION], or parley cost --day DAY")
+		return usagef("usage: parley cost [SESSION], or parley cost --day DAY")
 	}
 	store, cwd, err := sessionFiles(p)
 	if err != nil {
@@ -99,7 +98,7 @@ func costCommand(ctx context.Context, p *process, args []string) error {
 		r.Session, err = (&sessionsCommand{p: p, store: store, cwd: cwd, all: true}).find(ctx, words[0])
 	default:
 		if r.Session, err = session.Latest(ctx, store, cwd); errors.Is(err, session.ErrNotFound) || err == nil && r.Session == "" {
-			return errors.New("there is no session in this directory yet (parley sessions --all lists those of others)")
+			return errors.New("this directory has no session yet; \"parley sessions --all\" lists the sessions of every directory")
 		}
 	}
 	if err != nil {
@@ -132,7 +131,7 @@ func (r *costReport) ofDay(ctx context.Context, store session.Store, day string,
 	default:
 		var err error
 		if from, err = time.ParseInLocation("2006-01-02", day, now.Location()); err != nil {
-			return usagef("--day %s is not today, yesterday or a day like 2026-11-15", day)
+			return usagef("--day %s: use today, yesterday or a date such as 2026-11-15", day)
 		}
 	}
 	r.Day = from.Format("2006-01-02")

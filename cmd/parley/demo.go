@@ -35,14 +35,14 @@ func demo(ctx context.Context, p *process, args []string) error {
 Shows a whole conversation, with no key and no network: the SDK starts this
 program as an agent, the agent finds a bug in a small project, asks before it
 edits, and runs the tests. Only the model is not real: it plays a script. The
-project is made in a temporary directory and removed afterwards.`)
-	ask := fs.Bool("ask", false, "ask you for the permission")
-	keep := fs.Bool("keep", false, "leave the project where it is, and say where")
+project is created in a temporary directory and removed afterwards.`)
+	ask := fs.Bool("ask", false, "ask you for permission")
+	keep := fs.Bool("keep", false, "keep the project, and print its directory")
 	if err := parse(fs, args); err != nil {
 		return err
 	}
 	if fs.NArg() > 0 {
-		return usagef("it takes no arguments, and %q is one", fs.Arg(0))
+		return usagef("unexpected argument %q", fs.Arg(0))
 	}
 	if *ask && !(isTerminal(p.stdin) && isTerminal(p.stdout)) {
 		return usagef("--ask needs a terminal to ask in")
@@ -98,7 +98,7 @@ func (d *demonstration) run(ctx context.Context) (err error) {
 		return err
 	}
 	if err := d.check(res); err != nil {
-		return fmt.Errorf("this is not what should have happened: %w", err)
+		return fmt.Errorf("the demo did not run as expected: %w", err)
 	}
 	s.print(s.paint(dim, "  The script charges what a model would; nothing was spent."), "",
 		"Next: parley help, or the same from Go: go doc github.com/parley-go/parley")
@@ -211,7 +211,7 @@ func (d *demonstration) question(ctx context.Context, req *wire.CanUseTool) (*wi
 // check looks whether everything really happened.
 func (d *demonstration) check(res *wire.Result) error {
 	if res == nil {
-		return errors.New("there is no result")
+		return errors.New("no result")
 	}
 	if res.Outcome() != wire.OutcomeCompleted {
 		return fmt.Errorf("the conversation ended as %v: %s", res.Outcome(), res.Reason())

@@ -107,7 +107,7 @@ func section(t *testing.T, file, from, to string) string {
 // inGo is what the documentation says to people who write Go, and what it is for
 // those who use the command.
 var inGo = map[string]string{
-	"A scenario can be written as text, with the same power, but for [Check]. [ParseScript] reads it and [Format] writes it:": "A script says turn by turn what the model answers, and what it expects to be asked:",
+	"A scenario can be written as text, with all features except for [Check]. [ParseScript] reads it and [Format] writes it:": "A script lists the model's answers turn by turn, and what each request must contain:",
 	"with file, line and reason (a [*ScriptError])": "with file, line and reason",
 	"ends the play with a [*MismatchError]":         "ends the play",
 	"see [Script.With]":                             "--param sets it",
@@ -116,8 +116,8 @@ var inGo = map[string]string{
 	"[Faults] returns ready scripts, by name, for what an SDK must survive.": "\"parley help faults\" lists ready scripts, by name, for what an SDK must survive.",
 }
 
-// A block is a block of code in a document. What stands behind its language says
-// what becomes of it:
+// A block is a block of code in a document. The words after its language say how the
+// test treats it:
 //
 //	title=FILE         it is this file, for the blocks after it
 //	exit=N             the commands exit with this status

@@ -26,17 +26,17 @@ import (
 )
 
 const doctorHelp = `
-Looks at what an agent would find in this directory, and says what to do about what
-it does not: the agent that SDKs start, the key for the model, settings and what is
-trusted of them, the sandbox, MCP servers, sessions, and programs that tools use.
+Checks everything that an agent needs in this directory, and prints what to do about
+each problem: the agent that SDKs start, the key for the model, settings and trust, the
+sandbox, MCP servers, sessions, and the programs that tools use.
 
-It asks no model and shows no key. To find out whether they work it starts the agent
-and the MCP servers that the agent would start, and asks a CLI for its version.
+It sends nothing to a model and prints no key. It starts the agent and its MCP servers
+to test them, and runs the agent that SDKs start with --version.
 
-What stands after -- are flags of the agent, as in
+Flags of the agent come after --, for example:
   parley doctor -- --mcp-config servers.json --settings strict.json
 
-The exit status is 1 if something is broken that is needed.`
+The exit status is 1 if something that an agent needs is broken.`
 
 // A finding is what the doctor says of one thing.
 type finding struct {
@@ -76,7 +76,7 @@ func doctorCommand(ctx context.Context, p *process, args []string) error {
 		return err
 	}
 	if fs.NArg() > 0 {
-		return usagef("it takes no arguments, and %q is one; flags of the agent stand after --", fs.Arg(0))
+		return usagef("unexpected argument %q; put flags of the agent after --", fs.Arg(0))
 	}
 	flags, err := agent.ParseFlags(rest)
 	if err != nil {
@@ -154,7 +154,7 @@ func (d *doctor) lookForCLI(ctx context.Context) {
 	out, err := cmd.Output()
 	version, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 	if err != nil || version == "" {
-		d.say("cli", broken, "run it yourself to see why, or name another one in CLAUDE_BIN", "SDKs start %s, which does not say its version (%v)", path, cmp.Or(err, errors.New("it says nothing")))
+		d.say("cli", broken, "run it yourself to see why, or name another one in CLAUDE_BIN", "SDKs start %s, which does not print its version (%v)", path, cmp.Or(err, errors.New("no output")))
 		return
 	}
 	d.say("cli", fine, "", "SDKs start %s, version %s", path, version)
@@ -244,7 +244,7 @@ func (d *doctor) credentials(a *wire.AccountInfo) {
 		d.say("model", fine, "", "a token from %s%s; whether the API takes it shows the first prompt", a.TokenSource, at)
 	default:
 		d.say("model", broken, "set ANTHROPIC_API_KEY, or apiKeyHelper in your settings to a command that prints a key;\n"+
-			"or take another model: --provider openai --base-url URL, bedrock, vertex;\nor none at all: parley demo, parley help script", "there is no key%s", at)
+			"or take another model: --provider openai --base-url URL, bedrock, vertex;\nor none at all: parley demo, parley help script", "no key%s", at)
 	}
 	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"} {
 		if v := d.p.getenv(name); v != "" {
@@ -354,7 +354,7 @@ func offBy(asked bool) string {
 func (d *doctor) countSessions(ctx context.Context) {
 	dir := d.cfg.ConfigDir()
 	if dir == "" {
-		d.say("sessions", noted, "set HOME or CLAUDE_CONFIG_DIR", "there is no home to keep them in")
+		d.say("sessions", noted, "set HOME or CLAUDE_CONFIG_DIR", "no home directory to keep them in")
 		return
 	}
 	all, err := session.List(ctx, &session.Files{Dir: dir}, nil)

@@ -214,7 +214,7 @@ func testUnreadOutput(t *testing.T) {
 }
 
 // testKilled kills the command in the middle of a call, at its results and between
-// them, and goes on: what ran is not run again, and the model is told what is known.
+// them, and goes on: commands that ran do not run again, and the model learns what is known.
 func testKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

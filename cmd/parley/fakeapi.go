@@ -15,18 +15,19 @@ import (
 )
 
 const fakeAPIHelp = `
-Serves a fake Messages API that answers by a script, so that an agent in any language
-runs with no key and no network. It refuses what the real API refuses, and says so.
+Serves a fake Messages API that answers from a script, so that an agent in any language
+runs with no key and no network. It rejects the requests that the real API rejects.
 
 With a command after --, the command is run with ANTHROPIC_BASE_URL and
 ANTHROPIC_API_KEY set, and the server ends with it. Without one, the two lines to set
 are printed, and it serves until Ctrl-C.
 
-Each request is a line on standard error. At the end it says how the script was not
-followed, with what was expected and what came, and which turns were never asked for.
-The exit status is 1 then; that of the command, if it failed.
+Each request is logged as a line on standard error. If the agent did not follow the
+script, the end of the log shows what was expected and what was received, and the turns
+that were not played; the exit status is then 1. If the command failed, it is that of
+the command.
 
-"parley help script" is about the format of the file.`
+"parley help script" describes the format of the file.`
 
 // fakeAPI is the command that serves a scenario.
 func fakeAPI(ctx context.Context, p *process, args []string) error {
@@ -35,18 +36,18 @@ func fakeAPI(ctx context.Context, p *process, args []string) error {
 	s.flags(fs)
 	s.onceFlag(fs)
 	file := fs.String("script", "", "the `FILE` with the script to play")
-	openai := fs.Bool("openai", false, "say how to reach the OpenAI-compatible side, /v1/chat/completions")
+	openai := fs.Bool("openai", false, "print the settings for the OpenAI-compatible endpoint, /v1/chat/completions")
 	lenient := fs.Bool("lenient", false, "accept what the real API would refuse")
-	cache := fs.Bool("cache", false, "count in the usage what prompt caching would have written and read")
-	partial := fs.Bool("partial", false, "turns that were never asked for are fine")
+	cache := fs.Bool("cache", false, "report the tokens that prompt caching would write and read as usage")
+	partial := fs.Bool("partial", false, "accept turns that were not played")
 	ours := fs.Bool("agent", false, "have the SDKs of the command start this program as their agent, by CLAUDE_BIN")
-	check := fs.Bool("check", false, "only read the script and say whether it is good")
+	check := fs.Bool("check", false, "check the script and exit")
 	if err := parse(fs, args); err != nil {
 		return err
 	}
 	s.command = fs.Args()
 	if *file == "" {
-		return usagef("--script FILE is missing (parley help script says how to write one)")
+		return usagef("--script FILE is missing; \"parley help script\" describes the format")
 	}
 	scenario, err := readScenario(*file)
 	if err != nil {
@@ -144,7 +145,7 @@ func about(r *parleytest.Request) string {
 	if len(results) > 0 {
 		return strings.Join(results, ", ")
 	}
-	// What the official CLI puts before a prompt says nothing here.
+	// The text that the official CLI puts before a prompt is irrelevant here.
 	text := strings.TrimSpace(reminder().ReplaceAllString(r.LastUser(), ""))
 	if text != "" {
 		return "user " + oneLine(text, 60)

@@ -19,19 +19,19 @@ import (
 )
 
 const fakeCLIHelp = `
-Is a CLI that plays a script of the protocol on its standard input and output, for an
-SDK to spawn in place of the real one. It takes whatever further arguments the SDK
-passes, so its own flags come first.
+Acts as a CLI that plays a script of the protocol on its standard input and output. An
+SDK starts it in place of the real one. It accepts any further arguments of the SDK, so
+its own flags come first.
 
-SDKs take the path of a CLI and no flags for it. There are two ways: --install writes
-an executable that plays the script and no more, or the environment says it all and
-the path is that of parley: PARLEY_FAKE_SCRIPT, PARLEY_FAKE_TRANSCRIPT,
+SDKs accept the path of a CLI, but no flags for it. There are two ways: --install writes
+an executable that only plays the script; or use the path of parley, and set the
+environment: PARLEY_FAKE_SCRIPT, PARLEY_FAKE_TRANSCRIPT,
 PARLEY_FAKE_FAULT and PARLEY_FAKE_RECORD stand for the flags.
 
-The exit status is the one the script says, and 97 if the SDK did not follow it; then
-the reason is on standard error.
+The exit status is that of the script, or 97 with the reason on standard error if the SDK
+did not follow the script.
 
-"parley help steps" is about the format of the file, "parley help faults" lists the
+"parley help steps" describes the format of the file, "parley help faults" lists the
 faults.`
 
 // A fake says what a fake CLI plays: one of a script, a transcript and a fault.
@@ -49,8 +49,8 @@ func (f *fake) flags(fs *flagSet) {
 	fs.StringVar(&f.script, "script", f.script, "the `FILE` with the script to play")
 	fs.StringVar(&f.transcript, "transcript", f.transcript, "play what was recorded in this `FILE`")
 	fs.Var(&f.params, "param", "`NAME=VALUE` of a parameter of the script; may be given several times")
-	fs.BoolVar(&f.exact, "exact", false, "with --transcript: the other side must send the very same frames")
-	fs.BoolVar(&f.timing, "timing", false, "with --transcript: take as long as it took")
+	fs.BoolVar(&f.exact, "exact", false, "with --transcript: require exactly the same frames")
+	fs.BoolVar(&f.timing, "timing", false, "with --transcript: keep the recorded pace")
 	fs.StringVar(&f.record, "record", f.record, "append what happens to this `FILE`, as a transcript")
 }
 
@@ -74,10 +74,10 @@ func fakeCLI(_ context.Context, p *process, args []string) error {
 	fs := newFlags(p, "fake-cli", "--script FILE | --transcript FILE | --fault NAME [FLAGS] [ARGS OF THE SDK…]", fakeCLIHelp)
 	f.flags(fs)
 	fs.StringVar(&f.fault, "fault", "", "play the fault of this `NAME`")
-	faults := fs.Bool("list-faults", false, "list the faults and end")
-	fs.DurationVar(&f.limit, "limit", peer.DefaultLimit, "the `TIME` that it lives at most")
+	faults := fs.Bool("list-faults", false, "list the faults and exit")
+	fs.DurationVar(&f.limit, "limit", peer.DefaultLimit, "exit after this `TIME` at the latest")
 	show := fs.Bool("print", false, "print the script instead of playing it")
-	install := fs.String("install", "", "write an executable that plays it to this `PATH`, and end")
+	install := fs.String("install", "", "write an executable that plays it to this `PATH`, and exit")
 	own, rest := ownFlags(fs, args)
 	if err := parse(fs, own); err != nil {
 		return err
@@ -144,13 +144,13 @@ func (f *fake) load() (*peer.Script, error) {
 	}
 	switch {
 	case given == 0 && f.side == peer.Host:
-		return nil, usagef("say what to play: --script FILE or --transcript FILE")
+		return nil, usagef("name what to play: --script FILE or --transcript FILE")
 	case given == 0:
-		return nil, usagef("say what to play: --script FILE, --transcript FILE or --fault NAME, before the arguments of the SDK")
+		return nil, usagef("name what to play, before the arguments of the SDK: --script FILE, --transcript FILE or --fault NAME")
 	case given > 1:
-		return nil, usagef("one thing can be played: a script, a transcript or a fault")
+		return nil, usagef("use only one of --script, --transcript and --fault")
 	case f.transcript == "" && (f.exact || f.timing):
-		return nil, usagef("--exact and --timing belong to --transcript")
+		return nil, usagef("--exact and --timing need --transcript")
 	}
 	var s *peer.Script
 	switch {
@@ -203,9 +203,9 @@ func unknownFault(name string) error {
 		names = append(names, s.Name)
 	}
 	if like := spelling.Closest(name, names); like != "" {
-		return usagef("there is no fault %s. Did you mean %s?", name, like)
+		return usagef("unknown fault %q. Did you mean %s?", name, like)
 	}
-	return usagef("there is no fault %s (--list-faults has them all)", name)
+	return usagef("unknown fault %q; --list-faults lists them", name)
 }
 
 // playFake plays on the pipes of this process. The arguments are those of the SDK.
@@ -281,7 +281,7 @@ it plays the host of a recorded session.
 
 The exit status is 1 if the CLI did not follow the script.
 
-"parley help steps" is about the format of the file.`
+"parley help steps" describes the format of the file.`
 
 // fakeHost is the command that plays the host.
 func fakeHost(ctx context.Context, p *process, args []string) error {
@@ -293,7 +293,7 @@ func fakeHost(ctx context.Context, p *process, args []string) error {
 		return err
 	}
 	if fs.NArg() == 0 {
-		return usagef("say what to run: -- CLI ARGS…")
+		return usagef("name the CLI to run: -- CLI ARGS…")
 	}
 	s, err := f.load()
 	if err != nil {

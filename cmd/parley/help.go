@@ -11,8 +11,8 @@ import (
 	"github.com/parley-go/parley/internal/spelling"
 )
 
-// What help says of things that are no commands. The formats of script files are as
-// the documentation of the packages that read them has it.
+// The texts of topics that are not commands. The formats of script files are copied
+// from the documentation of the packages that read them.
 var (
 	//go:embed help/script.txt
 	scriptFormat string
@@ -22,7 +22,7 @@ var (
 	environment string
 )
 
-// A topic is something help knows that is no command.
+// A topic is an entry of help that is not a command.
 type topic struct {
 	name, short string
 	text        func() string
@@ -42,7 +42,7 @@ func topics() []topic {
 const usage = `
 The agent, a drop-in for the claude command:
   parley                        talk to it in this terminal
-  parley --continue             go on with the last conversation
+  parley --continue             continue the last conversation
   parley -p "why is CI red?"    answer one prompt and end
   parley -p --output-format json < prompt.md
 `
@@ -55,7 +55,7 @@ const examples = `Examples:
   parley replay --from talk.cassette -- node agent.mjs
 `
 
-// runHelp is help for who wants an exit status.
+// runHelp is help with an exit status.
 func runHelp(ctx context.Context, p *process, args []string) int {
 	return status(p, "parley help", help(ctx, p, args))
 }
@@ -67,11 +67,11 @@ func help(ctx context.Context, p *process, args []string) error {
 		return err
 	}
 	if strings.HasPrefix(args[0], "-") {
-		fs := newFlags(p, "help", "[COMMAND or TOPIC]", "Says how a command or a file format works; alone, it lists them.")
+		fs := newFlags(p, "help", "[COMMAND or TOPIC]", "Explains a command or a file format. Without an argument it lists them.")
 		return parse(fs, args)
 	}
 	if len(args) > 1 {
-		return usagef("one at a time: parley help %s", args[0])
+		return usagef("one topic at a time: parley help %s", args[0])
 	}
 	if c, ok := lookup(args[0]); ok {
 		return c.run(ctx, p, []string{"--help"})
@@ -89,12 +89,12 @@ func help(ctx context.Context, p *process, args []string) error {
 		names = append(names, t.name)
 	}
 	if like := spelling.Closest(args[0], names); like != "" {
-		return usagef("there is no help on %s. Did you mean %s?", args[0], like)
+		return usagef("unknown help topic %q. Did you mean %s?", args[0], like)
 	}
-	return usagef("there is no help on %s, only on %s", args[0], strings.Join(names, ", "))
+	return usagef("unknown help topic %q: use one of %s", args[0], strings.Join(names, ", "))
 }
 
-// overview is the list of all there is.
+// overview lists all commands and topics.
 func overview() string {
 	var b strings.Builder
 	b.WriteString("parley speaks the Claude Agent SDK protocol, both ends of the wire.\n")

@@ -34,7 +34,7 @@ import (
 func hubDir(cfg *agent.Config) (string, error) {
 	dir := cfg.ConfigDir()
 	if dir == "" {
-		return "", errors.New("there is no home directory to keep sessions in; set CLAUDE_CONFIG_DIR")
+		return "", errors.New("no home directory to keep sessions in; set HOME or CLAUDE_CONFIG_DIR")
 	}
 	return filepath.Join(dir, "hub"), nil
 }
@@ -55,7 +55,7 @@ Runs the hub of this user: the process that holds the sessions which "parley --b
 "parley attach" shows. It starts by itself when it is needed, and ends when nothing runs, nobody is
 attached and no schedule waits. A hub that is killed loses nothing: sessions continue when the next
 one starts.`)
-	end := fs.Bool("stop", false, "end the hub that runs; sessions are left as they are")
+	end := fs.Bool("stop", false, "stop the running hub; sessions are kept")
 	if err := parse(fs, args); err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ one starts.`)
 	}
 	defer l.Close()
 	if err := socket.Adopt(); err != nil {
-		return fmt.Errorf("commands of agents cannot be told from those of people: %w", err)
+		return fmt.Errorf("cannot tell commands of agents from commands of people: %w", err)
 	}
 	h, err := newHub(p, cfg, &hub.Files{Dir: dir})
 	if err != nil {
@@ -120,7 +120,7 @@ one starts.`)
 		}
 		cancel()
 	}()
-	// Whatever ends it, sessions are left as they are: they continue with the next hub.
+	// Sessions are left as they are: they continue with the next hub.
 	return socket.Serve(ctx, h, l)
 }
 
@@ -239,7 +239,7 @@ func openHub(ctx context.Context, p *process, cfg agent.Config, env []string, ow
 			b = &hub.Files{Dir: dir}
 			// A command of an agent that loses its parent must not become a stranger.
 			if err := socket.Adopt(); err != nil {
-				return nil, fmt.Errorf("commands of agents cannot be told from those of people: %w", err)
+				return nil, fmt.Errorf("cannot tell commands of agents from commands of people: %w", err)
 			}
 			go socket.Reap(ctx)
 		}
@@ -249,7 +249,7 @@ func openHub(ctx context.Context, p *process, cfg agent.Config, env []string, ow
 			config.OnSchedule = func(ctx context.Context) error { // fires it, also when this process is gone
 				c, _, err := joinHub(ctx, p, true)
 				if err != nil {
-					return fmt.Errorf("the schedule is kept, and no hub runs that fires it: %w", err)
+					return fmt.Errorf("the schedule is saved, but no hub runs to send its prompts: %w", err)
 				}
 				return c.Close()
 			}
@@ -276,7 +276,7 @@ func joinHub(ctx context.Context, p *process, start bool) (*socket.Client, *agen
 		return c, &cfg, err
 	}
 	if !start {
-		return nil, nil, errors.New("no hub runs: parley --bg starts a session in one")
+		return nil, nil, errors.New("no hub is running; \"parley --bg PROMPT\" starts a session, and a hub for it")
 	}
 	exe, err := os.Executable()
 	if err != nil {
@@ -293,7 +293,7 @@ func joinHub(ctx context.Context, p *process, start bool) (*socket.Client, *agen
 	cmd := exec.Command(exe, "hub")
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = string(filepath.Separator), p.env, log, log, detached()
 	if err := cmd.Start(); err != nil {
-		return nil, nil, fmt.Errorf("the hub cannot be started: %w", err)
+		return nil, nil, fmt.Errorf("cannot start the hub: %w", err)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
@@ -306,7 +306,7 @@ func joinHub(ctx context.Context, p *process, start bool) (*socket.Client, *agen
 			if _, err = c.List(ctx); err == nil {
 				return c, &cfg, nil
 			}
-			return nil, nil, fmt.Errorf("the hub ended right away; %s says why", log.Name())
+			return nil, nil, fmt.Errorf("the hub ended at once; see %s", log.Name())
 		case <-time.After(wait):
 		case <-ctx.Done():
 			return nil, nil, context.Cause(ctx)
@@ -338,11 +338,11 @@ func runBackground(ctx context.Context, p *process, args []string) error {
 		return usagef("--bg needs a prompt: parley --bg \"Which tests are flaky?\"")
 	}
 	if flags.Continue || flags.Fork {
-		return usagef("--bg goes on with a session by its id: parley --bg --resume ID PROMPT")
+		return usagef("--bg needs the id of the session to continue: parley --bg --resume ID PROMPT")
 	}
 	args = agent.WithoutFlags(args, append([]string{"--print"}, sessionFlags...)...)
 	if kept, _, _ := splitSecrets(p, args); len(kept) < len(args) {
-		return usagef("--bg takes no --api-key, which would be written to disk: set ANTHROPIC_API_KEY where the hub is started")
+		return usagef("--bg does not accept --api-key, because the key would be written to disk; set ANTHROPIC_API_KEY where the hub is started")
 	}
 	c, cfg, err := joinHub(ctx, p, true)
 	if err != nil {
@@ -366,7 +366,7 @@ func runBackground(ctx context.Context, p *process, args []string) error {
 	if _, err := c.Prompt(ctx, id, wire.Prompt(wire.Text(flags.Prompt))); err != nil {
 		return err
 	}
-	// It is durable. Whoever uses the id finds it in the journal, too.
+	// It is durable, and the journal has it under the same id.
 	for e, err := range c.Attach(ctx, id, 0) {
 		if err != nil || e.Kind == hub.KindPrompt {
 			break
@@ -401,7 +401,7 @@ func takeWorktree(args []string) (rest []string, name string, err error) {
 // agentsCommand lists the sessions of the hub.
 func agentsCommand(ctx context.Context, p *process, args []string) error {
 	fs := newFlags(p, "agents", "[--json]", `
-Lists the sessions of the hub: what each is doing, and what it waits for.`)
+Lists the sessions of the hub, with their state and open questions.`)
 	asJSON := fs.Bool("json", false, "print JSON")
 	if err := parse(fs, args); err != nil {
 		return err
@@ -449,7 +449,7 @@ func sessionArg(ctx context.Context, c *socket.Client, name string, words []stri
 		}
 	}
 	if len(found) != 1 {
-		return "", fmt.Errorf("%d sessions begin with %q; parley agents lists them", len(found), words[0])
+		return "", fmt.Errorf("%d sessions start with %q; \"parley agents\" lists them", len(found), words[0])
 	}
 	return found[0], nil
 }
@@ -488,9 +488,9 @@ func logsCommand(ctx context.Context, p *process, args []string) error {
 	fs := newFlags(p, "logs", "[--json] [--follow] ID", `
 Prints what happened in a session of the hub. With --json it prints the entries of the journal,
 one a line, with their numbers.`)
-	asJSON := fs.Bool("json", false, "print the entries as they are")
-	follow := fs.Bool("follow", false, "go on with what happens")
-	after := fs.Uint64("after", 0, "begin behind the entry with this `number`")
+	asJSON := fs.Bool("json", false, "print the entries as JSON")
+	follow := fs.Bool("follow", false, "keep printing new entries")
+	after := fs.Uint64("after", 0, "start after the entry with this `number`")
 	return withSession(ctx, p, fs, args, func(c *socket.Client, id string) error {
 		for e, err := range c.Attach(ctx, id, *after) {
 			switch {
@@ -516,7 +516,7 @@ Ctrl-D leaves the session as it is. If the input is not a terminal, or with --af
 dumb, it prints lines from the beginning: a line that you type is a prompt, and while a question is
 open, "y" allows the call, "n" or "n REASON" denies it. If the input is not a terminal, attach ends
 behind the end of the input, as soon as the session is idle or waits for an answer.`)
-	after := fs.Uint64("after", 0, "begin behind the entry with this `number`")
+	after := fs.Uint64("after", 0, "start after the entry with this `number`")
 	return withSession(ctx, p, fs, args, func(c *socket.Client, id string) error {
 		if *after == 0 && isTerminal(p.stdin) && isTerminal(p.stdout) && p.getenv("TERM") != "dumb" {
 			state, err := c.State(ctx, id)

@@ -12,39 +12,39 @@ import (
 	"github.com/parley-go/parley/terminal"
 )
 
-// settingsExplained is settings with comments. What is read is the same without them
-// and without the lines that are switched off.
+// settingsExplained is settings with comments. The settings file is the same without
+// the comments and without the lines that are switched off.
 //
 //go:embed help/settings.jsonc
 var settingsExplained []byte
 
 const initHelp = `
-Makes .claude/settings.json in this directory, or in DIR: rules to begin with, which
-both parley and the claude command read.
+Creates .claude/settings.json in this directory, or in DIR, with rules to start from.
+Both parley and the claude command read it.
 
-Settings are plain JSON, and a comment in them is an error. So the comments are in
-a file beside it, settings.jsonc, which holds the same and every other setting that
-there is, switched off: nothing reads it but you. "parley help settings" prints it.
+Settings are plain JSON, without comments. The explanations are in a second file,
+settings.jsonc, which lists every setting and which only people read. "parley help
+settings" prints it.
 
-Nothing that is there is overwritten unless you say --force. Rules of a project that
-allow something count once you trust them: parley trust.`
+Existing files are kept unless you pass --force. Allow rules of a project apply after
+you run "parley trust".`
 
 // initCommand makes a settings file.
 func initCommand(_ context.Context, p *process, args []string) error {
 	fs := newFlags(p, "init", "[--user | --local] [--force] [DIR]", initHelp)
-	user := fs.Bool("user", false, "make your own settings, for all projects, in the config directory")
-	local := fs.Bool("local", false, "make .claude/settings.local.json: yours, for this project")
-	force := fs.Bool("force", false, "overwrite what is there")
+	user := fs.Bool("user", false, "create your own settings for all projects, in the config directory")
+	local := fs.Bool("local", false, "create .claude/settings.local.json: your own, for this project")
+	force := fs.Bool("force", false, "overwrite existing files")
 	if err := parse(fs, args); err != nil {
 		return err
 	}
 	switch {
 	case fs.NArg() > 1:
-		return usagef("it takes one directory, and %q is another", fs.Arg(1))
+		return usagef("only one directory can be given; remove %q", fs.Arg(1))
 	case *user && *local:
-		return usagef("--user and --local are two files; say one of them")
+		return usagef("--user and --local name different files; use one of them")
 	case *user && fs.NArg() > 0:
-		return usagef("--user is for all directories, and %q is one", fs.Arg(0))
+		return usagef("--user applies to all directories; remove %q", fs.Arg(0))
 	}
 	dir, name := ".claude", "settings"
 	if fs.NArg() == 1 {
@@ -62,7 +62,7 @@ func initCommand(_ context.Context, p *process, args []string) error {
 			return err
 		}
 		if dir = cfg.ConfigDir(); dir == "" {
-			return errors.New("there is no home to make it in; set HOME or CLAUDE_CONFIG_DIR")
+			return errors.New("no home directory to create it in; set HOME or CLAUDE_CONFIG_DIR")
 		}
 	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
@@ -73,7 +73,7 @@ func initCommand(_ context.Context, p *process, args []string) error {
 	if !*force {
 		for _, file := range []string{plain, explained} {
 			if _, err := os.Lstat(file); err == nil {
-				return fmt.Errorf("%s is there already; --force overwrites it, and \"parley help settings\" says what can be in it", terminal.Visible(file))
+				return fmt.Errorf("%s exists already; --force overwrites it, and \"parley help settings\" lists all settings", terminal.Visible(file))
 			}
 		}
 	}

@@ -159,8 +159,8 @@ type ownedHub struct {
 // Close implements [hub.Client].
 func (o ownedHub) Close() error { return o.hub.Close() }
 
-// close leaves the hub. A session that nothing was said in is removed. What runs in this
-// process ends with it: no other hub is to go on with what a person has left.
+// close leaves the hub. A session without a prompt is removed. Sessions of this
+// process end with it: no other hub continues a session that a person has left.
 func (l *screenHub) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -242,7 +242,7 @@ func (l *screenHub) resume(ctx context.Context, id string) (*terminal.Session, e
 	if err := l.client.Open(ctx, hub.Spec{ID: id, Agent: l.spec}); err != nil {
 		return nil, l.explain(id, err)
 	}
-	// What was chosen in the session before must not win over the command line.
+	// Choices from the earlier session must not win over the command line.
 	var err error
 	if mode := l.flags.PermissionMode; mode != "" {
 		err = hub.Call(ctx, l.client, id, &wire.SetPermissionMode{Mode: wire.PermissionMode(mode)}, nil)
@@ -258,7 +258,7 @@ func (l *screenHub) explain(id string, err error) error {
 	case errors.Is(err, hub.ErrNotFound) || errors.Is(err, session.ErrNotFound):
 		return fmt.Errorf("No conversation found with session ID: %s", id)
 	case errors.Is(err, hub.ErrLocked):
-		return fmt.Errorf("The session runs in another process of parley: parley attach %s shows it", id)
+		return fmt.Errorf("The session runs in another parley process. \"parley attach %s\" shows it", id)
 	}
 	return err
 }

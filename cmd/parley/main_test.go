@@ -41,6 +41,7 @@ func TestMain(m *testing.M) {
 //
 //	exits N COMMAND ARGS…   runs a command that exits with that status
 //	freeport NAME           sets a variable to a port that is free
+//	waitport PORT           waits until a program listens there
 //
 // and the program ask, a small agent.
 func TestScripts(t *testing.T) { runScripts(t, filepath.Join("testdata", "script"), nil) }
@@ -95,6 +96,16 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 				ts.Check(err)
 				ts.Setenv(args[0], strconv.Itoa(ln.Addr().(*net.TCPAddr).Port))
 				ts.Check(ln.Close())
+			},
+			// waitport waits until a program listens at a port.
+			"waitport": func(ts *testscript.TestScript, _ bool, args []string) {
+				testwait.Until(t, "a program listens at "+args[0], func() bool {
+					c, err := net.Dial("tcp", "127.0.0.1:"+args[0])
+					if err == nil {
+						c.Close()
+					}
+					return err == nil
+				})
 			},
 			// takenport sets a variable to a port that is in use while the script runs.
 			"takenport": func(ts *testscript.TestScript, _ bool, args []string) {

@@ -17,35 +17,36 @@ const mcpSynopsis = "serve [AGENT FLAGS] | add [FLAGS] NAME COMMAND-OR-URL [ARGS
 
 const mcpText = `
 parley mcp serve offers the agent's built-in tools (Read, Grep, Edit, Bash and the rest)
-to any client of the Model Context Protocol, over standard input and output. The rules,
-modes and settings that hold for the agent hold here, given with the same flags; nobody
-can be asked, so what would be asked is denied.
+to any client of the Model Context Protocol, over standard input and output. It takes
+the flags and settings of the agent, and the same rules and modes apply. Calls that need
+an approval are denied, because nobody can answer.
 
-  parley mcp serve                                   look at files below this directory
+  parley mcp serve                                   read files below this directory
   parley mcp serve --permission-mode acceptEdits     and change them
   parley mcp serve --tools Read Grep --allowedTools "Bash(git log:*)"
 
-A client starts it by a configuration such as
+Configuration of a client:
   {"mcpServers":{"files":{"command":"parley","args":["mcp","serve"]}}}
 
-parley mcp add writes a server where the agent and the official command find it: with
---scope local (which is meant without it) for you in this directory, with user for you
-everywhere, with project in .mcp.json for everybody who works here. The flags are
---transport stdio, http or sse, --env NAME=VALUE and --header "NAME: VALUE"; behind --
-everything belongs to the command of the server.
+parley mcp add saves a server where the agent and the official command find it. --scope
+local (the default) is for you in this directory, user is for you everywhere, and project
+writes .mcp.json, for everybody who works here. Other flags are --transport stdio, http or
+sse, --env NAME=VALUE and --header "NAME: VALUE". Everything after -- belongs to the
+command of the server.
 
   parley mcp add files -- npx my-server --root .
   parley mcp add --transport http --header "X-Key: abc" web https://example.com/mcp
 
-parley mcp list and get show the servers; remove takes one out.
+parley mcp list and get show servers; remove removes one.
 
-parley mcp login logs in to a server on the network that asks for it, by a page in your
-browser. It takes the servers of --mcp-config and those of a project that you trust.
-The log-in is kept in a file of your config directory that you alone can read, and is
-good for that server at that address only. parley mcp logins lists what is kept, and
-parley mcp logout gives it back and forgets it.
+parley mcp login logs in to a server on the network, with a page in your browser. It finds
+the servers of --mcp-config and those of a project that you trust. The login is saved in
+your config directory, in a file that only you can read, and is sent only to that server
+at that address. parley mcp logins lists saved logins; parley mcp logout revokes and
+removes one.
 
-"parley help flags" has the flags. Those about models and sessions have no effect.`
+"parley help flags" lists the flags of the agent. Those for models and sessions have no
+effect here.`
 
 // mcpCommand is parley mcp.
 func mcpCommand(ctx context.Context, p *process, args []string) error {
@@ -63,25 +64,25 @@ func mcpCommand(ctx context.Context, p *process, args []string) error {
 		return mcpServers(p, verb, rest)
 	case "login":
 		if len(rest) == 0 || strings.HasPrefix(rest[0], "-") {
-			return usagef("parley mcp login takes the name of a server, and flags behind it")
+			return usagef("usage: parley mcp login NAME [AGENT FLAGS]")
 		}
 		return mcpLogin(ctx, p, rest[0], rest[1:])
 	case "logins":
 		if len(rest) > 0 {
-			return usagef("parley mcp logins takes nothing, and %q is something", rest[0])
+			return usagef("parley mcp logins takes no arguments; remove %q", rest[0])
 		}
 		return mcpLogins(p)
 	case "logout":
 		if len(rest) != 1 {
-			return usagef("parley mcp logout takes the name of one server (parley mcp logins has them)")
+			return usagef("usage: parley mcp logout NAME; \"parley mcp logins\" lists the names")
 		}
 		return mcpLogout(ctx, p, rest[0])
 	default:
-		return usagef("there is no parley mcp %s, only serve, add, list, get, remove, login, logins and logout", verb)
+		return usagef("unknown subcommand %q: use serve, add, list, get, remove, login, logins or logout", verb)
 	}
 }
 
-// kept is where log-ins are kept.
+// kept is where logins are kept.
 func kept(p *process) (*agent.Config, *mcp.Logins, error) {
 	cfg, err := agentConfig(p)
 	if err != nil {
@@ -89,7 +90,7 @@ func kept(p *process) (*agent.Config, *mcp.Logins, error) {
 	}
 	logins := cfg.Logins()
 	if logins == nil {
-		return nil, nil, errors.New("there is no home to keep log-ins in; set HOME or CLAUDE_CONFIG_DIR")
+		return nil, nil, errors.New("no home directory to save logins in; set HOME or CLAUDE_CONFIG_DIR")
 	}
 	return &cfg, logins, nil
 }
@@ -120,7 +121,7 @@ func mcpLogin(ctx context.Context, p *process, name string, args []string) error
 	return nil
 }
 
-// mcpLogins lists the log-ins that are kept.
+// mcpLogins lists the logins that are kept.
 func mcpLogins(p *process) error {
 	_, logins, err := kept(p)
 	if err != nil {
@@ -142,12 +143,12 @@ func mcpLogins(p *process) error {
 		fmt.Fprintf(p.stdout, "%s at %s%s\n", terminal.Visible(k.Server), terminal.Visible(k.URL), until)
 	}
 	if len(list) == 0 {
-		fmt.Fprintln(p.stdout, "No log-in is kept.")
+		fmt.Fprintln(p.stdout, "No login is saved.")
 	}
 	return nil
 }
 
-// mcpLogout forgets the log-ins to the servers of a name, and gives their tokens back.
+// mcpLogout forgets the logins to the servers of a name, and gives their tokens back.
 func mcpLogout(ctx context.Context, p *process, name string) error {
 	cfg, logins, err := kept(p)
 	if err != nil {
@@ -160,10 +161,10 @@ func mcpLogout(ctx context.Context, p *process, name string) error {
 		return err
 	}
 	if len(gone) == 0 {
-		return fmt.Errorf("no log-in to a server named %s is kept (parley mcp logins has them)", terminal.Visible(name))
+		return fmt.Errorf("no saved login for a server named %s; \"parley mcp logins\" lists them", terminal.Visible(name))
 	}
 	for _, k := range gone {
-		fmt.Fprintf(p.stdout, "The log-in to %s at %s is forgotten.\n", terminal.Visible(k.Server), terminal.Visible(k.URL))
+		fmt.Fprintf(p.stdout, "Logged out of %s at %s.\n", terminal.Visible(k.Server), terminal.Visible(k.URL))
 		if err := k.GiveBack(ctx, cfg.Environ); err != nil {
 			fmt.Fprintf(p.stderr, "parley mcp: its tokens could not be given back, so they may be good until they expire: %s\n", terminal.Visible(err.Error()))
 		}
@@ -207,17 +208,17 @@ func withoutPrefix(err error) string {
 }
 
 const rpcText = `
-The agent in another envelope: JSON-RPC 2.0 over standard input and output, a message a
-line. docs/rpc.md has all of it.
+Runs the agent with JSON-RPC 2.0 over standard input and output, one message per line.
+docs/rpc.md describes the methods.
 
   {"jsonrpc":"2.0","id":1,"method":"run","params":{"prompt":"Why is CI red?"}}
   {"jsonrpc":"2.0","id":2,"method":"interrupt"}
 
-The response to run is the result of the turn. What happens before it are notifications
-"message", whose params are the messages of the protocol. With
---permission-prompt-tool stdio questions about tools are requests "can_use_tool".
+The response to "run" is the result of the turn. Messages before it arrive as "message"
+notifications, whose params are the messages of the protocol. With
+--permission-prompt-tool stdio, permission requests arrive as "can_use_tool" requests.
 
-"parley help flags" has the flags of the agent, which are those of this command, too.`
+It accepts the flags of the agent: see "parley help flags".`
 
 // rpcCommand is parley rpc.
 func rpcCommand(ctx context.Context, p *process, args []string) error {

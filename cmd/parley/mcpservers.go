@@ -31,7 +31,7 @@ func place(cfg *agent.Config, scope string) (file string, keys []string, err err
 	case "project":
 		return filepath.Join(cfg.Cwd, ".mcp.json"), []string{"mcpServers"}, nil
 	}
-	return "", nil, usagef("there is no scope %q; use local, user or project", scope)
+	return "", nil, usagef("unknown scope %q: use local, user or project", scope)
 }
 
 // serversIn reads the servers of a scope.
@@ -76,7 +76,7 @@ func readAdd(args []string) (scope string, cfg *wire.MCPServerConfig, words []st
 		}
 		if !given || !strings.HasPrefix(name, "--") {
 			if i++; i >= len(args) {
-				return "", nil, nil, usagef("%s takes a value", name)
+				return "", nil, nil, usagef("%s needs a value", name)
 			}
 			name, value = args[i-1], args[i]
 		}
@@ -88,7 +88,7 @@ func readAdd(args []string) (scope string, cfg *wire.MCPServerConfig, words []st
 		case "-e", "--env":
 			k, v, ok := strings.Cut(value, "=")
 			if !ok || k == "" {
-				return "", nil, nil, usagef("%s takes NAME=VALUE, and not %q", name, value)
+				return "", nil, nil, usagef("%s %q is not NAME=VALUE", name, value)
 			}
 			if cfg.Env == nil {
 				cfg.Env = map[string]string{}
@@ -97,14 +97,14 @@ func readAdd(args []string) (scope string, cfg *wire.MCPServerConfig, words []st
 		case "-H", "--header":
 			k, v, ok := strings.Cut(value, ":")
 			if !ok || strings.TrimSpace(k) == "" {
-				return "", nil, nil, usagef("%s takes \"NAME: VALUE\", and not %q", name, value)
+				return "", nil, nil, usagef("%s %q is not \"NAME: VALUE\"", name, value)
 			}
 			if cfg.Headers == nil {
 				cfg.Headers = map[string]string{}
 			}
 			cfg.Headers[strings.TrimSpace(k)] = strings.TrimSpace(v)
 		default:
-			return "", nil, nil, usagef("there is no flag %s of parley mcp add; flags of the server's command stand behind --", name)
+			return "", nil, nil, usagef("unknown flag %s; put flags of the server's command after --", name)
 		}
 	}
 	return scope, cfg, words, nil
@@ -113,13 +113,13 @@ func readAdd(args []string) (scope string, cfg *wire.MCPServerConfig, words []st
 // complete takes the command or the URL of a server into its configuration.
 func complete(cfg *wire.MCPServerConfig, words []string) error {
 	if len(words) < 2 {
-		return usagef("parley mcp add takes the name of a server, and its command or its URL")
+		return usagef("usage: parley mcp add [FLAGS] NAME COMMAND-OR-URL [ARGS]")
 	}
 	name, what := words[0], words[1]
 	if name == "" || strings.ContainsFunc(name, func(r rune) bool {
 		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_')
 	}) {
-		return usagef("%q is not a name for a server: use letters, digits, - and _", name)
+		return usagef("%q cannot be the name of a server: use letters, digits, - and _", name)
 	}
 	switch cfg.Type {
 	case "", "stdio":
@@ -129,11 +129,11 @@ func complete(cfg *wire.MCPServerConfig, words []string) error {
 		cfg.Type, cfg.Command, cfg.Args = "stdio", what, words[2:]
 	case "http", "sse":
 		if len(words) > 2 || cfg.Env != nil || !strings.HasPrefix(what, "http://") && !strings.HasPrefix(what, "https://") {
-			return usagef("a server with --transport %s has one URL, which begins with https:// or http://, and no --env", cfg.Type)
+			return usagef("--transport %s needs one URL that starts with https:// or http://, and takes no --env", cfg.Type)
 		}
 		cfg.URL = what
 	default:
-		return usagef("there is no transport %q; use stdio, http or sse", cfg.Type)
+		return usagef("unknown transport %q: use stdio, http or sse", cfg.Type)
 	}
 	return nil
 }
@@ -157,12 +157,12 @@ func mcpAdd(p *process, args []string) error {
 		return err
 	}
 	if file == "" {
-		return errors.New("there is no home to keep servers in; set HOME or CLAUDE_CONFIG_DIR")
+		return errors.New("no home directory to save servers in; set HOME or CLAUDE_CONFIG_DIR")
 	}
 	if have, err := serversIn(&conf, scope); err != nil {
 		return err
 	} else if have[name] != nil {
-		return fmt.Errorf("the server %s is in the %s scope already; \"parley mcp remove --scope %s %s\" takes it out", name, scope, scope, name)
+		return fmt.Errorf("the %[2]s scope has a server %[1]s already; \"parley mcp remove --scope %[2]s %[1]s\" removes it", name, scope, scope, name)
 	}
 	raw, err := json.Marshal(cfg)
 	if err != nil {
@@ -188,13 +188,13 @@ func readServers(verb string, args []string) (only, name string, err error) {
 			i++
 			only = args[i]
 		case strings.HasPrefix(flag, "-") || name != "" || verb == "list":
-			return "", "", usagef("parley mcp %s does not take %q", verb, args[i])
+			return "", "", usagef("parley mcp %s: unknown argument %q", verb, args[i])
 		default:
 			name = args[i]
 		}
 	}
 	if verb != "list" && name == "" {
-		return "", "", usagef("parley mcp %s takes the name of a server", verb)
+		return "", "", usagef("usage: parley mcp %s NAME", verb)
 	}
 	return only, name, nil
 }
@@ -263,7 +263,7 @@ func mcpServers(p *process, verb string, args []string) error {
 		if like := spelling.Closest(name, names); like != "" {
 			hint = " (did you mean " + like + "?)"
 		}
-		return fmt.Errorf("there is no MCP server named %s%s", terminal.Visible(name), terminal.Visible(hint))
+		return fmt.Errorf("no MCP server is named %s%s", terminal.Visible(name), terminal.Visible(hint))
 	case verb == "get":
 		return nil
 	case len(found) > 1:

@@ -24,22 +24,21 @@ import (
 )
 
 const policyHelp = `
-Says what the permission rules of this directory make of a call, looks for rules that
-can never match, or plays the decisions of a session again under other settings. No
-tool runs.
+Explains how the permission rules of this directory decide a call, finds rules that can
+never match, or repeats the decisions of a session with other settings. No tool runs.
 
-  parley policy explain TOOL INPUT         what is decided about a call, and why
-  parley policy lint                       rules that do not do what they seem to
-  parley policy replay SESSION             what would be decided differently now
+  parley policy explain TOOL INPUT         print the decision about a call, and why
+  parley policy lint                       find rules that never match
+  parley policy replay SESSION             print decisions that would differ now
 
   parley policy explain Bash '{"command":"git diff; rm -rf x"}'
   parley policy replay 1f2e3d4c --settings new.json
 
-The settings are those of the user and of the project here, and --settings; replay
-decides by --settings alone, if they are given. INPUT is what a model would send; -
-reads it from standard input. SESSION is an id, the beginning of one, or a file. Exit
-status: explain 0, whatever is decided; lint 1 if a rule can never match; replay 1 if
-something is decided differently.`
+It uses the settings of the user, of the project, and --settings; replay uses only
+--settings, if given. INPUT is the input of the call as JSON; - reads it from standard
+input. SESSION is an id, the start of one, or a file. The exit status of explain is 0
+for every decision; that of lint is 1 if a rule can never match; that of replay is 1 if
+a decision differs.`
 
 // policyCommand is the command that says what rules do.
 func policyCommand(ctx context.Context, p *process, args []string) error {
@@ -47,13 +46,13 @@ func policyCommand(ctx context.Context, p *process, args []string) error {
 	c := &policyRun{p: p}
 	flagSettings := fs.String("settings", "", "more settings: a `file` or JSON")
 	mode := fs.String("permission-mode", "", "the `mode` to decide in")
-	asJSON := fs.Bool("json", false, "print receipts as JSON, a line each")
+	asJSON := fs.Bool("json", false, "print decisions as JSON, one per line")
 	words, err := parseWords(fs, args)
 	if err != nil {
 		return err
 	}
 	if len(words) == 0 {
-		return usagef("say what to do: explain, lint or replay (parley help policy has it all)")
+		return usagef("name what to do: explain, lint or replay; run \"parley help policy\" for details")
 	}
 	c.json, c.mode = *asJSON, wire.PermissionMode(*mode)
 	if err := c.load(*flagSettings, words[0] == "replay"); err != nil {
@@ -68,13 +67,13 @@ func policyCommand(ctx context.Context, p *process, args []string) error {
 	case verb == "replay" && len(words) == 1:
 		return c.replay(ctx, words[0])
 	case verb == "explain":
-		return usagef(`it is: parley policy explain TOOL INPUT, such as: parley policy explain Bash '{"command":"ls"}'`)
+		return usagef(`usage: parley policy explain TOOL INPUT, for example: parley policy explain Bash '{"command":"ls"}'`)
 	case verb == "replay":
-		return usagef("it is: parley policy replay SESSION [--settings FILE]")
+		return usagef("usage: parley policy replay SESSION [--settings FILE]")
 	case verb == "lint":
-		return usagef("it is: parley policy lint [--settings FILE]")
+		return usagef("usage: parley policy lint [--settings FILE]")
 	}
-	return usagef("there is nothing like %s to do with the policy (parley help policy has it all)", verb)
+	return usagef("unknown subcommand %q: use explain, lint or replay", verb)
 }
 
 // A policyRun is one run of the command.
@@ -161,7 +160,7 @@ func (c *policyRun) explain(name, input string) error {
 // receipt returns what is decided about a call.
 func (c *policyRun) receipt(name, input string) (*policy.Receipt, error) {
 	if !json.Valid([]byte(input)) {
-		return nil, usagef(`the input of the call is not JSON; it is an object such as '{"command":"ls"}'`)
+		return nil, usagef(`the input of the call is not JSON; write an object such as '{"command":"ls"}'`)
 	}
 	req := &policy.Request{Tool: &tool.Spec{Name: name}, Access: []tool.Access{{Kind: tool.Other}}, Input: json.RawMessage(input),
 		Mode: c.mode, Roots: c.roots, Cwd: c.cwd, Home: c.home}
@@ -227,8 +226,8 @@ func named(name string, input json.RawMessage) []tool.Access {
 	return nil
 }
 
-// describe writes a receipt for people. What is from outside has its control
-// characters made visible.
+// describe writes a receipt for people. Control characters in text from outside
+// are made visible.
 func (c *policyRun) describe(r *policy.Receipt) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s", r.Behavior)
@@ -362,7 +361,7 @@ func (c *policyRun) replay(ctx context.Context, word string) error {
 		return err
 	}
 	if total == 0 {
-		return fmt.Errorf("the session has no decisions on record")
+		return fmt.Errorf("the session has no recorded decisions")
 	}
 	if !c.json {
 		fmt.Fprintf(c.p.stdout, "%d decisions, %d would differ\n", total, changed)

@@ -17,8 +17,8 @@ import (
 func schedulesCommand(ctx context.Context, p *process, args []string) error {
 	fs := newFlags(p, "schedules", "[--json] | add (--cron EXPRESSION | --in DURATION) ID PROMPT | rm SCHEDULE", `
 Lists, adds and removes schedules: prompts that the hub sends to a session by a cron expression of
-five fields, or once. They fire while nobody is attached and survive the hub. Times that were missed
-while no hub ran are reported with the next prompt; a prompt to be sent once is sent late.`)
+five fields, or once. They run while nobody is attached, and survive a restart of the hub. Times missed
+while no hub was running are reported with the next prompt; a one-time prompt is sent late.`)
 	asJSON := fs.Bool("json", false, "print JSON")
 	cron := fs.String("cron", "", "send the prompt by this `expression`, such as \"0 9 * * 1-5\"")
 	in := fs.Duration("in", 0, "send the prompt once, after this `duration`, such as 90m")
@@ -60,7 +60,7 @@ while no hub ran are reported with the next prompt; a prompt to be sent once is 
 		fmt.Fprintln(p.stdout, made)
 		return nil
 	}
-	return usagef("parley schedules add --cron \"0 9 * * 1-5\" ID PROMPT, or parley schedules rm SCHEDULE")
+	return usagef("usage: parley schedules add --cron \"0 9 * * 1-5\" ID PROMPT, or parley schedules rm SCHEDULE")
 }
 
 func listSchedules(ctx context.Context, p *process, c hub.Client, asJSON bool) error {
@@ -91,7 +91,7 @@ func oneOf[T any](what, word string, all []T, id func(T) string) (string, error)
 		}
 	}
 	if len(found) != 1 {
-		return "", fmt.Errorf("%d %s begin with %q", len(found), what, word)
+		return "", fmt.Errorf("%d %s start with %q", len(found), what, word)
 	}
 	return found[0], nil
 }
@@ -124,7 +124,7 @@ branches conflict. Removing refuses to lose changes unless it is forced.`)
 		return c.RemoveWorktree(ctx, id, *force)
 	}
 	if len(words) > 0 {
-		return usagef("parley worktrees merge ID, or parley worktrees rm [--force] ID")
+		return usagef("usage: parley worktrees merge ID, or parley worktrees rm [--force] ID")
 	}
 	all, err := c.Worktrees(ctx)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 
 // A screen shows a conversation to a person: the text as it comes, a line for each
 // tool call once it is done, a progress indicator meanwhile, and a closing line for
-// each turn. What models and tools say cannot move the cursor or colour anything:
+// each turn. Text of models and tools cannot move the cursor or colour anything:
 // control characters are made visible. It is safe for concurrent use.
 type screen struct {
 	w     io.Writer

@@ -65,7 +65,7 @@ func TestSDKURL(t *testing.T) {
 	}
 	for url, want := range map[string]string{
 		"example.com":                "is not an address",
-		"ws://192.0.2.1/agent":       "is not encrypted",
+		"ws://192.0.2.1/agent":       "must be encrypted",
 		"ws://127.0.0.1:1/no-server": "cannot be reached",
 	} {
 		stderr.Reset()

@@ -80,7 +80,7 @@ func serveCommand(ctx context.Context, p *process, args []string) error {
 		return err
 	}
 	if fs.NArg() > 0 {
-		return usagef("it takes no arguments, and %q is one", fs.Arg(0))
+		return usagef("unexpected argument %q", fs.Arg(0))
 	}
 	ctx, stop := untilSignal(ctx)
 	defer stop()
@@ -126,7 +126,7 @@ func (f *serveFlags) run(ctx context.Context, p *process) (err error) {
 		}
 	}
 	if err := socket.Adopt(); err != nil {
-		return fmt.Errorf("commands of agents cannot be told from those of people: %w", err)
+		return fmt.Errorf("cannot tell commands of agents from commands of people: %w", err)
 	}
 	h, err := newHub(p, cfg, &hub.Files{Dir: dir})
 	if err != nil {
@@ -155,7 +155,7 @@ func (f *serveFlags) run(ctx context.Context, p *process) (err error) {
 	}
 	own, err := socket.Listen(filepath.Join(dir, "serve"))
 	if errors.Is(err, socket.ErrRunning) {
-		return errors.New("another parley serve of yours is running")
+		return errors.New("another \"parley serve\" of this user is running; stop it first")
 	}
 	if err != nil {
 		return err
@@ -320,7 +320,7 @@ func (f *serveFlags) listen() (all []net.Listener, err error) {
 			l, err := net.FileListener(file)
 			file.Close()
 			if err != nil {
-				return nil, fmt.Errorf("the socket of the service manager cannot be used: %w", err)
+				return nil, fmt.Errorf("cannot use the socket of the service manager: %w", err)
 			}
 			all = append(all, l)
 		}
@@ -335,7 +335,7 @@ func (f *serveFlags) listen() (all []net.Listener, err error) {
 		return nil, usagef("--addr %s is not HOST:PORT, such as 127.0.0.1:8080", f.addr)
 	}
 	if ip := net.ParseIP(host); !f.behindProxy && f.cert == "" && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return nil, usagef("--addr %s can be reached from other machines, and nothing encrypts its connections: add --tls-cert and --tls-key, or put a proxy that encrypts in front and add --behind-proxy", f.addr)
+		return nil, usagef("--addr %s is reachable from other machines without encryption: add --tls-cert and --tls-key, or put an encrypting proxy in front and add --behind-proxy", f.addr)
 	}
 	l, err := listenTCP(f.addr)
 	if err != nil {
@@ -348,11 +348,11 @@ func (f *serveFlags) listen() (all []net.Listener, err error) {
 // the server runs is read at the next connection; if that fails, the old one stays.
 func encryption(certFile, keyFile string) (*tls.Config, error) {
 	if certFile == "" || keyFile == "" {
-		return nil, usagef("--tls-cert and --tls-key belong together")
+		return nil, usagef("--tls-cert and --tls-key must be used together")
 	}
 	first, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {
-		return nil, fmt.Errorf("the certificate cannot be used: %w", err)
+		return nil, fmt.Errorf("cannot use the certificate: %w", err)
 	}
 	changed := func() (t time.Time) {
 		if info, err := os.Stat(certFile); err == nil {
@@ -446,7 +446,7 @@ that opens the console and as a QR code of it.`)
 	do := func(method, path string, in, out any) error {
 		err := serve.Local{Path: filepath.Join(dir, "serve")}.Do(ctx, method, path, in, out)
 		if down := (*serve.NotRunningError)(nil); errors.As(err, &down) {
-			return fmt.Errorf("no server runs: start one with parley serve (%w)", down.Err)
+			return fmt.Errorf("no server is running; start one with \"parley serve\" (%w)", down.Err)
 		}
 		return err
 	}
@@ -482,5 +482,5 @@ that opens the console and as a QR code of it.`)
 	case len(words) == 2 && words[0] == "revoke":
 		return do("DELETE", "/v1/tokens/"+words[1], nil, nil)
 	}
-	return usagef("it is: parley serve token add NAME [--scope SCOPE], list, or revoke ID")
+	return usagef("usage: parley serve token add NAME [--scope SCOPE], list, or revoke ID")
 }

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// A service is an HTTP server on loopback that lives until it is told to end, until
-// it has served all it has, or as long as a program that it runs.
+// A service is an HTTP server on loopback that runs until a signal ends it, until
+// it has served everything, or as long as a program that it runs.
 type service struct {
 	name    string // the command, for messages
 	what    string // what it does, such as "playing greet.script"
@@ -41,7 +41,7 @@ func (s *service) flags(fs *flagSet) {
 
 // onceFlag adds the flag of services that have an end.
 func (s *service) onceFlag(fs *flagSet) {
-	fs.BoolVar(&s.once, "once", false, "end when everything was asked for, or something went wrong")
+	fs.BoolVar(&s.once, "once", false, "exit when everything was played, or after the first mismatch")
 }
 
 // listenTCP listens at the address that --addr names.
@@ -51,9 +51,9 @@ func listenTCP(addr string) (net.Listener, error) {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("--addr %s: another program uses this port. Stop it, or choose another port; port 0 picks a free one", addr)
 	case errors.Is(err, syscall.EACCES):
-		return nil, fmt.Errorf("--addr %s: this user may not use the port. Choose one above 1023", addr)
+		return nil, fmt.Errorf("--addr %s: you have no permission to use this port. Choose one above 1023", addr)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return nil, fmt.Errorf("--addr %s: this machine does not have the address. Use one of its own, such as 127.0.0.1", addr)
+		return nil, fmt.Errorf("--addr %s: this machine does not have this address. Use one that it has, such as 127.0.0.1", addr)
 	}
 	return l, err
 }
@@ -166,7 +166,7 @@ func (s *service) runCommand(ctx context.Context, p *process, env []string) erro
 		fmt.Fprintf(p.stderr, "parley %s: %s ended with status %d\n", s.name, s.command[0], exit.ExitCode())
 		return exitStatus(exit.ExitCode())
 	case ctx.Err() != nil:
-		return fmt.Errorf("%s was told to end", s.command[0])
+		return fmt.Errorf("%s was stopped by a signal", s.command[0])
 	default:
 		return fmt.Errorf("%s: %w", s.command[0], err)
 	}

@@ -20,33 +20,33 @@ import (
 
 const sessionsHelp = `
 Lists the sessions of this directory and of the other worktrees of its repository,
-the newest first, those of the claude command among them. With --all, those of every
-directory. An ID may be cut short, and a title stands for it.
+newest first, including those of the claude command. --all lists those of every
+directory. An ID can be shortened, and a title can replace it.
 
-  parley sessions                          the table
+  parley sessions                          list them
   parley sessions show ID                  print the conversation
   parley sessions rename ID TITLE          give it a title
-  parley sessions tag ID [TAG]             give it a tag, or take it away
+  parley sessions tag ID [TAG]             set or remove its tag
   parley sessions fork ID                  copy it, and print the id of the copy
-  parley sessions delete ID…               remove it and all that is kept beside it
-  parley sessions export ID [FILE]         write it to one file (standard output: -)
+  parley sessions delete ID…               remove it, with everything saved for it
+  parley sessions export ID [FILE]         write it to one file (- is standard output)
   parley sessions import FILE              read such a file, on any machine
-  parley sessions compress                 compress those that are old
+  parley sessions compress                 compress old sessions
 
-Go on with one: parley --resume ID`
+To continue one: parley --resume ID`
 
 // sessions is the command that lists sessions and works on them.
 func sessions(ctx context.Context, p *process, args []string) error {
 	fs := newFlags(p, "sessions", "[show|rename|tag|fork|delete|export|import|compress] [ID] …", sessionsHelp)
-	all := fs.Bool("all", false, "of every directory")
+	all := fs.Bool("all", false, "list sessions of every directory")
 	limit := fs.Int("limit", 20, "how `many` to list; 0 means all")
 	offset := fs.Int("offset", 0, "how `many` to skip")
-	asJSON := fs.Bool("json", false, "print JSON, a line each")
-	upTo := fs.String("up-to", "", "fork: the `UUID` of the last message to take over")
+	asJSON := fs.Bool("json", false, "print JSON, one object per line")
+	upTo := fs.String("up-to", "", "fork: the `UUID` of the last message to copy")
 	title := fs.String("title", "", "fork: the `title` of the copy")
-	system := fs.Bool("system", false, "show: messages of the system, too")
+	system := fs.Bool("system", false, "show: include messages of the system")
 	agent := fs.String("agent", "", "show: messages of the subagent with this `id`")
-	days := fs.Int("older-than", 30, "compress: those not written for so many `days`")
+	days := fs.Int("older-than", 30, "compress: sessions not written for this many `days`")
 	words, err := parseWords(fs, args)
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func sessions(ctx context.Context, p *process, args []string) error {
 	}
 	need := func(n, most int, usage string) error {
 		if len(words) < n || most >= 0 && len(words) > most {
-			return usagef("it is: parley sessions %s", usage)
+			return usagef("usage: parley sessions %s", usage)
 		}
 		return nil
 	}
@@ -78,7 +78,7 @@ func sessions(ctx context.Context, p *process, args []string) error {
 			return err
 		}
 		if *offset < 0 || *limit < 0 {
-			return usagef("--limit and --offset are numbers from 0 on")
+			return usagef("--limit and --offset must be 0 or more")
 		}
 		return c.list(ctx, *offset, *limit)
 	case "show":
@@ -140,7 +140,7 @@ func sessions(ctx context.Context, p *process, args []string) error {
 		defer file.Close()
 		id, err := session.Import(ctx, store, file, &session.ImportOptions{Cwd: cwd})
 		if errors.Is(err, session.ErrExists) {
-			return errors.New("there is a session with that id already. Delete it first if this one is to replace it")
+			return errors.New("a session with that id exists already; to replace it, delete it first")
 		}
 		if err != nil {
 			return err
@@ -152,7 +152,7 @@ func sessions(ctx context.Context, p *process, args []string) error {
 			return err
 		}
 		if *days < 0 {
-			return usagef("--older-than is a number of days from 0 on")
+			return usagef("--older-than must be 0 days or more")
 		}
 		did, err := store.Pack(ctx, time.Now().AddDate(0, 0, -*days))
 		if err != nil {
@@ -161,11 +161,11 @@ func sessions(ctx context.Context, p *process, args []string) error {
 		_, err = fmt.Fprintf(p.stdout, "%d sessions compressed, %s to %s\n", did.Sessions, bytesText(did.Before), bytesText(did.After))
 		return err
 	}
-	text := fmt.Sprintf("there is nothing like %s to do with sessions", verb)
+	text := fmt.Sprintf("unknown subcommand %q", verb)
 	if like := spelling.Closest(verb, []string{"list", "show", "rename", "tag", "fork", "delete", "export", "import", "compress"}); like != "" {
-		text += ". Did you mean " + like + "?"
+		text += " (did you mean " + like + "?)"
 	}
-	return usagef("%s (parley help sessions has it all)", text)
+	return usagef("%s. Run \"parley help sessions\" for the list", text)
 }
 
 // sessionFiles returns the sessions of this user and the working directory.
@@ -208,7 +208,7 @@ func (c *sessionsCommand) find(ctx context.Context, word string) (string, error)
 			return "", err
 		}
 		if len(all) == 0 {
-			return "", fmt.Errorf("there is no session %s (parley sessions --all lists them)", word)
+			return "", fmt.Errorf("no session %s; \"parley sessions --all\" lists all", word)
 		}
 		return word, nil
 	}
@@ -229,12 +229,12 @@ func (c *sessionsCommand) find(ctx context.Context, word string) (string, error)
 	}
 	switch len(ids) {
 	case 0:
-		return "", fmt.Errorf("there is no session with the id or the title %q (parley sessions --all lists them)", word)
+		return "", fmt.Errorf("no session has the id or title %q; \"parley sessions --all\" lists all", word)
 	case 1:
 		return ids[0], nil
 	}
 	slices.Sort(ids)
-	return "", fmt.Errorf("%q is the beginning of %d ids: %s", word, len(ids), strings.Join(ids, ", "))
+	return "", fmt.Errorf("%q is the start of %d ids: %s", word, len(ids), strings.Join(ids, ", "))
 }
 
 // explain says what to do about an error with a session.
@@ -429,7 +429,7 @@ func (c *sessionsCommand) show(ctx context.Context, id, agent string, system boo
 	}
 	said, err := read()
 	if errors.Is(err, session.ErrNotFound) && agent != "" {
-		return fmt.Errorf("there is no subagent %s in the session %s", agent, id)
+		return fmt.Errorf("the session %[2]s has no subagent %[1]s", agent, id)
 	}
 	if err != nil {
 		return err
@@ -537,7 +537,7 @@ func (c *sessionsCommand) export(ctx context.Context, id string, to []string) er
 		return session.Export(ctx, c.store, id, c.p.stdout, nil)
 	}
 	if _, err := os.Lstat(name); err == nil {
-		return fmt.Errorf("%s is there already", name)
+		return fmt.Errorf("%s exists already", name)
 	}
 	file, err := os.CreateTemp(filepath.Dir(name), ".export-*")
 	if err != nil {

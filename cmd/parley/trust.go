@@ -17,32 +17,31 @@ import (
 )
 
 const trustHelp = `
-What a project brings in .claude and .mcp.json (hooks, MCP servers, environment
-variables, rules that allow, modes, commands and skills that run something) has no
-effect until you trust that very content. What it forbids always holds.
+Hooks, MCP servers, environment variables, allow rules, modes, and commands and skills
+that run something have no effect when they come from a project, in .claude and
+.mcp.json, until you trust them. Deny rules of a project always apply.
 
-"parley trust" shows all of it, asks, and records its hashes in your config directory.
-A hook or a server is trusted together with the files of the project that its command
-line names, as they are now; once one of them changes, it has no effect until it is
-trusted again. What those files run in turn is not looked at. A directory below a
-trusted one is another project.
+"parley trust" shows them, asks you, and records their hashes in your config directory.
+A hook or server is trusted together with the project files that its command line
+names. When one of these changes, it needs trust again. Files that they run in turn
+are not checked. A directory below a trusted one is a project of its own.
 
-The last line is the digest of it all. A program that starts agents can say with
---trust-project DIGEST (or PARLEY_TRUST_PROJECT in the environment) that this content
-is trusted, and with "all" that any content is.`
+The last line is the digest of the content. A program that starts agents can trust
+this content with --trust-project DIGEST or PARLEY_TRUST_PROJECT, and any content
+with "all".`
 
 // trust shows and records what of a project is trusted.
 func trust(_ context.Context, p *process, args []string) error {
 	fs := newFlags(p, "trust", "[DIR]", trustHelp)
 	list := fs.Bool("list", false, "list the projects that are trusted")
-	revoke := fs.Bool("revoke", false, "trust the project no more")
-	show := fs.Bool("show", false, "show what it brings, and record nothing")
+	revoke := fs.Bool("revoke", false, "stop trusting the project")
+	show := fs.Bool("show", false, "show the content, and record nothing")
 	yes := fs.Bool("yes", false, "do not ask")
 	if err := parse(fs, args); err != nil {
 		return err
 	}
 	if fs.NArg() > 1 {
-		return usagef("it takes one directory, and %q is another", fs.Arg(1))
+		return usagef("only one directory can be given; remove %q", fs.Arg(1))
 	}
 	cfg, err := agentConfig(p)
 	if err != nil {
@@ -50,7 +49,7 @@ func trust(_ context.Context, p *process, args []string) error {
 	}
 	dir := cfg.ConfigDir()
 	if dir == "" {
-		return errors.New("there is no home to record it in; set HOME or CLAUDE_CONFIG_DIR")
+		return errors.New("no home directory to record it in; set HOME or CLAUDE_CONFIG_DIR")
 	}
 	store := &settings.Store{Dir: dir}
 	if *list {
@@ -96,7 +95,7 @@ func trust(_ context.Context, p *process, args []string) error {
 	}
 	if !*yes {
 		if !isTerminal(p.stdin) {
-			return usagef("nobody is there to ask; say --yes to trust it, or --show to see it")
+			return usagef("the input is not a terminal, so nobody can confirm; use --yes to trust it, or --show to see it")
 		}
 		fmt.Fprintf(p.stdout, "\nTrust all of this? y = yes, anything else = no > ")
 		line, _ := bufio.NewReader(p.stdin).ReadString('\n')

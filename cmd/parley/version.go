@@ -19,12 +19,12 @@ func versionLine() string { return fmt.Sprintf("%s (Claude Code; parley %s)", th
 
 // version says what this program is, for people and bug reports.
 func version(_ context.Context, p *process, args []string) error {
-	fs := newFlags(p, "version", "", "Says which version this is, which version of the official CLI it behaves as,\nand what it was built with. \"parley --version\" is the line that SDKs read.")
+	fs := newFlags(p, "version", "", "Prints the version, the version of the official CLI that it behaves as, and the\nversion of Go. \"parley --version\" prints the line that SDKs read.")
 	if err := parse(fs, args); err != nil {
 		return err
 	}
 	if fs.NArg() > 0 {
-		return usagef("it takes no arguments, and %q is one", fs.Arg(0))
+		return usagef("unexpected argument %q", fs.Arg(0))
 	}
 	_, err := fmt.Fprintf(p.stdout, "parley %s (as Claude Code %s), %s %s/%s\n", ownVersion(), theirs, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	return err

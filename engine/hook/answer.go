@@ -33,8 +33,8 @@ func (m Matcher) Match(subject string) bool {
 	return other != "" && m.pattern.MatchString(other)
 }
 
-// Check returns what is wrong with the answer of a hook. What is unknown is fine;
-// what is known and of another kind is not.
+// Check returns the errors in the answer of a hook. Unknown members are accepted;
+// known members of another type are not.
 func Check(out *wire.HookOutput, event wire.HookEvent) error {
 	for _, name := range []string{"async", "continue", "decision", "reason", "stopReason", "hookSpecificOutput"} {
 		if raw, ok := out.Extra[name]; ok && string(raw) != "null" {

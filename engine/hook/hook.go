@@ -1,6 +1,6 @@
-// Package hook runs the hooks of settings: commands that are told of a moment in a
-// conversation on their standard input and answer by their exit status and what they
-// print. It reads their answers, and judges whether an answer makes sense, whoever
+// Package hook runs the hooks of settings: commands that receive an event of a
+// conversation on their standard input and answer with their exit status and their
+// output. It reads their answers, and judges whether an answer makes sense, whoever
 // gave it.
 //
 // # What a command says
@@ -66,13 +66,13 @@ type Options struct {
 	Hooks []settings.Hook
 	Dir   string   // the project
 	Env   []string // "KEY=value"
-	// Tell takes messages about hooks that run. Nil means that nobody is told.
+	// Tell receives messages about running hooks. It may be nil.
 	Tell func(wire.Message)
-	// All says that every hook is told of, not only those for setting up and at the start
+	// All reports every hook, not only those for setup and for the start
 	// of a session.
 	All bool
-	// Fits reports whether what a hook is told of may be what the rule of its condition
-	// is about. Nil means that everything is.
+	// Fits reports whether the rule of a hook's condition may match its event. Nil means
+	// that every event matches.
 	Fits func(rule string, in wire.HookInput) bool
 	// Kinds run hooks that are no commands, by their kind. A function returns what a command would
 	// print; refused is why the hook says no, empty if it does not.

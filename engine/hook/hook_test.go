@@ -175,7 +175,7 @@ func TestWhich(t *testing.T) {
 	}
 }
 
-// What hooks do is told, and a hook in the background can wake the model.
+// Hooks are reported, and a hook in the background can wake the model.
 func TestTold(t *testing.T) {
 	var mu sync.Mutex
 	var kinds []string

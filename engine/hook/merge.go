@@ -104,7 +104,7 @@ func Merge(in wire.HookInput, subject string, answers []Answer) *Verdict {
 			if v.Failed == nil && (a.Block || a.Ask) {
 				v.Failed = a.Err
 			}
-			// Where it decides, the decision says that it came too late, or that it failed.
+			// If it decides, its decision reports that it was late, or that it failed.
 			if !a.Withdrawn && !(in.Event() == wire.EventPreToolUse && a.Late || in.Event() == wire.EventPermissionRequest && a.Block) {
 				v.Notes = append(v.Notes, &wire.Informational{Content: fmt.Sprintf("%s hook failed: %v", name, a.Err), Level: "warning", Tag: "hook_callback_failed"})
 			}

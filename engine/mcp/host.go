@@ -114,7 +114,7 @@ func (c *hostConn) Write(ctx context.Context, m jsonrpc.Message) error {
 	if r == nil || r.IsCall() {
 		return nil
 	}
-	// What follows a notification is sent when the host has taken it.
+	// Later messages are sent when the host has received the notification.
 	select {
 	case <-done:
 	case <-ctx.Done():

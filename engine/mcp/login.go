@@ -20,7 +20,7 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// A login is a log-in to a server on the network, by OAuth 2.1 with PKCE: the server
+// A login is a login to a server on the network, by OAuth 2.1 with PKCE: the server
 // says who lets users in, the user allows it on a page there, and the page leads back
 // with a code that is good for a token. Tokens are kept by [Options].Logins, or in memory
 // for as long as the conversation lasts, and go to the server that they are for and to nobody
@@ -36,7 +36,7 @@ type login struct {
 	attempt *attempt // that waits for the user
 }
 
-// An attempt is a log-in that the user has not ended yet.
+// An attempt is a login that the user has not ended yet.
 type attempt struct {
 	conf     *oauth2.Config
 	client   *http.Client
@@ -69,7 +69,7 @@ func (m *Manager) online(name string) (*server, error) {
 	return s, nil
 }
 
-// Login begins a log-in to a server: it finds out who lets users in, and returns where
+// Login begins a login to a server: it finds out who lets users in, and returns where
 // the user has to go. The page there leads the user back to this machine, where
 // somebody listens; a host whose user is elsewhere hands the address to
 // [Manager.FinishLogin].
@@ -117,7 +117,7 @@ func (m *Manager) Login(ctx context.Context, name string) (*wire.MCPAuthenticate
 	}, nil
 }
 
-// FinishLogin takes the address that a log-in has led the user to, and connects the
+// FinishLogin takes the address that a login has led the user to, and connects the
 // server again with what it is good for.
 func (m *Manager) FinishLogin(ctx context.Context, name, callback string) error {
 	s, err := m.online(name)
@@ -126,7 +126,7 @@ func (m *Manager) FinishLogin(ctx context.Context, name, callback string) error 
 	}
 	u, err := url.Parse(callback)
 	if err != nil {
-		return errors.New("That is no address that a log-in leads to.")
+		return errors.New("This is not the address of a login.")
 	}
 	if err := s.finish(ctx, u.Query()); err != nil {
 		return err
@@ -134,7 +134,7 @@ func (m *Manager) FinishLogin(ctx context.Context, name, callback string) error 
 	return m.Reconnect(name)(ctx)
 }
 
-// Logout forgets a log-in, and gives the tokens back where that can be done.
+// Logout forgets a login, and gives the tokens back where that can be done.
 func (m *Manager) Logout(ctx context.Context, name string) error {
 	s, err := m.online(name)
 	if err != nil {
@@ -156,7 +156,7 @@ func (m *Manager) Logout(ctx context.Context, name string) error {
 	if err := giveBack(ctx, client, revoke, conf.ClientID, token); err != nil {
 		s.m.log.Warn("a token of an MCP server could not be given back", "server", s.name, "error", err)
 	}
-	m.Reconnect(name)(ctx) // which says that a log-in is needed
+	m.Reconnect(name)(ctx) // which says that a login is needed
 	return nil
 }
 
@@ -202,7 +202,7 @@ func (s *server) authority(ctx context.Context) (*attempt, error) {
 	challenge := s.challenge
 	s.m.mu.Unlock()
 
-	// What the server says of itself. One that says nothing lets users in itself.
+	// The server's own metadata. A server without any is its own login server.
 	const known = "/.well-known/oauth-protected-resource"
 	places := []struct{ metadata, resource string }{{origin + known + here.EscapedPath(), s.cfg.URL}, {origin + known, origin}, {origin + known, s.cfg.URL}}
 	if list, err := oauthex.ParseWWWAuthenticate(challenge); err == nil {
@@ -294,7 +294,7 @@ func (s *server) identify(ctx context.Context, a *attempt) error {
 	return nil
 }
 
-// listen waits for the page of the log-in to lead the user back, until what it returns
+// listen waits for the page of the login to lead the user back, until what it returns
 // is called. The caller holds the manager's mu.
 func (s *server) listen(listener net.Listener) (stop context.CancelFunc) {
 	ctx, stop := context.WithTimeout(s.m.ctx, attemptTime)
@@ -306,7 +306,7 @@ func (s *server) listen(listener net.Listener) (stop context.CancelFunc) {
 		}
 		if err := s.finish(r.Context(), r.URL.Query()); err != nil {
 			w.WriteHeader(http.StatusBadRequest)
-			fmt.Fprintln(w, "The log-in failed:", err)
+			fmt.Fprintln(w, "The login failed:", err)
 			return
 		}
 		fmt.Fprintln(w, "You are logged in. This page can be closed.")
@@ -342,11 +342,11 @@ func (s *server) finish(ctx context.Context, q url.Values) error {
 	iss := q.Get("iss")
 	switch {
 	case subtle.ConstantTimeCompare([]byte(q.Get("state")), []byte(a.state)) != 1:
-		return errors.New("The address belongs to another log-in: its state is another one. The log-in still waits for its own.")
+		return errors.New("The address belongs to another login, because its state differs. The login still waits for its own address.")
 	case iss != "" && iss != a.issuer, iss == "" && a.named:
-		return errors.New("The address does not come from whom the log-in was begun with.")
+		return errors.New("The address does not come from the login server.")
 	case q.Get("error") != "":
-		return fmt.Errorf("The log-in was refused: %s %s", clip(line(q.Get("error")), 100), clip(line(q.Get("error_description")), 300))
+		return fmt.Errorf("The login was refused: %s %s", clip(line(q.Get("error")), 100), clip(line(q.Get("error_description")), 300))
 	case q.Get("code") == "":
 		return errors.New("The address holds no code.")
 	}
@@ -359,7 +359,7 @@ func (s *server) finish(ctx context.Context, q url.Values) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.attempt != a {
-		return errors.New("Another log-in was begun meanwhile.")
+		return errors.New("Another login was started meanwhile.")
 	}
 	a.stop()
 	l.attempt, l.conf, l.token, l.revoke, l.client, l.looked = nil, a.conf, token, a.revoke, a.client, true
@@ -367,7 +367,7 @@ func (s *server) finish(ctx context.Context, q url.Values) error {
 	return nil
 }
 
-// refusal is what is told of a failed request for a token: nothing that was sent.
+// refusal is the error of a failed request for a token. It contains nothing that was sent.
 func refusal(err error) error {
 	var r *oauth2.RetrieveError
 	if errors.As(err, &r) {
@@ -376,7 +376,7 @@ func refusal(err error) error {
 	return err
 }
 
-// lookLogin looks once for a log-in that is kept. A configuration that has a token of its own
+// lookLogin looks once for a login that is kept. A configuration that has a token of its own
 // needs none. The caller holds the login's mu.
 func (s *server) lookLogin() {
 	l := &s.login
@@ -391,12 +391,12 @@ func (s *server) lookLogin() {
 	}
 	k, err := s.m.opts.Logins.find(s.name, s.cfg.URL)
 	if err != nil {
-		s.m.log.Warn("a log-in to an MCP server cannot be read", "server", s.name, "error", err)
+		s.m.log.Warn("a login to an MCP server cannot be read", "server", s.name, "error", err)
 	}
 	s.useLogin(k)
 }
 
-// useLogin takes a log-in that is kept. The caller holds the login's mu.
+// useLogin takes a login that is kept. The caller holds the login's mu.
 func (s *server) useLogin(k *KeptLogin) {
 	l := &s.login
 	here, err := url.Parse(s.cfg.URL)
@@ -409,7 +409,7 @@ func (s *server) useLogin(k *KeptLogin) {
 	l.conf, l.token, l.revoke, l.client, l.kept = k.config(), k.token(), k.RevokeURL, authClient(s.m.opts.Env, here), true
 }
 
-// keepLogin keeps the log-in, in a file that is open or else opened for it. That it cannot be
+// keepLogin keeps the login, in a file that is open or else opened for it. That it cannot be
 // kept harms nothing now. The caller holds the login's mu.
 func (s *server) keepLogin(ctx context.Context, d *loginDir) {
 	l := &s.login
@@ -426,11 +426,11 @@ func (s *server) keepLogin(ctx context.Context, d *loginDir) {
 		_, err = d.replace(kept(s.name, s.cfg.URL, l.conf, l.token, l.revoke), func(k *KeptLogin) bool { return k.of(s.name, s.cfg.URL) })
 	}
 	if l.kept = err == nil; err != nil {
-		s.m.log.Warn("a log-in to an MCP server cannot be kept", "server", s.name, "error", err)
+		s.m.log.Warn("a login to an MCP server cannot be kept", "server", s.name, "error", err)
 	}
 }
 
-// forgetLogin forgets the log-in, also where it is kept. The caller holds the login's mu.
+// forgetLogin forgets the login, also where it is kept. The caller holds the login's mu.
 func (s *server) forgetLogin(ctx context.Context) {
 	l := &s.login
 	l.token = nil
@@ -439,7 +439,7 @@ func (s *server) forgetLogin(ctx context.Context) {
 	}
 	l.looked, l.kept = true, false
 	if _, err := s.m.opts.Logins.Forget(ctx, func(k *KeptLogin) bool { return k.of(s.name, s.cfg.URL) }); err != nil {
-		s.m.log.Warn("a log-in to an MCP server cannot be forgotten", "server", s.name, "error", err)
+		s.m.log.Warn("a login to an MCP server cannot be forgotten", "server", s.name, "error", err)
 	}
 }
 
@@ -470,7 +470,7 @@ func (s *server) bearer(ctx context.Context, refused string) string {
 	if l.kept {
 		var err error
 		if d, err = s.m.opts.Logins.open(ctx); err != nil {
-			s.m.log.Warn("a log-in to an MCP server cannot be replaced for others", "server", s.name, "error", err)
+			s.m.log.Warn("a login to an MCP server cannot be replaced for others", "server", s.name, "error", err)
 		} else {
 			defer d.close()
 			k, err := d.find(s.name, s.cfg.URL)
@@ -509,7 +509,7 @@ func authClient(env []string, here *url.URL) *http.Client {
 		Timeout: 30 * time.Second,
 		Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 			if !loopback(here.Hostname()) && (r.URL.Scheme != "https" || loopback(r.URL.Hostname())) {
-				return nil, fmt.Errorf("the server sends log-ins to %s, which is no address of https on the network", r.URL.Host)
+				return nil, fmt.Errorf("the server sends logins to %s, which is not an https address on the network", r.URL.Host)
 			}
 			resp, err := base.RoundTrip(r)
 			if err == nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A doorman is a server that wants a log-in, and whom it sends users to. The zero
+// A doorman is a server that wants a login, and whom it sends users to. The zero
 // changes are one that does all as it should.
 type doorman struct {
 	*httptest.Server
@@ -132,7 +132,7 @@ func (d *doorman) config() *wire.MCPServerConfig {
 	return &wire.MCPServerConfig{Type: "http", URL: d.URL + "/mcp"}
 }
 
-// begin begins a log-in and returns where it is to lead back to.
+// begin begins a login and returns where it is to lead back to.
 func (d *doorman) begin(t *testing.T, m *Manager) *url.URL {
 	t.Helper()
 	r, err := m.Login(t.Context(), "web")
@@ -175,10 +175,10 @@ func TestLogin(t *testing.T) {
 	}
 	back := d.begin(t, m)
 	for query, words := range map[string]string{
-		"code=the-code&state=wrong":              "belongs to another log-in",
-		"code=the-code":                          "belongs to another log-in",
+		"code=the-code&state=wrong":              "belongs to another login",
+		"code=the-code":                          "belongs to another login",
 		"state=" + back.Query().Get("state"):     "no code",
-		back.RawQuery + "&iss=https://evil.test": "whom the log-in was begun with",
+		back.RawQuery + "&iss=https://evil.test": "does not come from the login server",
 		back.RawQuery + "&error=access_denied":   "refused: access_denied",
 	} {
 		if err := m.FinishLogin(t.Context(), "web", "http://localhost/callback?"+query); err == nil || !strings.Contains(err.Error(), words) {
@@ -224,7 +224,7 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-// The page leads the browser to us; a log-in that was begun later takes the place of
+// The page leads the browser to us; a login that was begun later takes the place of
 // one that was begun earlier.
 func TestLoginByBrowser(t *testing.T) {
 	t.Parallel()
@@ -283,13 +283,13 @@ func TestTokenOfHost(t *testing.T) {
 	d.mu.Lock()
 	clear(d.valid)
 	d.mu.Unlock()
-	if r := tooltest.Call(t.Context(), tooltest.Env(t), add, json.RawMessage(`{"a":2,"b":2}`)); !r.IsError || !strings.Contains(r.Content.String(), "wants a log-in: 401") {
+	if r := tooltest.Call(t.Context(), tooltest.Env(t), add, json.RawMessage(`{"a":2,"b":2}`)); !r.IsError || !strings.Contains(r.Content.String(), "needs a login: 401") {
 		t.Errorf("%+v", r)
 	}
 	state(t, m, wire.MCPNeedsAuth)
 }
 
-// What is wrong with a log-in is told, and nothing is sent where it should not go.
+// A failed login is reported, and nothing is sent to a wrong address.
 func TestNoLogin(t *testing.T) {
 	t.Parallel()
 	good := `"response_types_supported":["code"],"code_challenge_methods_supported":["S256"]`
@@ -360,14 +360,14 @@ func TestNoLogin(t *testing.T) {
 	// A server on the network sends nobody to this machine, nor anywhere in the open.
 	client := authClient(nil, &url.URL{Scheme: "https", Host: "mcp.test"})
 	for _, u := range []string{"http://127.0.0.1:1/x", "https://127.0.0.1:1/x", "https://localhost:1/", "https://[::1]/", "http://far.test/"} {
-		if _, err := client.Get(u); err == nil || !strings.Contains(err.Error(), "no address of https on the network") {
+		if _, err := client.Get(u); err == nil || !strings.Contains(err.Error(), "not an https address on the network") {
 			t.Error(u, err)
 		}
 	}
 }
 
 // An id that the configuration has needs no registration; an old server says all
-// itself, and a code that is good for nothing leaves the log-in open.
+// itself, and a code that is good for nothing leaves the login open.
 func TestLoginConfigured(t *testing.T) {
 	t.Parallel()
 	d := newDoorman(t, func(d *doorman) { d.silent = true })

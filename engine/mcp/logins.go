@@ -18,8 +18,8 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// Logins keeps the log-ins of a user to MCP servers, so that one is enough for many
-// conversations. It is a file that the user alone reads. A log-in is of a server's name and
+// Logins keeps the logins of a user to MCP servers, so that one is enough for many
+// conversations. It is a file that the user alone reads. A login is of a server's name and
 // its very address: for another address there is none.
 //
 // Several processes may use one file.
@@ -27,7 +27,7 @@ type Logins struct {
 	File string
 }
 
-// A KeptLogin is a log-in as it is kept.
+// A KeptLogin is a login as it is kept.
 type KeptLogin struct {
 	Server  string    `json:"server"`           // its name
 	URL     string    `json:"url"`              // where its token goes, and nowhere else
@@ -63,10 +63,10 @@ type loginFile struct {
 	Logins  []*KeptLogin `json:"logins"`
 }
 
-// List returns the log-ins that are kept.
+// List returns the logins that are kept.
 func (l *Logins) List() ([]*KeptLogin, error) {
 	fail := func(why error) ([]*KeptLogin, error) {
-		return nil, fmt.Errorf("%s: the log-ins to MCP servers cannot be read: %w. Fix the file, or remove it and log in anew", l.File, why)
+		return nil, fmt.Errorf("%s: the logins to MCP servers cannot be read: %w. Fix the file, or remove it and log in again", l.File, why)
 	}
 	f, err := os.Open(l.File)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -97,10 +97,10 @@ func (l *Logins) List() ([]*KeptLogin, error) {
 	return slices.DeleteFunc(doc.Logins, func(k *KeptLogin) bool { return k == nil }), nil
 }
 
-// of reports whether the log-in is one to a server.
+// of reports whether the login is one to a server.
 func (k *KeptLogin) of(server, url string) bool { return k.Server == server && k.URL == url }
 
-// find returns the log-in to a server, nil if there is none.
+// find returns the login to a server, nil if there is none.
 func (l *Logins) find(server, url string) (*KeptLogin, error) {
 	list, err := l.List()
 	if i := slices.IndexFunc(list, func(k *KeptLogin) bool { return k.of(server, url) }); i >= 0 {
@@ -109,7 +109,7 @@ func (l *Logins) find(server, url string) (*KeptLogin, error) {
 	return nil, err
 }
 
-// Forget removes the log-ins that drop reports true for, and returns them.
+// Forget removes the logins that drop reports true for, and returns them.
 func (l *Logins) Forget(ctx context.Context, drop func(*KeptLogin) bool) (gone []*KeptLogin, err error) {
 	if list, err := l.List(); err != nil || !slices.ContainsFunc(list, drop) {
 		return nil, err
@@ -122,8 +122,8 @@ func (l *Logins) Forget(ctx context.Context, drop func(*KeptLogin) bool) (gone [
 	return d.replace(nil, drop)
 }
 
-// GiveBack gives the tokens of a log-in back to whom they are from, if that can be done, through
-// the proxies that an environment names. Nothing is left of a log-in that was forgotten then.
+// GiveBack gives the tokens of a login back to whom they are from, if that can be done, through
+// the proxies that an environment names. Nothing is left of a login that was forgotten then.
 func (k *KeptLogin) GiveBack(ctx context.Context, env []string) error {
 	here, err := url.Parse(k.URL)
 	if err != nil {
@@ -161,7 +161,7 @@ func (d *loginDir) close() {
 	d.root.Close()
 }
 
-// replace puts a log-in in place of those that drop reports true for, which it returns.
+// replace puts a login in place of those that drop reports true for, which it returns.
 func (d *loginDir) replace(next *KeptLogin, drop func(*KeptLogin) bool) (gone []*KeptLogin, err error) {
 	list, err := d.List()
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// keeper makes managers with one server each, who share a file of log-ins.
+// keeper makes managers with one server each, who share a file of logins.
 func keeper(t *testing.T) (*Logins, func(name string, cfg *wire.MCPServerConfig) *Manager) {
 	logins := &Logins{File: filepath.Join(t.TempDir(), "config", "logins.json")}
 	return logins, func(name string, cfg *wire.MCPServerConfig) *Manager {
@@ -41,7 +41,7 @@ func works(t *testing.T, m *Manager) bool {
 	return r.Content.String() == "3"
 }
 
-// One log-in is enough for the conversations to come, in a file that the user alone reads.
+// One login is enough for the conversations to come, in a file that the user alone reads.
 func TestKeptLogin(t *testing.T) {
 	t.Parallel()
 	d := newDoorman(t)
@@ -80,7 +80,7 @@ func TestKeptLogin(t *testing.T) {
 		t.Errorf("%d requests for a token", n)
 	}
 
-	// Who logs out does so for all.
+	// A logout holds for all processes.
 	if err := second.Logout(t.Context(), "web"); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestKeptLogin(t *testing.T) {
 	clear(d.valid)
 	d.mu.Unlock()
 	if works(t, first) {
-		t.Error("it works without a log-in")
+		t.Error("it works without a login")
 	}
 	state(t, first, wire.MCPNeedsAuth)
 	if list, err := logins.List(); err != nil || len(list) != 0 {
@@ -123,7 +123,7 @@ func TestKeptLoginExpired(t *testing.T) {
 	}
 }
 
-// A log-in is for its server at its address, and shown to nobody else; a token of the
+// A login is for its server at its address, and shown to nobody else; a token of the
 // configuration wins over it.
 func TestKeptLoginBound(t *testing.T) {
 	t.Parallel()

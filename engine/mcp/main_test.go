@@ -151,7 +151,7 @@ func rich(s *mcp.Server) *mcp.Server {
 	return s
 }
 
-// cancelled is told when a waiting call of a server in this process was cancelled.
+// cancelled receives a value when a waiting call of a server in this process was cancelled.
 var cancelled = make(chan struct{}, 1)
 
 // play is the test binary as a server.
@@ -222,7 +222,7 @@ func play(role string) {
 				fmt.Println(`{"jsonrpc":"2.0","method":"notifications/elicitation/complete","params":{"elicitationId":"never-asked"}}`)
 				fmt.Println(`{"jsonrpc":"2.0","id":900,"method":"elicitation/create","params":{"mode":"url","message":"Log in.","url":"https://example.com/x","elicitationId":"E1"}}`)
 			case string(id) == "900":
-				for range 2 { // it is told once
+				for range 2 { // reported once
 					fmt.Println(`{"jsonrpc":"2.0","method":"notifications/elicitation/complete","params":{"elicitationId":"E1"}}`)
 				}
 				reply(call, `{"content":[{"type":"text","text":"done"}]}`)

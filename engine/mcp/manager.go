@@ -3,14 +3,14 @@
 // A [Manager] holds connections to servers of the Model Context Protocol:
 // processes, servers on the network, and servers that live in the host. It connects
 // them side by side and never makes its caller wait; each reaches a final state
-// within a deadline. What they offer are tools of the engine, named
-// mcp__server__tool, resources, which three more tools list and read, and prompts.
+// within a deadline. They offer tools, which the engine names mcp__server__tool,
+// resources, which three more tools list and read, and prompts.
 //
 // A server is not trusted. It gets no credentials of ours, only those that its
 // configuration names. One that hangs, dies, floods, or says what is malformed
 // loses its own connection and calls, and nothing else: what it sends is bounded in
-// size and rate, its tools in number and size. What it says of its own tools, such
-// as that one only reads, is never a reason to allow a call.
+// size and rate, its tools in number and size. The server's
+// annotations, such as that a tool only reads, are never a reason to allow a call.
 //
 // The protocol itself is spoken by the official SDK.
 package mcp
@@ -37,20 +37,20 @@ import (
 type Options struct {
 	// Host sends a JSON-RPC message to a server that lives in the host and
 	// returns its answer; for a notification the answer means nothing. It is
-	// called from several goroutines. Nil means that there are no such servers.
+	// called from several goroutines. Nil means no such servers.
 	Host func(ctx context.Context, server string, message json.RawMessage) (json.RawMessage, error)
 	// Elicit asks the user what a server wants to know. Nil means that servers
 	// cannot ask.
 	Elicit func(ctx context.Context, q *wire.Elicitation) (*wire.ElicitResult, error)
-	// Elicited is told when a question with an id was answered on a page of the
-	// server's. It must not block.
+	// Elicited is called when a question with an id was answered on a page of the
+	// server. It must not block.
 	Elicited func(server, id string)
 	// OnChange is called when tools or states have changed. It must not block.
 	OnChange func()
 	// Hidden reports whether a tool is not to be offered. Nil means none is.
 	Hidden func(tool string) bool
 
-	// Logins keeps the user's log-ins. Nil means that they end with the manager.
+	// Logins keeps the user's logins. Nil means that they end with the manager.
 	Logins *Logins
 
 	// Env is the environment, "KEY=value". Servers get what they need to run,
@@ -371,7 +371,7 @@ func (m *Manager) Init() []*wire.InitMCPServer {
 	return list
 }
 
-// A NotFoundError names a server that there is none of.
+// A NotFoundError names an unknown server.
 type NotFoundError struct{ Name string }
 
 // Error says so.
@@ -387,8 +387,8 @@ func (m *Manager) find(name string) (*server, error) {
 	return nil, &NotFoundError{name}
 }
 
-// What follows changes servers at once and in order of the calls. What each returns waits
-// until that is done: until the servers are connected or have failed.
+// The methods below change servers at once and in order of the calls. The function that
+// each returns waits until the servers are connected or have failed.
 
 // Reconnect connects a server again.
 func (m *Manager) Reconnect(name string) (settled func(context.Context) error) {

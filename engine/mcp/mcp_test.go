@@ -657,7 +657,7 @@ func TestCancelledCallsWithdrawTheirQuestion(t *testing.T) {
 	})
 }
 
-// A question that is answered on a page of the server's is told to be answered once,
+// A question that is answered on a page of the server is reported as answered once,
 // and only if it was asked.
 func TestElicitationElsewhere(t *testing.T) {
 	told := make(chan string, 10)
@@ -782,8 +782,8 @@ func names2(list []*wire.InitMCPServer) string {
 	return strings.Join(out, ", ")
 }
 
-// What a turn begins with waits for servers that say nothing of how they start, up to its
-// bound, and for no others; the model's first request waits for those and for required ones.
+// The start of a turn waits for servers without "startup", up to its limit, and for
+// no others; the model's first request waits for those and for required ones.
 func TestReady(t *testing.T) {
 	t.Parallel()
 	startup := func(role, kind string) *wire.MCPServerConfig {

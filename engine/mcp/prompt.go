@@ -141,7 +141,7 @@ func (p *Prompt) Expand(ctx context.Context, args string) (wire.Content, error) 
 	if err := json.Unmarshal(answer, &r); err != nil {
 		return wire.Content{}, fmt.Errorf("The MCP server %s answered what cannot be read: %v", p.server.name, err)
 	}
-	// What is too long goes to no file: nobody has looked at it yet.
+	// A text that is too long is not written to a file: nobody has approved it yet.
 	spill := &spill{name: p.full, max: p.server.m.opts.MaxResult, call: &tool.Call{}}
 	var blocks []wire.Block
 	size := 0

@@ -211,8 +211,8 @@ func TestFibs(t *testing.T) {
 	}
 }
 
-// Who is waited for is what the configuration says; a lazy server is not connected
-// before a turn begins.
+// The configuration determines which servers are waited for; a lazy server is not
+// connected before a turn begins.
 func TestStartup(t *testing.T) {
 	m := manager(t)
 	with := func(role, startup, timeout string) *wire.MCPServerConfig {

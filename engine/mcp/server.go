@@ -20,8 +20,8 @@ type server struct {
 	before   <-chan struct{} // closed when nothing is left of what had its name
 	login    login
 
-	// What follows is guarded by the manager's mu. What runs for a server
-	// changes it only while its context, which ends under mu, has not ended.
+	// The fields below are guarded by the manager's mu. Goroutines of a server
+	// change them only while its context, which ends under mu, has not ended.
 
 	dynamic bool // set while the conversation ran
 	cancel  context.CancelFunc
@@ -194,7 +194,7 @@ func (s *server) serve(ctx context.Context, conn *connection) error {
 			cancel()
 			s.update(ctx, func() { s.offers, s.prompts = offers, prompts })
 		}
-		// A server that never stops saying so is heard ten times a second.
+		// A server that repeats this is handled at most ten times a second.
 		select {
 		case <-ctx.Done():
 		case <-conn.ended:

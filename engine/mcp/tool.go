@@ -98,8 +98,8 @@ func (t *Tool) DisplayName() string {
 // Spec says what the tool is.
 func (t *Tool) Spec() *tool.Spec { return t.spec }
 
-// Access says that nothing but the tool's name decides about a call. What the
-// server says of its own tool is no reason to allow it.
+// Access says that only the tool's name decides about a call. The server's own
+// annotations are no reason to allow it.
 func (t *Tool) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) {
 	return []tool.Access{{Kind: tool.Other}}, nil
 }
@@ -241,7 +241,7 @@ var propertyName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustComp
 const anySchema = `{"type":"object","properties":{}}`
 
 // inputSchema makes a schema one that the API takes: one tool that it refuses would
-// cost the whole conversation. What cannot be understood is left to the server to
+// cost the whole conversation. Unknown keywords are left to the server to
 // check.
 func inputSchema(raw json.RawMessage) (json.RawMessage, error) {
 	if len(raw) == 0 || string(raw) == "null" {

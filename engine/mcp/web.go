@@ -25,7 +25,7 @@ type authError struct {
 	challenge []string // what the server says of how to
 }
 
-func (e *authError) Error() string { return "the server wants a log-in: " + e.status }
+func (e *authError) Error() string { return "the server needs a login: " + e.status }
 
 // A web is a server on the network. It is the round tripper of its connection, too.
 type web struct {
@@ -34,7 +34,7 @@ type web struct {
 	headers map[string]string
 	server  *server
 	base    *http.Transport
-	refused atomic.Pointer[authError] // of a request without a valid log-in
+	refused atomic.Pointer[authError] // of a request without a valid login
 	failed  atomic.Pointer[string]    // the last status that was not one of success
 }
 

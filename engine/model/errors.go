@@ -36,7 +36,7 @@ func (e *IdleError) Error() string {
 // Timeout reports true, as for the errors of package net.
 func (e *IdleError) Timeout() bool { return true }
 
-// ErrNoCredentials says that there is nothing to prove to an API who asks.
+// ErrNoCredentials reports that there are no credentials for the API.
 var ErrNoCredentials = errors.New("model: no credentials")
 
 // A CredentialsError says why there are none, in a sentence for people: it is an

@@ -140,7 +140,7 @@ func FuzzBash(f *testing.F) {
 				t.Errorf("%q ran %s, which was not found", command, name)
 			}
 		}
-		// What is proved to print runs nothing but what prints.
+		// A command that is proved to print runs only programs that print.
 		if quiet(s) && slices.ContainsFunc(called, func(name string) bool { return name != "cat" }) {
 			t.Errorf("%q is said to have no effect, and ran %v", command, called)
 		}

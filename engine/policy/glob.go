@@ -7,8 +7,8 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 )
 
-// A glob is a pattern of absolute paths, taken apart so that most paths are told not to
-// fit without looking at all of it. What is below a path that fits does so, too.
+// A glob is a pattern of absolute paths, split so that most paths are found not to
+// match without looking at all of it. Everything below a matching path matches, too.
 type glob struct {
 	text       string
 	prefix     string // every path that fits begins with it
@@ -29,7 +29,7 @@ func newGlob(pattern string) *glob {
 		g.fixed, g.rest = unescape(base), rest
 		g.all = rest == "**" && g.fixed == g.prefix
 	}
-	// What is below the name at any depth is found with it.
+	// Paths below the name match at any depth.
 	if base, name, ok := strings.Cut(strings.TrimSuffix(g.text, "/**"), "/**/"); ok && literal(base) && name != "" && !strings.Contains(name, "/") && !strings.Contains(name, "**") {
 		g.anyDepth, g.base, g.name, g.namePrefix = true, base, name, literalPrefix(name)
 	}

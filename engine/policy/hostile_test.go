@@ -8,8 +8,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A command can be made to be hard to read. Whatever its size and shape, there is a
-// decision soon, and it is not yes: nobody could tell what such a command does. The
+// A command can be made to be hard to read. For every size and shape there is a
+// decision soon, and it is not allow: nobody could say what such a command does. The
 // bound is far above what is needed, for a busy machine with the race detector.
 func TestHostileSizes(t *testing.T) {
 	p := New(Rule{Behavior: wire.BehaviorDeny, Tool: "Bash", Content: "rm:*"}, Rule{Behavior: wire.BehaviorDeny, Tool: "Bash", Content: "git * x"},
@@ -47,7 +47,7 @@ func TestHostileSizes(t *testing.T) {
 	}
 }
 
-// What a decision costs does not creep up: memory is what can be counted on any
+// The cost of a decision does not creep up: memory is what can be counted on any
 // machine. Without rules, where the mode decides, there is none.
 func TestCost(t *testing.T) {
 	req := &Request{Tool: &tool.Spec{Name: "Bash"}, Access: []tool.Access{{Kind: tool.Execute, Command: "git diff HEAD -- engine/policy/policy.go"}}, Roots: []string{"/w"}}

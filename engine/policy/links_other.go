@@ -4,7 +4,7 @@ package policy
 
 import "os"
 
-// An entry is what a directory says of a name. The zero value says that there is none.
+// An entry is the directory entry of a name. The zero value means none.
 type entry struct{ info os.FileInfo }
 
 // lookAt looks at a path without following a link at its end.

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// An entry is what a directory says of a name. The zero value says that there is none.
+// An entry is the directory entry of a name. The zero value means none.
 type entry struct{ mode, links, dev, ino uint64 }
 
 // lookAt looks at a path without following a link at its end.

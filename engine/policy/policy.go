@@ -130,14 +130,14 @@ func (req *Request) cwd() string {
 //  1. A rule that denies it, and a path outside of the worktree that the call is bound to, unless a
 //     rule allows that path.
 //  2. Mode plan, if it may have an effect: denied.
-//  3. A rule that asks about it, and one that may deny it and cannot be told.
+//  3. A rule that asks about it, and a deny rule that may match but need not.
 //  4. Mode bypassPermissions: allowed.
 //  5. A change of a file that says what programs run, unless a rule allows that
 //     file by its name: asked.
 //  6. Rules that allow all of it.
 //  7. Mode acceptEdits, if it changes files in the roots and does nothing else.
 //  8. The sandbox, if commands in it are not asked about.
-//  9. What surely has no effect and looks at nothing outside of the roots: allowed.
+//  9. A call that surely has no effect and reads nothing outside of the roots: allowed.
 //  10. All else is asked; in mode dontAsk it is denied, and so are 3 and 5.
 func (p *Policy) Decide(req *Request) Decision {
 	if p.parent != nil {
@@ -339,7 +339,7 @@ func (j *judgement) suspects(r *Rule) certainty {
 }
 
 // namedInInput tells whether the input of a tool of an MCP server names a file or a
-// host of a rule. What the server does with it is not known, so it is never sure.
+// host of a rule. The server's use of it is unknown, so the match is never sure.
 func (j *judgement) namedInInput(r *Rule) certainty {
 	if !j.input {
 		j.input = true
@@ -556,7 +556,7 @@ func (j *judgement) allows(a tool.Access) *Rule {
 }
 
 // effectless reports whether a call surely changes nothing; it may still have to be
-// asked about. What a tool of an MCP server says of itself is no proof.
+// asked about. The annotations of an MCP server's tool are no proof.
 func (j *judgement) effectless() bool {
 	if strings.HasPrefix(j.req.Tool.Name, "mcp__") {
 		return false
@@ -580,7 +580,7 @@ func (j *judgement) effectless() bool {
 
 // harmless reports whether a call surely changes nothing and tells nobody anything:
 // it reads files, prints, or touches nothing but the conversation. It returns what
-// that rests on. What a tool says of itself is not enough for one that reaches out of
+// that rests on. The annotations of a tool are not enough for one that reaches out of
 // the machine.
 func (j *judgement) harmless() (Basis, bool) {
 	if strings.HasPrefix(j.req.Tool.Name, "mcp__") {

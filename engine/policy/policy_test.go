@@ -280,8 +280,8 @@ func BenchmarkNoRules(b *testing.B) {
 	}
 }
 
-// What decided is told as hosts know it: a rule before the mode, and of a command
-// that is understood part by part that it was.
+// The reason of a decision has the form that hosts know: a rule before the mode, and
+// for a command that is decided part by part its parts.
 func TestReasonType(t *testing.T) {
 	for _, c := range []struct {
 		name, arg, rule, want string

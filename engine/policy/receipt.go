@@ -72,7 +72,7 @@ type Receipt struct {
 
 	Commands []Command `json:"commands,omitempty"` // that a shell would run, wrappers taken off
 	Files    []File    `json:"files,omitempty"`
-	Unclear  string    `json:"unclear,omitempty"` // why not all of it could be told
+	Unclear  string    `json:"unclear,omitempty"` // why not all effects are known
 
 	Behavior   wire.PermissionBehavior `json:"behavior"` // what the policy decided
 	Reason     string                  `json:"reason,omitempty"`

@@ -193,8 +193,8 @@ func (r *Rule) Means(name string) bool {
 }
 
 // namesServer reports whether the rule is about a tool of an MCP server: all of the
-// server's, or those that fit a wildcard. What allows names one server: that before the
-// last two underscores of mcp__server__*, else that before the first two. What denies or
+// server's, or those that fit a wildcard. An allow rule names one server: the text before the
+// last two underscores of mcp__server__*, else before the first two. A rule that denies or
 // asks holds for every server that may be meant.
 func (r *Rule) namesServer(spec *tool.Spec) bool {
 	if r.Behavior != wire.BehaviorAllow {

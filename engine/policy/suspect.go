@@ -34,7 +34,7 @@ func (j *judgement) mayRun(s *shell.Script, r *Rule) certainty {
 }
 
 // mayName reports whether a word of a script may have the bare name of a program in it. Most
-// rules are told not to match by that.
+// rules are ruled out by that.
 func (j *judgement) mayName(s *shell.Script, program string) bool {
 	if j.named != s {
 		j.named, j.names, j.open = s, "", false

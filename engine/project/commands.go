@@ -40,7 +40,7 @@ type Command struct {
 	body      string
 }
 
-// commands reads commands and skills. What comes first counts; a skill hides a
+// commands reads commands and skills. The first of a name counts; a skill hides a
 // command of its name.
 func (l *loader) commands() {
 	for _, h := range l.homes() {

@@ -16,7 +16,7 @@ type GitRunner func(ctx context.Context, dir string, args []string) ([]byte, err
 // Git tells the state of the repository, for the model. It is empty if the work is
 // in none or the project is not a source. Git itself is run only if the repository's
 // own configuration has nothing in it that could start a program: a repository from
-// a stranger is told by the name of its branch alone. run may be nil.
+// a stranger is described by the name of its branch alone. run may be nil.
 func (c *Context) Git(ctx context.Context, run GitRunner) string {
 	if !c.opts.Has(Project) {
 		return ""

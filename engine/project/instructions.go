@@ -224,7 +224,7 @@ func (c *Context) Below(path string) []*File {
 		return found
 	}
 	dir := c.opts.Cwd
-	// What is read now is not part of what was read at the start.
+	// Files that are read now are not among those that were read at the start.
 	sub := &Context{opts: c.opts, Root: c.Root}
 	l := &loader{c: sub}
 	for i, part := range strings.Split(rel, string(filepath.Separator)) {
@@ -267,7 +267,7 @@ func (c *Context) Told(paths ...string) {
 	}
 }
 
-// Forget makes [Context.Below] begin anew, when what was told is told no more.
+// Forget makes [Context.Below] return all instructions again, after the conversation lost them.
 func (c *Context) Forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -277,8 +277,8 @@ func (c *Context) Forget() {
 	}
 }
 
-// Clone returns a context that says the same and remembers by itself what was told,
-// for a conversation beside the first.
+// Clone returns a context with the same content and its own record of sent
+// instructions, for a conversation beside the first.
 func (c *Context) Clone() *Context {
 	clone := &Context{Root: c.Root, Instructions: c.Instructions, Commands: c.Commands, Styles: c.Styles, Plugins: c.Plugins, Files: c.Files, Problems: c.Problems,
 		opts: c.opts, conditional: c.conditional, told: map[string]bool{}}
@@ -286,7 +286,7 @@ func (c *Context) Clone() *Context {
 	return clone
 }
 
-// AllTold returns what was told so far, for another [Context.Told].
+// AllTold returns the instructions that were sent so far, for another [Context.Told].
 func (c *Context) AllTold() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -53,7 +53,7 @@ func (l *loader) plugins() {
 			if id := l.c.opts.PluginIDs[named]; errors.Is(err, ErrNoPlugin) && id != "" {
 				l.problem(dir, "the plugin %s is enabled in your settings and is not here. Run \"parley plugin install %s\", or \"parley plugin disable %s\"", id, id, id)
 			} else if errors.Is(err, ErrNoPlugin) {
-				l.problem(dir, "--plugin-dir: there is no such directory. Create it, or correct the path")
+				l.problem(dir, "--plugin-dir: no such directory. Create it, or correct the path")
 			} else {
 				l.problem(dir, "%v", err)
 			}
@@ -66,7 +66,7 @@ func (l *loader) plugins() {
 	}
 }
 
-// ErrNoPlugin says that there is no such directory.
+// ErrNoPlugin reports that the directory does not exist.
 var ErrNoPlugin = errors.New("Path not found")
 
 func (l *loader) plugin(dir string) (*PluginInfo, error) {

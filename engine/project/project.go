@@ -4,9 +4,9 @@
 // A checked-out project is hostile until proven otherwise. Of one nothing is read
 // that its setting source was not asked for, nothing but regular files of text, no
 // more of them than the limits below, and nothing that a symbolic link leads to
-// outside of it. What was not read is a [Problem], never a silence. What grants
-// something or runs something — allowed tools, commands of the shell — is marked
-// with whether it is trusted; by itself it has no effect.
+// outside of it. A file that was not read is a [Problem], never a silence. Content that
+// grants or runs something — allowed tools, shell commands — is marked with whether it
+// is trusted; by itself it has no effect.
 //
 // The package reads what [Options] name, and runs nothing. It knows neither the
 // protocol nor the model.
@@ -116,7 +116,7 @@ type Context struct {
 	conditional []*conditionalRule
 
 	mu   sync.Mutex
-	told map[string]bool // instructions that were told, by path
+	told map[string]bool // instructions that were sent, by path
 }
 
 // Load reads what the options name. It does not fail: what cannot be read is a

@@ -327,7 +327,7 @@ func (s *Sandbox) namespaces() []string {
 	if !s.root {
 		return append(args, "--unshare-user")
 	}
-	// Root works on files of others, too. What is read-only stays so.
+	// Root works on files of others, too. Read-only files stay read-only.
 	return append(args, "--cap-add", "CAP_CHOWN", "--cap-add", "CAP_DAC_OVERRIDE", "--cap-add", "CAP_FOWNER")
 }
 

@@ -239,7 +239,7 @@ func (p *plan) access(path string) access {
 // it is made first if it is missing: a directory, which nobody takes for anything,
 // or a file where one is looked for.
 func (p *plan) protect(path string, file bool, explicit map[string]bool, hold bool) {
-	// What is above it may be missing too, or lead elsewhere.
+	// Its parents may be missing too, or lead elsewhere.
 	dir := filepath.Dir(path)
 	switch info, err := os.Lstat(path); {
 	case err == nil && info.Mode()&os.ModeSymlink != 0:
@@ -281,7 +281,7 @@ func (p *plan) protect(path string, file bool, explicit map[string]bool, hold bo
 	}
 	ph, err := holdPlace(real, file)
 	if err != nil {
-		// Who cannot make it here cannot make it inside, either.
+		// A user that cannot create it here cannot create it inside, either.
 		delete(p.entries, real)
 		return
 	}

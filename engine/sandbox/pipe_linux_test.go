@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What a project has in place of a file of git makes nobody wait, nor fills the memory.
+// A pipe or a device in place of a file of git neither blocks nor fills the memory.
 func TestGitFilesThatAreNoFiles(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, ".git")

@@ -63,7 +63,7 @@ func newProxy(n *Network, lookup func(context.Context, string) ([]netip.Addr, er
 	}
 	allowed := slices.Clone(n.AllowedAddresses)
 	for _, d := range n.AllowedDomains {
-		// Who names an address means it.
+		// A rule that names an address allows it.
 		host, _ := splitPort(d)
 		if ip, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
 			ip = ip.Unmap()
@@ -198,7 +198,7 @@ func (p *proxy) join(c net.Conn, from io.Reader, up net.Conn) {
 func (p *proxy) request(w http.ResponseWriter, r *http.Request) error {
 	out := r.Clone(r.Context())
 	out.RequestURI = ""
-	out.Host = r.URL.Host // what was checked is what the server is told
+	out.Host = r.URL.Host // the server receives the name that was checked
 	for _, h := range append(strings.Split(r.Header.Get("Connection"), ","), "Connection", "Proxy-Connection", "Proxy-Authorization", "Keep-Alive", "Te", "Trailer", "Upgrade") {
 		out.Header.Del(strings.TrimSpace(h))
 	}

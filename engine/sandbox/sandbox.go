@@ -5,8 +5,8 @@
 // There are two ways, and the first that works is taken. Bubblewrap gives a command
 // namespaces of its own: everything here is held. Landlock with a seccomp filter
 // needs nothing installed, but holds less: it cannot protect a path inside a
-// directory that may be written to, and knows no network but all or none. What is
-// held and what is not is in the [Report].
+// directory that may be written to, and knows no network but all or none. The
+// [Report] lists which restrictions hold.
 //
 // The kernel holds it, not this package: it only says what is to be held. A command
 // cannot switch it off, whatever it does; its children are inside as well.
@@ -39,7 +39,7 @@ const (
 	None       = "none"
 )
 
-// ErrUnavailable says that there is no sandbox and that nothing may run without.
+// ErrUnavailable reports that no sandbox is available and that nothing may run without one.
 var ErrUnavailable = errors.New("the sandbox is not available")
 
 // Options say what a [Sandbox] is made from.
@@ -161,9 +161,9 @@ func (s *Sandbox) Environ(env []string) []string {
 }
 
 // Confine changes a command that was not started so that it runs inside, where it
-// may write to these directories; without any, those of the options. What it
-// returns must be called with what Start returned; the channel that this gives back
-// is closed when nothing of the command runs inside any more, soon after it has
+// may write to these directories; without any, those of the options. The
+// returned function must be called with the result of Start; the channel that it
+// returns is closed when nothing of the command runs inside any more, soon after it has
 // ended. The command gets no more files than it had: those that are added are
 // closed before it runs. Without a sandbox that is active the command stays as it
 // is.

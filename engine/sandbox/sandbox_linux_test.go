@@ -195,7 +195,7 @@ func tree(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// What is inside the directories works as it always did, and leaves nothing else.
+// Commands inside the directories work as usual, and leave nothing else.
 func TestWork(t *testing.T) {
 	both(t, func(t *testing.T, kind string) {
 		p := try(t, kind, "")
@@ -434,7 +434,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// What must not be read cannot be.
+// Forbidden files cannot be read.
 func TestDenyRead(t *testing.T) {
 	both(t, func(t *testing.T, kind string) {
 		set := `{"enabled":true,"filesystem":{"denyRead":["~/.ssh","~/secret.txt","~/*.pem"],"allowRead":["~/.ssh/known_hosts"]},"credentials":{"files":[{"path":"~/.netrc","mode":"mask"}]}}`
@@ -872,7 +872,7 @@ func TestAbove(t *testing.T) {
 }
 
 // Without a sandbox nothing is made that could run a command, unless that is
-// allowed; then it is told.
+// allowed; then it is reported.
 func TestUnavailable(t *testing.T) {
 	for _, settings := range []string{`{"enabled":true}`, `{"enabled":true,"failIfUnavailable":true}`} {
 		set, err := sandbox.Parse(json.RawMessage(settings))

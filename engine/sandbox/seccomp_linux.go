@@ -30,7 +30,7 @@ const (
 // A filterSpec says which system calls a command can make.
 type filterSpec struct {
 	write      bool     // files can be changed, as far as others allow
-	sockets    []uint32 // the kinds of sockets that there are
+	sockets    []uint32 // the kinds of sockets
 	namespaces bool     // it can make namespaces
 	alone      bool     // it is in namespaces of its own: it sees no process and no memory of others
 	scoped     bool     // something else keeps its signals from processes outside

@@ -191,8 +191,8 @@ func Environ(env []string) []string {
 }
 
 // Outside reports whether a command is one of those that the settings run outside:
-// one of [Settings.Excluded] and nothing else. What holds anything that a shell
-// understands, such as a quote, a variable or a second command, is not.
+// one of [Settings.Excluded] and nothing else. A command with shell syntax,
+// such as a quote, a variable or a second command, is not.
 func (s *Settings) Outside(command string) bool {
 	if strings.ContainsAny(command, "\x00\r\n;&|<>$`\\\"'(){}[]*?~#!^=") {
 		return false

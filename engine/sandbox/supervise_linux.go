@@ -85,7 +85,7 @@ func (c *Confined) answer(fd uintptr) {
 	unix.Syscall(unix.SYS_IOCTL, fd, unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&v)))
 }
 
-// judge decides about a call that was reported. What is opened is only noted here:
+// judge decides about a call that was reported. Opened files are only noted here:
 // Landlock decides, because the path in the memory of the process may change.
 func (c *Confined) judge(n *notice) unix.Errno {
 	switch a := answerOf(uint32(n.nr)); {

@@ -23,7 +23,7 @@ const (
 	toWrite                  // and changed
 )
 
-// A grant gives a right. Its path is resolved. What nobody grants is refused.
+// A grant gives a right. Its path is resolved. Without a grant, access is refused.
 type grant struct {
 	path  string
 	right right

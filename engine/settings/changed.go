@@ -114,8 +114,8 @@ func (s *Settings) Changed() []File {
 // Reload reads the files again, but for those in keep, which are taken as they were. A
 // file that is malformed any more is taken as it was, too, and is an error of the list.
 //
-// What of the project was trusted is so as long as it says the same; what is new needs the
-// record of trust, even if whoever started the conversation trusted all that there was.
+// Trusted content of the project stays trusted while it is unchanged; new content needs
+// the record of trust, even if the conversation was started with trust in everything.
 func (s *Settings) Reload(keep []File) (*Settings, []error) {
 	return s.again(s.opts.Flag, keep)
 }

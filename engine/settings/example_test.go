@@ -8,7 +8,7 @@ import (
 	"github.com/parley-go/parley/engine/settings"
 )
 
-// What a project forbids holds at once; what it allows waits for a person.
+// Deny rules of a project apply at once; its allow rules wait for a person.
 func Example() {
 	dir, _ := os.MkdirTemp("", "")
 	defer os.RemoveAll(dir)

@@ -25,7 +25,7 @@ type Hook struct {
 	// that can decide, and continue for others.
 	OnFailure string
 	Async     bool // it is not waited for
-	Rewake    bool // asynchronous, and what it says with status 2 is told to the model
+	Rewake    bool // asynchronous; with status 2 its output goes to the model
 	Once      bool // it runs once in a session
 	Status    string
 	// If is a rule such as "Bash(git push:*)": the hook is only for calls that may be

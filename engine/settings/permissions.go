@@ -56,8 +56,8 @@ func (s *Settings) BypassDisabled() bool {
 	return s.String("permissions", "disableBypassPermissionsMode") == "disable"
 }
 
-// Directories returns more directories to work in, absolute. What is relative is
-// seen from the project.
+// Directories returns more directories to work in, absolute. Relative paths are
+// relative to the project.
 func (s *Settings) Directories() []string {
 	var all []string
 	for _, d := range s.List("permissions", "additionalDirectories") {

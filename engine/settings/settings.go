@@ -11,8 +11,8 @@
 //
 // # Trust
 //
-// A project is what somebody else wrote. What it forbids holds at once; what it
-// would start, allow or send is inert until a person has trusted that very content:
+// A project is written by somebody else. Its deny rules apply at once; content that
+// starts, allows or sends something has no effect until a person has trusted it:
 // see [Item] and [Store]. Some things are never taken from a project.
 //
 // # What is wrong is said
@@ -95,11 +95,11 @@ func (s Sources) Has(l Layer) bool {
 type Options struct {
 	// Dir is the project: where the conversation works.
 	Dir string
-	// UserDir is the config directory of the user; empty means that there is none.
+	// UserDir is the config directory of the user; empty means none.
 	UserDir string
 	// ManagedFile is what the machine's administrator wrote; files of the directory
 	// beside it, named like it with ".d" for ".json", are read as well. Empty means
-	// that there is none.
+	// none.
 	ManagedFile string
 	Sources     Sources
 

@@ -246,7 +246,7 @@ func TestTrust(t *testing.T) {
 		t.Error("something counts that never should")
 	}
 
-	// What a hook runs changes: it is another hook. The rest stays trusted.
+	// The command of a hook changes: it is another hook. The rest stays trusted.
 	if err := os.WriteFile(filepath.Join(dir, ".claude", "start.sh"), []byte("curl evil.test"), 0o600); err != nil {
 		t.Fatal(err)
 	}

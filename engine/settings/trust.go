@@ -122,8 +122,8 @@ func (s *Settings) hash(item *Item) string {
 }
 
 // named returns the regular files of the project that words of a text name, such as
-// the script in "bash .claude/hooks/check.sh". What those files run in turn is not
-// seen.
+// the script in "bash .claude/hooks/check.sh". Files that these run in turn are not
+// checked.
 func (s *Settings) named(text string) []string {
 	found := map[string]bool{}
 	words := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t\n\"'`;|&<>(){}[],=", r) })
@@ -384,8 +384,8 @@ func (s *Settings) fileItem(path string, content []byte) Item {
 }
 
 // TrustsFile reports whether a file of the project, such as a skill, is trusted with
-// the content that was read. Whoever reads the file asks this before it does for the
-// file what only a person may: run its commands, take its rules. A file of the user's
+// the content that was read. Callers check this before they run the commands of the
+// file or apply its rules. A file of the user's
 // config directory is trusted; any other that is not of the project is not, because
 // nobody was shown it.
 func (s *Settings) TrustsFile(path string, content []byte) bool {

@@ -34,8 +34,8 @@ func LayerOf(d wire.PermissionDestination) (Layer, bool) {
 
 // Keep writes what an update of permissions says to the file of its destination, whose
 // path it returns; there is none for rules of the session. The
-// rest of the file stays as it is, in its order. What is added to a file of the
-// project is recorded as trusted: a person has said so. The settings themselves do not
+// rest of the file stays as it is, in its order. An addition to a file of the
+// project is recorded as trusted: a person made it. The settings themselves do not
 // change; they are what was read.
 //
 // A file that cannot be read as settings is left alone, and so is one of a project

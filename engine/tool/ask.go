@@ -24,7 +24,7 @@ type Reply struct {
 	Blocks []json.RawMessage // its content, whole
 }
 
-// ErrNoModel says that there is no model that a tool could ask.
+// ErrNoModel reports that tools have no model to ask.
 var ErrNoModel = errors.New("there is no model to ask")
 
 // Ask puts a question to a model. It fails with [ErrNoModel] if there is none, or

@@ -16,7 +16,7 @@ import (
 type Env struct {
 	Roots []string // directories that the conversation may work in, absolute; the first is where it began
 	// Outer are the directories that a conversation in a worktree worked in before. Rules are still
-	// about them, and nothing outside of Roots may be touched; nil means that there are none.
+	// about them, and nothing outside of Roots may be touched; nil means none.
 	Outer   []string
 	Home    string   // the user's home; empty if there is none
 	Environ []string // the environment of commands, "KEY=value"
@@ -24,7 +24,7 @@ type Env struct {
 
 	// Sandbox is where commands run. Nil means that they are not confined.
 	Sandbox *sandbox.Sandbox
-	// Wall confines commands that only proof allows. Nil means that there is none.
+	// Wall confines commands that only proof allows. Nil means none.
 	Wall *sandbox.Wall
 
 	// Hidden reports whether a file or directory, by its absolute path, must not
@@ -170,7 +170,7 @@ func (e *Env) Tasks() *Tasks {
 
 // Child returns what a subagent works in: the same directories and environment,
 // and the same list of tasks, with a working directory and a memory of its own.
-// Whoever makes it closes it.
+// The caller closes it.
 func (e *Env) Child(agent string) *Env {
 	tasks, cwd, shared := e.Tasks(), e.Cwd(), e.first()
 	if e.shared != nil {

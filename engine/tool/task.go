@@ -70,7 +70,7 @@ type Task interface {
 // task so long that it is worth telling (Background is false then).
 type TaskStarted struct{ Info TaskInfo }
 
-// TaskUpdated is the [Event] that a task which was told of went on in the
+// TaskUpdated is the [Event] that a reported task continues in the
 // background.
 type TaskUpdated struct{ Info TaskInfo }
 
@@ -80,7 +80,7 @@ type TaskPrinted struct {
 	Tail string // the end of what it printed so far
 }
 
-// TaskEnded is the [Event] that a task which was told of has ended.
+// TaskEnded is the [Event] that a reported task has ended.
 type TaskEnded struct{ Info TaskInfo }
 
 // Tasks are the tasks of a conversation, those that ended included. Its zero value

@@ -98,7 +98,7 @@ const (
 	Workspace Place = "workspace" // where it can change only the working directories
 )
 
-// Where a command would run; see [Access].
+// The places where a command can run; see [Access].
 const (
 	Inside  = "inside"
 	Outside = "outside" // never without being asked about
@@ -120,7 +120,7 @@ type Call struct {
 	Place Place
 
 	// Hooks calls hooks about something that the call is about to do. It reports why they keep it from
-	// happening. Nil means that there are none; see [Call.Blocked].
+	// happening. It may be nil; see [Call.Blocked].
 	Hooks func(wire.HookInput) (reason string, blocked bool)
 }
 
@@ -144,7 +144,7 @@ type Result struct {
 	Content    wire.Content // for the model
 	Structured any          // for programs: the tool_use_result of the protocol; encoded as JSON
 	IsError    bool         // for a failure that has a structured result of its own; see also errors
-	Follow     []string     // what the model is told behind the results, and the host as well
+	Follow     []string     // for the model and the host, after the results
 }
 
 // Text returns a result that is text for the model, with what programs get.
@@ -153,14 +153,14 @@ func Text(text string, structured any) *Result {
 }
 
 // A UseError says that the model used a tool in a wrong way, and how to use it
-// right. It is told inside <tool_use_error> tags, which clients look for. Other
-// errors are told as they are.
+// right. The model receives it inside <tool_use_error> tags, which clients look for.
+// Other errors are sent as they are.
 type UseError struct {
 	Message string
 	Issues  []Issue // what is wrong with an input that does not fit its schema
 }
 
-// An Issue is one thing that is wrong with an input, as programs are told it.
+// An Issue is one error in an input, in a form for programs.
 type Issue struct {
 	Origin    string   `json:"origin,omitempty"`   // too_small, too_big: "string", "array" or "number"
 	Expected  string   `json:"expected,omitempty"` // invalid_type: the type that was expected
@@ -201,8 +201,8 @@ func (e *UseError) program() string {
 	return "Error: " + e.Message
 }
 
-// Failed makes the result of a call that ended in an error: what the model is told
-// and the string that programs get.
+// Failed makes the result of a call that ended in an error: the text for the model
+// and the string for programs.
 func Failed(err error) *Result {
 	text := err.Error()
 	var use *UseError

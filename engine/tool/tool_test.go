@@ -75,7 +75,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// What is valid can be decoded.
+// Valid input can be decoded.
 func FuzzValidate(f *testing.F) {
 	spec := &tool.Spec{Name: "Test", Schema: json.RawMessage(schema)}
 	for _, s := range []string{`{"path":"a","n":"3","b":"false"}`, `{"path":"a","n":1e1,"f":" 2 "}`, `{"path":"a","n":" 7 "}`} {

@@ -1,5 +1,5 @@
-// Sessions goes on with a conversation in another process: run it twice in one
-// directory, and the second run knows what the first one was told. Forking leaves
+// Sessions continues a conversation in another process: run it twice in one
+// directory, and the second run knows the prompts of the first. Forking leaves
 // the first as it was.
 package main
 

@@ -44,7 +44,7 @@ func TestFix(t *testing.T) {
 	}
 }
 
-// Whatever the model wants, nothing else is changed.
+// Nothing else is changed, even if the model tries to.
 func TestFixNothingElse(t *testing.T) {
 	file, opts := play(t, parleytest.Script(
 		parleytest.Call("Write", `{"file_path":"other.txt","content":"x"}`),

@@ -129,7 +129,7 @@ type Snapshot struct {
 
 // A State is what the fleet knows of the workspace of a session.
 type State struct {
-	// Machine is where it was opened last. What another one has is older.
+	// Machine is where it was opened last. Copies on other machines are older.
 	Machine string    `json:"machine"`
 	Last    *Snapshot `json:"last,omitempty"`
 }

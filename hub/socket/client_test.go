@@ -354,7 +354,7 @@ func useClient(t *testing.T, c hub.Client, dir string) {
 	}
 }
 
-// Whoever joined a hub that is killed goes on: a viewer misses nothing, and a prompt is
+// Clients of a hub that is killed continue: a viewer misses nothing, and a prompt is
 // accepted by the hub that the process then holds itself.
 func TestJoinedGoesOnWhenTheHubIsKilled(t *testing.T) {
 	child := startChild(t)

@@ -67,8 +67,8 @@ func lookUp(pid int) (p process, err error) {
 		return p, err
 	}
 	if p.env, err = os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)); errors.Is(err, fs.ErrPermission) {
-		// The process cannot be traced, as this program and that of another user. What it
-		// descends from is seen all the same.
+		// The process cannot be traced, as this program and that of another user. Its
+		// ancestors are visible all the same.
 		p.ours = isHidden(pid)
 	} else if err != nil {
 		p.unread = err

@@ -240,7 +240,7 @@ func complete(b block) ([]byte, error) {
 	if needsContext {
 		fmt.Fprintln(&out, "var ctx = context.Background()")
 	}
-	// What a fragment sets and does not use is for its reader.
+	// Variables that a fragment sets and does not use are for its reader.
 	var unused strings.Builder
 	if body := fragment(file); body != nil {
 		for _, name := range defined(body) {

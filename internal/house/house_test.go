@@ -50,7 +50,7 @@ var arrows = map[string][]string{
 	"console":        {},
 	"terminal":       {".", "hub", "session", "wire", "internal/spelling"},
 
-	// What checks, measures and shows the rest stands above it.
+	// Packages that check, measure and show the rest are above it.
 	"interop/go":    {"interop"},
 	"interop":       {".", "agent", "hub/...", "parleytest", "conformance"},
 	"bench":         {".", "agent", "parleytest"},
@@ -93,7 +93,7 @@ var arrows = map[string][]string{
 	"internal/worktree":    {},
 }
 
-// notForSDK names modules that serve models, tools and the sandbox. Who only
+// notForSDK names modules that serve models, tools and the sandbox. A program that only
 // drives a CLI must not link them, whatever the golden list says.
 var notForSDK = []string{
 	"code.dny.dev/ssrf",

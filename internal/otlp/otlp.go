@@ -32,7 +32,7 @@ import (
 type Exporter struct {
 	Traces  trace.TracerProvider
 	Metrics metric.MeterProvider
-	// OnError is told what could not be sent; nil means nobody. It is set before
+	// OnError receives the errors of exports; it may be nil. It is set before
 	// anything is measured.
 	OnError func(error)
 

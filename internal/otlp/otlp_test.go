@@ -150,7 +150,7 @@ func TestBadConfiguration(t *testing.T) {
 	}
 }
 
-// A collector that fails or hangs costs its time limit, and is told.
+// A collector that fails or hangs costs its time limit, and is reported.
 func TestBadCollector(t *testing.T) {
 	failing := newCollector(t, 503)
 	hanging := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

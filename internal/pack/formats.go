@@ -87,7 +87,7 @@ end
 	return []file{{"parley.rb", []byte(b.String()), 0o644}}, nil
 }
 
-// What npm calls systems and processors.
+// The names of systems and processors in npm.
 var (
 	nodeOS   = map[string]string{"linux": "linux", "darwin": "darwin", "windows": "win32"}
 	nodeArch = map[string]string{"amd64": "x64", "arm64": "arm64"}

@@ -121,7 +121,7 @@ func testManPages(t *testing.T, dist string) {
 		t.Log("groff is not installed: the pages are not formatted here")
 		return
 	}
-	// What groff warns about, it prints.
+	// groff prints its warnings.
 	if out := output(t, "", "groff", append([]string{"-man", "-Tutf8", "-ww", "-z"}, pages...)...); out != "" {
 		t.Errorf("groff warns:\n%s", out)
 	}

@@ -79,7 +79,7 @@ var pairKinds = []kind{
 	{"store.lease", 40, 0}, // another process has the lease
 	{"tool.fail", 8, 0},
 	{"tool.panic", 8, 0},
-	{"tool.deaf", 8, 20 * time.Second}, // the tool does not stop when it is told to
+	{"tool.deaf", 8, 20 * time.Second}, // the tool ignores the end of its context
 	{"kill", 200, 0},                   // the agent is killed between two operations
 	{"interrupt", 40, 2 * time.Second}, // the host interrupts so long after a message
 	{"interrupt", 40, 200 * time.Millisecond},

@@ -26,7 +26,7 @@ type called struct {
 	results  int    // that the host got, in this life
 	denied   bool   // the host or a hook said no
 	told     bool   // the model got a result
-	deaf     bool   // it did not stop when it was told to, and nobody waited for it
+	deaf     bool   // it ignored the end of its context, and nobody waited for it
 }
 
 // call returns what is known of a call. The lock of the world is held.

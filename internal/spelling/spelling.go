@@ -22,7 +22,7 @@ func Closest(word string, names []string) string {
 		if strings.HasPrefix(name, word+"-") {
 			far = 1 // the first word of two
 		}
-		if far <= max(1, len(name)/4) {
+		if far <= max(1, len(name)/4) && far < len(name) {
 			all = append(all, near{name, far})
 		}
 	}

@@ -176,7 +176,7 @@ func list(ctx context.Context, dir string) ([]Tree, error) {
 // Changes returns how many files of the worktree are not committed, and how many of its commits are
 // neither in the main worktree nor where it began.
 func (t *Tree) Changes(ctx context.Context) (files, commits int, err error) {
-	// Whoever worked there may have put another repository in its place: git is told which one it is.
+	// A command may have put another repository in its place, so git gets its path explicitly.
 	// It does not look into submodules, whose configuration names programs.
 	in := func(args ...string) (string, error) {
 		if t.gitDir != "" {

@@ -140,7 +140,7 @@ close
 }
 
 func TestAgentClosed(t *testing.T) {
-	// Whatever it does, closing ends it: asleep, asking, or blocked in a write.
+	// Closing ends it in every state: asleep, asking, or blocked in a write.
 	for _, prompt := range []string{"sleep 10h", "permissions 3", "deltas 100000"} {
 		synctest.Test(t, func(t *testing.T) {
 			c, err := peer.AgentDialer(parrot.Agent{}).Dial(t.Context(), transport.Spec{})

@@ -5,7 +5,7 @@
 // # A script
 //
 // A script is a txtar archive: prose that says what it shows and which bug it pins,
-// and a section named steps, a line each:
+// and a section named steps, one step per line:
 //
 //	A host must answer a permission request.
 //
@@ -19,7 +19,7 @@
 //	> {"type":"result","subtype":"success","is_error":false,"result":"it said ${answer}"}
 //	< eof
 //
-// What begins with < is expected from the other side, what begins with > is sent to
+// A line that starts with < is expected from the other side, a line that starts with > is sent to
 // it, whichever side the script plays. Blank lines and lines that begin with # are
 // skipped. A script that is malformed is refused before it is played, with file,
 // line and reason (a [*ScriptError]).
@@ -27,7 +27,7 @@
 // # Steps
 //
 //	< JSON             wait for a frame that matches (a subset, see below)
-//	<? JSON            take the next frame if it matches; go on if it does not, or none comes
+//	<? JSON            consume the next frame if it matches; continue if it does not, or none comes
 //	< ...              skip frames until the next expectation is met
 //	< text "LINE"      wait for a line that is not JSON
 //	< eof              read to the end of the input
@@ -39,8 +39,8 @@
 //	close              end the output: the other side reads EOF
 //	exit N             end with this exit status; without it a script ends with 0
 //	signal NAME        send INT, TERM or KILL to the other side (Drive)
-//	wait DURATION      do nothing for so long; nothing is read meanwhile
-//	timeout DURATION   what each expectation after this may take (10s at first)
+//	wait DURATION      do nothing for this time; nothing is read meanwhile
+//	timeout DURATION   the time for each later expectation (10s at first)
 //	! FAULT ARGS       misbehave, see below
 //	param NAME VALUE   a parameter: $NAME in arguments and frames; see [Script.With]
 //	argv JSON          the arguments the script belongs to; see [Script]
@@ -90,7 +90,7 @@
 //	! ignore-eof              serve to the end of the input, then hang
 //	! ignore-signals          ignore SIGINT and SIGTERM from now on (process only)
 //	! close-stdin             read nothing more, and let the other side notice
-//	! close-stdout            end the output, and go on
+//	! close-stdout            end the output, and continue
 //	! grandchild [setsid]     start a process that holds all pipes and sleeps, in the same
 //	                          process group or in a session of its own (process only)
 //	! kill                    die as by kill -9

@@ -281,7 +281,7 @@ func begin(args []string, opts *CommandOptions) (*process, int) {
 		fmt.Println(o.Version)
 		return nil, 0
 	}
-	// What ignores everything still ends, even while it is blocked in a write.
+	// A script that ignores everything still ends, even while it is blocked in a write.
 	time.AfterFunc(p.limit, func() {
 		p.rec.write("note", "its time is up")
 		os.Exit(ExitMismatch)

@@ -151,7 +151,7 @@ func (c *converter) collect(line int, e Event) error {
 				return nil
 			}
 		case strings.HasPrefix(m.text, "write failed"):
-			// What the host could not write did not happen.
+			// A frame that the host could not write is no move.
 			if n := len(c.moves); n > 0 && c.isHostFrame(c.moves[n-1]) {
 				c.moves = c.moves[:n-1]
 			}
@@ -273,8 +273,8 @@ func (c *converter) bind() {
 	}
 }
 
-// emit writes the steps. What this side waits for is written as late as what it
-// sends allows.
+// emit writes the steps. An expectation is written as late as the frames that
+// this side sends allow.
 func (c *converter) emit() {
 	var pending []move
 	flush := func() {

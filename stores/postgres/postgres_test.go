@@ -57,7 +57,7 @@ func TestSchemaAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-// Who may not create tables uses those that are there.
+// A user that may not create tables uses existing ones.
 func TestNoSchema(t *testing.T) {
 	where := dsn(address(t), newSchema(t))
 	key := session.Key{Project: "-src-a", Session: session.NewID()}

@@ -2,8 +2,8 @@
 // it is a [session.Store] and a [session.Summarizer]. It is a module of its own, so
 // that who needs no Redis links none.
 //
-// It touches keys that begin with [Options.Prefix] and nothing else. What an append
-// changes it changes in one script, so that it happens as a whole or not at all. How
+// It touches keys that begin with [Options.Prefix] and nothing else. An append
+// makes its changes in one script, so that it happens as a whole or not at all. How
 // well a server keeps what it has taken is its own affair: sessions want
 //
 //	appendonly yes
@@ -131,8 +131,8 @@ func (s *Store) Append(ctx context.Context, key session.Key, records []json.RawM
 	return s.append(ctx, key, "", records)
 }
 
-// append adds records, for the holder of a token if there is one. What is there
-// already, and what a list shows of it, is found out here; the script does nothing
+// append adds records, for the holder of a token if there is one. Existing
+// records, and what a list shows of them, are read here; the script does nothing
 // if the log has changed since.
 func (s *Store) append(ctx context.Context, key session.Key, token string, records []json.RawMessage) error {
 	if err := key.Check(); err != nil {

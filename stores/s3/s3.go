@@ -349,7 +349,7 @@ func (s *Store) change(ctx context.Context, id, token string, f func(*head) (boo
 			}
 		}
 		if h.Last == this {
-			return nil // the client repeated it, and was told of a conflict with itself
+			return nil // the client repeated it, and conflicted with itself
 		}
 		if token != "" && (h.Lease == nil || h.Lease.Token != token) {
 			if remembered {
@@ -682,8 +682,8 @@ func (s *Store) heard(m smithy.Metadata) {
 	}
 }
 
-// put writes an object on the condition that it is the one with an etag, or that there is
-// none if that is empty.
+// put writes an object on the condition that the existing one has this etag, or that none
+// exists if it is empty.
 func (s *Store) put(ctx context.Context, name string, data []byte, etag string) (string, error) {
 	in := &s3.PutObjectInput{Bucket: &s.bucket, Key: &name, Body: bytes.NewReader(data), ContentType: aws.String("application/json")}
 	if etag == "" {

@@ -130,7 +130,7 @@ func (s *run) decide() bool {
 	return true
 }
 
-// hasPlan reports false for a plan that there is nobody to approve: the mode is another one.
+// hasPlan reports whether there is a plan to approve: there is none in another mode.
 // It is asked before an answer, which may leave plan mode at once.
 func (s *run) hasPlan() bool {
 	if s.spec.Name != "ExitPlanMode" || s.mode == wire.ModePlan {

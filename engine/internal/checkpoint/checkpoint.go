@@ -1,10 +1,10 @@
 // Package checkpoint keeps what files were before a conversation changed them, and
-// puts them back. What it keeps are records of a log of its own beside that of the
+// puts them back. It keeps records in a log of its own beside that of the
 // session: contents, each once, by their hash, and which file had which one before
 // and after a call.
 //
-// It reads and writes the files that it is told of and knows nothing of tools,
-// models or the protocol.
+// It reads and writes the given files and knows nothing of tools, models or the
+// protocol.
 package checkpoint
 
 import (
@@ -39,8 +39,8 @@ const (
 	typeAfter   = "parley-after"      // what they were after it
 )
 
-// What of a directory is looked at before and after a command. What is beyond is
-// not covered, and a rewind says so.
+// Limits for the files of a directory that are compared before and after a command.
+// Files beyond them are not covered, and a rewind reports that.
 const (
 	maxFiles = 5_000
 	maxFile  = 1 << 20
@@ -91,7 +91,7 @@ func entry(typ string, pairs ...any) *session.Entry {
 // Before keeps what files are before a call changes them: those it names, or those
 // below directories if it may change any. Paths and directories have no symbolic
 // links in them; a file behind one is not kept. It returns what is to be called after
-// the call. What cannot be read is not kept; what cannot be written is an error, and
+// the call. A file that cannot be read is not kept; a failed write is an error, and
 // the call must not run.
 func (k *Keeper) Before(call string, paths, dirs []string) (after func() error, err error) {
 	k.mu.Lock()

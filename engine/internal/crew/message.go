@@ -207,7 +207,7 @@ func (s *Subagent) tellChild(ctx context.Context, text string) (bool, error) {
 	}
 }
 
-// fromStarter is a message of whoever started a subagent, as the subagent is told it.
+// fromStarter is a message of the starter of a subagent, as the subagent receives it.
 func fromStarter(text string) string {
 	return "Whoever started you says:\n" + text
 }

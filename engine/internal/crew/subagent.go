@@ -497,7 +497,7 @@ func (s *Subagent) returned() (*tool.Result, error) {
 
 const noReport = "(The subagent ended without a report.)"
 
-// handBack is what the model is told of a subagent that has ended.
+// handBack is the report about a subagent that has ended, for the model.
 func (s *Subagent) handBack() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -556,7 +556,7 @@ func (s *Subagent) stop(killer string, cause error) {
 }
 
 // await waits for a subagent that was stopped. One that does not end is left to
-// itself, and nothing is told of it any more.
+// itself, and nothing more is reported about it.
 func (s *Subagent) await(grace time.Duration) {
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
@@ -633,8 +633,8 @@ func (s *Subagent) Background() bool {
 // Done is closed when the subagent has ended.
 func (s *Subagent) Done() <-chan struct{} { return s.done }
 
-// Emit takes what the subagent says. It tells the host what a host is told of
-// subagents: calls and their results, and what the subagent writes if the host
+// Emit receives the messages of the subagent. It sends those to the host that hosts receive
+// of subagents: calls and their results, and what the subagent writes if the host
 // asked for it or nobody waits.
 func (s *Subagent) Emit(m wire.Message) {
 	p := s.parent
@@ -837,7 +837,7 @@ func (s *Subagent) Ask(ctx context.Context, req *wire.CanUseTool, sent func()) (
 	return s.parent.View().Host.Ask(ctx, req, sent)
 }
 
-// Hooks calls the hooks of the host. They are told which subagent it is about; the
+// Hooks calls the hooks of the host. Their input names the subagent; the
 // end of its turn is an event of its own.
 func (s *Subagent) Hooks(ctx context.Context, in wire.HookInput, subject, toolUseID string) []hook.Answer {
 	switch stop := in.(type) {

@@ -52,7 +52,7 @@ func NewTool(p *Parent, defs []*agents.Definition) *Tool {
 		fmt.Fprintf(&b, "- %s: %s\n", d.Name, strings.Join(strings.Fields(d.Description), " "))
 	}
 	return &Tool{parent: p, defs: defs, spec: &tool.Spec{
-		// What it does is decided call by call inside the subagent: to start one
+		// Its effects are decided call by call inside the subagent: starting one
 		// changes nothing.
 		Name: call.AgentName, Aliases: []string{call.AgentHostName}, Description: b.String(), Schema: json.RawMessage(toolSchema), ReadOnly: true,
 	}}
@@ -118,7 +118,7 @@ func (a *Tool) Run(ctx context.Context, tc *tool.Call) (*tool.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The conversation itself does not wait unless it is told to; a subagent does,
+	// The conversation itself does not wait unless the call says so; a subagent does,
 	// whose report would be early otherwise.
 	background := p.Depth == 0 || def.Background
 	asked := "unset"

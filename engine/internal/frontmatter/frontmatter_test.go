@@ -43,7 +43,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// What is no YAML is read as far as it can be understood.
+// A header that is not YAML is read as far as possible.
 func TestLoose(t *testing.T) {
 	d := parse(t, "---\nname: reviewer\ndescription: Use when: code changed. Examples: <example>user: \"hi\"</example>\n  more of it\ntools:\n- Read\n- \"Grep\"\nmodel: haiku\n---\nBody\n---\nmore")
 	if !d.Loose || d.String("name") != "reviewer" || d.String("model") != "haiku" || d.Body != "Body\n---\nmore" {

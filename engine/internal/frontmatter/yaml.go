@@ -10,8 +10,8 @@ import (
 
 // The heads of files need little of YAML: maps, lists and scalars, in blocks or in one
 // line. A whole library for it weighs as much as the shell parser; a test compares
-// this with one. What is not among it, such as anchors and tags, is an error, and the
-// head is read line by line.
+// this with one. Other syntax, such as anchors and tags, is an error, and the
+// header is read line by line.
 
 var errYAML = errors.New("the head is not the YAML that is read here")
 

@@ -45,7 +45,7 @@ func TestYAML(t *testing.T) {
 	}
 }
 
-// What is not understood is refused, not guessed.
+// Unsupported syntax is refused, not guessed.
 func TestNotYAML(t *testing.T) {
 	for _, head := range []string{
 		"a: b: c\n", "- a\n- b\n", "a: &x 1\nb: *x\n", "a: !!str 1\n", "a: [1, 2\n", "a: \"open\n", "a: 1\na: 2\n", "a: 1\n  b: 2\n", "\ta: 1\n",

@@ -10,7 +10,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A Transcript is the messages of a conversation. What was sent once is kept as bytes: the
+// A Transcript is the messages of a conversation. Sent messages are kept as bytes: the
 // beginning of each request equals that of the one before, which is what prompt caching
 // needs.
 type Transcript struct {

@@ -21,7 +21,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// What one request can have used at most; more is a mistake of the server, and
+// The most that one request can have used; more is a mistake of the server, and
 // would overflow.
 const (
 	mostTokens   = 1_000_000_000
@@ -88,7 +88,7 @@ func New(c *catalog.Catalog) *Ledger {
 	return &Ledger{catalog: c, models: map[string]*account{}, since: map[string]*account{}, costs: map[string]Amount{}}
 }
 
-// Child returns the ledger of a subagent. What is added to it is added to this one,
+// Child returns the ledger of a subagent. Its entries are added to this ledger,
 // too, and so to those above; budgets are those of the topmost.
 func (l *Ledger) Child() *Ledger {
 	c := New(l.catalog)
@@ -205,7 +205,7 @@ func (l *Ledger) Turn() Amount {
 }
 
 // Exceeds reports whether the session has cost a budget in nano-dollars, or more.
-// What is not known does not count: who sets a budget refuses models without a
+// Unknown prices do not count: a caller with a budget refuses models without a
 // price.
 func (l *Ledger) Exceeds(budget int64) bool {
 	if l.parent != nil {
@@ -460,7 +460,7 @@ func (a *account) add(b *account) {
 	}
 }
 
-// Full returns a usage with every member that there is, as results have it.
+// Full returns a usage with every member, as in results.
 func Full(u *wire.Usage) *wire.Usage {
 	return read(u).wire()
 }

@@ -295,7 +295,7 @@ func BenchmarkAdd(b *testing.B) {
 	}
 }
 
-// What a subagent used is part of the turn's cost and of what each model used, not
+// The usage of a subagent is part of the turn's cost and of the usage by model, not
 // of the usage of the conversation itself.
 func TestChild(t *testing.T) {
 	l := New(catalog.New())
@@ -307,7 +307,7 @@ func TestChild(t *testing.T) {
 	}
 }
 
-// What a child spends is the parent's, and its turn alone is its own; calls beyond
+// The parent pays for a child, and only the turn is the child's own; calls beyond
 // the budget wait until they are alone, and none is made once it is spent.
 func TestWaitAtDepth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

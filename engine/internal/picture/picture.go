@@ -1,7 +1,7 @@
 // Package picture makes pictures fit for models.
 //
-// Whatever a picture comes from (a prompt, a file, a server), [Fit] looks at it
-// before it becomes part of a conversation: one picture that the API refuses would
+// [Fit] checks every picture (from a prompt, a file or a server) before it becomes
+// part of a conversation: one picture that the API refuses would
 // have it refuse every request after it. Pictures are hostile input: their headers
 // are read before their pixels, and no more pixels are decoded than [MaxPixels].
 //
@@ -115,7 +115,7 @@ func repaired(data []byte) []byte {
 	kept, all := data[:head:head], true
 	for rest := data[head:]; len(rest) > 0; {
 		if len(rest) < frame || binary.BigEndian.Uint32(rest) > uint32(len(rest)-frame) {
-			kept = append(kept, rest...) // what is wrong with it is told by who decodes it
+			kept = append(kept, rest...) // the decoder reports what is wrong with it
 			break
 		}
 		n := int(binary.BigEndian.Uint32(rest))
@@ -206,8 +206,8 @@ func innerSize(data []byte) (w, h int, ok bool) {
 	return 0, 0, false
 }
 
-// shrink makes the picture smaller until models take it. What its file says of how it is to
-// be turned would be lost, so it is turned.
+// shrink makes the picture smaller until models accept it. The orientation in its file
+// would be lost, so it is applied.
 func (p *Picture) shrink(src image.Image, turn int, l limits) error {
 	side := min(l.side, max(p.OriginalWidth, p.OriginalHeight))
 	lossless := p.Type == "image/png"

@@ -31,7 +31,7 @@ func pngOf(t testing.TB, w, h int, noise bool) []byte {
 	return b.Bytes()
 }
 
-// What is fine stays as it is, byte for byte.
+// A picture that fits stays as it is, byte for byte.
 func TestFine(t *testing.T) {
 	m := image.NewPaletted(image.Rect(0, 0, 3, 2), color.Palette{color.Black, color.White})
 	var asGIF, asJPEG bytes.Buffer
@@ -53,7 +53,7 @@ func TestFine(t *testing.T) {
 	}
 }
 
-// What is too big in pixels or in bytes is made smaller.
+// A picture that is too big in pixels or bytes is made smaller.
 func TestSmaller(t *testing.T) {
 	small := limits{30_000, 100} // as the real ones are to a hundred times as many pixels
 	for _, c := range []struct {
@@ -98,7 +98,7 @@ func at(t *testing.T, p *Picture, x, y int) uint8 {
 	return color.GrayModel.Convert(m.At(x, y)).(color.Gray).Y
 }
 
-// What is transparent is white where the smaller picture cannot be transparent.
+// Transparent pixels become white if the smaller picture cannot be transparent.
 func TestTransparent(t *testing.T) {
 	m := image.NewPaletted(image.Rect(0, 0, 300, 300), color.Palette{color.Transparent, color.Black})
 	for x := range 300 {
@@ -221,7 +221,7 @@ func bomb(w, h uint32) []byte {
 	return b.Bytes()
 }
 
-// What no model takes is refused, with the reason.
+// A picture that no model accepts is refused, with the reason.
 func TestRefused(t *testing.T) {
 	whole := pngOf(t, 40, 40, true)
 	liar, _ := base64.StdEncoding.DecodeString("UklGRiIAAABXRUJQVlA4TBYAAAAvAAAAAAfQ//73v/+BiOh/AAA=")

@@ -48,8 +48,8 @@ type Config struct {
 	Key    func(context.Context) (string, error)
 	KeyTTL time.Duration // if zero, five minutes
 
-	// Header is added to every request. What a request brings itself takes its
-	// place, but for anthropic-beta, where both are sent.
+	// Header is added to every request. Headers of a request replace it, except
+	// for anthropic-beta, where both are sent.
 	Header http.Header
 
 	UserAgent string // if empty, "parley"

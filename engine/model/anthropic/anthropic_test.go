@@ -349,7 +349,7 @@ func (c expiring) Err() error {
 	return nil
 }
 
-// Who cancels is told so, and the server sees the connection go.
+// A cancelled call returns the cancellation, and the server sees the connection close.
 func TestCancel(t *testing.T) {
 	for _, how := range []string{"cancel", "cause", "deadline", "break"} {
 		t.Run(how, func(t *testing.T) {
@@ -562,7 +562,7 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
-// What is not a stream although one was asked for.
+// Answers that are not a stream although one was requested.
 func TestOtherAnswers(t *testing.T) {
 	const message = `{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[{"type":"text","text":"a\u003cb"}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":1,"output_tokens":2}}`
 	for _, c := range []struct {

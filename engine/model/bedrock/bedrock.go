@@ -4,7 +4,7 @@
 // Signatures and the framing of AWS are those of AWS's own Go SDK; bodies go out and
 // events come in as bytes. The official SDK of Anthropic has a package for this too,
 // but brings 5.4 MB into a program where this brings 0.2, and reads the environment
-// whatever it is told. Names of models are those of Bedrock, such as
+// always. Names of models are those of Bedrock, such as
 // "us.anthropic.claude-sonnet-4-5-20250929-v1:0". Counting tokens is not offered
 // there in this form.
 //
@@ -65,7 +65,7 @@ type Config struct {
 	// BearerToken is an API key of Bedrock; it goes before credentials.
 	BearerToken string
 
-	// Unsigned says that there are no credentials: a gateway adds them.
+	// Unsigned sends no credentials: a gateway adds them.
 	Unsigned bool
 
 	// Name, if not nil, returns the name that Bedrock has for a model that a request

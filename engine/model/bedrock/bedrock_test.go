@@ -192,7 +192,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// What is in the environment is not used.
+// The environment is not used.
 func TestEnvironment(t *testing.T) {
 	for _, name := range []string{"AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION"} {
 		t.Setenv(name, "ambient")

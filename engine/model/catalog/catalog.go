@@ -81,7 +81,7 @@ type Prices struct {
 func (i *Info) Priced() bool { return i.Prices != nil }
 
 // Cost returns what a use costs in nano-dollars; false if the prices are not known.
-// Cache writes that no lifetime is told of cost as those of five minutes. Tokens of
+// Cache writes of unknown lifetime cost as much as those of five minutes. Tokens of
 // a request that was kept in the US cost a tenth more.
 func (i *Info) Cost(u *wire.Usage) (nanos int64, known bool) {
 	if i.Prices == nil {

@@ -129,8 +129,8 @@ func ask(t *testing.T, cli, name string, u use, env []string, args ...string) *a
 	return a
 }
 
-// The official CLI is asked for everything in the table: it is told of made-up uses,
-// one kind at a time, and says what they cost.
+// The official CLI is asked for everything in the table: it receives made-up usage,
+// one kind at a time, and reports the cost.
 func TestOfficial(t *testing.T) {
 	cli := officialCLI(t)
 	const many = 1_000_000

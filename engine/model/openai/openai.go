@@ -2,8 +2,8 @@
 // resemble it, as a [model.Model].
 //
 // A request of the Messages API is translated on its way out, and the stream of
-// chunks is translated back into the events of the Messages API. What does not carry
-// over is left out or replaced by a text that says so; docs/providers.md has the
+// chunks is translated back into the events of the Messages API. Features that do not
+// carry over are left out or replaced by a text that says so; docs/providers.md has the
 // list. Servers deviate from each other, and what they send is taken as widely as
 // it makes sense.
 //
@@ -252,7 +252,7 @@ func (c *Client) send(ctx context.Context, req model.Request, stream bool) (*htt
 		}
 		for _, h := range []http.Header{c.cfg.Header, req.Header} {
 			for name, values := range h {
-				// What only the Messages API knows is not for other servers.
+				// Members of the Messages API alone are not sent to other servers.
 				if name = http.CanonicalHeaderKey(name); !strings.HasPrefix(name, "Anthropic-") {
 					hr.Header[name] = values
 				}

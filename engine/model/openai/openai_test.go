@@ -221,7 +221,7 @@ func choiceOf(delta, finish string) string {
 	return `data: {"id":"x","model":"m","choices":[{"index":0,"delta":` + delta + `,"finish_reason":` + finish + "}]}\n\n"
 }
 
-// What servers do that differ from OpenAI's own.
+// Deviations of servers from OpenAI's own.
 func TestDeviants(t *testing.T) {
 	const done = "data: [DONE]\n\n"
 	tool := func(rest string) string { return choiceOf(`{"tool_calls":[`+rest+`]}`, "null") }
@@ -422,7 +422,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// Whatever a server sends, a consumer sees a well-formed message or an error.
+// A consumer always sees a well-formed message or an error.
 func FuzzStream(f *testing.F) {
 	f.Add(choiceOf(`{"content":"hi"}`, "stop"))
 	f.Add(choiceOf(`{"tool_calls":[{"index":0,"id":"a","function":{"name":"b","arguments":"{"}},{"index":1,"function":{"name":"c","arguments":{}}}]}`, "null") + "data: [DONE]\n\n")

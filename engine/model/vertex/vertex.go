@@ -53,7 +53,7 @@ type Config struct {
 	// before all others.
 	Token func(context.Context) (token string, till time.Time, err error)
 
-	// Unsigned says that there are no credentials: a gateway adds them.
+	// Unsigned sends no credentials: a gateway adds them.
 	Unsigned bool
 
 	// Name, if not nil, returns the name that Vertex has for a model that a request

@@ -403,7 +403,7 @@ func (a *argv) shellText(w Word, rest []Word) {
 }
 
 // runsFile notes that an interpreter runs a file. The file may be a program that is a
-// script: "bash npm" finds it in the PATH, "node /usr/bin/npm" is told where it is.
+// script: "bash npm" finds it in the PATH, "node /usr/bin/npm" names its path.
 func (a *argv) runsFile(w Word, rest []Word) {
 	a.s.call(&Call{Args: append([]Word{w}, rest...), Via: a.via, Guess: true})
 }

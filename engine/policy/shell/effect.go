@@ -190,7 +190,7 @@ func runEffect(a *argv, w Word, i, _ int) {
 // rest hands the words from an index on to another program.
 func (a *argv) rest(at int, f func(args []Word)) {
 	a.done = true
-	a.c.Loose = !a.p.is("clear") // which of its words is the program may be told wrongly
+	a.c.Loose = !a.p.is("clear") // the word that is taken for the program may be wrong
 	a.quiet = false
 	f(a.c.Args[at:])
 }

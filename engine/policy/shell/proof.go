@@ -27,8 +27,8 @@ func (s *Script) OnlyReads() bool {
 
 // IsListed reports whether the command is made of plain words only, and each of its
 // programs is listed as harmless with its options: as one of the literal forms of the
-// table, or as one that only reads. No parser takes part in that, so that there is
-// nothing to be wrong about. It returns the files that are read, and whether one of the
+// table, or as one that only reads. No parser takes part in that, so nothing can be
+// misunderstood. It returns the files that are read, and whether one of the
 // forms is about the machine, so that the command would fail behind a wall.
 func IsListed(command string) (files []string, machine, ok bool) {
 	if len(command) > 500 {

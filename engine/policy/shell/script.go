@@ -38,7 +38,7 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// Bounds of what is looked into. What is beyond them is not understood.
+// Limits of the analysis. A command beyond them is not understood.
 const (
 	MaxCommand = 64 << 10 // bytes of a command
 	MaxFiles   = 4000     // words of it that may be files

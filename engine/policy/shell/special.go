@@ -295,7 +295,7 @@ func copies(a *argv, args []Word, at int) {
 	if name == "ln" {
 		s.act("it makes a link")
 		if len(files) > 1 {
-			// What is written through the link is written to its target.
+			// A write through the link goes to its target.
 			for _, f := range files[:len(files)-1] {
 				s.use(File{Word: f, Kind: Write, Via: name, Loose: true, Deep: true})
 			}
@@ -610,8 +610,8 @@ func language(a *argv, args []Word, at int) {
 		if why := l.word(w, i); why != "" {
 			s.blurOnly(why)
 		}
-		// Whoever allows an interpreter allows any code, but not who allows it with
-		// some words.
+		// A rule for an interpreter allows any code, but a rule with further words
+		// does not.
 		if t := w.Text(); !l.file && !l.module && (!w.Static() || strings.HasPrefix(t, "-") && !asksVersion(a.p, []Word{w})) {
 			c.Danger = append(c.Danger, Danger{Arg: at + i, Word: t, Named: true})
 		}

@@ -215,7 +215,7 @@ func isNumeric(w *syntax.Word) bool {
 }
 
 // findEvaluated looks for texts that a shell evaluates: where it calculates, a variable
-// with the text "a[$(x)]" runs x. What surely is a number does not.
+// with the text "a[$(x)]" runs x. A sure number does not.
 func (s *Script) findEvaluated(file *syntax.File) {
 	const why = "a text in it may be evaluated"
 	syntax.Walk(file, func(n syntax.Node) bool {

@@ -96,7 +96,7 @@ func Overlap(a, b []rune) bool {
 	if len(a)*len(b) > 1<<16 {
 		return true
 	}
-	// What both begin with as it is written decides most of the time.
+	// Their literal prefixes decide most of the time.
 	for len(a) > 0 && len(b) > 0 && a[0] >= 0 && b[0] >= 0 {
 		if a[0] != b[0] {
 			return false

@@ -13,7 +13,7 @@
 //
 // The working directory that a command ends in is where the next one begins, as
 // long as it is inside the roots. Output is kept in memory in part and on disk up
-// to a limit. What runs longer than its timeout goes on as a task in the
+// to a limit. A command that exceeds its timeout continues as a task in the
 // background. When the [tool.Env] is closed everything ends, whatever started it.
 package bash
 
@@ -69,7 +69,7 @@ type Options struct {
 	// MaxDisk is how many bytes of output a command can print before it is
 	// stopped; 64 MiB if zero.
 	MaxDisk int64
-	// Tell is when a command that still runs is told of as a task; three seconds
+	// Tell is when a running command is reported as a task; three seconds
 	// if zero.
 	Tell time.Duration
 	// Snapshot gives commands the functions, aliases, options and path of the

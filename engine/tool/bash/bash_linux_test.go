@@ -207,7 +207,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// What a command leaves behind does not hold it up, and ends with the
+// Processes that a command leaves behind do not delay it, and end with the
 // conversation.
 func TestLeftBehind(t *testing.T) {
 	for _, c := range []struct{ name, command string }{
@@ -291,7 +291,7 @@ func TestBackground(t *testing.T) {
 	}
 }
 
-// A long command in the foreground is told of, and a person can let it go.
+// A long command in the foreground is reported, and a person can move it to the background.
 func TestForegroundTask(t *testing.T) {
 	env := tooltest.Env(t)
 	events := tooltest.Listen(env)
@@ -324,7 +324,7 @@ func TestForegroundTask(t *testing.T) {
 }
 
 // On a full disk a command runs as ever; only the middle of its output is lost, and
-// the model is told.
+// the model receives a note.
 func TestFullDisk(t *testing.T) {
 	env := tooltest.Env(t)
 	if err := os.MkdirAll(env.Dir, 0o777); err != nil {
@@ -356,7 +356,7 @@ func TestClosesPipes(t *testing.T) {
 	}
 }
 
-// What a shell reads first, and a command that is too long for an argument, cannot be
+// Start-up files of a shell, and a command that is too long for an argument, cannot be
 // changed by an earlier command: they are in no directory.
 func TestNothingToTamperWith(t *testing.T) {
 	env := tooltest.Env(t)

@@ -31,11 +31,11 @@ type run struct {
 	started chan struct{} // closed when there is a tree
 	ended   chan struct{} // closed when the command has ended and has said all
 	letGo   chan struct{} // has an element when a person lets it go on in the background
-	moved   chan struct{} // closed when it goes on there, and that is told
+	moved   chan struct{} // closed when it continues there, and that is reported
 
 	mu       sync.Mutex
 	info     tool.TaskInfo
-	told     bool // whether it was told of as a task
+	told     bool // whether it was reported as a task
 	stopped  bool // whether somebody stopped it
 	overflow bool
 	timer    *time.Timer // ends it, if it goes on too long
@@ -105,7 +105,7 @@ func (t *Tool) launch(call *tool.Call, in *Input, shell string, snapshot []byte,
 	}
 	r.spool = process.NewSpool(store, t.opts.MaxDisk, r.overflows)
 
-	// What a wall leaves writable is where the roots lead.
+	// A wall leaves the targets of the roots writable.
 	if r.inside = in.where(env) == tool.Inside; r.inside || call.Place != tool.Anywhere {
 		if err := files.CheckRoots(env); err != nil {
 			return nil, err
@@ -224,7 +224,7 @@ func (r *run) watch(l *live) {
 	}
 	close(r.ended)
 	r.mu.Unlock()
-	// What the command left behind ends with the conversation.
+	// Processes that the command left behind end with the conversation.
 	if left {
 		<-r.tree.Drained()
 	}
@@ -247,8 +247,8 @@ func (r *run) summary() string {
 	}
 }
 
-// finishForeground says that a command which was told of has ended while its call
-// waited.
+// finishForeground reports the end of a command that was reported as a task while its
+// call waited.
 func (r *run) finishForeground() {
 	r.mu.Lock()
 	info, told := r.info, r.told

@@ -23,8 +23,8 @@ import (
 // directory, with the environment of commands. It is not read if the home is inside
 // a root: then the model may write to it.
 type Snapshot struct {
-	// Timeout is how long the file may take; five seconds if zero. What takes
-	// longer is ended, and commands do without.
+	// Timeout is how long the file may take; five seconds if zero. A file that
+	// takes longer is stopped, and commands run without it.
 	Timeout time.Duration
 
 	mu   sync.Mutex

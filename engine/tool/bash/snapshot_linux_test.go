@@ -69,7 +69,7 @@ cd / # where it leaves the shell does not matter
 }
 
 // A start-up file that does not end is ended, with what it started; commands run
-// without it, and the model is told once.
+// without it, and the model receives one note.
 func TestSnapshotHangs(t *testing.T) {
 	env := tooltest.Env(t)
 	bashrc(t, env, "sh -c 'echo $$ >~/pid; exec sleep 1000'; f() { :; }")

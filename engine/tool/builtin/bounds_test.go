@@ -15,8 +15,8 @@ import (
 )
 
 // TestBounds gives every tool what is far too big: files, lines, matches, results, inputs.
-// What is allocated is bounded by a small multiple of what may be read at once, and what
-// the model gets by what the documentation says.
+// Allocated memory is bounded by a small multiple of the read limit, and the result for
+// the model by the limit in the documentation.
 func TestBounds(t *testing.T) {
 	const n = 1 << 15
 	env := tooltest.Env(t)
@@ -131,7 +131,7 @@ func TestBounds(t *testing.T) {
 		if grown > 256<<20 {
 			t.Errorf("%s %.200s: %d MB were allocated", row.tool, input, grown>>20)
 		}
-		// What the model wrote may be repeated to it; beyond that there is a limit.
+		// The model's own text may be repeated to it; beyond that there is a limit.
 		if shown > len(input)+2<<20 {
 			t.Errorf("%s %.200s: %d KB are shown", row.tool, input, shown>>10)
 		}

@@ -1,10 +1,10 @@
 // Package edit is the tool Edit: it replaces text in a file.
 //
-// It never guesses. What is to be replaced is found exactly; or exactly but for
+// It never guesses. The text to replace is found exactly; or exactly except for
 // line endings, a byte order mark and typographic quotes; or as whole lines that
-// differ in white space only, if there is one such place. The model is told when
-// it was not exact. Encoding, line endings, permissions and what was not to be
-// changed stay as they are.
+// differ in white space only, if there is one such place. The model learns when
+// it was not exact. Encoding, line endings, permissions and the rest of the file
+// stay as they are.
 package edit
 
 import (

@@ -72,7 +72,7 @@ func fits(bytes, times, each int) error {
 	return nil
 }
 
-// ambiguous says that there are several places.
+// ambiguous reports several matches.
 func ambiguous(content, old string, at []int) error {
 	var lines []string
 	for _, i := range at[:min(len(at), 10)] {

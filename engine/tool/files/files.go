@@ -11,7 +11,7 @@
 // A path that nobody judged may not lead from inside the roots out of them.
 //
 // Only regular files are opened: no pipes, no devices, nothing below /proc, /sys
-// and /dev. Writes are atomic. What was read is remembered in the [tool.Env], so
+// and /dev. Writes are atomic. Reads are recorded in the [tool.Env], so
 // that a file which changed since is not overwritten.
 package files
 
@@ -88,8 +88,8 @@ func Abs(env *tool.Env, path string) string {
 	return filepath.Clean(path)
 }
 
-// Resolve follows the symbolic links of an absolute path. What does not exist at
-// its end stays as it is.
+// Resolve follows the symbolic links of an absolute path. Missing elements at
+// its end stay as they are.
 func Resolve(path string) (string, error) { return resolve(path, 40) }
 
 func resolve(path string, links int) (string, error) {
@@ -370,7 +370,7 @@ func virtual(path string) bool {
 	return false
 }
 
-// ErrMoved says that there is a symbolic link where a path had none when it was
+// ErrMoved reports that a path has a symbolic link that it did not have when it was
 // judged, or that a part of the path is being replaced.
 var ErrMoved = errors.New("a part of the path is being replaced while it is opened; try again")
 

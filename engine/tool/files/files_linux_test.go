@@ -79,7 +79,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// What is forbidden is said to be.
+// A denied file is reported as denied.
 func TestPermission(t *testing.T) {
 	env := tooltest.Env(t)
 	root := env.Roots[0]

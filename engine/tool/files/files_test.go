@@ -289,7 +289,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// Whatever a file is, it comes back as it was.
+// Every kind of file comes back unchanged.
 func FuzzText(f *testing.F) {
 	for _, s := range []string{"a\r\nb", "\xff\xfea\x00", "\ufeff\r\n", "\xfe\xff\xd8\x00"} {
 		f.Add([]byte(s))

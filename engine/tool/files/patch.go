@@ -42,7 +42,7 @@ func Patch(before, after string) []Hunk {
 	if before == after {
 		return hunks
 	}
-	// What is equal at both ends is cut off, but for the lines to show, so that
+	// Equal lines at both ends are cut off, except for the lines to show, so that
 	// a small change of a big file costs little.
 	head := commonLines(before, after)
 	skipped := strings.Count(before[:head], "\n")

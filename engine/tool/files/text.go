@@ -12,7 +12,7 @@ import (
 // An Encoding is how text is written as bytes.
 type Encoding string
 
-// The encodings that are told apart. Text in any other one is taken as the bytes
+// The encodings that are distinguished. Text in any other one is taken as the bytes
 // it is; it is not valid UTF-8 then.
 const (
 	UTF8    Encoding = "utf-8"

@@ -87,7 +87,7 @@ func fill(f *os.File, data []byte, before fs.FileInfo, mode fs.FileMode) error {
 	if err == nil && mode != 0 {
 		err = f.Chmod(mode)
 	}
-	// What was there must not be lost when the power fails; what is new can be
+	// Existing content must not be lost when the power fails; a new file can be
 	// written again.
 	if err == nil && before != nil {
 		err = f.Sync()

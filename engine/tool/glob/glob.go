@@ -122,7 +122,7 @@ func (in *Input) where(env *tool.Env) (dir, pattern string) {
 		return filepath.Clean(filepath.FromSlash(base)), "/" + rest
 	}
 	if base != "." && !hasMeta(base) {
-		// What is left is about that directory, not about those below it.
+		// The rest applies to that directory, not to those below it.
 		return filepath.Join(dir, filepath.FromSlash(base)), "/" + rest
 	}
 	return dir, strings.TrimPrefix(pattern, "./")

@@ -69,7 +69,7 @@ var searches = []struct {
 	{"-n -tgo \\s$", []any{"pattern", "\\s$", "type", "go", "output_mode", "content"}},
 }
 
-// What is found is what ripgrep finds: in one package of the Go tree, or in all of
+// Grep finds what ripgrep finds: in one package of the Go tree, or in all of
 // it with PARLEY_TEST_LONG.
 func TestLikeRipgrep(t *testing.T) {
 	rg, err := exec.LookPath("rg")
@@ -110,7 +110,7 @@ func compare(t *testing.T, got, want []string) {
 	t.Helper()
 	count := map[string]int{}
 	for _, line := range want {
-		// What is long is cut by us.
+		// Long lines are cut by us.
 		if line = strings.TrimPrefix(line, "./"); line != "" && len(line) < 1000 {
 			count[strings.ToValidUTF8(strings.TrimSuffix(line, "\r"), "\ufffd")]++
 		}

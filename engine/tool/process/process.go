@@ -37,7 +37,7 @@ type Command struct {
 	Output *Spool // gets what it prints, both streams as one
 
 	// Confine changes the command before it is started, to put it into a sandbox.
-	// What it returns is called with what came of the start; the command counts
+	// The returned function is called with the result of the start; the command counts
 	// as ended when the channel is closed, too. It may be nil.
 	Confine func(*exec.Cmd) (started func(error) (over <-chan struct{}), err error)
 	Session bool // it is a session of its own, without a terminal
@@ -163,7 +163,7 @@ func marked(env []string, marks ...string) []string {
 // Pid returns the process id of the command, which is that of its group too.
 func (t *Tree) Pid() int { return t.cmd.Process.Pid }
 
-// Exited is closed when the command has ended. What it started may still run.
+// Exited is closed when the command has ended. Its children may still run.
 func (t *Tree) Exited() <-chan struct{} { return t.exited }
 
 // Drained is closed when nothing will be printed any more.

@@ -134,7 +134,7 @@ func (s *Spool) Persist() string {
 	return s.store.Path()
 }
 
-// Close says that there is no more. What was kept can be read still.
+// Close ends the writing. The kept output can still be read.
 func (s *Spool) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

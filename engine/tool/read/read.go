@@ -1,8 +1,8 @@
 // Package read is the tool Read: it shows a file to the model, be it text, a
 // picture, a PDF or a notebook.
 //
-// Text is read as a stream: memory holds what is shown, not the file. What was
-// read is remembered, for the tools that write.
+// Text is read as a stream: memory holds what is shown, not the file. The read
+// is recorded, for the tools that write.
 package read
 
 import (
@@ -255,7 +255,7 @@ func (v *view) scan(ctx context.Context, r *bufio.Reader) error {
 			v.end(line, length)
 			line, length = line[:0], 0
 		case io.EOF:
-			// What follows the last line end is a line too, if an empty one.
+			// The text after the last line end is a line too, if an empty one.
 			keep(part)
 			v.end(line, length)
 			return nil

@@ -86,7 +86,7 @@ func itoa(n int) string {
 	return itoa(n/10) + itoa(n%10)
 }
 
-// What cannot be read is refused in words, at once, with little memory.
+// A file that cannot be read is refused with a reason, at once, with little memory.
 func TestRefused(t *testing.T) {
 	env := tooltest.Env(t)
 	root := env.Roots[0]

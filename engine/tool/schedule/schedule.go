@@ -1,7 +1,7 @@
 // Package schedule is the tools CronCreate, CronDelete, CronList and ScheduleWakeup:
 // prompts that a session gives itself later.
 //
-// Whoever keeps and fires them is in the [tool.Env]: the hub, or timers of the
+// The [tool.Env] has the keeper of schedules: the hub, or timers of the
 // conversation that end with it.
 package schedule
 

@@ -34,7 +34,7 @@ type automaton struct {
 	seen                 []bool
 }
 
-// What a table has in place of states.
+// Special entries of a table.
 const (
 	unknown = iota // to be made
 	found          // a match ends at or before this byte
@@ -227,7 +227,7 @@ func (a *automaton) taken(list []uint32) ([]uint32, bool) {
 func (a *automaton) made(before past) (uint32, bool) {
 	insts, match := a.taken(nil)
 	slices.Sort(insts)
-	// What nobody asks for makes no difference.
+	// Unused assertions make no difference.
 	if slices.ContainsFunc(insts, func(pc uint32) bool { return a.prog.Inst[pc].Op == syntax.InstEmptyWidth }) {
 		before &= a.asked
 	} else {

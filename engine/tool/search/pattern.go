@@ -46,7 +46,7 @@ func Compile(expr string, ignoreCase, multiline bool) (*Pattern, error) {
 	if ignoreCase {
 		flags += "(?i)"
 	}
-	// What is wrong is said about the expression as it was written.
+	// The error is about the expression as it was written.
 	if _, err := syntax.Parse(strings.ReplaceAll(expr, `\u`, `\x`), syntax.Perl); err != nil {
 		var bad *syntax.Error
 		if errors.As(err, &bad) && bad.Code != syntax.ErrInvalidEscape {
@@ -163,8 +163,8 @@ type Searcher struct {
 	vm      machine
 	buf     []byte
 	foreign int // the end of what package regexp would be wrong about, in the data of nextMulti
-	// What to look for first, and where each is next, at or after where the last
-	// look began; -1 if nowhere.
+	// The literals to look for first, and the next position of each, at or after the
+	// start of the last search; -1 if nowhere.
 	needles []needle
 	next    []int
 	found   int // how often a needle was found
@@ -258,7 +258,7 @@ func (s *Searcher) nextMulti(data []byte, from int) (start, end int, ok bool) {
 	if a := s.automaton(); len(s.needles) > 0 && !a.hopeless() && a.find(data, from) < 0 {
 		return 0, 0, false
 	}
-	// What comes before matters for ^ and \b; from is where a line begins.
+	// The preceding text matters for ^ and \b; from is the start of a line.
 	first, last := s.match(data[from:], from < s.foreign)
 	if first < 0 || from+first == len(data) && len(data) > 0 && data[len(data)-1] == '\n' {
 		return 0, 0, false

@@ -23,7 +23,7 @@ func lines(s *Searcher, data []byte) (starts []int) {
 	return starts
 }
 
-// Whatever the pattern, the lines are those that the regular expression matches.
+// For every pattern the lines are those that the regular expression matches.
 func FuzzPattern(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"abc", "xabc\nab\nabc"}, {"(?i)needle", "a NEEDLE\nneeDle\n"}, {"[A-Z]{3}[0-9]+", "ABC12\nAB12\n"}, {"^$", "\n\na\n"}, {"\\bfoo\\b", "foo\nfood\n"},

@@ -83,7 +83,7 @@ func (t *Tool) find(input json.RawMessage) (*Skill, Input, error) {
 	if s == nil {
 		known := "There are none."
 		if names := t.lib.Names(); len(names) > 0 {
-			known = "There are: " + strings.Join(names, ", ") + "."
+			known = "Known skills: " + strings.Join(names, ", ") + "."
 		}
 		return nil, in, tool.Misuse("There is no skill %q that can be loaded. %s", in.Skill, known)
 	}

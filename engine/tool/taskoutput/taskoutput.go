@@ -118,7 +118,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	}}), nil
 }
 
-// NotFound is the error that there is no task of an id, with those that there are.
+// NotFound is the error for an unknown id, with the ids of all tasks.
 func NotFound(env *tool.Env, id string) error {
 	var ids []string
 	for _, info := range env.Tasks().Running() {

@@ -34,7 +34,7 @@ func (b *buffer) String() string {
 }
 
 // One node runs everything: a session that is created and prompted by the API has its turn, the
-// tools know the epoch, status and metrics show it, and the node ends when it is told to.
+// tools know the epoch, status and metrics show it, and the node ends when it is stopped.
 func TestUp(t *testing.T) {
 	data, project := t.TempDir(), t.TempDir()
 	script := filepath.Join(project, "model.script")

@@ -240,7 +240,7 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // faults causes faults for a while. Those of workers overlap with those of nodes; of the nodes one
-// at a time is hurt, so that there is a majority.
+// at a time is hurt, so that a majority remains.
 func (w *world) faults(ctx context.Context, d time.Duration) {
 	end, cancel := context.WithTimeout(ctx, d)
 	defer cancel()

@@ -24,7 +24,7 @@ type Edit struct {
 //go:embed runtime.go.txt
 var runtimeFile []byte
 
-// Runtime are the edits of the standard library. What they do:
+// Runtime are the edits of the standard library. Their effects:
 //   - the scheduler has no monitor thread, so that nothing depends on real time;
 //   - a goroutine that becomes ready gets a place in the run queue that the seed chooses;
 //   - the order of the cases of a select, and of timers of the same moment, comes from the seed;
@@ -49,7 +49,7 @@ var Runtime = []Edit{
 	{"sync/mutex.go", "func (m *Mutex) Lock() {\n", "func (m *Mutex) Lock() {\n\tsimYield()\n"},
 	{"sync/mutex.go", "// A Locker represents", "//go:linkname simYield runtime.simYieldLock\nfunc simYield()\n\n// A Locker represents"},
 	{"sync/mutex.go", "import (\n", "import (\n\t_ \"unsafe\"\n"},
-	// What happens only once in a process, or after a collection, must not use up the seed.
+	// Events that happen only once in a process, or after a collection, must not use up the seed.
 	{"sync/once.go", "\to.m.Lock()\n", "\to.m.mu.Lock()\n"},
 	{"sync/pool.go", "\tallPoolsMu.Lock()\n", "\tallPoolsMu.mu.Lock()\n"},
 }

@@ -178,7 +178,7 @@ func Failure(resp *http.Response) *model.Error {
 		RetryAfter: RetryAfter(resp.Header, time.Now()),
 		Header:     resp.Header,
 	}
-	data, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody)) // what came is told, even if it broke off
+	data, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody)) // the part that was received is reported, even if it broke off
 	ReadError(data, e)
 	if e.Message == "" {
 		e.Message = http.StatusText(resp.StatusCode)

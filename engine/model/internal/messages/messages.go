@@ -1,6 +1,6 @@
 // Package messages is a client of the Messages API wherever it is served: it sends
-// bodies as they are and takes event streams apart. Where to send them, with which
-// credentials, and how the answer is framed is for the package that fills a [Client].
+// bodies as they are and decodes event streams. The package that fills a [Client]
+// decides about the address, the credentials and the framing of the answer.
 package messages
 
 import (

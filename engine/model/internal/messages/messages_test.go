@@ -68,7 +68,7 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// Whatever a server answers, its events are JSON on one line.
+// The events of every server are JSON on one line.
 func FuzzSplit(f *testing.F) {
 	f.Add([]byte(`{"type":"message","content":[{"type":"text","text":"x"},{"type":"tool_use","input":[1]},5,null,"x"],"usage":5}`))
 	f.Fuzz(func(t *testing.T, message []byte) {

@@ -42,7 +42,7 @@ func TestString(t *testing.T) {
 	}
 }
 
-// What is valid means what encoding/json takes it for; what is not does no harm.
+// Valid input is read as by encoding/json; invalid input does no harm.
 func FuzzMembers(f *testing.F) {
 	f.Add(`{"a":1, "stream":null }`)
 	f.Add(`{"a":"\\\"}{","stream":[1,{"x":"]"}],"c":-1e5}`)

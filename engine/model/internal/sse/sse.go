@@ -8,8 +8,8 @@ import (
 	"io"
 )
 
-// DefaultMax is the size of an event that a [Reader] takes if it is told no
-// other.
+// DefaultMax is the largest event that a [Reader] accepts if no other limit is
+// set.
 const DefaultMax = 32 << 20
 
 // ErrTooLarge says that an event is larger than the reader takes.
