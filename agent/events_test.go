@@ -376,11 +376,11 @@ func TestPluginHooksNotRun(t *testing.T) {
 	for _, event := range []string{"Stop", "PreToolUse"} {
 		plugin := filepath.Join(t.TempDir(), "kit")
 		write(t, filepath.Join(plugin, ".claude-plugin", "plugin.json"), `{"name":"kit"}`)
-		write(t, filepath.Join(plugin, "hooks", "hooks.json"), `{"hooks":{"`+event+`":[{"hooks":[{"type":"agent","prompt":"x"}]}]}}`)
+		write(t, filepath.Join(plugin, "hooks", "hooks.json"), `{"hooks":{"`+event+`":[{"hooks":[{"type":"script","prompt":"x"}]}]}}`)
 		got := say(t, agent.Config{Cwd: t.TempDir(), Model: parleytest.Script(parleytest.Say("done")).Model(), Store: &session.Memory{}}, []string{"--plugin-dir", plugin}, hello)
 		told := slices.ContainsFunc(got.all, func(m wire.Message) bool {
 			i, ok := m.(*wire.Informational)
-			return ok && strings.Contains(i.Content, "hooks.json:1") && strings.Contains(i.Content, `"agent"`) && strings.Contains(i.Content, "Stop")
+			return ok && strings.Contains(i.Content, "hooks.json:1") && strings.Contains(i.Content, `"script"`) && strings.Contains(i.Content, "Stop")
 		})
 		if event == "Stop" && (!told || got.result == nil || got.result.Result != "done") {
 			t.Errorf("%s: told is %v, %s, %+v", event, told, kinds(got.all), got.result)

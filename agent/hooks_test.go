@@ -313,7 +313,7 @@ func TestHookConditions(t *testing.T) {
 // TestHooksNotRun: hooks of a kind that is not run are reported when they can forbid nothing,
 // and refused when they can.
 func TestHooksNotRun(t *testing.T) {
-	for _, kind := range []string{"agent", "other"} {
+	for _, kind := range []string{"script", "other"} {
 		for _, event := range []string{"Stop", "PreToolUse"} {
 			var stdout, stderr bytes.Buffer
 			code := agent.Run(t.Context(), agent.Config{Cwd: t.TempDir(), Model: parleytest.Script(parleytest.Say("done")).Model(), Store: &session.Memory{}},
