@@ -82,7 +82,7 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 			r.Extra["turn_continued"] = json.RawMessage("true")
 			var texts []string // a turn that continues has no prompt with which the model could learn of them
 			json.Unmarshal(req.Extra["informModel"], &texts)
-			engine.Inform(s.conv, texts...)
+			s.conv.Inform(texts...)
 		}
 		yes := true
 		if len(req.Hooks) > 0 {

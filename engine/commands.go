@@ -371,9 +371,7 @@ func (c *Conversation) clearCommand(t *turn, p *prompt, args string) *ending {
 	c.compaction.Reset()
 	c.loseContext()
 	c.brief.forget()
-	if c.set.project != nil && c.cfg.ReadProject != nil {
-		c.SetProject(c.cfg.ReadProject()) // an agent may have written it, as /init asks it to
-	}
+	c.reloadProject() // an agent may have written them, as /init asks it to
 	c.makePrefix()
 	c.started = true
 	c.fromHooks = c.sessionHooks(t, "clear")

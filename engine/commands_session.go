@@ -57,8 +57,8 @@ func sessionCommands() []*builtin {
 		sessionCommand("list-agents", "", "List the subagents that the model can start", listAgents),
 		sessionCommand("mcp", "", "List the MCP servers and their states", listServers),
 		sessionCommand("output-style", "<name>", "Show or change the output style", changeStyle),
-		sessionCommand("reload-plugins", "", "Read instructions, commands, skills and plugins again", reloadProject),
-		sessionCommand("reload-skills", "", "Read instructions, commands, skills and plugins again", reloadProject),
+		sessionCommand("reload-plugins", "", "Read instructions, commands, skills and plugins again", reloadCommand),
+		sessionCommand("reload-skills", "", "Read instructions, commands, skills and plugins again", reloadCommand),
 		sessionCommand("rename", "<title>", "Give the session a title", func(c *Conversation, title string) (string, error) {
 			if title == "" {
 				return "", fmt.Errorf("a title is missing: /rename TITLE")
@@ -129,10 +129,9 @@ func changeStyle(c *Conversation, name string) (string, error) {
 	return "The output style is now " + c.OutputStyle() + ", for this session.", nil
 }
 
-func reloadProject(c *Conversation, _ string) (string, error) {
-	if c.set.project == nil || c.cfg.ReadProject == nil {
+func reloadCommand(c *Conversation, _ string) (string, error) {
+	if !c.reloadProject() {
 		return "Nothing is read from files here.", nil
 	}
-	c.SetProject(c.cfg.ReadProject())
 	return "Instructions, commands, skills and plugins were read again.", nil
 }

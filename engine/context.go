@@ -517,6 +517,15 @@ func (c *Conversation) SetProject(p *project.Context) {
 	c.publish()
 }
 
+// reloadProject reads the files of the project again. It reports false if none are read.
+func (c *Conversation) reloadProject() bool {
+	if c.set.project == nil || c.cfg.ReadProject == nil {
+		return false
+	}
+	c.SetProject(c.cfg.ReadProject())
+	return true
+}
+
 // Project returns what the user and the project say; nil if nothing was read.
 func (c *Conversation) Project() *project.Context { return c.set.project }
 

@@ -96,9 +96,6 @@ func (c *Conversation) Continue() bool {
 	return true
 }
 
-// Inform has the model learn something in the turn that begins next.
-func Inform(c *Conversation, texts ...string) { c.fromHooks = append(c.fromHooks, texts...) }
-
 // abandonUnfinished ends the turn that was not continued: the model is told of its
 // calls that they did not run, or what is known of them.
 func (c *Conversation) abandonUnfinished() error {

@@ -54,9 +54,9 @@ type Conversation struct {
 	requester
 	queue
 	beginning
-	current
+	turns
+	hooks
 	trees worktrees
-	tally
 }
 
 // changeable is what of a [Config] may change while the conversation runs.
@@ -152,6 +152,11 @@ func newConversation(cfg Config, host Host, sub *crew.Subagent, above *Conversat
 	}
 	c.runner = c.newRunner(sub, aboveRunner, log, now)
 	c.crew = c.newCrew(sub, top)
+	c.hooks = hooks{below: sub != nil, source: "startup", setup: cfg.Setup, serving: &c.owner, runner: c.runner, rec: c.rec, env: c.env,
+		modelID: func() string { return c.model.ID }, rename: c.Rename, reload: func() { c.reloadProject() }}
+	if cfg.History != nil {
+		c.hooks.source = "resume"
+	}
 	c.requester = requester{owner: &c.owner, choice: &c.choice, money: &c.money, cfg: &c.cfg, hist: &c.hist, rec: c.rec, runner: c.runner,
 		retry: func(failure *model.Error) {
 			if h, ok := c.host.(interface{ Retrying(*model.Error) }); ok {
@@ -461,11 +466,6 @@ func (c *Conversation) SetModel(name string) (changed bool, err error) {
 	}
 	c.makePrefix()
 	return true, nil
-}
-
-// Hooks calls the hooks for an event that is not of a turn. It may be called from anywhere.
-func (c *Conversation) Hooks(ctx context.Context, in wire.HookInput, subject string) *hook.Verdict {
-	return c.runner.Hooks(ctx, "", in, subject, "")
 }
 
 // Busy reports whether a turn runs.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/parley-go/parley/engine/internal/call"
+	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
@@ -49,4 +50,26 @@ func (c *Conversation) Allowed(name string, input json.RawMessage) error {
 		return errors.New(name + " needs approval")
 	}
 	return errors.New(d.Reason)
+}
+
+// Fits reports whether a call may be one that a rule is about, as the condition of a hook
+// has it. Where that cannot be told it is: a hook that guards too much does less harm
+// than one that guards nothing. It waits for the conversation.
+func (c *Conversation) Fits(text, name string, input json.RawMessage) bool {
+	rule, err := policy.Parse(text, wire.BehaviorDeny, policy.Source{Layer: policy.LayerHost})
+	if err != nil {
+		return true
+	}
+	var tl tool.Tool
+	c.Do(func() { tl = c.findTool(name) })
+	if tl == nil {
+		return true
+	}
+	access, err := tl.Access(c.env, input)
+	if err != nil {
+		return true
+	}
+	req := c.view.Load().Request(c.env, tl, input, access, nil)
+	req.Mode = wire.ModeBypassPermissions
+	return policy.New(rule).Decide(req).Behavior != wire.BehaviorAllow
 }

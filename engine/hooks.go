@@ -1,8 +1,8 @@
 package engine
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -10,21 +10,40 @@ import (
 
 	"github.com/parley-go/parley/engine/hook"
 	"github.com/parley-go/parley/engine/internal/call"
-	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/engine/internal/recorder"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/wire"
 )
 
+// hooks runs the hooks of a session, and keeps what they say for the next prompt. Its methods
+// are called by the owner of the conversation, unless they say otherwise.
+type hooks struct {
+	started   bool     // the hooks for the start of the session ran
+	opening   string   // what a hook wants to be said before the first prompt
+	fromHooks []string // what hooks of a new session tell the model with the next prompt
+
+	below   bool   // the conversation is that of a subagent: the session is not its own
+	source  string // of the session: "startup" or "resume"
+	setup   string // see [Config]
+	serving *owner
+	runner  *call.Runner
+	rec     *recorder.Recorder
+	env     *tool.Env
+	modelID func() string            // that answers
+	rename  func(title string) error // of the session
+	reload  func()                   // of the project's files
+}
+
 // runHooks calls the hooks for an event for the owner of the conversation, which serves others meanwhile
 // and emits what hooks say to the user. If the turn ends first there are no answers.
-func (c *Conversation) runHooks(t *turn, in wire.HookInput, subject string) *hook.Verdict {
+func (c *hooks) runHooks(t *turn, in wire.HookInput, subject string) *hook.Verdict {
 	return c.runHooksAs(t, in, subject, "")
 }
 
-func (c *Conversation) runHooksAs(t *turn, in wire.HookInput, subject, id string) *hook.Verdict {
+func (c *hooks) runHooksAs(t *turn, in wire.HookInput, subject, id string) *hook.Verdict {
 	verdicts := make(chan *hook.Verdict, 1)
 	go func() { verdicts <- c.runner.Hooks(t.ctx, t.promptID, in, subject, id) }()
-	v, ok := await(t.ctx, &c.owner, verdicts)
+	v, ok := await(t.ctx, c.serving, verdicts)
 	if !ok || t.ctx.Err() != nil {
 		return &hook.Verdict{}
 	}
@@ -32,7 +51,7 @@ func (c *Conversation) runHooksAs(t *turn, in wire.HookInput, subject, id string
 	return v
 }
 
-func (c *Conversation) emitNotes(v *hook.Verdict) {
+func (c *hooks) emitNotes(v *hook.Verdict) {
 	for _, m := range v.Notes {
 		c.rec.Emit(m)
 	}
@@ -40,7 +59,7 @@ func (c *Conversation) emitNotes(v *hook.Verdict) {
 
 // promptHooks runs the hooks for a prompt. It is called by the owner of the
 // conversation.
-func (c *Conversation) promptHooks(t *turn, p *prompt) (more []string, blocked bool, reason string) {
+func (c *hooks) promptHooks(t *turn, p *prompt) (more []string, blocked bool, reason string) {
 	if p.origin != nil {
 		return nil, false, "" // nobody wrote it
 	}
@@ -49,8 +68,8 @@ func (c *Conversation) promptHooks(t *turn, p *prompt) (more []string, blocked b
 		return nil, true, reason
 	}
 	for o := range hook.Outputs[*wire.UserPromptSubmitOutput](v) {
-		if o.SessionTitle != "" && c.sub == nil {
-			c.Rename(o.SessionTitle)
+		if o.SessionTitle != "" && !c.below {
+			c.rename(o.SessionTitle)
 		}
 	}
 	return v.Added(), false, ""
@@ -58,8 +77,8 @@ func (c *Conversation) promptHooks(t *turn, p *prompt) (more []string, blocked b
 
 // stopHooks asks whether the turn may end. more is why not; added is what the model is to
 // know before it does, and goes on for.
-func (c *Conversation) stopHooks(t *turn) (more string, added []string, stopped bool) {
-	v := c.runHooks(t, &wire.StopInput{StopHookActive: t.stops > 0, LastAssistantMessage: t.lastText, BackgroundTasks: c.hookTasks(), SessionCrons: hookCrons(t.ctx, c)}, "")
+func (c *hooks) stopHooks(t *turn) (more string, added []string, stopped bool) {
+	v := c.runHooks(t, &wire.StopInput{StopHookActive: t.stops > 0, LastAssistantMessage: t.lastText, BackgroundTasks: c.hookTasks(), SessionCrons: c.hookCrons(t.ctx)}, "")
 	if v.Stopped {
 		return "", nil, true
 	}
@@ -67,7 +86,7 @@ func (c *Conversation) stopHooks(t *turn) (more string, added []string, stopped 
 }
 
 // hookTasks tells hooks what runs in the background.
-func (c *Conversation) hookTasks() []*wire.HookTask {
+func (c *hooks) hookTasks() []*wire.HookTask {
 	tasks := []*wire.HookTask{}
 	for _, info := range c.env.Tasks().Running() {
 		kind := info.Kind // under the names that hooks know
@@ -83,31 +102,9 @@ func (c *Conversation) hookTasks() []*wire.HookTask {
 	return tasks
 }
 
-// Fits reports whether a call may be one that a rule is about, as the condition of a hook
-// has it. Where that cannot be told it is: a hook that guards too much does less harm
-// than one that guards nothing. It waits for the conversation.
-func (c *Conversation) Fits(text, name string, input json.RawMessage) bool {
-	rule, err := policy.Parse(text, wire.BehaviorDeny, policy.Source{Layer: policy.LayerHost})
-	if err != nil {
-		return true
-	}
-	var tl tool.Tool
-	c.Do(func() { tl = c.findTool(name) })
-	if tl == nil {
-		return true
-	}
-	access, err := tl.Access(c.env, input)
-	if err != nil {
-		return true
-	}
-	req := c.view.Load().Request(c.env, tl, input, access, nil)
-	req.Mode = wire.ModeBypassPermissions
-	return policy.New(rule).Decide(req).Behavior != wire.BehaviorAllow
-}
-
 // batchHooks runs the hooks after all calls of an answer. It returns what they tell
 // the model, and whether the turn ends.
-func (c *Conversation) batchHooks(t *turn, run *call.Batch) (more []string, stop bool) {
+func (c *hooks) batchHooks(t *turn, run *call.Batch) (more []string, stop bool) {
 	in := &wire.PostToolBatchInput{}
 	for _, tc := range run.Calls {
 		if tc.Out == nil {
@@ -142,15 +139,15 @@ func PostSwitch(in *wire.PreModelSwitchInput) *wire.PostModelSwitchInput {
 
 // TellHooks emits what hooks said to the user; the model hears the rest with the next
 // prompt.
-func (c *Conversation) TellHooks(v *hook.Verdict) {
+func (c *hooks) TellHooks(v *hook.Verdict) {
 	c.emitNotes(v)
 	c.fromHooks = append(c.fromHooks, v.ForModel(hook.Above)...)
 }
 
 // startSession runs the hooks for the start of the session, once, and returns what
 // they tell the model.
-func (c *Conversation) startSession(t *turn) []string {
-	if c.sub != nil {
+func (c *hooks) startSession(t *turn) []string {
+	if c.below {
 		return nil // the session is not its own
 	}
 	begun := c.fromHooks
@@ -159,26 +156,22 @@ func (c *Conversation) startSession(t *turn) []string {
 		return begun
 	}
 	c.started = true
-	source := "startup"
-	if c.cfg.History != nil {
-		source = "resume"
+	if c.setup != "" {
+		begun = append(begun, c.runHooks(t, &wire.SetupInput{Trigger: c.setup}, c.setup).ForModel(hook.Above)...)
 	}
-	if c.cfg.Setup != "" {
-		begun = append(begun, c.runHooks(t, &wire.SetupInput{Trigger: c.cfg.Setup}, c.cfg.Setup).ForModel(hook.Above)...)
-	}
-	return append(begun, c.sessionHooks(t, source)...)
+	return append(begun, c.sessionHooks(t, c.source)...)
 }
 
 // sessionHooks runs the hooks for the start of a session, or for what is like one, and
 // returns what they tell the model.
-func (c *Conversation) sessionHooks(t *turn, source string) []string {
-	v := c.runHooks(t, &wire.SessionStartInput{Source: source, Model: c.model.ID}, source)
+func (c *hooks) sessionHooks(t *turn, source string) []string {
+	v := c.runHooks(t, &wire.SessionStartInput{Source: source, Model: c.modelID()}, source)
 	for o := range hook.Outputs[*wire.SessionStartOutput](v) {
 		if o.SessionTitle != "" {
-			c.Rename(o.SessionTitle)
+			c.rename(o.SessionTitle)
 		}
-		if o.ReloadSkills && c.set.project != nil && c.cfg.ReadProject != nil {
-			c.SetProject(c.cfg.ReadProject()) // the hook may have written it
+		if o.ReloadSkills {
+			c.reload() // the hook may have written them
 		}
 		if o.InitialUserMessage != "" {
 			c.opening = o.InitialUserMessage
@@ -188,7 +181,7 @@ func (c *Conversation) sessionHooks(t *turn, source string) []string {
 }
 
 // open says what a hook wants to be said first, before the first prompt and in its turn.
-func (c *Conversation) open(p *prompt) {
+func (c *hooks) open(p *prompt) {
 	if c.opening == "" || p.origin != nil {
 		return
 	}
@@ -197,8 +190,8 @@ func (c *Conversation) open(p *prompt) {
 }
 
 // endSession runs the hooks for the end of the session, if it began.
-func (c *Conversation) endSession() {
-	if c.sub != nil {
+func (c *hooks) endSession() {
+	if c.below {
 		return // the session is not its own
 	}
 	if !c.started {
@@ -213,12 +206,12 @@ func (c *Conversation) endSession() {
 const sessionEnd = 10 * time.Second
 
 // failureHooks tells hooks that the turn ends because the model did not answer.
-func (c *Conversation) failureHooks(t *turn, code wire.AssistantError, details string) {
+func (c *hooks) failureHooks(t *turn, code wire.AssistantError, details string) {
 	c.runHooks(t, &wire.StopFailureInput{Error: code, ErrorDetails: details, LastAssistantMessage: t.lastText}, string(code))
 }
 
 // expansionHooks tells hooks that a command becomes a prompt. One may object.
-func (c *Conversation) expansionHooks(t *turn, p *prompt, cmd *slashCommand) (more []string, blocked bool, reason string) {
+func (c *hooks) expansionHooks(t *turn, p *prompt, cmd *slashCommand) (more []string, blocked bool, reason string) {
 	in := &wire.UserPromptExpansionInput{ExpansionType: "slash_command", CommandName: cmd.name, CommandArgs: cmd.args, Prompt: p.m.Message.Content.String()}
 	if cmd.from != nil {
 		in.ExpansionType = "mcp_prompt"
@@ -227,3 +220,50 @@ func (c *Conversation) expansionHooks(t *turn, p *prompt, cmd *slashCommand) (mo
 	reason, blocked = v.Blocked()
 	return v.Added(), blocked, reason
 }
+
+// Hooks calls the hooks for an event that is not of a turn. It may be called from anywhere.
+func (c *hooks) Hooks(ctx context.Context, in wire.HookInput, subject string) *hook.Verdict {
+	return c.runner.Hooks(ctx, "", in, subject, "")
+}
+
+// display lets hooks say how a text of the model is shown: in the line m that tells it,
+// and in the result. The model's own history and the session keep the text as it is, and
+// so do the events of a stream. Hooks have no say about what subagents write. It is called
+// by the owner of the conversation.
+func (c *hooks) display(t *turn, b *block, m *wire.Assistant) {
+	if c.below || b.kind != "text" || b.text.Len() == 0 {
+		return
+	}
+	v := c.runHooksAs(t, &wire.MessageDisplayInput{TurnID: t.id, MessageID: m.UUID, Final: true, Delta: b.text.String()}, "", m.UUID+"-0")
+	for o := range hook.Outputs[*wire.MessageDisplayOutput](v) {
+		if o.DisplayContent != nil {
+			b.shown = o.DisplayContent
+		}
+	}
+	if v.Behavior == wire.BehaviorDeny && v.Failed != nil {
+		b.shown = new("") // who wants it so sees nothing that the hook has not seen
+	}
+	if b.shown != nil {
+		m.Message.Content = wire.Blocks(&wire.TextBlock{Text: *b.shown})
+	}
+}
+
+// hookCrons tells hooks what prompts are to come.
+func (c *hooks) hookCrons(ctx context.Context) []*wire.HookCron {
+	crons := []*wire.HookCron{}
+	s := c.env.Schedules
+	if s == nil {
+		return crons
+	}
+	c.serving.runWhileServing(func() {
+		jobs, _ := s.List(ctx)
+		for _, j := range jobs {
+			at := j.At.Local()
+			crons = append(crons, &wire.HookCron{ID: j.ID, Schedule: cmp.Or(j.Cron, fmt.Sprintf("%d %d * * *", at.Minute(), at.Hour())), Recurring: j.Recurring, Prompt: j.Prompt})
+		}
+	})
+	return crons
+}
+
+// Inform has the model learn something in the turn that begins next.
+func (c *hooks) Inform(texts ...string) { c.fromHooks = append(c.fromHooks, texts...) }

@@ -84,22 +84,15 @@ func (c *queue) nextPrompt() *prompt {
 // beginning records what the model has been sent, and what it still needs, when a session or
 // its first turn begins.
 type beginning struct {
-	told      told
-	begun     bool     // its agent has sent its first context
-	started   bool     // the hooks for the start of the session ran
-	opening   string   // what a hook wants to be said before the first prompt
-	fromHooks []string // what hooks of a new session tell the model with the next prompt
-	notices   []string // to be told when the first turn begins
+	told    told
+	begun   bool     // its agent has sent its first context
+	notices []string // to be told when the first turn begins
 }
 
-// current is what happens now.
-type current struct {
-	turn  *turn       // nil while idle
-	batch *call.Batch // the calls of the answer that are not all told yet
-}
-
-// tally is what is known of the turns so far.
-type tally struct {
+// turns is the turn that runs, and what is known of those before.
+type turns struct {
+	turn    *turn       // nil while idle
+	batch   *call.Batch // the calls of the answer that are not all told yet
 	results int
 	last    *wire.Result
 	began   time.Time

@@ -141,23 +141,6 @@ func (t *timers) List(ctx context.Context) ([]tool.Job, error) {
 	return all, nil
 }
 
-// hookCrons tells hooks what prompts are to come.
-func hookCrons(ctx context.Context, c *Conversation) []*wire.HookCron {
-	crons := []*wire.HookCron{}
-	s := c.env.Schedules
-	if s == nil {
-		return crons
-	}
-	c.runWhileServing(func() {
-		jobs, _ := s.List(ctx)
-		for _, j := range jobs {
-			at := j.At.Local()
-			crons = append(crons, &wire.HookCron{ID: j.ID, Schedule: cmp.Or(j.Cron, fmt.Sprintf("%d %d * * *", at.Minute(), at.Hour())), Recurring: j.Recurring, Prompt: j.Prompt})
-		}
-	})
-	return crons
-}
-
 //go:embed command_loop.md
 var loopPrompt string
 
