@@ -47,7 +47,7 @@ func (c *Conversation) Change(ch Changes) error {
 		c.set.appendPrompt = ch.AppendSystemPrompt
 	}
 	if ch.Skills != nil {
-		c.set.skills = ch.Skills
+		c.only = ch.Skills
 	}
 	if len(ch.Agents) > 0 && len(c.set.agents) > 0 {
 		c.setAgents(agents.Merge(c.set.agents, ch.Agents))
@@ -65,7 +65,7 @@ func (c *Conversation) Change(ch Changes) error {
 		c.aliases = ch.ToolAliases
 	}
 	if ch.PlanInstructions != "" {
-		c.set.tuning.PlanInstructions = ch.PlanInstructions
+		c.planWords = ch.PlanInstructions
 	}
 	c.set.tuning.Suggestions = c.set.tuning.Suggestions || ch.Suggestions
 	c.set.forward = c.set.forward || ch.ForwardSubagents

@@ -105,7 +105,7 @@ func listCommands(c *Conversation, all bool) []*wire.SlashCommand {
 	}
 	seen := map[string]bool{}
 	for _, cmd := range c.projectCommands() {
-		if cmd.NoPerson || cmd.Skill && c.set.skills != nil && !slices.Contains(c.set.skills, cmd.Name) {
+		if cmd.NoPerson || cmd.Skill && c.only != nil && !slices.Contains(c.only, cmd.Name) {
 			continue
 		}
 		seen[cmd.Name] = true
@@ -254,7 +254,7 @@ func (c *Conversation) expandPrompt(t *turn, p *prompt, cmd *slashCommand) *endi
 	}
 	if cmd == nil {
 		text := p.m.Message.Content.String()
-		p.attached = c.attach(t, text)
+		p.attached = c.attach(t.ctx, text)
 		if name, _, ok := typed(p); ok && !c.cfg.NoSlashCommands {
 			note := &wire.TextBlock{Text: history.Reminder(fmt.Sprintf("The prompt below begins like a slash command, but there is no command /%s here, so nothing was run. Take it as plain words.", name))}
 			content := wire.Blocks(append([]wire.Block{note}, p.m.Message.Content.All()...)...)
@@ -271,7 +271,7 @@ func (c *Conversation) expandPrompt(t *turn, p *prompt, cmd *slashCommand) *endi
 		said = append(said, &wire.TextBlock{Text: text})
 		if err == nil {
 			c.grant(cmd.file)
-			p.attached = c.attach(t, text)
+			p.attached = c.attach(t.ctx, text)
 		}
 	case cmd.from != nil:
 		var content wire.Content
@@ -397,7 +397,7 @@ func (c *Conversation) contextCommand(t *turn, p *prompt, args string) *ending {
 	}{{"System prompt", u.System}, {"System tools", u.Tools}, {"Messages", u.Messages}, {"Free space", max(0, window-total)}} {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", row.name, thousands(row.n), share(row.n))
 	}
-	if pr := c.set.project; pr != nil && len(pr.Instructions) > 0 {
+	if pr := c.project; pr != nil && len(pr.Instructions) > 0 {
 		b.WriteString("\n### Memory files\n\n| Source | Path | Tokens |\n|--------|------|--------|\n")
 		for _, f := range pr.Instructions {
 			fmt.Fprintf(&b, "| %s | %s | %s |\n", f.Source, f.Path, thousands(int64(f.Size)/4))

@@ -116,8 +116,8 @@ func changeEffort(c *Conversation, level string) (string, error) {
 func changeStyle(c *Conversation, name string) (string, error) {
 	if name == "" {
 		names := []string{"default"}
-		if c.set.project != nil {
-			for _, s := range c.set.project.Styles {
+		if c.project != nil {
+			for _, s := range c.project.Styles {
 				names = append(names, s.Name)
 			}
 		}

@@ -65,7 +65,7 @@ func (c *Conversation) compactTurn(t *turn) compact.Turn {
 		EmitInit:    func() { c.rec.Emit(c.init(t)) },
 		EmitUser:    func(m *wire.User) { t.userLines++; c.rec.Emit(m) },
 		SendContext: func() error { return c.tellContext(t) },
-		Inform:      func(text string) error { return c.inform(t, text) },
+		Inform:      func(text string) error { return c.inform(text) },
 		SessionHooks: func() []string {
 			if c.sub != nil {
 				return nil

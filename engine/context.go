@@ -15,14 +15,17 @@ import (
 	"sync"
 	"time"
 
+	"github.com/parley-go/parley/engine/agents"
 	"github.com/parley-go/parley/engine/internal/call"
 	"github.com/parley-go/parley/engine/internal/history"
+	"github.com/parley-go/parley/engine/internal/recorder"
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/project"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/files"
 	"github.com/parley-go/parley/engine/tool/read"
 	"github.com/parley-go/parley/engine/tool/skill"
+	"github.com/parley-go/parley/engine/tool/tasklist"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
@@ -40,16 +43,41 @@ const contextField = "contextFiles"
 // gitTime bounds how long the state of the repository is looked for.
 const gitTime = 3 * time.Second
 
+// briefing is what the model receives beside prompts and results: the project's files, its
+// commands and skills, and reminders. Its methods are called by the owner of the conversation,
+// unless they say otherwise.
+type briefing struct {
+	told           told
+	project        *project.Context
+	only           []string    // the skills that there are; nil means all
+	noInstructions bool        // see [Config]
+	outputStyle    string      // see [Config]
+	planWords      string      // see [Tuning.PlanInstructions]
+	begun          bool        // its agent has sent its first context
+	notices        []string    // to be emitted when the first turn begins
+	hostPrompt     func() bool // the system prompt is that of the host
+
+	*owner
+	*permissions
+	*toolset
+	*hooks
+	cfg    *Config
+	env    *tool.Env
+	rec    *recorder.Recorder
+	hist   *history.History
+	runner *call.Runner
+}
+
 // tellContext tells the model what the user and the project say, if it was not told.
-func (c *Conversation) tellContext(t *turn) error {
-	p := c.set.project
+func (c *briefing) tellContext(t *turn) error {
+	p := c.project
 	if p == nil || c.told.context {
 		return c.tellSkills()
 	}
 	c.told.context = true
 	var parts []string
 	var paths []string
-	if len(p.Instructions) > 0 && !c.set.noInstructions {
+	if len(p.Instructions) > 0 && !c.noInstructions {
 		var b strings.Builder
 		b.WriteString(strings.TrimSpace(contextIntro))
 		for _, f := range p.Instructions {
@@ -58,7 +86,7 @@ func (c *Conversation) tellContext(t *turn) error {
 		}
 		parts = append(parts, b.String())
 	}
-	if !c.set.noInstructions && c.sub == nil {
+	if !c.noInstructions && !c.below {
 		for _, f := range p.Instructions {
 			c.runHooks(t, call.InstructionsLoaded(f, "session_start"), f.Path)
 		}
@@ -72,8 +100,8 @@ func (c *Conversation) tellContext(t *turn) error {
 	if git != "" {
 		parts = append(parts, "# Repository\n\n"+git)
 	}
-	if !c.set.noInstructions && c.sub == nil && p.MemoryDir != "" {
-		parts = append(parts, showNotes(p, c.set.systemPrompt == nil)...)
+	if !c.noInstructions && !c.below && p.MemoryDir != "" {
+		parts = append(parts, showNotes(p, !c.hostPrompt())...)
 	}
 	list := c.skillList()
 	c.told.skills = list
@@ -111,7 +139,7 @@ func showInstructions(f *project.File) string {
 }
 
 // remind tells the model of files, and keeps which.
-func (c *Conversation) remind(text string, paths []string) error {
+func (c *briefing) remind(text string, paths []string) error {
 	if paths == nil {
 		paths = []string{}
 	}
@@ -119,14 +147,14 @@ func (c *Conversation) remind(text string, paths []string) error {
 }
 
 // restoreContext remembers what a session told, from one of its records.
-func (c *Conversation) restoreContext(e *session.Entry) {
+func (c *briefing) restoreContext(e *session.Entry) {
 	raw := e.Fields[contextField]
-	if raw == nil || c.set.project == nil {
+	if raw == nil || c.project == nil {
 		return
 	}
 	var paths []string
 	json.Unmarshal(raw, &paths)
-	c.set.project.Told(paths...)
+	c.project.Told(paths...)
 	if !c.told.context {
 		c.told.context = true
 		c.told.skills = c.skillList()
@@ -135,10 +163,10 @@ func (c *Conversation) restoreContext(e *session.Entry) {
 
 // loseContext is called when what was told is not part of the conversation any more:
 // it is told again with the next prompt.
-func (c *Conversation) loseContext() {
+func (c *briefing) loseContext() {
 	c.told = told{tasks: c.told.tasks}
-	if c.set.project != nil {
-		c.set.project.Forget()
+	if c.project != nil {
+		c.project.Forget()
 	}
 }
 
@@ -146,7 +174,7 @@ func (c *Conversation) loseContext() {
 const maxSkillList = 16 << 10
 
 // skillList tells the model what skills there are, by name and description.
-func (c *Conversation) skillList() string {
+func (c *briefing) skillList() string {
 	if c.findTool("Skill") == nil {
 		return ""
 	}
@@ -173,8 +201,8 @@ func (c *Conversation) skillList() string {
 }
 
 // tellSkills tells the model that the skills have changed.
-func (c *Conversation) tellSkills() error {
-	if c.set.project == nil {
+func (c *briefing) tellSkills() error {
+	if c.project == nil {
 		return nil
 	}
 	list := c.skillList()
@@ -191,10 +219,10 @@ func (c *Conversation) tellSkills() error {
 }
 
 // skills returns the commands that the model may load by itself.
-func (c *Conversation) skills() []*project.Command {
+func (c *briefing) skills() []*project.Command {
 	var list []*project.Command
 	for _, cmd := range c.projectCommands() {
-		if !cmd.NoModel && (c.set.skills == nil || slices.Contains(c.set.skills, cmd.Name)) {
+		if !cmd.NoModel && (c.only == nil || slices.Contains(c.only, cmd.Name)) {
 			list = append(list, cmd)
 		}
 	}
@@ -202,18 +230,18 @@ func (c *Conversation) skills() []*project.Command {
 }
 
 // projectCommands returns the commands and skills of files that there are.
-func (c *Conversation) projectCommands() []*project.Command {
-	if c.set.project == nil || c.cfg.NoSlashCommands {
+func (c *briefing) projectCommands() []*project.Command {
+	if c.project == nil || c.cfg.NoSlashCommands {
 		return nil
 	}
-	return c.set.project.Commands
+	return c.project.Commands
 }
 
-func (c *Conversation) projectCommand(name string) *project.Command {
-	if c.set.project == nil || c.cfg.NoSlashCommands {
+func (c *briefing) projectCommand(name string) *project.Command {
+	if c.project == nil || c.cfg.NoSlashCommands {
 		return nil
 	}
-	return c.set.project.Command(name)
+	return c.project.Command(name)
 }
 
 // library is what the Skill tool asks. It is used by tool calls, and each of its functions
@@ -224,7 +252,7 @@ type library struct {
 	expand func(ctx context.Context, cmd *project.Command, args string) (string, error)
 }
 
-func newLibrary(c *Conversation) library {
+func newLibrary(c *briefing) library {
 	return library{
 		skills: func() (list []*project.Command) {
 			c.Do(func() { list = c.skills() })
@@ -274,7 +302,7 @@ func (l library) Text(ctx context.Context, name, args string) (string, error) {
 // expandParts writes the text of a command. Its shell commands run if the file is
 // trusted and the rules, with those of the file, allow them. inside runs a function
 // in the goroutine that owns the conversation.
-func (c *Conversation) expandParts(ctx context.Context, cmd *project.Command, args string, inside func(func())) (string, error) {
+func (c *briefing) expandParts(ctx context.Context, cmd *project.Command, args string, inside func(func())) (string, error) {
 	var b strings.Builder
 	for _, part := range cmd.Expand(args) {
 		if !part.Shell {
@@ -299,7 +327,7 @@ func (c *Conversation) expandParts(ctx context.Context, cmd *project.Command, ar
 }
 
 // shell runs a command of the shell that is in the text of a trusted file.
-func (c *Conversation) shell(ctx context.Context, cmd *project.Command, command string, inside func(func())) (string, error) {
+func (c *briefing) shell(ctx context.Context, cmd *project.Command, command string, inside func(func())) (string, error) {
 	var tl tool.Tool
 	inside(func() { tl = c.findTool("Bash") })
 	if tl == nil {
@@ -313,7 +341,7 @@ func (c *Conversation) shell(ctx context.Context, cmd *project.Command, command 
 	// In a subagent the skill gives nothing: its rules are those of the
 	// conversation above, as they are now.
 	var d policy.Decision
-	if c.sub != nil {
+	if c.below {
 		d, _, _ = c.runner.Decide(tl, input, access, nil)
 	} else {
 		own := *c.view.Load()
@@ -345,7 +373,7 @@ func (c *Conversation) shell(ctx context.Context, cmd *project.Command, command 
 }
 
 // tellNested tells the model what was found about files.
-func (c *Conversation) tellNested(found []*project.File) error {
+func (c *briefing) tellNested(found []*project.File) error {
 	var parts, paths []string
 	for _, f := range found {
 		parts = append(parts, showInstructions(f))
@@ -374,7 +402,7 @@ type attachment struct {
 // attach reads the files that a text names with an @. Rules decide about them as
 // about a call of Read; one that would be asked about is not read. It is called by
 // the owner of the conversation.
-func (c *Conversation) attach(t *turn, text string) []*attachment {
+func (c *briefing) attach(ctx context.Context, text string) []*attachment {
 	mentions := project.Mentions(text)
 	if len(mentions) > maxMentions {
 		mentions = mentions[:maxMentions]
@@ -427,10 +455,10 @@ func (c *Conversation) attach(t *turn, text string) []*attachment {
 			if info.IsDir() {
 				result, err = c.listDirectory(mention, path)
 			} else {
-				result, err = tl.Run(t.ctx, mention)
+				result, err = tl.Run(ctx, mention)
 			}
-			if c.set.project != nil && err == nil {
-				a.nested = c.set.project.Below(path)
+			if c.project != nil && err == nil {
+				a.nested = c.project.Below(path)
 			}
 		})
 		if err != nil {
@@ -459,7 +487,7 @@ func (c *Conversation) attach(t *turn, text string) []*attachment {
 }
 
 // listDirectory lists a directory, within bounds and without what rules hide.
-func (c *Conversation) listDirectory(call *tool.Call, dir string) (*tool.Result, error) {
+func (c *briefing) listDirectory(call *tool.Call, dir string) (*tool.Result, error) {
 	root, real, err := files.OpenDirectory(call, dir)
 	if err != nil {
 		return nil, err
@@ -493,7 +521,7 @@ func (c *Conversation) listDirectory(call *tool.Call, dir string) (*tool.Result,
 }
 
 // sayAttachments makes what a prompt names part of the conversation.
-func (c *Conversation) sayAttachments(list []*attachment) error {
+func (c *briefing) sayAttachments(list []*attachment) error {
 	for _, a := range list {
 		if err := c.append(fields("isMeta", true), a.blocks...); err != nil {
 			return err
@@ -509,17 +537,17 @@ func (c *Conversation) sayAttachments(list []*attachment) error {
 
 // SetProject gives the conversation what was read anew. It is told with the next
 // prompt what that changes.
-func (c *Conversation) SetProject(p *project.Context) {
-	if old := c.set.project; old != nil {
+func (c *briefing) SetProject(p *project.Context) {
+	if old := c.project; old != nil {
 		p.Told(old.AllTold()...)
 	}
-	c.set.project = p
+	c.project = p
 	c.publish()
 }
 
 // reloadProject reads the files of the project again. It reports false if none are read.
-func (c *Conversation) reloadProject() bool {
-	if c.set.project == nil || c.cfg.ReadProject == nil {
+func (c *briefing) reloadProject() bool {
+	if c.project == nil || c.cfg.ReadProject == nil {
 		return false
 	}
 	c.SetProject(c.cfg.ReadProject())
@@ -527,31 +555,31 @@ func (c *Conversation) reloadProject() bool {
 }
 
 // Project returns what the user and the project say; nil if nothing was read.
-func (c *Conversation) Project() *project.Context { return c.set.project }
+func (c *briefing) Project() *project.Context { return c.project }
 
 // style is the output style that counts; nil means the default.
-func (c *Conversation) style() *project.Style {
-	if c.set.project == nil || c.set.outputStyle == "" {
+func (c *briefing) style() *project.Style {
+	if c.project == nil || c.outputStyle == "" {
 		return nil
 	}
-	return c.set.project.Style(c.set.outputStyle)
+	return c.project.Style(c.outputStyle)
 }
 
 // OutputStyle returns the name of the output style: that of the settings even if there is no such style, as the official CLI does.
-func (c *Conversation) OutputStyle() string {
+func (c *briefing) OutputStyle() string {
 	if s := c.style(); s != nil {
 		return s.Name
 	}
-	return cmp.Or(c.set.outputStyle, "default")
+	return cmp.Or(c.outputStyle, "default")
 }
 
 // SetOutputStyle changes the output style from the next turn on; empty or "default"
 // means the default.
-func (c *Conversation) SetOutputStyle(name string) error {
-	if name != "" && name != "default" && (c.set.project == nil || c.set.project.Style(name) == nil) {
+func (c *briefing) SetOutputStyle(name string) error {
+	if name != "" && name != "default" && (c.project == nil || c.project.Style(name) == nil) {
 		return fmt.Errorf("there is no output style named %s", name)
 	}
-	c.set.outputStyle = name
+	c.outputStyle = name
 	return nil
 }
 
@@ -565,17 +593,14 @@ type contextFile struct {
 }
 
 // initContext puts what was read into init.
-func (c *Conversation) initContext(m *wire.Init) {
-	for _, cmd := range c.Commands() {
-		m.SlashCommands = append(m.SlashCommands, cmd.Name)
-	}
+func (c *briefing) initContext(m *wire.Init) {
 	m.OutputStyle = c.OutputStyle()
-	p := c.set.project
+	p := c.project
 	if p == nil {
 		return
 	}
 	for _, cmd := range c.projectCommands() {
-		if cmd.Skill && (c.set.skills == nil || slices.Contains(c.set.skills, cmd.Name)) && !cmd.NoPerson {
+		if cmd.Skill && (c.only == nil || slices.Contains(c.only, cmd.Name)) && !cmd.NoPerson {
 			m.Skills = append(m.Skills, cmd.Name)
 		}
 	}
@@ -609,4 +634,87 @@ func (c *Conversation) initContext(m *wire.Init) {
 		}
 		m.Extra["context_problems"] = mustJSON(list)
 	}
+}
+
+// inform tells the model something that nobody said.
+func (c *briefing) inform(text string) error {
+	return c.append(fields("isMeta", true), mustJSON(&wire.TextBlock{Text: text}))
+}
+
+// append makes blocks of the user's side part of the conversation.
+func (c *briefing) append(f map[string]json.RawMessage, blocks ...json.RawMessage) error {
+	if err := c.rec.Record(userEntry(f, blocks...)); err != nil {
+		return err
+	}
+	c.hist.Add("user", blocks...)
+	return nil
+}
+
+// preload returns the texts of the skills that an agent begins with. inside runs a
+// function in the goroutine that owns the conversation.
+func (c *briefing) preload(ctx context.Context, def *agents.Definition, inside func(func())) (texts []string) {
+	for _, name := range def.Skills {
+		var cmd *project.Command
+		inside(func() {
+			if cmd = c.projectCommand(name); cmd != nil && c.only != nil && !slices.Contains(c.only, cmd.Name) {
+				cmd = nil
+			}
+		})
+		if cmd == nil {
+			texts = append(texts, fmt.Sprintf("The skill %s, which you are to have, is not here. Say so in your report if you miss it.", name))
+			continue
+		}
+		text, err := c.expandParts(ctx, cmd, "", inside)
+		if err != nil {
+			texts = append(texts, fmt.Sprintf("The skill %s could not be loaded: %v", cmd.Name, err))
+			continue
+		}
+		head := "The skill " + cmd.Name + " is loaded."
+		if cmd.Dir != "" {
+			head += " Base directory for this skill: " + cmd.Dir
+		}
+		texts = append(texts, head+"\n\n"+strings.TrimSpace(text))
+	}
+	return texts
+}
+
+// taskRecord is the record of the list of TaskCreate; nil if the log has it as it is.
+func (c *briefing) taskRecord() *session.Entry {
+	list := tasklist.Of(c.env)
+	raw := string(mustJSON(list))
+	if raw == c.told.tasks || len(list) == 0 && c.told.tasks == "" {
+		return nil
+	}
+	c.told.tasks = raw
+	return &session.Entry{Type: tasksType, Fields: fields("tasks", list)}
+}
+
+// restoreTasks brings the list of TaskCreate back.
+func (c *briefing) restoreTasks(e *session.Entry) {
+	var list []tasklist.Task
+	if e == nil || json.Unmarshal(e.Fields["tasks"], &list) != nil {
+		return
+	}
+	tasklist.Restore(c.env, list)
+	c.told.tasks = string(mustJSON(list))
+}
+
+// tellMode tells the model that plan mode is on, or that it is over.
+func (c *briefing) tellMode() error {
+	on := c.mode == wire.ModePlan
+	if c.below || on == c.told.plan {
+		return nil
+	}
+	c.told.plan = on
+	text := "Plan mode is over. Changes are possible again, as far as the permissions allow them."
+	if on {
+		text = strings.TrimSpace(planModeText)
+		if own := c.planWords; own != "" {
+			text = "Plan mode is on: change nothing until the user has approved a plan.\n\n" + own
+		}
+		if c.findTool(exitPlanName) != nil {
+			text += "\n\nWhen the plan is ready, call " + exitPlanName + " to have it approved. Do not ask for approval in any other way."
+		}
+	}
+	return c.inform(history.Reminder(text))
 }

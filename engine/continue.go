@@ -169,7 +169,7 @@ func (c *Conversation) continueTurn(t *turn, u *unfinishedTurn) *ending {
 		}
 	}
 	for _, text := range added {
-		if err := c.inform(t, text); err != nil {
+		if err := c.inform(text); err != nil {
 			return c.broken(err)
 		}
 	}

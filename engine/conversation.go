@@ -20,7 +20,6 @@ import (
 	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/engine/model/catalog"
 	"github.com/parley-go/parley/engine/policy"
-	"github.com/parley-go/parley/engine/project"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/files"
 	"github.com/parley-go/parley/engine/tool/skill"
@@ -53,7 +52,7 @@ type Conversation struct {
 	money
 	requester
 	queue
-	beginning
+	briefing
 	turns
 	hooks
 	trees worktrees
@@ -61,21 +60,17 @@ type Conversation struct {
 
 // changeable is what of a [Config] may change while the conversation runs.
 type changeable struct {
-	agents         []*agents.Definition
-	agent          *agents.Definition
-	forward        bool // see Config.ForwardSubagents
-	spare          bool // see Config.SpareBackground
-	questions      []string
-	project        *project.Context
-	skills         []string
-	noInstructions bool
-	outputStyle    string
-	systemPrompt   []string
-	appendPrompt   string
-	jsonSchema     json.RawMessage
-	maxTurns       int
-	loadPart       func(part string) ([]json.RawMessage, error)
-	tuning         Tuning
+	agents       []*agents.Definition
+	agent        *agents.Definition
+	forward      bool // see Config.ForwardSubagents
+	spare        bool // see Config.SpareBackground
+	questions    []string
+	systemPrompt []string
+	appendPrompt string
+	jsonSchema   json.RawMessage
+	maxTurns     int
+	loadPart     func(part string) ([]json.RawMessage, error)
+	tuning       Tuning
 }
 
 // A prompt is a message of the user that waits for its turn.
@@ -119,7 +114,7 @@ func newConversation(cfg Config, host Host, sub *crew.Subagent, above *Conversat
 	}
 	c.set = changeable{tuning: cfg.Tuning,
 		agents: cfg.Agents, forward: cfg.ForwardSubagents, spare: cfg.SpareBackground, questions: cfg.Questions,
-		project: cfg.Project, skills: cfg.Skills, noInstructions: cfg.NoInstructions, outputStyle: cfg.OutputStyle,
+
 		systemPrompt: cfg.SystemPrompt, appendPrompt: cfg.AppendSystemPrompt, jsonSchema: cfg.JSONSchema, maxTurns: cfg.MaxTurns, loadPart: cfg.LoadPart,
 	}
 	opts := recorder.Options{Place: recorder.Place{ID: cfg.SessionID, Log: cfg.Log}, Emit: host.Emit, Now: now, Follow: c.compaction.Follow,
@@ -142,7 +137,7 @@ func newConversation(cfg Config, host Host, sub *crew.Subagent, above *Conversat
 	}
 	c.start, c.permissions.rec, c.permissions.log = c.env, c.rec, log
 	c.others = func(v *call.View) {
-		v.Project, v.NoInstructions, v.Keeper, v.Forward = c.set.project, c.set.noInstructions, c.keeper, c.set.forward
+		v.Project, v.NoInstructions, v.Keeper, v.Forward = c.project, c.noInstructions, c.keeper, c.set.forward
 	}
 	var aboveRunner *call.Runner
 	var top *crew.Top
@@ -154,6 +149,8 @@ func newConversation(cfg Config, host Host, sub *crew.Subagent, above *Conversat
 	c.crew = c.newCrew(sub, top)
 	c.hooks = hooks{below: sub != nil, source: "startup", setup: cfg.Setup, serving: &c.owner, runner: c.runner, rec: c.rec, env: c.env,
 		modelID: func() string { return c.model.ID }, rename: c.Rename, reload: func() { c.reloadProject() }}
+	c.briefing = briefing{project: cfg.Project, only: cfg.Skills, noInstructions: cfg.NoInstructions, outputStyle: cfg.OutputStyle, planWords: cfg.Tuning.PlanInstructions, hostPrompt: func() bool { return c.set.systemPrompt != nil },
+		owner: &c.owner, permissions: &c.permissions, toolset: &c.toolset, hooks: &c.hooks, cfg: &c.cfg, env: c.env, rec: c.rec, hist: &c.hist, runner: c.runner}
 	if cfg.History != nil {
 		c.hooks.source = "resume"
 	}
@@ -202,7 +199,7 @@ func newConversation(cfg Config, host Host, sub *crew.Subagent, above *Conversat
 		c.tools = append(c.tools, c.trees.tools()...)
 	}
 	if cfg.SkillTool {
-		c.tools = append(c.tools, skill.New(newLibrary(c)))
+		c.tools = append(c.tools, skill.New(newLibrary(&c.briefing)))
 	}
 	c.setAgents(cfg.Agents)
 	if cfg.Agent != nil {

@@ -4,14 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/parley-go/parley/engine/agents"
 	"github.com/parley-go/parley/engine/hook"
 	"github.com/parley-go/parley/engine/internal/call"
 	"github.com/parley-go/parley/engine/internal/crew"
 	"github.com/parley-go/parley/engine/mcp"
-	"github.com/parley-go/parley/engine/project"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/wire"
 )
@@ -48,7 +46,7 @@ func (c *Conversation) become(def *agents.Definition) error {
 		}
 	}
 	c.set.agent, c.self, c.keeps = def, &n, n.Keeps
-	c.set.noInstructions = c.set.noInstructions || def.OmitContext
+	c.noInstructions = c.noInstructions || def.OmitContext
 	c.mode = call.Narrowest(c.mode, def.Mode)
 	c.tools = slices.DeleteFunc(slices.Clone(c.tools), func(t tool.Tool) bool {
 		switch t.(type) {
@@ -90,32 +88,4 @@ func (c *Conversation) beginAgent(t *turn, p *prompt) (added []string) {
 		p.expanded = &content
 	}
 	return added
-}
-
-// preload returns the texts of the skills that an agent begins with. inside runs a
-// function in the goroutine that owns the conversation.
-func (c *Conversation) preload(ctx context.Context, def *agents.Definition, inside func(func())) (texts []string) {
-	for _, name := range def.Skills {
-		var cmd *project.Command
-		inside(func() {
-			if cmd = c.projectCommand(name); cmd != nil && c.set.skills != nil && !slices.Contains(c.set.skills, cmd.Name) {
-				cmd = nil
-			}
-		})
-		if cmd == nil {
-			texts = append(texts, fmt.Sprintf("The skill %s, which you are to have, is not here. Say so in your report if you miss it.", name))
-			continue
-		}
-		text, err := c.expandParts(ctx, cmd, "", inside)
-		if err != nil {
-			texts = append(texts, fmt.Sprintf("The skill %s could not be loaded: %v", cmd.Name, err))
-			continue
-		}
-		head := "The skill " + cmd.Name + " is loaded."
-		if cmd.Dir != "" {
-			head += " Base directory for this skill: " + cmd.Dir
-		}
-		texts = append(texts, head+"\n\n"+strings.TrimSpace(text))
-	}
-	return texts
 }

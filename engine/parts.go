@@ -81,14 +81,6 @@ func (c *queue) nextPrompt() *prompt {
 	return p
 }
 
-// beginning records what the model has been sent, and what it still needs, when a session or
-// its first turn begins.
-type beginning struct {
-	told    told
-	begun   bool     // its agent has sent its first context
-	notices []string // to be told when the first turn begins
-}
-
 // turns is the turn that runs, and what is known of those before.
 type turns struct {
 	turn    *turn       // nil while idle

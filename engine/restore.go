@@ -62,7 +62,7 @@ func (c *Conversation) restore(h *session.History) error {
 		}
 		c.spentBefore = c.ledger.Total().Nanos
 	}
-	restoreTasks(c, h.Latest[tasksType])
+	c.restoreTasks(h.Latest[tasksType])
 	if c.sub == nil {
 		if gone := c.trees.restore(h.Latest[worktreeType]); gone != "" {
 			c.fromHooks = append(c.fromHooks, gone)

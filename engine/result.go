@@ -42,6 +42,9 @@ func (c *Conversation) init(t *turn) *wire.Init {
 	if c.env.Sandbox != nil {
 		m.Extra["sandbox"] = mustJSON(c.env.Sandbox.Report())
 	}
+	for _, cmd := range c.Commands() {
+		m.SlashCommands = append(m.SlashCommands, cmd.Name)
+	}
 	c.initContext(m)
 	maps.Copy(m.Extra, c.initExtra)
 	if unseen := c.unseen(c.tools); len(unseen) > 0 {

@@ -80,7 +80,7 @@ func (c *Conversation) spawn(ctx context.Context, s *crew.Subagent, background b
 	var cfg Config
 	alive := c.Do(func() {
 		cfg = c.cfg
-		cfg.Agents, cfg.ForwardSubagents, cfg.AllowBypass, cfg.FixedAllows, cfg.Skills, cfg.InitExtra = c.set.agents, c.set.forward, c.allowBypass, c.fixedAllows, c.set.skills, c.initExtra
+		cfg.Agents, cfg.ForwardSubagents, cfg.AllowBypass, cfg.FixedAllows, cfg.Skills, cfg.InitExtra = c.set.agents, c.set.forward, c.allowBypass, c.fixedAllows, c.only, c.initExtra
 		s.Continues = c.findTool(crew.MessageToolName) != nil
 		cfg.Tools = chooseTools(&s.Narrow, c.tools)
 		cfg.ModelName = c.model.ID
@@ -88,8 +88,8 @@ func (c *Conversation) spawn(ctx context.Context, s *crew.Subagent, background b
 		cfg.Effort, cfg.Thinking = c.effort, c.thinking
 		cfg.Policy = c.view.Load().Rules().Narrow(s.Narrow.Policy())
 		cfg.SystemPrompt = []string{def.Prompt, subagentNotes, c.surroundings(env.Roots)}
-		if c.set.project != nil {
-			cfg.Project = c.set.project.Clone()
+		if c.project != nil {
+			cfg.Project = c.project.Clone()
 		}
 		if def.Reminder != "" {
 			cfg.SystemPrompt = append(cfg.SystemPrompt, def.Reminder)

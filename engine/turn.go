@@ -158,7 +158,7 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 	if err := c.tellContext(t); err != nil {
 		return c.broken(err)
 	}
-	if err := tellMode(c, t); err != nil {
+	if err := c.tellMode(); err != nil {
 		return c.broken(err)
 	}
 	if end := c.expandPrompt(t, p, cmd); end != nil {
@@ -265,7 +265,7 @@ func (c *Conversation) say(t *turn, p *prompt, context []string) error {
 		t.unspoken = append(t.unspoken, p)
 	}
 	for _, s := range context {
-		if err := c.inform(t, s); err != nil {
+		if err := c.inform(s); err != nil {
 			return err
 		}
 	}
@@ -280,20 +280,6 @@ func originOf(p *prompt) *wire.Origin {
 	return p.origin
 }
 
-// inform tells the model something that nobody said.
-func (c *Conversation) inform(t *turn, text string) error {
-	return c.append(fields("isMeta", true), mustJSON(&wire.TextBlock{Text: text}))
-}
-
-// append makes blocks of the user's side part of the conversation.
-func (c *Conversation) append(f map[string]json.RawMessage, blocks ...json.RawMessage) error {
-	if err := c.rec.Record(userEntry(f, blocks...)); err != nil {
-		return err
-	}
-	c.hist.Add("user", blocks...)
-	return nil
-}
-
 // userEntry is a record of the user's side of the conversation.
 func userEntry(f map[string]json.RawMessage, blocks ...json.RawMessage) *session.Entry {
 	return &session.Entry{Type: "user", Fields: f, Message: mustJSON(map[string]any{"role": "user", "content": blocks})}
@@ -302,7 +288,7 @@ func userEntry(f map[string]json.RawMessage, blocks ...json.RawMessage) *session
 // nudge is inform, told to the host as well, with the message of the model that was
 // refused, if it is about one.
 func (c *Conversation) nudge(t *turn, text, refused string) error {
-	if err := c.inform(t, text); err != nil {
+	if err := c.inform(text); err != nil {
 		return err
 	}
 	t.userLines++
@@ -504,7 +490,7 @@ func (c *Conversation) answered(t *turn, a *answer) *ending {
 	if more != "" || added != nil {
 		if t.stops++; t.stops <= maxStops {
 			for _, text := range added {
-				if err := c.inform(t, text); err != nil {
+				if err := c.inform(text); err != nil {
 					return c.broken(err)
 				}
 			}
@@ -589,7 +575,7 @@ func (c *Conversation) collect(t *turn, a *answer, run *call.Batch) *ending {
 		more, stopped = append(more, batch...), stopped || stop
 	}
 	for _, s := range more {
-		if err := c.inform(t, s); err != nil {
+		if err := c.inform(s); err != nil {
 			return c.broken(err)
 		}
 	}
@@ -792,7 +778,7 @@ func (c *Conversation) finish(t *turn, end *ending) {
 	over := []*session.Entry{{Type: recorder.CostType, Fields: c.ledger.State()}}
 	r := c.result(t, end)
 	if c.sub == nil {
-		if e := taskRecord(c); e != nil {
+		if e := c.taskRecord(); e != nil {
 			over = append(over, e)
 		}
 		c.rec.Stamp(r)
