@@ -42,6 +42,19 @@ type asker = func(context.Context, tool.Question) (*tool.Reply, error)
 type brief struct {
 	mu      sync.Mutex
 	prompts []string
+	foreign map[string]bool // prompts that a model scheduled
+}
+
+// disown says that a prompt is a model's: it comes when a job is due, and may come from the host.
+func (b *brief) disown(text string) {
+	text = strings.TrimSpace(text)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.foreign == nil {
+		b.foreign = map[string]bool{}
+	}
+	b.foreign[text] = true
+	b.prompts = slices.DeleteFunc(b.prompts, func(p string) bool { return p == text })
 }
 
 // add adds a prompt, unless it came from something other than a person.
@@ -51,6 +64,9 @@ func (b *brief) add(text string, origin *wire.Origin) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.foreign[text] {
+		return
+	}
 	if r := []rune(text); len(r) > judgePrompt {
 		text = string(r[:judgePrompt]) + "…"
 	}
@@ -60,8 +76,17 @@ func (b *brief) add(text string, origin *wire.Origin) {
 	}
 }
 
-// restore adds the prompt of a record.
+// restore adds the prompt of a record, and disowns the prompts that its calls schedule.
 func (b *brief) restore(e *session.Entry) {
+	if e.Type == "assistant" && (bytes.Contains(e.Message, []byte(`"CronCreate"`)) || bytes.Contains(e.Message, []byte(`"ScheduleWakeup"`))) {
+		_, blocks, _ := history.MessageBlocks(e.Message)
+		for _, raw := range blocks {
+			var call struct{ Input struct{ Prompt string } }
+			if json.Unmarshal(raw, &call) == nil && call.Input.Prompt != "" {
+				b.disown(call.Input.Prompt)
+			}
+		}
+	}
 	if e.Type != "user" || e.Fields["promptId"] == nil || e.Fields["sourceToolAssistantUUID"] != nil || e.Fields["isMeta"] != nil {
 		return
 	}

@@ -21,6 +21,7 @@ import (
 // timers keep the jobs of a conversation: they end with it. If the host keeps jobs, they
 // are its.
 type timers struct {
+	brief *brief            // which holds no prompts that a model scheduled
 	do    func(func()) bool // see [Conversation.Do]
 	queue *queue            // of the conversation; its owner alone uses it
 
@@ -37,7 +38,7 @@ type timedJob struct {
 
 // watchSchedules lets the tools of the conversation schedule prompts.
 func watchSchedules(c *Conversation) {
-	t := &timers{do: c.Do, queue: &c.queue}
+	t := &timers{do: c.Do, queue: &c.queue, brief: c.brief}
 	c.env.Schedules, c.timers = t, t
 	c.env.OnClose(func() {
 		t.mu.Lock()
@@ -65,6 +66,7 @@ func (t *timers) keeper() tool.Schedules {
 
 // Add implements [tool.Schedules].
 func (t *timers) Add(ctx context.Context, job tool.Job) (tool.Job, error) {
+	t.brief.disown(job.Prompt)
 	if host := t.keeper(); host != nil {
 		return host.Add(ctx, job)
 	}

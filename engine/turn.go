@@ -249,7 +249,7 @@ func (c *Conversation) say(t *turn, p *prompt, context []string) error {
 	if p.recorded != nil {
 		p.recorded()
 	}
-	if c.sub == nil {
+	if c.sub == nil && p.job == nil {
 		c.brief.add(p.m.Message.Content.String(), originOf(p))
 	}
 	if c.keeper != nil && c.sub == nil { // what a subagent changes is of the prompt above
