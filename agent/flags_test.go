@@ -12,6 +12,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/parley-go/parley/internal/cli"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
@@ -26,64 +27,64 @@ func TestFlags(t *testing.T) {
 	for _, tt := range []struct {
 		flag, value string
 		more        []string // that it needs
-		want        func(f *Flags) (got, want any)
+		want        func(f *cli.Flags) (got, want any)
 	}{
-		{"--output-format", "json", nil, func(f *Flags) (any, any) { return f.OutputFormat, "json" }},
-		{"--output-format", "message", nil, func(f *Flags) (any, any) { return f.OutputFormat, "stream-json" }},
-		{"--input-format", "stream-json", []string{"--output-format=stream-json"}, func(f *Flags) (any, any) { return f.InputFormat, "stream-json" }},
-		{"--model", "opus", nil, func(f *Flags) (any, any) { return f.Model, "opus" }},
-		{"--fallback-model", "sonnet,haiku", nil, func(f *Flags) (any, any) { return f.FallbackModels, []string{"sonnet", "haiku"} }},
-		{"--effort", "xhigh", nil, func(f *Flags) (any, any) { return f.Effort, "xhigh" }},
-		{"--thinking", "adaptive", nil, func(f *Flags) (any, any) { return f.Thinking, "adaptive" }},
-		{"--max-thinking-tokens", "2000", nil, func(f *Flags) (any, any) { return f.ThinkingTokens, ptr(2000) }},
-		{"--max-thinking-tokens", "0", nil, func(f *Flags) (any, any) { return f.ThinkingTokens, ptr(0) }},
-		{"--betas", "a,b", nil, func(f *Flags) (any, any) { return f.Betas, []string{"a", "b"} }},
-		{"--max-turns", "5", nil, func(f *Flags) (any, any) { return f.MaxTurns, 5 }},
-		{"--max-budget-usd", "0.0001", nil, func(f *Flags) (any, any) { return f.MaxBudget, int64(100_000) }},
-		{"--max-budget-usd", "1", nil, func(f *Flags) (any, any) { return f.MaxBudget, int64(1_000_000_000) }},
-		{"--max-budget-usd", ".5", nil, func(f *Flags) (any, any) { return f.MaxBudget, int64(500_000_000) }},
-		{"--max-budget-usd", "1e-05", nil, func(f *Flags) (any, any) { return f.MaxBudget, int64(10_000) }},
-		{"--system-prompt", "", nil, func(f *Flags) (any, any) { return f.SystemPrompt, ptr("") }},
-		{"--system-prompt", "-x", nil, func(f *Flags) (any, any) { return f.SystemPrompt, ptr("-x") }},
-		{"--system-prompt-file", "p.md", nil, func(f *Flags) (any, any) { return f.SystemPromptFile, "p.md" }},
-		{"--append-system-prompt", "a=b", nil, func(f *Flags) (any, any) { return f.AppendSystemPrompt, "a=b" }},
-		{"--append-system-prompt-file", "p.md", nil, func(f *Flags) (any, any) { return f.AppendSystemPromptFile, "p.md" }},
-		{"--json-schema", `{"type":"object"}`, nil, func(f *Flags) (any, any) { return f.JSONSchema, json.RawMessage(`{"type":"object"}`) }},
-		{"--tools", "Read,Bash", nil, func(f *Flags) (any, any) { return f.Tools, []string{"Read", "Bash"} }},
-		{"--tools", "", nil, func(f *Flags) (any, any) { return f.Tools, []string{} }},
-		{"--tools", "default", nil, func(f *Flags) (any, any) { return f.Tools, []string{"default"} }},
-		{"--allowedTools", "Read,Bash(git diff:*, x),mcp__s", nil, func(f *Flags) (any, any) {
+		{"--output-format", "json", nil, func(f *cli.Flags) (any, any) { return f.OutputFormat, "json" }},
+		{"--output-format", "message", nil, func(f *cli.Flags) (any, any) { return f.OutputFormat, "stream-json" }},
+		{"--input-format", "stream-json", []string{"--output-format=stream-json"}, func(f *cli.Flags) (any, any) { return f.InputFormat, "stream-json" }},
+		{"--model", "opus", nil, func(f *cli.Flags) (any, any) { return f.Model, "opus" }},
+		{"--fallback-model", "sonnet,haiku", nil, func(f *cli.Flags) (any, any) { return f.FallbackModels, []string{"sonnet", "haiku"} }},
+		{"--effort", "xhigh", nil, func(f *cli.Flags) (any, any) { return f.Effort, "xhigh" }},
+		{"--thinking", "adaptive", nil, func(f *cli.Flags) (any, any) { return f.Thinking, "adaptive" }},
+		{"--max-thinking-tokens", "2000", nil, func(f *cli.Flags) (any, any) { return f.ThinkingTokens, ptr(2000) }},
+		{"--max-thinking-tokens", "0", nil, func(f *cli.Flags) (any, any) { return f.ThinkingTokens, ptr(0) }},
+		{"--betas", "a,b", nil, func(f *cli.Flags) (any, any) { return f.Betas, []string{"a", "b"} }},
+		{"--max-turns", "5", nil, func(f *cli.Flags) (any, any) { return f.MaxTurns, 5 }},
+		{"--max-budget-usd", "0.0001", nil, func(f *cli.Flags) (any, any) { return f.MaxBudget, int64(100_000) }},
+		{"--max-budget-usd", "1", nil, func(f *cli.Flags) (any, any) { return f.MaxBudget, int64(1_000_000_000) }},
+		{"--max-budget-usd", ".5", nil, func(f *cli.Flags) (any, any) { return f.MaxBudget, int64(500_000_000) }},
+		{"--max-budget-usd", "1e-05", nil, func(f *cli.Flags) (any, any) { return f.MaxBudget, int64(10_000) }},
+		{"--system-prompt", "", nil, func(f *cli.Flags) (any, any) { return f.SystemPrompt, ptr("") }},
+		{"--system-prompt", "-x", nil, func(f *cli.Flags) (any, any) { return f.SystemPrompt, ptr("-x") }},
+		{"--system-prompt-file", "p.md", nil, func(f *cli.Flags) (any, any) { return f.SystemPromptFile, "p.md" }},
+		{"--append-system-prompt", "a=b", nil, func(f *cli.Flags) (any, any) { return f.AppendSystemPrompt, "a=b" }},
+		{"--append-system-prompt-file", "p.md", nil, func(f *cli.Flags) (any, any) { return f.AppendSystemPromptFile, "p.md" }},
+		{"--json-schema", `{"type":"object"}`, nil, func(f *cli.Flags) (any, any) { return f.JSONSchema, json.RawMessage(`{"type":"object"}`) }},
+		{"--tools", "Read,Bash", nil, func(f *cli.Flags) (any, any) { return f.Tools, []string{"Read", "Bash"} }},
+		{"--tools", "", nil, func(f *cli.Flags) (any, any) { return f.Tools, []string{} }},
+		{"--tools", "default", nil, func(f *cli.Flags) (any, any) { return f.Tools, []string{"default"} }},
+		{"--allowedTools", "Read,Bash(git diff:*, x),mcp__s", nil, func(f *cli.Flags) (any, any) {
 			return f.AllowedTools, []string{"Read", "Bash(git diff:*, x)", "mcp__s"}
 		}},
-		{"--allowed-tools", "Read Bash(ls *)", nil, func(f *Flags) (any, any) { return f.AllowedTools, []string{"Read", "Bash(ls *)"} }},
-		{"--disallowedTools", "Write", nil, func(f *Flags) (any, any) { return f.DisallowedTools, []string{"Write"} }},
-		{"--disallowed-tools", "Write", nil, func(f *Flags) (any, any) { return f.DisallowedTools, []string{"Write"} }},
-		{"--permission-mode", "plan", nil, func(f *Flags) (any, any) { return f.PermissionMode, wire.ModePlan }},
-		{"--permission-mode", "delegate", nil, func(f *Flags) (any, any) { return f.PermissionMode, wire.ModeDelegate }},
-		{"--permission-mode", "default", nil, func(f *Flags) (any, any) { return f.PermissionMode, wire.ModeDefault }},
-		{"--permission-mode", "manual", nil, func(f *Flags) (any, any) { return f.PermissionMode, wire.ModeDefault }},
-		{"--permission-prompt-tool", "stdio", nil, func(f *Flags) (any, any) { return f.PromptTool, "stdio" }},
-		{"--permission-prompts", "none", nil, func(f *Flags) (any, any) { return f.NoPrompts, true }},
-		{"--permission-prompts", "host", nil, func(f *Flags) (any, any) { return f.NoPrompts, false }},
-		{"--add-dir", "/a,b", nil, func(f *Flags) (any, any) { return f.AddDirs, []string{"/a,b"} }},
-		{"--settings", `{"model":"x"}`, nil, func(f *Flags) (any, any) { return f.Settings, `{"model":"x"}` }},
-		{"--managed-settings", `{}`, nil, func(f *Flags) (any, any) { return f.Managed, `{}` }},
-		{"--setting-sources", "user,project", nil, func(f *Flags) (any, any) { return f.SettingSources, []string{"user", "project"} }},
-		{"--setting-sources", "", nil, func(f *Flags) (any, any) { return f.SettingSources, []string{} }},
-		{"--mcp-config", `{"mcpServers":{}}`, nil, func(f *Flags) (any, any) { return f.MCPConfig, []string{`{"mcpServers":{}}`} }},
-		{"--session-id", id, nil, func(f *Flags) (any, any) { return f.SessionID, id }},
-		{"--resume", id, nil, func(f *Flags) (any, any) { return f.Resume, id }},
-		{"--resume-session-at", id, []string{"--resume=" + id}, func(f *Flags) (any, any) { return f.ResumeAt, id }},
-		{"--resume-drops-turn", id, []string{"--resume=" + id, "--resume-session-at=" + id}, func(f *Flags) (any, any) { return f.DropsTurn, id }},
-		{"--name", "n", nil, func(f *Flags) (any, any) { return f.SessionName, "n" }},
-		{"--api-key", "k", nil, func(f *Flags) (any, any) { return f.APIKey, "k" }},
-		{"--provider", "script", nil, func(f *Flags) (any, any) { return f.Provider, "script" }},
-		{"--base-url", "http://127.0.0.1:1", nil, func(f *Flags) (any, any) { return f.BaseURL, "http://127.0.0.1:1" }},
-		{"--script", "s", nil, func(f *Flags) (any, any) { return f.Script, "s" }},
-		{"--debug-file", "d", nil, func(f *Flags) (any, any) { return f.DebugFile, "d" }},
+		{"--allowed-tools", "Read Bash(ls *)", nil, func(f *cli.Flags) (any, any) { return f.AllowedTools, []string{"Read", "Bash(ls *)"} }},
+		{"--disallowedTools", "Write", nil, func(f *cli.Flags) (any, any) { return f.DisallowedTools, []string{"Write"} }},
+		{"--disallowed-tools", "Write", nil, func(f *cli.Flags) (any, any) { return f.DisallowedTools, []string{"Write"} }},
+		{"--permission-mode", "plan", nil, func(f *cli.Flags) (any, any) { return f.PermissionMode, wire.ModePlan }},
+		{"--permission-mode", "delegate", nil, func(f *cli.Flags) (any, any) { return f.PermissionMode, wire.ModeDelegate }},
+		{"--permission-mode", "default", nil, func(f *cli.Flags) (any, any) { return f.PermissionMode, wire.ModeDefault }},
+		{"--permission-mode", "manual", nil, func(f *cli.Flags) (any, any) { return f.PermissionMode, wire.ModeDefault }},
+		{"--permission-prompt-tool", "stdio", nil, func(f *cli.Flags) (any, any) { return f.PromptTool, "stdio" }},
+		{"--permission-prompts", "none", nil, func(f *cli.Flags) (any, any) { return f.NoPrompts, true }},
+		{"--permission-prompts", "host", nil, func(f *cli.Flags) (any, any) { return f.NoPrompts, false }},
+		{"--add-dir", "/a,b", nil, func(f *cli.Flags) (any, any) { return f.AddDirs, []string{"/a,b"} }},
+		{"--settings", `{"model":"x"}`, nil, func(f *cli.Flags) (any, any) { return f.Settings, `{"model":"x"}` }},
+		{"--managed-settings", `{}`, nil, func(f *cli.Flags) (any, any) { return f.Managed, `{}` }},
+		{"--setting-sources", "user,project", nil, func(f *cli.Flags) (any, any) { return f.SettingSources, []string{"user", "project"} }},
+		{"--setting-sources", "", nil, func(f *cli.Flags) (any, any) { return f.SettingSources, []string{} }},
+		{"--mcp-config", `{"mcpServers":{}}`, nil, func(f *cli.Flags) (any, any) { return f.MCPConfig, []string{`{"mcpServers":{}}`} }},
+		{"--session-id", id, nil, func(f *cli.Flags) (any, any) { return f.SessionID, id }},
+		{"--resume", id, nil, func(f *cli.Flags) (any, any) { return f.Resume, id }},
+		{"--resume-session-at", id, []string{"--resume=" + id}, func(f *cli.Flags) (any, any) { return f.ResumeAt, id }},
+		{"--resume-drops-turn", id, []string{"--resume=" + id, "--resume-session-at=" + id}, func(f *cli.Flags) (any, any) { return f.DropsTurn, id }},
+		{"--name", "n", nil, func(f *cli.Flags) (any, any) { return f.SessionName, "n" }},
+		{"--api-key", "k", nil, func(f *cli.Flags) (any, any) { return f.APIKey, "k" }},
+		{"--provider", "script", nil, func(f *cli.Flags) (any, any) { return f.Provider, "script" }},
+		{"--base-url", "http://127.0.0.1:1", nil, func(f *cli.Flags) (any, any) { return f.BaseURL, "http://127.0.0.1:1" }},
+		{"--script", "s", nil, func(f *cli.Flags) (any, any) { return f.Script, "s" }},
+		{"--debug-file", "d", nil, func(f *cli.Flags) (any, any) { return f.DebugFile, "d" }},
 	} {
 		for _, args := range [][]string{{tt.flag, tt.value}, {tt.flag + "=" + tt.value}} {
-			f, err := ParseFlags(append(slices.Clone(tt.more), args...))
+			f, err := cli.Parse(append(slices.Clone(tt.more), args...))
 			if err != nil {
 				t.Errorf("%q: %v", args, err)
 				continue
@@ -96,36 +97,22 @@ func TestFlags(t *testing.T) {
 			}
 		}
 	}
-	for flag, field := range map[string]func(f *Flags) bool{
-		"-p": func(f *Flags) bool { return f.Print }, "--print": func(f *Flags) bool { return f.Print }, "--verbose": func(f *Flags) bool { return f.Verbose },
-		"--include-hook-events": func(f *Flags) bool { return f.HookEvents }, "--allow-dangerously-skip-permissions": func(f *Flags) bool { return f.AllowBypass },
-		"--dangerously-skip-permissions": func(f *Flags) bool { return f.SkipPermissions }, "--strict-mcp-config": func(f *Flags) bool { return f.StrictMCP },
-		"-c": func(f *Flags) bool { return f.Continue }, "--continue": func(f *Flags) bool { return f.Continue }, "--fork-session": func(f *Flags) bool { return f.Fork },
-		"--session-mirror": func(f *Flags) bool { return f.Mirror }, "--no-session-persistence": func(f *Flags) bool { return f.NoPersist }, "--debug": func(f *Flags) bool { return f.Debug }, "-d": func(f *Flags) bool { return f.Debug },
-		"--debug-to-stderr": func(f *Flags) bool { return f.DebugToStderr }, "-v": func(f *Flags) bool { return f.Version }, "--help": func(f *Flags) bool { return f.Help },
-		"--bare": func(f *Flags) bool { return f.Bare }, "--init-only": func(f *Flags) bool { return f.InitOnly },
-		"--init": func(f *Flags) bool { return f.Init }, "--maintenance": func(f *Flags) bool { return f.Maintenance },
+	for flag, field := range map[string]func(f *cli.Flags) bool{
+		"-p": func(f *cli.Flags) bool { return f.Print }, "--print": func(f *cli.Flags) bool { return f.Print }, "--verbose": func(f *cli.Flags) bool { return f.Verbose },
+		"--include-hook-events": func(f *cli.Flags) bool { return f.HookEvents }, "--allow-dangerously-skip-permissions": func(f *cli.Flags) bool { return f.AllowBypass },
+		"--dangerously-skip-permissions": func(f *cli.Flags) bool { return f.SkipPermissions }, "--strict-mcp-config": func(f *cli.Flags) bool { return f.StrictMCP },
+		"-c": func(f *cli.Flags) bool { return f.Continue }, "--continue": func(f *cli.Flags) bool { return f.Continue }, "--fork-session": func(f *cli.Flags) bool { return f.Fork },
+		"--session-mirror": func(f *cli.Flags) bool { return f.Mirror }, "--no-session-persistence": func(f *cli.Flags) bool { return f.NoPersist }, "--debug": func(f *cli.Flags) bool { return f.Debug }, "-d": func(f *cli.Flags) bool { return f.Debug },
+		"--debug-to-stderr": func(f *cli.Flags) bool { return f.DebugToStderr }, "-v": func(f *cli.Flags) bool { return f.Version }, "--help": func(f *cli.Flags) bool { return f.Help },
+		"--bare": func(f *cli.Flags) bool { return f.Bare }, "--init-only": func(f *cli.Flags) bool { return f.InitOnly },
+		"--init": func(f *cli.Flags) bool { return f.Init }, "--maintenance": func(f *cli.Flags) bool { return f.Maintenance },
 	} {
-		f, err := ParseFlags([]string{flag, "prompt"})
+		f, err := cli.Parse([]string{flag, "prompt"})
 		if err != nil || !field(f) || f.Prompt != "prompt" {
 			t.Errorf("%s: %v %+v", flag, err, f)
 		}
-		if f, err := ParseFlags([]string{flag + "=false"}); err != nil || field(f) && flag != "--debug" && flag != "-d" {
+		if f, err := cli.Parse([]string{flag + "=false"}); err != nil || field(f) && flag != "--debug" && flag != "-d" {
 			t.Errorf("%s=false: %v", flag, err)
-		}
-	}
-}
-
-// TestInertFlags: what SDKs pass and means nothing here is taken, and named.
-func TestInertFlags(t *testing.T) {
-	for name, kind := range inert {
-		args := []string{name}
-		if kind != flagBool {
-			args = append(args, "x")
-		}
-		f, err := ParseFlags(append(args, "--", "prompt"))
-		if err != nil || !slices.Equal(f.Ignored, []string{name}) || f.Prompt != "prompt" {
-			t.Errorf("%s: %v %+v", name, err, f)
 		}
 	}
 }
@@ -142,7 +129,7 @@ func TestOfficialFlags(t *testing.T) {
 		--safe-mode --session-id --session-mirror --setting-sources --settings --managed-settings --managed-settings-in-initialize --strict-mcp-config --system-prompt --system-prompt-file
 		--system-prompt-snapshot --teleport --tmux --tools --verbose -v --version -w --worktree --max-turns --max-thinking-tokens --thinking --thinking-display --task-budget --init
 		--init-only --maintenance --enable-auth-status --workload --advisor --prefill --await-initialize --await-claim`) {
-		if _, err := ParseFlags([]string{name}); err != nil && strings.Contains(err.Error(), "unknown option") {
+		if _, err := cli.Parse([]string{name}); err != nil && strings.Contains(err.Error(), "unknown option") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -201,7 +188,7 @@ func TestPrompts(t *testing.T) {
 		{[]string{"--allowedTools=Read", "hi"}, "hi", true},
 		{[]string{"--add-dir", "/a", "/b", "--verbose", "hi"}, "hi", true},
 	} {
-		f, err := ParseFlags(tt.args)
+		f, err := cli.Parse(tt.args)
 		if err != nil || f.Prompt != tt.prompt || f.HasPrompt != tt.has {
 			t.Errorf("%q: %v, prompt %q", tt.args, err, f.Prompt)
 		}
@@ -249,8 +236,8 @@ func TestBadFlags(t *testing.T) {
 		if code != 1 || !strings.Contains(stderr.String(), tt.text) || stdout.Len() > 0 || strings.Count(stderr.String(), "\n") != 1 {
 			t.Errorf("%q: exit status %d, %q %q; want %q", tt.args, code, stderr.String(), stdout.String(), tt.text)
 		}
-		_, err := ParseFlags(tt.args)
-		if usage := new(UsageError); !errors.As(err, &usage) {
+		_, err := cli.Parse(tt.args)
+		if usage := new(cli.UsageError); !errors.As(err, &usage) {
 			t.Errorf("%q: error %v", tt.args, err)
 		}
 	}
@@ -392,7 +379,7 @@ func TestRunRetries(t *testing.T) {
 
 // TestBareTools and what managed settings do.
 func TestRestrictingFlags(t *testing.T) {
-	set, err := newSetup(Config{Cwd: "/"}, &Flags{Bare: true, AllowBypass: true, Managed: `{"permissions":{"deny":["Bash"],"allow":["Write"],"disableBypassPermissionsMode":"disable"}}`})
+	set, err := newSetup(Config{Cwd: "/"}, &cli.Flags{Bare: true, AllowBypass: true, Managed: `{"permissions":{"deny":["Bash"],"allow":["Write"],"disableBypassPermissionsMode":"disable"}}`})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/parley-go/parley/engine/model"
+	"github.com/parley-go/parley/internal/cli"
 	"github.com/parley-go/parley/internal/testwait"
 )
 
@@ -23,7 +24,7 @@ func TestHelperIsEnded(t *testing.T) {
 	for _, why := range []string{"late", "cancelled"} {
 		t.Run(why, func(t *testing.T) {
 			dir := t.TempDir()
-			set := &setup{cfg: Config{Cwd: dir, Environ: []string{"PATH=" + os.Getenv("PATH")}}, flags: &Flags{}}
+			set := &setup{cfg: Config{Cwd: dir, Environ: []string{"PATH=" + os.Getenv("PATH")}}, flags: &cli.Flags{}}
 			h := &helper{set: set, what: "apiKeyHelper", command: `(sleep 60 & echo $! > pid; wait) & wait`, timeout: time.Minute}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()

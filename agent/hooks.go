@@ -13,6 +13,7 @@ import (
 	"github.com/parley-go/parley/engine/hook"
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/settings"
+	"github.com/parley-go/parley/internal/cli"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
@@ -85,7 +86,7 @@ func (s *server) newRunner(hooks []settings.Hook) (*hook.Runner, error) {
 }
 
 // setupTrigger is why Setup hooks run, empty if they do not.
-func (f *Flags) setupTrigger() string {
+func setupTrigger(f *cli.Flags) string {
 	switch {
 	case f.Init || f.InitOnly:
 		return "init"

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/parley-go/parley/engine/mcp"
+	"github.com/parley-go/parley/internal/cli"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -32,10 +33,14 @@ func (set *setup) logins() *mcp.Logins {
 	return set.cfg.Logins()
 }
 
-// Login has the user log in to an MCP server on the network that the flags name, or the
-// project if it is trusted, and keeps the login for the conversations to come. It calls show
+// AuthorizeServer has the user log in to an MCP server on the network that the arguments of a command
+// line name, or the project if it is trusted, and keeps the login for the conversations to come. It calls show
 // with the address that the user has to open, and returns when that is done, or when ctx ends.
-func Login(ctx context.Context, cfg Config, flags *Flags, name string, show func(address string)) error {
+func AuthorizeServer(ctx context.Context, cfg Config, args []string, name string, show func(address string)) error {
+	flags, err := cli.Parse(args)
+	if err != nil {
+		return err
+	}
 	cfg.Model = noModel{}
 	set, err := newSetup(cfg, flags)
 	if err != nil {

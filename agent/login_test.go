@@ -69,11 +69,7 @@ func TestLoginOnce(t *testing.T) {
 	config := `{"mcpServers":{"web":{"type":"http","url":"` + srv.URL + `/mcp","oauth":{"clientId":"me"}},"p":{"command":"/nonexistent"}}}`
 	cfg := agent.Config{Home: home, Cwd: dir, SettingSources: []string{"user"}}
 	login := func(cfg agent.Config, name string) error {
-		flags, err := agent.ParseFlags([]string{"--mcp-config=" + config})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return agent.Login(t.Context(), cfg, flags, name, func(address string) {
+		return agent.AuthorizeServer(t.Context(), cfg, []string{"--mcp-config=" + config}, name, func(address string) {
 			u, err := url.Parse(address)
 			if err != nil || u.Path != "/authorize" {
 				t.Error(address)

@@ -24,6 +24,7 @@ import (
 	"github.com/parley-go/parley/engine/model/openai"
 	"github.com/parley-go/parley/engine/model/vertex"
 	"github.com/parley-go/parley/engine/tool/websearch"
+	"github.com/parley-go/parley/internal/cli"
 	"github.com/parley-go/parley/internal/regular"
 )
 
@@ -100,9 +101,13 @@ func (set *setup) anyModel() (model.Model, error) {
 	return m, nil
 }
 
-// MissingCredentials reports whether an agent with this config and these flags has no key, token
-// or provider that would let it ask a model. It connects to nothing.
-func MissingCredentials(cfg Config, flags *Flags) bool {
+// MissingCredentials reports whether an agent with this config and these arguments of its command
+// line has no key, token or provider that would let it ask a model. It connects to nothing.
+func MissingCredentials(cfg Config, args ...string) bool {
+	flags, err := cli.Parse(args)
+	if err != nil {
+		return false // the agent reports it
+	}
 	set := &setup{cfg: cfg, flags: flags, vars: variables(cfg.Environ)}
 	defer set.close()
 	if set.loadSettings() != nil {

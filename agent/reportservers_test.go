@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/parley-go/parley/engine/mcp"
+	"github.com/parley-go/parley/internal/cli"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -16,7 +17,7 @@ import (
 func TestReportServers(t *testing.T) {
 	var stderr strings.Builder
 	release := make(chan struct{})
-	s := newServer(&setup{flags: &Flags{}}, newOutbox(io.Discard), &stderr)
+	s := newServer(&setup{flags: &cli.Flags{}}, newOutbox(io.Discard), &stderr)
 	defer s.out.close()
 	s.mcp = mcp.New(mcp.Options{Host: func(context.Context, string, json.RawMessage) (json.RawMessage, error) {
 		<-release

@@ -100,7 +100,7 @@ func (s *server) updateSettings(req *wire.UpdateSettings) (any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("update_settings: %w", err)
 	}
-	prefs, err := ReadSettings(s.set.cfg, s.set.flags)
+	prefs, err := readSettings(s.set.cfg, s.set.flags)
 	if err != nil {
 		return nil, fmt.Errorf("update_settings: %w", err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/internal/cli"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
@@ -169,7 +170,7 @@ func TestHostStopsReading(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		began := time.Now()
-		a.cancel(&agent.SignalError{Name: "SIGTERM", Status: 143})
+		a.cancel(&cli.SignalError{Name: "SIGTERM", Status: 143})
 		if code := a.wait(); code != 143 || time.Since(began) > 5*time.Second {
 			t.Errorf("exit status %d after %v", code, time.Since(began))
 		}

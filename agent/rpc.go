@@ -13,6 +13,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/parley-go/parley/internal/cli"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
@@ -36,7 +37,7 @@ const maxRPCLine = 64 << 20
 // agent says are notifications, and what it asks are requests. It returns the exit
 // status. The file docs/rpc.md has all of it.
 func ServeRPC(ctx context.Context, cfg Config, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	flags, err := ParseFlags(append([]string{"--print", "--verbose", "--input-format=stream-json", "--output-format=stream-json"}, args...))
+	flags, err := cli.Parse(append([]string{"--print", "--verbose", "--input-format=stream-json", "--output-format=stream-json"}, args...))
 	if err == nil && (flags.HasPrompt || flags.InputFormat != "stream-json" || flags.OutputFormat != "stream-json") {
 		err = errors.New("Error: parley rpc takes no prompt and no formats: the method \"run\" carries the prompt. Remove them.")
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/parley-go/parley/engine/model/catalog"
+	"github.com/parley-go/parley/internal/cli"
 	"github.com/parley-go/parley/internal/telemetry"
 	"github.com/parley-go/parley/transport"
 	"github.com/parley-go/parley/wire"
@@ -22,7 +23,7 @@ import (
 // Run is the command without its subcommands: it takes a command line and holds
 // the conversation that it asks for. It returns the exit status.
 func Run(ctx context.Context, cfg Config, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	flags, err := ParseFlags(args)
+	flags, err := cli.Parse(args)
 	if err != nil {
 		fmt.Fprintln(stderr, err)
 		return 1
@@ -30,7 +31,7 @@ func Run(ctx context.Context, cfg Config, args []string, stdin io.Reader, stdout
 	return run(ctx, cfg, flags, stdin, stdout, stderr)
 }
 
-func run(ctx context.Context, cfg Config, flags *Flags, stdin io.Reader, stdout, stderr io.Writer) int {
+func run(ctx context.Context, cfg Config, flags *cli.Flags, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx = traceOf(ctx, cfg.Environ)
 	stderr = &lockedWriter{w: stderr}
 	debug := io.Discard
@@ -92,8 +93,8 @@ func run(ctx context.Context, cfg Config, flags *Flags, stdin io.Reader, stdout,
 	}
 	if strings.TrimSpace(prompt) == "" {
 		fmt.Fprint(stderr, "Error: Input must be provided either through stdin or as a prompt argument when using --print")
-		if flags.greedy != "" {
-			fmt.Fprintf(stderr, ". %s takes all words up to the next option: put -- before the prompt", flags.greedy)
+		if flags.Greedy != "" {
+			fmt.Fprintf(stderr, ". %s takes all words up to the next option: put -- before the prompt", flags.Greedy)
 		}
 		fmt.Fprintln(stderr)
 		return 1
@@ -280,7 +281,7 @@ func InProcess(cfg Config) transport.Dialer {
 		case spec.Clean:
 			return nil, &transport.SpecError{Option: "CleanEnv", Reason: "an agent in this process has the environment of its Config.Environ, and inherits nothing"}
 		}
-		flags, err := ParseFlags(spec.Args)
+		flags, err := cli.Parse(spec.Args)
 		if err != nil {
 			return nil, err
 		}

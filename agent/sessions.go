@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/parley-go/parley/internal/cli"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
@@ -158,7 +159,7 @@ func (set *setup) session() (id string, log session.Log, history *session.Histor
 		case !errors.Is(err, session.ErrNotFound):
 			return "", nil, nil, err
 		}
-	} else if resume != "" && !uuidPattern().MatchString(resume) {
+	} else if resume != "" && !cli.UUID().MatchString(resume) {
 		found, err := session.Find(ctx, store, resume)
 		if err != nil {
 			return "", nil, nil, &resumeError{resume, "No conversation found with the title: " + resume}
@@ -253,7 +254,7 @@ func copied(h *session.History, from string) []*session.Entry {
 	return entries
 }
 
-func newSessionID(f *Flags) string {
+func newSessionID(f *cli.Flags) string {
 	if f.SessionID != "" {
 		return f.SessionID
 	}

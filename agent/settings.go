@@ -14,6 +14,7 @@ import (
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/sandbox"
 	"github.com/parley-go/parley/engine/settings"
+	"github.com/parley-go/parley/internal/cli"
 	"github.com/parley-go/parley/internal/regular"
 	"github.com/parley-go/parley/wire"
 )
@@ -43,9 +44,17 @@ func managedSettings() string {
 	return "/etc/claude-code/managed-settings.json"
 }
 
-// ReadSettings reads the settings that an agent with this config and these flags
-// has.
-func ReadSettings(cfg Config, flags *Flags) (*settings.Settings, error) {
+// ReadSettings reads the settings that an agent with this config and these arguments of its
+// command line has.
+func ReadSettings(cfg Config, args ...string) (*settings.Settings, error) {
+	flags, err := cli.Parse(args)
+	if err != nil {
+		return nil, err
+	}
+	return readSettings(cfg, flags)
+}
+
+func readSettings(cfg Config, flags *cli.Flags) (*settings.Settings, error) {
 	names := flags.SettingSources
 	if names == nil && !flags.Bare {
 		names = cfg.SettingSources
@@ -86,7 +95,7 @@ const (
 // trustsProject reports whether somebody trusts what the project brings at the start: a host that
 // names the project's settings in --setting-sources, or the user in a dialog of the official
 // command, which ~/.claude.json records.
-func trustsProject(cfg Config, flags *Flags) bool {
+func trustsProject(cfg Config, flags *cli.Flags) bool {
 	if slices.Contains(flags.SettingSources, "project") || slices.Contains(flags.SettingSources, "local") {
 		return true
 	}
@@ -106,7 +115,7 @@ func trustsProject(cfg Config, flags *Flags) bool {
 // say. The environment of the process comes first; what the administrator of the
 // machine says comes before it.
 func (set *setup) loadSettings() error {
-	prefs, err := ReadSettings(set.cfg, set.flags)
+	prefs, err := readSettings(set.cfg, set.flags)
 	if err != nil {
 		return fmt.Errorf("Error: %w", err)
 	}

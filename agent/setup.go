@@ -29,6 +29,7 @@ import (
 	"github.com/parley-go/parley/engine/tool/bash"
 	"github.com/parley-go/parley/engine/tool/builtin"
 	"github.com/parley-go/parley/engine/tool/websearch"
+	"github.com/parley-go/parley/internal/cli"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 	"go.opentelemetry.io/otel/metric"
@@ -100,7 +101,7 @@ type Config struct {
 // A setup is a config and a command line, made ready.
 type setup struct {
 	cfg   Config
-	flags *Flags
+	flags *cli.Flags
 	vars  map[string]string
 
 	sealed atomic.Bool // the logs take nothing any more
@@ -154,7 +155,7 @@ func variables(environ []string) map[string]string {
 	return vars
 }
 
-func newSetup(cfg Config, flags *Flags) (*setup, error) {
+func newSetup(cfg Config, flags *cli.Flags) (*setup, error) {
 	if cfg.Version == "" {
 		cfg.Version = CompatibleVersion
 	}
@@ -374,7 +375,7 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 		SmallModel: set.smallModel(), ServerTools: set.serverTools(), Tools: set.tools(), Questions: set.questions(set.flags.PromptTool == "stdio"),
 		Agents: offered, Agent: self, AgentName: f.Agent, AgentParts: set.parts, NoSendMessage: set.noSendMessage(), ForwardSubagents: f.ForwardSubagents,
 		NoBackground: on[set.vars["CLAUDE_CODE_DISABLE_BACKGROUND_TASKS"]], MCP: servers, Env: set.environment(id),
-		Policy: rules, Mode: set.mode(), AllowBypass: set.bypassAllowed(), FixedAllows: set.prefs().ManagedRulesOnly(), Keep: set.keep, Refresh: set.refresh, Setup: f.setupTrigger(),
+		Policy: rules, Mode: set.mode(), AllowBypass: set.bypassAllowed(), FixedAllows: set.prefs().ManagedRulesOnly(), Keep: set.keep, Refresh: set.refresh, Setup: setupTrigger(f),
 		NoPrompts: f.NoPrompts || set.prefs().Bool("permissions", "denyInsteadOfPrompting"),
 		Project:   context, ReadProject: set.loadProject, Git: set.git, SkillTool: set.skillTool(), OutputStyle: set.prefs().String("outputStyle"), NoSlashCommands: f.NoSlashCommands, PromptCommands: promptCommands(servers),
 		SystemPrompt: system, AppendSystemPrompt: set.withLanguage(appended), JSONSchema: f.JSONSchema,
@@ -488,7 +489,7 @@ func (set *setup) models() []*wire.ModelInfo {
 
 // signalled returns the exit status that the end of the context asks for.
 func (set *setup) signalled(cause error) int {
-	var sig *SignalError
+	var sig *cli.SignalError
 	if errors.As(cause, &sig) {
 		return sig.Status
 	}
@@ -501,13 +502,3 @@ func (set *setup) close() {
 	}
 	set.closers = nil
 }
-
-// A SignalError is the cause of a context that a signal ended. Status is what the
-// process exits with, 0 for what the conversation says.
-type SignalError struct {
-	Name   string
-	Status int
-}
-
-// Error names the signal.
-func (e *SignalError) Error() string { return "the agent was ended by " + e.Name }

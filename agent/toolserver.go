@@ -13,6 +13,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/internal/cli"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -23,7 +24,11 @@ import (
 // session, no other MCP servers.
 //
 // The function that it returns ends everything that calls have left running.
-func ToolServer(ctx context.Context, cfg Config, flags *Flags, stderr io.Writer) (*sdk.Server, func(), error) {
+func ToolServer(ctx context.Context, cfg Config, args []string, stderr io.Writer) (*sdk.Server, func(), error) {
+	flags, err := cli.Parse(args)
+	if err != nil {
+		return nil, nil, err
+	}
 	if flags.HasPrompt {
 		return nil, nil, errors.New("Error: parley mcp serve takes no prompt. Remove it.")
 	}

@@ -15,11 +15,7 @@ import (
 // toolClient connects a client to the agent's tools.
 func toolClient(t *testing.T, dir string, args ...string) *mcp.ClientSession {
 	t.Helper()
-	flags, err := agent.ParseFlags(args)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, end, err := agent.ToolServer(t.Context(), agent.Config{Cwd: dir, Home: t.TempDir(), Environ: os.Environ(), SettingSources: []string{"project"}}, flags, io.Discard)
+	server, end, err := agent.ToolServer(t.Context(), agent.Config{Cwd: dir, Home: t.TempDir(), Environ: os.Environ(), SettingSources: []string{"project"}}, args, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/parley-go/parley/engine"
 	"github.com/parley-go/parley/engine/tool/bash"
+	"github.com/parley-go/parley/internal/cli"
 )
 
 // switchedOn reports whether an environment variable switches something on.
@@ -87,7 +88,7 @@ func (set *setup) fallbacks() (names []string) {
 	}
 	raw, _ := set.prefs().Get("fallbackModel")
 	if json.Unmarshal(raw, &names) != nil {
-		return splitList(set.prefs().String("fallbackModel"))
+		return cli.SplitList(set.prefs().String("fallbackModel"))
 	}
 	return names
 }

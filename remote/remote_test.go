@@ -19,6 +19,7 @@ import (
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/internal/cli"
 	pt "github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/remote"
 	"github.com/parley-go/parley/serve"
@@ -55,7 +56,7 @@ func newServer(t *testing.T, model *pt.Model) (*hub.Hub, *remote.Server) {
 		t.Fatal(err)
 	}
 	s, err := serve.New(serve.Config{Hub: h, Agent: func(a serve.AgentSettings) (json.RawMessage, error) {
-		_, err := agent.ParseFlags(a.Args)
+		_, err := cli.Parse(a.Args)
 		return hub.Args{Args: a.Args}.Spec(), err
 	}})
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/acp"
-	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/hub"
 	"github.com/parley-go/parley/hub/socket"
+	"github.com/parley-go/parley/internal/cli"
 	"github.com/parley-go/parley/session"
 )
 
@@ -27,7 +27,7 @@ func acpCommand(ctx context.Context, p *process, args []string) error {
 		newFlags(p, "acp", "[AGENT FLAGS]", acpText).help()
 		return nil
 	}
-	if _, err := agent.ParseFlags(args); err != nil {
+	if _, err := cli.Parse(args); err != nil {
 		return err
 	}
 	cfg, err := agentConfig(p)

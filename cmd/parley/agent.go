@@ -20,6 +20,7 @@ import (
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/engine/tool/bash"
+	"github.com/parley-go/parley/internal/cli"
 	"github.com/parley-go/parley/internal/otlp"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/remote"
@@ -29,7 +30,7 @@ import (
 // status.
 func runAgent(ctx context.Context, p *process, args []string) int {
 	args, pick := picksSession(args)
-	flags, err := agent.ParseFlags(args)
+	flags, err := cli.Parse(args)
 	if err != nil {
 		fmt.Fprintln(p.stderr, err)
 		return exitFailure
@@ -52,7 +53,7 @@ func runAgent(ctx context.Context, p *process, args []string) int {
 	}
 	person := flags.OutputFormat == "text" && isTerminal(p.stdout) && !flags.InitOnly
 	if person = person && flags.SDKURL == ""; person && !flags.Print && isTerminal(p.stdin) {
-		if flags.ACP == "" && agent.MissingCredentials(cfg, flags) {
+		if flags.ACP == "" && agent.MissingCredentials(cfg, args...) {
 			fmt.Fprint(p.stderr, waysForward)
 			return exitFailure
 		}
@@ -90,7 +91,7 @@ docs/local-models.md describes Ollama, vLLM and llama.cpp, and how to save the c
 `
 
 // runForServer is the agent of a server that it connects to, from behind a firewall.
-func runForServer(ctx context.Context, p *process, cfg agent.Config, flags *agent.Flags, args []string) int {
+func runForServer(ctx context.Context, p *process, cfg agent.Config, flags *cli.Flags, args []string) int {
 	fail := func(err error) int {
 		fmt.Fprintln(p.stderr, "Error:", err)
 		return exitFailure
@@ -203,9 +204,9 @@ func untilSignal(ctx context.Context) (context.Context, func()) {
 	go func() {
 		select {
 		case s := <-signals:
-			ended := &agent.SignalError{Name: "SIGINT"}
+			ended := &cli.SignalError{Name: "SIGINT"}
 			if s == syscall.SIGTERM {
-				ended = &agent.SignalError{Name: "SIGTERM", Status: 143}
+				ended = &cli.SignalError{Name: "SIGTERM", Status: 143}
 			}
 			cancel(ended)
 		case <-ctx.Done():

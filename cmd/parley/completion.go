@@ -12,9 +12,9 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/engine/agents"
 	"github.com/parley-go/parley/engine/model/catalog"
+	"github.com/parley-go/parley/internal/cli"
 	"github.com/parley-go/parley/session"
 )
 
@@ -127,7 +127,7 @@ func completeWord(ctx context.Context, p *process, words []string) (found [][2]s
 
 // candidates returns what can stand behind words, of which flag may be the last.
 func candidates(ctx context.Context, p *process, words []string, flag string, wantFlags bool) (all [][2]string) {
-	var flags []agent.FlagInfo
+	var flags []cli.Info
 	var subcommands [][2]string
 	name := ""
 	if len(words) > 0 {
@@ -136,7 +136,7 @@ func candidates(ctx context.Context, p *process, words []string, flag string, wa
 	if c, ok := lookup(name); ok {
 		flags, subcommands = describeCommand(ctx, p, c)
 	} else {
-		flags = agent.AllFlags()
+		flags = cli.All()
 		if len(words) == 0 {
 			subcommands = commandWords()
 		}
@@ -163,7 +163,7 @@ func candidates(ctx context.Context, p *process, words []string, flag string, wa
 }
 
 // longName returns the first name of a flag that is not a single letter.
-func longName(f agent.FlagInfo) string {
+func longName(f cli.Info) string {
 	return f.Names[max(0, slices.IndexFunc(f.Names, func(n string) bool { return strings.HasPrefix(n, "--") }))]
 }
 
@@ -175,7 +175,7 @@ func commandWords() (all [][2]string) {
 }
 
 // describeCommand reads the flags and subcommands of a command from its help.
-func describeCommand(ctx context.Context, p *process, c command) (flags []agent.FlagInfo, words [][2]string) {
+func describeCommand(ctx context.Context, p *process, c command) (flags []cli.Info, words [][2]string) {
 	switch c.name {
 	case "help":
 		words = commandWords()
@@ -185,14 +185,14 @@ func describeCommand(ctx context.Context, p *process, c command) (flags []agent.
 	case "completion":
 		words = [][2]string{{"bash"}, {"zsh"}, {"fish"}}
 	}
-	flags = []agent.FlagInfo{{Names: []string{"--help"}, Help: "describe the command"}}
+	flags = []cli.Info{{Names: []string{"--help"}, Help: "describe the command"}}
 	var out bytes.Buffer
 	_ = c.run(ctx, &process{stdin: strings.NewReader(""), stdout: &out, stderr: io.Discard, env: p.env}, []string{"--help"})
 	for _, m := range helpFlag().FindAllStringSubmatch(out.String(), -1) {
-		flags = append(flags, agent.FlagInfo{Names: m[1:2], Value: m[2], Help: m[3]})
+		flags = append(flags, cli.Info{Names: m[1:2], Value: m[2], Help: m[3]})
 	}
 	if c.name == "mcp" || c.name == "acp" || c.name == "rpc" { // they take the agent's
-		flags = append(flags, agent.AllFlags()...)
+		flags = append(flags, cli.All()...)
 	}
 	first, _, _ := strings.Cut(out.String(), "\n")
 	for _, m := range append(synopsis().FindAllStringSubmatch(first, -1), helpWord().FindAllStringSubmatch(out.String(), -1)...) {
@@ -204,7 +204,7 @@ func describeCommand(ctx context.Context, p *process, c command) (flags []agent.
 }
 
 // flagValues returns the values of a flag. Nothing means that the shell offers files.
-func flagValues(ctx context.Context, p *process, f agent.FlagInfo) (all [][2]string) {
+func flagValues(ctx context.Context, p *process, f cli.Info) (all [][2]string) {
 	switch longName(f) {
 	case "--model", "--fallback-model":
 		return modelNames(p)

@@ -19,6 +19,7 @@ import (
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/engine/sandbox"
 	"github.com/parley-go/parley/engine/settings"
+	"github.com/parley-go/parley/internal/cli"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/terminal"
 	"github.com/parley-go/parley/transport"
@@ -58,7 +59,7 @@ const (
 type doctor struct {
 	p        *process
 	cfg      agent.Config
-	flags    *agent.Flags
+	flags    *cli.Flags
 	args     []string
 	findings []finding
 }
@@ -78,7 +79,7 @@ func doctorCommand(ctx context.Context, p *process, args []string) error {
 	if fs.NArg() > 0 {
 		return usagef("unexpected argument %q; put flags of the agent after --", fs.Arg(0))
 	}
-	flags, err := agent.ParseFlags(rest)
+	flags, err := cli.Parse(rest)
 	if err != nil {
 		return usagef("%s", strings.TrimPrefix(strings.TrimPrefix(err.Error(), "Error: "), "error: "))
 	}
@@ -163,7 +164,7 @@ func (d *doctor) lookForCLI(ctx context.Context) {
 // readSettings says which settings count, and what of them is inert. It returns nil if
 // they cannot be read.
 func (d *doctor) readSettings() *settings.Settings {
-	s, err := agent.ReadSettings(d.cfg, d.flags)
+	s, err := agent.ReadSettings(d.cfg, d.args...)
 	if err != nil {
 		d.say("settings", broken, "no agent starts until this is fixed: a file that cannot be read may hold a restriction", "%v", err)
 		return nil

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/internal/cli"
 	"github.com/parley-go/parley/internal/spelling"
 )
 
@@ -30,7 +30,7 @@ type topic struct {
 
 func topics() []topic {
 	return []topic{
-		{"flags", "all flags of the agent", agent.FlagHelp},
+		{"flags", "all flags of the agent", cli.Help},
 		{"settings", "all settings, with explanations", func() string { return string(settingsExplained) }},
 		{"environment", "the environment variables", func() string { return environment }},
 		{"script", "the files that fake-api plays", func() string { return scriptFormat }},

@@ -24,6 +24,7 @@ import (
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/hub"
 	"github.com/parley-go/parley/hub/socket"
+	"github.com/parley-go/parley/internal/cli"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/terminal"
 	"github.com/parley-go/parley/transport"
@@ -140,9 +141,9 @@ func hubConfig(p *process, cfg agent.Config, b hub.Backend) hub.Config {
 					return nil, err
 				}
 			}
-			if flags, err := agent.ParseFlags(spec.Args); err == nil && flags.ACP != "" {
+			if flags, err := cli.Parse(spec.Args); err == nil && flags.ACP != "" {
 				other := &acp.Agent{Command: strings.Fields(flags.ACP), Sessions: filepath.Join(cfg.ConfigDir(), "hub", "acp")}
-				return agentOptions(start.Cwd, other, agent.WithoutFlags(spec.Args, "--acp")), nil
+				return agentOptions(start.Cwd, other, cli.Without(spec.Args, "--acp")), nil
 			}
 			return agentOptions(start.Cwd, agent.InProcess(cfg), spec.Args), nil
 		},
@@ -200,7 +201,7 @@ func splitSecrets(p *process, args []string) (kept, env []string, keep func(*hub
 			secrets = append(secrets, arg, args[i+1])
 		}
 	}
-	kept, env = agent.WithoutFlags(args, secretFlags...), digests(p.env)
+	kept, env = cli.Without(args, secretFlags...), digests(p.env)
 	if secrets == nil {
 		return kept, env, func(*hub.Config) {}
 	}
@@ -330,7 +331,7 @@ func runBackground(ctx context.Context, p *process, args []string) error {
 	if err != nil {
 		return err
 	}
-	flags, err := agent.ParseFlags(args)
+	flags, err := cli.Parse(args)
 	if err != nil {
 		return err
 	}
@@ -340,7 +341,7 @@ func runBackground(ctx context.Context, p *process, args []string) error {
 	if flags.Continue || flags.Fork {
 		return usagef("--bg needs the id of the session to continue: parley --bg --resume ID PROMPT")
 	}
-	args = agent.WithoutFlags(args, append([]string{"--print"}, sessionFlags...)...)
+	args = cli.Without(args, append([]string{"--print"}, sessionFlags...)...)
 	if kept, _, _ := splitSecrets(p, args); len(kept) < len(args) {
 		return usagef("--bg does not accept --api-key, because the key would be written to disk; set ANTHROPIC_API_KEY where the hub is started")
 	}

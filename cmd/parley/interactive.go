@@ -18,6 +18,7 @@ import (
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/hub"
 	"github.com/parley-go/parley/hub/socket"
+	"github.com/parley-go/parley/internal/cli"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/terminal"
 	"github.com/parley-go/parley/wire"
@@ -41,7 +42,7 @@ func picksSession(args []string) ([]string, bool) {
 }
 
 // interact holds a conversation on a screen. It returns the exit status.
-func interact(ctx context.Context, p *process, cfg agent.Config, flags *agent.Flags, args []string, pick bool) int {
+func interact(ctx context.Context, p *process, cfg agent.Config, flags *cli.Flags, args []string, pick bool) int {
 	notes := make(chan string, 256)
 	room, err := newScreenHub(ctx, p, cfg, flags, args, notes)
 	if err != nil {
@@ -55,7 +56,7 @@ func interact(ctx context.Context, p *process, cfg agent.Config, flags *agent.Fl
 	}
 	c := terminal.Config{
 		In: p.stdin.(*os.File), Out: p.stdout.(*os.File), Env: p.env, Cwd: cfg.Cwd, Home: home,
-		Title: "parley " + parley.Version, Prompt: flags.Prompt, Notes: notes, NoPartials: shownByHooks(cfg, flags),
+		Title: "parley " + parley.Version, Prompt: flags.Prompt, Notes: notes, NoPartials: shownByHooks(cfg, args),
 		Open: room.open, Pick: pick, Plain: flags.Plain || p.getenv("TERM") == "dumb",
 	}
 	if !flags.NoPersist {
@@ -65,7 +66,7 @@ func interact(ctx context.Context, p *process, cfg agent.Config, flags *agent.Fl
 		c.Sessions, c.Resume = room.list, room.resume
 		c.Goodbye = func(id string) string { return room.goodbye(id) }
 	}
-	if prefs, err := agent.ReadSettings(cfg, flags); err == nil {
+	if prefs, err := agent.ReadSettings(cfg, args...); err == nil {
 		var line struct{ Command string }
 		if prefs.Decode(&line, "statusLine") {
 			c.Status = line.Command
@@ -95,15 +96,15 @@ type screenHub struct {
 	own    bool          // the hub is in this process
 	store  session.Store // nil if sessions are not kept
 	cfg    agent.Config
-	flags  *agent.Flags
+	flags  *cli.Flags
 	spec   json.RawMessage
 
 	mu     sync.Mutex
 	opened map[string]bool // sessions of this screen, and whether it created them
 }
 
-func newScreenHub(ctx context.Context, p *process, cfg agent.Config, flags *agent.Flags, args []string, notes chan<- string) (*screenHub, error) {
-	kept, env, keepSecrets := splitSecrets(p, agent.WithoutFlags(args, sessionFlags...))
+func newScreenHub(ctx context.Context, p *process, cfg agent.Config, flags *cli.Flags, args []string, notes chan<- string) (*screenHub, error) {
+	kept, env, keepSecrets := splitSecrets(p, cli.Without(args, sessionFlags...))
 	l := &screenHub{cfg: cfg, flags: flags, opened: map[string]bool{}, spec: hub.Args{Args: kept}.Spec()}
 	note := func(line string) {
 		select {

@@ -10,6 +10,7 @@ import (
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/engine/mcp"
+	"github.com/parley-go/parley/internal/cli"
 	"github.com/parley-go/parley/terminal"
 )
 
@@ -97,8 +98,7 @@ func kept(p *process) (*agent.Config, *mcp.Logins, error) {
 
 // mcpLogin logs in to a server.
 func mcpLogin(ctx context.Context, p *process, name string, args []string) error {
-	flags, err := agent.ParseFlags(args)
-	if err != nil {
+	if _, err := cli.Parse(args); err != nil {
 		return usagef("%s", withoutPrefix(err))
 	}
 	cfg, _, err := kept(p)
@@ -107,10 +107,10 @@ func mcpLogin(ctx context.Context, p *process, name string, args []string) error
 	}
 	ctx, stop := untilSignal(ctx)
 	defer stop()
-	err = agent.Login(ctx, *cfg, flags, name, func(address string) {
+	err = agent.AuthorizeServer(ctx, *cfg, args, name, func(address string) {
 		fmt.Fprintf(p.stdout, "Open this address in your browser, on this machine, and log in there within ten minutes:\n\n%s\n\n", terminal.Visible(address))
 	})
-	var signal *agent.SignalError
+	var signal *cli.SignalError
 	switch {
 	case errors.As(err, &signal):
 		return exitStatus(max(signal.Status, exitFailure))
@@ -174,8 +174,7 @@ func mcpLogout(ctx context.Context, p *process, name string) error {
 
 // mcpServe offers the built-in tools.
 func mcpServe(ctx context.Context, p *process, args []string) error {
-	flags, err := agent.ParseFlags(args)
-	if err != nil {
+	if _, err := cli.Parse(args); err != nil {
 		return usagef("%s", withoutPrefix(err))
 	}
 	cfg, err := agentConfig(p)
@@ -184,13 +183,13 @@ func mcpServe(ctx context.Context, p *process, args []string) error {
 	}
 	ctx, stop := untilSignal(ctx)
 	defer stop()
-	server, end, err := agent.ToolServer(ctx, cfg, flags, p.stderr)
+	server, end, err := agent.ToolServer(ctx, cfg, args, p.stderr)
 	if err != nil {
 		return errors.New(withoutPrefix(err))
 	}
 	defer end()
 	err = parley.ServeMCP(ctx, server, p.stdin, p.stdout)
-	var signal *agent.SignalError
+	var signal *cli.SignalError
 	if errors.As(err, &signal) {
 		return exitStatus(signal.Status)
 	}

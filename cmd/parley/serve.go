@@ -22,10 +22,10 @@ import (
 
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/acp"
-	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/console"
 	"github.com/parley-go/parley/hub"
 	"github.com/parley-go/parley/hub/socket"
+	"github.com/parley-go/parley/internal/cli"
 	"github.com/parley-go/parley/serve"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/terminal"
@@ -197,7 +197,7 @@ func (f *serveFlags) run(ctx context.Context, p *process) (err error) {
 		h.Close()
 	}
 	// Sessions are left as they are: those that run continue with the next hub.
-	var ended *agent.SignalError
+	var ended *cli.SignalError
 	if errors.As(cause, &ended) {
 		return nil
 	}
@@ -232,7 +232,7 @@ func (d *serveDemo) agent(a serve.AgentSettings) (json.RawMessage, error) {
 		args = append(args, "--permission-mode", a.PermissionMode)
 	}
 	args = append(args, a.Args...)
-	if _, err := agent.ParseFlags(args); err != nil {
+	if _, err := cli.Parse(args); err != nil {
 		return nil, err
 	}
 	return hub.Args{Args: args}.Spec(), nil

@@ -9,13 +9,14 @@ import (
 
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/engine/settings"
+	"github.com/parley-go/parley/internal/cli"
 	"github.com/parley-go/parley/terminal"
 	"github.com/parley-go/parley/wire"
 )
 
 // runInTerminal answers one prompt for a person who watches. It returns the exit
 // status.
-func runInTerminal(ctx context.Context, p *process, cfg agent.Config, flags *agent.Flags, args []string) int {
+func runInTerminal(ctx context.Context, p *process, cfg agent.Config, flags *cli.Flags, args []string) int {
 	s := newScreen(p, cfg.Cwd)
 	s.begin()
 	defer s.end()
@@ -29,7 +30,7 @@ func runInTerminal(ctx context.Context, p *process, cfg agent.Config, flags *age
 		first = false
 	}}
 	args = withFlags(args, "--output-format=stream-json", "--verbose")
-	if !shownByHooks(cfg, flags) {
+	if !shownByHooks(cfg, args) {
 		args = withFlags(args, "--include-partial-messages")
 	}
 	return agent.Run(ctx, cfg, args, p.stdin, out, &between{s, p.stderr})
@@ -40,7 +41,7 @@ func withFlags(args []string, flags ...string) []string {
 	for i, arg := range args {
 		if arg == "--" {
 			// It may be the value of a flag.
-			if _, err := agent.ParseFlags(args[:i]); err == nil {
+			if _, err := cli.Parse(args[:i]); err == nil {
 				return slices.Concat(args[:i], flags, args[i:])
 			}
 		}
@@ -87,8 +88,8 @@ func (b *between) Write(p []byte) (int, error) {
 
 // shownByHooks reports whether hooks say how texts of the model are shown: then a text is
 // shown when they have said so, and not as it comes.
-func shownByHooks(cfg agent.Config, flags *agent.Flags) bool {
-	prefs, err := agent.ReadSettings(cfg, flags)
+func shownByHooks(cfg agent.Config, args []string) bool {
+	prefs, err := agent.ReadSettings(cfg, args...)
 	return err == nil && slices.ContainsFunc(prefs.Hooks(), func(h settings.Hook) bool { return h.Event == wire.EventMessageDisplay })
 }
 

@@ -75,7 +75,7 @@ func trust(_ context.Context, p *process, args []string) error {
 	}
 	cfg.SettingSources = []string{"project", "local"}
 	cfg.Environ = slices.DeleteFunc(slices.Clone(cfg.Environ), func(kv string) bool { return strings.HasPrefix(kv, "PARLEY_TRUST_PROJECT=") })
-	s, err := agent.ReadSettings(cfg, &agent.Flags{})
+	s, err := agent.ReadSettings(cfg)
 	if err != nil {
 		return err
 	}

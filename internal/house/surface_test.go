@@ -40,7 +40,7 @@ func TestSurface(t *testing.T) {
 	for kind, in := range map[string]struct{ file, pattern string }{
 		"control request": {"wire/requests.go", `wire:"subtype=([a-z_]+)"`},
 		"hook event":      {"wire/hooks.go", `HookEvent = "(\w+)"`},
-		"flag":            {"agent/flags.go", `"(--[a-z][a-zA-Z-]*)"[,}:]`},
+		"flag":            {"internal/cli/flags.go", `"(--[a-z][a-zA-Z-]*)"[,}:]`},
 		"tool":            {"engine/tool/tasklist/tasklist.go", `Name: "(\w+)"`},
 		"slash command":   {"engine/commands.go", `\{name: "([a-z-]+)"`},
 	} {

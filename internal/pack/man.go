@@ -5,7 +5,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/internal/cli"
 )
 
 var commandLine = regexp.MustCompile(`(?m)^  ([a-z][a-z-]*) +(\S.*)$`)
@@ -30,7 +30,7 @@ func manPages(version string, run func(...string) ([]byte, error)) ([]file, erro
 	b.WriteString(".SH SYNOPSIS\n.B parley\n[\\fIflags\\fR] [\\fIprompt\\fR]\n.br\n.B parley\n\\fIcommand\\fR [\\fIarguments\\fR]\n.SH DESCRIPTION\n")
 	body(&b, list)
 	b.WriteString(".SH OPTIONS\n")
-	for _, f := range agent.AllFlags() {
+	for _, f := range cli.All() {
 		fmt.Fprintf(&b, ".TP\n\\fB%s\\fR", roff(strings.Join(f.Names, ", ")))
 		if f.Value != "" {
 			fmt.Fprintf(&b, " \\fI%s\\fR", roff(f.Value))

@@ -30,6 +30,7 @@ import (
 	"github.com/parley-go/parley/fleet/workspace"
 	"github.com/parley-go/parley/hub"
 	"github.com/parley-go/parley/hub/socket"
+	"github.com/parley-go/parley/internal/cli"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/serve"
 	"github.com/parley-go/parley/transport"
@@ -404,7 +405,7 @@ func (f *nodeFlags) faces(h *hub.Hub, logger *slog.Logger) (*serve.Server, error
 			}
 			args = append(args, rest...)
 			if f.agent == "" {
-				if _, err := agent.ParseFlags(args); err != nil {
+				if _, err := cli.Parse(args); err != nil {
 					return nil, err
 				}
 			}

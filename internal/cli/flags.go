@@ -1,4 +1,9 @@
-package agent
+// Package cli is the command line of the agent: its flags, their help, and the cause of a
+// context that a signal ended. It belongs to the command and to package agent, whose API
+// has none of it.
+//
+// The package reads words. It knows no files, no environment and no settings.
+package cli
 
 import (
 	"encoding/json"
@@ -60,7 +65,7 @@ type Flags struct {
 	DisallowedTools []string
 	PermissionMode  wire.PermissionMode
 	PromptTool      string
-	greedy          string // the last flag that took several words
+	Greedy          string // the last flag that took several words
 	NoPrompts       bool
 	AllowBypass     bool
 	SkipPermissions bool
@@ -350,7 +355,7 @@ func list(field func(*Flags) *[]string) func(*Flags, []string) error {
 			*field(f) = []string{}
 		}
 		for _, s := range v {
-			*field(f) = append(*field(f), splitList(s)...)
+			*field(f) = append(*field(f), SplitList(s)...)
 		}
 		return nil
 	}
@@ -362,8 +367,8 @@ func more(field func(*Flags) *[]string) func(*Flags, []string) error {
 
 func usage(format string, args ...any) error { return &UsageError{fmt.Sprintf(format, args...)} }
 
-// splitList splits at commas and spaces outside of parentheses.
-func splitList(s string) []string {
+// SplitList splits a list at commas and spaces outside of parentheses.
+func SplitList(s string) []string {
 	var items []string
 	depth, start := 0, 0
 	flush := func(end int) {
@@ -434,7 +439,8 @@ func parseDollars(s string) (int64, error) {
 	return strconv.ParseInt(whole+frac, 10, 64)
 }
 
-var uuidPattern = sync.OnceValue(func() *regexp.Regexp {
+// UUID matches the id of a session.
+var UUID = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 })
 
@@ -450,8 +456,8 @@ var flagsByName = sync.OnceValue(func() map[string]*flagSpec {
 	return byName
 })
 
-// ParseFlags takes a command line apart. Its error is a [*UsageError].
-func ParseFlags(args []string) (*Flags, error) {
+// Parse takes a command line apart. Its error is a [*UsageError].
+func Parse(args []string) (*Flags, error) {
 	f := &Flags{OutputFormat: "text", InputFormat: "text"}
 	byName := flagsByName()
 	for i := 0; i < len(args); i++ {
@@ -488,7 +494,7 @@ func ParseFlags(args []string) (*Flags, error) {
 			values = args[i+1 : i+1+n]
 			i += n
 			if n > 1 {
-				f.greedy = name
+				f.Greedy = name
 			}
 		}
 		if joined && kind == flagBool {
@@ -518,8 +524,8 @@ func ParseFlags(args []string) (*Flags, error) {
 	return f, f.check()
 }
 
-// WithoutFlags returns a command line without the named flags, their values and the prompt.
-func WithoutFlags(args []string, names ...string) (out []string) {
+// Without returns a command line without the named flags, their values and the prompt.
+func Without(args []string, names ...string) (out []string) {
 	byName := flagsByName()
 	for i := 0; i < len(args); i++ {
 		arg := args[i]
@@ -592,7 +598,7 @@ func (f *Flags) check() error {
 		return usage("Error: --include-partial-messages requires --print and --output-format=stream-json.")
 	case stream && !f.Verbose && f.Print:
 		return usage("Error: When using --print, --output-format=stream-json requires --verbose")
-	case f.SessionID != "" && !uuidPattern().MatchString(f.SessionID):
+	case f.SessionID != "" && !UUID().MatchString(f.SessionID):
 		return usage("Error: Invalid session ID. Must be a valid UUID.")
 	case f.ResumeAt != "" && f.Resume == "":
 		return usage("Error: --resume-session-at requires --resume")
@@ -607,3 +613,13 @@ func (f *Flags) check() error {
 	}
 	return nil
 }
+
+// A SignalError is the cause of a context that a signal ended. Status is what the
+// process exits with, 0 for what the conversation says.
+type SignalError struct {
+	Name   string
+	Status int
+}
+
+// Error names the signal.
+func (e *SignalError) Error() string { return "the agent was ended by " + e.Name }

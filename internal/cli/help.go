@@ -1,4 +1,4 @@
-package agent
+package cli
 
 import (
 	"fmt"
@@ -7,26 +7,26 @@ import (
 	"strings"
 )
 
-// A FlagInfo describes a flag of the agent, for completion and documentation.
-type FlagInfo struct {
+// A Info describes a flag of the agent, for completion and documentation.
+type Info struct {
 	Names   []string
 	Value   string   // what its value is called; empty if it has none
 	Help    string   // one line
 	Choices []string // the values it accepts; empty if any
 }
 
-// AllFlags returns every flag that [ParseFlags] gives a meaning, in the order of the help.
-func AllFlags() (all []FlagInfo) {
+// All returns every flag that [Parse] gives a meaning, in the order of the help.
+func All() (all []Info) {
 	for _, g := range flagTable {
 		for _, f := range g.flags {
-			all = append(all, FlagInfo{f.names, f.value, f.help, f.choice})
+			all = append(all, Info{f.names, f.value, f.help, f.choice})
 		}
 	}
 	return all
 }
 
-// FlagHelp lists every flag that [ParseFlags] takes, for people.
-func FlagHelp() string {
+// Help lists every flag that [Parse] takes, for people.
+func Help() string {
 	const indent, wide = 34, 80
 	var b strings.Builder
 	b.WriteString("Flags of the agent. A value follows its flag, or \"=\". A plural such as NAMES takes\nseveral values, separated by commas or spaces. \"--\" ends the flags.\n")

@@ -1,6 +1,7 @@
-package agent
+package cli
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -21,9 +22,23 @@ func TestFlagRows(t *testing.T) {
 			}
 		}
 	}
-	for line := range strings.Lines(FlagHelp()) {
+	for line := range strings.Lines(Help()) {
 		if len(line) > 90 {
 			t.Errorf("too long: %s", line)
+		}
+	}
+}
+
+// TestInertFlags: what SDKs pass and means nothing here is taken, and named.
+func TestInertFlags(t *testing.T) {
+	for name, kind := range inert {
+		args := []string{name}
+		if kind != flagBool {
+			args = append(args, "x")
+		}
+		f, err := Parse(append(args, "--", "prompt"))
+		if err != nil || !slices.Equal(f.Ignored, []string{name}) || f.Prompt != "prompt" {
+			t.Errorf("%s: %v %+v", name, err, f)
 		}
 	}
 }
