@@ -13,7 +13,7 @@ import (
 // A surfaceRow is one thing of the official surface.
 type surfaceRow struct{ kind, name, state, evidence, how string }
 
-// TestSurface: every control request, message, hook event, flag, tool, variable, slash command and option of the
+// TestSurface: every control request, message, hook event, flag, tool, variable, slash command, setting and option of the
 // official surface has a row in testdata/surface.txt, and each row that claims something names a
 // test, a script or a scenario that exists. docs/surface.md is made from it; -update rewrites it.
 func TestSurface(t *testing.T) {
@@ -43,6 +43,7 @@ func TestSurface(t *testing.T) {
 		"flag":            {"internal/cli/flags.go", `"(--[a-z][a-zA-Z-]*)"[,}:]`},
 		"tool":            {"engine/tool/tasklist/tasklist.go", `Name: "(\w+)"`},
 		"slash command":   {"engine/commands.go", `\{name: "([a-z-]+)"`},
+		"setting":         {"engine/settings/testdata/settings.txt", `(?m)^([$\w]+):`},
 	} {
 		text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(in.file)))
 		if err != nil {
@@ -114,6 +115,8 @@ func evidence(t *testing.T) map[string]bool {
 					names["scenario "+m[1]] = true
 				}
 			}
+		case strings.Contains(slash, "cmd/parley/testdata/script/") && strings.HasSuffix(slash, ".txtar"):
+			names["command script "+strings.TrimSuffix(d.Name(), ".txtar")] = true
 		case strings.Contains(slash, "agent/testdata/") && strings.HasSuffix(slash, ".txtar"):
 			_, name, _ := strings.Cut(slash, "agent/testdata/")
 			names["script "+strings.TrimSuffix(name, ".txtar")] = true
@@ -130,14 +133,14 @@ func evidence(t *testing.T) map[string]bool {
 func surfacePage(rows []surfaceRow) string {
 	var b strings.Builder
 	b.WriteString("# The official surface\n\nThis page lists the surface of the official SDKs and CLI, and what Parley does with it. It is made from\n`internal/house/testdata/surface.txt`; a test fails on a row without evidence and on a thing of ours without a row.\n\n" +
-		"*Evidence* is a test, a script (`agent/testdata`) or a scenario of [interop](../interop/README.md), which the official peers judge, too. Settings are not listed here:\n`parley help settings` explains those that have an effect.\n")
+		"*Evidence* is a test, a script (`agent/testdata`) or a scenario of [interop](../interop/README.md), which the official peers judge, too. Settings\nare explained in [their reference](settings.md).\n")
 	count := map[string]int{}
 	for _, r := range rows {
 		count[r.state]++
 	}
 	fmt.Fprintf(&b, "\n%d rows: %d same, %d better, %d different on purpose, %d absent.\n", len(rows), count["same"], count["better"], count["different"], count["absent"])
-	titles := map[string]string{"option": "Options", "control request": "Control requests", "message": "Messages", "hook event": "Hook events", "tool": "Tools", "flag": "Flags", "variable": "Variables", "slash command": "Slash commands"}
-	for _, kind := range []string{"option", "control request", "message", "hook event", "tool", "flag", "variable", "slash command"} {
+	titles := map[string]string{"option": "Options", "control request": "Control requests", "message": "Messages", "hook event": "Hook events", "tool": "Tools", "flag": "Flags", "variable": "Variables", "slash command": "Slash commands", "setting": "Settings"}
+	for _, kind := range []string{"option", "control request", "message", "hook event", "tool", "flag", "variable", "slash command", "setting"} {
 		fmt.Fprintf(&b, "\n## %s\n\n| %s | state | evidence | how, or why not |\n|---|---|---|---|\n", titles[kind], kind)
 		for _, r := range rows {
 			if r.kind == kind {
