@@ -294,6 +294,9 @@ func (c *city) play(ctx context.Context) {
 // checkJournal compares the journal with what viewers received and what was acknowledged.
 func (c *city) checkJournal(ctx context.Context, logs [][]string) {
 	w := c.w
+	w.mu.Lock()
+	written := slices.Sorted(maps.Keys(w.written)) // an agent may still run
+	w.mu.Unlock()
 	var want []string
 	asked, prompts, kept := map[string]int{}, map[string]int{}, map[string]bool{}
 	for e, err := range c.mem.Read(ctx, c.id, 0, false) {
@@ -325,7 +328,7 @@ func (c *city) checkJournal(ctx context.Context, logs [][]string) {
 			prompts[p.UUID]++
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(w.written)) {
+	for _, id := range written {
 		if !kept[id] {
 			w.violate("what was acknowledged is durable: the journal does not have %s", id)
 		}
