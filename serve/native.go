@@ -43,7 +43,9 @@ type frame struct {
 	n    uint64
 	time time.Time
 	data json.RawMessage
-	once bool // it must not be sent again: it asks for something to be done
+
+	request string // the id of the request that it holds, if it asks for something to be done
+	call    bool   // that is the call of a tool, which must not run twice
 }
 
 // A native is a host, or a viewer, that speaks the protocol.
@@ -181,10 +183,27 @@ func (x *native) refused(err error) {
 }
 
 func (x *native) emit(m wire.Message) {
-	if line, err := wire.Encode(m); err == nil {
-		_, request := m.(*wire.ControlRequest)
-		x.send(frame{data: line, once: request})
+	line, err := wire.Encode(m)
+	if err != nil {
+		return
 	}
+	f := frame{data: line}
+	if m, ok := m.(*wire.ControlRequest); ok {
+		f.request = m.RequestID
+		if r, ok := m.Request.(*wire.MCPMessage); ok {
+			var rpc struct{ Method string }
+			json.Unmarshal(r.Message, &rpc)
+			f.call = rpc.Method == "tools/call"
+		}
+	}
+	x.send(f)
+}
+
+// waiting reports whether a request that it was sent has no answer yet.
+func (x *native) waiting(request string) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.waits[request] != nil
 }
 
 // control runs a request of the host.

@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -17,7 +18,8 @@ import (
 type caller struct {
 	*native
 	streams map[*queue]bool
-	kept    []frame // responses and requests without a number, for a stream that comes back
+	kept    []frame         // frames without a number, for a stream that comes back
+	written map[string]bool // calls of tools that a stream has written, which may have arrived
 	timer   *time.Timer
 }
 
@@ -43,14 +45,12 @@ func (c *call) caller(q *queue) (x *caller, leave func()) {
 	defer all.mu.Unlock()
 	x = all.all[key]
 	if x == nil || x.ctx.Err() != nil {
-		x = &caller{streams: map[*queue]bool{}}
+		x = &caller{streams: map[*queue]bool{}, written: map[string]bool{}}
 		x.native = c.s.newNative(c.s.ctx, c.identity, key.session, func(f frame) {
 			all.mu.Lock()
 			defer all.mu.Unlock()
-			if !f.once || len(x.streams) == 0 {
-				x.kept = append(x.kept, f)
-				x.kept = x.kept[max(0, len(x.kept)-keptFrames):]
-			}
+			x.kept = append(x.kept, f)
+			x.kept = x.kept[max(0, len(x.kept)-keptFrames):]
 			for q := range x.streams {
 				q.put(f)
 			}
@@ -83,16 +83,29 @@ func (c *call) caller(q *queue) (x *caller, leave func()) {
 		return x, func() {}
 	}
 	x.streams[q] = true
+	// The last stream may have ended before it wrote a request, or the host before it read that.
+	x.kept = slices.DeleteFunc(x.kept, func(f frame) bool { return f.request != "" && (x.written[f.request] || !x.waiting(f.request)) })
+	maps.DeleteFunc(x.written, func(request string, _ bool) bool { return !x.waiting(request) })
 	for _, f := range x.kept {
 		q.put(f)
 	}
-	x.kept = slices.DeleteFunc(x.kept, func(f frame) bool { return f.once })
 	return x, func() {
 		all.mu.Lock()
 		defer all.mu.Unlock()
 		delete(x.streams, q)
 		x.timer.Reset(callerTime)
 	}
+}
+
+// wrote notes whether a frame, if it is the call of a tool, was written to a stream.
+func (x *caller) wrote(f frame, whole bool) {
+	if !f.call {
+		return
+	}
+	all := &x.s.callers
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	x.written[f.request] = whole
 }
 
 // nativeEvents streams frames to a host. Each connection follows the journal itself;
@@ -124,7 +137,9 @@ func nativeEvents(c *call) {
 			return
 		}
 		err := q.wait(ctx, func(f frame) error {
+			x.wrote(f, true)
 			if !yield(item{n: f.n, name: "client_event", data: envelope(id, f)}, nil) {
+				x.wrote(f, false) // not as a whole, so that the host does not see it
 				return context.Canceled
 			}
 			return nil

@@ -2,6 +2,7 @@ package serve_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -215,5 +216,79 @@ func TestSecondHostTakesOverByName(t *testing.T) {
 			}
 			break
 		}
+	}
+}
+
+// A host that loses its stream receives what it has not answered on the next one, but no call of a
+// tool that may have reached it.
+func TestRequestsOfALostStream(t *testing.T) {
+	r := newRig(t, func() *parleytest.Model {
+		return parleytest.Script(parleytest.Call("mcp__mine__double", map[string]int{"n": 2})).Default(parleytest.Say("Done.")).Model()
+	}, nil)
+	path := "/v1/code/sessions/" + r.create("") + "/events"
+	post := func(payload string) {
+		t.Helper()
+		if got := r.do(serve.ScopeDrive, "POST", path, map[string]any{"events": []any{map[string]any{"payload": json.RawMessage(payload)}}}); got.StatusCode > 204 {
+			t.Fatalf("%s: %d %s", payload, got.StatusCode, got.body)
+		}
+	}
+	type request struct {
+		ID      string `json:"request_id"`
+		Type    string
+		Request struct {
+			Subtype string
+			Message struct {
+				ID     json.RawMessage
+				Method string
+			}
+		}
+	}
+	from := r.events(serve.ScopeDrive, path+"/stream", "")
+	next := func() (q request) {
+		for q.Type != "control_request" && q.Type != "result" {
+			q = request{}
+			_, data := from.next()
+			json.Unmarshal([]byte(data), &struct{ Payload *request }{&q})
+		}
+		return q
+	}
+	post(`{"type":"control_request","request_id":"1","request":{"subtype":"initialize","hooks":{"PreToolUse":[{"hookCallbackIds":["h"]}]},"sdkMcpServers":["mine"]}}`)
+	post(`{"type":"user","message":{"role":"user","content":"Go."}}`)
+	answers := map[string]string{
+		"initialize":    `{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"mine","version":"1"}}`,
+		"tools/list":    `{"tools":[{"name":"double","inputSchema":{"type":"object"}}]}`,
+		"tools/call":    `{"content":[{"type":"text","text":"4"}]}`,
+		"hook_callback": `{}`,
+		"can_use_tool":  `{"behavior":"allow","updatedInput":{"n":2}}`,
+	}
+	seen := map[string]int{}
+	for {
+		q := next()
+		if q.Type == "result" {
+			break
+		}
+		kind := q.Request.Subtype
+		if kind == "mcp_message" {
+			kind = q.Request.Message.Method
+		}
+		seen[kind]++
+		from.close()
+		from = r.events(serve.ScopeDrive, path+"/stream", "")
+		if kind != "tools/call" {
+			if again := next(); again.ID != q.ID {
+				t.Fatalf("behind %s %s, a new stream has %v", kind, q.ID, again)
+			}
+		}
+		response := answers[kind]
+		if q.Request.Subtype == "mcp_message" {
+			response = `{"mcp_response":{"jsonrpc":"2.0","id":` + string(q.Request.Message.ID) + `,"result":` + cmp.Or(response, "{}") + `}}`
+			if q.Request.Message.ID == nil {
+				response = "{}"
+			}
+		}
+		post(`{"type":"control_response","response":{"subtype":"success","request_id":"` + q.ID + `","response":` + response + `}}`)
+	}
+	if seen["tools/call"] != 1 || seen["hook_callback"] != 1 {
+		t.Errorf("requests %v", seen)
 	}
 }
