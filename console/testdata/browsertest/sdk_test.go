@@ -25,7 +25,7 @@ func peersDir() string {
 }
 
 // A page of another origin drives a session with the browser export of the official
-// TypeScript SDK, unchanged and without a bundler.
+// TypeScript SDK, unchanged and without a bundler, over both of its transports.
 func TestOfficialSDK(t *testing.T) {
 	modules := filepath.Join(peersDir(), "node_modules")
 	if _, err := os.Stat(filepath.Join(modules, "@anthropic-ai/claude-agent-sdk/browser-sdk.js")); err != nil {
@@ -42,7 +42,7 @@ func TestOfficialSDK(t *testing.T) {
 	})
 	site := httptest.NewServer(mux)
 	defer site.Close()
-	for _, transport := range []string{"websocket"} { // interop has server-sent events, in node
+	for _, transport := range []string{"websocket", "sse"} {
 		t.Run(transport, func(t *testing.T) {
 			r := newRigWith(t, func(c *serve.Config) { c.Origins = []string{site.URL} },
 				parleytest.Expect(parleytest.LastUser("one")).Say("I write.").Call("Write", map[string]string{"file_path": "a", "content": "x"}).Call("Bash", map[string]string{"command": "touch b"}),
