@@ -592,17 +592,17 @@ func (c *Conversation) collect(t *turn, a *answer, run *call.Batch) *ending {
 // conversation meanwhile. It returns the index of the call. Of several, that is the one
 // that the model made first.
 func (c *Conversation) awaitEnd(run *call.Batch) int {
+	open := func(tc *call.Call) bool { return !tc.Told }
+	ended := func(tc *call.Call) bool { return !tc.Told && tc.Ctx.Err() != nil } // the context of a call ends with it, and when it is to stop
 	for {
-		var first *call.Call
-		for i, tc := range run.Calls {
-			if tc.Told {
-				continue
+		if i := slices.IndexFunc(run.Calls, ended); i >= 0 {
+			// One that waited for an earlier one may have ended since that was looked at.
+			for before := -1; i != before; {
+				before, i = i, slices.IndexFunc(run.Calls, ended)
 			}
-			if tc.Ctx.Err() != nil { // the context of a call ends with it, and when it is to stop
-				return i
-			}
-			first = cmp.Or(first, tc)
+			return i
 		}
+		first := run.Calls[slices.IndexFunc(run.Calls, open)]
 		ctx, cancel := context.WithTimeout(context.Background(), heartbeat)
 		if _, ended := await(ctx, &c.owner, run.Ended); !ended {
 			c.rec.Emit(&wire.ToolProgress{ToolUseID: fmt.Sprintf("%s-heartbeat-%d", first.ID, first.Beats), ToolName: first.Name, ParentToolUseID: first.ID,
