@@ -74,7 +74,7 @@ func TestTenantOverItsLimit(t *testing.T) {
 	if err := errors.Join(send(s, alice, first), send(other, alice, wire.Prompt(wire.Text("two")))); err != nil {
 		t.Fatal(err)
 	}
-	if err := send(s, alice, wire.Prompt(wire.Text("three"))); !errors.Is(err, hub.ErrLimit) || !strings.Contains(err.Error(), "2 prompts of acme wait") {
+	if err := send(s, alice, wire.Prompt(wire.Text("three"))); !errors.Is(err, hub.ErrLimit) || !strings.Contains(err.Error(), "2 prompts of acme are queued") {
 		t.Errorf("a third prompt: %v", err)
 	}
 	if err := send(s, alice, first); err != nil {

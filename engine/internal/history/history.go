@@ -35,6 +35,7 @@ type History struct {
 	pruned        map[string]bool   // results that were taken out, by the ids of their calls
 	answer        string            // id of the last answer that was restored with its size
 	restored      string            // id of the last answer that was restored
+	block         int               // index of its last block
 }
 
 // Types of records that say what was taken out. They are cumulative: the last one counts.
@@ -94,8 +95,10 @@ func (h *History) RestoreMessage(e *session.Entry) error {
 	if e.Type == "assistant" {
 		h.restoreSize(e)
 		// Results that were emitted before the answer was complete stand behind it.
-		early := h.takeResults(id != "" && id == h.restored)
-		h.restored = id
+		block := -1 // unknown
+		json.Unmarshal(e.Fields["apiBlockIndex"], &block)
+		early := h.takeResults(id != "" && id == h.restored && (block < 0 || block > h.block)) // some providers use an id again
+		h.restored, h.block = id, block
 		for _, b := range blocks {
 			h.Answer(id, b)
 		}

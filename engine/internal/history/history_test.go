@@ -202,6 +202,27 @@ func TestOnlyOpenCallsAreClosed(t *testing.T) {
 	}
 }
 
+// TestRestoreReusedID: an answer whose id was used before stands behind the results of the one before.
+func TestRestoreReusedID(t *testing.T) {
+	var h History
+	for _, r := range []struct{ kind, index, blocks string }{
+		{"assistant", "0", `{"type":"tool_use","id":"a","name":"Read","input":{}}`},
+		{"user", "", `{"type":"tool_result","tool_use_id":"a","content":"x"}`},
+		{"assistant", "0", `{"type":"text","text":"Done."}`},
+	} {
+		e := &session.Entry{Type: r.kind, Message: json.RawMessage(`{"role":"` + r.kind + `","id":"same","content":[` + r.blocks + `]}`), Fields: map[string]json.RawMessage{}}
+		if r.index != "" {
+			e.Fields["apiBlockIndex"] = json.RawMessage(r.index)
+		}
+		if err := h.RestoreMessage(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(h.Messages) != 3 || h.Messages[1].Role != "user" || h.Messages[2].Role != "assistant" {
+		t.Errorf("restored %s", h.AppendMessages(nil, true))
+	}
+}
+
 // TestRestoreInModelOrder: results that were recorded as they came, also in the middle of an
 // answer, are restored behind the answer and in the order of its calls.
 func TestRestoreInModelOrder(t *testing.T) {
