@@ -34,7 +34,7 @@ func TestDemoCheck(t *testing.T) {
 		want   string
 	}{
 		{"all is well", good, []string{"Edit"}, []func(*testing.T, string){fix, log(both)}, ""},
-		{"no result", nil, []string{"Edit"}, []func(*testing.T, string){fix, log(both)}, "there is no result"},
+		{"no result", nil, []string{"Edit"}, []func(*testing.T, string){fix, log(both)}, "no result"},
 		{"failed", &wire.Result{Subtype: "error_max_turns", IsError: true}, []string{"Edit"}, []func(*testing.T, string){fix, log(both)}, "the conversation ended as"},
 		{"not asked", good, nil, []func(*testing.T, string){fix, log(both)}, "permission was asked"},
 		{"not edited", good, []string{"Edit"}, []func(*testing.T, string){log(both)}, "split.sh is not"},
