@@ -11,7 +11,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// TestLocalCommandsAreNotReplayed: prompts are told back, but commands that no model answers
+// TestLocalCommandsAreNotReplayed: prompts are replayed, but commands that no model answers
 // are not, as with the official CLI.
 func TestLocalCommandsAreNotReplayed(t *testing.T) {
 	m := parleytest.Script(parleytest.Say("ok")).Model()

@@ -120,7 +120,7 @@ func (c *requester) count(turn context.Context, counter model.Counter, req model
 	return n, err
 }
 
-// askAside sends a conversation and returns the answer, of which nothing is told. The
+// askAside sends a conversation and returns the answer. It emits nothing of it. The
 // turn's own usage is without it.
 func (c *requester) askAside(ctx context.Context, of history.Transcript, noTools bool) (*answer, error) {
 	began := c.runner.Now()
@@ -241,7 +241,7 @@ func (c *requester) Context() Usage {
 		Window: window, WindowFrom: c.cfg.Compaction.windowFrom(), CompactsAt: limits.At, AutoCompact: limits.Auto}
 }
 
-// SwitchInput is what hooks are told of a change of the model. It reports false if the
+// SwitchInput returns the input of hooks for a change of the model. It reports false if the
 // model stays what it is.
 func (c *requester) SwitchInput(name, source string) (*wire.PreModelSwitchInput, bool) {
 	next := c.resolve(name)

@@ -34,7 +34,7 @@ type toolset struct {
 	serving *owner
 }
 
-// ToolNames returns the names of the tools, as hosts are told them.
+// ToolNames returns the names of the tools, as hosts receive them.
 func (c *toolset) ToolNames() []string {
 	names := make([]string, 0, len(c.tools))
 	for _, t := range c.tools {

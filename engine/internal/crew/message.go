@@ -109,7 +109,7 @@ func (m *MessageTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, e
 		}
 		if heard {
 			return said(&messageOutput{Success: true, Message: fmt.Sprintf(
-				"The subagent %s hears the message behind its next tool call. If it ends first, it goes on with the message. You are told when it has ended.", was.ID)}), nil
+				"The subagent %s hears the message behind its next tool call. If it ends first, it goes on with the message. You get a notice when it ends.", was.ID)}), nil
 		}
 		select {
 		case <-was.done: // all that it did is on record
@@ -137,7 +137,7 @@ func (m *MessageTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, e
 	if wait || err != nil {
 		return res, err
 	}
-	return said(&messageOutput{Success: true, Message: "The subagent goes on in the background. You are told when it has ended.", Resumed: s.ID, Revived: s.ID}), nil
+	return said(&messageOutput{Success: true, Message: "The subagent goes on in the background. You get a notice when it ends.", Resumed: s.ID, Revived: s.ID}), nil
 }
 
 func said(out *messageOutput) *tool.Result {
