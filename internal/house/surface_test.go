@@ -132,8 +132,9 @@ func evidence(t *testing.T) map[string]bool {
 // surfacePage writes docs/surface.md.
 func surfacePage(rows []surfaceRow) string {
 	var b strings.Builder
-	b.WriteString("# The official surface\n\nThis page lists the surface of the official SDKs and CLI, and what Parley does with it. It is made from\n`internal/house/testdata/surface.txt`; a test fails on a row without evidence and on a thing of ours without a row.\n\n" +
-		"*Evidence* is a test, a script (`agent/testdata`) or a scenario of [interop](../interop/README.md), which the official peers judge, too. Settings\nare explained in [their reference](settings.md).\n")
+	b.WriteString("# The official surface\n\nThis page lists every part of the official SDKs and CLI, and how Parley treats it. A test generates it from\n`internal/house/testdata/surface.txt`, and fails if a row has no evidence or a part of Parley has no row.\n\n" +
+		"| state | meaning |\n|---|---|\n| same | Parley behaves as the official software does |\n| better | it does more, as the last column says |\n| different | it differs on purpose |\n| absent | it is not supported |\n\n" +
+		"*Evidence* is a test, a script in `agent/testdata`, or a scenario of [interop](../interop/README.md), which also runs with the official peers.\n[Settings](settings.md) explains the settings.\n")
 	count := map[string]int{}
 	for _, r := range rows {
 		count[r.state]++
@@ -141,7 +142,7 @@ func surfacePage(rows []surfaceRow) string {
 	fmt.Fprintf(&b, "\n%d rows: %d same, %d better, %d different on purpose, %d absent.\n", len(rows), count["same"], count["better"], count["different"], count["absent"])
 	titles := map[string]string{"option": "Options", "control request": "Control requests", "message": "Messages", "hook event": "Hook events", "tool": "Tools", "flag": "Flags", "variable": "Variables", "slash command": "Slash commands", "setting": "Settings"}
 	for _, kind := range []string{"option", "control request", "message", "hook event", "tool", "flag", "variable", "slash command", "setting"} {
-		fmt.Fprintf(&b, "\n## %s\n\n| %s | state | evidence | how, or why not |\n|---|---|---|---|\n", titles[kind], kind)
+		fmt.Fprintf(&b, "\n## %s\n\n| %s | state | evidence | details |\n|---|---|---|---|\n", titles[kind], kind)
 		for _, r := range rows {
 			if r.kind == kind {
 				fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", r.name, r.state, r.evidence, r.how)
