@@ -288,8 +288,8 @@ func InProcess(cfg Config) transport.Dialer {
 		if flags.SDKURL != "" {
 			return nil, &transport.SpecError{Option: "Dialer", Reason: "an agent in this process connects to no server: --sdk-url is for the command"}
 		}
-		if flags.ACP != "" {
-			return nil, &transport.SpecError{Option: "Dialer", Reason: "an agent in this process is Parley itself: use acp.Agent in place of --acp"}
+		if flags.ACP != "" || flags.CLI != "" {
+			return nil, &transport.SpecError{Option: "Dialer", Reason: "an agent in this process is Parley itself: use acp.Agent in place of --acp, Options.Path in place of --cli"}
 		}
 		cfg := cfg
 		if spec.Dir != "" || cfg.Cwd == "" {

@@ -1,10 +1,13 @@
 package interop
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"iter"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,18 +64,31 @@ func runHub(dir string) error {
 	return socket.Serve(context.Background(), h, l)
 }
 
+// A hubFace is a way to use a hub.
+type hubFace interface {
+	List(ctx context.Context) ([]hub.Info, error)
+	Create(ctx context.Context, spec hub.Spec) (string, error)
+	Prompt(ctx context.Context, id string, m *wire.User) (string, error)
+	Attach(ctx context.Context, id string, after uint64) iter.Seq2[hub.Entry, error]
+	Answer(ctx context.Context, id string, ans hub.Answer) error
+	Interrupt(ctx context.Context, id string) error
+	Close() error
+}
+
 // A hubProcess is a hub in another process, in front of a CLI.
 type hubProcess struct {
-	t   *testing.T
-	dir string
-	env []string
-	cmd *exec.Cmd
-	c   *socket.Client
-	id  string // of its session
+	t    *testing.T
+	dir  string
+	args []string // of the command
+	env  []string
+	cmd  *exec.Cmd
+	c    hubFace
+	also hubFace // another way to the same hub
+	id   string  // of its session
 }
 
 // startHub starts a hub and creates a session. The model plays a script.
-func startHub(t *testing.T, cli string, script *parleytest.Scenario) *hubProcess {
+func startHub(t *testing.T, cli hubCLI, script *parleytest.Scenario) *hubProcess {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hub") // the path of a socket must be short
 	if err != nil {
@@ -85,14 +101,30 @@ func startHub(t *testing.T, cli string, script *parleytest.Scenario) *hubProcess
 		}
 	}
 	api := parleytest.NewAPI(t, script, nil)
-	h := &hubProcess{t: t, dir: dir, c: socket.NewClient(filepath.Join(dir, "socket"))}
-	h.env = append(os.Environ(), hubVar+"="+dir, hubCLIVar+"="+cli, "HOME="+filepath.Join(dir, "home"), "ANTHROPIC_BASE_URL="+api.URL, "ANTHROPIC_API_KEY="+fakeKey)
+	h := &hubProcess{t: t, dir: dir}
+	h.env = append(os.Environ(), "HOME="+filepath.Join(dir, "home"), "CLAUDE_CONFIG_DIR="+filepath.Join(dir, "home", ".claude"), "ANTHROPIC_BASE_URL="+api.URL, "ANTHROPIC_API_KEY="+fakeKey)
+	spec := hub.Spec{Cwd: filepath.Join(dir, "project")}
+	if cli.serve == "" {
+		exe, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.args, h.env = []string{exe}, append(h.env, hubVar+"="+dir, hubCLIVar+"="+cli.path)
+		h.c = socket.NewClient(filepath.Join(dir, "socket"))
+		h.also = h.c
+	} else {
+		h.args = []string{cli.serve, "serve", "--addr", "127.0.0.1:0"}
+		f := &networkFace{}
+		h.c, h.also = f, &networkFace{events: true}
+		spec.Agent = hub.Args{Args: []string{"--cli", cli.path, "--model", "claude-sonnet-4-5", "--setting-sources", ""}}.Spec()
+	}
 	t.Cleanup(func() {
 		h.kill()
 		h.c.Close()
+		h.also.Close()
 	})
 	h.start()
-	if h.id, err = h.c.Create(t.Context(), hub.Spec{Cwd: filepath.Join(dir, "project")}); err != nil {
+	if h.id, err = h.c.Create(t.Context(), spec); err != nil {
 		t.Fatal(err)
 	}
 	return h
@@ -100,14 +132,33 @@ func startHub(t *testing.T, cli string, script *parleytest.Scenario) *hubProcess
 
 func (h *hubProcess) start() {
 	h.t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	h.cmd = exec.Command(exe)
+	h.cmd = exec.Command(h.args[0], h.args[1:]...)
 	h.cmd.Env, h.cmd.Stderr = h.env, os.Stderr
+	face, network := h.c.(*networkFace)
+	var out io.ReadCloser
+	if network {
+		var err error
+		if out, err = h.cmd.StdoutPipe(); err != nil {
+			h.t.Fatal(err)
+		}
+	}
 	if err := h.cmd.Start(); err != nil {
 		h.t.Fatal(err)
+	}
+	if network {
+		lines := bufio.NewScanner(out)
+		for lines.Scan() && (face.url == "" || face.token == "") {
+			if url, ok := strings.CutPrefix(lines.Text(), "Serving "); ok {
+				face.url = url
+				h.args[3] = strings.TrimPrefix(url, "http://") // when it is started again
+			}
+			if _, token, ok := strings.Cut(lines.Text(), "/#t="); ok {
+				face.token = strings.TrimSpace(token)
+			}
+		}
+		go io.Copy(io.Discard, out)
+		also := h.also.(*networkFace)
+		also.url, also.token = face.url, face.token
 	}
 	testwait.Until(h.t, "the hub answers", func() bool { _, err := h.c.List(h.t.Context()); return err == nil })
 }
@@ -175,11 +226,17 @@ func (h *hubProcess) effects() string {
 	return string(data)
 }
 
-// clis are the agents that the hub must drive as processes.
-func clis(t *testing.T) map[string]string {
-	all := map[string]string{"claude": peers(t).CLI()}
+// A hubCLI is an agent that the hub must drive as a process. If serve is not empty, that
+// is a parley command whose server has the hub, and the hub is used over the network.
+type hubCLI struct{ path, serve string }
+
+// clis are the agents that the hub must drive.
+func clis(t *testing.T) map[string]hubCLI {
+	claude := peers(t).CLI()
+	all := map[string]hubCLI{"claude": {path: claude}}
 	if own := os.Getenv("PARLEY_CLI"); own != "" {
-		all["parley"] = own
+		all["parley"] = hubCLI{path: own}
+		all["claude behind parley serve"] = hubCLI{claude, own}
 	}
 	return all
 }
@@ -203,7 +260,7 @@ func TestHubApprovesAndDeniesForTwoViewers(t *testing.T) {
 			for v := range logs {
 				viewers.Go(func() {
 					n := 0
-					for e, err := range h.c.Attach(ctx, h.id, 0) {
+					for e, err := range []hubFace{h.c, h.also}[v].Attach(ctx, h.id, 0) {
 						if err != nil {
 							return
 						}
@@ -292,7 +349,7 @@ func TestHubKeepsAnAnswerAcrossARestart(t *testing.T) {
 			t.Parallel()
 			call := parleytest.Call("Bash", bash("echo 1 >> effects"))
 			script := parleytest.Script(call, parleytest.Say("Done."))
-			if name == "claude" {
+			if name != "parley" {
 				script = parleytest.Script(call, call, parleytest.Say("Done."), call, parleytest.Say("Done again."))
 			}
 			h := startHub(t, cli, script)
@@ -300,11 +357,11 @@ func TestHubKeepsAnAnswerAcrossARestart(t *testing.T) {
 			ask, n := h.ask(0)
 			h.kill()
 			h.start()
-			if name == "claude" {
+			if name != "parley" {
 				n = h.until("end of the turn", n, func(e hub.Entry) bool { return e.Kind == hub.KindEnded }).N
 			}
 			h.answer(hub.Allow(ask))
-			if name != "claude" {
+			if name == "parley" {
 				h.result(n)
 				if got := h.effects(); got != "1\n" {
 					t.Errorf("the call left %q", got)

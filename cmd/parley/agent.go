@@ -53,7 +53,7 @@ func runAgent(ctx context.Context, p *process, args []string) int {
 	}
 	person := flags.OutputFormat == "text" && isTerminal(p.stdout) && !flags.InitOnly
 	if person = person && flags.SDKURL == ""; person && !flags.Print && isTerminal(p.stdin) {
-		if flags.ACP == "" && agent.MissingCredentials(cfg, args...) {
+		if flags.ACP == "" && flags.CLI == "" && agent.MissingCredentials(cfg, args...) {
 			fmt.Fprint(p.stderr, waysForward)
 			return exitFailure
 		}
@@ -63,8 +63,8 @@ func runAgent(ctx context.Context, p *process, args []string) int {
 		fmt.Fprintln(p.stderr, "error: option '--resume <value>' argument missing: only a terminal can show sessions to choose from")
 		return exitFailure
 	}
-	if flags.ACP != "" {
-		fmt.Fprintln(p.stderr, "Error: --acp is for a conversation in a terminal, for --bg and for sessions of parley serve")
+	if flags.ACP != "" || flags.CLI != "" {
+		fmt.Fprintln(p.stderr, "Error: --acp and --cli are for a conversation in a terminal, for --bg and for sessions of parley serve")
 		return exitFailure
 	}
 	ctx, stop := untilSignal(ctx)

@@ -141,9 +141,15 @@ func hubConfig(p *process, cfg agent.Config, b hub.Backend) hub.Config {
 					return nil, err
 				}
 			}
-			if flags, err := cli.Parse(spec.Args); err == nil && flags.ACP != "" {
+			switch flags, err := cli.Parse(spec.Args); {
+			case err != nil:
+			case flags.ACP != "":
 				other := &acp.Agent{Command: strings.Fields(flags.ACP), Sessions: filepath.Join(cfg.ConfigDir(), "hub", "acp")}
 				return agentOptions(start.Cwd, other, cli.Without(spec.Args, "--acp")), nil
+			case flags.CLI != "":
+				opts := agentOptions(start.Cwd, &transport.Process{}, cli.Without(spec.Args, "--cli"))
+				opts.Path = flags.CLI
+				return opts, nil
 			}
 			return agentOptions(start.Cwd, agent.InProcess(cfg), spec.Args), nil
 		},

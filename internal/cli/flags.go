@@ -83,6 +83,7 @@ type Flags struct {
 	StrictMCP       bool
 
 	SessionID   string
+	CLI         string
 	SDKURL      string
 	ACP         string // the command of another agent, for hosts that start it
 	Resume      string
@@ -294,6 +295,7 @@ var flagTable = []flagGroup{
 		{names: []string{"-n", "--name"}, value: "TITLE", help: "the title of the new session", kind: flagString, set: str(func(f *Flags) *string { return &f.SessionName })},
 		{names: []string{"--no-session-persistence"}, help: "do not store the session", set: on(func(f *Flags) *bool { return &f.NoPersist })},
 		{names: []string{"--sdk-url"}, value: "URL", help: "speak the protocol over a WebSocket of this server, not over standard input and output", kind: flagString, set: str(func(f *Flags) *string { return &f.SDKURL })},
+		{names: []string{"--cli"}, value: "COMMAND", help: "drive another agent of this protocol, such as 'claude'; in a terminal, with --bg and in parley serve", kind: flagString, set: str(func(f *Flags) *string { return &f.CLI })},
 		{names: []string{"--acp"}, value: "COMMAND", help: "drive another agent, which speaks the Agent Client Protocol, such as 'goose acp'; in a terminal, with --bg and in parley serve", kind: flagString, set: str(func(f *Flags) *string { return &f.ACP })},
 		{names: []string{"--session-mirror"}, help: "send records of the session to the host, for a store of its own", set: on(func(f *Flags) *bool { return &f.Mirror })},
 		{names: []string{"--session-durability"}, value: "HOW", help: "it survives a power cut (fsync), kill -9 (write) or nothing (none)", kind: flagString, choice: []string{"fsync", "write", "none"}, set: str(func(f *Flags) *string { return &f.Durability })},
