@@ -176,8 +176,14 @@ func TestExamples(t *testing.T) {
 			t.Errorf("%v\n%s", err, out)
 		}
 	})
+}
+
+// TestOfficialPeers runs the examples that need the official CLI or SDK.
+func TestOfficialPeers(t *testing.T) {
+	dir := peers(t)
+	bin := build(t)
 	t.Run("officialcli", func(t *testing.T) {
-		found, err := filepath.Glob(filepath.Join(peers(t), "node_modules", "@anthropic-ai", "claude-agent-sdk-"+runtime.GOOS+"-*", "claude"))
+		found, err := filepath.Glob(filepath.Join(dir, "node_modules", "@anthropic-ai", "claude-agent-sdk-"+runtime.GOOS+"-*", "claude"))
 		if err != nil || len(found) == 0 {
 			t.Skipf("the official CLI is not installed: %v", err)
 		}
@@ -187,7 +193,6 @@ func TestExamples(t *testing.T) {
 		}
 	})
 	t.Run("typescript", func(t *testing.T) {
-		dir := peers(t)
 		// A module is found from where the file is.
 		file := filepath.Join(t.TempDir(), "agent.mjs")
 		data, err := os.ReadFile(filepath.Join("typescript", "agent.mjs"))

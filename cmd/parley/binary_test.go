@@ -270,8 +270,8 @@ turn
 	t.Log(stderr.String())
 }
 
-// TestManualPeers runs the agents of the manual as they are, by the official SDKs.
-func TestManualPeers(t *testing.T) {
+// TestOfficialSDKsOfTheManual runs the agents of the manual as they are, by the official SDKs.
+func TestOfficialSDKsOfTheManual(t *testing.T) {
 	peers := officialPeers(t)
 	dir := t.TempDir()
 	path := filepath.Join(t.TempDir(), "parley")

@@ -165,7 +165,7 @@ func (b block) title() string {
 
 // TestManual does what README.md and docs say: it writes their files and runs their
 // commands, one after the other, in a directory for each document. The agents in
-// Python and TypeScript are played by ask; in TestManualPeers they play themselves. The
+// Python and TypeScript are played by ask; in TestOfficialSDKsOfTheManual they play themselves. The
 // real API is a fake one.
 func TestManual(t *testing.T) {
 	if _, err := exec.LookPath("sh"); err != nil {
