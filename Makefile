@@ -10,7 +10,7 @@ TEST_TIMEOUT ?= 900s
 SEED ?= 1
 FOR ?= 10m
 
-.PHONY: help check room tmux browser pictures fmt vet staticcheck rules cross test race long stores fleet chaos jsonv2 fuzz sim planted mutate peers interop release packages shells site scoreboard bench bench-check clean
+.PHONY: help check room tmux browser pictures fmt vet staticcheck rules cross test race long stores fleet chaos jsonv2 fuzz sim planted mutate drift peers interop release packages shells site scoreboard bench bench-check clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ mutate: ## change packages in one place at a time and run their tests: MUTANTS=2
 
 sim: ## play the simulation: SEEDS=100000, SIMTIME=1m, ONE=17 for one seed with its trace, TWICE=1 to compare two runs of each
 	go run ./internal/sim/cmd/sim $(if $(ONE),-seed $(ONE)) $(if $(SEEDS),-seeds $(SEEDS)) $(if $(SIMTIME),-time $(SIMTIME)) $(if $(TWICE),-twice)
+
+drift: ## play the last versions of the official CLI and SDKs against Parley; writes docs/drift.md (installs 9 GB)
+	go run ./internal/drift docs/drift.md
 
 fuzz: ## every fuzz target for FUZZTIME (60s) each
 	scripts/fuzz $(FUZZTIME)

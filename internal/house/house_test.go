@@ -76,6 +76,7 @@ var arrows = map[string][]string{
 	// Programs that scripts use, and this package.
 	"internal/house":    {},
 	"internal/loopback": {},
+	"internal/drift":    {},
 	"internal/mutate":   {},
 	"internal/pack":     {"agent"},
 	"internal/sbom":     {},
