@@ -135,18 +135,18 @@ const reference = `# Settings reference
 
 <!-- Generated: go test ./engine/settings -run TestSchema -update -->
 
-Settings are JSON files. Objects are merged, lists are joined, and of other values the highest file counts:
+Settings are JSON files. Parley merges objects and joins lists. For other values, a later file in this table wins:
 
-| file, the lowest first | for |
+| file | applies to |
 |---|---|
-| ` + "`~/.claude/settings.json`" + ` | you, everywhere; ` + "`CLAUDE_CONFIG_DIR`" + ` moves it |
-| ` + "`.claude/settings.json`" + ` | everybody who works on the project; its allow rules, hooks and servers apply after ` + "`parley trust`" + ` |
+| ` + "`~/.claude/settings.json`" + ` | you, everywhere; ` + "`CLAUDE_CONFIG_DIR`" + ` moves the directory |
+| ` + "`.claude/settings.json`" + ` | everybody who works on the project. Its allow rules, hooks and servers apply after ` + "`parley trust`" + ` |
 | ` + "`.claude/settings.local.json`" + ` | you, in this project |
 | ` + "`--settings`" + ` | one run: a file or JSON |
 | managed settings | the machine, by its [administrator](administrators.md) |
 
 ` + "`parley init`" + ` writes a first file, ` + "`parley config`" + ` reads and changes yours, ` + "`parley doctor`" + ` reports files and unknown settings, and [settings.schema.json](settings.schema.json) lets an editor complete and check them.
-A file that is malformed is an error: it can hold deny rules, so Parley never skips it.
+A malformed file is an error: it can hold deny rules, so Parley never skips it.
 
 | setting | type | description |
 |---|---|---|
