@@ -5,12 +5,12 @@ import (
 	"strconv"
 )
 
-// AgentDefinition describes an agent that the model can hand work to.
+// AgentDefinition describes a subagent that the model can delegate work to.
 type AgentDefinition struct {
 	Description     string          `json:"description"`              // tells the model when to use it
 	Prompt          string          `json:"prompt"`                   // its system prompt
-	Tools           []string        `json:"tools,omitzero"`           // what it may use; nil means all
-	DisallowedTools []string        `json:"disallowedTools,omitzero"` // what it may not use
+	Tools           []string        `json:"tools,omitzero"`           // the tools it may use; nil means all
+	DisallowedTools []string        `json:"disallowedTools,omitzero"` // the tools it may not use
 	Model           string          `json:"model,omitzero"`           // an alias, a model, or "inherit"
 	Skills          []string        `json:"skills,omitzero"`          // loaded before it starts
 	Memory          string          `json:"memory,omitzero"`          // "user", "project" or "local": where it remembers
@@ -22,14 +22,14 @@ type AgentDefinition struct {
 	PermissionMode  PermissionMode  `json:"permissionMode,omitzero"`
 
 	AutoCompactWindow      json.RawMessage `json:"autoCompactWindow,omitzero"`
-	OmitClaudeMD           bool            `json:"omitClaudeMd,omitzero"` // leave the project's instructions out
+	OmitClaudeMD           bool            `json:"omitClaudeMd,omitzero"` // without the project's instructions
 	Observer               json.RawMessage `json:"observer,omitzero"`
 	ObserverMessage        json.RawMessage `json:"observerMessage,omitzero"`
 	CriticalSystemReminder string          `json:"criticalSystemReminder_EXPERIMENTAL,omitzero"`
 	Open
 }
 
-// An Effort says how hard the model thinks: one of the constants, or a number in
+// An Effort is the reasoning effort of the model: one of the constants, or a number in
 // digits, which is a JSON number on the wire.
 type Effort string
 
@@ -68,7 +68,7 @@ func (e *Effort) isNumber() bool {
 	return err == nil && strconv.FormatInt(n, 10) == string(*e)
 }
 
-// AgentInfo is an agent that the session has.
+// AgentInfo is a subagent of the session.
 type AgentInfo struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
@@ -89,7 +89,7 @@ type SlashCommand struct {
 
 // ModelInfo is a model that the session can use.
 type ModelInfo struct {
-	Value                    string   `json:"value"` // what [SetModel] takes
+	Value                    string   `json:"value"` // the value for [SetModel]
 	ResolvedModel            string   `json:"resolvedModel,omitzero"`
 	DisplayName              string   `json:"displayName"`
 	Description              string   `json:"description"`
@@ -102,7 +102,7 @@ type ModelInfo struct {
 	Open
 }
 
-// AccountInfo says on whose account the agent runs.
+// AccountInfo describes the account that the agent uses.
 type AccountInfo struct {
 	Email            string `json:"email,omitzero"`
 	Organization     string `json:"organization,omitzero"`

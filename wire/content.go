@@ -22,7 +22,8 @@ type TextBlock struct {
 	Open         `wire:"type=text"`
 }
 
-// ThinkingBlock is the model's reasoning, signed so that it can be sent back.
+// ThinkingBlock is the model's reasoning, signed so that it can be sent back to the
+// API.
 type ThinkingBlock struct {
 	Thinking  string `json:"thinking"`
 	Signature string `json:"signature,omitzero"`
@@ -35,7 +36,7 @@ type RedactedThinkingBlock struct {
 	Open `wire:"type=redacted_thinking"`
 }
 
-// ToolUseBlock is the model's wish to have a tool run.
+// ToolUseBlock is a tool call by the model.
 type ToolUseBlock struct {
 	ID           string          `json:"id"`
 	Name         string          `json:"name"`
@@ -44,7 +45,7 @@ type ToolUseBlock struct {
 	Open         `wire:"type=tool_use"`
 }
 
-// ToolResultBlock is what a tool answered.
+// ToolResultBlock is the result of a tool call.
 type ToolResultBlock struct {
 	ToolUseID    string        `json:"tool_use_id"`
 	Content      Content       `json:"content,omitzero"`
@@ -78,8 +79,8 @@ type ServerToolUseBlock struct {
 	Open  `wire:"type=server_tool_use"`
 }
 
-// ServerToolResultBlock is what a tool that the API runs answered. Its Type ends
-// in "_tool_result", such as "web_search_tool_result".
+// ServerToolResultBlock is the result of a tool that the API runs. Its Type ends in
+// "_tool_result", such as "web_search_tool_result".
 type ServerToolResultBlock struct {
 	Type      string          `json:"type"`
 	ToolUseID string          `json:"tool_use_id"`
@@ -109,7 +110,7 @@ type CacheControl struct {
 	Open
 }
 
-// Source is where the bytes of an image or a document come from.
+// Source is the source of the bytes of an image or a document.
 type Source struct {
 	Type      string `json:"type"` // "base64", "url", "text", "file" or "content"
 	MediaType string `json:"media_type,omitzero"`
@@ -144,7 +145,7 @@ func decodeBlock(x item) Block {
 	return u
 }
 
-// Content is what a message or a tool result says: text, or a list of blocks.
+// Content is the content of a message or a tool result: text, or a list of blocks.
 type Content struct {
 	Text   string  // the text, if Blocks is nil
 	Blocks []Block // the blocks; an empty list is not nil

@@ -1,21 +1,21 @@
 package wire
 
-// GetContextUsageResponse is the answer to [GetContextUsage]: what fills the
+// GetContextUsageResponse is the response to [GetContextUsage]: the parts of the
 // model's context, in tokens.
 type GetContextUsageResponse struct {
 	Model      string             `json:"model"`
 	Categories []*ContextCategory `json:"categories"`
 
-	TotalTokens  int64   `json:"totalTokens"`  // in use
-	MaxTokens    int64   `json:"maxTokens"`    // that can be used
+	TotalTokens  int64   `json:"totalTokens"`  // tokens in use
+	MaxTokens    int64   `json:"maxTokens"`    // tokens that can be used
 	RawMaxTokens int64   `json:"rawMaxTokens"` // the model's own limit
-	Percentage   float64 `json:"percentage"`   // in use, of 100
+	Percentage   float64 `json:"percentage"`   // used share in percent
 
-	AutoCompactThreshold int64  `json:"autoCompactThreshold,omitzero"` // where the conversation gets shortened
+	AutoCompactThreshold int64  `json:"autoCompactThreshold,omitzero"` // tokens at which the conversation is compacted
 	IsAutoCompactEnabled bool   `json:"isAutoCompactEnabled"`
 	AutocompactSource    string `json:"autocompactSource,omitzero"`
 
-	GridRows [][]*ContextCell `json:"gridRows,omitzero"` // a picture of it
+	GridRows [][]*ContextCell `json:"gridRows,omitzero"` // a picture of the context, row by row
 
 	MemoryFiles          []*ContextMemoryFile      `json:"memoryFiles"`
 	MCPTools             []*ContextMCPTool         `json:"mcpTools"`
@@ -28,7 +28,7 @@ type GetContextUsageResponse struct {
 	Skills               *ContextSkills            `json:"skills,omitzero"`
 	MessageBreakdown     *ContextMessages          `json:"messageBreakdown,omitzero"`
 
-	APIUsage *Usage `json:"apiUsage" wire:"null"` // of the last answer; nil if there was none
+	APIUsage *Usage `json:"apiUsage" wire:"null"` // usage of the last answer; nil if there was none
 	Open
 }
 
@@ -54,7 +54,7 @@ type ContextCell struct {
 	Open
 }
 
-// ContextMemoryFile is a file of instructions in the context.
+// ContextMemoryFile is an instruction file in the context.
 type ContextMemoryFile struct {
 	Path   string `json:"path"`
 	Type   string `json:"type"`
@@ -67,18 +67,19 @@ type ContextMCPTool struct {
 	Name       string `json:"name"`
 	ServerName string `json:"serverName"`
 	Tokens     int64  `json:"tokens"`
-	IsLoaded   *bool  `json:"isLoaded,omitzero"` // false if the model has to look for it first
+	IsLoaded   *bool  `json:"isLoaded,omitzero"` // false if the model must search for it first
 	Open
 }
 
-// ContextMCPInstructions are what an MCP server tells the model.
+// ContextMCPInstructions are the instructions of an MCP server for the model.
 type ContextMCPInstructions struct {
 	ServerName string `json:"serverName"`
 	Tokens     int64  `json:"tokens"`
 	Open
 }
 
-// ContextTool is a tool of the agent that the model has to look for first.
+// ContextTool is a tool of the agent that the model must search for before it can
+// call it.
 type ContextTool struct {
 	Name     string `json:"name"`
 	Tokens   int64  `json:"tokens"`
@@ -86,7 +87,7 @@ type ContextTool struct {
 	Open
 }
 
-// ContextItem is something with a name in the context.
+// ContextItem is a named part of the context.
 type ContextItem struct {
 	Name   string `json:"name"`
 	Tokens int64  `json:"tokens"`
@@ -131,7 +132,7 @@ type ContextSkill struct {
 	Open
 }
 
-// ContextMessages says what the conversation itself consists of.
+// ContextMessages counts the parts of the conversation itself.
 type ContextMessages struct {
 	ToolCallTokens          int64               `json:"toolCallTokens"`
 	ToolResultTokens        int64               `json:"toolResultTokens"`

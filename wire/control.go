@@ -4,9 +4,9 @@ import (
 	"encoding/json"
 )
 
-// A Request is what a [ControlRequest] asks for. Its concrete types are the
-// structs of this package whose comment says that they are requests; one of
-// another kind is an [*UnknownRequest].
+// A Request is the payload of a [ControlRequest]. Its concrete types are the
+// structs of this package whose comment calls them a request; a request of another
+// kind is an [*UnknownRequest].
 type Request interface {
 	// Subtype returns the name of the request on the wire.
 	Subtype() string
@@ -40,37 +40,37 @@ func decodeRequest(x item) Request {
 	return u
 }
 
-// ControlRequest is a message that asks the other side for something. The answer
-// is a [ControlResponse] with the same id.
+// ControlRequest is a message that carries a request to the other side. The
+// response is a [ControlResponse] with the same id.
 type ControlRequest struct {
 	RequestID string  `json:"request_id,omitzero"`
 	Request   Request `json:"request"`
 	Open      `wire:"type=control_request"`
 }
 
-// ControlResponse is a message that answers a [ControlRequest].
+// ControlResponse is a message that responds to a [ControlRequest].
 type ControlResponse struct {
 	Response Response `json:"response"`
 	Open     `wire:"type=control_response"`
 }
 
-// Response is what a [ControlResponse] carries: a payload or an error.
+// Response is the content of a [ControlResponse]: a payload or an error.
 type Response struct {
 	Subtype   string          `json:"subtype"` // "success" or "error"
 	RequestID string          `json:"request_id,omitzero"`
 	Response  json.RawMessage `json:"response,omitzero"`   // the payload of a success; may be absent
-	Error     string          `json:"error,omitzero"`      // what went wrong
-	ErrorCode string          `json:"error_code,omitzero"` // the same for programs; may be absent
+	Error     string          `json:"error,omitzero"`      // the error message
+	ErrorCode string          `json:"error_code,omitzero"` // a code for programs; may be absent
 
-	// Requests of the sender that nobody has answered yet.
+	// Requests of the sender that are still open.
 	PendingPermissionRequests  []*ControlRequest `json:"pending_permission_requests,omitzero"`
 	PendingUserDialogRequests  []*ControlRequest `json:"pending_user_dialog_requests,omitzero"`
 	PendingElicitationRequests []*ControlRequest `json:"pending_elicitation_requests,omitzero"`
 	Open
 }
 
-// Decode reads the payload into v, a pointer to the type that the request says it
-// is answered with. Without a payload, v keeps its value.
+// Decode reads the payload into v, a pointer to the response type that the comment
+// of the request names. Without a payload, v keeps its value.
 func (r *Response) Decode(v any) error {
 	if r.Response == nil {
 		return nil
@@ -78,14 +78,14 @@ func (r *Response) Decode(v any) error {
 	return json.Unmarshal(r.Response, v)
 }
 
-// ControlCancelRequest is a message that takes a [ControlRequest] back. It has no
-// answer, and the request gets none any more.
+// ControlCancelRequest is a message that cancels a [ControlRequest]. Neither of
+// them gets a response.
 type ControlCancelRequest struct {
 	RequestID string `json:"request_id"`
 	Open      `wire:"type=control_cancel_request"`
 }
 
-// KeepAlive is a message that says nothing, so that the line is not silent.
+// KeepAlive is a message that keeps the connection alive and has no content.
 type KeepAlive struct {
 	Open `wire:"type=keep_alive"`
 }

@@ -1,7 +1,7 @@
 // Package wire is the Claude Agent SDK protocol as Go types.
 //
-// The protocol is one JSON object per line, in both directions. [Decode] takes a
-// line apart, [Encode] makes one, and a [Reader] reads a stream of them:
+// The protocol is one JSON object per line, in both directions. [Decode] decodes a
+// line, [Encode] encodes one, and a [Reader] reads a stream of them:
 //
 //	r := wire.NewReader(stdout, nil)
 //	for m, err := range r.All() {
@@ -24,20 +24,21 @@
 // null, a zero that was written out and 1.0 for an integer included. Once a field
 // is changed, the field is what is encoded. The same holds for encoding/json.
 //
-// Text that is not quite JSON is read as most peers read it: of two members with
-// one name the last counts, and U+FFFD stands for bytes that are not UTF-8.
+// Text that is not quite JSON is read as most peers read it: if a name occurs twice,
+// the last member counts, and U+FFFD replaces bytes that are not UTF-8.
 //
 // # Dialects
 //
-// Several documents describe this protocol, and they differ. Where two spellings
-// mean one thing, they end in one Go value: see [Result.Outcome], [Result.Usage],
+// Several documents describe this protocol, and they differ. Different spellings of
+// one thing are decoded to one Go value: see [Result.Outcome], [Result.Usage],
 // [Assistant.Error], [Init.Tools] and [HookCallback].
 //
 // # The specification
 //
-// docs/protocol.md says what each message is for and in which order they come;
-// docs/protocol.schema.json is a JSON Schema of all of them. Its definitions, and the
-// tables of the former, are made from the structs, tags and comments of this package:
+// docs/protocol.md specifies the messages and their order;
+// docs/protocol.schema.json is a JSON Schema of all of them. Its definitions and the
+// tables of docs/protocol.md are generated from the structs, tags and comments of
+// this package:
 //
 //	go test ./wire -run 'TestSchema|TestTables' -update
 //
@@ -47,6 +48,6 @@
 //
 // # What is not here
 //
-// The package knows no process, no pipe and no order of messages. It imports
+// The package has no processes, no pipes and no order of messages. It imports
 // nothing of this module.
 package wire

@@ -10,7 +10,7 @@ type PreToolUseInput struct {
 	ToolName  string          `json:"tool_name"`
 	ToolInput json.RawMessage `json:"tool_input"`
 	ToolUseID string          `json:"tool_use_id"`
-	MCPServer *ToolServer     `json:"mcp_server,omitzero"` // whose tool it is, if an MCP server's
+	MCPServer *ToolServer     `json:"mcp_server,omitzero"` // the MCP server of the tool, if it has one
 	Open      `wire:"hook_event_name=PreToolUse"`
 }
 
@@ -19,10 +19,10 @@ type PostToolUseInput struct {
 	HookBase
 	ToolName     string          `json:"tool_name"`
 	ToolInput    json.RawMessage `json:"tool_input"`
-	ToolResponse json.RawMessage `json:"tool_response"` // what the tool returned, in its own shape
+	ToolResponse json.RawMessage `json:"tool_response"` // the tool's result, in the form of the tool
 	ToolUseID    string          `json:"tool_use_id"`
 	DurationMS   int64           `json:"duration_ms,omitzero"`
-	MCPServer    *ToolServer     `json:"mcp_server,omitzero"` // whose tool it is, if an MCP server's
+	MCPServer    *ToolServer     `json:"mcp_server,omitzero"` // the MCP server of the tool, if it has one
 	Open         `wire:"hook_event_name=PostToolUse"`
 }
 
@@ -33,22 +33,22 @@ type PostToolUseFailureInput struct {
 	ToolInput   json.RawMessage `json:"tool_input"`
 	ToolUseID   string          `json:"tool_use_id"`
 	Error       string          `json:"error"`
-	IsInterrupt bool            `json:"is_interrupt,omitzero"` // it failed because somebody stopped it
+	IsInterrupt bool            `json:"is_interrupt,omitzero"` // somebody stopped the tool
 	DurationMS  int64           `json:"duration_ms,omitzero"`
-	MCPServer   *ToolServer     `json:"mcp_server,omitzero"` // whose tool it is, if an MCP server's
+	MCPServer   *ToolServer     `json:"mcp_server,omitzero"` // the MCP server of the tool, if it has one
 	Open        `wire:"hook_event_name=PostToolUseFailure"`
 }
 
-// PostToolBatchInput is the input of a hook that runs once all tools that the model
-// called together are done, before the model goes on.
+// PostToolBatchInput is the input of a hook that runs after all tool calls of one
+// answer, before the next request to the model.
 type PostToolBatchInput struct {
 	HookBase
 	ToolCalls []*HookToolCall `json:"tool_calls"`
 	Open      `wire:"hook_event_name=PostToolBatch"`
 }
 
-// UserPromptSubmitInput is the input of a hook that runs before a prompt goes to the
-// model.
+// UserPromptSubmitInput is the input of a hook that runs before a prompt is sent to
+// the model.
 type UserPromptSubmitInput struct {
 	HookBase
 	Prompt       string `json:"prompt"`
@@ -57,8 +57,8 @@ type UserPromptSubmitInput struct {
 	Open         `wire:"hook_event_name=UserPromptSubmit"`
 }
 
-// UserPromptExpansionInput is the input of a hook that runs when a command becomes the
-// prompt that it stands for.
+// UserPromptExpansionInput is the input of a hook that runs when a command is
+// expanded to a prompt.
 type UserPromptExpansionInput struct {
 	HookBase
 	ExpansionType string `json:"expansion_type"` // "slash_command" or "mcp_prompt"
@@ -69,7 +69,8 @@ type UserPromptExpansionInput struct {
 	Open          `wire:"hook_event_name=UserPromptExpansion"`
 }
 
-// SessionStartInput is the input of a hook that runs when a session starts or goes on.
+// SessionStartInput is the input of a hook that runs when a session starts or
+// continues.
 type SessionStartInput struct {
 	HookBase
 	Source                   string   `json:"source"` // "startup", "resume", "clear", "compact" or "fork"
@@ -92,15 +93,15 @@ type SessionEndInput struct {
 // StopInput is the input of a hook that runs when the model has finished its turn.
 type StopInput struct {
 	HookBase
-	StopHookActive       bool        `json:"stop_hook_active"` // a Stop hook already kept this turn going
+	StopHookActive       bool        `json:"stop_hook_active"` // a Stop hook has already continued this turn
 	LastAssistantMessage string      `json:"last_assistant_message,omitzero"`
 	BackgroundTasks      []*HookTask `json:"background_tasks,omitzero"` // work that is still running
-	SessionCrons         []*HookCron `json:"session_crons,omitzero"`    // prompts that are to come
+	SessionCrons         []*HookCron `json:"session_crons,omitzero"`    // scheduled prompts
 	Open                 `wire:"hook_event_name=Stop"`
 }
 
-// StopFailureInput is the input of a hook that runs when a turn ends because the model
-// could not be reached or refused.
+// StopFailureInput is the input of a hook that runs when a turn ends because the
+// model could not be reached or refused to answer.
 type StopFailureInput struct {
 	HookBase
 	Error                AssistantError `json:"error"`
@@ -109,34 +110,36 @@ type StopFailureInput struct {
 	Open                 `wire:"hook_event_name=StopFailure"`
 }
 
-// SubagentStartInput is the input of a hook that runs when a subagent starts: AgentID and
-// AgentType say which.
+// SubagentStartInput is the input of a hook that runs when a subagent starts.
+// AgentID and AgentType identify it.
 type SubagentStartInput struct {
 	HookBase
 	Open `wire:"hook_event_name=SubagentStart"`
 }
 
-// SubagentStopInput is the input of a hook that runs when a subagent has finished:
-// AgentID and AgentType say which.
+// SubagentStopInput is the input of a hook that runs when a subagent has finished.
+// AgentID and AgentType identify it.
 type SubagentStopInput struct {
 	HookBase
 	AgentTranscriptPath  string      `json:"agent_transcript_path"`
-	StopHookActive       bool        `json:"stop_hook_active"` // a Stop hook already kept this turn going
+	StopHookActive       bool        `json:"stop_hook_active"` // a Stop hook has already continued this turn
 	LastAssistantMessage string      `json:"last_assistant_message,omitzero"`
 	BackgroundTasks      []*HookTask `json:"background_tasks,omitzero"` // work that is still running
-	SessionCrons         []*HookCron `json:"session_crons,omitzero"`    // prompts that are to come
+	SessionCrons         []*HookCron `json:"session_crons,omitzero"`    // scheduled prompts
 	Open                 `wire:"hook_event_name=SubagentStop"`
 }
 
-// PreCompactInput is the input of a hook that runs before a conversation is shortened.
+// PreCompactInput is the input of a hook that runs before a conversation is
+// compacted.
 type PreCompactInput struct {
 	HookBase
 	Trigger            string `json:"trigger"`                         // "manual" or "auto"
-	CustomInstructions string `json:"custom_instructions" wire:"null"` // the user's wishes for the summary
+	CustomInstructions string `json:"custom_instructions" wire:"null"` // the user's instructions for the summary
 	Open               `wire:"hook_event_name=PreCompact"`
 }
 
-// PostCompactInput is the input of a hook that runs after a conversation was shortened.
+// PostCompactInput is the input of a hook that runs after a conversation was
+// compacted.
 type PostCompactInput struct {
 	HookBase
 	Trigger        string `json:"trigger"` // "manual" or "auto"
@@ -144,8 +147,8 @@ type PostCompactInput struct {
 	Open           `wire:"hook_event_name=PostCompact"`
 }
 
-// NotificationInput is the input of a hook that runs when the agent wants a person to
-// look.
+// NotificationInput is the input of a hook that runs when the agent needs the
+// attention of a person.
 type NotificationInput struct {
 	HookBase
 	Message          string `json:"message"`
@@ -154,26 +157,26 @@ type NotificationInput struct {
 	Open             `wire:"hook_event_name=Notification"`
 }
 
-// PermissionRequestInput is the input of a hook that runs before somebody is asked
-// whether a tool may run.
+// PermissionRequestInput is the input of a hook that runs before the agent asks for
+// permission to run a tool.
 type PermissionRequestInput struct {
 	HookBase
 	ToolName              string              `json:"tool_name"`
 	ToolInput             json.RawMessage     `json:"tool_input"`
 	PermissionSuggestions []*PermissionUpdate `json:"permission_suggestions,omitzero"`
-	MCPServer             *ToolServer         `json:"mcp_server,omitzero"` // whose tool it is, if an MCP server's
+	MCPServer             *ToolServer         `json:"mcp_server,omitzero"` // the MCP server of the tool, if it has one
 	Open                  `wire:"hook_event_name=PermissionRequest"`
 }
 
-// PermissionDeniedInput is the input of a hook that runs when a tool was not allowed to
-// run.
+// PermissionDeniedInput is the input of a hook that runs when a tool call was
+// denied.
 type PermissionDeniedInput struct {
 	HookBase
 	ToolName  string          `json:"tool_name"`
 	ToolInput json.RawMessage `json:"tool_input"`
 	ToolUseID string          `json:"tool_use_id"`
 	Reason    string          `json:"reason"`
-	MCPServer *ToolServer     `json:"mcp_server,omitzero"` // whose tool it is, if an MCP server's
+	MCPServer *ToolServer     `json:"mcp_server,omitzero"` // the MCP server of the tool, if it has one
 	Open      `wire:"hook_event_name=PermissionDenied"`
 }
 
@@ -183,13 +186,13 @@ type PreModelSwitchInput struct {
 	HookBase
 	FromModel              string  `json:"from_model"`
 	ToModel                string  `json:"to_model"`
-	RequestedModel         string  `json:"requested_model" wire:"null"` // as it was asked for; empty for the default
+	RequestedModel         string  `json:"requested_model" wire:"null"` // the name in the request; empty for the default
 	Source                 string  `json:"source"`                      // "command", "picker" or "sdk"
 	ContextTokens          int64   `json:"context_tokens"`
 	PromptCacheWarm        bool    `json:"prompt_cache_warm"`
 	CacheTTL               string  `json:"cache_ttl"`                 // such as "5m"
-	EstimatedCacheWriteUSD float64 `json:"estimated_cache_write_usd"` // what filling the cache again may cost
-	Pricing                string  `json:"pricing"`                   // where the estimate has its prices from
+	EstimatedCacheWriteUSD float64 `json:"estimated_cache_write_usd"` // the estimated cost of filling the cache again
+	Pricing                string  `json:"pricing"`                   // the source of the prices
 	Open                   `wire:"hook_event_name=PreModelSwitch"`
 }
 
@@ -199,13 +202,13 @@ type PostModelSwitchInput struct {
 	HookBase
 	FromModel              string  `json:"from_model"`
 	ToModel                string  `json:"to_model"`
-	RequestedModel         string  `json:"requested_model" wire:"null"` // as it was asked for; empty for the default
+	RequestedModel         string  `json:"requested_model" wire:"null"` // the name in the request; empty for the default
 	Source                 string  `json:"source"`                      // "command", "picker", "sdk", "auto" or "resume"
 	ContextTokens          int64   `json:"context_tokens"`
 	PromptCacheWarm        bool    `json:"prompt_cache_warm"`
 	CacheTTL               string  `json:"cache_ttl"`                 // such as "5m"
-	EstimatedCacheWriteUSD float64 `json:"estimated_cache_write_usd"` // what filling the cache again may cost
-	Pricing                string  `json:"pricing"`                   // where the estimate has its prices from
+	EstimatedCacheWriteUSD float64 `json:"estimated_cache_write_usd"` // the estimated cost of filling the cache again
+	Pricing                string  `json:"pricing"`                   // the source of the prices
 	Open                   `wire:"hook_event_name=PostModelSwitch"`
 }
 
@@ -216,7 +219,8 @@ type SetupInput struct {
 	Open    `wire:"hook_event_name=Setup"`
 }
 
-// TaskCreatedInput is the input of a hook that runs when a task was put on the list.
+// TaskCreatedInput is the input of a hook that runs when a task was added to the
+// task list.
 type TaskCreatedInput struct {
 	HookBase
 	TaskID          string `json:"task_id"`
@@ -227,8 +231,8 @@ type TaskCreatedInput struct {
 	Open            `wire:"hook_event_name=TaskCreated"`
 }
 
-// TaskCompletedInput is the input of a hook that runs when a task is about to be ticked
-// off.
+// TaskCompletedInput is the input of a hook that runs before a task is marked as
+// completed.
 type TaskCompletedInput struct {
 	HookBase
 	TaskID          string `json:"task_id"`
@@ -239,8 +243,7 @@ type TaskCompletedInput struct {
 	Open            `wire:"hook_event_name=TaskCompleted"`
 }
 
-// TeammateIdleInput is the input of a hook that runs when a teammate has nothing left to
-// do.
+// TeammateIdleInput is the input of a hook that runs when a teammate becomes idle.
 type TeammateIdleInput struct {
 	HookBase
 	TeammateName string `json:"teammate_name"`
@@ -248,8 +251,8 @@ type TeammateIdleInput struct {
 	Open         `wire:"hook_event_name=TeammateIdle"`
 }
 
-// ElicitationInput is the input of a hook that runs when an MCP server asks the user
-// something.
+// ElicitationInput is the input of a hook that runs when an MCP server asks the
+// user a question.
 type ElicitationInput struct {
 	HookBase
 	MCPServerName   string          `json:"mcp_server_name"`
@@ -261,8 +264,8 @@ type ElicitationInput struct {
 	Open            `wire:"hook_event_name=Elicitation"`
 }
 
-// ElicitationResultInput is the input of a hook that runs before the answer goes back to
-// the MCP server.
+// ElicitationResultInput is the input of a hook that runs before the user's answer
+// is sent to the MCP server.
 type ElicitationResultInput struct {
 	HookBase
 	MCPServerName string          `json:"mcp_server_name"`
@@ -281,7 +284,7 @@ type ConfigChangeInput struct {
 	Open     `wire:"hook_event_name=ConfigChange"`
 }
 
-// InstructionsLoadedInput is the input of a hook that runs when a file of instructions
+// InstructionsLoadedInput is the input of a hook that runs when an instruction file
 // was read.
 type InstructionsLoadedInput struct {
 	HookBase
@@ -294,8 +297,8 @@ type InstructionsLoadedInput struct {
 	Open            `wire:"hook_event_name=InstructionsLoaded"`
 }
 
-// WorktreeCreateInput is the input of a hook that runs when a worktree is wanted; its
-// answer is where it made one.
+// WorktreeCreateInput is the input of a hook that creates a worktree. Its output is
+// the path of the worktree.
 type WorktreeCreateInput struct {
 	HookBase
 	Name string `json:"name"`
@@ -326,8 +329,8 @@ type FileChangedInput struct {
 	Open     `wire:"hook_event_name=FileChanged"`
 }
 
-// DirectoryAddedInput is the input of a hook that runs when the session got one more
-// directory.
+// DirectoryAddedInput is the input of a hook that runs when a directory was added
+// to the session.
 type DirectoryAddedInput struct {
 	HookBase
 	Directory string `json:"directory"`
@@ -335,14 +338,14 @@ type DirectoryAddedInput struct {
 	Open      `wire:"hook_event_name=DirectoryAdded"`
 }
 
-// MessageDisplayInput is the input of a hook that runs when text of the model is about to
-// be shown.
+// MessageDisplayInput is the input of a hook that runs before text of the model is
+// shown.
 type MessageDisplayInput struct {
 	HookBase
 	TurnID    string `json:"turn_id"`
 	MessageID string `json:"message_id"`
 	Index     int    `json:"index"`
-	Final     bool   `json:"final"` // no more text comes for this message
+	Final     bool   `json:"final"` // the message has no more text
 	Delta     string `json:"delta"`
 	Open      `wire:"hook_event_name=MessageDisplay"`
 }

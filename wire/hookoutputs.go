@@ -4,26 +4,25 @@ import (
 	"encoding/json"
 )
 
-// HookOutput is the answer to a [HookCallback]. The zero value lets things take
-// their course.
+// HookOutput is the response to a [HookCallback]. The zero value has no effect.
 type HookOutput struct {
-	// Async says that the hook goes on working and the agent need not wait. The
-	// other fields but AsyncTimeout then mean nothing.
+	// Async means that the hook continues to run and the agent does not wait. Of
+	// the other fields, only AsyncTimeout then has an effect.
 	Async        bool  `json:"async,omitzero"`
 	AsyncTimeout int64 `json:"asyncTimeout,omitzero"` // in milliseconds
 
 	Continue           *bool              `json:"continue,omitzero"`       // false ends the turn; nil means true
-	StopReason         string             `json:"stopReason,omitzero"`     // why, for people
-	SuppressOutput     bool               `json:"suppressOutput,omitzero"` // do not show what the hook printed
+	StopReason         string             `json:"stopReason,omitzero"`     // the reason, for people
+	SuppressOutput     bool               `json:"suppressOutput,omitzero"` // do not show the output of the hook
 	Decision           HookDecision       `json:"decision,omitzero"`
-	Reason             string             `json:"reason,omitzero"`        // of the decision, for the model
-	SystemMessage      string             `json:"systemMessage,omitzero"` // shown to people
+	Reason             string             `json:"reason,omitzero"`        // the reason for the decision, for the model
+	SystemMessage      string             `json:"systemMessage,omitzero"` // a text for people
 	TerminalSequence   string             `json:"terminalSequence,omitzero"`
 	HookSpecificOutput HookSpecificOutput `json:"hookSpecificOutput,omitzero"`
 	Open
 }
 
-// A HookDecision is what a hook makes of an event.
+// A HookDecision is the decision of a hook about an event.
 type HookDecision string
 
 // The decisions. The event determines what a hook blocks: a prompt, a tool call, or
@@ -84,31 +83,31 @@ func decodeHookOutput(x item) HookSpecificOutput {
 	return u
 }
 
-// PreToolUseOutput decides about a tool call before it happens.
+// PreToolUseOutput decides about a tool call before it runs.
 type PreToolUseOutput struct {
-	PermissionDecision       PermissionBehavior `json:"permissionDecision,omitzero"` // empty leaves it to the rules
+	PermissionDecision       PermissionBehavior `json:"permissionDecision,omitzero"` // empty if the rules decide
 	PermissionDecisionReason string             `json:"permissionDecisionReason,omitzero"`
-	UpdatedInput             json.RawMessage    `json:"updatedInput,omitzero"` // what the tool gets in place of its input
+	UpdatedInput             json.RawMessage    `json:"updatedInput,omitzero"` // replaces the input of the tool
 	AdditionalContext        string             `json:"additionalContext,omitzero"`
 	Open                     `wire:"hookEventName=PreToolUse"`
 }
 
-// PostToolUseOutput adds to what a tool returned, or replaces it.
+// PostToolUseOutput adds to the result of a tool, or replaces it.
 type PostToolUseOutput struct {
 	AdditionalContext    string          `json:"additionalContext,omitzero"`
-	UpdatedToolOutput    json.RawMessage `json:"updatedToolOutput,omitzero"` // in the shape that the tool returns
+	UpdatedToolOutput    json.RawMessage `json:"updatedToolOutput,omitzero"` // replaces the result, in the form of the tool
 	UpdatedMCPToolOutput json.RawMessage `json:"updatedMCPToolOutput,omitzero"`
-	ClassifierContext    string          `json:"classifierContext,omitzero"` // for the model that decides in ModeAuto
+	ClassifierContext    string          `json:"classifierContext,omitzero"` // text for the model that decides in ModeAuto
 	Open                 `wire:"hookEventName=PostToolUse"`
 }
 
-// PostToolUseFailureOutput tells the model more about a failure.
+// PostToolUseFailureOutput adds text for the model to a failed call.
 type PostToolUseFailureOutput struct {
 	AdditionalContext string `json:"additionalContext,omitzero"`
 	Open              `wire:"hookEventName=PostToolUseFailure"`
 }
 
-// PostToolBatchOutput tells the model more about its tool calls.
+// PostToolBatchOutput adds text for the model to its tool calls.
 type PostToolBatchOutput struct {
 	AdditionalContext string `json:"additionalContext,omitzero"`
 	Open              `wire:"hookEventName=PostToolBatch"`
@@ -118,11 +117,11 @@ type PostToolBatchOutput struct {
 type UserPromptSubmitOutput struct {
 	AdditionalContext      string `json:"additionalContext,omitzero"`
 	SessionTitle           string `json:"sessionTitle,omitzero"`
-	SuppressOriginalPrompt bool   `json:"suppressOriginalPrompt,omitzero"` // do not show a prompt that was blocked
+	SuppressOriginalPrompt bool   `json:"suppressOriginalPrompt,omitzero"` // do not show a blocked prompt
 	Open                   `wire:"hookEventName=UserPromptSubmit"`
 }
 
-// UserPromptExpansionOutput adds to the prompt that a command became.
+// UserPromptExpansionOutput adds to the prompt that a command was expanded to.
 type UserPromptExpansionOutput struct {
 	AdditionalContext      string `json:"additionalContext,omitzero"`
 	SuppressOriginalPrompt bool   `json:"suppressOriginalPrompt,omitzero"`
@@ -134,42 +133,42 @@ type SessionStartOutput struct {
 	AdditionalContext  string   `json:"additionalContext,omitzero"`
 	InitialUserMessage string   `json:"initialUserMessage,omitzero"`
 	SessionTitle       string   `json:"sessionTitle,omitzero"`
-	WatchPaths         []string `json:"watchPaths,omitzero"` // files whose changes are to be FileChanged events
+	WatchPaths         []string `json:"watchPaths,omitzero"` // files to watch for FileChanged events
 	ReloadSkills       bool     `json:"reloadSkills,omitzero"`
 	Open               `wire:"hookEventName=SessionStart"`
 }
 
-// StopOutput tells the model something and lets it go on.
+// StopOutput adds text for the model, which then continues.
 type StopOutput struct {
 	AdditionalContext string `json:"additionalContext,omitzero"`
 	Open              `wire:"hookEventName=Stop"`
 }
 
-// SubagentStartOutput tells a subagent something before it starts.
+// SubagentStartOutput adds text for a subagent before it starts.
 type SubagentStartOutput struct {
 	AdditionalContext string `json:"additionalContext,omitzero"`
 	Open              `wire:"hookEventName=SubagentStart"`
 }
 
-// SubagentStopOutput tells a subagent something and lets it go on.
+// SubagentStopOutput adds text for a subagent, which then continues.
 type SubagentStopOutput struct {
 	AdditionalContext string `json:"additionalContext,omitzero"`
 	Open              `wire:"hookEventName=SubagentStop"`
 }
 
-// NotificationOutput tells the model something.
+// NotificationOutput adds text for the model.
 type NotificationOutput struct {
 	AdditionalContext string `json:"additionalContext,omitzero"`
 	Open              `wire:"hookEventName=Notification"`
 }
 
-// PermissionRequestOutput answers in place of the one who would be asked.
+// PermissionRequestOutput decides instead of the host.
 type PermissionRequestOutput struct {
 	Decision *PermissionResult `json:"decision,omitzero"`
 	Open     `wire:"hookEventName=PermissionRequest"`
 }
 
-// PermissionDeniedOutput may let the model try once more.
+// PermissionDeniedOutput can allow the model to retry the call.
 type PermissionDeniedOutput struct {
 	Retry bool `json:"retry,omitzero"`
 	Open  `wire:"hookEventName=PermissionDenied"`
@@ -182,19 +181,19 @@ type PreModelSwitchOutput struct {
 	Open                     `wire:"hookEventName=PreModelSwitch"`
 }
 
-// PostModelSwitchOutput tells the new model something.
+// PostModelSwitchOutput adds text for the new model.
 type PostModelSwitchOutput struct {
 	AdditionalContext string `json:"additionalContext,omitzero"`
 	Open              `wire:"hookEventName=PostModelSwitch"`
 }
 
-// SetupOutput tells the model about the workspace.
+// SetupOutput adds text about the workspace for the model.
 type SetupOutput struct {
 	AdditionalContext string `json:"additionalContext,omitzero"`
 	Open              `wire:"hookEventName=Setup"`
 }
 
-// ElicitationOutput answers an MCP server in place of the user.
+// ElicitationOutput answers an MCP server instead of the user.
 type ElicitationOutput struct {
 	Action  ElicitAction    `json:"action,omitzero"`
 	Content json.RawMessage `json:"content,omitzero"`
@@ -208,19 +207,19 @@ type ElicitationResultOutput struct {
 	Open    `wire:"hookEventName=ElicitationResult"`
 }
 
-// WorktreeCreateOutput says where the worktree is.
+// WorktreeCreateOutput is the path of the worktree.
 type WorktreeCreateOutput struct {
 	WorktreePath string `json:"worktreePath"`
 	Open         `wire:"hookEventName=WorktreeCreate"`
 }
 
-// CwdChangedOutput says what to watch in the new directory.
+// CwdChangedOutput lists the files to watch in the new directory.
 type CwdChangedOutput struct {
 	WatchPaths []string `json:"watchPaths,omitzero"`
 	Open       `wire:"hookEventName=CwdChanged"`
 }
 
-// FileChangedOutput says what to watch from now on.
+// FileChangedOutput lists the files to watch from now on.
 type FileChangedOutput struct {
 	WatchPaths []string `json:"watchPaths,omitzero"`
 	Open       `wire:"hookEventName=FileChanged"`
@@ -228,6 +227,6 @@ type FileChangedOutput struct {
 
 // MessageDisplayOutput replaces the text that is shown.
 type MessageDisplayOutput struct {
-	DisplayContent *string `json:"displayContent,omitzero"` // nil leaves the text as it is, empty shows nothing
+	DisplayContent *string `json:"displayContent,omitzero"` // nil keeps the text; empty shows nothing
 	Open           `wire:"hookEventName=MessageDisplay"`
 }

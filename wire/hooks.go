@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 )
 
-// A HookEvent is the name of a moment at which hooks run.
+// A HookEvent is the name of an event for which hooks run.
 type HookEvent string
 
 // The events. Agents may have others.
@@ -12,36 +12,36 @@ const (
 	EventPreToolUse          HookEvent = "PreToolUse"          // before a tool runs
 	EventPostToolUse         HookEvent = "PostToolUse"         // after a tool has succeeded
 	EventPostToolUseFailure  HookEvent = "PostToolUseFailure"  // after a tool has failed
-	EventPostToolBatch       HookEvent = "PostToolBatch"       // after all tools of one answer
-	EventUserPromptSubmit    HookEvent = "UserPromptSubmit"    // before a prompt goes to the model
-	EventUserPromptExpansion HookEvent = "UserPromptExpansion" // when a command becomes a prompt
-	EventSessionStart        HookEvent = "SessionStart"        // when a session starts or goes on
+	EventPostToolBatch       HookEvent = "PostToolBatch"       // after all tool calls of one answer
+	EventUserPromptSubmit    HookEvent = "UserPromptSubmit"    // before a prompt is sent to the model
+	EventUserPromptExpansion HookEvent = "UserPromptExpansion" // when a command is expanded to a prompt
+	EventSessionStart        HookEvent = "SessionStart"        // when a session starts or continues
 	EventSessionEnd          HookEvent = "SessionEnd"          // when a session ends
 	EventStop                HookEvent = "Stop"                // when the model has finished its turn
 	EventStopFailure         HookEvent = "StopFailure"         // when a turn ends in an error of the model
 	EventSubagentStart       HookEvent = "SubagentStart"       // when a subagent starts
 	EventSubagentStop        HookEvent = "SubagentStop"        // when a subagent has finished
-	EventPreCompact          HookEvent = "PreCompact"          // before a conversation is shortened
-	EventPostCompact         HookEvent = "PostCompact"         // after a conversation was shortened
-	EventNotification        HookEvent = "Notification"        // when the agent wants a person to look
-	EventPermissionRequest   HookEvent = "PermissionRequest"   // before somebody is asked about a tool
-	EventPermissionDenied    HookEvent = "PermissionDenied"    // when a tool was not allowed
+	EventPreCompact          HookEvent = "PreCompact"          // before a conversation is compacted
+	EventPostCompact         HookEvent = "PostCompact"         // after a conversation was compacted
+	EventNotification        HookEvent = "Notification"        // when the agent needs the attention of a person
+	EventPermissionRequest   HookEvent = "PermissionRequest"   // before the agent asks for permission
+	EventPermissionDenied    HookEvent = "PermissionDenied"    // when a tool call was denied
 	EventPreModelSwitch      HookEvent = "PreModelSwitch"      // before the model changes
 	EventPostModelSwitch     HookEvent = "PostModelSwitch"     // after the model changed
 	EventSetup               HookEvent = "Setup"               // when a workspace is prepared
-	EventTaskCreated         HookEvent = "TaskCreated"         // when a task was put on the list
-	EventTaskCompleted       HookEvent = "TaskCompleted"       // when a task is about to be ticked off
-	EventTeammateIdle        HookEvent = "TeammateIdle"        // when a teammate has nothing left to do
+	EventTaskCreated         HookEvent = "TaskCreated"         // when a task was added to the task list
+	EventTaskCompleted       HookEvent = "TaskCompleted"       // before a task is marked as completed
+	EventTeammateIdle        HookEvent = "TeammateIdle"        // when a teammate becomes idle
 	EventElicitation         HookEvent = "Elicitation"         // when an MCP server asks the user
-	EventElicitationResult   HookEvent = "ElicitationResult"   // before the answer goes to the MCP server
+	EventElicitationResult   HookEvent = "ElicitationResult"   // before the answer is sent to the MCP server
 	EventConfigChange        HookEvent = "ConfigChange"        // when settings changed
-	EventInstructionsLoaded  HookEvent = "InstructionsLoaded"  // when a file of instructions was read
-	EventWorktreeCreate      HookEvent = "WorktreeCreate"      // when a worktree is wanted
+	EventInstructionsLoaded  HookEvent = "InstructionsLoaded"  // when an instruction file was read
+	EventWorktreeCreate      HookEvent = "WorktreeCreate"      // when the agent needs a worktree
 	EventWorktreeRemove      HookEvent = "WorktreeRemove"      // when a worktree is no longer needed
 	EventCwdChanged          HookEvent = "CwdChanged"          // when the working directory changed
 	EventFileChanged         HookEvent = "FileChanged"         // when a watched file changed
-	EventDirectoryAdded      HookEvent = "DirectoryAdded"      // when the session got a directory
-	EventMessageDisplay      HookEvent = "MessageDisplay"      // when text is about to be shown
+	EventDirectoryAdded      HookEvent = "DirectoryAdded"      // when a directory was added to the session
+	EventMessageDisplay      HookEvent = "MessageDisplay"      // before text is shown
 )
 
 // A HookInput is the input of a hook. Its concrete types are the structs of this
@@ -58,9 +58,9 @@ type HookInput interface {
 // HookBase is the part that the inputs of all hooks have in common.
 type HookBase struct {
 	SessionID      string         `json:"session_id"`
-	TranscriptPath string         `json:"transcript_path"`          // the file that the conversation is kept in
+	TranscriptPath string         `json:"transcript_path"`          // the file that stores the conversation
 	Cwd            string         `json:"cwd"`                      // the agent's working directory
-	PromptID       string         `json:"prompt_id,omitzero"`       // the prompt that is being worked on
+	PromptID       string         `json:"prompt_id,omitzero"`       // the current prompt
 	PermissionMode PermissionMode `json:"permission_mode,omitzero"` // empty if the event does not depend on it
 	AgentID        string         `json:"agent_id,omitzero"`        // the subagent, empty in the main conversation
 	AgentType      string         `json:"agent_type,omitzero"`      // the name of the subagent's definition
@@ -70,7 +70,7 @@ type HookBase struct {
 // Base returns b. It makes every struct that embeds HookBase nearly a [HookInput].
 func (b *HookBase) Base() *HookBase { return b }
 
-// HookEffort is how hard the model thinks while a hook runs.
+// HookEffort is the reasoning effort of the model while a hook runs.
 type HookEffort struct {
 	Level Effort `json:"level"`
 	Open
@@ -85,7 +85,7 @@ type HookToolCall struct {
 	Open
 }
 
-// HookTask is work that goes on in the background when a turn ends.
+// HookTask is work that still runs in the background when a turn ends.
 type HookTask struct {
 	ID          string `json:"id"`
 	Type        string `json:"type"`
@@ -99,7 +99,7 @@ type HookTask struct {
 	Open
 }
 
-// HookCron is a prompt that the session gives itself at certain times.
+// HookCron is a prompt that the session sends to itself on a schedule.
 type HookCron struct {
 	ID        string `json:"id"`
 	Schedule  string `json:"schedule"`
@@ -110,10 +110,10 @@ type HookCron struct {
 
 // HookMatcher registers callbacks for an event; see [Initialize].
 type HookMatcher struct {
-	Matcher         string   `json:"matcher,omitzero"`   // which tools, such as "Write|Edit"; empty means all
-	HookCallbackIDs []string `json:"hookCallbackIds"`    // what a [HookCallback] is to name
-	Timeout         float64  `json:"timeout,omitzero"`   // in seconds; 0 leaves it to the agent
-	OnFailure       string   `json:"onFailure,omitzero"` // "continue" or "block" what it guards
+	Matcher         string   `json:"matcher,omitzero"`   // the tools, such as "Write|Edit"; empty means all
+	HookCallbackIDs []string `json:"hookCallbackIds"`    // the ids that a [HookCallback] uses
+	Timeout         float64  `json:"timeout,omitzero"`   // in seconds; 0 means the agent's default
+	OnFailure       string   `json:"onFailure,omitzero"` // "continue", or "block" the guarded action
 	Open
 }
 

@@ -5,34 +5,34 @@ import (
 	"reflect"
 )
 
-// MCPServerConfig says how to reach an MCP server.
+// MCPServerConfig describes how to start or reach an MCP server.
 type MCPServerConfig struct {
-	// Type is "stdio", "sse", "http" or, for a server that lives in the host,
-	// "sdk". Empty means "stdio".
+	// Type is "stdio", "sse", "http" or, for a server in the host, "sdk". Empty
+	// means "stdio".
 	Type string `json:"type,omitzero"`
 
-	// Of a server that is a process.
+	// For a server that is a process.
 	Command string            `json:"command,omitzero"`
 	Args    []string          `json:"args,omitzero"`
 	Env     map[string]string `json:"env,omitzero"`
 
-	// Of a server on the network.
+	// For a server on the network.
 	URL     string            `json:"url,omitzero"`
 	Headers map[string]string `json:"headers,omitzero"`
 
-	// Of a server in the host.
+	// For a server in the host.
 	Name string `json:"name,omitzero"`
 
-	// Of a server behind claude.ai; such a one only occurs in a status.
+	// For a server behind claude.ai, which occurs only in a status.
 	ID string `json:"id,omitzero"`
 
-	Timeout    int64            `json:"timeout,omitzero"`    // for one call, in milliseconds; less than 1000 is ignored
-	AlwaysLoad bool             `json:"alwaysLoad,omitzero"` // show its tools to the model from the start
+	Timeout    int64            `json:"timeout,omitzero"`    // for one call, in milliseconds; values below 1000 are ignored
+	AlwaysLoad bool             `json:"alwaysLoad,omitzero"` // send its tools to the model from the start
 	Tools      []*MCPToolPolicy `json:"tools,omitzero"`
 	Open
 }
 
-// MCPToolPolicy is what the host wants for one tool of an MCP server.
+// MCPToolPolicy is the permission policy of the host for one tool of an MCP server.
 type MCPToolPolicy struct {
 	Name             string `json:"name"`
 	PermissionPolicy string `json:"permission_policy,omitzero"`  // "always_allow", "always_ask" or "always_deny"
@@ -43,7 +43,7 @@ type MCPToolPolicy struct {
 // MCPServerRef names MCP servers for a subagent: one of the session by its name,
 // or new ones by their configurations.
 type MCPServerRef struct {
-	Name    string                      // of a server of the session, if Configs is nil
+	Name    string                      // the name of a server of the session, if Configs is nil
 	Configs map[string]*MCPServerConfig // new servers
 }
 
@@ -67,46 +67,46 @@ func (r *MCPServerRef) encodeWire(dst []byte) ([]byte, error) {
 	return codecOf(v.Type()).enc(dst, v)
 }
 
-// MCPManifest is what an MCP server in the host would answer to the first
-// questions of the protocol, so that the agent need not ask them.
+// MCPManifest has the first responses of an MCP server in the host, so that the
+// agent need not send the requests.
 type MCPManifest struct {
 	InitializeResult json.RawMessage `json:"initializeResult"`
 	ToolsListResult  json.RawMessage `json:"toolsListResult,omitzero"`
 	Open
 }
 
-// An MCPState says whether an MCP server can be used.
+// An MCPState is the state of the connection to an MCP server.
 type MCPState string
 
 // The states of an MCP server.
 const (
 	MCPConnected MCPState = "connected"
 	MCPFailed    MCPState = "failed"
-	MCPNeedsAuth MCPState = "needs-auth" // somebody has to log in first
-	MCPPending   MCPState = "pending"    // it is being connected
-	MCPDisabled  MCPState = "disabled"   // switched off by [MCPToggle]
+	MCPNeedsAuth MCPState = "needs-auth" // a user must log in first
+	MCPPending   MCPState = "pending"    // connecting
+	MCPDisabled  MCPState = "disabled"   // disabled by [MCPToggle]
 )
 
-// MCPServerStatus is how an MCP server of the session is doing.
+// MCPServerStatus is the status of an MCP server of the session.
 type MCPServerStatus struct {
 	Name       string           `json:"name"`
 	Status     MCPState         `json:"status"`
-	ServerInfo *MCPServerInfo   `json:"serverInfo,omitzero"` // once it is connected
-	Error      string           `json:"error,omitzero"`      // why it failed
+	ServerInfo *MCPServerInfo   `json:"serverInfo,omitzero"` // set once it is connected
+	Error      string           `json:"error,omitzero"`      // the reason for the failure
 	Config     *MCPServerConfig `json:"config,omitzero"`
 	Transport  string           `json:"transport,omitzero"` // "stdio", "sse", "http", "sdk" …
 	Scope      string           `json:"scope,omitzero"`
 
-	// Source says who brought the server: "sdk", "plugin", "user", "project",
-	// "local", "dynamic", "managed", "enterprise", "claudeai" or "agent". Decide
-	// about trust by it, not by the name, which anybody can choose.
+	// Source is where the server is configured: "sdk", "plugin", "user", "project",
+	// "local", "dynamic", "managed", "enterprise", "claudeai" or "agent". Base trust
+	// on it, not on the name, which anybody can choose.
 	Source string `json:"source,omitzero"`
 
 	Tools []*MCPToolInfo `json:"tools,omitzero"`
 	Open
 }
 
-// MCPServerInfo is what an MCP server says about itself.
+// MCPServerInfo is the description that an MCP server gives of itself.
 type MCPServerInfo struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
@@ -122,7 +122,7 @@ type MCPToolInfo struct {
 	Open
 }
 
-// MCPToolAnnotations are the server's hints about what a tool does.
+// MCPToolAnnotations are the server's hints about the effects of a tool.
 type MCPToolAnnotations struct {
 	ReadOnly    bool `json:"readOnly,omitzero"`
 	Destructive bool `json:"destructive,omitzero"`
@@ -138,7 +138,7 @@ type ToolServer struct {
 	Open
 }
 
-// MCPFile is a file that goes with an [MCPCall].
+// MCPFile is a file that belongs to an [MCPCall].
 type MCPFile struct {
 	Name     string `json:"name"`
 	LanePath string `json:"lane_path"`
@@ -146,7 +146,7 @@ type MCPFile struct {
 	Open
 }
 
-// MCPResource is one part of what [MCPReadResource] is answered with.
+// MCPResource is one part of the response to [MCPReadResource].
 type MCPResource struct {
 	URI      string          `json:"uri"`
 	MIMEType string          `json:"mimeType,omitzero"`
@@ -156,19 +156,19 @@ type MCPResource struct {
 	Open
 }
 
-// An ElicitAction says what became of a question of an MCP server.
+// An ElicitAction is the user's reaction to a question of an MCP server.
 type ElicitAction string
 
-// The answers to a question of an MCP server.
+// The reactions to a question of an MCP server.
 const (
-	ElicitAccept  ElicitAction = "accept"  // answered
-	ElicitDecline ElicitAction = "decline" // refused
-	ElicitCancel  ElicitAction = "cancel"  // put aside
+	ElicitAccept  ElicitAction = "accept"  // the user answered
+	ElicitDecline ElicitAction = "decline" // the user declined
+	ElicitCancel  ElicitAction = "cancel"  // the user dismissed the question
 )
 
-// ElicitResult is the answer to [Elicitation].
+// ElicitResult is the response to [Elicitation].
 type ElicitResult struct {
 	Action  ElicitAction    `json:"action"`
-	Content json.RawMessage `json:"content,omitzero"` // an object that fits the schema, if Action is ElicitAccept
+	Content json.RawMessage `json:"content,omitzero"` // an object that matches the schema, if Action is ElicitAccept
 	Open
 }

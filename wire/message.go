@@ -10,9 +10,8 @@ import (
 )
 
 // A Message is one line of the protocol, in either direction. Its concrete types
-// are the structs of this package whose comment says that they are messages; a
-// line of a kind that this package does not know is an [*Unknown], a line that is
-// not JSON a [*BadLine].
+// are the structs of this package whose comment calls them a message; a line of an
+// unknown kind is an [*Unknown], and a line that is not JSON is a [*BadLine].
 type Message interface{ message() }
 
 // Stamp sets the uuid, the session id and the timestamp of a message that the agent
@@ -43,13 +42,13 @@ type Unknown struct {
 	Raw     json.RawMessage // the whole line
 }
 
-// BadLine stands in the place of a line that could not be taken apart: it is not
-// JSON, or longer than the reader allows. It is also the error that [Decode]
-// returns for such a line. It cannot be encoded.
+// BadLine replaces a line that could not be decoded: it is not JSON, or longer than
+// the reader allows. It is also the error that [Decode] returns for such a line. It
+// cannot be encoded.
 type BadLine struct {
-	Text []byte // the beginning of the line
-	Size int64  // how long the whole line was, in bytes
-	Err  error  // what is wrong with it
+	Text []byte // the start of the line
+	Size int64  // the length of the whole line, in bytes
+	Err  error  // the reason
 }
 
 // ErrLineTooLong is the Err of a [BadLine] that is longer than the reader allows.
@@ -82,7 +81,7 @@ func (u *Unknown) UnmarshalJSON(data []byte) error {
 
 var byteOrderMark = []byte("\xEF\xBB\xBF")
 
-const badLineText = 512 // how much of a bad line is kept
+const badLineText = 512 // bytes of a bad line that are kept
 
 func badLine(line []byte, size int64, err error) *BadLine {
 	return &BadLine{Text: bytes.Clone(line[:min(len(line), badLineText)]), Size: size, Err: err}
@@ -96,9 +95,9 @@ func validUTF8(b []byte) []byte {
 	return bytes.ToValidUTF8(b, []byte("\uFFFD"))
 }
 
-// Decode takes one line apart. A line that is valid JSON always gives a message;
-// one that is not, or is nested more than 10,000 levels deep, gives a [*BadLine] as
-// error. Nothing of line is kept.
+// Decode decodes one line. A line that is valid JSON always gives a message; one
+// that is not, or is nested more than 10,000 levels deep, gives a [*BadLine] as
+// error. Decode does not keep line.
 func Decode(line []byte) (Message, error) {
 	text := trim(validUTF8(bytes.TrimPrefix(line, byteOrderMark)))
 	if len(text) == 0 {

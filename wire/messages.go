@@ -5,27 +5,27 @@ import (
 	"encoding/json"
 )
 
-// User is a message that the user's side adds to the conversation. To the agent
-// it is a prompt, or the result of a tool that the host ran. From the agent it is
-// the result of a tool that the agent ran, an echo of a prompt (IsReplay), or text
-// that the agent added for the model (IsSynthetic).
+// User is a message that adds a prompt or tool results to the conversation. From
+// the host it is a prompt, or the result of a tool that the host ran. From the
+// agent it is the result of a tool that the agent ran, an echo of a prompt
+// (IsReplay), or text that the agent added for the model (IsSynthetic).
 type User struct {
 	Message         UserMessage `json:"message"`
-	ParentToolUseID string      `json:"parent_tool_use_id" wire:"null"` // the call of the subagent that it belongs to
+	ParentToolUseID string      `json:"parent_tool_use_id" wire:"null"` // the call that started the subagent
 	SessionID       string      `json:"session_id,omitzero"`
 	UUID            string      `json:"uuid,omitzero"`
 	Timestamp       string      `json:"timestamp,omitzero"`
-	IsReplay        bool        `json:"isReplay,omitzero"`    // it repeats what was said before
-	IsSynthetic     bool        `json:"isSynthetic,omitzero"` // nobody typed it
+	IsReplay        bool        `json:"isReplay,omitzero"`    // it repeats an earlier message
+	IsSynthetic     bool        `json:"isSynthetic,omitzero"` // the agent wrote it, not a person
 
 	// From the agent, with a tool result.
-	ToolUseResult  json.RawMessage   `json:"tool_use_result,omitzero"` // what the tool answered, for programs
+	ToolUseResult  json.RawMessage   `json:"tool_use_result,omitzero"` // the result of the tool, for programs
 	ToolResultMeta []*ToolResultMeta `json:"tool_result_meta,omitzero"`
 
 	// To the agent.
 	Priority       string          `json:"priority,omitzero"`        // "now", "next" or "later"
-	ShouldQuery    *bool           `json:"shouldQuery,omitzero"`     // false adds to the history and asks nothing
-	ClientComposed bool            `json:"client_composed,omitzero"` // take the text as it is: no commands, no file mentions
+	ShouldQuery    *bool           `json:"shouldQuery,omitzero"`     // false adds to the history without a request to the model
+	ClientComposed bool            `json:"client_composed,omitzero"` // use the text as it is, without commands and file mentions
 	PastedContent  json.RawMessage `json:"pasted_content,omitzero"`
 	InlinePastes   json.RawMessage `json:"inline_pastes,omitzero"`
 
@@ -41,7 +41,7 @@ type User struct {
 	Open `wire:"type=user"`
 }
 
-// UserMessage is what a [User] says.
+// UserMessage is the content of a [User] message.
 type UserMessage struct {
 	Role    string  `json:"role"` // "user"
 	Content Content `json:"content"`
@@ -53,15 +53,15 @@ func Prompt(content Content) *User {
 	return &User{Message: UserMessage{Role: "user", Content: content}}
 }
 
-// ToolResultMeta says how a tool call came to run, or not to.
+// ToolResultMeta describes why a tool call ran, or why it did not.
 type ToolResultMeta struct {
-	ID                 string              `json:"id"` // of the tool_use block
+	ID                 string              `json:"id"` // the id of the tool_use block
 	PermissionDecision *PermissionDecision `json:"permission_decision,omitzero"`
 	NonExecutionKind   string              `json:"non_execution_kind,omitzero"` // such as "user-rejected"
 	Open
 }
 
-// PermissionDecision says who let a tool run, or did not.
+// PermissionDecision is the decision about a tool call, and its source.
 type PermissionDecision struct {
 	Decision   string `json:"decision"` // "accept" or "reject"
 	Source     string `json:"source,omitzero"`
@@ -69,7 +69,7 @@ type PermissionDecision struct {
 	Open
 }
 
-// Origin says who started a message or a turn.
+// Origin is the source of a message or a turn.
 type Origin struct {
 	Kind     string `json:"kind"` // "human", "task-notification", "peer" …
 	Subkind  string `json:"subkind,omitzero"`
@@ -81,27 +81,27 @@ type Origin struct {
 	Open
 }
 
-// Assistant is a message that the model wrote. An agent that streams sends one
-// for each content block; they share Message.ID, and their stop reason and usage
-// are not final.
+// Assistant is a message that carries an answer of the model. An agent that streams
+// sends one for each content block; they share Message.ID, and their stop reason
+// and usage are not final.
 type Assistant struct {
 	Message         APIMessage `json:"message"`
-	ParentToolUseID string     `json:"parent_tool_use_id" wire:"null"` // the call of the subagent that wrote it
+	ParentToolUseID string     `json:"parent_tool_use_id" wire:"null"` // the call that started the subagent
 	SessionID       string     `json:"session_id,omitzero"`
 	UUID            string     `json:"uuid,omitzero"`
 	Timestamp       string     `json:"timestamp,omitzero"`
-	RequestID       string     `json:"request_id,omitzero"` // the API's name for the request
-	IsReplay        bool       `json:"isReplay,omitzero"`   // it repeats what was said before
+	RequestID       string     `json:"request_id,omitzero"` // the id of the request at the API
+	IsReplay        bool       `json:"isReplay,omitzero"`   // it repeats an earlier message
 
-	// Error is set if the message tells of a failure instead of an answer. It
-	// is read from message.error as well, where some peers put it.
+	// Error is set if the message reports a failure instead of an answer. It is
+	// also read from message.error, where some peers put it.
 	Error          AssistantError `json:"error,omitzero"`
 	IsAPIError     bool           `json:"is_api_error_message,omitzero"`
 	APIErrorStatus int            `json:"api_error_status,omitzero"` // HTTP status
 	APIErrorType   string         `json:"api_error_type,omitzero"`
 	APIError       string         `json:"api_error,omitzero"`
 
-	Aborted          bool           `json:"aborted,omitzero"` // the turn was interrupted while it was written
+	Aborted          bool           `json:"aborted,omitzero"` // the turn was interrupted during this message
 	Supersedes       []string       `json:"supersedes,omitzero"`
 	UserMessageUUID  string         `json:"user_message_uuid,omitzero"`
 	UserMessageUUIDs []string       `json:"user_message_uuids,omitzero"`
@@ -135,10 +135,10 @@ func (a *Assistant) derived(p *plan) {
 	}
 }
 
-// An AssistantError says why there is no answer.
+// An AssistantError is the reason why there is no answer.
 type AssistantError string
 
-// The errors of today's agents; there may be others.
+// The errors of current agents; others may occur.
 const (
 	ErrorAuthentication   AssistantError = "authentication_failed"
 	ErrorBilling          AssistantError = "billing_error"
@@ -155,7 +155,7 @@ const (
 	ErrorCloudCredentials AssistantError = "cloud_credential_error"
 )
 
-// ToolUseMeta names a tool call for people.
+// ToolUseMeta has the names of a tool call to show to people.
 type ToolUseMeta struct {
 	ID                string `json:"id"`
 	DisplayName       string `json:"display_name,omitzero"`
@@ -183,7 +183,7 @@ type APIMessage struct {
 
 // Usage counts the tokens of one or several requests.
 type Usage struct {
-	InputTokens              int64               `json:"input_tokens" wire:"optional"` // an event may count only some
+	InputTokens              int64               `json:"input_tokens" wire:"optional"` // an event may have only some of the counts
 	CacheCreationInputTokens int64               `json:"cache_creation_input_tokens" wire:"optional"`
 	CacheReadInputTokens     int64               `json:"cache_read_input_tokens" wire:"optional"`
 	OutputTokens             int64               `json:"output_tokens" wire:"optional"`
@@ -211,23 +211,22 @@ type ServerToolUsage struct {
 	Open
 }
 
-// CacheCreation splits the tokens that were written to the cache by how long
-// they stay.
+// CacheCreation splits the tokens that were written to the cache by their lifetime.
 type CacheCreation struct {
 	Ephemeral1hInputTokens int64 `json:"ephemeral_1h_input_tokens"`
 	Ephemeral5mInputTokens int64 `json:"ephemeral_5m_input_tokens"`
 	Open
 }
 
-// StreamEvent is a message that carries one event of the API's stream, as it
-// came. [StreamEvent.Parse] takes it apart.
+// StreamEvent is a message that carries one event of the API's stream, unchanged.
+// [StreamEvent.Parse] decodes it.
 type StreamEvent struct {
 	Event            json.RawMessage `json:"event"`
 	SessionID        string          `json:"session_id,omitzero"`
 	ParentToolUseID  string          `json:"parent_tool_use_id" wire:"null"`
 	UUID             string          `json:"uuid,omitzero"`
 	APIMessageID     string          `json:"api_message_id,omitzero"`
-	TTFTMS           int64           `json:"ttft_ms,omitzero"` // time to the first token; with message_start
+	TTFTMS           int64           `json:"ttft_ms,omitzero"` // time to the first token; only with message_start
 	UserMessageUUID  string          `json:"user_message_uuid,omitzero"`
 	UserMessageUUIDs []string        `json:"user_message_uuids,omitzero"`
 	Timestamp        string          `json:"timestamp,omitzero"`
@@ -271,7 +270,7 @@ func (e *StreamEvent) plainText() (string, bool) {
 	return string(rest[:end]), true
 }
 
-// Parse takes the event apart.
+// Parse decodes the event.
 func (e *StreamEvent) Parse() (*APIEvent, error) {
 	event := new(APIEvent)
 	if err := unmarshal(e.Event, event); err != nil {
@@ -293,7 +292,7 @@ type APIEvent struct {
 	Open
 }
 
-// Delta is what an [APIEvent] adds to a block or changes in a message.
+// Delta is the part that an [APIEvent] adds to a block or changes in a message.
 type Delta struct {
 	Type            string `json:"type,omitzero"` // "text_delta", "thinking_delta", "signature_delta", "input_json_delta"; empty in message_delta
 	Text            string `json:"text,omitzero"`
@@ -306,7 +305,7 @@ type Delta struct {
 	Open
 }
 
-// APIError is a failure in the API's words.
+// APIError is an error of the API.
 type APIError struct {
 	Type    string          `json:"type"`
 	Message string          `json:"message"`
@@ -324,8 +323,8 @@ func (e *APIError) ofAPI() bool {
 	return false
 }
 
-// ConversationReset is a message that says that the conversation starts anew.
-// SessionID is still the old one.
+// ConversationReset is a message that reports that the conversation starts over.
+// SessionID is still that of the old session.
 type ConversationReset struct {
 	NewConversationID string `json:"new_conversation_id"`
 	Trigger           string `json:"trigger,omitzero"` // "clear", "plan_mode_exit" …
@@ -336,14 +335,14 @@ type ConversationReset struct {
 	Open              `wire:"type=conversation_reset"`
 }
 
-// ToolProgress is a message that says that a tool still runs.
+// ToolProgress is a message that reports that a tool is still running.
 type ToolProgress struct {
 	ToolUseID          string          `json:"tool_use_id"`
 	ToolName           string          `json:"tool_name"`
 	ParentToolUseID    string          `json:"parent_tool_use_id" wire:"null"`
 	ElapsedTimeSeconds float64         `json:"elapsed_time_seconds"`
 	Heartbeat          bool            `json:"heartbeat,omitzero"`
-	Output             string          `json:"output,omitzero"` // the last that a command printed; a host that wants it initializes with "toolOutput": true
+	Output             string          `json:"output,omitzero"` // the last output of a command; only if initialize has "toolOutput": true
 	TaskID             string          `json:"task_id,omitzero"`
 	SubagentType       string          `json:"subagent_type,omitzero"`
 	SubagentRetry      json.RawMessage `json:"subagent_retry,omitzero"`
@@ -353,7 +352,7 @@ type ToolProgress struct {
 	Open               `wire:"type=tool_progress"`
 }
 
-// RateLimitEvent is a message that tells how much of a rate limit is left.
+// RateLimitEvent is a message that reports how much of a rate limit is left.
 type RateLimitEvent struct {
 	Info      RateLimitInfo `json:"rate_limit_info"`
 	SessionID string        `json:"session_id,omitzero"`
@@ -382,7 +381,7 @@ type RateLimitInfo struct {
 	Open
 }
 
-// AuthStatus is a message that follows a login.
+// AuthStatus is a message that reports the progress of a login.
 type AuthStatus struct {
 	IsAuthenticating bool     `json:"isAuthenticating"`
 	Output           []string `json:"output"`
@@ -393,7 +392,7 @@ type AuthStatus struct {
 	Open             `wire:"type=auth_status"`
 }
 
-// ToolUseSummary is a message that sums up what tools did.
+// ToolUseSummary is a message that summarizes tool calls.
 type ToolUseSummary struct {
 	Summary             string   `json:"summary"`
 	PrecedingToolUseIDs []string `json:"preceding_tool_use_ids"`
@@ -403,8 +402,8 @@ type ToolUseSummary struct {
 	Open                `wire:"type=tool_use_summary"`
 }
 
-// PromptSuggestion is a message that proposes what to ask next. It comes after
-// the result.
+// PromptSuggestion is a message that suggests the next prompt. It comes after the
+// result.
 type PromptSuggestion struct {
 	Suggestion string `json:"suggestion"`
 	SessionID  string `json:"session_id,omitzero"`
@@ -413,8 +412,7 @@ type PromptSuggestion struct {
 	Open       `wire:"type=prompt_suggestion"`
 }
 
-// ActiveGoal is a message that says what the agent works towards, nil for
-// nothing.
+// ActiveGoal is a message that reports the goal of the agent, nil if it has none.
 type ActiveGoal struct {
 	Value     *Goal  `json:"value" wire:"null"`
 	SessionID string `json:"session_id,omitzero"`
@@ -423,7 +421,7 @@ type ActiveGoal struct {
 	Open      `wire:"type=active_goal"`
 }
 
-// Goal is a condition that the agent works towards.
+// Goal is a condition that the agent tries to reach.
 type Goal struct {
 	Condition     string          `json:"condition"`
 	Iterations    int             `json:"iterations,omitzero"`
@@ -433,8 +431,8 @@ type Goal struct {
 	Open
 }
 
-// CommandLifecycle is a message that follows a prompt that was sent with a uuid
-// through the queue.
+// CommandLifecycle is a message that reports the state of a prompt with a uuid in
+// the queue.
 type CommandLifecycle struct {
 	CommandUUID string `json:"command_uuid"`
 	State       string `json:"state"` // "queued", "started", "completed" or "cancelled"
@@ -444,8 +442,8 @@ type CommandLifecycle struct {
 	Open        `wire:"type=command_lifecycle"`
 }
 
-// TranscriptMirror is a message that repeats what the agent wrote to its session
-// file, for hosts that keep sessions elsewhere.
+// TranscriptMirror is a message that repeats the records that the agent wrote to
+// its session file, for hosts that keep sessions elsewhere.
 type TranscriptMirror struct {
 	FilePath  string            `json:"filePath"`
 	Entries   []json.RawMessage `json:"entries"`
@@ -453,8 +451,8 @@ type TranscriptMirror struct {
 	Open      `wire:"type=transcript_mirror"`
 }
 
-// ErrorLine is a message that some agents send when the API failed. It ends
-// nothing; a result follows.
+// ErrorLine is a message that reports a failure of the API; only some older agents
+// send it. The turn continues to its result.
 type ErrorLine struct {
 	Err       APIError `json:"error"`
 	SessionID string   `json:"session_id,omitzero"`
@@ -463,8 +461,8 @@ type ErrorLine struct {
 	Open      `wire:"type=error"`
 }
 
-// UpdateEnvironmentVariables is a message to the agent that changes its
-// environment.
+// UpdateEnvironmentVariables is a message that changes the environment of the
+// agent.
 type UpdateEnvironmentVariables struct {
 	Variables map[string]string `json:"variables"`
 	Open      `wire:"type=update_environment_variables"`

@@ -2,34 +2,34 @@ package wire
 
 import "encoding/json"
 
-// A PermissionMode says which tools an agent runs without asking.
+// A PermissionMode determines which tools an agent runs without asking.
 type PermissionMode string
 
 // The permission modes. ModeManual is another name of ModeDefault, ModeDelegate
 // is one that only older agents have.
 const (
-	ModeDefault           PermissionMode = "default"           // ask before anything risky
+	ModeDefault           PermissionMode = "default"           // ask before risky calls
 	ModeAcceptEdits       PermissionMode = "acceptEdits"       // edit files without asking
-	ModePlan              PermissionMode = "plan"              // look, but change nothing
-	ModeBypassPermissions PermissionMode = "bypassPermissions" // ask nothing; explicit denials still hold
-	ModeDontAsk           PermissionMode = "dontAsk"           // deny what was not allowed beforehand
-	ModeAuto              PermissionMode = "auto"              // let a model decide, ask when it cannot
+	ModePlan              PermissionMode = "plan"              // read, but change nothing
+	ModeBypassPermissions PermissionMode = "bypassPermissions" // do not ask; explicit denials still apply
+	ModeDontAsk           PermissionMode = "dontAsk"           // deny calls that no rule allows
+	ModeAuto              PermissionMode = "auto"              // let a model decide, and ask if it cannot
 	ModeManual            PermissionMode = "manual"
 	ModeDelegate          PermissionMode = "delegate"
 )
 
-// A PermissionBehavior is what happens to a tool call.
+// A PermissionBehavior is the decision about a tool call.
 type PermissionBehavior string
 
 // The behaviors of rules, of answers to [CanUseTool] and of hooks.
 const (
-	BehaviorAllow PermissionBehavior = "allow" // run it
-	BehaviorDeny  PermissionBehavior = "deny"  // do not run it
-	BehaviorAsk   PermissionBehavior = "ask"   // ask somebody; not as an answer to CanUseTool
-	BehaviorDefer PermissionBehavior = "defer" // end the turn before it; only a PreToolUse hook may
+	BehaviorAllow PermissionBehavior = "allow" // run the call
+	BehaviorDeny  PermissionBehavior = "deny"  // do not run the call
+	BehaviorAsk   PermissionBehavior = "ask"   // ask a person; not valid as a response to CanUseTool
+	BehaviorDefer PermissionBehavior = "defer" // end the turn before the call; only for PreToolUse hooks
 )
 
-// A PermissionUpdateType says what a [PermissionUpdate] changes.
+// A PermissionUpdateType is the kind of change of a [PermissionUpdate].
 type PermissionUpdateType string
 
 // The kinds of changes.
@@ -42,11 +42,11 @@ const (
 	UpdateRemoveDirectories PermissionUpdateType = "removeDirectories"
 )
 
-// A PermissionDestination says where a [PermissionUpdate] is kept.
+// A PermissionDestination is the place where a [PermissionUpdate] is stored.
 type PermissionDestination string
 
-// The destinations. The first three are settings files, the others are forgotten
-// with the session.
+// The destinations. The first three are settings files; the others end with the
+// session.
 const (
 	DestinationUserSettings    PermissionDestination = "userSettings"
 	DestinationProjectSettings PermissionDestination = "projectSettings"
@@ -55,13 +55,13 @@ const (
 	DestinationCLIArg          PermissionDestination = "cliArg"
 )
 
-// PermissionUpdate is a change of the rules by which tools are allowed. An agent
-// suggests some with [CanUseTool]; returned in a [PermissionResult] they take
-// effect.
+// PermissionUpdate is a change of the permission rules. An agent suggests updates
+// with [CanUseTool]; the host applies them by returning them in a
+// [PermissionResult].
 type PermissionUpdate struct {
 	Type        PermissionUpdateType  `json:"type"`
 	Rules       []*PermissionRule     `json:"rules,omitzero"`       // of UpdateAddRules, UpdateReplaceRules and UpdateRemoveRules
-	Behavior    PermissionBehavior    `json:"behavior,omitzero"`    // of the rules
+	Behavior    PermissionBehavior    `json:"behavior,omitzero"`    // the behavior of the rules
 	Mode        PermissionMode        `json:"mode,omitzero"`        // of UpdateSetMode
 	Directories []string              `json:"directories,omitzero"` // of UpdateAddDirectories and UpdateRemoveDirectories
 	Destination PermissionDestination `json:"destination,omitzero"`
@@ -71,59 +71,58 @@ type PermissionUpdate struct {
 // PermissionRule names a tool, or some of its calls.
 type PermissionRule struct {
 	ToolName    string `json:"toolName"`
-	RuleContent string `json:"ruleContent,omitzero"` // which calls, such as "git *"; empty means all
+	RuleContent string `json:"ruleContent,omitzero"` // the calls, such as "git *"; empty means all
 	Open
 }
 
-// A DecisionClassification says how far a person's decision reaches.
+// A DecisionClassification is the scope of a person's decision.
 type DecisionClassification string
 
 // The classifications of a decision.
 const (
-	UserTemporary DecisionClassification = "user_temporary" // allowed this time
+	UserTemporary DecisionClassification = "user_temporary" // allowed once
 	UserPermanent DecisionClassification = "user_permanent" // allowed from now on
-	UserReject    DecisionClassification = "user_reject"    // not allowed
+	UserReject    DecisionClassification = "user_reject"    // denied
 )
 
-// PermissionResult is the answer to [CanUseTool], and the decision of a
+// PermissionResult is the response to [CanUseTool], and the decision of a
 // PermissionRequest hook.
 type PermissionResult struct {
 	Behavior PermissionBehavior `json:"behavior"` // BehaviorAllow or BehaviorDeny
 
 	// If the call is allowed.
-	UpdatedInput       json.RawMessage     `json:"updatedInput,omitzero"` // what the tool gets in place of its input
+	UpdatedInput       json.RawMessage     `json:"updatedInput,omitzero"` // replaces the input of the tool
 	UpdatedPermissions []*PermissionUpdate `json:"updatedPermissions,omitzero"`
 
-	// If the call is denied. Agents do not take a denial without a message.
-	Message   string `json:"message,omitzero"`   // tells the model why
-	Interrupt bool   `json:"interrupt,omitzero"` // end the turn as well
+	// If the call is denied. Agents do not accept a denial without a message.
+	Message   string `json:"message,omitzero"`   // the reason, for the model
+	Interrupt bool   `json:"interrupt,omitzero"` // also end the turn
 
-	ToolUseID              string                 `json:"toolUseID,omitzero"` // the call that was asked about
+	ToolUseID              string                 `json:"toolUseID,omitzero"` // the call in question
 	DecisionClassification DecisionClassification `json:"decisionClassification,omitzero"`
 	Open
 }
 
-// AskRule is the rule because of which an agent asks.
+// AskRule is the rule that makes an agent ask.
 type AskRule struct {
-	Source      string `json:"source"` // where the rule is written
+	Source      string `json:"source"` // the place of the rule
 	ToolName    string `json:"tool_name"`
 	RuleContent string `json:"rule_content,omitzero"`
 	Open
 }
 
-// ListedRule is one rule in the answer to [ListPermissionRules].
+// ListedRule is one rule in the response to [ListPermissionRules].
 type ListedRule struct {
 	Behavior    PermissionBehavior `json:"behavior"`
-	Source      string             `json:"source"` // a destination, or where else the rule is from
+	Source      string             `json:"source"` // a destination, or another place
 	Rule        string             `json:"rule"`
 	Description *RuleDescription   `json:"description,omitzero"`
 	Editability string             `json:"editability,omitzero"` // "persistent", "session" or "readonly"
-	NotInEffect json.RawMessage    `json:"notInEffect,omitzero"` // set if the rule does nothing
+	NotInEffect json.RawMessage    `json:"notInEffect,omitzero"` // set if the rule has no effect
 	Open
 }
 
-// RuleDescription says in words what a rule is about. Emphasis is the part that
-// is to stand out.
+// RuleDescription describes a rule for people. Emphasis is the part to highlight.
 type RuleDescription struct {
 	Prefix   string `json:"prefix"`
 	Emphasis string `json:"emphasis,omitzero"`
@@ -131,13 +130,13 @@ type RuleDescription struct {
 	Open
 }
 
-// PermissionState is all that decides about tools, as answered to
-// [ListPermissionRules].
+// PermissionState has everything that decides about tool calls, as in the response
+// to [ListPermissionRules].
 type PermissionState struct {
 	Rules                []*ListedRule         `json:"rules"`
 	WorkspaceDirectories []*WorkspaceDirectory `json:"workspaceDirectories"`
 	OriginalCwd          string                `json:"originalCwd"`
-	ManagedOnly          bool                  `json:"managedOnly"` // only the administrator's rules count
+	ManagedOnly          bool                  `json:"managedOnly"` // only the administrator's rules apply
 	Errors               json.RawMessage       `json:"errors,omitzero"`
 	Withheld             json.RawMessage       `json:"withheld,omitzero"`
 	Open

@@ -5,7 +5,7 @@ import (
 	"reflect"
 )
 
-// InitializeResponse is the answer to [Initialize].
+// InitializeResponse is the response to [Initialize].
 type InitializeResponse struct {
 	Commands              []*SlashCommand `json:"commands,omitzero"`
 	Agents                []*AgentInfo    `json:"agents,omitzero"`
@@ -14,18 +14,18 @@ type InitializeResponse struct {
 	UserOutputStylesDir   string          `json:"user_output_styles_dir,omitzero"`
 	Models                []*ModelInfo    `json:"models,omitzero"`
 	Account               *AccountInfo    `json:"account,omitzero"`
-	PID                   int             `json:"pid,omitzero"` // of the agent's process
+	PID                   int             `json:"pid,omitzero"` // the id of the agent's process
 	ClaudeCodeVersion     string          `json:"claude_code_version,omitzero"`
 	CurrentPermissionMode PermissionMode  `json:"current_permission_mode,omitzero"`
 	SessionState          string          `json:"session_state,omitzero"` // "idle", "running" or "requires_action"
 	Capabilities          []string        `json:"capabilities,omitzero"`
 
-	HooksApplied             *bool `json:"hooks_applied,omitzero"`                // false if the hooks were refused; nil says nothing
-	HookOnFailureSupported   bool  `json:"hook_on_failure_supported,omitzero"`    // [HookMatcher].OnFailure counts
-	OtherHookAskOutranksHost bool  `json:"other_hook_ask_outranks_host,omitzero"` // a hook elsewhere may still ask what a host's hook allowed
-	PluginsApplied           *bool `json:"plugins_applied,omitzero"`              // as HooksApplied
+	HooksApplied             *bool `json:"hooks_applied,omitzero"`                // false if the hooks were rejected; nil if unknown
+	HookOnFailureSupported   bool  `json:"hook_on_failure_supported,omitzero"`    // the agent supports [HookMatcher].OnFailure
+	OtherHookAskOutranksHost bool  `json:"other_hook_ask_outranks_host,omitzero"` // another hook may still ask about a call that a hook of the host allowed
+	PluginsApplied           *bool `json:"plugins_applied,omitzero"`              // like HooksApplied
 
-	// SDKMCPManifestsParked says for each manifest what became of it: "parked",
+	// SDKMCPManifestsParked has the state of each manifest: "parked",
 	// "already_connected", "protocol_version_mismatch", "malformed" or
 	// "not_honoured".
 	SDKMCPManifestsParked map[string]string `json:"sdk_mcp_manifests_parked,omitzero"`
@@ -37,28 +37,28 @@ type InitializeResponse struct {
 	Open
 }
 
-// InterruptResponse is the answer to [Interrupt]: the prompts that were waiting.
-// Older agents leave both lists out.
+// InterruptResponse is the response to [Interrupt]: the prompts that were queued.
+// Older agents omit both lists.
 type InterruptResponse struct {
-	StillQueued []string `json:"still_queued,omitzero"` // will still be worked on
-	Cancelled   []string `json:"cancelled,omitzero"`    // were dropped
+	StillQueued []string `json:"still_queued,omitzero"` // prompts that are still queued
+	Cancelled   []string `json:"cancelled,omitzero"`    // prompts that were dropped
 	Open
 }
 
-// SetPermissionModeResponse is the answer to [SetPermissionMode].
+// SetPermissionModeResponse is the response to [SetPermissionMode].
 type SetPermissionModeResponse struct {
-	Mode PermissionMode `json:"mode,omitzero"` // what holds now; older agents do not say
+	Mode PermissionMode `json:"mode,omitzero"` // the current mode; older agents omit it
 	Open
 }
 
-// SetModelResponse is the answer to [SetModel].
+// SetModelResponse is the response to [SetModel].
 type SetModelResponse struct {
-	Model string `json:"model,omitzero"` // what the name stands for; older agents do not say
+	Model string `json:"model,omitzero"` // the full name of the model; older agents omit it
 	Open
 }
 
-// MCPStatusResponse is the answer to [MCPStatus]. It is read from a bare array as
-// well, which some agents send.
+// MCPStatusResponse is the response to [MCPStatus]. A bare array is decoded too;
+// some agents send one.
 type MCPStatusResponse struct {
 	MCPServers []*MCPServerStatus `json:"mcpServers"`
 	bare       bool               // it was an array
@@ -82,8 +82,8 @@ func (r *MCPStatusResponse) encodeWire(dst []byte) ([]byte, error) {
 	return encodeObject(dst, reflect.ValueOf(r).Elem())
 }
 
-// MCPSetServersResponse is the answer to [MCPSetServers]: what it changed. A
-// server that could not be connected is among the added and has an error.
+// MCPSetServersResponse is the response to [MCPSetServers]: the changes. A server
+// that could not be connected is in Added, and in Errors.
 type MCPSetServersResponse struct {
 	Added   []string          `json:"added"`
 	Removed []string          `json:"removed"`
@@ -91,38 +91,40 @@ type MCPSetServersResponse struct {
 	Open
 }
 
-// MCPMessageResponse is the answer to an [MCPMessage] of the agent.
+// MCPMessageResponse is the response to an [MCPMessage] of the agent.
 type MCPMessageResponse struct {
 	MCPResponse json.RawMessage `json:"mcp_response"` // a JSON-RPC response
 	Open
 }
 
-// MCPAuthenticateResponse is the answer to [MCPAuthenticate]: where the user logs in.
+// MCPAuthenticateResponse is the response to [MCPAuthenticate]: the page where the
+// user logs in.
 type MCPAuthenticateResponse struct {
 	AuthURL            string `json:"authUrl,omitzero"`
 	RequiresUserAction bool   `json:"requiresUserAction"`
-	CallbackExpected   bool   `json:"callbackExpected,omitzero"` // the agent waits for the page to lead back
+	CallbackExpected   bool   `json:"callbackExpected,omitzero"` // the agent waits for the redirect of the page
 	RedirectScheme     string `json:"redirectScheme,omitzero"`   // such as "localhost"
-	State              string `json:"state,omitzero"`            // that the address of the page's answer holds
-	CallbackPort       int    `json:"callbackPort,omitzero"`     // that the agent listens at
+	State              string `json:"state,omitzero"`            // the state in the URL of the redirect
+	CallbackPort       int    `json:"callbackPort,omitzero"`     // the port on which the agent listens
 	Open
 }
 
-// SetMCPPermissionModeOverrideResponse is the answer to [SetMCPPermissionModeOverride].
+// SetMCPPermissionModeOverrideResponse is the response to
+// [SetMCPPermissionModeOverride].
 type SetMCPPermissionModeOverrideResponse struct {
-	Warning string `json:"warning,omitzero"` // why the limit has no effect yet
+	Warning string `json:"warning,omitzero"` // the reason why the limit has no effect yet
 	Open
 }
 
-// MCPReadResourceResponse is the answer to [MCPReadResource].
+// MCPReadResourceResponse is the response to [MCPReadResource].
 type MCPReadResourceResponse struct {
 	Contents []*MCPResource `json:"contents"`
 	Open
 }
 
-// MCPCallResponse is the answer to [MCPCall]: what the tool returned.
+// MCPCallResponse is the response to [MCPCall]: the result of the tool.
 type MCPCallResponse struct {
-	Content           json.RawMessage `json:"content,omitzero"` // blocks, as MCP has them
+	Content           json.RawMessage `json:"content,omitzero"` // content blocks in the form of MCP
 	StructuredContent json.RawMessage `json:"structuredContent,omitzero"`
 	IsError           bool            `json:"isError,omitzero"`
 	Meta              json.RawMessage `json:"_meta,omitzero"`
@@ -130,10 +132,10 @@ type MCPCallResponse struct {
 	Open
 }
 
-// RewindFilesResponse is the answer to [RewindFiles].
+// RewindFilesResponse is the response to [RewindFiles].
 type RewindFilesResponse struct {
 	CanRewind    bool     `json:"canRewind"`
-	Error        string   `json:"error,omitzero"` // why not
+	Error        string   `json:"error,omitzero"` // the reason, if the files cannot be restored
 	FilesChanged []string `json:"filesChanged,omitzero"`
 	Insertions   int64    `json:"insertions,omitzero"` // lines
 	Deletions    int64    `json:"deletions,omitzero"`  // lines
@@ -141,23 +143,23 @@ type RewindFilesResponse struct {
 	Open
 }
 
-// GetSettingsResponse is the answer to [GetSettings].
+// GetSettingsResponse is the response to [GetSettings].
 type GetSettingsResponse struct {
-	Effective json.RawMessage   `json:"effective"` // all settings, as they are merged
-	Sources   []*SettingsSource `json:"sources"`   // what each file says, the weakest first
+	Effective json.RawMessage   `json:"effective"` // all settings, merged
+	Sources   []*SettingsSource `json:"sources"`   // the settings of each file, the weakest first
 	Applied   *AppliedSettings  `json:"applied,omitzero"`
 	Errors    []*SettingsError  `json:"errors,omitzero"`
 	Open
 }
 
-// SettingsSource is what one source of settings says.
+// SettingsSource has the settings of one source.
 type SettingsSource struct {
 	Source   string          `json:"source"`
 	Settings json.RawMessage `json:"settings,omitzero"`
 	Open
 }
 
-// AppliedSettings are settings as the session uses them.
+// AppliedSettings are the settings that the session uses.
 type AppliedSettings struct {
 	Model   string `json:"model,omitzero"`
 	Effort  Effort `json:"effort,omitzero"`
@@ -168,18 +170,18 @@ type AppliedSettings struct {
 // SettingsError is a settings file that could not be used.
 type SettingsError struct {
 	File    string `json:"file,omitzero"`
-	Path    string `json:"path"` // of the setting inside the file
+	Path    string `json:"path"` // the setting inside the file
 	Message string `json:"message"`
 	Open
 }
 
-// GetSessionCostResponse is the answer to [GetSessionCost].
+// GetSessionCostResponse is the response to [GetSessionCost].
 type GetSessionCostResponse struct {
 	Text string `json:"text"`
 	Open
 }
 
-// GetUsageResponse is the answer to [GetUsage].
+// GetUsageResponse is the response to [GetUsage].
 type GetUsageResponse struct {
 	Session             *SessionUsage   `json:"session"`
 	SubscriptionType    string          `json:"subscription_type" wire:"null"`
@@ -189,7 +191,7 @@ type GetUsageResponse struct {
 	Open
 }
 
-// SessionUsage is what a session has used.
+// SessionUsage is the usage of a session.
 type SessionUsage struct {
 	TotalCostUSD       float64                `json:"total_cost_usd"`
 	TotalAPIDurationMS int64                  `json:"total_api_duration_ms"`
@@ -200,24 +202,24 @@ type SessionUsage struct {
 	Open
 }
 
-// ListModelsResponse is the answer to [ListModels].
+// ListModelsResponse is the response to [ListModels].
 type ListModelsResponse struct {
 	Models []*ModelInfo `json:"models"`
 	Open
 }
 
-// GetBinaryVersionResponse is the answer to [GetBinaryVersion].
+// GetBinaryVersionResponse is the response to [GetBinaryVersion].
 type GetBinaryVersionResponse struct {
 	Version   string `json:"version"`
 	BuildTime string `json:"buildTime,omitzero"`
 	Open
 }
 
-// GetHooksListingResponse is the answer to [GetHooksListing].
+// GetHooksListingResponse is the response to [GetHooksListing].
 type GetHooksListingResponse struct {
-	Events       []*ListedEvent  `json:"events"` // that have hooks
+	Events       []*ListedEvent  `json:"events"` // events that have hooks
 	Hooks        []*ListedHook   `json:"hooks"`
-	EventCatalog []*ListedEvent  `json:"eventCatalog"` // all there are
+	EventCatalog []*ListedEvent  `json:"eventCatalog"` // all events
 	Policy       *HookPolicy     `json:"policy,omitzero"`
 	SafeMode     json.RawMessage `json:"safeMode,omitzero"`
 	BareMode     json.RawMessage `json:"bareMode,omitzero"`
@@ -225,7 +227,7 @@ type GetHooksListingResponse struct {
 	Open
 }
 
-// ListedEvent is an event in the answer to [GetHooksListing].
+// ListedEvent is an event in the response to [GetHooksListing].
 type ListedEvent struct {
 	Name            HookEvent `json:"name"`
 	Summary         string    `json:"summary,omitzero"`
@@ -234,7 +236,7 @@ type ListedEvent struct {
 	Open
 }
 
-// ListedHook is a hook in the answer to [GetHooksListing].
+// ListedHook is a hook in the response to [GetHooksListing].
 type ListedHook struct {
 	Event            HookEvent       `json:"event"`
 	Matcher          string          `json:"matcher,omitzero"`
@@ -255,61 +257,62 @@ type ListedHook struct {
 	Open
 }
 
-// HookPolicy says which hooks may run.
+// HookPolicy determines which hooks may run.
 type HookPolicy struct {
 	DisabledByPolicy bool            `json:"disabledByPolicy"`
-	ManagedOnly      bool            `json:"managedOnly"` // only the administrator's
-	PluginOnly       bool            `json:"pluginOnly"`  // only those of plugins
+	ManagedOnly      bool            `json:"managedOnly"` // only the administrator's hooks
+	PluginOnly       bool            `json:"pluginOnly"`  // only hooks of plugins
 	AllDisabled      bool            `json:"allDisabled"`
 	PolicyHookCount  int             `json:"policyHookCount"`
 	PolicyUnreadable json.RawMessage `json:"policyUnreadable,omitzero"`
 	Open
 }
 
-// ListPermissionRulesResponse is the answer to [ListPermissionRules].
+// ListPermissionRulesResponse is the response to [ListPermissionRules].
 type ListPermissionRulesResponse struct {
 	State *PermissionState `json:"state"`
 	Open
 }
 
-// ReadFileResponse is the answer to [ReadFile].
+// ReadFileResponse is the response to [ReadFile].
 type ReadFileResponse struct {
 	Contents      string `json:"contents"`
 	AbsPath       string `json:"absPath"`
 	Truncated     bool   `json:"truncated,omitzero"`
-	Encoding      string `json:"encoding,omitzero"` // of Contents: "utf-8" or "base64"
-	Lossy         *bool  `json:"lossy,omitzero"`    // the file is not UTF-8, some of it was replaced; nil if it is not text
+	Encoding      string `json:"encoding,omitzero"` // the encoding of Contents: "utf-8" or "base64"
+	Lossy         *bool  `json:"lossy,omitzero"`    // true if bytes that are not UTF-8 were replaced; nil if the file is not text
 	RequestedPath string `json:"requested_path,omitzero"`
 	Open
 }
 
-// FileSuggestionsResponse is the answer to [FileSuggestions].
+// FileSuggestionsResponse is the response to [FileSuggestions].
 type FileSuggestionsResponse struct {
 	Suggestions []json.RawMessage `json:"suggestions"`
 	Cwd         string            `json:"cwd,omitzero"`
 	Open
 }
 
-// RegisterRepoRootResponse is the answer to [RegisterRepoRoot].
+// RegisterRepoRootResponse is the response to [RegisterRepoRoot].
 type RegisterRepoRootResponse struct {
 	Directory string `json:"directory,omitzero"`
 	Open
 }
 
-// ReloadPluginsResponse is the answer to [ReloadPlugins]: all there is now.
+// ReloadPluginsResponse is the response to [ReloadPlugins]: everything that is
+// loaded now.
 type ReloadPluginsResponse struct {
 	Commands    []*SlashCommand    `json:"commands"`
 	Agents      []*AgentInfo       `json:"agents"`
 	Plugins     []*InitPlugin      `json:"plugins"`
 	MCPServers  []*MCPServerStatus `json:"mcpServers"`
 	ErrorCount  int                `json:"error_count"`
-	Held        bool               `json:"held,omitzero"` // nothing was done, see CacheImpact
+	Held        bool               `json:"held,omitzero"` // nothing was reloaded, see CacheImpact
 	CacheImpact *CacheImpact       `json:"cache_impact,omitzero"`
 	Open
 }
 
-// CacheImpact is what a reload changes at the beginning of the prompt, so that
-// the API has to read the conversation again.
+// CacheImpact lists the changes of a reload at the start of the prompt, which make
+// the API's prompt cache useless.
 type CacheImpact struct {
 	MCPServersAdded   []string `json:"mcp_servers_added"`
 	MCPServersRemoved []string `json:"mcp_servers_removed"`
@@ -317,48 +320,48 @@ type CacheImpact struct {
 	Open
 }
 
-// ReloadSkillsResponse is the answer to [ReloadSkills].
+// ReloadSkillsResponse is the response to [ReloadSkills].
 type ReloadSkillsResponse struct {
 	Skills []*SlashCommand `json:"skills"`
 	Open
 }
 
-// ReloadOutputStylesResponse is the answer to [ReloadOutputStyles].
+// ReloadOutputStylesResponse is the response to [ReloadOutputStyles].
 type ReloadOutputStylesResponse struct {
 	AvailableOutputStyles []string `json:"available_output_styles"`
 	Open
 }
 
-// GetTaskOutputResponse is the answer to [GetTaskOutput].
+// GetTaskOutputResponse is the response to [GetTaskOutput].
 type GetTaskOutputResponse struct {
-	Output     string `json:"output"` // the end of it
+	Output     string `json:"output"` // the end of the output
 	TotalBytes int64  `json:"total_bytes"`
 	Truncated  bool   `json:"truncated"`
 	Open
 }
 
-// CancelAsyncMessageResponse is the answer to [CancelAsyncMessage].
+// CancelAsyncMessageResponse is the response to [CancelAsyncMessage].
 type CancelAsyncMessageResponse struct {
-	Cancelled bool `json:"cancelled"` // false if the prompt was not waiting any more
+	Cancelled bool `json:"cancelled"` // false if the prompt was no longer queued
 	Open
 }
 
-// GenerateSessionTitleResponse is the answer to [GenerateSessionTitle].
+// GenerateSessionTitleResponse is the response to [GenerateSessionTitle].
 type GenerateSessionTitleResponse struct {
 	Title string `json:"title" wire:"null"` // empty if there is none
 	Open
 }
 
-// SideQuestionResponse is the answer to [SideQuestion].
+// SideQuestionResponse is the response to [SideQuestion].
 type SideQuestionResponse struct {
 	Response  string `json:"response" wire:"null"`
-	Synthetic bool   `json:"synthetic"` // the text is not the model's
+	Synthetic bool   `json:"synthetic"` // the text is not from the model
 	Open
 }
 
-// RequestUserDialogResponse is the answer to [RequestUserDialog].
+// RequestUserDialogResponse is the response to [RequestUserDialog].
 type RequestUserDialogResponse struct {
 	Behavior string          `json:"behavior"`        // "completed" or "cancelled"
-	Result   json.RawMessage `json:"result,omitzero"` // what the user entered
+	Result   json.RawMessage `json:"result,omitzero"` // the input of the user
 	Open
 }

@@ -9,57 +9,56 @@ import (
 // Result is the message that ends a turn.
 type Result struct {
 	Subtype   string `json:"subtype"`         // "success" or one of several errors; see Outcome
-	IsError   bool   `json:"is_error"`        // it did not end well
+	IsError   bool   `json:"is_error"`        // the turn failed
 	Result    string `json:"result,omitzero"` // the last text of the answer
 	SessionID string `json:"session_id,omitzero"`
 	UUID      string `json:"uuid,omitzero"`
 
-	Errors           []string        `json:"errors,omitzero"`            // what went wrong
-	StructuredOutput json.RawMessage `json:"structured_output,omitzero"` // the answer that fits the schema
-	StopReason       string          `json:"stop_reason" wire:"null"`    // why the model stopped
-	TerminalReason   string          `json:"terminal_reason,omitzero"`   // why the turn ended
-	NumTurns         int             `json:"num_turns"`                  // of model and tools within the turn
-	ResultIndex      *int            `json:"result_index,omitzero"`      // counts the results of a process
+	Errors           []string        `json:"errors,omitzero"`            // the error messages
+	StructuredOutput json.RawMessage `json:"structured_output,omitzero"` // the answer that matches the schema
+	StopReason       string          `json:"stop_reason" wire:"null"`    // the reason why the model stopped
+	TerminalReason   string          `json:"terminal_reason,omitzero"`   // the reason why the turn ended
+	NumTurns         int             `json:"num_turns"`                  // the rounds of model and tools in the turn
+	ResultIndex      *int            `json:"result_index,omitzero"`      // the number of this result in the process, from 0
 
-	DurationMS    int64 `json:"duration_ms"`     // of the turn
-	DurationAPIMS int64 `json:"duration_api_ms"` // of that, waiting for the API
+	DurationMS    int64 `json:"duration_ms"`     // the duration of the turn
+	DurationAPIMS int64 `json:"duration_api_ms"` // the part of it that was spent waiting for the API
 
-	// TotalCostUSD and ModelUsage add up since the session began; Usage is of
-	// this turn alone. Usage is filled from flat token counts as well, which
-	// some agents send.
+	// TotalCostUSD and ModelUsage are totals of the session; Usage is for this turn
+	// only. Usage is also filled from flat token counts, which some agents send.
 	TotalCostUSD              float64                `json:"total_cost_usd"`
 	Usage                     *Usage                 `json:"usage,omitzero"`
-	ModelUsage                map[string]*ModelUsage `json:"modelUsage,omitzero"`                    // by model
-	ModelUsageSinceLastResult map[string]*ModelUsage `json:"model_usage_since_last_result,omitzero"` // the share of this turn
+	ModelUsage                map[string]*ModelUsage `json:"modelUsage,omitzero"`                    // usage by model
+	ModelUsageSinceLastResult map[string]*ModelUsage `json:"model_usage_since_last_result,omitzero"` // the usage of this turn, by model
 
-	PermissionDenials []*PermissionDenial `json:"permission_denials,omitzero"` // calls that were not allowed
-	DeferredToolUse   *DeferredToolUse    `json:"deferred_tool_use,omitzero"`  // the call that a hook put off
+	PermissionDenials []*PermissionDenial `json:"permission_denials,omitzero"` // calls that were denied
+	DeferredToolUse   *DeferredToolUse    `json:"deferred_tool_use,omitzero"`  // the call that a hook deferred
 
-	// The API's failure, if that is what ended the turn.
+	// The error of the API, if it ended the turn.
 	APIErrorStatus int    `json:"api_error_status,omitzero"`
 	APIErrorType   string `json:"api_error_type,omitzero"`
 	APIError       string `json:"api_error,omitzero"`
 
-	// The failure as other agents tell it.
+	// The error in the form that other agents use.
 	Error *APIError `json:"error,omitzero"`
 
 	StartupFailureReason string          `json:"startup_failure_reason,omitzero"`
 	InvalidConfigFile    json.RawMessage `json:"invalid_config_file,omitzero"`
 
-	Origin       *Origin `json:"origin,omitzero"`        // what started the turn if not a prompt
-	LocalCommand string  `json:"local_command,omitzero"` // the slash command that the turn was
-	// PromptSubmitOutcome is that of the [Informational] before the result. Agents do
-	// not send it here; package parley sets it.
+	Origin       *Origin `json:"origin,omitzero"`        // the source of the turn, if not a prompt
+	LocalCommand string  `json:"local_command,omitzero"` // the slash command, if the turn was one
+	// PromptSubmitOutcome is the outcome in the [Informational] before the result.
+	// Agents do not send it here; package parley sets it.
 	PromptSubmitOutcome json.RawMessage `json:"prompt_submit_outcome,omitzero"`
 
-	QueuedTurnCount  *int     `json:"queued_turn_count,omitzero"` // prompts that wait
+	QueuedTurnCount  *int     `json:"queued_turn_count,omitzero"` // the number of queued prompts
 	UserMessageUUID  string   `json:"user_message_uuid,omitzero"`
 	UserMessageUUIDs []string `json:"user_message_uuids,omitzero"`
 	ResumeReason     string   `json:"resume_reason,omitzero"`
 
 	FastModeState          string          `json:"fast_mode_state,omitzero"`
 	FastModeDisabledReason string          `json:"fast_mode_disabled_reason,omitzero"`
-	SubagentStats          json.RawMessage `json:"subagent_stats,omitzero"` // how many subagents there were, and what became of them
+	SubagentStats          json.RawMessage `json:"subagent_stats,omitzero"` // the number of subagents, and their outcomes
 	SafetyStops            *int            `json:"safety_stops,omitzero"`
 	CredentialExpiresAt    json.RawMessage `json:"credential_expires_at,omitzero"`
 
@@ -117,7 +116,7 @@ func (r *Result) count(name string, n *int64) bool {
 	return err == nil
 }
 
-// ModelUsage is what one model cost.
+// ModelUsage is the usage and cost of one model.
 type ModelUsage struct {
 	InputTokens              int64   `json:"inputTokens"`
 	OutputTokens             int64   `json:"outputTokens"`
@@ -136,7 +135,7 @@ type ModelUsage struct {
 	Open
 }
 
-// PermissionDenial is a tool call that was not allowed.
+// PermissionDenial is a tool call that was denied.
 type PermissionDenial struct {
 	ToolName  string          `json:"tool_name"`
 	ToolUseID string          `json:"tool_use_id"`
@@ -144,7 +143,7 @@ type PermissionDenial struct {
 	Open
 }
 
-// DeferredToolUse is a tool call that a hook put off.
+// DeferredToolUse is a tool call that a hook deferred.
 type DeferredToolUse struct {
 	ID    string          `json:"id"`
 	Name  string          `json:"name"`
@@ -152,21 +151,21 @@ type DeferredToolUse struct {
 	Open
 }
 
-// An Outcome says how a turn ended: one closed set for all the ways in which
-// agents tell it.
+// An Outcome is the way a turn ended: one closed set for all the forms in which
+// agents report it.
 type Outcome int
 
 // The outcomes of a turn.
 const (
-	OutcomeCompleted        Outcome = iota // it was answered
+	OutcomeCompleted        Outcome = iota // the model answered
 	OutcomeModelError                      // the model or its API failed
-	OutcomeMaxTurns                        // it needed more turns than allowed
-	OutcomeBudget                          // it needed more money than allowed
-	OutcomeStructuredOutput                // no answer fitted the schema
+	OutcomeMaxTurns                        // the turn needed more rounds than allowed
+	OutcomeBudget                          // the turn cost more than allowed
+	OutcomeStructuredOutput                // no answer matched the schema
 	OutcomeRefused                         // the model declined
 	OutcomeInterrupted                     // it was interrupted
 	OutcomeStopped                         // a hook stopped it
-	OutcomeDeferred                        // a hook put a tool call off; see DeferredToolUse
+	OutcomeDeferred                        // a hook deferred a tool call; see DeferredToolUse
 	OutcomeFailed                          // anything else went wrong
 	OutcomeBlocked                         // a hook blocked the prompt
 )
@@ -182,9 +181,10 @@ func (o Outcome) String() string {
 	return outcomeNames[o]
 }
 
-// Outcome tells how the turn ended. It is derived from Subtype, TerminalReason,
-// IsError, StopReason, PromptSubmitOutcome and Error, which agents fill in different ways; what they
-// do not agree on, or what nobody has heard of, is not a completed turn.
+// Outcome returns how the turn ended. It is derived from Subtype, TerminalReason,
+// IsError, StopReason, PromptSubmitOutcome and Error, which agents fill in
+// different ways. If these contradict each other or have unknown values, the turn
+// is not completed.
 func (r *Result) Outcome() Outcome {
 	switch r.Subtype {
 	case "error_max_turns", "max_turns_reached":
@@ -238,8 +238,8 @@ func (r *Result) blocked() bool {
 	return len(r.PromptSubmitOutcome) > 0 && json.Unmarshal(r.PromptSubmitOutcome, &outcome) == nil && outcome.Kind == "blocked_by_hook"
 }
 
-// Reason returns the agent's own words on why the turn did not complete, empty
-// if it gave none.
+// Reason returns the agent's explanation of why the turn did not complete, empty if
+// it gave none.
 func (r *Result) Reason() string {
 	switch {
 	case len(r.Errors) > 0:

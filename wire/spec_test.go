@@ -29,7 +29,7 @@ type SpecObject struct {
 	Doc     string
 	Consts  [][2]string // members that tell its kind, such as type and subtype
 	Fields  []*SpecField
-	Answer  string // of a control request: the type that it is answered with
+	Answer  string // of a control request: the type of the response
 	typ     reflect.Type
 	goNames map[string]string // Go names of fields → names on the wire
 }
@@ -55,51 +55,51 @@ type SpecEnum struct {
 // A SpecValue is one value of an enumeration.
 type SpecValue struct{ Value, Doc string }
 
-// common says what members mean that occur in many objects.
+// common describes members that occur in many objects.
 var common = map[string]string{
 	"session_id":          "the session",
-	"uuid":                "of this frame",
-	"timestamp":           "when, in ISO 8601",
+	"uuid":                "the id of this frame",
+	"timestamp":           "the time, in ISO 8601",
 	"tool_use_id":         "the call, by the id of its tool_use block",
 	"tool_name":           "the tool",
-	"tool_input":          "what the model calls it with",
-	"parent_tool_use_id":  "the call of the subagent that it belongs to; null in the main conversation",
+	"tool_input":          "the input of the call",
+	"parent_tool_use_id":  "the call that started the subagent; null in the main conversation",
 	"task_id":             "the task",
 	"run_id":              "this run of the task",
 	"agent_id":            "the subagent",
-	"agent_type":          "what kind of subagent",
-	"subagent_type":       "what kind of subagent",
-	"task_description":    "what the subagent was called for",
+	"agent_type":          "the kind of subagent",
+	"subagent_type":       "the kind of subagent",
+	"task_description":    "the description of the task",
 	"permission_mode":     "the mode in force",
 	"permissionMode":      "the mode in force",
-	"user_message_uuid":   "the prompt that it belongs to, if it had a uuid",
-	"user_message_uuids":  "the prompts that it belongs to, if they had a uuid",
+	"user_message_uuid":   "the uuid of the prompt, if it has one",
+	"user_message_uuids":  "the uuids of the prompts, if they have one",
 	"serverName":          "the MCP server",
 	"server_name":         "the MCP server",
 	"mcp_server_name":     "the MCP server",
 	"request_id":          "the request",
-	"duration_ms":         "how long it took, in milliseconds",
-	"cache_control":       "the API may cache what ends here",
+	"duration_ms":         "the duration, in milliseconds",
+	"cache_control":       "the API may cache the prompt up to here",
 	"additionalContext":   "text for the model",
 	"model":               "the model",
 	"cwd":                 "the working directory",
 	"hook_name":           "the hook, such as \"PreToolUse:Bash\"",
 	"hook_event":          "the event",
 	"hook_id":             "this run of the hook",
-	"permission_decision": "who let it run, or did not",
-	"is_error":            "whether it failed",
+	"permission_decision": "the decision about the call",
+	"is_error":            "true if it failed",
 	"name":                "its name",
 	"description":         "its description",
-	"summary":             "what came of it, in words",
+	"summary":             "the outcome, as text",
 	"fast_mode_state":     "\"off\", \"cooldown\" or \"on\"",
 	"message_id":          "the message",
 	"path":                "the file or directory",
 	"title":               "the title",
-	"transcript_path":     "the file that the conversation is kept in",
-	"prompt_id":           "the prompt that is being worked on",
-	"effort":              "how hard the model thinks",
-	"tokens":              "how many tokens",
-	"capabilities":        "what the agent can do beyond what every agent can",
+	"transcript_path":     "the file that stores the conversation",
+	"prompt_id":           "the current prompt",
+	"effort":              "the reasoning effort of the model",
+	"tokens":              "the number of tokens",
+	"capabilities":        "features that not every agent has",
 }
 
 // Members that are kept as raw text but have a type of their own.
@@ -153,7 +153,7 @@ func types() map[string]reflect.Type {
 	return found
 }
 
-var answered = regexp.MustCompile(`answer(?:ed|s)\b[^.]*? with an? \[(\w+)\]`)
+var answered = regexp.MustCompile(`response is an? \[(\w+)\]`)
 
 // ReadSpec reads the source of this package.
 func ReadSpec(t testing.TB) *Spec {
@@ -234,7 +234,8 @@ func ReadSpec(t testing.TB) *Spec {
 		if m := answered.FindStringSubmatch(doc); m != nil && reflect.PointerTo(typ).Implements(requestType) {
 			o.Answer = m[1]
 		}
-		o.Doc = inWords(s.docs[name], consts, o.goNames)
+		// The name comes first. It may also be that of a field.
+		o.Doc = name + " " + inWords(strings.TrimPrefix(s.docs[name], name), consts, o.goNames)
 		o.fields(fset, structs, name, consts)
 		s.Objects = append(s.Objects, o)
 	}

@@ -2,17 +2,18 @@ package wire
 
 import "encoding/json"
 
-// Init is the message that begins a turn: what the agent is and what it has.
+// Init is the message that starts a turn and describes the agent: its tools, servers
+// and settings.
 type Init struct {
 	Cwd               string             `json:"cwd"`
 	SessionID         string             `json:"session_id,omitzero"`
-	Tools             Names              `json:"tools"` // that the model may call
+	Tools             Names              `json:"tools"` // the tools that the model may call
 	MCPServers        []*InitMCPServer   `json:"mcp_servers"`
 	Model             string             `json:"model"`
 	PermissionMode    PermissionMode     `json:"permissionMode"`
-	SlashCommands     Names              `json:"slash_commands"`               // that prompts may begin with
-	APIKeySource      string             `json:"apiKeySource,omitzero"`        // where the key is from; "none" without one
-	ClaudeCodeVersion string             `json:"claude_code_version,omitzero"` // of the agent, or the one it stands in for
+	SlashCommands     Names              `json:"slash_commands"`               // the commands that prompts may start with
+	APIKeySource      string             `json:"apiKeySource,omitzero"`        // the source of the key; "none" without one
+	ClaudeCodeVersion string             `json:"claude_code_version,omitzero"` // the version of the agent, or of the one it replaces
 	OutputStyle       string             `json:"output_style,omitzero"`
 	Agents            Names              `json:"agents,omitzero"` // kinds of subagents
 	Skills            Names              `json:"skills,omitzero"`
@@ -46,7 +47,7 @@ func (m *Init) Has(capability string) bool {
 	return false
 }
 
-// InitMCPServer is an MCP server that the agent knows.
+// InitMCPServer is an MCP server of the agent.
 type InitMCPServer struct {
 	Name   string `json:"name"`
 	Status string `json:"status"` // "connected", "failed", "pending" …
@@ -72,8 +73,8 @@ type InitPluginError struct {
 	Open
 }
 
-// CompactBoundary is the message that stands where older messages were replaced
-// by a summary.
+// CompactBoundary is the message that marks where a summary replaced older
+// messages.
 type CompactBoundary struct {
 	Metadata          CompactMetadata `json:"compact_metadata"`
 	LogicalParentUUID string          `json:"logical_parent_uuid,omitzero"`
@@ -83,7 +84,7 @@ type CompactBoundary struct {
 	Open              `wire:"type=system,subtype=compact_boundary"`
 }
 
-// CompactMetadata says what a compaction did.
+// CompactMetadata describes a compaction.
 type CompactMetadata struct {
 	Trigger                 string          `json:"trigger"` // "manual" or "auto"
 	PreTokens               int64           `json:"pre_tokens"`
@@ -95,7 +96,7 @@ type CompactMetadata struct {
 	Open
 }
 
-// Status is a message that says what the agent is busy with.
+// Status is a message that reports the current activity of the agent.
 type Status struct {
 	Status             string         `json:"status" wire:"null"` // "compacting", "requesting", or empty
 	PermissionMode     PermissionMode `json:"permissionMode,omitzero"`
@@ -109,13 +110,13 @@ type Status struct {
 	Open               `wire:"type=system,subtype=status"`
 }
 
-// APIRetry is a message that says that a request to the API failed and is sent
-// again.
+// APIRetry is a message that reports that a request to the API failed and is
+// retried.
 type APIRetry struct {
 	Attempt      int             `json:"attempt"`
 	MaxRetries   int             `json:"max_retries"`
 	RetryDelayMS int64           `json:"retry_delay_ms"`
-	ErrorStatus  int             `json:"error_status" wire:"null"` // HTTP status, 0 if there was no answer
+	ErrorStatus  int             `json:"error_status" wire:"null"` // HTTP status, 0 if there was no response
 	Error        AssistantError  `json:"error"`
 	NoResponse   json.RawMessage `json:"no_response,omitzero"`
 	SessionID    string          `json:"session_id,omitzero"`
@@ -124,7 +125,7 @@ type APIRetry struct {
 	Open         `wire:"type=system,subtype=api_retry"`
 }
 
-// ModelFallback is a message that says that another model answers from here.
+// ModelFallback is a message that reports that another model answers from now on.
 type ModelFallback struct {
 	Trigger       string `json:"trigger"`
 	OriginalModel string `json:"original_model"`
@@ -136,8 +137,8 @@ type ModelFallback struct {
 	Open          `wire:"type=system,subtype=model_fallback"`
 }
 
-// ModelRefusalFallback is a message that says that a refused prompt was given to
-// another model.
+// ModelRefusalFallback is a message that reports that a prompt was refused and sent
+// to another model.
 type ModelRefusalFallback struct {
 	Trigger                string   `json:"trigger,omitzero"`
 	Direction              string   `json:"direction,omitzero"` // "retry", "revert" or "sticky"
@@ -156,8 +157,8 @@ type ModelRefusalFallback struct {
 	Open                   `wire:"type=system,subtype=model_refusal_fallback"`
 }
 
-// ModelRefusalNoFallback is a message that says that a prompt was refused and no
-// other model was asked.
+// ModelRefusalNoFallback is a message that reports that a prompt was refused and
+// not sent to another model.
 type ModelRefusalNoFallback struct {
 	OriginalModel          string `json:"original_model"`
 	RequestID              string `json:"request_id" wire:"null"`
@@ -171,8 +172,8 @@ type ModelRefusalNoFallback struct {
 	Open                   `wire:"type=system,subtype=model_refusal_no_fallback"`
 }
 
-// SessionStateChanged is a message that says whether the agent works, waits for
-// an answer of the host, or for a prompt.
+// SessionStateChanged is a message that reports whether the agent works, waits for
+// a response of the host, or waits for a prompt.
 type SessionStateChanged struct {
 	State       string `json:"state"` // "idle", "running" or "requires_action"
 	SDKHostOnly bool   `json:"sdk_host_only,omitzero"`
@@ -182,7 +183,7 @@ type SessionStateChanged struct {
 	Open        `wire:"type=system,subtype=session_state_changed"`
 }
 
-// SessionTitleChanged is a message that says that the session has a new title.
+// SessionTitleChanged is a message that reports a new title of the session.
 type SessionTitleChanged struct {
 	Title     string `json:"title"`
 	SessionID string `json:"session_id,omitzero"`
@@ -191,8 +192,8 @@ type SessionTitleChanged struct {
 	Open      `wire:"type=system,subtype=session_title_changed"`
 }
 
-// PermissionDenied is a message that says that a tool call was denied without
-// asking the host. The list in the result is the one that counts.
+// PermissionDenied is a message that reports that a tool call was denied without
+// asking the host. The list in the result is authoritative.
 type PermissionDenied struct {
 	ToolName           string `json:"tool_name"`
 	ToolUseID          string `json:"tool_use_id"`
@@ -206,8 +207,8 @@ type PermissionDenied struct {
 	Open               `wire:"type=system,subtype=permission_denied"`
 }
 
-// TaskStarted is a message that says that a subagent or a background command
-// began.
+// TaskStarted is a message that reports that a subagent or a background command
+// started.
 type TaskStarted struct {
 	TaskID          string `json:"task_id"`
 	RunID           string `json:"run_id,omitzero"`
@@ -229,7 +230,7 @@ type TaskStarted struct {
 	Open            `wire:"type=system,subtype=task_started"`
 }
 
-// TaskProgress is a message that says how far a task is.
+// TaskProgress is a message that reports the progress of a task.
 type TaskProgress struct {
 	TaskID       string     `json:"task_id"`
 	RunID        string     `json:"run_id,omitzero"`
@@ -245,7 +246,7 @@ type TaskProgress struct {
 	Open         `wire:"type=system,subtype=task_progress"`
 }
 
-// TaskUsage is what a task cost so far.
+// TaskUsage is the usage of a task so far.
 type TaskUsage struct {
 	TotalTokens int64 `json:"total_tokens"`
 	ToolUses    int64 `json:"tool_uses"`
@@ -253,7 +254,7 @@ type TaskUsage struct {
 	Open
 }
 
-// TaskUpdated is a message that changes what is known of a task.
+// TaskUpdated is a message that reports changes of a task.
 type TaskUpdated struct {
 	TaskID    string    `json:"task_id"`
 	RunID     string    `json:"run_id,omitzero"`
@@ -275,7 +276,7 @@ type TaskPatch struct {
 	Open
 }
 
-// TaskNotification is a message that says that a task ended.
+// TaskNotification is a message that reports the end of a task.
 type TaskNotification struct {
 	TaskID         string          `json:"task_id"`
 	RunID          string          `json:"run_id,omitzero"`
@@ -294,8 +295,7 @@ type TaskNotification struct {
 	Open           `wire:"type=system,subtype=task_notification"`
 }
 
-// BackgroundTasksChanged is a message with all tasks that run in the background
-// now.
+// BackgroundTasksChanged is a message that lists all current background tasks.
 type BackgroundTasksChanged struct {
 	Tasks     []*BackgroundTask `json:"tasks"`
 	SessionID string            `json:"session_id,omitzero"`
@@ -316,7 +316,7 @@ type BackgroundTask struct {
 	Open
 }
 
-// HookStarted is a message that says that a hook began to run.
+// HookStarted is a message that reports that a hook started.
 type HookStarted struct {
 	HookID    string    `json:"hook_id"`
 	HookName  string    `json:"hook_name"`
@@ -327,7 +327,7 @@ type HookStarted struct {
 	Open      `wire:"type=system,subtype=hook_started"`
 }
 
-// HookProgress is a message with what a hook printed so far.
+// HookProgress is a message that carries the output of a hook so far.
 type HookProgress struct {
 	HookID    string    `json:"hook_id"`
 	HookName  string    `json:"hook_name"`
@@ -341,7 +341,7 @@ type HookProgress struct {
 	Open      `wire:"type=system,subtype=hook_progress"`
 }
 
-// HookResponse is a message that says how a hook ended.
+// HookResponse is a message that reports how a hook ended.
 type HookResponse struct {
 	HookID    string    `json:"hook_id,omitzero"`
 	HookName  string    `json:"hook_name"`
@@ -357,7 +357,8 @@ type HookResponse struct {
 	Open      `wire:"type=system,subtype=hook_response"`
 }
 
-// Informational is a message for the person in front of the host.
+// Informational is a message that carries a notice for the person who uses the
+// host.
 type Informational struct {
 	Content             string          `json:"content"`
 	Level               string          `json:"level"` // "info", "notice", "suggestion" or "warning"
@@ -371,7 +372,7 @@ type Informational struct {
 	Open                `wire:"type=system,subtype=informational"`
 }
 
-// LocalCommandOutput is a message with what a slash command printed.
+// LocalCommandOutput is a message that carries the output of a slash command.
 type LocalCommandOutput struct {
 	Content   string `json:"content"`
 	SessionID string `json:"session_id,omitzero"`
@@ -380,7 +381,7 @@ type LocalCommandOutput struct {
 	Open      `wire:"type=system,subtype=local_command_output"`
 }
 
-// Notification is a message to be shown for a while.
+// Notification is a message that carries a notification to show for a while.
 type Notification struct {
 	Key       string `json:"key"`
 	Text      string `json:"text"`
@@ -393,7 +394,7 @@ type Notification struct {
 	Open      `wire:"type=system,subtype=notification"`
 }
 
-// CommandsChanged is a message with all slash commands there are now.
+// CommandsChanged is a message that lists all current slash commands.
 type CommandsChanged struct {
 	Commands  []*SlashCommand `json:"commands"`
 	SessionID string          `json:"session_id,omitzero"`
@@ -402,7 +403,7 @@ type CommandsChanged struct {
 	Open      `wire:"type=system,subtype=commands_changed"`
 }
 
-// ThinkingTokens is a message that estimates how much the model has thought.
+// ThinkingTokens is a message that estimates the number of thinking tokens so far.
 type ThinkingTokens struct {
 	EstimatedTokens      int64  `json:"estimated_tokens"`
 	EstimatedTokensDelta int64  `json:"estimated_tokens_delta"`
@@ -413,7 +414,7 @@ type ThinkingTokens struct {
 	Open                 `wire:"type=system,subtype=thinking_tokens"`
 }
 
-// MemoryRecall is a message that says which memories were put before the model.
+// MemoryRecall is a message that lists the memories that were sent to the model.
 type MemoryRecall struct {
 	Mode      string          `json:"mode"` // "select" or "synthesize"
 	Memories  json.RawMessage `json:"memories"`
@@ -423,8 +424,8 @@ type MemoryRecall struct {
 	Open      `wire:"type=system,subtype=memory_recall"`
 }
 
-// ElicitationComplete is a message that says that a question of an MCP server was
-// answered elsewhere.
+// ElicitationComplete is a message that reports that a question of an MCP server
+// was answered elsewhere.
 type ElicitationComplete struct {
 	MCPServerName string `json:"mcp_server_name"`
 	ElicitationID string `json:"elicitation_id"`
@@ -434,7 +435,7 @@ type ElicitationComplete struct {
 	Open          `wire:"type=system,subtype=elicitation_complete"`
 }
 
-// PluginInstall is a message that follows the installation of plugins.
+// PluginInstall is a message that reports the progress of a plugin installation.
 type PluginInstall struct {
 	Status    string `json:"status"` // "started", "installed", "failed" or "completed"
 	Name      string `json:"name,omitzero"`
@@ -445,7 +446,7 @@ type PluginInstall struct {
 	Open      `wire:"type=system,subtype=plugin_install"`
 }
 
-// FilesPersisted is a message that says which files a hosted agent stored.
+// FilesPersisted is a message that lists the files that a hosted agent stored.
 type FilesPersisted struct {
 	Files       json.RawMessage `json:"files"`
 	Failed      json.RawMessage `json:"failed,omitzero"`
@@ -456,8 +457,8 @@ type FilesPersisted struct {
 	Open        `wire:"type=system,subtype=files_persisted"`
 }
 
-// ControlRequestProgress is a message that says that a long control request is
-// being worked on.
+// ControlRequestProgress is a message that reports the progress of a long control
+// request.
 type ControlRequestProgress struct {
 	RequestID    string `json:"request_id"`
 	Status       string `json:"status"` // "started" or "api_retry"
@@ -471,7 +472,7 @@ type ControlRequestProgress struct {
 	Open         `wire:"type=system,subtype=control_request_progress"`
 }
 
-// MirrorError is a message that says that part of a session could not be copied
+// MirrorError is a message that reports that part of a session could not be copied
 // to its store.
 type MirrorError struct {
 	Error     string          `json:"error"`
@@ -482,7 +483,7 @@ type MirrorError struct {
 	Open      `wire:"type=system,subtype=mirror_error"`
 }
 
-// SessionWritesLost is a message that says that the agent could not write to
+// SessionWritesLost is a message that reports that the agent could not write to
 // disk.
 type SessionWritesLost struct {
 	ErrorCode            string   `json:"error_code"`
@@ -494,7 +495,7 @@ type SessionWritesLost struct {
 	Open                 `wire:"type=system,subtype=session_writes_lost"`
 }
 
-// WorkerShuttingDown is a message that says that a hosted agent is about to end.
+// WorkerShuttingDown is a message that reports that a hosted agent is about to end.
 type WorkerShuttingDown struct {
 	Reason    string `json:"reason"`
 	SessionID string `json:"session_id,omitzero"`
@@ -503,7 +504,7 @@ type WorkerShuttingDown struct {
 	Open      `wire:"type=system,subtype=worker_shutting_down"`
 }
 
-// UIInvalidate is a message that asks the host to draw anew.
+// UIInvalidate is a message that asks the host to redraw.
 type UIInvalidate struct {
 	Event     string `json:"event"`
 	SessionID string `json:"session_id,omitzero"`
@@ -512,8 +513,8 @@ type UIInvalidate struct {
 	Open      `wire:"type=system,subtype=ui_invalidate"`
 }
 
-// PermissionRequest is a message that some agents send before a tool runs. It
-// only tells; the question itself is a [CanUseTool] request.
+// PermissionRequest is a message that announces a tool call; only some older agents
+// send it. The permission request itself is a [CanUseTool] request.
 type PermissionRequest struct {
 	Tool      string          `json:"tool"`
 	Params    json.RawMessage `json:"params,omitzero"`
@@ -523,7 +524,8 @@ type PermissionRequest struct {
 	Open      `wire:"type=system,subtype=permission_request"`
 }
 
-// HookExecution is a message that some agents send when a hook runs.
+// HookExecution is a message that reports the run of a hook; only some older agents
+// send it.
 type HookExecution struct {
 	HookName  string          `json:"hook_name,omitzero"`
 	HookEvent HookEvent       `json:"hook_event,omitzero"`
@@ -534,8 +536,8 @@ type HookExecution struct {
 	Open      `wire:"type=system,subtype=hook_execution"`
 }
 
-// SystemError is a message that some agents send when something failed. It ends
-// nothing.
+// SystemError is a message that reports an error; only some older agents send it.
+// The turn continues.
 type SystemError struct {
 	Err       *APIError `json:"error,omitzero"`
 	Message   string    `json:"message,omitzero"`

@@ -238,7 +238,7 @@ func (s *Spec) values(t *testing.T, b *strings.Builder, name string) {
 	t.Errorf("there is no enumeration %s", name)
 }
 
-var lead = regexp.MustCompile(`^\w+ (?:is|are) (?:(?:a|the) (?:message|request) )?`)
+var lead = regexp.MustCompile(`^\w+ (?:is|are) (?:(?:a|the) (?:message|request) (?:that |to )?)?`)
 
 // gist is the first sentence of a comment without the name that it begins with.
 func gist(doc string) string {
@@ -247,14 +247,14 @@ func gist(doc string) string {
 }
 
 func (s *Spec) messages(b *strings.Builder) {
-	b.WriteString("| type | from | level | a message |\n|---|---|---|---|\n")
+	b.WriteString("| type | from | level | meaning |\n|---|---|---|---|\n")
 	for _, key := range slices.Sorted(maps.Keys(messageTypes)) {
 		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", key, sender(Senders, key, "agent"), level(key), gist(s.Object(messageTypes[key].Name()).Doc))
 	}
 }
 
 func (s *Spec) blocks(b *strings.Builder) {
-	b.WriteString("| type | members | what it is |\n|---|---|---|\n")
+	b.WriteString("| type | members | meaning |\n|---|---|---|\n")
 	table := maps.Clone(blockTypes)
 	table["…_tool_result"] = reflect.TypeFor[ServerToolResultBlock]()
 	for _, key := range slices.Sorted(maps.Keys(table)) {
@@ -264,7 +264,7 @@ func (s *Spec) blocks(b *strings.Builder) {
 }
 
 func (s *Spec) requests(b *strings.Builder, from string) {
-	b.WriteString("| subtype | level | members | answer | a request |\n|---|---|---|---|---|\n")
+	b.WriteString("| subtype | level | members | response | effect |\n|---|---|---|---|---|\n")
 	for _, key := range slices.Sorted(maps.Keys(requestTypes)) {
 		if by := sender(RequestSenders, key, "host"); by != from && by != "both" {
 			continue
@@ -272,14 +272,14 @@ func (s *Spec) requests(b *strings.Builder, from string) {
 		o := s.Object(requestTypes[key].Name())
 		answer := o.Answer
 		if answer == "" || key == "mcp_message" && from == "host" {
-			answer = "nothing"
+			answer = "empty"
 		}
 		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", key, level(key), list(o.own()), answer, gist(o.Doc))
 	}
 }
 
 func (s *Spec) hooks(b *strings.Builder) {
-	b.WriteString("| event | it comes | input, beside the common members | hookSpecificOutput |\n|---|---|---|---|\n")
+	b.WriteString("| event | it occurs | input, besides the common members | hookSpecificOutput |\n|---|---|---|---|\n")
 	when := map[string]string{}
 	for _, e := range s.Enums {
 		if e.Name == "HookEvent" {
