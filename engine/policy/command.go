@@ -30,6 +30,12 @@ func newCommandPattern(content string) *commandPattern {
 		text, ok = strings.CutSuffix(p.text, " *")
 	}
 	words := patternWords(text)
+	if len(words) == 0 { // a comment, or nothing before :*
+		if ok {
+			p.glob = "*"
+		}
+		return p
+	}
 	if strings.Contains(text, "*") {
 		p.glob = strings.Join(words, sep)
 		if ok {
@@ -187,6 +193,9 @@ func (p *commandPattern) suspectsCall(name string, args []shell.Word, static boo
 
 // overlaps reports whether words that are not all known may be what the pattern says.
 func (p *commandPattern) overlaps(name string, args []shell.Word) bool {
+	if len(p.words) > 0 && args[0].Static() && !strings.HasPrefix(p.words[0], name) {
+		return false // another program
+	}
 	var runes []rune
 	for i, a := range args {
 		if i == 0 && a.Static() {

@@ -24,6 +24,7 @@ type disk struct {
 	ways   map[string][]string // what waysOut found
 	led    map[string]names    // what others found
 	looked int                 // how often it looked
+	lists  map[string]listing  // what is in directories
 }
 
 // names are those of files that fit a pattern; if ok is false there may be more.
@@ -34,19 +35,30 @@ type names struct {
 
 // sights are what a decision saw. Their memory is used again.
 type sights struct {
-	seen   map[string]sight
+	seen   map[string]*sight
 	folds  map[string]bool // directories whose names are the same in other case
 	places map[string]*place
-	room   []place // for more of them
+	room   []place   // for more of them
+	more   []sight   // for more in seen
+	globs  [][]*glob // what rules about files stand for, in the order of the judgement's kept
 }
 
-var oldSights = sync.Pool{New: func() any { return &sights{} }}
+var oldSights = sync.Pool{New: func() any {
+	return &sights{seen: map[string]*sight{}, folds: map[string]bool{}, places: map[string]*place{}}
+}}
 
-// begin makes room for what is seen.
-func (s *sights) begin() {
-	if s.seen == nil {
-		s.seen, s.folds, s.places = map[string]sight{}, map[string]bool{}, map[string]*place{}
+// at returns what was seen of a path, which is nothing at first.
+func (s *sights) at(path string) *sight {
+	found := s.seen[path]
+	if found == nil {
+		if len(s.more) == cap(s.more) {
+			s.more = make([]sight, 0, 32) // those of before are still pointed at
+		}
+		s.more = append(s.more, sight{})
+		found = &s.more[len(s.more)-1]
+		s.seen[path] = found
 	}
+	return found
 }
 
 // forget ends a decision: nothing that it saw counts for another.
@@ -58,7 +70,9 @@ func (s *sights) forget() {
 	clear(s.folds)
 	clear(s.places)
 	clear(s.room)
-	s.room = s.room[:0]
+	clear(s.more)
+	clear(s.globs)
+	s.room, s.more = s.room[:0], s.more[:0]
 	oldSights.Put(s)
 }
 
@@ -74,9 +88,20 @@ type sight struct {
 type seenWord struct {
 	shell.Value
 	paths  []*place
-	pieces []*place // in a text that need not be one file
-	near   []*place // in a directory that a program is given
-	wild   bool     // whether it may be a pattern of names
+	first  [1]*place      // room for paths
+	pieces []*place       // in a text that need not be one file
+	near   []*place       // in a directory that a program is given
+	wild   bool           // whether it may be a pattern of names
+	pats   []*seenPattern // of which only a pattern is known, once looked at
+}
+
+// A seenPattern is a pattern of the paths that a word of which only a pattern is known may
+// become.
+type seenPattern struct {
+	pat   []rune
+	wide  [][]rune // with what is below it, as it is written and with links followed
+	names names    // what others found of it
+	dir   string   // the directory, with links followed, that something in it is below; may be empty
 }
 
 // about says of which script words are looked at.
@@ -92,36 +117,65 @@ func (j *disk) word(s *shell.Script, i int) []seenWord {
 		return j.words[i]
 	}
 	f := s.Files[i]
-	vals := f.Word.Values()
-	words := make([]seenWord, len(vals))
-	for k, v := range vals {
-		w := &words[k]
-		if w.Value = v; v.Pat != nil {
-			continue
-		}
-		w.paths = j.pathsOf(s, nil, v.Text, f.Loose)
-		if !f.Loose {
-			continue
-		}
-		w.wild = strings.ContainsAny(v.Text, "*?[")
-		if hasMark(v.Text) && len(v.Text) < shell.MaxCommand {
-			for piece := range strings.FieldsFuncSeq(v.Text, isMark) {
-				w.pieces = j.pathsOf(s, w.pieces, piece, false)
-			}
-			w.pieces = slices.DeleteFunc(w.pieces, func(p *place) bool { return special(p.path, p.clean) })
-		}
-		if v.Text != "" && !filepath.IsAbs(v.Text) {
-			for _, dir := range j.nearDirs(s) {
-				w.near = append(w.near, j.place(dir+"/"+v.Text))
-			}
+	if f.Word.Static() { // by far the most
+		j.words[i] = []seenWord{{Value: shell.Value{Text: f.Word.Text()}}}
+	} else {
+		vals := f.Word.Values()
+		j.words[i] = make([]seenWord, len(vals))
+		for k, v := range vals {
+			j.words[i][k].Value = v
 		}
 	}
-	j.words[i] = words
-	return words
+	for k := range j.words[i] {
+		if w := &j.words[i][k]; w.Pat == nil {
+			j.findPlaces(s, w, f.Loose)
+		}
+	}
+	return j.words[i]
+}
+
+// findPlaces looks for the places that a word which is known may be.
+func (j *disk) findPlaces(s *shell.Script, w *seenWord, loose bool) {
+	w.paths = j.pathsOf(s, w.first[:0], w.Text, loose)
+	if !loose {
+		return
+	}
+	w.wild = strings.ContainsAny(w.Text, "*?[")
+	if hasMark(w.Text) && len(w.Text) < shell.MaxCommand {
+		for piece := range strings.FieldsFuncSeq(w.Text, isMark) {
+			w.pieces = j.pathsOf(s, w.pieces, piece, false)
+		}
+		w.pieces = slices.DeleteFunc(w.pieces, func(p *place) bool { return special(p.path, p.clean) })
+	}
+	if w.Text != "" && !filepath.IsAbs(w.Text) {
+		for _, dir := range j.nearDirs(s) {
+			w.near = append(w.near, j.place(dir+"/"+w.Text))
+		}
+	}
+}
+
+// patternsOf returns the patterns of paths that a word of a file may become.
+func (j *disk) patternsOf(s *shell.Script, f *shell.File, w *seenWord) []*seenPattern {
+	if w.pats == nil {
+		for _, pat := range absolutePatterns(s, w.Pat, f.Loose) {
+			p := &seenPattern{pat: pat, wide: [][]rune{j.resolvePattern(pat, f.Deep), deepened(pat, f.Deep)}, names: names{ok: true}, dir: j.dirOf(pat)}
+			if glob, ok := globOf(pat); ok {
+				p.names.list, p.names.ok = j.others(glob)
+			}
+			w.pats = append(w.pats, p)
+		}
+	}
+	return w.pats
 }
 
 // pathsOf adds the places that a text may be.
 func (j *disk) pathsOf(s *shell.Script, all []*place, text string, loose bool) []*place {
+	if isPlain(text, loose) && !filepath.IsAbs(text) { // by far the most
+		for _, d := range s.Dirs {
+			all = append(all, j.place(d+"/"+text))
+		}
+		return all
+	}
 	for _, path := range absolute(s, text, loose) {
 		all = append(all, j.place(path))
 	}
@@ -150,7 +204,6 @@ type place struct {
 	path, clean, real string // as it is written, without what means nothing, with links followed
 	away              bool   // whether it leads to what another program has open
 	names             bool   // whether the file has several names
-	folds             bool   // whether its name in other case is the same
 }
 
 // place looks at a path.
@@ -160,40 +213,41 @@ func (j *disk) place(path string) *place {
 		if len(j.room) == cap(j.room) {
 			j.room = make([]place, 0, 16)
 		}
-		j.room = append(j.room, place{path: path, clean: filepath.Clean(path), real: j.resolve(path)})
+		clean := filepath.Clean(path)
+		j.room = append(j.room, place{path: path, clean: clean, real: j.resolveAs(path, clean)})
 		p = &j.room[len(j.room)-1]
 		p.away = j.leadsAway(p)
 		e := j.stat(p.clean)
 		p.names = e.exists() && !e.isDir() && e.names() > 1
-		p.folds = j.foldsCase(p.clean)
-		j.begin()
 		j.places[path] = p
 	}
 	return p
 }
 
 // foldsCase reports whether the file system of a path takes names in other case as
-// the same, looking once for each directory.
+// the same.
 func (j *disk) foldsCase(path string) bool {
 	dir := path[:max(strings.LastIndexByte(path, filepath.Separator), 0)]
 	for _, root := range j.req.Roots { // which are on one file system, as a rule
 		if begins(root, dir) {
-			dir = root
-			break
+			return j.folding(root)
 		}
 	}
-	folds, ok := j.folds[dir]
+	return j.folding(dir)
+}
+
+// folding looks whether a directory, or the first above it that has letters in its name,
+// is there by its name in other case. It looks once for a decision.
+func (j *disk) folding(path string) bool {
+	folds, ok := j.folds[path]
 	if !ok {
-		folds = j.folding(dir)
-		j.begin()
-		j.folds[dir] = folds
+		folds = j.foldsAt(path)
+		j.folds[path] = folds
 	}
 	return folds
 }
 
-// folding looks whether a directory, or the first above it that has letters in its name,
-// is there by its name in other case.
-func (j *disk) folding(path string) bool {
+func (j *disk) foldsAt(path string) bool {
 	for p := path; p != filepath.Dir(p); p = filepath.Dir(p) {
 		base := filepath.Base(p)
 		other := strings.Map(func(r rune) rune {
@@ -222,21 +276,21 @@ func (j *disk) stat(path string) entry {
 }
 
 // look looks at a path, whose links are followed but for that of its last name.
-func (j *disk) look(path string) sight {
-	s := j.seen[path]
-	if !s.looked {
-		s.looked = true
-		if s.entry = lookAt(path); s.entry.isLink() {
-			s.to, _ = os.Readlink(path)
-		}
-		j.keep(path, s)
-	}
+func (j *disk) look(path string) *sight {
+	s := j.at(path)
+	s.look(path)
 	return s
 }
 
-func (j *disk) keep(path string, s sight) {
-	j.begin()
-	j.seen[path] = s
+// look looks at the path that a sight is of, unless that was done.
+func (s *sight) look(path string) {
+	if s.looked {
+		return
+	}
+	s.looked = true
+	if s.entry = lookAt(path); s.entry.isLink() {
+		s.to, _ = os.Readlink(path)
+	}
 }
 
 // isDir and isFile look at a file once for a decision.
@@ -257,16 +311,12 @@ func (j *disk) waysOut(dir string) []string {
 	if ok {
 		return found
 	}
-	seen := 0
-	_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
-		if seen++; seen > maxBelow {
-			return filepath.SkipAll
-		}
-		if err == nil && !d.IsDir() && lookAt(path).isOther() {
-			found = append(found, path)
-		}
-		return nil
-	})
+	if e := lookAt(dir); e.isDir() {
+		seen := 0
+		found = j.waysBelow(nil, dir, &seen)
+	} else if e.isOther() {
+		found = []string{dir}
+	}
 	if j.ways == nil {
 		j.ways = map[string][]string{}
 	}
@@ -274,8 +324,43 @@ func (j *disk) waysOut(dir string) []string {
 	return found
 }
 
-// others returns the links and the files with several names that fit a pattern, looking once
-// for a decision. Looking is bounded: false means that the pattern goes through several
+// waysBelow adds those of a directory.
+func (j *disk) waysBelow(found []string, dir string, seen *int) []string {
+	for _, e := range j.list(dir).entries {
+		if *seen++; *seen > maxBelow {
+			break
+		}
+		path := filepath.Join(dir, e.Name())
+		if e.IsDir() {
+			found = j.waysBelow(found, path, seen)
+		} else if lookAt(path).isOther() {
+			found = append(found, path)
+		}
+	}
+	return found
+}
+
+// A listing is what is in a directory.
+type listing struct {
+	entries []os.DirEntry
+	err     error
+}
+
+// list reads a directory, once for a decision.
+func (j *disk) list(dir string) listing {
+	l, ok := j.lists[dir]
+	if !ok {
+		l.entries, l.err = os.ReadDir(dir)
+		if j.lists == nil {
+			j.lists = map[string]listing{}
+		}
+		j.lists[dir] = l
+	}
+	return l
+}
+
+// others returns the links, the files with several names and those behind a link that fit a
+// pattern, looking once for a decision. Looking is bounded: false means that the pattern goes through several
 // directories of any name, or that there are very many.
 func (j *disk) others(pattern string) ([]string, bool) {
 	found, known := j.led[pattern]
@@ -289,9 +374,9 @@ func (j *disk) others(pattern string) ([]string, bool) {
 		}
 	}
 	if j.looked++; wild <= 2 && j.looked <= 50 {
-		all, _ := filepath.Glob(pattern)
+		all, listed := j.glob(pattern)
 		if found.ok = len(all) <= 5000; found.ok {
-			found.list = slices.DeleteFunc(all, func(name string) bool { return !lookAt(name).isOther() })
+			found.list = slices.DeleteFunc(all, func(name string) bool { return !lookAt(name).isOther() && (listed || j.resolve(name) == name) })
 		}
 	}
 	if j.led == nil {
@@ -301,49 +386,85 @@ func (j *disk) others(pattern string) ([]string, bool) {
 	return found.list, found.ok
 }
 
+// glob returns the names that fit a pattern; if they are all in one directory, those that
+// are no directories.
+func (j *disk) glob(pattern string) (all []string, listed bool) {
+	dir, name := filepath.Split(pattern)
+	if strings.ContainsAny(dir, `*?[\`) {
+		all, _ = filepath.Glob(pattern)
+		return all, false
+	}
+	for _, e := range j.list(filepath.Clean(dir)).entries {
+		if ok, err := filepath.Match(name, e.Name()); ok && err == nil && !e.IsDir() {
+			all = append(all, filepath.Join(dir, e.Name()))
+		}
+	}
+	return all, true
+}
+
 // resolve follows the links of a path, looking at each only once for a decision.
 func (j *disk) resolve(path string) string {
+	return j.resolveAs(path, "")
+}
+
+// resolveAs is resolve for a path of which it may be known what it is without what means
+// nothing.
+func (j *disk) resolveAs(path, clean string) string {
 	if t := j.req.Resolved[path]; t.Path != "" {
 		return t.Path
 	}
-	s := j.seen[path]
-	if s.real != "" {
-		return s.real
-	}
-	if filepath.Separator == '/' && strings.HasPrefix(path, "/") && !strings.Contains(path, "/..") {
-		clean := filepath.Clean(path) // which leads to the same
-		if clean == path {
-			return j.resolveClean(path)
+	s := j.at(path)
+	switch {
+	case s.real != "":
+	case filepath.Separator == '/' && strings.HasPrefix(path, "/") && !leadsUp(path):
+		if clean == "" {
+			clean = filepath.Clean(path)
 		}
-		s.real = j.resolveClean(clean)
-	} else {
+		if clean == path { // which leads to the same
+			j.resolveClean(path, s)
+		} else {
+			s.real = j.resolveClean(clean, j.at(clean))
+		}
+	default:
 		s.real = follow(path, j.lead)
 	}
-	j.keep(path, s)
 	return s.real
 }
 
-// resolveClean follows the links of a path that has nothing in it that means nothing. Where
-// its directories are no links, only its last name counts.
-func (j *disk) resolveClean(path string) string {
-	if s := j.seen[path]; s.real != "" {
+// leadsUp reports whether a path has a .. in it.
+func leadsUp(path string) bool {
+	for rest := path; ; {
+		i := strings.Index(rest, "/..")
+		if i < 0 {
+			return false
+		}
+		if rest = rest[i+3:]; rest == "" || rest[0] == '/' {
+			return true
+		}
+	}
+}
+
+// resolveClean follows the links of a path that has nothing in it that means nothing, and
+// notes in its sight where they lead. Where its directories are no links, only its last name
+// counts.
+func (j *disk) resolveClean(path string, s *sight) string {
+	if s.real != "" {
 		return s.real
 	}
-	dir := path[:strings.LastIndexByte(path, '/')]
-	var s sight
-	if dir == "" || j.resolveClean(dir) == dir {
-		if d := j.seen[dir]; d.looked && !d.entry.isDir() {
-			s = sight{looked: true} // there is nothing below
-		} else {
-			s = j.look(path)
+	direct := true // whether no directory above is a link
+	if dir := path[:strings.LastIndexByte(path, '/')]; dir != "" {
+		d := j.at(dir)
+		direct = j.resolveClean(dir, d) == dir
+		if direct && d.looked && !d.entry.isDir() {
+			s.looked, s.entry = true, entry{} // there is nothing below
 		}
-		s.real = path
 	}
-	if s.real == "" || s.entry.isLink() {
-		s = j.seen[path]
+	if direct {
+		s.look(path)
+	}
+	if s.real = path; !direct || s.entry.isLink() {
 		s.real = follow(path, j.lead)
 	}
-	j.keep(path, s)
 	return s.real
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
+	"github.com/parley-go/parley/engine/policy/shell"
 )
 
 // A glob is a pattern of absolute paths, split so that most paths are found not to
@@ -19,7 +20,18 @@ type glob struct {
 	namePrefix string // every name that fits begins with it
 	upper      bool   // whether it has other case
 	fixed      string // the directories, or the whole path, that no character of a pattern is in
+	clean      string // the same without what means nothing
 	rest       string // what follows these
+	runes      []rune // see overlap; may be nil
+}
+
+// overlap returns the pattern of what is below the paths that fit, for [shell.Overlap].
+// Without its last two it is the pattern itself.
+func (g *glob) overlap() []rune {
+	if g.runes != nil {
+		return g.runes
+	}
+	return append(globRunes(g.text), '/', shell.AnyText)
 }
 
 func newGlob(pattern string) *glob {
@@ -29,6 +41,7 @@ func newGlob(pattern string) *glob {
 		g.fixed, g.rest = unescape(base), rest
 		g.all = rest == "**" && g.fixed == g.prefix
 	}
+	g.clean = filepath.Clean(g.fixed)
 	// Paths below the name match at any depth.
 	if base, name, ok := strings.Cut(strings.TrimSuffix(g.text, "/**"), "/**/"); ok && literal(base) && name != "" && !strings.Contains(name, "/") && !strings.Contains(name, "**") {
 		g.anyDepth, g.base, g.name, g.namePrefix = true, base, name, literalPrefix(name)

@@ -47,3 +47,18 @@ func TestRuleCoversNoDangerousOption(t *testing.T) {
 		}
 	}
 }
+
+// TestRuleWithoutWords: a rule whose content has no word in it matches every command if it ends with :*, and
+// none otherwise.
+func TestRuleWithoutWords(t *testing.T) {
+	for content, want := range map[string]wire.PermissionBehavior{" ": wire.BehaviorAllow, " :*": wire.BehaviorDeny, "# 'x'": wire.BehaviorAllow} {
+		rule, err := Parse("Bash("+content+")", wire.BehaviorDeny, Source{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		req := &Request{Tool: &tool.Spec{Name: "Bash"}, Access: []tool.Access{{Kind: tool.Execute, Command: "ls $x"}}, Roots: []string{t.TempDir()}, Mode: wire.ModeBypassPermissions}
+		if d := New(rule).Decide(req); d.Behavior != want && !(want == wire.BehaviorDeny && d.Behavior == wire.BehaviorAsk) {
+			t.Errorf("Bash(%s): %s (%s), want %s", content, d.Behavior, d.Reason, want)
+		}
+	}
+}

@@ -23,7 +23,9 @@ func TestOtherWaysToADeniedFile(t *testing.T) {
 		{"link", "grep -R x .", wire.BehaviorAsk}, {"link", "cat d/?", wire.BehaviorAsk}, {"link", "cp -rL d e", wire.BehaviorAsk}, {"link", "tar chf - d", wire.BehaviorAsk},
 		{"directory", "grep -R x .", wire.BehaviorAsk}, {"directory", "cp -rL d e", wire.BehaviorAsk}, {"directory", "rg -L x", wire.BehaviorAsk},
 		{"none", "grep -r x .", wire.BehaviorAllow}, {"none", "cp -r d e", wire.BehaviorAllow}, {"none", "rg -L x", wire.BehaviorAllow}, {"none", "cat d/?", wire.BehaviorAllow},
-		{"elsewhere", "grep -R x .", wire.BehaviorAllow},
+		{"directory", "cat */secret", wire.BehaviorAsk}, {"directory", "cat ?/s*", wire.BehaviorAsk}, {"directory", "cat ./*/a/*", wire.BehaviorAsk},
+		{"directory", "grep -R x */", wire.BehaviorAsk}, {"directory", "grep -R x ?", wire.BehaviorAsk}, {"directory", "cat d/*/secret", wire.BehaviorAsk},
+		{"elsewhere", "grep -R x .", wire.BehaviorAllow}, {"none", "cat ./*/secret", wire.BehaviorAllow}, {"none", "grep -R x ./*/", wire.BehaviorAllow},
 	} {
 		t.Run(c.way, func(t *testing.T) {
 			top, err := filepath.EvalSymlinks(t.TempDir())
@@ -55,9 +57,11 @@ func TestOtherWaysToADeniedFile(t *testing.T) {
 			for _, program := range []string{"grep", "cat", "cp", "rg", "tar", "zip", "find"} {
 				rules = append(rules, Rule{Behavior: wire.BehaviorAllow, Tool: "Bash", Content: program + ":*"})
 			}
-			req := &Request{Tool: &tool.Spec{Name: "Bash"}, Access: []tool.Access{{Kind: tool.Execute, Command: c.command}}, Cwd: root, Roots: []string{root}, Home: "/h", Mode: wire.ModeDefault}
-			if d := New(rules...).Decide(req); d.Behavior != c.want {
-				t.Errorf("%s: %s (%s), want %s", c.command, d.Behavior, d.Reason, c.want)
+			req := &Request{Tool: &tool.Spec{Name: "Bash"}, Access: []tool.Access{{Kind: tool.Execute, Command: c.command}}, Cwd: root, Roots: []string{root}, Home: "/h"}
+			for _, req.Mode = range []wire.PermissionMode{wire.ModeDefault, wire.ModeBypassPermissions} {
+				if d := New(rules...).Decide(req); d.Behavior != c.want {
+					t.Errorf("%s in mode %s: %s (%s), want %s", c.command, req.Mode, d.Behavior, d.Reason, c.want)
+				}
 			}
 		})
 	}

@@ -32,9 +32,9 @@ func (p *Policy) Hides(req *Request, path string, target *tool.Target) bool {
 		set := q.load()
 		j := newJudgement(req, set)
 		if target != nil {
-			j.keep(path, sight{real: target.Path})
+			*j.at(path) = sight{real: target.Path}
 			if target.Info != nil {
-				j.keep(target.Path, sight{looked: true, entry: entryOf(target.Info), real: target.Path})
+				*j.at(target.Path) = sight{looked: true, entry: entryOf(target.Info), real: target.Path}
 			}
 		}
 		for _, r := range set.deny {
@@ -74,11 +74,9 @@ func (j *disk) fits(globs []*glob, p *place) bool {
 		}
 	}
 	// In other case it is the same file on some file systems.
-	if p.folds {
-		for _, g := range globs {
-			if g.matchFolded(p.clean) || p.real != p.clean && g.matchFolded(p.real) {
-				return true
-			}
+	for _, g := range globs {
+		if (g.matchFolded(p.clean) || p.real != p.clean && g.matchFolded(p.real)) && j.foldsCase(p.clean) {
+			return true
 		}
 	}
 	return false
@@ -196,7 +194,7 @@ func (j *disk) followed(g *glob) string {
 	case g.fixed == "/":
 		return ""
 	case g.literal:
-		if real = j.resolve(g.fixed); real != filepath.Clean(g.fixed) {
+		if real = j.resolve(g.fixed); real != g.clean {
 			return escape(real)
 		}
 	default:
@@ -241,7 +239,9 @@ func (s *ruleset) keep(req *Request) *keptGlobs {
 // globs returns the patterns of a rule that restricts, without links followed.
 func (r *Rule) globs(req *Request) (globs []*glob) {
 	for _, p := range r.patterns(req, true) {
-		globs = append(globs, newGlob(p))
+		g := newGlob(p)
+		g.runes = g.overlap()
+		globs = append(globs, g)
 	}
 	return globs
 }

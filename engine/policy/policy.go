@@ -172,7 +172,6 @@ type judgement struct {
 	set   *ruleset
 	shell *shell.Script // of its command, once looked into
 	kept  *keptGlobs
-	globs [][]*glob     // what rules about files stand for, in the order of kept
 	named *shell.Script // whose words are in names
 	names string        // words of programs, each ended by a zero byte
 	open  bool          // whether one of them is not known
@@ -183,8 +182,9 @@ type judgement struct {
 
 // newJudgement begins a decision.
 func newJudgement(req *Request, set *ruleset) *judgement {
-	kept := set.keep(req)
-	return &judgement{disk: disk{req: req, sights: oldSights.Get().(*sights)}, set: set, kept: kept, globs: make([][]*glob, len(kept.rules))}
+	j := &judgement{disk: disk{req: req, sights: oldSights.Get().(*sights)}, set: set, kept: set.keep(req)}
+	j.globs = slices.Grow(j.globs[:0], len(j.kept.rules))[:len(j.kept.rules)]
+	return j
 }
 
 func (j *judgement) decide() Decision {
@@ -318,8 +318,8 @@ func sure(ok bool) certainty {
 
 // suspects tells whether a rule that restricts may be about the call.
 func (j *judgement) suspects(r *Rule) certainty {
-	named := r.names(j.req.Tool)
 	if r.Content == "" {
+		named := r.names(j.req.Tool)
 		// The tool is taken away, not what it works on. But a rule against
 		// Edit is one against all that edits files, and one against Read
 		// against all that looks into them.
@@ -330,7 +330,7 @@ func (j *judgement) suspects(r *Rule) certainty {
 	}
 	found := no
 	for _, a := range j.req.Access {
-		found = max(found, j.suspectsAccess(r, a, named))
+		found = max(found, j.suspectsAccess(r, a))
 	}
 	if found == no && strings.HasPrefix(j.req.Tool.Name, "mcp__") && (isFileTool(r.Tool) || r.Tool == "WebFetch") {
 		found = j.namedInInput(r)
@@ -474,7 +474,7 @@ func (j *judgement) patternIn(r *Rule, text string) bool {
 	return false
 }
 
-func (j *judgement) suspectsAccess(r *Rule, a tool.Access, named bool) certainty {
+func (j *judgement) suspectsAccess(r *Rule, a tool.Access) certainty {
 	switch {
 	case a.Path != "":
 		return sure(restricts(r, a.Kind) && j.touches(r, a.Path))
@@ -485,7 +485,7 @@ func (j *judgement) suspectsAccess(r *Rule, a tool.Access, named bool) certainty
 		if r.Tool == "WebFetch" {
 			return mayFetch(j.script(a.Command), r)
 		}
-		if named {
+		if r.names(j.req.Tool) {
 			return j.mayRun(j.script(a.Command), r)
 		}
 	case a.URL != "":
@@ -495,9 +495,9 @@ func (j *judgement) suspectsAccess(r *Rule, a tool.Access, named bool) certainty
 			}
 			return sure(restricts(r, tool.Read) && j.touches(r, path))
 		}
-		return sure(named && matchURL(r.Content, a.URL) || named && a.Kind == tool.Fetch && suspectURL(r.Content, a.URL))
+		return sure(r.names(j.req.Tool) && (matchURL(r.Content, a.URL) || a.Kind == tool.Fetch && suspectURL(r.Content, a.URL)))
 	case a.Name != "":
-		return sure(named && r.Means(a.Name))
+		return sure(r.names(j.req.Tool) && r.Means(a.Name))
 	}
 	return no
 }
@@ -591,10 +591,14 @@ func (j *judgement) harmless() (Basis, bool) {
 		switch a.Kind {
 		case tool.Read, tool.Agent:
 		case tool.Execute:
-			machine, ok := j.listed(a.Command)
-			switch {
-			case a.Unwalled:
+			if a.Unwalled {
 				return "", false
+			}
+			var machine, ok bool
+			if !j.req.ReadWall || shell.MayBeForm(a.Command) { // behind a wall, only those about the machine count
+				machine, ok = j.listed(a.Command)
+			}
+			switch {
 			case ok && (machine || !j.req.ReadWall):
 				basis = ByTable
 			case j.req.ReadWall && j.script(a.Command).OnlyReads():

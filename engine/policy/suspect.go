@@ -188,8 +188,8 @@ type touching struct {
 func (t *touching) patterns() [][]rune {
 	if t.globs == nil {
 		for _, p := range t.wide {
-			g := globRunes(p.text)
-			t.globs = append(t.globs, g, append(slices.Clone(g), '/', shell.AnyText))
+			g := p.overlap()
+			t.globs = append(t.globs, g[:len(g)-2:len(g)-2], g)
 		}
 	}
 	return t.globs
@@ -213,19 +213,21 @@ func (t *touching) file(f *shell.File, vals []seenWord) {
 			t.text(f, v, certain)
 			continue
 		}
-		t.pattern(f, v.Pat)
+		t.pattern(f, v)
 	}
 }
 
 // pattern compares a word of which only a pattern is known.
-func (t *touching) pattern(f *shell.File, pat []rune) {
-	for _, pat := range absolutePatterns(t.s, pat, f.Loose) {
-		if t.builtIn && pat[0] == shell.AnyText {
+func (t *touching) pattern(f *shell.File, w *seenWord) {
+	for _, p := range t.j.patternsOf(t.s, f, w) {
+		if t.found != no || t.builtIn && p.pat[0] == shell.AnyText {
 			continue
 		}
-		if t.found == no && (t.j.mayLead(t.r, pat) || overlapAny(t.patterns(), t.j.resolvePattern(pat, f.Deep)) ||
-			overlapAny(t.patterns(), deepened(pat, f.Deep)) || t.otherWayBelow(pat)) {
-			t.found = maybe
+		for _, name := range p.names.list {
+			t.path(f, t.j.place(name), maybe)
+		}
+		if !p.names.ok || overlapAny(t.patterns(), p.wide[0]) || overlapAny(t.patterns(), p.wide[1]) || p.dir != "" && t.otherWay(p.dir) {
+			t.found = max(t.found, maybe)
 		}
 	}
 }
@@ -294,14 +296,18 @@ func (t *touching) otherWay(dir string) bool {
 	})
 }
 
-// otherWayBelow is otherWay for a pattern of anything below a directory.
-func (t *touching) otherWayBelow(pat []rune) bool {
+// dirOf returns the directory, with links followed, of a pattern of anything below it, or
+// nothing if it is none.
+func (j *disk) dirOf(pat []rune) string {
 	i := slices.IndexFunc(pat, func(r rune) bool { return r == shell.AnyText || r == shell.AnyDeep })
 	if i < 0 || slices.ContainsFunc(pat[:i], func(r rune) bool { return r < 0 }) {
-		return false
+		return ""
 	}
-	slash := strings.LastIndexByte(string(pat[:i]), '/')
-	return slash > 0 && t.otherWay(t.j.resolve(string(pat[:i])[:slash]))
+	text := string(pat[:i])
+	if slash := strings.LastIndexByte(text, '/'); slash > 0 {
+		return j.resolve(text[:slash])
+	}
+	return ""
 }
 
 // isDeep reports whether there may be something below a path that is touched with it.
@@ -337,7 +343,7 @@ func (j *judgement) nothingBelow(s *shell.Script, r *Rule, f *shell.File, dir st
 	if j.folding(real) {
 		return false
 	}
-	l := &search{}
+	l := &search{disk: &j.disk}
 	for _, g := range j.wide(r) {
 		l.globs = append(l.globs, g)
 		// A file that has other names may be below by one of those.
@@ -350,6 +356,7 @@ func (j *judgement) nothingBelow(s *shell.Script, r *Rule, f *shell.File, dir st
 
 // A search looks through a directory for files that fit patterns.
 type search struct {
+	disk  *disk
 	globs []*glob
 	seen  int
 }
@@ -357,11 +364,11 @@ type search struct {
 // nothing reports whether there is surely no such file below a directory, by the path
 // as it is written and with links followed. A link may lead to one.
 func (l *search) nothing(path, real string) bool {
-	entries, err := os.ReadDir(path)
-	if err != nil {
-		return os.IsNotExist(err)
+	list := l.disk.list(path)
+	if list.err != nil {
+		return os.IsNotExist(list.err)
 	}
-	for _, e := range entries {
+	for _, e := range list.entries {
 		p, q := path+"/"+e.Name(), real+"/"+e.Name()
 		if l.seen++; l.seen > maxBelow || e.Type()&os.ModeSymlink != 0 {
 			return false
@@ -412,14 +419,14 @@ func (j *disk) resolvePattern(pat []rune, deep bool) []rune {
 	return deepened(append([]rune(j.resolve(string(pat[:slash]))), pat[slash:]...), deep)
 }
 
-// mayLead reports whether a pattern of names is one of a link that leads to a file
-// of a rule.
-func (j *judgement) mayLead(r *Rule, pat []rune) bool {
+// globOf returns a pattern of names in one directory or several for [filepath.Glob]. It is
+// false if the pattern may be of names at any depth.
+func globOf(pat []rune) (string, bool) {
 	var glob strings.Builder
 	for _, c := range pat {
 		switch c {
 		case shell.AnyText, shell.AnyDeep:
-			return false
+			return "", false
 		case shell.AnyName:
 			glob.WriteByte('*')
 		case shell.AnyOne:
@@ -431,8 +438,7 @@ func (j *judgement) mayLead(r *Rule, pat []rune) bool {
 			glob.WriteRune(c)
 		}
 	}
-	names, ok := j.others(glob.String())
-	return !ok || slices.ContainsFunc(names, func(name string) bool { return j.touches(r, name) })
+	return strings.TrimRight(glob.String(), "/"), true
 }
 
 func overlapAny(globs [][]rune, pat []rune) bool {
@@ -499,7 +505,7 @@ func absolute(s *shell.Script, text string, loose bool) []string {
 			all = append(all, d+"/"+t)
 		}
 	}
-	if option := strings.HasPrefix(text, "-"); !option && !loose && !(len(text) > 5 && strings.EqualFold(text[:5], "file:")) {
+	if isPlain(text, loose) {
 		add(text) // by far the most
 		return all
 	}
@@ -507,6 +513,14 @@ func absolute(s *shell.Script, text string, loose bool) []string {
 		add(t)
 	}
 	return all
+}
+
+// isPlain reports whether nothing in a word but all of it may be a path.
+func isPlain(text string, loose bool) bool {
+	if text == "" || text[0] == '-' || len(text) > 5 && strings.EqualFold(text[:5], "file:") {
+		return false
+	}
+	return !loose || text[0] != '@' && !strings.ContainsAny(text, "=:,")
 }
 
 // parts returns what in a word may be a path.
@@ -532,7 +546,7 @@ func parts(text string, loose bool) []string {
 			texts = append(texts, text[i:])
 		}
 	}
-	for _, t := range slices.Clone(texts) {
+	for _, t := range texts { // as they are now
 		if v, ok := strings.CutPrefix(t, "@"); ok {
 			texts = append(texts, v)
 		}

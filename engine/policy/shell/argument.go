@@ -101,17 +101,17 @@ func (a *argv) options(at int) {
 			a.behind(i + 1)
 			return
 		case a.atFile(t, i):
-		case len(t) > 1 && t[0] == '-' && (p.is("onedash") || strings.HasPrefix(t, "--")):
+		case len(t) > 1 && t[0] == '-' && (p.is(onedashTrait) || strings.HasPrefix(t, "--")):
 			i = a.long(t, i)
 		case len(t) > 1 && t[0] == '-':
 			i = a.cluster(t, i)
 		case a.pair(t, i):
 		default:
 			a.operands = append(a.operands, operand{w, i})
-			if p.is("sub") && len(a.operands) == 1 && a.subcommand(i) {
+			if p.is(subTrait) && len(a.operands) == 1 && a.subcommand(i) {
 				return
 			}
-			if p.is("stop") && (len(p.args) == 0 || len(a.operands) >= a.stopAt()) {
+			if p.is(stopTrait) && (len(p.args) == 0 || len(a.operands) >= a.stopAt()) {
 				for j := i + 1; j < len(args); j++ {
 					a.operands = append(a.operands, operand{args[j], j})
 				}
@@ -123,7 +123,7 @@ func (a *argv) options(at int) {
 
 // atFile takes a word @FILE that stands for the words in that file.
 func (a *argv) atFile(t string, i int) bool {
-	if !a.p.is("atfile") || !strings.HasPrefix(t, "@") || len(t) == 1 {
+	if !a.p.is(atfileTrait) || !strings.HasPrefix(t, "@") || len(t) == 1 {
 		return false
 	}
 	a.apply("code", Literal(t[1:]), i)
@@ -150,7 +150,7 @@ func isAssignment(t string) bool {
 // open takes a word that is not known whole. It may be an option, or several words.
 func (a *argv) open(w Word, i int) {
 	a.quiet = false
-	if mayBegin(w, "-") && !a.p.is("any") {
+	if mayBegin(w, "-") && !a.p.is(anyTrait) {
 		a.unknown(w.Raw, i)
 	}
 	a.operands = append(a.operands, operand{w, i})
@@ -175,14 +175,14 @@ func (a *argv) behind(i int) {
 
 // subcommand goes on with the line of a subcommand, if there is one.
 func (a *argv) subcommand(i int) bool {
-	names := append(strings.Fields(a.p.name), a.c.Args[i].Text())
-	sub := programs().programs[strings.Join(names, " ")]
-	if names[0] == "git" && len(names) == 2 && sub != nil {
+	word := " " + a.c.Args[i].Text()
+	sub := programs().programs[a.p.name+word]
+	if a.p.name == "git" && sub != nil {
 		a.beforeGit(i)
 	}
-	if sub == nil && len(names) == 2 {
+	if sub == nil && !strings.Contains(a.p.name, " ") {
 		// The line may be that of another program of the kind.
-		sub = programs().programs[a.via+" "+a.c.Args[i].Text()]
+		sub = programs().programs[a.via+word]
 	}
 	if sub == nil {
 		return false
@@ -215,7 +215,7 @@ func (a *argv) pair(t string, i int) bool {
 // unknown takes an option that the line does not list.
 func (a *argv) unknown(t string, i int) {
 	a.quiet = false
-	if a.p.is("any") {
+	if a.p.is(anyTrait) {
 		return
 	}
 	a.reads = false
@@ -248,9 +248,9 @@ func (a *argv) long(t string, i int) int {
 		a.unknown(t, i)
 		return i
 	}
-	if o.name != name && !a.p.is("onedash") {
+	if o.name != name && !a.p.is(onedashTrait) {
 		a.quiet = false // cut short
-		if !a.p.is("any") {
+		if !a.p.is(anyTrait) {
 			a.c.risk(i, t)
 		}
 	}
@@ -339,7 +339,7 @@ func (a *argv) value(k kind, w Word, i, at int) {
 // finish notes what the operands do, and what was found of the program.
 func (a *argv) finish() {
 	p := a.p
-	if p.is("tree") {
+	if p.is(treeTrait) {
 		a.deep = true
 	}
 	kinds := p.args
@@ -370,10 +370,10 @@ func (a *argv) finish() {
 		}
 		a.operand(k, o)
 	}
-	if a.deep && files == 0 && p.is("reads") {
+	if a.deep && files == 0 && p.is(readsTrait) {
 		a.s.use(File{Word: Literal("."), Kind: Read, Via: a.via, Deep: true})
 	}
-	if p.is("bare") && len(a.operands) > 0 && !a.lists {
+	if p.is(bareTrait) && len(a.operands) > 0 && !a.lists {
 		a.quiet, a.reads = false, false
 	}
 	a.settle()
@@ -407,10 +407,10 @@ func (a *argv) extra(o operand) {
 // settle writes down what was found of the program.
 func (a *argv) settle() {
 	p, c := a.p, a.c
-	quiet := p.is("reads") || p.is("prints")
-	c.Quiet = quiet && a.quiet && !(a.deep && a.follow) && p.is("plain")
+	quiet := p.is(readsTrait) || p.is(printsTrait)
+	c.Quiet = quiet && a.quiet && !(a.deep && a.follow) && p.is(plainTrait)
 	c.Reads = quiet && a.reads
-	c.Edits = p.is("edits") && a.reads
+	c.Edits = p.is(editsTrait) && a.reads
 	if !quiet && asksVersion(p, c.Args[1:]) {
 		c.Reads = true
 	}

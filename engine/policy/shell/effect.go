@@ -125,7 +125,7 @@ func (a *argv) file(w Word, deep bool) {
 
 func changeEffect(a *argv, w Word, _, _ int) {
 	a.quiet = false
-	if !a.p.is("edits") {
+	if !a.p.is(editsTrait) {
 		a.reads = false
 	}
 	if !w.none() {
@@ -190,7 +190,7 @@ func runEffect(a *argv, w Word, i, _ int) {
 // rest hands the words from an index on to another program.
 func (a *argv) rest(at int, f func(args []Word)) {
 	a.done = true
-	a.c.Loose = !a.p.is("clear") // the word that is taken for the program may be wrong
+	a.c.Loose = !a.p.is(clearTrait) // the word that is taken for the program may be wrong
 	a.quiet = false
 	f(a.c.Args[at:])
 }
@@ -208,7 +208,7 @@ func cmdEffect(a *argv, w Word, _, at int) {
 		a.acts()
 		return
 	}
-	a.c.Clear = a.p.is("clear")
+	a.c.Clear = a.p.is(clearTrait)
 	a.rest(at, func(args []Word) {
 		if a.via == "fd" || a.via == "fdfind" {
 			args = append(slices.Clone(args), anyWord("{}"))

@@ -105,9 +105,9 @@ func (c *Call) Talks() bool {
 	}
 	if name == "git" {
 		p := programs().programs["git "+GitCommand(c.Args[1:])]
-		return p == nil || p.is("net")
+		return p == nil || p.is(netTrait)
 	}
-	return lookup(name).is("net")
+	return lookup(name).is(netTrait)
 }
 
 // gitFile notes a word of git that may be a file, or a pattern of files.
@@ -163,7 +163,7 @@ func globPattern(text string) []rune {
 
 func pathspecEffect(a *argv, w Word, _, _ int) {
 	kind := Write
-	if a.p.is("reads") {
+	if a.p.is(readsTrait) {
 		kind = Read
 	} else {
 		a.acts()

@@ -54,13 +54,24 @@ func IsListed(command string) (files []string, machine, ok bool) {
 	return files, machine, true
 }
 
+// MayBeForm reports whether the table has literal forms of a program of the command. Only
+// then IsListed may report that the command is about the machine.
+func MayBeForm(command string) bool {
+	for stage := range strings.SplitSeq(command, "|") {
+		if first, _, _ := strings.Cut(strings.Trim(stage, " "), " "); programs().forms[first] != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // plainBytes are those that mean nothing to a shell, wherever they stand.
 const plainBytes = nameBytes + "/:,@%+"
 
 // listed reports whether a simple command of plain words is listed as harmless.
 func (t *table) listed(words []string) (files []string, ok bool) {
 	p := t.programs[words[0]]
-	if !p.is("plain") {
+	if !p.is(plainTrait) {
 		return nil, false
 	}
 	c := &Call{}
@@ -83,4 +94,4 @@ func (t *table) listed(words []string) (files []string, ok bool) {
 
 // IsReader reports whether a program of this name does nothing but read, as long as no
 // option makes it.
-func IsReader(name string) bool { return lookup(name).is("reads") }
+func IsReader(name string) bool { return lookup(name).is(readsTrait) }

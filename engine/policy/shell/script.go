@@ -218,7 +218,8 @@ func (s *Script) parse(text, via string) {
 		s.blur("the command is too long or too deep")
 		return
 	}
-	if !utf8.ValidString(text) || strings.ContainsFunc(text, isControl) {
+	deep, clean := scan(text)
+	if !clean && (!utf8.ValidString(text) || strings.ContainsFunc(text, isControl)) {
 		s.blur(hasControls)
 		// Go on: what is seen in it is in it.
 		text = strings.Map(func(r rune) rune {
@@ -235,12 +236,16 @@ func (s *Script) parse(text, via string) {
 	if strings.Contains(text, ")#") {
 		s.blur("a # behind a bracket is a comment, or it is not") // as in a=(x)#; y
 	}
+	whole := text
 	text, ok := joinLines(text)
+	if text != whole {
+		deep, _ = scan(text)
+	}
 	if !ok {
 		s.blur("a backslash continues a line where shells differ")
 		s.guess(text)
 	}
-	if nesting(text) > maxNesting {
+	if deep > maxNesting {
 		s.blur("the command is too long or too deep")
 		s.guess(text)
 		return
@@ -355,19 +360,22 @@ const (
 
 func isControl(r rune) bool { return r < ' ' && r != '\n' && r != '\t' || r == 0x7f }
 
-// nesting returns how deep the brackets of a text are inside of each other, at most.
-func nesting(text string) (most int) {
-	depth := 0
+// scan returns how deep the brackets of a text are inside of each other, at most, and whether
+// it is ASCII without control characters.
+func scan(text string) (most int, clean bool) {
+	depth, clean := 0, true
 	for i := range len(text) {
-		switch text[i] {
-		case '(', '{', '[':
+		switch c := text[i]; {
+		case c >= 0x7f || c < ' ' && c != '\n' && c != '\t':
+			clean = false
+		case c == '(' || c == '{' || c == '[':
 			depth++
 			most = max(most, depth)
-		case ')', '}', ']':
+		case c == ')' || c == '}' || c == ']':
 			depth = max(depth-1, 0)
 		}
 	}
-	return most
+	return most, clean
 }
 
 // guess looks at a text that cannot be parsed: its words may be programs.
@@ -793,6 +801,10 @@ func (s *Script) simple(c *syntax.CallExpr, via string, input *Word) {
 	}
 	args := make([]Word, 0, len(c.Args))
 	for _, w := range c.Args {
+		if text, ok := plainText(w); ok { // by far the most
+			args = append(args, Literal(text))
+			continue
+		}
 		s.words(w)
 		args = append(args, s.fields(w)...)
 	}

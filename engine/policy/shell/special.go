@@ -280,7 +280,7 @@ func copies(a *argv, args []Word, at int) {
 		}
 	}
 	a.deep = deep
-	if a.p.is("net") {
+	if a.p.is(netTrait) {
 		c.Loose = true
 	}
 	var files []Word
@@ -291,7 +291,7 @@ func copies(a *argv, args []Word, at int) {
 		}
 	}
 	a.copied(files, deep)
-	c.Edits = a.p.is("edits") && len(c.Danger) == 0 && len(c.Places) == 0 && !slices.ContainsFunc(files, func(w Word) bool { return !w.Static() })
+	c.Edits = a.p.is(editsTrait) && len(c.Danger) == 0 && len(c.Places) == 0 && !slices.ContainsFunc(files, func(w Word) bool { return !w.Static() })
 	if name == "ln" {
 		s.act("it makes a link")
 		if len(files) > 1 {
@@ -306,7 +306,7 @@ func copies(a *argv, args []Word, at int) {
 // copied notes the files that are copied and where to.
 func (a *argv) copied(files []Word, deep bool) {
 	s, name := a.s, a.via
-	remote := a.p.is("net")
+	remote := a.p.is(netTrait)
 	for i, w := range files {
 		last := i == len(files)-1 && !a.lists
 		kind := Read
@@ -552,7 +552,7 @@ func project(a *argv, args []Word, at int) {
 // words are handed on to another program.
 func (a *argv) plainOption(args []Word) func(text string) bool {
 	p := a.p
-	if p.is("sub") && len(args) > 0 {
+	if p.is(subTrait) && len(args) > 0 {
 		if sub := lookup(p.name + " " + args[0].Text()); sub != nil {
 			p = sub
 		}
@@ -561,7 +561,7 @@ func (a *argv) plainOption(args []Word) func(text string) bool {
 		p = nil
 	}
 	return func(text string) bool {
-		if p == nil || len(text) < 2 || text[0] != '-' || text[1] != '-' && !p.is("onedash") {
+		if p == nil || len(text) < 2 || text[0] != '-' || text[1] != '-' && !p.is(onedashTrait) {
 			return false
 		}
 		name, _, _ := strings.Cut(text, "=")

@@ -13,17 +13,17 @@ var programsText string
 // A program is a line of programs.txt: what is known of a program, or of one of its
 // subcommands.
 type program struct {
-	name  string
-	trait map[string]bool
-	code  string   // the function that looks at its words, too
-	pass  *program // whose words stand behind --
-	short map[byte]option
-	long  map[string]option // with their dashes
-	begin []option          // options that are the beginning of a word, the longest first
-	pairs map[string]kind   // operands of the form name=value
-	args  []kind            // of its operands
-	rest  bool              // whether the last of args repeats
-	tells []string          // words that alone have it tell about itself
+	name   string
+	traits trait
+	code   string   // the function that looks at its words, too
+	pass   *program // whose words stand behind --
+	short  map[byte]option
+	long   map[string]option // with their dashes
+	begin  []option          // options that are the beginning of a word, the longest first
+	pairs  map[string]kind   // operands of the form name=value
+	args   []kind            // of its operands
+	rest   bool              // whether the last of args repeats
+	tells  []string          // words that alone have it tell about itself
 }
 
 // An option is a word behind a dash.
@@ -47,7 +47,7 @@ const (
 // A kind is what a value or an operand means to a program; programs.txt explains them.
 type kind string
 
-func (p *program) is(trait string) bool { return p != nil && p.trait[trait] }
+func (p *program) is(t trait) bool { return p != nil && p.traits&t != 0 }
 
 // A table is what is known of programs.
 type table struct {
@@ -82,10 +82,28 @@ func lookup(name string) *program {
 // Known reports whether something is known of a program of this name.
 func Known(name string) bool { return lookup(name) != nil }
 
-// traits are the words of programs.txt that are neither names nor options.
-var traits = map[string]bool{
-	"reads": true, "edits": true, "prints": true, "any": true, "plain": true, "bare": true, "onedash": true, "stop": true,
-	"sub": true, "clear": true, "net": true, "tree": true, "atfile": true,
+// A trait is a bit for each word of programs.txt that is neither a name nor an option.
+type trait uint16
+
+const (
+	readsTrait trait = 1 << iota
+	editsTrait
+	printsTrait
+	anyTrait
+	plainTrait
+	bareTrait
+	onedashTrait
+	stopTrait
+	subTrait
+	clearTrait
+	netTrait
+	treeTrait
+	atfileTrait
+)
+
+var traits = map[string]trait{
+	"reads": readsTrait, "edits": editsTrait, "prints": printsTrait, "any": anyTrait, "plain": plainTrait, "bare": bareTrait, "onedash": onedashTrait, "stop": stopTrait,
+	"sub": subTrait, "clear": clearTrait, "net": netTrait, "tree": treeTrait, "atfile": atfileTrait,
 }
 
 // parseTable parses a text in the form of programs.txt.
@@ -104,7 +122,7 @@ func parseTable(text string) (*table, error) {
 			continue
 		}
 		names, words := tableNames(words)
-		p := &program{name: names[0], trait: map[string]bool{}, short: map[byte]option{}, long: map[string]option{}, pairs: map[string]kind{}}
+		p := &program{name: names[0], short: map[byte]option{}, long: map[string]option{}, pairs: map[string]kind{}}
 		for len(words) > 0 {
 			word := words[0]
 			words = words[1:]
@@ -170,7 +188,7 @@ func tableLines(text string) []tableLine {
 // tableNames splits the names of a line from what is known of them.
 func tableNames(words []string) (names, rest []string) {
 	n := 1
-	for n < len(words) && !traits[words[n]] && !strings.ContainsAny(words[n], "=") && !strings.ContainsAny(words[n][:1], "-+@") {
+	for n < len(words) && traits[words[n]] == 0 && !strings.ContainsAny(words[n], "=") && !strings.ContainsAny(words[n][:1], "-+@") {
 		n++
 	}
 	return strings.Split(strings.Join(words[:n], " "), ","), words[n:]
@@ -179,8 +197,8 @@ func tableNames(words []string) (names, rest []string) {
 // add takes a word of a line.
 func (p *program) add(word string) error {
 	switch {
-	case traits[word]:
-		p.trait[word] = true
+	case traits[word] != 0:
+		p.traits |= traits[word]
 	case strings.HasPrefix(word, "code="):
 		p.code = word[len("code="):]
 		if functions[p.code] == nil {
@@ -249,9 +267,9 @@ func (p *program) addOption(word string) error {
 	if !kinds[o.kind] {
 		return fmt.Errorf("there is no kind %s", o.kind)
 	}
-	if strings.HasPrefix(names, "--") || p.trait["onedash"] {
+	if strings.HasPrefix(names, "--") || p.is(onedashTrait) {
 		o.name = names
-		if p.trait["onedash"] && !strings.HasPrefix(names, "--") {
+		if p.is(onedashTrait) && !strings.HasPrefix(names, "--") {
 			p.long["-"+names] = o
 		}
 		p.long[names] = o
@@ -271,7 +289,7 @@ func (p *program) find(name string) (o option, ok bool) {
 		o.name = name
 		return o, true
 	}
-	if len(name) < 4 || p.trait["onedash"] {
+	if len(name) < 4 || p.is(onedashTrait) {
 		return option{}, false
 	}
 	for full, other := range p.long {

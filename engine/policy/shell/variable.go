@@ -44,23 +44,16 @@ func variableClass(name string) string { return variableClasses()(name) }
 
 // declare finds out what the variables of a text may be, and its functions.
 func (s *Script) declare(file *syntax.File) {
+	if !slices.ContainsFunc(file.Stmts, mayDeclare) { // by far the most
+		return
+	}
 	d := &declarations{s: s, sure: map[*syntax.Assign]bool{}}
-	simple := true
 	for _, st := range file.Stmts {
-		c, ok := st.Cmd.(*syntax.CallExpr)
-		simple = simple && ok && len(c.Assigns) == 0 && len(st.Redirs) == 0 && !slices.ContainsFunc(c.Args, func(w *syntax.Word) bool { return !isLit(w) })
-		if ok && len(c.Args) == 0 && !st.Background {
+		if c, ok := st.Cmd.(*syntax.CallExpr); ok && len(c.Args) == 0 && !st.Background {
 			for _, a := range c.Assigns {
 				d.sure[a] = true // at the top: it surely happens
 			}
 		}
-		if simple && len(c.Args) > 0 {
-			name := litOf(c.Args[0])
-			simple = !changers[name] && !strings.ContainsAny(name, "\\*?[{~")
-		}
-	}
-	if simple { // by far the most
-		return
 	}
 	syntax.Walk(file, func(n syntax.Node) bool {
 		d.node(n)
@@ -69,6 +62,46 @@ func (s *Script) declare(file *syntax.File) {
 	if d.evaluates {
 		s.findEvaluated(file)
 	}
+}
+
+// mayDeclare reports whether a statement may declare something: it is not made of programs
+// with plain words, pipes, lists and redirections alone.
+func mayDeclare(st *syntax.Stmt) bool {
+	if st == nil {
+		return false
+	}
+	for _, r := range st.Redirs {
+		if r.N != nil && strings.HasPrefix(r.N.Value, "{") || r.Hdoc != nil || !isText(r.Word) {
+			return true
+		}
+	}
+	switch c := st.Cmd.(type) {
+	case *syntax.CallExpr:
+		if len(c.Assigns) > 0 || slices.ContainsFunc(c.Args, func(w *syntax.Word) bool { return !isText(w) }) {
+			return true
+		}
+		if len(c.Args) == 0 {
+			return false
+		}
+		name := litOf(c.Args[0])
+		return !isLit(c.Args[0]) || changers[name] || strings.ContainsAny(name, "\\*?[{~")
+	case *syntax.BinaryCmd:
+		return mayDeclare(c.X) || mayDeclare(c.Y)
+	}
+	return true
+}
+
+// isText reports whether nothing in a word is replaced but patterns, braces and a tilde.
+func isText(w *syntax.Word) bool {
+	return w != nil && !slices.ContainsFunc(w.Parts, func(p syntax.WordPart) bool {
+		switch p := p.(type) {
+		case *syntax.Lit, *syntax.SglQuoted:
+			return false
+		case *syntax.DblQuoted:
+			return slices.ContainsFunc(p.Parts, func(p syntax.WordPart) bool { _, ok := p.(*syntax.Lit); return !ok })
+		}
+		return true
+	})
 }
 
 // declarations is a walk over a text that notes what it assigns.

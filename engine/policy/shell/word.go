@@ -155,13 +155,23 @@ func fits(x, y rune) bool {
 	return x == y
 }
 
+// plainText returns the text of a word that is unquoted and means nothing else.
+func plainText(w *syntax.Word) (text string, ok bool) {
+	if len(w.Parts) != 1 {
+		return "", false
+	}
+	l, ok := w.Parts[0].(*syntax.Lit)
+	if !ok || strings.ContainsAny(l.Value, "\\*?[~{") {
+		return "", false
+	}
+	return l.Value, true
+}
+
 // fields returns what a word becomes: braces make several of one, and so does an
 // unquoted variable.
 func (s *Script) fields(w *syntax.Word) []Word {
-	if len(w.Parts) == 1 {
-		if l, ok := w.Parts[0].(*syntax.Lit); ok && !strings.ContainsAny(l.Value, "\\*?[~{") {
-			return []Word{Literal(l.Value)} // by far the most
-		}
+	if text, ok := plainText(w); ok {
+		return []Word{Literal(text)}
 	}
 	if lit := litOf(w); strings.Contains(lit, "{") && (strings.Contains(lit, ",") || strings.Contains(lit, "..")) {
 		c := *w
