@@ -330,7 +330,7 @@ func (c *city) checkJournal(ctx context.Context, logs [][]string) {
 	}
 	for _, id := range written {
 		if !kept[id] {
-			w.violate("what was acknowledged is durable: the journal does not have %s", id)
+			w.violate("acknowledged records are durable: the journal does not have %s", id)
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(prompts)) {

@@ -112,10 +112,10 @@ func (w *world) told(id string, b block) {
 	text := string(b.Content)
 	did := contains(text, "is done")
 	if did && c.name != "Look" && c.name != "mcp__host__add" && c.done != 1 {
-		w.violateLocked("the model must learn the truth: %s is reported as done, and its effect happened %d times", id, c.done)
+		w.violateLocked("the model receives the truth: %s is reported as done, and its effect happened %d times", id, c.done)
 	}
 	if c.began > 0 && (contains(text, "did not run") || contains(text, "changed nothing") || contains(text, "did nothing")) {
-		w.violateLocked("the model must learn the truth: %s is reported as not run, and it began: %s", id, text)
+		w.violateLocked("the model receives the truth: %s is reported as not run, and it began: %s", id, text)
 	}
 }
 

@@ -244,7 +244,7 @@ func (w *world) emitted(l *life, line []byte) {
 		l.results = append(l.results, ids...)
 		for _, id := range slices.Sorted(maps.Keys(l.open)) {
 			if l.unwritten {
-				break // what is not in the log did not happen
+				break // the turn could not be recorded
 			}
 			w.violateLocked("every tool call has a result: a turn ends and %s has none", id)
 		}
@@ -253,7 +253,7 @@ func (w *world) emitted(l *life, line []byte) {
 			if !l.healthy {
 				break // nobody can answer, or the agent that asked is gone
 			}
-			w.violateLocked("nothing is asked behind the result: the %s %s is open", l.questions[id], id)
+			w.violateLocked("no question is open after the result: the %s %s is open", l.questions[id], id)
 		}
 		clear(l.questions)
 		// A process that ends before it has recorded what it used takes that with it. What a subagent
@@ -278,7 +278,7 @@ func (w *world) emitted(l *life, line []byte) {
 			case "tool_result":
 				delete(l.open, b.ToolUseID)
 				if !m.IsReplay && !w.written[m.UUID] {
-					w.violateLocked("what is not in the log did not happen: the result of %s was sent and is not on record", b.ToolUseID)
+					w.violateLocked("every message is on record: the result of %s was sent and is not on record", b.ToolUseID)
 				}
 				c := w.call(b.ToolUseID)
 				if c.results++; c.results > 1 && !m.IsReplay {
