@@ -331,9 +331,9 @@ func acpPost(c *call) {
 		c.s.fail(c.w, c.r, c.identity, &problem{http.StatusUnsupportedMediaType, "media_type", "the body must be application/json"})
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody))
+	body, err := c.body()
 	if err != nil {
-		c.s.fail(c.w, c.r, c.identity, &problem{http.StatusRequestEntityTooLarge, "too_large", "the body cannot be read: " + err.Error()})
+		c.s.fail(c.w, c.r, c.identity, err)
 		return
 	}
 	var line bytes.Buffer

@@ -369,6 +369,9 @@ type SessionChange struct {
 
 func changeSession(c *call, ctx context.Context, in *SessionChange) (none, error) {
 	s := c.session()
+	if _, _, err := s.Info(ctx, c.Actor); err != nil {
+		return none{}, err
+	}
 	if in.Title != nil {
 		if err := s.Rename(ctx, c.Actor, *in.Title); err != nil {
 			return none{}, err

@@ -211,6 +211,34 @@ func (f *failures) of(from string) *rate.Limiter {
 	return l
 }
 
+// strangers counts the WebSockets that have not sent a token yet, by where they come from.
+type strangers struct {
+	mu  sync.Mutex
+	all map[string]int
+}
+
+const maxStrangers = 20 // of one address
+
+// enter counts one, until it calls leave, which may be called again.
+func (x *strangers) enter(from string) (leave func(), err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.all[from] >= maxStrangers {
+		return func() {}, errTooMany
+	}
+	if x.all == nil {
+		x.all = map[string]int{}
+	}
+	x.all[from]++
+	return sync.OnceFunc(func() {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		if x.all[from]--; x.all[from] == 0 {
+			delete(x.all, from)
+		}
+	}), nil
+}
+
 // The errors of authentication.
 var (
 	errNoToken     = errors.New("a token is required: Authorization: Bearer TOKEN")
@@ -239,21 +267,24 @@ func (s *Server) authenticate(secret, from string) (*credential, error) {
 // secretOf returns the token of a request, and whether it is in the cookie. Tokens are
 // never in the query, where logs and histories would keep them.
 func (s *Server) secretOf(r *http.Request) string {
-	if h := r.Header.Get("Authorization"); h != "" {
-		kind, secret, _ := strings.Cut(h, " ")
-		if strings.EqualFold(kind, "Bearer") {
+	if h := r.Header.Values("Authorization"); len(h) > 0 {
+		kind, secret, _ := strings.Cut(h[0], " ")
+		if strings.EqualFold(kind, "Bearer") && len(h) == 1 {
 			return strings.TrimSpace(secret)
 		}
-		return "-" // another kind of credential: it is wrong
+		return "-" // another kind of credential, or several: it is wrong
 	}
 	// Pages of other origins, where they are allowed, use a token of their own.
 	if origin := r.Header.Get("Origin"); origin != "" && slices.Contains(s.cfg.Origins, origin) {
 		return ""
 	}
-	if c, err := r.Cookie(s.cookieName()); err == nil {
-		return c.Value
+	switch c := r.CookiesNamed(s.cookieName()); len(c) {
+	case 0:
+		return ""
+	case 1:
+		return c[0].Value
 	}
-	return ""
+	return "-" // one of them is of another page
 }
 
 // cookieName returns the name of the cookie. With __Host- browsers hold it to https and

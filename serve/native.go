@@ -483,7 +483,13 @@ func nativeSocket(c *call) {
 		err = &problem{http.StatusUpgradeRequired, "upgrade", "this is a WebSocket"}
 	}
 	after, afterErr := c.after()
-	if err = errors.Join(err, afterErr); err != nil {
+	err = errors.Join(err, afterErr)
+	known := func() {}
+	if err == nil && id == nil {
+		known, err = c.s.strangers.enter(c.s.address(c.r))
+		defer known()
+	}
+	if err != nil {
 		c.s.fail(c.w, c.r, id, err)
 		return
 	}
@@ -505,6 +511,7 @@ func nativeSocket(c *call) {
 			conn.Close(CloseRevoked, "the token is not valid")
 			return
 		}
+		known()
 	}
 	conn.SetReadLimit(nativeLimit)
 	q := newQueue()

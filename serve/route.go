@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/parley-go/parley"
@@ -45,8 +46,10 @@ func (c *call) session() *hub.Session { return c.s.cfg.Hub.Session(c.r.PathValue
 // none is what a route takes or returns that takes or returns nothing.
 type none struct{}
 
-// maxBody is the largest body of a request.
-const maxBody = 32 << 20
+const (
+	maxBody  = 32 << 20        // the largest body of a request
+	bodyTime = 2 * time.Minute // how long it may take to arrive
+)
 
 // endpoint is a route whose request and response are JSON. Its function is
 //
@@ -113,13 +116,9 @@ func (c *call) read(in any) error {
 		if err != nil || kind != "application/json" {
 			return &problem{http.StatusUnsupportedMediaType, "media_type", "the body must be application/json"}
 		}
-		body, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody))
-		var large *http.MaxBytesError
-		if errors.As(err, &large) {
-			return &problem{http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("the body is larger than %d bytes", large.Limit)}
-		}
+		body, err := c.body()
 		if err != nil {
-			return badRequest("the body cannot be read: %v", err)
+			return err
 		}
 		if len(body) > 0 {
 			// A name that stands twice would be read in two ways.
@@ -165,6 +164,26 @@ func (c *call) read(in any) error {
 		}
 	}
 	return nil
+}
+
+// body reads the body of a request. A sender without a token may send little, and soon.
+func (c *call) body() ([]byte, error) {
+	limit, wait := int64(maxBody), bodyTime
+	if c.identity == nil {
+		limit, wait = 4<<10, authTime
+	}
+	in := http.NewResponseController(c.w)
+	in.SetReadDeadline(time.Now().Add(wait))
+	body, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, limit))
+	var large *http.MaxBytesError
+	if errors.As(err, &large) {
+		return nil, &problem{http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("the body is larger than %d bytes", large.Limit)}
+	}
+	if err != nil {
+		return nil, badRequest("the body cannot be read: %v", err)
+	}
+	in.SetReadDeadline(time.Time{})
+	return body, nil
 }
 
 // mount makes the mux from the table of routes.

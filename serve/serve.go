@@ -76,15 +76,16 @@ type AgentSettings struct {
 
 // A Server serves a hub. It is safe for concurrent use.
 type Server struct {
-	cfg      Config
-	tokens   *tokens
-	audit    *auditLog
-	failures *failures
-	mux      *http.ServeMux
-	routes   []route
-	callers  callers
-	editors  editors
-	counters counters
+	cfg       Config
+	tokens    *tokens
+	audit     *auditLog
+	failures  *failures
+	strangers strangers
+	mux       *http.ServeMux
+	routes    []route
+	callers   callers
+	editors   editors
+	counters  counters
 
 	pushes     *pushes
 	pushClient *http.Client
@@ -231,7 +232,10 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		Protocols:         protocols(),
-		ErrorLog:          slog.NewLogLogger(s.logger().Handler(), slog.LevelDebug),
+		// Also "OPTIONS *" goes through the handler.
+		DisableGeneralOptionsHandler: true,
+
+		ErrorLog: slog.NewLogLogger(s.logger().Handler(), slog.LevelDebug),
 	}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()

@@ -23,6 +23,9 @@ const (
 	CloseSuperseded websocket.StatusCode = 4090 // another host took the session over
 )
 
+// errViewerSends ends the connection of a viewer that sends a message.
+var errViewerSends = errors.New("serve: a viewer sends no messages")
+
 const (
 	beatTime  = 20 * time.Second // how often a stream shows that it is alive
 	writeTime = 10 * time.Second // how long a peer may take to receive something
@@ -259,14 +262,22 @@ func (c *call) sendMessages(src source) {
 	if err != nil {
 		return // it has answered
 	}
-	defer conn.CloseNow()
 	conn.SetReadLimit(1 << 10)
 	// To cancel a read or a write would end the connection before it is closed with a code.
 	whole := context.WithoutCancel(c.r.Context())
-	read := conn.CloseRead(whole) // it expects no messages
 	ctx, cancel := context.WithCancelCause(c.r.Context())
 	defer cancel(nil)
-	defer context.AfterFunc(read, func() { cancel(context.Cause(read)) })()
+	// It expects no messages. (CloseRead of the library waits for itself if there is one.)
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	defer conn.CloseNow()
+	reading.Go(func() {
+		_, _, err := conn.Reader(whole)
+		if err == nil {
+			err = errViewerSends
+		}
+		cancel(err)
+	})
 	err = pump(ctx, src, func(it item) error {
 		ctx, cancel := context.WithTimeout(whole, writeTime)
 		defer cancel()
@@ -296,6 +307,8 @@ func closeWith(conn *websocket.Conn, err error) {
 		code = CloseSuperseded
 	case errors.Is(err, ErrDraining), errors.Is(err, hub.ErrClosed):
 		code = websocket.StatusGoingAway
+	case errors.Is(err, errViewerSends):
+		code = websocket.StatusPolicyViolation
 	case err != nil:
 		code = websocket.StatusInternalError
 	}

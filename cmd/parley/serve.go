@@ -101,6 +101,8 @@ func (f *serveFlags) run(ctx context.Context, p *process) (err error) {
 		if f.addr == "" {
 			f.addr = "127.0.0.1:0"
 		}
+	} else if socket.CheckSelf() != nil {
+		return errors.New("a command that an agent runs may not serve your sessions: it could approve its own calls")
 	}
 	cfg, err := agentConfig(p)
 	if err != nil {

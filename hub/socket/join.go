@@ -23,6 +23,10 @@ type Own struct {
 	Differs []string
 }
 
+// CheckSelf returns an error if this process is a command that an agent runs, as far as the
+// system says where it comes from.
+func CheckSelf() error { return descends() }
+
 // Join returns access to the hub that serves the socket at a path. If none does, or if its
 // environment is not env, hold makes one in this process, which the access closes. A nil env
 // is as every other. The hub may be killed: the access then joins the next one, or holds its
