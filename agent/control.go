@@ -94,7 +94,7 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 		if dir := s.set.cfg.ConfigDir(); dir != "" {
 			r.UserOutputStylesDir = filepath.Join(dir, "output-styles")
 		}
-		raw, _ := json.Marshal(r)
+		raw, _ := r.MarshalJSON()
 		s.mu.Lock()
 		pending := slices.Clone(s.asked)
 		s.mu.Unlock()

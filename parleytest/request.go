@@ -250,6 +250,13 @@ func blocksOf(content json.RawMessage) []bodyBlock {
 // peek reads the model and stream members of a body without parsing what comes
 // after them.
 func peek(body []byte) (model string, stream bool) {
+	// Most clients write the model first and stream last: what stands before the brace
+	// that ends the request is a member of the request itself.
+	if rest, ok := bytes.CutPrefix(body, []byte(`{"model":"`)); ok && bytes.HasSuffix(body, []byte(`,"stream":true}`)) {
+		if n := bytes.IndexAny(rest, "\"\\"); n >= 0 && rest[n] == '"' {
+			return string(rest[:n]), true
+		}
+	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
 		return "", false

@@ -27,11 +27,17 @@ const metaSuffix = ".meta.json"
 // fileName returns the file of a log below the projects directory.
 func (k Key) fileName() string { return k.String() + suffix }
 
+// isObject reports whether a record is one JSON object.
+func isObject(record json.RawMessage) bool {
+	v := jsontext.Value(record)
+	return v.IsValid(lenient...) && v.Kind() == '{'
+}
+
 // appendLine appends a record as a line.
 func appendLine(dst []byte, record json.RawMessage) ([]byte, error) {
 	v := jsontext.Value(record)
-	if !v.IsValid(lenient...) || v.Kind() != '{' {
-		return nil, errors.New("it is no JSON object")
+	if !isObject(record) {
+		return nil, errNoObject
 	}
 	if bytes.ContainsAny(v, "\n\r") {
 		v = v.Clone()
@@ -50,7 +56,7 @@ func (f *Files) Append(ctx context.Context, key Key, records []json.RawMessage) 
 	if err := key.Check(); err != nil {
 		return err
 	}
-	if _, err := joinRecords(nil, records); err != nil || len(records) == 0 {
+	if err := CheckRecords(records); err != nil || len(records) == 0 {
 		return err
 	}
 	root, err := f.root(true)

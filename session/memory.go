@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"slices"
+	"errors"
 	"sync"
 	"time"
 )
@@ -13,9 +13,9 @@ import (
 // for concurrent use.
 type Memory struct {
 	mu     sync.Mutex
-	logs   map[Key]*memoryLog
-	leases map[string]*memoryLease // by the id of the session
-	last   time.Time               // its clock never stands still
+	logs   map[string]map[Key]*memoryLog // by the id of the session
+	leases map[string]*memoryLease       // the same
+	last   time.Time                     // its clock never stands still
 }
 
 var (
@@ -24,54 +24,72 @@ var (
 )
 
 type memoryLog struct {
-	records  []json.RawMessage
-	uuids    map[string]bool
+	records  []sparse
+	uuids    map[string]struct{}
 	size     int64
 	modified time.Time
-	summary  json.RawMessage
+	summary  kept
 }
 
 // Append implements [Store].
 func (m *Memory) Append(ctx context.Context, key Key, records []json.RawMessage) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.append(ctx, key, records)
-}
-
-func (m *Memory) append(ctx context.Context, key Key, records []json.RawMessage) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := key.Check(); err != nil {
+	own, err := ownRecords(key, records)
+	if err != nil || len(own) == 0 {
 		return err
 	}
-	if err := CheckRecords(records); err != nil || len(records) == 0 {
-		return err
-	}
-	if m.logs == nil {
-		m.logs = map[Key]*memoryLog{}
-	}
-	l := m.logs[key]
-	if l == nil {
-		l = &memoryLog{uuids: map[string]bool{}}
-		m.logs[key] = l
-	}
-	var added []json.RawMessage
-	for _, r := range records {
-		id := RecordUUID(r)
-		if id != "" && l.uuids[id] {
-			continue
-		}
-		l.uuids[id] = true
-		added = append(added, bytes.Clone(r))
-		l.size += int64(len(r)) + 1
-	}
-	l.records = append(l.records, added...)
-	l.modified = m.now()
-	if key.Sub == "" {
-		l.summary = Fold(l.summary, added)
-	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.append(key, own)
 	return nil
+}
+
+// ownRecords returns copies of records that may be appended.
+func ownRecords(key Key, records []json.RawMessage) ([]sparse, error) {
+	if err := key.Check(); err != nil {
+		return nil, err
+	}
+	if err := CheckRecords(records); err != nil {
+		return nil, err
+	}
+	own := make([]sparse, len(records))
+	for i, r := range records {
+		own[i] = sparse{text: bytes.Clone(r), uuid: RecordUUID(r)}
+	}
+	return own, nil
+}
+
+// append adds records that nobody changes. The caller holds mu.
+func (m *Memory) append(key Key, records []sparse) {
+	of := m.logs[key.Session]
+	if of == nil {
+		if m.logs == nil {
+			m.logs = map[string]map[Key]*memoryLog{}
+		}
+		of = map[Key]*memoryLog{}
+		m.logs[key.Session] = of
+	}
+	l := of[key]
+	if l == nil {
+		l = &memoryLog{uuids: map[string]struct{}{}}
+		of[key] = l
+	}
+	for _, r := range records {
+		if r.uuid != "" {
+			if _, ok := l.uuids[r.uuid]; ok {
+				continue
+			}
+			l.uuids[r.uuid] = struct{}{}
+		}
+		l.records = append(l.records, r)
+		l.size += int64(r.size()) + 1
+		if key.Sub == "" {
+			l.summary.fold(r.text)
+		}
+	}
+	l.modified = m.now()
 }
 
 // now is later than the last time it was asked, by what a store must tell apart.
@@ -91,13 +109,13 @@ func (m *Memory) Load(ctx context.Context, key Key) ([]json.RawMessage, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	l := m.logs[key]
+	l := m.logs[key.Session][key]
 	if l == nil {
 		return nil, ErrNotFound
 	}
 	out := make([]json.RawMessage, len(l.records))
-	for i, r := range l.records {
-		out[i] = bytes.Clone(r)
+	for i := range l.records {
+		out[i] = l.records[i].whole()
 	}
 	return out, nil
 }
@@ -110,12 +128,25 @@ func (m *Memory) List(ctx context.Context, match Key) ([]Listed, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var all []Listed
-	for key, l := range m.logs {
-		if key.Sub == "" && (match.Project == "" || match.Project == key.Project) && (match.Session == "" || match.Session == key.Session) {
-			all = append(all, Listed{Key: key, Modified: l.modified, Size: l.size})
+	m.each(match, func(key Key, l *memoryLog) {
+		all = append(all, Listed{Key: key, Modified: l.modified, Size: l.size})
+	})
+	return all, nil
+}
+
+// each calls f with the sessions that match, which may have no id.
+func (m *Memory) each(match Key, f func(Key, *memoryLog)) {
+	some := m.logs
+	if match.Session != "" {
+		some = map[string]map[Key]*memoryLog{match.Session: m.logs[match.Session]}
+	}
+	for _, of := range some {
+		for key, l := range of {
+			if key.Sub == "" && (match.Project == "" || match.Project == key.Project) {
+				f(key, l)
+			}
 		}
 	}
-	return all, nil
 }
 
 // Summaries implements [Summarizer].
@@ -126,11 +157,10 @@ func (m *Memory) Summaries(ctx context.Context, project string) ([]Summary, erro
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var all []Summary
-	for key, l := range m.logs {
-		if key.Sub == "" && (project == "" || project == key.Project) {
-			all = append(all, Summary{Key: key, Modified: l.modified, Data: slices.Clone(l.summary)})
-		}
-	}
+	m.each(Key{Project: project}, func(key Key, l *memoryLog) {
+		data, _ := json.Marshal(&l.summary) // texts and booleans only
+		all = append(all, Summary{Key: key, Modified: l.modified, Data: data})
+	})
 	return all, nil
 }
 
@@ -141,10 +171,14 @@ func (m *Memory) Delete(ctx context.Context, key Key) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for k := range m.logs {
-		if k == key || key.Sub == "" && k.Project == key.Project && k.Session == key.Session {
-			delete(m.logs, k)
+	of := m.logs[key.Session]
+	for k := range of {
+		if k == key || key.Sub == "" && k.Project == key.Project {
+			delete(of, k)
 		}
+	}
+	if len(of) == 0 {
+		delete(m.logs, key.Session)
 	}
 	return nil
 }
@@ -157,8 +191,8 @@ func (m *Memory) Subkeys(ctx context.Context, key Key) ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var all []string
-	for k := range m.logs {
-		if k.Sub != "" && k.Project == key.Project && k.Session == key.Session {
+	for k := range m.logs[key.Session] {
+		if k.Sub != "" && k.Project == key.Project {
 			all = append(all, k.Sub)
 		}
 	}
@@ -194,6 +228,20 @@ type memoryLease struct {
 
 // Append implements [Lease].
 func (l *memoryLease) Append(ctx context.Context, sub string, records []json.RawMessage) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	key := l.key
+	key.Sub = sub
+	own, err := ownRecords(key, records)
+	if err != nil || len(own) == 0 {
+		return errors.Join(err, l.append(sub, nil))
+	}
+	return l.append(sub, own)
+}
+
+// append adds records that nobody changes, while the lease is held.
+func (l *memoryLease) append(sub string, records []sparse) error {
 	l.store.mu.Lock()
 	defer l.store.mu.Unlock()
 	switch l.store.leases[l.key.Session] {
@@ -203,9 +251,12 @@ func (l *memoryLease) Append(ctx context.Context, sub string, records []json.Raw
 	default:
 		return ErrLeaseLost
 	}
-	key := l.key
-	key.Sub = sub
-	return l.store.append(ctx, key, records)
+	if len(records) > 0 {
+		key := l.key
+		key.Sub = sub
+		l.store.append(key, records)
+	}
+	return nil
 }
 
 // Close implements [Lease].

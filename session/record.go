@@ -144,7 +144,7 @@ func (e *encoder) lines(dst []byte, entries []*Entry) ([]byte, error) {
 			return nil, errors.New("session: a nil entry")
 		}
 		var err error
-		if dst, err = e.line(dst, entry, len(entries)-1-i); err != nil {
+		if dst, err = e.line(dst, entry, len(entries)-1-i, nil); err != nil {
 			return nil, fmt.Errorf("session: entry %d of %d (%s): %w", i+1, len(entries), entry.Type, err)
 		}
 	}
@@ -164,7 +164,61 @@ func (e *encoder) records(entries []*Entry) ([]json.RawMessage, error) {
 	return records, nil
 }
 
-func (e *encoder) line(dst []byte, entry *Entry, more int) ([]byte, error) {
+// A sparse record is one whose long fixed values are kept where they are: in its text null
+// stands for them.
+type sparse struct {
+	text []byte
+	uuid string
+	out  []gap
+}
+
+// A gap is where a value is left out of a text.
+type gap struct {
+	at    int
+	value json.RawMessage
+}
+
+// sparseLeast is the length of values that are left out.
+const sparseLeast = 256
+
+// sparse returns one record for each entry.
+func (e *encoder) sparse(entries []*Entry) ([]sparse, error) {
+	records := make([]sparse, len(entries))
+	for i, entry := range entries {
+		if entry == nil {
+			return nil, errors.New("session: a nil entry")
+		}
+		r := &records[i]
+		text, err := e.line(make([]byte, 0, 512+len(entry.Message)), entry, 0, &r.out)
+		if err != nil {
+			return nil, fmt.Errorf("session: entry %d of %d (%s): %w", i+1, len(entries), entry.Type, err)
+		}
+		r.text, r.uuid = slices.Clip(text[:len(text)-1]), entry.UUID
+	}
+	return records, nil
+}
+
+// size returns the length of the whole record.
+func (r *sparse) size() int {
+	n := len(r.text)
+	for _, g := range r.out {
+		n += len(g.value) - len("null")
+	}
+	return n
+}
+
+// whole returns the record with all its values.
+func (r *sparse) whole() json.RawMessage {
+	all, from := make([]byte, 0, r.size()), 0
+	for _, g := range r.out {
+		all = append(append(all, r.text[from:g.at]...), g.value...)
+		from = g.at + len("null")
+	}
+	return append(all, r.text[from:]...)
+}
+
+// line appends the line of an entry. With out it leaves long fixed values out, and says where.
+func (e *encoder) line(dst []byte, entry *Entry, more int, out *[]gap) ([]byte, error) {
 	if entry.Type == "" {
 		return nil, errors.New("it has no type")
 	}
@@ -211,7 +265,17 @@ func (e *encoder) line(dst []byte, entry *Entry, more int) ([]byte, error) {
 		if placed && reserved(name) || !placed && reservedLoose(name, entry.Type) {
 			return nil, fmt.Errorf("the log writes %q itself", name)
 		}
-		if dst, err = appendRaw(dst, name, entry.Fields[name]); err != nil {
+		value := entry.Fields[name]
+		if entry.Fixed {
+			dst = append(appendString(append(dst, ','), name), ':')
+			if out != nil && len(value) >= sparseLeast {
+				*out = append(*out, gap{len(dst), value})
+				value = json.RawMessage("null")
+			}
+			dst = append(dst, value...)
+			continue
+		}
+		if dst, err = appendRaw(dst, name, value); err != nil {
 			return nil, err
 		}
 	}

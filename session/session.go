@@ -54,6 +54,9 @@ type Entry struct {
 	// Hasty says that nobody need wait for the disk: appended, the entry survives the end of
 	// the process, and a power cut as soon as one behind it that is not hasty does.
 	Hasty bool
+	// Fixed says that the values of Fields are JSON on one line that never changes: a log
+	// does not check them again, and may keep them as they are.
+	Fixed bool
 }
 
 // A Log is one session that is open for writing. Append is safe for concurrent
@@ -64,7 +67,7 @@ type Log interface {
 	// Path returns the file that the session is kept in, empty if it is in none.
 	Path() string
 	// Append writes entries at the end, in order, all or none. When it returns
-	// they survive the end of this process. It keeps nothing of the entries.
+	// they survive the end of this process. It keeps nothing of entries that are not fixed.
 	// After an error that leaves the log in doubt, all that follow fail too.
 	Append(entries ...*Entry) error
 	// Sub returns the log of a part of the session, such as that of a subagent,

@@ -323,6 +323,13 @@ func (l *leaseLog) Append(entries ...*Entry) error {
 	if closed {
 		return ErrClosed
 	}
+	if m, ok := l.lease.(*memoryLease); ok {
+		records, err := l.encoder.sparse(entries)
+		if err != nil || len(records) == 0 {
+			return err
+		}
+		return m.append(l.key.Sub, records)
+	}
 	records, err := l.encoder.records(entries)
 	if err != nil || len(records) == 0 {
 		return err

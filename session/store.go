@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -121,9 +122,15 @@ type Listed struct {
 // CheckRecords returns an error unless each record is one JSON object. Stores call it
 // before they write anything.
 func CheckRecords(records []json.RawMessage) error {
-	_, err := joinRecords(nil, records)
-	return err
+	for i, r := range records {
+		if !isObject(r) {
+			return fmt.Errorf("session: record %d of %d: %w", i+1, len(records), errNoObject)
+		}
+	}
+	return nil
 }
+
+var errNoObject = errors.New("it is no JSON object")
 
 // RecordUUID returns the uuid of a record, by which a store knows one that it holds
 // already, or nothing if it has none.
@@ -131,6 +138,8 @@ func RecordUUID(record json.RawMessage) string {
 	var r struct {
 		UUID string `json:"uuid"`
 	}
-	json.Unmarshal(record, &r)
+	if bytes.Contains(record, []byte(`uuid"`)) || bytes.Contains(record, []byte(`\u`)) {
+		json.Unmarshal(record, &r)
+	}
 	return r.UUID
 }

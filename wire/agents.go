@@ -64,6 +64,9 @@ func (e *Effort) encodeWire(dst []byte) ([]byte, error) {
 
 // isNumber reports whether e is an integer as JSON writes it.
 func (e *Effort) isNumber() bool {
+	if *e == "" || (*e)[0] != '-' && ((*e)[0] < '0' || (*e)[0] > '9') {
+		return false // most are a word, and the error of one costs
+	}
 	n, err := strconv.ParseInt(string(*e), 10, 64)
 	return err == nil && strconv.FormatInt(n, 10) == string(*e)
 }

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/parley-go/parley/engine/internal/frontmatter"
 )
@@ -25,7 +26,10 @@ var builtinStyles embed.FS
 
 // BuiltinStyles returns the styles that are always there, unless a file has a style of the same
 // name.
-func BuiltinStyles() []*Style {
+func BuiltinStyles() []*Style { return slices.Clone(builtInStyles()) }
+
+// builtInStyles reads the files once: sessions share the styles.
+var builtInStyles = sync.OnceValue(func() []*Style {
 	var styles []*Style
 	for _, name := range []string{"explanatory", "learning", "concise"} {
 		text, err := builtinStyles.ReadFile("style/" + name + ".md")
@@ -39,7 +43,7 @@ func BuiltinStyles() []*Style {
 		styles = append(styles, &Style{Name: doc.String("name"), Description: doc.String("description"), Source: "built-in", Text: doc.Body})
 	}
 	return styles
-}
+})
 
 // styles reads output styles.
 func (l *loader) styles() {

@@ -6,11 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
 	"github.com/parley-go/parley/engine/agents"
 	"github.com/parley-go/parley/engine/internal/call"
+	"github.com/parley-go/parley/engine/internal/history"
 	"github.com/parley-go/parley/engine/tool"
 )
 
@@ -46,17 +48,26 @@ type Tool struct {
 
 // NewTool returns the tool that starts the agents.
 func NewTool(p *Parent, defs []*agents.Definition) *Tool {
-	var b strings.Builder
-	b.WriteString(toolDescription)
+	var said []string
 	for _, d := range defs {
-		fmt.Fprintf(&b, "- %s: %s\n", d.Name, strings.Join(strings.Fields(d.Description), " "))
+		said = append(said, d.Name, d.Description)
 	}
-	return &Tool{parent: p, defs: defs, spec: &tool.Spec{
-		// Its effects are decided call by call inside the subagent: starting one
-		// changes nothing.
-		Name: call.AgentName, Aliases: []string{call.AgentHostName}, Description: b.String(), Schema: json.RawMessage(toolSchema), ReadOnly: true,
-	}}
+	return &Tool{parent: p, defs: defs, spec: sharedSpecs.Get(said, func() *tool.Spec {
+		var b strings.Builder
+		b.WriteString(toolDescription)
+		for _, d := range defs {
+			fmt.Fprintf(&b, "- %s: %s\n", d.Name, strings.Join(strings.Fields(d.Description), " "))
+		}
+		return &tool.Spec{
+			// Its effects are decided call by call inside the subagent: starting one
+			// changes nothing.
+			Name: call.AgentName, Aliases: []string{call.AgentHostName}, Description: b.String(), Schema: json.RawMessage(toolSchema), ReadOnly: true,
+		}
+	})}
 }
+
+// sharedSpecs holds specs by the names and descriptions of the agents.
+var sharedSpecs = history.Shared[[]string, *tool.Spec]{Same: slices.Equal[[]string]}
 
 // Spec describes the tool.
 func (a *Tool) Spec() *tool.Spec { return a.spec }

@@ -1,12 +1,10 @@
 package history
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
+	"bytes"
 	"encoding/json"
-	"io"
+	"slices"
 	"strings"
-	"sync"
 
 	"github.com/parley-go/parley/engine/internal/recorder"
 	"github.com/parley-go/parley/engine/tool"
@@ -33,18 +31,29 @@ const prefixType = "parley-prefix"
 
 // SetSystem writes the system prompt. A breakpoint is behind it.
 func (p *Prefix) SetSystem(key string, system []string) {
-	p.Key, p.System = key, nil
-	var blocks []json.RawMessage
-	for _, s := range system {
-		if strings.TrimSpace(s) != "" {
-			blocks = append(blocks, recorder.JSON(map[string]string{"type": "text", "text": s}))
+	p.Key, p.System = key, sharedSystem.Get(writtenSystem{system, p.NoMarks}, func() json.RawMessage {
+		var blocks []json.RawMessage
+		for _, s := range system {
+			if strings.TrimSpace(s) != "" {
+				blocks = append(blocks, recorder.JSON(map[string]string{"type": "text", "text": s}))
+			}
 		}
-	}
-	if n := len(blocks); n > 0 {
-		blocks[n-1] = p.marked(blocks[n-1])
-		p.System = recorder.JSON(blocks)
-	}
+		if len(blocks) == 0 {
+			return nil
+		}
+		blocks[len(blocks)-1] = p.marked(blocks[len(blocks)-1])
+		return recorder.JSON(blocks)
+	})
 }
+
+type writtenSystem struct {
+	texts   []string
+	noMarks bool
+}
+
+var sharedSystem = Shared[writtenSystem, json.RawMessage]{Same: func(a, b writtenSystem) bool {
+	return a.noMarks == b.noMarks && slices.Equal(a.texts, b.texts)
+}}
 
 // marked returns a block with a breakpoint behind it, if there are any.
 func (p *Prefix) marked(block json.RawMessage) json.RawMessage {
@@ -60,57 +69,37 @@ func (p *Prefix) SetTools(tools []tool.Tool) {
 	if len(tools) == 0 {
 		return
 	}
-	h := sha256.New()
-	var size [9]byte
-	if p.NoMarks {
-		size[8] = 1
-	}
-	for _, t := range tools {
+	key := writtenTools{make([]writtenTool, len(tools)), p.NoMarks}
+	for i, t := range tools {
 		spec := t.Spec()
-		for _, n := range []int{len(spec.Name), len(spec.Description), len(spec.Schema)} {
-			binary.LittleEndian.PutUint64(size[:], uint64(n))
-			h.Write(size[:])
-		}
-		io.WriteString(h, spec.Name)
-		io.WriteString(h, spec.Description)
-		h.Write(spec.Schema)
+		key.tools[i] = writtenTool{spec.Name, spec.Description, spec.Schema}
 	}
-	p.Tools = sharedTools.get([sha256.Size]byte(h.Sum(nil)), func() json.RawMessage {
+	p.Tools = sharedTools.Get(key, func() json.RawMessage {
 		list := make([]json.RawMessage, len(tools))
-		for i, t := range tools {
-			spec := t.Spec()
-			list[i] = recorder.JSON(struct {
-				Name        string          `json:"name"`
-				Description string          `json:"description"`
-				Schema      json.RawMessage `json:"input_schema"`
-			}{spec.Name, spec.Description, spec.Schema})
+		for i, t := range key.tools {
+			list[i] = recorder.JSON(t)
 		}
 		list[len(list)-1] = p.marked(list[len(list)-1])
 		return recorder.JSON(list)
 	})
 }
 
-// sharedTools holds the last lists of tools that were written. Most conversations of a
-// process have the same, and writing one costs more than anything else at their start.
-var sharedTools written
-
-type written struct {
-	mu  sync.Mutex
-	all map[[sha256.Size]byte]json.RawMessage
+type writtenTools struct {
+	tools   []writtenTool
+	noMarks bool
 }
 
-func (w *written) get(key [sha256.Size]byte, write func() json.RawMessage) json.RawMessage {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	text, ok := w.all[key]
-	if !ok {
-		if text = write(); w.all == nil || len(w.all) >= 16 {
-			w.all = map[[sha256.Size]byte]json.RawMessage{}
-		}
-		w.all[key] = text
-	}
-	return text
+type writtenTool struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description"`
+	Schema      json.RawMessage `json:"input_schema"`
 }
+
+var sharedTools = Shared[writtenTools, json.RawMessage]{Same: func(a, b writtenTools) bool {
+	return a.noMarks == b.noMarks && slices.EqualFunc(a.tools, b.tools, func(x, y writtenTool) bool {
+		return x.Name == y.Name && x.Description == y.Description && bytes.Equal(x.Schema, y.Schema)
+	})
+}}
 
 // Keep holds the prefix still: what the session began with is sent as it was then, also
 // after a resume on another day or by another version, unless what it is made from has
@@ -138,7 +127,7 @@ func (p *Prefix) Keep(toolsKey string) *session.Entry {
 	if p.Tools != nil {
 		f["tools"] = p.Tools
 	}
-	return &session.Entry{Type: prefixType, Fields: f}
+	return &session.Entry{Type: prefixType, Fields: f, Fixed: true}
 }
 
 // Restore takes in the prefix of a session.
@@ -164,7 +153,7 @@ type Request struct {
 
 // Body writes a request about a conversation.
 func (p *Prefix) Body(t *Transcript, r Request) []byte {
-	b := make([]byte, 0, 4096)
+	b := make([]byte, 0, len(p.System)+len(p.Tools)+t.Size()+40*len(t.Messages)+len(r.Thinking)+len(r.Output)+1024)
 	member := func(name string, value []byte) {
 		if len(value) == 0 {
 			return
