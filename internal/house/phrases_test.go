@@ -36,7 +36,23 @@ var docPhrases = [][2]string{
 	{"are told", "receive, are sent, are reported"},
 	{"was told", "received, was sent"},
 	{"be told", "receive, be reported"},
+	{"made again", "retried, repeated"},
+	{"tried again", "retried"},
+	{"taken back", "cancelled"},
+	{"taken apart", "decoded, parsed"},
+	{"takes apart", "decodes, parses"},
+	{"those that are", "name the things"},
+	{"those there are", "name the things"},
+	{"what was said", "name the thing: the prompt, the answer, the message"},
+	{"what is asked", "name the thing: the question, the request"},
+	{"what is held", "name the guarantee"},
+	{"behind the end", "after the end"},
+	{"is wanted", "is needed, is requested"},
+	{"held against", "validated against, compared with"},
 }
+
+// docSubject matches a sentence whose subject is a clause, such as "What a project brings has no effect."
+var docSubject = regexp.MustCompile(`(?:^|[.!:] |\| |- )(?:What|Who|Whoever|Whatever|Where) [a-z]`)
 
 // commentPhrases must not come back in comments of Go code: they say who learns something, not who
 // does what, or begin a sentence with a clause as its subject.
@@ -80,6 +96,15 @@ func TestPhrases(t *testing.T) {
 		list := phrases
 		if first := firstPages[name]; first || path.Dir(name) == "docs" && !tables[path.Base(name)] {
 			list = slices.Concat(phrases, docPhrases)
+			_, prose, err := split(name, read(t, name))
+			if err != nil {
+				t.Error(err)
+			}
+			for i, line := range prose {
+				if !strings.HasPrefix(line, "#") && !strings.Contains(line, "?") && docSubject.MatchString(line) {
+					t.Errorf("%s:%d: begin the sentence with its subject: %s", name, i+1, line)
+				}
+			}
 		}
 		for _, p := range list {
 			if !strings.Contains(text, p[0]) {
