@@ -68,7 +68,7 @@
 // A scenario can be written as text, with all features except for [Check].
 // [ParseScript] reads it and [Format] writes it:
 //
-//	# Lines that begin with # are comments. Indentation is free.
+//	# Lines that start with # are comments. Indentation is free.
 //	turn
 //		expect user fix the greeting
 //		think The file first.
@@ -81,26 +81,27 @@
 //		expect result ~ (?i)hello
 //		say Found it.
 //
-// Each line is a word and its arguments. The words outside of turns:
+// Each line is a word and its arguments. These words divide a file into
+// scripts and turns:
 //
-//	turn               begins a turn
-//	or                 begins an alternative to the turn before it
-//	default            begins the turn that answers when a script has ended
-//	script NAME        begins another script; turns before the first belong to main
-//	when MATCHER       after script: the requests that the script takes; all must match
-//	each               after script: it starts again for each conversation
-//	count-tokens N     what the token counting endpoint answers
+//	turn               starts a turn
+//	or                 starts an alternative to the turn before it
+//	default            starts the turn that answers when a script has ended
+//	script NAME        starts another script; turns before the first belong to main
+//	when MATCHER       after script: the requests for this script; all matchers must match
+//	each               after script: the script starts again for each conversation
+//	count-tokens N     the answer of the token counting endpoint
 //
-// The content of a turn, in order:
+// These words are the content of a turn, in order:
 //
 //	say TEXT           a text block; several quoted texts are its pieces
 //	think TEXT         a thinking block
 //	redacted TEXT      a redacted_thinking block
-//	call NAME JSON     a tool call; call NAME id=ID JSON gives it an id
+//	call NAME JSON     a tool call; call NAME id=ID JSON sets its id
 //	block JSON         any other block
 //
-// Its pace and its faults, in place, or anywhere as "after N WORD …", once N
-// events have been sent:
+// These words set its pace and its faults. They take effect in place, or, written
+// anywhere as "after N WORD …", after N events:
 //
 //	pause 200ms        waits
 //	ping               sends a ping event
@@ -111,13 +112,13 @@
 //	malformed TEXT     sends an event whose data is the text
 //	error TYPE TEXT    ends with an error event
 //
-// Words for the turn as a whole, in any order:
+// These words are for the turn as a whole, in any order:
 //
 //	expect MATCHER     a condition for the request
-//	fail STATUS TEXT   refuses the request; the text is optional
+//	fail STATUS TEXT   rejects the request; the text is optional
 //	error-type TYPE    the type of the error, if it is not the usual one
-//	retry-after 1s     a header of the answer
-//	header NAME TEXT   any other
+//	retry-after 1s     the retry-after header of the response
+//	header NAME TEXT   any other header of the response
 //	stop REASON        the stop reason
 //	stop-sequence TEXT the stop sequence, and the reason with it
 //	usage ITEM=N …     input, output, cache-write, cache-write-1h, cache-read, web-search
@@ -127,20 +128,21 @@
 //	always             answers every request from here on
 //	goto NAME          continues with another script
 //
-// A matcher is a kind, with not before it for the opposite, and a text that must
-// occur; "= TEXT" must be the whole text, "~ TEXT" is a regular expression:
+// A matcher is a kind and a text that must occur. A text after = must be the whole
+// text, and a text after ~ is a regular expression. The word not before the kind
+// negates the matcher:
 //
 //	user, first-user   the text of the last or the first user message
 //	system             the system prompt
 //	result             a tool result; tool-error: one that is an error
-//	tools NAME …       tools on offer
-//	model              the model asked for
+//	tools NAME …       the tools in the request
+//	model              the requested model
 //	field PATH         a member of the request, such as thinking.type
 //	header NAME        a header of the request
 //
-// TEXT is the rest of the line; or one or more Go strings in quotes; or, after
-// <<END, the lines up to a line END (any tag will do). JSON is written in the same
-// ways; in quotes it may be malformed.
+// TEXT is the rest of the line, or one or more quoted Go strings. After <<END, it is
+// the lines up to a line END; any tag works. JSON is written in the same ways; in
+// quotes it may be malformed.
 //
 // # Cassettes
 //

@@ -113,7 +113,7 @@ var inGo = map[string]string{
 	"see [Script.With]":                             "--param sets it",
 	"see [Script]":                                  "fake-host adds them",
 	"(Drive)":                                       "(fake-host)",
-	"[Faults] returns ready scripts, by name, for what an SDK must survive.": "\"parley help faults\" lists ready scripts, by name, for what an SDK must survive.",
+	"[Faults] returns ready scripts, by name, for the faults that an SDK must survive.": "\"parley help faults\" lists ready scripts, by name, for the faults that an SDK must survive.",
 }
 
 // A block is a block of code in a document. The words after its language say how the

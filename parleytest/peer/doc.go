@@ -4,8 +4,8 @@
 //
 // # A script
 //
-// A script is a txtar archive: prose that says what it shows and which bug it pins,
-// and a section named steps, one step per line:
+// A script is a txtar archive. Its comment describes what the script shows and which bug
+// it pins. Its section steps has one step per line:
 //
 //	A host must answer a permission request.
 //
@@ -19,9 +19,9 @@
 //	> {"type":"result","subtype":"success","is_error":false,"result":"it said ${answer}"}
 //	< eof
 //
-// A line that starts with < is expected from the other side, a line that starts with > is sent to
-// it, whichever side the script plays. Blank lines and lines that begin with # are
-// skipped. A script that is malformed is refused before it is played, with file,
+// The script expects lines that start with < from the other side, and sends it lines
+// that start with >, whichever side the script plays. Blank lines and lines that start
+// with # are skipped. A malformed script is rejected before it is played, with file,
 // line and reason (a [*ScriptError]).
 //
 // # Steps
@@ -32,54 +32,54 @@
 //	< text "LINE"      wait for a line that is not JSON
 //	< eof              read to the end of the input
 //	< exit N           wait until the other side has exited, with that status (Drive)
-//	< stderr "TEXT"    wait until the other side has written that to standard error (Drive)
+//	< stderr "TEXT"    wait until the other side has written the text to standard error (Drive)
 //	> JSON             send a frame
-//	raw "BYTES"        send bytes as they are, quoted as in Go
+//	raw "BYTES"        send exactly these bytes, quoted as in Go
 //	stderr TEXT        write a line to standard error; quoted, exactly these bytes
 //	close              end the output: the other side reads EOF
 //	exit N             end with this exit status; without it a script ends with 0
 //	signal NAME        send INT, TERM or KILL to the other side (Drive)
-//	wait DURATION      do nothing for this time; nothing is read meanwhile
-//	timeout DURATION   the time for each later expectation (10s at first)
+//	wait DURATION      do nothing for this time, not even read
+//	timeout DURATION   the time limit of each later expectation (initially 10s)
 //	! FAULT ARGS       misbehave, see below
 //	param NAME VALUE   a parameter: $NAME in arguments and frames; see [Script.With]
-//	argv JSON          the arguments the script belongs to; see [Script]
+//	argv JSON          the arguments for the script; see [Script]
 //
-// In place of JSON, and of the bytes of raw, @NAME stands for the section of the
-// archive with that name, where a frame may be written on many lines.
+// Instead of JSON, or of the bytes of raw, @NAME means the section of the archive with
+// that name. There a frame can take several lines.
 //
-// A frame that is not the one expected ends the play with a [*MismatchError], unless
-// a rule says what to do with it. Rules hold from their line on, whenever the script
-// reads, and come after the expectation itself:
+// An unexpected frame ends the play with a [*MismatchError], unless a rule handles it.
+// Rules apply from their line on, whenever the script reads. The expectation itself is
+// tried first, except for refuse:
 //
-//	refuse JSON                  a frame that matches ends the play, even where one is expected
-//	on JSON … end                a frame that matches is answered by the steps of the block
-//	ignore JSON                  a frame that matches is dropped; keep_alive always is
-//	others refuse|skip|keep      any other frame: ends the play (as at first), is dropped,
-//	                             or is kept for an expectation further down
+//	refuse JSON                  a matching frame ends the play, even if it is expected
+//	on JSON … end                the steps of the block answer a matching frame
+//	ignore JSON                  a matching frame is dropped; keep_alive always is
+//	others refuse|skip|keep      any other frame ends the play (the default), is dropped,
+//	                             or is kept for a later expectation
 //
 // Blocks end with a line "end":
 //
-//	repeat N … end     the steps N times; $i counts from 0
-//	unordered … end    the expectations in any order; the steps after each one, up to the
-//	                   next, are done when it was met
+//	repeat N … end     run the steps N times; $i counts from 0
+//	unordered … end    meet the expectations in any order; the steps between one
+//	                   expectation and the next run when that one is met
 //
 // # Matching
 //
-// A pattern matches a subset: an object matches one that has at least its members, an
-// array one of the same length, or a longer one if the last element of the pattern is
-// "...". Numbers match by value. Some strings are special:
+// A pattern matches a subset. A pattern object matches an object that has at least its
+// members. A pattern array matches an array of the same length, or a longer one if the
+// last element of the pattern is "...". Numbers match by value. Some strings are special:
 //
-//	"$name"     a variable: the first place in the script that names it binds it to
-//	            whatever is there, each time that step runs; other places must be equal
-//	"$_"        anything, but present
-//	"$absent"   the member is not there
+//	"$name"     a variable: its first place in the script binds it to the value there,
+//	            each time that step runs; the value at other places must be equal
+//	"$_"        any value; the member must be present
+//	"$absent"   the member must be absent
 //	"$~REGEXP"  a string that the regular expression matches
 //	"${name}"   the variable as part of a longer string
 //	"$$"        a dollar sign
 //
-// In a frame to send, "$name" becomes the value, of whatever type, and ${name} its
-// text inside a string. $uuid is a new one at each place.
+// In a frame to send, "$name" becomes the value, of any type, and ${name} its text
+// inside a string. $uuid is a new UUID at each place.
 //
 // # Misbehaviour
 //
@@ -89,14 +89,14 @@
 //	! hang                    do nothing, not even read, until killed
 //	! ignore-eof              serve to the end of the input, then hang
 //	! ignore-signals          ignore SIGINT and SIGTERM from now on (process only)
-//	! close-stdin             read nothing more, and let the other side notice
+//	! close-stdin             close the input, so that writes of the other side fail
 //	! close-stdout            end the output, and continue
 //	! grandchild [setsid]     start a process that holds all pipes and sleeps, in the same
 //	                          process group or in a session of its own (process only)
 //	! kill                    die as by kill -9
-//	! die-after N             die as soon as N frames were expected or sent in all
+//	! die-after N             die as soon as N frames were expected or sent in total
 //
-// [Faults] returns ready scripts, by name, for what an SDK must survive.
+// [Faults] returns ready scripts, by name, for the faults that an SDK must survive.
 //
 // # Playing
 //
