@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -99,6 +100,9 @@ func Open(ctx context.Context, cfg Config) (*Backend, error) {
 	if cfg.Lease < time.Second {
 		return nil, fmt.Errorf("fleet: a lease of %v is too short: use at least 1s, and 15s with three nodes", cfg.Lease)
 	}
+	if strings.Contains(cfg.Worker, "/") { // it would belong to a tenant
+		return nil, fmt.Errorf("fleet: the name %q of this process must not contain a slash", cfg.Worker)
+	}
 	js, err := jetstream.New(cfg.Conn)
 	if err != nil {
 		return nil, fmt.Errorf("fleet: %w", err)
@@ -108,7 +112,7 @@ func Open(ctx context.Context, cfg Config) (*Backend, error) {
 		b.cfg.Worker = b.id
 	}
 	b.ctx, b.stop = context.WithCancel(context.Background())
-	b.beat.held = map[string]*lease{}
+	b.beat.held, b.beat.away = map[string]*lease{}, map[string]absence{}
 	if cfg.MustExist {
 		if _, err := js.KeyValue(ctx, cfg.Name+"-"+workerKV); err != nil {
 			b.stop()
@@ -194,7 +198,7 @@ func (b *Backend) create(ctx context.Context, f func(context.Context) error) err
 		err := f(try)
 		cancel()
 		var api *jetstream.APIError
-		passing := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrBucketExists) ||
+		passing := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrBucketExists) || errors.Is(err, jetstream.ErrNoStreamResponse) ||
 			errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.As(err, &api) && (api.Code == 503 || api.Code == 500 || api.ErrorCode == codeInFlight)
 		if err == nil || !passing || ctx.Err() != nil {
 			return err

@@ -44,7 +44,8 @@ type WorkerInfo struct {
 type beat struct {
 	mu      sync.Mutex
 	started bool
-	held    map[string]*lease // by session
+	held    map[string]*lease  // by session
+	away    map[string]absence // other processes that do not answer, by id
 	info    WorkerInfo
 	files   *workspace.Manager // nil if there are no workspaces
 }
@@ -298,12 +299,8 @@ func (b *Backend) alive(ctx context.Context, id string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	// It may be connecting again: it is gone only if it stays away.
-	for range 3 {
-		try, cancel := context.WithTimeout(ctx, tryTime)
-		_, err := b.nc.RequestWithContext(try, b.workerSubject(id), nil)
-		cancel()
-		if !errors.Is(err, nats.ErrNoResponders) {
+	for !b.gone(ctx, id) {
+		if _, away := b.beat.awaySince(id); !away {
 			return true, nil
 		}
 		if err := sleep(ctx, goneTime/3); err != nil {
@@ -313,8 +310,51 @@ func (b *Backend) alive(ctx context.Context, id string) (bool, error) {
 	return false, nil
 }
 
-// goneTime is how long nobody must answer for a process until its sessions are taken.
-const goneTime = 1500 * time.Millisecond
+// Nobody must answer for a process for goneTime until its sessions are taken: it may be connecting
+// again. One that does not answer within answerTime is slow or paused, and its entry decides.
+const (
+	goneTime   = 1200 * time.Millisecond
+	answerTime = 500 * time.Millisecond
+)
+
+// An absence is how long nobody has answered for a process, as far as this one has seen.
+type absence struct{ since, until time.Time }
+
+// gone asks once for a process. It reports whether nobody has answered for it for goneTime.
+func (b *Backend) gone(ctx context.Context, id string) bool {
+	began := time.Now()
+	try, cancel := context.WithTimeout(ctx, answerTime)
+	_, err := b.nc.RequestWithContext(try, b.workerSubject(id), nil)
+	cancel()
+	t := &b.beat
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !errors.Is(err, nats.ErrNoResponders) {
+		delete(t.away, id)
+		return false
+	}
+	now := time.Now()
+	for other, a := range t.away { // nobody asked lately: it may have come back meanwhile
+		if now.Sub(a.until) > 5*goneTime {
+			delete(t.away, other)
+		}
+	}
+	a, known := t.away[id]
+	if !known {
+		a.since = began
+	}
+	a.until = now
+	t.away[id] = a
+	return now.Sub(a.since) >= goneTime
+}
+
+// awaySince returns since when nobody answers for a process.
+func (t *beat) awaySince(id string) (time.Time, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	a, ok := t.away[id]
+	return a.since, ok
+}
 
 // Workers returns the processes that are alive.
 func (b *Backend) Workers(ctx context.Context) (all []WorkerInfo, err error) {

@@ -46,6 +46,13 @@ func TenantOf(actor string) string {
 	return tenant
 }
 
+// Sees says who may see sessions and tokens, for [hub.Config.Sees]: an actor of a tenant those of its
+// tenant, one without a tenant all.
+func Sees(by, other hub.Actor) bool {
+	tenant := TenantOf(by.Name)
+	return tenant == "" || tenant == TenantOf(other.Name)
+}
+
 // allowsModel reports whether a tenant may use a model.
 func (t *Tenant) allowsModel(model string) bool {
 	return len(t.Models) == 0 || slices.ContainsFunc(t.Models, func(m string) bool {

@@ -27,6 +27,7 @@ type Worker struct {
 	grants   map[string]*grant
 	seen     map[string]time.Time // since when sessions wait that another worker should have
 	draining bool
+	suspects bool // there are workers that may have died; only Run uses it
 }
 
 // A grant says that the hub may run a session that has work to do. The lease is held until
@@ -151,11 +152,14 @@ func (w *Worker) Run(ctx context.Context, h *hub.Hub) error {
 	defer sub.Unsubscribe()
 	var work sync.WaitGroup
 	defer work.Wait()
-	tick := time.NewTicker(claimTime)
+	tick := time.NewTimer(claimTime)
 	defer tick.Stop()
 	for {
 		if err := w.claimAll(ctx, h, &work); err != nil && ctx.Err() == nil {
 			w.logger.Warn("sessions that have work cannot be found", "error", err)
+		}
+		if tick.Reset(claimTime); w.suspects {
+			tick.Reset(goneTime / 4)
 		}
 		select {
 		case <-woken:
@@ -192,7 +196,10 @@ func (w *Worker) claimAll(ctx context.Context, h *hub.Hub, work *sync.WaitGroup)
 	if err != nil {
 		return err
 	}
-	gone := map[string]bool{}
+	dead, err := w.deadHolders(ctx, queued, held)
+	if err != nil {
+		return err
+	}
 	var workers []WorkerInfo // nil until they are needed
 	w.mu.Lock()
 	for id := range w.seen {
@@ -218,16 +225,7 @@ func (w *Worker) claimAll(ctx context.Context, h *hub.Hub, work *sync.WaitGroup)
 				continue
 			}
 		} else if ok { // a lease of this process that was lost is free
-			dead, known := gone[by.ID]
-			if !known {
-				alive, err := w.b.alive(ctx, by.ID)
-				if err != nil {
-					return err
-				}
-				dead = !alive
-				gone[by.ID] = dead
-			}
-			if !dead {
+			if !dead[by.ID] {
 				continue
 			}
 		}
@@ -239,6 +237,61 @@ func (w *Worker) claimAll(ctx context.Context, h *hub.Hub, work *sync.WaitGroup)
 		w.claim(ctx, h, id, work)
 	}
 	return nil
+}
+
+// mostAsked is how many other workers one asks each time whether they are there. All workers ask, so
+// each is asked often enough however many there are.
+const mostAsked = 16
+
+// deadHolders returns which of the processes that hold sessions with work have died. It waits for none:
+// those for which nobody answers are asked again soon.
+func (w *Worker) deadHolders(ctx context.Context, queued []*stored, held map[string]holder) (map[string]bool, error) {
+	others := map[string]bool{}
+	for _, m := range queued {
+		if h, ok := held[idOf(m.subject)]; ok && h.ID != w.b.id {
+			others[h.ID] = true
+		}
+	}
+	dead := map[string]bool{}
+	w.suspects = false
+	if len(others) == 0 {
+		return dead, nil
+	}
+	workers, err := w.b.Workers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	there := map[string]bool{}
+	for _, x := range workers {
+		there[x.ID] = true
+	}
+	var asking sync.WaitGroup
+	var mu sync.Mutex
+	asked := 0
+	for id := range others { // in any order
+		if !there[id] { // its entry has expired
+			dead[id] = true
+			continue
+		}
+		_, away := w.b.beat.awaySince(id)
+		if !away {
+			if asked++; asked > mostAsked {
+				continue
+			}
+		}
+		asking.Go(func() {
+			gone := w.b.gone(ctx, id)
+			_, away := w.b.beat.awaySince(id)
+			mu.Lock()
+			defer mu.Unlock()
+			if gone {
+				dead[id] = true
+			}
+			w.suspects = w.suspects || away && !gone
+		})
+	}
+	asking.Wait()
+	return dead, nil
 }
 
 // claim takes the lease of a session, and has the hub open it.

@@ -31,7 +31,7 @@ type crew struct {
 func newCrew(t *testing.T, b *Backend, slots int, file string) *crew {
 	t.Helper()
 	c := &crew{b: b, w: NewWorker(b, slots, nil)}
-	cfg := hub.Config{Backend: c.w.Backend(), Name: b.cfg.Worker, Gateway: slots == 0, Agent: func(_ context.Context, start hub.Start) (*parley.Options, error) {
+	cfg := hub.Config{Backend: c.w.Backend(), Sees: Sees, Name: b.cfg.Worker, Gateway: slots == 0, Agent: func(_ context.Context, start hub.Start) (*parley.Options, error) {
 		m := parleytest.Script(
 			parleytest.FirstOf(
 				parleytest.Expect(parleytest.ToolResult("")).Say("Done."),

@@ -21,6 +21,9 @@ type Info struct {
 	Removed bool `json:"removed,omitempty"`
 }
 
+// CreatedBy returns who created the session.
+func (i *Info) CreatedBy() Actor { return i.State.by }
+
 // A summary is what the journal of a session that is not open amounts to.
 type summary struct {
 	modified time.Time
@@ -100,7 +103,9 @@ func (h *Hub) List(ctx context.Context, by Actor) ([]Info, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, Info{ID: l.ID, Modified: l.Modified, State: *state})
+		if h.Sees(by, state.by) {
+			all = append(all, Info{ID: l.ID, Modified: l.Modified, State: *state})
+		}
 	}
 	slices.SortStableFunc(all, func(a, b Info) int {
 		if c := b.Modified.Compare(a.Modified); c != 0 {
@@ -114,7 +119,7 @@ func (h *Hub) List(ctx context.Context, by Actor) ([]Info, error) {
 // Info returns what the session is doing and its open questions, oldest first. It does
 // not open the session, and so changes nothing.
 func (s *Session) Info(ctx context.Context, by Actor) (*Info, []Ask, error) {
-	if err := by.need(MayView, "see the session"); err != nil {
+	if err := s.hub.check(ctx, by, s.id, MayView, "see the session"); err != nil {
 		return nil, nil, err
 	}
 	if err := CheckID(s.id); err != nil || s.id == SchedulesID {
@@ -139,7 +144,7 @@ func (s *Session) Info(ctx context.Context, by Actor) (*Info, []Ask, error) {
 // [Session.Attach] it does not open the session, and so changes nothing.
 func (s *Session) Entries(ctx context.Context, by Actor, after uint64) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		err := by.need(MayView, "see the session")
+		err := s.hub.check(ctx, by, s.id, MayView, "see the session")
 		if err == nil && (CheckID(s.id) != nil || s.id == SchedulesID) {
 			err = ErrNotFound
 		}
@@ -184,7 +189,7 @@ func (r *room) renameRecords(ctx context.Context, title string) error {
 // Archive marks the session as one that is not needed any more, or takes the mark back.
 // It changes nothing else.
 func (s *Session) Archive(ctx context.Context, by Actor, archived bool) error {
-	if err := by.need(MayDrive, "archive sessions"); err != nil {
+	if err := s.hub.check(ctx, by, s.id, MayDrive, "archive sessions"); err != nil {
 		return err
 	}
 	return s.hub.in(ctx, s.id, func(r *room) error {
@@ -271,8 +276,14 @@ func (h *Hub) Watch(ctx context.Context, by Actor) iter.Seq2[Info, error] {
 			yield(Info{}, err)
 			return
 		}
+		shown := map[string]bool{}
 		for {
 			for _, i := range all {
+				if h.cfg.Sees != nil {
+					if shown[i.ID] = shown[i.ID] || !i.Removed && h.Sees(by, i.State.by); !shown[i.ID] {
+						continue
+					}
+				}
 				if !yield(i, nil) {
 					return
 				}

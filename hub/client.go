@@ -246,7 +246,7 @@ func (c *local) Close() error { return nil }
 
 // Open opens a session that exists: see [Client].
 func (h *Hub) Open(ctx context.Context, by Actor, spec Spec) (*Session, error) {
-	if err := by.need(MayDrive, "open sessions"); err != nil {
+	if err := h.check(ctx, by, spec.ID, MayDrive, "open sessions"); err != nil {
 		return nil, err
 	}
 	s := &Session{h, spec.ID}
@@ -266,7 +266,7 @@ func (h *Hub) Open(ctx context.Context, by Actor, spec Spec) (*Session, error) {
 
 // Delete ends the session and removes its journal and the agent's records.
 func (s *Session) Delete(ctx context.Context, by Actor) error {
-	if err := by.need(MayAdmin, "delete sessions"); err != nil {
+	if err := s.hub.check(ctx, by, s.id, MayAdmin, "delete sessions"); err != nil {
 		return err
 	}
 	state, err := s.State(ctx, by)

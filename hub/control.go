@@ -39,7 +39,7 @@ func (s *Session) Control(ctx context.Context, by Actor, request json.RawMessage
 	if changes {
 		right = MayDrive
 	}
-	if err := by.need(right, "send "+name); err != nil {
+	if err := s.hub.check(ctx, by, s.id, right, "send "+name); err != nil {
 		return nil, err
 	}
 	var resp json.RawMessage
@@ -185,7 +185,7 @@ func (s *Session) Interrupt(ctx context.Context, by Actor) error {
 // Drop takes back a prompt that waits for its turn. It reports false if it does not
 // wait any more.
 func (s *Session) Drop(ctx context.Context, by Actor, uuid string) (bool, error) {
-	if err := by.need(MayDrive, "take back prompts"); err != nil {
+	if err := s.hub.check(ctx, by, s.id, MayDrive, "take back prompts"); err != nil {
 		return false, err
 	}
 	dropped := false
@@ -238,7 +238,7 @@ func (r *room) drop(ctx context.Context, by Actor, uuid string) (bool, error) {
 // Rewind makes the conversation go on behind the message with a uuid; what came after it
 // stays in the journal. The session must be idle.
 func (s *Session) Rewind(ctx context.Context, by Actor, uuid string) error {
-	if err := by.need(MayDrive, "rewind the conversation"); err != nil {
+	if err := s.hub.check(ctx, by, s.id, MayDrive, "rewind the conversation"); err != nil {
 		return err
 	}
 	return s.hub.in(ctx, s.id, func(r *room) error {
@@ -267,6 +267,9 @@ func (s *Session) Fork(ctx context.Context, by Actor, n uint64) (*Session, error
 
 func (h *Hub) fork(ctx context.Context, by Actor, spec Spec) (*Session, error) {
 	s, n := &Session{h, spec.From.Session}, spec.From.N
+	if err := h.check(ctx, by, s.id, MayView, "see the session"); err != nil {
+		return nil, err
+	}
 	r, err := h.enter(ctx, s.id, nil)
 	if err != nil {
 		return nil, err
@@ -360,7 +363,7 @@ func (h *Hub) createFork(ctx context.Context, id string, created *Created, fill 
 
 // Trim removes the entries below a number, and announces it.
 func (s *Session) Trim(ctx context.Context, by Actor, before uint64) error {
-	if err := by.need(MayAdmin, "trim the journal"); err != nil {
+	if err := s.hub.check(ctx, by, s.id, MayAdmin, "trim the journal"); err != nil {
 		return err
 	}
 	return s.hub.in(ctx, s.id, func(r *room) error { return r.trim(ctx, before) })
@@ -409,7 +412,7 @@ func (r *room) trim(ctx context.Context, before uint64) error {
 
 // Remove ends the session and removes its journal. The agent's own records stay.
 func (s *Session) Remove(ctx context.Context, by Actor) error {
-	if err := by.need(MayAdmin, "remove sessions"); err != nil {
+	if err := s.hub.check(ctx, by, s.id, MayAdmin, "remove sessions"); err != nil {
 		return err
 	}
 	if err := s.Stop(ctx, by); err != nil && !errors.Is(err, ErrNotFound) {
@@ -444,7 +447,7 @@ func (s *Session) Remove(ctx context.Context, by Actor) error {
 // Stop interrupts the turn that runs, drops prompts that wait, and ends the agent. The
 // next prompt starts it again.
 func (s *Session) Stop(ctx context.Context, by Actor) error {
-	if err := by.need(MayDrive, "stop the session"); err != nil {
+	if err := s.hub.check(ctx, by, s.id, MayDrive, "stop the session"); err != nil {
 		return err
 	}
 	if err := s.Interrupt(ctx, by); err != nil && !errors.Is(err, parley.ErrClosed) {
@@ -484,7 +487,7 @@ func (r *room) stopAgent(ctx context.Context, by Actor) error {
 // Initialized returns what the session's agent answered to initialize: its commands, its
 // models. The agent is started if need be.
 func (s *Session) Initialized(ctx context.Context, by Actor) (*wire.InitializeResponse, error) {
-	if err := by.need(MayView, "see the session"); err != nil {
+	if err := s.hub.check(ctx, by, s.id, MayView, "see the session"); err != nil {
 		return nil, err
 	}
 	var resp *wire.InitializeResponse

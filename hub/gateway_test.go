@@ -3,7 +3,10 @@ package hub_test
 import (
 	"context"
 	"errors"
+	"iter"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/hub"
@@ -57,4 +60,67 @@ func TestGatewayRunsNoAgents(t *testing.T) {
 	if got := <-epoch; got != owner {
 		t.Errorf("the agent has the epoch %d, want %d (prompt %s)", got, owner, uuid)
 	}
+}
+
+// A breaking backend fails once where it follows a journal, as one does that lost its connection.
+type breaking struct {
+	*hub.Memory
+	fails chan struct{} // closed when it shall fail
+	did   atomic.Bool
+}
+
+// Read implements [hub.Backend].
+func (b *breaking) Read(ctx context.Context, id string, after uint64, follow bool) iter.Seq2[hub.Entry, error] {
+	if !follow || b.did.Swap(true) {
+		return b.Memory.Read(ctx, id, after, follow)
+	}
+	return func(yield func(hub.Entry, error) bool) {
+		select {
+		case <-b.fails:
+			yield(hub.Entry{}, errors.New("no server answers"))
+		case <-ctx.Done():
+			yield(hub.Entry{}, context.Cause(ctx))
+		}
+	}
+}
+
+// A gateway that could not follow a journal for a while opens the session again: its viewers miss
+// nothing.
+func TestGatewayFollowsAgainAfterAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := new(hub.Memory)
+		b := &breaking{Memory: memory, fails: make(chan struct{})}
+		none := func(context.Context, hub.Start) (*parley.Options, error) { return nil, errors.New("no agent") }
+		gateway, err := hub.New(hub.Config{Backend: b, Gateway: true, Agent: none})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer gateway.Close()
+		me := hub.Actor{Name: "me", Rights: hub.Everything}
+		s, err := gateway.Create(t.Context(), me, hub.Spec{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		renamed := make(chan uint64, 1)
+		go func() {
+			for e, err := range s.Attach(t.Context(), me, 0) {
+				if err != nil {
+					t.Error(err)
+				}
+				if e.Kind == hub.KindOwner || err != nil {
+					renamed <- e.N
+					return
+				}
+			}
+		}()
+		synctest.Wait()
+		close(b.fails)
+		entry := hub.Entry{N: 2, Epoch: 2, Kind: hub.KindOwner, Data: []byte(`{"hub":"worker"}`)}
+		if err := memory.Append(t.Context(), s.ID(), 1, []hub.Entry{entry}); err != nil {
+			t.Fatal(err)
+		}
+		if n := <-renamed; n != 2 {
+			t.Errorf("the viewer received entry %d, want 2", n)
+		}
+	})
 }

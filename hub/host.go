@@ -72,7 +72,7 @@ func (h *Host) Err() error {
 
 // Host attaches a host to the session.
 func (s *Session) Host(ctx context.Context, by Actor, opts HostOptions) (*Host, error) {
-	if err := by.need(MayDrive, "be the host"); err != nil {
+	if err := s.hub.check(ctx, by, s.id, MayDrive, "be the host"); err != nil {
 		return nil, err
 	}
 	if opts.Handle == nil {

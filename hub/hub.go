@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -65,6 +66,9 @@ type Config struct {
 	// Environment names what agents get from the process of the hub, one "NAME=digest" for
 	// each variable: see socket.Join.
 	Environment []string
+	// Sees reports whether an actor may see and use the sessions that another one created. For
+	// who may not, they do not exist. Nil means that all may.
+	Sees func(by, creator Actor) bool
 	// Logger gets what goes wrong without ending anything. It may be nil.
 	Logger *slog.Logger
 }
@@ -144,6 +148,34 @@ func (h *Hub) warn(text string, err error) {
 	if h.cfg.Logger != nil && h.ctx.Err() == nil {
 		h.cfg.Logger.Warn(text, "error", err)
 	}
+}
+
+// Sees reports whether an actor may see what belongs to another one: see [Config.Sees].
+func (h *Hub) Sees(by, other Actor) bool { return h.cfg.Sees == nil || h.cfg.Sees(by, other) }
+
+// check returns an error unless an actor may do something to a session.
+func (h *Hub) check(ctx context.Context, by Actor, id string, need Rights, what string) error {
+	if err := by.need(need, what); err != nil || h.cfg.Sees == nil {
+		return err
+	}
+	err := CheckID(id)
+	if err != nil || id == SchedulesID {
+		return cmp.Or(err, ErrNotFound)
+	}
+	for e, err := range h.cfg.Backend.Read(ctx, id, 0, false) {
+		if err != nil {
+			return err
+		}
+		f := newFold()
+		if f.add(&e); f.created == nil {
+			continue
+		}
+		if !h.cfg.Sees(by, f.created.By) {
+			break
+		}
+		return nil
+	}
+	return ErrNotFound
 }
 
 // poke opens a session, if it is not, so that it does its work.
@@ -364,7 +396,7 @@ func (s *Session) ID() string { return s.id }
 
 // State returns what the session is doing.
 func (s *Session) State(ctx context.Context, by Actor) (*State, error) {
-	if err := by.need(MayView, "see the session"); err != nil {
+	if err := s.hub.check(ctx, by, s.id, MayView, "see the session"); err != nil {
 		return nil, err
 	}
 	var state *State
@@ -382,7 +414,7 @@ func (s *Session) State(ctx context.Context, by Actor) (*State, error) {
 // iteration. The agent never waits for a viewer.
 func (s *Session) Attach(ctx context.Context, by Actor, after uint64) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		if err := by.need(MayView, "see the session"); err != nil {
+		if err := s.hub.check(ctx, by, s.id, MayView, "see the session"); err != nil {
 			yield(Entry{}, err)
 			return
 		}
@@ -482,7 +514,7 @@ func (s *Session) attach(ctx context.Context, after *uint64, yield func(Entry, e
 // again is accepted once. Prompts have their turns in the order in which they were
 // accepted.
 func (s *Session) Prompt(ctx context.Context, by Actor, m *wire.User) (uuid string, err error) {
-	if err := by.need(MayDrive, "send prompts"); err != nil {
+	if err := s.hub.check(ctx, by, s.id, MayDrive, "send prompts"); err != nil {
 		return "", err
 	}
 	msg := *m
@@ -563,6 +595,9 @@ func (h *Hub) put(ctx context.Context, id string, item Item) (stored Item, err e
 // returns when the answer is durable; the error is an [*AnsweredError] if another one
 // came first.
 func (s *Session) Answer(ctx context.Context, by Actor, ans Answer) error {
+	if err := s.hub.check(ctx, by, s.id, 0, ""); err != nil {
+		return err
+	}
 	ans.By, ans.Outcome, ans.Kept = by, Answered, ""
 	return s.hub.in(ctx, s.id, func(r *room) error { return r.answer(ctx, by, &ans) })
 }

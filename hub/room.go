@@ -153,8 +153,13 @@ func (r *room) post(ctx context.Context, f func(*tx) error) {
 // batchLimit is how many ops are written together.
 const batchLimit = 256
 
-// leaseRetry is how often a room tries for a lease that another process has.
-const leaseRetry = time.Second
+const (
+	// leaseRetry is how often a room tries for a lease that another process has.
+	leaseRetry = time.Second
+	// followRetry is how long a room waits before it opens a session again whose journal it could
+	// not follow.
+	followRetry = 100 * time.Millisecond
+)
 
 // run is the room's goroutine.
 func (r *room) run(create *Created) {
@@ -410,7 +415,12 @@ func (r *room) follow() {
 	r.spawn(func(ctx context.Context) {
 		for e, err := range r.hub.cfg.Backend.Read(ctx, r.id, from, true) {
 			if err != nil {
-				return // the room ends, or owns the session now
+				select { // viewers must not wait for entries that nobody reads
+				case <-time.After(followRetry):
+					r.post(ctx, func(*tx) error { r.broken = errReopen; return nil })
+				case <-ctx.Done(): // the room ends, or owns the session now
+				}
+				return
 			}
 			r.post(ctx, func(x *tx) error {
 				r.take(&e)

@@ -434,7 +434,7 @@ func (h *Hub) Unschedule(ctx context.Context, by Actor, id string) error {
 	if err := by.need(MayDrive, "remove schedules"); err != nil {
 		return err
 	}
-	all, err := h.Schedules(ctx, Actor{Rights: MayView}, "")
+	all, err := h.Schedules(ctx, Actor{Name: by.Name, Rights: MayView}, "")
 	if err != nil {
 		return err
 	}
@@ -462,8 +462,13 @@ func (h *Hub) Schedules(ctx context.Context, by Actor, id string) (all []Schedul
 		}
 	}
 	for _, x := range s.sorted() {
-		if id == "" || x.Session == id {
+		if id != "" && x.Session != id {
+			continue
+		}
+		if err := h.check(ctx, by, x.Session, MayView, "see schedules"); err == nil {
 			all = append(all, *x)
+		} else if !errors.Is(err, ErrNotFound) {
+			return nil, err
 		}
 	}
 	return all, nil

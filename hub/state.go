@@ -414,7 +414,7 @@ func (f *fold) rephase(at time.Time) {
 func (f *fold) state() *State {
 	s := &State{Phase: f.phase, Since: f.since, N: f.n, Queued: slices.Clone(f.queue), Tasks: slices.Clone(f.tasks), Title: f.title, Archived: f.archived, Problem: f.problem}
 	if c := f.created; c != nil {
-		s.Cwd, s.Session, s.Worktree = c.Cwd, f.agentID, c.Worktree
+		s.Cwd, s.Session, s.Worktree, s.by = c.Cwd, f.agentID, c.Worktree, c.By
 	}
 	for _, id := range f.openAsks {
 		a := f.asks[id]

@@ -253,6 +253,8 @@ type State struct {
 	Host *HostState `json:"host,omitempty"`
 	// Problem says why the agent does not run, if it cannot be started.
 	Problem string `json:"problem,omitempty"`
+
+	by Actor // who created it
 }
 
 // A Waiting is one thing that a session waits for.

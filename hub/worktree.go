@@ -90,7 +90,7 @@ func (s *Session) RemoveWorktree(ctx context.Context, by Actor, force bool) erro
 
 // worktree returns the worktree of a session that does not run.
 func (s *Session) worktree(ctx context.Context, by Actor, to string) (*worktree.Tree, error) {
-	if err := by.need(MayAdmin, to); err != nil {
+	if err := s.hub.check(ctx, by, s.id, MayAdmin, to); err != nil {
 		return nil, err
 	}
 	state, err := s.State(ctx, by)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -124,7 +125,7 @@ type TokenList struct {
 }
 
 func listTokens(c *call, _ context.Context, _ *none) (TokenList, error) {
-	return TokenList{c.s.tokens.list()}, nil
+	return TokenList{slices.DeleteFunc(c.s.tokens.list(), func(t Token) bool { return !c.sees(t.Name) })}, nil
 }
 
 // NewToken is the request for a token.
@@ -142,6 +143,9 @@ type MadeToken struct {
 }
 
 func createToken(c *call, _ context.Context, in *NewToken) (MadeToken, error) {
+	if !c.sees(in.Name) {
+		return MadeToken{}, fmt.Errorf("%w: a token named %q cannot make one named %q, which belongs to somebody else", hub.ErrForbidden, c.Name, in.Name)
+	}
 	t, secret, err := c.s.tokens.add(in.Name, in.Scope, in.Expires)
 	if err != nil {
 		return MadeToken{}, err
@@ -173,7 +177,7 @@ type tokenPath struct {
 }
 
 func revokeToken(c *call, _ context.Context, in *tokenPath) (none, error) {
-	return none{}, c.s.tokens.remove(in.ID)
+	return none{}, c.s.tokens.remove(in.ID, c.sees)
 }
 
 type listQuery struct {

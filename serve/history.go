@@ -23,12 +23,12 @@ type AuditList struct {
 }
 
 func listAudit(c *call, _ context.Context, in *auditQuery) (AuditList, error) {
-	events, err := c.s.audit.latest(cmp.Or(max(in.Limit, 0), 200))
+	events, err := c.s.audit.latest(cmp.Or(max(in.Limit, 0), 200), func(e *Event) bool { return c.sees(e.By) })
 	return AuditList{events}, err
 }
 
-// latest returns up to n events, the latest first.
-func (a *auditLog) latest(n int) (out []Event, err error) {
+// latest returns up to n of the events that are shown, the latest first.
+func (a *auditLog) latest(n int, shown func(*Event) bool) (out []Event, err error) {
 	if a.path == "" {
 		return nil, nil
 	}
@@ -41,8 +41,11 @@ func (a *auditLog) latest(n int) (out []Event, err error) {
 		slices.Reverse(lines)
 		for _, line := range lines {
 			var e Event
-			if len(line) == 0 || json.Unmarshal(line, &e) != nil {
-				continue // a crash may have cut it
+			if len(line) == 0 || json.Unmarshal(line, &e) != nil { // a crash may have cut it
+				continue
+			}
+			if !shown(&e) {
+				continue
 			}
 			if out = append(out, e); len(out) == n {
 				return out, nil

@@ -35,8 +35,8 @@ type measurement struct {
 }
 
 // measure returns all measurements.
-func (s *Server) measure(ctx context.Context) ([]measurement, error) {
-	all, err := s.cfg.Hub.List(ctx, hub.Actor{Name: "metrics", Rights: hub.MayView})
+func (s *Server) measure(ctx context.Context, by hub.Actor) ([]measurement, error) {
+	all, err := s.cfg.Hub.List(ctx, by)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func (s *Server) measure(ctx context.Context) ([]measurement, error) {
 
 // metrics writes the measurements in the text format of Prometheus.
 func metrics(c *call) {
-	list, err := c.s.measure(c.r.Context())
+	list, err := c.s.measure(c.r.Context(), c.Actor)
 	if err != nil {
 		c.s.fail(c.w, c.r, c.identity, err)
 		return

@@ -75,7 +75,7 @@ func (s *Server) send(i hub.Info, n Notice) {
 	if base != "" {
 		n.Link = base + "/#/s/" + i.ID
 	}
-	s.push(n)
+	s.push(i.CreatedBy(), n)
 	if s.cfg.Notify == nil {
 		return
 	}

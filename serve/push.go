@@ -224,9 +224,9 @@ func pushClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, MaxIdleConns: 10, IdleConnTimeout: time.Minute, ForceAttemptHTTP2: true}}
 }
 
-// push sends a notice to every subscription that is for it and whose token counts. A
-// subscription that has ended is removed.
-func (s *Server) push(n Notice) {
+// push sends a notice about a session to every subscription that is for it and whose token counts and
+// may see what its creator has. A subscription that has ended is removed.
+func (s *Server) push(creator hub.Actor, n Notice) {
 	p := s.pushes
 	p.mu.Lock()
 	list := slices.DeleteFunc(slices.Clone(p.all), func(x *subscriber) bool { return !slices.Contains(x.Events, n.Event) })
@@ -237,8 +237,12 @@ func (s *Server) push(n Notice) {
 		return
 	}
 	for _, x := range list {
-		if !s.tokens.valid(x.Token) {
+		by, valid := s.tokens.actor(x.Token)
+		if !valid {
 			p.remove(func(o *subscriber) bool { return o.ID == x.ID })
+			continue
+		}
+		if !s.cfg.Hub.Sees(by, creator) {
 			continue
 		}
 		p.work.Go(func() {

@@ -249,7 +249,7 @@ func TestPush(t *testing.T) {
 	if p := <-posts; p.path != "/a" || p.header.Get("Urgency") != "normal" {
 		t.Errorf("%s received a notice that only /a wants", p.path)
 	}
-	if err := s.tokens.remove(phone.ID); err != nil {
+	if err := s.tokens.remove(phone.ID, func(string) bool { return true }); err != nil {
 		t.Fatal(err)
 	}
 	s.send(hub.Info{ID: id}, Notice{Event: "ask", Text: "x"})

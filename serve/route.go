@@ -43,6 +43,9 @@ type call struct {
 // session returns the session that the path names.
 func (c *call) session() *hub.Session { return c.s.cfg.Hub.Session(c.r.PathValue("id")) }
 
+// sees reports whether the caller may see what belongs to an actor with a name.
+func (c *call) sees(name string) bool { return c.s.cfg.Hub.Sees(c.Actor, hub.Actor{Name: name}) }
+
 // none is what a route takes or returns that takes or returns nothing.
 type none struct{}
 

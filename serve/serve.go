@@ -31,6 +31,9 @@ type Config struct {
 	// Dir is where tokens and the audit log are kept, for this user only. Empty means in
 	// memory alone.
 	Dir string
+	// Tokens keeps the tokens in place of a file in Dir, so that several servers have the same. It may
+	// be nil.
+	Tokens TokenStore
 	// Hosts are names by which the server is reached, besides its addresses and localhost.
 	Hosts []string
 	// Origins are those of pages elsewhere that may use the API with a token of their own,
@@ -137,7 +140,7 @@ func New(cfg Config) (*Server, error) {
 		tokenFile, auditFile, pushFile = filepath.Join(cfg.Dir, "tokens.json"), filepath.Join(cfg.Dir, "audit.jsonl"), filepath.Join(cfg.Dir, "push.json")
 	}
 	var err error
-	if s.tokens, err = openTokens(tokenFile); err != nil {
+	if s.tokens, err = openTokens(tokenFile, cfg.Tokens, s.logger()); err != nil {
 		return nil, err
 	}
 	if s.audit, err = openAudit(auditFile); err != nil {

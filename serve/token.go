@@ -12,6 +12,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -76,17 +78,36 @@ func (c *credential) arm() {
 	}
 }
 
-// tokens are all tokens, in a file that is read once: a process that changes the file
-// while the server runs gains nothing.
-type tokens struct {
-	path string // empty: they are not kept
-
-	mu  sync.Mutex
-	all map[string]*credential // by id
+// A TokenStore keeps the tokens of several servers, as one value that they share.
+type TokenStore interface {
+	// Change calls f with the value, nil if there is none, and stores what f returns, unless another
+	// server stored something meanwhile: then it calls f again.
+	Change(ctx context.Context, f func(old []byte) ([]byte, error)) error
+	// Watch calls f with the value, nil if there is none, and again whenever it has changed, until
+	// ctx ends.
+	Watch(ctx context.Context, f func(value []byte)) error
 }
 
-func openTokens(path string) (*tokens, error) {
-	t := &tokens{path: path, all: map[string]*credential{}}
+// tokens are all tokens. Those in a file are read once: a process that changes the file while the
+// server runs gains nothing.
+type tokens struct {
+	path  string // empty: they are not kept in a file
+	store TokenStore
+	stop  context.CancelFunc // ends watching the store
+	work  sync.WaitGroup
+
+	changing sync.Mutex // held while one is added or removed
+
+	mu    sync.Mutex
+	all   map[string]*credential // by id
+	taken chan struct{}          // closed when all has changed
+}
+
+func openTokens(path string, store TokenStore, logger *slog.Logger) (*tokens, error) {
+	t := &tokens{path: path, store: store, all: map[string]*credential{}, taken: make(chan struct{}), stop: func() {}}
+	if store != nil {
+		return t, t.watch(logger)
+	}
 	if path == "" {
 		return t, nil
 	}
@@ -97,19 +118,83 @@ func openTokens(path string) (*tokens, error) {
 	if err != nil {
 		return nil, fmt.Errorf("serve: tokens cannot be read: %w", err)
 	}
-	var list []*credential
-	if err := json.Unmarshal(data, &list); err != nil {
+	if err := t.take(data); err != nil {
 		return nil, fmt.Errorf("serve: %s cannot be read: %w", path, err)
-	}
-	for _, c := range list {
-		c.arm()
-		t.all[c.ID] = c
 	}
 	return t, nil
 }
 
+// watch takes in what is in the store, now and whenever it has changed.
+func (t *tokens) watch(logger *slog.Logger) error {
+	first := make(chan error, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	t.stop = cancel
+	t.work.Go(func() {
+		for ctx.Err() == nil {
+			err := t.store.Watch(ctx, func(data []byte) {
+				err := t.take(data)
+				if err != nil {
+					logger.Error("the tokens cannot be read", "error", err)
+				}
+				select {
+				case first <- err:
+				default:
+				}
+			})
+			if err != nil && ctx.Err() == nil {
+				logger.Warn("changes of the tokens cannot be seen", "error", err)
+			}
+			select {
+			case first <- err:
+			default:
+			}
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+			}
+		}
+	})
+	if err := <-first; err != nil {
+		t.close()
+		return fmt.Errorf("serve: tokens cannot be read: %w", err)
+	}
+	return nil
+}
+
+// take replaces all tokens by those of a list. Streams of tokens that are gone end.
+func (t *tokens) take(data []byte) error {
+	var list []*credential
+	if len(data) > 0 {
+		if err := json.Unmarshal(data, &list); err != nil {
+			return err
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	close(t.taken)
+	t.taken = make(chan struct{})
+	old := t.all
+	t.all = map[string]*credential{}
+	for _, c := range list {
+		if known := old[c.ID]; known != nil && known.Hash == c.Hash {
+			c = known
+			delete(old, c.ID)
+		} else {
+			c.arm()
+		}
+		t.all[c.ID] = c
+	}
+	for _, c := range old {
+		c.revoke(errRevoked)
+		c.free()
+	}
+	return nil
+}
+
 // close frees what tokens hold.
 func (t *tokens) close() {
+	t.stop()
+	t.work.Wait()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, c := range t.all {
@@ -117,21 +202,63 @@ func (t *tokens) close() {
 	}
 }
 
-// save writes the file. The caller holds the lock.
-func (t *tokens) save() error {
-	if t.path == "" {
+// change adds a token, or removes the one with an id, and returns when that is stored.
+func (t *tokens) change(add *credential, remove string) error {
+	apply := func(list []*credential) ([]byte, error) {
+		list = slices.DeleteFunc(list, func(c *credential) bool { return c.ID == remove })
+		if add != nil {
+			list = append(list, add)
+		}
+		slices.SortFunc(list, byAge)
+		return json.MarshalIndent(list, "", "\t")
+	}
+	t.changing.Lock()
+	defer t.changing.Unlock()
+	if t.store != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		err := t.store.Change(ctx, func(old []byte) ([]byte, error) {
+			var list []*credential
+			if len(old) > 0 {
+				if err := json.Unmarshal(old, &list); err != nil {
+					return nil, err
+				}
+			}
+			return apply(list)
+		})
+		if err != nil {
+			return fmt.Errorf("serve: tokens cannot be stored: %w", err)
+		}
+		t.await(ctx, func() bool { return (add == nil || t.all[add.ID] != nil) && t.all[remove] == nil })
 		return nil
 	}
-	list := make([]*credential, 0, len(t.all))
-	for _, c := range t.all {
-		list = append(list, c)
+	t.mu.Lock()
+	data, err := apply(slices.Collect(maps.Values(t.all)))
+	t.mu.Unlock()
+	if err == nil && t.path != "" {
+		err = writeFile(t.path, data)
 	}
-	slices.SortFunc(list, byAge)
-	data, err := json.MarshalIndent(list, "", "\t")
 	if err != nil {
 		return err
 	}
-	return writeFile(t.path, data)
+	return t.take(data)
+}
+
+// await waits until what is watched is as it should be.
+func (t *tokens) await(ctx context.Context, done func() bool) {
+	for {
+		t.mu.Lock()
+		ok, taken := done(), t.taken
+		t.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-taken:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 func byAge(a, b *credential) int {
@@ -180,12 +307,7 @@ func (t *tokens) add(name string, scope Scope, expires time.Time) (Token, string
 	c := &credential{Token: Token{ID: hex.EncodeToString(id), Name: name, Scope: scope, Created: time.Now().UTC().Truncate(time.Millisecond), Expires: expires}}
 	text := tokenPrefix + c.ID + "_" + base64.RawURLEncoding.EncodeToString(secret)
 	c.Hash = hashSecret(text)
-	c.arm()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.all[c.ID] = c
-	if err := t.save(); err != nil {
-		delete(t.all, c.ID)
+	if err := t.change(c, ""); err != nil {
 		return Token{}, "", err
 	}
 	return c.Token, text, nil
@@ -207,12 +329,15 @@ func (t *tokens) find(text string) *credential {
 	return c
 }
 
-// valid reports whether a token is there and has not expired.
-func (t *tokens) valid(id string) bool {
+// actor returns whom a token belongs to, if it is there and has not expired.
+func (t *tokens) actor(id string) (hub.Actor, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.all[id]
-	return c != nil && c.ctx.Err() == nil
+	if c == nil || c.ctx.Err() != nil {
+		return hub.Actor{}, false
+	}
+	return hub.Actor{Name: c.Name, Rights: hub.MayView}, true
 }
 
 // used notes the use of a token. It is stored with the next change of the file.
@@ -245,20 +370,13 @@ func (t *tokens) list() []Token {
 	return all
 }
 
-// remove revokes a token and ends its streams.
-func (t *tokens) remove(id string) error {
+// remove revokes a token that may be seen, and ends its streams.
+func (t *tokens) remove(id string, sees func(name string) bool) error {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	c := t.all[id]
-	if c == nil {
+	t.mu.Unlock()
+	if c == nil || !sees(c.Name) {
 		return fmt.Errorf("serve: unknown token %q: %w", id, hub.ErrNotFound)
 	}
-	delete(t.all, id)
-	if err := t.save(); err != nil {
-		t.all[id] = c
-		return err
-	}
-	c.revoke(errRevoked)
-	c.free()
-	return nil
+	return t.change(nil, id)
 }

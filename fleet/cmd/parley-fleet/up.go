@@ -225,7 +225,7 @@ func (f *nodeFlags) work(ctx context.Context, nc *nats.Conn, replicas int, liste
 	var work sync.WaitGroup
 	failed := make(chan error, 4)
 	if listener != nil {
-		s, err := f.faces(h, logger)
+		s, err := f.faces(h, b.Tokens(), logger)
 		if err != nil {
 			return err
 		}
@@ -338,7 +338,7 @@ func (f *nodeFlags) hubConfig(w *fleet.Worker, files *fleet.Workspaces, logger *
 		return s.Model(), nil
 	}
 	return hub.Config{
-		Backend: w.Backend(), Name: f.name, IdleAfter: f.idle, Gateway: f.slots == 0, Logger: logger,
+		Backend: w.Backend(), Sees: fleet.Sees, Name: f.name, IdleAfter: f.idle, Gateway: f.slots == 0, Logger: logger,
 		Agent: func(ctx context.Context, start hub.Start) (*parley.Options, error) {
 			var spec sessionSpec
 			if len(start.Spec) > 0 {
@@ -382,7 +382,7 @@ func (f *nodeFlags) hubConfig(w *fleet.Worker, files *fleet.Workspaces, logger *
 }
 
 // faces returns the server of the API and the page.
-func (f *nodeFlags) faces(h *hub.Hub, logger *slog.Logger) (*serve.Server, error) {
+func (f *nodeFlags) faces(h *hub.Hub, tokens serve.TokenStore, logger *slog.Logger) (*serve.Server, error) {
 	list := func(s string) []string {
 		if s == "" {
 			return nil
@@ -390,7 +390,7 @@ func (f *nodeFlags) faces(h *hub.Hub, logger *slog.Logger) (*serve.Server, error
 		return strings.Split(s, ",")
 	}
 	return serve.New(serve.Config{
-		Hub: h, NoDirectory: true, Dir: filepath.Join(f.data, "serve.d"), Hosts: list(f.hosts), Origins: list(f.origins), BehindProxy: f.behindProxy, Console: console.Handler(), Logger: logger,
+		Hub: h, Tokens: tokens, NoDirectory: true, Dir: filepath.Join(f.data, "serve.d"), Hosts: list(f.hosts), Origins: list(f.origins), BehindProxy: f.behindProxy, Console: console.Handler(), Logger: logger,
 		Agent: func(a serve.AgentSettings) (json.RawMessage, error) {
 			var args []string
 			if a.Model != "" {

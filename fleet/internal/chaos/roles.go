@@ -41,6 +41,9 @@ type workerSpec struct {
 	Lease              time.Duration
 }
 
+// processName is that of one life of a worker.
+func processName(name string, pid int) string { return fmt.Sprintf("%s.%d", name, pid) }
+
 // runWorker is one of the workers.
 func runWorker(ctx context.Context, text string) error {
 	var spec workerSpec
@@ -56,7 +59,7 @@ func runWorker(ctx context.Context, text string) error {
 		return err
 	}
 	w := fleet.NewWorker(b, 100, slog.New(slog.NewTextHandler(os.Stderr, nil)))
-	h, err := hub.New(hub.Config{Backend: w.Backend(), Name: spec.Name, IdleAfter: time.Second, Agent: func(_ context.Context, start hub.Start) (*parley.Options, error) {
+	h, err := hub.New(hub.Config{Backend: w.Backend(), Name: processName(spec.Name, os.Getpid()), IdleAfter: time.Second, Agent: func(_ context.Context, start hub.Start) (*parley.Options, error) {
 		cfg := agent.Config{Model: echo{spec.Ledger}, Store: start.Store, Environ: os.Environ()}
 		return &parley.Options{Cwd: start.Cwd, Dialer: agent.InProcess(cfg), AllowedTools: []string{"Bash"}}, nil
 	}})

@@ -250,7 +250,8 @@ func (w *world) faults(ctx context.Context, d time.Duration) {
 	all.Go(func() { // the first two are killed
 		for pause(end, 2*time.Second); end.Err() == nil; pause(end, time.Duration(3000+forWorkers.IntN(4000))*time.Millisecond) {
 			p := w.workers[forWorkers.IntN(2)]
-			w.killed[p.name] = append(w.killed[p.name], time.Now())
+			name := processName(p.name, p.cmd.Process.Pid)
+			w.killed[name] = append(w.killed[name], time.Now())
 			p.kill()
 			w.kills++
 			pause(end, time.Duration(forWorkers.IntN(3000))*time.Millisecond)
@@ -260,7 +261,8 @@ func (w *world) faults(ctx context.Context, d time.Duration) {
 	all.Go(func() { // the others are paused for longer than their lease
 		for pause(end, 4*time.Second); end.Err() == nil; pause(end, time.Duration(1000+forPaused.IntN(3000))*time.Millisecond) {
 			p := w.workers[2+forPaused.IntN(2)]
-			w.paused[p.name] = append(w.paused[p.name], time.Now())
+			name := processName(p.name, p.cmd.Process.Pid)
+			w.paused[name] = append(w.paused[name], time.Now())
 			p.cmd.Process.Signal(syscall.SIGSTOP)
 			w.pauses++
 			pause(ctx, w.lease+time.Duration(1000+forPaused.IntN(4000))*time.Millisecond)
