@@ -4,19 +4,19 @@
 // contain. The same scenario is played
 //
 //   - in process, as a [Model] for the engine ([Scenario.Model]);
-//   - over loopback, as a strict fake of the Messages API ([NewAPI]) to which any
-//     agent in any language is pointed by ANTHROPIC_BASE_URL;
+//   - over loopback, as a strict fake of the Messages API ([NewAPI]); set
+//     ANTHROPIC_BASE_URL to point any agent in any language at it;
 //   - by the same server as an OpenAI-compatible API (POST /v1/chat/completions).
 //
 // A [Cassette] records traffic with a real API and replays it offline.
 //
-// The package reads no file it was not given and touches no network but
-// loopback. The exception is a recorder, which connects to its upstream. It knows
-// nothing of the engine but its model interface.
+// The package reads only the files it is given and uses no network but loopback.
+// The exception is a recorder, which connects to its upstream. Of the engine, the
+// package uses only the model interface.
 //
 // # Scenarios in Go
 //
-// A script is a list of turns, one for each request. A turn begins with any of
+// A script is a list of turns, one for each request. A turn starts with any of
 // [Say], [Think], [Call], [Block], [Pause], [Expect], [Fail], [Reset] and
 // [FirstOf], and its methods add to it:
 //
@@ -30,38 +30,38 @@
 //		),
 //	)
 //
-// A request that is not what its turn expects, or for which no turn is left, is
-// answered by an error that shows what was expected and what came, and fails the
-// test. So do turns that were never asked for ([Model.Done], [API.Done]; NewAPI
-// asks by itself when the test ends).
+// A request that does not match its turn, or for which no turn is left, fails the
+// test. The response is an error that shows the expected and the received request.
+// Turns without a request fail the test, too: see [Model.Done] and [API.Done]. NewAPI
+// calls Done when the test ends.
 //
-// Requests beside the conversation, of subagents or for a title, go to scripts
-// of their own: [Scenario.When] gives a script the requests that a matcher
-// matches. [Turn.Goto] goes on in another script, [Turn.Times] and [Turn.Always]
-// repeat, [Scenario.Default] answers what is left.
+// Requests outside the conversation, of subagents or for a title, need scripts of
+// their own: [Scenario.When] adds a script for the requests that a matcher matches.
+// [Turn.Goto] continues in another script, [Turn.Times] and [Turn.Always] repeat a
+// turn, and [Scenario.Default] answers all other requests.
 //
 // # Faults
 //
-// A turn can be refused with any status ([Turn.Fail], [Turn.RetryAfter],
+// A turn can fail with any status ([Turn.Fail], [Turn.RetryAfter],
 // [Turn.Header]), and a stream can break at any event: [Turn.Cut],
 // [Turn.CutClean], [Turn.Reset], [Turn.Malformed], [Turn.StreamError],
 // [Turn.Stall]; [Turn.Pause], [Turn.Drip], [Turn.Ping] and [Turn.Chunks] change
-// its pace. A fault stands where it is written, between two blocks, or after a
+// its pace. A fault takes effect where it is written, between two blocks, or after a
 // number of events:
 //
 //	parleytest.Say("Hello there").Cut().After(3) // message_start, content_block_start, one delta
 //
-// A Model waits with package time only, so inside a bubble of testing/synctest
-// an hour's stall takes no time.
+// A Model waits with package time only, so a stall of an hour takes no time inside a
+// bubble of testing/synctest.
 //
 // # The strict API
 //
-// [API] refuses what the real API refuses, with the same status and body; all it
-// refuses stands in one table ([Rules], and [ChatRules] for the OpenAI face),
-// each rule with a request that breaks it and where its answer is known from.
-// Thinking blocks are signed by their text, so that a changed one is found even
-// by another server. [API.Requests] has every request for assertions, without
-// keys, with what prompt caching would have made of it ([CacheUse]).
+// [API] rejects the requests that the real API rejects, with the same status and
+// body. All its rules are in one table ([Rules], and [ChatRules] for the OpenAI API);
+// each has a request that breaks it and the source of its response. The signature of a
+// thinking block depends on its text, so even another server notices a change.
+// [API.Requests] returns every request for assertions, without keys, and with the
+// usage of prompt caching ([CacheUse]).
 //
 // # Script files
 //
@@ -146,11 +146,10 @@
 //
 // # Cassettes
 //
-// [NewRecorder] passes traffic on to an API and writes it to a file, [NewPlayer]
-// and [Replay] answer from the file. Requests are matched without what changes
-// from run to run: ids, dates, times, temporary and home directories, and what
-// [CassetteOptions] name. A request that is not in the cassette fails with the
-// nearest that is, and how they differ. Keys do not reach the file; the one
-// thing that cannot be found is a secret that a model repeats in pieces, each in
-// an event of its own.
+// [NewRecorder] forwards traffic to an API and writes it to a file; [NewPlayer] and
+// [Replay] answer from the file. The comparison of requests ignores values that change
+// from run to run: ids, dates, times, temporary and home directories, and the values
+// that [CassetteOptions] name. A request that is not in the cassette fails with a diff
+// to the nearest one. Keys are not written to the file. The exception is a secret that
+// a model repeats in pieces, one piece per event: it cannot be detected.
 package parleytest
