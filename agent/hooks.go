@@ -236,7 +236,7 @@ func (s *server) closeHooks() {
 }
 
 // Hooks calls the hooks for an event, those of the host and those of settings, all at
-// once.
+// once. The host receives the requests in the order in which it registered the hooks.
 func (s *server) Hooks(ctx context.Context, in wire.HookInput, subject, toolUseID string) []hook.Answer {
 	type job struct {
 		id string
@@ -257,8 +257,18 @@ func (s *server) Hooks(ctx context.Context, in wire.HookInput, subject, toolUseI
 	s.mu.Unlock()
 	answers := make([]hook.Answer, len(jobs))
 	var wg sync.WaitGroup
+	var before <-chan struct{} // closed when the host has the request before
 	for i, j := range jobs {
-		wg.Go(func() { answers[i] = s.hook(ctx, j.m, j.id, in, toolUseID) })
+		turn, out := before, make(chan struct{})
+		sent := sync.OnceFunc(func() { close(out) })
+		before = out
+		wg.Go(func() {
+			defer sent()
+			if turn != nil {
+				<-turn
+			}
+			answers[i] = s.hook(ctx, j.m, j.id, in, toolUseID, sent)
+		})
 	}
 	own := commands.Run(ctx, in, subject)
 	wg.Wait()
@@ -284,7 +294,7 @@ func hostHears(in wire.HookInput) bool {
 }
 
 // hook calls one hook of the host.
-func (s *server) hook(ctx context.Context, m *hookMatcher, id string, in wire.HookInput, toolUseID string) hook.Answer {
+func (s *server) hook(ctx context.Context, m *hookMatcher, id string, in wire.HookInput, toolUseID string, sent func()) hook.Answer {
 	answer := hook.Answer{Name: id, Source: "host"}
 	limit := m.timeout
 	if limit <= 0 {
@@ -308,7 +318,7 @@ func (s *server) hook(ctx context.Context, m *hookMatcher, id string, in wire.Ho
 		}
 		return answer
 	}
-	r, err := s.request(bounded, &wire.HookCallback{CallbackID: id, Input: in, ToolUseID: toolUseID})
+	r, err := s.requestSent(bounded, &wire.HookCallback{CallbackID: id, Input: in, ToolUseID: toolUseID}, sent)
 	if err != nil {
 		answer.Withdrawn = errors.Is(ctx.Err(), context.Canceled)
 		answer.Late = bounded.Err() != nil && ctx.Err() == nil

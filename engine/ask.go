@@ -75,8 +75,8 @@ func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *call.Batch,
 	run = c.newBatch(t)
 	sent := 0 // bytes
 	began := c.runner.Now()
-	if t.firstSent.IsZero() {
-		t.firstSent = began
+	if t.first.sent.IsZero() {
+		t.first.sent = began
 	}
 	parent, span := c.runner.Telemetry.Chat(t.ctx, c.cfg.Provider, c.model.ID, c.rec.ID())
 	defer func() {
@@ -86,6 +86,9 @@ func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *call.Batch,
 		if a.started {
 			usage := a.usage
 			c.lastUsage = &usage
+			if t.first.usage == nil {
+				t.first.usage = &usage
+			}
 			c.book(a, c.model.ID, "answer")
 			if n := history.InputTokens(&usage); n > 0 {
 				c.hist.Measured(sent, n)
@@ -162,8 +165,8 @@ func (c *Conversation) hear(t *turn, a *answer, run *call.Batch, ev *wire.APIEve
 	if err != nil {
 		return err
 	}
-	if ev.Type == "message_start" && t.firstToken.IsZero() {
-		t.firstToken = c.runner.Now()
+	if ev.Type == "message_start" && t.first.token.IsZero() {
+		t.first.token = c.runner.Now()
 	}
 	c.hearThought(t, a, ev)
 	if b != nil {
@@ -176,8 +179,11 @@ func (c *Conversation) hear(t *turn, a *answer, run *call.Batch, ev *wire.APIEve
 			}
 		}
 		m := c.assistantLine(a, b)
-		m.UserMessageUUIDs = t.uuids()
-		m.UserMessageUUID = firstOf(m.UserMessageUUIDs)
+		if !t.first.named { // only the first line names the prompts
+			t.first.named = true
+			m.UserMessageUUIDs = t.uuids()
+			m.UserMessageUUID = firstOf(m.UserMessageUUIDs)
+		}
 		if err := c.keepBlock(a, b, m.UUID, nil); err != nil {
 			return err
 		}
@@ -191,9 +197,11 @@ func (c *Conversation) hear(t *turn, a *answer, run *call.Batch, ev *wire.APIEve
 	if c.cfg.Partial && ev.Type != "ping" {
 		e := c.streamEvent(a, raw)
 		if ev.Type == "message_start" {
-			e.TTFTMS = c.runner.Now().Sub(t.firstSent).Milliseconds()
-			e.UserMessageUUIDs = t.uuids()
-			e.UserMessageUUID = firstOf(e.UserMessageUUIDs)
+			e.TTFTMS = c.runner.Now().Sub(t.first.sent).Milliseconds()
+			if !t.first.named {
+				e.UserMessageUUIDs = t.uuids()
+				e.UserMessageUUID = firstOf(e.UserMessageUUIDs)
+			}
 		}
 		if thinks(ev) {
 			e.Extra = fields("thinking_display", c.thinkingDisplay())

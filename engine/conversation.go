@@ -349,8 +349,16 @@ func (c *Conversation) Prompt(m *wire.User) {
 		return
 	}
 	if m.UUID != "" {
-		if c.uuids[m.UUID] {
-			return // it was said before
+		if c.uuids[m.UUID] { // it came before, and has its answer or will have it
+			if c.cfg.Replay {
+				again := *m
+				again.IsReplay, again.SessionID, again.Timestamp = true, "", ""
+				c.rec.Emit(&again)
+			}
+			if c.turn == nil && !c.awake {
+				c.state("idle")
+			}
+			return
 		}
 		c.uuids[m.UUID] = true
 	}
@@ -361,6 +369,10 @@ func (c *Conversation) Prompt(m *wire.User) {
 	p := &prompt{m: m, uuid: m.UUID}
 	if p.uuid == "" {
 		p.uuid = session.NewID()
+	}
+	if c.turn == nil && !c.awake && m.UUID != "" { // before the first line about the prompt
+		c.awake = true
+		c.state("running")
 	}
 	c.lifecycle(p, "queued")
 	if m.Priority == "now" && c.turn != nil {

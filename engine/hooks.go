@@ -41,13 +41,19 @@ func (c *hooks) runHooks(t *turn, in wire.HookInput, subject string) *hook.Verdi
 }
 
 func (c *hooks) runHooksAs(t *turn, in wire.HookInput, subject, id string) *hook.Verdict {
+	v := c.callHooks(t, in, subject, id)
+	c.emitNotes(v)
+	return v
+}
+
+// callHooks is runHooks whose caller emits what hooks say.
+func (c *hooks) callHooks(t *turn, in wire.HookInput, subject, id string) *hook.Verdict {
 	verdicts := make(chan *hook.Verdict, 1)
 	go func() { verdicts <- c.runner.Hooks(t.ctx, t.promptID, in, subject, id) }()
 	v, ok := await(t.ctx, c.serving, verdicts)
 	if !ok || t.ctx.Err() != nil {
 		return &hook.Verdict{}
 	}
-	c.emitNotes(v)
 	return v
 }
 
@@ -58,21 +64,21 @@ func (c *hooks) emitNotes(v *hook.Verdict) {
 }
 
 // promptHooks runs the hooks for a prompt. It is called by the owner of the
-// conversation.
-func (c *hooks) promptHooks(t *turn, p *prompt) (more []string, blocked bool, reason string) {
+// conversation, which emits their notes.
+func (c *hooks) promptHooks(t *turn, p *prompt) *hook.Verdict {
 	if p.origin != nil {
-		return nil, false, "" // nobody wrote it
+		return &hook.Verdict{} // nobody wrote it
 	}
-	v := c.runHooks(t, &wire.UserPromptSubmitInput{Prompt: p.m.Message.Content.String()}, "")
-	if reason, blocked = v.Blocked(); blocked {
-		return nil, true, reason
+	v := c.callHooks(t, &wire.UserPromptSubmitInput{Prompt: p.m.Message.Content.String()}, "", "")
+	if _, blocked := v.Blocked(); blocked {
+		return v
 	}
 	for o := range hook.Outputs[*wire.UserPromptSubmitOutput](v) {
 		if o.SessionTitle != "" && !c.below {
 			c.rename(o.SessionTitle)
 		}
 	}
-	return v.Added(), false, ""
+	return v
 }
 
 // stopHooks asks whether the turn may end. more is why not; added is what the model is to

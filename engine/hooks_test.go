@@ -84,10 +84,10 @@ func TestPromptIsBlockedByAHook(t *testing.T) {
 	h, host, turn := newHooks(t, func(wire.HookInput) *wire.HookOutput {
 		return &wire.HookOutput{Decision: wire.DecisionBlock, Reason: "secret"}
 	})
-	if _, blocked, reason := h.promptHooks(turn, &prompt{m: wire.Prompt(wire.Text("hi"))}); !blocked || reason != "secret" {
+	if reason, blocked := h.promptHooks(turn, &prompt{m: wire.Prompt(wire.Text("hi"))}).Blocked(); !blocked || reason != "secret" {
 		t.Errorf("got %v, %q", blocked, reason)
 	}
-	if _, blocked, _ := h.promptHooks(turn, &prompt{m: wire.Prompt(wire.Text("hi")), origin: &wire.Origin{Kind: "agent"}}); blocked || len(host.events) != 1 {
+	if _, blocked := h.promptHooks(turn, &prompt{m: wire.Prompt(wire.Text("hi")), origin: &wire.Origin{Kind: "agent"}}).Blocked(); blocked || len(host.events) != 1 {
 		t.Error("hooks had a say about a prompt that nobody wrote")
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -52,6 +52,7 @@ type money struct {
 type queue struct {
 	inbox      []*prompt
 	inputEnded bool
+	awake      bool            // the state "running" was emitted for a prompt that has no turn yet
 	ended      bool            // it is over, whatever is left to do
 	uuids      map[string]bool // of prompts that were taken
 	timers     *timers         // of prompts to come; of the topmost conversation

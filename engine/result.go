@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/parley-go/parley/engine/internal/history"
 	"github.com/parley-go/parley/engine/internal/ledger"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
@@ -123,8 +124,12 @@ func (c *Conversation) result(t *turn, end *ending) *wire.Result {
 		return &n
 	}
 	if end.subtype == "" && !end.isError {
-		r.TimeToRequestMS = ms(t.firstSent)
-		r.TTFTMS, r.TTFTStreamMS, r.FirstContentFrameMS = ms(t.firstToken), ms(t.firstToken), ms(t.firstToken)
+		r.TimeToRequestMS = ms(t.first.sent)
+		if len(ids) > 0 && t.first.usage != nil {
+			sent, tokens, cached := t.first.sent.UnixMilli(), history.InputTokens(t.first.usage), t.first.usage.CacheReadInputTokens
+			r.RequestSentWallMS, r.FirstRequestInputTokens, r.FirstRequestCacheReadInputToken = &sent, &tokens, &cached
+		}
+		r.TTFTMS, r.TTFTStreamMS, r.FirstContentFrameMS = ms(t.first.token), ms(t.first.token), ms(t.first.token)
 	}
 	return r
 }

@@ -172,6 +172,15 @@ func (s *structuredOutput) inText(text string) json.RawMessage {
 	return v
 }
 
+// compactJSON returns a JSON value without spaces.
+func compactJSON(value json.RawMessage) string {
+	var b bytes.Buffer
+	if json.Compact(&b, value) != nil {
+		return string(value)
+	}
+	return b.String()
+}
+
 // outcomeEnding returns the ending that the outcome of a call leads to, nil if there is none.
 func (t *turn) outcomeEnding(tc *call.Call, out *call.Outcome) *ending {
 	switch {
@@ -181,7 +190,7 @@ func (t *turn) outcomeEnding(tc *call.Call, out *call.Outcome) *ending {
 		return &ending{reason: "tool_deferred"}
 	case out.Value != nil:
 		t.structured = out.Value
-		return &ending{reason: "completed", text: string(out.Value)}
+		return &ending{reason: "completed", text: compactJSON(out.Value)}
 	case out.Misfit != nil:
 		if t.schemaFails++; t.schemaFails >= maxMisfits {
 			return &ending{subtype: "error_max_structured_output_retries", reason: "structured_output_retry_exhausted", isError: true,

@@ -35,8 +35,7 @@ type turn struct {
 	id       string // of the turn, as hooks are told
 
 	began       time.Time
-	firstSent   time.Time
-	firstToken  time.Time
+	first       firstAnswer
 	apiTime     time.Duration
 	userLines   int // lines of the user that were told, without echoes
 	rounds      int // requests that were answered
@@ -54,6 +53,14 @@ type turn struct {
 	deferred    *wire.DeferredToolUse
 }
 
+// firstAnswer is about the first answer of a turn.
+type firstAnswer struct {
+	sent  time.Time   // the request
+	token time.Time   // the beginning of the answer
+	usage *wire.Usage // nil before it is known
+	named bool        // a line of it has named the prompts
+}
+
 // take runs the turn of a prompt.
 func (c *Conversation) take(ctx context.Context, p *prompt) {
 	t := &turn{began: c.runner.Now(), prompts: []*prompt{p}, promptID: session.NewID(), id: session.NewID()}
@@ -67,8 +74,11 @@ func (c *Conversation) take(ctx context.Context, p *prompt) {
 	c.model, c.fallbacks = c.primary, slices.Clone(c.cfg.Fallbacks)
 	c.ledger.BeginTurn()
 	c.compaction.BeginTurn()
+	if !c.awake {
+		c.state("running")
+	}
+	c.awake = false
 	c.lifecycle(p, "started")
-	c.state("running")
 
 	end := c.begin(t, p)
 	for end == nil {
@@ -112,8 +122,10 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 		c.runWhileServing(func() { c.cfg.Refresh(t.ctx) })
 	}
 	begun := c.startSession(t)
-	added, blocked, reason := c.promptHooks(t, p)
-	added = append(begun, added...)
+	verdict := c.promptHooks(t, p)
+	reason, blocked := verdict.Blocked()
+	stopped := verdict.OnlyStopped()
+	added := append(begun, verdict.Added()...)
 	if !blocked && cmd != nil && (cmd.file != nil || cmd.from != nil) && t.ctx.Err() == nil {
 		var more []string
 		more, blocked, reason = c.expansionHooks(t, p, cmd)
@@ -129,9 +141,9 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 		c.rec.Emit(&wire.Informational{Content: text, Level: "warning"})
 	}
 	c.notices = nil
-	if blocked {
-		c.tellBlocked(reason)
-		return &ending{noTurns: true, blocked: true, text: "The prompt was blocked by a hook: " + reason}
+	c.emitNotes(verdict)
+	if blocked && !stopped {
+		return c.tellBlocked(reason, false)
 	}
 	failed := c.awaitServers(t.ctx)
 	if cmd == nil {
@@ -169,21 +181,31 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 	if err := c.say(t, p, added); err != nil {
 		return c.broken(err)
 	}
+	if stopped {
+		return c.tellBlocked(reason, true)
+	}
 	if p.m.ShouldQuery != nil && !*p.m.ShouldQuery {
 		return &ending{noTurns: true}
 	}
 	return nil
 }
 
-// tellBlocked tells that a hook does not let a prompt pass. The prompt is not repeated,
-// whether the hook wants it suppressed or not: it may be what the hook keeps secret.
-func (c *Conversation) tellBlocked(reason string) {
-	c.rec.Emit(&wire.Informational{
-		Content:             "UserPromptSubmit operation blocked by hook:\n" + reason,
-		Level:               "warning",
-		PreventContinuation: true,
-		PromptSubmitOutcome: mustJSON(map[string]any{"kind": "blocked_by_hook", "prompt_kept": false, "reason": reason}),
-	})
+// tellBlocked ends a turn because a hook does not let its prompt pass. The prompt is not repeated,
+// whether the hook wants it suppressed or not: it may be what the hook keeps secret. With stopped
+// the hook only answered that nothing goes on: the prompt stays in the conversation, and the model
+// gets to know with the next one why it was not answered.
+func (c *Conversation) tellBlocked(reason string, stopped bool) *ending {
+	kind, told, result := "blocked_by_hook", "UserPromptSubmit operation blocked by hook:\n"+reason, "The prompt was blocked by a hook: "+reason
+	if stopped {
+		kind, told = "stopped_by_hook", strings.TrimSuffix("Operation stopped by hook: "+reason, ": ")
+		result = told
+		if err := c.inform(told); err != nil {
+			return c.broken(err)
+		}
+	}
+	c.rec.Emit(&wire.Informational{Content: told, Level: "warning", PreventContinuation: true,
+		PromptSubmitOutcome: mustJSON(map[string]any{"kind": kind, "prompt_kept": stopped, "reason": reason})})
+	return &ending{noTurns: true, blocked: true, text: result}
 }
 
 // unrecorded is the result of a call whose own result could not be written.
@@ -397,20 +419,21 @@ func (c *Conversation) fold(t *turn) *ending {
 			later = append(later, p)
 			continue
 		}
-		added, blocked, reason := c.promptHooks(t, p)
+		verdict := c.promptHooks(t, p)
+		c.emitNotes(verdict)
 		if t.ctx.Err() != nil {
 			later = append(later, p)
 			continue
 		}
 		c.lifecycle(p, "started")
-		if blocked {
-			c.tellBlocked(reason)
+		if reason, blocked := verdict.Blocked(); blocked {
+			c.tellBlocked(reason, false)
 			c.lifecycle(p, "cancelled")
 			continue
 		}
 		t.prompts = append(t.prompts, p)
 		c.expandPrompt(t, p, nil)
-		if err := c.say(t, p, added); err != nil {
+		if err := c.say(t, p, verdict.Added()); err != nil {
 			c.inbox = append(later, c.inbox...)
 			return c.broken(err)
 		}
@@ -474,7 +497,8 @@ func (c *Conversation) answered(t *turn, a *answer) *ending {
 		if form := c.form(); form != nil {
 			if value := form.inText(a.text()); value != nil {
 				t.structured = value
-				return &ending{reason: "completed", text: string(value)}
+				c.stopHooks(t)
+				return &ending{reason: "completed", text: compactJSON(value)}
 			}
 		}
 		if t.enforced++; t.enforced <= 1 {
@@ -484,25 +508,30 @@ func (c *Conversation) answered(t *turn, a *answer) *ending {
 			errors: []string{"The model answered with text and never called StructuredOutput."}}
 	}
 	more, added, stopped := c.stopHooks(t)
+	end := &ending{reason: "completed", text: t.shownText}
 	if stopped {
-		return &ending{reason: "hook_stopped"}
+		end.reason = "stop_hook_prevented"
+		return end
 	}
-	if more != "" || added != nil {
-		if t.stops++; t.stops <= maxStops {
-			for _, text := range added {
-				if err := c.inform(text); err != nil {
-					return c.broken(err)
-				}
-			}
-			if more == "" {
-				return nil
-			}
-			end := goOn("Stop hook feedback:\n" + more)
-			c.rec.Emit(&wire.Notification{Key: "stop-hook-error", Text: more, Priority: "immediate"})
-			return end
+	if more == "" && added == nil {
+		return end
+	}
+	if t.stops++; t.stops > maxStops {
+		return end
+	}
+	for _, text := range added {
+		if err := c.inform(text); err != nil {
+			return c.broken(err)
 		}
 	}
-	return &ending{reason: "completed", text: t.shownText}
+	if more == "" {
+		return nil
+	}
+	end = goOn("Stop hook feedback:\n" + more)
+	if t.stops == 1 {
+		c.rec.Emit(&wire.Notification{Key: "stop-hook-error", Text: more, Priority: "immediate"})
+	}
+	return end
 }
 
 // maxStops is how often Stop hooks may keep a turn going.
@@ -585,6 +614,9 @@ func (c *Conversation) collect(t *turn, a *answer, run *call.Batch) *ending {
 	if stopped {
 		return &ending{reason: "hook_stopped"}
 	}
+	if end != nil && end.reason == "completed" { // the answer has its form
+		c.stopHooks(t) // they cannot keep it going: there is nothing to add to it
+	}
 	return end
 }
 
@@ -665,6 +697,9 @@ func (c *Conversation) tellResult(t *turn, tc *call.Call, out *call.Outcome) (js
 		m.ToolResultMeta = []*wire.ToolResultMeta{out.Meta}
 	}
 	c.rec.Emit(m)
+	for _, m := range out.After {
+		c.rec.Emit(m)
+	}
 	return raw, nil
 }
 
@@ -802,6 +837,6 @@ func (c *Conversation) finish(t *turn, end *ending) {
 	}
 	c.rec.Emit(r)
 	t.endSpan(r)
-	c.state("idle")
 	c.lifecycle(t.prompts[0], final)
+	c.state("idle")
 }

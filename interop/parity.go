@@ -102,5 +102,137 @@ func parityScenarios() []*Scenario {
 					{"event":"hook","name":"TaskCompleted","input":{"task_id":"2"}}`,
 			}},
 		},
+		{
+			Name:  "hook-says",
+			Says:  "Several hooks are asked in their order, and what they say to the user stands where the official CLI has it.",
+			Needs: []string{"hooks"},
+			API:   script(pt.Call("Bash", bash("echo hi")), pt.Expect(pt.ToolResult("hi")).Say("Said.")),
+			Runs: []Run{{
+				Job: `{"prompt":"Two.","options":{` + options + `},"hooks":{
+					"UserPromptSubmit":[{"output":{"systemMessage":"note of the prompt"}}],
+					"PreToolUse":[{"output":{}},{"matcher":"Bash","output":{"systemMessage":"note before"}},{"matcher":"Bash|Read","output":{}}],
+					"PostToolUse":[{"output":{"systemMessage":"note after"}}]}}`,
+				Messages: `
+					{"type":"system","subtype":"init"}
+					{"type":"system","subtype":"informational","content":"UserPromptSubmit says: note of the prompt"}
+					{"type":"assistant"}
+					{"type":"system","subtype":"informational","content":"PreToolUse:Bash says: note before"}
+					{"type":"user","message":{"content":[{"type":"tool_result","content":"hi"}]}}
+					{"type":"system","subtype":"informational","content":"PostToolUse:Bash says: note after"}
+					{"type":"assistant"}
+					{"type":"result","subtype":"success","result":"Said."}`,
+				Callbacks: `
+					{"event":"hook","name":"UserPromptSubmit"}
+					{"event":"hook","name":"PreToolUse"}
+					{"event":"hook","name":"PreToolUse"}
+					{"event":"hook","name":"PreToolUse"}
+					{"event":"hook","name":"PostToolUse"}`,
+			}},
+		},
+		{
+			Name:  "hook-ends",
+			Says:  "One hook stops a prompt, which stays in the conversation, and one the end of a turn, whose answer stays.",
+			Needs: []string{"hooks"},
+			API:   script(pt.Expect(mentions("Operation stopped by hook: not on Mondays"), mentions("One.")).Say("Said.")),
+			Runs: []Run{{
+				Job: `{"options":{` + options + `},"steps":[{"send":"One."},{"until":{"type":"result"}},{"send":"Two."},{"until":{"type":"result"}}],"hooks":{
+					"UserPromptSubmit":[{"times":1,"output":{"continue":false,"stopReason":"not on Mondays"}}],
+					"Stop":[{"output":{"continue":false,"stopReason":"enough"}}]}}`,
+				Messages: `
+					{"type":"system","subtype":"init"}
+					{"type":"system","subtype":"informational","content":"Operation stopped by hook: not on Mondays","prompt_submit_outcome":{"kind":"stopped_by_hook","prompt_kept":true}}
+					{"type":"result","subtype":"success","num_turns":0,"result":"Operation stopped by hook: not on Mondays"}
+					{"type":"system","subtype":"init"}
+					{"type":"assistant"}
+					{"type":"result","subtype":"success","terminal_reason":"stop_hook_prevented","result":"Said."}`,
+				Callbacks: `
+					{"event":"hook","name":"UserPromptSubmit"}
+					{"event":"hook","name":"UserPromptSubmit"}
+					{"event":"hook","name":"Stop"}`,
+			}},
+		},
+		{
+			Name:  "hook-structured",
+			Says:  "Hooks see the answer that fits a schema like any call: one denies it, and the end of the turn is reported.",
+			Needs: []string{"hooks", "structured"},
+			API: script(
+				pt.Call("StructuredOutput", `{"n": 1}`),
+				pt.Expect(pt.ToolError("not yet")).Call("StructuredOutput", `{"n": 3}`),
+			),
+			Runs: []Run{{
+				Job: `{"prompt":"Count.","options":{` + options + `,"outputFormat":{"type":"json_schema","schema":{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}}},"hooks":{
+					"PreToolUse":[{"times":1,"output":{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"not yet"}}}],
+					"PostToolUse":[{"output":{}}],"Stop":[{"output":{"decision":"block","reason":"go on"}}]}}`,
+				Messages: `
+					{"type":"system","subtype":"init"}
+					{"type":"assistant"}
+					{"type":"user","message":{"content":[{"type":"tool_result","is_error":true}]}}
+					{"type":"assistant"}
+					{"type":"user","message":{"content":[{"type":"tool_result"}]}}
+					{"type":"result","subtype":"success","result":"{\"n\":3}","structured_output":{"n":3},"permission_denials":[{"tool_name":"StructuredOutput"}]}`,
+				Callbacks: `
+					{"event":"hook","name":"PreToolUse","input":{"tool_name":"StructuredOutput","tool_input":{"n":1}}}
+					{"event":"hook","name":"PreToolUse"}
+					{"event":"hook","name":"PostToolUse","input":{"tool_name":"StructuredOutput","tool_response":"Structured output provided successfully"}}
+					{"event":"hook","name":"Stop"}`,
+			}},
+		},
+		{
+			Name:  "tool-contents",
+			Says:  "What a tool of the host returns beside text: resources, links, a value, nothing.",
+			Needs: []string{"mcp"},
+			Not:   []string{"py"}, // whose SDK drops resources
+			API: script(
+				pt.Call("mcp__s__mixed", `{}`),
+				pt.Expect(mentions("[Resource link: y] file:///y (why)")).Call("mcp__s__value", `{}`),
+				pt.Expect(mentions("file:///x")).Call("mcp__s__empty", `{}`),
+				pt.Expect(mentions("completed with no output")).Say("Seen."),
+			),
+			Runs: []Run{{
+				Job: `{"prompt":"Look.","options":{` + options + `,"allowedTools":["mcp__s"]},"tools":{"s":[
+					{"name":"mixed","input":{},"result":{"content":[{"type":"text","text":"a"},{"type":"resource","resource":{"uri":"file:///x","text":"res","mimeType":"text/plain"}},{"type":"resource_link","uri":"file:///y","name":"y","description":"why"}]}},
+					{"name":"value","input":{},"result":{"content":[{"type":"text","text":"a"},{"type":"resource","resource":{"uri":"file:///x","text":"res","mimeType":"text/plain"}}],"structuredContent":{"n":1}}},
+					{"name":"empty","input":{},"result":{"content":[]}}]}}`,
+				Messages: `
+					{"type":"system","subtype":"init"}
+					{"type":"assistant"}
+					{"type":"user","tool_use_result":{"resourceLinks":[{"uri":"file:///y","name":"y"}]}}
+					{"type":"assistant"}
+					{"type":"user","message":{"content":[{"type":"tool_result","content":[{"type":"text","text":"[Resource from s at file:///x] res"},{"type":"text","text":"{\"n\":1}"}]}]},"tool_use_result":{"structuredContent":{"n":1}}}
+					{"type":"assistant"}
+					{"type":"user","message":{"content":[{"type":"tool_result","content":"(mcp__s__empty completed with no output)"}]},"tool_use_result":[]}
+					{"type":"assistant"}
+					{"type":"result","subtype":"success"}`,
+				Callbacks: `
+					{"event":"tool","name":"mixed"}
+					{"event":"tool","name":"value"}
+					{"event":"tool","name":"empty"}`,
+			}},
+		},
+		{
+			Name: "prompt-uuid",
+			Says: "Prompts that the host gives an id: their lifecycle, the states around it, the first answer names them, and one that comes twice is acknowledged and not answered again.",
+			Not:  []string{"py"}, // which waits for no message of this kind
+			API:  script(pt.Say("First.").Call("Bash", bash("echo hi")), pt.Say("Second."), pt.Expect(pt.LastUser("Next")).Say("Third.")),
+			Runs: []Run{{
+				Job: `{"options":{` + options + `,"includePartialMessages":false,"extraArgs":{"replay-user-messages":null}},"steps":[
+					{"send":"Go.","fields":{"uuid":"11111111-1111-4111-8111-111111111111"}},{"until":{"type":"result"}},
+					{"send":"Go.","fields":{"uuid":"11111111-1111-4111-8111-111111111111"}},{"until":{"type":"user","isReplay":true,"message":{"content":"Go."}}},
+					{"send":"Next."},{"until":{"type":"result"}}]}`,
+				Messages: `
+					{"type":"system","subtype":"init"}
+					{"type":"user","isReplay":true,"message":{"content":"Go."}}
+					{"type":"assistant","user_message_uuid":"11111111-1111-4111-8111-111111111111"}
+					{"type":"assistant","user_message_uuid":null}
+					{"type":"user"}
+					{"type":"assistant","user_message_uuid":null}
+					{"type":"result","subtype":"success","user_message_uuid":"11111111-1111-4111-8111-111111111111","first_request_input_tokens":"*","request_sent_wall_ms":"*"}
+					{"type":"user","isReplay":true,"message":{"content":"Go."}}
+					{"type":"system","subtype":"init"}
+					{"type":"user","isReplay":true,"message":{"content":"Next."}}
+					{"type":"assistant"}
+					{"type":"result","subtype":"success","result":"Third."}`,
+			}},
+		},
 	}
 }

@@ -33,7 +33,7 @@ type PostToolUseFailureInput struct {
 	ToolInput   json.RawMessage `json:"tool_input"`
 	ToolUseID   string          `json:"tool_use_id"`
 	Error       string          `json:"error"`
-	IsInterrupt bool            `json:"is_interrupt,omitzero"` // somebody stopped the tool
+	IsInterrupt bool            `json:"is_interrupt"` // somebody stopped the tool
 	DurationMS  int64           `json:"duration_ms,omitzero"`
 	MCPServer   *ToolServer     `json:"mcp_server,omitzero"` // the MCP server of the tool, if it has one
 	Open        `wire:"hook_event_name=PostToolUseFailure"`

@@ -206,6 +206,9 @@ func (v *Verdict) Blocked() (reason string, blocked bool) {
 	return v.StopReason, v.Stopped || len(v.Objections) > 0
 }
 
+// OnlyStopped reports whether nothing goes on though no hook objects and none failed.
+func (v *Verdict) OnlyStopped() bool { return v.Stopped && v.Failed == nil && len(v.Objections) == 0 }
+
 // Above names what hooks behind an event object to, for [Verdict.ForModel].
 const Above = "what is above"
 

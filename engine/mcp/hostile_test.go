@@ -73,7 +73,7 @@ func TestFloodsDuringCalls(t *testing.T) {
 	}{
 		{"storm", "t", "did not answer within 1s", true},
 		{"giant", "t", "a line of more than 4 MB", true},
-		{"gossip", "none", "returned nothing", false},
+		{"gossip", "none", "completed with no output", false},
 	} {
 		t.Run(tt.role, func(t *testing.T) {
 			cfg := child(tt.role)

@@ -50,6 +50,8 @@ func newServer() *mcp.Server {
 		})
 	}
 	raw("fail", `{"isError":true,"content":[{"type":"text","text":"out of numbers"}]}`)
+	raw("fails", `{"isError":true,"content":[{"type":"text","text":"one"},{"type":"text","text":"two"}]}`)
+	raw("seen", `{"content":[{"type":"text","text":"x"},{"type":"image","mimeType":"image/png","data":"aGVsbG8="}],"structuredContent":{"z":1}}`)
 	raw("both", `{"content":[{"type":"text","text":"x"}],"structuredContent":{"z":1,"a":[1,2]}}`)
 	raw("many", `{"content":[{"type":"text","text":"one"},{"type":"image","mimeType":"image/png","data":"aGVsbG8="},
 		{"type":"resource","resource":{"uri":"file:///a","text":"two"}},{"type":"resource_link","uri":"file:///b","name":"b"},

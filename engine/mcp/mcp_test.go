@@ -261,7 +261,7 @@ func TestResults(t *testing.T) {
 	}
 	r := call("many")
 	want := []string{`{"type":"text","text":"one"}`, `{"type":"image","source":{"type":"base64","media_type":"image/png","data":"aGVsbG8="}}`,
-		`{"type":"text","text":"two"}`, `{"type":"text","text":"b\nfile:///b"}`}
+		`{"type":"text","text":"[Resource from calc at file:///a] two"}`, `{"type":"text","text":"[Resource link: b] file:///b"}`}
 	if len(r.Content.Blocks) != 5 {
 		t.Fatalf("many: %s", js(r.Content))
 	}
@@ -275,13 +275,26 @@ func TestResults(t *testing.T) {
 	if data, err := os.ReadFile(path); !ok || err != nil || string(data) != "hello" {
 		t.Errorf("saved: %s %q %v", saved, data, err)
 	}
-	if r := call("none"); len(r.Content.Blocks) != 1 {
-		t.Errorf("none: %s", js(r.Content))
+	if got := js(r.Structured); !strings.HasSuffix(got, `,"resourceLinks":[{"uri":"file:///b","name":"b"}]}`) {
+		t.Errorf("many for programs: %s", got)
+	}
+	if r := call("none"); js(r.Content) != `"(mcp__calc__none completed with no output)"` || js(r.Structured) != "[]" {
+		t.Errorf("none: %s %s", js(r.Content), js(r.Structured))
+	}
+	// A picture is not lost because there is a value, too.
+	if r := call("seen"); len(r.Content.Blocks) != 2 || js(r.Content.Blocks[1]) != `{"type":"text","text":"{\"z\":1}"}` {
+		t.Errorf("seen: %s", js(r.Content))
+	}
+	if r := tooltest.Call(t.Context(), env, find(t, m, "mcp__calc__fails"), json.RawMessage(`{}`)); !r.IsError || r.Content.String() != "one\ntwo" {
+		t.Errorf("fails: %s", js(r.Content))
 	}
 	r = call("big")
 	text := r.Content.String()
 	if !strings.HasPrefix(text, "<persisted-output>\nOutput too large (195.3KB). Full output saved to: ") || !strings.HasSuffix(text, "</persisted-output>") || len(text) > 4000 {
 		t.Errorf("big: %.300s", text)
+	}
+	if got := js(r.Structured); len(got) < 200_000 {
+		t.Errorf("programs get %d bytes of a big result", len(got))
 	}
 	_, path, _ = strings.Cut(text, "saved to: ")
 	path, _, _ = strings.Cut(path, "\n")

@@ -142,11 +142,11 @@ func (p *Prompt) Expand(ctx context.Context, args string) (wire.Content, error) 
 		return wire.Content{}, fmt.Errorf("The MCP server %s answered what cannot be read: %v", p.server.name, err)
 	}
 	// A text that is too long is not written to a file: nobody has approved it yet.
-	spill := &spill{name: p.full, max: p.server.m.opts.MaxResult, call: &tool.Call{}}
+	spill := &spill{server: p.server.name, name: p.full, max: p.server.m.opts.MaxResult, call: &tool.Call{}}
 	var blocks []wire.Block
 	size := 0
 	for _, m := range r.Messages {
-		said := spill.block(m.Content)
+		said, _ := spill.block(m.Content)
 		for _, b := range said {
 			if t, ok := b.(*wire.TextBlock); ok {
 				size += len(t.Text)

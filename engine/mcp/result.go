@@ -36,16 +36,19 @@ type resource struct {
 	Blob     string `json:"blob"` // base64
 }
 
-// structured is what programs get of a result that is not only for people.
+// structured is what programs get of a result that is more than blocks.
 type structured struct {
 	Content           any             `json:"content"`
-	StructuredContent json.RawMessage `json:"structuredContent"`
+	StructuredContent json.RawMessage `json:"structuredContent,omitzero"`
+	Meta              json.RawMessage `json:"_meta,omitzero"`
+	ResourceLinks     []resourceLink  `json:"resourceLinks,omitzero"`
 }
 
-// withMeta is what programs get of a result that the server says more about.
-type withMeta struct {
-	Content any             `json:"content"`
-	Meta    json.RawMessage `json:"_meta"`
+type resourceLink struct {
+	URI         string `json:"uri"`
+	Name        string `json:"name"`
+	Description string `json:"description,omitzero"`
+	MIMEType    string `json:"mimeType,omitzero"`
 }
 
 // result makes a result of what a server answered.
@@ -59,16 +62,27 @@ func (t *Tool) result(call *tool.Call, raw json.RawMessage) (*tool.Result, error
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return nil, fmt.Errorf("The MCP server %s answered what cannot be read: %v", t.server.name, err)
 	}
-	spill := &spill{name: t.spec.Name, max: t.limit, call: call}
+	spill := &spill{server: t.server.name, name: t.spec.Name, max: t.limit, call: call}
 	if spill.max == 0 {
 		spill.max = t.server.m.opts.MaxResult
 	}
-	var blocks []wire.Block
+	blocks := []wire.Block{}
+	var texts []string
+	var more []wire.Block // than plain text
 	for _, part := range r.Content {
-		blocks = append(blocks, spill.block(part)...)
+		made, plain := spill.block(part)
+		blocks = append(blocks, made...)
+		if !plain {
+			more = append(more, made...)
+		}
+		for _, b := range made {
+			if b, ok := b.(*wire.TextBlock); ok {
+				texts = append(texts, b.Text)
+			}
+		}
 	}
 	if r.IsError {
-		text := wire.Blocks(blocks...).String()
+		text := strings.Join(texts, "\n")
 		if strings.TrimSpace(text) == "" {
 			text = "The tool failed and did not say why."
 		}
@@ -84,40 +98,47 @@ func (t *Tool) result(call *tool.Call, raw json.RawMessage) (*tool.Result, error
 		if text != whole {
 			return tool.Text(text, wire.Blocks(&wire.TextBlock{Text: text})), nil
 		}
-		return tool.Text(text, structured{text, r.StructuredContent}), nil
-	}
-	var texts []string
-	size := 0
-	for _, b := range blocks {
-		if b, ok := b.(*wire.TextBlock); ok {
-			texts = append(texts, b.Text)
-			size += utf8.RuneCountInString(b.Text)
+		// The plain texts say the same as the value; pictures and resources do not.
+		c := wire.Text(text)
+		if len(more) > 0 {
+			c = wire.Blocks(append(more, &wire.TextBlock{Text: text})...)
 		}
+		return &tool.Result{Content: c, Structured: structured{Content: c, StructuredContent: r.StructuredContent, ResourceLinks: spill.links}}, nil
 	}
-	if size > spill.max {
+	size := 0
+	for _, s := range texts {
+		size += utf8.RuneCountInString(s)
+	}
+	c := wire.Blocks(blocks...)
+	var programs any = c // what they get is all there is
+	switch {
+	case len(r.Meta) > 0 && string(r.Meta) != "null" && string(r.Meta) != "{}":
+		programs = structured{Content: c, Meta: r.Meta, ResourceLinks: spill.links}
+	case spill.links != nil:
+		programs = structured{Content: c, ResourceLinks: spill.links}
+	}
+	switch {
+	case size > spill.max:
 		kept := []wire.Block{&wire.TextBlock{Text: spill.text(strings.Join(texts, "\n"))}}
 		for _, b := range blocks {
 			if _, ok := b.(*wire.TextBlock); !ok {
 				kept = append(kept, b)
 			}
 		}
-		blocks = kept
+		c = wire.Blocks(kept...)
+	case len(blocks) == 0:
+		c = wire.Text(fmt.Sprintf("(%s completed with no output)", t.spec.Name))
 	}
-	if len(blocks) == 0 {
-		blocks = []wire.Block{&wire.TextBlock{Text: "(The tool is done and returned nothing.)"}}
-	}
-	c := wire.Blocks(blocks...)
-	if len(r.Meta) > 0 && string(r.Meta) != "null" && string(r.Meta) != "{}" {
-		return &tool.Result{Content: c, Structured: withMeta{c, r.Meta}}, nil
-	}
-	return &tool.Result{Content: c, Structured: c}, nil
+	return &tool.Result{Content: c, Structured: programs}, nil
 }
 
 // A spill writes what is too much for the model to files.
 type spill struct {
-	name string // of the tool
-	max  int    // characters that are not too much
-	call *tool.Call
+	server string
+	name   string // of the tool
+	max    int    // characters that are not too much
+	call   *tool.Call
+	links  []resourceLink // in the result
 }
 
 // file writes data to a file of the session.
@@ -152,28 +173,34 @@ func (s *spill) text(text string) string {
 	return b.String()
 }
 
-// block makes blocks for the model of one piece of a result.
-func (s *spill) block(raw json.RawMessage) []wire.Block {
+// block makes blocks for the model of one piece of a result. plain reports whether it is only
+// a text.
+func (s *spill) block(raw json.RawMessage) (blocks []wire.Block, plain bool) {
 	var c content
 	if err := json.Unmarshal(raw, &c); err != nil || c.Type == "" {
-		return text(string(raw))
+		return text(string(raw)), false
 	}
 	switch c.Type {
 	case "text":
-		return text(c.Text)
+		return text(c.Text), true
 	case "image", "audio":
-		return s.binary(c.Type, c.MIMEType, c.Data, "")
+		return s.binary(c.Type, c.MIMEType, c.Data, ""), false
 	case "resource_link":
-		return text(strings.Join(notEmpty(c.Name, c.URI, c.Description), "\n"))
+		s.links = append(s.links, resourceLink{c.URI, c.Name, c.Description, c.MIMEType})
+		about := fmt.Sprintf("[Resource link: %s] %s", c.Name, c.URI)
+		if c.Description != "" {
+			about += " (" + c.Description + ")"
+		}
+		return text(about), false
 	case "resource":
 		if r := c.Resource; r != nil {
 			if r.Blob != "" {
-				return s.binary("resource", r.MIMEType, r.Blob, r.URI)
+				return s.binary("resource", r.MIMEType, r.Blob, r.URI), false
 			}
-			return text(r.Text)
+			return text(fmt.Sprintf("[Resource from %s at %s] %s", s.server, r.URI, r.Text)), false
 		}
 	}
-	return text(string(raw)) // of a kind that is not known
+	return text(string(raw)), false // of a kind that is not known
 }
 
 // text makes a block; the API takes none that is empty.

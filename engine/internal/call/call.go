@@ -136,6 +136,7 @@ type Outcome struct {
 	Result    *tool.Result
 	Meta      *wire.ToolResultMeta
 	Before    []wire.Message  // emitted before the result
+	After     []wire.Message  // emitted after the result
 	Context   []string        // for the model, behind the results
 	Nested    []*project.File // instructions for files that the call touched
 	Denied    bool
@@ -257,8 +258,10 @@ func (s *run) misused(err error) bool {
 // prepare checks an input against the schema of its tool and makes the paths in it absolute:
 // whoever looks at the call from here on sees what the tool will open.
 func (s *run) prepare(input json.RawMessage) (err error) {
-	if err = tool.Validate(s.spec, input); err != nil {
-		return err
+	if _, form := s.Tool.(Form); !form { // which looks at its input itself
+		if err = tool.Validate(s.spec, input); err != nil {
+			return err
+		}
 	}
 	if p, ok := s.Tool.(tool.PathTool); ok {
 		if input, err = p.Absolute(s.Env, input); err != nil {
@@ -276,7 +279,7 @@ func (s *run) validate() bool {
 	}
 	s.spec = s.Tool.Spec()
 	if form, ok := s.Tool.(Form); ok {
-		return s.end(fill(s.Call, form))
+		return s.fill(form)
 	}
 	if s.Input == nil {
 		return s.misused(tool.Misuse("InputValidationError: %s failed: its input is not a JSON object. Call it again with an object that fits its schema.", s.spec.Name))
@@ -287,18 +290,24 @@ func (s *run) validate() bool {
 	return false
 }
 
-// fill is the outcome of a form.
-func fill(c *Call, form Form) *Outcome {
-	given := c.Input
-	if given == nil {
-		given = json.RawMessage(c.Text) // it may still be a string of what is meant
+// fill is the outcome of a form: hooks see it like any call, and nobody is asked about it.
+func (s *run) fill(form Form) bool {
+	s.began = s.Now()
+	s.input = s.Input
+	if s.input == nil {
+		s.input = json.RawMessage(s.Text) // it may still be a string of what is meant
+	} else if s.callHooks() {
+		return true
 	}
 	const text = "Structured output provided successfully"
-	out := &Outcome{Result: &tool.Result{Content: wire.Text(text), Structured: text}, Meta: accepted(c, "config", ""), Finished: true}
-	if out.Value, out.Misfit = form.Fit(given); out.Misfit != nil {
-		out.Result = tool.Failed(out.Misfit)
+	s.out.Result, s.out.Meta, s.out.Finished = &tool.Result{Content: wire.Text(text), Structured: text}, accepted(s.Call, "config", ""), true
+	if s.out.Value, s.out.Misfit = form.Fit(s.input); s.out.Misfit != nil {
+		s.out.Result = tool.Failed(s.out.Misfit)
 	}
-	return out
+	if s.Input != nil {
+		s.callResultHooks()
+	}
+	return true
 }
 
 // accepted says who let a call run.

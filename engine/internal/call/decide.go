@@ -184,8 +184,8 @@ func (s *run) applyDecision() bool {
 		if reason == "hook" {
 			source, s.by = "hook", "hook"
 		}
-		if s.StartsAgent() && s.mode != wire.ModeBypassPermissions && d.Rule == nil && reason == "mode" {
-			reason = "" // what a subagent does is decided about call by call
+		if (s.StartsAgent() || len(d.Access()) == 0) && s.mode != wire.ModeBypassPermissions && d.Rule == nil && reason == "mode" {
+			reason = "" // what a subagent does is decided about call by call; a call without access is not decided about
 		}
 		s.place = d.DecidedBy.Place()
 		return s.allow(source, reason)
@@ -279,7 +279,11 @@ func (s *run) denyQuietly() string {
 	reason := cmp.Or(s.decision.Reason, "the call is not allowed")
 	s.out.Denied = true
 	s.out.Result = tool.Failed(errors.New(reason))
-	s.out.Meta = &wire.ToolResultMeta{ID: s.ID, NonExecutionKind: "user-rejected",
+	kind := "user-rejected"
+	if s.decision.ReasonType == "mode" {
+		kind = "permission-rule"
+	}
+	s.out.Meta = &wire.ToolResultMeta{ID: s.ID, NonExecutionKind: kind,
 		PermissionDecision: &wire.PermissionDecision{Decision: "reject", Source: "config", ReasonType: s.decision.ReasonType}}
 	return reason
 }
@@ -397,7 +401,7 @@ func (s *run) question() *wire.CanUseTool {
 		Pattern     string `json:"pattern"`
 	}
 	json.Unmarshal(s.input, &in)
-	q.Description = cmp.Or(in.Description, in.Command, shortPath(s.Env, in.FilePath), shortPath(s.Env, in.Notebook), in.Pattern)
+	q.Description = cmp.Or(in.Description, in.Command, ShortPath(s.Env, in.FilePath), ShortPath(s.Env, in.Notebook), in.Pattern)
 	q.RequiresUserInteraction = interactive(s.spec.Name)
 	// Nothing speaks against the call but that nothing allows it.
 	q.ServerPolicyAskOnly = !q.RequiresUserInteraction && d.Reason == "" && d.ReasonType == "" && d.Path == ""
@@ -409,13 +413,17 @@ func (s *run) question() *wire.CanUseTool {
 	}
 	if d.ReasonType == "hook" {
 		q.DecisionReasonHookEvent, q.DecisionReasonHookSource = wire.EventPreToolUse, s.hooks.Source
+		if q.DecisionReasonHookSource == "host" {
+			q.DecisionReasonHookSource = "settings" // as the official command names it
+		}
+		q.PermissionSuggestions, q.BlockedPath = nil, "" // another rule or directory would change nothing
 	}
 	return q
 }
 
-// shortPath writes a path for people: relative to the working directory or to the home, if it
+// ShortPath writes a path for people: relative to the working directory or to the home, if it
 // is below one of them.
-func shortPath(env *tool.Env, path string) string {
+func ShortPath(env *tool.Env, path string) string {
 	below := func(dir string) (string, bool) {
 		rel, err := filepath.Rel(dir, path)
 		return rel, err == nil && dir != "" && rel != "." && filepath.IsLocal(rel)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/parley-go/parley/engine/hook"
@@ -84,10 +85,10 @@ func (s *run) callHooks() bool {
 	return false
 }
 
-// deniedByHook is the result of a call that a hook denies: its reason alone, but for Bash, as the
-// official command writes it.
+// deniedByHook is the result of a call that a hook denies: its reason alone, but for Bash and
+// StructuredOutput, as the official command writes it.
 func deniedByHook(name string, v *hook.Verdict) error {
-	if v.Reason != "" && v.Failed == nil && name != "Bash" {
+	if v.Reason != "" && v.Failed == nil && name != "Bash" && name != "StructuredOutput" {
 		return errors.New(v.Reason)
 	}
 	return fmt.Errorf("PreToolUse:%s hook error: %s", name, v.Reason)
@@ -187,7 +188,7 @@ func (s *run) callResultHooks() {
 		in = &wire.PostToolUseInput{ToolName: s.spec.Name, ToolInput: s.input, ToolResponse: recorder.JSON(out.Result.Structured), ToolUseID: s.ID, DurationMS: took, MCPServer: s.server()}
 	}
 	v := s.ownHooks(in)
-	out.Before = append(out.Before, v.Notes...)
+	out.After = append(out.After, v.Notes...)
 	out.Stop = out.Stop || v.Stopped
 	out.Context = append(out.Context, v.ForModel("the result above")...)
 	for o := range hook.Outputs[*wire.PostToolUseOutput](v) {
@@ -208,8 +209,14 @@ func replaced(was *tool.Result, updated json.RawMessage) *tool.Result {
 	r.Structured = updated
 	var text string
 	var blocks []struct{ Type, Text string }
+	var command struct{ Stdout, Stderr *string }
 	switch {
 	case json.Unmarshal(updated, &text) == nil:
+	case json.Unmarshal(updated, &command) == nil && command.Stdout != nil: // as Bash has it
+		text = *command.Stdout
+		if command.Stderr != nil && *command.Stderr != "" {
+			text = strings.TrimPrefix(text+"\n"+*command.Stderr, "\n")
+		}
 	case json.Unmarshal(updated, &blocks) == nil && !slices.ContainsFunc(blocks, func(b struct{ Type, Text string }) bool { return b.Type != "text" }):
 		for i, b := range blocks {
 			if i > 0 {

@@ -740,8 +740,11 @@ func (s *Subagent) hear(m *wire.Assistant) (progress *wire.TaskProgress) {
 			if !slices.Contains(r.tools, b.Name) {
 				r.tools = append(r.tools, b.Name)
 			}
-			doing := activity(b.Name, b.Input)
+			doing := activity(s.parent.Env, b.Name, b.Input)
 			s.say("[" + doing + "]")
+			if doing == b.Name { // which says less than what the whole is about
+				doing = s.info.Description
+			}
 			progress = &wire.TaskProgress{TaskID: s.ID, RunID: s.info.RunID, ToolUseID: s.info.ToolUseID, Description: doing,
 				SubagentType: s.info.AgentType, Usage: s.usage(), LastToolName: b.Name}
 		}
@@ -757,7 +760,7 @@ func tokensOf(u *wire.Usage) int64 {
 }
 
 // activity says what a call does, for people.
-func activity(name string, input json.RawMessage) string {
+func activity(env *tool.Env, name string, input json.RawMessage) string {
 	var in struct {
 		Command     string `json:"command"`
 		FilePath    string `json:"file_path"`
@@ -774,11 +777,11 @@ func activity(name string, input json.RawMessage) string {
 	case name == "Bash":
 		words = "Running " + in.Command
 	case name == "Read":
-		words = "Reading " + in.FilePath
+		words = "Reading " + call.ShortPath(env, in.FilePath)
 	case name == "Write":
-		words = "Writing " + in.FilePath
+		words = "Writing " + call.ShortPath(env, in.FilePath)
 	case name == "Edit":
-		words = "Editing " + in.FilePath
+		words = "Editing " + call.ShortPath(env, in.FilePath)
 	case name == "Grep" || name == "Glob":
 		words = "Searching for " + in.Pattern
 	case name == "WebFetch":
