@@ -74,7 +74,7 @@ func (c *requester) loop(ctx context.Context) *ask.Loop {
 // body writes a request about a conversation. With noTools the model can call none, though
 // it sees them.
 func (c *requester) body(of *history.Transcript, noTools bool) []byte {
-	return c.hist.Prefix.Body(of, history.Request{Model: c.model.ID, MaxTokens: c.maxTokens(), Thinking: c.thinkingMember(), Output: c.cfg.Tuning.outputConfig(c.effortLevel()), NoTools: noTools, User: "parley_" + c.rec.ID()})
+	return c.hist.Prefix.Body(of, history.Request{Model: c.model.ID, MaxTokens: c.maxTokens(), Thinking: c.thinkingMember(), Output: c.cfg.Tuning.outputConfig(c.effortLevel()), NoTools: noTools, Grows: of == &c.hist.Transcript, User: "parley_" + c.rec.ID()})
 }
 
 // How close a request may come to the window of the model, in tokens.

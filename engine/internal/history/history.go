@@ -297,6 +297,7 @@ func (h *History) refuse(i, k int, reason string) int {
 	}
 	h.refused[hash(raw)] = reason
 	m.Blocks[k] = without
+	h.written = written{}
 	return n
 }
 

@@ -3,6 +3,10 @@ package history
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"math/rand"
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -256,5 +260,62 @@ func TestRestoreInModelOrder(t *testing.T) {
 	}
 	if got, want := string(h.AppendMessages(nil, true)), string(live.AppendMessages(nil, true)); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// A request of a conversation that grows is, byte for byte, the one that is written from
+// scratch, whatever happens to the conversation between two of them.
+func TestGrowingRequestEqualsAFreshOne(t *testing.T) {
+	for seed := range int64(15) {
+		r := rand.New(rand.NewSource(seed))
+		h := &History{}
+		h.Prefix.NoMarks = seed%5 == 0
+		h.Prefix.SetSystem("key", []string{"text"})
+		calls := 0
+		for step := range 50 {
+			switch n := r.Intn(12); {
+			case n < 4:
+				h.Add("user", recorder.JSON(&wire.TextBlock{Text: fmt.Sprint("prompt ", step, strings.Repeat("x", r.Intn(3000)))}))
+			case n < 8:
+				calls++
+				id := fmt.Sprint("call_", calls)
+				h.Answer(fmt.Sprint("msg_", step), recorder.JSON(&wire.ToolUseBlock{ID: id, Name: "Read", Input: json.RawMessage(`{}`)}))
+				h.Add("user", recorder.JSON(&wire.ToolResultBlock{ToolUseID: id, Content: wire.Text(strings.Repeat("result ", r.Intn(3000)))}))
+			case n < 10:
+				h.Answer(fmt.Sprint("msg_", step), recorder.JSON(&wire.TextBlock{Text: "answer"}))
+			case n == 10 && r.Intn(2) == 0:
+				h.Add("user", json.RawMessage(`{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}}`))
+			case n == 10:
+				for i, m := range h.Messages {
+					k := slices.IndexFunc(m.Blocks, func(b json.RawMessage) bool { return BlockType(b) == "image" })
+					if k < 0 {
+						continue
+					}
+					if h.Messages[0].Role != "user" {
+						i++
+					}
+					h.Quarantine(http.StatusBadRequest, fmt.Sprintf("messages.%d.content.%d: the image cannot be read", i, k))
+					break
+				}
+			case r.Intn(4) == 0:
+				if _, err := h.Prune(10_000, 0, func(*session.Entry) error { return nil }); err != nil {
+					t.Fatal(err)
+				}
+			case r.Intn(6) == 0:
+				h.SetMessages(h.Clone())
+			}
+			if len(h.Messages) == 0 || r.Intn(3) == 0 {
+				continue
+			}
+			fresh := h.Clone()
+			want := h.Prefix.Body(&fresh, Request{Model: "m", User: "u"})
+			got := h.Prefix.Body(&h.Transcript, Request{Model: "m", User: "u", Grows: true})
+			if string(got) != string(want) || !json.Valid(got) {
+				t.Fatalf("seed %d, step %d:\ngot  %.2000s\nwant %.2000s", seed, step, got, want)
+			}
+			if got, want := h.Size(), fresh.Size(); got != want {
+				t.Fatalf("seed %d, step %d: the size is %d, want %d", seed, step, got, want)
+			}
+		}
 	}
 }

@@ -148,23 +148,19 @@ type Request struct {
 	Thinking  json.RawMessage // nil leaves it out
 	Output    json.RawMessage // the same
 	NoTools   bool            // the model can call none, though it sees them
+	Grows     bool            // the same conversation is sent again, with more behind it
 	User      string
 }
 
 // Body writes a request about a conversation.
 func (p *Prefix) Body(t *Transcript, r Request) []byte {
-	b := make([]byte, 0, len(p.System)+len(p.Tools)+t.Size()+40*len(t.Messages)+len(r.Thinking)+len(r.Output)+1024)
+	pieces := make([][]byte, 0, 32+len(t.pieces))
 	member := func(name string, value []byte) {
-		if len(value) == 0 {
-			return
+		if len(value) > 0 {
+			pieces = append(pieces, []byte(`,"`+name+`":`), value)
 		}
-		if len(b) > 1 {
-			b = append(b, ',')
-		}
-		b = append(append(append(append(b, '"'), name...), `":`...), value...)
 	}
-	b = append(b, '{')
-	member("model", recorder.JSON(r.Model))
+	pieces = append(pieces, []byte(`{"model":`), recorder.JSON(r.Model))
 	member("max_tokens", recorder.JSON(r.MaxTokens))
 	member("thinking", r.Thinking)
 	member("output_config", r.Output)
@@ -173,8 +169,7 @@ func (p *Prefix) Body(t *Transcript, r Request) []byte {
 	if r.NoTools && len(p.Tools) > 0 {
 		member("tool_choice", []byte(`{"type":"none"}`))
 	}
-	b = append(b, `,"messages":`...)
-	b = t.AppendMessages(b, !p.NoMarks)
+	pieces = t.messages(append(pieces, []byte(`,"messages":`)), !p.NoMarks, r.Grows)
 	member("metadata", recorder.JSON(map[string]string{"user_id": r.User}))
-	return append(b, `,"stream":true}`...)
+	return bytes.Join(append(pieces, []byte(`,"stream":true}`)), nil)
 }

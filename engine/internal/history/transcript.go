@@ -22,7 +22,20 @@ type Transcript struct {
 	held    []json.RawMessage
 	heldID  string // the message that they are of
 	serving bool   // a call is among them
+
+	written // of a conversation that is sent again and again
 }
+
+// written is the beginning of a conversation as requests have it, so that a request costs
+// what is new in it. Its messages do not change any more, and their blocks are in its pieces.
+type written struct {
+	pieces [][]byte
+	n      int // messages
+	size   int // of their blocks
+}
+
+// pieceSize is how long a piece is, unless one message is longer.
+const pieceSize = 32 << 10
 
 // A Message is one message of the API.
 type Message struct {
@@ -145,11 +158,16 @@ func (t *Transcript) LastRole() string {
 
 // Size is how many bytes the messages have, about.
 func (t *Transcript) Size() int {
-	n := 0
-	for _, m := range t.Messages {
-		for _, b := range m.Blocks {
-			n += len(b)
-		}
+	n := t.size
+	for _, m := range t.Messages[t.n:] {
+		n += m.size()
+	}
+	return n
+}
+
+func (m *Message) size() (n int) {
+	for _, b := range m.Blocks {
+		n += len(b)
 	}
 	return n
 }
@@ -182,7 +200,7 @@ func (t *Transcript) Split(n int) (head Transcript, tail []json.RawMessage) {
 // reports, and their ids. A nil want means all.
 func (t *Transcript) WithoutResults(want func(message, block int) bool) (out Transcript, ids []string) {
 	out = *t
-	out.Messages = slices.Clone(t.Messages)
+	out.Messages, out.written = slices.Clone(t.Messages), written{}
 	for i, m := range out.Messages {
 		if m.Role != "user" {
 			continue
@@ -220,7 +238,7 @@ func (t *Transcript) WithoutOldest() (Transcript, bool) {
 		rest.Messages = append(rest.Messages, t.Messages[i:]...)
 		return rest, true
 	}
-	return *t, false
+	return t.Clone(), false
 }
 
 // EachCall calls f with the calls of tools, in order.
@@ -281,36 +299,88 @@ func cached(block json.RawMessage) json.RawMessage {
 	return append(append(out, cacheControl...), '}')
 }
 
-// AppendMessages writes the messages. Two of the four breakpoints are here: behind
-// the last message, and behind the user's message before it, so that a long turn
-// still finds what the one before it wrote. Without mark there are none.
+// AppendMessages writes the messages as a request has them. Without mark they have no
+// breakpoints.
 func (t *Transcript) AppendMessages(dst []byte, mark bool) []byte {
-	marks := map[int]bool{}
-	for i := len(t.Messages) - 1; mark && i >= 0 && len(marks) < 2; i-- {
+	return append(dst, bytes.Join(t.messages(nil, mark, false), nil)...)
+}
+
+// messages appends the pieces of the messages. Two of the four breakpoints are here: behind
+// the last message, and behind the user's message before it, so that a long turn still finds
+// what the one before it wrote. Without mark there are none. If the conversation grows, the
+// messages before these are written once.
+func (t *Transcript) messages(pieces [][]byte, mark, grows bool) [][]byte {
+	last := len(t.Messages) - 1
+	marks := [2]int{last + 1, last + 1} // the messages that are marked
+	for i, n := last, 0; i >= 0 && n < len(marks); i-- {
 		if t.Messages[i].Role == "user" {
-			marks[i] = true
+			marks[n] = i
+			n++
 		}
 	}
-	dst = append(dst, '[')
+	if grows {
+		t.write(min(marks[0], marks[1], max(last, 0)))
+	}
+	pieces = append(pieces, []byte("["))
+	pieces = append(pieces, t.pieces...)
+	var tail []byte
+	if t.n == 0 {
+		tail = t.begin(tail)
+	}
+	for i, m := range t.Messages[t.n:] {
+		i += t.n
+		blocks := m.Blocks
+		if k := len(blocks) - 1; mark && k >= 0 && (i == marks[0] || i == marks[1]) {
+			blocks = append(slices.Clip(blocks[:k:k]), cached(blocks[k]))
+		}
+		tail, _ = Message{m.Role, blocks}.append(slices.Grow(tail, m.size()+128), false)
+		if i < last {
+			tail = append(tail, ',')
+		}
+	}
+	return append(pieces, append(tail, ']'))
+}
+
+// begin appends a message of the user if the first one is not: the API wants the user to begin.
+func (t *Transcript) begin(dst []byte) []byte {
 	if len(t.Messages) > 0 && t.Messages[0].Role != "user" {
-		// The API wants the user to begin.
 		dst = append(dst, `{"role":"user","content":[{"type":"text","text":"(no content)"}]},`...)
 	}
-	for i, m := range t.Messages {
-		if i > 0 {
+	return dst
+}
+
+// append appends the message. With own it returns the blocks as they are in dst.
+func (m Message) append(dst []byte, own bool) (out []byte, blocks []json.RawMessage) {
+	if own {
+		blocks = make([]json.RawMessage, 0, len(m.Blocks))
+	}
+	dst = append(append(append(dst, `{"role":"`...), m.Role...), `","content":[`...)
+	for k, b := range m.Blocks {
+		if k > 0 {
 			dst = append(dst, ',')
 		}
-		dst = append(append(append(dst, `{"role":"`...), m.Role...), `","content":[`...)
-		for k, b := range m.Blocks {
-			if k > 0 {
-				dst = append(dst, ',')
-			}
-			if marks[i] && k == len(m.Blocks)-1 {
-				b = cached(b)
-			}
-			dst = append(dst, b...)
+		dst = append(dst, b...)
+		if own {
+			blocks = append(blocks, dst[len(dst)-len(b):len(dst):len(dst)])
 		}
-		dst = append(dst, "]}"...)
 	}
-	return append(dst, ']')
+	return append(dst, "]}"...), blocks
+}
+
+// write writes the messages before the one with an index, each with a comma behind it.
+func (t *Transcript) write(before int) {
+	for ; t.n < before; t.n++ {
+		m := &t.Messages[t.n]
+		need := m.size() + len(m.Blocks) + 128 // with the one that begins
+		if n := len(t.pieces); n == 0 || cap(t.pieces[n-1])-len(t.pieces[n-1]) < need {
+			t.pieces = append(t.pieces, make([]byte, 0, max(need, pieceSize)))
+		}
+		piece := &t.pieces[len(t.pieces)-1]
+		if t.n == 0 {
+			*piece = t.begin(*piece)
+		}
+		t.size += m.size()
+		*piece, m.Blocks = m.append(*piece, true)
+		*piece = append(*piece, ',')
+	}
 }
