@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,10 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/parley-go/parley"
-	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/parleytest"
-	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -64,14 +60,18 @@ func compareAgents(b *board, official, ours string, n int) error {
 		s.to.peak200 = append(s.to.peak200, long.peak)
 	}
 	b.begin("The agent", "claude", "Both commands are driven by the same lines, against an API on loopback that answers at once.")
-	row := func(title, unit string, theirs, ours []float64, want float64) {
-		b.add(row{title: title, unit: unit, theirs: theirs, ours: ours, want: want})
+	row := func(title, unit string, theirs, ours []float64, want float64, limit ...float64) {
+		r := row{title: title, unit: unit, theirs: theirs, ours: ours, want: want}
+		if len(limit) > 0 {
+			r.limit = limit[0]
+		}
+		b.add(r)
 	}
 	row("start to init", "ms", theirs.start, mine.start, 20)
 	row("start to result", "ms", theirs.answer, mine.answer, 20)
 	row("one tool round", "ms", theirs.round, mine.round, 10)
-	row("peak memory, one turn", "MB", theirs.peak, mine.peak, 8)
-	row("peak memory, 200 tool rounds", "MB", theirs.peak200, mine.peak200, 8)
+	row("peak memory, one turn", "MB", theirs.peak, mine.peak, 8, 14)
+	row("peak memory, 200 tool rounds", "MB", theirs.peak200, mine.peak200, 8, 16)
 	size := func(path string) []float64 {
 		info, err := os.Stat(path)
 		if err != nil {
@@ -80,7 +80,7 @@ func compareAgents(b *board, official, ours string, n int) error {
 		return []float64{float64(info.Size()) / 1e6}
 	}
 	addSize(b, size(official), size(ours))
-	return inProcess(b)
+	return nil
 }
 
 func addSize(b *board, theirs, ours []float64) {
@@ -201,54 +201,4 @@ func memoryLine(status, name string) (float64, error) {
 		}
 	}
 	return 0, errors.New("the status of the process has no " + name)
-}
-
-// inProcess measures agents inside this process: how many conversations it holds
-// in a second, and what an idle one needs.
-func inProcess(b *board) error {
-	dir, err := os.MkdirTemp("", "parley-bench-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	ctx := context.Background()
-	opts := &parley.Options{Cwd: dir, Dialer: agent.InProcess(agent.Config{
-		Model: parleytest.Script(parleytest.Say("hello").Always()).Model(), Store: &session.Memory{},
-	})}
-	const n = 500
-	start := time.Now()
-	for range n {
-		if _, err := parley.Run(ctx, "hi", opts); err != nil {
-			return err
-		}
-	}
-	b.add(row{title: "in process: conversations", unit: "/s", ours: []float64{n / time.Since(start).Seconds()}})
-
-	heap := func() float64 {
-		runtime.GC()
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return float64(m.HeapAlloc + m.StackInuse)
-	}
-	before := heap()
-	clients := make([]*parley.Client, n)
-	for i := range clients {
-		if clients[i], err = parley.Connect(ctx, opts); err != nil {
-			return err
-		}
-		for _, err := range clients[i].Turn(ctx, "hi") {
-			if err != nil {
-				return err
-			}
-		}
-	}
-	each := (heap() - before) / n / 1000
-	b.add(row{title: "in process: an idle conversation", unit: "KB", ours: []float64{each}, limit: 200})
-	for _, c := range clients {
-		if err := c.Close(); err != nil {
-			return err
-		}
-	}
-	return nil
 }

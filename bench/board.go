@@ -33,6 +33,7 @@ type row struct {
 	more         bool      // more is better
 	want         float64   // how many times better ours is to be; 0 if that was not said
 	limit        float64   // what ours is to be at most; 0 if that was not said
+	least        float64   // what ours is to be at least; the same
 }
 
 // begin begins a section.
@@ -66,6 +67,9 @@ func (r row) ratio() float64 {
 
 func (r row) holds() bool {
 	if r.limit > 0 && median(r.ours) > r.limit {
+		return false
+	}
+	if r.least > 0 && median(r.ours) < r.least {
 		return false
 	}
 	return r.want == 0 || len(r.theirs) == 0 || r.ratio() >= r.want
@@ -113,6 +117,8 @@ func (r row) wanted() string {
 	switch {
 	case r.limit > 0:
 		return "≤ " + digits(r.limit) + " " + r.unit
+	case r.least > 0:
+		return "≥ " + digits(r.least) + " " + r.unit
 	case r.want > 0:
 		return "≥ " + digits(r.want) + "×"
 	}
@@ -146,7 +152,7 @@ func (b *board) write(file, picture string) error {
 			verdict := ""
 			if !r.holds() {
 				verdict = "missed"
-			} else if r.want > 0 || r.limit > 0 {
+			} else if r.wanted() != "" {
 				verdict = "holds"
 			}
 			fmt.Fprintf(&t, "| %s | %s | %s | %s | %s | %s |\n", strings.ReplaceAll(r.title, "|", `\|`), r.value(r.theirs), r.value(r.ours), r.times(), r.wanted(), verdict)

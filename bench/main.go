@@ -5,7 +5,7 @@
 //	bench            runs everything and prints a table
 //	bench -n 11      with so many runs of each
 //	bench -only deltas   one measure; "agent" is the command beside the official
-//	                     one, "search" is Grep and Glob beside ripgrep, "sessions"
+//	                     one, "inside" is agents in this process, "search" is Grep and Glob beside ripgrep, "sessions"
 //	                     appends to, resumes and lists sessions, "acp" is parley
 //	                     acp beside the reference adapter, and goose if PARLEY_GOOSE
 //	                     names it
@@ -48,7 +48,7 @@ func run(args []string) error {
 	}
 	fs := flag.NewFlagSet("bench", flag.ExitOnError)
 	n := fs.Int("n", 7, "runs of each measure")
-	only := fs.String("only", "", "one measure or section alone: deltas, messages, permissions, first, later, memory, memory20, agent, sessions, search, scale, acp")
+	only := fs.String("only", "", "one measure or section alone: deltas, messages, permissions, first, later, memory, memory20, agent, inside, sessions, search, scale, acp")
 	write := fs.String("write", "", "write the table to this `FILE`, and the plot to img/performance.svg beside it")
 	fs.Parse(args)
 	many := 11 // of sections whose medians are of 11
@@ -83,6 +83,7 @@ func run(args []string) error {
 		run  func() error
 	}{
 		{"agent", func() error { return compareAgents(b, official, ours, *n) }},
+		{"inside", func() error { return measureInside(b, 9) }},
 		{"scale", func() error { return compareScale(b, official, ours) }},
 		{"sessions", func() error { return compareSessions(b, official, ours, peers, many) }},
 		{"search", func() error { return compareSearch(b, many) }},

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -30,8 +31,8 @@ type Model struct {
 
 	play *play
 
+	n        atomic.Int64
 	mu       sync.Mutex
-	n        int
 	requests []*Request
 }
 
@@ -90,14 +91,13 @@ func (m *Model) Stream(ctx context.Context, req model.Request) iter.Seq2[model.E
 // none or nobody listens any more.
 func (m *Model) stream(ctx context.Context, req model.Request, yield func(model.Event, error) bool) error {
 	r := &Request{Time: time.Now(), Header: withoutSecrets(req.Header), Body: req.Body, view: new(view)}
-	m.mu.Lock()
-	m.n++
-	id := "req_" + strconv.Itoa(m.n)
+	id := "req_" + strconv.FormatInt(m.n.Add(1), 10)
 	if m.Record {
 		r.Body = append([]byte(nil), req.Body...)
+		m.mu.Lock()
 		m.requests = append(m.requests, r)
+		m.mu.Unlock()
 	}
-	m.mu.Unlock()
 
 	if m.Strict {
 		if ref := (&checked{r: r, memory: &m.play.memory}).refuse(); ref != nil {
@@ -183,8 +183,11 @@ func (m *Model) stream(ctx context.Context, req model.Request, yield func(model.
 	return nil
 }
 
-// note writes down what becomes of a request.
+// note writes down what becomes of a request, if somebody can see that.
 func (m *Model) note(set func()) {
+	if !m.Record {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	set()

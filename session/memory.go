@@ -6,16 +6,31 @@ import (
 	"encoding/json"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // Memory keeps sessions as long as it lives. The zero value is ready. It is safe
 // for concurrent use.
 type Memory struct {
+	shards [64]memoryShard
+	last   atomic.Int64 // its clock, in milliseconds, never stands still
+}
+
+// A memoryShard holds some of the sessions, so that those who write others need not wait.
+type memoryShard struct {
 	mu     sync.Mutex
 	logs   map[string]map[Key]*memoryLog // by the id of the session
 	leases map[string]*memoryLease       // the same
-	last   time.Time                     // its clock never stands still
+}
+
+// shard returns the shard of a session, which the caller locks.
+func (m *Memory) shard(id string) *memoryShard {
+	h := uint32(2166136261) // FNV-1a
+	for i := range len(id) {
+		h = (h ^ uint32(id[i])) * 16777619
+	}
+	return &m.shards[h%uint32(len(m.shards))]
 }
 
 var (
@@ -40,9 +55,10 @@ func (m *Memory) Append(ctx context.Context, key Key, records []json.RawMessage)
 	if err != nil || len(own) == 0 {
 		return err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.append(key, own)
+	s := m.shard(key.Session)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.append(key, own, m.now())
 	return nil
 }
 
@@ -62,14 +78,14 @@ func ownRecords(key Key, records []json.RawMessage) ([]sparse, error) {
 }
 
 // append adds records that nobody changes. The caller holds mu.
-func (m *Memory) append(key Key, records []sparse) {
-	of := m.logs[key.Session]
+func (s *memoryShard) append(key Key, records []sparse, now time.Time) {
+	of := s.logs[key.Session]
 	if of == nil {
-		if m.logs == nil {
-			m.logs = map[string]map[Key]*memoryLog{}
+		if s.logs == nil {
+			s.logs = map[string]map[Key]*memoryLog{}
 		}
 		of = map[Key]*memoryLog{}
-		m.logs[key.Session] = of
+		s.logs[key.Session] = of
 	}
 	l := of[key]
 	if l == nil {
@@ -89,17 +105,17 @@ func (m *Memory) append(key Key, records []sparse) {
 			l.summary.fold(r.text)
 		}
 	}
-	l.modified = m.now()
+	l.modified = now
 }
 
 // now is later than the last time it was asked, by what a store must tell apart.
 func (m *Memory) now() time.Time {
-	now := time.Now().Truncate(time.Millisecond)
-	if !now.After(m.last) {
-		now = m.last.Add(time.Millisecond)
+	for {
+		last := m.last.Load()
+		if next := max(time.Now().UnixMilli(), last+1); m.last.CompareAndSwap(last, next) {
+			return time.UnixMilli(next)
+		}
 	}
-	m.last = now
-	return now
 }
 
 // Load implements [Store].
@@ -107,9 +123,10 @@ func (m *Memory) Load(ctx context.Context, key Key) ([]json.RawMessage, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	l := m.logs[key.Session][key]
+	s := m.shard(key.Session)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.logs[key.Session][key]
 	if l == nil {
 		return nil, ErrNotFound
 	}
@@ -125,8 +142,6 @@ func (m *Memory) List(ctx context.Context, match Key) ([]Listed, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	var all []Listed
 	m.each(match, func(key Key, l *memoryLog) {
 		all = append(all, Listed{Key: key, Modified: l.modified, Size: l.size})
@@ -136,16 +151,27 @@ func (m *Memory) List(ctx context.Context, match Key) ([]Listed, error) {
 
 // each calls f with the sessions that match, which may have no id.
 func (m *Memory) each(match Key, f func(Key, *memoryLog)) {
-	some := m.logs
-	if match.Session != "" {
-		some = map[string]map[Key]*memoryLog{match.Session: m.logs[match.Session]}
-	}
-	for _, of := range some {
+	visit := func(of map[Key]*memoryLog) {
 		for key, l := range of {
 			if key.Sub == "" && (match.Project == "" || match.Project == key.Project) {
 				f(key, l)
 			}
 		}
+	}
+	if match.Session != "" {
+		s := m.shard(match.Session)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		visit(s.logs[match.Session])
+		return
+	}
+	for i := range m.shards {
+		s := &m.shards[i]
+		s.mu.Lock()
+		for _, of := range s.logs {
+			visit(of)
+		}
+		s.mu.Unlock()
 	}
 }
 
@@ -154,8 +180,6 @@ func (m *Memory) Summaries(ctx context.Context, project string) ([]Summary, erro
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	var all []Summary
 	m.each(Key{Project: project}, func(key Key, l *memoryLog) {
 		data, _ := json.Marshal(&l.summary) // texts and booleans only
@@ -169,16 +193,17 @@ func (m *Memory) Delete(ctx context.Context, key Key) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	of := m.logs[key.Session]
+	s := m.shard(key.Session)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := s.logs[key.Session]
 	for k := range of {
 		if k == key || key.Sub == "" && k.Project == key.Project {
 			delete(of, k)
 		}
 	}
 	if len(of) == 0 {
-		delete(m.logs, key.Session)
+		delete(s.logs, key.Session)
 	}
 	return nil
 }
@@ -188,10 +213,11 @@ func (m *Memory) Subkeys(ctx context.Context, key Key) ([]string, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	s := m.shard(key.Session)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var all []string
-	for k := range m.logs[key.Session] {
+	for k := range s.logs[key.Session] {
 		if k.Sub != "" && k.Project == key.Project {
 			all = append(all, k.Sub)
 		}
@@ -207,22 +233,24 @@ func (m *Memory) Lease(ctx context.Context, key Key) (Lease, error) {
 	if err := key.Check(); err != nil {
 		return nil, err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.leases[key.Session] != nil {
+	s := m.shard(key.Session)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.leases[key.Session] != nil {
 		return nil, ErrLocked
 	}
-	if m.leases == nil {
-		m.leases = map[string]*memoryLease{}
+	if s.leases == nil {
+		s.leases = map[string]*memoryLease{}
 	}
-	l := &memoryLease{store: m, key: key}
-	m.leases[key.Session] = l
+	l := &memoryLease{store: m, shard: s, key: key}
+	s.leases[key.Session] = l
 	return l, nil
 }
 
 // A memoryLease is the lease of a session of a [Memory].
 type memoryLease struct {
 	store *Memory
+	shard *memoryShard
 	key   Key
 }
 
@@ -242,9 +270,9 @@ func (l *memoryLease) Append(ctx context.Context, sub string, records []json.Raw
 
 // append adds records that nobody changes, while the lease is held.
 func (l *memoryLease) append(sub string, records []sparse) error {
-	l.store.mu.Lock()
-	defer l.store.mu.Unlock()
-	switch l.store.leases[l.key.Session] {
+	l.shard.mu.Lock()
+	defer l.shard.mu.Unlock()
+	switch l.shard.leases[l.key.Session] {
 	case l:
 	case nil:
 		return ErrClosed
@@ -254,17 +282,17 @@ func (l *memoryLease) append(sub string, records []sparse) error {
 	if len(records) > 0 {
 		key := l.key
 		key.Sub = sub
-		l.store.append(key, records)
+		l.shard.append(key, records, l.store.now())
 	}
 	return nil
 }
 
 // Close implements [Lease].
 func (l *memoryLease) Close() error {
-	l.store.mu.Lock()
-	defer l.store.mu.Unlock()
-	if l.store.leases[l.key.Session] == l {
-		delete(l.store.leases, l.key.Session)
+	l.shard.mu.Lock()
+	defer l.shard.mu.Unlock()
+	if l.shard.leases[l.key.Session] == l {
+		delete(l.shard.leases, l.key.Session)
 	}
 	return nil
 }
