@@ -30,6 +30,9 @@ type Start struct {
 	// Inform has the agent's model learn something before its next answer, such as that files
 	// were restored. [Config.Agent] may call it before it returns.
 	Inform func(text string)
+	// Records has the hub read the records of the agent with load, not from its own stores, for
+	// an agent that keeps them elsewhere. [Config.Agent] may call it before it returns.
+	Records func(load func(ctx context.Context, id string) ([]json.RawMessage, error))
 }
 
 // An agentRun is an agent of a room, from its start to its end.
@@ -50,6 +53,7 @@ type agentRun struct {
 	sticky  []json.RawMessage
 	granted []json.RawMessage
 	notices []string // for the model
+	records func(ctx context.Context, id string) ([]json.RawMessage, error)
 
 	informed atomic.Bool // the model has the notices
 
@@ -79,6 +83,8 @@ func (r *room) startAgent() {
 	}
 	a.ctx, a.stop = context.WithCancelCause(r.ctx)
 	start := Start{ID: r.id, Cwd: f.created.Cwd, Spec: f.created.Spec, Epoch: f.epoch, Store: r.store(), Inform: func(text string) { a.notices = append(a.notices, text) }}
+	a.records = r.agentRecords
+	start.Records = func(load func(context.Context, string) ([]json.RawMessage, error)) { a.records = load }
 	r.agent = a
 	go func() {
 		defer close(a.done)
@@ -98,7 +104,7 @@ func (a *agentRun) run(start Start) error {
 	if opts.Cwd == "" {
 		opts.Cwd = start.Cwd
 	}
-	records, err := a.r.catchUp(a.ctx, a.agentID, a.covered)
+	records, err := a.r.catchUp(a.ctx, a.agentID, a.covered, a.records)
 	if err != nil {
 		return err
 	}

@@ -406,6 +406,17 @@ func (s *Session) State(ctx context.Context, by Actor) (*State, error) {
 	return state, err
 }
 
+// Spec returns what [Config.Agent] gets to make the agent of the session from.
+func (s *Session) Spec(ctx context.Context, by Actor) (spec json.RawMessage, err error) {
+	if err := by.need(MayView, "see the session"); err != nil {
+		return nil, err
+	}
+	err = s.hub.in(ctx, s.id, func(r *room) error {
+		return r.do(ctx, func(*tx) error { spec = r.fold.created.Spec; return nil })
+	})
+	return spec, err
+}
+
 // Attach yields every entry with a number above after, exactly once and in order, then
 // the state of the session, then what happens, until ctx ends or the loop is left. If
 // entries behind after are gone, a [KindTrimmed] event without a number comes first.

@@ -580,7 +580,7 @@ func missingFrames(records []json.RawMessage, covered string, frames map[string]
 
 // catchUp appends frames of records that have none, before an agent starts: records may
 // have been added since the session was opened. It returns the records.
-func (r *room) catchUp(ctx context.Context, agentID, covered string) ([]json.RawMessage, error) {
+func (r *room) catchUp(ctx context.Context, agentID, covered string, load func(context.Context, string) ([]json.RawMessage, error)) ([]json.RawMessage, error) {
 	frames := map[string]bool{}
 	for e, err := range r.hub.cfg.Backend.Read(ctx, r.id, 0, false) {
 		if err != nil {
@@ -588,7 +588,7 @@ func (r *room) catchUp(ctx context.Context, agentID, covered string) ([]json.Raw
 		}
 		frames[e.shows()] = true
 	}
-	records, err := r.agentRecords(ctx, agentID)
+	records, err := load(ctx, agentID)
 	if err != nil {
 		return nil, err
 	}

@@ -139,24 +139,43 @@ const maxMessage = 64 << 20
 // Connect connects to a WebSocket that carries lines of the protocol. The token may be
 // empty, the client nil.
 func Connect(ctx context.Context, address, token string, client *http.Client) (io.ReadWriteCloser, error) {
-	header := http.Header{}
+	conn, _, err := dial(ctx, address, token, client, http.Header{})
+	if err != nil {
+		return nil, err
+	}
+	return newLines(ctx, conn), nil
+}
+
+// newLines returns a WebSocket as a stream of lines, which outlives ctx.
+func newLines(ctx context.Context, conn *websocket.Conn) *lines {
+	conn.SetReadLimit(maxMessage)
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	return &lines{conn: conn, ctx: life, end: end}
+}
+
+// dial opens a WebSocket and returns the header of the response.
+func dial(ctx context.Context, address, token string, client *http.Client, header http.Header, protocols ...string) (*websocket.Conn, http.Header, error) {
 	if token != "" {
 		header.Set("Authorization", "Bearer "+token)
 	}
-	conn, resp, err := websocket.Dial(ctx, address, &websocket.DialOptions{HTTPClient: client, HTTPHeader: header})
-	if err != nil {
-		var answer struct{ Error struct{ Message string } }
-		if resp != nil && resp.Body != nil {
-			json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&answer)
-			if answer.Error.Message != "" {
-				err = errors.New(answer.Error.Message)
-			}
-		}
-		return nil, fmt.Errorf("remote: %s cannot be reached: %w", address, err)
+	conn, resp, err := websocket.Dial(ctx, address, &websocket.DialOptions{HTTPClient: client, HTTPHeader: header, Subprotocols: protocols})
+	if err == nil {
+		return conn, resp.Header, nil
 	}
-	conn.SetReadLimit(maxMessage)
-	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	return &lines{conn: conn, ctx: life, end: end}, nil
+	var answer struct{ Error struct{ Message string } }
+	if resp != nil && resp.Body != nil {
+		json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&answer)
+		switch {
+		case resp.StatusCode == http.StatusGone:
+			err = errGone
+		case answer.Error.Message != "":
+			err = errors.New(answer.Error.Message)
+		}
+		if resp.StatusCode/100 == 4 && resp.StatusCode != http.StatusTooManyRequests && err != errGone {
+			err = &refusedError{err}
+		}
+	}
+	return nil, nil, fmt.Errorf("remote: %s cannot be reached: %w", address, err)
 }
 
 // reasons are the codes with which a parley serve closes connections.

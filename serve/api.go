@@ -74,6 +74,9 @@ func (s *Server) table() []route {
 			c.w.Write(s.openAPI())
 		}),
 	}
+	if s.cfg.Agents != nil {
+		all = append(all, stream("GET /v1/agent", ScopeAgent, "offerAgent", "A WebSocket for an agent of another machine, which runs a session there: parley --sdk-url.", "application/octet-stream", none{}, agentSocket))
+	}
 	if s.cfg.ACP != nil {
 		// An editor chooses directories and programs (MCP servers) on this machine.
 		all = append(all,

@@ -58,6 +58,9 @@ type Config struct {
 	// ACP serves the Agent Client Protocol to an editor that connects at /acp, as acp.Serve
 	// does. Nil means that there is no such path.
 	ACP func(ctx context.Context, h hub.Client, r io.Reader, w io.Writer) error
+	// Agents are those of other machines, which connect at /v1/agent. Nil means that there is
+	// no such path.
+	Agents *Agents
 	// Notify is called when a session needs attention, one call at a time. It may be nil.
 	Notify func(context.Context, Notice) error
 	// PushClient sends messages to the push services of browsers. Nil means a client that

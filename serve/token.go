@@ -35,6 +35,10 @@ const (
 	ScopeAdmin   Scope = "admin"   // create and remove sessions, tokens and worktrees
 )
 
+// ScopeAgent is beside the others: an agent of another machine offers itself, and does
+// nothing else. Of the others only [ScopeAdmin] includes it.
+const ScopeAgent Scope = "agent"
+
 var scopes = []Scope{ScopeView, ScopeApprove, ScopeDrive, ScopeAdmin}
 
 // rights returns the rights of a scope in the hub, none for one that is not known.
@@ -43,7 +47,12 @@ func (s Scope) rights() hub.Rights {
 }
 
 // allows reports whether a scope includes another.
-func (s Scope) allows(need Scope) bool { return s.rights()&need.rights() == need.rights() }
+func (s Scope) allows(need Scope) bool {
+	if need == ScopeAgent {
+		return s == ScopeAgent || s == ScopeAdmin
+	}
+	return s.rights()&need.rights() == need.rights()
+}
 
 // A Token is what is known of a token. The secret itself is shown once, when it is made.
 type Token struct {
@@ -296,8 +305,8 @@ func (t *tokens) add(name string, scope Scope, expires time.Time) (Token, string
 	switch {
 	case name == "" || len(name) > 100:
 		return Token{}, "", errors.New("serve: the name of a token must have 1 to 100 bytes")
-	case !slices.Contains(scopes, scope):
-		return Token{}, "", fmt.Errorf("serve: %q is not a scope: it is one of %v", scope, scopes)
+	case !slices.Contains(scopes, scope) && scope != ScopeAgent:
+		return Token{}, "", fmt.Errorf("serve: %q is not a scope: it is one of %v", scope, append(slices.Clip(scopes), ScopeAgent))
 	case !expires.IsZero() && !expires.After(time.Now()):
 		return Token{}, "", errors.New("serve: the token would have expired already")
 	}

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +14,9 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -24,6 +28,7 @@ import (
 	"github.com/parley-go/parley/internal/otlp"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/remote"
+	"github.com/parley-go/parley/session"
 )
 
 // runAgent is the agent: the command without a subcommand. It returns the exit
@@ -105,16 +110,69 @@ func runForServer(ctx context.Context, p *process, cfg agent.Config, flags *cli.
 			return fail(fmt.Errorf("--sdk-url %q: a connection to another machine (%s) must be encrypted; use wss://", flags.SDKURL, u.Hostname()))
 		}
 	}
-	connecting, cancel := context.WithTimeout(ctx, 30*time.Second)
-	conn, err := remote.Connect(connecting, flags.SDKURL, p.getenv("CLAUDE_CODE_SESSION_ACCESS_TOKEN"), nil)
-	cancel()
+	offer := &remote.Offer{URL: flags.SDKURL, Token: p.getenv("CLAUDE_CODE_SESSION_ACCESS_TOKEN"), Session: cmp.Or(flags.Resume, flags.SessionID)}
+	if !session.ValidID(offer.Session) {
+		offer.Session = session.NewID()
+	}
+	if offer.Dir, err = filepath.Abs(cfg.Cwd); err != nil {
+		return fail(err)
+	}
+	// Flags of the protocol come before the caller's arguments, which may be prompts.
+	protocol := []string{"--print", "--verbose", "--input-format", "stream-json", "--output-format", "stream-json", "--permission-prompt-tool", "stdio"}
+	status := exitOK
+	offer.Plain = func(ctx context.Context, stream io.ReadWriter) error {
+		status = agent.Run(ctx, cfg, slices.Concat(protocol, args), stream, stream, p.stderr)
+		return nil
+	}
+	offer.Records = func(ctx context.Context, id string) ([]json.RawMessage, error) {
+		all, err := session.Records(ctx, &session.Files{Dir: cfg.ConfigDir()}, id, "", nil)
+		if errors.Is(err, session.ErrNotFound) {
+			return nil, nil
+		}
+		return all[max(0, len(all)-lastRecords):], err
+	}
+	own := cli.Without(args, "--sdk-url", "--session-id", "--resume", "--continue")
+	cfg.Environ = append(slices.Clip(cfg.Environ), "CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING=true") // the server rewinds files
+	offer.Run = func(ctx context.Context, start []string, stream io.ReadWriter) error {
+		if flags.HasPrompt || flags.Continue {
+			return errors.New("--sdk-url: prompts come from the server; --resume ID continues a session")
+		}
+		agent.Run(ctx, cfg, slices.Concat(protocol, ofServer(start), own), stream, stream, p.stderr)
+		return ctx.Err()
+	}
+	offer.OnRetry = func(err error) { fmt.Fprintf(p.stderr, "The connection to the server is down: %v\n", err) }
+	if flags.Resume == "" && flags.SessionID == "" {
+		fmt.Fprintf(p.stderr, "Session %s\n", offer.Session)
+	}
+	err = offer.Serve(ctx)
+	var ended *cli.SignalError
+	if errors.As(context.Cause(ctx), &ended) {
+		return cmp.Or(ended.Status, exitOK)
+	}
 	if err != nil {
 		return fail(err)
 	}
-	defer conn.Close()
-	// Flags of the protocol come before the caller's arguments, which may be prompts.
-	args = append([]string{"--print", "--verbose", "--input-format", "stream-json", "--output-format", "stream-json", "--permission-prompt-tool", "stdio"}, args...)
-	return agent.Run(ctx, cfg, args, conn, conn, p.stderr)
+	return status
+}
+
+// lastRecords is how many records of a session a server gets, to find what it has missed.
+const lastRecords = 1000
+
+// ofServer returns the flags that a server may set: those of its own connection. The others
+// are the choice of whoever started the agent.
+func ofServer(args []string) (kept []string) {
+	for i, arg := range args {
+		switch name, value, joined := strings.Cut(arg, "="); name {
+		case "--include-partial-messages", "--replay-user-messages":
+			kept = append(kept, name)
+		case "--session-id", "--resume", "--resume-session-at":
+			if !joined && i+1 < len(args) {
+				value = args[i+1]
+			}
+			kept = append(kept, name+"="+value) // so that the value is not a flag
+		}
+	}
+	return kept
 }
 
 // tellIndexing shows a person how far the reading of a long session is, on one line

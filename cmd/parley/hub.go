@@ -141,6 +141,9 @@ func hubConfig(p *process, cfg agent.Config, b hub.Backend) hub.Config {
 					return nil, err
 				}
 			}
+			if spec.Remote != "" {
+				return nil, fmt.Errorf("the agent of the session (%s) connects to parley serve by itself: start that", spec.Remote)
+			}
 			switch flags, err := cli.Parse(spec.Args); {
 			case err != nil:
 			case flags.ACP != "":

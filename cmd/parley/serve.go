@@ -47,7 +47,8 @@ token is printed as a link and a QR code.
   parley serve token list                          list them
   parley serve token revoke ID                     revoke one; its streams end at once
 
-Scopes: view, approve (answer questions), drive (send prompts), admin (create sessions, tokens).
+Scopes: view, approve (answer questions), drive (send prompts), admin (create sessions, tokens);
+agent is for "parley --sdk-url", which runs a session on another machine.
 SIGTERM ends it within 20 seconds; turns that run continue when it starts again.`
 
 // serveFlags are the flags of parley serve.
@@ -130,7 +131,9 @@ func (f *serveFlags) run(ctx context.Context, p *process) (err error) {
 	if err := socket.Adopt(); err != nil {
 		return fmt.Errorf("cannot tell commands of agents from commands of people: %w", err)
 	}
-	h, err := newHub(p, cfg, &hub.Files{Dir: dir})
+	config, agents := hubConfig(p, cfg, &hub.Files{Dir: dir}), new(serve.Agents)
+	config.Agent = agents.Wrap(config.Agent)
+	h, err := hub.New(config)
 	if err != nil {
 		return err
 	}
@@ -144,7 +147,7 @@ func (f *serveFlags) run(ctx context.Context, p *process) (err error) {
 		ACP: func(ctx context.Context, h hub.Client, r io.Reader, w io.Writer) error {
 			return acp.Serve(ctx, acp.Config{Hub: h, Args: demo.args, Sessions: &session.Files{Dir: cfg.ConfigDir()}, Version: parley.Version}, r, w)
 		},
-		Agent: demo.agent,
+		Agent: demo.agent, Agents: agents,
 		Rules: func(cwd string, q *serve.RulesQuery) (serve.Rules, error) { return rulesOf(p, cwd, q) },
 	})
 	if err != nil {
@@ -431,7 +434,7 @@ func tokenCommand(ctx context.Context, p *process, args []string) error {
 	fs := newFlags(p, "serve token", "add NAME | list | revoke ID", `
 Makes, lists and revokes tokens of the "parley serve" that runs. A token is shown once, as a link
 that opens the console and as a QR code of it.`)
-	scope := fs.String("scope", "view", "what the token is for: view, approve, drive or admin")
+	scope := fs.String("scope", "view", "what the token is for: view, approve, drive or admin; or agent")
 	expires := fs.Duration("expires", 0, "how long it is valid, such as 24h; for ever if it is left out")
 	words, err := parseWords(fs, args)
 	if err != nil {

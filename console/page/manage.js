@@ -71,7 +71,7 @@ export class Devices extends Screen {
         <td><button class="no" @click=${() => this.act(() => call('DELETE', '/tokens/' + t.id))}>Revoke</button></td></tr>`)}</tbody></table></div>
       <form class="new" @submit=${e => { e.preventDefault(); this.add(e.target); }}><h2>Add a device</h2>
         <label>Name <input name="name" required autocomplete="off" placeholder="my phone"></label>
-        <label>It may <select name="scope"><option value="view">watch</option><option value="approve">watch and approve</option><option value="drive">watch, approve and send prompts</option><option value="admin">do everything</option></select></label>
+        <label>It may <select name="scope"><option value="view">watch</option><option value="approve">watch and approve</option><option value="drive">watch, approve and send prompts</option><option value="admin">do everything</option><option value="agent">run a session as an agent</option></select></label>
         <button class="yes">Make a token</button></form>`;
   }
 

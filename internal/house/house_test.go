@@ -46,7 +46,7 @@ var arrows = map[string][]string{
 	"acp/...":        {},
 	"remote":         {"transport"},
 	"cmd/parley":     {".", "hub/...", "acp", "remote", "serve", "console", "terminal", "agent", "parleytest", "conformance", "internal/otlp", "internal/spelling", "internal/cli"},
-	"serve":          {".", "hub", "hub/...", "session", "wire", "console", "internal/worktree"},
+	"serve":          {".", "hub", "hub/...", "remote", "session", "transport", "wire", "console", "internal/worktree"},
 	"console":        {},
 	"terminal":       {".", "hub", "session", "wire", "internal/spelling"},
 
