@@ -23,10 +23,10 @@ func TestPromptCommands(t *testing.T) {
 		{"/review", "", "review the changes of the working tree"},
 		{"/review 12", "12", "What to review: 12"},
 		{"/review feature/x \"and y\"", `feature/x "and y"`, `What to review: feature/x \"and y\"`},
-		{"/pr-comments", "", "take the one of the current branch"},
+		{"/pr-comments", "", "use the pull request of the current branch"},
 		{"/pr-comments 7", "7", "Which one: 7"},
-		{"/security-review", "", "Look for weaknesses"},
-		{"/security-review only the parser", "only the parser", "against the main branch. only the parser"},
+		{"/security-review", "", "Look for vulnerabilities"},
+		{"/security-review only the parser", "only the parser", "uncommitted ones. only the parser"},
 		{"/pr-comments $ARGUMENTS $(id)", "$ARGUMENTS $(id)", "Which one: $ARGUMENTS $(id)"}, // not taken for more than it is
 	} {
 		t.Run(tt.prompt, func(t *testing.T) {

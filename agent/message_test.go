@@ -135,7 +135,7 @@ func mentionsAll(r *parleytest.Request, texts ...string) error {
 	return nil
 }
 
-// TestSendMessageRunning: one that works hears the message behind its next tool call, or
+// TestSendMessageRunning: a running subagent receives the message after its next tool call, or
 // by a turn of its own if it has none left, exactly once.
 func TestSendMessageRunning(t *testing.T) {
 	heard := parleytest.Check("the message once", func(r *parleytest.Request) error {
@@ -152,7 +152,7 @@ func TestSendMessageRunning(t *testing.T) {
 			s := parleytest.Script(
 				launch(true),
 				send("also this"),
-				parleytest.Expect(parleytest.ToolResult("hears the message")).Say("main"),
+				parleytest.Expect(parleytest.ToolResult("receives the message")).Say("main"),
 				parleytest.Expect(parleytest.LastUser("report")).Say("told"),
 			)
 			s.When("sub", parleytest.FirstUser("P1"), sub...)

@@ -43,7 +43,7 @@ const toolSearchSchema = `{
 	"type": "object",
 	"properties": {
 		"query": {"type": "string", "minLength": 1, "description": "select:NAME,NAME or words"},
-		"max_results": {"type": "number", "minimum": 1, "description": "How many tools to load at most; 5 if it is missing"}
+		"max_results": {"type": "number", "minimum": 1, "description": "How many tools to load at most; default 5"}
 	},
 	"required": ["query"]
 }`

@@ -305,7 +305,7 @@ func (c *worktrees) tools() []tool.Tool {
 var enterWorktreeSpec = &tool.Spec{Name: "EnterWorktree", Description: enterWorktreeDescription,
 	Schema: json.RawMessage(`{"type":"object","additionalProperties":false,"properties":{
 		"name":{"type":"string","description":"Name of a new worktree"},
-		"path":{"type":"string","description":"A worktree of this repository that exists; not with name"}}}`)}
+		"path":{"type":"string","description":"An existing worktree of this repository; not together with name"}}}`)}
 
 func (c *worktrees) enter(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	var in struct {
@@ -357,8 +357,8 @@ func onBranch(w *workplace) string {
 
 var exitWorktreeSpec = &tool.Spec{Name: "ExitWorktree", Description: exitWorktreeDescription,
 	Schema: json.RawMessage(`{"type":"object","required":["action"],"additionalProperties":false,"properties":{
-		"action":{"type":"string","enum":["keep","remove"],"description":"What becomes of the worktree"},
-		"discard_changes":{"type":"boolean","description":"Remove it although work in it is lost"}}}`)}
+		"action":{"type":"string","enum":["keep","remove"],"description":"What to do with the worktree"},
+		"discard_changes":{"type":"boolean","description":"Remove it even if changes are lost"}}}`)}
 
 func (c *worktrees) exit(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	var in struct {

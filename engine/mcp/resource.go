@@ -39,12 +39,12 @@ type ResourceTool struct {
 
 // The specs of the tools, which all conversations share.
 var listSpec, readSpec, dirSpec = func() (list, read, dir *tool.Spec) {
-	const server = `"server":{"type":"string","description":"the server that has the resource"}`
+	const server = `"server":{"type":"string","description":"the server of the resource"}`
 	one := func(uri string) json.RawMessage {
 		return json.RawMessage(`{"type":"object","properties":{` + server + `,"uri":{"type":"string","description":"` + uri + `"}},"required":["server","uri"],"additionalProperties":false}`)
 	}
 	list = &tool.Spec{Name: "ListMcpResourcesTool", Aliases: []string{"ListMcpResources"}, Description: listDescription, ReadOnly: true,
-		Schema: json.RawMessage(`{"type":"object","properties":{"server":{"type":"string","description":"the server whose resources to list; without it, those of all servers"}},"additionalProperties":false}`)}
+		Schema: json.RawMessage(`{"type":"object","properties":{"server":{"type":"string","description":"the server whose resources to list; default all"}},"additionalProperties":false}`)}
 	read = &tool.Spec{Name: "ReadMcpResourceTool", Aliases: []string{"ReadMcpResource"}, Description: readDescription, ReadOnly: true,
 		Schema: one("the URI of the resource, as it is listed, or of a template, filled in")}
 	dir = &tool.Spec{Name: "ReadMcpResourceDirTool", Aliases: []string{"ReadMcpResourceDir"}, Description: dirDescription, ReadOnly: true,
@@ -90,7 +90,7 @@ func (t *ResourceTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, 
 		return nil, err
 	}
 	if t != t.m.list && in.Server == "" {
-		return nil, errors.New("Name the server that has the resource.")
+		return nil, errors.New("Name the server of the resource.")
 	}
 	return t.run(ctx, call, servers, in.URI)
 }

@@ -58,7 +58,7 @@ func (c *Compactor) RestoreTodos(e *session.Entry) {
 // summaryText is the message that replaces the conversation.
 func summaryText(summary string, tools []string, path string, kept bool) string {
 	var b strings.Builder
-	b.WriteString("This conversation goes on from an earlier part that was too long to be kept. This is a summary of that part:\n\n")
+	b.WriteString("This conversation continues an earlier one that was too long to keep. This is a summary of the earlier part:\n\n")
 	b.WriteString(summary)
 	if len(tools) > 0 {
 		b.WriteString("\n\nTools that were used in it: " + strings.Join(tools, ", ") + ".")

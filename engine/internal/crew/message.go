@@ -22,7 +22,7 @@ var messageDescription string
 
 const messageSchema = `{"type":"object","required":["to","message"],"properties":{
 	"to":{"type":"string","description":"The agentId of the subagent"},
-	"message":{"type":"string","description":"What to say to it"},
+	"message":{"type":"string","description":"The message"},
 	"summary":{"type":"string","description":"What it is about, in five to ten words"}}}`
 
 // A messageInput is what the model gives.
@@ -109,7 +109,7 @@ func (m *MessageTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, e
 		}
 		if heard {
 			return said(&messageOutput{Success: true, Message: fmt.Sprintf(
-				"The subagent %s hears the message behind its next tool call. If it ends first, it goes on with the message. You get a notice when it ends.", was.ID)}), nil
+				"The subagent %s receives the message after its next tool call. If it finishes first, it continues with the message. You will be notified when it finishes.", was.ID)}), nil
 		}
 		select {
 		case <-was.done: // all that it did is on record
@@ -137,7 +137,7 @@ func (m *MessageTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, e
 	if wait || err != nil {
 		return res, err
 	}
-	return said(&messageOutput{Success: true, Message: "The subagent goes on in the background. You get a notice when it ends.", Resumed: s.ID, Revived: s.ID}), nil
+	return said(&messageOutput{Success: true, Message: "The subagent continues in the background. You will be notified when it finishes.", Resumed: s.ID, Revived: s.ID}), nil
 }
 
 func said(out *messageOutput) *tool.Result {
@@ -217,5 +217,5 @@ func (s *Subagent) howToContinue() string {
 	if !s.Continues {
 		return ""
 	}
-	return " (SendMessage with this id goes on with it)"
+	return " (continue it with SendMessage and this id)"
 }

@@ -531,8 +531,8 @@ func framed(text string) string {
 // launched is the result of a call that does not wait.
 func (s *Subagent) launched() *tool.Result {
 	info := s.Info()
-	text := fmt.Sprintf("The subagent works in the background.\nagentId: %s\nYou will be told when it has ended, with its report. Until then you know nothing of what it found: go on with other work, "+
-		"or answer the user, and do not do its work twice. TaskOutput with this id tells how far it is, TaskStop stops it.", s.ID+s.howToContinue())
+	text := fmt.Sprintf("The subagent works in the background.\nagentId: %s\nYou will be notified with its report when it finishes. Until then, do not guess its findings and do not do its work twice: continue with other work, "+
+		"or answer the user. TaskOutput with this id returns its output so far; TaskStop stops it.", s.ID+s.howToContinue())
 	if info.OutputFile != "" {
 		text += "\noutput_file: " + info.OutputFile
 	}

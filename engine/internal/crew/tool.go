@@ -21,12 +21,12 @@ var toolDescription string
 
 const toolSchema = `{"type":"object","required":["description","prompt"],"properties":{
 	"description":{"type":"string","description":"What it does, in three to five words"},
-	"prompt":{"type":"string","description":"The whole task: the subagent knows nothing else"},
-	"subagent_type":{"type":"string","description":"Which agent; general-purpose without it"},
+	"prompt":{"type":"string","description":"The whole task; the subagent sees nothing else"},
+	"subagent_type":{"type":"string","description":"The agent to use; default general-purpose"},
 	"model":{"type":"string","description":"A model in place of the agent's own, such as haiku, sonnet or opus"},
-	"effort":{"type":"string","enum":["low","medium","high","xhigh","max"],"description":"How hard it tries, if that is not to be as here"},
-	"isolation":{"type":"string","enum":["worktree"],"description":"worktree: it works in a git worktree of its own, which stays if it changed something"},
-	"run_in_background":{"type":"boolean","description":"Whether to go on at once; false waits for the report"}}}`
+	"effort":{"type":"string","enum":["low","medium","high","xhigh","max"],"description":"The effort, if it should differ from this conversation's"},
+	"isolation":{"type":"string","enum":["worktree"],"description":"worktree: it works in its own git worktree, which is kept if it changed anything"},
+	"run_in_background":{"type":"boolean","description":"Set to false to wait for the report"}}}`
 
 // An Input is what the model gives to start a subagent.
 type Input struct {

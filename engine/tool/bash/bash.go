@@ -49,7 +49,7 @@ const schema = `{
 		"command": {"type": "string", "minLength": 1, "description": "The command to run"},
 		"timeout": {"type": "number", "minimum": 0, "description": "How long to wait for it, in milliseconds; at most 600000"},
 		"description": {"type": "string", "description": "What the command does, in five to ten words"},
-		"run_in_background": {"type": "boolean", "description": "Start the command and go on; you are told when it ends"}
+		"run_in_background": {"type": "boolean", "description": "Run it in the background; you are notified when it ends"}
 	},
 	"required": ["command"]
 }`
@@ -199,7 +199,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	if in.RunInBackground {
 		run.toBackground(0)
 		info := run.Info()
-		return tool.Text(fmt.Sprintf("Command running in background with ID: %s.%s You will be told when it ends. Until then you can look at its output with TaskOutput.", info.ID, whereTo(info)),
+		return tool.Text(fmt.Sprintf("Command running in background with ID: %s.%s You will be notified when it ends. Until then, TaskOutput returns its output.", info.ID, whereTo(info)),
 			&Output{BackgroundTaskID: info.ID}), nil
 	}
 
@@ -255,7 +255,7 @@ func (t *Tool) moved(run *run, timeout time.Duration) *tool.Result {
 	} else {
 		out.BackgroundedByUser = true
 	}
-	said += whereTo(info) + fmt.Sprintf(" It is still running, so do not start it again. You will be told when it ends; after %v it is stopped. Look at its output with TaskOutput, stop it with TaskStop.", t.opts.MaxBackground)
+	said += whereTo(info) + fmt.Sprintf(" It is still running, so do not start it again. You will be notified when it ends; after %v it is stopped. Read its output with TaskOutput, or stop it with TaskStop.", t.opts.MaxBackground)
 	if text != "" {
 		said = text + "\n" + said
 	}

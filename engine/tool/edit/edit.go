@@ -29,9 +29,9 @@ const schema = `{
 	"type": "object",
 	"additionalProperties": false,
 	"properties": {
-		"file_path": {"type": "string", "minLength": 1, "description": "The file to change, best as an absolute path"},
+		"file_path": {"type": "string", "minLength": 1, "description": "The file to change, preferably as an absolute path"},
 		"old_string": {"type": "string", "description": "The text to replace, exactly as it is in the file"},
-		"new_string": {"type": "string", "description": "The text to put in its place; not the same"},
+		"new_string": {"type": "string", "description": "The replacement; must differ from old_string"},
 		"replace_all": {"type": "boolean", "default": false, "description": "Replace every occurrence instead of the only one"}
 	},
 	"required": ["file_path", "old_string", "new_string"]

@@ -24,14 +24,14 @@ const schema = `{
 			"items": {
 				"type": "object",
 				"properties": {
-					"file": {"type": "string", "description": "The file, as seen from the root of the repository"},
+					"file": {"type": "string", "description": "The file, relative to the root of the repository"},
 					"line": {"type": "integer", "description": "The line, from 1"},
 					"summary": {"type": "string", "description": "What is wrong, in one sentence"},
 					"short_summary": {"type": "string", "maxLength": 60, "description": "The same in at most 60 characters"},
 					"failure_scenario": {"type": "string", "description": "What input or state leads to which wrong result"},
 					"category": {"type": "string", "maxLength": 40, "description": "What kind of finding it is, such as correctness"},
 					"verdict": {"type": "string", "enum": ["CONFIRMED", "PLAUSIBLE"], "description": "Whether it was confirmed"},
-					"outcome": {"type": "string", "enum": ["fixed", "skipped", "no_change_needed"], "description": "What became of it, when it is reported again after fixes"}
+					"outcome": {"type": "string", "enum": ["fixed", "skipped", "no_change_needed"], "description": "Its outcome, when reported again after fixes"}
 				},
 				"required": ["file", "summary", "failure_scenario"]
 			}

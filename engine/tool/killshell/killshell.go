@@ -18,7 +18,7 @@ const schema = `{
 	"type": "object",
 	"properties": {
 		"task_id": {"type": "string", "description": "The id of the task to stop"},
-		"shell_id": {"type": "string", "description": "The same, as it was called once"}
+		"shell_id": {"type": "string", "description": "Old name of task_id"}
 	}
 }`
 

@@ -28,11 +28,11 @@ const schema = `{
 	"type": "object",
 	"additionalProperties": false,
 	"properties": {
-		"notebook_path": {"type": "string", "minLength": 1, "description": "The notebook to change, best as an absolute path"},
+		"notebook_path": {"type": "string", "minLength": 1, "description": "The notebook to change, preferably as an absolute path"},
 		"cell_id": {"type": "string", "description": "The id of the cell to change, or after which to insert one"},
 		"new_source": {"type": "string", "description": "The new source of the cell"},
-		"cell_type": {"type": "string", "enum": ["code", "markdown"], "description": "The type of the cell; needed to insert one, else it stays as it is"},
-		"edit_mode": {"type": "string", "enum": ["replace", "insert", "delete"], "description": "What to do; replace unless given"}
+		"cell_type": {"type": "string", "enum": ["code", "markdown"], "description": "The type of the cell; required for insert, otherwise unchanged by default"},
+		"edit_mode": {"type": "string", "enum": ["replace", "insert", "delete"], "description": "What to do; default replace"}
 	},
 	"required": ["notebook_path", "new_source"]
 }`

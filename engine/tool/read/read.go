@@ -34,9 +34,9 @@ const schema = `{
 	"type": "object",
 	"additionalProperties": false,
 	"properties": {
-		"file_path": {"type": "string", "minLength": 1, "description": "The file to read, best as an absolute path"},
-		"offset": {"type": "integer", "minimum": 0, "description": "The first line to read, counted from 1. Give it when the file is too long to be read at once"},
-		"limit": {"type": "integer", "minimum": 1, "description": "How many lines to read. Give it when the file is too long to be read at once"},
+		"file_path": {"type": "string", "minLength": 1, "description": "The file to read, preferably as an absolute path"},
+		"offset": {"type": "integer", "minimum": 0, "description": "The first line to read, counted from 1. For files that are too long to read at once"},
+		"limit": {"type": "integer", "minimum": 1, "description": "How many lines to read. For files that are too long to read at once"},
 		"pages": {"type": "string", "description": "The pages of a PDF file to read, such as \"1-5\" or \"3\". At most 20 at a time"},
 		"allow_large": {"type": "boolean", "description": "Read up to ten times as much text at once as usual"}
 	},
@@ -329,7 +329,7 @@ func (v *view) result() *tool.Result {
 		if v.more {
 			of = "more than " + of
 		}
-		fmt.Fprintf(&b, "\n\n(Lines %d to %d of %s. The file goes on: read it with offset %d.)", v.first, last, of, last+1)
+		fmt.Fprintf(&b, "\n\n(Lines %d to %d of %s. The file continues: read on with offset %d.)", v.first, last, of, last+1)
 	}
 	if v.invalid {
 		b.WriteString("\n\n(The file is not valid UTF-8; bytes that are no text are shown as \ufffd.)")

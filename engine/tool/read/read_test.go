@@ -54,7 +54,7 @@ func TestText(t *testing.T) {
 		{"not UTF-8", []any{"file_path", "latin.txt"}, "1\tcaf\ufffd\n2\t\n\n(The file is not valid UTF-8;…", ""},
 		{"empty", []any{"file_path", "empty.txt"}, "(The file exists and is empty.)", ""},
 		{"long line", []any{"file_path", "long.txt"}, "1\t" + strings.Repeat("x", 2000) + "… [cut; the line has 4.9KB]\n2\tend", ""},
-		{"many lines", []any{"file_path", "many.txt"}, strings.TrimSuffix(numbered("y", 2000), "\n") + "\n\n(Lines 1 to 2000 of 5001. The file goes on: read it with offset 2001.)", ""},
+		{"many lines", []any{"file_path", "many.txt"}, strings.TrimSuffix(numbered("y", 2000), "\n") + "\n\n(Lines 1 to 2000 of 5001. The file continues: read on with offset 2001.)", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := tooltest.Do(t, env, read.New(), c.input...)
@@ -154,7 +154,7 @@ func TestBig(t *testing.T) {
 		t.Errorf("%d bytes were allocated", grown)
 	}
 	r = tooltest.Do(t, env, read.New(), "file_path", path)
-	if !strings.Contains(r.Content.Text, "(Lines 1 to 2000 of more than 2000. The file goes on: read it with offset 2001.)") {
+	if !strings.Contains(r.Content.Text, "(Lines 1 to 2000 of more than 2000. The file continues: read on with offset 2001.)") {
 		t.Errorf("%.200q", r.Content.Text[len(r.Content.Text)-200:])
 	}
 }

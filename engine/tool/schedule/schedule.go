@@ -53,9 +53,9 @@ const wakeupSchema = `{
 	"properties": {
 		"delaySeconds": {"type": "number", "description": "How many seconds from now, from 60 to 3600. Required unless stop is true"},
 		"reason": {"type": "string", "description": "Why this delay, in one short sentence for the user. Required unless stop is true"},
-		"prompt": {"type": "string", "description": "The /loop prompt to send then, as it was. Required unless stop is true"},
+		"prompt": {"type": "string", "description": "The same /loop prompt. Required unless stop is true"},
 		"stop": {"type": "boolean", "description": "End the loop: no further wake-up fires"},
-		"noop": {"type": "boolean", "description": "Whether nothing happened since the last time that is worth telling"}
+		"noop": {"type": "boolean", "description": "Whether nothing worth reporting happened since the last time"}
 	}
 }`
 

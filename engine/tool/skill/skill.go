@@ -21,8 +21,8 @@ var description string
 const schema = `{
 	"type": "object",
 	"properties": {
-		"skill": {"type": "string", "minLength": 1, "description": "The name of the skill, as it is listed"},
-		"args": {"type": "string", "description": "What the skill is to be used on"}
+		"skill": {"type": "string", "minLength": 1, "description": "The name of the skill in the list"},
+		"args": {"type": "string", "description": "The input of the skill"}
 	},
 	"required": ["skill"]
 }`

@@ -35,9 +35,9 @@ var listText string
 const createSchema = `{
 	"type": "object",
 	"properties": {
-		"subject": {"type": "string", "minLength": 1, "description": "What is to be done, in a few words"},
+		"subject": {"type": "string", "minLength": 1, "description": "The task in a few words"},
 		"description": {"type": "string", "description": "What it takes, in detail"},
-		"activeForm": {"type": "string", "description": "The subject while it is being done, such as \"Running the tests\""},
+		"activeForm": {"type": "string", "description": "The subject in progress, such as \"Running the tests\""},
 		"metadata": {"type": "object", "description": "Anything to keep with the task"}
 	},
 	"required": ["subject", "description"]
@@ -56,7 +56,7 @@ const updateSchema = `{
 		"subject": {"type": "string", "description": "Another subject"},
 		"description": {"type": "string", "description": "Another description"},
 		"activeForm": {"type": "string", "description": "Another active form"},
-		"status": {"type": "string", "enum": ["pending", "in_progress", "completed", "deleted"], "description": "How it stands now; deleted removes it"},
+		"status": {"type": "string", "enum": ["pending", "in_progress", "completed", "deleted"], "description": "The new state; deleted removes the task"},
 		"addBlocks": {"type": "array", "items": {"type": "string"}, "description": "Tasks that have to wait for this one"},
 		"addBlockedBy": {"type": "array", "items": {"type": "string"}, "description": "Tasks that this one has to wait for"},
 		"owner": {"type": "string", "description": "Who does it"},

@@ -20,7 +20,7 @@ const schema = `{
 	"type": "object",
 	"properties": {
 		"task_id": {"type": "string", "description": "The id of the task"},
-		"block": {"type": "boolean", "description": "Whether to wait until the task has ended; true unless you say otherwise"},
+		"block": {"type": "boolean", "description": "Whether to wait for the task to end; default true"},
 		"timeout": {"type": "number", "minimum": 0, "maximum": 600000, "description": "How long to wait, in milliseconds"}
 	}
 }`

@@ -24,14 +24,14 @@ const schema = `{
 			"items": {
 				"type": "object",
 				"properties": {
-					"content": {"type": "string", "description": "What is to be done, such as \"Run the tests\""},
-					"status": {"type": "string", "enum": ["pending", "in_progress", "completed"], "description": "How it stands"},
-					"activeForm": {"type": "string", "description": "The same while it is being done, such as \"Running the tests\""}
+					"content": {"type": "string", "description": "The task, such as \"Run the tests\""},
+					"status": {"type": "string", "enum": ["pending", "in_progress", "completed"], "description": "The state of the task"},
+					"activeForm": {"type": "string", "description": "The task in progress, such as \"Running the tests\""}
 				},
 				"required": ["content", "status"]
 			}
 		},
-		"subject": {"type": "string", "description": "One thing to be done, to add it to the list instead of giving the whole list"},
+		"subject": {"type": "string", "description": "One task to add, instead of the whole list"},
 		"description": {"type": "string", "description": "More about the subject"}
 	}
 }`

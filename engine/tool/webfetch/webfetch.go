@@ -40,8 +40,8 @@ const schema = `{
 	"type": "object",
 	"properties": {
 		"url": {"type": "string", "minLength": 1, "description": "The address to fetch"},
-		"prompt": {"type": "string", "description": "What you want to know from the page"},
-		"offset": {"type": "integer", "minimum": 0, "description": "Where to go on in a long page, in characters"}
+		"prompt": {"type": "string", "description": "Your question about the page"},
+		"offset": {"type": "integer", "minimum": 0, "description": "Where to continue in a long page, in characters"}
 	},
 	"required": ["url", "prompt"]
 }`
@@ -264,7 +264,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 		return nil, fmt.Errorf("%s was fetched, but nobody could answer about it: %w", u, err)
 	}
 	if rest > 0 {
-		out.Result += fmt.Sprintf("\n\n(The page goes on for %d characters: fetch it with offset %d.)", rest, int(in.Offset)+utf8.RuneCountInString(text))
+		out.Result += fmt.Sprintf("\n\n(The page continues for %d characters: fetch it with offset %d.)", rest, int(in.Offset)+utf8.RuneCountInString(text))
 	}
 	out.DurationMS = time.Since(start).Milliseconds()
 	return tool.Text(out.Result, out), nil

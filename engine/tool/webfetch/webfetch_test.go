@@ -63,7 +63,7 @@ func TestFetch(t *testing.T) {
 		"/json":  `{"a":1}`,
 		"/moved": "url=\"" + s.URL + "/json\"",
 		"/away":  "redirects to another host: https://elsewhere.example/x",
-		"/long":  "(The page goes on for 7 characters: fetch it with offset 100000.)",
+		"/long":  "(The page continues for 7 characters: fetch it with offset 100000.)",
 	} {
 		r := tooltest.Do(t, env, to, "url", s.URL+path, "prompt", "?")
 		if r.IsError || !strings.Contains(r.Content.Text, want) || strings.Contains(r.Content.Text, "alert") || strings.Count(r.Content.Text, "</web-page>") > 1 {

@@ -24,7 +24,7 @@ const schema = `{
 	"type": "object",
 	"additionalProperties": false,
 	"properties": {
-		"file_path": {"type": "string", "minLength": 1, "description": "The file to write, best as an absolute path"},
+		"file_path": {"type": "string", "minLength": 1, "description": "The file to write, preferably as an absolute path"},
 		"content": {"type": "string", "description": "The whole new content of the file"}
 	},
 	"required": ["file_path", "content"]
