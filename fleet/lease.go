@@ -105,7 +105,7 @@ func (b *Backend) putBeat(ctx context.Context, info WorkerInfo) error {
 // keepBeat renews the entry of this process. When it could not for as long as it lasts, all
 // leases are lost. Only the clock of this process that never jumps counts.
 func (b *Backend) keepBeat() {
-	renewed := time.Now()
+	renewed, reconnects := time.Now(), b.nc.Stats().Reconnects
 	tick := time.NewTicker(b.cfg.Lease / 4)
 	defer tick.Stop()
 	for {
@@ -116,16 +116,38 @@ func (b *Backend) keepBeat() {
 		}
 		info := b.beat.describe()
 		began := time.Now()
-		if began.Sub(renewed) > b.cfg.Lease { // this process was paused: others may have its sessions
+		end := renewed.Add(b.cfg.Lease)
+		if !began.Before(end) { // this process was paused: others may have its sessions
 			b.beat.loseAll()
+			end = began.Add(b.cfg.Lease)
 		}
-		ctx, cancel := context.WithTimeout(b.ctx, b.cfg.Lease*2/3)
+		// The entry expires no earlier than this: by then the leases must be lost.
+		ctx, cancel := context.WithDeadline(b.ctx, end)
 		err := b.putBeat(ctx, info)
 		cancel()
-		if err == nil {
-			renewed = began
-		} else if time.Since(renewed) > b.cfg.Lease {
+		if err != nil && b.ctx.Err() == nil {
+			sleep(b.ctx, time.Until(end))
 			b.beat.loseAll()
+			continue
+		}
+		renewed = began
+		if n := b.nc.Stats().Reconnects; n != reconnects {
+			reconnects = n
+			b.loseTaken()
+		}
+	}
+}
+
+// loseTaken ends the leases that others took while this process had no connection: their messages did not
+// reach it.
+func (b *Backend) loseTaken() {
+	held, err := b.holderIDs(b.ctx)
+	if err != nil {
+		return // appends are fenced all the same
+	}
+	for _, id := range b.beat.ids() {
+		if by, ok := held[id]; ok && by.ID != b.id {
+			b.beat.lose(id)
 		}
 	}
 }
