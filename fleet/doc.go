@@ -21,6 +21,7 @@
 //	<name>.log.<session>        the journal; entries that are appended together are one message
 //	<name>.in.<session>.<key>   the inbox: each item has a subject, so it is created once
 //	<name>.work.<session>       there while the session has work to do
+//	<name>.piece.<session>      pieces of answers for those who watch; not stored
 //	KV <name>-leases            which process runs a session
 //	KV <name>-workers           which processes are alive; entries expire
 //	Objects <name>-blobs        entries of more than 256 KB

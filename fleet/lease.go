@@ -31,8 +31,9 @@ type WorkerInfo struct {
 	Name    string    `json:"name"`
 	Version string    `json:"version,omitempty"`
 	Since   time.Time `json:"since"`
-	// Sessions is how many it runs, Slots how many it can run.
+	// Sessions is how many it runs, Waiting how many of them wait for a person, Slots how many it can run.
 	Sessions int `json:"sessions"`
+	Waiting  int `json:"waiting,omitempty"`
 	Slots    int `json:"slots,omitempty"`
 	// Machine and Warm say which files it has: those of the sessions that ran there last, and
 	// mirrors of repositories.
@@ -415,6 +416,8 @@ type Status struct {
 	// Queued is how many sessions have work and no worker, Running how many have one.
 	Queued  int `json:"queued"`
 	Running int `json:"running"`
+	// Waiting is how many of those wait for a person.
+	Waiting int `json:"waiting"`
 	// Oldest is how long the oldest of the queued ones has waited.
 	Oldest   time.Duration `json:"oldest"`
 	Sessions int           `json:"sessions"` // all that exist
@@ -441,10 +444,12 @@ func (b *Backend) Status(ctx context.Context) (*Status, error) {
 		return nil, err
 	}
 	alive := map[string]bool{}
+	waiting := 0
 	for _, w := range workers {
 		alive[w.ID] = true
+		waiting += w.Waiting
 	}
-	s := &Status{Workers: workers, Sessions: len(listed), Owners: map[string]string{}}
+	s := &Status{Waiting: waiting, Workers: workers, Sessions: len(listed), Owners: map[string]string{}}
 	for id, h := range held {
 		if alive[h.ID] {
 			s.Owners[id] = h.Name

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -227,6 +228,13 @@ func (b *Backend) appendChunk(ctx context.Context, id string, expect uint64, c c
 	}
 }
 
+func (b *Backend) pieceSubject(id string) string { return b.cfg.Name + ".piece." + id }
+
+// Broadcast implements [hub.Broadcaster]. The server drops it if nobody follows the session.
+func (b *Backend) Broadcast(id string, data json.RawMessage) {
+	b.nc.Publish(b.pieceSubject(id), data)
+}
+
 // Read implements [hub.Backend].
 func (b *Backend) Read(ctx context.Context, id string, after uint64, follow bool) iter.Seq2[hub.Entry, error] {
 	return func(yield func(hub.Entry, error) bool) {
@@ -246,7 +254,8 @@ func (b *Backend) read(ctx context.Context, id string, after uint64, follow bool
 	begun := false // everything from here on is behind the number after
 	return b.follow(ctx, follow, &reading{
 		kind: logStream, subject: b.logSubject(id), live: b.cfg.Name + ".live." + logStream + "." + id, from: after,
-		least: func() uint64 { t, _ := b.knownTail(id); return t.seq },
+		least:  func() uint64 { t, _ := b.knownTail(id); return t.seq },
+		pieces: b.pieceSubject(id), piece: func(data []byte) bool { return yield(hub.Entry{Kind: hub.KindLive, Data: data}, nil) },
 	}, func(m *stored, t tail) (bool, error) {
 		lines := bytes.Split(m.data, []byte("\n"))
 		if len(m.data) == 0 { // it only says what is gone
@@ -285,7 +294,9 @@ func (b *Backend) read(ctx context.Context, id string, after uint64, follow bool
 // A reading says what to follow.
 type reading struct {
 	kind, subject, live string
-	from                uint64        // the number to begin with
+	from                uint64 // the number to begin with
+	pieces              string // the subject of what is not kept; empty means none
+	piece               func(data []byte) bool
 	least               func() uint64 // the sequence up to which there are messages for sure
 }
 
@@ -300,12 +311,17 @@ const pollTime = 5 * time.Second
 func (b *Backend) follow(ctx context.Context, follow bool, r *reading, f func(*stored, tail) (bool, error)) error {
 	var live chan *nats.Msg
 	if follow {
-		live = make(chan *nats.Msg, 256)
-		sub, err := b.nc.ChanSubscribe(r.live, live)
-		if err != nil {
-			return fmt.Errorf("fleet: %w", err)
+		live = make(chan *nats.Msg, 1024)
+		for _, subject := range []string{r.live, r.pieces} { // in one channel they keep their order
+			if subject == "" {
+				continue
+			}
+			sub, err := b.nc.ChanSubscribe(subject, live)
+			if err != nil {
+				return fmt.Errorf("fleet: %w", err)
+			}
+			defer sub.Unsubscribe()
 		}
-		defer sub.Unsubscribe()
 		if err := b.nc.FlushWithContext(ctx); err != nil && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -343,6 +359,12 @@ func (b *Backend) follow(ctx context.Context, follow bool, r *reading, f func(*s
 	for {
 		select {
 		case m := <-live:
+			if m.Subject == r.pieces {
+				if !r.piece(m.Data) {
+					return nil
+				}
+				continue
+			}
 			s, err := parseDirect(m)
 			if err != nil {
 				return err

@@ -152,6 +152,11 @@ func (w *Worker) Run(ctx context.Context, h *hub.Hub) error {
 	defer sub.Unsubscribe()
 	var work sync.WaitGroup
 	defer work.Wait()
+	work.Go(func() {
+		for sleep(ctx, claimTime) == nil { // it may take long, when a journal cannot be written
+			w.countWaiting(ctx, h)
+		}
+	})
 	tick := time.NewTimer(claimTime)
 	defer tick.Stop()
 	for {
@@ -170,6 +175,26 @@ func (w *Worker) Run(ctx context.Context, h *hub.Hub) error {
 		case <-ctx.Done():
 			return nil
 		}
+	}
+}
+
+// countWaiting announces how many of the sessions here wait for a person.
+func (w *Worker) countWaiting(ctx context.Context, h *hub.Hub) {
+	n := 0
+	for _, id := range w.b.beat.ids() {
+		state, err := h.Session(id).State(ctx, hub.Actor{Name: w.b.cfg.Worker, Rights: hub.MayView})
+		if err == nil && state.Phase == hub.RequiresAction {
+			n++
+		}
+	}
+	t := &w.b.beat
+	t.mu.Lock()
+	changed := t.started && t.info.Waiting != n
+	t.info.Waiting = n
+	info := t.describeLocked()
+	t.mu.Unlock()
+	if changed {
+		w.b.putBeat(ctx, info) // if it fails, the next beat has it
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/parley-go/parley"
@@ -35,7 +36,7 @@ func newCrew(t *testing.T, b *Backend, slots int, file string) *crew {
 		m := parleytest.Script(
 			parleytest.FirstOf(
 				parleytest.Expect(parleytest.ToolResult("")).Say("Done."),
-				parleytest.Say("I write it.").Call("Bash", map[string]string{"command": "echo $PARLEY_EPOCH >> " + file}),
+				parleytest.Say("I write it.").Call("Bash", map[string]string{"command": "echo $PARLEY_EPOCH $TRACEPARENT >> " + file}),
 			),
 			parleytest.Say("Done."),
 		).Model()
@@ -174,7 +175,7 @@ func TestSlots(t *testing.T) {
 		if n := one.b.beat.count(); n > 1 {
 			t.Fatalf("a worker with one slot runs %d sessions", n)
 		}
-		return st.Running == 1 && st.Queued == 2 && st.Sessions == 3 && len(st.Workers) >= 1
+		return st.Running == 1 && st.Waiting == 1 && st.Queued == 2 && st.Sessions == 3 && len(st.Workers) >= 1
 	})
 	newCrew(t, open(), 2, file) // it takes the rest
 	for _, s := range sessions {
@@ -205,5 +206,72 @@ func TestLostSessionsAreClaimedAgain(t *testing.T) {
 	until(t, s, &last, hub.KindFrame, isResult)
 	if got, err := os.ReadFile(file); err != nil || len(strings.Fields(string(got))) != 1 {
 		t.Errorf("the effects are %q, %v; want one", got, err)
+	}
+}
+
+// Viewers at another node receive the pieces of an answer that is being written, and then the whole.
+func TestPiecesReachOtherNodes(t *testing.T) {
+	t.Parallel()
+	open, file := place(t), filepath.Join(t.TempDir(), "effects")
+	gateway := newCrew(t, open(), 0, file)
+	s, err := gateway.hub.Create(t.Context(), ann, hub.Spec{Cwd: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := make(chan string, 2)
+	attached := make(chan struct{})
+	go func() {
+		pieces, once := "", sync.OnceFunc(func() { close(attached) })
+		for e, err := range s.Attach(t.Context(), ann, 0) {
+			if err != nil {
+				seen <- err.Error()
+				return
+			}
+			switch {
+			case e.Kind == hub.KindState:
+				once()
+			case e.Kind == hub.KindLive && wire.PeekType(e.Data) == "stream_event":
+				pieces += string(e.Data)
+			case e.Kind == hub.KindFrame && wire.PeekType(e.Data) == "assistant" && strings.Contains(string(e.Data), "I write it."):
+				seen <- pieces
+				return
+			}
+		}
+	}()
+	<-attached
+	newCrew(t, open(), 4, file)
+	if _, err := s.Prompt(t.Context(), ann, wire.Prompt(wire.Text("Do it."))); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-seen; !strings.Contains(got, "text_delta") {
+		t.Errorf("before the whole message came %q, want its pieces", got)
+	}
+}
+
+// The span in which a prompt was sent at a gateway is the parent of those of the agent on the worker.
+func TestTraceCrossesNodes(t *testing.T) {
+	t.Parallel()
+	open, file := place(t), filepath.Join(t.TempDir(), "effects")
+	gateway := newCrew(t, open(), 0, file)
+	newCrew(t, open(), 4, file)
+	s, err := gateway.hub.Create(t.Context(), ann, hub.Spec{Cwd: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const span = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	if _, err := s.Prompt(hub.WithTrace(t.Context(), span), ann, wire.Prompt(wire.Text("Do it."))); err != nil {
+		t.Fatal(err)
+	}
+	var last uint64
+	ask := new(hub.Ask)
+	if err := json.Unmarshal(until(t, s, &last, hub.KindAsk, nil).Data, ask); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Answer(t.Context(), ann, hub.Allow(ask)); err != nil {
+		t.Fatal(err)
+	}
+	until(t, s, &last, hub.KindFrame, isResult)
+	if got, err := os.ReadFile(file); err != nil || !strings.Contains(string(got), span) {
+		t.Errorf("the tool has the span %q, %v; want %s", got, err, span)
 	}
 }

@@ -70,6 +70,7 @@ type agentRun struct {
 	closing bool
 	calls   int       // control requests that it is asked
 	idle    time.Time // since when it has had nothing to do
+	trace   string    // the span of the prompt that it was started for
 	waits   []Waiting // for the host
 }
 
@@ -85,6 +86,11 @@ func (r *room) startAgent() {
 	start := Start{ID: r.id, Cwd: f.created.Cwd, Spec: f.created.Spec, Epoch: f.epoch, Store: r.store(), Inform: func(text string) { a.notices = append(a.notices, text) }}
 	a.records = r.agentRecords
 	start.Records = func(load func(context.Context, string) ([]json.RawMessage, error)) { a.records = load }
+	for _, uuid := range slices.Concat(f.running, f.queue) {
+		if p := f.prompts[uuid]; p != nil && a.trace == "" {
+			a.trace = p.Trace
+		}
+	}
 	r.agent = a
 	go func() {
 		defer close(a.done)
@@ -234,6 +240,12 @@ func (a *agentRun) connect(opts *parley.Options) (client *parley.Client, continu
 		if len(a.notices) > 0 {
 			opts.ExtraInitialize["informModel"] = mustJSON(a.notices)
 		}
+	}
+	if _, given := opts.Env["TRACEPARENT"]; a.trace != "" && !given {
+		if opts.Env = maps.Clone(opts.Env); opts.Env == nil {
+			opts.Env = map[string]string{}
+		}
+		opts.Env["TRACEPARENT"] = a.trace
 	}
 	client, err = parley.Connect(a.ctx, opts)
 	if err != nil {

@@ -92,6 +92,13 @@ type Backend interface {
 	Delete(ctx context.Context, id string) error
 }
 
+// A Broadcaster is a [Backend] that also carries what is not kept, such as the pieces of an answer, to the
+// processes that follow a session: their Read yields it as entries of [KindLive].
+type Broadcaster interface {
+	// Broadcast sends something to those who follow the session now. It waits for nobody, and may be lost.
+	Broadcast(id string, data json.RawMessage)
+}
+
 // A Lease is the right to run a session.
 type Lease interface {
 	// Lost is closed when the lease is known to be lost. That may be late, or never.

@@ -36,7 +36,8 @@
 // out; the whole message always follows as a frame.
 //
 // A session that another process holds can be watched, prompted, answered and
-// interrupted. Its viewers receive whole messages, not pieces. Calls that need its agent
+// interrupted. Its viewers receive whole messages, and pieces if the
+// backend is a [Broadcaster]. Calls that need its agent
 // in this process, such as Rewind and Host, return [ErrLocked].
 //
 // # The journal

@@ -540,7 +540,16 @@ func (s *Session) Prompt(ctx context.Context, by Actor, m *wire.User) (uuid stri
 		return "", err
 	}
 	p := Prompt{UUID: msg.UUID, By: by, Message: line}
+	p.Trace, _ = ctx.Value(traceKey{}).(string)
 	return msg.UUID, s.put(ctx, &p)
+}
+
+type traceKey struct{}
+
+// WithTrace returns a context for [Session.Prompt] with a span of OpenTelemetry, as the header traceparent has it.
+// It becomes the parent of the spans of the agent that the prompt starts, wherever that runs.
+func WithTrace(ctx context.Context, traceparent string) context.Context {
+	return context.WithValue(ctx, traceKey{}, traceparent)
 }
 
 // ErrOtherPrompt is returned for a prompt whose uuid is that of another prompt.

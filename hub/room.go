@@ -113,6 +113,9 @@ func (x *tx) claim() error {
 
 // live sends viewers something that is not kept.
 func (x *tx) live(data json.RawMessage) {
+	if b, ok := x.r.hub.cfg.Backend.(Broadcaster); ok && x.r.lease != nil {
+		b.Broadcast(x.r.id, data)
+	}
 	if len(x.r.viewers) > 0 {
 		x.events = append(x.events, Entry{Kind: KindLive, Data: data})
 	}
@@ -423,6 +426,10 @@ func (r *room) follow() {
 				return
 			}
 			r.post(ctx, func(x *tx) error {
+				if e.Kind == KindLive {
+					x.live(e.Data)
+					return nil
+				}
 				r.take(&e)
 				if e.N > 0 {
 					x.events = append(x.events, e)

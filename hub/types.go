@@ -81,6 +81,8 @@ type Prompt struct {
 	// Schedule is the schedule that it comes from, Due when it was due.
 	Schedule string     `json:"schedule,omitempty"`
 	Due      *time.Time `json:"due,omitempty"`
+	// Trace is the span in which it was sent: see [WithTrace].
+	Trace string `json:"trace,omitempty"`
 }
 
 // Dropped is the data of a [KindDropped] entry: the prompt has no turn.

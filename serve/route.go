@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net/http"
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -224,6 +225,9 @@ func (s *Server) mount() {
 	})
 }
 
+// traceparent matches the header of the W3C that names a span.
+var traceparent = regexp.MustCompile(`^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
+
 // dispatch checks who sends a request and calls its route. The context of a route ends
 // when its token is revoked and, for streams, when the server drains.
 func (s *Server) dispatch(r *route, w http.ResponseWriter, req *http.Request) {
@@ -246,6 +250,9 @@ func (s *Server) dispatch(r *route, w http.ResponseWriter, req *http.Request) {
 			s.counters.streams.Add(1)
 			defer s.counters.streams.Add(-1)
 			defer context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })()
+		}
+		if parent := req.Header.Get("Traceparent"); traceparent.MatchString(parent) {
+			ctx = hub.WithTrace(ctx, parent)
 		}
 		c.r = req.WithContext(ctx)
 	}

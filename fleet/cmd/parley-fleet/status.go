@@ -73,7 +73,7 @@ func show(ctx context.Context, name string, args []string, stdout io.Writer, f f
 }
 
 func printStatus(stdout io.Writer, s *fleet.Status) error {
-	fmt.Fprintf(stdout, "%d sessions: %d running, %d queued", s.Sessions, s.Running, s.Queued)
+	fmt.Fprintf(stdout, "%d sessions: %d running (%d of them wait for a person), %d queued", s.Sessions, s.Running, s.Waiting, s.Queued)
 	if s.Queued > 0 {
 		fmt.Fprintf(stdout, ", the oldest for %s", s.Oldest.Round(100*time.Millisecond))
 	}
@@ -104,6 +104,7 @@ func metricsHandler(b *fleet.Backend) http.Handler {
 		}{
 			{"parley_fleet_sessions", "gauge", "Sessions that exist.", float64(s.Sessions)},
 			{"parley_fleet_running", "gauge", "Sessions that have work and a worker.", float64(s.Running)},
+			{"parley_fleet_waiting", "gauge", "Sessions that wait for an answer of a person; they are among the running ones.", float64(s.Waiting)},
 			{"parley_fleet_queued", "gauge", "Sessions that have work and no worker.", float64(s.Queued)},
 			{"parley_fleet_oldest_seconds", "gauge", "How long the oldest of the queued ones has waited.", s.Oldest.Seconds()},
 			{"parley_fleet_workers", "gauge", "Workers that are alive.", float64(len(s.Workers))},
