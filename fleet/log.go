@@ -304,6 +304,28 @@ type reading struct {
 // lost when a connection breaks.
 const pollTime = 5 * time.Second
 
+// subscribe subscribes to subjects; empty ones are left out.
+func (b *Backend) subscribe(to chan *nats.Msg, subjects ...string) (stop func(), err error) {
+	var all []*nats.Subscription
+	stop = func() {
+		for _, s := range all {
+			s.Unsubscribe()
+		}
+	}
+	for _, subject := range subjects {
+		if subject == "" {
+			continue
+		}
+		s, err := b.nc.ChanSubscribe(subject, to)
+		if err != nil {
+			stop()
+			return nil, fmt.Errorf("fleet: %w", err)
+		}
+		all = append(all, s)
+	}
+	return stop, nil
+}
+
 // follow calls f with the messages of a journal or an inbox, from the first one whose number
 // is at least that of the reading on, until f returns false. Without follow it ends with the
 // last one. There is no consumer: it subscribes, then reads the log, and leaves out
@@ -312,16 +334,11 @@ func (b *Backend) follow(ctx context.Context, follow bool, r *reading, f func(*s
 	var live chan *nats.Msg
 	if follow {
 		live = make(chan *nats.Msg, 1024)
-		for _, subject := range []string{r.live, r.pieces} { // in one channel they keep their order
-			if subject == "" {
-				continue
-			}
-			sub, err := b.nc.ChanSubscribe(subject, live)
-			if err != nil {
-				return fmt.Errorf("fleet: %w", err)
-			}
-			defer sub.Unsubscribe()
+		stop, err := b.subscribe(live, r.live, r.pieces) // in one channel they keep their order
+		if err != nil {
+			return err
 		}
+		defer stop()
 		if err := b.nc.FlushWithContext(ctx); err != nil && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

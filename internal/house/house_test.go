@@ -68,6 +68,7 @@ var arrows = map[string][]string{
 	"fleet/workspace":        {},
 	"fleet/cmd/parley-fleet": {"fleet", "fleet/workspace", "agent", "serve", "parleytest"},
 	"fleet/internal/chaos":   {"fleet", ".", "agent", "parleytest"},
+	"fleet/internal/sim":     {"fleet"},
 
 	"internal/sim":         {".", "agent", "hub"},
 	"internal/sim/overlay": {},
