@@ -6,12 +6,15 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 	"unicode/utf16"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/parley-go/parley/internal/rawjson"
 )
 
 // window is how much of the begin and of the end of a log a list reads.
@@ -111,22 +114,56 @@ func (f *Files) digestPlace(root *os.Root, p place) (*digest, error) {
 func digestOf(head, tail []byte) *digest {
 	d := &digest{}
 	d.readHead(head)
-	either := func(name string) string {
-		text, ok := lastText(tail, name, "")
-		if !ok && len(tail) > 0 && &tail[0] != &head[0] {
-			text, _ = lastText(head, name, "")
-		}
-		return text
+	last := lastTexts{}
+	last.read(tail, false)
+	if len(tail) > 0 && &tail[0] != &head[0] {
+		last.read(head, true)
 	}
-	d.customTitle = either("customTitle")
-	d.aiTitle = either("aiTitle")
-	d.lastPrompt, _ = lastText(tail, "lastPrompt", "")
-	d.summary, _ = lastText(tail, "summary", "summary")
-	d.tag, _ = lastText(tail, "tag", "tag")
-	if branch, _ := lastText(tail, "gitBranch", ""); branch != "" {
+	d.customTitle, d.aiTitle, d.lastPrompt, d.summary, d.tag = textOf(last[customTitle]), textOf(last[aiTitle]), textOf(last[lastPrompt]), textOf(last[summary]), textOf(last[tag])
+	if branch := textOf(last[gitBranch]); branch != "" {
 		d.branch = branch
 	}
 	return d
+}
+
+// lastTexts are the last texts of some members at the top level of lines, as JSON; nil are
+// those that were not found.
+type lastTexts [6][]byte
+
+const (
+	customTitle = iota // the titles count wherever they are
+	aiTitle
+	lastPrompt
+	summary
+	tag
+	gitBranch
+)
+
+// read looks for all of them, or for the titles that were not found yet. Lines may be cut off.
+func (l *lastTexts) read(lines []byte, titles bool) {
+	names, before := [...]string{"customTitle", "aiTitle", "lastPrompt", "summary", "tag", "gitBranch"}, *l
+	if titles && !bytes.Contains(lines, []byte(`Title"`)) {
+		return
+	}
+	for line := range bytes.Lines(lines) {
+		var seen [len(names)][]byte
+		var typ []byte
+		rawjson.Walk(line, func(name, value []byte) {
+			if value[0] != '"' {
+				return
+			}
+			if string(name) == "type" {
+				typ = value
+			} else if i := slices.Index(names[:], string(name)); i >= 0 && (!titles || i < lastPrompt && before[i] == nil) {
+				seen[i] = value
+			}
+		})
+		for i, v := range seen {
+			if v != nil && (i != summary && i != tag || string(typ) == `"`+names[i]+`"`) {
+				l[i] = v
+			}
+		}
+	}
 }
 
 // readHead reads what the first lines tell.
@@ -167,59 +204,6 @@ func setOnce(dst *string, s string) {
 	if *dst == "" {
 		*dst = s
 	}
-}
-
-// lastText returns the last member of a name at the top level of a line that is a
-// text, of records of a type if one is given. Only the lines that hold the name
-// are taken apart.
-func lastText(lines []byte, name, typ string) (string, bool) {
-	key := []byte(`"` + name + `"`)
-	if !bytes.Contains(lines, key) { // much faster than from the end
-		return "", false
-	}
-	for end := len(lines); end > 0; {
-		i := bytes.LastIndex(lines[:end], key)
-		if i < 0 {
-			break
-		}
-		start := bytes.LastIndexByte(lines[:i], '\n') + 1
-		line, _, _ := bytes.Cut(lines[start:], []byte("\n"))
-		if text, ok := topText(line, name); ok {
-			if is, _ := topText(line, "type"); typ == "" || is == typ {
-				return text, true
-			}
-		}
-		end = start
-	}
-	return "", false
-}
-
-// topText returns a text at the top level of a line, which may be cut off.
-func topText(line []byte, name string) (text string, ok bool) {
-	line = bytes.TrimLeft(line, " \t")
-	if !bytes.HasPrefix(line, []byte("{")) {
-		return "", false
-	}
-	d := jsontext.NewDecoder(bytes.NewBuffer(line), lenient...)
-	d.ReadToken()
-	for d.PeekKind() == '"' {
-		key, err := d.ReadToken()
-		if err != nil {
-			break
-		}
-		if key.String() == name && d.PeekKind() == '"' {
-			tok, err := d.ReadToken()
-			if err != nil {
-				break
-			}
-			text, ok = tok.String(), true
-			continue
-		}
-		if d.SkipValue() != nil {
-			break
-		}
-	}
-	return text, ok
 }
 
 // A peeked line is what could be read of it.
@@ -322,31 +306,17 @@ func clip(s string) string {
 
 // texts returns the texts of a message, none if it holds results of calls.
 func texts(message json.RawMessage) []string {
-	var m struct {
-		Content json.RawMessage `json:"content"`
-	}
-	if json.Unmarshal(message, &m) != nil || len(m.Content) == 0 {
-		return nil
-	}
-	if m.Content[0] == '"' {
-		var s string
-		json.Unmarshal(m.Content, &s)
-		return []string{s}
-	}
-	var blocks []struct {
-		Type string `json:"type"`
-		Text string `json:"text"`
-	}
-	if json.Unmarshal(m.Content, &blocks) != nil {
-		return nil
+	content := rawjson.Get(message, "content")
+	if len(content) > 0 && content[0] == '"' {
+		return []string{textOf(content)}
 	}
 	var all []string
-	for _, b := range blocks {
-		switch b.Type {
+	for _, b := range rawjson.Elements(content) {
+		switch rawjson.String(b, "type") {
 		case "tool_result":
 			return nil
 		case "text":
-			all = append(all, b.Text)
+			all = append(all, rawjson.String(b, "text"))
 		}
 	}
 	return all

@@ -119,7 +119,7 @@ func scanFrom(file io.ReaderAt, size int64, x *index) (*scan, int64, error) {
 		if err != nil {
 			return nil, 0, err
 		}
-		h, err := readHead(d, line)
+		h, err := headOf(d, line)
 		if err != nil {
 			return nil, 0, err
 		}

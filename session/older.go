@@ -223,7 +223,7 @@ func (f *Files) readOld(id string) (*older, error) {
 	o := &older{}
 	parent := ""
 	take := func(line []byte, at int64) error {
-		if e := about.entry(line, at); e != nil {
+		if e := about.entry(bytes.Clone(line), at); e != nil {
 			e.ParentUUID = parent
 			parent = e.UUID
 			o.entries = append(o.entries, e)

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"io"
 	"time"
+
+	"github.com/parley-go/parley/internal/rawjson"
 )
 
 // kept is a digest as a store keeps it.
@@ -124,4 +126,13 @@ func (d *digester) digest(ctx context.Context, l Listed) (*digest, error) {
 		return nil, err
 	}
 	return digestOf(lines, lines), nil
+}
+
+// topText returns a text at the top level of a record.
+func topText(record []byte, name string) (text string, ok bool) {
+	v := rawjson.Get(record, name)
+	if len(v) == 0 || v[0] != '"' {
+		return "", false
+	}
+	return textOf(v), true
 }

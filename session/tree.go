@@ -3,6 +3,7 @@ package session
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/parley-go/parley/internal/rawjson"
 )
 
 // A node is what the tree needs to know of a record, and where its line is.
@@ -65,9 +68,10 @@ type head struct {
 }
 
 // readLines calls f for every line of a log that ends in a newline, with its
-// place, and returns what follows the last newline, and where.
+// place, and returns what follows the last newline, and where. A line is good until f returns.
 func readLines(r io.Reader, f func(line []byte, off int64) error) (off int64, rest []byte, err error) {
-	buf := make([]byte, 0, 64<<10)
+	room := make([]byte, 256<<10)
+	buf := room[:0]
 	scanned := 0 // bytes of buf known to hold no newline
 	for {
 		if i := bytes.IndexByte(buf[scanned:], '\n'); i >= 0 {
@@ -81,10 +85,13 @@ func readLines(r io.Reader, f func(line []byte, off int64) error) (off int64, re
 			continue
 		}
 		scanned = len(buf)
-		if cap(buf)-len(buf) < 4<<10 {
-			grown := make([]byte, len(buf), max(64<<10, 2*len(buf)+4<<10))
-			copy(grown, buf)
-			buf = grown
+		if len(buf) == 0 {
+			buf = room[:0]
+		} else if cap(buf)-len(buf) < 4<<10 {
+			if len(buf) > len(room)/2 {
+				room = make([]byte, 4*len(buf))
+			}
+			buf = room[:copy(room, buf)]
 		}
 		n, err := r.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
@@ -100,7 +107,16 @@ func readLines(r io.Reader, f func(line []byte, off int64) error) (off int64, re
 	}
 }
 
-// readHead takes the top level of a line apart. Not everything that is JSON is a record.
+// headOf takes the top level of a line apart. Not everything that is JSON is a record.
+func headOf(d *jsontext.Decoder, line []byte) (head, error) {
+	var h head
+	if h.readPlain(line) { // by far the most
+		return h, nil
+	}
+	return readHead(d, line)
+}
+
+// readHead is headOf for any line.
 func readHead(d *jsontext.Decoder, line []byte) (head, error) {
 	var h head
 	d.Reset(bytes.NewBuffer(line), lenient...)
@@ -185,6 +201,84 @@ func readHead(d *jsontext.Decoder, line []byte) (head, error) {
 	return h, nil
 }
 
+// readPlain is headOf for a line without control characters, of which only the places of its
+// members are looked at: a long text is skipped at the speed of memory. It reports false if
+// the line must be looked at more closely. A record that it lets through and that is not JSON
+// fails when it is decoded.
+func (h *head) readPlain(line []byte) bool {
+	plain := !hasControls(line)
+	return plain && rawjson.Walk(line, func(name, value []byte) {
+		var text *string
+		var flag *bool
+		switch string(name) {
+		case "type":
+			text = &h.typ
+		case "subtype":
+			text = &h.subtype
+		case "uuid":
+			text = &h.uuid
+		case "parentUuid":
+			text = &h.parent
+		case "toolUseId":
+			text = &h.toolUseID
+		case "outcome":
+			text = &h.outcome
+		case "isSidechain":
+			flag = &h.sidechain
+		case "isMeta":
+			flag = &h.meta
+		case "isCompactSummary":
+			flag = &h.summary
+		case "forkedFrom":
+			h.forked = true
+		case "teamName":
+			h.team = value[0] == '"'
+		case moreKey:
+			plain = false
+		case "message":
+			if value[0] == '{' {
+				id := rawjson.Get(value, "id")
+				text = &h.message
+				value = id
+			}
+		}
+		switch {
+		case text != nil && len(value) > 0 && value[0] == '"':
+			plain = plain && isPlainText(value)
+			*text = string(value[1 : len(value)-1])
+		case flag != nil && value[0] == 't':
+			*flag = true
+		}
+	}) && plain && h.typ != ""
+}
+
+// isPlainText reports whether a JSON string is ASCII without escapes.
+func isPlainText(v []byte) bool {
+	for _, c := range v[1 : len(v)-1] {
+		if c == '\\' || c >= 0x80 {
+			return false
+		}
+	}
+	return true
+}
+
+// hasControls reports whether a line has a byte below a space, which no JSON string may have.
+func hasControls(line []byte) bool {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	for ; len(line) >= 8; line = line[8:] {
+		x := binary.LittleEndian.Uint64(line)
+		if (x-0x20*ones)&^x&highs != 0 {
+			return true
+		}
+	}
+	for _, c := range line {
+		if c < ' ' {
+			return true
+		}
+	}
+	return false
+}
+
 // readMessage finds the id of a message.
 func (h *head) readMessage(d *jsontext.Decoder) error {
 	if d.PeekKind() != '{' {
@@ -238,7 +332,7 @@ func (s *scan) read(r io.Reader, base int64) (int64, error) {
 		if len(bytes.TrimSpace(line)) == 0 {
 			return nil
 		}
-		h, err := readHead(d, line)
+		h, err := headOf(d, line)
 		if err != nil {
 			s.corrupt++
 			s.corruptAt = append(s.corruptAt, base+off)
@@ -252,7 +346,7 @@ func (s *scan) read(r io.Reader, base int64) (int64, error) {
 	}
 	end += base
 	if len(rest) > 0 {
-		if h, err := readHead(d, rest); err == nil {
+		if h, err := headOf(d, rest); err == nil {
 			s.add(h, span{end, len(rest)})
 			end += int64(len(rest))
 			s.unended = true
@@ -542,38 +636,18 @@ func (r *lineReader) answers(n *node) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	var record struct {
-		Message json.RawMessage `json:"message"`
-	}
-	if json.Unmarshal(line, &record) != nil {
-		return false, nil
-	}
-	_, results := blockIDs(record.Message)
+	_, results := blockIDs(rawjson.Get(line, "message"))
 	return len(results) > 0, nil
 }
 
 // blockIDs returns the ids of the calls and of the results in a message.
 func blockIDs(message json.RawMessage) (calls, results []string) {
-	var m struct {
-		Content json.RawMessage `json:"content"`
-	}
-	if json.Unmarshal(message, &m) != nil || len(m.Content) == 0 || m.Content[0] != '[' {
-		return nil, nil
-	}
-	var blocks []struct {
-		Type      string `json:"type"`
-		ID        string `json:"id"`
-		ToolUseID string `json:"tool_use_id"`
-	}
-	if json.Unmarshal(m.Content, &blocks) != nil {
-		return nil, nil
-	}
-	for _, b := range blocks {
-		switch b.Type {
+	for _, b := range rawjson.Elements(rawjson.Get(message, "content")) {
+		switch rawjson.String(b, "type") {
 		case "tool_use":
-			calls = append(calls, b.ID)
+			calls = append(calls, rawjson.String(b, "id"))
 		case "tool_result":
-			results = append(results, b.ToolUseID)
+			results = append(results, rawjson.String(b, "tool_use_id"))
 		}
 	}
 	return calls, results

@@ -10,6 +10,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/parley-go/parley/engine/internal/picture"
 	"github.com/parley-go/parley/engine/internal/recorder"
+	"github.com/parley-go/parley/internal/rawjson"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
@@ -119,15 +121,12 @@ func (h *History) RestoreMessage(e *session.Entry) error {
 
 // restoreSize finds out how large the request was that an answer is to.
 func (h *History) restoreSize(e *session.Entry) {
-	var said struct {
-		ID    string      `json:"id"`
-		Usage *wire.Usage `json:"usage"`
-	}
-	if json.Unmarshal(e.Message, &said) != nil || said.ID == h.answer || said.Usage == nil {
+	id, usage := rawjson.String(e.Message, "id"), &wire.Usage{}
+	if id == h.answer || json.Unmarshal(rawjson.Get(e.Message, "usage"), usage) != nil {
 		return
 	}
-	if n := InputTokens(said.Usage); n > 0 {
-		h.answer = said.ID
+	if n := InputTokens(usage); n > 0 {
+		h.answer = id
 		h.Measured(h.Size(), n)
 	}
 }
@@ -139,15 +138,21 @@ func InputTokens(u *wire.Usage) int64 {
 
 // MessageBlocks returns the content of a recorded message as it is written there.
 func MessageBlocks(message json.RawMessage) (id string, blocks []json.RawMessage, err error) {
-	var m struct {
-		ID      string          `json:"id"`
-		Content json.RawMessage `json:"content"`
+	var content []byte
+	if !rawjson.Walk(message, func(name, value []byte) {
+		switch string(name) {
+		case "id":
+			json.Unmarshal(value, &id)
+		case "content":
+			content = value
+		}
+	}) {
+		return "", nil, errors.New("it is not an object")
 	}
-	if err := json.Unmarshal(message, &m); err != nil {
-		return "", nil, err
-	}
-	content := bytes.TrimSpace(m.Content)
-	if len(content) > 0 && content[0] == '"' {
+	switch {
+	case len(content) == 0 || content[0] != '"' && content[0] != '[' && string(content) != "null":
+		return "", nil, errors.New("its content is neither text nor blocks")
+	case content[0] == '"':
 		var text string
 		if err := json.Unmarshal(content, &text); err != nil {
 			return "", nil, err
@@ -155,26 +160,18 @@ func MessageBlocks(message json.RawMessage) (id string, blocks []json.RawMessage
 		if text != "" {
 			blocks = append(blocks, recorder.JSON(&wire.TextBlock{Text: text}))
 		}
-		return m.ID, blocks, nil
+		return id, blocks, nil
 	}
-	var all []json.RawMessage
-	if err := json.Unmarshal(content, &all); err != nil {
-		return "", nil, err
-	}
-	for _, b := range all {
-		var text struct {
-			Type string  `json:"type"`
-			Text *string `json:"text"`
+	for _, b := range rawjson.Elements(content) {
+		if b[0] != '{' {
+			return "", nil, errors.New("a block in it is not an object")
 		}
-		if err := json.Unmarshal(b, &text); err != nil {
-			return "", nil, err
-		}
-		if text.Type == "text" && text.Text != nil && *text.Text == "" {
+		if BlockType(b) == "text" && string(rawjson.Get(b, "text")) == `""` {
 			continue // the API does not take it
 		}
 		blocks = append(blocks, b)
 	}
-	return m.ID, blocks, nil
+	return id, blocks, nil
 }
 
 const (
@@ -235,11 +232,10 @@ func withoutResult(block json.RawMessage) (out json.RawMessage, id string, ok bo
 		return nil, "", false
 	}
 	var b struct {
-		Type      string `json:"type"`
 		ToolUseID string `json:"tool_use_id"`
 		IsError   bool   `json:"is_error"`
 	}
-	if json.Unmarshal(block, &b) != nil || b.Type != "tool_result" {
+	if BlockType(block) != "tool_result" || json.Unmarshal(block, &b) != nil {
 		return nil, "", false
 	}
 	return recorder.JSON(&wire.ToolResultBlock{ToolUseID: b.ToolUseID, Content: wire.Text(prunedText), IsError: b.IsError}), b.ToolUseID, true

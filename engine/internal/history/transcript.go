@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/parley-go/parley/engine/internal/recorder"
+	"github.com/parley-go/parley/internal/rawjson"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -45,11 +46,7 @@ type Message struct {
 
 // BlockType returns the type of a block.
 func BlockType(block json.RawMessage) string {
-	var b struct {
-		Type string `json:"type"`
-	}
-	json.Unmarshal(block, &b)
-	return b.Type
+	return rawjson.String(block, "type")
 }
 
 // IsResult reports whether a block is the result of a call.

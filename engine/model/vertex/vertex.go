@@ -28,7 +28,7 @@ import (
 	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/engine/model/internal/call"
 	"github.com/parley-go/parley/engine/model/internal/messages"
-	"github.com/parley-go/parley/engine/model/internal/rawjson"
+	"github.com/parley-go/parley/internal/rawjson"
 )
 
 // version is that of the Messages API on Vertex.

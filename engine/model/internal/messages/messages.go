@@ -20,8 +20,8 @@ import (
 
 	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/engine/model/internal/call"
-	"github.com/parley-go/parley/engine/model/internal/rawjson"
 	"github.com/parley-go/parley/engine/model/internal/sse"
+	"github.com/parley-go/parley/internal/rawjson"
 )
 
 // DefaultComplete is how long an answer that does not stream may take.

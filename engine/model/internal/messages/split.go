@@ -9,7 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/parley-go/parley/engine/model"
-	"github.com/parley-go/parley/engine/model/internal/rawjson"
+	"github.com/parley-go/parley/internal/rawjson"
 )
 
 // Split returns the events that a stream would have sent for a message. Members it

@@ -105,6 +105,35 @@ func Delete(object []byte, name string) []byte {
 	}
 }
 
+// Walk calls f for each member of an object, in order, as far as it has an end. It reports
+// whether it has one, with nothing but spaces behind it.
+func Walk(object []byte, f func(name, value []byte)) bool {
+	end := walk(object, func(m found) bool {
+		f(object[m.From+1:m.nameEnd], object[m.Value:m.To])
+		return true
+	})
+	return end > 0 && skipSpace(object, end) == len(object)
+}
+
+// Elements returns the elements of an array, nil if it is none.
+func Elements(array []byte) (all [][]byte) {
+	i := skipSpace(array, 0)
+	if i >= len(array) || array[i] != '[' {
+		return nil
+	}
+	for {
+		from := skipSpace(array, i+1)
+		to := skipValue(array, from)
+		if to > len(array) || to <= from {
+			return all
+		}
+		all = append(all, array[from:to:to])
+		if i = skipSpace(array, to); i >= len(array) || array[i] != ',' {
+			return all
+		}
+	}
+}
+
 type found struct {
 	Member
 	nameEnd int // the closing quote of the name
@@ -112,39 +141,46 @@ type found struct {
 
 // members yields the members of an object in order.
 func members(b []byte) func(yield func(found) bool) {
-	return func(yield func(found) bool) {
-		i := skipSpace(b, 0)
-		if i >= len(b) || b[i] != '{' {
-			return
+	return func(yield func(found) bool) { walk(b, yield) }
+}
+
+// walk yields the members of an object in order. It returns where the object ends, 0 if it
+// has no end.
+func walk(b []byte, yield func(found) bool) int {
+	i := skipSpace(b, 0)
+	if i >= len(b) || b[i] != '{' {
+		return 0
+	}
+	if end := skipSpace(b, i+1); end < len(b) && b[end] == '}' {
+		return end + 1
+	}
+	for {
+		i = skipSpace(b, i+1)
+		if i >= len(b) || b[i] != '"' {
+			return 0
 		}
-		for {
-			i = skipSpace(b, i+1)
-			if i >= len(b) || b[i] != '"' {
-				return
-			}
-			f := found{}
-			f.From = i
-			i = skipString(b, i)
-			if i > len(b) || i < f.From+2 {
-				return
-			}
-			f.nameEnd = i - 1
-			i = skipSpace(b, i)
-			if i >= len(b) || b[i] != ':' {
-				return
-			}
-			f.Value = skipSpace(b, i+1)
-			f.To = skipValue(b, f.Value)
-			if f.To > len(b) || f.To <= f.Value {
-				return
-			}
-			if !yield(f) {
-				return
-			}
-			i = skipSpace(b, f.To)
-			if i >= len(b) || b[i] != ',' {
-				return
-			}
+		f := found{}
+		f.From = i
+		i = skipString(b, i)
+		if i > len(b) || i < f.From+2 {
+			return 0
+		}
+		f.nameEnd = i - 1
+		i = skipSpace(b, i)
+		if i >= len(b) || b[i] != ':' {
+			return 0
+		}
+		f.Value = skipSpace(b, i+1)
+		f.To = skipValue(b, f.Value)
+		if f.To > len(b) || f.To <= f.Value || !yield(f) {
+			return 0
+		}
+		i = skipSpace(b, f.To)
+		if i < len(b) && b[i] == '}' {
+			return i + 1
+		}
+		if i >= len(b) || b[i] != ',' {
+			return 0
 		}
 	}
 }

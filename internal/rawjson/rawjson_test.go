@@ -73,3 +73,29 @@ func FuzzMembers(f *testing.F) {
 		}
 	})
 }
+
+// TestElements: valid arrays and objects are taken apart as by encoding/json, in any nesting.
+func TestElements(t *testing.T) {
+	for in, want := range map[string][]string{
+		`[]`: nil, `{}`: nil, ``: nil, `[ ]`: nil, ` [1 , "a,]" ,{"x":[2]} , [ ] ]`: {"1", `"a,]"`, `{"x":[2]}`, "[ ]"}, `["\\",null]`: {`"\\"`, "null"}, `[true`: {"true"},
+	} {
+		var got []string
+		for _, e := range Elements([]byte(in)) {
+			got = append(got, string(e))
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %q, want %q", in, got, want)
+		}
+	}
+}
+
+// TestWalk: an object that has no end, or something behind it, is reported.
+func TestWalk(t *testing.T) {
+	for in, want := range map[string]bool{
+		`{}`: true, ` { } `: true, `{"a":1}`: true, `{"a":{"b":[1]} , "c":"}"} `: true, `{"a":1`: false, `{"a":1,}`: false, `{"a":1}}`: false, `{"a":1} 2`: false, `[]`: false, ``: false, `{"a"}`: false,
+	} {
+		if got := Walk([]byte(in), func(name, value []byte) {}); got != want {
+			t.Errorf("%s: got %v, want %v", in, got, want)
+		}
+	}
+}
