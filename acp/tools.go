@@ -94,6 +94,7 @@ var tools = map[string]*tool{
 	"Bash":         {kind: v1.ToolKindExecute, before: "Terminal", console: true, title: func(in *toolInput, _ func(string) string) string { return in.Command }},
 	"BashOutput":   {kind: v1.ToolKindExecute, before: "Tail Logs", console: true},
 	"TaskOutput":   {kind: v1.ToolKindExecute, before: "Tail Logs", console: true},
+	"Monitor":      {kind: v1.ToolKindExecute, before: "Monitor", title: func(in *toolInput, _ func(string) string) string { return in.Command }},
 	"KillShell":    {kind: v1.ToolKindExecute, before: "Kill Process"},
 	"TaskStop":     {kind: v1.ToolKindExecute, before: "Stop task"},
 	"Glob": {kind: v1.ToolKindSearch, before: "Find", located: true, title: func(in *toolInput, rel func(string) string) string {

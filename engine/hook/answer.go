@@ -20,8 +20,9 @@ func Compile(text string) (Matcher, error) {
 	return Matcher{re}, err
 }
 
-// Names that tools had before still match.
-var formerly = map[string]string{"Agent": "Task", "Task": "Agent", "KillShell": "TaskStop", "TaskStop": "KillShell", "BashOutput": "TaskOutput", "TaskOutput": "BashOutput"}
+// Names that tools had before still match. A hook that guards the commands of Bash guards those of
+// Monitor, too.
+var formerly = map[string]string{"Monitor": "Bash", "Agent": "Task", "Task": "Agent", "KillShell": "TaskStop", "TaskStop": "KillShell", "BashOutput": "TaskOutput", "TaskOutput": "BashOutput"}
 
 // Match reports whether a hook is for a subject. A moment without one, such as a prompt,
 // is for every hook of its event, whatever its matcher: a guard is not skipped.

@@ -177,7 +177,7 @@ func Split(text string) []string {
 
 // names reports whether the rule is about a tool.
 func (r *Rule) names(spec *tool.Spec) bool {
-	if r.Tool == spec.Name || slices.Contains(spec.Aliases, r.Tool) {
+	if r.Tool == spec.Name || r.Tool == spec.RulesOf && r.Tool != "" || slices.Contains(spec.Aliases, r.Tool) {
 		return true
 	}
 	if strings.HasPrefix(r.Tool, "mcp__") && strings.HasPrefix(spec.Name, "mcp__") {

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -42,7 +43,7 @@ func (d Decision) Suggestions() []*wire.PermissionUpdate {
 			j.shell = d.seen
 			s := j.script(a.Command)
 			if rules := j.suggest(s); len(rules) > 0 {
-				all = append(all, add(wire.DestinationLocalSettings, req.Tool.Name, rules...))
+				all = append(all, add(wire.DestinationLocalSettings, cmp.Or(req.Tool.RulesOf, req.Tool.Name), rules...))
 			}
 			switch path, outside := d.Path, j.outside(); {
 			case outside != "" && quiet(s):

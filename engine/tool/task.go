@@ -41,6 +41,7 @@ type TaskInfo struct {
 	Ended       time.Time // zero while it runs
 	OutputFile  string    // where its output is; empty if it is nowhere on disk
 	Summary     string    // one line about how it ended, for the model and for people
+	Event       string    // of a command whose output is reported: the lines before its end
 }
 
 // A TaskOutput is what a task has said so far.
@@ -78,6 +79,13 @@ type TaskUpdated struct{ Info TaskInfo }
 type TaskPrinted struct {
 	Info TaskInfo
 	Tail string // the end of what it printed so far
+}
+
+// TaskReported is the [Event] that a command whose output is reported has printed lines, or
+// that its time is over.
+type TaskReported struct {
+	Info TaskInfo
+	Text string
 }
 
 // TaskEnded is the [Event] that a reported task has ended.

@@ -45,6 +45,7 @@ type PathTool interface {
 type Spec struct {
 	Name        string
 	Aliases     []string        // other names that are accepted
+	RulesOf     string          // another tool whose permission rules hold for this one, too
 	Server      string          // of a tool of an MCP server: the server, as it is in Name
 	Description string          // for the model
 	Schema      json.RawMessage // JSON Schema of the input, an object

@@ -79,6 +79,10 @@ func (w *Watch) report(ev tool.Event) {
 		info := ev.Info
 		w.Emit(&wire.ToolProgress{ToolUseID: info.ToolUseID, ToolName: "Bash", Output: ev.Tail,
 			ElapsedTimeSeconds: w.Now().Sub(info.Started).Round(time.Second).Seconds()})
+	case tool.TaskReported:
+		if !w.forgotten[ev.Info.ID] {
+			w.AddPrompt(fmt.Sprintf("The monitor %s (%s) reports:\n%s", ev.Info.ID, ev.Info.Description, ev.Text), &wire.Origin{Kind: "task-notification", Producer: "session-task"})
+		}
 	case tool.TaskEnded:
 		w.ended(ev.Info)
 	}
@@ -120,6 +124,9 @@ func (w *Watch) addPrompt(info tool.TaskInfo, report func() string) {
 		text += info.Description + "\n" + report()
 	} else {
 		text += info.Summary
+	}
+	if info.Event != "" {
+		text += "\nIts last lines:\n" + info.Event
 	}
 	if info.OutputFile != "" {
 		text += "\nIts output is in " + info.OutputFile

@@ -72,6 +72,9 @@ type Options struct {
 	// Tell is when a running command is reported as a task; three seconds
 	// if zero.
 	Tell time.Duration
+	// Report is how often at most the lines of a monitored command are reported; every second
+	// if zero.
+	Report time.Duration
 	// Snapshot gives commands the functions, aliases, options and path of the
 	// user's ~/.bashrc; nil leaves that file alone.
 	Snapshot *Snapshot
@@ -101,6 +104,7 @@ func New(opts *Options) *Tool {
 	o.MaxOutput = orElse(o.MaxOutput, 30_000)
 	o.MaxDisk = orElse(o.MaxDisk, 64<<20)
 	o.Tell = orElse(o.Tell, 3*time.Second)
+	o.Report = orElse(o.Report, time.Second)
 	return t
 }
 
@@ -121,6 +125,8 @@ type Input struct {
 	// DisableSandbox asks to run outside the sandbox of the [tool.Env]. It is
 	// not in the schema, and has no effect unless the settings allow it.
 	DisableSandbox tool.Bool `json:"dangerouslyDisableSandbox"`
+
+	monitored bool // its output is reported line by line
 }
 
 // where says where the command runs, as [tool.Access] has it.

@@ -38,6 +38,7 @@ type run struct {
 	told     bool // whether it was reported as a task
 	stopped  bool // whether somebody stopped it
 	overflow bool
+	monitor  *monitored  // nil if its output is not reported
 	timer    *time.Timer // ends it, if it goes on too long
 }
 
@@ -98,6 +99,9 @@ func (t *Tool) launch(call *tool.Call, in *Input, shell string, snapshot []byte,
 	}
 	if r.info.Description == "" {
 		r.info.Description = in.Command
+	}
+	if in.monitored {
+		r.monitor = new(monitored)
 	}
 	var store process.Store
 	if file := files.InSession(env, "tasks/"+r.info.ID+".output"); file != nil {
@@ -217,6 +221,9 @@ func (r *run) watch(l *live) {
 	if r.info.Background || r.overflow {
 		r.info.Summary = r.summary()
 	}
+	if r.monitor != nil {
+		r.info.Event = r.monitor.lines(r.spool, true)
+	}
 	if r.told && r.info.Background {
 		r.told = false
 		// Sent with mu held: nobody sees that the command has ended before its end is sent.
@@ -240,6 +247,10 @@ func (r *run) summary() string {
 		return fmt.Sprintf("Background command %q was stopped because it printed too much", r.info.Description)
 	case code == nil:
 		return r.info.Description
+	case r.monitor != nil && *code == 0:
+		return fmt.Sprintf("Monitor %q stream ended", r.info.Description)
+	case r.monitor != nil:
+		return fmt.Sprintf("Monitor %q script failed (exit %d)", r.info.Description, *code)
 	case *code == 0:
 		return fmt.Sprintf("Background command %q completed (exit code 0)", r.info.Description)
 	default:
@@ -314,6 +325,9 @@ func (r *run) toBackground(limit time.Duration) {
 		// It ended just now; the end is sent below.
 		over = true
 		r.info.Summary = r.summary()
+		if r.monitor != nil {
+			r.info.Event = r.monitor.lines(r.spool, true)
+		}
 	default:
 		if limit > 0 {
 			r.timer = time.AfterFunc(limit, r.Stop)

@@ -94,6 +94,7 @@ func TestBounds(t *testing.T) {
 		{"NotebookEdit", []any{"notebook_path", at("output.ipynb"), "cell_id", "last", "new_source", huge}},
 		{"Bash", []any{"command", "head -c 5000000 /dev/zero | tr '\\0' x"}},
 		{"Bash", []any{"command", ": " + huge}},
+		{"Monitor", []any{"description", "d", "timeout_ms", 1000, "command", ": " + huge}},
 		{"TaskOutput", []any{"task_id", huge}},
 		{"TaskStop", []any{"task_id", huge}},
 		{"TodoWrite", []any{"todos", list(20_000, map[string]any{"content": "a", "status": "pending", "activeForm": "a"})}},

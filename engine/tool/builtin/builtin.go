@@ -39,9 +39,10 @@ func All(opts *Options) []tool.Tool {
 	if opts == nil {
 		opts = new(Options)
 	}
+	shell := bash.New(&opts.Bash)
 	tools := []tool.Tool{
 		taskoutput.New(),
-		bash.New(&opts.Bash),
+		shell,
 		glob.New(),
 		grep.New(),
 		read.New(),
@@ -52,6 +53,7 @@ func All(opts *Options) []tool.Tool {
 		todowrite.New(),
 		websearch.New(&opts.WebSearch),
 		killshell.New(),
+		bash.NewMonitor(shell),
 		findings.New(),
 		listagents.New(),
 	}

@@ -173,6 +173,18 @@ func (s *Spool) Head(n int) []byte {
 func (s *Spool) Tail(n int) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.last(n)
+}
+
+// Since returns the output behind its first bytes, the end of that if it is more than n, and how
+// many bytes there are in all.
+func (s *Spool) Since(first int64, n int) (data []byte, total int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last(int(min(int64(n), s.total-first))), s.total
+}
+
+func (s *Spool) last(n int) []byte {
 	if s.total <= int64(len(s.head)) {
 		return append([]byte(nil), s.head[max(0, len(s.head)-n):]...)
 	}
