@@ -4,10 +4,10 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// answerCalls takes the results out of a message that answer calls of the turn:
-// what the host says of a call goes before what its tool would. The rest of the
-// message is returned, nil if there is none.
-// A result for any other call is no result: it stays in the message, where it is ignored.
+// answerCalls removes from a message the results that answer calls of the turn: a result
+// from the host replaces the one of the tool. It returns the rest of the message, or nil
+// if nothing is left. A result for any other call stays in the message, where it is
+// ignored.
 func (c *Conversation) answerCalls(m *wire.User) *wire.User {
 	if c.batch == nil {
 		return m

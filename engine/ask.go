@@ -20,10 +20,9 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// ask sends the conversation to the model and tells its answer as it comes. Tools
-// start meanwhile. Failures that may pass are tried again. The answer is not nil if
-// the model began one; it is not complete if the stream broke behind a block that
-// is worth keeping.
+// ask sends the conversation to the model and emits its answer as it arrives. Tools
+// start meanwhile. Temporary failures are retried. The answer is not nil if the model
+// started one. It is incomplete if the stream broke after a block that is worth keeping.
 func (c *Conversation) ask(t *turn) (a *answer, run *call.Batch, err error) {
 	whole := false
 	if c.cfg.Partial {
@@ -34,7 +33,7 @@ func (c *Conversation) ask(t *turn) (a *answer, run *call.Batch, err error) {
 		if c.quarantine(failure) {
 			return true
 		}
-		// Streams keep breaking: the answer is asked for in one piece.
+		// Streams keep breaking: request the answer in one piece.
 		_, can := c.cfg.Model.(model.Completer)
 		was := whole
 		whole = whole || can && spent && ask.Broken(err)
@@ -51,7 +50,7 @@ func (c *Conversation) ask(t *turn) (a *answer, run *call.Batch, err error) {
 			return ask.Final(err)
 		}
 		if a.worthKeeping() {
-			// What is complete was told and stays. The rest is for the caller.
+			// The complete blocks were emitted and stay. The caller handles the rest.
 			c.runner.Log.Warn("the model's stream broke", "error", err)
 			c.dropOpen(a)
 			return nil
@@ -69,7 +68,7 @@ func (c *Conversation) ask(t *turn) (a *answer, run *call.Batch, err error) {
 	return a, run, err
 }
 
-// askOnce sends one request. With whole the answer comes in one piece.
+// askOnce sends one request. If whole is set, the answer arrives in one piece.
 func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *call.Batch, err error) {
 	a = &answer{}
 	run = c.newBatch(t)
@@ -118,7 +117,7 @@ func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *call.Batch,
 			return a, run, c.completeStream(t, a, run, stream.Err(it.Err))
 		case it.Response != nil:
 			a.requestID = it.Response.RequestID
-			if it.Response.Status < 300 { // of a refusal its error tells
+			if it.Response.Status < 300 { // otherwise the error carries the status
 				c.tellLimits(it.Response.Status, it.Response.Header, 0)
 			}
 		case it.Event == nil: // the stream has ended
@@ -134,19 +133,19 @@ func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *call.Batch,
 	}
 }
 
-// newBatch begins the calls of an answer.
+// newBatch starts the batch of calls of an answer.
 func (c *Conversation) newBatch(t *turn) *call.Batch {
 	c.batch = c.runner.NewBatch(t.ctx)
 	return c.batch
 }
 
-// newCall is the call of a block, whose record has the uuid.
+// newCall returns the call for a tool_use block. uuid is that of the block's record.
 func (c *Conversation) newCall(t *turn, b *block, uuid string) *call.Call {
 	return &call.Call{ID: b.id, Name: b.name, Input: b.input, Text: b.text.String(), Tool: c.findTool(b.name), PromptID: t.promptID, UUID: uuid}
 }
 
-// completeStream handles a stream that broke. An answer whose stop reason has come lacks
-// nothing: it is complete. Otherwise it returns err.
+// completeStream handles a stream that broke. If the stop reason was received, the
+// answer is complete. Otherwise completeStream returns err.
 func (c *Conversation) completeStream(t *turn, a *answer, run *call.Batch, err error) error {
 	if a.complete {
 		return nil
@@ -158,8 +157,8 @@ func (c *Conversation) completeStream(t *turn, a *answer, run *call.Batch, err e
 	return c.hear(t, a, run, &wire.APIEvent{Type: "message_stop"}, json.RawMessage(`{"type":"message_stop"}`))
 }
 
-// hear takes one event of the stream in and tells what it means. The line of a
-// block comes before the event that ends it.
+// hear handles one event of the stream: it emits and records its effects. The message of
+// a block is emitted before the event that ends the block.
 func (c *Conversation) hear(t *turn, a *answer, run *call.Batch, ev *wire.APIEvent, raw json.RawMessage) error {
 	b, err := a.add(ev)
 	if err != nil {
@@ -211,8 +210,8 @@ func (c *Conversation) hear(t *turn, a *answer, run *call.Batch, ev *wire.APIEve
 	return nil
 }
 
-// hearThought tells how much the model has thought in a block: what the API says of
-// it, or a guess.
+// hearThought emits how many tokens the model has spent on a thinking block: the API's
+// count, or an estimate.
 func (c *Conversation) hearThought(t *turn, a *answer, ev *wire.APIEvent) {
 	if ev.Index == nil || *ev.Index < 0 || *ev.Index >= len(a.blocks) || a.blocks[*ev.Index].kind != "thinking" {
 		return
@@ -235,7 +234,7 @@ func (c *Conversation) hearThought(t *turn, a *answer, ev *wire.APIEvent) {
 	}
 }
 
-// thinks reports whether an event may be of a thought.
+// thinks reports whether an event may belong to a thinking block.
 func thinks(ev *wire.APIEvent) bool {
 	if _, ok := ev.ContentBlock.(*wire.ThinkingBlock); ok {
 		return true
@@ -247,7 +246,8 @@ func (c *Conversation) streamEvent(a *answer, raw json.RawMessage) *wire.StreamE
 	return &wire.StreamEvent{Event: raw, APIMessageID: a.id}
 }
 
-// assistantLine tells one block. Its stop reason and usage are not final.
+// assistantLine returns the message for one block. Its stop reason and usage are not
+// final.
 func (c *Conversation) assistantLine(a *answer, b *block) *wire.Assistant {
 	m := &wire.Assistant{
 		Message: wire.APIMessage{ID: a.id, Type: "message", Role: "assistant", Model: a.model,
@@ -264,7 +264,7 @@ func (c *Conversation) assistantLine(a *answer, b *block) *wire.Assistant {
 	return m
 }
 
-// decodeBlock reads a block of our own making.
+// decodeBlock decodes a block that this package has encoded.
 func decodeBlock(raw json.RawMessage) wire.Block {
 	var m wire.APIMessage
 	if err := json.Unmarshal(append(append([]byte(`{"role":"assistant","content":[`), raw...), "]}"...), &m); err != nil || len(m.Content.Blocks) != 1 {
@@ -273,10 +273,10 @@ func decodeBlock(raw json.RawMessage) wire.Block {
 	return m.Content.Blocks[0]
 }
 
-// keepBlock makes a block part of the conversation.
+// keepBlock records a block and adds it to the history.
 func (c *Conversation) keepBlock(a *answer, b *block, uuid string, more map[string]json.RawMessage) error {
 	if b.kind == "text" && b.text.Len() == 0 {
-		return nil // the API does not take it back
+		return nil // the API rejects empty text in later requests
 	}
 	f := fields("requestId", a.requestID, "apiBlockIndex", b.index)
 	for k, v := range more {
@@ -291,15 +291,15 @@ func (c *Conversation) keepBlock(a *answer, b *block, uuid string, more map[stri
 	return nil
 }
 
-// dropOpen forgets a block that was never completed.
+// dropOpen removes the blocks at the end of an answer that were never completed.
 func (c *Conversation) dropOpen(a *answer) {
 	for len(a.blocks) > 0 && !a.blocks[len(a.blocks)-1].done {
 		a.blocks = a.blocks[:len(a.blocks)-1]
 	}
 }
 
-// refused ends a turn because the model cannot be reached or does not take the
-// request. The failure is told in the answer's place.
+// refused ends a turn because the model cannot be reached or rejects the request. The
+// failure is emitted in place of the answer.
 func (c *Conversation) refused(t *turn, err error) *ending {
 	e := ask.Failure(err)
 	end := &ending{isError: true, reason: "api_error", status: e.Status, apiType: e.Type}

@@ -23,8 +23,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// Requests of the host that are answered beside the conversation, of which they do not become
-// part.
+// This file handles requests of the host that are answered beside the conversation and do not
+// become part of it.
 
 //go:embed side_question.md
 var sideQuestionNote string
@@ -32,11 +32,11 @@ var sideQuestionNote string
 //go:embed session_title.md
 var sessionTitlePrompt string
 
-// ErrReadDenied says that a file may not be read without a question, or does not exist.
+// ErrReadDenied means that a file does not exist, or that reading it needs permission.
 var ErrReadDenied = errors.New("read denied")
 
-// ReadFile returns the first limit bytes of a file that the rules let the model read without a
-// question. It may be called from any goroutine but the owner's.
+// ReadFile returns the first limit bytes of a file that the rules let the model read without
+// asking for permission. It may be called from any goroutine but the owner's.
 func ReadFile(c *Conversation, path string, limit int64) (abs string, data []byte, truncated bool, err error) {
 	if path == "" {
 		return "", nil, false, ErrReadDenied
@@ -68,7 +68,7 @@ func ReadFile(c *Conversation, path string, limit int64) (abs string, data []byt
 	return abs, data, truncated, err
 }
 
-// answerText is the text of an answer.
+// answerText returns the text of an answer.
 func answerText(a *answer) string {
 	var texts []string
 	for _, b := range a.blocks {
@@ -79,11 +79,11 @@ func answerText(a *answer) string {
 	return strings.TrimSpace(strings.Join(texts, ""))
 }
 
-// maxSuggestWalk bounds how long files are looked for that a prompt may name.
+// maxSuggestWalk limits how long SuggestFiles searches for files.
 const maxSuggestWalk = 2 * time.Second
 
-// SuggestFiles returns up to limit files below the working directory whose paths hold the
-// letters of a query, the best first. With an empty query it lists the working directory, whose
+// SuggestFiles returns up to limit files below the working directory whose paths contain the
+// letters of a query, best match first. With an empty query it lists the working directory;
 // directories end in a slash. Files that rules hide are left out. It may be called from any
 // goroutine.
 func SuggestFiles(ctx context.Context, c *Conversation, query string, limit int) []string {
@@ -137,7 +137,7 @@ func SuggestFiles(ctx context.Context, c *Conversation, query string, limit int)
 	return paths
 }
 
-// pathScore says how well a path fits a query, both in lower case; 0 means not at all.
+// pathScore rates how well a path matches a query, both in lower case; 0 means no match.
 func pathScore(path, query string) int {
 	name := path[strings.LastIndexByte(path, '/')+1:]
 	switch {

@@ -12,25 +12,25 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// Changes are what a host may still say before the first prompt.
+// Changes are the settings that a host may still change before the first prompt.
 type Changes struct {
 	SystemPrompt       []string        // nil changes nothing
 	AppendSystemPrompt string          // empty changes nothing
 	JSONSchema         json.RawMessage // nil changes nothing
-	Skills             []string        // those that there are; nil changes nothing
+	Skills             []string        // names of the enabled skills; nil changes nothing
 
-	Agents           []*agents.Definition // more of them, or others of the same name
-	Agent            *agents.Definition   // what the conversation itself is, if that is not known yet
+	Agents           []*agents.Definition // added to the present ones; the same name replaces one
+	Agent            *agents.Definition   // the agent that the conversation runs as, if none is set yet
 	ForwardSubagents bool                 // see [Config]; false changes nothing
 	SpareBackground  bool                 // see [Config]; false changes nothing
-	Questions        []string             // see [Config]; they are added if there were none
+	Questions        []string             // see [Config]; added only if none were set
 
 	ToolAliases      map[string]string // see [Tuning]; nil changes nothing
 	PlanInstructions string            // see [Tuning]; empty changes nothing
 	Suggestions      bool              // see [Tuning]; false changes nothing
 }
 
-// Change changes what the conversation is told from the start.
+// Change applies changes that hosts make before the first prompt.
 func (c *Conversation) Change(ch Changes) error {
 	if ch.JSONSchema != nil && string(ch.JSONSchema) != "null" {
 		st, err := newStructuredOutput(ch.JSONSchema)
@@ -85,13 +85,13 @@ func withoutStructured(tools []tool.Tool) []tool.Tool {
 	return rest
 }
 
-// Times returns how long the conversation has been held by this process, and how
-// long the session waited for models.
+// Times returns how long this process has run the conversation, and how long the
+// session has waited for models.
 func (c *Conversation) Times() (total, api time.Duration) {
 	return c.runner.Now().Sub(c.began), c.ledger.APITime()
 }
 
-// Rename gives the session a title and says so.
+// Rename sets the title of the session and emits the change.
 func (c *Conversation) Rename(title string) error {
 	title = strings.TrimSpace(title)
 	if err := c.rec.Record(session.Title(title)); err != nil {

@@ -13,13 +13,14 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// ErrNoCheckpoint says that nothing is known of what files were before a message.
+// ErrNoCheckpoint means that no file contents were recorded before a message.
 var ErrNoCheckpoint = checkpoint.ErrNoCheckpoint
 
-// ErrCheckpointsOff says that nothing is kept of what files were.
+// ErrCheckpointsOff means that file contents are not recorded.
 var ErrCheckpointsOff = errors.New("File rewinding is not enabled.")
 
-// newKeeper keeps files in a part of the session, or in memory if it is kept nowhere.
+// newKeeper returns a keeper that stores files in a part of the session, or in memory
+// if the session is not stored.
 func (c *Conversation) newKeeper() *checkpoint.Keeper {
 	place := c.rec.Place()
 	if place.Log == nil || c.set.loadPart == nil {
@@ -57,8 +58,9 @@ func (c *Conversation) newKeeper() *checkpoint.Keeper {
 	}
 }
 
-// Rewind puts files back to what they were before a prompt, or says what that would
-// do. Files that somebody else changed since are left as they are, and named.
+// Rewind restores files to their contents before a prompt. If dry is set, it only
+// reports what it would do. Files that somebody else has changed since are left alone
+// and named.
 func (c *Conversation) Rewind(uuid string, dry bool) (*wire.RewindFilesResponse, error) {
 	if c.keeper == nil {
 		return nil, ErrCheckpointsOff

@@ -23,7 +23,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// The prompts of commands that are built in.
+// Prompts of built-in commands.
 //
 //go:embed command_init.md
 var initPrompt string
@@ -37,35 +37,32 @@ var securityReviewPrompt string
 //go:embed command_prcomments.md
 var prCommentsPrompt string
 
-// releaseNotes is what each version brought, the newest first, for users; the whole of
-// it is in CHANGELOG.md.
+// releaseNotes describes each version for users, newest first; CHANGELOG.md has the full list.
 //
 //go:embed command_releasenotes.md
 var releaseNotes string
 
-// A PromptCommand is a slash command from elsewhere, such as a prompt of an MCP
-// server.
+// A PromptCommand is a slash command from another source, such as a prompt of an MCP server.
 type PromptCommand struct {
 	Name         string // without the slash
 	Description  string
 	ArgumentHint string
-	// Expand returns the text that the model gets in the command's place. It is not
-	// called by the goroutine that owns the conversation.
+	// Expand returns the text that is sent to the model in place of the command. It is not called by the goroutine that
+	// owns the conversation.
 	Expand func(ctx context.Context, args string) (wire.Content, error)
 }
 
-// A builtin is a command that is built in. It is answered here, or becomes a
-// prompt.
+// A builtin is a built-in command. It is answered locally, or becomes a prompt.
 type builtin struct {
 	name, description, hint string
 	aliases                 []string
 	local                   func(c *Conversation, t *turn, p *prompt, args string) *ending
 	prompt                  string
-	expand                  func(ctx context.Context, c *Conversation, args string) (string, error) // in place of prompt
+	expand                  func(ctx context.Context, c *Conversation, args string) (string, error) // if set, used instead of prompt
 	unlisted                bool                                                                    // only /help lists it
 }
 
-// builtins are the commands that are built in, in the order of the list. All conversations share them.
+// builtins returns the built-in commands in the order in which they are listed. All conversations share them.
 func builtins() []*builtin {
 	builtinOnce.Do(func() { builtinList = makeBuiltins() })
 	return builtinList
@@ -93,9 +90,9 @@ func makeBuiltins() []*builtin {
 	}, sessionCommands()...)
 }
 
-// Commands lists the slash commands for hosts: of the project and the user, from
-// elsewhere, built in. Those that work when they are typed and few sessions need are left out: hosts keep the list in memory, once a
-// session.
+// Commands lists the slash commands for hosts: those of the project and the user, those from other sources, and
+// built-in ones. It leaves out commands that few sessions need, although they work when typed: hosts keep the list in
+// memory for each session.
 func (c *Conversation) Commands() []*wire.SlashCommand { return listCommands(c, false) }
 
 func listCommands(c *Conversation, all bool) []*wire.SlashCommand {
@@ -125,13 +122,12 @@ func listCommands(c *Conversation, all bool) []*wire.SlashCommand {
 	return list
 }
 
-// CommandsChanged is the message that tells the slash commands there are now.
+// CommandsChanged returns the message with the current slash commands.
 func (c *Conversation) CommandsChanged() *wire.CommandsChanged {
 	return &wire.CommandsChanged{Commands: c.Commands()}
 }
 
-// SkillCommands lists the skills among the commands, those that only the model
-// loads included.
+// SkillCommands lists the skills among the commands, including those that only the model loads.
 func (c *Conversation) SkillCommands() []*wire.SlashCommand {
 	list := []*wire.SlashCommand{}
 	for _, cmd := range c.projectCommands() {
@@ -142,7 +138,7 @@ func (c *Conversation) SkillCommands() []*wire.SlashCommand {
 	return list
 }
 
-// describe tells hosts of a command, and where it is from.
+// describe returns the description of a command for hosts, with its source.
 func describe(cmd *project.Command) *wire.SlashCommand {
 	s := &wire.SlashCommand{Name: cmd.Name, Description: cmd.Description, ArgumentHint: cmd.ArgumentHint, Aliases: cmd.Aliases}
 	switch {
@@ -161,14 +157,14 @@ func (c *Conversation) promptCommands() []*PromptCommand {
 	return c.cfg.PromptCommands()
 }
 
-// A slashCommand is what a prompt says that is a command.
+// A slashCommand is a command that a prompt consists of, with its arguments.
 type slashCommand struct {
 	name, args string
-	local      func(t *turn, p *prompt, args string) *ending // nil for one that is a prompt
+	local      func(t *turn, p *prompt, args string) *ending // nil if the command becomes a prompt
 	file       *project.Command
 	from       *PromptCommand
-	text       string                                                 // of one that is built in
-	expand     func(ctx context.Context, args string) (string, error) // in place of text
+	text       string                                                 // of a built-in command
+	expand     func(ctx context.Context, args string) (string, error) // if set, used instead of text
 }
 
 var slashPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^/([\pL\pN_][\pL\pN_.:-]*)(?:\s+([\s\S]*))?$`) })
@@ -193,7 +189,7 @@ func typed(p *prompt) (name, args string, ok bool) {
 	return m[1], strings.TrimSpace(m[2]), true
 }
 
-// slash returns the command that a prompt is; nil if it is none.
+// slash returns the command that a prompt consists of, or nil.
 func (c *Conversation) slash(p *prompt) *slashCommand {
 	name, args, ok := typed(p)
 	if !ok || c.cfg.NoSlashCommands {
@@ -230,7 +226,7 @@ func (c *Conversation) slash(p *prompt) *slashCommand {
 	return nil
 }
 
-// model returns the model that the command names, empty if it names none.
+// model returns the model that the command names, or "".
 func (s *slashCommand) model() string {
 	if s == nil || s.file == nil {
 		return ""
@@ -238,7 +234,7 @@ func (s *slashCommand) model() string {
 	return s.file.Model
 }
 
-// content is what a prompt says to the model.
+// content returns the content of a prompt that is sent to the model.
 func (p *prompt) content() wire.Content {
 	if p.expanded != nil {
 		return *p.expanded
@@ -246,8 +242,8 @@ func (p *prompt) content() wire.Content {
 	return p.m.Message.Content
 }
 
-// expandPrompt finds out what a prompt says to the model: the text of its command,
-// and the files that it names. Its ending is not nil if there is nothing to say.
+// expandPrompt replaces a prompt by the text of its command and attaches the files that it names. It returns an ending
+// if there is nothing to send to the model.
 func (c *Conversation) expandPrompt(t *turn, p *prompt, cmd *slashCommand) *ending {
 	if p.origin != nil || p.m.ClientComposed {
 		return nil
@@ -302,7 +298,7 @@ func (c *Conversation) expandPrompt(t *turn, p *prompt, cmd *slashCommand) *endi
 	return nil
 }
 
-// printed ends a turn that a command answered here.
+// printed ends a turn with the output of a local command.
 func (c *Conversation) printed(t *turn, as, name, args, text string) *ending {
 	return c.localOutput(t, as, name, args, text, "stdout")
 }
@@ -326,14 +322,13 @@ func (c *Conversation) localOutput(t *turn, as, name, args, text, stream string)
 	return &ending{noTurns: true, text: text, localCommand: as}
 }
 
-// answer tells init and then what a command printed.
+// answer emits init and then the output of a command.
 func (c *Conversation) answer(t *turn, name, args, text string) *ending {
 	c.rec.Emit(c.init(t))
 	return c.printed(t, name, name, args, text)
 }
 
-// clearCommand begins a new conversation: another session, with no history and no
-// cost.
+// clearCommand starts a new conversation: another session, with no history and no cost.
 func (c *Conversation) clearCommand(t *turn, p *prompt, args string) *ending {
 	id := session.NewID()
 	if c.started {
@@ -364,14 +359,14 @@ func (c *Conversation) clearCommand(t *turn, p *prompt, args string) *ending {
 	c.ledger, c.spentBefore = ledger.New(c.cfg.Catalog), 0
 	c.ledger.BeginTurn()
 	if c.keeper != nil {
-		c.set.loadPart = nil // it reads the session that was
+		c.set.loadPart = nil // it reads the previous session
 		c.keeper = c.newKeeper()
 		c.publish()
 	}
 	c.compaction.Reset()
 	c.loseContext()
 	c.brief.forget()
-	c.reloadProject() // an agent may have written them, as /init asks it to
+	c.reloadProject() // an agent may have written these files, for example after /init
 	c.makePrefix()
 	c.started = true
 	c.fromHooks = c.sessionHooks(t, "clear")
@@ -412,7 +407,7 @@ func (c *Conversation) contextCommand(t *turn, p *prompt, args string) *ending {
 	return c.answer(t, "context", args, strings.TrimSpace(b.String()))
 }
 
-// thousands writes a number of tokens.
+// thousands formats a number of tokens.
 func thousands(n int64) string {
 	switch {
 	case n >= 1_000_000:
@@ -479,7 +474,7 @@ func (c *Conversation) modelCommand(t *turn, p *prompt, args string) *ending {
 	return c.printed(t, "model", "model", args, "Set model to "+c.model.ID+" for this session.")
 }
 
-// releaseNotesCommand tells of all versions, or of the one that is named.
+// releaseNotesCommand prints the notes of all versions, or of the named one.
 func (c *Conversation) releaseNotesCommand(t *turn, p *prompt, args string) *ending {
 	version := c.cfg.OwnVersion
 	if version == "" {

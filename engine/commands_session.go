@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// promptTexts has the prompts of more commands, one below each heading.
+// promptTexts holds the prompts of more commands, one below each heading.
 //
 //go:embed command_prompts.md
 var promptTexts string
@@ -19,7 +19,7 @@ func promptOf(name string) string {
 	return text
 }
 
-// sessionCommand makes a command of a function that shows or changes the session.
+// sessionCommand returns a command that runs a function that shows or changes the session.
 func sessionCommand(name, hint, description string, run func(c *Conversation, args string) (string, error)) *builtin {
 	return &builtin{name: name, hint: hint, description: description, unlisted: true, local: func(c *Conversation, t *turn, p *prompt, args string) *ending {
 		text, err := run(c, strings.TrimSpace(args))
@@ -31,12 +31,13 @@ func sessionCommand(name, hint, description string, run func(c *Conversation, ar
 	}}
 }
 
-// promptCommand makes a command of a prompt in promptTexts.
+// promptCommand returns a command that sends its prompt in promptTexts.
 func promptCommand(name, hint, description string) *builtin {
 	return &builtin{name: name, hint: hint, description: description, unlisted: true, prompt: promptOf(name)}
 }
 
-// sessionCommands are more commands of the official list, in our own words: those that show or change the session, and prompts.
+// sessionCommands returns more commands of the official list, with our own texts: prompts, and commands that show or
+// change the session.
 func sessionCommands() []*builtin {
 	return []*builtin{
 		{name: "code-review", hint: "<pull request>", description: "Review a pull request or the changes at hand", unlisted: true, prompt: reviewPrompt},

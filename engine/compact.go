@@ -14,20 +14,20 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// Compaction says when a conversation is replaced by a summary of it. The zero value is
-// the default: when less than 33,000 tokens of the model's window are left, and when
-// the user asks for it.
+// Compaction says when a conversation is replaced by a summary. The zero value is the
+// default: when less than 33,000 tokens of the model's window are left, and when the user
+// requests it.
 type Compaction struct {
-	Off     bool  // never, not even if it is asked for
-	AutoOff bool  // only if it is asked for
-	Window  int64 // tokens that count as the window if the model's is larger; 0 means the model's
-	// WindowFrom says where Window is from, for hosts: "env", "settings" or "model-default".
+	Off     bool  // never, not even on request
+	AutoOff bool  // only on request
+	Window  int64 // size of the window in tokens, if smaller than the model's; 0 means the model's
+	// WindowFrom is where Window was set, for hosts: "env", "settings" or "model-default".
 	WindowFrom string
-	Percent    int // of the window that may be filled, if that is less than usual; 0 means the default
+	Percent    int // share of the window that may be filled, if less than the default; 0 means the default
 }
 
-// limits returns when a conversation with a model of that window is compacted, and how many
-// tokens count as its window, which is 0 if it is not known.
+// limits returns the limits at which a conversation is compacted whose model has the given
+// window, and the effective size of the window in tokens, which is 0 if it is unknown.
 func (cfg Compaction) limits(model int64) (l compact.Limits, window int64) {
 	window = model
 	if cfg.Window > 0 {
@@ -44,7 +44,7 @@ func (cfg Compaction) limits(model int64) (l compact.Limits, window int64) {
 	return l, window
 }
 
-// windowFrom says where the size of the window is from, in the words of hosts.
+// windowFrom returns where the size of the window was set, as hosts name it.
 func (cfg Compaction) windowFrom() string {
 	switch {
 	case cfg.Off || cfg.AutoOff:
@@ -55,7 +55,7 @@ func (cfg Compaction) windowFrom() string {
 	return "model-default"
 }
 
-// compactTurn returns what a compaction needs of the turn that it happens in.
+// compactTurn returns the parts of a turn that a compaction needs.
 func (c *Conversation) compactTurn(t *turn) compact.Turn {
 	return compact.Turn{
 		Ctx:         t.ctx,
@@ -75,8 +75,8 @@ func (c *Conversation) compactTurn(t *turn) compact.Turn {
 	}
 }
 
-// compactEnding returns the ending that a failed compaction leads to; nil if the turn
-// goes on.
+// compactEnding returns the ending that follows from a failed compaction, or nil if the turn
+// continues.
 func (c *Conversation) compactEnding(t *turn, err error) *ending {
 	switch cause := context.Cause(t.ctx); {
 	case cause != nil:
@@ -90,7 +90,7 @@ func (c *Conversation) compactEnding(t *turn, err error) *ending {
 	return nil
 }
 
-// compactCommand replaces the conversation by a summary because the user wants it.
+// compactCommand runs /compact: it replaces the conversation by a summary.
 func (c *Conversation) compactCommand(t *turn, p *prompt, args string) *ending {
 	fail := func(text string) *ending {
 		c.rec.Emit(c.init(t))
@@ -123,8 +123,7 @@ func (c *Conversation) compactCommand(t *turn, p *prompt, args string) *ending {
 	return &ending{noTurns: true, localCommand: "compact"}
 }
 
-// askSummary sends a conversation that asks for a summary, and again if that failed in a way
-// that may pass.
+// askSummary sends a conversation that requests a summary. It retries temporary failures.
 func (c *Conversation) askSummary(t *turn, of history.Transcript, noTools bool) (reply compact.Reply, err error) {
 	loop := c.loop(t.ctx)
 	loop.Report = func(attempt int, delay time.Duration, failure *model.Error) error {

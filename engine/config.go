@@ -20,108 +20,109 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// A Host is who a conversation talks to. Its methods are called from several
+// A Host is the program that drives a conversation. Its methods are called from several
 // goroutines.
 type Host interface {
-	// Emit takes the next message. A host that cannot take more may let it wait.
+	// Emit sends the next message. It may block if the host cannot accept more.
 	Emit(m wire.Message)
-	// CanAsk reports whether there is somebody to ask about tool calls.
+	// CanAsk reports whether somebody can answer permission requests.
 	CanAsk() bool
-	// Ask asks about a tool call. It returns when it is answered or ctx ends.
-	// It calls sent once the question is out.
+	// Ask sends a permission request for a tool call. It returns when the request is
+	// answered or ctx ends. It calls sent once the request has been sent.
 	Ask(ctx context.Context, req *wire.CanUseTool, sent func()) (*wire.PermissionResult, error)
-	// Hooks calls the hooks for an event whose matcher fits the subject, all at
-	// once, and returns their answers in the order of registration.
+	// Hooks runs the hooks for an event whose matcher matches the subject, concurrently,
+	// and returns their answers in the order of registration.
 	Hooks(ctx context.Context, in wire.HookInput, subject, toolUseID string) []hook.Answer
 }
 
-// AgentParts are what an agent brings. Each of them may be missing.
+// AgentParts are the hooks, servers and texts that an agent brings. Each of them may be
+// missing.
 type AgentParts struct {
-	// Hooks calls the hooks of the agent, as [Host] does.
+	// Hooks runs the hooks of the agent, as [Host] does.
 	Hooks func(ctx context.Context, in wire.HookInput, subject string) []hook.Answer
-	// MCP holds servers of its own.
+	// MCP holds the agent's own servers.
 	MCP *mcp.Manager
-	// Context is what it is told at its start, such as what it remembers.
+	// Context is sent to the agent at its start, such as its memory.
 	Context []string
-	// Close ends what the parts run.
+	// Close stops the processes and connections of the parts.
 	Close func()
 }
 
-// A Config says what a conversation is. Nothing in it is changed.
+// A Config configures a conversation. The conversation never changes it.
 type Config struct {
 	Model      model.Model
-	Catalog    *catalog.Catalog // what is known of models; nil means the built-in list
+	Catalog    *catalog.Catalog // properties of models; nil means the built-in list
 	ModelName  string           // an alias or the name of a model; empty means the catalog's default
 	Fallbacks  []string         // models to try when the model is overloaded, for the rest of the turn
-	MaxRetries int              // of a request to the model; negative means none, zero the default of 10
-	// IdleTimeout is how long the model may be silent before its answer counts as
-	// broken off. Zero means 10 minutes.
+	MaxRetries int              // retries of a request to the model; negative means none, zero the default of 10
+	// IdleTimeout is how long the model's stream may be silent before it counts as
+	// broken. Zero means 10 minutes.
 	IdleTimeout time.Duration
 
-	// SmallModel is what tools may ask beside the conversation, such as for a summary
-	// of a page: an alias or the name of a model. Empty means that they ask nothing.
+	// SmallModel is the model that tools may use beside the conversation, for example to
+	// summarize a page: an alias or the name of a model. If empty, they use none.
 	SmallModel string
-	// ServerTools says that the provider of the model runs tools by itself, such as
+	// ServerTools is set if the provider of the model runs tools itself, such as
 	// web_search.
 	ServerTools bool
 
 	Tools []tool.Tool
-	// Agents are the subagents that the model can start; with none there is no
-	// tool to do so.
+	// Agents are the subagents that the model can start. If there are none, the model has
+	// no tool to start one.
 	Agents []*agents.Definition
-	// Agent is what the conversation itself is; nil means none. AgentName is what it
-	// is to be: until that is known nothing is answered.
+	// Agent is the agent that the conversation runs as; nil means none. AgentName is the
+	// name of an agent that is defined later: until then no prompt is answered.
 	Agent     *agents.Definition
 	AgentName string
-	// AgentParts makes ready what an agent brings beside its prompt. Nil means that
-	// it has no effect.
+	// AgentParts prepares what an agent brings beside its prompt. If nil, agents have
+	// only their prompts.
 	AgentParts       func(*agents.Definition) (*AgentParts, error)
-	ForwardSubagents bool // tell what subagents write, not only what they do
-	NoSendMessage    bool // the model cannot speak to subagents that it started
-	NoBackground     bool // subagents are always waited for
-	SpareBackground  bool // an interrupt leaves subagents in the background alone
-	// Questions names those of [QuestionTools] that the model has.
+	ForwardSubagents bool // emit the text of subagents, not only their tool calls
+	NoSendMessage    bool // the model cannot send messages to subagents that it started
+	NoBackground     bool // the conversation always waits for subagents
+	SpareBackground  bool // an interrupt does not stop subagents in the background
+	// Questions names the [QuestionTools] that the model has.
 	Questions []string
-	// MCP holds servers whose tools the model has as well. It may be nil. Whoever
-	// made it closes it.
+	// MCP holds servers whose tools the model has as well. It may be nil. The caller
+	// closes it.
 	MCP    *mcp.Manager
 	Env    *tool.Env
 	Policy *policy.Policy // rules; may be nil
 	Mode   wire.PermissionMode
 
 	AllowBypass bool // Mode may become bypassPermissions
-	NoPrompts   bool // what would be asked is denied
-	FixedAllows bool // nothing that is said during the conversation adds a rule that allows
-	// Keep makes a change of the rules hold for conversations that follow, if its
-	// destination says so, and returns the file that has it then. It is called by several
-	// goroutines. Nil means that none is kept.
+	NoPrompts   bool // deny calls that need permission instead of asking
+	FixedAllows bool // no allow rule is added during the conversation
+	// Keep stores a change of the rules for later conversations, if its destination
+	// requires that, and returns the file that holds it. It is called by several
+	// goroutines. If nil, no change is stored.
 	Keep func(*wire.PermissionUpdate) (path string, err error)
 
-	// Setup is why hooks for setting up run before those for the start of the session:
-	// "init" or "maintenance". Empty means that they do not.
+	// Setup is the reason to run Setup hooks before those for the start of the session:
+	// "init" or "maintenance". If empty, they do not run.
 	Setup string
-	// Refresh is called before a prompt is taken and before a call is judged, by
-	// several goroutines, none of which owns the conversation: it may change the rules
-	// if what they are from has changed. Nil means that nothing does.
+	// Refresh is called before a prompt is handled and before a call is decided, by
+	// several goroutines other than the owner. It may update the rules if their sources
+	// have changed. It may be nil.
 	Refresh func(context.Context)
 
-	// What the user and the project say. Project may be nil.
+	// Instructions and files of the user and the project. Project may be nil.
 	Project         *project.Context
-	ReadProject     func() *project.Context // reads it anew, for /clear; nil leaves it as it is
-	Git             project.GitRunner       // tells the state of the repository; nil means that git is not run
+	ReadProject     func() *project.Context // reads it again, for /clear; nil keeps Project
+	Git             project.GitRunner       // reads the state of the repository; nil means that git is not run
 	SkillTool       bool                    // the model has the Skill tool
-	Skills          []string                // those that there are; nil means all
-	NoInstructions  bool                    // what the project says about its files is not told
-	OutputStyle     string                  // by its name; empty means the default
-	NoSlashCommands bool                    // a prompt is never a command
-	// PromptCommands are slash commands from elsewhere, such as the prompts of MCP
-	// servers. It is called by the goroutine that owns the conversation; nil means
-	// that there are none.
+	Skills          []string                // names of the enabled skills; nil means all
+	NoInstructions  bool                    // project instructions are not sent to the model
+	OutputStyle     string                  // name of the style; empty means the default
+	NoSlashCommands bool                    // no prompt is treated as a command
+	// PromptCommands returns slash commands from other sources, such as the prompts of
+	// MCP servers. It is called by the goroutine that owns the conversation. It may be
+	// nil.
 	PromptCommands func() []*PromptCommand
 
-	SystemPrompt       []string // in place of our own; nil means our own
+	SystemPrompt       []string // replaces the built-in prompt; nil means the built-in prompt
 	AppendSystemPrompt string
-	JSONSchema         json.RawMessage // that the answer has to fit
+	JSONSchema         json.RawMessage // schema that the answer must match
 
 	Thinking Thinking
 	Effort   string
@@ -131,36 +132,36 @@ type Config struct {
 	// Compaction says when the conversation is replaced by a summary.
 	Compaction Compaction
 
-	MaxTurns  int   // rounds of one turn; 0 means no bound
-	MaxBudget int64 // in nano-dollars; 0 means no bound
+	MaxTurns  int   // limit of rounds in one turn; 0 means none
+	MaxBudget int64 // in nano-dollars; 0 means no limit
 
-	Partial bool // tell the events of the model's stream
-	Replay  bool // tell prompts back
-	States  bool // tell when it becomes idle or busy
+	Partial bool // emit the events of the model's stream
+	Replay  bool // emit prompts back to the host
+	States  bool // emit when the conversation becomes idle or busy
 
-	// The session. Without a log nothing is kept.
+	// The session. Without a log nothing is recorded.
 	SessionID string
 	Log       session.Log
-	History   *session.History // of a session that goes on
-	// Checkpoints keeps what files were before each prompt, for Rewind, in a part
-	// of the session that LoadPart reads. Without that they are kept in memory.
+	History   *session.History // of a resumed session
+	// Checkpoints records file contents before each prompt, for Rewind, in a part of the
+	// session that LoadPart reads. If LoadPart is nil, they are kept in memory.
 	Checkpoints bool
 	LoadPart    func(part string) ([]json.RawMessage, error)
-	// PartHistory reads a part of a session, such as the log of a subagent that is to
-	// go on. It is called from several goroutines. Nil means that there are none.
+	// PartHistory reads a part of a session, such as the log of a subagent to resume. It
+	// is called from several goroutines. If nil, sessions have no parts.
 	PartHistory func(session, part string) (*session.History, error)
-	// NewLog begins another session, for /clear. Nil means that it has no log.
+	// NewLog starts another session, for /clear. If nil, that session has no log.
 	NewLog func(id string) (session.Log, error)
 
-	// What init tells.
-	InitExtra    map[string]json.RawMessage // more members of it
+	// Members of init.
+	InitExtra    map[string]json.RawMessage // additional members
 	APIKeySource string
 	Version      string // of the agent that we are compatible with
 	OwnVersion   string
-	Platform     string // that the model is told, such as "linux"
+	Platform     string // sent to the model, such as "linux"
 
-	// Traces and Metrics are where OpenTelemetry's spans and measurements go; nil means
-	// nowhere. Provider is how they name who answers, such as "anthropic".
+	// Traces and Metrics receive OpenTelemetry spans and measurements; either may be nil.
+	// Provider is their name for the model's provider, such as "anthropic".
 	Traces   trace.TracerProvider
 	Metrics  metric.MeterProvider
 	Provider string

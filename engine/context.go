@@ -30,32 +30,31 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// What the user and the project say is told once, before the first prompt, and is
-// part of the conversation from then on: it is recorded like any other message, so
-// that a resumed session sends the same bytes, whatever the files say by then.
+// The context of the user and the project is sent once, before the first prompt, and is part of the conversation from
+// then on. It is recorded like any other message, so a resumed session sends the same bytes even if the files have
+// changed.
 
 //go:embed context.md
 var contextIntro string
 
-// contextField marks the records that tell of files, with their paths.
+// contextField marks the records that contain files, with their paths.
 const contextField = "contextFiles"
 
-// gitTime bounds how long the state of the repository is looked for.
+// gitTime limits how long reading the state of the repository may take.
 const gitTime = 3 * time.Second
 
-// briefing is what the model receives beside prompts and results: the project's files, its
-// commands and skills, and reminders. Its methods are called by the owner of the conversation,
-// unless they say otherwise.
+// briefing manages what the model receives beside prompts and results: the project's files, its commands and skills,
+// and reminders. Its methods are called by the owner of the conversation unless documented otherwise.
 type briefing struct {
 	told           told
 	project        *project.Context
-	only           []string    // the skills that there are; nil means all
+	only           []string    // names of the enabled skills; nil means all
 	noInstructions bool        // see [Config]
 	outputStyle    string      // see [Config]
 	planWords      string      // see [Tuning.PlanInstructions]
 	begun          bool        // its agent has sent its first context
 	notices        []string    // to be emitted when the first turn begins
-	hostPrompt     func() bool // the system prompt is that of the host
+	hostPrompt     func() bool // reports whether the host supplies the system prompt
 
 	*owner
 	*permissions
@@ -68,7 +67,7 @@ type briefing struct {
 	runner *call.Runner
 }
 
-// tellContext tells the model what the user and the project say, if it was not told.
+// tellContext sends the context of the user and the project to the model, unless it was sent before.
 func (c *briefing) tellContext(t *turn) error {
 	p := c.project
 	if p == nil || c.told.context {
@@ -117,8 +116,8 @@ func (c *briefing) tellContext(t *turn) error {
 //go:embed memory.md
 var memoryIntro string
 
-// showNotes describes the notes that the model keeps, unless the host has a system prompt of its own,
-// and shows their index. Subagents keep none.
+// showNotes describes the model's own notes, unless the host has its own system prompt, and includes their index.
+// Subagents keep no notes.
 func showNotes(p *project.Context, describe bool) (parts []string) {
 	if describe {
 		parts = append(parts, fmt.Sprintf(strings.TrimSpace(memoryIntro), p.MemoryDir))
@@ -129,7 +128,7 @@ func showNotes(p *project.Context, describe bool) (parts []string) {
 	return parts
 }
 
-// showInstructions writes a file of instructions for the model.
+// showInstructions formats a file of instructions for the model.
 func showInstructions(f *project.File) string {
 	whose := map[string]string{project.User: "of the user, for all projects", project.Project: "of the project", project.Local: "of the user, for this project"}[f.Source]
 	if f.From != "" {
@@ -138,7 +137,7 @@ func showInstructions(f *project.File) string {
 	return fmt.Sprintf("Contents of %s (%s):\n\n%s", f.Path, whose, strings.TrimSpace(f.Text))
 }
 
-// remind tells the model of files, and keeps which.
+// remind sends the model a reminder with the contents of files, and records their paths.
 func (c *briefing) remind(text string, paths []string) error {
 	if paths == nil {
 		paths = []string{}
@@ -146,7 +145,7 @@ func (c *briefing) remind(text string, paths []string) error {
 	return c.append(fields("isMeta", true, contextField, paths), mustJSON(&wire.TextBlock{Text: history.Reminder(text)}))
 }
 
-// restoreContext remembers what a session told, from one of its records.
+// restoreContext restores from a session's record which files were sent.
 func (c *briefing) restoreContext(e *session.Entry) {
 	raw := e.Fields[contextField]
 	if raw == nil || c.project == nil {
@@ -161,8 +160,8 @@ func (c *briefing) restoreContext(e *session.Entry) {
 	}
 }
 
-// loseContext is called when what was told is not part of the conversation any more:
-// it is told again with the next prompt.
+// loseContext is called when the context is no longer part of the conversation. It is then sent again with the next
+// prompt.
 func (c *briefing) loseContext() {
 	c.told = told{tasks: c.told.tasks}
 	if c.project != nil {
@@ -170,10 +169,10 @@ func (c *briefing) loseContext() {
 	}
 }
 
-// maxSkillList bounds the list of skills, in bytes.
+// maxSkillList limits the list of skills, in bytes.
 const maxSkillList = 16 << 10
 
-// skillList tells the model what skills there are, by name and description.
+// skillList returns the list of skills for the model, with names and descriptions.
 func (c *briefing) skillList() string {
 	if c.findTool("Skill") == nil {
 		return ""
@@ -200,7 +199,7 @@ func (c *briefing) skillList() string {
 	return "# Skills\n\nThese can be loaded with the Skill tool:\n" + strings.TrimSpace(b.String())
 }
 
-// tellSkills tells the model that the skills have changed.
+// tellSkills sends the list of skills again if it has changed.
 func (c *briefing) tellSkills() error {
 	if c.project == nil {
 		return nil
@@ -229,7 +228,7 @@ func (c *briefing) skills() []*project.Command {
 	return list
 }
 
-// projectCommands returns the commands and skills of files that there are.
+// projectCommands returns the commands and skills that are defined in files.
 func (c *briefing) projectCommands() []*project.Command {
 	if c.project == nil || c.cfg.NoSlashCommands {
 		return nil
@@ -244,8 +243,7 @@ func (c *briefing) projectCommand(name string) *project.Command {
 	return c.project.Command(name)
 }
 
-// library is what the Skill tool asks. It is used by tool calls, and each of its functions
-// asks the owner of the conversation.
+// library serves the Skill tool. Tool calls use it, and each of its functions runs in the owner of the conversation.
 type library struct {
 	skills func() []*project.Command
 	find   func(name string) *project.Command
@@ -299,9 +297,8 @@ func (l library) Text(ctx context.Context, name, args string) (string, error) {
 	return l.expand(ctx, cmd, args)
 }
 
-// expandParts writes the text of a command. Its shell commands run if the file is
-// trusted and the rules, with those of the file, allow them. inside runs a function
-// in the goroutine that owns the conversation.
+// expandParts returns the expanded text of a command. Its shell commands run if the file is trusted and the rules,
+// including those of the file, allow them. inside runs a function in the goroutine that owns the conversation.
 func (c *briefing) expandParts(ctx context.Context, cmd *project.Command, args string, inside func(func())) (string, error) {
 	var b strings.Builder
 	for _, part := range cmd.Expand(args) {
@@ -326,7 +323,7 @@ func (c *briefing) expandParts(ctx context.Context, cmd *project.Command, args s
 	return strings.TrimSpace(b.String()), nil
 }
 
-// shell runs a command of the shell that is in the text of a trusted file.
+// shell runs a shell command from the text of a trusted file.
 func (c *briefing) shell(ctx context.Context, cmd *project.Command, command string, inside func(func())) (string, error) {
 	var tl tool.Tool
 	inside(func() { tl = c.findTool("Bash") })
@@ -338,8 +335,7 @@ func (c *briefing) shell(ctx context.Context, cmd *project.Command, command stri
 	if err != nil {
 		return "", err
 	}
-	// In a subagent the skill gives nothing: its rules are those of the
-	// conversation above, as they are now.
+	// In a subagent the skill's own rules do not apply: the current rules of the parent conversation do.
 	var d policy.Decision
 	if c.below {
 		d, _, _ = c.runner.Decide(tl, input, access, nil)
@@ -354,7 +350,7 @@ func (c *briefing) shell(ctx context.Context, cmd *project.Command, command stri
 	inside(func() {
 		switch d.Behavior {
 		case wire.BehaviorAllow:
-			// The intent is on record before the effect.
+			// Record the intent before the effect.
 			err = c.rec.Record(&session.Entry{Type: "parley-shell", Fields: fields("command", command, "of", cmd.Path)})
 		case wire.BehaviorDeny:
 			err = errors.New(d.Reason)
@@ -372,7 +368,7 @@ func (c *briefing) shell(ctx context.Context, cmd *project.Command, command stri
 	return strings.TrimSpace(r.Content.String()), nil
 }
 
-// tellNested tells the model what was found about files.
+// tellNested sends the model the instructions found for files that it touched.
 func (c *briefing) tellNested(found []*project.File) error {
 	var parts, paths []string
 	for _, f := range found {
@@ -382,14 +378,14 @@ func (c *briefing) tellNested(found []*project.File) error {
 	return c.remind("The project has instructions for files that you just touched.\n\n"+strings.Join(parts, "\n\n"), paths)
 }
 
-// The limits of what a prompt attaches by @.
+// Limits of files that a prompt attaches with @.
 const (
 	maxMentions  = 20
 	maxMentioned = 512 << 10 // bytes of text
 	maxListed    = 200       // entries of a directory
 )
 
-// lineRange is behind the path of a mention: a.go:10-20 or a.go#L10-20.
+// lineRange matches a line range after the path of a mention: a.go:10-20 or a.go#L10-20.
 var lineRange = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?::|#L?)(\d+)(?:-L?(\d+))?$`) })
 
 // An attachment is a file that a prompt names.
@@ -399,9 +395,8 @@ type attachment struct {
 	nested []*project.File
 }
 
-// attach reads the files that a text names with an @. Rules decide about them as
-// about a call of Read; one that would be asked about is not read. It is called by
-// the owner of the conversation.
+// attach reads the files that a text names with an @. Rules apply as for a call of Read; a file that needs permission
+// is not read. It is called by the owner of the conversation.
 func (c *briefing) attach(ctx context.Context, text string) []*attachment {
 	mentions := project.Mentions(text)
 	if len(mentions) > maxMentions {
@@ -486,7 +481,7 @@ func (c *briefing) attach(ctx context.Context, text string) []*attachment {
 	return list
 }
 
-// listDirectory lists a directory, within bounds and without what rules hide.
+// listDirectory lists a directory, up to a limit and without entries that rules hide.
 func (c *briefing) listDirectory(call *tool.Call, dir string) (*tool.Result, error) {
 	root, real, err := files.OpenDirectory(call, dir)
 	if err != nil {
@@ -520,7 +515,7 @@ func (c *briefing) listDirectory(call *tool.Call, dir string) (*tool.Result, err
 	return tool.Text(b.String(), nil), nil
 }
 
-// sayAttachments makes what a prompt names part of the conversation.
+// sayAttachments records the attachments of a prompt and adds them to the history.
 func (c *briefing) sayAttachments(list []*attachment) error {
 	for _, a := range list {
 		if err := c.append(fields("isMeta", true), a.blocks...); err != nil {
@@ -535,8 +530,8 @@ func (c *briefing) sayAttachments(list []*attachment) error {
 	return nil
 }
 
-// SetProject gives the conversation what was read anew. It is told with the next
-// prompt what that changes.
+// SetProject replaces the project's files after they were read again. The model receives the changes with the next
+// prompt.
 func (c *briefing) SetProject(p *project.Context) {
 	if old := c.project; old != nil {
 		p.Told(old.AllTold()...)
@@ -545,7 +540,7 @@ func (c *briefing) SetProject(p *project.Context) {
 	c.publish()
 }
 
-// reloadProject reads the files of the project again. It reports false if none are read.
+// reloadProject reads the files of the project again. It returns false if the conversation does not read them.
 func (c *briefing) reloadProject() bool {
 	if c.project == nil || c.cfg.ReadProject == nil {
 		return false
@@ -554,10 +549,10 @@ func (c *briefing) reloadProject() bool {
 	return true
 }
 
-// Project returns what the user and the project say; nil if nothing was read.
+// Project returns the context of the user and the project, or nil if none was read.
 func (c *briefing) Project() *project.Context { return c.project }
 
-// style is the output style that counts; nil means the default.
+// style returns the current output style; nil means the default.
 func (c *briefing) style() *project.Style {
 	if c.project == nil || c.outputStyle == "" {
 		return nil
@@ -565,7 +560,8 @@ func (c *briefing) style() *project.Style {
 	return c.project.Style(c.outputStyle)
 }
 
-// OutputStyle returns the name of the output style: that of the settings even if there is no such style, as the official CLI does.
+// OutputStyle returns the name of the output style. As in the official CLI, this is the name in the settings even if
+// there is no such style.
 func (c *briefing) OutputStyle() string {
 	if s := c.style(); s != nil {
 		return s.Name
@@ -573,8 +569,7 @@ func (c *briefing) OutputStyle() string {
 	return cmp.Or(c.outputStyle, "default")
 }
 
-// SetOutputStyle changes the output style from the next turn on; empty or "default"
-// means the default.
+// SetOutputStyle changes the output style, starting with the next turn; empty or "default" means the default.
 func (c *briefing) SetOutputStyle(name string) error {
 	if name != "" && name != "default" && (c.project == nil || c.project.Style(name) == nil) {
 		return fmt.Errorf("there is no output style named %s", name)
@@ -583,7 +578,7 @@ func (c *briefing) SetOutputStyle(name string) error {
 	return nil
 }
 
-// A contextFile is one that was read, as init tells it.
+// A contextFile describes a file that was read, as a member of init.
 type contextFile struct {
 	Path   string `json:"path"`
 	Kind   string `json:"kind"`
@@ -592,7 +587,7 @@ type contextFile struct {
 	Bytes  int    `json:"bytes"`
 }
 
-// initContext puts what was read into init.
+// initContext adds the context that was read to init.
 func (c *briefing) initContext(m *wire.Init) {
 	m.OutputStyle = c.OutputStyle()
 	p := c.project
@@ -636,12 +631,12 @@ func (c *briefing) initContext(m *wire.Init) {
 	}
 }
 
-// inform tells the model something that nobody said.
+// inform sends the model a text that is not from the user.
 func (c *briefing) inform(text string) error {
 	return c.append(fields("isMeta", true), mustJSON(&wire.TextBlock{Text: text}))
 }
 
-// append makes blocks of the user's side part of the conversation.
+// append records blocks with the role of the user and adds them to the history.
 func (c *briefing) append(f map[string]json.RawMessage, blocks ...json.RawMessage) error {
 	if err := c.rec.Record(userEntry(f, blocks...)); err != nil {
 		return err
@@ -650,8 +645,8 @@ func (c *briefing) append(f map[string]json.RawMessage, blocks ...json.RawMessag
 	return nil
 }
 
-// preload returns the texts of the skills that an agent begins with. inside runs a
-// function in the goroutine that owns the conversation.
+// preload returns the texts of the skills that an agent starts with. inside runs a function in the goroutine that owns
+// the conversation.
 func (c *briefing) preload(ctx context.Context, def *agents.Definition, inside func(func())) (texts []string) {
 	for _, name := range def.Skills {
 		var cmd *project.Command
@@ -678,7 +673,7 @@ func (c *briefing) preload(ctx context.Context, def *agents.Definition, inside f
 	return texts
 }
 
-// taskRecord is the record of the list of TaskCreate; nil if the log has it as it is.
+// taskRecord returns a record of the list of TaskCreate, or nil if the log is up to date.
 func (c *briefing) taskRecord() *session.Entry {
 	list := tasklist.Of(c.env)
 	raw := string(mustJSON(list))
@@ -689,7 +684,7 @@ func (c *briefing) taskRecord() *session.Entry {
 	return &session.Entry{Type: tasksType, Fields: fields("tasks", list)}
 }
 
-// restoreTasks brings the list of TaskCreate back.
+// restoreTasks restores the list of TaskCreate from its record.
 func (c *briefing) restoreTasks(e *session.Entry) {
 	var list []tasklist.Task
 	if e == nil || json.Unmarshal(e.Fields["tasks"], &list) != nil {
@@ -699,7 +694,7 @@ func (c *briefing) restoreTasks(e *session.Entry) {
 	c.told.tasks = string(mustJSON(list))
 }
 
-// tellMode tells the model that plan mode is on, or that it is over.
+// tellMode informs the model that plan mode has started or ended.
 func (c *briefing) tellMode() error {
 	on := c.mode == wire.ModePlan
 	if c.below || on == c.told.plan {

@@ -10,26 +10,25 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// An unfinishedTurn is the turn that ran when the process that held the session before
-// died. It is left as it is until the host wants it to continue, or until another
-// prompt comes.
+// An unfinishedTurn is the turn that was running when an earlier process of the session
+// died. It stays unfinished until the host continues it or another prompt arrives.
 type unfinishedTurn struct {
 	prompt   string // uuid
 	promptID string
 	joined   []string          // uuids of prompts that came later and joined the turn
-	calls    []*unfinishedCall // of the last message, without a result, in order
+	calls    []*unfinishedCall // calls of the last message without a result, in order
 }
 
 // An unfinishedCall is a call that has no result.
 type unfinishedCall struct {
 	block  *block
-	uuid   string // of the record with the call
+	uuid   string // of the record that contains the call
 	effect session.Effect
-	answer *session.Entry // what the model gets if the call does not run
+	answer *session.Entry // sent to the model if the call does not run
 }
 
-// holdBack returns the turn of a history that can continue, nil if there is none.
-// added are the results that were added for its calls.
+// holdBack returns the turn of a history that can be continued, or nil. added are the
+// results that were added for its calls.
 func holdBack(h *session.History, added []*session.Entry) *unfinishedTurn {
 	prompt, promptID := h.Unfinished()
 	if prompt == "" {
@@ -60,7 +59,7 @@ func holdBack(h *session.History, added []*session.Entry) *unfinishedTurn {
 	return u
 }
 
-// findCall returns the call with an id.
+// findCall returns the call with the given id.
 func findCall(h *session.History, id string) *unfinishedCall {
 	for i := len(h.Entries) - 1; i >= 0; i-- {
 		e := h.Entries[i]
@@ -83,10 +82,10 @@ func findCall(h *session.History, id string) *unfinishedCall {
 	return nil
 }
 
-// Continue continues the turn that ran when the process that held the session before
-// died, if there is one, and reports whether. Calls whose intent is not in the log are
-// decided about anew and run, under the ids that they have; of the others the model is
-// told what is known.
+// Continue continues the turn that was running when an earlier process of the session
+// died. It reports whether there is such a turn. Calls whose intent was not recorded
+// are decided again and run under their old ids. For the others, the model receives
+// what the log says about them.
 func (c *Conversation) Continue() bool {
 	u := c.unfinished
 	if u == nil || c.turn != nil {
@@ -96,8 +95,8 @@ func (c *Conversation) Continue() bool {
 	return true
 }
 
-// abandonUnfinished ends the turn that was not continued: the model is told of its
-// calls that they did not run, or what is known of them.
+// abandonUnfinished ends a turn that was not continued. The model is informed which of
+// its calls did not run, and what the log says about the others.
 func (c *Conversation) abandonUnfinished() error {
 	u := c.unfinished
 	if u == nil {
@@ -117,7 +116,7 @@ func (c *Conversation) abandonUnfinished() error {
 	return nil
 }
 
-// continueTurn begins a turn that continues.
+// continueTurn starts the continuation of an unfinished turn.
 func (c *Conversation) continueTurn(t *turn, u *unfinishedTurn) *ending {
 	c.unfinished = nil
 	t.promptID = u.promptID

@@ -28,10 +28,10 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A Conversation is one conversation. Its methods that are not documented
-// otherwise must be called from the function given to [Conversation.Do].
+// A Conversation is a conversation between a user, a model and tools. Unless documented
+// otherwise, its methods must be called from a function passed to [Conversation.Do].
 //
-// Its state is in parts, each with the methods that need nothing else.
+// Its state is divided into parts, each with the methods that need only that part.
 type Conversation struct {
 	cfg    Config // never changes
 	rec    *recorder.Recorder
@@ -40,12 +40,12 @@ type Conversation struct {
 	owner
 	subagents
 
-	// Everything below belongs to Run.
+	// The fields below are owned by Run.
 
 	set        changeable
 	hist       history.History
 	compaction compact.Compactor
-	keeper     *checkpoint.Keeper // of files; nil if they are not kept
+	keeper     *checkpoint.Keeper // nil if file contents are not recorded
 	permissions
 	choice
 	toolset
@@ -58,7 +58,7 @@ type Conversation struct {
 	trees worktrees
 }
 
-// changeable is what of a [Config] may change while the conversation runs.
+// changeable is the part of a [Config] that may change while the conversation runs.
 type changeable struct {
 	agents       []*agents.Definition
 	agent        *agents.Definition
@@ -73,20 +73,20 @@ type changeable struct {
 	tuning       Tuning
 }
 
-// A prompt is a message of the user that waits for its turn.
+// A prompt is a message of the user that is queued for a turn.
 type prompt struct {
 	m      *wire.User
 	uuid   string       // of its record
-	origin *wire.Origin // what it came from, if not from the user
+	origin *wire.Origin // its source, if not the user
 
-	continued *unfinishedTurn // the turn that it stands for, if it is no new prompt
+	continued *unfinishedTurn // the turn to continue, if this is not a new prompt
 
-	expanded *wire.Content // the text for the model, if it differs
-	attached []*attachment // files that it names
-	recorded func()        // called when it is in the log; may be nil
+	expanded *wire.Content // the text sent to the model, if it differs
+	attached []*attachment // files that the prompt names
+	recorded func()        // called once the prompt is recorded; may be nil
 
-	job    *timedJob // what scheduled it, if something did
-	wakeup string    // the same, as hosts know it
+	job    *timedJob // the job that scheduled it, if any
+	wakeup string    // id of that job for hosts
 }
 
 // New returns a conversation. [Conversation.Run] runs it.
@@ -94,7 +94,7 @@ func New(cfg Config, host Host) (*Conversation, error) {
 	return newConversation(cfg, host, nil, nil)
 }
 
-// newConversation returns a conversation, which is that of a subagent of above unless sub is nil.
+// newConversation returns a conversation. If sub is not nil, it is that of a subagent of above.
 func newConversation(cfg Config, host Host, sub *crew.Subagent, above *Conversation) (*Conversation, error) {
 	c := &Conversation{cfg: cfg, env: cfg.Env}
 	c.sub, c.host = sub, host
@@ -175,7 +175,7 @@ func newConversation(cfg Config, host Host, sub *crew.Subagent, above *Conversat
 			l, _ := c.cfg.Compaction.limits(c.model.ContextWindow)
 			return l
 		}}
-	files.RealRoots(c.env) // from now on nothing moves them
+	files.RealRoots(c.env) // fixes the roots: nothing moves them from now on
 	if c.env.Dir != "" {
 		files.Pin(c.env, c.env.Dir)
 	}
@@ -207,7 +207,7 @@ func newConversation(cfg Config, host Host, sub *crew.Subagent, above *Conversat
 			return nil, err
 		}
 	}
-	if sub == nil { // a subagent has those of the conversation
+	if sub == nil { // a subagent uses those of its parent
 		watchSchedules(c)
 	}
 	c.env.Model = c.consult
@@ -232,8 +232,8 @@ func newConversation(cfg Config, host Host, sub *crew.Subagent, above *Conversat
 	return c, nil
 }
 
-// newRunner returns what runs the calls. It reads views, and reaches the owner through
-// [Conversation.Do] only.
+// newRunner returns the runner of tool calls. It reads views, and reaches the owner only through
+// [Conversation.Do].
 func (c *Conversation) newRunner(sub *crew.Subagent, above *call.Runner, log *slog.Logger, now func() time.Time) *call.Runner {
 	r := &call.Runner{Env: c.env, Rec: c.rec, Log: log, Telemetry: telemetry.New(c.cfg.Traces, c.cfg.Metrics), Now: now, View: c.view.Load, NoPrompts: c.cfg.NoPrompts,
 		SetState: func(state string) { c.Do(func() { c.state(state) }) },
@@ -261,28 +261,26 @@ func (c *Conversation) newRunner(sub *crew.Subagent, above *call.Runner, log *sl
 	return r
 }
 
-// makePrefix writes the beginning of requests anew.
+// makePrefix rebuilds the beginning of requests.
 func (c *Conversation) makePrefix() {
 	c.hist.Prefix.NoMarks = c.cfg.Tuning.NoCaching
 	c.hist.Prefix.SetSystem(c.keyOfPrompt(), c.systemPrompt())
 	c.offerTools()
 }
 
-// ID returns the id of the session, which /clear changes. It may be called from
-// anywhere.
+// ID returns the id of the session, which /clear changes. It may be called from any goroutine.
 func (c *Conversation) ID() string { return c.rec.ID() }
 
-// Emit sends a message to the host, with the uuid, session id and time that it lacks. It
-// may be called from anywhere.
+// Emit sends a message to the host and fills in a missing uuid, session id and time. It may be
+// called from any goroutine.
 func (c *Conversation) Emit(m wire.Message) { c.rec.Emit(m) }
 
-// Stamp gives a message that is emitted before there is a conversation its uuid and time,
-// and the id of a session unless that is empty.
+// Stamp sets the uuid and time of a message that is emitted before a conversation exists, and its
+// session id unless sessionID is empty.
 func Stamp(m wire.Message, sessionID string) { recorder.Stamp(m, sessionID) }
 
-// Run holds the conversation until its input has ended and everything is
-// answered, or ctx ends: then a turn that runs is cut off but still gets its
-// result.
+// Run runs the conversation until its input has ended and everything is answered, or until ctx
+// ends. In the latter case a running turn is interrupted, but still gets its result.
 func (c *Conversation) Run(ctx context.Context) {
 	c.base = ctx
 	defer close(c.over)
@@ -310,7 +308,7 @@ func (c *Conversation) Run(ctx context.Context) {
 		if c.sub != nil && patience == nil {
 			patience = time.After(commandWait)
 		}
-		// Whatever wakes the loop, it starts over: the conditions above and quiet are never
+		// Every wakeup starts the loop over, so that the conditions above and quiet are never
 		// older than the last call that could change them.
 		var quiet <-chan struct{}
 		if c.inputEnded && len(c.env.Tasks().RunningOf(c.env.Agent)) == 0 {
@@ -323,12 +321,12 @@ func (c *Conversation) Run(ctx context.Context) {
 		case <-quiet:
 			return
 		case <-patience:
-			return // what it left running ends with it
+			return // the tasks that it left running end with it
 		}
 	}
 }
 
-// leave answers prompts that will have no turn any more.
+// leave answers the queued prompts that will have no turn.
 func (c *Conversation) leave(cause error) {
 	waiting := c.inbox
 	c.inbox = nil
@@ -342,8 +340,8 @@ func (c *Conversation) leave(cause error) {
 	}
 }
 
-// Prompt adds a message of the user. What it says about calls that run is their
-// result; see [Conversation.answerCalls].
+// Prompt queues a message of the user. Tool results in it answer calls that are running; see
+// [Conversation.answerCalls].
 func (c *Conversation) Prompt(m *wire.User) {
 	if m = c.answerCalls(m); m == nil {
 		return
@@ -362,7 +360,7 @@ func (c *Conversation) Prompt(m *wire.User) {
 		}
 		c.uuids[m.UUID] = true
 	}
-	if m.Origin != nil && m.Origin.Kind != "human" { // no host speaks for others
+	if m.Origin != nil && m.Origin.Kind != "human" { // a host sends prompts only for its user
 		own := *m
 		own.Origin, m = nil, &own
 	}
@@ -383,8 +381,7 @@ func (c *Conversation) Prompt(m *wire.User) {
 	c.inbox = append(c.inbox, p)
 }
 
-// Seed adds what the assistant is to have said to the history, without asking
-// anything. Only its text counts.
+// Seed adds an assistant message to the history without asking the model. Only its text is used.
 func (c *Conversation) Seed(m *wire.Assistant) {
 	if err := c.abandonUnfinished(); err != nil {
 		c.runner.Log.Error("what was said could not be recorded", "error", err)
@@ -406,20 +403,20 @@ func (c *Conversation) Seed(m *wire.Assistant) {
 	}
 }
 
-// EndInput says that no more prompts come: the conversation ends when those there
-// are are answered.
+// EndInput announces that no more prompts follow: the conversation ends when the queued ones are
+// answered.
 func (c *Conversation) EndInput() { c.inputEnded = true }
 
-// End ends the conversation: the turn that runs is cut off and gets its result,
-// prompts that wait are taken back, and tasks in the background are ended.
+// End ends the conversation: the running turn is interrupted and gets its result, queued prompts
+// are cancelled, and tasks in the background are stopped.
 func (c *Conversation) End() {
 	c.Interrupt(true)
 	c.Stop()
 	c.ended = true
 }
 
-// Interrupt prepares for [Conversation.Stop]. It returns the prompts that still
-// wait, and with cancelQueued those that do not any more.
+// Interrupt prepares for [Conversation.Stop]. It returns the prompts that are still queued and,
+// with cancelQueued, those that it cancelled.
 func (c *Conversation) Interrupt(cancelQueued bool) *wire.InterruptResponse {
 	r := &wire.InterruptResponse{StillQueued: []string{}}
 	for _, p := range c.inbox {
@@ -444,8 +441,8 @@ func (c *Conversation) Interrupt(cancelQueued bool) *wire.InterruptResponse {
 	return r
 }
 
-// Stop cuts the turn off that runs, if one does: see [Conversation.Interrupt]. When it
-// returns, the contexts of the turn and of its subagents have ended.
+// Stop interrupts the running turn, if any; see [Conversation.Interrupt]. When it returns, the
+// contexts of the turn and of its subagents have ended.
 func (c *Conversation) Stop() {
 	if c.turn != nil {
 		c.turn.cancel(errInterrupted)
@@ -453,7 +450,7 @@ func (c *Conversation) Stop() {
 	c.crew.Interrupt(errInterrupted, c.set.spare)
 }
 
-// CancelPrompt takes a prompt back that waits. It reports whether there was one.
+// CancelPrompt cancels a queued prompt. It reports whether it was queued.
 func (c *Conversation) CancelPrompt(uuid string) bool {
 	for i, p := range c.inbox {
 		if p.m.UUID == uuid {
@@ -465,9 +462,8 @@ func (c *Conversation) CancelPrompt(uuid string) bool {
 	return false
 }
 
-// SetModel changes the model; an empty name means the default. It reports whether
-// that is another one. A model without a known price is refused if there is a
-// budget.
+// SetModel changes the model; an empty name means the default. It reports whether the model has
+// changed. It returns an error for a model without a known price if there is a budget.
 func (c *Conversation) SetModel(name string) (changed bool, err error) {
 	was := c.model.ID
 	if err := c.use(name); err != nil || c.model.ID == was {
@@ -484,7 +480,7 @@ func (c *Conversation) Busy() bool { return c.turn != nil }
 // called once Run has returned.
 func (c *Conversation) LastResult() *wire.Result { return c.last }
 
-// Ledger gives the cost so far, in dollars and by model.
+// Ledger returns the cost so far, in dollars and by model.
 func (c *Conversation) Ledger() (usd float64, models map[string]*wire.ModelUsage) {
 	return c.ledger.TotalUSD(), c.ledger.ModelUsage()
 }

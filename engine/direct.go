@@ -13,9 +13,9 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// Call runs a tool for somebody else than the model, under the same schema, hooks and
-// rules; the model hears nothing of it. Calls do not wait for each other. It may be
-// called from anywhere, while Run runs.
+// Call runs a tool for a caller other than the model, with the same schema, hooks and
+// rules. The call does not appear in the history. Calls run concurrently. It may be
+// called from any goroutine while Run runs.
 func (c *Conversation) Call(ctx context.Context, name string, input json.RawMessage) *tool.Result {
 	var tl tool.Tool
 	if !c.Do(func() { tl = c.findTool(name) }) {
@@ -27,8 +27,9 @@ func (c *Conversation) Call(ctx context.Context, name string, input json.RawMess
 	return c.runner.Run(ctx, &call.Call{ID: "toolu_" + session.NewID(), Name: name, Input: input, Tool: tl, PromptID: session.NewID()}).Result
 }
 
-// Allowed says whether the rules and the mode let a call run without anybody being
-// asked. Its error is why not. It may be called from anywhere.
+// Allowed returns nil if the rules and the mode let a call run without asking for
+// permission, and otherwise an error with the reason. It may be called from any
+// goroutine.
 func (c *Conversation) Allowed(name string, input json.RawMessage) error {
 	var tl tool.Tool
 	if !c.Do(func() { tl = c.findTool(name) }) {
@@ -52,9 +53,9 @@ func (c *Conversation) Allowed(name string, input json.RawMessage) error {
 	return errors.New(d.Reason)
 }
 
-// Fits reports whether a call may be one that a rule is about, as the condition of a hook
-// has it. Where that cannot be told it is: a hook that guards too much does less harm
-// than one that guards nothing. It waits for the conversation.
+// Fits reports whether a call may match a rule, as the condition of a hook states it. It
+// returns true in case of doubt: a hook that guards too much does less harm than one that
+// guards nothing. It waits for the conversation.
 func (c *Conversation) Fits(text, name string, input json.RawMessage) bool {
 	rule, err := policy.Parse(text, wire.BehaviorDeny, policy.Source{Layer: policy.LayerHost})
 	if err != nil {

@@ -1,9 +1,9 @@
 package engine
 
-// hidden reports whether hooks want a block not to be told.
+// hidden reports whether a hook suppresses the output of a block.
 func (b *block) hidden() bool { return b.shown != nil && *b.shown == "" }
 
-// shownText is the last text of the answer as it was told.
+// shownText returns the last text of the answer, as it was emitted.
 func (a *answer) shownText() string {
 	last := ""
 	for _, b := range a.blocks {

@@ -1,22 +1,22 @@
-// Package engine is one conversation between a user, a model and tools.
+// Package engine runs one conversation between a user, a model and tools.
 //
-// A [Conversation] takes prompts, asks a [model.Model], runs the tools that the
-// model calls, and says what happens as messages of package wire. It knows no pipe
-// and no process: what leaves goes to its [Host], which is also asked what only a
-// user can decide. It reads no environment, no home and no working directory that
-// its [Config] does not name, so that many conversations live side by side.
+// A [Conversation] accepts prompts, sends requests to a [model.Model], runs the tools
+// that the model calls, and emits what happens as messages of package wire. It does not
+// depend on pipes or processes: it emits through its [Host], which also decides what
+// only a user can decide. It reads no environment, home directory or working directory
+// other than those in its [Config], so many conversations can run side by side.
 //
 // # How it runs
 //
 // One goroutine owns the state of a conversation: [Conversation.Run]. Tools and the
-// model's stream are goroutines of their own that report to it; others reach it
-// through [Conversation.Do]. Read-only tools start as soon as the model has
-// written their call, tools with effects when the message is complete; a call never
-// overtakes an earlier one that has effects. A result is emitted
-// when its call ends; requests have the results in the order of the calls.
+// model's stream run in goroutines of their own and report to the owner; other
+// goroutines reach it through [Conversation.Do]. Read-only tools start as soon as the
+// model has written their call. Tools with effects start when the message is complete.
+// A call never overtakes an earlier one that has effects. A result is emitted when its
+// call ends; requests contain the results in the order of the calls.
 //
-// # What is written down
+// # What is recorded
 //
-// Every message is in the session's log before it is told to the host, and so is
-// the intent of each tool call before its effect.
+// Every message is recorded in the session's log before it is sent to the host. The
+// intent of each tool call is recorded before its effect.
 package engine

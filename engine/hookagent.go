@@ -13,11 +13,11 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// verdictSchema is what an agent that checks something answers.
+// verdictSchema is the schema of the answer of an agent that runs a check.
 const verdictSchema = `{"type":"object","properties":{"ok":{"type":"boolean"},"reason":{"type":"string"}},"required":["ok"],"additionalProperties":false}`
 
-// A silentHost keeps the result of a conversation that nobody sees. It has no hooks, so that
-// an agent that runs as a hook starts no other.
+// A silentHost keeps the result of a conversation that has no viewer. It has no hooks, so that an
+// agent that runs as a hook starts no other.
 type silentHost struct{ result *wire.Result }
 
 func (h *silentHost) Emit(m wire.Message) {
@@ -34,9 +34,9 @@ func (*silentHost) Ask(context.Context, *wire.CanUseTool, func()) (*wire.Permiss
 
 func (*silentHost) Hooks(context.Context, wire.HookInput, string, string) []hook.Answer { return nil }
 
-// CheckByAgent has an agent with tools that only read answer whether a check is met, beside the
-// conversation and at its cost. The answer has the members ok and reason. It must not be called by
-// the owner of the conversation.
+// CheckByAgent runs an agent with read-only tools that answers whether a condition holds, beside
+// the conversation and at its cost. The answer has the members ok and reason. It must not be
+// called by the owner of the conversation.
 func CheckByAgent(ctx context.Context, c *Conversation, model, system, check string) (json.RawMessage, error) {
 	n, err := crew.NewNarrowing(&agents.Definition{Name: "hook", Tools: []string{"Read", "Glob", "Grep"}, ReadOnly: true})
 	if err != nil {

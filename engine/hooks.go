@@ -15,27 +15,28 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// hooks runs the hooks of a session, and keeps what they say for the next prompt. Its methods
-// are called by the owner of the conversation, unless they say otherwise.
+// hooks runs the hooks of a session and keeps their texts for the next prompt. Its methods are called by
+// the owner of the conversation unless documented otherwise.
 type hooks struct {
-	started   bool     // the hooks for the start of the session ran
-	opening   string   // what a hook wants to be said before the first prompt
-	fromHooks []string // what hooks of a new session tell the model with the next prompt
+	started   bool     // the hooks for the start of the session have run
+	opening   string   // text that a hook puts before the first prompt
+	fromHooks []string // texts from hooks that are sent to the model with the next prompt
 
-	below   bool   // the conversation is that of a subagent: the session is not its own
-	source  string // of the session: "startup" or "resume"
+	below   bool   // the conversation is that of a subagent and does not own the session
+	source  string // how the session started: "startup" or "resume"
 	setup   string // see [Config]
 	serving *owner
 	runner  *call.Runner
 	rec     *recorder.Recorder
 	env     *tool.Env
-	modelID func() string            // that answers
-	rename  func(title string) error // of the session
-	reload  func()                   // of the project's files
+	modelID func() string            // the current model
+	rename  func(title string) error // renames the session
+	reload  func()                   // reads the project's files again
 }
 
-// runHooks calls the hooks for an event for the owner of the conversation, which serves others meanwhile
-// and emits what hooks say to the user. If the turn ends first there are no answers.
+// runHooks runs the hooks for an event in a turn. Meanwhile the owner of the conversation serves other
+// goroutines; then it emits the messages of the hooks to the user. If the turn ends first, there are no
+// answers.
 func (c *hooks) runHooks(t *turn, in wire.HookInput, subject string) *hook.Verdict {
 	return c.runHooksAs(t, in, subject, "")
 }
@@ -67,7 +68,7 @@ func (c *hooks) emitNotes(v *hook.Verdict) {
 // conversation, which emits their notes.
 func (c *hooks) promptHooks(t *turn, p *prompt) *hook.Verdict {
 	if p.origin != nil {
-		return &hook.Verdict{} // nobody wrote it
+		return &hook.Verdict{} // a program wrote it
 	}
 	v := c.callHooks(t, &wire.UserPromptSubmitInput{Prompt: p.m.Message.Content.String()}, "", "")
 	if _, blocked := v.Blocked(); blocked {
@@ -81,8 +82,8 @@ func (c *hooks) promptHooks(t *turn, p *prompt) *hook.Verdict {
 	return v
 }
 
-// stopHooks asks whether the turn may end. more is why not; added is what the model is to
-// know before it does, and goes on for.
+// stopHooks runs the Stop hooks. more is why the turn must not end. added is text that the model
+// receives, for which the turn continues as well.
 func (c *hooks) stopHooks(t *turn) (more string, added []string, stopped bool) {
 	v := c.runHooks(t, &wire.StopInput{StopHookActive: t.stops > 0, LastAssistantMessage: t.lastText, BackgroundTasks: c.hookTasks(), SessionCrons: c.hookCrons(t.ctx)}, "")
 	if v.Stopped {
@@ -91,11 +92,11 @@ func (c *hooks) stopHooks(t *turn) (more string, added []string, stopped bool) {
 	return strings.Join(v.Objections, ""), v.Added(), false
 }
 
-// hookTasks tells hooks what runs in the background.
+// hookTasks lists the background tasks for hooks.
 func (c *hooks) hookTasks() []*wire.HookTask {
 	tasks := []*wire.HookTask{}
 	for _, info := range c.env.Tasks().Running() {
-		kind := info.Kind // under the names that hooks know
+		kind := info.Kind // renamed below as hooks expect
 		switch kind {
 		case "local_bash":
 			kind = "shell"
@@ -108,8 +109,8 @@ func (c *hooks) hookTasks() []*wire.HookTask {
 	return tasks
 }
 
-// batchHooks runs the hooks after all calls of an answer. It returns what they tell
-// the model, and whether the turn ends.
+// batchHooks runs the hooks after all calls of an answer. It returns their texts for the model, and
+// whether the turn ends.
 func (c *hooks) batchHooks(t *turn, run *call.Batch) (more []string, stop bool) {
 	in := &wire.PostToolBatchInput{}
 	for _, tc := range run.Calls {
@@ -123,7 +124,7 @@ func (c *hooks) batchHooks(t *turn, run *call.Batch) (more []string, stop bool) 
 	return v.ForModel(hook.Above), v.Stopped
 }
 
-// SwitchRefused returns why hooks do not let the model change, or nil.
+// SwitchRefused returns the reason why hooks deny a change of the model, or nil.
 func SwitchRefused(v *hook.Verdict) error {
 	if v.Failed != nil {
 		return fmt.Errorf("a hook failed, and the model stays: %w", v.Failed)
@@ -137,24 +138,22 @@ func SwitchRefused(v *hook.Verdict) error {
 	return nil
 }
 
-// PostSwitch is what hooks are told when the model has changed.
+// PostSwitch returns the input of the hooks that run after a change of the model.
 func PostSwitch(in *wire.PreModelSwitchInput) *wire.PostModelSwitchInput {
 	return &wire.PostModelSwitchInput{HookBase: in.HookBase, FromModel: in.FromModel, ToModel: in.ToModel, RequestedModel: in.RequestedModel, Source: in.Source,
 		ContextTokens: in.ContextTokens, PromptCacheWarm: in.PromptCacheWarm, CacheTTL: in.CacheTTL, Pricing: in.Pricing}
 }
 
-// TellHooks emits what hooks said to the user; the model hears the rest with the next
-// prompt.
+// TellHooks emits the messages of hooks to the user. The model receives the rest with the next prompt.
 func (c *hooks) TellHooks(v *hook.Verdict) {
 	c.emitNotes(v)
 	c.fromHooks = append(c.fromHooks, v.ForModel(hook.Above)...)
 }
 
-// startSession runs the hooks for the start of the session, once, and returns what
-// they tell the model.
+// startSession runs the hooks for the start of the session, once, and returns their texts for the model.
 func (c *hooks) startSession(t *turn) []string {
 	if c.below {
-		return nil // the session is not its own
+		return nil // a subagent does not own the session
 	}
 	begun := c.fromHooks
 	c.fromHooks = nil
@@ -168,8 +167,8 @@ func (c *hooks) startSession(t *turn) []string {
 	return append(begun, c.sessionHooks(t, c.source)...)
 }
 
-// sessionHooks runs the hooks for the start of a session, or for what is like one, and
-// returns what they tell the model.
+// sessionHooks runs the hooks for the start of a session, or for an event like it, and returns their
+// texts for the model.
 func (c *hooks) sessionHooks(t *turn, source string) []string {
 	v := c.runHooks(t, &wire.SessionStartInput{Source: source, Model: c.modelID()}, source)
 	for o := range hook.Outputs[*wire.SessionStartOutput](v) {
@@ -177,7 +176,7 @@ func (c *hooks) sessionHooks(t *turn, source string) []string {
 			c.rename(o.SessionTitle)
 		}
 		if o.ReloadSkills {
-			c.reload() // the hook may have written them
+			c.reload() // the hook may have written the project's files
 		}
 		if o.InitialUserMessage != "" {
 			c.opening = o.InitialUserMessage
@@ -186,7 +185,7 @@ func (c *hooks) sessionHooks(t *turn, source string) []string {
 	return v.ForModel(hook.Above)
 }
 
-// open says what a hook wants to be said first, before the first prompt and in its turn.
+// open prepends the text of a hook to the first prompt, in the same turn.
 func (c *hooks) open(p *prompt) {
 	if c.opening == "" || p.origin != nil {
 		return
@@ -195,10 +194,10 @@ func (c *hooks) open(p *prompt) {
 	c.opening, p.expanded = "", &content
 }
 
-// endSession runs the hooks for the end of the session, if it began.
+// endSession runs the hooks for the end of the session, if it has started.
 func (c *hooks) endSession() {
 	if c.below {
-		return // the session is not its own
+		return // a subagent does not own the session
 	}
 	if !c.started {
 		return
@@ -208,15 +207,15 @@ func (c *hooks) endSession() {
 	c.emitNotes(c.runner.Hooks(ctx, "", &wire.SessionEndInput{Reason: "other"}, "other", ""))
 }
 
-// sessionEnd is how long the hooks for the end of a session have.
+// sessionEnd is the time limit of the hooks for the end of a session.
 const sessionEnd = 10 * time.Second
 
-// failureHooks tells hooks that the turn ends because the model did not answer.
+// failureHooks runs the hooks for a turn that ends because the model did not answer.
 func (c *hooks) failureHooks(t *turn, code wire.AssistantError, details string) {
 	c.runHooks(t, &wire.StopFailureInput{Error: code, ErrorDetails: details, LastAssistantMessage: t.lastText}, string(code))
 }
 
-// expansionHooks tells hooks that a command becomes a prompt. One may object.
+// expansionHooks runs the hooks for a command that becomes a prompt. A hook may block it.
 func (c *hooks) expansionHooks(t *turn, p *prompt, cmd *slashCommand) (more []string, blocked bool, reason string) {
 	in := &wire.UserPromptExpansionInput{ExpansionType: "slash_command", CommandName: cmd.name, CommandArgs: cmd.args, Prompt: p.m.Message.Content.String()}
 	if cmd.from != nil {
@@ -227,15 +226,14 @@ func (c *hooks) expansionHooks(t *turn, p *prompt, cmd *slashCommand) (more []st
 	return v.Added(), blocked, reason
 }
 
-// Hooks calls the hooks for an event that is not of a turn. It may be called from anywhere.
+// Hooks runs the hooks for an event outside of a turn. It may be called from any goroutine.
 func (c *hooks) Hooks(ctx context.Context, in wire.HookInput, subject string) *hook.Verdict {
 	return c.runner.Hooks(ctx, "", in, subject, "")
 }
 
-// display lets hooks say how a text of the model is shown: in the line m that tells it,
-// and in the result. The model's own history and the session keep the text as it is, and
-// so do the events of a stream. Hooks have no say about what subagents write. It is called
-// by the owner of the conversation.
+// display lets hooks change how a text of the model is shown: in its message m and in the result. The
+// history, the session and the events of a stream keep the original text. The hooks do not apply to the
+// text of subagents. It is called by the owner of the conversation.
 func (c *hooks) display(t *turn, b *block, m *wire.Assistant) {
 	if c.below || b.kind != "text" || b.text.Len() == 0 {
 		return
@@ -247,14 +245,14 @@ func (c *hooks) display(t *turn, b *block, m *wire.Assistant) {
 		}
 	}
 	if v.Behavior == wire.BehaviorDeny && v.Failed != nil {
-		b.shown = new("") // who wants it so sees nothing that the hook has not seen
+		b.shown = new("") // a hook that must not fail did: show nothing that it has not seen
 	}
 	if b.shown != nil {
 		m.Message.Content = wire.Blocks(&wire.TextBlock{Text: *b.shown})
 	}
 }
 
-// hookCrons tells hooks what prompts are to come.
+// hookCrons lists the scheduled prompts for hooks.
 func (c *hooks) hookCrons(ctx context.Context) []*wire.HookCron {
 	crons := []*wire.HookCron{}
 	s := c.env.Schedules
@@ -271,5 +269,5 @@ func (c *hooks) hookCrons(ctx context.Context) []*wire.HookCron {
 	return crons
 }
 
-// Inform has the model learn something in the turn that begins next.
+// Inform sends texts to the model with the next turn.
 func (c *hooks) Inform(texts ...string) { c.fromHooks = append(c.fromHooks, texts...) }

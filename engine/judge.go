@@ -24,28 +24,28 @@ import (
 //go:embed judge.md
 var judgeCriteria string
 
-// Bounds of one judgement. A call that exceeds them is asked about.
+// Limits of one judgement. A call that exceeds them needs permission.
 const (
 	judgeTime    = 30 * time.Second
 	judgeTokens  = 400
-	judgeBytes   = 48 << 10 // of a call
-	judgePrompts = 12       // the newest
+	judgeBytes   = 48 << 10 // size of a call
+	judgePrompts = 12       // number of the newest prompts
 	judgePrompt  = 4000     // characters of each
 )
 
-// An asker puts a question to a model.
+// An asker sends a question to a model.
 type asker = func(context.Context, tool.Question) (*tool.Reply, error)
 
-// A brief is what the model that judges calls in mode auto learns of a conversation: the
-// prompts of its user. Subagents share that of the topmost conversation, because their own
-// prompts are a model's.
+// A brief holds the prompts of the user, for the model that judges calls in mode auto. Subagents
+// share that of the topmost conversation, because a model wrote their prompts.
 type brief struct {
 	mu      sync.Mutex
 	prompts []string
 	foreign map[string]bool // prompts that a model scheduled
 }
 
-// disown says that a prompt is a model's: it comes when a job is due, and may come from the host.
+// disown marks a prompt as written by a model. It arrives when a job is due, possibly through the
+// host.
 func (b *brief) disown(text string) {
 	text = strings.TrimSpace(text)
 	b.mu.Lock()
@@ -57,7 +57,7 @@ func (b *brief) disown(text string) {
 	b.prompts = slices.DeleteFunc(b.prompts, func(p string) bool { return p == text })
 }
 
-// add adds a prompt, unless it came from something other than a person.
+// add adds a prompt, unless its origin is not a person.
 func (b *brief) add(text string, origin *wire.Origin) {
 	if text = strings.TrimSpace(text); text == "" || origin != nil && origin.Kind != "human" {
 		return
@@ -76,7 +76,7 @@ func (b *brief) add(text string, origin *wire.Origin) {
 	}
 }
 
-// restore adds the prompt of a record, and disowns the prompts that its calls schedule.
+// restore adds the prompt of a record, and disowns prompts that its calls schedule.
 func (b *brief) restore(e *session.Entry) {
 	if e.Type == "assistant" && (bytes.Contains(e.Message, []byte(`"CronCreate"`)) || bytes.Contains(e.Message, []byte(`"ScheduleWakeup"`))) {
 		_, blocks, _ := history.MessageBlocks(e.Message)
@@ -109,9 +109,9 @@ func (b *brief) forget() {
 	b.prompts = nil
 }
 
-// judge has a small model decide whether a call may run without a question. It sees the
-// call and the prompts of the user, and nothing that was read, fetched or written by a model.
-// A failure and an answer in another form mean no.
+// judge lets a small model decide whether a call may run without asking for permission. That
+// model sees the call and the prompts of the user, and nothing that was read, fetched or written
+// by a model. A failure or a malformed answer means no.
 func (b *brief) judge(ctx context.Context, ask asker, roots []string, spec *tool.Spec, input json.RawMessage) *policy.Judgement {
 	j := &policy.Judgement{Behavior: wire.BehaviorAsk}
 	fail := func(err error) *policy.Judgement {
@@ -124,7 +124,7 @@ func (b *brief) judge(ctx context.Context, ask asker, roots []string, spec *tool
 		return fail(fmt.Errorf("its input is longer than %d bytes", judgeBytes))
 	}
 	if spec.Name == "Bash" || spec.Name == "Monitor" {
-		delete(members, "description") // a claim, not what the call does
+		delete(members, "description") // the model's claim about the call, not its effect
 	}
 	b.mu.Lock()
 	facts := mustJSON(map[string]any{"user_prompts": slices.Clone(b.prompts), "call": map[string]any{"tool": spec.Name, "input": members}, "directories": roots})

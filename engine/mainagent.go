@@ -14,8 +14,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// become makes the conversation an agent: its prompt, tools, model and mode are the
-// agent's. It is called before the first prompt.
+// become makes the conversation run as an agent, with the agent's prompt, tools, model
+// and mode. It is called before the first prompt.
 func (c *Conversation) become(def *agents.Definition) error {
 	n, err := crew.NewNarrowing(def)
 	if err != nil {
@@ -53,7 +53,7 @@ func (c *Conversation) become(def *agents.Definition) error {
 		case call.AgentTool, *structuredOutput, *askUser, *enterPlan, *exitPlan:
 			return false
 		case *mcp.Tool:
-			return true // they come by themselves
+			return true // the MCP manager adds them
 		}
 		return !n.Keeps(t)
 	})
@@ -62,7 +62,7 @@ func (c *Conversation) become(def *agents.Definition) error {
 	return nil
 }
 
-// agentHost is the host of a conversation that is an agent with hooks of its own.
+// agentHost is the host of a conversation that runs as an agent with its own hooks.
 type agentHost struct {
 	Host
 	parts *AgentParts
@@ -72,7 +72,7 @@ func (h agentHost) Hooks(ctx context.Context, in wire.HookInput, subject, toolUs
 	return crew.AllHooks(ctx, h.Host, h.parts.Hooks, in, subject, toolUseID)
 }
 
-// beginAgent adds to the first prompt what its agent begins with.
+// beginAgent returns the texts that its agent adds to the first prompt.
 func (c *Conversation) beginAgent(t *turn, p *prompt) (added []string) {
 	def := c.set.agent
 	if def == nil || c.sub != nil || c.begun || c.cfg.History != nil {

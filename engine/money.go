@@ -10,13 +10,13 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// requestType is the type of the record of what one request used and cost. It has no
-// place in the conversation, so that other readers skip it.
+// requestType is the type of the record with the usage and cost of one request. It is
+// not part of the conversation, so other readers skip it.
 const requestType = "parley-request"
 
-// book enters what a request used, if it was answered, in the ledger and in the
-// session's log. What it was for is "answer", "summary" or "tool"; summaries are no part
-// of what the turn used, only of what it cost.
+// book enters the usage of a request, if it was answered, in the ledger and in the
+// session's log. purpose is "answer", "summary" or "tool". Summaries count towards the
+// cost of the turn, but not towards its usage.
 func (c *money) book(a *answer, model, purpose string) {
 	if !a.started {
 		return
@@ -36,21 +36,21 @@ func (c *money) book(a *answer, model, purpose string) {
 	c.owe(&session.Entry{Type: requestType, Fields: f})
 }
 
-// spent reports whether the budget is used up. What earlier processes of the
-// session spent does not count.
+// spent reports whether the budget is used up. The cost of earlier processes of the
+// session does not count.
 func (c *money) spent() bool {
 	b := c.budget()
 	return b.limit > 0 && b.ledger.Exceeds(b.limit)
 }
 
-// A budget is what requests may still cost, together with those of subagents and of the
-// conversation above.
+// A budget limits the cost of requests, together with those of subagents and of the
+// parent conversation.
 type budget struct {
 	ledger *ledger.Ledger
 	limit  int64 // in nano-dollars; 0 means none
 }
 
-// budget returns what is left for requests. What earlier processes of the session spent
+// budget returns the budget for requests. The cost of earlier processes of the session
 // does not count.
 func (c *money) budget() budget {
 	if c.maxBudget <= 0 {
@@ -59,7 +59,7 @@ func (c *money) budget() budget {
 	return budget{c.ledger, c.spentBefore + c.maxBudget}
 }
 
-// reserve waits until a request of so many bytes fits into the budget.
+// reserve waits until a request of the given size in bytes fits into the budget.
 func (b budget) reserve(ctx context.Context, info catalog.Info, bytes int, limit int64) (release func(), err error) {
 	if b.limit == 0 {
 		return func() {}, nil

@@ -12,55 +12,55 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// subagents is what a conversation knows of subagents.
+// subagents is the state of a conversation that concerns subagents.
 type subagents struct {
-	sub     *crew.Subagent // what it is, if another conversation started it
-	crew    *crew.Parent   // of those that it starts
-	tasks   *crew.Watch    // of those that run beside the calls
-	brought *AgentParts    // what its agent brings; nil means nothing
-	first   []string       // what a subagent receives with its first prompt
+	sub     *crew.Subagent // set if the conversation is that of a subagent
+	crew    *crew.Parent   // subagents that it starts
+	tasks   *crew.Watch    // background tasks
+	brought *AgentParts    // parts of its agent; nil means none
+	first   []string       // texts that a subagent receives with its first prompt
 	brief   *brief         // for the judge of mode auto; that of the topmost conversation
 }
 
-// choice is which model answers, and how.
+// choice is the model that answers, and its settings.
 type choice struct {
 	model     catalog.Info
-	primary   catalog.Info // the model that was asked for; another one may stand in for it
-	fallbacks []string     // models that were not tried in this turn
+	primary   catalog.Info // the requested model; a fallback may replace it
+	fallbacks []string     // models not yet tried in this turn
 	effort    string
 	thinking  Thinking
 	betas     []string // see Config
 	tuning    *Tuning  // see Config
-	room      int64    // of the window, for the answer; 0 means enough
+	room      int64    // tokens of the window left for the answer; 0 means no limit
 
 	catalog  *catalog.Catalog
-	budgeted bool // models need a known price
+	budgeted bool // reject models without a known price
 	notify   func(wire.Message)
 }
 
-// money is what requests cost.
+// money tracks the cost of requests.
 type money struct {
 	ledger      *ledger.Ledger
-	spentBefore int64 // in nano-dollars, by processes before this one
+	spentBefore int64 // in nano-dollars, by earlier processes of the session
 	maxBudget   int64 // see Config
 
-	owe   func(*session.Entry) // has the log of the session get a record
-	agent string               // whose requests they are, if they are a subagent's
+	owe   func(*session.Entry) // queues a record for the session's log
+	agent string               // id of the subagent that sends the requests, if any
 }
 
-// queue is the prompts that wait.
+// queue holds the prompts that wait for a turn.
 type queue struct {
 	inbox      []*prompt
 	inputEnded bool
 	awake      bool            // the state "running" was emitted for a prompt that has no turn yet
-	ended      bool            // it is over, whatever is left to do
-	uuids      map[string]bool // of prompts that were taken
-	timers     *timers         // of prompts to come; of the topmost conversation
-	unfinished *unfinishedTurn // of the process that held the session before
+	ended      bool            // the conversation is over, even if prompts are left
+	uuids      map[string]bool // of accepted prompts
+	timers     *timers         // of scheduled prompts; those of the topmost conversation
+	unfinished *unfinishedTurn // left by an earlier process of the session
 }
 
-// nextPrompt takes the prompt whose turn it is: the first of those that are wanted the
-// most.
+// nextPrompt removes the prompt to handle next from the queue: the first of those with
+// the highest priority.
 func (c *queue) nextPrompt() *prompt {
 	rank := func(p *prompt) int {
 		switch p.m.Priority {
@@ -69,7 +69,7 @@ func (c *queue) nextPrompt() *prompt {
 		case "later":
 			return 2
 		}
-		return 1 // next, which is meant where nothing is said
+		return 1 // "next", the default
 	}
 	at := 0
 	for i, p := range c.inbox {
@@ -82,10 +82,10 @@ func (c *queue) nextPrompt() *prompt {
 	return p
 }
 
-// turns is the turn that runs, and what is known of those before.
+// turns is the running turn and the results of earlier ones.
 type turns struct {
 	turn    *turn       // nil while idle
-	batch   *call.Batch // the calls of the answer that are not all told yet
+	batch   *call.Batch // calls of the answer, until all their results are emitted
 	results int
 	last    *wire.Result
 	began   time.Time

@@ -19,29 +19,29 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// permissions are what calls may do, and where. The owner of the conversation changes them;
-// others read the view.
+// permissions hold what calls may do, and in which directories. The owner of the conversation
+// changes them; other goroutines read the view.
 type permissions struct {
 	host       Host
 	mode       wire.PermissionMode
-	modeBefore wire.PermissionMode // of plan mode
+	modeBefore wire.PermissionMode // the mode before plan mode
 	policy     *policy.Policy
-	self       *crew.Narrowing // what its agent may do, if it is one and no subagent
+	self       *crew.Narrowing // limits of its agent, if it runs as one and is no subagent
 
 	allowBypass bool                           // see [Config]
 	fixedAllows bool                           // see [Config]
 	noPrompts   bool                           // see [Config]
 	serverModes map[string]wire.PermissionMode // see SetServerMode
-	initExtra   map[string]json.RawMessage     // that init says of them
+	initExtra   map[string]json.RawMessage     // members of init about permissions
 
-	start  *tool.Env // where the conversation begins to work
+	start  *tool.Env // environment in which the conversation starts
 	rec    *recorder.Recorder
 	log    *slog.Logger
 	others func(*call.View) // sets the members of a view that are not about permissions
 	view   atomic.Pointer[call.View]
 }
 
-// publish lets other goroutines know what the owner has changed.
+// publish makes the owner's changes visible to other goroutines.
 func (c *permissions) publish() {
 	env := c.start
 	if old := c.view.Load(); old != nil {
@@ -50,7 +50,7 @@ func (c *permissions) publish() {
 	c.publishEnv(env)
 }
 
-// publishEnv is publish with another place where calls work from now on.
+// publishEnv is like publish, and also replaces the environment of later calls.
 func (c *permissions) publishEnv(env *tool.Env) {
 	var hiding policy.Request
 	if old := c.view.Load(); old != nil && slices.Equal(old.Env.Roots, env.Roots) && slices.Equal(old.Env.Outer, env.Outer) {
@@ -71,7 +71,7 @@ func (c *permissions) publishEnv(env *tool.Env) {
 // Mode returns the permission mode.
 func (c *permissions) Mode() wire.PermissionMode { return c.mode }
 
-// SetMode changes the permission mode and says so.
+// SetMode changes the permission mode and emits the change.
 func (c *permissions) SetMode(mode wire.PermissionMode) {
 	if mode == c.mode {
 		return
@@ -84,7 +84,7 @@ func (c *permissions) SetMode(mode wire.PermissionMode) {
 	c.rec.Emit(&wire.Status{PermissionMode: mode})
 }
 
-// leavePlan sets the mode that was before plan mode.
+// leavePlan restores the mode from before plan mode.
 func (c *permissions) leavePlan() {
 	if c.mode != wire.ModePlan {
 		return
@@ -96,7 +96,7 @@ func (c *permissions) leavePlan() {
 	c.SetMode(back)
 }
 
-// Apply changes the rules as the host said.
+// Apply applies a permission update of the host.
 func (c *permissions) Apply(u *wire.PermissionUpdate) {
 	defer c.publish()
 	switch u.Type {
@@ -111,12 +111,12 @@ func (c *permissions) Apply(u *wire.PermissionUpdate) {
 				return
 			}
 		default:
-			return // there is no such mode
+			return // unknown mode
 		}
 		c.SetMode(mode)
 	case wire.UpdateAddRules, wire.UpdateReplaceRules, wire.UpdateRemoveRules:
 		if c.fixedAllows && u.Behavior == wire.BehaviorAllow && u.Type != wire.UpdateRemoveRules {
-			return // one call may be allowed, not those that follow
+			return // this call may be allowed, but not later ones
 		}
 		c.policy.Update(u)
 	case wire.UpdateAddDirectories:
@@ -131,7 +131,7 @@ func (c *permissions) Apply(u *wire.PermissionUpdate) {
 		c.publishEnv(env.With(roots, env.Environ))
 	case wire.UpdateRemoveDirectories:
 		env := c.view.Load().Env
-		first := true // where the conversation works stays
+		first := true // the working directory stays
 		c.publishEnv(env.With(slices.DeleteFunc(slices.Clone(env.Roots), func(d string) bool {
 			gone := !first && slices.Contains(u.Directories, d)
 			first = false
@@ -149,8 +149,7 @@ func (c *permissions) SetEnviron(vars map[string]string) {
 	c.ChangeEnviron(changes)
 }
 
-// ChangeEnviron is SetEnviron that can take variables away, too: those that
-// are nil.
+// ChangeEnviron is like SetEnviron, but removes variables whose value is nil.
 func (c *permissions) ChangeEnviron(changes map[string]*string) {
 	env := c.view.Load().Env
 	environ := slices.Clone(env.Environ)
@@ -163,17 +162,17 @@ func (c *permissions) ChangeEnviron(changes map[string]*string) {
 	c.publishEnv(env.With(env.Roots, environ))
 }
 
-// Rules are what of the permissions can change while a conversation runs.
+// Rules are the permissions that can change while a conversation runs.
 type Rules struct {
-	// Rules take the place of those there are, but for those that Keep wants to stay.
+	// Rules replace the present rules, except those for which Keep returns true.
 	Rules       []policy.Rule
 	Keep        func(policy.Rule) bool
-	AllowBypass bool // see [Config]; a mode that is not allowed any more ends
+	AllowBypass bool // see [Config]; if false, ends bypassPermissions
 	FixedAllows bool // see [Config]
 	InitExtra   map[string]json.RawMessage
 }
 
-// SetRules changes the rules, for subagents that run as well.
+// SetRules changes the rules, also for running subagents.
 func (c *permissions) SetRules(r Rules) {
 	c.policy.Replace(r.Rules, r.Keep)
 	c.allowBypass, c.fixedAllows, c.initExtra = r.AllowBypass, r.FixedAllows, r.InitExtra
@@ -186,8 +185,8 @@ func (c *permissions) SetRules(r Rules) {
 // Rules returns the permission rules that apply.
 func (c *permissions) Rules() []policy.Rule { return c.policy.Rules() }
 
-// Roots returns the directories that the conversation may work in. It may be called from
-// anywhere.
+// Roots returns the directories that the conversation may work in. It may be called from any
+// goroutine.
 func (c *permissions) Roots() []string { return slices.Clone(c.view.Load().Env.Roots) }
 
 // SetServerMode limits what the permission mode allows for the tools of an MCP server, by its
@@ -204,11 +203,11 @@ func (c *permissions) SetServerMode(server string, mode wire.PermissionMode) {
 	c.publish()
 }
 
-// commandLayer is the layer of rules that a command or skill gives its turn.
+// commandLayer is the layer of rules that a command or skill adds for its turn.
 const commandLayer policy.Layer = "command"
 
-// grants returns the rules of a command or skill. Only what is trusted has any
-// effect.
+// grants returns the rules of a command or skill. They have an effect only if its file is
+// trusted.
 func (c *permissions) grants(name, file string, tools []string) []policy.Rule {
 	rules, err := policy.ParseList(strings.Join(tools, ", "), wire.BehaviorAllow, policy.Source{Layer: commandLayer, File: file})
 	if err != nil {
@@ -218,14 +217,14 @@ func (c *permissions) grants(name, file string, tools []string) []policy.Rule {
 	return rules
 }
 
-// grant gives the turn what a command or skill may use without a question.
+// grant adds the allow rules of a command or skill for the turn.
 func (c *permissions) grant(cmd *project.Command) {
 	if cmd != nil && cmd.Trusted {
 		c.policy.Add(c.grants(cmd.Name, cmd.Path, cmd.AllowedTools)...)
 	}
 }
 
-// revoke takes back what the turn was given.
+// revoke removes the rules that grant added.
 func (c *permissions) revoke() {
 	c.policy.Update(&wire.PermissionUpdate{Type: wire.UpdateReplaceRules, Behavior: wire.BehaviorAllow, Destination: wire.PermissionDestination(commandLayer)})
 }
@@ -234,7 +233,7 @@ func (c *permissions) revoke() {
 // about, because a rule or the mode decides all of them.
 func (c *permissions) unseen(tools []tool.Tool) []string {
 	if c.noPrompts || !c.view.Load().Host.CanAsk() {
-		return nil // nobody is asked about anything
+		return nil // no permission is requested at all
 	}
 	rules := c.policy.Rules()
 	names := func(r policy.Rule, name string) bool {

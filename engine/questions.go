@@ -14,8 +14,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// The tools of this file are questions to the person in front of the host. The
-// host is asked as about any call; what it answers is what the tool returns.
+// The tools in this file ask the person in front of the host. The host receives a
+// permission request as for any call; its answer becomes the result of the tool.
 
 //go:embed questions_ask.md
 var askDescription string
@@ -26,11 +26,11 @@ var exitPlanDescription string
 //go:embed questions_enterplan.md
 var enterPlanDescription string
 
-// QuestionTools names the tools by which the model asks the user, or plans with
-// them.
+// QuestionTools returns the names of the tools with which the model asks the user or
+// plans with them.
 func QuestionTools() []string { return []string{"AskUserQuestion", "EnterPlanMode", "ExitPlanMode"} }
 
-// questionTools returns those of them that the conversation has.
+// questionTools returns the question tools that the conversation has.
 func (c *Conversation) questionTools() []tool.Tool {
 	all := []tool.Tool{newAskUser(c.cfg.Tuning.PreviewFormat), &enterPlan{set: func() { c.Do(func() { c.SetMode(wire.ModePlan) }) }}, &exitPlan{set: func() { c.Do(c.leavePlan) }}}
 	return slices.DeleteFunc(all, func(t tool.Tool) bool { return !slices.Contains(c.set.questions, t.Spec().Name) })
@@ -41,7 +41,7 @@ type askUser struct {
 	spec     *tool.Spec
 }
 
-// newAskUser returns the tool for previews in a format.
+// newAskUser returns the tool with previews in the given format.
 func newAskUser(previews string) *askUser {
 	text := previewTexts[previews]
 	if text == "" {
@@ -65,7 +65,7 @@ var askSpec = &tool.Spec{
 		"answers":{"type":"object","description":"Filled in by the user"}}}`),
 }
 
-// previewTexts explain previews to the model, by their format.
+// previewTexts explain previews to the model, by format.
 var previewTexts = map[string]string{
 	"markdown": "as Markdown, shown in a box with letters of one width: a sketch of a page in plain characters, a piece of code, a configuration.",
 	"html":     "as a fragment of HTML that needs nothing else: style attributes only, and no html, head, body, script or style element.",
@@ -73,10 +73,10 @@ var previewTexts = map[string]string{
 
 func (a *askUser) Spec() *tool.Spec { return a.spec }
 
-// notFragment finds elements that a fragment of HTML must not have.
+// notFragment matches elements that a fragment of HTML must not have.
 var notFragment = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)<\s*(!doctype|html|head|body|script|style)\b`) })
 
-// Access checks the previews: a page that shows them is not to run what the model writes.
+// Access checks the previews: a page that shows them must not run what the model writes.
 func (a *askUser) Access(_ *tool.Env, input json.RawMessage) ([]tool.Access, error) {
 	var in struct {
 		Questions []struct {
@@ -125,7 +125,7 @@ func (*askUser) Run(_ context.Context, call *tool.Call) (*tool.Result, error) {
 	return tool.Text("The user answered: "+strings.Join(parts, ", ")+". Go on with that.", structured), nil
 }
 
-type enterPlan struct{ set func() } // which sets the mode
+type enterPlan struct{ set func() } // sets the mode
 
 var enterPlanSpec = &tool.Spec{Name: "EnterPlanMode", Description: enterPlanDescription, ReadOnly: true,
 	Schema: json.RawMessage(`{"type":"object","properties":{}}`)}
@@ -140,7 +140,7 @@ func (e *enterPlan) Run(context.Context, *tool.Call) (*tool.Result, error) {
 	return tool.Text(text, map[string]string{"message": text}), nil
 }
 
-type exitPlan struct{ set func() } // which sets the mode
+type exitPlan struct{ set func() } // sets the mode
 
 var exitPlanSpec = &tool.Spec{Name: "ExitPlanMode", Description: exitPlanDescription, ReadOnly: true,
 	Schema: json.RawMessage(`{"type":"object","properties":{"plan":{"type":"string","description":"The plan, in Markdown"}}}`)}
@@ -151,7 +151,7 @@ func (*exitPlan) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) {
 	return []tool.Access{{Kind: tool.Other}}, nil
 }
 
-// Run leaves plan mode: the user has approved.
+// Run leaves plan mode, because the user has approved the plan.
 func (e *exitPlan) Run(_ context.Context, call *tool.Call) (*tool.Result, error) {
 	var in struct {
 		Plan *string `json:"plan"`
@@ -159,7 +159,7 @@ func (e *exitPlan) Run(_ context.Context, call *tool.Call) (*tool.Result, error)
 	json.Unmarshal(call.Input, &in)
 	e.set()
 	text := "The user has approved the plan. You may carry it out now."
-	if in.Plan != nil && *in.Plan != "" { // it may have been edited
+	if in.Plan != nil && *in.Plan != "" { // the user may have edited it
 		text += "\n\nThe approved plan:\n\n" + *in.Plan
 	}
 	return tool.Text(text,

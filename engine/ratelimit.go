@@ -9,11 +9,12 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// nearLimit is the part of a limit from which on there is a warning.
+// nearLimit is the used share of a limit at which a warning is emitted.
 const nearLimit = 0.8
 
-// limits reads the rate limits of an answer: those of a subscription, which have one
-// state for all, or those of a key. It is nil if there are none.
+// limits returns the rate limits in the header of a response: those of a subscription,
+// which have one state for all, or those of an API key. It returns nil if there are
+// none.
 func limits(status int, h http.Header, retryAfter time.Duration, now time.Time) *wire.RateLimitInfo {
 	const unified = "Anthropic-Ratelimit-Unified-"
 	if s := h.Get(unified + "Status"); s != "" {
@@ -60,7 +61,8 @@ func limits(status int, h http.Header, retryAfter time.Duration, now time.Time) 
 	return info
 }
 
-// moment reads a time as seconds since 1970 or as a date; 0 if it is neither.
+// moment parses a time in seconds since 1970 or as a date. It returns 0 if it is
+// neither.
 func moment(s string) int64 {
 	if n, err := strconv.ParseInt(s, 10, 64); err == nil && n > 0 {
 		return n

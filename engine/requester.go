@@ -23,8 +23,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A requester asks the model: for the conversation, whose requests it measures and books, and
-// beside it. Its methods that are not documented otherwise are called by the owner of the
+// A requester sends requests to the model: for the conversation, whose requests it measures and
+// books, and beside it. Unless documented otherwise, its methods are called by the owner of the
 // conversation.
 type requester struct {
 	*owner
@@ -33,15 +33,15 @@ type requester struct {
 	cfg    *Config
 	hist   *history.History
 	rec    *recorder.Recorder
-	runner *call.Runner       // that has the log, the clock and the telemetry
-	retry  func(*model.Error) // is called before a request is sent again for the first time
+	runner *call.Runner       // provides the log, the clock and the telemetry
+	retry  func(*model.Error) // called before the first retry of a request
 
 	lastUsage *wire.Usage         // of the last answer
-	limits    *wire.RateLimitInfo // as the host has received them last
+	limits    *wire.RateLimitInfo // as last sent to the host
 }
 
-// loop returns how requests of a turn are tried again: others are served meanwhile, and the
-// host receives each wait.
+// loop returns the retry loop for requests of a turn. While it waits, other goroutines are
+// served; the host is informed of each wait.
 func (c *requester) loop(ctx context.Context) *ask.Loop {
 	limit := c.cfg.MaxRetries
 	if limit == 0 {
@@ -71,20 +71,20 @@ func (c *requester) loop(ctx context.Context) *ask.Loop {
 	}
 }
 
-// body writes a request about a conversation. With noTools the model can call none, though
-// it sees them.
+// body encodes a request for a conversation. With noTools the model sees the tools but cannot
+// call them.
 func (c *requester) body(of *history.Transcript, noTools bool) []byte {
 	return c.hist.Prefix.Body(of, history.Request{Model: c.model.ID, MaxTokens: c.maxTokens(), Thinking: c.thinkingMember(), Output: c.cfg.Tuning.outputConfig(c.effortLevel()), NoTools: noTools, Grows: of == &c.hist.Transcript, User: "parley_" + c.rec.ID()})
 }
 
-// How close a request may come to the window of the model, in tokens.
+// Tokens that must be left in the window of the model.
 const (
-	roomReserve = 33_000 // with less room than this the API is asked to count
-	roomLeast   = 3_000  // with less room than this nothing is asked
+	roomReserve = 33_000 // with less room, the API counts the tokens
+	roomLeast   = 3_000  // with less room, no request is sent
 )
 
-// measure sees whether a request fits into the model's window. Near the limit the
-// API counts it, if it can. What is left of the window bounds the answer.
+// measure checks whether a request fits into the model's window. Near the limit the API counts
+// its tokens, if it can. The rest of the window limits the answer.
 func (c *requester) measure(ctx context.Context, req model.Request, of *history.Transcript) error {
 	c.room = 0
 	window, guess := c.model.ContextWindow, c.hist.Tokens(of)
@@ -93,7 +93,7 @@ func (c *requester) measure(ctx context.Context, req model.Request, of *history.
 	}
 	counter, ok := c.cfg.Model.(model.Counter)
 	if !ok {
-		// Whether it fits the API will say.
+		// The API reports it if the request does not fit.
 		if c.hist.Known() {
 			c.room = max(window-guess-roomLeast, roomLeast)
 		}
@@ -112,7 +112,7 @@ func (c *requester) measure(ctx context.Context, req model.Request, of *history.
 	return nil
 }
 
-// count has the API count a request and serves the conversation meanwhile.
+// count lets the API count the tokens of a request and serves the conversation meanwhile.
 func (c *requester) count(turn context.Context, counter model.Counter, req model.Request) (n int64, err error) {
 	ctx, cancel := context.WithTimeout(turn, 20*time.Second)
 	defer cancel()
@@ -120,8 +120,8 @@ func (c *requester) count(turn context.Context, counter model.Counter, req model
 	return n, err
 }
 
-// askAside sends a conversation and returns the answer. It emits nothing of it. The
-// turn's own usage is without it.
+// askAside sends a conversation and returns the answer without emitting it. It does not count
+// towards the turn's own usage.
 func (c *requester) askAside(ctx context.Context, of history.Transcript, noTools bool) (*answer, error) {
 	began := c.runner.Now()
 	req := model.Request{Body: c.body(&of, noTools), Header: c.header()}
@@ -134,14 +134,14 @@ func (c *requester) askAside(ctx context.Context, of history.Transcript, noTools
 	parent, span := c.runner.Telemetry.Chat(ctx, c.cfg.Provider, c.model.ID, c.rec.ID())
 	var a *answer
 	var err error
-	c.runWhileServing(func() { a, err = c.readAnswer(parent, req) }) // which ends soon after the turn
+	c.runWhileServing(func() { a, err = c.readAnswer(parent, req) }) // returns soon after the turn ends
 	a.endSpan(span, err)
 	c.ledger.AddAPITime(c.runner.Now().Sub(began))
 	c.book(a, c.model.ID, "summary")
 	return a, err
 }
 
-// readAnswer reads an answer to its end. It may be called from anywhere.
+// readAnswer reads an answer to its end. It may be called from any goroutine.
 func (c *requester) readAnswer(ctx context.Context, req model.Request) (*answer, error) {
 	a := &answer{}
 	stream := ask.Open(ctx, c.cfg.Model, req, c.cfg.IdleTimeout, false, c.runner.Log)
@@ -173,8 +173,8 @@ func (c *requester) readAnswer(ctx context.Context, req model.Request) (*answer,
 	}
 }
 
-// tellLimits tells the host how far the API's limits are used, when that has changed
-// enough to matter. Status is that of the answer.
+// tellLimits emits how much of the API's limits is used, if that has changed enough to matter.
+// status is that of the response.
 func (c *requester) tellLimits(status int, h http.Header, retryAfter time.Duration) {
 	info := limits(status, h, retryAfter, c.runner.Now())
 	if info == nil {
@@ -182,7 +182,7 @@ func (c *requester) tellLimits(status int, h http.Header, retryAfter time.Durati
 	}
 	quiet := info.Status == "allowed"
 	if c.limits == nil && quiet && info.RateLimitType == "" {
-		return // a limit that is far away is no news
+		return // far from the limit: not worth a message
 	}
 	if was := c.limits; was != nil {
 		a, b := *was, *info
@@ -192,7 +192,7 @@ func (c *requester) tellLimits(status int, h http.Header, retryAfter time.Durati
 		if quiet {
 			a.Utilization, b.Utilization = nil, nil
 		}
-		if a.RateLimitType == "" { // those of a minute move on all the time
+		if a.RateLimitType == "" { // limits per minute change all the time
 			a.ResetsAt, b.ResetsAt = 0, 0
 		}
 		if reflect.DeepEqual(a, b) {
@@ -203,13 +203,13 @@ func (c *requester) tellLimits(status int, h http.Header, retryAfter time.Durati
 	c.rec.Emit(&wire.RateLimitEvent{Info: *info})
 }
 
-// tellLeftOut tells that something does not become part of the conversation.
+// tellLeftOut emits that something was left out of the conversation.
 func (c *requester) tellLeftOut(text string) {
 	c.rec.Emit(picture.LeftOut(text))
 }
 
-// quarantine takes pictures and documents out of the conversation that the API refuses, so
-// that it goes on without them. It reports whether there were any.
+// quarantine removes pictures and documents that the API rejects from the conversation, so that
+// it can continue. It reports whether there were any.
 func (c *requester) quarantine(e *model.Error) bool {
 	record := c.hist.Quarantine(e.Status, e.Message)
 	if record == nil {
@@ -222,15 +222,15 @@ func (c *requester) quarantine(e *model.Error) bool {
 	return true
 }
 
-// Usage is what fills the model's context, estimated in tokens.
+// Usage estimates in tokens what fills the model's context.
 type Usage struct {
 	System, Tools, Messages int64
 	Last                    *wire.Usage // of the last answer; nil if there was none
 
-	Window      int64  // tokens that count as the model's window; 0 if they are not known
-	WindowFrom  string // where Window is from, in the words of hosts
-	CompactsAt  int64  // tokens from which on the conversation is compacted
-	AutoCompact bool   // that happens by itself
+	Window      int64  // effective window of the model in tokens; 0 if unknown
+	WindowFrom  string // where Window was set, as hosts name it
+	CompactsAt  int64  // tokens at which the conversation is compacted
+	AutoCompact bool   // compaction happens without a request
 }
 
 // Context estimates what fills the model's context.
@@ -241,8 +241,8 @@ func (c *requester) Context() Usage {
 		Window: window, WindowFrom: c.cfg.Compaction.windowFrom(), CompactsAt: limits.At, AutoCompact: limits.Auto}
 }
 
-// SwitchInput returns the input of hooks for a change of the model. It reports false if the
-// model stays what it is.
+// SwitchInput returns the input of hooks for a change of the model. It returns false if the
+// model does not change.
 func (c *requester) SwitchInput(name, source string) (*wire.PreModelSwitchInput, bool) {
 	next := c.resolve(name)
 	usage := c.Context()
@@ -250,8 +250,8 @@ func (c *requester) SwitchInput(name, source string) (*wire.PreModelSwitchInput,
 		ContextTokens: int64(usage.System + usage.Tools + usage.Messages), PromptCacheWarm: c.lastUsage != nil, CacheTTL: "5m", Pricing: "catalog"}, next.ID != c.model.ID
 }
 
-// consult puts a question of a tool to a model, beside the conversation and at its
-// cost. It is called from the tool's goroutine.
+// consult sends a question of a tool to a model, beside the conversation and at its cost. It is
+// called from the tool's goroutine.
 func (c *requester) consult(ctx context.Context, q tool.Question) (*tool.Reply, error) {
 	if c.cfg.SmallModel == "" || len(q.Tools) > 0 && !c.cfg.ServerTools {
 		return nil, tool.ErrNoModel
@@ -259,8 +259,8 @@ func (c *requester) consult(ctx context.Context, q tool.Question) (*tool.Reply, 
 	return c.AskModel(ctx, q, "tool")
 }
 
-// AskModel puts a question to a model beside the conversation and at its cost. It may be called
-// from any goroutine but the owner's.
+// AskModel sends a question to a model, beside the conversation and at its cost. It may be
+// called from any goroutine but the owner's.
 func (c *requester) AskModel(ctx context.Context, q tool.Question, purpose string) (*tool.Reply, error) {
 	var info catalog.Info
 	var b budget
@@ -301,8 +301,8 @@ func (c *requester) AskModel(ctx context.Context, q tool.Question, purpose strin
 	return r, nil
 }
 
-// askBeside sends a request beside the conversation and at its cost, three times if it
-// fails.
+// askBeside sends a request beside the conversation and at its cost. It makes up to three
+// attempts.
 func (c *requester) askBeside(ctx context.Context, b budget, info catalog.Info, req model.Request, limit int64, purpose string) (a *answer, err error) {
 	loop := ask.Loop{MaxRetries: 2, MaxDelay: 10 * time.Second, Reserve: func() (func(), error) { return b.reserve(ctx, info, len(req.Body), limit) }}
 	err = loop.Do(ctx, func() error {
@@ -319,8 +319,8 @@ func (c *requester) askBeside(ctx context.Context, b budget, info catalog.Info, 
 	return nil, errors.New(ask.Failure(err).Message)
 }
 
-// SideQuestion asks the model something about the conversation so far. Neither question nor
-// answer become part of it. It may be called from any goroutine but the owner's.
+// SideQuestion asks the model a question about the conversation so far. Neither the question
+// nor the answer becomes part of it. It may be called from any goroutine but the owner's.
 func (c *requester) SideQuestion(ctx context.Context, question string) (string, error) {
 	var req model.Request
 	var info catalog.Info
@@ -341,9 +341,9 @@ func (c *requester) SideQuestion(ctx context.Context, question string) (string, 
 	return answerText(a), nil
 }
 
-// GenerateTitle asks the model for a title of a session that a text describes. The title is
-// empty if the model gives none. With persist the title is that of this session unless a person
-// names it. It may be called from any goroutine but the owner's.
+// GenerateTitle asks the model for the title of a session that a text describes. The title is
+// empty if the model returns none. With persist it becomes the title of this session, unless a
+// person has named it. It may be called from any goroutine but the owner's.
 func (c *requester) GenerateTitle(ctx context.Context, description string, persist bool) (string, error) {
 	if strings.TrimSpace(description) == "" {
 		return "", nil

@@ -6,9 +6,9 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// restore goes on where a session stopped, so that the next request is, byte for
-// byte, the one that a process which never ended would have sent. Calls that
-// nobody answered are answered with what is known of them: they are not run again.
+// restore resumes a session. The next request is, byte for byte, the one that a process
+// which never ended would have sent. Calls without a result do not run again: they are
+// answered with what the log says about them.
 func (c *Conversation) restore(h *session.History) error {
 	if h.Torn {
 		c.notices = append(c.notices, "The last line of the session was cut off when its process ended, and is gone. What was acknowledged is there.")
@@ -44,7 +44,7 @@ func (c *Conversation) restore(h *session.History) error {
 		c.compaction.RestoreTodos(e)
 		c.restoreLoaded(e)
 		if string(e.Fields["isApiErrorMessage"]) == "true" {
-			continue // the model was never told
+			continue // it was never sent to the model
 		}
 		if err := c.hist.RestoreMessage(e); err != nil {
 			return err
@@ -71,9 +71,9 @@ func (c *Conversation) restore(h *session.History) error {
 	return nil
 }
 
-// keepPrompt holds the system prompt and the tools still: what the session began
-// with is sent as it was then, also after a resume on another day or by another
-// version, unless what it is made from has changed. It is called when a turn begins.
+// keepPrompt keeps the system prompt and the tools stable: the session sends those that
+// it started with, also after a resume on another day or by another version, unless
+// their sources have changed. It is called when a turn starts.
 func (c *Conversation) keepPrompt() error {
 	if c.hist.Prefix.Key != c.keyOfPrompt() {
 		c.makePrefix()

@@ -14,7 +14,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// init tells what the agent is and has, at the beginning of a turn.
+// init returns the message at the start of a turn that describes the agent and its
+// features.
 func (c *Conversation) init(t *turn) *wire.Init {
 	agents := wire.Names{}
 	for _, d := range c.set.agents {
@@ -62,7 +63,7 @@ func Capabilities() []string {
 	return []string{"interrupt_receipt_v1", "interrupt_cancel_queued_v1", "msg_lifecycle_v1"}
 }
 
-// uuids returns those that the host gave its prompts.
+// uuids returns the uuids that the host gave its prompts.
 func (t *turn) uuids() []string {
 	var ids []string
 	for _, p := range t.prompts {
@@ -80,7 +81,7 @@ func firstOf(ids []string) string {
 	return ids[0]
 }
 
-// result is the last message of a turn.
+// result returns the last message of a turn.
 func (c *Conversation) result(t *turn, end *ending) *wire.Result {
 	ids := t.uuids()
 	stops, index, queued := t.refusals, c.results, len(c.inbox)
@@ -134,7 +135,7 @@ func (c *Conversation) result(t *turn, end *ending) *wire.Result {
 	return r
 }
 
-// A syntheticError says what a message that no model wrote is about.
+// A syntheticError describes the failure behind a message that no model wrote.
 type syntheticError struct {
 	code       wire.AssistantError
 	status     int
@@ -144,7 +145,7 @@ type syntheticError struct {
 	stopReason string
 }
 
-// synthetic is a message in the assistant's place that no model wrote.
+// synthetic returns a message in place of the assistant's that no model wrote.
 func (c *Conversation) synthetic(text string, e syntheticError) *wire.Assistant {
 	stop := e.stopReason
 	if stop == "" {
@@ -165,11 +166,11 @@ func (c *Conversation) synthetic(text string, e syntheticError) *wire.Assistant 
 	return m
 }
 
-// NoUsage is that of a result before anything was asked.
+// NoUsage returns the usage of a result before any request.
 func NoUsage() *wire.Usage { return ledger.Full(&wire.Usage{}) }
 
-// unknownUsage is that of a message that no model wrote: nothing, and of the rest it is
-// said that nobody knows.
+// unknownUsage returns the usage of a message that no model wrote: its counts are zero,
+// its other members are null.
 func unknownUsage() *wire.Usage {
 	u := &wire.Usage{ServerToolUse: &wire.ServerToolUsage{}, CacheCreation: &wire.CacheCreation{}}
 	null := json.RawMessage("null")
@@ -193,7 +194,7 @@ func (c *Conversation) systemPrompt() []string {
 				parts = append(parts, s)
 			}
 		}
-		if c.sub == nil { // the prompt of a subagent holds it
+		if c.sub == nil { // otherwise the prompt of the subagent contains it
 			parts = append(parts, c.surroundings(c.Roots()))
 		}
 	} else {
@@ -208,8 +209,8 @@ func (c *Conversation) systemPrompt() []string {
 	return parts
 }
 
-// keyOfPrompt tells what the system prompt is made from, apart from the day
-// and the version.
+// keyOfPrompt returns a hash of the sources of the system prompt, except the date and
+// the version.
 func (c *Conversation) keyOfPrompt() string {
 	of := []any{c.set.systemPrompt, c.set.appendPrompt, c.Roots(), c.cfg.Platform, c.model.ID}
 	if c.set.agent != nil {
@@ -222,7 +223,7 @@ func (c *Conversation) keyOfPrompt() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// surroundings tells the model where it works.
+// surroundings describes the working environment to the model.
 func (c *Conversation) surroundings(roots []string) string {
 	var b strings.Builder
 	b.WriteString("# Where you work\n\n")

@@ -18,16 +18,16 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// timers keep the jobs of a conversation: they end with it. If the host keeps jobs, they
-// are its.
+// timers hold the scheduled jobs of a conversation, which end with it. If the host stores
+// jobs, timers forward to the host.
 type timers struct {
-	brief *brief            // which holds no prompts that a model scheduled
+	brief *brief            // holds no prompts that a model scheduled
 	do    func(func()) bool // see [Conversation.Do]
-	queue *queue            // of the conversation; its owner alone uses it
+	queue *queue            // of the conversation; only its owner uses it
 
 	mu   sync.Mutex
 	jobs []*timedJob
-	host tool.Schedules // nil if it keeps none
+	host tool.Schedules // nil if the host stores no jobs
 }
 
 type timedJob struct {
@@ -50,8 +50,8 @@ func watchSchedules(c *Conversation) {
 	})
 }
 
-// KeepSchedules has the host keep the jobs of the conversation. It may be called from
-// anywhere.
+// KeepSchedules lets the host store the jobs of the conversation. It may be called from any
+// goroutine.
 func KeepSchedules(c *Conversation, host tool.Schedules) {
 	c.timers.mu.Lock()
 	defer c.timers.mu.Unlock()
@@ -82,12 +82,12 @@ func (t *timers) Add(ctx context.Context, job tool.Job) (tool.Job, error) {
 	return job, nil
 }
 
-// arm has a job fire when it is due. The caller holds mu.
+// arm starts the timer of a job. The caller holds mu.
 func (t *timers) arm(j *timedJob) {
 	j.timer = time.AfterFunc(time.Until(j.At), func() { t.do(func() { t.fire(j) }) })
 }
 
-// fire gives the conversation the prompt of a job, unless its last one still waits.
+// fire queues the prompt of a job, unless the previous one is still queued.
 func (t *timers) fire(j *timedJob) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -153,7 +153,8 @@ var (
 	})
 )
 
-// loopInterval takes the interval out of what /loop is given. It is 0 if there is none.
+// loopInterval splits the arguments of /loop into the interval and the rest. The interval is
+// 0 if there is none.
 func loopInterval(args string) (every time.Duration, rest string) {
 	m, rest := loopFirst().FindStringSubmatch(args), args
 	if m != nil {
@@ -171,9 +172,9 @@ func loopInterval(args string) (every time.Duration, rest string) {
 	return time.Duration(n) * unit, strings.TrimSpace(rest)
 }
 
-// loopCron returns the cron expression that is nearest to an interval.
+// loopCron returns the cron expression that comes closest to an interval.
 func loopCron(every time.Duration) string {
-	// The nearest of those that divide an hour or a day, so that the times are evenly spaced.
+	// The closest number that divides an hour or a day, so that the times are evenly spaced.
 	nearest := func(n float64, of ...int) int {
 		return slices.MinFunc(of, func(a, b int) int {
 			return cmp.Compare(max(n/float64(a), float64(a)/n), max(n/float64(b), float64(b)/n))
@@ -194,8 +195,8 @@ func loopCron(every time.Duration) string {
 	return fmt.Sprintf("0 0 */%d * *", min(max(int(every.Hours()/24+0.5), 2), 28))
 }
 
-// expandLoop is what /loop says to the model. With an interval the prompt is scheduled
-// here; without one the model is told how to go on at its own pace.
+// expandLoop returns the prompt of /loop for the model. With an interval it schedules the
+// prompt; without one the model receives instructions to continue at its own pace.
 func expandLoop(ctx context.Context, c *Conversation, args string) (string, error) {
 	every, rest := loopInterval(args)
 	if rest == "" {

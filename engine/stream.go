@@ -13,17 +13,17 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// An answer is one message of the model, put together from its stream.
+// An answer is one message of the model, assembled from its stream.
 type answer struct {
 	id, model  string
 	requestID  string
-	usage      wire.Usage // of message_start, changed by message_delta
+	usage      wire.Usage // from message_start, updated by message_delta
 	startUsage *wire.Usage
 	stopReason string
 	stopSeq    string
 	started    bool
-	complete   bool // message_stop came
-	closed     bool // hosts saw message_stop, or none is due any more
+	complete   bool // message_stop was received
+	closed     bool // message_stop was emitted, or is no longer due
 	blocks     []*block
 }
 
@@ -31,22 +31,21 @@ type answer struct {
 type block struct {
 	index    int
 	kind     string
-	first    json.RawMessage // as it began
-	text     strings.Builder // of text, thinking, and the input of tools
-	sign     strings.Builder // of thinking
+	first    json.RawMessage // as in content_block_start
+	text     strings.Builder // text, thinking, or the input of a tool
+	sign     strings.Builder // signature of thinking
 	done     bool
-	raw      json.RawMessage // once it is done
+	raw      json.RawMessage // set once done
 	id, name string          // of a tool call
 	input    json.RawMessage // of a tool call; nil if it was not JSON
-	began    time.Time       // of thinking
-	tokens   int64           // of thinking, as it is guessed
-	shown    *string         // what hooks want to be shown in place of a text; nil means the text
+	began    time.Time       // start of thinking
+	tokens   int64           // estimated tokens of thinking
+	shown    *string         // replacement text from hooks; nil means the text itself
 }
 
 var errStream = errors.New("the model's stream is malformed")
 
-// add takes one event in. It returns the block that the event completed, if it
-// did.
+// add applies one event. It returns the block that the event completes, if any.
 func (a *answer) add(ev *wire.APIEvent) (*block, error) {
 	switch ev.Type {
 	case "message_start":
@@ -125,8 +124,7 @@ func (a *answer) add(ev *wire.APIEvent) (*block, error) {
 	return nil, nil
 }
 
-// mergeUsage takes the counts of message_delta, which replace those that came
-// before.
+// mergeUsage applies the counts of message_delta, which replace earlier ones.
 func (a *answer) mergeUsage(u *wire.Usage) {
 	set := func(dst *int64, v int64) {
 		if v != 0 {
@@ -148,7 +146,7 @@ func (a *answer) mergeUsage(u *wire.Usage) {
 	}
 }
 
-// block returns the open block with an index.
+// block returns the open block with the given index.
 func (a *answer) block(index *int) *block {
 	if index == nil || *index < 0 || *index >= len(a.blocks) || a.blocks[*index].done {
 		return nil
@@ -156,7 +154,7 @@ func (a *answer) block(index *int) *block {
 	return a.blocks[*index]
 }
 
-// finish makes the block what it was meant to be.
+// finish sets raw to the encoded block.
 func (b *block) finish() {
 	b.done = true
 	switch b.kind {
@@ -173,8 +171,8 @@ func (b *block) finish() {
 	}
 }
 
-// parseInput returns the input of a call. One that is no JSON object is shown as
-// what it is.
+// parseInput returns the input of a call. An input that is not a JSON object is wrapped
+// as unparsed text.
 func (b *block) parseInput() json.RawMessage {
 	text := strings.TrimSpace(b.text.String())
 	if text == "" {
@@ -187,7 +185,7 @@ func (b *block) parseInput() json.RawMessage {
 	return mustJSON(map[string]any{"__unparsedToolInput": map[string]any{"raw": text, "len": len(text)}})
 }
 
-// complete gives the input of a call the members that it has if nothing is said.
+// complete sets default values in the input of a call.
 func (b *block) complete(spec *tool.Spec) {
 	if b.input == nil {
 		return
@@ -207,7 +205,7 @@ func (a *answer) text() string {
 	return last
 }
 
-// open returns the block that is not complete, nil if there is none.
+// open returns the block that is not complete, or nil.
 func (a *answer) open() *block {
 	if n := len(a.blocks); n > 0 && !a.blocks[n-1].done {
 		return a.blocks[n-1]
@@ -215,7 +213,7 @@ func (a *answer) open() *block {
 	return nil
 }
 
-// empty reports whether the answer says nothing: the model only thought, if that.
+// empty reports whether the answer has no content besides thinking.
 func (a *answer) empty() bool {
 	for _, b := range a.blocks {
 		switch {
@@ -228,8 +226,8 @@ func (a *answer) empty() bool {
 	return true
 }
 
-// worthKeeping reports whether something of a stream that broke is kept: a block
-// that is complete and more than a thought.
+// worthKeeping reports whether a broken stream contains a complete block other than
+// thinking.
 func (a *answer) worthKeeping() bool {
 	for _, b := range a.blocks {
 		if b.done && b.kind != "thinking" && history.BlockType(b.first) != "redacted_thinking" && !(b.kind == "text" && b.text.Len() == 0) {
@@ -250,7 +248,7 @@ func (a *answer) calls() []*block {
 	return calls
 }
 
-// mustJSON encodes what can always be encoded.
+// mustJSON encodes a value that can always be encoded.
 func mustJSON(v any) json.RawMessage {
 	return recorder.JSON(v)
 }

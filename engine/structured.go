@@ -16,15 +16,14 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// structuredOutput is the tool by which the model gives an answer that fits a
-// schema.
+// structuredOutput is the tool with which the model returns an answer that matches a schema.
 type structuredOutput struct {
 	spec   *tool.Spec
 	form   *jsonschema.Schema
 	schema *jsonschema.Resolved
 }
 
-// maxMisfits is how many values that do not fit are taken.
+// maxMisfits is how many values that do not match the schema are accepted.
 const maxMisfits = 5
 
 func newStructuredOutput(schema json.RawMessage) (*structuredOutput, error) {
@@ -49,8 +48,7 @@ func newStructuredOutput(schema json.RawMessage) (*structuredOutput, error) {
 	return &structuredOutput{spec, &parsed, resolved}, nil
 }
 
-// objectSchema returns a schema of objects, which is all that the input of a tool
-// can be.
+// objectSchema returns a schema for objects, because the input of a tool must be one.
 func objectSchema(schema json.RawMessage) (json.RawMessage, error) {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(schema, &members); err != nil || members == nil {
@@ -76,9 +74,9 @@ func (s *structuredOutput) Run(context.Context, *tool.Call) (*tool.Result, error
 	return nil, errors.New("engine: StructuredOutput is not run")
 }
 
-// Fit returns the value that a model meant, if it fits the schema: what it gave, or
-// that without a member around it, or with values that were written as strings of
-// JSON. Otherwise the error says what is wrong with what it gave.
+// Fit returns the value that the model meant, if it matches the schema. It tries the given
+// value, that value without a member around it, and with strings of JSON decoded. Otherwise
+// the error describes why the given value does not match.
 func (s *structuredOutput) Fit(given json.RawMessage) (json.RawMessage, error) {
 	err := s.check(given)
 	if err == nil {
@@ -94,10 +92,10 @@ func (s *structuredOutput) Fit(given json.RawMessage) (json.RawMessage, error) {
 	return nil, err
 }
 
-// check tells what is wrong with a value.
+// check returns an error if a value does not match the schema.
 func (s *structuredOutput) check(value json.RawMessage) error {
 	var v any
-	if !jsontext.Value(value).IsValid() { // nor is one with a member twice, which readers read differently
+	if !jsontext.Value(value).IsValid() { // this includes duplicate members, which decoders treat differently
 		return tool.Misuse("InputValidationError: StructuredOutput failed: the value is not JSON, or has a member twice")
 	}
 	if err := json.Unmarshal(value, &v); err != nil {
@@ -109,8 +107,8 @@ func (s *structuredOutput) check(value json.RawMessage) error {
 	return nil
 }
 
-// meant are the values that a value may stand for, itself first: what it is a string
-// of, and what its only member is, depth steps deep.
+// meant returns the values that a value may stand for, itself first: the JSON that it is a
+// string of, and the value of its only member, down to the given depth.
 func meant(given json.RawMessage, depth int) []json.RawMessage {
 	all := []json.RawMessage{given}
 	if depth == 0 {
@@ -129,8 +127,8 @@ func meant(given json.RawMessage, depth int) []json.RawMessage {
 	return all
 }
 
-// unquote returns a value whose parts are no strings of JSON where the schema wants
-// something that is no string.
+// unquote decodes the parts of a value that are strings of JSON where the schema requires
+// another type.
 func unquote(s *jsonschema.Schema, v json.RawMessage) json.RawMessage {
 	if s == nil {
 		return v
@@ -158,8 +156,8 @@ func unquote(s *jsonschema.Schema, v json.RawMessage) json.RawMessage {
 	return v
 }
 
-// inText returns the value that an answer in plain text is, nil if it is none that
-// fits.
+// inText returns the value in a plain text answer, or nil if there is none that matches the
+// schema.
 func (s *structuredOutput) inText(text string) json.RawMessage {
 	given := json.RawMessage(markdown.Unfenced(text))
 	if !json.Valid(given) {
@@ -181,7 +179,7 @@ func compactJSON(value json.RawMessage) string {
 	return b.String()
 }
 
-// outcomeEnding returns the ending that the outcome of a call leads to, nil if there is none.
+// outcomeEnding returns the ending that follows from the outcome of a call, or nil.
 func (t *turn) outcomeEnding(tc *call.Call, out *call.Outcome) *ending {
 	switch {
 	case out.Deferred:

@@ -16,16 +16,15 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// commandWait is how long a subagent that has nothing else to do waits for commands that it
-// left running.
+// commandWait is how long an idle subagent waits for commands that it left running.
 const commandWait = 10 * time.Minute
 
 //go:embed subagent_notes.md
 var subagentNotes string
 
-// newCrew returns what subagents need of the conversation that starts them. sub is the
-// subagent that the conversation is, and top what those of the session share; both are nil
-// in the topmost conversation.
+// newCrew returns the interface of the conversation to the subagents that it starts. sub is
+// the subagent that runs this conversation, and top is shared by the subagents of the
+// session; both are nil in the topmost conversation.
 func (c *Conversation) newCrew(sub *crew.Subagent, top *crew.Top) *crew.Parent {
 	c.tasks = &crew.Watch{Env: c.env, Emit: c.rec.Emit, Now: c.runner.Now, Do: c.Do, AddPrompt: c.addPrompt}
 	c.env.Notify = c.tasks.Notify
@@ -58,13 +57,13 @@ func (c *Conversation) newCrew(sub *crew.Subagent, top *crew.Top) *crew.Parent {
 	return p
 }
 
-// addPrompt adds a prompt that no host wrote.
+// addPrompt queues a prompt that is not from the host.
 func (c *queue) addPrompt(text string, origin *wire.Origin) {
 	c.inbox = append(c.inbox, &prompt{m: wire.Prompt(wire.Text(text)), uuid: session.NewID(), origin: origin})
 }
 
-// spawn makes the conversation of a subagent. It is called in the goroutine of the call that
-// starts it, whose context is ctx.
+// spawn creates the conversation of a subagent. It is called in the goroutine of the call
+// that starts it, whose context is ctx.
 func (c *Conversation) spawn(ctx context.Context, s *crew.Subagent, background bool) (_ *crew.Child, err error) {
 	def, env := s.Def, c.view.Load().Env.Child(s.ID)
 	if s.Asked.Isolation != "" {
@@ -141,7 +140,7 @@ func (c *Conversation) spawn(ctx context.Context, s *crew.Subagent, background b
 			return nil, fmt.Errorf("the agent %s cannot be used: %w", def.Name, err)
 		}
 		child.brought, child.own, s.Own = parts, parts.MCP, parts.Hooks
-		if s.Again == nil { // or it received it before
+		if s.Again == nil { // otherwise it has received it before
 			child.first = parts.Context
 		}
 		if parts.Close != nil {
@@ -164,12 +163,12 @@ func (c *Conversation) spawn(ctx context.Context, s *crew.Subagent, background b
 		}}, nil
 }
 
-// runSubagent holds the conversation of a subagent.
+// runSubagent runs the conversation of a subagent.
 func (c *Conversation) runSubagent(ctx context.Context, cwd, text string, recorded func(*wire.User)) {
 	ran := false
 	defer func() {
 		if !ran {
-			close(c.over) // others wait for that
+			close(c.over) // others wait for this
 		}
 	}()
 	v := c.runner.Hooks(ctx, c.sub.PromptID, &wire.SubagentStartInput{HookBase: wire.HookBase{Cwd: cwd}}, c.sub.Def.Name, "")
@@ -188,8 +187,8 @@ func (c *Conversation) runSubagent(ctx context.Context, cwd, text string, record
 	c.Run(ctx)
 }
 
-// setAgents gives the conversation the agents that its tool can start; none takes
-// the tool away.
+// setAgents sets the agents that the model can start. If there are none, the tool is
+// removed.
 func (c *Conversation) setAgents(defs []*agents.Definition) {
 	if c.self != nil {
 		if defs = c.self.Agents(defs); !c.self.Has(call.AgentName, call.AgentHostName) {
@@ -211,9 +210,8 @@ func (c *Conversation) setAgents(defs []*agents.Definition) {
 // Agents returns the agents that the model can start.
 func (c *Conversation) Agents() []*agents.Definition { return c.set.agents }
 
-// chooseTools returns the tools of the parent that an agent has. Those that belong to
-// the conversation with the user are not for subagents; those of MCP servers come
-// by themselves.
+// chooseTools returns the parent's tools that an agent has. Tools that belong to the
+// conversation with the user are left out, and those of MCP servers are added elsewhere.
 func chooseTools(n *crew.Narrowing, tools []tool.Tool) []tool.Tool {
 	var kept []tool.Tool
 	for _, t := range tools {
@@ -221,7 +219,7 @@ func chooseTools(n *crew.Narrowing, tools []tool.Tool) []tool.Tool {
 		case call.AgentTool, *structuredOutput, *askUser, *enterPlan, *exitPlan, *worktreeTool, *mcp.Tool, *mcp.ResourceTool:
 			continue
 		}
-		// Skill loads into the conversation it belongs to.
+		// Skill loads into the conversation that it belongs to.
 		if t.Spec().Name != "Skill" && n.Keeps(t) {
 			kept = append(kept, t)
 		}
@@ -229,15 +227,15 @@ func chooseTools(n *crew.Narrowing, tools []tool.Tool) []tool.Tool {
 	return kept
 }
 
-// TellTasksNow reports what has become of tasks so far, those of subagents included. It
-// may be called from anywhere but from inside a Do.
+// TellTasksNow reports the outcome of tasks that have ended so far, including those of
+// subagents. It may be called from anywhere but from inside a Do.
 func (c *Conversation) TellTasksNow() {
 	c.Do(c.tasks.Report)
 	c.crew.ReportAll()
 }
 
-// Remark gives the model a text that came up beside the conversation, in a turn of its own.
+// Remark sends the model a text from outside the conversation, in a separate turn.
 func (c *Conversation) Remark(text string) { c.addPrompt(text, &wire.Origin{Kind: "hook"}) }
 
-// TellTasks reports to the host what runs in the background.
+// TellTasks emits the list of background tasks to the host.
 func (c *Conversation) TellTasks() { c.tasks.Changed() }

@@ -9,7 +9,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// agentName is the name of the agent that the conversation is, if it has one.
+// agentName returns the name of the agent that the conversation runs as, if any.
 func (c *Conversation) agentName() string {
 	if c.sub != nil {
 		return c.sub.Def.Name
@@ -29,7 +29,7 @@ func (t *turn) endSpan(r *wire.Result) {
 	t.span.End(nil, failure)
 }
 
-// endSpan ends the span of the request that gave the answer.
+// endSpan ends the span of the request that returned the answer.
 func (a *answer) endSpan(span *telemetry.Span, err error) {
 	if a.started {
 		u := telemetry.UsageOf(&a.usage)

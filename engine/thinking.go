@@ -13,18 +13,17 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// Thinking says how a model reasons before it answers. The zero value is what is
-// usual for the model: as much as it sees fit, or as much as its answer may have, or
-// not at all.
+// Thinking configures how a model reasons before it answers. The zero value is the
+// model's default: adaptive, limited by the length of the answer, or off.
 type Thinking struct {
-	Mode    string // "adaptive", "enabled" or "disabled"; empty means what is usual
-	Budget  int64  // tokens, for models that take a bound; 0 means what is usual
-	Display string // how much of it is shown, such as "summarized"; empty means what is usual
+	Mode    string // "adaptive", "enabled" or "disabled"; empty means the default
+	Budget  int64  // in tokens, for models that accept a limit; 0 means the default
+	Display string // how much of it is shown, such as "summarized"; empty means the default
 }
 
-// thinkingMember is the thinking member of a request to the model that answers. A
-// model gets what it takes: one that reasons as it sees fit has no bound, and some
-// cannot be kept from it. A model that nothing is known of gets what was asked for.
+// thinkingMember returns the thinking member of a request. It is adjusted to what the
+// model accepts: adaptive models have no limit, and thinking cannot be disabled in
+// some. For an unknown model it is sent as configured.
 func (c *choice) thinkingMember() json.RawMessage {
 	t, kind := c.thinking, c.model.Thinking
 	if kind == catalog.ThinkingNone {
@@ -58,17 +57,17 @@ func (c *choice) thinkingMember() json.RawMessage {
 			m.Budget = min(t.Budget, limit)
 		}
 		if m.Type = "enabled"; m.Budget < minThinking {
-			return nil // there is no room for it
+			return nil // the answer leaves no room for it
 		}
 	}
 	return mustJSON(m)
 }
 
-// minThinking is the smallest bound that the API takes.
+// minThinking is the smallest limit that the API accepts.
 const minThinking = 1024
 
-// effortLevel is how hard the model that answers is to try: what was asked for, or
-// the next lower level that it has. It is empty if the model has no levels.
+// effortLevel returns the effort for the model: the requested level, or the next lower
+// one that the model supports. It is empty if the model has no levels.
 func (c *choice) effortLevel() string {
 	have := c.model.Efforts
 	if len(have) == 0 {
@@ -92,8 +91,8 @@ func (c *choice) effortLevel() string {
 	return have[0]
 }
 
-// betas are the features of the API that a request needs, with those that were
-// asked for.
+// allBetas returns the beta features of the API that a request needs, and the requested
+// ones.
 func (c *choice) allBetas() []string {
 	betas := slices.Clone(c.betas)
 	if c.model.LongContext {
@@ -118,7 +117,7 @@ func (c *choice) header() http.Header {
 	return h
 }
 
-// thinkingDisplay is how much is shown of what the model thinks.
+// thinkingDisplay returns how much of the model's thinking is shown.
 func (c *choice) thinkingDisplay() string {
 	if c.thinking.Display != "" {
 		return c.thinking.Display
@@ -126,7 +125,7 @@ func (c *choice) thinkingDisplay() string {
 	return "updates"
 }
 
-// maxTokens bounds the answer.
+// maxTokens returns the limit of tokens in the answer.
 func (c *choice) maxTokens() int64 {
 	n := c.model.DefaultOutput
 	if limit := c.tuning.MaxTokens; limit > 0 {
@@ -138,16 +137,17 @@ func (c *choice) maxTokens() int64 {
 	return n
 }
 
-// Model returns the model that answers.
+// Model returns the current model.
 func (c *choice) Model() catalog.Info { return c.model }
 
 // SetThinking changes how the model reasons.
 func (c *choice) SetThinking(t Thinking) { c.thinking = t }
 
-// SetEffort changes how hard the model tries; empty leaves it to the model.
+// SetEffort changes the effort of the model; empty means the model's default.
 func (c *choice) SetEffort(effort string) { c.effort = effort }
 
-// Effort returns how hard the model that answers tries; empty if it has no levels.
+// Effort returns the effort of the current model. It is empty if the model has no
+// levels.
 func (c *choice) Effort() string { return c.effortLevel() }
 
 func unpriced(m catalog.Info) error {
@@ -162,11 +162,11 @@ func (c *choice) resolve(name string) catalog.Info {
 	return info
 }
 
-// whyFallBack says for people why another model answers.
+// whyFallBack explains to people why another model answers.
 var whyFallBack = map[string]string{ask.TriggerOverloaded: "is overloaded", ask.TriggerNotFound: "is not available", ask.TriggerDenied: "may not be used with these credentials",
 	ask.TriggerServer: "fails"}
 
-// fallBack goes over to the next model. It reports false if there is none.
+// fallBack switches to the next fallback model. It returns false if there is none.
 func (c *choice) fallBack(trigger string) bool {
 	for len(c.fallbacks) > 0 {
 		next := c.resolve(c.fallbacks[0])
@@ -183,8 +183,8 @@ func (c *choice) fallBack(trigger string) bool {
 	return false
 }
 
-// use has the model of that name answer from now on; an empty name means the default. A
-// model without a known price is refused if there is a budget.
+// use switches to the named model; an empty name means the default. It returns an error
+// for a model without a known price if there is a budget.
 func (c *choice) use(name string) error {
 	next := c.resolve(name)
 	if c.budgeted && !next.Priced() {
@@ -194,7 +194,7 @@ func (c *choice) use(name string) error {
 	return nil
 }
 
-// useForTurn has the model that a command names answer in this turn.
+// useForTurn switches to the model that a command names, for this turn.
 func (c *choice) useForTurn(name string) {
 	if name == "" || name == "inherit" {
 		return

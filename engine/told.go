@@ -10,18 +10,19 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// exitPlanName is the tool that ends plan mode.
+// exitPlanName is the name of the tool that ends plan mode.
 const exitPlanName = "ExitPlanMode"
 
-// told is what the model was told beside prompts and results, and is part of the conversation.
+// told records what was sent to the model beside prompts and results, and is part of the
+// conversation.
 type told struct {
-	context bool   // what the user and the project say
+	context bool   // the context of the user and the project
 	skills  string // the list of skills
-	plan    bool   // that plan mode is on
-	tasks   string // the list of TaskCreate, as the log has it
+	plan    bool   // plan mode is on
+	tasks   string // the list of TaskCreate, as recorded
 }
 
-// tasksType is the record of the list of TaskCreate.
+// tasksType is the type of the record with the list of TaskCreate.
 const tasksType = "parley-tasks"
 
 //go:embed plan_mode.md
@@ -30,9 +31,9 @@ var planModeText string
 //go:embed suggest.md
 var suggestText string
 
-// suggestPrompt proposes the user's next prompt once a turn has ended, unless another turn begins
-// before. There is nothing to build on in the first turn, and in plan mode the next step is the
-// plan.
+// suggestPrompt proposes the user's next prompt after a turn, unless another turn starts first.
+// It does nothing after the first turn, which is too little to build on, or in plan mode, where
+// the plan is the next step.
 func suggestPrompt(c *Conversation, end *ending) {
 	if !c.set.tuning.Suggestions || c.sub != nil || c.results < 2 || end.isError || end.noTurns || c.mode == wire.ModePlan || len(c.inbox) > 0 || c.spent() {
 		return
@@ -47,7 +48,7 @@ func suggestPrompt(c *Conversation, end *ending) {
 		defer close(done)
 		defer cancel()
 		a, err := c.readAnswer(ctx, req)
-		// It must not wait: a conversation that ends waits for this goroutine.
+		// Do not wait for Do: a conversation that ends waits for this goroutine.
 		go c.Do(func() {
 			c.book(a, name, "suggestion")
 			text := answerText(a)

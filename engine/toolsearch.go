@@ -13,21 +13,22 @@ import (
 	"github.com/parley-go/parley/engine/tool"
 )
 
-// Many tools of MCP servers would fill the model's context before the first prompt. Above a limit
-// the model is shown their names alone, and ToolSearch loads those that it wants to call. That
-// happens on our side, so that it works with every provider and for the tools of hosts.
+// The tools of many MCP servers would fill the model's context before the first prompt. Above a
+// limit the model receives only their names, and loads those that it needs with ToolSearch. This
+// is implemented here and not by the API, so that it works with every provider and for the tools
+// of hosts.
 
 //go:embed toolsearch.md
 var toolSearchText string
 
-// toolSearchName is the tool that loads others.
+// toolSearchName is the name of the tool that loads others.
 const toolSearchName = "ToolSearch"
 
-// deferAbove is how much the tools of servers may say of themselves before they are deferred, in
-// bytes: about 8,000 tokens.
+// deferAbove is the size of the specs of MCP tools above which they are deferred, in bytes: about
+// 8,000 tokens.
 const deferAbove = 32 << 10
 
-// How ENABLE_TOOL_SEARCH chooses whether tools are deferred.
+// Values of [Tuning.ToolSearch], which ENABLE_TOOL_SEARCH sets.
 const (
 	searchAlways = "always"
 	searchNever  = "never"
@@ -51,11 +52,11 @@ const toolSearchSchema = `{
 // A toolSearch is the tool ToolSearch.
 type toolSearch struct {
 	spec  tool.Spec
-	tools []tool.Tool // that are deferred
+	tools []tool.Tool // the deferred tools
 	load  func(names []string)
 }
 
-// toolsFound is what programs get.
+// toolsFound is the structured result for programs.
 type toolsFound struct {
 	Matches []string `json:"matches"`
 	Query   string   `json:"query"`
@@ -88,13 +89,13 @@ func newToolSearch(tools []tool.Tool, load func([]string)) *toolSearch {
 	return &toolSearch{tool.Spec{Name: toolSearchName, Description: b.String(), Schema: json.RawMessage(toolSearchSchema), ReadOnly: true}, tools, load}
 }
 
-// Spec says what the tool is.
+// Spec implements [tool.Tool].
 func (t *toolSearch) Spec() *tool.Spec { return &t.spec }
 
-// Access is none: what the tools are is no secret.
+// Access returns nothing: the list of tools is no secret.
 func (t *toolSearch) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) { return nil, nil }
 
-// Run loads the tools that fit the query.
+// Run loads the tools that match the query.
 func (t *toolSearch) Run(_ context.Context, call *tool.Call) (*tool.Result, error) {
 	var in struct {
 		Query string   `json:"query"`
@@ -116,7 +117,7 @@ func (t *toolSearch) Run(_ context.Context, call *tool.Call) (*tool.Result, erro
 	return tool.Text(b.String(), &found), nil
 }
 
-// find returns the names of the tools that fit a query, the best first.
+// find returns the names of the tools that match a query, best match first.
 func (t *toolSearch) find(query string, limit int) []string {
 	matches := []string{}
 	if names, ok := strings.CutPrefix(query, "select:"); ok {

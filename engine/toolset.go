@@ -19,22 +19,22 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// toolset is the tools that the model has, those of MCP servers included.
+// toolset holds the tools of the model, including those of MCP servers.
 type toolset struct {
 	tools   []tool.Tool
-	keeps   func(tool.Tool) bool // whether it has a tool; nil means all
+	keeps   func(tool.Tool) bool // reports whether the model has a tool; nil means all
 	aliases map[string]string    // see [Tuning]
-	offered uint64               // the generation of the tools of MCP servers among them
+	offered uint64               // generation of the MCP tools among them
 	loaded  []string             // tools that ToolSearch loaded
 
 	servers *mcp.Manager    // of the session; may be nil
-	own     *mcp.Manager    // of the agent that the conversation is; may be nil
+	own     *mcp.Manager    // of the agent that the conversation runs as; may be nil
 	search  string          // see [Tuning.ToolSearch]
-	prefix  *history.Prefix // that shows the tools to the model
+	prefix  *history.Prefix // contains the tools in requests
 	serving *owner
 }
 
-// ToolNames returns the names of the tools, as hosts receive them.
+// ToolNames returns the names of the tools, as sent to hosts.
 func (c *toolset) ToolNames() []string {
 	names := make([]string, 0, len(c.tools))
 	for _, t := range c.tools {
@@ -59,7 +59,7 @@ func (c *toolset) findTool(name string) tool.Tool {
 	return nil
 }
 
-// form returns the tool for the answer's form; nil if it has none.
+// form returns the tool for structured output, or nil.
 func (c *toolset) form() *structuredOutput {
 	for _, t := range c.tools {
 		if s, ok := t.(*structuredOutput); ok {
@@ -69,12 +69,12 @@ func (c *toolset) form() *structuredOutput {
 	return nil
 }
 
-// initWait is how long the first message of a turn waits for MCP servers that are being
-// connected and say nothing of how they start, so that it names their tools.
+// initWait is how long the first message of a turn waits for MCP servers that are connecting and
+// do not configure how to wait for them, so that it can name their tools.
 const initWait = 5 * time.Second
 
-// managers returns what holds MCP servers: that of the session, and that of the
-// agent that the conversation is.
+// managers returns the managers of MCP servers: that of the session, and that of the agent that
+// the conversation runs as.
 func (c *toolset) managers() (list []*mcp.Manager) {
 	for _, m := range []*mcp.Manager{c.servers, c.own} {
 		if m != nil {
@@ -84,25 +84,25 @@ func (c *toolset) managers() (list []*mcp.Manager) {
 	return list
 }
 
-// beginServers has the MCP servers connected that are not yet, and waits a little for
-// those that the first message of the turn is to name as connected.
+// beginServers starts to connect the MCP servers, and waits briefly for those that the first
+// message of the turn should name as connected.
 func (c *toolset) beginServers(turn context.Context) {
 	managers := c.managers()
 	if managers == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(turn, initWait) // of all of them
+	ctx, cancel := context.WithTimeout(turn, initWait) // for all of them together
 	defer cancel()
 	c.serving.runWhileServing(func() {
-		for _, m := range managers { // which connect side by side
+		for _, m := range managers { // they connect concurrently
 			m.Begin(ctx, initWait)
 		}
 	})
 	c.offerServers()
 }
 
-// awaitServers waits for the MCP servers that the model is not asked without. Its error is about
-// one that the turn cannot do without.
+// awaitServers waits for the MCP servers that must be connected before the model is asked. It
+// returns an error if one that the turn requires has failed.
 func (c *toolset) awaitServers(ctx context.Context) (err error) {
 	managers := c.managers()
 	if managers == nil {
@@ -120,13 +120,13 @@ func (c *toolset) awaitServers(ctx context.Context) (err error) {
 	return err
 }
 
-// offerServers gives the model the tools that the MCP servers have now.
+// offerServers updates the model's tools to those that the MCP servers have now.
 func (c *toolset) offerServers() {
 	var tools []tool.Tool
 	var generation uint64
 	for _, m := range c.managers() {
 		more, n := m.Tools()
-		// Of two tools with one name the agent's own counts.
+		// If two tools have the same name, the agent's own is used.
 		tools = append(slices.DeleteFunc(tools, func(t tool.Tool) bool {
 			return slices.ContainsFunc(more, func(own tool.Tool) bool { return own.Spec().Name == t.Spec().Name })
 		}), more...)
@@ -150,7 +150,7 @@ func (c *toolset) initServers() []*wire.InitMCPServer {
 	return c.servers.Init()
 }
 
-// toolUseMeta names a call of an MCP server's tool for people.
+// toolUseMeta returns the display names of a call of an MCP tool.
 func (c *toolset) toolUseMeta(b *block) []*wire.ToolUseMeta {
 	t, ok := c.findTool(b.name).(*mcp.Tool)
 	if !ok {
@@ -159,8 +159,8 @@ func (c *toolset) toolUseMeta(b *block) []*wire.ToolUseMeta {
 	return []*wire.ToolUseMeta{{ID: b.id, DisplayName: t.DisplayName(), ServerDisplayName: t.ServerTitle(), ToolName: t.ServerName()}}
 }
 
-// offerTools shows the model the tools that there are: all of them, or the names of those of
-// servers if they are too many.
+// offerTools adds the tools to requests: all of them, or only the names of MCP tools if they are
+// too many.
 func (c *toolset) offerTools() {
 	c.tools = slices.DeleteFunc(slices.Clone(c.tools), func(t tool.Tool) bool { return t.Spec().Name == toolSearchName })
 	var deferred []tool.Tool
@@ -178,7 +178,7 @@ func (c *toolset) offerTools() {
 	c.prefix.SetTools(c.shownTools())
 }
 
-// loadTools shows the model tools that were deferred.
+// loadTools adds deferred tools to requests.
 func (c *toolset) loadTools(names []string) {
 	for _, name := range names {
 		if !slices.Contains(c.loaded, name) {
@@ -188,8 +188,8 @@ func (c *toolset) loadTools(names []string) {
 	c.prefix.SetTools(c.shownTools())
 }
 
-// shownTools returns the tools that the model is shown whole. Those that were loaded come last, in
-// the order in which they were: what a request begins with changes as little as possible.
+// shownTools returns the tools that are sent with their full spec. Loaded tools come last, in the
+// order of loading, so that the beginning of requests changes as little as possible.
 func (c *toolset) shownTools() []tool.Tool {
 	if !slices.ContainsFunc(c.tools, func(t tool.Tool) bool { return t.Spec().Name == toolSearchName }) {
 		return c.tools
@@ -203,7 +203,7 @@ func (c *toolset) shownTools() []tool.Tool {
 	return shown
 }
 
-// restoreLoaded remembers the tools that a session loaded, from one of its records.
+// restoreLoaded restores from a record which tools a session has loaded.
 func (c *toolset) restoreLoaded(e *session.Entry) {
 	raw := e.Fields["toolUseResult"]
 	if !bytes.Contains(raw, []byte(`"total_deferred_tools"`)) {
@@ -215,8 +215,8 @@ func (c *toolset) restoreLoaded(e *session.Entry) {
 	}
 }
 
-// keyOfTools tells which tools there are. What our own say of themselves may differ
-// from version to version; what those of servers say is part of them.
+// keyOfTools returns a hash that identifies the tools. The description of a built-in tool is not
+// part of it, because it may differ between versions; that of an MCP tool is.
 func (c *toolset) keyOfTools() string {
 	var all []any
 	for _, t := range c.shownTools() {

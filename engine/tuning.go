@@ -1,42 +1,39 @@
 package engine
 
-// Tuning is what few conversations need. The zero value is the default.
+// Tuning holds settings that few conversations need. The zero value is the default.
 type Tuning struct {
 	// PreviewFormat is the format of previews in questions to the user: "markdown" or "html". If it is empty, the tool does not mention previews.
 	PreviewFormat  string
 	NoCommandShell bool  // shell commands in the text of commands and skills do not run
-	MaxTokens      int64 // bound of one answer; 0 means the model's
-	// Anthropic says that Anthropic's own API answers: it knows features that other providers
-	// of its models refuse.
+	MaxTokens      int64 // limit of one answer; 0 means the model's
+	// Anthropic is set if the model runs on Anthropic's own API, which has features that other providers of its models
+	// reject.
 	Anthropic     bool
-	NoInterleaved bool   // do not ask for thoughts between calls
-	NoCaching     bool   // mark nothing in requests for the prompt cache
-	TaskBudget    int64  // tokens that the model knows it has for its task; 0 means none
-	SubagentModel string // of all subagents, whatever they ask for; empty means what they ask for
+	NoInterleaved bool   // do not request thinking between calls
+	NoCaching     bool   // do not mark requests for the prompt cache
+	TaskBudget    int64  // tokens for the task, sent to the model; 0 means none
+	SubagentModel string // for all subagents, whatever they request; empty means the requested one
 
-	// ToolAliases are other names of tools: the name that the model uses, and the tool that is
-	// meant.
+	// ToolAliases are other names of tools. They map the name that the model uses to the name of the tool.
 	ToolAliases map[string]string
-	// PlanInstructions say how to work in plan mode, in place of our own words.
+	// PlanInstructions replace our own instructions for plan mode.
 	PlanInstructions string
-	// ToolSearch says when tools of MCP servers are deferred: "always", "never", or empty for when
-	// they are too many.
+	// ToolSearch controls when MCP tools are deferred: "always", "never", or empty for when they are too many.
 	ToolSearch string
-	// Suggestions has the model propose the user's next prompt after a turn.
+	// Suggestions lets the model propose the user's next prompt after a turn.
 	Suggestions bool
-	// Worktrees says that the model has EnterWorktree and ExitWorktree.
+	// Worktrees gives the model the tools EnterWorktree and ExitWorktree.
 	Worktrees bool
 }
 
-// The features of the API that requests name.
+// Beta features of the API that requests name.
 const (
 	betaInterleaved = "interleaved-thinking-2025-05-14"
 	betaUpdates     = "thinking-display-updates-2026-08-18"
 	betaTaskBudget  = "task-budgets-2026-03-13"
 )
 
-// betas are the features that the tuning of a conversation needs, for a request whose thoughts
-// are displayed so.
+// betas returns the beta features that the tuning needs, for a request with the given display of thinking.
 func (t *Tuning) betas(display string) []string {
 	var list []string
 	if t.Anthropic && !t.NoInterleaved {
@@ -51,13 +48,13 @@ func (t *Tuning) betas(display string) []string {
 	return list
 }
 
-// The values of the display of thoughts that are used without being asked for.
+// Default values for the display of thinking.
 const (
-	displayUpdates = "updates" // short notes of what it thinks about, which only Anthropic's API has
+	displayUpdates = "updates" // short notes about the thinking, which only Anthropic's API has
 	displayOmitted = "omitted"
 )
 
-// display is how much of the model's thoughts is shown unless somebody says.
+// display returns the default for the display of thinking.
 func (t *Tuning) display() string {
 	if t.Anthropic {
 		return displayUpdates
@@ -65,7 +62,7 @@ func (t *Tuning) display() string {
 	return displayOmitted
 }
 
-// outputConfig is the output_config member of a request; nil if there is none.
+// outputConfig returns the output_config member of a request, or nil.
 func (t *Tuning) outputConfig(effort string) []byte {
 	config := map[string]any{}
 	if effort != "" {

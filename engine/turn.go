@@ -23,30 +23,30 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// A turn is what comes of a prompt, up to its result.
+// A turn is everything from a prompt to its result.
 type turn struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	span   *telemetry.Span
 
-	prompts  []*prompt // those it answers, the one that started it first
-	unspoken []*prompt // those that are still to be told back
+	prompts  []*prompt // the prompts it answers; the first one started it
+	unspoken []*prompt // prompts that are still to be emitted back
 	promptID string
-	id       string // of the turn, as hooks are told
+	id       string // id of the turn, for hooks
 
 	began       time.Time
 	first       firstAnswer
 	apiTime     time.Duration
-	userLines   int // lines of the user that were told, without echoes
+	userLines   int // user messages that were emitted, without replayed prompts
 	rounds      int // requests that were answered
-	stops       int // times that a Stop hook kept it going
+	stops       int // how often a Stop hook continued it
 	nudges      int
-	continued   int // times that it went on behind a cut-off answer
-	refusals    int // times that a safety check of the provider stopped the model
-	enforced    int // times that it was told to give the answer in its form
+	continued   int // how often it continued after a truncated answer
+	refusals    int // how often a safety check of the provider stopped the model
+	enforced    int // how often the model was reminded to use the structured output tool
 	denials     []*wire.PermissionDenial
-	lastText    string // of the model
-	shownText   string // the same as it was told
+	lastText    string // last text of the model
+	shownText   string // lastText, as it was emitted
 	stopReason  string
 	schemaFails int
 	structured  json.RawMessage
@@ -90,23 +90,24 @@ func (c *Conversation) take(ctx context.Context, p *prompt) {
 	suggestPrompt(c, end)
 }
 
-// An ending says how a turn ended.
+// An ending describes how a turn ended.
 type ending struct {
 	subtype  string // of the result; empty means success
 	reason   string // its terminal_reason
 	isError  bool
 	text     string // the result of a success
 	errors   []string
-	status   int // of the API's failure
+	status   int // HTTP status of the API's failure
 	apiType  string
 	apiError string
-	noTurns  bool // nothing was asked
-	blocked  bool // a hook did not let the prompt pass
+	noTurns  bool // no request was sent
+	blocked  bool // a hook blocked the prompt
 
-	localCommand string // the slash command that it was
+	localCommand string // the slash command that was answered locally
 }
 
-// begin takes a prompt in. Its ending is not nil if there is nothing to ask.
+// begin prepares a turn for its prompt: it runs hooks, expands the prompt and records it. It
+// returns an ending if there is nothing to ask the model.
 func (c *Conversation) begin(t *turn, p *prompt) *ending {
 	if p.continued != nil {
 		return c.continueTurn(t, p.continued)
@@ -115,7 +116,7 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 		return c.broken(err)
 	}
 	cmd := c.slash(p)
-	if cmd != nil && cmd.local != nil { // not told back, as with the official command
+	if cmd != nil && cmd.local != nil { // not replayed, as in the official command
 		return cmd.local(t, p, cmd.args)
 	}
 	if c.sub == nil && c.cfg.Refresh != nil {
@@ -147,10 +148,10 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 	}
 	failed := c.awaitServers(t.ctx)
 	if cmd == nil {
-		cmd = c.slash(p) // a prompt of a server that was not there before
+		cmd = c.slash(p) // it may be a prompt of a server that was not connected before
 	}
 	if cause := context.Cause(t.ctx); cause != nil {
-		// Hooks had no say about the prompt, so it does not become part of the
+		// The hooks have not decided about the prompt, so it does not become part of the
 		// conversation.
 		return c.interrupted(t, "[Request interrupted by user]", "aborted_streaming", cause)
 	}
@@ -208,17 +209,17 @@ func (c *Conversation) tellBlocked(reason string, stopped bool) *ending {
 	return &ending{noTurns: true, blocked: true, text: result}
 }
 
-// unrecorded is the result of a call whose own result could not be written.
+// unrecorded is the result of a call whose own result could not be recorded.
 const unrecorded = "[The result of this call could not be recorded, so its outcome is unknown: it may have taken effect in full, in part or not at all. Find out before you repeat it.]"
 
-// broken ends a turn because the engine itself cannot go on. Another prompt may come, so
-// that every call needs a result.
+// broken ends a turn because the engine itself cannot continue. Another prompt may follow, so
+// every call needs a result.
 func (c *Conversation) broken(err error) *ending {
 	c.hist.CloseCalls(unrecorded)
 	return &ending{subtype: "error_during_execution", isError: true, errors: []string{err.Error()}}
 }
 
-// say adds a prompt to the conversation, and what hooks add to it.
+// say records a prompt and the texts that hooks add to it, and adds them to the history.
 func (c *Conversation) say(t *turn, p *prompt, context []string) error {
 	content := p.content()
 	attached := p.attached
@@ -233,7 +234,7 @@ func (c *Conversation) say(t *turn, p *prompt, context []string) error {
 	for _, b := range content.All() {
 		switch b := b.(type) {
 		case *wire.ToolResultBlock:
-			continue // nobody asked for it
+			continue // it answers no call
 		case *wire.TextBlock:
 			if b.Text == "" {
 				b = &wire.TextBlock{Text: "(no content)"}
@@ -249,7 +250,7 @@ func (c *Conversation) say(t *turn, p *prompt, context []string) error {
 	said := any(blocks)
 	if content.Blocks == nil && content.Text != "" { // as the host sent it
 		said = content.Text
-	} else if c.sub != nil && len(content.Blocks) == 1 { // as the official command stores it
+	} else if c.sub != nil && len(content.Blocks) == 1 { // as the official command records it
 		if b, ok := content.Blocks[0].(*wire.TextBlock); ok && b.Text != "" {
 			said = b.Text
 		}
@@ -274,7 +275,7 @@ func (c *Conversation) say(t *turn, p *prompt, context []string) error {
 	if c.sub == nil && p.job == nil {
 		c.brief.add(p.m.Message.Content.String(), originOf(p))
 	}
-	if c.keeper != nil && c.sub == nil { // what a subagent changes is of the prompt above
+	if c.keeper != nil && c.sub == nil { // changes of a subagent belong to the prompt of its parent
 		if err := c.keeper.Begin(p.uuid); err != nil {
 			return recorder.Unwritten(err)
 		}
@@ -294,7 +295,8 @@ func (c *Conversation) say(t *turn, p *prompt, context []string) error {
 	return nil
 }
 
-// originOf returns where a prompt comes from: what the host says, or what started it.
+// originOf returns the origin of a prompt: that of the host's message, or the source that queued
+// it.
 func originOf(p *prompt) *wire.Origin {
 	if p.origin == nil {
 		return p.m.Origin
@@ -302,13 +304,13 @@ func originOf(p *prompt) *wire.Origin {
 	return p.origin
 }
 
-// userEntry is a record of the user's side of the conversation.
+// userEntry returns a record with the role of the user.
 func userEntry(f map[string]json.RawMessage, blocks ...json.RawMessage) *session.Entry {
 	return &session.Entry{Type: "user", Fields: f, Message: mustJSON(map[string]any{"role": "user", "content": blocks})}
 }
 
-// nudge is inform, told to the host as well, with the message of the model that was
-// refused, if it is about one.
+// nudge is like inform, and also emits the text to the host. refused is the id of the model's
+// message that was refused, if any.
 func (c *Conversation) nudge(t *turn, text, refused string) error {
 	if err := c.inform(text); err != nil {
 		return err
@@ -325,7 +327,7 @@ func fields(pairs ...any) map[string]json.RawMessage {
 	return recorder.Fields(pairs...)
 }
 
-// tellPrompts tells prompts back, just before the first answer to them.
+// tellPrompts emits prompts back to the host, just before the first answer to them.
 func (c *Conversation) tellPrompts(t *turn) {
 	for _, p := range t.unspoken {
 		m := *p.m
@@ -335,8 +337,8 @@ func (c *Conversation) tellPrompts(t *turn) {
 	t.unspoken = nil
 }
 
-// round asks the model once and runs the tools that it calls. Its ending is nil if
-// there is to be another round.
+// round sends one request to the model and runs the tools that it calls. It returns nil if another
+// round follows.
 func (c *Conversation) round(t *turn) *ending {
 	if c.spent() {
 		return c.overBudget()
@@ -397,8 +399,8 @@ func (c *Conversation) round(t *turn) *ending {
 		return end
 	}
 	if !a.complete {
-		// The stream broke behind the call. It ran, and the model goes on from
-		// its result.
+		// The stream broke after the call. The call has run, and the model continues from its
+		// result.
 		c.rec.Emit(c.synthetic("API Error: the connection was lost in the middle of the answer; what is above may be incomplete.",
 			syntheticError{code: wire.ErrorServer, apiError: "connection_failed", stopReason: "tool_use"}))
 	}
@@ -409,7 +411,7 @@ func (c *Conversation) round(t *turn) *ending {
 	return c.fold(t)
 }
 
-// fold takes prompts that came meanwhile into this turn.
+// fold merges prompts that were queued meanwhile into this turn.
 func (c *Conversation) fold(t *turn) *ending {
 	waiting := c.inbox
 	c.inbox = nil
@@ -447,14 +449,13 @@ func (c *Conversation) overBudget() *ending {
 		errors: []string{fmt.Sprintf("Reached maximum budget ($%s)", dollars(c.cfg.MaxBudget))}}
 }
 
-// dollars writes nano-dollars as a decimal number.
+// dollars formats nano-dollars as a decimal number.
 func dollars(nano int64) string {
 	s := fmt.Sprintf("%d.%09d", nano/1e9, nano%1e9)
 	return strings.TrimSuffix(strings.TrimRight(s, "0"), ".")
 }
 
-// answered ends a turn whose answer calls no tool, unless there is a reason to go
-// on.
+// answered ends a turn whose answer calls no tool, unless there is a reason to continue.
 func (c *Conversation) answered(t *turn, a *answer) *ending {
 	goOn := func(text string) *ending {
 		if err := c.nudge(t, text, ""); err != nil {
@@ -534,11 +535,11 @@ func (c *Conversation) answered(t *turn, a *answer) *ending {
 	return end
 }
 
-// maxStops is how often Stop hooks may keep a turn going.
+// maxStops limits how often Stop hooks may continue a turn.
 const maxStops = 20
 
-// collect waits for the tools of an answer and emits each result when its call ends. The
-// next request has them in the order in which the model made the calls.
+// collect waits for the tools of an answer and emits each result when its call ends. The next
+// request contains them in the order of the calls.
 func (c *Conversation) collect(t *turn, a *answer, run *call.Batch) *ending {
 	run.Release()
 	results := make([]json.RawMessage, len(run.Calls)) // nil: not emitted
@@ -620,15 +621,15 @@ func (c *Conversation) collect(t *turn, a *answer, run *call.Batch) *ending {
 	return end
 }
 
-// awaitEnd waits until a call without a result ends, or is to stop, and serves the
-// conversation meanwhile. It returns the index of the call. Of several, that is the one
-// that the model made first.
+// awaitEnd waits until a call without a result ends or must stop, and serves the conversation
+// meanwhile. It returns the index of the call: the first, if there are several.
 func (c *Conversation) awaitEnd(run *call.Batch) int {
 	open := func(tc *call.Call) bool { return !tc.Told }
-	ended := func(tc *call.Call) bool { return !tc.Told && tc.Ctx.Err() != nil } // the context of a call ends with it, and when it is to stop
+	ended := func(tc *call.Call) bool { return !tc.Told && tc.Ctx.Err() != nil } // the context of a call ends with the call, or when it must stop
 	for {
 		if i := slices.IndexFunc(run.Calls, ended); i >= 0 {
-			// One that waited for an earlier one may have ended since that was looked at.
+			// A call that waited for an earlier one may have ended since the earlier one was
+			// checked.
 			for before := -1; i != before; {
 				before, i = i, slices.IndexFunc(run.Calls, ended)
 			}
@@ -645,26 +646,27 @@ func (c *Conversation) awaitEnd(run *call.Batch) int {
 	}
 }
 
-// awaitStop waits for a call that was told to stop. It does so soon; one that does
-// not is left to itself.
+// awaitStop waits for a call whose context has ended. A call that does not stop in time is
+// abandoned.
 func (c *Conversation) awaitStop(tc *call.Call) *call.Outcome {
 	ctx, cancel := context.WithTimeout(context.Background(), c.crew.Grace())
 	defer cancel()
 	if _, done := await(ctx, &c.owner, tc.Done); !done {
 		c.runner.Log.Warn("a tool does not stop", "tool", tc.Name)
-		return call.Rejected(tc, nil, call.StoppedWhile) // as far as anybody knows
+		return call.Rejected(tc, nil, call.StoppedWhile) // its real outcome is unknown
 	}
 	return tc.Out
 }
 
-// heartbeat is how often a call that takes long is told of.
+// heartbeat is how often the progress of a long call is emitted.
 const heartbeat = 30 * time.Second
 
-// tellResult records the result of a call and tells it.
+// tellResult records the result of a call and emits it.
 func (c *Conversation) tellResult(t *turn, tc *call.Call, out *call.Outcome) (json.RawMessage, error) {
 	b := &wire.ToolResultBlock{ToolUseID: tc.ID, Content: out.Result.Content, IsError: out.Result.IsError}
 	if tc.Name == "Bash" && !b.IsError && b.Content.Blocks == nil {
-		// Of a command it is always told whether it failed, but with a picture.
+		// As in the official command, the result of a command always has is_error, unless it
+		// contains a picture.
 		b.Extra = map[string]json.RawMessage{"is_error": json.RawMessage("false")}
 	}
 	raw := mustJSON(b)
@@ -710,8 +712,7 @@ func orEmpty(raw json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// settleCalls answers calls that never ran, so that the conversation stays one
-// that the API takes.
+// settleCalls adds results for calls that never ran, so that the API accepts the conversation.
 func (c *Conversation) settleCalls(a *answer) error {
 	for _, b := range a.calls() {
 		raw := mustJSON(&wire.ToolResultBlock{ToolUseID: b.id, Content: wire.Text("The call did not run: the turn ended before it."), IsError: true})
@@ -722,7 +723,7 @@ func (c *Conversation) settleCalls(a *answer) error {
 	return nil
 }
 
-// cutOff ends a turn that was interrupted while the model wrote.
+// cutOff ends a turn that was interrupted during the model's answer.
 func (c *Conversation) cutOff(t *turn, a *answer, run *call.Batch, cause error) *ending {
 	if a == nil || !a.started {
 		return c.interrupted(t, "[Request interrupted by user]", "aborted_streaming", cause)
@@ -749,7 +750,7 @@ func (c *Conversation) cutOff(t *turn, a *answer, run *call.Batch, cause error) 
 	return end
 }
 
-// interrupted is the ending of a turn that was cut off.
+// interrupted returns the ending of an interrupted turn.
 func (c *Conversation) interrupted(t *turn, marker, reason string, cause error) *ending {
 	if errors.Is(cause, errSuperseded) {
 		return &ending{reason: "aborted_streaming", text: t.shownText}
@@ -770,9 +771,10 @@ func (c *Conversation) interrupted(t *turn, marker, reason string, cause error) 
 	return &ending{subtype: "error_during_execution", reason: reason, isError: true, errors: []string{words}}
 }
 
-// closeStream completes the events of an answer that was interrupted or whose stream broke, if
-// hosts see events. It reports from which block on there is nothing. open is the block that was
-// not complete. A call is not ended then: it would look like one.
+// closeStream emits the final events of an answer that was interrupted or whose stream broke, if
+// the host receives events. The last event has the index of the first block that is missing. open
+// is the block that was not complete. A tool call among them gets no end event, because it would
+// look complete.
 func (c *Conversation) closeStream(a *answer, open *block, interrupted bool) {
 	if !c.cfg.Partial || !a.started || a.closed {
 		return
@@ -807,7 +809,7 @@ func orZero[T any](v *T) *T {
 	return v
 }
 
-// finish tells how a turn ended.
+// finish records and emits the result of a turn.
 func (c *Conversation) finish(t *turn, end *ending) {
 	c.tellPrompts(t)
 	over := []*session.Entry{{Type: recorder.CostType, Fields: c.ledger.State()}}
@@ -817,7 +819,7 @@ func (c *Conversation) finish(t *turn, end *ending) {
 			over = append(over, e)
 		}
 		c.rec.Stamp(r)
-		line, _ := wire.Encode(r) // only other messages cannot be encoded
+		line, _ := wire.Encode(r) // a result can always be encoded
 		over = append(over, session.TurnEnded(line))
 	}
 	if err := c.rec.Record(over...); err != nil && end.subtype == "" {
@@ -832,7 +834,7 @@ func (c *Conversation) finish(t *turn, end *ending) {
 	if slices.Contains([]string{"aborted_streaming", "aborted_tools"}, end.reason) {
 		final = "cancelled"
 	}
-	for _, p := range t.prompts[1:] { // those that joined the turn have no result of their own
+	for _, p := range t.prompts[1:] { // prompts that joined the turn have no result of their own
 		c.lifecycle(p, final)
 	}
 	c.rec.Emit(r)

@@ -29,8 +29,8 @@ var enterWorktreeDescription string
 //go:embed worktree_exit.md
 var exitWorktreeDescription string
 
-// worktreeType is the record of the worktree that a session works in, as the official command
-// writes it.
+// worktreeType is the type of the record of the worktree that a session works in, as the official
+// command writes it.
 const worktreeType = "worktree-state"
 
 // A workplace is the worktree that a conversation works in.
@@ -43,27 +43,26 @@ type workplace struct {
 	HookBased   bool   `json:"hookBased,omitempty"` // a hook made it
 	Entered     bool   `json:"enteredExisting,omitempty"`
 
-	tree   *worktree.Tree // nil if a hook made it and it is none of git
-	before *tool.Env      // where the conversation worked
+	tree   *worktree.Tree // nil if a hook made a directory that is not a git worktree
+	before *tool.Env      // environment of the conversation before
 }
 
-// worktrees is the worktree that a conversation works in, and how it gets there. The owner of
-// the conversation moves it.
+// worktrees moves a conversation between worktrees. Only the owner of the conversation moves it.
 type worktrees struct {
-	place *workplace // nil if it is in none
+	place *workplace // nil if the conversation is in none
 
 	env      *tool.Env
 	runner   *call.Runner
 	rec      *recorder.Recorder
 	owner    *owner
 	grace    func() time.Duration
-	promptID func() string    // of the turn; empty if none runs
-	view     func() *tool.Env // where calls work
-	move     func(*tool.Env)  // has them work elsewhere
+	promptID func() string    // of the running turn; empty if there is none
+	view     func() *tool.Env // environment of calls
+	move     func(*tool.Env)  // changes the environment of calls
 }
 
-// add makes a worktree at the commit that is checked out where a conversation works. A
-// WorktreeCreate hook does it in the place of git.
+// add creates a worktree at the commit that is checked out in the conversation's working
+// directory. A WorktreeCreate hook replaces git.
 func (c *worktrees) add(ctx context.Context, promptID, name string) (*workplace, error) {
 	w := &workplace{OriginalCwd: c.env.Cwd(), Name: name}
 	v := c.runner.Hooks(ctx, promptID, &wire.WorktreeCreateInput{Name: name}, "", "")
@@ -120,7 +119,7 @@ func (c *worktrees) remove(ctx context.Context, w *workplace, force bool) error 
 	return nil
 }
 
-// changes counts what would be lost with the worktree.
+// changes counts the files and commits that would be lost with the worktree.
 func (w *workplace) changes(ctx context.Context) (files, commits int, err error) {
 	if w.tree == nil {
 		return 0, 0, errors.New("git does not know the worktree")
@@ -128,8 +127,8 @@ func (w *workplace) changes(ctx context.Context) (files, commits int, err error)
 	return w.tree.Changes(ctx)
 }
 
-// tidy removes the worktree of somebody who has ended, unless something would be lost. It reports
-// whether it is gone.
+// tidy removes the worktree of a conversation that has ended, unless something would be lost. It
+// reports whether it was removed.
 func (c *worktrees) tidy(w *workplace) bool {
 	if w.Entered {
 		return false
@@ -143,7 +142,7 @@ func (c *worktrees) tidy(w *workplace) bool {
 	return err == nil
 }
 
-// repository returns the directory whose files the worktree is a copy of.
+// repository returns the directory of the repository that the worktree belongs to.
 func (w *workplace) repository() string {
 	if w.tree != nil && w.tree.Main != "" {
 		return w.tree.Main
@@ -151,7 +150,7 @@ func (w *workplace) repository() string {
 	return w.OriginalCwd
 }
 
-// moveInto has the conversation work in a worktree. The owner calls it.
+// moveInto moves the conversation into a worktree. The owner calls it.
 func (c *worktrees) moveInto(w *workplace) {
 	w.before = c.view()
 	in := w.before.In(w.Path, w.repository())
@@ -162,7 +161,7 @@ func (c *worktrees) moveInto(w *workplace) {
 	c.record(w)
 }
 
-// moveBack has the conversation work where it did before. The owner calls it.
+// moveBack moves the conversation back to its previous directory. The owner calls it.
 func (c *worktrees) moveBack() {
 	w := c.place
 	c.place = nil
@@ -177,14 +176,14 @@ func (c *worktrees) record(w *workplace) {
 	}
 }
 
-// StartInWorktree has a conversation that does not run yet begin in a new worktree, or in the one
-// of that name. An empty name means any.
+// StartInWorktree lets a conversation that does not run yet start in a new worktree, or in the
+// one of that name. If the name is empty, one is generated.
 func (c *Conversation) StartInWorktree(ctx context.Context, name string) error {
 	return c.trees.begin(ctx, name)
 }
 
 func (c *worktrees) begin(ctx context.Context, name string) error {
-	if c.place != nil { // a session that goes on is in one
+	if c.place != nil { // a resumed session is in one already
 		return nil
 	}
 	name, err := worktreeName(name)
@@ -201,8 +200,8 @@ func (c *worktrees) begin(ctx context.Context, name string) error {
 	return nil
 }
 
-// restore has a session that goes on work in the worktree that it was in. If that is gone, it
-// returns a text that says so to the model.
+// restore moves a resumed session into its worktree. If that is gone, it returns a text for the
+// model that explains it.
 func (c *worktrees) restore(e *session.Entry) (gone string) {
 	var w *workplace
 	if e == nil || json.Unmarshal(e.Fields["worktreeSession"], &w) != nil || w == nil {
@@ -226,7 +225,7 @@ func (c *worktrees) restore(e *session.Entry) (gone string) {
 	return "The worktree " + w.Path + " that you worked in does not exist any more. You work in " + c.env.Cwd() + " again."
 }
 
-// isolate gives a subagent a worktree of its own to work in, or the one that it had before.
+// isolate moves a subagent into its own worktree: a new one, or the one that it had before.
 func (c *worktrees) isolate(ctx context.Context, s *crew.Subagent, env *tool.Env) (err error) {
 	name := "agent-" + s.ID
 	c.owner.Do(func() { s.PromptID = c.promptID() })
@@ -248,7 +247,7 @@ func (c *worktrees) isolate(ctx context.Context, s *crew.Subagent, env *tool.Env
 	return nil
 }
 
-// existing finds a worktree of the repository, below the folder that they are made in.
+// existing finds a worktree of the repository, below the directory in which they are created.
 func (c *worktrees) existing(ctx context.Context, path string) (*workplace, error) {
 	cwd := c.env.Cwd()
 	all, err := worktree.List(ctx, cwd)
@@ -265,7 +264,8 @@ func (c *worktrees) existing(ctx context.Context, path string) (*workplace, erro
 	return nil, fmt.Errorf("%s is not a worktree of this repository below %s", path, worktree.Folder)
 }
 
-// worktreeName returns the name for a worktree that the model or a flag gives, or one of its own.
+// worktreeName returns the name for a worktree: the one from the model or a flag, or a generated
+// one.
 func worktreeName(name string) (string, error) {
 	if name == "" {
 		var id [4]byte
