@@ -1,5 +1,5 @@
-// Package ask asks a model: one loop for retry, fallback and budget, and one stream with an
-// idle timeout. Turns, summaries and side questions use both.
+// Package ask sends requests to a model: one loop for retry, fallback and budget, and one
+// stream with an idle timeout. Turns, summaries and side questions use both.
 package ask
 
 import (
@@ -20,25 +20,24 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// ErrSpent says that the budget is spent.
+// ErrSpent means that the budget is spent.
 var ErrSpent = errors.New("the budget is spent")
 
-// A Loop says how a request is tried again. The functions may be nil.
+// A Loop configures how a request is retried. The functions may be nil.
 type Loop struct {
 	MaxRetries int
-	MaxDelay   time.Duration // 0 means no bound but that of [Delay]
-	// Reserve waits until the request fits into the budget. release is called when it was
-	// answered.
+	MaxDelay   time.Duration // 0 means only the limit of [Delay]
+	// Reserve waits until the request fits into the budget. release is called after the answer.
 	Reserve func() (release func(), err error)
-	// FallBack goes over to another model, because of what happened to this one; see [Trigger].
-	// It reports false if there is none.
+	// FallBack switches to another model because this one failed; see [Trigger]. It returns
+	// false if there is none.
 	FallBack func(trigger string) bool
-	// Repair changes the request so that it may be sent again at once. It reports false if
-	// there is nothing to change. spent says that no retry is left.
+	// Repair changes the request so that it can be sent again at once. It returns false if
+	// there is nothing to change. spent is set if no retry is left.
 	Repair func(err error, failure *model.Error, spent bool) bool
 	// Report is called before each wait.
 	Report func(attempt int, delay time.Duration, failure *model.Error) error
-	// Sleep waits. It reports false if ctx ends first.
+	// Sleep waits. It returns false if ctx ends first.
 	Sleep func(ctx context.Context, d time.Duration) bool
 }
 
@@ -47,13 +46,13 @@ type final struct{ error }
 
 func (f final) Unwrap() error { return f.error }
 
-// Final has [Loop.Do] return err at once.
+// Final wraps err so that [Loop.Do] returns it at once.
 func Final(err error) error { return final{err} }
 
-// overloads is how often a model may be overloaded before another one is asked.
+// overloads is how often a model may be overloaded before the loop falls back to another one.
 const overloads = 3
 
-// Do calls send until it returns nil, fails in a way that does not pass, or ctx ends.
+// Do calls send until it returns nil, fails permanently, or ctx ends.
 func (l *Loop) Do(ctx context.Context, send func() error) error {
 	overloaded := 0
 	for attempt := 1; ; attempt++ {
@@ -118,8 +117,8 @@ func (l *Loop) sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Delay is how long to wait before another try: what the API asks for, or half a second,
-// doubled each time, with some luck in it.
+// Delay returns how long to wait before the next attempt: the time that the API requests, or
+// half a second, doubled with each attempt, plus random jitter.
 func Delay(attempt int, asked time.Duration) time.Duration {
 	if asked > 0 {
 		return min(asked, 5*time.Minute)
@@ -128,7 +127,7 @@ func Delay(attempt int, asked time.Duration) time.Duration {
 	return d + time.Duration(rand.Int64N(int64(d)/4+1))
 }
 
-// Failure returns what is known of a failure.
+// Failure converts an error to a [model.Error].
 func Failure(err error) *model.Error {
 	var e *model.Error
 	if errors.As(err, &e) {
@@ -148,7 +147,7 @@ func Failure(err error) *model.Error {
 	return &model.Error{Message: message}
 }
 
-// Why another model is asked, in the protocol's words.
+// Reasons to fall back to another model, as the protocol names them.
 const (
 	TriggerOverloaded = "overloaded" // several times
 	TriggerNotFound   = "model_not_found"
@@ -156,7 +155,7 @@ const (
 	TriggerServer     = "server_error"
 )
 
-// Trigger returns why another model may answer where this one failed, empty if none would.
+// Trigger returns why another model may answer where this one failed, or "" if none would.
 func Trigger(e *model.Error) string {
 	switch {
 	case Overloaded(e):
@@ -171,10 +170,10 @@ func Trigger(e *model.Error) string {
 	return ""
 }
 
-// Overloaded reports whether a failure says that the model has too much to do.
+// Overloaded reports whether a failure means that the model is overloaded.
 func Overloaded(e *model.Error) bool { return e.Status == 529 || e.Type == "overloaded_error" }
 
-// Retryable reports whether a failure may pass by itself. A refused key does not.
+// Retryable reports whether a failure may be temporary. A rejected key is not.
 func Retryable(e *model.Error) bool {
 	switch {
 	case e.Status == 0:
@@ -186,7 +185,7 @@ func Retryable(e *model.Error) bool {
 	return e.Status >= 500
 }
 
-// Code is the protocol's word for a failure that is tried again.
+// Code returns the protocol's name for a failure that is retried.
 func Code(e *model.Error) wire.AssistantError {
 	switch {
 	case Overloaded(e):
@@ -199,38 +198,38 @@ func Code(e *model.Error) wire.AssistantError {
 	return wire.ErrorUnknown
 }
 
-// Broken reports whether an answer began and did not arrive.
+// Broken reports whether an answer started but did not arrive completely.
 func Broken(err error) bool {
 	var bad *model.EventError
 	return errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &bad)
 }
 
 const (
-	idleTimeout = 10 * time.Minute // if the caller does not say
-	grace       = 5 * time.Second  // how long a model has to end
+	idleTimeout = 10 * time.Minute // the default
+	grace       = 5 * time.Second  // how long a model may take to stop
 )
 
 // An Item is one piece of a stream.
 type Item struct {
 	Event    *wire.APIEvent
-	Raw      json.RawMessage // the same, as the API wrote it
+	Raw      json.RawMessage // the event as the API sent it
 	Response *model.Response
-	Err      error // nothing comes behind it
+	Err      error // the last item of the stream
 }
 
 // A Stream is the answer to a request, as it arrives.
 type Stream struct {
 	Items <-chan Item     // closed at the end
-	Ctx   context.Context // ends when the model is silent for too long, and with the stream
+	Ctx   context.Context // ends when the model is silent for too long, and when the stream is closed
 
 	cancel context.CancelCauseFunc
 	ended  chan struct{}
 	log    *slog.Logger
 }
 
-// Open sends a request. The answer breaks off if the model is silent for longer than idle;
-// 0 means 10 minutes. With whole it arrives in one piece, if the model can do that. Whoever
-// opens a stream closes it.
+// Open sends a request. The stream breaks if the model is silent for longer than idle; 0 means
+// 10 minutes. With whole the answer arrives in one piece, if the model supports that. The
+// caller closes the stream.
 func Open(ctx context.Context, m model.Model, req model.Request, idle time.Duration, whole bool, log *slog.Logger) *Stream {
 	if idle <= 0 {
 		idle = idleTimeout
@@ -240,7 +239,7 @@ func Open(ctx context.Context, m model.Model, req model.Request, idle time.Durat
 	s := &Stream{Items: items, Ctx: ctx, cancel: cancel, ended: make(chan struct{}), log: log}
 	silence := time.AfterFunc(idle, func() { cancel(&model.IdleError{After: idle}) })
 	send := func(it Item) bool {
-		silence.Stop() // it is not the model that is silent now
+		silence.Stop() // the reader is slow now, not the model
 		defer silence.Reset(idle)
 		select {
 		case items <- it:
@@ -281,7 +280,8 @@ func Open(ctx context.Context, m model.Model, req model.Request, idle time.Durat
 	return s
 }
 
-// Err returns why the stream broke: the model was silent for too long, or else err.
+// Err returns the error that broke the stream: a [model.IdleError] if the model was silent for
+// too long, or else err.
 func (s *Stream) Err(err error) error {
 	if idle, ok := errors.AsType[*model.IdleError](context.Cause(s.Ctx)); ok {
 		return idle
@@ -289,7 +289,7 @@ func (s *Stream) Err(err error) error {
 	return err
 }
 
-// Close ends the stream. A model ends soon; one that does not is left to itself.
+// Close ends the stream. It waits for the model for a limited time.
 func (s *Stream) Close() {
 	s.cancel(nil)
 	select {
@@ -299,7 +299,7 @@ func (s *Stream) Close() {
 	}
 }
 
-// Failed returns the failure that an event reports, nil if it reports none.
+// Failed returns the failure that an event reports, or nil.
 func Failed(ev *wire.APIEvent) error {
 	switch {
 	case ev.Type != "error":

@@ -23,7 +23,7 @@ var (
 	broken     = io.ErrUnexpectedEOF
 )
 
-// TestLoop: what is tried again, and how often.
+// TestLoop checks which failures are retried, and how often.
 func TestLoop(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -63,8 +63,8 @@ func TestLoop(t *testing.T) {
 	}
 }
 
-// TestLoopFallsBack: an overloaded model is replaced after three times, and the other one
-// has all its retries.
+// TestLoopFallsBack checks that an overloaded model is replaced after three attempts, and
+// that the other one has all its retries.
 func TestLoopFallsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sends, fallbacks := 0, 1
@@ -78,7 +78,7 @@ func TestLoopFallsBack(t *testing.T) {
 	})
 }
 
-// TestLoopRepairs: a repaired request is sent again at once and costs no retry.
+// TestLoopRepairs checks that a repaired request is sent again at once and costs no retry.
 func TestLoopRepairs(t *testing.T) {
 	repairs, sends := 3, 0
 	l := Loop{Repair: func(error, *model.Error, bool) bool { repairs--; return repairs >= 0 }}
@@ -87,7 +87,7 @@ func TestLoopRepairs(t *testing.T) {
 	}
 }
 
-// TestLoopEndsWithContext: a wait ends with the context.
+// TestLoopEndsWithContext checks that a wait ends with the context.
 func TestLoopEndsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stop := errors.New("stop")
@@ -100,14 +100,14 @@ func TestLoopEndsWithContext(t *testing.T) {
 	})
 }
 
-// A fakeModel is a stream.
+// A fakeModel is a model that returns a given stream.
 type fakeModel func(ctx context.Context, yield func(model.Event, error) bool)
 
 func (f fakeModel) Stream(ctx context.Context, _ model.Request) iter.Seq2[model.Event, error] {
 	return func(yield func(model.Event, error) bool) { f(ctx, yield) }
 }
 
-// read returns how many events a stream has, and how it ended.
+// read returns the number of events in a stream, and the error that ended it.
 func read(s *Stream) (events int, err error) {
 	defer s.Close()
 	for {
@@ -123,8 +123,8 @@ func read(s *Stream) (events int, err error) {
 	}
 }
 
-// TestStream: a stream ends with its model, its failure, its panic or its silence, also if
-// the model does not stop.
+// TestStream checks that a stream ends when its model ends, fails, panics or is silent,
+// even if the model does not stop.
 func TestStream(t *testing.T) {
 	ping := model.Event{Data: []byte(`{"type":"ping"}`)}
 	for _, tt := range []struct {
@@ -161,7 +161,7 @@ func TestStream(t *testing.T) {
 			if events != tt.events || (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
 				t.Errorf("%s: got %d events and %q, want %d and %q", tt.name, events, got, tt.events, tt.want)
 			}
-			time.Sleep(2 * time.Hour) // in the bubble: the model that does not stop ends
+			time.Sleep(2 * time.Hour) // inside the bubble: the model that does not stop ends
 		})
 	}
 }

@@ -9,16 +9,16 @@ import (
 	"github.com/parley-go/parley/engine/model"
 )
 
-// An Overflow says that a conversation is larger than the model's window. It is found before
-// a request is sent, or reported by the API.
+// An Overflow is the error for a conversation that is larger than the model's window. It is
+// detected before a request is sent, or reported by the API.
 type Overflow struct {
-	Tokens, Window int64        // 0 if they are not known
-	Local          bool         // nothing was sent
-	Why            error        // why the conversation was not made smaller; nil if that was not tried
-	Reported       *model.Error // by the API; nil if it was not asked
+	Tokens, Window int64        // 0 if unknown
+	Local          bool         // detected before sending
+	Why            error        // why the conversation was not compacted; nil if that was not tried
+	Reported       *model.Error // by the API; nil if no request was sent
 }
 
-// Error says so to people.
+// Error describes the overflow to people.
 func (o *Overflow) Error() string {
 	text := "Prompt is too long"
 	if o.Tokens > 0 {
@@ -38,7 +38,7 @@ func (o *Overflow) Unwrap() error {
 	return o.Reported
 }
 
-// Overflowed returns the overflow that an error is, nil if it is none.
+// Overflowed returns err as an overflow, or nil if it is none.
 func Overflowed(err error) *Overflow {
 	if o, ok := errors.AsType[*Overflow](err); ok {
 		return o

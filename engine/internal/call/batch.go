@@ -10,14 +10,15 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A Batch is the tool calls of one answer. Each is a goroutine. One without effects starts
-// at once, unless an earlier one has effects; one with effects waits until the message is
-// complete and everything before it is done.
+// A Batch holds the tool calls of one answer. Each runs in its own goroutine. A call
+// without effects starts at once, unless an earlier one has effects. A call with effects
+// waits until the message is complete and everything before it is done.
 //
 // Its methods are called by the owner of the conversation.
 type Batch struct {
 	Calls []*Call
-	// Ended receives after a call has ended or is to stop. It may stand for several.
+	// Ended receives after a call has ended or must stop. One value may stand for several
+	// calls.
 	Ended chan struct{}
 
 	runner   *Runner
@@ -27,7 +28,7 @@ type Batch struct {
 	cancel   context.CancelCauseFunc
 }
 
-// NewBatch returns a batch without calls. They stop when ctx ends.
+// NewBatch returns an empty batch. Its calls stop when ctx ends.
 func (r *Runner) NewBatch(ctx context.Context) *Batch {
 	b := &Batch{runner: r, Ended: make(chan struct{}, 1), released: make(chan struct{})}
 	b.ctx, b.cancel = context.WithCancelCause(ctx)
@@ -37,13 +38,13 @@ func (r *Runner) NewBatch(ctx context.Context) *Batch {
 // Release lets calls with effects start.
 func (b *Batch) Release() { b.once.Do(func() { close(b.released) }) }
 
-// Abandon stops what runs and lets nothing else start.
+// Abandon stops the running calls and prevents others from starting.
 func (b *Batch) Abandon() {
 	b.cancel(errors.New("the call was abandoned"))
 	b.Release()
 }
 
-// Start begins a call.
+// Start starts a call.
 func (b *Batch) Start(c *Call) {
 	c.Began, c.Done = b.runner.Now(), make(chan struct{})
 	c.Ctx, c.cancel = context.WithCancelCause(b.ctx)
@@ -65,11 +66,11 @@ func (b *Batch) Start(c *Call) {
 		defer close(c.Done)
 		defer c.cancel(nil)
 		defer func() {
-			if c.Out == nil { // the tool ended its goroutine
+			if c.Out == nil { // the tool called runtime.Goexit
 				c.Out = failed(errors.New("the tool failed in an unexpected way: it never returned"))
 			}
 		}()
-		stopped := false // by the answer to an earlier one
+		stopped := false // because an earlier call was answered with an interrupt
 		for _, other := range before {
 			select {
 			case <-other.Done:
@@ -91,7 +92,7 @@ func (b *Batch) Start(c *Call) {
 	}()
 }
 
-// Add adds a call that does not run: its result is known.
+// Add adds a call that does not run, with its result.
 func (b *Batch) Add(c *Call, result *tool.Result) {
 	c.Began, c.Done, c.final = b.runner.Now(), make(chan struct{}), true
 	close(c.Done)
@@ -101,15 +102,15 @@ func (b *Batch) Add(c *Call, result *tool.Result) {
 	b.Calls = append(b.Calls, c)
 }
 
-// errAnswered is why a call is stopped whose result came from the host.
+// errAnswered is the cause for stopping a call whose result came from the host.
 var errAnswered = errors.New("the host answered the call")
 
-// Answer gives a call the result that the host has for it. It reports false if there is no
-// such call, or its result was emitted.
+// Answer sets the result of a call to one from the host. It returns false if there is no
+// such call, or if its result was emitted.
 //
-// A call that waits, for its turn or for a permission, does not run; one that runs is
-// stopped and its own result dropped, as is one that is done and not emitted yet. The first
-// answer counts.
+// A call that waits for its turn or for permission does not run. One that is running is
+// stopped, and its own result is dropped. The same holds for one that is done but not
+// emitted yet. Only the first answer is used.
 func (b *Batch) Answer(result *wire.ToolResultBlock, structured json.RawMessage) bool {
 	for _, c := range b.Calls {
 		if c.ID != result.ToolUseID || c.Told || c.Posted != nil || c.final {

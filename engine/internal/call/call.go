@@ -1,9 +1,8 @@
-// Package call runs one tool call: validate, hooks, decide, ask the host, intent, run,
-// outcome.
+// Package call runs one tool call: validate, hooks, decide, ask the host, intent, run, outcome.
 //
-// A call works on a [View], which never changes, and returns an [Outcome]. It never reaches
-// the goroutine that owns the conversation, except through the few functions of its
-// [Runner]: a slow file system, hook or host delays nobody else.
+// A call works on a [View], which never changes, and returns an [Outcome]. It reaches the
+// goroutine that owns the conversation only through the few functions of its [Runner], so a
+// slow file system, hook or host delays nothing else.
 package call
 
 import (
@@ -32,37 +31,38 @@ import (
 
 // A Runner runs the calls of one conversation. It is safe for concurrent use.
 type Runner struct {
-	Env       *tool.Env // what it remembers; its directories are those of the View
+	Env       *tool.Env // holds its state; the directories are those of the View
 	Rec       *recorder.Recorder
 	Log       *slog.Logger
 	Telemetry *telemetry.Telemetry
 	Now       func() time.Time
 
-	View func() *View // of the conversation, as it is now
+	View func() *View // returns the current view of the conversation
 	Top  Top
-	// Agent is the subagent whose calls they are; nil if they are the conversation's own.
+	// Agent is the subagent that makes the calls; nil if the conversation itself does.
 	Agent     *Agent
-	NoPrompts bool // what would be asked is denied
+	NoPrompts bool // deny calls that need permission instead of asking
 
-	// Judge has a model judge a call in mode auto. It never returns nil.
+	// Judge lets a model judge a call in mode auto. It never returns nil.
 	Judge func(context.Context, *tool.Spec, json.RawMessage) *policy.Judgement
 
-	// SetState reports to the host that somebody is asked, or not any more.
+	// SetState reports to the host that a permission request is open, or no longer is.
 	SetState func(state string)
-	// AddNotes emits what hooks say beside a call; the model gets it with the next prompt.
+	// AddNotes emits the messages of hooks that do not belong to a result; the model receives
+	// them with the next prompt.
 	AddNotes func(*hook.Verdict)
 }
 
-// A Top is the topmost conversation, whose rules and mode decide about all calls.
+// A Top is the topmost conversation, whose rules and mode decide all calls.
 type Top struct {
 	View    func() *View
 	Path    func() string // of the session's log
 	Over    <-chan struct{}
-	Refresh func(context.Context) // reads rules again that have changed; may be nil
-	// Apply changes rules as an answer about a call says. It returns the directories that
-	// this adds.
+	Refresh func(context.Context) // reads changed rules again; may be nil
+	// Apply applies a permission update from an answer about a call. It returns the directories
+	// that this adds.
 	Apply func(*wire.PermissionUpdate) (added []string)
-	// Keep makes the same hold for conversations that follow; see engine.Config. It may be nil.
+	// Keep stores the same update for later conversations; see engine.Config. It may be nil.
 	Keep func(*wire.PermissionUpdate) (path string, err error)
 }
 
@@ -70,51 +70,51 @@ type Top struct {
 type Agent struct {
 	ID, Name string
 	ReadOnly bool
-	// Modes are those of the agents on the way down to it and its own.
+	// Modes are those of the agents above it and its own.
 	Modes []wire.PermissionMode
 }
 
-// A Form is a tool that does not run: the value that the model gives it is the answer of
-// the turn.
+// A Form is a tool that does not run: its input is the answer of the turn.
 type Form interface {
 	tool.Tool
-	// Fit returns the value that the model meant, or what is wrong with it.
+	// Fit returns the value that the model meant, or an error that describes why it does not
+	// match.
 	Fit(given json.RawMessage) (json.RawMessage, error)
 }
 
-// An AgentTool is a tool that starts subagents or lets them go on. Such calls run side by
-// side, and rules can be about the agent.
+// An AgentTool is a tool that starts or resumes subagents. Its calls run concurrently, and
+// rules can name the agent.
 type AgentTool interface {
 	tool.Tool
-	// AgentType returns the name of the agent that a call is about, empty if there is none.
+	// AgentType returns the name of the agent that a call starts or resumes, or "".
 	AgentType(input json.RawMessage) string
 }
 
 // A Call is one tool call. The fields of the first group are set before it starts.
 type Call struct {
 	ID, Name string
-	Input    json.RawMessage // nil if the model wrote no JSON object
-	Text     string          // what the model wrote, if that is no JSON object
-	Tool     tool.Tool       // nil if there is none of that name
+	Input    json.RawMessage // nil if the model wrote something other than a JSON object
+	Text     string          // what the model wrote, if it is not a JSON object
+	Tool     tool.Tool       // nil if there is no tool of that name
 	PromptID string
-	UUID     string // of the record of the call
+	UUID     string // of the record that contains the call
 
 	Began  time.Time
 	Done   chan struct{}   // closed when Out is set
-	Ctx    context.Context // ends with the call, and when it is to stop
+	Ctx    context.Context // ends with the call, or when it must stop
 	Out    *Outcome
-	Posted *Outcome // the host's result, in place of Out; of the owner's goroutine
-	Told   bool     // the result was emitted; of the owner's goroutine
-	Beats  int      // heartbeats that were emitted; of the owner's goroutine
+	Posted *Outcome // the host's result, which replaces Out; used by the owner only
+	Told   bool     // the result was emitted; used by the owner only
+	Beats  int      // number of heartbeats emitted; used by the owner only
 
 	cancel   context.CancelCauseFunc
-	final    bool                   // nobody answers in its place
-	resolved map[string]tool.Target // of the paths of the call, as they were judged
-	receipt  *session.Entry         // of the decision, until it is written with the intent
+	final    bool                   // the host cannot answer it
+	resolved map[string]tool.Target // targets of the call's paths, as they were when the call was decided
+	receipt  *session.Entry         // of the decision, until it is recorded with the intent
 	place    tool.Place             // where its command runs
 }
 
-// StartsAgent reports whether the call starts a subagent, which runs beside others.
+// StartsAgent reports whether the call starts a subagent, which runs concurrently with others.
 func (c *Call) StartsAgent() bool {
 	_, ok := c.Tool.(AgentTool)
 	return ok
@@ -123,7 +123,7 @@ func (c *Call) StartsAgent() bool {
 // ReadOnly reports whether the call has no effects.
 func (c *Call) ReadOnly() bool { return c.Tool != nil && c.Tool.Spec().ReadOnly && !c.StartsAgent() }
 
-// server returns the MCP server whose tool it is, nil if it is none's.
+// server returns the MCP server of the tool, or nil.
 func (c *Call) server() *wire.ToolServer {
 	if m, ok := c.Tool.(*mcp.Tool); ok {
 		return m.Server()
@@ -131,28 +131,28 @@ func (c *Call) server() *wire.ToolServer {
 	return nil
 }
 
-// An Outcome is what came of a call.
+// An Outcome is the outcome of a call.
 type Outcome struct {
 	Result    *tool.Result
 	Meta      *wire.ToolResultMeta
 	Before    []wire.Message  // emitted before the result
 	After     []wire.Message  // emitted after the result
-	Context   []string        // for the model, behind the results
+	Context   []string        // texts for the model, after the results
 	Nested    []*project.File // instructions for files that the call touched
 	Denied    bool
-	Input     json.RawMessage // as hosts saw it last: with absolute paths, changed by hooks; nil if nobody saw it
-	Interrupt bool            // the turn is to end
+	Input     json.RawMessage // as last sent to hosts: with absolute paths, changed by hooks; nil if it was not sent
+	Interrupt bool            // the turn must end
 	Stop      bool            // a hook ends the turn
-	Stopped   bool            // its result is that it was stopped
-	Finished  bool            // it ran to its end
-	Deferred  bool            // a hook put the call off; the host does not receive the result
-	Value     json.RawMessage // that a [Form] was given, if it fits
-	Misfit    error           // why that does not fit
+	Stopped   bool            // the call was stopped
+	Finished  bool            // the call ran to its end
+	Deferred  bool            // a hook deferred the call; its result is not sent to the host
+	Value     json.RawMessage // the input of a [Form], if it matches
+	Misfit    error           // why the input does not match
 
-	hooks []policy.HookAnswer // what hooks said about the call
+	hooks []policy.HookAnswer // answers of hooks about the call
 }
 
-// InputOf returns the input of the call as hosts saw it last, or else the model's.
+// InputOf returns the input of the call as last sent to hosts, or else the model's.
 func (out *Outcome) InputOf(c *Call) json.RawMessage {
 	if out.Input != nil {
 		return out.Input
@@ -160,7 +160,7 @@ func (out *Outcome) InputOf(c *Call) json.RawMessage {
 	return c.Input
 }
 
-// add adds what hooks say about a call.
+// add adds the answers of hooks about a call.
 func (out *Outcome) add(v *hook.Verdict) {
 	out.Before = append(out.Before, v.Notes...)
 	out.Context = append(out.Context, v.Added()...)
@@ -172,16 +172,16 @@ func failed(err error) *Outcome { return &Outcome{Result: tool.Failed(err), Fini
 
 // Texts for the model about a call that was stopped.
 const (
-	// StoppedBefore is of a call that had not started when the turn was stopped.
+	// StoppedBefore is for a call that had not started when the turn was stopped.
 	StoppedBefore = "The user stopped the turn before this call ran. It did nothing. Stop here and wait for what the user says next."
-	// stoppedDenied is of a call whose denial stopped the turn.
+	// stoppedDenied is for a call whose denial stopped the turn.
 	stoppedDenied = "The user denied this call and stopped the turn. The call did not run. Stop here and wait for what the user says next."
-	// StoppedWhile is of a call that was running.
+	// StoppedWhile is for a call that was running.
 	StoppedWhile = "The user stopped the turn while this call ran. It may have run only in part, and what it changed until then stays changed. Stop here and wait for what the user says next."
 )
 
-// Rejected is the outcome of a call that was stopped, with one of the texts above. Its
-// input, nil if nobody looked at the call, is as hosts saw it.
+// Rejected returns the outcome of a call that was stopped, with one of the texts above. input
+// is as last sent to hosts, or nil if it was not sent.
 func Rejected(c *Call, input json.RawMessage, text string) *Outcome {
 	return &Outcome{
 		Stopped: true, Input: input,
@@ -190,27 +190,27 @@ func Rejected(c *Call, input json.RawMessage, text string) *Outcome {
 	}
 }
 
-// A run is a call on its way through the stages.
+// A run is the state of a call in the stages.
 type run struct {
 	*Runner
 	*Call
-	Env      *tool.Env // as it was when the call began
+	Env      *tool.Env // as it was when the call started
 	ctx      context.Context
 	spec     *tool.Spec
 	input    json.RawMessage
 	hooks    *hook.Verdict // for PreToolUse
 	mode     wire.PermissionMode
 	decision policy.Decision
-	judged   *policy.Judgement // nil if no model was asked
+	judged   *policy.Judgement // nil if no model judged the call
 	by       string            // who decided: "policy", "judge", "hook", "host" or "nobody"
 	allowed  bool
-	changed  func() // records what the call has changed
+	changed  func() // records the changes of the call
 	began    time.Time
 	dir      string // the working directory before
 	out      *Outcome
 }
 
-// stages are what happens with a call, in this order. One that returns true ends it.
+// stages handle a call in this order. A stage that returns true ends the call.
 var stages = []func(*run) bool{
 	(*run).validate,
 	(*run).callHooks,
@@ -224,7 +224,7 @@ var stages = []func(*run) bool{
 	(*run).reportOutcome,
 }
 
-// Run decides about a call and runs it.
+// Run decides a call and runs it.
 func (r *Runner) Run(ctx context.Context, c *Call) (out *Outcome) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -247,16 +247,16 @@ func (s *run) end(out *Outcome) bool {
 	return true
 }
 
-// misused ends a call whose input does not fit the tool. It did not run, and that is
-// recorded.
+// misused ends a call whose input does not match the tool. It records that the call did not
+// run.
 func (s *run) misused(err error) bool {
 	s.out.Result, s.out.Finished = tool.Failed(err), true
 	s.recordDecision(policy.Decision{}, "schema", false)
 	return true
 }
 
-// prepare checks an input against the schema of its tool and makes the paths in it absolute:
-// whoever looks at the call from here on sees what the tool will open.
+// prepare validates an input against the schema of its tool and makes the paths in it absolute,
+// so that hooks, rules and people see what the tool will open.
 func (s *run) prepare(input json.RawMessage) (err error) {
 	if _, form := s.Tool.(Form); !form { // which looks at its input itself
 		if err = tool.Validate(s.spec, input); err != nil {
@@ -272,7 +272,7 @@ func (s *run) prepare(input json.RawMessage) (err error) {
 	return nil
 }
 
-// validate is the first stage: is there such a tool, and does the input fit?
+// validate is the first stage. It checks that the tool exists and that the input matches.
 func (s *run) validate() bool {
 	if s.Tool == nil {
 		return s.end(failed(tool.Misuse("Error: No such tool available: %s", s.Name)))
@@ -295,7 +295,7 @@ func (s *run) fill(form Form) bool {
 	s.began = s.Now()
 	s.input = s.Input
 	if s.input == nil {
-		s.input = json.RawMessage(s.Text) // it may still be a string of what is meant
+		s.input = json.RawMessage(s.Text) // it may still be the intended value as a string
 	} else if s.callHooks() {
 		return true
 	}
@@ -310,12 +310,12 @@ func (s *run) fill(form Form) bool {
 	return true
 }
 
-// accepted says who let a call run.
+// accepted returns the metadata that name who allowed a call.
 func accepted(c *Call, source, reason string) *wire.ToolResultMeta {
 	return &wire.ToolResultMeta{ID: c.ID, PermissionDecision: &wire.PermissionDecision{Decision: "accept", Source: source, ReasonType: reason}}
 }
 
-// recordIntent records that a call is about to have effects, before it has.
+// recordIntent records that a call is about to have effects.
 func (s *run) recordIntent() bool {
 	if s.ctx.Err() != nil {
 		return s.end(Rejected(s.Call, s.input, StoppedBefore))
@@ -323,7 +323,7 @@ func (s *run) recordIntent() bool {
 	if s.ReadOnly() {
 		return false
 	}
-	if !s.StartsAgent() { // what a subagent changes is kept call by call
+	if !s.StartsAgent() { // the calls of a subagent keep their own files
 		if err := s.keepFiles(); err != nil {
 			return s.end(failed(err))
 		}
@@ -332,23 +332,23 @@ func (s *run) recordIntent() bool {
 	if s.receipt != nil {
 		entries = []*session.Entry{s.receipt, entries[0]}
 	}
-	// A command behind the read wall changes nothing, so that nothing is lost with its
-	// intent. Its result waits for the disk.
+	// A command behind the read wall changes nothing, so nothing is lost if its intent is not
+	// on disk. Its result waits for the disk.
 	for _, e := range entries {
 		e.Hasty = s.place == tool.ReadWall && s.Env.Wall.Ready() == nil
 	}
 	if err := s.Rec.Place().Append(entries...); err != nil {
 		return s.end(failed(fmt.Errorf("the call did not run, because %w", err)))
 	}
-	if s.ctx.Err() != nil { // recording took a moment
+	if s.ctx.Err() != nil { // the turn may have ended during recording
 		s.recordOutcome(true)
 		return s.end(Rejected(s.Call, s.input, StoppedBefore))
 	}
 	return false
 }
 
-// recordOutcome records that the effects of a call are complete. Its result is recorded
-// later, when hooks have seen it.
+// recordOutcome records that the effects of a call are complete. Its result is recorded later,
+// after the hooks.
 func (s *run) recordOutcome(failed bool) {
 	if err := s.Rec.Place().Append(session.Outcome(s.ID, failed, nil)); err != nil {
 		s.Log.Error("the outcome of a call could not be recorded", "error", err)
@@ -361,7 +361,7 @@ func (s *run) execute() bool {
 	ctx, span := s.Telemetry.Tool(s.ctx, s.spec.Name, s.ID)
 	returned := s.ReadOnly()
 	defer func() {
-		if !returned { // the tool panicked or ended its goroutine: nothing of it runs any more
+		if !returned { // the tool panicked or called runtime.Goexit: none of it runs any more
 			s.changed()
 			s.recordOutcome(true)
 		}
@@ -382,7 +382,7 @@ func (s *run) execute() bool {
 	}
 	if err != nil {
 		result = tool.Failed(err)
-		// A call that was wrong is none that was decided about.
+		// A call with a wrong input carries no permission decision.
 		if _, wrong := errors.AsType[*tool.UseError](err); wrong {
 			s.out.Meta = nil
 		}
@@ -395,12 +395,13 @@ func (s *run) execute() bool {
 	return false
 }
 
-// reportOutcome is the last stage: what the call touched, and what hooks say about it.
+// reportOutcome is the last stage. It finds instructions for files that the call touched and
+// runs hooks about the result.
 func (s *run) reportOutcome() bool {
 	if !s.out.Result.IsError {
 		s.out.Nested = s.nestedFiles()
 	}
-	if s.spec.Name != "Read" { // which has looked at its pictures
+	if s.spec.Name != "Read" { // which fits its pictures itself
 		content, problems := picture.FitContent(s.out.Result.Content)
 		if len(problems) > 0 {
 			s.out.Before = append(s.out.Before, picture.LeftOut(fmt.Sprintf("A picture that %s returned was left out: %s.", s.spec.Name, strings.Join(problems, "; "))))
@@ -411,13 +412,13 @@ func (s *run) reportOutcome() bool {
 	for _, f := range s.out.Nested {
 		s.callEventHooks("", InstructionsLoaded(f, "nested_traversal"), f.Path)
 	}
-	if now := s.Env.Cwd(); now != s.dir && !s.ReadOnly() && !strings.HasSuffix(s.spec.Name, "Worktree") { // as the official command
+	if now := s.Env.Cwd(); now != s.dir && !s.ReadOnly() && !strings.HasSuffix(s.spec.Name, "Worktree") { // as the official command does
 		s.callEventHooks(s.PromptID, &wire.CwdChangedInput{OldCwd: s.dir, NewCwd: now}, "")
 	}
 	return true
 }
 
-// nestedFiles returns what the project says about files that the call touched.
+// nestedFiles returns the project's instructions for files that the call touched.
 func (s *run) nestedFiles() (found []*project.File) {
 	v := s.View()
 	if v.NoInstructions || v.Project == nil {
@@ -432,7 +433,8 @@ func (s *run) nestedFiles() (found []*project.File) {
 	return found
 }
 
-// keepFiles keeps what a call is about to change. s.changed is called when it has.
+// keepFiles records the files that a call is about to change. s.changed is called after the
+// call.
 func (s *run) keepFiles() error {
 	keeper := s.View().Keeper
 	if keeper == nil {
@@ -455,7 +457,7 @@ func (s *run) keepFiles() error {
 		}
 	}
 	if anything {
-		dirs = files.RealRoots(s.Env) // where it works; the others are too much
+		dirs = files.RealRoots(s.Env) // only the working directories; others would be too much
 		dirs = dirs[:min(1, len(dirs))]
 	}
 	if len(paths) == 0 && len(dirs) == 0 {

@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A fakeTool writes what it is asked to do, or nothing if it is read-only.
+// A fakeTool has an effect unless it is read-only.
 type fakeTool struct {
 	name     string
 	readOnly bool
@@ -49,9 +49,9 @@ func (f *fakeTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, erro
 	return f.run(ctx, call.Input)
 }
 
-// A fakeHost answers questions and hooks.
+// A fakeHost answers permission requests and hooks.
 type fakeHost struct {
-	answer *wire.PermissionResult // nil if there is nobody to ask
+	answer *wire.PermissionResult // nil if nobody can be asked
 	err    error
 	hooks  map[wire.HookEvent]*wire.HookOutput
 	asked  []*wire.CanUseTool
@@ -85,7 +85,7 @@ func (l *fakeLog) Append(entries ...*session.Entry) error {
 	return nil
 }
 
-// newRunner returns a runner in a mode with rules, and the log that it writes.
+// newRunner returns a runner with a mode and rules, and the log that it writes.
 func newRunner(t *testing.T, host *fakeHost, mode wire.PermissionMode, rules ...string) (*Runner, *fakeLog) {
 	t.Helper()
 	log := &fakeLog{}
@@ -108,7 +108,7 @@ func newRunner(t *testing.T, host *fakeHost, mode wire.PermissionMode, rules ...
 	}, log
 }
 
-// TestStages: each stage ends a call as it should, and what is recorded fits to that.
+// TestStages checks how each stage ends a call, and what is recorded about it.
 func TestStages(t *testing.T) {
 	preToolUse := func(behavior wire.PermissionBehavior, input string) map[wire.HookEvent]*wire.HookOutput {
 		out := &wire.PreToolUseOutput{PermissionDecision: behavior, PermissionDecisionReason: "the hook's reason"}
@@ -187,7 +187,7 @@ func TestStages(t *testing.T) {
 	}
 }
 
-// A fakeForm fits values that are not empty.
+// A fakeForm accepts values that are not empty.
 type fakeForm struct{ fakeTool }
 
 func (f *fakeForm) Fit(given json.RawMessage) (json.RawMessage, error) {
@@ -197,7 +197,8 @@ func (f *fakeForm) Fit(given json.RawMessage) (json.RawMessage, error) {
 	return given, nil
 }
 
-// TestForm: a form is not run; its value, or what is wrong with it, is the outcome.
+// TestForm checks that a form does not run: its value, or the reason why that does not match,
+// is the outcome.
 func TestForm(t *testing.T) {
 	r, _ := newRunner(t, &fakeHost{}, wire.ModeDefault)
 	for input, want := range map[string]string{`{"a":1}`: "provided successfully", `{}`: "it is empty"} {
@@ -208,8 +209,8 @@ func TestForm(t *testing.T) {
 	}
 }
 
-// TestBatchOrder: a call with effects waits for the end of the message and for all calls
-// before it; calls without effects wait for nobody but for those.
+// TestBatchOrder checks that a call with effects waits for the end of the message and for all
+// calls before it, and that calls without effects wait only for calls with effects.
 func TestBatchOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := newRunner(t, &fakeHost{}, wire.ModeBypassPermissions)
@@ -248,7 +249,7 @@ func TestBatchOrder(t *testing.T) {
 	})
 }
 
-// TestHostAnswersInPlaceOfCall: the host's result counts, and the call stops.
+// TestHostAnswersInPlaceOfCall checks that the host's result is used and the call stops.
 func TestHostAnswersInPlaceOfCall(t *testing.T) {
 	r, _ := newRunner(t, &fakeHost{}, wire.ModeBypassPermissions)
 	b := r.NewBatch(t.Context())
@@ -274,7 +275,7 @@ func TestHostAnswersInPlaceOfCall(t *testing.T) {
 	}
 }
 
-// TestNarrowest: the mode of an agent never allows more than that of its parent.
+// TestNarrowest checks that the mode of an agent never allows more than that of its parent.
 func TestNarrowest(t *testing.T) {
 	modes := []wire.PermissionMode{wire.ModeDefault, wire.ModeAcceptEdits, wire.ModeBypassPermissions, wire.ModePlan, wire.ModeDontAsk, wire.ModeAuto, wire.ModeManual}
 	for _, parent := range modes {
@@ -293,8 +294,8 @@ func TestNarrowest(t *testing.T) {
 	}
 }
 
-// TestToolThatPanicsHasAnOutcome: every intent has an outcome while the process lives, so that
-// only a process that died leaves calls whose effect is unknown.
+// TestToolThatPanicsHasAnOutcome checks that every intent has an outcome while the process
+// lives, so that only a process that died leaves calls whose effect is unknown.
 func TestToolThatPanicsHasAnOutcome(t *testing.T) {
 	for name, end := range map[string]func(){"panics": func() { panic("oops") }, "ends its goroutine": runtime.Goexit} {
 		r, log := newRunner(t, &fakeHost{}, wire.ModeBypassPermissions)

@@ -17,8 +17,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// The tool that starts subagents has two names: the model and hooks know it as Agent, hosts
-// as Task; calls may use both.
+// Names of the tool that starts subagents: the model and hooks use Agent, hosts use Task;
+// calls may use both.
 const (
 	AgentName     = "Agent"
 	AgentHostName = "Task"
@@ -27,17 +27,16 @@ const (
 // IsAgentName reports whether a name is that of the tool that starts subagents.
 func IsAgentName(name string) bool { return name == AgentName || name == AgentHostName }
 
-// interactive reports whether a tool is itself a question: it is always put to the host,
-// and no rule or mode answers in its place.
+// interactive reports whether a tool asks the user itself. Its calls always go to the host,
+// and no rule or mode answers instead.
 func interactive(name string) bool { return name == "AskUserQuestion" || name == "ExitPlanMode" }
 
-// errOver says that the conversation is over.
+// errOver means that the conversation is over.
 var errOver = errors.New("the conversation is over")
 
-// Decide decides about a call by the rules and the mode of the topmost conversation, as
-// they are now, narrowed by each agent on the way down. It runs in the goroutine of the
-// call: looking at a slow file system delays nobody else. Its error says that the
-// conversation is over.
+// Decide decides a call by the current rules and mode of the topmost conversation, narrowed by
+// each agent down to this one. It runs in the goroutine of the call, so a slow file system
+// delays nothing else. It returns an error if the conversation is over.
 func (r *Runner) Decide(tl tool.Tool, input json.RawMessage, access []tool.Access, resolved map[string]tool.Target) (d policy.Decision, mode wire.PermissionMode, err error) {
 	select {
 	case <-r.Top.Over:
@@ -55,7 +54,8 @@ func (r *Runner) Decide(tl tool.Tool, input json.RawMessage, access []tool.Acces
 		}
 	}
 	req := top.Request(r.Env, tl, input, access, resolved)
-	// One that is in a worktree, or is not while the topmost conversation is, keeps its place.
+	// A conversation in a worktree, or outside of it while the topmost one is inside, keeps
+	// its own directories.
 	if own := r.View().Env; own.Outer != nil || top.Env.Outer != nil {
 		req.Roots, req.Bound = own.Judged()
 	}
@@ -72,21 +72,21 @@ func (r *Runner) Decide(tl tool.Tool, input json.RawMessage, access []tool.Acces
 	return d, mode, nil
 }
 
-// sandboxed reports whether a command need not be asked about: it runs inside the sandbox,
+// sandboxed reports whether a command needs no permission because it runs inside the sandbox
 // and the settings say that this is enough.
 func (r *Runner) sandboxed(access []tool.Access) bool {
 	return r.Env.Sandbox.Settings().AutoAllowBash && r.Env.Sandbox.Complete() && len(access) > 0 &&
 		!slices.ContainsFunc(access, func(a tool.Access) bool { return a.Sandbox != tool.Inside })
 }
 
-// Walled reports whether the read wall holds for the commands of a call. It tries the wall
-// if nobody did, so calls without commands do not ask it.
+// Walled reports whether the read wall protects the commands of a call. Ready probes the wall
+// on its first use, so it is not called for calls without commands.
 func (r *Runner) Walled(access []tool.Access) bool {
 	return slices.ContainsFunc(access, func(a tool.Access) bool { return a.Kind == tool.Execute }) && r.Env.Wall.Ready() == nil
 }
 
-// leaving is what a decision becomes about a command that the model wants to run outside
-// the sandbox: that is asked about, whatever rule or mode allows the command.
+// leaving changes an allow decision to ask for a command that the model requests to run
+// outside the sandbox, whatever rule or mode allows it.
 func leaving(access []tool.Access, d policy.Decision) policy.Decision {
 	if d.Behavior == wire.BehaviorAllow && slices.ContainsFunc(access, func(a tool.Access) bool { return a.Sandbox == tool.Outside }) {
 		d.Behavior, d.Rule, d.ReasonType, d.Reason = wire.BehaviorAsk, nil, "sandboxOverride", "the command is to run outside the sandbox"
@@ -94,7 +94,7 @@ func leaving(access []tool.Access, d policy.Decision) policy.Decision {
 	return d
 }
 
-// aboutAgent looks for rules about an agent, such as Agent(Explore).
+// aboutAgent applies rules about an agent, such as Agent(Explore).
 func aboutAgent(p *policy.Policy, name string, mode wire.PermissionMode, d policy.Decision) policy.Decision {
 	for _, rule := range p.Rules() {
 		r := &rule
@@ -114,7 +114,7 @@ func aboutAgent(p *policy.Policy, name string, mode wire.PermissionMode, d polic
 	return d
 }
 
-// decide asks the rules about the input as it is now. Unless it reports true, s.out says
+// decide applies the rules to the current input. If it returns false, s.out holds the reason
 // why the call does not run.
 func (s *run) decide() bool {
 	access, err := s.Tool.Access(s.Env, s.input)
@@ -130,8 +130,8 @@ func (s *run) decide() bool {
 	return true
 }
 
-// hasPlan reports whether there is a plan to approve: there is none in another mode.
-// It is asked before an answer, which may leave plan mode at once.
+// hasPlan reports whether there is a plan to approve, which is only so in plan mode. It is
+// checked before the host is asked, because the answer may leave plan mode at once.
 func (s *run) hasPlan() bool {
 	if s.spec.Name != "ExitPlanMode" || s.mode == wire.ModePlan {
 		return true
@@ -140,7 +140,7 @@ func (s *run) hasPlan() bool {
 	return false
 }
 
-// decideByRules is the stage of the rules and the mode.
+// decideByRules is the stage that applies the rules and the mode.
 func (s *run) decideByRules() bool {
 	if s.decide() && s.hasPlan() {
 		return false
@@ -164,9 +164,9 @@ func (s *run) applyHooks() bool {
 	if s.hooks.Behavior == wire.BehaviorAsk {
 		d.Behavior, d.ReasonType, d.Reason = wire.BehaviorAsk, "hook", s.hooks.Reason
 	} else if s.hooks.Behavior == wire.BehaviorAllow && d.Rule == nil && !interactive(s.spec.Name) {
-		// A rule that asks is the user's word; a hook does not answer for him.
+		// An ask rule is the user's own decision: a hook cannot answer it.
 		d.Behavior, d.ReasonType = wire.BehaviorAllow, "hook"
-		if s.mode != wire.ModePlan { // in which nothing changes, whatever a hook allows
+		if s.mode != wire.ModePlan { // plan mode allows no changes, whatever a hook allows
 			d.DecidedBy = policy.ByHook
 		}
 	}
@@ -176,7 +176,7 @@ func (s *run) applyHooks() bool {
 	return false
 }
 
-// applyDecision allows or denies the call, unless the host is to be asked.
+// applyDecision allows or denies the call, unless the host must be asked.
 func (s *run) applyDecision() bool {
 	switch d := s.decision; d.Behavior {
 	case wire.BehaviorAllow:
@@ -193,7 +193,7 @@ func (s *run) applyDecision() bool {
 		if s.hooks.Behavior != wire.BehaviorAllow {
 			return s.deny()
 		}
-		// Then the result alone says it, and as of a rule, as with the official command.
+		// As in the official command, only the result reports this denial, as if by a rule.
 		s.denyQuietly()
 		s.out.Meta.NonExecutionKind = "permission-rule"
 		if s.spec.Name == "Bash" && d.Rule != nil {
@@ -204,8 +204,8 @@ func (s *run) applyDecision() bool {
 	return false
 }
 
-// judge is the stage of mode auto: a model judges the call, unless something wants that a
-// person does. A command that it allows runs in the workspace sandbox.
+// judge is the stage of mode auto: a model judges the call, unless a person must decide. A
+// command that it allows runs in the workspace sandbox.
 func (s *run) judge() bool {
 	if s.allowed || s.mode != wire.ModeAuto || !s.judgeable() {
 		return false
@@ -221,8 +221,8 @@ func (s *run) judge() bool {
 	return s.allow("config", "classifier")
 }
 
-// judgeable reports whether a model may judge the call: no rule, hook or check asks about
-// it, it touches no file outside of the working directories, and its commands can be
+// judgeable reports whether a model may judge the call: no rule, hook or check requires a
+// person, it touches no file outside of the working directories, and its commands can be
 // confined.
 func (s *run) judgeable() bool {
 	d := &s.decision
@@ -251,7 +251,7 @@ func (s *run) allow(source, reason string) bool {
 	return false
 }
 
-// refuse ends a call that may not run. s.out says why.
+// refuse ends a call that is not allowed. s.out holds the reason.
 func (s *run) refuse() bool {
 	s.recordDecision(s.decision, s.by, false)
 	if s.out.Denied && !s.out.Interrupt && s.ctx.Err() == nil {
@@ -260,21 +260,21 @@ func (s *run) refuse() bool {
 	return true
 }
 
-// fail refuses a call because the question about it did not work.
+// fail ends a call because the permission request failed.
 func (s *run) fail(err error) bool {
 	s.out.Result = tool.Failed(err)
 	return s.refuse()
 }
 
-// deny refuses a call that a rule or the mode does not allow. The host receives a line of
-// its own about it.
+// deny ends a call that a rule or the mode denies, and sends a separate message about it to
+// the host.
 func (s *run) deny() bool {
 	reason := s.denyQuietly()
 	s.out.Before = append(s.out.Before, &wire.PermissionDenied{ToolName: s.Name, ToolUseID: s.ID, DecisionReasonType: s.decision.ReasonType, DecisionReason: reason, Message: reason})
 	return s.refuse()
 }
 
-// denyQuietly makes the outcome of a call that is denied. It returns the reason.
+// denyQuietly sets the outcome of a denied call. It returns the reason.
 func (s *run) denyQuietly() string {
 	reason := cmp.Or(s.decision.Reason, "the call is not allowed")
 	s.out.Denied = true
@@ -288,7 +288,7 @@ func (s *run) denyQuietly() string {
 	return reason
 }
 
-// askHost is the stage that asks whoever can answer: the host, and PermissionRequest hooks.
+// askHost is the stage that asks the host and PermissionRequest hooks.
 func (s *run) askHost() bool {
 	if s.allowed {
 		return false
@@ -306,7 +306,7 @@ func (s *run) askHost() bool {
 		}
 		return s.deny()
 	}
-	if s.ctx.Err() != nil { // nobody said yes
+	if s.ctx.Err() != nil { // the turn ended before an answer
 		s.out = Rejected(s.Call, s.out.Input, StoppedBefore)
 		s.out.Denied = true
 		return s.refuse()
@@ -317,7 +317,7 @@ func (s *run) askHost() bool {
 	return s.applyPermission(res)
 }
 
-// applyDenial ends a call that somebody denied, or that nobody answered about.
+// applyDenial ends a call that was denied, or whose permission request got no answer.
 func (s *run) applyDenial(res *wire.PermissionResult, err error) bool {
 	s.out.Denied = true
 	switch {
@@ -340,8 +340,8 @@ func (s *run) applyDenial(res *wire.PermissionResult, err error) bool {
 	return s.fail(errors.New(res.Message))
 }
 
-// applyPermission lets a call run as somebody answered about it, unless the answer changes
-// the input to one that the rules deny: a person may not be tricked past a rule.
+// applyPermission allows a call as answered, unless the answer changes the input to one that
+// the rules deny: a person must not be tricked past a rule.
 func (s *run) applyPermission(res *wire.PermissionResult) bool {
 	s.applyUpdates(res.UpdatedPermissions)
 	if res.UpdatedInput != nil && string(res.UpdatedInput) != "null" {
@@ -363,8 +363,8 @@ func (s *run) applyPermission(res *wire.PermissionResult) bool {
 	return s.allow("user_temporary", "")
 }
 
-// applyUpdates changes rules as an answer about a call says, for the conversation and for
-// those that follow.
+// applyUpdates applies the permission updates of an answer, for this conversation and for
+// later ones.
 func (s *run) applyUpdates(updates []*wire.PermissionUpdate) {
 	for _, u := range updates {
 		if u == nil {
@@ -388,7 +388,7 @@ func (s *run) applyUpdates(updates []*wire.PermissionUpdate) {
 	}
 }
 
-// question returns the question about the call.
+// question returns the permission request for the call.
 func (s *run) question() *wire.CanUseTool {
 	d := s.decision
 	q := &wire.CanUseTool{ToolName: s.spec.Name, DisplayName: s.spec.Name, Input: s.input, ToolUseID: s.ID,
@@ -403,7 +403,7 @@ func (s *run) question() *wire.CanUseTool {
 	json.Unmarshal(s.input, &in)
 	q.Description = cmp.Or(in.Description, in.Command, ShortPath(s.Env, in.FilePath), ShortPath(s.Env, in.Notebook), in.Pattern)
 	q.RequiresUserInteraction = interactive(s.spec.Name)
-	// Nothing speaks against the call but that nothing allows it.
+	// The only reason to ask is that nothing allows the call.
 	q.ServerPolicyAskOnly = !q.RequiresUserInteraction && d.Reason == "" && d.ReasonType == "" && d.Path == ""
 	if q.RequiresUserInteraction {
 		q.PermissionSuggestions = nil
@@ -440,7 +440,7 @@ func ShortPath(env *tool.Env, path string) string {
 	return path
 }
 
-// recordDecision records a decision about a call and who made it.
+// recordDecision records the decision about a call and who made it.
 func (s *run) recordDecision(d policy.Decision, by string, allowed bool) {
 	if s.Rec.Place().Log == nil {
 		return
@@ -453,7 +453,7 @@ func (s *run) recordDecision(d policy.Decision, by string, allowed bool) {
 	if r.Tool == "" {
 		r.Tool, r.Input, r.Cwd = s.Name, s.out.InputOf(s.Call), s.Env.Cwd()
 	}
-	if r.Behavior == "" && s.out.Result != nil { // the policy was not asked
+	if r.Behavior == "" && s.out.Result != nil { // the policy did not decide
 		r.Reason = s.out.Result.Content.String()
 	}
 	r.Answer = wire.BehaviorDeny
@@ -465,11 +465,11 @@ func (s *run) recordDecision(d policy.Decision, by string, allowed bool) {
 	}
 	e := &session.Entry{Type: "parley-receipt", Time: r.At, Fields: recorder.Fields("receipt", r)}
 	if allowed && !s.ReadOnly() {
-		s.receipt = e // it is written with the intent
+		s.receipt = e // recorded with the intent
 		return
 	}
-	// Nothing happens because of it but that files are read, if at all. The result of the
-	// call comes behind it, and the disk is waited for then.
+	// The decision leads to no effect other than reading files. The result of the call is
+	// recorded after it and waits for the disk.
 	e.Hasty = !allowed || !slices.ContainsFunc(r.Access, func(a tool.Access) bool { return a.Kind != tool.Read })
 	if err := s.Rec.Place().Append(e); err != nil {
 		s.Log.Error("a decision could not be recorded", "error", err)

@@ -18,7 +18,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// Hooks calls the hooks for an event and merges their answers. An empty id means a new one.
+// Hooks runs the hooks for an event and merges their answers. If id is empty, a new one is used.
 func (r *Runner) Hooks(ctx context.Context, promptID string, in wire.HookInput, subject, id string) *hook.Verdict {
 	if id == "" {
 		id = session.NewID()
@@ -28,20 +28,19 @@ func (r *Runner) Hooks(ctx context.Context, promptID string, in wire.HookInput, 
 	return hook.Merge(in, subject, v.Host.Hooks(ctx, in, subject, id))
 }
 
-// ownHooks calls hooks about the call.
+// ownHooks runs hooks about the call.
 func (s *run) ownHooks(in wire.HookInput) *hook.Verdict {
 	return s.Hooks(s.ctx, s.PromptID, in, s.spec.Name, s.ID)
 }
 
-// callEventHooks calls hooks for something that has happened because of a call. They can
-// say something about it, and change nothing.
+// callEventHooks runs hooks for an event that a call has caused. They can add texts, but change nothing.
 func (s *run) callEventHooks(promptID string, in wire.HookInput, subject string) {
 	v := s.Hooks(s.ctx, promptID, in, subject, "")
 	s.out.Before = append(s.out.Before, v.Notes...)
 	s.out.Context = append(s.out.Context, v.Added()...)
 }
 
-// callGuardHooks calls hooks for something that the call is about to do, and reports why they keep it from happening.
+// callGuardHooks runs hooks for an effect that the call is about to have. It returns the reason if they block it.
 func (s *run) callGuardHooks(in wire.HookInput) (reason string, blocked bool) {
 	v := s.Hooks(s.ctx, s.PromptID, in, "", "")
 	s.out.Before = append(s.out.Before, v.Notes...)
@@ -50,15 +49,14 @@ func (s *run) callGuardHooks(in wire.HookInput) (reason string, blocked bool) {
 	return v.Blocked()
 }
 
-// callHooks is the stage of PreToolUse hooks. They may change the input, deny the call or
-// put it off.
+// callHooks is the stage of PreToolUse hooks. They may change the input, or deny or defer the call.
 func (s *run) callHooks() bool {
 	if s.Top.Refresh != nil {
 		s.Top.Refresh(s.ctx)
 	}
 	s.hooks = s.ownHooks(&wire.PreToolUseInput{ToolName: s.spec.Name, ToolInput: s.input, ToolUseID: s.ID, MCPServer: s.server()})
 	s.out.add(s.hooks)
-	if s.ctx.Err() != nil { // the hooks were cut off
+	if s.ctx.Err() != nil { // the hooks were interrupted
 		return s.end(Rejected(s.Call, s.out.Input, StoppedBefore))
 	}
 	switch s.hooks.Behavior {
@@ -94,21 +92,21 @@ func deniedByHook(name string, v *hook.Verdict) error {
 	return fmt.Errorf("PreToolUse:%s hook error: %s", name, v.Reason)
 }
 
-// An answer is the host's to a question.
+// An answer is the host's response to a permission request.
 type answer struct {
 	res *wire.PermissionResult
 	err error
 }
 
-// requestPermission asks about a call: the hooks for permission requests and the host, both
-// at once. A denial of either counts at once, a permission of the host when no hook has
-// denied. by is who answered; the answer is nil if nobody did.
+// requestPermission runs the PermissionRequest hooks and asks the host, concurrently. A denial by either takes effect
+// at once; a permission of the host takes effect when no hook has denied. by names who answered; the result is nil if
+// nobody did.
 func (s *run) requestPermission(q *wire.CanUseTool) (res *wire.PermissionResult, by string, err error) {
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	defer cancel(errors.New("the question was answered elsewhere"))
 	mode := s.mode // an answer may change it while hooks run
 	var asked chan answer
-	questioned := make(chan struct{}) // closed when the host is asked
+	questioned := make(chan struct{}) // closed once the request is sent to the host
 	sent := sync.OnceFunc(func() { close(questioned) })
 	if host := s.View().Host; !s.NoPrompts && host.CanAsk() {
 		s.SetState("requires_action")
@@ -125,7 +123,7 @@ func (s *run) requestPermission(q *wire.CanUseTool) (res *wire.PermissionResult,
 	}
 	hooked := make(chan *hook.Verdict, 1)
 	go func() {
-		<-questioned // the host is asked first
+		<-questioned // the request to the host goes first
 		in := &wire.PermissionRequestInput{ToolName: q.ToolName, ToolInput: q.Input, PermissionSuggestions: q.PermissionSuggestions, MCPServer: s.server()}
 		in.PermissionMode = mode
 		hooked <- s.Hooks(ctx, s.PromptID, in, q.ToolName, q.ToolUseID)
@@ -137,7 +135,7 @@ func (s *run) requestPermission(q *wire.CanUseTool) (res *wire.PermissionResult,
 			hooked = nil
 			if ctx.Err() == nil {
 				s.out.add(v)
-				// A hook does not answer in the place of a person who is asked a question.
+				// A hook does not answer a question that is meant for a person.
 				if v.Behavior == wire.BehaviorDeny || v.Behavior == wire.BehaviorAllow && !interactive(q.ToolName) {
 					return v.Result, "hook", nil
 				}
@@ -149,7 +147,7 @@ func (s *run) requestPermission(q *wire.CanUseTool) (res *wire.PermissionResult,
 		case a := <-asked:
 			asked, host = nil, &a
 			if hooked != nil && a.err == nil && a.res.Behavior == wire.BehaviorAllow {
-				continue // a hook may still say no
+				continue // a hook may still deny
 			}
 		}
 		if host != nil {
@@ -159,15 +157,14 @@ func (s *run) requestPermission(q *wire.CanUseTool) (res *wire.PermissionResult,
 	}
 }
 
-// notifyHooks calls the hooks for a notification: somebody is asked about a call.
+// notifyHooks runs the hooks for the notification that a permission request is open.
 func (s *run) notifyHooks(ctx context.Context, q *wire.CanUseTool, mode wire.PermissionMode) {
 	in := &wire.NotificationInput{Message: "The agent needs permission to use " + q.ToolName, Title: "Permission needed", NotificationType: "permission_prompt"}
 	in.PermissionMode = mode
 	s.AddNotes(s.Hooks(context.WithoutCancel(ctx), s.PromptID, in, in.NotificationType, ""))
 }
 
-// callDeniedHooks calls the hooks for a call that was denied. One may say that the model
-// should try again.
+// callDeniedHooks runs the hooks for a denied call. A hook may let the model retry it.
 func (s *run) callDeniedHooks() {
 	v := s.ownHooks(&wire.PermissionDeniedInput{ToolName: s.spec.Name, ToolInput: s.input, ToolUseID: s.ID, Reason: s.out.Result.Content.String(), MCPServer: s.server()})
 	s.out.Before = append(s.out.Before, v.Notes...)
@@ -178,7 +175,7 @@ func (s *run) callDeniedHooks() {
 	}
 }
 
-// callResultHooks calls the hooks after a call. They may replace its result.
+// callResultHooks runs the hooks after a call. They may replace its result.
 func (s *run) callResultHooks() {
 	out, took := s.out, s.Now().Sub(s.began).Milliseconds()
 	var in wire.HookInput
@@ -202,8 +199,8 @@ func (s *run) callResultHooks() {
 	}
 }
 
-// replaced is a result that a hook has put something else in place of: text, blocks as
-// MCP servers answer with, or any other value.
+// replaced returns a result with the replacement of a hook: text, content blocks as in MCP results, or any other
+// value.
 func replaced(was *tool.Result, updated json.RawMessage) *tool.Result {
 	r := *was
 	r.Structured = updated
@@ -231,7 +228,7 @@ func replaced(was *tool.Result, updated json.RawMessage) *tool.Result {
 	return &r
 }
 
-// InstructionsLoaded is the input of hooks for a file of instructions that was read.
+// InstructionsLoaded returns the input of hooks for a file of instructions that was read.
 func InstructionsLoaded(f *project.File, reason string) *wire.InstructionsLoadedInput {
 	kind := map[string]string{project.User: "User", project.Local: "Local"}[f.Source]
 	if kind == "" {

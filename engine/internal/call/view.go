@@ -13,36 +13,37 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A Host answers questions about calls. Its methods are called from several goroutines.
+// A Host answers permission requests and runs hooks. Its methods are called from several
+// goroutines.
 type Host interface {
-	// CanAsk reports whether there is somebody to ask about tool calls.
+	// CanAsk reports whether somebody can answer permission requests.
 	CanAsk() bool
-	// Ask asks about a tool call. It returns when it is answered or ctx ends. It calls sent
-	// once the question is out.
+	// Ask sends a permission request for a tool call. It returns when the request is
+	// answered or ctx ends. It calls sent once the request has been sent.
 	Ask(ctx context.Context, req *wire.CanUseTool, sent func()) (*wire.PermissionResult, error)
-	// Hooks calls the hooks for an event whose matcher fits the subject, all at once, and
-	// returns their answers in the order of registration.
+	// Hooks runs the hooks for an event whose matcher matches the subject, concurrently,
+	// and returns their answers in the order of registration.
 	Hooks(ctx context.Context, in wire.HookInput, subject, toolUseID string) []hook.Answer
 }
 
-// A View is the part of a conversation's state that calls and subagents read. It never
-// changes: the owner of the conversation publishes another one.
+// A View is the part of a conversation's state that calls and subagents read. It is
+// immutable: the owner of the conversation publishes a new one after each change.
 type View struct {
 	Host           Host
 	Mode           wire.PermissionMode
 	Policy         *policy.Policy
-	Self           *policy.Narrowing // of the agent that the conversation is; nil if it is none
-	Env            *tool.Env         // with the directories and the environment as they are now
+	Self           *policy.Narrowing // limits of the agent that the conversation runs as; nil if it is none
+	Env            *tool.Env         // with the current directories and environment
 	Hiding         policy.Request    // decides whether a file must not be read: roots, home and targets
 	Project        *project.Context
 	NoInstructions bool
-	Keeper         *checkpoint.Keeper             // of files; nil if they are not kept
-	Forward        bool                           // the host receives what subagents write
+	Keeper         *checkpoint.Keeper             // nil if file contents are not recorded
+	Forward        bool                           // the host receives the text of subagents
 	ServerModes    map[string]wire.PermissionMode // of MCP servers that allow less than Mode
 }
 
-// Rules returns the rules that count: those of the conversation, narrowed by the agent that
-// it is.
+// Rules returns the rules that apply: those of the conversation, narrowed by the agent that
+// it runs as.
 func (v *View) Rules() *policy.Policy {
 	if v.Self == nil {
 		return v.Policy
@@ -50,8 +51,8 @@ func (v *View) Rules() *policy.Policy {
 	return v.Policy.Narrow(*v.Self)
 }
 
-// Request returns the request that a policy decides about. It looks at the file system, so
-// the owner of the conversation does not call it by itself.
+// Request returns the request for a policy to decide. It accesses the file system, so the
+// owner of the conversation does not call it directly.
 func (v *View) Request(env *tool.Env, tl tool.Tool, input json.RawMessage, access []tool.Access, resolved map[string]tool.Target) *policy.Request {
 	if resolved == nil {
 		resolved = files.Targets(env, access)
@@ -60,13 +61,13 @@ func (v *View) Request(env *tool.Env, tl tool.Tool, input json.RawMessage, acces
 	return &policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: v.modeOf(tl), Roots: roots, Bound: bound, Cwd: env.Cwd(), Home: env.Home, Resolved: resolved}
 }
 
-// modeOf returns the mode of a tool's calls.
+// modeOf returns the mode for calls of a tool.
 func (v *View) modeOf(tl tool.Tool) wire.PermissionMode {
 	return Narrowest(v.Mode, v.ServerModes[tl.Spec().Server])
 }
 
-// Narrowest returns the mode of an agent under that of its parent: its own where that
-// allows no more than the parent's, the parent's otherwise.
+// Narrowest returns the mode of an agent below its parent: its own mode if that allows no
+// more than the parent's, and otherwise the parent's.
 func Narrowest(parent, own wire.PermissionMode) wire.PermissionMode {
 	if own == "" {
 		return parent

@@ -1,9 +1,8 @@
-// Package checkpoint keeps what files were before a conversation changed them, and
-// puts them back. It keeps records in a log of its own beside that of the
-// session: contents, each once, by their hash, and which file had which one before
-// and after a call.
+// Package checkpoint records file contents before a conversation changes them, and
+// restores them. Its records are in a separate log beside that of the session: each
+// content once, by its hash, and which file had which content before and after a call.
 //
-// It reads and writes the given files and knows nothing of tools, models or the
+// It reads and writes the given files and does not depend on tools, models or the
 // protocol.
 package checkpoint
 
@@ -31,12 +30,12 @@ import (
 // Part is the part of a session that holds the records.
 const Part = "checkpoints"
 
-// The types of the records.
+// Types of records.
 const (
-	typeMessage = "parley-checkpoint" // a message of the user begins
-	typeBlob    = "parley-blob"       // a content
-	typeBefore  = "parley-before"     // what files were before a call
-	typeAfter   = "parley-after"      // what they were after it
+	typeMessage = "parley-checkpoint" // start of a user message
+	typeBlob    = "parley-blob"       // a file's content
+	typeBefore  = "parley-before"     // files before a call
+	typeAfter   = "parley-after"      // files after a call
 )
 
 // Limits for the files of a directory that are compared before and after a command.
@@ -47,35 +46,36 @@ const (
 	maxTotal = 64 << 20
 )
 
-// ErrNoCheckpoint says that nothing is known of a message.
+// ErrNoCheckpoint means that there is no checkpoint for a message.
 var ErrNoCheckpoint = errors.New("No file checkpoint found for this message.")
 
-// A Keeper keeps the files of one conversation. It is safe for concurrent use.
+// A Keeper records the files of one conversation. It is safe for concurrent use.
 type Keeper struct {
-	// Append writes records for good, and Load returns all of them.
+	// Append stores records durably. Load returns all of them.
 	Append func(entries ...*session.Entry) error
 	Load   func() ([]json.RawMessage, error)
 
 	mu    sync.Mutex
-	known map[string]bool    // contents that are kept
-	seen  map[string]sighted // files whose content is known
+	known map[string]bool    // contents that are recorded
+	seen  map[string]sighted // files whose content is recorded
 }
 
-// A sighted file was looked at.
+// A sighted is the state of a file when it was last read.
 type sighted struct {
 	size  int64
 	mtime time.Time
 	hash  string
 }
 
-// A version is what a file was. Without a hash there was none.
+// A version is the state of a file at some time. The hash is empty if the file did not
+// exist.
 type version struct {
 	Path string `json:"path"`
 	Hash string `json:"hash,omitempty"`
 	Mode uint32 `json:"mode,omitempty"`
 }
 
-// Begin says that a message of the user is about to be answered.
+// Begin records that a user message is about to be answered.
 func (k *Keeper) Begin(message string) error {
 	return k.Append(entry(typeMessage, "messageId", message))
 }
@@ -88,11 +88,11 @@ func entry(typ string, pairs ...any) *session.Entry {
 	return e
 }
 
-// Before keeps what files are before a call changes them: those it names, or those
-// below directories if it may change any. Paths and directories have no symbolic
-// links in them; a file behind one is not kept. It returns what is to be called after
-// the call. A file that cannot be read is not kept; a failed write is an error, and
-// the call must not run.
+// Before records files before a call changes them: the named ones, or those below
+// directories if the call may change any. Paths and directories must not contain
+// symbolic links; a file behind one is not recorded. The caller calls after when the
+// call has ended. A file that cannot be read is not recorded. A failed write is an
+// error, and the call must not run.
 func (k *Keeper) Before(call string, paths, dirs []string) (after func() error, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -155,7 +155,7 @@ func (k *Keeper) Before(call string, paths, dirs []string) (after func() error, 
 	return func() error { return k.after(call, before, dirs, covered) }, nil
 }
 
-// after records what a call changed.
+// after records the changes of a call.
 func (k *Keeper) after(call string, before map[string]version, dirs []string, covered bool) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -179,7 +179,7 @@ func (k *Keeper) after(call string, before map[string]version, dirs []string, co
 		old, ok := before[path]
 		if !ok {
 			if !covered {
-				continue // it may have been there
+				continue // it may have existed before
 			}
 			old = version{Path: path}
 		}
@@ -193,7 +193,7 @@ func (k *Keeper) after(call string, before map[string]version, dirs []string, co
 	return k.Append(entry(typeAfter, "toolUseId", call, "before", was, "after", is, "covered", covered))
 }
 
-// at calls f with the place of a path.
+// at opens the place of a path and calls f with it.
 func at(path string, f func(*files.Place) error) error {
 	p, err := files.OpenReal(path)
 	if err != nil {
@@ -203,7 +203,7 @@ func at(path string, f func(*files.Place) error) error {
 	return f(p)
 }
 
-// look returns what a file is, and its content unless that is known.
+// look returns the version of a file, and its content unless that is recorded.
 func (k *Keeper) look(p *files.Place, most int64) (version, []byte, error) {
 	v := version{Path: p.Path}
 	info, err := p.Stat()
@@ -213,7 +213,7 @@ func (k *Keeper) look(p *files.Place, most int64) (version, []byte, error) {
 	if err != nil {
 		return v, nil, err
 	}
-	// A file that was just written may change again within its time stamp.
+	// A recently written file may change again without a new timestamp.
 	if s, ok := k.seen[p.Path]; ok && s.size == info.Size() && s.mtime.Equal(info.ModTime()) && k.known[s.hash] && time.Since(s.mtime) > 2*time.Second {
 		v.Mode, v.Hash = uint32(info.Mode().Perm()), s.hash
 		return v, nil, nil
@@ -235,10 +235,10 @@ func hashOf(content []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// skipped are directories that git and package managers keep for themselves.
+// skipped names directories that belong to git and package managers.
 var skipped = []string{".git", "node_modules", ".hg", ".svn"}
 
-// visit calls f with the files below directories, and reports whether that was all of
+// visit calls f with the files below directories. It reports whether it visited all of
 // them.
 func visit(dirs []string, f func(*files.Place)) bool {
 	n, whole := 0, true
@@ -266,20 +266,20 @@ func blob(hash string, content []byte) (*session.Entry, error) {
 	return entry(typeBlob, "sha256", hash, "data", z.Bytes()), nil
 }
 
-// A Report says what a rewind does or did.
+// A Report describes the effect of a rewind.
 type Report struct {
-	Changed               []string // files that are put back
-	Conflicts             []string // files that somebody else changed since; they are left as they are
-	Skipped               []string // files outside of the working directories, or whose content was not kept
-	Links                 int      // files that have become links; they are left as they are
+	Changed               []string // restored files
+	Conflicts             []string // files that somebody else has changed since; they are left alone
+	Skipped               []string // files outside of the working directories, or whose content was not recorded
+	Links                 int      // number of files that have become symbolic links; they are left alone
 	Insertions, Deletions int      // lines
-	Uncovered             bool     // commands may have changed files that were not kept
+	Uncovered             bool     // commands may have changed files that were not recorded
 }
 
-// Rewind puts files back to what they were before a message of the user, those
-// inside of the roots, which have no symbolic links in their paths. A file that was
-// changed since by somebody else is left as it is, and so is one that a symbolic link
-// leads to by now. With dry nothing is written.
+// Rewind restores files below the roots to their contents before a user message. The
+// roots must not contain symbolic links. A file that somebody else has changed since is
+// left alone, and so is one that is now behind a symbolic link. With dry nothing is
+// written.
 func (k *Keeper) Rewind(message string, roots []string, dry bool) (*Report, error) {
 	records, err := k.Load()
 	if err != nil && !errors.Is(err, session.ErrNotFound) {
@@ -352,7 +352,7 @@ func (k *Keeper) Rewind(message string, roots []string, dry bool) (*Report, erro
 	if dry || len(writes) == 0 {
 		return r, nil
 	}
-	// A rewind is a change as any other: it can be gone behind, too.
+	// A rewind is recorded like any other change, so that it can be rewound, too.
 	if err := k.Append(append(entries, entry(typeAfter, "before", undone, "after", done, "covered", true))...); err != nil {
 		return nil, err
 	}
@@ -364,12 +364,12 @@ func (k *Keeper) Rewind(message string, roots []string, dry bool) (*Report, erro
 	return r, nil
 }
 
-// plan finds what files were before a message, what they were left as, and which of
-// them somebody else changed in between.
+// plan returns the versions of files before a message, the versions after the last
+// call, and which files somebody else changed in between.
 func plan(records []json.RawMessage, message string) (target map[string]version, last map[string]*version, edited map[string]bool, r *Report, err error) {
 	target, last, edited, r = map[string]version{}, map[string]*version{}, map[string]bool{}, &Report{}
 	found := false
-	running := map[string]bool{} // commands of which it is not known what they changed
+	running := map[string]bool{} // commands whose changes are unknown
 	for _, raw := range records {
 		var rec struct {
 			Type          string    `json:"type"`
@@ -391,7 +391,7 @@ func plan(records []json.RawMessage, message string) (target map[string]version,
 			continue
 		}
 		switch rec.Type {
-		case typeBefore: // what it was left as is known if there is an after
+		case typeBefore: // the version after the call is known if there is an after record
 			if rec.Any {
 				running[rec.ToolUseID] = true
 			}
@@ -461,7 +461,8 @@ func contentOf(records []json.RawMessage, hash string) ([]byte, error) {
 	return nil, errors.New("the content was not kept")
 }
 
-// put makes a file what it was, at once, if it is still what was looked at.
+// put writes a version of a file atomically, if the file is still in the expected
+// version.
 func put(p *files.Place, from, to version, content []byte) error {
 	data, before, err := p.ReadAll(maxTotal)
 	switch {

@@ -15,7 +15,7 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// tempDir returns a directory whose path has no symbolic link in it.
+// tempDir returns a directory whose path contains no symbolic link.
 func tempDir(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -25,7 +25,7 @@ func tempDir(t *testing.T) string {
 	return dir
 }
 
-// memory is a keeper whose records are in memory.
+// memory returns a keeper that stores its records in memory.
 func memory() *Keeper {
 	var records []json.RawMessage
 	return &Keeper{
@@ -42,7 +42,7 @@ func memory() *Keeper {
 	}
 }
 
-// tree is what is below a directory.
+// tree returns the contents of the files below a directory.
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -62,7 +62,7 @@ func tree(t *testing.T, dir string) map[string]string {
 }
 
 // TestRandom changes a tree at random, by calls that name a file and by ones that
-// change anything, and rewinds to a random message: the tree is what it was then.
+// change any, and rewinds to a random message. The tree must be what it was then.
 func TestRandom(t *testing.T) {
 	for seed := range 30 {
 		rng := rand.New(rand.NewPCG(uint64(seed), 3))
@@ -112,7 +112,7 @@ func TestRandom(t *testing.T) {
 				}
 			}
 		}
-		for range 3 { // a rewind can be gone behind, and undone
+		for range 3 { // a rewind can be rewound, and undone
 			m := rng.IntN(6)
 			before := tree(t, dir)
 			dry, err := k.Rewind(fmt.Sprint("m", m), []string{dir}, true)
@@ -133,7 +133,7 @@ func TestRandom(t *testing.T) {
 	}
 }
 
-// TestOthers: what somebody else did to a file since is not lost.
+// TestOthers checks that later changes by others are not lost.
 func TestOthers(t *testing.T) {
 	dir, elsewhere := tempDir(t), tempDir(t)
 	k := memory()
@@ -178,7 +178,7 @@ func TestOthers(t *testing.T) {
 	if after, err := k.Before("died", []string{path("died")}, nil); err != nil || after == nil {
 		t.Fatal(err)
 	}
-	write(path("died"), "half") // and the process dies
+	write(path("died"), "half") // then the process dies
 
 	r, err := k.Rewind("m", []string{dir}, false)
 	if err != nil {
@@ -208,8 +208,8 @@ func TestOthers(t *testing.T) {
 	}
 }
 
-// TestRewindFollowsNoLink: a directory that has become a symbolic link since keeps a
-// rewind from the files in it, whether the link leads out of the roots or stays inside.
+// TestRewindFollowsNoLink checks that a rewind skips the files of a directory that has
+// become a symbolic link, whether the link leads out of the roots or stays inside.
 func TestRewindFollowsNoLink(t *testing.T) {
 	dir, elsewhere := tempDir(t), tempDir(t)
 	inside := filepath.Join(dir, ".git", "hooks")

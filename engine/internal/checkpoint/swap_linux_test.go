@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestRewindWhileSwapped rewinds while somebody exchanges the directory of the files
-// for a symbolic link all the time: nothing behind the link is changed.
+// TestRewindWhileSwapped rewinds while another goroutine keeps exchanging the directory
+// of the files for a symbolic link. No file behind the link may change.
 func TestRewindWhileSwapped(t *testing.T) {
 	dir := tempDir(t)
 	sub, link, target := filepath.Join(dir, "sub"), filepath.Join(dir, "link"), filepath.Join(dir, ".git", "hooks")
@@ -83,7 +83,7 @@ func TestRewindWhileSwapped(t *testing.T) {
 				t.Fatalf("round %d: a file behind the link is %q, %v", round, got, err)
 			}
 		}
-		for i := range names { // as they were, for the next round
+		for i := range names { // reset for the next round
 			if i%2 == 0 {
 				os.WriteFile(path(i), []byte("old\n"), 0o666)
 			} else {

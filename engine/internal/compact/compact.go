@@ -1,8 +1,8 @@
-// Package compact makes a conversation smaller that outgrows the model's window, in two
-// steps. Old results of tools are taken out first, if that is enough. Otherwise the model
-// writes a summary, on the request that it has seen before and one message more, so that
-// nearly all of it is read from the cache; the summary replaces the messages that it is of.
-// Prompts without an answer are kept as they are behind the summary.
+// Package compact makes a conversation smaller that outgrows the model's window, in two steps. It
+// first removes old results of tools, if that is enough. Otherwise the model writes a summary. The
+// request for it repeats the previous one and adds one message, so that nearly all of it is read
+// from the cache. The summary replaces the messages that it covers. Prompts without an answer are
+// kept after the summary.
 package compact
 
 import (
@@ -28,13 +28,13 @@ import (
 )
 
 const (
-	maxFails   = 3 // failures in a row after which it is not tried by itself any more
-	maxVain    = 3 // times in a row that it made no room for more than one answer
-	maxShrinks = 6 // times that a request for a summary is made smaller
-	maxRecover = 3 // times in one turn that room is made because the API said so
+	maxFails   = 3 // failures in a row after which automatic compaction is disabled
+	maxVain    = 3 // compactions in a row that made room for no more than one answer
+	maxShrinks = 6 // how often a request for a summary is made smaller
+	maxRecover = 3 // how often in one turn room is made because the API rejected a request
 )
 
-// The triggers of a compaction, in the protocol's words.
+// Triggers of a compaction, as the protocol names them.
 const (
 	Auto   = "auto"
 	Manual = "manual"
@@ -42,15 +42,15 @@ const (
 
 var errNothingToCompact = errors.New("there is nothing to compact: the conversation is a single exchange")
 
-// Limits say when a conversation is compacted.
+// Limits configure when a conversation is compacted.
 type Limits struct {
 	Window int64 // tokens of the model's window
-	At     int64 // tokens that the conversation may have
-	Auto   bool  // it is compacted by itself
+	At     int64 // tokens at which the conversation is compacted
+	Auto   bool  // compact without a request
 }
 
-// A Compactor compacts one conversation. It belongs to the goroutine that owns the
-// conversation. The exported fields are set before it is used.
+// A Compactor compacts one conversation. It belongs to the goroutine that owns the conversation.
+// The exported fields are set before it is used.
 type Compactor struct {
 	Hist    *history.History
 	Rec     *recorder.Recorder
@@ -58,49 +58,49 @@ type Compactor struct {
 	Log     *slog.Logger
 	Now     func() time.Time
 	View    func() *call.View
-	Serve   func(f func())         // runs f beside the owner and returns when f has
-	Limits  func() Limits          // as they are now
-	HasTool func(name string) bool // whether the model has a tool
+	Serve   func(f func())         // runs f in another goroutine while the owner serves others, and waits for it
+	Limits  func() Limits          // returns the current limits
+	HasTool func(name string) bool // reports whether the model has a tool
 	Path    func() string          // of the log of the session; empty if there is none
 
 	state
 }
 
-// state is what is known of the compactions of a session.
+// state is the state of the compactions of a session.
 type state struct {
 	trail     []trailing // the user's records since the last answer
-	dropped   int64      // tokens that compactions saved
-	made      bool       // there was one
-	answers   int        // since then
-	vain      int        // that made no room for long, in a row
-	failed    int        // that failed, in a row
-	gaveUp    bool       // it is not tried by itself any more
-	recovered int        // times that room was made in this turn because a request did not fit
+	dropped   int64      // tokens that compactions have saved
+	made      bool       // there was a compaction
+	answers   int        // answers since the last compaction
+	vain      int        // compactions in a row that made little room
+	failed    int        // failed compactions in a row
+	gaveUp    bool       // automatic compaction is disabled
+	recovered int        // how often room was made in this turn because a request did not fit
 }
 
-// A trailing is a record of the user's side behind the last answer.
+// A trailing is a record with the role of the user after the last answer.
 type trailing struct {
 	uuid   string
-	blocks int // that the record has
+	blocks int // number of blocks in the record
 }
 
 // A Turn is the turn in which a conversation is compacted.
 type Turn struct {
 	Ctx context.Context
-	// Hooks runs the hooks of an event. There are no answers if the turn has ended.
+	// Hooks runs the hooks of an event. It returns no answers if the turn has ended.
 	Hooks func(in wire.HookInput, subject string) *hook.Verdict
-	// Ask sends a conversation to the model. Failures that may pass are retried.
+	// Ask sends a conversation to the model. Temporary failures are retried.
 	Ask func(of history.Transcript, noTools bool) (Reply, error)
-	// Replaced is called when the summary has replaced the conversation.
+	// Replaced is called after the summary has replaced the conversation.
 	Replaced func()
 	// EmitInit and EmitUser send messages to the host.
 	EmitInit func()
 	EmitUser func(*wire.User)
-	// SendContext sends the model the context that a session begins with.
+	// SendContext sends the model the context that a session starts with.
 	SendContext func() error
 	// SessionHooks runs the hooks for the start of a session and returns their texts for the model.
 	SessionHooks func() []string
-	// Inform sends the model a text that nobody wrote.
+	// Inform sends the model a text that is not from the user.
 	Inform func(text string) error
 }
 
@@ -108,10 +108,10 @@ type Turn struct {
 type Reply struct {
 	Text    string
 	Refused bool
-	Called  bool // it calls tools instead
+	Called  bool // the model calls tools instead
 }
 
-// Reset forgets everything: another session begins.
+// Reset clears the state for another session.
 func (c *Compactor) Reset() { c.state = state{} }
 
 // BeginTurn is called when a turn begins.
@@ -120,12 +120,12 @@ func (c *Compactor) BeginTurn() { c.recovered = 0 }
 // Answered is called with each answer of the model.
 func (c *Compactor) Answered() { c.answers++ }
 
-// Follow keeps which records are behind the last answer. It is called with each record of
-// the conversation.
+// Follow tracks the records after the last answer. It is called with each record of the
+// conversation.
 func (c *Compactor) Follow(e *session.Entry) {
 	switch {
 	case e.Type == "assistant":
-		if string(e.Fields["isApiErrorMessage"]) != "true" { // that the model never sees
+		if string(e.Fields["isApiErrorMessage"]) != "true" { // the model never sees an API error
 			c.trail = nil
 		}
 	case e.Type == "user":
@@ -138,7 +138,7 @@ func (c *Compactor) Follow(e *session.Entry) {
 	}
 }
 
-// Restore reads the record of a compaction of a process before this one.
+// Restore restores the state from the record of a compaction by an earlier process.
 func (c *Compactor) Restore(e *session.Entry) {
 	var subtype string
 	if json.Unmarshal(e.Fields["subtype"], &subtype); subtype != "compact_boundary" {
@@ -165,7 +165,7 @@ func (c *Compactor) parts() (head history.Transcript, tail []json.RawMessage, ke
 	return head, tail, kept
 }
 
-// prune takes old results of tools out of the conversation, if that is enough; see
+// prune removes old results of tools from the conversation, if that is enough; see
 // [history.History.Prune]. It reports whether it did.
 func (c *Compactor) prune(below int64) bool {
 	saved, err := c.Hist.Prune(c.Limits().Window, below, func(e *session.Entry) error { return c.Rec.Record(e) })
@@ -178,8 +178,8 @@ func (c *Compactor) prune(below int64) bool {
 	return saved > 0
 }
 
-// MakeRoom compacts the conversation if its next request comes near the limit. After an
-// error the turn can still go on: there is some room left.
+// MakeRoom compacts the conversation if its next request comes near the limit. The turn can
+// continue after an error, because some room is left.
 func (c *Compactor) MakeRoom(t Turn) error {
 	limits := c.Limits()
 	if !limits.Auto || c.gaveUp || c.made && c.answers == 0 || c.Hist.Tokens(&c.Hist.Transcript) < limits.At {
@@ -187,7 +187,7 @@ func (c *Compactor) MakeRoom(t Turn) error {
 	}
 	head, _, _ := c.parts()
 	if len(head.Messages) == 0 || c.Hist.LastRole() != "user" {
-		return nil // there is nothing to win, or an answer is to be gone on with
+		return nil // nothing to gain, or an answer has to be continued
 	}
 	if c.prune(limits.At) {
 		return nil
@@ -204,14 +204,14 @@ func (c *Compactor) MakeRoom(t Turn) error {
 	return c.Replace(t, Auto, "", false)
 }
 
-// giveUp stops compactions that nobody asks for.
+// giveUp disables automatic compaction.
 func (c *Compactor) giveUp(why string) {
 	c.gaveUp = true
 	c.Rec.Emit(&wire.Informational{Content: why + " Use /compact, or /clear to begin a new one.", Level: "warning"})
 }
 
-// Recover makes room after a request did not fit, which is err. If rest is nil there is some
-// now; otherwise rest is the error to report. failed is why a compaction failed.
+// Recover makes room after a request did not fit, with the error err. If rest is nil, there is room
+// now; otherwise rest is the error to report. failed is the error of a failed compaction.
 func (c *Compactor) Recover(t Turn, err error) (failed, rest error) {
 	over := ask.Overflowed(err)
 	switch head, _, _ := c.parts(); {
@@ -239,7 +239,7 @@ func (c *Compactor) Recover(t Turn, err error) (failed, rest error) {
 	return failed, over
 }
 
-// emitBegin reports that a compaction begins.
+// emitBegin emits that a compaction starts.
 func (c *Compactor) emitBegin(trigger string) {
 	m := &wire.Status{Status: "compacting"}
 	if trigger == Auto {
@@ -248,7 +248,7 @@ func (c *Compactor) emitBegin(trigger string) {
 	c.Rec.Emit(m)
 }
 
-// emitEnd reports how it ended; an empty problem means well.
+// emitEnd emits the end of a compaction; problem is empty if it succeeded.
 func (c *Compactor) emitEnd(problem string) {
 	m := &wire.Status{CompactResult: "success"}
 	if problem != "" {
@@ -257,19 +257,19 @@ func (c *Compactor) emitEnd(problem string) {
 	c.Rec.Emit(m)
 }
 
-// countFailure counts a compaction that came to nothing.
+// countFailure counts a failed compaction.
 func (c *Compactor) countFailure(trigger string) {
 	if c.failed++; trigger == Auto && c.failed >= maxFails && !c.gaveUp {
 		c.giveUp(fmt.Sprintf("The conversation could not be compacted %d times, and that is not tried by itself any more.", c.failed))
 	}
 }
 
-// Replace replaces the conversation by a summary. If it fails the conversation is the same
-// as before. tight says that the conversation does not fit into a request.
+// Replace replaces the conversation by a summary. If it fails, the conversation does not change.
+// tight is set if the conversation does not fit into a request.
 func (c *Compactor) Replace(t Turn, trigger, instructions string, tight bool) (err error) {
 	began := c.Now()
 	head, tail, kept := c.parts()
-	if trigger == Manual { // nothing is to be answered
+	if trigger == Manual { // no prompt is waiting for an answer
 		head, tail, kept = c.Hist.Clone(), nil, nil
 	}
 	before := c.Hist.Tokens(&c.Hist.Transcript)
@@ -367,8 +367,7 @@ func (c *Compactor) Replace(t Turn, trigger, instructions string, tight bool) (e
 	return c.postHooks(t, trigger, summary)
 }
 
-// preHooks runs the hooks before a compaction. They add instructions for the summary, or
-// object.
+// preHooks runs the hooks before a compaction. They add instructions for the summary, or block it.
 func (c *Compactor) preHooks(t Turn, trigger, instructions string) (more []string, err error) {
 	v := t.Hooks(&wire.PreCompactInput{Trigger: trigger, CustomInstructions: instructions}, trigger)
 	if cause := context.Cause(t.Ctx); cause != nil {
@@ -383,8 +382,8 @@ func (c *Compactor) preHooks(t Turn, trigger, instructions string) (more []strin
 	return v.Context, nil
 }
 
-// postHooks runs the hooks after a compaction, and sends the model again what it received
-// when the session began.
+// postHooks runs the hooks after a compaction, and sends the context of the session's start to the
+// model again.
 func (c *Compactor) postHooks(t Turn, trigger, summary string) error {
 	if trigger == Auto {
 		if err := t.SendContext(); err != nil {

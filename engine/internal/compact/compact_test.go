@@ -34,7 +34,7 @@ type fixture struct {
 	informs []string
 }
 
-// A fakeLog keeps what is appended, or fails.
+// A fakeLog keeps appended records, or fails.
 type fakeLog struct {
 	session.Log
 	all []*session.Entry
@@ -48,7 +48,7 @@ func (l *fakeLog) Append(entries ...*session.Entry) error {
 	return l.err
 }
 
-// newFixture returns a conversation that is compacted from 100 tokens on.
+// newFixture returns a conversation that is compacted at 100 tokens.
 func newFixture(ctx context.Context) *fixture {
 	f := &fixture{log: &fakeLog{}}
 	c := &compact.Compactor{
@@ -81,7 +81,7 @@ func newFixture(ctx context.Context) *fixture {
 	return f
 }
 
-// say records a message and makes it part of the conversation.
+// say records a message and adds it to the history.
 func (f *fixture) say(t *testing.T, role, text string) {
 	t.Helper()
 	raw := recorder.JSON(&wire.TextBlock{Text: text})

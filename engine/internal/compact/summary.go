@@ -26,18 +26,18 @@ import (
 var summaryPrompt string
 
 const (
-	attachedFiles = 5        // files that are shown again behind a summary
-	attachedFile  = 20 << 10 // bytes of each
+	attachedFiles = 5        // number of files repeated after a summary
+	attachedFile  = 20 << 10 // limit of each, in bytes
 )
 
 // todosField holds the list of TodoWrite in the record of a summary.
 const todosField = "parleyTodos"
 
-// RestoreTodos brings back the list of TodoWrite, from a record that changed it.
+// RestoreTodos restores the list of TodoWrite from a record that changed it.
 func (c *Compactor) RestoreTodos(e *session.Entry) {
 	set := func(todos []todowrite.Todo) {
 		if !slices.ContainsFunc(todos, func(t todowrite.Todo) bool { return t.Status != "completed" }) {
-			todos = nil // a list that is done is put away
+			todos = nil // a completed list is cleared
 		}
 		todowrite.Set(c.Env, todos)
 	}
@@ -55,7 +55,7 @@ func (c *Compactor) RestoreTodos(e *session.Entry) {
 	}
 }
 
-// summaryText is the message that replaces the conversation.
+// summaryText returns the message that replaces the conversation.
 func summaryText(summary string, tools []string, path string, kept bool) string {
 	var b strings.Builder
 	b.WriteString("This conversation continues an earlier one that was too long to keep. This is a summary of the earlier part:\n\n")
@@ -73,7 +73,7 @@ func summaryText(summary string, tools []string, path string, kept bool) string 
 	return b.String()
 }
 
-// toolsUsed returns the tools that a conversation used, each once.
+// toolsUsed returns the tools that a conversation used, without duplicates.
 func toolsUsed(t history.Transcript) []string {
 	var names []string
 	t.EachCall(func(_, name string, _ json.RawMessage) {
@@ -84,8 +84,8 @@ func toolsUsed(t history.Transcript) []string {
 	return names
 }
 
-// shownAgain returns texts to put behind a summary because the model is likely to need them:
-// files that were worked on, the lists of tasks, tasks that run.
+// shownAgain returns texts to add after a summary because the model is likely to need them:
+// files that it worked on, the task lists, and running tasks.
 func (c *Compactor) shownAgain(t Turn, head history.Transcript) []string {
 	parts := c.filesAgain(t, head)
 	list := func(title string, lines []string) {
@@ -109,7 +109,7 @@ func (c *Compactor) shownAgain(t Turn, head history.Transcript) []string {
 	return parts
 }
 
-// filesAgain returns the files that were worked on, the newest first.
+// filesAgain returns the files that the model worked on, newest first.
 func (c *Compactor) filesAgain(t Turn, head history.Transcript) (parts []string) {
 	var paths []string
 	head.EachCall(func(_, name string, input json.RawMessage) {
@@ -145,8 +145,7 @@ func (c *Compactor) filesAgain(t Turn, head history.Transcript) (parts []string)
 	return parts
 }
 
-// readAgain reads a file for the model, if it is small and the rules allow it without a
-// question.
+// readAgain reads a file for the model, if it is small and reading it needs no permission.
 func (c *Compactor) readAgain(ctx context.Context, path string) (text string, ok bool) {
 	if !c.HasTool("Read") {
 		return "", false
@@ -170,7 +169,7 @@ func (c *Compactor) readAgain(ctx context.Context, path string) (text string, ok
 	return text, ok && len(text) <= 2*attachedFile
 }
 
-// summarize has the model summarize a conversation. If that does not fit into a request
+// summarize lets the model summarize a conversation. If that does not fit into a request
 // either, results of tools are left out, and then the oldest messages.
 func summarize(t Turn, of history.Transcript, instructions string, tight bool) (string, error) {
 	if tight {
@@ -193,8 +192,8 @@ func summarize(t Turn, of history.Transcript, instructions string, tight bool) (
 	}
 }
 
-// askSummary asks for a summary. A model that calls tools instead is asked once more, and
-// cannot call any then.
+// askSummary requests a summary. If the model calls tools instead, it is asked once more
+// without being able to call any.
 func askSummary(t Turn, of history.Transcript, instructions string) (text string, err error) {
 	words := strings.TrimSpace(summaryPrompt)
 	if instructions != "" {

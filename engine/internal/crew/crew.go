@@ -1,8 +1,8 @@
-// Package crew runs the subagents and background tasks of a conversation: the tools that
-// start subagents and speak to them, what they may do, and the reports of their ends.
+// Package crew runs the subagents and background tasks of a conversation: the tools that start
+// subagents and send them messages, their permissions, and the reports of their ends.
 //
-// It never sees a conversation: a [Parent] is what it needs of the one that starts
-// subagents, a [Child] of the one that a subagent holds.
+// It does not depend on conversations: a [Parent] is its interface to the one that starts
+// subagents, a [Child] to the one that a subagent runs.
 package crew
 
 import (
@@ -24,7 +24,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Grace is how long a tool has to end once its turn has.
+// Grace is how long a tool may take to stop after its turn has ended.
 const Grace = 5 * time.Second
 
 // A Parent is a conversation that starts subagents. It is safe for concurrent use.
@@ -33,15 +33,16 @@ type Parent struct {
 	Log          *slog.Logger
 	Now          func() time.Time
 	Depth        int  // 0 for the topmost conversation
-	NoBackground bool // subagents are always waited for
+	NoBackground bool // the conversation always waits for subagents
 	Watch        *Watch
 	Top          *Top
 
-	Context func() context.Context // that the conversation runs in
+	Context func() context.Context // context of the conversation
 	Do      func(func()) bool      // runs a function in the goroutine that owns the conversation
 	View    func() *call.View
-	Spent   func() bool // the budget is used up
-	// Spawn makes the conversation of a subagent and sets the fields of it that are its to set.
+	Spent   func() bool // reports whether the budget is used up
+	// Spawn creates the conversation of a subagent and sets those fields of s that are
+	// documented as its own.
 	Spawn func(ctx context.Context, s *Subagent, background bool) (*Child, error)
 }
 
@@ -50,25 +51,26 @@ type Top struct {
 	Emit  func(wire.Message)
 	View  func() *call.View
 	Place func() *recorder.Place
-	// SetAsking reports that a subagent asks about a call, or not any more.
+	// SetAsking reports that a subagent has an open permission request, or no longer has.
 	SetAsking func(bool)
-	// AddDenials adds calls that were denied to the result of the turn.
+	// AddDenials adds denied calls to the result of the turn.
 	AddDenials func([]*wire.PermissionDenial)
 	// PartHistory reads the log of a subagent of a session; see engine.Config. It may be nil.
 	PartHistory func(session, part string) (*session.History, error)
 
 	Stats   Stats
-	running atomic.Int64 // subagents
+	running atomic.Int64 // number of subagents
 }
 
-// A Child is the conversation that a subagent holds.
+// A Child is the conversation of a subagent.
 type Child struct {
-	// Run holds the conversation about a prompt until it has ended. It calls recorded, which
-	// may be nil, when the prompt is in the log.
+	// Run runs the conversation for a prompt until it ends. It calls recorded, which may be
+	// nil, once the prompt is recorded.
 	Run func(ctx context.Context, text string, recorded func(*wire.User))
-	// Tell adds a prompt. It reports false if the conversation has ended.
+	// Tell queues a prompt. It returns false if the conversation has ended.
 	Tell func(text string) bool
-	// LastUsage is that of the last answer. The goroutine that owns the conversation calls it.
+	// LastUsage returns the usage of the last answer. It is called by the goroutine that owns
+	// the conversation.
 	LastUsage func() *wire.Usage
 	// Watch follows the tasks of the conversation.
 	Watch *Watch
@@ -77,15 +79,15 @@ type Child struct {
 // A Place is a worktree that a subagent works in.
 type Place struct {
 	Path, Branch string
-	Tidy         func() bool // removes it, unless something would be lost; reports whether it is gone
+	Tidy         func() bool // removes it, unless something would be lost; reports whether it was removed
 }
 
-// Grace is how long the tools of the conversation have to end: less in subagents, so that
-// those who wait for them have their time, too.
+// Grace returns how long the tools of the conversation may take to stop. It is shorter in
+// subagents, so that their parents have time left.
 func (p *Parent) Grace() time.Duration { return Grace / time.Duration(1+p.Depth) }
 
-// newSubagent makes a subagent ready. It is called in the goroutine of the call, whose
-// context is ctx. With an earlier run it goes on from there.
+// newSubagent prepares a subagent. It is called in the goroutine of the call, whose context is
+// ctx. If again is not nil, the subagent resumes that run.
 func (p *Parent) newSubagent(ctx context.Context, tc *tool.Call, def *agents.Definition, in *Input, background bool, again *Earlier) (*Subagent, error) {
 	var id [8]byte
 	rand.Read(id[:])
@@ -110,12 +112,12 @@ func (p *Parent) newSubagent(ctx context.Context, tc *tool.Call, def *agents.Def
 		s.info.Description = def.Name
 	}
 	s.openSpool()
-	// It may outlive the call, and its span is part of the call's.
+	// The subagent may outlive the call, but its span is part of the call's.
 	s.ctx, s.cancel = context.WithCancelCause(trace.ContextWithSpan(p.Context(), trace.SpanFromContext(ctx)))
 	return s, nil
 }
 
-// EndAll ends the subagents of the conversation, which ends itself, and waits for them.
+// EndAll stops the subagents of the conversation, which is ending, and waits for them.
 func (p *Parent) EndAll() {
 	var wg sync.WaitGroup
 	for _, t := range p.Env.Tasks().All() {
@@ -127,7 +129,7 @@ func (p *Parent) EndAll() {
 }
 
 // Interrupt ends the contexts of the subagents that the turn waits for and, unless spare is
-// set, of all in the background. It does not wait for their ends.
+// set, of all in the background. It does not wait for them to end.
 func (p *Parent) Interrupt(cause error, spare bool) {
 	for _, t := range p.Env.Tasks().All() {
 		s, ok := t.(*Subagent)
@@ -146,7 +148,7 @@ func (p *Parent) Interrupt(cause error, spare bool) {
 	}
 }
 
-// ReportAll reports the events of the tasks of all subagents that run.
+// ReportAll reports the events of the tasks of all running subagents.
 func (p *Parent) ReportAll() {
 	for _, t := range p.Env.Tasks().All() {
 		s, ok := t.(*Subagent)
@@ -162,7 +164,7 @@ func (p *Parent) ReportAll() {
 	}
 }
 
-// AllHooks calls the hooks of a host and those of an agent, which may be nil, at once.
+// AllHooks runs the hooks of a host and those of an agent, which may be nil, concurrently.
 func AllHooks(ctx context.Context, host call.Host, own func(ctx context.Context, in wire.HookInput, subject string) []hook.Answer, in wire.HookInput, subject, toolUseID string) []hook.Answer {
 	if own == nil {
 		return host.Hooks(ctx, in, subject, toolUseID)
@@ -172,15 +174,15 @@ func AllHooks(ctx context.Context, host call.Host, own func(ctx context.Context,
 	return append(host.Hooks(ctx, in, subject, toolUseID), <-answers...)
 }
 
-// A Pending counts what has begun and is not over. Unlike a [sync.WaitGroup] it may be
-// waited for while more begins.
+// A Pending counts operations in progress. Unlike with a [sync.WaitGroup], others may begin
+// during a wait.
 type Pending struct {
 	mu   sync.Mutex
 	n    int
-	zero chan struct{} // closed when n is 0; nil if nothing has begun yet
+	zero chan struct{} // closed when n is 0; nil if none has begun yet
 }
 
-// Begin adds one.
+// Begin counts one more operation.
 func (p *Pending) Begin() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -189,7 +191,7 @@ func (p *Pending) Begin() {
 	}
 }
 
-// End takes one away.
+// End counts one operation less.
 func (p *Pending) End() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -198,7 +200,7 @@ func (p *Pending) End() {
 	}
 }
 
-// None is closed once everything that began before is over.
+// None returns a channel that is closed once all operations so far have ended.
 func (p *Pending) None() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -20,11 +20,11 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A fixture is a conversation that starts subagents, without a conversation.
+// A fixture is a parent of subagents without a real conversation.
 type fixture struct {
 	*Parent
 	tool *Tool
-	// run is what the conversation of a subagent does.
+	// run stands for the conversation of a subagent.
 	run func(ctx context.Context, s *Subagent, text string)
 
 	mu      sync.Mutex
@@ -71,7 +71,7 @@ func (f *fixture) start(ctx context.Context, input string) (*tool.Result, error)
 	return f.tool.Run(ctx, &tool.Call{ID: "call_1", Input: json.RawMessage(input), Env: f.Env})
 }
 
-// notification returns the report of the last end.
+// notification returns the last report of an end.
 func (f *fixture) notification() *wire.TaskNotification {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// MessageToolName is the tool that says something to a subagent.
+// MessageToolName is the name of the tool that sends a message to a subagent.
 const MessageToolName = "SendMessage"
 
 //go:embed message.md
@@ -25,31 +25,31 @@ const messageSchema = `{"type":"object","required":["to","message"],"properties"
 	"message":{"type":"string","description":"The message"},
 	"summary":{"type":"string","description":"What it is about, in five to ten words"}}}`
 
-// A messageInput is what the model gives.
+// A messageInput is the input of SendMessage.
 type messageInput struct {
 	To      string `json:"to"`
 	Message string `json:"message"`
 	Summary string `json:"summary"`
 }
 
-// A messageOutput is what programs and the model get.
+// A messageOutput is its structured result.
 type messageOutput struct {
 	Success bool   `json:"success"`
 	Message string `json:"message"`
 	Resumed string `json:"resumedAgentId,omitempty"`
-	Revived string `json:"revivedAgentId,omitempty"` // the same: one that has ended
+	Revived string `json:"revivedAgentId,omitempty"` // the same id, if the subagent had ended
 }
 
-// An Earlier is what is left of a subagent that has ended: enough to go on with it.
+// An Earlier is an ended subagent, with what is needed to resume it.
 type Earlier struct {
 	id      string
-	call    string // that started it
+	call    string // the call that started it
 	History *session.History
-	memory  *session.Memory // that holds its log, if the session has none
+	memory  *session.Memory // holds its log, if the session has none
 }
 
-// A MessageTool says something to subagents of a conversation. One that has ended goes
-// on.
+// A MessageTool sends messages to subagents of a conversation. It resumes one that has
+// ended.
 type MessageTool struct {
 	agents *Tool
 	spec   *tool.Spec
@@ -58,7 +58,7 @@ type MessageTool struct {
 // NewMessageTool returns the tool for the subagents that a starts.
 func NewMessageTool(a *Tool) *MessageTool {
 	return &MessageTool{agents: a, spec: &tool.Spec{
-		// As the tool that starts them.
+		// Read-only, like the tool that starts subagents.
 		Name: MessageToolName, Description: messageDescription, Schema: json.RawMessage(messageSchema), ReadOnly: true,
 	}}
 }
@@ -66,10 +66,11 @@ func NewMessageTool(a *Tool) *MessageTool {
 // Spec describes the tool.
 func (m *MessageTool) Spec() *tool.Spec { return m.spec }
 
-// Access is none: each call of the subagent has its own.
+// Access returns nothing: each call of the subagent has its own access.
 func (*MessageTool) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) { return nil, nil }
 
-// AgentType returns the name of the agent that a call is about, if this process has run it.
+// AgentType returns the name of the agent that a call addresses, if this process has run
+// it.
 func (m *MessageTool) AgentType(input json.RawMessage) string {
 	var in messageInput
 	if tool.Decode(input, &in) != nil {
@@ -81,8 +82,8 @@ func (m *MessageTool) AgentType(input json.RawMessage) string {
 	return ""
 }
 
-// startedHere returns a subagent that the conversation started in this process, nil if
-// there is none of that id. Those of others are not its own to speak to.
+// startedHere returns a subagent that the conversation started in this process, or nil if
+// there is none with that id. A conversation cannot address the subagents of others.
 func (p *Parent) startedHere(id string) *Subagent {
 	task, _ := p.Env.Tasks().Get(strings.TrimSpace(id))
 	if s, ok := task.(*Subagent); ok && s.parent == p {
@@ -91,7 +92,7 @@ func (p *Parent) startedHere(id string) *Subagent {
 	return nil
 }
 
-// Run says something to a subagent.
+// Run sends a message to a subagent.
 func (m *MessageTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	var in messageInput
 	if err := tool.Decode(call.Input, &in); err != nil {
@@ -112,7 +113,7 @@ func (m *MessageTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, e
 				"The subagent %s receives the message after its next tool call. If it finishes first, it continues with the message. You will be notified when it finishes.", was.ID)}), nil
 		}
 		select {
-		case <-was.done: // all that it did is on record
+		case <-was.done: // everything it did is recorded
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
@@ -144,7 +145,7 @@ func said(out *messageOutput) *tool.Result {
 	return &tool.Result{Content: wire.Blocks(&wire.TextBlock{Text: string(recorder.JSON(out))}), Structured: out}
 }
 
-// resume makes a subagent ready to go on that has ended here, or in a process before.
+// resume prepares a subagent to continue that ended in this process or in an earlier one.
 func (m *MessageTool) resume(ctx context.Context, call *tool.Call, in *messageInput, was *Subagent) (*Subagent, error) {
 	p := m.agents.parent
 	again := &Earlier{id: strings.TrimSpace(in.To)}
@@ -188,8 +189,8 @@ func (m *MessageTool) resume(ctx context.Context, call *tool.Call, in *messageIn
 	return p.newSubagent(ctx, call, def, more, !p.NoBackground, again)
 }
 
-// tellChild puts a message before a subagent that works. It reports whether it still
-// does.
+// tellChild sends a message to a running subagent. It reports whether the subagent was
+// still running.
 func (s *Subagent) tellChild(ctx context.Context, text string) (bool, error) {
 	s.mu.Lock()
 	child := s.child
@@ -207,12 +208,12 @@ func (s *Subagent) tellChild(ctx context.Context, text string) (bool, error) {
 	}
 }
 
-// fromStarter is a message of the starter of a subagent, as the subagent receives it.
+// fromStarter returns a message to a subagent from the conversation that started it.
 func fromStarter(text string) string {
 	return "Whoever started you says:\n" + text
 }
 
-// howToContinue tells the model how the subagent can go on once it has ended.
+// howToContinue explains to the model how to resume the subagent after its end.
 func (s *Subagent) howToContinue() string {
 	if !s.Continues {
 		return ""

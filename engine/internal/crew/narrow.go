@@ -15,16 +15,16 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A Narrowing is what an agent may do of what its parent may.
+// A Narrowing limits an agent to a part of what its parent may do.
 type Narrowing struct {
-	Mode   wire.PermissionMode // of its own; empty means that of the parent
+	Mode   wire.PermissionMode // its own mode; empty means that of the parent
 	name   string
-	tools  []policy.Rule // that it has; nil means all
-	denied []policy.Rule // that it has not
+	tools  []policy.Rule // its tools; nil means all
+	denied []policy.Rule // tools that it must not use
 	all    bool
 }
 
-// NewNarrowing returns what an agent may do.
+// NewNarrowing returns the limits of an agent.
 func NewNarrowing(def *agents.Definition) (Narrowing, error) {
 	n := Narrowing{name: def.Name, all: def.Tools == nil, Mode: def.Mode}
 	if def.ReadOnly {
@@ -43,7 +43,7 @@ func NewNarrowing(def *agents.Definition) (Narrowing, error) {
 	var err, err2 error
 	n.tools, err = parse(def.Tools, wire.BehaviorAllow)
 	n.denied, err2 = parse(def.Disallowed, wire.BehaviorDeny)
-	if !n.all { // the servers that it names are for it
+	if !n.all { // the agent has the tools of the servers that it names
 		var servers []string
 		for _, ref := range def.MCPServers {
 			if ref.Name != "" {
@@ -59,7 +59,7 @@ func NewNarrowing(def *agents.Definition) (Narrowing, error) {
 	return n, errors.Join(err, err2)
 }
 
-// Policy returns what the rules of the parent are narrowed by.
+// Policy returns the narrowing of the parent's rules.
 func (n *Narrowing) Policy() policy.Narrowing {
 	p := policy.Narrowing{Rules: n.denied, Mode: n.Mode}
 	if n.all {
@@ -68,7 +68,7 @@ func (n *Narrowing) Policy() policy.Narrowing {
 	p.Tools = []string{}
 	for _, r := range n.tools {
 		if call.IsAgentName(r.Tool) {
-			r.Content = "" // which agents is decided by what is on offer
+			r.Content = "" // Agents decides which agents it may start
 			p.Tools = append(p.Tools, MessageToolName)
 		}
 		p.Tools = append(p.Tools, r.String())
@@ -80,7 +80,7 @@ func (n *Narrowing) Policy() policy.Narrowing {
 func (n *Narrowing) Has(names ...string) bool {
 	is := func(r policy.Rule) bool {
 		server, all := strings.CutSuffix(r.Tool, "__*")
-		// mcp__a__b names a tool, and mcp__a__b__* a server. A rule that denies is for both.
+		// mcp__a__b names a tool, and mcp__a__b__* a server. A deny rule matches both.
 		all = all || r.Behavior == wire.BehaviorDeny || strings.Count(server, "__") < 2
 		return slices.ContainsFunc(names, func(name string) bool {
 			return r.Tool == name || all && strings.HasPrefix(server, "mcp__") && strings.HasPrefix(name, server+"__")
@@ -92,7 +92,7 @@ func (n *Narrowing) Has(names ...string) bool {
 	return n.all || slices.ContainsFunc(n.tools, func(r policy.Rule) bool { return is(r) || r.Tool == "*" })
 }
 
-// Allows reports whether nothing takes a tool away from the agent, by its name.
+// Allows reports whether no rule denies the agent a tool, by its name.
 func (n *Narrowing) Allows(name string) bool {
 	return !slices.ContainsFunc(n.denied, func(r policy.Rule) bool { return r.Content == "" && (r.Tool == name || r.Tool == "*") })
 }
@@ -103,7 +103,7 @@ func (n *Narrowing) Keeps(t tool.Tool) bool {
 	return n.Has(append([]string{spec.Name}, spec.Aliases...)...)
 }
 
-// Agents returns the agents that it may start: all, or those that it names.
+// Agents returns the agents that the agent may start: all, or those that it names.
 func (n *Narrowing) Agents(defs []*agents.Definition) []*agents.Definition {
 	var only []string
 	for _, r := range n.tools {

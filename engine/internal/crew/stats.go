@@ -9,7 +9,7 @@ import (
 	"github.com/parley-go/parley/engine/tool"
 )
 
-// Stats count subagents, for results.
+// Stats counts subagents, for results.
 type Stats struct {
 	mu sync.Mutex
 	n  counts
@@ -98,7 +98,7 @@ func (s *Stats) refuse(why string) {
 	}
 }
 
-// JSON returns the counts as results have them.
+// JSON returns the counts as a member of results.
 func (s *Stats) JSON() json.RawMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()

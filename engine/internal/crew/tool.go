@@ -28,7 +28,7 @@ const toolSchema = `{"type":"object","required":["description","prompt"],"proper
 	"isolation":{"type":"string","enum":["worktree"],"description":"worktree: it works in its own git worktree, which is kept if it changed anything"},
 	"run_in_background":{"type":"boolean","description":"Set to false to wait for the report"}}}`
 
-// An Input is what the model gives to start a subagent.
+// An Input is the input of a call that starts a subagent.
 type Input struct {
 	Description string     `json:"description"`
 	Prompt      string     `json:"prompt"`
@@ -46,7 +46,7 @@ type Tool struct {
 	defs   []*agents.Definition
 }
 
-// NewTool returns the tool that starts the agents.
+// NewTool returns the tool that starts the given agents.
 func NewTool(p *Parent, defs []*agents.Definition) *Tool {
 	var said []string
 	for _, d := range defs {
@@ -59,7 +59,7 @@ func NewTool(p *Parent, defs []*agents.Definition) *Tool {
 			fmt.Fprintf(&b, "- %s: %s\n", d.Name, strings.Join(strings.Fields(d.Description), " "))
 		}
 		return &tool.Spec{
-			// Its effects are decided call by call inside the subagent: starting one
+			// The effects are decided call by call inside the subagent; starting one
 			// changes nothing.
 			Name: call.AgentName, Aliases: []string{call.AgentHostName}, Description: b.String(), Schema: json.RawMessage(toolSchema), ReadOnly: true,
 		}
@@ -82,10 +82,10 @@ func (a *Tool) AgentType(input json.RawMessage) string {
 	return ""
 }
 
-// Access is none: each call of the subagent has its own.
+// Access returns nothing: each call of the subagent has its own access.
 func (*Tool) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) { return nil, nil }
 
-// find returns the agent that a call means.
+// find returns the agent that a call names.
 func (a *Tool) find(name string) (*agents.Definition, error) {
 	if name == "" {
 		name = agents.Default
@@ -105,7 +105,8 @@ func (a *Tool) find(name string) (*agents.Definition, error) {
 	return nil, fmt.Errorf("Agent type '%s' not found. Available agents: %s", name, strings.Join(names, ", "))
 }
 
-// Run starts a subagent and returns its report, or at once.
+// Run starts a subagent. It returns its report, or returns at once if the subagent runs
+// in the background.
 func (a *Tool) Run(ctx context.Context, tc *tool.Call) (*tool.Result, error) {
 	var in Input
 	if err := tool.Decode(tc.Input, &in); err != nil {
@@ -129,8 +130,8 @@ func (a *Tool) Run(ctx context.Context, tc *tool.Call) (*tool.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The conversation itself does not wait unless the call says so; a subagent does,
-	// whose report would be early otherwise.
+	// The topmost conversation does not wait by default. A subagent does, because its
+	// own report would come too early otherwise.
 	background := p.Depth == 0 || def.Background
 	asked := "unset"
 	if in.Background != nil {
@@ -152,8 +153,8 @@ func (a *Tool) Run(ctx context.Context, tc *tool.Call) (*tool.Result, error) {
 	return s.start(ctx, background)
 }
 
-// admit reports why no subagent can start now. If one can, it has its place among
-// those that run until leave is called.
+// admit returns an error if no subagent can start now. Otherwise it reserves a slot
+// among the running ones until leave is called.
 func (p *Parent) admit() (leave func(), err error) {
 	stats := &p.Top.Stats
 	if p.Depth >= MaxDepth {

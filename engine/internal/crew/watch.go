@@ -9,25 +9,26 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A Watch follows the tasks of a conversation: it reports them to the host, and adds a
-// prompt when one that went on in the background has ended.
+// A Watch follows the tasks of a conversation: it reports them to the host, and queues a prompt
+// when a background task has ended.
 type Watch struct {
 	Env  *tool.Env
 	Emit func(wire.Message)
 	Now  func() time.Time
 	Do   func(func()) bool // runs a function in the goroutine that owns the conversation
-	// AddPrompt adds a prompt for the model. The goroutine that owns the conversation calls it.
+	// AddPrompt queues a prompt for the model. It is called by the goroutine that owns the
+	// conversation.
 	AddPrompt func(text string, origin *wire.Origin)
 
-	Reports Pending // of events that are not reported yet
+	Reports Pending // events that are not reported yet
 
-	forgotten map[string]bool // tasks that /clear ended; of the owner
+	forgotten map[string]bool // tasks that /clear ended; used by the owner only
 
 	mu     sync.Mutex
-	events []tool.Event // that are not reported yet
+	events []tool.Event // not reported yet
 }
 
-// Notify receives an event of a task. Tools call it, which must not wait for the
+// Notify receives an event of a task. It is called by tools, which must not wait for the
 // conversation.
 func (w *Watch) Notify(ev tool.Event) {
 	w.mu.Lock()
@@ -40,8 +41,8 @@ func (w *Watch) Notify(ev tool.Event) {
 	}()
 }
 
-// Report reports the events so far. Those before the end of a call are reported before its
-// result. The goroutine that owns the conversation calls it.
+// Report reports the events so far. Events before the end of a call are reported before its
+// result. It is called by the goroutine that owns the conversation.
 func (w *Watch) Report() {
 	w.mu.Lock()
 	events := w.events
@@ -52,7 +53,7 @@ func (w *Watch) Report() {
 	}
 }
 
-// reportLater is Report for other goroutines than the owner's.
+// reportLater is Report for goroutines other than the owner's.
 func (w *Watch) reportLater() {
 	w.mu.Lock()
 	n := len(w.events)
@@ -88,8 +89,8 @@ func (w *Watch) report(ev tool.Event) {
 	}
 }
 
-// ended reports that a task is over. If it ran in the background, the model gets a turn of
-// its own about it, unless somebody stopped it; otherwise the result of the call says so.
+// ended reports that a task has ended. If it ran in the background, the model gets a separate
+// turn about it, unless the task was stopped; otherwise the result of the call reports it.
 func (w *Watch) ended(info tool.TaskInfo) {
 	m := &wire.TaskNotification{TaskID: info.ID, RunID: info.RunID, ToolUseID: info.ToolUseID, Status: statusOf(info),
 		OutputFile: info.OutputFile, Summary: info.Summary}
@@ -104,7 +105,7 @@ func (w *Watch) ended(info tool.TaskInfo) {
 	w.addPrompt(info, nil)
 }
 
-// statusOf is the status of a task that has ended, in the words of hosts.
+// statusOf returns the status of an ended task, as hosts name it.
 func statusOf(info tool.TaskInfo) string {
 	if info.Status == tool.TaskKilled {
 		return "stopped"
@@ -112,9 +113,9 @@ func statusOf(info tool.TaskInfo) string {
 	return info.Status
 }
 
-// addPrompt reports to the model that a task in the background has ended, with the report of
-// a subagent. There is no prompt if the conversation of the task is gone, or whoever stopped
-// it knows.
+// addPrompt queues a prompt that reports the end of a background task to the model, with the
+// report of a subagent. It does nothing if the task's conversation is gone, or if the model
+// stopped the task itself.
 func (w *Watch) addPrompt(info tool.TaskInfo, report func() string) {
 	if w.forgotten[info.ID] || info.Status == tool.TaskKilled && w.Env.Tasks().Stopped(info.ID) {
 		return
@@ -134,8 +135,8 @@ func (w *Watch) addPrompt(info tool.TaskInfo, report func() string) {
 	w.AddPrompt(text, &wire.Origin{Kind: "task-notification", Producer: "session-task", RunID: info.RunID})
 }
 
-// Forget has the model not learn of the end of a task. The goroutine that owns the
-// conversation calls it.
+// Forget suppresses the prompt about the end of a task. It is called by the goroutine that owns
+// the conversation.
 func (w *Watch) Forget(id string) {
 	if w.forgotten == nil {
 		w.forgotten = map[string]bool{}
@@ -143,7 +144,7 @@ func (w *Watch) Forget(id string) {
 	w.forgotten[id] = true
 }
 
-// Changed reports to the host what runs in the background. It may be called from anywhere.
+// Changed emits the list of background tasks to the host. It may be called from any goroutine.
 func (w *Watch) Changed() {
 	m := &wire.BackgroundTasksChanged{Tasks: []*wire.BackgroundTask{}}
 	for _, info := range w.Env.Tasks().Running() {

@@ -1,10 +1,9 @@
-// Package frontmatter reads the head of Markdown files: YAML between two lines of
-// three dashes, before the text. Agents, commands, skills and output styles are
-// such files.
+// Package frontmatter parses the header of Markdown files: YAML between two lines of three
+// dashes, before the text. Agents, commands, skills and output styles are such files.
 //
-// People write heads that are no YAML, such as a description with a colon in it.
-// Those are read line by line, a name and the rest of the line, so that what can be
-// understood is. The package reads what it is given and touches nothing.
+// People write headers that are not valid YAML, such as a description with a colon in it.
+// Those are read line by line, as a name and the rest of the line, to keep as much as
+// possible. The package parses its input and does not access files.
 package frontmatter
 
 import (
@@ -14,21 +13,21 @@ import (
 	"strings"
 )
 
-// MaxSize is how many bytes a file may have.
+// MaxSize is the maximum size of a file in bytes.
 const MaxSize = 1 << 20
 
-// A Document is a file with its head taken apart.
+// A Document is a parsed file.
 type Document struct {
-	Fields map[string]any // of the head: strings, numbers, booleans, lists and maps of them; never nil
-	Body   string         // the text behind the head, without space around it
-	Loose  bool           // the head is no YAML and was read line by line
-	// Problem describes a part of the head that could not be understood at all; it is empty
+	Fields map[string]any // of the header: strings, numbers, booleans, lists and maps of them; never nil
+	Body   string         // the text after the header, without surrounding space
+	Loose  bool           // the header is not valid YAML and was read line by line
+	// Problem describes a part of the header that could not be parsed at all; it is empty
 	// if there is none.
 	Problem string
 }
 
-// Parse takes a file apart. One without a head is all body. The error says that it
-// is too big.
+// Parse parses a file. A file without a header consists of the body only. It returns an
+// error if the file is too large.
 func Parse(text []byte) (*Document, error) {
 	if len(text) > MaxSize {
 		return nil, fmt.Errorf("the file has %d bytes, and at most %d are read", len(text), MaxSize)
@@ -52,7 +51,7 @@ func Parse(text []byte) (*Document, error) {
 	return d, nil
 }
 
-// split cuts a file at its dashes.
+// split splits a file at its dashes.
 func split(text string) (head, body string, ok bool) {
 	text = strings.TrimPrefix(text, "\ufeff")
 	text = strings.ReplaceAll(text, "\r\n", "\n")
@@ -76,15 +75,15 @@ func parseYAML(head string) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := json.Marshal(fields); err != nil { // such as text that is none
+	if _, err := json.Marshal(fields); err != nil { // such as invalid UTF-8
 		return nil, err
 	}
 	return fields, nil
 }
 
-// parseLines reads names and the rest of their lines. Lines that are indented go on
-// the one before; those that begin with a dash are a list. The problem is the first line
-// that is neither, or whose value ends too early.
+// parseLines reads names and the rest of their lines. Indented lines continue the previous
+// one; lines that start with a dash form a list. The problem is the first line that is
+// neither, or whose value ends too early.
 func parseLines(head string) (fields map[string]any, problem string) {
 	fields = map[string]any{}
 	report := func(n int, reason string) {
@@ -152,10 +151,10 @@ func unquote(s string) string {
 	return s
 }
 
-// Has reports whether the head has a field that is not null.
+// Has reports whether the header has a field that is not null.
 func (d *Document) Has(name string) bool { return d.Fields[name] != nil }
 
-// String returns a field as text, empty if there is none or it is a list or a map.
+// String returns a field as text. It is empty if the field is missing, a list or a map.
 func (d *Document) String(name string) string {
 	switch v := d.Fields[name].(type) {
 	case string:
@@ -167,8 +166,8 @@ func (d *Document) String(name string) string {
 	}
 }
 
-// List returns a field as a list: of YAML, or a text in which commas separate the
-// items, those inside of parentheses not. It is nil only if there is no such field.
+// List returns a field as a list: a YAML list, or text that is split at commas outside of
+// parentheses. It is nil only if there is no such field.
 func (d *Document) List(name string) []string {
 	list := []string{}
 	switch v := d.Fields[name].(type) {
@@ -208,7 +207,7 @@ func (d *Document) List(name string) []string {
 	return list
 }
 
-// Bool returns whether a field is true, and whether it says so or not at all.
+// Bool returns the value of a boolean field, and whether there is one.
 func (d *Document) Bool(name string) (value, ok bool) {
 	switch v := d.Fields[name].(type) {
 	case bool:
@@ -224,13 +223,13 @@ func (d *Document) Bool(name string) (value, ok bool) {
 	return false, false
 }
 
-// Int returns a field that is a whole number, and whether it is one.
+// Int returns the value of an integer field, and whether there is one.
 func (d *Document) Int(name string) (value int, ok bool) {
 	n, err := strconv.Atoi(d.String(name))
 	return n, err == nil
 }
 
-// JSON returns a field as JSON, nil if there is none.
+// JSON returns a field as JSON, or nil if there is none.
 func (d *Document) JSON(name string) json.RawMessage {
 	v := d.Fields[name]
 	if v == nil {

@@ -57,7 +57,7 @@ func TestLoose(t *testing.T) {
 	}
 }
 
-// A list that is there and empty is not one that is not there.
+// An empty list differs from a missing one.
 func TestEmptyList(t *testing.T) {
 	for _, text := range []string{"tools: []", "tools: ''", "tools:  \"\""} {
 		if got := parse(t, "---\n"+text+"\n---\n").List("tools"); got == nil || len(got) > 0 {

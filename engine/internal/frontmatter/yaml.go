@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// The heads of files need little of YAML: maps, lists and scalars, in blocks or in one
-// line. A whole library for it weighs as much as the shell parser; a test compares
-// this with one. Other syntax, such as anchors and tags, is an error, and the
-// header is read line by line.
+// Headers need little of YAML: maps, lists and scalars, in blocks or in one line. A
+// full library is as large as the shell parser; a test compares this parser with one.
+// Other syntax, such as anchors and tags, is an error, and the header is then read line
+// by line.
 
 var errYAML = errors.New("the head is not the YAML that is read here")
 
-// A yamlParser reads lines, each with its indentation.
+// A yamlParser parses lines, each with its indentation.
 type yamlParser struct {
 	lines []yamlLine
 	at    int
@@ -29,7 +29,7 @@ type yamlLine struct {
 
 const maxYAMLDepth = 32
 
-// readYAML reads a map.
+// readYAML parses a map.
 func readYAML(head string) (map[string]any, error) {
 	p := &yamlParser{}
 	for line := range strings.Lines(head) {
@@ -56,14 +56,14 @@ func readYAML(head string) (map[string]any, error) {
 	return fields, nil
 }
 
-// skip goes over lines that are empty or comments.
+// skip skips empty lines and comments.
 func (p *yamlParser) skip() {
 	for p.at < len(p.lines) && (p.lines[p.at].text == "" || p.lines[p.at].text[0] == '#') {
 		p.at++
 	}
 }
 
-// block reads the map or list at the current line, which is indented by at least min.
+// block parses the map or list at the current line, which is indented by at least min.
 func (p *yamlParser) block(min int) (any, error) {
 	if p.depth++; p.depth > maxYAMLDepth {
 		return nil, errYAML
@@ -86,7 +86,7 @@ func (p *yamlParser) list(indent int) (any, error) {
 	for p.skip(); p.at < len(p.lines) && p.lines[p.at].indent == indent && isItem(p.lines[p.at].text); p.skip() {
 		rest := strings.TrimLeft(p.lines[p.at].text[1:], " ")
 		if _, _, isKey := cutKey(rest); isKey {
-			// A map begins behind the dash.
+			// A map starts after the dash.
 			p.lines[p.at] = yamlLine{indent + len(p.lines[p.at].text) - len(rest), rest}
 			v, err := p.mapping(p.lines[p.at].indent)
 			if err != nil {
@@ -151,8 +151,8 @@ func cutKey(text string) (name, rest string, ok bool) {
 	return strings.TrimRight(name, " "), strings.TrimLeft(rest, " "), true
 }
 
-// value reads what stands behind a name or a dash of the current line, and what belongs
-// to it on the lines below.
+// value parses the value after a name or a dash of the current line, with the lines
+// below that belong to it.
 func (p *yamlParser) value(rest string, indent int) (any, error) {
 	p.at++
 	if rest == "" || rest[0] == '#' {
@@ -161,7 +161,7 @@ func (p *yamlParser) value(rest string, indent int) (any, error) {
 			return nil, nil
 		}
 		next := p.lines[p.at]
-		// A list may stand as far left as its name.
+		// A list may be indented like its name.
 		if next.indent > indent || next.indent == indent && isItem(next.text) && !isItem(p.lines[p.at-1].text) {
 			return p.block(indent)
 		}
@@ -173,7 +173,7 @@ func (p *yamlParser) value(rest string, indent int) (any, error) {
 	case '&', '*', '!', '%', '@', '`', ']', '}', ',':
 		return nil, errYAML
 	case '[', '{', '"', '\'':
-		// They may go on below.
+		// They may continue on the next lines.
 		whole := rest
 		for {
 			v, behind, err := flow(whole, 0)
@@ -205,18 +205,18 @@ func (p *yamlParser) value(rest string, indent int) (any, error) {
 		p.at++
 	}
 	if strings.Contains(text, ": ") || strings.HasSuffix(text, ":") {
-		return nil, errYAML // a map where none can be
+		return nil, errYAML // a map is not allowed here
 	}
 	return scalar(text), nil
 }
 
-// plain cuts a comment off.
+// plain removes a trailing comment.
 func plain(text string) (rest string, comment bool) {
 	rest, _, comment = strings.Cut(text, " #")
 	return strings.TrimRight(rest, " "), comment
 }
 
-// text reads a block of text behind "|" or ">".
+// text parses a block of text after "|" or ">".
 func (p *yamlParser) text(mark string, indent int) (any, error) {
 	mark, _ = plain(mark)
 	keep, ok := map[string]string{"": "clip", "-": "strip", "+": "keep"}[mark[1:]]
@@ -254,7 +254,7 @@ func (p *yamlParser) text(mark string, indent int) (any, error) {
 			case folds:
 				b.WriteByte(' ')
 			case mark[0] == '>' && l != "" && lines[i-1] == "":
-				// The empty lines have broken the line already.
+				// The empty lines have ended the line already.
 			default:
 				b.WriteByte('\n')
 			}
@@ -270,7 +270,7 @@ func (p *yamlParser) text(mark string, indent int) (any, error) {
 	return b.String(), nil
 }
 
-// flow reads a value that is written in one line, and returns what is behind it.
+// flow parses a value in flow style, and returns the text after it.
 func flow(s string, depth int) (v any, rest string, err error) {
 	s = strings.TrimLeft(s, " ")
 	if s == "" || depth > maxYAMLDepth {
@@ -333,7 +333,7 @@ func flow(s string, depth int) (v any, rest string, err error) {
 	return scalar(text), s[n:], nil
 }
 
-// behindItem goes over the comma behind an item, if the end does not come.
+// behindItem skips the comma after an item, unless the end follows.
 func behindItem(s, end string) (string, error) {
 	s = strings.TrimLeft(s, " ")
 	if rest, ok := strings.CutPrefix(s, ","); ok {
@@ -350,7 +350,7 @@ func quoted3(s string) (any, string, error) {
 	return text, rest, err
 }
 
-// quoted reads a quoted string and returns what is behind it.
+// quoted parses a quoted string and returns the text after it.
 func quoted(s string) (text, rest string, err error) {
 	var b strings.Builder
 	mark := s[0]
@@ -362,7 +362,7 @@ func quoted(s string) (text, rest string, err error) {
 		case c == mark:
 			return b.String(), s[i+1:], nil
 		case c == '\\' && mark == '"':
-			// As in JSON, which has the same escapes but for a few.
+			// As in JSON, which has the same escapes except for a few.
 			r, _, tail, err := strconv.UnquoteChar(s[i:], '"')
 			if strings.HasPrefix(s[i:], `\/`) {
 				r, tail, err = '/', s[i+2:], nil
@@ -381,7 +381,7 @@ func quoted(s string) (text, rest string, err error) {
 	return "", "", errYAML
 }
 
-// scalar is what text without quotes stands for.
+// scalar returns the value of unquoted text.
 func scalar(text string) any {
 	switch text {
 	case "", "~", "null", "Null", "NULL":
@@ -395,7 +395,7 @@ func scalar(text string) any {
 		return text
 	}
 	if bare := strings.TrimLeft(text, "+-"); len(bare) > 1 && bare[0] == '0' && bare[1] != '.' {
-		return text // such as 007, of which people mean the digits
+		return text // such as 007, which is meant as digits
 	}
 	if n, err := strconv.ParseInt(text, 10, 0); err == nil {
 		return int(n)

@@ -31,7 +31,7 @@ var heads = []string{
 	"# only a comment\n",
 }
 
-// TestYAML compares with a library what heads consist of.
+// TestYAML compares the parser with a library on typical headers.
 func TestYAML(t *testing.T) {
 	for _, head := range heads {
 		var want map[string]any
@@ -45,7 +45,7 @@ func TestYAML(t *testing.T) {
 	}
 }
 
-// Unsupported syntax is refused, not guessed.
+// Unsupported syntax is rejected, not guessed.
 func TestNotYAML(t *testing.T) {
 	for _, head := range []string{
 		"a: b: c\n", "- a\n- b\n", "a: &x 1\nb: *x\n", "a: !!str 1\n", "a: [1, 2\n", "a: \"open\n", "a: 1\na: 2\n", "a: 1\n  b: 2\n", "\ta: 1\n",
@@ -57,7 +57,7 @@ func TestNotYAML(t *testing.T) {
 	}
 }
 
-// FuzzYAML looks for heads that both read, and read differently.
+// FuzzYAML checks that no header makes the parser panic.
 func FuzzYAML(f *testing.F) {
 	for _, head := range heads {
 		f.Add(head)

@@ -1,6 +1,6 @@
-// Package history is a conversation as the API gets it: its messages, what stands before
-// them in every request, and what is taken out of them to save space or because the API
-// refuses it.
+// Package history holds a conversation as it is sent to the API: its messages, the prefix
+// of every request, and what is removed from them to save space or because the API rejects
+// it.
 //
 // It is pure: it starts no goroutines, and neither records nor emits anything.
 package history
@@ -27,39 +27,40 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A History is what the requests of a conversation are made from.
+// A History holds the parts of the requests of a conversation.
 type History struct {
 	Transcript
 	Prefix Prefix
 
-	bytes, tokens int64             // of the last request: its messages in bytes, all of it in tokens
-	refused       map[string]string // blocks that the API refused, by their hash, with the reason
-	pruned        map[string]bool   // results that were taken out, by the ids of their calls
-	answer        string            // id of the last answer that was restored with its size
-	restored      string            // id of the last answer that was restored
+	bytes, tokens int64             // size of the last request: its messages in bytes, all of it in tokens
+	refused       map[string]string // blocks that the API rejected, by their hash, with the reason
+	pruned        map[string]bool   // results that were removed, by the ids of their calls
+	answer        string            // id of the last restored answer with a known size
+	restored      string            // id of the last restored answer
 	block         int               // index of its last block
 }
 
-// Types of records that say what was taken out. They are cumulative: the last one counts.
-// The blocks themselves stay in the log.
+// Types of records about removed content. They are cumulative: the last one applies. The
+// blocks themselves stay in the log.
 const (
 	prunedType     = "parley-pruned"     // results of tools, by the ids of their calls
-	quarantineType = "parley-quarantine" // pictures and documents that the API refused, by their hash
+	quarantineType = "parley-quarantine" // pictures and documents that the API rejected, by their hash
 )
 
-// SetMessages puts other messages in the place of the conversation.
+// SetMessages replaces the messages of the conversation.
 func (h *History) SetMessages(t Transcript) {
 	h.Transcript, h.bytes, h.tokens, h.pruned = t, 0, 0, nil
 }
 
-// Measured says how many tokens a request with so many bytes of messages has.
+// Measured sets the number of tokens of a request whose messages have the given size in
+// bytes.
 func (h *History) Measured(bytes int, tokens int64) { h.bytes, h.tokens = int64(bytes), tokens }
 
 // Known reports whether the size of an earlier request is known.
 func (h *History) Known() bool { return h.tokens > 0 }
 
-// Tokens estimates how many tokens a request with these messages has: those of the last
-// one, as the API counted them, and a fourth of the bytes that are new.
+// Tokens estimates the tokens of a request with these messages: those of the last request,
+// as counted by the API, plus a quarter of the new bytes.
 func (h *History) Tokens(of *Transcript) int64 {
 	if h.tokens == 0 {
 		return int64(h.Bytes(of)) / 4
@@ -67,13 +68,13 @@ func (h *History) Tokens(of *Transcript) int64 {
 	return max(0, h.tokens+(int64(of.Size())-h.bytes)/4)
 }
 
-// Bytes returns how many bytes a request with these messages has, about.
+// Bytes returns the approximate size in bytes of a request with these messages.
 func (h *History) Bytes(of *Transcript) int {
 	return len(h.Prefix.System) + len(h.Prefix.Tools) + of.Size()
 }
 
-// Restore takes in a session: what it took out first, then its messages, one by one, with
-// [History.RestoreMessage].
+// Restore restores what a session has removed. Afterwards its messages are restored one by
+// one with [History.RestoreMessage].
 func (h *History) Restore(latest map[string]*session.Entry) {
 	if e := latest[quarantineType]; e != nil {
 		json.Unmarshal(e.Fields["blocks"], &h.refused)
@@ -88,7 +89,7 @@ func (h *History) Restore(latest map[string]*session.Entry) {
 	}
 }
 
-// RestoreMessage takes in a recorded message, without what was taken out of it.
+// RestoreMessage adds a recorded message, without the parts that were removed from it.
 func (h *History) RestoreMessage(e *session.Entry) error {
 	id, blocks, err := MessageBlocks(e.Message)
 	if err != nil {
@@ -96,10 +97,10 @@ func (h *History) RestoreMessage(e *session.Entry) error {
 	}
 	if e.Type == "assistant" {
 		h.restoreSize(e)
-		// Results that were emitted before the answer was complete stand behind it.
+		// Results that were emitted before the answer was complete belong after it.
 		block := -1 // unknown
 		json.Unmarshal(e.Fields["apiBlockIndex"], &block)
-		early := h.takeResults(id != "" && id == h.restored && (block < 0 || block > h.block)) // some providers use an id again
+		early := h.takeResults(id != "" && id == h.restored && (block < 0 || block > h.block)) // some providers reuse ids
 		h.restored, h.block = id, block
 		for _, b := range blocks {
 			h.Answer(id, b)
@@ -119,7 +120,7 @@ func (h *History) RestoreMessage(e *session.Entry) error {
 	return nil
 }
 
-// restoreSize finds out how large the request was that an answer is to.
+// restoreSize restores the size of the request that an answer belongs to.
 func (h *History) restoreSize(e *session.Entry) {
 	id, usage := rawjson.String(e.Message, "id"), &wire.Usage{}
 	if id == h.answer || json.Unmarshal(rawjson.Get(e.Message, "usage"), usage) != nil {
@@ -131,12 +132,12 @@ func (h *History) restoreSize(e *session.Entry) {
 	}
 }
 
-// InputTokens returns how many tokens a request had.
+// InputTokens returns the number of tokens in a request.
 func InputTokens(u *wire.Usage) int64 {
 	return u.InputTokens + u.CacheCreationInputTokens + u.CacheReadInputTokens
 }
 
-// MessageBlocks returns the content of a recorded message as it is written there.
+// MessageBlocks returns the content of a recorded message, byte for byte.
 func MessageBlocks(message json.RawMessage) (id string, blocks []json.RawMessage, err error) {
 	var content []byte
 	if !rawjson.Walk(message, func(name, value []byte) {
@@ -167,7 +168,7 @@ func MessageBlocks(message json.RawMessage) (id string, blocks []json.RawMessage
 			return "", nil, errors.New("a block in it is not an object")
 		}
 		if BlockType(b) == "text" && string(rawjson.Get(b, "text")) == `""` {
-			continue // the API does not take it
+			continue // the API rejects it
 		}
 		blocks = append(blocks, b)
 	}
@@ -175,18 +176,18 @@ func MessageBlocks(message json.RawMessage) (id string, blocks []json.RawMessage
 }
 
 const (
-	keptResults = 40_000 // tokens of the newest results of tools that are never taken out
-	pruneLeast  = 20_000 // tokens that taking results out must save to be worth it
-	pruneSmall  = 400    // bytes of a result that is not worth it
+	keptResults = 40_000 // tokens of the newest results that are never removed
+	pruneLeast  = 20_000 // minimum number of tokens that removing results must save
+	pruneSmall  = 400    // size in bytes up to which a result is never removed
 )
 
-// prunedText stands in the place of a result.
+// prunedText replaces a removed result.
 const prunedText = "[The result was taken out to save space. Make the call again if it is needed.]"
 
-// Prune takes old results of tools out of the conversation, if that saves enough for the
-// next request to stay well below a number of tokens of the model's window; 0 means that
-// any saving counts that is worth it. It does so only if record, which is called with the
-// record of it, returns no error. It returns how many tokens that saves.
+// Prune removes old results of tools from the conversation, if that saves enough for the
+// next request to stay well below the given number of tokens in the model's window; 0
+// accepts any saving above the minimum. It first calls record with a record of the change,
+// and removes nothing if that fails. It returns the number of tokens saved.
 func (h *History) Prune(window, below int64, record func(*session.Entry) error) (saved int64, err error) {
 	type place struct{ message, block int }
 	old := map[place]bool{}
@@ -225,8 +226,8 @@ func (h *History) Prune(window, below int64, record func(*session.Entry) error) 
 	return saved, nil
 }
 
-// withoutResult returns the result of a call with nothing in it, and the id of the call.
-// It is not ok if the block is none, or has nothing in it to speak of.
+// withoutResult returns a tool result with its content removed, and the id of the call. ok
+// is false if the block is no result, or is too small.
 func withoutResult(block json.RawMessage) (out json.RawMessage, id string, ok bool) {
 	if len(block) < pruneSmall {
 		return nil, "", false
@@ -241,12 +242,12 @@ func withoutResult(block json.RawMessage) (out json.RawMessage, id string, ok bo
 	return recorder.JSON(&wire.ToolResultBlock{ToolUseID: b.ToolUseID, Content: wire.Text(prunedText), IsError: b.IsError}), b.ToolUseID, true
 }
 
-// blockAt finds the block that a failure of the API is about.
+// blockAt matches the block that an error of the API names.
 var blockAt = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`messages\.(\d+)\.content\.(\d+)`) })
 
-// Quarantine takes pictures and documents out of the conversation that the API refuses, by
-// the status and message of its error. It returns the record of that, nil if there were
-// none; otherwise the request may be sent again.
+// Quarantine removes pictures and documents that the API rejects from the conversation, by
+// the status and message of its error. It returns a record of the change, after which the
+// request can be sent again, or nil if there were none.
 func (h *History) Quarantine(status int, message string) *session.Entry {
 	if status != http.StatusBadRequest && status != http.StatusRequestEntityTooLarge {
 		return nil
@@ -257,13 +258,14 @@ func (h *History) Quarantine(status int, message string) *session.Entry {
 		i, _ := strconv.Atoi(at[1])
 		k, _ := strconv.Atoi(at[2])
 		if len(h.Messages) > 0 && h.Messages[0].Role != "user" {
-			i-- // one was put in front
+			i-- // AppendMessages put a message in front
 		}
 		if i >= 0 && i < len(h.Messages) && k < len(h.Messages[i].Blocks) {
 			n = h.refuse(i, k, message)
 		}
 	} else if status == http.StatusRequestEntityTooLarge || strings.Contains(lower, "image") || strings.Contains(lower, "pdf") || strings.Contains(lower, "document") {
-		// It does not say which one: the newest are the ones that did not pass yet.
+		// The error does not name the block: assume the newest ones, which the API has not
+		// accepted yet.
 		for i := len(h.Messages) - 1; i >= 0 && n == 0; i-- {
 			for k := range h.Messages[i].Blocks {
 				n += h.refuse(i, k, message)
@@ -276,7 +278,7 @@ func (h *History) Quarantine(status int, message string) *session.Entry {
 	return &session.Entry{Type: quarantineType, Fields: recorder.Fields("blocks", h.refused)}
 }
 
-// refuse takes the pictures and documents out of a block. It returns how many there were.
+// refuse removes the pictures and documents from a block. It returns how many there were.
 func (h *History) refuse(i, k int, reason string) int {
 	m := &h.Messages[i]
 	if m.Role != "user" {
@@ -297,12 +299,13 @@ func (h *History) refuse(i, k int, reason string) int {
 	return n
 }
 
-// Reminder wraps a text for the model that nobody wrote. Text in it cannot end it.
+// Reminder wraps a text for the model that is not from the user. The text cannot close the
+// wrapper.
 func Reminder(text string) string {
 	return "<system-reminder>\n" + strings.ReplaceAll(text, "</system-reminder>", "</ system-reminder>") + "\n</system-reminder>"
 }
 
-// Clip returns a text in one line, and no more than n characters of it.
+// Clip returns a text in one line, cut to n characters.
 func Clip(s string, n int) string {
 	s = strings.ReplaceAll(s, "\n", " ")
 	if r := []rune(s); len(r) > n {
@@ -316,8 +319,8 @@ func hash(raw json.RawMessage) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// withoutMedia returns a block with text in place of its pictures and documents, and
-// how many there were.
+// withoutMedia returns a block with its pictures and documents replaced by text, and how
+// many there were.
 func withoutMedia(raw json.RawMessage, reason string) (json.RawMessage, int) {
 	if !bytes.Contains(raw, []byte(`"image"`)) && !bytes.Contains(raw, []byte(`"document"`)) {
 		return raw, 0

@@ -15,7 +15,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// TestTranscript: what the API takes only with something behind it waits for that.
+// TestTranscript checks that blocks which the API accepts only before another one are held back until
+// that arrives.
 func TestTranscript(t *testing.T) {
 	const (
 		think  = `{"type":"thinking","thinking":"hm","signature":"s"}`
@@ -66,7 +67,7 @@ func TestTranscript(t *testing.T) {
 	}
 }
 
-// FuzzMessageBlocks: a recorded message is read or refused.
+// FuzzMessageBlocks checks that a recorded message is parsed or rejected.
 func FuzzMessageBlocks(f *testing.F) {
 	f.Add(`{"role":"user","content":"hi"}`)
 	f.Add(`{"id":"m","content":[{"type":"text","text":""},{"type":"text","text":"a"},{"type":"tool_use","id":"t"}]}`)
@@ -86,12 +87,12 @@ func FuzzMessageBlocks(f *testing.F) {
 	})
 }
 
-// result is the result of a call with so many bytes.
+// result returns the result of a call with the given size in bytes.
 func result(id string, size int) json.RawMessage {
 	return recorder.JSON(&wire.ToolResultBlock{ToolUseID: id, Content: wire.Text(strings.Repeat("x", size))})
 }
 
-// TestPruneKeepsNewest: old results go, the newest stay, and a session that is restored
+// TestPruneKeepsNewest checks that old results are removed, the newest stay, and a restored session
 // sends the same.
 func TestPruneKeepsNewest(t *testing.T) {
 	var h History
@@ -126,8 +127,8 @@ func TestPruneKeepsNewest(t *testing.T) {
 	}
 }
 
-// TestQuarantineTakesOutThePicture: the block that the API names goes, the newest picture
-// if it names none, and nothing for other failures.
+// TestQuarantineTakesOutThePicture checks that the block that the API names is removed, or the newest
+// picture if it names none, and nothing for other failures.
 func TestQuarantineTakesOutThePicture(t *testing.T) {
 	image := json.RawMessage(`{"type":"image","source":{"type":"base64","media_type":"image/png","data":"eA=="}}`)
 	for _, tt := range []struct {
@@ -159,8 +160,7 @@ func TestQuarantineTakesOutThePicture(t *testing.T) {
 	}
 }
 
-// TestPrefixIsKept: a prefix that the log has is sent as it was, until what it is made from
-// changes.
+// TestPrefixIsKept checks that a recorded prefix is sent unchanged until its sources change.
 func TestPrefixIsKept(t *testing.T) {
 	var p Prefix
 	p.SetSystem("k1", []string{"one"})
@@ -180,7 +180,7 @@ func TestPrefixIsKept(t *testing.T) {
 	}
 }
 
-// TestCallsWithoutResultAreClosed: a side question can be asked while calls run.
+// TestCallsWithoutResultAreClosed checks that a side question can be asked while calls run.
 func TestCallsWithoutResultAreClosed(t *testing.T) {
 	var h History
 	h.Add("user", json.RawMessage(`{"type":"text","text":"a"}`))
@@ -192,8 +192,8 @@ func TestCallsWithoutResultAreClosed(t *testing.T) {
 	}
 }
 
-// TestOnlyOpenCallsAreClosed: a turn that ended between two results leaves the calls
-// without one, and a request with such a call is refused.
+// TestOnlyOpenCallsAreClosed checks that calls without a result get one if the turn ended between two
+// results, because the API rejects a request with such a call.
 func TestOnlyOpenCallsAreClosed(t *testing.T) {
 	var h History
 	h.Add("user", json.RawMessage(`{"type":"text","text":"a"}`))
@@ -206,7 +206,8 @@ func TestOnlyOpenCallsAreClosed(t *testing.T) {
 	}
 }
 
-// TestRestoreReusedID: an answer whose id was used before stands behind the results of the one before.
+// TestRestoreReusedID checks that an answer with a reused id is placed after the results of the
+// previous answer.
 func TestRestoreReusedID(t *testing.T) {
 	var h History
 	for _, r := range []struct{ kind, index, blocks string }{
@@ -227,8 +228,8 @@ func TestRestoreReusedID(t *testing.T) {
 	}
 }
 
-// TestRestoreInModelOrder: results that were recorded as they came, also in the middle of an
-// answer, are restored behind the answer and in the order of its calls.
+// TestRestoreInModelOrder checks that results which were recorded as they arrived, even in the middle
+// of an answer, are restored after the answer and in the order of its calls.
 func TestRestoreInModelOrder(t *testing.T) {
 	record := func(kind, id, blocks string) *session.Entry {
 		return &session.Entry{Type: kind, Message: json.RawMessage(`{"role":"` + kind + `","id":"` + id + `","content":[` + blocks + `]}`)}

@@ -12,7 +12,7 @@ import (
 )
 
 // A Prefix is the part of every request that does not change with the conversation. The
-// keys say what its parts are made from.
+// keys identify the sources of its parts.
 type Prefix struct {
 	Key    string
 	System json.RawMessage
@@ -20,16 +20,16 @@ type Prefix struct {
 	ToolsKey string
 	Tools    json.RawMessage
 
-	NoMarks bool // requests have no breakpoints, behind which the API caches them
+	NoMarks bool // requests have no cache breakpoints
 
-	kept *Prefix // as the session's log has it
+	kept *Prefix // as recorded in the session
 }
 
-// prefixType is the type of the record that keeps the prefix. It has no place in the
-// conversation, so that other readers skip it.
+// prefixType is the type of the record of the prefix. It is not part of the
+// conversation, so other readers skip it.
 const prefixType = "parley-prefix"
 
-// SetSystem writes the system prompt. A breakpoint is behind it.
+// SetSystem encodes the system prompt, with a breakpoint after it.
 func (p *Prefix) SetSystem(key string, system []string) {
 	p.Key, p.System = key, sharedSystem.Get(writtenSystem{system, p.NoMarks}, func() json.RawMessage {
 		var blocks []json.RawMessage
@@ -55,7 +55,7 @@ var sharedSystem = Shared[writtenSystem, json.RawMessage]{Same: func(a, b writte
 	return a.noMarks == b.noMarks && slices.Equal(a.texts, b.texts)
 }}
 
-// marked returns a block with a breakpoint behind it, if there are any.
+// marked returns a block with a breakpoint after it, unless NoMarks is set.
 func (p *Prefix) marked(block json.RawMessage) json.RawMessage {
 	if p.NoMarks {
 		return block
@@ -63,7 +63,7 @@ func (p *Prefix) marked(block json.RawMessage) json.RawMessage {
 	return cached(block)
 }
 
-// SetTools writes the tools. A breakpoint is behind them.
+// SetTools encodes the tools, with a breakpoint after them.
 func (p *Prefix) SetTools(tools []tool.Tool) {
 	p.Tools = nil
 	if len(tools) == 0 {
@@ -101,9 +101,9 @@ var sharedTools = Shared[writtenTools, json.RawMessage]{Same: func(a, b writtenT
 	})
 }}
 
-// Keep holds the prefix still: what the session began with is sent as it was then, also
-// after a resume on another day or by another version, unless what it is made from has
-// changed. It returns the record of the prefix if that is to be written.
+// Keep keeps the prefix stable: the session sends the one that it started with, also
+// after a resume on another day or by another version, unless its sources have changed.
+// It returns a record of the prefix if one must be written.
 func (p *Prefix) Keep(toolsKey string) *session.Entry {
 	p.ToolsKey = toolsKey
 	kept := p.kept
@@ -130,7 +130,7 @@ func (p *Prefix) Keep(toolsKey string) *session.Entry {
 	return &session.Entry{Type: prefixType, Fields: f, Fixed: true}
 }
 
-// Restore takes in the prefix of a session.
+// Restore restores the prefix of a session.
 func (p *Prefix) Restore(latest map[string]*session.Entry) {
 	e := latest[prefixType]
 	if e == nil {
@@ -141,18 +141,18 @@ func (p *Prefix) Restore(latest map[string]*session.Entry) {
 	json.Unmarshal(e.Fields["toolsKey"], &p.kept.ToolsKey)
 }
 
-// A Request is what a request says beside the conversation.
+// A Request holds the members of a request besides the conversation.
 type Request struct {
 	Model     string
 	MaxTokens int64
-	Thinking  json.RawMessage // nil leaves it out
-	Output    json.RawMessage // the same
-	NoTools   bool            // the model can call none, though it sees them
+	Thinking  json.RawMessage // nil omits it
+	Output    json.RawMessage // nil omits it
+	NoTools   bool            // the model sees the tools but cannot call them
 	Grows     bool            // the same conversation is sent again, with more behind it
 	User      string
 }
 
-// Body writes a request about a conversation.
+// Body encodes a request for a conversation.
 func (p *Prefix) Body(t *Transcript, r Request) []byte {
 	pieces := make([][]byte, 0, 32+len(t.pieces))
 	member := func(name string, value []byte) {

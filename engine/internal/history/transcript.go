@@ -11,17 +11,16 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A Transcript is the messages of a conversation. Sent messages are kept as bytes: the
-// beginning of each request equals that of the one before, which is what prompt caching
-// needs.
+// A Transcript holds the messages of a conversation. Sent messages are kept as bytes: each
+// request starts with the same bytes as the previous one, as prompt caching requires.
 type Transcript struct {
 	Messages []Message
 
-	// Blocks of an answer that the API takes only with another one behind them: thoughts,
-	// and calls that the API itself serves. They become part of the conversation when that
-	// comes.
+	// Blocks of an answer that the API accepts only with another one after them: thinking, and
+	// calls that the API itself runs. They are added to the conversation when that block
+	// arrives.
 	held    []json.RawMessage
-	heldID  string // the message that they are of
+	heldID  string // id of their message
 	serving bool   // a call is among them
 
 	written // of a conversation that is sent again and again
@@ -52,7 +51,7 @@ func BlockType(block json.RawMessage) string {
 // IsResult reports whether a block is the result of a call.
 func IsResult(block json.RawMessage) bool { return BlockType(block) == "tool_result" }
 
-// Clone returns the same messages, to which others can be added.
+// Clone returns a copy of the messages to which others can be added.
 func (t *Transcript) Clone() Transcript {
 	out := Transcript{Messages: slices.Clone(t.Messages)}
 	if n := len(out.Messages); n > 0 {
@@ -61,11 +60,11 @@ func (t *Transcript) Clone() Transcript {
 	return out
 }
 
-// Answer appends a block of the model's message with that id.
+// Answer appends a block of the model's message with the given id.
 func (t *Transcript) Answer(id string, block json.RawMessage) {
 	if len(t.held) > 0 && t.heldID != id {
-		// Their message ended behind them. If it only paused this one goes on;
-		// what was thought and led to nothing is gone.
+		// The message of the held blocks has ended. If it only paused, this one continues it;
+		// otherwise the held thinking is dropped.
 		t.GoOn()
 	}
 	switch BlockType(block) {
@@ -81,7 +80,7 @@ func (t *Transcript) Answer(id string, block json.RawMessage) {
 	t.Add("assistant", blocks...)
 }
 
-// GoOn is called when the answer so far is sent back for the model to go on.
+// GoOn is called when the answer so far is sent back for the model to continue.
 func (t *Transcript) GoOn() {
 	held, serving := t.held, t.serving
 	t.held, t.serving = nil, false
@@ -90,8 +89,8 @@ func (t *Transcript) GoOn() {
 	}
 }
 
-// Add appends blocks; those of one role that follow each other are one message. Results
-// come first in it, in the order of their calls.
+// Add appends blocks. Consecutive blocks of one role form one message. Results come first in
+// it, in the order of their calls.
 func (t *Transcript) Add(role string, blocks ...json.RawMessage) {
 	if len(blocks) == 0 {
 		return
@@ -108,8 +107,8 @@ func (t *Transcript) Add(role string, blocks ...json.RawMessage) {
 	t.Messages = append(t.Messages, Message{Role: role, Blocks: append([]json.RawMessage(nil), blocks...)})
 }
 
-// sortResults puts the results of calls in the last message first, in the order in which
-// the answer before it has the calls.
+// sortResults moves the results of calls to the start of the last message, in the order of the
+// calls in the answer before it.
 func (t *Transcript) sortResults() {
 	n := len(t.Messages)
 	if n < 2 {
@@ -129,12 +128,12 @@ func (t *Transcript) sortResults() {
 		return 1
 	}
 	byCall := func(a, b json.RawMessage) int { return cmp.Compare(key(a), key(b)) }
-	if m := &t.Messages[n-1]; !slices.IsSortedFunc(m.Blocks, byCall) { // others may have the slice
+	if m := &t.Messages[n-1]; !slices.IsSortedFunc(m.Blocks, byCall) { // the slice may be shared
 		m.Blocks = slices.SortedStableFunc(slices.Values(m.Blocks), byCall)
 	}
 }
 
-// takeResults takes off and returns the last message if it holds nothing but results.
+// takeResults removes and returns the last message if it consists of results only.
 func (t *Transcript) takeResults(want bool) (taken []Message) {
 	n := len(t.Messages)
 	if !want || n == 0 || t.Messages[n-1].Role != "user" || slices.ContainsFunc(t.Messages[n-1].Blocks, func(b json.RawMessage) bool { return !IsResult(b) }) {
@@ -145,7 +144,7 @@ func (t *Transcript) takeResults(want bool) (taken []Message) {
 	return taken
 }
 
-// LastRole returns whose the last message is, empty if there is none.
+// LastRole returns the role of the last message, or "".
 func (t *Transcript) LastRole() string {
 	if len(t.Messages) == 0 {
 		return ""
@@ -153,7 +152,7 @@ func (t *Transcript) LastRole() string {
 	return t.Messages[len(t.Messages)-1].Role
 }
 
-// Size is how many bytes the messages have, about.
+// Size returns the approximate size of the messages in bytes.
 func (t *Transcript) Size() int {
 	n := t.size
 	for _, m := range t.Messages[t.n:] {
@@ -169,8 +168,8 @@ func (m *Message) size() (n int) {
 	return n
 }
 
-// Split takes the last n blocks off a conversation whose last message is the user's.
-// There are fewer if a result of a call is among them.
+// Split splits off the last n blocks of a conversation whose last message is the user's. It
+// splits off fewer if the result of a call is among them.
 func (t *Transcript) Split(n int) (head Transcript, tail []json.RawMessage) {
 	head.Messages = slices.Clone(t.Messages)
 	last := len(head.Messages) - 1
@@ -183,7 +182,7 @@ func (t *Transcript) Split(n int) (head Transcript, tail []json.RawMessage) {
 		at, n = at-1, n-1
 	}
 	if n > 0 {
-		at = len(blocks) // it is not what we think it is
+		at = len(blocks) // inconsistent: split off nothing
 	}
 	if tail = blocks[at:]; at == 0 {
 		head.Messages = head.Messages[:last]
@@ -193,8 +192,8 @@ func (t *Transcript) Split(n int) (head Transcript, tail []json.RawMessage) {
 	return head, tail
 }
 
-// WithoutResults returns the conversation without the results of the calls that want
-// reports, and their ids. A nil want means all.
+// WithoutResults returns the conversation without the results for which want returns true, and
+// the ids of their calls. A nil want means all.
 func (t *Transcript) WithoutResults(want func(message, block int) bool) (out Transcript, ids []string) {
 	out = *t
 	out.Messages, out.written = slices.Clone(t.Messages), written{}
@@ -223,12 +222,12 @@ func (t *Transcript) WithoutResults(want func(message, block int) bool) (out Tra
 	return out, ids
 }
 
-// WithoutOldest leaves out the first half of the messages. It reports false if there is
-// nothing left to leave out.
+// WithoutOldest leaves out the first half of the messages. It returns false if nothing can be
+// left out.
 func (t *Transcript) WithoutOldest() (Transcript, bool) {
 	for i := max(1, len(t.Messages)/2); i < len(t.Messages); i++ {
 		if t.Messages[i].Role != "assistant" {
-			continue // it may hold results of calls that are left out
+			continue // it may contain results of calls that are left out
 		}
 		var rest Transcript
 		rest.Add("user", recorder.JSON(&wire.TextBlock{Text: "[The beginning of the conversation was left out, because it is too long.]"}))
@@ -238,7 +237,7 @@ func (t *Transcript) WithoutOldest() (Transcript, bool) {
 	return t.Clone(), false
 }
 
-// EachCall calls f with the calls of tools, in order.
+// EachCall calls f with the tool calls, in order.
 func (t *Transcript) EachCall(f func(id, name string, input json.RawMessage)) {
 	for _, m := range t.Messages {
 		if m.Role != "assistant" {
@@ -253,8 +252,8 @@ func (t *Transcript) EachCall(f func(id, name string, input json.RawMessage)) {
 	}
 }
 
-// CloseCalls gives calls of the last answer that have no result yet one that is text, as
-// the API demands.
+// CloseCalls adds a text as the result of each call of the last answer that has none, because
+// the API requires one.
 func (t *Transcript) CloseCalls(text string) {
 	at := len(t.Messages) - 1
 	answered := map[string]bool{}
@@ -280,10 +279,10 @@ func (t *Transcript) CloseCalls(text string) {
 	t.Add("user", results...)
 }
 
-// cacheControl is put into the last block of a prefix that the API is to cache.
+// cacheControl is added to the last block of a prefix that the API should cache.
 const cacheControl = `"cache_control":{"type":"ephemeral"}`
 
-// cached returns a block with a breakpoint behind it.
+// cached returns a block with a breakpoint after it.
 func cached(block json.RawMessage) json.RawMessage {
 	block = bytes.TrimSpace(block)
 	if len(block) < 2 || block[len(block)-1] != '}' || bytes.Contains(block, []byte(`"cache_control"`)) {

@@ -1,9 +1,9 @@
-// Package ledger keeps the money of one conversation, with its retries and all its
-// subagents: what was used, by model and by turn, and what that costs in whole
-// nano-dollars. It asks a catalog for prices and knows nothing else.
+// Package ledger tracks the cost of one conversation, with its retries and all its
+// subagents: the usage, by model and by turn, and its cost in whole nano-dollars. It
+// takes prices from a catalog and depends on nothing else.
 //
-// A cost that is not known is not zero: it is left out of every sum, and the sums
-// say so ([Ledger.Unknown]).
+// An unknown cost is not zero: it is left out of every sum, and the sums report that
+// ([Ledger.Unknown]).
 package ledger
 
 import (
@@ -21,49 +21,48 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// The most that one request can have used; more is a mistake of the server, and
-// would overflow.
+// The maximum usage of one request; more is a mistake of the server, and would overflow.
 const (
 	mostTokens   = 1_000_000_000
 	mostSearches = 1_000_000
 )
 
-// remembered is how many requests [Ledger.Cost] knows.
+// remembered is how many requests [Ledger.Cost] remembers.
 const remembered = 1024
 
 // A Ledger is the ledger of a conversation. It is safe for concurrent use.
 type Ledger struct {
 	catalog *catalog.Catalog
-	parent  *Ledger // whose subagent this one is of; nil if it is the conversation's
+	parent  *Ledger // of the conversation that started the subagent; nil for the topmost one
 
 	mu       sync.Mutex
 	total    int64 // of the session, in nano-dollars
-	unknown  bool  // something was used whose price is not known
+	unknown  bool  // the price of some usage is unknown
 	reserved int64
-	released chan struct{} // closed when something that was held is held no more; nil if nobody waits
+	released chan struct{} // closed when a reservation is released; nil if nobody waits
 	apiTime  time.Duration
 	models   map[string]*account // of the session
-	since    map[string]*account // of what no result has told yet
-	usage    account             // of this turn, all models, without what is beside it
+	since    map[string]*account // not yet reported in a result
+	usage    account             // of this turn and all models, without requests beside the conversation
 	spent    Amount              // in this turn
 	costs    map[string]Amount
 	recent   []string // the requests in costs, oldest first
 }
 
-// An Amount is what something costs.
+// An Amount is a cost.
 type Amount struct {
-	Nanos   int64 // nano-dollars; if Unknown, of that part whose price is known
-	Unknown bool  // the price of a part is not known
+	Nanos   int64 // nano-dollars; if Unknown, only of the part with a known price
+	Unknown bool  // the price of a part is unknown
 }
 
 // USD returns the amount in dollars.
 func (a Amount) USD() float64 { return USD(a.Nanos) }
 
-// USD returns nano-dollars in dollars. As long as it is less than a million
-// dollars, [Nanos] returns the same nano-dollars.
+// USD converts nano-dollars to dollars. For less than a million dollars, [Nanos]
+// converts it back without loss.
 func USD(nanos int64) float64 { return float64(nanos) / 1e9 }
 
-// Nanos returns dollars in nano-dollars, rounded to the nearest.
+// Nanos converts dollars to nano-dollars, rounded to the nearest.
 func Nanos(usd float64) int64 {
 	n := math.Round(usd * 1e9)
 	switch {
@@ -75,43 +74,43 @@ func Nanos(usd float64) int64 {
 	return int64(n)
 }
 
-// An account adds up what was used.
+// An account sums up usage.
 type account struct {
 	input, output, read, write5m, write1h int64
 	thinking, searches, fetches           int64
 	cost                                  Amount
-	tier, geo, speed                      string // as the API told last
+	tier, geo, speed                      string // as last reported by the API
 }
 
-// New returns an empty ledger that asks a catalog for prices.
+// New returns an empty ledger that takes prices from a catalog.
 func New(c *catalog.Catalog) *Ledger {
 	return &Ledger{catalog: c, models: map[string]*account{}, since: map[string]*account{}, costs: map[string]Amount{}}
 }
 
-// Child returns the ledger of a subagent. Its entries are added to this ledger,
-// too, and so to those above; budgets are those of the topmost.
+// Child returns the ledger of a subagent. Its entries are also added to this ledger, and
+// so to those above it. Budgets are those of the topmost one.
 func (l *Ledger) Child() *Ledger {
 	c := New(l.catalog)
 	c.parent = l
 	return c
 }
 
-// Add books what one request used, under the model that it asked for, and returns
-// what that costs. Every call counts: one request is added once, when its answer
-// has ended, well or not. The id is for [Ledger.Cost], and may be empty.
+// Add books the usage of one request under the requested model, and returns its cost.
+// Every call counts: a request is added once, when its answer has ended or failed. The
+// id is for [Ledger.Cost], and may be empty.
 func (l *Ledger) Add(requestID, model string, u *wire.Usage) Amount {
 	return l.add(requestID, model, u, false)
 }
 
-// AddBeside is [Ledger.Add] for a request that is no part of what the conversation says,
-// such as for a summary: [Ledger.TurnUsage] is without it, all costs are with it.
+// AddBeside is [Ledger.Add] for a request beside the conversation, such as for a
+// summary. All costs include it, but [Ledger.TurnUsage] does not.
 func (l *Ledger) AddBeside(requestID, model string, u *wire.Usage) Amount {
 	return l.add(requestID, model, u, true)
 }
 
 func (l *Ledger) add(requestID, model string, u *wire.Usage, beside bool) Amount {
 	if l.parent != nil {
-		l.parent.add(requestID, model, u, true) // it has a usage of its own
+		l.parent.add(requestID, model, u, true) // the child counts its own turn usage
 	}
 	a := read(u)
 	info, _ := l.catalog.Resolve(model)
@@ -151,7 +150,7 @@ func (l *Ledger) add(requestID, model string, u *wire.Usage, beside bool) Amount
 	return a.cost
 }
 
-// Cost returns what a request costs, if it is one of the last thousand.
+// Cost returns the cost of a request, if it is one of the last thousand.
 func (l *Ledger) Cost(requestID string) (Amount, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -159,7 +158,7 @@ func (l *Ledger) Cost(requestID string) (Amount, bool) {
 	return a, ok
 }
 
-// AddAPITime adds to the time that the conversation waited for models.
+// AddAPITime adds to the time that the conversation has waited for models.
 func (l *Ledger) AddAPITime(d time.Duration) {
 	if l.parent != nil {
 		l.parent.AddAPITime(d)
@@ -169,15 +168,14 @@ func (l *Ledger) AddAPITime(d time.Duration) {
 	l.apiTime += max(d, 0)
 }
 
-// APITime returns how long the conversation waited for models, since the session
-// began.
+// APITime returns how long the session has waited for models.
 func (l *Ledger) APITime() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.apiTime
 }
 
-// BeginTurn begins a new turn: what [Ledger.TurnUsage] returns is empty again.
+// BeginTurn starts a new turn and resets [Ledger.TurnUsage].
 func (l *Ledger) BeginTurn() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -191,22 +189,21 @@ func (l *Ledger) Total() Amount {
 	return Amount{l.total, l.unknown}
 }
 
-// TotalUSD returns the cost of the session in dollars, without what is not known.
+// TotalUSD returns the cost of the session in dollars, without unknown costs.
 func (l *Ledger) TotalUSD() float64 { return l.Total().USD() }
 
-// Unknown reports whether something was used whose price is not known.
+// Unknown reports whether the price of some usage is unknown.
 func (l *Ledger) Unknown() bool { return l.Total().Unknown }
 
-// Turn returns the cost of the turn, with its subagents.
+// Turn returns the cost of the turn, including its subagents.
 func (l *Ledger) Turn() Amount {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.spent
 }
 
-// Exceeds reports whether the session has cost a budget in nano-dollars, or more.
-// Unknown prices do not count: a caller with a budget refuses models without a
-// price.
+// Exceeds reports whether the cost of the session has reached a budget in nano-dollars.
+// Unknown prices do not count: a caller with a budget rejects models without a price.
 func (l *Ledger) Exceeds(budget int64) bool {
 	if l.parent != nil {
 		return l.parent.Exceeds(budget)
@@ -216,10 +213,10 @@ func (l *Ledger) Exceeds(budget int64) bool {
 	return l.total >= budget
 }
 
-// Reserve holds an amount of a budget, both in nano-dollars, for a call that is
-// about to be made, until release is called, which can be done more than once. It
-// reports false, and holds nothing, if the budget is spent, or would be with this
-// and what else is held. A call is added before it is released.
+// Reserve reserves an amount of a budget, both in nano-dollars, for a request, until
+// release is called. release may be called more than once. It returns false and reserves
+// nothing if the budget is spent, or would be with all reservations. A request is added
+// before its reservation is released.
 func (l *Ledger) Reserve(budget, nanos int64) (release func(), ok bool) {
 	if l.parent != nil {
 		return l.parent.Reserve(budget, nanos)
@@ -234,7 +231,7 @@ func (l *Ledger) Reserve(budget, nanos int64) (release func(), ok bool) {
 	return l.hold(nanos), true
 }
 
-// hold holds an amount. The caller holds mu.
+// hold adds a reservation. The caller holds mu.
 func (l *Ledger) hold(nanos int64) (release func()) {
 	l.reserved = sum(l.reserved, nanos)
 	return sync.OnceFunc(func() {
@@ -248,9 +245,9 @@ func (l *Ledger) hold(nanos int64) (release func()) {
 	})
 }
 
-// Wait is [Ledger.Reserve] for a call that may cost so much at most. If the budget
-// is left but not enough of it, the call waits until it is the only one, so that
-// all calls together exceed a budget by one call at most. It reports false if the
+// Wait is [Ledger.Reserve] for a request with the given maximum cost. If less than that
+// is left of the budget, the request waits until it is the only one, so that all
+// requests together exceed a budget by at most one request. It returns false if the
 // budget is spent, or ctx ends.
 func (l *Ledger) Wait(ctx context.Context, budget, nanos int64) (release func(), ok bool) {
 	if l.parent != nil {
@@ -281,24 +278,23 @@ func (l *Ledger) Wait(ctx context.Context, budget, nanos int64) (release func(),
 	}
 }
 
-// TurnUsage returns what the turn itself used, of all models, without what its
-// subagents did.
+// TurnUsage returns the usage of the turn itself, of all models, without its subagents.
 func (l *Ledger) TurnUsage() *wire.Usage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.usage.wire()
 }
 
-// ModelUsage returns what the session used and cost, by model.
+// ModelUsage returns the usage and cost of the session, by model.
 func (l *Ledger) ModelUsage() map[string]*wire.ModelUsage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.modelUsage(l.models)
 }
 
-// TakeModelUsage returns what was used and cost since it was called before, by model:
-// for the result of a turn, also what subagents did between turns. All of them together
-// are [Ledger.ModelUsage].
+// TakeModelUsage returns the usage and cost since its previous call, by model. It is for
+// the result of a turn, and includes subagents that ran between turns. All results
+// together add up to [Ledger.ModelUsage].
 func (l *Ledger) TakeModelUsage() map[string]*wire.ModelUsage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -328,7 +324,7 @@ func (l *Ledger) modelUsage(accounts map[string]*account) map[string]*wire.Model
 	return out
 }
 
-// detach gives a use numbers of its own.
+// detach copies the numbers that a usage points to.
 func detach(m *wire.ModelUsage) {
 	for _, p := range []**int64{&m.ThinkingTokens, &m.Ephemeral5mInputTokens, &m.Ephemeral1hInputTokens} {
 		n := **p
@@ -344,7 +340,7 @@ func (l *Ledger) State() map[string]json.RawMessage {
 	put := func(name string, v any) {
 		data, err := json.Marshal(v)
 		if err != nil {
-			panic(err) // numbers, strings and maps of them
+			panic(err) // cannot fail: numbers, strings and maps of them
 		}
 		out[name] = data
 	}
@@ -355,9 +351,8 @@ func (l *Ledger) State() map[string]json.RawMessage {
 	return out
 }
 
-// Restore sets the ledger to what a cost-state record says, ours or that of the
-// official CLI. The turn is empty afterwards. If there is an error, the ledger has
-// not changed.
+// Restore sets the ledger from a cost-state record, ours or that of the official CLI.
+// The turn is empty afterwards. If there is an error, the ledger does not change.
 func (l *Ledger) Restore(fields map[string]json.RawMessage) error {
 	var total *float64
 	var duration float64
@@ -408,14 +403,14 @@ func (l *Ledger) Restore(fields map[string]json.RawMessage) error {
 	return nil
 }
 
-// Models returns the names of the models that the session used, in order.
+// Models returns the names of the models that the session used, sorted.
 func (l *Ledger) Models() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Sorted(maps.Keys(l.models))
 }
 
-// read takes a use that the API told, within bounds.
+// read converts a usage reported by the API, within limits.
 func read(u *wire.Usage) *account {
 	tokens := func(n int64) int64 { return min(count(n), mostTokens) }
 	w5, w1 := catalog.Writes(u)
@@ -434,10 +429,10 @@ func read(u *wire.Usage) *account {
 	return a
 }
 
-// count is a number of things: not negative.
+// count returns n, or 0 if it is negative.
 func count(n int64) int64 { return max(n, 0) }
 
-// sum adds what is not negative, and stays in range.
+// sum adds two non-negative numbers without overflow.
 func sum(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
@@ -465,7 +460,7 @@ func Full(u *wire.Usage) *wire.Usage {
 	return read(u).wire()
 }
 
-// wire returns the account as the protocol tells it, every member there.
+// wire returns the account as a usage of the protocol, with every member.
 func (a *account) wire() *wire.Usage {
 	u := &wire.Usage{
 		InputTokens: a.input, OutputTokens: a.output, CacheReadInputTokens: a.read, CacheCreationInputTokens: a.write5m + a.write1h,

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// random returns a use of any size and shape a server may claim.
+// random returns a usage of any size and shape that a server may claim.
 func random(r *rand.Rand) *wire.Usage {
 	n := func() int64 {
 		switch r.IntN(20) {
@@ -50,8 +50,8 @@ func random(r *rand.Rand) *wire.Usage {
 
 var models = []string{"claude-opus-5-5", "claude-haiku-5-5", "claude-sonnet-4-5-20250929", "claude-opus-4-6", "unheard-of"}
 
-// The parts make the whole, whoever adds them and in which order; and what is kept in
-// a session and restored is the same.
+// TestSums checks that the parts add up to the total, whoever adds them and in which
+// order, and that a ledger survives being stored in a session and restored.
 func TestSums(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -95,7 +95,7 @@ func TestSums(t *testing.T) {
 			t.Fatalf("seed %d: the models cost %d, all %d", seed, parts, want)
 		}
 
-		// All at once, in any order.
+		// Concurrently, in any order.
 		other := New(catalog.New())
 		r.Shuffle(len(entries), func(i, j int) { entries[i], entries[j] = entries[j], entries[i] })
 		var wg sync.WaitGroup
@@ -107,7 +107,7 @@ func TestSums(t *testing.T) {
 			t.Fatalf("seed %d: got\n%s\nwant\n%s", seed, b, a)
 		}
 
-		// Kept and restored.
+		// Stored and restored.
 		kept := New(catalog.New())
 		if err := kept.Restore(l.State()); err != nil {
 			t.Fatal(err)
@@ -130,7 +130,7 @@ func show(t *testing.T, v any) string {
 	return string(data)
 }
 
-// Every member of the protocol is there.
+// Every member of the protocol is present.
 func TestWire(t *testing.T) {
 	l := New(catalog.New())
 	empty := `{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0,"output_tokens_details":{"thinking_tokens":0},` +
@@ -186,7 +186,7 @@ func same(t *testing.T, v any, want string) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// A record of the official CLI, and some that nobody wrote.
+// A record of the official CLI, and some invalid ones.
 func TestRestore(t *testing.T) {
 	l := New(catalog.New())
 	good := map[string]json.RawMessage{
@@ -307,8 +307,8 @@ func TestChild(t *testing.T) {
 	}
 }
 
-// The parent pays for a child, and only the turn is the child's own; calls beyond
-// the budget wait until they are alone, and none is made once it is spent.
+// The parent pays for a child, and only the turn is the child's own. Requests beyond
+// the budget wait until they are alone, and none is sent once it is spent.
 func TestWaitAtDepth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		top := New(catalog.New())
@@ -321,7 +321,7 @@ func TestWaitAtDepth(t *testing.T) {
 		if !ok {
 			t.Fatal("a call that fits is refused")
 		}
-		// Another one does not fit beside it.
+		// Another one does not fit at the same time.
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
 		if _, ok := top.Wait(ctx, budget, 80); ok {
@@ -337,7 +337,7 @@ func TestWaitAtDepth(t *testing.T) {
 		if !<-made {
 			t.Error("a call is not made although it is alone")
 		}
-		// One that costs more than is left is made alone, none after it.
+		// One that costs more than is left is sent alone, and none after it.
 		release, ok = top.Child().Wait(t.Context(), budget, 1000)
 		child.Add("s", "claude-haiku-4-5", &wire.Usage{InputTokens: 1000})
 		release()

@@ -8,14 +8,14 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// FitContent makes the pictures of a message fit for models. One that no model would take
-// becomes a line of text; problems says which and why.
+// FitContent converts the pictures of a message so that models accept them. One that no
+// model accepts is replaced by text; problems lists which and why.
 func FitContent(content wire.Content) (_ wire.Content, problems []string) {
 	var blocks []wire.Block
 	for i, b := range content.Blocks {
 		img, ok := b.(*wire.ImageBlock)
 		if !ok || img.Source != nil && img.Source.Type != "base64" {
-			continue // there is nothing to look at
+			continue // no data to check
 		}
 		fit, err := fitBlock(img)
 		if err != nil {
@@ -34,12 +34,12 @@ func FitContent(content wire.Content) (_ wire.Content, problems []string) {
 	return content, problems
 }
 
-// Placeholder is the text in the place of a picture.
+// Placeholder returns the text that replaces a picture.
 func Placeholder(reason string) *wire.TextBlock {
 	return &wire.TextBlock{Text: "[A picture was left out: " + reason + ".]"}
 }
 
-// LeftOut is the message to the host that a picture does not become part of the
+// LeftOut returns the message to the host that a picture was left out of the
 // conversation.
 func LeftOut(text string) wire.Message {
 	return &wire.Informational{Content: text, Level: "warning", Tag: "content_quarantined"}

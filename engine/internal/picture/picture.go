@@ -1,11 +1,11 @@
-// Package picture makes pictures fit for models.
+// Package picture converts pictures so that models accept them.
 //
-// [Fit] checks every picture (from a prompt, a file or a server) before it becomes
-// part of a conversation: one picture that the API refuses would
-// have it refuse every request after it. Pictures are hostile input: their headers
-// are read before their pixels, and no more pixels are decoded than [MaxPixels].
+// [Fit] checks every picture (from a prompt, a file or a server) before it becomes part of
+// a conversation: if the API rejected one picture, it would reject every later request,
+// too. Pictures are untrusted input: their headers are read before their pixels, and no
+// more pixels are decoded than [MaxPixels].
 //
-// It knows no files.
+// The package does not access files.
 package picture
 
 import (
@@ -23,26 +23,26 @@ import (
 	"golang.org/x/image/webp"
 )
 
-// The limits of pictures: what models take, and what is looked at at all.
+// Limits of pictures: those of models, and those of the input.
 const (
-	MaxInput  = 32 << 20   // bytes that are looked at
-	MaxBytes  = 3_700_000  // bytes that a model takes; 5 MB as base64
+	MaxInput  = 32 << 20   // bytes of input
+	MaxBytes  = 3_700_000  // bytes that a model accepts; 5 MB as base64
 	MaxSide   = 2000       // pixels of the longer side, also among many pictures
-	MaxPixels = 64_000_000 // that are decoded
+	MaxPixels = 64_000_000 // pixels that are decoded
 )
 
-// A Picture is one that models take.
+// A Picture is a picture that models accept.
 type Picture struct {
 	Data           []byte
 	Type           string // such as "image/png"
-	Width, Height  int    // 0 if they are not known
+	Width, Height  int    // 0 if unknown
 	OriginalWidth  int
 	OriginalHeight int
-	Changed        bool // Data is not what was given
+	Changed        bool // Data differs from the input
 }
 
-// TypeOf tells the type of a picture from its first bytes, "" if it is none that
-// models take.
+// TypeOf returns the media type of a picture from its first bytes, or "" if models do not
+// accept it.
 func TypeOf(data []byte) string {
 	switch {
 	case bytes.HasPrefix(data, []byte("\x89PNG\r\n\x1a\n")):
@@ -57,11 +57,11 @@ func TypeOf(data []byte) string {
 	return ""
 }
 
-// Fit checks a picture and makes it smaller if it has to be. An error says why no
-// model would take it.
+// Fit checks a picture and makes it smaller if necessary. The error is the reason why no
+// model would accept it.
 func Fit(data []byte) (*Picture, error) { return limits{MaxBytes, MaxSide}.fit(data) }
 
-// limits are what models take.
+// limits are the limits of models.
 type limits struct{ bytes, side int }
 
 func (l limits) fit(data []byte) (*Picture, error) {
@@ -92,7 +92,7 @@ func (l limits) fit(data []byte) (*Picture, error) {
 	p := &Picture{Data: data, Type: kind, Width: w, Height: h, OriginalWidth: w, OriginalHeight: h, Changed: len(data) != given}
 	fits := len(data) <= l.bytes && max(w, h) <= l.side
 	if fits && animated(kind, data) {
-		return p, nil // the decoder does not know moving pictures; the API does
+		return p, nil // the decoder does not support animations; the API does
 	}
 	src, err := decode(kind, data)
 	if err != nil {
@@ -108,14 +108,14 @@ func (l limits) fit(data []byte) (*Picture, error) {
 	return p, p.shrink(src, turn, l)
 }
 
-// repaired returns a PNG picture without those parts that readers may do without and whose
-// checksums are wrong: some programs write such colour profiles.
+// repaired returns a PNG picture without optional chunks that have wrong checksums. Some
+// programs write such colour profiles.
 func repaired(data []byte) []byte {
-	const head, frame = 8, 12 // the signature; length, type and checksum of a part
+	const head, frame = 8, 12 // the signature; length, type and checksum of a chunk
 	kept, all := data[:head:head], true
 	for rest := data[head:]; len(rest) > 0; {
 		if len(rest) < frame || binary.BigEndian.Uint32(rest) > uint32(len(rest)-frame) {
-			kept = append(kept, rest...) // the decoder reports what is wrong with it
+			kept = append(kept, rest...) // the decoder reports the error
 			break
 		}
 		n := int(binary.BigEndian.Uint32(rest))
@@ -147,7 +147,7 @@ func size(kind string, data []byte) (w, h int, err error) {
 		c, err = gif.DecodeConfig(r)
 	case "image/webp":
 		if len(data) >= 30 && string(data[12:16]) == "VP8X" {
-			// The canvas, which holds all frames.
+			// The size of the canvas, which contains all frames.
 			return 1 + int(data[24]) + int(data[25])<<8 + int(data[26])<<16, 1 + int(data[27]) + int(data[28])<<8 + int(data[29])<<16, nil
 		}
 		c, err = webp.DecodeConfig(r)
@@ -155,12 +155,12 @@ func size(kind string, data []byte) (w, h int, err error) {
 	return c.Width, c.Height, err
 }
 
-// animated reports whether a WebP picture moves.
+// animated reports whether a WebP picture is animated.
 func animated(kind string, data []byte) bool {
 	return kind == "image/webp" && len(data) >= 21 && string(data[12:16]) == "VP8X" && data[20]&0x02 != 0
 }
 
-// decode reads the pixels, of the first frame if there are several.
+// decode decodes the pixels, of the first frame if there are several.
 func decode(kind string, data []byte) (image.Image, error) {
 	r := bytes.NewReader(data)
 	switch kind {
@@ -179,8 +179,8 @@ func decode(kind string, data []byte) (image.Image, error) {
 	return webp.Decode(r)
 }
 
-// innerSize reads the size of the first bitstream of an extended WebP file: it may
-// lie about the canvas.
+// innerSize returns the size of the first bitstream of an extended WebP file, which may
+// differ from that of the canvas.
 func innerSize(data []byte) (w, h int, ok bool) {
 	for at := 12; at+8 <= len(data); {
 		n := int(binary.LittleEndian.Uint32(data[at+4:]))
@@ -206,8 +206,8 @@ func innerSize(data []byte) (w, h int, ok bool) {
 	return 0, 0, false
 }
 
-// shrink makes the picture smaller until models accept it. The orientation in its file
-// would be lost, so it is applied.
+// shrink makes the picture smaller until models accept it. It applies the orientation in
+// the file, which would be lost otherwise.
 func (p *Picture) shrink(src image.Image, turn int, l limits) error {
 	side := min(l.side, max(p.OriginalWidth, p.OriginalHeight))
 	lossless := p.Type == "image/png"
@@ -241,7 +241,7 @@ func (p *Picture) shrink(src image.Image, turn int, l limits) error {
 	return errors.New("it stays too big however small it is made")
 }
 
-// opaque puts a picture on white, as pages do: JPEG knows no transparency and would show
+// opaque draws a picture on white, as pages do: JPEG has no transparency and would show
 // black.
 func opaque(src image.Image) image.Image {
 	if o, ok := src.(interface{ Opaque() bool }); ok && o.Opaque() {
@@ -253,8 +253,8 @@ func opaque(src image.Image) image.Image {
 	return to
 }
 
-// orientation reads from a JPEG file how it is to be turned, as Exif counts it: 1 for as it
-// is, 3 for upside down, 6 and 8 for a quarter, and even ones mirrored.
+// orientation returns the Exif orientation of a JPEG file: 1 is normal, 3 is upside down, 6
+// and 8 are rotated by a quarter, and even ones are mirrored.
 func orientation(data []byte) int {
 	for at := 2; at+4 <= len(data) && data[at] == 0xff; {
 		kind, n := data[at+1], int(binary.BigEndian.Uint16(data[at+2:]))
@@ -289,7 +289,7 @@ func orientation(data []byte) int {
 	return 1
 }
 
-// turned turns a picture as Exif says.
+// turned applies an Exif orientation to a picture.
 func turned(src image.Image, how int) image.Image {
 	if how <= 1 {
 		return src
@@ -318,7 +318,7 @@ func turned(src image.Image, how int) image.Image {
 	return to
 }
 
-// scale makes a picture so big that its longer side has so many pixels.
+// scale scales a picture so that its longer side has the given number of pixels.
 func scale(src image.Image, side int) image.Image {
 	b := src.Bounds()
 	w, h := b.Dx(), b.Dy()
@@ -327,8 +327,8 @@ func scale(src image.Image, side int) image.Image {
 	}
 	toW, toH := max(1, w*side/max(w, h)), max(1, h*side/max(w, h))
 	to := image.NewRGBA(image.Rect(0, 0, toW, toH))
-	// A pixel is the mean of those in its place. A few rows at a time are made
-	// RGBA, as a whole large picture would need much memory.
+	// Each pixel is the mean of those that it replaces. Only a few rows at a time are
+	// converted to RGBA, because a large picture would need much memory.
 	rows := image.NewRGBA(image.Rect(0, 0, w, (h+toH-1)/toH+1))
 	for y := range toH {
 		top, bottom := y*h/toH, (y+1)*h/toH

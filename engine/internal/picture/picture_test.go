@@ -31,7 +31,7 @@ func pngOf(t testing.TB, w, h int, noise bool) []byte {
 	return b.Bytes()
 }
 
-// A picture that fits stays as it is, byte for byte.
+// A picture that fits is not changed, byte for byte.
 func TestFine(t *testing.T) {
 	m := image.NewPaletted(image.Rect(0, 0, 3, 2), color.Palette{color.Black, color.White})
 	var asGIF, asJPEG bytes.Buffer
@@ -55,7 +55,7 @@ func TestFine(t *testing.T) {
 
 // A picture that is too big in pixels or bytes is made smaller.
 func TestSmaller(t *testing.T) {
-	small := limits{30_000, 100} // as the real ones are to a hundred times as many pixels
+	small := limits{30_000, 100} // the real ones, scaled down a hundred times
 	for _, c := range []struct {
 		name   string
 		limits limits
@@ -88,7 +88,7 @@ func TestSmaller(t *testing.T) {
 	}
 }
 
-// at is a pixel of a picture that was made fit, as a shade.
+// at returns a pixel of a converted picture as a shade of grey.
 func at(t *testing.T, p *Picture, x, y int) uint8 {
 	t.Helper()
 	m, err := decode(p.Type, p.Data)
@@ -117,7 +117,7 @@ func TestTransparent(t *testing.T) {
 	}
 }
 
-// Pictures of cameras and scanners: with 16 bits, in the colours of printers, and turned.
+// Pictures of cameras and scanners: with 16 bits, in CMYK, and rotated.
 func TestDepthsAndTurns(t *testing.T) {
 	deep := image.NewNRGBA64(image.Rect(0, 0, 300, 200))
 	for i := range deep.Pix {
@@ -169,7 +169,7 @@ func TestDepthsAndTurns(t *testing.T) {
 	}
 }
 
-// withExif says in a JPEG file how it is to be turned.
+// withExif sets the orientation in a JPEG file.
 func withExif(data []byte, order binary.AppendByteOrder, turn byte) []byte {
 	word := "MM"
 	if order == binary.AppendByteOrder(binary.LittleEndian) {
@@ -186,8 +186,9 @@ func withExif(data []byte, order binary.AppendByteOrder, turn byte) []byte {
 	return append(append(bytes.Clone(data[:2]), part...), data[2:]...)
 }
 
-// cmyk is a JPEG file of 8 × 8 pixels with four components, which encoders here do not make:
-// one of one component, told to be four, with its data four times.
+// cmyk returns a JPEG file of 8 × 8 pixels with four components, which the standard library
+// does not encode: a file of one component, declared as four, with its data repeated four
+// times.
 func cmyk(t *testing.T) []byte {
 	b := []byte("\xff\xd8\xff\xee\x00\x0eAdobe\x00\x64\x00\x00\x00\x00\x00") // the colours are CMYK, inverted
 	b = append(b, "\xff\xdb\x00\x43\x00"...)
@@ -207,7 +208,7 @@ func cmyk(t *testing.T) []byte {
 	return b
 }
 
-// bomb is a PNG file whose header promises more pixels than anybody has memory for.
+// bomb returns a PNG file whose header declares more pixels than fit into memory.
 func bomb(w, h uint32) []byte {
 	var b bytes.Buffer
 	b.WriteString("\x89PNG\r\n\x1a\n")
@@ -221,7 +222,7 @@ func bomb(w, h uint32) []byte {
 	return b.Bytes()
 }
 
-// A picture that no model accepts is refused, with the reason.
+// A picture that no model accepts is rejected, with the reason.
 func TestRefused(t *testing.T) {
 	whole := pngOf(t, 40, 40, true)
 	liar, _ := base64.StdEncoding.DecodeString("UklGRiIAAABXRUJQVlA4TBYAAAAvAAAAAAfQ//73v/+BiOh/AAA=")
@@ -246,8 +247,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A part that readers may do without, and that is damaged, is left out; any other that is
-// damaged is a reason to refuse.
+// A damaged optional chunk is left out; any other damage is a reason to reject the picture.
 func TestMended(t *testing.T) {
 	whole := pngOf(t, 3, 2, false)
 	part := func(kind string, sum uint32) []byte {

@@ -1,7 +1,7 @@
-// Package recorder writes what happens in a conversation to the log of its session, and
-// emits it to the host. It is the only place that sets uuids, session ids and times.
+// Package recorder records a conversation in the log of its session, and emits its
+// messages to the host. Only this package sets uuids, session ids and times.
 //
-// It returns every error of the log: what is not in the log did not happen.
+// It returns every error of the log: anything that is not in the log did not happen.
 package recorder
 
 import (
@@ -18,19 +18,19 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// ErrUnwritten is behind the error of a record that the log did not take.
+// ErrUnwritten is wrapped by the error of a record that the log could not write.
 var ErrUnwritten = errors.New("the session cannot be written")
 
-// CostType is the type of the record of what all requests cost.
+// CostType is the type of the record with the total cost of requests.
 const CostType = "cost-state"
 
-// A Place is a session that is being recorded. It never changes.
+// A Place is a session that is being recorded. It is immutable.
 type Place struct {
 	ID  string      // of the session
-	Log session.Log // nil if the session is kept nowhere
+	Log session.Log // nil if the session is not stored
 }
 
-// Path returns the file that the session is kept in, empty if it is in none.
+// Path returns the file that stores the session, or "".
 func (p *Place) Path() string {
 	if p.Log == nil {
 		return ""
@@ -38,7 +38,7 @@ func (p *Place) Path() string {
 	return p.Log.Path()
 }
 
-// Append writes records that have no place in the conversation's tree.
+// Append appends records that are not part of the conversation's tree.
 func (p *Place) Append(entries ...*session.Entry) error {
 	if p.Log == nil || len(entries) == 0 {
 		return nil
@@ -46,17 +46,17 @@ func (p *Place) Append(entries ...*session.Entry) error {
 	return Unwritten(p.Log.Append(entries...))
 }
 
-// Options are what a recorder is made from.
+// Options configure a recorder.
 type Options struct {
-	Place Place              // without an id it gets a new one
-	Agent string             // the id of the subagent whose conversation it is; empty if it is none
-	Emit  func(wire.Message) // receives the messages
+	Place Place              // a missing id is generated
+	Agent string             // id of the subagent whose conversation it is; empty if it is none
+	Emit  func(wire.Message) // sends a message to the host
 	Now   func() time.Time
-	// Follow is called with each record that gets a place in the conversation's tree. It
-	// may be nil.
+	// Follow is called with each record that is added to the conversation's tree. It may
+	// be nil.
 	Follow func(*session.Entry)
-	// Sum returns the record of what all requests cost, which is written behind those that
-	// [Recorder.Owe] was given. It may be nil.
+	// Sum returns the record with the total cost of requests, which is written after the
+	// records passed to [Recorder.Owe]. It may be nil.
 	Sum func() *session.Entry
 }
 
@@ -68,10 +68,10 @@ type Recorder struct {
 
 	mu     sync.Mutex
 	parent string           // uuid of the last record in the tree
-	owed   []*session.Entry // records that are written together with the next one
+	owed   []*session.Entry // records to write together with the next one
 }
 
-// A stamp is a time as the protocol writes it.
+// A stamp is a time in the format of the protocol.
 type stamp struct {
 	ms   int64
 	text string
@@ -88,14 +88,14 @@ func New(opts Options) *Recorder {
 	return r
 }
 
-// Place returns the session that is recorded now.
+// Place returns the session that is being recorded.
 func (r *Recorder) Place() *Place { return r.place.Load() }
 
 // ID returns the id of the session.
 func (r *Recorder) ID() string { return r.Place().ID }
 
-// Begin records another session from now on. [Recorder.Record] without records writes what
-// is owed to the one before.
+// Begin switches to recording another session. Before that, [Recorder.Record] without
+// records writes the owed ones to the previous session.
 func (r *Recorder) Begin(place Place) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,17 +103,17 @@ func (r *Recorder) Begin(place Place) {
 	r.parent, r.owed = "", nil
 }
 
-// Emit sends a message to the host, with the uuid, session id and time that it lacks.
+// Emit sends a message to the host and fills in a missing uuid, session id and time.
 func (r *Recorder) Emit(m wire.Message) {
 	r.Stamp(m)
 	r.opts.Emit(m)
 }
 
-// Stamp gives a message what Emit would.
+// Stamp fills in the same members as Emit.
 func (r *Recorder) Stamp(m wire.Message) { wire.Stamp(m, session.NewID, r.ID(), r.timestamp) }
 
-// Stamp gives a message that is emitted before there is a conversation its uuid and time,
-// and the id of a session unless that is empty.
+// Stamp sets the uuid and time of a message that is emitted before a conversation exists,
+// and its session id unless sessionID is empty.
 func Stamp(m wire.Message, sessionID string) {
 	wire.Stamp(m, session.NewID, sessionID, func() string { return format(time.Now()) })
 }
@@ -121,7 +121,7 @@ func Stamp(m wire.Message, sessionID string) {
 func (r *Recorder) timestamp() string {
 	now := r.opts.Now()
 	if s := r.stamp.Load(); s != nil && s.ms == now.UnixMilli() {
-		return s.text // of a message of the same millisecond
+		return s.text // cached from a message in the same millisecond
 	}
 	s := &stamp{now.UnixMilli(), format(now)}
 	r.stamp.Store(s)
@@ -130,7 +130,8 @@ func (r *Recorder) timestamp() string {
 
 func format(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// Owe has a record written together with the next ones. Without a log nothing is owed.
+// Owe queues a record to be written together with the next one. It does nothing without a
+// log.
 func (r *Recorder) Owe(e *session.Entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,14 +141,14 @@ func (r *Recorder) Owe(e *session.Entry) {
 }
 
 // Record writes records, all or none. Those of the conversation's tree get a uuid if they
-// have none, and stand behind the ones before them.
+// have none, and each becomes the child of the previous one.
 func (r *Recorder) Record(entries ...*session.Entry) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.record(entries)
 }
 
-// Replace is [Recorder.Record] of records that do not stand behind those before them.
+// Replace is [Recorder.Record] for records that start a new tree.
 func (r *Recorder) Replace(entries ...*session.Entry) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -160,7 +161,7 @@ func (r *Recorder) Replace(entries ...*session.Entry) error {
 	return err
 }
 
-// Identify gives records the uuids that [Recorder.Record] would give them.
+// Identify sets the uuids that [Recorder.Record] would set.
 func (r *Recorder) Identify(entries ...*session.Entry) {
 	for _, e := range entries {
 		switch e.Type {
@@ -172,7 +173,7 @@ func (r *Recorder) Identify(entries ...*session.Entry) {
 	}
 }
 
-// Resume has the next record stand behind one that the log holds already.
+// Resume makes the next record the child of one that is already in the log.
 func (r *Recorder) Resume(parent string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -219,13 +220,13 @@ func (r *Recorder) record(entries []*session.Entry) error {
 		}
 	}
 	err := log.Append(entries...)
-	if err != nil { // the next record stands behind one that the log holds
+	if err != nil { // the next record must be the child of one in the log
 		r.parent, r.owed = parent, owes
 	}
 	return Unwritten(err)
 }
 
-// Unwritten says that a log does not take what happened, and what can be done.
+// Unwritten wraps an error of the log with advice about what to do.
 func Unwritten(err error) error {
 	if err == nil {
 		return nil
@@ -245,7 +246,7 @@ func JSON(v any) json.RawMessage {
 	return raw
 }
 
-// Fields returns the fields of a record, from names and values in turn.
+// Fields returns the fields of a record, from alternating names and values.
 func Fields(pairs ...any) map[string]json.RawMessage {
 	m := map[string]json.RawMessage{}
 	for i := 0; i+1 < len(pairs); i += 2 {

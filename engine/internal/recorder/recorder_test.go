@@ -14,7 +14,7 @@ import (
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-// A fakeLog keeps what is appended, or fails.
+// A fakeLog keeps appended records, or fails.
 type fakeLog struct {
 	session.Log
 	all []*session.Entry
@@ -37,8 +37,8 @@ func newRecorder(log session.Log, agent string) (*recorder.Recorder, *[]wire.Mes
 	}), &emitted
 }
 
-// TestEmitSetsWhatIsMissing: a message gets a uuid, the session and the time, unless it
-// has them; a control line gets nothing.
+// TestEmitSetsWhatIsMissing checks that a message gets a uuid, the session id and the time,
+// unless it has them, and that a control message gets nothing.
 func TestEmitSetsWhatIsMissing(t *testing.T) {
 	r, emitted := newRecorder(nil, "")
 	r.Emit(&wire.Status{Status: "a"})
@@ -58,8 +58,8 @@ func TestEmitSetsWhatIsMissing(t *testing.T) {
 	}
 }
 
-// TestRecordKeepsTheTree: records of the conversation stand one behind the other; others
-// are beside the tree, and what is owed is written first, with its sum.
+// TestRecordKeepsTheTree checks that records of the conversation form a chain, that others
+// are outside of the tree, and that owed records are written first, with their sum.
 func TestRecordKeepsTheTree(t *testing.T) {
 	log := &fakeLog{}
 	r, _ := newRecorder(log, "agent")
@@ -91,8 +91,8 @@ func TestRecordKeepsTheTree(t *testing.T) {
 	}
 }
 
-// TestErrorsAreReturned: what the log does not take is an error, which says what to do
-// about a file.
+// TestErrorsAreReturned checks that a failed write is returned as an error, with advice if it
+// is about a file.
 func TestErrorsAreReturned(t *testing.T) {
 	log := &fakeLog{err: &fs.PathError{Op: "write", Path: "x.jsonl", Err: errors.New("no space left")}}
 	r, _ := newRecorder(log, "")
@@ -106,8 +106,9 @@ func TestErrorsAreReturned(t *testing.T) {
 	}
 }
 
-// TestFailedRecordIsNoParent: a record behind one that could not be written stands behind
-// the last one that was. Otherwise all before it would be lost when the session is resumed.
+// TestFailedRecordIsNoParent checks that a record after a failed one becomes the child of the
+// last record in the log. Otherwise everything before it would be lost when the session is
+// resumed.
 func TestFailedRecordIsNoParent(t *testing.T) {
 	log := &fakeLog{}
 	r, _ := newRecorder(log, "")
@@ -125,8 +126,8 @@ func TestFailedRecordIsNoParent(t *testing.T) {
 	}
 }
 
-// TestOwedRecordsSurviveAFailure: what is owed is written once, with the next record that the
-// log takes, and before another session begins.
+// TestOwedRecordsSurviveAFailure checks that owed records are written once, with the next
+// record that the log accepts, and before another session starts.
 func TestOwedRecordsSurviveAFailure(t *testing.T) {
 	log := &fakeLog{}
 	r, _ := newRecorder(log, "")
