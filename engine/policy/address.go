@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// filePath returns the path that a URL of a file names.
+// filePath returns the path in a file URL.
 func filePath(address string) (string, bool) {
 	u, err := url.Parse(address)
 	if err != nil || !strings.EqualFold(u.Scheme, "file") {
@@ -21,8 +21,8 @@ func filePath(address string) (string, bool) {
 	return u.Path, u.Path != ""
 }
 
-// matchURL matches an address against "domain:example.com", which is that host, or
-// against the whole of it.
+// matchURL matches an address against "domain:example.com", which stands for exactly
+// that host, or against a pattern for the whole address.
 func matchURL(pattern, address string) bool {
 	domain, ok := strings.CutPrefix(pattern, "domain:")
 	if !ok {
@@ -32,7 +32,7 @@ func matchURL(pattern, address string) bool {
 	return err == nil && plainHost(u.Hostname()) && matchHost(domain, u.Hostname())
 }
 
-// plainURL returns an address in the way that all who mean the same write it.
+// plainURL returns an address in a canonical form.
 func plainURL(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -47,14 +47,14 @@ func plainURL(address string) string {
 	return u.String()
 }
 
-// plainHost reports whether the name of a host is written in letters that no resolver
-// reads as others.
+// plainHost reports whether a host name consists of characters that every resolver
+// reads in the same way.
 func plainHost(host string) bool {
 	return !strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '%' || r == '\\' })
 }
 
-// suspectURL is the same for a rule that restricts: "domain:example.com" is those
-// below it, too, and an address that cannot be read is any.
+// suspectURL is like matchURL for a rule that denies or asks: "domain:example.com"
+// includes its subdomains, and an address that cannot be parsed matches any host.
 func suspectURL(pattern, address string) bool {
 	domain, ok := strings.CutPrefix(pattern, "domain:")
 	if !ok {
@@ -65,13 +65,13 @@ func suspectURL(pattern, address string) bool {
 		return true
 	}
 	if !plainHost(domain) && strings.Contains(strings.ToLower(u.Hostname()), "xn--") {
-		return true // letters of other scripts, written in these
+		return true // the punycode of other scripts
 	}
 	return matchHost("*."+domain, u.Hostname()) || sameAddress(domain, u.Hostname())
 }
 
 // sameAddress reports whether two texts are the same IP address: in decimal, octal or
-// hexadecimal numbers, with parts left out, or as one of IPv6.
+// hexadecimal numbers, with parts left out, or in the form of IPv6.
 func sameAddress(a, b string) bool {
 	x, ok := address(a)
 	y, ok2 := address(b)
@@ -102,7 +102,7 @@ func address(host string) (netip.Addr, bool) {
 	return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}), true
 }
 
-// hostOf returns the host of an address, with or without a scheme before it.
+// hostOf returns the host of an address, with or without a scheme.
 func hostOf(text string) string {
 	if !strings.Contains(text, "://") {
 		text = "x://" + strings.TrimLeft(text, "/")

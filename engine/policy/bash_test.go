@@ -15,19 +15,20 @@ import (
 	"github.com/parley-go/parley/engine/policy/shell"
 )
 
-// stubs are programs that write down how they were called and do nothing.
+// stubs are programs that only log how they were called.
 var stubs = []string{"rm", "touch", "cat", "git", "x", "y"}
 
-// A bashRunner is one sandbox without network, in which only one directory can be
-// written to. In it a loop gives commands to a bash whose programs are all stubs.
+// A bashRunner is a sandbox without network in which only one directory is writable. A
+// loop inside passes commands to a bash whose programs are all stubs.
 type bashRunner struct {
 	home string
 	in   io.WriteCloser
 	out  *bufio.Reader
 }
 
-// runLoop reads commands that end with a zero byte, and answers with what each called
-// and a zero byte. Each has a log of its own, since it may leave processes behind.
+// runLoop reads commands that end with a zero byte, and answers with the programs that
+// each called and a zero byte. Each command has its own log, since it may leave
+// processes behind.
 const runLoop = `n=0
 while IFS= read -r -d '' c; do
 	export LOG=$HOME/log.$((n++))
@@ -36,7 +37,7 @@ while IFS= read -r -d '' c; do
 	printf '\0'
 done`
 
-// newBashRunner skips the test where there is no bubblewrap.
+// newBashRunner starts the sandbox. It skips the test if bubblewrap is not installed.
 func newBashRunner(t testing.TB) *bashRunner {
 	if _, err := exec.LookPath("bwrap"); err != nil {
 		t.Skip("bubblewrap is not installed")
@@ -76,7 +77,7 @@ func (b *bashRunner) run(command string) (called []string, err error) {
 	return strings.Fields(strings.TrimSuffix(text, "\x00")), err
 }
 
-// env is where its commands run.
+// env returns the environment in which its commands run.
 func (b *bashRunner) env() shell.Env {
 	return shell.Env{Dir: filepath.Join(b.home, "work"), Home: b.home}
 }
@@ -109,9 +110,9 @@ func newStubs(t testing.TB) string {
 	return dir
 }
 
-// FuzzBash compares what a command was found to run with what a bash really ran: a
-// program that ran and was not found, in a command that is said to be understood, is
-// a hole.
+// FuzzBash compares the programs found in a command with those that a bash really ran.
+// A program that ran and was not found, in a command that is claimed to be understood,
+// is a hole.
 func FuzzBash(f *testing.F) {
 	for _, s := range []string{"rm x; touch y", "x $(rm)", "x `rm`", "x <(rm)", "if x; then rm; fi", "f() { rm; }; f", "env A=1 rm", "bash -c 'rm; x'", "eval 'r''m'", "r\\m", "$'r\\x6d'", "x && y || rm | touch",
 		"for i in rm x; do $i; done", "case a in a) rm;; esac", "{ rm; }", "! rm", "time rm", "a=rm; $a", "{rm,x}", "cat <<E\n$(rm)\nE", "cat <<'E'\n$(rm)\nE", "x \"${a:-$(rm)}\"", "(( 1 + $(rm) ))", "[[ $(rm) ]]", "trap rm EXIT", "echo rm | bash", "bash <<< rm",
@@ -140,15 +141,15 @@ func FuzzBash(f *testing.F) {
 				t.Errorf("%q ran %s, which was not found", command, name)
 			}
 		}
-		// A command that is proved to print runs only programs that print.
+		// A command that is proved to only print runs only programs that print.
 		if quiet(s) && slices.ContainsFunc(called, func(name string) bool { return name != "cat" }) {
 			t.Errorf("%q is said to have no effect, and ran %v", command, called)
 		}
 	})
 }
 
-// TestBashMade compares the same for commands that are put together by chance from
-// what the grammar has.
+// TestBashMade makes the same comparison for commands that are randomly composed from
+// the grammar.
 func TestBashMade(t *testing.T) {
 	b := newBashRunner(t)
 	words := []string{"rm", "touch a", `r\m`, "'rm' b", `$'r\x6d'`, "a=rm; $a", "{rm,x}", "x rm", "echo rm", "git rm", "x '$(rm)'", `x "$(rm)"`, "A=1 rm", "x >rm", "rm${IFS}x", "a=x; printf -va rm; $a", "a=x; read a <<< rm; $a", "set -- rm; $1", "a=(x rm); ${a[1]}", "a=xrm; ${a#x}", "xargs rm <<< a", "xargs -IR R <<< rm", "env rm", "nice rm", "b=a; a=rm; ${!b}", ": rm; $_", "{r,x}m", "find . -maxdepth 0 -exec rm {} +", "command -p rm", "touch rm; rm() { x; }; rm"}
@@ -200,8 +201,8 @@ func TestBashMade(t *testing.T) {
 }
 
 // TestSubstitutionsAreFound puts substitutions of every kind into every place of the
-// grammar that may expand them: a program that bash runs there is found. Without
-// PARLEY_TEST_LONG each place gets one of them.
+// grammar that may expand them. Every program that bash runs there must be found.
+// Without PARLEY_TEST_LONG each place gets one of them.
 func TestSubstitutionsAreFound(t *testing.T) {
 	b := newBashRunner(t)
 	data, err := os.ReadFile("testdata/places.txt")

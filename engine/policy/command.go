@@ -8,18 +8,18 @@ import (
 	"github.com/parley-go/parley/engine/policy/shell"
 )
 
-// A commandPattern is what a rule about commands says: "git diff:*" and "git diff *"
-// are words that a command begins with, "git * main" has a * for anything, all else
-// is a whole command.
+// A commandPattern is the pattern of a rule about commands: "git diff:*" and "git diff
+// *" match commands that start with these words, in "git * main" the * matches anything,
+// and all else is a whole command.
 type commandPattern struct {
 	text   string   // as it is written
-	words  []string // if no word has a *
-	prefix bool     // whether more words may follow
-	glob   string   // otherwise: words separated by a zero byte
-	bare   string   // the name of the program alone, without its version
+	words  []string // set if no word has a *
+	prefix bool     // more words may follow
+	glob   string   // set otherwise: words separated by a zero byte
+	bare   string   // name of the program, without directory and version
 }
 
-// sep is between the words of a command.
+// sep separates the words of a command.
 const sep = "\x00"
 
 func newCommandPattern(content string) *commandPattern {
@@ -47,7 +47,7 @@ func newCommandPattern(content string) *commandPattern {
 	return p
 }
 
-// patternWords splits what a rule says into words, as a shell would where there are
+// patternWords splits the pattern of a rule into words, like a shell if it contains
 // quotes.
 func patternWords(text string) []string {
 	if strings.ContainsAny(text, `"'\`) {
@@ -58,7 +58,7 @@ func patternWords(text string) []string {
 	return strings.Fields(text)
 }
 
-// program returns the program that a pattern names, or nothing if it can be any.
+// program returns the program that a pattern names, or "" if it matches any.
 func (p *commandPattern) program() string {
 	if len(p.words) > 0 {
 		return p.words[0]
@@ -70,7 +70,7 @@ func (p *commandPattern) program() string {
 	return first
 }
 
-// proves reports whether a call is surely what the pattern says.
+// proves reports whether the pattern certainly matches a call.
 func (p *commandPattern) proves(c *shell.Call) bool {
 	if p.words != nil {
 		if len(c.Args) < len(p.words) || !p.prefix && len(c.Args) != len(p.words) {
@@ -96,8 +96,8 @@ func (p *commandPattern) proves(c *shell.Call) bool {
 	return wildcard(p.glob, b.String()) || strings.HasSuffix(p.glob, sep+"*") && wildcard(strings.TrimSuffix(p.glob, sep+"*"), b.String())
 }
 
-// covers reports whether the pattern surely means a danger of a call that it proves: it
-// has that very word.
+// covers reports whether the pattern explicitly includes a danger of a call that it
+// proves: it contains that very word.
 func (p *commandPattern) covers(c *shell.Call, d shell.Danger) bool {
 	if d.Arg < 0 || d.Arg >= len(c.Args) {
 		return false
@@ -109,7 +109,7 @@ func (p *commandPattern) covers(c *shell.Call, d shell.Danger) bool {
 	return slices.Contains(strings.Split(p.glob, sep), word)
 }
 
-// suspects tells whether a call may be what the pattern says.
+// suspects returns whether the pattern may match a call.
 func (p *commandPattern) suspects(j *judgement, s *shell.Script, c *shell.Call) certainty {
 	found := p.suspectsArgs(j, s, c.Args)
 	if found == yes || !c.Loose {
@@ -121,7 +121,7 @@ func (p *commandPattern) suspects(j *judgement, s *shell.Script, c *shell.Call) 
 	}
 	for i := 1; i < len(c.Args) && found == no; i++ {
 		if a := c.Args[i]; a.Static() {
-			alone := len(p.words) > 1 && a.Text() == program // then the words behind it count
+			alone := len(p.words) > 1 && a.Text() == program // the words after it are compared instead
 			if p.suspectsArgs(j, s, c.Args[i:]) != no || program != "" && !alone && shell.HasWord(a.Text(), filepath.Base(program)) {
 				found = maybe
 			}
@@ -130,14 +130,14 @@ func (p *commandPattern) suspects(j *judgement, s *shell.Script, c *shell.Call) 
 	return found
 }
 
-// maxLoose is how many words of a program that is not known are looked at one by one.
+// maxLoose is how many arguments of an unknown program are checked one by one.
 const maxLoose = 1000
 
-// suspectsArgs tells whether words may be what the pattern says.
+// suspectsArgs returns whether the pattern may match words.
 func (p *commandPattern) suspectsArgs(j *judgement, s *shell.Script, args []shell.Word) certainty {
 	static := !slices.ContainsFunc(args, func(a shell.Word) bool { return !a.Static() })
 	if name := args[0].Text(); !args[0].Static() || !strings.Contains(name, "/") {
-		return p.suspectsCall(name, args, static) // by far the most
+		return p.suspectsCall(name, args, static) // by far the most common case
 	}
 	found := no
 	for _, name := range j.programNames(s, args[0].Text()) {
@@ -148,13 +148,13 @@ func (p *commandPattern) suspectsArgs(j *judgement, s *shell.Script, args []shel
 	return found
 }
 
-// programNames returns the names by which a rule may mean a program: as it is written,
-// without its directory, and as the file is called that it leads to.
+// programNames returns the names by which a rule may refer to a program: as written,
+// without its directory, and the name of the file that it resolves to.
 func (j *judgement) programNames(s *shell.Script, name string) []string {
 	return []string{name, filepath.Base(name), filepath.Base(j.programFile(s, name))}
 }
 
-// programFile returns the file that a program with a slash in its name leads to.
+// programFile resolves a program with a slash in its name to a file.
 func (j *disk) programFile(s *shell.Script, name string) string {
 	if !filepath.IsAbs(name) && len(s.Dirs) > 0 {
 		name = s.Dirs[0] + "/" + name
@@ -162,8 +162,7 @@ func (j *disk) programFile(s *shell.Script, name string) string {
 	return j.resolve(name)
 }
 
-// suspectsCall tells whether words may be what the pattern says, if the program has a
-// name.
+// suspectsCall returns whether the pattern may match words, given a name of the program.
 func (p *commandPattern) suspectsCall(name string, args []shell.Word, static bool) certainty {
 	switch {
 	case p.words != nil:
@@ -191,7 +190,7 @@ func (p *commandPattern) suspectsCall(name string, args []shell.Word, static boo
 	return maybe
 }
 
-// overlaps reports whether words that are not all known may be what the pattern says.
+// overlaps reports whether the pattern may match words that are not all known.
 func (p *commandPattern) overlaps(name string, args []shell.Word) bool {
 	if len(p.words) > 0 && args[0].Static() && !strings.HasPrefix(p.words[0], name) {
 		return false // another program
@@ -214,7 +213,7 @@ func (p *commandPattern) overlaps(name string, args []shell.Word) bool {
 	if shell.Overlap(p.runes(), runes) || p.prefix && shell.Overlap(append(p.runes(), 0, shell.AnyText), runes) {
 		return true
 	}
-	// The program may have a directory before it.
+	// The program may have a directory before its name.
 	return !args[0].Static() && slices.Contains(runes, '/') &&
 		shell.Overlap(append([]rune{shell.AnyText, '/'}, append(p.runes(), shell.AnyText)...), append(runes, shell.AnyText))
 }
@@ -231,12 +230,13 @@ func (p *commandPattern) begins(name string, args []shell.Word) bool {
 	return true
 }
 
-// gitFamilies are commands of git whose words may be those of another: git lfs push.
+// gitFamilies are commands of git whose subcommands have the names of other commands:
+// git lfs push.
 var gitFamilies = []string{"lfs", "stash", "submodule"}
 
-// resembles reports whether a command has the words of a pattern in other order, or
-// with others between them: "git -C x push" for "git push", "rm -fr" and "rm -r -f"
-// for "rm -rf".
+// resembles reports whether a command has the words of a pattern in another order, or
+// with others between them: "git -C x push" for "git push", "rm -fr" and "rm -r -f" for
+// "rm -rf".
 func (p *commandPattern) resembles(name string, args []shell.Word) bool {
 	if name != p.words[0] && name != filepath.Base(p.words[0]) {
 		return false
@@ -247,7 +247,7 @@ func (p *commandPattern) resembles(name string, args []shell.Word) bool {
 	if name == "git" && !strings.HasPrefix(p.words[1], "-") {
 		sub := shell.GitCommand(args[1:])
 		if sub != p.words[1] && shell.IsGitCommand(sub) && !slices.Contains(gitFamilies, sub) {
-			return false // what follows are the words of another command
+			return false // the words after it belong to another command
 		}
 	}
 	at, open := 1, false
@@ -273,14 +273,13 @@ func (p *commandPattern) resembles(name string, args []shell.Word) bool {
 	return true
 }
 
-// forces reports whether a +branch among the words, which is pushed by force, means what
-// an option says.
+// forces reports whether a +branch among the words, which is pushed by force, has the
+// effect of an option.
 func forces(args []shell.Word, option string) bool {
 	return (option == "--force" || option == "-f") && slices.ContainsFunc(args, func(a shell.Word) bool { return strings.HasPrefix(a.Text(), "+") })
 }
 
-// unversioned returns the name of a program without the version behind it: python for
-// python3.11.
+// unversioned returns the name of a program without a version: python for python3.11.
 func unversioned(name string) string {
 	if short := strings.TrimRight(name, "0123456789.-"); short != "" {
 		return short
@@ -288,8 +287,9 @@ func unversioned(name string) string {
 	return name
 }
 
-// sameWord reports whether a word of a command may mean one of a pattern: cut short,
-// by another name that the program knows, the same path or number written otherwise.
+// sameWord reports whether a word of a command may stand for one of a pattern: as an
+// abbreviation, by an alias of the program, or as the same path or number in another
+// notation.
 func sameWord(program, have, want string) bool {
 	if have == want || abbreviates(have, want) {
 		return true
@@ -308,7 +308,7 @@ func sameWord(program, have, want string) bool {
 
 func isDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
-// npmNames are other names of npm's commands.
+// npmNames are aliases of npm's commands.
 var npmNames = map[string][]string{
 	"install":    {"i", "add", "isnt", "isnta", "isntal", "isntall", "install-test", "it", "ci", "clean-install", "ic"},
 	"i":          {"install", "add"},
@@ -323,14 +323,14 @@ var npmNames = map[string][]string{
 	"update":     {"up", "upgrade", "udpate"},
 }
 
-// abbreviates reports whether a word is another one cut short, as some programs take
+// abbreviates reports whether a word abbreviates another, as some programs accept for
 // the names of their commands.
 func abbreviates(short, long string) bool {
 	return len(short) > 0 && len(short) < len(long) && strings.HasPrefix(long, short) && !strings.ContainsAny(short, "./-")
 }
 
-// hasOptions reports whether words have the letters of an option among them, or a
-// long one that begins as it does.
+// hasOptions reports whether words contain the letters of an option, or a long option
+// that starts with them.
 func hasOptions(args []shell.Word, option string) bool {
 	letters := option[1:]
 	if strings.HasPrefix(option, "--") {
@@ -354,7 +354,7 @@ func hasOptions(args []shell.Word, option string) bool {
 	return true
 }
 
-// runes returns the pattern for overlap.
+// runes returns the pattern for shell.Overlap.
 func (p *commandPattern) runes() []rune {
 	text := p.glob
 	if p.words != nil {

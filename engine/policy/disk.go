@@ -11,34 +11,34 @@ import (
 	"github.com/parley-go/parley/engine/policy/shell"
 )
 
-// A disk is what a decision sees of the file system: it looks at every path once.
+// A disk caches the file system for one decision: it looks up every path once.
 type disk struct {
 	req *Request
 	*sights
 
-	script *shell.Script // the one that these are of
-	words  [][]seenWord  // what its files may be, in their order, once looked at
-	near   []string      // directories that its programs are given
-	nears  bool          // whether near was looked for
+	script *shell.Script // the script that words and near belong to
+	words  [][]seenWord  // possible values of its files, in their order, once looked up
+	near   []string      // directories that its programs receive as arguments
+	nears  bool          // near is set
 
-	ways   map[string][]string // what waysOut found
-	led    map[string]names    // what others found
-	looked int                 // how often it looked
+	ways   map[string][]string // results of waysOut
+	led    map[string]names    // results of others
+	looked int                 // number of lookups
 	lists  map[string]listing  // what is in directories
 }
 
-// names are those of files that fit a pattern; if ok is false there may be more.
+// names are the names of files that match a pattern; if ok is false, there may be more.
 type names struct {
 	list []string
 	ok   bool
 }
 
-// sights are what a decision saw. Their memory is used again.
+// sights are the lookups of a decision. Their memory is reused.
 type sights struct {
 	seen   map[string]*sight
-	folds  map[string]bool // directories whose names are the same in other case
+	folds  map[string]bool // whether the names in a directory ignore case
 	places map[string]*place
-	room   []place   // for more of them
+	room   []place   // free elements for places
 	more   []sight   // for more in seen
 	globs  [][]*glob // what rules about files stand for, in the order of the judgement's kept
 }
@@ -61,7 +61,7 @@ func (s *sights) at(path string) *sight {
 	return found
 }
 
-// forget ends a decision: nothing that it saw counts for another.
+// forget ends a decision: its lookups are not used for another.
 func (s *sights) forget() {
 	if len(s.seen) > 200 {
 		return
@@ -76,22 +76,22 @@ func (s *sights) forget() {
 	oldSights.Put(s)
 }
 
-// A sight is what was seen of a path.
+// A sight is the result of looking up a path.
 type sight struct {
 	looked bool
 	entry  entry
-	to     string // where it leads if it is a link
-	real   string // the path with all links followed, once they were
+	to     string // target, if it is a symbolic link
+	real   string // the path with all links followed, once resolved
 }
 
-// A seenWord is what a word of a command that may be a file may become.
+// A seenWord is a possible value of a word of a command that may be a file.
 type seenWord struct {
 	shell.Value
 	paths  []*place
 	first  [1]*place      // room for paths
 	pieces []*place       // in a text that need not be one file
-	near   []*place       // in a directory that a program is given
-	wild   bool           // whether it may be a pattern of names
+	near   []*place       // in a directory that a program receives as an argument
+	wild   bool           // it may be a pattern of names
 	pats   []*seenPattern // of which only a pattern is known, once looked at
 }
 
@@ -104,14 +104,14 @@ type seenPattern struct {
 	dir   string   // the directory, with links followed, that something in it is below; may be empty
 }
 
-// about says of which script words are looked at.
+// about sets the script whose words are looked up.
 func (j *disk) about(s *shell.Script) {
 	if j.script != s {
 		j.script, j.words, j.near, j.nears = s, make([][]seenWord, len(s.Files)), nil, false
 	}
 }
 
-// word returns what the file of an index may be.
+// word returns the possible values of the file with index i.
 func (j *disk) word(s *shell.Script, i int) []seenWord {
 	if j.about(s); j.words[i] != nil {
 		return j.words[i]
@@ -168,7 +168,7 @@ func (j *disk) patternsOf(s *shell.Script, f *shell.File, w *seenWord) []*seenPa
 	return w.pats
 }
 
-// pathsOf adds the places that a text may be.
+// pathsOf appends the places that a text may stand for.
 func (j *disk) pathsOf(s *shell.Script, all []*place, text string, loose bool) []*place {
 	if isPlain(text, loose) && !filepath.IsAbs(text) { // by far the most
 		for _, d := range s.Dirs {
@@ -182,8 +182,7 @@ func (j *disk) pathsOf(s *shell.Script, all []*place, text string, loose bool) [
 	return all
 }
 
-// nearDirs returns the directories that programs which are not known are given: they may
-// work there.
+// nearDirs returns the directories that unknown programs receive as arguments: they may work there.
 func (j *disk) nearDirs(s *shell.Script) []string {
 	if j.about(s); j.nears {
 		return j.near
@@ -199,14 +198,14 @@ func (j *disk) nearDirs(s *shell.Script) []string {
 	return j.near
 }
 
-// A place is a path that a call may touch, looked at once for a decision.
+// A place is a path that a call may touch, looked up once for a decision.
 type place struct {
-	path, clean, real string // as it is written, without what means nothing, with links followed
-	away              bool   // whether it leads to what another program has open
-	names             bool   // whether the file has several names
+	path, clean, real string // as written; cleaned; with links followed
+	away              bool   // it leads to a file that another program has open
+	names             bool   // the file has several hard links
 }
 
-// place looks at a path.
+// place looks up a path.
 func (j *disk) place(path string) *place {
 	p := j.places[path]
 	if p == nil {
@@ -228,7 +227,7 @@ func (j *disk) place(path string) *place {
 // the same.
 func (j *disk) foldsCase(path string) bool {
 	dir := path[:max(strings.LastIndexByte(path, filepath.Separator), 0)]
-	for _, root := range j.req.Roots { // which are on one file system, as a rule
+	for _, root := range j.req.Roots { // usually on one file system
 		if begins(root, dir) {
 			return j.folding(root)
 		}
@@ -264,7 +263,7 @@ func (j *disk) foldsAt(path string) bool {
 	return false
 }
 
-// stat looks at a file, with links followed.
+// stat looks up a file and follows links.
 func (j *disk) stat(path string) entry {
 	if t, ok := j.req.Resolved[path]; ok && t.Path != "" {
 		return entryOf(t.Info)
@@ -275,7 +274,7 @@ func (j *disk) stat(path string) entry {
 	return entry{}
 }
 
-// look looks at a path, whose links are followed but for that of its last name.
+// look looks up a path. It does not follow a link at its end.
 func (j *disk) look(path string) *sight {
 	s := j.at(path)
 	s.look(path)
@@ -293,7 +292,7 @@ func (s *sight) look(path string) {
 	}
 }
 
-// isDir and isFile look at a file once for a decision.
+// isDir and isFile look up a file once for a decision.
 func (j *disk) isDir(path string) bool { return j.stat(filepath.Clean(j.resolve(path))).isDir() }
 
 func (j *disk) isFile(path string) bool {
@@ -301,11 +300,11 @@ func (j *disk) isFile(path string) bool {
 	return e.exists() && !e.isDir()
 }
 
-// isOther reports whether an entry is a link, or one of several names of a file.
+// isOther reports whether an entry is a symbolic link, or one of several hard links of a file.
 func (e entry) isOther() bool { return e.exists() && (e.isLink() || !e.isDir() && e.names() > 1) }
 
-// waysOut returns the links below a directory and the files with several names, of the
-// first files there. It looks only once for a decision.
+// waysOut returns the symbolic links and the files with several hard links below a directory, among the first
+// files there. It looks them up once for a decision.
 func (j *disk) waysOut(dir string) []string {
 	found, ok := j.ways[dir]
 	if ok {
@@ -402,7 +401,7 @@ func (j *disk) glob(pattern string) (all []string, listed bool) {
 	return all, true
 }
 
-// resolve follows the links of a path, looking at each only once for a decision.
+// resolve follows the links of a path. It looks up each once for a decision.
 func (j *disk) resolve(path string) string {
 	return j.resolveAs(path, "")
 }
@@ -420,7 +419,7 @@ func (j *disk) resolveAs(path, clean string) string {
 		if clean == "" {
 			clean = filepath.Clean(path)
 		}
-		if clean == path { // which leads to the same
+		if clean == path { // it leads to the same file
 			j.resolveClean(path, s)
 		} else {
 			s.real = j.resolveClean(clean, j.at(clean))
@@ -456,7 +455,7 @@ func (j *disk) resolveClean(path string, s *sight) string {
 		d := j.at(dir)
 		direct = j.resolveClean(dir, d) == dir
 		if direct && d.looked && !d.entry.isDir() {
-			s.looked, s.entry = true, entry{} // there is nothing below
+			s.looked, s.entry = true, entry{} // nothing can exist below it
 		}
 	}
 	if direct {
@@ -468,11 +467,11 @@ func (j *disk) resolveClean(path string, s *sight) string {
 	return s.real
 }
 
-// lead returns where a link leads, or nothing.
+// lead returns the target of a symbolic link, or "".
 func (j *disk) lead(path string) string { return j.look(path).to }
 
-// leadsAway reports whether a place is what another program has open, with links followed
-// as far as such a place.
+// leadsAway reports whether a place is a file that another program has open, also if links lead to such a
+// place.
 func (j *disk) leadsAway(p *place) bool {
 	if special(p.path, p.clean) {
 		return true

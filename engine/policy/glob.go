@@ -8,20 +8,20 @@ import (
 	"github.com/parley-go/parley/engine/policy/shell"
 )
 
-// A glob is a pattern of absolute paths, split so that most paths are found not to
-// match without looking at all of it. Everything below a matching path matches, too.
+// A glob is a pattern of absolute paths. It is split so that most paths can be rejected
+// without a full match. Everything below a matching path matches, too.
 type glob struct {
 	text       string
-	prefix     string // every path that fits begins with it
-	literal    bool   // whether the pattern is one path
-	all        bool   // whether it is base/**: what is below a directory, and that itself
-	anyDepth   bool   // whether it is base/**/name: a name at any depth, as most rules are
+	prefix     string // prefix of every matching path
+	literal    bool   // the pattern is a single path
+	all        bool   // the pattern is base/**: a directory and everything below it
+	anyDepth   bool   // the pattern is base/**/name: a name at any depth, like most rules
 	base, name string
-	namePrefix string // every name that fits begins with it
-	upper      bool   // whether it has other case
-	fixed      string // the directories, or the whole path, that no character of a pattern is in
+	namePrefix string // prefix of every matching name
+	upper      bool   // the pattern contains upper case
+	fixed      string // the leading directories, or the whole path, without a wildcard
 	clean      string // the same without what means nothing
-	rest       string // what follows these
+	rest       string // the part after fixed
 	runes      []rune // see overlap; may be nil
 }
 
@@ -52,10 +52,10 @@ func newGlob(pattern string) *glob {
 // matchGlob matches a path against a pattern.
 func matchGlob(pattern, path string) bool { return newGlob(pattern).match(path) }
 
-// match reports whether a path fits, or is below one that does.
+// match reports whether a path matches, or is below one that does.
 func (g *glob) match(path string) bool {
 	if g.text == "" {
-		return true // everything
+		return true // matches everything
 	}
 	path = filepath.ToSlash(path)
 	rest, ok := strings.CutPrefix(path, g.prefix)
@@ -77,7 +77,7 @@ func (g *glob) match(path string) bool {
 	return err == nil && ok
 }
 
-// matchName reports whether a part of a path is the name of a pattern at any depth.
+// matchName reports whether an element of a path matches the name of an anyDepth pattern.
 func (g *glob) matchName(rest string) bool {
 	for {
 		part, after, more := strings.Cut(rest, "/")
@@ -97,10 +97,10 @@ func (g *glob) matchName(rest string) bool {
 	}
 }
 
-// matchFolded matches a path in other case, and only in other case.
+// matchFolded reports whether a path matches only if case is ignored.
 func (g *glob) matchFolded(path string) bool {
 	if !beginsFolded(path, g.prefix) || !g.upper && !hasUpper(path) {
-		return false // by far the most
+		return false // by far the most common case
 	}
 	if g.anyDepth && !g.mayFold(path) {
 		return false
@@ -108,8 +108,8 @@ func (g *glob) matchFolded(path string) bool {
 	return matchGlob(strings.ToLower(g.text), strings.ToLower(path))
 }
 
-// mayFold reports whether a part of a path begins as the name of a pattern does, in other
-// case.
+// mayFold reports whether an element of a path starts like the name of the pattern,
+// ignoring case.
 func (g *glob) mayFold(path string) bool {
 	for part := range strings.SplitSeq(path[min(len(g.base), len(path)):], "/") {
 		if beginsFolded(part, g.namePrefix) {
@@ -123,7 +123,7 @@ func beginsFolded(s, prefix string) bool {
 	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }
 
-// hasUpper reports whether a text may be written in other case.
+// hasUpper reports whether a text may differ in lower case.
 func hasUpper(text string) bool {
 	for i := range len(text) {
 		if c := text[i]; c >= 'A' && c <= 'Z' || c >= 0x80 {
@@ -133,8 +133,8 @@ func hasUpper(text string) bool {
 	return false
 }
 
-// literalPrefix returns what every path begins with that fits a pattern, without a slash
-// at its end: "x/**" is x, too.
+// literalPrefix returns the prefix of every path that matches a pattern, without a
+// trailing slash: "x/**" matches x, too.
 func literalPrefix(pattern string) string {
 	if i := strings.IndexAny(pattern, `*?[{\`); i >= 0 {
 		pattern = pattern[:i]

@@ -6,8 +6,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// Hidden files of the home hold what programs run. They do not change unasked, unless the
-// project is in the same place, or a rule names it.
+// Hidden files in the home directory configure what programs execute. Changing one needs
+// permission, unless the project is in the same place, or a rule names it.
 func TestHiddenFilesOfTheHome(t *testing.T) {
 	rule := func(content string) Rule {
 		return Rule{Behavior: wire.BehaviorAllow, Tool: "Edit", Content: content}

@@ -8,9 +8,9 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A command can be made to be hard to read. For every size and shape there is a
-// decision soon, and it is not allow: nobody could say what such a command does. The
-// bound is far above what is needed, for a busy machine with the race detector.
+// A command can be written to be hard to parse. For every size and shape there must be
+// a decision soon, and it must not be allow, because nobody could know what such a
+// command does. The time limit is generous, for a busy machine with the race detector.
 func TestHostileSizes(t *testing.T) {
 	p := New(Rule{Behavior: wire.BehaviorDeny, Tool: "Bash", Content: "rm:*"}, Rule{Behavior: wire.BehaviorDeny, Tool: "Bash", Content: "git * x"},
 		Rule{Behavior: wire.BehaviorDeny, Tool: "Read", Content: ".env"}, Rule{Behavior: wire.BehaviorDeny, Tool: "Edit", Content: "secrets/**"})
@@ -47,8 +47,8 @@ func TestHostileSizes(t *testing.T) {
 	}
 }
 
-// The cost of a decision does not creep up: memory is what can be counted on any
-// machine. Without rules, where the mode decides, there is none.
+// The cost of a decision must not grow. Allocations are what can be compared on any
+// machine. Without rules, where the mode decides, there is at most one.
 func TestCost(t *testing.T) {
 	req := &Request{Tool: &tool.Spec{Name: "Bash"}, Access: []tool.Access{{Kind: tool.Execute, Command: "git diff HEAD -- engine/policy/policy.go"}}, Roots: []string{"/w"}}
 	rules := New(Rule{Behavior: wire.BehaviorDeny, Tool: "Bash", Content: "rm:*"}, Rule{Behavior: wire.BehaviorDeny, Tool: "Read", Content: ".env"}, Rule{Behavior: wire.BehaviorAllow, Tool: "Bash", Content: "git diff:*"})

@@ -7,10 +7,10 @@ import (
 	"syscall"
 )
 
-// An entry is the directory entry of a name. The zero value means none.
+// An entry is the directory entry of a name. The zero value means that there is none.
 type entry struct{ mode, links, dev, ino uint64 }
 
-// lookAt looks at a path without following a link at its end.
+// lookAt looks up a path without following a link at its end.
 func lookAt(path string) entry {
 	var st syscall.Stat_t
 	for {
@@ -28,7 +28,7 @@ func newEntry(st *syscall.Stat_t) entry {
 	return entry{uint64(st.Mode), uint64(st.Nlink), uint64(st.Dev), uint64(st.Ino)}
 }
 
-// entryOf returns the entry of a file that was looked at.
+// entryOf returns the entry for the result of a stat.
 func entryOf(fi os.FileInfo) entry {
 	if fi == nil {
 		return entry{}
@@ -40,7 +40,7 @@ func entryOf(fi os.FileInfo) entry {
 	if fi.IsDir() {
 		mode = syscall.S_IFDIR
 	}
-	return entry{mode: mode, links: 2} // it may have more
+	return entry{mode: mode, links: 2} // unknown: assume several links
 }
 
 func (e entry) exists() bool      { return e.mode != 0 }

@@ -12,12 +12,12 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A Finding is something about a rule that its author should know: most are that it
-// can never match.
+// A Finding is a warning about a rule for its author, mostly that the rule can never
+// match.
 type Finding struct {
 	Rule  Rule
-	Never bool   // whether the rule can never have an effect
-	Text  string // what is the matter
+	Never bool   // the rule can never have an effect
+	Text  string // describes the problem
 	Hint  string // what to write instead
 }
 
@@ -30,14 +30,14 @@ func (f Finding) String() string {
 	return text
 }
 
-// toolNames are the tools that rules may name; those of MCP servers begin with mcp__.
+// toolNames are the tools that rules may name; those of MCP servers start with mcp__.
 var toolNames = strings.Fields(`Agent AskUserQuestion Bash BashOutput Config CronCreate CronDelete CronList Edit EnterPlanMode EnterWorktree
 ExitPlanMode ExitWorktree Glob Grep KillBash KillShell LS LSP ListMcpResources ListMcpResourcesTool Monitor MultiEdit NotebookEdit NotebookRead
 PowerShell Read ReadMcpResource ReadMcpResourceDir ReadMcpResourceDirTool ReadMcpResourceTool ScheduleWakeup SendMessage Skill SlashCommand
 StructuredOutput Task TaskCreate TaskGet TaskList TaskOutput TaskStop TaskUpdate TodoRead TodoWrite ToolSearch WebFetch WebSearch Workflow Write`)
 
-// Lint looks for rules that can never match, or do not mean what they seem to. More
-// names of tools may be given; roots and home are as in a [Request], and may be
+// Lint finds rules that can never match, or that do not mean what they seem to. tools
+// are additional names of tools; roots and home are as in a [Request], and may be
 // empty.
 func Lint(rules []Rule, tools []string, roots []string, home string) []Finding {
 	var all []Finding

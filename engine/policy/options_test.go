@@ -7,9 +7,9 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// TestRuleCoversNoDangerousOption: a rule that allows a program, or a subcommand of it, does
-// not cover an option by which it runs, writes or sends something else. An option that only
-// looks like the beginning of a harmless one is not that one.
+// TestRuleCoversNoDangerousOption checks that an allow rule for a program, or a subcommand
+// of it, does not cover an option with which the program runs, writes or sends something
+// else. An option that only starts like a harmless one is not that one.
 func TestRuleCoversNoDangerousOption(t *testing.T) {
 	for _, c := range []struct{ rule, command string }{
 		{"prettier", "prettier --config evil.js --write a.js"}, {"pytest", "pytest --conf=evil"}, {"vitest", "vitest --run --test=x"},

@@ -9,9 +9,10 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// TestOtherWaysToADeniedFile: a file outside of the project that a rule denies has another
-// name in it, or a link leads to it. A command that reads a whole directory, or files by a
-// pattern, is not allowed because the file itself is elsewhere.
+// TestOtherWaysToADeniedFile checks a file outside of the project that a rule denies and
+// that has another name inside, or a link that leads to it. A command that reads a whole
+// directory, or files by a pattern, must not be allowed just because the denied path is
+// elsewhere.
 func TestOtherWaysToADeniedFile(t *testing.T) {
 	for _, c := range []struct {
 		way, command string

@@ -11,22 +11,21 @@ import (
 	"github.com/parley-go/parley/engine/tool"
 )
 
-// restricts reports whether a rule about files that denies or asks is about a way to
-// touch one. A rule against reading is one against writing, too: what may not be
-// seen may not be replaced.
+// restricts reports whether a deny or ask rule about files applies to an access of that kind. A
+// rule against reading is also one against writing: a file that must not be read must not be
+// replaced.
 func restricts(r *Rule, kind tool.Kind) bool {
 	return isReadTool(r.Tool) && (kind == tool.Read || kind == tool.Write) || isEditTool(r.Tool) && kind == tool.Write
 }
 
-// covers reports whether a rule about files that allows is about a way to touch one.
+// covers reports whether an allow rule about files applies to an access of that kind.
 func covers(r *Rule, kind tool.Kind) bool {
 	return isReadTool(r.Tool) && kind == tool.Read || isEditTool(r.Tool) && kind == tool.Write
 }
 
-// Hides reports whether a rule denies that a file is read. Tools that look at many
-// files leave it out. Of the request the roots, the home and Resolved count. target
-// is the file that the path leads to, if that is known; without an Info its names are
-// looked up.
+// Hides reports whether a rule denies reading a file. Tools that search many files leave it out. Of
+// the request only Roots, Home and Resolved are used. target is the file that the path resolves to,
+// if known; without an Info its hard links are looked up.
 func (p *Policy) Hides(req *Request, path string, target *tool.Target) bool {
 	for q := p; q != nil; q = q.parent {
 		set := q.load()
@@ -47,8 +46,8 @@ func (p *Policy) Hides(req *Request, path string, target *tool.Target) bool {
 	return false
 }
 
-// Hidden returns absolute patterns of the files that must not be read, by the rules that
-// deny it. In them * ? [ { are wildcards unless a backslash is before them.
+// Hidden returns absolute patterns of the files that deny rules protect from being read. In them *
+// ? [ { are wildcards unless escaped by a backslash.
 func (p *Policy) Hidden(req *Request) (patterns []string) {
 	j := newJudgement(req, &ruleset{})
 	for q := p; q != nil; q = q.parent {
@@ -61,19 +60,19 @@ func (p *Policy) Hidden(req *Request) (patterns []string) {
 	return patterns
 }
 
-// touches reports whether a rule about files that restricts is about a path, however
-// it is reached: as it is written or with links followed, relative to any root, by
-// another name of the same file, in other case where that is the same.
+// touches reports whether a deny or ask rule about files matches a path, however it is reached: as
+// written or with links followed, relative to any root, by another hard link of the same file, or
+// in another case if the file system ignores it.
 func (j *judgement) touches(r *Rule, path string) bool { return j.fits(j.wide(r), j.place(path)) }
 
-// fits reports whether a place is one of the patterns of a rule that restricts.
+// fits reports whether a place matches one of the patterns of a deny or ask rule.
 func (j *disk) fits(globs []*glob, p *place) bool {
 	for _, g := range globs {
 		if g.match(p.clean) || p.real != p.clean && g.match(p.real) || p.names && j.linked(g.text, p.clean) {
 			return true
 		}
 	}
-	// In other case it is the same file on some file systems.
+	// Some file systems ignore the case of names.
 	for _, g := range globs {
 		if (g.matchFolded(p.clean) || p.real != p.clean && g.matchFolded(p.real)) && j.foldsCase(p.clean) {
 			return true
@@ -82,8 +81,8 @@ func (j *disk) fits(globs []*glob, p *place) bool {
 	return false
 }
 
-// within reports whether a rule about files that allows surely covers a path: as it
-// is written and with links followed.
+// within reports whether an allow rule about files certainly covers a path: as written and with
+// links followed.
 func (j *judgement) within(r *Rule, path string) bool {
 	given := path
 	path = filepath.Clean(path)
@@ -95,14 +94,14 @@ func (j *judgement) within(r *Rule, path string) bool {
 	if real == path {
 		return true
 	}
-	// The rule's own directories may be links: what is below them is meant.
+	// The rule's own directories may be links; the rule covers what is below their targets.
 	return slices.ContainsFunc(j.patterns(r, false), func(pattern string) bool {
 		base, rest := doublestar.SplitPattern(pattern)
 		return matchGlob(pattern, real) || matchGlob(escape(j.resolve(unescape(base)))+"/"+rest, real)
 	})
 }
 
-// wide returns the patterns of a rule that restricts, made once for a decision.
+// wide returns the patterns of a deny or ask rule. They are built once for a decision.
 func (j *judgement) wide(r *Rule) []*glob {
 	lexical, ok := j.kept.rules[r]
 	if !ok {
@@ -122,11 +121,10 @@ func (j *judgement) wide(r *Rule) []*glob {
 	return all
 }
 
-// patterns returns the absolute patterns that a rule about files stands for: "//x" is
-// absolute, "~/x" in the home, "/x" begins where the rule's source says, "x" and
-// "./x" where the conversation began; a name without a slash is at any depth, as in a
-// .gitignore file. A rule that restricts is about every root, as they are written and
-// with links followed.
+// patterns returns the absolute patterns of a rule about files: "//x" is absolute, "~/x" is in the
+// home directory, "/x" is relative to the base of the rule's source, "x" and "./x" are relative to
+// where the conversation started. A name without a slash is at any depth, as in a .gitignore file.
+// A deny or ask rule applies to every root, as written and with links followed.
 func (j *judgement) patterns(r *Rule, wide bool) []string {
 	all := r.patterns(j.req, wide)
 	if wide {
@@ -139,7 +137,7 @@ func (j *judgement) patterns(r *Rule, wide bool) []string {
 	return all
 }
 
-// patterns returns the absolute patterns of a rule without links followed.
+// patterns returns the absolute patterns of a rule, without following links.
 func (r *Rule) patterns(req *Request, wide bool) []string {
 	pattern := filepath.ToSlash(r.Content)
 	var all []string
@@ -187,8 +185,8 @@ func (r *Rule) patterns(req *Request, wide bool) []string {
 	return all
 }
 
-// followed returns what a pattern stands for when the links in its fixed beginning are
-// followed, or nothing if that is the same.
+// followed returns the pattern with the links in its fixed beginning followed, or "" if that is the
+// same.
 func (j *disk) followed(g *glob) string {
 	switch real := ""; {
 	case g.fixed == "/":
@@ -205,8 +203,8 @@ func (j *disk) followed(g *glob) string {
 	return ""
 }
 
-// keptGlobs are the patterns of all rules about files that restrict, for some
-// directories and without links followed.
+// keptGlobs caches the patterns of all deny and ask rules about files, for given directories and
+// without following links.
 type keptGlobs struct {
 	roots []string
 	home  string
@@ -218,8 +216,8 @@ type keptRule struct {
 	index int // among the rules
 }
 
-// keep returns the patterns for the directories of a request. They are kept for the next
-// decision about the same.
+// keep returns the patterns for the directories of a request. They are cached for the next decision
+// with the same directories.
 func (s *ruleset) keep(req *Request) *keptGlobs {
 	kept := s.kept.Load()
 	if kept == nil || kept.home != req.Home || !slices.Equal(kept.roots, req.Roots) {
@@ -236,7 +234,7 @@ func (s *ruleset) keep(req *Request) *keptGlobs {
 	return kept
 }
 
-// globs returns the patterns of a rule that restricts, without links followed.
+// globs returns the patterns of a deny or ask rule, without following links.
 func (r *Rule) globs(req *Request) (globs []*glob) {
 	for _, p := range r.patterns(req, true) {
 		g := newGlob(p)
@@ -246,11 +244,11 @@ func (r *Rule) globs(req *Request) (globs []*glob) {
 	return globs
 }
 
-// literal reports whether a pattern stands for one path.
+// literal reports whether a pattern is a single path.
 func literal(pattern string) bool { return !strings.ContainsAny(pattern, `*?[{\`) }
 
-// linked reports whether a path is another name of a file that a pattern names. Of
-// names at any depth, those at the top and beside the path are looked at.
+// linked reports whether a path is another hard link of a file that a pattern names. For a name at
+// any depth, only those at the top and beside the path are checked.
 func (j *disk) linked(pattern, path string) bool {
 	e := j.stat(path)
 	if !e.exists() || e.isDir() || e.names() < 2 {
@@ -270,8 +268,8 @@ func (j *disk) linked(pattern, path string) bool {
 	return same(filepath.Join(base, name)) || below(base, path) && same(filepath.Join(filepath.Dir(path), name))
 }
 
-// protected returns a file that a call would change and that says what programs
-// run, unless a rule allows it by its name.
+// protected returns a file that a call would change and that configures what programs execute,
+// unless a rule allows it by its name.
 func (j *judgement) protected() string {
 	for _, a := range j.req.Access {
 		switch {
@@ -290,7 +288,7 @@ func (j *judgement) protected() string {
 	return ""
 }
 
-// keeps reports whether a path is protected, and no rule allows by name that it changes.
+// keeps reports whether a path is protected and no rule allows by name to change it.
 func (j *judgement) keeps(path string) bool {
 	real := j.resolve(path)
 	name := protectedName(j.inWorktree(path), j.inWorktree(real))
@@ -300,8 +298,8 @@ func (j *judgement) keeps(path string) bool {
 	return name != "" && !j.allowedByName(name, path)
 }
 
-// inHome returns the hidden file or directory of the user's home that a path is in, if the
-// project is not in the same one: programs keep there what they run.
+// inHome returns the hidden file or directory of the user's home that contains a path, unless the
+// project is in the same one. Programs keep files there that they execute.
 func (j *disk) inHome(path string) string {
 	if j.req.Home == "" {
 		return ""
@@ -317,7 +315,8 @@ func (j *disk) inHome(path string) string {
 	return ""
 }
 
-// hiddenBelow returns the first name of the way from a directory to a path, if it is hidden.
+// hiddenBelow returns the first element of the path from a directory to another path, if it is
+// hidden.
 func hiddenBelow(dir, path string) string {
 	rest, err := filepath.Rel(dir, path)
 	if err != nil {
@@ -330,8 +329,8 @@ func hiddenBelow(dir, path string) string {
 	return name
 }
 
-// inWorktree returns a path in a root that is a worktree without the way to it, which leads through
-// .claude.
+// inWorktree returns a path in a root that is a worktree relative to that root, because the path to
+// the root contains .claude.
 func (j *disk) inWorktree(path string) string {
 	for _, root := range j.req.Roots {
 		if filepath.Base(filepath.Dir(root)) == "worktrees" && filepath.Base(filepath.Dir(filepath.Dir(root))) == ".claude" && below(root, filepath.Clean(path)) {
@@ -342,16 +341,16 @@ func (j *disk) inWorktree(path string) string {
 	return path
 }
 
-// allowedByName reports whether a rule allows the change of a protected file, and
-// names what is protected about it.
+// allowedByName reports whether a rule allows changing a protected file and names the protected
+// part.
 func (j *judgement) allowedByName(name, path string) bool {
 	return slices.ContainsFunc(j.set.allow, func(r *Rule) bool {
 		return strings.Contains(r.Content, name) && covers(r, tool.Write) && j.within(r, path)
 	})
 }
 
-// protectedName returns what makes a file one that says what programs run: of a
-// repository, of an agent, of an editor, of a shell.
+// protectedName returns the element of a path that makes it a file which configures what programs
+// execute: of a repository, an agent, an editor or a shell.
 func protectedName(paths ...string) string {
 	for _, path := range paths {
 		path = filepath.ToSlash(path)
@@ -375,7 +374,7 @@ func protectedName(paths ...string) string {
 	return ""
 }
 
-// outside returns a path of the call that is in none of the roots.
+// outside returns a path of the call that is outside of all roots.
 func (j *judgement) outside() string {
 	for _, a := range j.req.Access {
 		switch {
@@ -394,7 +393,7 @@ func (j *judgement) outside() string {
 	return ""
 }
 
-// unbound returns a path of the call that it may not touch because it is bound to a worktree.
+// unbound returns a path that the call must not touch because it is bound to a worktree.
 func unbound(j *judgement) string {
 	if j.req.Bound == 0 {
 		return ""
@@ -435,7 +434,7 @@ func below(root, path string) bool {
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
 }
 
-// begins reports the same of paths that have nothing in them that means nothing.
+// begins is like below for clean paths.
 func begins(root, path string) bool {
 	rest, ok := strings.CutPrefix(path, root)
 	return ok && (rest == "" || rest[0] == filepath.Separator)
@@ -446,11 +445,11 @@ func isDir(path string) bool {
 	return err == nil && fi.IsDir()
 }
 
-// resolve follows the links of a path as far as it exists. A link that leads to
-// nothing is followed, too: what is written through it is made there.
+// resolve follows the links of a path as far as it exists. A dangling link is followed, too,
+// because writing through it creates its target.
 func resolve(path string) string { return follow(path, link) }
 
-// link returns where a link leads, or nothing.
+// link returns the target of a symbolic link, or "".
 func link(path string) string {
 	fi, err := os.Lstat(path)
 	if err != nil || fi.Mode()&os.ModeSymlink == 0 {
@@ -460,8 +459,8 @@ func link(path string) string {
 	return to
 }
 
-// follow goes through a path as a kernel does: a .. behind a link leads out of
-// where the link leads.
+// follow resolves a path like a kernel does: a .. after a link leads to the parent of the link's
+// target.
 func follow(path string, link func(string) string) string {
 	if !filepath.IsAbs(path) || filepath.VolumeName(path) != "" {
 		if real, err := filepath.EvalSymlinks(path); err == nil {
@@ -500,7 +499,7 @@ func follow(path string, link func(string) string) string {
 	return real
 }
 
-// escape writes a path as a pattern that matches it alone.
+// escape returns a pattern that matches only the given path.
 func escape(path string) string {
 	if !strings.ContainsAny(path, `*?[]{}\!^`) {
 		return path
@@ -515,7 +514,7 @@ func escape(path string) string {
 	return b.String()
 }
 
-// unescape is the way back.
+// unescape is the inverse of escape.
 func unescape(pattern string) string {
 	if !strings.Contains(pattern, `\`) {
 		return pattern

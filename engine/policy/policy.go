@@ -1,33 +1,32 @@
-// Package policy decides whether a tool call may run. It is the one place that
-// every effect passes. Rules name resources: deny wins over ask, ask over allow,
-// whatever the mode; what is not understood is asked.
+// Package policy decides whether a tool call may run. Every effect passes through it. Rules name
+// resources: deny beats ask, and ask beats allow, in every mode; permission is requested for
+// anything that is not understood.
 //
 // # Two ways to match
 //
-// A rule that allows must surely cover a call, a rule that denies or asks need only
-// perhaps do so. Commands are taken apart by their syntax tree: every program that
-// may run, every file that is named, behind wrappers, quotes and substitutions. An
-// allow must be proved for all of them; a deny needs one, and where it cannot be
-// told, the call is asked about in every mode.
+// An allow rule must certainly cover a call. A deny or ask rule only has to match possibly.
+// Commands are analyzed by their syntax tree: every program that may run and every file that is
+// named, behind wrappers, quotes and substitutions. An allow must be proved for all of them. A deny
+// needs only one of them; if it is uncertain, permission is requested in every mode.
 //
 // # Where to look
 //
 //	policy.go   the order of decision, the modes
-//	rule.go     what a rule is and where it is from
+//	rule.go     rules and their sources
 //	path.go     rules about files: patterns
-//	disk.go     what a decision sees of the file system: links, the case of names
+//	disk.go     the file system as a decision sees it: links, the case of names
 //	command.go  rules about commands: their words
 //	suspect.go  what a command may do that a rule denies or asks about
-//	prove.go    what a command surely does and rules allow
+//	prove.go    what a command certainly does and rules allow
 //	address.go  rules about hosts
 //	update.go   changes of the rules; policies that are narrower than another
 //	lint.go     rules that can never match
-//	suggest.go  rules that would make a question unnecessary
-//	receipt.go  decisions on record
+//	suggest.go  rules that would make a permission request unnecessary
+//	receipt.go  recorded decisions
 //	shell/      what a command does, by its syntax and a table of programs
 //
-// The package looks at the file system to follow links, and touches nothing else. It
-// knows no session, no host and no hook.
+// The package reads the file system to follow links, and accesses nothing else. It does not depend
+// on sessions, hosts or hooks.
 package policy
 
 import (
@@ -48,11 +47,11 @@ import (
 // use.
 type Policy struct {
 	set    atomic.Pointer[ruleset]
-	parent *Policy // of a narrowed one
+	parent *Policy // set for a narrowed policy
 	narrow Narrowing
 }
 
-// A ruleset is the rules of a policy at one time. They never change.
+// A ruleset holds the rules of a policy at one time. It is immutable.
 type ruleset struct {
 	deny, ask, allow []*Rule
 
@@ -61,7 +60,7 @@ type ruleset struct {
 
 var noRules ruleset
 
-// New returns a policy of rules.
+// New returns a policy with the given rules.
 func New(rules ...Rule) *Policy {
 	p := &Policy{}
 	p.Add(rules...)
@@ -75,8 +74,8 @@ func (p *Policy) load() *ruleset {
 	return &noRules
 }
 
-// Rules returns the rules, those that deny first, then those that ask. A narrowed
-// policy returns those of its parent, too.
+// Rules returns the rules: deny rules first, then ask rules, then allow rules. A narrowed policy
+// includes those of its parent.
 func (p *Policy) Rules() []Rule {
 	var rules []Rule
 	if p.parent != nil {
@@ -91,31 +90,31 @@ func (p *Policy) Rules() []Rule {
 	return rules
 }
 
-// A Request is what is to be decided.
+// A Request is a tool call to decide.
 type Request struct {
 	Tool   *tool.Spec
 	Access []tool.Access
 	Input  json.RawMessage // for the receipt
 	Mode   wire.PermissionMode
-	Roots  []string // directories that may be worked in; the first is where the conversation began
-	// Bound is how many of the roots, the first ones, may be touched if a path elsewhere is denied;
-	// 0 means that it is asked about.
+	Roots  []string // working directories; the conversation started in the first one
+	// Bound is how many of the roots, starting with the first, the call may touch; paths elsewhere
+	// are denied. 0 means that they need permission.
 	Bound int
 	Cwd   string // where commands start; empty means the first root
-	Home  string // of the user, that "~/" in rules means; may be empty
+	Home  string // home directory of the user, for "~/" in rules; may be empty
 	// Resolved has the targets of the paths in Access and of the roots: the files
 	// that the tool opens if the call is allowed. The policy itself follows the
 	// links of other paths.
 	Resolved map[string]tool.Target
-	// Sandboxed says that commands run in a sandbox that holds, and that the
-	// settings let those run unasked.
+	// Sandboxed means that commands run in a working sandbox, and that the settings let such
+	// commands run without permission.
 	Sandboxed bool
-	// ReadWall says that a command which is allowed [ByProof] runs behind a read
-	// wall that holds, so that more of them need no question.
+	// ReadWall means that a command which is allowed [ByProof] runs behind a working read wall, so
+	// that more commands need no permission.
 	ReadWall bool
 }
 
-// env returns where a command of the request starts.
+// env returns the environment in which a command of the request starts.
 func (req *Request) env() shell.Env { return shell.Env{Dir: req.cwd(), Home: req.Home} }
 
 func (req *Request) cwd() string {
@@ -125,20 +124,20 @@ func (req *Request) cwd() string {
 	return req.Cwd
 }
 
-// Decide decides about a call, in this order; the first that answers wins.
+// Decide decides a call, in this order; the first match wins.
 //
 //  1. A rule that denies it, and a path outside of the worktree that the call is bound to, unless a
 //     rule allows that path.
 //  2. Mode plan, if it may have an effect: denied.
-//  3. A rule that asks about it, and a deny rule that may match but need not.
+//  3. A rule that asks about it, and a deny rule that possibly matches.
 //  4. Mode bypassPermissions: allowed.
-//  5. A change of a file that says what programs run, unless a rule allows that
-//     file by its name: asked.
+//  5. A change of a file that configures what programs execute, unless a rule allows that
+//     file by its name: ask.
 //  6. Rules that allow all of it.
 //  7. Mode acceptEdits, if it changes files in the roots and does nothing else.
-//  8. The sandbox, if commands in it are not asked about.
-//  9. A call that surely has no effect and reads nothing outside of the roots: allowed.
-//  10. All else is asked; in mode dontAsk it is denied, and so are 3 and 5.
+//  8. The sandbox, if commands in it need no permission.
+//  9. A call that certainly has no effect and reads nothing outside of the roots: allowed.
+//  10. Anything else: ask. In mode dontAsk it is denied, and so are 3 and 5.
 func (p *Policy) Decide(req *Request) Decision {
 	if p.parent != nil {
 		return p.decideNarrow(req)
@@ -165,22 +164,21 @@ func decide(set *ruleset, req *Request) Decision {
 	return d
 }
 
-// A judgement is a decision in the making: a request, and what was found out about
-// it so far.
+// A judgement is a decision in progress: a request, and what was found out about it so far.
 type judgement struct {
 	disk
 	set   *ruleset
-	shell *shell.Script // of its command, once looked into
+	shell *shell.Script // its command, once analyzed
 	kept  *keptGlobs
-	named *shell.Script // whose words are in names
+	named *shell.Script // the script whose words are in names
 	names string        // words of programs, each ended by a zero byte
-	open  bool          // whether one of them is not known
+	open  bool          // one of the words is not known
 
-	input bool     // whether the texts of the input were looked at
-	said  []string // the texts in the input of a tool that is not known, once looked at
+	input bool     // said is set
+	said  []string // the texts in the input of an unknown tool
 }
 
-// newJudgement begins a decision.
+// newJudgement starts a decision.
 func newJudgement(req *Request, set *ruleset) *judgement {
 	j := &judgement{disk: disk{req: req, sights: oldSights.Get().(*sights)}, set: set, kept: set.keep(req)}
 	j.globs = slices.Grow(j.globs[:0], len(j.kept.rules))[:len(j.kept.rules)]
@@ -224,7 +222,7 @@ func (j *judgement) decide() Decision {
 	return d
 }
 
-// decideUnrestricted decides about a call that no rule and no mode restricts.
+// decideUnrestricted decides a call that no rule and no mode restricts.
 func (j *judgement) decideUnrestricted() Decision {
 	outside := j.outside()
 	if r := j.allowed(); r != nil {
@@ -270,13 +268,13 @@ func (j *judgement) decideUnrestricted() Decision {
 	return d
 }
 
-// byRule is a decision that a rule makes.
+// byRule returns the decision of a rule.
 func byRule(r *Rule, behavior wire.PermissionBehavior, reason string) Decision {
 	return Decision{Behavior: behavior, Reason: reason, ReasonType: "rule", DecidedBy: ByRule, Rule: r}
 }
 
-// partly is the type of a reason: a command is judged part by part, and the protocol
-// has a word for that.
+// partly returns the type of a reason. The protocol has a special one for commands, which are
+// decided part by part.
 func (j *judgement) partly(otherwise string) string {
 	if j.executes() {
 		return "subcommandResults"
@@ -284,8 +282,8 @@ func (j *judgement) partly(otherwise string) string {
 	return otherwise
 }
 
-// find returns a rule of a list that restricts and fits the call, one that surely
-// does if there is one.
+// find returns a deny or ask rule of a list that matches the call, preferably one that certainly
+// does.
 func (j *judgement) find(list []*Rule) (rule *Rule, sure bool) {
 	for _, r := range list {
 		switch j.suspects(r) {
@@ -300,7 +298,7 @@ func (j *judgement) find(list []*Rule) (rule *Rule, sure bool) {
 	return rule, false
 }
 
-// A certainty is how sure it is that a rule is about a call.
+// A certainty is how certainly a rule matches a call.
 type certainty int
 
 const (
@@ -316,13 +314,12 @@ func sure(ok bool) certainty {
 	return no
 }
 
-// suspects tells whether a rule that restricts may be about the call.
+// suspects returns whether a deny or ask rule may match the call.
 func (j *judgement) suspects(r *Rule) certainty {
 	if r.Content == "" {
 		named := r.names(j.req.Tool)
-		// The tool is taken away, not what it works on. But a rule against
-		// Edit is one against all that edits files, and one against Read
-		// against all that looks into them.
+		// The rule is about the tool, not about its resources. But a rule against Edit applies to
+		// all tools that edit files, and one against Read to all that read them.
 		if !named && len(j.req.Access) > 0 && !strings.HasPrefix(j.req.Tool.Name, "mcp__") && j.req.Access[0].Path != "" {
 			named = r.Tool == "Edit" && isEditTool(j.req.Tool.Name) || r.Tool == "Read" && isReadTool(j.req.Tool.Name)
 		}
@@ -338,8 +335,8 @@ func (j *judgement) suspects(r *Rule) certainty {
 	return found
 }
 
-// namedInInput tells whether the input of a tool of an MCP server names a file or a
-// host of a rule. The server's use of it is unknown, so the match is never sure.
+// namedInInput returns whether the input of an MCP tool names a file or a host of a rule. It is
+// unknown how the server uses it, so the match is never certain.
 func (j *judgement) namedInInput(r *Rule) certainty {
 	if !j.input {
 		j.input = true
@@ -367,8 +364,8 @@ func (j *judgement) namedInInput(r *Rule) certainty {
 	return no
 }
 
-// namedInText reports whether a text in the input of a tool may name a file or a host of
-// a rule. Which tools only read is not known.
+// namedInText reports whether a text in the input of a tool may name a file or a host of a rule. It
+// is unknown which tools only read.
 func (j *judgement) namedInText(r *Rule, text string) bool {
 	fetch := r.Tool == "WebFetch"
 	if shell.LooksLikeCommand(text) {
@@ -398,8 +395,8 @@ func namesHost(r *Rule, text string) bool {
 	})
 }
 
-// namedInPair reports whether a directory and a name in it, which are two texts of the
-// input, are a file of a rule.
+// namedInPair reports whether a directory and a name in it, which are two texts of the input, form
+// a file of a rule.
 func (j *judgement) namedInPair(r *Rule) bool {
 	for _, dir := range j.said {
 		for _, d := range j.pathsIn(dir) {
@@ -422,7 +419,7 @@ func (j *disk) pathsIn(text string) []string {
 	if path, ok := filePath(text); ok {
 		text = path
 	} else if scheme, rest, ok := strings.Cut(text, "://"); ok {
-		// A scheme of the server's own may be one for files.
+		// A custom scheme of the server may be one for files.
 		if strings.HasPrefix(strings.ToLower(scheme), "http") {
 			return nil
 		}
@@ -437,7 +434,7 @@ func (j *disk) pathsIn(text string) []string {
 			text = filepath.Join(j.req.Home, rest)
 		}
 	}
-	if strings.HasPrefix(text, "$") { // another variable that the server may know
+	if strings.HasPrefix(text, "$") { // another variable that the server may expand
 		_, text, _ = strings.Cut(text, "/")
 	}
 	if text == "" {
@@ -453,8 +450,8 @@ func (j *disk) pathsIn(text string) []string {
 	return paths
 }
 
-// patternIn reports whether a text is a pattern of names that fits a file of a rule.
-// One without a letter or a digit of its own says nothing.
+// patternIn reports whether a text is a pattern of names that matches a file of a rule. A pattern
+// without any letter or digit is ignored.
 func (j *judgement) patternIn(r *Rule, text string) bool {
 	name := text[strings.LastIndexByte(text, '/')+1:]
 	says := strings.ContainsFunc(name, func(c rune) bool { return unicode.IsLetter(c) || unicode.IsDigit(c) })
@@ -502,8 +499,7 @@ func (j *judgement) suspectsAccess(r *Rule, a tool.Access) certainty {
 	return no
 }
 
-// ofServer reports whether a rule names the MCP server, as a whole, whose resource the
-// call is about.
+// ofServer reports whether a rule names the whole MCP server whose resource the call accesses.
 func (j *judgement) ofServer(r *Rule) bool {
 	if len(j.req.Access) != 1 || !strings.HasPrefix(r.Tool, "mcp__") {
 		return false
@@ -513,12 +509,11 @@ func (j *judgement) ofServer(r *Rule) bool {
 		(wildcard(r.Tool, a.Name) || wildcard(strings.TrimSuffix(r.Tool, "__*"), a.Name))
 }
 
-// allowed returns a rule that allows the call if rules allow everything it
-// touches.
+// allowed returns a rule that allows the call, if rules allow everything it touches.
 func (j *judgement) allowed() *Rule {
 	for _, r := range j.set.allow {
 		if r.Content == "" && (r.names(j.req.Tool) || j.ofServer(r)) {
-			return r // the whole tool, or all of a server
+			return r // the whole tool, or the whole server
 		}
 	}
 	var last *Rule
@@ -530,7 +525,7 @@ func (j *judgement) allowed() *Rule {
 	return last
 }
 
-// allows returns a rule that surely covers an access.
+// allows returns a rule that certainly covers an access.
 func (j *judgement) allows(a tool.Access) *Rule {
 	if a.Kind == tool.Execute {
 		return j.proved(j.script(a.Command))
@@ -555,8 +550,8 @@ func (j *judgement) allows(a tool.Access) *Rule {
 	return nil
 }
 
-// effectless reports whether a call surely changes nothing; it may still have to be
-// asked about. The annotations of an MCP server's tool are no proof.
+// effectless reports whether a call certainly changes nothing; it may still need permission. The
+// annotations of an MCP tool are no proof.
 func (j *judgement) effectless() bool {
 	if strings.HasPrefix(j.req.Tool.Name, "mcp__") {
 		return false
@@ -566,7 +561,7 @@ func (j *judgement) effectless() bool {
 	}
 	for _, a := range j.req.Access {
 		switch a.Kind {
-		case tool.Read, tool.Agent, tool.Skill: // what an agent does is judged by itself
+		case tool.Read, tool.Agent, tool.Skill: // the calls of an agent are decided separately
 		case tool.Execute:
 			if s := j.script(a.Command); !passive(s) && !s.OnlyReads() {
 				return false
@@ -578,10 +573,9 @@ func (j *judgement) effectless() bool {
 	return true
 }
 
-// harmless reports whether a call surely changes nothing and tells nobody anything:
-// it reads files, prints, or touches nothing but the conversation. It returns what
-// that rests on. The annotations of a tool are not enough for one that reaches out of
-// the machine.
+// harmless reports whether a call certainly changes nothing and sends nothing: it reads files,
+// prints, or touches only the conversation. It returns the basis of that. The annotations of a tool
+// are not enough if it reaches other machines.
 func (j *judgement) harmless() (Basis, bool) {
 	if strings.HasPrefix(j.req.Tool.Name, "mcp__") {
 		return "", false
@@ -612,8 +606,8 @@ func (j *judgement) harmless() (Basis, bool) {
 	return basis, true
 }
 
-// listed reports whether a command is one of plain words that is listed as harmless,
-// and reads nothing outside of the roots; and whether it is about the machine.
+// listed reports whether a command of plain words is listed as harmless and reads nothing outside
+// of the roots, and whether it is about the machine.
 func (j *judgement) listed(command string) (machine, ok bool) {
 	files, machine, ok := shell.IsListed(command)
 	return machine, ok && !slices.ContainsFunc(files, func(f string) bool {
@@ -621,7 +615,7 @@ func (j *judgement) listed(command string) (machine, ok bool) {
 	})
 }
 
-// edits reports whether a call surely does nothing but read and change files.
+// edits reports whether a call certainly does nothing but read and change files.
 func (j *judgement) edits() bool {
 	for _, a := range j.req.Access {
 		switch a.Kind {
@@ -641,7 +635,7 @@ func (j *judgement) executes() bool {
 	return slices.ContainsFunc(j.req.Access, func(a tool.Access) bool { return a.Kind == tool.Execute })
 }
 
-// script looks into the command of the call.
+// script analyzes the command of the call.
 func (j *judgement) script(command string) *shell.Script {
 	if j.shell == nil || j.shell.Text != command {
 		j.shell = shell.Analyze(command, j.req.env())
@@ -649,8 +643,8 @@ func (j *judgement) script(command string) *shell.Script {
 	return j.shell
 }
 
-// matchName matches the name of an agent or a skill: "name", "name:*" for those
-// whose name begins so, or a pattern with *.
+// matchName matches the name of an agent or a skill: "name", "name:*" for names with that prefix,
+// or a pattern with *.
 func matchName(pattern, name string) bool {
 	pattern, name = strings.TrimPrefix(pattern, "/"), strings.TrimPrefix(name, "/")
 	if prefix, ok := strings.CutSuffix(pattern, ":*"); ok && (name == prefix || strings.HasPrefix(name, prefix+":") || strings.HasPrefix(name, prefix+" ")) {

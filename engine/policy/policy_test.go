@@ -12,7 +12,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// specs are the tools of the tables, and what a call of them touches.
+// call returns a tool of the tables, and the access of a call of it.
 func call(t *testing.T, name, arg string) (*tool.Spec, []tool.Access) {
 	switch name {
 	case "Read", "Grep":
@@ -34,8 +34,7 @@ func call(t *testing.T, name, arg string) (*tool.Spec, []tool.Access) {
 	return nil, nil
 }
 
-// table plays a file of testdata: groups of rules and a mode, and lines to decide
-// about.
+// table runs a file of testdata: groups of rules and a mode, and calls to decide.
 func table(t *testing.T, file string, decide func(p *Policy, mode wire.PermissionMode, rest string) Decision) {
 	data, err := os.ReadFile(filepath.Join("testdata", file))
 	if err != nil {
@@ -203,8 +202,8 @@ func TestOtherTools(t *testing.T) {
 	}
 }
 
-// TestServerNames: a rule that allows a server does not allow another whose name begins
-// with its own; one that denies does not let it through.
+// TestServerNames checks that an allow rule for a server does not allow another one
+// whose name has it as a prefix, and that a deny rule also covers such a server.
 func TestServerNames(t *testing.T) {
 	for _, tt := range []struct {
 		rule, server, name string
@@ -225,7 +224,7 @@ func TestServerNames(t *testing.T) {
 		{"mcp__s*", "s__x", "mcp__s__x__read", true},
 		{"mcp__*", "s__x", "mcp__s__x__read", true},
 		{"mcp__s__x__read", "s__x", "mcp__s__x__read", true},
-		{"mcp__s", "", "mcp__s__read", true}, // of a record that does not say
+		{"mcp__s", "", "mcp__s__read", true}, // of a record that does not name the server
 	} {
 		for _, b := range []wire.PermissionBehavior{wire.BehaviorAllow, wire.BehaviorDeny, wire.BehaviorAsk} {
 			r, err := Parse(tt.rule, b, Source{File: "test"})
@@ -271,7 +270,7 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// BenchmarkNoRules is what a call costs that no rule and no mode has a say in.
+// BenchmarkNoRules measures a call that no rule and no mode decides.
 func BenchmarkNoRules(b *testing.B) {
 	p := New()
 	req := &Request{Tool: &tool.Spec{Name: "Bash"}, Access: []tool.Access{{Kind: tool.Execute, Command: "git diff HEAD -- engine/policy/policy.go"}}, Roots: []string{"/w"}, Mode: wire.ModeBypassPermissions}
@@ -280,8 +279,8 @@ func BenchmarkNoRules(b *testing.B) {
 	}
 }
 
-// The reason of a decision has the form that hosts know: a rule before the mode, and
-// for a command that is decided part by part its parts.
+// The reason of a decision has the form that hosts expect: a rule before the mode, and
+// the parts of a command that is decided part by part.
 func TestReasonType(t *testing.T) {
 	for _, c := range []struct {
 		name, arg, rule, want string
@@ -308,8 +307,8 @@ func TestReasonType(t *testing.T) {
 	}
 }
 
-// A decision says what it rests on, so that a command that nobody approved can run
-// behind the read wall.
+// A decision names its basis, so that a command that nobody approved can run behind the
+// read wall.
 func TestDecidedBy(t *testing.T) {
 	rule := func(b wire.PermissionBehavior, content string) Rule {
 		return Rule{Behavior: b, Tool: "Bash", Content: content}
@@ -341,8 +340,8 @@ func TestDecidedBy(t *testing.T) {
 			t.Errorf("%s with %v in mode %s: %s by %q, want %s by %q", c.command, c.rules, c.mode, d.Behavior, d.DecidedBy, c.behavior, c.want)
 		}
 	}
-	// A narrower policy that needs a proof has the command behind the wall,
-	// although the wider one approves it.
+	// A narrower policy that needs a proof runs the command behind the wall, although
+	// the wider one approves it.
 	spec, access := call(t, "Bash", "cat a")
 	child := New(allow).Narrow(Narrowing{Mode: wire.ModePlan})
 	if d := child.Decide(&Request{Tool: spec, Access: access, Mode: wire.ModeBypassPermissions, Roots: []string{"/w"}}); d.DecidedBy != ByProof {
@@ -350,7 +349,7 @@ func TestDecidedBy(t *testing.T) {
 	}
 }
 
-// A rule that nobody wrote denies what it names, and makes no question of what is not
+// A built-in rule denies what it names, and does not ask about anything that is not
 // understood.
 func TestBuiltIn(t *testing.T) {
 	r, err := ForFile("Read", "/home/u/.claude/.credentials.json", wire.BehaviorDeny, Source{Layer: LayerManaged, File: BuiltIn})
@@ -370,7 +369,7 @@ func TestBuiltIn(t *testing.T) {
 	}
 }
 
-// A rule about a file is about that file, whatever characters its path has.
+// A rule about a file matches that file, whatever characters its path has.
 func TestForFile(t *testing.T) {
 	for _, path := range []string{"/home/a b/x.json", "/home/[me]/{x}*.json", `/home/!me/^x?.json`} {
 		r, err := ForFile("Read", path, wire.BehaviorDeny, Source{Layer: LayerManaged})

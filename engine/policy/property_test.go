@@ -14,8 +14,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// TestMatrix meets a file that is denied in every spelling of the rule, by every way
-// to the file, in the mode that asks nothing.
+// TestMatrix tries to reach a denied file with every spelling of the rule, by every
+// path to the file, in the mode that never asks.
 func TestMatrix(t *testing.T) {
 	place, err := policytest.NewPlace(&policytest.Case{}, t.TempDir())
 	if err != nil {
@@ -63,7 +63,7 @@ func TestMatrix(t *testing.T) {
 			}
 		}
 	}
-	// An MCP server's resource that is the file.
+	// An MCP resource that is the file.
 	for _, s := range spellings {
 		r, _ := policy.Parse("Read("+s+")", wire.BehaviorDeny, policy.Source{})
 		req := &policy.Request{Tool: &tool.Spec{Name: "ReadMcpResource", ReadOnly: true}, Access: []tool.Access{{Kind: tool.Other, URL: "file://" + secret}}, Mode: wire.ModeBypassPermissions, Roots: []string{place.Workspace}, Home: place.Home}
@@ -76,7 +76,7 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// properties plays random rules against the calls of the table.
+// properties checks a property for random rules and the calls of the table.
 func properties(t *testing.T, check func(rules []policy.Rule, req *policy.Request, extra policy.Rule, mode wire.PermissionMode) string) {
 	cases, err := policytest.Cases()
 	if err != nil {
@@ -123,8 +123,8 @@ func rank(b wire.PermissionBehavior) int {
 	return map[wire.PermissionBehavior]int{wire.BehaviorAllow: 0, wire.BehaviorAsk: 1, wire.BehaviorDeny: 2}[b]
 }
 
-// TestDenyNeverAllows: another rule that denies or asks never makes a decision
-// wider, and one that allows never stricter.
+// TestDenyNeverAllows checks that an additional deny or ask rule never makes a decision
+// wider, and that an allow rule never makes it stricter.
 func TestDenyNeverAllows(t *testing.T) {
 	properties(t, func(rules []policy.Rule, req *policy.Request, extra policy.Rule, _ wire.PermissionMode) string {
 		before := policy.New(rules...).Decide(req)
@@ -139,8 +139,8 @@ func TestDenyNeverAllows(t *testing.T) {
 	})
 }
 
-// TestChildNeverWider: whatever a narrowed policy adds, it allows nothing that its
-// parent does not, also when the parent changes afterwards.
+// TestChildNeverWider checks that a narrowed policy allows nothing that its parent does
+// not, whatever it adds, even if the parent changes afterwards.
 func TestChildNeverWider(t *testing.T) {
 	properties(t, func(rules []policy.Rule, req *policy.Request, extra policy.Rule, mode wire.PermissionMode) string {
 		parent := policy.New(rules...)
@@ -161,7 +161,8 @@ func TestChildNeverWider(t *testing.T) {
 	})
 }
 
-// TestSuggestions: a rule that is suggested covers the call it was suggested for.
+// TestSuggestions checks that a suggested rule covers the call that it was suggested
+// for.
 func TestSuggestions(t *testing.T) {
 	properties(t, func(_ []policy.Rule, req *policy.Request, _ policy.Rule, _ wire.PermissionMode) string {
 		req.Mode = wire.ModeDefault

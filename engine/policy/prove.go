@@ -11,13 +11,13 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// proved returns a rule that allows a script, if rules allow everything in it that
-// is not without effect.
+// proved returns a rule that allows a script, if rules allow everything in it that has
+// an effect.
 func (j *judgement) proved(s *shell.Script) *Rule {
 	text := strings.TrimSpace(s.Text)
 	for _, r := range j.set.allow {
 		if r.Content == text && r.names(j.req.Tool) && !strings.Contains(text, "*") {
-			return r // the very command
+			return r // exactly this command
 		}
 	}
 	if s.Unproven != "" || len(s.Calls) == 0 || len(s.Calls) > 50 {
@@ -66,14 +66,14 @@ func (j *judgement) redirectsAllowed(s *shell.Script) bool {
 	return true
 }
 
-// unprove notes why a script is asked about, if nothing said so before.
+// unprove records why a script needs permission, unless a reason is recorded already.
 func unprove(s *shell.Script, why string) {
 	if s.Unproven == "" {
 		s.Unproven = why
 	}
 }
 
-// unproved says for people why a call is asked about.
+// unproved records for people why a call needs permission.
 func unproved(s *shell.Script, c *shell.Call) {
 	if len(c.Danger) == 0 {
 		return
@@ -85,7 +85,7 @@ func unproved(s *shell.Script, c *shell.Call) {
 	unprove(s, "no rule allows "+c.Args[0].Text()+" with "+strings.Join(words, " and "))
 }
 
-// provedCall returns a rule that surely covers a call.
+// provedCall returns a rule that certainly covers a call.
 func (j *judgement) provedCall(s *shell.Script, c *shell.Call) *Rule {
 	for _, r := range j.set.allow {
 		if r.Content == "" || isFileTool(r.Tool) || !r.names(j.req.Tool) {
@@ -109,7 +109,8 @@ func (j *judgement) provedCall(s *shell.Script, c *shell.Call) *Rule {
 	return nil
 }
 
-// ours reports whether a place is below a root and does not say what programs run.
+// ours reports whether a place is below a root and does not configure what programs
+// execute.
 func (j *judgement) ours(s *shell.Script, place shell.Word) bool {
 	if !place.Static() {
 		return false
@@ -126,7 +127,7 @@ func (j *judgement) ours(s *shell.Script, place shell.Word) bool {
 }
 
 // strangeRepository reports whether git may work on a repository that somebody else
-// prepared, and notes why: it does what is configured there.
+// prepared, because git executes its configuration. It records the reason.
 func (j *judgement) strangeRepository(s *shell.Script) bool {
 	switch {
 	case len(s.Dirs) > 1 || s.AnyDir && j.req.cwd() != "":
@@ -140,7 +141,7 @@ func (j *judgement) strangeRepository(s *shell.Script) bool {
 }
 
 // bareRepository reports whether git would take a directory, or one above it, for a
-// repository because of what files there are in it, before it finds a .git.
+// repository because of the files in it, before it finds a .git.
 func (j *disk) bareRepository(dir string) bool {
 	for ; dir != ""; dir = filepath.Dir(dir) {
 		if lookAt(filepath.Join(dir, ".git")).exists() {
@@ -156,8 +157,8 @@ func (j *disk) bareRepository(dir string) bool {
 	return false
 }
 
-// reachable reports whether a call touches nothing outside of the roots, and
-// changes nothing.
+// reachable reports whether a call touches nothing outside of the roots, and changes
+// nothing.
 func (j *judgement) reachable(s *shell.Script, c *shell.Call) bool {
 	for _, f := range s.Files {
 		if f.Owner != c {
@@ -175,7 +176,8 @@ func (j *judgement) reachable(s *shell.Script, c *shell.Call) bool {
 	return true
 }
 
-// quiet reports whether a script surely has no effect: it prints, and reads files.
+// quiet reports whether a script certainly has no effect: it only prints and reads
+// files.
 func quiet(s *shell.Script) bool {
 	if !s.Steady() {
 		return false
@@ -188,8 +190,8 @@ func quiet(s *shell.Script) bool {
 	return !slices.ContainsFunc(s.Files, func(f *shell.File) bool { return f.Kind != shell.Read && !f.Loose })
 }
 
-// passive reports whether a script surely changes nothing; it may have to be asked
-// about.
+// passive reports whether a script certainly changes nothing; it may still need
+// permission.
 func passive(s *shell.Script) bool {
 	if !s.Steady() {
 		return false
@@ -202,8 +204,8 @@ func passive(s *shell.Script) bool {
 	return !slices.ContainsFunc(s.Files, func(f *shell.File) bool { return f.Kind != shell.Read })
 }
 
-// edits reports whether a script surely does nothing but read and change files that
-// are known.
+// edits reports whether a script certainly does nothing but read and change known
+// files.
 func edits(s *shell.Script) bool {
 	if !s.Steady() || len(s.Dirs) > 1 {
 		return false
@@ -221,18 +223,18 @@ func edits(s *shell.Script) bool {
 		}
 		if f.Kind == shell.Write {
 			writers[f.Owner] = true
-			moves = moves || copies // which may put a link in the way
+			moves = moves || copies // a copy may put a link in the way
 		}
 	}
 	return !moves || len(writers) == 1
 }
 
-// holdsProtected reports whether a directory has something below it that says what
-// programs run, or a link, or more than is looked at.
+// holdsProtected reports whether a directory contains a file that configures what
+// programs execute, a link, or too many entries to check.
 func holdsProtected(dir string, seen *int) bool {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return false // a file, or nothing
+		return false // a file, or nonexistent
 	}
 	for _, e := range entries {
 		if *seen++; *seen > 2000 || e.Type()&os.ModeSymlink != 0 || protectedName(e.Name()) != "" {
@@ -245,7 +247,7 @@ func holdsProtected(dir string, seen *int) bool {
 	return false
 }
 
-// writes returns the files that a script surely changes.
+// writes returns the files that a script certainly changes.
 func writes(s *shell.Script) []string {
 	var all []string
 	for _, f := range s.Files {
@@ -256,7 +258,7 @@ func writes(s *shell.Script) []string {
 	return all
 }
 
-// paths returns the files that a script surely touches.
+// paths returns the files that a script certainly touches.
 func paths(s *shell.Script) []string {
 	var all []string
 	for _, f := range s.Files {
@@ -267,7 +269,7 @@ func paths(s *shell.Script) []string {
 	return all
 }
 
-// describe writes what was found of a script into a receipt.
+// describe adds the findings about a script to a receipt.
 func describe(s *shell.Script, r *Receipt) {
 	for _, c := range s.Calls {
 		if c.Guess || len(r.Commands) >= 100 {

@@ -9,40 +9,40 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A Decision is what is to happen, and why.
+// A Decision is the outcome of a request, with its reason.
 type Decision struct {
 	Behavior   wire.PermissionBehavior
 	Reason     string // for people
-	ReasonType string // "rule", "mode", "workingDir" … as the protocol has it
-	DecidedBy  Basis  // what the decision rests on; empty if nothing decided and the call is asked about
-	Rule       *Rule  // the one that decided, if one did
-	Path       string // the file that made it so, if one did
+	ReasonType string // "rule", "mode", "workingDir" … as the protocol names it
+	DecidedBy  Basis  // basis of the decision; empty if nothing decided and permission is requested
+	Rule       *Rule  // the rule that decided, if any
+	Path       string // the file that caused it, if any
 
 	req  *Request
-	seen *shell.Script // what the call's command was found to do, if it was looked into
+	seen *shell.Script // the analyzed command of the call, if any
 }
 
-// A Basis is what a decision rests on. It tells the caller where a command that is
-// allowed may run: nobody approved one that is allowed [ByProof], so it runs behind
-// the read wall, where being wrong about it does no harm.
+// A Basis is what a decision is based on. From it the caller knows where an allowed
+// command may run: nobody approved one that is allowed [ByProof], so it runs behind the
+// read wall, where a mistake does no harm.
 type Basis string
 
-// The bases of a decision. A caller that decides in place of the policy, because a
-// hook or a person answered, sets one of its own.
+// Bases of a decision. A caller that decides instead of the policy, because a hook or a
+// person answered, sets one of its own.
 const (
-	ByRule    Basis = "rule"    // a rule that somebody wrote
+	ByRule    Basis = "rule"    // a rule of the user
 	ByMode    Basis = "mode"    // the permission mode
-	BySandbox Basis = "sandbox" // the settings: commands in the workspace sandbox are not asked about
-	ByProof   Basis = "proof"   // the call was found to do nothing but read
+	BySandbox Basis = "sandbox" // the settings: commands in the workspace sandbox need no permission
+	ByProof   Basis = "proof"   // the call was proved to only read
 	ByTable   Basis = "table"   // a command of literal words that is listed as harmless; it needs no wall
-	BySafety  Basis = "safety"  // the call changes a file that says what programs run, or touches one outside of its worktree
-	ByEdits   Basis = "edits"   // mode acceptEdits: the call was found to change nothing but files in the roots
+	BySafety  Basis = "safety"  // the call changes a file that configures what programs execute, or touches one outside of its worktree
+	ByEdits   Basis = "edits"   // mode acceptEdits: the call was proved to change only files in the roots
 	ByJudge   Basis = "judge"   // the model that judges calls in mode auto
 	ByHook    Basis = "hook"    // a hook
-	ByAnswer  Basis = "answer"  // a person, or the host for one
+	ByAnswer  Basis = "answer"  // a person, or the host in their place
 )
 
-// Place returns where the command of a call runs that was allowed so.
+// Place returns where the command of a call runs that was allowed on this basis.
 func (b Basis) Place() tool.Place {
 	switch b {
 	case ByProof:
@@ -53,28 +53,28 @@ func (b Basis) Place() tool.Place {
 	return tool.Anywhere
 }
 
-// A Receipt is a decision on record: all that is needed to see why it was made and
-// to make it again under other rules. It is encoded as JSON in the session. The
-// policy fills in what it knows; who answered and when is for the one who asked.
+// A Receipt is a recorded decision: all that is needed to see why it was made and to
+// make it again under other rules. It is encoded as JSON in the session. The policy
+// fills in what it knows; the caller fills in who answered and when.
 type Receipt struct {
 	ToolUseID string              `json:"tool_use_id,omitempty"`
 	AgentID   string              `json:"agent_id,omitempty"` // of a subagent
 	Tool      string              `json:"tool"`
-	Server    string              `json:"server,omitempty"` // whose tool it is, if an MCP server's
-	Input     json.RawMessage     `json:"input,omitempty"`  // as it was judged
+	Server    string              `json:"server,omitempty"` // MCP server of the tool, if any
+	Input     json.RawMessage     `json:"input,omitempty"`  // as it was decided
 	ReadOnly  bool                `json:"read_only,omitempty"`
-	Access    []tool.Access       `json:"access,omitempty"` // what the tool said it would touch
+	Access    []tool.Access       `json:"access,omitempty"` // as declared by the tool
 	Mode      wire.PermissionMode `json:"mode"`
 	Roots     []string            `json:"roots,omitempty"`
 	Cwd       string              `json:"cwd,omitempty"`
 	Home      string              `json:"home,omitempty"`
 	Confinement
 
-	Commands []Command `json:"commands,omitempty"` // that a shell would run, wrappers taken off
+	Commands []Command `json:"commands,omitempty"` // that a shell would run, without wrappers
 	Files    []File    `json:"files,omitempty"`
 	Unclear  string    `json:"unclear,omitempty"` // why not all effects are known
 
-	Behavior   wire.PermissionBehavior `json:"behavior"` // what the policy decided
+	Behavior   wire.PermissionBehavior `json:"behavior"` // decision of the policy
 	Reason     string                  `json:"reason,omitempty"`
 	ReasonType string                  `json:"reason_type,omitempty"`
 	Rule       *Rule                   `json:"rule,omitempty"`
@@ -84,16 +84,16 @@ type Receipt struct {
 	Answers
 }
 
-// Answers are what came of the decision about a call. The engine fills them in.
+// Answers is the final decision about a call. The engine fills it in.
 type Answers struct {
 	Hooks  []HookAnswer            `json:"hooks,omitempty"`
 	Judge  *Judgement              `json:"judge,omitempty"`  // of the model that judges calls in mode auto
-	Answer wire.PermissionBehavior `json:"answer,omitempty"` // what came of it in the end
-	By     string                  `json:"by,omitempty"`     // who said so: "policy", "judge", "hook", "host", "person", "nobody"
+	Answer wire.PermissionBehavior `json:"answer,omitempty"` // the final decision
+	By     string                  `json:"by,omitempty"`     // who decided: "policy", "judge", "hook", "host", "person", "nobody"
 	At     time.Time               `json:"at,omitzero"`
 }
 
-// A Confinement is what a call is bound to; see [Request].
+// A Confinement is how a call is confined; see [Request].
 type Confinement struct {
 	Bound     int  `json:"bound,omitempty"`
 	Sandboxed bool `json:"sandboxed,omitempty"`
@@ -102,30 +102,30 @@ type Confinement struct {
 
 // A Command is one program that a shell command runs.
 type Command struct {
-	Args    []string `json:"args"`              // words whose value is not known are as they are written
+	Args    []string `json:"args"`              // words with an unknown value are as written
 	Via     string   `json:"via,omitempty"`     // the wrapper that runs it, such as "env" or "bash -c"
-	Unclear bool     `json:"unclear,omitempty"` // whether a word depends on what is not known
+	Unclear bool     `json:"unclear,omitempty"` // a word depends on an unknown value
 }
 
-// A File is one that a call touches.
+// A File is a file that a call touches.
 type File struct {
 	Kind     tool.Kind `json:"kind"` // [tool.Read] or [tool.Write]
 	Path     string    `json:"path"`
-	Resolved string    `json:"resolved,omitempty"` // with links followed, where that is another
+	Resolved string    `json:"resolved,omitempty"` // with links followed, if that differs
 	Via      string    `json:"via,omitempty"`      // the program or operator that touches it
 }
 
-// A HookAnswer is what a hook said about a call.
+// A HookAnswer is the answer of a hook about a call.
 type HookAnswer struct {
 	Event    string `json:"event"`
 	Name     string `json:"name,omitempty"`
 	Decision string `json:"decision,omitempty"` // "allow", "deny", "ask", or empty
 	Reason   string `json:"reason,omitempty"`
-	Changed  bool   `json:"changed,omitempty"` // whether it changed the input
+	Changed  bool   `json:"changed,omitempty"` // the hook changed the input
 	Error    string `json:"error,omitempty"`
 }
 
-// Access returns what the tool said that it would touch.
+// Access returns the access that the tool declared.
 func (d Decision) Access() []tool.Access {
 	if d.req == nil {
 		return nil
@@ -133,7 +133,7 @@ func (d Decision) Access() []tool.Access {
 	return d.req.Access
 }
 
-// A Judgement is what the model that judges calls in mode auto said about a call.
+// A Judgement is the answer of the model that judges calls in mode auto.
 type Judgement struct {
 	Behavior wire.PermissionBehavior `json:"behavior"` // allow or ask
 	Reason   string                  `json:"reason,omitempty"`
@@ -169,7 +169,7 @@ func newFile(kind tool.Kind, path, via string) File {
 	return f
 }
 
-// Request returns the question that a receipt answers, to decide it again.
+// Request returns the request of a receipt, to decide it again.
 func (r *Receipt) Request() *Request {
 	return &Request{Tool: &tool.Spec{Name: r.Tool, Server: r.Server, ReadOnly: r.ReadOnly}, Access: r.Access, Input: r.Input, Mode: r.Mode,
 		Roots: r.Roots, Bound: r.Bound, Cwd: r.Cwd, Home: r.Home, Sandboxed: r.Sandboxed, ReadWall: r.ReadWall}

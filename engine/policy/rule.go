@@ -12,25 +12,24 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A Layer is who a rule is from.
+// A Layer is the origin of a rule.
 type Layer string
 
-// The layers, from the strongest to the weakest where settings override each other.
-// For rules the order means nothing: deny beats ask and ask beats allow, wherever
-// they are written.
+// The layers, from the strongest to the weakest where settings override each other. The order
+// does not matter for rules: deny beats ask and ask beats allow, wherever they are written.
 const (
-	LayerManaged Layer = "managed" // whoever administers the machine; updates cannot remove it
+	LayerManaged Layer = "managed" // the administrator of the machine; updates cannot remove it
 	LayerCLI     Layer = "cli"     // --allowedTools, --disallowedTools
 	LayerFlag    Layer = "flag"    // --settings
 	LayerLocal   Layer = "local"   // .claude/settings.local.json of the project
 	LayerProject Layer = "project" // .claude/settings.json of the project
-	LayerUser    Layer = "user"    // .claude/settings.json of the home
-	LayerSession Layer = "session" // said during this conversation, gone with it
+	LayerUser    Layer = "user"    // .claude/settings.json in the home directory
+	LayerSession Layer = "session" // added during this conversation, and gone with it
 	LayerHost    Layer = "host"    // the program that started the agent, for its own needs
 )
 
-// LayerOf returns the layer that an update of the protocol is for. No destination
-// means the session.
+// LayerOf returns the layer that an update of the protocol changes. No destination means the
+// session.
 func LayerOf(d wire.PermissionDestination) Layer {
 	switch d {
 	case wire.DestinationUserSettings:
@@ -51,15 +50,15 @@ func LayerOf(d wire.PermissionDestination) Layer {
 type Source struct {
 	Layer Layer  `json:"layer"`
 	File  string `json:"file,omitempty"` // a file or a flag
-	Line  int    `json:"line,omitempty"` // from 1; 0 if it is not known
-	// Base is the directory that "/x" in a rule about files begins at: that of
-	// the project for its settings. Empty means where the conversation began.
+	Line  int    `json:"line,omitempty"` // from 1; 0 if unknown
+	// Base is the directory that "/x" in a rule about files is relative to: that of the
+	// project for its settings. Empty means where the conversation started.
 	Base string `json:"base,omitempty"`
 }
 
-// BuiltIn is the file of the source of rules that nobody wrote. They deny what surely is
-// what they name, and do not make a question of all that is not understood: who wrote
-// no rule would not expect it.
+// BuiltIn is the File of the source of built-in rules. They deny what certainly matches, and
+// do not ask about everything that is not understood: a user who wrote no rule would not
+// expect that.
 const BuiltIn = "built in"
 
 // ForFile returns the rule about one file, whatever characters its path has.
@@ -67,7 +66,7 @@ func ForFile(tool, path string, behavior wire.PermissionBehavior, source Source)
 	return Parse(tool+"(/"+escape(filepath.ToSlash(path))+")", behavior, source)
 }
 
-// String returns the source for people: "settings.json:12 (project)".
+// String formats the source for people: "settings.json:12 (project)".
 func (s Source) String() string {
 	where := s.File
 	if where != "" && s.Line > 0 {
@@ -84,17 +83,17 @@ func (s Source) String() string {
 	return where + " (" + string(s.Layer) + ")"
 }
 
-// A Rule names a tool, or some of its calls, and says what happens to them.
+// A Rule names a tool, or some of its calls, and decides about them.
 type Rule struct {
 	Behavior wire.PermissionBehavior `json:"behavior"`
 	Tool     string                  `json:"tool"`              // such as "Bash" or "mcp__server"
 	Content  string                  `json:"content,omitempty"` // which calls, such as "git diff:*"; empty means all
 	Source   Source                  `json:"source"`
 
-	pattern *commandPattern // of a rule about commands, once made
+	pattern *commandPattern // cached pattern of a rule about commands
 }
 
-// command returns what the rule says of commands.
+// command returns the command pattern of the rule.
 func (r *Rule) command() *commandPattern {
 	if r.pattern == nil {
 		return newCommandPattern(r.Content)
@@ -110,7 +109,7 @@ func (r Rule) String() string {
 	return r.Tool + "(" + r.Content + ")"
 }
 
-// Parse reads a rule such as "Bash(git diff:*)".
+// Parse parses a rule such as "Bash(git diff:*)".
 func Parse(text string, behavior wire.PermissionBehavior, source Source) (Rule, error) {
 	text = strings.TrimSpace(text)
 	name, content, found := strings.Cut(text, "(")
@@ -135,8 +134,7 @@ func Parse(text string, behavior wire.PermissionBehavior, source Source) (Rule, 
 	return Rule{Behavior: behavior, Tool: name, Content: content, Source: source}, nil
 }
 
-// ParseList reads rules that are separated by commas or spaces outside of
-// parentheses.
+// ParseList parses rules that are separated by commas or spaces outside of parentheses.
 func ParseList(text string, behavior wire.PermissionBehavior, source Source) ([]Rule, error) {
 	var rules []Rule
 	for _, item := range Split(text) {
@@ -149,7 +147,7 @@ func ParseList(text string, behavior wire.PermissionBehavior, source Source) ([]
 	return rules, nil
 }
 
-// Split splits a list at commas and spaces that are outside of parentheses.
+// Split splits a list at commas and spaces outside of parentheses.
 func Split(text string) []string {
 	var items []string
 	depth, start := 0, 0
@@ -175,7 +173,7 @@ func Split(text string) []string {
 	return items
 }
 
-// names reports whether the rule is about a tool.
+// names reports whether the rule names a tool.
 func (r *Rule) names(spec *tool.Spec) bool {
 	if r.Tool == spec.Name || r.Tool == spec.RulesOf && r.Tool != "" || slices.Contains(spec.Aliases, r.Tool) {
 		return true
@@ -186,16 +184,15 @@ func (r *Rule) names(spec *tool.Spec) bool {
 	return alias(r.Tool) == alias(spec.Name)
 }
 
-// Means reports whether a rule about an agent or a skill is about the one of a name,
-// in whatever case it is written.
+// Means reports whether a rule about an agent or a skill matches a name, ignoring case.
 func (r *Rule) Means(name string) bool {
 	return matchName(strings.ToLower(r.Content), strings.ToLower(name))
 }
 
-// namesServer reports whether the rule is about a tool of an MCP server: all of the
-// server's, or those that fit a wildcard. An allow rule names one server: the text before the
-// last two underscores of mcp__server__*, else before the first two. A rule that denies or
-// asks holds for every server that may be meant.
+// namesServer reports whether the rule names a tool of an MCP server: all tools of the
+// server, or those that match a wildcard. An allow rule names one server: the text before the
+// last two underscores of mcp__server__*, else before the first two. A deny or ask rule
+// applies to every server that may be meant.
 func (r *Rule) namesServer(spec *tool.Spec) bool {
 	if r.Behavior != wire.BehaviorAllow {
 		return wildcard(r.Tool, spec.Name) || strings.HasPrefix(spec.Name, r.Tool+"__")
@@ -217,7 +214,7 @@ func (r *Rule) namesServer(spec *tool.Spec) bool {
 	return (named == server || strings.Contains(named, "*")) && wildcard(r.Tool, spec.Name)
 }
 
-// alias returns the name under which a tool with several is known.
+// alias returns the canonical name of a tool with several names.
 func alias(name string) string {
 	switch name {
 	case "Agent":
@@ -232,8 +229,8 @@ func alias(name string) string {
 	return name
 }
 
-// Whether a tool's name in a rule with content stands for files that are read or
-// changed, by whatever tool.
+// isFileTool reports whether a tool's name in a rule with content stands for files that are
+// read or changed, by whatever tool.
 func isFileTool(name string) bool { return isReadTool(name) || isEditTool(name) }
 
 func isReadTool(name string) bool {

@@ -15,13 +15,13 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// Suggestions returns changes of the rules that would make a question unnecessary
-// the next time, for a host to show and to send back. A rule among them always
-// covers the call that was asked about, and is one that a person can read: it never
-// ends inside of a quoted word.
+// Suggestions returns changes of the rules that would make the permission request
+// unnecessary the next time, for a host to show and to send back. A rule among them
+// always covers the call in question, and is readable for people: it never ends inside
+// of a quoted word.
 func (d Decision) Suggestions() []*wire.PermissionUpdate {
 	if d.req == nil || d.Rule != nil && d.Rule.Behavior != wire.BehaviorAllow {
-		return nil // a rule asks: another one would change nothing
+		return nil // a rule asks: another rule would not change that
 	}
 	if slices.ContainsFunc(d.req.Access, func(a tool.Access) bool { return a.Unwalled }) {
 		return nil // running outside of the wall is approved one call at a time
@@ -74,7 +74,7 @@ func (d Decision) Suggestions() []*wire.PermissionUpdate {
 	return append(all, add(wire.DestinationLocalSettings, req.Tool.Name, ""))
 }
 
-// directory returns the directory that a path is, or that it is in.
+// directory returns a path if it is a directory, and otherwise its parent.
 func directory(path string) string {
 	if fi, err := os.Stat(path); err != nil || !fi.IsDir() {
 		path = filepath.Dir(path)
@@ -82,13 +82,13 @@ func directory(path string) string {
 	return filepath.ToSlash(filepath.Clean(path))
 }
 
-// suggest returns rules that would prove a script: one for each program that needs
-// one, or the whole command as it is.
+// suggest returns rules that would prove a script: one for each program that needs one,
+// or the whole command verbatim.
 func (j *judgement) suggest(s *shell.Script) []string {
 	text := strings.TrimSpace(s.Text)
 	whole := func() []string {
 		if strings.Contains(text, "*") || strings.ContainsAny(text, "\n\r") || len(text) > 500 || text == "" {
-			return nil // a rule cannot say it
+			return nil // a rule cannot express it
 		}
 		return []string{text}
 	}
@@ -105,13 +105,13 @@ func (j *judgement) suggest(s *shell.Script) []string {
 			return whole()
 		}
 		if exact := whole(); commands(s) == 1 && !strings.HasSuffix(rule, " *") && exact != nil && newCommandPattern(text).proves(c) {
-			rule = text // as it was written
+			rule = text // verbatim
 		}
 		if !slices.Contains(rules, rule) {
 			rules = append(rules, rule)
 		}
 	}
-	// They must be enough.
+	// Check that they are enough.
 	set := &ruleset{}
 	for _, rule := range rules {
 		set.add(Rule{Behavior: wire.BehaviorAllow, Tool: j.req.Tool.Name, Content: rule})
@@ -123,12 +123,12 @@ func (j *judgement) suggest(s *shell.Script) []string {
 	return rules
 }
 
-// plainRE is what the names of subcommands are like.
+// plainRE matches names of subcommands.
 var plainRE = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 
-// suggestCall returns a rule for one program: its first two words and whatever
-// follows, if the second is as plain as the name of a subcommand; otherwise, and of
-// programs that run others as somebody else, all of its words.
+// suggestCall returns a rule for one program: its first two words with any arguments,
+// if the second looks like the name of a subcommand. Otherwise, and for programs that
+// run others as another user, the rule contains all of its words.
 func suggestCall(c *shell.Call) string {
 	if len(c.Danger) > 0 || !c.Args[0].Static() {
 		return ""

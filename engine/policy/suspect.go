@@ -11,8 +11,8 @@ import (
 	"github.com/parley-go/parley/engine/tool"
 )
 
-// mayRun tells whether a script may run what a rule names: directly, behind others,
-// inside of others, by another path or in other quotes.
+// mayRun returns whether a script may run the command of a rule: directly, behind or inside
+// of other commands, by another path or in other quotes.
 func (j *judgement) mayRun(s *shell.Script, r *Rule) certainty {
 	p := r.command()
 	found := no
@@ -33,8 +33,8 @@ func (j *judgement) mayRun(s *shell.Script, r *Rule) certainty {
 	return found
 }
 
-// mayName reports whether a word of a script may have the bare name of a program in it. Most
-// rules are ruled out by that.
+// mayName reports whether a word of a script may contain the bare name of a program. This
+// quickly excludes most rules.
 func (j *judgement) mayName(s *shell.Script, program string) bool {
 	if j.named != s {
 		j.named, j.names, j.open = s, "", false
@@ -58,7 +58,7 @@ func (j *judgement) mayName(s *shell.Script, program string) bool {
 	return j.open || strings.Contains(j.names, program)
 }
 
-// mayFetch tells whether a script may reach the host that a rule names.
+// mayFetch returns whether a script may reach the host that a rule names.
 func mayFetch(s *shell.Script, r *Rule) certainty {
 	domain, ok := strings.CutPrefix(r.Content, "domain:")
 	if !ok {
@@ -83,7 +83,7 @@ func mayFetch(s *shell.Script, r *Rule) certainty {
 	return found
 }
 
-// mayName tells whether a word may name a host of a domain.
+// mayName returns whether a word may name a host of a domain.
 func mayName(w shell.Word, domain string, network bool) certainty {
 	found := no
 	if w.Multi && network {
@@ -104,8 +104,8 @@ func mayName(w shell.Word, domain string, network bool) certainty {
 	return found
 }
 
-// hostPart returns a value as far as it is known, if that is all of it or has the
-// whole of a host in it: http://host/…
+// hostPart returns the known part of a value, and whether that is all of it or contains a
+// complete host: http://host/…
 func hostPart(v shell.Value) (text string, whole bool) {
 	if v.Pat == nil {
 		return v.Text, true
@@ -120,15 +120,15 @@ func hostPart(v shell.Value) (text string, whole bool) {
 	return text, ok && host != "" && !strings.HasPrefix(text, "-") && !strings.HasPrefix(text, ".")
 }
 
-// suspectHost tells whether a word of a program is an address at a domain. A network
-// program takes it for one.
+// suspectHost returns whether an argument of a program is an address at a domain. A network
+// program treats it as one.
 func suspectHost(domain, text string, network bool) certainty {
 	lower := strings.ToLower(text)
 	switch {
 	case network && !strings.ContainsAny(text, " \"") && !strings.Contains(text, "%{") &&
 		strings.ContainsFunc(text, func(r rune) bool { return r >= 0x80 || strings.ContainsRune("[]{}", r) }),
 		network && !strings.Contains(text, " ") && escaped(text):
-		return maybe // which may be read as other letters
+		return maybe // it may be decoded to other characters
 	case network && strings.ContainsFunc(domain, func(r rune) bool { return r >= 0x80 }) && strings.Contains(lower, "xn--"):
 		return maybe
 	case network && sameAddress(domain, hostOf(text)):
@@ -142,7 +142,7 @@ func suspectHost(domain, text string, network bool) certainty {
 	return no
 }
 
-// escaped reports whether a text has a character of an address written as a number.
+// escaped reports whether a text contains a percent-encoded character.
 func escaped(text string) bool {
 	for i := 0; i+2 < len(text); i++ {
 		if text[i] == '%' && isHex(text[i+1]) && isHex(text[i+2]) {
@@ -154,7 +154,7 @@ func escaped(text string) bool {
 
 func isHex(b byte) bool { return b >= '0' && b <= '9' || b >= 'a' && b <= 'f' || b >= 'A' && b <= 'F' }
 
-// mayTouch tells whether a script may touch a file that a rule names.
+// mayTouch returns whether a script may touch a file that a rule names.
 func (j *judgement) mayTouch(s *shell.Script, r *Rule) certainty {
 	if len(s.Files) == 0 && s.Unclear == "" {
 		return no
@@ -178,13 +178,13 @@ type touching struct {
 	j       *judgement
 	s       *shell.Script
 	r       *Rule
-	builtIn bool // whether nobody wrote the rule
+	builtIn bool // the rule is built in
 	found   certainty
 	wide    []*glob  // of the rule
-	globs   [][]rune // the same, made when needed
+	globs   [][]rune // wide as runes, computed when needed
 }
 
-// patterns returns the patterns of the rule, and of what is below them.
+// patterns returns the patterns of the rule, and those for everything below them.
 func (t *touching) patterns() [][]rune {
 	if t.globs == nil {
 		for _, p := range t.wide {
@@ -195,7 +195,7 @@ func (t *touching) patterns() [][]rune {
 	return t.globs
 }
 
-// file compares one file of the script.
+// file checks one file of the script.
 func (t *touching) file(f *shell.File, vals []seenWord) {
 	certain := yes
 	if f.Loose && isEditTool(t.r.Tool) || f.Hint {
@@ -217,7 +217,7 @@ func (t *touching) file(f *shell.File, vals []seenWord) {
 	}
 }
 
-// pattern compares a word of which only a pattern is known.
+// pattern checks a word of which only a pattern is known.
 func (t *touching) pattern(f *shell.File, w *seenWord) {
 	for _, p := range t.j.patternsOf(t.s, f, w) {
 		if t.found != no || t.builtIn && p.pat[0] == shell.AnyText {
@@ -232,7 +232,7 @@ func (t *touching) pattern(f *shell.File, w *seenWord) {
 	}
 }
 
-// text compares a word that is known.
+// text checks a word with a known value.
 func (t *touching) text(f *shell.File, w *seenWord, certain certainty) {
 	if f.Loose && t.found == no {
 		t.loose(w)
@@ -251,8 +251,8 @@ func (t *touching) text(f *shell.File, w *seenWord, certain certainty) {
 	}
 }
 
-// loose looks for files in a word that need not be one: it may have the name of a file
-// in it, or be a pattern of names.
+// loose checks a word that may or may not be a file: it may contain the name of a file, or
+// be a pattern of names.
 func (t *touching) loose(w *seenWord) {
 	if t.matchesAny(w.pieces) || w.wild && !t.builtIn && t.j.patternIn(t.r, w.Text) {
 		t.found = maybe
@@ -268,7 +268,7 @@ func (t *touching) matchesAny(places []*place) bool {
 	return false
 }
 
-// path compares a place.
+// path checks a place.
 func (t *touching) path(f *shell.File, p *place, certain certainty) {
 	if p.away {
 		if overlapAny(t.patterns(), specialPattern(p.path)) {
@@ -288,8 +288,8 @@ func (t *touching) path(f *shell.File, p *place, certain certainty) {
 	}
 }
 
-// otherWay reports whether something below a directory leads to a file of the rule that
-// is elsewhere: a link, or another name of that file.
+// otherWay reports whether something below a directory leads to a file of the rule that is
+// elsewhere: a symbolic link, or another hard link of that file.
 func (t *touching) otherWay(dir string) bool {
 	return slices.ContainsFunc(t.j.waysOut(dir), func(path string) bool {
 		return t.j.fits(t.wide, t.j.place(path)) || t.j.isDir(path) && overlapAny(t.patterns(), belowPattern(t.j.resolve(path)))
@@ -310,7 +310,7 @@ func (j *disk) dirOf(pat []rune) string {
 	return ""
 }
 
-// isDeep reports whether there may be something below a path that is touched with it.
+// isDeep reports whether a path may be touched together with everything below it.
 func (t *touching) isDeep(f *shell.File, path string) bool {
 	if f.Loose && !t.j.isDir(path) || !f.Loose && t.j.isFile(path) {
 		return false
@@ -320,14 +320,13 @@ func (t *touching) isDeep(f *shell.File, path string) bool {
 	})
 }
 
-// belowPattern returns what is below a directory.
+// belowPattern returns the pattern for everything below a directory.
 func belowPattern(dir string) []rune {
 	return append([]rune(strings.TrimSuffix(dir, "/")), '/', shell.AnyText)
 }
 
-// nothingBelow reports whether there is surely no file of a rule below a directory
-// that is read or taken away: it was looked through, and nothing in the command makes
-// one before.
+// nothingBelow reports whether there is certainly no file of a rule below a directory that
+// is read or removed: it was searched, and nothing in the command creates one before.
 func (j *judgement) nothingBelow(s *shell.Script, r *Rule, f *shell.File, dir string) bool {
 	takes := slices.Contains([]string{"rm", "find", "chmod", "chown", "chgrp"}, f.Via)
 	packs := slices.Contains([]string{"cp", "tar", "bsdtar", "zip", "scp", "rsync", "cd"}, f.Via)
@@ -346,7 +345,7 @@ func (j *judgement) nothingBelow(s *shell.Script, r *Rule, f *shell.File, dir st
 	l := &search{disk: &j.disk}
 	for _, g := range j.wide(r) {
 		l.globs = append(l.globs, g)
-		// A file that has other names may be below by one of those.
+		// A file with several hard links may be below under another name.
 		if e := j.stat(strings.Replace(g.text, "/**/", "/", 1)); e.exists() && !e.isDir() && e.names() > 1 {
 			return false
 		}
@@ -354,15 +353,15 @@ func (j *judgement) nothingBelow(s *shell.Script, r *Rule, f *shell.File, dir st
 	return l.nothing(filepath.Clean(dir), real)
 }
 
-// A search looks through a directory for files that fit patterns.
+// A search searches a directory for files that match patterns.
 type search struct {
 	disk  *disk
 	globs []*glob
 	seen  int
 }
 
-// nothing reports whether there is surely no such file below a directory, by the path
-// as it is written and with links followed. A link may lead to one.
+// nothing reports whether there is certainly no such file below a directory, by its path as
+// written and with links followed. A link may lead to one.
 func (l *search) nothing(path, real string) bool {
 	list := l.disk.list(path)
 	if list.err != nil {
@@ -385,10 +384,11 @@ func (l *search) nothing(path, real string) bool {
 	return true
 }
 
-// maxBelow is how many files below a directory are looked at before it may have any.
+// maxBelow is how many files below a directory are checked; with more, it may contain any
+// file.
 const maxBelow = 3000
 
-// textMarks are between the words of a text that is not understood.
+// textMarks separate the words of a text that is not understood.
 const textMarks = " \t\n\"'`;|&<>()=@,:"
 
 func hasMark(text string) bool { return strings.ContainsAny(text, textMarks) }
@@ -445,7 +445,7 @@ func overlapAny(globs [][]rune, pat []rune) bool {
 	return slices.ContainsFunc(globs, func(g []rune) bool { return shell.Overlap(g, pat) })
 }
 
-// globRunes returns the pattern of a rule about files for overlap.
+// globRunes returns the pattern of a rule about files for shell.Overlap.
 func globRunes(pattern string) []rune {
 	var r []rune
 	for i := 0; i < len(pattern); i++ {
@@ -489,8 +489,8 @@ func globRunes(pattern string) []rune {
 	return r
 }
 
-// absolute returns the paths that a word may be. A loose word may be an option with
-// a value, such as --file=x, -fx, x=y, @x or host:x.
+// absolute returns the paths that a word may stand for. A loose word may be an option with a
+// value, such as --file=x, -fx, x=y, @x or host:x.
 func absolute(s *shell.Script, text string, loose bool) []string {
 	var all []string
 	add := func(t string) {
@@ -506,7 +506,7 @@ func absolute(s *shell.Script, text string, loose bool) []string {
 		}
 	}
 	if isPlain(text, loose) {
-		add(text) // by far the most
+		add(text) // by far the most common case
 		return all
 	}
 	for _, t := range parts(text, loose) {
@@ -523,7 +523,7 @@ func isPlain(text string, loose bool) bool {
 	return !loose || text[0] != '@' && !strings.ContainsAny(text, "=:,")
 }
 
-// parts returns what in a word may be a path.
+// parts returns the parts of a word that may be a path.
 func parts(text string, loose bool) []string {
 	texts := []string{text}
 	if len(text) > 5 && strings.EqualFold(text[:5], "file:") {
@@ -540,8 +540,8 @@ func parts(text string, loose bool) []string {
 	if _, v, ok := strings.Cut(text, "="); ok && v != "" {
 		texts = append(texts, v)
 	} else if option && len(text) > 2 {
-		// Letters may be options of their own, the last one with a value; or a long
-		// one has its value joined to it, as in -include.env.
+		// The letters may be separate options, the last one with a value; or a long option
+		// has its value attached, as in -include.env.
 		for i := 2; i < len(text) && i < maxJoined && isLetter(text[i-1]); i++ {
 			texts = append(texts, text[i:])
 		}
@@ -557,7 +557,7 @@ func parts(text string, loose bool) []string {
 	return texts
 }
 
-// maxJoined is how long an option is at most that has a value joined to it.
+// maxJoined is the maximum length of an option with a value attached.
 const maxJoined = 30
 
 func isLetter(b byte) bool {
@@ -568,7 +568,7 @@ func isLetter(b byte) bool {
 // for.
 func absolutePatterns(s *shell.Script, pat []rune, loose bool) [][]rune {
 	pat = anywhere(s, pat, loose)
-	// A .. behind what is not known leads anywhere.
+	// A .. after an unknown part leads anywhere.
 	for i := len(pat) - 1; i > 0; i-- {
 		if pat[i] == '.' && pat[i-1] == '.' && slices.ContainsFunc(pat[:i], func(r rune) bool { return r < 0 }) {
 			pat = append([]rune{shell.AnyText}, pat[i+1:]...)
@@ -610,9 +610,9 @@ func absolutePatterns(s *shell.Script, pat []rune, loose bool) [][]rune {
 	return all
 }
 
-// anywhere takes away what stands before a part that is not known: with .. in it, that
-// part leads out of the directories before it. A word that may be no file is left
-// alone unless those are directories.
+// anywhere removes everything before an unknown part: with .. in it, that part leads out of
+// the directories before it. A word that may not be a file is left alone unless those are
+// directories.
 func anywhere(s *shell.Script, pat []rune, loose bool) []rune {
 	at := -1
 	for i, r := range pat {
@@ -640,7 +640,7 @@ func anywhere(s *shell.Script, pat []rune, loose bool) []rune {
 	return pat
 }
 
-// cleanPattern takes what means nothing out of a pattern of paths: // and /./
+// cleanPattern removes redundant elements from a pattern of paths: // and /./
 func cleanPattern(pat []rune) []rune {
 	var clean []rune
 	for i := 0; i < len(pat); i++ {
@@ -655,12 +655,12 @@ func cleanPattern(pat []rune) []rune {
 	return clean
 }
 
-// special reports whether a path leads to what another program has open.
+// special reports whether a path leads to a file that another program has open.
 func special(path, clean string) bool {
 	return strings.HasPrefix(clean, "/proc/") || strings.HasPrefix(clean, "/dev/fd/") || strings.Contains(path, "/dev/fd/") || strings.Contains(path, "/proc/")
 }
 
-// specialPattern returns the files that such a path may be.
+// specialPattern returns the files that such a path may stand for.
 func specialPattern(path string) []rune {
 	parts := strings.Split(path, "/")
 	magic := slices.IndexFunc(parts, func(p string) bool { return p == "cwd" || p == "root" || p == "fd" || p == "task" })
@@ -670,7 +670,7 @@ func specialPattern(path string) []rune {
 			up = i
 		}
 	}
-	if at := max(magic, up); at >= 0 { // behind it, anything may be meant
+	if at := max(magic, up); at >= 0 { // anything can follow
 		return cleanPattern(append([]rune{shell.AnyText}, []rune(strings.Join(append([]string{""}, parts[at+1:]...), "/"))...))
 	}
 	return []rune(filepath.Clean(path))

@@ -7,8 +7,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A command that is to run outside of the read wall is asked about although it only
-// reads, and the question offers no rule. A rule allows it as before.
+// A command that must run outside of the read wall needs permission although it only
+// reads, and the request suggests no rule. A rule allows it as before.
 func TestOutsideOfTheWallIsAsked(t *testing.T) {
 	spec, access := call(t, "Bash", "cat a")
 	access[0].Unwalled = true

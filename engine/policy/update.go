@@ -7,7 +7,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// Add adds rules. One that is there already is not added again.
+// Add adds rules. It skips those that exist already.
 func (p *Policy) Add(rules ...Rule) {
 	p.change(func(s *ruleset) {
 		for _, r := range rules {
@@ -16,8 +16,7 @@ func (p *Policy) Add(rules ...Rule) {
 	})
 }
 
-// Replace puts rules in the place of those there are, for all at once, but for those that
-// are to stay.
+// Replace atomically replaces all rules, except those for which stays returns true.
 func (p *Policy) Replace(rules []Rule, stays func(Rule) bool) {
 	p.change(func(s *ruleset) {
 		old := [][]*Rule{s.deny, s.ask, s.allow}
@@ -27,7 +26,7 @@ func (p *Policy) Replace(rules []Rule, stays func(Rule) bool) {
 		}
 		for _, list := range old {
 			for _, r := range list {
-				// One that is only on another line is not there twice.
+				// A rule that has only moved to another line is not added twice.
 				again := slices.ContainsFunc(*s.list(r.Behavior), func(have *Rule) bool {
 					return have.Tool == r.Tool && have.Content == r.Content && have.Source.Layer == r.Source.Layer && have.Source.File == r.Source.File
 				})
@@ -46,7 +45,7 @@ func (s *ruleset) list(b wire.PermissionBehavior) *[]*Rule {
 	case wire.BehaviorAsk:
 		return &s.ask
 	}
-	return &s.deny // what is not understood restricts
+	return &s.deny // an unknown behavior restricts
 }
 
 func (s *ruleset) add(r Rule) {
@@ -65,7 +64,7 @@ func (s *ruleset) add(r Rule) {
 	*list = append(*list, &r)
 }
 
-// change makes another set of rules out of the one that is, for all at once.
+// change atomically replaces the set of rules by a modified copy.
 func (p *Policy) change(f func(*ruleset)) {
 	for {
 		old := p.set.Load()
@@ -80,10 +79,9 @@ func (p *Policy) change(f func(*ruleset)) {
 	}
 }
 
-// Update changes the rules as an update of the protocol says: addRules, replaceRules
-// and removeRules, of the layer that its destination is. Other updates are not about
-// rules and change nothing here. Rules of other layers stay, so a host cannot remove
-// what the administrator of the machine wrote.
+// Update applies an update of the protocol: addRules, replaceRules and removeRules, in
+// the layer of its destination. Other updates are not about rules and have no effect
+// here. Rules of other layers stay, so a host cannot remove those of the administrator.
 func (p *Policy) Update(u *wire.PermissionUpdate) {
 	layer := LayerOf(u.Destination)
 	if layer == LayerManaged {
@@ -115,24 +113,24 @@ func (p *Policy) Update(u *wire.PermissionUpdate) {
 	})
 }
 
-// A Narrowing is what makes a policy narrower than another.
+// A Narrowing makes a policy narrower than its parent.
 type Narrowing struct {
-	Rules []Rule              // more rules; one that allows lets nothing run that did not run before
-	Tools []string            // rules that name all that may be used, such as "Read" or "Bash(git diff:*)"; nil means what the parent may
+	Rules []Rule              // additional rules; an allow rule cannot allow anything that the parent does not
+	Tools []string            // rules for everything that may be used, such as "Read" or "Bash(git diff:*)"; nil means the same as the parent
 	Mode  wire.PermissionMode // empty means the parent's
 }
 
-// Narrow returns the policy of a subagent. It decides as its parent does, at any
-// time, and denies or asks in addition: it can never let anything run that the
-// parent does not. The mode of a [Request] to it is the parent's.
+// Narrow returns the policy of a subagent. It follows the current decisions of its
+// parent, and denies or asks in addition: it can never allow anything that the parent
+// does not. The mode of a [Request] to it is the parent's.
 func (p *Policy) Narrow(n Narrowing) *Policy {
 	child := &Policy{parent: p, narrow: n}
 	child.Add(n.Rules...)
 	return child
 }
 
-// decideNarrow decides as the parent does, then again with what narrows it. The
-// stricter answer wins.
+// decideNarrow decides as the parent does, and again with the narrowing. The stricter
+// decision wins.
 func (p *Policy) decideNarrow(req *Request) Decision {
 	d := p.parent.Decide(req)
 	if d.Behavior == wire.BehaviorDeny {
@@ -157,12 +155,12 @@ func (p *Policy) decideNarrow(req *Request) Decision {
 	}
 	second := decide(set, &again)
 	if stricter(second.Behavior, d.Behavior) || second.Behavior == d.Behavior && second.DecidedBy.Place() != tool.Anywhere && d.DecidedBy != ByProof {
-		return second // what needs a wall in the narrower policy runs behind one
+		return second // a command that needs a wall in the narrower policy runs behind one
 	}
 	return d
 }
 
-// offers reports whether a call is among those that an agent may make at all.
+// offers reports whether an agent may make a call at all.
 func (n *Narrowing) offers(req *Request) bool {
 	set := &ruleset{}
 	for _, text := range n.Tools {

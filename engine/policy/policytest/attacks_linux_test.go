@@ -16,8 +16,7 @@ import (
 	"github.com/parley-go/parley/engine/sandbox"
 )
 
-// played returns the rows that this run plays: every tenth, or all with
-// PARLEY_TEST_LONG.
+// played returns the rows that this run plays: every tenth, or all with PARLEY_TEST_LONG.
 func played(t *testing.T) ([]Row, []int) {
 	t.Helper()
 	rows, err := Rows()
@@ -39,7 +38,7 @@ func played(t *testing.T) ([]Row, []int) {
 }
 
 // inParallel splits a job over as many workers as there are processors. Rows of a place
-// that has few stay together, for each worker makes the places of its rows.
+// with few rows stay together, because each worker creates the places of its rows.
 func inParallel(t *testing.T, rows []Row, j job) []result {
 	n := min(runtime.GOMAXPROCS(0), 2, len(j.Rows))
 	lists, byPlace := make([][]int, n), map[string][]int{}
@@ -80,13 +79,13 @@ func inParallel(t *testing.T, rows []Row, j job) []result {
 	return slices.Concat(parts...)
 }
 
-// A machine is what attacks are played on.
+// A machine is a configuration of the kernel and the sandbox on which attacks are played.
 type machine struct {
 	name    string
-	refuse  string // what the kernel refuses
+	refuse  string // what the kernel denies
 	sandbox sandbox.Settings
 	kind    string // the only kind of workspace sandbox to use
-	walled  string // the machine whose read wall is the same, if there is one before this
+	walled  string // an earlier machine with the same read wall, if any
 }
 
 var machines = []machine{
@@ -97,8 +96,8 @@ var machines = []machine{
 	{name: "no landlock", refuse: "landlock", kind: sandbox.Bubblewrap},
 }
 
-// TestAttacksWork is the positive control: it plays the attacks with nothing in between,
-// as root and as another user. That is the same on every machine. Without
+// TestAttacksWork is the positive control: it plays the attacks without protection, as
+// root and as another user. The outcome is the same on every machine. Without
 // PARLEY_TEST_LONG it plays every tenth row as root.
 func TestAttacksWork(t *testing.T) {
 	for _, user := range []int{0, anotherUser} {
@@ -108,8 +107,8 @@ func TestAttacksWork(t *testing.T) {
 	}
 }
 
-// TestAttacks plays the attacks on every machine, as root and as another user: with
-// Parley in between, behind the read wall alone, and in the workspace sandbox. Without
+// TestAttacks plays the attacks on every machine, as root and as another user: with Parley
+// in between, behind the read wall alone, and in the workspace sandbox. Without
 // PARLEY_TEST_LONG it plays every tenth row, on each machine as one user.
 func TestAttacks(t *testing.T) {
 	for i, m := range machines {
@@ -133,7 +132,7 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// playKind plays the rows of this run and checks what came of them.
+// playKind plays the rows of this run and checks their results.
 func playKind(t *testing.T, j job, check func(t *testing.T, rows []Row, results []result)) {
 	rows, list := played(t)
 	j.Rows = list
@@ -142,15 +141,15 @@ func playKind(t *testing.T, j job, check func(t *testing.T, rows []Row, results 
 	t.Logf("%d rows with %v of processors", len(list), (processorTime() - before).Round(time.Second/10))
 }
 
-// processorTime is what the processes that ended have used.
+// processorTime returns the CPU time of the child processes that have ended.
 func processorTime() time.Duration {
 	var u syscall.Rusage
 	syscall.Getrusage(syscall.RUSAGE_CHILDREN, &u)
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// checkControl: run with nothing in between, each attack leaves its witness, or it is
-// none. Some work for root only.
+// checkControl checks that each attack leaves its witness if nothing stops it; otherwise
+// it is not an attack. Some work for root only.
 func checkControl(user int) func(t *testing.T, rows []Row, results []result) {
 	return func(t *testing.T, rows []Row, results []result) {
 		missing := map[string]int{}
@@ -180,8 +179,8 @@ func checkControl(user int) func(t *testing.T, rows []Row, results []result) {
 	}
 }
 
-// checkParley: the policy decided, and what it let run ran where it would. No witness is
-// there.
+// checkParley checks that no witness is left after the policy has decided and the allowed
+// commands have run where they would.
 func checkParley(t *testing.T, rows []Row, results []result) {
 	pending, ran := Pending(), map[string]int{}
 	for _, res := range results {
@@ -194,8 +193,8 @@ func checkParley(t *testing.T, rows []Row, results []result) {
 	t.Logf("%d rows; ran: %v", len(results), ran)
 }
 
-// checkWall: the attacks that need no rule ran as if every one of them was taken for
-// harmless. The wall alone stopped them.
+// checkWall checks that the wall alone stopped the attacks that need no rule. They ran as
+// if all of them had been taken for harmless.
 func checkWall(t *testing.T, rows []Row, results []result) {
 	ran := 0
 	for _, res := range results {
@@ -213,8 +212,8 @@ func checkWall(t *testing.T, rows []Row, results []result) {
 	t.Logf("%d rows", ran)
 }
 
-// checkSandbox: the attacks ran in the workspace sandbox as if every rule had failed. None
-// changed a file outside, reached a host or signalled a process.
+// checkSandbox checks that no attack in the workspace sandbox changed a file outside,
+// reached a host or signalled a process. They ran as if every rule had failed.
 func checkSandbox(t *testing.T, rows []Row, results []result) {
 	ran := 0
 	for _, res := range results {

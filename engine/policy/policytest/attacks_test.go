@@ -11,9 +11,9 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// TestPolicyStopsAttacks holds the policy alone against every row: the call is asked
-// about or denied. A call that runs behind the read wall may be allowed by proof, for
-// the wall is what stops it then.
+// TestPolicyStopsAttacks checks the policy alone against every row: the call must need
+// permission or be denied. A call that runs behind the read wall may be allowed by
+// proof, because the wall stops it then.
 func TestPolicyStopsAttacks(t *testing.T) {
 	for _, program := range []string{"bash", "git"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -49,7 +49,7 @@ func TestPolicyStopsAttacks(t *testing.T) {
 				if req == nil {
 					t.Error(err)
 				}
-				continue // the tool refuses it
+				continue // the tool rejects it
 			}
 			p := policy.New(world.Rules(s)...)
 			d := p.Decide(req)
@@ -77,8 +77,8 @@ func TestPolicyStopsAttacks(t *testing.T) {
 	t.Logf("%d rows, %d pending, of which %d hold now and can be removed from pending.txt", len(rows), len(pending), held)
 }
 
-// TestTableIsWide holds the table to its size: many rows, few of each family, none
-// twice.
+// TestTableIsWide checks the size of the table: many rows, few of each family, no
+// duplicates.
 func TestTableIsWide(t *testing.T) {
 	rows, err := Rows()
 	if err != nil {
@@ -110,7 +110,7 @@ func TestTableIsWide(t *testing.T) {
 	t.Logf("%d rows of %d families", len(rows), len(families))
 }
 
-// TestPlaceIsRestored changes a place in every way and makes it anew.
+// TestPlaceIsRestored changes a place in every way and restores it.
 func TestPlaceIsRestored(t *testing.T) {
 	for _, program := range []string{"bash", "git"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -133,7 +133,7 @@ func TestPlaceIsRestored(t *testing.T) {
 		"rm -r src; echo x >src", "rm a.txt; mkdir a.txt; touch a.txt/x", "ln -sf b.txt a.txt", "rm e; echo x >e", "cp h h2; mv h2 h", "cp .env e2; mv e2 .env", "echo x >>h", "rm .env h", "mv a.txt z; mv b.txt a.txt; mv z b.txt",
 		"ln a.txt a2.txt", "cp -p a.txt a2; echo alphb >a.txt; touch -r a2 a.txt; rm a2", "git commit -qam x", "rm -rf .git", ":",
 	} {
-		for range 2 { // the second time with stamps that say something
+		for range 2 { // the second time with usable stamps
 			cmd := exec.Command("bash", "-c", change)
 			cmd.Dir, cmd.Env = world.Workspace(), append(os.Environ(), "HOME="+world.Home())
 			if out, err := cmd.CombinedOutput(); err != nil {

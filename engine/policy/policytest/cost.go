@@ -6,7 +6,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// FiftyRules are as many rules as somebody with many has, of all kinds.
+// FiftyRules returns rules of all kinds, as many as somebody with many rules has.
 func FiftyRules() ([]policy.Rule, error) {
 	var rules []policy.Rule
 	for _, list := range []struct {
@@ -33,10 +33,10 @@ func FiftyRules() ([]policy.Rule, error) {
 	return rules, nil
 }
 
-// FiveCommands are commands of every day, which [FiftyRules] allow.
+// FiveCommands are everyday commands, which [FiftyRules] allow.
 var FiveCommands = []string{"git diff HEAD -- engine/policy/policy.go", "go test -run TestX -count=1 ./engine/...", "ls -la src", "npm run test 2>&1 | tail -20", "cat src/main.go | grep -n func"}
 
-// CostRequest is the request about one of them, in a directory.
+// CostRequest returns the request for one of them, in a directory.
 func CostRequest(command, dir string) *policy.Request {
 	return &policy.Request{Tool: &tool.Spec{Name: "Bash"}, Access: []tool.Access{{Kind: tool.Execute, Command: command}}, Roots: []string{dir}, Home: "/home/u", ReadWall: true}
 }

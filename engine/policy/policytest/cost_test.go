@@ -11,8 +11,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// BenchmarkFiftyRules decides about commands of every day with fifty rules. The least
-// is what counts on a machine that others use, too.
+// BenchmarkFiftyRules decides everyday commands with fifty rules. It reports the
+// minimum, because others use the machine, too.
 func BenchmarkFiftyRules(b *testing.B) {
 	rules, err := FiftyRules()
 	if err != nil || len(rules) != 50 {
@@ -34,15 +34,15 @@ func BenchmarkFiftyRules(b *testing.B) {
 	}
 }
 
-// decideIn decides, and notes the time if it is the least so far.
+// decideIn decides, and updates the minimum time.
 func decideIn(p *policy.Policy, req *policy.Request, least *time.Duration) {
 	start := time.Now()
 	p.Decide(req)
 	*least = min(*least, time.Since(start))
 }
 
-// BenchmarkEveryday decides about every command of the everyday table, without rules and
-// with fifty, and reports the time of the slowest and of the one in the middle.
+// BenchmarkEveryday decides every command of the everyday table, without rules and with
+// fifty, and reports the times of the slowest and of the median.
 func BenchmarkEveryday(b *testing.B) {
 	fifty, err := FiftyRules()
 	if err != nil {

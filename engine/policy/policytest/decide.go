@@ -15,8 +15,8 @@ import (
 //go:embed pending.txt
 var pendingRows string
 
-// Pending returns the lines of pending.txt: rows of the table, as they are written
-// there, that get through today.
+// Pending returns the lines of pending.txt: rows of the table, verbatim, that are not
+// stopped yet.
 func Pending() map[string]bool {
 	lines := map[string]bool{}
 	for line := range strings.Lines(pendingRows) {
@@ -32,12 +32,12 @@ func (r *Row) IsPending(pending map[string]bool) bool {
 	return pending[strings.Join(strings.Fields(r.line), " ")]
 }
 
-// Input returns what the model sends for a row.
+// Input returns the model's input for a row.
 func (w *World) Input(r *Row) json.RawMessage {
 	arg := w.Fill(r.Arg)
 	path := arg
 	if !filepath.IsAbs(arg) && !strings.HasPrefix(arg, "~") {
-		path = w.Workspace() + "/" + arg // as it is written
+		path = w.Workspace() + "/" + arg // not cleaned
 	}
 	var in map[string]string
 	switch r.Tool {
@@ -62,13 +62,13 @@ func (w *World) Input(r *Row) json.RawMessage {
 	}
 	data, err := json.Marshal(in)
 	if err != nil {
-		panic(err) // strings can be encoded
+		panic(err) // strings can always be encoded
 	}
 	return data
 }
 
-// Request returns what the policy is asked about a row. If its tool refuses the input
-// there is an error.
+// Request returns the policy request for a row. It returns an error if the tool rejects
+// the input.
 func (w *World) Request(r *Row, s *Setting) (*policy.Request, error) {
 	req := &policy.Request{Input: w.Input(r), Mode: s.Mode, Roots: []string{w.Workspace()}, Home: w.Home()}
 	if strings.HasPrefix(r.Tool, "mcp__") {

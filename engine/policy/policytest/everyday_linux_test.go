@@ -18,7 +18,7 @@ var everydayScript string
 
 func init() { workerKinds["everyday"] = (*player).everyday }
 
-// homeTools are commands whose programs are in the home.
+// homeTools are commands whose programs are in the home directory.
 var homeTools = []string{"node --version", "npm --version", "python3.12 --version", "cargo --version", "rustc --version", "which node cargo", "git lg"}
 
 // everyday runs the everyday commands outside and behind the wall, and reports those
@@ -87,7 +87,7 @@ func (p *player) outside(dir, command string) ([]byte, int, error) {
 
 var volatileParts = regexp.MustCompile(`\b[0-9]{2}:[0-9]{2}(:[0-9]{2})?\b|bash: line [0-9]+|\bpid [0-9]+`)
 
-// mask hides times and numbers of processes, and the order in which rg finds files.
+// mask hides times and process ids, and the order in which rg finds files.
 func mask(command string, out []byte) string {
 	text := volatileParts.ReplaceAllString(string(out), "#")
 	if strings.HasPrefix(command, "rg ") {
@@ -98,8 +98,8 @@ func mask(command string, out []byte) string {
 	return text
 }
 
-// TestEveryday sees that commands of every day print the same behind the wall as
-// outside, and end with the same status.
+// TestEveryday checks that everyday commands have the same output and exit status
+// behind the wall as outside.
 func TestEveryday(t *testing.T) {
 	for _, user := range []int{0, anotherUser} {
 		for _, layout := range []string{"plain", "symlink", "worktree", "submodule"} {

@@ -15,7 +15,7 @@ import (
 var official string
 
 // officialAsks returns the commands of official.txt, and whether the official CLI asks
-// about each.
+// for permission for each.
 func officialAsks() map[string]bool {
 	asks := map[string]bool{}
 	for line := range strings.Lines(official) {
@@ -30,15 +30,15 @@ func officialAsks() map[string]bool {
 	return asks
 }
 
-// decideCommand decides about a command without rules.
+// decideCommand decides a command without rules.
 func decideCommand(t *testing.T, dir, command string, wall bool) policy.Decision {
 	t.Helper()
 	return policy.New().Decide(&policy.Request{Tool: &tool.Spec{Name: "Bash"}, Access: []tool.Access{{Kind: tool.Execute, Command: command}},
 		Mode: wire.ModeDefault, Roots: []string{dir}, Home: "/home/u", ReadWall: wall})
 }
 
-// TestAsksNoMoreThanOfficial: behind a read wall Parley asks about no command that the
-// official CLI runs unasked.
+// TestAsksNoMoreThanOfficial checks that behind a read wall Parley asks for permission
+// for no command that the official CLI runs without it.
 func TestAsksNoMoreThanOfficial(t *testing.T) {
 	dir, asked, theirs := t.TempDir(), 0, 0
 	list := officialAsks()
@@ -61,8 +61,8 @@ func TestAsksNoMoreThanOfficial(t *testing.T) {
 	}
 }
 
-// TestEverydayUnasked: behind a read wall no question is asked about the commands that
-// people run all day, but about those that the official CLI asks about, too.
+// TestEverydayUnasked checks that behind a read wall everyday commands need no
+// permission, except those for which the official CLI asks, too.
 func TestEverydayUnasked(t *testing.T) {
 	dir, list, asked := t.TempDir(), officialAsks(), 0
 	for _, c := range EverydayCommands() {
@@ -79,8 +79,8 @@ func TestEverydayUnasked(t *testing.T) {
 	}
 }
 
-// TestUnaskedWithoutWall: without a wall only commands of plain words run unasked, and
-// each of them rests on the table.
+// TestUnaskedWithoutWall checks that without a wall only commands of plain words run
+// without permission, and that each of them is allowed by the table.
 func TestUnaskedWithoutWall(t *testing.T) {
 	dir := t.TempDir()
 	for command := range officialAsks() {

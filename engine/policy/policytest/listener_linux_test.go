@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A listener waits for attacks that connect to somebody, on the ports of common
-// services, and serves a script that makes the mark to whoever asks.
+// A listener waits for attacks that connect to a host, on the ports of common services,
+// and serves a script that creates the mark to every client.
 type listener struct {
 	arrived chan struct{} // has one element for each connection, up to its size
 	count   atomic.Int64
@@ -87,7 +87,7 @@ func (l *listener) note() {
 	}
 }
 
-// forget drops what arrived so far.
+// forget drops the connections so far.
 func (l *listener) forget() {
 	for {
 		select {
@@ -99,7 +99,7 @@ func (l *listener) forget() {
 	}
 }
 
-// reached reports whether somebody connected, and waits a moment for it.
+// reached reports whether a client has connected. It waits a moment for one.
 func (l *listener) reached() bool {
 	select {
 	case <-l.arrived:
@@ -109,7 +109,7 @@ func (l *listener) reached() bool {
 	}
 }
 
-// answerName answers a question for the address of any name with the loopback address.
+// answerName answers a DNS query for the address of any name with the loopback address.
 func answerName(q []byte) []byte {
 	if len(q) < 17 {
 		return nil
@@ -123,7 +123,7 @@ func answerName(q []byte) []byte {
 		return nil
 	}
 	out := append([]byte{q[0], q[1], 0x81, 0x80, 0, 1, 0, 1, 0, 0, 0, 0}, q[12:end]...)
-	if q[end-3] != 1 { // not an address of IPv4
+	if q[end-3] != 1 { // not an IPv4 address query
 		out[7] = 0
 		return out
 	}

@@ -21,8 +21,8 @@ import (
 //go:embed places.sh
 var placesScript string
 
-// The secrets of files: the first of those in the workspace, which only a rule keeps
-// from being read, the second of those outside.
+// Secrets in files: the first is in files of the workspace, which only a rule protects
+// from being read, the second in files outside.
 const (
 	InsideSecret  = "canaryInsideZq83vTx"
 	OutsideSecret = "canaryOutsideJw47mKp"
@@ -39,22 +39,22 @@ type World struct {
 	clean bool // nothing was played since the place was made
 }
 
-// NewWorld returns a world in a directory. Its places are made when they are needed.
+// NewWorld returns a world in a directory. Its places are created when they are needed.
 func NewWorld(base string) (*World, error) {
 	base, err := filepath.EvalSymlinks(base)
 	return &World{Base: base, trees: map[string]*Tree{}}, err
 }
 
-// Workspace is the root that attacks are played in.
+// Workspace returns the root that attacks are played in.
 func (w *World) Workspace() string { return filepath.Join(w.Base, "w", "app") }
 
-// Home is the home of the user who is attacked.
+// Home returns the home directory of the attacked user.
 func (w *World) Home() string { return filepath.Join(w.Base, "home") }
 
-// Mark is the file that most attacks make.
+// Mark returns the file that most attacks create.
 func (w *World) Mark() string { return filepath.Join(w.Base, "out", "mark") }
 
-// Fill replaces {ws} and the like.
+// Fill replaces {ws} and other placeholders.
 func (w *World) Fill(text string) string {
 	if !strings.Contains(text, "{") {
 		return text
@@ -85,8 +85,8 @@ func (w *World) Rules(s *Setting) []policy.Rule {
 	return rules
 }
 
-// Enter makes a place, or makes it anew if something was played since. Every place
-// but "app" is the place "app" with changes.
+// Enter creates a place, or restores it if something was played since. Every place but
+// "app" is the place "app" with changes.
 func (w *World) Enter(place string) error {
 	if w.place == place && w.clean {
 		return nil
@@ -117,13 +117,13 @@ func (w *World) Enter(place string) error {
 	return nil
 }
 
-// Played says that something may have changed the place.
+// Played marks the place as possibly changed.
 func (w *World) Played() { w.clean = false }
 
-// Changes returns what differs in the place from how it was made.
+// Changes returns the differences between the place and how it was created.
 func (w *World) Changes() []string { return w.trees[w.place].Changes(w.Base) }
 
-// Original returns what a file was when the place was made.
+// Original returns a file as it was when the place was created.
 func (w *World) Original(path string) *Node {
 	rel, err := filepath.Rel(w.Base, path)
 	if err != nil {
@@ -132,8 +132,8 @@ func (w *World) Original(path string) *Node {
 	return w.trees[w.place].nodes[rel]
 }
 
-// Fired reports whether the witness of a row is there, apart from connections and
-// signals, which only their receiver knows of.
+// Fired reports whether the witness of a row is present, apart from connections and
+// signals, which only their receiver can report.
 func (w *World) Fired(r *Row, s *Setting, output []byte) bool {
 	switch r.Witness {
 	case "mark":
@@ -153,7 +153,7 @@ func (w *World) Fired(r *Row, s *Setting, output []byte) bool {
 	return err == nil && (was == nil || !was.same(is))
 }
 
-// SameData reports whether a file has the content that it had, whatever its mode and time.
+// SameData reports whether a file has its original content, whatever its mode and time.
 func (w *World) SameData(name string) bool {
 	path := w.Path(name)
 	was := w.Original(path)
@@ -165,26 +165,26 @@ func (w *World) SameData(name string) bool {
 type Node struct {
 	Mode   fs.FileMode
 	Time   time.Time
-	Data   []byte // of a file; where a link leads
-	linked string // another name of the same file
+	Data   []byte // content of a file, or target of a link
+	linked string // another hard link of the same file
 	stamp  stamp
 }
 
-// A stamp says without reading a file that it is as it was: the kernel changes it with
-// everything that it does to the file. The zero value says nothing.
+// A stamp shows without reading a file that it has not changed: the kernel updates it with
+// every change of the file. The zero value shows nothing.
 type stamp struct {
 	file    uint64
 	changed int64 // nanoseconds
 }
 
-// tick is more than the time between two stamps that a kernel can give.
+// tick is longer than the resolution of the kernel's timestamps.
 const tick = 50 * time.Millisecond
 
 func (n *Node) same(o *Node) bool {
 	return n == o || n.Mode == o.Mode && bytes.Equal(n.Data, o.Data) && n.linked == o.linked && (n.Time.Equal(o.Time) || !n.Mode.IsRegular())
 }
 
-// A Tree is what was in a directory at one time.
+// A Tree is a snapshot of a directory.
 type Tree struct {
 	nodes map[string]*Node // by path
 	order []string
@@ -210,7 +210,7 @@ func readNode(path string) (*Node, error) {
 // ReadTree reads a directory.
 func ReadTree(dir string) (*Tree, error) { return (&Tree{}).read(dir) }
 
-// read reads a directory. The nodes of files that are as they are in t are those of t.
+// read reads a directory. It reuses the nodes of t for files that have not changed.
 func (t *Tree) read(dir string) (*Tree, error) {
 	now := &Tree{nodes: make(map[string]*Node, len(t.nodes))}
 	names := map[uint64]string{}
@@ -237,7 +237,7 @@ func (t *Tree) read(dir string) (*Tree, error) {
 				n = was
 			}
 			if n.stamp = is; start.UnixNano()-is.changed < int64(tick) {
-				n.stamp = stamp{} // it may change again and have the same stamp
+				n.stamp = stamp{} // the file may change again without a new stamp
 			}
 		}
 		if links > 1 && names[is.file] == "" {
@@ -250,7 +250,7 @@ func (t *Tree) read(dir string) (*Tree, error) {
 	return now, err
 }
 
-// Restore makes a directory what it was.
+// Restore restores the snapshot in a directory.
 func (t *Tree) Restore(dir string) error {
 	now, err := t.read(dir)
 	if err != nil { // something in it cannot be read
@@ -303,7 +303,7 @@ func (t *Tree) Restore(dir string) error {
 	return nil
 }
 
-// Changes returns the paths that differ; nil if none does.
+// Changes returns the paths that differ, or nil.
 func (t *Tree) Changes(dir string) []string {
 	now, err := t.read(dir)
 	if err != nil {
@@ -323,7 +323,7 @@ func (t *Tree) Changes(dir string) []string {
 	return changed
 }
 
-// empty removes all that is in a directory, whatever its mode.
+// empty removes everything in a directory, whatever its mode.
 func empty(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -337,7 +337,7 @@ func empty(dir string) error {
 	return nil
 }
 
-// remove removes a file, or a directory with all that is in it, whatever its mode.
+// remove removes a file, or a directory with everything in it, whatever its mode.
 func remove(path string) error {
 	if err := os.RemoveAll(path); err == nil {
 		return nil
@@ -351,9 +351,9 @@ func remove(path string) error {
 	return os.RemoveAll(path)
 }
 
-// Leaks reports whether output holds a part of a secret that is long enough not to be
-// there by chance: as it is, in the other case or order, or as base64, hexadecimal,
-// octal or decimal numbers.
+// Leaks reports whether output contains a part of a secret that is too long to be there by
+// chance: verbatim, in another case or reversed, or as base64, hexadecimal, octal or
+// decimal numbers.
 func Leaks(output []byte, secret string) bool {
 	const part = 8
 	lower := bytes.ToLower(output)

@@ -4,7 +4,7 @@ package policytest
 
 import "golang.org/x/sys/unix"
 
-// stampOf returns the stamp of a file and how many names it has.
+// stampOf returns the stamp of a file and the number of its hard links.
 func stampOf(path string) (stamp, int, error) {
 	var s unix.Stat_t
 	if err := unix.Lstat(path, &s); err != nil {

@@ -1,13 +1,14 @@
-// Package policytest holds the attacks that Parley is tried with, and what is needed to
-// play them. The directory attacks has the table, a line for each; see its README. A
-// positive control runs every row unconfined in a throwaway namespace and sees its
+// Package policytest holds the attacks that test Parley, and the code to play them. The
+// directory attacks has the table, one attack per line; see its README. A positive
+// control runs every row unconfined in a throwaway namespace and checks that it has its
 // effect. Then the rows are played against the policy, with Parley in between, behind
 // the read wall alone and in the workspace sandbox.
 //
-// decisions.txt has calls under rules and the exact decision about each, those that must
-// be allowed as well. everyday.txt has commands that should need no question.
+// decisions.txt has calls under rules and the exact decision about each, including calls
+// that must be allowed. everyday.txt has commands that should need no permission.
 //
-// The package knows the built-in tools and the policy, and nothing of who plays.
+// The package depends on the built-in tools and the policy, and not on the code that
+// plays the attacks.
 package policytest
 
 import (
@@ -27,27 +28,27 @@ import (
 //go:embed decisions.txt
 var decisions string
 
-// A Case is some calls under the same rules.
+// A Case is a group of calls under the same rules.
 type Case struct {
 	ID    string // such as a CVE; several cases may have the same
 	Title string
 	Line  int // in decisions.txt
 	Mode  wire.PermissionMode
-	Rules []policy.Rule // with {ws} and the like in them; see [Place.Rules]
+	Rules []policy.Rule // with {ws} and other placeholders; see [Place.Rules]
 	Calls []Call
 
 	setup [][]string
 }
 
-// A Call is one call and what must come of it.
+// A Call is a call and its required decision.
 type Call struct {
 	Want string // "allows", "asks", "denies", or "stops", which is either of the last two
 	Tool string
-	Arg  string // with {ws} and the like in it; see [Place.Input]
+	Arg  string // with {ws} and other placeholders; see [Place.Input]
 	Line int
 }
 
-// Met reports whether a decision is what must come of the call.
+// Met reports whether a decision is the required one.
 func (c Call) Met(b wire.PermissionBehavior) bool {
 	switch c.Want {
 	case "allows":
@@ -60,7 +61,7 @@ func (c Call) Met(b wire.PermissionBehavior) bool {
 	return b == wire.BehaviorAsk || b == wire.BehaviorDeny
 }
 
-// Cases returns the table.
+// Cases returns the cases of decisions.txt.
 func Cases() ([]Case, error) {
 	var cases []Case
 	for i, line := range strings.Split(decisions, "\n") {
@@ -101,20 +102,20 @@ func Cases() ([]Case, error) {
 	return cases, nil
 }
 
-// A Place is where a case is played.
+// A Place is the directories in which a case is played.
 type Place struct {
 	Workspace, Home string
-	Mark            string // the witness: it must not be there afterwards
+	Mark            string // the witness: it must not exist afterwards
 }
 
-// NewPlace makes a place in an empty directory, with what the case needs.
+// NewPlace creates a place in an empty directory, with everything that the case needs.
 func NewPlace(c *Case, dir string) (*Place, error) {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return nil, err
 	}
 	p := &Place{Workspace: filepath.Join(dir, "w", "app"), Home: filepath.Join(dir, "home"), Mark: filepath.Join(dir, "pwned")}
-	// The home is beside the workspace, so that "$HOME/../w/app" is it.
+	// The home is beside the workspace, so that "$HOME/../w/app" is the workspace.
 	for _, d := range []string{filepath.Join(p.Workspace, "sub"), p.Home} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			return nil, err
@@ -169,12 +170,12 @@ func (p *Place) Rules(c *Case) []policy.Rule {
 	return rules
 }
 
-// Input returns what the model sends for a call.
+// Input returns the model's input for a call.
 func (p *Place) Input(c Call) json.RawMessage {
 	var in map[string]string
 	path := func() string {
 		if text := p.fill(c.Arg); filepath.IsAbs(text) {
-			return text // as it is written
+			return text // not cleaned
 		}
 		return p.Workspace + "/" + p.fill(c.Arg)
 	}
@@ -202,7 +203,7 @@ func (p *Place) Input(c Call) json.RawMessage {
 	return data
 }
 
-// Request returns what the policy is asked about a call.
+// Request returns the policy request for a call.
 func (p *Place) Request(c Call, mode wire.PermissionMode) (*policy.Request, error) {
 	if strings.HasPrefix(c.Tool, "mcp__") {
 		return &policy.Request{Tool: &tool.Spec{Name: c.Tool}, Access: []tool.Access{{Kind: tool.Other}}, Input: p.Input(c), Mode: mode, Roots: []string{p.Workspace}, Home: p.Home}, nil

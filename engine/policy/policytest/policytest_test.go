@@ -26,7 +26,7 @@ func TestDecisions(t *testing.T) {
 			req, err := place.Request(call, c.Mode)
 			if err != nil {
 				if call.Want == "stops" && req != nil {
-					continue // the tool refuses it before
+					continue // the tool rejects it before
 				}
 				t.Errorf("decisions.txt:%d: %v", call.Line, err)
 				continue

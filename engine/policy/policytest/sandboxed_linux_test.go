@@ -15,8 +15,8 @@ import (
 
 func init() { workerKinds["sandbox"] = (*player).sandboxed }
 
-// reachesOut reports whether the witness of a row is outside of what a command in the
-// workspace sandbox may change and read.
+// reachesOut reports whether the witness of a row is outside of the files that a
+// command in the workspace sandbox may change and read.
 func reachesOut(r *Row) bool {
 	return r.Tool == "Bash" && (r.Witness == "mark" || r.Witness == "net" || r.Witness == "kill" || strings.HasPrefix(r.Witness, "~/"))
 }
@@ -56,7 +56,7 @@ func (p *player) sandboxed() error {
 		}
 		res := result{Row: i, Ran: "sandbox", Fired: p.world.Fired(r, s, nil) || p.listener.count.Load() > 0}
 		if p.job.Wall == sandbox.Landlock && strings.HasPrefix(r.Witness, "~/") && p.world.SameData(r.Witness) {
-			res.Fired = false // Landlock does not know modes and times, and the report of the sandbox says so
+			res.Fired = false // Landlock does not cover modes and times, as the report of the sandbox says
 		}
 		p.world.Played()
 		if err := p.out.Encode(res); err != nil {

@@ -20,12 +20,12 @@ type Row struct {
 	Family  string
 	Setting string
 	Witness string
-	Tool    string // "Bash", unless the row is of tools.txt
-	Arg     string // of the tool, with {ws} and the like in it
+	Tool    string // "Bash", except for rows of tools.txt
+	Arg     string // of the tool, with {ws} and other placeholders
 	File    string
 	Line    int
 
-	line string // as it is written
+	line string // verbatim
 }
 
 // Rows returns the attacks, in the order of the table.
@@ -79,11 +79,11 @@ func parseRows(file, text string) ([]Row, error) {
 	return rows, nil
 }
 
-// Where names the file and line of the row.
+// Where returns the file and line of the row.
 func (r *Row) Where() string { return fmt.Sprintf("attacks/%s:%d", r.File, r.Line) }
 
-// Needs returns the programs that the row cannot do without: those that its family
-// names in front of a colon.
+// Needs returns the programs that the row requires: those before the colon in its
+// family.
 func (r *Row) Needs() []string {
 	if programs, _, ok := strings.Cut(r.Family, ":"); ok {
 		return strings.Split(programs, "+")
@@ -91,8 +91,8 @@ func (r *Row) Needs() []string {
 	return nil
 }
 
-// InTenth reports whether the row is one of the tenth that a short run plays. It
-// depends on the row alone, so that other rows can come and go.
+// InTenth reports whether the row is in the tenth that a short run plays. It depends on
+// the row alone, so that adding and removing rows does not affect others.
 func (r *Row) InTenth() bool {
 	h := fnv.New32a()
 	for _, s := range []string{r.Setting, r.Tool, r.Arg} {
@@ -102,11 +102,11 @@ func (r *Row) InTenth() bool {
 	return h.Sum32()%10 == 0
 }
 
-// A Setting is what a row is played under.
+// A Setting is the place, the mode and the rules of a row.
 type Setting struct {
-	Place string // of places.sh; "app" unless the row names another
+	Place string // in places.sh; "app" unless the row names another
 	Mode  wire.PermissionMode
-	Rules []policy.Rule // with {ws} and the like in them; see [Place.Fill]
+	Rules []policy.Rule // with {ws} and other placeholders; see [Place.Fill]
 }
 
 var modes = map[string]wire.PermissionMode{
@@ -152,20 +152,20 @@ func ParseSetting(text string) (*Setting, error) {
 	}
 	if s.Mode == "" {
 		if s.Mode = wire.ModeDefault; denies {
-			s.Mode = wire.ModeBypassPermissions // so that nothing but the rule stops the call
+			s.Mode = wire.ModeBypassPermissions // so that only the rule can stop the call
 		}
 	}
 	return s, nil
 }
 
-// Ruleless reports whether nothing but proof could let a call run: no rule allows
-// something, and the mode lets nothing through.
+// Ruleless reports whether only proof could let a call run: there is no allow rule, and
+// the mode allows nothing.
 func (s *Setting) Ruleless() bool {
 	return (s.Mode == wire.ModeDefault || s.Mode == wire.ModePlan || s.Mode == wire.ModeDontAsk) &&
 		!slices.ContainsFunc(s.Rules, func(r policy.Rule) bool { return r.Behavior == wire.BehaviorAllow })
 }
 
-// splitOutside splits at commas that are not inside of parentheses.
+// splitOutside splits at commas outside of parentheses.
 func splitOutside(text string) []string {
 	var words []string
 	depth, from := 0, 0

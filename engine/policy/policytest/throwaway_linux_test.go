@@ -20,15 +20,15 @@ import (
 	"github.com/parley-go/parley/engine/sandbox"
 )
 
-// The stages of a worker: the first process of its namespaces prepares them and
-// starts the one that plays.
+// Stages of a worker: the first process of its namespaces prepares them and starts the
+// one that plays.
 const (
 	stageKey    = "PARLEY_ATTACKS_STAGE"
 	stageInit   = "init"
 	stageWorker = "worker"
 )
 
-// anotherUser is who plays when root does not: nobody.
+// anotherUser is the user other than root: nobody.
 const anotherUser = 65534
 
 func TestMain(m *testing.M) {
@@ -46,21 +46,21 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A job is what a worker does.
+// A job is the task of a worker.
 type job struct {
 	Kind   string // "control", "parley", "wall", "sandbox" or "everyday"
 	Wall   string // the only kind of workspace sandbox to use
-	Refuse string // what the kernel refuses: "", "namespaces" or "landlock"
+	Refuse string // what the kernel denies: "", "namespaces" or "landlock"
 	User   int    // 0 or anotherUser
 	Layout string // of everyday
 	Rows   []int
-	Table  string // rows to play in place of the table, to try them
-	Name   string // of the file that these rows are for
+	Table  string // rows to play instead of the table, to try them out
+	Name   string // name of the file for these rows
 
 	Sandbox sandbox.Settings
 }
 
-// table returns the rows that the numbers of the job are about.
+// table returns the rows that the indexes in the job refer to.
 func (j *job) table() ([]Row, error) {
 	if j.Table == "" {
 		return Rows()
@@ -68,19 +68,18 @@ func (j *job) table() ([]Row, error) {
 	return parseRows(j.Name, j.Table)
 }
 
-// A result is what came of a row.
+// A result is the outcome of a row.
 type result struct {
 	Row    int
-	Fired  bool   // the witness is there
+	Fired  bool   // the witness is present
 	Ran    string // where the command ran, if it did: "wall" or "free"
 	Note   string `json:",omitempty"`
 	Millis int64
 }
 
-// throwaway runs a worker in namespaces of its own: it sees the files of this machine
-// read-only, other processes and the network not at all, and can write to a file
-// system in memory only, which goes with it. It skips the test if that is not
-// possible here.
+// throwaway runs a worker in its own namespaces. It sees the files of this machine
+// read-only, and no other processes and no network. It can write only to a file system
+// in memory, which is discarded. It skips the test if that is not possible here.
 func throwaway(t *testing.T, j job) []result {
 	t.Helper()
 	input, err := json.Marshal(j)
@@ -183,13 +182,13 @@ func initNamespace() int {
 	}
 }
 
-// workerEnv is the environment of a worker: that of an agent, with its secrets.
+// workerEnv returns the environment of a worker: that of an agent, with its secrets.
 func workerEnv() []string {
 	return []string{stageKey + "=" + stageWorker, "PATH=/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin:" + os.Getenv("PATH"), "LANG=C.UTF-8", "ANTHROPIC_API_KEY=" + OutsideSecret, "AWS_SECRET_ACCESS_KEY=" + OutsideSecret}
 }
 
-// prepare makes the namespaces a place where nothing of this machine can be changed
-// and where every host is the machine itself.
+// prepare sets up the namespaces so that nothing of this machine can be changed and
+// every host name resolves to the machine itself.
 func prepare() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
@@ -232,7 +231,7 @@ func prepare() error {
 		}
 	}
 	for path, text := range map[string]string{"/proc/sys/net/ipv4/ip_unprivileged_port_start": "0", "/proc/sys/net/ipv4/ping_group_range": "0 65534"} {
-		os.WriteFile(path, []byte(text), 0) // attacks that need it do not work otherwise, and say so
+		os.WriteFile(path, []byte(text), 0) // attacks that need it fail otherwise, and report that
 	}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -247,7 +246,7 @@ func prepare() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)
 }
 
-// refuse has the kernel refuse something to this thread and all that it starts.
+// refuse makes the kernel deny something to this thread and all its children.
 func refuse(what string) error {
 	const (
 		load   = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS

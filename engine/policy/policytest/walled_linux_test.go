@@ -19,15 +19,15 @@ import (
 // walledLimit is how long a command behind the wall may take.
 const walledLimit = 3 * time.Second
 
-// play plays a row with Parley in between: the policy decides, and what it lets run
-// runs where its decision says. In a job "wall" nobody decides: the command runs behind
-// the wall in any case.
+// play plays a row with Parley in between: the policy decides, and an allowed command
+// runs where its decision says. In a job "wall" the policy is skipped, and the command
+// always runs behind the wall.
 func (p *player) play(r *Row, s *Setting, res *result) error {
 	place := "wall"
 	if p.job.Kind == "parley" {
 		req, err := p.world.Request(r, s)
 		if err != nil {
-			return nil // the tool refuses it
+			return nil // the tool rejects it
 		}
 		req.ReadWall = p.wall.Ready() == nil
 		d := policy.New(p.world.Rules(s)...).Decide(req)
@@ -104,15 +104,15 @@ func (p *player) behindWall(command string, view sandbox.View) (output []byte, c
 	return bytes.Clone(output[:n]), cmd.ProcessState.ExitCode(), nil
 }
 
-// playAll plays rows that must leave nothing. The place is looked through after some
-// rows, for changes that no witness shows.
+// playAll plays rows that must leave no trace. After some rows it compares the place
+// with its snapshot, to find changes that no witness shows.
 func (p *player) playAll(rows []Row, list []int, settings map[string]*Setting) error {
 	p.wall = sandbox.NewWall(sandbox.WallOptions{Home: p.world.Home(), Path: os.Getenv("PATH")})
 	defer p.wall.Close()
 	if err := p.wall.Ready(); err != nil && p.job.Kind == "wall" {
 		return p.out.Encode(result{Row: -1, Ran: "no wall", Note: err.Error()})
 	}
-	var since []int // rows that ran and after which nobody looked
+	var since []int // rows since the last comparison
 	look := func() error {
 		if p.world.place == "" {
 			return nil // nothing was played
@@ -128,7 +128,7 @@ func (p *player) playAll(rows []Row, list []int, settings map[string]*Setting) e
 		if len(suspects) == 1 {
 			return p.out.Encode(result{Row: suspects[0], Fired: true, Ran: "wall", Note: "changed: " + strings.Join(changed, " ")})
 		}
-		for _, i := range suspects { // one of them did it
+		for _, i := range suspects { // one of them caused the change
 			if err := p.world.Enter(settings[rows[i].Setting].Place); err != nil {
 				return err
 			}

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// willing does what a call of a tool other than Bash asks for, with no check at all: it
-// is the positive control of such rows.
+// willing executes a call of a tool other than Bash without any check: it is the
+// positive control of such rows.
 func (p *player) willing(r *Row) []byte {
 	w := p.world
 	var in map[string]any
@@ -74,8 +74,8 @@ func writeFile(path string, data []byte) {
 	os.WriteFile(path, data, 0o644)
 }
 
-// serve is an MCP server that takes every text of its input for a file, a pattern or a
-// command, and "write" for a file to write to.
+// serve acts as an MCP server that treats every text of its input as a file, a pattern
+// or a command, and "write" as a file to write to.
 func (p *player) serve(out *bytes.Buffer, in map[string]any) {
 	var texts []string
 	var collect func(name string, v any)

@@ -66,8 +66,8 @@ func work(in io.Reader, out io.Writer) error {
 	if j.Kind != "control" {
 		return p.playAll(rows, list, settings)
 	}
-	// Signals that the test was started without reach commands: a shell cannot trap one that
-	// is ignored when it starts.
+	// Make sure that commands receive signals which were ignored when the test started: a
+	// shell cannot trap a signal that is ignored at its start.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGQUIT)
 	for _, i := range list {
 		r := &rows[i]
@@ -90,10 +90,10 @@ func work(in io.Reader, out io.Writer) error {
 	return nil
 }
 
-// workerKinds are jobs that are no rows.
+// workerKinds are jobs that do not play rows.
 var workerKinds = map[string]func(*player) error{}
 
-// missingPrograms names a program that the row needs and this machine does not have.
+// missingPrograms returns a program that the row needs and this machine does not have.
 func missingPrograms(r *Row) string {
 	for _, name := range r.Needs() {
 		if _, err := exec.LookPath(name); err != nil {
@@ -113,7 +113,7 @@ type player struct {
 	wall     *sandbox.Wall
 }
 
-// environ is the environment of commands, as that of the agent's tool is.
+// environ returns the environment of commands, which is that of the agent's tool.
 func (p *player) environ() []string {
 	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.world.Home(), "LANG=C.UTF-8", "TERM=dumb", "PAGER=cat", "GIT_PAGER=cat", "GIT_EDITOR=true", "GIT_TERMINAL_PROMPT=0", "TMPDIR=/tmp"},
 		"ANTHROPIC_API_KEY="+os.Getenv("ANTHROPIC_API_KEY"), "AWS_SECRET_ACCESS_KEY="+os.Getenv("AWS_SECRET_ACCESS_KEY"))
@@ -148,7 +148,7 @@ func (p *player) control(r *Row, s *Setting, res *result) error {
 	res.Fired = p.world.Fired(r, s, output) || r.Witness == "net" && p.listener.reached()
 	if bystander != nil {
 		if r.Witness == "kill" {
-			// If nothing came until then, nothing comes.
+			// If no signal has arrived by then, none will.
 			spared := time.AfterFunc(time.Second, func() { bystander.Process.Kill() })
 			syscall.Wait4(bystander.Process.Pid, nil, syscall.WUNTRACED, nil)
 			res.Fired = spared.Stop()
@@ -166,8 +166,8 @@ func (p *player) control(r *Row, s *Setting, res *result) error {
 	return nil
 }
 
-// free runs a command unconfined and waits until nothing of it is left, but for the
-// process that is named.
+// free runs a command unconfined and waits until none of its processes is left, except the
+// given one.
 func (p *player) free(command string, but *exec.Cmd) (output []byte, timedOut bool, err error) {
 	if err := p.output.Truncate(0); err != nil {
 		return nil, false, err
