@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// known notes what the table knows of a program: what it runs, what it reads and
-// writes. Of a program that is not known, every argument may be a file or a program.
+// known records the effects of a program according to the table: what it runs, reads and
+// writes. For an unknown program, every argument may be a file or a program.
 func (s *Script) known(c *Call, name string, input *Word) {
 	if c.Args[0].Text() == "" {
 		name = "?"
@@ -27,8 +27,7 @@ func (s *Script) known(c *Call, name string, input *Word) {
 	}
 }
 
-// asksVersion reports whether a program is asked for its version or its help, and
-// nothing else.
+// asksVersion reports whether a program is only asked for its version or its help.
 func asksVersion(p *program, args []Word) bool {
 	if len(args) != 1 || !args[0].Static() {
 		return false
@@ -37,8 +36,8 @@ func asksVersion(p *program, args []Word) bool {
 	return t == "--version" || t == "--help" || p != nil && slices.Contains(p.tells, t)
 }
 
-// program notes what a program does whose line of the table is known. Its own words
-// begin at an index.
+// program records the effects of a program with a line in the table. Its own arguments
+// start at index at.
 func (s *Script) program(c *Call, p *program, at int, input *Word) {
 	a := &argv{s: s, c: c, p: p, input: input, via: path.Base(p.name), quiet: true, reads: true}
 	if len(c.Args) >= at {
@@ -51,35 +50,36 @@ func (s *Script) program(c *Call, p *program, at int, input *Word) {
 	a.all(at)
 }
 
-// An argv is a walk over the words of a program, by its line of the table.
+// An argv is a walk over the arguments of a program, by its line of the table.
 type argv struct {
 	s     *Script
 	c     *Call
 	p     *program
-	input *Word  // what the program reads from a document in the command
+	input *Word  // here-document that the program reads
 	via   string // its name, for people
 
-	quiet    bool // all that was found so far is known and only reads
-	reads    bool // all that was found so far only reads
-	deep     bool // directories are touched with all below them
+	quiet    bool // everything so far is known and only reads
+	reads    bool // everything so far only reads
+	deep     bool // directories are touched with everything below them
 	follow   bool // links are followed
-	inplace  bool // the files that are read are written
+	inplace  bool // the files that are read are also written
 	lists    bool // see the trait bare
-	instead  bool // an option took the place of the first operand
+	instead  bool // an option replaced the first operand
 	unpacks  bool
 	operands []operand
-	done     bool // the rest of the words belongs to another program
+	done     bool // the remaining words belong to another program
 
-	delegated bool // the line of a subcommand says it all
+	delegated bool // the line of a subcommand covers everything
 }
 
-// An operand is a word that is no option.
+// An operand is an argument that is not an option.
 type operand struct {
 	word Word
 	arg  int // its index in Args
 }
 
-// all goes through the words from an index on, and notes what the program does.
+// all handles the arguments starting at an index, and records the effects of the
+// program.
 func (a *argv) all(at int) {
 	a.options(at)
 	if !a.delegated {
@@ -87,8 +87,8 @@ func (a *argv) all(at int) {
 	}
 }
 
-// options goes through the words from an index on, applies the options and collects the
-// operands.
+// options handles the arguments starting at an index: it applies the options and
+// collects the operands.
 func (a *argv) options(at int) {
 	p, args := a.p, a.c.Args
 	for i := at; i < len(args) && !a.done; i++ {
@@ -121,7 +121,7 @@ func (a *argv) options(at int) {
 	}
 }
 
-// atFile takes a word @FILE that stands for the words in that file.
+// atFile handles an argument @FILE, which stands for the words in that file.
 func (a *argv) atFile(t string, i int) bool {
 	if !a.p.is(atfileTrait) || !strings.HasPrefix(t, "@") || len(t) == 1 {
 		return false
@@ -130,7 +130,7 @@ func (a *argv) atFile(t string, i int) bool {
 	return true
 }
 
-// stopAt returns after how many operands no more options are looked for: with the first
+// stopAt returns after how many operands parsing of options stops: after the first one
 // that is not a variable for the command that follows.
 func (a *argv) stopAt() int {
 	n := 0
@@ -147,7 +147,8 @@ func isAssignment(t string) bool {
 	return ok && name != ""
 }
 
-// open takes a word that is not known whole. It may be an option, or several words.
+// open handles an argument that is not completely known. It may be an option, or several
+// words.
 func (a *argv) open(w Word, i int) {
 	a.quiet = false
 	if mayBegin(w, "-") && !a.p.is(anyTrait) {
@@ -156,7 +157,7 @@ func (a *argv) open(w Word, i int) {
 	a.operands = append(a.operands, operand{w, i})
 }
 
-// behind takes the words behind --, which are no options of this program.
+// behind handles the arguments after --, which are not options of this program.
 func (a *argv) behind(i int) {
 	if pass := a.p.pass; pass != nil {
 		other := &argv{s: a.s, c: a.c, p: pass, via: a.via, quiet: true, reads: true}
@@ -173,7 +174,7 @@ func (a *argv) behind(i int) {
 	}
 }
 
-// subcommand goes on with the line of a subcommand, if there is one.
+// subcommand continues with the line of a subcommand, if there is one.
 func (a *argv) subcommand(i int) bool {
 	word := " " + a.c.Args[i].Text()
 	sub := programs().programs[a.p.name+word]
@@ -181,7 +182,7 @@ func (a *argv) subcommand(i int) bool {
 		a.beforeGit(i)
 	}
 	if sub == nil && !strings.Contains(a.p.name, " ") {
-		// The line may be that of another program of the kind.
+		// The line may be that of a similar program.
 		sub = programs().programs[a.via+word]
 	}
 	if sub == nil {
@@ -198,7 +199,7 @@ func (a *argv) subcommand(i int) bool {
 	return true
 }
 
-// pair takes an operand of the form name=value that the line names.
+// pair handles an operand of the form name=value that the line lists.
 func (a *argv) pair(t string, i int) bool {
 	if len(a.p.pairs) == 0 {
 		return false
@@ -212,7 +213,7 @@ func (a *argv) pair(t string, i int) bool {
 	return true
 }
 
-// unknown takes an option that the line does not list.
+// unknown handles an option that the line does not list.
 func (a *argv) unknown(t string, i int) {
 	a.quiet = false
 	if a.p.is(anyTrait) {
@@ -224,8 +225,8 @@ func (a *argv) unknown(t string, i int) {
 	a.s.use(File{Word: a.c.Args[i], Kind: Write, Via: a.via, Loose: true})
 }
 
-// long takes an option with two dashes, or one of a program whose long options have one.
-// It returns the index of its last word.
+// long handles an option with two dashes, or with one if the program has such long
+// options. It returns the index of its last word.
 func (a *argv) long(t string, i int) int {
 	name, value, joinedValue := strings.Cut(t, "=")
 	o, ok := a.p.find(name)
@@ -249,7 +250,7 @@ func (a *argv) long(t string, i int) int {
 		return i
 	}
 	if o.name != name && !a.p.is(onedashTrait) {
-		a.quiet = false // cut short
+		a.quiet = false // abbreviated
 		if !a.p.is(anyTrait) {
 			a.c.risk(i, t)
 		}
@@ -273,7 +274,7 @@ func (a *argv) long(t string, i int) int {
 	return i
 }
 
-// cluster takes letters behind a dash; the last may have a value. It returns the index
+// cluster handles letters after a dash; the last may have a value. It returns the index
 // of its last word.
 func (a *argv) cluster(t string, i int) int {
 	for k := 1; k < len(t); k++ {
@@ -323,12 +324,11 @@ func (a *argv) applyNext(k kind, i int) int {
 	return i + 1
 }
 
-// apply notes what the value of an option does that is joined to it, or the option
-// itself if it has none.
+// apply records the effect of an option with an attached value, or without a value.
 func (a *argv) apply(k kind, w Word, i int) { a.value(k, w, i, i) }
 
-// value notes what the value of an option does. The option is at one index, its value at
-// another or the same.
+// value records the effect of an option's value. The option is at index i, its value at
+// index at, which may be the same.
 func (a *argv) value(k kind, w Word, i, at int) {
 	if k == "" || k == "text" {
 		return
@@ -336,7 +336,7 @@ func (a *argv) value(k kind, w Word, i, at int) {
 	effects[k](a, w, i, at)
 }
 
-// finish notes what the operands do, and what was found of the program.
+// finish records the effects of the operands, and the properties of the call.
 func (a *argv) finish() {
 	p := a.p
 	if p.is(treeTrait) {
@@ -390,7 +390,7 @@ func operandKind(kinds []kind, rest bool, n int) kind {
 	return ""
 }
 
-// operand notes what an operand does.
+// operand records the effect of an operand.
 func (a *argv) operand(k kind, o operand) {
 	if k == "text" {
 		return
@@ -398,13 +398,13 @@ func (a *argv) operand(k kind, o operand) {
 	effects[k](a, o.word, o.arg, o.arg)
 }
 
-// extra takes an operand that the line does not expect.
+// extra handles an operand that the line does not expect.
 func (a *argv) extra(o operand) {
 	a.quiet, a.reads = false, false
 	a.s.use(File{Word: o.word, Kind: Write, Via: a.via, Loose: true})
 }
 
-// settle writes down what was found of the program.
+// settle sets the properties of the call.
 func (a *argv) settle() {
 	p, c := a.p, a.c
 	quiet := p.is(readsTrait) || p.is(printsTrait)
@@ -419,9 +419,9 @@ func (a *argv) settle() {
 	}
 }
 
-// hidden notes what the words of a program that is not known would run: a shell or
-// another interpreter with its text, a word that is a command itself. And where it
-// may work: every directory that it is given.
+// hidden records what the arguments of an unknown program may run: a shell or another
+// interpreter with its text, or an argument that is a command itself. It also records
+// where it may work: every directory among its arguments.
 func (s *Script) hidden(name string, args []Word) {
 	if len(args) > maxLoose {
 		return
@@ -452,8 +452,8 @@ func (s *Script) hidden(name string, args []Word) {
 	}
 }
 
-// LooksLikeCommand reports whether a text begins with a program that is known, and
-// goes on.
+// LooksLikeCommand reports whether a text starts with a known program, followed by
+// arguments.
 func LooksLikeCommand(text string) bool {
 	first, rest, ok := strings.Cut(strings.TrimSpace(text), " ")
 	if !ok || rest == "" || len(text) >= MaxCommand {
@@ -462,7 +462,7 @@ func LooksLikeCommand(text string) bool {
 	return Known(path.Base(strings.NewReplacer(`"`, "", "'", "", `\`, "").Replace(first)))
 }
 
-// tells reports whether an option says that a text to run is next.
+// tells reports whether an option announces that a text to run follows.
 func tells(t string, shell bool) bool {
 	if strings.HasPrefix(t, "--") {
 		return t == "--command" || t == "--exec" || t == "--eval" || t == "--run" || t == "--shell"
@@ -470,8 +470,8 @@ func tells(t string, shell bool) bool {
 	return len(t) > 1 && len(t) < 6 && t[0] == '-' && (strings.HasSuffix(t, "c") || !shell && strings.HasSuffix(t, "e") || t == "-x" || t == "-r" && !shell)
 }
 
-// fed notes what a program that is not known reads, as far as it stands in the
-// command: it may do what it says.
+// fed handles the input of an unknown program, as far as it is contained in the command:
+// the program may execute it.
 func (s *Script) fed(input *Word) {
 	text := s.piped
 	if input != nil {
@@ -482,7 +482,7 @@ func (s *Script) fed(input *Word) {
 	}
 }
 
-// unpacked notes that files are made whose names are not known.
+// unpacked records that files with unknown names are created.
 func (s *Script) unpacked(via string) {
 	s.use(File{Word: patternWord(".", AnyText), Kind: Write, Via: via, Loose: true, Deep: true})
 }

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// functions are the parts of programs.txt that a line cannot say: code=NAME. Each gets
-// the words of the program, and the index of the first.
+// functions implement the parts of programs.txt that a line cannot express: code=NAME.
+// Each receives the arguments of the program, and the index of the first.
 var functions map[string]func(a *argv, args []Word, at int)
 
 func init() {
@@ -20,10 +20,10 @@ func init() {
 	}
 }
 
-// allWords is for programs whose effects say it all.
+// allWords is for programs that their line describes completely.
 func allWords(a *argv, _ []Word, at int) { a.all(at) }
 
-// loosely is for programs of which nothing but their name is known.
+// loosely is for programs of which only the name is known.
 func loosely(a *argv, args []Word, _ int) {
 	a.c.Loose = true
 	a.c.Reads = asksVersion(a.p, args)
@@ -32,7 +32,7 @@ func loosely(a *argv, args []Word, _ int) {
 	a.s.fed(a.input)
 }
 
-// fileMode is chmod and its like: a mode may begin with a dash.
+// fileMode is for chmod and similar programs: a mode may start with a dash.
 func fileMode(a *argv, args []Word, at int) {
 	for i, w := range args {
 		if t := w.Text(); w.Static() && len(t) > 1 && t[0] == '-' && strings.Trim(t, "-rwxXst") == "" {
@@ -45,7 +45,7 @@ func fileMode(a *argv, args []Word, at int) {
 	a.all(at)
 }
 
-// builtin is for builtins that evaluate texts.
+// builtin is for shell builtins that evaluate texts.
 func builtin(a *argv, args []Word, _ int) {
 	s := a.s
 	switch a.via {
@@ -54,7 +54,7 @@ func builtin(a *argv, args []Word, _ int) {
 		if len(args) > 0 && args[0].Text() == "--" {
 			args = args[1:]
 		}
-		a.c.Clear, a.c.Reads = false, true // what it evaluates is looked at
+		a.c.Clear, a.c.Reads = false, true // the evaluated text is analyzed
 		s.joined(args, "eval")
 	case "trap":
 		s.act("it runs a text later")
@@ -78,7 +78,7 @@ func builtin(a *argv, args []Word, _ int) {
 	}
 }
 
-// changeDir is cd, pushd and popd.
+// changeDir is for cd, pushd and popd.
 func changeDir(a *argv, args []Word, _ int) {
 	s, c := a.s, a.c
 	c.Dir = true
@@ -100,7 +100,7 @@ func changeDir(a *argv, args []Word, _ int) {
 	}
 }
 
-// dark is for builtins after which names mean something else.
+// dark is for builtins that change the meaning of names.
 func dark(a *argv, args []Word, _ int) {
 	a.s.blur("it changes what names mean")
 	for _, w := range args {
@@ -155,11 +155,11 @@ func exports(a *argv, args []Word, _ int) {
 	a.s.unprove("it changes variables")
 }
 
-// readsOtherwise are options of a shell after which the same words mean other files or
-// variables.
+// readsOtherwise are shell options that change which files or variables the same words
+// refer to.
 var readsOtherwise = []string{"nocaseglob", "cdable_vars", "keyword", "-k"}
 
-// harmlessSet are words of set that change nothing but how errors are treated.
+// harmlessSet are arguments of set that only change how errors are handled.
 var harmlessSet = []string{"-e", "-u", "-x", "-o", "pipefail", "-eu", "-ex", "-euo", "-eux", "-euxo", "errexit", "nounset", "xtrace", "+e", "+x", "-v", "-f"}
 
 func set(a *argv, args []Word, _ int) {
@@ -176,7 +176,7 @@ func set(a *argv, args []Word, _ int) {
 	}
 }
 
-// mapfile may call a text for the lines that it reads.
+// mapfile may evaluate a text for the lines that it reads.
 func mapfile(a *argv, args []Word, _ int) {
 	a.s.unprove("it changes variables")
 	a.c.Reads = true
@@ -201,7 +201,7 @@ func mapfile(a *argv, args []Word, _ int) {
 	}
 }
 
-// printf prints; with -v it assigns to a variable, and its %n does to one that a word
+// printf prints. With -v it assigns to a variable, and with %n to one that an argument
 // names.
 func printf(a *argv, args []Word, _ int) {
 	c := a.c
@@ -217,8 +217,8 @@ func printf(a *argv, args []Word, _ int) {
 	}
 }
 
-// assignsByFormat reports whether a format of printf has %n in it, with whatever stands
-// between.
+// assignsByFormat reports whether a format of printf contains %n, possibly with flags
+// in between.
 func assignsByFormat(format string) bool {
 	for {
 		_, rest, ok := strings.Cut(format, "%")
@@ -236,7 +236,7 @@ func assignsByFormat(format string) bool {
 	}
 }
 
-// formatAssigns notes that words may name variables that printf changes.
+// formatAssigns records that words may name variables that printf changes.
 func (s *Script) formatAssigns(words []Word, sure bool) {
 	if !sure {
 		s.unprove("a format is made at run time")
@@ -249,7 +249,7 @@ func (s *Script) formatAssigns(words []Word, sure bool) {
 	}
 }
 
-// testProgram is test and [.
+// testProgram is for test and [.
 func testProgram(a *argv, args []Word, at int) {
 	a.quiet, a.reads = true, true
 	for i, w := range args {
@@ -261,7 +261,7 @@ func testProgram(a *argv, args []Word, at int) {
 	a.settle()
 }
 
-// testWord notes a word of test: a file, if it is no operator.
+// testWord records an argument of test: a file, unless it is an operator.
 func (a *argv) testWord(w Word) {
 	if !w.Static() {
 		a.quiet = false
@@ -272,7 +272,7 @@ func (a *argv) testWord(w Word) {
 	a.s.use(File{Word: w, Kind: Read, Via: a.via})
 }
 
-// sudo runs a command as somebody else.
+// sudo runs a command as another user.
 func sudo(a *argv, args []Word, at int) {
 	for i, w := range args {
 		if t := w.Text(); t == "-e" || t == "--edit" {
@@ -290,13 +290,13 @@ func sudo(a *argv, args []Word, at int) {
 	}
 }
 
-// xargsEffect is the command of xargs, which gets words that it reads.
+// xargsEffect handles the command of xargs, which receives words from its input.
 func xargsEffect(a *argv, w Word, _, at int) {
 	if !w.Static() {
 		cmdEffect(a, w, at, at)
 		return
 	}
-	var marks []string // what it replaces
+	var marks []string // texts that xargs replaces
 	for i := 1; i < at; i++ {
 		marks = append(marks, placeholder(a.c.Args[i].Text(), a.c.Args[i+1:]))
 	}
@@ -312,7 +312,8 @@ func xargsEffect(a *argv, w Word, _, at int) {
 	a.s.run(rest, a.via, nil)
 }
 
-// placeholder returns the text that an option of xargs says is replaced, if it is one.
+// placeholder returns the text that an option of xargs declares as replaced, if it is
+// such an option.
 func placeholder(t string, rest []Word) string {
 	if strings.HasPrefix(t, "--") {
 		if name, v, ok := strings.Cut(t, "="); ok && strings.HasPrefix("--replace", name) {
@@ -332,7 +333,7 @@ func placeholder(t string, rest []Word) string {
 	return "{}"
 }
 
-// shell is a program that reads commands: a text, a file, or its input.
+// shell is for programs that read commands: from a text, a file, or their input.
 func shell(a *argv, args []Word, _ int) {
 	s, c, name := a.s, a.c, a.via
 	text, next := false, 0
@@ -365,7 +366,7 @@ func shell(a *argv, args []Word, _ int) {
 		case len(t) > 1 && (t[0] == '-' || t[0] == '+'):
 			text = text || t[0] == '-' && strings.Contains(t, "c")
 			if strings.Contains(t, "s") && t[0] == '-' && !text {
-				s.blur("a shell reads what to run") // whatever operands follow
+				s.blur("a shell reads what to run") // even if operands follow
 				s.fed(nil)
 				if a.input != nil {
 					s.sub(*a.input, name)
@@ -374,7 +375,7 @@ func shell(a *argv, args []Word, _ int) {
 			if strings.HasSuffix(t, "o") || strings.HasSuffix(t, "O") {
 				next = -1
 			}
-		case name == "su" || name == "runuser" || name == "sg": // a name
+		case name == "su" || name == "runuser" || name == "sg": // a user name
 		default:
 			a.shellFile(w, args[i+1:])
 			return
@@ -387,9 +388,9 @@ func shell(a *argv, args []Word, _ int) {
 	s.blur("a shell reads what to run")
 }
 
-// shellText notes the text of a shell's -c, and its parameters.
+// shellText handles the text of a shell's -c, and its parameters.
 func (a *argv) shellText(w Word, rest []Word) {
-	a.c.Reads = !slices.Contains([]string{"su", "runuser", "sg", "pwsh", "csh", "tcsh", "fish"}, a.via) // what it runs is looked at
+	a.c.Reads = !slices.Contains([]string{"su", "runuser", "sg", "pwsh", "csh", "tcsh", "fish"}, a.via) // the commands in the text are analyzed
 	a.s.sub(w, a.via+" -c")
 	for _, r := range rest {
 		a.s.use(File{Word: r, Kind: Write, Via: a.via, Loose: true})
@@ -402,13 +403,13 @@ func (a *argv) shellText(w Word, rest []Word) {
 	}
 }
 
-// runsFile notes that an interpreter runs a file. The file may be a program that is a
+// runsFile records that an interpreter runs a file. The file may be a program that is a
 // script: "bash npm" finds it in the PATH, "node /usr/bin/npm" names its path.
 func (a *argv) runsFile(w Word, rest []Word) {
 	a.s.call(&Call{Args: append([]Word{w}, rest...), Via: a.via, Guess: true})
 }
 
-// shellFile notes a file of commands.
+// shellFile handles a file of commands.
 func (a *argv) shellFile(w Word, rest []Word) {
 	t := w.Text()
 	if t == "-" || strings.HasPrefix(t, "/dev/") || strings.HasPrefix(t, "/proc/") {

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// An effect notes what a word of one kind does: the value of the option at index i, or
-// an operand at index at. There is no word if an option has no value.
+// An effect records the effect of a word of one kind: the value of the option at index
+// i, or an operand at index at. The word is empty if an option has no value.
 type effect func(a *argv, w Word, i, at int)
 
-// effects says what words of each kind do; programs.txt explains the kinds.
+// effects maps each kind to its effect; programs.txt explains the kinds.
 var effects map[kind]effect
 
-// kinds are those that programs.txt may name.
+// kinds are the kinds that programs.txt may name.
 var kinds = map[kind]bool{"": true, "text": true}
 
 func init() {
@@ -97,10 +97,10 @@ func init() {
 	}
 }
 
-// acts notes that the program does more than read.
+// acts records that the program does more than read.
 func (a *argv) acts() { a.quiet, a.reads = false, false }
 
-// riskIf notes an option that does more than the program is known for.
+// riskIf records an option that does more than the program is known for.
 func (a *argv) riskIf(yes bool, i int) {
 	if yes {
 		a.acts()
@@ -108,7 +108,7 @@ func (a *argv) riskIf(yes bool, i int) {
 	}
 }
 
-// file notes a file that is read, or written if the program works in place.
+// file records a file that is read, or written if the program works in place.
 func (a *argv) file(w Word, deep bool) {
 	if w.none() || w.Static() && w.Text() == "-" {
 		return
@@ -187,16 +187,16 @@ func runEffect(a *argv, w Word, i, _ int) {
 	a.s.use(File{Word: w, Kind: Read, Via: a.via, Loose: true})
 }
 
-// rest hands the words from an index on to another program.
+// rest passes the words starting at an index to another program.
 func (a *argv) rest(at int, f func(args []Word)) {
 	a.done = true
-	a.c.Loose = !a.p.is(clearTrait) // the word that is taken for the program may be wrong
+	a.c.Loose = !a.p.is(clearTrait) // the word taken for the program may be the wrong one
 	a.quiet = false
 	f(a.c.Args[at:])
 }
 
 func cmdEffect(a *argv, w Word, _, at int) {
-	for w.Static() && strings.HasPrefix(w.Text(), "-") && at+1 < len(a.c.Args) { // an option of its own
+	for w.Static() && strings.HasPrefix(w.Text(), "-") && at+1 < len(a.c.Args) { // its own option
 		at++
 		w = a.c.Args[at]
 	}
@@ -217,8 +217,8 @@ func cmdEffect(a *argv, w Word, _, at int) {
 	})
 }
 
-// packageEffect notes a program that a package has: its options count as those of the
-// program that runs it.
+// packageEffect handles a program that a package contains: its options are treated as
+// those of the program that runs it.
 func packageEffect(a *argv, w Word, _, at int) {
 	a.acts()
 	if !w.Static() {
@@ -241,7 +241,7 @@ func packageEffect(a *argv, w Word, _, at int) {
 	}
 }
 
-// splitEffect is the text of env -S, which is split as a shell would, nearly.
+// splitEffect handles the text of env -S, which is split almost like a shell would.
 func splitEffect(a *argv, w Word, i, at int) {
 	a.s.act("env splits a text into words")
 	a.acts()
@@ -269,7 +269,7 @@ func inplaceEffect(a *argv, w Word, i, _ int) {
 	a.inplace = true
 }
 
-// targetEffect notes what a build works on.
+// targetEffect records what a build works on.
 func targetEffect(a *argv, w Word, _, at int) {
 	a.s.use(File{Word: w, Kind: Write, Via: a.via, Loose: true})
 	if !w.Static() {
@@ -280,13 +280,13 @@ func targetEffect(a *argv, w Word, _, at int) {
 	}
 }
 
-// nameEffect notes a value that is the name of something built in, or a file to run.
+// nameEffect handles a value that is the name of something built in, or a file to run.
 func nameEffect(a *argv, w Word, i, _ int) {
 	a.riskIf(!w.Static() || strings.ContainsAny(w.Text(), "./@"), i)
 }
 
 func modeEffect(a *argv, w Word, i, at int) {
-	// A word that says how, or the file that it is taken from.
+	// A word that is the mode, or the file that it is read from.
 	a.acts()
 	if i != at || strings.HasPrefix(a.c.Args[i].Text(), "--") {
 		a.s.use(File{Word: w, Kind: Read, Via: a.via, Loose: true})
@@ -320,7 +320,7 @@ func dateEffect(a *argv, w Word, i, _ int) {
 	a.riskIf(!w.Static() || !strings.HasPrefix(w.Text(), "+"), i)
 }
 
-// makeEffect notes what make is to make, or a variable that may be a command.
+// makeEffect records a target of make, or a variable that may be a command.
 func makeEffect(a *argv, w Word, _, at int) {
 	targetEffect(a, w, at, at)
 	name, value, ok := strings.Cut(w.Text(), "=")
@@ -334,7 +334,7 @@ func makeEffect(a *argv, w Word, _, at int) {
 	}
 }
 
-// goalEffect notes a goal of Maven: one with a colon is any plugin.
+// goalEffect handles a goal of Maven: one with a colon can be any plugin.
 func goalEffect(a *argv, w Word, _, at int) {
 	a.riskIf(!w.Static() || strings.Contains(w.Text(), ":"), at)
 }
@@ -353,8 +353,8 @@ func flockEffect(a *argv, w Word, _, at int) {
 
 // ---- The network ----
 
-// dataEffect notes a text that is sent, which may name a file to send: @file, a=@file,
-// a=<file, a@file.
+// dataEffect handles a text that is sent, which may name a file to send: @file,
+// a=@file, a=<file, a@file.
 func dataEffect(a *argv, w Word, i, _ int) {
 	a.acts()
 	if w.none() {
@@ -372,7 +372,7 @@ func sendsFile(t, option string) bool {
 	return strings.HasPrefix(t, "@") || strings.Contains(t, "=@") || strings.Contains(t, "=<")
 }
 
-// cookieEffect notes cookies, or a file of them.
+// cookieEffect handles cookies, or a file of them.
 func cookieEffect(a *argv, w Word, i, _ int) {
 	a.acts()
 	if !w.none() && (!w.Static() || !strings.Contains(w.Text(), "=")) {
@@ -381,7 +381,7 @@ func cookieEffect(a *argv, w Word, i, _ int) {
 	}
 }
 
-// outEffect notes where an answer is written.
+// outEffect records where a response is written.
 func outEffect(a *argv, w Word, i, _ int) {
 	a.acts()
 	if w.none() || w.Static() && (w.Text() == "/dev/null" || w.Text() == "-") {
@@ -391,7 +391,7 @@ func outEffect(a *argv, w Word, i, _ int) {
 	a.s.use(File{Word: w, Kind: Write, Via: "curl"})
 }
 
-// steerEffect notes a file that says which other files and hosts to use.
+// steerEffect handles a file that configures which other files and hosts to use.
 func steerEffect(a *argv, w Word, i, _ int) {
 	a.riskIf(true, i)
 	a.s.AnyHost = true
@@ -412,13 +412,13 @@ func urlEffect(a *argv, w Word, i, at int) {
 	t := w.Text()
 	if len(t) > 5 && strings.EqualFold(t[:5], "file:") {
 		a.riskIf(true, at)
-		if strings.ContainsAny(t, "[]{}") { // which are patterns to curl
+		if strings.ContainsAny(t, "[]{}") { // these are patterns for curl
 			a.s.use(File{Word: anyWord(t), Kind: Read, Via: "curl", Loose: true})
 		}
 	}
 }
 
-// sshOptionEffect notes -o of ssh and its like, whose value may be run.
+// sshOptionEffect handles -o of ssh and similar options, whose value may be run.
 func sshOptionEffect(a *argv, w Word, i, _ int) {
 	a.riskIf(true, i)
 	a.c.Loose = true

@@ -12,8 +12,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata/effects.txt")
 
-// TestEffects compares the effects of commands with testdata/effects.txt: a line with
-// "$ " and the command, in Go quotes if it begins with one, then its effects.
+// TestEffects compares the effects of commands with testdata/effects.txt: a line with "$
+// " and the command, in Go quotes if it starts with one, then its effects.
 func TestEffects(t *testing.T) {
 	const golden = "testdata/effects.txt"
 	data, err := os.ReadFile(golden)
@@ -56,7 +56,7 @@ func TestEffects(t *testing.T) {
 	}
 }
 
-// describe writes the effects of a script down for people.
+// describe formats the effects of a script for people.
 func describe(s *Script) string {
 	var b strings.Builder
 	for _, c := range s.Calls {
@@ -92,7 +92,7 @@ func describe(s *Script) string {
 	}
 	for _, f := range s.Files {
 		if f.Loose {
-			continue // it need not be a file
+			continue // it may not be a file
 		}
 		fmt.Fprintf(&b, "  %ss ", f.Kind)
 		if f.Word.Static() {
@@ -121,8 +121,8 @@ func describe(s *Script) string {
 	return b.String()
 }
 
-// A # in the middle of a word begins no comment, wherever the word is: what follows it is
-// found, or the command is not clear.
+// TestHashInWord checks that a # in the middle of a word starts no comment, wherever the
+// word is: what follows it is found, or the command is unclear.
 func TestHashInWord(t *testing.T) {
 	places := []string{"@", "case a in a) @;; esac", "x $(@)", "x `@`", "x <(@)", "( @ )", "{ @; }", "a=(@)", "f() { @; }", "f() ( @ )", "if @; then :; fi", "while @; do :; done", "for i in 1; do @; done", "x \"$(@)\"", "cat <<E\n$(@)\nE", "case a in a) x;& b) @;; esac", "case a in a) $(@);; esac", "x ${v:-$(@)}", "(( $(@) ))", "[[ -n $(@) ]]", "coproc { @; }", "a=$(@)", "a=($(@))", "select i in 1; do @; done", "! @", "time @", "x | @", "x && @", "case $(@) in a) :;; esac", "x $(case a in a) @;; esac)", "case a in a) if @; then :; fi;; esac", "case a in a) { @; };; esac", "case a in a) ( @ );; esac", "case a in a) f() { @; };; esac", "case a in a) x=1 @;; esac", "case a in\na) # b\n@;; esac", "x $(\n@)", "case a in a) for i in 1; do @; done;; esac"}
 	words := []string{"'a'#", "\"a\"#", "$v#", "${v}#", "$'a'#", "x 'a'#", "x $v#", "x \"$v\"#b", "x ${v}#", "x $?#", "x a'b'#", "x {a,b}#", "x [a]#", "v='a'#", "v=$v#", "x >'a'#", "x >$v#", "x <<<'a'#", "x @(a)#", "x $(y)#", "x `y`#", "x $((1))#", "x <(y)#", "x a\\ #", "x \\'#", "x -#", "x a,#", "x =#", "x %#", "x ^#", "x ~#", "x !#"}

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// git has options of its own before the command.
+// git has its own options before the command.
 func git(a *argv, args []Word, at int) {
 	s, c := a.s, a.c
 	a.quiet = false
@@ -30,7 +30,8 @@ func git(a *argv, args []Word, at int) {
 	}
 }
 
-// beforeGit notes what counts for every command of git, which is at an index.
+// beforeGit records the effects that every command of git has. The command is at index
+// i.
 func (a *argv) beforeGit(i int) {
 	s, c := a.s, a.c
 	if i > 1 {
@@ -38,7 +39,7 @@ func (a *argv) beforeGit(i int) {
 	}
 	sub, rest := c.Args[i].Text(), c.Args[i+1:]
 	for j, w := range rest {
-		// ext::command runs it.
+		// ext::command runs the command.
 		if t := w.Text(); strings.Contains(t, "::") || strings.HasPrefix(t, "fd::") {
 			a.riskIf(true, i+1+j)
 			c.Loose = true
@@ -70,8 +71,8 @@ func (a *argv) beforeGit(i int) {
 // can replace.
 func IsGitCommand(name string) bool { return programs().programs["git "+name] != nil }
 
-// GitCommand returns the command of git that words begin with, behind its options, or
-// nothing if that is not known.
+// GitCommand returns the command of git that follows its options, or "" if it is
+// unknown.
 func GitCommand(args []Word) string {
 	p := lookup("git")
 	for i := 0; i < len(args); i++ {
@@ -93,8 +94,8 @@ func GitCommand(args []Word) string {
 	return ""
 }
 
-// Talks reports whether a call talks to other machines, as far as is known of its
-// program.
+// Talks reports whether a call communicates with other machines, as far as its program
+// is known.
 func (c *Call) Talks() bool {
 	name := filepath.Base(c.Args[0].Text())
 	if c.Args[0].Text() == "/dev/tcp" {
@@ -110,7 +111,7 @@ func (c *Call) Talks() bool {
 	return lookup(name).is(netTrait)
 }
 
-// gitFile notes a word of git that may be a file, or a pattern of files.
+// gitFile records an argument of git that may be a file, or a pattern of files.
 func (a *argv) gitFile(w Word, kind Kind) {
 	if w.Static() {
 		w = pathspec(w.Text())
@@ -118,7 +119,8 @@ func (a *argv) gitFile(w Word, kind Kind) {
 	a.s.use(File{Word: w, Kind: kind, Via: "git", Loose: true, Deep: a.deep})
 }
 
-// pathspec returns the files that a word of git stands for: its * and ? are for git.
+// pathspec returns the files that an argument of git stands for: git itself expands *
+// and ?.
 func pathspec(t string) Word {
 	text := t
 	if strings.HasPrefix(t, ":(") { // :(glob)x
@@ -135,8 +137,8 @@ func pathspec(t string) Word {
 	return patternWord(t, globPattern(text)...)
 }
 
-// globPattern returns the pattern of a text in which *, ? and [] stand for others, the
-// first of them also for directories.
+// globPattern returns the pattern of a text with the wildcards *, ? and []; * also
+// matches directories.
 func globPattern(text string) []rune {
 	var pat []rune
 	skip := 0
@@ -173,8 +175,8 @@ func pathspecEffect(a *argv, w Word, _, _ int) {
 	}
 }
 
-// diffspecEffect is a word of git diff, which compares files outside of the repository,
-// too.
+// diffspecEffect handles an argument of git diff, which also compares files outside of
+// the repository.
 func diffspecEffect(a *argv, w Word, i, at int) {
 	pathspecEffect(a, w, i, at)
 	if t := w.Text(); w.Static() && (filepath.IsAbs(t) || strings.HasPrefix(t, "..") && strings.Contains(t, "/")) {
@@ -182,7 +184,7 @@ func diffspecEffect(a *argv, w Word, i, at int) {
 	}
 }
 
-// remoteEffect is a repository on another machine, or a branch.
+// remoteEffect handles a repository on another machine, or a branch.
 func remoteEffect(a *argv, w Word, i, at int) {
 	a.acts()
 	a.gitFile(w, Write)
@@ -191,7 +193,7 @@ func remoteEffect(a *argv, w Word, i, at int) {
 	}
 }
 
-// gitPlaceEffect is where git makes a repository or a directory.
+// gitPlaceEffect handles a path where git creates a repository or a directory.
 func gitPlaceEffect(a *argv, w Word, i, at int) {
 	a.acts()
 	a.gitFile(w, Write)
@@ -200,7 +202,7 @@ func gitPlaceEffect(a *argv, w Word, i, at int) {
 	}
 }
 
-// gitDirEffect is a directory that git works in.
+// gitDirEffect handles a directory that git works in.
 func gitDirEffect(a *argv, w Word, i, _ int) {
 	a.quiet = false
 	a.c.risk(i, a.c.Args[i].Text())
@@ -215,9 +217,9 @@ func gitDirEffect(a *argv, w Word, i, _ int) {
 	a.s.use(File{Word: w, Kind: Write, Via: "git", Loose: true, Deep: true})
 }
 
-// gitExecEffect is the directory of git's programs.
+// gitExecEffect handles the directory of git's programs.
 func gitExecEffect(a *argv, w Word, i, _ int) {
-	if w.none() { // it is printed
+	if w.none() { // git prints it
 		return
 	}
 	a.riskIf(true, i)
@@ -225,18 +227,18 @@ func gitExecEffect(a *argv, w Word, i, _ int) {
 	a.s.blur("git is told where its commands are")
 }
 
-// gitRunKeys are parts of the names of settings whose values are run.
+// gitRunKeys are parts of the names of settings whose values are executed.
 var gitRunKeys = []string{
 	"command", "pager", "editor", "fsmonitor", "program", "external", "textconv", "helper", "cmd", "path", "proxy", "askpass",
 }
 
-// gitConfigEffect is -c name=value.
+// gitConfigEffect handles -c name=value.
 func gitConfigEffect(a *argv, w Word, i, _ int) {
 	s := a.s
 	a.riskIf(true, i)
 	key, v, _ := strings.Cut(w.Text(), "=")
 	key = strings.ToLower(key)
-	s.guess(v) // whatever the key is, some program or file
+	s.guess(v) // some program or file, whatever the key is
 	s.call(&Call{Args: []Word{Literal("git"), Literal(key), Literal(v)}, Via: "git -c", Guess: true})
 	if !w.Static() || strings.HasPrefix(a.c.Args[i].Text(), "--config-env") || strings.HasPrefix(key, "alias.") || strings.HasPrefix(key, "include") {
 		s.blur("git is told what its commands mean")
@@ -248,13 +250,13 @@ func gitConfigEffect(a *argv, w Word, i, _ int) {
 	}
 }
 
-// gitConfigFileEffect is a file of settings.
+// gitConfigFileEffect handles a configuration file.
 func gitConfigFileEffect(a *argv, w Word, i, _ int) {
 	a.riskIf(true, i)
 	a.s.use(File{Word: w, Kind: Write, Via: "git config", Loose: true})
 }
 
-// gitConfig reads settings, or writes them.
+// gitConfig reads or writes the configuration.
 func gitConfig(a *argv, args []Word, at int) {
 	s, c := a.s, a.c
 	reads := a.reads
@@ -305,7 +307,7 @@ func gitBisect(a *argv, args []Word, at int) {
 	}
 }
 
-// gitRisk is for commands of git that run what the configuration says.
+// gitRisk is for commands of git that run what the configuration names.
 func gitRisk(a *argv, args []Word, at int) {
 	a.c.Loose = true
 	a.c.risk(at-1, a.c.Args[at-1].Text())

@@ -4,7 +4,7 @@ import (
 	"strings"
 )
 
-// sedEffect notes a script of sed.
+// sedEffect handles a script of sed.
 func sedEffect(a *argv, w Word, i, at int) {
 	if w.none() {
 		return
@@ -25,9 +25,9 @@ func sedEffect(a *argv, w Word, i, at int) {
 	}
 }
 
-// plainSed reports whether a script of sed surely neither runs nor reads nor writes
-// anything. It is parsed from the beginning to the end; a command, an address or a flag
-// that is not on the list here is not plain.
+// plainSed reports whether a script of sed certainly neither runs, reads nor writes
+// anything. It parses the whole script; a command, an address or a flag that is not
+// listed here is not plain.
 func plainSed(script string) bool {
 	p := &sedParser{rest: script}
 	for {
@@ -124,9 +124,9 @@ func (p *sedParser) addresses() bool {
 	return true
 }
 
-// expression parses a regular expression or a text up to its end. A ] that is the
-// first of a bracket, a class in it and an end in it make it hard to tell: then it is
-// not plain.
+// expression parses a regular expression or a text up to its end. It is not plain if its
+// end is ambiguous because of a ] at the start of a bracket, a class in it or an end in
+// it.
 func (p *sedParser) expression(end byte) (string, bool) {
 	for i := 0; i < len(p.rest); i++ {
 		switch c := p.rest[i]; c {
@@ -151,9 +151,9 @@ func (p *sedParser) expression(end byte) (string, bool) {
 	return "", false
 }
 
-// bracket returns the length of a bracket of a regular expression, if all who read it
-// agree where it ends: it has neither the end of the expression in it, nor a backslash,
-// and of other brackets only whole classes such as [:alpha:].
+// bracket returns the length of a bracket of a regular expression, if all
+// implementations agree where it ends: it contains neither the end of the expression nor
+// a backslash, and other brackets only as whole classes such as [:alpha:].
 func bracket(text string, end byte) (length int, ok bool) {
 	i := 1
 	if i < len(text) && text[i] == '^' {
@@ -215,7 +215,7 @@ func (p *sedParser) text(end byte) bool {
 	return false
 }
 
-// awkEffect notes a program of awk.
+// awkEffect handles a program of awk.
 func awkEffect(a *argv, w Word, i, at int) {
 	if w.none() {
 		return
@@ -230,8 +230,8 @@ func awkEffect(a *argv, w Word, i, at int) {
 	a.c.Loose = true
 }
 
-// plainAwk reports whether a program of awk surely neither runs nor writes anything, and
-// reads only the files that are named on the command line.
+// plainAwk reports whether a program of awk certainly neither runs nor writes anything,
+// and reads only the files on the command line.
 func plainAwk(code string) bool {
 	for _, word := range []string{"system", "getline", "ARGV", "ENVIRON", "close", "@", "|&"} {
 		if strings.Contains(code, word) {
@@ -239,8 +239,8 @@ func plainAwk(code string) bool {
 		}
 	}
 	code = strings.ReplaceAll(code, "||", "")
-	// A pattern may compare with >, and so may a condition; behind print it writes, and
-	// so it does behind what only looks like a part of print: any > or | after it.
+	// A pattern or a condition may compare with >. After print it writes, so any > or |
+	// after something that looks like print counts as writing.
 	for rest := code; ; {
 		_, after, ok := strings.Cut(rest, "print")
 		if !ok {
@@ -253,7 +253,7 @@ func plainAwk(code string) bool {
 	}
 }
 
-// awkWrites reports whether what follows print in a program of awk may redirect its
+// awkWrites reports whether the text after print in a program of awk may redirect its
 // output, up to the end of the statement.
 func awkWrites(statement string) bool {
 	quoted, depth := false, 0
@@ -264,7 +264,7 @@ func awkWrites(statement string) bool {
 		case c == '"':
 			quoted = !quoted
 		case quoted:
-		case c == '/': // a regular expression may have quotes in it
+		case c == '/': // a regular expression may contain quotes
 			return strings.ContainsAny(statement, ">|")
 		case c == '(':
 			depth++
@@ -279,7 +279,7 @@ func awkWrites(statement string) bool {
 	return quoted
 }
 
-// awkFileEffect notes a file that awk reads, or a variable that it sets.
+// awkFileEffect handles a file that awk reads, or a variable that it sets.
 func awkFileEffect(a *argv, w Word, _, _ int) {
 	if w.Static() {
 		if name, value, ok := strings.Cut(w.Text(), "="); ok && consistsOf(name, nameBytes) && !strings.ContainsAny(name, "-.") {
@@ -290,13 +290,13 @@ func awkFileEffect(a *argv, w Word, _, _ int) {
 	a.file(w, false)
 }
 
-// jqEffect notes a program of jq.
+// jqEffect handles a program of jq.
 func jqEffect(a *argv, w Word, i, at int) {
 	if w.none() {
 		return
 	}
 	t := w.Text()
-	if a.via == "yq" { // which takes a file alone, too
+	if a.via == "yq" { // yq also accepts a file alone
 		a.s.use(File{Word: w, Kind: Read, Via: a.via, Loose: true})
 	}
 	if !w.Static() || strings.Contains(t, "import") || strings.Contains(t, "include") || strings.Contains(t, "ENV") || HasWord(t, "env") ||
@@ -307,7 +307,7 @@ func jqEffect(a *argv, w Word, i, at int) {
 	}
 }
 
-// HasWord reports whether a text has a name in it as a word of its own.
+// HasWord reports whether a text contains a name as a separate word.
 func HasWord(text, name string) bool {
 	for rest := text; ; {
 		i := strings.Index(rest, name)

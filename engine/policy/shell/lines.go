@@ -2,16 +2,16 @@ package shell
 
 import "strings"
 
-// joinLines takes out a backslash and the line break behind it where bash does, and
-// comments, so that a parser need not know the places where it does not: in single
-// quotes, in comments, in documents whose end is quoted. It reports false, and returns
-// the text as it is, where a simple scan cannot tell: then nothing may be proved.
+// joinLines removes comments, and each backslash with the line break after it where bash
+// does, so that a parser need not handle the places where bash does not: single quotes,
+// comments, and here-documents with a quoted delimiter. It returns false and the
+// unchanged text if a simple scan cannot decide; then nothing may be proved.
 func joinLines(text string) (string, bool) {
 	if !strings.Contains(text, "\\\n") {
 		return text, true
 	}
-	// Quotes inside of what stands in quotes are read in other ways. An operator that is
-	// in two parts may begin a document.
+	// Nested quotes follow other rules. An operator that is split in two may start a
+	// here-document.
 	joined := strings.ReplaceAll(text, "\\\n", "")
 	for _, hard := range []string{"`", "$'", `$"`, "((", ")#"} {
 		if strings.Contains(joined, hard) {
@@ -21,7 +21,7 @@ func joinLines(text string) (string, bool) {
 	if strings.Contains(text, "<\\\n") {
 		return text, false
 	}
-	// In brackets of these kinds a # may begin no comment.
+	// Inside of these brackets a # may not start a comment.
 	l := &lineJoiner{text: text, brackets: strings.Contains(joined, "${") || strings.Contains(joined, "[")}
 	for l.pos < len(text) {
 		if !l.step() {
@@ -31,21 +31,21 @@ func joinLines(text string) (string, bool) {
 	return l.out.String(), l.quote == 0 && len(l.documents) == 0
 }
 
-// A lineJoiner is a scan of a command, in one quote or none.
+// A lineJoiner scans a command, inside of at most one quote.
 type lineJoiner struct {
 	text      string
 	pos       int
 	out       strings.Builder
 	quote     byte           // ', " or 0
-	last      byte           // what was written last, outside of quotes
-	brackets  bool           // whether there are brackets in which a # is a character
-	documents []documentMark // that begin on this line
+	last      byte           // last byte written outside of quotes
+	brackets  bool           // there are brackets in which a # is a character
+	documents []documentMark // here-documents that start on this line
 }
 
-// A documentMark is the end of a document that a line begins.
+// A documentMark is the delimiter of a here-document that a line starts.
 type documentMark struct {
 	end    string
-	tabs   bool // whether tabs before lines do not count
+	tabs   bool // leading tabs are removed
 	quoted bool
 }
 
@@ -55,7 +55,7 @@ func (l *lineJoiner) put(b byte) {
 	l.pos++
 }
 
-// step takes the next character. It reports false if it cannot tell what follows.
+// step handles the next character. It returns false if what follows is ambiguous.
 func (l *lineJoiner) step() bool {
 	c := l.text[l.pos]
 	next := byte(0)
@@ -81,7 +81,7 @@ func (l *lineJoiner) step() bool {
 			l.quote = 0
 		}
 		l.put(c)
-		// A substitution has quotes of its own.
+		// A substitution has its own quotes.
 		rest := l.text[l.pos:]
 		for strings.HasPrefix(rest, "\\\n") {
 			rest = rest[2:]
@@ -108,7 +108,7 @@ func (l *lineJoiner) step() bool {
 	return true
 }
 
-// document takes the beginning of a document: << and its end, or <<< and nothing more.
+// document handles the start of a here-document: << and its delimiter, or just <<<.
 func (l *lineJoiner) document() bool {
 	l.put('<')
 	l.put('<')
@@ -143,7 +143,7 @@ func (l *lineJoiner) document() bool {
 		}
 		l.put(quote)
 	}
-	// Nothing may be joined to the end.
+	// Nothing may be attached to the delimiter.
 	if l.pos < len(l.text) && strings.IndexByte(" \t\n;&|)<>", l.text[l.pos]) < 0 {
 		return false
 	}
@@ -151,7 +151,7 @@ func (l *lineJoiner) document() bool {
 	return true
 }
 
-// bodies takes the documents that a line began.
+// bodies handles the here-documents that a line started.
 func (l *lineJoiner) bodies() bool {
 	for len(l.documents) > 0 {
 		if l.pos >= len(l.text) {

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// A bashParser is one bash that parses commands and prints how it read them. It runs in
-// a sandbox: a command that ends the function around it is run.
+// A bashParser is a bash that parses commands and prints how it parsed them. It runs in a
+// sandbox, because a command that ends the function around it is executed.
 type bashParser struct {
 	cmd  *exec.Cmd
 	file string
@@ -24,7 +24,7 @@ type bashParser struct {
 
 // The parser reads a line, then a file of commands that each end with a zero byte. It answers
 // each with the body of a function or nothing, and a zero byte. A command that ends the
-// function around it may run without end, or end the shell: then the last answer is "-".
+// function around it may run forever, or end the shell: then the last answer is "-".
 const parseLoop = `PATH=
 while read -r; do
 	mapfile -d '' -t commands </tmp/commands
@@ -68,8 +68,8 @@ func (p *bashParser) close() {
 	p.cmd.Wait()
 }
 
-// parse gives each command as bash reads it to yield, and false if bash does not read it.
-// It returns how many it gave: a command may end the shell.
+// parse calls yield with each command as bash parses it, or with false if bash rejects it. It
+// returns how many it handled, because a command may end the shell.
 func (p *bashParser) parse(commands []string, yield func(i int, body string, ok bool)) int {
 	if err := os.WriteFile(p.file, []byte(strings.Join(commands, "\x00")+"\x00"), 0o600); err != nil {
 		return 0
@@ -92,8 +92,8 @@ func (p *bashParser) parse(commands []string, yield func(i int, body string, ok 
 	}
 }
 
-// effectsOf writes down what counts of a script: programs with their words, files,
-// whether it is clear.
+// effectsOf formats the relevant effects of a script: programs with their arguments, files,
+// and whether it is clear.
 func effectsOf(s *Script) string {
 	var b strings.Builder
 	word := func(w Word) {
@@ -133,10 +133,10 @@ func effectsOf(s *Script) string {
 	return b.String()
 }
 
-// TestBashReadsAlike puts commands together by chance and compares what is found in them
-// with what is found in them as bash itself prints them after parsing: a comment, a quote
-// or a document that ends elsewhere for bash than for us shows. A command that is not
-// clear to us does not count.
+// TestBashReadsAlike compares the effects of randomly composed commands with those of the
+// same commands as bash itself prints them after parsing. This finds a comment, a quote or a
+// here-document that ends elsewhere for bash than for us. Commands that are unclear to us do
+// not count.
 func TestBashReadsAlike(t *testing.T) {
 	if _, err := exec.LookPath("bwrap"); err != nil {
 		t.Skip("bubblewrap is not installed")
@@ -162,7 +162,7 @@ func TestBashReadsAlike(t *testing.T) {
 	compare := func(command, body string, ours *Script) {
 		theirs := Analyze(body, Env{Dir: "/w", Home: "/home/u"})
 		if theirs.Unclear == notShell || theirs.Unclear == hasControls || strings.Contains(body, "time !") || strings.Contains(body, "time -p !") {
-			unprintable++ // what bash prints is not always what it reads
+			unprintable++ // bash does not always print what it parsed
 			if os.Getenv("PARLEY_PARSE_SHOW") != "" && strings.ContainsAny(command, "`(") {
 				t.Logf("%q is printed as %q", command, body)
 			}
@@ -198,7 +198,7 @@ func TestBashReadsAlike(t *testing.T) {
 				}
 				compare(commands[i], body, ours[i])
 			})
-			n = min(n+1, len(commands)) // without the one that ended the shell
+			n = min(n+1, len(commands)) // skip the one that ended the shell
 			commands, ours = commands[n:], ours[n:]
 		}
 	}
@@ -208,8 +208,8 @@ func TestBashReadsAlike(t *testing.T) {
 	}
 }
 
-// parses reports whether a command may be clear: half of those that are made are not, and
-// this is a faster way to find them.
+// parses reports whether a command may be clear. Half of the generated commands are not, and
+// this finds them faster.
 func parses(command string) bool {
 	if strings.ContainsFunc(command, isControl) {
 		return false
@@ -223,8 +223,8 @@ func parses(command string) bool {
 	return err == nil
 }
 
-// A commandMaker puts commands together by chance: from pieces of the grammar, then with
-// characters put in that are read in more than one way.
+// A commandMaker composes random commands: from pieces of the grammar, with inserted
+// characters that are ambiguous.
 type commandMaker struct{ r *rand.Rand }
 
 func (m *commandMaker) pick(list []string) string { return list[m.r.IntN(len(list))] }

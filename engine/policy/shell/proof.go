@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// Steady reports whether all that the script runs and touches is known.
+// Steady reports whether everything that the script runs and touches is known.
 func (s *Script) Steady() bool {
 	return s.Unproven == "" && !s.AnyDir && len(s.Calls)+len(s.Files) > 0 && !slices.ContainsFunc(s.Files, func(f *File) bool { return !f.Word.Static() })
 }
 
-// OnlyReads reports whether the script does nothing but read files and print, as far as
-// is known of the programs. Being wrong must do no harm: it is meant for commands that
-// run behind a wall which lets them read only.
+// OnlyReads reports whether the script only reads files and prints, as far as its
+// programs are known. A mistake must do no harm: it is meant for commands that run behind
+// a wall which only lets them read.
 func (s *Script) OnlyReads() bool {
 	if s.Acts != "" || len(s.Calls)+len(s.Files) == 0 {
 		return false
@@ -25,11 +25,11 @@ func (s *Script) OnlyReads() bool {
 	return !slices.ContainsFunc(s.Files, func(f *File) bool { return f.Kind == Write && !f.Loose })
 }
 
-// IsListed reports whether the command is made of plain words only, and each of its
+// IsListed reports whether the command consists of plain words only, and each of its
 // programs is listed as harmless with its options: as one of the literal forms of the
-// table, or as one that only reads. No parser takes part in that, so nothing can be
-// misunderstood. It returns the files that are read, and whether one of the
-// forms is about the machine, so that the command would fail behind a wall.
+// table, or as one that only reads. This involves no parser, so nothing can be
+// misunderstood. It returns the files that are read, and whether one of the forms is
+// about the machine, so that the command would fail behind a wall.
 func IsListed(command string) (files []string, machine, ok bool) {
 	if len(command) > 500 {
 		return nil, false, false
@@ -65,7 +65,7 @@ func MayBeForm(command string) bool {
 	return false
 }
 
-// plainBytes are those that mean nothing to a shell, wherever they stand.
+// plainBytes have no special meaning for a shell in any position.
 const plainBytes = nameBytes + "/:,@%+"
 
 // listed reports whether a simple command of plain words is listed as harmless.
@@ -92,6 +92,6 @@ func (t *table) listed(words []string) (files []string, ok bool) {
 	return files, true
 }
 
-// IsReader reports whether a program of this name does nothing but read, as long as no
-// option makes it.
+// IsReader reports whether a program of this name only reads, unless an option changes
+// that.
 func IsReader(name string) bool { return lookup(name).is(readsTrait) }

@@ -1,31 +1,31 @@
-// Package shell finds out what a shell command does: which programs it runs with
-// which words, which files it reads and writes, and how sure that is. It parses the
-// command, follows quotes, variables, substitutions and programs that run others, and
-// looks up in a table what each program does with its words.
+// Package shell analyzes what a shell command does: which programs it runs with which
+// arguments, which files it reads and writes, and how certain that is. It parses the command,
+// follows quotes, variables, substitutions and programs that run others, and looks up the
+// effects of each program in a table.
 //
-// It runs nothing and does not look at the file system: the same command always has
-// the same effects. It knows no rules and no modes; package policy applies those.
+// It runs nothing and does not access the file system: the same command always has the same
+// effects. It does not depend on rules and modes; package policy applies those.
 //
 // # Two questions
 //
-// A caller asks two questions about a [Script]. One is whether all that the command
-// does is known, so that it can be proved to be allowed: a reason in Unproven says
-// that it is not. The other is whether it may do something that is denied: a reason
-// in Unclear says that it may run or touch more than was found.
+// A caller has two questions about a [Script]. One is whether everything that the command
+// does is known, so that it can be proved to be allowed: a reason in Unproven means that it
+// is not. The other is whether it may do something that is denied: a reason in Unclear means
+// that it may run or touch more than was found.
 //
 // # Where to look
 //
-//	script.go     commands by their syntax: what runs, redirections, substitutions
-//	word.go       what a word becomes: quotes, variables, patterns
-//	variable.go   what variables may be, and texts that are evaluated
+//	script.go     commands by their syntax: programs, redirections, substitutions
+//	word.go       the value of a word: quotes, variables, patterns
+//	variable.go   the values of variables, and texts that are evaluated
 //	lines.go      lines that a backslash continues
 //	table.go      the table of programs
 //	programs.txt  the table itself: a line for each program
-//	argument.go   the words of a program, by its line of the table
-//	effect.go     kinds of words: what each of them does
+//	argument.go   the arguments of a program, by its line of the table
+//	effect.go     the effects of each kind of argument
 //	builtin.go    programs that the table cannot describe: those of the shell itself
 //	special.go    and others: git, find, tar, languages
-//	proof.go      whether a command surely does nothing but read
+//	proof.go      whether a command certainly does nothing but read
 package shell
 
 import (
@@ -41,98 +41,98 @@ import (
 // Limits of the analysis. A command beyond them is not understood.
 const (
 	MaxCommand = 64 << 10 // bytes of a command
-	MaxFiles   = 4000     // words of it that may be files
-	maxDepth   = 8        // commands inside of commands, by bash -c and the like
+	MaxFiles   = 4000     // words that may be files
+	maxDepth   = 8        // nested commands, by bash -c and the like
 	maxCalls   = 2000     // programs that a command runs
-	maxPattern = 2000     // characters of a word that is not known whole
-	maxNesting = 100      // brackets inside of brackets
-	maxValues  = 8        // what a word may become
-	maxProved  = 10000    // bytes of a command that may run without being asked about
-	maxLoose   = 1000     // words of a program that is not known that are looked at one by one
+	maxPattern = 2000     // characters of a word that is not completely known
+	maxNesting = 100      // nested brackets
+	maxValues  = 8        // possible values of a word
+	maxProved  = 10000    // bytes of a command that may run without permission
+	maxLoose   = 1000     // arguments of an unknown program that are checked one by one
 )
 
-// An Env is where a command starts.
+// An Env is the environment in which a command starts.
 type Env struct {
-	Dir  string // the working directory; empty means that it is not known
-	Home string // that ~ and $HOME stand for; empty means that it is not known
+	Dir  string // the working directory; empty means unknown
+	Home string // the value of ~ and $HOME; empty means unknown
 }
 
-// A Script is what a command runs and touches.
+// A Script is an analyzed command: what it runs and touches.
 type Script struct {
 	Text     string
 	Unclear  string // why it may run or touch more than was found
-	Unproven string // why it can never be proved to be allowed by rules
-	Acts     string // why it may do more than read, with a wall around it that lets it read only
+	Unproven string // why rules can never be proved to allow it
+	Acts     string // why it may do more than read, even behind a wall that only lets it read
 	Calls    []*Call
 	Files    []*File
-	Dirs     []string // where it may be working, the first is where it starts
-	AnyDir   bool     // whether it may be working anywhere
-	AnyHost  bool     // whether it talks to hosts that are not known
-	Near     []string // words of programs that are not known: where it may work if they are directories
+	Dirs     []string // possible working directories; it starts in the first one
+	AnyDir   bool     // the working directory may be any
+	AnyHost  bool     // it communicates with unknown hosts
+	Near     []string // arguments of unknown programs, which may work there if they are directories
 
 	env     Env
-	piped   string             // what is printed into the program that is looked at now, as far as it is known
-	vars    map[string][]Value // what variables may be
-	anyVars bool               // whether variables may be anything
+	piped   string             // what is piped into the current program, as far as it is known
+	vars    map[string][]Value // possible values of variables
+	anyVars bool               // variables may have any value
 	funcs   map[string]bool
 	depth   int
-	owner   *Call // what is looked at now
+	owner   *Call // the current call
 }
 
-// A Call is one program that a script runs, or may run.
+// A Call is a program that a script runs, or may run.
 type Call struct {
 	Args  []Word // the program and its arguments
-	Via   string // what runs it
-	Loose bool   // whether any of its arguments may be run as a program, for all that is known
-	Guess bool   // whether it stands in for how a program may be called; it is not sure that it is
+	Via   string // the program that runs it
+	Loose bool   // any of its arguments may be run as a program
+	Guess bool   // a guess at how a program may be called; it is not certain
 
-	// For a proof.
-	Quiet  bool     // all its words are known, and it has no effect but to read its files
-	Reads  bool     // it has no effect but to read, as far as is known of the program
-	Edits  bool     // it changes its files, and has no other effect
-	Clear  bool     // it only runs what is found by itself
+	// Properties for a proof.
+	Quiet  bool     // all its words are known, and its only effect is to read its files
+	Reads  bool     // its only effect is to read, as far as the program is known
+	Edits  bool     // its only effect is to change its files
+	Clear  bool     // it only runs calls that are recorded separately
 	Dir    bool     // it changes the working directory
 	Danger []Danger // words that make it do more than it is known for
-	Places []Place  // where it works or writes: more than it is known for, if that is elsewhere
+	Places []Place  // where it works or writes; a danger if that is elsewhere
 }
 
-// A Danger is a word by which a program runs, writes or sends something, in addition
-// to what it is known for. A rule that allows the program covers it only if the rule
-// has the very word.
+// A Danger is a word with which a program runs, writes or sends something beyond what it is
+// known for. An allow rule for the program covers it only if the rule contains that very
+// word.
 type Danger struct {
-	Arg   int    // its index in Args, or -1 if it is no word of its own
+	Arg   int    // its index in Args, or -1 if it is not a separate word
 	Word  string // for people
-	Named bool   // whether a rule with nothing but the name of the program covers it, too
+	Named bool   // a rule with only the name of the program covers it, too
 }
 
-// A Place is a word that says where a program works or writes.
+// A Place is a word that names where a program works or writes.
 type Place struct {
 	Arg  int
 	Word Word // the place, without the option before it
 }
 
-// Kind is how a file is touched.
+// Kind is the kind of access to a file.
 type Kind string
 
-// The ways to touch a file.
+// The kinds of access to a file.
 const (
 	Read  Kind = "read"
 	Write Kind = "write" // created, changed or removed
 )
 
-// A File is one that a script touches, or may touch.
+// A File is a file that a script touches, or may touch.
 type File struct {
 	Word  Word
 	Kind  Kind
 	Via   string // the program or operator that touches it
-	Loose bool   // whether the word may be something else than a file, or not be touched in that way
-	Hint  bool   // whether nothing but the word says that it may be a file
-	Deep  bool   // whether what is below it is touched
+	Loose bool   // the word may not be a file, or may not be accessed in that way
+	Hint  bool   // only the word itself suggests that it may be a file
+	Deep  bool   // everything below it is touched, too
 	From  []Word // deep only if one of these is a directory; nil means always
 	Owner *Call  // the program that touches it; nil for a redirection
 }
 
-// Analyze finds out what a command does.
+// Analyze analyzes a command.
 func Analyze(command string, env Env) *Script {
 	s := &Script{Text: command, env: env}
 	if env.Dir != "" {
@@ -147,28 +147,28 @@ func Analyze(command string, env Env) *Script {
 	return s
 }
 
-// blur notes that the script may run or touch more than is found.
+// blur records that the script may run or touch more than was found.
 func (s *Script) blur(why string) {
 	s.blurOnly(why)
 	s.act(why)
 }
 
-// blurOnly notes the same, for rules that restrict: one that allows the program may be
-// sure.
+// blurOnly is blur for deny and ask rules only: an allow rule for the program may still be
+// certain.
 func (s *Script) blurOnly(why string) {
 	if s.Unclear == "" {
 		s.Unclear = why
 	}
 }
 
-// unprove notes that no rule can be proved to allow the script.
+// unprove records that no rule can be proved to allow the script.
 func (s *Script) unprove(why string) {
 	if s.Unproven == "" {
 		s.Unproven = why
 	}
 }
 
-// act notes that the script may do more than read.
+// act records that the script may do more than read.
 func (s *Script) act(why string) {
 	if s.Acts == "" {
 		s.Acts = why
@@ -176,7 +176,7 @@ func (s *Script) act(why string) {
 	s.unprove(why)
 }
 
-// risk notes a word by which a program does more than it is known for.
+// risk records a word with which a program does more than it is known for.
 func (c *Call) risk(arg int, word string) {
 	if !slices.ContainsFunc(c.Danger, func(d Danger) bool { return d.Arg == arg && arg >= 0 || d.Word == word }) {
 		c.Danger = append(c.Danger, Danger{Arg: arg, Word: word})
@@ -200,19 +200,19 @@ func (s *Script) use(f File) {
 	for i := len(s.Files) - 1; i >= 0 && s.Files[i].Owner == f.Owner; i-- {
 		if g := s.Files[i]; f.Word.known && g.Word.known && g.Word.text == f.Word.text && g.Kind == f.Kind && g.Via == f.Via &&
 			g.Loose == f.Loose && g.Hint == f.Hint && g.Deep == f.Deep && f.From == nil && g.From == nil {
-			return // it is there already
+			return // already recorded
 		}
 	}
 	s.Files = append(s.Files, &f)
 }
 
-// parsers are memory that is used again; newParser is one that has read nothing.
+// parsers are reused memory; newParser is an unused parser.
 var (
 	parsers   = sync.Pool{New: func() any { return &syntax.Parser{} }}
 	newParser = syntax.NewParser(syntax.Variant(syntax.LangBash), syntax.KeepComments(true))
 )
 
-// parse takes a text apart that a shell reads.
+// parse analyzes a text that a shell reads.
 func (s *Script) parse(text, via string) {
 	if len(text) > MaxCommand || s.depth >= maxDepth {
 		s.blur("the command is too long or too deep")
@@ -221,7 +221,7 @@ func (s *Script) parse(text, via string) {
 	deep, clean := scan(text)
 	if !clean && (!utf8.ValidString(text) || strings.ContainsFunc(text, isControl)) {
 		s.blur(hasControls)
-		// Go on: what is seen in it is in it.
+		// Continue: everything that is found is still there.
 		text = strings.Map(func(r rune) rune {
 			if r < ' ' && r != '\n' && r != '\t' {
 				return ' '
@@ -230,7 +230,7 @@ func (s *Script) parse(text, via string) {
 		}, strings.ToValidUTF8(text, " "))
 	}
 	if rest := strings.TrimRight(text, "\\"); (len(text)-len(rest))%2 == 1 {
-		s.blur("the command ends with a backslash") // which is one more character, or none
+		s.blur("the command ends with a backslash") // bash treats it as one more character, or as none
 		text = rest
 	}
 	if strings.Contains(text, ")#") {
@@ -251,7 +251,7 @@ func (s *Script) parse(text, via string) {
 		return
 	}
 	parser := parsers.Get().(*syntax.Parser)
-	*parser = *newParser // what it read before must not count
+	*parser = *newParser // discard its earlier state
 	file, err := parser.Parse(strings.NewReader(text), "")
 	parsers.Put(parser)
 	if err != nil {
@@ -282,9 +282,9 @@ func (s *Script) parse(text, via string) {
 	s.stmts(file.Stmts, via)
 }
 
-// backquotesDiffer reports whether a substitution in backquotes has one inside that not
-// exactly one backslash stands before. With none bash ends it there, whatever quotes are
-// around; with several it is inside of others, which the parser does not see.
+// backquotesDiffer reports whether a substitution in backquotes contains a backquote that is
+// not preceded by exactly one backslash. With none, bash ends the substitution there,
+// whatever quotes are around; with several, it is nested, which the parser does not see.
 func backquotesDiffer(file *syntax.File, text string) (differ bool) {
 	syntax.Walk(file, func(n syntax.Node) bool {
 		c, ok := n.(*syntax.CmdSubst)
@@ -310,8 +310,8 @@ func backquotesDiffer(file *syntax.File, text string) (differ bool) {
 	return differ
 }
 
-// commentsDiffer reports whether the parser takes a # for a comment that is in the middle of
-// a word, as in 'a'#b, which it does inside of substitutions and case.
+// commentsDiffer reports whether the parser takes a # in the middle of a word for a comment,
+// as in 'a'#b, which it does inside of substitutions and case.
 func commentsDiffer(file *syntax.File, text string) (differ bool) {
 	syntax.Walk(file, func(n syntax.Node) bool {
 		if c, ok := n.(*syntax.Comment); ok {
@@ -323,9 +323,9 @@ func commentsDiffer(file *syntax.File, text string) (differ bool) {
 	return differ
 }
 
-// hasHiddenText reports whether bash expands what is mere text to the parser: <(x) in an
-// expansion such as ${v:-<(x)} and in the expression behind =~, and what stands in single
-// quotes in an expansion, which in double quotes are none.
+// hasHiddenText reports whether bash expands something that is plain text to the parser: <(x)
+// in an expansion such as ${v:-<(x)} and in the expression after =~, and the text between
+// single quotes in an expansion, which do not quote inside of double quotes.
 func hasHiddenText(file *syntax.File, text string) (hidden bool) {
 	runs := func(text string) bool { return strings.Contains(text, "<(") || strings.Contains(text, ">(") }
 	syntax.Walk(file, func(n syntax.Node) bool {
@@ -352,7 +352,7 @@ func hasHiddenText(file *syntax.File, text string) (hidden bool) {
 	return hidden
 }
 
-// Why a command is not clear that cannot be parsed.
+// Reasons why a command that cannot be parsed is unclear.
 const (
 	notShell    = "the command is not one that a shell would read"
 	hasControls = "the command contains control characters"
@@ -378,7 +378,7 @@ func scan(text string) (most int, clean bool) {
 	return most, clean
 }
 
-// guess looks at a text that cannot be parsed: its words may be programs.
+// guess handles a text that cannot be parsed: its words may be programs.
 func (s *Script) guess(text string) {
 	clean := strings.NewReplacer(`\`, "", `"`, "", "'", "", "\\\n", "").Replace(text)
 	for part := range strings.FieldsFuncSeq(clean, func(r rune) bool { return strings.ContainsRune(";&|`\n(){}<>$!", r) }) {
@@ -395,7 +395,7 @@ func (s *Script) guess(text string) {
 	}
 }
 
-// stmts goes through statements.
+// stmts analyzes statements.
 func (s *Script) stmts(list []*syntax.Stmt, via string) {
 	for _, st := range list {
 		s.stmt(st, via)
@@ -411,11 +411,11 @@ func (s *Script) stmt(st *syntax.Stmt, via string) {
 	if st.Background || st.Coprocess || st.Disown {
 		s.act("a part of it goes on in the background")
 	}
-	var input *Word // what it reads from a document in the command
+	var input *Word // here-document that it reads
 	for _, r := range st.Redirs {
 		document := s.redirect(r)
 		if isInput(r) {
-			input = document // the last one counts, also a file
+			input = document // the last redirection applies, even if it is a file
 		} else if document != nil && document.Static() {
 			s.aside(document.Text(), r.Op.String())
 		}
@@ -427,7 +427,7 @@ func (s *Script) stmt(st *syntax.Stmt, via string) {
 	}
 }
 
-// compound goes through a command that is made of others.
+// compound analyzes a compound command.
 func (s *Script) compound(cmd syntax.Command, via string) {
 	switch c := cmd.(type) {
 	case *syntax.BinaryCmd:
@@ -482,7 +482,7 @@ func (s *Script) compound(cmd syntax.Command, via string) {
 	}
 }
 
-// withoutDashes returns what time runs, without the -- that ends its options.
+// withoutDashes returns the statement that time runs, without the -- that ends its options.
 func (s *Script) withoutDashes(st *syntax.Stmt) *syntax.Stmt {
 	if st == nil {
 		return nil
@@ -509,8 +509,8 @@ func (s *Script) withoutDashes(st *syntax.Stmt) *syntax.Stmt {
 	return &other
 }
 
-// printed returns what a part of a pipeline prints, as far as that stands in the
-// command: the words of echo and printf, and documents.
+// printed returns the output of a part of a pipeline, as far as it is contained in the
+// command: the arguments of echo and printf, and here-documents.
 func (s *Script) printed(st *syntax.Stmt) string {
 	var b strings.Builder
 	for _, r := range st.Redirs {
@@ -546,7 +546,7 @@ func (s *Script) printed(st *syntax.Stmt) string {
 	return b.String()
 }
 
-// inside goes through what is run inside of a node: substitutions.
+// inside analyzes the substitutions inside of a node.
 func (s *Script) inside(n syntax.Node) {
 	if n == nil {
 		return
@@ -567,7 +567,7 @@ func (s *Script) inside(n syntax.Node) {
 			s.stmts(n.Stmts, "<()")
 			return false
 		case *syntax.ExtGlob:
-			// The parser leaves its text alone, and a shell does not.
+			// The parser does not parse its text, but a shell expands it.
 			if strings.ContainsAny(n.Pattern.Value, "$`<>") {
 				s.blur("a pattern in it may run something")
 				s.guess(n.Pattern.Value)
@@ -577,10 +577,10 @@ func (s *Script) inside(n syntax.Node) {
 	})
 }
 
-// checkDocuments looks for documents inside of a substitution. Bash prints such a command
-// and reads it again, and loses separators behind a document; and it takes a line that
-// only begins with the end of a document for that end. One document of one simple command
-// is clear.
+// checkDocuments checks here-documents inside of a substitution. Bash prints such a command
+// and parses it again, and loses separators after a here-document; it also takes a line that
+// only starts with the delimiter for the end. A single here-document of one simple command is
+// clear.
 func (s *Script) checkDocuments(stmts []*syntax.Stmt) {
 	var documents []*syntax.Redirect
 	for _, st := range stmts {
@@ -590,7 +590,7 @@ func (s *Script) checkDocuments(stmts []*syntax.Stmt) {
 				if n.Op == syntax.Hdoc || n.Op == syntax.DashHdoc {
 					documents = append(documents, n)
 				}
-			case *syntax.ArrayExpr: // of which bash loses a blank at the end
+			case *syntax.ArrayExpr: // bash loses a trailing blank of it
 				if last := len(n.Elems) - 1; last >= 0 && n.Elems[last].Value != nil && strings.HasSuffix(litOf(n.Elems[last].Value), `\ `) {
 					s.blur("an array inside of a substitution may end elsewhere")
 				}
@@ -607,13 +607,13 @@ func (s *Script) checkDocuments(stmts []*syntax.Stmt) {
 	}
 }
 
-// endsEarly reports whether a line of a document begins with its end.
+// endsEarly reports whether a line of a here-document starts with its delimiter.
 func endsEarly(r *syntax.Redirect) bool {
 	end := unquoted(r.Word)
 	if r.Hdoc == nil || end == "" {
 		return end == ""
 	}
-	begins := true // whether the next part begins a line
+	begins := true // the next part starts a line
 	for _, p := range r.Hdoc.Parts {
 		lit, ok := p.(*syntax.Lit)
 		if !ok {
@@ -630,7 +630,7 @@ func endsEarly(r *syntax.Redirect) bool {
 	return false
 }
 
-// unquoted returns the text of a word without its quotes, or nothing if it has other parts.
+// unquoted returns the text of a word without its quotes, or "" if it has other parts.
 func unquoted(w *syntax.Word) string {
 	var b strings.Builder
 	for _, p := range w.Parts {
@@ -662,7 +662,7 @@ func (s *Script) words(words ...*syntax.Word) {
 	}
 }
 
-// isLit reports whether a word is unquoted text and nothing else.
+// isLit reports whether a word consists of unquoted text only.
 func isLit(w *syntax.Word) bool {
 	if len(w.Parts) != 1 {
 		return false
@@ -671,7 +671,7 @@ func isLit(w *syntax.Word) bool {
 	return ok
 }
 
-// isInput reports whether a redirection is one of the standard input.
+// isInput reports whether a redirection redirects the standard input.
 func isInput(r *syntax.Redirect) bool {
 	if r.N != nil {
 		return strings.Trim(r.N.Value, "0") == ""
@@ -683,7 +683,7 @@ func isInput(r *syntax.Redirect) bool {
 	return false
 }
 
-// redirect notes the file of a redirection. It returns the text of a document.
+// redirect records the file of a redirection. It returns the text of a here-document.
 func (s *Script) redirect(r *syntax.Redirect) *Word {
 	s.words(r.Word, r.Hdoc)
 	if r.N != nil && strings.HasPrefix(r.N.Value, "{") {
@@ -707,7 +707,7 @@ func (s *Script) redirect(r *syntax.Redirect) *Word {
 			s.blur("what follows >&- is another word to a shell")
 		}
 		if !w.Static() || strings.ContainsAny(w.Text(), "$`<>") {
-			// Bash expands it once more for the message that it is not a file.
+			// Bash expands it once more for its error message.
 			s.blur("a text in it may be evaluated")
 			s.guess(w.Text())
 		}
@@ -737,7 +737,7 @@ func (s *Script) document(r *syntax.Redirect) *Word {
 	if r.Hdoc == nil {
 		return &Word{}
 	}
-	quoted := false // a quoted end means that nothing in the text is replaced
+	quoted := false // a quoted delimiter disables expansion
 	for _, p := range r.Word.Parts {
 		if l, ok := p.(*syntax.Lit); !ok || strings.Contains(l.Value, `\`) {
 			quoted = true
@@ -747,8 +747,8 @@ func (s *Script) document(r *syntax.Redirect) *Word {
 		if _, ok := p.(*syntax.Lit); !ok && quoted {
 			s.blur("the end of a document in it is quoted, or it is not")
 		}
-		// Bash looks for the end first, line by line, and only then for substitutions: one
-		// of several lines may have the end in it.
+		// Bash looks for the delimiter first, line by line, and only then for substitutions:
+		// one of several lines may contain the delimiter.
 		if _, ok := p.(*syntax.Lit); !ok && p.Pos().Line() != p.End().Line() {
 			s.blur("a document with a substitution of several lines may end elsewhere")
 		}
@@ -760,8 +760,8 @@ func (s *Script) document(r *syntax.Redirect) *Word {
 	return &w
 }
 
-// device reports whether a redirection is to no file: to a device, or to the network,
-// which it notes.
+// device reports whether a redirection does not go to a file, but to a device or to the
+// network, which it records.
 func (s *Script) device(t, op string) bool {
 	switch t {
 	case "/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/tty", "/dev/zero":
@@ -778,8 +778,8 @@ func (s *Script) device(t, op string) bool {
 	return false
 }
 
-// mayConnect reports whether the name of a file that is not known whole may be one
-// by which bash uses the network: /dev/tcp/host/port.
+// mayConnect reports whether a file name that is not completely known may be one with which
+// bash uses the network: /dev/tcp/host/port.
 func mayConnect(v Value) bool {
 	if v.Pat == nil {
 		return false
@@ -794,7 +794,7 @@ func mayConnect(v Value) bool {
 	return Overlap(append([]rune("/dev/tcp/"), AnyText), v.Pat) || Overlap(append([]rune("/dev/udp/"), AnyText), v.Pat)
 }
 
-// simple notes a simple command.
+// simple analyzes a simple command.
 func (s *Script) simple(c *syntax.CallExpr, via string, input *Word) {
 	for _, a := range c.Assigns {
 		s.assignment(a)
@@ -813,7 +813,7 @@ func (s *Script) simple(c *syntax.CallExpr, via string, input *Word) {
 	}
 }
 
-// sub takes a word apart that a shell will read.
+// sub analyzes a word that a shell will parse.
 func (s *Script) sub(w Word, via string) {
 	if w.Static() {
 		s.parse(w.Text(), via)
@@ -827,7 +827,7 @@ func (s *Script) sub(w Word, via string) {
 	s.blur("what a shell reads is made at run time")
 }
 
-// joined notes words that a shell reads as one text.
+// joined analyzes words that a shell reads as one text.
 func (s *Script) joined(args []Word, via string) {
 	var b strings.Builder
 	for _, a := range args {
@@ -842,7 +842,7 @@ func (s *Script) joined(args []Word, via string) {
 	s.parse(strings.TrimSpace(b.String()), via)
 }
 
-// run notes that a program is run, and what it does as far as that is known.
+// run records that a program is run, and its known effects.
 func (s *Script) run(args []Word, via string, input *Word) {
 	if s.depth++; s.depth > 4*maxDepth {
 		s.blur("the command is too deep")
@@ -865,35 +865,35 @@ func (s *Script) run(args []Word, via string, input *Word) {
 	if strings.Contains(name, "/") {
 		base = filepath.Base(name)
 	}
-	if base == "hub" { // which is git, and more
+	if base == "hub" { // hub is git with additions
 		s.run(append([]Word{Literal("git")}, args[1:]...), via, input)
 	}
 	if sub, ok := strings.CutPrefix(base, "git-"); ok && sub != "" {
-		// One of git's own, called without git.
+		// A command of git, called without git.
 		s.run(append([]Word{Literal("git"), Literal(sub)}, args[1:]...), via, input)
 	}
 	if s.funcs[name] {
 		s.unprove("it defines a function")
 		s.arguments(c, args[1:])
 		if c.Reads = true; !Known(name) {
-			return // what the function does is looked at where it is defined
-		} // the program of that name may be meant, before or where there is no such function
+			return // the function itself is analyzed where it is defined
+		} // the program of that name may be meant, before or outside of the function's definition
 	}
 	if base != name && s.written(args[0], c) {
 		s.blur("it runs a file that it makes")
 	}
 	s.known(c, base, input)
 	if base != name && !slices.Contains(systemDirs, filepath.Dir(name)) {
-		// A program of that name, and what it does is not known.
+		// It is a program of that name with unknown effects.
 		c.Quiet, c.Reads, c.Edits, c.Clear = false, false, false, false
 	}
 }
 
-// systemDirs are where programs are what their names say.
+// systemDirs are directories whose programs can be trusted to be what their names say.
 var systemDirs = []string{"/bin", "/usr/bin", "/sbin", "/usr/sbin", "/usr/local/bin"}
 
-// written reports whether a script writes a file that it also runs; what runs it is
-// not what writes it.
+// written reports whether a script writes a file that it also runs, other than by the call
+// that runs it.
 func (s *Script) written(w Word, runs *Call) bool {
 	base := filepath.Base(w.Text())
 	return slices.ContainsFunc(s.Files, func(f *File) bool {
@@ -901,8 +901,7 @@ func (s *Script) written(w Word, runs *Call) bool {
 	})
 }
 
-// steered reports whether a script writes one of the files from which a program takes
-// what to run.
+// steered reports whether a script writes a file that configures what a program runs.
 func (s *Script) steered(program string) bool {
 	names := steering[program]
 	return len(names) > 0 && slices.ContainsFunc(s.Files, func(f *File) bool {
@@ -910,10 +909,10 @@ func (s *Script) steered(program string) bool {
 	})
 }
 
-// arguments notes words that may be files, and may be read or written.
+// arguments records words that may be files that are read or written.
 func (s *Script) arguments(c *Call, args []Word) { argumentsBut(s, c, args, nil) }
 
-// argumentsBut notes such words but for those that a function names.
+// argumentsBut is like arguments, except for words for which but returns true.
 func argumentsBut(s *Script, c *Call, args []Word, but func(text string) bool) {
 	for i, a := range args {
 		if but != nil && a.Static() && but(a.Text()) {
@@ -937,7 +936,7 @@ func argumentsBut(s *Script, c *Call, args []Word, but func(text string) bool) {
 	}
 }
 
-// chdir notes that the directory changes.
+// chdir records a change of the working directory.
 func (s *Script) chdir(w Word) {
 	s.use(File{Word: w, Kind: Read, Via: "cd", Loose: true})
 	if !w.Static() || s.AnyDir {
@@ -950,7 +949,7 @@ func (s *Script) chdir(w Word) {
 		if !filepath.IsAbs(t) {
 			to = d + "/" + t
 		}
-		for _, dir := range []string{filepath.Clean(to), to} { // behind a link, .. leads elsewhere to all but cd
+		for _, dir := range []string{filepath.Clean(to), to} { // after a link, .. leads elsewhere for all programs but cd
 			if (dir == filepath.Clean(to) || strings.Contains(t, "..")) && !slices.Contains(s.Dirs, dir) {
 				s.Dirs = append(s.Dirs, dir)
 			}
@@ -961,8 +960,8 @@ func (s *Script) chdir(w Word) {
 	}
 }
 
-// aside takes a text apart that a program may give to a shell. It need not be one:
-// what is found in it counts, and not that some of it is not understood.
+// aside analyzes a text that a program may pass to a shell. It may not be a command: what is
+// found in it counts, but not that some of it is not understood.
 func (s *Script) aside(text, via string) {
 	if s.depth >= maxDepth {
 		return
@@ -970,7 +969,7 @@ func (s *Script) aside(text, via string) {
 	other := &Script{Text: text, env: s.env, Dirs: s.Dirs, AnyDir: s.AnyDir, depth: s.depth}
 	other.parse(text, via)
 	for _, c := range other.Calls {
-		c.Guess = true // it is not sure that it is run
+		c.Guess = true // it is not certain that it runs
 		s.call(c)
 	}
 	for _, f := range other.Files {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// steering are the files from which programs take what to run.
+// steering lists the files that configure what programs run.
 var steering = map[string][]string{
 	"npm": {"package.json", ".npmrc"}, "npx": {"package.json", ".npmrc"}, "yarn": {"package.json", ".yarnrc", ".yarnrc.yml"},
 	"pnpm": {"package.json", ".npmrc"}, "bun": {"package.json", "bunfig.toml"}, "make": {"makefile", "gnumakefile"},
@@ -18,7 +18,7 @@ var steering = map[string][]string{
 	"git": {".gitconfig", "config", ".gitmodules", ".gitattributes"}, "direnv": {".envrc"},
 }
 
-// find runs programs on what it finds, and writes.
+// find runs programs on the files that it finds, and writes.
 func find(a *argv, args []Word, at int) {
 	s, c := a.s, a.c
 	c.Quiet, a.reads = true, true
@@ -76,7 +76,7 @@ func find(a *argv, args []Word, at int) {
 	c.Reads = a.reads
 }
 
-// findStarts returns where find begins to look, and the index of what follows.
+// findStarts returns the starting points of find, and the index of what follows.
 func (a *argv) findStarts(args []Word) (i int, starts []Word) {
 	for ; i < len(args); i++ {
 		t := args[i].Text()
@@ -106,8 +106,8 @@ func (a *argv) findStarts(args []Word) (i int, starts []Word) {
 	return i, starts
 }
 
-// findCommand notes the command of -exec and its like at an index. It returns the index
-// of its last word.
+// findCommand analyzes the command of -exec and similar options at index i. It returns
+// the index of its last word.
 func (a *argv) findCommand(args []Word, i int, found Word) int {
 	option := args[i].Text()
 	var cmd []Word
@@ -131,8 +131,9 @@ func (a *argv) findCommand(args []Word, i int, found Word) int {
 	return i
 }
 
-// risks are options of programs without a list of options by which they run, write or
-// send something else, or talk to another machine. One letter counts in a cluster.
+// risks are options of programs without a list of options with which they run, write or
+// send something else, or communicate with another machine. Single letters also match
+// in a cluster.
 var risks = map[string]string{
 	"docker": "v o H --volume --mount --output --privileged --device --cap-add --pid --security-opt --volumes-from --host --context --config --env-file --secret --ssh" +
 		" --build-context --iidfile --cidfile --metadata-file --runtime --userns --ipc --uts --add-host --allow --cache-to",
@@ -142,7 +143,7 @@ var risks = map[string]string{
 	"deno": "A R W N E S r c --allow- --preload --import --import-map --config --env-file --unsafely- --require --location --cert --lock --v8-flags --output",
 }
 
-// risky notes the options of a program that no rule covers which does not have them.
+// risky records options of a program that only a rule with these options covers.
 func risky(a *argv, args []Word, at int) {
 	name := a.via
 	switch name {
@@ -159,7 +160,7 @@ func risky(a *argv, args []Word, at int) {
 		if t == "--" {
 			return
 		}
-		// Of a command in a container the options are not known: node -v.
+		// The options of a command in a container are unknown: node -v.
 		last := name == "docker" && i+1 == len(args) && !joined && !strings.ContainsAny(t, ":/")
 		for risk := range strings.FieldsSeq(risks[name]) {
 			if long := strings.HasPrefix(risk, "--"); long && (t == risk || strings.HasSuffix(risk, "-") && strings.HasPrefix(t, risk)) ||
@@ -171,8 +172,8 @@ func risky(a *argv, args []Word, at int) {
 	}
 }
 
-// deeply is for programs that take whole directories: what is below their words is
-// touched, and the files whose names they read.
+// deeply is for programs that handle whole directories: everything below their
+// arguments is touched, and the files whose names they read.
 func deeply(a *argv, args []Word, at int) {
 	s, c, name := a.s, a.c, a.via
 	c.Loose = true
@@ -182,7 +183,7 @@ func deeply(a *argv, args []Word, at int) {
 	s.hidden(name, args)
 	s.fed(a.input)
 	if len(args) > 0 && args[0].Text() == "exec" {
-		return // in a container that runs: its directories are others
+		return // in a running container, which has other directories
 	}
 	for _, w := range args {
 		t := w.Text()
@@ -201,19 +202,19 @@ func deeply(a *argv, args []Word, at int) {
 	}
 }
 
-// archiveLists are options of archivers with which they make no files.
+// archiveLists are options with which archivers create no files.
 var archiveLists = map[string]string{"unzip": "-l -t -v -Z -p", "7z": "l t", "ar": "t p"}
 
-// archivePlaces are options of archivers by which they write elsewhere.
+// archivePlaces are options with which archivers write elsewhere.
 var archivePlaces = map[string]string{
 	"zip": "-b -O --out --temp-path", "unzip": "-d", "7z": "-o", "7za": "-o", "7zr": "-o", "jar": "-C", "cpio": "-D --directory -O -F --file",
 }
 
-// archiveRuns are options of archivers by which they run something.
+// archiveRuns are options with which archivers run something.
 var archiveRuns = map[string]string{"zip": "-T -TT --unzip-command --test", "cpio": "--rsh-command", "7z": "-si", "pax": "-s"}
 
-// archives is for programs that make files whose names stand in what they read, and
-// pack, too.
+// archives is for programs that create files whose names are in their input, and that
+// also pack.
 func archives(a *argv, args []Word, at int) {
 	deeply(a, args, at)
 	s, name := a.s, a.via
@@ -232,7 +233,7 @@ func archives(a *argv, args []Word, at int) {
 		}
 		lists = lists || w.Static() && slices.Contains(strings.Fields(archiveLists[name]), t)
 	}
-	if name == "cpio" || name == "bsdcpio" || name == "pax" { // names from the input
+	if name == "cpio" || name == "bsdcpio" || name == "pax" { // names are read from the input
 		s.use(File{Word: anyWord("names"), Kind: Read, Via: name, Loose: true})
 	}
 	if name != "zip" && !lists {
@@ -240,8 +241,8 @@ func archives(a *argv, args []Word, at int) {
 	}
 }
 
-// optionValue returns the value of a word that is one of some options, which may be cut
-// short or have the value joined to it.
+// optionValue returns the value of a word that is one of the given options, which may
+// be abbreviated or have the value attached.
 func optionValue(options string, args []Word, i int) (Word, bool) {
 	t := args[i].Text()
 	name, joinedValue, isJoined := strings.Cut(t, "=")
@@ -261,7 +262,7 @@ func optionValue(options string, args []Word, i int) (Word, bool) {
 	return Word{}, false
 }
 
-// unpacks is for programs that change files whose names stand in what they read.
+// unpacks is for programs that change files whose names are in their input.
 func unpacks(a *argv, args []Word, at int) {
 	a.all(at)
 	a.c.Quiet, a.c.Reads = false, false
@@ -269,7 +270,7 @@ func unpacks(a *argv, args []Word, at int) {
 	a.s.unpacked(a.via)
 }
 
-// copies is for programs whose last operand is where they write.
+// copies is for programs that write to their last operand.
 func copies(a *argv, args []Word, at int) {
 	s, c, name := a.s, a.c, a.via
 	a.options(at)
@@ -303,7 +304,7 @@ func copies(a *argv, args []Word, at int) {
 	}
 }
 
-// copied notes the files that are copied and where to.
+// copied records the copied files and their destination.
 func (a *argv) copied(files []Word, deep bool) {
 	s, name := a.s, a.via
 	remote := a.p.is(netTrait)
@@ -315,7 +316,7 @@ func (a *argv) copied(files []Word, deep bool) {
 		}
 		f := File{Word: w, Kind: kind, Via: name, Deep: deep, Loose: remote && strings.Contains(w.Text(), ":")}
 		if name == "mv" && last && i > 0 {
-			f.From = files[:i] // below the target, if directories may be put there
+			f.From = files[:i] // below the target, if directories may be copied there
 		}
 		s.use(f)
 		if last && w.Static() {
@@ -331,13 +332,13 @@ func (a *argv) copied(files []Word, deep bool) {
 	}
 }
 
-// intoEffect notes the directory that files are copied into.
+// intoEffect records the directory that files are copied into.
 func intoEffect(a *argv, w Word, _, _ int) {
-	a.lists = true // then the last operand is one of the files
+	a.lists = true // the last operand is then one of the files
 	a.s.use(File{Word: w, Kind: Write, Via: a.via, Deep: true})
 }
 
-// archiveEffect notes the archive of tar.
+// archiveEffect records the archive of tar.
 func archiveEffect(a *argv, w Word, i, _ int) {
 	a.acts()
 	if !w.none() {
@@ -381,7 +382,7 @@ func tar(a *argv, args []Word, at int) {
 }
 
 // bundle applies letters without a dash, whose values follow one by one. It returns the
-// index of what is behind them.
+// index after them.
 func (a *argv) bundle(letters string, at int) int {
 	next := at + 1
 	for k := range len(letters) {
@@ -440,7 +441,7 @@ func scriptProgram(a *argv, args []Word, _ int) {
 	}
 }
 
-// ssh runs something on another machine.
+// ssh runs a command on another machine.
 func ssh(a *argv, args []Word, _ int) {
 	s, c := a.s, a.c
 	if asksVersion(a.p, args) {
@@ -478,7 +479,7 @@ func ssh(a *argv, args []Word, _ int) {
 	}
 }
 
-// curl fetches, and may write under the name that the address ends with.
+// curl fetches, and may write a file named after the address.
 func curl(a *argv, args []Word, at int) {
 	named := slices.ContainsFunc(args, func(w Word) bool {
 		t := w.Text()
@@ -502,13 +503,13 @@ func (a *argv) network(args []Word, at int, named bool) {
 	a.all(at)
 }
 
-// namedByServer are options by which the server says how files are called.
+// namedByServer are options with which the server chooses the names of files.
 var namedByServer = []string{
 	"--remote-header-name", "--content-disposition", "--trust-server-names", "--recursive", "--mirror", "--input-file", "--config",
 	"--page-requisites", "--execute", "--default-page",
 }
 
-// remoteNames returns the files that are named as at the end of the addresses.
+// remoteNames returns the files that are named after the addresses.
 func remoteNames(args []Word) []Word {
 	var files []Word
 	for _, w := range args {
@@ -530,7 +531,7 @@ func remoteNames(args []Word) []Word {
 	return append(files, Literal("index.html"))
 }
 
-// project is for programs that run what a project has: scripts, tests, rules.
+// project is for programs that run parts of a project: scripts, tests, rules.
 func project(a *argv, args []Word, at int) {
 	s := a.s
 	if s.steered(a.via) {
@@ -548,8 +549,8 @@ func project(a *argv, args []Word, at int) {
 }
 
 // plainOption returns a function that reports whether a word is an option that the line
-// lists, with no value or one that is no file. Without exception none is if some of the
-// words are handed on to another program.
+// lists, without a value or with one that is not a file. It always reports false if
+// some of the words are passed to another program.
 func (a *argv) plainOption(args []Word) func(text string) bool {
 	p := a.p
 	if p.is(subTrait) && len(args) > 0 {
@@ -570,7 +571,7 @@ func (a *argv) plainOption(args []Word) func(text string) bool {
 	}
 }
 
-// runner is for programs that run what a project has, in ways that are not known.
+// runner is for programs that run parts of a project in unknown ways.
 func runner(a *argv, args []Word, at int) {
 	s := a.s
 	project(a, args, at)
@@ -583,23 +584,23 @@ func runner(a *argv, args []Word, at int) {
 	}
 }
 
-// pythonModules are modules that do what they are known for and no more.
+// pythonModules are modules that do only what they are known for.
 var pythonModules = strings.Fields(`pytest unittest pip venv build black flake8 mypy pylint ruff isort coverage json.tool compileall tox nox
 	pyflakes pyright django flask uvicorn gunicorn pre_commit doctest virtualenv poetry ensurepip`)
 
-// Why a program in another language is not clear.
+// Reasons why a program in another language is unclear.
 const (
 	otherLanguage = "code in another language is not understood"
 	madeLanguage  = "code in another language is made at run time"
 )
 
-// language is for programs that run what is written in another language. A file of it
-// is a program like any other; a text in the command is not understood.
+// language is for interpreters of other languages. A source file is a program like any
+// other; a text in the command is not understood.
 func language(a *argv, args []Word, at int) {
 	s, c, name := a.s, a.c, a.via
 	c.Loose = true
 	if len(args) > 0 && !strings.HasPrefix(args[0].Text(), "-") {
-		risky(a, args, at) // behind a subcommand
+		risky(a, args, at) // after a subcommand
 	}
 	s.arguments(c, args)
 	if s.steered(name) {
@@ -610,8 +611,8 @@ func language(a *argv, args []Word, at int) {
 		if why := l.word(w, i); why != "" {
 			s.blurOnly(why)
 		}
-		// A rule for an interpreter allows any code, but a rule with further words
-		// does not.
+		// A rule for an interpreter allows any code, but a rule with further words does
+		// not.
 		if t := w.Text(); !l.file && !l.module && (!w.Static() || strings.HasPrefix(t, "-") && !asksVersion(a.p, []Word{w})) {
 			c.Danger = append(c.Danger, Danger{Arg: at + i, Word: t, Named: true})
 		}
@@ -630,14 +631,14 @@ func language(a *argv, args []Word, at int) {
 	}
 }
 
-// languageWords is a walk over the words of an interpreter.
+// languageWords is a walk over the arguments of an interpreter.
 type languageWords struct {
 	a                   *argv
 	args                []Word
 	file, module, tells bool
 }
 
-// word takes the next word. It returns why what it does is not clear, if it is not.
+// word handles the next argument. It returns why its effect is unclear, if it is.
 func (l *languageWords) word(w Word, i int) string {
 	t, name := w.Text(), l.a.via
 	switch {
@@ -645,7 +646,7 @@ func (l *languageWords) word(w Word, i int) string {
 		return madeLanguage
 	case evaluatesCode(t) || t == "eval" && !l.file:
 		return otherLanguage
-	case l.file && sourceFile(l.args[:i]): // of a program of its own
+	case l.file && sourceFile(l.args[:i]): // of the program that the file is
 	case strings.ContainsAny(t, " \n(;`|<>"):
 		return otherLanguage
 	case strings.HasPrefix(t, "-m") && strings.HasPrefix(name, "py") && !l.file:
@@ -674,7 +675,7 @@ func (l *languageWords) word(w Word, i int) string {
 	return ""
 }
 
-// evaluatesCode reports whether a word says that code follows, or is read.
+// evaluatesCode reports whether an argument announces that code follows, or is read.
 func evaluatesCode(t string) bool {
 	upper := strings.ToUpper(t)
 	for _, prefix := range []string{"+", "--eval", "--exec", "--c", "--print", "--run", "/dev/", "SHELL="} {
@@ -685,8 +686,8 @@ func evaluatesCode(t string) bool {
 	return t == "-" || strings.HasPrefix(upper, "EXEC:") || strings.HasPrefix(upper, "SYSTEM:")
 }
 
-// sourceFile reports whether the first word that is no option is a file of a
-// language: what follows are its arguments.
+// sourceFile reports whether the first argument that is not an option is a source file
+// of a language: the others are its arguments.
 func sourceFile(args []Word) bool {
 	for _, w := range args {
 		if t := w.Text(); !strings.HasPrefix(t, "-") {

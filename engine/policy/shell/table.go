@@ -10,52 +10,53 @@ import (
 //go:embed programs.txt
 var programsText string
 
-// A program is a line of programs.txt: what is known of a program, or of one of its
+// A program is a line of programs.txt: the known effects of a program, or of one of its
 // subcommands.
 type program struct {
 	name   string
 	traits trait
-	code   string   // the function that looks at its words, too
-	pass   *program // whose words stand behind --
+	code   string   // name of a function that also handles its arguments
+	pass   *program // the program that receives the arguments after --
 	short  map[byte]option
 	long   map[string]option // with their dashes
-	begin  []option          // options that are the beginning of a word, the longest first
+	begin  []option          // options that are a prefix of a word, longest first
 	pairs  map[string]kind   // operands of the form name=value
-	args   []kind            // of its operands
-	rest   bool              // whether the last of args repeats
-	tells  []string          // words that alone have it tell about itself
+	args   []kind            // kinds of its operands
+	rest   bool              // the last of args repeats
+	tells  []string          // arguments that, alone, make it print information about itself
 }
 
-// An option is a word behind a dash.
+// An option is an argument that starts with a dash.
 type option struct {
 	name    string
 	kind    kind
 	value   valueOf
-	instead bool // whether it takes the place of the first operand
+	instead bool // it replaces the first operand
 }
 
-// A valueOf says where the value of an option stands.
+// A valueOf is the position of an option's value.
 type valueOf byte
 
 const (
 	noValue  valueOf = iota
-	needs            // joined to it, or the next word
-	joined           // joined to it, or none
+	needs            // attached to it, or the next word
+	joined           // attached to it, or none
 	needsTwo         // the next two words
 )
 
-// A kind is what a value or an operand means to a program; programs.txt explains them.
+// A kind is the meaning of a value or an operand for a program; programs.txt explains
+// them.
 type kind string
 
 func (p *program) is(t trait) bool { return p != nil && p.traits&t != 0 }
 
-// A table is what is known of programs.
+// A table holds the known programs.
 type table struct {
-	programs map[string]*program // by name, subcommands behind a space
+	programs map[string]*program // by name; subcommands follow after a space
 	forms    map[string][][]string
 }
 
-// programs is the table of programs.txt, read when it is first needed.
+// programs returns the table of programs.txt, parsed when it is first needed.
 var programs = sync.OnceValue(func() *table {
 	t, err := parseTable(programsText)
 	if err != nil {
@@ -64,8 +65,8 @@ var programs = sync.OnceValue(func() *table {
 	return t
 })
 
-// lookup returns the line of a program, if there is one. A version behind the name, as
-// in python3.11, does not matter.
+// lookup returns the line of a program, if there is one. It ignores a version after the
+// name, as in python3.11.
 func lookup(name string) *program {
 	t := programs()
 	if p := t.programs[name]; p != nil {
@@ -79,7 +80,7 @@ func lookup(name string) *program {
 	return nil
 }
 
-// Known reports whether something is known of a program of this name.
+// Known reports whether the table has a program of this name.
 func Known(name string) bool { return lookup(name) != nil }
 
 // A trait is a bit for each word of programs.txt that is neither a name nor an option.
@@ -166,8 +167,8 @@ type tableLine struct {
 	number int
 }
 
-// tableLines returns the lines of a table with those that continue them joined, without
-// comments.
+// tableLines returns the lines of a table without comments, with continuation lines
+// joined.
 func tableLines(text string) []tableLine {
 	var lines []tableLine
 	number := 0
@@ -185,7 +186,7 @@ func tableLines(text string) []tableLine {
 	return lines
 }
 
-// tableNames splits the names of a line from what is known of them.
+// tableNames splits a line into names and properties.
 func tableNames(words []string) (names, rest []string) {
 	n := 1
 	for n < len(words) && traits[words[n]] == 0 && !strings.ContainsAny(words[n], "=") && !strings.ContainsAny(words[n][:1], "-+@") {
@@ -194,7 +195,7 @@ func tableNames(words []string) (names, rest []string) {
 	return strings.Split(strings.Join(words[:n], " "), ","), words[n:]
 }
 
-// add takes a word of a line.
+// add adds a word of a line.
 func (p *program) add(word string) error {
 	switch {
 	case traits[word] != 0:
@@ -230,7 +231,7 @@ func (p *program) add(word string) error {
 func (p *program) addOption(word string) error {
 	o := option{}
 	word, o.instead = strings.CutSuffix(word, "^")
-	// The name ends at the first of these that is not a part of it.
+	// The name ends at the first of these characters that is not a part of it.
 	end := strings.IndexAny(word[2:], ":=!*")
 	names, rest := word, ""
 	if end >= 0 {
@@ -282,8 +283,9 @@ func (p *program) addOption(word string) error {
 	return nil
 }
 
-// find returns the option that a long word is, which may be cut short. Of several that
-// it may be cut from, it is the one that does most. Without one, ok is false.
+// find returns the option for a long name, which may be abbreviated. If the
+// abbreviation is ambiguous, it returns the option with the strongest effect. ok is
+// false if there is none.
 func (p *program) find(name string) (o option, ok bool) {
 	if o, ok = p.long[name]; ok {
 		o.name = name
@@ -343,8 +345,7 @@ const nameBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345678
 
 func consistsOf(s, bytes string) bool { return s != "" && strings.Trim(s, bytes) == "" }
 
-// RunsOthers reports whether a program of this name runs the command that its words
-// are.
+// RunsOthers reports whether a program of this name runs its arguments as a command.
 func RunsOthers(name string) bool {
 	p := lookup(name)
 	return p != nil && (p.code == "shell" || len(p.args) > 0 && (p.args[len(p.args)-1] == "cmd" || p.args[len(p.args)-1] == "xcmd"))

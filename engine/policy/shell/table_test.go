@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The table can be read, and its lines are short enough to review.
+// The table can be parsed, and its lines are short enough to review.
 func TestTable(t *testing.T) {
 	if _, err := parseTable(programsText); err != nil {
 		t.Fatal(err)

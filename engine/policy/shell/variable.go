@@ -12,11 +12,11 @@ import (
 //go:embed variables.txt
 var variablesText string
 
-// variableClasses says what variables do, by their names: "changes", "says", "harmless"
-// or "itself". variables.txt explains them.
+// variableClasses returns the class of a variable by its name: "changes", "says",
+// "harmless" or "itself". variables.txt explains them.
 var variableClasses = sync.OnceValue(func() func(name string) string {
 	exact := map[string]string{}
-	var patterns [][2]string // of a name with a * at its end or its beginning, and the class
+	var patterns [][2]string // names with a * at their end or their beginning, and the class
 	for _, line := range tableLines(variablesText) {
 		words := strings.Fields(line.text)
 		for _, name := range words[1:] {
@@ -42,16 +42,16 @@ var variableClasses = sync.OnceValue(func() func(name string) string {
 
 func variableClass(name string) string { return variableClasses()(name) }
 
-// declare finds out what the variables of a text may be, and its functions.
+// declare finds the possible values of the variables of a text, and its functions.
 func (s *Script) declare(file *syntax.File) {
-	if !slices.ContainsFunc(file.Stmts, mayDeclare) { // by far the most
+	if !slices.ContainsFunc(file.Stmts, mayDeclare) { // by far the most common case
 		return
 	}
 	d := &declarations{s: s, sure: map[*syntax.Assign]bool{}}
 	for _, st := range file.Stmts {
 		if c, ok := st.Cmd.(*syntax.CallExpr); ok && len(c.Args) == 0 && !st.Background {
 			for _, a := range c.Assigns {
-				d.sure[a] = true // at the top: it surely happens
+				d.sure[a] = true // at the top level: it certainly happens
 			}
 		}
 	}
@@ -104,11 +104,11 @@ func isText(w *syntax.Word) bool {
 	})
 }
 
-// declarations is a walk over a text that notes what it assigns.
+// declarations is a walk over a text that records its assignments.
 type declarations struct {
 	s         *Script
 	sure      map[*syntax.Assign]bool
-	evaluates bool // whether something in it may evaluate a text
+	evaluates bool // something in it may evaluate a text
 }
 
 func (d *declarations) node(n syntax.Node) {
@@ -224,14 +224,14 @@ func (d *declarations) param(n *syntax.ParamExp) {
 	}
 }
 
-// number is the value of a variable that surely is a number, whichever that is.
+// number is the value of a variable that is certainly some number.
 var number = Value{Pat: []rune{AnyName, 0}}
 
 func isNumberValue(v Value) bool {
 	return v.Pat != nil && slices.Equal(v.Pat, number.Pat) || v.Pat == nil && (v.Text == "" || isNumber(v.Text))
 }
 
-// isNumeric reports whether a word is a number that is calculated.
+// isNumeric reports whether a word is a computed number.
 func isNumeric(w *syntax.Word) bool {
 	if len(w.Parts) != 1 {
 		return false
@@ -247,8 +247,8 @@ func isNumeric(w *syntax.Word) bool {
 	return false
 }
 
-// findEvaluated looks for texts that a shell evaluates: where it calculates, a variable
-// with the text "a[$(x)]" runs x. A sure number does not.
+// findEvaluated finds texts that a shell evaluates: in arithmetic, a variable with the
+// text "a[$(x)]" runs x. A variable that is certainly a number does not.
 func (s *Script) findEvaluated(file *syntax.File) {
 	const why = "a text in it may be evaluated"
 	syntax.Walk(file, func(n syntax.Node) bool {
@@ -305,7 +305,7 @@ func (s *Script) findEvaluated(file *syntax.File) {
 	})
 }
 
-// blurText notes that a text may be evaluated. Behind a wall that does no harm.
+// blurText records that a text may be evaluated. Behind a wall that does no harm.
 func (s *Script) blurText(why string) {
 	s.blurOnly(why)
 	s.unprove(why)
@@ -317,7 +317,7 @@ func isAll(x syntax.ArithmExpr) bool {
 	return ok && (w.Lit() == "@" || w.Lit() == "*")
 }
 
-// calculation notes if something other than numbers is calculated with.
+// calculation records if an arithmetic expression uses something other than numbers.
 func (s *Script) calculation(x syntax.ArithmExpr, why string) {
 	if x == nil {
 		return
@@ -334,8 +334,8 @@ func (s *Script) calculation(x syntax.ArithmExpr, why string) {
 	})
 }
 
-// isCalculable reports whether a word that is calculated with is surely a number, or a
-// variable that is one.
+// isCalculable reports whether a word in an arithmetic expression is certainly a number,
+// or a variable that is one.
 func (s *Script) isCalculable(w *syntax.Word) bool {
 	if len(w.Parts) == 0 {
 		return false
@@ -365,7 +365,7 @@ func (s *Script) isCalculable(w *syntax.Word) bool {
 	return true
 }
 
-// isNumberVar reports whether a variable surely is a number.
+// isNumberVar reports whether a variable is certainly a number.
 func (s *Script) isNumberVar(name string) bool {
 	switch name {
 	case "RANDOM", "SECONDS", "LINENO", "EPOCHSECONDS", "UID", "EUID", "PPID", "SRANDOM", "BASHPID", "SHLVL":
@@ -379,14 +379,14 @@ func isLetterOrUnderscore(b byte) bool {
 	return b == '_' || b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z'
 }
 
-// isCalculableVar reports whether a variable can be calculated with: it is a number, or
-// it comes with the environment, which no command chooses.
+// isCalculableVar reports whether a variable can be used in arithmetic: it is a number, or
+// it comes from the environment, which no command chooses.
 func (s *Script) isCalculableVar(name string) bool {
 	return s.isNumberVar(name) || !s.anyVars && name != "" && isLetterOrUnderscore(name[0]) && s.vars[name] == nil
 }
 
-// declared notes the words of declare and its like that may be evaluated: with -i a
-// value is calculated, with an index that is.
+// declared records arguments of declare and similar builtins that may be evaluated: a
+// value with -i, or an index.
 func (s *Script) declared(n *syntax.DeclClause, why string) {
 	for _, a := range n.Args {
 		switch {
@@ -402,21 +402,21 @@ func (s *Script) declared(n *syntax.DeclClause, why string) {
 	}
 }
 
-// changers are the builtins that change variables, and those that call others.
+// changers are the builtins that change variables, and those that call other builtins.
 var changers = map[string]bool{
 	"builtin": true, "command": true, "eval": true, "source": true, ".": true, "alias": true, "test": true, "[": true, "read": true,
 	"mapfile": true, "readarray": true, "getopts": true, "wait": true, "unset": true, "printf": true, "let": true, "local": true,
 	"declare": true, "typeset": true, "export": true, "readonly": true,
 }
 
-// assigners notes the variables that a builtin of the shell changes, whatever it is
-// called by. It reports whether the builtin evaluates some of its words.
+// assigners records the variables that a builtin of the shell changes, also if it is
+// called through another. It reports whether the builtin evaluates some of its arguments.
 func (s *Script) assigners(args []*syntax.Word) (evaluates bool) {
 	if len(args) == 0 {
 		return false
 	}
 	if name := args[0].Lit(); name != "" && !strings.ContainsAny(name, "\\*?[{~") && !changers[name] {
-		return false // by far the most
+		return false // by far the most common case
 	}
 	words := s.builtinWords(args)
 	if len(words) == 0 || !words[0].Static() {
@@ -429,7 +429,7 @@ func (s *Script) assigners(args []*syntax.Word) (evaluates bool) {
 		return false
 	case "test", "[":
 		for i, w := range rest {
-			// test -v evaluates the index of the variable that it looks at.
+			// test -v evaluates the index of the variable that it checks.
 			s.blurTextIf(w.Multi || i > 0 && (rest[i-1].Text() == "-v" || rest[i-1].Text() == "-R") && (!w.Static() || strings.Contains(w.Text(), "[")))
 		}
 		return false
@@ -451,14 +451,14 @@ func (s *Script) assigners(args []*syntax.Word) (evaluates bool) {
 		return false
 	}
 	for _, w := range rest {
-		// The index of a variable that is assigned to is evaluated.
+		// The index of an assigned variable is evaluated.
 		s.blurTextIf(!w.Static() || strings.Contains(w.Text(), "[") || name == "let" && !consistsOf(w.Text(), "0123456789+-*/=<>%&|^!~() "))
 		s.assigned(w)
 	}
 	return true
 }
 
-// readWords returns the words of read without those that are values of its options.
+// readWords returns the arguments of read without the values of its options.
 func readWords(words []Word) (rest []Word) {
 	for i := 0; i < len(words); i++ {
 		t := words[i].Text()
@@ -470,7 +470,7 @@ func readWords(words []Word) (rest []Word) {
 	return rest
 }
 
-// mayBegin reports whether a word may begin with a text.
+// mayBegin reports whether a word may start with a text.
 func mayBegin(w Word, text string) bool {
 	pattern := append([]rune(text), AnyText)
 	return w.Multi || slices.ContainsFunc(w.Values(), func(v Value) bool { return Overlap(pattern, v.Runes()) })
@@ -482,7 +482,7 @@ func (s *Script) blurTextIf(yes bool) {
 	}
 }
 
-// builtinWords returns the words of a builtin, without what only calls it.
+// builtinWords returns the words of a builtin, without "builtin" or "command" before it.
 func (s *Script) builtinWords(args []*syntax.Word) (words []Word) {
 	for i, a := range args {
 		w := s.eval(a)
@@ -494,8 +494,8 @@ func (s *Script) builtinWords(args []*syntax.Word) (words []Word) {
 	return words
 }
 
-// assigned notes a word that names a variable which is changed: x, x=value, x[1], or
-// an option with it, such as -vx.
+// assigned records a word that names a changed variable: x, x=value, x[1], or an option
+// with it, such as -vx.
 func (s *Script) assigned(w Word) {
 	for _, v := range w.Values() {
 		var name []rune
@@ -523,7 +523,7 @@ func (s *Script) assigned(w Word) {
 	}
 }
 
-// assignNumber notes that an operator of arithmetic assigns.
+// assignNumber records an assignment by an arithmetic operator.
 func (s *Script) assignNumber(op syntax.BinAritOperator, name string) {
 	switch op {
 	case syntax.Assgn, syntax.AddAssgn, syntax.SubAssgn, syntax.MulAssgn, syntax.QuoAssgn, syntax.RemAssgn, syntax.AndAssgn,
@@ -540,7 +540,7 @@ func (s *Script) assign(name string, v Value) {
 	case "changes":
 		s.blur("the variable " + name + " changes what runs")
 	case "itself":
-		// The shell changes it by itself, and calculates what some are set to.
+		// The shell changes it itself, and evaluates the values of some as arithmetic.
 		if !isNumberValue(v) {
 			s.blurText("a text in it may be evaluated")
 		}
@@ -554,7 +554,7 @@ func (s *Script) assign(name string, v Value) {
 	s.vars[name] = append(have, v)
 }
 
-// assignment notes an assignment: some variables say what programs run.
+// assignment records an assignment: some variables determine what programs run.
 func (s *Script) assignment(a *syntax.Assign) {
 	if a.Value != nil {
 		s.words(a.Value)
@@ -582,7 +582,7 @@ func (s *Script) assignment(a *syntax.Assign) {
 	s.setVar(a.Name.Value, w)
 }
 
-// setVar notes that a program or the shell gets a variable.
+// setVar records that a program or the shell receives a variable.
 func (s *Script) setVar(name string, w Word) {
 	class := variableClass(name)
 	if class != "harmless" || !w.Static() {
@@ -606,7 +606,7 @@ func (s *Script) setVar(name string, w Word) {
 	if strings.ContainsAny(w.Text(), " \t\n=") {
 		s.guess(name + " " + w.Text()) // some program may run it
 	}
-	if name == strings.ToUpper(name) || strings.HasSuffix(name, "proxy") { // or use the file or the host
+	if name == strings.ToUpper(name) || strings.HasSuffix(name, "proxy") { // or use it as a file or a host
 		s.use(File{Word: w, Kind: Write, Via: name, Loose: true, Hint: true, Deep: strings.HasPrefix(name, "GIT_")})
 		if strings.Contains(w.Text(), ".") {
 			s.call(&Call{Args: []Word{Literal(name), w}, Via: "?", Loose: true, Guess: true})

@@ -9,22 +9,22 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// A Word is a word of a command, and what it may become when a shell runs it.
+// A Word is a word of a command, with its possible values when a shell runs it.
 type Word struct {
-	Raw   string  // as it is written, roughly
-	Multi bool    // whether it may become several words, or none
-	vals  []Value // what it may become, if that is not one text
+	Raw   string  // roughly as written
+	Multi bool    // it may become several words, or none
+	vals  []Value // possible values, if there is not exactly one
 	text  string
-	known bool // whether text is what it becomes
+	known bool // text is its value
 }
 
-// A Value is a text that a word may become, or a pattern of texts.
+// A Value is a possible value of a word, or a pattern of such values.
 type Value struct {
 	Text string // if Pat is nil
 	Pat  []rune // see [AnyOne]
 }
 
-// Characters of a pattern that stand for what is not known.
+// Characters of a pattern that stand for unknown text.
 const (
 	AnyOne  rune = -1 - iota // one character but /
 	AnyName                  // any characters but /
@@ -34,16 +34,16 @@ const (
 
 var unknown = Value{Pat: []rune{AnyText}}
 
-// Literal returns a word that is surely this text.
+// Literal returns a word with a known value.
 func Literal(text string) Word { return Word{Raw: text, text: text, known: true} }
 
-// anyWord returns a word of which nothing is known.
+// anyWord returns a word with an unknown value.
 func anyWord(raw string) Word { return Word{Raw: raw, vals: []Value{unknown}, Multi: true} }
 
-// patternWord returns a word that fits a pattern.
+// patternWord returns a word whose value matches a pattern.
 func patternWord(raw string, pat ...rune) Word { return Word{Raw: raw, vals: []Value{{Pat: pat}}} }
 
-// newWord returns the word that may become some values.
+// newWord returns a word with the given possible values.
 func newWord(raw string, vals []Value, multi bool) Word {
 	if len(vals) == 1 && vals[0].Pat == nil && !multi {
 		return Word{Raw: raw, text: vals[0].Text, known: true}
@@ -51,10 +51,10 @@ func newWord(raw string, vals []Value, multi bool) Word {
 	return Word{Raw: raw, vals: vals, Multi: multi}
 }
 
-// Static reports whether the word surely becomes one text.
+// Static reports whether the word certainly has one known value.
 func (w Word) Static() bool { return w.known }
 
-// Text returns what a static word becomes, and any other word as it is written.
+// Text returns the value of a static word, and any other word as written.
 func (w Word) Text() string {
 	if w.known {
 		return w.text
@@ -62,7 +62,7 @@ func (w Word) Text() string {
 	return w.Raw
 }
 
-// Values returns what the word may become. It has none if there is no word.
+// Values returns the possible values of the word. It returns nil for an empty Word.
 func (w Word) Values() []Value {
 	if w.known {
 		return []Value{{Text: w.text}}
@@ -70,7 +70,7 @@ func (w Word) Values() []Value {
 	return w.vals
 }
 
-// none reports whether there is no word.
+// none reports whether the Word is empty.
 func (w Word) none() bool { return !w.known && len(w.vals) == 0 }
 
 // Runes returns the value as a pattern.
@@ -91,12 +91,12 @@ func (v Value) join(w Value) Value {
 	return Value{Pat: append(slices.Clone(v.Runes()), w.Runes()...)}
 }
 
-// Overlap reports whether there is a text that fits both patterns.
+// Overlap reports whether some text matches both patterns.
 func Overlap(a, b []rune) bool {
 	if len(a)*len(b) > 1<<16 {
 		return true
 	}
-	// Their literal prefixes decide most of the time.
+	// Their literal prefixes decide most cases.
 	for len(a) > 0 && len(b) > 0 && a[0] >= 0 && b[0] >= 0 {
 		if a[0] != b[0] {
 			return false
@@ -109,7 +109,7 @@ func Overlap(a, b []rune) bool {
 		}
 		a, b = a[:len(a)-1], b[:len(b)-1]
 	}
-	// reach[j] says whether a up to i and b up to j have a text in common.
+	// reach[j] is whether a up to i and b up to j match a common text.
 	reach := make([]bool, len(b)+1)
 	next := make([]bool, len(b)+1)
 	reach[0] = true
@@ -167,8 +167,7 @@ func plainText(w *syntax.Word) (text string, ok bool) {
 	return l.Value, true
 }
 
-// fields returns what a word becomes: braces make several of one, and so does an
-// unquoted variable.
+// fields expands a word: braces and unquoted variables can make several words of one.
 func (s *Script) fields(w *syntax.Word) []Word {
 	if text, ok := plainText(w); ok {
 		return []Word{Literal(text)}
@@ -193,7 +192,7 @@ func (s *Script) fields(w *syntax.Word) []Word {
 	return s.split(w.Parts, rawOf(w))
 }
 
-// split splits a word at unquoted variables whose value has spaces.
+// split splits a word at unquoted variables whose value contains spaces.
 func (s *Script) split(parts []syntax.WordPart, raw string) []Word {
 	spaced := false
 	for i, p := range parts {
@@ -232,7 +231,7 @@ func (s *Script) split(parts []syntax.WordPart, raw string) []Word {
 	return []Word{anyWord(raw)}
 }
 
-// braces returns what a word with braces becomes.
+// braces expands the braces of a word.
 func braces(parts []syntax.WordPart) (all [][]syntax.WordPart, ok bool) {
 	all = [][]syntax.WordPart{nil}
 	for _, p := range parts {
@@ -263,13 +262,13 @@ func braces(parts []syntax.WordPart) (all [][]syntax.WordPart, ok bool) {
 	return all, true
 }
 
-// eval returns what a word may become as one word.
+// eval returns the value of a word as a single word.
 func (s *Script) eval(w *syntax.Word) Word {
 	return s.evalParts(w.Parts, rawOf(w), true, false)
 }
 
-// evalParts puts a word together from its parts. Documents are like text in double
-// quotes; expand says whether variables are replaced.
+// evalParts evaluates the parts of a word. Here-documents are like text in double
+// quotes; expand is set if variables are replaced.
 func (s *Script) evalParts(parts []syntax.WordPart, raw string, expand, document bool) Word {
 	e := &evaluation{s: s, vals: []Value{{}}}
 	for i, p := range parts {
@@ -278,14 +277,14 @@ func (s *Script) evalParts(parts []syntax.WordPart, raw string, expand, document
 	return newWord(raw, e.vals, e.multi)
 }
 
-// An evaluation is a word in the making.
+// An evaluation is a word under construction.
 type evaluation struct {
 	s     *Script
 	vals  []Value
 	multi bool
 }
 
-// add puts something after every value so far.
+// add appends something to every value so far.
 func (e *evaluation) add(vals ...Value) {
 	if len(vals) == 1 && len(e.vals) == 1 && vals[0].Pat == nil && e.vals[0].Pat == nil {
 		e.vals[0].Text += vals[0].Text
@@ -356,7 +355,7 @@ func (e *evaluation) param(p *syntax.ParamExp, quoted bool) {
 	}
 }
 
-// lit adds text as it is written, with its backslashes.
+// lit appends literal text with its backslashes.
 func (e *evaluation) lit(text string, first, quoted, expand bool) {
 	if !expand || !strings.ContainsAny(text, "\\*?[~") {
 		e.add(Value{Text: text})
@@ -397,7 +396,7 @@ func (e *evaluation) lit(text string, first, quoted, expand bool) {
 	flush()
 }
 
-// home adds a text in which a tilde at i stands for a home.
+// home appends a text in which a tilde at i stands for a home directory.
 func (e *evaluation) home(text string, i int) {
 	e.lit(text[:i], false, false, true)
 	name, _, _ := strings.Cut(text[i+1:], "/")
@@ -410,13 +409,12 @@ func (e *evaluation) home(text string, i int) {
 	e.lit(text[i+1+len(name):], false, false, true)
 }
 
-// pattern adds what a character at i that stands for others may be. It returns where
-// it ends.
+// pattern appends the wildcard at i. It returns where it ends.
 func (e *evaluation) pattern(text string, i int) int {
 	e.glob()
 	switch text[i] {
 	case '*':
-		if i+1 < len(text) && text[i+1] == '*' { // which may be directories, too
+		if i+1 < len(text) && text[i+1] == '*' { // it may match directories, too
 			for i+1 < len(text) && text[i+1] == '*' {
 				i++
 			}
@@ -439,8 +437,8 @@ func (e *evaluation) pattern(text string, i int) int {
 	return i + 1 + end
 }
 
-// glob notes that names of files take the place of the word. If its beginning is
-// fixed they cannot become options.
+// glob records that file names replace the word. If its beginning is fixed, they cannot
+// become options.
 func (e *evaluation) glob() {
 	v := e.vals[0]
 	if len(e.vals) != 1 || v.Pat != nil && v.Pat[0] < 0 || v.Text == "" && v.Pat == nil || strings.HasPrefix(v.Text, "-") {
@@ -448,7 +446,7 @@ func (e *evaluation) glob() {
 	}
 }
 
-// tilde returns where a tilde begins that stands for a home, or -1.
+// tilde returns the index of a tilde that stands for a home directory, or -1.
 func tilde(text string, first bool) int {
 	if first && strings.HasPrefix(text, "~") {
 		return 0
@@ -461,13 +459,13 @@ func tilde(text string, first bool) int {
 	return -1
 }
 
-// plain reports whether a variable is used as it is.
+// plain reports whether a variable is expanded without modification.
 func plain(p *syntax.ParamExp) bool {
 	return p.Exp == nil && p.Repl == nil && p.Slice == nil && !p.Excl && !p.Length && !p.Width && p.Index == nil &&
 		p.Names == 0 && p.Flags == nil && p.NestedParam == nil && p.Modifiers == nil
 }
 
-// variable returns what a variable may be, or nothing if that is not known.
+// variable returns the possible values of a variable, or nil if they are unknown.
 func (s *Script) variable(p *syntax.ParamExp) []Value {
 	if p.Param == nil || !plain(p) || s.anyVars {
 		return nil
@@ -485,7 +483,7 @@ func (s *Script) variable(p *syntax.ParamExp) []Value {
 	return nil
 }
 
-// escapes are the letters behind a backslash in $'…' that stand for one character.
+// escapes are the letters after a backslash in $'…' that stand for one character.
 var escapes = map[byte]byte{
 	'a': 7, 'b': 8, 'e': 27, 'E': 27, 'f': 12, 'n': '\n', 'r': '\r', 't': '\t', 'v': 11, '\\': '\\', '\'': '\'', '"': '"', '?': '?',
 }
@@ -540,7 +538,7 @@ func decodeANSI(s string) (string, bool) {
 	return b.String(), utf8.ValidString(b.String())
 }
 
-// leadingNumber returns the number that a text begins with, and how many digits it has.
+// leadingNumber returns the number at the start of a text, and how many digits it has.
 func leadingNumber(s string, most, base int) (v, n int) {
 	for n < most && n < len(s) {
 		if _, err := strconv.ParseUint(s[n:n+1], base, 8); err != nil {
@@ -568,7 +566,7 @@ func litOf(w *syntax.Word) string {
 	return b.String()
 }
 
-// rawOf returns a word as it is written, roughly.
+// rawOf returns a word roughly as written.
 func rawOf(w *syntax.Word) string {
 	if len(w.Parts) == 1 {
 		switch p := w.Parts[0].(type) {
@@ -590,7 +588,8 @@ func isNumber(s string) bool {
 	return err == nil
 }
 
-// Split returns the words of a text as a shell would split it, if they are all known.
+// Split splits a text into words as a shell would. ok is false if not all of them are
+// known.
 func Split(text string) (words []string, ok bool) {
 	s := &Script{vars: map[string][]Value{}}
 	for w, err := range syntax.NewParser(syntax.Variant(syntax.LangBash)).WordsSeq(strings.NewReader(text)) {
