@@ -21,27 +21,26 @@ type Command struct {
 	ArgumentHint string
 	Skill        bool
 	Source       string // [User], [Project] or [Plugin]
-	PluginName   string // whose it is, if a plugin's
+	PluginName   string // name of its plugin, if any
 
 	Path string
-	Dir  string // of a skill, with the files that belong to it
+	Dir  string // directory of a skill, with its files
 	Sum  [32]byte
 
-	// AllowedTools and the commands of the shell in the text have an effect only
-	// if Trusted.
+	// AllowedTools and the shell commands in the text have an effect only if Trusted.
 	AllowedTools []string
 	Trusted      bool
 
-	Model    string // that answers, if it is not empty
-	NoModel  bool   // the model must not use it by itself
-	NoPerson bool   // only the model uses it
+	Model    string // model for its turn, if not empty
+	NoModel  bool   // the model must not load it on its own
+	NoPerson bool   // only the model loads it
 
 	arguments []string // names of its arguments, for $name
 	body      string
 }
 
-// commands reads commands and skills. The first of a name counts; a skill hides a
-// command of its name.
+// commands reads commands and skills. The first of a name wins; a skill hides a command
+// of the same name.
 func (l *loader) commands() {
 	for _, h := range l.homes() {
 		l.commandsOf(h, "")
@@ -67,7 +66,7 @@ func (l *loader) skill(p place, dir, plugin string) {
 	l.command(p, filepath.Join(dir, "SKILL.md"), filepath.Base(dir), plugin, true)
 }
 
-// name is what the name of a command may be.
+// namePattern matches valid names of commands.
 var namePattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[\pL\pN_][\pL\pN_.:-]*$`) })
 
 func (l *loader) command(p place, path, name, plugin string, skill bool) {
@@ -140,7 +139,7 @@ func (l *loader) command(p place, path, name, plugin string, skill bool) {
 	l.c.Commands = append(l.c.Commands, c)
 }
 
-// names are what a command calls its arguments: a list, or words.
+// names returns the names of a command's arguments, from a list or from words.
 func names(doc *frontmatter.Document) []string {
 	list := doc.List("arguments")
 	if text := doc.String("arguments"); len(list) == 0 && text != "" {
@@ -153,7 +152,7 @@ func names(doc *frontmatter.Document) []string {
 	return all
 }
 
-// clean makes text of a stranger one line that is not long.
+// clean turns untrusted text into one line of limited length.
 func clean(s string, limit int) string {
 	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
 	if utf8.RuneCountInString(s) > limit {
@@ -162,8 +161,8 @@ func clean(s string, limit int) string {
 	return s
 }
 
-// Command finds a command by its name, or by an alias that is nobody's name; nil if
-// there is none.
+// Command finds a command by its name, or by an alias that is not the name of another;
+// it returns nil if there is none.
 func (c *Context) Command(name string) *Command {
 	for _, cmd := range c.Commands {
 		if cmd.Name == name {
@@ -181,14 +180,15 @@ func (c *Context) Command(name string) *Command {
 // A Part is a piece of a command's text.
 type Part struct {
 	Text  string
-	Shell bool // Text is a command of the shell, whose output takes its place
+	Shell bool // Text is a shell command that is replaced by its output
 }
 
-// shell is a command in the text: !`git status`, or a block that begins with ```!.
+// shell matches a shell command in the text: !`git status`, or a block that starts with
+// ```!.
 var shell = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("(?ms)^```!\\s*\\n(.*?)^```\\s*?$|!`([^`\\n]+)`") })
 
-// Expand writes the text with arguments in it. Commands of the shell are those that
-// the file has: what is in the arguments is never one.
+// Expand returns the text with the arguments filled in. Shell commands come only from
+// the file itself: text in the arguments never becomes one.
 func (c *Command) Expand(args string) []Part {
 	args = strings.TrimSpace(args)
 	words := Words(args)
@@ -196,7 +196,7 @@ func (c *Command) Expand(args string) []Part {
 	fill := func(text string) string {
 		return placeholder().ReplaceAllStringFunc(text, func(p string) string {
 			if p[0] == '\\' {
-				return p[1:] // it is meant as it is
+				return p[1:] // escaped
 			}
 			rest, all := strings.CutPrefix(p, "$ARGUMENTS")
 			if all && rest == "" {
@@ -239,15 +239,15 @@ func (c *Command) Expand(args string) []Part {
 	return parts
 }
 
-// placeholder is where arguments go: all of them, one by its number from zero, or one
-// by its name. Behind a backslash nothing goes.
+// placeholder matches where arguments are inserted: all of them, one by its number from
+// zero, or one by its name. A backslash before it prevents that.
 var placeholder = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`\\?\$(?:ARGUMENTS(?:\[\d{1,3}\])?|\d{1,3}|[\pL_][\pL\pN_-]*)`)
 })
 
-// Words splits arguments at spaces that are outside of quotes. A backslash takes the
-// space, the quote or the backslash behind it for what it is, and stays before anything
-// else, as in a path; in double quotes it stays, and a quote behind it ends nothing.
+// Words splits arguments at spaces outside of quotes. A backslash escapes a space, a
+// quote or a backslash after it, and is literal before anything else, as in a path. In
+// double quotes it is literal, and a quote after it does not end them.
 func Words(s string) []string {
 	var words []string
 	var word strings.Builder

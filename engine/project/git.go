@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// A GitRunner runs git in a directory and returns what it prints. The arguments
-// make it run nothing else; whoever runs it gives it no configuration but the
-// repository's, and a bound in time and output.
+// A GitRunner runs git in a directory and returns its output. The arguments prevent git
+// from running anything else; the runner must not pass it any configuration but the
+// repository's, and must limit its time and output.
 type GitRunner func(ctx context.Context, dir string, args []string) ([]byte, error)
 
-// Git tells the state of the repository, for the model. It is empty if the work is
-// in none or the project is not a source. Git itself is run only if the repository's
-// own configuration has nothing in it that could start a program: a repository from
-// a stranger is described by the name of its branch alone. run may be nil.
+// Git describes the state of the repository for the model. It is empty if there is no
+// repository or the project is not a source. Git itself runs only if nothing in the
+// repository's own configuration could start a program: an untrusted repository is
+// described only by the name of its branch. run may be nil.
 func (c *Context) Git(ctx context.Context, run GitRunner) string {
 	if !c.opts.Has(Project) {
 		return ""
@@ -84,7 +84,7 @@ func startsNothing(config string) bool {
 			continue
 		}
 		if strings.HasSuffix(line, `\`) {
-			return false // the line goes on
+			return false // the line continues
 		}
 		if line[0] == '[' {
 			if !strings.HasSuffix(line, "]") {
@@ -105,7 +105,7 @@ func startsNothing(config string) bool {
 	return true
 }
 
-// firstLines returns the first lines of a text that is not trusted, each not long.
+// firstLines returns the first lines of an untrusted text, each of limited length.
 func firstLines(text string, n int) string {
 	var lines []string
 	for line := range strings.Lines(text) {

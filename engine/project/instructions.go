@@ -13,15 +13,15 @@ import (
 	"github.com/parley-go/parley/engine/tool/files"
 )
 
-// A conditionalRule is a rule that is about some files only.
+// A conditionalRule is a rule that applies to some files only.
 type conditionalRule struct {
 	file  *File
-	dir   string // what its patterns are relative to
+	dir   string // directory that its patterns are relative to
 	paths []string
 }
 
-// instructions reads CLAUDE.md files and rules: the user's, then those of the
-// project (AGENTS.md in a directory without CLAUDE.md) from its root down to where the work is.
+// instructions reads CLAUDE.md files and rules: the user's, then those of the project
+// (AGENTS.md in a directory without CLAUDE.md) from its root down to the working directory.
 func (l *loader) instructions() {
 	o := &l.c.opts
 	if o.Has(User) && o.ConfigDir != "" {
@@ -53,7 +53,7 @@ func (l *loader) directory(dir string) {
 	}
 }
 
-// instruct reads one file of instructions and what it imports.
+// instruct reads one file of instructions and its imports.
 func (l *loader) instruct(p place, path string) {
 	if l.has(path) || l.c.opts.excludes(path) {
 		return
@@ -64,7 +64,7 @@ func (l *loader) instruct(p place, path string) {
 	}
 }
 
-// excludes reports whether a pattern of the settings leaves a file of instructions out.
+// excludes reports whether a pattern of the settings excludes a file of instructions.
 func (o *Options) excludes(path string) bool {
 	return slices.ContainsFunc(o.Excluded, func(pattern string) bool {
 		if !filepath.IsAbs(pattern) {
@@ -79,8 +79,7 @@ func (l *loader) has(path string) bool {
 	return slices.ContainsFunc(l.c.Instructions, func(f *File) bool { return f.Path == path })
 }
 
-// rules reads rules. Those that name paths wait until a file is read that they are
-// about.
+// rules reads rules. Those with paths apply once a matching file is read.
 func (l *loader) rules(p place, dir, base string) {
 	l.markdown(p, dir, func(path, _ string) {
 		f := l.read(p, path, "rule")
@@ -102,13 +101,13 @@ func (l *loader) rules(p place, dir, base string) {
 	})
 }
 
-// mention is a path behind an @ that begins a word.
+// mention matches a path after an @ at the start of a word.
 var mention = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?:^|[\s(\["'])@(?:"([^"\n]+)"|([^\s"'()\[\]<>@]+))`)
 })
 
-// Mentions returns the paths that a text names with an @, each once, in order. What
-// is code in Markdown does not count.
+// Mentions returns the paths that a text names with an @, in order and without duplicates. Code
+// in Markdown is ignored.
 func Mentions(text string) []string {
 	var paths []string
 	for _, m := range mention().FindAllStringSubmatch(withoutCode(text), 200) {
@@ -123,7 +122,7 @@ func Mentions(text string) []string {
 	return paths
 }
 
-// withoutCode blanks what is between backquotes and in fenced blocks.
+// withoutCode blanks text between backquotes and in fenced blocks.
 func withoutCode(text string) string {
 	var b strings.Builder
 	fence := ""
@@ -151,8 +150,8 @@ func withoutCode(text string) string {
 	return b.String()
 }
 
-// imports reads the files that instructions import. Those of a project are files of
-// the project; one that is not is a problem, and so are chains that are too long.
+// imports reads the files that instructions import. Those of a project must be inside of the
+// project; any other is a problem, and so are chains that are too long.
 func (l *loader) imports(p place, from *File, depth int) {
 	for _, ref := range Mentions(from.Text) {
 		path := ref
@@ -193,16 +192,16 @@ func (l *loader) imports(p place, from *File, depth int) {
 	}
 }
 
-// importable reports whether a path is that of a file, not of a directory: of
-// those nothing is imported, and nothing is said.
+// importable reports whether a path looks like a file and not like a directory: directories are
+// silently ignored.
 func importable(path string) bool {
 	ext := filepath.Ext(path)
 	return !strings.HasSuffix(path, string(filepath.Separator)) && (ext != "" || strings.ToUpper(filepath.Base(path)) == filepath.Base(path))
 }
 
-// Below returns the instructions that are about a file and were not told yet: those
-// of the directories between where the work is and the file, and rules that name
-// its path. They count as told from then on.
+// Below returns the instructions for a file that were not sent yet: those of the directories
+// between the working directory and the file, and rules that match its path. It marks them as
+// sent.
 func (c *Context) Below(path string) []*File {
 	if !c.opts.Has(Project) && !c.opts.Has(Local) && len(c.conditional) == 0 {
 		return nil
@@ -224,7 +223,7 @@ func (c *Context) Below(path string) []*File {
 		return found
 	}
 	dir := c.opts.Cwd
-	// Files that are read now are not among those that were read at the start.
+	// These files are not among those that were read at the start.
 	sub := &Context{opts: c.opts, Root: c.Root}
 	l := &loader{c: sub}
 	for i, part := range strings.Split(rel, string(filepath.Separator)) {
@@ -246,7 +245,7 @@ func (c *Context) Below(path string) []*File {
 	return found
 }
 
-// about reports whether a rule is about a file.
+// about reports whether a rule applies to a file.
 func (r *conditionalRule) about(path string) bool {
 	rel, err := filepath.Rel(r.dir, path)
 	if err != nil || strings.HasPrefix(rel, "..") {
@@ -258,7 +257,7 @@ func (r *conditionalRule) about(path string) bool {
 	})
 }
 
-// Told marks instructions as told, such as by a session that goes on.
+// Told marks instructions as sent, for example by a resumed session.
 func (c *Context) Told(paths ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -267,7 +266,8 @@ func (c *Context) Told(paths ...string) {
 	}
 }
 
-// Forget makes [Context.Below] return all instructions again, after the conversation lost them.
+// Forget makes [Context.Below] return all instructions again, after they were removed from the
+// conversation.
 func (c *Context) Forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -277,8 +277,8 @@ func (c *Context) Forget() {
 	}
 }
 
-// Clone returns a context with the same content and its own record of sent
-// instructions, for a conversation beside the first.
+// Clone returns a context with the same content and its own record of sent instructions, for
+// another conversation.
 func (c *Context) Clone() *Context {
 	clone := &Context{Root: c.Root, Instructions: c.Instructions, Commands: c.Commands, Styles: c.Styles, Plugins: c.Plugins, Files: c.Files, Problems: c.Problems,
 		opts: c.opts, conditional: c.conditional, told: map[string]bool{}}

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// The limits of the index of notes that a session starts with.
+// Limits of the index of notes that a session starts with.
 const (
 	maxNoteLines = 200
 	maxNoteBytes = 25 << 10
 )
 
-// memory reads the index of the notes that the model keeps about the project. A link does not
+// memory reads the index of the notes that the model keeps about the project. A link cannot
 // lead out of their directory.
 func (l *loader) memory() {
 	dir := l.c.opts.MemoryDir

@@ -12,9 +12,9 @@ import (
 	"github.com/parley-go/parley/engine/tool/files"
 )
 
-// A PluginInfo is a plugin. Its commands, skills and styles are among those of the
-// [Context]; the paths are for those who read the rest. A path is empty if there is
-// nothing there.
+// A PluginInfo describes a plugin. Its commands, skills and styles are among those of
+// the [Context]; the paths are for code that reads the rest. A path is empty if nothing
+// exists there.
 type PluginInfo struct {
 	Name        string
 	Version     string
@@ -29,7 +29,8 @@ type PluginInfo struct {
 	Ignored []string // members of its manifest that have no effect in this version
 }
 
-// ID returns NAME@MARKETPLACE, or NAME@inline for a plugin whose directory was named.
+// ID returns NAME@MARKETPLACE, or NAME@inline for a plugin that is given by its
+// directory.
 func (p *PluginInfo) ID() string {
 	if p.id != "" {
 		return p.id
@@ -37,11 +38,11 @@ func (p *PluginInfo) ID() string {
 	return p.Name + "@inline"
 }
 
-// parts are the members of a manifest that name more components; only those in the usual
-// directories are read.
+// parts are the members of a manifest that name more components; only components in the
+// standard directories are read.
 var parts = []string{"agents", "channels", "commands", "hooks", "lspServers", "mcpServers", "monitors", "outputStyles", "skills", "themes", "userConfig"}
 
-// plugins reads the plugins that the user named.
+// plugins reads the plugins of the user.
 func (l *loader) plugins() {
 	for i, named := range l.c.opts.PluginDirs {
 		dir := named
@@ -66,7 +67,7 @@ func (l *loader) plugins() {
 	}
 }
 
-// ErrNoPlugin reports that the directory does not exist.
+// ErrNoPlugin means that the directory does not exist.
 var ErrNoPlugin = errors.New("Path not found")
 
 func (l *loader) plugin(dir string) (*PluginInfo, error) {
@@ -87,7 +88,7 @@ func (l *loader) plugin(dir string) (*PluginInfo, error) {
 			return nil, fmt.Errorf("plugin.json cannot be read: %w", err)
 		}
 		var all map[string]json.RawMessage
-		_ = json.Unmarshal([]byte(f.Text), &all) // it is an object
+		_ = json.Unmarshal([]byte(f.Text), &all) // f.Text is an object
 		for _, name := range parts {
 			if raw := string(all[name]); raw != "" && raw != "null" && raw != "[]" && raw != "{}" {
 				p.Ignored = append(p.Ignored, name)

@@ -1,15 +1,14 @@
-// Package project reads what a user and a project say to an agent: instructions
+// Package project reads the files with which a user and a project instruct an agent: instructions
 // (CLAUDE.md and rules), slash commands, skills, output styles and plugins.
 //
-// A checked-out project is hostile until proven otherwise. Of one nothing is read
-// that its setting source was not asked for, nothing but regular files of text, no
-// more of them than the limits below, and nothing that a symbolic link leads to
-// outside of it. A file that was not read is a [Problem], never a silence. Content that
-// grants or runs something — allowed tools, shell commands — is marked with whether it
-// is trusted; by itself it has no effect.
+// A checked-out project is untrusted until proven otherwise. It is read only if its setting source
+// is enabled: only regular text files, within the limits below, and nothing outside of it that a
+// symbolic link leads to. A file that was not read is a [Problem], and never skipped silently.
+// Content that allows or runs something — allowed tools, shell commands — is marked as trusted or
+// not; on its own it has no effect.
 //
-// The package reads what [Options] name, and runs nothing. It knows neither the
-// protocol nor the model.
+// The package reads the files that [Options] name, and runs nothing. It does not depend on the
+// protocol or the model.
 package project
 
 import (
@@ -30,86 +29,85 @@ import (
 	"github.com/parley-go/parley/engine/tool/files"
 )
 
-// The sources of settings.
+// Sources of settings.
 const (
 	User    = "user"    // the user's own, in the config directory
-	Project = "project" // what is checked in
-	Local   = "local"   // what is in the project and not checked in
-	Plugin  = "plugin"  // of a plugin that was named
+	Project = "project" // files that are checked in
+	Local   = "local"   // files in the project that are not checked in
+	Plugin  = "plugin"  // files of a plugin
 	Memory  = "memory"  // notes that the model keeps
 )
 
-// The limits of what is read.
+// Limits of what is read.
 const (
 	maxFile    = 256 << 10 // bytes of one file
 	maxTotal   = 8 << 20   // bytes of all files
 	maxFiles   = 2000      // files
 	maxEntries = 5000      // entries of one directory
-	maxDepth   = 8         // directories below one that is searched
-	maxImports = 5         // imports of imports
-	maxParents = 40        // directories above the one that is worked in
+	maxDepth   = 8         // levels below a directory that is searched
+	maxImports = 5         // nested imports
+	maxParents = 40        // directories above the working directory
 )
 
-// Options say what is read.
+// Options configure what is read.
 type Options struct {
-	// Cwd is where the work is. Files of the project are looked for there and
-	// above, up to the root of the repository.
+	// Cwd is the working directory. Files of the project are searched there and above, up to the
+	// root of the repository.
 	Cwd string
-	// ConfigDir is the user's, such as ~/.claude; empty means none.
+	// ConfigDir is the user's config directory, such as ~/.claude; empty means none.
 	ConfigDir string
-	// Home is what ~ means in imports of the user's files; empty means nothing.
+	// Home is the value of ~ in imports of the user's files; empty means unknown.
 	Home string
-	// Sources are those that are read: [User], [Project], [Local].
+	// Sources are the sources to read: [User], [Project], [Local].
 	Sources []string
-	// MemoryDir is where the model keeps notes about the project; empty means nowhere.
+	// MemoryDir is the directory of the model's notes about the project; empty means none.
 	MemoryDir string
-	// PluginDirs are plugins that the user named.
+	// PluginDirs are the directories of the user's plugins.
 	PluginDirs []string
-	// PluginIDs are the ids of those among them that were installed, NAME@MARKETPLACE, by directory.
+	// PluginIDs are the ids of the installed ones among them, NAME@MARKETPLACE, by directory.
 	PluginIDs map[string]string
-	// NoServers are those among them whose MCP servers are left alone.
+	// NoServers are those among them whose MCP servers are ignored.
 	NoServers []string
-	// Trusted reports whether a file of the project may grant and run something.
-	// Nil means that none may. Files of the user and of plugins that were named
-	// may.
+	// Trusted reports whether a file of the project may allow and run something. If nil, none may.
+	// Files of the user and of the user's plugins always may.
 	Trusted func(path string, content []byte) bool
-	// Hidden reports whether a rule denies that a file of the project is read, as
-	// that of [tool.Env] does. It may be nil.
+	// Hidden reports whether a rule denies reading a file of the project, like that of [tool.Env].
+	// It may be nil.
 	Hidden func(path string, target *tool.Target) bool
 	// Excluded are patterns of files of instructions that are not read, such as
-	// "vendor/**/CLAUDE.md": absolute, or as seen from Cwd and the directories above.
+	// "vendor/**/CLAUDE.md": absolute, or relative to Cwd and the directories above.
 	Excluded []string
 }
 
-// A File is one that was read.
+// A File is a file that was read.
 type File struct {
 	Path   string
 	Kind   string // "instructions", "rule", "import", "command", "skill", "style", "plugin" or "memory"
 	Source string // [User], [Project], [Local], [Plugin] or [Memory]
 	Sum    [32]byte
 	Size   int
-	Text   string // of instructions; empty for others
+	Text   string // set for instructions only
 	From   string // the file that imports it
 }
 
-// A Problem is something that was not read, and why.
+// A Problem is a file that was not read, with the reason.
 type Problem struct {
 	Path     string
 	Reason   string
-	Expected bool // by design: nothing is wrong with the file
+	Expected bool // by design: the file itself is fine
 }
 
-// A Context is what was read. Its exported fields do not change. Its methods are
-// safe for concurrent use.
+// A Context holds the files that were read. Its exported fields do not change. Its methods are safe
+// for concurrent use.
 type Context struct {
-	Root         string // of the repository, or where the work is
+	Root         string // of the repository, or the working directory
 	Instructions []*File
-	Commands     []*Command // skills among them
+	Commands     []*Command // including skills
 	Styles       []*Style
 	Plugins      []*PluginInfo
-	MemoryDir    string  // where the model keeps notes; may be empty
+	MemoryDir    string  // directory of the model's notes; may be empty
 	Memory       string  // the index of the notes
-	Files        []*File // all that were read, in order
+	Files        []*File // all files that were read, in order
 	Problems     []Problem
 
 	opts        Options
@@ -119,7 +117,7 @@ type Context struct {
 	told map[string]bool // instructions that were sent, by path
 }
 
-// Load reads what the options name. It does not fail: what cannot be read is a
+// Load reads the files that the options name. It does not fail: a file that cannot be read is a
 // problem.
 func Load(opts Options) *Context {
 	c := &Context{opts: opts, Root: repositoryRoot(opts.Cwd), MemoryDir: opts.MemoryDir, told: map[string]bool{}}
@@ -135,10 +133,10 @@ func Load(opts Options) *Context {
 	return c
 }
 
-// Has reports whether a source is read.
+// Has reports whether a source is enabled.
 func (o *Options) Has(source string) bool { return slices.Contains(o.Sources, source) }
 
-// repositoryRoot finds the directory above that has a .git.
+// repositoryRoot returns the directory at or above cwd that has a .git.
 func repositoryRoot(cwd string) string {
 	dir := cwd
 	for range maxParents {
@@ -154,7 +152,7 @@ func repositoryRoot(cwd string) string {
 	return cwd
 }
 
-// A loader reads with the limits of one load.
+// A loader reads files within the limits of one load.
 type loader struct {
 	c     *Context
 	bytes int
@@ -176,14 +174,13 @@ func (l *loader) expected(path, format string, args ...any) {
 	}
 }
 
-// A place is where files are read: from bound they may not lead out, unless it is
-// empty.
+// A place is where files are read from. They must not lead out of bound, unless it is empty.
 type place struct {
 	source string
 	bound  string
 }
 
-// trusted reports whether a file may grant something.
+// trusted reports whether a file may allow and run something.
 func (l *loader) trusted(p place, path string, content []byte) bool {
 	if p.source == User || p.source == Plugin {
 		return true
@@ -191,8 +188,8 @@ func (l *loader) trusted(p place, path string, content []byte) bool {
 	return l.c.opts.Trusted != nil && l.c.opts.Trusted(path, content)
 }
 
-// read reads a file of text. It returns nil if there is none, and if it cannot be
-// read, which is a problem then.
+// read reads a text file. It returns nil if there is none, or if it cannot be read, which it reports
+// as a problem.
 func (l *loader) read(p place, path, kind string) *File {
 	if l.full {
 		return nil
@@ -222,8 +219,8 @@ func (l *loader) read(p place, path, kind string) *File {
 	return f
 }
 
-// call returns what opens a path of the place, and the path to open: one of the project
-// does not lead out of it, one of the user leads anywhere.
+// call returns a call that can open a path of the place, and the path to open. A path of the project
+// must not lead out of it; a path of the user may lead anywhere.
 func (p place) call(path string) (*tool.Call, string, error) {
 	if p.bound != "" {
 		return &tool.Call{Env: &tool.Env{Roots: []string{p.bound}}}, path, nil
@@ -232,8 +229,8 @@ func (p place) call(path string) (*tool.Call, string, error) {
 	return &tool.Call{Env: &tool.Env{}}, real, err
 }
 
-// readFile reads a regular file that is not big. A file of the project that a link
-// leads out of it to is refused, and so is one that is hidden.
+// readFile reads a regular file of limited size. It rejects a file of the project if a link leads
+// out of the project, or if the file is hidden.
 func readFile(p place, path string, hidden func(string, *tool.Target) bool) ([]byte, error) {
 	call, path, err := p.call(path)
 	if err != nil {
@@ -301,8 +298,7 @@ func (l *loader) list(p place, dir string) []string {
 	return names
 }
 
-// markdown calls f with each .md file below a directory, by its path relative to
-// it.
+// markdown calls f with each .md file below a directory, and with its path relative to it.
 func (l *loader) markdown(p place, dir string, f func(path, rel string)) {
 	var walk func(rel string, depth int)
 	walk = func(rel string, depth int) {
@@ -328,8 +324,8 @@ func (l *loader) markdown(p place, dir string, f func(path, rel string)) {
 	walk("", 0)
 }
 
-// homes returns the directories that hold commands, skills and styles, those that
-// count more first: of the project from where the work is upwards, then the user's.
+// homes returns the directories that hold commands, skills and styles, in order of precedence: those
+// of the project from the working directory upwards, then the user's.
 func (l *loader) homes() []home {
 	var all []home
 	o := &l.c.opts
@@ -349,7 +345,7 @@ type home struct {
 	dir string
 }
 
-// above returns the directories from where the work is up to the root.
+// above returns the directories from the working directory up to the root.
 func (c *Context) above() []string {
 	dirs := []string{c.opts.Cwd}
 	for dir := c.opts.Cwd; dir != c.Root && len(dirs) < maxParents; {

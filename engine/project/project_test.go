@@ -13,8 +13,8 @@ import (
 	"github.com/parley-go/parley/engine/project"
 )
 
-// tree writes files into a new directory, which is a repository. A name that ends
-// in "->" is a symbolic link to its content.
+// tree writes files into a new directory, which is a repository. A name that ends in "->" is
+// a symbolic link to its content.
 func tree(t testing.TB, names map[string]string) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -120,7 +120,7 @@ func TestInstructions(t *testing.T) {
 	}
 }
 
-// A hostile project is read within bounds, and what is not read is said.
+// An untrusted project is read within limits, and every file that is not read is reported.
 func TestHostile(t *testing.T) {
 	outside := tree(t, map[string]string{"secret.md": "secret", "skills/x/SKILL.md": "---\nname: x\n---\nstolen"})
 	big := strings.Repeat("x", 300<<10)
@@ -224,8 +224,8 @@ func TestCommands(t *testing.T) {
 			t.Errorf("%q becomes\n%s\nwant\n%s", tt.args, got, tt.want)
 		}
 	}
-	// As the official command does, seen from outside: what is not given stays, a
-	// backslash keeps a placeholder, and arguments can have names.
+	// As the official command does, observed from outside: missing arguments keep their
+	// placeholder, a backslash escapes one, and arguments can have names.
 	dir = tree(t, map[string]string{
 		".claude/commands/all.md":   `all=[$ARGUMENTS] 0=[$0] 1=[$1] 9=[$9] 10=[$10] i0=[$ARGUMENTS[0]] i7=[$ARGUMENTS[7]] esc=[\$1] \$ARGUMENTS name=[$name] dd=[$$1] brace=[${1}]`,
 		".claude/commands/named.md": "---\narguments: [issue, branch]\n---\nfix $issue on $branch, all $ARGUMENTS, $issues",
@@ -367,7 +367,8 @@ func ExampleLoad() {
 	// Output: CLAUDE.md project Use tabs.
 }
 
-// TestAgentsFile: AGENTS.md is read in directories that have no CLAUDE.md, nested ones too.
+// TestAgentsFile checks that AGENTS.md is read in directories without a CLAUDE.md, including
+// nested ones.
 func TestAgentsFile(t *testing.T) {
 	dir := tree(t, map[string]string{
 		".git/HEAD": "ref: refs/heads/main\n", "AGENTS.md": "root", "with/CLAUDE.md": "claude", "with/AGENTS.md": "agents", "sub/AGENTS.md": "sub", "sub/f.go": "package sub",
@@ -385,7 +386,8 @@ func TestAgentsFile(t *testing.T) {
 	}
 }
 
-// TestBuiltinStyles: three styles are always there, and a file of the same name comes first.
+// TestBuiltinStyles checks that the three built-in styles always exist, and that a file of
+// the same name takes precedence.
 func TestBuiltinStyles(t *testing.T) {
 	dir := tree(t, map[string]string{".claude/output-styles/concise.md": "---\nname: Concise\n---\nmine"})
 	c := project.Load(project.Options{Cwd: dir, Sources: []string{project.Project}})

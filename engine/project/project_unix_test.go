@@ -11,7 +11,7 @@ import (
 	"github.com/parley-go/parley/engine/project"
 )
 
-// A pipe that nobody writes to does not hold anything up.
+// A pipe without a writer does not block anything.
 func TestPipe(t *testing.T) {
 	dir := tree(t, map[string]string{".claude/commands/x.md": "x"})
 	for _, name := range []string{"CLAUDE.md", ".claude/commands/p.md", ".claude/skills"} {

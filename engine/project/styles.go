@@ -10,7 +10,7 @@ import (
 	"github.com/parley-go/parley/engine/internal/frontmatter"
 )
 
-// A Style is a way to answer: words that are added to the system prompt.
+// A Style is an output style: a text that is added to the system prompt.
 type Style struct {
 	Name        string
 	Description string
@@ -19,13 +19,12 @@ type Style struct {
 	Text        string
 }
 
-// builtinStyles are the files of the styles that are always there.
+// builtinStyles are the files of the built-in styles.
 //
 //go:embed style/*.md
 var builtinStyles embed.FS
 
-// BuiltinStyles returns the styles that are always there, unless a file has a style of the same
-// name.
+// BuiltinStyles returns the built-in styles. A file with a style of the same name replaces one.
 func BuiltinStyles() []*Style { return slices.Clone(builtInStyles()) }
 
 // builtInStyles reads the files once: sessions share the styles.
@@ -82,7 +81,7 @@ func (l *loader) stylesOf(h home, plugin string) {
 	})
 }
 
-// Style finds an output style by its name; nil if there is none.
+// Style finds an output style by its name; it returns nil if there is none.
 func (c *Context) Style(name string) *Style {
 	if i := slices.IndexFunc(c.Styles, func(s *Style) bool { return strings.EqualFold(s.Name, name) }); i >= 0 {
 		return c.Styles[i]

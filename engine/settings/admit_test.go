@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Settings about MCP servers keep those out that they name, or that they do not name.
+// Settings about MCP servers exclude the servers that they name, or that they do not
+// name.
 func TestServersOfProjectAreAdmitted(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, ".mcp.json"), []byte(`{"mcpServers": {"a": {"command": "x"}, "b": {"command": "y"}}}`), 0o644); err != nil {
@@ -21,7 +22,7 @@ func TestServersOfProjectAreAdmitted(t *testing.T) {
 		{`{"allowedMcpServers": []}`, "", ""},
 		{`{"deniedMcpServers": [{"serverName": "b"}]}`, "", "a"},
 		{"", `{"allowManagedMcpServersOnly": true}`, ""},
-		{`{"allowManagedMcpServersOnly": true}`, "", "a b"}, // only an administrator can say so
+		{`{"allowManagedMcpServersOnly": true}`, "", "a b"}, // only an administrator can set this
 	} {
 		s, err := Load(Options{Dir: dir, Sources: Sources{Project: true}, TrustProject: "all", Flag: c.flag, Restrict: c.managed})
 		if err != nil {

@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// A File is a file that settings are read from, or would be if it were there.
+// A File is a file that settings are read from, or would be if it existed.
 type File struct {
 	Origin
-	info fs.FileInfo // nil if it is not there
-	kept bool        // what it says does not count, but what it said before
+	info fs.FileInfo // nil if it does not exist
+	kept bool        // its previous content applies, not the present one
 }
 
-// Same reports whether the file looks as another time it was looked at: its time, its
-// size, and which file it is.
+// Same reports whether the file is unchanged since another look at it, by its time, size
+// and identity.
 func (f File) Same(other File) bool {
 	if f.info == nil || other.info == nil {
 		return f.info == nil && other.info == nil
@@ -24,15 +24,15 @@ func (f File) Same(other File) bool {
 	return f.info.Size() == other.info.Size() && f.info.ModTime().Equal(other.info.ModTime()) && os.SameFile(f.info, other.info)
 }
 
-// Look looks at a file.
+// Look returns the present state of a file.
 func Look(path string) File {
 	f := File{Origin: Origin{File: path}}
 	f.info, _ = os.Stat(path)
 	return f
 }
 
-// Event says what has become of a file that looked different: "add", "unlink" or
-// "change", as the protocol has it.
+// Event returns how a file has changed since before: "add", "unlink" or "change", as the
+// protocol names it.
 func (f File) Event(before File) string {
 	switch {
 	case before.info == nil:
@@ -43,7 +43,8 @@ func (f File) Event(before File) string {
 	return "change"
 }
 
-// places looks at the files of settings, without .mcp.json: servers that run go on.
+// places returns the files of settings, without .mcp.json: running servers are not
+// affected.
 func places(opts Options) []File {
 	var all []File
 	add := func(name Layer, path string) {
@@ -78,7 +79,7 @@ func places(opts Options) []File {
 	return all
 }
 
-// flagFile returns the file that a flag names, if it names one.
+// flagFile returns the file that a flag names, if any.
 func flagFile(given, dir string) (string, bool) {
 	if given == "" || strings.HasPrefix(strings.TrimSpace(given), "{") {
 		return "", false
@@ -89,8 +90,8 @@ func flagFile(given, dir string) (string, bool) {
 	return given, true
 }
 
-// Changed returns the files that do not look any more as they did when the settings were
-// read: those that were changed, came or went. It reads none of them.
+// Changed returns the files that were changed, created or removed since the settings
+// were read. It reads none of them.
 func (s *Settings) Changed() []File {
 	if s == nil {
 		return nil
@@ -111,17 +112,18 @@ func (s *Settings) Changed() []File {
 	return all
 }
 
-// Reload reads the files again, but for those in keep, which are taken as they were. A
-// file that is malformed any more is taken as it was, too, and is an error of the list.
+// Reload reads the files again, except those in keep, whose previous content stays in
+// effect. The same holds for a file that is now malformed, which is an error in the
+// list.
 //
-// Trusted content of the project stays trusted while it is unchanged; new content needs
+// Trusted content of the project stays trusted while it is unchanged. New content needs
 // the record of trust, even if the conversation was started with trust in everything.
 func (s *Settings) Reload(keep []File) (*Settings, []error) {
 	return s.again(s.opts.Flag, keep)
 }
 
-// WithFlag returns the settings with others given by --settings. Files that have changed
-// meanwhile are still so for [Settings.Changed].
+// WithFlag returns the settings with another value of --settings. [Settings.Changed]
+// still reports files that have changed meanwhile.
 func (s *Settings) WithFlag(flag string) (*Settings, error) {
 	next, errs := s.again(flag, s.Changed())
 	if len(errs) > 0 {
@@ -165,15 +167,15 @@ func (s *Settings) again(flag string, keep []File) (*Settings, []error) {
 	return next, errs
 }
 
-// seen returns the same settings, with the files as they look now.
+// seen returns the same settings, with the present state of their files.
 func (s *Settings) seen() *Settings {
 	same := *s
 	same.places = places(s.opts)
 	return &same
 }
 
-// was returns the layer that a file was before, nil if there was none. It is what counts
-// until the file changes again.
+// was returns the previous layer of a file, or nil if there was none. It applies until
+// the file changes again.
 func (s *Settings) was(path string) *layer {
 	for i := range s.places {
 		if s.places[i].File == path {
@@ -182,7 +184,7 @@ func (s *Settings) was(path string) *layer {
 	}
 	for _, l := range s.before.layers {
 		if l.File == path {
-			same := *l // it may count in part, now
+			same := *l // other parts of it may apply now
 			return &same
 		}
 	}

@@ -34,8 +34,8 @@ func rulesOf(s *settings.Settings) string {
 	return strings.Join(all, ", ")
 }
 
-// TestChanged: every file that settings may be from is noticed when it comes, changes or
-// goes, and what is read again is as if it were read anew.
+// TestChanged checks that the creation, change and removal of every file of settings is
+// noticed, and that reloading has the same result as loading.
 func TestChanged(t *testing.T) {
 	dir := t.TempDir()
 	flag := put(t, filepath.Join(dir, "flag.json"), `{}`)
@@ -60,7 +60,7 @@ func TestChanged(t *testing.T) {
 	} {
 		for _, change := range []string{"add", "change", "broken", "kept", "unlink"} {
 			if tt.path == flag && (change == "add" || change == "unlink") {
-				continue // it must be there
+				continue // the file must exist
 			}
 			if got := s.Changed(); len(got) != 0 {
 				t.Fatalf("%s: %v has changed", tt.source, got)
@@ -114,7 +114,8 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestReloadTrust: whoever started the conversation trusted what there was, not what comes.
+// TestReloadTrust checks that trust given at the start of the conversation covers the
+// content at that time, and not later content.
 func TestReloadTrust(t *testing.T) {
 	dir := t.TempDir()
 	opts := everywhere(dir)
@@ -135,7 +136,7 @@ func TestReloadTrust(t *testing.T) {
 			t.Fatal(err, rulesOf(s))
 		}
 		put(t, path, `{"permissions":{"allow":["Bash(a)","Bash(b)"],"deny":["Bash(c)"]},"env":{"A":"b"}}`)
-		for range 2 { // the same again and again
+		for range 2 { // repeated calls have the same result
 			next, errs := s.Reload(nil)
 			if errs != nil || rulesOf(next) != "deny Bash(c), allow Bash(a)" || len(next.CommandEnv()) != 0 || len(next.Inert()) != 2 {
 				t.Errorf("%s: %v, %s, %v", trust, errs, rulesOf(next), next.Inert())
@@ -145,7 +146,7 @@ func TestReloadTrust(t *testing.T) {
 			}
 			s = next
 		}
-		// What --settings says changes without the files being read.
+		// The value of --settings changes without reading the files again.
 		put(t, path, `{"permissions":{"deny":["Bash(d)"]}}`)
 		next, err := s.WithFlag(`{"permissions":{"deny":["Bash(f)"]}}`)
 		if err != nil || rulesOf(next) != "deny Bash(f), deny Bash(c), allow Bash(a)" || len(next.Changed()) != 1 {
@@ -154,7 +155,7 @@ func TestReloadTrust(t *testing.T) {
 	}
 }
 
-// BenchmarkChanged is what it costs to look whether settings have changed.
+// BenchmarkChanged measures checking whether settings have changed.
 func BenchmarkChanged(b *testing.B) {
 	opts := everywhere(b.TempDir())
 	put(b, filepath.Join(opts.UserDir, "settings.json"), `{}`)

@@ -10,7 +10,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A shape is what a setting has to be.
+// A shape is the required type of a setting.
 type shape int
 
 const (
@@ -43,7 +43,7 @@ func (s shape) fits(v *Value) bool {
 	return true
 }
 
-// known has the settings that have an effect in this agent, or that restrict.
+// known lists the settings that have an effect in this agent, or that restrict.
 var known = map[string]shape{
 	"$schema": anything, "permissions": object, "hooks": object, "env": object, "sandbox": object,
 	"model": text, "fallbackModel": anything, "effortLevel": text, "apiKeyHelper": text, "awsCredentialExport": text, "statusLine": anything, "outputStyle": text, "language": text,
@@ -61,7 +61,7 @@ var knownPermissions = map[string]shape{
 	"blockReadsOutsideWorkingDirectories": truth, "blockWritesOutsideWorkingDirectories": truth,
 }
 
-// ignored are the settings of the official CLI that have no effect in this agent.
+// ignored lists the settings of the official CLI that have no effect in this agent.
 const ignored = `
 additionalMarketplaces advisorModel agent agentPushNotifEnabled allowAllClaudeAiMcps allowClaudeInChromeWithManagedMcp allowedChannelPlugins
 allowedHttpHookUrls allowedMarketplaces appendPlugins askUserQuestionTimeout attribution attributionProject attributionProjectPolicy
@@ -86,7 +86,7 @@ terminalTitleFromRename theme timeFormat timeZone todoFeatureEnabled tui ultraco
 voiceEnabled wheelScrollAccelerationEnabled workflowKeywordTriggerEnabled workflowSizeGuideline worktree wslInheritsWindowsSettings
 `
 
-// choices are the values of settings that are one of a list.
+// choices lists the values of settings that allow only certain words.
 var choices = map[string][]string{
 	"permissions.defaultMode":                  {"default", "acceptEdits", "plan", "dontAsk", "bypassPermissions", "auto", "manual", "delegate"},
 	"permissions.disableBypassPermissionsMode": {"disable"},
@@ -96,7 +96,7 @@ var choices = map[string][]string{
 	"effortLevel":                              {"low", "medium", "high", "xhigh", "max"},
 }
 
-// Names returns the names that settings have below a key, sorted; nil if any name is one.
+// Names returns the valid names of settings below a key, sorted; nil if any name is valid.
 func Names(below ...string) []string {
 	switch strings.Join(below, ".") {
 	case "":
@@ -107,7 +107,8 @@ func Names(below ...string) []string {
 	return nil
 }
 
-// CheckChoice returns an error if a setting is one of a list of words, and the value is not in it.
+// CheckChoice returns an error if a setting allows only certain words and the value is not one of
+// them.
 func CheckChoice(key string, value json.RawMessage) error {
 	var word string
 	if all := choices[key]; all != nil && (json.Unmarshal(value, &word) != nil || !slices.Contains(all, word)) {
@@ -116,14 +117,13 @@ func CheckChoice(key string, value json.RawMessage) error {
 	return nil
 }
 
-// unkept are settings that restrict in a way that this agent cannot keep to. They are
-// refused rather than skipped.
+// unkept are restrictions that this agent cannot enforce. They are rejected rather than skipped.
 var unkept = [][]string{
 	{"permissions", "blockReadsOutsideWorkingDirectories"}, {"permissions", "blockWritesOutsideWorkingDirectories"},
 	{"availableModels"}, {"deniedModels"}, {"allowedProviders"},
 }
 
-// check finds what is wrong with a file of settings.
+// check returns the first error in a file of settings.
 func (s *Settings) check(l *layer) error {
 	if l.all.members == nil {
 		return l.wrong(l.all, "Settings are one JSON object; write one.", "the settings are %s", l.all.kind())

@@ -9,48 +9,48 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A Hook is a command that runs at a certain moment.
+// A Hook is a command that runs at an event.
 type Hook struct {
 	Event   wire.HookEvent
-	Matcher string // which tools, or other subjects; empty means all
+	Matcher string // matches tools, or other subjects; empty means all
 
-	Kind    string   // of one that is no command: "prompt", "agent", "http" or "mcp_tool"
-	Spec    *Spec    // of one that is no command and can be run
-	Command string   // a line for the shell; with Args a program
-	Args    []string // nil means that Command is a line for the shell
+	Kind    string   // if it is not a command: "prompt", "agent", "http" or "mcp_tool"
+	Spec    *Spec    // if it is not a command and can be run
+	Command string   // a command line for the shell, or a program if Args is set
+	Args    []string // nil means that Command is a command line
 	Shell   string   // "bash", "sh" or "powershell"; empty means the system's
 	Timeout time.Duration
-	// OnFailure says what happens when the hook fails, does not answer in time or
-	// answers nonsense: "block", "ask" or "continue". Empty means block for a hook
-	// that can decide, and continue for others.
+	// OnFailure is what happens when the hook fails, does not answer in time or answers with
+	// malformed output: "block", "ask" or "continue". Empty means block for a hook that can
+	// decide, and continue for others.
 	OnFailure string
-	Async     bool // it is not waited for
-	Rewake    bool // asynchronous; with status 2 its output goes to the model
+	Async     bool // nothing waits for it
+	Rewake    bool // asynchronous; with exit status 2 its output is sent to the model
 	Once      bool // it runs once in a session
 	Status    string
-	// If is a rule such as "Bash(git push:*)": the hook is only for calls that may be
-	// what it is about. Empty means all.
+	// If is a rule such as "Bash(git push:*)": the hook runs only for calls that may match it.
+	// Empty means all.
 	If string
-	// Inactive says that nobody trusts the hook: it does not run, and the calls that it
-	// guards are asked about.
+	// Inactive means that the hook is not trusted: it does not run, and the calls that it guards
+	// need permission.
 	Inactive bool
 	Origin
 	value *Value
 }
 
-// A Spec says what a hook is that is no command.
+// A Spec describes a hook that is not a command.
 type Spec struct {
-	URL            string            `json:"url"`            // of "http": where the input is sent
-	Headers        map[string]string `json:"headers"`        // of "http"
-	AllowedEnvVars []string          `json:"allowedEnvVars"` // that Headers may name as $NAME
-	Prompt         string            `json:"prompt"`         // of "prompt" and "agent": what a model judges; $ARGUMENTS is the input
-	Model          string            `json:"model"`          // of both; empty means a small one
-	Server         string            `json:"server"`         // of "mcp_tool"
-	Tool           string            `json:"tool"`           // of "mcp_tool"
-	Input          json.RawMessage   `json:"input"`          // of "mcp_tool"; ${a.b} in a string is a member of the input of the hook
+	URL            string            `json:"url"`            // for "http": where the input is sent
+	Headers        map[string]string `json:"headers"`        // for "http"
+	AllowedEnvVars []string          `json:"allowedEnvVars"` // environment variables that Headers may name as $NAME
+	Prompt         string            `json:"prompt"`         // for "prompt" and "agent": the condition for a model; $ARGUMENTS is the input
+	Model          string            `json:"model"`          // for both; empty means a small one
+	Server         string            `json:"server"`         // for "mcp_tool"
+	Tool           string            `json:"tool"`           // for "mcp_tool"
+	Input          json.RawMessage   `json:"input"`          // for "mcp_tool"; ${a.b} in a string is a member of the hook's input
 }
 
-// lacks says what a hook of a kind needs and does not have; empty if that is nothing.
+// lacks returns the missing members that a hook of this kind requires, or "".
 func (s *Spec) lacks(kind string) string {
 	switch {
 	case kind == "http" && s.URL == "":
@@ -63,7 +63,7 @@ func (s *Spec) lacks(kind string) string {
 	return ""
 }
 
-// hookFields are the members of a hook that all kinds, or commands, have.
+// hookFields are the members that all kinds of hooks, or commands, have.
 type hookFields struct {
 	Command   *string  `json:"command"`
 	Args      []string `json:"args"`
@@ -79,8 +79,7 @@ type hookFields struct {
 // CanRun reports whether this version can run the hook.
 func (h *Hook) CanRun() bool { return h.Command != "" || h.Spec != nil }
 
-// Decides reports whether hooks of an event can keep something from happening
-// before it does.
+// Decides reports whether hooks of an event can prevent something before it happens.
 func Decides(event wire.HookEvent) bool {
 	switch event {
 	case wire.EventPreToolUse, wire.EventPermissionRequest, wire.EventUserPromptSubmit, wire.EventUserPromptExpansion,
@@ -107,9 +106,9 @@ func (s *Settings) hooks() []Hook {
 	return all
 }
 
-// HooksIn reads the hooks of a file that is none of settings, such as that of a plugin
-// or of an agent: {"hooks": …}. There are none where the settings leave hooks off. One
-// without a command is of a kind that this version cannot run, and can forbid nothing.
+// HooksIn parses the hooks in a file that is not a settings file, such as that of a plugin or an
+// agent: {"hooks": …}. It returns none if the settings disable hooks. A hook without a command
+// is of a kind that this version cannot run, and cannot deny anything.
 func (s *Settings) HooksIn(file string, text []byte) ([]Hook, error) {
 	if s == nil || s.managed("disableAllHooks") || s.managed("allowManagedHooksOnly") || s.Bool("disableAllHooks") {
 		return nil, nil
@@ -123,7 +122,7 @@ func (s *Settings) HooksIn(file string, text []byte) ([]Hook, error) {
 	return hooksOf(l, v)
 }
 
-// Guards returns the hooks of PreToolUse in settings that do not run because nobody trusts them.
+// Guards returns the PreToolUse hooks in settings that do not run because they are not trusted.
 func Guards(s *Settings) []Hook {
 	if s == nil || s.managed("disableAllHooks") || s.managed("allowManagedHooksOnly") || s.Bool("disableAllHooks") {
 		return nil
@@ -142,8 +141,8 @@ func Guards(s *Settings) []Hook {
 	return Guarding(all)
 }
 
-// Guarding returns those of the hooks that can keep a call from running, as inactive ones. Each
-// guards at least the calls that it would guard if it ran.
+// Guarding returns the hooks that can deny a call, as inactive ones. Each guards at least the
+// calls that it would guard if it ran.
 func Guarding(hooks []Hook) []Hook {
 	var all []Hook
 	for _, h := range hooks {
@@ -155,18 +154,18 @@ func Guarding(hooks []Hook) []Hook {
 	return all
 }
 
-// Hooks returns the hooks that count, the lowest layer first.
+// Hooks returns the hooks that apply, lowest layer first.
 func (s *Settings) Hooks() []Hook {
 	return slices.DeleteFunc(s.hooks(), func(h Hook) bool { return !h.CanRun() })
 }
 
-// HooksNotRun returns the hooks that count and that this version cannot run: they are
-// no commands, and can forbid nothing.
+// HooksNotRun returns the hooks that apply but that this version cannot run: they are not
+// commands, and cannot deny anything.
 func (s *Settings) HooksNotRun() []Hook {
 	return slices.DeleteFunc(s.hooks(), func(h Hook) bool { return h.CanRun() })
 }
 
-// hooksOf reads the hooks of a layer.
+// hooksOf parses the hooks of a layer.
 func hooksOf(l *layer, in *Value) ([]Hook, error) {
 	var all []Hook
 	hooks := in.Get("hooks")
@@ -214,7 +213,7 @@ func hookOf(l *layer, event wire.HookEvent, matcher string, v *Value) (Hook, err
 	other := slices.Contains([]string{"http", "prompt", "agent", "mcp_tool"}, kind)
 	if kind != "command" && !other && !Decides(event) {
 		h.Kind = kind
-		return h, nil // it can forbid nothing
+		return h, nil // it cannot deny anything
 	}
 	if kind != "command" && !other {
 		return h, l.wrong(v, "Use a hook of the type command, http, prompt, agent or mcp_tool, or leave it out.", "a %s hook is of the type %q, which this version does not run", event, kind)
@@ -264,7 +263,7 @@ func hookOf(l *layer, event wire.HookEvent, matcher string, v *Value) (Hook, err
 	return h, nil
 }
 
-// Line returns what the hook runs, for people.
+// Line describes what the hook runs, for people.
 func (h *Hook) Line() string {
 	switch h.Kind {
 	case "http":

@@ -18,8 +18,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// writerEnv makes this program one that writes settings until it is killed or has
-// written enough: "NAME COUNT DIR USERDIR".
+// writerEnv makes this program write settings until it is killed or has written enough:
+// "NAME COUNT DIR USERDIR".
 const writerEnv = "PARLEY_TEST_SETTINGS_WRITER"
 
 func TestMain(m *testing.M) {
@@ -29,8 +29,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// writeSettings adds a rule again and again, in turns to the settings of the user and to
-// those of the project that are its own, and says so when each is kept.
+// writeSettings adds rules repeatedly, alternating between the settings of the user and
+// the local settings of the project, and prints each one that was stored.
 func writeSettings(args string) {
 	var name, dir, user string
 	var count int
@@ -56,9 +56,9 @@ func writeSettings(args string) {
 	os.Exit(0)
 }
 
-// TestKeepKilled has many processes write the same settings, and kills most of them at
-// random: every file parses, and no rule that was kept is lost. With PARLEY_TEST_LONG it
-// is 50 processes with 200 writes each.
+// TestKeepKilled lets many processes write the same settings, and kills most of them at
+// random. Every file must parse, and no stored rule may be lost. With PARLEY_TEST_LONG
+// it runs 50 processes with 200 writes each.
 func TestKeepKilled(t *testing.T) {
 	procs, writes := 8, 20
 	if os.Getenv("PARLEY_TEST_LONG") != "" {

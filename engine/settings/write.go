@@ -14,12 +14,12 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// ErrNotRead says that a change is for a layer that is not read: it would have no
-// effect on the conversations that are like this one.
+// ErrNotRead means that a change is for a layer that is not read: it would have no effect on
+// conversations like this one.
 var ErrNotRead = errors.New("settings of this kind are left out with --setting-sources")
 
-// LayerOf returns the layer of files that an update of the protocol is written to, and
-// false if it is one that is not kept.
+// LayerOf returns the layer of files that an update of the protocol is written to, and false if it is
+// not stored.
 func LayerOf(d wire.PermissionDestination) (Layer, bool) {
 	switch d {
 	case wire.DestinationUserSettings:
@@ -32,14 +32,13 @@ func LayerOf(d wire.PermissionDestination) (Layer, bool) {
 	return "", false
 }
 
-// Keep writes what an update of permissions says to the file of its destination, whose
-// path it returns; there is none for rules of the session. The
-// rest of the file stays as it is, in its order. An addition to a file of the
-// project is recorded as trusted: a person made it. The settings themselves do not
-// change; they are what was read.
+// Keep writes an update of permissions to the file of its destination, and returns its path; rules of
+// the session are not written. The rest of the file stays as it is, in its order. An addition to a
+// file of the project is recorded as trusted, because a person made it. The settings themselves do
+// not change.
 //
-// A file that cannot be read as settings is left alone, and so is one of a project
-// that a link leads out of it.
+// A file that cannot be parsed as settings is left alone, and so is one of a project if a link leads
+// out of the project.
 func (s *Settings) Keep(u *wire.PermissionUpdate) (path string, err error) {
 	layer, ok := LayerOf(u.Destination)
 	if !ok {
@@ -71,8 +70,8 @@ func (s *Settings) Keep(u *wire.PermissionUpdate) (path string, err error) {
 	return f.path, s.opts.Trust.Trust(s.opts.Dir, items, true)
 }
 
-// Set writes one setting whose value is a string to the file of a layer, and returns the path of
-// that file. The rest of the file stays as it is.
+// Set writes a string setting to the file of a layer, and returns the path of that file. The rest of
+// the file stays as it is.
 func Set(s *Settings, layer Layer, name, value string) (path string, err error) {
 	f, err := s.open(layer)
 	if err != nil {
@@ -89,12 +88,11 @@ func Set(s *Settings, layer Layer, name, value string) (path string, err error) 
 	return f.path, nil
 }
 
-// A file of settings that is about to change, below a directory that no link leads
-// out of.
+// A file is a settings file to change, below a directory that no link can lead out of.
 type file struct {
 	root *os.Root
 	path string // for people
-	name string // seen from root
+	name string // relative to root
 }
 
 func (s *Settings) open(layer Layer) (*file, error) {
@@ -108,7 +106,7 @@ func (s *Settings) open(layer Layer) (*file, error) {
 			if err := os.MkdirAll(dir, 0o700); err != nil {
 				return nil, err
 			}
-			// The user may keep his settings elsewhere.
+			// The user's file may be a link to another place.
 			if real, err := filepath.EvalSymlinks(filepath.Join(dir, name)); err == nil {
 				dir, name = filepath.Split(real)
 			}
@@ -124,7 +122,7 @@ func (s *Settings) open(layer Layer) (*file, error) {
 	return &file{root, filepath.Join(dir, name), name}, nil
 }
 
-// change changes the file, one process at a time, so that it is whole at every moment.
+// change changes the file atomically, one process at a time.
 func (f *file) change(layer Layer, edit func(*Value) []*Item) ([]*Item, error) {
 	if dir := filepath.Dir(f.name); dir != "." {
 		if err := f.root.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -180,7 +178,7 @@ func (f *file) change(layer Layer, edit func(*Value) []*Item) ([]*Item, error) {
 	return added, writeFile(f.root, f.name, text.Bytes(), mode)
 }
 
-// indentOf returns what the first line inside of an object begins with.
+// indentOf returns the indentation of the first line inside of an object.
 func indentOf(text []byte) string {
 	_, rest, _ := strings.Cut(string(text), "\n")
 	if n := len(rest) - len(strings.TrimLeft(rest, " \t")); n > 0 && n <= 8 {
@@ -189,8 +187,8 @@ func indentOf(text []byte) string {
 	return "  "
 }
 
-// update changes settings as an update of the protocol says. It returns what is there
-// now and needs trust in a project.
+// update applies an update of the protocol. It returns the resulting items that need trust in a
+// project.
 func (v *Value) update(u *wire.PermissionUpdate) (added []*Item) {
 	inside := v.Get("permissions")
 	if inside == nil {
@@ -256,7 +254,7 @@ func (v *Value) update(u *wire.PermissionUpdate) (added []*Item) {
 			for _, item := range inside.Get("allow").items {
 				t, _ := item.text()
 				if slices.ContainsFunc(rules, func(r string) bool { return plainRule(r) == plainRule(t) }) {
-					added = append(added, &Item{Kind: "allow", Name: t, Text: t}) // as the file has it
+					added = append(added, &Item{Kind: "allow", Name: t, Text: t}) // as in the file
 				}
 			}
 		}
@@ -282,7 +280,7 @@ func textValue(s string) *Value {
 	return &Value{scalar: encode(s)}
 }
 
-// ruleText writes a rule as settings have it.
+// ruleText formats a rule for settings.
 func ruleText(r *wire.PermissionRule) string {
 	if r.RuleContent == "" {
 		return r.ToolName
@@ -290,7 +288,7 @@ func ruleText(r *wire.PermissionRule) string {
 	return r.ToolName + "(" + r.RuleContent + ")"
 }
 
-// plainRule returns a rule with which others of the same meaning are compared.
+// plainRule returns the canonical form of a rule, to compare rules with the same meaning.
 func plainRule(text string) string {
 	text = strings.TrimSpace(text)
 	for _, all := range []string{"(*)", "(:*)", "()"} {
@@ -299,9 +297,9 @@ func plainRule(text string) string {
 	return text
 }
 
-// SetServer writes the configuration of an MCP server to a file that has servers by their names below
-// some keys, or takes it out if config is nil. It reports whether there was one. The rest of the file
-// stays as it is.
+// SetServer writes the configuration of an MCP server to a file that has servers by name below some
+// keys, or removes it if config is nil. It reports whether there was one. The rest of the file stays
+// as it is.
 func SetServer(path string, below []string, name string, config json.RawMessage) (had bool, err error) {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real

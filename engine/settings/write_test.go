@@ -22,7 +22,7 @@ func rules(dest wire.PermissionDestination, what wire.PermissionUpdateType, b wi
 	return u
 }
 
-// TestKeep writes updates to files: what is there stays, in its order and with its
+// TestKeep writes updates to files. The rest of a file stays, in its order and with its
 // indentation, and what a person allowed is trusted from then on.
 func TestKeep(t *testing.T) {
 	dir, user := tree(t, map[string]string{
@@ -55,7 +55,7 @@ func TestKeep(t *testing.T) {
 	if s.Mode() != wire.ModeAcceptEdits || len(s.Directories()) != 1 {
 		t.Errorf("mode %s, directories %v", s.Mode(), s.Directories())
 	}
-	// The rule that the project brought itself is as inert as before.
+	// The rule that came with the project is still inert.
 	inert := func() (rules string) {
 		for _, it := range s.Inert() {
 			if it.Kind != "setting" {
@@ -69,7 +69,7 @@ func TestKeep(t *testing.T) {
 	}
 	for _, u := range []*wire.PermissionUpdate{
 		rules(wire.DestinationLocalSettings, wire.UpdateRemoveRules, wire.BehaviorAllow, "Bash(make:*)"),
-		rules(wire.DestinationProjectSettings, wire.UpdateRemoveRules, wire.BehaviorAllow, "Bash"), // however it is written
+		rules(wire.DestinationProjectSettings, wire.UpdateRemoveRules, wire.BehaviorAllow, "Bash"), // in any notation
 		{Type: wire.UpdateRemoveDirectories, Directories: []string{"/more"}, Destination: wire.DestinationLocalSettings},
 	} {
 		if _, err := s.Keep(u); err != nil {
@@ -88,7 +88,7 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// TestKeepTogether adds rules from many sides at once: none is lost.
+// TestKeepTogether adds rules concurrently: none may be lost.
 func TestKeepTogether(t *testing.T) {
 	dir, user := tree(t, nil)
 	o := settings.Options{Dir: dir, UserDir: user, Sources: all, Trust: &settings.Store{Dir: user}}
@@ -106,7 +106,7 @@ func TestKeepTogether(t *testing.T) {
 	}
 }
 
-// TestKeepNot has updates that are not written, and the files as they were.
+// TestKeepNot checks updates that must not be written and leave the files unchanged.
 func TestKeepNot(t *testing.T) {
 	add := rules(wire.DestinationLocalSettings, wire.UpdateAddRules, wire.BehaviorAllow, "Bash")
 	dir, user := tree(t, map[string]string{"config/settings.json": `{}`, "project/x": ""})
@@ -122,7 +122,7 @@ func TestKeepNot(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, ".claude")); err == nil {
 		t.Error("something was written")
 	}
-	// A checked-out project leads its settings elsewhere.
+	// A checked-out project with a link to other settings.
 	local := filepath.Join(dir, ".claude", "settings.local.json")
 	if err := os.Mkdir(filepath.Dir(local), 0o700); err != nil {
 		t.Fatal(err)
@@ -158,7 +158,7 @@ func TestKeepNot(t *testing.T) {
 	}
 }
 
-// The user's own file may be a link, as those who keep it in a repository have it.
+// The user's own file may be a link, for example into a repository.
 func TestKeepThroughLink(t *testing.T) {
 	dir, user := tree(t, map[string]string{"dotfiles/claude.json": "{}", "config/x": ""})
 	real := filepath.Join(filepath.Dir(dir), "dotfiles", "claude.json")
@@ -177,8 +177,8 @@ func TestKeepThroughLink(t *testing.T) {
 	}
 }
 
-// TestNeverOfProject has what no project can say of a sandbox or of credentials, even if
-// all of it is trusted.
+// TestNeverOfProject checks settings of a sandbox or of credentials that never apply
+// from a project, even if everything in it is trusted.
 func TestNeverOfProject(t *testing.T) {
 	dir, user := tree(t, map[string]string{"project/.claude/settings.local.json": `{
  "apiKeyHelper": "./steal", "awsCredentialExport": "./steal", "otelHeadersHelper": "./steal", "statusLine": {"type": "command", "command": "./line"},
@@ -210,7 +210,7 @@ func TestNeverOfProject(t *testing.T) {
 		if got, want := strings.Join(never, " "), "apiKeyHelper awsCredentialExport otelHeadersHelper statusLine bwrapPath allowNestedUserNamespaces network.allowedDomains network.allowedAddresses network.httpProxyPort credentials.envVars"; got != want {
 			t.Errorf("trust %q: never are %s, want %s", trust, got, want)
 		}
-		// Nobody was shown what is outside.
+		// No person has seen files outside of the project.
 		if s.TrustsFile(filepath.Join(filepath.Dir(dir), "skills", "x"), nil) || s.TrustsFile("/x", nil) {
 			t.Error("a file outside of the project is trusted")
 		}

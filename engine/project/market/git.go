@@ -14,13 +14,13 @@ import (
 	"time"
 )
 
-// passed are the variables that git gets: those by which it finds a server, a proxy and
-// the user's keys for ssh.
+// passed are the environment variables that git receives: those for a server, a proxy
+// and the user's keys for ssh.
 var passed = []string{"HOME", "PATH", "SSH_AUTH_SOCK", "SYSTEMROOT", "TMPDIR", "TEMP", "USERPROFILE",
 	"HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"}
 
-// clone reads a git repository into a new directory below s.Dir. Its history and its
-// submodules stay where they are; links become files with their target as text.
+// clone clones a git repository into a new directory below s.Dir, without its history
+// and its submodules. Symbolic links become files with their target as text.
 func (s *Store) clone(ctx context.Context, src Source) (dir string, err error) {
 	url, err := src.address()
 	if err != nil {

@@ -1,20 +1,20 @@
-// Package market installs plugins from marketplaces. A marketplace is a directory or a
-// git repository with the file .claude-plugin/marketplace.json, which lists plugins.
+// Package market installs plugins from marketplaces. A marketplace is a directory or a git
+// repository with the file .claude-plugin/marketplace.json, which lists plugins.
 //
-// The files are those of the official command, so that both programs share what is
-// installed: known_marketplaces.json, installed_plugins.json and the directories cache
-// and marketplaces, all below plugins in the user's config directory.
+// The files are those of the official command, so both programs share the installed plugins:
+// known_marketplaces.json, installed_plugins.json and the directories cache and
+// marketplaces, all below plugins in the user's config directory.
 //
 // # Trust
 //
-// A plugin is a copy, made when a person installs it: a later change of its marketplace
-// has no effect before it is installed again. No link and nothing but regular files is
-// copied, and a path of a marketplace leads nowhere outside of it. Git runs without
-// hooks, without the configuration of the user, of the machine and of the caller's
-// environment, and with the protocols https, ssh and file alone.
+// A plugin is a copy, made when a person installs it: a later change of its marketplace has
+// no effect until it is installed again. Only regular files are copied, no links, and a path
+// in a marketplace cannot lead out of it. Git runs without hooks, without the configuration
+// of the user, of the machine and of the caller's environment, and only with the protocols
+// https, ssh and file.
 //
-// The package runs git and writes below its directory. It does not know which plugins
-// are enabled: that is a setting.
+// The package runs git and writes below its directory. It does not depend on which plugins
+// are enabled, which is a setting.
 package market
 
 import (
@@ -36,16 +36,16 @@ import (
 	"github.com/parley-go/parley/internal/filelock"
 )
 
-// A Store is where plugins are installed: the directory plugins of the user's config
+// A Store is the directory of installed plugins: the directory plugins in the user's config
 // directory.
 type Store struct {
 	Dir string
-	// Environ is the environment of the process, of which git gets what it needs to reach
-	// a server.
+	// Environ is the environment of the process. Git receives the variables that it needs to
+	// reach a server.
 	Environ []string
 }
 
-// A Source is where a marketplace or a plugin is from, as manifests have it.
+// A Source is the origin of a marketplace or a plugin, as in manifests.
 type Source struct {
 	Source string `json:"source"` // "directory", "github", "git", "url" or "git-subdir"
 	Path   string `json:"path,omitempty"`
@@ -62,7 +62,7 @@ type Market struct {
 	LastUpdated     string `json:"lastUpdated"`
 }
 
-// An Installed is a plugin that was installed.
+// An Installed is an installed plugin.
 type Installed struct {
 	Scope       string `json:"scope"`
 	InstallPath string `json:"installPath"`
@@ -79,7 +79,7 @@ type Entry struct {
 	Source      json.RawMessage `json:"source"`
 }
 
-// A Manifest is the list of a marketplace.
+// A Manifest is the manifest of a marketplace.
 type Manifest struct {
 	Name     string `json:"name"`
 	Metadata struct {
@@ -88,12 +88,12 @@ type Manifest struct {
 	Plugins []Entry `json:"plugins"`
 }
 
-// The limits of what is copied.
+// Limits of what is copied.
 const (
 	maxFiles = 10_000
 	maxBytes = 64 << 20
 	maxGit   = 5 * time.Minute
-	maxLock  = 10 * time.Second // to wait for another process that writes
+	maxLock  = 10 * time.Second // limit for waiting for another process that writes
 )
 
 var (
@@ -107,7 +107,7 @@ var (
 	})
 )
 
-// ReadManifest reads the list of the marketplace in a directory.
+// ReadManifest reads the manifest of the marketplace in a directory.
 func ReadManifest(dir string) (*Manifest, error) {
 	path := filepath.Join(dir, ".claude-plugin", "marketplace.json")
 	text, err := os.ReadFile(path)
@@ -140,7 +140,8 @@ func ReadManifest(dir string) (*Manifest, error) {
 	return m, nil
 }
 
-// from returns where a plugin is from. A path is one below the directory of the marketplace.
+// from returns the source of a plugin. A path is relative to the directory of the
+// marketplace.
 func (e *Entry) from(m *Manifest) (Source, error) {
 	var src Source
 	if json.Unmarshal(e.Source, &src.Path) == nil {
@@ -190,7 +191,7 @@ func (s *Source) address() (url string, err error) {
 	return url, nil
 }
 
-// ParseSource reads where a marketplace is from, as a person writes it: a directory,
+// ParseSource parses the source of a marketplace, as a person writes it: a directory,
 // owner/name on GitHub, or the address of a git repository, which may end in #REF.
 func ParseSource(text, cwd string) (Source, error) {
 	path := text
@@ -214,7 +215,7 @@ func ParseSource(text, cwd string) (Source, error) {
 	return src, nil
 }
 
-// Add adds a marketplace, or reads it again, and returns its name.
+// Add adds a marketplace, or updates it, and returns its name.
 func (s *Store) Add(ctx context.Context, src Source) (string, error) {
 	dir := src.Path
 	if src.Source != "directory" {
@@ -255,7 +256,7 @@ func (s *Store) Markets() (map[string]Market, error) {
 	return all, s.read("known_marketplaces.json", &all)
 }
 
-// RemoveMarket removes a marketplace. Plugins that were installed from it stay.
+// RemoveMarket removes a marketplace. Its installed plugins stay.
 func (s *Store) RemoveMarket(name string) error {
 	return s.edit("known_marketplaces.json", func(doc map[string]json.RawMessage) error {
 		if doc[name] == nil {
@@ -266,8 +267,8 @@ func (s *Store) RemoveMarket(name string) error {
 	})
 }
 
-// Find returns the marketplace that a plugin is to be installed from. Without a name of
-// a marketplace it is the only one that lists the plugin.
+// Find returns the marketplace to install a plugin from. If market is empty, it is the only
+// one that lists the plugin.
 func (s *Store) Find(plugin, market string) (string, error) {
 	markets, err := s.Markets()
 	if err != nil {
@@ -302,8 +303,8 @@ func (m *Manifest) entry(name string) *Entry {
 	return nil
 }
 
-// Install copies a plugin of a marketplace and returns where it is. check may refuse the
-// copy before it counts.
+// Install copies a plugin of a marketplace and returns its location. check may reject the
+// copy before it replaces the installed version.
 func (s *Store) Install(ctx context.Context, plugin, market string, check func(dir string) error) (*Installed, error) {
 	markets, err := s.Markets()
 	if err != nil {
@@ -341,7 +342,7 @@ func (s *Store) Install(ctx context.Context, plugin, market string, check func(d
 	}
 	var manifest struct{ Version string }
 	if text, err := os.ReadFile(filepath.Join(tmp, ".claude-plugin", "plugin.json")); err == nil {
-		_ = json.Unmarshal(text, &manifest) // check has read it
+		_ = json.Unmarshal(text, &manifest) // check has parsed it
 	}
 	version := cmp.Or(manifest.Version, e.Version)
 	if !namePattern().MatchString(version) {
@@ -357,7 +358,7 @@ func (s *Store) Install(ctx context.Context, plugin, market string, check func(d
 	})
 }
 
-// Installed returns the plugins that are installed, by NAME@MARKETPLACE.
+// Installed returns the installed plugins, by NAME@MARKETPLACE.
 func (s *Store) Installed() (map[string]Installed, error) {
 	var doc struct {
 		Plugins map[string][]Installed `json:"plugins"`
@@ -391,7 +392,7 @@ func (s *Store) Remove(id string) error {
 
 func now() string { return time.Now().UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// read reads a file of JSON; one that does not exist is empty.
+// read reads a JSON file; one that does not exist is empty.
 func (s *Store) read(name string, into any) error {
 	path := filepath.Join(s.Dir, name)
 	text, err := os.ReadFile(path)
@@ -407,7 +408,7 @@ func (s *Store) read(name string, into any) error {
 	return nil
 }
 
-// edit changes a file of JSON, whole or not at all. Members that nobody knows stay.
+// edit changes a JSON file atomically. Unknown members stay.
 func (s *Store) edit(name string, f func(doc map[string]json.RawMessage) error) error {
 	if s.Dir == "" {
 		return errors.New("there is no home to keep plugins in; set HOME or CLAUDE_CONFIG_DIR")
@@ -469,7 +470,7 @@ func (s *Store) editInstalled(f func(all map[string]json.RawMessage) error) erro
 	})
 }
 
-// temp makes a directory beside those that are kept, so that it can be renamed.
+// temp creates a directory on the same file system, so that it can be renamed.
 func (s *Store) temp() (string, error) {
 	if s.Dir == "" {
 		return "", errors.New("there is no home to keep plugins in; set HOME or CLAUDE_CONFIG_DIR")
@@ -480,7 +481,7 @@ func (s *Store) temp() (string, error) {
 	return os.MkdirTemp(s.Dir, "new-*")
 }
 
-// replace moves a directory to a place, in the place of what is there.
+// replace moves a directory to a place and removes what was there.
 func replace(dir, place string) error {
 	if err := os.MkdirAll(filepath.Dir(place), 0o700); err != nil {
 		return err
@@ -494,7 +495,7 @@ func replace(dir, place string) error {
 	return os.Chmod(place, 0o700)
 }
 
-// copyTree copies a directory below root: regular files alone, without .git.
+// copyTree copies a directory below root: only regular files, without .git.
 func copyTree(root, sub, to string) error {
 	bound, err := os.OpenRoot(root)
 	if err != nil {

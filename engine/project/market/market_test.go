@@ -12,7 +12,7 @@ import (
 	"github.com/parley-go/parley/engine/project/market"
 )
 
-// write makes the files of a marketplace.
+// write creates the files of a marketplace.
 func write(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
@@ -28,8 +28,8 @@ func write(t *testing.T, dir string, files map[string]string) {
 
 func ok(string) error { return nil }
 
-// A manifest that names places outside of its marketplace, or things that git could take
-// for options or other programs, is refused.
+// A manifest is rejected that names places outside of its marketplace, or things that git
+// could take for options or other programs.
 func TestManifestLeadsNowhereElse(t *testing.T) {
 	for name, source := range map[string]string{
 		"above":             `"../x"`,
@@ -75,7 +75,7 @@ func TestManifestLeadsNowhereElse(t *testing.T) {
 	}
 }
 
-// A link in a plugin is refused, and nothing of the plugin stays.
+// A plugin with a link is rejected, and nothing of it stays.
 func TestLinksAreNotInstalled(t *testing.T) {
 	dir, secret := t.TempDir(), filepath.Join(t.TempDir(), "secret")
 	write(t, filepath.Dir(secret), map[string]string{"secret": "hush"})
@@ -107,8 +107,8 @@ func TestLinksAreNotInstalled(t *testing.T) {
 	}
 }
 
-// A check that fails keeps the version that was installed before. Versions and members of
-// the files that the package does not know survive.
+// A failed check keeps the previously installed version. Unknown versions and members of
+// the files survive.
 func TestInstallReplacesOnlyWhatIsValid(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{".claude-plugin/marketplace.json": `{"name": "m", "plugins": [{"name": "x", "source": "./x", "version": "../../up"}]}`, "x/skills/a/SKILL.md": "one"})
@@ -143,7 +143,7 @@ func TestInstallReplacesOnlyWhatIsValid(t *testing.T) {
 	}
 }
 
-// Marketplaces that are added at the same time are all there.
+// Marketplaces that are added at the same time are all kept.
 func TestAddAtTheSameTime(t *testing.T) {
 	s := &market.Store{Dir: filepath.Join(t.TempDir(), "plugins")}
 	var wait sync.WaitGroup
