@@ -8,39 +8,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An answer is what a wall says to a system call. The zero value is for calls that
-// the tables do not name: those of later kernels do not exist behind a wall.
+// An answer is how a wall handles a system call. The zero value is for calls that the
+// tables do not name: calls of later kernels do not exist behind a wall.
 type answer uint8
 
 const (
-	absent   answer = iota // ENOSYS: programs do without
-	allowed                // the call is made
+	absent   answer = iota // ENOSYS: programs do without the call
+	allowed                // the call is executed
 	refused                // EPERM
 	working                // allowed where files may be changed
-	sharing                // it reaches processes outside, unless they are in other namespaces
-	nesting                // it makes namespaces and mounts, or uses them
-	changing               // it changes a file: refused and reported where nothing may be changed
-	opening                // it opens a file: the same if it opens it for writing
-	linking                // it uses sockets that are not of a pair: refused and reported where there are none
-	forking                // it makes a process or thread: counted
+	sharing                // affects processes outside, unless they are in other namespaces
+	nesting                // creates or uses namespaces and mounts
+	changing               // changes a file: denied and reported if nothing may be changed
+	opening                // opens a file: the same if it opens it for writing
+	linking                // uses sockets other than a pair: denied and reported if there are none
+	forking                // creates a process or thread: counted
 	viewing                // allowed where files may not be changed
-	checked                // its arguments decide: see [filterSpec.check]
+	checked                // decided by its arguments: see [filterSpec.check]
 )
 
-// modeOf says which argument of a system call is the mode of a file. Others, which only one
-// kind of machine has, are in machineModes.
+// modeOf maps a system call to the index of its argument that is the mode of a file.
+// machineModes has those that only one architecture has.
 var modeOf = func() map[uint32]uint32 {
 	m := map[uint32]uint32{unix.SYS_FCHMOD: 1, unix.SYS_FCHMODAT: 2, unix.SYS_FCHMODAT2: 2, unix.SYS_MKNODAT: 2}
 	maps.Copy(m, machineModes)
 	return m
 }()
 
-// calls says what becomes of each system call behind a wall; those that only one
-// kind of machine has are in machineCalls. It is a list of what is allowed: nothing
-// is on it because no harm is known.
+// calls maps each system call to its handling behind a wall; machineCalls has those that
+// only one architecture has. It is a list of allowed calls: no call is on it merely because
+// no harm is known.
 var calls = map[answer][]uint32{
 	allowed: {
-		// Files that are open, and reading others. Landlock decides what can be opened.
+		// Open files, and reading others. Landlock decides which can be opened.
 		unix.SYS_READ, unix.SYS_WRITE, unix.SYS_READV, unix.SYS_WRITEV, unix.SYS_PREAD64, unix.SYS_PWRITE64,
 		unix.SYS_PREADV, unix.SYS_PWRITEV, unix.SYS_PREADV2, unix.SYS_PWRITEV2, unix.SYS_LSEEK, unix.SYS_CLOSE, unix.SYS_CLOSE_RANGE,
 		unix.SYS_DUP, unix.SYS_DUP3, unix.SYS_FLOCK, unix.SYS_FSYNC, unix.SYS_FDATASYNC, unix.SYS_FADVISE64, unix.SYS_READAHEAD,
@@ -51,7 +51,7 @@ var calls = map[answer][]uint32{
 		unix.SYS_GETXATTRAT, unix.SYS_LISTXATTRAT, unix.SYS_FILE_GETATTR, unix.SYS_STATMOUNT, unix.SYS_LISTMOUNT, unix.SYS_CACHESTAT,
 		unix.SYS_PIPE2, unix.SYS_EVENTFD2, unix.SYS_SIGNALFD4, unix.SYS_TIMERFD_CREATE, unix.SYS_TIMERFD_SETTIME, unix.SYS_TIMERFD_GETTIME,
 		unix.SYS_PPOLL, unix.SYS_PSELECT6, unix.SYS_EPOLL_CREATE1, unix.SYS_EPOLL_CTL, unix.SYS_EPOLL_PWAIT, unix.SYS_EPOLL_PWAIT2,
-		// Sockets that a pair is made of: there are no others.
+		// Sockets of a pair: there are no others.
 		unix.SYS_GETSOCKNAME, unix.SYS_GETPEERNAME, unix.SYS_SETSOCKOPT, unix.SYS_GETSOCKOPT, unix.SYS_SHUTDOWN,
 		unix.SYS_SENDTO, unix.SYS_RECVFROM, unix.SYS_SENDMSG, unix.SYS_RECVMSG, unix.SYS_SENDMMSG, unix.SYS_RECVMMSG,
 		// Memory.
@@ -62,7 +62,7 @@ var calls = map[answer][]uint32{
 		unix.SYS_EXECVE, unix.SYS_EXECVEAT, unix.SYS_EXIT, unix.SYS_EXIT_GROUP, unix.SYS_WAIT4, unix.SYS_WAITID,
 		unix.SYS_GETPID, unix.SYS_GETTID, unix.SYS_GETPPID, unix.SYS_GETPGID, unix.SYS_GETSID, unix.SYS_SETPGID, unix.SYS_SETSID,
 		unix.SYS_GETUID, unix.SYS_GETEUID, unix.SYS_GETGID, unix.SYS_GETEGID, unix.SYS_GETGROUPS, unix.SYS_GETRESUID, unix.SYS_GETRESGID, unix.SYS_CAPGET,
-		// Without capabilities these change nothing. Make calls them before each command.
+		// These change nothing without capabilities. Make calls them before each command.
 		unix.SYS_SETUID, unix.SYS_SETGID, unix.SYS_SETREUID, unix.SYS_SETREGID, unix.SYS_SETRESUID, unix.SYS_SETRESGID, unix.SYS_SETFSUID, unix.SYS_SETFSGID,
 		unix.SYS_SET_TID_ADDRESS, unix.SYS_SET_ROBUST_LIST, unix.SYS_GET_ROBUST_LIST, unix.SYS_RSEQ,
 		unix.SYS_FUTEX, unix.SYS_FUTEX_WAITV, unix.SYS_FUTEX_WAKE, unix.SYS_FUTEX_WAIT, unix.SYS_FUTEX_REQUEUE,
@@ -102,15 +102,15 @@ var calls = map[answer][]uint32{
 	linking: {unix.SYS_CONNECT, unix.SYS_BIND, unix.SYS_LISTEN, unix.SYS_ACCEPT, unix.SYS_ACCEPT4},
 	opening: {unix.SYS_OPENAT},
 	viewing: {unix.SYS_OPENAT2},
-	// Refused in a way that programs expect, and not absent, because they would take
-	// an older call in its place.
+	// Denied in a way that programs expect, and not absent, because then they would use an
+	// older call instead.
 	refused: {
 		unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_KCMP, unix.SYS_SYSLOG, unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY,
 		unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_ADJTIMEX, unix.SYS_CLOCK_ADJTIME,
 		unix.SYS_RT_SIGQUEUEINFO, unix.SYS_RT_TGSIGQUEUEINFO, unix.SYS_IOPRIO_SET, unix.SYS_SCHED_SETPARAM, unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETATTR,
 		unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_REBOOT,
 	},
-	// clone3 is absent: its flags are behind a pointer, and programs take clone then.
+	// clone3 is absent: its flags are behind a pointer, and programs fall back to clone.
 	checked: {
 		unix.SYS_RT_SIGACTION,
 		unix.SYS_CLONE, unix.SYS_SOCKET, unix.SYS_SOCKETPAIR, unix.SYS_IOCTL, unix.SYS_FCNTL, unix.SYS_PRCTL, unix.SYS_SECCOMP, unix.SYS_PRLIMIT64,

@@ -19,7 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// find takes the first way that works. It says why none does.
+// find selects the first kind of sandbox that works. If none does, the error contains
+// the reasons.
 func (s *Sandbox) find() error {
 	var reasons []string
 	named := s.set.BwrapPath != "" && s.opts.Only == ""
@@ -77,7 +78,7 @@ func (s *Sandbox) tryLandlock() error {
 	return s.probe(func(cmd *exec.Cmd) (func(error) <-chan struct{}, error) { return s.confineLandlock(cmd, s.opts.Roots) })
 }
 
-// probe tries whether commands can be confined.
+// probe checks whether commands can be confined.
 func (s *Sandbox) probe(confine func(*exec.Cmd) (func(error) <-chan struct{}, error)) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -101,8 +102,8 @@ func (s *Sandbox) probe(confine func(*exec.Cmd) (func(error) <-chan struct{}, er
 	return fmt.Errorf("it does not work here (%v): %s", err, strings.TrimSpace(said.String()))
 }
 
-// describe says what is held. It returns what the settings ask for by name and is
-// not.
+// describe fills in the report. It returns the restrictions that the settings name
+// explicitly and that cannot be enforced.
 func (s *Sandbox) describe() (asked []string) {
 	asked = s.unheld
 	r := &s.report
@@ -185,13 +186,13 @@ func (s *Sandbox) confine(cmd *exec.Cmd, roots []string) (func(error) <-chan str
 	return s.confineBwrap(cmd, p)
 }
 
-// An attachment puts further files into a command.
+// An attachment passes additional files to a command.
 type attachment struct {
 	cmd  *exec.Cmd
 	ours []*os.File // to be closed here once the command has them
 }
 
-// add returns the number that a file has in the command.
+// add adds a file and returns its number in the command.
 func (a *attachment) add(f *os.File, close bool) string {
 	a.cmd.ExtraFiles = append(a.cmd.ExtraFiles, f)
 	if close {
@@ -200,7 +201,7 @@ func (a *attachment) add(f *os.File, close bool) string {
 	return strconv.Itoa(2 + len(a.cmd.ExtraFiles))
 }
 
-// data adds a file that holds some bytes.
+// data adds a file with the given content.
 func (a *attachment) data(name string, data []byte) (string, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	if err != nil {
@@ -219,11 +220,11 @@ func (a *attachment) close() {
 	}
 }
 
-// confineBwrap puts a command into bubblewrap.
+// confineBwrap runs a command in bubblewrap.
 func (s *Sandbox) confineBwrap(cmd *exec.Cmd, p *plan) (_ func(error) <-chan struct{}, err error) {
 	before := len(cmd.ExtraFiles)
 	a := &attachment{cmd: cmd}
-	var alive *os.File // its other end is open as long as something runs inside
+	var alive *os.File // its other end is open while something runs inside
 	var channel *os.File
 	undo := func() {
 		a.close()
@@ -321,24 +322,24 @@ func (s *Sandbox) confineBwrap(cmd *exec.Cmd, p *plan) (_ func(error) <-chan str
 	}, nil
 }
 
-// namespaces are the arguments that do not depend on files.
+// namespaces returns the arguments that do not depend on files.
 func (s *Sandbox) namespaces() []string {
 	args := []string{"--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try", "--die-with-parent", "--cap-drop", "ALL"}
 	if !s.root {
 		return append(args, "--unshare-user")
 	}
-	// Root works on files of others, too. Read-only files stay read-only.
+	// Root also works on files of other users. Read-only files stay read-only.
 	return append(args, "--cap-add", "CAP_CHOWN", "--cap-add", "CAP_DAC_OVERRIDE", "--cap-add", "CAP_FOWNER")
 }
 
-// files are the arguments about files.
+// files returns the arguments about files.
 func files(p *plan) []string {
 	base := "--ro-bind"
 	if p.entries["/"] == writable {
 		base = "--bind"
 	}
 	args := []string{base, "/", "/", "--dev", "/dev", "--proc", "/proc"}
-	// Root could change the kernel through these, by being their owner.
+	// Root could change the kernel through these files, as their owner.
 	for _, name := range []string{"/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi", "/proc/scsi", "/proc/mtrr"} {
 		args = append(args, "--ro-bind-try", name, name)
 	}
@@ -368,7 +369,7 @@ func files(p *plan) []string {
 				args = append(args, "--perms", mode, "--tmpfs", m.path)
 				empty = append(empty, "--remount-ro", m.path)
 			case err == nil:
-				// A device where there may be none: nobody can open it.
+				// A device on a mount that allows none: it cannot be opened.
 				args = append(args, "--ro-bind", "/dev/null", m.path)
 			}
 		}
@@ -376,7 +377,7 @@ func files(p *plan) []string {
 	return append(args, empty...)
 }
 
-// proxied adds the variables that lead to the proxy.
+// proxied adds the environment variables for the proxy.
 func proxied(env []string) []string {
 	env = slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
@@ -399,7 +400,7 @@ func socketPair() (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "sandbox"), os.NewFile(uintptr(fds[1]), "sandbox"), nil
 }
 
-// receiveListener takes the listener that the helper made in the network of the
+// receiveListener receives the listener that the helper created in the network of the
 // command.
 func receiveListener(channel *os.File) (net.Listener, error) {
 	conn, err := net.FileConn(channel)
@@ -420,7 +421,7 @@ func receiveListener(channel *os.File) (net.Listener, error) {
 	return net.FileListener(f)
 }
 
-// confineLandlock has a starter run a command.
+// confineLandlock lets a starter run a command.
 func (s *Sandbox) confineLandlock(cmd *exec.Cmd, roots []string) (func(error) <-chan struct{}, error) {
 	p, err := s.makePlan(roots, false)
 	if err != nil {

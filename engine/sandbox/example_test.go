@@ -17,7 +17,7 @@ func Example() {
 	}
 	box, err := sandbox.New(sandbox.Options{Settings: settings, Dir: "/srv/project", Path: "/usr/bin"})
 	if err != nil {
-		fmt.Println(err) // it says what is missing, and what to do
+		fmt.Println(err) // the error explains what is missing, and what to do
 		return
 	}
 	defer box.Close()
@@ -33,7 +33,7 @@ func Example() {
 	if err == nil {
 		err = cmd.Wait()
 	}
-	<-over // nothing of it runs any more
+	<-over // none of its processes runs any more
 	fmt.Println(err)
 }
 

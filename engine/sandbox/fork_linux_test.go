@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// No fork behind the wall fails because a child of the same shell ends at that moment.
+// A fork behind the wall does not fail because a child of the same shell ends at that
+// moment.
 func TestForksWhileChildrenEnd(t *testing.T) {
 	pipelines := 100
 	if os.Getenv("PARLEY_TEST_LONG") != "" {

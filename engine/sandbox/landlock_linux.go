@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// landlockVersion returns the version of Landlock that the kernel has; 0 if none.
+// landlockVersion returns the Landlock version of the kernel; 0 if there is none.
 func landlockVersion() int {
 	v, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
@@ -19,7 +19,7 @@ func landlockVersion() int {
 	return int(v)
 }
 
-// The rights of Landlock.
+// Access rights of Landlock.
 const (
 	rightsToList  = unix.LANDLOCK_ACCESS_FS_READ_DIR
 	rightsToRead  = rightsToList | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_EXECUTE
@@ -29,8 +29,8 @@ const (
 	rightsOfFiles = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 )
 
-// handledRights are the rights that a version knows. All of them are taken away, and
-// given back for single files.
+// handledRights returns the rights that a version supports. All of them are denied, and
+// then granted for single files.
 func handledRights(version int) uint64 {
 	rights := uint64(unix.LANDLOCK_ACCESS_FS_MAKE_SYM<<1 - 1)
 	for from, right := range map[int]uint64{2: unix.LANDLOCK_ACCESS_FS_REFER, 3: unix.LANDLOCK_ACCESS_FS_TRUNCATE, 5: unix.LANDLOCK_ACCESS_FS_IOCTL_DEV} {
@@ -41,8 +41,8 @@ func handledRights(version int) uint64 {
 	return rights
 }
 
-// newRuleset makes a ruleset of Landlock that allows what is granted and no more. A
-// path that does not exist is left out.
+// newRuleset creates a Landlock ruleset that allows only what is granted. A path that
+// does not exist is left out.
 func newRuleset(version int, grants []grant) (*os.File, error) {
 	handled := handledRights(version)
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: handled}
@@ -70,10 +70,10 @@ func newRuleset(version int, grants []grant) (*os.File, error) {
 }
 
 func addRule(ruleset int, handled uint64, g grant) error {
-	// The path has no links, and gets none while it is opened.
+	// The path contains no links, and must not get any while it is opened.
 	fd, err := unix.Openat2(unix.AT_FDCWD, g.path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
 	if err != nil {
-		return nil // it is gone, or was never there
+		return nil // it was removed, or never existed
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t

@@ -12,7 +12,7 @@ import (
 	"github.com/parley-go/parley/internal/regular"
 )
 
-// An access is what a command may do with a path and what is below it.
+// An access is what a command may do with a path and everything below it.
 type access int
 
 const (
@@ -21,18 +21,18 @@ const (
 	hidden
 )
 
-// A plan says what a command may do with files. Everything that it does not name
-// can be read only.
+// A plan holds the file access of a command. Everything that it does not name is
+// read-only.
 type plan struct {
-	entries    map[string]access // by clean, resolved path; those below others count for themselves
+	entries    map[string]access // by clean, resolved path; the most specific entry applies
 	held       []*placeholder    // for paths that did not exist
-	weak       []string          // paths that cannot be protected, and why
+	weak       []string          // paths that cannot be protected, with the reason
 	home       string            // of the user; may be empty
 	gitConfigs []string          // git's configuration of the user
 }
 
-// protectedNames are what a command must not write in a directory that it may
-// write to, because somebody else runs or obeys it. Git's are beside them: see
+// protectedNames are names that a command must not write in a directory that it may
+// write to, because other programs execute or obey these files. For those of git, see
 // [plan.protectGit].
 var (
 	protectedNames = append([]string{".claude", "CLAUDE.md", "CLAUDE.local.md", "AGENTS.md", ".mcp.json", ".vscode", ".idea"}, homeFiles...)
@@ -42,8 +42,8 @@ var (
 	}
 )
 
-// protectedHome are what a command must not write in the user's home, should that
-// be a directory that it may write to.
+// protectedHome are names that a command must not write in the user's home directory,
+// if it may write to that directory.
 var protectedHome = []string{".ssh", ".gnupg", ".netrc", ".claude.json", ".config/git", ".config/claude", ".config/fish", ".config/autostart", ".config/systemd"}
 
 // Protected lists the names that commands cannot write to in a working directory,
@@ -52,7 +52,8 @@ func Protected() []string {
 	return append(slices.Clone(protectedNames), ".git/hooks", ".git/config", ".git/config.worktree", ".git/commondir")
 }
 
-// newPlan returns a plan without entries for a user with this home, which may be empty.
+// newPlan returns an empty plan for a user with this home directory, which may be
+// empty.
 func newPlan(home string) *plan {
 	p := &plan{entries: map[string]access{}, home: home}
 	if home != "" {
@@ -61,8 +62,8 @@ func newPlan(home string) *plan {
 	return p
 }
 
-// makePlan decides about files as they are now. With hold, missing paths that must
-// not come into being are made so that they cannot; the caller releases them.
+// makePlan returns a plan for the present files. With hold, it creates placeholders for
+// missing paths that must not be created; the caller releases them.
 func (s *Sandbox) makePlan(roots []string, hold bool) (*plan, error) {
 	p := newPlan(s.opts.Home)
 	fs := &s.set.Filesystem
@@ -124,7 +125,8 @@ func (s *Sandbox) makePlan(roots []string, hold bool) (*plan, error) {
 			}
 			if base := filepath.Base(root); base != ".git" { // of a linked worktree
 				for _, name := range protectedNames {
-					// In a home the programs look that it is for, and want a file.
+					// In a home directory, programs look for these files and expect
+					// regular ones.
 					protect(filepath.Join(root, name), slices.Contains(homes, root) && slices.Contains(homeFiles, name))
 				}
 				p.protectGit(root, protect)
@@ -140,7 +142,7 @@ func (s *Sandbox) makePlan(roots []string, hold bool) (*plan, error) {
 				protect(filepath.Join(home, name), name == ".netrc" || name == ".claude.json")
 			}
 		}
-		// A repository above a working directory is one that git finds there.
+		// Git finds a repository above a working directory.
 		for _, dir := range s.opts.Temp {
 			real := resolved(dir)
 			if slices.ContainsFunc(work, func(root string) bool { return root != real && within(real, root) }) {
@@ -158,7 +160,7 @@ func (s *Sandbox) makePlan(roots []string, hold bool) (*plan, error) {
 	return p, nil
 }
 
-// hide adds what must not be read.
+// hide adds the paths that must not be read.
 func (s *Sandbox) hide(p *plan) error {
 	fs := &s.set.Filesystem
 	patterns := append(slices.Clone(fs.DenyRead), s.opts.Hide...)
@@ -188,7 +190,7 @@ func (s *Sandbox) hide(p *plan) error {
 	return nil
 }
 
-// absolute returns a path of the settings.
+// absolute returns the absolute form of a path in the settings.
 func (s *Sandbox) absolute(path string) string {
 	if rest, ok := strings.CutPrefix(path, "~/"); ok && s.opts.Home != "" {
 		path = filepath.Join(s.opts.Home, rest)
@@ -201,8 +203,8 @@ func (s *Sandbox) absolute(path string) string {
 	return filepath.Clean(path)
 }
 
-// expand returns the paths that a pattern of the settings names; one without
-// wildcards names itself.
+// expand returns the paths that match a pattern of the settings; one without wildcards
+// stands for itself.
 func (s *Sandbox) expand(pattern string) ([]string, error) {
 	path := s.absolute(pattern)
 	if !strings.ContainsAny(path, "*?[{") {
@@ -222,7 +224,7 @@ func (s *Sandbox) expand(pattern string) ([]string, error) {
 	return found, nil
 }
 
-// access returns what may be done with a path.
+// access returns the access to a path.
 func (p *plan) access(path string) access {
 	for {
 		if a := p.entries[path]; a != 0 {
@@ -235,11 +237,11 @@ func (p *plan) access(path string) access {
 	}
 }
 
-// protect makes a path one that cannot be written to, where it could be. With hold
-// it is made first if it is missing: a directory, which nobody takes for anything,
-// or a file where one is looked for.
+// protect makes a path read-only if it would be writable. With hold, a missing path is
+// created first: as a directory, which no program uses, or as a file where programs
+// expect one.
 func (p *plan) protect(path string, file bool, explicit map[string]bool, hold bool) {
-	// Its parents may be missing too, or lead elsewhere.
+	// Its parents may be missing or be links.
 	dir := filepath.Dir(path)
 	switch info, err := os.Lstat(path); {
 	case err == nil && info.Mode()&os.ModeSymlink != 0:
@@ -281,7 +283,7 @@ func (p *plan) protect(path string, file bool, explicit map[string]bool, hold bo
 	}
 	ph, err := holdPlace(real, file)
 	if err != nil {
-		// A user that cannot create it here cannot create it inside, either.
+		// A user who cannot create it here cannot create it inside, either.
 		delete(p.entries, real)
 		return
 	}
@@ -294,19 +296,19 @@ func (p *plan) release() {
 	}
 }
 
-// A mount is a step of what is put over what.
+// A mount is a step in the order of mounts.
 type mount struct {
 	path   string
 	access access
 }
 
-// mounts returns the entries, and the directories that have to stay where they
-// are because something below them is protected, outer ones first.
+// mounts returns the entries, and the directories that must stay in place because
+// something below them is protected, outer ones first.
 func (p *plan) mounts() []mount {
 	all := map[string]access{}
 	for path, a := range p.entries {
 		all[path] = a
-		// A directory that is mounted on cannot be moved away with what it holds.
+		// A mount point cannot be moved away with its content.
 		for dir := filepath.Dir(path); dir != filepath.Dir(dir) && p.entries[dir] == 0; dir = filepath.Dir(dir) {
 			if p.access(dir) == writable {
 				all[dir] = writable
@@ -321,14 +323,14 @@ func (p *plan) mounts() []mount {
 	return list
 }
 
-// protectGit protects what git runs or obeys in a repository.
+// protectGit protects the files of a repository that git executes or obeys.
 func (p *plan) protectGit(dir string, protect func(string, bool)) {
 	git := filepath.Join(dir, ".git")
 	info, err := os.Lstat(git)
 	switch {
 	case err != nil || placeheld(info):
 		protect(git, false)
-		// With these a directory is a repository itself.
+		// With these files a directory is a repository itself.
 		protect(filepath.Join(dir, "HEAD"), false)
 		return
 	case info.Mode()&os.ModeSymlink != 0, !info.IsDir():
@@ -375,13 +377,13 @@ func (p *plan) protectModules(dir string, depth int, protect func(string, bool))
 	}
 }
 
-// escape makes a path a pattern that matches it alone.
+// escape returns a pattern that matches only the given path.
 func escape(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
-// configPaths returns the paths that a configuration of git makes it run or obey in a
-// work tree: its directory of hooks, and files that it includes.
+// configPaths returns the paths that a configuration makes git execute or obey in a
+// work tree: its hooks directory, and included files.
 func configPaths(file, git, tree, home string) (paths []string) {
 	for _, v := range configValues(file) {
 		base := ""
@@ -406,7 +408,7 @@ func configPaths(file, git, tree, home string) (paths []string) {
 }
 
 // nestedRepositories returns directories near the top of a directory that are
-// repositories themselves. It looks at a bounded number.
+// repositories themselves. It checks a limited number.
 func nestedRepositories(root string) []string {
 	var found []string
 	budget := 400
@@ -437,9 +439,9 @@ func nestedRepositories(root string) []string {
 	return found
 }
 
-// linkedRepository returns the directory of the repository that a directory is a
-// further work tree of. It must name the work tree in return: a file that only
-// claims it makes nothing writable.
+// linkedRepository returns the repository of which a directory is an additional work
+// tree. The repository must name the work tree in return: a file that only claims it
+// makes nothing writable.
 func linkedRepository(dir string) string {
 	file := filepath.Join(dir, ".git")
 	text, err := regular.Read(file, 8192)

@@ -10,16 +10,16 @@ import (
 	"syscall"
 )
 
-// A placeholder is an empty directory, or a small file, in a place that nothing may
-// be put in while a command runs. It is known by its mode. All that need it, in this
-// process and others, hold a shared lock; the last one removes it.
+// A placeholder is an empty directory, or a small file, that keeps a path occupied
+// while a command runs. It is recognized by its mode. All users of it, in this process
+// and others, hold a shared lock; the last one removes it.
 type placeholder struct {
 	path string
 	f    *os.File
 }
 
-// placeheld reports whether something is a placeholder, ours or one that a process
-// left which was killed.
+// placeheld reports whether something is a placeholder, ours or one that a killed
+// process left.
 func placeheld(info fs.FileInfo) bool {
 	mode := info.Mode()
 	return mode&fs.ModeSticky != 0 && mode.Perm()&0o222 == 0 && (mode.IsDir() || mode.IsRegular())
@@ -32,7 +32,7 @@ func holdPlace(path string, file bool) (*placeholder, error) {
 			var fd int
 			if fd, err = syscall.Open(path, syscall.O_CREAT|syscall.O_EXCL|syscall.O_WRONLY|syscall.O_CLOEXEC, syscall.S_ISVTX|0o444); err == nil {
 				if filepath.Base(path) == "commondir" {
-					syscall.Write(fd, []byte(".\n")) // the repository is where it is
+					syscall.Write(fd, []byte(".\n")) // the repository is in this directory
 				}
 				syscall.Close(fd)
 			}
@@ -63,8 +63,8 @@ func holdPlace(path string, file bool) (*placeholder, error) {
 	return nil, fs.ErrExist
 }
 
-// release removes the placeholder if nobody else needs it. A directory that
-// somebody filled, or a file that is no longer ours, stays.
+// release removes the placeholder if nobody else uses it. A directory that is not
+// empty, or a file that is no longer ours, stays.
 func (p *placeholder) release() {
 	defer p.f.Close()
 	if syscall.Flock(int(p.f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {

@@ -17,22 +17,22 @@ import (
 	"code.dny.dev/ssrf"
 )
 
-// proxyPort is where commands find the proxy, in a network of their own.
+// proxyPort is the port of the proxy in the network namespace of commands.
 const proxyPort = 3128
 
-// A proxy is the only way out for commands: an HTTP proxy that takes CONNECT and
-// plain requests to the names that are allowed. Addresses are checked when they are
-// dialled, after names were resolved.
+// A proxy is the only way out for commands: an HTTP proxy that accepts CONNECT and
+// plain requests to allowed names. Addresses are checked when they are dialled, after
+// names were resolved.
 type proxy struct {
 	net    *Network
 	lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 	public *net.Dialer // to public addresses and those that the settings allow
-	local  *net.Dialer // to this machine, where the settings name localhost
+	local  *net.Dialer // to this machine, if the settings name localhost
 	server *http.Server
 	plain  *http.Transport
 
 	mu    sync.Mutex
-	open  map[net.Conn]bool // that were taken over from the server
+	open  map[net.Conn]bool // hijacked connections
 	ended bool
 }
 
@@ -74,14 +74,14 @@ func newProxy(n *Network, lookup func(context.Context, string) ([]netip.Addr, er
 	p.local = guard(append(allowed, netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"))...)
 	p.plain = &http.Transport{
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) { return p.dial(ctx, addr) },
-		// Nothing is kept between commands.
+		// No connection is reused between commands.
 		DisableKeepAlives: true, DisableCompression: true,
 	}
 	p.server = &http.Server{Handler: p, ReadHeaderTimeout: 30 * time.Second, MaxHeaderBytes: 1 << 20}
 	return p
 }
 
-// serve takes connections from a listener until it is closed.
+// serve accepts connections from a listener until it is closed.
 func (p *proxy) serve(l net.Listener) {
 	if port := p.net.HTTPProxyPort; port != 0 {
 		p.forward(l, port)
@@ -90,7 +90,7 @@ func (p *proxy) serve(l net.Listener) {
 	p.server.Serve(l)
 }
 
-// forward hands connections to a proxy on this machine.
+// forward forwards connections to a proxy on this machine.
 func (p *proxy) forward(l net.Listener, port int) {
 	for {
 		c, err := l.Accept()
@@ -119,7 +119,7 @@ func (p *proxy) close() {
 	p.plain.CloseIdleConnections()
 }
 
-// errDenied says that a name may not be reached.
+// errDenied means that a name must not be reached.
 type errDenied struct{ text string }
 
 func (e *errDenied) Error() string { return e.text }
@@ -194,7 +194,7 @@ func (p *proxy) join(c net.Conn, from io.Reader, up net.Conn) {
 	p.mu.Unlock()
 }
 
-// request passes a plain request on.
+// request forwards a plain request.
 func (p *proxy) request(w http.ResponseWriter, r *http.Request) error {
 	out := r.Clone(r.Context())
 	out.RequestURI = ""
@@ -228,7 +228,7 @@ func (p *proxy) request(w http.ResponseWriter, r *http.Request) error {
 	}
 }
 
-// dial reaches a host if that is allowed.
+// dial connects to a host if that is allowed.
 func (p *proxy) dial(ctx context.Context, addr string) (net.Conn, error) {
 	host, port := splitPort(addr)
 	if port == "" {
@@ -262,7 +262,7 @@ func (p *proxy) dial(ctx context.Context, addr string) (net.Conn, error) {
 	return nil, last
 }
 
-// refuses says why a host may not be reached; empty if it may.
+// refuses returns the reason why a host must not be reached, or "".
 func (n *Network) refuses(host, port string) string {
 	if slices.ContainsFunc(n.DeniedDomains, func(d string) bool { return matches(d, host, port) }) {
 		return host + " is denied by sandbox.network.deniedDomains"
@@ -273,7 +273,7 @@ func (n *Network) refuses(host, port string) string {
 	return ""
 }
 
-// matches reports whether a host is one that an entry of the settings names.
+// matches reports whether an entry of the settings names a host.
 func matches(entry, host, port string) bool {
 	name, want := splitPort(strings.TrimSpace(entry))
 	if want != "" && want != port {
@@ -289,7 +289,7 @@ func matches(entry, host, port string) bool {
 	return name != "" && name == host
 }
 
-// normal writes a host the one way that is compared.
+// normal returns the canonical form of a host, for comparison.
 func normal(host string) string {
 	host = strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
 	if ip, err := netip.ParseAddr(host); err == nil {
@@ -298,7 +298,7 @@ func normal(host string) string {
 	return host
 }
 
-// splitPort takes a port from a host, if there is one.
+// splitPort splits off the port of a host, if there is one.
 func splitPort(addr string) (host, port string) {
 	if host, port, err := net.SplitHostPort(addr); err == nil {
 		return host, port

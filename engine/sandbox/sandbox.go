@@ -1,19 +1,19 @@
-// Package sandbox runs commands where they can do little: they write only below
-// the working directories, not to the files there that others would run, reach the
-// network only by name through a proxy, and see no other process.
+// Package sandbox confines commands: they write only below the working directories, except
+// to files there that other programs would execute, reach the network only by name through
+// a proxy, and see no other process.
 //
-// There are two ways, and the first that works is taken. Bubblewrap gives a command
-// namespaces of its own: everything here is held. Landlock with a seccomp filter
-// needs nothing installed, but holds less: it cannot protect a path inside a
-// directory that may be written to, and knows no network but all or none. The
-// [Report] lists which restrictions hold.
+// There are two kinds, and the first that works is used. Bubblewrap runs a command in its
+// own namespaces and enforces every restriction. Landlock with a seccomp filter needs
+// nothing installed, but enforces less: it cannot protect a path inside a writable
+// directory, and allows either all of the network or none. The [Report] lists which
+// restrictions are enforced.
 //
-// The kernel holds it, not this package: it only says what is to be held. A command
-// cannot switch it off, whatever it does; its children are inside as well.
+// The kernel enforces the restrictions; this package only configures them. A command cannot
+// switch them off, and its children are confined as well.
 //
-// The package knows files, processes and the network. It does not know tools,
-// permissions or who asks. It reads no environment and no home: both are given. It
-// works on Linux; elsewhere there is no sandbox and it says so.
+// The package handles files, processes and the network. It does not depend on tools,
+// permissions or callers. It reads no environment and no home directory: both are options.
+// It works on Linux; elsewhere there is no sandbox, which it reports.
 package sandbox
 
 import (
@@ -31,48 +31,47 @@ import (
 	"time"
 )
 
-// The ways to confine a command.
+// Kinds of confinement.
 const (
 	Bubblewrap = "bubblewrap"
 	Landlock   = "landlock"
-	Seatbelt   = "seatbelt" // of walls on macOS only
+	Seatbelt   = "seatbelt" // only for walls on macOS
 	None       = "none"
 )
 
-// ErrUnavailable reports that no sandbox is available and that nothing may run without one.
+// ErrUnavailable means that no sandbox is available and that nothing may run without one.
 var ErrUnavailable = errors.New("the sandbox is not available")
 
-// Options say what a [Sandbox] is made from.
+// Options configure a [Sandbox].
 type Options struct {
 	Settings *Settings
-	// Dir is what relative paths of the settings are seen from, and the first of
-	// the directories that may be written to.
+	// Dir is the directory that relative paths in the settings refer to, and the first
+	// writable directory.
 	Dir string
-	// Roots are the directories that may be written to if a command brings none.
+	// Roots are the directories that may be written to if a command has none of its own.
 	// Nil means Dir.
 	Roots []string
-	Home  string // for "~/" and its start-up files; may be empty
+	Home  string // for "~/" and the startup files; may be empty
 	// Temp are directories for temporary files, which may be written to.
 	Temp []string
-	// Protect are paths that may never be written to, beside those of [Protected].
+	// Protect are paths that must never be written to, in addition to [Protected].
 	Protect []string
-	// Hide are files and directories that may never be read, such as our own
-	// credentials.
+	// Hide are files and directories that must never be read, such as our own credentials.
 	Hide []string
-	// Path is where bwrap is looked for, a list as in PATH.
+	// Path is a list of directories, as in PATH, that are searched for bwrap.
 	Path string
-	// Only is the one way to take; empty means the best.
+	// Only is the only kind to use; empty means the best one.
 	Only string
-	// Lookup resolves names for the proxy. Nil means as this machine does.
+	// Lookup resolves names for the proxy. Nil means the resolver of this machine.
 	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 }
 
-// A Report says what is held, for people and programs.
+// A Report lists which restrictions are enforced, for people and programs.
 type Report struct {
 	Enabled  bool     `json:"enabled"`
 	Kind     string   `json:"kind"` // [Bubblewrap], [Landlock] or [None]
 	Enforced []string `json:"enforced"`
-	Missing  []string `json:"missing"`           // what is not held
+	Missing  []string `json:"missing"`           // restrictions that are not enforced
 	Ignored  []string `json:"ignored,omitempty"` // settings without effect
 }
 
@@ -82,20 +81,20 @@ type Sandbox struct {
 	set     *Settings
 	kind    string
 	report  Report
-	unheld  []string // settings that cannot be held
+	unheld  []string // settings that cannot be enforced
 	bwrap   string
-	root    bool   // keeps the rights over files that root has
+	root    bool   // keep the file capabilities of root
 	version int    // of Landlock
 	proxy   *proxy // nil if there is no network
 	filter  []byte // the seccomp program
 
-	wg sync.WaitGroup // of commands that are not over
+	wg sync.WaitGroup // running commands
 }
 
-// New makes a sandbox ready: it looks for what this machine offers and tries it
-// once. It returns nil without an error if the settings leave it off. The error is
-// [ErrUnavailable], with the reason, if there is no sandbox and the settings do not
-// let commands run without; otherwise what is missing is in the report.
+// New prepares a sandbox: it checks what this machine supports and tries it once. It
+// returns nil without an error if the settings disable the sandbox. The error is
+// [ErrUnavailable], with the reason, if there is no sandbox and the settings do not allow
+// commands to run without one; otherwise the report lists what is missing.
 func New(opts Options) (*Sandbox, error) {
 	set := opts.Settings
 	if set == nil || !set.Enabled {
@@ -124,7 +123,7 @@ func New(opts Options) (*Sandbox, error) {
 	return s, nil
 }
 
-// Report says what is held. A nil sandbox is off.
+// Report returns which restrictions are enforced. A nil sandbox is disabled.
 func (s *Sandbox) Report() Report {
 	if s == nil {
 		return Report{Kind: None, Enforced: []string{}, Missing: []string{}}
@@ -136,12 +135,13 @@ func (s *Sandbox) Report() Report {
 func (s *Sandbox) Active() bool { return s != nil && s.kind != None }
 
 // Complete reports whether commands are confined and cannot write the files in their
-// working directories that others run or obey. Landlock alone cannot promise that.
+// working directories that other programs execute or obey. Landlock alone cannot guarantee
+// that.
 func (s *Sandbox) Complete() bool {
 	return s != nil && s.kind == Bubblewrap && !s.set.Filesystem.Disabled
 }
 
-// Settings returns what the sandbox was made from.
+// Settings returns the settings of the sandbox.
 func (s *Sandbox) Settings() *Settings {
 	if s == nil {
 		return &Settings{}
@@ -149,7 +149,7 @@ func (s *Sandbox) Settings() *Settings {
 	return s.set
 }
 
-// Environ returns an environment without what looks like a credential.
+// Environ returns an environment without variables that look like credentials.
 func (s *Sandbox) Environ(env []string) []string {
 	if s == nil {
 		return env
@@ -160,13 +160,12 @@ func (s *Sandbox) Environ(env []string) []string {
 	})
 }
 
-// Confine changes a command that was not started so that it runs inside, where it
-// may write to these directories; without any, those of the options. The
-// returned function must be called with the result of Start; the channel that it
-// returns is closed when nothing of the command runs inside any more, soon after it has
-// ended. The command gets no more files than it had: those that are added are
-// closed before it runs. Without a sandbox that is active the command stays as it
-// is.
+// Confine changes a command that was not started so that it runs inside the sandbox, where
+// it may write to the given directories, or to those of the options if there are none. The
+// caller must call started with the result of Start. The channel that it returns is closed
+// when none of the command's processes runs any more, soon after the command has ended. The
+// command gets no additional files: those that are added are closed before it runs. If no
+// sandbox is active, the command does not change.
 func (s *Sandbox) Confine(cmd *exec.Cmd, roots ...string) (started func(error) (over <-chan struct{}), err error) {
 	if !s.Active() {
 		return atOnce, nil
@@ -180,15 +179,14 @@ func (s *Sandbox) Confine(cmd *exec.Cmd, roots ...string) (started func(error) (
 	return s.confine(cmd, roots)
 }
 
-// atOnce has nothing to wait for.
+// atOnce returns a closed channel.
 func atOnce(error) <-chan struct{} {
 	over := make(chan struct{})
 	close(over)
 	return over
 }
 
-// Close ends the proxy and waits a moment for commands to be over. They are ended
-// by who started them.
+// Close stops the proxy and waits a moment for commands to end. Their callers stop them.
 func (s *Sandbox) Close() {
 	if s == nil {
 		return
@@ -213,7 +211,7 @@ func (s *Sandbox) findBwrap() (string, error) {
 		return p, runnable(p)
 	}
 	for _, dir := range append(filepath.SplitList(s.opts.Path), "/usr/bin", "/bin", "/usr/local/bin") {
-		// A project does not get to say what bwrap is.
+		// A project must not choose which bwrap is used.
 		if !filepath.IsAbs(dir) || slices.ContainsFunc(s.opts.Roots, func(root string) bool { return within(root, filepath.Clean(dir)) }) {
 			continue
 		}
@@ -235,7 +233,7 @@ func runnable(path string) error {
 	return nil
 }
 
-// members returns the names that a struct has in JSON.
+// members returns the JSON names of the fields of a struct.
 func members(v any) []string {
 	var names []string
 	t := reflect.TypeOf(v)

@@ -26,7 +26,7 @@ import (
 	"github.com/parley-go/parley/internal/testwait"
 )
 
-// long says that everything is tried, and not every fifth.
+// long makes tests try everything instead of every fifth.
 var long = os.Getenv("PARLEY_TEST_LONG") != ""
 
 func TestMain(m *testing.M) {
@@ -41,14 +41,14 @@ func TestMain(m *testing.M) {
 type place struct {
 	*sandbox.Sandbox
 	t       *testing.T
-	work    string // may be written to
-	outside string // may not
+	work    string // writable
+	outside string // not writable
 	home    string
-	tmp     string // may be written to
+	tmp     string // writable
 	env     []string
 }
 
-// try makes a place with a sandbox of a kind, or skips.
+// try returns a place with a sandbox of a kind, or skips the test.
 func try(t *testing.T, kind string, settings string, change ...func(*sandbox.Options)) *place {
 	t.Helper()
 	p := &place{t: t}
@@ -85,7 +85,7 @@ func try(t *testing.T, kind string, settings string, change ...func(*sandbox.Opt
 	return p
 }
 
-// clean makes the directories of a place empty.
+// clean empties the directories of a place.
 func clean(t *testing.T, p *place) {
 	t.Helper()
 	for _, dir := range []string{p.work, p.outside, p.home, p.tmp} {
@@ -98,7 +98,7 @@ func clean(t *testing.T, p *place) {
 	}
 }
 
-// run runs a script inside and returns what it printed.
+// run runs a script inside and returns its output.
 func (p *place) run(script string) (string, error) {
 	p.t.Helper()
 	cmd := exec.CommandContext(testwait.Context(p.t), "/bin/bash", "-c", script)
@@ -147,7 +147,7 @@ func repository(t *testing.T, dir string) {
 	}
 }
 
-// template makes a repository, once, that others are copies of.
+// template creates a repository once, which is copied for tests.
 var template = sync.OnceValues(func() (string, error) {
 	git, err := exec.LookPath("git")
 	if err != nil {
@@ -166,9 +166,9 @@ var template = sync.OnceValues(func() (string, error) {
 	return filepath.Join(dir, ".git"), nil
 })
 
-var made string // what is removed in the end
+var made string // removed at the end
 
-// tree lists the files of a directory with what is in them.
+// tree lists the files of a directory with their contents.
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -212,14 +212,14 @@ func TestWork(t *testing.T) {
 	})
 }
 
-// Ways to write where nothing may be written. Each would leave a trace in the
-// directory outside, or in the home.
+// Ways to write where nothing may be written. Each would leave a trace in the directory
+// outside, or in the home directory.
 var escapes = []string{
 	`echo x > "$OUT/marker"`,
 	`echo x >> "$OUT/file"`,
 	`rm -rf "$OUT/file"`,
 	`mv "$OUT/file" stolen`,
-	`chmod 777 "$OUT/file"`, // Landlock does not know modes
+	`chmod 777 "$OUT/file"`, // Landlock does not cover modes
 	`ln -s "$OUT" link; echo x > link/marker`,
 	`ln "$OUT/file" hard && echo x > hard`,
 	`mkdir -p a/b; cd a/b; echo x > ../../../outside/marker`,
@@ -280,8 +280,8 @@ func equal(a, b map[string]string) bool {
 	return true
 }
 
-// Ways to write to what somebody else would run, in a directory that may be
-// written to. Only bubblewrap holds it.
+// Ways to write to files that other programs would execute, in a writable directory.
+// Only bubblewrap prevents them.
 var takeovers = []string{
 	`echo evil > CLAUDE.md`, `echo evil >> AGENTS.md`, `echo '[core] fsmonitor = evil' > .git/config.worktree`, `mkdir x && echo evil > x/f && mv x AGENTS.md`,
 	`echo evil > .git/hooks/pre-commit`,
@@ -320,7 +320,7 @@ python3 exchange.py`,
 	`git -c core.hooksPath=/nowhere init -q --separate-git-dir elsewhere .`,
 }
 
-// protected looks at what is at the protected paths, from outside.
+// protected returns what exists at the protected paths, seen from outside.
 func protected(t *testing.T, work string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -377,7 +377,7 @@ func TestProtected(t *testing.T) {
 	}
 }
 
-// While nothing may be put in a place, git takes no notice of it, and it works.
+// Git ignores placeholders, and works.
 func TestGitInside(t *testing.T) {
 	p := try(t, sandbox.Bubblewrap, "")
 	repository(t, p.work)
@@ -390,7 +390,7 @@ func TestGitInside(t *testing.T) {
 	if got := protected(t, p.work); got[".git/commondir"] != "missing" || got[".mcp.json"] != "missing" {
 		t.Errorf("left behind: %v", got)
 	}
-	// A work tree of it can be worked in as well.
+	// An additional work tree can be used as well.
 	linked := filepath.Join(p.tmp, "linked")
 	if out, err := exec.Command("git", "-C", p.work, "worktree", "add", "-q", linked).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -401,7 +401,7 @@ func TestGitInside(t *testing.T) {
 	if !strings.HasPrefix(out, "2\n") || !strings.Contains(out, "Read-only") {
 		t.Errorf("%v: %s", err, out)
 	}
-	// A file that only claims to be one makes nothing writable.
+	// A file that only claims to belong to one makes nothing writable.
 	r := try(t, sandbox.Bubblewrap, "")
 	repository(t, r.outside)
 	write(t, filepath.Join(r.work, ".git"), "gitdir: "+filepath.Join(r.outside, ".git")+"\n")
@@ -410,8 +410,8 @@ func TestGitInside(t *testing.T) {
 	}
 }
 
-// Commands that run at a time share what holds their places, and what a process
-// left that was killed is removed by the next.
+// Commands that run at the same time share placeholders, and those that a killed
+// process left are removed by the next one.
 func TestPlaces(t *testing.T) {
 	p := try(t, sandbox.Bubblewrap, "")
 	if err := syscall.Mkdir(filepath.Join(p.work, ".mcp.json"), syscall.S_ISVTX|0o555); err != nil {
@@ -434,7 +434,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// Forbidden files cannot be read.
+// Denied files cannot be read.
 func TestDenyRead(t *testing.T) {
 	both(t, func(t *testing.T, kind string) {
 		set := `{"enabled":true,"filesystem":{"denyRead":["~/.ssh","~/secret.txt","~/*.pem"],"allowRead":["~/.ssh/known_hosts"]},"credentials":{"files":[{"path":"~/.netrc","mode":"mask"}]}}`
@@ -476,7 +476,7 @@ func TestDenyRead(t *testing.T) {
 	})
 }
 
-// Nothing of the agent is to be seen or touched.
+// Nothing of the agent can be seen or touched.
 func TestProcesses(t *testing.T) {
 	both(t, func(t *testing.T, kind string) {
 		p := try(t, kind, `{"enabled":true,"credentials":{"envVars":[{"name":"MINE","mode":"deny"},{"name":"GH_TOKEN","mode":"allow"}]}}`)
@@ -487,7 +487,7 @@ func TestProcesses(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { agent.Process.Kill(); agent.Wait() }()
-		t.Setenv("AGENT_SECRET", "SECRET") // as far as that is visible in /proc
+		t.Setenv("AGENT_SECRET", "SECRET") // as far as /proc shows it
 		out, _ := p.run(fmt.Sprintf(`env; for pid in %d %d; do cat /proc/$pid/environ /proc/$pid/mem; ls /proc/$pid/fd /proc/$pid/root; kill -9 $pid; kill -STOP $pid; done; cat /proc/*/environ; kill -9 -1; true`, agent.Process.Pid, os.Getpid()))
 		if strings.Contains(out, "SECRET") || kind == sandbox.Bubblewrap && !strings.Contains(out, "wanted") {
 			t.Errorf("it could be seen: %s", out)
@@ -501,7 +501,7 @@ func TestProcesses(t *testing.T) {
 	})
 }
 
-// The command gets no files beyond those it had.
+// The command gets no additional files.
 func TestFiles(t *testing.T) {
 	both(t, func(t *testing.T, kind string) {
 		set := `{"enabled":true,"network":{"allowedDomains":["example.com"]}}`
@@ -543,7 +543,7 @@ func TestFiles(t *testing.T) {
 	})
 }
 
-// There is no network, whatever way is tried.
+// There is no network, whatever is tried.
 func TestNoNetwork(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "REACHED") }))
@@ -637,7 +637,8 @@ Y
 		}
 	})
 	t.Run("unix sockets", func(t *testing.T) {
-		// Opened by the settings, those without a name still belong to a network.
+		// Abstract sockets still belong to a network namespace if the settings allow
+		// Unix sockets.
 		both(t, func(t *testing.T, kind string) {
 			p := try(t, kind, `{"enabled":true,"network":{"allowAllUnixSockets":true}}`)
 			out, _ := p.run(fmt.Sprintf(`python3 -c 'import socket; s = socket.socket(socket.AF_UNIX); s.connect("\0parley-sandbox-%d"); print("REACHED")'`, os.Getpid()))
@@ -648,7 +649,7 @@ Y
 	})
 }
 
-// Through the proxy the names can be reached that are allowed, and no others.
+// Only allowed names can be reached through the proxy.
 func TestProxy(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("curl"); err != nil {
@@ -778,8 +779,8 @@ r = ctypes.CDLL(None).ptrace(16, pid, 0, 0); os.kill(pid, 9); sys.exit(r == -1)'
 	})
 }
 
-// Lesser known ways through the kernel, with a process outside as the witness: it goes
-// on as it was, and nothing is left where all can see it.
+// Lesser known ways through the kernel, with a process outside as the witness: it must
+// continue unchanged, and nothing may be left where others can see it.
 func TestKernelMore(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("python3"); err != nil {
@@ -815,7 +816,7 @@ func TestKernelMore(t *testing.T) {
 			python(`a = (ctypes.c_ulong * 11)(); a[0] = 0x10000000; sys.exit(libc.syscall(435, a, 88) == -1)`),                                  // clone3 with a user namespace
 			python(`m, s = pty.openpty(); sys.exit(libc.syscall(16, s, ctypes.c_ulong(0x100005412), ctypes.create_string_buffer(b"x")) == -1)`), // TIOCSTI, with more bits
 			python(`socket.socket(38, 5, 0)`),                                                                                                   // AF_ALG
-			python(`socket.socket(socket.AF_UNIX)`),                                                                                             // of which there need not be one
+			python(`socket.socket(socket.AF_UNIX)`),                                                                                             // which may not exist
 			python(`socket.socket(socket.AF_PACKET, 3, 0)`),
 		}
 		scripts = append(scripts,
@@ -824,7 +825,7 @@ func TestKernelMore(t *testing.T) {
 			python(`m = mmap.mmap(-1, 4096, prot=7); m.write(b"\xb8\x14\x00\x00\x00\xcd\x80\xc3")
 ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(m)))()`), // a call of the 32 bit interface
 		)
-		if kind == sandbox.Landlock { // bubblewrap gives it its own
+		if kind == sandbox.Landlock { // bubblewrap has separate ones
 			scripts = append(scripts, `echo x > "$SHARED"`, python(`sys.exit(libc.shmget(0x70617265, 4096, 0o1600) == -1)`), python(`sys.exit(libc.semget(0x70617265, 1, 0o1600) == -1)`), python(`sys.exit(libc.syscall(240, b"parley", 0o102, 0o600, 0) == -1)`))
 		}
 		for _, script := range scripts {
@@ -832,7 +833,7 @@ ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(m)))()
 				t.Errorf("%s went well: %s", script, out)
 			}
 		}
-		// These may go well, and have no effect.
+		// These may succeed, but must have no effect.
 		for _, script := range []string{
 			`echo x > "$SHARED"`,
 			python(`r, w = os.pipe(); fcntl.fcntl(r, fcntl.F_SETOWN, pid); fcntl.fcntl(r, 10, 9); fcntl.fcntl(r, fcntl.F_SETFL, fcntl.fcntl(r, fcntl.F_GETFL) | fcntl.FASYNC); os.write(w, b"x")`),
@@ -857,7 +858,7 @@ ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(m)))()
 	})
 }
 
-// A project cannot be lost by moving what is above it, if that may be written to.
+// A project cannot be lost by moving a writable directory above it.
 func TestAbove(t *testing.T) {
 	p := try(t, sandbox.Bubblewrap, "", func(o *sandbox.Options) {
 		o.Dir = filepath.Join(o.Temp[0], "a", "project")
@@ -871,8 +872,8 @@ func TestAbove(t *testing.T) {
 	}
 }
 
-// Without a sandbox nothing is made that could run a command, unless that is
-// allowed; then it is reported.
+// Without a sandbox no command can run, unless the settings allow it; then it is
+// reported.
 func TestUnavailable(t *testing.T) {
 	for _, settings := range []string{`{"enabled":true}`, `{"enabled":true,"failIfUnavailable":true}`} {
 		set, err := sandbox.Parse(json.RawMessage(settings))
@@ -890,12 +891,13 @@ func TestUnavailable(t *testing.T) {
 			t.Errorf("%v, %+v", err, s.Report())
 		}
 	}
-	// A bwrap that does not work is as good as none.
+	// A bwrap that does not work is treated as missing.
 	set, _ := sandbox.Parse(json.RawMessage(`{"enabled":true,"bwrapPath":"/bin/true"}`))
 	if _, err := sandbox.New(sandbox.Options{Settings: set, Dir: t.TempDir(), Only: sandbox.Bubblewrap}); !errors.Is(err, sandbox.ErrUnavailable) {
 		t.Errorf("%v", err)
 	}
-	// What Landlock cannot hold is refused too, if it was asked for by name.
+	// A restriction that Landlock cannot enforce is an error, too, if the settings name
+	// it explicitly.
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, ".env"), "x")
 	for _, settings := range []string{`{"enabled":true,"filesystem":{"denyRead":[".env"]}}`, `{"enabled":true,"filesystem":{"denyWrite":["x"]}}`, `{"enabled":true,"network":{"allowedDomains":["a.test"]}}`} {
@@ -917,8 +919,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// Everything inside ends with the first process, and so does it when its parent
-// ends.
+// Everything inside ends with the first process, which ends with its parent.
 func TestEnds(t *testing.T) {
 	p := try(t, sandbox.Bubblewrap, "")
 	if _, err := p.run(`(setsid bash -c 'while :; do date +%N > beat; sleep 0.02; done' >/dev/null 2>&1 &) ; while [ ! -e beat ]; do sleep 0.01; done`); err != nil {

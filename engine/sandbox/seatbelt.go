@@ -6,24 +6,23 @@ import (
 	"unicode"
 )
 
-// seatbeltServices are the Mach services that a command can look up: those that
-// answer questions about users and groups, without which ls -l prints numbers.
+// seatbeltServices are the Mach services that a command can look up: those for users
+// and groups, without which ls -l prints numbers.
 var seatbeltServices = []string{
 	"com.apple.system.opendirectoryd.libinfo",
 	"com.apple.system.opendirectoryd.membership",
 }
 
-// seatbeltFacts are the facts about the machine that a command can ask the kernel
-// for. The arguments and environments of other processes (kern.procargs2) are not
-// among them.
+// seatbeltFacts are the sysctls that a command can read. The arguments and environments
+// of other processes (kern.procargs2) are not among them.
 const seatbeltFacts = `(sysctl-name-prefix "hw.") (sysctl-name-prefix "machdep.cpu.") (sysctl-name "kern.argmax" "kern.hostname" "kern.maxfilesperproc" ` +
 	`"kern.maxproc" "kern.ngroups" "kern.osproductversion" "kern.osrelease" "kern.ostype" "kern.osvariant_status" "kern.osversion" "kern.secure_kernel" ` +
 	`"kern.usrstack64" "kern.version" "sysctl.proc_cputype" "sysctl.proc_native" "vm.loadavg" "vm.pagesize")`
 
-// seatbelt returns the profile that makes macOS hold a wall with these grants. The
-// last rule that matches decides, so the hidden paths come last: they stay hidden if
-// they appear while a command runs. It is an error if a hidden path cannot be written
-// in a profile; a grant that cannot is left out.
+// seatbelt returns the macOS profile of a wall with these grants. The last rule that
+// matches decides, so hidden paths come last: they stay hidden if they are created
+// while a command runs. It returns an error if a hidden path cannot be represented in a
+// profile; such a grant is left out.
 func seatbelt(grants []grant, hide []string) (string, error) {
 	var b strings.Builder
 	rule := func(format string, args ...any) { fmt.Fprintf(&b, "("+format+")\n", args...) }
@@ -35,8 +34,8 @@ func seatbelt(grants []grant, hide []string) (string, error) {
 	for _, name := range seatbeltServices {
 		rule("allow mach-lookup (global-name %q)", name)
 	}
-	// Names, sizes and times can be seen, as behind the wall of Linux: without them a
-	// path cannot be resolved.
+	// Names, sizes and times are visible, as behind the wall of Linux: paths cannot be
+	// resolved without them.
 	rule("allow file-read-metadata")
 	rule(`allow file-read* (literal "/")`)
 	for _, g := range grants {

@@ -11,7 +11,7 @@ import (
 var update = flag.Bool("update", false, "write the golden files")
 
 // TestSeatbeltProfile compares a profile with testdata/seatbelt.sb, which a person
-// reads when it changes: no test here runs on macOS.
+// reviews when it changes, because no test here runs on macOS.
 func TestSeatbeltProfile(t *testing.T) {
 	got, err := seatbelt([]grant{
 		{"/usr", toRead},
@@ -40,8 +40,8 @@ func TestSeatbeltProfile(t *testing.T) {
 	}
 }
 
-// TestSeatbeltHidesOrFails sees that a path which cannot be written in a profile is
-// never left readable.
+// TestSeatbeltHidesOrFails checks that a path which cannot be represented in a profile
+// is never left readable.
 func TestSeatbeltHidesOrFails(t *testing.T) {
 	for _, path := range []string{"/a\nb", "/a\x00b", "/a\xffb", "/a\u0085b", ""} {
 		if _, err := seatbelt(nil, []string{path}); err == nil {

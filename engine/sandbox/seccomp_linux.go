@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The parts of a filter program that are used here.
+// The instructions of a filter program that are used here.
 const (
 	loadWord    = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
 	jump        = unix.BPF_JMP | unix.BPF_JA
@@ -19,25 +19,25 @@ const (
 	mask        = unix.BPF_ALU | unix.BPF_AND | unix.BPF_K
 	giveBack    = unix.BPF_RET | unix.BPF_K
 
-	atNumber, atArch, atArgs = 0, 4, 16 // in struct seccomp_data
+	atNumber, atArch, atArgs = 0, 4, 16 // offsets in struct seccomp_data
 
 	newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWTIME
 
-	// forWriting are the flags of open that a file is changed with.
+	// forWriting are the flags of open with which a file may be changed.
 	forWriting = unix.O_WRONLY | unix.O_RDWR | unix.O_CREAT | unix.O_TRUNC | unix.O_TMPFILE&^unix.O_DIRECTORY
 )
 
-// A filterSpec says which system calls a command can make.
+// A filterSpec configures which system calls a command can make.
 type filterSpec struct {
-	write      bool     // files can be changed, as far as others allow
+	write      bool     // files can be changed, as far as other restrictions allow
 	sockets    []uint32 // the kinds of sockets
-	namespaces bool     // it can make namespaces
-	alone      bool     // it is in namespaces of its own: it sees no process and no memory of others
-	scoped     bool     // something else keeps its signals from processes outside
-	supervised bool     // somebody receives what is reported and counted
+	namespaces bool     // it can create namespaces
+	alone      bool     // it has its own namespaces: it sees no processes and no memory of others
+	scoped     bool     // its signals to processes outside are blocked otherwise
+	supervised bool     // a supervisor receives reported and counted calls
 }
 
-// A filter collects instructions.
+// A filter is a list of instructions.
 type filter []unix.SockFilter
 
 func (f *filter) add(code uint16, k uint32, jt, jf uint8) {
@@ -47,11 +47,11 @@ func (f *filter) add(code uint16, k uint32, jt, jf uint8) {
 func (f *filter) fail(errno uint32) { f.add(giveBack, unix.SECCOMP_RET_ERRNO|errno, 0, 0) }
 func (f *filter) allow()            { f.add(giveBack, unix.SECCOMP_RET_ALLOW, 0, 0) }
 
-// argument loads the lower half of an argument, which is all that the kernel uses of
-// those that are looked at.
+// argument loads the lower half of an argument, which is all that the kernel uses of the
+// checked ones.
 func (f *filter) argument(n uint32) { f.add(loadWord, atArgs+8*n, 0, 0) }
 
-// when adds a part for a word that is one of some.
+// when appends a part for each of some values of the loaded word.
 func (f *filter) when(values []uint32, part filter) {
 	for _, v := range values {
 		f.add(jumpEqual, v, 0, uint8(len(part)))
@@ -59,7 +59,7 @@ func (f *filter) when(values []uint32, part filter) {
 	}
 }
 
-// part returns what is done with a system call.
+// part returns the instructions for a system call.
 func (s *filterSpec) part(nr uint32, a answer) (f filter) {
 	switch a {
 	case allowed:
@@ -68,14 +68,14 @@ func (s *filterSpec) part(nr uint32, a answer) (f filter) {
 		f.fail(uint32(unix.ENOSYS))
 	case viewing:
 		if s.write {
-			f.fail(uint32(unix.ENOSYS)) // its mode cannot be seen
+			f.fail(uint32(unix.ENOSYS)) // its mode cannot be inspected
 		} else {
 			f.allow()
 		}
 	case working, sharing, nesting:
 		switch {
 		case nr == unix.SYS_CLONE3 && !s.namespaces:
-			f.fail(uint32(unix.ENOSYS)) // programs take clone then, whose flags can be seen
+			f.fail(uint32(unix.ENOSYS)) // programs fall back to clone, whose flags can be inspected
 		case nr == unix.SYS_CLONE3:
 			return s.part(nr, forking)
 		case a == working && s.write, a == sharing && s.alone && s.write, a == nesting && s.namespaces:
@@ -96,7 +96,7 @@ func (s *filterSpec) part(nr uint32, a answer) (f filter) {
 		}
 	case opening:
 		at := uint32(1)
-		if nr != unix.SYS_OPENAT { // the older one
+		if nr != unix.SYS_OPENAT { // open
 			at = 0
 		}
 		switch {
@@ -104,14 +104,14 @@ func (s *filterSpec) part(nr uint32, a answer) (f filter) {
 			f.argument(at + 1)
 			var mode filter
 			mode.denyRaising(at + 2)
-			f.add(jumpSet, makesFile, 0, uint8(len(mode))) // else there is no mode
+			f.add(jumpSet, makesFile, 0, uint8(len(mode))) // otherwise the mode is unused
 			f = append(f, mode...)
 		case s.supervised:
 			f.argument(at + 1)
 			f.add(jumpSet, forWriting, 0, 1)
 			f.add(giveBack, unix.SECCOMP_RET_USER_NOTIF, 0, 0)
 		}
-		f.allow() // what is not in the view cannot be opened
+		f.allow() // Landlock denies files outside of the view
 	case linking:
 		if len(s.sockets) > 0 {
 			f.allow()
@@ -132,18 +132,19 @@ func (s *filterSpec) part(nr uint32, a answer) (f filter) {
 	return f
 }
 
-// makesFile are the flags of open with which its mode counts.
+// makesFile are the flags of open that make it use its mode.
 const makesFile = unix.O_CREAT | unix.O_TMPFILE&^unix.O_DIRECTORY
 
-// denyRaising refuses a mode with which a program runs as the owner of its file: outside of
-// the sandbox anybody could run it. The one for its group stays: directories have it, too.
+// denyRaising denies the setuid bit: outside of the sandbox anybody could run such a
+// program as the owner of its file. The setgid bit is allowed, because directories use it,
+// too.
 func (f *filter) denyRaising(at uint32) {
 	f.argument(at)
 	f.add(jumpSet, unix.S_ISUID, 0, 1)
 	f.fail(uint32(unix.EPERM))
 }
 
-// report refuses a call, and has somebody told if somebody listens.
+// report denies a call, and notifies the supervisor if there is one.
 func (s *filterSpec) report(f *filter, errno unix.Errno) {
 	if s.supervised {
 		f.add(giveBack, unix.SECCOMP_RET_USER_NOTIF, 0, 0)
@@ -152,18 +153,18 @@ func (s *filterSpec) report(f *filter, errno unix.Errno) {
 	}
 }
 
-// check returns what is done with a system call whose arguments decide.
+// check returns the instructions for a system call that is decided by its arguments.
 func (s *filterSpec) check(nr uint32) (f filter) {
 	var yes, no filter
 	yes.allow()
 	no.fail(uint32(unix.EPERM))
-	// only allows a call with one of some words as an argument.
+	// only allows a call if an argument has one of the given values.
 	only := func(n uint32, values ...uint32) {
 		f.argument(n)
 		f.when(values, yes)
 		f = append(f, no...)
 	}
-	// except allows a call without them.
+	// except denies a call if an argument has one of the given values.
 	except := func(n uint32, values ...uint32) {
 		f.argument(n)
 		f.when(values, no)
@@ -181,8 +182,8 @@ func (s *filterSpec) check(nr uint32) (f filter) {
 		f.argument(0)
 		f.when(s.sockets, yes)
 		if s.supervised && !slices.Contains(s.sockets, unix.AF_UNIX) {
-			// Every look at users and groups opens one. It is of no use: to connect it
-			// is refused, and reported if it is for another purpose.
+			// Every lookup of users and groups opens such a socket. It is useless:
+			// connecting it is denied, and reported if it has another purpose.
 			var local filter
 			local.argument(1)
 			local.add(mask, 0xf, 0, 0)
@@ -192,7 +193,7 @@ func (s *filterSpec) check(nr uint32) (f filter) {
 		}
 		s.report(&f, unix.EACCES)
 	case unix.SYS_SOCKETPAIR:
-		// A datagram can be sent elsewhere than to the other end.
+		// A datagram can be sent to others than the peer.
 		if slices.Contains(s.sockets, unix.AF_UNIX) {
 			return yes
 		}
@@ -220,7 +221,8 @@ func (s *filterSpec) check(nr uint32) (f filter) {
 		}
 		except(1, unix.F_SETOWN, unix.F_SETOWN_EX, unix.F_SETSIG, unix.F_SETLEASE, unix.F_NOTIFY)
 	case unix.SYS_PRCTL:
-		// Not to be left out: a process that hides itself could outlive its command.
+		// PR_SET_DUMPABLE must stay denied: a process that hides itself could outlive its
+		// command.
 		hide := []uint32{unix.PR_SET_DUMPABLE, unix.PR_SET_MM, unix.PR_SCHED_CORE, unix.PR_MCE_KILL}
 		if s.alone && s.write {
 			hide = hide[1:]
@@ -270,7 +272,7 @@ func (s *filterSpec) check(nr uint32) (f filter) {
 	return f
 }
 
-// The requests of ioctl that x/sys does not name.
+// Requests of ioctl that x/sys does not name.
 const (
 	fionread     = 0x541b
 	fionbio      = 0x5421
@@ -284,7 +286,7 @@ const (
 	fiemap       = 0xc020660b
 )
 
-// program writes the filter as the kernel takes it.
+// program encodes the filter for the kernel.
 func (s *filterSpec) program() []byte {
 	var f filter
 	f.add(loadWord, atArch, 0, 0)
@@ -302,8 +304,8 @@ func (s *filterSpec) program() []byte {
 			}
 		}
 	}
-	// Numbers that follow each other and mean the same are one part. Those of other
-	// interfaces of the kernel are above all of them.
+	// Consecutive numbers with the same part are one span. The numbers of other interfaces
+	// of the kernel are above all of them.
 	type span struct {
 		from uint32
 		part filter
@@ -315,7 +317,7 @@ func (s *filterSpec) program() []byte {
 			spans = append(spans, span{nr, part})
 		}
 	}
-	// A search by halves: the kernel looks at every number when a filter is loaded.
+	// A binary search: the kernel checks every number when a filter is loaded.
 	var search func(list []span) filter
 	search = func(list []span) filter {
 		if len(list) == 1 {

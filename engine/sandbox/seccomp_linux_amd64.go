@@ -8,7 +8,7 @@ const (
 	elfMachine   = 62
 )
 
-// machineCalls are system calls that only this kind of machine has.
+// machineCalls are system calls that only this architecture has.
 var machineCalls = map[answer][]uint32{
 	allowed: {
 		unix.SYS_STAT, unix.SYS_LSTAT, unix.SYS_NEWFSTATAT, unix.SYS_ACCESS, unix.SYS_READLINK, unix.SYS_GETDENTS, unix.SYS_DUP2, unix.SYS_PIPE,

@@ -8,7 +8,7 @@ const (
 	elfMachine   = 183
 )
 
-// machineCalls are system calls that only this kind of machine has.
+// machineCalls are system calls that only this architecture has.
 var machineCalls = map[answer][]uint32{
 	allowed:  {unix.SYS_NEWFSTATAT},
 	changing: {unix.SYS_RENAMEAT},

@@ -10,23 +10,23 @@ import (
 	"strings"
 )
 
-// Settings are the object that settings files and SDKs call sandbox. Names and
-// meaning are the official ones; what is added says so. The zero value is a sandbox
-// that is off.
+// Settings is the sandbox object of settings files and SDKs. Names and meanings are the
+// official ones; additions are marked as such. The zero value is a disabled sandbox.
 type Settings struct {
 	Enabled bool `json:"enabled,omitempty"`
-	// FailIfUnavailable refuses to run anything when there is no sandbox, or when
-	// something that these settings ask for by name cannot be held. Nil means true.
+	// FailIfUnavailable prevents commands from running if there is no sandbox, or if a
+	// restriction that these settings name explicitly cannot be enforced. Nil means
+	// true.
 	FailIfUnavailable *bool `json:"failIfUnavailable,omitempty"`
-	// AutoAllowBash runs commands without asking when they run inside.
+	// AutoAllowBash runs commands inside the sandbox without asking for permission.
 	AutoAllowBash bool `json:"autoAllowBashIfSandboxed,omitempty"`
-	// AllowUnsandboxed lets the model ask for a command to run outside. Somebody
-	// has to approve each. Unlike the official default it is off.
+	// AllowUnsandboxed lets the model request that a command runs outside. Each one
+	// needs permission. Unlike in the official CLI, the default is off.
 	AllowUnsandboxed bool `json:"allowUnsandboxedCommands,omitempty"`
-	// Excluded are commands that run outside, such as "docker *". Only a command
-	// that is nothing else than one of them does.
+	// Excluded are commands that run outside, such as "docker *". It applies only to a
+	// command that consists of nothing else.
 	Excluded []string `json:"excludedCommands,omitempty"`
-	// NestedNamespaces lets commands make user namespaces of their own.
+	// NestedNamespaces lets commands create their own user namespaces.
 	NestedNamespaces bool   `json:"allowNestedUserNamespaces,omitempty"`
 	BwrapPath        string `json:"bwrapPath,omitempty"`
 
@@ -37,61 +37,63 @@ type Settings struct {
 	ignored []string // members that have no effect here
 }
 
-// Network says what commands can reach. Nothing unless it is named.
+// Network configures what commands can reach. Anything that is not named cannot be
+// reached.
 type Network struct {
-	// AllowedDomains are names that can be reached through the proxy: a name, a
-	// name with a port, "*.example.com" for the names below one, or "*". An empty
-	// list is an empty list: no network.
+	// AllowedDomains are names that can be reached through the proxy: a name, a name
+	// with a port, "*.example.com" for the names below one, or "*". An empty list means
+	// no network.
 	AllowedDomains []string `json:"allowedDomains,omitempty"`
-	DeniedDomains  []string `json:"deniedDomains,omitempty"` // wins
-	// AllowedAddresses are private addresses ("10.0.0.0/8") that an allowed name
-	// may lead to. It is an addition: others are refused when they are dialled.
+	DeniedDomains  []string `json:"deniedDomains,omitempty"` // takes precedence
+	// AllowedAddresses are private addresses ("10.0.0.0/8") that an allowed name may
+	// resolve to. This is an addition: other private addresses are denied when they are
+	// dialled.
 	AllowedAddresses []netip.Prefix `json:"allowedAddresses,omitempty"`
-	// AllUnixSockets lets commands open Unix sockets, which lead past everything
-	// else if a server listens on one that can be reached.
+	// AllUnixSockets lets commands open Unix sockets, which bypass everything else if a
+	// server listens on a reachable one.
 	AllUnixSockets bool `json:"allowAllUnixSockets,omitempty"`
-	// HTTPProxyPort is the port on this machine of a proxy to use in place of
-	// ours. It decides then what can be reached.
+	// HTTPProxyPort is the port on this machine of a proxy to use instead of ours. That
+	// proxy then decides what can be reached.
 	HTTPProxyPort int `json:"httpProxyPort,omitempty"`
 }
 
-// Filesystem says what commands can read and write beside the working
-// directories. Paths are absolute, below "~/", or seen from where the conversation
-// began; those that deny may hold the wildcards *, ** and ?.
+// Filesystem configures what commands can read and write in addition to the working
+// directories. Paths are absolute, below "~/", or relative to where the conversation
+// started; denied ones may contain the wildcards *, ** and ?.
 type Filesystem struct {
 	AllowWrite []string `json:"allowWrite,omitempty"`
-	DenyWrite  []string `json:"denyWrite,omitempty"` // wins over AllowWrite
+	DenyWrite  []string `json:"denyWrite,omitempty"` // takes precedence over AllowWrite
 	DenyRead   []string `json:"denyRead,omitempty"`
-	AllowRead  []string `json:"allowRead,omitempty"` // wins over DenyRead
-	Disabled   bool     `json:"disabled,omitempty"`  // files are not confined at all
+	AllowRead  []string `json:"allowRead,omitempty"` // takes precedence over DenyRead
+	Disabled   bool     `json:"disabled,omitempty"`  // file access is not confined at all
 }
 
-// Credentials are what commands must not see.
+// Credentials are files and variables that commands must not see.
 type Credentials struct {
 	Files   []CredentialFile `json:"files,omitempty"`
 	EnvVars []CredentialVar  `json:"envVars,omitempty"`
 }
 
-// A CredentialFile is a file that is not readable inside. The mode mask is held as
+// A CredentialFile is a file that is not readable inside. The mode mask is enforced as
 // deny, which is stricter.
 type CredentialFile struct {
 	Path string `json:"path"`
 	Mode string `json:"mode,omitempty"`
 }
 
-// A CredentialVar is a variable that is not in the environment inside. The mode
-// mask is held as deny, which is stricter. The mode allow, an addition, keeps a
-// variable that looks like a credential.
+// A CredentialVar is an environment variable that is removed inside. The mode mask is
+// enforced as deny, which is stricter. The mode allow, an addition, keeps a variable
+// that looks like a credential.
 type CredentialVar struct {
 	Name string `json:"name"`
 	Mode string `json:"mode,omitempty"`
 }
 
-// noEffect are members that mean nothing on this system or are always so.
+// noEffect are members that have no meaning on this system or always apply.
 var noEffect = []string{"$schema", "allowAppleEvents", "socatPath", "ripgrep", "ignoreViolations", "enableWeakerNestedSandbox", "enableWeakerNetworkIsolation"}
 
-// Parse reads the sandbox member of settings. Nil, null and {} are a sandbox that
-// is off. Members that this version does not know are kept for the report.
+// Parse parses the sandbox member of settings. Nil, null and {} mean a disabled
+// sandbox. Unknown members are kept for the report.
 func Parse(raw json.RawMessage) (*Settings, error) {
 	s := &Settings{}
 	if len(bytes.TrimSpace(raw)) == 0 {
@@ -143,17 +145,18 @@ func unknown(raw json.RawMessage) []string {
 		}
 	}
 	for _, c := range []string{"network.strictAllowlist", "network.allowLocalBinding", "network.allowMachLookup"} {
-		// The first always holds; the second does too, in a network of its own.
+		// The first always applies; the second does too, in a separate network
+		// namespace.
 		out = slices.DeleteFunc(out, func(s string) bool { return s == c })
 	}
 	slices.Sort(out)
 	return out
 }
 
-// mustHave reports whether nothing may run without what is asked for.
+// mustHave reports whether nothing may run without the configured restrictions.
 func (s *Settings) mustHave() bool { return s.FailIfUnavailable == nil || *s.FailIfUnavailable }
 
-// secret reports whether a variable looks like a credential, by its name.
+// secret reports whether the name of a variable looks like a credential.
 func (s *Settings) secret(name string) bool {
 	for _, c := range s.Credentials.EnvVars {
 		if c.Name == name {
@@ -179,8 +182,8 @@ func (s *Settings) secret(name string) bool {
 	return false
 }
 
-// Environ returns an environment without what looks like a credential, and in which
-// git takes no lock that it can do without.
+// Environ returns an environment without variables that look like credentials, and in
+// which git takes no optional locks.
 func Environ(env []string) []string {
 	var s Settings
 	env = slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
@@ -190,9 +193,9 @@ func Environ(env []string) []string {
 	return append(env, "GIT_OPTIONAL_LOCKS=0")
 }
 
-// Outside reports whether a command is one of those that the settings run outside:
-// one of [Settings.Excluded] and nothing else. A command with shell syntax,
-// such as a quote, a variable or a second command, is not.
+// Outside reports whether the settings run a command outside: it is one of
+// [Settings.Excluded] and nothing else. A command with shell syntax, such as a quote, a
+// variable or a second command, is not.
 func (s *Settings) Outside(command string) bool {
 	if strings.ContainsAny(command, "\x00\r\n;&|<>$`\\\"'(){}[]*?~#!^=") {
 		return false
@@ -208,7 +211,7 @@ func (s *Settings) Outside(command string) bool {
 		if len(want) == 0 || strings.Contains(prefix, "*") || len(words) < len(want) || !slices.Equal(words[:len(want)], want) {
 			continue
 		}
-		// A name alone stands for the program, whatever follows.
+		// A single name stands for the program with any arguments.
 		if more || len(want) == 1 || len(words) == len(want) {
 			return true
 		}

@@ -12,17 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A starter is the program that runs between this one and a confined command. Go can
-// run nothing of its own between fork and exec, so the kernel executes a starter,
-// which confines itself and then executes the command.
+// A starter is the program that runs between this one and a confined command. Go cannot
+// run code of its own between fork and exec, so the kernel executes a starter, which
+// confines itself and then executes the command.
 //
 // It is a list of system calls and the 100 bytes of machine code that make them, in
 // order, without a runtime or a stack: the function starterCode, written in assembly.
 // The list is data that this package writes for each command, so everything that a
-// starter does can be read here. The whole is put together in memory as an ELF file.
+// starter does can be read here. Both are assembled in memory as an ELF file.
 //
-// A call that fails ends the list, unless it may fail: the starter sends where it
-// stopped and why over its channel, and exits with [notStarted].
+// A failed call ends the list, unless it may fail: the starter sends the position and
+// the error over its channel, and exits with [notStarted].
 type starter struct {
 	rows  []byte
 	data  []byte
@@ -33,17 +33,17 @@ type starter struct {
 // notStarted is the exit status of a starter that could not start its command.
 const notStarted = 126
 
-// The parts of a starter in memory. The assembly knows the first address, the size
-// of the head and of a row.
+// The layout of a starter in memory. The assembly depends on the first address, and on
+// the sizes of the head and of a row.
 const (
 	rowsAt   = 0x20000000 // head, rows, data
 	codeAt   = 0x10000000
-	headSize = 32 // where to go on after a failure, the row that failed, its result, and a word for results that nobody needs
-	rowSize  = 64 // number and whether it may fail, six arguments, where to put the result
+	headSize = 32 // where to continue after a failure, the row that failed, its result, and a word for unused results
+	rowSize  = 64 // number and whether it may fail, six arguments, where to store the result
 	maxRows  = 192
 	dataAt   = rowsAt + headSize + maxRows*rowSize
-	codeSize = 256     // what starter has, and more
-	pageSize = 1 << 16 // the largest of all machines
+	codeSize = 256     // at least the size of starterCode
+	pageSize = 1 << 16 // the largest of all architectures
 )
 
 // starterCode is never called: its code is copied.
@@ -51,7 +51,7 @@ func starterCode()
 
 var _ = starterCode // its address is taken in assembly
 
-// starterAddress returns where it is.
+// starterAddress returns the address of starterCode.
 func starterAddress() *[codeSize]byte
 
 // bytes adds data and returns its address.
@@ -110,15 +110,16 @@ func (s *starter) try(name string, nr uintptr, args ...uint64) int {
 	return i
 }
 
-// argument returns the address of an argument of a call, for results of earlier ones.
+// argumentOf returns the address of an argument of a call, to store the result of an
+// earlier one.
 func argumentOf(row, n int) uint64 { return uint64(rowsAt + headSize + row*rowSize + 8 + 8*n) }
 
-// keep has the lower 32 bits of a call's result written to an address.
+// keep stores the lower 32 bits of a call's result at an address.
 func (s *starter) keep(row int, address uint64) {
 	binary.NativeEndian.PutUint64(s.rows[row*rowSize+56:], address)
 }
 
-// file returns the program as a file in memory. After the calls that were added a
+// file returns the program as a file in memory. If one of the added calls fails, the
 // failure is sent to channel.
 func (s *starter) file(channel int) (*os.File, error) {
 	if s.n > maxRows-2 {
@@ -156,7 +157,7 @@ func (s *starter) file(channel int) (*os.File, error) {
 
 const mfdExec = 0x10
 
-// elfHead is the beginning of the file: its kind, and what goes where in memory.
+// elfHead returns the header of the file: its type, and its layout in memory.
 func elfHead(dataSize int) []byte {
 	const (
 		size              = 64 + 3*56
@@ -194,7 +195,7 @@ func elfHead(dataSize int) []byte {
 	return h
 }
 
-// failure reads what a starter sent that stopped.
+// failure decodes the failure that a starter has sent.
 func (s *starter) failure(head []byte) error {
 	if len(head) < headSize {
 		return errors.New("the starter ended early")

@@ -14,8 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A notice is a system call that the kernel asks the supervisor about: struct
-// seccomp_notif.
+// A notice is a system call that the kernel reports to the supervisor: struct seccomp_notif.
 type notice struct {
 	id    uint64
 	pid   uint32
@@ -26,7 +25,7 @@ type notice struct {
 	args  [6]uint64
 }
 
-// A verdict is the supervisor's answer: struct seccomp_notif_resp.
+// A verdict is the supervisor's response: struct seccomp_notif_resp.
 type verdict struct {
 	id    uint64
 	val   int64
@@ -34,7 +33,7 @@ type verdict struct {
 	flags uint32
 }
 
-// listen answers the system calls that the filter reports, until no process has the
+// listen responds to the system calls that the filter reports, until no process has the
 // filter any more.
 func (c *Confined) listen(listener *os.File) {
 	defer listener.Close()
@@ -52,7 +51,7 @@ func (c *Confined) listen(listener *os.File) {
 				switch {
 				case ready[0].Revents&unix.POLLIN != 0:
 					c.answer(fd)
-				case ready[0].Revents != 0: // nobody is left
+				case ready[0].Revents != 0: // no process is left
 					open = false
 					return true
 				default:
@@ -66,11 +65,11 @@ func (c *Confined) listen(listener *os.File) {
 	}
 }
 
-// answer answers one call.
+// answer responds to one call.
 func (c *Confined) answer(fd uintptr) {
 	var n notice
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, fd, unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&n))); errno != 0 {
-		return // it was killed
+		return // the process was killed
 	}
 	if n.nr == unix.SYS_RT_SIGACTION {
 		restartCalls(fd, &n)
@@ -79,14 +78,14 @@ func (c *Confined) answer(fd uintptr) {
 	if errno := c.judge(&n); errno != 0 {
 		v.errno = -int32(errno)
 	} else {
-		// The kernel goes on to check the call itself.
+		// The kernel continues and checks the call itself.
 		v.flags = unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE
 	}
 	unix.Syscall(unix.SYS_IOCTL, fd, unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&v)))
 }
 
-// judge decides about a call that was reported. Opened files are only noted here:
-// Landlock decides, because the path in the memory of the process may change.
+// judge decides a reported call. Opened files are only recorded here: Landlock decides,
+// because the path in the memory of the process may change.
 func (c *Confined) judge(n *notice) unix.Errno {
 	switch a := answerOf(uint32(n.nr)); {
 	case a == opening:
@@ -119,7 +118,7 @@ func (c *Confined) judge(n *notice) unix.Errno {
 
 func (c *Confined) note(r refusal) { c.refused.Or(uint32(r)) }
 
-// answerOf returns what the tables say of a call.
+// answerOf returns the entry of the tables for a call.
 func answerOf(nr uint32) answer {
 	for _, table := range []map[answer][]uint32{calls, machineCalls} {
 		for _, a := range []answer{opening, forking, linking} {
@@ -133,8 +132,8 @@ func answerOf(nr uint32) answer {
 	return absent
 }
 
-// harmlessTarget reports whether a path is one that everybody may open for writing,
-// or a file that is open already.
+// harmlessTarget reports whether everybody may open a path for writing, or it is a file that
+// is already open.
 func harmlessTarget(path string) bool {
 	for _, d := range devices {
 		if path == d {
@@ -153,20 +152,20 @@ func harmlessTarget(path string) bool {
 	return false
 }
 
-// nameService reports whether an address in the memory of a process is that of a
-// service which the C library asks about users and hosts.
+// nameService reports whether an address in the memory of a process is that of a service
+// which the C library uses to look up users and hosts.
 func nameService(pid int, address uint64) bool {
 	family, ok := textAt(pid, address)
 	path, ok2 := textAt(pid, address+2)
 	return ok && ok2 && family == "\x01" && (strings.HasSuffix(path, "/nscd/socket") || strings.HasPrefix(path, "/run/systemd/"))
 }
 
-// textAt reads a short string from the memory of a process, if it can.
+// textAt reads a short string from the memory of a process, if possible.
 func textAt(pid int, address uint64) (string, bool) {
 	buf := make([]byte, 64)
 	local := []unix.Iovec{{Base: &buf[0]}}
 	local[0].SetLen(len(buf))
-	// In two parts, because the page after that of the address may not be there.
+	// In two parts, because the next page may not be mapped.
 	size := min(len(buf), int(4096-address%4096))
 	n, err := unix.ProcessVMReadv(pid, local, []unix.RemoteIovec{{Base: uintptr(address), Len: size}, {Base: uintptr(address) + uintptr(size), Len: len(buf) - size}}, 0)
 	if err != nil || n <= 0 {
@@ -176,10 +175,10 @@ func textAt(pid int, address uint64) (string, bool) {
 	return string(text), ok || n == len(buf)
 }
 
-// restartCalls changes the action for SIGCHLD that a process is about to set, if it can: the
-// kernel then restarts a call that the signal interrupts. Between a call that is reported and
-// the moment when the supervisor receives the notice, every signal with a handler interrupts
-// the call. Without this flag a shell whose child ends in that moment fails to fork.
+// restartCalls changes the action for SIGCHLD that a process is about to set, if possible, so
+// that the kernel restarts a call that the signal interrupts. Between a reported call and the
+// moment when the supervisor receives the notice, every signal with a handler interrupts the
+// call. Without this flag a shell whose child ends in that moment fails to fork.
 func restartCalls(listener uintptr, n *notice) {
 	if n.args[1] == 0 {
 		return
@@ -189,12 +188,12 @@ func restartCalls(listener uintptr, n *notice) {
 		return
 	}
 	defer memory.Close()
-	// The file is that of the process which waits, and not of a later one with its number.
+	// The file belongs to the waiting process, and not to a later one with the same pid.
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, listener, unix.SECCOMP_IOCTL_NOTIF_ID_VALID, uintptr(unsafe.Pointer(&n.id))); errno != 0 {
 		return
 	}
 	const saRestart = 0x10000000
-	var action [16]byte // the handler and the flags, with which struct sigaction starts
+	var action [16]byte // the handler and the flags, the start of struct sigaction
 	if _, err := memory.ReadAt(action[:], int64(n.args[1])); err != nil {
 		return
 	}
@@ -205,8 +204,8 @@ func restartCalls(listener uintptr, n *notice) {
 	}
 }
 
-// mayFork reports whether another process or thread may be made. They are counted
-// only now and then.
+// mayFork reports whether another process or thread may be created. They are counted only
+// occasionally.
 func (c *Confined) mayFork() bool {
 	if c.left == 0 {
 		c.left = (c.limit - tasksBelow(c.top)) / 2
@@ -219,7 +218,7 @@ func (c *Confined) mayFork() bool {
 	return true
 }
 
-// tasksBelow counts the threads of a process and of all below it.
+// tasksBelow counts the threads of a process and of all its descendants.
 func tasksBelow(top int) (tasks int) {
 	proc, err := os.Open("/proc")
 	if err != nil {
@@ -238,7 +237,7 @@ func tasksBelow(top int) (tasks int) {
 		if err != nil {
 			continue
 		}
-		// The name of the program is in brackets and may hold anything.
+		// The name of the program is in parentheses and may contain anything.
 		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 		if len(fields) < 18 {
 			continue

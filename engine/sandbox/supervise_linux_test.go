@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A string is read from the memory of a process wherever it is: over the end of a page,
-// and up to the end of the last one.
+// A string is read from the memory of a process wherever it is: across a page boundary,
+// and up to the end of the last page.
 func TestTextAt(t *testing.T) {
 	pages, err := unix.Mmap(-1, 0, 3*4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
@@ -29,7 +29,7 @@ func TestTextAt(t *testing.T) {
 			t.Errorf("at %d: %q, %v", at, got, ok)
 		}
 	}
-	copy(pages[2*4096-len(text):], text) // it has no end
+	copy(pages[2*4096-len(text):], text) // not terminated
 	if got, ok := textAt(os.Getpid(), uint64(uintptr(unsafe.Pointer(&pages[2*4096-len(text)])))); ok {
 		t.Errorf("a string without an end: %q", got)
 	}

@@ -14,23 +14,24 @@ import (
 	"github.com/parley-go/parley/internal/regular"
 )
 
-// A right is what a command may do with a path and what is below it.
+// A right is what a command may do with a path and everything below it.
 type right uint8
 
 const (
-	toList  right = iota + 1 // the names in directories can be read
-	toRead                   // and files, which can be executed too
-	toWrite                  // and changed
+	toList  right = iota + 1 // list directories
+	toRead                   // also read and execute files
+	toWrite                  // also change files
 )
 
-// A grant gives a right. Its path is resolved. Without a grant, access is refused.
+// A grant gives a right to a path, which is resolved. Without a grant, access is
+// denied.
 type grant struct {
 	path  string
 	right right
 }
 
-// system are the directories that programs on this machine are in, and what
-// programs read to know it. /etc is looked through.
+// system are the directories of the programs on this machine, and files that programs
+// read about the machine. /etc is handled separately.
 var system = []string{
 	"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/gnu/store", "/run/current-system",
 	"/proc", "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm/transparent_hugepage",
@@ -40,10 +41,10 @@ var system = []string{
 	"/var/db/dyld", "/var/db/timezone", "/var/db/xcode_select_link", "/var/select",
 }
 
-// devices can be opened by everybody, for writing as well.
+// devices can be opened by everybody, also for writing.
 var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"}
 
-// secrets are files and directories in a home that hold credentials.
+// secrets are files and directories in a home directory that contain credentials.
 var secrets = []string{
 	".ssh", ".gnupg", ".aws", ".azure", ".kube", ".netrc", ".npmrc", ".yarnrc.yml", ".pypirc", ".git-credentials", ".vault-token", ".password-store", ".pgpass", ".my.cnf",
 	".docker/config.json", ".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials", ".terraform.d/credentials.tfrc.json", ".m2/settings.xml", ".gradle/gradle.properties",
@@ -51,16 +52,16 @@ var secrets = []string{
 	".config/google-chrome", ".config/chromium", ".config/BraveSoftware", ".mozilla", ".local/share/keyrings", ".local/share/kwalletd", "Library/Keychains", "Library/Application Support/Google/Chrome", "Library/Application Support/Firefox", "Library/Cookies", ".claude/.credentials.json", ".config/claude/config.json",
 }
 
-// companions are files and directories of a home that tools on the PATH read, which
-// are in a home themselves.
+// companions are files and directories in a home directory that tools read which are on
+// the PATH and also in a home directory.
 var companions = []string{
 	".rustup", ".tool-versions", ".asdfrc", ".python-version", ".node-version", ".nvmrc", ".ruby-version", ".nvm", ".pyenv", ".rbenv", ".nodenv", ".jenv", ".goenv",
 	".sdkman", ".volta", ".asdf", ".deno", ".bun", ".local/share/mise", ".config/mise", ".config/go/env", ".config/ripgrep", ".ripgreprc", ".local/lib", ".local/pipx/venvs", ".local/share/pipx/venvs",
 	".npm-global", ".local/share/uv/tools", ".local/share/uv/python",
 }
 
-// base returns what every command can read: the system, the tools on the PATH with
-// what they are installed with, and git's configuration. It takes some milliseconds.
+// base returns the grants of every command: the system, the tools on the PATH with
+// their installation, and git's configuration. It takes some milliseconds.
 func (w *Wall) base() []grant {
 	hide := w.hidden()
 	var grants []grant
@@ -106,12 +107,11 @@ func (w *Wall) hidden() []string {
 	return hide
 }
 
-// closed lists what is in a directory and others than its owner and group cannot
-// read.
+// closed lists the entries of a directory that only their owner and group can read.
 func closed(dir string) (list []string) {
 	filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
-			return fs.SkipDir // it cannot be read by us, either
+			return fs.SkipDir // we cannot read it, either
 		}
 		info, err := e.Info()
 		switch {
@@ -127,9 +127,9 @@ func closed(dir string) (list []string) {
 	return list
 }
 
-// around grants a right to a path without what is hidden in it. A directory above
-// something hidden is granted piece by piece; in itself its names can be read. What
-// is put there later is not granted.
+// around grants a right to a path except for hidden paths in it. If something below a
+// directory is hidden, its entries are granted one by one, and the directory itself can
+// be listed. Entries that are created later are not granted.
 func around(path string, r right, hide []string) []grant {
 	if slices.ContainsFunc(hide, func(h string) bool { return within(h, path) }) {
 		return nil
@@ -144,14 +144,14 @@ func around(path string, r right, hide []string) []grant {
 	}
 	grants := []grant{{path, toList}}
 	for _, e := range entries {
-		if e.Type()&fs.ModeSymlink == 0 { // what it leads to counts for itself
+		if e.Type()&fs.ModeSymlink == 0 { // the target of a link is decided separately
 			grants = append(grants, around(filepath.Join(path, e.Name()), r, inside)...)
 		}
 	}
 	return grants
 }
 
-// compact leaves out what another grant covers.
+// compact removes grants that another one covers.
 func compact(grants []grant) []grant {
 	slices.SortStableFunc(grants, func(a, b grant) int {
 		if c := strings.Compare(a.path+"/", b.path+"/"); c != 0 {
@@ -160,7 +160,7 @@ func compact(grants []grant) []grant {
 		return int(b.right) - int(a.right)
 	})
 	var out []grant
-	var above []grant // the grants that hold for the path
+	var above []grant // the grants that apply to the path
 	for _, g := range grants {
 		for len(above) > 0 && !within(above[len(above)-1].path, g.path) {
 			above = above[:len(above)-1]
@@ -173,8 +173,8 @@ func compact(grants []grant) []grant {
 	return out
 }
 
-// toolDirs returns the directories of the PATH, with those that the programs in them
-// are installed in.
+// toolDirs returns the directories of the PATH, with the installation directories of
+// the programs in them.
 func (w *Wall) toolDirs() []string {
 	var dirs []string
 	add := func(dir string) {
@@ -225,8 +225,8 @@ func (w *Wall) toolDirs() []string {
 	return dirs
 }
 
-// narrow reports whether a directory is one that can be read as a whole: none that
-// holds homes, temporary files or more than one program's files.
+// narrow reports whether a directory can be granted as a whole: it contains no home
+// directories, temporary files or files of more than one program.
 func (w *Wall) narrow(dir string) bool {
 	switch dir {
 	case "/", "/home", "/root", "/tmp", "/var", "/var/tmp", "/opt", "/srv", "/mnt", "/media", "/run", "/etc", "/Users", "/private", "/private/tmp", "/private/var", "/private/var/tmp", "/private/etc", "/Library", "/Applications", "/Volumes":
@@ -244,7 +244,7 @@ func (w *Wall) narrow(dir string) bool {
 	return !within(dir, home)
 }
 
-// gitFiles returns git's configuration of the user and the files that it names.
+// gitFiles returns the user's git configuration and the files that it names.
 func (w *Wall) gitFiles() []string {
 	var todo, files []string
 	if w.opts.Home != "" {
@@ -272,7 +272,7 @@ func (w *Wall) gitFiles() []string {
 			}
 		}
 	}
-	// A directory, or what is no configuration, may be named to make it readable.
+	// The configuration may name a directory, or another file, to make it readable.
 	return slices.DeleteFunc(files, func(f string) bool {
 		info, err := os.Stat(f)
 		return err != nil || !info.Mode().IsRegular() || info.Size() > 1<<20
@@ -282,8 +282,8 @@ func (w *Wall) gitFiles() []string {
 // A configValue is a value of git's configuration.
 type configValue struct{ section, key, value string }
 
-// configValues reads a file of git's configuration, well enough to find paths in it.
-// Sections and keys are in lower case, sections without what is in quotes.
+// configValues parses a git configuration, well enough to find paths in it. Sections
+// and keys are in lower case, sections without the quoted part.
 func configValues(file string) (values []configValue) {
 	text, err := regular.Read(file, 1<<20)
 	if err != nil {
@@ -306,7 +306,7 @@ func configValues(file string) (values []configValue) {
 	return values
 }
 
-// grants returns what a command can do with files, beside what every command can.
+// grants returns the grants of a command, in addition to those of every command.
 func (w *Wall) grants(v *View, cache *lookout) []grant {
 	hide := w.hidden()
 	var patterns []string
@@ -329,7 +329,8 @@ func (w *Wall) grants(v *View, cache *lookout) []grant {
 		}
 		more := hide
 		if r == toWrite {
-			// Nothing could be made in a directory that is granted piece by piece.
+			// No file could be created in a directory whose entries are granted one by
+			// one.
 			more = slices.DeleteFunc(slices.Clone(hide), func(h string) bool { return within(real, h) })
 		} else if len(patterns) > 0 {
 			more = append(slices.Clone(hide), cache.find(real, patterns)...)
@@ -348,7 +349,7 @@ func (w *Wall) grants(v *View, cache *lookout) []grant {
 	return compact(grants)
 }
 
-// literal returns the path that a pattern without wildcards names.
+// literal returns the path of a pattern without wildcards.
 func literal(pattern string) (path string, ok bool) {
 	var b strings.Builder
 	for i := 0; i < len(pattern); i++ {
@@ -363,10 +364,10 @@ func literal(pattern string) (path string, ok bool) {
 	return b.String(), true
 }
 
-// repositories returns directories outside of a root that git needs in it: that of
-// the repository which the root is a work tree, a module or a part of. Each must
-// name the work tree in return, or be above the root: a file in a project alone
-// makes no other directory readable.
+// repositories returns directories outside of a root that git needs in it: the
+// repository of which the root is a work tree, a module or a part. Each must name the
+// work tree in return, or be above the root: a file in a project alone makes no other
+// directory readable.
 func repositories(root string) (dirs []string) {
 	real, err := filepath.EvalSymlinks(root)
 	if err != nil {
@@ -395,8 +396,8 @@ func repositories(root string) (dirs []string) {
 	}
 }
 
-// moduleRepository returns the directory of the repository of a submodule, whose
-// configuration names the work tree in return.
+// moduleRepository returns the repository of a submodule, whose configuration names the
+// work tree in return.
 func moduleRepository(dir string) string {
 	git := gitFile(filepath.Join(dir, ".git"))
 	if git == "" || !exists(filepath.Join(git, "HEAD")) {
@@ -416,7 +417,7 @@ func moduleRepository(dir string) string {
 	return ""
 }
 
-// gitFile returns the directory that a file .git names, resolved; "" if it names none.
+// gitFile returns the directory that a .git file names, resolved, or "".
 func gitFile(file string) string {
 	text, err := regular.Read(file, 8192)
 	if err != nil {
@@ -436,25 +437,25 @@ func gitFile(file string) string {
 	return real
 }
 
-// A lookout finds the files in directories that patterns hide. It remembers the
-// directories that it has read, and reads again those that have changed.
+// A lookout finds files in directories that patterns hide. It caches directories, and
+// reads those again that have changed.
 type lookout struct {
 	dirs     map[string]*seenDir
 	patterns []string
 }
 
-// A seenDir is a directory as it was read.
+// A seenDir is a cached directory.
 type seenDir struct {
 	changed time.Time
 	hidden  []string
 	below   []string
 }
 
-// settled is how old the last change of a directory must be for another to show: the
-// clock of file systems is coarse.
+// settled is how old the last change of a directory must be for another change to be
+// noticed: the clock of file systems is coarse.
 const settled = 50 * time.Millisecond
 
-// find returns what the patterns hide in a directory.
+// find returns the paths in a directory that the patterns hide.
 func (l *lookout) find(dir string, patterns []string) (hidden []string) {
 	if l.dirs == nil || !slices.Equal(patterns, l.patterns) {
 		l.dirs, l.patterns = map[string]*seenDir{}, slices.Clone(patterns)
@@ -497,7 +498,7 @@ func (l *lookout) read(dir string, changed time.Time) *seenDir {
 	return seen
 }
 
-// hides reports whether a pattern is about a path, or about all that is in it.
+// hides reports whether a pattern matches a path, or everything in it.
 func hides(pattern, name string) bool {
 	if last := path.Base(pattern); last != "**" && !strings.ContainsAny(last, "*?[{\\") {
 		if last != path.Base(name) {

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// maxTime is how many seconds of a processor a process has behind a wall.
+// maxTime is the limit of CPU time of a process behind a wall, in seconds.
 const maxTime = 600
 
-// wallGuarantees are what every wall holds.
+// wallGuarantees are the guarantees of every wall.
 var wallGuarantees = []string{
 	"no file can be changed, nor its mode, times or attributes",
 	"no network and no sockets",
@@ -23,7 +23,7 @@ var wallGuarantees = []string{
 	"no signal to processes outside, no tracing, nothing of their memory and environment",
 }
 
-// attack runs a shell behind the wall that tries to get out, and looks for what it did.
+// attack runs a shell behind the wall that tries to escape, and checks its effects.
 func (w *Wall) attack() error {
 	dir, err := os.MkdirTemp("", "parley-wall-")
 	if err != nil {

@@ -10,29 +10,29 @@ import (
 	"sync/atomic"
 )
 
-// seatbeltProgram applies a profile to itself and becomes a command. Apple calls it
-// deprecated, and ships and uses it all the same.
+// seatbeltProgram applies a profile to itself and executes a command. Apple calls it
+// deprecated, but still ships and uses it.
 const seatbeltProgram = "/usr/bin/sandbox-exec"
 
-// wallState is what a wall keeps.
+// wallState is the state of a wall.
 type wallState struct {
 	mu    sync.Mutex
-	fixed []grant // what every command can read
+	fixed []grant // grants of every command
 	cache lookout
 }
 
 // A Confined is a command behind a wall.
 type Confined struct{ refused atomic.Uint32 }
 
-// Started is called with what Start returned.
+// Started must be called with the result of Start.
 func (c *Confined) Started(err error) (over <-chan struct{}) { return atOnce(err) }
 
-// Err returns why the command was not started by the wall, nil if it was.
+// Err returns why the wall could not start the command, or nil.
 func (c *Confined) Err() error { return nil }
 
 func (w *Wall) try() error { return machine() }
 
-// machine tries walls on this machine, once for all of them.
+// machine probes walls on this machine, once for all of them.
 var machine = sync.OnceValue(func() error {
 	if _, err := os.Stat(seatbeltProgram); err != nil {
 		return fmt.Errorf("%w: %w", ErrNoWall, err)
@@ -43,8 +43,8 @@ var machine = sync.OnceValue(func() error {
 	return nil
 })
 
-// confine has a command started with a profile. A shell sets the limit of processor
-// time, since Go cannot set one for a child.
+// confine runs a command with a profile. A shell sets the limit of CPU time, since Go
+// cannot set one for a child.
 func (w *Wall) confine(cmd *exec.Cmd, v *View) (*Confined, error) {
 	if cmd.Path == "" || len(cmd.Args) == 0 {
 		return nil, errors.New("sandbox: the command names no program")
@@ -73,10 +73,10 @@ func (w *Wall) confine(cmd *exec.Cmd, v *View) (*Confined, error) {
 	return new(Confined), nil
 }
 
-// reports says whether the kernel reports what it refuses.
+// reports reports whether the kernel notifies about what it denies.
 func (w *Wall) reports() bool { return false }
 
-// describe says what the wall guarantees.
+// describe returns the guarantees of the wall.
 func (w *Wall) describe() WallReport {
 	return WallReport{
 		Kind:       Seatbelt,

@@ -17,22 +17,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wallState is what a wall keeps.
+// wallState is the state of a wall.
 type wallState struct {
 	version  int  // of Landlock
-	listener bool // whether the kernel lets calls be supervised
-	maxTasks int  // if it is not the usual one
+	listener bool // the kernel can supervise system calls
+	maxTasks int  // if not the default
 
 	mu      sync.Mutex
-	fixed   []grant // what every command can read
+	fixed   []grant // grants of every command
 	asOf    time.Time
 	cache   lookout
-	granted []grant // what the rulesets below grant
+	granted []grant // grants of the rulesets below
 	marks   []mark
 	ruleset *os.File
 }
 
-// A mark tells a file from another one that takes its place.
+// A mark distinguishes a file from another one that replaces it.
 type mark struct{ dev, ino uint64 }
 
 // A Confined is a command behind a wall.
@@ -42,24 +42,24 @@ type Confined struct {
 	starter starter
 	channel *os.File
 	ours    []*os.File    // to be closed here once the command has them
-	done    chan struct{} // closed when the starter has ended and nobody is supervised any more
+	done    chan struct{} // closed when the starter has ended and no process is supervised any more
 	err     error         // why the command was not started; valid when done
 	top     int
 	limit   int // of processes and threads
-	left    int // how many processes may be made before they are counted again
+	left    int // how many processes may be created before they are counted again
 }
 
-// The further limits of commands behind a wall. That of memory is for each process.
+// Further limits of commands behind a wall. The memory limit is per process.
 const (
 	maxTasks  = 1024 // processes and threads at a time
 	maxMemory = 4 << 30
 )
 
-// refresh is how long the grants for every command are kept.
+// refresh is how long the grants of every command are cached.
 const refresh = time.Minute
 
-// rules returns a ruleset of Landlock for a view, and keeps it as long as the view and
-// its files stay what they are.
+// rules returns a Landlock ruleset for a view, and caches it as long as the view and its
+// files do not change.
 func (w *Wall) rules(v *View) (*os.File, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,7 +106,7 @@ func (w *Wall) close() {
 	}
 }
 
-// confine has a starter run the command.
+// confine lets a starter run the command.
 func (w *Wall) confine(cmd *exec.Cmd, v *View) (*Confined, error) {
 	if cmd.Path == "" || len(cmd.Args) == 0 {
 		return nil, errors.New("sandbox: the command names no program")
@@ -122,8 +122,8 @@ func (w *Wall) confine(cmd *exec.Cmd, v *View) (*Confined, error) {
 	return c, err
 }
 
-// confineBy has a starter run a command with a ruleset of Landlock, which it closes,
-// and a filter.
+// confineBy lets a starter run a command with a Landlock ruleset, which it closes, and a
+// filter.
 func confineBy(cmd *exec.Cmd, ruleset *os.File, spec *filterSpec) (_ *Confined, err error) {
 	c := &Confined{cmd: cmd, done: make(chan struct{}), limit: maxTasks, left: maxTasks / 2, ours: []*os.File{ruleset}}
 	before := len(cmd.ExtraFiles)
@@ -138,7 +138,7 @@ func confineBy(cmd *exec.Cmd, ruleset *os.File, spec *filterSpec) (_ *Confined, 
 		return nil, err
 	}
 	c.channel, c.ours = ours, append(c.ours, theirs)
-	// The numbers that the files have in the command.
+	// The numbers of the files in the command.
 	rules, channel, self := 3+before, 4+before, 5+before
 	c.starter.confine(cmd, rules, channel, self, spec)
 	c.starter.exec(cmd, cmd.Path)
@@ -152,15 +152,15 @@ func confineBy(cmd *exec.Cmd, ruleset *os.File, spec *filterSpec) (_ *Confined, 
 	return c, nil
 }
 
-// confine adds the calls that put a command behind a wall. The numbers are those of
-// its ruleset, of the channel to the supervisor and of the starter itself.
+// confine adds the calls that put a command behind a wall. The numbers are those of its
+// ruleset, of the channel to the supervisor and of the starter itself.
 func (s *starter) confine(cmd *exec.Cmd, rules, channel, self int, spec *filterSpec) {
 	s.closeOnExec(rules, channel, self)
 	s.call("prctl(PR_SET_NO_NEW_PRIVS)", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1)
-	// Processes that their parents leave stay below the first one, to be counted.
+	// Orphaned processes stay below the first one, so that they are counted.
 	s.try("prctl(PR_SET_CHILD_SUBREAPER)", unix.SYS_PRCTL, unix.PR_SET_CHILD_SUBREAPER, 1)
 	if !spec.write {
-		// If memory runs out, this is what ends.
+		// The OOM killer should choose this process.
 		open := s.try("open", unix.SYS_OPENAT, ^uint64(99), s.text("/proc/self/oom_score_adj"), unix.O_WRONLY|unix.O_CLOEXEC)
 		write := s.try("write", unix.SYS_WRITE, ^uint64(0), s.text("1000"), 4)
 		s.keep(open, argumentOf(write, 0))
@@ -175,20 +175,20 @@ func (s *starter) confine(cmd *exec.Cmd, rules, channel, self int, spec *filterS
 	s.load(spec, channel)
 }
 
-// closeOnExec keeps files from the command.
+// closeOnExec closes files before the command runs.
 func (s *starter) closeOnExec(fds ...int) {
 	for _, fd := range fds {
 		s.call("fcntl", unix.SYS_FCNTL, uint64(fd), unix.F_SETFD, unix.FD_CLOEXEC)
 	}
 }
 
-// exec adds the call that the starter ends in: it becomes the command.
+// exec adds the last call of the starter, which executes the command.
 func (s *starter) exec(cmd *exec.Cmd, path string) {
 	s.call(path, unix.SYS_EXECVE, s.text(path), s.texts(cmd.Args), s.texts(cmd.Environ()))
 }
 
 // send adds the call that sends a file over a channel. It returns the address of the
-// file's number, for one that is not known yet.
+// file's number, for a number that is not known yet.
 func (s *starter) send(channel int, file uint64) (number uint64) {
 	var control []byte
 	control = binary.NativeEndian.AppendUint64(control, 20)
@@ -201,10 +201,10 @@ func (s *starter) send(channel int, file uint64) (number uint64) {
 	return rights + 16
 }
 
-// listen adds the calls that make a listener on a port of the loopback interface and
+// listen adds the calls that create a listener on a port of the loopback interface and
 // send it over a channel.
 func (s *starter) listen(channel, self int, port uint16) {
-	const fixed = 100 // a number that the calls can name before there is a socket
+	const fixed = 100 // a number that is known before the socket is created
 	s.closeOnExec(channel, self)
 	address := make([]byte, 16)
 	binary.NativeEndian.PutUint16(address, unix.AF_INET)
@@ -227,8 +227,9 @@ func (s *starter) limit(which int, value uint64) {
 	}
 }
 
-// dropCapabilities takes the rights of root away but those to see what others own,
-// or to work on it where files may be changed. It may fail: who has none keeps none.
+// dropCapabilities drops the capabilities of root except those to read files of other
+// users, or to change them if files may be changed. It may fail: a process without
+// capabilities gains none.
 func (s *starter) dropCapabilities(write bool) {
 	keep := uint64(1 << unix.CAP_DAC_READ_SEARCH)
 	if write {
@@ -254,7 +255,7 @@ func (s *starter) dropCapabilities(write bool) {
 	s.try("capset", unix.SYS_CAPSET, at, at+8)
 }
 
-// load applies a filter, and sends its listener over the channel if it has one.
+// load applies a filter, and sends its listener, if any, over the channel.
 func (s *starter) load(spec *filterSpec, channel int) {
 	program := spec.program()
 	var prog []byte
@@ -262,8 +263,8 @@ func (s *starter) load(spec *filterSpec, channel int) {
 	prog = binary.NativeEndian.AppendUint64(prog, s.bytes(program))
 	var flags uint64
 	if spec.supervised {
-		// A call that we look at is not interrupted by signals: a shell whose child ends
-		// meanwhile would take that for a fork that failed.
+		// Signals do not interrupt a call that is being supervised: a shell whose child
+		// ends meanwhile would take that for a failed fork.
 		flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
 	}
 	load := s.call("seccomp", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, s.bytes(prog))
@@ -273,8 +274,8 @@ func (s *starter) load(spec *filterSpec, channel int) {
 	s.keep(load, s.send(channel, 0))
 }
 
-// Started is called with what Start returned. The channel that it returns is closed:
-// nothing is to be waited for once the command has ended.
+// Started must be called with the result of Start. The channel that it returns is
+// closed: there is nothing to wait for once the command has ended.
 func (c *Confined) Started(err error) (over <-chan struct{}) {
 	if err != nil {
 		c.release()
@@ -297,8 +298,8 @@ func (c *Confined) release() {
 	}
 }
 
-// Err returns why the command was not started by the wall, nil if it was. The command
-// must have ended.
+// Err returns why the wall could not start the command, or nil. The command must have
+// ended.
 func (c *Confined) Err() error {
 	if c == nil {
 		return nil
@@ -307,8 +308,8 @@ func (c *Confined) Err() error {
 	return c.err
 }
 
-// supervise receives what the starter sends: the listener of the filter, and its
-// failure if it fails.
+// supervise receives what the starter sends: the listener of the filter, and its failure
+// if it fails.
 func (c *Confined) supervise() {
 	defer close(c.done)
 	conn, err := net.FileConn(c.channel)
@@ -350,14 +351,14 @@ func receivedFile(oob []byte) *os.File {
 	return os.NewFile(uintptr(fds[0]), "listener")
 }
 
-// try finds out whether the wall holds.
+// try probes whether the wall works.
 func (w *Wall) try() error {
 	m := machine()
 	w.version, w.listener = m.version, m.listener
 	return m.err
 }
 
-// machine tries walls on this machine, once for all of them.
+// machine probes walls on this machine, once for all of them.
 var machine = sync.OnceValue(func() (m struct {
 	version  int
 	listener bool
@@ -379,10 +380,10 @@ var machine = sync.OnceValue(func() (m struct {
 	return m
 })
 
-// reports says whether the kernel reports what it refuses.
+// reports reports whether the kernel notifies about what it denies.
 func (w *Wall) reports() bool { return w.listener }
 
-// describe says what the wall guarantees.
+// describe returns the guarantees of the wall.
 func (w *Wall) describe() WallReport {
 	r := WallReport{Kind: Landlock, Guarantees: append(slices.Clone(wallGuarantees),
 		fmt.Sprintf("each process has at most %d GiB of memory and %d seconds of a processor", maxMemory>>30, maxTime))}

@@ -25,14 +25,14 @@ import (
 // [TestWallInEveryConfiguration].
 const configKey = "PARLEY_TEST_WALL"
 
-// A yard is what a wall protects: files and processes, each of which is a witness.
+// A yard holds what a wall protects: files and processes, each of which is a witness.
 type yard struct {
 	t          *testing.T
 	root, home string
 	outside    string
 	victim     *exec.Cmd
 	victimGone chan struct{}
-	dials      chan struct{} // has an element if somebody connected
+	dials      chan struct{} // has an element if a client connected
 	socket     string
 	port       string
 }
@@ -159,7 +159,7 @@ func (y *yard) run(w *Wall, script string) (out string, code int, refused []stri
 	return b.String(), cmd.ProcessState.ExitCode(), c.Refused()
 }
 
-// harm says what a script did that it must not; "" if nothing.
+// harm describes the forbidden effect of a script, or returns "".
 func (y *yard) harm(before, out string) string {
 	select {
 	case <-y.victimGone:
@@ -180,8 +180,8 @@ func (y *yard) harm(before, out string) string {
 	return ""
 }
 
-// attacks are scripts that do harm without a wall. Those that begin with ! do it as root
-// only, those with ~ are not tried without a wall.
+// attacks are scripts that do harm without a wall. Those with ! do it only as root; those
+// with ~ are not run without a wall.
 var attacks = []string{
 	// Changes of files.
 	`echo x > new`, `echo x >> file`, `: > file`, `touch file`, `touch -d 2001-01-01 file`, `mkdir d`, `rmdir dir 2>/dev/null || rm -r dir`, `rm file`, `mv file file2`, `ln file hard`, `ln -s file soft`,
@@ -192,7 +192,7 @@ var attacks = []string{
 	`perl -e '$f = syscall(OPENAT, -100, ".", 0x410002 | 0x8000 >> 15 << 16, 0600); exit($f < 0)'; ~`, `git init -q sub`, `git -c user.name=a -c user.email=a@b init -q . && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x`,
 	`sort -o new file`, `uniq file new`, `awk 'BEGIN { print "x" > "new" }'`, `find . -name file -delete`, `find . -name file -exec rm {} +`, `xargs rm < <(echo file)`,
 	`env -i /bin/sh -c 'echo x > new'`, `(echo x > new) &  wait`, `setsid bash -c 'echo x > new'; sleep 0.1`, `perl -e 'fork or exec "touch", "new"; wait'`, `bash -c 'exec bash -c "exec touch new"'`,
-	// Reading what is hidden.
+	// Reading hidden files.
 	`cat .env`, `cat keys/a.pem`, `cat link`, `cat "$OUT/file"`, `cat "$HOME/.ssh/id"`, `cat "$HOME/notes"`, `cat "$HOME/.cargo/credentials.toml"`, `cat < .env`, `head -c 99 /proc/self/cwd/.env`,
 	`cat /proc/self/root"$OUT/file"`, `cd /proc/self/cwd/../outside && cat file`, `perl -e 'open F, "<", ".env"; print <F>'`, `exec 3<.env; cat <&3`, `grep -r SECRET .`, `ln -s .env l 2>/dev/null; cat l .env`,
 	`!head -c 1000 /etc/shadow | sed 's/^root.*/SECRET/'`, `find . -type f -exec cat {} +`, `cp .env /dev/stdout`, `perl -e '($o, $n) = ($ENV{OUT}, "file"); $d = syscall(OPENAT, -100, $o, 0x210000, 0); $f = syscall(OPENAT, $d, $n, 0, 0); open F, "<&=", $f; print <F>'`,
@@ -211,7 +211,8 @@ var attacks = []string{
 	`perl -e 'exit 1 if syscall(PRCTL, 4, 0, 0, 0, 0) < 0; print "ESCAPED"'`, `perl -e 'exit 1 if syscall(SIGNAL32) < 0 && $! == 38; print "ESCAPED"'; ~`,
 }
 
-// numbers writes the system calls of a script as numbers of this machine.
+// numbers replaces the names of system calls in a script by the numbers of this
+// architecture.
 var numbers = strings.NewReplacer("FSETXATTR", fmt.Sprint(unix.SYS_FSETXATTR), "SETXATTR", fmt.Sprint(unix.SYS_SETXATTR), "OPENAT", fmt.Sprint(unix.SYS_OPENAT), "TGKILL", fmt.Sprint(unix.SYS_TGKILL),
 	"PIDFD_OPEN", fmt.Sprint(unix.SYS_PIDFD_OPEN), "PIDFD_SEND", fmt.Sprint(unix.SYS_PIDFD_SEND_SIGNAL), "SIGQUEUE", fmt.Sprint(unix.SYS_RT_SIGQUEUEINFO), "PTRACE", fmt.Sprint(unix.SYS_PTRACE),
 	"PRLIMIT", fmt.Sprint(unix.SYS_PRLIMIT64), "UNSHARE", fmt.Sprint(unix.SYS_UNSHARE), "MEMFD", fmt.Sprint(unix.SYS_MEMFD_CREATE), "KEYCTL", fmt.Sprint(unix.SYS_KEYCTL), "INOTIFY", fmt.Sprint(unix.SYS_INOTIFY_INIT1),
@@ -225,13 +226,13 @@ func TestWallHolds(t *testing.T) {
 	root := os.Geteuid() == 0
 	for i, script := range attacks {
 		if os.Getenv(configKey) != "" && os.Getenv("PARLEY_TEST_LONG") == "" && i%4 != 0 {
-			continue // one configuration plays all of them
+			continue // one configuration runs all of them
 		}
 		script, never := strings.CutSuffix(script, "; ~")
 		script, rootOnly := strings.CutPrefix(script, "!")
 		script = numbers.Replace(script)
 		t.Run(fmt.Sprintf("%d", i), func(t *testing.T) {
-			// The control of one configuration is enough.
+			// The control in one configuration is enough.
 			if control := newYard(t); os.Getenv(configKey) == "" && !never && (root || !rootOnly) {
 				before := control.state()
 				out, _, _ := control.run(nil, script)
@@ -249,7 +250,7 @@ func TestWallHolds(t *testing.T) {
 	}
 }
 
-// Everyday commands do behind the wall what they do without it.
+// Everyday commands behave behind the wall as they do without it.
 func TestWallLetsRead(t *testing.T) {
 	y := newYard(t)
 	w := y.wall()
@@ -269,7 +270,8 @@ func TestWallLetsRead(t *testing.T) {
 	}
 }
 
-// The wall says what it refused, from what the kernel saw; and that it refused nothing.
+// The wall reports what it denied, based on the kernel's reports, or that it denied
+// nothing.
 func TestWallReports(t *testing.T) {
 	y := newYard(t)
 	w := y.wall()
@@ -289,8 +291,8 @@ func TestWallReports(t *testing.T) {
 	}
 }
 
-// A command behind the wall cannot make more processes than it may, as root either, and
-// has limits.
+// A command behind the wall cannot exceed the limit of processes, not even as root, and
+// has other limits.
 func TestWallLimits(t *testing.T) {
 	y := newYard(t)
 	w := y.wall()
@@ -298,7 +300,7 @@ func TestWallLimits(t *testing.T) {
 		t.Skip(err)
 	}
 	w.maxTasks = 40
-	// Not by bash, which waits 15 seconds for processes to end before it gives up.
+	// Not with bash, which waits 15 seconds for processes to end before it gives up.
 	out, _, refused := y.run(w, `perl -e 'for (1..100) { my $p = fork; last if !defined $p; if (!$p) { sleep 100; exit } } kill 9, 0'`)
 	if !slices.Contains(refused, "start more processes") {
 		t.Errorf("100 processes were made where 40 may be: %s %v", out, refused)
@@ -313,7 +315,7 @@ func TestWallLimits(t *testing.T) {
 	}
 }
 
-// A repository's file .git makes no directory readable that does not name it in return.
+// A .git file makes no directory readable that does not name it in return.
 func TestWallRepositories(t *testing.T) {
 	y := newYard(t)
 	w := y.wall()
@@ -334,8 +336,8 @@ func TestWallRepositories(t *testing.T) {
 	}
 }
 
-// The wall holds as root and as another user, where the kernel has no listeners of filters
-// or makes no user namespaces; and without Landlock there is none.
+// The wall works as root and as another user, on kernels without filter listeners or user
+// namespaces. Without Landlock there is none.
 func TestWallInEveryConfiguration(t *testing.T) {
 	if os.Getenv(configKey) != "" {
 		t.Skip("this is one of them")
@@ -385,7 +387,7 @@ func TestWallInEveryConfiguration(t *testing.T) {
 	}
 }
 
-// refuse has a command run under a filter.
+// refuse runs a command under a filter.
 func refuse(t *testing.T, cmd *exec.Cmd, f filter) {
 	var program []byte
 	for _, i := range f {
@@ -411,7 +413,7 @@ func refuse(t *testing.T, cmd *exec.Cmd, f filter) {
 	cmd.Path, cmd.Args = "/proc/self/fd/3", []string{"starter"}
 }
 
-// In the configuration without Landlock no wall holds, and it says so.
+// In the configuration without Landlock no wall works, which is reported.
 func TestWallMissing(t *testing.T) {
 	w := newYard(t).wall()
 	err := w.Ready()
@@ -449,8 +451,9 @@ func TestWallNotStarted(t *testing.T) {
 	}
 }
 
-// BenchmarkReadWall compares a command behind the read wall with a bare one, in turns, so
-// that both meet the same load. The least of each counts: the wall may add 4.5 ms.
+// BenchmarkReadWall compares a command behind the read wall with a bare one, alternately,
+// so that both run under the same load. It compares the minimum of each: the wall may add
+// 4.5 ms.
 func BenchmarkReadWall(b *testing.B) {
 	dir := b.TempDir()
 	wall := NewWall(WallOptions{Home: dir, Path: os.Getenv("PATH")})

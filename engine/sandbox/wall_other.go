@@ -14,10 +14,10 @@ type wallState struct{}
 // A Confined is a command behind a wall.
 type Confined struct{ refused atomic.Uint32 }
 
-// Started is called with what Start returned.
+// Started must be called with the result of Start.
 func (c *Confined) Started(err error) (over <-chan struct{}) { return atOnce(err) }
 
-// Err returns why the command was not started by the wall, nil if it was.
+// Err returns why the wall could not start the command, or nil.
 func (c *Confined) Err() error { return nil }
 
 func (w *Wall) try() error {
