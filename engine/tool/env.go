@@ -9,71 +9,68 @@ import (
 	"github.com/parley-go/parley/engine/sandbox"
 )
 
-// An Env is where the tools of one conversation work: its directories, its
-// environment, what they remember from call to call. It is made by the engine and
-// safe for concurrent use: its fields never change once calls run, see [Env.With].
-// Tools read nothing of the process they run in.
+// An Env is the environment of the tools of one conversation: its directories, its environment
+// variables, and its state between calls. The engine creates it. It is safe for concurrent use: its
+// fields never change once calls run, see [Env.With]. Tools use nothing of the process that they run
+// in.
 type Env struct {
-	Roots []string // directories that the conversation may work in, absolute; the first is where it began
-	// Outer are the directories that a conversation in a worktree worked in before. Rules are still
-	// about them, and nothing outside of Roots may be touched; nil means none.
+	Roots []string // working directories, absolute; the conversation started in the first one
+	// Outer are the previous directories of a conversation that is in a worktree. Rules still apply
+	// to them, and nothing outside of Roots may be touched; nil means none.
 	Outer   []string
-	Home    string   // the user's home; empty if there is none
+	Home    string   // the user's home directory; may be empty
 	Environ []string // the environment of commands, "KEY=value"
-	Dir     string   // a directory of the session for what tools put aside; made when needed
+	Dir     string   // a directory of the session for files of tools; created when needed
 
-	// Sandbox is where commands run. Nil means that they are not confined.
+	// Sandbox confines commands. If nil, they are not confined.
 	Sandbox *sandbox.Sandbox
 	// Wall confines commands that only proof allows. Nil means none.
 	Wall *sandbox.Wall
 
-	// Hidden reports whether a file or directory, by its absolute path, must not
-	// be seen by tools that look at many: Glob and Grep leave it out. target is
-	// the file that the path leads to, if the caller knows that; a target without
-	// an Info is one that the caller did not open. Hidden may be nil, and is
-	// called from several goroutines.
-	Hidden func(path string, target *Target) bool
-	// HiddenPatterns returns the same as absolute patterns, for walls. It may be nil,
+	// Hidden reports whether a file or directory, by its absolute path, must not be visible to tools
+	// that search many: Glob and Grep leave it out. target is the file that the path resolves to, if
+	// the caller knows it; a target without an Info was not opened by the caller. Hidden may be nil,
 	// and is called from several goroutines.
+	Hidden func(path string, target *Target) bool
+	// HiddenPatterns returns the same files as absolute patterns, for walls. It may be nil, and is
+	// called from several goroutines.
 	HiddenPatterns func() []string
 
-	// Model puts a question to a model beside the conversation; see [Env.Ask]. It may
-	// be nil, and is called from several goroutines.
+	// Model sends a question to a model beside the conversation; see [Env.Ask]. It may be nil, and
+	// is called from several goroutines.
 	Model func(ctx context.Context, q Question) (*Reply, error)
 
-	// Schedules keep prompts for later. Nil means that nothing can be scheduled.
+	// Schedules stores prompts for later. If nil, nothing can be scheduled.
 	Schedules Schedules
 
-	// Notify is called with what happens beside the calls: a background task that
-	// started or ended. It may be nil. It must not block nor ask the task, which may hold
-	// its lock.
+	// Notify is called with events of background tasks, such as a start or an end. It may be nil. It
+	// must not block or call the task, which may hold its lock.
 	Notify func(Event)
 
-	// Agent is the id of the subagent that works here, empty for the conversation
-	// itself.
+	// Agent is the id of the subagent that uses this Env, or "" for the conversation itself.
 	Agent string
 
 	mu     sync.Mutex
 	cwd    string
 	values map[any]any
-	origin *Env   // holds what this one remembers; nil means this one
+	origin *Env   // holds the state; nil means this one
 	shared *Env   // holds the values that subagents share; nil means this one
 	tasks  *Tasks // shared with subagents
 	ending
 }
 
-// ending is what happens when a conversation ends.
+// ending handles the end of a conversation.
 type ending struct {
 	closed  bool
 	closers []func()
 }
 
-// An Event is something that happens beside the calls: [TaskStarted],
-// [TaskUpdated] or [TaskEnded]. Those of one task are sent one after the other.
+// An Event is something that happens beside the calls: [TaskStarted], [TaskUpdated] or [TaskEnded].
+// Events of one task are sent in order.
 type Event any
 
-// With returns the same place with other directories and another environment. Both
-// remember the same, and a call that runs keeps the one that it began with.
+// With returns an Env with other directories and environment variables. Both share the same state,
+// and a running call keeps the one that it started with.
 func (e *Env) With(roots, environ []string) *Env {
 	outer := e.Outer
 	e = e.first()
@@ -81,8 +78,8 @@ func (e *Env) With(roots, environ []string) *Env {
 		Model: e.Model, Schedules: e.Schedules, Notify: e.Notify, Agent: e.Agent, origin: e, shared: e.shared}
 }
 
-// In returns the same place bound to a worktree: its directory takes the place of the first root and
-// of those inside of the repository.
+// In returns an Env that is bound to a worktree: its directory replaces the first root and those
+// inside of the repository.
 func (e *Env) In(dir, repository string) *Env {
 	roots := []string{dir}
 	for i, r := range e.Roots {
@@ -95,7 +92,7 @@ func (e *Env) In(dir, repository string) *Env {
 	return in
 }
 
-// Judged returns the directories that rules are about. If bound is not 0, only the first bound of
+// Judged returns the directories that rules apply to. If bound is not 0, only the first bound of
 // them may be touched.
 func (e *Env) Judged() (roots []string, bound int) {
 	if e.Outer == nil {
@@ -104,7 +101,7 @@ func (e *Env) Judged() (roots []string, bound int) {
 	return append(slices.Clone(e.Roots), e.Outer...), len(e.Roots)
 }
 
-// first returns the Env that holds what e remembers.
+// first returns the Env that holds the state of e.
 func (e *Env) first() *Env {
 	if e.origin != nil {
 		return e.origin
@@ -123,7 +120,7 @@ func (e *Env) Cwd() string {
 	return e.cwd
 }
 
-// SetCwd changes the working directory for the calls that follow.
+// SetCwd changes the working directory for later calls.
 func (e *Env) SetCwd(dir string) {
 	e = e.first()
 	e.mu.Lock()
@@ -131,8 +128,8 @@ func (e *Env) SetCwd(dir string) {
 	e.cwd = dir
 }
 
-// Value returns what a package keeps for the conversation under its key, made by
-// init at first.
+// Value returns the value that a package stores for the conversation under its key. init creates it
+// on first use.
 func Value[T any](e *Env, key any, init func() T) T {
 	e = e.first()
 	e.mu.Lock()
@@ -148,8 +145,7 @@ func Value[T any](e *Env, key any, init func() T) T {
 	return v.(T)
 }
 
-// Shared is [Value] for what a package keeps for the conversation and all its
-// subagents together.
+// Shared is [Value] for a value that the conversation and all its subagents share.
 func Shared[T any](e *Env, key any, init func() T) T {
 	if e.shared != nil {
 		e = e.shared
@@ -157,7 +153,7 @@ func Shared[T any](e *Env, key any, init func() T) T {
 	return Value(e, key, init)
 }
 
-// Tasks returns the work of the conversation that goes on beside the calls.
+// Tasks returns the background tasks of the conversation.
 func (e *Env) Tasks() *Tasks {
 	e = e.first()
 	e.mu.Lock()
@@ -168,9 +164,8 @@ func (e *Env) Tasks() *Tasks {
 	return e.tasks
 }
 
-// Child returns what a subagent works in: the same directories and environment,
-// and the same list of tasks, with a working directory and a memory of its own.
-// The caller closes it.
+// Child returns the Env of a subagent: the same directories, environment variables and list of
+// tasks, with its own working directory and state. The caller closes it.
 func (e *Env) Child(agent string) *Env {
 	tasks, cwd, shared := e.Tasks(), e.Cwd(), e.first()
 	if e.shared != nil {
@@ -180,8 +175,8 @@ func (e *Env) Child(agent string) *Env {
 		Agent: agent, cwd: cwd, tasks: tasks, shared: shared}
 }
 
-// OnClose has f called when the conversation ends, the last one first. If it has
-// ended already f is called at once.
+// OnClose registers f to be called when the conversation ends, in reverse order. If it has already
+// ended, f is called at once.
 func (e *Env) OnClose(f func()) {
 	e = e.first()
 	e.mu.Lock()
@@ -194,8 +189,8 @@ func (e *Env) OnClose(f func()) {
 	f()
 }
 
-// Close ends what the tools left running. It returns when that is done, within a
-// few seconds, and may be called more than once.
+// Close stops everything that the tools left running. It returns when that is done, within a few
+// seconds, and may be called more than once.
 func (e *Env) Close() {
 	e = e.first()
 	e.mu.Lock()
@@ -208,7 +203,7 @@ func (e *Env) Close() {
 	}
 }
 
-// Send tells of an event, if anybody listens.
+// Send sends an event to Notify, if it is set.
 func (e *Env) Send(event Event) {
 	if e.Notify != nil {
 		e.Notify(event)

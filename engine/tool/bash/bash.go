@@ -1,20 +1,19 @@
-// Package bash is the tool Bash: it runs commands.
+// Package bash implements the tool Bash, which runs commands.
 //
-// Every call is one bash in a process group of its own, with nothing on its
-// standard input. The environment is that of the [tool.Env] and nothing else, with
-// these changes: PWD is the working directory; BASH_ENV and ENV are removed, so
-// that no start-up file runs; and unless they are set TERM is dumb, PAGER and
-// GIT_PAGER are cat, GIT_EDITOR is true and GIT_TERMINAL_PROMPT is 0, so that
-// nothing waits for a person. [process.MarkKey] marks what belongs to the call.
+// Every call runs one bash in its own process group, with an empty standard input. The
+// environment is that of the [tool.Env] and nothing else, with these changes: PWD is the
+// working directory; BASH_ENV and ENV are removed, so that no startup file runs; and unless
+// they are set, TERM is dumb, PAGER and GIT_PAGER are cat, GIT_EDITOR is true and
+// GIT_TERMINAL_PROMPT is 0, so that nothing waits for a person. [process.MarkKey] marks the
+// processes of the call.
 //
-// With a [Snapshot] commands also have the functions, aliases, options and PATH
-// that the user's ~/.bashrc defines; nothing else of it, and no other start-up file
-// is read.
+// With a [Snapshot] commands also have the functions, aliases, options and PATH that the
+// user's ~/.bashrc defines. Nothing else of it is used, and no other startup file is read.
 //
-// The working directory that a command ends in is where the next one begins, as
-// long as it is inside the roots. Output is kept in memory in part and on disk up
-// to a limit. A command that exceeds its timeout continues as a task in the
-// background. When the [tool.Env] is closed everything ends, whatever started it.
+// The working directory in which a command ends is where the next one starts, as long as it
+// is inside the roots. Output is kept partly in memory, and on disk up to a limit. A command
+// that exceeds its timeout continues as a task in the background. When the [tool.Env] is
+// closed, all processes are stopped.
 package bash
 
 import (
@@ -54,33 +53,31 @@ const schema = `{
 	"required": ["command"]
 }`
 
-// Options are what can be chosen about the tool. The zero value is the default.
+// Options configure the tool. The zero value is the default.
 type Options struct {
-	// Timeout is how long a command may take that says nothing about it; two
-	// minutes if zero.
+	// Timeout is the default timeout of a command; two minutes if zero.
 	Timeout time.Duration
-	// MaxTimeout is the longest that a command can ask for; ten minutes if zero.
+	// MaxTimeout is the longest timeout that a call can set; ten minutes if zero.
 	MaxTimeout time.Duration
-	// MaxBackground is how long a command goes on that was moved to the
-	// background because of its timeout; half an hour if zero.
+	// MaxBackground is how long a command may continue after its timeout moved it to the
+	// background; half an hour if zero.
 	MaxBackground time.Duration
-	// MaxOutput is how many characters of output the model gets; 30,000 if zero.
+	// MaxOutput is how many characters of output are sent to the model; 30,000 if zero.
 	MaxOutput int
 	// MaxDisk is how many bytes of output a command can print before it is
 	// stopped; 64 MiB if zero.
 	MaxDisk int64
-	// Tell is when a running command is reported as a task; three seconds
-	// if zero.
+	// Tell is after how long a running command is reported as a task; three seconds if zero.
 	Tell time.Duration
 	// Report is how often at most the lines of a monitored command are reported; every second
 	// if zero.
 	Report time.Duration
-	// Snapshot gives commands the functions, aliases, options and path of the
-	// user's ~/.bashrc; nil leaves that file alone.
+	// Snapshot provides the functions, aliases, options and path of the user's ~/.bashrc; if
+	// nil, that file is not read.
 	Snapshot *Snapshot
 }
 
-// Tool is Bash.
+// Tool is the tool Bash.
 type Tool struct {
 	spec tool.Spec
 	opts Options
@@ -116,20 +113,20 @@ func orElse[T comparable](v, other T) T {
 	return v
 }
 
-// Input is what the model gives.
+// Input is the input of the tool.
 type Input struct {
 	Command         string    `json:"command"`
 	Timeout         tool.Int  `json:"timeout"` // in milliseconds
 	Description     string    `json:"description"`
 	RunInBackground tool.Bool `json:"run_in_background"`
-	// DisableSandbox asks to run outside the sandbox of the [tool.Env]. It is
-	// not in the schema, and has no effect unless the settings allow it.
+	// DisableSandbox requests to run outside the sandbox of the [tool.Env]. It is not in the
+	// schema, and has no effect unless the settings allow it.
 	DisableSandbox tool.Bool `json:"dangerouslyDisableSandbox"`
 
 	monitored bool // its output is reported line by line
 }
 
-// where says where the command runs, as [tool.Access] has it.
+// where returns where the command runs, as in [tool.Access].
 func (in *Input) where(env *tool.Env) string {
 	set := env.Sandbox.Settings()
 	switch {
@@ -141,10 +138,10 @@ func (in *Input) where(env *tool.Env) string {
 	return tool.Inside
 }
 
-// Output is what programs get.
+// Output is the structured result.
 type Output struct {
 	Stdout                   string `json:"stdout"` // both streams
-	Stderr                   string `json:"stderr"` // only that the working directory was reset
+	Stderr                   string `json:"stderr"` // only set if the working directory was reset
 	Interrupted              bool   `json:"interrupted"`
 	IsImage                  bool   `json:"isImage"`
 	NoOutputExpected         bool   `json:"noOutputExpected"`
@@ -156,10 +153,10 @@ type Output struct {
 	PersistedOutputSize      int64  `json:"persistedOutputSize,omitempty"`
 }
 
-// Spec says what the tool is.
+// Spec implements [tool.Tool].
 func (t *Tool) Spec() *tool.Spec { return &t.spec }
 
-// Access is to execute the command.
+// Access returns the execution of the command.
 func (t *Tool) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, error) {
 	var in Input
 	if err := tool.Decode(input, &in); err != nil {
@@ -246,7 +243,7 @@ func whereTo(info tool.TaskInfo) string {
 	return " Output is being written to: " + info.OutputFile + "."
 }
 
-// moved is the result of a command that goes on in the background.
+// moved returns the result of a command that continues in the background.
 func (t *Tool) moved(run *run, timeout time.Duration) *tool.Result {
 	info := run.Info()
 	text, _ := t.shown(run)
@@ -268,7 +265,7 @@ func (t *Tool) moved(run *run, timeout time.Duration) *tool.Result {
 	return tool.Text(said, out)
 }
 
-// finished is the result of a command that has ended.
+// finished returns the result of a command that has ended.
 func (t *Tool) finished(env *tool.Env, run *run) (*tool.Result, error) {
 	note, reset := run.carryOver(env)
 	code := run.tree.Code()
@@ -310,7 +307,7 @@ func (t *Tool) finished(env *tool.Env, run *run) (*tool.Result, error) {
 	return tool.Text(said, out), nil
 }
 
-// refusals says what the wall refused to a command that failed.
+// refusals describes what the wall denied to a command that failed.
 func (r *run) refusals() string {
 	list := r.walled.Refused()
 	if len(list) == 0 {
@@ -320,7 +317,7 @@ func (r *run) refusals() string {
 		"If it has to, call it again with dangerouslyDisableSandbox set to true: the user is asked.)"
 }
 
-// confinement tells why a command may have failed that ran inside a sandbox.
+// confinement explains why a command inside a sandbox may have failed.
 func (r *run) confinement(said string) string {
 	if !r.inside || !slices.ContainsFunc([]string{"ead-only file system", "ermission denied", "peration not permitted", "resolve", "etwork", "403", "onnection", "Is a directory"}, func(s string) bool { return strings.Contains(said, s) }) {
 		return ""
@@ -339,15 +336,15 @@ func joinLines(a, b string) string {
 	return a + "\n" + b
 }
 
-// persisted says that output is in a file.
+// persisted describes output that was saved to a file.
 type persisted struct {
 	text string
 	path string
 	size int64
 }
 
-// shown returns the output for people and programs, cut if it is long, and what
-// the model gets instead of it then.
+// shown returns the output for people and programs, truncated if it is long, and in that case
+// what is sent to the model instead.
 func (t *Tool) shown(run *run) (string, *persisted) {
 	if whole, ok := run.spool.Whole(); ok {
 		text := clean(whole)
@@ -380,7 +377,7 @@ func (t *Tool) shown(run *run) (string, *persisted) {
 	return cutRunes(run.spool.Head(t.opts.MaxOutput*utf8.UTFMax), t.opts.MaxOutput, false), p
 }
 
-// cutRunes makes text of the beginning or the end of output.
+// cutRunes returns the beginning or the end of output as text.
 func cutRunes(data []byte, n int, end bool) string {
 	text := clean(data)
 	runes := []rune(text)
@@ -393,8 +390,8 @@ func cutRunes(data []byte, n int, end bool) string {
 	return string(runes[:n])
 }
 
-// clean makes text of output: valid, without blank lines before it and white
-// space after it.
+// clean converts output to text: valid UTF-8, without leading blank lines and trailing white
+// space.
 func clean(data []byte) string {
 	text := strings.ToValidUTF8(string(data), "\ufffd")
 	for {
@@ -411,7 +408,7 @@ var dataURI = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^data:(image/(?:png|jpeg|gif|webp));base64,([A-Za-z0-9+/=\s]+)$`)
 })
 
-// imageOf returns the picture that a command printed as a data URI, if it did.
+// imageOf returns the picture that a command printed as a data URI, if any.
 func imageOf(text string) wire.Block {
 	if !strings.HasPrefix(text, "data:image/") {
 		return nil
@@ -433,7 +430,7 @@ var (
 	quiet       = []string{"cd", "chgrp", "chmod", "chown", "cp", "export", "ln", "mkdir", "mv", "rm", "rmdir", "set", "sleep", "touch", "unset", "wait"}
 )
 
-// words returns the first word of each simple command, roughly.
+// words returns the first word of each simple command, approximately.
 func words(command string) []string {
 	var first []string
 	for _, part := range separators().Split(command, -1) {
@@ -451,7 +448,7 @@ func silent(command string) bool {
 	return len(first) > 0 && !slices.ContainsFunc(first, func(w string) bool { return !slices.Contains(quiet, w) })
 }
 
-// interpret says what an exit code means that is no failure; empty if it is one.
+// interpret explains an exit code that does not mean failure; it returns "" if it does.
 func interpret(command string, code int) string {
 	first := words(command)
 	if code != 1 || len(first) == 0 || strings.Contains(command, "&&") {
@@ -468,9 +465,9 @@ func interpret(command string, code int) string {
 	return ""
 }
 
-// carryOver makes the directory that the command ended in the working directory.
-// One outside of the roots it is not: then that is where the conversation began
-// again, and reset says so.
+// carryOver sets the working directory to the one in which the command ended. If that is
+// outside of the roots, it resets the working directory to where the conversation started,
+// and reset says so.
 func (r *run) carryOver(env *tool.Env) (note, reset string) {
 	end := r.endDir
 	if end == "" || end == r.dir {
@@ -536,7 +533,7 @@ func findShell(env *tool.Env) (string, error) {
 	path := pathOf(env)
 	for _, name := range []string{"bash", "sh"} {
 		for _, dir := range append(filepath.SplitList(path), "/bin", "/usr/bin", "/usr/local/bin") {
-			// A project does not get to say what bash is.
+			// A project must not choose which bash is used.
 			if !filepath.IsAbs(dir) || slices.ContainsFunc(env.Roots, func(root string) bool { return files.Within(root, filepath.Clean(dir)) }) {
 				continue
 			}
@@ -549,7 +546,7 @@ func findShell(env *tool.Env) (string, error) {
 	return "", errors.New("there is no bash on this machine, so commands cannot be run")
 }
 
-// environment is what the package comment says.
+// environment returns the environment that the package comment describes.
 func environment(env *tool.Env, dir string) []string {
 	defaults := map[string]string{"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_EDITOR": "true", "GIT_TERMINAL_PROMPT": "0"}
 	var out []string
@@ -570,13 +567,13 @@ func environment(env *tool.Env, dir string) []string {
 	return append(out, "PWD="+dir)
 }
 
-// script is what the shell runs: the directory that it ends in is written to an
-// extra file, wherever it ends.
+// script returns what the shell runs: it also writes the directory in which it ends to an
+// extra file.
 func script(command, snapshot string) string {
 	var b bytes.Buffer
 	b.WriteString(`exec 198>&3 3>&-; trap '{ pwd >&198; } 2>/dev/null' EXIT; `)
 	if snapshot != "" {
-		// On a line of its own, so that aliases are known when the next is read.
+		// On a separate line, so that aliases are defined when the next line is read.
 		b.WriteString("shopt -s expand_aliases; . " + snapshot + " 2>/dev/null; exec " + filepath.Base(snapshot) + "<&-\n")
 	}
 	b.WriteString(command)

@@ -98,7 +98,7 @@ func TestWorkingDirectory(t *testing.T) {
 	}
 }
 
-// Much output is in a file, the model gets both ends of it.
+// Large output is saved to a file, and the model receives both ends of it.
 func TestLargeOutput(t *testing.T) {
 	env := tooltest.Env(t)
 	r := tooltest.Do(t, env, bash.New(nil), "command", "echo first; yes line | head -20000; echo last")
@@ -114,7 +114,7 @@ func TestLargeOutput(t *testing.T) {
 	if len(out.Stdout) != 30000 {
 		t.Errorf("stdout has %d", len(out.Stdout))
 	}
-	// Bigger than what is kept in memory.
+	// Larger than what is kept in memory.
 	r = tooltest.Do(t, env, bash.New(nil), "command", "yes 0123456789 | head -100000; exit 2")
 	if !r.IsError || !strings.HasPrefix(r.Content.Text, "Exit code 2\n<persisted-output>\nOutput too large (1MB)") {
 		t.Errorf("%.200q", r.Content.Text)
@@ -126,7 +126,7 @@ func TestLargeOutput(t *testing.T) {
 	}
 }
 
-// A command that prints for ever is stopped; disk and memory stay bounded.
+// A command that prints forever is stopped; disk and memory use stay limited.
 func TestEndless(t *testing.T) {
 	env := tooltest.Env(t)
 	var before, after runtime.MemStats
@@ -167,7 +167,7 @@ func mustVanish(t *testing.T, pids ...int) {
 	}
 }
 
-// alive reports whether a process runs; one that waits to be buried does not.
+// alive reports whether a process runs; a zombie does not.
 func alive(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false
@@ -176,7 +176,7 @@ func alive(pid int) bool {
 	return err != nil || !strings.Contains(string(stat), ") Z ")
 }
 
-// Cancelling ends the whole tree, whatever it does about it.
+// Cancelling stops the whole process tree, even if processes resist.
 func TestCancel(t *testing.T) {
 	for _, c := range []struct{ name, command string }{
 		{"plain", "echo $$ >pid; sleep 1000"},
@@ -207,8 +207,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// Processes that a command leaves behind do not delay it, and end with the
-// conversation.
+// Processes that a command leaves behind do not delay it, and end with the conversation.
 func TestLeftBehind(t *testing.T) {
 	for _, c := range []struct{ name, command string }{
 		{"with the output", "sh -c 'echo $$ >pid; sleep 1000; true' & echo started"},
@@ -233,7 +232,7 @@ func TestLeftBehind(t *testing.T) {
 	}
 }
 
-// A command that takes too long goes on, keeps its output, and can be stopped.
+// A command that exceeds its timeout continues, keeps its output, and can be stopped.
 func TestTimeout(t *testing.T) {
 	env := tooltest.Env(t)
 	events := tooltest.Listen(env)
@@ -266,7 +265,7 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// A command in the background tells when it ends.
+// A command in the background reports its end.
 func TestBackground(t *testing.T) {
 	env := tooltest.Env(t)
 	events := tooltest.Listen(env)
@@ -291,7 +290,8 @@ func TestBackground(t *testing.T) {
 	}
 }
 
-// A long command in the foreground is reported, and a person can move it to the background.
+// A long command in the foreground is reported as a task, and a person can move it to the
+// background.
 func TestForegroundTask(t *testing.T) {
 	env := tooltest.Env(t)
 	events := tooltest.Listen(env)
@@ -323,8 +323,8 @@ func TestForegroundTask(t *testing.T) {
 	}
 }
 
-// On a full disk a command runs as ever; only the middle of its output is lost, and
-// the model receives a note.
+// On a full disk a command runs as usual; only the middle of its output is lost, and the
+// model receives a note.
 func TestFullDisk(t *testing.T) {
 	env := tooltest.Env(t)
 	if err := os.MkdirAll(env.Dir, 0o777); err != nil {
@@ -344,7 +344,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// A command that closes its pipes is waited for, and what it printed before counts.
+// The tool waits for a command that closes its pipes, and keeps the output before that.
 func TestClosesPipes(t *testing.T) {
 	env := tooltest.Env(t)
 	r := tooltest.Do(t, env, bash.New(nil), "command", "echo before; exec >&- 2>&- <&-; sleep 0.3; : >made; exit 3")
@@ -356,8 +356,8 @@ func TestClosesPipes(t *testing.T) {
 	}
 }
 
-// Start-up files of a shell, and a command that is too long for an argument, cannot be
-// changed by an earlier command: they are in no directory.
+// An earlier command cannot change startup files of a shell, or a command that is too long
+// for an argument: they are not in any directory.
 func TestNothingToTamperWith(t *testing.T) {
 	env := tooltest.Env(t)
 	os.MkdirAll(env.Home, 0o700)

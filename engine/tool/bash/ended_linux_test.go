@@ -9,8 +9,9 @@ import (
 	"github.com/parley-go/parley/engine/tool/tooltest"
 )
 
-// TestEndIsSentBeforeItIsSeen: a conversation ends when no task runs any more. So nobody may
-// see that a command has ended before its end is sent, or the model would never learn of it.
+// TestEndIsSentBeforeItIsSeen checks that the end of a command is sent before it becomes
+// visible. A conversation ends when no task runs any more; otherwise the model would never
+// receive the end.
 func TestEndIsSentBeforeItIsSeen(t *testing.T) {
 	env := tooltest.Env(t)
 	early := make(chan bool, 1)

@@ -14,8 +14,8 @@ import (
 	"github.com/parley-go/parley/engine/tool/tooltest"
 )
 
-// hostKey makes this test binary a host that runs a command in its directory, until
-// it is killed.
+// hostKey makes this test binary a host that runs a command in its directory, until it
+// is killed.
 const hostKey = "PARLEY_TEST_BASH_HOST"
 
 func TestMain(m *testing.M) {
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// When this process is killed what its commands started dies too.
+// When this process is killed, all processes of its commands die, too.
 func TestKilled(t *testing.T) {
 	env := tooltest.Env(t)
 	host := exec.Command(os.Args[0])

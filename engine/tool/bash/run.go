@@ -17,36 +17,36 @@ import (
 	"github.com/parley-go/parley/engine/tool/process"
 )
 
-// A run is a command that runs or ran. It is a [tool.Task].
+// A run is a command that is running or has ended. It is a [tool.Task].
 type run struct {
 	env     *tool.Env
 	tree    *process.Tree
 	spool   *process.Spool
-	dir     string            // where it began
+	dir     string            // where it started
 	note    string            // for the model
-	inside  bool              // of a sandbox
-	walled  *sandbox.Confined // nil if it runs behind no wall
+	inside  bool              // it runs inside a sandbox
+	walled  *sandbox.Confined // nil if it does not run behind a wall
 	cwd     *os.File
-	endDir  string        // where it ended, if it said so; valid when it has ended
-	started chan struct{} // closed when there is a tree
-	ended   chan struct{} // closed when the command has ended and has said all
-	letGo   chan struct{} // has an element when a person lets it go on in the background
-	moved   chan struct{} // closed when it continues there, and that is reported
+	endDir  string        // where it ended, if known; valid after its end
+	started chan struct{} // closed when tree is set
+	ended   chan struct{} // closed when the command has ended and all its output is read
+	letGo   chan struct{} // has an element when a person moves it to the background
+	moved   chan struct{} // closed when it is in the background and that was reported
 
 	mu       sync.Mutex
 	info     tool.TaskInfo
-	told     bool // whether it was reported as a task
-	stopped  bool // whether somebody stopped it
+	told     bool // it was reported as a task
+	stopped  bool // it was stopped
 	overflow bool
 	monitor  *monitored  // nil if its output is not reported
-	timer    *time.Timer // ends it, if it goes on too long
+	timer    *time.Timer // stops it if it continues for too long
 }
 
-// live is what runs in a conversation, or may.
+// live holds the running commands of a conversation.
 type live struct {
-	mark   string // that all carry
+	mark   string // mark of all its processes
 	once   sync.Once
-	watch  *process.Watcher // for when this process is killed
+	watch  *process.Watcher // stops them if this process is killed
 	mu     sync.Mutex
 	runs   map[*run]bool
 	closed bool
@@ -54,7 +54,7 @@ type live struct {
 
 type liveKey struct{}
 
-// liveOf returns what runs in a conversation. It ends when that is closed.
+// liveOf returns the running commands of a conversation. They are stopped when it is closed.
 func liveOf(env *tool.Env) *live {
 	first := false
 	l := tool.Value(env, liveKey{}, func() *live {
@@ -84,7 +84,7 @@ func (l *live) stop() {
 	}
 	wg.Wait()
 	process.Sweep(l.mark)
-	l.once.Do(func() {}) // nobody is watched any more
+	l.once.Do(func() {}) // start no watcher any more
 	l.watch.Stop()
 }
 
@@ -115,8 +115,7 @@ func (t *Tool) launch(call *tool.Call, in *Input, shell string, snapshot []byte,
 			return nil, err
 		}
 	}
-	// The shell reads these from files that have no names, so that no earlier
-	// command can have changed them.
+	// The shell reads these from unnamed files, so that no earlier command can have changed them.
 	var opened []*os.File
 	defer func() {
 		for _, f := range opened {
@@ -129,7 +128,7 @@ func (t *Tool) launch(call *tool.Call, in *Input, shell string, snapshot []byte,
 			return "", err
 		}
 		opened = append(opened, f)
-		return fmt.Sprintf("/dev/fd/%d", 3+len(opened)), nil // behind the standard files and cwd
+		return fmt.Sprintf("/dev/fd/%d", 3+len(opened)), nil // after the standard files and cwd
 	}
 	first := ""
 	var err error
@@ -195,7 +194,7 @@ func (t *Tool) launch(call *tool.Call, in *Input, shell string, snapshot []byte,
 	return r, nil
 }
 
-// watch sees the command to its end.
+// watch waits for the end of the command and reports it.
 func (r *run) watch(l *live) {
 	left := r.tree.Settle(r.spool)
 	code := r.tree.Code()
@@ -226,7 +225,7 @@ func (r *run) watch(l *live) {
 	}
 	if r.told && r.info.Background {
 		r.told = false
-		// Sent with mu held: nobody sees that the command has ended before its end is sent.
+		// Sent while holding mu: the end of the command is not visible before it is sent.
 		r.env.Send(tool.TaskEnded{Info: r.info})
 	}
 	close(r.ended)
@@ -240,7 +239,7 @@ func (r *run) watch(l *live) {
 	delete(l.runs, r)
 }
 
-// summary says how a command in the background has ended. It is called with mu held.
+// summary describes how a command in the background has ended. The caller holds mu.
 func (r *run) summary() string {
 	switch code := r.info.ExitCode; {
 	case r.overflow:
@@ -272,7 +271,7 @@ func (r *run) finishForeground() {
 	}
 }
 
-// tell says that the command is a task, still in the foreground.
+// tell reports the command as a task in the foreground.
 func (r *run) tell() {
 	r.mu.Lock()
 	select {
@@ -288,7 +287,7 @@ func (r *run) tell() {
 	r.env.Send(tool.TaskStarted{Info: info})
 }
 
-// show sends the end of the output if there is more than was shown. It returns how much there is.
+// show sends the end of the output if there is more than was shown. It returns the total size.
 func (r *run) show(shown int64) int64 {
 	total := r.spool.Total()
 	if total > shown {
@@ -303,8 +302,7 @@ func (r *run) show(shown int64) int64 {
 // tailShown is how many bytes of the output of a running command are sent.
 const tailShown = 2 << 10
 
-// toBackground lets the command go on beside the calls, for so long at most if
-// that is not zero.
+// toBackground moves the command to the background, and stops it after limit if that is not zero.
 func (r *run) toBackground(limit time.Duration) {
 	defer close(r.moved)
 	file := r.spool.Persist()
@@ -314,7 +312,7 @@ func (r *run) toBackground(limit time.Duration) {
 	if !told {
 		r.env.Tasks().Add(r)
 	}
-	// The events are sent with mu held, so that the end comes last, whoever sends it.
+	// The events are sent while holding mu, so that the end comes last, whoever sends it.
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.info.Background = true
@@ -322,7 +320,7 @@ func (r *run) toBackground(limit time.Duration) {
 	over := false
 	select {
 	case <-r.ended:
-		// It ended just now; the end is sent below.
+		// It has just ended; the end is sent below.
 		over = true
 		r.info.Summary = r.summary()
 		if r.monitor != nil {
@@ -344,7 +342,7 @@ func (r *run) toBackground(limit time.Duration) {
 	}
 }
 
-// readDir returns the directory that the command ended in, if it said so.
+// readDir returns the directory in which the command ended, if it was reported.
 func (r *run) readDir() string {
 	defer r.cwd.Close()
 	r.cwd.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
@@ -378,21 +376,21 @@ func (r *run) overflowed() bool {
 	return r.overflow
 }
 
-// Info says how the command stands.
+// Info returns the status of the command.
 func (r *run) Info() tool.TaskInfo {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.info
 }
 
-// Output returns the end of what the command printed.
+// Output returns the end of the command's output.
 func (r *run) Output(limit int) tool.TaskOutput {
 	total := r.spool.Total()
 	text := strings.ToValidUTF8(string(r.spool.Tail(limit)), "\ufffd")
 	return tool.TaskOutput{Text: text, Total: total, Truncated: total > int64(limit)}
 }
 
-// Stop ends the command with all it started.
+// Stop stops the command and all its processes.
 func (r *run) Stop() {
 	r.mu.Lock()
 	select {
@@ -405,7 +403,7 @@ func (r *run) Stop() {
 	<-r.ended
 }
 
-// Background lets the command go on in the background, and waits until it does.
+// Background moves the command to the background, and waits until it is there.
 func (r *run) Background() bool {
 	r.mu.Lock()
 	can := !r.info.Background && r.info.Status == tool.TaskRunning

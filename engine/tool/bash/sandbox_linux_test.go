@@ -17,7 +17,7 @@ import (
 	"github.com/parley-go/parley/internal/testwait"
 )
 
-// confined makes an environment with a sandbox, and a directory outside of it.
+// confined returns an environment with a sandbox, and a directory outside of it.
 func confined(t *testing.T, settings string) (env *tool.Env, outside string) {
 	t.Helper()
 	env = tooltest.Env(t)
@@ -36,9 +36,9 @@ func confined(t *testing.T, settings string) (env *tool.Env, outside string) {
 	return env, t.TempDir()
 }
 
-// Inside a sandbox the tool does what it does outside: the working directory is
-// carried over, long commands run, what takes too long goes on in the background and
-// everything is ended.
+// The tool works inside a sandbox as it does outside: the working directory carries
+// over, long commands run, a command that exceeds its timeout continues in the
+// background, and everything is stopped at the end.
 func TestSandbox(t *testing.T) {
 	env, outside := confined(t, `{"enabled":true}`)
 	env.Environ = append(env.Environ, "SOME_API_KEY=hush")
@@ -87,8 +87,8 @@ func TestSandbox(t *testing.T) {
 	}
 }
 
-// A command leaves the sandbox if the settings let it ask for that, and it does; or
-// if it is one of those that they name.
+// A command runs outside the sandbox if the settings allow it to request that, and it
+// does, or if they name the command.
 func TestOutside(t *testing.T) {
 	env, outside := confined(t, `{"enabled":true,"allowUnsandboxedCommands":true,"excludedCommands":["touch *","ls"]}`)
 	for _, c := range []struct {
@@ -125,8 +125,8 @@ func TestOutside(t *testing.T) {
 	}
 }
 
-// A root that an earlier command replaced by a symbolic link does not open the place
-// behind it to the next command.
+// A root that an earlier command replaced by a symbolic link does not make its target
+// writable for the next command.
 func TestReplacedRootConfinesNothing(t *testing.T) {
 	env, outside := confined(t, `{"enabled":true}`)
 	root := env.Roots[0]

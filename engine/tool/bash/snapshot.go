@@ -14,35 +14,35 @@ import (
 	"github.com/parley-go/parley/engine/tool/process"
 )
 
-// A Snapshot is what the user's ~/.bashrc makes of a shell: its functions, aliases,
-// options and path, so that commands have them without reading that file each time.
-// It is made before the first command and kept; several tools can share one. Its
-// zero value is ready for use. It is safe for concurrent use.
+// A Snapshot holds the functions, aliases, options and path that the user's ~/.bashrc
+// defines, so that commands have them without reading that file each time. It is taken
+// before the first command and kept; several tools can share one. Its zero value is
+// ready for use. It is safe for concurrent use.
 //
-// The file is read by an interactive shell, without a terminal, in the home
-// directory, with the environment of commands. It is not read if the home is inside
-// a root: then the model may write to it.
+// The file is read by an interactive shell, without a terminal, in the home directory,
+// with the environment of commands. It is not read if the home directory is inside a
+// root, because the model may write to it then.
 type Snapshot struct {
-	// Timeout is how long the file may take; five seconds if zero. A file that
-	// takes longer is stopped, and commands run without it.
+	// Timeout is how long the file may take; five seconds if zero. A file that takes
+	// longer is stopped, and commands run without it.
 	Timeout time.Duration
 
 	mu   sync.Mutex
 	made map[string]*taken // by home
 }
 
-// taken is a snapshot that was made.
+// taken is the snapshot of one home directory.
 type taken struct {
 	once   sync.Once
 	script []byte
 	err    error
 }
 
-// maxSnapshot bounds the size of a snapshot.
+// maxSnapshot is the maximum size of a snapshot in bytes.
 const maxSnapshot = 1 << 20
 
-// taking is what the shell runs once it has read its file: it writes down what
-// there is. Functions for completion and aliases that would ask questions are left
+// taking is the script that the shell runs after it has read its file: it prints the
+// definitions. Functions for completion and aliases that would ask questions are left
 // out.
 const taking = `{
 for o in dotglob extglob failglob globstar nocaseglob nocasematch nullglob xpg_echo; do shopt -p $o; done
@@ -56,7 +56,8 @@ echo '# whole'
 } 2>/dev/null >&3
 exit 0`
 
-// script returns what each shell reads first; nil if there is nothing to read.
+// script returns the script that each shell reads first; nil if there is nothing to
+// read.
 func (s *Snapshot) script(env *tool.Env, shell string) ([]byte, error) {
 	if s == nil || env.Home == "" || filepath.Base(shell) != "bash" || slices.ContainsFunc(files.RealRoots(env), func(root string) bool { return files.Within(root, env.Home) }) {
 		return nil, nil
@@ -111,8 +112,8 @@ func take(env *tool.Env, shell string, timeout time.Duration) ([]byte, error) {
 
 type notedKey struct{}
 
-// snapshot returns what each shell reads first; nil if there is nothing. note tells
-// the model why, once.
+// snapshot returns the script that each shell reads first, or nil. note explains to the
+// model why there is none, once.
 func (t *Tool) snapshot(env *tool.Env, shell string) (script []byte, note string) {
 	if t.opts.Snapshot == nil {
 		return nil, ""

@@ -12,7 +12,7 @@ import (
 	"github.com/parley-go/parley/engine/tool/tooltest"
 )
 
-// bashrc writes the user's start-up file.
+// bashrc writes the user's startup file.
 func bashrc(t *testing.T, env *tool.Env, text string) string {
 	t.Helper()
 	file := filepath.Join(env.Home, ".bashrc")
@@ -25,8 +25,8 @@ func bashrc(t *testing.T, env *tool.Env, text string) string {
 	return file
 }
 
-// Commands have what the user's ~/.bashrc defines; it is read once, for many
-// conversations, and nothing of the project is.
+// Commands have the definitions of the user's ~/.bashrc. It is read once for many
+// conversations, and no file of the project is.
 func TestSnapshot(t *testing.T) {
 	env := tooltest.Env(t)
 	bashrc(t, env, `case $- in *i*) ;; *) return ;; esac
@@ -55,11 +55,11 @@ cd / # where it leaves the shell does not matter
 	if data, _ := os.ReadFile(filepath.Join(env.Home, "count")); string(data) != "read\n" {
 		t.Errorf("the file was read %q", data)
 	}
-	// Without a snapshot nothing of it is there.
+	// Without a snapshot none of it is defined.
 	if r := tooltest.Do(t, env, bash.New(nil), "command", "type -t greet say || echo none"); r.Content.Text != "none" {
 		t.Errorf("%q", r.Content.Text)
 	}
-	// A home that the model can write to is not trusted.
+	// A home directory that the model can write to is not trusted.
 	inside := tooltest.Env(t)
 	inside.Home = inside.Roots[0]
 	bashrc(t, inside, "touch ~/ran; bad() { echo bad; }")
@@ -68,14 +68,14 @@ cd / # where it leaves the shell does not matter
 	}
 }
 
-// A start-up file that does not end is ended, with what it started; commands run
-// without it, and the model receives one note.
+// A startup file that does not end is stopped with its processes. Commands run without
+// it, and the model receives one note.
 func TestSnapshotHangs(t *testing.T) {
 	env := tooltest.Env(t)
 	bashrc(t, env, "sh -c 'echo $$ >~/pid; exec sleep 1000'; f() { :; }")
 	var b tool.Tool
 	var r *tool.Result
-	// On a busy machine the time may be over before the file has come to its command.
+	// On a busy machine the time may be up before the file has reached its command.
 	for limit := 300 * time.Millisecond; ; limit *= 2 {
 		b = bash.New(&bash.Options{Snapshot: &bash.Snapshot{Timeout: limit}})
 		r = tooltest.Do(t, env, b, "command", "echo ran")

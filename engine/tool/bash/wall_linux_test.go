@@ -12,8 +12,8 @@ import (
 	"github.com/parley-go/parley/engine/tool/tooltest"
 )
 
-// A command that only proof allows runs behind the wall: it reads, changes nothing, and
-// says why it failed, from what the kernel saw and not from its output.
+// A command that only proof allows runs behind the wall: it can read, changes nothing,
+// and reports why it failed based on the kernel's reports and not on its output.
 func TestReadWall(t *testing.T) {
 	env := tooltest.Env(t)
 	env.Environ = append(env.Environ, "SOME_TOKEN=hush")

@@ -14,9 +14,9 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// TestBounds gives every tool what is far too big: files, lines, matches, results, inputs.
-// Allocated memory is bounded by a small multiple of the read limit, and the result for
-// the model by the limit in the documentation.
+// TestBounds gives every tool far too large files, lines, matches, results and inputs.
+// Allocated memory is limited to a small multiple of the read limit, and the result for
+// the model to the documented limit.
 func TestBounds(t *testing.T) {
 	const n = 1 << 15
 	env := tooltest.Env(t)
@@ -132,7 +132,7 @@ func TestBounds(t *testing.T) {
 		if grown > 256<<20 {
 			t.Errorf("%s %.200s: %d MB were allocated", row.tool, input, grown>>20)
 		}
-		// The model's own text may be repeated to it; beyond that there is a limit.
+		// The model's own text may be repeated; beyond that there is a limit.
 		if shown > len(input)+2<<20 {
 			t.Errorf("%s %.200s: %d KB are shown", row.tool, input, shown>>10)
 		}

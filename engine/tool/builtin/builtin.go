@@ -1,7 +1,7 @@
-// Package builtin is the list of the tools that come with the agent.
+// Package builtin lists the tools that come with the agent.
 //
-// Those that need the engine itself (Task, Skill, AskUserQuestion and the plan
-// tools) are the engine's; the rest is here.
+// Tools that need the engine itself (Task, Skill, AskUserQuestion and the plan tools)
+// are in package engine; the others are here.
 package builtin
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/parley-go/parley/engine/tool/write"
 )
 
-// Options are what can be chosen about the tools. The zero value is the default.
+// Options configure the tools. The zero value is the default.
 type Options struct {
 	Bash      bash.Options
 	Edit      edit.Options

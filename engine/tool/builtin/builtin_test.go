@@ -10,8 +10,8 @@ import (
 	"github.com/parley-go/parley/engine/tool/builtin"
 )
 
-// Every tool has a name of its own, words for the model and a schema in which
-// every parameter is described.
+// Every tool has a unique name, a description and a schema that describes every
+// parameter.
 func TestSpecs(t *testing.T) {
 	seen := map[string]bool{}
 	for _, to := range builtin.All(nil) {

@@ -14,8 +14,8 @@ import (
 	"github.com/parley-go/parley/engine/tool/tooltest"
 )
 
-// TestOddFiles gives every tool that takes a file one that it cannot work on: it says so
-// at once, in a sentence, and neither waits for a writer nor reads without an end.
+// TestOddFiles gives every tool that works on files one that it cannot handle: it must
+// report that at once, in a sentence, and neither wait for a writer nor read forever.
 func TestOddFiles(t *testing.T) {
 	env := tooltest.Env(t)
 	root := env.Roots[0]

@@ -1,10 +1,10 @@
-// Package edit is the tool Edit: it replaces text in a file.
+// Package edit implements the tool Edit, which replaces text in a file.
 //
-// It never guesses. The text to replace is found exactly; or exactly except for
-// line endings, a byte order mark and typographic quotes; or as whole lines that
-// differ in white space only, if there is one such place. The model learns when
-// it was not exact. Encoding, line endings, permissions and the rest of the file
-// stay as they are.
+// It never guesses. The text to replace is found exactly; or exactly except for line
+// endings, a byte order mark and typographic quotes; or as whole lines that differ only
+// in white space, if there is exactly one such place. The result reports an inexact
+// match to the model. Encoding, line endings, permissions and the rest of the file do
+// not change.
 package edit
 
 import (
@@ -37,16 +37,16 @@ const schema = `{
 	"required": ["file_path", "old_string", "new_string"]
 }`
 
-// Options are what can be chosen about the tool. The zero value is the default.
+// Options configure the tool. The zero value is the default.
 type Options struct {
-	// Unread lets files be changed that were not read before, as the official
-	// CLI does; one that was read and has changed since is refused still.
+	// Unread allows changing files that were not read before, as the official CLI does;
+	// one that was read and has changed since is still rejected.
 	Unread bool
-	// ExactOnly refuses what is not found exactly.
+	// ExactOnly rejects inexact matches.
 	ExactOnly bool
 }
 
-// Tool is Edit.
+// Tool is the tool Edit.
 type Tool struct {
 	spec tool.Spec
 	opts Options
@@ -61,7 +61,7 @@ func New(opts *Options) *Tool {
 	return t
 }
 
-// Input is what the model gives.
+// Input is the input of the tool.
 type Input struct {
 	FilePath   string    `json:"file_path"`
 	OldString  string    `json:"old_string"`
@@ -69,7 +69,7 @@ type Input struct {
 	ReplaceAll tool.Bool `json:"replace_all"`
 }
 
-// Output is what programs get.
+// Output is the structured result.
 type Output struct {
 	FilePath                 string       `json:"filePath"`
 	OldString                string       `json:"oldString"`
@@ -79,10 +79,10 @@ type Output struct {
 	UserModified             bool         `json:"userModified"`
 	ReplaceAll               bool         `json:"replaceAll"`
 	ContentNotInModelContext bool         `json:"contentNotInModelContext,omitempty"` // the file was not read before
-	Inexact                  string       `json:"inexact,omitempty"`                  // how the match was not exact: "quotes", "line endings", "white space"
+	Inexact                  string       `json:"inexact,omitempty"`                  // why the match was inexact: "quotes", "line endings", "white space"
 }
 
-// Spec says what the tool is.
+// Spec implements [tool.Tool].
 func (t *Tool) Spec() *tool.Spec { return &t.spec }
 
 // Absolute implements [tool.PathTool].
@@ -90,7 +90,7 @@ func (t *Tool) Absolute(env *tool.Env, input json.RawMessage) (json.RawMessage, 
 	return files.Absolute(env, input, "file_path", files.Named)
 }
 
-// Access is to write the file.
+// Access returns a write to the file.
 func (t *Tool) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, error) {
 	return files.Access(env, input, tool.Write, func(in *Input) string { return in.FilePath })
 }

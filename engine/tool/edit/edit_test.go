@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Each case is a file before and after, or the words of the refusal.
+// Each case is a file before and after, or the text of the error.
 var cases = []struct {
 	name, before, old, new, after string
 	all                           bool
@@ -103,7 +103,7 @@ func TestEdit(t *testing.T) {
 	}
 }
 
-// The shapes that programs get.
+// The structured results.
 func TestShape(t *testing.T) {
 	env := tooltest.Env(t)
 	path := tooltest.Write(t, env, "a.txt", "replaced\n")
@@ -116,7 +116,7 @@ func TestShape(t *testing.T) {
 	if got := tooltest.JSON(t, r); got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
-	// As often as one likes, without reading again.
+	// Any number of times, without reading again.
 	if r := tooltest.Do(t, env, edit.New(nil), "file_path", path, "old_string", "edited", "new_string", "again"); r.IsError {
 		t.Errorf("%q", r.Content.Text)
 	}
@@ -141,7 +141,7 @@ func TestStale(t *testing.T) {
 	path := tooltest.Write(t, env, "a.txt", "one two\n")
 	info, _ := os.Stat(path)
 	tooltest.Do(t, env, read.New(), "file_path", path)
-	// Same size, same time, other content.
+	// Same size, same time, different content.
 	os.WriteFile(path, []byte("one 2wo\n"), 0o666)
 	os.Chtimes(path, info.ModTime(), info.ModTime())
 	r := tooltest.Do(t, env, edit.New(nil), "file_path", path, "old_string", "one", "new_string", "1")
@@ -161,8 +161,9 @@ func manyLines(word string) string {
 	return b.String()
 }
 
-// However much an edit would make of a file, memory stays bounded: what is too big is
-// refused before it is made, and what fits takes a small multiple of its size.
+// Memory use is limited, however large an edit would make a file: a result that is too
+// large is rejected before it is built, and one that fits takes a small multiple of its
+// size.
 func TestGrowth(t *testing.T) {
 	allocated := func(f func()) int64 {
 		var before, after runtime.MemStats
@@ -173,7 +174,7 @@ func TestGrowth(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name, content, old, new string
-		bound                   int64 // of what is allocated
+		bound                   int64 // of allocated bytes
 		ok                      bool
 	}{
 		{"exact", strings.Repeat("a", 1<<20), "a", strings.Repeat("b", 1000), 32 << 20, false},

@@ -13,8 +13,8 @@ import (
 	"github.com/parley-go/parley/engine/tool/tooltest"
 )
 
-// An edit either changes nothing, or makes of the file what was asked for; what it
-// replaces equals what was to be replaced, but for white space and quotes.
+// An edit either changes nothing, or has the requested result; the replaced text equals
+// the requested one, except for white space and quotes.
 func FuzzEdit(f *testing.F) {
 	for _, c := range cases {
 		f.Add(c.before, c.old, c.new, c.all)
@@ -56,8 +56,8 @@ func FuzzEdit(f *testing.F) {
 		if all {
 			return
 		}
-		// Cut off what is equal at both ends; what is left of the old text must
-		// be part of what was to be replaced.
+		// Remove what is equal at both ends; the rest of the old text must be part of
+		// the text to replace.
 		if !strings.Contains(plain(before), plain(old)) {
 			t.Fatalf("%q is not in %q, but it was replaced (%s)", old, before, out.Inexact)
 		}

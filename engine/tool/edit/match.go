@@ -11,20 +11,20 @@ import (
 	"github.com/parley-go/parley/engine/tool/files"
 )
 
-// A change is what an edit makes of a text.
+// A change is the result of an edit on a text.
 type change struct {
 	content string
-	count   int    // how many places were changed
-	inexact string // how they were not found exactly; empty if they were
-	was     string // the text in the first place then
-	note    string // the same for the model
+	count   int    // number of changed places
+	inexact string // why the match was inexact; empty if it was exact
+	was     string // for an inexact match, the text in the first place
+	note    string // for an inexact match, a note to the model
 }
 
-// apply replaces the text, or says why it cannot.
+// apply replaces the text, or returns why it cannot.
 func (t *Tool) apply(text files.Text, in *Input) (*change, error) {
 	old, new := in.OldString, in.NewString
 	if text.CRLF {
-		// Both are read as the file is: line ends are \n in memory.
+		// Both are converted like the file: line endings are \n in memory.
 		old, new = strings.ReplaceAll(old, "\r\n", "\n"), strings.ReplaceAll(new, "\r\n", "\n")
 	}
 	if old == "" {
@@ -63,8 +63,9 @@ func (t *Tool) apply(text files.Text, in *Input) (*change, error) {
 	return nil, tool.Misuse("%s", said)
 }
 
-// fits returns an error if a text of so many bytes, with another one put into it
-// several times, is bigger than a file may become. It is asked before the text is made.
+// fits returns an error if inserting times copies of each bytes into a text of the
+// given size exceeds the maximum size of a file. It is checked before the text is
+// built.
 func fits(bytes, times, each int) error {
 	if total := int64(bytes) + int64(times)*int64(each); total > files.MaxSize {
 		return tool.Misuse("The file would have %s after that, and at most %s are written. Nothing was changed.", files.Size(total), files.Size(files.MaxSize))
@@ -85,11 +86,11 @@ func ambiguous(content, old string, at []int) error {
 	return tool.Misuse("Found %d matches of the string to replace, at lines %s, but replace_all is false. To replace one of them give more of the text around it; to replace all set replace_all to true.\nString: %s", len(at), where, old)
 }
 
-// A fold is a text with what does not matter taken out, and where each of its
-// bytes came from.
+// A fold is a text without insignificant differences, with the original position of
+// each byte.
 type fold struct {
 	text string
-	from []int // by byte of text, and its end
+	from []int // by byte of text, plus its end
 }
 
 var quotes = map[rune]byte{
@@ -97,7 +98,8 @@ var quotes = map[rune]byte{
 	'“': '"', '”': '"', '„': '"', '‟': '"',
 }
 
-// foldText makes line ends \n and quotes plain, and drops byte order marks.
+// foldText converts line endings to \n and quotes to plain ones, and drops byte order
+// marks.
 func foldText(s string) fold {
 	var b strings.Builder
 	b.Grow(len(s))
@@ -131,7 +133,7 @@ func foldText(s string) fold {
 	return fold{b.String(), append(from, len(s))}
 }
 
-// folded finds the text with line ends, byte order marks and quotes folded.
+// folded finds the text with line endings, byte order marks and quotes folded.
 func folded(text files.Text, old, new string, all bool) (*change, error) {
 	content := text.Content
 	in, want := foldText(content), foldText(old).text
@@ -157,7 +159,7 @@ func folded(text files.Text, old, new string, all bool) (*change, error) {
 		}
 		return nil, ambiguous(content, old, where)
 	}
-	// A line end of new may become two bytes.
+	// A line ending of new may become two bytes.
 	if err := fits(len(content), len(at), len(new)+strings.Count(new, "\n")); err != nil {
 		return nil, err
 	}
@@ -187,7 +189,7 @@ func folded(text files.Text, old, new string, all bool) (*change, error) {
 	return c, nil
 }
 
-// ending returns the line end to write in a piece of a text.
+// ending returns the line ending to use in a part of a text.
 func ending(piece, content string) string {
 	for _, s := range []string{piece, content} {
 		if i := strings.IndexByte(s, '\n'); i >= 0 {
@@ -200,8 +202,8 @@ func ending(piece, content string) string {
 	return "\n"
 }
 
-// graft turns a piece of the file that equals old, but for what was folded, into
-// new: what old and new have in common at both ends stays as it is in the file.
+// graft changes a part of the file that equals old, except for folding, into new. The
+// common beginning and end of old and new stay as they are in the file.
 func graft(was, old, new, end string) string {
 	w, o, n := foldText(was), foldText(old), foldText(new)
 	head := 0
@@ -224,7 +226,8 @@ func graft(was, old, new, end string) string {
 	return was[:w.from[head]] + middle + was[w.from[len(w.text)-tail]:]
 }
 
-// byLines finds whole lines that differ in white space only, in one place only.
+// byLines finds whole lines that differ only in white space, if there is exactly one
+// such place.
 func byLines(content, old, new string) (*change, error) {
 	oldLines, endsInLine := splitLines(old)
 	if !slices.ContainsFunc(oldLines, func(s string) bool { return strings.TrimSpace(s) != "" }) {
@@ -273,7 +276,7 @@ func byLines(content, old, new string) (*change, error) {
 	for _, l := range lines[:found] {
 		b.WriteString(l)
 	}
-	// Lines of old that are in new stay as they are in the file.
+	// Lines of old that are also in new stay as they are in the file.
 	keep := common(oldLines, newLines)
 	for j, l := range newLines {
 		bare := strings.TrimRight(l, "\r\n")
@@ -283,7 +286,7 @@ func byLines(content, old, new string) (*change, error) {
 			lineEnd = ""
 		}
 		if last && endsInLine && !strings.HasSuffix(l, "\n") && found+len(was) < len(lines) {
-			lineEnd = "" // the model took the line end away
+			lineEnd = "" // the model removed the line ending
 		}
 		if i, ok := keep[j]; ok {
 			b.WriteString(strings.TrimRight(was[i], "\r\n") + lineEnd)
@@ -291,7 +294,7 @@ func byLines(content, old, new string) (*change, error) {
 		}
 		b.WriteString(indents.adapt(bare) + lineEnd)
 	}
-	// The line end after the text was not part of it.
+	// The line ending after the text was not part of it.
 	if !endsInLine && (new == "" || strings.HasSuffix(new, "\n")) && strings.HasSuffix(was[len(was)-1], "\n") {
 		b.WriteString(end)
 	}
@@ -302,7 +305,7 @@ func byLines(content, old, new string) (*change, error) {
 		note: fmt.Sprintf("Note: old_string was not found exactly; lines %d to %d, which differ from it in white space only, were replaced, with the indentation of the file. Look at them if that matters.", found+1, found+len(was))}, nil
 }
 
-// splitLines cuts a text after each line end. ended says that it ends in one.
+// splitLines splits a text after each line ending. ended is set if it ends in one.
 func splitLines(s string) (lines []string, ended bool) {
 	for l := range strings.Lines(s) {
 		lines = append(lines, l)
@@ -316,11 +319,11 @@ func indent(line string) string {
 	return line[:len(line)-len(strings.TrimLeft(line, " \t"))]
 }
 
-// indents says what the indentations of old are in the file.
+// indents maps the indentations of old to those of the file.
 type indents map[string]string
 
-// indentation compares lines that are equal but for white space. It is not ok if
-// one indentation stands for two.
+// indentation compares lines that are equal except for white space. ok is false if one
+// indentation corresponds to two.
 func indentation(old, was []string) (indents, bool) {
 	m := indents{}
 	for i, l := range old {
@@ -336,13 +339,13 @@ func indentation(old, was []string) (indents, bool) {
 	return m, true
 }
 
-// adapt gives a new line the indentation of the file.
+// adapt changes the indentation of a new line to that of the file.
 func (m indents) adapt(line string) string {
 	if strings.TrimSpace(line) == "" {
 		return line
 	}
 	in := indent(line)
-	// The longest indentation that is known and that this one begins with.
+	// The longest known indentation that is a prefix of this one.
 	for n := len(in); n >= 0; n-- {
 		if to, ok := m[in[:n]]; ok {
 			return to + in[n:] + line[len(in):]
@@ -351,7 +354,7 @@ func (m indents) adapt(line string) string {
 	return line
 }
 
-// common pairs the lines of new that are in old too, in order: by index in new.
+// common pairs the lines of new that are also in old, in order, by index in new.
 func common(old, new []string) map[int]int {
 	pairs := map[int]int{}
 	if len(old)*len(new) > 1<<20 {
@@ -385,8 +388,8 @@ func common(old, new []string) map[int]int {
 	return pairs
 }
 
-// nearest shows the part of the file that has most of the lines that were looked
-// for; empty if none has.
+// nearest returns the part of the file that has most of the requested lines, or "" if
+// there is none.
 func nearest(content, old string) string {
 	const maxContent, maxOld, maxShown = 4 << 20, 500, 20
 	lines, _ := splitLines(content)
@@ -400,7 +403,7 @@ func nearest(content, old string) string {
 			positions[l] = append(positions[l], j)
 		}
 	}
-	// Each line that is there votes for where the text would begin.
+	// Each matching line votes for a starting position of the text.
 	votes := map[int]int{}
 	best, most := 0, 0
 	for i, l := range lines {

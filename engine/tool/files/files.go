@@ -1,18 +1,17 @@
-// Package files is how the tools touch files.
+// Package files provides file access for tools.
 //
-// Commands that run beside the tools can change any path below the roots at any
-// time. So a path is resolved once: [Targets] follows its symbolic links, the policy
-// judges the resulting path, and [Open] goes down that path from the top of the file
-// system without following any link. If one has appeared the call fails with
-// [ErrMoved]. From then on everything happens relative to the directory that is held
-// open ([os.Root]). The roots themselves are resolved when they become roots; see
-// [Pin].
+// Commands that run beside the tools can change any path below the roots at any time. So a
+// path is resolved once: [Targets] follows its symbolic links, the policy decides about the
+// resulting path, and [Open] descends that path from the top of the file system without
+// following any link. If a link has appeared, the call fails with [ErrMoved]. From then on
+// everything happens relative to the directory that is held open ([os.Root]). The roots
+// themselves are resolved when they become roots; see [Pin].
 //
-// A path that nobody judged may not lead from inside the roots out of them.
+// A path that the policy has not decided about must not lead out of the roots.
 //
-// Only regular files are opened: no pipes, no devices, nothing below /proc, /sys
-// and /dev. Writes are atomic. Reads are recorded in the [tool.Env], so
-// that a file which changed since is not overwritten.
+// Only regular files are opened: no pipes, no devices, nothing below /proc, /sys and /dev.
+// Writes are atomic. Reads are recorded in the [tool.Env], so that a file which has changed
+// since is not overwritten.
 package files
 
 import (
@@ -31,10 +30,10 @@ import (
 	"github.com/parley-go/parley/engine/tool"
 )
 
-// MaxSize is the size of the biggest file that is taken into memory.
+// MaxSize is the size of the largest file that is read into memory.
 const MaxSize = 64 << 20
 
-// Access is that of a tool to the one file or directory that its input names.
+// Access returns the access of a tool to the one file or directory that its input names.
 func Access[In any](env *tool.Env, input json.RawMessage, kind tool.Kind, path func(*In) string) ([]tool.Access, error) {
 	in := new(In)
 	if err := tool.Decode(input, in); err != nil {
@@ -47,7 +46,7 @@ func Access[In any](env *tool.Env, input json.RawMessage, kind tool.Kind, path f
 	return []tool.Access{{Kind: kind, Path: Abs(env, name)}}, nil
 }
 
-// Absolute is the Absolute of a [tool.PathTool] whose input has one member that is a path.
+// Absolute implements [tool.PathTool] for an input with one member that is a path.
 func Absolute(env *tool.Env, input json.RawMessage, member string, abs func(*tool.Env, string) string) (json.RawMessage, error) {
 	var given map[string]json.RawMessage
 	if err := tool.Decode(input, &given); err != nil {
@@ -55,13 +54,14 @@ func Absolute(env *tool.Env, input json.RawMessage, member string, abs func(*too
 	}
 	var path string
 	if raw, ok := given[member]; !ok || json.Unmarshal(raw, &path) != nil {
-		return input, nil // it has none
+		return input, nil // there is no such member
 	}
 	return tool.SetMember(input, member, abs(env, path))
 }
 
-// Named is the file that a model names: [Abs], without white space around a relative path
-// unless a file is called so. An absolute path stays, so that Named of it is the same later.
+// Named returns the file that a model names: [Abs], without white space around a relative
+// path unless such a file exists. An absolute path is not changed, so that Named is
+// idempotent.
 func Named(env *tool.Env, path string) string {
 	exact := Abs(env, path)
 	if trimmed := strings.TrimSpace(path); trimmed != path && trimmed != "" && !filepath.IsAbs(path) {
@@ -72,8 +72,8 @@ func Named(env *tool.Env, path string) string {
 	return exact
 }
 
-// Abs makes a path absolute: relative to the working directory, ~ being the home.
-// It does not look at the disk.
+// Abs makes a path absolute: relative to the working directory, with ~ as the home
+// directory. It does not access the disk.
 func Abs(env *tool.Env, path string) string {
 	if env.Home != "" {
 		if path == "~" {
@@ -88,8 +88,8 @@ func Abs(env *tool.Env, path string) string {
 	return filepath.Clean(path)
 }
 
-// Resolve follows the symbolic links of an absolute path. Missing elements at
-// its end stay as they are.
+// Resolve follows the symbolic links of an absolute path. Missing elements at its end are
+// kept.
 func Resolve(path string) (string, error) { return resolve(path, 40) }
 
 func resolve(path string, links int) (string, error) {
@@ -132,8 +132,8 @@ func Within(dir, path string) bool {
 	return strings.HasPrefix(path, dir)
 }
 
-// pins are where the roots of a conversation lead. Each is looked at once: a program
-// that replaces a root by a symbolic link must not move the conversation elsewhere.
+// pins are the resolved roots of a conversation. Each is resolved once: a program that
+// replaces a root by a symbolic link must not move the conversation elsewhere.
 type pins struct {
 	mu   sync.Mutex
 	real map[string]string
@@ -141,8 +141,8 @@ type pins struct {
 
 type pinsKey struct{}
 
-// Pin notes where a root leads now, for as long as the conversation lasts, and
-// returns it. The first call for a root decides.
+// Pin resolves a root for the rest of the conversation, and returns the result. The first
+// call for a root decides.
 func Pin(env *tool.Env, root string) string {
 	p := tool.Shared(env, pinsKey{}, func() *pins { return &pins{real: map[string]string{}} })
 	p.mu.Lock()
@@ -158,7 +158,7 @@ func Pin(env *tool.Env, root string) string {
 	return real
 }
 
-// RealRoots returns where the roots of the conversation led when they became such.
+// RealRoots returns the roots of the conversation as resolved when they became roots.
 func RealRoots(env *tool.Env) []string {
 	var roots []string
 	for _, root := range env.Roots {
@@ -169,7 +169,8 @@ func RealRoots(env *tool.Env) []string {
 	return roots
 }
 
-// CheckRoots returns an error if a root leads elsewhere than when it became one.
+// CheckRoots returns an error if a root now resolves to another path than when it became
+// one.
 func CheckRoots(env *tool.Env) error {
 	for _, root := range env.Roots {
 		if real, err := Resolve(root); err == nil && real != Pin(env, root) {
@@ -179,8 +180,8 @@ func CheckRoots(env *tool.Env) error {
 	return nil
 }
 
-// Targets resolves the paths that a call would touch, for the policy to judge and
-// for the tool to open. The roots are in it as they were pinned.
+// Targets resolves the paths that a call would touch, for the policy to decide and for the
+// tool to open. It includes the roots as they were pinned.
 func Targets(env *tool.Env, access []tool.Access) map[string]tool.Target {
 	targets := map[string]tool.Target{}
 	for _, a := range access {
@@ -207,25 +208,25 @@ func Targets(env *tool.Env, access []tool.Access) map[string]tool.Target {
 	return targets
 }
 
-// inRoots reports whether one of the roots holds a path.
+// inRoots reports whether a path is within one of the roots.
 func inRoots(roots []string, path string) bool {
 	return slices.ContainsFunc(roots, func(root string) bool { return Within(root, path) })
 }
 
-// A Place is where a file is or will be: a directory that is held open, and a name
-// in it. Use it from one goroutine and close it.
+// A Place is the location of a file that may or may not exist: a directory that is held
+// open, and a name in it. Use it from one goroutine and close it.
 type Place struct {
-	Path string // as it was asked for, absolute
-	Real string // where that leads
+	Path string // as requested, absolute
+	Real string // resolved
 
 	env     *tool.Env
-	judged  *tool.Target // nil if nobody judged it
+	judged  *tool.Target // nil if the policy has not decided about it
 	dir     *os.Root
-	missing []string // directories between dir and the file that do not exist
+	missing []string // missing directories between dir and the file
 	base    string
 }
 
-// Open finds the place of an absolute path for a call. The file need not exist.
+// Open opens the place of an absolute path for a call. The file need not exist.
 func Open(call *tool.Call, path string) (*Place, error) {
 	real, judged, err := locate(call, path)
 	if err != nil {
@@ -238,8 +239,8 @@ func Open(call *tool.Call, path string) (*Place, error) {
 	return p, nil
 }
 
-// OpenReal finds the place of an absolute path that has no symbolic link in it. If
-// there is one now the error is [ErrMoved].
+// OpenReal opens the place of an absolute path without symbolic links. If there is one now,
+// the error is [ErrMoved].
 func OpenReal(path string) (*Place, error) {
 	p := &Place{Path: path, Real: path, env: &tool.Env{}, base: filepath.Base(path)}
 	var err error
@@ -249,10 +250,10 @@ func OpenReal(path string) (*Place, error) {
 	return p, nil
 }
 
-// Visit calls f with the place of each regular file below a directory, until that
-// returns false. The path of the directory has no symbolic link in it, and none is
-// followed; directories whose names skip holds are left out. The place is valid
-// during the call. Visit reports whether it saw everything.
+// Visit calls f with the place of each regular file below a directory, until f returns
+// false. The path of the directory must not contain a symbolic link, and none is followed;
+// directories whose names are in skip are left out. The place is valid during the call.
+// Visit reports whether it visited everything.
 func Visit(dir string, skip []string, f func(*Place) bool) bool {
 	root, missing, err := walk(dir)
 	if err != nil {
@@ -311,8 +312,8 @@ func Visit(dir string, skip []string, f func(*Place) bool) bool {
 	return visit(root, dir)
 }
 
-// OpenDirectory opens a directory for a call, and returns where its path leads. The
-// caller closes it.
+// OpenDirectory opens a directory for a call, and returns its resolved path. The caller
+// closes it.
 func OpenDirectory(call *tool.Call, path string) (dir *os.Root, real string, err error) {
 	if real, _, err = locate(call, path); err != nil {
 		return nil, "", err
@@ -331,9 +332,9 @@ func OpenDirectory(call *tool.Call, path string) (dir *os.Root, real string, err
 	return dir, real, nil
 }
 
-// locate returns where an absolute path leads, and how that was judged. It is an
-// error if it leads elsewhere than when it was judged, or out of the roots, or to
-// something that is not a file on disk.
+// locate resolves an absolute path, and returns the target that the policy decided about. It
+// returns an error if that is another path, or is outside of the roots, or is not a file on
+// disk.
 func locate(call *tool.Call, path string) (real string, judged *tool.Target, err error) {
 	if strings.IndexByte(path, 0) >= 0 {
 		return "", nil, fmt.Errorf("%q is not a path: it contains a NUL character", path)
@@ -359,8 +360,7 @@ func locate(call *tool.Call, path string) (real string, judged *tool.Target, err
 	return real, judged, nil
 }
 
-// virtual reports whether a path is below a directory of the system that holds no
-// files.
+// virtual reports whether a path is below a system directory without real files.
 func virtual(path string) bool {
 	for _, dir := range []string{"/proc", "/sys", "/dev"} {
 		if Within(dir, path) && !Within("/dev/shm", path) {
@@ -370,11 +370,11 @@ func virtual(path string) bool {
 	return false
 }
 
-// ErrMoved reports that a path has a symbolic link that it did not have when it was
-// judged, or that a part of the path is being replaced.
+// ErrMoved means that a path contains a symbolic link that it did not contain when the
+// policy decided, or that a part of the path is being replaced.
 var ErrMoved = errors.New("a part of the path is being replaced while it is opened; try again")
 
-// step opens a directory in another one. It is not a symbolic link.
+// step opens a directory inside another one. It must not be a symbolic link.
 func step(root *os.Root, name string) (*os.Root, error) {
 	info, err := root.Lstat(name)
 	if err != nil {
@@ -397,11 +397,11 @@ func step(root *os.Root, name string) (*os.Root, error) {
 	return next, nil
 }
 
-// Close lets go of the place.
+// Close releases the place.
 func (p *Place) Close() error { return p.dir.Close() }
 
-// Stat looks at the file without opening it. A missing file is [fs.ErrNotExist],
-// anything that is not a regular file an error that says what it is.
+// Stat returns the FileInfo without opening the file. A missing file is [fs.ErrNotExist];
+// anything but a regular file is an error that names its type.
 func (p *Place) Stat() (fs.FileInfo, error) {
 	if len(p.missing) > 0 {
 		return nil, &fs.PathError{Op: "open", Path: p.Path, Err: fs.ErrNotExist}
@@ -413,15 +413,15 @@ func (p *Place) Stat() (fs.FileInfo, error) {
 	if err := regular(info, p.Path); err != nil {
 		return nil, err
 	}
-	// A file with several names may be one that a rule is about by another name.
-	// It must be the one that was judged.
+	// A rule may name a file with several hard links by another name. It must be the file
+	// that the policy decided about.
 	if p.judged != nil && links(info) > 1 && (p.judged.Info == nil || !os.SameFile(p.judged.Info, info)) {
 		return nil, ErrMoved
 	}
 	return info, nil
 }
 
-// ErrDirectory is in the error about a directory where a file was wanted.
+// ErrDirectory is wrapped by the error about a directory where a file is expected.
 var ErrDirectory = errors.New("EISDIR")
 
 // regular returns an error if it is not a regular file.
@@ -467,8 +467,8 @@ func (p *Place) Read() (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-// ReadAll reads the whole file, if it is not bigger than limit, and remembers
-// nothing.
+// ReadAll reads the whole file, if it is not larger than limit, and does not record the
+// read.
 func (p *Place) ReadAll(limit int64) ([]byte, fs.FileInfo, error) {
 	for range 3 {
 		f, info, err := p.Read()
@@ -489,7 +489,7 @@ func (p *Place) ReadAll(limit int64) ([]byte, fs.FileInfo, error) {
 		if int64(len(data)) > limit {
 			return nil, nil, &TooBigError{Path: p.Path, Size: int64(len(data)), Limit: limit}
 		}
-		// A file that was written meanwhile is read again.
+		// Read the file again if it was written meanwhile.
 		if StampOf(info) == StampOf(after) && int64(len(data)) == after.Size() {
 			return data, after, nil
 		}
@@ -513,18 +513,18 @@ func appendAll(data []byte, r io.Reader) ([]byte, error) {
 	}
 }
 
-// A TooBigError says that a file is too big to be taken into memory.
+// A TooBigError means that a file is too large to be read into memory.
 type TooBigError struct {
 	Path        string
 	Size, Limit int64
 }
 
-// Error says how big the file is and what the limit is.
+// Error returns the size of the file and the limit.
 func (e *TooBigError) Error() string {
 	return fmt.Sprintf("%s is too big for this: %s, at most %s", e.Path, Size(e.Size), Size(e.Limit))
 }
 
-// Size writes a number of bytes as people do.
+// Size formats a number of bytes for people.
 func Size(n int64) string {
 	const units = "KMGTPE"
 	if n < 1024 {
@@ -537,7 +537,7 @@ func Size(n int64) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", f), ".0") + units[i:i+1] + "B"
 }
 
-// explain puts errors of the system into words.
+// explain describes errors of the system.
 func explain(err error, path string) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -15,7 +15,7 @@ import (
 	"github.com/parley-go/parley/engine/tool/tooltest"
 )
 
-// Pipes, sockets and devices are refused at once, by their kind.
+// Pipes, sockets and devices are rejected at once, by their type.
 func TestSpecialFiles(t *testing.T) {
 	env := tooltest.Env(t)
 	root := env.Roots[0]
@@ -79,7 +79,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// A denied file is reported as denied.
+// A file without permission is reported as such.
 func TestPermission(t *testing.T) {
 	env := tooltest.Env(t)
 	root := env.Roots[0]
@@ -87,7 +87,8 @@ func TestPermission(t *testing.T) {
 	os.Chmod(path, 0)
 	os.Chmod(filepath.Dir(path), 0o555)
 	if os.Getuid() == 0 {
-		// Root may do everything, unless this thread gives that up for a while.
+		// Root may do everything, unless this thread drops its capabilities for a
+		// while.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}

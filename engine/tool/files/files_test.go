@@ -38,8 +38,8 @@ func TestWithin(t *testing.T) {
 	}
 }
 
-// A path that leads elsewhere than when it was decided about is refused; one that
-// was decided about may lead out of the roots.
+// A path that resolves elsewhere than when the policy decided is rejected; one that the
+// policy decided about may lead out of the roots.
 func TestResolved(t *testing.T) {
 	env := tooltest.Env(t)
 	root := env.Roots[0]
@@ -59,7 +59,7 @@ func TestResolved(t *testing.T) {
 		{link, map[string]tool.Target{link: {Path: inside}}, false},
 		{link, map[string]tool.Target{link: {}}, false},
 		{secret, nil, true},
-		{secret, map[string]tool.Target{inside: {Path: inside}}, false}, // nobody judged it
+		{secret, map[string]tool.Target{inside: {Path: inside}}, false}, // the policy has not decided about it
 		{inside, map[string]tool.Target{inside: {Path: inside}}, true},
 	} {
 		p, err := files.Open(&tool.Call{Env: env, Resolved: c.resolved}, c.path)
@@ -72,8 +72,8 @@ func TestResolved(t *testing.T) {
 	}
 }
 
-// A file with another name may be opened only if it is the one that was judged by
-// its identity: a rule may be about the other name.
+// A file with several hard links may be opened only if it is the very file that the
+// policy decided about: a rule may be about its other name.
 func TestJudgedIdentity(t *testing.T) {
 	env := tooltest.Env(t)
 	path, hidden := tooltest.Write(t, env, "a", "harmless"), tooltest.Write(t, env, "hidden", "secret")
@@ -101,7 +101,7 @@ func TestJudgedIdentity(t *testing.T) {
 	if data, err := read(files.Targets(env, access)); err != nil || data != "secret" {
 		t.Errorf("%q, %v", data, err)
 	}
-	// An editor that replaces the file makes one with a single name.
+	// An editor that replaces the file creates one with a single name.
 	os.Remove(path)
 	os.WriteFile(path, []byte("saved"), 0o666)
 	if data, err := read(judged); err != nil || data != "saved" {
@@ -109,8 +109,8 @@ func TestJudgedIdentity(t *testing.T) {
 	}
 }
 
-// A root that is replaced by a symbolic link does not take the conversation with it,
-// nor its subagents.
+// A root that is replaced by a symbolic link does not move the conversation, nor its
+// subagents.
 func TestRootStaysWhereItWas(t *testing.T) {
 	base, _ := filepath.EvalSymlinks(t.TempDir())
 	root, outside := filepath.Join(base, "root"), filepath.Join(base, "outside")
@@ -142,8 +142,8 @@ func TestRootStaysWhereItWas(t *testing.T) {
 	}
 }
 
-// A directory that is missing when a path is judged may be a symbolic link when it is
-// to be made: also one inside of the roots is not followed.
+// A directory that is missing when the policy decides may be a symbolic link when it is
+// created: it is not followed, not even inside of the roots.
 func TestMissingDirectoryBecomesLink(t *testing.T) {
 	env := tooltest.Env(t)
 	root := env.Roots[0]
@@ -165,7 +165,7 @@ func TestMissingDirectoryBecomesLink(t *testing.T) {
 	}
 }
 
-// While somebody swaps a link between a place inside and one outside, nothing
+// While another goroutine swaps a link between a place inside and one outside, nothing
 // outside is read or written.
 func TestSwappedLinks(t *testing.T) {
 	d := time.Second
@@ -242,7 +242,7 @@ func TestSwappedLinks(t *testing.T) {
 	t.Logf("%d reads, %d writes", reads, writes)
 }
 
-// Somebody who writes between the look and the write is not overwritten.
+// A concurrent write between the check and the write is not overwritten.
 func TestChangedMeanwhile(t *testing.T) {
 	env := tooltest.Env(t)
 	path := tooltest.Write(t, env, "a", "one")
@@ -289,7 +289,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// Every kind of file comes back unchanged.
+// Every kind of file survives decoding and encoding unchanged.
 func FuzzText(f *testing.F) {
 	for _, s := range []string{"a\r\nb", "\xff\xfea\x00", "\ufeff\r\n", "\xfe\xff\xd8\x00"} {
 		f.Add([]byte(s))

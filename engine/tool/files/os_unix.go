@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// nonblock keeps an open from waiting, should the file have become a pipe.
+// nonblock prevents an open from blocking, should the file have become a pipe.
 const nonblock = syscall.O_NONBLOCK
 
 const errQuota = syscall.EDQUOT
@@ -27,7 +27,7 @@ func links(info fs.FileInfo) uint64 {
 	return 1
 }
 
-// keepOwner gives a file the owner of another, as far as we may.
+// keepOwner sets the owner of a file to that of another, as far as permitted.
 func keepOwner(f *os.File, like fs.FileInfo) {
 	st, ok := like.Sys().(*syscall.Stat_t)
 	if !ok {

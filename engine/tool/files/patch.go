@@ -6,7 +6,7 @@ import (
 	"github.com/aymanbagabas/go-udiff"
 )
 
-// A Hunk is one place where two versions of a file differ, as programs get it.
+// A Hunk is one difference between two versions of a file, in structured results.
 type Hunk struct {
 	OldStart int      `json:"oldStart"`
 	OldLines int      `json:"oldLines"`
@@ -18,15 +18,16 @@ type Hunk struct {
 // contextLines is how many lines are shown around a change.
 const contextLines = 3
 
-// The sizes up to which programs get what an edit changed. A difference of many lines
-// takes many times their size in memory.
+// Size limits for reporting the changes of an edit. A difference of many lines needs a
+// multiple of their size in memory.
 const (
-	maxOriginal = 8 << 20 // bytes of the file as it was
-	maxPatch    = 2 << 20 // bytes in which two versions differ, both together
-	maxChanged  = 40_000  // lines in which they do
+	maxOriginal = 8 << 20 // bytes of the original file
+	maxPatch    = 2 << 20 // total bytes in which two versions differ
+	maxChanged  = 40_000  // number of lines in which they differ
 )
 
-// Original returns what a file was, for programs; nil if that is too much.
+// Original returns the original content of a file for structured results, or nil if it
+// is too large.
 func Original(content string) *string {
 	if len(content) > maxOriginal {
 		return nil
@@ -35,15 +36,15 @@ func Original(content string) *string {
 	return &content
 }
 
-// Patch returns where two versions of a text differ, never nil. It is empty if they
-// differ in too much.
+// Patch returns the differences between two versions of a text, never nil. It is empty
+// if they differ too much.
 func Patch(before, after string) []Hunk {
 	hunks := []Hunk{}
 	if before == after {
 		return hunks
 	}
-	// Equal lines at both ends are cut off, except for the lines to show, so that
-	// a small change of a big file costs little.
+	// Equal lines at both ends are removed, except for the context lines, so that a
+	// small change of a large file costs little.
 	head := commonLines(before, after)
 	skipped := strings.Count(before[:head], "\n")
 	before, after = before[head:], after[head:]
@@ -83,8 +84,8 @@ func Patch(before, after string) []Hunk {
 	return hunks
 }
 
-// commonLines returns how many bytes of whole lines both begin with, less the
-// lines that are shown before a change.
+// commonLines returns the length in bytes of the common leading lines, without the
+// context lines before a change.
 func commonLines(a, b string) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {
@@ -93,8 +94,8 @@ func commonLines(a, b string) int {
 	return lineBack(a[:n], contextLines+1)
 }
 
-// lineBack returns where the line begins that is so many lines before the end of
-// the text; one is the line that the text ends in.
+// lineBack returns the start of the line that is the given number of lines before the
+// end of the text; one is the last line.
 func lineBack(text string, lines int) int {
 	at := len(text)
 	for range lines {
@@ -107,15 +108,15 @@ func lineBack(text string, lines int) int {
 	return at + 1
 }
 
-// commonTail returns how many bytes of whole lines both end with, less the lines
-// that are shown after a change.
+// commonTail returns the length in bytes of the common trailing lines, without the
+// context lines after a change.
 func commonTail(a, b string) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[len(a)-1-n] == b[len(b)-1-n] {
 		n++
 	}
 	tail := a[len(a)-n:]
-	// The first line of the tail may be a part of one; then come those to show.
+	// The first line of the tail may be incomplete; the context lines follow.
 	for range contextLines + 1 {
 		i := strings.IndexByte(tail, '\n')
 		if i < 0 {

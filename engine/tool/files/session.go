@@ -10,10 +10,10 @@ import (
 	"github.com/parley-go/parley/engine/tool"
 )
 
-// A SessionFile is a file below the directory of the session ([tool.Env]) that we
-// write. Commands may be able to change that directory: no symbolic link in it is
-// followed, a file that exists is not overwritten, and only the file that was
-// created is read back.
+// A SessionFile is a file that we write below the directory of the session
+// ([tool.Env]). Commands may be able to change that directory: no symbolic link in it
+// is followed, an existing file is not overwritten, and only the file that was created
+// is read back.
 type SessionFile struct {
 	env  *tool.Env
 	name string
@@ -22,7 +22,7 @@ type SessionFile struct {
 	info fs.FileInfo // of the file that was created
 }
 
-// InSession returns the file of a name, which has slashes, in the session; nil if the
+// InSession returns the file with a slash-separated name in the session, or nil if the
 // session has no directory.
 func InSession(env *tool.Env, name string) *SessionFile {
 	if env == nil || env.Dir == "" {
@@ -42,11 +42,11 @@ func (s *SessionFile) place() (*Place, error) {
 	return OpenReal(filepath.Join(dir, s.name))
 }
 
-// Create creates the file, with the directories above it, for writing and reading.
-// They are this user's alone.
+// Create creates the file, and the directories above it, for writing and reading. Only
+// this user has access to them.
 func (s *SessionFile) Create() (*os.File, error) { return s.open(os.O_EXCL) }
 
-// Append opens the file for writing at its end, and creates it if need be.
+// Append opens the file for writing at its end, and creates it if necessary.
 func (s *SessionFile) Append() (*os.File, error) { return s.open(os.O_APPEND) }
 
 func (s *SessionFile) open(flag int) (*os.File, error) {
@@ -63,7 +63,7 @@ func (s *SessionFile) open(flag int) (*os.File, error) {
 		return nil, err
 	}
 	if before == nil {
-		flag |= os.O_EXCL // so no link is followed
+		flag |= os.O_EXCL // so that no link is followed
 	}
 	f, err := p.dir.OpenFile(p.base, os.O_RDWR|os.O_CREATE|nonblock|flag, 0o600)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *SessionFile) open(flag int) (*os.File, error) {
 	return f, nil
 }
 
-// Open opens the file that was created for reading.
+// Open opens the file that was created, for reading.
 func (s *SessionFile) Open() (*os.File, error) {
 	s.mu.Lock()
 	created := s.info

@@ -9,8 +9,8 @@ import (
 	"github.com/parley-go/parley/engine/tool/files"
 )
 
-// A file of the session is made and read in its directory alone, whatever commands do to
-// that directory.
+// A session file is created and read only in its directory, whatever commands do to that
+// directory.
 func TestSessionFile(t *testing.T) {
 	outside := t.TempDir()
 	secret := filepath.Join(outside, "secret")

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Similar finds a file beside a missing one that has nearly its name, or the same
-// name with another extension; empty if there is none.
+// Similar finds a file beside a missing one with nearly the same name, or with another
+// extension. It returns "" if there is none.
 func (p *Place) Similar() string {
 	if len(p.missing) > 0 {
 		return ""
@@ -38,7 +38,7 @@ func (p *Place) Similar() string {
 	return filepath.Join(dir, best)
 }
 
-// distance counts the edits between two names, up to a bound.
+// distance counts the edits between two names, up to a limit.
 func distance(a, b string, bound int) int {
 	if d := len(a) - len(b); d > bound || -d > bound {
 		return bound + 1

@@ -11,7 +11,7 @@ import (
 	"github.com/parley-go/parley/engine/tool"
 )
 
-// A Stamp tells one version of a file from another without reading it.
+// A Stamp distinguishes versions of a file without reading it.
 type Stamp struct {
 	Device, Inode uint64
 	Size          int64
@@ -25,14 +25,14 @@ func StampOf(info fs.FileInfo) Stamp {
 	return s
 }
 
-// A version is what a conversation knows of a file.
+// A version is the version of a file that a conversation has read or written.
 type version struct {
 	stamp  Stamp
 	hash   [sha256.Size]byte
-	hashed bool // false for a file that was too big to be read as a whole
+	hashed bool // false for a file that was too large to be read completely
 }
 
-// memory is what a conversation has read and written, by resolved path.
+// memory records what a conversation has read and written, by resolved path.
 type memory struct {
 	mu    sync.Mutex
 	files map[string]version
@@ -44,8 +44,8 @@ func memoryOf(env *tool.Env) *memory {
 	return tool.Value(env, memoryKey{}, func() *memory { return &memory{files: map[string]version{}} })
 }
 
-// Remember notes that the conversation knows the file as it is. data is its
-// content, or nil if that was not read as a whole.
+// Remember records that the conversation has read the present version of the file. data
+// is its content, or nil if it was not read completely.
 func (p *Place) Remember(info fs.FileInfo, data []byte) {
 	if data == nil {
 		p.remember(version{stamp: StampOf(info)})
@@ -75,8 +75,8 @@ func (p *Place) Known() bool {
 	return ok
 }
 
-// Current returns an error, for the model, unless the conversation knows the file
-// as it is now.
+// Current returns an error, for the model, unless the conversation has read or written
+// the present version of the file.
 func (p *Place) Current(info fs.FileInfo, data []byte) error {
 	m := memoryOf(p.env)
 	m.mu.Lock()
@@ -93,8 +93,8 @@ func (p *Place) Current(info fs.FileInfo, data []byte) error {
 	return tool.Misuse("File has been modified since it was read, by the user or by a program. Read %s again before writing to it.", p.Path)
 }
 
-// Seed notes that somebody has shown the conversation a file as it was at a time. A
-// file that was changed since, or is not there, has to be read still.
+// Seed records that the conversation has seen a file as it was at a time. A file that
+// has changed since, or does not exist, still has to be read.
 func Seed(env *tool.Env, path string, at time.Time) {
 	real, err := Resolve(Abs(env, path))
 	if err != nil {
@@ -110,8 +110,8 @@ func Seed(env *tool.Env, path string, at time.Time) {
 	m.files[real] = version{stamp: StampOf(info)}
 }
 
-// LinksNote says in words that a file has other names, which a write does not
-// reach; empty if it has none. info may be nil.
+// LinksNote returns a note that a file has other hard links, which a write does not
+// affect, or "". info may be nil.
 func LinksNote(info fs.FileInfo) string {
 	if info == nil || links(info) < 2 {
 		return ""

@@ -9,28 +9,29 @@ import (
 	"unicode/utf8"
 )
 
-// An Encoding is how text is written as bytes.
+// An Encoding is a character encoding.
 type Encoding string
 
-// The encodings that are distinguished. Text in any other one is taken as the bytes
-// it is; it is not valid UTF-8 then.
+// The encodings that are distinguished. Text in any other one is kept as raw bytes,
+// which are not valid UTF-8 then.
 const (
 	UTF8    Encoding = "utf-8"
 	UTF16LE Encoding = "utf-16le" // with a byte order mark
 	UTF16BE Encoding = "utf-16be" // with a byte order mark
 )
 
-// A Text is the content of a file with what is needed to write it back as it was.
+// A Text is the content of a file with the properties needed to write it back
+// unchanged.
 type Text struct {
-	Content  string // without byte order mark; line ends are \n if CRLF
+	Content  string // without byte order mark; line endings are \n if CRLF
 	Encoding Encoding
-	BOM      bool // whether it began with a byte order mark
-	CRLF     bool // whether every line ended in \r\n
+	BOM      bool // it starts with a byte order mark
+	CRLF     bool // every line ends in \r\n
 }
 
 const bom = "\ufeff"
 
-// Binary reports whether the beginning of a file looks like no text.
+// Binary reports whether the beginning of a file does not look like text.
 func Binary(head []byte) bool {
 	if _, ok := utf16Of(head); ok {
 		return false
@@ -55,7 +56,7 @@ func order(e Encoding) binary.ByteOrder {
 	return binary.LittleEndian
 }
 
-// Decode takes the bytes of a file apart.
+// Decode decodes the bytes of a file.
 func Decode(data []byte) Text {
 	t := Text{Encoding: UTF8}
 	if e, ok := utf16Of(data); ok && len(data)%2 == 0 {
@@ -64,7 +65,7 @@ func Decode(data []byte) Text {
 			units = append(units, order(e).Uint16(data[i:]))
 		}
 		content := string(utf16.Decode(units))
-		// Halves of surrogate pairs would not survive.
+		// Unpaired surrogates would not survive.
 		if !strings.ContainsRune(content, utf8.RuneError) {
 			t.Encoding, t.BOM, t.Content = e, true, content
 			return t.lines()

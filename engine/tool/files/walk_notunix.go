@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// walk opens a directory by a path that has no symbolic link in it. It returns the
-// deepest directory that exists, and the names below it that do not.
+// walk opens a directory by a path without symbolic links. It returns the deepest
+// directory that exists, and the missing names below it.
 func walk(dir string) (_ *os.Root, missing []string, err error) {
 	top := filepath.VolumeName(dir) + string(filepath.Separator)
 	root, err := os.OpenRoot(top)

@@ -4,6 +4,6 @@ package files
 
 import "golang.org/x/sys/unix"
 
-// searchOnly is how directories are opened that are only passed through: there is no
-// way here to do so without the right to list them.
+// searchOnly opens a directory for traversal. On these systems that requires permission
+// to list it.
 const searchOnly = unix.O_RDONLY

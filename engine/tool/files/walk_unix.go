@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// walk opens a directory by a path that has no symbolic link in it. It returns the
-// deepest directory that exists, and the names below it that do not.
+// walk opens a directory by a path without symbolic links. It returns the deepest
+// directory that exists, and the missing names below it.
 //
-// It goes down from the top of the file system and follows no link, so the directory
-// that it arrives at is the one of that path. [os.Root] holds it.
+// It descends from the top of the file system and follows no link, so it always arrives
+// at the directory with that very path. [os.Root] holds it.
 func walk(dir string) (_ *os.Root, missing []string, err error) {
 	parts := strings.FieldsFunc(dir, func(r rune) bool { return r == '/' })
 	at, err := openat(unix.AT_FDCWD, "/")

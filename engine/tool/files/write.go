@@ -11,23 +11,23 @@ import (
 	"syscall"
 )
 
-// Replace writes the file as a whole, or creates it with the directories above it,
-// and remembers what was written. It is atomic: the bytes go to a temporary file in
-// the same directory, which then takes the name. Mode and owner stay.
+// Replace writes the whole file, or creates it with the directories above it, and
+// records what was written. It is atomic: the bytes go to a temporary file in the same
+// directory, which is then renamed. Mode and owner do not change.
 //
-// before is what the file was when it was looked at, nil if it did not exist; if it
-// is something else by now nothing is written. The error is in words, for the
+// before is the FileInfo of the file that the caller read, or nil if it did not exist;
+// if the file has changed since, nothing is written. The error is a sentence for the
 // model.
 func (p *Place) Replace(data []byte, before fs.FileInfo) error {
-	var mode fs.FileMode // what the umask leaves of that of a new file
+	var mode fs.FileMode // zero: that of a new file, subject to the umask
 	if before != nil {
 		mode = before.Mode() & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky)
 	}
 	return p.ReplaceMode(data, before, mode)
 }
 
-// ReplaceMode is [Place.Replace] that gives the file a mode. A mode of zero is that
-// of a new file.
+// ReplaceMode is [Place.Replace] with a given mode. A mode of zero is that of a new
+// file.
 func (p *Place) ReplaceMode(data []byte, before fs.FileInfo, mode fs.FileMode) error {
 	if err := p.makeDirs(0o777); err != nil {
 		return p.failed(err)
@@ -66,7 +66,7 @@ func (p *Place) ReplaceMode(data []byte, before fs.FileInfo, mode fs.FileMode) e
 	return nil
 }
 
-// Remove removes the file, if it is still what it was when it was looked at.
+// Remove removes the file, if it has not changed since before.
 func (p *Place) Remove(before fs.FileInfo) error {
 	err := p.unchanged(before)
 	if err == nil {
@@ -87,15 +87,14 @@ func fill(f *os.File, data []byte, before fs.FileInfo, mode fs.FileMode) error {
 	if err == nil && mode != 0 {
 		err = f.Chmod(mode)
 	}
-	// Existing content must not be lost when the power fails; a new file can be
-	// written again.
+	// Existing content must survive a power failure; a new file can be written again.
 	if err == nil && before != nil {
 		err = f.Sync()
 	}
 	return errors.Join(err, f.Close())
 }
 
-// unchanged returns an error if the file is not what it was.
+// unchanged returns an error if the file has changed since before.
 func (p *Place) unchanged(before fs.FileInfo) error {
 	now, err := p.dir.Lstat(p.base)
 	switch {
@@ -114,8 +113,8 @@ func (p *Place) unchanged(before fs.FileInfo) error {
 	return nil
 }
 
-// makeDirs creates the directories that are missing. One that somebody else creates
-// meanwhile is used, if it is no symbolic link.
+// makeDirs creates missing directories. One that another process creates meanwhile is
+// used, unless it is a symbolic link.
 func (p *Place) makeDirs(perm fs.FileMode) error {
 	for len(p.missing) > 0 {
 		if err := p.dir.Mkdir(p.missing[0], perm); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -131,7 +130,7 @@ func (p *Place) makeDirs(perm fs.FileMode) error {
 	return nil
 }
 
-// failed puts an error of a write into words.
+// failed describes an error of a write.
 func (p *Place) failed(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, errQuota):

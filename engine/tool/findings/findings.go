@@ -1,4 +1,5 @@
-// Package findings is the tool ReportFindings: what a review found, for programs.
+// Package findings implements the tool ReportFindings, which passes the findings of a
+// review to programs.
 package findings
 
 import (
@@ -40,7 +41,7 @@ const schema = `{
 	"required": ["findings"]
 }`
 
-// Tool is ReportFindings.
+// Tool is the tool ReportFindings.
 type Tool struct{ spec tool.Spec }
 
 // New returns the tool.
@@ -48,17 +49,17 @@ func New() *Tool {
 	return &Tool{spec: tool.Spec{Name: "ReportFindings", Description: description, Schema: json.RawMessage(schema), ReadOnly: true}}
 }
 
-// Output is what programs get.
+// Output is the structured result.
 type Output struct {
 	Count    int               `json:"count"`
 	Level    string            `json:"level,omitempty"`
-	Findings []json.RawMessage `json:"findings"` // as the model gave them
+	Findings []json.RawMessage `json:"findings"` // verbatim from the model
 }
 
-// Spec says what the tool is.
+// Spec implements [tool.Tool].
 func (t *Tool) Spec() *tool.Spec { return &t.spec }
 
-// Access is none: it only reports.
+// Access returns nothing: the tool only reports.
 func (t *Tool) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) { return nil, nil }
 
 // Run reports the findings.

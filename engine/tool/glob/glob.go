@@ -1,4 +1,4 @@
-// Package glob is the tool Glob: it finds files by their names.
+// Package glob implements the tool Glob, which finds files by name.
 package glob
 
 import (
@@ -38,14 +38,14 @@ const schema = `{
 	"required": ["pattern"]
 }`
 
-// The limits of a search.
+// Limits of a search.
 const (
 	maxFiles = 100
 	maxKept  = 10_000 // matches that are kept at a time
 	maxTime  = 30 * time.Second
 )
 
-// Tool is Glob.
+// Tool is the tool Glob.
 type Tool struct{ spec tool.Spec }
 
 // New returns the tool.
@@ -53,13 +53,13 @@ func New() *Tool {
 	return &Tool{spec: tool.Spec{Name: "Glob", Description: description, Schema: json.RawMessage(schema), ReadOnly: true}}
 }
 
-// Input is what the model gives.
+// Input is the input of the tool.
 type Input struct {
 	Pattern string `json:"pattern"`
 	Path    string `json:"path"`
 }
 
-// Output is what programs get.
+// Output is the structured result.
 type Output struct {
 	Filenames       []string `json:"filenames"`
 	DurationMS      int64    `json:"durationMs"`
@@ -70,11 +70,11 @@ type Output struct {
 	TimedOut        bool     `json:"timedOut,omitempty"`
 }
 
-// Spec says what the tool is.
+// Spec implements [tool.Tool].
 func (t *Tool) Spec() *tool.Spec { return &t.spec }
 
 // Absolute implements [tool.PathTool]. A pattern that leads out of the path becomes absolute,
-// too, and the path is the directory that it leads to.
+// too, and the path becomes the directory that it leads to.
 func (t *Tool) Absolute(env *tool.Env, input json.RawMessage) (json.RawMessage, error) {
 	input, err := files.Absolute(env, input, "path", Where)
 	if err != nil {
@@ -96,12 +96,12 @@ func (t *Tool) Absolute(env *tool.Env, input json.RawMessage) (json.RawMessage, 
 	return tool.SetMember(input, "path", dir)
 }
 
-// escape returns a path as the pattern that stands for it alone.
+// escape returns a pattern that matches only the given path.
 func escape(path string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`, "{", `\{`, "}", `\}`).Replace(path)
 }
 
-// Access is to read the directory.
+// Access returns a read of the directory.
 func (t *Tool) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, error) {
 	var in Input
 	if err := tool.Decode(input, &in); err != nil {
@@ -111,7 +111,7 @@ func (t *Tool) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, erro
 	return []tool.Access{{Kind: tool.Read, Path: dir}}, nil
 }
 
-// where returns the directory to look in and the pattern in it.
+// where returns the directory to search and the pattern in it.
 func (in *Input) where(env *tool.Env) (dir, pattern string) {
 	dir, pattern = Where(env, in.Path), filepath.ToSlash(in.Pattern)
 	if env.Home != "" && strings.HasPrefix(pattern, "~/") {
@@ -153,7 +153,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 		time int64
 	}
 	var mu sync.Mutex
-	var all []found // no more than are shown, and some
+	var all []found // at most as many as are shown, and some more
 	total := 0
 	byTime := func(a, b found) int { return cmp.Or(cmp.Compare(a.time, b.time), cmp.Compare(a.name, b.name)) }
 	filter := &search.Filter{Globs: []string{pattern}, Hidden: call.Env.Hidden}
@@ -198,18 +198,18 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	return tool.Text(said, out), nil
 }
 
-// Where returns the place that an input names to search in: the working directory if
-// it names none.
+// Where returns the directory or file to search: the working directory if the input names
+// none.
 func Where(env *tool.Env, path string) string {
-	// Some models write what others leave out.
+	// Some models write these values instead of omitting the path.
 	if path == "" || path == "undefined" || path == "null" {
 		return env.Cwd()
 	}
 	return files.Named(env, path)
 }
 
-// Directory opens the directory that a search looks into, and returns where its path
-// leads. The caller closes it.
+// Directory opens the directory to search, and returns its resolved path. The caller closes
+// it.
 func Directory(call *tool.Call, dir string) (*os.Root, string, error) {
 	root, real, err := files.OpenDirectory(call, dir)
 	switch {
@@ -230,8 +230,8 @@ func Directory(call *tool.Call, dir string) (*os.Root, string, error) {
 	return nil, "", err
 }
 
-// Shown is how a file that was found is written: relative to the working directory
-// if it is below it, else absolute.
+// Shown returns the path of a found file: relative to the working directory if it is below
+// it, else absolute.
 func Shown(env *tool.Env, dir, name string) string {
 	full := filepath.Join(dir, filepath.FromSlash(name))
 	if cwd := env.Cwd(); files.Within(cwd, full) {

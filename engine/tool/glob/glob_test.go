@@ -71,7 +71,7 @@ func TestGlob(t *testing.T) {
 	}
 }
 
-// Many files: the last hundred, and how many there are.
+// Many files: the last hundred, and the total number.
 func TestMany(t *testing.T) {
 	env := tooltest.Env(t)
 	for i := range 300 {
@@ -84,7 +84,7 @@ func TestMany(t *testing.T) {
 	}
 }
 
-// The files found in the source of Go are those that ripgrep finds.
+// In the source of Go, it finds the same files as ripgrep.
 func TestLikeRipgrep(t *testing.T) {
 	rg, err := exec.LookPath("rg")
 	if err != nil {

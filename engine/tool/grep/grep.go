@@ -1,4 +1,4 @@
-// Package grep is the tool Grep: it searches the content of files.
+// Package grep implements the tool Grep, which searches the contents of files.
 package grep
 
 import (
@@ -50,16 +50,16 @@ const schema = `{
 	"required": ["pattern"]
 }`
 
-// The limits of a search.
+// Limits of a search.
 const (
 	defaultLimit = 250
-	maxText      = 100_000 // bytes that the model gets
+	maxText      = 100_000 // bytes sent to the model
 	maxKept      = 32 << 20
 	maxLine      = 1000 // bytes of a line that are shown
 	maxTime      = 60 * time.Second
 )
 
-// Tool is Grep.
+// Tool is the tool Grep.
 type Tool struct{ spec tool.Spec }
 
 // New returns the tool.
@@ -67,7 +67,7 @@ func New() *Tool {
 	return &Tool{spec: tool.Spec{Name: "Grep", Description: description, Schema: json.RawMessage(schema), ReadOnly: true}}
 }
 
-// Input is what the model gives.
+// Input is the input of the tool.
 type Input struct {
 	Pattern    string     `json:"pattern"`
 	Path       string     `json:"path"`
@@ -86,7 +86,7 @@ type Input struct {
 	Offset     tool.Int   `json:"offset"`
 }
 
-// Output is what programs get.
+// Output is the structured result.
 type Output struct {
 	Mode          string   `json:"mode"`
 	NumFiles      int      `json:"numFiles"`
@@ -101,7 +101,7 @@ type Output struct {
 	TimedOut      bool     `json:"timedOut,omitempty"`
 }
 
-// Spec says what the tool is.
+// Spec implements [tool.Tool].
 func (t *Tool) Spec() *tool.Spec { return &t.spec }
 
 // Absolute implements [tool.PathTool].
@@ -109,21 +109,21 @@ func (t *Tool) Absolute(env *tool.Env, input json.RawMessage) (json.RawMessage, 
 	return files.Absolute(env, input, "path", glob.Where)
 }
 
-// Access is to read the file or directory.
+// Access returns a read of the file or directory.
 func (t *Tool) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, error) {
 	return files.Access(env, input, tool.Read, func(in *Input) string { return glob.Where(env, in.Path) })
 }
 
-// A hit is what was found in a file.
+// A hit holds the matches in a file.
 type hit struct {
 	name  string
 	time  int64
-	count int      // of lines that match
-	lines []string // to show, if they are wanted
-	total int      // of lines to show, kept or not
+	count int      // number of matching lines
+	lines []string // lines to show, if requested
+	total int      // number of lines to show, kept or not
 }
 
-// Run searches.
+// Run runs the search.
 func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	var in Input
 	if err := tool.Decode(call.Input, &in); err != nil {
@@ -172,16 +172,16 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	return s.result(), nil
 }
 
-// A scan is a search that goes on.
+// A scan is a search in progress.
 type scan struct {
 	in       *Input
 	pattern  *search.Pattern
 	limit    int
-	single   bool // one file was asked for
+	single   bool // the path is a single file
 	timedOut bool
 
 	kept   atomic.Int64 // bytes of lines
-	tooBig atomic.Int64 // files that were not searched
+	tooBig atomic.Int64 // number of files that were not searched
 	mu     sync.Mutex
 	hits   []*hit
 }
@@ -241,7 +241,7 @@ func (s *scan) file(ctx context.Context, call *tool.Call, path string) error {
 	return nil
 }
 
-// look searches the content of a file; nil if there is nothing.
+// look searches the content of a file. It returns nil if there is no match.
 func (s *scan) look(searcher *search.Searcher, data []byte, name func() string) *hit {
 	start, end, ok := searcher.Next(data, 0)
 	if !ok || bytes.IndexByte(data, 0) >= 0 { // or it is binary after all
@@ -269,7 +269,7 @@ func (s *scan) look(searcher *search.Searcher, data []byte, name func() string) 
 	return h
 }
 
-// A view writes down the lines of a file that are shown.
+// A view collects the lines of a file to show.
 type view struct {
 	s             *scan
 	h             *hit
@@ -279,10 +279,10 @@ type view struct {
 	numbers       bool
 	prefix        string
 
-	number  int // of the line that begins at counted
+	number  int // number of the line at offset counted
 	counted int
-	shown   int // up to where lines were shown
-	owed    int // lines to show after the last match
+	shown   int // end of the lines shown so far
+	owed    int // context lines still to show after the last match
 	any     bool
 }
 
@@ -304,8 +304,8 @@ func (s *scan) view(h *hit, searcher *search.Searcher, data []byte) *view {
 	return v
 }
 
-// match shows the lines of a match, with those before it and what was owed to the
-// last one.
+// match shows the lines of a match, with the context before it and the rest of the
+// context after the previous one.
 func (v *view) match(start, end int) {
 	v.settle(start)
 	from := start
@@ -333,7 +333,7 @@ func (v *view) match(start, end int) {
 	v.any = true
 }
 
-// settle shows the lines that are owed, up to an offset.
+// settle shows the pending context lines after a match, up to an offset.
 func (v *view) settle(until int) {
 	for ; v.owed > 0 && v.shown < until; v.owed-- {
 		end := bytes.IndexByte(v.data[v.shown:until], '\n')
@@ -394,7 +394,7 @@ func (v *view) line(text []byte, sign byte) {
 	v.put(b.String())
 }
 
-// full reports whether no more lines of this file can be asked for.
+// full reports whether no more lines of this file can be shown.
 func (v *view) full() bool {
 	return v.s.limit > 0 && len(v.h.lines) >= v.s.limit+int(v.s.in.Offset) || v.s.kept.Load() > maxKept
 }
@@ -407,7 +407,7 @@ func (v *view) put(line string) {
 	}
 }
 
-// result writes down what was found.
+// result formats the matches.
 func (s *scan) result() *tool.Result {
 	out := &Output{Mode: s.in.OutputMode, Filenames: []string{}, TimedOut: s.timedOut}
 	var notes []string
@@ -478,7 +478,7 @@ func (s *scan) result() *tool.Result {
 	return tool.Text(said, out)
 }
 
-// page takes the part of a list that was asked for, and says so if there is more.
+// page returns the requested part of a list, with a note if there is more.
 func page(s *scan, out *Output, list []string, total int, what string) ([]string, []string) {
 	var notes []string
 	skip := min(int(s.in.Offset), len(list))

@@ -12,8 +12,8 @@ import (
 	"github.com/parley-go/parley/engine/tool/tooltest"
 )
 
-// Pipes, devices, links, huge files and directories that cannot be read hold up no
-// search, and what is outside is not found.
+// Pipes, devices, links, huge files and unreadable directories do not block a search,
+// and nothing outside is found.
 func TestOddPlaces(t *testing.T) {
 	env := tooltest.Env(t)
 	root := env.Roots[0]

@@ -78,14 +78,14 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// patterns to compare with another program, in a syntax that both know.
+// patterns are compared with another program, in a syntax that both support.
 var patterns = []string{
 	"func", "Index", "TODO", "interface", "ErrUnexpectedEOF", "func \\(", "^func [A-Z]", "^import", "return nil, err$", "[A-Z]{3}[0-9]{4,}", "[a-z]+_[A-Z][a-z]+_[0-9]+", "\\b[A-Z]{3}[0-9]{4,}\\b",
 	"(foo|bar|baz)+", "x{3,5}", "a.c", "^$", "^[[:space:]]+$", "[^ -~]", "0x[0-9a-fA-F]+", "\"[^\"]*\"", "if err != nil", "go:(build|embed|linkname)", "\\.(Read|Write)\\(", "([a-z])[0-9]\\)$", "=>|->", "é|ü|ß", "\\bmap\\[string\\]", "[0-9]+\\.[0-9]+e[+-]?[0-9]+",
 	"//.*http", "chan<-", "\\*\\*", "_test", "^package [a-z]+$", "\t\t\t\t\t\t", ";$", "[aeiou]{5}", "zzz*", ".{200}", "(Lock|Unlock)\\(\\)$", "^type .* struct \\{$",
 }
 
-// goRoot is where the source of Go is.
+// goRoot returns the directory of the source of Go.
 func goRoot(tb testing.TB) string {
 	tb.Helper()
 	out, err := exec.Command("go", "env", "GOROOT").Output()
@@ -95,8 +95,8 @@ func goRoot(tb testing.TB) string {
 	return strings.TrimSpace(string(out))
 }
 
-// The lines found are those that GNU grep finds, on the strings and regexp packages
-// of the Go tree, or on all of it.
+// The matching lines are the same as those of GNU grep, on the strings and regexp
+// packages of the Go tree, or on all of it.
 func TestLikeGrep(t *testing.T) {
 	program, err := exec.LookPath("grep")
 	if err != nil {
@@ -109,7 +109,7 @@ func TestLikeGrep(t *testing.T) {
 	for _, ignoreCase := range []bool{false, true} {
 		for _, p := range patterns {
 			if dir != filepath.Join(goRoot(t), "src", "strings") && (p == "[^ -~]" || p == ".{200}") {
-				continue // to GNU grep a byte that is no UTF-8 is nothing at all
+				continue // GNU grep never matches a byte that is not UTF-8
 			}
 			cmd := exec.Command(program, "-rIcE", "--exclude-dir=.git", p, ".")
 			if ignoreCase {
